@@ -1,0 +1,122 @@
+// Package length frames messages that begin with their own length: 1, 2 or 4 bytes, big- or little-endian,
+// followed by that many bytes of content.
+//
+// A length alone cannot tell a frame from noise. With a check (a CRC-16 at the end of the content) a wrong
+// frame is found and the search goes on one byte later; without, only a length out of range is noticed.
+package length
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/tallywheel/tallywheel/frame"
+)
+
+// DefaultMax is the longest content in bytes when none is set.
+const DefaultMax = 4096
+
+// Config describes the prefix. The zero value is a two-byte big-endian length of the content alone.
+type Config struct {
+	Prefix       int  // bytes of the length field: 1, 2 or 4; 0 means 2
+	LittleEndian bool // order of the length field
+	Inclusive    bool // the length counts the prefix, too
+	Max          int  // longest content in bytes; 0 means [DefaultMax]
+	Check        frame.Check
+}
+
+// Decoder finds frames by their length.
+type Decoder struct {
+	cfg       Config
+	searching bool // within bytes given up: the damaged frame has been counted
+	out       frame.Frame
+}
+
+var _ frame.Decoder = (*Decoder)(nil)
+
+// New returns a decoder, or an error that names the field that is wrong.
+func New(cfg Config) (*Decoder, error) {
+	if cfg.Prefix == 0 {
+		cfg.Prefix = 2
+	}
+	if cfg.Prefix != 1 && cfg.Prefix != 2 && cfg.Prefix != 4 {
+		return nil, fmt.Errorf("prefix %d: want 1, 2 or 4 bytes", cfg.Prefix)
+	}
+	if cfg.Max == 0 {
+		cfg.Max = min(DefaultMax, 1<<(8*cfg.Prefix)-1)
+	}
+	return &Decoder{cfg: cfg}, nil
+}
+
+// Max is the longest frame in bytes, prefix included.
+func (d *Decoder) Max() int { return d.cfg.Prefix + d.cfg.Max }
+
+// Silence is 0: a pause within a frame means nothing.
+func (d *Decoder) Silence() time.Duration { return 0 }
+
+// Decode implements [frame.Decoder].
+func (d *Decoder) Decode(view []byte, sink frame.Sink) int {
+	at, bad := 0, 0 // view[bad:at] is to be skipped
+	for len(view)-at >= d.cfg.Prefix {
+		n, ok := d.size(view[at:])
+		if ok && n > len(view)-at {
+			break // not all here yet
+		}
+		if ok = ok && d.cfg.Check.OK(view[at+d.cfg.Prefix:at+n]); !ok {
+			if !d.searching {
+				d.searching = true
+				sink.Damaged()
+			}
+			at++
+			continue
+		}
+		d.skip(view[bad:at], sink)
+		d.searching = false
+		d.out.Data = view[at : at+n]
+		sink.Frame(&d.out)
+		d.out.Data = nil
+		at += n
+		bad = at
+	}
+	d.skip(view[bad:at], sink)
+	return at
+}
+
+// Break implements [frame.Decoder]: a frame that is not whole is damaged; a whole one may lie behind its prefix.
+func (d *Decoder) Break(view []byte, _ frame.Cause, sink frame.Sink) {
+	at := d.Decode(view, sink)
+	for at < len(view) {
+		if !d.searching {
+			d.searching = true
+			sink.Damaged()
+		}
+		sink.Skip(view[at : at+1])
+		at++
+		at += d.Decode(view[at:], sink)
+	}
+	d.searching = false
+}
+
+func (d *Decoder) skip(b []byte, sink frame.Sink) {
+	if len(b) > 0 {
+		sink.Skip(b)
+	}
+}
+
+// size reads the length of the whole frame, in bytes, and reports whether it is in range.
+func (d *Decoder) size(b []byte) (int, bool) {
+	var n uint64
+	for i := range d.cfg.Prefix {
+		if d.cfg.LittleEndian {
+			n |= uint64(b[i]) << (8 * i)
+		} else {
+			n = n<<8 | uint64(b[i])
+		}
+	}
+	if d.cfg.Inclusive {
+		if n < uint64(d.cfg.Prefix) {
+			return 0, false
+		}
+		n -= uint64(d.cfg.Prefix)
+	}
+	return int(n) + d.cfg.Prefix, n <= uint64(d.cfg.Max)
+}

@@ -1,0 +1,32 @@
+//go:build !linux
+
+// Package sys is the one place for system calls that the standard library does not offer as we need them.
+package sys
+
+import (
+	"errors"
+	"os"
+	"runtime"
+)
+
+// Datasync makes the file's data durable.
+func Datasync(f *os.File) error { return f.Sync() }
+
+// FreeBytes is not known here.
+func FreeBytes(string) (int64, error) { return 0, errors.ErrUnsupported }
+
+// Lock does nothing here: one process a directory is the user's care.
+func Lock(*os.File) (held bool, err error) { return false, nil }
+
+// SyncDir makes the names in a directory durable, where directories can be synced.
+func SyncDir(path string) error {
+	if runtime.GOOS == "windows" {
+		return nil
+	}
+	d, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}

@@ -1,0 +1,186 @@
+// Package sys is the one place for system calls that the standard library does not offer as we need them. Each
+// function is one call, or one short idiom; what the numbers mean is said by the caller's package.
+package sys
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// EpollEvent is struct epoll_event; Fd carries the caller's index.
+type EpollEvent = unix.EpollEvent
+
+// Epoll events.
+const (
+	EPOLLIN  = unix.EPOLLIN
+	EPOLLHUP = unix.EPOLLHUP
+	EPOLLERR = unix.EPOLLERR
+)
+
+// EpollCreate opens an epoll set.
+func EpollCreate() (int, error) {
+	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	return fd, os.NewSyscallError("epoll_create1", err)
+}
+
+// EpollAdd watches fd for input; its events carry tag.
+func EpollAdd(ep, fd int, tag int32) error {
+	ev := unix.EpollEvent{Events: unix.EPOLLIN, Fd: tag}
+	return os.NewSyscallError("epoll_ctl add", unix.EpollCtl(ep, unix.EPOLL_CTL_ADD, fd, &ev))
+}
+
+// EpollSet changes the events that fd is watched for; 0 leaves only errors and hang-up.
+func EpollSet(ep, fd int, tag int32, events uint32) error {
+	ev := unix.EpollEvent{Events: events, Fd: tag}
+	return os.NewSyscallError("epoll_ctl mod", unix.EpollCtl(ep, unix.EPOLL_CTL_MOD, fd, &ev))
+}
+
+// EpollDel stops watching fd.
+func EpollDel(ep, fd int) error {
+	return os.NewSyscallError("epoll_ctl del", unix.EpollCtl(ep, unix.EPOLL_CTL_DEL, fd, nil))
+}
+
+// EpollWaitRaw waits without telling the scheduler: the calling thread keeps its P. timeoutMs < 0 waits for ever.
+// EINTR gives 0 events.
+func EpollWaitRaw(ep int, events []EpollEvent, timeoutMs int) (int, error) {
+	n, _, e := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(ep), uintptr(unsafe.Pointer(&events[0])),
+		uintptr(len(events)), uintptr(timeoutMs), 0, 0)
+	return epollResult(n, e)
+}
+
+// EpollWait waits as EpollWaitRaw does, and gives the P back meanwhile.
+func EpollWait(ep int, events []EpollEvent, timeoutMs int) (int, error) {
+	n, _, e := unix.Syscall6(unix.SYS_EPOLL_PWAIT, uintptr(ep), uintptr(unsafe.Pointer(&events[0])),
+		uintptr(len(events)), uintptr(timeoutMs), 0, 0)
+	return epollResult(n, e)
+}
+
+func epollResult(n uintptr, e syscall.Errno) (int, error) {
+	switch e {
+	case 0:
+		return int(n), nil
+	case unix.EINTR:
+		return 0, nil
+	}
+	return 0, os.NewSyscallError("epoll_pwait", e)
+}
+
+// ReadRaw reads without telling the scheduler; for descriptors that do not block. It is not inlined: a loop of raw
+// calls needs one real call a turn, or the garbage collector can never stop it.
+//
+//go:noinline
+func ReadRaw(fd int, b []byte) (int, syscall.Errno) {
+	n, _, e := unix.RawSyscall(unix.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)))
+	if e != 0 {
+		return 0, e
+	}
+	return int(n), 0
+}
+
+// ReadBlocking reads from a descriptor that may block, and gives the P back meanwhile.
+func ReadBlocking(fd int, b []byte) (int, syscall.Errno) {
+	n, _, e := unix.Syscall(unix.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)))
+	if e != 0 {
+		return 0, e
+	}
+	return int(n), 0
+}
+
+// PollIn waits up to timeout (< 0: for ever) until fd, or fd2 where that is not negative, has input or is hung up, and
+// gives the P back meanwhile. It returns which.
+func PollIn(fd, fd2 int, timeout time.Duration) (first, second bool, err error) {
+	p := [2]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}, {Fd: int32(fd2), Events: unix.POLLIN}}
+	n := 2
+	if fd2 < 0 {
+		n = 1
+	}
+	ms := -1
+	if timeout >= 0 {
+		ms = int((timeout + time.Millisecond - 1) / time.Millisecond)
+	}
+	if _, err := unix.Poll(p[:n], ms); err != nil && err != unix.EINTR {
+		return false, false, os.NewSyscallError("poll", err)
+	}
+	return p[0].Revents != 0, p[1].Revents != 0, nil
+}
+
+// Sleep blocks the thread and gives the P back: finer than time.Sleep, which waits for the runtime's timers.
+func Sleep(d time.Duration) {
+	ts := unix.NsecToTimespec(int64(d))
+	_ = unix.Nanosleep(&ts, nil) // a signal only shortens the tick
+}
+
+// Eventfd opens an event counter that does not block.
+func Eventfd() (int, error) {
+	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	return fd, os.NewSyscallError("eventfd", err)
+}
+
+// EventfdSignal adds one to the counter.
+func EventfdSignal(fd int) {
+	one := [8]byte{1} // the value only needs to be other than 0, so the byte order does not matter
+	_, _ = unix.Write(fd, one[:])
+}
+
+// EventfdDrain sets the counter to 0.
+func EventfdDrain(fd int) {
+	var b [8]byte
+	_, _ = unix.Read(fd, b[:])
+}
+
+// CloseFD closes a descriptor.
+func CloseFD(fd int) error { return os.NewSyscallError("close", unix.Close(fd)) }
+
+// DoubleMap maps size bytes of memory twice, back to back, so that b[i] and b[i+size] are one byte. size must be a
+// multiple of the page size. Unmap releases it.
+func DoubleMap(name string, size int) (b []byte, err error) {
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, os.NewSyscallError("memfd_create", err)
+	}
+	defer unix.Close(fd)
+	if err := unix.Ftruncate(fd, int64(size)); err != nil {
+		return nil, os.NewSyscallError("ftruncate", err)
+	}
+	// Reserve twice the space, then put the same memory into both halves of it.
+	at, err := unix.MmapPtr(-1, 0, nil, uintptr(2*size), unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	if err != nil {
+		return nil, os.NewSyscallError("mmap", err)
+	}
+	for i := range 2 {
+		_, err := unix.MmapPtr(fd, 0, unsafe.Add(at, i*size), uintptr(size), unix.PROT_READ|unix.PROT_WRITE,
+			unix.MAP_SHARED|unix.MAP_FIXED)
+		if err != nil {
+			return nil, errors.Join(os.NewSyscallError("mmap", err), unix.MunmapPtr(at, uintptr(2*size)))
+		}
+	}
+	return unsafe.Slice((*byte)(at), 2*size), nil
+}
+
+// Unmap releases what DoubleMap gave.
+func Unmap(b []byte) error {
+	return os.NewSyscallError("munmap", unix.MunmapPtr(unsafe.Pointer(unsafe.SliceData(b)), uintptr(len(b))))
+}
+
+// SocketDrops is the number of datagrams that the kernel dropped because the socket's buffer was full (SO_MEMINFO,
+// Linux 4.12 and later).
+func SocketDrops(fd int) (uint64, error) {
+	const skMeminfoDrops = 8
+	var info [9]uint32
+	n := uint32(unsafe.Sizeof(info))
+	_, _, e := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_MEMINFO,
+		uintptr(unsafe.Pointer(&info[0])), uintptr(unsafe.Pointer(&n)), 0)
+	if e != 0 {
+		return 0, os.NewSyscallError("getsockopt SO_MEMINFO", e)
+	}
+	if n < uint32(unsafe.Sizeof(info)) {
+		return 0, fmt.Errorf("getsockopt SO_MEMINFO: %w", errors.ErrUnsupported)
+	}
+	return uint64(info[skMeminfoDrops]), nil
+}

@@ -1,0 +1,205 @@
+package sys
+
+import (
+	"os"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Termios is struct termios2: with BOTHER in Cflag, Ispeed and Ospeed are the rate in baud.
+type Termios = unix.Termios
+
+// ICounter is struct serial_icounter_struct: what a UART driver counts.
+type ICounter struct {
+	CTS, DSR, RNG, DCD          int32
+	RX, TX                      int32
+	Frame, Overrun, Parity, Brk int32
+	BufOverrun                  int32
+	_                           [9]int32
+}
+
+// SerialStruct is struct serial_struct, of which only Type and Flags are ours to read and write.
+type SerialStruct struct {
+	Type, Line    int32
+	Port          uint32
+	IRQ           int32
+	Flags         int32
+	XmitFifoSize  int32
+	CustomDivisor int32
+	BaudBase      int32
+	_             [128]byte // the rest; longer than any kernel's, so that it fits on every target
+}
+
+// RS485 is struct serial_rs485.
+type RS485 struct {
+	Flags              uint32
+	DelayRTSBeforeSend uint32 // ms
+	DelayRTSAfterSend  uint32 // ms
+	_                  [5]uint32
+}
+
+// Flags of RS485 and of SerialStruct.
+const (
+	RS485Enabled     = 1 << 0
+	RS485RTSOnSend   = 1 << 1
+	RS485RTSAfter    = 1 << 2
+	RS485RxDuringTx  = 1 << 4
+	SerialLowLatency = 1 << 13
+)
+
+const (
+	tiocgicount = 0x545D
+	tiocgserial = 0x541E
+	tiocsserial = 0x541F
+	tiocgrs485  = 0x542E
+	tiocsrs485  = 0x542F
+)
+
+func ioctl(fd int, name string, req uintptr, arg unsafe.Pointer) error {
+	for {
+		_, _, e := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), req, uintptr(arg))
+		switch e {
+		case 0:
+			return nil
+		case unix.EINTR:
+			continue
+		}
+		return os.NewSyscallError("ioctl "+name, e)
+	}
+}
+
+// OpenTTY opens a terminal device for reading and writing without becoming its controlling terminal, and without waiting for
+// a carrier.
+func OpenTTY(path string) (int, error) {
+	for {
+		fd, err := unix.Open(path, unix.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+		if err != unix.EINTR {
+			if err != nil {
+				return -1, &os.PathError{Op: "open", Path: path, Err: err}
+			}
+			return fd, nil
+		}
+	}
+}
+
+// GetTermios reads the settings of a terminal.
+func GetTermios(fd int) (*Termios, error) {
+	t, err := unix.IoctlGetTermios(fd, unix.TCGETS2)
+	return t, os.NewSyscallError("ioctl TCGETS2", err)
+}
+
+// SetTermios changes them at once and discards input that has not been read when flush is set.
+func SetTermios(fd int, t *Termios, flush bool) error {
+	if err := unix.IoctlSetTermios(fd, unix.TCSETS2, t); err != nil {
+		return os.NewSyscallError("ioctl TCSETS2", err)
+	}
+	if flush {
+		return os.NewSyscallError("ioctl TCFLSH", unix.IoctlSetInt(fd, unix.TCFLSH, unix.TCIFLUSH))
+	}
+	return nil
+}
+
+// Exclusive forbids further opens of the terminal (root may still).
+func Exclusive(fd int) error {
+	return os.NewSyscallError("ioctl TIOCEXCL", unix.IoctlSetInt(fd, unix.TIOCEXCL, 0))
+}
+
+// Counters reads the driver's line counters.
+func Counters(fd int) (c ICounter, err error) {
+	return c, ioctl(fd, "TIOCGICOUNT", tiocgicount, unsafe.Pointer(&c))
+}
+
+// LowLatency asks the driver to hand bytes on without delay.
+func LowLatency(fd int) error {
+	var s SerialStruct
+	if err := ioctl(fd, "TIOCGSERIAL", tiocgserial, unsafe.Pointer(&s)); err != nil {
+		return err
+	}
+	s.Flags |= SerialLowLatency
+	return ioctl(fd, "TIOCSSERIAL", tiocsserial, unsafe.Pointer(&s))
+}
+
+// SetRS485 changes the RS-485 mode of the driver.
+func SetRS485(fd int, r RS485) error {
+	return ioctl(fd, "TIOCSRS485", tiocsrs485, unsafe.Pointer(&r))
+}
+
+// GetRS485 reads it.
+func GetRS485(fd int) (r RS485, err error) {
+	return r, ioctl(fd, "TIOCGRS485", tiocgrs485, unsafe.Pointer(&r))
+}
+
+// ModemLines reads the state of the modem lines as TIOCM_ bits.
+func ModemLines(fd int) (int, error) {
+	v, err := unix.IoctlGetInt(fd, unix.TIOCMGET)
+	return v, os.NewSyscallError("ioctl TIOCMGET", err)
+}
+
+// SetModemLines switches the lines in mask on or off.
+func SetModemLines(fd, mask int, on bool) error {
+	req := uint(unix.TIOCMBIC)
+	if on {
+		req = unix.TIOCMBIS
+	}
+	return os.NewSyscallError("ioctl TIOCMBIS", unix.IoctlSetPointerInt(fd, req, mask))
+}
+
+// Modem lines.
+const (
+	TIOCM_DTR = unix.TIOCM_DTR
+	TIOCM_RTS = unix.TIOCM_RTS
+)
+
+// InputQueued is the number of bytes that the terminal holds ready for reading.
+func InputQueued(fd int) (int, error) {
+	n, err := unix.IoctlGetInt(fd, unix.TIOCINQ)
+	return n, os.NewSyscallError("ioctl TIOCINQ", err)
+}
+
+// OpenPTY opens a pseudo-terminal and returns its master, which does not block, and the path of its slave.
+func OpenPTY() (master int, slave string, err error) {
+	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return -1, "", &os.PathError{Op: "open", Path: "/dev/ptmx", Err: err}
+	}
+	n, err := unix.IoctlGetUint32(fd, unix.TIOCGPTN)
+	if err == nil {
+		err = unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0)
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return -1, "", os.NewSyscallError("ioctl TIOCGPTN", err)
+	}
+	return fd, "/dev/pts/" + itoa(n), nil
+}
+
+func itoa(n uint32) string {
+	if n < 10 {
+		return string(rune('0' + n))
+	}
+	return itoa(n/10) + string(rune('0'+n%10))
+}
+
+// Write writes to a descriptor that does not block; EAGAIN writes nothing.
+func Write(fd int, b []byte) (int, error) {
+	for {
+		n, err := unix.Write(fd, b)
+		switch err {
+		case nil:
+			return n, nil
+		case unix.EINTR:
+			continue
+		case unix.EAGAIN:
+			return 0, nil
+		}
+		return max(n, 0), os.NewSyscallError("write", err)
+	}
+}
+
+// Raw clears every processing of input and output: 8 data bits, reads return what is there.
+func Raw(t *Termios) {
+	t.Iflag, t.Oflag, t.Lflag = 0, 0, 0
+	t.Cflag = unix.CS8 | unix.CREAD | unix.CLOCAL
+	t.Cc[unix.VMIN], t.Cc[unix.VTIME] = 1, 0
+}
