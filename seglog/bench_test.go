@@ -1,0 +1,123 @@
+package seglog
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// BenchmarkAppendDurable is records of 128 bytes, each acknowledged after its fdatasync. TALLYWHEEL_BENCH_DIR says where.
+func BenchmarkAppendDurable(b *testing.B) {
+	for _, producers := range []int{1, 16, 64} {
+		b.Run(fmt.Sprintf("producers=%d", producers), func(b *testing.B) {
+			l := open(b, Config{FS: benchDir(b), Sync: SyncAlways})
+			data := make([]byte, 128)
+			lat := make([][]time.Duration, producers)
+			var left atomic.Int64
+			left.Store(int64(b.N))
+			b.ResetTimer()
+			var wg sync.WaitGroup
+			for p := range producers {
+				wg.Go(func() {
+					for left.Add(-1) >= 0 {
+						t := time.Now()
+						if _, err := l.Append(0, 1, data); err != nil {
+							b.Error(err)
+							return
+						}
+						lat[p] = append(lat[p], time.Since(t))
+					}
+				})
+			}
+			wg.Wait()
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "records/s")
+			all := slices.Concat(lat...)
+			slices.Sort(all)
+			b.ReportMetric(float64(all[len(all)/2].Microseconds()), "p50-us")
+			b.ReportMetric(float64(all[len(all)*99/100].Microseconds()), "p99-us")
+			b.StopTimer()
+			closeLog(b, l)
+		})
+	}
+}
+
+// BenchmarkFdatasync is the bar: one write of the same size and one fdatasync, over a file filled with zeros.
+func BenchmarkFdatasync(b *testing.B) {
+	f, err := os.OpenFile(string(benchDir(b).(osDir))+"/raw", os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer f.Close()
+	const size = 64 << 20
+	if err := zero(osFile{f}, 0, size, nil); err != nil {
+		b.Fatal(err)
+	}
+	if err := f.Sync(); err != nil {
+		b.Fatal(err)
+	}
+	data := make([]byte, frameLen(128)+commitBytes)
+	var off int64
+	for b.Loop() {
+		if _, err := f.WriteAt(data, off%(size-1024)); err != nil {
+			b.Fatal(err)
+		}
+		if err := syscall.Fdatasync(int(f.Fd())); err != nil {
+			b.Fatal(err)
+		}
+		off += int64(len(data))
+	}
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "syncs/s")
+}
+
+// BenchmarkAppendUnsynced is records of 128 bytes that the kernel writes back when it likes.
+func BenchmarkAppendUnsynced(b *testing.B) {
+	for _, producers := range []int{1, 4} {
+		b.Run(fmt.Sprintf("producers=%d", producers), func(b *testing.B) {
+			l := open(b, Config{FS: benchDir(b), Sync: SyncNever, KeepBytes: 256 << 20})
+			data := make([]byte, 128)
+			var r0, r1 syscall.Rusage
+			_ = syscall.Getrusage(syscall.RUSAGE_SELF, &r0)
+			b.ResetTimer()
+			var wg sync.WaitGroup
+			for range producers {
+				wg.Go(func() {
+					for range b.N / producers {
+						if _, err := l.Append(0, 1, data); err != nil {
+							b.Error(err)
+							return
+						}
+					}
+				})
+			}
+			wg.Wait()
+			_ = syscall.Getrusage(syscall.RUSAGE_SELF, &r1)
+			cpu := r1.Utime.Nano() + r1.Stime.Nano() - r0.Utime.Nano() - r0.Stime.Nano()
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds()/1e6, "Mrecords/s")
+			b.ReportMetric(float64(cpu)/float64(b.N), "cpu-ns/record")
+			b.StopTimer()
+			closeLog(b, l)
+		})
+	}
+}
+
+func benchDir(b *testing.B) FS {
+	b.Helper()
+	path := b.TempDir()
+	if base := os.Getenv("TALLYWHEEL_BENCH_DIR"); base != "" {
+		var err error
+		if path, err = os.MkdirTemp(base, "seglog"); err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(func() { os.RemoveAll(path) })
+	}
+	dir, err := Dir(path)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return dir
+}

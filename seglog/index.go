@@ -1,0 +1,139 @@
+package seglog
+
+import (
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
+	"sort"
+	"sync"
+)
+
+// indexEvery is how many bytes of a segment lie between two entries, at least.
+const indexEvery = 256 << 10
+
+// index finds batches in a segment by sequence and by time. Times in a log may step back when a clock is set:
+// the index keeps the highest so far, so a search by time finds the first batch that reaches it.
+type index struct {
+	mu      sync.Mutex // entries of the active segment grow while readers search
+	entries []indexEntry
+	last    uint64 // sequence of the last record, known when sealed
+	top     int64  // highest time so far
+}
+
+type indexEntry struct {
+	off   int64  // where a batch begins
+	first uint64 // its first sequence
+	time  int64  // highest time of the records before it
+}
+
+// add notes that a batch of records from first on, none later than time, begins at off.
+func (x *index) add(off int64, first uint64, time int64) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if n := len(x.entries); n == 0 || off-x.entries[n-1].off >= indexEvery {
+		x.entries = append(x.entries, indexEntry{off, first, x.top})
+	}
+	x.top = max(x.top, time)
+}
+
+// bySequence returns the entry to start at for the record seq.
+func (x *index) bySequence(seq uint64) (indexEntry, bool) {
+	return x.before(func(e indexEntry) bool { return e.first > seq })
+}
+
+// byTime returns the entry to start at for the first record not earlier than t.
+func (x *index) byTime(t int64) (indexEntry, bool) {
+	return x.before(func(e indexEntry) bool { return e.time >= t })
+}
+
+// before returns the last entry before the first one that is past the goal.
+func (x *index) before(past func(indexEntry) bool) (indexEntry, bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	i := sort.Search(len(x.entries), func(i int) bool { return past(x.entries[i]) })
+	if i == 0 {
+		return indexEntry{}, false
+	}
+	return x.entries[i-1], true
+}
+
+func (x *index) maxTime() int64 {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.top
+}
+
+const indexMagic = "TALLYIDX"
+
+// save writes the index of a sealed segment beside it.
+func (x *index) save(dir FS, h header, last uint64) error {
+	x.mu.Lock()
+	b := []byte(indexMagic)
+	b = binary.LittleEndian.AppendUint32(b, 0) // CRC
+	b = binary.LittleEndian.AppendUint32(b, h.salt)
+	b = binary.LittleEndian.AppendUint64(b, last)
+	b = binary.LittleEndian.AppendUint64(b, uint64(x.top))
+	for _, e := range x.entries {
+		b = binary.LittleEndian.AppendUint64(b, uint64(e.off))
+		b = binary.LittleEndian.AppendUint64(b, e.first)
+		b = binary.LittleEndian.AppendUint64(b, uint64(e.time))
+	}
+	x.mu.Unlock()
+	binary.LittleEndian.PutUint32(b[8:], crc32.Checksum(b[12:], castagnoli))
+	f, err := dir.Create(indexName(h.base))
+	if err != nil {
+		return err
+	}
+	return errors.Join(writeAll(f, b, 0), f.Close())
+}
+
+// loadIndex reads the index of a sealed segment, or makes it anew by reading the segment.
+func loadIndex(dir FS, base uint64) (*index, error) {
+	f, err := dir.Open(segmentName(base))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	sc, err := newScanner(f, base)
+	if err != nil {
+		return nil, err
+	}
+	if x, ok := readIndex(dir, sc.header); ok {
+		return x, nil
+	}
+	x := &index{}
+	for {
+		b, err := sc.batch()
+		if err != nil {
+			return x, nil
+		}
+		if len(b.frames) > 0 {
+			x.add(b.off, b.first, b.lastTime)
+			x.last = b.last
+		}
+	}
+}
+
+func readIndex(dir FS, h header) (*index, bool) {
+	f, err := dir.Open(indexName(h.base))
+	if err != nil {
+		return nil, false
+	}
+	defer f.Close()
+	n, err := f.Size()
+	if err != nil || n < 32 || n > 64<<20 || (n-32)%24 != 0 {
+		return nil, false
+	}
+	b := make([]byte, n)
+	if got, _ := f.ReadAt(b, 0); int64(got) != n || string(b[:8]) != indexMagic ||
+		crc32.Checksum(b[12:], castagnoli) != binary.LittleEndian.Uint32(b[8:]) || binary.LittleEndian.Uint32(b[12:]) != h.salt {
+		return nil, false
+	}
+	x := &index{last: binary.LittleEndian.Uint64(b[16:]), top: int64(binary.LittleEndian.Uint64(b[24:]))}
+	for e := b[32:]; len(e) > 0; e = e[24:] {
+		x.entries = append(x.entries, indexEntry{
+			int64(binary.LittleEndian.Uint64(e)), binary.LittleEndian.Uint64(e[8:]), int64(binary.LittleEndian.Uint64(e[16:])),
+		})
+	}
+	return x, true
+}

@@ -1,0 +1,196 @@
+package seglog
+
+import (
+	"errors"
+	"fmt"
+	"io"
+)
+
+// scanner reads one segment batch by batch, from any batch on.
+type scanner struct {
+	f io.ReaderAt
+	header
+	harm error  // the first copy of the header is damaged, the second is not
+	off  int64  // of the next batch
+	next uint64 // sequence that its first record should have; 0 if that is not known
+
+	buf     []byte
+	have    int   // buf[:have] is the file from off on
+	bad     int64 // errEnd: where, behind off, reading stopped making sense
+	readErr error
+	frames  []rawFrame
+}
+
+// errEnd: no whole batch follows.
+var errEnd = errors.New("no committed batch follows")
+
+// batch is one committed batch; its frames are views.
+type batch struct {
+	off         int64 // where it begins
+	first, last uint64
+	lastTime    int64
+	records     int
+	frames      []rawFrame // records and holes
+	durable     uint64
+}
+
+func newScanner(f io.ReaderAt, base uint64) (*scanner, error) {
+	b := make([]byte, headerBytes)
+	n, err := f.ReadAt(b, 0)
+	if err != nil && err != io.EOF {
+		return nil, fmt.Errorf("read header of %s: %w", segmentName(base), err)
+	}
+	if n < headerBytes {
+		return nil, &CorruptError{segmentName(base), int64(n), "its header is cut off"}
+	}
+	h, harm := decodeHeader(b)
+	if harm == nil && h.base != base {
+		harm = fmt.Errorf("header says it begins with record %d", h.base)
+	}
+	if harm != nil {
+		if h, err = decodeHeader(b[headerCopy:]); err != nil || h.base != base {
+			return nil, &CorruptError{segmentName(base), 0, harm.Error()}
+		}
+	}
+	return &scanner{f: f, header: h, harm: harm, off: headerBytes, next: base}, nil
+}
+
+// seek goes to a batch that is known to begin at off with the record next.
+func (s *scanner) seek(off int64, next uint64) { s.off, s.next, s.have = off, next, 0 }
+
+// fill makes at least n bytes from off on available, as far as the file goes.
+func (s *scanner) fill(n int) bool {
+	if s.have >= n {
+		return true
+	}
+	if len(s.buf) < n {
+		grown := make([]byte, max(n, 2*len(s.buf), 256<<10))
+		copy(grown, s.buf[:s.have])
+		s.buf = grown
+	}
+	got, err := s.f.ReadAt(s.buf[s.have:], s.off+int64(s.have))
+	s.have += got
+	if err != nil && err != io.EOF {
+		s.readErr = err
+	}
+	return s.have >= n
+}
+
+// batch reads the next committed batch. errEnd may be an end for now: call again when more was committed.
+func (s *scanner) batch() (batch, error) {
+	b := batch{off: s.off}
+	at, next := 0, s.next
+	s.bad = 0
+	b.frames = s.frames[:0]
+	for {
+		if !s.fill(at+frameHeader) || !s.fill(at+max(frameHeader, frameWants(s.buf[at:s.have]))) {
+			return b, s.end(at)
+		}
+		f, ok := decodeFrame(s.buf[at:s.have], s.salt)
+		if !ok {
+			return b, s.end(at)
+		}
+		switch {
+		case f.kind == kindCommit:
+			if next > 0 && f.seq != next-1 {
+				return b, s.end(at)
+			}
+			b.durable = commitDurable(f)
+			if n := len(b.frames); n > 0 {
+				b.first, b.last, b.lastTime = b.frames[0].seq, b.frames[n-1].seq, f.time
+			}
+			s.frames = b.frames
+			size := at + f.size
+			s.off += int64(size)
+			// What is behind stays in the buffer; the frames handed out are views of what is before.
+			s.have -= size
+			s.buf = s.buf[size:]
+			s.next = f.seq + 1
+			return b, nil
+		case f.kind == kindHole:
+			next = f.seq + 1
+		default:
+			if next > 0 && f.seq != next {
+				return b, s.end(at)
+			}
+			next = f.seq + 1
+			b.records++
+		}
+		b.frames = append(b.frames, f)
+		at += f.size
+	}
+}
+
+// end says where reading stopped and forgets what was read, so that the next try sees the file anew.
+func (s *scanner) end(at int) error {
+	s.bad, s.have = int64(at), 0
+	return errEnd
+}
+
+// laterDurable searches behind the last whole batch for whole frames, reports whether there are any, and returns the
+// highest sequence that one of them knew to be durable.
+func (s *scanner) laterDurable(size int64) (durable uint64, any bool, err error) {
+	err = s.search(s.off, size, func(_ int64, f rawFrame) bool {
+		any = true
+		if f.kind == kindCommit {
+			durable = max(durable, commitDurable(f))
+		}
+		return true
+	})
+	return durable, any, err
+}
+
+// search calls found for every whole frame of this segment that begins in [off, size), until it returns false.
+func (s *scanner) search(off, size int64, found func(off int64, f rawFrame) bool) error {
+	w := window{f: s.f}
+	for off+frameHeader <= size {
+		b, err := w.at(off, frameHeader)
+		if err != nil {
+			return err
+		}
+		need := frameWants(b)
+		if need == 0 || off+int64(need) > size {
+			off += alignment
+			continue
+		}
+		if b, err = w.at(off, need); err != nil {
+			return err
+		}
+		f, ok := decodeFrame(b, s.salt)
+		if !ok || f.seq+1 < s.base {
+			off += alignment
+			continue
+		}
+		if !found(off, f) {
+			return nil
+		}
+		off += int64(f.size)
+	}
+	return nil
+}
+
+// window reads a file in large steps and shows small parts of it.
+type window struct {
+	f     io.ReaderAt
+	start int64
+	buf   []byte
+}
+
+const windowStep = 1 << 20
+
+// at shows n bytes from off on, fewer (but filled up with zeros) where the file ends before.
+func (w *window) at(off int64, n int) ([]byte, error) {
+	if off >= w.start && off+int64(n) <= w.start+int64(len(w.buf)) {
+		return w.buf[off-w.start:][:n], nil
+	}
+	if want := max(n, windowStep); cap(w.buf) < want {
+		w.buf = make([]byte, want)
+	}
+	w.start, w.buf = off, w.buf[:cap(w.buf)]
+	got, err := w.f.ReadAt(w.buf, off)
+	clear(w.buf[got:])
+	if err == io.EOF {
+		err = nil
+	}
+	return w.buf[:n], err
+}
