@@ -1,0 +1,229 @@
+package reader
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/tallywheel/tallywheel/internal/sys"
+	"github.com/tallywheel/tallywheel/ring"
+)
+
+// Handler takes the bytes of one port. Its methods are called one at a time.
+type Handler interface {
+	// Arrived is shown all bytes that it is not done with; the last fresh of them were read just now, at a time in ns
+	// since 1970. It returns how many, from the front, it is done with, and whether more may be read: false
+	// pauses the port until Handle.Resume, which leads to another call with fresh = 0.
+	Arrived(view []byte, fresh int, at int64) (done int, more bool)
+	// Silent is called when nothing has arrived for Port.Silence and bytes are held.
+	Silent(view []byte, at int64) (done int)
+	// Closed is the last call: the stream ended (io.EOF) or failed, or the port was removed (ErrRemoved). view is what
+	// was held. After it returns the descriptor is the owner's to close.
+	Closed(view []byte, at int64, err error)
+}
+
+// ErrRemoved is given to Handler.Closed when the owner ended the reading.
+var ErrRemoved = errors.New("removed")
+
+// Port is a descriptor to read. It must not block (O_NONBLOCK), and must stay open until Handler.Closed.
+type Port struct {
+	FD       int
+	Handler  Handler
+	Silence  time.Duration // call Silent after so long a pause with bytes held; 0: never
+	Hold     int           // bytes that may be held at once; 0 means 64 KiB
+	Messages bool          // every read is a message of its own (datagrams): read until there is none left
+}
+
+// Handle is a port being read.
+type Handle interface {
+	// Resume lets a paused port be read again. It may be called from anywhere, any number of times.
+	Resume()
+	// Remove ends the reading and returns when Handler.Closed has.
+	Remove()
+}
+
+// Reader reads ports by one strategy.
+type Reader interface {
+	Add(p Port) (Handle, error)
+	// Close removes all ports.
+	Close() error
+}
+
+// Strategy is a way to read.
+type Strategy string
+
+// The strategies.
+const (
+	Ring     Strategy = "ring"     // one thread, one epoll for all ports
+	Blocking Strategy = "blocking" // a goroutine for each port, blocked until there is input
+	Polling  Strategy = "polling"  // a goroutine for each port that looks now and then, few of them at a time
+)
+
+// Mode is how the strategy ring waits.
+type Mode string
+
+// The modes.
+const (
+	Latency    Mode = "latency"    // wake for every event
+	Throughput Mode = "throughput" // look once a tick while data flows: a fraction of the CPU time, up to a tick later
+	Hybrid     Mode = "hybrid"     // look all the time while data flows, sleep when the lines are idle: a CPU for itself
+)
+
+// Config chooses how ports are read. The zero value is the strategy ring in mode latency.
+type Config struct {
+	Strategy Strategy
+	Mode     Mode
+	Tick     time.Duration // throughput: 0 means 5 ms; polling: 0 means 10 ms
+	Spin     time.Duration // hybrid: how long to look after the last byte; 0 means 1 ms
+	Readers  int           // polling: ports read at a time; 0 means 3
+}
+
+func (c Config) check() (Config, error) {
+	if c.Strategy == "" {
+		c.Strategy = Ring
+	}
+	if c.Mode == "" {
+		c.Mode = Latency
+	}
+	if c.Strategy != Ring && c.Strategy != Blocking && c.Strategy != Polling {
+		return c, fmt.Errorf("strategy %q: want ring, blocking or polling", c.Strategy)
+	}
+	if c.Mode != Latency && c.Mode != Throughput && c.Mode != Hybrid {
+		return c, fmt.Errorf("mode %q: want latency, throughput or hybrid", c.Mode)
+	}
+	if c.Tick == 0 {
+		c.Tick = 5 * time.Millisecond
+		if c.Strategy == Polling {
+			c.Tick = 10 * time.Millisecond
+		}
+	}
+	if c.Spin == 0 {
+		c.Spin = time.Millisecond
+	}
+	if c.Readers == 0 {
+		c.Readers = 3
+	}
+	if c.Tick < 100*time.Microsecond || c.Tick > time.Second {
+		return c, fmt.Errorf("tick %v: want 100µs to 1s", c.Tick)
+	}
+	if c.Spin < 0 || c.Spin > time.Second {
+		return c, fmt.Errorf("spin %v: want up to 1s", c.Spin)
+	}
+	if c.Readers < 1 || c.Readers > 1024 {
+		return c, fmt.Errorf("readers %d: want 1 to 1024", c.Readers)
+	}
+	return c, nil
+}
+
+// Check reports what is wrong with a configuration.
+func (c Config) Check() error {
+	_, err := c.check()
+	return err
+}
+
+// New starts a reader.
+func New(cfg Config) (Reader, error) {
+	cfg, err := cfg.check()
+	if err != nil {
+		return nil, err
+	}
+	if cfg.Strategy == Ring {
+		return newRingReader(cfg)
+	}
+	return newGoroutines(cfg), nil
+}
+
+const (
+	defaultHold = 64 << 10
+	// burst bounds the reads of one port in a row, so that a fast one does not starve the others.
+	burst = 16
+	// fullRead is a read after which a tty may hold more at once: its own buffer gives up to 4095 bytes.
+	fullRead = 2048
+)
+
+// feed is what every strategy does with one port: read into the ring, show the handler what is there.
+type feed struct {
+	Port
+	ring   *ring.Ring
+	paused bool
+	last   int64 // when bytes last arrived, ns since 1970
+}
+
+func newFeed(p Port) (*feed, error) {
+	if p.Hold == 0 {
+		p.Hold = defaultHold
+	}
+	r, err := ring.New(p.Hold)
+	if err != nil {
+		return nil, err
+	}
+	return &feed{Port: p, ring: r}, nil
+}
+
+// pull reads what there is, up to a burst, by the given system call, and reports whether the port is still good.
+func (f *feed) pull(read func(int, []byte) (int, syscall.Errno)) error {
+	for range burst {
+		space := f.ring.Space()
+		if len(space) == 0 {
+			return fmt.Errorf("handler holds all %d bytes of the buffer", f.ring.Size())
+		}
+		n, errno := read(f.FD, space)
+		switch {
+		case errno == syscall.EAGAIN:
+			return nil
+		case errno == syscall.EINTR:
+			continue
+		case errno == syscall.ECONNREFUSED && f.Messages: // an answer to a datagram of ours: not of interest
+			continue
+		case errno != 0:
+			return os.NewSyscallError("read", errno)
+		case n == 0 && !f.Messages:
+			return io.EOF
+		}
+		f.ring.Publish(n)
+		f.last = time.Now().UnixNano()
+		f.show(n)
+		if f.paused || n < fullRead && !f.Messages {
+			return nil
+		}
+	}
+	return nil
+}
+
+// show presents what is held to the handler.
+func (f *feed) show(fresh int) {
+	done, more := f.Handler.Arrived(f.ring.View(), fresh, f.last)
+	f.ring.Release(done)
+	f.paused = !more
+}
+
+// silence calls the handler if the pause has been long enough, and returns how long it still has to be; < 0 if nothing is
+// held.
+func (f *feed) silence(now int64) time.Duration {
+	if f.Silence == 0 || f.paused || f.ring.Len() == 0 {
+		return -1
+	}
+	if left := f.Silence - time.Duration(now-f.last); left > 0 {
+		return left
+	}
+	f.ring.Release(f.Handler.Silent(f.ring.View(), now))
+	return -1
+}
+
+// end gives the port back to its owner.
+func (f *feed) end(err error) {
+	f.Handler.Closed(f.ring.View(), time.Now().UnixNano(), err)
+	_ = f.ring.Close() // unmapping memory that we mapped cannot fail
+}
+
+// clockMs rounds a wait up to the milliseconds that epoll takes.
+func clockMs(d time.Duration) int { return int((d + time.Millisecond - 1) / time.Millisecond) }
+
+// rawRead is the read of the strategy ring, plainRead that of the others.
+var (
+	rawRead   = sys.ReadRaw
+	plainRead = sys.ReadBlocking
+)

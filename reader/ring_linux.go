@@ -1,0 +1,294 @@
+package reader
+
+import (
+	"fmt"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/tallywheel/tallywheel/internal/sys"
+)
+
+const (
+	wakeTag = -1 // tag of the eventfd in the epoll set
+
+	// idleAfter is how long without input the thread keeps its P.
+	idleAfter = 20 * time.Millisecond
+	// maxWait bounds every wait, so that a lost wake-up cannot hang a stop for ever.
+	maxWait = 10 * time.Second
+)
+
+// ringReader is the strategy ring: everything but commands is the thread's alone.
+type ringReader struct {
+	cfg   Config
+	epoll int
+	wake  int // eventfd
+	ports []*feed
+	free  []int32 // unused places in ports
+	done  chan struct{}
+	// withSilence counts the ports for which pauses matter.
+	withSilence int
+	lastInput   time.Time
+
+	mu       sync.Mutex
+	commands []func()
+	stopping bool
+	closed   bool
+}
+
+func newRingReader(cfg Config) (*ringReader, error) {
+	ep, err := sys.EpollCreate()
+	if err != nil {
+		return nil, err
+	}
+	wake, err := sys.Eventfd()
+	if err == nil {
+		err = sys.EpollAdd(ep, wake, wakeTag)
+	}
+	if err != nil {
+		_ = sys.CloseFD(ep)
+		return nil, err
+	}
+	r := &ringReader{cfg: cfg, epoll: ep, wake: wake, done: make(chan struct{})}
+	addProcs(1)
+	go r.loop()
+	return r, nil
+}
+
+var procs sync.Mutex
+
+// addProcs changes GOMAXPROCS: a thread in raw system calls keeps a P that the others need.
+func addProcs(n int) {
+	procs.Lock()
+	defer procs.Unlock()
+	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + n)
+}
+
+// do runs f on the thread and returns when it has; false if the reader is closed.
+func (r *ringReader) do(f func()) bool {
+	ran := make(chan struct{})
+	if !r.post(func() { f(); close(ran) }) {
+		return false
+	}
+	<-ran
+	return true
+}
+
+// post has f run on the thread soon.
+func (r *ringReader) post(f func()) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return false
+	}
+	r.commands = append(r.commands, f)
+	sys.EventfdSignal(r.wake)
+	return true
+}
+
+// Add implements Reader.
+func (r *ringReader) Add(p Port) (Handle, error) {
+	f, err := newFeed(p)
+	if err != nil {
+		return nil, err
+	}
+	h := &ringHandle{r: r, f: f, ended: make(chan struct{})}
+	if !r.do(func() { err = r.add(f, h) }) {
+		err = fmt.Errorf("reader is closed")
+	}
+	if err != nil {
+		_ = f.ring.Close()
+		return nil, err
+	}
+	return h, nil
+}
+
+func (r *ringReader) add(f *feed, h *ringHandle) error {
+	if n := len(r.free); n > 0 {
+		h.tag, r.free = r.free[n-1], r.free[:n-1]
+	} else {
+		h.tag = int32(len(r.ports))
+		r.ports = append(r.ports, nil)
+	}
+	if err := sys.EpollAdd(r.epoll, f.FD, h.tag); err != nil {
+		r.free = append(r.free, h.tag)
+		return err
+	}
+	r.ports[h.tag] = f
+	if f.Silence > 0 {
+		r.withSilence++
+	}
+	f.Handler = &endNotice{f.Handler, h.ended}
+	return nil
+}
+
+// endNotice tells the handle when the port has ended.
+type endNotice struct {
+	Handler
+	ended chan struct{}
+}
+
+func (e *endNotice) Closed(view []byte, at int64, err error) {
+	e.Handler.Closed(view, at, err)
+	close(e.ended)
+}
+
+type ringHandle struct {
+	r     *ringReader
+	f     *feed
+	tag   int32
+	ended chan struct{}
+}
+
+// Resume implements Handle.
+func (h *ringHandle) Resume() {
+	h.r.post(func() {
+		if h.r.ports[h.tag] != h.f || !h.f.paused {
+			return
+		}
+		if h.f.show(0); h.f.paused {
+			return
+		}
+		if err := sys.EpollAdd(h.r.epoll, h.f.FD, h.tag); err != nil {
+			h.r.drop(h.tag, err)
+		}
+	})
+}
+
+// Remove implements Handle.
+func (h *ringHandle) Remove() {
+	h.r.do(func() {
+		if h.r.ports[h.tag] == h.f {
+			h.r.drop(h.tag, ErrRemoved)
+		}
+	})
+	<-h.ended
+}
+
+// drop ends a port.
+func (r *ringReader) drop(tag int32, err error) {
+	f := r.ports[tag]
+	r.ports[tag] = nil
+	r.free = append(r.free, tag)
+	if f.Silence > 0 {
+		r.withSilence--
+	}
+	if !f.paused {
+		_ = sys.EpollDel(r.epoll, f.FD) // it goes with the descriptor in any case
+	}
+	f.end(err)
+}
+
+// Close implements Reader.
+func (r *ringReader) Close() error {
+	if !r.post(func() { r.stopping = true }) {
+		return nil
+	}
+	<-r.done
+	return nil
+}
+
+// loop is the thread.
+func (r *ringReader) loop() {
+	runtime.LockOSThread()
+	defer close(r.done)
+	defer runtime.UnlockOSThread()
+	var events [128]sys.EpollEvent
+	for !r.stopping {
+		n, err := r.wait(events[:])
+		if err != nil { // only a bug in this file can cause it
+			panic(fmt.Sprintf("reader: %v", err))
+		}
+		for _, ev := range events[:n] {
+			r.event(ev.Fd)
+		}
+		if n > 0 {
+			r.lastInput = time.Now()
+		}
+	}
+	r.shut()
+}
+
+func (r *ringReader) shut() {
+	for tag, f := range r.ports {
+		if f != nil {
+			r.drop(int32(tag), ErrRemoved)
+		}
+	}
+	r.mu.Lock()
+	r.closed = true
+	rest := r.commands
+	r.commands = nil
+	r.mu.Unlock()
+	for _, f := range rest {
+		f()
+	}
+	for tag, f := range r.ports { // added by a command that came too late
+		if f != nil {
+			r.drop(int32(tag), ErrRemoved)
+		}
+	}
+	_ = sys.CloseFD(r.wake)
+	_ = sys.CloseFD(r.epoll)
+	addProcs(-1)
+}
+
+// event serves one descriptor. It is not inlined: a loop of raw system calls needs one real call a turn, or the
+// garbage collector could never stop the thread.
+//
+//go:noinline
+func (r *ringReader) event(tag int32) {
+	if tag == wakeTag {
+		sys.EventfdDrain(r.wake)
+		r.mu.Lock()
+		todo := r.commands
+		r.commands = nil
+		r.mu.Unlock()
+		for _, f := range todo {
+			f()
+		}
+		return
+	}
+	f := r.ports[tag]
+	if f == nil || f.paused {
+		return
+	}
+	if err := f.pull(rawRead); err != nil {
+		r.drop(tag, err)
+	} else if f.paused {
+		_ = sys.EpollDel(r.epoll, f.FD) // Resume adds it again
+	}
+}
+
+// wait waits for events as the mode has it, and sees to pauses on the line.
+func (r *ringReader) wait(events []sys.EpollEvent) (int, error) {
+	limit := maxWait
+	if r.withSilence > 0 {
+		limit = min(limit, r.silences())
+	}
+	idle := time.Since(r.lastInput)
+	switch {
+	case idle > idleAfter:
+		return sys.EpollWait(r.epoll, events, clockMs(limit))
+	case r.cfg.Mode == Throughput:
+		sys.Sleep(min(r.cfg.Tick, limit))
+		return sys.EpollWaitRaw(r.epoll, events, 0)
+	case r.cfg.Mode == Hybrid && idle < r.cfg.Spin:
+		return sys.EpollWaitRaw(r.epoll, events, 0)
+	}
+	return sys.EpollWaitRaw(r.epoll, events, clockMs(min(limit, idleAfter)))
+}
+
+// silences calls the handlers whose pause is over and returns the time to the next such moment.
+func (r *ringReader) silences() time.Duration {
+	now, next := time.Now().UnixNano(), maxWait
+	for _, f := range r.ports {
+		if f == nil {
+			continue
+		}
+		if left := f.silence(now); left > 0 {
+			next = min(next, left)
+		}
+	}
+	return next
+}
