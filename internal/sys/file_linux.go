@@ -26,7 +26,12 @@ func FreeBytes(path string) (int64, error) {
 
 // Lock takes an exclusive lock on the file, for this open file alone, or fails at once with held = true.
 func Lock(f *os.File) (held bool, err error) {
-	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	return LockFD(int(f.Fd()))
+}
+
+// LockFD is Lock for a bare descriptor.
+func LockFD(fd int) (held bool, err error) {
+	err = unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB)
 	return err == unix.EWOULDBLOCK, os.NewSyscallError("flock", err)
 }
 

@@ -89,20 +89,9 @@ func GetTermios(fd int) (*Termios, error) {
 	return t, os.NewSyscallError("ioctl TCGETS2", err)
 }
 
-// SetTermios changes them at once and discards input that has not been read when flush is set.
-func SetTermios(fd int, t *Termios, flush bool) error {
-	if err := unix.IoctlSetTermios(fd, unix.TCSETS2, t); err != nil {
-		return os.NewSyscallError("ioctl TCSETS2", err)
-	}
-	if flush {
-		return os.NewSyscallError("ioctl TCFLSH", unix.IoctlSetInt(fd, unix.TCFLSH, unix.TCIFLUSH))
-	}
-	return nil
-}
-
-// Exclusive forbids further opens of the terminal (root may still).
-func Exclusive(fd int) error {
-	return os.NewSyscallError("ioctl TIOCEXCL", unix.IoctlSetInt(fd, unix.TIOCEXCL, 0))
+// SetTermios changes them at once.
+func SetTermios(fd int, t *Termios) error {
+	return os.NewSyscallError("ioctl TCSETS2", unix.IoctlSetTermios(fd, unix.TCSETS2, t))
 }
 
 // Counters reads the driver's line counters.
@@ -197,9 +186,36 @@ func Write(fd int, b []byte) (int, error) {
 	}
 }
 
-// Raw clears every processing of input and output: 8 data bits, reads return what is there.
-func Raw(t *Termios) {
+// Line is the form of a character and the flow control of a line.
+type Line struct {
+	Baud, DataBits            int
+	TwoStops, RTSCTS, XonXoff bool
+	Parity                    uint32 // 0 or one of the parities
+}
+
+// Parities, as bits of c_cflag.
+const (
+	ParityEven  = unix.PARENB
+	ParityOdd   = unix.PARENB | unix.PARODD
+	ParityMark  = unix.PARENB | unix.PARODD | unix.CMSPAR
+	ParitySpace = unix.PARENB | unix.CMSPAR
+)
+
+// SetLine writes a raw line into t: no processing of input or output, reads return what is there, any rate.
+func SetLine(t *Termios, l Line) {
 	t.Iflag, t.Oflag, t.Lflag = 0, 0, 0
-	t.Cflag = unix.CS8 | unix.CREAD | unix.CLOCAL
+	t.Cflag = unix.CREAD | unix.CLOCAL | unix.BOTHER | l.Parity
+	t.Cflag |= []uint32{unix.CS5, unix.CS6, unix.CS7, unix.CS8}[l.DataBits-5]
+	t.Ispeed, t.Ospeed = uint32(l.Baud), uint32(l.Baud)
 	t.Cc[unix.VMIN], t.Cc[unix.VTIME] = 1, 0
+	if l.TwoStops {
+		t.Cflag |= unix.CSTOPB
+	}
+	if l.RTSCTS {
+		t.Cflag |= unix.CRTSCTS
+	}
+	if l.XonXoff {
+		t.Iflag |= unix.IXON | unix.IXOFF
+		t.Cc[unix.VSTART], t.Cc[unix.VSTOP] = 0x11, 0x13 // XON and XOFF of ASCII
+	}
 }

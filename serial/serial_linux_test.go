@@ -1,0 +1,146 @@
+package serial
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/tallywheel/tallywheel/serial/serialtest"
+)
+
+// tree makes a fake sysfs and dev below dir: entries ending in a slash are folders, "a -> b" are links.
+func tree(t *testing.T, dir string, entries map[string]string) {
+	t.Helper()
+	for name, content := range entries {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		var err error
+		if to, ok := strings.CutPrefix(content, "-> "); ok {
+			err = os.Symlink(filepath.Join(dir, to), path)
+		} else {
+			err = os.WriteFile(path, []byte(content), 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func machine(t *testing.T, usbName string) System {
+	dir := t.TempDir()
+	usb := "sys/devices/pci0/usb1/1-2"
+	tree(t, dir, map[string]string{
+		usb + "/idVendor": "0403\n", usb + "/idProduct": "6001\n", usb + "/serial": "A50285BI\n",
+		usb + "/manufacturer": "FTDI\n", usb + "/product": "USB-RS485 Cable\n",
+		usb + "/1-2:1.0/bInterfaceNumber":         "00\n",
+		usb + "/1-2:1.0/" + usbName + "/driver":   "-> sys/bus/usb-serial/drivers/ftdi_sio",
+		"sys/bus/usb-serial/drivers/ftdi_sio/x":   "",
+		"sys/class/tty/" + usbName + "/device":    "-> " + usb + "/1-2:1.0/" + usbName,
+		"sys/devices/platform/serial8250/driver":  "-> sys/bus/platform/drivers/serial8250",
+		"sys/bus/platform/drivers/serial8250/x":   "",
+		"sys/class/tty/ttyS0/device":              "-> sys/devices/platform/serial8250",
+		"sys/class/tty/ttyS0/type":                "4\n",
+		"sys/class/tty/ttyS0/line":                "0\n",
+		"sys/class/tty/ttyS1/device":              "-> sys/devices/platform/serial8250",
+		"sys/class/tty/ttyS1/type":                "0\n",
+		"sys/class/tty/tty1/uevent":               "",
+		"dev/serial/by-id/usb-FTDI_A50285BI-if00": "-> dev/" + usbName,
+		"dev/" + usbName:                          "",
+	})
+	return System{Sys: filepath.Join(dir, "sys"), Dev: filepath.Join(dir, "dev")}
+}
+
+func TestListReadsIdentityAndSkipsWhatIsNoPort(t *testing.T) {
+	s := machine(t, "ttyUSB0")
+	ports, err := s.List()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(ports) != 2 {
+		t.Fatalf("%d ports, want ttyS0 and ttyUSB0: %+v", len(ports), ports)
+	}
+	u := ports[1]
+	if u.Identity != "usb:0403:6001:A50285BI:00" || u.Driver != "ftdi_sio" || u.Product != "USB-RS485 Cable" ||
+		filepath.Base(u.ByID) != "usb-FTDI_A50285BI-if00" {
+		t.Errorf("the adapter is described as %+v", u)
+	}
+	if ports[0].Identity != "sys:platform/serial8250:0" {
+		t.Errorf("ttyS0 has the identity %q", ports[0].Identity)
+	}
+}
+
+func TestResolveFindsThePortUnderItsNewName(t *testing.T) {
+	before := machine(t, "ttyUSB0")
+	identity := before.Identity(before.dev("ttyUSB0"))
+	after := machine(t, "ttyUSB3")
+	for _, name := range []string{before.dev("ttyUSB0"), identity} {
+		path, err := after.Resolve(name, identity)
+		if err != nil || filepath.Base(path) != "ttyUSB3" {
+			t.Errorf("Resolve(%s) gives %s, %v; want ttyUSB3", name, path, err)
+		}
+	}
+	if _, err := after.Resolve("usb:dead:beef:1:00", ""); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("an absent identity gives %v, want ErrNotExist", err)
+	}
+}
+
+func TestOpenVirtualPort(t *testing.T) {
+	link := filepath.Join(t.TempDir(), "line")
+	v, err := serialtest.NewPort(link)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer v.Close()
+	p, err := Open(link, Config{Baud: 250_000, Parity: EvenParity, StopBits: 2, LowLatency: true, RS485: &RS485{RTSOnSend: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	if p.Baud != 250_000 {
+		t.Errorf("asked for 250000 baud, got %d", p.Baud)
+	}
+	for _, option := range []string{"low_latency", "rs485"} {
+		if got := p.Accepted[option]; got == "" || got == "ok" {
+			t.Errorf("a pty accepts %s: %q", option, got)
+		}
+	}
+	if _, err := p.Counters(); !errors.Is(err, ErrNoCounters) {
+		t.Errorf("Counters of a pty gives %v, want ErrNoCounters", err)
+	}
+	if _, err := Open(link, Config{}); !errors.Is(err, ErrInUse) {
+		t.Errorf("the second Open gives %v, want ErrInUse", err)
+	}
+	for _, path := range []string{"/dev/null", filepath.Join(t.TempDir(), "absent")} {
+		if _, err := Open(path, Config{}); err == nil {
+			t.Errorf("Open(%s) gives no error", path)
+		}
+	}
+}
+
+func TestConfigs(t *testing.T) {
+	for _, c := range []struct {
+		cfg  Config
+		bits int
+		rate float64
+	}{
+		{Config{}, 10, 11520},
+		{Config{Baud: 9600, Parity: EvenParity}, 11, 9600.0 / 11},
+		{Config{Baud: 1200, DataBits: 7, StopBits: 2}, 10, 120},
+	} {
+		if c.cfg.CharBits() != c.bits || c.cfg.BytesPerSecond() != c.rate {
+			t.Errorf("%+v: %d bits, %v B/s; want %d, %v", c.cfg, c.cfg.CharBits(), c.cfg.BytesPerSecond(), c.bits, c.rate)
+		}
+	}
+	for want, cfg := range map[string]Config{
+		"baud": {Baud: 1}, "data bits": {DataBits: 9}, "stop bits": {StopBits: 3}, "parity": {Parity: "both"},
+		"flow": {Flow: "dtr"}, "FIFO": {FIFOTrigger: -1},
+	} {
+		if _, err := cfg.Check(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v gives %v, want an error about %s", cfg, err, want)
+		}
+	}
+}
