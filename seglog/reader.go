@@ -254,3 +254,50 @@ func segmentBases(dir FS) (bases []uint64, err error) {
 	slices.Sort(bases)
 	return bases, err
 }
+
+// Segment is what a listing says of one file.
+type Segment struct {
+	Name    string `json:"name"`
+	Bytes   int64  `json:"bytes"`   // size of the file
+	First   uint64 `json:"first"`   // sequence of its first record
+	Created int64  `json:"created"` // ns since 1970
+}
+
+// Segments lists the segments, the oldest first.
+func Segments(dir FS) ([]Segment, error) {
+	bases, err := segmentBases(dir)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Segment, 0, len(bases))
+	for _, base := range bases {
+		f, err := dir.Open(segmentName(base))
+		if err != nil {
+			return nil, err
+		}
+		s := Segment{Name: segmentName(base), First: base}
+		s.Bytes, err = f.Size()
+		if sc, scErr := newScanner(f, base); scErr == nil {
+			s.Created = sc.created
+		}
+		if err = errors.Join(err, f.Close()); err != nil {
+			return nil, err
+		}
+		out = append(out, s)
+	}
+	return out, nil
+}
+
+// LastSequence is the sequence of the last committed record; 0 if there is none.
+func LastSequence(dir FS) (uint64, error) {
+	bases, err := segmentBases(dir)
+	if err != nil || len(bases) == 0 {
+		return 0, err
+	}
+	base := bases[len(bases)-1]
+	x, err := loadIndex(dir, base)
+	if err != nil {
+		return 0, err
+	}
+	return max(x.last, base-1), nil
+}

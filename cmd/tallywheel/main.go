@@ -1,0 +1,95 @@
+// Command tallywheel records what industrial devices say, loses nothing, and proves it.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+// Exit codes.
+const (
+	exitGood   = 0
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+// errUsage marks a command that was called wrong; errQuiet one whose failure has been shown already.
+var (
+	errUsage = errors.New("wrong use")
+	errQuiet = errors.New("failed")
+)
+
+func main() { os.Exit(run(os.Args[1:])) }
+
+// run is main with an exit code. Messages for people go to stderr: one line, lower case, what happened and what to do. Data goes to
+// stdout.
+func run(args []string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	root := newRoot()
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	switch {
+	case err == nil:
+		return exitGood
+	case errors.Is(err, errQuiet):
+		return exitFailed
+	}
+	fmt.Fprintf(os.Stderr, "tallywheel: %v\n", err)
+	if errors.Is(err, errUsage) {
+		return exitUsage
+	}
+	return exitFailed
+}
+
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "tallywheel",
+		Short: "records what industrial devices say, loses nothing, and proves it",
+		Long: "Tallywheel reads serial, TCP and UDP devices, cuts the bytes into frames, writes them to a durable log,\n" +
+			"and keeps a balance sheet for every port: wire = stored + lost (by cause) + in flight.",
+		SilenceErrors: true, SilenceUsage: true,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return fmt.Errorf("%w: there is no command %q; `tallywheel help` lists them", errUsage, args[0])
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	root.CompletionOptions.HiddenDefaultCmd = true
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fmt.Errorf("%w: %w", errUsage, err) })
+	root.AddCommand(newDemo(), newRun(), newCheck(), newPorts(), newSim(), newLog(), newVersion())
+	return root
+}
+
+// exactly makes a wrong number of arguments a wrong use.
+func exactly(n int, what string) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if len(args) != n {
+			return fmt.Errorf("%w: %s: want %s", errUsage, c.CommandPath(), what)
+		}
+		return nil
+	}
+}
+
+func newVersion() *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "print the version", Args: exactly(0, "no argument"),
+		RunE: func(c *cobra.Command, _ []string) error {
+			version := "(unknown)"
+			if info, ok := debug.ReadBuildInfo(); ok {
+				version = info.Main.Version + " " + info.GoVersion
+			}
+			_, err := fmt.Fprintln(c.OutOrStdout(), "tallywheel", version)
+			return err
+		},
+	}
+}

@@ -1,0 +1,272 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"syscall"
+
+	"github.com/tallywheel/tallywheel/internal/sys"
+	"github.com/tallywheel/tallywheel/ledger"
+	"github.com/tallywheel/tallywheel/serial"
+)
+
+// device is an open port: a descriptor to read, and what is known of it.
+type device interface {
+	fd() int
+	name() string                // where it was found
+	settings() map[string]string // optional settings and what became of them; may be nil
+	kernel() *ledger.Kernel      // the driver's counts since the lane began; nil if it has none
+	close() error
+}
+
+// opener opens the device of one source, again and again.
+type opener interface {
+	// open blocks until the device is there, fails, or the context ends.
+	open(ctx context.Context) (device, error)
+	// replaced is closed when a newer device waits to take the place of the one open now; it may be nil.
+	replaced() <-chan struct{}
+	close() error
+}
+
+func newOpener(cfg SourceConfig) (opener, error) {
+	switch {
+	case cfg.Serial != nil:
+		return &serialOpener{cfg: cfg.Serial}, nil
+	case cfg.UDP != nil:
+		return &udpOpener{addr: cfg.UDP.Listen}, nil
+	case cfg.TCP.Dial != "":
+		return &dialOpener{addr: cfg.TCP.Dial}, nil
+	default:
+		return listen(cfg.TCP.Listen)
+	}
+}
+
+// serialOpener finds a port by its path at first, and by its identity from then on.
+type serialOpener struct {
+	cfg      *SerialConfig
+	identity string
+	counted  ledgerCounters // of devices closed before
+}
+
+// ledgerCounters adds up driver counts over several openings.
+type ledgerCounters struct {
+	known bool
+	sum   serial.Counters
+}
+
+func (o *serialOpener) open(context.Context) (device, error) {
+	path, err := serial.Resolve(o.cfg.Port, o.identity)
+	if err != nil {
+		return nil, err
+	}
+	p, err := serial.Open(path, o.cfg.line())
+	if err != nil {
+		return nil, err
+	}
+	if id := serial.Identity(path); id != "" {
+		o.identity = id
+	}
+	d := &serialDevice{port: p, o: o}
+	d.start, err = p.Counters()
+	d.counts = err == nil
+	return d, nil
+}
+
+func (o *serialOpener) replaced() <-chan struct{} { return nil }
+func (o *serialOpener) close() error              { return nil }
+
+type serialDevice struct {
+	port   *serial.Port
+	o      *serialOpener
+	counts bool
+	start  serial.Counters
+}
+
+func (d *serialDevice) fd() int                     { return d.port.FD() }
+func (d *serialDevice) name() string                { return d.port.Path }
+func (d *serialDevice) settings() map[string]string { return d.port.Accepted }
+
+func (d *serialDevice) kernel() *ledger.Kernel {
+	if !d.counts {
+		return nil
+	}
+	now, err := d.port.Counters()
+	if err != nil {
+		return nil
+	}
+	t := d.o.counted.sum
+	total := func(before, start, now uint64) *uint64 {
+		n := before + now - start
+		return &n
+	}
+	return &ledger.Kernel{
+		Overrun:       total(t.Overrun, d.start.Overrun, now.Overrun),
+		BufferOverrun: total(t.BufferOverrun, d.start.BufferOverrun, now.BufferOverrun),
+		Framing:       total(t.Framing, d.start.Framing, now.Framing),
+		Parity:        total(t.Parity, d.start.Parity, now.Parity),
+		Break:         total(t.Break, d.start.Break, now.Break),
+	}
+}
+
+func (d *serialDevice) close() error {
+	if k := d.kernel(); k != nil {
+		d.o.counted.sum = serial.Counters{
+			Overrun: *k.Overrun, BufferOverrun: *k.BufferOverrun, Framing: *k.Framing, Parity: *k.Parity, Break: *k.Break,
+		}
+	}
+	return d.port.Close()
+}
+
+// socket is a network connection read by its descriptor. The runtime's poller never touches it: nobody calls its Read.
+type socket struct {
+	conn interface {
+		syscall.Conn
+		Close() error
+		LocalAddr() net.Addr
+		RemoteAddr() net.Addr
+	}
+	descriptor int
+	drops      bool // whether the kernel's count of dropped datagrams is of use
+}
+
+func newSocket(conn net.Conn) (*socket, error) {
+	s := &socket{}
+	switch c := conn.(type) {
+	case *net.TCPConn:
+		s.conn = c
+	case *net.UDPConn:
+		s.conn, s.drops = c, true
+	default:
+		return nil, fmt.Errorf("%T is neither TCP nor UDP", conn)
+	}
+	raw, err := s.conn.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	return s, raw.Control(func(fd uintptr) { s.descriptor = int(fd) })
+}
+
+func (s *socket) fd() int                     { return s.descriptor }
+func (s *socket) settings() map[string]string { return nil }
+func (s *socket) close() error                { return s.conn.Close() }
+
+func (s *socket) name() string {
+	if r := s.conn.RemoteAddr(); r != nil {
+		return r.String()
+	}
+	return s.conn.LocalAddr().String()
+}
+
+func (s *socket) kernel() *ledger.Kernel {
+	if !s.drops {
+		return nil
+	}
+	n, err := sys.SocketDrops(s.descriptor)
+	if err != nil {
+		return nil
+	}
+	return &ledger.Kernel{BufferOverrun: &n}
+}
+
+type dialOpener struct{ addr string }
+
+func (o *dialOpener) open(ctx context.Context) (device, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", o.addr)
+	if err != nil {
+		return nil, err
+	}
+	return newSocket(conn)
+}
+
+func (o *dialOpener) replaced() <-chan struct{} { return nil }
+func (o *dialOpener) close() error              { return nil }
+
+// udpBuffer is the receive buffer asked of the kernel, in bytes: half a second of a fast source.
+const udpBuffer = 4 << 20
+
+type udpOpener struct{ addr string }
+
+func (o *udpOpener) open(context.Context) (device, error) {
+	addr, err := net.ResolveUDPAddr("udp", o.addr)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := net.ListenUDP("udp", addr)
+	if err != nil {
+		return nil, err
+	}
+	_ = conn.SetReadBuffer(udpBuffer) // the kernel gives what its limit allows
+	return newSocket(conn)
+}
+
+func (o *udpOpener) replaced() <-chan struct{} { return nil }
+func (o *udpOpener) close() error              { return nil }
+
+// listener takes one connection at a time. A new one replaces the old: a device that connects again has lost its old
+// connection, whether we have noticed or not.
+type listener struct {
+	l     net.Listener
+	conns chan net.Conn
+	newer chan struct{}
+}
+
+func listen(addr string) (*listener, error) {
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	o := &listener{l: l, conns: make(chan net.Conn, 1), newer: make(chan struct{}, 1)}
+	go o.accept()
+	return o, nil
+}
+
+func (o *listener) accept() {
+	defer close(o.conns)
+	for {
+		c, err := o.l.Accept()
+		if err != nil {
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			continue // the connection was gone before we took it
+		}
+		select {
+		case old := <-o.conns: // nobody took the one before
+			_ = old.Close()
+		default:
+		}
+		o.conns <- c
+		select {
+		case o.newer <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (o *listener) open(ctx context.Context) (device, error) {
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case c, ok := <-o.conns:
+		if !ok {
+			return nil, net.ErrClosed
+		}
+		select {
+		case <-o.newer:
+		default:
+		}
+		return newSocket(c)
+	}
+}
+
+func (o *listener) replaced() <-chan struct{} { return o.newer }
+
+func (o *listener) close() error {
+	err := o.l.Close()
+	for c := range o.conns {
+		_ = c.Close()
+	}
+	return err
+}
