@@ -121,8 +121,8 @@ func (s *Server) guard(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-		if token == "" { // a browser asks for a name and a password: the password is the token
+		token, bearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+		if !bearer { // a browser asks for a name and a password: the password is the token
 			_, token, _ = r.BasicAuth()
 		}
 		sum := sha256.Sum256([]byte(token))

@@ -99,6 +99,11 @@ func Start(cfg Config, logger *slog.Logger) (*Gateway, error) {
 			return nil, errors.Join(err, stopErr)
 		}
 	}
+	first := g.startSheet("") // a kill in the first second must leave a sheet, too
+	if err := first.save(cfg.Log.Dir, true); err != nil {
+		_, stopErr := g.Stop("could not start")
+		return nil, errors.Join(err, stopErr)
+	}
 	g.done.Go(g.tick)
 	return g, nil
 }

@@ -87,7 +87,10 @@ const growthWindow = 60
 
 // sample takes the sample of this second.
 func (g *Gateway) sample() {
-	before, _ := g.history.last()
+	before, ok := g.history.last()
+	if !ok {
+		before.At = g.since / int64(time.Millisecond)
+	}
 	now := time.Now().UnixMilli()
 	seconds := float64(now-before.At) / 1000
 	s := Sample{At: now, Sync: g.syncs.Last()}
@@ -99,12 +102,13 @@ func (g *Gateway) sample() {
 		l.mu.Unlock()
 		l.lat.Turn()
 		ps := PortSample{ID: r.id, Latency: l.lat.Last()}
-		for _, b := range before.readings {
-			if b.id == r.id && r.bytes >= b.bytes && r.frames >= b.frames {
-				ps.Bytes = float64(r.bytes-b.bytes) / seconds
-				ps.Frames = float64(r.frames-b.frames) / seconds
+		var b portReadings
+		for _, have := range before.readings {
+			if have.id == r.id && r.bytes >= have.bytes && r.frames >= have.frames { // else the source was started anew
+				b = have
 			}
 		}
+		ps.Bytes, ps.Frames = float64(r.bytes-b.bytes)/seconds, float64(r.frames-b.frames)/seconds
 		s.Ports = append(s.Ports, ps)
 		s.readings = append(s.readings, r)
 	}

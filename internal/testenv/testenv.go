@@ -1,0 +1,146 @@
+// Package testenv says what a test needs from the machine, and out loud when it is missing.
+package testenv
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Require is set by `make test`: there a missing program that can be installed is a failure, not a skip.
+const Require = "TALLYWHEEL_REQUIRE"
+
+// Program returns the path of a program, or ends the test: it fails where Require is set, else it skips and says how to
+// get the program.
+func Program(t testing.TB, name, install string) string {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	if err != nil {
+		missing(t, name, install)
+	}
+	return path
+}
+
+// Python returns the Python that has the module, or ends the test as Program does.
+func Python(t testing.TB, module, install string) string {
+	t.Helper()
+	for _, name := range []string{"python3", "/usr/bin/python3"} {
+		path, err := exec.LookPath(name)
+		if err == nil && exec.Command(path, "-c", "import "+module).Run() == nil {
+			return path
+		}
+	}
+	missing(t, "Python module "+module, install)
+	return ""
+}
+
+func missing(t testing.TB, what, install string) {
+	t.Helper()
+	if os.Getenv(Require) != "" {
+		t.Fatalf("%s is missing; %s", what, install)
+	}
+	t.Skipf("SKIPPED: %s is missing; %s", what, install)
+}
+
+var build struct {
+	once sync.Once
+	path string
+	err  error
+	out  []byte
+}
+
+// Binary builds the command once for all tests of a package and returns its path. The race detector is on if it is in
+// the tests' own environment (TALLYWHEEL_RACE).
+func Binary(t testing.TB) string {
+	t.Helper()
+	build.once.Do(func() {
+		dir, err := os.MkdirTemp("", "tallywheel-bin-")
+		if err != nil {
+			build.err = err
+			return
+		}
+		build.path = filepath.Join(dir, "tallywheel")
+		args := []string{"build", "-o", build.path}
+		env := append(os.Environ(), "CGO_ENABLED=0")
+		if os.Getenv("TALLYWHEEL_RACE") != "" {
+			args, env = append(args, "-race"), append(os.Environ(), "CGO_ENABLED=1")
+		}
+		c := exec.Command("go", append(args, "github.com/tallywheel/tallywheel/cmd/tallywheel")...)
+		c.Env = env
+		build.out, build.err = c.CombinedOutput()
+	})
+	if build.err != nil {
+		t.Fatalf("build: %v\n%s", build.err, build.out)
+	}
+	return build.path
+}
+
+// CleanUp removes what Binary built; for TestMain.
+func CleanUp() {
+	if build.path != "" {
+		_ = os.RemoveAll(filepath.Dir(build.path))
+	}
+}
+
+// Until asks again and again, for at most so long, and fails the test if the answer stays no. It is for events of
+// other processes, which cannot be waited for in another way.
+func Until(t testing.TB, within time.Duration, what string, ok func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	look := time.NewTicker(5 * time.Millisecond)
+	defer look.Stop()
+	for !ok() {
+		select {
+		case <-ctx.Done():
+			t.Fatalf("not within %v: %s", within, what)
+		case <-look.C:
+		}
+	}
+}
+
+// Process is a running program whose output is kept.
+type Process struct {
+	Cmd      *exec.Cmd
+	Out, Err *Buffer
+}
+
+// Start starts a program that ends with the test at the latest.
+func Start(t testing.TB, path string, args ...string) *Process {
+	t.Helper()
+	p := &Process{Cmd: exec.Command(path, args...), Out: &Buffer{}, Err: &Buffer{}}
+	p.Cmd.Stdout, p.Cmd.Stderr = p.Out, p.Err
+	if err := p.Cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = p.Cmd.Process.Kill()
+		_ = p.Cmd.Wait()
+	})
+	return p
+}
+
+// Buffer is a bytes.Buffer that a process may write while a test reads.
+type Buffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+// Write implements io.Writer.
+func (b *Buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+// String returns what was written so far.
+func (b *Buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
