@@ -19,6 +19,40 @@ type folding struct {
 
 var foldModbus, foldCCITT = makeFoldings()
 
+// reduction holds what barrett needs: bit-reversed polynomials.
+type reduction struct {
+	x80, x64 uint64 // powers of x modulo P, for products that come out multiplied by x
+	mu       uint64 // floor(x^64 / P)
+	poly     uint64 // P without x^16
+}
+
+var barrettModbus = makeReduction(0x8005)
+
+func makeReduction(poly uint16) reduction {
+	var mu uint64 // by long division; it has degree 48
+	for rest, at := uint16(0), 64; at >= 0; at-- {
+		top := rest >> 15
+		rest = rest << 1
+		if at == 64 {
+			rest |= 1 // the dividend x^64 has this one coefficient
+		}
+		if top != 0 {
+			rest ^= poly
+			mu |= 1 << at
+		}
+	}
+	var reverse uint64
+	for j := range 64 {
+		reverse |= mu >> j & 1 << (63 - j)
+	}
+	return reduction{reversed(power(poly, 79)), reversed(power(poly, 63)), reverse, reversed(poly)}
+}
+
+// barrett is the bit-reversed CRC, from 0, of the 16 message bytes in lo and hi, without a table.
+//
+//go:noescape
+func barrett(lo, hi uint64, k *reduction) uint16
+
 // clmul folds the n ≥ 16 bytes at p, with init XORed into the first two, to 16 bytes of the same CRC.
 // n%16 must not be 1.
 //

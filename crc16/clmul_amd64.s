@@ -91,3 +91,43 @@ done:
 	PSRLDQ $8, X0
 	MOVQ   X0, hi+40(FP)
 	RET
+
+// func barrett(lo, hi uint64, k *reduction) uint16
+//
+// Bit i of the 128 bits stands for x^(127-i); a product of reversed operands comes out multiplied by x.
+TEXT ·barrett(SB), NOSPLIT, $0-26
+	MOVQ      lo+0(FP), X0   // degrees 127 … 64
+	MOVQ      hi+8(FP), X1   // degrees 63 … 0
+	MOVQ      k+16(FP), DI
+	MOVQ      (DI), X2       // x^80
+	PCLMULQDQ $0x00, X2, X0
+	PSLLDQ    $6, X1         // · x^16
+	PXOR      X1, X0         // degrees 79 … 0
+	MOVQ      8(DI), X2      // x^64
+	MOVOA     X0, X1
+	PCLMULQDQ $0x00, X2, X1
+	PXOR      X1, X0
+	PSRLDQ    $8, X0
+	MOVQ      X0, AX         // degrees 63 … 0
+	MOVQ      AX, BX
+	SHLQ      $16, BX        // without the lowest 16
+	MOVQ      BX, X0
+	MOVQ      16(DI), X2     // floor(x^64 / P)
+	PCLMULQDQ $0x00, X2, X0
+	MOVQ      X0, BX         // the quotient is in bits 31 … 78
+	PSRLDQ    $8, X0
+	MOVQ      X0, CX
+	SHRQ      $31, BX
+	SHLQ      $33, CX
+	ORQ       CX, BX
+	SHLQ      $16, BX
+	MOVQ      BX, X0
+	MOVQ      24(DI), X2     // P without its highest term
+	PCLMULQDQ $0x00, X2, X0
+	PSRLDQ    $8, X0
+	MOVQ      X0, CX
+	SHRQ      $47, CX
+	SHRQ      $48, AX
+	XORQ      CX, AX
+	MOVW      AX, ret+24(FP)
+	RET

@@ -18,8 +18,8 @@
 //
 // On amd64 with PCLMULQDQ and SSSE3, inputs of 16 bytes and more are folded four 16-byte lanes at a time by
 // carry-less multiplication (Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ
-// Instruction", Intel 2009). The 16 bytes that remain, and everything on other machines, go through
-// slicing-by-16 (Kounavis and Berry, 2008). Every path gives the same result for every length;
+// Instruction", Intel 2009); what remains is reduced in the same way for Modbus. Everything else, and everything on other
+// machines, goes through slicing-by-16 (Kounavis and Berry, 2008). Every path gives the same result for every length;
 // nothing allocates.
 //
 // # When not to use it
@@ -51,7 +51,7 @@ func UpdateModbus(crc uint16, b []byte) uint16 {
 			b = b[1:]
 		}
 		lo, hi := clmul(&b[0], len(b), uint64(crc), &foldModbus)
-		return reduceModbus(lo, hi)
+		return barrett(lo, hi, &barrettModbus)
 	}
 	return sliceModbus(crc, b)
 }

@@ -165,6 +165,7 @@ func newFeed(p Port) (*feed, error) {
 
 // pull reads what there is, up to a burst, by the given system call, and reports whether the port is still good.
 func (f *feed) pull(read func(int, []byte) (int, syscall.Errno)) error {
+	f.ring.Rewind()
 	for range burst {
 		space := f.ring.Space()
 		if len(space) == 0 {
@@ -219,8 +220,13 @@ func (f *feed) end(err error) {
 	_ = f.ring.Close() // unmapping memory that we mapped cannot fail
 }
 
-// clockMs rounds a wait up to the milliseconds that epoll takes.
-func clockMs(d time.Duration) int { return int((d + time.Millisecond - 1) / time.Millisecond) }
+// clockMs rounds a wait up to the milliseconds that epoll takes; a negative one has no end.
+func clockMs(d time.Duration) int {
+	if d < 0 {
+		return -1
+	}
+	return int((d + time.Millisecond - 1) / time.Millisecond)
+}
 
 // rawRead is the read of the strategy ring, plainRead that of the others.
 var (

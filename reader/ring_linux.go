@@ -2,7 +2,9 @@ package reader
 
 import (
 	"fmt"
+	"os"
 	"runtime"
+	"strings"
 	"sync"
 	"time"
 
@@ -18,6 +20,14 @@ const (
 	maxWait = 10 * time.Second
 )
 
+// forever is a wait without a limit. A limit would cost: a timer that is the next to expire is programmed into the hardware
+// at every wait, which in a virtual machine takes about as long as reading a frame. The thread still looks up: the
+// runtime's monitor interrupts a wait that keeps a P within some 10 ms, by a signal.
+const forever = -time.Millisecond
+
+// signalsOn is whether the runtime's monitor sends such signals.
+var signalsOn = !strings.Contains(os.Getenv("GODEBUG"), "asyncpreemptoff=1")
+
 // ringReader is the strategy ring: everything but commands is the thread's alone.
 type ringReader struct {
 	cfg   Config
@@ -28,7 +38,7 @@ type ringReader struct {
 	done  chan struct{}
 	// withSilence counts the ports for which pauses matter.
 	withSilence int
-	lastInput   time.Time
+	quietSince  time.Time // of the first wait in vain since the last input
 
 	mu       sync.Mutex
 	commands []func()
@@ -188,11 +198,10 @@ func (r *ringReader) Close() error {
 	return nil
 }
 
-// loop is the thread.
+// loop is the thread. It stays one thread: a goroutine that is pre-empted goes on on any other, with cold caches.
 func (r *ringReader) loop() {
 	runtime.LockOSThread()
 	defer close(r.done)
-	defer runtime.UnlockOSThread()
 	var events [128]sys.EpollEvent
 	for !r.stopping {
 		n, err := r.wait(events[:])
@@ -201,9 +210,6 @@ func (r *ringReader) loop() {
 		}
 		for _, ev := range events[:n] {
 			r.event(ev.Fd)
-		}
-		if n > 0 {
-			r.lastInput = time.Now()
 		}
 	}
 	r.shut()
@@ -266,17 +272,31 @@ func (r *ringReader) wait(events []sys.EpollEvent) (int, error) {
 	if r.withSilence > 0 {
 		limit = min(limit, r.silences())
 	}
-	idle := time.Since(r.lastInput)
-	switch {
-	case idle > idleAfter:
-		return sys.EpollWait(r.epoll, events, clockMs(limit))
-	case r.cfg.Mode == Throughput:
-		sys.Sleep(min(r.cfg.Tick, limit))
-		return sys.EpollWaitRaw(r.epoll, events, 0)
-	case r.cfg.Mode == Hybrid && idle < r.cfg.Spin:
-		return sys.EpollWaitRaw(r.epoll, events, 0)
+	var quiet time.Duration // time since the first wait in vain; while data flows no clock is read
+	if !r.quietSince.IsZero() {
+		quiet = time.Since(r.quietSince)
 	}
-	return sys.EpollWaitRaw(r.epoll, events, clockMs(min(limit, idleAfter)))
+	wait := sys.EpollWaitRaw
+	switch {
+	case quiet > idleAfter: // wait as everybody does, and hold nothing
+		wait = sys.EpollWait
+	case r.cfg.Mode == Throughput:
+		sys.SleepRaw(min(r.cfg.Tick, limit))
+		limit = 0
+	case r.cfg.Mode == Hybrid && quiet < r.cfg.Spin:
+		limit = 0
+	case !signalsOn:
+		limit = min(limit, idleAfter)
+	case limit == maxWait:
+		limit = forever
+	}
+	n, err := wait(r.epoll, events, clockMs(limit))
+	if n > 0 {
+		r.quietSince = time.Time{}
+	} else if r.quietSince.IsZero() {
+		r.quietSince = time.Now()
+	}
+	return n, err
 }
 
 // silences calls the handlers whose pause is over and returns the time to the next such moment.

@@ -31,6 +31,9 @@ func TestAgainstSlice(t *testing.T) {
 		var model []byte
 		next := byte(0)
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			if rapid.IntRange(0, 4).Draw(t, "rewind") == 0 {
+				r.Rewind()
+			}
 			if rapid.Bool().Draw(t, "produce") {
 				space := r.Space()
 				if len(space) != r.Size()-len(model) {

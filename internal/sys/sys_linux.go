@@ -116,6 +116,12 @@ func Sleep(d time.Duration) {
 	_ = unix.Nanosleep(&ts, nil) // a signal only shortens the tick
 }
 
+// SleepRaw is Sleep without telling the scheduler: the calling thread keeps its P.
+func SleepRaw(d time.Duration) {
+	ts := unix.NsecToTimespec(int64(d))
+	_, _, _ = unix.RawSyscall(unix.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&ts)), 0, 0)
+}
+
 // Eventfd opens an event counter that does not block.
 func Eventfd() (int, error) {
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)

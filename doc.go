@@ -1,0 +1,26 @@
+// Package tallywheel is the map of the repository; it holds no code.
+//
+// Tallywheel records what industrial devices say, loses nothing, and proves it. One static binary reads serial, TCP and
+// UDP devices, cuts the bytes into frames, writes them to a durable log, and keeps a balance sheet for every port:
+//
+//	wire = stored + lost (by cause) + in flight
+//
+// The folders, in reading order. Imports go down this list only, and folders of one layer never import each other; a
+// folder's own sub-folders are free. house_test.go holds these rules.
+//
+//	ground     crc16              CRC-16 Modbus and CCITT, fast on every target
+//	           internal/sys       system calls that the standard library does not offer as we need them
+//	           internal/hist      latency histogram
+//	           internal/fault     a disk in memory that can be cut off and told to fail
+//	           internal/testenv   what a test needs, and how it says that it is missing
+//	mechanism  frame              what a framing is; frame/…: tally128, modbus, cobs, slip, line, length, raw
+//	           ledger             the balance sheet
+//	           ring               double-mapped byte ring for one producer and one consumer
+//	plane      serial             serial ports: opening, identity, line counters; serial/serialtest: virtual ones
+//	           reader             reading descriptors, strategies side by side
+//	           seglog             durable segmented log; FORMAT.md beside the code
+//	product    gateway            sources → frames → books → log, the API and the page
+//	           lab                contestants to measure against, each in its own language or module
+//	command    cmd/tallywheel     main and one file for each verb
+//	           e2e                the whole program as a process: real programs, kills, a browser
+package tallywheel

@@ -1,0 +1,215 @@
+package tallywheel
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/tallywheel/tallywheel"
+
+// layers lists the folders from the ground up. A folder may import folders of lower layers, and its own sub-folders.
+var layers = [][]string{
+	{"crc16", "internal/sys", "internal/hist", "internal/fault", "internal/testenv"},
+	{"frame", "ledger", "ring"},
+	{"serial", "reader", "seglog"},
+	{"gateway", "lab"},
+	{"cmd/tallywheel", "e2e"},
+}
+
+// sharp lists imports that only some folders may have.
+var sharp = map[string][]string{
+	"unsafe":                      {"internal/sys", "ring", "crc16"},
+	"golang.org/x/sys/unix":       {"internal/sys"},
+	"golang.org/x/sys/cpu":        {"crc16"},
+	"github.com/prometheus/":      {"gateway"},
+	"github.com/goccy/":           {"gateway"},
+	"github.com/spf13/":           {"cmd/tallywheel"},
+	"github.com/HdrHistogram/":    {"internal/hist"},
+	"github.com/stretchr/":        {},
+	"C":                           {},
+	module + "/internal/fault":    {"seglog"},
+	module + "/serial/serialtest": {"serial", "gateway", "lab", "cmd/tallywheel", "e2e"},
+	module + "/internal/testenv":  {"gateway", "lab", "cmd/tallywheel", "e2e"},
+}
+
+// Limits of size, in lines. They are a sign to look for the missing idea, so tests and data are not counted.
+const (
+	maxFile     = 600
+	maxFunction = 70
+)
+
+var forbiddenNames = []string{"pkg", "util", "utils", "common", "types", "helpers", "misc"}
+
+// inspect returns every rule that the Go files below root break, one line each.
+func inspect(root fs.FS) (broken []string) {
+	complain := func(format string, args ...any) { broken = append(broken, fmt.Sprintf(format, args...)) }
+	documented := map[string]bool{}
+	err := fs.WalkDir(root, ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			if name != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata") {
+				return fs.SkipDir
+			}
+			if _, err := fs.Stat(root, path.Join(name, "go.mod")); err == nil && name != "." {
+				return fs.SkipDir // a module of its own
+			}
+			if slices.Contains(forbiddenNames, d.Name()) {
+				complain("%s: a folder must not be called %s", name, d.Name())
+			}
+			return nil
+		}
+		if !strings.HasSuffix(name, ".go") {
+			return nil
+		}
+		src, err := fs.ReadFile(root, name)
+		if err != nil {
+			return err
+		}
+		set := token.NewFileSet()
+		f, err := parser.ParseFile(set, name, src, parser.ParseComments)
+		if err != nil {
+			return err
+		}
+		dir := path.Dir(name)
+		if _, ok := documented[dir]; !ok {
+			documented[dir] = false
+		}
+		documented[dir] = documented[dir] || f.Doc != nil
+		test := strings.HasSuffix(name, "_test.go")
+		for _, imp := range f.Imports {
+			p := strings.Trim(imp.Path.Value, `"`)
+			if why := mayImport(dir, p, test); why != "" {
+				complain("%s: imports %s: %s", name, p, why)
+			}
+		}
+		if !test {
+			size(set, f, name, complain)
+		}
+		if strings.Contains(string(src), "//go:"+"linkname") {
+			complain("%s: linkname", name)
+		}
+		return nil
+	})
+	if err != nil {
+		complain("%v", err)
+	}
+	for dir, ok := range documented {
+		if !ok {
+			complain("%s: no package comment", dir)
+		}
+	}
+	slices.Sort(broken)
+	return broken
+}
+
+func size(set *token.FileSet, f *ast.File, name string, complain func(string, ...any)) {
+	if n := set.Position(f.End()).Line; n > maxFile {
+		complain("%s: %d lines, more than %d", name, n, maxFile)
+	}
+	for _, d := range f.Decls {
+		if fn, ok := d.(*ast.FuncDecl); ok {
+			if n := set.Position(fn.End()).Line - set.Position(fn.Pos()).Line + 1; n > maxFunction {
+				complain("%s: function %s has %d lines, more than %d", name, fn.Name.Name, n, maxFunction)
+			}
+		}
+	}
+}
+
+// home returns the folder of the layers that dir belongs to, and its layer; -1 if there is none.
+func home(dir string) (string, int) {
+	for i, layer := range layers {
+		for _, folder := range layer {
+			if dir == folder || strings.HasPrefix(dir, folder+"/") {
+				return folder, i
+			}
+		}
+	}
+	return "", -1
+}
+
+// mayImport says why a file in dir must not import p, or nothing. Tests may import serialtest and testenv anywhere.
+func mayImport(dir, p string, test bool) string {
+	folder, layer := home(dir)
+	for prefix, allowed := range sharp {
+		if (p == prefix || strings.HasSuffix(prefix, "/") && strings.HasPrefix(p, prefix)) && !slices.Contains(allowed, folder) {
+			return fmt.Sprintf("only for %v", allowed)
+		}
+	}
+	inside, ok := strings.CutPrefix(p, module+"/")
+	if !ok {
+		return ""
+	}
+	if layer < 0 {
+		if dir == "." {
+			return "the map imports nothing"
+		}
+		return dir + " is in no layer: add it to the map"
+	}
+	to, below := home(inside)
+	switch {
+	case below < 0:
+		return inside + " is in no layer"
+	case to == folder || below < layer:
+		return ""
+	case below == layer:
+		return fmt.Sprintf("%s and %s are of one layer", folder, to)
+	}
+	return fmt.Sprintf("%s is above %s", to, folder)
+}
+
+func TestHouse(t *testing.T) {
+	for _, line := range inspect(os.DirFS(".")) {
+		t.Error(line)
+	}
+}
+
+// TestHouseNoticesViolations plants one of each kind.
+func TestHouseNoticesViolations(t *testing.T) {
+	dir := t.TempDir()
+	long := "package long\n\nfunc f() {\n" + strings.Repeat("\t_ = 1\n", maxFile) + "}\n"
+	for name, src := range map[string]string{
+		"crc16/up.go":          "// Package crc16 is documented.\npackage crc16\n\nimport _ \"" + module + "/ledger\"\n",
+		"ledger/side.go":       "// Package ledger is documented.\npackage ledger\n\nimport _ \"" + module + "/ring\"\n",
+		"ledger/sharp.go":      "package ledger\n\nimport _ \"unsafe\"\n",
+		"ring/undocumented.go": "package ring\n",
+		"serial/long.go":       "// Package long is documented.\n" + long,
+		"gateway/util/x.go":    "// Package util is documented.\npackage util\n",
+		"stray/x.go":           "// Package stray is documented.\npackage stray\n\nimport _ \"" + module + "/crc16\"\n",
+		"gateway/link.go":      "// Package gateway is documented.\npackage gateway\n\n//go:" + "linkname a b\n",
+	} {
+		file := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(src), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	found := strings.Join(inspect(os.DirFS(dir)), "\n")
+	for _, want := range []string{
+		"crc16/up.go: imports " + module + "/ledger: ledger is above crc16",
+		"ledger/side.go: imports " + module + "/ring: ledger and ring are of one layer",
+		"ledger/sharp.go: imports unsafe: only for",
+		"ring: no package comment",
+		"serial/long.go: 605 lines, more than 600",
+		"serial/long.go: function f has 602 lines, more than 70",
+		"gateway/util: a folder must not be called util",
+		"stray is in no layer",
+		"gateway/link.go: linkname",
+	} {
+		if !strings.Contains(found, want) {
+			t.Errorf("a planted violation is not noticed: %s\nfound:\n%s", want, found)
+		}
+	}
+}
