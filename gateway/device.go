@@ -3,7 +3,6 @@ package gateway
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"syscall"
 
@@ -119,48 +118,38 @@ func (d *serialDevice) close() error {
 	return d.port.Close()
 }
 
-// socket is a network connection read by its descriptor. The runtime's poller never touches it: nobody calls its Read.
+// socket is a network connection, taken out of the hands of package net: the runtime's poller, which knows every net.Conn, would
+// wake for everything that arrives, too.
 type socket struct {
-	conn interface {
-		syscall.Conn
-		Close() error
-		LocalAddr() net.Addr
-		RemoteAddr() net.Addr
-	}
 	descriptor int
-	drops      bool // whether the kernel's count of dropped datagrams is of use
+	peer       string
+	datagrams  bool
 }
 
+// newSocket takes over a connection; conn is closed, whatever happens.
 func newSocket(conn net.Conn) (*socket, error) {
-	s := &socket{}
-	switch c := conn.(type) {
-	case *net.TCPConn:
-		s.conn = c
-	case *net.UDPConn:
-		s.conn, s.drops = c, true
-	default:
-		return nil, fmt.Errorf("%T is neither TCP nor UDP", conn)
+	defer conn.Close()
+	s := &socket{peer: conn.LocalAddr().String()}
+	if r := conn.RemoteAddr(); r != nil {
+		s.peer = r.String()
 	}
-	raw, err := s.conn.SyscallConn()
+	_, s.datagrams = conn.(*net.UDPConn)
+	raw, err := conn.(syscall.Conn).SyscallConn()
 	if err != nil {
 		return nil, err
 	}
-	return s, raw.Control(func(fd uintptr) { s.descriptor = int(fd) })
+	var dupErr error
+	err = raw.Control(func(fd uintptr) { s.descriptor, dupErr = sys.Dup(int(fd)) })
+	return s, errors.Join(err, dupErr)
 }
 
 func (s *socket) fd() int                     { return s.descriptor }
+func (s *socket) name() string                { return s.peer }
 func (s *socket) settings() map[string]string { return nil }
-func (s *socket) close() error                { return s.conn.Close() }
-
-func (s *socket) name() string {
-	if r := s.conn.RemoteAddr(); r != nil {
-		return r.String()
-	}
-	return s.conn.LocalAddr().String()
-}
+func (s *socket) close() error                { return sys.CloseFD(s.descriptor) }
 
 func (s *socket) kernel() *ledger.Kernel {
-	if !s.drops {
+	if !s.datagrams {
 		return nil
 	}
 	n, err := sys.SocketDrops(s.descriptor)

@@ -127,8 +127,7 @@ type Port struct {
 	Baud     int               // the rate that the driver chose
 	Accepted map[string]string // optional setting → "ok", or why the driver refused it
 
-	file *os.File // keeps the descriptor: it is used raw, and closed by Close alone
-	fd   int
+	fd int // bare: an os.File would put it into the runtime's poller, which would wake for every byte, too
 }
 
 // Open opens and sets the port at path. Bytes that the kernel holds already stay to be read.
@@ -148,7 +147,7 @@ func Open(path string, cfg Config) (*Port, error) {
 		}
 		return nil, err
 	}
-	p := &Port{Path: real, fd: fd, Accepted: map[string]string{}, file: os.NewFile(uintptr(fd), real)}
+	p := &Port{Path: real, fd: fd, Accepted: map[string]string{}}
 	if err := p.setUp(cfg); err != nil {
 		return nil, errors.Join(fmt.Errorf("open %s: %w", path, err), p.Close())
 	}
@@ -249,5 +248,9 @@ func (p *Port) SetLines(dtr, rts bool) error {
 	return errors.Join(err, sys.SetModemLines(p.fd, sys.TIOCM_RTS, rts))
 }
 
-// Close closes the port.
-func (p *Port) Close() error { return p.file.Close() }
+// Close closes the port. Nobody may be reading it.
+func (p *Port) Close() error {
+	fd := p.fd
+	p.fd = -1
+	return sys.CloseFD(fd)
+}

@@ -140,6 +140,12 @@ func EventfdDrain(fd int) {
 	_, _ = unix.Read(fd, b[:])
 }
 
+// Dup makes a second descriptor for the same open file.
+func Dup(fd int) (int, error) {
+	n, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	return n, os.NewSyscallError("fcntl F_DUPFD_CLOEXEC", err)
+}
+
 // CloseFD closes a descriptor.
 func CloseFD(fd int) error { return os.NewSyscallError("close", unix.Close(fd)) }
 
