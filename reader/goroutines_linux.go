@@ -139,7 +139,8 @@ func (h *goHandle) block() error {
 	if err != nil || !ready {
 		return err
 	}
-	return h.f.pull(plainRead)
+	_, err = h.f.pull(plainRead)
+	return err
 }
 
 // retryTaken is how soon a port tries again when the limit of readers is reached.
@@ -161,7 +162,7 @@ func (h *goHandle) poll() error {
 		case <-h.stop:
 			return nil
 		case h.g.slots <- struct{}{}:
-			err := h.f.pull(plainRead)
+			_, err := h.f.pull(plainRead)
 			<-h.g.slots
 			h.f.silence(time.Now().UnixNano())
 			return err

@@ -142,6 +142,8 @@ const (
 	burst = 16
 	// fullRead is a read after which a tty may hold more at once: its own buffer gives up to 4095 bytes.
 	fullRead = 2048
+	// pressing is what one visit to a port may bring before a tick is too long: all that the line discipline of a tty holds.
+	pressing = 4095
 )
 
 // feed is what every strategy does with one port: read into the ring, show the handler what is there.
@@ -149,6 +151,7 @@ type feed struct {
 	Port
 	ring   *ring.Ring
 	paused bool
+	atEnd  bool  // the stream has ended behind what there is to read
 	last   int64 // when bytes last arrived, ns since 1970
 }
 
@@ -163,35 +166,59 @@ func newFeed(p Port) (*feed, error) {
 	return &feed{Port: p, ring: r}, nil
 }
 
-// pull reads what there is, up to a burst, by the given system call, and reports whether the port is still good.
-func (f *feed) pull(read func(int, []byte) (int, syscall.Errno)) error {
+// visit is what one pull found.
+type visit struct {
+	bytes int
+	more  bool // the burst is over and there may be more at once
+}
+
+// pull reads what there is, up to a burst, by the given system call. A short read of a stream means that there is no more
+// for now, unless the stream has ended behind it: then it reads on to the end.
+func (f *feed) pull(read func(int, []byte) (int, syscall.Errno)) (v visit, err error) {
 	f.ring.Rewind()
 	for range burst {
 		space := f.ring.Space()
 		if len(space) == 0 {
-			return fmt.Errorf("handler holds all %d bytes of the buffer", f.ring.Size())
+			return v, fmt.Errorf("handler holds all %d bytes of the buffer", f.ring.Size())
 		}
 		n, errno := read(f.FD, space)
 		switch {
 		case errno == syscall.EAGAIN:
-			return nil
+			return v, nil
 		case errno == syscall.EINTR:
 			continue
 		case errno == syscall.ECONNREFUSED && f.Messages: // an answer to a datagram of ours: not of interest
 			continue
 		case errno != 0:
-			return os.NewSyscallError("read", errno)
+			return v, os.NewSyscallError("read", errno)
 		case n == 0 && !f.Messages:
-			return io.EOF
+			return v, io.EOF
 		}
-		f.ring.Publish(n)
-		f.last = time.Now().UnixNano()
-		f.show(n)
-		if f.paused || n < fullRead && !f.Messages {
-			return nil
+		v.bytes += n
+		f.arrived(space, n)
+		if f.paused || n < fullRead && !f.Messages && !f.atEnd {
+			return v, nil
 		}
 	}
-	return nil
+	v.more = true
+	return v, nil
+}
+
+// arrived shows the n bytes that were just read into the ring's space. When nothing was held before and the handler
+// is done with all of it, which is the common case, the ring need not know.
+func (f *feed) arrived(space []byte, n int) {
+	f.last = time.Now().UnixNano()
+	if f.ring.Len() > 0 {
+		f.ring.Publish(n)
+		f.show(n)
+		return
+	}
+	done, more := f.Handler.Arrived(space[:n:n], n, f.last)
+	f.paused = !more
+	if done < n {
+		f.ring.Publish(n)
+		f.ring.Release(done)
+	}
 }
 
 // show presents what is held to the handler.

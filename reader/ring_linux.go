@@ -38,6 +38,9 @@ type ringReader struct {
 	done  chan struct{}
 	// withSilence counts the ports for which pauses matter.
 	withSilence int
+	spare       []int32   // memory for the next again
+	again       []int32   // ports that had more than a burst: no event will tell of it
+	pressed     bool      // throughput: a port brought so much that a tick would be too long
 	quietSince  time.Time // of the first wait in vain since the last input
 
 	mu       sync.Mutex
@@ -208,8 +211,13 @@ func (r *ringReader) loop() {
 		if err != nil { // only a bug in this file can cause it
 			panic(fmt.Sprintf("reader: %v", err))
 		}
+		again := r.again
+		r.again, r.spare = r.spare[:0], again
 		for _, ev := range events[:n] {
-			r.event(ev.Fd)
+			r.event(ev.Fd, ev.Events&sys.EPOLLEND != 0)
+		}
+		for _, tag := range again {
+			r.event(tag, false) // the port remembers its end
 		}
 	}
 	r.shut()
@@ -243,7 +251,7 @@ func (r *ringReader) shut() {
 // garbage collector could never stop the thread.
 //
 //go:noinline
-func (r *ringReader) event(tag int32) {
+func (r *ringReader) event(tag int32, atEnd bool) {
 	if tag == wakeTag {
 		sys.EventfdDrain(r.wake)
 		r.mu.Lock()
@@ -259,10 +267,16 @@ func (r *ringReader) event(tag int32) {
 	if f == nil || f.paused {
 		return
 	}
-	if err := f.pull(rawRead); err != nil {
+	f.atEnd = f.atEnd || atEnd
+	v, err := f.pull(rawRead)
+	r.pressed = r.pressed || v.bytes >= pressing
+	switch {
+	case err != nil:
 		r.drop(tag, err)
-	} else if f.paused {
-		_ = sys.EpollDel(r.epoll, f.FD) // Resume adds it again
+	case f.paused:
+		_ = sys.EpollDel(r.epoll, f.FD) // Resume adds it again, which brings an event if there is anything to read
+	case v.more:
+		r.again = append(r.again, tag)
 	}
 }
 
@@ -278,9 +292,11 @@ func (r *ringReader) wait(events []sys.EpollEvent) (int, error) {
 	}
 	wait := sys.EpollWaitRaw
 	switch {
+	case len(r.again) > 0:
+		limit = 0
 	case quiet > idleAfter: // wait as everybody does, and hold nothing
 		wait = sys.EpollWait
-	case r.cfg.Mode == Throughput:
+	case r.cfg.Mode == Throughput && !r.pressed: // else a buffer below us would be full before the tick is over
 		sys.SleepRaw(min(r.cfg.Tick, limit))
 		limit = 0
 	case r.cfg.Mode == Hybrid && quiet < r.cfg.Spin:
@@ -290,6 +306,7 @@ func (r *ringReader) wait(events []sys.EpollEvent) (int, error) {
 	case limit == maxWait:
 		limit = forever
 	}
+	r.pressed = false
 	n, err := wait(r.epoll, events, clockMs(limit))
 	if n > 0 {
 		r.quietSince = time.Time{}

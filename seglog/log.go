@@ -54,7 +54,7 @@ type Config struct {
 	BufferBytes  int           // size of each of two staging buffers; 0 means 1 MiB
 	Sync         SyncPolicy    //
 	BatchRecords int           // SyncBatch: commit at this many records; 0 means 4096
-	BatchDelay   time.Duration // SyncBatch: … or this long after the first; 0 means 20 ms
+	BatchDelay   time.Duration // SyncBatch: … or this long after the first; 0 means 50 ms
 	SyncInterval time.Duration // SyncInterval: 0 means 1 s
 	KeepBytes    int64         // remove the oldest segments above this total; 0 means keep all
 	KeepAge      time.Duration // remove segments whose last record is older; 0 means keep all
@@ -89,7 +89,7 @@ func (c Config) withDefaults() (Config, error) {
 		}
 	}
 	set(&c.SegmentBytes, 64<<20)
-	set((*int64)(&c.BatchDelay), int64(20*time.Millisecond))
+	set((*int64)(&c.BatchDelay), int64(50*time.Millisecond))
 	set((*int64)(&c.SyncInterval), int64(time.Second))
 	set(&c.MinFree, 16<<20)
 	if c.BufferBytes == 0 {

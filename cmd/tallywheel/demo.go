@@ -129,7 +129,7 @@ func (d demo) record(ctx context.Context, g *gateway.Gateway, f *fleet, talk io.
 			fmt.Fprintln(talk, "  ", text)
 		}
 	}
-	if !f.drain(5 * time.Second) {
+	if !serialtest.DrainAll(f.ports, 5*time.Second) {
 		err = errors.Join(err, errors.New("the ports were not read to the end"))
 	}
 	sheet, stopErr := g.Stop("the demo ended")

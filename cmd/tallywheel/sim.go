@@ -60,16 +60,6 @@ func (f *fleet) run(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// drain waits until all bytes have been read.
-func (f *fleet) drain(timeout time.Duration) bool {
-	for _, p := range f.ports {
-		if !p.Drain(timeout) {
-			return false
-		}
-	}
-	return true
-}
-
 func (f *fleet) close() error {
 	var err error
 	for _, p := range f.ports {
@@ -114,7 +104,7 @@ func newSim() *cobra.Command {
 				defer cancel()
 			}
 			err = f.run(ctx)
-			f.drain(2 * time.Second) // a reader may be on it; without one there is nothing to wait for
+			serialtest.DrainAll(f.ports, 2*time.Second) // a reader may be on it; without one there is nothing to wait for
 			if asJSON {
 				err = errors.Join(err, json.NewEncoder(c.OutOrStdout()).Encode(f.truths()))
 			} else {

@@ -16,12 +16,8 @@ import (
 // EpollEvent is struct epoll_event; Fd carries the caller's index.
 type EpollEvent = unix.EpollEvent
 
-// Epoll events.
-const (
-	EPOLLIN  = unix.EPOLLIN
-	EPOLLHUP = unix.EPOLLHUP
-	EPOLLERR = unix.EPOLLERR
-)
+// EPOLLEND is set in an event when no more input will come after what is there.
+const EPOLLEND = unix.EPOLLHUP | unix.EPOLLRDHUP | unix.EPOLLERR
 
 // EpollCreate opens an epoll set.
 func EpollCreate() (int, error) {
@@ -29,16 +25,10 @@ func EpollCreate() (int, error) {
 	return fd, os.NewSyscallError("epoll_create1", err)
 }
 
-// EpollAdd watches fd for input; its events carry tag.
+// EpollAdd watches fd for input, edge-triggered: an event says that something has come since the last event. Events carry tag.
 func EpollAdd(ep, fd int, tag int32) error {
-	ev := unix.EpollEvent{Events: unix.EPOLLIN, Fd: tag}
+	ev := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLRDHUP | unix.EPOLLET&0xffffffff, Fd: tag}
 	return os.NewSyscallError("epoll_ctl add", unix.EpollCtl(ep, unix.EPOLL_CTL_ADD, fd, &ev))
-}
-
-// EpollSet changes the events that fd is watched for; 0 leaves only errors and hang-up.
-func EpollSet(ep, fd int, tag int32, events uint32) error {
-	ev := unix.EpollEvent{Events: events, Fd: tag}
-	return os.NewSyscallError("epoll_ctl mod", unix.EpollCtl(ep, unix.EPOLL_CTL_MOD, fd, &ev))
 }
 
 // EpollDel stops watching fd.

@@ -76,19 +76,25 @@ func (p *Port) Write(b []byte) (int, error) {
 // Queued is the number of bytes that wait to be read, as far as the terminal knows.
 func (p *Port) Queued() (int, error) { return sys.InputQueued(p.keeper) }
 
-// drainLooks is how often in a row the queue must be empty: bytes move into it in the background.
+// drainLooks is how often in a row the queues must be empty: bytes move into them in the background.
 const drainLooks = 8
 
 // Drain waits until all bytes have been read, at most for timeout, and reports whether they have.
-func (p *Port) Drain(timeout time.Duration) bool {
+func (p *Port) Drain(timeout time.Duration) bool { return DrainAll([]*Port{p}, timeout) }
+
+// DrainAll is Drain for many ports at once.
+func DrainAll(ports []*Port, timeout time.Duration) bool {
 	deadline := time.Now().Add(timeout)
 	for empty := 0; empty < drainLooks; empty++ {
-		n, err := p.Queued()
-		if err != nil || time.Now().After(deadline) {
-			return false
-		}
-		if n > 0 {
-			empty = -1
+		for _, p := range ports {
+			n, err := p.Queued()
+			if err != nil || time.Now().After(deadline) {
+				return false
+			}
+			if n > 0 {
+				empty = -1
+				break
+			}
 		}
 		time.Sleep(time.Millisecond)
 	}

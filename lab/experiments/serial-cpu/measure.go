@@ -56,10 +56,8 @@ func (c contestant) measure(dir string, ports int, rate float64, length time.Dur
 	} else {
 		sent = flood(lines, length)
 	}
-	for _, p := range lines {
-		if !p.Drain(10 * time.Second) {
-			return m, errors.New("does not read to the end")
-		}
+	if !serialtest.DrainAll(lines, 10*time.Second) {
+		return m, errors.New("does not read to the end")
 	}
 	took := time.Since(began)
 	after, err := cpuTime(run.cmd.Process.Pid)
