@@ -46,13 +46,7 @@ func newOpener(cfg SourceConfig) (opener, error) {
 type serialOpener struct {
 	cfg      *SerialConfig
 	identity string
-	counted  ledgerCounters // of devices closed before
-}
-
-// ledgerCounters adds up driver counts over several openings.
-type ledgerCounters struct {
-	known bool
-	sum   serial.Counters
+	counted  serial.Counters // of devices closed before
 }
 
 func (o *serialOpener) open(context.Context) (device, error) {
@@ -95,7 +89,7 @@ func (d *serialDevice) kernel() *ledger.Kernel {
 	if err != nil {
 		return nil
 	}
-	t := d.o.counted.sum
+	t := d.o.counted
 	total := func(before, start, now uint64) *uint64 {
 		n := before + now - start
 		return &n
@@ -111,7 +105,7 @@ func (d *serialDevice) kernel() *ledger.Kernel {
 
 func (d *serialDevice) close() error {
 	if k := d.kernel(); k != nil {
-		d.o.counted.sum = serial.Counters{
+		d.o.counted = serial.Counters{
 			Overrun: *k.Overrun, BufferOverrun: *k.BufferOverrun, Framing: *k.Framing, Parity: *k.Parity, Break: *k.Break,
 		}
 	}

@@ -111,7 +111,10 @@ func (r *Reader) load() error {
 	if r.sc == nil {
 		return r.openAt()
 	}
-	if r.nextBatch() || r.nextBatch() { // the second try sees what was written since the first read ahead
+	if r.nextBatch() {
+		return nil
+	}
+	if r.nextBatch() { // this try sees what was written since the first one read ahead
 		return nil
 	}
 	if r.sc.readErr != nil {

@@ -49,7 +49,7 @@ func Feed(d frame.Decoder, stream []byte, rng *rand.Rand) (*Record, error) {
 			return r, fmt.Errorf("%d bytes pending, more than the longest frame (%d)", pending, d.Max())
 		}
 		if len(r.Order) != done {
-			return r, fmt.Errorf("Decode returned %d bytes, classified %d", done, len(r.Order))
+			return r, fmt.Errorf("bytes returned by Decode: %d, classified: %d", done, len(r.Order))
 		}
 	}
 	d.Break(stream[done:], frame.Closed, r)

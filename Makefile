@@ -1,0 +1,67 @@
+# Two commands set everything up: `make demo` needs Go alone; `make test` installs what the tests need.
+GO      ?= go
+BIN     := bin/tallywheel
+export CGO_ENABLED ?= 0
+
+# The Go command fetches the toolchain that go.mod asks for, where it may.
+.PHONY: build demo test check bench golden fuzz arm cross deps clean
+
+build:
+	$(GO) build -trimpath -o $(BIN) ./cmd/tallywheel
+
+demo: build
+	./$(BIN) demo --for 30s --ports 8
+
+# All tests. Programs that the tests need come through apt and pip where that is allowed; what is missing after that is said by the
+# tests themselves: they fail where TALLYWHEEL_REQUIRE is set, which deps decides.
+test: deps
+	$(GO) vet ./...
+	$(GO) test . # the house rules first: they are quick
+	CGO_ENABLED=1 TALLYWHEEL_REQUIRE="$$(cat .deps 2>/dev/null)" $(GO) test -race -timeout 15m ./...
+	$(MAKE) --no-print-directory cross arm
+	cd lab/contestants/go && $(GO) vet ./...
+
+deps:
+	@./deploy/test-deps.sh
+
+# Every target builds static, and what is pure builds anywhere.
+cross:
+	GOOS=linux GOARCH=arm64 $(GO) build -o /dev/null ./cmd/tallywheel
+	GOOS=linux GOARCH=arm GOARM=7 $(GO) build -o /dev/null ./cmd/tallywheel
+	GOOS=darwin GOARCH=arm64 $(GO) vet ./crc16 ./frame/... ./ledger ./seglog ./internal/hist
+	GOOS=windows GOARCH=amd64 $(GO) vet ./crc16 ./frame/... ./ledger ./seglog ./internal/hist
+
+# The tests of what differs on a 32-bit ARM, under qemu-user.
+arm:
+	@if command -v qemu-arm >/dev/null; then \
+		GOOS=linux GOARCH=arm GOARM=7 $(GO) test -short -exec qemu-arm ./crc16 ./frame/... ./ring ./ledger ./seglog; \
+	else echo "SKIPPED: the ARM tests: qemu-arm is missing; apt install qemu-user"; fi
+
+# What a change should pass before it is committed.
+check:
+	$(GO) vet ./... && $(GO) test -short .
+	$(GO) tool -modfile=tools.mod gofumpt -l -d . | (! grep .)
+	$(GO) tool -modfile=tools.mod staticcheck ./...
+	$(MAKE) --no-print-directory fuzz TIME=5s
+
+TIME ?= 30s
+fuzz:
+	for f in Tally128 Modbus COBS SLIP Line Length Raw; do $(GO) test ./frame/framings -run '^$$' -fuzz "Fuzz$$f\$$" -fuzztime $(TIME) || exit 1; done
+	$(GO) test ./seglog -run '^$$' -fuzz FuzzReader -fuzztime $(TIME)
+	$(GO) test ./gateway -run '^$$' -fuzz FuzzConfig -fuzztime $(TIME)
+	$(GO) test ./crc16 -run '^$$' -fuzz FuzzSplit -fuzztime $(TIME)
+
+# Benchmarks of the parts, then of whole processes beside their peers. Nothing else should run meanwhile.
+bench:
+	$(GO) test -run '^$$' -bench . ./crc16 ./ring ./frame/framings ./seglog
+	cd lab/contestants/go && $(GO) test -run '^$$' -bench .
+	$(GO) run ./lab/experiments/serial-cpu -ports 1 -rate 400000
+	$(GO) run ./lab/experiments/serial-cpu -ports 256 -rate 11520
+	$(GO) run ./lab/experiments/serial-cpu -ports 1 -rate 0
+
+# Write the expected output of the command-line scripts anew.
+golden:
+	$(GO) test ./cmd/tallywheel -run TestScripts -update
+
+clean:
+	rm -rf bin .deps

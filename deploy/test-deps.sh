@@ -1,0 +1,30 @@
+#!/bin/sh
+# Installs the programs that the tests need, through apt where this user may. Writes .deps: "all" when nothing is missing, so
+# that the tests fail rather than skip; nothing else.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+wanted="chromium:chromium chromedriver:chromium-driver socat:socat qemu-arm:qemu-user python3:python3"
+missing() {
+	for w in $wanted; do command -v "${w%%:*}" >/dev/null 2>&1 || printf '%s ' "${w##*:}"; done
+	# any Python will do that has the module
+	{ python3 -c 'import serial' || /usr/bin/python3 -c 'import serial'; } >/dev/null 2>&1 || printf 'python3-serial '
+}
+need=$(missing)
+if [ -n "$need" ] && command -v apt-get >/dev/null 2>&1; then
+	run=""
+	[ "$(id -u)" = 0 ] || { command -v sudo >/dev/null 2>&1 && sudo -n true 2>/dev/null && run="sudo -n"; }
+	if [ "$(id -u)" = 0 ] || [ -n "$run" ]; then
+		echo "installing for the tests: $need"
+		$run apt-get update -qq >/dev/null 2>&1
+		# shellcheck disable=SC2086 # a list of packages
+		DEBIAN_FRONTEND=noninteractive $run apt-get install -y -qq --no-install-recommends $need >/dev/null 2>&1
+	fi
+fi
+case "$(missing)" in *python3-serial*) python3 -m pip install --quiet --user pyserial >/dev/null 2>&1 ;; esac
+need=$(missing)
+if [ -n "$need" ]; then
+	echo "missing for some tests, which will be skipped: $need"
+	: >.deps
+else
+	echo all >.deps
+fi
