@@ -174,7 +174,8 @@ type visit struct {
 
 // pull reads what there is, up to a burst, by the given system call. A short read of a stream means that there is no more
 // for now, unless the stream has ended behind it: then it reads on to the end.
-func (f *feed) pull(read func(int, []byte) (int, syscall.Errno)) (v visit, err error) {
+// now is the time at which the input was noticed, in ns since 1970.
+func (f *feed) pull(read func(int, []byte) (int, syscall.Errno), now int64) (v visit, err error) {
 	f.ring.Rewind()
 	for range burst {
 		space := f.ring.Space()
@@ -195,6 +196,7 @@ func (f *feed) pull(read func(int, []byte) (int, syscall.Errno)) (v visit, err e
 			return v, io.EOF
 		}
 		v.bytes += n
+		f.last = now
 		f.arrived(space, n)
 		if f.paused || n < fullRead && !f.Messages && !f.atEnd {
 			return v, nil
@@ -207,7 +209,6 @@ func (f *feed) pull(read func(int, []byte) (int, syscall.Errno)) (v visit, err e
 // arrived shows the n bytes that were just read into the ring's space. When nothing was held before and the handler
 // is done with all of it, which is the common case, the ring need not know.
 func (f *feed) arrived(space []byte, n int) {
-	f.last = time.Now().UnixNano()
 	if f.ring.Len() > 0 {
 		f.ring.Publish(n)
 		f.show(n)

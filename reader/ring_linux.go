@@ -38,6 +38,7 @@ type ringReader struct {
 	done  chan struct{}
 	// withSilence counts the ports for which pauses matter.
 	withSilence int
+	now         int64     // when the events at hand were noticed, ns since 1970
 	spare       []int32   // memory for the next again
 	again       []int32   // ports that had more than a burst: no event will tell of it
 	pressed     bool      // throughput: a port brought so much that a tick would be too long
@@ -213,6 +214,9 @@ func (r *ringReader) loop() {
 		}
 		again := r.again
 		r.again, r.spare = r.spare[:0], again
+		if n+len(again) > 0 {
+			r.now = time.Now().UnixNano() // one reading of the clock for all that came at once
+		}
 		for _, ev := range events[:n] {
 			r.event(ev.Fd, ev.Events&sys.EPOLLEND != 0)
 		}
@@ -268,7 +272,7 @@ func (r *ringReader) event(tag int32, atEnd bool) {
 		return
 	}
 	f.atEnd = f.atEnd || atEnd
-	v, err := f.pull(rawRead)
+	v, err := f.pull(rawRead, r.now)
 	r.pressed = r.pressed || v.bytes >= pressing
 	switch {
 	case err != nil:

@@ -16,6 +16,7 @@ func BenchmarkAppendDurable(b *testing.B) {
 	for _, producers := range []int{1, 16, 64} {
 		b.Run(fmt.Sprintf("producers=%d", producers), func(b *testing.B) {
 			l := open(b, Config{FS: benchDir(b), Sync: SyncAlways})
+			awaitSpare(b, l) // a start is not what is measured
 			data := make([]byte, 128)
 			lat := make([][]time.Duration, producers)
 			var left atomic.Int64
@@ -103,6 +104,21 @@ func BenchmarkAppendUnsynced(b *testing.B) {
 			closeLog(b, l)
 		})
 	}
+}
+
+// awaitSpare waits until the next segment has been made ready.
+func awaitSpare(b *testing.B, l *Log) {
+	b.Helper()
+	for range 10_000 {
+		l.shelf.mu.Lock()
+		n := len(l.shelf.next)
+		l.shelf.mu.Unlock()
+		if n > 0 {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+	b.Fatal("no spare segment within 10 s")
 }
 
 func benchDir(b *testing.B) FS {

@@ -152,6 +152,8 @@ type Log struct {
 	stored  uint64
 	durable uint64
 	salt    uint32 // of the current segment
+	crowd   int    // producers that waited for the last commit
+	calmed  time.Time
 	failed  error
 	closed  bool
 
@@ -283,9 +285,20 @@ func signal(c chan struct{}) {
 // maxYields is how often a leader lets others run before it takes the batch, while more records keep coming.
 const maxYields = 2
 
+// calmEvery is how often a producer that is alone yields. Nobody would come; but the runtime's monitor takes the P from a goroutine that
+// has gone from system call to system call for 10 ms without being scheduled, at every look, and each time that costs
+// the caller a tenth of its syncs. See docs/design/2026-11-20-long-runs-of-system-calls.md.
+const calmEvery = 5 * time.Millisecond
+
 // lead commits what is staged and wakes those who wait for it. mu is held, and the caller has set busy.
 func (l *Log) lead(yield bool) {
-	for i := 0; yield && i < maxYields; i++ {
+	yields := 0
+	if alone := max(len(l.open.waiters), l.crowd) < 2; yield && !alone {
+		yields = maxYields
+	} else if now := time.Now(); yield && now.Sub(l.calmed) > calmEvery {
+		yields, l.calmed = 1, now
+	}
+	for i := range yields {
 		before := l.open.records
 		l.mu.Unlock()
 		runtime.Gosched()
@@ -327,6 +340,7 @@ func (l *Log) take() *staging {
 
 // release wakes the waiters of a batch that is over and hands the lead to the first waiter of the next. mu is held.
 func (l *Log) release(b *staging, err error) {
+	l.crowd = len(b.waiters)
 	finish := func(s *staging, err error) {
 		for _, w := range s.waiters {
 			w.err = err
