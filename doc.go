@@ -22,5 +22,6 @@
 //	product    gateway            sources → frames → books → log, the API and the page
 //	           lab                contestants to measure against, each in its own language or module
 //	command    cmd/tallywheel     main and one file for each verb
+//	           examples           short programs that use the public packages
 //	           e2e                the whole program as a process: real programs, kills, a browser
 package tallywheel

@@ -22,7 +22,7 @@ var layers = [][]string{
 	{"frame", "ledger", "ring"},
 	{"serial", "reader", "seglog"},
 	{"gateway", "lab"},
-	{"cmd/tallywheel", "e2e"},
+	{"cmd/tallywheel", "examples", "e2e"},
 }
 
 // sharp lists imports that only some folders may have.

@@ -29,7 +29,10 @@ type recorder struct {
 	url string
 }
 
-var pageURL = regexp.MustCompile(`url=(http://\S+)`)
+var (
+	pageURL = regexp.MustCompile(`url=(http://\S+)`)   // in the log of run
+	demoURL = regexp.MustCompile(`page: (http://\S+)`) // in the talk of demo
+)
 
 // startRecorder runs the sources, given as YAML list items, on the log in dir.
 func startRecorder(t *testing.T, dir, sources string) *recorder {
