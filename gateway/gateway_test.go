@@ -3,12 +3,18 @@ package gateway
 import (
 	"bufio"
 	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"math/big"
 	"net"
 	"net/http"
 	"os"
@@ -415,6 +421,71 @@ func TestToken(t *testing.T) {
 	} {
 		if code, _ := get(t, s.URL()+"api/v1/sheet", c.edit); code != c.want {
 			t.Errorf("%s: %d, want %d", name, code, c.want)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	stop(t, g)
+}
+
+// certificate writes a self-signed certificate for 127.0.0.1 and its key.
+func certificate(t *testing.T) (cert, key string, pool *x509.CertPool) {
+	t.Helper()
+	priv, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	form := &x509.Certificate{
+		SerialNumber: big.NewInt(1), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, form, form, &priv.PublicKey, priv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pkcs, err := x509.MarshalPKCS8PrivateKey(priv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	cert, key = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	for file, block := range map[string]*pem.Block{cert: {Type: "CERTIFICATE", Bytes: der}, key: {Type: "PRIVATE KEY", Bytes: pkcs}} {
+		if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pool = x509.NewCertPool()
+	parsed, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool.AddCert(parsed)
+	return cert, key, pool
+}
+
+func TestTLS(t *testing.T) {
+	cert, key, pool := certificate(t)
+	g := start(t, t.TempDir(), func(c *Config) {
+		c.API = APIConfig{Listen: "0.0.0.0:0", Token: "0123456789abcdef", TLS: TLSConfig{Cert: cert, Key: key}}
+	})
+	s := serve(t, g)
+	url := fmt.Sprintf("https://127.0.0.1:%d/api/v1/sheet", s.addr.(*net.TCPAddr).Port)
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}}
+	defer client.CloseIdleConnections()
+	for token, want := range map[string]int{"": 401, "0123456789abcdef": 200} {
+		req, err := http.NewRequest(http.MethodGet, url, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+token)
+		resp, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != want {
+			t.Errorf("token %q: %d, want %d", token, resp.StatusCode, want)
 		}
 	}
 	if err := s.Close(); err != nil {

@@ -147,8 +147,8 @@ func (b *Book) outOfLine(q *sequence, id Stream, seq uint64) {
 		b.miss(q, q.next, seq-1, b.endRun(lost))
 		q.next = seq + 1
 		f.Unique++
-	case seq < q.first && q.first-seq > MaxJump:
-		f.Duplicate++ // no sane device counts like this; the frame is kept, its number means nothing
+	case seq < q.first && (q.resumed || q.first-seq > MaxJump):
+		f.Duplicate++ // an earlier start has counted it; or no sane device counts like this, and its number means nothing
 		b.endRun(0)
 	case seq < q.first: // older than the first one seen: the span begins earlier than we knew
 		if seq+1 < q.first {
@@ -259,7 +259,7 @@ func (b *Book) settle(id Stream) {
 func (b *Book) Resume(p Position) {
 	id := Stream{p.Device, p.Epoch}
 	if q := b.streams[id]; q == nil {
-		b.open(id, p.Last+1)
+		b.open(id, p.Last+1).resumed = true
 	} else if p.Last >= q.next && q.next == q.first {
 		q.first, q.next = p.Last+1, p.Last+1
 	}

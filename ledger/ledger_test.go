@@ -80,6 +80,10 @@ func TestEachFaultUnderItsName(t *testing.T) {
 			func(b *Book) { post(b, 0, 1, 1<<60, 1<<60+1) },
 			Frames{Unique: 4, Restarts: 1},
 		},
+		"resumed, then older frames again": {
+			func(b *Book) { b.Resume(Position{1, 1, 1000}); post(b, 998, 0, 1001) },
+			Frames{Unique: 1, Duplicate: 2},
+		},
 		"resumed after a stop": {
 			func(b *Book) { b.Resume(Position{1, 1, 9}); post(b, 13) },
 			Frames{Unique: 1, Missing: 3, MissingUnseen: 3},

@@ -9,6 +9,7 @@ import (
 // one that has been settled.
 type sequence struct {
 	first, next uint64
+	resumed     bool  // an earlier start has followed the numbers before first
 	gaps        []gap // by number, apart from each other
 }
 

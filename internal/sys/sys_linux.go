@@ -142,9 +142,9 @@ func CloseFD(fd int) error { return os.NewSyscallError("close", unix.Close(fd)) 
 // DoubleMap maps size bytes of memory twice, back to back, so that b[i] and b[i+size] are one byte. size must be a
 // multiple of the page size. Unmap releases it.
 func DoubleMap(name string, size int) (b []byte, err error) {
-	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
+	fd, err := memory(name)
 	if err != nil {
-		return nil, os.NewSyscallError("memfd_create", err)
+		return nil, err
 	}
 	defer unix.Close(fd)
 	if err := unix.Ftruncate(fd, int64(size)); err != nil {
@@ -163,6 +163,23 @@ func DoubleMap(name string, size int) (b []byte, err error) {
 		}
 	}
 	return unsafe.Slice((*byte)(at), 2*size), nil
+}
+
+// memory opens a file without a name: a memfd (Linux 3.17), or where that is forbidden a temporary file that is removed at once.
+func memory(name string) (int, error) {
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
+	if err == nil {
+		return fd, nil
+	}
+	f, tmpErr := os.CreateTemp("", name)
+	if tmpErr != nil {
+		return -1, errors.Join(os.NewSyscallError("memfd_create", err), tmpErr)
+	}
+	defer f.Close()
+	if err := os.Remove(f.Name()); err != nil {
+		return -1, err
+	}
+	return Dup(int(f.Fd()))
 }
 
 // Unmap releases what DoubleMap gave.

@@ -1,0 +1,109 @@
+package e2e
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/tallywheel/tallywheel/internal/testenv"
+)
+
+// TestReloadBySignal adds a source to the file of a running recorder, then breaks the file: the one that runs stays.
+func TestReloadBySignal(t *testing.T) {
+	dir := t.TempDir()
+	r := startRecorder(t, dir, serialSource("first", dir+"/absent"))
+	file := filepath.Join(dir, "tallywheel.yaml")
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reload := func(text string) {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Cmd.Process.Signal(syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reload(string(b) + serialSource("second", dir+"/absent"))
+	testenv.Until(t, 10*time.Second, "the second source is there", func() bool { return len(r.sheet(t).Ports) == 2 })
+	reload(string(b) + "surces: []\n")
+	testenv.Until(t, 10*time.Second, "the mistake is reported", func() bool {
+		return strings.Contains(r.Err.String(), `did you mean \"sources\"`)
+	})
+	if n := len(r.sheet(t).Ports); n != 2 {
+		t.Errorf("%d sources after a bad reload, want 2", n)
+	}
+	r.stop(t)
+}
+
+// TestTellsSystemd: sd_notify(3) says when it is ready, and that it stops.
+func TestTellsSystemd(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "notify")
+	sock, err := net.ListenPacket("unixgram", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sock.Close()
+	t.Setenv("NOTIFY_SOCKET", path)
+	r := startRecorder(t, dir, serialSource("first", dir+"/absent"))
+	for i, want := range []string{"READY=1", "STOPPING=1"} {
+		if i == 1 {
+			r.stop(t)
+		}
+		if err := sock.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		b := make([]byte, 100)
+		n, _, err := sock.ReadFrom(b)
+		if got := string(b[:n]); err != nil || got != want {
+			t.Errorf("told %q, %v; want %q", got, err, want)
+		}
+	}
+}
+
+// TestFlippedBitIsFoundAndRepaired: a damaged log stops the recorder with a place and a remedy, and the remedy works.
+func TestFlippedBitIsFoundAndRepaired(t *testing.T) {
+	dir := t.TempDir()
+	data := filepath.Join(dir, "data")
+	command(t, "demo", "--for", "1s", "--ports", "1", "--condition", "steady", "--listen", "off", "--dir", dir)
+	segment := filepath.Join(data, fmt.Sprintf("%020d.seg", 1))
+	f, err := os.OpenFile(segment, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := make([]byte, 1)
+	const at = 50_000
+	if _, err := f.ReadAt(b, at); err != nil {
+		t.Fatal(err)
+	}
+	b[0] ^= 4
+	if _, err := f.WriteAt(b, at); err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	bin := testenv.Binary(t)
+	verify := testenv.Start(t, bin, "log", "verify", "--dir", data)
+	if err := verify.Cmd.Wait(); err == nil || !strings.Contains(verify.Out.String(), "00000000000000000001.seg at 49") {
+		t.Errorf("verify: %v: %s; want the place", err, verify.Out)
+	}
+	config := filepath.Join(dir, "tallywheel.yaml")
+	if err := os.WriteFile(config, fmt.Appendf(nil, "log: {dir: %s}\napi: {listen: \"off\"}\n", data), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	run := testenv.Start(t, bin, "run", "-c", config)
+	if err := run.Cmd.Wait(); err == nil || !strings.Contains(run.Err.String(), "`log repair` keeps what is whole") {
+		t.Errorf("run: %v: %s; want a refusal that names the remedy", err, run.Err)
+	}
+	if out := command(t, "log", "repair", "--dir", data); !strings.Contains(out, "1 given up by earlier repairs") {
+		t.Errorf("repair: %s; want one record given up", out)
+	}
+	r := startRecorder(t, dir, "")
+	r.stop(t)
+}
