@@ -322,7 +322,9 @@ func (l *Log) lead(yield bool) {
 		l.mu.Lock()
 	}
 	l.busy = false
-	if !full {
+	if full {
+		signal(l.kick) // whoever led: the background tries again until there is room
+	} else {
 		l.release(b, c.Err)
 	}
 	l.room.Broadcast()

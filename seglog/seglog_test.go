@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -333,6 +334,41 @@ func TestFullDiskStops(t *testing.T) {
 	closeLog(t, l)
 	if last := readAll(t, NewReader(faulty{d}, 0), 1); last != next-1 {
 		t.Errorf("read up to %d; %d were taken", last, next-1)
+	}
+}
+
+// Under SyncAlways the producer whose record did not fit waits. Its own commit met the full disk, so nobody else is at work: the
+// background must try again by itself.
+func TestFullDiskHoldsAppendUntilThereIsRoom(t *testing.T) {
+	d := fault.New()
+	d.SetFree(100 << 10)
+	l := open(t, small(faulty{d}, SyncAlways))
+	const records = 1000
+	done := make(chan error, 1)
+	go func() {
+		for n := range uint64(records) {
+			if _, err := l.Append(0, 1, payload(n+1)); err != nil {
+				done <- err
+				return
+			}
+		}
+		done <- nil
+	}()
+	for !l.Position().Full {
+		select {
+		case err := <-done:
+			t.Fatalf("the disk never was full: %v", err)
+		default:
+			runtime.Gosched()
+		}
+	}
+	d.SetFree(10 << 20)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	closeLog(t, l)
+	if last := readAll(t, NewReader(faulty{d}, 0), 1); last != records {
+		t.Errorf("read up to %d, want %d", last, records)
 	}
 }
 

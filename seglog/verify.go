@@ -41,24 +41,27 @@ func (s Summary) Clean() bool {
 // nothing and may run while the log is written.
 func Verify(dir FS) (Summary, error) {
 	s := Summary{Problems: []Problem{}}
-	bases, err := segmentBases(dir)
-	if err != nil {
-		return s, err
-	}
-	for i, base := range bases {
-		next := uint64(0)
-		if i+1 < len(bases) {
-			next = bases[i+1]
-		}
+	err := eachSegment(dir, func(base, next uint64) error {
 		s.Segments++
 		if s.First == 0 {
 			s.First = base
 		}
-		if err := s.segment(dir, base, next); err != nil {
-			return s, err
+		return s.segment(dir, base, next)
+	})
+	return s, err
+}
+
+// eachSegment calls f with the base of every segment in order, and that of the next one, 0 for the last.
+func eachSegment(dir FS, f func(base, next uint64) error) error {
+	bases, err := segmentBases(dir)
+	for i := 0; err == nil && i < len(bases); i++ {
+		next := uint64(0)
+		if i+1 < len(bases) {
+			next = bases[i+1]
 		}
+		err = f(bases[i], next)
 	}
-	return s, nil
+	return err
 }
 
 // segment verifies one segment; next is the base of the one behind it, 0 if it is the last.
@@ -195,15 +198,7 @@ func Repair(dir FS) (Summary, error) {
 	if err != nil {
 		return found, err
 	}
-	bases, err := segmentBases(dir)
-	if err != nil {
-		return found, err
-	}
-	for i, base := range bases {
-		next := uint64(0)
-		if i+1 < len(bases) {
-			next = bases[i+1]
-		}
+	err = eachSegment(dir, func(base, next uint64) error {
 		last := uint64(0) // the highest record that is known to have been durable
 		hurt := false
 		for _, p := range found.Problems {
@@ -216,9 +211,13 @@ func Repair(dir FS) (Summary, error) {
 		}
 		if hurt {
 			if err := rebuild(dir, base, last); err != nil {
-				return found, fmt.Errorf("repair %s: %w", segmentName(base), err)
+				return fmt.Errorf("repair %s: %w", segmentName(base), err)
 			}
 		}
+		return nil
+	})
+	if err != nil {
+		return found, err
 	}
 	return found, dir.Sync()
 }
