@@ -140,12 +140,6 @@ const (
 	TIOCM_RTS = unix.TIOCM_RTS
 )
 
-// InputQueued is the number of bytes that the terminal holds ready for reading.
-func InputQueued(fd int) (int, error) {
-	n, err := unix.IoctlGetInt(fd, unix.TIOCINQ)
-	return n, os.NewSyscallError("ioctl TIOCINQ", err)
-}
-
 // OpenPTY opens a pseudo-terminal and returns its master, which does not block, and the path of its slave.
 func OpenPTY() (master int, slave string, err error) {
 	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)

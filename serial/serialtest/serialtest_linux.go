@@ -73,11 +73,12 @@ func (p *Port) Write(b []byte) (int, error) {
 	return sys.Write(p.master, b)
 }
 
-// Queued is the number of bytes that wait to be read, as far as the terminal knows.
-func (p *Port) Queued() (int, error) { return sys.InputQueued(p.keeper) }
-
-// drainLooks is how often in a row the queues must be empty: bytes move into them in the background.
-const drainLooks = 8
+// drained reports whether all bytes have been read. Bytes move from the pty's buffer to where they are read in the background, and the
+// count of bytes ready to be read does not know those on their way; poll(2) waits for that move before it answers.
+func (p *Port) drained() (bool, error) {
+	ready, _, err := sys.PollIn(p.keeper, -1, 0)
+	return !ready, err
+}
 
 // Drain waits until all bytes have been read, at most for timeout, and reports whether they have.
 func (p *Port) Drain(timeout time.Duration) bool { return DrainAll([]*Port{p}, timeout) }
@@ -85,18 +86,17 @@ func (p *Port) Drain(timeout time.Duration) bool { return DrainAll([]*Port{p}, t
 // DrainAll is Drain for many ports at once.
 func DrainAll(ports []*Port, timeout time.Duration) bool {
 	deadline := time.Now().Add(timeout)
-	for empty := 0; empty < drainLooks; empty++ {
-		for _, p := range ports {
-			n, err := p.Queued()
+	for _, p := range ports {
+		for {
+			done, err := p.drained()
 			if err != nil || time.Now().After(deadline) {
 				return false
 			}
-			if n > 0 {
-				empty = -1
+			if done {
 				break
 			}
+			time.Sleep(time.Millisecond)
 		}
-		time.Sleep(time.Millisecond)
 	}
 	return true
 }
