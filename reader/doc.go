@@ -10,8 +10,9 @@
 //	blocking   one goroutine for each port in poll(2) and read(2)
 //	polling    one goroutine for each port that looks once a tick; a semaphore limits those that read at a time
 //
-// An ordinary blocking read in Go costs about four context switches: the runtime hands the P to another thread and takes it
-// back. The strategy ring tells the runtime nothing while data flows, so it costs what a C program's epoll loop
+// A goroutine that goes from system call to system call is never scheduled, and the runtime's monitor takes its P again and
+// again: four context switches a read. The strategy blocking yields every 5 ms, which prevents that. The
+// strategy ring tells the runtime nothing while data flows, so it costs about what a C program's epoll loop
 // costs. The price: its thread keeps a P. So [New] raises GOMAXPROCS by one for it, and Close takes that back. While
 // the lines are idle it waits in the ordinary way and holds nothing.
 //

@@ -259,10 +259,10 @@ func (r *ringReader) event(tag int32, atEnd bool) {
 	if tag == wakeTag {
 		sys.EventfdDrain(r.wake)
 		r.mu.Lock()
-		todo := r.commands
+		commands := r.commands
 		r.commands = nil
 		r.mu.Unlock()
-		for _, f := range todo {
+		for _, f := range commands {
 			f()
 		}
 		return

@@ -10,7 +10,6 @@ import (
 type scanner struct {
 	f io.ReaderAt
 	header
-	harm error  // the first copy of the header is damaged, the second is not
 	off  int64  // of the next batch
 	next uint64 // sequence that its first record should have; 0 if that is not known
 
@@ -52,7 +51,7 @@ func newScanner(f io.ReaderAt, base uint64) (*scanner, error) {
 			return nil, &CorruptError{segmentName(base), 0, harm.Error()}
 		}
 	}
-	return &scanner{f: f, header: h, harm: harm, off: headerBytes, next: base}, nil
+	return &scanner{f: f, header: h, off: headerBytes, next: base}, nil
 }
 
 // seek goes to a batch that is known to begin at off with the record next.

@@ -64,17 +64,26 @@ func eachSegment(dir FS, f func(base, next uint64) error) error {
 	return err
 }
 
+// openSegment opens a segment and returns the size of its file.
+func openSegment(dir FS, base uint64) (File, int64, error) {
+	f, err := dir.Open(segmentName(base))
+	if err != nil {
+		return nil, 0, err
+	}
+	size, err := f.Size()
+	if err != nil {
+		return nil, 0, errors.Join(err, f.Close())
+	}
+	return f, size, nil
+}
+
 // segment verifies one segment; next is the base of the one behind it, 0 if it is the last.
 func (s *Summary) segment(dir FS, base, next uint64) error {
-	f, err := dir.Open(segmentName(base))
+	f, size, err := openSegment(dir, base)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	size, err := f.Size()
-	if err != nil {
-		return err
-	}
 	sc, err := newScanner(f, base)
 	if corrupt := (*CorruptError)(nil); errors.As(err, &corrupt) {
 		p := Problem{Segment: corrupt.Segment, Offset: corrupt.Offset, What: corrupt.What}
@@ -225,15 +234,11 @@ func Repair(dir FS) (Summary, error) {
 // rebuild writes the whole records of a segment into a new one, with holes up to last where there are none.
 func rebuild(dir FS, base, last uint64) error {
 	name := segmentName(base)
-	f, err := dir.Open(name)
+	f, size, err := openSegment(dir, base)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	size, err := f.Size()
-	if err != nil {
-		return err
-	}
 	sc, err := newScanner(f, base)
 	if err != nil { // both headers gone: nothing in it can be believed
 		sc = &scanner{f: f, header: header{base: base, salt: rand.Uint32()}}

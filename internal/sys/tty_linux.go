@@ -114,17 +114,6 @@ func SetRS485(fd int, r RS485) error {
 	return ioctl(fd, "TIOCSRS485", tiocsrs485, unsafe.Pointer(&r))
 }
 
-// GetRS485 reads it.
-func GetRS485(fd int) (r RS485, err error) {
-	return r, ioctl(fd, "TIOCGRS485", tiocgrs485, unsafe.Pointer(&r))
-}
-
-// ModemLines reads the state of the modem lines as TIOCM_ bits.
-func ModemLines(fd int) (int, error) {
-	v, err := unix.IoctlGetInt(fd, unix.TIOCMGET)
-	return v, os.NewSyscallError("ioctl TIOCMGET", err)
-}
-
 // SetModemLines switches the lines in mask on or off.
 func SetModemLines(fd, mask int, on bool) error {
 	req := uint(unix.TIOCMBIC)
