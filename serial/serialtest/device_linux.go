@@ -145,12 +145,28 @@ func (d *Device) last() error {
 	d.clean = -1 << 30
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	for range 2 {
-		if _, err := d.step(ctx); err != nil {
-			return err
-		}
+	if _, err := d.step(ctx); err != nil {
+		return err
 	}
-	return d.flush(ctx)
+	if err := d.flush(ctx); err != nil {
+		return err
+	}
+	return d.deliver(2 * time.Second)
+}
+
+// deliver sends a frame and waits until all has been read.
+func (d *Device) deliver(timeout time.Duration) error {
+	f := d.next()
+	all, err := d.port.Deliver(f, timeout)
+	if err != nil {
+		return err
+	}
+	d.Truth.Sent++
+	d.Truth.Bytes += uint64(len(f))
+	if !all {
+		d.Truth.Undrained++
+	}
+	return nil
 }
 
 func (d *Device) next() []byte {
@@ -258,8 +274,8 @@ func (d *Device) unplug(ctx context.Context) error {
 	if err := d.flush(ctx); err != nil {
 		return err
 	}
-	if !d.port.Drain(5 * time.Second) {
-		d.Truth.Undrained++
+	if err := d.deliver(5 * time.Second); err != nil {
+		return err
 	}
 	if err := d.port.Unplug(); err != nil {
 		return err

@@ -73,14 +73,45 @@ func (p *Port) Write(b []byte) (int, error) {
 	return sys.Write(p.master, b)
 }
 
-// drained reports whether all bytes have been read. Bytes move from the pty's buffer to where they are read in the background, and the
-// count of bytes ready to be read does not know those on their way; poll(2) waits for that move before it answers.
+// drained reports whether all bytes that could be read have been. Bytes move from the pty's buffer to where they are read in the
+// background, and the count of bytes ready to be read does not know those on their way; poll(2) waits for that move before it
+// answers. It cannot know of a move that is not asked for yet: a reader that has just emptied the 4095 bytes of the line
+// discipline asks for the next only after it has copied them. See Deliver.
 func (p *Port) drained() (bool, error) {
 	ready, _, err := sys.PollIn(p.keeper, -1, 0)
 	return !ready, err
 }
 
-// Drain waits until all bytes have been read, at most for timeout, and reports whether they have.
+// deliverPieces is more than the times that what a pty holds, 20,480 bytes, fills the line discipline.
+const deliverPieces = 8
+
+// Deliver hands over b, waits until it and all before it have been read, and reports whether they have within timeout. b is
+// handed over in pieces: each makes the kernel move as much as the line discipline takes, so that behind the last one nothing is
+// left, whatever a reader was doing when [Port.Drain] took it for done.
+func (p *Port) Deliver(b []byte, timeout time.Duration) (bool, error) {
+	deadline := time.Now().Add(timeout)
+	all := p.Drain(timeout)
+	for i := range deliverPieces {
+		piece := b[i*len(b)/deliverPieces : (i+1)*len(b)/deliverPieces]
+		for len(piece) > 0 {
+			n, err := p.Write(piece)
+			if err != nil {
+				return false, err
+			}
+			if piece = piece[n:]; len(piece) > 0 {
+				if time.Now().After(deadline) {
+					return false, fmt.Errorf("%s: nobody reads: %d bytes left", p.Link, len(piece))
+				}
+				time.Sleep(time.Millisecond)
+			}
+		}
+		all = p.Drain(time.Until(deadline)) && all
+	}
+	return all, nil
+}
+
+// Drain waits until no bytes are ready to be read, at most for timeout, and reports whether that came. More than 4095 bytes
+// behind, a reader may have a moment in which none are; only Deliver is certain.
 func (p *Port) Drain(timeout time.Duration) bool { return DrainAll([]*Port{p}, timeout) }
 
 // DrainAll is Drain for many ports at once.
