@@ -16,6 +16,7 @@
 //	mechanism  frame              what a framing is; frame/…: tally128, modbus, cobs, slip, line, length, raw
 //	           ledger             the balance sheet
 //	           ring               double-mapped byte ring for one producer and one consumer
+//	           uring              io_uring in pure Go
 //	plane      serial             serial ports: opening, identity, line counters; serial/serialtest: virtual ones
 //	           reader             reading descriptors, strategies side by side
 //	           seglog             durable segmented log; FORMAT.md beside the code

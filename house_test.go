@@ -19,16 +19,16 @@ const module = "github.com/tallywheel/tallywheel"
 // layers lists the folders from the ground up. A folder may import folders of lower layers, and its own sub-folders.
 var layers = [][]string{
 	{"crc16", "internal/sys", "internal/hist", "internal/fault", "internal/testenv"},
-	{"frame", "ledger", "ring"},
-	{"serial", "reader", "seglog"},
+	{"frame", "ledger", "ring", "uring"},
+	{"serial", "reader", "asyncfile", "seglog"},
 	{"gateway", "lab"},
 	{"cmd/tallywheel", "examples", "e2e"},
 }
 
 // sharp lists imports that only some folders may have.
 var sharp = map[string][]string{
-	"unsafe":                      {"internal/sys", "ring", "crc16"},
-	"golang.org/x/sys/unix":       {"internal/sys"},
+	"unsafe":                      {"internal/sys", "uring", "ring", "crc16"},
+	"golang.org/x/sys/unix":       {"internal/sys", "uring"},
 	"golang.org/x/sys/cpu":        {"crc16"},
 	"github.com/prometheus/":      {"gateway"},
 	"github.com/goccy/":           {"gateway"},

@@ -1,0 +1,4 @@
+package uring
+
+// AddressOf is an address of the same ring with another number.
+func AddressOf(a Address, data uint64) Address { return Address{a.fd, data} }

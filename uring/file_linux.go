@@ -1,0 +1,107 @@
+package uring
+
+import (
+	"fmt"
+	"os"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// File is a descriptor that operations use: an ordinary one, or a direct one, which lives in the table of one ring and
+// spares every operation the look-up. It cannot be closed while operations use it, so that its number cannot come to mean another
+// file under them. It belongs to one goroutine at a time, as a ring does.
+type File struct {
+	fd   int32 // or the slot of a direct descriptor; negative: closed
+	ring *Ring // of a direct descriptor
+	uses int32 // operations queued or in flight
+}
+
+// NewFile takes over a descriptor: Close closes it.
+func NewFile(fd int) *File { return &File{fd: int32(fd)} }
+
+// FileOf duplicates the descriptor of an *os.File, *net.TCPConn or the like. The two are closed independently, so that
+// neither a finalizer nor a Close elsewhere can take the descriptor from operations in flight.
+func FileOf(c syscall.Conn) (*File, error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return nil, fmt.Errorf("uring: %w", err)
+	}
+	fd, dupErr := -1, error(nil)
+	if err := raw.Control(func(n uintptr) { fd, dupErr = unix.FcntlInt(n, unix.F_DUPFD_CLOEXEC, 0) }); err != nil {
+		return nil, fmt.Errorf("uring: %w", err)
+	}
+	if dupErr != nil {
+		return nil, fmt.Errorf("uring: %w", os.NewSyscallError("fcntl", dupErr))
+	}
+	return NewFile(fd), nil
+}
+
+// FD is the descriptor, or the slot of a direct one; -1 once closed.
+func (f *File) FD() int { return int(f.fd) }
+
+// Direct reports whether the file is a direct descriptor.
+func (f *File) Direct() bool { return f.ring != nil }
+
+// Close closes the descriptor. While operations use it, it refuses with ErrBusy: cancel them first.
+func (f *File) Close() error {
+	if f.fd < 0 {
+		return fmt.Errorf("uring: file: %w", ErrClosed)
+	}
+	if f.uses > 0 {
+		return fmt.Errorf("uring: file: %d operations: %w", f.uses, ErrBusy)
+	}
+	fd := f.fd
+	f.fd = -1
+	if f.ring == nil {
+		return os.NewSyscallError("close", unix.Close(int(fd)))
+	}
+	if f.ring.fd < 0 {
+		return nil // went with its ring
+	}
+	return f.ring.clearSlot(fd)
+}
+
+// RegisterFiles gives the ring a table of n slots for direct descriptors, all empty. Linux 5.19.
+func (r *Ring) RegisterFiles(n int) error {
+	if n < 1 || n > 1<<20 {
+		return fmt.Errorf("uring: register %d files: want 1 to %d", n, 1<<20)
+	}
+	reg := rsrcRegister{nr: uint32(n), flags: registerSparse}
+	if _, e := r.register(registerFiles2, unsafe.Pointer(&reg), int(unsafe.Sizeof(reg))); e != 0 {
+		switch e {
+		case unix.EINVAL:
+			return notSupported("table of direct descriptors", "5.19")
+		case unix.EMFILE:
+			return fmt.Errorf("uring: register %d files: %w; raise ulimit -n", n, e)
+		}
+		return fmt.Errorf("uring: register files: %w", r.refused("io_uring_register", e))
+	}
+	r.files = n
+	return nil
+}
+
+// Install puts an ordinary descriptor into a free slot of the ring's table; NewFile gives it. Both are closed
+// independently. It completes with ENFILE if the table is full. Linux 5.19.
+func (o *Op) Install(f *File) *Op {
+	e := o.set(OpFilesUpdate)
+	if f.fd < 0 || f.ring != nil {
+		o.err = fmt.Errorf("uring: install: want an ordinary descriptor that is open")
+	}
+	o.file2 = f
+	x := o.extra()
+	x.fd = f.fd
+	e.addr, e.len, e.off = uint64(uintptr(unsafe.Pointer(&x.fd))), 1, uint64(fileIndexAlloc)
+	return o
+}
+
+// clearSlot empties a slot of the table.
+func (r *Ring) clearSlot(slot int32) error {
+	r.fdArg = -1 // a field of the ring: what the argument points to must not move with the stack
+	u := rsrcUpdate{offset: uint32(slot), data: uint64(uintptr(unsafe.Pointer(&r.fdArg)))}
+	if _, e := r.register(registerFilesUpdate, unsafe.Pointer(&u), 1); e != 0 {
+		return r.refused("io_uring_register", e)
+	}
+	return nil
+}

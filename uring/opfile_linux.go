@@ -1,0 +1,217 @@
+package uring
+
+import (
+	"io/fs"
+	"math"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Current as an offset means the file's own position, and is the only offset that pipes, sockets and terminals take.
+const Current = -1
+
+// maxTransfer is the most that one read or write moves: the kernel's own limit, less than 2 GiB.
+const maxTransfer = math.MaxInt32 &^ 4095
+
+// Read reads into the whole buffer from an offset. Fewer bytes than asked are no error; 0 is the end of the file.
+func (o *Op) Read(f *File, b *Buffer, off int64) *Op {
+	e := o.setFile(OpRead, f)
+	e.off = uint64(off)
+	o.buf, o.write = b, true
+	return o
+}
+
+// Write writes the whole buffer at an offset. Fewer bytes than asked are no error.
+func (o *Op) Write(f *File, b *Buffer, off int64) *Op {
+	e := o.setFile(OpWrite, f)
+	e.off = uint64(off)
+	o.buf = b
+	return o
+}
+
+// Part limits the operation just filled to bytes from lo to hi of its buffer.
+func (o *Op) Part(lo, hi int) *Op {
+	if o.buf == nil || lo < 0 || hi < lo || hi > o.buf.Len() || hi-lo > maxTransfer {
+		panic("uring: Part: outside the buffer")
+	}
+	o.lo, o.hi = lo, hi
+	return o
+}
+
+// Readv reads into several buffers, one after the other.
+func (o *Op) Readv(f *File, off int64, bufs ...*Buffer) *Op { return o.vector(OpReadv, f, off, bufs) }
+
+// Writev writes several buffers, one after the other.
+func (o *Op) Writev(f *File, off int64, bufs ...*Buffer) *Op { return o.vector(OpWritev, f, off, bufs) }
+
+func (o *Op) vector(code Opcode, f *File, off int64, bufs []*Buffer) *Op {
+	e := o.setFile(code, f)
+	o.vec, o.write = append(o.vec, bufs...), code == OpReadv
+	x := o.extra()
+	x.vector(len(bufs))
+	if len(bufs) > 0 {
+		e.addr = uint64(uintptr(unsafe.Pointer(&x.iov[0])))
+	}
+	e.off, e.len = uint64(off), uint32(len(bufs))
+	return o
+}
+
+// vector makes room for n pairs of address and length, which are filled when the operation is pushed.
+func (x *aux) vector(n int) {
+	if cap(x.iov) < n {
+		x.iov = make([]unix.Iovec, n)
+	}
+	x.iov = x.iov[:n]
+}
+
+// Fsync makes the file durable: contents and, unless dataOnly, metadata that reading it back does not need. It covers what
+// had completed before it started: chain it behind a write.
+func (o *Op) Fsync(f *File, dataOnly bool) *Op {
+	e := o.setFile(OpFsync, f)
+	if dataOnly {
+		e.opFlags = fsyncDatasync
+	}
+	return o
+}
+
+// Fallocate reserves room; mode is that of fallocate(2), 0 to grow the file.
+func (o *Op) Fallocate(f *File, mode uint32, off, n int64) *Op {
+	e := o.setFile(OpFallocate, f)
+	e.off, e.addr, e.len = uint64(off), uint64(n), mode
+	return o
+}
+
+// Truncate sets the size of the file. Linux 6.9.
+func (o *Op) Truncate(f *File, size int64) *Op {
+	o.setFile(OpFtruncate, f).off = uint64(size)
+	return o
+}
+
+// Open opens a path, relative to the working directory; flags are os.O_RDWR and so on, perm the permissions of a
+// new file. NewFile gives the file.
+func (o *Op) Open(path string, flags int, perm fs.FileMode) *Op {
+	e := o.set(OpOpenAt)
+	e.fd, e.addr, e.len, e.opFlags = unix.AT_FDCWD, o.path(path), uint32(perm.Perm()), uint32(flags|unix.O_CLOEXEC|unix.O_LARGEFILE)
+	return o
+}
+
+func (o *Op) path(p string) uint64 {
+	b, err := unix.ByteSliceFromString(p)
+	if err != nil {
+		o.err = &fs.PathError{Op: o.Code().String(), Path: p, Err: err}
+		b = []byte{0}
+	}
+	x := o.extra()
+	x.path = b
+	return uint64(uintptr(unsafe.Pointer(&b[0])))
+}
+
+// Direct makes the Open, Accept or Socket just filled give a direct descriptor, in a free slot of the ring's table. It completes
+// with ENFILE if the table is full. Linux 5.19.
+func (o *Op) Direct() *Op {
+	switch o.Code() {
+	case OpOpenAt, OpAccept, OpSocket:
+	default:
+		panic("uring: Direct: " + o.Code().String() + " makes no descriptor")
+	}
+	o.e.fileIdx = fileIndexAlloc
+	o.e.opFlags &^= unix.O_CLOEXEC // means nothing there, and is refused
+	return o
+}
+
+// NewFile is the file that an Open, Accept, Socket or Install made, the caller's to close. Every descriptor must be asked for: it
+// is open whether it is or not. ring is the ring of a direct one.
+func (o *Op) NewFile(ring *Ring) (*File, error) {
+	fd, err := o.Result()
+	if err != nil {
+		return nil, err
+	}
+	f := NewFile(fd)
+	switch {
+	case o.Code() == OpFilesUpdate:
+		f.fd, f.ring = o.aux.fd, ring
+	case o.e.fileIdx == fileIndexAlloc:
+		f.ring = ring
+	}
+	return f, nil
+}
+
+// CloseFile closes a file that no other operation uses. The File is closed once this has been pushed, whatever comes of it.
+func (o *Op) CloseFile(f *File) *Op {
+	e := o.set(OpClose)
+	o.closing = f
+	e.fd = f.fd
+	if f.ring != nil {
+		e.fd, e.fileIdx = 0, uint32(f.fd)+1
+	}
+	return o
+}
+
+// Statx asks for the facts about a path, relative to the working directory; Stat gives them.
+func (o *Op) Statx(path string) *Op {
+	e := o.set(OpStatx)
+	e.fd, e.addr, e.len = unix.AT_FDCWD, o.path(path), unix.STATX_BASIC_STATS
+	e.off = uint64(uintptr(unsafe.Pointer(&o.extra().statx)))
+	return o
+}
+
+// Stat is what Statx found.
+type Stat struct {
+	Size    int64 // bytes
+	Blocks  int64 // of 512 bytes, allocated
+	Inode   uint64
+	Links   uint32
+	Mode    fs.FileMode
+	ModTime time.Time
+}
+
+// Stat is the answer to a Statx that succeeded.
+func (o *Op) Stat() Stat {
+	s := &o.extra().statx
+	mode := fs.FileMode(s.Mode & 0o777)
+	switch s.Mode & unix.S_IFMT {
+	case unix.S_IFDIR:
+		mode |= fs.ModeDir
+	case unix.S_IFLNK:
+		mode |= fs.ModeSymlink
+	case unix.S_IFCHR:
+		mode |= fs.ModeDevice | fs.ModeCharDevice
+	case unix.S_IFBLK:
+		mode |= fs.ModeDevice
+	case unix.S_IFIFO:
+		mode |= fs.ModeNamedPipe
+	case unix.S_IFSOCK:
+		mode |= fs.ModeSocket
+	}
+	return Stat{
+		Size: int64(s.Size), Blocks: int64(s.Blocks), Inode: s.Ino, Links: s.Nlink, Mode: mode,
+		ModTime: time.Unix(s.Mtime.Sec, int64(s.Mtime.Nsec)),
+	}
+}
+
+// Splice moves n bytes between two files without taking them to user space; one must be a pipe, and its offset is
+// Current. This is what sendfile is made of: io_uring has no operation of that name.
+func (o *Op) Splice(from *File, fromOff int64, to *File, toOff int64, n int) *Op {
+	e := o.setFile(OpSplice, to)
+	o.file2 = from
+	e.off, e.addr, e.len, e.fileIdx = uint64(toOff), uint64(fromOff), uint32(min(n, maxTransfer)), uint32(from.fd)
+	if from.ring != nil {
+		e.opFlags = spliceFDInFixed
+	}
+	return o
+}
+
+// Poll completes once the file is ready for one of the events (unix.POLLIN and so on), with Res the events that it is ready for.
+func (o *Op) Poll(f *File, events uint32) *Op {
+	o.setFile(OpPollAdd, f).opFlags = events
+	return o
+}
+
+// PollEach is Poll that completes each time, with More, until it is cancelled or fails.
+func (o *Op) PollEach(f *File, events uint32) *Op {
+	e := o.setFile(OpPollAdd, f)
+	e.opFlags, e.len = events, pollAddMulti
+	return o
+}

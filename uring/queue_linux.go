@@ -1,0 +1,397 @@
+package uring
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Push queues an operation; Submit or Wait hands it to the kernel. From here until Next has returned the operation's last
+// completion, the operation, its buffers and its files belong to the ring. A full submission queue is submitted first.
+//
+// It returns ErrFull or ErrBusy, wrapped, and then nothing was queued.
+func (r *Ring) Push(op *Op) error {
+	kept := cancelSlots
+	if op.Code() == OpAsyncCancel {
+		kept = 0
+	}
+	if err := r.reserve(1, kept); err != nil {
+		return err
+	}
+	return r.enqueue(op, 0)
+}
+
+// Chain queues operations that run one after the other: each starts when the one before has done all it was asked to. A
+// failure, and a read or write that was shorter than its buffer, cancels the rest of the chain: those complete with
+// ECANCELED. All are queued, or none.
+func (r *Ring) Chain(ops ...*Op) error { return r.chain(sqeIOLink, ops) }
+
+// HardChain is Chain whose operations run in order whatever the results of those before.
+func (r *Ring) HardChain(ops ...*Op) error { return r.chain(sqeIOHardlink, ops) }
+
+func (r *Ring) chain(link uint8, ops []*Op) error {
+	if len(ops) > len(r.sqes) {
+		return fmt.Errorf("chain of %d operations on a queue of %d: %w", len(ops), len(r.sqes), ErrFull)
+	}
+	if err := r.reserve(len(ops), cancelSlots); err != nil {
+		return err
+	}
+	for i, op := range ops {
+		flags := link
+		if i == len(ops)-1 {
+			flags = 0
+		}
+		if err := r.enqueue(op, flags); err != nil {
+			for range i {
+				r.unqueueLast()
+			}
+			return fmt.Errorf("operation %d of a chain: %w", i, err)
+		}
+	}
+	return nil
+}
+
+// reserve makes room for n entries in one piece of submission: a chain must not be cut by a submit. It leaves so many slots as
+// are kept.
+func (r *Ring) reserve(n, kept int) error {
+	if r.fd < 0 {
+		return fmt.Errorf("uring: ring: %w", ErrClosed)
+	}
+	if len(r.free) < n+kept {
+		return fmt.Errorf("uring: %d operations in flight: %w", r.InFlight(), ErrFull)
+	}
+	if r.room() >= n {
+		return nil
+	}
+	if err := r.Submit(); err != nil {
+		return err
+	}
+	if r.setup&setupSQPoll != 0 { // the polling thread has not got so far
+		for tries := 0; r.room() < n && tries < 1000; tries++ {
+			if _, e := r.enter(0, 0, enterSQWait|enterSQWakeup, nil); e != 0 && e != unix.EINTR {
+				return r.refused("io_uring_enter", e)
+			}
+		}
+	}
+	if r.room() < n {
+		return fmt.Errorf("uring: submission queue of %d: %w", len(r.sqes), ErrFull)
+	}
+	return nil
+}
+
+func (r *Ring) room() int { return len(r.sqes) - int(r.tail-load(r.sqHead)) }
+
+func (r *Ring) enqueue(op *Op, link uint8) error {
+	if op.InFlight() {
+		return fmt.Errorf("uring: %v: operation: %w", op.Code(), ErrBusy)
+	}
+	if op.err != nil {
+		return op.err
+	}
+	if op.hasParts() {
+		if err := op.acquire(r); err != nil {
+			return err
+		}
+	}
+	i := r.free[len(r.free)-1]
+	r.free = r.free[:len(r.free)-1]
+	s := &r.slots[i]
+	s.op = op
+	op.ring, op.slot = r, i
+	if op.Code() == opMailbox {
+		return nil
+	}
+	e := &r.sqes[r.tail&r.sqMask]
+	*e = op.e
+	e.flags |= link
+	e.userData = uint64(s.gen)<<32 | uint64(i)
+	r.tail++
+	return nil
+}
+
+// unqueueLast takes back the newest entry, which the kernel has not been told of.
+func (r *Ring) unqueueLast() *Op {
+	r.tail--
+	op := r.slots[uint32(r.sqes[r.tail&r.sqMask].userData)].op
+	r.finish(op)
+	return op
+}
+
+// finish ends an operation: its slot, buffers and files are free again.
+func (r *Ring) finish(op *Op) {
+	s := &r.slots[op.slot]
+	s.op = nil
+	if s.gen++; s.gen == 0 {
+		s.gen = 1
+	}
+	r.free = append(r.free, op.slot)
+	op.ring = nil
+	if op.hasParts() {
+		op.release()
+	}
+}
+
+// Submit hands what is queued to the kernel and waits for nothing. On an error what was not taken stays queued, and
+// Submit may be called again.
+func (r *Ring) Submit() error {
+	if r.fd < 0 {
+		return fmt.Errorf("uring: ring: %w", ErrClosed)
+	}
+	atomic.StoreUint32(r.sqTail, r.tail)
+	if r.setup&setupSQPoll != 0 {
+		return r.wakePoller()
+	}
+	for r.tail != r.submitted {
+		n, e := r.enter(r.tail-r.submitted, 0, 0, nil)
+		if e != 0 && e != unix.EINTR {
+			return r.refused("io_uring_enter", e)
+		}
+		r.took(uint32(n))
+	}
+	return nil
+}
+
+func (r *Ring) wakePoller() error {
+	r.took(r.tail - r.submitted)
+	if load(r.sqFlags)&sqNeedWakeup == 0 {
+		return nil
+	}
+	if _, e := r.enter(0, 0, enterSQWakeup, nil); e != 0 && e != unix.EINTR {
+		return r.refused("io_uring_enter", e)
+	}
+	return nil
+}
+
+func (r *Ring) took(n uint32) {
+	r.submitted += n
+	r.stats.Submitted += uint64(n)
+}
+
+// Wait submits what is queued and waits until at least n completions are there for Next; Wait(0) takes what has
+// completed and does not wait. On an error what was not taken stays queued.
+func (r *Ring) Wait(n int) error { return r.wait(n, time.Time{}) }
+
+// WaitFor is Wait that gives up with ErrTimeout after d.
+func (r *Ring) WaitFor(n int, d time.Duration) error { return r.wait(n, time.Now().Add(d)) }
+
+func (r *Ring) wait(n int, deadline time.Time) error {
+	switch {
+	case r.fd < 0:
+		return fmt.Errorf("uring: ring: %w", ErrClosed)
+	case n > 0 && r.InFlight() == 0:
+		return errors.New("uring: wait: nothing is in flight")
+	case n > len(r.cqes):
+		return fmt.Errorf("uring: wait for %d completions: the queue holds %d", n, len(r.cqes))
+	}
+	atomic.StoreUint32(r.cqHead, r.head)
+	atomic.StoreUint32(r.sqTail, r.tail)
+	if r.setup&setupSQPoll != 0 {
+		if err := r.wakePoller(); err != nil {
+			return err
+		}
+	}
+	for first := true; ; first = false {
+		todo := r.tail - r.submitted
+		lacking := int(load(r.cqTail)-r.head) < n
+		flags := uint32(0)
+		if lacking || first && (r.setup&(setupDeferTaskrun|setupIOPoll) != 0 || load(r.sqFlags)&sqCQOverflow != 0) {
+			flags = enterGetEvents
+		}
+		if todo == 0 && flags == 0 {
+			return r.health()
+		}
+		var arg *geteventsArg
+		if lacking && !deadline.IsZero() {
+			left := time.Until(deadline)
+			if left <= 0 && !first {
+				return fmt.Errorf("uring: wait for %d completions: %w", n, ErrTimeout)
+			}
+			r.until = timespecOf(max(left, 0))
+			arg = &r.untilArg
+			arg.ts = uint64(uintptr(unsafe.Pointer(&r.until)))
+		}
+		taken, e := r.enter(todo, n, flags, arg)
+		if e != 0 && e != unix.EINTR && e != unix.ETIME {
+			return r.refused("io_uring_enter", e)
+		}
+		if r.setup&setupSQPoll == 0 { // there the polling thread takes them
+			r.took(uint32(taken))
+		}
+	}
+}
+
+func timespecOf(d time.Duration) timespec {
+	return timespec{int64(d / time.Second), int64(d % time.Second)}
+}
+
+// enter calls io_uring_enter and gives the P back meanwhile. arg is part of the ring: what it points to does not move.
+func (r *Ring) enter(todo uint32, n int, flags uint32, arg *geteventsArg) (int, unix.Errno) {
+	r.stats.Enters++
+	size := uintptr(0)
+	if arg != nil {
+		flags |= enterExtArg
+		size = unsafe.Sizeof(*arg)
+	}
+	res, _, e := unix.Syscall6(unix.SYS_IO_URING_ENTER, r.enterFd, uintptr(todo), uintptr(n), uintptr(flags|r.regular), uintptr(unsafe.Pointer(arg)), size)
+	if e != 0 {
+		return 0, e
+	}
+	return int(res), 0
+}
+
+// refused says why a call on the ring failed.
+func (r *Ring) refused(call string, e unix.Errno) error {
+	switch {
+	case e == unix.EEXIST, r.owner != 0 && r.owner != unix.Gettid():
+		return fmt.Errorf("uring: thread %d owns the ring: %w", r.owner, ErrOwner)
+	case e == unix.EBUSY: // completions wait outside a full completion queue
+		return fmt.Errorf("uring: completion queue of %d: %w", len(r.cqes), ErrFull)
+	}
+	return fmt.Errorf("uring: %w", os.NewSyscallError(call, e))
+}
+
+// health reports what must never happen.
+func (r *Ring) health() error {
+	if r.strays > 0 {
+		return fmt.Errorf("uring: %d strays, the last for user_data %#x: %w", r.strays, r.lastBad, ErrStray)
+	}
+	if n := load(r.cqOverflow); n > 0 {
+		return fmt.Errorf("uring: the kernel had no memory to keep %d completions: %w", n, ErrStray)
+	}
+	if n := load(r.sqDropped); n > 0 {
+		return fmt.Errorf("uring: the kernel dropped %d submissions: %w", n, ErrStray)
+	}
+	return nil
+}
+
+// Next returns the operation of the next completion, or nil if none is there. Its results are in Res and the methods of
+// Op, until it is pushed again; unless More says that more completions will come, it is the caller's again.
+func (r *Ring) Next() *Op {
+	for {
+		if r.head == load(r.cqTail) && !r.refill() {
+			return nil
+		}
+		c := &r.cqes[r.head&r.cqMask]
+		data, res, flags := c.userData, c.res, c.flags
+		r.head++
+		r.stats.Completed++
+		i := uint32(data)
+		if uint64(i) >= uint64(len(r.slots)) || r.slots[i].gen != uint32(data>>32) || r.slots[i].op == nil {
+			r.strays++
+			r.lastBad = data
+			continue
+		}
+		op := r.slots[i].op
+		op.Res, op.flags = res, flags
+		if flags&cqeMore == 0 && op.Code() != opMailbox {
+			r.finish(op)
+		}
+		return op
+	}
+}
+
+// refill gives the kernel the room of what was read, and fetches completions that it kept aside meanwhile.
+func (r *Ring) refill() bool {
+	if r.fd < 0 {
+		return false
+	}
+	atomic.StoreUint32(r.cqHead, r.head)
+	if load(r.sqFlags)&sqCQOverflow != 0 {
+		r.stats.Overflows++
+		_, _ = r.enter(0, 0, enterGetEvents, nil) // an error shows again in the next Wait
+	}
+	return r.head != load(r.cqTail)
+}
+
+// closePatience bounds the wait for cancelled operations to come back. Only an operation that the kernel cannot interrupt
+// takes long: a disk or a network file system that hangs.
+const closePatience = 10 * time.Second
+
+// Close is Shutdown for a ring whose operations have all been seen. If any had not, they are cancelled, and ErrUnreaped says
+// how many.
+func (r *Ring) Close() error {
+	n := 0
+	err := r.Shutdown(func(op *Op) {
+		n++
+		op.discard()
+	})
+	if err == nil && n > 0 {
+		err = fmt.Errorf("uring: close: %d %w", n, ErrUnreaped)
+	}
+	return err
+}
+
+// Shutdown cancels everything in flight, hands every completion that had not been seen to each (nil: nobody), and frees
+// the ring. Operations that the kernel does not give back within 10 s, or whose owner thread is gone, keep their memory for
+// ever, since the kernel may still write there; the error counts them.
+func (r *Ring) Shutdown(each func(*Op)) error {
+	if r.fd < 0 {
+		return fmt.Errorf("uring: ring: %w", ErrClosed)
+	}
+	if each == nil {
+		each = (*Op).discard
+	}
+	if r.setup&setupSQPoll == 0 {
+		for r.tail != r.submitted {
+			op := r.unqueueLast()
+			op.Res, op.flags = -int32(unix.ECANCELED), 0
+			each(op)
+		}
+		atomic.StoreUint32(r.sqTail, r.tail)
+	}
+	err := r.cancelAll(each)
+	r.unregisterRing()
+	if stuck := r.InFlight(); stuck > 0 {
+		strand(r)
+		err = errors.Join(err, fmt.Errorf("uring: close: %d operations never came back; their memory is kept", stuck))
+	} else {
+		for _, g := range r.groups {
+			g.unmap()
+		}
+	}
+	if r.arena != nil {
+		r.arena.ring = nil
+	}
+	err = errors.Join(err, r.health(), os.NewSyscallError("close", unix.Close(r.fd)),
+		os.NewSyscallError("munmap", unix.Munmap(r.mem)), os.NewSyscallError("munmap", unix.Munmap(r.sqeMem)))
+	r.fd = -1
+	return err
+}
+
+func (r *Ring) cancelAll(each func(*Op)) error {
+	for _, s := range r.slots {
+		if s.op != nil && s.op.Code() == opMailbox {
+			r.finish(s.op)
+		}
+	}
+	var cancel Op
+	asked := false
+	for deadline := time.Now().Add(closePatience); ; {
+		for op := r.Next(); op != nil; op = r.Next() {
+			if op != &cancel {
+				each(op)
+			}
+		}
+		if r.InFlight() == 0 {
+			return nil
+		}
+		if !asked && len(r.free) > 0 {
+			cancel.CancelAll()
+			if err := r.Push(&cancel); err != nil {
+				return err
+			}
+			asked = true
+		}
+		err := r.wait(1, deadline)
+		if errors.Is(err, ErrTimeout) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,319 @@
+package uring
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Config says how a ring is made. The zero value is a ring that one goroutine at a time may use, wherever the scheduler runs it.
+type Config struct {
+	// Entries is the size of the submission queue: how many operations can be queued for one Submit. It is rounded up to a
+	// power of two; 0 means 128, and the kernel's limit is 32768.
+	Entries int
+	// InFlight is how many operations may be queued, in flight or completed and not yet seen by Next. It sizes the
+	// completion queue, so that operations that complete once can never overflow it; 0 means twice Entries. One more
+	// place is kept for a cancellation.
+	InFlight int
+
+	// Locked says that the caller has locked its goroutine to its thread (runtime.LockOSThread) and that this thread alone
+	// will use the ring. The kernel then completes operations on that thread, inside Wait, and interrupts nobody: about a
+	// fifth less CPU. Any other thread gets ErrOwner.
+	Locked bool
+
+	// RegisterRing spares each system call the look-up of the ring's descriptor, some 10 ns. It goes with Locked, and takes away
+	// its protection: another thread that used the ring would reach whichever ring it has registered itself. Linux 5.18.
+	RegisterRing bool
+
+	// SQPoll starts a kernel thread that takes submissions without a system call, as long as it has not slept. It burns a
+	// CPU until SQPollIdle has passed without work: on a machine with few CPUs that costs more than it saves.
+	SQPoll bool
+	// SQPollIdle is rounded up to milliseconds; 0 means 1 ms.
+	SQPollIdle time.Duration
+	// SQPollCPU pins that thread to CPU SQPollCPU-1; 0 leaves it free.
+	SQPollCPU int
+
+	// IOPoll polls the device for completions in Wait instead of taking interrupts: only for O_DIRECT files on devices
+	// with poll queues (NVMe with poll_queues set); others fail with EOPNOTSUPP.
+	IOPoll bool
+}
+
+const (
+	defaultEntries = 128
+	maxEntries     = 32768
+
+	// cancelSlots are kept for cancellations: a ring that is full of operations that wait for ever could not end them.
+	cancelSlots = 1
+)
+
+// Ring is a pair of queues shared with the kernel. It is not safe for concurrent use.
+//
+// The submission queue: this side writes entries and then stores the tail; the kernel (in io_uring_enter, or in its
+// polling thread) reads the tail, copies the entries and stores the head. The completion queue is the mirror image.
+// Every store that hands something over is atomic, and so is every load of what the other side stores.
+type Ring struct {
+	fd      int
+	enterFd uintptr // fd, or its index among the thread's registered rings
+	regular uint32  // flags of every enter
+	setup   uint32  // flags the ring was made with
+	owner   int     // Config.Locked: the thread
+	feats   uint32
+
+	mem, sqeMem []byte
+
+	sqHead, sqTail, sqFlags, sqDropped *uint32
+	sqMask                             uint32
+	sqes                               []sqe
+	tail                               uint32 // next entry to write; published by Submit
+	submitted                          uint32 // entries handed over
+
+	cqHead, cqTail, cqOverflow *uint32
+	cqMask                     uint32
+	cqes                       []cqe
+	head                       uint32 // next entry to read; published when the kernel may need the room
+
+	slots []slot
+	free  []uint32 // slots not in use
+
+	until    timespec // of the wait under way
+	untilArg geteventsArg
+
+	groups  map[uint16]*BufferRing
+	arena   *Arena // registered
+	files   int    // slots of the table of direct descriptors
+	fdArg   int32  // of clearSlot
+	strays  uint64
+	lastBad uint64 // user_data of the last stray
+	stats   Stats
+}
+
+// slot binds an operation to a user_data: generation in the upper half, index in the lower. The generation moves on when
+// an operation ends, so that a late or doubled completion cannot be taken for a newer operation's.
+type slot struct {
+	op  *Op
+	gen uint32
+}
+
+// Stats counts what a ring did.
+type Stats struct {
+	Enters    uint64 // io_uring_enter calls
+	Submitted uint64 // entries taken by the kernel
+	Completed uint64 // completions seen
+	Overflows uint64 // times the kernel had to keep completions aside because the completion queue was full
+	Strays    uint64 // completions of no known operation: always 0, or there is a bug
+}
+
+// New makes a ring. Where io_uring cannot be used, the error is a [FeatureError].
+func New(cfg Config) (*Ring, error) {
+	if cfg.Entries == 0 {
+		cfg.Entries = defaultEntries
+	}
+	if cfg.InFlight == 0 {
+		cfg.InFlight = min(2*cfg.Entries, 2*maxEntries-1)
+	}
+	if cfg.Entries < 1 || cfg.Entries > maxEntries || cfg.InFlight < 1 || cfg.InFlight >= 2*maxEntries {
+		return nil, fmt.Errorf("uring: %d entries and %d in flight: want 1 to %d, and 1 to %d", cfg.Entries, cfg.InFlight, maxEntries, 2*maxEntries-1)
+	}
+	if cfg.RegisterRing && !cfg.Locked {
+		return nil, errors.New("uring: RegisterRing goes with Locked")
+	}
+	if cfg.SQPollIdle < 0 || cfg.SQPollCPU < 0 || cfg.SQPollCPU > 0 && !cfg.SQPoll {
+		return nil, errors.New("uring: SQPollIdle and SQPollCPU go with SQPoll and must not be negative")
+	}
+	fd, p, err := setup(cfg)
+	if err != nil {
+		return nil, err
+	}
+	r := &Ring{fd: fd, enterFd: uintptr(fd), setup: p.flags, feats: p.features}
+	if cfg.Locked {
+		r.owner = unix.Gettid()
+	}
+	if err := r.mapQueues(p); err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
+	n := cfg.InFlight + cancelSlots
+	r.slots, r.free = make([]slot, n), make([]uint32, n)
+	for i := range r.free {
+		r.free[i] = uint32(n - 1 - i)
+		r.slots[i].gen = 1
+	}
+	if cfg.RegisterRing {
+		r.registerRing()
+	}
+	return r, nil
+}
+
+// setup tries the best flags first and gives up one kernel version at a time.
+func setup(cfg Config) (int, params, error) {
+	base := uint32(setupCQSize)
+	if cfg.IOPoll {
+		base |= setupIOPoll
+	}
+	if cfg.SQPoll {
+		base |= setupSQPoll
+		if cfg.SQPollCPU > 0 {
+			base |= setupSQAff
+		}
+	}
+	ladder := []uint32{ // 6.6, 6.1, 5.18, 5.1
+		setupNoSQArray | setupSubmitAll,
+		setupSubmitAll,
+		0,
+	}
+	switch {
+	case cfg.Locked && cfg.SQPoll:
+		ladder = append([]uint32{setupNoSQArray | setupSubmitAll | setupSingleIssuer}, ladder...)
+	case cfg.Locked:
+		ladder = []uint32{
+			setupNoSQArray | setupSubmitAll | setupSingleIssuer | setupDeferTaskrun,
+			setupSubmitAll | setupSingleIssuer | setupDeferTaskrun,
+			setupSubmitAll | setupSingleIssuer | setupCoopTaskrun,
+			setupSubmitAll | setupCoopTaskrun,
+			setupSubmitAll,
+			0,
+		}
+	}
+	idle := uint32((cfg.SQPollIdle + time.Millisecond - 1) / time.Millisecond)
+	for i, flags := range ladder {
+		p := params{
+			flags: base | flags, cqEntries: uint32(max(cfg.InFlight+cancelSlots, cfg.Entries)),
+			sqThreadIdle: max(idle, 1), sqThreadCPU: uint32(max(cfg.SQPollCPU-1, 0)),
+		}
+		fd, _, e := unix.Syscall(unix.SYS_IO_URING_SETUP, uintptr(cfg.Entries), uintptr(unsafe.Pointer(&p)), 0)
+		switch {
+		case e == unix.EINVAL && i < len(ladder)-1:
+			continue
+		case e != 0:
+			return -1, p, setupError(e, cfg)
+		case p.features&featExtArg == 0:
+			unix.Close(int(fd))
+			return -1, p, notSupported("io_uring with waits that time out", "5.11")
+		}
+		return int(fd), p, nil
+	}
+	panic("unreachable")
+}
+
+// setupError says why the kernel refused, in words that name the way out.
+func setupError(e unix.Errno, cfg Config) error {
+	switch e {
+	case unix.ENOSYS:
+		return notSupported("io_uring", "5.11")
+	case unix.EPERM, unix.EACCES:
+		why := "a seccomp filter or a security module refuses io_uring_setup; in a container, run it with a profile that allows it"
+		if b, err := os.ReadFile("/proc/sys/kernel/io_uring_disabled"); err == nil {
+			if v := strings.TrimSpace(string(b)); v != "0" {
+				why = "kernel.io_uring_disabled is " + v + "; sysctl kernel.io_uring_disabled=0 allows it"
+			}
+		}
+		return &FeatureError{Feature: "io_uring", Why: why, Err: ErrForbidden}
+	case unix.ENOMEM:
+		return &FeatureError{
+			Feature: "io_uring", Err: ErrForbidden,
+			Why: fmt.Sprintf("not enough lockable memory for %d entries: raise ulimit -l or ask for fewer", cfg.Entries),
+		}
+	}
+	return fmt.Errorf("uring: %w", os.NewSyscallError("io_uring_setup", e))
+}
+
+func (r *Ring) mapQueues(p params) error {
+	size := max(uintptr(p.sq.array)+uintptr(p.sqEntries)*4, uintptr(p.cq.cqes)+uintptr(p.cqEntries)*cqeBytes)
+	const prot, how = unix.PROT_READ | unix.PROT_WRITE, unix.MAP_SHARED | unix.MAP_POPULATE
+	mem, err := unix.Mmap(r.fd, offSQRing, int(size), prot, how)
+	if err != nil {
+		return fmt.Errorf("uring: map the queues: %w", err)
+	}
+	sqeMem, err := unix.Mmap(r.fd, offSQEs, int(uintptr(p.sqEntries)*sqeBytes), prot, how)
+	if err != nil {
+		unix.Munmap(mem)
+		return fmt.Errorf("uring: map the entries: %w", err)
+	}
+	word := func(off uint32) *uint32 { return (*uint32)(unsafe.Pointer(&mem[off])) }
+	r.mem, r.sqeMem = mem, sqeMem
+	r.sqHead, r.sqTail, r.sqFlags, r.sqDropped = word(p.sq.head), word(p.sq.tail), word(p.sq.flags), word(p.sq.dropped)
+	r.sqMask = *word(p.sq.mask)
+	r.sqes = unsafe.Slice((*sqe)(unsafe.Pointer(&sqeMem[0])), p.sqEntries)
+	r.cqHead, r.cqTail, r.cqOverflow = word(p.cq.head), word(p.cq.tail), word(p.cq.overflow)
+	r.cqMask = *word(p.cq.mask)
+	r.cqes = unsafe.Slice((*cqe)(unsafe.Pointer(&mem[p.cq.cqes])), p.cqEntries)
+	if p.flags&setupNoSQArray == 0 { // an older kernel goes through a table of indices: entry i is always entry i
+		array := unsafe.Slice(word(p.sq.array), p.sqEntries)
+		for i := range array {
+			array[i] = uint32(i)
+		}
+	}
+	return nil
+}
+
+// registerRing does what it can: without it the ring works as well.
+func (r *Ring) registerRing() {
+	u := rsrcUpdate{offset: ^uint32(0), data: uint64(r.fd)}
+	if n, e := r.register(registerRingFDs, unsafe.Pointer(&u), 1); e == 0 && n == 1 {
+		r.enterFd, r.regular = uintptr(u.offset), enterRegisteredRing
+	}
+}
+
+// unregisterRing lets go of the reference that the thread holds.
+func (r *Ring) unregisterRing() {
+	if r.regular&enterRegisteredRing != 0 && r.owner == unix.Gettid() {
+		u := rsrcUpdate{offset: uint32(r.enterFd)}
+		r.enterFd, r.regular = uintptr(r.fd), 0
+		_, _ = r.register(unregisterRingFDs, unsafe.Pointer(&u), 1)
+	}
+}
+
+func (r *Ring) register(op uintptr, arg unsafe.Pointer, n int) (int, unix.Errno) {
+	for {
+		res, _, e := unix.Syscall6(unix.SYS_IO_URING_REGISTER, uintptr(r.fd), op, uintptr(arg), uintptr(n), 0, 0)
+		if e != unix.EINTR {
+			return int(res), e
+		}
+	}
+}
+
+// Stats returns what the ring did so far.
+func (r *Ring) Stats() Stats {
+	s := r.stats
+	s.Strays = r.strays
+	return s
+}
+
+// InFlight is the number of operations that are queued, in the kernel's hands, or completed and not yet seen by Next.
+func (r *Ring) InFlight() int { return len(r.slots) - len(r.free) }
+
+// Depth is the most operations that the ring holds at a time: Config.InFlight.
+func (r *Ring) Depth() int { return len(r.slots) - cancelSlots }
+
+// Mode says in words how the ring was set up, for logs: "defer-taskrun, single issuer".
+func (r *Ring) Mode() string {
+	var words []string
+	for _, f := range []struct {
+		bit  uint32
+		word string
+	}{
+		{setupSQPoll, "kernel polling thread"},
+		{setupIOPoll, "polled completion"},
+		{setupDeferTaskrun, "deferred task work"},
+		{setupCoopTaskrun, "cooperative task work"},
+		{setupSingleIssuer, "single issuer"},
+		{setupNoSQArray, "no index array"},
+	} {
+		if r.setup&f.bit != 0 {
+			words = append(words, f.word)
+		}
+	}
+	if len(words) == 0 {
+		return "plain"
+	}
+	return strings.Join(words, ", ")
+}
+
+// load is an atomic load of a word that the kernel stores.
+func load(p *uint32) uint32 { return atomic.LoadUint32(p) }
