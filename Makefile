@@ -28,13 +28,13 @@ deps:
 cross:
 	GOOS=linux GOARCH=arm64 $(GO) build -o /dev/null ./cmd/tallywheel
 	GOOS=linux GOARCH=arm GOARM=7 $(GO) build -o /dev/null ./cmd/tallywheel
-	GOOS=darwin GOARCH=arm64 $(GO) vet ./crc16 ./frame/... ./ledger ./seglog ./internal/hist
-	GOOS=windows GOARCH=amd64 $(GO) vet ./crc16 ./frame/... ./ledger ./seglog ./internal/hist
+	GOOS=darwin GOARCH=arm64 $(GO) vet ./crc16 ./frame/... ./ledger ./asyncfile ./seglog ./internal/hist ./internal/sys
+	GOOS=windows GOARCH=amd64 $(GO) vet ./crc16 ./frame/... ./ledger ./asyncfile ./seglog ./internal/hist ./internal/sys
 
 # The tests of what differs on a 32-bit ARM, under qemu-user.
 arm:
 	@if command -v qemu-arm >/dev/null; then \
-		GOOS=linux GOARCH=arm GOARM=7 $(GO) test -short -exec qemu-arm ./crc16 ./frame/... ./ring ./ledger ./seglog; \
+		GOOS=linux GOARCH=arm GOARM=7 $(GO) test -short -exec qemu-arm ./crc16 ./frame/... ./ring ./ledger ./uring ./asyncfile ./seglog; \
 	else echo "SKIPPED: the ARM tests: qemu-arm is missing; apt install qemu-user"; fi
 
 # What a change should pass before it is committed.

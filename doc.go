@@ -19,6 +19,7 @@
 //	           uring              io_uring in pure Go
 //	plane      serial             serial ports: opening, identity, line counters; serial/serialtest: virtual ones
 //	           reader             reading descriptors, strategies side by side
+//	           asyncfile          files by one interface: ordinary calls, mmap, io_uring
 //	           seglog             durable segmented log; FORMAT.md beside the code
 //	product    gateway            sources → frames → books → log, the API and the page
 //	           lab                contestants to measure against, each in its own language or module

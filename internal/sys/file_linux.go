@@ -1,7 +1,9 @@
 package sys
 
 import (
+	"errors"
 	"os"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -13,6 +15,28 @@ func Datasync(f *os.File) error {
 			return os.NewSyscallError("fdatasync", err)
 		}
 	}
+}
+
+// ODirect opens a file past the page cache: offsets, lengths and memory must then be multiples of the device's block.
+const ODirect = unix.O_DIRECT
+
+// Reserve takes room on the disk for n bytes from off, without changing the size of the file. A file system that cannot
+// gives errors.ErrUnsupported.
+func Reserve(f *os.File, off, n int64) error {
+	for {
+		switch err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, off, n); err {
+		case unix.EINTR:
+		case unix.EOPNOTSUPP, unix.ENOSYS:
+			return errors.ErrUnsupported
+		default:
+			return os.NewSyscallError("fallocate", err)
+		}
+	}
+}
+
+// DropCache drops the file's clean pages from the page cache; what is dirty stays.
+func DropCache(f *os.File) error {
+	return os.NewSyscallError("fadvise", unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED))
 }
 
 // FreeBytes is the space that an ordinary user may still take on the file system of path.
@@ -43,4 +67,16 @@ func SyncDir(path string) error {
 	}
 	defer d.Close()
 	return d.Sync()
+}
+
+// Dirty is the number of pages of the file that are changed in memory and not on the disk yet. Linux 6.5.
+func Dirty(f *os.File) (int, error) {
+	const sysCachestat = 451
+	window := struct{ off, len uint64 }{}
+	var stat struct{ cache, dirty, writeback, evicted, recentlyEvicted uint64 }
+	_, _, e := unix.Syscall6(sysCachestat, f.Fd(), uintptr(unsafe.Pointer(&window)), uintptr(unsafe.Pointer(&stat)), 0, 0, 0)
+	if e != 0 {
+		return 0, os.NewSyscallError("cachestat", e)
+	}
+	return int(stat.dirty + stat.writeback), nil
 }

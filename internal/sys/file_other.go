@@ -12,6 +12,15 @@ import (
 // Datasync makes the file's data durable.
 func Datasync(f *os.File) error { return f.Sync() }
 
+// ODirect is 0 where a file cannot be opened past the page cache.
+const ODirect = 0
+
+// Reserve cannot be done here.
+func Reserve(*os.File, int64, int64) error { return errors.ErrUnsupported }
+
+// DropCache cannot be done here.
+func DropCache(*os.File) error { return errors.ErrUnsupported }
+
 // FreeBytes is not known here.
 func FreeBytes(string) (int64, error) { return 0, errors.ErrUnsupported }
 

@@ -182,11 +182,6 @@ func memory(name string) (int, error) {
 	return Dup(int(f.Fd()))
 }
 
-// Unmap releases what DoubleMap gave.
-func Unmap(b []byte) error {
-	return os.NewSyscallError("munmap", unix.MunmapPtr(unsafe.Pointer(unsafe.SliceData(b)), uintptr(len(b))))
-}
-
 // SocketDrops is the number of datagrams that the kernel dropped because the socket's buffer was full (SO_MEMINFO,
 // Linux 4.12 and later).
 func SocketDrops(fd int) (uint64, error) {

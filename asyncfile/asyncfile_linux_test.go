@@ -1,0 +1,420 @@
+package asyncfile
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/tallywheel/tallywheel/internal/sys"
+	"github.com/tallywheel/tallywheel/uring"
+)
+
+// After Sync no page of the file may differ from the disk.
+func TestSyncLeavesNothingDirty(t *testing.T) {
+	for _, s := range subjects(t) {
+		look, err := os.Open(s.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer look.Close()
+		dirty := 0
+		for i := range 5 {
+			if _, err := s.f.WriteAt(make([]byte, 100_000), int64(i*70_000)); err != nil {
+				t.Fatal(err)
+			}
+			n, err := sys.Dirty(look)
+			if err != nil {
+				t.Skipf("SKIPPED: %v; it needs Linux 6.5", err)
+			}
+			dirty += n
+			if err := s.f.Sync(); err != nil {
+				t.Fatal(err)
+			}
+			if n, err := sys.Dirty(look); err != nil || n != 0 {
+				t.Errorf("%s: %d pages are not on the disk after a sync, %v", s.name, n, err)
+			}
+		}
+		if dirty == 0 {
+			t.Skipf("SKIPPED: %s is on a file system that has no dirty pages", s.path)
+		}
+		if w, ok := s.f.(SyncWriter); ok {
+			if _, err := w.WriteSync(make([]byte, 50_000), 1000); err != nil {
+				t.Error(err)
+			}
+			if n, err := sys.Dirty(look); err != nil || n != 0 {
+				t.Errorf("%s: %d pages are not on the disk after WriteSync, %v", s.name, n, err)
+			}
+		}
+		s.f.Close()
+	}
+}
+
+func TestTruncatedUnderTheMap(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	page := int64(os.Getpagesize())
+	if err := os.WriteFile(path, make([]byte, 8*page), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := Open(path, Config{Backend: Mmap, Write: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := os.Truncate(path, page); err != nil {
+		t.Fatal(err)
+	}
+	before := debug.SetPanicOnFault(false)
+	var ae *AccessError
+	n, err := f.ReadAt(make([]byte, 100), 5*page+7)
+	if n != 0 || !errors.As(err, &ae) || ae.Off != 5*page || ae.Op != "read" {
+		t.Errorf("read: %d, %v", n, err)
+	}
+	n, err = f.WriteAt(make([]byte, 100), 6*page)
+	if n != 0 || !errors.As(err, &ae) || ae.Off != 6*page || ae.Op != "write" || !strings.Contains(err.Error(), path) {
+		t.Errorf("write: %d, %v", n, err)
+	}
+	if debug.SetPanicOnFault(before) {
+		t.Error("faults panic for the caller's own code now")
+	}
+	if _, err := f.ReadAt(make([]byte, 100), 0); err != nil {
+		t.Errorf("what is still there: %v", err)
+	}
+
+	shared, err := Open(path, Config{Backend: Mmap, Shared: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer shared.Close()
+	for _, size := range []int64{3*page + 10, page / 2, 5 * page} {
+		if err := os.Truncate(path, size); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := shared.Size(); n != size || err != nil {
+			t.Errorf("size %d, %v; want %d", n, err, size)
+		}
+		if n, err := shared.ReadAt(make([]byte, 100), size-50); n != 50 || err != io.EOF {
+			t.Errorf("at the end of %d bytes: %d, %v", size, n, err)
+		}
+	}
+}
+
+// A fault elsewhere is a bug of somebody else, and must not be swallowed.
+func TestOtherPanicsGoOn(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	f, err := Open(path, Config{Backend: Mmap, Create: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.WriteAt(make([]byte, 100), 0); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("a fault in the caller's memory became an error of the file")
+		}
+	}()
+	victim := filepath.Join(t.TempDir(), "victim")
+	if err := os.WriteFile(victim, make([]byte, 1<<16), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	g, err := os.OpenFile(victim, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	mem, err := sys.MapFile(g, 1<<16, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Truncate(0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.ReadAt(mem[1<<15:1<<15+100], 0); runtime.GOARCH == "arm" && err != nil {
+		panic("SKIPPED: this machine, or its emulation, does not tell the address of a fault: " + err.Error())
+	}
+}
+
+// smallDisk mounts a file system of so many bytes, or skips.
+func smallDisk(t *testing.T, bytes int) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%d", bytes)); err != nil {
+		t.Skipf("SKIPPED: mounting a small file system: %v; run as root", err)
+	}
+	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
+	return dir
+}
+
+func TestFullDisk(t *testing.T) {
+	dir := smallDisk(t, 1<<20)
+	for _, b := range []Backend{Std, Mmap, Uring} {
+		if b == Uring && ringed() != nil {
+			continue
+		}
+		path := filepath.Join(dir, string(b))
+		f, err := Open(path, Config{Backend: b, Create: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var off int64
+		block := bytes.Repeat([]byte{0xab}, 10_000)
+		for err == nil && off < 4<<20 {
+			var n int
+			n, err = f.WriteAt(block, off)
+			off += int64(n)
+		}
+		if !errors.Is(err, syscall.ENOSPC) {
+			t.Errorf("%s: after %d bytes: %v", b, off, err)
+		}
+		// os.File does not count the part of a write that came before its error.
+		if size, err := f.Size(); err != nil || size < off || size > off+int64(len(block)) {
+			t.Errorf("%s: size %d, %v; %d bytes were written", b, size, err, off)
+		}
+		got := make([]byte, off)
+		if _, err := f.ReadAt(got, 0); err != nil && err != io.EOF || bytes.Count(got, block[:1]) != len(got) {
+			t.Errorf("%s: what was written cannot be read: %v", b, err)
+		}
+		f.Close()
+		os.Remove(path)
+	}
+}
+
+// A store into a hole that has no room on the disk.
+func TestHoleOnAFullDisk(t *testing.T) {
+	dir := smallDisk(t, 1<<20)
+	path := filepath.Join(dir, "holes")
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Truncate(8 << 20); err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	m, err := Open(path, Config{Backend: Mmap, Write: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	var ae *AccessError
+	for off := int64(0); off < 8<<20 && err == nil; off += 4096 {
+		_, err = m.WriteAt([]byte("x"), off)
+	}
+	if !errors.As(err, &ae) || ae.Op != "write" {
+		t.Errorf("stores into 8 MiB of holes on a disk of 1 MiB: %v", err)
+	}
+}
+
+func TestDirect(t *testing.T) {
+	for _, b := range []Backend{Std, Uring} {
+		if b == Uring && ringed() != nil {
+			continue
+		}
+		f, err := Open(filepath.Join(t.TempDir(), "file"), Config{Backend: b, Create: true, Direct: true})
+		if err != nil {
+			t.Skipf("SKIPPED: direct access: %v", err)
+		}
+		data := Aligned(4 * Align)
+		copy(data[Align:], "past the cache")
+		if _, err := f.WriteAt(data, 0); err != nil {
+			t.Fatal(err)
+		}
+		back := Aligned(Align)
+		if _, err := f.ReadAt(back, Align); err != nil || !bytes.HasPrefix(back, []byte("past the cache")) {
+			t.Errorf("%s: %q, %v", b, back[:20], err)
+		}
+		for _, bad := range []struct {
+			b   []byte
+			off int64
+		}{{data[1 : 1+Align], 0}, {data[:100], 0}, {data[:Align], 7}} {
+			if _, err := f.ReadAt(bad.b, bad.off); !errors.Is(err, ErrAlignment) {
+				t.Errorf("%s: read: %v", b, err)
+			}
+			if _, err := f.WriteAt(bad.b, bad.off); !errors.Is(err, ErrAlignment) {
+				t.Errorf("%s: write: %v", b, err)
+			}
+		}
+		if err := f.Truncate(Align + 100); err != nil {
+			t.Fatal(err)
+		}
+		batch, err := NewBatch(f, BatchConfig{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ops := []Op{{Buf: Aligned(Align), Off: 0}, {Buf: Aligned(Align), Off: Align}, {Buf: Aligned(Align), Off: 8 * Align}}
+		if _, err := batch.Submit(ops); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := batch.Reap(nil, 3); err != nil {
+			t.Fatal(err)
+		}
+		if ops[0].N != Align || ops[0].Err != nil || ops[1].N != 100 || ops[1].Err != io.EOF || ops[2].N != 0 || ops[2].Err != io.EOF {
+			t.Errorf("%s: %+v", b, []any{ops[0].N, ops[0].Err, ops[1].N, ops[1].Err, ops[2].N, ops[2].Err})
+		}
+		if err := errors.Join(batch.Close(), f.Close()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func chainFile(t *testing.T) (*ringFile, string) {
+	t.Helper()
+	if err := ringed(); err != nil {
+		t.Skipf("SKIPPED: %v", err)
+	}
+	path := filepath.Join(t.TempDir(), "chain")
+	f, err := Open(path, Config{Backend: Uring, Create: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f.(*ringFile), path
+}
+
+func parts(n int) (all [][]byte, flat []byte) {
+	for i := range n {
+		p := bytes.Repeat([]byte{byte(i + 1)}, 20+i%7)
+		all, flat = append(all, p), append(flat, p...)
+	}
+	return all, flat
+}
+
+// A chain that breaks at any index: a passing cause is got over, another is reported, and what was written is known.
+func TestChainBreaksAtEveryIndex(t *testing.T) {
+	const n = 64
+	all, flat := parts(n)
+	for _, cause := range []syscall.Errno{syscall.EINTR, syscall.EAGAIN, syscall.ENOSPC, syscall.EIO, 0} { // 0: short
+		for at := range n + 1 { // n: the sync
+			if at == n && cause == 0 {
+				continue
+			}
+			f, path := chainFile(t)
+			seen, broken := 0, false
+			f.script = &script{
+				short: func(op *uring.Op, n int) int {
+					if !broken && cause == 0 && seen == at {
+						broken = true
+						seen++
+						return n / 2
+					}
+					seen++
+					return n
+				},
+				verdict: func(op *uring.Op) {
+					i := 0
+					for op != &f.ops[i] {
+						i++
+					}
+					switch {
+					case broken && op.Res < 0, cause == 0:
+					case i == at && !broken:
+						op.Res = -int32(cause)
+					case i > at && !broken: // the kernel would not have begun it
+						op.Res = -int32(syscall.ECANCELED)
+						broken = i == n
+					}
+					broken = broken || i == n
+				},
+			}
+			r, err := f.WriteChain(all, 0, true)
+			passing := cause == syscall.EINTR && at < n || cause == syscall.EAGAIN && at < n || cause == 0
+			switch {
+			case passing && (err != nil || r.Written != n || !r.Synced || r.Breaks != 1 || r.Failed != -1):
+				t.Fatalf("%v at %d: %+v, %v", cause, at, r, err)
+			case !passing && (!errors.Is(err, cause) || r.Written != at || r.Failed != at || r.Synced):
+				t.Fatalf("%v at %d: %+v, %v", cause, at, r, err)
+			}
+			if !passing && at == n {
+				if err := f.Sync(); !errors.Is(err, ErrSyncFailed) {
+					t.Fatalf("a sync after one that failed: %v", err)
+				}
+			}
+			if got, err := os.ReadFile(path); err != nil || passing && !bytes.Equal(got, flat) {
+				t.Fatalf("%v at %d: the file holds other bytes, %v", cause, at, err)
+			}
+			f.Close()
+		}
+	}
+}
+
+func TestLongChainsAndStats(t *testing.T) {
+	f, path := chainFile(t)
+	all, flat := parts(200)
+	var s ChainStats
+	r, err := f.WriteChain(all, 0, true)
+	s.Add(r, err)
+	if err != nil || r.Written != 200 || !r.Synced {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, flat) {
+		t.Error("the file holds other bytes", err)
+	}
+	r, err = f.WriteChain(nil, 0, true)
+	s.Add(r, err)
+	f.script = &script{verdict: func(op *uring.Op) { op.Res = -int32(syscall.ENOSPC) }}
+	r, err = f.WriteChain(all[:3], 0, false)
+	s.Add(r, err)
+	if s.SuccessRate() < 0.66 || s.SuccessRate() > 0.67 || s.Errors[syscall.ENOSPC] != 1 || s.LastIndex != 0 || s.Written != 200 {
+		t.Errorf("%+v", s)
+	}
+	if want := "2 of 3 batches whole (66.67 %), 200 of 203 parts, 0 taken up again; no space left on device ×1, last at index 0"; s.String() != want {
+		t.Errorf("%s\nwant %s", s.String(), want)
+	}
+	if _, err := f.WriteChain(all, -1, false); err == nil {
+		t.Error("a negative offset")
+	}
+}
+
+// The batch of a locked goroutine, with more operations than depth.
+func TestLockedBatch(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	f, _ := chainFile(t)
+	b, err := NewBatch(f, BatchConfig{Depth: 4, Locked: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ops := make([]Op, 10)
+	for i := range ops {
+		ops[i] = Op{Kind: Write, Buf: bytes.Repeat([]byte{byte(i)}, 100), Off: int64(i * 100)}
+	}
+	ops[9] = Op{Kind: Sync}
+	if n, err := b.Submit(ops); n != 4 || err != nil {
+		t.Fatalf("%d taken, %v", n, err)
+	}
+	if _, err := b.Reap(nil, 5); err == nil {
+		t.Error("a wait for more than is in flight")
+	}
+	done, err := b.Reap(nil, 4)
+	for next := 4; err == nil && next < len(ops); {
+		var n int
+		n, err = b.Submit(ops[next:])
+		next += n
+		if err == nil {
+			done, err = b.Reap(done, n)
+		}
+	}
+	if err != nil || len(done) != len(ops) {
+		t.Fatal(len(done), err)
+	}
+	for _, op := range done {
+		if op.Err != nil || op.N != len(op.Buf) {
+			t.Errorf("%+v", op)
+		}
+	}
+	if _, err := b.Submit([]Op{{Kind: 9}}); err == nil {
+		t.Error("an unknown kind")
+	}
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+}

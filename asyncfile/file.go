@@ -1,0 +1,235 @@
+package asyncfile
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math/bits"
+	"os"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/tallywheel/tallywheel/internal/sys"
+)
+
+// Errors that callers act on.
+var (
+	// ErrUnavailable: the backend cannot be had here; the message says why.
+	ErrUnavailable = errors.New("backend is not available here")
+	// ErrAlignment: a direct read or write whose offset, length or memory is not a multiple of Align.
+	ErrAlignment = errors.New("not aligned for direct access")
+	// ErrSyncFailed: a sync has failed before, and what was written since the last good one may be lost.
+	ErrSyncFailed = errors.New("an earlier sync failed")
+)
+
+// AccessError is a load or store on a mapped file that had no memory behind it: the file was truncated by others, or a hole
+// could not be filled because the disk is full or broken.
+type AccessError struct {
+	Op   string // "read" or "write"
+	Path string
+	Off  int64 // in the file, of the page that failed
+	Err  error // the fault, as the runtime reports it
+}
+
+// Error is one line.
+func (e *AccessError) Error() string {
+	return fmt.Sprintf("%s %s: no page at offset %d: the file was truncated by others, or the disk is full or broken: %v", e.Op, e.Path, e.Off, e.Err)
+}
+
+// Unwrap returns the fault.
+func (e *AccessError) Unwrap() error { return e.Err }
+
+// Backend is a way to do file I/O.
+type Backend string
+
+// The backends. Auto lets Open choose.
+const (
+	Auto  Backend = ""
+	Std   Backend = "std"
+	Mmap  Backend = "mmap"
+	Uring Backend = "uring"
+)
+
+// Choice is what Open decided.
+type Choice struct {
+	Backend Backend
+	Why     string // one line, for a log
+}
+
+// File is an open file. See the package comment for what its methods guarantee.
+type File interface {
+	io.ReaderAt
+	io.WriterAt
+	// Sync makes everything written so far durable.
+	Sync() error
+	// Size is the length in bytes.
+	Size() (int64, error)
+	// Truncate sets the length; new bytes are zeros.
+	Truncate(size int64) error
+	// Close releases the file. It does not sync; what a window still holds is written. The second call gives os.ErrClosed.
+	Close() error
+	// Choice says which backend this is, and why.
+	Choice() Choice
+}
+
+// Config says how a file is opened. The zero value opens an existing file for reading.
+type Config struct {
+	Backend Backend
+
+	Write  bool        // for reading and writing
+	Create bool        // make the file if it is missing; implies Write
+	Perm   fs.FileMode // of a file that is made; 0 means 0644
+
+	// What the file is for: Auto chooses by these.
+	Cached bool // most of it is in the page cache, or will be
+	Depth  int  // operations that are wanted in flight at a time; see NewBatch
+	Direct bool // past the page cache (O_DIRECT): offsets, lengths and memory in multiples of Align. Not with Mmap or Buffer
+
+	// Buffer is the size in bytes of a window that reads ahead and gathers adjacent writes; Std only. 0 means none. What is
+	// in the window can be seen through this File alone until Sync, Truncate or Close.
+	Buffer int
+	// Sequential tells Mmap to read ahead of faults. The default is not to, which suits random access: reading ahead then
+	// loads up to 32 pages for each that is wanted.
+	Sequential bool
+	// Shared makes Mmap ask for the size before each access, some 200 ns. It is for files that others truncate or append to:
+	// without it, what others append is not seen, and bytes of the last page beyond a new end read as zeros.
+	Shared bool
+}
+
+// Align is what direct access wants of offsets, lengths and memory, in bytes. 4096 suits every disk of today.
+const Align = 4096
+
+const (
+	minBuffer = 512
+	maxBuffer = 1 << 30
+	maxDepth  = 4096
+)
+
+// Aligned returns n bytes of memory at a multiple of Align.
+func Aligned(n int) []byte {
+	b := make([]byte, n+Align)
+	skip := int(-sys.AddressOf(b) & (Align - 1))
+	return b[skip : skip+n : skip+n]
+}
+
+// Open opens a file by the backend that cfg names, or by the one that suits what cfg says.
+func Open(path string, cfg Config) (File, error) {
+	cfg, err := cfg.check()
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
+	choice := cfg.choose()
+	flags := os.O_RDONLY
+	if cfg.Write {
+		flags = os.O_RDWR
+	}
+	if cfg.Create {
+		flags |= os.O_CREATE
+	}
+	if cfg.Direct {
+		flags |= sys.ODirect
+	}
+	f, err := os.OpenFile(path, flags, cfg.Perm)
+	if err != nil {
+		return nil, err
+	}
+	file, err := wrap(f, cfg, choice)
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return file, nil
+}
+
+func wrap(f *os.File, cfg Config, choice Choice) (File, error) {
+	st, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !st.Mode().IsRegular() {
+		return nil, fmt.Errorf("open %s: not a regular file", f.Name())
+	}
+	switch choice.Backend {
+	case Mmap:
+		return newMapped(f, cfg, choice)
+	case Uring:
+		return newRinged(f, cfg, choice)
+	}
+	return newStd(disk{f}, cfg, choice), nil
+}
+
+func (c Config) check() (Config, error) {
+	c.Write = c.Write || c.Create
+	if c.Perm == 0 {
+		c.Perm = 0o644
+	}
+	switch {
+	case c.Backend != Auto && c.Backend != Std && c.Backend != Mmap && c.Backend != Uring:
+		return c, fmt.Errorf("backend %q: want std, mmap or uring, or nothing for automatic", c.Backend)
+	case c.Buffer != 0 && (c.Buffer < minBuffer || c.Buffer > maxBuffer):
+		return c, fmt.Errorf("buffer of %d bytes: want %d to %d, or 0 for none", c.Buffer, minBuffer, maxBuffer)
+	case c.Depth < 0 || c.Depth > maxDepth:
+		return c, fmt.Errorf("depth %d: want 0 to %d", c.Depth, maxDepth)
+	case c.Direct && sys.ODirect == 0:
+		return c, fmt.Errorf("direct access: %w: this system cannot open files past the page cache", ErrUnavailable)
+	case c.Direct && (c.Buffer != 0 || c.Backend == Mmap):
+		return c, errors.New("direct access goes with neither a buffer nor a map")
+	case c.Buffer != 0 && c.Backend != Std && c.Backend != Auto:
+		return c, errors.New("a buffer goes with the std backend only")
+	}
+	return c, nil
+}
+
+// choose says which backend suits; the reasons are measured by `make bench`.
+func (c Config) choose() Choice {
+	if c.Backend != Auto {
+		return Choice{c.Backend, "asked for"}
+	}
+	ring := ringed()
+	switch {
+	case c.Buffer > 0:
+		return Choice{Std, "a buffered window is what the std backend has"}
+	case (c.Direct || c.Depth > 1) && !c.Cached && ring == nil:
+		return Choice{Uring, "many operations in flight past the page cache are what io_uring is for"}
+	case (c.Direct || c.Depth > 1) && !c.Cached:
+		return Choice{Std, fmt.Sprintf("io_uring would suit, but: %v", ring)}
+	case c.Cached && !c.Write && !c.Shared && !c.Direct && bits.UintSize == 64:
+		return Choice{Mmap, "cached data that is only read is quickest by a map"}
+	}
+	return Choice{Std, "one operation at a time is quickest by ordinary calls"}
+}
+
+// poison remembers the first sync that failed: after it, no sync may succeed.
+type poison struct{ err atomic.Pointer[error] }
+
+func (p *poison) sync(path string, do func() error) error {
+	if first := p.err.Load(); first != nil {
+		return fmt.Errorf("sync %s: %w: %w", path, ErrSyncFailed, *first)
+	}
+	err := do()
+	if err != nil && !errors.Is(err, os.ErrClosed) {
+		p.err.CompareAndSwap(nil, &err)
+	}
+	return err
+}
+
+// maxTries bounds what is tried again: calls that were interrupted, or that moved nothing.
+const maxTries = 1000
+
+// again reports whether an error is worth another try.
+func again(err error) bool {
+	return errors.Is(err, syscall.EINTR) || errors.Is(err, syscall.EAGAIN)
+}
+
+// aligned refuses what direct access cannot do, before the kernel does it with EINVAL.
+func aligned(op, path string, b []byte, off int64) error {
+	if (int64(sys.AddressOf(b))|int64(len(b))|off)&(Align-1) != 0 {
+		return fmt.Errorf("%s %s: %d bytes at %d: %w: want multiples of %d; Aligned gives such memory", op, path, len(b), off, ErrAlignment, Align)
+	}
+	return nil
+}
+
+func negative(op, path string, off int64) error {
+	return &fs.PathError{Op: op, Path: path, Err: fmt.Errorf("negative offset or size %d", off)}
+}

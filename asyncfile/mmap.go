@@ -1,0 +1,289 @@
+package asyncfile
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"sync"
+
+	"github.com/tallywheel/tallywheel/internal/sys"
+)
+
+// mapped is the mmap backend. The map may be longer than the file where the system allows it, so that a file that grows is
+// seldom mapped anew; size is the length that this File knows, and nothing beyond it is touched.
+type mapped struct {
+	f      *os.File
+	path   string
+	cfg    Config
+	choice Choice
+	poison poison
+
+	mu       sync.RWMutex // read-locked by loads and stores, locked by whatever changes the fields below
+	mem      []byte
+	size     int64
+	reserved int64 // bytes that have room on the disk
+	closed   bool
+}
+
+const (
+	minMap = 64 << 10
+	// reserveStep is the room taken on the disk at a time while a file grows: a store into a page that has none is a fault.
+	reserveStep = 4 << 20
+)
+
+func newMapped(f *os.File, cfg Config, choice Choice) (File, error) {
+	m := &mapped{f: f, path: f.Name(), cfg: cfg, choice: choice}
+	st, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	m.size = st.Size()
+	m.reserved = m.size // holes in it stay holes: guarded like the rest
+	return m, m.remap()
+}
+
+// remap makes the map fit the size.
+func (m *mapped) remap() error {
+	want := m.size
+	if sys.MapsBeyondEnd && m.cfg.Write {
+		want = max(want+want/2, minMap)
+	}
+	if want > math.MaxInt {
+		return fmt.Errorf("map %s: %d bytes are more than this machine can address", m.path, want)
+	}
+	if int64(len(m.mem)) >= m.size && (sys.MapsBeyondEnd || int64(len(m.mem)) == m.size) {
+		return nil
+	}
+	if err := m.unmap(); err != nil || m.size == 0 && want == 0 {
+		return err
+	}
+	mem, err := sys.MapFile(m.f, int(want), m.cfg.Write)
+	if err != nil {
+		return fmt.Errorf("map %s: %w", m.path, err)
+	}
+	m.mem = mem
+	advise := sys.AdviseRandom
+	if m.cfg.Sequential {
+		advise = sys.AdviseSequential
+	}
+	_ = advise(mem) // advice: without it the map only reads ahead as the kernel sees fit
+	return nil
+}
+
+func (m *mapped) unmap() error {
+	if m.mem == nil {
+		return nil
+	}
+	mem := m.mem
+	m.mem = nil
+	return sys.Unmap(mem)
+}
+
+// guarded copies between the map, from off, and memory, and turns a fault into an error.
+func (m *mapped) guarded(op string, off int64, dst, src []byte) (n int, err error) {
+	old := debug.SetPanicOnFault(true)
+	defer func() {
+		debug.SetPanicOnFault(old)
+		if p := recover(); p != nil {
+			n, err = 0, m.fault(op, off, p)
+		}
+	}()
+	return copy(dst, src), nil
+}
+
+// fault makes an error of a panic if its address lies in the map; any other panic goes on. Where the machine does not tell the
+// address, it is taken for the map's: nothing else in guarded is likely to fail.
+func (m *mapped) fault(op string, off int64, p any) error {
+	cause, ok := p.(runtime.Error)
+	if !ok {
+		panic(p)
+	}
+	if f, ok := p.(interface{ Addr() uintptr }); ok {
+		at := f.Addr() - sys.AddressOf(m.mem)
+		if at >= uintptr(len(m.mem)) {
+			panic(p)
+		}
+		off = int64(at)
+	}
+	return &AccessError{Op: op, Path: m.path, Off: off &^ int64(os.Getpagesize()-1), Err: cause}
+}
+
+func (m *mapped) ReadAt(b []byte, off int64) (int, error) {
+	if off < 0 {
+		return 0, negative("read", m.path, off)
+	}
+	if m.cfg.Shared {
+		if err := m.look(); err != nil {
+			return 0, err
+		}
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	switch {
+	case m.closed:
+		return 0, os.ErrClosed
+	case len(b) == 0:
+		return 0, nil
+	case off >= m.size:
+		return 0, io.EOF
+	}
+	n, err := m.guarded("read", off, b, m.mem[off:m.size])
+	if err == nil && n < len(b) {
+		err = io.EOF
+	}
+	return n, err
+}
+
+// look takes over a size that others have changed.
+func (m *mapped) look() error {
+	st, err := m.f.Stat()
+	if err != nil {
+		return err
+	}
+	m.mu.RLock()
+	same := m.closed || st.Size() == m.size
+	m.mu.RUnlock()
+	if same {
+		return nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return os.ErrClosed
+	}
+	m.size = st.Size()
+	m.reserved = min(m.reserved, m.size)
+	return m.remap()
+}
+
+func (m *mapped) WriteAt(b []byte, off int64) (int, error) {
+	switch {
+	case off < 0:
+		return 0, negative("write", m.path, off)
+	case !m.cfg.Write:
+		return 0, fmt.Errorf("write %s: opened for reading", m.path)
+	}
+	if m.cfg.Shared {
+		if err := m.look(); err != nil {
+			return 0, err
+		}
+	}
+	end := off + int64(len(b))
+	m.mu.RLock()
+	if end <= m.size || m.closed || len(b) == 0 {
+		defer m.mu.RUnlock()
+		return m.store(b, off)
+	}
+	m.mu.RUnlock()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if end > m.size && !m.closed {
+		if err := m.resize(end); err != nil {
+			return 0, err
+		}
+	}
+	return m.store(b, off)
+}
+
+func (m *mapped) store(b []byte, off int64) (int, error) {
+	if m.closed {
+		return 0, os.ErrClosed
+	}
+	if len(b) == 0 {
+		return 0, nil
+	}
+	return m.guarded("write", off, m.mem[off:off+int64(len(b))], b)
+}
+
+// resize sets the length of the file, with room on the disk for what it grows by: a page without room would fault later,
+// and msync would not tell.
+func (m *mapped) resize(size int64) error {
+	if size > m.reserved {
+		step := max(size-m.reserved, reserveStep)
+		err := sys.Reserve(m.f, m.reserved, step)
+		if err != nil && !errors.Is(err, errors.ErrUnsupported) && step > size-m.reserved {
+			step = size - m.reserved // the disk is nearly full
+			err = sys.Reserve(m.f, m.reserved, step)
+		}
+		if err != nil && !errors.Is(err, errors.ErrUnsupported) {
+			return fmt.Errorf("grow %s to %d bytes: %w", m.path, size, err)
+		}
+		m.reserved += step
+	}
+	if !sys.MapsBeyondEnd { // a file cannot change its length under a map there
+		if err := m.unmap(); err != nil {
+			return err
+		}
+	}
+	if err := m.f.Truncate(size); err != nil {
+		return err
+	}
+	if size < m.size {
+		m.reserved = min(m.reserved, size) // shortening gives the room back
+	}
+	m.size = size
+	return m.remap()
+}
+
+// Sync writes the changed pages, then the length.
+func (m *mapped) Sync() error {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if m.closed {
+		return os.ErrClosed
+	}
+	return m.poison.sync(m.path, func() error {
+		if m.size > 0 && m.cfg.Write {
+			if err := sys.SyncMap(m.mem[:m.size]); err != nil {
+				return fmt.Errorf("sync %s: %w", m.path, err)
+			}
+		}
+		return sys.Datasync(m.f)
+	})
+}
+
+func (m *mapped) Size() (int64, error) {
+	if m.cfg.Shared {
+		if err := m.look(); err != nil {
+			return 0, err
+		}
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if m.closed {
+		return 0, os.ErrClosed
+	}
+	return m.size, nil
+}
+
+func (m *mapped) Truncate(size int64) error {
+	if size < 0 {
+		return negative("truncate", m.path, size)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return os.ErrClosed
+	}
+	return m.resize(size)
+}
+
+func (m *mapped) Close() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return os.ErrClosed
+	}
+	m.closed = true
+	var trim error
+	if m.reserved > m.size { // give back the room beyond the end
+		trim = m.f.Truncate(m.size)
+	}
+	return errors.Join(m.unmap(), trim, m.f.Close())
+}
+
+func (m *mapped) Choice() Choice { return m.choice }

@@ -1,0 +1,382 @@
+package asyncfile
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+
+	"github.com/tallywheel/tallywheel/uring"
+)
+
+// ringed says why io_uring cannot be had here; nil if it can.
+func ringed() error {
+	if err := uring.Probe().Has(uring.Rings); err != nil {
+		return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	return nil
+}
+
+// ringed file: plain reads and writes run on the caller, where they are quickest; what gains from a ring goes through one that is
+// shared under a lock.
+type ringFile struct {
+	plain
+	cfg  Config
+	file *uring.File
+
+	mu     sync.Mutex // over all below
+	ring   *uring.Ring
+	ops    [MaxChain + 1]uring.Op
+	bufs   [MaxChain]uring.Buffer
+	list   [MaxChain + 1]*uring.Op
+	closed bool
+
+	// script changes what is asked or answered, for tests; nil otherwise.
+	script *script
+}
+
+// script stands between a ring and its user. short limits how much of a transfer is asked for; verdict replaces a result.
+type script struct {
+	short   func(op *uring.Op, n int) int
+	verdict func(op *uring.Op)
+}
+
+func (s *script) part(op *uring.Op, n int) {
+	if s != nil && s.short != nil && n > 0 {
+		op.Part(0, s.short(op, n))
+	}
+}
+
+func (s *script) judge(op *uring.Op) {
+	if s != nil && s.verdict != nil {
+		s.verdict(op)
+	}
+}
+
+func newRinged(f *os.File, cfg Config, choice Choice) (File, error) {
+	if err := ringed(); err != nil {
+		return nil, fmt.Errorf("open %s: %w", f.Name(), err)
+	}
+	file, err := uring.FileOf(f)
+	if err != nil {
+		return nil, err
+	}
+	ring, err := uring.New(uring.Config{Entries: 2 * MaxChain, InFlight: 2 * MaxChain})
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return &ringFile{
+		plain: plain{f: disk{f}, path: f.Name(), choice: choice, direct: cfg.Direct},
+		cfg:   cfg, file: file, ring: ring,
+	}, nil
+}
+
+// run chains the first n of f.ops and waits for all of them.
+func (f *ringFile) run(n int) error {
+	for i := range n {
+		f.list[i] = &f.ops[i]
+	}
+	if err := f.ring.Chain(f.list[:n]...); err != nil {
+		return err
+	}
+	if err := f.ring.Wait(n); err != nil {
+		return err
+	}
+	for got := 0; got < n; {
+		op := f.ring.Next()
+		if op == nil {
+			if err := f.ring.Wait(1); err != nil {
+				return err
+			}
+			continue
+		}
+		f.script.judge(op)
+		got++
+	}
+	return nil
+}
+
+// Sync makes everything durable, by an fsync on the ring.
+func (f *ringFile) Sync() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return os.ErrClosed
+	}
+	return f.poison.sync(f.path, func() error {
+		f.ops[0].Fsync(f.file, true)
+		if err := f.run(1); err != nil {
+			return err
+		}
+		if err := f.ops[0].Err(); err != nil {
+			return fmt.Errorf("sync %s: %w", f.path, err)
+		}
+		return nil
+	})
+}
+
+// WriteSync implements [SyncWriter].
+func (f *ringFile) WriteSync(b []byte, off int64) (int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	_, end, err := f.chain([][]byte{b}, off, true)
+	return int(end - off), err
+}
+
+// WriteChain implements [ChainWriter].
+func (f *ringFile) WriteChain(parts [][]byte, off int64, sync bool) (ChainResult, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	r, _, err := f.chain(parts, off, sync)
+	return r, err
+}
+
+// progress is how far the writing of parts has come.
+type progress struct {
+	ChainResult
+	skip int   // bytes written of part Written
+	at   int64 // offset of the next byte
+}
+
+// chain writes parts and syncs after the last. end is the offset behind the last byte written.
+func (f *ringFile) chain(parts [][]byte, off int64, sync bool) (r ChainResult, end int64, err error) {
+	p := progress{ChainResult: ChainResult{Parts: len(parts), Failed: -1}, at: off}
+	switch first := f.poison.err.Load(); {
+	case f.closed:
+		err = os.ErrClosed
+	case off < 0:
+		err = negative("write", f.path, off)
+	case sync && first != nil:
+		err = fmt.Errorf("write %s: %w: %w", f.path, ErrSyncFailed, *first)
+	}
+	for tries := 0; err == nil && (p.Written < len(parts) || sync && !p.Synced); {
+		before := p
+		cause := f.chainOnce(parts, sync, &p)
+		if cause == nil {
+			continue
+		}
+		if p.at > before.at || p.Written > before.Written {
+			tries = 0
+		}
+		tries++
+		switch {
+		case p.Failed == len(parts): // the sync itself: final
+			err = f.poison.sync(f.path, func() error { return fmt.Errorf("sync %s: %w", f.path, cause) })
+		case tries > maxTries, !again(cause) && !errors.Is(cause, io.ErrShortWrite):
+			err = fmt.Errorf("write %s: part %d of %d at %d: %w", f.path, p.Failed, len(parts), p.at, cause)
+		default:
+			p.Failed = -1
+			p.Breaks++
+		}
+	}
+	return p.ChainResult, p.at, err
+}
+
+// chainOnce sends one chain: what is left of the part under way, the parts behind it, as many as fit, and the sync behind the
+// last. It moves p on by what was done.
+func (f *ringFile) chainOnce(parts [][]byte, sync bool, p *progress) error {
+	n := min(len(parts)-p.Written, MaxChain)
+	at, skip := p.at, p.skip
+	for i := range n {
+		b := parts[p.Written+i][skip:]
+		skip = 0
+		f.bufs[i].Reset(b)
+		f.ops[i].Write(f.file, &f.bufs[i], at)
+		f.script.part(&f.ops[i], len(b))
+		at += int64(len(b))
+	}
+	ops := n
+	syncs := sync && p.Written+n == len(parts)
+	if syncs {
+		f.ops[ops].Fsync(f.file, true)
+		ops++
+	}
+	if err := f.run(ops); err != nil {
+		p.Failed = p.Written
+		return err
+	}
+	for i := range n {
+		res, want := int(f.ops[i].Res), f.bufs[i].Len()
+		if err := f.ops[i].Err(); err != nil {
+			p.Failed = p.Written
+			return err
+		}
+		p.at += int64(res)
+		if res < want { // and so the rest of the chain was cancelled
+			p.skip += res
+			p.Failed = p.Written
+			return io.ErrShortWrite
+		}
+		p.skip = 0
+		p.Written++
+	}
+	if syncs {
+		if err := f.ops[n].Err(); err != nil {
+			p.Failed = len(parts)
+			return err
+		}
+		p.Synced = true
+	}
+	return nil
+}
+
+// Close frees the ring and closes the file.
+func (f *ringFile) Close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return os.ErrClosed
+	}
+	f.closed = true
+	return errors.Join(f.ring.Close(), f.file.Close(), f.plain.Close())
+}
+
+// ringBatch is a batch on a ring of its own.
+type ringBatch struct {
+	f      *ringFile
+	ring   *uring.Ring
+	jobs   []ringJob
+	free   []*ringJob
+	closed bool
+}
+
+// ringJob is the ring's side of an operation.
+type ringJob struct {
+	op    uring.Op
+	buf   uring.Buffer
+	user  *Op
+	tries int
+}
+
+func (f *ringFile) newBatch(cfg BatchConfig) (Batcher, error) {
+	ring, err := uring.New(uring.Config{Entries: cfg.Depth, InFlight: cfg.Depth, Locked: cfg.Locked})
+	if err != nil {
+		return nil, err
+	}
+	b := &ringBatch{f: f, ring: ring, jobs: make([]ringJob, cfg.Depth), free: make([]*ringJob, cfg.Depth)}
+	for i := range b.jobs {
+		b.jobs[i].op.Tag = uint64(i)
+		b.free[i] = &b.jobs[i]
+	}
+	return b, nil
+}
+
+func (b *ringBatch) Submit(ops []Op) (int, error) {
+	if b.closed {
+		return 0, errors.New("batch: closed")
+	}
+	n := min(len(ops), len(b.free))
+	for i := range ops[:n] {
+		j := b.free[len(b.free)-1]
+		j.user, j.tries = &ops[i], 0
+		j.user.N, j.user.Err = 0, nil
+		if err := b.push(j); err != nil {
+			return i, err
+		}
+		b.free = b.free[:len(b.free)-1]
+	}
+	return n, nil
+}
+
+// push sends what is left of an operation.
+func (b *ringBatch) push(j *ringJob) error {
+	u := j.user
+	off := u.Off + int64(u.N)
+	switch {
+	case u.Kind == Sync:
+		j.op.Fsync(b.f.file, true)
+	case u.Kind > Sync:
+		return fmt.Errorf("batch: kind %d", u.Kind)
+	case off < 0:
+		return negative("batch", b.f.path, off)
+	default:
+		if b.f.direct {
+			if err := aligned("batch", b.f.path, u.Buf, u.Off); err != nil {
+				return err
+			}
+		}
+		j.buf.Reset(u.Buf[u.N:])
+		if u.Kind == Read {
+			j.op.Read(b.f.file, &j.buf, off)
+		} else {
+			j.op.Write(b.f.file, &j.buf, off)
+		}
+		b.f.script.part(&j.op, j.buf.Len())
+	}
+	return b.ring.Push(&j.op)
+}
+
+func (b *ringBatch) Reap(done []*Op, wait int) ([]*Op, error) {
+	if wait > b.InFlight() {
+		return done, errWait
+	}
+	for first := true; first || wait > 0; first = false {
+		if err := b.ring.Wait(min(max(wait, 0), b.InFlight())); err != nil {
+			return done, err
+		}
+		for op := b.ring.Next(); op != nil; op = b.ring.Next() {
+			j := &b.jobs[op.Tag]
+			b.f.script.judge(op)
+			if ended, err := b.settle(j); err != nil {
+				return done, err
+			} else if ended {
+				done = append(done, j.user)
+				j.user = nil
+				b.free = append(b.free, j)
+				wait--
+			}
+		}
+	}
+	return done, nil
+}
+
+// settle looks at what came of an operation, and sends the rest of it if it was cut short.
+func (b *ringBatch) settle(j *ringJob) (ended bool, err error) {
+	u, res := j.user, int(j.op.Res)
+	switch e := j.op.Err(); {
+	case e != nil && again(e) && u.Kind != Sync:
+	case e != nil:
+		u.Err = e
+		if u.Kind == Sync {
+			u.Err = b.f.poison.sync(b.f.path, func() error { return fmt.Errorf("sync %s: %w", b.f.path, e) })
+		}
+		return true, nil
+	case u.Kind == Sync:
+		u.Err = b.f.poison.sync(b.f.path, func() error { return nil })
+		return true, nil
+	default:
+		u.N += res
+		if u.N == len(u.Buf) {
+			return true, nil
+		}
+		if u.Kind == Read && (res == 0 || b.f.direct && res%Align != 0) {
+			u.Err = io.EOF
+			return true, nil
+		}
+		if res > 0 {
+			j.tries = 0
+		}
+	}
+	if j.tries++; j.tries > maxTries {
+		u.Err = io.ErrNoProgress
+		return true, nil
+	}
+	return false, b.push(j)
+}
+
+func (b *ringBatch) InFlight() int { return len(b.jobs) - len(b.free) }
+func (b *ringBatch) Depth() int    { return len(b.jobs) }
+
+func (b *ringBatch) Close() error {
+	if b.closed {
+		return nil
+	}
+	b.closed = true
+	if b.InFlight() > 0 {
+		if _, err := b.Reap(nil, b.InFlight()); err != nil {
+			return errors.Join(err, b.ring.Shutdown(nil))
+		}
+	}
+	return b.ring.Close()
+}
