@@ -159,7 +159,8 @@ type Log struct {
 
 	// Owned by whoever commits.
 	seg      *segment
-	unsynced []uint64 // segments sealed under SyncNever since the last sync
+	woken    []*waiter // room for the next list of waiters
+	unsynced []uint64  // segments sealed under SyncNever since the last sync
 	syncedAt time.Time
 
 	kick, hurry, quit chan struct{}
@@ -321,8 +322,8 @@ func (l *Log) lead(yield bool) {
 		l.cfg.OnCommit(c) // still busy, so that calls come in order
 		l.mu.Lock()
 	}
-	l.busy = false
 	if full {
+		l.busy = false
 		signal(l.kick) // whoever led: the background tries again until there is room
 	} else {
 		l.release(b, c.Err)
@@ -340,24 +341,33 @@ func (l *Log) take() *staging {
 	return b
 }
 
-// release wakes the waiters of a batch that is over and hands the lead to the first waiter of the next. mu is held.
+// release wakes the waiters of a batch that is over and hands the lead to the first waiter of the next. mu is held, except while the
+// waiters are woken: they append at once, and would meet the lock. The caller is still busy.
 func (l *Log) release(b *staging, err error) {
 	l.crowd = len(b.waiters)
-	finish := func(s *staging, err error) {
-		for _, w := range s.waiters {
-			w.err = err
-			w.ch <- false
-		}
-		s.reset()
-	}
-	finish(b, err)
+	l.wake(b, err)
 	if l.failed != nil {
-		finish(l.open, l.failed)
+		l.wake(l.open, l.failed)
 	}
-	if len(l.open.waiters) > 0 {
-		l.busy = true
+	l.busy = len(l.open.waiters) > 0
+	if l.busy {
 		l.open.waiters[0].ch <- true
 	}
+}
+
+// wake ends the waiting for a batch. mu is held, and let go of meanwhile.
+func (l *Log) wake(b *staging, err error) {
+	over := b.waiters
+	b.waiters = l.woken[:0]
+	b.reset()
+	l.mu.Unlock()
+	for _, w := range over {
+		w.err = err
+		w.ch <- false
+	}
+	clear(over)
+	l.mu.Lock()
+	l.woken = over
 }
 
 // await waits until the batch that holds w is over, leading where it is asked to. mu is held, and released.
