@@ -5,14 +5,15 @@ import (
 	"fmt"
 	"sort"
 	"strings"
+	"sync"
 	"syscall"
 )
 
 // SyncWriter is what a file offers if it can write and make durable in one go: the uring backend, by a write linked to a sync in
 // one system call.
 type SyncWriter interface {
-	// WriteSync is WriteAt and then Sync. n bytes were written; err is that of the write or of the sync, and a failed sync
-	// is final as for Sync.
+	// WriteSync is WriteAt and then Sync. n is the number of bytes written: all of them with an error means that the sync
+	// failed, which is final as for Sync.
 	WriteSync(b []byte, off int64) (n int, err error)
 }
 
@@ -21,70 +22,110 @@ type SyncWriter interface {
 type ChainWriter interface {
 	// WriteChain writes parts one after the other from off, each by an operation of its own that starts when the one
 	// before has ended, and syncs after the last if sync is set. A chain that breaks is taken up again where it broke if the
-	// cause is passing (interrupted, again, short); otherwise the parts before are written, and nothing after is.
-	WriteChain(parts [][]byte, off int64, sync bool) (ChainResult, error)
+	// cause is passing (interrupted, again, short). Otherwise the error is a [*ChainError]: the parts before are written, and
+	// nothing after is. All of them written with an error means that the sync failed, which is final as for Sync.
+	WriteChain(parts [][]byte, off int64, sync bool) (written int, err error)
 }
 
 // MaxChain is the most parts that one chain has; more are written as several.
 const MaxChain = 64
 
-// ChainResult is what became of a chain.
-type ChainResult struct {
-	Parts   int  // asked for
-	Written int  // parts written whole, from the first on
-	Synced  bool // … and made durable
-	Failed  int  // index of the part that failed, len(parts) if it was the sync; -1 if none did
-	Breaks  int  // times the chain broke and was taken up again
+// ChainError says which part of a chain failed.
+type ChainError struct {
+	Path   string
+	Failed int   // index of the part; the number of parts if it was the sync
+	Parts  int   // asked for
+	Off    int64 // where the failed part was to go on
+	Err    error
 }
 
-// ChainStats adds up chains. Add and the rest are for one goroutine.
+// Error is one line.
+func (e *ChainError) Error() string {
+	if e.Failed == e.Parts {
+		return fmt.Sprintf("sync %s: %v", e.Path, e.Err)
+	}
+	return fmt.Sprintf("write %s: part %d of %d at %d: %v", e.Path, e.Failed, e.Parts, e.Off, e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *ChainError) Unwrap() error { return e.Err }
+
+// ChainStats adds up chains, of any number of files that were opened with it in their Config. The zero value is ready, and safe for
+// concurrent use.
 type ChainStats struct {
+	mu sync.Mutex
+	c  ChainCounts
+}
+
+// ChainCounts is what became of chains.
+type ChainCounts struct {
 	Chains    uint64                   // written
-	Whole     uint64                   // … of which all went well, breaks or not
+	Whole     uint64                   // … of which all went well, taken up again or not
 	Parts     uint64                   // asked for
 	Written   uint64                   // … of which were written
-	Breaks    uint64                   // chains that broke and were taken up again
+	Breaks    uint64                   // times a chain broke and was taken up again
 	Errors    map[syscall.Errno]uint64 // final failures by kind; 0 for errors that are none of the kernel's
 	LastIndex int                      // index of the part that failed last; -1 if none did
 }
 
-// Add posts the outcome of one chain.
-func (s *ChainStats) Add(r ChainResult, err error) {
-	if s.Errors == nil {
-		s.Errors, s.LastIndex = map[syscall.Errno]uint64{}, -1
-	}
-	s.Chains++
-	s.Parts += uint64(r.Parts)
-	s.Written += uint64(r.Written)
-	s.Breaks += uint64(r.Breaks)
-	if err == nil {
-		s.Whole++
+// add posts the outcome of one chain.
+func (s *ChainStats) add(parts, written, breaks int, err error) {
+	if s == nil {
 		return
 	}
-	s.LastIndex = r.Failed
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := &s.c
+	c.Chains++
+	c.Parts += uint64(parts)
+	c.Written += uint64(written)
+	c.Breaks += uint64(breaks)
+	if err == nil {
+		c.Whole++
+		return
+	}
+	if c.Errors == nil {
+		c.Errors = map[syscall.Errno]uint64{}
+	}
+	c.LastIndex = written
 	var e syscall.Errno
 	errors.As(err, &e)
-	s.Errors[e]++
+	c.Errors[e]++
+}
+
+// Counts returns the sums so far.
+func (s *ChainStats) Counts() ChainCounts {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.c
+	c.Errors = make(map[syscall.Errno]uint64, len(s.c.Errors))
+	for e, n := range s.c.Errors {
+		c.Errors[e] = n
+	}
+	if len(c.Errors) == 0 {
+		c.LastIndex = -1
+	}
+	return c
 }
 
 // SuccessRate is the share of chains that went well, 0 to 1; 1 if there were none.
-func (s *ChainStats) SuccessRate() float64 {
-	if s.Chains == 0 {
+func (c ChainCounts) SuccessRate() float64 {
+	if c.Chains == 0 {
 		return 1
 	}
-	return float64(s.Whole) / float64(s.Chains)
+	return float64(c.Whole) / float64(c.Chains)
 }
 
 // String is one line for a log.
-func (s *ChainStats) String() string {
-	kinds := make([]string, 0, len(s.Errors))
-	for e, n := range s.Errors {
+func (c ChainCounts) String() string {
+	kinds := make([]string, 0, len(c.Errors))
+	for e, n := range c.Errors {
 		kinds = append(kinds, fmt.Sprintf("%v ×%d", error(e), n))
 	}
 	sort.Strings(kinds)
-	line := fmt.Sprintf("%d of %d batches whole (%.2f %%), %d of %d parts, %d taken up again", s.Whole, s.Chains, 100*s.SuccessRate(), s.Written, s.Parts, s.Breaks)
+	line := fmt.Sprintf("%d of %d batches whole (%.2f %%), %d of %d parts, %d taken up again", c.Whole, c.Chains, 100*c.SuccessRate(), c.Written, c.Parts, c.Breaks)
 	if len(kinds) > 0 {
-		line += fmt.Sprintf("; %s, last at index %d", strings.Join(kinds, ", "), s.LastIndex)
+		line += fmt.Sprintf("; %s, last at index %d", strings.Join(kinds, ", "), c.LastIndex)
 	}
 	return line
 }

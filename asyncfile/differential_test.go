@@ -113,6 +113,9 @@ func TestDifferentialWithShortCallsAndInterruptions(t *testing.T) {
 }
 
 func differ(t *testing.T, all []*subject, n int) {
+	if testing.Short() {
+		n /= 10
+	}
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))

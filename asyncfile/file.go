@@ -95,6 +95,8 @@ type Config struct {
 	// Shared makes Mmap ask for the size before each access, some 200 ns. It is for files that others truncate or append to:
 	// without it, what others append is not seen, and bytes of the last page beyond a new end read as zeros.
 	Shared bool
+	// Chains counts what becomes of the chains of a [ChainWriter]; nil counts nothing. Files may share one.
+	Chains *ChainStats
 }
 
 // Align is what direct access wants of offsets, lengths and memory, in bytes. 4096 suits every disk of today.
@@ -166,7 +168,7 @@ func (c Config) check() (Config, error) {
 	}
 	switch {
 	case c.Backend != Auto && c.Backend != Std && c.Backend != Mmap && c.Backend != Uring:
-		return c, fmt.Errorf("backend %q: want std, mmap or uring, or nothing for automatic", c.Backend)
+		return c, Available(c.Backend)
 	case c.Buffer != 0 && (c.Buffer < minBuffer || c.Buffer > maxBuffer):
 		return c, fmt.Errorf("buffer of %d bytes: want %d to %d, or 0 for none", c.Buffer, minBuffer, maxBuffer)
 	case c.Depth < 0 || c.Depth > maxDepth:
@@ -179,6 +181,17 @@ func (c Config) check() (Config, error) {
 		return c, errors.New("a buffer goes with the std backend only")
 	}
 	return c, nil
+}
+
+// Available says why a backend cannot be had here; nil if it can.
+func Available(b Backend) error {
+	switch b {
+	case Auto, Std, Mmap:
+		return nil
+	case Uring:
+		return ringed()
+	}
+	return fmt.Errorf("backend %q: want std, mmap or uring", b)
 }
 
 // choose says which backend suits; the reasons are measured by `make bench`.

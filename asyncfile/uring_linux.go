@@ -18,18 +18,19 @@ func ringed() error {
 	return nil
 }
 
-// ringed file: plain reads and writes run on the caller, where they are quickest; what gains from a ring goes through one that is
-// shared under a lock.
+// ringFile is the uring backend: plain reads and writes run on the caller, where they are quickest; what gains from a ring goes
+// through one that is shared under a lock, and made when it is first needed.
 type ringFile struct {
 	plain
-	cfg  Config
-	file *uring.File
+	stats *ChainStats
 
 	mu     sync.Mutex // over all below
-	ring   *uring.Ring
+	file   *uring.File
+	ring   *uring.Ring // nil until it is needed
 	ops    [MaxChain + 1]uring.Op
 	bufs   [MaxChain]uring.Buffer
 	list   [MaxChain + 1]*uring.Op
+	one    [1][]byte
 	closed bool
 
 	// script changes what is asked or answered, for tests; nil otherwise.
@@ -62,18 +63,19 @@ func newRinged(f *os.File, cfg Config, choice Choice) (File, error) {
 	if err != nil {
 		return nil, err
 	}
-	ring, err := uring.New(uring.Config{Entries: 2 * MaxChain, InFlight: 2 * MaxChain})
-	if err != nil {
-		return nil, errors.Join(err, file.Close())
-	}
 	return &ringFile{
 		plain: plain{f: disk{f}, path: f.Name(), choice: choice, direct: cfg.Direct},
-		cfg:   cfg, file: file, ring: ring,
+		stats: cfg.Chains, file: file,
 	}, nil
 }
 
 // run chains the first n of f.ops and waits for all of them.
-func (f *ringFile) run(n int) error {
+func (f *ringFile) run(n int) (err error) {
+	if f.ring == nil {
+		if f.ring, err = uring.New(uring.Config{Entries: 2 * MaxChain, InFlight: 2 * MaxChain}); err != nil {
+			return err
+		}
+	}
 	for i := range n {
 		f.list[i] = &f.ops[i]
 	}
@@ -120,66 +122,69 @@ func (f *ringFile) Sync() error {
 func (f *ringFile) WriteSync(b []byte, off int64) (int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	_, end, err := f.chain([][]byte{b}, off, true)
-	return int(end - off), err
+	f.one[0] = b
+	p, err := f.chain(f.one[:], off, true)
+	f.one[0] = nil
+	return int(p.at - off), err
 }
 
 // WriteChain implements [ChainWriter].
-func (f *ringFile) WriteChain(parts [][]byte, off int64, sync bool) (ChainResult, error) {
+func (f *ringFile) WriteChain(parts [][]byte, off int64, sync bool) (int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	r, _, err := f.chain(parts, off, sync)
-	return r, err
+	p, err := f.chain(parts, off, sync)
+	f.stats.add(len(parts), p.written, p.breaks, err)
+	return p.written, err
 }
 
 // progress is how far the writing of parts has come.
 type progress struct {
-	ChainResult
-	skip int   // bytes written of part Written
-	at   int64 // offset of the next byte
+	written int // parts, whole
+	skip    int // bytes written of the part after those
+	at      int64
+	synced  bool
+	breaks  int
 }
 
-// chain writes parts and syncs after the last. end is the offset behind the last byte written.
-func (f *ringFile) chain(parts [][]byte, off int64, sync bool) (r ChainResult, end int64, err error) {
-	p := progress{ChainResult: ChainResult{Parts: len(parts), Failed: -1}, at: off}
+// chain writes parts and syncs after the last.
+func (f *ringFile) chain(parts [][]byte, off int64, sync bool) (p progress, err error) {
+	p.at = off
 	switch first := f.poison.err.Load(); {
 	case f.closed:
-		err = os.ErrClosed
+		return p, os.ErrClosed
 	case off < 0:
-		err = negative("write", f.path, off)
+		return p, negative("write", f.path, off)
 	case sync && first != nil:
-		err = fmt.Errorf("write %s: %w: %w", f.path, ErrSyncFailed, *first)
+		return p, fmt.Errorf("write %s: %w: %w", f.path, ErrSyncFailed, *first)
 	}
-	for tries := 0; err == nil && (p.Written < len(parts) || sync && !p.Synced); {
+	for tries := 0; p.written < len(parts) || sync && !p.synced; {
 		before := p
 		cause := f.chainOnce(parts, sync, &p)
 		if cause == nil {
 			continue
 		}
-		if p.at > before.at || p.Written > before.Written {
+		if p.at > before.at || p.written > before.written {
 			tries = 0
 		}
-		tries++
-		switch {
-		case p.Failed == len(parts): // the sync itself: final
-			err = f.poison.sync(f.path, func() error { return fmt.Errorf("sync %s: %w", f.path, cause) })
+		failed := &ChainError{Path: f.path, Failed: p.written, Parts: len(parts), Off: p.at, Err: cause}
+		switch tries++; {
+		case p.written == len(parts): // the sync itself: final
+			return p, f.poison.sync(f.path, func() error { return failed })
 		case tries > maxTries, !again(cause) && !errors.Is(cause, io.ErrShortWrite):
-			err = fmt.Errorf("write %s: part %d of %d at %d: %w", f.path, p.Failed, len(parts), p.at, cause)
-		default:
-			p.Failed = -1
-			p.Breaks++
+			return p, failed
 		}
+		p.breaks++
 	}
-	return p.ChainResult, p.at, err
+	return p, nil
 }
 
 // chainOnce sends one chain: what is left of the part under way, the parts behind it, as many as fit, and the sync behind the
 // last. It moves p on by what was done.
 func (f *ringFile) chainOnce(parts [][]byte, sync bool, p *progress) error {
-	n := min(len(parts)-p.Written, MaxChain)
+	n := min(len(parts)-p.written, MaxChain)
 	at, skip := p.at, p.skip
 	for i := range n {
-		b := parts[p.Written+i][skip:]
+		b := parts[p.written+i][skip:]
 		skip = 0
 		f.bufs[i].Reset(b)
 		f.ops[i].Write(f.file, &f.bufs[i], at)
@@ -187,36 +192,32 @@ func (f *ringFile) chainOnce(parts [][]byte, sync bool, p *progress) error {
 		at += int64(len(b))
 	}
 	ops := n
-	syncs := sync && p.Written+n == len(parts)
+	syncs := sync && p.written+n == len(parts)
 	if syncs {
 		f.ops[ops].Fsync(f.file, true)
 		ops++
 	}
 	if err := f.run(ops); err != nil {
-		p.Failed = p.Written
 		return err
 	}
 	for i := range n {
-		res, want := int(f.ops[i].Res), f.bufs[i].Len()
 		if err := f.ops[i].Err(); err != nil {
-			p.Failed = p.Written
 			return err
 		}
+		res := int(f.ops[i].Res)
 		p.at += int64(res)
-		if res < want { // and so the rest of the chain was cancelled
+		if res < f.bufs[i].Len() { // and so the rest of the chain was cancelled
 			p.skip += res
-			p.Failed = p.Written
 			return io.ErrShortWrite
 		}
 		p.skip = 0
-		p.Written++
+		p.written++
 	}
 	if syncs {
 		if err := f.ops[n].Err(); err != nil {
-			p.Failed = len(parts)
 			return err
 		}
-		p.Synced = true
+		p.synced = true
 	}
 	return nil
 }
@@ -229,7 +230,11 @@ func (f *ringFile) Close() error {
 		return os.ErrClosed
 	}
 	f.closed = true
-	return errors.Join(f.ring.Close(), f.file.Close(), f.plain.Close())
+	var err error
+	if f.ring != nil {
+		err = f.ring.Close()
+	}
+	return errors.Join(err, f.file.Close(), f.plain.Close())
 }
 
 // ringBatch is a batch on a ring of its own.

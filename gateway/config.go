@@ -31,6 +31,8 @@ type Config struct {
 // LogConfig is the log on disk.
 type LogConfig struct {
 	Dir      string        `yaml:"dir"`      // "" means ./data
+	Engine   string        `yaml:"engine"`   // std (default), or uring: std, with a warning, where io_uring is refused
+	Linked   bool          `yaml:"linked"`   // uring: a linked operation for each record; slower, and names the record that failed
 	Sync     string        `yaml:"sync"`     // always, batch (default), interval or never
 	Records  int           `yaml:"records"`  // batch: sync at so many records
 	Delay    time.Duration `yaml:"delay"`    // batch: … or so long after the first
@@ -282,6 +284,12 @@ func (c *Config) Check() error {
 	}
 	if _, ok := syncPolicies[c.Log.Sync]; !ok {
 		return fmt.Errorf("log: sync %q: want always, batch, interval or never", c.Log.Sync)
+	}
+	if e := c.Log.Engine; e != "" && e != "std" && e != "uring" {
+		return fmt.Errorf("log: engine %q: want std or uring", e)
+	}
+	if c.Log.Linked && c.Log.Engine != "uring" {
+		return errors.New("log: linked: goes with engine: uring")
 	}
 	if f := c.Log.OnFull; f != "" && f != "stop" && f != "drop-oldest" {
 		return fmt.Errorf("log: on_full %q: want stop or drop-oldest", f)

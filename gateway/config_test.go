@@ -39,6 +39,8 @@ func TestWrongConfigs(t *testing.T) {
 		{"log: [1", "line 1"},
 		{"log: {sync: sometimes}", `sync "sometimes": want always, batch, interval or never`},
 		{"log: {on_full: panic}", "on_full"},
+		{"log: {engine: steam}", "engine"},
+		{"log: {linked: true}", "engine: uring"},
 		{"log: {segment: 3 bananas}", "want a number with KiB"},
 		{"log: {segment: 1KiB}", "want 1MiB to 16GiB"},
 		{"log: {keep: {size: 1MiB}, segment: 64MiB}", "at least three segments"},

@@ -22,6 +22,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tallywheel/tallywheel/asyncfile"
 	"github.com/tallywheel/tallywheel/internal/hist"
 	"github.com/tallywheel/tallywheel/ledger"
 	"github.com/tallywheel/tallywheel/reader"
@@ -38,6 +39,7 @@ type Gateway struct {
 	since   int64
 	earlier *StartSheet // of the start before this one; nil if there was none
 
+	chains  asyncfile.ChainStats
 	syncs   *hist.Histogram
 	history *history
 	commits commits
@@ -110,7 +112,7 @@ func Start(cfg Config, logger *slog.Logger) (*Gateway, error) {
 
 func (g *Gateway) openLog() error {
 	c := g.cfg.Log
-	dir, err := seglog.Dir(c.Dir)
+	dir, err := logFiles(c, &g.chains, g.slog)
 	if err != nil {
 		return err
 	}
@@ -121,7 +123,7 @@ func (g *Gateway) openLog() error {
 	g.log, err = seglog.Open(seglog.Config{
 		FS: dir, SegmentBytes: int64(c.Segment), Sync: syncPolicies[c.Sync],
 		BatchRecords: c.Records, BatchDelay: c.Delay, SyncInterval: c.Interval,
-		KeepBytes: int64(c.Keep.Size), KeepAge: c.Keep.Age, OnFull: full,
+		KeepBytes: int64(c.Keep.Size), KeepAge: c.Keep.Age, OnFull: full, Chain: c.Linked,
 		OnCommit: func(c seglog.Commit) {
 			if c.Synced {
 				g.syncs.Record(c.Took, 1)

@@ -30,9 +30,13 @@ import (
 	"github.com/tallywheel/tallywheel/ledger"
 	"github.com/tallywheel/tallywheel/seglog"
 	"github.com/tallywheel/tallywheel/serial/serialtest"
+	"github.com/tallywheel/tallywheel/uring/uringtest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	uringtest.Prepare()
+	goleak.VerifyTestMain(m)
+}
 
 func start(t *testing.T, dir string, edit func(*Config), sources ...SourceConfig) *Gateway {
 	t.Helper()

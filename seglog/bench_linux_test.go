@@ -57,7 +57,7 @@ func BenchmarkAppendDurable(b *testing.B) {
 
 // BenchmarkFdatasync is the bar: one write of the same size and one fdatasync, over a file filled with zeros.
 func BenchmarkFdatasync(b *testing.B) {
-	f, err := os.OpenFile(string(benchDir(b).(osDir))+"/raw", os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := os.OpenFile(benchDir(b).(osDir).dir+"/raw", os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		b.Fatal(err)
 	}

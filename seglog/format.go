@@ -87,6 +87,15 @@ func decodeHeader(b []byte) (h header, err error) {
 // frameLen is the space that n bytes of payload take in a segment.
 func frameLen(n int) int { return (frameHeader + n + alignment - 1) &^ (alignment - 1) }
 
+// frames appends the frames of a batch, one by one, to dst.
+func frames(dst [][]byte, batch []byte) [][]byte {
+	for len(batch) > 0 {
+		n := frameLen(int(binary.LittleEndian.Uint32(batch)))
+		dst, batch = append(dst, batch[:n:n]), batch[n:]
+	}
+	return dst
+}
+
 // appendFrame encodes a frame behind dst, which must have room.
 func appendFrame(dst []byte, salt, kind, stream uint32, seq uint64, time int64, data []byte) []byte {
 	at := len(dst)

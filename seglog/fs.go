@@ -39,28 +39,55 @@ type File interface {
 	Size() (int64, error)
 }
 
-// Dir is the directory at path of the operating system, made if it is missing.
+// SyncWriter is what a File may offer beside: to write and make durable in one go. A commit that is synced is then one call.
+type SyncWriter interface {
+	// WriteSync is WriteAt and then Sync. All bytes written with an error means that the sync failed.
+	WriteSync(b []byte, off int64) (n int, err error)
+}
+
+// ChainWriter is what a File may offer beside: to write parts one after the other, each by an operation of its own; see
+// Config.Chain.
+type ChainWriter interface {
+	// WriteChain writes parts from off on, and syncs after the last if sync is set. The parts before written are whole, and
+	// nothing after is begun. All of them written with an error means that the sync failed.
+	WriteChain(parts [][]byte, off int64, sync bool) (written int, err error)
+}
+
+// Dir is the directory at path of the operating system, made if it is missing. Its files are those of package os.
 func Dir(path string) (FS, error) {
+	return DirWith(path, func(path string, create bool) (File, error) {
+		flags := os.O_RDWR
+		if create {
+			flags |= os.O_CREATE | os.O_TRUNC
+		}
+		return wrap(os.OpenFile(path, flags, 0o644))
+	})
+}
+
+// DirWith is Dir whose files are opened for reading and writing by a function of the caller's: another file engine. With create it
+// makes the file, or empties the one that is there.
+func DirWith(path string, open func(path string, create bool) (File, error)) (FS, error) {
 	if err := os.MkdirAll(path, 0o755); err != nil {
 		return nil, err
 	}
-	return osDir(path), nil
+	return osDir{path, open}, nil
 }
 
-type osDir string
-
-func (d osDir) path(name string) string { return filepath.Join(string(d), name) }
-
-func (d osDir) Create(name string) (File, error) {
-	return wrap(os.OpenFile(d.path(name), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o644))
+type osDir struct {
+	dir  string
+	open func(path string, create bool) (File, error)
 }
+
+func (d osDir) path(name string) string { return filepath.Join(d.dir, name) }
+
+func (d osDir) Create(name string) (File, error) { return d.open(d.path(name), true) }
 
 func (d osDir) Open(name string) (File, error) {
-	f, err := os.OpenFile(d.path(name), os.O_RDWR, 0)
+	f, err := d.open(d.path(name), false)
 	if errors.Is(err, os.ErrPermission) { // reading is enough for those who only look
-		f, err = os.Open(d.path(name))
+		return wrap(os.Open(d.path(name)))
 	}
-	return wrap(f, err)
+	return f, err
 }
 
 func wrap(f *os.File, err error) (File, error) {
@@ -72,11 +99,11 @@ func wrap(f *os.File, err error) (File, error) {
 
 func (d osDir) Rename(from, to string) error { return os.Rename(d.path(from), d.path(to)) }
 func (d osDir) Remove(name string) error     { return os.Remove(d.path(name)) }
-func (d osDir) Sync() error                  { return sys.SyncDir(string(d)) }
-func (d osDir) FreeBytes() (int64, error)    { return sys.FreeBytes(string(d)) }
+func (d osDir) Sync() error                  { return sys.SyncDir(d.dir) }
+func (d osDir) FreeBytes() (int64, error)    { return sys.FreeBytes(d.dir) }
 
 func (d osDir) List() ([]string, error) {
-	entries, err := os.ReadDir(string(d))
+	entries, err := os.ReadDir(d.dir)
 	names := make([]string, len(entries))
 	for i, e := range entries {
 		names[i] = e.Name()
@@ -92,7 +119,7 @@ func (d osDir) Lock() (io.Closer, error) {
 	if held, err := sys.Lock(f); err != nil {
 		f.Close()
 		if held {
-			return nil, fmt.Errorf("%s: %w", string(d), ErrLocked)
+			return nil, fmt.Errorf("%s: %w", d.dir, ErrLocked)
 		}
 		return nil, fmt.Errorf("%s: %w", f.Name(), err)
 	}
@@ -130,6 +157,38 @@ func writeAll(f File, b []byte, off int64) error {
 		default:
 			return err
 		}
+	}
+	return nil
+}
+
+// writeSync writes b and makes it durable, by one call where the file offers that. A sync that fails is marked with errSync.
+func writeSync(f File, b []byte, off int64) error {
+	w, ok := f.(SyncWriter)
+	if !ok {
+		if err := writeAll(f, b, off); err != nil {
+			return err
+		}
+		return syncFile(f)
+	}
+	n, err := w.WriteSync(b, off)
+	if err != nil && n == len(b) {
+		return fmt.Errorf("%w: %w", errSync, err)
+	}
+	return err
+}
+
+// writeParts is writeSync, or writeAll if sync is not set, with an operation for each part.
+func writeParts(f ChainWriter, parts [][]byte, off int64, sync bool) error {
+	n, err := f.WriteChain(parts, off, sync)
+	if err != nil && n == len(parts) {
+		return fmt.Errorf("%w: %w", errSync, err)
+	}
+	return err
+}
+
+func syncFile(f File) error {
+	if err := f.Sync(); err != nil {
+		return fmt.Errorf("%w: %w", errSync, err)
 	}
 	return nil
 }

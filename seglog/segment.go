@@ -62,13 +62,10 @@ func (l *Log) seal(clean bool) error {
 	if clean && s.off+commitBytes <= s.size && s.last >= s.base {
 		// An empty batch that knows all before it to be durable: damage there is no torn tail from now on.
 		mark := appendCommit(make([]byte, 0, commitBytes), s.salt, s.last, s.lastTime, 0, 0, s.last)
-		if err := writeAll(s.file, mark, s.off); err != nil {
+		if err := writeSync(s.file, mark, s.off); err != nil {
 			return fmt.Errorf("write to %s: %w", s.name(), err)
 		}
 		s.off += commitBytes
-		if err := s.file.Sync(); err != nil {
-			return fmt.Errorf("%w: %s: %w", errSync, s.name(), err)
-		}
 	}
 	if !clean {
 		_ = s.index.save(l.cfg.FS, s.header, s.last) // it can be made again
@@ -91,8 +88,8 @@ func (l *Log) syncAll() error {
 		}
 	}
 	l.unsynced = l.unsynced[:0]
-	if err := l.seg.file.Sync(); err != nil {
-		return fmt.Errorf("%w: %s: %w", errSync, l.seg.name(), err)
+	if err := syncFile(l.seg.file); err != nil {
+		return fmt.Errorf("%s: %w", l.seg.name(), err)
 	}
 	return nil
 }
