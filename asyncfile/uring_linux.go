@@ -267,21 +267,23 @@ func (f *ringFile) newBatch(cfg BatchConfig) (Batcher, error) {
 	return b, nil
 }
 
-func (b *ringBatch) Submit(ops []Op) (int, error) {
-	if b.closed {
-		return 0, errors.New("batch: closed")
+func (b *ringBatch) Submit(ops []Op) (int, error) { return submit(b, ops) }
+
+func (b *ringBatch) SubmitOne(op *Op) error {
+	switch {
+	case b.closed:
+		return os.ErrClosed
+	case len(b.free) == 0:
+		return ErrFull
 	}
-	n := min(len(ops), len(b.free))
-	for i := range ops[:n] {
-		j := b.free[len(b.free)-1]
-		j.user, j.tries = &ops[i], 0
-		j.user.N, j.user.Err = 0, nil
-		if err := b.push(j); err != nil {
-			return i, err
-		}
-		b.free = b.free[:len(b.free)-1]
+	j := b.free[len(b.free)-1]
+	j.user, j.tries = op, 0
+	op.N, op.Err = 0, nil
+	if err := b.push(j); err != nil {
+		return err
 	}
-	return n, nil
+	b.free = b.free[:len(b.free)-1]
+	return nil
 }
 
 // push sends what is left of an operation.

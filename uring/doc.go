@@ -51,7 +51,7 @@
 // # Threads
 //
 // The kernel completes an operation on the thread that submitted it, by interrupting that thread. With Config.Locked it waits
-// instead until the thread asks for completions: cheaper, and the way for a loop that does nothing else. The
+// instead until the thread asks for completions: the way for a loop that does nothing else and reaps many at a time. The
 // goroutine must have called runtime.LockOSThread, and must stay: once a thread has ended, what it had submitted completes with
 // ECANCELED instead of being done, at the time when it would have been done, and a Locked ring can only be closed. A
 // plain ring moves between goroutines freely, as long as they take turns; it outlives its threads.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"sync/atomic"
 	"time"
 	"unsafe"
@@ -188,6 +189,7 @@ func (r *Ring) wait(n int, deadline time.Time) error {
 	case n > len(r.cqes):
 		return fmt.Errorf("uring: wait for %d completions: the queue holds %d", n, len(r.cqes))
 	}
+	r.calm()
 	atomic.StoreUint32(r.cqHead, r.head)
 	atomic.StoreUint32(r.sqTail, r.tail)
 	if r.setup&setupSQPoll != 0 {
@@ -224,6 +226,23 @@ func (r *Ring) wait(n int, deadline time.Time) error {
 		}
 	}
 }
+
+// calm lets the scheduler run now and then. A goroutine that goes from system call to system call for 10 ms without being
+// scheduled has its P taken from it at every look of the runtime's monitor, and each time costs two context switches.
+func (r *Ring) calm() {
+	if r.waits++; r.waits%calmLook != 0 {
+		return
+	}
+	if now := time.Now(); now.Sub(r.calmed) > calmEvery {
+		r.calmed = now
+		runtime.Gosched()
+	}
+}
+
+const (
+	calmEvery = 5 * time.Millisecond
+	calmLook  = 8 // waits between two looks at the clock
+)
 
 func timespecOf(d time.Duration) timespec {
 	return timespec{int64(d / time.Second), int64(d % time.Second)}

@@ -23,8 +23,9 @@ type Config struct {
 	InFlight int
 
 	// Locked says that the caller has locked its goroutine to its thread (runtime.LockOSThread) and that this thread alone
-	// will use the ring. The kernel then completes operations on that thread, inside Wait, and interrupts nobody: about a
-	// fifth less CPU. Any other thread gets ErrOwner.
+	// will use the ring. The kernel then completes operations on that thread, inside Wait, and interrupts nobody. That pays
+	// where many completions are waited for at a time, as in a server; one that waits for each single read of a disk is
+	// better off without. Any other thread gets ErrOwner.
 	Locked bool
 
 	// RegisterRing spares each system call the look-up of the ring's descriptor, some 10 ns. It goes with Locked, and takes away
@@ -81,6 +82,8 @@ type Ring struct {
 	slots []slot
 	free  []uint32 // slots not in use
 
+	waits    uint
+	calmed   time.Time
 	until    timespec // of the wait under way
 	untilArg geteventsArg
 
