@@ -3,7 +3,7 @@
 # that the tests fail rather than skip; nothing else.
 set -u
 cd "$(dirname "$0")/.." || exit 1
-wanted="chromium:chromium chromedriver:chromium-driver socat:socat qemu-arm:qemu-user python3:python3"
+wanted="chromium:chromium chromedriver:chromium-driver socat:socat qemu-arm:qemu-user qemu-storage-daemon:qemu-system-common mkfs.ext4:e2fsprogs losetup:mount python3:python3"
 missing() {
 	for w in $wanted; do command -v "${w%%:*}" >/dev/null 2>&1 || printf '%s ' "${w##*:}"; done
 	# any Python will do that has the module
