@@ -51,13 +51,26 @@ fuzz:
 	$(GO) test ./gateway -run '^$$' -fuzz FuzzConfig -fuzztime $(TIME)
 	$(GO) test ./crc16 -run '^$$' -fuzz FuzzSplit -fuzztime $(TIME)
 
+# What takes longer than every change can wait: ten minutes of random load on each kind of ring, a million random operations on each
+# kind of file, and half an hour of the demo in two conditions.
+.PHONY: soak
+soak: build
+	$(GO) test ./uring -run RandomLoad -soak 10m -timeout 60m
+	$(GO) test ./asyncfile -run Differential -operations 1000000 -timeout 30m
+	./$(BIN) demo --for 30m --ports 1 --condition steady
+	./$(BIN) demo --for 30m --ports 2 --condition disturbed
+
 # Benchmarks of the parts, then of whole processes beside their peers. Nothing else should run meanwhile.
 bench:
-	$(GO) test -run '^$$' -bench . ./crc16 ./ring ./frame/framings ./seglog
+	$(GO) test -run '^$$' -bench . ./crc16 ./ring ./frame/framings ./uring ./asyncfile ./seglog
 	cd lab/contestants/go && $(GO) test -run '^$$' -bench .
 	$(GO) run ./lab/experiments/serial-cpu -ports 1 -rate 400000
 	$(GO) run ./lab/experiments/serial-cpu -ports 256 -rate 11520
 	$(GO) run ./lab/experiments/serial-cpu -ports 1 -rate 0
+	$(GO) run ./lab/experiments/file-random -depth 64 -batch 16
+	$(GO) run ./lab/experiments/file-random -depth 8 -batch 1
+	for p in 1 16 64; do $(GO) run ./lab/experiments/log-durable -producers $$p || exit 1; done
+	$(GO) run ./lab/experiments/file-tables
 
 # Write the expected output of the command-line scripts anew.
 golden:

@@ -22,7 +22,7 @@
 //	           asyncfile          files by one interface: ordinary calls, mmap, io_uring
 //	           seglog             durable segmented log; FORMAT.md beside the code
 //	product    gateway            sources → frames → books → log, the API and the page
-//	           lab                contestants to measure against, each in its own language or module
+//	           lab                experiments, and contestants to measure against, each in its own language or module
 //	command    cmd/tallywheel     main and one file for each verb
 //	           examples           short programs that use the public packages
 //	           e2e                the whole program as a process: real programs, kills, a browser
