@@ -3,7 +3,6 @@ package uring
 import (
 	"fmt"
 	"os"
-	"sync"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -148,26 +147,4 @@ func (r *Ring) RegisterArena(a *Arena) error {
 	}
 	r.arena, a.ring = a, r
 	return nil
-}
-
-// stranded keeps alive what the kernel may still write after a ring had to be closed over operations that did not come back.
-var stranded struct {
-	sync.Mutex
-	rings []*Ring
-}
-
-func strand(r *Ring) {
-	for _, s := range r.slots {
-		if s.op == nil {
-			continue
-		}
-		for _, f := range [...]*File{s.op.file, s.op.file2} { // files can be closed: the kernel has a reference of its own
-			if f != nil {
-				f.uses--
-			}
-		}
-	}
-	stranded.Lock()
-	defer stranded.Unlock()
-	stranded.rings = append(stranded.rings, r)
 }

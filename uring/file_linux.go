@@ -22,7 +22,8 @@ type File struct {
 func NewFile(fd int) *File { return &File{fd: int32(fd)} }
 
 // FileOf duplicates the descriptor of an *os.File, *net.TCPConn or the like. The two are closed independently, so that
-// neither a finalizer nor a Close elsewhere can take the descriptor from operations in flight.
+// neither a finalizer nor a Close elsewhere can take the descriptor from operations in flight. Descriptors of Go's pipes and
+// sockets do not block; older kernels answer a Read of those with EAGAIN where newer ones wait: Poll first, or use Recv.
 func FileOf(c syscall.Conn) (*File, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {

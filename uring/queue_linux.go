@@ -366,12 +366,13 @@ func (r *Ring) Shutdown(each func(*Op)) error {
 	err := r.cancelAll(each)
 	r.unregisterRing()
 	if stuck := r.InFlight(); stuck > 0 {
-		strand(r)
+		r.strand()
 		err = errors.Join(err, fmt.Errorf("uring: close: %d operations never came back; their memory is kept", stuck))
 	} else {
 		for _, g := range r.groups {
 			g.unmap()
 		}
+		alive.Delete(r)
 	}
 	if r.arena != nil {
 		r.arena.ring = nil
@@ -380,6 +381,21 @@ func (r *Ring) Shutdown(each func(*Op)) error {
 		os.NewSyscallError("munmap", unix.Munmap(r.mem)), os.NewSyscallError("munmap", unix.Munmap(r.sqeMem)))
 	r.fd = -1
 	return err
+}
+
+// strand gives up on operations that did not come back. Their memory stays, but their files can be closed: the kernel has a
+// reference of its own.
+func (r *Ring) strand() {
+	for _, s := range r.slots {
+		if s.op == nil {
+			continue
+		}
+		for _, f := range [...]*File{s.op.file, s.op.file2} {
+			if f != nil {
+				f.uses--
+			}
+		}
+	}
 }
 
 func (r *Ring) cancelAll(each func(*Op)) error {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 	"unsafe"
@@ -96,6 +97,10 @@ type Ring struct {
 	stats   Stats
 }
 
+// alive holds every ring from New until nothing of it is in flight after Close: a ring that its owner forgets must not be collected, with
+// memory that the kernel may still write.
+var alive sync.Map
+
 // slot binds an operation to a user_data: generation in the upper half, index in the lower. The generation moves on when
 // an operation ends, so that a late or doubled completion cannot be taken for a newer operation's.
 type slot struct {
@@ -150,6 +155,7 @@ func New(cfg Config) (*Ring, error) {
 	if cfg.RegisterRing {
 		r.registerRing()
 	}
+	alive.Store(r, nil)
 	return r, nil
 }
 

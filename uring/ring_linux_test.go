@@ -2,6 +2,8 @@ package uring_test
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"syscall"
@@ -474,4 +476,77 @@ func TestProbeIsConsistent(t *testing.T) {
 	if !strings.Contains(s.String(), "io_uring") {
 		t.Errorf("table:\n%s", s)
 	}
+}
+
+// Signals that interrupt a wait do not end it.
+func TestWaitGoesOnAfterSignals(t *testing.T) {
+	kinds(t, func(t *testing.T, cfg uring.Config) {
+		r := open(t, cfg)
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		tid := unix.Gettid()
+		stop, stopped := make(chan bool), make(chan int)
+		go func() {
+			for n := 0; ; n++ {
+				select {
+				case <-stop:
+					stopped <- n
+					return
+				default: // SIGURG is the runtime's own, and harmless
+					_ = unix.Tgkill(unix.Getpid(), tid, unix.SIGURG)
+				}
+			}
+		}()
+		var op uring.Op
+		for range 5 {
+			if err := r.Push(op.Timeout(4*time.Millisecond, 0)); err != nil {
+				t.Fatal(err)
+			}
+			if err := r.Wait(1); err != nil {
+				t.Fatal(err)
+			}
+			if r.Next() != &op {
+				t.Fatal("the wait ended before its time")
+			}
+			fails(t, &op, unix.ETIME)
+		}
+		if err := r.Push(op.Timeout(time.Hour, 0)); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.WaitFor(1, 10*time.Millisecond); !errors.Is(err, uring.ErrTimeout) {
+			t.Fatal(err)
+		}
+		close(stop)
+		t.Logf("%d signals", <-stopped)
+		do2(t, r, &op, new(uring.Op).Cancel(&op))
+	})
+}
+
+// Polled completion is for devices that can; others say so for each operation.
+func TestPolledCompletion(t *testing.T) {
+	r := open(t, uring.Config{IOPoll: true})
+	f, err := os.OpenFile(filepath.Join(t.TempDir(), "file"), os.O_RDWR|os.O_CREATE|unix.O_DIRECT, 0o600)
+	if err != nil {
+		t.Skipf("SKIPPED: O_DIRECT: %v", err)
+	}
+	defer f.Close()
+	if err := f.Truncate(4096); err != nil {
+		t.Fatal(err)
+	}
+	file, err := uring.FileOf(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	a, err := uring.NewArena(1, 4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	var op uring.Op
+	do(t, r, op.Read(file, a.Buffer(0), 0))
+	if err := op.Err(); err != nil && !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.EINVAL) {
+		t.Error(op.Result())
+	}
+	t.Logf("result %d", op.Res)
 }

@@ -11,6 +11,7 @@ import (
 	"runtime/debug"
 	"testing"
 	"time"
+	"weak"
 
 	"github.com/tallywheel/tallywheel/uring"
 	"golang.org/x/sys/unix"
@@ -423,6 +424,75 @@ func TestStrayCompletionIsReported(t *testing.T) {
 	}
 	if err := r.Close(); !errors.Is(err, uring.ErrStray) {
 		t.Errorf("close: %v", err)
+	}
+}
+
+// A ring that its owner forgets is kept, since the kernel may write to what its operations point to.
+func TestForgottenRingIsNotCollected(t *testing.T) {
+	if err := uring.Probe().Has(uring.Rings); err != nil {
+		t.Skipf("SKIPPED: %v", err)
+	}
+	in, _ := pipe(t)
+	forget := func() weak.Pointer[uring.Ring] {
+		r, err := uring.New(uring.Config{Entries: 4})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(r.Push(new(uring.Op).Read(in, uring.Wrap(make([]byte, 64)), uring.Current)), r.Submit()); err != nil {
+			t.Fatal(err)
+		}
+		return weak.Make(r)
+	}
+	w := forget()
+	runtime.GC()
+	runtime.GC()
+	r := w.Value()
+	if r == nil {
+		t.Fatal("collected with an operation in flight")
+	}
+	if err := r.Shutdown(nil); err != nil {
+		t.Fatal(err)
+	}
+	r = nil
+	runtime.GC()
+	runtime.GC()
+	if w.Value() != nil {
+		t.Error("kept after it was closed")
+	}
+}
+
+// Pipes of Go do not block; a read through a ring waits all the same.
+func TestReadOfAPipeThatDoesNotBlock(t *testing.T) {
+	r := open(t, uring.Config{})
+	pr, pw, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pr.Close()
+	defer pw.Close()
+	f, err := uring.FileOf(pr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	buf := uring.Wrap(make([]byte, 8))
+	var op uring.Op
+	if err := errors.Join(r.Push(op.Read(f, buf, uring.Current)), r.Submit()); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.WaitFor(1, 5*time.Millisecond); !errors.Is(err, uring.ErrTimeout) {
+		r.Next()
+		if errors.Is(op.Err(), unix.EAGAIN) {
+			t.Skip("SKIPPED: this kernel does not wait for files that do not block")
+		}
+		t.Fatal(err, op.Res)
+	}
+	if _, err := pw.WriteString("late"); err != nil {
+		t.Fatal(err)
+	}
+	reap(t, r, 1)
+	is(t, &op, 4)
+	if err := f.Close(); err != nil {
+		t.Error(err)
 	}
 }
 
