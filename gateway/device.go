@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"sync"
 	"syscall"
 
 	"github.com/tallywheel/tallywheel/internal/sys"
@@ -191,8 +192,11 @@ func (o *udpOpener) close() error              { return nil }
 // connection, whether we have noticed or not.
 type listener struct {
 	l     net.Listener
-	conns chan net.Conn
-	newer chan struct{}
+	newer chan struct{} // has a signal while a connection waits; closed with the listener
+
+	mu      sync.Mutex
+	waiting net.Conn // nil: none
+	closed  bool
 }
 
 func listen(addr string) (*listener, error) {
@@ -200,47 +204,71 @@ func listen(addr string) (*listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &listener{l: l, conns: make(chan net.Conn, 1), newer: make(chan struct{}, 1)}
+	o := &listener{l: l, newer: make(chan struct{}, 1)}
 	go o.accept()
 	return o, nil
 }
 
 func (o *listener) accept() {
-	defer close(o.conns)
 	for {
 		c, err := o.l.Accept()
-		if err != nil {
-			if errors.Is(err, net.ErrClosed) {
-				return
-			}
-			continue // the connection was gone before we took it
-		}
-		select {
-		case old := <-o.conns: // nobody took the one before
-			_ = old.Close()
-		default:
-		}
-		o.conns <- c
-		select {
-		case o.newer <- struct{}{}:
-		default:
-		}
+		if err == nil {
+			o.offer(c)
+		} else if errors.Is(err, net.ErrClosed) {
+			return
+		} // else the connection was gone before we took it
 	}
 }
 
-func (o *listener) open(ctx context.Context) (device, error) {
+// offer lets a connection wait; one that waited before is given up. The signal changes together with it: a signal left behind by a
+// connection that has been taken would end that connection.
+func (o *listener) offer(c net.Conn) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.closed {
+		_ = c.Close()
+		return
+	}
+	if o.waiting != nil {
+		_ = o.waiting.Close()
+	}
+	o.waiting = c
 	select {
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case c, ok := <-o.conns:
-		if !ok {
-			return nil, net.ErrClosed
+	case o.newer <- struct{}{}:
+	default:
+	}
+}
+
+// take returns the connection that waits, nil if none does.
+func (o *listener) take() (net.Conn, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.closed {
+		return nil, net.ErrClosed
+	}
+	c := o.waiting
+	o.waiting = nil
+	select {
+	case <-o.newer:
+	default:
+	}
+	return c, nil
+}
+
+func (o *listener) open(ctx context.Context) (device, error) {
+	for {
+		c, err := o.take()
+		if err != nil {
+			return nil, err
+		}
+		if c != nil {
+			return newSocket(c)
 		}
 		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
 		case <-o.newer:
-		default:
 		}
-		return newSocket(c)
 	}
 }
 
@@ -248,8 +276,14 @@ func (o *listener) replaced() <-chan struct{} { return o.newer }
 
 func (o *listener) close() error {
 	err := o.l.Close()
-	for c := range o.conns {
-		_ = c.Close()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.closed {
+		o.closed = true
+		close(o.newer)
+		if o.waiting != nil {
+			_ = o.waiting.Close()
+		}
 	}
 	return err
 }

@@ -366,6 +366,9 @@ func (g *Gateway) Stop(end string) (ledger.Sheet, error) {
 	close(g.quit)
 	g.done.Wait()
 	err = errors.Join(err, g.log.Close())
+	if g.cfg.Log.Linked {
+		g.slog.Info("the log's linked batches", "outcome", g.chains.Counts())
+	}
 	lost := causeFailed
 	if errors.Is(err, seglog.ErrDiskFull) {
 		lost = causeDiskFull

@@ -19,6 +19,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -604,5 +605,32 @@ func TestFloodOfNoise(t *testing.T) {
 	p := stop(t, g).Ports[0]
 	if p.Frames.OK < 2 || p.Bytes.Resync+p.Bytes.Framed != uint64(total)+256 {
 		t.Errorf("%+v %+v; want %d bytes classified", p.Bytes, p.Frames, total+256)
+	}
+}
+
+// A connection that is taken the moment it is offered must not be ended by its own signal.
+func TestConnectionIsNotReplacedByItself(t *testing.T) {
+	l, err := listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.close()
+	for range 2000 {
+		c := dial(t, l.l.Addr().String())
+		d, err := l.open(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 20 {
+			runtime.Gosched()
+			select {
+			case <-l.replaced():
+				t.Fatal("a newer connection is announced, and there is none")
+			default:
+			}
+		}
+		if err := errors.Join(d.close(), c.Close()); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

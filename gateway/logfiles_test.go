@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"log/slog"
+	"net/http/httptest"
 	"os"
 	"runtime"
 	"strings"
@@ -163,4 +164,31 @@ func ready(dir string) bool {
 		}
 	}
 	return err != nil || n > 0
+}
+
+// With linked operations, what became of the batches is in the metrics and in the last words.
+func TestLinkedBatchesAreCounted(t *testing.T) {
+	if err := asyncfile.Available(asyncfile.Uring); err != nil {
+		t.Skipf("SKIPPED: %v", err)
+	}
+	var said bytes.Buffer
+	g := start(t, t.TempDir(), func(c *Config) { c.Log.Engine, c.Log.Linked = "uring", true })
+	g.slog = slog.New(slog.NewTextHandler(&said, nil))
+	if _, err := g.log.Append(0, 1, []byte("one")); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.log.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	w := httptest.NewRecorder()
+	g.metrics().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	if !strings.Contains(w.Body.String(), `tallywheel_log_chains_total{kind="whole"}`) {
+		t.Errorf("metrics:\n%s", w.Body)
+	}
+	if _, err := g.Stop("stopped"); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(said.String(), "(100.00 %)") {
+		t.Errorf("last words: %s", said.String())
+	}
 }

@@ -2,10 +2,12 @@ package gateway
 
 import (
 	"net/http"
+	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/tallywheel/tallywheel/asyncfile"
 	"github.com/tallywheel/tallywheel/internal/hist"
 )
 
@@ -41,6 +43,8 @@ var (
 	descFree     = desc("disk_free_bytes", "Space left on the disk of the log.")
 	descFull     = desc("disk_full", "Whether the log waits for space.")
 	descFailed   = desc("log_failed", "Whether the log has failed.")
+	descChains   = desc("log_chains_total", "Batches written as chains of linked operations: written, whole, taken up again.", "kind")
+	descChainErr = desc("log_chain_errors_total", "Chains that failed, by the number of the error.", "errno")
 )
 
 // Describe implements prometheus.Collector: the set depends on the sources.
@@ -101,6 +105,9 @@ func (e *exporter) Collect(c chan<- prometheus.Metric) {
 		histogram(descLatency, p.lane.lat, p.lane.cfg.ID)
 	}
 	histogram(descSync, e.g.syncs)
+	if e.g.cfg.Log.Linked {
+		collectChains(e.g.chains.Counts(), counter)
+	}
 	l := e.g.logSample()
 	gauge(descLog, float64(l.First), "first")
 	gauge(descLog, float64(l.Stored), "stored")
@@ -109,4 +116,13 @@ func (e *exporter) Collect(c chan<- prometheus.Metric) {
 	gauge(descFree, float64(l.DiskFree))
 	flag(descFull, l.Full)
 	flag(descFailed, l.Error != "")
+}
+
+func collectChains(c asyncfile.ChainCounts, counter func(*prometheus.Desc, uint64, ...string)) {
+	counter(descChains, c.Chains, "written")
+	counter(descChains, c.Whole, "whole")
+	counter(descChains, c.Breaks, "taken up again")
+	for e, n := range c.Errors {
+		counter(descChainErr, n, strconv.Itoa(int(e)))
+	}
 }
