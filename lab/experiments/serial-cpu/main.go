@@ -14,11 +14,11 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
+
+	"github.com/tallywheel/tallywheel/lab/turns"
 )
 
 // contestant is a way to read the ports. Its command gets the paths of the ports behind its arguments.
@@ -43,21 +43,15 @@ func main() {
 	length := flag.Duration("for", 5*time.Second, "length of a round")
 	rounds := flag.Int("rounds", 5, "rounds")
 	only := flag.String("only", "", "contestants whose name has this in it")
-	lock := flag.String("lock", filepath.Join(os.TempDir(), "tallywheel-measure.lock"), "file that keeps other measurements out")
 	flag.Parse()
-	if err := run(*ports, *rate, *length, *rounds, *only, *lock); err != nil {
+	if err := run(*ports, *rate, *length, *rounds, *only); err != nil {
 		fmt.Fprintln(os.Stderr, "serial-cpu:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ports int, rate float64, length time.Duration, rounds int, only, lock string) error {
-	l, err := os.OpenFile(lock, os.O_RDWR|os.O_CREATE, 0o644)
-	if err != nil {
-		return err
-	}
-	defer l.Close()
-	if err := syscall.Flock(int(l.Fd()), syscall.LOCK_EX); err != nil {
+func run(ports int, rate float64, length time.Duration, rounds int, only string) error {
+	if err := turns.Lock(); err != nil {
 		return err
 	}
 	dir, err := os.MkdirTemp("", "tallywheel-lab-")
