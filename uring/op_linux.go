@@ -22,16 +22,19 @@ type Op struct {
 	// Res is the result of the newest completion as the kernel gave it: a count, a descriptor, or a negative errno.
 	Res int32
 
+	// What every operation needs comes first, on as few cache lines as can be.
 	flags uint32 // of the newest completion
 	slot  uint32
+	parts bool  // there is something below that the ring must hold
+	held  bool  // … and it does
+	write bool  // the kernel writes to the buffers
 	ring  *Ring // whose it is; nil: the caller's
-	e     sqe
 	err   error // what a filling method could not do
+	e     sqe
 
 	buf     *Buffer
 	lo, hi  int // the part of buf; hi < 0: to its end
 	vec     []*Buffer
-	write   bool // the kernel writes to the buffers
 	file    *File
 	file2   *File
 	closing *File
@@ -60,26 +63,23 @@ func (o *Op) set(code Opcode) *sqe {
 		panic("uring: the operation is in flight: it can be filled again after its last completion")
 	}
 	o.e = sqe{opcode: uint8(code), fd: -1}
-	o.err, o.buf, o.lo, o.hi, o.vec, o.write = nil, nil, 0, -1, o.vec[:0], false
+	o.parts, o.err, o.buf, o.lo, o.hi, o.vec, o.write = false, nil, nil, 0, -1, o.vec[:0], false
 	o.file, o.file2, o.closing, o.from = nil, nil, nil, nil
 	return &o.e
 }
 
 func (o *Op) setFile(code Opcode, f *File) *sqe {
 	e := o.set(code)
-	o.file = f
+	o.file, o.parts = f, true
 	return e
 }
 
 func (o *Op) extra() *aux {
+	o.parts = true
 	if o.aux == nil {
 		o.aux = &aux{}
 	}
 	return o.aux
-}
-
-func (o *Op) hasParts() bool {
-	return o.file != nil || o.buf != nil || o.aux != nil || o.closing != nil || len(o.vec) > 0
 }
 
 // acquire takes hold of all that the kernel will use until the last completion: the files cannot be closed, the buffers
@@ -88,6 +88,7 @@ func (o *Op) acquire(r *Ring) error {
 	if err := o.check(r); err != nil {
 		return fmt.Errorf("uring: %v: %w", o.Code(), err)
 	}
+	o.held = true
 	if f := o.file; f != nil {
 		f.uses++
 		o.e.fd = f.fd
@@ -193,6 +194,7 @@ func (o *Op) aim(r *Ring) {
 }
 
 func (o *Op) release() {
+	o.held = false
 	if o.file != nil {
 		o.file.uses--
 	}

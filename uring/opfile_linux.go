@@ -141,7 +141,7 @@ func (o *Op) NewFile(ring *Ring) (*File, error) {
 // CloseFile closes a file that no other operation uses. The File is closed once this has been pushed, whatever comes of it.
 func (o *Op) CloseFile(f *File) *Op {
 	e := o.set(OpClose)
-	o.closing = f
+	o.closing, o.parts = f, true
 	e.fd = f.fd
 	if f.ring != nil {
 		e.fd, e.fileIdx = 0, uint32(f.fd)+1

@@ -21,8 +21,10 @@ func (r *Ring) Push(op *Op) error {
 	if op.Code() == OpAsyncCancel {
 		kept = 0
 	}
-	if err := r.reserve(1, kept); err != nil {
-		return err
+	if r.fd < 0 || len(r.free) <= kept || r.room() == 0 {
+		if err := r.reserve(1, kept); err != nil {
+			return err
+		}
 	}
 	return r.enqueue(op, 0)
 }
@@ -94,13 +96,14 @@ func (r *Ring) enqueue(op *Op, link uint8) error {
 	if op.err != nil {
 		return op.err
 	}
-	if op.hasParts() {
+	if op.parts {
 		if err := op.acquire(r); err != nil {
 			return err
 		}
 	}
-	i := r.free[len(r.free)-1]
-	r.free = r.free[:len(r.free)-1]
+	last := len(r.free) - 1
+	i := r.free[last]
+	r.free = r.free[:last]
 	s := &r.slots[i]
 	s.op = op
 	op.ring, op.slot = r, i
@@ -132,7 +135,7 @@ func (r *Ring) finish(op *Op) {
 	}
 	r.free = append(r.free, op.slot)
 	op.ring = nil
-	if op.hasParts() {
+	if op.held {
 		op.release()
 	}
 }
@@ -380,6 +383,7 @@ func (r *Ring) Shutdown(each func(*Op)) error {
 	err = errors.Join(err, r.health(), os.NewSyscallError("close", unix.Close(r.fd)),
 		os.NewSyscallError("munmap", unix.Munmap(r.mem)), os.NewSyscallError("munmap", unix.Munmap(r.sqeMem)))
 	r.fd = -1
+	r.head, r.cqTail = 0, new(uint32) // Next finds an empty queue
 	return err
 }
 

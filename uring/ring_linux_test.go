@@ -423,6 +423,14 @@ func TestCloseReportsWhatNobodyWaitedFor(t *testing.T) {
 		if err := r.Push(&done); !errors.Is(err, uring.ErrClosed) {
 			t.Errorf("push on a closed ring: %v", err)
 		}
+		for _, err := range []error{r.Submit(), r.Wait(0), r.Wait(1), r.Shutdown(nil), r.RegisterFiles(1)} {
+			if err == nil {
+				t.Error("a closed ring works")
+			}
+		}
+		if r.Next() != nil {
+			t.Error("a completion after close")
+		}
 	})
 }
 
