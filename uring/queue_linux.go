@@ -21,7 +21,7 @@ func (r *Ring) Push(op *Op) error {
 	if op.Code() == OpAsyncCancel {
 		kept = 0
 	}
-	if r.fd < 0 || len(r.free) <= kept || r.room() == 0 {
+	if r.fd < 0 || r.nFree <= kept || r.room() == 0 {
 		if err := r.reserve(1, kept); err != nil {
 			return err
 		}
@@ -65,7 +65,7 @@ func (r *Ring) reserve(n, kept int) error {
 	if r.fd < 0 {
 		return fmt.Errorf("uring: ring: %w", ErrClosed)
 	}
-	if len(r.free) < n+kept {
+	if r.nFree < n+kept {
 		return fmt.Errorf("uring: %d operations in flight: %w", r.InFlight(), ErrFull)
 	}
 	if r.room() >= n {
@@ -101,9 +101,8 @@ func (r *Ring) enqueue(op *Op, link uint8) error {
 			return err
 		}
 	}
-	last := len(r.free) - 1
-	i := r.free[last]
-	r.free = r.free[:last]
+	r.nFree--
+	i := r.free[r.nFree]
 	s := &r.slots[i]
 	s.op = op
 	op.ring, op.slot = r, i
@@ -121,19 +120,20 @@ func (r *Ring) enqueue(op *Op, link uint8) error {
 // unqueueLast takes back the newest entry, which the kernel has not been told of.
 func (r *Ring) unqueueLast() *Op {
 	r.tail--
-	op := r.slots[uint32(r.sqes[r.tail&r.sqMask].userData)].op
-	r.finish(op)
+	i := uint32(r.sqes[r.tail&r.sqMask].userData)
+	s := &r.slots[i]
+	op := s.op
+	r.finish(s, i)
 	return op
 }
 
-// finish ends an operation: its slot, buffers and files are free again.
-func (r *Ring) finish(op *Op) {
-	s := &r.slots[op.slot]
+// finish ends the operation of a slot: the slot, its buffers and its files are free again.
+func (r *Ring) finish(s *slot, i uint32) {
+	op := s.op
 	s.op = nil
-	if s.gen++; s.gen == 0 {
-		s.gen = 1
-	}
-	r.free = append(r.free, op.slot)
+	s.gen += genStep
+	r.free[r.nFree] = i
+	r.nFree++
 	op.ring = nil
 	if op.held {
 		op.release()
@@ -308,10 +308,11 @@ func (r *Ring) Next() *Op {
 			r.lastBad = data
 			continue
 		}
-		op := r.slots[i].op
+		s := &r.slots[i]
+		op := s.op
 		op.Res, op.flags = res, flags
 		if flags&cqeMore == 0 && op.Code() != opMailbox {
-			r.finish(op)
+			r.finish(s, i)
 		}
 		return op
 	}
@@ -403,9 +404,9 @@ func (r *Ring) strand() {
 }
 
 func (r *Ring) cancelAll(each func(*Op)) error {
-	for _, s := range r.slots {
-		if s.op != nil && s.op.Code() == opMailbox {
-			r.finish(s.op)
+	for i := range r.slots {
+		if s := &r.slots[i]; s.op != nil && s.op.Code() == opMailbox {
+			r.finish(s, uint32(i))
 		}
 	}
 	var cancel Op
@@ -419,7 +420,7 @@ func (r *Ring) cancelAll(each func(*Op)) error {
 		if r.InFlight() == 0 {
 			return nil
 		}
-		if !asked && len(r.free) > 0 {
+		if !asked && r.nFree > 0 {
 			cancel.CancelAll()
 			if err := r.Push(&cancel); err != nil {
 				return err

@@ -81,7 +81,8 @@ type Ring struct {
 	head                       uint32 // next entry to read; published when the kernel may need the room
 
 	slots []slot
-	free  []uint32 // slots not in use
+	free  []uint32 // the first nFree: slots not in use
+	nFree int
 
 	waits    uint
 	calmed   time.Time
@@ -102,11 +103,14 @@ type Ring struct {
 var alive sync.Map
 
 // slot binds an operation to a user_data: generation in the upper half, index in the lower. The generation moves on when
-// an operation ends, so that a late or doubled completion cannot be taken for a newer operation's.
+// an operation ends, so that a late or doubled completion cannot be taken for a newer operation's. It is always odd: no user_data
+// is 0.
 type slot struct {
 	op  *Op
 	gen uint32
 }
+
+const genStep = 2
 
 // Stats counts what a ring did.
 type Stats struct {
@@ -147,7 +151,7 @@ func New(cfg Config) (*Ring, error) {
 		return nil, err
 	}
 	n := cfg.InFlight + cancelSlots
-	r.slots, r.free = make([]slot, n), make([]uint32, n)
+	r.slots, r.free, r.nFree = make([]slot, n), make([]uint32, n), n
 	for i := range r.free {
 		r.free[i] = uint32(n - 1 - i)
 		r.slots[i].gen = 1
@@ -295,7 +299,7 @@ func (r *Ring) Stats() Stats {
 }
 
 // InFlight is the number of operations that are queued, in the kernel's hands, or completed and not yet seen by Next.
-func (r *Ring) InFlight() int { return len(r.slots) - len(r.free) }
+func (r *Ring) InFlight() int { return len(r.slots) - r.nFree }
 
 // Depth is the most operations that the ring holds at a time: Config.InFlight.
 func (r *Ring) Depth() int { return len(r.slots) - cancelSlots }
