@@ -193,7 +193,7 @@ func (r *Ring) wait(n int, deadline time.Time) error {
 		return fmt.Errorf("uring: wait for %d completions: the queue holds %d", n, len(r.cqes))
 	}
 	r.calm()
-	atomic.StoreUint32(r.cqHead, r.head)
+	r.giveBack()
 	atomic.StoreUint32(r.sqTail, r.tail)
 	if r.setup&setupSQPoll != 0 {
 		if err := r.wakePoller(); err != nil {
@@ -301,7 +301,6 @@ func (r *Ring) Next() *Op {
 		c := &r.cqes[r.head&r.cqMask]
 		data, res, flags := c.userData, c.res, c.flags
 		r.head++
-		r.stats.Completed++
 		i := uint32(data)
 		if uint64(i) >= uint64(len(r.slots)) || r.slots[i].gen != uint32(data>>32) || r.slots[i].op == nil {
 			r.strays++
@@ -318,12 +317,19 @@ func (r *Ring) Next() *Op {
 	}
 }
 
+// giveBack gives the kernel the room of what was read.
+func (r *Ring) giveBack() {
+	r.stats.Completed += uint64(r.head - r.given)
+	r.given = r.head
+	atomic.StoreUint32(r.cqHead, r.head)
+}
+
 // refill gives the kernel the room of what was read, and fetches completions that it kept aside meanwhile.
 func (r *Ring) refill() bool {
 	if r.fd < 0 {
 		return false
 	}
-	atomic.StoreUint32(r.cqHead, r.head)
+	r.giveBack()
 	if load(r.sqFlags)&sqCQOverflow != 0 {
 		r.stats.Overflows++
 		_, _ = r.enter(0, 0, enterGetEvents, nil) // an error shows again in the next Wait
@@ -381,10 +387,11 @@ func (r *Ring) Shutdown(each func(*Op)) error {
 	if r.arena != nil {
 		r.arena.ring = nil
 	}
+	r.giveBack()
 	err = errors.Join(err, r.health(), os.NewSyscallError("close", unix.Close(r.fd)),
 		os.NewSyscallError("munmap", unix.Munmap(r.mem)), os.NewSyscallError("munmap", unix.Munmap(r.sqeMem)))
 	r.fd = -1
-	r.head, r.cqTail = 0, new(uint32) // Next finds an empty queue
+	r.head, r.given, r.cqTail = 0, 0, new(uint32) // Next finds an empty queue
 	return err
 }
 

@@ -78,7 +78,8 @@ type Ring struct {
 	cqHead, cqTail, cqOverflow *uint32
 	cqMask                     uint32
 	cqes                       []cqe
-	head                       uint32 // next entry to read; published when the kernel may need the room
+	head                       uint32 // next entry to read
+	given                      uint32 // … and as far as the kernel knows, which is told when it may need the room
 
 	slots []slot
 	free  []uint32 // the first nFree: slots not in use
@@ -295,6 +296,7 @@ func (r *Ring) register(op uintptr, arg unsafe.Pointer, n int) (int, unix.Errno)
 func (r *Ring) Stats() Stats {
 	s := r.stats
 	s.Strays = r.strays
+	s.Completed += uint64(r.head - r.given)
 	return s
 }
 
