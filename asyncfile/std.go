@@ -35,14 +35,23 @@ func (d disk) Size() (int64, error) {
 // plain is the std backend without a window.
 type plain struct {
 	f      raw
+	file   *os.File // f, if it is one of the operating system's and not opened for direct access: reads spare a call
 	path   string
 	choice Choice
 	direct bool
 	poison poison
 }
 
-func newStd(f raw, cfg Config, choice Choice) File {
+func newPlain(f raw, cfg Config, choice Choice) *plain {
 	p := &plain{f: f, path: f.Name(), choice: choice, direct: cfg.Direct}
+	if d, ok := f.(disk); ok && !cfg.Direct {
+		p.file = d.File
+	}
+	return p
+}
+
+func newStd(f raw, cfg Config, choice Choice) File {
+	p := newPlain(f, cfg, choice)
 	if cfg.Buffer > 0 {
 		return newWindow(p, cfg.Buffer)
 	}
@@ -50,6 +59,13 @@ func newStd(f raw, cfg Config, choice Choice) File {
 }
 
 func (p *plain) ReadAt(b []byte, off int64) (int, error) {
+	if p.file != nil {
+		n, err := p.file.ReadAt(b, off)
+		if err == nil || err == io.EOF {
+			return n, err
+		}
+		return p.readOn(b, off, n, err)
+	}
 	if p.direct {
 		if err := aligned("read", p.path, b, off); err != nil {
 			return 0, err

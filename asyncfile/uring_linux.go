@@ -21,7 +21,7 @@ func ringed() error {
 // ringFile is the uring backend: plain reads and writes run on the caller, where they are quickest; what gains from a ring goes
 // through one that is shared under a lock, and made when it is first needed.
 type ringFile struct {
-	plain
+	*plain
 	stats *ChainStats
 
 	mu     sync.Mutex // over all below
@@ -64,7 +64,7 @@ func newRinged(f *os.File, cfg Config, choice Choice) (File, error) {
 		return nil, err
 	}
 	return &ringFile{
-		plain: plain{f: disk{f}, path: f.Name(), choice: choice, direct: cfg.Direct},
+		plain: newPlain(disk{f}, cfg, choice),
 		stats: cfg.Chains, file: file,
 	}, nil
 }
