@@ -14,11 +14,11 @@ func messUp(b Backend, rng *rand.Rand) func(File) {
 	return func(f File) {
 		switch f := f.(type) {
 		case *plain:
-			f.file, f.f = nil, &messy{raw: f.f, rng: rand.New(rand.NewPCG(rng.Uint64(), 0))}
+			f.fast, f.f = nil, &messy{raw: f.f, rng: rand.New(rand.NewPCG(rng.Uint64(), 0))}
 		case *window:
-			f.plain.file, f.plain.f = nil, &messy{raw: f.plain.f, rng: rand.New(rand.NewPCG(rng.Uint64(), 0))}
+			f.plain.fast, f.plain.f = nil, &messy{raw: f.plain.f, rng: rand.New(rand.NewPCG(rng.Uint64(), 0))}
 		case *ringFile:
-			f.file, f.f = nil, &messy{raw: f.f, rng: rand.New(rand.NewPCG(rng.Uint64(), 0))}
+			f.fast, f.f = nil, &messy{raw: f.f, rng: rand.New(rand.NewPCG(rng.Uint64(), 0))}
 			f.script = &script{
 				short: func(_ *uring.Op, n int) int {
 					mu.Lock()

@@ -8,7 +8,7 @@ import "math/rand/v2"
 func messUp(_ Backend, rng *rand.Rand) func(File) {
 	return func(f File) {
 		if p, ok := f.(*plain); ok {
-			p.file, p.f = nil, &messy{raw: p.f, rng: rand.New(rand.NewPCG(rng.Uint64(), 0))}
+			p.fast, p.f = nil, &messy{raw: p.f, rng: rand.New(rand.NewPCG(rng.Uint64(), 0))}
 		}
 	}
 }

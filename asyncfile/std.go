@@ -35,7 +35,7 @@ func (d disk) Size() (int64, error) {
 // plain is the std backend without a window.
 type plain struct {
 	f      raw
-	file   *os.File // f, if it is one of the operating system's and not opened for direct access: reads spare a call
+	fast   *os.File // f, if it is one of the operating system's and not opened for direct access: reads spare a call
 	path   string
 	choice Choice
 	direct bool
@@ -45,7 +45,7 @@ type plain struct {
 func newPlain(f raw, cfg Config, choice Choice) *plain {
 	p := &plain{f: f, path: f.Name(), choice: choice, direct: cfg.Direct}
 	if d, ok := f.(disk); ok && !cfg.Direct {
-		p.file = d.File
+		p.fast = d.File
 	}
 	return p
 }
@@ -59,8 +59,8 @@ func newStd(f raw, cfg Config, choice Choice) File {
 }
 
 func (p *plain) ReadAt(b []byte, off int64) (int, error) {
-	if p.file != nil {
-		n, err := p.file.ReadAt(b, off)
+	if p.fast != nil {
+		n, err := p.fast.ReadAt(b, off)
 		if err == nil || err == io.EOF {
 			return n, err
 		}
