@@ -18,7 +18,7 @@ type SyncWriter interface {
 }
 
 // ChainWriter is what a file offers if it can write many parts as a chain of linked operations: the uring backend. One larger
-// write does the same in a fifth of the time; a chain says which part failed.
+// write does the same in a third to a half of the time; a chain says which part failed.
 type ChainWriter interface {
 	// WriteChain writes parts one after the other from off, each by an operation of its own that starts when the one
 	// before has ended, and syncs after the last if sync is set. A chain that breaks is taken up again where it broke if the

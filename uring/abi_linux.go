@@ -58,7 +58,6 @@ const (
 	setupSQPoll       = 1 << 1
 	setupSQAff        = 1 << 2
 	setupCQSize       = 1 << 3
-	setupClamp        = 1 << 4
 	setupSubmitAll    = 1 << 7
 	setupCoopTaskrun  = 1 << 8
 	setupSingleIssuer = 1 << 12
@@ -68,8 +67,6 @@ const (
 
 // Features that the kernel reports at set-up.
 const (
-	featSingleMmap = 1 << 0
-	featNoDrop     = 1 << 1
 	featExtArg     = 1 << 8
 	featMinTimeout = 1 << 15
 )
@@ -92,7 +89,6 @@ const (
 // Operations of io_uring_register.
 const (
 	registerBuffers     = 0
-	unregisterBuffers   = 1
 	registerFilesUpdate = 6
 	registerProbe       = 8
 	registerFiles2      = 13

@@ -86,7 +86,7 @@ func Disabled(t *testing.T, pattern string, args ...string) string {
 func run(t *testing.T, pattern string, args []string, how string) string {
 	t.Helper()
 	if os.Getenv(refuseEnv) != "" {
-		t.Skip("this is that process")
+		t.Skip("SKIPPED: this process is one to which io_uring is refused; the test runs in the one that started it")
 	}
 	c := exec.Command(os.Args[0], append([]string{"-test.v", "-test.short", "-test.run", pattern}, args...)...)
 	c.Env = append(os.Environ(), refuseEnv+"="+how)

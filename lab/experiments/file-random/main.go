@@ -94,21 +94,22 @@ func fill(path string, size int64) error {
 func contestants(dir, file string, o options) (all []turns.Contestant) {
 	seconds := strconv.FormatFloat(o.length.Seconds(), 'f', -1, 64)
 	depth, batch := strconv.Itoa(o.depth), strconv.Itoa(o.batch)
-	add := func(name string, args ...string) { all = append(all, turns.Contestant{Name: name, Args: args}) }
+	add := func(name string, ops func([]byte) (float64, error), args ...string) {
+		all = append(all, turns.Contestant{Name: name, Args: args, Ops: ops})
+	}
 	if _, err := exec.LookPath("fio"); err != nil {
 		fmt.Fprintln(os.Stderr, "not run: fio/io_uring:", err)
 	} else {
-		add("fio/io_uring", "fio", "--name=r", "--filename="+file, "--rw=randread", "--bs=4k", "--direct=1", "--ioengine=io_uring",
+		add("fio/io_uring", turns.FIO(o.length), "fio", "--name=r", "--filename="+file, "--rw=randread", "--bs=4k", "--direct=1", "--ioengine=io_uring",
 			"--iodepth="+depth, "--iodepth_batch_submit="+batch, "--iodepth_batch_complete_min="+batch, "--iodepth_batch_complete_max="+depth,
 			"--norandommap", "--randrepeat=0", "--time_based", "--runtime="+seconds, "--output-format=json")
-		all[0].Ops = turns.FIO(o.length)
 	}
 	if c := dir + "/c-liburing"; turns.Build("c/liburing", ".", "cc", "-O2", "-o", c, "lab/contestants/c/uring_random.c", "-luring") {
-		add("c/liburing", c, file, depth, batch, seconds)
+		add("c/liburing", nil, c, file, depth, batch, seconds)
 	}
 	if ours := dir + "/random"; turns.Build("tallywheel/uring", ".", "go", "build", "-o", ours, "./lab/contestants/random") {
-		add("tallywheel/uring", ours, "uring", file, depth, batch, seconds)
-		add("os.File", ours, "os", file, depth, batch, seconds)
+		add("tallywheel/uring", nil, ours, "uring", file, depth, batch, seconds)
+		add("os.File", nil, ours, "os", file, depth, batch, seconds)
 	}
 	return all
 }

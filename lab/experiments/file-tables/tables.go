@@ -242,13 +242,16 @@ func (l *lab) mapped() table {
 				return err
 			})
 		}})
-		for name, cfg := range map[string]asyncfile.Config{
-			"ReadAt, ":            {Backend: asyncfile.Std},
-			"mmap, ":              {Backend: asyncfile.Mmap},
-			"mmap, reads ahead, ": {Backend: asyncfile.Mmap, Sequential: true},
+		for _, w := range []struct {
+			name string
+			cfg  asyncfile.Config
+		}{
+			{"ReadAt, ", asyncfile.Config{Backend: asyncfile.Std}},
+			{"mmap, ", asyncfile.Config{Backend: asyncfile.Mmap}},
+			{"mmap, reads ahead, ", asyncfile.Config{Backend: asyncfile.Mmap, Sequential: true}},
 		} {
-			t.ways = append(t.ways, way{name + state, func() ([]float64, error) {
-				f, err := asyncfile.Open(l.file, cfg)
+			t.ways = append(t.ways, way{w.name + state, func() ([]float64, error) {
+				f, err := asyncfile.Open(l.file, w.cfg)
 				if err != nil {
 					return nil, err
 				}
@@ -260,7 +263,6 @@ func (l *lab) mapped() table {
 			}})
 		}
 	}
-	slices.SortStableFunc(t.ways, func(a, b way) int { return len(a.name) - len(b.name) })
 	return t
 }
 

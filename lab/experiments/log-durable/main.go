@@ -75,8 +75,8 @@ func contestants(bin, work string, producers int, length time.Duration) (all []t
 		})
 	}
 	if ours := bin + "/ours"; turns.Build("tallywheel/seglog", ".", "go", "build", "-o", ours, "./lab/contestants/durable") {
-		for name, engine := range map[string]string{"tallywheel/seglog": "std", "tallywheel/seglog uring": "uring", "tallywheel/seglog linked": "linked"} {
-			all = append(all, turns.Contestant{Name: name, Args: []string{ours, engine, n, seconds, work}})
+		for _, c := range [][2]string{{"tallywheel/seglog", "std"}, {"tallywheel/seglog uring", "uring"}, {"tallywheel/seglog linked", "linked"}} {
+			all = append(all, turns.Contestant{Name: c[0], Args: []string{ours, c[1], n, seconds, work}})
 		}
 	}
 	if peers := bin + "/peers"; turns.Build("pebble, etcd", "lab/contestants/go", "go", "build", "-o", peers, "./durable") {
