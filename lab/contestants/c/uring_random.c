@@ -1,13 +1,9 @@
-/* c/liburing: random reads of 4 KiB past the page cache, DEPTH in flight, submitted and reaped BATCH at a time, by one thread.
-   uring_random PATH DEPTH BATCH SECONDS; it prints "ops N". */
+/* c/liburing: random reads of 4 KiB past the page cache, depth in flight, submitted and reaped batch at a time, by one thread.
+   uring_random random file=PATH depth=N batch=N seconds=S */
 #define _GNU_SOURCE
-#include <fcntl.h>
+#include "protocol.h"
 #include <liburing.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/stat.h>
-#include <time.h>
 
 enum { BLOCK = 4096 };
 
@@ -20,26 +16,16 @@ static uint64_t next(void) { /* xorshift64 */
 	return state;
 }
 
-static double now(void) {
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec + t.tv_nsec / 1e9;
-}
-
-static void die(const char *what) {
-	perror(what);
-	exit(1);
-}
-
 int main(int argc, char **argv) {
-	if (argc != 5)
-		return 2;
-	int depth = atoi(argv[2]), batch = atoi(argv[3]), fd = open(argv[1], O_RDONLY | O_DIRECT);
-	double seconds = atof(argv[4]);
+	const char *path = param(argc, argv, "file");
+	int depth = atoi(param(argc, argv, "depth")), batch = atoi(param(argc, argv, "batch")), fd = open(path, O_RDONLY | O_DIRECT);
+	int64_t length = (int64_t)(atof(param(argc, argv, "seconds")) * 1e9);
 	struct stat st;
 	struct io_uring ring;
 	if (fd < 0 || fstat(fd, &st))
-		die(argv[1]);
+		die(path);
+	if (depth < 1 || batch < 1)
+		return 2;
 	uint64_t blocks = st.st_size / BLOCK, ops = 0;
 	struct io_uring_params p = {.flags = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN};
 	if (io_uring_queue_init_params(depth, &ring, &p))
@@ -50,7 +36,8 @@ int main(int argc, char **argv) {
 	int *free_list = malloc(sizeof(int) * depth), n_free = depth;
 	for (int i = 0; i < depth; i++)
 		free_list[i] = i;
-	for (double end = now() + seconds; now() < end;) {
+	int64_t began = ready();
+	while (clock_ns(CLOCK_MONOTONIC) - began < length) {
 		while (n_free > 0) {
 			int i = free_list[--n_free];
 			struct io_uring_sqe *sqe = io_uring_get_sqe(&ring);
@@ -72,6 +59,6 @@ int main(int argc, char **argv) {
 		io_uring_cq_advance(&ring, seen);
 		ops += seen;
 	}
-	printf("ops %llu\n", (unsigned long long)ops);
+	result("Random", ops, done(began), ops * (double)BLOCK / 1e6, NULL, 0);
 	return 0;
 }

@@ -1,87 +1,69 @@
-// Command durable appends records of 128 bytes to other people's logs, each acknowledged after its sync.
-//
-//	durable pebble|etcd/wal|etcd/wal+group PRODUCERS SECONDS DIR
-//
-// It prints "ops N".
+// Command durable appends records to other people's logs, each acknowledged after its sync.
 package main
 
 import (
-	"errors"
 	"fmt"
 	"os"
-	"strconv"
 	"sync"
-	"sync/atomic"
-	"time"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/hashicorp/raft"
+	raftwal "github.com/hashicorp/raft-wal"
+	"github.com/tallywheel/tallywheel/lab/contestant"
+	bolt "go.etcd.io/bbolt"
 	"go.etcd.io/etcd/server/v3/storage/wal"
 	"go.etcd.io/raft/v3/raftpb"
 	"go.uber.org/zap"
 )
 
-func main() {
-	if err := run(os.Args[1:]); err != nil {
-		fmt.Fprintln(os.Stderr, "durable:", err)
-		os.Exit(1)
-	}
-}
+func main() { contestant.Main(run) }
 
-func run(args []string) error {
-	if len(args) != 4 {
-		return errors.New("want pebble|etcd/wal|etcd/wal+group PRODUCERS SECONDS DIR")
-	}
-	producers, err1 := strconv.Atoi(args[1])
-	seconds, err2 := strconv.ParseFloat(args[2], 64)
-	dir, err3 := os.MkdirTemp(args[3], "durable-")
-	if err := errors.Join(err1, err2, err3); err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	appendOne, err := open(args[0], dir)
+func run(t *contestant.Turn) error {
+	dir, err := os.MkdirTemp(t.Text("dir"), "durable-")
 	if err != nil {
 		return err
 	}
-	var n atomic.Uint64
-	errs := make([]error, producers)
-	var all sync.WaitGroup
-	end := time.Now().Add(time.Duration(seconds * float64(time.Second)))
-	for p := range producers {
-		all.Go(func() {
-			data := make([]byte, 128)
-			for i := 0; errs[p] == nil && (i%8 != 0 || time.Now().Before(end)); i++ {
-				errs[p] = appendOne(data)
-				n.Add(1)
-			}
-		})
+	defer os.RemoveAll(dir)
+	makers := map[string]func(string) (func([]byte) error, error){
+		"pebble": openPebble, "etcd/wal": alone(openEtcd), "etcd/wal+group": inGroups(openEtcd),
+		"raft-wal": alone(openRaft), "raft-wal+group": inGroups(openRaft), "bbolt": openBolt, "jetstream": openJetStream,
 	}
-	all.Wait()
-	fmt.Println("ops", n.Load())
-	return errors.Join(errs...)
+	open, ok := makers[t.Name]
+	if !ok {
+		return fmt.Errorf("no contestant %q", t.Name)
+	}
+	appendOne, err := open(dir)
+	if err != nil {
+		return err
+	}
+	return contestant.Appenders(t, appendOne)
 }
 
 type silent struct{}
 
-func (silent) Infof(string, ...any)  {}
-func (silent) Errorf(string, ...any) {}
-func (silent) Fatalf(format string, args ...any) {
-	panic(fmt.Sprintf(format, args...))
+func (silent) Infof(string, ...any)              {}
+func (silent) Errorf(string, ...any)             {}
+func (silent) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
+
+// openPebble is its write-ahead log alone: the cheapest durable record that it has.
+func openPebble(dir string) (func([]byte) error, error) {
+	db, err := pebble.Open(dir, &pebble.Options{Logger: silent{}})
+	if err != nil {
+		return nil, err
+	}
+	return func(b []byte) error { return db.LogData(b, pebble.Sync) }, nil
 }
 
-func open(name, dir string) (func([]byte) error, error) {
-	if name == "pebble" { // its write-ahead log alone: the cheapest durable record that it has
-		db, err := pebble.Open(dir, &pebble.Options{Logger: silent{}})
-		if err != nil {
-			return nil, err
-		}
-		return func(b []byte) error { return db.LogData(b, pebble.Sync) }, nil
-	}
+// saver makes several records durable at once.
+type saver func(records [][]byte) error
+
+func openEtcd(dir string) (saver, error) {
 	w, err := wal.Create(zap.NewNop(), dir+"/wal", nil)
 	if err != nil {
 		return nil, err
 	}
 	index, term := uint64(0), uint64(1)
-	save := func(records [][]byte) error {
+	return func(records [][]byte) error {
 		entries := make([]*raftpb.Entry, len(records))
 		for i, b := range records {
 			index++
@@ -89,23 +71,74 @@ func open(name, dir string) (func([]byte) error, error) {
 			entries[i] = &raftpb.Entry{Index: &at, Term: &term, Data: b}
 		}
 		return w.Save(&raftpb.HardState{}, entries)
+	}, nil
+}
+
+func openRaft(dir string) (saver, error) {
+	w, err := raftwal.Open(dir)
+	if err != nil {
+		return nil, err
 	}
-	switch name {
-	case "etcd/wal":
+	index := uint64(0)
+	return func(records [][]byte) error {
+		logs := make([]*raft.Log, len(records))
+		for i, b := range records {
+			index++
+			logs[i] = &raft.Log{Index: index, Data: b}
+		}
+		return w.StoreLogs(logs)
+	}, nil
+}
+
+func openBolt(dir string) (func([]byte) error, error) {
+	db, err := bolt.Open(dir+"/db", 0o600, nil)
+	if err != nil {
+		return nil, err
+	}
+	name := []byte("log")
+	if err := db.Update(func(tx *bolt.Tx) error { _, err := tx.CreateBucket(name); return err }); err != nil {
+		return nil, err
+	}
+	return func(b []byte) error {
+		return db.Batch(func(tx *bolt.Tx) error {
+			bucket := tx.Bucket(name)
+			seq, err := bucket.NextSequence()
+			if err != nil {
+				return err
+			}
+			return bucket.Put([]byte{byte(seq >> 56), byte(seq >> 48), byte(seq >> 40), byte(seq >> 32), byte(seq >> 24), byte(seq >> 16), byte(seq >> 8), byte(seq)}, b)
+		})
+	}, nil
+}
+
+// alone saves one record at a time, under a lock.
+func alone(open func(string) (saver, error)) func(string) (func([]byte) error, error) {
+	return func(dir string) (func([]byte) error, error) {
+		save, err := open(dir)
+		if err != nil {
+			return nil, err
+		}
 		var mu sync.Mutex
 		return func(b []byte) error {
 			mu.Lock()
 			defer mu.Unlock()
 			return save([][]byte{b})
 		}, nil
-	case "etcd/wal+group":
-		return grouped(save), nil
 	}
-	return nil, fmt.Errorf("%q is none of the contestants", name)
 }
 
-// grouped gathers what comes while a save is under way into the next one.
-func grouped(save func([][]byte) error) func([]byte) error {
+// inGroups gathers what comes while a save is under way into the next one.
+func inGroups(open func(string) (saver, error)) func(string) (func([]byte) error, error) {
+	return func(dir string) (func([]byte) error, error) {
+		save, err := open(dir)
+		if err != nil {
+			return nil, err
+		}
+		return grouped(save), nil
+	}
+}
+
+func grouped(save saver) func([]byte) error {
 	type record struct {
 		data []byte
 		done chan error

@@ -1,0 +1,213 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tallywheel/tallywheel/lab"
+	"github.com/tallywheel/tallywheel/lab/contestants/own"
+	"github.com/tallywheel/tallywheel/lab/experiments"
+	"github.com/tallywheel/tallywheel/lab/report"
+)
+
+// laboratory is the flags of lab run and lab all.
+type laboratory struct {
+	full   bool
+	quick  bool
+	out    string
+	dir    string
+	budget time.Duration
+	cpu    int
+	only   string
+	asJSON bool
+}
+
+func newLab() *cobra.Command {
+	c := &cobra.Command{
+		Use: "lab", Short: "measure ways to do the same thing side by side, on this machine",
+		Long: "The laboratory runs every way to do a thing in turns, on this machine, and says which is fastest here, by how much, and which\n" +
+			"published claims hold. Contestants in C, Rust, Python and other Go modules are built where their tools are; what cannot be\n" +
+			"run says why. Do not use the machine meanwhile.",
+		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return fmt.Errorf("%w: there is no command lab %s", errUsage, args[0])
+			}
+			return c.Help()
+		},
+	}
+	c.AddCommand(newLabList(), newLabRun("run NAME…"), newLabRun("all"), newLabCompare(), newLabVerdicts(), newLabContestant())
+	return c
+}
+
+func newLabList() *cobra.Command {
+	return &cobra.Command{
+		Use: "list", Short: "list the experiments", Args: exactly(0, "no argument"),
+		RunE: func(c *cobra.Command, _ []string) error {
+			for _, e := range experiments.All() {
+				if _, err := fmt.Fprintf(c.OutOrStdout(), "%-18s  %-7s  %s\n", e.Name, e.Plane, e.Question); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+}
+
+func newLabRun(use string) *cobra.Command {
+	var l laboratory
+	c := &cobra.Command{
+		Use: use, Short: "run experiments and write a report",
+		RunE: func(c *cobra.Command, args []string) error {
+			chosen, err := chooseExperiments(use == "all", args)
+			if err != nil {
+				return err
+			}
+			return l.run(c.Context(), chosen, "tallywheel "+strings.Join(os.Args[1:], " "), c.OutOrStdout(), os.Stderr)
+		},
+	}
+	if use == "all" {
+		c.Short = "run all experiments and write a report"
+	}
+	f := c.Flags()
+	f.BoolVar(&l.quick, "quick", false, "at most a minute an experiment (the default)")
+	f.BoolVar(&l.full, "full", false, "all settings, the seed documents' sizes, as many rounds as it takes")
+	f.StringVar(&l.out, "out", "lab-results", "folder of the report")
+	f.StringVar(&l.dir, "dir", ".", "where to make the files that are measured: on the disk that is asked about")
+	f.DurationVar(&l.budget, "budget", 0, "time for an experiment; 0: that of --quick or --full")
+	f.IntVar(&l.cpu, "cpu", -1, "run contestants on this CPU alone; -1: on all")
+	f.StringVar(&l.only, "only", "", "contestants whose name has this in it, and the one that all are compared to")
+	f.BoolVar(&l.asJSON, "json", false, "print the results as JSON instead of tables")
+	return c
+}
+
+func chooseExperiments(all bool, names []string) (chosen []*lab.Experiment, err error) {
+	known := experiments.All()
+	switch {
+	case all && len(names) > 0:
+		return nil, fmt.Errorf("%w: lab all takes no names; lab run does", errUsage)
+	case all:
+		return known, nil
+	case len(names) == 0:
+		return nil, fmt.Errorf("%w: lab run: want the names of experiments; `tallywheel lab list` lists them", errUsage)
+	}
+	for _, name := range names {
+		i := slices.IndexFunc(known, func(e *lab.Experiment) bool { return e.Name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("%w: there is no experiment %q; `tallywheel lab list` lists them", errUsage, name)
+		}
+		chosen = append(chosen, known[i])
+	}
+	return chosen, nil
+}
+
+func (l laboratory) options() (lab.Options, error) {
+	if l.quick && l.full {
+		return lab.Options{}, fmt.Errorf("%w: --quick or --full, not both", errUsage)
+	}
+	o := lab.Quick()
+	if l.full {
+		o = lab.Full()
+	}
+	if l.budget > 0 {
+		o.Budget = l.budget
+	}
+	o.CPU, o.Dir, o.Only = l.cpu, l.dir, l.only
+	return o, nil
+}
+
+// run carries the experiments out one by one. The report is written after each, so that whatever stops the run leaves one.
+func (l laboratory) run(ctx context.Context, chosen []*lab.Experiment, command string, out, talk io.Writer) error {
+	o, err := l.options()
+	if err != nil {
+		return err
+	}
+	b, err := lab.NewBench(ctx, o, talk)
+	if err != nil {
+		return err
+	}
+	r := &lab.Results{Schema: lab.Schema, Started: time.Now().UTC().Truncate(time.Second), Command: command, Machine: lab.ThisMachine(l.dir), Partial: true}
+	for i, e := range chosen {
+		result, err := b.Run(e)
+		if err != nil && ctx.Err() == nil {
+			result.Failed = err.Error() // the others can be run all the same
+		}
+		r.Experiments = append(r.Experiments, result)
+		r.Partial = ctx.Err() != nil || i < len(chosen)-1
+		if err := report.Write(l.out, r); err != nil {
+			return errors.Join(err, b.Close())
+		}
+		if !l.asJSON {
+			if err := report.Table(out, &result); err != nil {
+				return errors.Join(err, b.Close())
+			}
+		}
+		if ctx.Err() != nil {
+			fmt.Fprintf(talk, "stopped; what was measured is in %s\n", l.out)
+			return errors.Join(b.Close(), errQuiet)
+		}
+	}
+	if l.asJSON {
+		if err := r.WriteJSON(out); err != nil {
+			return errors.Join(err, b.Close())
+		}
+	}
+	fmt.Fprintf(talk, "the report is %s\n", filepath.Join(l.out, "report.html"))
+	return b.Close()
+}
+
+func newLabCompare() *cobra.Command {
+	return &cobra.Command{
+		Use: "compare A B", Short: "compare two runs: results.json of other days, kernels or machines", Args: exactly(2, "two files results.json"),
+		RunE: func(c *cobra.Command, args []string) error {
+			a, err := lab.ReadJSON(args[0])
+			if err != nil {
+				return err
+			}
+			b, err := lab.ReadJSON(args[1])
+			if err != nil {
+				return err
+			}
+			return report.Comparison(c.OutOrStdout(), a, b)
+		},
+	}
+}
+
+func newLabVerdicts() *cobra.Command {
+	return &cobra.Command{
+		Use: "verdicts [RESULTS]", Short: "list the published claims and their verdicts, from results.json",
+		RunE: func(c *cobra.Command, args []string) error {
+			path := filepath.Join("lab-results", "results.json")
+			switch len(args) {
+			case 0:
+			case 1:
+				path = args[0]
+			default:
+				return fmt.Errorf("%w: lab verdicts: want one file at most", errUsage)
+			}
+			r, err := lab.ReadJSON(path)
+			if errors.Is(err, os.ErrNotExist) {
+				return fmt.Errorf("%s is not there; `tallywheel lab all` makes it", path)
+			} else if err != nil {
+				return err
+			}
+			return report.Verdicts(c.OutOrStdout(), r)
+		},
+	}
+}
+
+// newLabContestant is what the laboratory calls: our own contestants.
+func newLabContestant() *cobra.Command {
+	return &cobra.Command{
+		Use: "contestant NAME KEY=VALUE…", Hidden: true, DisableFlagParsing: true,
+		RunE: func(c *cobra.Command, args []string) error { return own.Run(args, os.Stdin, c.OutOrStdout()) },
+	}
+}

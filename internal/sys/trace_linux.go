@@ -1,0 +1,194 @@
+package sys
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	traceOptions = unix.PTRACE_O_TRACESYSGOOD | unix.PTRACE_O_TRACECLONE | unix.PTRACE_O_TRACEFORK | unix.PTRACE_O_TRACEVFORK | unix.PTRACE_O_TRACEEXEC
+	callStop     = syscall.SIGTRAP | 0x80 // a stop at a system call, by PTRACE_O_TRACESYSGOOD
+
+	cldExited, cldKilled, cldDumped = 1, 2, 3 // si_code of SIGCHLD, see sigaction(2)
+)
+
+func ptrace(request, pid int, data uintptr) error {
+	if _, _, e := unix.Syscall6(unix.SYS_PTRACE, uintptr(request), uintptr(pid), 0, data, 0, 0); e != 0 {
+		return os.NewSyscallError("ptrace", e)
+	}
+	return nil
+}
+
+// CountCalls counts the system calls by name of all threads of a running process, and of what it starts, until the process has ended; result
+// waits for that. The process runs at a fraction of its speed meanwhile. What it is in when the counting starts is not counted.
+func CountCalls(pid int) (result func() (map[string]uint64, error), err error) {
+	type outcome struct {
+		n   map[string]uint64
+		err error
+	}
+	started, ended := make(chan error, 1), make(chan outcome, 1)
+	go func() {
+		runtime.LockOSThread() // ptrace knows threads, not processes
+		defer runtime.UnlockOSThread()
+		if err := seizeAll(pid); err != nil {
+			started <- err
+			return
+		}
+		started <- nil
+		n, err := countStops(pid)
+		ended <- outcome{n, err}
+	}()
+	if err := <-started; err != nil {
+		return nil, err
+	}
+	return func() (map[string]uint64, error) { o := <-ended; return o.n, o.err }, nil
+}
+
+// seizeAll makes this thread the tracer of all threads of a process, those that come meanwhile too, and asks each to stop once.
+func seizeAll(pid int) error {
+	seized := map[int]bool{}
+	for fresh := true; fresh; {
+		fresh = false
+		tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pid))
+		if err != nil || len(tasks) == 0 {
+			return fmt.Errorf("process %d: no threads", pid)
+		}
+		for _, t := range tasks {
+			tid, err := strconv.Atoi(filepath.Base(t))
+			if err != nil || seized[tid] {
+				continue
+			}
+			if err := ptrace(unix.PTRACE_SEIZE, tid, traceOptions); errors.Is(err, unix.ESRCH) {
+				continue
+			} else if errors.Is(err, unix.EPERM) && len(seized) > 0 { // traced already: a clone of one that is
+				seized[tid] = true
+				continue
+			} else if err != nil {
+				return err
+			}
+			if err := ptrace(unix.PTRACE_INTERRUPT, tid, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+				return err
+			}
+			seized[tid], fresh = true, true
+		}
+	}
+	return nil
+}
+
+// countStops lets the tracees of this thread run from call to call until the process has ended. The end itself is left to its parent: this
+// thread is one of that, so to wait for it here would take it away.
+func countStops(pid int) (n map[string]uint64, err error) {
+	n = map[string]uint64{}
+	inside := map[int]bool{}
+	for {
+		var info unix.Siginfo
+		switch err := unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WSTOPPED|unix.WNOWAIT|unix.WALL|unix.WNOTHREAD, nil); {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case errors.Is(err, unix.ECHILD):
+			return n, nil
+		case err != nil:
+			return n, os.NewSyscallError("waitid", err)
+		}
+		tid := int(*(*int32)(unsafe.Add(unsafe.Pointer(&info), 8+unsafe.Sizeof(uintptr(0))))) // si_pid, behind three ints, aligned as a pointer
+		if tid == pid && (info.Code == cldExited || info.Code == cldKilled || info.Code == cldDumped) {
+			return n, nil
+		}
+		var status unix.WaitStatus
+		if _, err := unix.Wait4(tid, &status, unix.WALL|unix.WNOTHREAD, nil); errors.Is(err, unix.EINTR) {
+			continue
+		} else if err != nil {
+			return n, os.NewSyscallError("wait4", err)
+		}
+		if !status.Stopped() {
+			delete(inside, tid)
+			continue
+		}
+		if status.StopSignal() == callStop {
+			if inside[tid] = !inside[tid]; inside[tid] {
+				n[callName(tid)]++
+			}
+		}
+		if err := goOn(tid, status); err != nil {
+			return n, err
+		}
+	}
+}
+
+// callName names the call that a stopped tracee has begun.
+func callName(tid int) string {
+	const getCallInfo, entry = 0x420e, 1 // PTRACE_GET_SYSCALL_INFO, PTRACE_SYSCALL_INFO_ENTRY; Linux 5.3
+	var info struct {
+		op   uint8
+		_    [3]uint8
+		arch uint32
+		_    [2]uint64 // instruction and stack pointer
+		nr   uint64
+		_    [6]uint64
+	}
+	_, _, e := unix.Syscall6(unix.SYS_PTRACE, getCallInfo, uintptr(tid), unsafe.Sizeof(info), uintptr(unsafe.Pointer(&info)), 0, 0)
+	if e != 0 || info.op != entry {
+		return "unknown"
+	}
+	if name, ok := callNames[info.nr]; ok {
+		return name
+	}
+	if name, ok := amd64Names[info.nr]; ok && runtime.GOARCH == "amd64" {
+		return name
+	}
+	return "call_" + strconv.FormatUint(info.nr, 10)
+}
+
+// callNames are the calls that programs make for each operation; others are named by their numbers.
+var callNames = map[uint64]string{
+	unix.SYS_READ: "read", unix.SYS_WRITE: "write", unix.SYS_PREAD64: "pread64", unix.SYS_PWRITE64: "pwrite64", unix.SYS_READV: "readv",
+	unix.SYS_WRITEV: "writev", unix.SYS_LSEEK: "lseek", unix.SYS_FSYNC: "fsync", unix.SYS_FDATASYNC: "fdatasync",
+	unix.SYS_MUNMAP: "munmap", unix.SYS_MADVISE: "madvise", unix.SYS_MPROTECT: "mprotect", unix.SYS_FUTEX: "futex",
+	unix.SYS_NANOSLEEP: "nanosleep", unix.SYS_CLOCK_NANOSLEEP: "clock_nanosleep", unix.SYS_SCHED_YIELD: "sched_yield",
+	unix.SYS_EPOLL_PWAIT: "epoll_pwait", unix.SYS_EPOLL_CTL: "epoll_ctl", unix.SYS_PPOLL: "ppoll", unix.SYS_PSELECT6: "pselect6",
+	unix.SYS_IOCTL: "ioctl", unix.SYS_FCNTL: "fcntl", unix.SYS_OPENAT: "openat", unix.SYS_CLOSE: "close", unix.SYS_FTRUNCATE: "ftruncate",
+	unix.SYS_FALLOCATE: "fallocate", unix.SYS_RECVFROM: "recvfrom", unix.SYS_SENDTO: "sendto", unix.SYS_RECVMSG: "recvmsg",
+	unix.SYS_SENDMSG: "sendmsg", unix.SYS_ACCEPT4: "accept4", unix.SYS_GETPID: "getpid", unix.SYS_TGKILL: "tgkill",
+	unix.SYS_RT_SIGRETURN: "rt_sigreturn", unix.SYS_RT_SIGPROCMASK: "rt_sigprocmask", unix.SYS_IO_URING_ENTER: "io_uring_enter",
+	unix.SYS_EXIT: "exit", unix.SYS_EXIT_GROUP: "exit_group", unix.SYS_CLONE: "clone",
+}
+
+// amd64Names are calls that C libraries make on amd64 and that newer machines have under other names only.
+var amd64Names = map[uint64]string{7: "poll", 9: "mmap", 16: "ioctl", 23: "select", 232: "epoll_wait", 247: "waitid"}
+
+// goOn lets a stopped tracee run to its next call.
+func goOn(tid int, status unix.WaitStatus) error {
+	request, signal := unix.PTRACE_SYSCALL, uintptr(0)
+	switch sig := status.StopSignal(); {
+	case sig == callStop, sig == syscall.SIGTRAP: // a call; or an event: a new thread, an exec, the stop that was asked for
+	case uint32(status)>>16 == unix.PTRACE_EVENT_STOP:
+		request = unix.PTRACE_LISTEN // stopped like all of its process: it stays so
+	default:
+		signal = uintptr(sig) // it is on its way to the tracee
+	}
+	if err := ptrace(request, tid, signal); err != nil && !errors.Is(err, unix.ESRCH) {
+		return err
+	}
+	return nil
+}
+
+// Pin makes the calling thread, and what it starts, run on one CPU alone; undo takes that back. Lock the goroutine to its thread.
+func Pin(cpu int) (undo func() error, err error) {
+	var before, want unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &before); err != nil {
+		return nil, os.NewSyscallError("sched_getaffinity", err)
+	}
+	want.Set(cpu)
+	if err := unix.SchedSetaffinity(0, &want); err != nil {
+		return nil, os.NewSyscallError("sched_setaffinity", err)
+	}
+	return func() error { return os.NewSyscallError("sched_setaffinity", unix.SchedSetaffinity(0, &before)) }, nil
+}

@@ -1,0 +1,86 @@
+package sys
+
+import (
+	"bufio"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// TestCountCalls counts those of a shell that opens a file so many times, each open a few calls.
+func TestCountCalls(t *testing.T) {
+	count := func(times string) uint64 {
+		cmd := exec.Command("sh", "-c", `echo ready; read go; i=0; while [ $i -lt `+times+` ]; do : </dev/null; i=$((i+1)); done`)
+		in, err1 := cmd.StdinPipe()
+		out, err2 := cmd.StdoutPipe()
+		if err1 != nil || err2 != nil || cmd.Start() != nil {
+			t.Fatal(err1, err2)
+		}
+		if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+			t.Fatal(err)
+		}
+		result, err := CountCalls(cmd.Process.Pid)
+		if err != nil {
+			t.Skipf("SKIPPED: this process may not trace others: %v", err)
+		}
+		if _, err := io.WriteString(in, "go\n"); err != nil {
+			t.Fatal(err)
+		}
+		calls, err := result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := uint64(0)
+		for _, k := range calls {
+			n += k
+		}
+		if calls["openat"] == 0 || calls["unknown"] > 0 {
+			t.Errorf("a shell that opens files calls %v", calls)
+		}
+		if err := cmd.Wait(); err != nil {
+			t.Error(err)
+		}
+		return n
+	}
+	few, many := count("10"), count("1010")
+	if per := float64(many-few) / 1000; per < 3 || per > 12 {
+		t.Errorf("%d calls for 10 opens, %d for 1010: %.1f for each", few, many, per)
+	}
+	if again := count("10"); max(again, few)-min(again, few) > 2 { // the read that waits for the start may be begun twice
+		t.Errorf("%d calls, then %d for the same work", few, again)
+	}
+}
+
+// TestPin pins this thread to a CPU and frees it again.
+func TestPin(t *testing.T) {
+	allowed := func() string {
+		b, err := os.ReadFile("/proc/thread-self/status")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, rest, _ := strings.Cut(string(b), "Cpus_allowed_list:\t")
+		line, _, _ := strings.Cut(rest, "\n")
+		return line
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread()
+		before := allowed()
+		undo, err := Pin(0)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if got := allowed(); got != "0" {
+			t.Errorf("allowed on %s", got)
+		}
+		if err := undo(); err != nil || allowed() != before {
+			t.Errorf("afterwards allowed on %s, not %s: %v", allowed(), before, err)
+		}
+	}()
+	<-done
+}

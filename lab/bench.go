@@ -1,0 +1,326 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Options say how much to measure. The zero value is not useful: begin with [Quick] or [Full].
+type Options struct {
+	Full      bool          // all cells and the sizes of the seed documents, not a selection
+	Budget    time.Duration // time for the turns of one experiment
+	MaxRounds int
+	Tight     float64 // stop when every interval of the deciding figure is narrower than this share of its median, to either side
+	CPU       int     // run contestants on this CPU alone; -1: on all
+	Dir       string  // where files are made that are measured; "": the working directory
+	Only      string  // contestants whose name has this in it, and the base
+}
+
+// Quick takes at most a minute an experiment.
+func Quick() Options {
+	return Options{Budget: 50 * time.Second, MaxRounds: 7, Tight: 0.02, CPU: -1}
+}
+
+// Full takes what it takes to be sure.
+func Full() Options {
+	return Options{Full: true, Budget: 10 * time.Minute, MaxRounds: 21, Tight: 0.02, CPU: -1}
+}
+
+const (
+	shortestTurn = 150 * time.Millisecond
+	warmUp       = 100 * time.Millisecond // length of the round that is not counted
+	countTurn    = 150 * time.Millisecond // length of a turn whose system calls are counted
+	grace        = 5 * time.Second        // that the rounds a comparison needs may take beyond the budget
+	busyShare    = 0.15                   // of the machine's CPU time: more than this for others is worth a warning
+	stealShare   = 0.03
+)
+
+// Bench is where experiments are carried out.
+type Bench struct {
+	Dir string // of the experiment, removed after it
+
+	ctx      context.Context
+	options  Options
+	bin      string
+	talk     io.Writer
+	programs map[Program]built
+	lock     *os.File
+}
+
+// NewBench makes a bench, and keeps other measurements of this machine out until it is closed. What goes on is told to talk.
+func NewBench(ctx context.Context, o Options, talk io.Writer) (*Bench, error) {
+	lock, err := os.OpenFile(filepath.Join(os.TempDir(), "tallywheel-measure.lock"), os.O_RDWR|os.O_CREATE, 0o666)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); errors.Is(err, syscall.EWOULDBLOCK) {
+		fmt.Fprintf(talk, "another measurement is under way: waiting for %s\n", lock.Name())
+		err = syscall.Flock(int(lock.Fd()), syscall.LOCK_EX)
+		if err != nil {
+			return nil, errors.Join(os.NewSyscallError("flock", err), lock.Close())
+		}
+	} else if err != nil {
+		return nil, errors.Join(os.NewSyscallError("flock", err), lock.Close())
+	}
+	bin, err := os.MkdirTemp("", "tallywheel-lab-")
+	if err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	return &Bench{ctx: ctx, options: o, bin: bin, talk: talk, programs: map[Program]built{}, lock: lock}, nil
+}
+
+// Close removes what the bench made and lets others measure.
+func (b *Bench) Close() error { return errors.Join(os.RemoveAll(b.bin), b.lock.Close()) }
+
+// cellOf is one contestant in one cell, and its rounds.
+type cellOf struct {
+	c      *Contestant
+	cell   Params
+	rounds []Metrics
+	calls  Metrics
+	notRun string
+}
+
+// Run carries out an experiment. When the context ends it stops and returns what it has, with the context's error.
+func (b *Bench) Run(e *Experiment) (r ExperimentResult, err error) {
+	began := time.Now()
+	r = ExperimentResult{Name: e.Name, Plane: e.Plane, Question: e.Question, Method: e.Method, Base: e.Base, Shown: e.Metrics, Chart: e.Chart}
+	if b.Dir, err = os.MkdirTemp(b.options.Dir, "tallywheel-"+e.Name+"-"); err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(b.Dir)) }()
+	if b.Dir, err = filepath.Abs(b.Dir); err != nil {
+		return r, err
+	}
+	all := b.cells(e)
+	if e.Prepare != nil {
+		b.tell("%s: preparing", e.Name)
+		if err := e.Prepare(b.ctx, b); err != nil {
+			return r, fmt.Errorf("%s: %w", e.Name, err)
+		}
+	}
+	noise := b.rounds(e, all)
+	if e.Calls && b.ctx.Err() == nil {
+		b.countCalls(e, all)
+	}
+	b.tell("")
+	for _, c := range all {
+		r.Rows = append(r.Rows, c.row())
+		r.Rounds = max(r.Rounds, len(c.rounds))
+	}
+	r.Warnings = noise.warnings(r.Rounds)
+	v := View{&r}
+	r.Verdicts = e.judge(v)
+	if e.Advice != nil {
+		r.Advice = e.Advice(v)
+	}
+	r.Seconds = time.Since(began).Seconds()
+	return r, b.ctx.Err()
+}
+
+// cells pairs contestants with cells, in the order of a round.
+func (b *Bench) cells(e *Experiment) (all []*cellOf) {
+	cells := []Params{{}}
+	if e.Cells != nil {
+		cells = e.Cells(b.options)
+	}
+	for _, cell := range cells {
+		for i := range e.Contestants {
+			c := &e.Contestants[i]
+			if b.options.Only != "" && !strings.Contains(c.Name, b.options.Only) && c.Name != e.Base {
+				continue
+			}
+			if c.Skip != nil && c.Skip(cell) {
+				continue
+			}
+			one := &cellOf{c: c, cell: cell}
+			b.tell("%s: building %s", e.Name, c.Name)
+			if _, err := b.Program(c.Program); err != nil {
+				one.notRun = err.Error()
+			}
+			all = append(all, one)
+		}
+	}
+	return all
+}
+
+// rounds runs a round that is not counted, then as many as the budget allows and the intervals need.
+func (b *Bench) rounds(e *Experiment, all []*cellOf) (n noises) {
+	began := time.Now()
+	for _, c := range all {
+		if c.notRun != "" || b.ctx.Err() != nil {
+			continue
+		}
+		b.tell("%s: warming up %s %s", e.Name, c.c.Name, c.cell)
+		if _, err := (turn{b, c.c, c.cell, warmUp, false}).run(b.ctx, e); err != nil && b.ctx.Err() == nil {
+			c.notRun = firstLine(err)
+		}
+	}
+	running := slices.DeleteFunc(slices.Clone(all), func(c *cellOf) bool { return c.notRun != "" })
+	if len(running) == 0 || b.ctx.Err() != nil {
+		return n
+	}
+	overhead := time.Since(began)/time.Duration(len(running)) - warmUp
+	length := b.turnLength(e, overhead, len(running), b.options.Budget-time.Since(began))
+	var round time.Duration
+	for i := range b.options.MaxRounds {
+		spent := time.Since(began) + round
+		if i >= MinRounds && (spent > b.options.Budget || b.tight(e, running)) || i >= 1 && spent > b.options.Budget+grace {
+			break
+		}
+		start := time.Now()
+		for _, c := range running {
+			if c.notRun != "" {
+				continue
+			}
+			b.tell("%s: round %d, %s %s", e.Name, i+1, c.c.Name, c.cell)
+			o, err := (turn{b, c.c, c.cell, length, false}).run(b.ctx, e)
+			if b.ctx.Err() != nil {
+				return n
+			}
+			if err != nil {
+				c.notRun = fmt.Sprintf("failed in round %d: %s", i+1, firstLine(err))
+				continue
+			}
+			c.rounds = append(c.rounds, o.metrics)
+			n.add(o)
+		}
+		round = time.Since(start)
+	}
+	return n
+}
+
+// turnLength divides the time for so many turns a round, so that the rounds that a comparison needs fit.
+func (b *Bench) turnLength(e *Experiment, overhead time.Duration, turns int, left time.Duration) time.Duration {
+	want := e.Turn
+	if want == 0 {
+		want = time.Second
+	}
+	fits := left*9/10/time.Duration(turns*MinRounds) - max(overhead, 0)
+	return max(shortestTurn, min(want, fits))
+}
+
+// tight reports whether every interval of the deciding figure is as narrow as was asked for.
+func (b *Bench) tight(e *Experiment, running []*cellOf) bool {
+	for _, c := range running {
+		if c.notRun != "" {
+			continue
+		}
+		f := Summarise("", column(c.rounds, e.Metrics[0]))
+		if f.Hi-f.Median > b.options.Tight*f.Median || f.Median-f.Lo > b.options.Tight*f.Median {
+			return false
+		}
+	}
+	return true
+}
+
+// countCalls gives every contestant a turn in which its system calls are counted.
+func (b *Bench) countCalls(e *Experiment, all []*cellOf) {
+	for _, c := range all {
+		if c.notRun != "" || c.c.Command != nil || b.ctx.Err() != nil {
+			continue
+		}
+		b.tell("%s: counting the system calls of %s %s", e.Name, c.c.Name, c.cell)
+		if o, err := (turn{b, c.c, c.cell, countTurn, true}).run(b.ctx, e); err == nil {
+			c.calls = Metrics{}
+			for name, v := range o.metrics {
+				if strings.HasPrefix(name, callMetric) || strings.HasPrefix(name, "syscalls_per_") {
+					c.calls[name] = v
+				}
+			}
+		} else if b.ctx.Err() == nil {
+			fmt.Fprintf(b.talk, "%s: %s: system calls not counted: %s\n", e.Name, c.c.Name, firstLine(err))
+		}
+	}
+}
+
+// row summarises the rounds of a cell. ops and wall_s served to work out others.
+func (c *cellOf) row() Row {
+	r := Row{Contestant: c.c.Name, Params: c.cell, Note: c.c.Note, NotRun: c.notRun}
+	if len(c.rounds) == 0 {
+		if r.NotRun == "" {
+			r.NotRun = "stopped before its first round"
+		}
+		return r
+	}
+	r.Metrics = map[string]Figure{}
+	for name := range c.rounds[0] {
+		if v := column(c.rounds, name); name != "ops" && name != "wall_s" && len(v) > 0 {
+			r.Metrics[name] = Summarise(Describe(name).Unit, v)
+		}
+	}
+	for name, v := range c.calls {
+		r.Metrics[name] = Summarise(Describe(name).Unit, []float64{v})
+	}
+	return r
+}
+
+func column(rounds []Metrics, name string) (v []float64) {
+	for _, m := range rounds {
+		if x, ok := m[name]; ok {
+			v = append(v, x)
+		}
+	}
+	return v
+}
+
+// noises gathers what disturbed the turns.
+type noises struct {
+	turns, others, steal float64
+	stopped              int64
+}
+
+func (n *noises) add(o outcome) {
+	n.turns++
+	n.others += o.others
+	n.steal += o.steal
+	n.stopped += o.stopped
+}
+
+func (n *noises) warnings(rounds int) (w []string) {
+	if rounds > 0 && rounds < MinRounds {
+		w = append(w, fmt.Sprintf("only %d rounds: too few to tell contestants apart", rounds))
+	}
+	if n.turns == 0 {
+		return w
+	}
+	if share := n.others / n.turns; share > busyShare {
+		w = append(w, fmt.Sprintf("the machine was busy: %.0f %% of its CPU time went to others", 100*share))
+	}
+	if share := n.steal / n.turns; share > stealShare {
+		w = append(w, fmt.Sprintf("the hypervisor took %.0f %% of the CPU time", 100*share))
+	}
+	if n.stopped > 0 {
+		w = append(w, fmt.Sprintf("a CPU limit stopped contestants %d times", n.stopped))
+	}
+	return w
+}
+
+func firstLine(err error) string {
+	line, _, _ := strings.Cut(err.Error(), "\n")
+	return line
+}
+
+// tell shows what goes on, on one line that is written over on a terminal; "" ends it.
+func (b *Bench) tell(format string, args ...any) {
+	f, ok := b.talk.(*os.File)
+	if !ok {
+		return
+	}
+	if info, err := f.Stat(); err != nil || info.Mode()&os.ModeCharDevice == 0 {
+		return
+	}
+	text := []rune(fmt.Sprintf(format, args...))
+	fmt.Fprintf(f, "\r\x1b[K%s", string(text[:min(len(text), 100)]))
+}
+
+// Full reports whether this is a full run.
+func (b *Bench) Full() bool { return b.options.Full }

@@ -1,0 +1,73 @@
+// Package bigfile makes the files that experiments read.
+package bigfile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/tallywheel/tallywheel/internal/sys"
+	"github.com/tallywheel/tallywheel/lab"
+)
+
+// MiB is the size of the large file: that of the seed documents in a full run, a quarter of it in a quick one.
+func MiB(full bool) int {
+	if full {
+		return 1024
+	}
+	return 256
+}
+
+// Path is where the file of an experiment is.
+func Path(b *lab.Bench) string { return filepath.Join(b.Dir, "file") }
+
+// Scene hands the file to a contestant.
+func Scene(b *lab.Bench, _ *lab.Contestant, _ lab.Params) (*lab.Scene, error) {
+	info, err := os.Stat(Path(b))
+	if err != nil {
+		return nil, err
+	}
+	return &lab.Scene{Params: lab.Params{"file": Path(b), "size_mib": strconv.FormatInt(info.Size()>>20, 10)}}, nil
+}
+
+// Binary writes the large file whole, so that no read meets a hole.
+func Binary(ctx context.Context, b *lab.Bench) error {
+	rng := rand.New(rand.NewPCG(1, 1))
+	block := make([]byte, 1<<20)
+	for i := range block {
+		block[i] = byte(rng.Uint32())
+	}
+	return write(ctx, b, MiB(b.Full()), func(int) []byte { return block })
+}
+
+// Text writes some MiB of lines like those of a log.
+func Text(mib int) func(context.Context, *lab.Bench) error {
+	return func(ctx context.Context, b *lab.Bench) error {
+		var s strings.Builder
+		for i := 0; s.Len() < 1<<20; i++ {
+			fmt.Fprintf(&s, "2026-11-20T07:30:%02d.%06dZ INFO plc-%d reading channel=%d value=%d.%03d unit=degC status=ok%s\n",
+				i%60, i%1_000_000, i%16, i%64, i%900, i%1000, strings.Repeat("x", i%40))
+		}
+		text := []byte(s.String())
+		return write(ctx, b, mib, func(int) []byte { return text })
+	}
+}
+
+// write writes the file and its pages to the disk, and leaves it out of the page cache.
+func write(ctx context.Context, b *lab.Bench, mib int, block func(i int) []byte) error {
+	f, err := os.Create(Path(b))
+	if err != nil {
+		return err
+	}
+	for i := 0; i < mib && err == nil; i++ {
+		if err = ctx.Err(); err == nil {
+			_, err = f.Write(block(i))
+		}
+	}
+	return errors.Join(err, f.Sync(), sys.DropCache(f), f.Close())
+}

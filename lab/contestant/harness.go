@@ -1,0 +1,231 @@
+package contestant
+
+import (
+	"errors"
+	"math"
+	"runtime"
+	"runtime/metrics"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Appenders lets the parameter "producers" many goroutines append records of the parameter "bytes" (128) each, until the time is over. Each
+// append returns when its record is as safe as the contestant makes it, which is its latency.
+func Appenders(t *Turn, appendOne func(record []byte) error) error {
+	producers, size := t.Int("producers", 1), t.Int("bytes", 128)
+	errs, latencies := make([]error, producers), make([][]int64, producers)
+	until, err := t.Ready()
+	if err != nil {
+		return err
+	}
+	var n atomic.Uint64
+	var all sync.WaitGroup
+	for p := range producers {
+		all.Go(func() {
+			record := make([]byte, size)
+			for i := range record {
+				record[i] = byte(i * 7)
+			}
+			var own uint64
+			for now := time.Now(); errs[p] == nil && now.Before(until); {
+				errs[p] = appendOne(record)
+				own++
+				then := now
+				now = time.Now()
+				if own%16 == 0 || len(latencies[p]) < 1000 {
+					latencies[p] = append(latencies[p], int64(now.Sub(then)))
+				}
+			}
+			n.Add(own)
+		})
+	}
+	all.Wait()
+	took, err := t.Done()
+	if err := errors.Join(append(errs, err)...); err != nil {
+		return err
+	}
+	var merged []int64
+	for _, l := range latencies {
+		merged = append(merged, l...)
+	}
+	return t.Result(took, n.Load(), append(Latencies(merged), Value{"MB_per_s", float64(n.Load()) * float64(size) / 1e6 / took.Seconds()})...)
+}
+
+// Repeat calls work, which does count operations on size bytes each, until the time is over.
+func Repeat(t *Turn, count, size int, work func()) error {
+	work() // what it makes at its first use is made
+	var m0, m1 runtime.MemStats
+	runtime.ReadMemStats(&m0)
+	until, err := t.Ready()
+	if err != nil {
+		return err
+	}
+	n := uint64(0)
+	for ok := true; ok; ok = time.Now().Before(until) {
+		work()
+		n += uint64(count)
+	}
+	took, err := t.Done()
+	if err != nil {
+		return err
+	}
+	runtime.ReadMemStats(&m1)
+	v := []Value{{"allocs_per_op", float64(m1.Mallocs-m0.Mallocs) / float64(n)}}
+	if size > 0 {
+		v = append(v, Value{"MB_per_s", float64(n) * float64(size) / 1e6 / took.Seconds()})
+	}
+	return t.Result(took, n, v...)
+}
+
+// Pool is a pool of workers, as the harness sees it.
+type Pool struct {
+	Submit func(task func()) // waits where the pool is full
+	Close  func()
+}
+
+const (
+	poolSlice   = 10 * time.Millisecond // of which throughput is compared
+	poolWorkers = 16                    // most that a pool may have
+)
+
+// Pools lets a pool do small tasks, of the parameter "work_ns" (5000) each, until the time is over. Before, it measures how long a pool at
+// rest takes to have as many workers as it may at work: so many tasks that wait for each other are handed to it.
+func Pools(t *Turn, p Pool) error {
+	work := t.Int("work_ns", 5000)
+	loops := calibrate(work)
+	grown := growth(p)
+	until, err := t.Ready()
+	if err != nil {
+		return err
+	}
+	var done atomic.Uint64
+	var slices []float64
+	stop, sampled := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(sampled)
+		tick := time.NewTicker(poolSlice)
+		defer tick.Stop()
+		last, lastAt := uint64(0), time.Now()
+		for {
+			select {
+			case <-stop:
+				return
+			case <-tick.C:
+			}
+			n, at := done.Load(), time.Now()
+			slices = append(slices, float64(n-last)/at.Sub(lastAt).Seconds())
+			last, lastAt = n, at
+		}
+	}()
+	n := uint64(0)
+	var left sync.WaitGroup
+	for ok := true; ok; ok = n%64 != 0 || time.Now().Before(until) {
+		n++
+		left.Add(1)
+		p.Submit(func() {
+			spin(loops)
+			done.Add(1)
+			left.Done()
+		})
+	}
+	left.Wait()
+	close(stop)
+	<-sampled
+	took, err := t.Done()
+	if err != nil {
+		return err
+	}
+	v := []Value{{"rate_variation_percent", variation(slices)}}
+	if grown > 0 {
+		v = append(v, Value{"scale_up_us", float64(grown.Nanoseconds()) / 1e3})
+	}
+	p.Close()
+	return t.Result(took, n, v...)
+}
+
+// growth is how long it takes until poolWorkers tasks run at the same time; 0 if they never do.
+func growth(p Pool) time.Duration {
+	var running atomic.Int64
+	all := make(chan struct{})
+	start := time.Now()
+	var took atomic.Int64
+	giveUp := time.After(500 * time.Millisecond)
+	var over sync.WaitGroup
+	submitted := make(chan struct{})
+	over.Add(poolWorkers)
+	go func() {
+		defer close(submitted)
+		for range poolWorkers {
+			p.Submit(func() {
+				defer over.Done()
+				if running.Add(1) == poolWorkers {
+					took.Store(int64(time.Since(start)))
+					close(all)
+				}
+				<-all
+			})
+		}
+	}()
+	select {
+	case <-all:
+	case <-giveUp:
+		if running.Add(poolWorkers) < 2*poolWorkers { // they will not all come: let those that wait go
+			close(all)
+		}
+	}
+	<-submitted
+	over.Wait()
+	return time.Duration(took.Load())
+}
+
+// variation is the coefficient of variation, in %.
+func variation(v []float64) float64 {
+	if len(v) < 2 {
+		return 0
+	}
+	var sum, squares float64
+	for _, x := range v {
+		sum += x
+	}
+	mean := sum / float64(len(v))
+	for _, x := range v {
+		squares += (x - mean) * (x - mean)
+	}
+	return 100 * math.Sqrt(squares/float64(len(v)-1)) / mean
+}
+
+var spun atomic.Uint64
+
+func spin(loops int) {
+	x := uint64(loops) + 88172645463325252
+	for range loops {
+		x ^= x << 13
+		x ^= x >> 7
+		x ^= x << 17
+	}
+	if x == 1 {
+		spun.Add(1)
+	}
+}
+
+// calibrate returns how many loops take so many ns here.
+func calibrate(ns int) int {
+	const loops = 1 << 16
+	best := time.Hour
+	for range 5 {
+		start := time.Now()
+		spin(loops)
+		best = min(best, time.Since(start))
+	}
+	return max(1, int(float64(loops)*float64(ns)/float64(best.Nanoseconds())))
+}
+
+// Collections is how often the garbage collector has run, and how long it has stopped the program in all, in µs.
+func Collections() (cycles, pauseUs float64) {
+	s := []metrics.Sample{{Name: "/gc/cycles/total:gc-cycles"}}
+	metrics.Read(s)
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return float64(s[0].Value.Uint64()), float64(m.PauseTotalNs) / 1e3
+}

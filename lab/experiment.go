@@ -1,0 +1,205 @@
+// Package lab measures ways to do the same thing side by side, on the machine it runs on, and says which published claims hold there.
+//
+// # Concepts
+//
+// An [Experiment] asks one question. It has [Contestant]s, which are programs that speak the protocol of package contestant; cells, which are
+// settings of parameters; and [Claim]s, which it judges. A turn is one contestant working in one cell for a while. In a round every
+// contestant has one turn in every cell, one after the other, so that whatever else the machine does meets all of them; what is compared are
+// medians over rounds, with intervals. Each turn is a process of its own, and the laboratory counts from outside what it cost: CPU time,
+// context switches, page faults, memory, and, in a turn apart, system calls.
+//
+// # Guarantees
+//
+// No figure is made up: a cell that was not run says why. Two contestants are said to differ only if their rounds do, by a rank test at
+// 1 %. A run that is stopped leaves what it has.
+//
+// # When not to use it
+//
+// To time a function: go test -bench does that with less ado. Linux only.
+package lab
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Params are the settings of a cell by name. Values are text; those that are numbers are numbers in JSON.
+type Params map[string]string
+
+// String lists the parameters, sorted: depth=64 file=cold.
+func (p Params) String() string {
+	var parts []string
+	for _, k := range slices.Sorted(maps.Keys(p)) {
+		parts = append(parts, k+"="+p[k])
+	}
+	return strings.Join(parts, " ")
+}
+
+// Int is a parameter as a number, 0 if it is none.
+func (p Params) Int(name string) int {
+	n, _ := strconv.Atoi(p[name]) // 0 is what is said above
+	return n
+}
+
+// Has reports whether all of want are among the parameters.
+func (p Params) Has(want Params) bool {
+	for k, v := range want {
+		if p[k] != v {
+			return false
+		}
+	}
+	return true
+}
+
+// MarshalJSON writes an object whose values are numbers where they can be.
+func (p Params) MarshalJSON() ([]byte, error) {
+	out := map[string]any{}
+	for k, v := range p {
+		if f, err := strconv.ParseFloat(v, 64); err == nil && strconv.FormatFloat(f, 'f', -1, 64) == v {
+			out[k] = json.Number(v)
+		} else {
+			out[k] = v
+		}
+	}
+	return json.Marshal(out)
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (p *Params) UnmarshalJSON(b []byte) error {
+	var in map[string]any
+	d := json.NewDecoder(strings.NewReader(string(b)))
+	d.UseNumber()
+	if err := d.Decode(&in); err != nil {
+		return err
+	}
+	*p = Params{}
+	for k, v := range in {
+		(*p)[k] = fmt.Sprint(v)
+	}
+	return nil
+}
+
+// Metrics are the figures of one turn by name.
+type Metrics map[string]float64
+
+// Cells makes one cell for each value of a parameter.
+func Cells(name string, values ...any) (cells []Params) {
+	for _, v := range values {
+		cells = append(cells, Params{name: fmt.Sprint(v)})
+	}
+	return cells
+}
+
+// Experiment is a question and how it is put to the machine.
+type Experiment struct {
+	Name     string // as its folder is called
+	Plane    string // serial, memory, files or log
+	Question string
+	Method   string   // what is done, what the figures mean, what they do not
+	Metrics  []string // what is shown, the deciding one first
+	Base     string   // the contestant that the others are compared to
+	Chart    Chart
+
+	Cells       func(o Options) []Params // nil: one cell without parameters
+	Contestants []Contestant
+	Turn        time.Duration                                                         // how long a turn should be where there is time; 0: 1 s
+	Prepare     func(ctx context.Context, b *Bench) error                             // makes in b.Dir what all turns need
+	Scene       func(b *Bench, c *Contestant, cell Params) (*Scene, error)            // makes what one turn needs
+	Calls       bool                                                                  // count system calls, in a turn apart
+	Claims      []Claim                                                               // of the seed documents, or of others
+	Advice      func(v View) string                                                   // what a busy person should do, in one or two sentences; "" if nothing can be said
+	Derive      func(cell Params, contestant string, length time.Duration, m Metrics) // figures that follow from others
+}
+
+// Chart is how the main figure is drawn.
+type Chart struct {
+	Over   string `json:"over,omitempty"`   // the parameter on the x axis: cost as work grows; "": bars for each cell
+	Metric string `json:"metric,omitempty"` // "": the first of the experiment's metrics
+}
+
+// Contestant is one way to do it.
+type Contestant struct {
+	Name    string
+	Program Program
+	Args    []string               // what it is called with, its own name first
+	Note    string                 // what a reader should know: what it does not do
+	Skip    func(cell Params) bool // not for this cell
+
+	// For a program that does not speak the protocol: how it is called, and what its output means.
+	Command func(b *Bench, cell Params, length time.Duration) []string
+	Output  func(out []byte, length time.Duration) (Metrics, error)
+}
+
+// Scene is what surrounds one turn.
+type Scene struct {
+	Params Params     // given to the contestant besides those of the cell
+	Files  []*os.File // open in the contestant as descriptors 3, 4 …
+	// Load is what others do while the contestant works; when it returns the contestant is told to end. The figures it returns are
+	// completed by judge, which sees those of the contestant, too. nil: the contestant works for its time.
+	Load  func(ctx context.Context, length time.Duration) (judge func(m Metrics), err error)
+	Close func() error
+}
+
+// The verdicts.
+const (
+	Reproduced    = "reproduced"
+	NotReproduced = "not reproduced"
+	Impossible    = "impossible"
+	NotMeasurable = "not measurable here"
+)
+
+// Claim is something that was published, and how to judge it.
+type Claim struct {
+	Claim string                       // in one sentence
+	Seed  string                       // the figure that was published
+	Judge func(v View) (Verdict, bool) // false: what it needs was not measured
+	Needs string                       // what must have been measured, for the case that it was not
+}
+
+// Verdict is the judgement of a claim.
+type Verdict struct {
+	Claim   string `json:"claim"`
+	Seed    string `json:"seed"`
+	Here    string `json:"here"`
+	Verdict string `json:"verdict"`
+	Why     string `json:"why"`
+}
+
+// judge judges all claims of an experiment.
+func (e *Experiment) judge(v View) []Verdict {
+	var all []Verdict
+	for _, c := range e.Claims {
+		verdict, ok := c.Judge(v)
+		if !ok {
+			verdict = Verdict{Here: "–", Verdict: NotMeasurable, Why: "not measured: " + c.Needs}
+		}
+		verdict.Claim, verdict.Seed = c.Claim, c.Seed
+		all = append(all, verdict)
+	}
+	return all
+}
+
+// Holds is the verdict that a claim is reproduced here, or not.
+func Holds(yes bool, here, why string) Verdict {
+	if yes {
+		return Verdict{Here: here, Verdict: Reproduced, Why: why}
+	}
+	return Verdict{Here: here, Verdict: NotReproduced, Why: why}
+}
+
+// CannotBe is the verdict that a claim is impossible, with what happens instead, and the reason with its source.
+func CannotBe(here, why string) Verdict {
+	return Verdict{Here: here, Verdict: Impossible, Why: why}
+}
+
+// NotHere is the verdict that this machine lacks what the claim is about.
+func NotHere(missing string) Verdict {
+	return Verdict{Here: "–", Verdict: NotMeasurable, Why: missing}
+}

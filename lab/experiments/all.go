@@ -1,0 +1,33 @@
+// Package experiments lists the questions that the laboratory puts to a machine, each in a folder of its own.
+package experiments
+
+import (
+	"github.com/tallywheel/tallywheel/lab"
+	"github.com/tallywheel/tallywheel/lab/experiments/crc"
+	filebuffer "github.com/tallywheel/tallywheel/lab/experiments/file-buffer"
+	filelines "github.com/tallywheel/tallywheel/lab/experiments/file-lines"
+	filemisuse "github.com/tallywheel/tallywheel/lab/experiments/file-misuse"
+	filemmapseek "github.com/tallywheel/tallywheel/lab/experiments/file-mmap-seek"
+	filerandom "github.com/tallywheel/tallywheel/lab/experiments/file-random"
+	filesequential "github.com/tallywheel/tallywheel/lab/experiments/file-sequential"
+	logdurable "github.com/tallywheel/tallywheel/lab/experiments/log-durable"
+	logthroughput "github.com/tallywheel/tallywheel/lab/experiments/log-throughput"
+	"github.com/tallywheel/tallywheel/lab/experiments/pool"
+	ringcopy "github.com/tallywheel/tallywheel/lab/experiments/ring-copy"
+	serialbuffer "github.com/tallywheel/tallywheel/lab/experiments/serial-buffer"
+	serialmmap "github.com/tallywheel/tallywheel/lab/experiments/serial-mmap"
+	serialmodel "github.com/tallywheel/tallywheel/lab/experiments/serial-model"
+	serialports "github.com/tallywheel/tallywheel/lab/experiments/serial-ports"
+	serialstrategies "github.com/tallywheel/tallywheel/lab/experiments/serial-strategies"
+	"github.com/tallywheel/tallywheel/lab/experiments/syscalls"
+)
+
+// All lists the experiments, plane by plane.
+func All() []*lab.Experiment {
+	return []*lab.Experiment{
+		serialstrategies.Experiment(), serialports.Experiment(), serialbuffer.Experiment(), serialmodel.Experiment(), serialmmap.Experiment(),
+		ringcopy.Experiment(), pool.Experiment(), crc.Experiment(),
+		filerandom.Experiment(), filesequential.Experiment(), filebuffer.Experiment(), filelines.Experiment(), filemmapseek.Experiment(), filemisuse.Experiment(), syscalls.Experiment(),
+		logdurable.Experiment(), logthroughput.Experiment(),
+	}
+}

@@ -1,0 +1,42 @@
+// Package crc asks what it costs to check a frame.
+package crc
+
+import (
+	"fmt"
+
+	"github.com/tallywheel/tallywheel/lab"
+)
+
+// Experiment is the question, its contestants and its claims.
+func Experiment() *lab.Experiment {
+	return &lab.Experiment{
+		Name: "crc", Plane: "memory",
+		Question: "What does the CRC-16 of a frame cost?",
+		Method:   "CRC-16/MODBUS over blocks that are in the cache; 126 bytes are what a frame of 128 checks. decode is our whole decoder on frames in memory, CRC included.",
+		Metrics:  []string{"ns_per_op", "MB_per_s", "allocs_per_op"},
+		Base:     "sigurn/crc16", Turn: 400e6,
+		Cells: func(lab.Options) []lab.Params { return lab.Cells("bytes", 126, 4096) },
+		Contestants: []lab.Contestant{
+			lab.Ours("tallywheel/crc16", "crc"),
+			{Name: "tallywheel/decode", Program: lab.Own(), Args: []string{"frames"}, Skip: func(cell lab.Params) bool { return cell["bytes"] != "126" }},
+			lab.C("crc_table.c", "apt install gcc").As("c/table", "crc"),
+			lab.Peers("crc").As("sigurn/crc16", "sigurn"),
+			lab.Peers("crc").As("howeyc/crc16", "howeyc").But("of the same polynomial, by a table"),
+		},
+		Advice: func(v lab.View) string {
+			m, ok := v.Median("tallywheel/crc16", lab.Params{"bytes": "126"}, "ns_per_op")
+			if !ok {
+				return ""
+			}
+			return fmt.Sprintf("Check every frame: it takes %.0f ns, which no line notices.", m)
+		},
+		Claims: []lab.Claim{{
+			Claim: "A CRC-16 by carry-less multiplication is five times as fast as the libraries' tables.",
+			Seed:  "this project: ≥ 5× sigurn/crc16", Needs: "tallywheel/crc16 and sigurn/crc16",
+			Judge: func(v lab.View) (lab.Verdict, bool) {
+				r, ok := v.Ratio("sigurn/crc16", "tallywheel/crc16", lab.Params{"bytes": "126"}, "ns_per_op")
+				return lab.Holds(r.Median >= 5, fmt.Sprintf("%.1f× (%.1f–%.1f)", r.Median, r.Lo, r.Hi), "A table takes one load a byte, each of which waits for the one before."), ok
+			},
+		}},
+	}
+}

@@ -1,0 +1,72 @@
+// Package filerandom asks how many random reads one thread keeps going.
+package filerandom
+
+import (
+	"fmt"
+
+	"github.com/tallywheel/tallywheel/lab"
+	"github.com/tallywheel/tallywheel/lab/bigfile"
+)
+
+// Experiment is the question, its contestants and its claims.
+func Experiment() *lab.Experiment {
+	fio := func(engine string) lab.Contestant {
+		c := lab.FIO("fio/"+engine, func(b *lab.Bench, cell lab.Params) []string {
+			depth, batch := cell["depth"], cell["batch"]
+			args := []string{"--filename=" + bigfile.Path(b), "--rw=randread", "--bs=4k", "--direct=1", "--ioengine=" + engine, "--norandommap", "--randrepeat=0"}
+			if engine == "psync" {
+				return append(args, "--thread", "--numjobs="+depth, "--group_reporting")
+			}
+			return append(args, "--iodepth="+depth, "--iodepth_batch_submit="+batch, "--iodepth_batch_complete_min="+batch, "--iodepth_batch_complete_max="+depth)
+		})
+		return c
+	}
+	return &lab.Experiment{
+		Name: "file-random", Plane: "files",
+		Question: "How many random reads of 4 KiB past the page cache can be kept going, and what do they cost?",
+		Method: "O_DIRECT reads of a large file, depth of them in flight, submitted and reaped batch at a time by one thread; os.File and fio/psync have depth goroutines or " +
+			"threads instead. fio's CPU time is what it says of its job.",
+		Metrics: []string{"ops_per_s", "cpu_us_per_op", "context_switches_per_op", "syscalls_per_op", "latency_us_p99"},
+		Base:    "fio/io_uring", Chart: lab.Chart{Over: "depth"}, Calls: true,
+		Cells: func(lab.Options) []lab.Params {
+			return []lab.Params{{"depth": "1", "batch": "1"}, {"depth": "8", "batch": "1"}, {"depth": "64", "batch": "16"}}
+		},
+		Contestants: []lab.Contestant{
+			fio("io_uring"), fio("psync"),
+			lab.C("uring_random.c", "apt install gcc liburing-dev", "-luring").As("c/liburing", "random"),
+			lab.Ours("tallywheel/uring", "random", "how=uring"),
+			lab.Ours("os.File", "random", "how=os"),
+		},
+		Prepare: bigfile.Binary, Scene: bigfile.Scene,
+		Advice: func(v lab.View) string {
+			deep := lab.Params{"depth": "64"}
+			r, ok1 := v.Ratio("tallywheel/uring", "os.File", deep, "ops_per_s")
+			c, ok2 := v.Medians(deep, "cpu_us_per_op", "tallywheel/uring", "os.File")
+			if !ok1 || !ok2 {
+				return ""
+			}
+			return fmt.Sprintf("For many random reads that miss the cache use io_uring in batches: %.1f× the reads of 64 goroutines, %.1f µs of CPU a read instead of %.1f µs. For one read at a time it brings nothing.", r.Median, c[0], c[1])
+		},
+		Claims: []lab.Claim{
+			{
+				Claim: "io_uring in pure Go keeps up with fio.",
+				Seed:  "this project: ≥ 0.95× of fio's io_uring at depth 64, ≥ 0.90× at 8", Needs: "tallywheel/uring and fio/io_uring",
+				Judge: func(v lab.View) (lab.Verdict, bool) {
+					a, ok1 := v.Ratio("tallywheel/uring", "fio/io_uring", lab.Params{"depth": "64"}, "ops_per_s")
+					b, ok2 := v.Ratio("tallywheel/uring", "fio/io_uring", lab.Params{"depth": "8"}, "ops_per_s")
+					return lab.Holds(a.Median >= 0.95 && b.Median >= 0.90, fmt.Sprintf("%.2f× (%.2f–%.2f) at 64, %.2f× (%.2f–%.2f) at 8", a.Median, a.Lo, a.Hi, b.Median, b.Lo, b.Hi),
+						"Both hand the kernel the same batches; the rest is the disk."), ok1 && ok2
+				},
+			},
+			{
+				Claim: "io_uring reads at random nine times as fast as ordinary reads.",
+				Seed:  "289 MB/s against 32 MB/s, one reader", Needs: "tallywheel/uring and os.File at depth 1",
+				Judge: func(v lab.View) (lab.Verdict, bool) {
+					r, ok := v.Ratio("tallywheel/uring", "os.File", lab.Params{"depth": "1"}, "ops_per_s")
+					return lab.Holds(r.Median >= 2, fmt.Sprintf("%.2f× (%.2f–%.2f) with one read at a time", r.Median, r.Lo, r.Hi),
+						"One read at a time waits for the disk, by whatever call. The gain is in many reads in flight."), ok
+				},
+			},
+		},
+	}
+}

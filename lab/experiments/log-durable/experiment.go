@@ -1,0 +1,89 @@
+// Package logdurable asks how many records a second can be made durable.
+package logdurable
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/tallywheel/tallywheel/lab"
+)
+
+const ours = "tallywheel/seglog"
+
+// Experiment is the question, its contestants and its claims.
+func Experiment() *lab.Experiment {
+	var peers []lab.Contestant
+	for _, name := range []string{"pebble", "etcd/wal", "etcd/wal+group", "raft-wal", "raft-wal+group", "bbolt", "jetstream"} {
+		c := lab.Peers("durable").As(name, name)
+		switch name {
+		case "pebble":
+			c.Note = "its write-ahead log alone"
+		case "bbolt":
+			c.Note = "DB.Batch"
+		case "jetstream":
+			c.Note = "a server in the same process, SyncAlways"
+		}
+		peers = append(peers, c)
+	}
+	return &lab.Experiment{
+		Name: "log-durable", Plane: "log",
+		Question: "How many records of 128 bytes a second can be acknowledged after they are durable?",
+		Method: "1 to 64 goroutines append; each append returns after an fdatasync that holds its record. fio writes and syncs one record at a time on a file filled with zeros: times " +
+			"producers, that is what one sync for all of them could give at best. +group: with a group commit around it that gathers what comes during a sync.",
+		Metrics: []string{"ops_per_s", "latency_us_p50", "latency_us_p99", "cpu_us_per_op", "rss_bytes"},
+		Base:    ours, Chart: lab.Chart{Over: "producers"},
+		Cells: func(lab.Options) []lab.Params { return lab.Cells("producers", 1, 16, 64) },
+		Contestants: append([]lab.Contestant{
+			fio(), lab.Ours(ours, "durable", "engine=std"), lab.Ours("tallywheel/seglog uring", "durable", "engine=uring"),
+			lab.Ours("tallywheel/seglog linked", "durable", "engine=linked").But("a linked operation for each record"),
+		}, peers...),
+		Advice: func(v lab.View) string {
+			m, ok := v.Medians(lab.Params{"producers": "64"}, "ops_per_s", ours, "etcd/wal+group")
+			p, ok2 := v.Median(ours, lab.Params{"producers": "1"}, "latency_us_p99")
+			if !ok || !ok2 {
+				return ""
+			}
+			return fmt.Sprintf("Keep durable records in seglog with its std engine: %.0f a second from 64 goroutines (etcd's wal in a group commit: %.0f); one producer waits %.0f µs at most for 99 %% of its records.", m[0], m[1], p)
+		},
+		Claims: claims(),
+	}
+}
+
+func fio() lab.Contestant {
+	c := lab.FIO("fio/fdatasync", func(*lab.Bench, lab.Params) []string {
+		return []string{"--filename=fio", "--rw=write", "--bs=224", "--size=16m", "--ioengine=psync", "--fdatasync=1", "--overwrite=1"}
+	})
+	c.Skip = func(cell lab.Params) bool { return cell["producers"] != "1" }
+	output := c.Output
+	c.Output = func(out []byte, length time.Duration) (lab.Metrics, error) {
+		m, err := output(out, length)
+		for name := range m { // fio's latencies are those of the write, without the sync
+			if len(name) > 7 && name[:7] == "latency" {
+				delete(m, name)
+			}
+		}
+		return m, err
+	}
+	return c
+}
+
+func claims() []lab.Claim {
+	atLeast := func(claim, seed, a, b string, producers string, ratio float64, why string) lab.Claim {
+		return lab.Claim{
+			Claim: claim, Seed: seed, Needs: a + " and " + b + " at producers=" + producers,
+			Judge: func(v lab.View) (lab.Verdict, bool) {
+				r, ok := v.Ratio(a, b, lab.Params{"producers": producers}, "ops_per_s")
+				return lab.Holds(r.Median >= ratio, fmt.Sprintf("%.2f× (%.2f–%.2f)", r.Median, r.Lo, r.Hi), why), ok
+			},
+		}
+	}
+	return []lab.Claim{
+		atLeast("Linking the submissions of 64 records, each with its own completion, makes a log fast.", "64 linked SQEs or 1 ms a batch, “QPS at ten thousands”",
+			"tallywheel/seglog linked", ours, "64", 1, "One write of the whole batch does with one operation what the chain does with 64."),
+		atLeast("io_uring makes a log that syncs faster.", "IORING_OP_FSYNC instead of fdatasync", "tallywheel/seglog uring", ours, "64", 1.02,
+			"An fsync on a ring goes to a worker thread of the kernel (io_uring: io_fsync always punts), so each commit pays for two wake-ups more."),
+		atLeast("A log with leader and followers commits twice as many records as pebble.", "this project: ≥ 2×", ours, "pebble", "64", 2, "Whoever appends first writes for all who wait."),
+		atLeast("It commits twice as many as etcd's wal with a group commit around it.", "this project: ≥ 2×", ours, "etcd/wal+group", "64", 2, "No hand-over to a writer goroutine and back."),
+		atLeast("One producer commits as fast as the disk syncs.", "this project: ≥ 0.95× of fio's fdatasync", ours, "fio/fdatasync", "1", 0.95, "Segments are filled with zeros ahead, so that a sync changes no metadata."),
+	}
+}

@@ -1,0 +1,63 @@
+// Package pool asks which pool of workers to use.
+package pool
+
+import (
+	"fmt"
+
+	"github.com/tallywheel/tallywheel/lab"
+)
+
+// Experiment is the question, its contestants and its claims.
+func Experiment() *lab.Experiment {
+	return &lab.Experiment{
+		Name: "pool", Plane: "memory",
+		Question: "A fixed pool of workers, one that grows, or a goroutine for each task?",
+		Method: "One goroutine submits tasks of 1 or 20 µs of work for as long as the turn takes. rate_variation_percent is the coefficient of variation of the throughput of " +
+			"slices of 10 ms. scale_up_us is how long a pool at rest takes until 16 tasks that wait for each other all run; none for a pool that never has 16 workers.",
+		Metrics: []string{"ops_per_s", "rate_variation_percent", "scale_up_us", "cpu_us_per_op", "rss_bytes"},
+		Base:    "fixed/8",
+		Cells:   func(lab.Options) []lab.Params { return lab.Cells("work_ns", 1000, 20000) },
+		Contestants: []lab.Contestant{
+			lab.Ours("fixed/8", "pool", "how=fixed"),
+			lab.Ours("dynamic/4-16", "pool", "how=dynamic"),
+			lab.Ours("goroutine", "pool", "how=goroutine").But("one for each task, at most 16 by a channel as semaphore"),
+			lab.Peers("pool").As("ants", "ants"),
+			lab.Peers("pool").As("pond", "pond"),
+		},
+		Advice: func(v lab.View) string {
+			small := lab.Params{"work_ns": "1000"}
+			best, most := "", 0.0
+			for _, c := range []string{"fixed/8", "dynamic/4-16", "goroutine", "ants", "pond"} {
+				if m, ok := v.Median(c, small, "ops_per_s"); ok && m > most {
+					best, most = c, m
+				}
+			}
+			if best == "" {
+				return ""
+			}
+			return fmt.Sprintf("For tasks of 1 µs %s did the most here, %.2f million a second; at 20 µs it hardly matters which. Batch tasks that are shorter than that.", best, most/1e6)
+		},
+		Claims: []lab.Claim{
+			{
+				Claim: "A fixed pool of eight varies less in throughput than one of four to sixteen.",
+				Seed:  "± 3.2 % against ± 8.7 %", Needs: "fixed/8 and dynamic/4-16 at work_ns=20000",
+				Judge: func(v lab.View) (lab.Verdict, bool) {
+					r, ok := v.Ratio("dynamic/4-16", "fixed/8", lab.Params{"work_ns": "20000"}, "rate_variation_percent")
+					m, _ := v.Medians(lab.Params{"work_ns": "20000"}, "rate_variation_percent", "fixed/8", "dynamic/4-16")
+					if !ok {
+						return lab.Verdict{}, false
+					}
+					return lab.Holds(r.Differ && r.Median > 1.2, fmt.Sprintf("± %.1f %% against ± %.1f %%", m[0], m[1]), "Under a load that never pauses both are at their largest size; what varies is the machine."), true
+				},
+			},
+			{
+				Claim: "A pool that grows takes some 12 ms to do so.",
+				Seed:  "≈ 12 ms", Needs: "dynamic/4-16",
+				Judge: func(v lab.View) (lab.Verdict, bool) {
+					m, ok := v.Median("dynamic/4-16", lab.Params{"work_ns": "20000"}, "scale_up_us")
+					return lab.Holds(m > 4000 && m < 36000, fmt.Sprintf("%.2f ms", m/1e3), "A goroutine starts in microseconds; a pool that takes longer waits by its own rule."), ok
+				},
+			},
+		},
+	}
+}

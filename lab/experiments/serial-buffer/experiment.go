@@ -1,0 +1,113 @@
+// Package serialbuffer asks how large a read buffer should be.
+package serialbuffer
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/tallywheel/tallywheel/lab"
+	"github.com/tallywheel/tallywheel/lab/load"
+)
+
+const (
+	datagram  = 256    // bytes, as in the seed document
+	perSecond = 50_000 // datagrams; the seed document has 100,000
+)
+
+// Experiment is the question, its contestants and its claims.
+func Experiment() *lab.Experiment {
+	only := func(c lab.Contestant, input string, bytes ...string) lab.Contestant {
+		c.Skip = func(cell lab.Params) bool {
+			return cell["input"] != input || len(bytes) > 0 && !slices.Contains(bytes, cell["bytes"])
+		}
+		return c
+	}
+	own := "has a buffer of its own, whatever the parameter says"
+	return &lab.Experiment{
+		Name: "serial-buffer", Plane: "serial",
+		Question: "How large should a read buffer be, and what does bufio.Reader change?",
+		Method: fmt.Sprintf("One goroutine reads with a buffer of 128 B to 64 KiB: a serial port at 400 KB/s, by Read and through a bufio.Reader a frame at a time, and "+
+			"%d datagrams of %d bytes a second. System calls are counted in a turn apart, in which the reader is slow, so that there are fewer of them a byte.", perSecond, datagram),
+		Metrics: []string{"cpu_us_per_op", "cpu_percent", "lost_percent", "syscalls_per_op", "context_switches_per_op"},
+		Base:    "os.File", Chart: lab.Chart{Over: "bytes", Metric: "cpu_percent"}, Calls: true,
+		Cells: func(o lab.Options) (cells []lab.Params) {
+			sizes := []any{128, 4096, 65536}
+			if o.Full {
+				sizes = []any{128, 256, 512, 2048, 4096, 8192, 65536}
+			}
+			for _, input := range []string{"serial", "udp"} {
+				for _, c := range lab.Cells("bytes", sizes...) {
+					c["input"] = input
+					cells = append(cells, c)
+				}
+			}
+			return cells
+		},
+		Contestants: []lab.Contestant{
+			only(lab.Ours("os.File", "serial-file"), "serial"),
+			only(lab.Ours("bufio.Reader", "serial-file", "bufio=1"), "serial"),
+			only(lab.Ours("tallywheel/ring", "serial", "strategy=ring").But(own), "serial", "4096"),
+			only(lab.Ours("net.UDPConn", "udp"), "udp"),
+			only(lab.Ours("tallywheel/ring", "udp", "strategy=ring").But(own), "udp", "4096"),
+		},
+		Scene: func(b *lab.Bench, _ *lab.Contestant, cell lab.Params) (*lab.Scene, error) {
+			if cell["input"] == "udp" {
+				return load.UDP{PerSecond: perSecond, Size: datagram}.Scene()
+			}
+			return load.Serial{Ports: 1, Rate: 400_000}.Scene(b)
+		},
+		Advice: func(v lab.View) string {
+			m, ok := v.Medians(lab.Params{"input": "serial", "bytes": "4096"}, "cpu_percent", "os.File", "bufio.Reader")
+			if !ok {
+				return ""
+			}
+			return fmt.Sprintf("Any buffer that holds what one wake-up brings will do: 4 KiB for a serial port (%.1f %% CPU by Read, %.1f %% through bufio.Reader). For datagrams it must hold the largest.", m[0], m[1])
+		},
+		Claims: claims(),
+	}
+}
+
+func claims() []lab.Claim {
+	return []lab.Claim{
+		{
+			Claim: "A larger read buffer saves two thirds of the CPU time: 128 B against 8 KiB and more.",
+			Seed:  "38 % CPU with 128 B, 11 % with 8 KiB, 9 % with 64 KiB", Needs: "net.UDPConn at input=udp with 4096 and 65536 bytes",
+			Judge: func(v lab.View) (lab.Verdict, bool) {
+				a, ok1 := v.Median("net.UDPConn", lab.Params{"input": "udp", "bytes": "128"}, "cpu_us_per_op")
+				b, ok2 := v.Median("net.UDPConn", lab.Params{"input": "udp", "bytes": "4096"}, "cpu_us_per_op")
+				return lab.Holds(b <= 0.5*a, fmt.Sprintf("%.2f µs with 128 B, %.2f µs with 4 KiB a datagram", a, b),
+					"A read brings one datagram, however large the buffer is (udp(7)): the number of calls is the same."), ok1 && ok2
+			},
+		},
+		{
+			Claim: "A buffer of 64 KiB loses 1.7 % of the datagrams, because what is behind the first MTU stays in the kernel and is written over.",
+			Seed:  "1.7 % with 64 KiB, 0.003 % with 8 KiB", Needs: "net.UDPConn at input=udp with 4096 and 65536 bytes",
+			Judge: func(v lab.View) (lab.Verdict, bool) {
+				a, ok1 := v.Median("net.UDPConn", lab.Params{"input": "udp", "bytes": "65536"}, "lost_percent")
+				b, ok2 := v.Median("net.UDPConn", lab.Params{"input": "udp", "bytes": "4096"}, "lost_percent")
+				return lab.Holds(a > 0.5 && a > 2*b, fmt.Sprintf("%.3f %% with 64 KiB, %.3f %% with 4 KiB", a, b),
+					"A read takes a datagram out of the socket's queue whole; nothing of it stays (udp(7)). Loss comes from a queue that is full."), ok1 && ok2
+			},
+		},
+		{
+			Claim: "A buffer smaller than the datagram reads all of it in pieces, with 0.2 % loss.",
+			Seed:  "0.2 % lost with 128 B at 256 B datagrams", Needs: "net.UDPConn at input=udp with 128 bytes",
+			Judge: func(v lab.View) (lab.Verdict, bool) {
+				lost, ok := v.Median("net.UDPConn", lab.Params{"input": "udp", "bytes": "128"}, "lost_percent")
+				if !ok {
+					return lab.Verdict{}, false
+				}
+				return lab.CannotBe(fmt.Sprintf("%.0f %% cut", lost), "What does not fit into the buffer of a read is thrown away by the kernel (udp(7)): each datagram is cut in two and its second half is gone."), true
+			},
+		},
+		{
+			Claim: "bufio.Reader in front of a serial port costs more than reading it directly.",
+			Seed:  "“the bufio.Reader + port.Read bottleneck”: 62 % of the CPU in system calls", Needs: "bufio.Reader and os.File at input=serial, bytes=4096",
+			Judge: func(v lab.View) (lab.Verdict, bool) {
+				r, ok := v.Ratio("bufio.Reader", "os.File", lab.Params{"input": "serial", "bytes": "4096"}, "cpu_us_per_op")
+				return lab.Holds(r.Differ && r.Median > 1.05, fmt.Sprintf("%.2f× (%.2f–%.2f) of the CPU time", r.Median, r.Lo, r.Hi),
+					"The wait for each frame is what costs, with or without bufio."), ok
+			},
+		},
+	}
+}

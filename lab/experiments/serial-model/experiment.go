@@ -1,0 +1,98 @@
+// Package serialmodel asks what a serial line can carry, and whether the arithmetic agrees with the measurement.
+package serialmodel
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/tallywheel/tallywheel/lab"
+	"github.com/tallywheel/tallywheel/lab/load"
+)
+
+// The model of a UART, 8N1. Byte rate: each byte takes a start bit, eight data bits and a stop bit. Clock tolerance: the receiver samples the
+// middle of the last bit half a bit wide, after 9.5 bits at the most, with a sixteenth of a bit lost to the sampling clock: (0.5 − 1/16) ÷ 9.5 =
+// 4.6 % for both ends together. Overrun: from the interrupt on, FIFO − trigger more bytes fit.
+const (
+	bitsPerByte = 10
+	fifo        = 16 // bytes, of a 16550A
+	trigger     = 14 // bytes, the highest level of a 16550A
+)
+
+// ByteRate is what a line of a baud rate carries at 8N1, in bytes a second.
+func ByteRate(baud float64) float64 { return baud / bitsPerByte }
+
+// SafeBaud is the highest baud rate at which a FIFO does not overrun if every interrupt is served within the latency.
+func SafeBaud(latency time.Duration) float64 {
+	return (fifo - trigger) * bitsPerByte / latency.Seconds()
+}
+
+// Experiment is the question, its contestants and its claims.
+func Experiment() *lab.Experiment {
+	return &lab.Experiment{
+		Name: "serial-model", Plane: "serial",
+		Question: "What can a serial line carry, by arithmetic and by measurement?",
+		Method: "A virtual line sends frames as fast as a baud rate allows at 8N1, ten bits a byte. Predicted is baud ÷ 10; measured is what the reader took. " +
+			"The longest latency of the reader says, by (FIFO − trigger) × bits ÷ latency, up to which rate a 16550A (FIFO 16, trigger 14) would not overrun if interrupts " +
+			"were served no better than this program is: a bound from below, since an interrupt is served before any program.",
+		Metrics: []string{"MB_per_s", "predicted_MB_per_s", "latency_us_p99", "latency_us_max", "lost_frames"},
+		Chart:   lab.Chart{Over: "baud"}, Turn: 2 * time.Second,
+		Cells: func(lab.Options) []lab.Params { return lab.Cells("baud", 9600, 115200, 921600, 3000000) },
+		Contestants: []lab.Contestant{
+			lab.Ours("tallywheel/ring", "serial", "strategy=ring"),
+		},
+		Scene: func(b *lab.Bench, _ *lab.Contestant, cell lab.Params) (*lab.Scene, error) {
+			return load.Serial{Ports: 1, Rate: ByteRate(float64(cell.Int("baud")))}.Scene(b)
+		},
+		Derive: func(cell lab.Params, _ string, _ time.Duration, m lab.Metrics) {
+			m["predicted_MB_per_s"] = ByteRate(float64(cell.Int("baud"))) / 1e6
+		},
+		Advice: func(v lab.View) string {
+			worst, ok := v.Median("tallywheel/ring", lab.Params{"baud": "921600"}, "latency_us_max")
+			if !ok {
+				return ""
+			}
+			return fmt.Sprintf("115,200 baud are 11.52 KB/s, whatever reads them. The longest wait of the reader here was %.0f µs; a tty holds at least 4 KiB, so no line below %.0f Mbaud loses a byte to it.",
+				worst, 4096*bitsPerByte/worst)
+		},
+		Claims: claims(),
+	}
+}
+
+func claims() []lab.Claim {
+	return []lab.Claim{
+		{
+			Claim: "A serial line at 115,200 baud, 8N1, was read at 468 KB/s (397 and 182 KB/s by other ways).",
+			Seed:  "468 KB/s", Needs: "tallywheel/ring at baud=115200",
+			Judge: func(v lab.View) (lab.Verdict, bool) {
+				m, ok := v.Median("tallywheel/ring", lab.Params{"baud": "115200"}, "MB_per_s")
+				return lab.CannotBe(fmt.Sprintf("%.2f KB/s", 1e3*m), "8N1 needs ten bits a byte: 115,200 baud carry at most 11.52 KB/s (TIA-232, 16550A data sheet). 468 KB/s need 4.7 Mbaud."), ok
+			},
+		},
+		{
+			Claim: "What arrives is what the arithmetic says: baud ÷ 10 at 8N1.",
+			Seed:  "effective rate = baud ÷ 10 × (1 − 2δ)", Needs: "tallywheel/ring at all rates",
+			Judge: func(v lab.View) (lab.Verdict, bool) {
+				worst := 0.0
+				for _, baud := range []int{9600, 115200, 921600, 3000000} {
+					cell := lab.Params{"baud": strconv.Itoa(baud)}
+					got, ok1 := v.Median("tallywheel/ring", cell, "MB_per_s")
+					want, ok2 := v.Median("tallywheel/ring", cell, "predicted_MB_per_s")
+					if !ok1 || !ok2 {
+						return lab.Verdict{}, false
+					}
+					worst = max(worst, 100*max(got/want-1, 1-got/want))
+				}
+				return lab.Holds(worst < 10, fmt.Sprintf("at most %.1f %% beside it", worst),
+					"In short turns a slow line sends only some frames, so that one more or less is seen. The seed's factor (1 − 2δ) is wrong: a clock that differs by δ changes the rate by δ, up to 4.6 % for both ends, and beyond that frames are damaged."), true
+			},
+		},
+		{
+			Claim: "With a FIFO trigger of 12 instead of 14 bytes, 115,200 baud can be sustained at 10.1 KB/s instead of 9.2 KB/s.",
+			Seed:  "10.1 KB/s against 9.2 KB/s",
+			Judge: func(lab.View) (lab.Verdict, bool) {
+				return lab.NotHere("a UART with a FIFO and a device at its other end; a pty has neither"), true
+			},
+		},
+	}
+}

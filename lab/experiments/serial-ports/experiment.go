@@ -1,0 +1,65 @@
+// Package serialports asks what the number of serial ports costs.
+package serialports
+
+import (
+	"fmt"
+
+	"github.com/tallywheel/tallywheel/lab"
+	"github.com/tallywheel/tallywheel/lab/load"
+)
+
+// Experiment is the question, its contestants and its claims.
+func Experiment() *lab.Experiment {
+	noCRC := "checks no CRC"
+	return &lab.Experiment{
+		Name: "serial-ports", Plane: "serial",
+		Question: "What does it cost to read many serial ports at once?",
+		Method: "1 to 256 virtual ports, each with frames of 128 bytes at 11.52 KB/s, what 115,200 baud carry. CPU time is that of the reader alone. " +
+			"tallywheel/run is the whole recorder: it decodes, books, writes a log that is synced in batches, and serves its page.",
+		Metrics: []string{"cpu_us_per_op", "cpu_percent", "latency_us_p99", "lost_frames", "context_switches_per_op", "rss_bytes"},
+		Base:    "c/epoll", Chart: lab.Chart{Over: "ports", Metric: "cpu_percent"},
+		Cells: func(o lab.Options) []lab.Params {
+			if o.Full {
+				return lab.Cells("ports", 1, 4, 16, 64, 256)
+			}
+			return lab.Cells("ports", 1, 32, 256)
+		},
+		Contestants: []lab.Contestant{
+			lab.C("epoll_reader.c", "apt install gcc").As("c/epoll", "serial").But(noCRC),
+			lab.Ours("tallywheel/ring", "serial", "strategy=ring"),
+			lab.Ours("tallywheel/throughput", "serial", "strategy=ring", "mode=throughput").But("looks once in 5 ms while data flows"),
+			lab.Ours("tallywheel/run", "record", "mode=latency"),
+			lab.Ours("os.File", "serial-file").But(noCRC),
+			lab.Peers("serial").As("go.bug.st/serial", "serial").But(noCRC),
+		},
+		Scene: func(b *lab.Bench, _ *lab.Contestant, cell lab.Params) (*lab.Scene, error) {
+			return load.Serial{Ports: cell.Int("ports"), Rate: 11_520}.Scene(b)
+		},
+		Advice: func(v lab.View) string {
+			many := lab.Params{"ports": "256"}
+			m, ok := v.Medians(many, "cpu_percent", "tallywheel/ring", "tallywheel/throughput", "go.bug.st/serial")
+			if !ok {
+				return ""
+			}
+			return fmt.Sprintf("For many ports use mode throughput where 5 ms of delay do no harm: 256 ports cost %.1f %% of a CPU, in mode latency %.1f %%, with go.bug.st/serial %.1f %%.", m[1], m[0], m[2])
+		},
+		Claims: []lab.Claim{
+			{
+				Claim: "One thread with one epoll set reads 256 ports with a third of the CPU time of a goroutine for each port.",
+				Seed:  "this project: at most ⅓ of go.bug.st/serial", Needs: "tallywheel/ring and go.bug.st/serial at ports=256",
+				Judge: func(v lab.View) (lab.Verdict, bool) {
+					r, ok := v.Ratio("tallywheel/ring", "go.bug.st/serial", lab.Params{"ports": "256"}, "cpu_us_per_op")
+					return lab.Holds(r.Median <= 1.0/3, fmt.Sprintf("%.2f× (%.2f–%.2f)", r.Median, r.Lo, r.Hi), "Per frame a goroutine is woken, scheduled and put to sleep again."), ok
+				},
+			},
+			{
+				Claim: "A Go program can read serial ports at the cost of a C program.",
+				Seed:  "this project: 256 ports within 1.1× of one epoll loop in C", Needs: "tallywheel/ring and c/epoll at ports=256",
+				Judge: func(v lab.View) (lab.Verdict, bool) {
+					r, ok := v.Ratio("tallywheel/ring", "c/epoll", lab.Params{"ports": "256"}, "cpu_us_per_op")
+					return lab.Holds(r.Median <= 1.1, fmt.Sprintf("%.2f× (%.2f–%.2f)", r.Median, r.Lo, r.Hi), "The Go program also checks the CRC of each frame."), ok
+				},
+			},
+		},
+	}
+}

@@ -1,0 +1,71 @@
+// Package syscalls asks how many system calls an operation makes, and which.
+package syscalls
+
+import (
+	"fmt"
+
+	"github.com/tallywheel/tallywheel/lab"
+	"github.com/tallywheel/tallywheel/lab/bigfile"
+	"github.com/tallywheel/tallywheel/lab/load"
+)
+
+// Experiment is the question, its contestants and its claims.
+func Experiment() *lab.Experiment {
+	serial := func(name string, args ...string) lab.Contestant {
+		return lab.Ours("serial: "+name, args...)
+	}
+	return &lab.Experiment{
+		Name: "syscalls", Plane: "files",
+		Question: "How many system calls does an operation make, and which?",
+		Method: "Every call of every thread is counted by ptrace in a turn apart (linux: PTRACE_GET_SYSCALL_INFO), which slows the program down. A frame of a serial port, at 400 KB/s; a random " +
+			"read of 4 KiB, 64 at a time or one; a record that is made durable by 64 goroutines; a ping-pong through a socket pair.",
+		Metrics: []string{"syscalls_per_op", "call_read", "call_pread64", "call_epoll_pwait", "call_io_uring_enter", "call_fdatasync", "call_pwrite64", "call_write", "call_futex", "cpu_us_per_op"},
+		Base:    "", Calls: true, Turn: 200e6,
+		Contestants: []lab.Contestant{
+			serial("tallywheel/ring", "serial", "strategy=ring"),
+			serial("os.File", "serial-file"),
+			serial("tallywheel/throughput", "serial", "strategy=ring", "mode=throughput"),
+			lab.Ours("read: tallywheel/uring", "random", "how=uring", "depth=64", "batch=16"),
+			lab.Ours("read: os.File", "random", "how=os", "depth=1"),
+			lab.Ours("read: mmap", "seek", "backend=mmap"),
+			lab.Ours("record: tallywheel/seglog", "durable", "engine=std", "producers=64"),
+			lab.Ours("record: tallywheel/seglog uring", "durable", "engine=uring", "producers=64"),
+			lab.Ours("round trip: socket pair", "round-trip"),
+		},
+		Prepare: bigfile.Text(16),
+		Scene: func(b *lab.Bench, c *lab.Contestant, cell lab.Params) (*lab.Scene, error) {
+			if c.Args[0] == "serial" || c.Args[0] == "serial-file" {
+				return load.Serial{Ports: 1, Rate: 400_000}.Scene(b)
+			}
+			return bigfile.Scene(b, c, cell)
+		},
+		Advice: func(v lab.View) string {
+			m, ok := v.Medians(lab.Params{}, "syscalls_per_op", "read: tallywheel/uring", "read: os.File", "record: tallywheel/seglog")
+			if !ok {
+				return ""
+			}
+			return fmt.Sprintf("Batching is what spares system calls: %.2f a read by io_uring at depth 64 against %.2f, %.2f a durable record with 64 producers.", m[0], m[1], m[2])
+		},
+		Claims: []lab.Claim{
+			{
+				Claim: "io_uring spares nearly all system calls.",
+				Seed:  "“bypasses the cost of system calls entirely”", Needs: "the system calls of read: tallywheel/uring and read: os.File",
+				Judge: func(v lab.View) (lab.Verdict, bool) {
+					m, ok := v.Medians(lab.Params{}, "syscalls_per_op", "read: tallywheel/uring", "read: os.File")
+					if !ok {
+						return lab.Verdict{}, false
+					}
+					return lab.Holds(m[0] <= 0.2*m[1], fmt.Sprintf("%.3f against %.2f a read", m[0], m[1]), "One io_uring_enter submits and reaps a batch of 16. Not entirely, and only where there is a batch."), true
+				},
+			},
+			{
+				Claim: "Each read of a serial port is a system call of its own, whatever bufio does.",
+				Seed:  "“each read(2) is at least one interrupt”", Needs: "the system calls of serial: os.File",
+				Judge: func(v lab.View) (lab.Verdict, bool) {
+					m, ok := v.Median("serial: os.File", lab.Params{}, "syscalls_per_op")
+					return lab.Holds(m >= 0.5, fmt.Sprintf("%.2f a frame", m), "At 400 KB/s a frame comes every 320 µs: a reader that waits takes one at a time. Only waiting less often (mode throughput) changes that."), ok
+				},
+			},
+		},
+	}
+}

@@ -1,0 +1,213 @@
+// Package load sends what contestants read: frames through virtual serial ports, and datagrams. All of it is open-loop: when a frame is due
+// does not depend on whether the one before was taken, and each carries the time at which it was due. So a reader that stalls is charged
+// for all that it delays.
+package load
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/tallywheel/tallywheel/frame/tally128"
+	"github.com/tallywheel/tallywheel/internal/sys"
+	"github.com/tallywheel/tallywheel/lab"
+	"github.com/tallywheel/tallywheel/serial"
+	"github.com/tallywheel/tallywheel/serial/serialtest"
+)
+
+// Serial is a load through ports.
+type Serial struct {
+	Ports     int
+	Rate      float64 // bytes a second and port; 0: as fast as the ports take it
+	Burst     bool    // 10 ms at the rate, every 100 ms
+	Disturbed bool    // with frames dropped, repeated, damaged and reordered, at the rate of that condition; one port
+}
+
+const (
+	burstLength = 10 * time.Millisecond
+	burstPeriod = 100 * time.Millisecond
+	drainLimit  = 10 * time.Second
+)
+
+// Scene makes the ports of one turn in a folder below b.Dir.
+func (s Serial) Scene(b *lab.Bench) (*lab.Scene, error) {
+	dir, err := os.MkdirTemp(b.Dir, "ports-")
+	if err != nil {
+		return nil, err
+	}
+	var lines []*serialtest.Port
+	var paths []string
+	closeAll := func() error {
+		var errs []error
+		for _, p := range lines {
+			errs = append(errs, p.Close())
+		}
+		return errors.Join(append(errs, os.RemoveAll(dir))...)
+	}
+	for i := range s.Ports {
+		p, err := serialtest.NewPort(filepath.Join(dir, fmt.Sprintf("line-%d", i)))
+		if err != nil {
+			return nil, errors.Join(err, closeAll())
+		}
+		lines, paths = append(lines, p), append(paths, p.Link)
+		raw, err := serial.Open(p.Link, serial.Config{}) // in raw mode for contestants that cannot set it
+		if err != nil {
+			return nil, errors.Join(err, closeAll())
+		}
+		if err := raw.Close(); err != nil {
+			return nil, errors.Join(err, closeAll())
+		}
+	}
+	load := func(ctx context.Context, length time.Duration) (func(lab.Metrics), error) {
+		sent, err := s.send(ctx, lines, length)
+		if err != nil {
+			return nil, err
+		}
+		if !serialtest.DrainAll(lines, drainLimit) {
+			return nil, errors.New("it does not read to the end")
+		}
+		return judge(sent), nil
+	}
+	return &lab.Scene{Params: lab.Params{"paths": strings.Join(paths, ",")}, Load: load, Close: closeAll}, nil
+}
+
+// judge holds what a reader says it has seen against what was sent. Damaged frames that it took for good make up for lost ones.
+func judge(sent uint64) func(lab.Metrics) {
+	return func(m lab.Metrics) {
+		seen := m["ops"] - m["cut_frames"]
+		delete(m, "cut_frames")
+		m["sent_frames"] = float64(sent)
+		m["lost_frames"] = max(0, float64(sent)-seen)
+		m["false_frames"] = max(0, seen-float64(sent))
+		m["lost_percent"] = 100 * m["lost_frames"] / max(1, float64(sent))
+	}
+}
+
+func (s Serial) send(ctx context.Context, lines []*serialtest.Port, length time.Duration) (uint64, error) {
+	switch {
+	case s.Disturbed:
+		plan, err := serialtest.PlanFor(serialtest.Disturbed, 1, 1)
+		if err != nil {
+			return 0, err
+		}
+		plan.Unplug = 0 // no peer opens a port again that was gone
+		d := serialtest.NewDevice(lines[0], plan)
+		ctx, cancel := context.WithTimeout(ctx, length)
+		defer cancel()
+		err = d.Run(ctx)
+		return d.Truth.Sent, err
+	case s.Rate == 0:
+		return flood(ctx, lines, length)
+	}
+	return s.pace(ctx, lines, length)
+}
+
+// pace writes one frame at a time, the ports in turn, each when it is due.
+func (s Serial) pace(ctx context.Context, ports []*serialtest.Port, length time.Duration) (uint64, error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	gap := float64(tally128.Size) / s.Rate / float64(len(ports)) * 1e9
+	var f [tally128.Size]byte
+	start := time.Now()
+	for k := 0; ; k++ {
+		due := time.Duration(float64(k) * gap)
+		if s.Burst {
+			due = due/burstLength*burstPeriod + due%burstLength
+		}
+		if due >= length || ctx.Err() != nil {
+			return uint64(k), ctx.Err()
+		}
+		if wait := due - time.Since(start); wait > 0 {
+			sys.Sleep(wait)
+		}
+		header := tally128.Header{Device: uint32(k % len(ports)), Seq: uint64(k / len(ports)), DeviceTime: start.UnixNano() + int64(due)}
+		tally128.Encode(f[:], header, nil)
+		if err := put(ctx, ports[k%len(ports)], f[:]); err != nil {
+			return uint64(k), err
+		}
+	}
+}
+
+// flood writes as much as the ports take.
+func flood(ctx context.Context, ports []*serialtest.Port, length time.Duration) (sent uint64, err error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	const batch = 32
+	var b [batch * tally128.Size]byte
+	for start := time.Now(); time.Since(start) < length; {
+		now := time.Now().UnixNano()
+		for i := range batch {
+			tally128.Encode(b[i*tally128.Size:], tally128.Header{Seq: sent/uint64(len(ports)) + uint64(i), DeviceTime: now}, nil)
+		}
+		for _, p := range ports {
+			if err := put(ctx, p, b[:]); err != nil {
+				return sent, err
+			}
+			sent += batch
+		}
+	}
+	return sent, nil
+}
+
+// put writes all of b; a pty that is full is waited for.
+func put(ctx context.Context, p *serialtest.Port, b []byte) error {
+	for len(b) > 0 {
+		n, err := p.Write(b)
+		if err != nil {
+			return err
+		}
+		if b = b[n:]; n == 0 {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			sys.Sleep(20 * time.Microsecond)
+		}
+	}
+	return nil
+}
+
+// UDP is a load of datagrams at a fixed rate, in groups that are due together, one each millisecond.
+type UDP struct {
+	PerSecond int
+	Size      int // bytes of each
+}
+
+// Scene makes a socket, which the contestant has as descriptor 3.
+func (u UDP) Scene() (*lab.Scene, error) {
+	in, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		return nil, err
+	}
+	f, err := in.File()
+	if err != nil {
+		return nil, errors.Join(err, in.Close())
+	}
+	out, err := net.DialUDP("udp", nil, in.LocalAddr().(*net.UDPAddr))
+	if err != nil {
+		return nil, errors.Join(err, in.Close(), f.Close())
+	}
+	load := func(ctx context.Context, length time.Duration) (func(lab.Metrics), error) {
+		b := make([]byte, u.Size)
+		sent, group := uint64(0), u.PerSecond/1000
+		start := time.Now()
+		for tick := time.Duration(0); tick < length && ctx.Err() == nil; tick += time.Millisecond {
+			if wait := tick - time.Since(start); wait > 0 {
+				sys.Sleep(wait)
+			}
+			for range group {
+				if _, err := out.Write(b); err == nil { // what the sender's socket refuses was not sent
+					sent++
+				}
+			}
+		}
+		sys.Sleep(20 * time.Millisecond) // what is in the socket is read
+		return judge(sent), ctx.Err()
+	}
+	return &lab.Scene{Files: []*os.File{f}, Load: load, Close: func() error { return errors.Join(in.Close(), f.Close(), out.Close()) }}, nil
+}

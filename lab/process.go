@@ -1,0 +1,134 @@
+package lab
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// usage is what the kernel has counted of a process.
+type usage struct {
+	cpu                   time.Duration
+	voluntary, preempted  int64 // context switches
+	minorFaults, majorFts int64
+}
+
+// usageOf reads what a running process has used so far. The CPU time is the scheduler's own count in ns; that of /proc/PID/stat has steps
+// of 10 ms, which is more than a careful reader uses in a second. What threads used that have ended is missing.
+func usageOf(pid int) (u usage, err error) {
+	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pid))
+	if err != nil || len(tasks) == 0 {
+		return u, fmt.Errorf("process %d has ended", pid)
+	}
+	for _, t := range tasks {
+		sched, err := os.ReadFile(t + "/schedstat")
+		if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
+			continue // the thread has ended meanwhile
+		} else if err != nil {
+			return u, err
+		}
+		ran, _, _ := strings.Cut(string(sched), " ")
+		ns, err := strconv.ParseInt(ran, 10, 64)
+		if err != nil {
+			return u, fmt.Errorf("%s/schedstat: %w", t, err)
+		}
+		u.cpu += time.Duration(ns)
+		status, err := os.ReadFile(t + "/status")
+		if err != nil {
+			continue
+		}
+		u.voluntary += statusField(status, "voluntary_ctxt_switches")
+		u.preempted += statusField(status, "nonvoluntary_ctxt_switches")
+	}
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return u, err
+	}
+	f := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:])) // behind the name, from field 3; see proc_pid_stat(5)
+	const minflt, majflt = 10 - 3, 12 - 3
+	if len(f) <= majflt {
+		return u, fmt.Errorf("/proc/%d/stat: %q", pid, stat)
+	}
+	u.minorFaults, _ = strconv.ParseInt(f[minflt], 10, 64)
+	u.majorFts, _ = strconv.ParseInt(f[majflt], 10, 64)
+	return u, nil
+}
+
+func statusField(status []byte, name string) int64 {
+	for line := range bytes.Lines(status) {
+		if rest, ok := bytes.CutPrefix(line, []byte(name+":")); ok {
+			n, _ := strconv.ParseInt(strings.Fields(string(rest))[0], 10, 64)
+			return n
+		}
+	}
+	return 0
+}
+
+// peakMemory is the most that a running process has had in memory, in bytes; 0 if that cannot be read.
+func peakMemory(pid int) float64 {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0
+	}
+	return float64(statusField(status, "VmHWM")) * 1024
+}
+
+// usageAtEnd is what a process that has been waited for used in all.
+func usageAtEnd(s *os.ProcessState) (u usage) {
+	r := s.SysUsage().(*syscall.Rusage)
+	u.cpu = s.UserTime() + s.SystemTime()
+	u.voluntary, u.preempted = int64(r.Nvcsw), int64(r.Nivcsw)
+	u.minorFaults, u.majorFts = int64(r.Minflt), int64(r.Majflt)
+	return u
+}
+
+// noise is what the machine did besides, in ticks of all CPUs, and how often a limit stopped this group of processes.
+type noise struct {
+	busy, steal, all float64
+	throttled        int64
+}
+
+// readNoise reads the machine's counters; where one is missing it stays 0.
+func readNoise() (n noise) {
+	if stat, err := os.ReadFile("/proc/stat"); err == nil {
+		line, _, _ := bytes.Cut(stat, []byte{'\n'})
+		for i, f := range strings.Fields(string(line))[1:] {
+			v, _ := strconv.ParseFloat(f, 64)
+			switch i { // user nice system idle iowait irq softirq steal guest guest_nice
+			case 3, 4:
+				n.all += v
+			case 7:
+				n.steal += v
+				n.all += v
+			case 8, 9: // in user and nice already
+			default:
+				n.busy += v
+				n.all += v
+			}
+		}
+	}
+	for _, path := range []string{"/sys/fs/cgroup/cpu.stat", "/sys/fs/cgroup/cpu/cpu.stat"} {
+		if f, err := os.Open(path); err == nil {
+			for s := bufio.NewScanner(f); s.Scan(); {
+				if v, ok := strings.CutPrefix(s.Text(), "nr_throttled "); ok {
+					n.throttled, _ = strconv.ParseInt(v, 10, 64)
+				}
+			}
+			_ = f.Close() // only read
+			break
+		}
+	}
+	return n
+}
+
+// since is what happened since an earlier reading.
+func (n noise) since(before noise) noise {
+	return noise{n.busy - before.busy, n.steal - before.steal, n.all - before.all, n.throttled - before.throttled}
+}

@@ -1,0 +1,74 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/tallywheel/tallywheel/lab"
+)
+
+// Comparison holds the deciding figures of two runs against each other, b over a. They were not taken in turn, so a difference may be one of the
+// machines, of the hour, or of the programs.
+func Comparison(w io.Writer, a, b *lab.Results) error {
+	var out strings.Builder
+	fmt.Fprintf(&out, "A: %s, %s\nB: %s, %s\n", a.Started.Format("2006-01-02 15:04"), machine(a.Machine), b.Started.Format("2006-01-02 15:04"), machine(b.Machine))
+	grid := [][]string{{"experiment, contestant", "metric", "A", "B", "B ÷ A"}}
+	for i := range b.Experiments {
+		e := &b.Experiments[i]
+		old := find(a, e.Name)
+		if old == nil || len(e.Shown) == 0 {
+			continue
+		}
+		metric := e.Shown[0]
+		for k := range e.Rows {
+			row := &e.Rows[k]
+			y, ok := row.Metrics[metric]
+			before := old.Find(row.Contestant, row.Params)
+			if !ok || before == nil {
+				continue
+			}
+			x, ok := before.Metrics[metric]
+			if !ok || x.Median == 0 {
+				continue
+			}
+			text := fmt.Sprintf("%.2f×", y.Median/x.Median)
+			if differ, _ := lab.Differ(x.Samples, y.Samples); !differ {
+				text = "no difference (" + text + ")"
+			}
+			name := e.Name + ", " + row.Contestant
+			if len(row.Params) > 0 {
+				name += ", " + row.Params.String()
+			}
+			grid = append(grid, []string{name, head(metric), Value(metric, x.Median), Value(metric, y.Median), text})
+		}
+	}
+	if len(grid) == 1 {
+		out.WriteString("they have no contestant in common\n")
+	}
+	align(&out, grid)
+	_, err := io.WriteString(w, out.String())
+	return err
+}
+
+func find(r *lab.Results, name string) *lab.ExperimentResult {
+	for i := range r.Experiments {
+		if r.Experiments[i].Name == name {
+			return &r.Experiments[i]
+		}
+	}
+	return nil
+}
+
+// Verdicts lists all claims and what was found.
+func Verdicts(w io.Writer, r *lab.Results) error {
+	var out strings.Builder
+	for _, e := range r.Experiments {
+		for _, v := range e.Verdicts {
+			fmt.Fprintf(&out, "%s: %s\n  published: %s\n  here:      %s\n  %s\n\n", strings.ToUpper(v.Verdict), v.Claim, v.Seed, v.Here, v.Why)
+		}
+	}
+	fmt.Fprintf(&out, "%s (%s)\n", counts(r), machine(r.Machine))
+	_, err := io.WriteString(w, out.String())
+	return err
+}

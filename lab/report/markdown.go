@@ -1,0 +1,93 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/tallywheel/tallywheel/lab"
+)
+
+// Markdown writes the report as Markdown.
+func Markdown(w io.Writer, r *lab.Results) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "# Laboratory report\n\n%s. `%s`, %s.\n\n", machine(r.Machine), r.Command, r.Started.Format("2006-01-02 15:04 MST"))
+	if r.Partial {
+		b.WriteString("**The run was stopped: what is missing was not measured.**\n\n")
+	}
+	b.WriteString("## What to do here\n\n")
+	for _, p := range Summary(r) {
+		fmt.Fprintf(&b, "**%s**\n\n", p.Name)
+		for _, a := range p.Advice {
+			fmt.Fprintf(&b, "- %s (%s)\n", escape(a.Text), a.Experiment)
+		}
+		b.WriteString("\n")
+	}
+	fmt.Fprintf(&b, "%s.\n\n", counts(r))
+	for i := range r.Experiments {
+		markdownExperiment(&b, &r.Experiments[i])
+	}
+	b.WriteString("Medians of rounds in which all contestants took turns, with intervals that hold the true median at 95 %, of five rounds or fewer their range. " +
+		"“No difference”: the rounds of the two do not differ by a rank test (Mann-Whitney) at 1 %.\n")
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func markdownExperiment(b *strings.Builder, e *lab.ExperimentResult) {
+	fmt.Fprintf(b, "## %s\n\n%s\n\n%s\n\n", e.Name, escape(e.Question), escape(e.Method))
+	if e.Failed != "" {
+		fmt.Fprintf(b, "Not run: %s\n\n", escape(e.Failed))
+	}
+	for _, w := range e.Warnings {
+		fmt.Fprintf(b, "*%s*\n\n", escape(w))
+	}
+	names := columns(e)
+	for _, params := range e.Cells() {
+		if len(params) > 0 {
+			fmt.Fprintf(b, "`%s`\n\n", params)
+		}
+		b.WriteString("| contestant |")
+		for _, n := range names {
+			fmt.Fprintf(b, " %s |", head(n))
+		}
+		if e.Base != "" {
+			fmt.Fprintf(b, " ÷ %s |", escape(e.Base))
+		}
+		b.WriteString("\n|---|" + strings.Repeat("---:|", len(names)))
+		if e.Base != "" {
+			b.WriteString("---:|")
+		}
+		b.WriteString("\n")
+		for i := range e.Rows {
+			if row := &e.Rows[i]; row.Params.String() == params.String() {
+				markdownRow(b, e, row, names)
+			}
+		}
+		b.WriteString("\n")
+	}
+	if len(e.Verdicts) > 0 {
+		b.WriteString("| claim | published | here | verdict | why |\n|---|---|---|---|---|\n")
+		for _, v := range e.Verdicts {
+			fmt.Fprintf(b, "| %s | %s | %s | **%s** | %s |\n", escape(v.Claim), escape(v.Seed), escape(v.Here), v.Verdict, escape(v.Why))
+		}
+		b.WriteString("\n")
+	}
+}
+
+func markdownRow(b *strings.Builder, e *lab.ExperimentResult, row *lab.Row, names []string) {
+	fmt.Fprintf(b, "| %s |", escape(row.Contestant))
+	if row.Metrics == nil {
+		fmt.Fprintf(b, " not run: %s |%s\n", escape(row.NotRun), strings.Repeat(" |", len(names)))
+		return
+	}
+	for i, n := range names {
+		fmt.Fprintf(b, " %s |", cell(row, n, i == 0))
+	}
+	if e.Base != "" {
+		fmt.Fprintf(b, " %s |", against(e, row))
+	}
+	b.WriteString("\n")
+}
+
+// escape keeps text from ending a cell or a line of a table.
+func escape(s string) string { return strings.NewReplacer("|", "\\|", "\n", " ").Replace(s) }

@@ -1,0 +1,199 @@
+package lab
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Schema is the version of the results' format; schema.json describes it. Fields may be added; what is there keeps its meaning.
+const Schema = 1
+
+// Results are what a run of the laboratory found out.
+type Results struct {
+	Schema      int                `json:"schema"`
+	Started     time.Time          `json:"started"`
+	Command     string             `json:"command"`
+	Partial     bool               `json:"partial,omitempty"` // it was stopped
+	Machine     Machine            `json:"machine"`
+	Experiments []ExperimentResult `json:"experiments"`
+}
+
+// ExperimentResult is what one experiment found out.
+type ExperimentResult struct {
+	Name     string    `json:"name"`
+	Plane    string    `json:"plane"`
+	Question string    `json:"question"`
+	Method   string    `json:"method"`
+	Base     string    `json:"base,omitempty"`
+	Shown    []string  `json:"shown"`
+	Chart    Chart     `json:"chart"`
+	Rounds   int       `json:"rounds"`
+	Seconds  float64   `json:"seconds"`
+	Advice   string    `json:"advice,omitempty"`
+	Warnings []string  `json:"warnings,omitempty"`
+	Rows     []Row     `json:"rows"`
+	Verdicts []Verdict `json:"verdicts"`
+	Failed   string    `json:"failed,omitempty"` // why there is nothing
+}
+
+// Row is one contestant in one cell.
+type Row struct {
+	Contestant string            `json:"contestant"`
+	Params     Params            `json:"params"`
+	Metrics    map[string]Figure `json:"metrics,omitempty"`
+	Note       string            `json:"note,omitempty"`
+	NotRun     string            `json:"not_run,omitempty"`
+}
+
+// Find returns the row of a contestant in the first cell that has the parameters; nil if it has no figures.
+func (r *ExperimentResult) Find(contestant string, cell Params) *Row {
+	for i := range r.Rows {
+		if row := &r.Rows[i]; row.Contestant == contestant && row.Params.Has(cell) && row.Metrics != nil {
+			return row
+		}
+	}
+	return nil
+}
+
+// Cells lists the settings of the rows, in their order.
+func (r *ExperimentResult) Cells() (cells []Params) {
+	seen := map[string]bool{}
+	for _, row := range r.Rows {
+		if key := row.Params.String(); !seen[key] {
+			seen[key] = true
+			cells = append(cells, row.Params)
+		}
+	}
+	return cells
+}
+
+// View is what claims and advice are judged by.
+type View struct{ *ExperimentResult }
+
+// Figure is a figure of a contestant in a cell; false if it was not measured.
+func (v View) Figure(contestant string, cell Params, metric string) (Figure, bool) {
+	row := v.Find(contestant, cell)
+	if row == nil {
+		return Figure{}, false
+	}
+	f, ok := row.Metrics[metric]
+	return f, ok
+}
+
+// Median is the median of a figure, false if it was not measured.
+func (v View) Median(contestant string, cell Params, metric string) (float64, bool) {
+	f, ok := v.Figure(contestant, cell, metric)
+	return f.Median, ok
+}
+
+// Medians are several medians of a cell at once; false if one was not measured.
+func (v View) Medians(cell Params, metric string, contestants ...string) ([]float64, bool) {
+	var all []float64
+	for _, c := range contestants {
+		m, ok := v.Median(c, cell, metric)
+		if !ok {
+			return nil, false
+		}
+		all = append(all, m)
+	}
+	return all, true
+}
+
+// Ratio compares two contestants in a cell.
+func (v View) Ratio(a, b string, cell Params, metric string) (Ratio, bool) {
+	x, ok1 := v.Figure(a, cell, metric)
+	y, ok2 := v.Figure(b, cell, metric)
+	if !ok1 || !ok2 {
+		return Ratio{}, false
+	}
+	return Compare(x.Samples, y.Samples)
+}
+
+// WriteJSON writes the results.
+func (r *Results) WriteJSON(w io.Writer) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "\t")
+	e.SetEscapeHTML(false)
+	return e.Encode(r)
+}
+
+// ReadJSON reads results that WriteJSON wrote.
+func ReadJSON(path string) (*Results, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var r Results
+	if err := json.Unmarshal(b, &r); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if r.Schema != Schema {
+		return nil, fmt.Errorf("%s: results of schema %d; this program reads %d", path, r.Schema, Schema)
+	}
+	return &r, nil
+}
+
+// WriteText writes the rounds in the format of Go's benchmarks, for benchstat and its like:
+//
+//	benchstat -filter .unit:ops_per_s -row .name,/depth -col contestant results.txt
+func (r *Results) WriteText(w io.Writer) error {
+	var errs []error
+	say := func(format string, args ...any) {
+		_, err := fmt.Fprintf(w, format, args...)
+		errs = append(errs, err)
+	}
+	say("goos: linux\ngoarch: %s\ncpu: %s\nkernel: %s\n", r.Machine.Arch, r.Machine.CPU, r.Machine.Kernel)
+	for _, name := range slices.Sorted(maps.Keys(metrics)) {
+		switch metrics[name].Better {
+		case 1:
+			say("Unit %s better=higher\n", name)
+		case -1:
+			say("Unit %s better=lower\n", name)
+		}
+	}
+	for _, e := range r.Experiments {
+		say("\nexperiment: %s\n", e.Name)
+		for _, row := range e.Rows {
+			if len(row.Metrics) == 0 {
+				continue
+			}
+			say("contestant: %s\n", row.Contestant)
+			row.lines(e.Name, say)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// lines writes a line for each round.
+func (row *Row) lines(experiment string, say func(string, ...any)) {
+	name := "Benchmark"
+	for part := range strings.SplitSeq(experiment, "-") {
+		name += strings.ToUpper(part[:1]) + part[1:]
+	}
+	for _, k := range slices.Sorted(maps.Keys(row.Params)) {
+		name += "/" + k + "=" + strings.ReplaceAll(row.Params[k], " ", "_")
+	}
+	for i := range row.rounds() {
+		say("%s 1", name)
+		for _, m := range slices.Sorted(maps.Keys(row.Metrics)) {
+			if s := row.Metrics[m].Samples; i < len(s) {
+				say(" %v %s", s[i], m)
+			}
+		}
+		say("\n")
+	}
+}
+
+func (row *Row) rounds() (n int) {
+	for _, f := range row.Metrics {
+		n = max(n, len(f.Samples))
+	}
+	return n
+}

@@ -1,0 +1,205 @@
+package lab
+
+import (
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/tools/txtar"
+)
+
+// sources are the contestants' sources, so that they can be built where the repository is not.
+//
+//go:embed contestant/contestant.go contestant/frames.go contestant/harness.go
+//go:embed contestants/c contestants/rust contestants/python contestants/peers.txtar
+var sources embed.FS
+
+// module is the path of this module, which the peers' own module stands below.
+const module = "github.com/tallywheel/tallywheel"
+
+// Program is what a contestant runs. The makers are [Own], [Peers], [C], [Rust], [Python] and [Tool].
+type Program struct {
+	kind, source, needs string
+}
+
+// Own is this very program, which carries our contestants.
+func Own() Program { return Program{kind: "own"} }
+
+// Peers is a program of the module lab/contestants/go, by its folder there. It needs the Go command and the modules.
+func Peers(folder string) Program { return Program{"go", folder, "go.dev/dl"} }
+
+// C is a source in lab/contestants/c, with libraries to link. hint says how to get what it needs.
+func C(file, hint string, libraries ...string) Program {
+	return Program{"c", file + " " + strings.Join(libraries, " "), hint}
+}
+
+// Rust is a source in lab/contestants/rust.
+func Rust(file string) Program { return Program{"rust", file, "rustup.rs"} }
+
+// Python is a source in lab/contestants/python, and the module that it needs.
+func Python(file, pymodule, hint string) Program {
+	return Program{"python", file + " " + pymodule, hint}
+}
+
+// Tool is a program of this machine.
+func Tool(name, hint string) Program { return Program{"tool", name, hint} }
+
+// OwnVariable is set for contestants that are this program, so that a test can tell when it is to be one.
+const OwnVariable = "TALLYWHEEL_CONTESTANT"
+
+func (p Program) env() []string {
+	if p.kind == "own" {
+		return []string{OwnVariable + "=1"}
+	}
+	return nil
+}
+
+// built is a program that has been built, or why not.
+type built struct {
+	argv []string
+	err  error
+}
+
+// Program returns how to call a program, which is built at its first use; the error says why it cannot be run here.
+func (b *Bench) Program(p Program) ([]string, error) {
+	done, ok := b.programs[p]
+	if !ok {
+		done.argv, done.err = b.build(p)
+		if done.err != nil && p.needs != "" {
+			done.err = fmt.Errorf("%w (%s)", done.err, p.needs)
+		}
+		b.programs[p] = done
+	}
+	return done.argv[:len(done.argv):len(done.argv)], done.err
+}
+
+func (b *Bench) build(p Program) ([]string, error) {
+	source, rest, _ := strings.Cut(p.source, " ")
+	out := filepath.Join(b.bin, p.kind+"-"+strings.NewReplacer("/", "-", ".", "-").Replace(source))
+	switch p.kind {
+	case "own":
+		exe, err := os.Executable()
+		return []string{exe, "lab", "contestant"}, err
+	case "tool":
+		found, err := exec.LookPath(source)
+		if err != nil {
+			return nil, fmt.Errorf("no %s", source)
+		}
+		return []string{found}, nil
+	case "c":
+		dir, err := b.unpack("contestants/c")
+		if err != nil {
+			return nil, err
+		}
+		return []string{out}, b.compile(dir, "cc", append([]string{"-O2", "-o", out, source}, strings.Fields(rest)...)...)
+	case "rust":
+		dir, err := b.unpack("contestants/rust")
+		if err != nil {
+			return nil, err
+		}
+		return []string{out}, b.compile(dir, "rustc", "--edition=2021", "-O", "-o", out, source)
+	case "python":
+		dir, err := b.unpack("contestants/python")
+		if err != nil {
+			return nil, err
+		}
+		for _, python := range []string{"python3", "/usr/bin/python3"} { // any will do that has the module
+			if exec.CommandContext(b.ctx, python, "-c", "import "+rest).Run() == nil {
+				return []string{python, filepath.Join(dir, source)}, nil
+			}
+		}
+		return nil, fmt.Errorf("no python3 with the module %s", rest)
+	case "go":
+		dir, err := b.unpackPeers()
+		if err != nil {
+			return nil, err
+		}
+		return []string{out}, b.compile(dir, "go", "build", "-o", out, "./"+source)
+	}
+	panic("lab: a program of no kind")
+}
+
+// compile runs a compiler; its error is the first line in which it says what is wrong.
+func (b *Bench) compile(dir, compiler string, args ...string) error {
+	if _, err := exec.LookPath(compiler); err != nil {
+		return fmt.Errorf("no %s", compiler)
+	}
+	c := exec.CommandContext(b.ctx, compiler, args...)
+	c.Dir = dir
+	c.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=")
+	out, err := c.CombinedOutput()
+	if err == nil {
+		return nil
+	}
+	for line := range strings.Lines(string(out)) {
+		if strings.Contains(line, "error") || strings.HasPrefix(line, "go:") {
+			return fmt.Errorf("%s: %s", compiler, strings.TrimSpace(line))
+		}
+	}
+	return fmt.Errorf("%s: %w: %s", compiler, err, strings.TrimSpace(string(out)))
+}
+
+// unpack writes a folder of the sources where compilers find it.
+func (b *Bench) unpack(folder string) (string, error) {
+	to := filepath.Join(b.bin, path.Base(folder))
+	if _, err := os.Stat(to); err == nil {
+		return to, nil
+	}
+	sub, err := fs.Sub(sources, folder)
+	if err != nil {
+		return "", err
+	}
+	return to, os.CopyFS(to, sub)
+}
+
+// unpackPeers writes the peers' module, and above it as much of ours as it needs: the protocol.
+func (b *Bench) unpackPeers() (string, error) {
+	root := filepath.Join(b.bin, "peers")
+	dir := filepath.Join(root, "lab", "contestants", "go")
+	if _, err := os.Stat(dir); err == nil {
+		return dir, nil
+	}
+	packed, err := sources.ReadFile("contestants/peers.txtar")
+	if err != nil {
+		return "", err
+	}
+	protocol, err := fs.Sub(sources, "contestant")
+	if err != nil {
+		return "", err
+	}
+	if err := os.CopyFS(filepath.Join(root, "lab", "contestant"), protocol); err != nil {
+		return "", err
+	}
+	if err := os.WriteFile(filepath.Join(root, "go.mod"), []byte("module "+module+"\n\ngo 1.26.0\n"), 0o600); err != nil {
+		return "", err
+	}
+	for _, f := range txtar.Parse(packed).Files {
+		name := filepath.Join(dir, filepath.FromSlash(f.Name))
+		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, f.Data, 0o600)); err != nil {
+			return "", err
+		}
+	}
+	return dir, nil
+}
+
+// Ours is a contestant that this program carries: its name, then what it is called with.
+func Ours(name string, args ...string) Contestant {
+	return Contestant{Name: name, Program: Own(), Args: args}
+}
+
+// But adds a note to a contestant.
+func (c Contestant) But(note string) Contestant {
+	c.Note = note
+	return c
+}
+
+// As makes a contestant of a program: its name, and what the program is called with.
+func (p Program) As(name string, args ...string) Contestant {
+	return Contestant{Name: name, Program: p, Args: args}
+}

@@ -1,0 +1,96 @@
+package lab
+
+import (
+	"math"
+	"slices"
+
+	"golang.org/x/perf/benchmath"
+)
+
+const (
+	confidence = 0.95 // of intervals
+	alpha      = 0.01 // two contestants differ if chance makes such ranks less often than this
+	MinRounds  = 5    // what that needs: of four a side, even the clearest order comes by chance once in 35
+)
+
+// Figure summarises the rounds of one metric: the median, an interval of order statistics that holds the true median at 95 % or, of five rounds
+// or fewer, their range; and the rounds themselves.
+type Figure struct {
+	Unit    string    `json:"unit"`
+	Median  float64   `json:"median"`
+	Lo      float64   `json:"lo"`
+	Hi      float64   `json:"hi"`
+	N       int       `json:"n"`
+	Samples []float64 `json:"samples,omitempty"`
+}
+
+// Summarise makes a figure of at least one sample, in the order of the rounds.
+func Summarise(unit string, samples []float64) Figure {
+	v := slices.Clone(samples)
+	slices.Sort(v)
+	lo, hi := medianInterval(len(v))
+	return Figure{unit, Median(v), v[lo], v[hi], len(v), samples}
+}
+
+// Median of at least one value.
+func Median(values []float64) float64 {
+	v := slices.Clone(values)
+	slices.Sort(v)
+	if n := len(v); n%2 == 0 {
+		return (v[n/2-1] + v[n/2]) / 2
+	}
+	return v[len(v)/2]
+}
+
+// medianInterval returns the ranks, from 0, of the narrowest symmetric interval that holds the median with the confidence, whatever the
+// distribution: the number of values below the median is binomial (n, ½). If there are too few values the whole range is as good as it gets.
+func medianInterval(n int) (lo, hi int) {
+	below := math.Pow(0.5, float64(n)) // P(at most k values below), k = 0
+	term := below
+	for k := 0; k < n/2; k++ {
+		if 2*below > 1-confidence {
+			break
+		}
+		lo = k
+		term *= float64(n-k) / float64(k+1)
+		below += term
+	}
+	return lo, n - 1 - lo
+}
+
+// Differ reports whether two sets of rounds differ by more than chance, by the Mann-Whitney U test. Fewer than five rounds a side never do: their ranks cannot say it.
+func Differ(a, b []float64) (bool, float64) {
+	if len(a) < MinRounds || len(b) < MinRounds {
+		return false, 1
+	}
+	sample := func(v []float64) *benchmath.Sample {
+		return benchmath.NewSample(slices.Clone(v), &benchmath.Thresholds{CompareAlpha: alpha})
+	}
+	p := benchmath.AssumeNothing.Compare(sample(a), sample(b)).P
+	return p < alpha, p
+}
+
+// Ratio compares two sets of rounds that were taken in turn: the median of the ratios within a round, their interval, and whether the
+// two differ at all.
+type Ratio struct {
+	Median, Lo, Hi float64
+	Differ         bool
+	Rounds         int
+}
+
+// Compare makes a ratio of a to b; false if there is no round in common.
+func Compare(a, b []float64) (Ratio, bool) {
+	n := min(len(a), len(b))
+	var ratios []float64
+	for i := range n {
+		if b[i] > 0 {
+			ratios = append(ratios, a[i]/b[i])
+		}
+	}
+	if len(ratios) == 0 {
+		return Ratio{}, false
+	}
+	f := Summarise("", ratios)
+	differ, _ := Differ(a, b)
+	return Ratio{f.Median, f.Lo, f.Hi, differ, len(ratios)}, true
+}

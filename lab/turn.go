@@ -1,0 +1,367 @@
+package lab
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/tallywheel/tallywheel/internal/sys"
+)
+
+const (
+	prepareTimeout = 30 * time.Second // until a contestant is ready
+	endTimeout     = 30 * time.Second // that it may take beyond its time
+	outputLimit    = 1 << 20
+)
+
+// turn is one contestant working once in one cell.
+type turn struct {
+	b      *Bench
+	c      *Contestant
+	cell   Params
+	length time.Duration
+	count  bool // count system calls instead of time
+}
+
+// outcome is what came of it.
+type outcome struct {
+	metrics Metrics
+	others  float64 // share of the machine's CPU time that neither the contestant nor the laboratory used
+	steal   float64 // share that the hypervisor took
+	stopped int64   // times a CPU limit stopped it
+}
+
+// run runs the turn.
+func (t turn) run(ctx context.Context, e *Experiment) (o outcome, err error) {
+	var scene Scene
+	if e.Scene != nil {
+		s, err := e.Scene(t.b, t.c, t.cell)
+		if err != nil {
+			return o, err
+		}
+		scene = *s
+	}
+	if scene.Close != nil {
+		defer func() { err = errors.Join(err, scene.Close()) }()
+	}
+	argv, err := t.command(scene.Params)
+	if err != nil {
+		return o, err
+	}
+	limit := prepareTimeout + 3*t.length + endTimeout
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	if t.c.Command != nil {
+		return t.tool(ctx, argv)
+	}
+	p, err := t.start(ctx, argv, scene.Files)
+	if err != nil {
+		return o, err
+	}
+	o, err = p.work(ctx, t, scene)
+	if err != nil {
+		_ = p.cmd.Process.Kill() // what went wrong is known already
+		_ = p.cmd.Wait()
+		if text := p.said(); text != "" {
+			err = errors.New(text)
+		} else if ctx.Err() != nil && t.b.ctx.Err() == nil {
+			err = fmt.Errorf("not done after %v", limit)
+		}
+		return o, err
+	}
+	if e.Derive != nil {
+		e.Derive(t.cell, t.c.Name, t.length, o.metrics)
+	}
+	return o, nil
+}
+
+func (t turn) command(scene Params) ([]string, error) {
+	path, err := t.b.Program(t.c.Program)
+	if err != nil {
+		return nil, err
+	}
+	if t.c.Command != nil {
+		return append(path, t.c.Command(t.b, t.cell, t.length)...), nil
+	}
+	argv := append(path, t.c.Args...)
+	all := Params{"seconds": strconv.FormatFloat(t.length.Seconds(), 'f', -1, 64), "dir": t.b.Dir}
+	maps.Copy(all, t.cell)
+	maps.Copy(all, scene)
+	for k, v := range all {
+		argv = append(argv, k+"="+v)
+	}
+	return argv, nil
+}
+
+// callMetric begins the names of the metrics that count one system call an operation: call_read.
+const callMetric = "call_"
+
+// process is a contestant that is ready.
+type process struct {
+	cmd  *exec.Cmd
+	in   io.WriteCloser
+	out  *bufio.Reader
+	talk *bytes.Buffer
+}
+
+// launch starts a command, on the CPU that was asked for.
+func (t turn) launch(cmd *exec.Cmd) error {
+	if t.b.options.CPU < 0 {
+		return cmd.Start()
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	undo, err := sys.Pin(t.b.options.CPU)
+	if err != nil {
+		return err
+	}
+	return errors.Join(cmd.Start(), undo())
+}
+
+// start starts a contestant and waits until it is ready.
+func (t turn) start(ctx context.Context, argv []string, files []*os.File) (*process, error) {
+	p := &process{cmd: exec.CommandContext(ctx, argv[0], argv[1:]...), talk: &bytes.Buffer{}}
+	p.cmd.ExtraFiles = files
+	p.cmd.Stderr = &limited{p.talk, outputLimit}
+	p.cmd.Env = append(os.Environ(), t.c.Program.env()...)
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	p.cmd.WaitDelay = time.Second
+	in, err := p.cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	p.in, p.out = in, bufio.NewReader(io.LimitReader(out, outputLimit))
+	if err := t.launch(p.cmd); err != nil {
+		return nil, err
+	}
+	line, err := p.out.ReadString('\n')
+	if line != "ready\n" {
+		_ = p.cmd.Process.Kill()
+		_ = p.cmd.Wait()
+		if text := p.said(); text != "" {
+			return nil, errors.New(text)
+		}
+		return nil, fmt.Errorf("not ready, but %q: %w", line, err)
+	}
+	return p, nil
+}
+
+// said is what the contestant said was wrong.
+func (p *process) said() string {
+	return strings.TrimPrefix(strings.TrimSpace(p.talk.String()), "tallywheel: ")
+}
+
+// work lets a contestant that is ready do its work, and counts.
+func (p *process) work(ctx context.Context, t turn, scene Scene) (o outcome, err error) {
+	pid := p.cmd.Process.Pid
+	var calls func() (map[string]uint64, error)
+	if t.count {
+		if calls, err = sys.CountCalls(pid); err != nil {
+			return o, fmt.Errorf("system calls cannot be counted: %w", err)
+		}
+	}
+	before, err := usageOf(pid)
+	if err != nil {
+		return o, err
+	}
+	quiet, self := readNoise(), selfCPU()
+	began := time.Now()
+	if _, err := io.WriteString(p.in, "go\n"); err != nil {
+		return o, err
+	}
+	memory := make(chan float64, 1)
+	timer := time.AfterFunc(t.length*9/10, func() { memory <- peakMemory(pid) })
+	judge := func(Metrics) {}
+	var said string
+	if scene.Load != nil {
+		judge, err = scene.Load(ctx, t.length)
+	} else {
+		said, err = p.done()
+	}
+	if err != nil {
+		return o, err
+	}
+	took := time.Since(began)
+	used, usedErr := usageOf(pid) // its end and its sums are not what is measured
+	o.surroundings(quiet, used.cpu-before.cpu+selfCPU()-self)
+	if err := p.in.Close(); err != nil {
+		return o, err
+	}
+	out, err := io.ReadAll(p.out)
+	if err != nil {
+		return o, err
+	}
+	if timer.Stop() {
+		memory <- 0 // it was quicker than that
+	}
+	if err := p.cmd.Wait(); err != nil {
+		return o, err
+	}
+	if usedErr != nil { // it does not wait to be looked at
+		used = usageAtEnd(p.cmd.ProcessState)
+	}
+	o.metrics, err = parseResult(append([]byte(said), out...))
+	if err != nil {
+		return o, err
+	}
+	if rss := <-memory; rss > 0 {
+		o.metrics["rss_bytes"] = rss
+	}
+	o.cost(used, before, took)
+	judge(o.metrics)
+	if calls != nil {
+		n, err := calls()
+		if err != nil {
+			return o, err
+		}
+		total := uint64(0)
+		for name, k := range n {
+			total += k
+			if per := float64(k) / o.metrics["ops"]; per >= 0.001 {
+				o.metrics[callMetric+name] = per
+			}
+		}
+		o.metrics["syscalls_per_op"] = float64(total) / o.metrics["ops"]
+		if mb := o.metrics["MB_per_s"] * o.metrics["wall_s"]; mb > 0 {
+			o.metrics["syscalls_per_MB"] = float64(total) / mb
+		}
+	}
+	return o, nil
+}
+
+// done waits until a contestant that works for its time says that it is done, and returns what it has printed besides.
+func (p *process) done() (said string, err error) {
+	for {
+		line, err := p.out.ReadString('\n')
+		switch {
+		case line == "done\n", errors.Is(err, io.EOF):
+			return said, nil
+		case err != nil:
+			return said, err
+		}
+		said += line
+	}
+}
+
+// cost adds what the kernel counted between the start and the end.
+func (o *outcome) cost(after, before usage, took time.Duration) {
+	ops := o.metrics["ops"]
+	cpu := after.cpu - before.cpu
+	o.metrics["cpu_us_per_op"] = cpu.Seconds() * 1e6 / ops
+	o.metrics["cpu_percent"] = 100 * cpu.Seconds() / took.Seconds()
+	o.metrics["context_switches_per_op"] = float64(after.voluntary-before.voluntary+after.preempted-before.preempted) / ops
+	o.metrics["involuntary_per_op"] = float64(after.preempted-before.preempted) / ops
+	o.metrics["page_faults_per_op"] = float64(after.minorFaults-before.minorFaults) / ops
+	o.metrics["major_faults_per_op"] = float64(after.majorFts-before.majorFts) / ops
+	if mb := o.metrics["MB_per_s"] * o.metrics["wall_s"]; mb > 0 {
+		o.metrics["cpu_ms_per_MB"] = cpu.Seconds() * 1e3 / mb
+	}
+}
+
+// surroundings says what else the machine did while this ran, known is the CPU time of contestant and laboratory.
+func (o *outcome) surroundings(before noise, known time.Duration) {
+	n := readNoise().since(before)
+	if n.all > 0 {
+		o.others = max(0, (n.busy-known.Seconds()*100)/n.all)
+		o.steal = n.steal / n.all
+	}
+	o.stopped = n.throttled
+}
+
+func selfCPU() time.Duration {
+	var r syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &r); err != nil {
+		return 0
+	}
+	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
+}
+
+// tool runs a program that does not speak the protocol, and counts all of it, its start too.
+func (t turn) tool(ctx context.Context, argv []string) (o outcome, err error) {
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.Dir = t.b.Dir
+	var out, talk bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &limited{&out, outputLimit}, &limited{&talk, outputLimit}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	cmd.WaitDelay = time.Second
+	quiet, self := readNoise(), selfCPU()
+	began := time.Now()
+	if err := t.launch(cmd); err != nil {
+		return o, err
+	}
+	if err := cmd.Wait(); err != nil {
+		return o, fmt.Errorf("%w: %s", err, strings.TrimSpace(talk.String()))
+	}
+	said, err := t.c.Output(out.Bytes(), t.length)
+	if err != nil {
+		return o, err
+	}
+	used := usageAtEnd(cmd.ProcessState)
+	o.metrics = maps.Clone(said)
+	o.cost(used, usage{}, time.Since(began))
+	maps.Copy(o.metrics, said) // what it knows better than we do
+	o.surroundings(quiet, used.cpu+selfCPU()-self)
+	return o, nil
+}
+
+// parseResult reads the lines of a Go benchmark. Of several lines the figures of the last are kept. It adds what follows: ops, wall_s, ns_per_op
+// and ops_per_s.
+func parseResult(out []byte) (Metrics, error) {
+	m := Metrics{}
+	for line := range strings.Lines(string(out)) {
+		f := strings.Fields(line)
+		if len(f) < 4 || len(f)%2 != 0 || !strings.HasPrefix(f[0], "Benchmark") {
+			continue
+		}
+		ops, err := strconv.ParseFloat(f[1], 64)
+		if err != nil || ops <= 0 {
+			return nil, fmt.Errorf("%q: %q is no number of operations", strings.TrimSpace(line), f[1])
+		}
+		m["ops"] = ops
+		for i := 2; i < len(f); i += 2 {
+			v, err := strconv.ParseFloat(f[i], 64)
+			if err != nil {
+				return nil, fmt.Errorf("%q: %q is no figure", strings.TrimSpace(line), f[i])
+			}
+			if f[i+1] == "ns/op" {
+				m["ns_per_op"], m["ops_per_s"], m["wall_s"] = v, 1e9/v, v*ops/1e9
+			} else {
+				m[f[i+1]] = v
+			}
+		}
+	}
+	if m["ops_per_s"] == 0 {
+		return nil, fmt.Errorf("no line of results in %q", strings.TrimSpace(string(out)))
+	}
+	return m, nil
+}
+
+// limited keeps the first bytes of what is written.
+type limited struct {
+	w    io.Writer
+	left int
+}
+
+func (l *limited) Write(b []byte) (int, error) {
+	n := min(len(b), l.left)
+	l.left -= n
+	if _, err := l.w.Write(b[:n]); err != nil {
+		return 0, err
+	}
+	return len(b), nil
+}
