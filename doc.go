@@ -22,7 +22,8 @@
 //	           asyncfile          files by one interface: ordinary calls, mmap, io_uring
 //	           seglog             durable segmented log; FORMAT.md beside the code
 //	product    gateway            sources → frames → books → log, the API and the page
-//	           lab                experiments, and contestants to measure against, each in its own language or module
+//	           doctor             what this machine allows and how it is set; changes what is safe, and takes that back
+//	laboratory lab                measures ways to do the same thing side by side: experiments, contestants, report, heat map
 //	command    cmd/tallywheel     main and one file for each verb
 //	           examples           short programs that use the public packages
 //	           e2e                the whole program as a process: real programs, kills, a browser

@@ -21,7 +21,8 @@ var layers = [][]string{
 	{"crc16", "internal/sys", "internal/hist", "internal/fault", "internal/testenv"},
 	{"frame", "ledger", "ring", "uring"},
 	{"serial", "reader", "asyncfile", "seglog"},
-	{"gateway", "lab"},
+	{"gateway", "doctor"},
+	{"lab"},
 	{"cmd/tallywheel", "examples", "e2e"},
 }
 
@@ -34,6 +35,9 @@ var sharp = map[string][]string{
 	"github.com/goccy/":           {"gateway"},
 	"github.com/spf13/":           {"cmd/tallywheel"},
 	"github.com/HdrHistogram/":    {"internal/hist"},
+	"golang.org/x/perf/":          {"lab"},
+	"golang.org/x/exp/":           {"lab"},
+	"golang.org/x/tools/":         {"lab"},
 	"github.com/stretchr/":        {},
 	"C":                           {},
 	module + "/internal/fault":    {"seglog"},

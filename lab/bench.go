@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/tallywheel/tallywheel/internal/sys"
 )
 
 // Options say how much to measure. The zero value is not useful: begin with [Quick] or [Full].
@@ -214,7 +216,11 @@ func (b *Bench) tight(e *Experiment, running []*cellOf) bool {
 		if c.notRun != "" {
 			continue
 		}
-		f := Summarise("", column(c.rounds, e.Metrics[0]))
+		v := column(c.rounds, e.Metrics[0])
+		if len(v) == 0 {
+			continue // what decides is counted apart
+		}
+		f := Summarise("", v)
 		if f.Hi-f.Median > b.options.Tight*f.Median || f.Median-f.Lo > b.options.Tight*f.Median {
 			return false
 		}
@@ -315,7 +321,7 @@ func (b *Bench) tell(format string, args ...any) {
 	if !ok {
 		return
 	}
-	if info, err := f.Stat(); err != nil || info.Mode()&os.ModeCharDevice == 0 {
+	if _, err := sys.GetTermios(int(f.Fd())); err != nil {
 		return
 	}
 	text := []rune(fmt.Sprintf(format, args...))

@@ -194,6 +194,34 @@ func Holds(yes bool, here, why string) Verdict {
 	return Verdict{Here: here, Verdict: NotReproduced, Why: why}
 }
 
+// clear is the share of the rounds that must agree for a verdict.
+const clear = 0.8
+
+// AtLeast is the verdict on a claim that a ratio is at least x: it takes four rounds of five to be one. Where they do not agree, the machine is too
+// noisy to tell.
+func AtLeast(r Ratio, x float64, why string) Verdict {
+	return decide(r, func(v float64) bool { return v >= x }, fmt.Sprintf("at least %g×", x), why)
+}
+
+// AtMost is AtLeast the other way round.
+func AtMost(r Ratio, x float64, why string) Verdict {
+	return decide(r, func(v float64) bool { return v <= x }, fmt.Sprintf("at most %g×", x), why)
+}
+
+func decide(r Ratio, holds func(float64) bool, what, why string) Verdict {
+	n := 0
+	for _, v := range r.Rounds {
+		if holds(v) {
+			n++
+		}
+	}
+	share := float64(n) / float64(max(1, len(r.Rounds)))
+	if share >= clear || share <= 1-clear {
+		return Holds(share >= clear, r.String(), why)
+	}
+	return Verdict{Here: r.String(), Verdict: NotMeasurable, Why: fmt.Sprintf("The rounds do not agree: %s in %d of %d. More of them (--full) or a quieter machine may tell.", what, n, len(r.Rounds))}
+}
+
 // CannotBe is the verdict that a claim is impossible, with what happens instead, and the reason with its source.
 func CannotBe(here, why string) Verdict {
 	return Verdict{Here: here, Verdict: Impossible, Why: why}

@@ -11,7 +11,7 @@ type Metric struct {
 
 // metrics are all figures there are. Names are the same in every experiment and stay so.
 var metrics = map[string]Metric{
-	"ops_per_s":               {"1/s", "operations a second", 1},
+	"ops_per_s":               {"1/s", "operations", 1},
 	"ns_per_op":               {"ns", "time an operation", -1},
 	"MB_per_s":                {"MB/s", "throughput", 1},
 	"cpu_us_per_op":           {"µs", "CPU time an operation", -1},

@@ -62,6 +62,18 @@ func (r *ExperimentResult) Find(contestant string, cell Params) *Row {
 	return nil
 }
 
+// Decides is the metric that a cell is judged by: the first of those shown that it has.
+func (r *ExperimentResult) Decides(cell Params) string {
+	for _, name := range r.Shown {
+		for _, row := range r.Rows {
+			if _, ok := row.Metrics[name]; ok && row.Params.String() == cell.String() {
+				return name
+			}
+		}
+	}
+	return ""
+}
+
 // Cells lists the settings of the rows, in their order.
 func (r *ExperimentResult) Cells() (cells []Params) {
 	seen := map[string]bool{}

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"fmt"
 	"math"
 	"slices"
 
@@ -75,7 +76,7 @@ func Differ(a, b []float64) (bool, float64) {
 type Ratio struct {
 	Median, Lo, Hi float64
 	Differ         bool
-	Rounds         int
+	Rounds         []float64
 }
 
 // Compare makes a ratio of a to b; false if there is no round in common.
@@ -92,5 +93,8 @@ func Compare(a, b []float64) (Ratio, bool) {
 	}
 	f := Summarise("", ratios)
 	differ, _ := Differ(a, b)
-	return Ratio{f.Median, f.Lo, f.Hi, differ, len(ratios)}, true
+	return Ratio{f.Median, f.Lo, f.Hi, differ, ratios}, true
 }
+
+// String shows a ratio with its interval: 1.23× (1.20–1.27).
+func (r Ratio) String() string { return fmt.Sprintf("%.2f× (%.2f–%.2f)", r.Median, r.Lo, r.Hi) }

@@ -199,25 +199,14 @@ func (p *process) work(ctx context.Context, t turn, scene Scene) (o outcome, err
 	took := time.Since(began)
 	used, usedErr := usageOf(pid) // its end and its sums are not what is measured
 	o.surroundings(quiet, used.cpu-before.cpu+selfCPU()-self)
-	if err := p.in.Close(); err != nil {
-		return o, err
-	}
-	out, err := io.ReadAll(p.out)
-	if err != nil {
-		return o, err
-	}
 	if timer.Stop() {
 		memory <- 0 // it was quicker than that
 	}
-	if err := p.cmd.Wait(); err != nil {
+	if o.metrics, err = p.finish(said); err != nil {
 		return o, err
 	}
 	if usedErr != nil { // it does not wait to be looked at
 		used = usageAtEnd(p.cmd.ProcessState)
-	}
-	o.metrics, err = parseResult(append([]byte(said), out...))
-	if err != nil {
-		return o, err
 	}
 	if rss := <-memory; rss > 0 {
 		o.metrics["rss_bytes"] = rss
@@ -229,19 +218,39 @@ func (p *process) work(ctx context.Context, t turn, scene Scene) (o outcome, err
 		if err != nil {
 			return o, err
 		}
-		total := uint64(0)
-		for name, k := range n {
-			total += k
-			if per := float64(k) / o.metrics["ops"]; per >= 0.001 {
-				o.metrics[callMetric+name] = per
-			}
-		}
-		o.metrics["syscalls_per_op"] = float64(total) / o.metrics["ops"]
-		if mb := o.metrics["MB_per_s"] * o.metrics["wall_s"]; mb > 0 {
-			o.metrics["syscalls_per_MB"] = float64(total) / mb
-		}
+		o.metrics.addCalls(n)
 	}
 	return o, nil
+}
+
+// finish tells a contestant to end and reads its results.
+func (p *process) finish(said string) (Metrics, error) {
+	if err := p.in.Close(); err != nil {
+		return nil, err
+	}
+	out, err := io.ReadAll(p.out)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.cmd.Wait(); err != nil {
+		return nil, err
+	}
+	return parseResult(append([]byte(said), out...))
+}
+
+// addCalls adds the system calls that were counted, by name where they are not rare.
+func (m Metrics) addCalls(calls map[string]uint64) {
+	total := uint64(0)
+	for name, k := range calls {
+		total += k
+		if per := float64(k) / m["ops"]; per >= 0.001 {
+			m[callMetric+name] = per
+		}
+	}
+	m["syscalls_per_op"] = float64(total) / m["ops"]
+	if mb := m["MB_per_s"] * m["wall_s"]; mb > 0 {
+		m["syscalls_per_MB"] = float64(total) / mb
+	}
 }
 
 // done waits until a contestant that works for its time says that it is done, and returns what it has printed besides.

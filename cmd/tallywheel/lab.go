@@ -16,6 +16,7 @@ import (
 	"github.com/tallywheel/tallywheel/lab"
 	"github.com/tallywheel/tallywheel/lab/contestants/own"
 	"github.com/tallywheel/tallywheel/lab/experiments"
+	"github.com/tallywheel/tallywheel/lab/heatmap"
 	"github.com/tallywheel/tallywheel/lab/report"
 )
 
@@ -44,7 +45,7 @@ func newLab() *cobra.Command {
 			return c.Help()
 		},
 	}
-	c.AddCommand(newLabList(), newLabRun("run NAME…"), newLabRun("all"), newLabCompare(), newLabVerdicts(), newLabContestant())
+	c.AddCommand(newLabList(), newLabRun("run NAME…"), newLabRun("all"), newLabCompare(), newLabVerdicts(), newLabTrace(), newLabContestant())
 	return c
 }
 
@@ -202,6 +203,33 @@ func newLabVerdicts() *cobra.Command {
 			return report.Verdicts(c.OutOrStdout(), r)
 		},
 	}
+}
+
+func newLabTrace() *cobra.Command {
+	var out string
+	c := &cobra.Command{
+		Use: "trace FILE", Short: "show where goroutines spent their time, from a trace of Go's runtime (runtime/trace)", Args: exactly(1, "one file"),
+		RunE: func(c *cobra.Command, args []string) error {
+			m, err := heatmap.Read(args[0])
+			if err != nil {
+				return err
+			}
+			if err := m.Text(c.OutOrStdout()); err != nil {
+				return err
+			}
+			f, err := os.Create(out)
+			if err != nil {
+				return err
+			}
+			if err := errors.Join(m.HTML(f, filepath.Base(args[0])), f.Close()); err != nil {
+				return err
+			}
+			fmt.Fprintf(os.Stderr, "the heat map is %s\n", out)
+			return nil
+		},
+	}
+	c.Flags().StringVar(&out, "out", "trace.html", "the page to write")
+	return c
 }
 
 // newLabContestant is what the laboratory calls: our own contestants.

@@ -35,14 +35,19 @@ func Scene(b *lab.Bench, _ *lab.Contestant, _ lab.Params) (*lab.Scene, error) {
 	return &lab.Scene{Params: lab.Params{"file": Path(b), "size_mib": strconv.FormatInt(info.Size()>>20, 10)}}, nil
 }
 
-// Binary writes the large file whole, so that no read meets a hole.
-func Binary(ctx context.Context, b *lab.Bench) error {
-	rng := rand.New(rand.NewPCG(1, 1))
-	block := make([]byte, 1<<20)
-	for i := range block {
-		block[i] = byte(rng.Uint32())
+// Large writes the large file.
+func Large(ctx context.Context, b *lab.Bench) error { return Binary(MiB(b.Full()))(ctx, b) }
+
+// Binary writes some MiB of random bytes, whole, so that no read meets a hole.
+func Binary(mib int) func(context.Context, *lab.Bench) error {
+	return func(ctx context.Context, b *lab.Bench) error {
+		rng := rand.New(rand.NewPCG(1, 1))
+		block := make([]byte, 1<<20)
+		for i := range block {
+			block[i] = byte(rng.Uint32())
+		}
+		return write(ctx, b, mib, block)
 	}
-	return write(ctx, b, MiB(b.Full()), func(int) []byte { return block })
 }
 
 // Text writes some MiB of lines like those of a log.
@@ -54,19 +59,22 @@ func Text(mib int) func(context.Context, *lab.Bench) error {
 				i%60, i%1_000_000, i%16, i%64, i%900, i%1000, strings.Repeat("x", i%40))
 		}
 		text := []byte(s.String())
-		return write(ctx, b, mib, func(int) []byte { return text })
+		return write(ctx, b, mib, text)
 	}
 }
 
 // write writes the file and its pages to the disk, and leaves it out of the page cache.
-func write(ctx context.Context, b *lab.Bench, mib int, block func(i int) []byte) error {
+func write(ctx context.Context, b *lab.Bench, mib int, block []byte) error {
 	f, err := os.Create(Path(b))
 	if err != nil {
 		return err
 	}
-	for i := 0; i < mib && err == nil; i++ {
-		if err = ctx.Err(); err == nil {
-			_, err = f.Write(block(i))
+	for range mib {
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err == nil {
+			_, err = f.Write(block)
 		}
 	}
 	return errors.Join(err, f.Sync(), sys.DropCache(f), f.Close())

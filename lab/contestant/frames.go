@@ -41,3 +41,9 @@ func (f *Frames) Count(frame []byte, now int64) {
 		f.Latencies = append(f.Latencies, now-int64(binary.LittleEndian.Uint64(frame[frameTime:])))
 	}
 }
+
+// Add adds what another reader has found.
+func (f *Frames) Add(other Frames) {
+	f.N += other.N
+	f.Latencies = append(f.Latencies, other.Latencies...)
+}

@@ -17,12 +17,12 @@ func Comparison(w io.Writer, a, b *lab.Results) error {
 	for i := range b.Experiments {
 		e := &b.Experiments[i]
 		old := find(a, e.Name)
-		if old == nil || len(e.Shown) == 0 {
+		if old == nil {
 			continue
 		}
-		metric := e.Shown[0]
 		for k := range e.Rows {
 			row := &e.Rows[k]
+			metric := e.Decides(row.Params)
 			y, ok := row.Metrics[metric]
 			before := old.Find(row.Contestant, row.Params)
 			if !ok || before == nil {

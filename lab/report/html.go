@@ -1,10 +1,166 @@
 package report
 
 import (
+	_ "embed"
+	"fmt"
+	"html/template"
 	"io"
+	"strings"
 
 	"github.com/tallywheel/tallywheel/lab"
 )
 
+//go:embed report.html.tmpl
+var page string
+
+var pageTemplate = template.Must(template.New("report").Funcs(template.FuncMap{
+	"head": head, "anchor": func(s string) string { return "v-" + strings.ReplaceAll(s, " ", "-") },
+}).Parse(page))
+
 // HTML writes the report as a page.
-func HTML(w io.Writer, r *lab.Results) error { return nil }
+func HTML(w io.Writer, r *lab.Results) error {
+	view := htmlReport{
+		Machine: machine(r.Machine), Command: r.Command, Started: r.Started.Format("2006-01-02 15:04 MST"), Partial: r.Partial,
+		Planes: Summary(r), Counts: counts(r), Series: make([]int, mostSeries),
+	}
+	for i := range view.Series {
+		view.Series[i] = i
+	}
+	for i := range r.Experiments {
+		view.Experiments = append(view.Experiments, htmlOf(&r.Experiments[i]))
+	}
+	return pageTemplate.Execute(w, view)
+}
+
+type htmlReport struct {
+	Machine, Command, Started, Counts string
+	Partial                           bool
+	Series                            []int // the numbers of the colours
+	Planes                            []Plane
+	Experiments                       []htmlExperiment
+}
+
+type htmlExperiment struct {
+	*lab.ExperimentResult
+	Columns []string
+	Groups  []htmlGroup
+	Charts  []template.HTML // SVG, made here
+	Notes   []string        // what a reader should know of single contestants
+}
+
+// htmlGroup is one cell of the experiment.
+type htmlGroup struct {
+	Params string
+	Bars   []bar
+	Scale  string
+	Rows   []htmlRow
+}
+
+type htmlRow struct {
+	Contestant, Against, NotRun string
+	Ours                        bool
+	Figures                     []htmlFigure
+}
+
+type htmlFigure struct{ Median, Interval string }
+
+// bar is one contestant's deciding figure, over the base of its cell, as positions in % of the width.
+type bar struct {
+	Contestant, Text string
+	Ours             bool
+	Length, Lo, Wide float64
+}
+
+func htmlOf(e *lab.ExperimentResult) htmlExperiment {
+	h := htmlExperiment{ExperimentResult: e, Columns: columns(e)}
+	noted := map[string]bool{}
+	for _, params := range e.Cells() {
+		g := htmlGroup{Params: params.String()}
+		for i := range e.Rows {
+			row := &e.Rows[i]
+			if row.Params.String() != params.String() {
+				continue
+			}
+			g.Rows = append(g.Rows, htmlRowOf(e, row, h.Columns))
+			if row.Note != "" && !noted[row.Contestant] {
+				noted[row.Contestant] = true
+				h.Notes = append(h.Notes, row.Contestant+": "+row.Note)
+			}
+		}
+		g.Bars, g.Scale = bars(e, params)
+		h.Groups = append(h.Groups, g)
+	}
+	if svg := growth(e); svg != "" {
+		h.Charts = append(h.Charts, svg)
+	}
+	for _, params := range e.Cells() {
+		if svg := percentiles(e, params); svg != "" {
+			h.Charts = append(h.Charts, svg)
+		}
+	}
+	return h
+}
+
+func htmlRowOf(e *lab.ExperimentResult, row *lab.Row, names []string) htmlRow {
+	h := htmlRow{Contestant: row.Contestant, NotRun: row.NotRun, Ours: ours(row.Contestant)}
+	if row.Metrics == nil {
+		return h
+	}
+	h.Against = against(e, row)
+	for _, n := range names {
+		f, ok := row.Metrics[n]
+		switch {
+		case !ok:
+			h.Figures = append(h.Figures, htmlFigure{Median: "–"})
+		case f.N < 2 || f.Lo == f.Hi:
+			h.Figures = append(h.Figures, htmlFigure{Median: Value(n, f.Median)})
+		default:
+			h.Figures = append(h.Figures, htmlFigure{Value(n, f.Median), Value(n, f.Lo) + "–" + Value(n, f.Hi)})
+		}
+	}
+	return h
+}
+
+func ours(contestant string) bool { return strings.Contains(contestant, "tallywheel/") }
+
+// bars shows the deciding figure of each contestant of a cell with its interval, on one scale from 0.
+func bars(e *lab.ExperimentResult, params lab.Params) (all []bar, scale string) {
+	metric, most := e.Decides(params), 0.0
+	var rows []*lab.Row
+	for i := range e.Rows {
+		row := &e.Rows[i]
+		if f, ok := row.Metrics[metric]; ok && row.Params.String() == params.String() {
+			rows = append(rows, row)
+			most = max(most, f.Hi)
+		}
+	}
+	if len(rows) < 2 || most <= 0 {
+		return nil, ""
+	}
+	for _, row := range rows {
+		f := row.Metrics[metric]
+		b := bar{
+			Contestant: row.Contestant, Ours: ours(row.Contestant), Text: Value(metric, f.Median),
+			Length: 100 * f.Median / most, Lo: 100 * f.Lo / most, Wide: 100 * (f.Hi - f.Lo) / most,
+		}
+		if r, ok := ratio(e, row); ok && row.Contestant != e.Base {
+			if r.Differ || len(r.Rounds) < lab.MinRounds {
+				b.Text += fmt.Sprintf(" · %.2f×", r.Median)
+			} else {
+				b.Text += " · no difference"
+			}
+		}
+		all = append(all, b)
+	}
+	better := ""
+	switch lab.Describe(metric).Better {
+	case 1:
+		better = ": more is better"
+	case -1:
+		better = ": less is better"
+	}
+	if e.Base != "" {
+		better += "; × against " + e.Base
+	}
+	return all, head(metric) + better
+}

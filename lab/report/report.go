@@ -122,7 +122,7 @@ func against(e *lab.ExperimentResult, row *lab.Row) string {
 		return ""
 	case row.Contestant == e.Base:
 		return "base"
-	case !r.Differ && r.Rounds < lab.MinRounds:
+	case !r.Differ && len(r.Rounds) < lab.MinRounds:
 		return fmt.Sprintf("%.2f× (too few rounds)", r.Median)
 	case !r.Differ:
 		return fmt.Sprintf("no difference (%.2f×)", r.Median)
@@ -131,15 +131,13 @@ func against(e *lab.ExperimentResult, row *lab.Row) string {
 }
 
 func ratio(e *lab.ExperimentResult, row *lab.Row) (lab.Ratio, bool) {
-	if e.Base == "" || len(e.Shown) == 0 {
-		return lab.Ratio{}, false
-	}
+	decides := e.Decides(row.Params)
 	base := e.Find(e.Base, row.Params)
-	own, ok := row.Metrics[e.Shown[0]]
+	own, ok := row.Metrics[decides]
 	if base == nil || !ok {
 		return lab.Ratio{}, false
 	}
-	other, ok := base.Metrics[e.Shown[0]]
+	other, ok := base.Metrics[decides]
 	if !ok {
 		return lab.Ratio{}, false
 	}

@@ -126,91 +126,103 @@ type queue struct {
 
 const queueBytes = 1 << 20
 
-func newQueue(how string, size int) (q queue, err error) {
+func newQueue(how string, size int) (queue, error) {
 	switch how {
 	case "view", "copy":
-		r, err := ring.New(queueBytes)
-		if err != nil {
-			return q, err
-		}
-		own := make([]byte, size)
-		q.put = func(fill func([]byte)) bool {
-			space := r.Space()
-			if len(space) < size {
-				return false
-			}
-			fill(space[:size])
-			r.Publish(size)
-			return true
-		}
-		q.take = func(use func([]byte)) bool {
-			view := r.View()
-			n := len(view) / size * size
-			for at := 0; at < n; at += size {
-				m := view[at : at+size]
-				if how == "copy" {
-					copy(own, m)
-					m = own
-				}
-				use(m)
-			}
-			if n == 0 {
-				runtime.Gosched()
-				return false
-			}
-			r.Release(n)
-			return true
-		}
+		return ringQueue(size, how == "copy")
 	case "channel":
-		c := make(chan []byte, 1024)
-		pool := sync.Pool{New: func() any { b := make([]byte, size); return &b }}
-		q.put = func(fill func([]byte)) bool {
-			b := *pool.Get().(*[]byte)
-			fill(b)
-			c <- b
-			return true
-		}
-		q.take = func(use func([]byte)) bool {
-			select {
-			case b := <-c:
-				use(b)
-				pool.Put(&b)
-				return true
-			default:
-				runtime.Gosched()
-				return false
-			}
-		}
+		return channelQueue(size), nil
 	case "mutex":
-		var mu sync.Mutex
-		buf := make([]byte, 0, queueBytes)
-		spare := make([]byte, 0, queueBytes)
-		q.put = func(fill func([]byte)) bool {
-			mu.Lock()
-			defer mu.Unlock()
-			if len(buf)+size > queueBytes {
-				return false
-			}
-			buf = buf[:len(buf)+size]
-			fill(buf[len(buf)-size:])
-			return true
+		return mutexQueue(size), nil
+	}
+	return queue{}, fmt.Errorf("how=%s: want view, copy, channel or mutex", how)
+}
+
+func ringQueue(size int, copyOut bool) (q queue, err error) {
+	r, err := ring.New(queueBytes)
+	if err != nil {
+		return q, err
+	}
+	own := make([]byte, size)
+	q.put = func(fill func([]byte)) bool {
+		space := r.Space()
+		if len(space) < size {
+			return false
 		}
-		q.take = func(use func([]byte)) bool {
-			mu.Lock()
-			buf, spare = spare[:0], buf
-			mu.Unlock()
-			for at := 0; at < len(spare); at += size {
-				use(spare[at : at+size])
+		fill(space[:size])
+		r.Publish(size)
+		return true
+	}
+	q.take = func(use func([]byte)) bool {
+		view := r.View()
+		n := len(view) / size * size
+		for at := 0; at < n; at += size {
+			m := view[at : at+size]
+			if copyOut {
+				copy(own, m)
+				m = own
 			}
-			if len(spare) == 0 {
-				runtime.Gosched()
-			}
-			return len(spare) > 0
+			use(m)
 		}
-	default:
-		return q, fmt.Errorf("how=%s: want view, copy, channel or mutex", how)
+		if n == 0 {
+			runtime.Gosched()
+			return false
+		}
+		r.Release(n)
+		return true
 	}
 	return q, nil
+}
+
+func channelQueue(size int) (q queue) {
+	c := make(chan []byte, 1024)
+	pool := sync.Pool{New: func() any { b := make([]byte, size); return &b }}
+	q.put = func(fill func([]byte)) bool {
+		b := *pool.Get().(*[]byte)
+		fill(b)
+		c <- b
+		return true
+	}
+	q.take = func(use func([]byte)) bool {
+		select {
+		case b := <-c:
+			use(b)
+			pool.Put(&b)
+			return true
+		default:
+			runtime.Gosched()
+			return false
+		}
+	}
+	return q
+}
+
+func mutexQueue(size int) (q queue) {
+	var mu sync.Mutex
+	buf, spare := make([]byte, 0, queueBytes), make([]byte, 0, queueBytes)
+	q.put = func(fill func([]byte)) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		if len(buf)+size > queueBytes {
+			return false
+		}
+		buf = buf[:len(buf)+size]
+		fill(buf[len(buf)-size:])
+		return true
+	}
+	q.take = func(use func([]byte)) bool {
+		mu.Lock()
+		buf, spare = spare[:0], buf
+		mu.Unlock()
+		for at := 0; at < len(spare); at += size {
+			use(spare[at : at+size])
+		}
+		if len(spare) == 0 {
+			runtime.Gosched()
+		}
+		return len(spare) > 0
+	}
+	return q
 }
 
 // pool runs tasks: how=fixed: 8 workers behind a channel; dynamic: 4 to 16 workers, one more when a task finds the queue full, one less after

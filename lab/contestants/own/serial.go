@@ -75,8 +75,7 @@ func readSerial(t *contestant.Turn) error {
 	}
 	var sum contestant.Frames
 	for _, l := range lanes {
-		sum.N += l.found.N
-		sum.Latencies = append(sum.Latencies, l.found.Latencies...)
+		sum.Add(l.found)
 	}
 	return framesResult(t, took, &sum)
 }
@@ -90,67 +89,71 @@ func framesResult(t *contestant.Turn, took time.Duration, f *contestant.Frames) 
 // pipeline has four goroutines for the stages read, parse, validate and store of each port, with a channel operation for each chunk or frame
 // between them, as the seed document describes it.
 func pipeline(t *contestant.Turn) error {
-	var mu sync.Mutex
-	var sum contestant.Frames
+	found := make([]contestant.Frames, len(t.Paths()))
 	var files []*os.File
 	var done sync.WaitGroup
-	for _, path := range t.Paths() {
+	for i, path := range t.Paths() {
 		f, err := openPort(path)
 		if err != nil {
 			return err
 		}
 		files = append(files, f)
 		chunks, candidates, valid := make(chan []byte, 64), make(chan []byte, 256), make(chan []byte, 256)
-		go func() {
-			defer close(chunks)
-			for {
-				b := make([]byte, 4096)
-				n, err := f.Read(b)
-				if err != nil {
-					return
-				}
-				chunks <- b[:n]
-			}
-		}()
-		go func() {
-			defer close(candidates)
-			var held []byte
-			for c := range chunks {
-				held = append(held, c...)
-				at := 0
-				for len(held)-at >= tally128.Size {
-					if held[at] != 0xA5 || held[at+1] != 0x5A {
-						at++
-						continue
-					}
-					candidates <- append([]byte(nil), held[at:at+tally128.Size]...)
-					at += tally128.Size
-				}
-				held = append(held[:0], held[at:]...)
-			}
-		}()
-		go func() {
-			defer close(valid)
-			var one counter
-			for c := range candidates {
-				one = 0
-				var dec tally128.Decoder
-				if dec.Decode(c, &one); one == 1 {
-					valid <- c
-				}
-			}
-		}()
+		go readStage(f, chunks)
+		go parseStage(chunks, candidates)
+		go validateStage(candidates, valid)
 		done.Go(func() {
-			var found contestant.Frames
-			for f := range valid {
-				found.Count(f, time.Now().UnixNano())
+			for frame := range valid {
+				found[i].Count(frame, time.Now().UnixNano())
 			}
-			mu.Lock()
-			defer mu.Unlock()
-			sum.N += found.N
-			sum.Latencies = append(sum.Latencies, found.Latencies...)
 		})
 	}
+	return untilEnd(t, files, &done, found)
+}
+
+func readStage(f *os.File, chunks chan<- []byte) {
+	defer close(chunks)
+	for {
+		b := make([]byte, 4096)
+		n, err := f.Read(b)
+		if err != nil {
+			return
+		}
+		chunks <- b[:n]
+	}
+}
+
+func parseStage(chunks <-chan []byte, candidates chan<- []byte) {
+	defer close(candidates)
+	var held []byte
+	for c := range chunks {
+		held = append(held, c...)
+		at := 0
+		for len(held)-at >= tally128.Size {
+			if held[at] != 0xA5 || held[at+1] != 0x5A {
+				at++
+				continue
+			}
+			candidates <- append([]byte(nil), held[at:at+tally128.Size]...)
+			at += tally128.Size
+		}
+		held = append(held[:0], held[at:]...)
+	}
+}
+
+func validateStage(candidates <-chan []byte, valid chan<- []byte) {
+	defer close(valid)
+	for c := range candidates {
+		var dec tally128.Decoder
+		var good counter
+		if dec.Decode(c, &good); good == 1 {
+			valid <- c
+		}
+	}
+}
+
+// untilEnd lets goroutines read the files until the turn ends, and reports what they have found.
+func untilEnd(t *contestant.Turn, files []*os.File, done *sync.WaitGroup, found []contestant.Frames) error {
 	if _, err := t.Ready(); err != nil {
 		return err
 	}
@@ -162,6 +165,10 @@ func pipeline(t *contestant.Turn) error {
 		}
 	}
 	done.Wait()
+	var sum contestant.Frames
+	for _, f := range found {
+		sum.Add(f)
+	}
 	return framesResult(t, took, &sum)
 }
 
@@ -186,41 +193,24 @@ func openPort(path string) (*os.File, error) {
 // bufio.Reader of that size, a frame at a time.
 func readFile(t *contestant.Turn) error {
 	size := t.Int("bytes", 4096)
-	var mu sync.Mutex
-	var sum contestant.Frames
+	found := make([]contestant.Frames, len(t.Paths()))
 	var files []*os.File
 	var done sync.WaitGroup
-	for _, path := range t.Paths() {
+	for i, path := range t.Paths() {
 		f, err := openPort(path)
 		if err != nil {
 			return err
 		}
 		files = append(files, f)
 		done.Go(func() {
-			var found contestant.Frames
 			if t.Int("bufio", 0) == 1 {
-				frameByFrame(bufio.NewReaderSize(f, size), &found)
+				frameByFrame(bufio.NewReaderSize(f, size), &found[i])
 			} else {
-				chunkByChunk(f, size, &found)
+				chunkByChunk(f, size, &found[i])
 			}
-			mu.Lock()
-			defer mu.Unlock()
-			sum.N += found.N
-			sum.Latencies = append(sum.Latencies, found.Latencies...)
 		})
 	}
-	if _, err := t.Ready(); err != nil {
-		return err
-	}
-	t.End()
-	took := t.Elapsed()
-	for _, f := range files {
-		if err := f.Close(); err != nil {
-			return err
-		}
-	}
-	done.Wait()
-	return framesResult(t, took, &sum)
+	return untilEnd(t, files, &done, found)
 }
 
 func chunkByChunk(r io.Reader, size int, found *contestant.Frames) {

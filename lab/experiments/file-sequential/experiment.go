@@ -23,7 +23,7 @@ func Experiment() *lab.Experiment {
 			of("std", "std"), of("bufio", "window").But("a window of 64 KiB"), of("mmap", "mmap"), of("mmap/sequential", "mmap-sequential").But("reads ahead"),
 			of("tallywheel/uring", "uring"),
 		},
-		Prepare: bigfile.Binary, Scene: bigfile.Scene,
+		Prepare: bigfile.Large, Scene: bigfile.Scene,
 		Advice: func(v lab.View) string {
 			m, ok := v.Medians(lab.Params{"access": "read"}, "MB_per_s", "std", "bufio", "tallywheel/uring")
 			if !ok {

@@ -49,7 +49,7 @@ func Experiment() *lab.Experiment {
 				Seed:  "this project: at most ⅓ of go.bug.st/serial", Needs: "tallywheel/ring and go.bug.st/serial at ports=256",
 				Judge: func(v lab.View) (lab.Verdict, bool) {
 					r, ok := v.Ratio("tallywheel/ring", "go.bug.st/serial", lab.Params{"ports": "256"}, "cpu_us_per_op")
-					return lab.Holds(r.Median <= 1.0/3, fmt.Sprintf("%.2f× (%.2f–%.2f)", r.Median, r.Lo, r.Hi), "Per frame a goroutine is woken, scheduled and put to sleep again."), ok
+					return lab.AtMost(r, 1.0/3, "Per frame a goroutine is woken, scheduled and put to sleep again."), ok
 				},
 			},
 			{
@@ -57,7 +57,7 @@ func Experiment() *lab.Experiment {
 				Seed:  "this project: 256 ports within 1.1× of one epoll loop in C", Needs: "tallywheel/ring and c/epoll at ports=256",
 				Judge: func(v lab.View) (lab.Verdict, bool) {
 					r, ok := v.Ratio("tallywheel/ring", "c/epoll", lab.Params{"ports": "256"}, "cpu_us_per_op")
-					return lab.Holds(r.Median <= 1.1, fmt.Sprintf("%.2f× (%.2f–%.2f)", r.Median, r.Lo, r.Hi), "The Go program also checks the CRC of each frame."), ok
+					return lab.AtMost(r, 1.1, "The Go program also checks the CRC of each frame."), ok
 				},
 			},
 		},

@@ -72,8 +72,7 @@ func claims() []lab.Claim {
 			Seed:  "397 KB/s against 182 KB/s: 2.18×", Needs: "tallywheel/pipeline and tallywheel/blocking at condition=max",
 			Judge: func(v lab.View) (lab.Verdict, bool) {
 				r, ok := v.Ratio("tallywheel/pipeline", "tallywheel/blocking", most, "MB_per_s")
-				return lab.Holds(r.Median >= 1.5, fmt.Sprintf("%.2f× (%.2f–%.2f)", r.Median, r.Lo, r.Hi),
-					"The work on a frame is far less than what it costs to hand it to another goroutine."), ok
+				return lab.AtLeast(r, 1.5, "The work on a frame is far less than what it costs to hand it to another goroutine."), ok
 			},
 		},
 		{
@@ -81,8 +80,7 @@ func claims() []lab.Claim {
 			Seed:  "3.7 ms against 12.4 ms: 0.30×", Needs: "tallywheel/ring and os.File at condition=steady",
 			Judge: func(v lab.View) (lab.Verdict, bool) {
 				r, ok := v.Ratio(ringName, "os.File", steady, "latency_us_p99")
-				return lab.Holds(r.Median <= 0.5, fmt.Sprintf("%.2f× (%.2f–%.2f)", r.Median, r.Lo, r.Hi),
-					"The seed's ring was a mapped tty, which does not exist; this is the ring that works, filled by read."), ok
+				return lab.AtMost(r, 0.5, "The seed's ring was a mapped tty, which does not exist; this is the ring that works, filled by read."), ok
 			},
 		},
 		{

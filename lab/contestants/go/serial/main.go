@@ -11,31 +11,25 @@ import (
 func main() { contestant.Main(run) }
 
 func run(t *contestant.Turn) error {
-	var mu sync.Mutex
-	var sum contestant.Frames
+	found := make([]contestant.Frames, len(t.Paths()))
 	var ports []serial.Port
 	var done sync.WaitGroup
-	for _, path := range t.Paths() {
+	for i, path := range t.Paths() {
 		p, err := serial.Open(path, &serial.Mode{BaudRate: 115200})
 		if err != nil {
 			return err
 		}
 		ports = append(ports, p)
 		done.Go(func() {
-			var found contestant.Frames
 			buf, have := make([]byte, 64<<10), 0
 			for {
 				n, err := p.Read(buf[have : have+4096])
 				if err != nil || n == 0 {
-					break
+					return
 				}
 				have += n
-				have = copy(buf, buf[found.Take(buf[:have]):have])
+				have = copy(buf, buf[found[i].Take(buf[:have]):have])
 			}
-			mu.Lock()
-			defer mu.Unlock()
-			sum.N += found.N
-			sum.Latencies = append(sum.Latencies, found.Latencies...)
 		})
 	}
 	if _, err := t.Ready(); err != nil {
@@ -49,6 +43,10 @@ func run(t *contestant.Turn) error {
 		}
 	}
 	done.Wait()
+	var sum contestant.Frames
+	for _, f := range found {
+		sum.Add(f)
+	}
 	mb := float64(sum.N) * 128 / 1e6
 	return t.Result(took, sum.N, append(contestant.Latencies(sum.Latencies), contestant.Value{Metric: "MB_per_s", V: mb / took.Seconds()})...)
 }
