@@ -60,21 +60,21 @@ soak: build
 	./$(BIN) demo --for 30m --ports 1 --condition steady
 	./$(BIN) demo --for 30m --ports 2 --condition disturbed
 
-# Benchmarks of the parts, then of whole processes beside their peers. Nothing else should run meanwhile.
-bench:
-	$(GO) test -run '^$$' -bench . ./crc16 ./ring ./frame/framings ./uring ./asyncfile ./seglog
-	cd lab/contestants/go && $(GO) test -run '^$$' -bench .
-	$(GO) run ./lab/experiments/serial-cpu -ports 1 -rate 400000
-	$(GO) run ./lab/experiments/serial-cpu -ports 256 -rate 11520
-	$(GO) run ./lab/experiments/serial-cpu -ports 1 -rate 0
-	$(GO) run ./lab/experiments/file-random -depth 64 -batch 16
-	$(GO) run ./lab/experiments/file-random -depth 8 -batch 1
-	for p in 1 16 64; do $(GO) run ./lab/experiments/log-durable -producers $$p || exit 1; done
-	$(GO) run ./lab/experiments/file-tables
+# The laboratory's quick run, of the planes that a change touches: make bench PLANE=files,log; default: all. Nothing else should run meanwhile.
+# bench-parts is Go's own benchmarks of the parts.
+.PHONY: bench-parts
+PLANE ?=
+bench: build
+	./$(BIN) lab all --quick $(if $(PLANE),--plane $(PLANE))
 
-# Write the expected output of the command-line scripts anew.
+bench-parts:
+	$(GO) test -run '^$$' -bench . ./crc16 ./ring ./frame/framings ./uring ./asyncfile ./seglog
+
+# Write the expected output of scripts and reports anew, and the copy of the peers that the program carries.
 golden:
 	$(GO) test ./cmd/tallywheel -run TestScripts -update
+	$(GO) test ./lab -run PeersArchive -update
+	$(GO) test ./lab/report -run Golden -update
 
 clean:
-	rm -rf bin .deps
+	rm -rf bin .deps lab-results

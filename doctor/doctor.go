@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -72,7 +73,15 @@ func (k Kernel) Examine() (all []Finding) {
 	all = append(all, k.cpu()...)
 	all = append(all, k.limits(ask)...)
 	all = append(all, k.serialPorts(ask)...)
-	return append(all, k.sysctls()...)
+	all = append(all, k.sysctls()...)
+	order := map[string]int{}
+	for i, f := range all {
+		if _, ok := order[f.Area]; !ok {
+			order[f.Area] = i
+		}
+	}
+	slices.SortStableFunc(all, func(a, b Finding) int { return order[a.Area] - order[b.Area] })
+	return all
 }
 
 // Asker asks the kernel for things by trying.

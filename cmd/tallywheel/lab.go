@@ -29,6 +29,7 @@ type laboratory struct {
 	budget time.Duration
 	cpu    int
 	only   string
+	planes []string
 	asJSON bool
 }
 
@@ -68,7 +69,7 @@ func newLabRun(use string) *cobra.Command {
 	c := &cobra.Command{
 		Use: use, Short: "run experiments and write a report",
 		RunE: func(c *cobra.Command, args []string) error {
-			chosen, err := chooseExperiments(use == "all", args)
+			chosen, err := chooseExperiments(use == "all", args, l.planes)
 			if err != nil {
 				return err
 			}
@@ -79,6 +80,9 @@ func newLabRun(use string) *cobra.Command {
 		c.Short = "run all experiments and write a report"
 	}
 	f := c.Flags()
+	if use == "all" {
+		f.StringSliceVar(&l.planes, "plane", nil, "experiments of these planes alone: serial, memory, files, log, laboratory")
+	}
 	f.BoolVar(&l.quick, "quick", false, "at most a minute an experiment (the default)")
 	f.BoolVar(&l.full, "full", false, "all settings, the seed documents' sizes, as many rounds as it takes")
 	f.StringVar(&l.out, "out", "lab-results", "folder of the report")
@@ -90,13 +94,15 @@ func newLabRun(use string) *cobra.Command {
 	return c
 }
 
-func chooseExperiments(all bool, names []string) (chosen []*lab.Experiment, err error) {
+func chooseExperiments(all bool, names, planes []string) (chosen []*lab.Experiment, err error) {
 	known := experiments.All()
 	switch {
 	case all && len(names) > 0:
 		return nil, fmt.Errorf("%w: lab all takes no names; lab run does", errUsage)
-	case all:
+	case all && len(planes) == 0:
 		return known, nil
+	case all:
+		return ofPlanes(known, planes)
 	case len(names) == 0:
 		return nil, fmt.Errorf("%w: lab run: want the names of experiments; `tallywheel lab list` lists them", errUsage)
 	}
@@ -106,6 +112,22 @@ func chooseExperiments(all bool, names []string) (chosen []*lab.Experiment, err 
 			return nil, fmt.Errorf("%w: there is no experiment %q; `tallywheel lab list` lists them", errUsage, name)
 		}
 		chosen = append(chosen, known[i])
+	}
+	return chosen, nil
+}
+
+// ofPlanes picks the experiments of some planes.
+func ofPlanes(known []*lab.Experiment, planes []string) (chosen []*lab.Experiment, err error) {
+	for _, plane := range planes {
+		n := len(chosen)
+		for _, e := range known {
+			if e.Plane == plane {
+				chosen = append(chosen, e)
+			}
+		}
+		if len(chosen) == n {
+			return nil, fmt.Errorf("%w: there is no experiment of plane %q: want serial, memory, files, log or laboratory", errUsage, plane)
+		}
 	}
 	return chosen, nil
 }

@@ -12,6 +12,7 @@ import (
 	filesequential "github.com/tallywheel/tallywheel/lab/experiments/file-sequential"
 	logdurable "github.com/tallywheel/tallywheel/lab/experiments/log-durable"
 	logthroughput "github.com/tallywheel/tallywheel/lab/experiments/log-throughput"
+	"github.com/tallywheel/tallywheel/lab/experiments/noise"
 	"github.com/tallywheel/tallywheel/lab/experiments/pool"
 	ringcopy "github.com/tallywheel/tallywheel/lab/experiments/ring-copy"
 	serialbuffer "github.com/tallywheel/tallywheel/lab/experiments/serial-buffer"
@@ -29,5 +30,6 @@ func All() []*lab.Experiment {
 		ringcopy.Experiment(), pool.Experiment(), crc.Experiment(),
 		filerandom.Experiment(), filesequential.Experiment(), filebuffer.Experiment(), filelines.Experiment(), filemmapseek.Experiment(), filemisuse.Experiment(), syscalls.Experiment(),
 		logdurable.Experiment(), logthroughput.Experiment(),
+		noise.Experiment(),
 	}
 }

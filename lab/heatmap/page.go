@@ -28,10 +28,14 @@ func (m *Map) HTML(w io.Writer, title string) error {
 		Whole                    [states]string
 		Lines                    []line
 		CallMap                  template.HTML
+		Waits                    []wait
 	}{Map: m, Title: title, Length: round(m.Length), Quantiles: quantiles(m.CallTimes), CallMap: m.callMap()}
 	for s := range states {
 		view.States = append(view.States, s.String())
 		view.Whole[s] = round(m.Total[s])
+	}
+	for _, b := range m.Blockers {
+		view.Waits = append(view.Waits, wait{b, round(b.Total), round(b.Longest)})
 	}
 	for _, g := range m.Goroutines {
 		name := g.Name
@@ -45,6 +49,12 @@ func (m *Map) HTML(w io.Writer, title string) error {
 		view.Lines = append(view.Lines, l)
 	}
 	return pageTemplate.Execute(w, view)
+}
+
+// wait is a blocker as it is shown.
+type wait struct {
+	Blocker
+	InAll, Most string
 }
 
 // strip draws the life of a goroutine: for each stretch of time its states, one upon another.

@@ -159,6 +159,8 @@ func (c *collector) event(ev trace.Event) {
 		c.all[id] = g
 		if state, ok := stateOf(from); ok {
 			g.state, g.known = state, true
+		} else if from == trace.GoUndetermined { // the runtime says what it has been in since the beginning
+			g.state, g.known = stateOf(to)
 		}
 	}
 	if g.Name == "" {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"math"
 	"strings"
 
 	"github.com/tallywheel/tallywheel/lab"
@@ -123,25 +124,38 @@ func htmlRowOf(e *lab.ExperimentResult, row *lab.Row, names []string) htmlRow {
 
 func ours(contestant string) bool { return strings.Contains(contestant, "tallywheel/") }
 
-// bars shows the deciding figure of each contestant of a cell with its interval, on one scale from 0.
+// crowded is the ratio of the longest bar to the shortest beyond which a linear scale shows nothing of most.
+const crowded = 30
+
+// bars shows the deciding figure of each contestant of a cell with its interval, on one scale: from 0, or logarithmic.
 func bars(e *lab.ExperimentResult, params lab.Params) (all []bar, scale string) {
-	metric, most := e.Decides(params), 0.0
+	metric, most, least := e.Decides(params), 0.0, math.Inf(1)
 	var rows []*lab.Row
 	for i := range e.Rows {
 		row := &e.Rows[i]
 		if f, ok := row.Metrics[metric]; ok && row.Params.String() == params.String() {
 			rows = append(rows, row)
 			most = max(most, f.Hi)
+			if f.Lo > 0 {
+				least = min(least, f.Lo)
+			}
 		}
 	}
 	if len(rows) < 2 || most <= 0 {
 		return nil, ""
 	}
+	at := func(v float64) float64 { return 100 * v / most }
+	kind := ""
+	if most/least > crowded {
+		floor := least / 3 // so that the shortest bar is one
+		at = func(v float64) float64 { return 100 * max(0, math.Log(v/floor)/math.Log(most/floor)) }
+		kind = ", logarithmic scale"
+	}
 	for _, row := range rows {
 		f := row.Metrics[metric]
 		b := bar{
 			Contestant: row.Contestant, Ours: ours(row.Contestant), Text: Value(metric, f.Median),
-			Length: 100 * f.Median / most, Lo: 100 * f.Lo / most, Wide: 100 * (f.Hi - f.Lo) / most,
+			Length: at(f.Median), Lo: at(f.Lo), Wide: at(f.Hi) - at(f.Lo),
 		}
 		if r, ok := ratio(e, row); ok && row.Contestant != e.Base {
 			if r.Differ || len(r.Rounds) < lab.MinRounds {
@@ -152,12 +166,12 @@ func bars(e *lab.ExperimentResult, params lab.Params) (all []bar, scale string) 
 		}
 		all = append(all, b)
 	}
-	better := ""
+	better := kind
 	switch lab.Describe(metric).Better {
 	case 1:
-		better = ": more is better"
+		better += ": more is better"
 	case -1:
-		better = ": less is better"
+		better += ": less is better"
 	}
 	if e.Base != "" {
 		better += "; × against " + e.Base

@@ -1,0 +1,224 @@
+package doctor
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// fake is a machine of files in a folder, on which everything that is tried works.
+func fake(t *testing.T, files map[string]string) Kernel {
+	t.Helper()
+	k := Kernel{Root: t.TempDir(), Ask: &Asker{
+		Rings: func() (map[string]error, []string) { return map[string]error{"io_uring": nil}, []string{"io_uring"} },
+		FIFO:  func() error { return nil }, Lock: func(int) error { return nil }, HugePage: func() error { return nil },
+		Perf: func() error { return nil }, BPF: func() error { return nil },
+		Files: func() (uint64, uint64, error) { return 1024, 1 << 20, nil },
+		Ports: func() ([]string, error) { return []string{"ttyUSB0"}, nil },
+	}}
+	for name, text := range files {
+		path := k.path(name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text+"\n"), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return k
+}
+
+// poor is a machine that wants for much.
+func poor(t *testing.T) Kernel {
+	return fake(t, map[string]string{
+		"/proc/sys/vm/swappiness": "60", "/proc/swaps": "Filename Type Size\n/dev/sda2 partition 1", "/proc/sys/net/core/rmem_max": "212992", "/proc/sys/net/core/somaxconn": "128",
+		"/sys/kernel/mm/transparent_hugepage/enabled": "[always] madvise never", "/sys/class/tty/ttyUSB0/device/latency_timer": "16",
+		"/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor": "powersave", "/sys/devices/system/cpu/cpu1/cpufreq/scaling_governor": "powersave",
+		"/sys/fs/cgroup/cpu.max": "50000 100000", "/sys/devices/system/clocksource/clocksource0/current_clocksource": "hpet", "/proc/sys/fs/file-max": "9223372036854775807",
+	})
+}
+
+func find(t *testing.T, all []Finding, name string) Finding {
+	t.Helper()
+	for _, f := range all {
+		if f.Name == name {
+			return f
+		}
+	}
+	t.Fatalf("nothing is said of %s", name)
+	return Finding{}
+}
+
+func TestExamine(t *testing.T) {
+	k := poor(t)
+	k.Ask.FIFO = func() error { return syscall.EPERM }
+	k.Ask.Rings = func() (map[string]error, []string) {
+		return map[string]error{"io_uring": errors.New("forbidden by seccomp")}, []string{"io_uring"}
+	}
+	all := k.Examine()
+	for name, want := range map[string]State{
+		"io_uring": Missing, "SCHED_FIFO": Missing, "perf events": Good, "transparent huge pages": Poor, "vm.swappiness": Poor, "ttyUSB0, latency timer": Poor,
+		"frequency governor, cpu1": Poor, "CPU limit of the cgroup": Poor, "clock source": Poor, "open files": Good, "tracefs": Missing, "net.ipv4.tcp_max_syn_backlog": Unknown, "fs.file-max": Good,
+	} {
+		f := find(t, all, name)
+		if f.State != want {
+			t.Errorf("%s: %s (found %s), want %s", name, f.State, f.Found, want)
+		}
+		if f.Why == "" || f.Wanted == "" || f.Found == "" || (f.State == Poor || f.State == Missing) && f.How == "" {
+			t.Errorf("%s: not all is said: %+v", name, f)
+		}
+		if f.State == Good && f.Fix != nil {
+			t.Errorf("%s is good, and yet to be changed", name)
+		}
+	}
+	if f := find(t, fake(t, map[string]string{"/proc/sys/vm/swappiness": "60", "/proc/swaps": "Filename"}).Examine(), "vm.swappiness"); f.State != Good {
+		t.Errorf("without swap: %+v", f)
+	}
+}
+
+// TestThisMachine: the real kernel can be asked, by whoever runs this.
+func TestThisMachine(t *testing.T) {
+	all := Kernel{}.Examine()
+	if len(all) < 15 {
+		t.Errorf("only %d findings", len(all))
+	}
+	for _, f := range all {
+		if f.Area == "" || f.Name == "" || f.State == "" || f.Found == "" {
+			t.Errorf("not all is said: %+v", f)
+		}
+	}
+}
+
+func read(t *testing.T, k Kernel, path string) string {
+	t.Helper()
+	v, ok := k.read(path)
+	if !ok {
+		t.Fatalf("%s is gone", path)
+	}
+	return v
+}
+
+func TestFixAndUndo(t *testing.T) {
+	k := poor(t)
+	record := filepath.Join(t.TempDir(), "state", "doctor.json")
+	fix, err := k.Prescribe(k.Examine(), record)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := fix.Apply(); err != nil {
+		t.Fatal(err)
+	}
+	const swappiness, governor, thp = "/proc/sys/vm/swappiness", "/sys/devices/system/cpu/cpu1/cpufreq/scaling_governor", "/sys/kernel/mm/transparent_hugepage/enabled"
+	if read(t, k, swappiness) != "10" || read(t, k, governor) != "performance" || read(t, k, thp) != "madvise" {
+		t.Error("not everything was changed")
+	}
+	if _, err := k.Prescribe(k.Examine(), record); !errors.Is(err, ErrNothing) {
+		t.Errorf("after it there is more to change: %v", err)
+	}
+
+	// Somebody sets one of them: that one stays as it is.
+	if err := os.WriteFile(k.path(governor), []byte("schedutil\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	undo, err := k.Undo(record)
+	if err != nil {
+		t.Fatal(err)
+	}
+	skipped := 0
+	for _, c := range undo.Changes {
+		if c.Skip != "" {
+			skipped++
+			if c.Path != governor || !strings.Contains(c.Skip, "schedutil now") {
+				t.Errorf("left alone: %+v", c)
+			}
+		}
+	}
+	if err := undo.Apply(); err != nil || skipped != 1 {
+		t.Errorf("%d left alone, %v", skipped, err)
+	}
+	if read(t, k, swappiness) != "60" || read(t, k, governor) != "schedutil" || read(t, k, thp) != "always" {
+		t.Error("not everything was put back")
+	}
+	if _, err := k.Undo(record); !errors.Is(err, ErrNothing) {
+		t.Errorf("it can be undone twice: %v", err)
+	}
+	if _, err := os.Stat(record); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the record is still there: %v", err)
+	}
+}
+
+// TestFixTwiceKeepsTheFirstValue: what undo puts back is what was there before the doctor came.
+func TestFixTwiceKeepsTheFirstValue(t *testing.T) {
+	k := poor(t)
+	record := filepath.Join(t.TempDir(), "doctor.json")
+	apply := func() {
+		fix, err := k.Prescribe(k.Examine(), record)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := fix.Apply(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	apply()
+	const somaxconn = "/proc/sys/net/core/somaxconn"
+	if err := os.WriteFile(k.path(somaxconn), []byte("64\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	apply()
+	undo, err := k.Undo(record)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := undo.Apply(); err != nil || read(t, k, somaxconn) != "128" {
+		t.Errorf("put back to %s: %v", read(t, k, somaxconn), err)
+	}
+}
+
+// TestWhatCannotBeChanged: the rest is changed all the same, the error says which was not, and undo knows only of what was.
+func TestWhatCannotBeChanged(t *testing.T) {
+	k := poor(t)
+	record := filepath.Join(t.TempDir(), "doctor.json")
+	fix, err := k.Prescribe(k.Examine(), record)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const stuck = "/proc/sys/vm/swappiness"
+	if err := errors.Join(os.Remove(k.path(stuck)), os.Mkdir(k.path(stuck), 0o755)); err != nil { // a folder cannot be written, by root neither
+		t.Fatal(err)
+	}
+	if err := fix.Apply(); err == nil || !strings.Contains(err.Error(), "swappiness") {
+		t.Errorf("changed what cannot be: %v", err)
+	}
+	if got := read(t, k, "/proc/sys/net/core/somaxconn"); got != "4096" {
+		t.Errorf("the rest was not changed: %s", got)
+	}
+	undo, err := k.Undo(record)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range undo.Changes {
+		if c.Path == stuck {
+			t.Error("undo would put back what was not changed")
+		}
+	}
+}
+
+// TestRecordComesFirst: if the old values cannot be written down, nothing is changed.
+func TestRecordComesFirst(t *testing.T) {
+	k := poor(t)
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	fix, err := k.Prescribe(k.Examine(), filepath.Join(dir, "file", "doctor.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := fix.Apply(); err == nil {
+		t.Error("it was written down in a folder that is a file")
+	}
+	if got := read(t, k, "/proc/sys/vm/swappiness"); got != "60" {
+		t.Errorf("changed to %s without a record", got)
+	}
+}

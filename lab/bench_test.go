@@ -1,0 +1,388 @@
+package lab_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"golang.org/x/perf/benchfmt"
+
+	"github.com/tallywheel/tallywheel/lab"
+	"github.com/tallywheel/tallywheel/lab/contestant"
+	"github.com/tallywheel/tallywheel/lab/contestants/own"
+	"github.com/tallywheel/tallywheel/lab/experiments"
+)
+
+var runs = flag.Int("runs", 0, "how often TestCopies compares copies of a contestant on this machine; nothing else should run meanwhile")
+
+// TestMain is the tests, or a contestant of theirs.
+func TestMain(m *testing.M) {
+	if os.Getenv(lab.OwnVariable) == "" {
+		os.Exit(m.Run())
+	}
+	args := os.Args[3:] // behind "lab contestant"
+	err := misbehave(args)
+	if errors.Is(err, errWell) {
+		err = own.Run(args, os.Stdin, os.Stdout)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+var errWell = errors.New("well-behaved")
+
+// misbehave is contestants that do not keep to the protocol.
+func misbehave(args []string) error {
+	t, err := contestant.New(args, os.Stdin, os.Stdout)
+	if err != nil {
+		return err
+	}
+	switch t.Name {
+	case "refuses":
+		return errors.New("no such device here\nand more about it")
+	case "fails":
+		if _, err := t.Ready(); err != nil {
+			return err
+		}
+		return errors.New("lost its disk")
+	case "silent":
+		_, err := t.Ready()
+		return err
+	case "babbles":
+		if _, err := t.Ready(); err != nil {
+			return err
+		}
+		_, err := fmt.Println("BenchmarkBabble -1 12 ns/op\nBenchmarkBabble many ns/op x")
+		return err
+	case "counts": // opens a file so many times, which are known system calls
+		until, err := t.Ready()
+		if err != nil {
+			return err
+		}
+		n := uint64(0)
+		for ; time.Now().Before(until); n++ {
+			f, err := os.Open("/dev/null")
+			if err != nil {
+				return err
+			}
+			if err := f.Close(); err != nil {
+				return err
+			}
+		}
+		took, err := t.Done()
+		return errors.Join(err, t.Result(took, n))
+	case "sleeps": // uses next to no CPU time
+		until, err := t.Ready()
+		if err != nil {
+			return err
+		}
+		time.Sleep(time.Until(until))
+		took, err := t.Done()
+		return errors.Join(err, t.Result(took, 1))
+	}
+	return errWell
+}
+
+// quickly is options for tests: they are about what is said, not about how fast anything is.
+func quickly(t *testing.T) lab.Options {
+	o := lab.Quick()
+	o.Budget, o.MaxRounds, o.Dir = 2*time.Second, 5, t.TempDir()
+	return o
+}
+
+func run(t *testing.T, ctx context.Context, o lab.Options, e *lab.Experiment) (lab.ExperimentResult, error) {
+	t.Helper()
+	b, err := lab.NewBench(ctx, o, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	return b.Run(e)
+}
+
+func TestRoundsAndCosts(t *testing.T) {
+	e := &lab.Experiment{
+		Name: "test", Metrics: []string{"ns_per_op"}, Base: "works", Calls: true, Turn: 200 * time.Millisecond,
+		Contestants: []lab.Contestant{lab.Ours("works", "nop"), lab.Ours("sleeps", "sleeps"), lab.Ours("counts", "counts")},
+	}
+	r, err := run(t, t.Context(), quickly(t), e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := lab.View{ExperimentResult: &r}
+	for _, c := range []string{"works", "sleeps", "counts"} {
+		if f, ok := v.Figure(c, nil, "ns_per_op"); !ok || f.N < 1 || f.N != r.Rounds || f.Median <= 0 || len(f.Samples) != f.N {
+			t.Errorf("%s: %+v of %d rounds", c, f, r.Rounds)
+		}
+	}
+	busy, ok1 := v.Median("works", nil, "cpu_percent")
+	idle, ok2 := v.Median("sleeps", nil, "cpu_percent")
+	if !ok1 || !ok2 || idle > 20 || busy < 2*idle {
+		t.Errorf("CPU: %.1f %% at work, %.1f %% asleep", busy, idle)
+	}
+	if calls, ok := v.Median("counts", nil, "call_openat"); !ok || math.Abs(calls-1) > 0.1 {
+		t.Errorf("%.2f opens an operation, want 1 (%v)", calls, ok)
+	}
+	if rss, ok := v.Median("works", nil, "rss_bytes"); !ok || rss < 1<<20 || rss > 1<<30 {
+		t.Errorf("memory %.0f bytes", rss)
+	}
+}
+
+func TestWhatIsNotRunSaysWhy(t *testing.T) {
+	e := &lab.Experiment{
+		Name: "test", Metrics: []string{"ns_per_op"}, Base: "works",
+		Contestants: []lab.Contestant{
+			lab.Ours("works", "nop"), lab.Ours("refuses", "refuses"), lab.Ours("fails", "fails"), lab.Ours("silent", "silent"), lab.Ours("babbles", "babbles"),
+			lab.Ours("stranger", "nobody"),
+			lab.Tool("no-such-program", "apt install it").As("tool"), lab.C("epoll_reader.c", "apt install liblacking-dev", "-llacking").As("c"),
+			lab.Python("serial_reader.py", "no_such_module", "pip install it").As("python"),
+		},
+	}
+	r, err := run(t, t.Context(), quickly(t), e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{
+		"refuses": "no such device here", "fails": "lost its disk", "silent": "no line of results", "babbles": "is no number of operations", "stranger": `no contestant "nobody"`,
+		"tool": "no no-such-program (apt install it)", "c": "(apt install liblacking-dev)", "python": "no python3 with the module no_such_module (pip install it)",
+	}
+	for _, row := range r.Rows {
+		if row.Contestant == "works" {
+			if row.NotRun != "" || row.Metrics == nil {
+				t.Errorf("what works was not run: %s", row.NotRun)
+			}
+			continue
+		}
+		if row.Metrics != nil || !strings.Contains(row.NotRun, want[row.Contestant]) || strings.Contains(row.NotRun, "\n") {
+			t.Errorf("%s: figures %v, not run: %q, want %q", row.Contestant, row.Metrics, row.NotRun, want[row.Contestant])
+		}
+	}
+}
+
+// TestStopped: a run that is stopped keeps what it has, and says of the rest that it was stopped.
+func TestStopped(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	turns := 0
+	e := &lab.Experiment{
+		Name: "test", Metrics: []string{"ns_per_op"},
+		Contestants: []lab.Contestant{lab.Ours("first", "nop"), lab.Ours("second", "nop")},
+		Scene: func(*lab.Bench, *lab.Contestant, lab.Params) (*lab.Scene, error) {
+			if turns++; turns == 4 { // two to warm up, the first of the first round, and no further
+				stop()
+			}
+			return &lab.Scene{}, nil
+		},
+		Claims: []lab.Claim{{Claim: "the second is faster", Needs: "second", Judge: func(v lab.View) (lab.Verdict, bool) {
+			_, ok := v.Median("second", nil, "ns_per_op")
+			return lab.Holds(true, "", ""), ok
+		}}},
+	}
+	r, err := run(t, ctx, quickly(t), e)
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("stopped with %v", err)
+	}
+	if len(r.Rows) != 2 || r.Rows[0].Metrics == nil || r.Rows[1].Metrics != nil || r.Rows[1].NotRun != "stopped before its first round" {
+		t.Errorf("rows: %+v", r.Rows)
+	}
+	if len(r.Verdicts) != 1 || r.Verdicts[0].Verdict != lab.NotMeasurable || r.Verdicts[0].Why != "not measured: second" {
+		t.Errorf("verdicts: %+v", r.Verdicts)
+	}
+}
+
+// TestResults: what is written as JSON fits the schema and is read again unchanged, and Go's own reader of benchmarks takes the text.
+func TestResults(t *testing.T) {
+	e := &lab.Experiment{
+		Name: "test-results", Plane: "memory", Question: "?", Method: ".", Metrics: []string{"ns_per_op"}, Base: "a",
+		Cells:       func(lab.Options) []lab.Params { return []lab.Params{{"depth": "8", "how": "with care"}} },
+		Contestants: []lab.Contestant{lab.Ours("a", "nop"), lab.Ours("b/c", "nop"), lab.Ours("refuses", "refuses")},
+		Claims: []lab.Claim{{Claim: "a holds", Seed: "1", Judge: func(lab.View) (lab.Verdict, bool) {
+			return lab.CannotBe("0", "because"), true
+		}}},
+	}
+	result, err := run(t, t.Context(), quickly(t), e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &lab.Results{Schema: lab.Schema, Started: time.Now().UTC(), Machine: lab.ThisMachine(""), Experiments: []lab.ExperimentResult{result}}
+	var b bytes.Buffer
+	if err := r.WriteJSON(&b); err != nil {
+		t.Fatal(err)
+	}
+	valid(t, b.Bytes())
+	path := t.TempDir() + "/results.json"
+	if err := os.WriteFile(path, b.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	again, err := lab.ReadJSON(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b2 bytes.Buffer
+	if err := again.WriteJSON(&b2); err != nil || b2.String() != b.String() {
+		t.Errorf("read and written again it differs: %v", err)
+	}
+	if !strings.Contains(b.String(), `"depth": 8`) {
+		t.Error("a number among the parameters is not a number")
+	}
+
+	var text bytes.Buffer
+	if err := r.WriteText(&text); err != nil {
+		t.Fatal(err)
+	}
+	lines, contestants := 0, map[string]bool{}
+	for rd := benchfmt.NewReader(&text, "results.txt"); rd.Scan(); {
+		switch rec := rd.Result().(type) {
+		case *benchfmt.Result:
+			lines++
+			contestants[rec.GetConfig("contestant")] = true
+			if v, ok := rec.Value("ns_per_op"); !ok || v <= 0 || rec.Name.String() != "TestResults/depth=8/how=with_care" {
+				t.Errorf("line %s: %v", rec.Name, rec.Values)
+			}
+		case *benchfmt.SyntaxError:
+			t.Error(rec)
+		}
+	}
+	if lines != 2*result.Rounds || !contestants["b/c"] {
+		t.Errorf("%d lines of %v, %d rounds", lines, contestants, result.Rounds)
+	}
+}
+
+// valid holds results against schema.json.
+func valid(t *testing.T, results []byte) {
+	t.Helper()
+	c := jsonschema.NewCompiler()
+	schema, err := c.Compile("schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var v any
+	if err := json.Unmarshal(results, &v); err != nil {
+		t.Fatal(err)
+	}
+	if err := schema.Validate(v); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestSchemaRefuses: the schema can fail.
+func TestSchemaRefuses(t *testing.T) {
+	schema, err := jsonschema.NewCompiler().Compile("schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, bad := range []string{
+		`{}`, `{"schema":1,"started":"x","command":"","machine":{},"experiments":[{"name":"x","rows":[{"contestant":"a","params":{}}],"verdicts":[]}]}`,
+		`{"schema":1,"started":"2026-11-20T00:00:00Z","command":"","machine":{"os":"linux","arch":"amd64","kernel":"","cpu":"","cpus":2,"memory_bytes":1,"go":""},"experiments":[{"name":"x","plane":"p","question":"?","method":"","shown":[],"chart":{},"rounds":1,"seconds":1,"rows":[],"verdicts":[{"claim":"","seed":"","here":"","why":"","verdict":"perhaps"}]}]}`,
+	} {
+		var v any
+		if err := json.Unmarshal([]byte(bad), &v); err != nil {
+			t.Fatal(err)
+		}
+		if schema.Validate(v) == nil {
+			t.Errorf("the schema takes %s", bad)
+		}
+	}
+}
+
+func TestReadJSONRefusesOthers(t *testing.T) {
+	path := t.TempDir() + "/results.json"
+	for text, want := range map[string]string{"{": "unexpected end", `{"schema":99}`: "schema 99"} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := lab.ReadJSON(path); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", text, err, want)
+		}
+	}
+}
+
+// TestExperimentsAreWhole: each has what a reader needs, its contestants' names are different, and its claims are its own.
+func TestExperimentsAreWhole(t *testing.T) {
+	names := map[string]bool{}
+	for _, e := range experiments.All() {
+		if names[e.Name] {
+			t.Errorf("two experiments are called %s", e.Name)
+		}
+		names[e.Name] = true
+		if _, err := os.Stat("experiments/" + e.Name + "/experiment.go"); err != nil {
+			t.Errorf("%s has no folder of its name", e.Name)
+		}
+		if e.Question == "" || e.Method == "" || len(e.Metrics) == 0 || len(e.Claims) == 0 || len(e.Contestants) == 0 || e.Advice == nil {
+			t.Errorf("%s is not whole", e.Name)
+		}
+		base := e.Base == ""
+		for _, c := range e.Contestants {
+			base = base || c.Name == e.Base
+		}
+		if !base {
+			t.Errorf("%s compares to %s, which does not take part", e.Name, e.Base)
+		}
+		for _, m := range e.Metrics {
+			if lab.Describe(m).Unit == "" && lab.Describe(m).Label == strings.ReplaceAll(m, "_", " ") {
+				t.Errorf("%s shows %s, which nothing describes", e.Name, m)
+			}
+		}
+		empty := lab.View{ExperimentResult: &lab.ExperimentResult{}}
+		if text := e.Advice(empty); text != "" {
+			t.Errorf("%s advises without figures: %s", e.Name, text)
+		}
+		for _, c := range e.Claims {
+			if v, ok := c.Judge(empty); ok && v.Verdict != lab.NotMeasurable {
+				t.Errorf("%s judges %q without figures: %s", e.Name, c.Claim, v.Verdict)
+			} else if !ok && c.Needs == "" {
+				t.Errorf("%s does not say what %q needs", e.Name, c.Claim)
+			}
+		}
+	}
+}
+
+// TestCopies is for a quiet machine: go test ./lab -run Copies -runs 20. Two copies of a contestant differ in no more than one run of twenty, and
+// one that is 10 % slower is found in all.
+func TestCopies(t *testing.T) {
+	if *runs == 0 {
+		t.Skip("SKIPPED: this measures, so it wants a machine for itself: go test ./lab -run Copies -runs 20")
+	}
+	alike, found := 0, 0
+	for i := range *runs {
+		o := lab.Quick()
+		o.Dir = t.TempDir()
+		r, err := run(t, t.Context(), o, &lab.Experiment{
+			Name: "test", Metrics: []string{"ns_per_op"}, Turn: 300 * time.Millisecond,
+			Contestants: []lab.Contestant{lab.Ours("a", "nop"), lab.Ours("b", "nop"), lab.Ours("slower", "nop", "slower=10")},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		v := lab.View{ExperimentResult: &r}
+		same, _ := v.Ratio("b", "a", nil, "ns_per_op")
+		slow, _ := v.Ratio("slower", "a", nil, "ns_per_op")
+		t.Logf("run %2d: %d rounds, copies %v differ %v; slower %v differ %v", i+1, r.Rounds, same, same.Differ, slow, slow.Differ)
+		if same.Differ {
+			alike++
+		}
+		if slow.Differ && slow.Median > 1 {
+			found++
+		}
+	}
+	if 20*alike > *runs || found < *runs {
+		t.Errorf("of %d runs copies differed in %d, 10 %% was found in %d", *runs, alike, found)
+	}
+}

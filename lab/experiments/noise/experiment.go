@@ -1,0 +1,45 @@
+// Package noise asks how small a difference this machine can tell.
+package noise
+
+import (
+	"fmt"
+
+	"github.com/tallywheel/tallywheel/lab"
+)
+
+// Experiment is the question, its contestants and its claims.
+func Experiment() *lab.Experiment {
+	return &lab.Experiment{
+		Name: "noise", Plane: "laboratory",
+		Question: "How small a difference can this machine tell?",
+		Method: "Four copies of one contestant that only works the CPU: two alike, one that does 10 % more for each operation and one that does 3 % more. What is said of the two alike " +
+			"and of the 10 % is what to think of all other comparisons of this run.",
+		Metrics: []string{"ns_per_op", "cpu_us_per_op"}, Base: "copy/a", Turn: 500e6,
+		Contestants: []lab.Contestant{
+			lab.Ours("copy/a", "nop"), lab.Ours("copy/b", "nop"), lab.Ours("slower/10", "nop", "slower=10"), lab.Ours("slower/3", "nop", "slower=3"),
+		},
+		Advice: func(v lab.View) string {
+			f, ok := v.Figure("copy/a", lab.Params{}, "ns_per_op")
+			if !ok {
+				return ""
+			}
+			return fmt.Sprintf("The same work wandered by %.1f %% from round to round: do not believe smaller differences of single runs here.", 100*(f.Hi-f.Lo)/f.Median)
+		},
+		Claims: []lab.Claim{
+			{
+				Claim: "Two copies of the same contestant show no difference.", Seed: "this project: in at least 19 of 20 runs", Needs: "copy/a and copy/b",
+				Judge: func(v lab.View) (lab.Verdict, bool) {
+					r, ok := v.Ratio("copy/b", "copy/a", lab.Params{}, "ns_per_op")
+					return lab.Holds(!r.Differ, r.String(), "A rank test at 1 % finds a difference where there is none in one run of a hundred."), ok
+				},
+			},
+			{
+				Claim: "A slowdown of 10 % is detected.", Seed: "this project", Needs: "slower/10 and copy/a",
+				Judge: func(v lab.View) (lab.Verdict, bool) {
+					r, ok := v.Ratio("slower/10", "copy/a", lab.Params{}, "ns_per_op")
+					return lab.Holds(r.Differ && r.Median > 1.03, r.String(), "If not, the machine was too busy, or there were too few rounds."), ok
+				},
+			},
+		},
+	}
+}

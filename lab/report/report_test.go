@@ -1,0 +1,126 @@
+package report_test
+
+import (
+	"bytes"
+	"flag"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tallywheel/tallywheel/lab"
+	"github.com/tallywheel/tallywheel/lab/report"
+)
+
+var update = flag.Bool("update", false, "write the expected reports anew")
+
+// sample is results in which everything occurs that a report shows.
+func sample() *lab.Results {
+	figure := func(unit string, samples ...float64) lab.Figure { return lab.Summarise(unit, samples) }
+	row := func(contestant string, ports string, cpu ...float64) lab.Row {
+		return lab.Row{Contestant: contestant, Params: lab.Params{"ports": ports}, Metrics: map[string]lab.Figure{
+			"cpu_us_per_op": figure("µs", cpu...), "latency_us_p50": figure("µs", 40, 41, 42, 43, 44), "latency_us_p90": figure("µs", 80, 81, 82, 83, 84),
+			"latency_us_p99": figure("µs", 400, 410, 420, 430, 440), "rss_bytes": figure("B", 12<<20),
+		}}
+	}
+	return &lab.Results{
+		Schema: lab.Schema, Started: time.Date(2026, 11, 20, 7, 30, 0, 0, time.UTC), Command: "tallywheel lab all", Partial: true,
+		Machine: lab.Machine{OS: "linux", Arch: "amd64", Kernel: "6.18.0", CPU: "A CPU <of> kind", CPUs: 2, MemoryBytes: 24 << 30, Go: "go1.26.8", Disk: "ext4, 251 GiB"},
+		Experiments: []lab.ExperimentResult{
+			{
+				Name: "serial-ports", Plane: "serial", Question: "What do ports cost?", Method: "Ports & more ports.", Base: "c/epoll",
+				Shown: []string{"cpu_us_per_op", "latency_us_p50", "latency_us_p99", "rss_bytes", "lost_frames"}, Chart: lab.Chart{Over: "ports"}, Rounds: 5, Seconds: 31.5,
+				Advice: "Use the ring: 6.5 µs.", Warnings: []string{"the machine was busy: 20 % of its CPU time went to others"},
+				Rows: []lab.Row{
+					row("c/epoll", "1", 5.0, 5.1, 5.2, 5.3, 5.4), row("tallywheel/ring", "1", 6.9, 6.5, 6.6, 6.7, 6.8), row("os.File", "1", 5.0, 5.1, 5.3, 5.2, 5.5),
+					{Contestant: "rust|blocking", Params: lab.Params{"ports": "1"}, NotRun: "no rustc (rustup.rs)", Note: "checks no CRC"},
+					row("c/epoll", "256", 2.0, 2.1, 2.2), row("tallywheel/ring", "256", 2.4, 2.5, 2.6),
+				},
+				Verdicts: []lab.Verdict{
+					{Claim: "468 KB/s at 115,200 baud.", Seed: "468 KB/s", Here: "11.5 KB/s", Verdict: lab.Impossible, Why: "8N1 takes ten bits a byte."},
+					{Claim: "One thread reads all.", Seed: "⅓", Here: "0.28×", Verdict: lab.Reproduced, Why: "No goroutine is woken."},
+					{Claim: "A | in a claim.", Seed: "1", Here: "–", Verdict: lab.NotMeasurable, Why: "not measured: a bar"},
+				},
+			},
+			{Name: "crc", Plane: "memory", Question: "What does a CRC cost?", Method: "CRCs.", Shown: []string{"ns_per_op"}, Failed: "no room on the disk"},
+		},
+	}
+}
+
+func TestGolden(t *testing.T) {
+	r := sample()
+	for name, write := range map[string]func(io.Writer) error{
+		"report.md":    func(w io.Writer) error { return report.Markdown(w, r) },
+		"report.html":  func(w io.Writer) error { return report.HTML(w, r) },
+		"table.txt":    func(w io.Writer) error { return report.Table(w, &r.Experiments[0]) },
+		"verdicts.txt": func(w io.Writer) error { return report.Verdicts(w, r) },
+		"compare.txt":  func(w io.Writer) error { return report.Comparison(w, r, sample()) },
+	} {
+		var b bytes.Buffer
+		if err := write(&b); err != nil {
+			t.Fatal(name, err)
+		}
+		path := filepath.Join("testdata", name)
+		if *update {
+			if err := os.WriteFile(path, b.Bytes(), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		want, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(b.Bytes(), want) {
+			t.Errorf("%s is not what it was; if it should not be: make golden\n%s", name, b.String())
+		}
+	}
+}
+
+// TestPageNeedsNoScript: tables, charts and verdicts are in the page itself, and nothing is fetched from anywhere.
+func TestPageNeedsNoScript(t *testing.T) {
+	var b bytes.Buffer
+	if err := report.HTML(&b, sample()); err != nil {
+		t.Fatal(err)
+	}
+	page := b.String()
+	for _, never := range []string{"<script", "http://", "https://", "url(", "@import", "ZgotmplZ", "<of>"} {
+		if strings.Contains(page, never) {
+			t.Errorf("the page has %q in it", never)
+		}
+	}
+	for _, want := range []string{"<svg", "<table", "468 KB/s", "no difference", "not run: no rustc", "A CPU &lt;of&gt; kind", "Use the ring", "too few rounds", "The run was stopped", "no room on the disk"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page lacks %q", want)
+		}
+	}
+}
+
+// TestWriteReplacesWhole: a report is replaced only by a whole one.
+func TestWriteReplacesWhole(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "deep", "report")
+	for range 2 {
+		if err := report.Write(dir, sample()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	files, err := os.ReadDir(dir)
+	if err != nil || len(files) != 4 {
+		t.Errorf("%d files, want 4: %v %v", len(files), files, err)
+	}
+	if _, err := lab.ReadJSON(filepath.Join(dir, "results.json")); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestNumber(t *testing.T) {
+	for v, want := range map[float64]string{
+		0: "0", 1: "1", 9999: "9999", 12345: "12.3 k", 463520: "464 k", 1234567: "1.23 M", 15.04: "15.0", 1.234: "1.23", 0.0123: "0.0123", 0.000012: "1.2e-05", 250: "250", 2.5e9: "2.50 G",
+	} {
+		if got := report.Number(v); got != want {
+			t.Errorf("%g is shown as %s, want %s", v, got, want)
+		}
+	}
+}
