@@ -28,7 +28,7 @@ type Options struct {
 
 // Quick takes at most a minute an experiment.
 func Quick() Options {
-	return Options{Budget: 50 * time.Second, MaxRounds: 7, Tight: 0.02, CPU: -1}
+	return Options{Budget: 50 * time.Second, MaxRounds: 11, Tight: 0.02, CPU: -1}
 }
 
 // Full takes what it takes to be sure.

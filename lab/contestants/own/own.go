@@ -55,10 +55,10 @@ func nop(t *contestant.Turn) error {
 	if err != nil {
 		return err
 	}
-	n := uint64(0)
+	n, loops := uint64(0), 100+t.Int("slower", 0)
 	sum := uint64(88172645463325252)
 	for turn := 0; turn&1023 != 0 || t.Elapsed() < until.Sub(t.Began()); turn++ {
-		for range 100 + t.Int("slower", 0) {
+		for range loops {
 			sum ^= sum << 13
 			sum ^= sum >> 7
 			sum ^= sum << 17
