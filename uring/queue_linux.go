@@ -16,18 +16,7 @@ import (
 // completion, the operation, its buffers and its files belong to the ring. A full submission queue is submitted first.
 //
 // It returns ErrFull or ErrBusy, wrapped, and then nothing was queued.
-func (r *Ring) Push(op *Op) error {
-	kept := cancelSlots
-	if op.Code() == OpAsyncCancel {
-		kept = 0
-	}
-	if r.fd < 0 || r.nFree <= kept || r.room() == 0 {
-		if err := r.reserve(1, kept); err != nil {
-			return err
-		}
-	}
-	return r.enqueue(op, 0)
-}
+func (r *Ring) Push(op *Op) error { return r.enqueue(op, 0) }
 
 // Chain queues operations that run one after the other: each starts when the one before has done all it was asked to. A
 // failure, and a read or write that was shorter than its buffer, cancels the rest of the chain: those complete with
@@ -89,7 +78,13 @@ func (r *Ring) reserve(n, kept int) error {
 
 func (r *Ring) room() int { return len(r.sqes) - int(r.tail-load(r.sqHead)) }
 
+// enqueue queues one operation. Of a chain there is room already; else it is made here, which is one call less for Push.
 func (r *Ring) enqueue(op *Op, link uint8) error {
+	if r.nFree <= cancelSlots || r.tail-r.headSeen >= uint32(len(r.sqes)) {
+		if err := r.makeRoom(op); err != nil {
+			return err
+		}
+	}
 	if op.InFlight() {
 		return fmt.Errorf("uring: %v: operation: %w", op.Code(), ErrBusy)
 	}
@@ -117,6 +112,23 @@ func (r *Ring) enqueue(op *Op, link uint8) error {
 	return nil
 }
 
+// makeRoom makes room for one more operation; the last slots are kept for operations that cancel others. A closed ring has no room.
+func (r *Ring) makeRoom(op *Op) error {
+	kept := cancelSlots
+	if op.Code() == OpAsyncCancel {
+		kept = 0
+	}
+	if r.fd >= 0 && r.nFree > kept && r.room() > 0 {
+		r.headSeen = load(r.sqHead)
+		return nil
+	}
+	err := r.reserve(1, kept)
+	if err == nil {
+		r.headSeen = load(r.sqHead)
+	}
+	return err
+}
+
 // unqueueLast takes back the newest entry, which the kernel has not been told of.
 func (r *Ring) unqueueLast() *Op {
 	r.tail--
@@ -130,14 +142,19 @@ func (r *Ring) unqueueLast() *Op {
 // finish ends the operation of a slot: the slot, its buffers and its files are free again.
 func (r *Ring) finish(s *slot, i uint32) {
 	op := s.op
-	s.op = nil
-	s.gen += genStep
-	r.free[r.nFree] = i
-	r.nFree++
+	r.vacate(s, i)
 	op.ring = nil
 	if op.held {
 		op.release()
 	}
+}
+
+// vacate makes a slot free; what comes for it from now on is a stray.
+func (r *Ring) vacate(s *slot, i uint32) {
+	s.op = nil
+	s.gen += genStep
+	r.free[r.nFree] = i
+	r.nFree++
 }
 
 // Submit hands what is queued to the kernel and waits for nothing. On an error what was not taken stays queued, and
@@ -310,8 +327,12 @@ func (r *Ring) Next() *Op {
 		s := &r.slots[i]
 		op := s.op
 		op.Res, op.flags = res, flags
-		if flags&cqeMore == 0 && op.Code() != opMailbox {
-			r.finish(s, i)
+		if flags&cqeMore == 0 && op.Code() != opMailbox { // finish, without a call
+			r.vacate(s, i)
+			op.ring = nil
+			if op.held {
+				op.release()
+			}
 		}
 		return op
 	}
@@ -391,6 +412,7 @@ func (r *Ring) Shutdown(each func(*Op)) error {
 	err = errors.Join(err, r.health(), os.NewSyscallError("close", unix.Close(r.fd)),
 		os.NewSyscallError("munmap", unix.Munmap(r.mem)), os.NewSyscallError("munmap", unix.Munmap(r.sqeMem)))
 	r.fd = -1
+	r.headSeen = r.tail - uint32(len(r.sqes))     // Push finds no room, and then the reason
 	r.head, r.given, r.cqTail = 0, 0, new(uint32) // Next finds an empty queue
 	return err
 }

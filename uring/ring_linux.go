@@ -74,6 +74,7 @@ type Ring struct {
 	sqes                               []sqe
 	tail                               uint32 // next entry to write; published by Submit
 	submitted                          uint32 // entries handed over
+	headSeen                           uint32 // the kernel's head when it was last looked at: no further than it is
 
 	cqHead, cqTail, cqOverflow *uint32
 	cqMask                     uint32

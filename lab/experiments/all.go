@@ -21,6 +21,7 @@ import (
 	serialports "github.com/tallywheel/tallywheel/lab/experiments/serial-ports"
 	serialstrategies "github.com/tallywheel/tallywheel/lab/experiments/serial-strategies"
 	"github.com/tallywheel/tallywheel/lab/experiments/syscalls"
+	uringnop "github.com/tallywheel/tallywheel/lab/experiments/uring-nop"
 )
 
 // All lists the experiments, plane by plane.
@@ -28,7 +29,7 @@ func All() []*lab.Experiment {
 	return []*lab.Experiment{
 		serialstrategies.Experiment(), serialports.Experiment(), serialbuffer.Experiment(), serialmodel.Experiment(), serialmmap.Experiment(),
 		ringcopy.Experiment(), pool.Experiment(), crc.Experiment(),
-		filerandom.Experiment(), filesequential.Experiment(), filebuffer.Experiment(), filelines.Experiment(), filemmapseek.Experiment(), filemisuse.Experiment(), syscalls.Experiment(),
+		filerandom.Experiment(), filesequential.Experiment(), filebuffer.Experiment(), filelines.Experiment(), filemmapseek.Experiment(), filemisuse.Experiment(), syscalls.Experiment(), uringnop.Experiment(),
 		logdurable.Experiment(), logthroughput.Experiment(),
 		noise.Experiment(),
 	}

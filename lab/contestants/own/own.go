@@ -15,6 +15,7 @@ import (
 // all lists the contestants by name.
 var all = map[string]func(*contestant.Turn) error{
 	"nop":         nop,
+	"nop-ring":    nopRing,
 	"serial":      readSerial,
 	"serial-file": readFile,
 	"record":      record,
