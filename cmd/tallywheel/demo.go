@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime/trace"
 	"text/tabwriter"
 	"time"
 
@@ -28,6 +29,7 @@ type demo struct {
 	mode      string
 	listen    string
 	dir       string
+	trace     string
 	asJSON    bool
 }
 
@@ -48,6 +50,7 @@ func newDemo() *cobra.Command {
 	f.StringVar(&d.mode, "mode", "latency", "mode of the strategy ring: latency, throughput or hybrid")
 	f.StringVar(&d.listen, "listen", "127.0.0.1:0", "where the page is; off: nowhere")
 	f.StringVar(&d.dir, "dir", "", "keep ports and log in this folder; default: a temporary one")
+	f.StringVar(&d.trace, "trace", "", "write a trace of Go's runtime here, for lab trace")
 	f.BoolVar(&d.asJSON, "json", false, "end with the sheet as JSON")
 	return c
 }
@@ -83,8 +86,13 @@ func (d demo) run(ctx context.Context, out, talk io.Writer) error {
 		defer s.Close()
 		fmt.Fprintf(talk, "recording %d virtual ports, condition %s, for %v; page: %s\n", d.ports, d.condition, d.length, s.URL())
 	}
-	sheet, err := d.record(ctx, g, fleet, talk)
+	stop, err := startTrace(d.trace)
 	if err != nil {
+		_, stopErr := g.Stop("the trace could not be written")
+		return errors.Join(err, stopErr, fleet.close())
+	}
+	sheet, err := d.record(ctx, g, fleet, talk)
+	if err := errors.Join(err, stop()); err != nil {
 		return err
 	}
 	good := d.compare(fleet.truths(), sheet, talk)
@@ -95,6 +103,21 @@ func (d demo) run(ctx context.Context, out, talk io.Writer) error {
 		return errQuiet
 	}
 	return nil
+}
+
+// startTrace writes a trace of Go's runtime until stop is called; nowhere if path is "".
+func startTrace(path string) (stop func() error, err error) {
+	if path == "" {
+		return func() error { return nil }, nil
+	}
+	f, err := os.Create(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := trace.Start(f); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return func() error { trace.Stop(); return f.Close() }, nil
 }
 
 func (d demo) config(dir, lines string) gateway.Config {

@@ -10,6 +10,7 @@ import (
 	filemmapseek "github.com/tallywheel/tallywheel/lab/experiments/file-mmap-seek"
 	filerandom "github.com/tallywheel/tallywheel/lab/experiments/file-random"
 	filesequential "github.com/tallywheel/tallywheel/lab/experiments/file-sequential"
+	kernelfacts "github.com/tallywheel/tallywheel/lab/experiments/kernel-facts"
 	logdurable "github.com/tallywheel/tallywheel/lab/experiments/log-durable"
 	logthroughput "github.com/tallywheel/tallywheel/lab/experiments/log-throughput"
 	"github.com/tallywheel/tallywheel/lab/experiments/noise"
@@ -31,6 +32,6 @@ func All() []*lab.Experiment {
 		ringcopy.Experiment(), pool.Experiment(), crc.Experiment(),
 		filerandom.Experiment(), filesequential.Experiment(), filebuffer.Experiment(), filelines.Experiment(), filemmapseek.Experiment(), filemisuse.Experiment(), syscalls.Experiment(), uringnop.Experiment(),
 		logdurable.Experiment(), logthroughput.Experiment(),
-		noise.Experiment(),
+		noise.Experiment(), kernelfacts.Experiment(),
 	}
 }

@@ -220,8 +220,11 @@ func (c *collector) leave(g *Goroutine, now trace.Time) {
 		}
 	case Waiting:
 		reason, where, _ := strings.Cut(g.why, "\x00")
+		if strings.HasPrefix(where, "runtime.") || strings.HasPrefix(where, "runtime/trace.") {
+			return // the runtime's own goroutines rest
+		}
 		if reason == "" {
-			reason = "blocked since before the trace"
+			reason = "no reason in the trace"
 		}
 		key := [2]string{reason, where}
 		b := c.blockers[key]

@@ -16,6 +16,7 @@ import (
 var all = map[string]func(*contestant.Turn) error{
 	"nop":         nop,
 	"nop-ring":    nopRing,
+	"fact":        fact,
 	"serial":      readSerial,
 	"serial-file": readFile,
 	"record":      record,

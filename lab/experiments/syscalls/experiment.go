@@ -46,25 +46,44 @@ func Experiment() *lab.Experiment {
 			}
 			return fmt.Sprintf("Batching is what spares system calls: %.2f a read by io_uring at depth 64 against %.2f, %.2f a durable record with 64 producers.", m[0], m[1], m[2])
 		},
-		Claims: []lab.Claim{
-			{
-				Claim: "io_uring spares nearly all system calls.",
-				Seed:  "“bypasses the cost of system calls entirely”", Needs: "the system calls of read: tallywheel/uring and read: os.File",
-				Judge: func(v lab.View) (lab.Verdict, bool) {
-					m, ok := v.Medians(lab.Params{}, "syscalls_per_op", "read: tallywheel/uring", "read: os.File")
-					if !ok {
-						return lab.Verdict{}, false
-					}
-					return lab.Holds(m[0] <= 0.2*m[1], fmt.Sprintf("%.3f against %.2f a read", m[0], m[1]), "One io_uring_enter submits and reaps a batch of 16. Not entirely, and only where there is a batch."), true
-				},
+		Claims: claims(),
+	}
+}
+
+func claims() []lab.Claim {
+	return []lab.Claim{
+		{
+			Claim: "Go's runtime uses io_uring for the network since 1.20 where the kernel has it.",
+			Seed:  "runtime/netpoll_io_uring.go: +37.2 % QPS, −37.7 % latency, −45 % context switches", Needs: "the system calls of round trip: socket pair",
+			Judge: func(v lab.View) (lab.Verdict, bool) {
+				row := v.Find("round trip: socket pair", nil)
+				if row == nil || row.Metrics["syscalls_per_op"].N == 0 {
+					return lab.Verdict{}, false
+				}
+				here := fmt.Sprintf("%.2f epoll_pwait and %.2f io_uring_enter a round trip", row.Metrics["call_epoll_pwait"].Median, row.Metrics["call_io_uring_enter"].Median)
+				if row.Metrics["call_io_uring_enter"].Median > 0 {
+					return lab.Holds(true, here, "Then this Go is another than any so far."), true
+				}
+				return lab.CannotBe(here, "No version of Go has such a file (go.dev, src/runtime: netpoll_epoll.go). What uses io_uring in Go is a package of its own, such as this project's."), true
 			},
-			{
-				Claim: "Each read of a serial port is a system call of its own, whatever bufio does.",
-				Seed:  "“each read(2) is at least one interrupt”", Needs: "the system calls of serial: os.File",
-				Judge: func(v lab.View) (lab.Verdict, bool) {
-					m, ok := v.Median("serial: os.File", lab.Params{}, "syscalls_per_op")
-					return lab.Holds(m >= 0.5, fmt.Sprintf("%.2f a frame", m), "At 400 KB/s a frame comes every 320 µs: a reader that waits takes one at a time. Only waiting less often (mode throughput) changes that."), ok
-				},
+		},
+		{
+			Claim: "io_uring spares nearly all system calls.",
+			Seed:  "“bypasses the cost of system calls entirely”", Needs: "the system calls of read: tallywheel/uring and read: os.File",
+			Judge: func(v lab.View) (lab.Verdict, bool) {
+				m, ok := v.Medians(lab.Params{}, "syscalls_per_op", "read: tallywheel/uring", "read: os.File")
+				if !ok {
+					return lab.Verdict{}, false
+				}
+				return lab.Holds(m[0] <= 0.2*m[1], fmt.Sprintf("%.3f against %.2f a read", m[0], m[1]), "One io_uring_enter submits and reaps a batch of 16. Not entirely, and only where there is a batch."), true
+			},
+		},
+		{
+			Claim: "Each read of a serial port is a system call of its own, whatever bufio does.",
+			Seed:  "“each read(2) is at least one interrupt”", Needs: "the system calls of serial: os.File",
+			Judge: func(v lab.View) (lab.Verdict, bool) {
+				m, ok := v.Median("serial: os.File", lab.Params{}, "syscalls_per_op")
+				return lab.Holds(m >= 0.5, fmt.Sprintf("%.2f a frame", m), "At 400 KB/s a frame comes every 320 µs: a reader that waits takes one at a time. Only waiting less often (mode throughput) changes that."), ok
 			},
 		},
 	}

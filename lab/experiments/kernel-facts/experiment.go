@@ -1,0 +1,87 @@
+// Package kernelfacts asks whether what the seed documents say of the kernel is there.
+package kernelfacts
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/tallywheel/tallywheel/lab"
+)
+
+// Experiment is the question, its contestants and its claims.
+func Experiment() *lab.Experiment {
+	file := func(path string) lab.Contestant { return lab.Ours(path, "fact", "file="+path) }
+	return &lab.Experiment{
+		Name: "kernel-facts", Plane: "laboratory",
+		Question: "Is there what the articles say of the kernel?",
+		Method:   "Each contestant is a file that is opened again and again, or an operation that a ring is asked for. What is not there says so in its place; the time that it takes is of no interest.",
+		Metrics:  []string{"ns_per_op"}, Turn: 150e6,
+		Contestants: []lab.Contestant{
+			file("/proc/sys/kernel/io_uring_disabled").But("the switch that there is"),
+			file("/proc/sys/kernel/unshare_flags"), file("/proc/sys/kernel/io_uring_register_files"), file("/proc/sys/fs/io_uring"),
+			file("/sys/class/tty/ttyS0/rx_trig_bytes").But("the trigger that there is, where a UART has a FIFO"), file("/sys/class/tty/ttyS0/device/rx_trig_lvl"),
+			lab.Ours("ring: splice", "fact", "op=splice"), lab.Ours("ring: fsync", "fact", "op=fsync"), lab.Ours("ring: statx", "fact", "op=statx"),
+		},
+		Advice: func(v lab.View) string {
+			if len(v.Rows) == 0 {
+				return ""
+			}
+			n := 0
+			for _, r := range v.Rows {
+				if r.NotRun != "" {
+					n++
+				}
+			}
+			return fmt.Sprintf("Do not check features by files or versions that articles name: %d of %d things asked for are not there. `tallywheel doctor` tries them.", n, len(v.Rows))
+		},
+		Claims: claims(),
+	}
+}
+
+// absent judges a claim about a file by whether it is there.
+func absent(claim, seed, path, why string) lab.Claim {
+	return lab.Claim{Claim: claim, Seed: seed, Needs: path, Judge: func(v lab.View) (lab.Verdict, bool) {
+		for _, r := range v.Rows {
+			if r.Contestant == path && strings.Contains(r.NotRun, "no such file") {
+				return lab.CannotBe(r.NotRun, why), true
+			} else if r.Contestant == path && r.Metrics != nil {
+				return lab.Holds(true, path+" is there", "It was not on any kernel that this project has seen."), true
+			}
+		}
+		return lab.Verdict{}, false
+	}}
+}
+
+func claims() []lab.Claim {
+	return []lab.Claim{
+		absent("Whether a kernel has io_uring is to be seen in /proc/sys/kernel/unshare_flags.", "grep io_uring /proc/sys/kernel/unshare_flags", "/proc/sys/kernel/unshare_flags",
+			"There is no such file (Linux, kernel/sysctl.c). The way to know is to call io_uring_setup."),
+		absent("Writing 1 to /proc/sys/kernel/io_uring_register_files frees io_uring's potential.", "echo 1 > /proc/sys/kernel/io_uring_register_files", "/proc/sys/kernel/io_uring_register_files",
+			"There is no such setting (Documentation/admin-guide/sysctl/kernel.rst knows io_uring_disabled and io_uring_group). Files are registered by each program."),
+		absent("Writing 4096 to rx_trig_lvl makes a UART's receive FIFO larger.", "echo 4096 > /sys/class/tty/ttyS2/device/rx_trig_lvl", "/sys/class/tty/ttyS0/device/rx_trig_lvl",
+			"The attribute is rx_trig_bytes (Documentation/ABI/testing/sysfs-tty), and it sets when the UART interrupts. The FIFO is 16 to 128 bytes of silicon."),
+		{
+			Claim: "io_uring has an operation for sendfile.", Seed: "IORING_OP_SENDFILE, native since 6.1", Needs: "ring: splice",
+			Judge: func(v lab.View) (lab.Verdict, bool) {
+				here := "splice works"
+				if v.Find("ring: splice", nil) == nil {
+					here = "neither does splice work"
+				}
+				return lab.CannotBe(here, "There is none in include/uapi/linux/io_uring.h of any version; IORING_OP_SPLICE (5.7) does it through a pipe."), len(v.Rows) > 0
+			},
+		},
+		{
+			Claim: "A kernel 4.19 has io_uring, with CONFIG_IOURING.", Seed: "CentOS 7 with kernel 4.19.290: +37.2 % QPS", Needs: "any file",
+			Judge: func(v lab.View) (lab.Verdict, bool) {
+				return lab.CannotBe("–", "io_uring came with Linux 5.1 (commit 2b188cc1bb85, March 2019), its option is CONFIG_IO_URING. What was measured on 4.19 was something else."), len(v.Rows) > 0
+			},
+		},
+		{
+			Claim: "statx and fsync work through a ring.", Seed: "IORING_OP_STATX, IORING_OP_FSYNC", Needs: "ring: statx and ring: fsync",
+			Judge: func(v lab.View) (lab.Verdict, bool) {
+				both := v.Find("ring: statx", nil) != nil && v.Find("ring: fsync", nil) != nil
+				return lab.Holds(both, map[bool]string{true: "both are there", false: "one is missing"}[both], "Since 5.6 and 5.1."), len(v.Rows) > 0
+			},
+		},
+	}
+}
