@@ -68,7 +68,7 @@ func fileSystem(dir string) string {
 	if syscall.Statfs(dir, &st) != nil {
 		return kind
 	}
-	return kind + ", " + strconv.FormatInt(int64(st.Blocks)*st.Bsize>>30, 10) + " GiB"
+	return kind + ", " + strconv.FormatInt(int64(st.Blocks)*int64(st.Bsize)>>30, 10) + " GiB"
 }
 
 func word(path string) string {
