@@ -39,6 +39,7 @@ func Full() Options {
 const (
 	shortestTurn = 150 * time.Millisecond
 	warmUp       = 100 * time.Millisecond // length of the round that is not counted
+	warmLoad     = 50 * time.Millisecond  // of a load that others send, at the beginning of each turn
 	countTurn    = 150 * time.Millisecond // length of a turn whose system calls are counted
 	grace        = 5 * time.Second        // that the rounds a comparison needs may take beyond the budget
 	busyShare    = 0.15                   // of the machine's CPU time: more than this for others is worth a warning

@@ -40,6 +40,7 @@ type outcome struct {
 	others  float64 // share of the machine's CPU time that neither the contestant nor the laboratory used
 	steal   float64 // share that the hypervisor took
 	stopped int64   // times a CPU limit stopped it
+	warm    float64 // operations before the time that counts
 }
 
 // run runs the turn.
@@ -175,14 +176,21 @@ func (p *process) work(ctx context.Context, t turn, scene Scene) (o outcome, err
 			return o, fmt.Errorf("system calls cannot be counted: %w", err)
 		}
 	}
+	if scene.Load != nil { // a load begins before it counts
+		if err := p.warm(ctx, t, scene, &o); err != nil {
+			return o, err
+		}
+	}
 	before, err := usageOf(pid)
 	if err != nil {
 		return o, err
 	}
 	quiet, self := readNoise(), selfCPU()
 	began := time.Now()
-	if _, err := io.WriteString(p.in, "go\n"); err != nil {
-		return o, err
+	if scene.Load == nil {
+		if _, err := io.WriteString(p.in, "go\n"); err != nil {
+			return o, err
+		}
 	}
 	memory := make(chan float64, 1)
 	timer := time.AfterFunc(t.length*9/10, func() { memory <- peakMemory(pid) })
@@ -208,19 +216,52 @@ func (p *process) work(ctx context.Context, t turn, scene Scene) (o outcome, err
 	if usedErr != nil { // it does not wait to be looked at
 		used = usageAtEnd(p.cmd.ProcessState)
 	}
-	if rss := <-memory; rss > 0 {
-		o.metrics["rss_bytes"] = rss
-	}
-	o.cost(used, before, took)
-	judge(o.metrics)
-	if calls != nil {
+	if calls != nil { // of all operations
 		n, err := calls()
 		if err != nil {
 			return o, err
 		}
 		o.metrics.addCalls(n)
 	}
+	o.metrics.leaveOut(o.warm, took)
+	if rss := <-memory; rss > 0 {
+		o.metrics["rss_bytes"] = rss
+	}
+	o.cost(used, before, took)
+	judge(o.metrics)
 	return o, nil
+}
+
+// warm lets the load run for a moment that does not count: what a contestant does for the first time costs more.
+func (p *process) warm(ctx context.Context, t turn, scene Scene, o *outcome) error {
+	if _, err := io.WriteString(p.in, "go\n"); err != nil {
+		return err
+	}
+	judge, err := scene.Load(ctx, min(warmLoad, t.length/2))
+	if err != nil {
+		return err
+	}
+	m := Metrics{}
+	judge(m)
+	o.warm = m["sent_frames"]
+	return nil
+}
+
+// leaveOut takes what was done before the time that counts out of the figures, which then are of that time.
+func (m Metrics) leaveOut(warm float64, took time.Duration) {
+	if warm == 0 || m["ops"] <= warm {
+		return
+	}
+	share := (m["ops"] - warm) / m["ops"]
+	if mb, ok := m["MB_per_s"]; ok {
+		m["MB_per_s"] = mb * m["wall_s"] * share / took.Seconds()
+	}
+	if cut, ok := m["cut_frames"]; ok {
+		m["cut_frames"] = cut * share
+	}
+	m["ops"] -= warm
+	m["wall_s"] = took.Seconds()
+	m["ns_per_op"], m["ops_per_s"] = took.Seconds()*1e9/m["ops"], m["ops"]/took.Seconds()
 }
 
 // finish tells a contestant to end and reads its results.
