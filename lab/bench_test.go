@@ -145,6 +145,28 @@ func TestRoundsAndCosts(t *testing.T) {
 	}
 }
 
+// TestCountingEnds: a program of several threads that ends while one of them is stopped to be counted does not keep the laboratory waiting.
+func TestCountingEnds(t *testing.T) {
+	var cells []any
+	for i := range 12 {
+		cells = append(cells, i)
+	}
+	o := quickly(t)
+	o.MaxRounds = 1
+	r, err := run(t, t.Context(), o, &lab.Experiment{
+		Name: "test", Metrics: []string{"ns_per_op"}, Calls: true, Cells: func(lab.Options) []lab.Params { return lab.Cells("again", cells...) },
+		Contestants: []lab.Contestant{lab.Ours("pool", "pool", "how=dynamic")},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range r.Rows {
+		if row.Metrics["syscalls_per_op"].N != 1 {
+			t.Errorf("%s: not counted: %+v", row.Params, row)
+		}
+	}
+}
+
 func TestWhatIsNotRunSaysWhy(t *testing.T) {
 	e := &lab.Experiment{
 		Name: "test", Metrics: []string{"ns_per_op"}, Base: "works",

@@ -103,7 +103,8 @@ func countStops(pid int) (n map[string]uint64, err error) {
 			return n, nil
 		}
 		var status unix.WaitStatus
-		if _, err := unix.Wait4(tid, &status, unix.WALL|unix.WNOTHREAD, nil); errors.Is(err, unix.EINTR) {
+		got, err := unix.Wait4(tid, &status, unix.WALL|unix.WNOTHREAD|unix.WNOHANG, nil)
+		if got == 0 || errors.Is(err, unix.EINTR) { // it stopped, and has been killed since: its end comes when those of its threads are taken
 			continue
 		} else if err != nil {
 			return n, os.NewSyscallError("wait4", err)
