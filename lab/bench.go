@@ -259,9 +259,11 @@ func (c *cellOf) row() Row {
 		return r
 	}
 	r.Metrics = map[string]Figure{}
-	for name := range c.rounds[0] {
-		if v := column(c.rounds, name); name != "ops" && name != "wall_s" && len(v) > 0 {
-			r.Metrics[name] = Summarise(Describe(name).Unit, v)
+	for _, m := range c.rounds {
+		for name := range m {
+			if _, done := r.Metrics[name]; !done && name != "ops" && name != "wall_s" {
+				r.Metrics[name] = Summarise(Describe(name).Unit, column(c.rounds, name))
+			}
 		}
 	}
 	for name, v := range c.calls {

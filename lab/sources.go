@@ -110,7 +110,9 @@ func (b *Bench) build(p Program) ([]string, error) {
 			return nil, err
 		}
 		for _, python := range []string{"python3", "/usr/bin/python3"} { // any will do that has the module
-			if exec.CommandContext(b.ctx, python, "-c", "import "+rest).Run() == nil {
+			c := exec.CommandContext(b.ctx, python, "-c", "import "+rest)
+			c.Dir = dir // a folder of the module's name where we are would be taken for it
+			if c.Run() == nil {
 				return []string{python, filepath.Join(dir, source)}, nil
 			}
 		}

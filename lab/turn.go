@@ -162,9 +162,13 @@ func (t turn) start(ctx context.Context, argv []string, files []*os.File) (*proc
 	return p, nil
 }
 
-// said is what the contestant said was wrong.
+// said is what the contestant said was wrong. Python says that last.
 func (p *process) said() string {
-	return strings.TrimPrefix(strings.TrimSpace(p.talk.String()), "tallywheel: ")
+	text := strings.TrimSpace(p.talk.String())
+	if strings.HasPrefix(text, "Traceback ") {
+		text = text[strings.LastIndexByte(text, '\n')+1:]
+	}
+	return strings.TrimPrefix(text, "tallywheel: ")
 }
 
 // work lets a contestant that is ready do its work, and counts.

@@ -70,6 +70,16 @@ func TestMap(t *testing.T) {
 	if len(m.CallTimes) < 200 {
 		t.Errorf("%d system calls, want at least those of 200 reads", len(m.CallTimes))
 	}
+	calls := 0
+	for _, g := range m.Goroutines {
+		calls = max(calls, g.Calls)
+		if g.Calls >= 200 && !strings.Contains(g.perCall(), "for each: ") {
+			t.Errorf("of %d calls it is said: %q", g.Calls, g.perCall())
+		}
+	}
+	if calls < 200 {
+		t.Errorf("no goroutine made more than %d calls", calls)
+	}
 	for _, g := range m.Goroutines { // what is in the strips is what is in the sums
 		for s := range states {
 			var sum time.Duration

@@ -17,9 +17,10 @@ var pageTemplate = template.Must(template.New("heatmap").Parse(page))
 // HTML writes the map as a page; title says what was traced.
 func (m *Map) HTML(w io.Writer, title string) error {
 	type line struct {
-		Name  string
-		Share [states]string
-		Strip template.HTML
+		Name    string
+		Share   [states]string
+		PerCall string
+		Strip   template.HTML
 	}
 	view := struct {
 		*Map
@@ -46,10 +47,23 @@ func (m *Map) HTML(w io.Writer, title string) error {
 		for s := range states {
 			l.Share[s] = round(g.Total[s])
 		}
+		l.PerCall = g.perCall()
 		view.Lines = append(view.Lines, l)
 	}
 	return pageTemplate.Execute(w, view)
 }
+
+// perCall says what lies between one system call of a goroutine and the next, on average: for a reader, its life around a read.
+func (g *Goroutine) perCall() string {
+	if g.Calls < fewCalls {
+		return ""
+	}
+	of := func(s State) string { return round(g.Total[s] / time.Duration(g.Calls)) }
+	return fmt.Sprintf("%d system calls, for each: %s in it, running %s, runnable %s, blocked %s", g.Calls, of(Syscall), of(Running), of(Runnable), of(Waiting))
+}
+
+// fewCalls are too few for an average.
+const fewCalls = 10
 
 // wait is a blocker as it is shown.
 type wait struct {
@@ -143,6 +157,11 @@ func (m *Map) Text(w io.Writer) error {
 		fmt.Fprintf(&b, "  %-26s %12s\n", s, round(m.Total[s]))
 	}
 	fmt.Fprintf(&b, "%s\n", quantiles(m.CallTimes))
+	for _, g := range m.Goroutines[:min(len(m.Goroutines), 5)] {
+		if text := g.perCall(); text != "" {
+			fmt.Fprintf(&b, "  %s, %d: %s\n", g.Name, g.ID, text)
+		}
+	}
 	fmt.Fprintf(&b, "what blocked most:\n")
 	for _, x := range m.Blockers {
 		fmt.Fprintf(&b, "  %10s in %6d waits, longest %10s  %s, %s\n", round(x.Total), x.Times, round(x.Longest), x.Reason, x.Where)

@@ -225,7 +225,7 @@ func mutexQueue(size int) (q queue) {
 	return q
 }
 
-// pool runs tasks: how=fixed: 8 workers behind a channel; dynamic: 4 to 16 workers, one more when a task finds the queue full, one less after
+// pool runs tasks: how=fixed: 8 workers behind a channel; dynamic: 4 to 16 workers, one more when nobody takes a task at once, one less after
 // a second without work; goroutine: one for each task, at most 16 by a channel as semaphore.
 func pool(t *contestant.Turn) error {
 	switch how := t.Text("how"); how {
@@ -293,7 +293,7 @@ func workers(lo, hi int) contestant.Pool {
 		Submit: func(task func()) {
 			select {
 			case tasks <- task:
-				if lo == hi || len(tasks) <= lo {
+				if lo == hi || len(tasks) == 0 { // somebody has taken it already
 					return
 				}
 			default:

@@ -14,14 +14,14 @@ func Experiment() *lab.Experiment {
 	return &lab.Experiment{
 		Name: "file-misuse", Plane: "files",
 		Question: "What do a Scanner over binary data, and reads of one record, cost?",
-		Method: "Records of 128 bytes in a cached binary file of 32 MiB: a Scanner that takes them for lines, a read for each record, bufio.Reader with its 4 KiB, and chunks of " +
+		Method: "Records of 128 bytes in a cached binary file of 8 MiB: a Scanner that takes them for lines, a read for each record, bufio.Reader with its 4 KiB, and chunks of " +
 			"256 KiB whose records are taken in place. An operation is a record, or what the Scanner takes for a line.",
 		Metrics: []string{"MB_per_s", "syscalls_per_MB", "allocs_per_MB", "cpu_ms_per_MB"},
 		Base:    "chunk", Calls: true,
 		Contestants: []lab.Contestant{
 			of("Scanner", "scanner"), of("tiny reads", "tiny"), of("bufio 4 KiB", "bufio"), of("chunk", "chunk"),
 		},
-		Prepare: bigfile.Binary(32), Scene: bigfile.Scene,
+		Prepare: bigfile.Binary(8), Scene: bigfile.Scene,
 		Advice: func(v lab.View) string {
 			m, ok := v.Medians(lab.Params{}, "MB_per_s", "chunk", "Scanner", "tiny reads")
 			if !ok {
