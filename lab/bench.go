@@ -104,13 +104,14 @@ func (b *Bench) Run(e *Experiment) (r ExperimentResult, err error) {
 		return r, err
 	}
 	all := b.cells(e)
+	start := time.Now() // what is built once does not count
 	if e.Prepare != nil {
 		b.tell("%s: preparing", e.Name)
 		if err := e.Prepare(b.ctx, b); err != nil {
 			return r, fmt.Errorf("%s: %w", e.Name, err)
 		}
 	}
-	noise := b.rounds(e, all)
+	noise := b.rounds(e, all, start)
 	if e.Calls && b.ctx.Err() == nil {
 		b.countCalls(e, all)
 	}
@@ -155,9 +156,10 @@ func (b *Bench) cells(e *Experiment) (all []*cellOf) {
 	return all
 }
 
-// rounds runs a round that is not counted, then as many as the budget allows and the intervals need.
-func (b *Bench) rounds(e *Experiment, all []*cellOf) (n noises) {
+// rounds runs a round that is not counted, then as many as the budget, of which some was spent since start, allows and the intervals need.
+func (b *Bench) rounds(e *Experiment, all []*cellOf, start time.Time) (n noises) {
 	began := time.Now()
+	budget := b.options.Budget - time.Since(start) - b.countingTakes(e, all)
 	for _, c := range all {
 		if c.notRun != "" || b.ctx.Err() != nil {
 			continue
@@ -172,14 +174,14 @@ func (b *Bench) rounds(e *Experiment, all []*cellOf) (n noises) {
 		return n
 	}
 	overhead := time.Since(began)/time.Duration(len(running)) - warmUp
-	length := b.turnLength(e, overhead, len(running), b.options.Budget-time.Since(began))
+	length := b.turnLength(e, overhead, len(running), budget-time.Since(began))
 	var round time.Duration
 	for i := range b.options.MaxRounds {
 		spent := time.Since(began) + round
-		if i >= MinRounds && (spent > b.options.Budget || b.tight(e, running)) || i >= 1 && spent > b.options.Budget+grace {
+		if i >= MinRounds && (spent > budget || b.tight(e, running)) || i >= 1 && spent > budget+grace {
 			break
 		}
-		start := time.Now()
+		roundBegan := time.Now()
 		for _, c := range running {
 			if c.notRun != "" {
 				continue
@@ -196,7 +198,7 @@ func (b *Bench) rounds(e *Experiment, all []*cellOf) (n noises) {
 			c.rounds = append(c.rounds, o.metrics)
 			n.add(o)
 		}
-		round = time.Since(start)
+		round = time.Since(roundBegan)
 	}
 	return n
 }
@@ -227,6 +229,16 @@ func (b *Bench) tight(e *Experiment, running []*cellOf) bool {
 		}
 	}
 	return true
+}
+
+// countingTakes is about how long it will take to count system calls.
+func (b *Bench) countingTakes(e *Experiment, all []*cellOf) (t time.Duration) {
+	for _, c := range all {
+		if e.Calls && c.notRun == "" && c.c.Command == nil {
+			t += 3 * countTurn // its start and end, too
+		}
+	}
+	return t
 }
 
 // countCalls gives every contestant a turn in which its system calls are counted.

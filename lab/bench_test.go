@@ -10,6 +10,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -326,12 +327,44 @@ func TestSchemaRefuses(t *testing.T) {
 
 func TestReadJSONRefusesOthers(t *testing.T) {
 	path := t.TempDir() + "/results.json"
-	for text, want := range map[string]string{"{": "unexpected end", `{"schema":99}`: "schema 99"} {
+	for text, want := range map[string]string{"{": "unexpected EOF", `{"schema":99}`: "schema 99"} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := lab.ReadJSON(path); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", text, err, want)
+		}
+	}
+}
+
+// TestReferences: the results that are kept can be read, are whole, and fit the schema.
+func TestReferences(t *testing.T) {
+	files, err := filepath.Glob("results/*.json.gz")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no reference is kept: %v", err)
+	}
+	for _, path := range files {
+		r, err := lab.ReadJSON(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var b bytes.Buffer
+		if err := r.WriteJSON(&b); err != nil {
+			t.Fatal(err)
+		}
+		valid(t, b.Bytes())
+		if r.Partial || r.Machine.Kernel == "" || r.Machine.CPU == "" || r.Started.IsZero() {
+			t.Errorf("%s: partial %v, of %+v", path, r.Partial, r.Machine)
+		}
+		for _, e := range r.Experiments {
+			if len(e.Rows) == 0 || len(e.Verdicts) == 0 || e.Failed != "" {
+				t.Errorf("%s: %s has no rows or no verdicts: %s", path, e.Name, e.Failed)
+			}
+			for _, row := range e.Rows {
+				if (row.Metrics == nil) == (row.NotRun == "") {
+					t.Errorf("%s: %s, %s: figures and a reason for none, or neither", path, e.Name, row.Contestant)
+				}
+			}
 		}
 	}
 }

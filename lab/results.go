@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -128,6 +129,9 @@ func (v View) Ratio(a, b string, cell Params, metric string) (Ratio, bool) {
 	return Compare(x.Samples, y.Samples)
 }
 
+// mostResults bounds a file of results, in bytes.
+const mostResults = 256 << 20
+
 // WriteJSON writes the results.
 func (r *Results) WriteJSON(w io.Writer) error {
 	e := json.NewEncoder(w)
@@ -136,14 +140,21 @@ func (r *Results) WriteJSON(w io.Writer) error {
 	return e.Encode(r)
 }
 
-// ReadJSON reads results that WriteJSON wrote.
+// ReadJSON reads results that WriteJSON wrote; a name that ends in .gz is of a file packed by gzip.
 func ReadJSON(path string) (*Results, error) {
-	b, err := os.ReadFile(path)
+	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
+	defer f.Close()
+	in := io.Reader(f)
+	if strings.HasSuffix(path, ".gz") {
+		if in, err = gzip.NewReader(f); err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+	}
 	var r Results
-	if err := json.Unmarshal(b, &r); err != nil {
+	if err := json.NewDecoder(io.LimitReader(in, mostResults)).Decode(&r); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	if r.Schema != Schema {

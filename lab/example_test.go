@@ -1,0 +1,38 @@
+package lab_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/tallywheel/tallywheel/lab"
+)
+
+// An experiment of one's own, with fio and a program that speaks the protocol.
+func ExampleBench_Run() {
+	e := &lab.Experiment{
+		Name: "my-disk", Plane: "files", Question: "How fast is my disk?", Metrics: []string{"ops_per_s", "cpu_us_per_op"}, Base: "fio/psync",
+		Cells: func(lab.Options) []lab.Params { return lab.Cells("bytes", 4096, 65536) },
+		Contestants: []lab.Contestant{
+			lab.FIO("fio/psync", func(b *lab.Bench, cell lab.Params) []string {
+				return []string{"--filename=x", "--size=64m", "--rw=randread", "--direct=1", "--ioengine=psync", "--bs=" + cell["bytes"]}
+			}),
+			lab.Tool("./my-reader", "make my-reader").As("mine", "read"),
+		},
+	}
+	b, err := lab.NewBench(context.Background(), lab.Quick(), os.Stderr)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer b.Close()
+	r, err := b.Run(e)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	v := lab.View{ExperimentResult: &r}
+	if ratio, ok := v.Ratio("mine", "fio/psync", lab.Params{"bytes": "4096"}, "ops_per_s"); ok {
+		fmt.Println(ratio, ratio.Differ)
+	}
+}
