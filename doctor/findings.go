@@ -156,7 +156,7 @@ func (k Kernel) serialPorts(ask *Asker) (all []Finding) {
 	return all
 }
 
-// sysctls are those of the seed documents and those that matter to this program.
+// sysctls are those that articles name and those that matter to this program.
 func (k Kernel) sysctls() []Finding {
 	least := func(want uint64) func(string) bool {
 		return func(v string) bool { n, err := strconv.ParseUint(v, 10, 64); return err == nil && n >= want }

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/tallywheel/tallywheel/internal/sys"
@@ -17,7 +16,7 @@ import (
 
 // Options say how much to measure. The zero value is not useful: begin with [Quick] or [Full].
 type Options struct {
-	Full      bool          // all cells and the sizes of the seed documents, not a selection
+	Full      bool          // all cells and the sizes of the articles, not a selection
 	Budget    time.Duration // time for the turns of one experiment
 	MaxRounds int
 	Tight     float64 // stop when every interval of the deciding figure is narrower than this share of its median, to either side
@@ -41,6 +40,7 @@ const (
 	warmUp       = 100 * time.Millisecond // length of the round that is not counted
 	warmLoad     = 50 * time.Millisecond  // of a load that others send, at the beginning of each turn
 	countTurn    = 150 * time.Millisecond // length of a turn whose system calls are counted
+	lockTick     = 200 * time.Millisecond // between looks at a lock that is taken
 	grace        = 5 * time.Second        // that the rounds a comparison needs may take beyond the budget
 	busyShare    = 0.15                   // of the machine's CPU time: more than this for others is worth a warning
 	stealShare   = 0.03
@@ -60,24 +60,42 @@ type Bench struct {
 
 // NewBench makes a bench, and keeps other measurements of this machine out until it is closed. What goes on is told to talk.
 func NewBench(ctx context.Context, o Options, talk io.Writer) (*Bench, error) {
-	lock, err := os.OpenFile(filepath.Join(os.TempDir(), "tallywheel-measure.lock"), os.O_RDWR|os.O_CREATE, 0o666)
+	lock, err := lockMachine(ctx, talk)
 	if err != nil {
 		return nil, err
-	}
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); errors.Is(err, syscall.EWOULDBLOCK) {
-		fmt.Fprintf(talk, "another measurement is under way: waiting for %s\n", lock.Name())
-		err = syscall.Flock(int(lock.Fd()), syscall.LOCK_EX)
-		if err != nil {
-			return nil, errors.Join(os.NewSyscallError("flock", err), lock.Close())
-		}
-	} else if err != nil {
-		return nil, errors.Join(os.NewSyscallError("flock", err), lock.Close())
 	}
 	bin, err := os.MkdirTemp("", "tallywheel-lab-")
 	if err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
 	return &Bench{ctx: ctx, options: o, bin: bin, talk: talk, programs: map[Program]built{}, lock: lock}, nil
+}
+
+// lockMachine takes the lock of all measurements of this machine, or waits for it until the context ends.
+func lockMachine(ctx context.Context, talk io.Writer) (*os.File, error) {
+	lock, err := os.OpenFile(filepath.Join(os.TempDir(), "tallywheel-measure.lock"), os.O_RDWR|os.O_CREATE, 0o666)
+	if err != nil {
+		return nil, err
+	}
+	tick := time.NewTicker(lockTick)
+	defer tick.Stop()
+	for waits := false; ; waits = true {
+		taken, err := sys.Lock(lock)
+		if err == nil {
+			return lock, nil
+		}
+		if !taken {
+			return nil, errors.Join(err, lock.Close())
+		}
+		if !waits {
+			fmt.Fprintf(talk, "another measurement is under way: waiting for %s\n", lock.Name())
+		}
+		select {
+		case <-ctx.Done():
+			return nil, errors.Join(fmt.Errorf("%s: another measurement was under way: %w", lock.Name(), ctx.Err()), lock.Close())
+		case <-tick.C:
+		}
+	}
 }
 
 // Close removes what the bench made and lets others measure.

@@ -104,8 +104,36 @@ func quickly(t *testing.T) lab.Options {
 	return o
 }
 
+// TestOneAtATime: a second measurement waits for the first, and can be stopped while it does.
+func TestOneAtATime(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	first, err := lab.NewBench(t.Context(), quickly(t), io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer stop()
+	var said bytes.Buffer
+	if _, err := lab.NewBench(ctx, quickly(t), &said); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(said.String(), "waiting for") {
+		t.Errorf("the second: %v, %q", err, said.String())
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	second, err := lab.NewBench(t.Context(), quickly(t), io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := second.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 func run(t *testing.T, ctx context.Context, o lab.Options, e *lab.Experiment) (lab.ExperimentResult, error) {
 	t.Helper()
+	if *runs == 0 {
+		t.Setenv("TMPDIR", t.TempDir()) // a lock of its own: these tests look at what is said, not at how fast anything is
+	}
 	b, err := lab.NewBench(ctx, o, io.Discard)
 	if err != nil {
 		t.Fatal(err)

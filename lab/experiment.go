@@ -113,7 +113,7 @@ type Experiment struct {
 	Prepare     func(ctx context.Context, b *Bench) error                             // makes in b.Dir what all turns need
 	Scene       func(b *Bench, c *Contestant, cell Params) (*Scene, error)            // makes what one turn needs
 	Calls       bool                                                                  // count system calls, in a turn apart
-	Claims      []Claim                                                               // of the seed documents, or of others
+	Claims      []Claim                                                               // that were published in articles, or here
 	Advice      func(v View) string                                                   // what a busy person should do, in one or two sentences; "" if nothing can be said
 	Derive      func(cell Params, contestant string, length time.Duration, m Metrics) // figures that follow from others
 }

@@ -84,7 +84,7 @@ func newLabRun(use string) *cobra.Command {
 		f.StringSliceVar(&l.planes, "plane", nil, "experiments of these planes alone: serial, memory, files, log, laboratory")
 	}
 	f.BoolVar(&l.quick, "quick", false, "at most a minute an experiment (the default)")
-	f.BoolVar(&l.full, "full", false, "all settings, the seed documents' sizes, as many rounds as it takes")
+	f.BoolVar(&l.full, "full", false, "all settings, the articles' sizes, as many rounds as it takes")
 	f.StringVar(&l.out, "out", "lab-results", "folder of the report")
 	f.StringVar(&l.dir, "dir", ".", "where to make the files that are measured: on the disk that is asked about")
 	f.DurationVar(&l.budget, "budget", 0, "time for an experiment; 0: that of --quick or --full")

@@ -65,18 +65,10 @@ func TryBPF() error {
 // Limit is one of the limits of this process, its soft and its hard value.
 type Limit struct{ Soft, Hard uint64 }
 
-// Unlimited is the value of a limit that there is not.
-const Unlimited = unix.RLIM_INFINITY
-
 // FileLimit is how many descriptors may be open.
-func FileLimit() (Limit, error) { return limit(unix.RLIMIT_NOFILE) }
-
-// LockLimit is how many bytes may be locked into memory without a privilege.
-func LockLimit() (Limit, error) { return limit(unix.RLIMIT_MEMLOCK) }
-
-func limit(which int) (Limit, error) {
+func FileLimit() (Limit, error) {
 	var r unix.Rlimit
-	if err := unix.Getrlimit(which, &r); err != nil {
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r); err != nil {
 		return Limit{}, os.NewSyscallError("getrlimit", err)
 	}
 	return Limit{r.Cur, r.Max}, nil

@@ -15,7 +15,7 @@ import (
 	"github.com/tallywheel/tallywheel/lab"
 )
 
-// MiB is the size of the large file: that of the seed documents in a full run, a quarter of it in a quick one.
+// MiB is the size of the large file: that of the articles in a full run, a quarter of it in a quick one.
 func MiB(full bool) int {
 	if full {
 		return 1024

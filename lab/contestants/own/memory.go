@@ -308,7 +308,7 @@ func workers(lo, hi int) contestant.Pool {
 	}
 }
 
-// mapTTY tries to map a tty into memory, as one of the seed documents does. It never can; the error is the result.
+// mapTTY tries to map a tty into memory, as one of the articles does. It never can; the error is the result.
 func mapTTY(t *contestant.Turn) error {
 	f, err := openPort(t.Paths()[0])
 	if err != nil {

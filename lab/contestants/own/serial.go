@@ -87,7 +87,7 @@ func framesResult(t *contestant.Turn, took time.Duration, f *contestant.Frames) 
 }
 
 // pipeline has four goroutines for the stages read, parse, validate and store of each port, with a channel operation for each chunk or frame
-// between them, as the seed document describes it.
+// between them, as an article describes it.
 func pipeline(t *contestant.Turn) error {
 	found := make([]contestant.Frames, len(t.Paths()))
 	var files []*os.File

@@ -1,4 +1,4 @@
-// Package filesequential asks for the seed's table of sequential reads, sequential writes and random reads.
+// Package filesequential asks for the article's table of sequential reads, sequential writes and random reads.
 package filesequential
 
 import (
@@ -39,7 +39,7 @@ func Experiment() *lab.Experiment {
 	}
 }
 
-// table is the claim of one column of the seed's table.
+// table is the claim of one column of the article's table.
 func table(access, what, seed string, ratio float64) lab.Claim {
 	return lab.Claim{
 		Claim: fmt.Sprintf("io_uring is the fastest for %s of 4 KiB, bufio the slowest: %.1f× between them.", what, ratio),

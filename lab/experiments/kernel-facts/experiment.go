@@ -1,4 +1,4 @@
-// Package kernelfacts asks whether what the seed documents say of the kernel is there.
+// Package kernelfacts asks whether what the articles say of the kernel is there.
 package kernelfacts
 
 import (

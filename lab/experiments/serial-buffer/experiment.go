@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	datagram  = 256    // bytes, as in the seed document
-	perSecond = 50_000 // datagrams; the seed document has 100,000
+	datagram  = 256    // bytes, as in the article
+	perSecond = 50_000 // datagrams; the article has 100,000
 )
 
 // Experiment is the question, its contestants and its claims.

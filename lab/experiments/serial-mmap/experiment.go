@@ -52,7 +52,7 @@ func Experiment() *lab.Experiment {
 				Judge: func(v lab.View) (lab.Verdict, bool) {
 					for _, r := range v.Rows {
 						if r.Contestant == "tty/mmap" && strings.Contains(r.NotRun, "no such device") {
-							return lab.CannotBe(r.NotRun, "No tty driver implements mmap: tty_fops has none (Linux, drivers/tty/tty_io.c), so the call gives ENODEV. The seed's fourth chapter says so itself."), true
+							return lab.CannotBe(r.NotRun, "No tty driver implements mmap: tty_fops has none (Linux, drivers/tty/tty_io.c), so the call gives ENODEV. The article's fourth chapter says so itself."), true
 						}
 					}
 					return lab.Verdict{}, false

@@ -84,7 +84,7 @@ func claims() []lab.Claim {
 					worst = max(worst, 100*max(got/want-1, 1-got/want))
 				}
 				return lab.Holds(worst < 10, fmt.Sprintf("at most %.1f %% beside it", worst),
-					"In short turns a slow line sends only some frames, so that one more or less is seen. The seed's factor (1 − 2δ) is wrong: a clock that differs by δ changes the rate by δ, up to 4.6 % for both ends, and beyond that frames are damaged."), true
+					"In short turns a slow line sends only some frames, so that one more or less is seen. The article's factor (1 − 2δ) is wrong: a clock that differs by δ changes the rate by δ, up to 4.6 % for both ends, and beyond that frames are damaged."), true
 			},
 		},
 		{

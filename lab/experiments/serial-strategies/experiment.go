@@ -30,7 +30,7 @@ func Experiment() *lab.Experiment {
 			lab.Ours("tallywheel/hybrid", "serial", "strategy=ring", "mode=hybrid").But("looks all the time while data flows: a CPU for itself"),
 			lab.Ours("tallywheel/blocking", "serial", "strategy=blocking"),
 			lab.Ours("tallywheel/polling", "serial", "strategy=polling").But("looks every 10 ms"),
-			lab.Ours("tallywheel/pipeline", "serial", "strategy=pipeline").But("four goroutines and a channel operation for each frame, as the seed document describes it"),
+			lab.Ours("tallywheel/pipeline", "serial", "strategy=pipeline").But("four goroutines and a channel operation for each frame, as an article describes it"),
 			lab.Ours("os.File", "serial-file").But(noCRC),
 			lab.Peers("serial").As("go.bug.st/serial", "serial").But(noCRC),
 			lab.Rust("serial.rs").As("rust/blocking", "serial").But(noCRC),
@@ -80,7 +80,7 @@ func claims() []lab.Claim {
 			Seed:  "3.7 ms against 12.4 ms: 0.30×", Needs: "tallywheel/ring and os.File at condition=steady",
 			Judge: func(v lab.View) (lab.Verdict, bool) {
 				r, ok := v.Ratio(ringName, "os.File", steady, "latency_us_p99")
-				return lab.AtMost(r, 0.5, "The seed's ring was a mapped tty, which does not exist; this is the ring that works, filled by read."), ok
+				return lab.AtMost(r, 0.5, "The article's ring was a mapped tty, which does not exist; this is the ring that works, filled by read."), ok
 			},
 		},
 		{
