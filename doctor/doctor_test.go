@@ -207,16 +207,16 @@ func TestWhatCannotBeChanged(t *testing.T) {
 // TestRecordComesFirst: if the old values cannot be written down, nothing is changed.
 func TestRecordComesFirst(t *testing.T) {
 	k := poor(t)
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
+	record := filepath.Join(t.TempDir(), "doctor.json")
+	if err := os.Mkdir(record+".new", 0o755); err != nil { // where the record is written before it has its name
 		t.Fatal(err)
 	}
-	fix, err := k.Prescribe(k.Examine(), filepath.Join(dir, "file", "doctor.json"))
+	fix, err := k.Prescribe(k.Examine(), record)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := fix.Apply(); err == nil {
-		t.Error("it was written down in a folder that is a file")
+		t.Error("it was written down where a folder is")
 	}
 	if got := read(t, k, "/proc/sys/vm/swappiness"); got != "60" {
 		t.Errorf("changed to %s without a record", got)
