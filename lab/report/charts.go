@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"html/template"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -38,19 +39,40 @@ type plot struct {
 	metric string
 }
 
-// growth draws the cost as work grows: the experiment's chart over a parameter, one line for each contestant.
-func growth(e *lab.ExperimentResult) template.HTML {
-	over := e.Chart.Over
-	metric := e.Chart.Metric
+// growth draws the cost as work grows: the experiment's chart over a parameter, one line for each contestant; a chart for each setting of the other
+// parameters.
+func growth(e *lab.ExperimentResult) (charts []template.HTML) {
+	var seen []string
+	for _, cell := range e.Cells() {
+		rest := maps.Clone(cell)
+		delete(rest, e.Chart.Over)
+		if key := rest.String(); !slices.Contains(seen, key) {
+			seen = append(seen, key)
+			if svg := growthOf(e, rest); svg != "" {
+				charts = append(charts, svg)
+			}
+		}
+	}
+	return charts
+}
+
+func growthOf(e *lab.ExperimentResult, rest lab.Params) template.HTML {
+	over, metric := e.Chart.Over, e.Chart.Metric
 	if over == "" || len(e.Shown) == 0 {
 		return ""
 	}
 	if metric == "" {
 		metric = e.Shown[0]
 	}
+	var rows []lab.Row
 	var values []float64
 	for _, row := range e.Rows {
-		if v, err := strconv.ParseFloat(row.Params[over], 64); err == nil && v > 0 && row.Metrics != nil && !slices.Contains(values, v) {
+		v, err := strconv.ParseFloat(row.Params[over], 64)
+		if f := row.Metrics[metric]; err != nil || v <= 0 || f.Median <= 0 || !row.Params.Has(rest) {
+			continue
+		}
+		rows = append(rows, row)
+		if !slices.Contains(values, v) {
 			values = append(values, v)
 		}
 	}
@@ -60,16 +82,16 @@ func growth(e *lab.ExperimentResult) template.HTML {
 	}
 	lowest, span := math.Log(values[0]), math.Log(values[len(values)-1])-math.Log(values[0])
 	p := plot{title: head(metric) + ", by " + over, xLabel: over, ticks: map[float64]string{}, metric: metric}
+	if len(rest) > 0 {
+		p.title += ", " + rest.String()
+	}
 	at := func(v float64) float64 { return (math.Log(v) - lowest) / span }
 	for _, v := range values {
 		p.ticks[at(v)] = Number(v)
 	}
-	for _, row := range e.Rows {
-		f, ok := row.Metrics[metric]
-		v, err := strconv.ParseFloat(row.Params[over], 64)
-		if !ok || err != nil || f.Median <= 0 {
-			continue
-		}
+	for _, row := range rows {
+		v, _ := strconv.ParseFloat(row.Params[over], 64) // it was one above
+		f := row.Metrics[metric]
 		p.add(row.Contestant, point{at(v), f.Median, f.Lo, f.Hi})
 	}
 	p.series = slices.DeleteFunc(p.series, func(s series) bool { return len(s.points) < 2 })

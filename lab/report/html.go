@@ -91,9 +91,7 @@ func htmlOf(e *lab.ExperimentResult) htmlExperiment {
 		g.Bars, g.Scale = bars(e, params)
 		h.Groups = append(h.Groups, g)
 	}
-	if svg := growth(e); svg != "" {
-		h.Charts = append(h.Charts, svg)
-	}
+	h.Charts = growth(e)
 	for _, params := range e.Cells() {
 		if svg := percentiles(e, params); svg != "" {
 			h.Charts = append(h.Charts, svg)
