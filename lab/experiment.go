@@ -121,6 +121,7 @@ type Experiment struct {
 // Chart is how the main figure is drawn.
 type Chart struct {
 	Over   string `json:"over,omitempty"`   // the parameter on the x axis: cost as work grows; "": bars for each cell
+	Along  string `json:"along,omitempty"`  // a parameter that changes along with it, if there is one
 	Metric string `json:"metric,omitempty"` // "": the first of the experiment's metrics
 }
 

@@ -46,6 +46,7 @@ func growth(e *lab.ExperimentResult) (charts []template.HTML) {
 	for _, cell := range e.Cells() {
 		rest := maps.Clone(cell)
 		delete(rest, e.Chart.Over)
+		delete(rest, e.Chart.Along)
 		if key := rest.String(); !slices.Contains(seen, key) {
 			seen = append(seen, key)
 			if svg := growthOf(e, rest); svg != "" {

@@ -27,7 +27,7 @@ func Experiment() *lab.Experiment {
 		Method: "O_DIRECT reads of a large file, depth of them in flight, submitted and reaped batch at a time by one thread; os.File and fio/psync have depth goroutines or " +
 			"threads instead. fio's CPU time is what it says of its job.",
 		Metrics: []string{"ops_per_s", "cpu_us_per_op", "context_switches_per_op", "syscalls_per_op", "latency_us_p99"},
-		Base:    "fio/io_uring", Chart: lab.Chart{Over: "depth"}, Calls: true,
+		Base:    "fio/io_uring", Chart: lab.Chart{Over: "depth", Along: "batch"}, Calls: true,
 		Cells: func(lab.Options) []lab.Params {
 			return []lab.Params{{"depth": "1", "batch": "1"}, {"depth": "8", "batch": "1"}, {"depth": "64", "batch": "16"}}
 		},
