@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -60,6 +61,9 @@ type Bench struct {
 
 // NewBench makes a bench, and keeps other measurements of this machine out until it is closed. What goes on is told to talk.
 func NewBench(ctx context.Context, o Options, talk io.Writer) (*Bench, error) {
+	if err := mayPin(o.CPU); err != nil {
+		return nil, err
+	}
 	lock, err := lockMachine(ctx, talk)
 	if err != nil {
 		return nil, err
@@ -69,6 +73,20 @@ func NewBench(ctx context.Context, o Options, talk io.Writer) (*Bench, error) {
 		return nil, errors.Join(err, lock.Close())
 	}
 	return &Bench{ctx: ctx, options: o, bin: bin, talk: talk, programs: map[Program]built{}, lock: lock}, nil
+}
+
+// mayPin reports whether contestants may run on a CPU alone; a negative one means all.
+func mayPin(cpu int) error {
+	if cpu < 0 {
+		return nil
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	undo, err := sys.Pin(cpu)
+	if err != nil {
+		return fmt.Errorf("CPU %d: %w; this process may use %d CPUs, counted from 0", cpu, err, runtime.NumCPU())
+	}
+	return undo()
 }
 
 // lockMachine takes the lock of all measurements of this machine, or waits for it until the context ends.
