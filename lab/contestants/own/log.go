@@ -39,21 +39,13 @@ func openLog(t *contestant.Turn, sync seglog.SyncPolicy) (log *seglog.Log, dir s
 }
 
 // durable appends records that are acknowledged after their fdatasync.
-func durable(t *contestant.Turn) error {
-	log, dir, err := openLog(t, seglog.SyncAlways)
-	if err != nil {
-		return errors.Join(err, os.RemoveAll(dir))
-	}
-	err = contestant.Appenders(t, func(record []byte) error {
-		_, err := log.Append(0, 1, record)
-		return err
-	})
-	return errors.Join(err, log.Close(), os.RemoveAll(dir))
-}
+func durable(t *contestant.Turn) error { return appendTo(t, seglog.SyncAlways) }
 
 // appendOnly appends records that the kernel writes back when it likes.
-func appendOnly(t *contestant.Turn) error {
-	log, dir, err := openLog(t, seglog.SyncNever)
+func appendOnly(t *contestant.Turn) error { return appendTo(t, seglog.SyncNever) }
+
+func appendTo(t *contestant.Turn, sync seglog.SyncPolicy) error {
+	log, dir, err := openLog(t, sync)
 	if err != nil {
 		return errors.Join(err, os.RemoveAll(dir))
 	}

@@ -90,14 +90,12 @@ func framesResult(t *contestant.Turn, took time.Duration, f *contestant.Frames) 
 // between them, as an article describes it.
 func pipeline(t *contestant.Turn) error {
 	found := make([]contestant.Frames, len(t.Paths()))
-	var files []*os.File
+	files, err := openPorts(t)
+	if err != nil {
+		return err
+	}
 	var done sync.WaitGroup
-	for i, path := range t.Paths() {
-		f, err := openPort(path)
-		if err != nil {
-			return err
-		}
-		files = append(files, f)
+	for i, f := range files {
 		chunks, candidates, valid := make(chan []byte, 64), make(chan []byte, 256), make(chan []byte, 256)
 		go readStage(f, chunks)
 		go parseStage(chunks, candidates)
@@ -185,8 +183,20 @@ func openPort(path string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(path, os.O_RDWR|0x100|0x800, 0) // O_NOCTTY, O_NONBLOCK
+	f, err := os.OpenFile(path, os.O_RDWR|syscall.O_NOCTTY|syscall.O_NONBLOCK, 0)
 	return f, errors.Join(err, p.Close())
+}
+
+// openPorts opens the ports of a turn.
+func openPorts(t *contestant.Turn) (files []*os.File, err error) {
+	for _, path := range t.Paths() {
+		f, err := openPort(path)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, f)
+	}
+	return files, nil
 }
 
 // readFile reads ports as files, a goroutine each, with a buffer of the parameter bytes (4096); with the parameter bufio=1 through a
@@ -194,14 +204,12 @@ func openPort(path string) (*os.File, error) {
 func readFile(t *contestant.Turn) error {
 	size := t.Int("bytes", 4096)
 	found := make([]contestant.Frames, len(t.Paths()))
-	var files []*os.File
+	files, err := openPorts(t)
+	if err != nil {
+		return err
+	}
 	var done sync.WaitGroup
-	for i, path := range t.Paths() {
-		f, err := openPort(path)
-		if err != nil {
-			return err
-		}
-		files = append(files, f)
+	for i, f := range files {
 		done.Go(func() {
 			if t.Int("bufio", 0) == 1 {
 				frameByFrame(bufio.NewReaderSize(f, size), &found[i])
