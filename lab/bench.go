@@ -297,7 +297,7 @@ func (b *Bench) countCalls(e *Experiment, all []*cellOf) {
 	}
 }
 
-// row summarises the rounds of a cell. ops and wall_s served to work out others.
+// row summarises the rounds of a cell. ops served to work out others.
 func (c *cellOf) row() Row {
 	r := Row{Contestant: c.c.Name, Params: c.cell, Note: c.c.Note, NotRun: c.notRun}
 	if len(c.rounds) == 0 {
@@ -309,7 +309,7 @@ func (c *cellOf) row() Row {
 	r.Metrics = map[string]Figure{}
 	for _, m := range c.rounds {
 		for name := range m {
-			if _, done := r.Metrics[name]; !done && name != "ops" && name != "wall_s" {
+			if _, done := r.Metrics[name]; !done && name != "ops" {
 				r.Metrics[name] = Summarise(Describe(name).Unit, column(c.rounds, name))
 			}
 		}

@@ -166,6 +166,16 @@ func TestRoundsAndCosts(t *testing.T) {
 	if !ok1 || !ok2 || idle > 20 || busy < 2*idle {
 		t.Errorf("CPU: %.1f %% at work, %.1f %% asleep", busy, idle)
 	}
+	user, ok1 := v.Median("works", nil, "cpu_user_us_per_op")
+	system, ok2 := v.Median("counts", nil, "cpu_system_us_per_op")
+	if whole, _ := v.Median("works", nil, "cpu_us_per_op"); !ok1 || !ok2 || user < whole/2 || user > whole || system <= 0 {
+		t.Errorf("%.3f of %.3f µs in the program that only calculates, %.3f µs in the kernel for the one that opens files", user, whole, system)
+	}
+	for _, name := range []string{"wall_s", "others_percent", "steal_percent", "throttled"} {
+		if f, ok := v.Figure("works", nil, name); !ok || f.Lo < 0 {
+			t.Errorf("%s: %+v", name, f)
+		}
+	}
 	if calls, ok := v.Median("counts", nil, "call_openat"); !ok || math.Abs(calls-1) > 0.1 {
 		t.Errorf("%.2f opens an operation, want 1 (%v)", calls, ok)
 	}

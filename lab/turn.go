@@ -210,7 +210,7 @@ func (p *process) work(ctx context.Context, t turn, scene Scene) (o outcome, err
 	}
 	took := time.Since(began)
 	used, usedErr := usageOf(pid) // its end and its sums are not what is measured
-	o.surroundings(quiet, used.cpu-before.cpu+selfCPU()-self)
+	around := o.surroundings(quiet, max(0, used.cpu-before.cpu)+selfCPU()-self)
 	if timer.Stop() {
 		memory <- 0 // it was quicker than that
 	}
@@ -232,6 +232,8 @@ func (p *process) work(ctx context.Context, t turn, scene Scene) (o outcome, err
 		o.metrics["rss_bytes"] = rss
 	}
 	o.cost(used, before, took)
+	o.metrics.split(p.cmd.ProcessState)
+	maps.Copy(o.metrics, around)
 	judge(o.metrics)
 	return o, nil
 }
@@ -327,14 +329,23 @@ func (o *outcome) cost(after, before usage, took time.Duration) {
 	}
 }
 
-// surroundings says what else the machine did while this ran, known is the CPU time of contestant and laboratory.
-func (o *outcome) surroundings(before noise, known time.Duration) {
+// split divides the CPU time of an operation into that of the program and that of the kernel for it, as the process's whole life was divided.
+func (m Metrics) split(s *os.ProcessState) {
+	if all := s.UserTime() + s.SystemTime(); all > 0 {
+		user := m["cpu_us_per_op"] * s.UserTime().Seconds() / all.Seconds()
+		m["cpu_user_us_per_op"], m["cpu_system_us_per_op"] = user, m["cpu_us_per_op"]-user
+	}
+}
+
+// surroundings says what else the machine did while this ran, as figures too; known is the CPU time of contestant and laboratory.
+func (o *outcome) surroundings(before noise, known time.Duration) Metrics {
 	n := readNoise().since(before)
 	if n.all > 0 {
 		o.others = max(0, (n.busy-known.Seconds()*100)/n.all)
 		o.steal = n.steal / n.all
 	}
 	o.stopped = n.throttled
+	return Metrics{"others_percent": 100 * o.others, "steal_percent": 100 * o.steal, "throttled": float64(o.stopped)}
 }
 
 func selfCPU() time.Duration {
@@ -369,7 +380,8 @@ func (t turn) tool(ctx context.Context, argv []string) (o outcome, err error) {
 	o.metrics = maps.Clone(said)
 	o.cost(used, usage{}, time.Since(began))
 	maps.Copy(o.metrics, said) // what it knows better than we do
-	o.surroundings(quiet, used.cpu+selfCPU()-self)
+	o.metrics.split(cmd.ProcessState)
+	maps.Copy(o.metrics, o.surroundings(quiet, used.cpu+selfCPU()-self))
 	return o, nil
 }
 
