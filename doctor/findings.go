@@ -74,14 +74,12 @@ func (k Kernel) memory(ask *Asker) []Finding {
 }
 
 func (k Kernel) cpu() (all []Finding) {
-	if governor, there := k.read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"); there {
-		for _, path := range k.glob("/sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor") {
-			name := "frequency governor, " + strings.Split(path, "/")[5]
-			all = append(all, k.setting("cpu", name, path, "performance", "a CPU that clocks down adds tens of µs to the first wake-up, and makes measurements wander",
-				func(v string) bool { return v == "performance" }, true))
-		}
-		_ = governor
-	} else {
+	for _, path := range k.glob("/sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor") {
+		name := "frequency governor, " + strings.Split(path, "/")[5]
+		all = append(all, k.setting("cpu", name, path, "performance", "a CPU that clocks down adds tens of µs to the first wake-up, and makes measurements wander",
+			func(v string) bool { return v == "performance" }, true))
+	}
+	if len(all) == 0 {
 		all = append(all, Finding{
 			Area: "cpu", Name: "frequency governor", State: Unknown, Found: "none that this system shows", Wanted: "performance",
 			Why: "a CPU that clocks down adds tens of µs to the first wake-up; under a hypervisor the host decides",

@@ -110,9 +110,6 @@ func (t *Turn) Ready() (until time.Time, err error) {
 // End waits until the standard input ends.
 func (t *Turn) End() { _, _ = io.Copy(io.Discard, t.in) }
 
-// Began is when the work began.
-func (t *Turn) Began() time.Time { return t.began }
-
 // Done ends the work of a contestant that has worked for its time: it says so, waits until it has been looked at, and returns how long the
 // work took.
 func (t *Turn) Done() (took time.Duration, err error) {
