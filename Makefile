@@ -28,8 +28,8 @@ deps:
 cross:
 	GOOS=linux GOARCH=arm64 $(GO) build -o /dev/null ./cmd/tallywheel
 	GOOS=linux GOARCH=arm GOARM=7 $(GO) build -o /dev/null ./cmd/tallywheel
-	GOOS=darwin GOARCH=arm64 $(GO) vet ./crc16 ./frame/... ./ledger ./asyncfile ./seglog ./internal/hist ./internal/sys
-	GOOS=windows GOARCH=amd64 $(GO) vet ./crc16 ./frame/... ./ledger ./asyncfile ./seglog ./internal/hist ./internal/sys
+	GOOS=darwin GOARCH=arm64 $(GO) vet ./crc16 ./frame/... ./ledger ./asyncfile ./seglog ./server ./internal/...
+	GOOS=windows GOARCH=amd64 $(GO) vet ./crc16 ./frame/... ./ledger ./asyncfile ./seglog ./server ./internal/...
 
 # The tests of what differs on a 32-bit ARM, under qemu-user.
 arm:
@@ -47,16 +47,20 @@ check:
 TIME ?= 30s
 fuzz:
 	for f in Tally128 Modbus COBS SLIP Line Length Raw; do $(GO) test ./frame/framings -run '^$$' -fuzz "Fuzz$$f\$$" -fuzztime $(TIME) || exit 1; done
+	$(GO) test ./internal/http1 -run '^$$' -fuzz FuzzHead -fuzztime $(TIME)
 	$(GO) test ./seglog -run '^$$' -fuzz FuzzReader -fuzztime $(TIME)
 	$(GO) test ./gateway -run '^$$' -fuzz FuzzConfig -fuzztime $(TIME)
 	$(GO) test ./crc16 -run '^$$' -fuzz FuzzSplit -fuzztime $(TIME)
 
 # What takes longer than every change can wait: ten minutes of random load on each kind of ring, a million random operations on each
-# kind of file, and half an hour of the demo in two conditions.
+# kind of file, 100,000 rude connections to each kind of server, as many requests beside net/http, and half an hour of the demo in two
+# conditions.
 .PHONY: soak
 soak: build
 	$(GO) test ./uring -run RandomLoad -soak 10m -timeout 60m
 	$(GO) test ./asyncfile -run Differential -operations 1000000 -timeout 30m
+	$(GO) test -race ./server -run Churn -connections 100000 -timeout 30m
+	$(GO) test ./server -run Differential -requests 100000 -timeout 30m
 	./$(BIN) demo --for 30m --ports 1 --condition steady
 	./$(BIN) demo --for 30m --ports 2 --condition disturbed
 

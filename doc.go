@@ -10,6 +10,7 @@
 //
 //	ground     crc16              CRC-16 Modbus and CCITT, fast on every target
 //	           internal/sys       system calls that the standard library does not offer as we need them
+//	           internal/http1     the framing of HTTP/1.1 requests, strictly
 //	           internal/hist      latency histogram
 //	           internal/fault     a disk in memory that can be cut off and told to fail
 //	           internal/testenv   what a test needs, and how it says that it is missing
@@ -21,6 +22,7 @@
 //	           reader             reading descriptors, strategies side by side
 //	           asyncfile          files by one interface: ordinary calls, mmap, io_uring
 //	           seglog             durable segmented log; FORMAT.md beside the code
+//	           server             HTTP and TCP by net/http, epoll and io_uring, with the same handlers
 //	product    gateway            sources → frames → books → log, the API and the page
 //	           doctor             what this machine allows and how it is set; changes what is safe, and takes that back
 //	laboratory lab                measures ways to do the same thing side by side: experiments, contestants, report, heat map

@@ -18,9 +18,9 @@ const module = "github.com/tallywheel/tallywheel"
 
 // layers lists the folders from the ground up. A folder may import folders of lower layers, and its own sub-folders.
 var layers = [][]string{
-	{"crc16", "internal/sys", "internal/hist", "internal/fault", "internal/testenv"},
+	{"crc16", "internal/sys", "internal/http1", "internal/hist", "internal/fault", "internal/testenv"},
 	{"frame", "ledger", "ring", "uring"},
-	{"serial", "reader", "asyncfile", "seglog"},
+	{"serial", "reader", "asyncfile", "seglog", "server"},
 	{"gateway", "doctor"},
 	{"lab"},
 	{"cmd/tallywheel", "examples", "e2e"},

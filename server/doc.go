@@ -1,0 +1,46 @@
+// Package server serves HTTP/1.1 and TCP by three engines with the same handlers: package net/http itself, epoll, and io_uring.
+//
+// # Engines
+//
+//	std    net/http and one goroutine for each connection: everywhere, and the measure of the others
+//	epoll  a few loops, each with epoll and plain calls: Linux
+//	uring  a few loops, each with a ring: one multishot receive for each connection, and one system call a turn: Linux 6.0
+//
+// auto takes uring where the kernel and the container allow it, else epoll, else std; [Server.Choice] says what was chosen and why.
+//
+// On loopback a ring saves little against good epoll. What both save against net/http is a goroutine that is woken for each request, and
+// memory for each connection. The laboratory measures it on your machine: tallywheel lab run http-plaintext.
+//
+// # Modes
+//
+// How a handler runs on the loops of epoll and uring:
+//
+//	goroutine  on a goroutine for each connection: any handler. The default
+//	coroutine  on the loop's own thread, as a coroutine that gives way where it would wait for the network. The handler must not wait
+//	           for anything else: a lock held long, a channel, a disk, a time.Sleep stop all connections of the loop meanwhile. It must
+//	           use its ResponseWriter, body and connection on its own goroutine only
+//	inline     a [LeanHandler] on the loop's own thread, called when a request is whole: the least work for each request
+//
+// A request that asks for an upgrade (WebSocket) or a tunnel (CONNECT) runs on a goroutine in every mode, because who takes a connection
+// over waits as it likes; and so does all of TLS. Hijack works for these requests, and in goroutine mode for all.
+//
+// # What differs from net/http
+//
+// [Config.Handler] gets the same requests and its ResponseWriter does the same, by test. The differences:
+//
+//   - Requests are parsed strictly, so that no proxy in front can read them another way: a line that ends with a bare LF, a bare CR, a
+//     folded header line, two Content-Lengths even if they are equal, Content-Length beside Transfer-Encoding, and Transfer-Encoding in
+//     HTTP/1.0 are 400. net/http repairs these.
+//   - At most 256 header fields; and one limit, MaxHeaderBytes, for the request line with all of them.
+//   - The target may not have control characters, spaces or DEL.
+//   - An HTTP/2 preface without TLS is 505.
+//   - HTTP/2 by TLS is net/http's own, which gets such connections after the handshake.
+//   - Answers go out when the handler returns, flushes, or has written 4 KiB; those to pipelined requests together.
+//   - [http.MaxBytesReader] cannot ask the server to close the connection; it is closed if more than 256 KiB of the body are left.
+//
+// # Limits
+//
+// Every connection has a bound on what it may make the server hold: MaxHeaderBytes of a request that is not whole, 64 KiB of body that
+// was not asked for (the kernel then holds the client back), and 64 KiB of answer that the client does not take (the handler then waits). In
+// inline mode a request waits in memory until its body is whole, at most MaxBodyBytes. Connections beyond MaxConns wait to be accepted.
+package server
