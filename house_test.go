@@ -31,7 +31,7 @@ var sharp = map[string][]string{
 	"unsafe":                      {"internal/sys", "uring", "ring", "crc16"},
 	"golang.org/x/sys/unix":       {"internal/sys", "uring"},
 	"golang.org/x/sys/cpu":        {"crc16"},
-	"github.com/prometheus/":      {"gateway"},
+	"github.com/prometheus/":      {"gateway", "server"},
 	"github.com/goccy/":           {"gateway"},
 	"github.com/spf13/":           {"cmd/tallywheel"},
 	"github.com/HdrHistogram/":    {"internal/hist"},

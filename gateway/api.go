@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
+	"crypto/tls"
 	"embed"
 	"encoding/json"
 	"errors"
@@ -17,6 +18,7 @@ import (
 	"time"
 
 	"github.com/tallywheel/tallywheel/seglog"
+	"github.com/tallywheel/tallywheel/server"
 )
 
 //go:embed web
@@ -24,18 +26,21 @@ var web embed.FS
 
 // Server is the API and the page of a gateway.
 type Server struct {
-	g     *Gateway
-	http  *http.Server
-	addr  net.Addr
-	done  chan error
-	stop  context.CancelFunc
-	token [sha256.Size]byte
+	g       *Gateway
+	http    *server.Server
+	metrics http.Handler
+	addr    net.Addr
+	done    chan error
+	ctx     context.Context // of streams: ends with the server
+	stop    context.CancelFunc
+	token   [sha256.Size]byte
 }
 
 // Limits of the API.
 const (
 	maxPage         = 10_000
 	defaultPage     = 100
+	maxConns        = 4096
 	headerTimeout   = 10 * time.Second
 	keepAlivePeriod = 15 * time.Second
 	writeTimeout    = 30 * time.Second // for one event of a stream: a client that takes longer is gone
@@ -48,19 +53,24 @@ func (g *Gateway) Serve() (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("api: %w", err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	s := &Server{g: g, addr: l.Addr(), done: make(chan error, 1), stop: cancel, token: sha256.Sum256([]byte(c.Token))}
-	s.http = &http.Server{
-		Handler: s.guard(s.routes()), ReadHeaderTimeout: headerTimeout, IdleTimeout: time.Minute,
-		BaseContext: func(net.Listener) context.Context { return ctx },
+	s := &Server{g: g, addr: l.Addr(), done: make(chan error, 1), token: sha256.Sum256([]byte(c.Token))}
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	cfg := server.Config{
+		Handler: s.guard(s.routes()), ReadHeaderTimeout: headerTimeout, IdleTimeout: time.Minute, MaxConns: maxConns,
+		Engine: server.Engine(g.cfg.Server.Engine), Loops: g.cfg.Server.Loops, Log: g.slog,
 	}
-	go func() {
-		if c.TLS.Cert != "" {
-			s.done <- s.http.ServeTLS(l, c.TLS.Cert, c.TLS.Key)
-		} else {
-			s.done <- s.http.Serve(l)
+	if c.TLS.Cert != "" {
+		cert, err := tls.LoadX509KeyPair(c.TLS.Cert, c.TLS.Key)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("api: %w", err), l.Close())
 		}
-	}()
+		cfg.TLS = &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}
+	}
+	if s.http, err = server.New(cfg); err != nil {
+		return nil, errors.Join(fmt.Errorf("api: %w", err), l.Close())
+	}
+	s.metrics = g.metrics(s.http.Collector())
+	go func() { s.done <- s.http.Serve(l) }()
 	return s, nil
 }
 
@@ -94,12 +104,22 @@ func (s *Server) routes() http.Handler {
 	m.HandleFunc("GET /api/v1/ports", s.ports)
 	m.HandleFunc("GET /api/v1/status", s.status)
 	m.HandleFunc("GET /api/v1/records", s.records)
-	m.HandleFunc("GET /api/v1/stream", s.stream)
-	m.HandleFunc("GET /api/v1/events", s.events)
-	m.Handle("GET /metrics", s.g.metrics())
+	m.HandleFunc("GET /api/v1/stream", s.endless(s.stream))
+	m.HandleFunc("GET /api/v1/events", s.endless(s.events))
+	m.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) { s.metrics.ServeHTTP(w, r) })
 	files, _ := fs.Sub(web, "web") // the folder is there: it is embedded
 	m.Handle("GET /", http.FileServerFS(files))
 	return m
+}
+
+// endless is for answers that end only with the client or the server.
+func (s *Server) endless(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		defer context.AfterFunc(s.ctx, cancel)()
+		next(w, r.WithContext(ctx))
+	}
 }
 
 // guard asks for the token, and refuses requests that a page of another site makes in a visitor's browser.

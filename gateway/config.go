@@ -24,6 +24,7 @@ import (
 type Config struct {
 	Log     LogConfig      `yaml:"log"`
 	API     APIConfig      `yaml:"api"`
+	Server  ServerConfig   `yaml:"server"`
 	Read    ReadConfig     `yaml:"read"`
 	Sources []SourceConfig `yaml:"sources"`
 }
@@ -53,6 +54,12 @@ type APIConfig struct {
 	Listen string    `yaml:"listen"` // "" means 127.0.0.1:7411, "off" none
 	Token  string    `yaml:"token"`  // asked for as "Authorization: Bearer …"
 	TLS    TLSConfig `yaml:"tls"`
+}
+
+// ServerConfig is the engine that serves the API and the page; see package server.
+type ServerConfig struct {
+	Engine string `yaml:"engine"` // auto (default): the best that is allowed; uring, epoll or std
+	Loops  int    `yaml:"loops"`  // of uring and epoll; 1 if it is not set
 }
 
 // TLSConfig names PEM files.
@@ -306,6 +313,9 @@ func (c *Config) Check() error {
 	if err := c.API.check(); err != nil {
 		return fmt.Errorf("api: %w", err)
 	}
+	if err := c.Server.check(); err != nil {
+		return fmt.Errorf("server: %w", err)
+	}
 	if err := c.Read.reader().Check(); err != nil {
 		return fmt.Errorf("read: %w", err)
 	}
@@ -346,6 +356,23 @@ func (a APIConfig) check() error {
 	}
 	if !loopback(host) && (a.Token == "" || a.TLS.Cert == "") {
 		return fmt.Errorf("listen %q is open to the network: set token and tls {cert, key}, or listen on 127.0.0.1", a.Listen)
+	}
+	return nil
+}
+
+func (s *ServerConfig) check() error {
+	switch s.Engine {
+	case "":
+		s.Engine = "auto"
+	case "auto", "uring", "epoll", "std":
+	default:
+		return fmt.Errorf("engine %q: want auto, uring, epoll or std", s.Engine)
+	}
+	if s.Loops == 0 {
+		s.Loops = 1
+	}
+	if s.Loops < 0 || s.Loops > 64 {
+		return fmt.Errorf("loops %d: want 1 to 64", s.Loops)
 	}
 	return nil
 }

@@ -40,6 +40,8 @@ func TestWrongConfigs(t *testing.T) {
 		{"log: {sync: sometimes}", `sync "sometimes": want always, batch, interval or never`},
 		{"log: {on_full: panic}", "on_full"},
 		{"log: {engine: steam}", "engine"},
+		{"server: {engine: steam}", "want auto, uring, epoll or std"},
+		{"server: {loops: 1000}", "loops"},
 		{"log: {linked: true}", "engine: uring"},
 		{"log: {segment: 3 bananas}", "want a number with KiB"},
 		{"log: {segment: 1KiB}", "want 1MiB to 16GiB"},

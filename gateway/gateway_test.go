@@ -30,6 +30,7 @@ import (
 	"github.com/tallywheel/tallywheel/internal/testenv"
 	"github.com/tallywheel/tallywheel/ledger"
 	"github.com/tallywheel/tallywheel/seglog"
+	"github.com/tallywheel/tallywheel/server"
 	"github.com/tallywheel/tallywheel/serial/serialtest"
 	"github.com/tallywheel/tallywheel/uring/uringtest"
 )
@@ -43,7 +44,7 @@ func start(t *testing.T, dir string, edit func(*Config), sources ...SourceConfig
 	t.Helper()
 	cfg := Config{
 		Log: LogConfig{Dir: dir, Segment: 1 << 20, Delay: time.Millisecond},
-		API: APIConfig{Listen: "127.0.0.1:0"}, Sources: sources,
+		API: APIConfig{Listen: "127.0.0.1:0"}, Server: ServerConfig{Engine: engine}, Sources: sources,
 	}
 	if edit != nil {
 		edit(&cfg)
@@ -53,6 +54,23 @@ func start(t *testing.T, dir string, edit func(*Config), sources ...SourceConfig
 		t.Fatal(err)
 	}
 	return g
+}
+
+// engine serves what the tests ask for; eachEngine sets it.
+var engine = "auto"
+
+// eachEngine runs a test with every engine that is to be had.
+func eachEngine(t *testing.T, f func(*testing.T)) {
+	defer func() { engine = "auto" }()
+	for _, e := range []server.Engine{server.Std, server.Epoll, server.Uring} {
+		t.Run(string(e), func(t *testing.T) {
+			if err := server.Available(e); err != nil {
+				t.Skipf("SKIPPED: %v", err)
+			}
+			engine = string(e)
+			f(t)
+		})
+	}
 }
 
 func stop(t *testing.T, g *Gateway) ledger.Sheet {
@@ -346,7 +364,9 @@ func get(t *testing.T, url string, edit func(*http.Request)) (int, string) {
 	return resp.StatusCode, string(b)
 }
 
-func TestAPI(t *testing.T) {
+func TestAPI(t *testing.T) { eachEngine(t, testAPI) }
+
+func testAPI(t *testing.T) {
 	g := start(t, t.TempDir(), nil, tcp("a"))
 	s := serve(t, g)
 	c := dial(t, address(g, "a"))
@@ -412,7 +432,9 @@ func TestAPI(t *testing.T) {
 	stop(t, g)
 }
 
-func TestToken(t *testing.T) {
+func TestToken(t *testing.T) { eachEngine(t, testToken) }
+
+func testToken(t *testing.T) {
 	g := start(t, t.TempDir(), func(c *Config) { c.API.Token = "0123456789abcdef" })
 	s := serve(t, g)
 	for name, c := range map[string]struct {
@@ -469,7 +491,9 @@ func certificate(t *testing.T) (cert, key string, pool *x509.CertPool) {
 	return cert, key, pool
 }
 
-func TestTLS(t *testing.T) {
+func TestTLS(t *testing.T) { eachEngine(t, testTLS) }
+
+func testTLS(t *testing.T) {
 	cert, key, pool := certificate(t)
 	g := start(t, t.TempDir(), func(c *Config) {
 		c.API = APIConfig{Listen: "0.0.0.0:0", Token: "0123456789abcdef", TLS: TLSConfig{Cert: cert, Key: key}}
@@ -500,7 +524,9 @@ func TestTLS(t *testing.T) {
 }
 
 // A client that does not read its stream falls behind in the log; the recorder and other clients do not wait for it.
-func TestSlowStreamHoldsNobodyUp(t *testing.T) {
+func TestSlowStreamHoldsNobodyUp(t *testing.T) { eachEngine(t, testSlowStreamHoldsNobodyUp) }
+
+func testSlowStreamHoldsNobodyUp(t *testing.T) {
 	g := start(t, t.TempDir(), nil, tcp("a"))
 	s := serve(t, g)
 	slow := dial(t, s.addr.String())
@@ -557,7 +583,9 @@ func openFiles(t *testing.T) int {
 }
 
 // After a stop no descriptor is left, whatever the strategy; goroutines are TestMain's affair.
-func TestStopLeavesNothingOpen(t *testing.T) {
+func TestStopLeavesNothingOpen(t *testing.T) { eachEngine(t, testStopLeavesNothingOpen) }
+
+func testStopLeavesNothingOpen(t *testing.T) {
 	dir := t.TempDir()
 	port, err := serialtest.NewPort(filepath.Join(dir, "line"))
 	if err != nil {

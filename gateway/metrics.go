@@ -11,10 +11,10 @@ import (
 	"github.com/tallywheel/tallywheel/internal/hist"
 )
 
-// metrics serves the books and the log in the form of Prometheus.
-func (g *Gateway) metrics() http.Handler {
+// metrics serves the books, the log and the server in the form of Prometheus.
+func (g *Gateway) metrics(more ...prometheus.Collector) http.Handler {
 	r := prometheus.NewRegistry()
-	r.MustRegister(&exporter{g})
+	r.MustRegister(append(more, &exporter{g})...)
 	return promhttp.HandlerFor(r, promhttp.HandlerOpts{})
 }
 
