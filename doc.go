@@ -23,6 +23,7 @@
 //	           asyncfile          files by one interface: ordinary calls, mmap, io_uring
 //	           seglog             durable segmented log; FORMAT.md beside the code
 //	           server             HTTP and TCP by net/http, epoll and io_uring, with the same handlers
+//	           loadgen            an open-loop load of HTTP requests
 //	product    gateway            sources → frames → books → log, the API and the page
 //	           doctor             what this machine allows and how it is set; changes what is safe, and takes that back
 //	laboratory lab                measures ways to do the same thing side by side: experiments, contestants, report, heat map

@@ -20,7 +20,7 @@ const module = "github.com/tallywheel/tallywheel"
 var layers = [][]string{
 	{"crc16", "internal/sys", "internal/http1", "internal/hist", "internal/fault", "internal/testenv"},
 	{"frame", "ledger", "ring", "uring"},
-	{"serial", "reader", "asyncfile", "seglog", "server"},
+	{"serial", "reader", "asyncfile", "seglog", "server", "loadgen"},
 	{"gateway", "doctor"},
 	{"lab"},
 	{"cmd/tallywheel", "examples", "e2e"},
@@ -34,7 +34,7 @@ var sharp = map[string][]string{
 	"github.com/prometheus/":      {"gateway", "server"},
 	"github.com/goccy/":           {"gateway"},
 	"github.com/spf13/":           {"cmd/tallywheel"},
-	"github.com/HdrHistogram/":    {"internal/hist"},
+	"github.com/HdrHistogram/":    {"internal/hist", "loadgen"},
 	"golang.org/x/perf/":          {"lab"},
 	"golang.org/x/exp/":           {"lab"},
 	"golang.org/x/tools/":         {"lab"},

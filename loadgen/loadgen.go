@@ -1,0 +1,285 @@
+// Package loadgen sends HTTP/1.1 requests to a server and measures how long answers take.
+//
+// # Open and closed loop
+//
+// With a rate the load is open-loop: when a request is due does not depend on whether earlier ones were answered, and its latency counts from
+// that moment, so a server that stalls is charged for all that it delays. Without a rate it is closed-loop, as of wrk: every
+// connection sends its next request when the last is answered; that finds the most a server can do, and says little about latency,
+// since a stalled server is not asked.
+//
+// # What it does not do
+//
+// No TLS, no HTTP/2, no redirects. A response body is counted, not kept. Linux only.
+package loadgen
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/tallywheel/tallywheel/internal/sys"
+)
+
+// Config says what to send. URL must be set.
+type Config struct {
+	URL         string        // http://host:port/path
+	Method      string        // "" is GET
+	Header      http.Header   // besides Host and Content-Length
+	Body        []byte        // of every request
+	Connections int           // 0: 64
+	Pipeline    int           // requests on a connection before the first answer, closed-loop only; 0: 1
+	Rate        float64       // requests a second; 0: closed-loop
+	Duration    time.Duration // 0: 10 s
+	Warmup      time.Duration // before it: sent and not counted
+	Threads     int           // 0: one for each CPU, at most 4
+	PID         int           // of the server: its CPU time and memory are sampled each second; 0: not
+	Timeout     time.Duration // for one answer: the connection is then given up; 0: 10 s
+}
+
+// Limits of a configuration.
+const (
+	maxConnections = 60_000 // of one address: a client has no more ports
+	maxPipeline    = 1024
+	maxThreads     = 64
+	maxRate        = 10e6
+)
+
+// Result is what came of it.
+type Result struct {
+	URL         string  `json:"url"`
+	Connections int     `json:"connections"`
+	Pipeline    int     `json:"pipeline"`
+	Rate        float64 `json:"rate"` // asked for; 0: closed-loop
+	Seconds     float64 `json:"seconds"`
+
+	Requests uint64         `json:"requests"` // answered, by status below 400
+	PerSec   float64        `json:"requests_per_second"`
+	Unsent   uint64         `json:"unsent"` // due and not sent when the time was over
+	Bytes    uint64         `json:"bytes"`  // received
+	Errors   map[string]int `json:"errors"` // by kind: connect, reset, timeout, status 500 …
+
+	LatencyUs Latency  `json:"latency_us"`
+	Samples   []Sample `json:"samples"`
+}
+
+// Latency is in microseconds.
+type Latency struct {
+	Mean float64 `json:"mean"`
+	P50  int64   `json:"p50"`
+	P90  int64   `json:"p90"`
+	P99  int64   `json:"p99"`
+	P999 int64   `json:"p99.9"`
+	Max  int64   `json:"max"`
+}
+
+// Sample is one second.
+type Sample struct {
+	Second     int     `json:"second"`
+	Requests   uint64  `json:"requests"`
+	P99Us      int64   `json:"p99_us"`
+	CPUPercent float64 `json:"cpu_percent"` // of the server; 100 is one CPU
+	RSSBytes   int64   `json:"rss_bytes"`
+}
+
+// Failed is how many requests had no good answer.
+func (r *Result) Failed() (n int) {
+	for _, k := range r.Errors {
+		n += k
+	}
+	return n
+}
+
+func (c *Config) check() (addr string, request []byte, err error) {
+	u, err := url.Parse(c.URL)
+	if err != nil {
+		return "", nil, err
+	}
+	if u.Scheme != "http" || u.Host == "" {
+		return "", nil, fmt.Errorf("load: %q: want http://host:port/path; TLS is not spoken", c.URL)
+	}
+	for _, n := range []struct {
+		name  string
+		value *int
+		def   int
+		max   int
+	}{
+		{"connections", &c.Connections, 64, maxConnections},
+		{"pipeline", &c.Pipeline, 1, maxPipeline},
+		{"threads", &c.Threads, min(runtime.NumCPU(), 4), maxThreads},
+	} {
+		if *n.value == 0 {
+			*n.value = n.def
+		}
+		if *n.value < 1 || *n.value > n.max {
+			return "", nil, fmt.Errorf("load: %s %d: want 1 to %d", n.name, *n.value, n.max)
+		}
+	}
+	c.Threads = min(c.Threads, c.Connections)
+	if c.Duration == 0 {
+		c.Duration = 10 * time.Second
+	}
+	if c.Timeout == 0 {
+		c.Timeout = 10 * time.Second
+	}
+	if c.Rate < 0 || c.Rate > maxRate || c.Duration < 0 || c.Warmup < 0 || c.Timeout < 0 {
+		return "", nil, fmt.Errorf("load: want a rate of at most %.0f and no negative times", maxRate)
+	}
+	if c.Rate > 0 && c.Pipeline > 1 {
+		return "", nil, errors.New("load: pipelining goes without a rate")
+	}
+	if c.Method == "" {
+		c.Method = http.MethodGet
+	}
+	host := u.Host
+	if u.Port() == "" {
+		host = net.JoinHostPort(u.Hostname(), "80")
+	}
+	a, err := net.ResolveTCPAddr("tcp", host)
+	if err != nil {
+		return "", nil, fmt.Errorf("load: %w", err)
+	}
+	return a.String(), c.request(u), nil
+}
+
+func (c *Config) request(u *url.URL) []byte {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %s HTTP/1.1\r\nHost: %s\r\n", c.Method, u.RequestURI(), u.Host)
+	_ = c.Header.Write(&b) // into memory
+	if len(c.Body) > 0 {
+		fmt.Fprintf(&b, "Content-Length: %d\r\n", len(c.Body))
+	}
+	b.WriteString("\r\n")
+	return append([]byte(b.String()), c.Body...)
+}
+
+// Run sends until the time is over, or ctx ends. Errors of single requests are in the result; the error is for what kept it from
+// beginning.
+func Run(ctx context.Context, cfg Config) (*Result, error) {
+	addr, request, err := cfg.check()
+	if err != nil {
+		return nil, err
+	}
+	to, err := netip.ParseAddrPort(addr)
+	if err != nil {
+		return nil, fmt.Errorf("load: %w", err)
+	}
+	began := time.Now()
+	threads := make([]*thread, cfg.Threads)
+	for i := range threads {
+		if threads[i], err = newThread(&cfg, to, request, i, began); err != nil {
+			for _, t := range threads[:i] {
+				t.close()
+			}
+			return nil, fmt.Errorf("load: %w", err)
+		}
+	}
+	var all sync.WaitGroup
+	stop := make(chan struct{})
+	for _, t := range threads {
+		all.Go(func() { t.run(stop) })
+	}
+	ended := make(chan struct{})
+	go func() { all.Wait(); close(ended) }()
+	servers := watch(cfg.PID, began.Add(cfg.Warmup), ended)
+	select {
+	case <-ended:
+	case <-ctx.Done():
+		close(stop)
+		<-ended
+	}
+	r := collect(&cfg, threads)
+	for i, s := range <-servers {
+		if i < len(r.Samples) {
+			r.Samples[i].CPUPercent, r.Samples[i].RSSBytes = s.CPUPercent, s.RSSBytes
+		}
+	}
+	return r, nil
+}
+
+// Range and precision of latencies, in microseconds.
+const (
+	lowest  = 1
+	highest = 120_000_000
+	digits  = 3
+)
+
+func newHistogram() *hdrhistogram.Histogram { return hdrhistogram.New(lowest, highest, digits) }
+
+// collect adds the threads up.
+func collect(cfg *Config, threads []*thread) *Result {
+	r := &Result{URL: cfg.URL, Connections: cfg.Connections, Pipeline: cfg.Pipeline, Rate: cfg.Rate, Errors: map[string]int{}}
+	whole := newHistogram()
+	for _, t := range threads {
+		whole.Merge(t.latency)
+		r.Requests += t.answered
+		r.Unsent += t.unsent
+		r.Bytes += t.received
+		for k, n := range t.errors {
+			r.Errors[k] += n
+		}
+		r.Seconds = max(r.Seconds, t.counted.Seconds())
+		for i, s := range t.seconds {
+			if i == len(r.Samples) {
+				r.Samples = append(r.Samples, Sample{Second: i})
+			}
+			r.Samples[i].Requests += uint64(s.TotalCount())
+			r.Samples[i].P99Us = max(r.Samples[i].P99Us, s.ValueAtQuantile(99))
+		}
+	}
+	r.Samples = slices.Clip(r.Samples)
+	if r.Seconds > 0 {
+		r.PerSec = float64(r.Requests) / r.Seconds
+	}
+	r.LatencyUs = Latency{
+		Mean: whole.Mean(), P50: whole.ValueAtQuantile(50), P90: whole.ValueAtQuantile(90), P99: whole.ValueAtQuantile(99),
+		P999: whole.ValueAtQuantile(99.9), Max: whole.Max(),
+	}
+	return r
+}
+
+// watch samples a process each second from a moment on, until it is told to end.
+func watch(pid int, from time.Time, ended <-chan struct{}) <-chan []Sample {
+	out := make(chan []Sample, 1)
+	go func() {
+		var all []Sample
+		defer func() { out <- all }()
+		if pid == 0 {
+			return
+		}
+		begin := time.NewTimer(time.Until(from))
+		defer begin.Stop()
+		select {
+		case <-begin.C:
+		case <-ended:
+			return
+		}
+		tick := time.NewTicker(time.Second)
+		defer tick.Stop()
+		last, _, err := sys.ProcessUsage(pid)
+		for err == nil {
+			select {
+			case <-ended:
+				return
+			case <-tick.C:
+			}
+			var cpu time.Duration
+			var rss int64
+			if cpu, rss, err = sys.ProcessUsage(pid); err == nil {
+				all = append(all, Sample{CPUPercent: 100 * (cpu - last).Seconds(), RSSBytes: rss})
+				last = cpu
+			}
+		}
+	}()
+	return out
+}

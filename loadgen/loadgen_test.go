@@ -1,0 +1,113 @@
+package loadgen
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+func TestCountsAgreeWithTheServer(t *testing.T) {
+	for name, cfg := range map[string]Config{
+		"closed loop": {Connections: 10},
+		"pipelined":   {Connections: 4, Pipeline: 16},
+		"open loop":   {Connections: 10, Rate: 5000},
+		"with a body": {Connections: 3, Method: "POST", Body: []byte("hello"), Header: http.Header{"X-A": {"b"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var served atomic.Uint64
+			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				n := served.Add(1)
+				if b, _ := io.ReadAll(r.Body); cfg.Body != nil && (string(b) != "hello" || r.Header.Get("X-A") != "b") {
+					t.Errorf("the server got %q and %v", b, r.Header)
+				}
+				switch n % 5 { // every shape of an answer
+				case 0:
+					w.WriteHeader(http.StatusNoContent)
+				case 1:
+					fmt.Fprint(w, "short")
+				case 2:
+					fmt.Fprint(w, strings.Repeat("long ", 5000))
+				case 3:
+					fmt.Fprint(w, "0\r\n\r\n")
+					_ = http.NewResponseController(w).Flush()
+					fmt.Fprint(w, "in chunks")
+				default:
+					w.WriteHeader(http.StatusTeapot)
+				}
+			}))
+			defer s.Close()
+			cfg.URL, cfg.Duration, cfg.PID = s.URL, 300*time.Millisecond, os.Getpid()
+			r, err := Run(context.Background(), cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := r.Requests + uint64(r.Failed())
+			most := served.Load()
+			if least := most - uint64(cfg.Connections*max(cfg.Pipeline, 1)); got > most || got < least || got == 0 {
+				t.Errorf("%d answers are counted, %d were given", got, most)
+			}
+			if teapots := uint64(r.Errors["status 418"]); teapots > most/5+1 || teapots+20 < got/5 || len(r.Errors) > 1 {
+				t.Errorf("failures are %v of %d", r.Errors, got)
+			}
+			var sum uint64
+			for _, s := range r.Samples {
+				sum += s.Requests
+			}
+			if sum != r.Requests {
+				t.Errorf("the seconds add up to %d, want %d", sum, r.Requests)
+			}
+		})
+	}
+}
+
+// A server that stalls is charged for all requests that were due meanwhile, not only for those that it had taken.
+func TestStallsAreCharged(t *testing.T) {
+	const rate, stall = 1000, 400 * time.Millisecond
+	began := time.Now()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		time.Sleep(max(0, time.Until(began.Add(stall)))) // what is to be seen
+	}))
+	defer s.Close()
+	r, err := Run(context.Background(), Config{URL: s.URL, Connections: 2, Rate: rate, Duration: 2 * stall})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Requests < 500 || r.LatencyUs.P90 < (stall/4).Microseconds() || r.LatencyUs.Max > (4*stall).Microseconds() {
+		t.Errorf("a stall of %v with %d requests a second: %+v", stall, rate, r)
+	}
+}
+
+func TestLostConnectionsAreCountedAndMadeAgain(t *testing.T) {
+	var n atomic.Uint64
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch k := n.Add(1); {
+		case k%100 == 50:
+			panic(http.ErrAbortHandler)
+		case k%100 == 0:
+			w.Header().Set("Connection", "close")
+		}
+	}))
+	defer s.Close()
+	r, err := Run(context.Background(), Config{URL: s.URL, Connections: 4, Duration: 300 * time.Millisecond})
+	if err != nil || r.Requests < 200 || r.Failed() == 0 {
+		t.Errorf("%+v, %v: want answers after failures", r, err)
+	}
+}
+
+func TestBadConfigurations(t *testing.T) {
+	for _, c := range []Config{
+		{URL: "https://127.0.0.1/"}, {URL: "nonsense"}, {URL: "http://127.0.0.1:1/"}, {URL: "http://127.0.0.1:1/", Connections: -1},
+		{URL: "http://127.0.0.1:1/", Rate: 1, Pipeline: 2}, {URL: "http://127.0.0.1:1/", Rate: -1},
+	} {
+		if _, err := Run(context.Background(), c); err == nil {
+			t.Errorf("%+v is no error", c)
+		}
+	}
+}

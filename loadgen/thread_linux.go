@@ -1,0 +1,387 @@
+package loadgen
+
+import (
+	"bytes"
+	"fmt"
+	"net/netip"
+	"runtime"
+	"strconv"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/tallywheel/tallywheel/internal/http1"
+	"github.com/tallywheel/tallywheel/internal/sys"
+)
+
+// thread drives a share of the connections by epoll.
+type thread struct {
+	cfg     *Config
+	to      netip.AddrPort
+	request []byte
+	burst   []byte // Pipeline requests
+	began   time.Time
+	now     time.Duration // since began
+	epoll   *sys.Epoll
+	conns   []*conn
+	idle    []*conn // open loop: without a request
+	buf     []byte
+	looked  time.Duration // for answers that do not come
+
+	interval float64 // open loop: between requests of this thread, in nanoseconds
+	next     float64 // when the next is due
+
+	latency  *hdrhistogram.Histogram
+	seconds  []*hdrhistogram.Histogram
+	answered uint64
+	unsent   uint64
+	received uint64
+	errors   map[string]int
+	counted  time.Duration
+}
+
+// conn is a connection.
+type conn struct {
+	fd      int
+	index   int
+	due     []time.Duration // of the requests that are not answered, oldest first
+	unsent  []byte
+	partial []byte // of an answer
+	skip    int64  // bytes of a body still to come
+	chunked bool   // … that is chunked
+	chunks  http1.Chunks
+	status  int // of the answer whose body is coming
+	retryAt time.Duration
+}
+
+func newThread(cfg *Config, to netip.AddrPort, request []byte, index int, began time.Time) (*thread, error) {
+	t := &thread{
+		cfg: cfg, to: to, request: request, burst: bytes.Repeat(request, cfg.Pipeline), began: began, buf: make([]byte, 256<<10),
+		latency: newHistogram(), errors: map[string]int{},
+	}
+	if cfg.Rate > 0 {
+		t.interval = 1e9 * float64(cfg.Threads) / cfg.Rate
+		t.next = t.interval * float64(index) / float64(cfg.Threads)
+	}
+	var err error
+	if t.epoll, err = sys.NewEpoll(512); err != nil {
+		return nil, err
+	}
+	for i := index; i < cfg.Connections; i += cfg.Threads {
+		c := &conn{fd: -1, index: len(t.conns)}
+		t.conns = append(t.conns, c)
+		if err := t.connect(c); err != nil {
+			t.close()
+			return nil, fmt.Errorf("connect %v: %w", to, err)
+		}
+	}
+	return t, nil
+}
+
+func (t *thread) close() {
+	for _, c := range t.conns {
+		if c.fd >= 0 {
+			_ = sys.CloseFD(c.fd)
+		}
+	}
+	_ = t.epoll.Close()
+}
+
+func (t *thread) connect(c *conn) error {
+	fd, err := sys.Connect(t.to)
+	if err != nil {
+		return err
+	}
+	if err := t.epoll.Add(fd, sys.Readable, uint64(c.index)); err != nil {
+		_ = sys.CloseFD(fd)
+		return err
+	}
+	c.fd, c.unsent, c.partial, c.skip, c.chunked = fd, nil, nil, 0, false
+	if t.interval > 0 {
+		t.idle = append(t.idle, c)
+	}
+	return nil
+}
+
+// run sends until the time is over.
+func (t *thread) run(stop <-chan struct{}) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	defer t.close()
+	sys.FineTimers()
+	end := t.cfg.Warmup + t.cfg.Duration
+	t.tick()
+	if t.interval == 0 {
+		for _, c := range t.conns {
+			t.sendBurst(c)
+		}
+	}
+	for t.now < end {
+		select {
+		case <-stop:
+			end = t.now
+			continue
+		default:
+		}
+		wait := min(end-t.now, 100*time.Millisecond)
+		if t.interval > 0 {
+			t.sendDue()
+			if len(t.idle) > 0 {
+				wait = min(wait, max(time.Duration(t.next)-t.now, 0))
+			}
+		}
+		n, err := t.epoll.WaitFor(wait)
+		t.tick()
+		if err != nil {
+			t.errors[err.Error()]++
+			break
+		}
+		for i := range n {
+			events, id := t.epoll.Event(i)
+			if c := t.conns[id]; c.fd >= 0 {
+				t.ready(c, events)
+			}
+		}
+		t.lookForLost()
+	}
+	t.counted = max(t.now-t.cfg.Warmup, 0)
+	for t.interval > 0 && time.Duration(t.next) < end {
+		t.next += t.interval
+		t.unsent++
+	}
+}
+
+func (t *thread) tick() { t.now = time.Since(t.began) }
+
+// sendDue sends what is due, on connections that wait for nothing.
+func (t *thread) sendDue() {
+	for len(t.idle) > 0 && time.Duration(t.next) <= t.now {
+		c := t.idle[len(t.idle)-1]
+		t.idle = t.idle[:len(t.idle)-1]
+		if c.fd < 0 {
+			continue // it comes back when it is connected
+		}
+		c.due = append(c.due, time.Duration(t.next))
+		t.next += t.interval
+		t.send(c, t.request)
+	}
+}
+
+func (t *thread) sendBurst(c *conn) {
+	for range t.cfg.Pipeline {
+		c.due = append(c.due, t.now)
+	}
+	t.send(c, t.burst)
+}
+
+func (t *thread) send(c *conn, b []byte) {
+	n, err := sys.Send(c.fd, b)
+	if err != nil && !sys.Pending(err) {
+		t.lost(c, "reset")
+		return
+	}
+	if n < len(b) {
+		c.unsent = b[n:]
+		_ = t.epoll.Set(c.fd, sys.Readable|sys.Writable, uint64(c.index))
+	}
+}
+
+func (t *thread) ready(c *conn, events uint32) {
+	if events&sys.Writable != 0 && len(c.unsent) > 0 {
+		b := c.unsent
+		c.unsent = nil
+		_ = t.epoll.Set(c.fd, sys.Readable, uint64(c.index))
+		if t.send(c, b); c.fd < 0 {
+			return
+		}
+	}
+	if events&(sys.Readable|sys.Gone) == 0 {
+		return
+	}
+	n, err := sys.Receive(c.fd, t.buf)
+	switch {
+	case sys.Pending(err):
+		return
+	case err != nil:
+		t.lost(c, "reset")
+		return
+	case n == 0:
+		t.lost(c, "closed")
+		return
+	}
+	t.received += uint64(n)
+	b := t.buf[:n]
+	if len(c.partial) > 0 {
+		c.partial = append(c.partial, b...)
+		b = c.partial
+	}
+	for len(b) > 0 {
+		used, whole, bad := c.answer(b)
+		if bad != "" {
+			t.lost(c, bad)
+			return
+		}
+		b = b[used:]
+		if whole == 0 {
+			break
+		}
+		if t.done(c, whole); c.fd < 0 {
+			return
+		}
+	}
+	c.partial = append(c.partial[:0], b...)
+}
+
+// maxHead bounds the head of an answer.
+const maxHead = 64 << 10
+
+// answer reads as much of an answer as b has. whole is its status once it is over.
+func (c *conn) answer(b []byte) (used, whole int, bad string) {
+	if c.skip > 0 || c.chunked {
+		return c.body(b, 0)
+	}
+	end := bytes.Index(b, []byte("\r\n\r\n"))
+	if end < 0 {
+		if len(b) > maxHead {
+			return 0, 0, "head too large"
+		}
+		return 0, 0, ""
+	}
+	head := b[:end+2]
+	if len(head) < 14 || string(head[:7]) != "HTTP/1." {
+		return 0, 0, "no HTTP"
+	}
+	status, err := strconv.Atoi(string(head[9:12]))
+	if err != nil {
+		return 0, 0, "no HTTP"
+	}
+	if status < 200 {
+		return end + 4, 0, ""
+	}
+	c.skip, c.chunked, c.status = 0, false, status
+	if status != 204 && status != 304 {
+		if v := field(head, "content-length"); v != nil {
+			if c.skip, err = strconv.ParseInt(string(v), 10, 64); err != nil {
+				return 0, 0, "no HTTP"
+			}
+		} else if v := field(head, "transfer-encoding"); bytes.EqualFold(v, []byte("chunked")) {
+			c.chunked, c.chunks = true, http1.Chunks{}
+		}
+	}
+	return c.body(b, end+4)
+}
+
+// body goes on with a body. An answer that comes in pieces counts as a good one when its end comes: c.status keeps what it was.
+func (c *conn) body(b []byte, at int) (used, whole int, bad string) {
+	for c.chunked {
+		skip, data, err := c.chunks.Next(b[at:])
+		at += skip
+		switch {
+		case err != nil:
+			return 0, 0, "malformed chunk"
+		case data > 0:
+			c.chunks.Took(data)
+			at += data
+		case c.chunks.Done():
+			c.chunked = false
+			return at, c.status, ""
+		default:
+			return at, 0, ""
+		}
+	}
+	if n := int64(len(b) - at); n < c.skip {
+		c.skip -= n
+		return len(b), 0, ""
+	}
+	at += int(c.skip)
+	c.skip = 0
+	return at, c.status, ""
+}
+
+// field is the value of a header field whose name is given in lower case.
+func field(head []byte, name string) []byte {
+	for len(head) > 0 {
+		i := bytes.IndexByte(head, '\n')
+		if i < 0 {
+			return nil
+		}
+		line := head[:i]
+		head = head[i+1:]
+		if len(line) > len(name) && line[len(name)] == ':' && bytes.EqualFold(line[:len(name)], []byte(name)) {
+			return bytes.TrimSpace(line[len(name)+1:])
+		}
+	}
+	return nil
+}
+
+// done counts an answer, and sends the next request.
+func (t *thread) done(c *conn, status int) {
+	if len(c.due) == 0 {
+		t.lost(c, "answers that nobody asked for")
+		return
+	}
+	due := c.due[0]
+	c.due = c.due[:copy(c.due, c.due[1:])]
+	if due >= t.cfg.Warmup {
+		us := min(max(int64((t.now-due)/time.Microsecond), lowest), highest)
+		if status >= 400 {
+			t.errors["status "+strconv.Itoa(status)]++
+		} else {
+			t.answered++
+			second := min(int((t.now-t.cfg.Warmup)/time.Second), max(int((t.cfg.Duration-1)/time.Second), 0)) // the last answers come late
+			for len(t.seconds) <= second {
+				t.seconds = append(t.seconds, newHistogram())
+			}
+			_ = t.latency.RecordValue(us) // in range
+			_ = t.seconds[second].RecordValue(us)
+		}
+	}
+	switch {
+	case t.interval > 0:
+		t.idle = append(t.idle, c)
+	case len(c.due) == 0:
+		t.sendBurst(c)
+	}
+}
+
+// lost gives up a connection and makes another.
+func (t *thread) lost(c *conn, why string) {
+	if len(c.due) > 0 { // else it was the server's right
+		for _, due := range c.due {
+			if due >= t.cfg.Warmup {
+				t.errors[why]++
+			}
+		}
+	}
+	_ = sys.CloseFD(c.fd)
+	c.fd, c.due = -1, c.due[:0]
+	if err := t.connect(c); err != nil {
+		t.errors["connect"]++
+		c.retryAt = t.now + 100*time.Millisecond
+		return
+	}
+	if t.interval == 0 {
+		t.sendBurst(c)
+	}
+}
+
+// lookForLost gives up answers that take too long, and tries again to connect.
+func (t *thread) lookForLost() {
+	if t.now-t.looked < 50*time.Millisecond {
+		return
+	}
+	t.looked = t.now
+	for _, c := range t.conns {
+		switch {
+		case c.fd < 0 && t.now >= c.retryAt:
+			if err := t.connect(c); err != nil {
+				t.errors["connect"]++
+				c.retryAt = t.now + 100*time.Millisecond
+			} else if t.interval == 0 {
+				t.sendBurst(c)
+			}
+		case c.fd >= 0 && len(c.due) > 0 && t.now-c.due[0] > t.cfg.Timeout && t.interval == 0:
+			t.lost(c, "timeout")
+		}
+	}
+}
