@@ -26,6 +26,7 @@
 //	           loadgen            an open-loop load of HTTP requests
 //	product    gateway            sources → frames → books → log, the API and the page
 //	           doctor             what this machine allows and how it is set; changes what is safe, and takes that back
+//	           probe              looks into the kernel by eBPF: io_uring, sockets, the scheduler
 //	laboratory lab                measures ways to do the same thing side by side: experiments, contestants, report, heat map
 //	command    cmd/tallywheel     main and one file for each verb
 //	           examples           short programs that use the public packages

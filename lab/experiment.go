@@ -100,7 +100,7 @@ func Cells(name string, values ...any) (cells []Params) {
 // Experiment is a question and how it is put to the machine.
 type Experiment struct {
 	Name     string // as its folder is called
-	Plane    string // serial, memory, files or log
+	Plane    string // serial, memory, files, log or network
 	Question string
 	Method   string   // what is done, what the figures mean, what they do not
 	Metrics  []string // what is shown, the deciding one first
@@ -132,8 +132,10 @@ type Contestant struct {
 	Args    []string               // what it is called with, its own name first
 	Note    string                 // what a reader should know: what it does not do
 	Skip    func(cell Params) bool // not for this cell
+	Env     []string               // besides that of the laboratory
 
-	// For a program that does not speak the protocol: how it is called, and what its output means.
+	// For a program that does not speak the protocol: how it is called, cell being the cell's parameters and the scene's, and what its
+	// output means. A server has no Output.
 	Command func(b *Bench, cell Params, length time.Duration) []string
 	Output  func(out []byte, length time.Duration) (Metrics, error)
 }
@@ -146,6 +148,11 @@ type Scene struct {
 	// completed by judge, which sees those of the contestant, too. nil: the contestant works for its time.
 	Load  func(ctx context.Context, length time.Duration) (judge func(m Metrics), err error)
 	Close func() error
+
+	// Serves is the address at which the contestant is a server. Such a contestant does not speak the protocol: it is ready when it accepts
+	// connections there, works until it is killed, and what it has done is what Load says, which gives "ops" and "wall_s".
+	Serves  string
+	Started func(pid int) // told before the load begins; may be nil
 }
 
 // The verdicts.

@@ -80,6 +80,15 @@ func peakMemory(pid int) float64 {
 	return float64(statusField(status, "VmHWM")) * 1024
 }
 
+// Resident is what a running process has in memory, in bytes, of its own: without the pages of files.
+func Resident(pid int) (int64, error) {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, err
+	}
+	return statusField(status, "RssAnon") * 1024, nil
+}
+
 // usageAtEnd is what a process that has been waited for used in all.
 func usageAtEnd(s *os.ProcessState) (u usage) {
 	r := s.SysUsage().(*syscall.Rusage)

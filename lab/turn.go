@@ -63,10 +63,10 @@ func (t turn) run(ctx context.Context, e *Experiment) (o outcome, err error) {
 	limit := prepareTimeout + 3*t.length + endTimeout
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	if t.c.Command != nil {
+	if t.c.Command != nil && scene.Serves == "" {
 		return t.tool(ctx, argv)
 	}
-	p, err := t.start(ctx, argv, scene.Files)
+	p, err := t.start(ctx, argv, scene)
 	if err != nil {
 		return o, err
 	}
@@ -92,13 +92,13 @@ func (t turn) command(scene Params) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	if t.c.Command != nil {
-		return append(path, t.c.Command(t.b, t.cell, t.length)...), nil
-	}
-	argv := append(path, t.c.Args...)
 	all := Params{"seconds": strconv.FormatFloat(t.length.Seconds(), 'f', -1, 64), "dir": t.b.Dir}
 	maps.Copy(all, t.cell)
 	maps.Copy(all, scene)
+	if t.c.Command != nil {
+		return append(path, t.c.Command(t.b, all, t.length)...), nil
+	}
+	argv := append(path, t.c.Args...)
 	for k, v := range all {
 		argv = append(argv, k+"="+v)
 	}
@@ -131,11 +131,11 @@ func (t turn) launch(cmd *exec.Cmd) error {
 }
 
 // start starts a contestant and waits until it is ready.
-func (t turn) start(ctx context.Context, argv []string, files []*os.File) (*process, error) {
+func (t turn) start(ctx context.Context, argv []string, scene Scene) (*process, error) {
 	p := &process{cmd: exec.CommandContext(ctx, argv[0], argv[1:]...), talk: &bytes.Buffer{}}
-	p.cmd.ExtraFiles = files
+	p.cmd.ExtraFiles = scene.Files
 	p.cmd.Stderr = &limited{p.talk, outputLimit}
-	p.cmd.Env = append(os.Environ(), t.c.Program.env()...)
+	p.cmd.Env = append(append(os.Environ(), t.c.Program.env()...), t.c.Env...)
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	p.cmd.WaitDelay = time.Second
 	in, err := p.cmd.StdinPipe()
@@ -149,6 +149,9 @@ func (t turn) start(ctx context.Context, argv []string, files []*os.File) (*proc
 	p.in, p.out = in, bufio.NewReader(io.LimitReader(out, outputLimit))
 	if err := t.launch(p.cmd); err != nil {
 		return nil, err
+	}
+	if scene.Serves != "" {
+		return p, p.serves(ctx, scene)
 	}
 	line, err := p.out.ReadString('\n')
 	if line != "ready\n" {
@@ -189,6 +192,9 @@ func (p *process) work(ctx context.Context, t turn, scene Scene) (o outcome, err
 	if err != nil {
 		return o, err
 	}
+	if scene.Started != nil {
+		scene.Started(pid)
+	}
 	quiet, self := readNoise(), selfCPU()
 	began := time.Now()
 	if scene.Load == nil {
@@ -214,7 +220,7 @@ func (p *process) work(ctx context.Context, t turn, scene Scene) (o outcome, err
 	if timer.Stop() {
 		memory <- 0 // it was quicker than that
 	}
-	if o.metrics, err = p.finish(said); err != nil {
+	if o.metrics, err = p.results(scene, said, judge); err != nil {
 		return o, err
 	}
 	if usedErr != nil { // it does not wait to be looked at
@@ -234,12 +240,18 @@ func (p *process) work(ctx context.Context, t turn, scene Scene) (o outcome, err
 	o.cost(used, before, took)
 	o.metrics.split(p.cmd.ProcessState)
 	maps.Copy(o.metrics, around)
-	judge(o.metrics)
+	if scene.Serves == "" {
+		judge(o.metrics)
+	}
 	return o, nil
 }
 
 // warm lets the load run for a moment that does not count: what a contestant does for the first time costs more.
 func (p *process) warm(ctx context.Context, t turn, scene Scene, o *outcome) error {
+	if scene.Serves != "" { // its load counts by itself
+		_, err := scene.Load(ctx, min(warmLoad, t.length/2))
+		return err
+	}
 	if _, err := io.WriteString(p.in, "go\n"); err != nil {
 		return err
 	}
@@ -268,6 +280,14 @@ func (m Metrics) leaveOut(warm float64, took time.Duration) {
 	m["ops"] -= warm
 	m["wall_s"] = took.Seconds()
 	m["ns_per_op"], m["ops_per_s"] = took.Seconds()*1e9/m["ops"], m["ops"]/took.Seconds()
+}
+
+// results ends a contestant and returns its figures.
+func (p *process) results(scene Scene, said string, judge func(Metrics)) (Metrics, error) {
+	if scene.Serves != "" {
+		return p.stop(judge)
+	}
+	return p.finish(said)
 }
 
 // finish tells a contestant to end and reads its results.

@@ -163,9 +163,14 @@ func (c *Config) request(u *url.URL) []byte {
 	return append([]byte(b.String()), c.Body...)
 }
 
-// Run sends until the time is over, or ctx ends. Errors of single requests are in the result; the error is for what kept it from
-// beginning.
-func Run(ctx context.Context, cfg Config) (*Result, error) {
+// Load is connections to a server that are open.
+type Load struct {
+	cfg     Config
+	threads []*thread
+}
+
+// New connects.
+func New(cfg Config) (*Load, error) {
 	addr, request, err := cfg.check()
 	if err != nil {
 		return nil, err
@@ -174,37 +179,74 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load: %w", err)
 	}
-	began := time.Now()
-	threads := make([]*thread, cfg.Threads)
-	for i := range threads {
-		if threads[i], err = newThread(&cfg, to, request, i, began); err != nil {
-			for _, t := range threads[:i] {
-				t.close()
-			}
-			return nil, fmt.Errorf("load: %w", err)
+	l := &Load{cfg: cfg}
+	for i := range cfg.Threads {
+		t, err := newThread(&l.cfg, to, request, i)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("load: %w", err), l.Close())
 		}
+		l.threads = append(l.threads, t)
 	}
+	return l, nil
+}
+
+// Close closes the connections.
+func (l *Load) Close() error {
+	for _, t := range l.threads {
+		t.close()
+	}
+	return nil
+}
+
+// Run sends for a time, or until ctx ends, and returns when what was sent has been answered, or has not for a second. Requests that were
+// answered after the time do not count.
+func (l *Load) Run(ctx context.Context, length time.Duration) *Result {
+	began := time.Now()
 	var all sync.WaitGroup
 	stop := make(chan struct{})
-	for _, t := range threads {
+	for i, t := range l.threads {
+		t.reset(began, length, i)
 		all.Go(func() { t.run(stop) })
 	}
 	ended := make(chan struct{})
 	go func() { all.Wait(); close(ended) }()
-	servers := watch(cfg.PID, began.Add(cfg.Warmup), ended)
+	servers := watch(l.cfg.PID, ended)
 	select {
 	case <-ended:
 	case <-ctx.Done():
 		close(stop)
 		<-ended
 	}
-	r := collect(&cfg, threads)
+	r := collect(&l.cfg, l.threads)
 	for i, s := range <-servers {
 		if i < len(r.Samples) {
 			r.Samples[i].CPUPercent, r.Samples[i].RSSBytes = s.CPUPercent, s.RSSBytes
 		}
 	}
-	return r, nil
+	return r
+}
+
+// Once sends one request on every connection and waits for the answers.
+func (l *Load) Once(ctx context.Context) *Result {
+	const patience = 10 * time.Second
+	for _, t := range l.threads {
+		t.once = true
+		defer func() { t.once = false }()
+	}
+	return l.Run(ctx, patience)
+}
+
+// Run connects, sends for the warm-up and then for the time that counts, and closes. Errors of single requests are in the result; the error
+// is for what kept it from beginning.
+func Run(ctx context.Context, cfg Config) (*Result, error) {
+	l, err := New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if cfg.Warmup > 0 {
+		l.Run(ctx, cfg.Warmup)
+	}
+	return l.Run(ctx, l.cfg.Duration), l.Close()
 }
 
 // Range and precision of latencies, in microseconds.
@@ -248,20 +290,13 @@ func collect(cfg *Config, threads []*thread) *Result {
 	return r
 }
 
-// watch samples a process each second from a moment on, until it is told to end.
-func watch(pid int, from time.Time, ended <-chan struct{}) <-chan []Sample {
+// watch samples a process each second until it is told to end.
+func watch(pid int, ended <-chan struct{}) <-chan []Sample {
 	out := make(chan []Sample, 1)
 	go func() {
 		var all []Sample
 		defer func() { out <- all }()
 		if pid == 0 {
-			return
-		}
-		begin := time.NewTimer(time.Until(from))
-		defer begin.Stop()
-		select {
-		case <-begin.C:
-		case <-ended:
 			return
 		}
 		tick := time.NewTicker(time.Second)

@@ -21,7 +21,10 @@ type thread struct {
 	request []byte
 	burst   []byte // Pipeline requests
 	began   time.Time
+	length  time.Duration
 	now     time.Duration // since began
+	over    bool          // send no more
+	once    bool          // one request on each connection
 	epoll   *sys.Epoll
 	conns   []*conn
 	idle    []*conn // open loop: without a request
@@ -54,14 +57,12 @@ type conn struct {
 	retryAt time.Duration
 }
 
-func newThread(cfg *Config, to netip.AddrPort, request []byte, index int, began time.Time) (*thread, error) {
+func newThread(cfg *Config, to netip.AddrPort, request []byte, index int) (*thread, error) {
 	t := &thread{
-		cfg: cfg, to: to, request: request, burst: bytes.Repeat(request, cfg.Pipeline), began: began, buf: make([]byte, 256<<10),
-		latency: newHistogram(), errors: map[string]int{},
+		cfg: cfg, to: to, request: request, burst: bytes.Repeat(request, cfg.Pipeline), buf: make([]byte, 256<<10),
 	}
 	if cfg.Rate > 0 {
 		t.interval = 1e9 * float64(cfg.Threads) / cfg.Rate
-		t.next = t.interval * float64(index) / float64(cfg.Threads)
 	}
 	var err error
 	if t.epoll, err = sys.NewEpoll(512); err != nil {
@@ -103,52 +104,92 @@ func (t *thread) connect(c *conn) error {
 	return nil
 }
 
+// reset makes the thread ready for a run.
+func (t *thread) reset(began time.Time, length time.Duration, index int) {
+	t.began, t.length, t.over, t.looked = began, length, false, 0
+	t.next = t.interval * float64(index) / float64(t.cfg.Threads)
+	t.latency, t.errors, t.seconds = newHistogram(), map[string]int{}, nil
+	t.answered, t.unsent, t.received, t.counted = 0, 0, 0, 0
+}
+
+// answersFor is how long answers are waited for when the time is over.
+const answersFor = time.Second
+
 // run sends until the time is over.
 func (t *thread) run(stop <-chan struct{}) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	defer t.close()
 	sys.FineTimers()
-	end := t.cfg.Warmup + t.cfg.Duration
 	t.tick()
 	if t.interval == 0 {
 		for _, c := range t.conns {
-			t.sendBurst(c)
+			if c.fd >= 0 && len(c.due) == 0 {
+				t.sendBurst(c)
+			}
 		}
 	}
-	for t.now < end {
+	for !t.over {
 		select {
 		case <-stop:
-			end = t.now
-			continue
+			t.length = t.now
 		default:
 		}
-		wait := min(end-t.now, 100*time.Millisecond)
+		if t.over = t.now >= t.length || t.once && int(t.answered)+len(t.errors) >= len(t.conns); t.over {
+			break
+		}
+		wait := min(t.length-t.now, 100*time.Millisecond)
 		if t.interval > 0 {
 			t.sendDue()
 			if len(t.idle) > 0 {
 				wait = min(wait, max(time.Duration(t.next)-t.now, 0))
 			}
 		}
-		n, err := t.epoll.WaitFor(wait)
-		t.tick()
-		if err != nil {
-			t.errors[err.Error()]++
+		if !t.turn(wait) {
 			break
-		}
-		for i := range n {
-			events, id := t.epoll.Event(i)
-			if c := t.conns[id]; c.fd >= 0 {
-				t.ready(c, events)
-			}
 		}
 		t.lookForLost()
 	}
-	t.counted = max(t.now-t.cfg.Warmup, 0)
-	for t.interval > 0 && time.Duration(t.next) < end {
+	t.over, t.counted = true, t.now
+	for t.interval > 0 && time.Duration(t.next) < t.length {
 		t.next += t.interval
 		t.unsent++
 	}
+	t.rest()
+}
+
+// rest waits for the answers to what has been sent.
+func (t *thread) rest() {
+	for end := t.now + answersFor; t.now < end; {
+		waits := false
+		for _, c := range t.conns {
+			waits = waits || c.fd >= 0 && len(c.due) > 0
+		}
+		if !waits || !t.turn(end-t.now) {
+			return
+		}
+	}
+	for _, c := range t.conns {
+		if c.fd >= 0 && len(c.due) > 0 {
+			t.lost(c, "timeout")
+		}
+	}
+}
+
+// turn waits for the kernel once, and does what it says.
+func (t *thread) turn(wait time.Duration) bool {
+	n, err := t.epoll.WaitFor(wait)
+	t.tick()
+	if err != nil {
+		t.errors[err.Error()]++
+		return false
+	}
+	for i := range n {
+		events, id := t.epoll.Event(i)
+		if c := t.conns[id]; c.fd >= 0 {
+			t.ready(c, events)
+		}
+	}
+	return true
 }
 
 func (t *thread) tick() { t.now = time.Since(t.began) }
@@ -322,13 +363,13 @@ func (t *thread) done(c *conn, status int) {
 	}
 	due := c.due[0]
 	c.due = c.due[:copy(c.due, c.due[1:])]
-	if due >= t.cfg.Warmup {
+	if !t.over {
 		us := min(max(int64((t.now-due)/time.Microsecond), lowest), highest)
 		if status >= 400 {
 			t.errors["status "+strconv.Itoa(status)]++
 		} else {
 			t.answered++
-			second := min(int((t.now-t.cfg.Warmup)/time.Second), max(int((t.cfg.Duration-1)/time.Second), 0)) // the last answers come late
+			second := int(t.now / time.Second)
 			for len(t.seconds) <= second {
 				t.seconds = append(t.seconds, newHistogram())
 			}
@@ -339,7 +380,7 @@ func (t *thread) done(c *conn, status int) {
 	switch {
 	case t.interval > 0:
 		t.idle = append(t.idle, c)
-	case len(c.due) == 0:
+	case len(c.due) == 0 && !t.over && !t.once:
 		t.sendBurst(c)
 	}
 }
@@ -347,11 +388,7 @@ func (t *thread) done(c *conn, status int) {
 // lost gives up a connection and makes another.
 func (t *thread) lost(c *conn, why string) {
 	if len(c.due) > 0 { // else it was the server's right
-		for _, due := range c.due {
-			if due >= t.cfg.Warmup {
-				t.errors[why]++
-			}
-		}
+		t.errors[why] += len(c.due)
 	}
 	_ = sys.CloseFD(c.fd)
 	c.fd, c.due = -1, c.due[:0]
@@ -360,7 +397,7 @@ func (t *thread) lost(c *conn, why string) {
 		c.retryAt = t.now + 100*time.Millisecond
 		return
 	}
-	if t.interval == 0 {
+	if t.interval == 0 && !t.over {
 		t.sendBurst(c)
 	}
 }

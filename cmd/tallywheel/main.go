@@ -66,7 +66,7 @@ func newRoot() *cobra.Command {
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fmt.Errorf("%w: %w", errUsage, err) })
-	root.AddCommand(newDemo(), newRun(), newCheck(), newPorts(), newSim(), newLog(), newLab(), newLoad(), newDoctor(), newVersion())
+	root.AddCommand(newDemo(), newRun(), newCheck(), newPorts(), newSim(), newLog(), newLab(), newLoad(), newProbe(), newDoctor(), newVersion())
 	return root
 }
 

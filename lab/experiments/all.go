@@ -10,17 +10,23 @@ import (
 	filemmapseek "github.com/tallywheel/tallywheel/lab/experiments/file-mmap-seek"
 	filerandom "github.com/tallywheel/tallywheel/lab/experiments/file-random"
 	filesequential "github.com/tallywheel/tallywheel/lab/experiments/file-sequential"
+	httpidle "github.com/tallywheel/tallywheel/lab/experiments/http-idle"
+	httpjson "github.com/tallywheel/tallywheel/lab/experiments/http-json"
+	httpplaintext "github.com/tallywheel/tallywheel/lab/experiments/http-plaintext"
+	httptail "github.com/tallywheel/tallywheel/lab/experiments/http-tail"
 	kernelfacts "github.com/tallywheel/tallywheel/lab/experiments/kernel-facts"
 	logdurable "github.com/tallywheel/tallywheel/lab/experiments/log-durable"
 	logthroughput "github.com/tallywheel/tallywheel/lab/experiments/log-throughput"
 	"github.com/tallywheel/tallywheel/lab/experiments/noise"
 	"github.com/tallywheel/tallywheel/lab/experiments/pool"
 	ringcopy "github.com/tallywheel/tallywheel/lab/experiments/ring-copy"
+	runtimetuning "github.com/tallywheel/tallywheel/lab/experiments/runtime-tuning"
 	serialbuffer "github.com/tallywheel/tallywheel/lab/experiments/serial-buffer"
 	serialmmap "github.com/tallywheel/tallywheel/lab/experiments/serial-mmap"
 	serialmodel "github.com/tallywheel/tallywheel/lab/experiments/serial-model"
 	serialports "github.com/tallywheel/tallywheel/lab/experiments/serial-ports"
 	serialstrategies "github.com/tallywheel/tallywheel/lab/experiments/serial-strategies"
+	"github.com/tallywheel/tallywheel/lab/experiments/sqpoll"
 	"github.com/tallywheel/tallywheel/lab/experiments/syscalls"
 	uringnop "github.com/tallywheel/tallywheel/lab/experiments/uring-nop"
 )
@@ -32,6 +38,7 @@ func All() []*lab.Experiment {
 		ringcopy.Experiment(), pool.Experiment(), crc.Experiment(),
 		filerandom.Experiment(), filesequential.Experiment(), filebuffer.Experiment(), filelines.Experiment(), filemmapseek.Experiment(), filemisuse.Experiment(), syscalls.Experiment(), uringnop.Experiment(),
 		logdurable.Experiment(), logthroughput.Experiment(),
+		httpplaintext.Experiment(), httpjson.Experiment(), httptail.Experiment(), httpidle.Experiment(), runtimetuning.Experiment(), sqpoll.Experiment(),
 		noise.Experiment(), kernelfacts.Experiment(),
 	}
 }

@@ -37,6 +37,7 @@ var all = map[string]func(*contestant.Turn) error{
 	"append":      appendOnly,
 	"frames":      decode,
 	"round-trip":  roundTrip,
+	"http":        serveHTTP,
 }
 
 // Run is the contestant that args name.

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/spf13/cobra"
+
+	"github.com/tallywheel/tallywheel/probe"
+)
+
+func newProbe() *cobra.Command {
+	var o probe.Options
+	var length time.Duration
+	var listen string
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "probe uring|net|sched",
+		Short: "look into the kernel: latencies of io_uring, of sockets and of the scheduler",
+		Long: `Counts in the kernel, by eBPF, and prints histograms:
+
+  uring   io_uring requests from submission to completion, by operation
+  net     sockets, from the arrival of data to its being read
+  sched   threads, from being woken to running
+
+It needs root, or CAP_BPF and CAP_PERFMON, and a kernel with BTF. With --listen it serves the histograms to Prometheus meanwhile.`,
+		Example: "  tallywheel probe uring --for 10s --pid $(pidof tallywheel)",
+		Args:    exactly(1, "uring, net or sched"),
+		RunE: func(c *cobra.Command, args []string) (err error) {
+			p, err := probe.Start(probe.Kind(args[0]), o)
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, p.Close()) }()
+			if listen != "" {
+				stop, err := serveProbe(p, listen, c.ErrOrStderr())
+				if err != nil {
+					return err
+				}
+				defer stop()
+			}
+			end := time.NewTimer(length)
+			defer end.Stop()
+			select {
+			case <-c.Context().Done():
+			case <-end.C:
+			}
+			r, err := p.Read()
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return json.NewEncoder(c.OutOrStdout()).Encode(r)
+			}
+			return printProbe(c.OutOrStdout(), r)
+		},
+	}
+	f := c.Flags()
+	f.DurationVar(&length, "for", 10*time.Second, "how long")
+	f.IntVar(&o.PID, "pid", 0, "process to look at; 0: all")
+	f.IntVar(&o.Sample, "sample", 8, "uring: take the time of one request in so many, a power of two")
+	f.StringVar(&listen, "listen", "", "serve /metrics at this loopback address meanwhile, as 127.0.0.1:9400")
+	f.BoolVar(&asJSON, "json", false, "print the counts as JSON")
+	return c
+}
+
+// serveProbe serves the figures to Prometheus, on loopback only: there is no token.
+func serveProbe(p *probe.Probe, addr string, talk io.Writer) (stop func(), err error) {
+	host, _, err := net.SplitHostPort(addr)
+	if ip := net.ParseIP(host); err != nil || ip == nil || !ip.IsLoopback() {
+		return nil, fmt.Errorf("%w: --listen %q: want a loopback address, as 127.0.0.1:9400", errUsage, addr)
+	}
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	r := prometheus.NewRegistry()
+	r.MustRegister(p)
+	m := http.NewServeMux()
+	m.Handle("GET /metrics", promhttp.HandlerFor(r, promhttp.HandlerOpts{}))
+	s := &http.Server{Handler: m, ReadHeaderTimeout: 10 * time.Second}
+	go func() { _ = s.Serve(l) }()
+	fmt.Fprintf(talk, "metrics at http://%s/metrics\n", l.Addr())
+	return func() { _ = s.Close() }, nil
+}
+
+func printProbe(out io.Writer, r probe.Report) error {
+	if r.Kind == probe.Uring {
+		fmt.Fprintf(out, "%d requests submitted, %d completions; times of one request in %d\n", r.Submitted, r.Completed, r.Sample)
+	}
+	if len(r.Latency) == 0 {
+		_, err := fmt.Fprintln(out, "nothing was seen")
+		return err
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "operation\tsubmitted\ttimed\tmean\tp50 <\tp99 <\tp99.9 <\t")
+	for _, h := range r.Latency {
+		fmt.Fprintf(w, "%s\t%d\t%d\t%v\t%v\t%v\t%v\t\n", h.Op, h.Submitted, h.Count, h.Mean(), h.Quantile(0.5), h.Quantile(0.99), h.Quantile(0.999))
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	for _, h := range r.Latency {
+		if h.Count == 0 {
+			continue
+		}
+		fmt.Fprintf(out, "\n%s\n", h.Op)
+		most := uint64(0)
+		for _, n := range h.Log2Ns {
+			most = max(most, n)
+		}
+		for i, n := range h.Log2Ns {
+			if n > 0 {
+				fmt.Fprintf(out, "  %10v  %10d  %s\n", time.Duration(uint64(1)<<i), n, strings.Repeat("▇", int(1+39*n/most)))
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,52 @@
+// Package httpidle asks what connections cost that say nothing.
+package httpidle
+
+import (
+	"fmt"
+
+	"github.com/tallywheel/tallywheel/lab"
+	"github.com/tallywheel/tallywheel/lab/load"
+	"github.com/tallywheel/tallywheel/lab/servers"
+)
+
+// Experiment is the question, its contestants and its claims.
+func Experiment() *lab.Experiment {
+	return &lab.Experiment{
+		Name: "http-idle", Plane: "network",
+		Question: "How much memory does a connection hold that is open and silent?",
+		Method: "A server answers 100 connections, which close; then so many connect, get one answer each, and rest. What the process's own memory (RssAnon) is larger than before, by connection, is the least of " +
+			"half a second of rest. The kernel's memory for sockets, some 5 KB at both ends together, is the same for all and not in it.",
+		Metrics: []string{"bytes_per_conn", "ops_per_s"}, Base: "net/http",
+		Cells: func(o lab.Options) []lab.Params {
+			if o.Full {
+				return lab.Cells("connections", 2500, 9000)
+			}
+			return lab.Cells("connections", 2500)
+		},
+		Contestants: append(append(servers.Own("hello"), servers.Peers("hello")...), servers.Others()...),
+		Scene: func(b *lab.Bench, _ *lab.Contestant, cell lab.Params) (*lab.Scene, error) {
+			return load.Idle{Connections: cell.Int("connections")}.Scene(b)
+		},
+		Advice: func(v lab.View) string {
+			m, ok := v.Medians(nil, "bytes_per_conn", "net/http", "tallywheel/uring-goroutine", "tallywheel/uring-coroutine", "tallywheel/uring-inline")
+			if !ok {
+				return ""
+			}
+			return fmt.Sprintf("A silent connection holds %.1f KB with net/http, %.1f on a goroutine, %.1f as a coroutine, %.1f inline: with fewer than some ten thousand it does not matter.", m[0]/1e3, m[1]/1e3, m[2]/1e3, m[3]/1e3)
+		},
+		Claims: []lab.Claim{
+			atMost("Inline a silent connection holds 2.5 KB.", "tallywheel/uring-inline", 2560),
+			atMost("As a coroutine it holds 6 KB.", "tallywheel/uring-coroutine", 6144),
+		},
+	}
+}
+
+func atMost(text, who string, bytes float64) lab.Claim {
+	return lab.Claim{
+		Claim: text, Seed: fmt.Sprintf("this project: ≤ %.1f KB", bytes/1024), Needs: who,
+		Judge: func(v lab.View) (lab.Verdict, bool) {
+			m, ok := v.Median(who, nil, "bytes_per_conn")
+			return lab.Holds(m <= bytes, fmt.Sprintf("%.1f KB", m/1024), "Two operations of the ring, the connection's state and, for a coroutine, its stack."), ok
+		},
+	}
+}

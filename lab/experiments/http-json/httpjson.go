@@ -1,0 +1,42 @@
+// Package httpjson asks what is left of an engine's advantage when requests have work to do.
+package httpjson
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/tallywheel/tallywheel/lab"
+	"github.com/tallywheel/tallywheel/lab/load"
+	"github.com/tallywheel/tallywheel/lab/servers"
+)
+
+// Experiment is the question, its contestants and its claims.
+func Experiment() *lab.Experiment {
+	return &lab.Experiment{
+		Name: "http-json", Plane: "network",
+		Question: "How much of an engine's advantage is left when a request has 20 to 50 µs of work?",
+		Method: "As http-plaintext, but each answer is some 1.5 kB of JSON that is encoded anew by encoding/json, the same in every server. The work is 15 to 40 µs, depending on the CPU: " +
+			"the difference to http-plaintext says how much.",
+		Metrics: []string{"cpu_us_per_op", "ops_per_s", "latency_us_p50", "latency_us_p99", "rss_bytes"},
+		Base:    "net/http", Turn: 1500 * time.Millisecond,
+		Cells:       func(lab.Options) []lab.Params { return lab.Cells("connections", 64) },
+		Contestants: append(servers.Own("json"), servers.Peers("json")...),
+		Scene: func(b *lab.Bench, _ *lab.Contestant, cell lab.Params) (*lab.Scene, error) {
+			return load.HTTP{Connections: cell.Int("connections")}.Scene(b)
+		},
+		Advice: func(v lab.View) string {
+			m, ok := v.Medians(nil, "cpu_us_per_op", "net/http", "tallywheel/uring-goroutine", "tallywheel/uring-inline")
+			if !ok {
+				return ""
+			}
+			return fmt.Sprintf("A request with this work costs %.0f µs by net/http, %.0f by handlers on a ring, %.0f inline: look at the work before you look at the engine.", m[0], m[1], m[2])
+		},
+		Claims: []lab.Claim{{
+			Claim: "An engine on io_uring answers a third more requests, whatever they do.", Seed: "+37.2 % QPS for “a high-performance network stack”", Needs: "tallywheel/uring-goroutine and net/http",
+			Judge: func(v lab.View) (lab.Verdict, bool) {
+				r, ok := v.Ratio("tallywheel/uring-goroutine", "net/http", nil, "ops_per_s")
+				return lab.AtLeast(r, 1.372, "The engine's share of a request with work is small."), ok
+			},
+		}},
+	}
+}

@@ -1,0 +1,51 @@
+// Package httptail asks how long answers take when the server is not overrun.
+package httptail
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/tallywheel/tallywheel/lab"
+	"github.com/tallywheel/tallywheel/lab/load"
+	"github.com/tallywheel/tallywheel/lab/servers"
+)
+
+// Experiment is the question, its contestants and its claims.
+func Experiment() *lab.Experiment {
+	return &lab.Experiment{
+		Name: "http-tail", Plane: "network",
+		Question: "How long do answers take at a rate that every server can bear?",
+		Method: "Requests are due at a fixed rate on 64 connections, and latency counts from when they are due, so a server that stalls is charged for all that it delays. The load is made on the same CPUs: " +
+			"the tail has its delays, too, which are the same for all. Quick turns are too short for 99.9 %: use --full.",
+		Metrics: []string{"latency_us_p50", "latency_us_p90", "latency_us_p99", "latency_us_p999", "cpu_us_per_op", "unsent"},
+		Base:    "net/http", Turn: 2 * time.Second,
+		Cells:       func(lab.Options) []lab.Params { return lab.Cells("rate", 10000, 30000) },
+		Contestants: append(append(servers.Own("hello"), servers.Peers("hello")...), servers.Others()...),
+		Scene: func(b *lab.Bench, _ *lab.Contestant, cell lab.Params) (*lab.Scene, error) {
+			return load.HTTP{Connections: 64, Rate: float64(cell.Int("rate"))}.Scene(b)
+		},
+		Advice: func(v lab.View) string {
+			m, ok := v.Medians(lab.Params{"rate": "30000"}, "latency_us_p99", "net/http", "tallywheel/uring-goroutine", "tallywheel/uring-coroutine", "tallywheel/uring-inline")
+			if !ok {
+				return ""
+			}
+			return fmt.Sprintf("At 30,000 requests a second 99 %% are answered within %.0f µs by net/http, %.0f on goroutines of a ring, %.0f as coroutines, %.0f inline.", m[0], m[1], m[2], m[3])
+		},
+		Claims: []lab.Claim{
+			atMost("io_uring cuts mean latency by 37.7 %.", "13.8 → 8.6 ms", "tallywheel/uring-inline", "latency_us_p50", 0.623, "At a rate that both can bear: most of a latency is the network stack's and the load's."),
+			atMost("The slowest hundredth is no slower on goroutines than with net/http.", "this project: ≤ 1.0×", "tallywheel/uring-goroutine", "latency_us_p99", 1, "A batch answers its first request when its last has been looked at."),
+			atMost("… nor as coroutines.", "this project: ≤ 1.0×", "tallywheel/uring-coroutine", "latency_us_p99", 1, "A batch answers its first request when its last has been looked at."),
+			atMost("… nor inline.", "this project: ≤ 1.0×", "tallywheel/uring-inline", "latency_us_p99", 1, "A batch answers its first request when its last has been looked at."),
+		},
+	}
+}
+
+func atMost(text, seed, who, metric string, x float64, why string) lab.Claim {
+	return lab.Claim{
+		Claim: text, Seed: seed, Needs: who + " and net/http at rate=30000",
+		Judge: func(v lab.View) (lab.Verdict, bool) {
+			r, ok := v.Ratio(who, "net/http", lab.Params{"rate": "30000"}, metric)
+			return lab.AtMost(r, x, why), ok
+		},
+	}
+}

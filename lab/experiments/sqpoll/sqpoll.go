@@ -1,0 +1,55 @@
+// Package sqpoll asks what a kernel thread that polls for submissions brings and costs.
+package sqpoll
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/tallywheel/tallywheel/lab"
+	"github.com/tallywheel/tallywheel/lab/load"
+)
+
+// Experiment is the question, its contestants and its claims.
+func Experiment() *lab.Experiment {
+	ours := func(name string, args ...string) lab.Contestant {
+		return lab.Ours(name, append([]string{"http", "engine=uring", "mode=inline"}, args...)...)
+	}
+	return &lab.Experiment{
+		Name: "sqpoll", Plane: "network",
+		Question: "Does a polling kernel thread (SQPOLL) make a server on a ring quicker?",
+		Method: "The server tallywheel/uring-inline with and without, under the load of http-plaintext. The kernel thread's CPU time is the server's, as far as the kernel counts it there. It goes to " +
+			"sleep after 2 ms without work, or after 50 µs.",
+		Metrics: []string{"ops_per_s", "cpu_percent", "cpu_us_per_op", "latency_us_p50", "latency_us_p99", "syscalls_per_op"},
+		Base:    "without", Turn: time.Second, Calls: true,
+		Cells:       func(lab.Options) []lab.Params { return lab.Cells("connections", 1, 64) },
+		Contestants: []lab.Contestant{ours("without"), ours("sqpoll/2ms", "sqpoll=1", "sqpoll_idle_us=2000"), ours("sqpoll/50us", "sqpoll=1", "sqpoll_idle_us=50").But("rounded up to 1 ms by the kernel's unit")},
+		Scene: func(b *lab.Bench, _ *lab.Contestant, cell lab.Params) (*lab.Scene, error) {
+			return load.HTTP{Connections: cell.Int("connections")}.Scene(b)
+		},
+		Advice: func(v lab.View) string {
+			r, ok := v.Ratio("sqpoll/2ms", "without", lab.Params{"connections": "64"}, "ops_per_s")
+			if !ok {
+				return ""
+			}
+			if r.Differ && r.Median > 1 {
+				return fmt.Sprintf("With CPUs to spare it brings %.0f %% here.", 100*(r.Median-1))
+			}
+			return fmt.Sprintf("Leave it off: %.2f of the requests with it here. It wants a CPU of its own for each ring.", r.Median)
+		},
+		Claims: []lab.Claim{
+			{
+				Claim: "SQPOLL makes a server quicker, since it needs no system calls.", Seed: "“bypasses the cost of system calls”", Needs: "sqpoll/2ms and without, connections=64",
+				Judge: func(v lab.View) (lab.Verdict, bool) {
+					r, ok := v.Ratio("sqpoll/2ms", "without", lab.Params{"connections": "64"}, "ops_per_s")
+					return lab.AtLeast(r, 1.01, "A batch needs one system call for dozens of requests; the polling thread needs a CPU, which server and load need as well."), ok
+				},
+			},
+			{
+				Claim: "SQPOLL needs CAP_SYS_ADMIN.", Seed: "“and the capability CAP_SYS_ADMIN”", Needs: "nothing",
+				Judge: func(lab.View) (lab.Verdict, bool) {
+					return lab.CannotBe("no privilege since Linux 5.13", "5.11 asked for CAP_SYS_NICE; see io_uring_setup(2)."), true
+				},
+			},
+		},
+	}
+}

@@ -1,0 +1,118 @@
+package load
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/tallywheel/tallywheel/lab"
+	"github.com/tallywheel/tallywheel/loadgen"
+)
+
+// HTTP is a load of requests on a server. Connections are open before the time counts.
+type HTTP struct {
+	Connections int
+	Pipeline    int     // 0: 1
+	Rate        float64 // requests a second; 0: each connection sends as soon as it is answered
+}
+
+// Scene makes an address for one turn.
+func (h HTTP) Scene(*lab.Bench) (*lab.Scene, error) {
+	addr, err := freeAddress()
+	if err != nil {
+		return nil, err
+	}
+	var l *loadgen.Load
+	run := func(ctx context.Context, length time.Duration) (func(lab.Metrics), error) {
+		if l == nil {
+			var err error
+			if l, err = loadgen.New(loadgen.Config{
+				URL: "http://" + addr + "/", Connections: h.Connections, Pipeline: h.Pipeline, Rate: h.Rate, Threads: min(2, h.Connections),
+			}); err != nil {
+				return nil, err
+			}
+		}
+		r := l.Run(ctx, length)
+		if n := r.Failed(); n > 0 {
+			return nil, fmt.Errorf("%d of %d requests failed: %v", n, r.Requests, r.Errors)
+		}
+		return func(m lab.Metrics) {
+			m["ops"], m["wall_s"], m["unsent"] = float64(r.Requests), r.Seconds, float64(r.Unsent)
+			m["latency_us_p50"], m["latency_us_p90"], m["latency_us_p99"] = float64(r.LatencyUs.P50), float64(r.LatencyUs.P90), float64(r.LatencyUs.P99)
+			m["latency_us_p999"], m["latency_us_max"] = float64(r.LatencyUs.P999), float64(r.LatencyUs.Max)
+		}, nil
+	}
+	return &lab.Scene{
+		Params: lab.Params{"addr": addr}, Serves: addr, Load: run,
+		Close: func() error {
+			if l == nil {
+				return nil
+			}
+			return l.Close()
+		},
+	}, nil
+}
+
+// Idle opens connections, asks each for one answer, and lets them rest: what a server holds for each is the figure bytes_per_conn.
+type Idle struct{ Connections int }
+
+// Scene makes an address for one turn.
+func (i Idle) Scene(*lab.Bench) (*lab.Scene, error) {
+	addr, err := freeAddress()
+	if err != nil {
+		return nil, err
+	}
+	var pid int
+	run := func(ctx context.Context, _ time.Duration) (func(lab.Metrics), error) {
+		if pid == 0 { // the warm-up: what the first connections cost once is not theirs
+			l, err := loadgen.New(loadgen.Config{URL: "http://" + addr + "/", Connections: 100, Threads: 1, Rate: 2000})
+			if err != nil {
+				return nil, err
+			}
+			l.Run(ctx, 100*time.Millisecond)
+			return func(lab.Metrics) {}, l.Close()
+		}
+		before, err := lab.Resident(pid)
+		if err != nil {
+			return nil, err
+		}
+		began := time.Now()
+		l, err := loadgen.New(loadgen.Config{URL: "http://" + addr + "/", Connections: i.Connections, Threads: 1})
+		if err != nil {
+			return nil, err
+		}
+		r := l.Once(ctx)
+		took := time.Since(began)
+		if n := r.Failed(); n > 0 || r.Requests == 0 {
+			return nil, errors.Join(fmt.Errorf("%d of %d requests failed: %v", n, i.Connections, r.Errors), l.Close())
+		}
+		// The Go runtime gives back what garbage it has within some hundred milliseconds of rest; what is looked for is the least.
+		least := int64(0)
+		for range 10 {
+			time.Sleep(50 * time.Millisecond) // it rests, and so do we
+			now, err := lab.Resident(pid)
+			if err != nil {
+				return nil, errors.Join(err, l.Close())
+			}
+			if least == 0 || now < least {
+				least = now
+			}
+		}
+		return func(m lab.Metrics) {
+			m["ops"], m["wall_s"] = float64(r.Requests), took.Seconds()
+			m["bytes_per_conn"] = float64(least-before) / float64(i.Connections)
+		}, l.Close()
+	}
+	return &lab.Scene{Params: lab.Params{"addr": addr}, Serves: addr, Started: func(p int) { pid = p }, Load: run}, nil
+}
+
+// freeAddress is an address on loopback that nobody listens at.
+func freeAddress() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	return l.Addr().String(), l.Close()
+}

@@ -1,0 +1,192 @@
+//go:build ignore
+
+// The kernel's side of package probe. Tracepoints with BTF are given typed arguments; fields of the kernel's structs are found by name at load
+// time (CO-RE), so one object fits every kernel that has them. `go generate ./probe` compiles it; see generate.go.
+
+#include <linux/types.h>
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+#include <bpf/bpf_core_read.h>
+
+char LICENSE[] SEC("license") = "GPL";
+
+#define SLOTS 40  /* powers of two of nanoseconds */
+#define OPCODES 64
+
+/* Set before the programs are loaded. */
+volatile const __u32 only_tgid = 0;   /* 0: every process */
+volatile const __u64 sample_mask = 0; /* of the mixed user_data of a request: times are taken where none of its bits is set */
+
+struct io_ring_ctx;
+struct io_cqe {
+	__u64 user_data;
+} __attribute__((preserve_access_index));
+struct io_kiocb {
+	struct io_cqe cqe;
+	__u8 opcode;
+	struct io_ring_ctx *ctx;
+} __attribute__((preserve_access_index));
+struct task_struct {
+	int pid, tgid;
+} __attribute__((preserve_access_index));
+struct sock;
+
+/* Index: opcode * SLOTS + slot; for the other probes opcode is 0. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, OPCODES *SLOTS);
+	__type(key, __u32);
+	__type(value, __u64);
+} slots SEC(".maps");
+
+/* Sums in nanoseconds, by opcode. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, OPCODES);
+	__type(key, __u32);
+	__type(value, __u64);
+} sums SEC(".maps");
+
+/* 0: submitted, 1: completed; then submitted by opcode. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 2 + OPCODES);
+	__type(key, __u32);
+	__type(value, __u64);
+} counts SEC(".maps");
+
+/* When what began: a request, a socket, a thread. The oldest go when it is full. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 65536);
+	__type(key, __u64);
+	__type(value, __u64);
+} began SEC(".maps");
+
+/* Rings of the process that is asked about. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__type(key, __u64);
+	__type(value, __u32);
+} rings SEC(".maps");
+
+static __always_inline void add(void *map, __u32 key, __u64 n) {
+	__u64 *v = bpf_map_lookup_elem(map, &key);
+	if (v)
+		*v += n;
+}
+
+static __always_inline __u32 log2_of(__u64 v) {
+	__u32 r = 0;
+	for (int shift = 32; shift > 0; shift >>= 1)
+		if (v >> shift) {
+			v >>= shift;
+			r += shift;
+		}
+	return r;
+}
+
+static __always_inline void took(__u32 op, __u64 ns) {
+	__u32 slot = log2_of(ns);
+	if (slot >= SLOTS)
+		slot = SLOTS - 1;
+	if (op >= OPCODES)
+		op = OPCODES - 1;
+	add(&slots, op * SLOTS + slot, 1);
+	add(&sums, op, ns);
+}
+
+static __always_inline int ours(void) {
+	return !only_tgid || bpf_get_current_pid_tgid() >> 32 == only_tgid;
+}
+
+/* sampled is the same when a request is submitted and when it completes: no table needs to be asked. */
+static __always_inline int sampled(struct io_kiocb *req) {
+	__u64 data = BPF_CORE_READ(req, cqe.user_data);
+	return !((data ^ data >> 32 ^ data >> 9) & sample_mask);
+}
+
+SEC("tp_btf/io_uring_submit_req")
+int BPF_PROG(uring_submit, struct io_kiocb *req) {
+	if (!ours())
+		return 0;
+	__u64 ring = (__u64)BPF_CORE_READ(req, ctx), key = (__u64)req;
+	__u32 op = BPF_CORE_READ(req, opcode), one = 1;
+	if (op >= OPCODES)
+		op = OPCODES - 1;
+	add(&counts, 0, 1);
+	add(&counts, 2 + op, 1);
+	if (only_tgid && !bpf_map_lookup_elem(&rings, &ring))
+		bpf_map_update_elem(&rings, &ring, &one, BPF_ANY);
+	if (sampled(req)) {
+		__u64 now = bpf_ktime_get_ns();
+		bpf_map_update_elem(&began, &key, &now, BPF_ANY);
+	}
+	return 0;
+}
+
+/* The first completion of a request ends its time; those that follow (multishot) come without a request and only count. */
+SEC("tp_btf/io_uring_complete")
+int BPF_PROG(uring_complete, void *owner, struct io_kiocb *req) {
+	__u64 ring = (__u64)owner, key = (__u64)req;
+	if (only_tgid && !bpf_map_lookup_elem(&rings, &ring))
+		return 0;
+	add(&counts, 1, 1);
+	if (!req || !sampled(req))
+		return 0;
+	__u64 *then = bpf_map_lookup_elem(&began, &key);
+	if (then) {
+		took(BPF_CORE_READ(req, opcode), bpf_ktime_get_ns() - *then);
+		bpf_map_delete_elem(&began, &key);
+	}
+	return 0;
+}
+
+SEC("tp_btf/sk_data_ready")
+int BPF_PROG(net_ready, struct sock *sk) {
+	__u64 key = (__u64)sk, now = bpf_ktime_get_ns();
+	bpf_map_update_elem(&began, &key, &now, BPF_NOEXIST); /* the first arrival counts */
+	return 0;
+}
+
+SEC("tp_btf/sock_recv_length")
+int BPF_PROG(net_read, struct sock *sk, int ret) {
+	__u64 key = (__u64)sk;
+	__u64 *then = bpf_map_lookup_elem(&began, &key);
+	if (!then)
+		return 0;
+	if (ret > 0 && ours()) {
+		took(0, bpf_ktime_get_ns() - *then);
+		add(&counts, 1, 1);
+	}
+	bpf_map_delete_elem(&began, &key);
+	return 0;
+}
+
+static __always_inline int woken(struct task_struct *p) {
+	if (only_tgid && BPF_CORE_READ(p, tgid) != only_tgid)
+		return 0;
+	__u64 key = BPF_CORE_READ(p, pid), now = bpf_ktime_get_ns();
+	bpf_map_update_elem(&began, &key, &now, BPF_ANY);
+	return 0;
+}
+
+SEC("tp_btf/sched_wakeup")
+int BPF_PROG(sched_woken, struct task_struct *p) { return woken(p); }
+
+SEC("tp_btf/sched_wakeup_new")
+int BPF_PROG(sched_new, struct task_struct *p) { return woken(p); }
+
+SEC("tp_btf/sched_switch")
+int BPF_PROG(sched_runs, int preempt, struct task_struct *prev, struct task_struct *next) {
+	__u64 key = BPF_CORE_READ(next, pid);
+	__u64 *then = bpf_map_lookup_elem(&began, &key);
+	if (then) {
+		took(0, bpf_ktime_get_ns() - *then);
+		add(&counts, 1, 1);
+		bpf_map_delete_elem(&began, &key);
+	}
+	return 0;
+}

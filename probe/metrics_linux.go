@@ -1,0 +1,47 @@
+package probe
+
+import (
+	"math"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+var (
+	metricLatency = prometheus.NewDesc("tallywheel_probe_seconds",
+		"Latency seen in the kernel: uring from submission to completion, of a sample; net from arrival to read; sched from wake-up to running.", []string{"probe", "op"}, nil)
+	metricSubmitted = prometheus.NewDesc("tallywheel_probe_sqe_total", "io_uring requests that the kernel was seen to take.", []string{"op"}, nil)
+	metricCompleted = prometheus.NewDesc("tallywheel_probe_events_total", "Completions, reads or wake-ups seen.", []string{"probe"}, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (*Probe) Describe(c chan<- *prometheus.Desc) {
+	c <- metricLatency
+	c <- metricSubmitted
+	c <- metricCompleted
+}
+
+// Buckets of the metric: those from 1 µs to 1 s.
+const firstBucket, lastBucket = 10, 30
+
+// Collect implements prometheus.Collector.
+func (p *Probe) Collect(c chan<- prometheus.Metric) {
+	r, err := p.Read()
+	if err != nil {
+		c <- prometheus.NewInvalidMetric(metricLatency, err)
+		return
+	}
+	c <- prometheus.MustNewConstMetric(metricCompleted, prometheus.CounterValue, float64(r.Completed), string(r.Kind))
+	for _, h := range r.Latency {
+		buckets := map[float64]uint64{}
+		below := uint64(0)
+		for i, n := range h.Log2Ns {
+			if below += n; i >= firstBucket && i < lastBucket {
+				buckets[math.Ldexp(1, i+1)/1e9] = below
+			}
+		}
+		c <- prometheus.MustNewConstHistogram(metricLatency, h.Count, float64(h.SumNs)/1e9, buckets, string(r.Kind), h.Op)
+		if r.Kind == Uring {
+			c <- prometheus.MustNewConstMetric(metricSubmitted, prometheus.CounterValue, float64(h.Submitted), h.Op)
+		}
+	}
+}

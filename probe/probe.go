@@ -1,0 +1,70 @@
+// Package probe looks into the kernel by eBPF: how long io_uring requests take from submission to completion, how long received bytes wait for
+// their reader, and how long threads wait for a CPU after they were woken.
+//
+// It needs Linux 5.11 with BTF (/sys/kernel/btf/vmlinux) and the right to load programs: root, or CAP_BPF with CAP_PERFMON. The probe of
+// sockets needs Linux 6.3. [Available] says what is missing.
+//
+// Counts are of every event. Times are taken of a sample of io_uring requests, since there can be millions a second; of sockets and
+// threads, of all.
+package probe
+
+import "time"
+
+// Kind is what is looked at.
+type Kind string
+
+// The kinds.
+const (
+	Uring Kind = "uring" // io_uring: from submission to the first completion, by operation
+	Net   Kind = "net"   // sockets: from the arrival of data to its being read
+	Sched Kind = "sched" // threads: from being woken to running
+)
+
+// Kinds lists them.
+var Kinds = []Kind{Uring, Net, Sched}
+
+// Options say what to look at.
+type Options struct {
+	PID    int // of the process; 0: all
+	Sample int // Uring: times are taken of one request in so many, a power of two up to 1024; 0: 8
+}
+
+// Report is what was seen since the start.
+type Report struct {
+	Kind      Kind        `json:"kind"`
+	Submitted uint64      `json:"submitted"` // Uring: requests
+	Completed uint64      `json:"completed"` // Uring: completions, all of a multishot request; Net: reads; Sched: times a thread was woken and ran
+	Sample    int         `json:"sample"`
+	Latency   []Histogram `json:"latency"`
+}
+
+// Histogram counts durations by powers of two.
+type Histogram struct {
+	Op        string   `json:"op"`        // the operation of io_uring; else "read" or "wakeup"
+	Submitted uint64   `json:"submitted"` // Uring: requests of this operation
+	Count     uint64   `json:"count"`
+	SumNs     uint64   `json:"sum_ns"`
+	Log2Ns    []uint64 `json:"log2_ns"` // entry i counts 2^i ns and above, below twice that
+}
+
+// Quantile is an upper bound of a quantile, 0 to 1: the end of the bucket in which it is.
+func (h Histogram) Quantile(q float64) time.Duration {
+	if h.Count == 0 {
+		return 0
+	}
+	rank, seen := uint64(q*float64(h.Count)), uint64(0)
+	for i, n := range h.Log2Ns {
+		if seen += n; seen > rank {
+			return time.Duration(uint64(2) << i)
+		}
+	}
+	return time.Duration(uint64(1) << len(h.Log2Ns))
+}
+
+// Mean is the average.
+func (h Histogram) Mean() time.Duration {
+	if h.Count == 0 {
+		return 0
+	}
+	return time.Duration(h.SumNs / h.Count)
+}

@@ -1,0 +1,183 @@
+package probe
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/cilium/ebpf/rlimit"
+
+	"github.com/tallywheel/tallywheel/uring"
+)
+
+const (
+	logSlots   = 40 // as in bpf/probe.c
+	opcodes    = 64
+	mostSample = 1024
+)
+
+// Probe is programs in the kernel that count.
+type Probe struct {
+	kind   Kind
+	sample int
+	slots  *ebpf.Map
+	sums   *ebpf.Map
+	counts *ebpf.Map
+	links  []link.Link
+}
+
+// Available says whether a kind can be had here, and what is missing.
+func Available(k Kind) error {
+	p, err := Start(k, Options{PID: os.Getpid()})
+	if err != nil {
+		return err
+	}
+	return p.Close()
+}
+
+// Start begins to count. Close must be called.
+func Start(k Kind, o Options) (*Probe, error) {
+	if !slices.Contains(Kinds, k) {
+		return nil, fmt.Errorf("probe: %q: want one of %v", k, Kinds)
+	}
+	if o.Sample == 0 {
+		o.Sample = 8
+	}
+	if o.PID < 0 || o.Sample < 1 || o.Sample > mostSample || o.Sample&(o.Sample-1) != 0 {
+		return nil, fmt.Errorf("probe: pid %d, sample %d: want a pid, and a power of two up to %d", o.PID, o.Sample, mostSample)
+	}
+	if _, err := os.Stat("/sys/kernel/btf/vmlinux"); err != nil {
+		return nil, errors.New("probe: this kernel has no BTF (/sys/kernel/btf/vmlinux): it needs one built with CONFIG_DEBUG_INFO_BTF, as distributions' are")
+	}
+	_ = rlimit.RemoveMemlock() // needed before Linux 5.11 only
+	spec, err := loadKernel()
+	if err != nil {
+		return nil, fmt.Errorf("probe: %w", err)
+	}
+	if err := errors.Join(spec.Variables["only_tgid"].Set(uint32(o.PID)), spec.Variables["sample_mask"].Set(uint64(o.Sample-1))); err != nil {
+		return nil, fmt.Errorf("probe: %w", err)
+	}
+	wanted := map[Kind][]string{
+		Uring: {"uring_submit", "uring_complete"}, Net: {"net_ready", "net_read"}, Sched: {"sched_woken", "sched_new", "sched_runs"},
+	}[k]
+	for name := range spec.Programs {
+		if !slices.Contains(wanted, name) {
+			delete(spec.Programs, name)
+		}
+	}
+	p := &Probe{kind: k, sample: o.Sample}
+	programs, err := ebpf.NewCollection(spec)
+	if err != nil {
+		return nil, explain(k, err)
+	}
+	defer programs.Close() // links and maps keep what they need
+	if err := p.attach(programs, wanted); err != nil {
+		return nil, errors.Join(explain(k, err), p.Close())
+	}
+	return p, nil
+}
+
+func (p *Probe) attach(c *ebpf.Collection, wanted []string) error {
+	for name, to := range map[string]**ebpf.Map{"slots": &p.slots, "sums": &p.sums, "counts": &p.counts} {
+		*to = c.DetachMap(name)
+	}
+	for _, name := range wanted {
+		l, err := link.AttachTracing(link.TracingOptions{Program: c.Programs[name]})
+		if err != nil {
+			return err
+		}
+		p.links = append(p.links, l)
+	}
+	return nil
+}
+
+// explain says what to do about a program that the kernel does not take.
+func explain(k Kind, err error) error {
+	switch {
+	case errors.Is(err, os.ErrPermission):
+		return fmt.Errorf("probe: this process may not load programs into the kernel: run it as root, or with CAP_BPF and CAP_PERFMON: %w", err)
+	case errors.Is(err, ebpf.ErrNotSupported), errors.Is(err, os.ErrNotExist):
+		since := map[Kind]string{Uring: "6.0", Net: "6.3", Sched: "5.11"}[k]
+		return fmt.Errorf("probe: this kernel lacks a tracepoint of %s, which is in Linux %s: %w", k, since, err)
+	}
+	return fmt.Errorf("probe: %s: %w", k, err)
+}
+
+// Read returns what has been counted so far.
+func (p *Probe) Read() (Report, error) {
+	r := Report{Kind: p.kind, Sample: 1}
+	if p.kind == Uring {
+		r.Sample = p.sample
+	}
+	counts, err := sum(p.counts, 2+opcodes)
+	if err != nil {
+		return r, err
+	}
+	slots, err := sum(p.slots, opcodes*logSlots)
+	if err != nil {
+		return r, err
+	}
+	sums, err := sum(p.sums, opcodes)
+	if err != nil {
+		return r, err
+	}
+	r.Submitted, r.Completed = counts[0], counts[1]
+	for op := range opcodes {
+		h := Histogram{Op: p.name(op), Submitted: counts[2+op], SumNs: sums[op], Log2Ns: slots[op*logSlots : (op+1)*logSlots]}
+		for _, n := range h.Log2Ns {
+			h.Count += n
+		}
+		if h.Count > 0 || h.Submitted > 0 {
+			r.Latency = append(r.Latency, h)
+		}
+	}
+	slices.SortStableFunc(r.Latency, func(a, b Histogram) int { return cmp.Compare(b.Submitted+b.Count, a.Submitted+a.Count) })
+	return r, nil
+}
+
+func (p *Probe) name(op int) string {
+	switch p.kind {
+	case Net:
+		return "read"
+	case Sched:
+		return "wakeup"
+	}
+	return uring.Opcode(op).String()
+}
+
+// sum adds a map's values up over the CPUs.
+func sum(m *ebpf.Map, n int) ([]uint64, error) {
+	all := make([]uint64, n)
+	var keys []uint32
+	for k := range all {
+		keys = append(keys, uint32(k))
+	}
+	for _, k := range keys {
+		var each []uint64
+		if err := m.Lookup(k, &each); err != nil {
+			return nil, fmt.Errorf("probe: read: %w", err)
+		}
+		for _, v := range each {
+			all[k] += v
+		}
+	}
+	return all, nil
+}
+
+// Close takes the programs out of the kernel.
+func (p *Probe) Close() error {
+	var err error
+	for _, l := range p.links {
+		err = errors.Join(err, l.Close())
+	}
+	for _, m := range []*ebpf.Map{p.slots, p.sums, p.counts} {
+		if m != nil {
+			err = errors.Join(err, m.Close())
+		}
+	}
+	return err
+}

@@ -1,0 +1,173 @@
+package probe
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/tallywheel/tallywheel/loadgen"
+	"github.com/tallywheel/tallywheel/server"
+	"github.com/tallywheel/tallywheel/uring"
+)
+
+func begin(t *testing.T, k Kind, o Options) *Probe {
+	t.Helper()
+	p, err := Start(k, o)
+	if err != nil {
+		t.Skipf("SKIPPED: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return p
+}
+
+func read(t *testing.T, p *Probe) Report {
+	t.Helper()
+	r, err := p.Read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// What the probe counts of a ring is what the ring has counted, to the last request.
+func TestCountsAgreeWithTheRing(t *testing.T) {
+	if err := uring.Probe().Has(uring.Rings); err != nil {
+		t.Skipf("SKIPPED: %v", err)
+	}
+	p := begin(t, Uring, Options{PID: os.Getpid(), Sample: 1})
+	ring, err := uring.New(uring.Config{Entries: 64})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ops := make([]uring.Op, 64)
+	const batches = 500
+	for range batches {
+		for i := range ops {
+			if err := ring.Push(ops[i].Nop()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := ring.Wait(len(ops)); err != nil {
+			t.Fatal(err)
+		}
+		for op := ring.Next(); op != nil; op = ring.Next() {
+		}
+	}
+	s := ring.Stats()
+	r := read(t, p)
+	if r.Submitted != s.Submitted || r.Completed != s.Completed || s.Submitted != batches*64 {
+		t.Errorf("the probe saw %d and %d, the ring counted %d and %d", r.Submitted, r.Completed, s.Submitted, s.Completed)
+	}
+	if len(r.Latency) != 1 || r.Latency[0].Op != uring.OpNop.String() || r.Latency[0].Count != s.Completed || r.Latency[0].SumNs == 0 {
+		t.Errorf("latency %+v, want all of %d", r.Latency, s.Completed)
+	}
+	if q := r.Latency[0].Quantile(0.5); q <= 0 || q > time.Second {
+		t.Errorf("the median of nops is %v", q)
+	}
+	if err := ring.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Under a load, the probe's counts are those of the server's rings.
+func TestCountsAgreeWithTheServer(t *testing.T) {
+	if err := server.Available(server.Uring); err != nil {
+		t.Skipf("SKIPPED: %v", err)
+	}
+	p := begin(t, Uring, Options{PID: os.Getpid()})
+	s, err := server.New(server.Config{
+		Engine: server.Uring, Mode: server.Coroutine, Loops: 2, Log: slog.New(slog.DiscardHandler),
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") }),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- s.Serve(ln) }()
+	load, err := loadgen.Run(context.Background(), loadgen.Config{URL: "http://" + ln.Addr().String() + "/", Connections: 20, Duration: 300 * time.Millisecond})
+	if err != nil || load.Failed() > 0 {
+		t.Fatalf("%+v, %v", load, err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	<-ended
+	st, r := s.Stats(), read(t, p)
+	// Closing a ring cancels what is in flight, by one more operation, after the server has counted.
+	if d := int64(r.Submitted) - int64(st.Submitted); d < 0 || d > 4 {
+		t.Errorf("the probe saw %d requests, the rings took %d", r.Submitted, st.Submitted)
+	}
+	if d := int64(r.Completed) - int64(st.Completed); d < 0 || d > 40 {
+		t.Errorf("the probe saw %d completions, the rings %d", r.Completed, st.Completed)
+	}
+	if err := testutil.CollectAndCompare(p, strings.NewReader(""), "tallywheel_probe_nothing"); err != nil {
+		t.Error(err)
+	}
+	if n := testutil.CollectAndCount(p, "tallywheel_probe_seconds"); n == 0 {
+		t.Error("there are no histograms for Prometheus")
+	}
+}
+
+func TestNetAndSched(t *testing.T) {
+	for _, k := range []Kind{Net, Sched} {
+		p := begin(t, k, Options{PID: os.Getpid()})
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = io.Copy(c, c)
+			c.Close()
+		}()
+		c, err := net.Dial("tcp", ln.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		const rounds = 200
+		for range rounds {
+			if _, err := c.Write([]byte("x")); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c.Close()
+		ln.Close()
+		r := read(t, p)
+		if least := uint64(rounds); k == Net && r.Completed < least || r.Completed == 0 || len(r.Latency) != 1 || r.Latency[0].Count != r.Completed {
+			t.Errorf("%s: %+v after %d round trips", k, r, rounds)
+		}
+	}
+}
+
+func TestWrongOptions(t *testing.T) {
+	for _, o := range []Options{{PID: -1}, {Sample: 3}, {Sample: 4096}} {
+		if _, err := Start(Uring, o); err == nil {
+			t.Errorf("%+v is no error", o)
+		}
+	}
+	if _, err := Start("tea", Options{}); err == nil {
+		t.Error("an unknown kind is no error")
+	}
+}
