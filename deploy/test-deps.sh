@@ -3,11 +3,13 @@
 # that the tests fail rather than skip; nothing else.
 set -u
 cd "$(dirname "$0")/.." || exit 1
-wanted="chromium:chromium chromedriver:chromium-driver socat:socat qemu-arm:qemu-user qemu-storage-daemon:qemu-system-common mkfs.ext4:e2fsprogs losetup:mount python3:python3"
+wanted="chromium:chromium chromedriver:chromium-driver socat:socat qemu-arm:qemu-user qemu-storage-daemon:qemu-system-common mkfs.ext4:e2fsprogs losetup:mount python3:python3 curl:curl wrk:wrk nginx:nginx-light prometheus:prometheus node:nodejs"
 missing() {
 	for w in $wanted; do command -v "${w%%:*}" >/dev/null 2>&1 || printf '%s ' "${w##*:}"; done
 	# any Python will do that has the module
-	{ python3 -c 'import serial' || /usr/bin/python3 -c 'import serial'; } >/dev/null 2>&1 || printf 'python3-serial '
+	for m in serial requests; do
+		{ python3 -c "import $m" || /usr/bin/python3 -c "import $m"; } >/dev/null 2>&1 || printf 'python3-%s ' "$m"
+	done
 }
 need=$(missing)
 if [ -n "$need" ] && command -v apt-get >/dev/null 2>&1; then
@@ -20,7 +22,7 @@ if [ -n "$need" ] && command -v apt-get >/dev/null 2>&1; then
 		DEBIAN_FRONTEND=noninteractive $run apt-get install -y -qq --no-install-recommends $need >/dev/null 2>&1
 	fi
 fi
-case "$(missing)" in *python3-serial*) python3 -m pip install --quiet --user pyserial >/dev/null 2>&1 ;; esac
+case "$(missing)" in *python3-*) python3 -m pip install --quiet --user pyserial requests >/dev/null 2>&1 ;; esac
 need=$(missing)
 if [ -n "$need" ]; then
 	echo "missing for some tests, which will be skipped: $need"

@@ -16,7 +16,7 @@ import (
 
 // sources are the contestants' sources, so that they can be built where the repository is not.
 //
-//go:embed contestant/contestant.go contestant/frames.go contestant/harness.go
+//go:embed contestant/contestant.go contestant/frames.go contestant/harness.go contestant/http.go
 //go:embed contestants/c contestants/rust contestants/python contestants/peers.txtar
 var sources embed.FS
 

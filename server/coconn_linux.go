@@ -193,6 +193,7 @@ func (g *coConn) onGone(f func()) {
 }
 
 func (g *coConn) draining() bool { return g.duck }
+func (g *coConn) came() int64    { return g.c.l.now }
 func (g *coConn) takeOver()      {}
 
 func (g *coConn) count(int64) {

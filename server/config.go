@@ -64,7 +64,7 @@ type Config struct {
 
 	Engine Engine // "" is Auto
 	Mode   Mode   // "" is Goroutine, with Lean alone Inline
-	Loops  int    // of epoll and uring; 0: one for each CPU that Go may use
+	Loops  int    // of epoll and uring; 0: one for each CPU that Go may use, in goroutine mode for every two: handlers need the others
 
 	// Time-outs; 0 is none. ReadTimeout covers a request with its body, ReadHeaderTimeout its head (0: as ReadTimeout), IdleTimeout the wait
 	// for the next request (0: as ReadTimeout), WriteTimeout the time from the end of the head to the end of the answer.
@@ -143,13 +143,17 @@ func (c *Config) checkWhat() error {
 
 // checkLimits settles numbers.
 func (c *Config) checkLimits() error {
+	loops := min(runtime.GOMAXPROCS(0), maxLoops)
+	if c.Mode == Goroutine {
+		loops = (loops + 1) / 2
+	}
 	for _, n := range []struct {
 		name     string
 		value    *int
 		def      int
 		min, max int
 	}{
-		{"Loops", &c.Loops, min(runtime.GOMAXPROCS(0), maxLoops), 1, maxLoops},
+		{"Loops", &c.Loops, loops, 1, maxLoops},
 		{"MaxConns", &c.MaxConns, defaultMaxConns, 1, mostConns},
 		{"MaxHeaderBytes", &c.MaxHeaderBytes, defaultMaxHeader, minHeader, mostHeader},
 	} {

@@ -70,7 +70,7 @@ func (s *Server) startLoops(ln net.Listener) error {
 	sys.KeepAlive(fd)
 	loops := make([]*loop, s.choice.Loops)
 	for i := range loops {
-		l := &loop{srv: s, index: i, latency: s.latencies[i], drained: make(chan struct{})}
+		l := &loop{srv: s, index: i, latency: &s.latencies[i], drained: make(chan struct{})}
 		ready := make(chan error, 1)
 		s.running.Go(func() { l.run(ready) })
 		if err := <-ready; err != nil {

@@ -17,6 +17,7 @@ type goConn struct {
 	c       *conn
 	counted bool // the loop's: among the hijacked
 	duck    atomic.Bool
+	arrived atomic.Int64 // when the newest input came
 
 	mu       sync.Mutex
 	read     sync.Cond // for input, its end, a deadline
@@ -69,6 +70,7 @@ func (g *goConn) input(b []byte) {
 	if g.shut {
 		return
 	}
+	g.arrived.Store(g.c.l.now)
 	if len(g.in) == 0 && len(b) <= len(inBlock{}.b) {
 		if g.block == nil {
 			g.block = inBlocks.Get().(*inBlock)
@@ -252,6 +254,7 @@ func (g *goConn) onGone(f func()) {
 }
 
 func (g *goConn) draining() bool { return g.duck.Load() }
+func (g *goConn) came() int64    { return g.arrived.Load() }
 
 func (g *goConn) takeOver() {
 	g.mu.Lock()
@@ -432,6 +435,6 @@ func opError(op string, err error) error {
 
 func (g *goConn) count(began int64) {
 	l := g.c.l
-	l.latency.Record(time.Duration(l.srv.clock()-began), 1)
+	l.latency.record(time.Duration(l.srv.clock()-began), 1)
 	l.srv.shared[l.index].answered.Add(1)
 }

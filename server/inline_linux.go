@@ -295,7 +295,7 @@ func (a *inline) closed()        { a.drop() }
 // dateFor is date for a loop, which looks at the clock once a turn anyway.
 func (s *Server) dateFor(l *loop) []byte {
 	if second := l.now / int64(time.Second); second != l.second || l.today == nil {
-		l.second, l.today = second, s.date()
+		l.second, l.today = second, s.date(l.now)
 	}
 	return l.today
 }

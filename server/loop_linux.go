@@ -11,7 +11,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/tallywheel/tallywheel/internal/hist"
 	"github.com/tallywheel/tallywheel/internal/sys"
 )
 
@@ -46,7 +45,7 @@ type loop struct {
 	today  []byte
 
 	answers int64 // of this turn, whose latency is that of the turn
-	latency *hist.Histogram
+	latency *latency
 	tally   tally
 }
 
@@ -187,7 +186,7 @@ func (l *loop) turn() error {
 	if l.answers > 0 {
 		began := l.now
 		l.now = l.srv.clock()
-		l.latency.Record(time.Duration(l.now-began), l.answers)
+		l.latency.record(time.Duration(l.now-began), l.answers)
 		l.answers = 0
 	}
 	l.publish()
@@ -294,21 +293,25 @@ func (l *loop) accepted(fd int) {
 	if to == l {
 		l.add(fd)
 	} else if !to.post(post{what: postOpen, fd: fd}) {
-		_ = sys.CloseFD(fd)
-		l.srv.left()
+		l.refuse(fd)
 	}
+}
+
+// refuse closes a connection that nobody can serve.
+func (l *loop) refuse(fd int) {
+	_ = sys.CloseFD(fd)
+	l.tally.dropped++
+	l.srv.left()
 }
 
 func (l *loop) add(fd int) {
 	c := &conn{l: l, fd: fd}
 	if l.hard {
-		_ = sys.CloseFD(fd)
-		l.srv.left()
+		l.refuse(fd)
 		return
 	}
 	if err := l.d.open(c); err != nil {
-		_ = sys.CloseFD(fd)
-		l.srv.left()
+		l.refuse(fd)
 		l.srv.log.Warn("a connection was closed: it cannot be watched", "error", err)
 		return
 	}
@@ -409,8 +412,8 @@ func (l *loop) expire() {
 
 // tally is what a loop counts; publish copies it to where others may read it.
 type tally struct {
-	accepted, closed, requests, in, out uint64
-	handedOver                          uint64 // connections that went from a coroutine to a goroutine
+	accepted, closed, requests, in, out, dropped uint64
+	handedOver                                   uint64 // connections that went from a coroutine to a goroutine
 }
 
 func (l *loop) publish() {
@@ -420,6 +423,7 @@ func (l *loop) publish() {
 	p.requests.Store(l.tally.requests)
 	p.in.Store(l.tally.in)
 	p.out.Store(l.tally.out)
+	p.dropped.Store(l.tally.dropped)
 	f := l.d.figures()
 	p.calls.Store(f.calls)
 	p.submitted.Store(f.submitted)

@@ -2,8 +2,12 @@ package server
 
 import "github.com/prometheus/client_golang/prometheus"
 
+// Metrics are the names of the metrics that a server can have.
+var Metrics []string
+
 // metric describes one figure of a server.
 func metric(name, help string, labels ...string) *prometheus.Desc {
+	Metrics = append(Metrics, "tallywheel_server_"+name)
 	return prometheus.NewDesc("tallywheel_server_"+name, help, append(labels, "engine", "mode"), nil)
 }
 
@@ -17,6 +21,7 @@ var (
 	metricSubmitted = metric("sqe_submitted_total", "Entries that the rings took. Engine uring.")
 	metricReaped    = metric("cqe_reaped_total", "Completions seen. Engine uring.")
 	metricStarved   = metric("receive_starved_total", "Receives that found no buffer and were tried again. Engine uring.")
+	metricDropped   = metric("dropped_total", "Connections that were closed unserved, because they could not be watched or their loop was gone.")
 	metricOverflow  = metric("cq_overflow_total", "Times that a completion queue was full and the kernel kept completions aside. Engine uring.")
 )
 
@@ -29,7 +34,7 @@ func (s *Server) Collector() prometheus.Collector { return collector{s} }
 // Describe implements prometheus.Collector.
 func (collector) Describe(c chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		metricOpen, metricAccepted, metricRequests, metricLatency, metricBytes, metricCalls, metricSubmitted, metricReaped, metricStarved, metricOverflow,
+		metricOpen, metricAccepted, metricRequests, metricLatency, metricBytes, metricCalls, metricSubmitted, metricReaped, metricStarved, metricDropped, metricOverflow,
 	} {
 		c <- d
 	}
@@ -55,6 +60,7 @@ func (k collector) Collect(c chan<- prometheus.Metric) {
 	counter(metricBytes, st.In, "in")
 	counter(metricBytes, st.Out, "out")
 	counter(metricCalls, st.Calls)
+	counter(metricDropped, st.Dropped)
 	if st.Engine == Uring {
 		counter(metricSubmitted, st.Submitted)
 		counter(metricReaped, st.Completed)

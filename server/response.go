@@ -344,7 +344,7 @@ func (w *response) framing(b, start []byte, head, allowed bool) []byte {
 	}
 	if !w.hasDate {
 		b = append(b, "Date: "...)
-		b = append(b, w.s.srv.date()...)
+		b = append(b, w.s.srv.date(w.s.began)...)
 		b = append(b, "\r\n"...)
 	}
 	if w.length >= 0 && w.coding != "" && w.coding != "identity" {
@@ -506,19 +506,19 @@ func (c *hijackedConn) Read(b []byte) (int, error) {
 	return c.stream.Read(b)
 }
 
-// dateText is the value of Date for a second.
+// dateText is the value of Date for a second since Server.base.
 type dateText struct {
 	second int64
 	text   []byte
 }
 
-// date is the value of the header field Date.
-func (s *Server) date() []byte {
-	now := time.Now()
-	if d := s.today.Load(); d != nil && d.second == now.Unix() {
+// date is the value of the header field Date for requests that came at a time of Server.clock.
+func (s *Server) date(at int64) []byte {
+	second := at / int64(time.Second)
+	if d := s.today.Load(); d != nil && d.second == second {
 		return d.text
 	}
-	d := &dateText{now.Unix(), now.UTC().AppendFormat(nil, http.TimeFormat)}
+	d := &dateText{second, time.Now().UTC().AppendFormat(nil, http.TimeFormat)}
 	s.today.Store(d)
 	return d.text
 }

@@ -11,8 +11,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/tallywheel/tallywheel/internal/hist"
 )
 
 // Choice is what was chosen.
@@ -46,7 +44,7 @@ type Server struct {
 	failOnce sync.Once
 
 	shared    []published // by loop
-	latencies []*hist.Histogram
+	latencies []latency
 	conns     atomic.Int64 // open, all loops
 	tcp       openConns    // of engine std
 	today     atomic.Pointer[dateText]
@@ -54,10 +52,10 @@ type Server struct {
 
 // published is what a loop lets others see.
 type published struct {
-	accepted, closed, requests, in, out             atomic.Uint64
+	accepted, closed, requests, in, out, dropped    atomic.Uint64
 	answered                                        atomic.Uint64 // on goroutines
 	calls, submitted, completed, starved, overflows atomic.Uint64
-	_                                               [5]uint64 // loops do not share cache lines
+	_                                               [4]uint64 // loops do not share cache lines
 }
 
 // New makes a server, and finds out which engine it can have.
@@ -73,10 +71,7 @@ func New(cfg Config) (*Server, error) {
 	if err := s.choose(); err != nil {
 		return nil, err
 	}
-	s.shared, s.latencies = make([]published, max(s.choice.Loops, 1)), make([]*hist.Histogram, max(s.choice.Loops, 1))
-	for i := range s.latencies {
-		s.latencies[i] = hist.New()
-	}
+	s.shared, s.latencies = make([]published, max(s.choice.Loops, 1)), make([]latency, max(s.choice.Loops, 1))
 	s.prepareStd()
 	return s, nil
 }
@@ -217,6 +212,7 @@ type Stats struct {
 	Accepted uint64 // connections
 	Requests uint64 // answered, HTTP; with std as well
 	In, Out  uint64 // bytes; not with std
+	Dropped  uint64 // connections that were closed unserved
 
 	Calls     uint64 // system calls to wait, submit, receive and send; not with std, and not those of handlers on goroutines that send
 	Submitted uint64 // entries that the rings took
@@ -234,6 +230,7 @@ func (s *Server) Stats() Stats {
 		st.Requests += p.requests.Load() + p.answered.Load()
 		st.In += p.in.Load()
 		st.Out += p.out.Load()
+		st.Dropped += p.dropped.Load()
 		st.Calls += p.calls.Load()
 		st.Submitted += p.submitted.Load()
 		st.Completed += p.completed.Load()
@@ -247,12 +244,8 @@ func (s *Server) Stats() Stats {
 // seconds and, by upper bound in seconds, how many were not above it.
 func (s *Server) Latency() (n uint64, sum float64, buckets map[float64]uint64) {
 	buckets = map[float64]uint64{}
-	for _, h := range s.latencies {
-		k, t, b := h.Cumulative()
-		n, sum = n+k, sum+t
-		for bound, count := range b {
-			buckets[bound] += count
-		}
+	for i := range s.latencies {
+		s.latencies[i].addTo(&n, &sum, buckets)
 	}
 	return n, sum, buckets
 }

@@ -21,6 +21,7 @@ type stream interface {
 	waitInput() error // waits until there is something to read
 	onGone(func())    // asks for a call when the peer has left
 	draining() bool   // the server is going to end
+	came() int64      // when the newest input came, as Server.clock
 	takeOver()        // a handler has the connection from now on
 	end(linger bool) error
 	count(answered int64) // a request was answered that came at that time
@@ -41,7 +42,7 @@ type session struct {
 	lastPost bool
 	remote   string
 	local    net.Addr
-	began    int64 // when the head was whole
+	began    int64 // when the head was whole, as Server.clock
 
 	current  atomic.Pointer[requestContext]
 	peerLeft atomic.Bool
@@ -181,7 +182,7 @@ func (s *session) readHead() (int, error) {
 			return 0, err
 		}
 		if n > 0 {
-			s.began = s.srv.clock()
+			s.began = s.c.came()
 			if s.head.Upgrade && !s.promoted && s.isCoroutine() {
 				s.pending = n
 				return 0, errPromote

@@ -67,7 +67,7 @@ func (c counted) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	began := time.Now()
 	defer func() {
 		c.s.shared[0].answered.Add(1)
-		c.s.latencies[0].Record(time.Since(began), 1)
+		c.s.latencies[0].record(time.Since(began), 1)
 	}()
 	c.next.ServeHTTP(w, r)
 }

@@ -58,6 +58,7 @@ func (t *tlsStream) Read(b []byte) (int, error) {
 func (t *tlsStream) onGone(f func())   { t.under.onGone(f) }
 func (t *tlsStream) draining() bool    { return t.under.draining() }
 func (t *tlsStream) takeOver()         { t.under.takeOver() }
+func (t *tlsStream) came() int64       { return t.under.came() }
 func (t *tlsStream) count(began int64) { t.under.count(began) }
 
 func (t *tlsStream) end(linger bool) error {
