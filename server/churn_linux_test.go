@@ -187,9 +187,9 @@ func TestSlowClientsAreBounded(t *testing.T) {
 				send  string
 				bound int // bytes for each connection
 			}{
-				"half a head":    {"GET / HTTP/1.1\r\nHost: a\r\nX: " + strings.Repeat("x", 3000), 24 << 10},
+				"half a head":    {"GET / HTTP/1.1\r\nHost: a\r\nX: " + strings.Repeat("x", 3000), 32 << 10},
 				"nobody reads":   {strings.Repeat("GET /large HTTP/1.1\r\nHost: a\r\n\r\n", 4), 256 << 10},
-				"half a body":    {"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n" + strings.Repeat("x", 3000), 24 << 10},
+				"half a body":    {"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n" + strings.Repeat("x", 3000), 32 << 10},
 				"nothing at all": {"", 16 << 10},
 			} {
 				before := heap()

@@ -11,21 +11,23 @@ import (
 )
 
 // coConn is a connection whose handler runs as a coroutine on the loop's thread: where it would wait it gives way to the loop, and the
-// loop goes on with it when what it waits for is there. Nothing of it is locked: there is one thread.
+// loop goes on with it when what it waits for is there. Nothing of it is locked: there is one thread. Between requests it has no
+// coroutine, so that silent connections hold no stack.
 type coConn struct {
-	c     *conn
-	next  func() (struct{}, bool)
-	yield func(struct{}) bool
-	wants want
-	in    []byte // received and not read: the driver's memory while the coroutine runs, else held's
-	held  []byte
-	err   error // what comes after in
-	shut  bool  // by the handler
-	over  bool  // the handler has returned
-	duck  bool
-	idle  bool
-	gone  func()
-	addrs [2]net.Addr
+	c       *conn
+	w       *worker  // that runs its handler; nil between requests
+	sess    *session // nil for a ConnHandler
+	wants   want
+	in      []byte // received and not read: the driver's memory while the coroutine runs, else held's
+	held    []byte
+	err     error // what comes after in
+	shut    bool  // by the handler
+	over    bool  // all has been served
+	duck    bool  // the server is about to end
+	leaving bool  // … and a last request is waited for
+	idle    bool
+	gone    func()
+	addrs   [2]net.Addr
 }
 
 // want is what a coroutine waits for.
@@ -40,33 +42,81 @@ const (
 // maxQueued is how much output a connection holds; a handler that writes more waits for the client.
 const maxQueued = 64 << 10
 
-func newCoConn(c *conn) *coConn { return &coConn{c: c} }
+// worker is a coroutine that serves one connection after the other.
+type worker struct {
+	c     *coConn // nil: it rests
+	next  func() (struct{}, bool)
+	stop  func()
+	yield func(struct{}) bool
+}
+
+const maxResting = 256 // workers of a loop
+
+// worker takes one that rests, or makes one.
+func (l *loop) worker(c *coConn) *worker {
+	if n := len(l.resting); n > 0 {
+		w := l.resting[n-1] // whose stack was used last
+		l.resting = l.resting[:n-1]
+		w.c = c
+		return w
+	}
+	w := &worker{c: c}
+	w.next, w.stop = iter.Pull(func(yield func(struct{}) bool) {
+		w.yield = yield
+		for on := true; on; on = yield(struct{}{}) {
+			w.c.serve()
+			w.c = nil
+		}
+	})
+	return w
+}
+
+// rest keeps a worker for later.
+func (l *loop) rest(w *worker) {
+	if len(l.resting) < maxResting {
+		l.resting = append(l.resting, w)
+		return
+	}
+	w.stop()
+}
+
+func newCoConn(c *conn) *coConn {
+	g := &coConn{c: c}
+	if c.l.srv.cfg.Conn == nil {
+		g.sess = newSession(c.l.srv, g)
+	}
+	return g
+}
 
 func (*coConn) coroutine() {}
 
-func (g *coConn) begin() {
-	g.next, _ = iter.Pull(func(yield func(struct{}) bool) {
-		g.yield = yield
-		g.c.l.srv.serveCoroutine(g)
-	})
-	g.run()
-}
+func (g *coConn) begin() { g.run() }
 
 // run lets the coroutine go on until it wants something.
 func (g *coConn) run() {
+	l := g.c.l
+	if g.w == nil {
+		g.w = l.worker(g)
+	}
+	w := g.w
 	g.wants = nothing
-	if _, on := g.next(); !on {
-		g.over = true
-		if g.c.app == g { // else it lives on as a goConn
-			g.c.finish(false)
-		}
+	w.next()
+	if w.c != nil {
+		return
+	}
+	g.w = nil
+	l.rest(w)
+	if g.idle && !g.over {
+		g.wants = toRead
+	} else if g.over && g.c.app == g { // else it lives on as a goConn
+		g.c.finish(false)
 	}
 }
 
 // wait gives way until the loop has something for the coroutine. It looks again then: it may be something else.
 func (g *coConn) wait(w want) {
 	g.wants = w
-	g.yield(struct{}{})
+	g.w.yield(struct{}{})
 }
 
 // The loop's side.
@@ -141,6 +191,7 @@ func (g *coConn) drain() {
 
 // leaveSoon ends the wait for a request that does not come although the server is about to end.
 func (g *coConn) leaveSoon() {
+	g.leaving = true
 	g.c.readBy = g.c.l.now + int64(duckFor)
 	g.c.watch()
 }
@@ -171,12 +222,16 @@ func (g *coConn) await() error {
 
 func (g *coConn) passed(at int64) bool { return at < 0 || at > 0 && g.c.l.now >= at }
 
+// waitInput does not wait: without input it is errIdle, and the loop lets the session go on when there is some.
 func (g *coConn) waitInput() error {
 	g.idle = true
 	if len(g.in) == 0 {
 		g.in, g.held = nil, nil
-		if g.duck {
-			g.leaveSoon()
+		if g.err == nil && !g.shut && !g.passed(g.c.readBy) {
+			if g.duck && !g.leaving {
+				g.leaveSoon()
+			}
+			return errIdle
 		}
 	}
 	err := g.await()
@@ -332,21 +387,25 @@ func (g *coConn) promote() *goConn {
 	return n
 }
 
-// serveCoroutine is the life of a connection in coroutine mode.
-func (s *Server) serveCoroutine(g *coConn) {
-	if s.cfg.Conn != nil {
-		s.cfg.Conn(s.ctx, g)
+// serve runs the handler, or the session until it has nothing to do.
+func (g *coConn) serve() {
+	srv := g.c.l.srv
+	if g.sess == nil {
+		srv.cfg.Conn(srv.ctx, g)
 		_ = g.Close()
+		g.over = true
 		return
 	}
-	sess := newSession(s, g)
-	if sess.serve() != errPromote {
+	switch g.sess.serve() {
+	case errIdle:
 		return
+	case errPromote:
+		g.drainOutput() // the goroutine writes to the socket directly
+		n := g.promote()
+		g.sess.c, g.sess.promoted = n, true
+		go srv.serveSession(g.sess, n)
 	}
-	g.drainOutput() // the goroutine writes to the socket directly
-	n := g.promote()
-	sess.c, sess.promoted = n, true
-	go s.serveSession(sess, n)
+	g.over = true
 }
 
 // serveConn is the life of a connection on a goroutine.

@@ -40,9 +40,10 @@ type loop struct {
 	hard    bool          // … and nobody is let in
 	drained chan struct{} // closed when nothing is left to wait for
 
-	tools  inlineTools
-	second int64 // of today
-	today  []byte
+	resting []*worker // coroutines without a connection
+	tools   inlineTools
+	second  int64 // of today
+	today   []byte
 
 	answers int64 // of this turn, whose latency is that of the turn
 	latency *latency
@@ -149,6 +150,9 @@ func (l *loop) run(ready chan<- error) {
 	case <-l.drained:
 	default:
 		close(l.drained)
+	}
+	for _, w := range l.resting {
+		w.stop()
 	}
 	l.publish()
 	if err := l.d.shut(); err != nil {

@@ -46,9 +46,11 @@ type session struct {
 
 	current  atomic.Pointer[requestContext]
 	peerLeft atomic.Bool
-	answered bool // a request
-	promoted bool // runs on a goroutine, where it may wait
-	pending  int  // length of a head that was parsed by a coroutine, and is to be answered on a goroutine
+	left     func() // gone, made once
+	answered bool   // a request
+	idling   bool   // serve has returned errIdle
+	promoted bool   // runs on a goroutine, where it may wait
+	pending  int    // length of a head that was parsed by a coroutine, and is to be answered on a goroutine
 }
 
 // sessionBlock is what a session has only while it has something to do.
@@ -56,12 +58,15 @@ type sessionBlock struct {
 	in   [4 << 10]byte
 	out  [4 << 10]byte
 	body [2 << 10]byte
+
+	fields [16]http1.Field // more are on the heap
 }
 
 var sessionBlocks = sync.Pool{New: func() any { return new(sessionBlock) }}
 
 // What ends a session.
 var (
+	errIdle     = errors.New("there is nothing to do until more input comes")
 	errPromote  = errors.New("the request needs a goroutine")
 	errHijacked = errors.New("the handler has taken the connection over")
 	errLeave    = errors.New("the connection is over")
@@ -76,16 +81,18 @@ const (
 )
 
 func newSession(s *Server, c stream) *session {
-	return &session{srv: s, c: c, handler: s.cfg.Handler}
+	sess := &session{srv: s, c: c, handler: s.cfg.Handler}
+	sess.left = sess.gone
+	return sess
 }
 
 // serve answers requests until the connection is over. errPromote asks to be called again on a goroutine.
 func (s *session) serve() error {
-	s.c.onGone(s.gone)
+	s.c.onGone(s.left)
 	for {
 		n, err := s.readHead()
 		switch {
-		case err == errPromote:
+		case err == errPromote, err == errIdle:
 			return err
 		case err != nil:
 			s.giveUp(err)
@@ -132,7 +139,7 @@ func (s *session) gone() {
 func (s *session) borrow() {
 	if s.block == nil {
 		s.block = sessionBlocks.Get().(*sessionBlock)
-		s.buf, s.out = s.block.in[:], s.block.out[:0]
+		s.buf, s.out, s.head.Fields = s.block.in[:], s.block.out[:0], s.block.fields[:0]
 	}
 }
 
@@ -140,6 +147,7 @@ func (s *session) release() {
 	if s.block != nil {
 		sessionBlocks.Put(s.block)
 		s.block, s.buf, s.out, s.lo, s.hi = nil, nil, nil, 0, 0
+		s.head = http1.Head{}
 	}
 }
 
@@ -153,17 +161,9 @@ func (s *session) readHead() (int, error) {
 	cfg := &s.srv.cfg
 	s.head.Reset()
 	if s.lo == s.hi {
-		if err := s.flush(); err != nil {
+		if err := s.idle(); err != nil {
 			return 0, err
 		}
-		s.release()
-		if cfg.IdleTimeout > 0 {
-			_ = s.c.SetReadDeadline(time.Now().Add(cfg.IdleTimeout))
-		}
-		if err := s.c.waitInput(); err != nil {
-			return 0, err
-		}
-		s.borrow()
 	}
 	if cfg.ReadHeaderTimeout > 0 {
 		_ = s.c.SetReadDeadline(time.Now().Add(cfg.ReadHeaderTimeout))
@@ -202,6 +202,24 @@ func (s *session) readHead() (int, error) {
 			return 0, err
 		}
 	}
+}
+
+// idle waits for the next request, without memory to work with.
+func (s *session) idle() error {
+	if !s.idling {
+		if err := s.flush(); err != nil {
+			return err
+		}
+		s.release()
+		if d := s.srv.cfg.IdleTimeout; d > 0 {
+			_ = s.c.SetReadDeadline(time.Now().Add(d))
+		}
+	}
+	err := s.c.waitInput()
+	if s.idling = err == errIdle; err == nil {
+		s.borrow()
+	}
+	return err
 }
 
 func (s *session) isCoroutine() bool {
