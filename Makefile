@@ -48,6 +48,7 @@ TIME ?= 30s
 fuzz:
 	for f in Tally128 Modbus COBS SLIP Line Length Raw; do $(GO) test ./frame/framings -run '^$$' -fuzz "Fuzz$$f\$$" -fuzztime $(TIME) || exit 1; done
 	$(GO) test ./internal/http1 -run '^$$' -fuzz FuzzHead -fuzztime $(TIME)
+	$(GO) test ./server -run '^$$' -fuzz FuzzDifferential -fuzztime $(TIME) -parallel 1
 	$(GO) test ./seglog -run '^$$' -fuzz FuzzReader -fuzztime $(TIME)
 	$(GO) test ./gateway -run '^$$' -fuzz FuzzConfig -fuzztime $(TIME)
 	$(GO) test ./crc16 -run '^$$' -fuzz FuzzSplit -fuzztime $(TIME)
@@ -64,7 +65,7 @@ soak: build
 	./$(BIN) demo --for 30m --ports 1 --condition steady
 	./$(BIN) demo --for 30m --ports 2 --condition disturbed
 
-# The laboratory's quick run, of the planes that a change touches: make bench PLANE=files,log; default: all. Nothing else should run meanwhile.
+# The laboratory's quick run, of the planes that a change touches: make bench PLANE=files,network; default: all. Nothing else should run meanwhile.
 # bench-parts is Go's own benchmarks of the parts.
 .PHONY: bench-parts
 PLANE ?=

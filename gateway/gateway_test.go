@@ -30,8 +30,8 @@ import (
 	"github.com/tallywheel/tallywheel/internal/testenv"
 	"github.com/tallywheel/tallywheel/ledger"
 	"github.com/tallywheel/tallywheel/seglog"
-	"github.com/tallywheel/tallywheel/server"
 	"github.com/tallywheel/tallywheel/serial/serialtest"
+	"github.com/tallywheel/tallywheel/server"
 	"github.com/tallywheel/tallywheel/uring/uringtest"
 )
 

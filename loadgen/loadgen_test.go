@@ -103,8 +103,12 @@ func TestLostConnectionsAreCountedAndMadeAgain(t *testing.T) {
 
 func TestBadConfigurations(t *testing.T) {
 	for _, c := range []Config{
-		{URL: "https://127.0.0.1/"}, {URL: "nonsense"}, {URL: "http://127.0.0.1:1/"}, {URL: "http://127.0.0.1:1/", Connections: -1},
-		{URL: "http://127.0.0.1:1/", Rate: 1, Pipeline: 2}, {URL: "http://127.0.0.1:1/", Rate: -1},
+		{URL: "https://127.0.0.1/"},
+		{URL: "nonsense"},
+		{URL: "http://127.0.0.1:1/"},
+		{URL: "http://127.0.0.1:1/", Connections: -1},
+		{URL: "http://127.0.0.1:1/", Rate: 1, Pipeline: 2},
+		{URL: "http://127.0.0.1:1/", Rate: -1},
 	} {
 		if _, err := Run(context.Background(), c); err == nil {
 			t.Errorf("%+v is no error", c)

@@ -147,8 +147,9 @@ func (s *Server) stopLoops(ctx context.Context, graceful bool) error {
 			}
 		}
 		if err == nil {
+			err = s.stopH2(ctx)
 			s.cancel()
-			return s.stopH2(ctx)
+			return err
 		}
 	}
 	s.cancel()

@@ -14,9 +14,9 @@ import (
 	"github.com/tallywheel/tallywheel/internal/http1"
 )
 
-// exchange is a request with its answer: one piece of memory, which handlers may keep.
+// exchange is a request with its answer, which handlers may keep.
 type exchange struct {
-	req  http.Request
+	req  *http.Request // apart: only package http can give one a context
 	ctx  requestContext
 	w    response
 	body body
@@ -28,8 +28,8 @@ func (s *session) request(head []byte) (*exchange, error) {
 	h := &s.head
 	x := &exchange{}
 	x.ctx.s = s
-	x.req = *emptyRequest.WithContext(&x.ctx)
-	r := &x.req
+	x.req = emptyRequest.WithContext(&x.ctx)
+	r := x.req
 	text := string(head) // one copy, and everything is a part of it
 	part := func(p http1.Span) string { return text[p.Lo:p.Hi] }
 	r.Method, r.RequestURI = commonMethod(part(h.Method)), part(h.Target)
@@ -63,7 +63,7 @@ func (s *session) request(head []byte) (*exchange, error) {
 		r.Header["Cache-Control"] = []string{"no-cache"}
 	}
 	r.ContentLength = h.Length
-	r.Close = h.Close || h.Minor == 0 && !h.Keep
+	r.Close = h.Close || h.Minor == 0 && !h.Keeps
 	if s.remote == "" {
 		s.remote = s.c.RemoteAddr().String()
 	}
@@ -79,7 +79,7 @@ var emptyRequest = &http.Request{}
 
 // setURL parses the target. The plain ones, which nothing in them needs unescaping or escaping, are not worth a parser.
 func (x *exchange) setURL() error {
-	r := &x.req
+	r := x.req
 	target := r.RequestURI
 	if target[0] == '/' {
 		i := 0
@@ -141,7 +141,7 @@ type body struct {
 }
 
 func (x *exchange) setBody() error {
-	s, r := x.w.s, &x.req
+	s, r := x.w.s, x.req
 	h := &s.head
 	max := s.srv.cfg.MaxBodyBytes
 	if h.Length == 0 {
@@ -257,7 +257,7 @@ func (b *body) readChunk(p []byte) (int, error) {
 }
 
 func (b *body) trailer() {
-	r := &b.x.req
+	r := b.x.req
 	b.chunks.Trailer(func(name, value []byte) {
 		key := canonical(string(name))
 		switch key {

@@ -2,6 +2,7 @@ package server
 
 import (
 	"bufio"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -270,7 +271,7 @@ func (w *response) ReadFrom(r io.Reader) (int64, error) {
 // sendHead puts the head, and the body that was held back, into the output. start is what is known of the body's beginning; whole
 // says that it is all.
 func (w *response) sendHead(start []byte, whole bool) error {
-	s, r := w.s, &w.x.req
+	s, r := w.s, w.x.req
 	head := r.Method == http.MethodHead
 	allowed := bodyAllowed(w.status)
 	trailers := w.prefixed || len(w.trailers) > 0
@@ -318,7 +319,7 @@ func sameArray(b, out []byte) bool {
 
 // decideClose settles what becomes of the connection as far as the header says.
 func (w *response) decideClose(head, allowed bool) {
-	r, h := &w.x.req, &w.s.head
+	r, h := w.x.req, &w.s.head
 	asked := len(w.connection) > 0
 	if r.ProtoMinor == 0 {
 		known := head || w.length >= 0 || !allowed
@@ -338,7 +339,7 @@ func (w *response) decideClose(head, allowed bool) {
 
 // framing appends the fields that say how the body is framed and what becomes of the connection.
 func (w *response) framing(b, start []byte, head, allowed bool) []byte {
-	r := &w.x.req
+	r := w.x.req
 	if allowed && !w.hasType && !w.encoded && w.coding == "" && len(start) > 0 {
 		b = appendField(b, "Content-Type", http.DetectContentType(start))
 	}
@@ -504,6 +505,14 @@ func (c *hijackedConn) Read(b []byte) (int, error) {
 		return n, nil
 	}
 	return c.stream.Read(b)
+}
+
+// CloseWrite ends this side of the connection.
+func (c *hijackedConn) CloseWrite() error {
+	if w, ok := c.stream.(interface{ CloseWrite() error }); ok {
+		return w.CloseWrite()
+	}
+	return errors.ErrUnsupported
 }
 
 // dateText is the value of Date for a second since Server.base.

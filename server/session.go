@@ -385,7 +385,7 @@ func (s *session) call(x *exchange) (ok bool) {
 	if x.req.Method == http.MethodOptions && x.req.RequestURI == "*" && s.srv.cfg.Lean == nil {
 		h = http.HandlerFunc(allOptions)
 	}
-	h.ServeHTTP(&x.w, &x.req)
+	h.ServeHTTP(&x.w, x.req)
 	return true
 }
 

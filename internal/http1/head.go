@@ -72,6 +72,7 @@ type Head struct {
 	Close    bool // the client asked to close the connection after this
 	Ends     bool // … or the word is there at least, as net/http looks for it: the connection is closed as well
 	Keep     bool // … or, in HTTP/1.0, to keep it
+	Keeps    bool // the option keep-alive is there, in any field
 	Continue bool // it waits for a 100 before it sends the body
 	Upgrade  bool // it asks for another protocol, or for a tunnel
 	Trailer  bool // it announces trailer fields
@@ -298,6 +299,7 @@ func (h *Head) connection(value []byte) {
 		case Is(one, "close"):
 			h.Close, h.Ends = true, true
 		case Is(one, "keep-alive"):
+			h.Keeps = true
 			h.Keep = h.Keep || h.connections == 1
 		case Is(one, "upgrade"):
 			h.Upgrade = true

@@ -17,7 +17,7 @@ func Experiment() *lab.Experiment {
 		Method: "A server answers 100 connections, which close; then so many connect, get one answer each, and rest. What the process's own memory (RssAnon) is larger than before, by connection, is the least of " +
 			"half a second of rest. The kernel's memory for sockets, some 5 KB at both ends together, is the same for all and not in it.",
 		Metrics: []string{"bytes_per_conn", "ops_per_s"}, Base: "net/http",
-		Cells: func(lab.Options) []lab.Params { return lab.Cells("connections", 10000) },
+		Cells:       func(lab.Options) []lab.Params { return lab.Cells("connections", 10000) },
 		Contestants: append(append(servers.Own("hello"), servers.Peers("hello")...), servers.Others()...),
 		Scene: func(b *lab.Bench, _ *lab.Contestant, cell lab.Params) (*lab.Scene, error) {
 			return load.Idle{Connections: cell.Int("connections")}.Scene(b)
