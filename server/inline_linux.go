@@ -98,7 +98,7 @@ func (a *inline) serve(b []byte) []byte {
 			head.Reset()
 		}
 		n, err := a.n, error(nil)
-		if n == 0 {
+		if n == 0 && (len(b) >= leastRequest || !a.answered) {
 			n, err = head.Parse(b, l.srv.cfg.MaxHeaderBytes)
 		}
 		if err != nil {

@@ -77,7 +77,7 @@ var (
 const (
 	maxPostHandlerRead = 256 << 10 // of a body that the handler did not read
 	autoLengthLimit    = 2 << 10   // answers up to that get a Content-Length
-	leastRequest       = 4         // bytes behind an answer: fewer, and then the end, are not worth a 400
+	leastRequest       = 4         // bytes behind an answer: fewer are not looked at, and end without a word
 )
 
 func newSession(s *Server, c stream) *session {
@@ -177,7 +177,10 @@ func (s *session) readHead() (int, error) {
 			}
 			s.lastPost = s.lo == s.hi
 		}
-		n, err := s.head.Parse(s.buf[s.lo:s.hi], cfg.MaxHeaderBytes)
+		n, err := 0, error(nil)
+		if s.hi-s.lo >= leastRequest || !s.answered {
+			n, err = s.head.Parse(s.buf[s.lo:s.hi], cfg.MaxHeaderBytes)
+		}
 		if err != nil {
 			return 0, err
 		}
