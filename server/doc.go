@@ -15,7 +15,8 @@
 //
 // How a handler runs on the loops of epoll and uring:
 //
-//	goroutine  on a goroutine for each connection: any handler. The default. A ring then receives for all, and handlers send by themselves
+//	goroutine  on a goroutine for each connection: any handler. The default. The engine receives for all; handlers send by
+//	           themselves
 //	coroutine  on the loop's own thread, as a coroutine that gives way where it would wait for the network. The handler must not wait
 //	           for anything else: a lock held long, a channel, a disk, a time.Sleep stop all connections of the loop meanwhile. It must
 //	           use its ResponseWriter, body and connection on its own goroutine only
