@@ -124,17 +124,15 @@ func TestPrometheusAndDashboard(t *testing.T) {
 	for _, q := range four {
 		testenv.Until(t, 30*time.Second, "Prometheus has "+q, func() bool { return len(series(t, addr, q)) >= 3 })
 	}
+	// The rate of the server's own count comes up to that of the load, as soon as its window is full.
+	testenv.Until(t, 30*time.Second, "Prometheus sees 2000 requests a second, or so", func() bool {
+		all := series(t, addr, four[0])
+		return len(all) > 0 && all[len(all)-1] > 1000 && all[len(all)-1] < 4000
+	})
 	cancel()
 	res := <-loaded
 	if res.Failed() > 0 || res.Requests == 0 {
 		t.Errorf("the load had %d answers and %v", res.Requests, res.Errors)
-	}
-	most := 0.0
-	for _, v := range series(t, addr, four[0]) {
-		most = max(most, v)
-	}
-	if most < 1000 || most > 4000 {
-		t.Errorf("2000 requests a second are %.0f for Prometheus", most)
 	}
 }
 

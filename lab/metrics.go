@@ -39,6 +39,7 @@ var metrics = map[string]Metric{
 	"allocs_per_MB":           {"allocs/MB", "allocations a megabyte", -1},
 	"gc_cycles":               {"cycles", "garbage collections", -1},
 	"gc_pause_us":             {"µs", "pauses of the garbage collector", -1},
+	"binary_bytes":            {"B", "size of the program", -1},
 	"bytes_per_conn":          {"B", "memory a connection", -1},
 	"unsent":                  {"requests", "requests due and not sent", -1},
 	"sent_frames":             {"frames", "frames sent", 0},

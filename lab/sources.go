@@ -34,6 +34,16 @@ func Own() Program { return Program{kind: "own"} }
 // Peers is a program of the module lab/contestants/go, by its folder there. It needs the Go command and the modules.
 func Peers(folder string) Program { return Program{"go", folder, "go.dev/dl"} }
 
+// PeersWith is Peers built with cgo or without, and with flags for the linker.
+func PeersWith(folder string, cgo bool, ldflags string) Program {
+	p := Peers(folder)
+	if cgo {
+		p.kind = "go-cgo"
+	}
+	p.source += " " + ldflags
+	return p
+}
+
 // C is a source in lab/contestants/c, with libraries to link. hint says how to get what it needs.
 func C(file, hint string, libraries ...string) Program {
 	return Program{"c", file + " " + strings.Join(libraries, " "), hint}
@@ -81,7 +91,7 @@ func (b *Bench) Program(p Program) ([]string, error) {
 
 func (b *Bench) build(p Program) ([]string, error) {
 	source, rest, _ := strings.Cut(p.source, " ")
-	out := filepath.Join(b.bin, p.kind+"-"+strings.NewReplacer("/", "-", ".", "-").Replace(source))
+	out := filepath.Join(b.bin, p.kind+"-"+strings.NewReplacer("/", "-", ".", "-", " ", "").Replace(p.source))
 	switch p.kind {
 	case "own":
 		exe, err := os.Executable()
@@ -117,12 +127,22 @@ func (b *Bench) build(p Program) ([]string, error) {
 			}
 		}
 		return nil, fmt.Errorf("no python3 with the module %s", rest)
-	case "go":
+	case "go", "go-cgo":
 		dir, err := b.unpackPeers()
 		if err != nil {
 			return nil, err
 		}
-		return []string{out}, b.compile(dir, "go", "build", "-o", out, "./"+source)
+		if _, err := exec.LookPath("go"); err != nil {
+			return nil, errors.New("no go")
+		}
+		args := []string{"CGO_ENABLED=0", "go", "build", "-o", out, "-ldflags=" + rest, "./" + source}
+		if p.kind == "go-cgo" {
+			if _, err := exec.LookPath("cc"); err != nil {
+				return nil, errors.New("no cc")
+			}
+			args[0] = "CGO_ENABLED=1"
+		}
+		return []string{out}, b.compile(dir, "env", args...)
 	}
 	panic("lab: a program of no kind")
 }
@@ -134,7 +154,7 @@ func (b *Bench) compile(dir, compiler string, args ...string) error {
 	}
 	c := exec.CommandContext(b.ctx, compiler, args...)
 	c.Dir = dir
-	c.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=")
+	c.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=")
 	out, err := c.CombinedOutput()
 	if err == nil {
 		return nil

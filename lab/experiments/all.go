@@ -3,6 +3,7 @@ package experiments
 
 import (
 	"github.com/tallywheel/tallywheel/lab"
+	binarysize "github.com/tallywheel/tallywheel/lab/experiments/binary-size"
 	"github.com/tallywheel/tallywheel/lab/experiments/crc"
 	filebuffer "github.com/tallywheel/tallywheel/lab/experiments/file-buffer"
 	filelines "github.com/tallywheel/tallywheel/lab/experiments/file-lines"
@@ -38,7 +39,7 @@ func All() []*lab.Experiment {
 		ringcopy.Experiment(), pool.Experiment(), crc.Experiment(),
 		filerandom.Experiment(), filesequential.Experiment(), filebuffer.Experiment(), filelines.Experiment(), filemmapseek.Experiment(), filemisuse.Experiment(), syscalls.Experiment(), uringnop.Experiment(),
 		logdurable.Experiment(), logthroughput.Experiment(),
-		httpplaintext.Experiment(), httpjson.Experiment(), httptail.Experiment(), httpidle.Experiment(), runtimetuning.Experiment(), sqpoll.Experiment(),
+		httpplaintext.Experiment(), httpjson.Experiment(), httptail.Experiment(), httpidle.Experiment(), runtimetuning.Experiment(), binarysize.Experiment(), sqpoll.Experiment(),
 		noise.Experiment(), kernelfacts.Experiment(),
 	}
 }

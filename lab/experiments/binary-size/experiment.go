@@ -1,0 +1,49 @@
+// Package binarysize asks what is in a Go program that could be left out.
+package binarysize
+
+import (
+	"fmt"
+
+	"github.com/tallywheel/tallywheel/lab"
+)
+
+// Experiment is the question, its contestants and its claims.
+func Experiment() *lab.Experiment {
+	return &lab.Experiment{
+		Name: "binary-size", Plane: "network",
+		Question: "How large is a small server in Go, and what do the linker's flags take off?",
+		Method: "A server of package net/http with one handler, built in four ways by the Go command of this machine; the size of the file, in bytes. -s leaves out the symbol table, -w the " +
+			"debugger's data; a panic still names functions and lines.",
+		Metrics: []string{"binary_bytes"}, Base: "static", Turn: 150e6,
+		Contestants: []lab.Contestant{
+			lab.PeersWith("small", false, "").As("static", "size"),
+			lab.PeersWith("small", false, "-s -w").As("static, -s -w", "size"),
+			lab.PeersWith("small", true, "").As("cgo", "size").But("linked with the C library, where there is a C compiler"),
+			lab.PeersWith("small", true, "-s -w").As("cgo, -s -w", "size").But("linked with the C library, where there is a C compiler"),
+		},
+		Advice: func(v lab.View) string {
+			m, ok := v.Medians(nil, "binary_bytes", "static", "static, -s -w")
+			if !ok {
+				return ""
+			}
+			return fmt.Sprintf("-s -w makes %.1f MB of %.1f. It costs the debugger and some profilers' symbols; leave it off unless the disk is small.", m[1]/1e6, m[0]/1e6)
+		},
+		Claims: []lab.Claim{
+			claim("Without cgo a program is 0.6 of its size.", "15 → 9 MB", "static", "cgo", 0.7, "The pure Go resolver replaces the C library's, which is linked dynamically and is not in the file."),
+			claim("-s -w takes another third off.", "9 → 6.2 MB", "static, -s -w", "static", 0.72, "What is left is code, and the tables that the garbage collector and panics need."),
+		},
+	}
+}
+
+func claim(text, seed, a, b string, x float64, why string) lab.Claim {
+	return lab.Claim{
+		Claim: text, Seed: seed, Needs: a + " and " + b,
+		Judge: func(v lab.View) (lab.Verdict, bool) {
+			m, ok := v.Medians(nil, "binary_bytes", a, b)
+			if !ok || m[1] == 0 {
+				return lab.Verdict{}, false
+			}
+			return lab.Holds(m[0]/m[1] <= x, fmt.Sprintf("%.1f → %.1f MB, %.2f×", m[1]/1e6, m[0]/1e6, m[0]/m[1]), why), true
+		},
+	}
+}
