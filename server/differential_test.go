@@ -273,6 +273,7 @@ var written = []string{
 	"GET /flush HTTP/1.0\r\n\r\n", "HEAD /flush HTTP/1.1\r\nHost: a\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
 	"GET /size/2048 HTTP/1.1\r\nHost: a\r\n\r\n", "GET /size/2049 HTTP/1.1\r\nHost: a\r\n\r\n", "GET /size/100000 HTTP/1.1\r\nHost: a\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
 	"GET /size/1000000 HTTP/1.1\r\nHost: a\r\n\r\n",
+	"GET /size/100000 HTTP/1.1\r\nHost: a\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\nPOST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhel",
 	"GET /length/5/5 HTTP/1.1\r\nHost: a\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", "GET /length/5/3 HTTP/1.1\r\nHost: a\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
 	"GET /length/5/9 HTTP/1.1\r\nHost: a\r\n\r\n", "GET /length/5000/5000 HTTP/1.1\r\nHost: a\r\n\r\n", "GET /length/x/5 HTTP/1.1\r\nHost: a\r\n\r\n",
 	"HEAD /length/5/5 HTTP/1.1\r\nHost: a\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
@@ -414,7 +415,7 @@ func TestLeanDifferential(t *testing.T) {
 	}
 	failed := 0
 	for _, raw := range cases {
-		if foreign.Match(raw) {
+		if foreign.Match(raw) || bytes.Contains(raw, []byte("http:")) {
 			continue
 		}
 		want, err := ask(oracle, raw, len(raw), nil)

@@ -259,8 +259,8 @@ func (a *inline) sent() {
 		}
 		if a.c.state == open && a.c.queued < maxQueued {
 			a.c.resume()
-			if a.c.eof && len(a.held) == 0 {
-				a.c.finish(false)
+			if a.c.eof { // it came while the client was held back
+				a.ended(io.EOF)
 			}
 		}
 	}

@@ -231,11 +231,7 @@ func (h *Head) known(b []byte, f Field) error {
 		}
 	case 6:
 		if Is(name, "expect") {
-			if Is(value, "100-continue") {
-				h.Continue = true
-			} else if len(value) > 0 {
-				h.expect = true
-			}
+			h.expectation(value)
 		}
 	case 7:
 		switch {
@@ -312,6 +308,17 @@ func (h *Head) connection(value []byte) {
 	}
 }
 
+// expectation reads a field Expect; as net/http, which looks for the word among others.
+func (h *Head) expectation(value []byte) {
+	for word := range bytes.FieldsFuncSeq(value, func(r rune) bool { return r == ' ' || r == ',' || r == '\t' }) {
+		if Is(word, "100-continue") {
+			h.Continue = true
+			return
+		}
+		h.expect = true
+	}
+}
+
 // finish checks what can be said only of the whole head.
 func (h *Head) finish(b []byte) error {
 	method := h.Method.Of(b)
@@ -326,7 +333,7 @@ func (h *Head) finish(b []byte) error {
 		return errOldChunked
 	case h.codings > 1:
 		return errCoding
-	case h.expect:
+	case h.expect && !h.Continue:
 		return errExpect
 	}
 	if h.Chunked {
