@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-var churn = flag.Int("connections", 4000, "connections of TestChurn, for each engine and mode")
+var churn = flag.Int("connections", 17_000, "connections of TestChurn, for each engine and mode")
 
 // allWays are ways and inline mode; its handler is leanEcho.
 func allWays(t testing.TB) (all []way) {

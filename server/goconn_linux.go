@@ -160,7 +160,7 @@ func (g *goConn) drain() {
 func (g *goConn) mayClose() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.shut = true
+	g.shut, g.told = true, false // a writer that ends from now on must say so again
 	g.read.Broadcast()
 	g.write.Broadcast()
 	return g.writers == 0
