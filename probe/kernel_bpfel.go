@@ -18,6 +18,7 @@ import (
 const (
 	kernelMapBegan          = "began"
 	kernelMapCounts         = "counts"
+	kernelMapLastRing       = "last_ring"
 	kernelMapRings          = "rings"
 	kernelMapSlots          = "slots"
 	kernelMapSums           = "sums"
@@ -87,11 +88,12 @@ type kernelProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type kernelMapSpecs struct {
-	Began  *ebpf.MapSpec `ebpf:"began"`
-	Counts *ebpf.MapSpec `ebpf:"counts"`
-	Rings  *ebpf.MapSpec `ebpf:"rings"`
-	Slots  *ebpf.MapSpec `ebpf:"slots"`
-	Sums   *ebpf.MapSpec `ebpf:"sums"`
+	Began    *ebpf.MapSpec `ebpf:"began"`
+	Counts   *ebpf.MapSpec `ebpf:"counts"`
+	LastRing *ebpf.MapSpec `ebpf:"last_ring"`
+	Rings    *ebpf.MapSpec `ebpf:"rings"`
+	Slots    *ebpf.MapSpec `ebpf:"slots"`
+	Sums     *ebpf.MapSpec `ebpf:"sums"`
 }
 
 // kernelVariableSpecs contains global variables before they are loaded into the kernel.
@@ -122,17 +124,19 @@ func (o *kernelObjects) Close() error {
 //
 // It can be passed to loadKernelObjects or ebpf.CollectionSpec.LoadAndAssign.
 type kernelMaps struct {
-	Began  *ebpf.Map `ebpf:"began"`
-	Counts *ebpf.Map `ebpf:"counts"`
-	Rings  *ebpf.Map `ebpf:"rings"`
-	Slots  *ebpf.Map `ebpf:"slots"`
-	Sums   *ebpf.Map `ebpf:"sums"`
+	Began    *ebpf.Map `ebpf:"began"`
+	Counts   *ebpf.Map `ebpf:"counts"`
+	LastRing *ebpf.Map `ebpf:"last_ring"`
+	Rings    *ebpf.Map `ebpf:"rings"`
+	Slots    *ebpf.Map `ebpf:"slots"`
+	Sums     *ebpf.Map `ebpf:"sums"`
 }
 
 func (m *kernelMaps) Close() error {
 	return _KernelClose(
 		m.Began,
 		m.Counts,
+		m.LastRing,
 		m.Rings,
 		m.Slots,
 		m.Sums,

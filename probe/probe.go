@@ -26,7 +26,7 @@ var Kinds = []Kind{Uring, Net, Sched}
 // Options say what to look at.
 type Options struct {
 	PID    int // of the process; 0: all
-	Sample int // Uring: times are taken of one request in so many, a power of two up to 1024; 0: 8
+	Sample int // Uring: times are taken of one request in so many, a power of two up to 1024; 0: 64
 }
 
 // Report is what was seen since the start.

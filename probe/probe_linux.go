@@ -45,7 +45,7 @@ func Start(k Kind, o Options) (*Probe, error) {
 		return nil, fmt.Errorf("probe: %q: want one of %v", k, Kinds)
 	}
 	if o.Sample == 0 {
-		o.Sample = 8
+		o.Sample = 64
 	}
 	if o.PID < 0 || o.Sample < 1 || o.Sample > mostSample || o.Sample&(o.Sample-1) != 0 {
 		return nil, fmt.Errorf("probe: pid %d, sample %d: want a pid, and a power of two up to %d", o.PID, o.Sample, mostSample)

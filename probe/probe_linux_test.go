@@ -155,7 +155,7 @@ func TestNetAndSched(t *testing.T) {
 		c.Close()
 		ln.Close()
 		r := read(t, p)
-		if least := uint64(rounds); k == Net && r.Completed < least || r.Completed == 0 || len(r.Latency) != 1 || r.Latency[0].Count != r.Completed {
+		if least := uint64(rounds); k == Net && r.Completed < least || r.Completed == 0 || len(r.Latency) != 1 || r.Latency[0].Count < r.Completed { // the times are read after the counts
 			t.Errorf("%s: %+v after %d round trips", k, r, rounds)
 		}
 	}

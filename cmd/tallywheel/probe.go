@@ -67,7 +67,7 @@ It needs root, or CAP_BPF and CAP_PERFMON, and a kernel with BTF. With --listen 
 	f := c.Flags()
 	f.DurationVar(&length, "for", 10*time.Second, "how long")
 	f.IntVar(&o.PID, "pid", 0, "process to look at; 0: all")
-	f.IntVar(&o.Sample, "sample", 8, "uring: take the time of one request in so many, a power of two")
+	f.IntVar(&o.Sample, "sample", 64, "uring: take the time of one request in so many, a power of two")
 	f.StringVar(&listen, "listen", "", "serve /metrics at this loopback address meanwhile, as 127.0.0.1:9400")
 	f.BoolVar(&asJSON, "json", false, "print the counts as JSON")
 	return c

@@ -72,6 +72,14 @@ struct {
 	__type(value, __u32);
 } rings SEC(".maps");
 
+/* The ring that was seen last on this CPU: it is in rings, and need not be looked for there. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} last_ring SEC(".maps");
+
 static __always_inline void add(void *map, __u32 key, __u64 n) {
 	__u64 *v = bpf_map_lookup_elem(map, &key);
 	if (v)
@@ -103,24 +111,27 @@ static __always_inline int ours(void) {
 }
 
 /* sampled is the same when a request is submitted and when it completes: no table needs to be asked. */
-static __always_inline int sampled(struct io_kiocb *req) {
-	__u64 data = BPF_CORE_READ(req, cqe.user_data);
-	return !((data ^ data >> 32 ^ data >> 9) & sample_mask);
-}
+static __always_inline int sampled(__u64 data) { return !((data ^ data >> 32 ^ data >> 9) & sample_mask); }
 
 SEC("tp_btf/io_uring_submit_req")
 int BPF_PROG(uring_submit, struct io_kiocb *req) {
 	if (!ours())
 		return 0;
-	__u64 ring = (__u64)BPF_CORE_READ(req, ctx), key = (__u64)req;
-	__u32 op = BPF_CORE_READ(req, opcode), one = 1;
+	__u64 ring = (__u64)req->ctx, key = (__u64)req;
+	__u32 op = req->opcode, one = 1;
 	if (op >= OPCODES)
 		op = OPCODES - 1;
 	add(&counts, 0, 1);
 	add(&counts, 2 + op, 1);
-	if (only_tgid && !bpf_map_lookup_elem(&rings, &ring))
-		bpf_map_update_elem(&rings, &ring, &one, BPF_ANY);
-	if (sampled(req)) {
+	if (only_tgid) {
+		__u32 first = 0;
+		__u64 *last = bpf_map_lookup_elem(&last_ring, &first);
+		if (last && *last != ring) {
+			bpf_map_update_elem(&rings, &ring, &one, BPF_ANY);
+			*last = ring;
+		}
+	}
+	if (sampled(req->cqe.user_data)) {
 		__u64 now = bpf_ktime_get_ns();
 		bpf_map_update_elem(&began, &key, &now, BPF_ANY);
 	}
@@ -131,10 +142,10 @@ int BPF_PROG(uring_submit, struct io_kiocb *req) {
 SEC("tp_btf/io_uring_complete")
 int BPF_PROG(uring_complete, void *owner, struct io_kiocb *req) {
 	__u64 ring = (__u64)owner, key = (__u64)req;
-	if (only_tgid && !bpf_map_lookup_elem(&rings, &ring))
+	if (!ours() && !bpf_map_lookup_elem(&rings, &ring)) /* most complete in their own thread */
 		return 0;
 	add(&counts, 1, 1);
-	if (!req || !sampled(req))
+	if (!req || !sampled(BPF_CORE_READ(req, cqe.user_data))) /* typed as void here, so read with care */
 		return 0;
 	__u64 *then = bpf_map_lookup_elem(&began, &key);
 	if (then) {
