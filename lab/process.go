@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/tallywheel/tallywheel/internal/sys"
 )
 
 // usage is what the kernel has counted of a process.
@@ -47,17 +49,11 @@ func usageOf(pid int) (u usage, err error) {
 		u.voluntary += statusField(status, "voluntary_ctxt_switches")
 		u.preempted += statusField(status, "nonvoluntary_ctxt_switches")
 	}
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	faults, err := sys.ProcessStat(pid, 10, 12) // minflt, majflt
 	if err != nil {
 		return u, err
 	}
-	f := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:])) // behind the name, from field 3; see proc_pid_stat(5)
-	const minflt, majflt = 10 - 3, 12 - 3
-	if len(f) <= majflt {
-		return u, fmt.Errorf("/proc/%d/stat: %q", pid, stat)
-	}
-	u.minorFaults, _ = strconv.ParseInt(f[minflt], 10, 64)
-	u.majorFts, _ = strconv.ParseInt(f[majflt], 10, 64)
+	u.minorFaults, u.majorFts = faults[0], faults[1]
 	return u, nil
 }
 

@@ -26,8 +26,10 @@ import (
 
 const patience = 20 * time.Second // for what must happen; nothing is timed
 
-func each(t *testing.T, f func(t *testing.T, w way)) {
-	for _, w := range ways(t) {
+func each(t *testing.T, f func(t *testing.T, w way)) { eachOf(t, ways(t), f) }
+
+func eachOf(t *testing.T, ways []way, f func(t *testing.T, w way)) {
+	for _, w := range ways {
 		t.Run(w.String(), func(t *testing.T) {
 			t.Parallel()
 			f(t, w)
@@ -98,10 +100,8 @@ func TestWebSocketEcho(t *testing.T) {
 }
 
 func TestStreamAndContext(t *testing.T) {
-	each(t, func(t *testing.T, w way) {
-		if w.Mode == Coroutine {
-			t.Skip("a handler that waits for something else than the network is for goroutines")
-		}
+	// a handler that waits for something else than the network is for goroutines
+	eachOf(t, ways(t, Goroutine), func(t *testing.T, w way) {
 		left := make(chan struct{})
 		h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", "text/event-stream")

@@ -383,7 +383,6 @@ func (g *coConn) promote() *goConn {
 	n.held = g.c.held
 	n.duck.Store(g.duck)
 	g.c.app = n
-	g.c.l.tally.handedOver++
 	return n
 }
 

@@ -138,6 +138,9 @@ func (c *Config) checkWhat() error {
 	case c.SQPoll && c.Engine != Uring:
 		return errors.New("server: SQPoll needs engine uring")
 	}
+	if c.TLS != nil { // crypto/tls waits where it reads
+		c.Mode = Goroutine
+	}
 	return nil
 }
 

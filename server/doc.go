@@ -43,5 +43,7 @@
 //
 // Every connection has a bound on what it may make the server hold: MaxHeaderBytes of a request that is not whole, 64 KiB of body that
 // was not asked for (the kernel then holds the client back), and 64 KiB of answer that the client does not take (the handler then waits). In
-// inline mode a request waits in memory until its body is whole, at most MaxBodyBytes. Connections beyond MaxConns wait to be accepted.
+// inline mode a request waits in memory until its body is whole, at most MaxBodyBytes. The framing of a chunked body may have 16 bytes for
+// each chunk and two for each byte of the body, and 16 KiB more: beyond that the body is malformed, as for net/http. Connections beyond
+// MaxConns wait to be accepted.
 package server

@@ -298,6 +298,7 @@ func (g *goConn) Write(b []byte) (n int, err error) {
 		}
 		m, err := sys.Send(g.c.fd, b[n:])
 		n += m
+		g.c.l.srv.shared[g.c.l.index].wrote.Add(uint64(m))
 		g.mu.Lock()
 		g.writers--
 		switch {

@@ -18,7 +18,7 @@ type inline struct {
 	n        int           // length of the head of held, once it is whole
 	body     *http1.Chunks // of a chunked body …
 	whole    []byte        // … its bytes so far …
-	seen     int           // … and what of the input they took
+	seen     int           // … and what of held they took
 	duck     bool
 	wrote    bool // 100 Continue
 	post     bool // the last request was a POST
@@ -69,11 +69,12 @@ func (a *inline) input(b []byte) {
 		}
 		a.drop()
 	case began || len(rest) < len(b):
-		if len(rest) > maxHeld && a.c.queued > maxQueued {
-			a.c.hold()
-		}
 		a.held = append(a.held[:0], rest...)
 		a.deadline(false)
+	}
+	if a.seen > 0 { // what was taken out of a chunked body needs no second place
+		a.held = append(a.held[:a.n], a.held[a.n+a.seen:]...)
+		a.seen = 0
 	}
 }
 

@@ -381,7 +381,6 @@ func (l *loop) closed(c *conn) {
 	}
 	c.prev, c.next = nil, nil
 	l.open--
-	l.tally.closed++
 	c.drop()
 	c.app.closed()
 	l.srv.left()
@@ -416,14 +415,12 @@ func (l *loop) expire() {
 
 // tally is what a loop counts; publish copies it to where others may read it.
 type tally struct {
-	accepted, closed, requests, in, out, dropped uint64
-	handedOver                                   uint64 // connections that went from a coroutine to a goroutine
+	accepted, requests, in, out, dropped uint64
 }
 
 func (l *loop) publish() {
 	p := &l.srv.shared[l.index]
 	p.accepted.Store(l.tally.accepted)
-	p.closed.Store(l.tally.closed)
 	p.requests.Store(l.tally.requests)
 	p.in.Store(l.tally.in)
 	p.out.Store(l.tally.out)

@@ -16,7 +16,7 @@ var (
 	metricAccepted  = metric("connections_total", "Connections accepted.")
 	metricRequests  = metric("requests_total", "Requests answered.")
 	metricLatency   = metric("request_seconds", "Time from a whole head to the answer's being handed over.")
-	metricBytes     = metric("bytes_total", "Bytes of the sockets: in, out. Not with engine std; out not of handlers on goroutines, which send by themselves.", "direction")
+	metricBytes     = metric("bytes_total", "Bytes of the sockets: in, out. Not with engine std.", "direction")
 	metricCalls     = metric("system_calls_total", "System calls of the loops to wait, submit, receive and send. Not with engine std.")
 	metricSubmitted = metric("sqe_submitted_total", "Entries that the rings took. Engine uring.")
 	metricReaped    = metric("cqe_reaped_total", "Completions seen. Engine uring.")

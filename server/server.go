@@ -52,8 +52,8 @@ type Server struct {
 
 // published is what a loop lets others see.
 type published struct {
-	accepted, closed, requests, in, out, dropped    atomic.Uint64
-	answered                                        atomic.Uint64 // on goroutines
+	accepted, requests, in, out, dropped            atomic.Uint64
+	answered, wrote                                 atomic.Uint64 // on goroutines: requests, bytes
 	calls, submitted, completed, starved, overflows atomic.Uint64
 	_                                               [4]uint64 // loops do not share cache lines
 }
@@ -65,9 +65,6 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{cfg: cfg, log: cfg.Log, base: time.Now(), done: make(chan struct{})}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
-	if cfg.TLS != nil && cfg.Mode != Goroutine {
-		s.cfg.Mode = Goroutine
-	}
 	if err := s.choose(); err != nil {
 		return nil, err
 	}
@@ -229,7 +226,7 @@ func (s *Server) Stats() Stats {
 		st.Accepted += p.accepted.Load()
 		st.Requests += p.requests.Load() + p.answered.Load()
 		st.In += p.in.Load()
-		st.Out += p.out.Load()
+		st.Out += p.out.Load() + p.wrote.Load()
 		st.Dropped += p.dropped.Load()
 		st.Calls += p.calls.Load()
 		st.Submitted += p.submitted.Load()

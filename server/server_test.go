@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 )
@@ -21,7 +22,7 @@ type way struct {
 func (w way) String() string { return fmt.Sprintf("%s-%s", w.Engine, w.Mode) }
 
 // ways are those that run an http.Handler here.
-func ways(t testing.TB) []way {
+func ways(t testing.TB, modes ...Mode) []way {
 	all := []way{{Std, Goroutine}}
 	for _, e := range []Engine{Epoll, Uring} {
 		if err := Available(e); err != nil {
@@ -29,6 +30,9 @@ func ways(t testing.TB) []way {
 			continue
 		}
 		all = append(all, way{e, Goroutine}, way{e, Coroutine})
+	}
+	if len(modes) > 0 {
+		all = slices.DeleteFunc(all, func(w way) bool { return !slices.Contains(modes, w.Mode) })
 	}
 	return all
 }

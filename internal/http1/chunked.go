@@ -9,7 +9,8 @@ import (
 type Chunks struct {
 	left    int64 // bytes of the chunk under way that are still to come
 	state   chunkState
-	seen    int // bytes of framing since the last byte of the body, to be bounded
+	excess  int64 // of framing over what the data may have of it
+	seen    int   // bytes of the trailer
 	trailer []byte
 	fields  []Field
 }
@@ -27,6 +28,9 @@ const (
 const (
 	maxSizeLine = 4 << 10 // of a chunk, with its extensions
 	maxTrailer  = 16 << 10
+	maxExcess   = 16 << 10 // of framing
+
+	framingOfChunk = 16
 )
 
 // Next takes b apart: the first skip bytes are framing, the data bytes after them are of the body. It consumes nothing if it needs
@@ -60,6 +64,10 @@ func (c *Chunks) Next(b []byte) (skip, data int, err error) {
 				return skip, 0, err
 			}
 			skip += n
+			// As in net/http: 16 bytes for each chunk and two for each byte of it are fair; somebody who sends much more wants us busy.
+			if c.excess = max(0, c.excess+int64(n)-framingOfChunk-2*min(size, maxExcess)); c.excess > maxExcess {
+				return skip, 0, errChunk
+			}
 			c.left, c.state = size, wantData
 			if size == 0 {
 				c.state = wantTrailer

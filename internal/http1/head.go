@@ -4,7 +4,6 @@ package http1
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"math"
 )
@@ -395,13 +394,4 @@ func table(others string) (t [256]bool) {
 		t[c] = true
 	}
 	return t
-}
-
-// StatusOf is the status that an error asks for: that of an [Error], else 400.
-func StatusOf(err error) int {
-	var e *Error
-	if errors.As(err, &e) {
-		return e.Status
-	}
-	return 400
 }

@@ -2,6 +2,7 @@ package http1
 
 import (
 	"bytes"
+	"errors"
 	"strings"
 	"testing"
 )
@@ -55,7 +56,8 @@ func TestHeadsThatAreRefused(t *testing.T) {
 		"GET / HTTP/1.1\r\nHost: a\r\n" + strings.Repeat("a:\r\n", MaxFields) + "\r\n":         431,
 	} {
 		for step := 1; step < 60; step += 7 {
-			if _, n, err := parse([]byte(raw), step); n != 0 || StatusOf(err) != status {
+			var e *Error
+			if _, n, err := parse([]byte(raw), step); n != 0 || !errors.As(err, &e) || e.Status != status {
 				t.Errorf("%.80q in steps of %d: %d, %v; want status %d", raw, step, n, err, status)
 			}
 		}
@@ -131,4 +133,23 @@ func FuzzHead(f *testing.F) {
 			t.Fatalf("body: %q %d %v %v, in steps %q %d %v %v", o1, u1, d1, e1, o2, u2, d2, e2)
 		}
 	})
+}
+
+// TestChunksHaveLittleFraming: framing is free as far as it may come from an honest sender, and not beyond.
+func TestChunksHaveLittleFraming(t *testing.T) {
+	for _, c := range []struct {
+		chunk string
+		fair  bool
+	}{
+		{"1\r\nx\r\n", true},
+		{"1;a=0123456789a\r\nx\r\n", true}, // 17 bytes of framing, of 18
+		{"1;a=0123456789abc\r\nx\r\n", false},
+		{"1;a=" + strings.Repeat("b", 4000) + "\r\nx\r\n", false},
+		{"1000;a=" + strings.Repeat("b", 4000) + "\r\n" + strings.Repeat("x", 0x1000) + "\r\n", true},
+	} {
+		_, _, done, err := body([]byte(strings.Repeat(c.chunk, 30_000)+"0\r\n\r\n"), 1<<30)
+		if c.fair && (err != nil || !done) || !c.fair && !errors.Is(err, errChunk) {
+			t.Errorf("chunks like %.30q: done %v, %v", c.chunk, done, err)
+		}
+	}
 }

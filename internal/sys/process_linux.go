@@ -11,21 +11,29 @@ import (
 
 // ProcessUsage is the CPU time that a process has used so far, in steps of 10 ms, and its resident memory in bytes.
 func ProcessUsage(pid int) (cpu time.Duration, rss int64, err error) {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	f, err := ProcessStat(pid, 14, 15, 24) // utime, stime, rss
 	if err != nil {
 		return 0, 0, err
 	}
-	f := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:])) // behind the name, from field 3; see proc_pid_stat(5)
-	const utime, stime, pages = 14 - 3, 15 - 3, 24 - 3
-	if len(f) <= pages {
-		return 0, 0, fmt.Errorf("/proc/%d/stat: %q", pid, stat)
+	const tick = 10 * time.Millisecond // USER_HZ is 100 everywhere
+	return time.Duration(f[0]+f[1]) * tick, f[2] * int64(os.Getpagesize()), nil
+}
+
+// ProcessStat reads fields of /proc/PID/stat, by their numbers in proc_pid_stat(5), from 3.
+func ProcessStat(pid int, fields ...int) ([]int64, error) {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return nil, err
 	}
-	var n [3]int64
-	for i, at := range []int{utime, stime, pages} {
-		if n[i], err = strconv.ParseInt(f[at], 10, 64); err != nil {
-			return 0, 0, fmt.Errorf("/proc/%d/stat: %w", pid, err)
+	f := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:])) // behind the name, which may have spaces
+	n := make([]int64, len(fields))
+	for i, at := range fields {
+		if at-3 >= len(f) {
+			return nil, fmt.Errorf("/proc/%d/stat: %q", pid, stat)
+		}
+		if n[i], err = strconv.ParseInt(f[at-3], 10, 64); err != nil {
+			return nil, fmt.Errorf("/proc/%d/stat: %w", pid, err)
 		}
 	}
-	const tick = 10 * time.Millisecond // USER_HZ is 100 everywhere
-	return time.Duration(n[0]+n[1]) * tick, n[2] * int64(os.Getpagesize()), nil
+	return n, nil
 }

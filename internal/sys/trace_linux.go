@@ -8,7 +8,6 @@ import (
 	"runtime"
 	"strconv"
 	"syscall"
-	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -37,7 +36,8 @@ func CountCalls(pid int) (result func() (map[string]uint64, error), err error) {
 	}
 	started, ended := make(chan error, 1), make(chan outcome, 1)
 	go func() {
-		runtime.LockOSThread() // ptrace knows threads, not processes; not unlocked, so the thread ends, and lets go what it still traces
+		runtime.LockOSThread() // ptrace knows threads, not processes
+		defer runtime.UnlockOSThread()
 		if err := seizeAll(pid); err != nil {
 			started <- err
 			return
@@ -86,66 +86,42 @@ func seizeAll(pid int) error {
 // countStops lets the tracees of this thread run from call to call until the process has ended. The end itself is left to its parent: this
 // thread is one of that, so to wait for it here would take it away.
 func countStops(pid int) (n map[string]uint64, err error) {
-	c := stops{n: map[string]uint64{}, inside: map[int]bool{}}
+	n = map[string]uint64{}
+	inside := map[int]bool{}
 	for {
 		var info unix.Siginfo
 		switch err := unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WSTOPPED|unix.WNOWAIT|unix.WALL|unix.WNOTHREAD, nil); {
 		case errors.Is(err, unix.EINTR):
 			continue
 		case errors.Is(err, unix.ECHILD):
-			return c.n, nil
+			return n, nil
 		case err != nil:
-			return c.n, os.NewSyscallError("waitid", err)
+			return n, os.NewSyscallError("waitid", err)
 		}
 		tid := int(*(*int32)(unsafe.Add(unsafe.Pointer(&info), 8+unsafe.Sizeof(uintptr(0))))) // si_pid, behind three ints, aligned as a pointer
 		if tid == pid && (info.Code == cldExited || info.Code == cldKilled || info.Code == cldDumped) {
-			return c.n, nil
+			return n, nil
 		}
-		took, err := c.take(tid)
-		if err != nil {
-			return c.n, err
+		var status unix.WaitStatus
+		got, err := unix.Wait4(tid, &status, unix.WALL|unix.WNOTHREAD|unix.WNOHANG, nil)
+		if got == 0 || errors.Is(err, unix.EINTR) { // it stopped, and has been killed since: its end comes when those of its threads are taken
+			continue
+		} else if err != nil {
+			return n, os.NewSyscallError("wait4", err)
 		}
-		if took {
+		if !status.Stopped() {
+			delete(inside, tid)
 			continue
 		}
-		// It stopped, and has been killed since. Its end comes when those of the other threads are taken, of which waitid does not tell as
-		// long as there is this one.
-		for other := range c.inside {
-			if _, err := c.take(other); err != nil && !errors.Is(err, unix.ECHILD) {
-				return c.n, err
+		if status.StopSignal() == callStop {
+			if inside[tid] = !inside[tid]; inside[tid] {
+				n[callName(tid)]++
 			}
 		}
-		Sleep(100 * time.Microsecond)
-	}
-}
-
-// stops is what is known of tracees.
-type stops struct {
-	n      map[string]uint64
-	inside map[int]bool // whether a thread is in a call, for every thread that was seen
-}
-
-// take takes what is new of a thread, if anything is, and lets it go on.
-func (c *stops) take(tid int) (bool, error) {
-	var status unix.WaitStatus
-	got, err := unix.Wait4(tid, &status, unix.WALL|unix.WNOTHREAD|unix.WNOHANG, nil)
-	if got == 0 || errors.Is(err, unix.EINTR) {
-		return false, nil
-	} else if err != nil {
-		return false, os.NewSyscallError("wait4", err)
-	}
-	if !status.Stopped() {
-		delete(c.inside, tid)
-		return true, nil
-	}
-	in := c.inside[tid]
-	if status.StopSignal() == callStop {
-		if in = !in; in {
-			c.n[callName(tid)]++
+		if err := goOn(tid, status); err != nil {
+			return n, err
 		}
 	}
-	c.inside[tid] = in
-	return true, goOn(tid, status)
 }
 
 // callName names the call that a stopped tracee has begun.

@@ -2,12 +2,16 @@ package sys
 
 import (
 	"bufio"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"runtime"
 	"strings"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // TestCountCalls counts those of a shell that opens a file so many times, each open a few calls.
@@ -83,4 +87,48 @@ func TestPin(t *testing.T) {
 		}
 	}()
 	<-done
+}
+
+// busyVariable makes this test's own program a victim: threads that do nothing but call the kernel, until they are killed.
+const busyVariable = "TALLYWHEEL_BUSY_THREADS"
+
+// TestCountCallsOfAKilledProgram kills programs of many threads in the middle of their calls: the count must end with them.
+func TestCountCallsOfAKilledProgram(t *testing.T) {
+	if os.Getenv(busyVariable) != "" {
+		for range 8 {
+			go func() {
+				runtime.LockOSThread()
+				for {
+					_ = unix.Getppid()
+				}
+			}()
+		}
+		select {}
+	}
+	for range 20 {
+		c := exec.Command(os.Args[0], "-test.run=^TestCountCallsOfAKilledProgram$")
+		c.Env = append(os.Environ(), busyVariable+"=1", "GOMAXPROCS=9")
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		result, err := CountCalls(c.Process.Pid)
+		if err != nil {
+			_ = c.Process.Kill()
+			_ = c.Wait()
+			t.Skipf("SKIPPED: %v", err)
+		}
+		for tries := 0; tries < 2000; tries++ { // until its threads are at it
+			if tasks, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", c.Process.Pid)); len(tasks) > 8 {
+				break
+			}
+			Sleep(time.Millisecond)
+		}
+		if err := c.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		_ = c.Wait() // by the signal
+		if _, err := result(); err != nil {
+			t.Error(err)
+		}
+	}
 }
