@@ -84,11 +84,10 @@ func newCoConn(c *conn) *coConn {
 	g := &coConn{c: c}
 	if c.l.srv.cfg.Conn == nil {
 		g.sess = newSession(c.l.srv, g)
+		g.sess.coroutine = true
 	}
 	return g
 }
-
-func (*coConn) coroutine() {}
 
 func (g *coConn) begin() { g.run() }
 
@@ -401,7 +400,7 @@ func (g *coConn) serve() {
 	case errPromote:
 		g.drainOutput() // the goroutine writes to the socket directly
 		n := g.promote()
-		g.sess.c, g.sess.promoted = n, true
+		g.sess.c, g.sess.coroutine = n, false
 		go srv.serveSession(g.sess, n)
 	}
 	g.over = true

@@ -35,6 +35,7 @@
 //   - At most 256 header fields; and one limit, MaxHeaderBytes, for the request line with all of them.
 //   - The target may not have control characters, spaces or DEL.
 //   - An HTTP/2 preface without TLS is 505.
+//   - A request in HTTP/1.0 with "Connection: close" beside a "Connection: keep-alive" is the last (RFC 9112, section 9.3); net/http goes on.
 //   - HTTP/2 by TLS is net/http's own, which gets such connections after the handshake.
 //   - Answers go out when the handler returns, flushes, or has written 4 KiB; those to pipelined requests together.
 //   - [http.MaxBytesReader] cannot ask the server to close the connection; it is closed if more than 256 KiB of the body are left.

@@ -14,12 +14,12 @@ import (
 	"github.com/tallywheel/tallywheel/internal/http1"
 )
 
-// exchange is a request with its answer, which handlers may keep.
+// exchange is a request with its answer. Handlers may keep the request, and what belongs to it.
 type exchange struct {
 	req  *http.Request // apart: only package http can give one a context
 	ctx  requestContext
-	w    response
-	body body
+	w    *response
+	body *body // nil: there is none
 	url  url.URL
 }
 
@@ -71,7 +71,7 @@ func (s *session) request(head []byte) (*exchange, error) {
 	if s.secure != nil {
 		s.secure(r)
 	}
-	x.w.begin(s, x)
+	x.w = s.response(x)
 	return x, x.setBody()
 }
 
@@ -146,14 +146,12 @@ func (x *exchange) setBody() error {
 	max := s.srv.cfg.MaxBodyBytes
 	if h.Length == 0 {
 		r.Body = http.NoBody
-		x.body.done = true
 		return nil
 	}
 	if max > 0 && h.Length > max {
 		return &http1.Error{Status: http.StatusRequestEntityTooLarge, Reason: "body too large"}
 	}
-	x.body.s, x.body.x, x.body.left, x.body.chunk, x.body.asks = s, x, h.Length, h.Chunked, h.Continue
-	x.body.limit = -1
+	x.body = &body{s: s, x: x, left: h.Length, chunk: h.Chunked, asks: h.Continue, limit: -1}
 	if max > 0 {
 		x.body.limit = max
 	}
@@ -161,7 +159,7 @@ func (x *exchange) setBody() error {
 		r.TransferEncoding = []string{"chunked"}
 		x.announceTrailer()
 	}
-	r.Body = &x.body
+	r.Body = x.body
 	return nil
 }
 
@@ -230,6 +228,16 @@ func (b *body) read(p []byte) (n int, err error) {
 	return n, err
 }
 
+// encouraged says that the client was told to send the body.
+func (b *body) encouraged() {
+	if b == nil {
+		return
+	}
+	b.mu.Lock()
+	b.asks = false
+	b.mu.Unlock()
+}
+
 func (b *body) readChunk(p []byte) (int, error) {
 	s := b.s
 	for {
@@ -281,6 +289,9 @@ func (b *body) Close() error {
 
 // discard reads what the handler left, if it is not much, so that the connection can be used on.
 func (b *body) discard() {
+	if b == nil {
+		return
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.done || b.err != nil {
@@ -305,6 +316,9 @@ func (b *body) discard() {
 
 // malformed is the error of a body that is not framed as it must be; nil if it is, so far.
 func (b *body) malformed() *http1.Error {
+	if b == nil {
+		return nil
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var e *http1.Error
@@ -313,7 +327,25 @@ func (b *body) malformed() *http1.Error {
 }
 
 // unread reports whether something of the body is still to come.
-func (b *body) unread() bool { return !b.done }
+func (b *body) unread() bool {
+	if b == nil {
+		return false
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return !b.done
+}
+
+// end takes the body away from the handler, which is over, and reports whether something of it is still to come.
+func (b *body) end() (unread bool) {
+	if b == nil {
+		return false
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.shut = true
+	return !b.done
+}
 
 // requestContext is the context of a request. It costs nothing until somebody asks for its end.
 type requestContext struct {
@@ -359,10 +391,7 @@ func (x *requestContext) Value(key any) any {
 	case http.ServerContextKey:
 		return x.s.srv.std
 	case http.LocalAddrContextKey:
-		if x.s.local == nil {
-			x.s.local = x.s.c.LocalAddr()
-		}
-		return x.s.local
+		return x.s.c.LocalAddr()
 	}
 	return nil
 }

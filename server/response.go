@@ -47,7 +47,22 @@ type response struct {
 	refused    bool // the body was no body: the answer is ours
 }
 
-func (w *response) begin(s *session, x *exchange) { w.s, w.x, w.length = s, x, -1 }
+// response is a new one. A coroutine's is used again for its next request, since nobody can have it any more when the handler has returned;
+// a handler on a goroutine may have left another goroutine behind that still writes, which must not reach somebody else's answer.
+func (s *session) response(x *exchange) *response {
+	w, header := &s.block.w, s.block.w.header
+	if !s.coroutine {
+		w, header = &response{}, nil
+	}
+	if len(header) > maxHeaderKept {
+		header = nil
+	}
+	clear(header)
+	*w = response{s: s, x: x, length: -1, header: header}
+	return w
+}
+
+const maxHeaderKept = 8 // fields: the memory of a map does not shrink
 
 // Header implements http.ResponseWriter.
 func (w *response) Header() http.Header {
@@ -107,9 +122,7 @@ func (w *response) inform(status int) {
 		return
 	}
 	if status == http.StatusContinue {
-		w.x.body.mu.Lock()
-		w.x.body.asks = false
-		w.x.body.mu.Unlock()
+		w.x.body.encouraged()
 	}
 	b := w.statusLine(nil, status)
 	w.eachField(func(key, value string) {
@@ -279,7 +292,7 @@ func (w *response) sendHead(start []byte, whole bool) error {
 		w.length, w.lengthText = int64(len(start)), strconv.Itoa(len(start))
 	}
 	w.decideClose(head, allowed)
-	if !w.fullDuplex && r.ContentLength != 0 && !w.x.body.done {
+	if !w.fullDuplex && w.x.body.unread() {
 		w.x.body.discard()
 		if e := w.x.body.malformed(); e != nil { // whatever the handler made of it, this was no request
 			w.refused = true
@@ -472,7 +485,7 @@ func (w *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if w.hijacked {
 		return nil, nil, http.ErrHijacked
 	}
-	if s.isCoroutine() {
+	if s.coroutine {
 		return nil, nil, errNotHere
 	}
 	if w.status != 0 && !w.out {

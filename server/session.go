@@ -41,16 +41,15 @@ type session struct {
 	out      []byte // output that was not handed over
 	lastPost bool
 	remote   string
-	local    net.Addr
 	began    int64 // when the head was whole, as Server.clock
 
-	current  atomic.Pointer[requestContext]
-	peerLeft atomic.Bool
-	left     func() // gone, made once
-	answered bool   // a request
-	idling   bool   // serve has returned errIdle
-	promoted bool   // runs on a goroutine, where it may wait
-	pending  int    // length of a head that was parsed by a coroutine, and is to be answered on a goroutine
+	current   atomic.Pointer[requestContext]
+	peerLeft  atomic.Bool
+	left      func() // gone, made once
+	answered  bool   // a request
+	coroutine bool   // it must not wait but by giving way
+	idling    bool   // serve has returned errIdle
+	pending   int    // length of a head that was parsed by a coroutine, and is to be answered on a goroutine
 }
 
 // sessionBlock is what a session has only while it has something to do.
@@ -58,6 +57,7 @@ type sessionBlock struct {
 	in   [4 << 10]byte
 	out  [4 << 10]byte
 	body [2 << 10]byte
+	w    response // of coroutines, one after the other
 
 	fields [16]http1.Field // more are on the heap
 }
@@ -186,7 +186,7 @@ func (s *session) readHead() (int, error) {
 		}
 		if n > 0 {
 			s.began = s.c.came()
-			if s.head.Upgrade && !s.promoted && s.isCoroutine() {
+			if s.head.Upgrade && s.coroutine {
 				s.pending = n
 				return 0, errPromote
 			}
@@ -223,11 +223,6 @@ func (s *session) idle() error {
 		s.borrow()
 	}
 	return err
-}
-
-func (s *session) isCoroutine() bool {
-	_, is := s.c.(interface{ coroutine() })
-	return is
 }
 
 // bodyDeadline sets the time by which the rest of the request must be there.
@@ -358,6 +353,7 @@ func (s *session) answer(n int) (keep bool, err error) {
 		return false, errAborted
 	}
 	err = x.w.finish()
+	unread := x.body.end()
 	x.ctx.cancel()
 	s.current.Store(nil)
 	if f := x.req.MultipartForm; f != nil {
@@ -368,7 +364,7 @@ func (s *session) answer(n int) (keep bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if x.body.unread() {
+	if unread {
 		return false, errUnread
 	}
 	return !x.w.closeAfter, nil // what the client was told
@@ -388,7 +384,7 @@ func (s *session) call(x *exchange) (ok bool) {
 	if x.req.Method == http.MethodOptions && x.req.RequestURI == "*" && s.srv.cfg.Lean == nil {
 		h = http.HandlerFunc(allOptions)
 	}
-	h.ServeHTTP(&x.w, x.req)
+	h.ServeHTTP(x.w, x.req)
 	return true
 }
 
