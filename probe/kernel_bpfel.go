@@ -24,6 +24,7 @@ const (
 	kernelMapSums           = "sums"
 	kernelProgNetRead       = "net_read"
 	kernelProgNetReady      = "net_ready"
+	kernelProgNetState      = "net_state"
 	kernelProgSchedNew      = "sched_new"
 	kernelProgSchedRuns     = "sched_runs"
 	kernelProgSchedWoken    = "sched_woken"
@@ -77,6 +78,7 @@ type kernelSpecs struct {
 type kernelProgramSpecs struct {
 	NetRead       *ebpf.ProgramSpec `ebpf:"net_read"`
 	NetReady      *ebpf.ProgramSpec `ebpf:"net_ready"`
+	NetState      *ebpf.ProgramSpec `ebpf:"net_state"`
 	SchedNew      *ebpf.ProgramSpec `ebpf:"sched_new"`
 	SchedRuns     *ebpf.ProgramSpec `ebpf:"sched_runs"`
 	SchedWoken    *ebpf.ProgramSpec `ebpf:"sched_woken"`
@@ -157,6 +159,7 @@ type kernelVariables struct {
 type kernelPrograms struct {
 	NetRead       *ebpf.Program `ebpf:"net_read"`
 	NetReady      *ebpf.Program `ebpf:"net_ready"`
+	NetState      *ebpf.Program `ebpf:"net_state"`
 	SchedNew      *ebpf.Program `ebpf:"sched_new"`
 	SchedRuns     *ebpf.Program `ebpf:"sched_runs"`
 	SchedWoken    *ebpf.Program `ebpf:"sched_woken"`
@@ -168,6 +171,7 @@ func (p *kernelPrograms) Close() error {
 	return _KernelClose(
 		p.NetRead,
 		p.NetReady,
+		p.NetState,
 		p.SchedNew,
 		p.SchedRuns,
 		p.SchedWoken,

@@ -62,7 +62,7 @@ func Start(k Kind, o Options) (*Probe, error) {
 		return nil, fmt.Errorf("probe: %w", err)
 	}
 	wanted := map[Kind][]string{
-		Uring: {"uring_submit", "uring_complete"}, Net: {"net_ready", "net_read"}, Sched: {"sched_woken", "sched_new", "sched_runs"},
+		Uring: {"uring_submit", "uring_complete"}, Net: {"net_ready", "net_read", "net_state"}, Sched: {"sched_woken", "sched_new", "sched_runs"},
 	}[k]
 	for name := range spec.Programs {
 		if !slices.Contains(wanted, name) {

@@ -155,32 +155,53 @@ int BPF_PROG(uring_complete, void *owner, struct io_kiocb *req) {
 	return 0;
 }
 
+/* Sockets and threads wait again and again: their entries stay, and 0 says that there is nothing they wait for. An entry made and removed for
+ * each wait costs several times as much. */
+static __always_inline void begins(__u64 key, int again) {
+	__u64 *then = bpf_map_lookup_elem(&began, &key);
+	if (then) {
+		if (again || !*then)
+			*then = bpf_ktime_get_ns();
+		return;
+	}
+	__u64 now = bpf_ktime_get_ns();
+	bpf_map_update_elem(&began, &key, &now, BPF_ANY);
+}
+
+static __always_inline void ends(__u64 key, int counts_too) {
+	__u64 *then = bpf_map_lookup_elem(&began, &key);
+	if (!then || !*then)
+		return;
+	if (counts_too) {
+		took(0, bpf_ktime_get_ns() - *then);
+		add(&counts, 1, 1);
+	}
+	*then = 0;
+}
+
 SEC("tp_btf/sk_data_ready")
 int BPF_PROG(net_ready, struct sock *sk) {
-	__u64 key = (__u64)sk, now = bpf_ktime_get_ns();
-	bpf_map_update_elem(&began, &key, &now, BPF_NOEXIST); /* the first arrival counts */
+	begins((__u64)sk, 0); /* the first arrival counts */
 	return 0;
 }
 
 SEC("tp_btf/sock_recv_length")
 int BPF_PROG(net_read, struct sock *sk, int ret) {
-	__u64 key = (__u64)sk;
-	__u64 *then = bpf_map_lookup_elem(&began, &key);
-	if (!then)
-		return 0;
-	if (ret > 0 && ours()) {
-		took(0, bpf_ktime_get_ns() - *then);
-		add(&counts, 1, 1);
-	}
-	bpf_map_delete_elem(&began, &key);
+	ends((__u64)sk, ret > 0 && ours());
+	return 0;
+}
+
+/* What was never read must not be the beginning of another connection's wait, whose socket gets this one's memory. */
+SEC("tp_btf/inet_sock_set_state")
+int BPF_PROG(net_state, struct sock *sk, int before, int after) {
+	if (after == 7) /* TCP_CLOSE */
+		ends((__u64)sk, 0);
 	return 0;
 }
 
 static __always_inline int woken(struct task_struct *p) {
-	if (only_tgid && BPF_CORE_READ(p, tgid) != only_tgid)
-		return 0;
-	__u64 key = BPF_CORE_READ(p, pid), now = bpf_ktime_get_ns();
-	bpf_map_update_elem(&began, &key, &now, BPF_ANY);
+	if (!only_tgid || p->tgid == only_tgid)
+		begins(p->pid, 1);
 	return 0;
 }
 
@@ -192,12 +213,7 @@ int BPF_PROG(sched_new, struct task_struct *p) { return woken(p); }
 
 SEC("tp_btf/sched_switch")
 int BPF_PROG(sched_runs, int preempt, struct task_struct *prev, struct task_struct *next) {
-	__u64 key = BPF_CORE_READ(next, pid);
-	__u64 *then = bpf_map_lookup_elem(&began, &key);
-	if (then) {
-		took(0, bpf_ktime_get_ns() - *then);
-		add(&counts, 1, 1);
-		bpf_map_delete_elem(&began, &key);
-	}
+	if (!only_tgid || next->tgid == only_tgid)
+		ends(next->pid, 1);
 	return 0;
 }
