@@ -40,7 +40,7 @@ const (
 	shortestTurn = 150 * time.Millisecond
 	warmUp       = 100 * time.Millisecond // length of the round that is not counted
 	warmLoad     = 50 * time.Millisecond  // of a load that others send, at the beginning of each turn
-	countTurn    = 150 * time.Millisecond // length of a turn whose system calls are counted
+	countTurn    = 300 * time.Millisecond // length of a turn whose system calls are counted
 	lockTick     = 200 * time.Millisecond // between looks at a lock that is taken
 	grace        = 5 * time.Second        // that the rounds a comparison needs may take beyond the budget
 	busyShare    = 0.15                   // of the machine's CPU time: more than this for others is worth a warning
@@ -271,7 +271,7 @@ func (b *Bench) tight(e *Experiment, running []*cellOf) bool {
 func (b *Bench) countingTakes(e *Experiment, all []*cellOf) (t time.Duration) {
 	for _, c := range all {
 		if e.Calls && c.notRun == "" && c.c.Command == nil {
-			t += 3 * countTurn // its start and end, too
+			t += 2 * countTurn // its start and end, too
 		}
 	}
 	return t

@@ -105,9 +105,6 @@ func (t turn) command(scene Params) ([]string, error) {
 	return argv, nil
 }
 
-// callMetric begins the names of the metrics that count one system call an operation: call_read.
-const callMetric = "call_"
-
 // process is a contestant that is ready.
 type process struct {
 	cmd  *exec.Cmd
@@ -177,14 +174,24 @@ func (p *process) said() string {
 // work lets a contestant that is ready do its work, and counts.
 func (p *process) work(ctx context.Context, t turn, scene Scene) (o outcome, err error) {
 	pid := p.cmd.Process.Pid
-	var calls func() (map[string]uint64, error)
-	if t.count {
-		if calls, err = sys.CountCalls(pid); err != nil {
-			return o, fmt.Errorf("system calls cannot be counted: %w", err)
+	var counted calls
+	defer func() {
+		if err != nil {
+			counted.abandon()
+		}
+	}()
+	if t.count && scene.Serves == "" {
+		if err := counted.count(pid); err != nil {
+			return o, err
 		}
 	}
 	if scene.Load != nil { // a load begins before it counts
 		if err := p.warm(ctx, t, scene, &o); err != nil {
+			return o, err
+		}
+	}
+	if t.count && scene.Serves != "" { // for the first time it made others
+		if err := counted.count(pid); err != nil {
 			return o, err
 		}
 	}
@@ -226,8 +233,8 @@ func (p *process) work(ctx context.Context, t turn, scene Scene) (o outcome, err
 	if usedErr != nil { // it does not wait to be looked at
 		used = usageAtEnd(p.cmd.ProcessState)
 	}
-	if calls != nil { // of all operations
-		n, err := calls()
+	if t.count { // of all operations
+		n, err := counted.result()
 		if err != nil {
 			return o, err
 		}
@@ -303,21 +310,6 @@ func (p *process) finish(said string) (Metrics, error) {
 		return nil, err
 	}
 	return parseResult(append([]byte(said), out...))
-}
-
-// addCalls adds the system calls that were counted, by name where they are not rare.
-func (m Metrics) addCalls(calls map[string]uint64) {
-	total := uint64(0)
-	for name, k := range calls {
-		total += k
-		if per := float64(k) / m["ops"]; per >= 0.001 {
-			m[callMetric+name] = per
-		}
-	}
-	m["syscalls_per_op"] = float64(total) / m["ops"]
-	if mb := m["MB_per_s"] * m["wall_s"]; mb > 0 {
-		m["syscalls_per_MB"] = float64(total) / mb
-	}
 }
 
 // done waits until a contestant that works for its time says that it is done, and returns what it has printed besides.

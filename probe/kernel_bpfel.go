@@ -17,11 +17,15 @@ import (
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	kernelMapBegan          = "began"
+	kernelMapCallers        = "callers"
+	kernelMapCalls          = "calls"
 	kernelMapCounts         = "counts"
 	kernelMapLastRing       = "last_ring"
 	kernelMapRings          = "rings"
 	kernelMapSlots          = "slots"
 	kernelMapSums           = "sums"
+	kernelProgCallEnters    = "call_enters"
+	kernelProgCallForks     = "call_forks"
 	kernelProgNetRead       = "net_read"
 	kernelProgNetReady      = "net_ready"
 	kernelProgNetState      = "net_state"
@@ -76,6 +80,8 @@ type kernelSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type kernelProgramSpecs struct {
+	CallEnters    *ebpf.ProgramSpec `ebpf:"call_enters"`
+	CallForks     *ebpf.ProgramSpec `ebpf:"call_forks"`
 	NetRead       *ebpf.ProgramSpec `ebpf:"net_read"`
 	NetReady      *ebpf.ProgramSpec `ebpf:"net_ready"`
 	NetState      *ebpf.ProgramSpec `ebpf:"net_state"`
@@ -91,6 +97,8 @@ type kernelProgramSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type kernelMapSpecs struct {
 	Began    *ebpf.MapSpec `ebpf:"began"`
+	Callers  *ebpf.MapSpec `ebpf:"callers"`
+	Calls    *ebpf.MapSpec `ebpf:"calls"`
 	Counts   *ebpf.MapSpec `ebpf:"counts"`
 	LastRing *ebpf.MapSpec `ebpf:"last_ring"`
 	Rings    *ebpf.MapSpec `ebpf:"rings"`
@@ -127,6 +135,8 @@ func (o *kernelObjects) Close() error {
 // It can be passed to loadKernelObjects or ebpf.CollectionSpec.LoadAndAssign.
 type kernelMaps struct {
 	Began    *ebpf.Map `ebpf:"began"`
+	Callers  *ebpf.Map `ebpf:"callers"`
+	Calls    *ebpf.Map `ebpf:"calls"`
 	Counts   *ebpf.Map `ebpf:"counts"`
 	LastRing *ebpf.Map `ebpf:"last_ring"`
 	Rings    *ebpf.Map `ebpf:"rings"`
@@ -137,6 +147,8 @@ type kernelMaps struct {
 func (m *kernelMaps) Close() error {
 	return _KernelClose(
 		m.Began,
+		m.Callers,
+		m.Calls,
 		m.Counts,
 		m.LastRing,
 		m.Rings,
@@ -157,6 +169,8 @@ type kernelVariables struct {
 //
 // It can be passed to loadKernelObjects or ebpf.CollectionSpec.LoadAndAssign.
 type kernelPrograms struct {
+	CallEnters    *ebpf.Program `ebpf:"call_enters"`
+	CallForks     *ebpf.Program `ebpf:"call_forks"`
 	NetRead       *ebpf.Program `ebpf:"net_read"`
 	NetReady      *ebpf.Program `ebpf:"net_ready"`
 	NetState      *ebpf.Program `ebpf:"net_state"`
@@ -169,6 +183,8 @@ type kernelPrograms struct {
 
 func (p *kernelPrograms) Close() error {
 	return _KernelClose(
+		p.CallEnters,
+		p.CallForks,
 		p.NetRead,
 		p.NetReady,
 		p.NetState,

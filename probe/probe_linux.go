@@ -50,49 +50,61 @@ func Start(k Kind, o Options) (*Probe, error) {
 	if o.PID < 0 || o.Sample < 1 || o.Sample > mostSample || o.Sample&(o.Sample-1) != 0 {
 		return nil, fmt.Errorf("probe: pid %d, sample %d: want a pid, and a power of two up to %d", o.PID, o.Sample, mostSample)
 	}
+	c, links, err := load(k, map[string]any{"only_tgid": uint32(o.PID), "sample_mask": uint64(o.Sample - 1)})
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close() // links and maps keep what they need
+	return &Probe{kind: k, sample: o.Sample, links: links, slots: c.DetachMap("slots"), sums: c.DetachMap("sums"), counts: c.DetachMap("counts")}, nil
+}
+
+// programs are those of a kind, in bpf/probe.c.
+var programs = map[Kind][]string{
+	Uring: {"uring_submit", "uring_complete"},
+	Net:   {"net_ready", "net_read", "net_state"},
+	Sched: {"sched_woken", "sched_new", "sched_runs"},
+	calls: {"call_enters", "call_forks"},
+}
+
+// load brings the programs of a kind into the kernel and lets them run.
+func load(k Kind, variables map[string]any) (c *ebpf.Collection, links []link.Link, err error) {
 	if _, err := os.Stat("/sys/kernel/btf/vmlinux"); err != nil {
-		return nil, errors.New("probe: this kernel has no BTF (/sys/kernel/btf/vmlinux): it needs one built with CONFIG_DEBUG_INFO_BTF, as distributions' are")
+		return nil, nil, errors.New("probe: this kernel has no BTF (/sys/kernel/btf/vmlinux): it needs one built with CONFIG_DEBUG_INFO_BTF, as distributions' are")
 	}
 	_ = rlimit.RemoveMemlock() // needed before Linux 5.11 only
 	spec, err := loadKernel()
 	if err != nil {
-		return nil, fmt.Errorf("probe: %w", err)
+		return nil, nil, fmt.Errorf("probe: %w", err)
 	}
-	if err := errors.Join(spec.Variables["only_tgid"].Set(uint32(o.PID)), spec.Variables["sample_mask"].Set(uint64(o.Sample-1))); err != nil {
-		return nil, fmt.Errorf("probe: %w", err)
+	for name, v := range variables {
+		if err := spec.Variables[name].Set(v); err != nil {
+			return nil, nil, fmt.Errorf("probe: %w", err)
+		}
 	}
-	wanted := map[Kind][]string{
-		Uring: {"uring_submit", "uring_complete"}, Net: {"net_ready", "net_read", "net_state"}, Sched: {"sched_woken", "sched_new", "sched_runs"},
-	}[k]
 	for name := range spec.Programs {
-		if !slices.Contains(wanted, name) {
+		if !slices.Contains(programs[k], name) {
 			delete(spec.Programs, name)
 		}
 	}
-	p := &Probe{kind: k, sample: o.Sample}
-	programs, err := ebpf.NewCollection(spec)
-	if err != nil {
-		return nil, explain(k, err)
+	if c, err = ebpf.NewCollection(spec); err != nil {
+		return nil, nil, explain(k, err)
 	}
-	defer programs.Close() // links and maps keep what they need
-	if err := p.attach(programs, wanted); err != nil {
-		return nil, errors.Join(explain(k, err), p.Close())
-	}
-	return p, nil
-}
-
-func (p *Probe) attach(c *ebpf.Collection, wanted []string) error {
-	for name, to := range map[string]**ebpf.Map{"slots": &p.slots, "sums": &p.sums, "counts": &p.counts} {
-		*to = c.DetachMap(name)
-	}
-	for _, name := range wanted {
+	for _, name := range programs[k] {
 		l, err := link.AttachTracing(link.TracingOptions{Program: c.Programs[name]})
 		if err != nil {
-			return err
+			c.Close()
+			return nil, nil, errors.Join(explain(k, err), closeAll(links))
 		}
-		p.links = append(p.links, l)
+		links = append(links, l)
 	}
-	return nil
+	return c, links, nil
+}
+
+func closeAll(links []link.Link) (err error) {
+	for _, l := range links {
+		err = errors.Join(err, l.Close())
+	}
+	return err
 }
 
 // explain says what to do about a program that the kernel does not take.
@@ -101,7 +113,7 @@ func explain(k Kind, err error) error {
 	case errors.Is(err, os.ErrPermission):
 		return fmt.Errorf("probe: this process may not load programs into the kernel: run it as root, or with CAP_BPF and CAP_PERFMON: %w", err)
 	case errors.Is(err, ebpf.ErrNotSupported), errors.Is(err, os.ErrNotExist):
-		since := map[Kind]string{Uring: "6.0", Net: "6.3", Sched: "5.11"}[k]
+		since := map[Kind]string{Uring: "6.0", Net: "6.3", Sched: "5.11", calls: "5.11"}[k]
 		return fmt.Errorf("probe: this kernel lacks a tracepoint of %s, which is in Linux %s: %w", k, since, err)
 	}
 	return fmt.Errorf("probe: %s: %w", k, err)
@@ -170,10 +182,7 @@ func sum(m *ebpf.Map, n int) ([]uint64, error) {
 
 // Close takes the programs out of the kernel.
 func (p *Probe) Close() error {
-	var err error
-	for _, l := range p.links {
-		err = errors.Join(err, l.Close())
-	}
+	err := closeAll(p.links)
 	for _, m := range []*ebpf.Map{p.slots, p.sums, p.counts} {
 		if m != nil {
 			err = errors.Join(err, m.Close())

@@ -7,12 +7,15 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/tallywheel/tallywheel/internal/sys"
 	"github.com/tallywheel/tallywheel/loadgen"
 	"github.com/tallywheel/tallywheel/server"
 	"github.com/tallywheel/tallywheel/uring"
@@ -39,6 +42,34 @@ func read(t *testing.T, p *Probe) Report {
 		t.Fatal(err)
 	}
 	return r
+}
+
+// TestCountCalls counts those of this process, of which it knows how many there are, and of one that it starts.
+func TestCountCalls(t *testing.T) {
+	if err := exec.Command("sh", "-c", "exit").Run(); err != nil { // the first time Go starts something else, to see what the kernel can do
+		t.Fatal(err)
+	}
+	result, err := CountCalls(os.Getpid())
+	if err != nil {
+		t.Skipf("SKIPPED: %v", err)
+	}
+	const times = 10_000
+	for range times {
+		_ = os.Getppid()
+	}
+	if err := exec.Command("sh", "-c", "exit").Run(); err != nil {
+		t.Error(err)
+	}
+	n, err := result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := n[sys.CallName(syscall.SYS_GETPPID)]; got < times || got > times+10 { // a shell asks, too
+		t.Errorf("%d calls of getppid, want %d", got, times)
+	}
+	if n["exit_group"] != 1 {
+		t.Errorf("%d processes ended, want the one that was started", n["exit_group"])
+	}
 }
 
 // What the probe counts of a ring is what the ring has counted, to the last request.

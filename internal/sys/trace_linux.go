@@ -139,13 +139,18 @@ func callName(tid int) string {
 	if e != 0 || info.op != entry {
 		return "unknown"
 	}
-	if name, ok := callNames[info.nr]; ok {
+	return CallName(info.nr)
+}
+
+// CallName names a system call by its number.
+func CallName(nr uint64) string {
+	if name, ok := callNames[nr]; ok {
 		return name
 	}
-	if name, ok := amd64Names[info.nr]; ok && runtime.GOARCH == "amd64" {
+	if name, ok := amd64Names[nr]; ok && runtime.GOARCH == "amd64" {
 		return name
 	}
-	return "call_" + strconv.FormatUint(info.nr, 10)
+	return "call_" + strconv.FormatUint(nr, 10)
 }
 
 // callNames are the calls that programs make for each operation; others are named by their numbers.

@@ -13,6 +13,7 @@ char LICENSE[] SEC("license") = "GPL";
 
 #define SLOTS 40  /* powers of two of nanoseconds */
 #define OPCODES 64
+#define CALLS 512
 
 /* Set before the programs are loaded. */
 volatile const __u32 only_tgid = 0;   /* 0: every process */
@@ -215,5 +216,38 @@ SEC("tp_btf/sched_switch")
 int BPF_PROG(sched_runs, int preempt, struct task_struct *prev, struct task_struct *next) {
 	if (!only_tgid || next->tgid == only_tgid)
 		ends(next->pid, 1);
+	return 0;
+}
+
+/* Processes whose system calls are counted, and what they start. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__type(key, __u32);
+	__type(value, __u8);
+} callers SEC(".maps");
+
+/* System calls by number. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, CALLS);
+	__type(key, __u32);
+	__type(value, __u64);
+} calls SEC(".maps");
+
+SEC("tp_btf/sys_enter")
+int BPF_PROG(call_enters, struct pt_regs *regs, long nr) {
+	__u32 tgid = bpf_get_current_pid_tgid() >> 32;
+	if (bpf_map_lookup_elem(&callers, &tgid))
+		add(&calls, nr >= 0 && nr < CALLS ? nr : CALLS - 1, 1);
+	return 0;
+}
+
+SEC("tp_btf/sched_process_fork")
+int BPF_PROG(call_forks, struct task_struct *parent, struct task_struct *child) {
+	__u32 from = parent->tgid, to = child->tgid;
+	__u8 one = 1;
+	if (from != to && bpf_map_lookup_elem(&callers, &from))
+		bpf_map_update_elem(&callers, &to, &one, BPF_ANY);
 	return 0;
 }

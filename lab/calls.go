@@ -1,0 +1,51 @@
+package lab
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/tallywheel/tallywheel/internal/sys"
+	"github.com/tallywheel/tallywheel/probe"
+)
+
+// callMetric begins the names of the metrics that count one system call an operation: call_read.
+const callMetric = "call_"
+
+// calls counts the system calls of a contestant: in the kernel, where programs may be loaded into it, else by ptrace, which slows it down.
+type calls struct {
+	result func() (map[string]uint64, error)
+}
+
+func (c *calls) count(pid int) (err error) {
+	var inKernel, traced error
+	if c.result, inKernel = probe.CountCalls(pid); inKernel == nil {
+		return nil
+	}
+	if c.result, traced = sys.CountCalls(pid); traced == nil {
+		return nil
+	}
+	c.result = nil
+	return fmt.Errorf("system calls cannot be counted: %w", errors.Join(traced, inKernel))
+}
+
+// abandon lets go of a count that nobody will ask for.
+func (c *calls) abandon() {
+	if c.result != nil {
+		go func() { _, _ = c.result() }() // a tracer waits until the contestant has been killed
+	}
+}
+
+// addCalls adds the system calls that were counted, by name where they are not rare.
+func (m Metrics) addCalls(calls map[string]uint64) {
+	total := uint64(0)
+	for name, k := range calls {
+		total += k
+		if per := float64(k) / m["ops"]; per >= 0.001 {
+			m[callMetric+name] = per
+		}
+	}
+	m["syscalls_per_op"] = float64(total) / m["ops"]
+	if mb := m["MB_per_s"] * m["wall_s"]; mb > 0 {
+		m["syscalls_per_MB"] = float64(total) / mb
+	}
+}
