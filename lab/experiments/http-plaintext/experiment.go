@@ -16,7 +16,7 @@ func Experiment() *lab.Experiment {
 	return &lab.Experiment{
 		Name: "http-plaintext", Plane: "network",
 		Question: "What does an HTTP server itself cost, by engine and by the way handlers run?",
-		Method: "GET / with keep-alive over loopback, a small answer, connections that send again as soon as they are answered, or 16 requests at a time. The load is made on the same CPUs by " +
+		Method: "GET / with keep-alive over loopback, a small answer, connections that send again as soon as they are answered, or 16 requests at a time; with --full also wrk -t12 -c400, the articles' load, whose 30 s are several turns here. The load is made on the same CPUs by " +
 			"two threads, as wrk would, so requests a second say how much server and load fit on them together; the CPU time of the server for each request is what decides. " +
 			"Latency under such a load is mostly waiting for a CPU: see http-tail.",
 		Metrics: []string{"cpu_us_per_op", "ops_per_s", "latency_us_p50", "latency_us_p99", "syscalls_per_op", "context_switches_per_op", "rss_bytes"},
@@ -24,12 +24,15 @@ func Experiment() *lab.Experiment {
 		Cells: func(o lab.Options) []lab.Params {
 			cells := []lab.Params{{"connections": "64", "pipeline": "1"}, {"connections": "400", "pipeline": "1"}}
 			if o.Full {
-				cells = append(cells, lab.Params{"connections": "64", "pipeline": "16"})
+				cells = append(cells, lab.Params{"connections": "64", "pipeline": "16"}, lab.Params{"connections": "400", "pipeline": "1", "load": "wrk"})
 			}
 			return cells
 		},
 		Contestants: append(append(servers.Own("hello"), servers.Peers("hello")...), servers.Others()...),
 		Scene: func(b *lab.Bench, _ *lab.Contestant, cell lab.Params) (*lab.Scene, error) {
+			if cell["load"] == "wrk" {
+				return load.Wrk{Threads: 12, Connections: cell.Int("connections")}.Scene(b)
+			}
 			return load.HTTP{Connections: cell.Int("connections"), Pipeline: cell.Int("pipeline")}.Scene(b)
 		},
 		Advice: advice,

@@ -1,0 +1,71 @@
+package load
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tallywheel/tallywheel/lab"
+)
+
+// Wrk is the load of the program wrk, which articles use: its time is in whole seconds, and connecting is part of it.
+type Wrk struct{ Threads, Connections int }
+
+// Scene makes an address for one turn.
+func (w Wrk) Scene(*lab.Bench) (*lab.Scene, error) {
+	path, err := exec.LookPath("wrk")
+	if err != nil {
+		return nil, fmt.Errorf("the load of the articles is wrk's: apt install wrk (%w)", err)
+	}
+	addr, err := freeAddress()
+	if err != nil {
+		return nil, err
+	}
+	run := func(ctx context.Context, length time.Duration) (func(lab.Metrics), error) {
+		out, err := exec.CommandContext(ctx, path, "-t"+strconv.Itoa(w.Threads), "-c"+strconv.Itoa(w.Connections),
+			"-d"+strconv.Itoa(max(1, int(math.Round(length.Seconds()))))+"s", "--latency", "http://"+addr+"/").Output()
+		if err != nil {
+			return nil, fmt.Errorf("wrk: %w", err)
+		}
+		said, err := parseWrk(string(out))
+		if err != nil {
+			return nil, err
+		}
+		return func(m lab.Metrics) { maps.Copy(m, said) }, nil
+	}
+	return &lab.Scene{Params: lab.Params{"addr": addr}, Serves: addr, Load: run}, nil
+}
+
+// parseWrk reads the report of wrk --latency.
+func parseWrk(out string) (lab.Metrics, error) {
+	m := lab.Metrics{}
+	for line := range strings.Lines(out) {
+		f := strings.Fields(line)
+		switch {
+		case strings.Contains(line, "Socket errors:"), strings.Contains(line, "Non-2xx"):
+			return nil, fmt.Errorf("wrk: %s", strings.TrimSpace(line))
+		case len(f) >= 4 && f[1] == "requests" && f[2] == "in": // 12345 requests in 1.00s, 1.2MB read
+			n, err1 := strconv.ParseFloat(f[0], 64)
+			took, err2 := time.ParseDuration(strings.TrimSuffix(f[3], ","))
+			if err1 != nil || err2 != nil {
+				return nil, fmt.Errorf("wrk: %q is no result", strings.TrimSpace(line))
+			}
+			m["ops"], m["wall_s"] = n, took.Seconds()
+		case len(f) == 2 && (f[0] == "50%" || f[0] == "90%" || f[0] == "99%"):
+			d, err := time.ParseDuration(f[1])
+			if err != nil {
+				return nil, fmt.Errorf("wrk: %q is no latency", strings.TrimSpace(line))
+			}
+			m["latency_us_p"+strings.TrimSuffix(f[0], "%")] = float64(d) / float64(time.Microsecond)
+		}
+	}
+	if m["ops"] == 0 {
+		return nil, fmt.Errorf("wrk: no request was answered: %q", strings.TrimSpace(out))
+	}
+	return m, nil
+}
