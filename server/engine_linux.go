@@ -66,7 +66,7 @@ func (s *Server) startLoops(ln net.Listener) error {
 		return err
 	}
 	s.startH2(ln.Addr())
-	sys.NoDelay(fd) // what is accepted inherits it
+	sys.NoDelay(fd) // what is accepted from now on inherits it
 	sys.KeepAlive(fd)
 	loops := make([]*loop, s.choice.Loops)
 	for i := range loops {

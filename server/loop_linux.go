@@ -293,6 +293,7 @@ func (l *loop) drain() {
 
 // accepted takes a new connection; the loops get them in turn.
 func (l *loop) accepted(fd int) {
+	sys.Accepted(fd) // who connected before the server began has to be told
 	to := l.srv.place()
 	if to == l {
 		l.add(fd)

@@ -193,6 +193,14 @@ func SocketOf(c syscall.Conn) (int, error) {
 // NoDelay makes a socket, and those accepted from it, send at once what is written.
 func NoDelay(fd int) { _ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1) }
 
+// Accepted gives a connection what its listener has now, if it came before that had it.
+func Accepted(fd int) {
+	if on, err := unix.GetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY); err == nil && on == 0 { // an error: no TCP
+		NoDelay(fd)
+		KeepAlive(fd)
+	}
+}
+
 // KeepAlive makes the kernel find out that a silent peer is gone, as package net does: after 15 s, then each 15 s, nine times.
 func KeepAlive(fd int) {
 	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1)

@@ -1,0 +1,47 @@
+package server
+
+import (
+	"context"
+	"io"
+	"net"
+	"syscall"
+	"testing"
+)
+
+// TestEarlyConnections: who connects while the server is still starting is served like all others, without Nagle's algorithm, which would hold
+// back every second of small answers for 40 ms.
+func TestEarlyConnections(t *testing.T) {
+	eachOf(t, ways(t, Goroutine), func(t *testing.T, w way) {
+		if w.Engine == Std {
+			return // net/http's own
+		}
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		early := dial(t, ln.Addr().String())
+		options := make(chan [2]int, 1)
+		s, err := New(Config{Engine: w.Engine, Loops: 1, Conn: func(_ context.Context, c net.Conn) {
+			defer c.Close()
+			fd := c.(*goConn).c.fd
+			noDelay, _ := syscall.GetsockoptInt(fd, syscall.IPPROTO_TCP, syscall.TCP_NODELAY)
+			keepAlive, _ := syscall.GetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_KEEPALIVE)
+			options <- [2]int{noDelay, keepAlive}
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- s.Serve(ln) }()
+		if _, err := io.ReadAll(early); err != nil {
+			t.Error(err)
+		}
+		if got := <-options; got != [2]int{1, 1} {
+			t.Errorf("TCP_NODELAY and SO_KEEPALIVE are %v", got)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		<-ended
+	})
+}
