@@ -180,20 +180,8 @@ func (p *process) work(ctx context.Context, t turn, scene Scene) (o outcome, err
 			counted.abandon()
 		}
 	}()
-	if t.count && scene.Serves == "" {
-		if err := counted.count(pid); err != nil {
-			return o, err
-		}
-	}
-	if scene.Load != nil { // a load begins before it counts
-		if err := p.warm(ctx, t, scene, &o); err != nil {
-			return o, err
-		}
-	}
-	if t.count && scene.Serves != "" { // for the first time it made others
-		if err := counted.count(pid); err != nil {
-			return o, err
-		}
+	if err := p.begin(ctx, t, scene, &o, &counted); err != nil {
+		return o, err
 	}
 	before, err := usageOf(pid)
 	if err != nil {
@@ -251,6 +239,24 @@ func (p *process) work(ctx context.Context, t turn, scene Scene) (o outcome, err
 		judge(o.metrics)
 	}
 	return o, nil
+}
+
+// begin begins to count the system calls, if they are to be counted, and the load, which begins before it counts.
+func (p *process) begin(ctx context.Context, t turn, scene Scene, o *outcome, counted *calls) error {
+	if t.count && scene.Serves == "" {
+		if err := counted.count(p.cmd.Process.Pid); err != nil {
+			return err
+		}
+	}
+	if scene.Load != nil {
+		if err := p.warm(ctx, t, scene, o); err != nil {
+			return err
+		}
+	}
+	if t.count && scene.Serves != "" { // what a server does for the first time is not what a request costs
+		return counted.count(p.cmd.Process.Pid)
+	}
+	return nil
 }
 
 // warm lets the load run for a moment that does not count: what a contestant does for the first time costs more.
