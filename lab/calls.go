@@ -11,7 +11,7 @@ import (
 // callMetric begins the names of the metrics that count one system call an operation: call_read.
 const callMetric = "call_"
 
-// calls counts the system calls of a contestant: in the kernel, where programs may be loaded into it, else by ptrace, which slows it down.
+// calls counts the system calls of a contestant, once: in the kernel, where programs may be loaded into it, else by ptrace, which slows it down.
 type calls struct {
 	result func() (map[string]uint64, error)
 }
@@ -28,10 +28,17 @@ func (c *calls) count(pid int) (err error) {
 	return fmt.Errorf("system calls cannot be counted: %w", errors.Join(traced, inKernel))
 }
 
+// end ends the count and returns it.
+func (c *calls) end() (map[string]uint64, error) {
+	result := c.result
+	c.result = nil
+	return result()
+}
+
 // abandon lets go of a count that nobody will ask for.
 func (c *calls) abandon() {
 	if c.result != nil {
-		go func() { _, _ = c.result() }() // a tracer waits until the contestant has been killed
+		go func() { _, _ = c.end() }() // a tracer waits until the contestant has been killed
 	}
 }
 

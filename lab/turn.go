@@ -222,7 +222,7 @@ func (p *process) work(ctx context.Context, t turn, scene Scene) (o outcome, err
 		used = usageAtEnd(p.cmd.ProcessState)
 	}
 	if t.count { // of all operations
-		n, err := counted.result()
+		n, err := counted.end()
 		if err != nil {
 			return o, err
 		}
