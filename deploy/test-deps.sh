@@ -6,9 +6,9 @@ cd "$(dirname "$0")/.." || exit 1
 wanted="chromium:chromium chromedriver:chromium-driver socat:socat qemu-arm:qemu-user qemu-storage-daemon:qemu-system-common mkfs.ext4:e2fsprogs losetup:mount python3:python3 curl:curl wrk:wrk nginx:nginx-light prometheus:prometheus node:nodejs"
 missing() {
 	for w in $wanted; do command -v "${w%%:*}" >/dev/null 2>&1 || printf '%s ' "${w##*:}"; done
-	# any Python will do that has the module
+	# any Python will do that has the module; asked from elsewhere, since it takes a folder here of that name for one
 	for m in serial requests; do
-		{ python3 -c "import $m" || /usr/bin/python3 -c "import $m"; } >/dev/null 2>&1 || printf 'python3-%s ' "$m"
+		(cd / && { python3 -c "import $m" || /usr/bin/python3 -c "import $m"; }) >/dev/null 2>&1 || printf 'python3-%s ' "$m"
 	done
 }
 need=$(missing)

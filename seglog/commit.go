@@ -181,7 +181,7 @@ func (l *Log) commit(b *staging) (c Commit, full bool) {
 // set.
 func (l *Log) write(b *staging, durable uint64, sync bool) (int, error) {
 	need := int64(len(b.buf) + commitBytes)
-	if l.seg.off+need > l.seg.size {
+	if l.seg.off+need+commitBytes > l.seg.size { // the mark of a log that is closed in order always has its place
 		if err := l.rotate(b.last-uint64(b.records)+1, durable); err != nil {
 			return 0, err
 		}

@@ -106,7 +106,7 @@ func (c Config) withDefaults() (Config, error) {
 		return c, errors.New("seglog: Config.FS is not set")
 	case c.SegmentBytes < 16<<10 || c.SegmentBytes > 1<<40:
 		return c, fmt.Errorf("segment size %d: want 16 KiB to 1 TiB", c.SegmentBytes)
-	case c.BufferBytes < 1<<10 || int64(c.BufferBytes)+headerBytes+commitBytes > c.SegmentBytes || c.BufferBytes > maxRecord:
+	case c.BufferBytes < 1<<10 || int64(c.BufferBytes)+headerBytes+2*commitBytes > c.SegmentBytes || c.BufferBytes > maxRecord:
 		return c, fmt.Errorf("staging buffer of %d bytes: want 1 KiB to 16 MiB, and less than a segment", c.BufferBytes)
 	case c.BatchDelay < 0 || c.SyncInterval < 0 || c.KeepBytes < 0 || c.KeepAge < 0 || c.BatchRecords < 0:
 		return c, errors.New("seglog: negative limit")

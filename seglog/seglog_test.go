@@ -146,6 +146,33 @@ func TestWriteReadReopen(t *testing.T) {
 	}
 }
 
+// TestCloseIsSeenHoweverFullTheSegment: whatever room a batch would leave in the segment, the mark of a log that was closed in order has its place.
+func TestCloseIsSeenHoweverFullTheSegment(t *testing.T) {
+	const size = 1000
+	for left := int64(0); left <= 4*commitBytes; left += alignment {
+		cfg := small(faulty{fault.New()}, SyncAlways)
+		l := open(t, cfg)
+		room, batch := cfg.SegmentBytes-headerBytes, int64(frameLen(size)+commitBytes)
+		for ; room >= 2*batch; room -= batch {
+			if _, err := l.Append(1, 1, make([]byte, size)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := l.Append(1, 1, make([]byte, room-left-commitBytes-frameHeader)); err != nil {
+			t.Fatal(err)
+		}
+		last := l.Position().Durable
+		for range 3 { // with nothing appended meanwhile, too
+			closeLog(t, l)
+			l = open(t, cfg)
+			if r := l.Recovered(); !r.Clean || r.Last != last {
+				t.Errorf("with %d bytes left: %+v; want record %d and a clean end", left, r, last)
+			}
+		}
+		closeLog(t, l)
+	}
+}
+
 func TestManyProducersShareSyncs(t *testing.T) {
 	d := fault.New()
 	var syncs atomic.Int64
