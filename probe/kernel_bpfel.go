@@ -8,22 +8,30 @@ import (
 	_ "embed"
 	"fmt"
 	"io"
+	"structs"
 
 	"github.com/cilium/ebpf"
 )
+
+type kernelWait struct {
+	_     structs.HostLayout
+	Of    uint64
+	Since uint64
+}
 
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	kernelMapBegan          = "began"
 	kernelMapCallers        = "callers"
 	kernelMapCalls          = "calls"
 	kernelMapCounts         = "counts"
 	kernelMapLastRing       = "last_ring"
 	kernelMapRings          = "rings"
 	kernelMapSlots          = "slots"
+	kernelMapSubmitted      = "submitted"
 	kernelMapSums           = "sums"
+	kernelMapWaits          = "waits"
 	kernelProgCallEnters    = "call_enters"
 	kernelProgCallForks     = "call_forks"
 	kernelProgNetRead       = "net_read"
@@ -96,14 +104,15 @@ type kernelProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type kernelMapSpecs struct {
-	Began    *ebpf.MapSpec `ebpf:"began"`
-	Callers  *ebpf.MapSpec `ebpf:"callers"`
-	Calls    *ebpf.MapSpec `ebpf:"calls"`
-	Counts   *ebpf.MapSpec `ebpf:"counts"`
-	LastRing *ebpf.MapSpec `ebpf:"last_ring"`
-	Rings    *ebpf.MapSpec `ebpf:"rings"`
-	Slots    *ebpf.MapSpec `ebpf:"slots"`
-	Sums     *ebpf.MapSpec `ebpf:"sums"`
+	Callers   *ebpf.MapSpec `ebpf:"callers"`
+	Calls     *ebpf.MapSpec `ebpf:"calls"`
+	Counts    *ebpf.MapSpec `ebpf:"counts"`
+	LastRing  *ebpf.MapSpec `ebpf:"last_ring"`
+	Rings     *ebpf.MapSpec `ebpf:"rings"`
+	Slots     *ebpf.MapSpec `ebpf:"slots"`
+	Submitted *ebpf.MapSpec `ebpf:"submitted"`
+	Sums      *ebpf.MapSpec `ebpf:"sums"`
+	Waits     *ebpf.MapSpec `ebpf:"waits"`
 }
 
 // kernelVariableSpecs contains global variables before they are loaded into the kernel.
@@ -134,26 +143,28 @@ func (o *kernelObjects) Close() error {
 //
 // It can be passed to loadKernelObjects or ebpf.CollectionSpec.LoadAndAssign.
 type kernelMaps struct {
-	Began    *ebpf.Map `ebpf:"began"`
-	Callers  *ebpf.Map `ebpf:"callers"`
-	Calls    *ebpf.Map `ebpf:"calls"`
-	Counts   *ebpf.Map `ebpf:"counts"`
-	LastRing *ebpf.Map `ebpf:"last_ring"`
-	Rings    *ebpf.Map `ebpf:"rings"`
-	Slots    *ebpf.Map `ebpf:"slots"`
-	Sums     *ebpf.Map `ebpf:"sums"`
+	Callers   *ebpf.Map `ebpf:"callers"`
+	Calls     *ebpf.Map `ebpf:"calls"`
+	Counts    *ebpf.Map `ebpf:"counts"`
+	LastRing  *ebpf.Map `ebpf:"last_ring"`
+	Rings     *ebpf.Map `ebpf:"rings"`
+	Slots     *ebpf.Map `ebpf:"slots"`
+	Submitted *ebpf.Map `ebpf:"submitted"`
+	Sums      *ebpf.Map `ebpf:"sums"`
+	Waits     *ebpf.Map `ebpf:"waits"`
 }
 
 func (m *kernelMaps) Close() error {
 	return _KernelClose(
-		m.Began,
 		m.Callers,
 		m.Calls,
 		m.Counts,
 		m.LastRing,
 		m.Rings,
 		m.Slots,
+		m.Submitted,
 		m.Sums,
+		m.Waits,
 	)
 }
 

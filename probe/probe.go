@@ -4,8 +4,9 @@
 // It needs Linux 5.11 with BTF (/sys/kernel/btf/vmlinux) and the right to load programs: root, or CAP_BPF with CAP_PERFMON. The probe of
 // sockets needs Linux 6.3. [Available] says what is missing.
 //
-// Counts are of every event. Times are taken of a sample of io_uring requests, since there can be millions a second; of sockets and
-// threads, of all.
+// Counts are of every event. Times are of a sample, since there can be millions of events a second: of one io_uring request in 64, of one socket
+// in 16 at a time, another one every 16 ticks of the kernel's clock (64 ms at 250 Hz), and of all threads. [Options] has the figure. A wait
+// of which the beginning fell into another socket's turn is taken from the next arrival on. What is read by splice(2) is not seen.
 package probe
 
 import "time"
@@ -26,15 +27,15 @@ var Kinds = []Kind{Uring, Net, Sched}
 // Options say what to look at.
 type Options struct {
 	PID    int // of the process; 0: all
-	Sample int // Uring: times are taken of one request in so many, a power of two up to 1024; 0: 64
+	Sample int // times are taken of one request (Uring) or socket (Net) in so many, a power of two up to 1024; 0: 64 requests, 16 sockets
 }
 
 // Report is what was seen since the start.
 type Report struct {
 	Kind      Kind        `json:"kind"`
 	Submitted uint64      `json:"submitted"` // Uring: requests
-	Completed uint64      `json:"completed"` // Uring: completions, all of a multishot request; Net: reads; Sched: times a thread was woken and ran
-	Sample    int         `json:"sample"`
+	Completed uint64      `json:"completed"` // Uring: completions, all of a multishot request; Net: reads with data; Sched: times a thread was woken and ran
+	Sample    int         `json:"sample"`    // times are of one in so many
 	Latency   []Histogram `json:"latency"`
 }
 

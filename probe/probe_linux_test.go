@@ -157,7 +157,7 @@ func TestCountsAgreeWithTheServer(t *testing.T) {
 
 func TestNetAndSched(t *testing.T) {
 	for _, k := range []Kind{Net, Sched} {
-		p := begin(t, k, Options{PID: os.Getpid()})
+		p := begin(t, k, Options{PID: os.Getpid(), Sample: 1})
 		ln, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)

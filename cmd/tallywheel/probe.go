@@ -67,7 +67,7 @@ It needs root, or CAP_BPF and CAP_PERFMON, and a kernel with BTF. With --listen 
 	f := c.Flags()
 	f.DurationVar(&length, "for", 10*time.Second, "how long")
 	f.IntVar(&o.PID, "pid", 0, "process to look at; 0: all")
-	f.IntVar(&o.Sample, "sample", 64, "uring: take the time of one request in so many, a power of two")
+	f.IntVar(&o.Sample, "sample", 0, "take the time of one request (uring) or one socket (net) in so many, a power of two; 0: 64 requests, 16 sockets")
 	f.StringVar(&listen, "listen", "", "serve /metrics at this loopback address meanwhile, as 127.0.0.1:9400")
 	f.BoolVar(&asJSON, "json", false, "print the counts as JSON")
 	return c
@@ -94,8 +94,11 @@ func serveProbe(p *probe.Probe, addr string, talk io.Writer) (stop func(), err e
 }
 
 func printProbe(out io.Writer, r probe.Report) error {
-	if r.Kind == probe.Uring {
+	switch r.Kind {
+	case probe.Uring:
 		fmt.Fprintf(out, "%d requests submitted, %d completions; times of one request in %d\n", r.Submitted, r.Completed, r.Sample)
+	case probe.Net:
+		fmt.Fprintf(out, "%d reads; times of one socket in %d\n", r.Completed, r.Sample)
 	}
 	if len(r.Latency) == 0 {
 		_, err := fmt.Fprintln(out, "nothing was seen")

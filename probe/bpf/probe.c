@@ -31,7 +31,6 @@ struct io_kiocb {
 struct task_struct {
 	int pid, tgid;
 } __attribute__((preserve_access_index));
-struct sock;
 
 /* Index: opcode * SLOTS + slot; for the other probes opcode is 0. */
 struct {
@@ -57,13 +56,26 @@ struct {
 	__type(value, __u64);
 } counts SEC(".maps");
 
-/* When what began: a request, a socket, a thread. The oldest go when it is full. */
+/* When a request was submitted. The oldest go when it is full. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 65536);
 	__type(key, __u64);
 	__type(value, __u64);
-} began SEC(".maps");
+} submitted SEC(".maps");
+
+/* When a socket's wait began, or a thread's, which are asked for at every event: a hundredth of a microsecond here, a tenth with a hash table. What
+ * falls into the same place drives out what was there: a sample is lost. */
+#define WAITS 65536
+struct wait {
+	__u64 of, since; /* since 0: nothing is waited for */
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, WAITS);
+	__type(key, __u32);
+	__type(value, struct wait);
+} waits SEC(".maps");
 
 /* Rings of the process that is asked about. */
 struct {
@@ -107,6 +119,33 @@ static __always_inline void took(__u32 op, __u64 ns) {
 	add(&sums, op, ns);
 }
 
+static __always_inline __u64 hash(__u64 of) { return of * 0x9E3779B97F4A7C15; } /* Fibonacci hashing: Knuth, TAOCP 3, 6.4 */
+
+static __always_inline struct wait *place(__u64 of) {
+	__u32 i = hash(of) >> 48;
+	return bpf_map_lookup_elem(&waits, &i);
+}
+
+/* begins starts a wait, unless one runs and is not to begin again. */
+static __always_inline void begins(__u64 of, int again) {
+	struct wait *w = place(of);
+	if (!w || (w->of == of && w->since && !again))
+		return;
+	w->of = of;
+	w->since = bpf_ktime_get_ns();
+}
+
+/* ends says whether there was a wait; its time is of interest where counts is set. */
+static __always_inline int ends(__u64 of, int counts) {
+	struct wait *w = place(of);
+	if (!w || w->of != of || !w->since)
+		return 0;
+	if (counts)
+		took(0, bpf_ktime_get_ns() - w->since);
+	w->since = 0;
+	return 1;
+}
+
 static __always_inline int ours(void) {
 	return !only_tgid || bpf_get_current_pid_tgid() >> 32 == only_tgid;
 }
@@ -134,7 +173,7 @@ int BPF_PROG(uring_submit, struct io_kiocb *req) {
 	}
 	if (sampled(req->cqe.user_data)) {
 		__u64 now = bpf_ktime_get_ns();
-		bpf_map_update_elem(&began, &key, &now, BPF_ANY);
+		bpf_map_update_elem(&submitted, &key, &now, BPF_ANY);
 	}
 	return 0;
 }
@@ -148,55 +187,40 @@ int BPF_PROG(uring_complete, void *owner, struct io_kiocb *req) {
 	add(&counts, 1, 1);
 	if (!req || !sampled(BPF_CORE_READ(req, cqe.user_data))) /* typed as void here, so read with care */
 		return 0;
-	__u64 *then = bpf_map_lookup_elem(&began, &key);
+	__u64 *then = bpf_map_lookup_elem(&submitted, &key);
 	if (then) {
 		took(BPF_CORE_READ(req, opcode), bpf_ktime_get_ns() - *then);
-		bpf_map_delete_elem(&began, &key);
+		bpf_map_delete_elem(&submitted, &key);
 	}
 	return 0;
 }
 
-/* Sockets and threads wait again and again: their entries stay, and 0 says that there is nothing they wait for. An entry made and removed for
- * each wait costs several times as much. */
-static __always_inline void begins(__u64 key, int again) {
-	__u64 *then = bpf_map_lookup_elem(&began, &key);
-	if (then) {
-		if (again || !*then)
-			*then = bpf_ktime_get_ns();
-		return;
-	}
-	__u64 now = bpf_ktime_get_ns();
-	bpf_map_update_elem(&began, &key, &now, BPF_ANY);
+/* The programs of sockets are raw: a socket's address is a number to them. */
+
+/* its_turn is of one socket in as many as sample_mask says, another one every 16 jiffies. */
+static __always_inline int its_turn(__u64 sk) { return !((hash(sk) >> 32 ^ bpf_jiffies64() >> 4) & sample_mask); }
+
+SEC("raw_tp/sk_data_ready")
+int BPF_PROG(net_ready, __u64 sk) {
+	if (its_turn(sk))
+		begins(sk, 0); /* the first arrival counts */
+	return 0;
 }
 
-static __always_inline void ends(__u64 key, int counts_too) {
-	__u64 *then = bpf_map_lookup_elem(&began, &key);
-	if (!then || !*then)
-		return;
-	if (counts_too) {
-		took(0, bpf_ktime_get_ns() - *then);
+SEC("raw_tp/sock_recv_length")
+int BPF_PROG(net_read, __u64 sk, int ret) {
+	int read = ret > 0 && ours();
+	if (read)
 		add(&counts, 1, 1);
-	}
-	*then = 0;
-}
-
-SEC("tp_btf/sk_data_ready")
-int BPF_PROG(net_ready, struct sock *sk) {
-	begins((__u64)sk, 0); /* the first arrival counts */
-	return 0;
-}
-
-SEC("tp_btf/sock_recv_length")
-int BPF_PROG(net_read, struct sock *sk, int ret) {
-	ends((__u64)sk, ret > 0 && ours());
+	ends(sk, read);
 	return 0;
 }
 
 /* What was never read must not be the beginning of another connection's wait, whose socket gets this one's memory. */
-SEC("tp_btf/inet_sock_set_state")
-int BPF_PROG(net_state, struct sock *sk, int before, int after) {
+SEC("raw_tp/inet_sock_set_state")
+int BPF_PROG(net_state, __u64 sk, int before, int after) {
 	if (after == 7) /* TCP_CLOSE */
-		ends((__u64)sk, 0);
+		ends(sk, 0);
 	return 0;
 }
 
@@ -214,8 +238,8 @@ int BPF_PROG(sched_new, struct task_struct *p) { return woken(p); }
 
 SEC("tp_btf/sched_switch")
 int BPF_PROG(sched_runs, int preempt, struct task_struct *prev, struct task_struct *next) {
-	if (!only_tgid || next->tgid == only_tgid)
-		ends(next->pid, 1);
+	if ((!only_tgid || next->tgid == only_tgid) && ends(next->pid, 1))
+		add(&counts, 1, 1);
 	return 0;
 }
 
