@@ -34,6 +34,7 @@ type ringDriver struct {
 	arenas []*uring.Arena
 	ops    []*uring.Op // for cancels and polls
 	late   []*conn     // sends that found the ring full
+	quick  int         // sends that are most likely done as soon as the kernel has them
 }
 
 // ringConn is what the ring needs of a connection.
@@ -68,6 +69,7 @@ const (
 	arenaLarge   = 16
 	acceptRetry  = 10 * time.Millisecond // after the limit of descriptors was met
 	ringConnsMax = ringMost - ringSpare
+	quickWait    = time.Millisecond // the most that a socket which is full after all holds up the others
 )
 
 func newRingDriver(l *loop) (*ringDriver, error) {
@@ -104,14 +106,22 @@ func (d *ringDriver) wake() { sys.EventfdSignal(d.wakeFD) }
 
 func (d *ringDriver) wait(timeout time.Duration) error {
 	d.retry()
+	n := 1
+	if d.quick > 1 { // they are done when the wait begins, and must not end it
+		n += d.quick
+		if timeout < 0 || timeout > quickWait {
+			timeout = quickWait
+		}
+	}
+	d.quick = 0
 	var err error
 	switch {
 	case timeout < 0:
-		err = d.ring.Wait(1)
+		err = d.ring.Wait(n)
 	case timeout == 0:
 		err = d.ring.Wait(0)
 	default:
-		err = d.ring.WaitFor(1, timeout)
+		err = d.ring.WaitFor(n, timeout)
 	}
 	if err != nil && !errors.Is(err, uring.ErrTimeout) && !errors.Is(err, uring.ErrFull) { // full: Next makes room
 		return err
@@ -236,6 +246,9 @@ func (d *ringDriver) send(c *conn) {
 	switch {
 	case err == nil:
 		c.sending = true
+		if h.next == nil && h.hi-h.lo <= smallChunk && c.state == open {
+			d.quick++
+		}
 	case errors.Is(err, uring.ErrFull):
 		d.late = append(d.late, c)
 	default:
