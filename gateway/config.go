@@ -58,7 +58,7 @@ type APIConfig struct {
 
 // ServerConfig is the engine that serves the API and the page; see package server.
 type ServerConfig struct {
-	Engine string `yaml:"engine"` // auto (default): the best that is allowed; uring, epoll or std
+	Engine string `yaml:"engine"` // auto (default): the best for handlers on goroutines, epoll; uring, epoll or std
 	Loops  int    `yaml:"loops"`  // of uring and epoll; 1 if it is not set
 }
 

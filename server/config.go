@@ -15,7 +15,7 @@ import (
 // Engine is a way to talk to the kernel.
 type Engine string
 
-// The engines. Auto is the best that is allowed here.
+// The engines. Auto is the best for the mode that is allowed here.
 const (
 	Auto  Engine = "auto"
 	Uring Engine = "uring"

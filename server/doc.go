@@ -6,7 +6,9 @@
 //	epoll  a few loops, each with epoll and plain calls: Linux
 //	uring  a few loops, each with a ring: one multishot receive for each connection, and one system call a turn: Linux 6.0
 //
-// auto takes uring where the kernel and the container allow it, else epoll, else std; [Server.Choice] says what was chosen and why.
+// auto takes uring where the kernel and the container allow it, else epoll, else std; for handlers on goroutines it takes epoll first, since a
+// ring belongs to one thread, and each of its turns would hand a CPU to that thread and back. [Server.Choice] says what was chosen and
+// why.
 //
 // On loopback a ring saves little against good epoll. What both save against net/http is a goroutine that is woken for each request, and
 // memory for each connection. The laboratory measures it on your machine: tallywheel lab run http-plaintext.

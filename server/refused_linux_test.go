@@ -26,7 +26,7 @@ func TestRefused(t *testing.T) {
 
 func TestAutoSaysWhatItDoesWithout(t *testing.T) {
 	var said bytes.Buffer
-	s, addr := start(t, Config{Handler: http.HandlerFunc(hello), Log: slog.New(slog.NewTextHandler(&said, nil))})
+	s, addr := start(t, Config{Handler: http.HandlerFunc(hello), Mode: Coroutine, Log: slog.New(slog.NewTextHandler(&said, nil))})
 	resp, err := client(t).Get("http://" + addr)
 	if err != nil {
 		t.Fatal(err)
@@ -38,6 +38,11 @@ func TestAutoSaysWhatItDoesWithout(t *testing.T) {
 		t.Errorf("the engine is %s, and %q was said", c.Engine, said.String())
 	case refused != nil && (c.Engine != Epoll || strings.Count(said.String(), "io_uring") == 0 || strings.Count(said.String(), "\n") != 1):
 		t.Errorf("the engine is %s, and what was said is %q", c.Engine, said.String())
+	}
+	said.Reset()
+	s, _ = start(t, Config{Handler: http.HandlerFunc(hello), Log: slog.New(slog.NewTextHandler(&said, nil))})
+	if c := s.Choice(); c.Engine != Epoll || c.Why == "" || said.Len() > 0 {
+		t.Errorf("for handlers on goroutines: %+v, and %q was said", c, said.String())
 	}
 	if refused != nil {
 		if _, err := New(Config{Handler: http.HandlerFunc(hello), Engine: Uring}); err == nil {

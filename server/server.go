@@ -78,9 +78,13 @@ func (s *Server) choose() error {
 	c := Choice{Engine: s.cfg.Engine, Mode: s.cfg.Mode, Loops: s.cfg.Loops, Why: "asked for"}
 	switch c.Engine {
 	case Auto:
-		c.Engine = Std
+		wanted := []Engine{Uring, Epoll}
+		c.Engine, c.Why = Std, "the best that is allowed here"
+		if c.Mode == Goroutine {
+			wanted, c.Why = wanted[1:], "the best for handlers on goroutines"
+		}
 		var why []error
-		for _, e := range []Engine{Uring, Epoll} {
+		for _, e := range wanted {
 			err := Available(e)
 			if err == nil {
 				c.Engine = e
@@ -88,10 +92,9 @@ func (s *Server) choose() error {
 			}
 			why = append(why, err)
 		}
-		c.Why = "the best that is allowed here"
 		if len(why) > 0 {
-			c.Why += ": " + errors.Join(why...).Error()
-			s.log.Warn("the server does without io_uring", "engine", c.Engine, "why", errors.Join(why...))
+			c.Why = "the best that is allowed here: " + errors.Join(why...).Error()
+			s.log.Warn("the server does without its best engine", "engine", c.Engine, "why", errors.Join(why...))
 		}
 	case Uring, Epoll:
 		if err := Available(c.Engine); err != nil {
