@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -88,11 +89,7 @@ func load(k Kind, variables map[string]any) (c *ebpf.Collection, links []link.Li
 			return nil, nil, fmt.Errorf("probe: %w", err)
 		}
 	}
-	for name := range spec.Programs {
-		if !slices.Contains(programs[k], name) {
-			delete(spec.Programs, name)
-		}
-	}
+	keep(spec, programs[k])
 	if c, err = ebpf.NewCollection(spec); err != nil {
 		return nil, nil, explain(k, err)
 	}
@@ -105,6 +102,23 @@ func load(k Kind, variables map[string]any) (c *ebpf.Collection, links []link.Li
 		links = append(links, l)
 	}
 	return c, links, nil
+}
+
+// keep drops the other programs, and the tables that these do not use.
+func keep(spec *ebpf.CollectionSpec, programs []string) {
+	used := map[string]bool{}
+	for name, p := range spec.Programs {
+		if !slices.Contains(programs, name) {
+			delete(spec.Programs, name)
+			continue
+		}
+		for _, i := range p.Instructions {
+			if i.IsLoadFromMap() {
+				used[i.Reference()] = true
+			}
+		}
+	}
+	maps.DeleteFunc(spec.Maps, func(name string, _ *ebpf.MapSpec) bool { return !used[name] })
 }
 
 func attach(spec *ebpf.ProgramSpec, p *ebpf.Program) (link.Link, error) {
