@@ -182,7 +182,10 @@ func TestSlowClientsAreBounded(t *testing.T) {
 			continue
 		}
 		t.Run(w.String(), func(t *testing.T) {
-			_, addr := start(t, w.config())
+			s, addr := start(t, w.config())
+			dial(t, addr).Close()
+			until(t, "the server is there", func() bool { return s.Stats().Accepted == 1 && s.Stats().Open == 0 })
+			held := func() int { return heap() + int(s.Stats().Mapped) }
 			for name, c := range map[string]struct {
 				send  string
 				bound int // bytes for each connection
@@ -192,7 +195,7 @@ func TestSlowClientsAreBounded(t *testing.T) {
 				"half a body":    {"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n" + strings.Repeat("x", 3000), 32 << 10},
 				"nothing at all": {"", 16 << 10},
 			} {
-				before := heap()
+				before := held()
 				var conns []net.Conn
 				for range clients {
 					conn := dial(t, addr)
@@ -206,12 +209,13 @@ func TestSlowClientsAreBounded(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				if grown := heap() - before; grown > clients*c.bound {
+				if grown := held() - before; grown > clients*c.bound {
 					t.Errorf("%s: %d bytes for each connection, want at most %d", name, grown/clients, c.bound)
 				}
-				for _, conn := range conns {
+				for _, conn := range append(conns, probe) {
 					conn.Close()
 				}
+				until(t, "the connections are gone", func() bool { return s.Stats().Open == 0 })
 			}
 		})
 	}

@@ -120,9 +120,10 @@ func (l *loop) run(ready chan<- error) {
 		defer runtime.UnlockOSThread()
 	}
 	var err error
-	l.d, err = l.srv.newDriver(l)
-	ready <- err
-	if err != nil {
+	if l.d, err = l.srv.newDriver(l); err == nil {
+		l.publish() // what it holds from the start
+	}
+	if ready <- err; err != nil {
 		return
 	}
 	for l.leaving != gone {
@@ -432,6 +433,7 @@ func (l *loop) publish() {
 	p.completed.Store(f.completed)
 	p.starved.Store(f.starved)
 	p.overflows.Store(f.overflows)
+	p.mapped.Store(f.mapped)
 }
 
 // figures are what a driver counts.
@@ -441,6 +443,7 @@ type figures struct {
 	completed uint64
 	starved   uint64 // receives that found no buffer
 	overflows uint64 // times the completion queue was full
+	mapped    uint64 // bytes of buffers outside Go's heap
 }
 
 const never = math.MaxInt64

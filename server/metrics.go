@@ -22,6 +22,7 @@ var (
 	metricReaped    = metric("cqe_reaped_total", "Completions seen. Engine uring.")
 	metricStarved   = metric("receive_starved_total", "Receives that found no buffer and were tried again. Engine uring.")
 	metricDropped   = metric("dropped_total", "Connections that were closed unserved, because they could not be watched or their loop was gone.")
+	metricMapped    = metric("mapped_bytes", "Bytes of buffers outside Go's heap. Engine uring.")
 	metricOverflow  = metric("cq_overflow_total", "Times that a completion queue was full and the kernel kept completions aside. Engine uring.")
 )
 
@@ -34,7 +35,7 @@ func (s *Server) Collector() prometheus.Collector { return collector{s} }
 // Describe implements prometheus.Collector.
 func (collector) Describe(c chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		metricOpen, metricAccepted, metricRequests, metricLatency, metricBytes, metricCalls, metricSubmitted, metricReaped, metricStarved, metricDropped, metricOverflow,
+		metricOpen, metricAccepted, metricRequests, metricLatency, metricBytes, metricCalls, metricSubmitted, metricReaped, metricStarved, metricDropped, metricMapped, metricOverflow,
 	} {
 		c <- d
 	}
@@ -66,5 +67,6 @@ func (k collector) Collect(c chan<- prometheus.Metric) {
 		counter(metricReaped, st.Completed)
 		counter(metricStarved, st.Starved)
 		counter(metricOverflow, st.Overflows)
+		send(metricMapped, prometheus.GaugeValue, float64(st.Mapped))
 	}
 }

@@ -52,10 +52,10 @@ type Server struct {
 
 // published is what a loop lets others see.
 type published struct {
-	accepted, requests, in, out, dropped            atomic.Uint64
-	answered, wrote                                 atomic.Uint64 // on goroutines: requests, bytes
-	calls, submitted, completed, starved, overflows atomic.Uint64
-	_                                               [4]uint64 // loops do not share cache lines
+	accepted, requests, in, out, dropped                    atomic.Uint64
+	answered, wrote                                         atomic.Uint64 // on goroutines: requests, bytes
+	calls, submitted, completed, starved, overflows, mapped atomic.Uint64
+	_                                                       [3]uint64 // loops do not share cache lines
 }
 
 // New makes a server, and finds out which engine it can have.
@@ -219,6 +219,7 @@ type Stats struct {
 	Completed uint64 // completions seen
 	Starved   uint64 // receives that found the stock of buffers empty, and were tried again
 	Overflows uint64 // times a completion queue was full and the kernel kept completions aside
+	Mapped    uint64 // bytes of buffers outside Go's heap; what was needed once is kept for later
 }
 
 // Stats returns what the server did so far.
@@ -236,6 +237,7 @@ func (s *Server) Stats() Stats {
 		st.Completed += p.completed.Load()
 		st.Starved += p.starved.Load()
 		st.Overflows += p.overflows.Load()
+		st.Mapped += p.mapped.Load()
 	}
 	return st
 }

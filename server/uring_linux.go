@@ -32,6 +32,7 @@ type ringDriver struct {
 
 	spare  [2][]*chunk // small and large
 	arenas []*uring.Arena
+	mapped uint64      // bytes of bufs and arenas
 	ops    []*uring.Op // for cancels and polls
 	late   []*conn     // sends that found the ring full
 	quick  int         // sends that are most likely done as soon as the kernel has them
@@ -90,6 +91,7 @@ func newRingDriver(l *loop) (*ringDriver, error) {
 	if d.bufs, err = d.ring.NewBufferRing(recvBuffers, recvSize, true); err != nil {
 		return nil, errors.Join(err, d.ring.Close())
 	}
+	d.mapped = recvBuffers * recvSize
 	if d.wakeFD, err = sys.Eventfd(); err != nil {
 		return nil, errors.Join(err, d.ring.Close())
 	}
@@ -395,6 +397,7 @@ func (d *ringDriver) chunk(large bool) *chunk {
 			return &chunk{mem: b, large: large, handle: uring.Wrap(b)}
 		}
 		d.arenas = append(d.arenas, a)
+		d.mapped += uint64(n * size)
 		for i := range n {
 			d.spare[k] = append(d.spare[k], &chunk{mem: a.Buffer(i).Bytes(), large: large, handle: a.Buffer(i)})
 		}
@@ -416,7 +419,7 @@ func (d *ringDriver) recycle(c *chunk) {
 
 func (d *ringDriver) figures() figures {
 	s := d.ring.Stats()
-	return figures{calls: s.Enters, submitted: s.Submitted, completed: s.Completed, starved: d.starved, overflows: s.Overflows}
+	return figures{calls: s.Enters, submitted: s.Submitted, completed: s.Completed, starved: d.starved, overflows: s.Overflows, mapped: d.mapped}
 }
 
 func (d *ringDriver) shut() error {
