@@ -118,7 +118,7 @@ func keep(spec *ebpf.CollectionSpec, programs []string) {
 			}
 		}
 	}
-	maps.DeleteFunc(spec.Maps, func(name string, _ *ebpf.MapSpec) bool { return !used[name] })
+	maps.DeleteFunc(spec.Maps, func(name string, _ *ebpf.MapSpec) bool { return !used[name] && !strings.HasPrefix(name, ".") }) // .rodata has the variables
 }
 
 func attach(spec *ebpf.ProgramSpec, p *ebpf.Program) (link.Link, error) {
