@@ -35,6 +35,7 @@ type ringDriver struct {
 	mapped uint64      // bytes of bufs and arenas
 	ops    []*uring.Op // for cancels and polls
 	late   []*conn     // sends that found the ring full
+	came   int         // receives of this turn
 	quick  int         // sends that are most likely done as soon as the kernel has them
 }
 
@@ -70,7 +71,9 @@ const (
 	arenaLarge   = 16
 	acceptRetry  = 10 * time.Millisecond // after the limit of descriptors was met
 	ringConnsMax = ringMost - ringSpare
-	quickWait    = time.Millisecond // the most that a socket which is full after all holds up the others
+	quickWait    = time.Millisecond       // the most that a socket which is full after all holds up the others
+	manyCame     = 8                      // receives of a turn that are a load …
+	manyWait     = 200 * time.Microsecond // … and the most to wait for as many again
 )
 
 func newRingDriver(l *loop) (*ringDriver, error) {
@@ -108,14 +111,10 @@ func (d *ringDriver) wake() { sys.EventfdSignal(d.wakeFD) }
 
 func (d *ringDriver) wait(timeout time.Duration) error {
 	d.retry()
-	n := 1
-	if d.quick > 1 { // they are done when the wait begins, and must not end it
-		n += d.quick
-		if timeout < 0 || timeout > quickWait {
-			timeout = quickWait
-		}
+	n, most := d.patience()
+	if most > 0 && (timeout < 0 || timeout > most) {
+		timeout = most
 	}
-	d.quick = 0
 	var err error
 	switch {
 	case timeout < 0:
@@ -135,6 +134,20 @@ func (d *ringDriver) wait(timeout time.Duration) error {
 		}
 	}
 	return nil
+}
+
+// patience is how many completions to wait for, and if not for ever, how long. Small sends are done when the wait begins, and must not end it.
+// Under load it waits for as many receives as the turn before had.
+func (d *ringDriver) patience() (n int, most time.Duration) {
+	n = 1
+	if d.quick > 1 {
+		n, most = n+d.quick, quickWait
+		if d.came >= manyCame {
+			n, most = n+d.came-1, manyWait
+		}
+	}
+	d.quick, d.came = 0, 0
+	return n, most
 }
 
 // done handles one completion.
@@ -176,6 +189,7 @@ func (d *ringDriver) received(rc *ringConn) {
 	op, c := &rc.recv, rc.c
 	piece, ok := op.Picked()
 	if ok && op.Res > 0 {
+		d.came++
 		d.l.received(c, piece.Bytes)
 	}
 	piece.Give()
