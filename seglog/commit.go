@@ -63,6 +63,9 @@ func (l *Log) lead(yield bool) {
 	l.mu.Unlock()
 	c, full := l.commit(b)
 	l.mu.Lock()
+	if full && !l.stuck { // whoever led: the background tries again until there is room
+		signal(l.kick)
+	}
 	l.stuck = full
 	l.stored, l.durable = c.Stored, c.Durable
 	if c.Err != nil && l.failed == nil {
@@ -75,7 +78,6 @@ func (l *Log) lead(yield bool) {
 	}
 	if full {
 		l.busy = false
-		signal(l.kick) // whoever led: the background tries again until there is room
 	} else {
 		l.release(b, c.Err)
 	}
@@ -191,7 +193,11 @@ func (l *Log) write(b *staging, durable uint64, sync bool) (int, error) {
 		b.salt = l.seg.salt
 	}
 	whole := appendCommit(b.buf, l.seg.salt, b.last, b.time, b.records, len(b.buf), durable)
-	if err := l.put(whole, sync); err != nil {
+	err := l.put(whole, sync)
+	if isFull(err) && !errors.Is(err, errSync) && l.shelf.giveWay() { // the segment was begun without a spare, and grows
+		err = l.put(whole, sync)
+	}
+	if err != nil {
 		return 0, fmt.Errorf("write to %s: %w", l.seg.name(), err)
 	}
 	l.seg.index.add(l.seg.off, b.last-uint64(b.records)+1, b.time)

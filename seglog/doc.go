@@ -32,8 +32,9 @@
 //   - A torn tail is cut and reported. Damage before it is an error with segment and offset ([CorruptError]), which
 //     [Repair] handles when asked to; nothing else is lost by it.
 //   - A failed sync poisons the log: the kernel may have dropped the data and would report success the second time.
-//   - A full disk never crashes and never loses silently: appending fails with [ErrDiskFull] until there is room, or the oldest
-//     segment goes, as [Config.OnFull] says.
+//   - A full disk never crashes and never loses silently: first the file that lies ready for the next segment gives way, then
+//     appending fails with [ErrDiskFull] until there is room, which is looked for five times a second, or the oldest segment goes,
+//     as [Config.OnFull] says.
 //   - Readers see only what is committed. One process writes a directory; a second is refused ([ErrLocked]).
 //
 // # When not to use it

@@ -72,7 +72,7 @@ func (l *Log) recover() error {
 			return err
 		}
 		if i+1 < len(bases) && !torn && seg.last+1 == bases[i+1] {
-			l.shelf.old = append(l.shelf.old, sealed{seg.base, seg.last, seg.lastTime, seg.size})
+			l.shelf.old = append(l.shelf.old, seg.sealed())
 			if err := seg.file.Close(); err != nil {
 				return err
 			}
@@ -117,7 +117,7 @@ func (l *Log) tidy() (bases []uint64, err error) {
 // create makes the first segment of a new log, zeros and all, so that the first sync is as fast as later ones.
 func (l *Log) create() error {
 	l.shelf.cfg = l.cfg
-	if err := l.shelf.hasRoom(); err != nil {
+	if err := l.shelf.hasRoom(1); err != nil {
 		return err
 	}
 	l.shelf.makeSpare()
@@ -192,6 +192,7 @@ func (l *Log) reopen(base, durable uint64) (s *segment, torn bool, err error) {
 		return nil, false, &CorruptError{s.name(), sc.off + sc.bad, fmt.Sprintf("record %d and what follows was durable and cannot be read", s.last+1)}
 	}
 	l.recovered.Clean = clean && s.last >= s.base
+	l.shelf.growing = size < l.cfg.SegmentBytes
 	end, err := lastNonZero(f, s.off, size)
 	if err != nil {
 		return nil, false, err

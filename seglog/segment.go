@@ -35,10 +35,11 @@ func (l *Log) rotate(base, durable uint64) error {
 	if err := l.seal(false); err != nil {
 		return errors.Join(err, next.file.Close())
 	}
+	done := l.seg.sealed()
 	if err := l.seg.file.Close(); err != nil {
 		return errors.Join(err, next.file.Close())
 	}
-	l.shelf.push(sealed{l.seg.base, l.seg.last, l.seg.lastTime, l.seg.size})
+	l.shelf.push(done)
 	l.use(next)
 	return nil
 }
@@ -102,7 +103,7 @@ func (l *Log) begin(base, durable uint64) (*segment, error) {
 	}
 	spare, ok := l.shelf.takeSpare()
 	for !ok {
-		err := l.shelf.hasRoom()
+		err := l.shelf.hasRoom(1)
 		if err == nil {
 			break
 		}
@@ -121,6 +122,9 @@ func (l *Log) begin(base, durable uint64) (*segment, error) {
 	if err != nil {
 		return nil, err
 	}
+	l.shelf.mu.Lock()
+	l.shelf.growing = !ok
+	l.shelf.mu.Unlock()
 	// The header is durable before the name, and the name before any record in it is called durable.
 	err = writeAll(s.file, s.encode(), 0)
 	if err == nil {
@@ -146,16 +150,25 @@ func spareName(id uint64) string { return fmt.Sprintf("%020d%s", id, spareSuffix
 type sealed struct {
 	base, last uint64
 	lastTime   int64
-	bytes      int64
+	bytes      int64 // size of the file: less than a segment's where it grew as it was written
+}
+
+func (s *segment) sealed() sealed {
+	bytes, err := s.file.Size()
+	if err != nil {
+		bytes = s.off // at least; the file is then never used again
+	}
+	return sealed{s.base, s.last, s.lastTime, bytes}
 }
 
 // shelf holds the sealed segments and makes the next one ready in the background.
 type shelf struct {
-	cfg  Config
-	mu   sync.Mutex // guards what follows
-	id   uint64     // of the last segment begun
-	old  []sealed   // by base
-	next []string   // spare files, filled with zeros or with old records, ready for use
+	cfg     Config
+	mu      sync.Mutex // guards what follows
+	id      uint64     // of the last segment begun
+	old     []sealed   // by base
+	next    []string   // spare files, filled with zeros or with old records, ready for use
+	growing bool       // the segment in use was begun without a spare: it takes room of the disk as it is written
 
 	work, quit chan struct{}
 	done       sync.WaitGroup
@@ -191,9 +204,12 @@ func (s *shelf) tend() {
 		for s.overdue() && s.recycleOldest() {
 		}
 		s.mu.Lock()
-		ready := len(s.next) > 0
+		ready, segments := len(s.next) > 0, int64(1)
+		if s.growing {
+			segments = 2
+		}
 		s.mu.Unlock()
-		if !ready && s.hasRoom() == nil {
+		if !ready && s.hasRoom(segments) == nil {
 			s.makeSpare()
 		}
 	}
@@ -218,13 +234,18 @@ func (s *shelf) overdue() bool {
 func (s *shelf) recycleOldest() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.dropOldest(len(s.next) == 0)
+}
+
+// dropOldest takes the oldest segment out of the log; keep says to make a spare of its file if it has the size. mu is held.
+func (s *shelf) dropOldest(keep bool) bool {
 	if len(s.old) == 0 {
 		return false
 	}
 	o := s.old[0]
 	_ = s.cfg.FS.Remove(indexName(o.base)) // there may be none
 	var err error
-	if len(s.next) > 0 || o.bytes != s.cfg.SegmentBytes {
+	if !keep || o.bytes != s.cfg.SegmentBytes {
 		err = s.cfg.FS.Remove(segmentName(o.base))
 	} else {
 		s.id++
@@ -238,6 +259,17 @@ func (s *shelf) recycleOldest() bool {
 	}
 	s.old = s.old[1:]
 	return true
+}
+
+// giveWay frees room for a segment that cannot grow, and reports whether it did: the spare goes first, then, where that is the policy,
+// the oldest segment. It is one file at a time, for the room may come late, while a reader has the file open.
+func (s *shelf) giveWay() bool {
+	if name, ok := s.takeSpare(); ok {
+		return s.cfg.FS.Remove(name) == nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cfg.OnFull == DropOldest && s.dropOldest(false)
 }
 
 // makeSpare fills a file with zeros and syncs it. Failing leaves no spare: the log then extends a file as it goes.
@@ -283,13 +315,13 @@ func zero(f File, off, end int64, quit <-chan struct{}) error {
 	return nil
 }
 
-// hasRoom is ErrDiskFull, in the form of the system's own error, when the disk cannot take another segment.
-func (s *shelf) hasRoom() error {
+// hasRoom is ErrDiskFull, in the form of the system's own error, when the disk cannot take that many more segments.
+func (s *shelf) hasRoom(segments int64) error {
 	free, err := s.cfg.FS.FreeBytes()
 	if err != nil { // not known: the write will tell
 		return nil
 	}
-	if free < s.cfg.SegmentBytes+max(0, s.cfg.MinFree) {
+	if free < segments*s.cfg.SegmentBytes+max(0, s.cfg.MinFree) {
 		return errNoRoom
 	}
 	return nil
