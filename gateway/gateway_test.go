@@ -232,8 +232,8 @@ func TestNoiseIsQuarantinedAndHarmsNothing(t *testing.T) {
 	c.Close()
 	stored(t, g, "n", 6)
 	p := stop(t, g).Ports[0]
-	if p.Frames.Missing != 0 || p.Bytes.Resync != 100_000 {
-		t.Errorf("%+v %+v; want nothing missing and all noise classified", p.Bytes, p.Frames)
+	if p.Frames.Missing != 0 || p.Bytes.Resync != 100_000 || p.Bytes.Quarantined != 100_000 {
+		t.Errorf("%+v %+v; want nothing missing and all noise classified and kept", p.Bytes, p.Frames)
 	}
 	var got []byte
 	eachRecord(t, dir, Query{Quarantine: true}, func(r Record) {

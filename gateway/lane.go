@@ -184,7 +184,9 @@ func (l *lane) Skip(b []byte) {
 	l.book.Skip(len(b))
 	if l.waste != 0 {
 		rec := binary.LittleEndian.AppendUint64(make([]byte, 0, quarantineHeader+len(b)), l.offset)
-		_, _ = l.log.TryAppend(l.waste, l.now, append(rec, b...)) // for forensics only: never in the way of frames
+		if _, err := l.log.TryAppend(l.waste, l.now, append(rec, b...)); err == nil { // for forensics only: never in the way of frames
+			l.book.Quarantine(len(b))
+		}
 	}
 	l.offset += uint64(len(b))
 }

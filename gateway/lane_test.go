@@ -167,3 +167,17 @@ func TestSheetBalancesAtEveryMoment(t *testing.T) {
 		}
 	}
 }
+
+// What the log cannot take of bytes that were no frame is lost to forensics, and the sheet says so.
+func TestQuarantineCountsWhatTheLogTook(t *testing.T) {
+	l, log := testLane(t, overflowBlock)
+	l.waste = 2
+	l.Skip(make([]byte, 100))
+	log.err = seglog.ErrBusy
+	l.Skip(make([]byte, 30))
+	l.book.Read(130)
+	balanced(t, l)
+	if b := l.sheet().Bytes; b.Resync != 130 || b.Quarantined != 100 {
+		t.Errorf("%+v; want 100 of 130 bytes kept", b)
+	}
+}

@@ -26,7 +26,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	descBytes    = desc("bytes_total", "Bytes by what became of them: read, framed, resync.", "source", "kind")
+	descBytes    = desc("bytes_total", "Bytes by what became of them: read, framed, resync, and quarantined of these.", "source", "kind")
 	descPartial  = desc("partial_bytes", "Bytes held and not classified yet.", "source")
 	descFrames   = desc("frames_total", "Frames by what they are: ok, corrupt, unique, duplicate, reordered, stored, durable.", "source", "kind")
 	descMissing  = desc("missing_frames", "Frame numbers not seen, by whether damaged bytes came instead; a late frame takes one back.", "source", "how")
@@ -75,6 +75,7 @@ func (e *exporter) Collect(c chan<- prometheus.Metric) {
 		counter(descBytes, p.Bytes.Read, p.ID, "read")
 		counter(descBytes, p.Bytes.Framed, p.ID, "framed")
 		counter(descBytes, p.Bytes.Resync, p.ID, "resync")
+		counter(descBytes, p.Bytes.Quarantined, p.ID, "quarantined")
 		gauge(descPartial, float64(p.Bytes.Partial), p.ID)
 		f := p.Frames
 		for kind, n := range map[string]uint64{

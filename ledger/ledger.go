@@ -94,6 +94,9 @@ func (b *Book) Skip(n int) {
 	b.runBytes += uint64(n)
 }
 
+// Quarantine posts that n bytes, posted by Skip, are in the log.
+func (b *Book) Quarantine(n int) { b.bytes.Quarantined += uint64(n) }
+
 // Damaged posts one frame that was seen and failed its check. Its bytes are posted by Skip.
 func (b *Book) Damaged() {
 	b.frames.Corrupt++

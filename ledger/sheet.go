@@ -39,6 +39,8 @@ type Bytes struct {
 	Framed  uint64 `json:"framed"`  // in valid frames
 	Resync  uint64 `json:"resync"`  // in no valid frame
 	Partial uint64 `json:"partial"` // held, not classified yet
+	// Quarantined is how much of resync the log took, for forensics; the rest was not asked for, or found the log busy or full.
+	Quarantined uint64 `json:"quarantined"`
 }
 
 // Frames is the account of a port in frames.
@@ -145,6 +147,9 @@ func (p *Port) check(span uint64) (wrong []string) {
 	}
 	if f.Durable > f.Stored {
 		wrong = append(wrong, fmt.Sprintf("durable ≤ stored: %d is more than %d", f.Durable, f.Stored))
+	}
+	if y.Quarantined > y.Resync {
+		wrong = append(wrong, fmt.Sprintf("quarantined ≤ resync: %d is more than %d", y.Quarantined, y.Resync))
 	}
 	return wrong
 }

@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	calls     Kind = "system calls"
-	callSlots      = 512 // as in bpf/probe.c
+	calls     = Kind("system calls")
+	callSlots = 512 // as in bpf/probe.c
 )
 
 // CountCalls counts the system calls by name of a running process, and of what it starts from now on, until result is called, which must be.

@@ -20,8 +20,8 @@
 //	goroutine  on a goroutine for each connection: any handler. The default. The engine receives for all; handlers send by
 //	           themselves
 //	coroutine  on the loop's own thread, as a coroutine that gives way where it would wait for the network. The handler must not wait
-//	           for anything else: a lock held long, a channel, a disk, a time.Sleep stop all connections of the loop meanwhile. It must
-//	           use its ResponseWriter, body and connection on its own goroutine only
+//	           for anything else: a lock held long, a channel, a disk, a time.Sleep stop all connections of the loop meanwhile; after
+//	           a second the log says so ([Stats].Stalls). It must use its ResponseWriter, body and connection on its own goroutine only
 //	inline     a [LeanHandler] on the loop's own thread, called when a request is whole: the least work for each request
 //
 // A request that asks for an upgrade (WebSocket) or a tunnel (CONNECT) runs on a goroutine in every mode, because who takes a connection

@@ -35,7 +35,8 @@ type loop struct {
 	posts   []post
 	spare   []post
 	asleep  atomic.Bool // in the kernel, or about to be: a post must wake it
-	ended   bool        // nobody will do posts any more
+	turns   atomic.Uint64
+	ended   bool // nobody will do posts any more
 	leaving leaving
 	hard    bool          // … and nobody is let in
 	drained chan struct{} // closed when nothing is left to wait for
@@ -44,6 +45,8 @@ type loop struct {
 	tools   inlineTools
 	second  int64 // of today
 	today   []byte
+
+	stalled uint64 // the last turn that was too long; it belongs to watch
 
 	answers int64 // of this turn, whose latency is that of the turn
 	latency *latency
@@ -126,6 +129,9 @@ func (l *loop) run(ready chan<- error) {
 	if ready <- err; err != nil {
 		return
 	}
+	if l.srv.choice.Mode != Goroutine {
+		defer l.watch()()
+	}
 	for l.leaving != gone {
 		if err = l.turn(); err != nil {
 			l.srv.fail(fmt.Errorf("server: loop %d: %w", l.index, err))
@@ -181,9 +187,7 @@ func (l *loop) turn() error {
 		wait = 0
 	}
 	l.mu.Unlock()
-	err := l.d.wait(wait)
-	l.asleep.Store(false)
-	if err != nil {
+	if err := l.d.wait(wait); err != nil {
 		return err
 	}
 	l.takePosts()
@@ -212,8 +216,12 @@ func (l *loop) leave() {
 	}
 }
 
-// tick reads the clock. The driver calls it when it comes back from the kernel.
-func (l *loop) tick() { l.now = l.srv.clock() }
+// tick begins the loop's work of a turn. The driver calls it when it comes back from the kernel.
+func (l *loop) tick() {
+	l.asleep.Store(false)
+	l.turns.Add(1)
+	l.now = l.srv.clock()
+}
 
 // flush sends what connections have written since.
 func (l *loop) flush() {

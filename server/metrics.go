@@ -22,6 +22,7 @@ var (
 	metricReaped    = metric("cqe_reaped_total", "Completions seen. Engine uring.")
 	metricStarved   = metric("receive_starved_total", "Receives that found no buffer and were tried again. Engine uring.")
 	metricDropped   = metric("dropped_total", "Connections that were closed unserved, because they could not be watched or their loop was gone.")
+	metricStalls    = metric("stalls_total", "Times that a handler held its loop, and all connections of it, for more than a second. Modes coroutine and inline.")
 	metricMapped    = metric("mapped_bytes", "Bytes of buffers outside Go's heap. Engine uring.")
 	metricOverflow  = metric("cq_overflow_total", "Times that a completion queue was full and the kernel kept completions aside. Engine uring.")
 )
@@ -35,7 +36,7 @@ func (s *Server) Collector() prometheus.Collector { return collector{s} }
 // Describe implements prometheus.Collector.
 func (collector) Describe(c chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		metricOpen, metricAccepted, metricRequests, metricLatency, metricBytes, metricCalls, metricSubmitted, metricReaped, metricStarved, metricDropped, metricMapped, metricOverflow,
+		metricOpen, metricAccepted, metricRequests, metricLatency, metricBytes, metricCalls, metricSubmitted, metricReaped, metricStarved, metricDropped, metricStalls, metricMapped, metricOverflow,
 	} {
 		c <- d
 	}
@@ -62,6 +63,7 @@ func (k collector) Collect(c chan<- prometheus.Metric) {
 	counter(metricBytes, st.Out, "out")
 	counter(metricCalls, st.Calls)
 	counter(metricDropped, st.Dropped)
+	counter(metricStalls, st.Stalls)
 	if st.Engine == Uring {
 		counter(metricSubmitted, st.Submitted)
 		counter(metricReaped, st.Completed)

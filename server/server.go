@@ -54,8 +54,9 @@ type Server struct {
 type published struct {
 	accepted, requests, in, out, dropped                    atomic.Uint64
 	answered, wrote                                         atomic.Uint64 // on goroutines: requests, bytes
+	stalls                                                  atomic.Uint64
 	calls, submitted, completed, starved, overflows, mapped atomic.Uint64
-	_                                                       [3]uint64 // loops do not share cache lines
+	_                                                       [2]uint64 // loops do not share cache lines
 }
 
 // New makes a server, and finds out which engine it can have.
@@ -213,6 +214,7 @@ type Stats struct {
 	Requests uint64 // answered, HTTP; with std as well
 	In, Out  uint64 // bytes; not with std
 	Dropped  uint64 // connections that were closed unserved
+	Stalls   uint64 // times that a handler held its loop for more than a second; modes coroutine and inline
 
 	Calls     uint64 // system calls to wait, submit, receive and send; not with std, and not those of handlers on goroutines that send
 	Submitted uint64 // entries that the rings took
@@ -232,6 +234,7 @@ func (s *Server) Stats() Stats {
 		st.In += p.in.Load()
 		st.Out += p.out.Load() + p.wrote.Load()
 		st.Dropped += p.dropped.Load()
+		st.Stalls += p.stalls.Load()
 		st.Calls += p.calls.Load()
 		st.Submitted += p.submitted.Load()
 		st.Completed += p.completed.Load()

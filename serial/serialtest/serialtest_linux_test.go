@@ -3,6 +3,7 @@ package serialtest_test
 import (
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -22,16 +23,11 @@ func TestUnplugAfterDeliverLosesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stop := make(chan bool) // other work, so that the reader is interrupted everywhere
-	defer close(stop)
-	for range 2 {
+	var stop atomic.Bool
+	defer stop.Store(true)
+	for range 2 { // other work, so that the reader is interrupted everywhere
 		go func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
+			for !stop.Load() {
 			}
 		}()
 	}
