@@ -126,6 +126,7 @@ type cellOf struct {
 	rounds []Metrics
 	calls  Metrics
 	notRun string
+	note   string // what a reader should know of it
 }
 
 // Run carries out an experiment. When the context ends it stops and returns what it has, with the context's error.
@@ -181,7 +182,7 @@ func (b *Bench) cells(e *Experiment) (all []*cellOf) {
 			if c.Skip != nil && c.Skip(cell) {
 				continue
 			}
-			one := &cellOf{c: c, cell: cell}
+			one := &cellOf{c: c, cell: cell, note: c.Note}
 			b.tell("%s: building %s", e.Name, c.Name)
 			if _, err := b.Program(c.Program); err != nil {
 				one.notRun = err.Error()
@@ -286,6 +287,9 @@ func (b *Bench) countCalls(e *Experiment, all []*cellOf) {
 		b.tell("%s: counting the system calls of %s %s", e.Name, c.c.Name, c.cell)
 		if o, err := (turn{b, c.c, c.cell, countTurn, true}).run(b.ctx, e); err == nil {
 			c.calls = Metrics{}
+			if o.note != "" {
+				c.note = strings.TrimPrefix(c.note+"; "+o.note, "; ")
+			}
 			for name, v := range o.metrics {
 				if strings.HasPrefix(name, callMetric) || strings.HasPrefix(name, "syscalls_per_") {
 					c.calls[name] = v
@@ -299,7 +303,7 @@ func (b *Bench) countCalls(e *Experiment, all []*cellOf) {
 
 // row summarises the rounds of a cell. ops served to work out others.
 func (c *cellOf) row() Row {
-	r := Row{Contestant: c.c.Name, Params: c.cell, Note: c.c.Note, NotRun: c.notRun}
+	r := Row{Contestant: c.c.Name, Params: c.cell, Note: c.note, NotRun: c.notRun}
 	if len(c.rounds) == 0 {
 		if r.NotRun == "" {
 			r.NotRun = "stopped before its first round"

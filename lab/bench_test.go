@@ -22,6 +22,7 @@ import (
 	"github.com/tallywheel/tallywheel/lab/contestant"
 	"github.com/tallywheel/tallywheel/lab/contestants/own"
 	"github.com/tallywheel/tallywheel/lab/experiments"
+	"github.com/tallywheel/tallywheel/probe"
 )
 
 var runs = flag.Int("runs", 0, "how often TestCopies compares copies of a contestant on this machine; nothing else should run meanwhile")
@@ -178,6 +179,13 @@ func TestRoundsAndCosts(t *testing.T) {
 	}
 	if calls, ok := v.Median("counts", nil, "call_openat"); !ok || math.Abs(calls-1) > 0.1 {
 		t.Errorf("%.2f opens an operation, want 1 (%v)", calls, ok)
+	}
+	result, inKernel := probe.CountCalls(os.Getpid())
+	if inKernel == nil {
+		_, _ = result()
+	}
+	if row := v.Find("counts", nil); strings.Contains(row.Note, "ptrace") != (inKernel != nil) {
+		t.Errorf("the note on how calls were counted is %q; in the kernel: %v", row.Note, inKernel)
 	}
 	if rss, ok := v.Median("works", nil, "rss_bytes"); !ok || rss < 1<<20 || rss > 1<<30 {
 		t.Errorf("memory %.0f bytes", rss)

@@ -14,6 +14,7 @@ const callMetric = "call_"
 // calls counts the system calls of a contestant, once: in the kernel, where programs may be loaded into it, else by ptrace, which slows it down.
 type calls struct {
 	result func() (map[string]uint64, error)
+	note   string // how, where that is not the best way
 }
 
 func (c *calls) count(pid int) (err error) {
@@ -22,6 +23,7 @@ func (c *calls) count(pid int) (err error) {
 		return nil
 	}
 	if c.result, traced = sys.CountCalls(pid); traced == nil {
+		c.note = "its system calls were counted by ptrace, which slows it down: fewer may come together in one than usually (" + firstLine(inKernel) + ")"
 		return nil
 	}
 	c.result = nil

@@ -41,6 +41,7 @@ type outcome struct {
 	steal   float64 // share that the hypervisor took
 	stopped int64   // times a CPU limit stopped it
 	warm    float64 // operations before the time that counts
+	note    string  // on how it was measured
 }
 
 // run runs the turn.
@@ -227,6 +228,7 @@ func (p *process) work(ctx context.Context, t turn, scene Scene) (o outcome, err
 			return o, err
 		}
 		o.metrics.addCalls(n)
+		o.note = counted.note
 	}
 	o.metrics.leaveOut(o.warm, took)
 	if rss := <-memory; rss > 0 {

@@ -17,7 +17,7 @@ func Experiment() *lab.Experiment {
 	return &lab.Experiment{
 		Name: "syscalls", Plane: "files",
 		Question: "How many system calls does an operation make, and which?",
-		Method: "Every call of every thread is counted by ptrace in a turn apart (linux: PTRACE_GET_SYSCALL_INFO), which slows the program down. A frame of a serial port, at 400 KB/s; a random " +
+		Method: "Every call of every thread is counted in a turn apart: in the kernel, where programs may be loaded into it, else by ptrace, which slows the program down. A frame of a serial port, at 400 KB/s; a random " +
 			"read of 4 KiB, 64 at a time or one; a record that is made durable by 64 goroutines; a ping-pong through a socket pair.",
 		Metrics: []string{"syscalls_per_op", "call_read", "call_pread64", "call_epoll_pwait", "call_io_uring_enter", "call_fdatasync", "call_pwrite64", "call_write", "call_futex", "cpu_us_per_op"},
 		Base:    "", Calls: true, Turn: 200e6,
