@@ -233,14 +233,27 @@ func (s *shelf) overdue() bool {
 // recycleOldest takes the oldest segment out of the log and keeps its file as a spare, or removes it when there is one.
 func (s *shelf) recycleOldest() bool {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.dropOldest(len(s.next) == 0)
+	spare, ok := s.dropOldest(len(s.next) == 0)
+	s.mu.Unlock()
+	if spare == "" {
+		return ok
+	}
+	// Its old name is gone for good before it gets another header: a cut would else leave a segment under the name of another.
+	if err := s.cfg.FS.Sync(); err != nil {
+		_ = s.cfg.FS.Remove(spare)
+		return ok
+	}
+	s.mu.Lock()
+	s.next = append(s.next, spare)
+	s.mu.Unlock()
+	return ok
 }
 
-// dropOldest takes the oldest segment out of the log; keep says to make a spare of its file if it has the size. mu is held.
-func (s *shelf) dropOldest(keep bool) bool {
+// dropOldest takes the oldest segment out of the log and reports whether there was one. keep says to make a spare of its file if it has
+// the size. mu is held.
+func (s *shelf) dropOldest(keep bool) (spare string, ok bool) {
 	if len(s.old) == 0 {
-		return false
+		return "", false
 	}
 	o := s.old[0]
 	_ = s.cfg.FS.Remove(indexName(o.base)) // there may be none
@@ -249,16 +262,17 @@ func (s *shelf) dropOldest(keep bool) bool {
 		err = s.cfg.FS.Remove(segmentName(o.base))
 	} else {
 		s.id++
-		spare := spareName(s.id)
-		if err = s.cfg.FS.Rename(segmentName(o.base), spare); err == nil {
-			s.next = append(s.next, spare)
+		spare = spareName(s.id)
+		err = s.cfg.FS.Rename(segmentName(o.base), spare)
+	}
+	if err != nil {
+		spare = ""
+		if !errors.Is(err, fs.ErrNotExist) {
+			return "", false
 		}
 	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return false
-	}
 	s.old = s.old[1:]
-	return true
+	return spare, true
 }
 
 // giveWay frees room for a segment that cannot grow, and reports whether it did: the spare goes first, then, where that is the policy,
@@ -269,7 +283,11 @@ func (s *shelf) giveWay() bool {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.cfg.OnFull == DropOldest && s.dropOldest(false)
+	if s.cfg.OnFull != DropOldest {
+		return false
+	}
+	_, ok := s.dropOldest(false)
+	return ok
 }
 
 // makeSpare fills a file with zeros and syncs it. Failing leaves no spare: the log then extends a file as it goes.
