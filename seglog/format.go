@@ -34,6 +34,7 @@ const (
 	spareSuffix   = ".spare"
 	tornSuffix    = ".torn"
 	damagedSuffix = ".damaged"
+	partSuffix    = ".part"
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)

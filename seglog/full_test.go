@@ -209,7 +209,7 @@ func TestFullDiskDropsOldest(t *testing.T) {
 // TestRoomComesAndGoes: while others fill the disk and leave it again at any moment, nothing that was taken is lost but by policy, nobody
 // waits for ever, and what a cut leaves at any moment opens.
 func TestRoomComesAndGoes(t *testing.T) {
-	seeds := uint64(8)
+	seeds := uint64(4)
 	if testing.Short() {
 		seeds = 2
 	}
@@ -229,7 +229,8 @@ func TestRoomComesAndGoes(t *testing.T) {
 type watched struct {
 	faulty
 	*cuts
-	rng *rand.Rand
+	rng   *rand.Rand
+	every int // syncs of files, on average, between two cuts
 }
 
 type cuts struct {
@@ -255,9 +256,12 @@ func (w watched) before(odds int) {
 	}
 }
 
-func (w watched) Rename(from, to string) error { w.before(10); return w.faulty.Rename(from, to) }
-func (w watched) Remove(name string) error     { w.before(10); return w.faulty.Remove(name) }
-func (w watched) Sync() error                  { w.before(10); return w.faulty.Sync() }
+func (w watched) Rename(from, to string) error {
+	w.before(min(10, w.every))
+	return w.faulty.Rename(from, to)
+}
+func (w watched) Remove(name string) error { w.before(min(10, w.every)); return w.faulty.Remove(name) }
+func (w watched) Sync() error              { w.before(min(10, w.every)); return w.faulty.Sync() }
 
 func (w watched) Create(name string) (File, error) { return w.file(w.faulty.Create(name)) }
 func (w watched) Open(name string) (File, error)   { return w.file(w.faulty.Open(name)) }
@@ -274,13 +278,13 @@ type watchedFile struct {
 	w watched
 }
 
-func (f watchedFile) Sync() error { f.w.before(200); return f.File.Sync() }
+func (f watchedFile) Sync() error { f.w.before(f.w.every); return f.File.Sync() }
 
 func roomComesAndGoes(t *testing.T, seed uint64, policy SyncPolicy, full FullPolicy) {
 	rng := rand.New(rand.NewPCG(seed, uint64(policy)<<8|uint64(full)))
 	d := fault.New()
 	d.SetFree(int64(40<<10 + rng.IntN(200<<10)))
-	w := watched{faulty: faulty{d}, cuts: new(cuts), rng: rand.New(rand.NewPCG(seed, 8))}
+	w := watched{faulty: faulty{d}, cuts: new(cuts), rng: rand.New(rand.NewPCG(seed, 8)), every: 200}
 	cfg := small(w, policy)
 	cfg.OnCommit = func(c Commit) { w.durable.Store(c.Durable) }
 	cfg.OnFull = full
@@ -336,13 +340,35 @@ func roomComesAndGoes(t *testing.T, seed uint64, policy SyncPolicy, full FullPol
 		t.Errorf("read up to %d, want %d", last, records)
 	}
 	for i, c := range w.states {
-		again, err := Open(small(faulty{c.dir}, policy))
-		if err != nil {
-			t.Fatalf("open after cut %d: %v", i, err)
+		again := c.comesBack(t, fmt.Sprintf("cut %d", i), policy, seed)
+		for j, c := range again {
+			c.comesBack(t, fmt.Sprintf("cut %d and %d", i, j), policy, seed)
 		}
-		if last := readAll(t, again.NewReader(0), again.Position().First); last < c.durable {
-			t.Errorf("after cut %d the log ends with record %d, %d was durable", i, last, c.durable)
-		}
-		closeLog(t, again)
 	}
+}
+
+// comesBack opens what a cut left, appends to it and closes it, and returns what cuts meanwhile would have left.
+func (c cut) comesBack(t *testing.T, name string, policy SyncPolicy, seed uint64) []cut {
+	w := watched{faulty: faulty{c.dir}, cuts: new(cuts), rng: rand.New(rand.NewPCG(seed, 10)), every: 10}
+	w.durable.Store(c.durable)
+	cfg := small(w, policy)
+	cfg.OnCommit = func(c Commit) { w.durable.Store(c.Durable) }
+	l, err := Open(cfg)
+	if err != nil {
+		t.Fatalf("open after %s: %v", name, err)
+	}
+	p := l.Position()
+	if last := readAll(t, l.NewReader(0), p.First); last < c.durable || last != p.Next-1 {
+		t.Errorf("after %s the log ends with record %d, %d was durable, %d is next", name, last, c.durable, p.Next)
+	}
+	for next := p.Next; next < p.Next+150; next++ { // into another segment
+		if seq, err := l.Append(0, int64(next), payload(next)); err != nil || seq != next {
+			t.Fatalf("after %s Append gave %d, %v; want %d", name, seq, err, next)
+		}
+	}
+	closeLog(t, l)
+	if s, err := Verify(w); err != nil || !s.Clean() {
+		t.Errorf("Verify after %s: %+v, %v", name, s, err)
+	}
+	return w.states
 }

@@ -97,6 +97,9 @@ func (l *Log) recover() error {
 
 // tidy removes what a crash left half done and returns the bases of the segments, in order.
 func (l *Log) tidy() (bases []uint64, err error) {
+	if err := finishRepair(l.cfg.FS); err != nil {
+		return nil, err
+	}
 	names, err := l.cfg.FS.List()
 	if err != nil {
 		return nil, err
@@ -104,7 +107,7 @@ func (l *Log) tidy() (bases []uint64, err error) {
 	for _, name := range names {
 		if base, ok := segmentBase(name); ok {
 			bases = append(bases, base)
-		} else if strings.HasSuffix(name, spareSuffix) || strings.HasSuffix(name, ".part") {
+		} else if strings.HasSuffix(name, spareSuffix) || strings.HasSuffix(name, partSuffix) {
 			if err := l.cfg.FS.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return nil, err
 			}

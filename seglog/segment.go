@@ -292,7 +292,7 @@ func (s *shelf) giveWay() bool {
 
 // makeSpare fills a file with zeros and syncs it. Failing leaves no spare: the log then extends a file as it goes.
 func (s *shelf) makeSpare() {
-	name := spareName(s.nextID()) + ".part"
+	name := spareName(s.nextID()) + partSuffix
 	f, err := s.cfg.FS.Create(name)
 	if err != nil {
 		return
@@ -302,7 +302,7 @@ func (s *shelf) makeSpare() {
 		err = f.Sync()
 	}
 	if err = errors.Join(err, f.Close()); err == nil {
-		spare := name[:len(name)-len(".part")]
+		spare := name[:len(name)-len(partSuffix)]
 		if err = s.cfg.FS.Rename(name, spare); err == nil {
 			s.mu.Lock()
 			s.next = append(s.next, spare)

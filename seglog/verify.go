@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
+	"strings"
 )
 
 // Problem is one finding of [Verify].
@@ -203,6 +205,9 @@ func Repair(dir FS) (Summary, error) {
 		return Summary{}, fmt.Errorf("repair log: %w", err)
 	}
 	defer lock.Close()
+	if err := finishRepair(dir); err != nil {
+		return Summary{}, fmt.Errorf("repair log: %w", err)
+	}
 	found, err := Verify(dir)
 	if err != nil {
 		return found, err
@@ -246,7 +251,7 @@ func rebuild(dir FS, base, last uint64) error {
 	h := sc.header
 	h.salt = rand.Uint32()
 	out := &rebuilt{header: h, next: base, buf: make([]byte, 0, 1<<20)}
-	if out.file, err = dir.Create(name + ".part"); err != nil {
+	if out.file, err = dir.Create(name + partSuffix); err != nil {
 		return err
 	}
 	defer out.file.Close()
@@ -272,7 +277,26 @@ func rebuild(dir FS, base, last uint64) error {
 	if err := dir.Rename(name, name+damagedSuffix); err != nil {
 		return err
 	}
-	return dir.Rename(name+".part", name)
+	return dir.Rename(name+partSuffix, name) // see finishRepair
+}
+
+// finishRepair gives the repaired segments their names where a cut came between the two renames of rebuild. The first is made when the new
+// file is whole, so a damaged segment without a successor of its name has a whole one beside it.
+func finishRepair(dir FS) error {
+	names, err := dir.List()
+	if err != nil {
+		return err
+	}
+	for _, part := range names {
+		name, ok := strings.CutSuffix(part, partSuffix)
+		if _, segment := segmentBase(name); !ok || !segment || slices.Contains(names, name) || !slices.Contains(names, name+damagedSuffix) {
+			continue
+		}
+		if err := dir.Rename(part, name); err != nil {
+			return err
+		}
+	}
+	return dir.Sync()
 }
 
 // rebuilt is a segment that Repair writes.
