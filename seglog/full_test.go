@@ -231,6 +231,7 @@ type watched struct {
 	*cuts
 	rng   *rand.Rand
 	every int // syncs of files, on average, between two cuts
+	most  int // cuts
 }
 
 type cuts struct {
@@ -244,13 +245,11 @@ type cut struct {
 	durable uint64 // the last sequence that must have survived
 }
 
-const mostCuts = 20
-
 // before is called before an operation; names change seldom, and matter most.
 func (w watched) before(odds int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.states) < mostCuts && w.rng.IntN(odds) == 0 {
+	if len(w.states) < w.most && w.rng.IntN(odds) == 0 {
 		durable := w.durable.Load()
 		w.states = append(w.states, cut{w.Crash(w.rng.Uint64()), durable})
 	}
@@ -284,7 +283,7 @@ func roomComesAndGoes(t *testing.T, seed uint64, policy SyncPolicy, full FullPol
 	rng := rand.New(rand.NewPCG(seed, uint64(policy)<<8|uint64(full)))
 	d := fault.New()
 	d.SetFree(int64(40<<10 + rng.IntN(200<<10)))
-	w := watched{faulty: faulty{d}, cuts: new(cuts), rng: rand.New(rand.NewPCG(seed, 8)), every: 200}
+	w := watched{faulty: faulty{d}, cuts: new(cuts), rng: rand.New(rand.NewPCG(seed, 8)), every: 200, most: 12}
 	cfg := small(w, policy)
 	cfg.OnCommit = func(c Commit) { w.durable.Store(c.Durable) }
 	cfg.OnFull = full
@@ -349,7 +348,7 @@ func roomComesAndGoes(t *testing.T, seed uint64, policy SyncPolicy, full FullPol
 
 // comesBack opens what a cut left, appends to it and closes it, and returns what cuts meanwhile would have left.
 func (c cut) comesBack(t *testing.T, name string, policy SyncPolicy, seed uint64) []cut {
-	w := watched{faulty: faulty{c.dir}, cuts: new(cuts), rng: rand.New(rand.NewPCG(seed, 10)), every: 10}
+	w := watched{faulty: faulty{c.dir}, cuts: new(cuts), rng: rand.New(rand.NewPCG(seed, 10)), every: 10, most: 3}
 	w.durable.Store(c.durable)
 	cfg := small(w, policy)
 	cfg.OnCommit = func(c Commit) { w.durable.Store(c.Durable) }

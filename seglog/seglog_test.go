@@ -435,7 +435,7 @@ func TestFlippedBits(t *testing.T) {
 		if p := s.Problems[0].Offset; p > off || off-p > 512 {
 			t.Errorf("%s at %d: reported at %d", name, off, p)
 		}
-		w := watched{faulty: faulty{d}, cuts: new(cuts), rng: rng, every: 1 + try%3} // a repair may be cut short, and is done again
+		w := watched{faulty: faulty{d}, cuts: new(cuts), rng: rng, every: 1 + try%3, most: 2} // a repair may be cut short, and is done again
 		if _, err := Repair(w); err != nil {
 			t.Fatalf("%s at %d: Repair: %v", name, off, err)
 		}
