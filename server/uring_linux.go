@@ -33,7 +33,7 @@ type ringDriver struct {
 	spare  [2][]*chunk // small and large
 	arenas []*uring.Arena
 	mapped uint64      // bytes of bufs and arenas
-	ops    []*uring.Op // for cancels and polls
+	ops    []*uring.Op // for sends, cancels and polls
 	late   []*conn     // sends that found the ring full
 	came   int         // receives of this turn
 	quick  int         // sends that are most likely done as soon as the kernel has them
@@ -42,11 +42,11 @@ type ringDriver struct {
 // ringConn is what the ring needs of a connection.
 type ringConn struct {
 	c          *conn
-	file       *uring.File
-	recv, send uring.Op
-	cancelling bool // of recv
-	polling    int  // polls for room in flight
+	polling    int32 // polls for room in flight
+	cancelling bool  // of recv
 	ending     bool
+	recv       uring.Op // sends are by the driver's operations: only few are under way at a time
+	file       *uring.File
 }
 
 // What an operation is about, in the lowest bits of its tag; the connection's index is above.
@@ -158,6 +158,7 @@ func (d *ringDriver) done(op *uring.Op) error {
 	case tagSend:
 		rc := d.conns[op.Tag>>tagBits]
 		n, err := max(int(op.Res), 0), op.Err()
+		d.ops = append(d.ops, op)
 		d.l.sent(rc.c, n, err)
 		d.endIf(rc)
 	case tagRoom:
@@ -231,7 +232,7 @@ func (d *ringDriver) open(c *conn) error {
 	i := d.free[len(d.free)-1]
 	rc := &ringConn{c: c, file: uring.NewFile(c.fd)}
 	c.slot, c.id = rc, i
-	rc.recv.Tag, rc.send.Tag = uint64(i)<<tagBits|tagRecv, uint64(i)<<tagBits|tagSend
+	rc.recv.Tag = uint64(i)<<tagBits | tagRecv
 	if err := d.ring.Push(rc.recv.RecvEach(rc.file, d.bufs)); err != nil {
 		return err
 	}
@@ -258,7 +259,11 @@ func (d *ringDriver) resume(c *conn) { d.receive(c.slot.(*ringConn)) }
 func (d *ringDriver) send(c *conn) {
 	rc := c.slot.(*ringConn)
 	h := c.head
-	err := d.ring.Push(rc.send.Send(rc.file, h.handle.(*uring.Buffer)).Part(h.lo, h.hi).WaitAll())
+	op := d.op(tagSend, c.id)
+	err := d.ring.Push(op.Send(rc.file, h.handle.(*uring.Buffer)).Part(h.lo, h.hi).WaitAll())
+	if err != nil {
+		d.ops = append(d.ops, op)
+	}
 	switch {
 	case err == nil:
 		c.sending = true
@@ -298,7 +303,7 @@ func (d *ringDriver) room(c *conn) {
 func (d *ringDriver) close(c *conn) {
 	rc := c.slot.(*ringConn)
 	rc.ending = true
-	if rc.recv.InFlight() || rc.send.InFlight() || rc.polling > 0 {
+	if rc.recv.InFlight() || c.sending || rc.polling > 0 {
 		sys.Hang(c.fd) // then they come back
 	}
 	d.endIf(rc)
@@ -306,7 +311,7 @@ func (d *ringDriver) close(c *conn) {
 
 // endIf closes a connection that is to be closed, once the kernel has nothing of it any more.
 func (d *ringDriver) endIf(rc *ringConn) {
-	if !rc.ending || rc.recv.InFlight() || rc.send.InFlight() || rc.polling > 0 || d.conns[rc.c.id] != rc || !rc.c.app.mayClose() {
+	if !rc.ending || rc.recv.InFlight() || rc.c.sending || rc.polling > 0 || d.conns[rc.c.id] != rc || !rc.c.app.mayClose() {
 		return
 	}
 	d.conns[rc.c.id] = nil
