@@ -94,7 +94,7 @@ func (b *Book) Skip(n int) {
 	b.runBytes += uint64(n)
 }
 
-// Quarantine posts that n bytes, posted by Skip, are in the log.
+// Quarantine posts that the log took n of the bytes that Skip posted.
 func (b *Book) Quarantine(n int) { b.bytes.Quarantined += uint64(n) }
 
 // Damaged posts one frame that was seen and failed its check. Its bytes are posted by Skip.

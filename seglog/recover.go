@@ -168,7 +168,7 @@ func (l *Log) reopen(base, durable uint64) (s *segment, torn bool, err error) {
 	if err != nil {
 		return nil, false, err
 	}
-	s = &segment{header: sc.header, file: f, size: max(size, l.cfg.SegmentBytes), last: base - 1, index: &index{}}
+	s = &segment{header: sc.header, file: f, size: max(size, l.cfg.SegmentBytes), last: base - 1, index: &index{}, grows: size < l.cfg.SegmentBytes}
 	clean := true
 	for {
 		b, err := sc.batch()
@@ -195,7 +195,6 @@ func (l *Log) reopen(base, durable uint64) (s *segment, torn bool, err error) {
 		return nil, false, &CorruptError{s.name(), sc.off + sc.bad, fmt.Sprintf("record %d and what follows was durable and cannot be read", s.last+1)}
 	}
 	l.recovered.Clean = clean && s.last >= s.base
-	l.shelf.growing = size < l.cfg.SegmentBytes
 	end, err := lastNonZero(f, s.off, size)
 	if err != nil {
 		return nil, false, err

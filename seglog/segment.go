@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -19,6 +20,7 @@ type segment struct {
 	last     uint64
 	lastTime int64
 	index    *index
+	grows    bool // it was begun without a spare: it takes room of the disk as it is written
 }
 
 func (s *segment) name() string { return segmentName(s.base) }
@@ -49,6 +51,9 @@ func (l *Log) use(s *segment) {
 	l.mu.Lock()
 	l.seg, l.salt = s, s.salt
 	l.mu.Unlock()
+	l.shelf.mu.Lock()
+	l.shelf.growing = s.grows
+	l.shelf.mu.Unlock()
 }
 
 // seal ends the writing of the segment: what it holds is durable, except under SyncNever, and its index is kept.
@@ -122,9 +127,7 @@ func (l *Log) begin(base, durable uint64) (*segment, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.shelf.mu.Lock()
-	l.shelf.growing = !ok
-	l.shelf.mu.Unlock()
+	s.grows = !ok
 	// The header is durable before the name, and the name before any record in it is called durable.
 	err = writeAll(s.file, s.encode(), 0)
 	if err == nil {
@@ -168,7 +171,7 @@ type shelf struct {
 	id      uint64     // of the last segment begun
 	old     []sealed   // by base
 	next    []string   // spare files, filled with zeros or with old records, ready for use
-	growing bool       // the segment in use was begun without a spare: it takes room of the disk as it is written
+	growing bool       // the segment in use grows
 
 	work, quit chan struct{}
 	done       sync.WaitGroup
@@ -302,7 +305,7 @@ func (s *shelf) makeSpare() {
 		err = f.Sync()
 	}
 	if err = errors.Join(err, f.Close()); err == nil {
-		spare := name[:len(name)-len(partSuffix)]
+		spare := strings.TrimSuffix(name, partSuffix)
 		if err = s.cfg.FS.Rename(name, spare); err == nil {
 			s.mu.Lock()
 			s.next = append(s.next, spare)

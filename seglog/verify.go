@@ -287,6 +287,7 @@ func finishRepair(dir FS) error {
 	if err != nil {
 		return err
 	}
+	renamed := false
 	for _, part := range names {
 		name, ok := strings.CutSuffix(part, partSuffix)
 		if _, segment := segmentBase(name); !ok || !segment || slices.Contains(names, name) || !slices.Contains(names, name+damagedSuffix) {
@@ -295,6 +296,10 @@ func finishRepair(dir FS) error {
 		if err := dir.Rename(part, name); err != nil {
 			return err
 		}
+		renamed = true
+	}
+	if !renamed {
+		return nil
 	}
 	return dir.Sync()
 }

@@ -34,9 +34,9 @@ type loop struct {
 	mu      sync.Mutex
 	posts   []post
 	spare   []post
-	asleep  atomic.Bool // in the kernel, or about to be: a post must wake it
-	turns   atomic.Uint64
-	ended   bool // nobody will do posts any more
+	asleep  atomic.Bool   // in the kernel, or about to be: a post must wake it
+	turns   atomic.Uint64 // for watch
+	ended   bool          // nobody will do posts any more
 	leaving leaving
 	hard    bool          // … and nobody is let in
 	drained chan struct{} // closed when nothing is left to wait for
@@ -45,8 +45,6 @@ type loop struct {
 	tools   inlineTools
 	second  int64 // of today
 	today   []byte
-
-	stalled uint64 // the last turn that was too long; it belongs to watch
 
 	answers int64 // of this turn, whose latency is that of the turn
 	latency *latency

@@ -12,7 +12,7 @@ func (l *loop) watch() (stop func()) {
 	l.srv.running.Go(func() {
 		tick := time.NewTicker(stallAfter)
 		defer tick.Stop()
-		var last uint64 // the turn that was under way at the last look; 0: none was
+		var last, told uint64 // the turn that was under way at the last look, 0 if none was; and the last one that was told of
 		for {
 			select {
 			case <-over:
@@ -25,8 +25,8 @@ func (l *loop) watch() (stop func()) {
 				last = 0
 			case turn != last:
 				last = turn
-			case turn != l.stalled:
-				l.stalled = turn
+			case turn != told:
+				told = turn
 				l.srv.shared[l.index].stalls.Add(1)
 				l.srv.log.Warn("a handler holds up all connections of a loop; handlers that wait belong on goroutines: mode goroutine",
 					"loop", l.index, "longer than", stallAfter)
