@@ -1,17 +1,19 @@
-// Package fault is a directory in memory that behaves as badly as a disk may: it can be cut off at any moment, and it
-// can be told to fail.
+// Package fault is a directory in memory that behaves as badly as a disk may: it can be cut off at
+// any moment, and it can be told to fail.
 //
 // # The model of a power cut
 //
-// A write is durable once Sync of its file has returned without an error. Before that, each of its sectors of 512
-// bytes may or may not have reached the disk, whatever happened to the others. A name (created, renamed, removed) is
-// durable once Sync of the directory has returned; before that, any prefix of the changes may have. [Dir.Crash] returns
-// a directory in one of the states that this allows, chosen by a seed.
+// A write is durable once Sync of its file has returned without an error. Before that, each of its
+// sectors of 512 bytes may or may not have reached the disk, whatever happened to the others. A
+// name (created, renamed, removed) is durable once Sync of the directory has returned; before that,
+// any prefix of the changes may have. [Dir.Crash] returns a directory in one of the states that
+// this allows, chosen by a seed.
 //
 // # The model of a failed sync
 //
-// When Sync fails, what was written since the last success is in doubt for good: it stays readable, a later Sync
-// reports success, and a cut may take it all the same. Linux does just that.
+// When Sync fails, what was written since the last success is in doubt: it stays readable, a later
+// Sync reports success, and a cut may take it all the same. Linux does just that. Only what is
+// written once more can become durable.
 package fault
 
 import (
@@ -37,6 +39,10 @@ const (
 	OpSyncDir Op = "syncdir"
 	OpCreate  Op = "create"
 	OpRename  Op = "rename"
+	OpOpen    Op = "open"
+	OpRead    Op = "read"
+	OpRemove  Op = "remove"
+	OpList    Op = "list"
 )
 
 // ErrLocked is what Lock gives while another lock is held.
@@ -51,8 +57,8 @@ type Dir struct {
 	locked  bool
 	free    int64 // bytes that may still be allocated; < 0: no limit
 
-	// Inject, when set, is asked before each operation; an error makes it fail. For OpWrite, short ≥ 0 bytes of it are
-	// written all the same.
+	// Inject, when set, is asked before each operation; an error makes it fail. For OpWrite, short
+	// ≥ 0 bytes of it are written all the same.
 	inject func(op Op, name string) (short int, err error)
 }
 
@@ -62,6 +68,7 @@ type change struct {
 }
 
 type inode struct {
+	name    string // the newest
 	data    []byte
 	stable  []byte         // contents as of the last good sync
 	dirty   map[int64]bool // sectors written since
@@ -87,7 +94,8 @@ func (d *Dir) SetFree(n int64) {
 	d.free = n
 }
 
-// Crash returns a directory in a state that a power cut now may leave, chosen by seed. The directory itself goes on.
+// Crash returns a directory in a state that a power cut now may leave, chosen by seed. The
+// directory itself goes on.
 func (d *Dir) Crash(seed uint64) *Dir {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -136,7 +144,7 @@ func (n *inode) crash(rng *rand.Rand) *inode {
 		}
 		copy(out[from:to], n.data[from:to])
 	}
-	return &inode{data: out, stable: slices.Clone(out), dirty: map[int64]bool{}, doubted: map[int64]bool{}}
+	return &inode{name: n.name, data: out, stable: slices.Clone(out), dirty: map[int64]bool{}, doubted: map[int64]bool{}}
 }
 
 // Flip inverts one bit of a file, as a failing disk may.
@@ -151,6 +159,32 @@ func (d *Dir) Flip(name string, offset int64, bit uint) error {
 	if offset < int64(len(n.stable)) {
 		n.stable[offset] ^= 1 << (bit & 7)
 	}
+	return nil
+}
+
+// Copy returns the directory as it is seen now: what a process that is killed leaves. All of it is
+// durable.
+func (d *Dir) Copy() *Dir {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	c := New()
+	for name, n := range d.names {
+		to := &inode{name: n.name, data: slices.Clone(n.data), stable: slices.Clone(n.data), dirty: map[int64]bool{}, doubted: map[int64]bool{}}
+		c.names[name], c.durable[name] = to, to
+	}
+	return c
+}
+
+// Cut shortens a file for good, as a stranger's program or a file system check may.
+func (d *Dir) Cut(name string, size int64) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n := d.names[name]
+	if n == nil || size > int64(len(n.data)) {
+		return fmt.Errorf("cut %s to %d bytes: %w", name, size, fs.ErrNotExist)
+	}
+	n.data = n.data[:size:size]
+	n.stable = n.stable[:min(int64(len(n.stable)), size)]
 	return nil
 }
 
@@ -178,21 +212,24 @@ func (d *Dir) Create(name string) (*File, error) {
 	if _, err := d.fails(OpCreate, name); err != nil {
 		return nil, err
 	}
-	n := &inode{dirty: map[int64]bool{}, doubted: map[int64]bool{}}
+	n := &inode{name: name, dirty: map[int64]bool{}, doubted: map[int64]bool{}}
 	d.names[name] = n
 	d.changes = append(d.changes, change{name, n})
-	return &File{d, n, name}, nil
+	return &File{d, n}, nil
 }
 
 // Open opens an existing file for reading and writing.
 func (d *Dir) Open(name string) (*File, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if _, err := d.fails(OpOpen, name); err != nil {
+		return nil, err
+	}
 	n := d.names[name]
 	if n == nil {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
 	}
-	return &File{d, n, name}, nil
+	return &File{d, n}, nil
 }
 
 // Rename gives a file another name.
@@ -207,7 +244,7 @@ func (d *Dir) Rename(from, to string) error {
 		return &fs.PathError{Op: "rename", Path: from, Err: fs.ErrNotExist}
 	}
 	delete(d.names, from)
-	d.names[to] = n
+	d.names[to], n.name = n, to
 	d.changes = append(d.changes, change{to, n}, change{from, nil})
 	return nil
 }
@@ -216,6 +253,9 @@ func (d *Dir) Rename(from, to string) error {
 func (d *Dir) Remove(name string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if _, err := d.fails(OpRemove, name); err != nil {
+		return err
+	}
 	n := d.names[name]
 	if n == nil {
 		return &fs.PathError{Op: "remove", Path: name, Err: fs.ErrNotExist}
@@ -232,6 +272,9 @@ func (d *Dir) Remove(name string) error {
 func (d *Dir) List() ([]string, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if _, err := d.fails(OpList, ""); err != nil {
+		return nil, err
+	}
 	return slices.Sorted(maps.Keys(d.names)), nil
 }
 
@@ -247,6 +290,22 @@ func (d *Dir) Sync() error {
 	}
 	d.changes = nil
 	return nil
+}
+
+// Track returns a function that reports whether name still stands for the file that it stands for
+// now.
+func (d *Dir) Track(name string) (same func() (bool, error), err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n := d.names[name]
+	if n == nil {
+		return nil, &fs.PathError{Op: "stat", Path: name, Err: fs.ErrNotExist}
+	}
+	return func() (bool, error) {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		return d.names[name] == n, nil
+	}, nil
 }
 
 // FreeBytes is the space left.

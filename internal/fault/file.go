@@ -9,15 +9,17 @@ import (
 
 // File is an open file of a [Dir].
 type File struct {
-	d    *Dir
-	n    *inode
-	name string
+	d *Dir
+	n *inode
 }
 
 // ReadAt implements [io.ReaderAt].
 func (f *File) ReadAt(b []byte, off int64) (int, error) {
 	f.d.mu.Lock()
 	defer f.d.mu.Unlock()
+	if _, err := f.d.fails(OpRead, f.n.name); err != nil {
+		return 0, err
+	}
 	if off >= int64(len(f.n.data)) {
 		return 0, io.EOF
 	}
@@ -32,7 +34,7 @@ func (f *File) ReadAt(b []byte, off int64) (int, error) {
 func (f *File) WriteAt(b []byte, off int64) (int, error) {
 	f.d.mu.Lock()
 	defer f.d.mu.Unlock()
-	short, err := f.d.fails(OpWrite, f.name)
+	short, err := f.d.fails(OpWrite, f.n.name)
 	if err != nil {
 		b = b[:min(max(short, 0), len(b))]
 	}
@@ -53,6 +55,7 @@ func (f *File) WriteAt(b []byte, off int64) (int, error) {
 	copy(f.n.data[off:], b)
 	for s := off / sector; s*sector < off+int64(len(b)); s++ {
 		f.n.dirty[s] = true
+		delete(f.n.doubted, s)
 	}
 	return len(b), err
 }
@@ -61,7 +64,7 @@ func (f *File) WriteAt(b []byte, off int64) (int, error) {
 func (f *File) Sync() error {
 	f.d.mu.Lock()
 	defer f.d.mu.Unlock()
-	if _, err := f.d.fails(OpSync, f.name); err != nil {
+	if _, err := f.d.fails(OpSync, f.n.name); err != nil {
 		for s := range f.n.dirty {
 			f.n.doubted[s] = true
 		}

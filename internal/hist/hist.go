@@ -1,4 +1,5 @@
-// Package hist is a latency histogram with a memory of the last moments: quantiles of all time and of the last full window.
+// Package hist is a latency histogram with a memory of the last moments: quantiles of all time and
+// of the last full window.
 package hist
 
 import (
@@ -14,7 +15,8 @@ const (
 	digits  = 2 // two significant figures: 1 % of error
 )
 
-// Histogram counts durations from 1 µs to 60 s; longer ones count as 60 s. It is safe for concurrent use.
+// Histogram counts durations from 1 µs to 60 s; longer ones count as 60 s. It is safe for
+// concurrent use.
 type Histogram struct {
 	mu            sync.Mutex
 	now, last     *hdrhistogram.Histogram
@@ -74,7 +76,8 @@ func (h *Histogram) Last() Summary {
 	return Summary{h.last.TotalCount(), h.last.ValueAtQuantile(50), h.last.ValueAtQuantile(99), h.last.Max()}
 }
 
-// Cumulative returns the count and sum of all time and, by upper bound in seconds, how many were not above it.
+// Cumulative returns the count and sum of all time and, by upper bound in seconds, how many were
+// not above it.
 func (h *Histogram) Cumulative() (n uint64, sumSeconds float64, buckets map[float64]uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

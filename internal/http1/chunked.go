@@ -33,8 +33,8 @@ const (
 	framingOfChunk = 16
 )
 
-// Next takes b apart: the first skip bytes are framing, the data bytes after them are of the body. It consumes nothing if it needs
-// more than b to tell. At the end of the body Done is true.
+// Next takes b apart: the first skip bytes are framing, the data bytes after them are of the body.
+// It consumes nothing if it needs more than b to tell. At the end of the body Done is true.
 func (c *Chunks) Next(b []byte) (skip, data int, err error) {
 	for {
 		rest := b[skip:]
@@ -64,7 +64,8 @@ func (c *Chunks) Next(b []byte) (skip, data int, err error) {
 				return skip, 0, err
 			}
 			skip += n
-			// As in net/http: 16 bytes for each chunk and two for each byte of it are fair; somebody who sends much more wants us busy.
+			// As in net/http: 16 bytes for each chunk and two for each byte of it are fair;
+			// somebody who sends much more wants us busy.
 			if c.excess = max(0, c.excess+int64(n)-framingOfChunk-2*min(size, maxExcess)); c.excess > maxExcess {
 				return skip, 0, errChunk
 			}
@@ -99,7 +100,8 @@ func (c *Chunks) Trailer(each func(name, value []byte)) {
 	}
 }
 
-// sizeLine reads the line before a chunk: its length in hexadecimal digits, and extensions that mean nothing to us.
+// sizeLine reads the line before a chunk: its length in hexadecimal digits, and extensions that
+// mean nothing to us.
 func sizeLine(b []byte) (n int, size int64, err error) {
 	i := bytes.IndexByte(b, '\n')
 	if i < 0 {
@@ -130,15 +132,66 @@ func sizeLine(b []byte) (n int, size int64, err error) {
 	if digits == 0 || digits > 16 {
 		return 0, 0, errChunk
 	}
-	if ext := bytes.TrimLeft(line[digits:], " \t"); len(ext) > 0 && ext[0] != ';' || len(ext) == 0 && len(line) > digits {
+	if !validExtensions(line[digits:]) {
 		return 0, 0, errChunk
 	}
-	for _, c := range line[digits:] {
-		if c < ' ' && c != '\t' || c == 0x7f {
-			return 0, 0, errChunk
+	return i + 1, size, nil
+}
+
+// validExtensions reports whether b is what may follow the size of a chunk (RFC 9112, section
+// 7.1.1): any number of ; name, with or without = and a value, which is a token or a quoted string.
+func validExtensions(b []byte) bool {
+	space := func() { b = bytes.TrimLeft(b, " \t") }
+	token := func() bool {
+		n := 0
+		for n < len(b) && tokenChar[b[n]] {
+			n++
+		}
+		b = b[n:]
+		return n > 0
+	}
+	for len(b) > 0 {
+		if space(); len(b) == 0 || b[0] != ';' {
+			return false
+		}
+		b = b[1:]
+		if space(); !token() {
+			return false
+		}
+		rest := bytes.TrimLeft(b, " \t")
+		if len(rest) == 0 || rest[0] != '=' {
+			continue
+		}
+		b = rest[1:]
+		if space(); len(b) > 0 && b[0] == '"' {
+			n := quotedString(b)
+			if n == 0 {
+				return false
+			}
+			b = b[n:]
+		} else if !token() {
+			return false
 		}
 	}
-	return i + 1, size, nil
+	return true
+}
+
+// quotedString is the length of the quoted string at the start of b (RFC 9110, section 5.6.4); 0 if
+// there is none.
+func quotedString(b []byte) int {
+	for i := 1; i < len(b); i++ {
+		switch c := b[i]; {
+		case c == '"':
+			return i + 1
+		case c == '\\':
+			if i++; i == len(b) || b[i] < ' ' && b[i] != '\t' || b[i] == 0x7f {
+				return 0
+			}
+		case c < ' ' && c != '\t', c == 0x7f:
+			return 0
+		}
+	}
+	return 0
 }
 
 func (c *Chunks) trailerLine(b []byte) (int, error) {
@@ -182,4 +235,12 @@ func hexValue(c byte) int {
 		return int(c-'A') + 10
 	}
 	return -1
+}
+
+// Left is the number of bytes of the chunk under way that are still to come.
+func (c *Chunks) Left() int64 {
+	if c.state != wantData {
+		return 0
+	}
+	return c.left
 }

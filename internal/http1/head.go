@@ -1,5 +1,6 @@
-// Package http1 reads the framing of HTTP/1.1 requests as RFC 9112 asks, and nothing else: what is not exactly right is an error, since
-// every doubt about where a request ends lets somebody smuggle a second one past a proxy.
+// Package http1 reads the framing of HTTP/1.1 requests as RFC 9112 asks, and nothing else: what is
+// not exactly right is an error, since every doubt about where a request ends lets somebody smuggle
+// a second one past a proxy.
 package http1
 
 import (
@@ -8,7 +9,8 @@ import (
 	"math"
 )
 
-// Error is a request that cannot be answered, with the status that says so. The connection must be closed after it.
+// Error is a request that cannot be answered, with the status that says so. The connection must be
+// closed after it.
 type Error struct {
 	Status int
 	Reason string // for the client: one short line
@@ -26,6 +28,7 @@ var (
 	errBareLF       = bad("line ended without CR")
 	errBareCR       = bad("CR without LF")
 	errRequestLine  = bad("malformed request line")
+	errTarget       = bad("malformed request target")
 	errMethod       = bad("invalid method")
 	errVersion      = bad("malformed HTTP version")
 	errUnsupported  = &Error{505, "unsupported protocol version"}
@@ -59,7 +62,8 @@ func (s Span) Of(head []byte) []byte { return head[s.Lo:s.Hi] }
 // Field is a header field. The value is without the white space around it.
 type Field struct{ Name, Value Span }
 
-// Head is the request line and the header fields of a request. The zero value is ready; Reset makes it ready again.
+// Head is the request line and the header fields of a request. The zero value is ready; Reset makes
+// it ready again.
 type Head struct {
 	Method, Target Span
 	Minor          int // of HTTP/1.Minor
@@ -89,8 +93,9 @@ type Head struct {
 // Reset forgets the request and keeps the memory.
 func (h *Head) Reset() { *h = Head{Fields: h.Fields[:0]} }
 
-// Parse looks at what has arrived of a head, from its first byte on, and returns its length once it is whole, and 0 before. Bytes that
-// were looked at before are not looked at again, so that a client which sends them one by one costs no more. max bounds the head.
+// Parse looks at what has arrived of a head, from its first byte on, and returns its length once it
+// is whole, and 0 before. Bytes that were looked at before are not looked at again, so that a
+// client which sends them one by one costs no more. max bounds the head.
 func (h *Head) Parse(b []byte, max int) (int, error) {
 	for {
 		rest := b[h.at:]
@@ -156,6 +161,9 @@ func (h *Head) requestLine(b []byte, s Span) error {
 			return errRequestLine
 		}
 	}
+	if target[0] != '/' && emptyAuthority(target) {
+		return errTarget
+	}
 	v := line[j+1:]
 	if len(v) != 8 || string(v[:5]) != "HTTP/" || v[6] != '.' || !isDigit(v[5]) || !isDigit(v[7]) {
 		return errVersion
@@ -165,6 +173,12 @@ func (h *Head) requestLine(b []byte, s Span) error {
 	}
 	h.Minor = int(v[7] - '0')
 	return nil
+}
+
+// emptyAuthority reports whether a target in absolute form names no host.
+func emptyAuthority(target []byte) bool {
+	_, rest, ok := bytes.Cut(target, []byte("://"))
+	return ok && (len(rest) == 0 || rest[0] == '/' || rest[0] == '?' || rest[0] == '#')
 }
 
 func (h *Head) field(b []byte, s Span) error {
@@ -213,7 +227,8 @@ func parseField(b []byte, s Span) (Field, error) {
 	return Field{Span{s.Lo, s.Lo + uint32(i)}, Span{s.Lo + uint32(lo), s.Lo + uint32(hi)}}, nil
 }
 
-// known takes note of the fields that say how the message is framed and what becomes of the connection.
+// known takes note of the fields that say how the message is framed and what becomes of the
+// connection.
 func (h *Head) known(b []byte, f Field) error {
 	name, value := f.Name.Of(b), f.Value.Of(b)
 	switch len(name) {
@@ -280,7 +295,8 @@ func (h *Head) length(value []byte) error {
 	return nil
 }
 
-// connection reads a field Connection. Of several, keep-alive counts in the first only, as in net/http.
+// connection reads a field Connection. Of several, keep-alive counts in the first only, as in
+// net/http.
 func (h *Head) connection(value []byte) {
 	h.connections++
 	for len(value) > 0 {
@@ -374,17 +390,44 @@ func isToken(b []byte) bool {
 	return len(b) > 0
 }
 
-// validHost is what net/http lets pass of a Host: RFC 3986's reg-name and IP literals, and a little more.
+// validHost reports whether b is a host with or without a port (RFC 3986, section 3.2.2): a name,
+// an IPv4 address, or an IP literal in brackets. It may be empty.
 func validHost(b []byte) bool {
-	for _, c := range b {
-		if !hostChar[c] {
+	host, port := b, []byte(nil)
+	if len(b) > 0 && b[0] == '[' {
+		i := bytes.IndexByte(b, ']')
+		if i < 2 {
+			return false
+		}
+		host, port = b[1:i], b[i+1:]
+		if len(port) > 0 && port[0] != ':' {
+			return false
+		}
+	} else if i := bytes.IndexByte(b, ':'); i >= 0 {
+		host, port = b[:i], b[i:]
+	}
+	for i := 1; i < len(port); i++ {
+		if !isDigit(port[i]) {
+			return false
+		}
+	}
+	literal := len(b) > 0 && b[0] == '['
+	for i := 0; i < len(host); i++ {
+		switch c := host[i]; {
+		case c == '%':
+			if i+2 >= len(host) || hexValue(host[i+1]) < 0 || hexValue(host[i+2]) < 0 {
+				return false
+			}
+			i += 2
+		case c == ':' && literal:
+		case !hostChar[c]:
 			return false
 		}
 	}
 	return true
 }
 
-var tokenChar, hostChar = table("!#$%&'*+-.^_`|~"), table("!$%&()*+,-.:;='[]_~")
+var tokenChar, hostChar = table("!#$%&'*+-.^_`|~"), table("!$&()*+,-.;='_~")
 
 func table(others string) (t [256]bool) {
 	for c := range 256 {

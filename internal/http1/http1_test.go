@@ -107,7 +107,8 @@ func TestChunks(t *testing.T) {
 	}
 }
 
-// FuzzHead: how the bytes arrive makes no difference, and nothing is read beyond what the parser said it used.
+// FuzzHead: how the bytes arrive makes no difference, and nothing is read beyond what the parser
+// said it used.
 func FuzzHead(f *testing.F) {
 	f.Add([]byte("GET / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"), 3)
 	f.Add([]byte("POST / HTTP/1.0\r\nContent-Length: 3\r\n\r\nabc"), 1)
@@ -135,7 +136,8 @@ func FuzzHead(f *testing.F) {
 	})
 }
 
-// TestChunksHaveLittleFraming: framing is free as far as it may come from an honest sender, and not beyond.
+// TestChunksHaveLittleFraming: framing is free as far as it may come from an honest sender, and not
+// beyond.
 func TestChunksHaveLittleFraming(t *testing.T) {
 	for _, c := range []struct {
 		chunk string

@@ -17,11 +17,12 @@ func Datasync(f *os.File) error {
 	}
 }
 
-// ODirect opens a file past the page cache: offsets, lengths and memory must then be multiples of the device's block.
+// ODirect opens a file past the page cache: offsets, lengths and memory must then be multiples of
+// the device's block.
 const ODirect = unix.O_DIRECT
 
-// Reserve takes room on the disk for n bytes from off, without changing the size of the file. A file system that cannot
-// gives errors.ErrUnsupported.
+// Reserve takes room on the disk for n bytes from off, without changing the size of the file. A
+// file system that cannot gives errors.ErrUnsupported.
 func Reserve(f *os.File, off, n int64) error {
 	for {
 		switch err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, off, n); err {
@@ -48,7 +49,8 @@ func FreeBytes(path string) (int64, error) {
 	return int64(s.Bavail) * int64(s.Bsize), nil
 }
 
-// Lock takes an exclusive lock on the file, for this open file alone, or fails at once with held = true.
+// Lock takes an exclusive lock on the file, for this open file alone, or fails at once with held =
+// true.
 func Lock(f *os.File) (held bool, err error) {
 	return LockFD(int(f.Fd()))
 }
@@ -69,7 +71,8 @@ func SyncDir(path string) error {
 	return d.Sync()
 }
 
-// Dirty is the number of pages of the file that are changed in memory and not on the disk yet. Linux 6.5.
+// Dirty is the number of pages of the file that are changed in memory and not on the disk yet.
+// Linux 6.5.
 func Dirty(f *os.File) (int, error) {
 	const sysCachestat = 451
 	window := struct{ off, len uint64 }{}

@@ -1,6 +1,7 @@
 //go:build !linux
 
-// Package sys is the one place for system calls that the standard library does not offer as we need them.
+// Package sys is the one place for system calls that the standard library does not offer as we need
+// them.
 package sys
 
 import (

@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MapsBeyondEnd says that a mapping may be longer than its file, so that the file can grow under it.
+// MapsBeyondEnd says that a mapping may be longer than its file, so that the file can grow under
+// it.
 const MapsBeyondEnd = true
 
 // MapFile maps the first n bytes of a file, shared with it. Unmap releases the mapping.

@@ -6,7 +6,8 @@ import (
 	"unsafe"
 )
 
-// MapsBeyondEnd says that a mapping may be longer than its file. Windows lengthens the file instead.
+// MapsBeyondEnd says that a mapping may be longer than its file. Windows lengthens the file
+// instead.
 const MapsBeyondEnd = false
 
 // MapFile maps the first n bytes of a file, shared with it. Unmap releases the mapping.
@@ -32,7 +33,8 @@ func Unmap(b []byte) error {
 	return os.NewSyscallError("UnmapViewOfFile", syscall.UnmapViewOfFile(AddressOf(b)))
 }
 
-// SyncMap writes the changed pages of a mapping towards the disk; a sync of the file waits for them.
+// SyncMap writes the changed pages of a mapping towards the disk; a sync of the file waits for
+// them.
 func SyncMap(b []byte) error {
 	if len(b) == 0 {
 		return nil

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// ProcessUsage is the CPU time that a process has used so far, in steps of 10 ms, and its resident memory in bytes.
+// ProcessUsage is the CPU time that a process has used so far, in steps of 10 ms, and its resident
+// memory in bytes.
 func ProcessUsage(pid int) (cpu time.Duration, rss int64, err error) {
 	f, err := ProcessStat(pid, 14, 15, 24) // utime, stime, rss
 	if err != nil {

@@ -1,22 +1,19 @@
 package sys
 
 import (
+	"encoding/binary"
 	"fmt"
 	"net"
 	"net/netip"
 	"os"
+	"runtime"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
-)
-
-// Readiness of a descriptor, as epoll has it.
-const (
-	Readable = unix.EPOLLIN | unix.EPOLLRDHUP
-	Writable = unix.EPOLLOUT
-	Gone     = unix.EPOLLHUP | unix.EPOLLERR
 )
 
 // Readiness for polls on a ring.
@@ -25,92 +22,23 @@ const (
 	PollWritable = unix.POLLOUT
 )
 
-// Epoll watches descriptors. Add and Set take a number that Wait gives back.
-type Epoll struct {
-	fd     int
-	events []unix.EpollEvent
-	coarse bool // epoll_pwait2 is not to be had
-}
+// shortCall is the most bytes of a call that keeps its P. Such a call of a socket never waits, and
+// its copy takes no longer than one of Go's own; to tell the scheduler of it costs more, and a P
+// that is taken away meanwhile has to be found again. A longer one gives the P away: over loopback
+// it does the receiver's work as well.
+const shortCall = 64 << 10
 
-// NewEpoll makes one that returns at most n events a time.
-func NewEpoll(n int) (*Epoll, error) {
-	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
-	if err != nil {
-		return nil, os.NewSyscallError("epoll_create1", err)
-	}
-	return &Epoll{fd: fd, events: make([]unix.EpollEvent, n)}, nil
-}
-
-// Add begins to watch fd for events, level-triggered.
-func (e *Epoll) Add(fd int, events uint32, id uint64) error {
-	return e.control(unix.EPOLL_CTL_ADD, fd, events, id)
-}
-
-// Set changes what fd is watched for.
-func (e *Epoll) Set(fd int, events uint32, id uint64) error {
-	return e.control(unix.EPOLL_CTL_MOD, fd, events, id)
-}
-
-// Remove ends the watching.
-func (e *Epoll) Remove(fd int) error { return e.control(unix.EPOLL_CTL_DEL, fd, 0, 0) }
-
-func (e *Epoll) control(op, fd int, events uint32, id uint64) error {
-	ev := unix.EpollEvent{Events: events, Fd: int32(uint32(id)), Pad: int32(uint32(id >> 32))}
-	return os.NewSyscallError("epoll_ctl", unix.EpollCtl(e.fd, op, fd, &ev))
-}
-
-// Wait waits for at most ms milliseconds (negative: for ever) and returns the number of events. An interruption is no event.
-func (e *Epoll) Wait(ms int) (int, error) {
-	n, err := unix.EpollWait(e.fd, e.events, ms)
-	if err == unix.EINTR {
-		return 0, nil
-	}
-	return max(n, 0), os.NewSyscallError("epoll_wait", err)
-}
-
-// WaitFor is Wait with a finer time (Linux 5.11; before, milliseconds).
-func (e *Epoll) WaitFor(d time.Duration) (int, error) {
-	if !e.coarse {
-		ts := unix.NsecToTimespec(int64(d))
-		n, _, errno := unix.Syscall6(unix.SYS_EPOLL_PWAIT2, uintptr(e.fd), uintptr(unsafe.Pointer(&e.events[0])), uintptr(len(e.events)), uintptr(unsafe.Pointer(&ts)), 0, 0)
-		switch errno {
-		case 0:
-			return int(n), nil
-		case unix.EINTR:
-			return 0, nil
-		case unix.ENOSYS, unix.EPERM:
-			e.coarse = true
-		default:
-			return 0, os.NewSyscallError("epoll_pwait2", errno)
-		}
-	}
-	return e.Wait(int((d + time.Millisecond - 1) / time.Millisecond))
-}
-
-// Event is event i of the last Wait.
-func (e *Epoll) Event(i int) (events uint32, id uint64) {
-	ev := &e.events[i]
-	return ev.Events, uint64(uint32(ev.Fd)) | uint64(uint32(ev.Pad))<<32
-}
-
-// Close ends it.
-func (e *Epoll) Close() error { return os.NewSyscallError("close", unix.Close(e.fd)) }
-
-// Receive reads from a socket that does not block. The error is a bare errno: EAGAIN where nothing is there.
+// Receive reads from a socket and never waits. The error is a bare errno: EAGAIN where nothing is
+// there.
 func Receive(fd int, b []byte) (int, error) {
 	for {
-		n, err := unix.Read(fd, b)
-		if err != unix.EINTR {
-			return max(n, 0), err
+		var n uintptr
+		var e unix.Errno
+		if p := unsafe.Pointer(unsafe.SliceData(b)); len(b) <= shortCall {
+			n, _, e = unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(p), uintptr(len(b)), unix.MSG_DONTWAIT, 0, 0)
+		} else {
+			n, _, e = unix.Syscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(p), uintptr(len(b)), unix.MSG_DONTWAIT, 0, 0)
 		}
-	}
-}
-
-// Send writes to a socket and never waits. The error is a bare errno: EAGAIN where the socket takes no more.
-func Send(fd int, b []byte) (int, error) {
-	for {
-		n, _, e := unix.Syscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)),
-			unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT, 0, 0)
 		switch e {
 		case 0:
 			return int(n), nil
@@ -121,14 +49,143 @@ func Send(fd int, b []byte) (int, error) {
 	}
 }
 
-// Accept takes a connection from a listening socket that does not block. The error is a bare errno.
-func Accept(fd int) (int, error) {
+// Send writes to a socket and never waits. The error is a bare errno: EAGAIN where the socket takes
+// no more.
+func Send(fd int, b []byte) (int, error) { return send(fd, b, 0) }
+
+// SendMore is Send of what the end of the sending, or more, follows at once: the kernel may wait
+// with the last of it.
+func SendMore(fd int, b []byte) (int, error) { return send(fd, b, unix.MSG_MORE) }
+
+func send(fd int, b []byte, flags uintptr) (int, error) {
+	flags |= unix.MSG_NOSIGNAL | unix.MSG_DONTWAIT
 	for {
-		n, _, err := unix.Accept4(fd, unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK)
-		if err != unix.EINTR && err != unix.ECONNABORTED {
-			return n, err
+		var n uintptr
+		var e unix.Errno
+		if p := unsafe.Pointer(unsafe.SliceData(b)); len(b) <= shortCall {
+			n, _, e = unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(p), uintptr(len(b)), flags, 0, 0)
+		} else {
+			n, _, e = unix.Syscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(p), uintptr(len(b)), flags, 0, 0)
+		}
+		switch e {
+		case 0:
+			return int(n), nil
+		case unix.EINTR:
+		default:
+			return 0, e
 		}
 	}
+}
+
+// most is the most buffers of one SendVector.
+const most = 64
+
+// SendVector is Send of several buffers.
+func SendVector(fd int, bufs [][]byte) (int, error) {
+	var room [most]unix.Iovec
+	n, size := 0, 0
+	for _, b := range bufs {
+		if len(b) > 0 && n < most {
+			room[n].Base = unsafe.SliceData(b)
+			room[n].SetLen(len(b))
+			n++
+			size += len(b)
+		}
+	}
+	msg := unix.Msghdr{Iov: &room[0]}
+	msg.SetIovlen(n)
+	for {
+		var n uintptr
+		var e unix.Errno
+		if size <= shortCall {
+			n, _, e = unix.RawSyscall(unix.SYS_SENDMSG, uintptr(fd), uintptr(unsafe.Pointer(&msg)), unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
+		} else {
+			n, _, e = unix.Syscall(unix.SYS_SENDMSG, uintptr(fd), uintptr(unsafe.Pointer(&msg)), unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
+		}
+		switch e {
+		case 0:
+			return int(n), nil
+		case unix.EINTR:
+		default:
+			return 0, e
+		}
+	}
+}
+
+// SendFile sends n bytes of a file from off to a socket that does not block. The error is a bare
+// errno; 0 without one is the end of the file.
+func SendFile(fd, from int, off int64, n int) (int, error) {
+	for {
+		m, err := unix.Sendfile(fd, from, &off, n)
+		if err != unix.EINTR {
+			return max(m, 0), err
+		}
+	}
+}
+
+// Peek returns nil if Receive would have something to say, and EAGAIN if it would have to wait.
+func Peek(fd int) error {
+	var one [1]byte
+	for {
+		_, _, e := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&one[0])), 1, unix.MSG_PEEK|unix.MSG_DONTWAIT, 0, 0)
+		switch e {
+		case unix.EINTR:
+		case unix.EAGAIN:
+			return e
+		default:
+			return nil
+		}
+	}
+}
+
+// Accept takes a connection from a listening socket that does not block. peer is the address at the
+// other end, if that is known. The error is a bare errno.
+func Accept(fd int) (conn int, peer netip.AddrPort, err error) {
+	for {
+		var raw unix.RawSockaddrAny
+		size := uint32(unix.SizeofSockaddrAny)
+		n, _, e := unix.RawSyscall6(unix.SYS_ACCEPT4, uintptr(fd), uintptr(unsafe.Pointer(&raw)), uintptr(unsafe.Pointer(&size)),
+			unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0, 0)
+		switch e {
+		case 0:
+			if p, scope := addrPort(&raw); scope == 0 { // else its zone has to be asked for
+				peer = p
+			}
+			return int(n), peer, nil
+		case unix.EINTR, unix.ECONNABORTED:
+		default:
+			return -1, peer, e
+		}
+	}
+}
+
+// Seal makes a listening TCP socket take nothing more: the kernel drops what would begin a
+// connection or complete one, as if it had been lost on its way, so it acknowledges no byte behind
+// those of the connections that Accept still gives. When Seal returns, those are all there. A
+// client tries again for seconds, by when somebody else may listen.
+//
+// After an error (the filter may be forbidden) connections can go on being made until the socket is
+// closed, which resets those that nobody has accepted.
+func Seal(fd int) error {
+	nothing := []unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K, K: 0}} // keep 0 bytes of each packet
+	err := unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(nothing)), Filter: &nothing[0]})
+	runtime.KeepAlive(nothing)
+	if err != nil {
+		return os.NewSyscallError("setsockopt SO_ATTACH_FILTER", err)
+	}
+	// Another CPU may still be at a packet that came before the filter did. It works on packets
+	// within an RCU read section, whose end membarrier waits for (Linux 4.3).
+	const global = 1 // MEMBARRIER_CMD_GLOBAL
+	if _, _, e := unix.Syscall(unix.SYS_MEMBARRIER, global, 0, 0); e != 0 {
+		time.Sleep(10 * time.Millisecond) // far longer than a packet takes
+	}
+	return nil
+}
+
+// Unseal lets a connection that inherited the filter of its listener receive again; to one without
+// a filter it does nothing.
+func Unseal(fd int) {
+	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DETACH_FILTER, 0)
 }
 
 // Connect makes a TCP connection whose socket does not block any more.
@@ -155,11 +212,38 @@ func Connect(to netip.AddrPort) (int, error) {
 	return fd, nil
 }
 
-// FineTimers makes waits of this thread end when they should, and not up to 50 µs later.
-func FineTimers() { _ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0) }
-
 // Pending reports whether an error of Receive, Send or Accept only says that it would have to wait.
 func Pending(err error) bool { return err == unix.EAGAIN }
+
+// PassingAccept reports whether an error of accepting is only that of one connection, which
+// accept(2) hands on, and the next may be good.
+func PassingAccept(err error) bool {
+	switch err {
+	case unix.ECONNABORTED, unix.ENETDOWN, unix.EPROTO, unix.ENOPROTOOPT, unix.EHOSTDOWN, unix.ENONET, unix.EHOSTUNREACH, unix.EOPNOTSUPP,
+		unix.ENETUNREACH, unix.EPERM, unix.ETIMEDOUT, unix.ECONNRESET, unix.EINTR, unix.EAGAIN:
+		return true
+	}
+	return false
+}
+
+// Backlog is the most connections that may wait at a listening socket here.
+func Backlog() int {
+	b, err := os.ReadFile("/proc/sys/net/core/somaxconn")
+	if n, e := strconv.Atoi(strings.TrimSpace(string(b))); err == nil && e == nil && n > 0 {
+		return n
+	}
+	return 4096
+}
+
+// Backlogged is the number of connections that wait at a listening TCP socket now; 0 if it is
+// another socket.
+func Backlogged(fd int) int {
+	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+	if err != nil {
+		return 0
+	}
+	return int(info.Unacked) // tcp(7): of a listening socket, its queue
+}
 
 // NoDescriptors reports whether an error says that a limit of descriptors or memory is reached.
 func NoDescriptors(err error) bool {
@@ -169,12 +253,53 @@ func NoDescriptors(err error) bool {
 // Hang ends a connection in both directions, so that what waits for it comes back.
 func Hang(fd int) { _ = unix.Shutdown(fd, unix.SHUT_RDWR) }
 
+// Deafen makes a datagram socket take nothing more from the network; what it holds can still be
+// read. It connects the socket to its own address, so that datagrams of others are not for it.
+func Deafen(fd int) error {
+	a, err := unix.Getsockname(fd)
+	if err == nil {
+		err = unix.Connect(fd, a)
+	}
+	return os.NewSyscallError("connect", err)
+}
+
+// Waiting is the number of bytes that a stream socket or a tty holds and nobody has read (SIOCINQ,
+// TIOCINQ).
+func Waiting(fd int) (int, error) {
+	n, err := unix.IoctlGetInt(fd, unix.TIOCINQ)
+	return n, os.NewSyscallError("ioctl TIOCINQ", err)
+}
+
+// PeerEnded reports whether the peer of a connection sends nothing more: what it sent may still
+// wait to be read.
+func PeerEnded(fd int) bool {
+	ask := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
+	n, err := unix.Poll(ask, 0)
+	return err == nil && n > 0
+}
+
+// Acknowledged is the number of bytes of a TCP connection that the peer's kernel has said it has.
+// Tests hold the books against it.
+func Acknowledged(fd int) (uint64, error) {
+	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+	if err != nil {
+		return 0, os.NewSyscallError("getsockopt TCP_INFO", err)
+	}
+	return info.Bytes_acked - 1, nil // the kernel counts the SYN as one
+}
+
 // EndSending tells the peer that nothing more will come.
 func EndSending(fd int) error {
 	return os.NewSyscallError("shutdown", unix.Shutdown(fd, unix.SHUT_WR))
 }
 
-// SocketOf duplicates the descriptor of a listener or connection, and makes it one that does not block.
+// EndReceiving throws away what still comes.
+func EndReceiving(fd int) error {
+	return os.NewSyscallError("shutdown", unix.Shutdown(fd, unix.SHUT_RD))
+}
+
+// SocketOf duplicates the descriptor of a listener or connection, and makes it one that does not
+// block.
 func SocketOf(c syscall.Conn) (int, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -201,7 +326,8 @@ func Accepted(fd int) {
 	}
 }
 
-// KeepAlive makes the kernel find out that a silent peer is gone, as package net does: after 15 s, then each 15 s, nine times.
+// KeepAlive makes the kernel find out that a silent peer is gone, as package net does: after 15 s,
+// then each 15 s, nine times.
 func KeepAlive(fd int) {
 	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1)
 	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, 15)
@@ -211,30 +337,53 @@ func KeepAlive(fd int) {
 
 // PeerOf is the address at the other end.
 func PeerOf(fd int) (net.Addr, error) {
-	a, err := unix.Getpeername(fd)
-	return address(a), os.NewSyscallError("getpeername", err)
+	return nameOf(fd, unix.SYS_GETPEERNAME, "getpeername", unix.Getpeername)
 }
 
 // LocalOf is the address at this end.
 func LocalOf(fd int) (net.Addr, error) {
-	a, err := unix.Getsockname(fd)
-	return address(a), os.NewSyscallError("getsockname", err)
+	return nameOf(fd, unix.SYS_GETSOCKNAME, "getsockname", unix.Getsockname)
 }
 
-func address(a unix.Sockaddr) net.Addr {
-	switch a := a.(type) {
-	case *unix.SockaddrInet4:
-		return net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.AddrFrom4(a.Addr), uint16(a.Port)))
-	case *unix.SockaddrInet6:
-		ip := netip.AddrFrom16(a.Addr)
-		if a.ZoneId != 0 {
-			ip = ip.WithZone(zone(int(a.ZoneId)))
-		}
-		return net.TCPAddrFromAddrPort(netip.AddrPortFrom(ip, uint16(a.Port)))
-	case *unix.SockaddrUnix:
-		return &net.UnixAddr{Name: a.Name, Net: "unix"}
+// nameOf asks for an address. Package unix does so by two calls: it asks for the protocol as well,
+// to tell SCTP. Only what is not IP takes that way here.
+func nameOf(fd int, call uintptr, name string, other func(int) (unix.Sockaddr, error)) (net.Addr, error) {
+	var raw unix.RawSockaddrAny
+	size := uint32(unix.SizeofSockaddrAny)
+	_, _, e := unix.RawSyscall(call, uintptr(fd), uintptr(unsafe.Pointer(&raw)), uintptr(unsafe.Pointer(&size)))
+	if e != 0 {
+		return nil, os.NewSyscallError(name, e)
 	}
-	return &net.TCPAddr{}
+	if a, scope := addrPort(&raw); scope != 0 {
+		return net.TCPAddrFromAddrPort(netip.AddrPortFrom(a.Addr().WithZone(zone(int(scope))), a.Port())), nil
+	} else if a.IsValid() {
+		return net.TCPAddrFromAddrPort(a), nil
+	}
+	a, err := other(fd)
+	if a, ok := a.(*unix.SockaddrUnix); ok {
+		return &net.UnixAddr{Name: a.Name, Net: "unix"}, nil
+	}
+	return &net.TCPAddr{}, os.NewSyscallError(name, err)
+}
+
+// addrPort is an address of IP and the number of its zone, or 0; not valid if it is another.
+func addrPort(raw *unix.RawSockaddrAny) (a netip.AddrPort, scope uint32) {
+	switch raw.Addr.Family {
+	case unix.AF_INET:
+		r := (*unix.RawSockaddrInet4)(unsafe.Pointer(raw))
+		a = netip.AddrPortFrom(netip.AddrFrom4(r.Addr), hostOrder(r.Port))
+	case unix.AF_INET6:
+		r := (*unix.RawSockaddrInet6)(unsafe.Pointer(raw))
+		a, scope = netip.AddrPortFrom(netip.AddrFrom16(r.Addr), hostOrder(r.Port)), r.Scope_id
+	}
+	return a, scope
+}
+
+// hostOrder is a port that was in the order of the network.
+func hostOrder(port uint16) uint16 {
+	var b [2]byte
+	binary.NativeEndian.PutUint16(b[:], port)
+	return binary.BigEndian.Uint16(b[:])
 }
 
 func zone(index int) string {

@@ -1,5 +1,6 @@
-// Package sys is the one place for system calls that the standard library does not offer as we need them. Each
-// function is one call, or one short idiom; what the numbers mean is said by the caller's package.
+// Package sys is the one place for system calls that the standard library does not offer as we need
+// them. Each function is one call, or one short idiom; what the numbers mean is said by the
+// caller's package.
 package sys
 
 import (
@@ -13,56 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// EpollEvent is struct epoll_event; Fd carries the caller's index.
-type EpollEvent = unix.EpollEvent
-
-// EPOLLEND is set in an event when no more input will come after what is there.
-const EPOLLEND = unix.EPOLLHUP | unix.EPOLLRDHUP | unix.EPOLLERR
-
-// EpollCreate opens an epoll set.
-func EpollCreate() (int, error) {
-	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
-	return fd, os.NewSyscallError("epoll_create1", err)
-}
-
-// EpollAdd watches fd for input, edge-triggered: an event says that something has come since the last event. Events carry tag.
-func EpollAdd(ep, fd int, tag int32) error {
-	ev := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLRDHUP | unix.EPOLLET&0xffffffff, Fd: tag}
-	return os.NewSyscallError("epoll_ctl add", unix.EpollCtl(ep, unix.EPOLL_CTL_ADD, fd, &ev))
-}
-
-// EpollDel stops watching fd.
-func EpollDel(ep, fd int) error {
-	return os.NewSyscallError("epoll_ctl del", unix.EpollCtl(ep, unix.EPOLL_CTL_DEL, fd, nil))
-}
-
-// EpollWaitRaw waits without telling the scheduler: the calling thread keeps its P. timeoutMs < 0 waits for ever.
-// EINTR gives 0 events.
-func EpollWaitRaw(ep int, events []EpollEvent, timeoutMs int) (int, error) {
-	n, _, e := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(ep), uintptr(unsafe.Pointer(&events[0])),
-		uintptr(len(events)), uintptr(timeoutMs), 0, 0)
-	return epollResult(n, e)
-}
-
-// EpollWait waits as EpollWaitRaw does, and gives the P back meanwhile.
-func EpollWait(ep int, events []EpollEvent, timeoutMs int) (int, error) {
-	n, _, e := unix.Syscall6(unix.SYS_EPOLL_PWAIT, uintptr(ep), uintptr(unsafe.Pointer(&events[0])),
-		uintptr(len(events)), uintptr(timeoutMs), 0, 0)
-	return epollResult(n, e)
-}
-
-func epollResult(n uintptr, e syscall.Errno) (int, error) {
-	switch e {
-	case 0:
-		return int(n), nil
-	case unix.EINTR:
-		return 0, nil
-	}
-	return 0, os.NewSyscallError("epoll_pwait", e)
-}
-
-// ReadRaw reads without telling the scheduler; for descriptors that do not block. It is not inlined: a loop of raw
-// calls needs one real call a turn, or the garbage collector can never stop it.
+// ReadRaw reads without telling the scheduler; for descriptors that do not block. It is not
+// inlined: a loop of raw calls needs one real call a turn, or the garbage collector can never stop
+// it.
 //
 //go:noinline
 func ReadRaw(fd int, b []byte) (int, syscall.Errno) {
@@ -82,8 +36,8 @@ func ReadBlocking(fd int, b []byte) (int, syscall.Errno) {
 	return int(n), 0
 }
 
-// PollIn waits up to timeout (< 0: for ever) until fd, or fd2 where that is not negative, has input or is hung up, and
-// gives the P back meanwhile. It returns which.
+// PollIn waits up to timeout (< 0: for ever) until fd, or fd2 where that is not negative, has input
+// or is hung up, and gives the P back meanwhile. It returns which.
 func PollIn(fd, fd2 int, timeout time.Duration) (first, second bool, err error) {
 	p := [2]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}, {Fd: int32(fd2), Events: unix.POLLIN}}
 	n := 2
@@ -100,7 +54,8 @@ func PollIn(fd, fd2 int, timeout time.Duration) (first, second bool, err error) 
 	return p[0].Revents != 0, p[1].Revents != 0, nil
 }
 
-// Sleep blocks the thread and gives the P back: finer than time.Sleep, which waits for the runtime's timers.
+// Sleep blocks the thread and gives the P back: finer than time.Sleep, which waits for the
+// runtime's timers.
 func Sleep(d time.Duration) {
 	ts := unix.NsecToTimespec(int64(d))
 	_ = unix.Nanosleep(&ts, nil) // a signal only shortens the tick
@@ -139,8 +94,8 @@ func Dup(fd int) (int, error) {
 // CloseFD closes a descriptor.
 func CloseFD(fd int) error { return os.NewSyscallError("close", unix.Close(fd)) }
 
-// DoubleMap maps size bytes of memory twice, back to back, so that b[i] and b[i+size] are one byte. size must be a
-// multiple of the page size. Unmap releases it.
+// DoubleMap maps size bytes of memory twice, back to back, so that b[i] and b[i+size] are one byte.
+// size must be a multiple of the page size. Unmap releases it.
 func DoubleMap(name string, size int) (b []byte, err error) {
 	fd, err := memory(name)
 	if err != nil {
@@ -150,22 +105,11 @@ func DoubleMap(name string, size int) (b []byte, err error) {
 	if err := unix.Ftruncate(fd, int64(size)); err != nil {
 		return nil, os.NewSyscallError("ftruncate", err)
 	}
-	// Reserve twice the space, then put the same memory into both halves of it.
-	at, err := unix.MmapPtr(-1, 0, nil, uintptr(2*size), unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANON)
-	if err != nil {
-		return nil, os.NewSyscallError("mmap", err)
-	}
-	for i := range 2 {
-		_, err := unix.MmapPtr(fd, 0, unsafe.Add(at, i*size), uintptr(size), unix.PROT_READ|unix.PROT_WRITE,
-			unix.MAP_SHARED|unix.MAP_FIXED)
-		if err != nil {
-			return nil, errors.Join(os.NewSyscallError("mmap", err), unix.MunmapPtr(at, uintptr(2*size)))
-		}
-	}
-	return unsafe.Slice((*byte)(at), 2*size), nil
+	return MapTail(fd, 0, size)
 }
 
-// memory opens a file without a name: a memfd (Linux 3.17), or where that is forbidden a temporary file that is removed at once.
+// memory opens a file without a name: a memfd (Linux 3.17), or where that is forbidden a temporary
+// file that is removed at once.
 func memory(name string) (int, error) {
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
 	if err == nil {
@@ -182,8 +126,8 @@ func memory(name string) (int, error) {
 	return Dup(int(f.Fd()))
 }
 
-// SocketDrops is the number of datagrams that the kernel dropped because the socket's buffer was full (SO_MEMINFO,
-// Linux 4.12 and later).
+// SocketDrops is the number of datagrams that the kernel dropped because the socket's buffer was
+// full (SO_MEMINFO, Linux 4.12 and later).
 func SocketDrops(fd int) (uint64, error) {
 	const skMeminfoDrops = 8
 	var info [9]uint32
@@ -197,4 +141,19 @@ func SocketDrops(fd int) (uint64, error) {
 		return 0, fmt.Errorf("getsockopt SO_MEMINFO: %w", errors.ErrUnsupported)
 	}
 	return uint64(info[skMeminfoDrops]), nil
+}
+
+// ClockSynchronised reports whether the kernel takes its clock for synchronised (adjtimex(2)): a
+// time service keeps it.
+func ClockSynchronised() (bool, error) {
+	state, err := unix.Adjtimex(&unix.Timex{})
+	return state != unix.TIME_ERROR, os.NewSyscallError("adjtimex", err)
+}
+
+// Uptime is the time since the machine started, sleep included, which no step of the clock changes
+// (CLOCK_BOOTTIME).
+func Uptime() (time.Duration, error) {
+	var ts unix.Timespec
+	err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts)
+	return time.Duration(ts.Nano()), os.NewSyscallError("clock_gettime", err)
 }

@@ -27,8 +27,9 @@ func ptrace(request, pid int, data uintptr) error {
 	return nil
 }
 
-// CountCalls counts the system calls by name of all threads of a running process, and of what it starts, until the process has ended; result
-// waits for that. The process runs at a fraction of its speed meanwhile. What it is in when the counting starts is not counted.
+// CountCalls counts the system calls by name of all threads of a running process, and of what it
+// starts, until the process has ended; result waits for that. The process runs at a fraction of its
+// speed meanwhile. What it is in when the counting starts is not counted.
 func CountCalls(pid int) (result func() (map[string]uint64, error), err error) {
 	type outcome struct {
 		n   map[string]uint64
@@ -52,7 +53,8 @@ func CountCalls(pid int) (result func() (map[string]uint64, error), err error) {
 	return func() (map[string]uint64, error) { o := <-ended; return o.n, o.err }, nil
 }
 
-// seizeAll makes this thread the tracer of all threads of a process, those that come meanwhile too, and asks each to stop once.
+// seizeAll makes this thread the tracer of all threads of a process, those that come meanwhile too,
+// and asks each to stop once.
 func seizeAll(pid int) error {
 	seized := map[int]bool{}
 	for fresh := true; fresh; {
@@ -83,8 +85,9 @@ func seizeAll(pid int) error {
 	return nil
 }
 
-// countStops lets the tracees of this thread run from call to call until the process has ended. The end itself is left to its parent: this
-// thread is one of that, so to wait for it here would take it away.
+// countStops lets the tracees of this thread run from call to call until the process has ended. The
+// end itself is left to its parent: this thread is one of that, so to wait for it here would take
+// it away.
 func countStops(pid int) (n map[string]uint64, err error) {
 	n = map[string]uint64{}
 	inside := map[int]bool{}
@@ -167,7 +170,8 @@ var callNames = map[uint64]string{
 	unix.SYS_EXIT: "exit", unix.SYS_EXIT_GROUP: "exit_group", unix.SYS_CLONE: "clone",
 }
 
-// amd64Names are calls that C libraries make on amd64 and that newer machines have under other names only.
+// amd64Names are calls that C libraries make on amd64 and that newer machines have under other
+// names only.
 var amd64Names = map[uint64]string{7: "poll", 9: "mmap", 16: "ioctl", 23: "select", 232: "epoll_wait", 247: "waitid"}
 
 // goOn lets a stopped tracee run to its next call.
@@ -184,17 +188,4 @@ func goOn(tid int, status unix.WaitStatus) error {
 		return err
 	}
 	return nil
-}
-
-// Pin makes the calling thread, and what it starts, run on one CPU alone; undo takes that back. Lock the goroutine to its thread.
-func Pin(cpu int) (undo func() error, err error) {
-	var before, want unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &before); err != nil {
-		return nil, os.NewSyscallError("sched_getaffinity", err)
-	}
-	want.Set(cpu)
-	if err := unix.SchedSetaffinity(0, &want); err != nil {
-		return nil, os.NewSyscallError("sched_setaffinity", err)
-	}
-	return func() error { return os.NewSyscallError("sched_setaffinity", unix.SchedSetaffinity(0, &before)) }, nil
 }

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -29,7 +28,7 @@ func TestCountCalls(t *testing.T) {
 		}
 		result, err := CountCalls(cmd.Process.Pid)
 		if err != nil {
-			t.Skipf("SKIPPED: this process may not trace others: %v", err)
+			t.Skipf("SKIPPED: this process may not trace others: %v; run as root, or allow ptrace", err)
 		}
 		if _, err := io.WriteString(in, "go\n"); err != nil {
 			t.Fatal(err)
@@ -59,41 +58,12 @@ func TestCountCalls(t *testing.T) {
 	}
 }
 
-// TestPin pins this thread to a CPU and frees it again.
-func TestPin(t *testing.T) {
-	allowed := func() string {
-		b, err := os.ReadFile("/proc/thread-self/status")
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, rest, _ := strings.Cut(string(b), "Cpus_allowed_list:\t")
-		line, _, _ := strings.Cut(rest, "\n")
-		return line
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread()
-		before := allowed()
-		undo, err := Pin(0)
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		if got := allowed(); got != "0" {
-			t.Errorf("allowed on %s", got)
-		}
-		if err := undo(); err != nil || allowed() != before {
-			t.Errorf("afterwards allowed on %s, not %s: %v", allowed(), before, err)
-		}
-	}()
-	<-done
-}
-
-// busyVariable makes this test's own program a victim: threads that do nothing but call the kernel, until they are killed.
+// busyVariable makes this test's own program a victim: threads that do nothing but call the kernel,
+// until they are killed.
 const busyVariable = "TALLYWHEEL_BUSY_THREADS"
 
-// TestCountCallsOfAKilledProgram kills programs of many threads in the middle of their calls: the count must end with them.
+// TestCountCallsOfAKilledProgram kills programs of many threads in the middle of their calls: the
+// count must end with them.
 func TestCountCallsOfAKilledProgram(t *testing.T) {
 	if os.Getenv(busyVariable) != "" {
 		var all sync.WaitGroup
@@ -117,7 +87,7 @@ func TestCountCallsOfAKilledProgram(t *testing.T) {
 		if err != nil {
 			_ = c.Process.Kill()
 			_ = c.Wait()
-			t.Skipf("SKIPPED: %v", err)
+			t.Skipf("SKIPPED: this process may not trace others: %v; run as root, or allow ptrace", err)
 		}
 		for tries := 0; tries < 2000; tries++ { // until its threads are at it
 			if tasks, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", c.Process.Pid)); len(tasks) > 8 {

@@ -2,24 +2,13 @@ package sys
 
 import (
 	"os"
-	"runtime"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
-// The functions here ask the kernel for a thing and give it back at once: what they return is what a program that needs it would be told.
-
-// TryFIFO asks for the scheduling class SCHED_FIFO, priority 1, for a thread that ends after it.
-func TryFIFO() error {
-	result := make(chan error)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
-		attr := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1}
-		result <- os.NewSyscallError("sched_setattr", unix.SchedSetAttr(0, &attr, 0))
-	}()
-	return <-result
-}
+// The functions here ask the kernel for a thing and give it back at once: what they return is what
+// a program that needs it would be told.
 
 // TryLock asks for n bytes of memory that is never paged out.
 func TryLock(n int) error {
@@ -64,12 +53,3 @@ func TryBPF() error {
 
 // Limit is one of the limits of this process, its soft and its hard value.
 type Limit struct{ Soft, Hard uint64 }
-
-// FileLimit is how many descriptors may be open.
-func FileLimit() (Limit, error) {
-	var r unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r); err != nil {
-		return Limit{}, os.NewSyscallError("getrlimit", err)
-	}
-	return Limit{r.Cur, r.Max}, nil
-}

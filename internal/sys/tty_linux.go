@@ -69,8 +69,8 @@ func ioctl(fd int, name string, req uintptr, arg unsafe.Pointer) error {
 	}
 }
 
-// OpenTTY opens a terminal device for reading and writing without becoming its controlling terminal, and without waiting for
-// a carrier.
+// OpenTTY opens a terminal device for reading and writing without becoming its controlling
+// terminal, and without waiting for a carrier.
 func OpenTTY(path string) (int, error) {
 	for {
 		fd, err := unix.Open(path, unix.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
@@ -129,7 +129,8 @@ const (
 	TIOCM_RTS = unix.TIOCM_RTS
 )
 
-// OpenPTY opens a pseudo-terminal and returns its master, which does not block, and the path of its slave.
+// OpenPTY opens a pseudo-terminal and returns its master, which does not block, and the path of its
+// slave.
 func OpenPTY() (master int, slave string, err error) {
 	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -184,7 +185,8 @@ const (
 	ParitySpace = unix.PARENB | unix.CMSPAR
 )
 
-// SetLine writes a raw line into t: no processing of input or output, reads return what is there, any rate.
+// SetLine writes a raw line into t: no processing of input or output, reads return what is there,
+// any rate.
 func SetLine(t *Termios, l Line) {
 	t.Iflag, t.Oflag, t.Lflag = 0, 0, 0
 	t.Cflag = unix.CREAD | unix.CLOCAL | unix.BOTHER | l.Parity

@@ -12,11 +12,12 @@ import (
 	"time"
 )
 
-// Require is set by `make test`: there a missing program that can be installed is a failure, not a skip.
+// Require is set by `make test`: there a missing program that can be installed is a failure, not a
+// skip.
 const Require = "TALLYWHEEL_REQUIRE"
 
-// Program returns the path of a program, or ends the test: it fails where Require is set, else it skips and says how to
-// get the program.
+// Program returns the path of a program, or ends the test: it fails where Require is set, else it
+// skips and says how to get the program.
 func Program(t testing.TB, name, install string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
@@ -54,8 +55,8 @@ var build struct {
 	out  []byte
 }
 
-// Binary builds the command once for all tests of a package and returns its path. The race detector is on if it is in
-// the tests' own environment (TALLYWHEEL_RACE).
+// Binary builds the command once for all tests of a package and returns its path. The race detector
+// is on if it is in the tests' own environment (TALLYWHEEL_RACE).
 func Binary(t testing.TB) string {
 	t.Helper()
 	build.once.Do(func() {
@@ -87,8 +88,8 @@ func CleanUp() {
 	}
 }
 
-// Until asks again and again, for at most so long, and fails the test if the answer stays no. It is for events of
-// other processes, which cannot be waited for in another way.
+// Until asks again and again, for at most so long, and fails the test if the answer stays no. It is
+// for events of other processes, which cannot be waited for in another way.
 func Until(t testing.TB, within time.Duration, what string, ok func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), within)

@@ -1,0 +1,66 @@
+package sys
+
+import (
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// ReusePort lets further sockets that ask for it as well listen at the same address; the kernel
+// shares connections out among them.
+func ReusePort(fd int) error {
+	return os.NewSyscallError("setsockopt SO_REUSEPORT", unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1))
+}
+
+// PacketPair makes two connected sockets that keep packets apart and can pass descriptors.
+func PacketPair() (a, b *os.File, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, nil, os.NewSyscallError("socketpair", err)
+	}
+	return os.NewFile(uintptr(fds[0]), "pair"), os.NewFile(uintptr(fds[1]), "pair"), nil
+}
+
+// Rights makes the message that passes descriptors, see unix(7).
+func Rights(fds ...int) []byte { return unix.UnixRights(fds...) }
+
+// PassedFDs are the descriptors that came with a message. They are closed on exec.
+func PassedFDs(oob []byte) (fds []int, err error) {
+	c, err := ReadControl(oob)
+	return c.FDs, err
+}
+
+// Subreaper makes the orphans that this process's children leave behind its own children.
+func Subreaper() error {
+	return os.NewSyscallError("prctl PR_SET_CHILD_SUBREAPER", unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
+}
+
+// AwaitEnd waits until a child has ended, and leaves its end to be waited for: its number is its
+// own until then.
+func AwaitEnd(pid int) error {
+	for {
+		if err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil); err != unix.EINTR {
+			return os.NewSyscallError("waitid", err)
+		}
+	}
+}
+
+// KillGroup kills a process group.
+func KillGroup(group int) error {
+	return os.NewSyscallError("kill", unix.Kill(-group, unix.SIGKILL))
+}
+
+// ReapGroup waits for all children of this process that are in a process group.
+func ReapGroup(group int) {
+	for {
+		if _, err := unix.Wait4(-group, nil, 0, nil); err != nil && err != unix.EINTR { // ECHILD: there is none
+			return
+		}
+	}
+}
+
+// SetLimit sets a limit of this process, the soft and the hard one.
+func SetLimit(r Resource, n uint64) error {
+	return os.NewSyscallError("setrlimit", syscall.Setrlimit(int(r), &syscall.Rlimit{Cur: n, Max: n}))
+}
