@@ -8,11 +8,13 @@ import (
 	"github.com/tallywheel/tallywheel/internal/sys"
 )
 
-// Ring is a byte queue for one producer and one consumer. Make it with [New]; it must not be copied.
+// Ring is a byte queue for one producer and one consumer. Make it with [New]; it must not be
+// copied.
 //
-// head and tail count bytes since the start and never wrap in practice (2^64). The producer alone stores head, after the bytes;
-// the consumer alone stores tail, after it has done with the bytes. Each reads the other's by an atomic
-// load, which orders it after that store: what lies between tail and head is whole.
+// head and tail count bytes since the start and never wrap in practice (2^64). The producer alone
+// stores head, after the bytes; the consumer alone stores tail, after it has done with the bytes.
+// Each reads the other's by an atomic load, which orders it after that store: what lies between
+// tail and head is whole.
 type Ring struct {
 	mem  []byte // twice the size: mem[i] and mem[i+size] are one byte
 	size uint64
@@ -73,8 +75,9 @@ func (r *Ring) Publish(n int) {
 	r.head.Store(head + uint64(n))
 }
 
-// Rewind makes an empty ring start at the front of its memory again, so that a reader that keeps up uses the same few cache lines
-// and pages all the time. It is for owners that are producer and consumer at once; a ring that is not empty is left alone.
+// Rewind makes an empty ring start at the front of its memory again, so that a reader that keeps up
+// uses the same few cache lines and pages all the time. It is for owners that are producer and
+// consumer at once; a ring that is not empty is left alone.
 func (r *Ring) Rewind() {
 	head := r.head.Load()
 	if at := head & (r.size - 1); at != 0 && head == r.tail.Load() {
@@ -92,7 +95,8 @@ func (r *Ring) View() []byte {
 	return r.mem[at : at+n : at+n]
 }
 
-// Release gives the first n bytes of View back to the producer; views of them must not be used any more.
+// Release gives the first n bytes of View back to the producer; views of them must not be used any
+// more.
 func (r *Ring) Release(n int) {
 	tail := r.tail.Load()
 	if n < 0 || uint64(n) > r.head.Load()-tail {

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"testing"
 
+	"github.com/tallywheel/tallywheel/internal/testenv"
 	"pgregory.net/rapid"
 )
 
@@ -26,7 +27,7 @@ func open(t testing.TB, size int) *Ring {
 
 func TestAgainstSlice(t *testing.T) {
 	r := open(t, 1)
-	rapid.Check(t, func(t *rapid.T) {
+	testenv.Check(t, func(t *rapid.T) {
 		r.Release(r.Len())
 		var model []byte
 		next := byte(0)

@@ -6,7 +6,8 @@ import (
 	"github.com/tallywheel/tallywheel/uring"
 )
 
-// One nop per operation, 64 in each system call: what the package and the kernel cost before anything is done.
+// One nop per operation, 64 in each system call: what the package and the kernel cost before
+// anything is done.
 func BenchmarkNop(b *testing.B) {
 	for _, kind := range []struct {
 		name string

@@ -8,9 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Buffer is memory that operations read or write. It knows whether the kernel holds it: while an operation that uses it is in
-// flight, Bytes and Reset panic, and an operation that would write where another reads or writes is refused with ErrBusy.
-// The zero value is empty; give it Go memory with [Wrap] or Reset, or take one of an [Arena].
+// Buffer is memory that operations read or write. It knows whether the kernel holds it: while an
+// operation that uses it is in flight, Bytes and Reset panic, and an operation that would write
+// where another reads or writes is refused with ErrBusy. The zero value is empty; give it Go memory
+// with [Wrap] or Reset, or take one of an [Arena].
 type Buffer struct {
 	mem    []byte
 	arena  *Arena
@@ -32,7 +33,8 @@ func (b *Buffer) Reset(mem []byte) {
 	b.mem = mem
 }
 
-// Bytes is the memory. The slice must not be used once an operation with this buffer has been pushed.
+// Bytes is the memory. The slice must not be used once an operation with this buffer has been
+// pushed.
 func (b *Buffer) Bytes() []byte {
 	b.mustBeIdle()
 	return b.mem
@@ -77,8 +79,8 @@ func (b *Buffer) letGo(write bool) {
 	}
 }
 
-// Arena is page-aligned memory outside the Go heap, cut into buffers of one size: what O_DIRECT needs, and what can be
-// registered with a ring.
+// Arena is page-aligned memory outside the Go heap, cut into buffers of one size: what O_DIRECT
+// needs, and what can be registered with a ring.
 type Arena struct {
 	mem     []byte
 	buffers []Buffer
@@ -88,7 +90,8 @@ type Arena struct {
 // maxRegistered is the kernel's limit on registered buffers.
 const maxRegistered = 1 << 14
 
-// NewArena maps n buffers of size bytes. Sizes that are multiples of the page keep every buffer aligned to one.
+// NewArena maps n buffers of size bytes. Sizes that are multiples of the page keep every buffer
+// aligned to one.
 func NewArena(n, size int) (*Arena, error) {
 	if n < 1 || n > maxRegistered || size < 1 || size > 1<<30/n {
 		return nil, fmt.Errorf("uring: arena of %d × %d bytes: want 1 to %d buffers and at most 1 GiB", n, size, maxRegistered)
@@ -110,7 +113,8 @@ func (a *Arena) Len() int { return len(a.buffers) }
 // Buffer returns buffer i.
 func (a *Arena) Buffer(i int) *Buffer { return &a.buffers[i] }
 
-// Close unmaps the memory. It refuses with ErrBusy while a buffer is in flight or the arena is registered with an open ring.
+// Close unmaps the memory. It refuses with ErrBusy while a buffer is in flight or the arena is
+// registered with an open ring.
 func (a *Arena) Close() error {
 	if a.mem == nil {
 		return nil
@@ -128,8 +132,9 @@ func (a *Arena) Close() error {
 	return os.NewSyscallError("munmap", unix.Munmap(mem))
 }
 
-// RegisterArena tells the kernel of the arena's buffers once, which spares every read and write the look-up and locking of their
-// pages. One arena can be registered with a ring, and it must outlive the ring. The memory counts against ulimit -l.
+// RegisterArena tells the kernel of the arena's buffers once, which spares every read and write the
+// look-up and locking of their pages. One arena can be registered with a ring, and it must outlive
+// the ring. The memory counts against ulimit -l.
 func (r *Ring) RegisterArena(a *Arena) error {
 	if r.arena != nil || a.ring != nil {
 		return fmt.Errorf("uring: register arena: one is registered already: %w", ErrBusy)

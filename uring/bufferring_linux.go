@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// BufferRing is a stock of buffers from which the kernel picks one when data arrives: RecvFrom, RecvEach. What it has picked
-// is the caller's until Give puts it back.
+// BufferRing is a stock of buffers from which the kernel picks one when data arrives: RecvFrom,
+// RecvEach. What it has picked is the caller's until Give puts it back.
 type BufferRing struct {
 	ring        *Ring
 	group       uint16
@@ -31,16 +31,18 @@ type taken struct {
 	ended bool // the kernel has done with it
 }
 
-// Piece is a part of a buffer that holds what one completion received. Its bytes are valid until Give.
+// Piece is a part of a buffer that holds what one completion received. Its bytes are valid until
+// Give.
 type Piece struct {
 	Bytes []byte
 	id    uint16
 	group *BufferRing
 }
 
-// NewBufferRing gives the ring n buffers (a power of two, at most 32768) of size bytes, outside the Go heap. incremental
-// lets the kernel fill a buffer by several arrivals before it takes the next one, which wastes less with small messages; where it
-// cannot (before Linux 6.12) the buffers are used up one arrival each. Linux 5.19.
+// NewBufferRing gives the ring n buffers (a power of two, at most 32768) of size bytes, outside the
+// Go heap. incremental lets the kernel fill a buffer by several arrivals before it takes the next
+// one, which wastes less with small messages; where it cannot (before Linux 6.12) the buffers are
+// used up one arrival each. Linux 5.19.
 func (r *Ring) NewBufferRing(n, size int, incremental bool) (*BufferRing, error) {
 	if n < 1 || n > 32768 || n&(n-1) != 0 || size < 1 || size > 1<<30/n {
 		return nil, fmt.Errorf("uring: buffer ring of %d × %d bytes: want a power of two up to 32768 and at most 1 GiB", n, size)
@@ -103,7 +105,8 @@ func (g *BufferRing) put(id uint16) {
 	g.free++
 }
 
-// publish stores the tail, 16 bits that share a word with the buffer id of entry 0, which only this side writes.
+// publish stores the tail, 16 bits that share a word with the buffer id of entry 0, which only this
+// side writes.
 func (g *BufferRing) publish() {
 	word := (*uint32)(unsafe.Pointer(&g.entries[0].bid))
 	if bigEndian {
@@ -115,8 +118,9 @@ func (g *BufferRing) publish() {
 
 var bigEndian = *(*byte)(unsafe.Pointer(&[1]uint16{1})) == 0
 
-// Picked is what the newest completion of a RecvFrom or RecvEach received, and false if it took no buffer: at the end of the
-// stream, or on an error. It must be asked once per completion, before the next call of Next, and given back.
+// Picked is what the newest completion of a RecvFrom or RecvEach received, and false if it took no
+// buffer: at the end of the stream, or on an error. It must be asked once per completion, before
+// the next call of Next, and given back.
 func (o *Op) Picked() (Piece, bool) {
 	if o.from == nil || o.flags&cqeBuffer == 0 {
 		return Piece{}, false
@@ -136,8 +140,9 @@ func (o *Op) Picked() (Piece, bool) {
 	return Piece{g.mem[lo : lo+n : lo+n], id, g}, true
 }
 
-// Give gives the memory of the piece back to the kernel; its bytes must not be used any more. A buffer goes back
-// into the stock once the kernel has filled it and all its pieces have been given back.
+// Give gives the memory of the piece back to the kernel; its bytes must not be used any more. A
+// buffer goes back into the stock once the kernel has filled it and all its pieces have been given
+// back.
 func (p Piece) Give() {
 	if p.group == nil {
 		return
@@ -152,7 +157,8 @@ func (p Piece) Give() {
 	}
 }
 
-// Close takes the buffers from the kernel and unmaps them. Operations that receive into them must have ended.
+// Close takes the buffers from the kernel and unmaps them. Operations that receive into them must
+// have ended.
 func (g *BufferRing) Close() error {
 	if g.mem == nil {
 		return nil

@@ -9,21 +9,22 @@ import (
 var (
 	// ErrNotSupported: this kernel lacks it. A [FeatureError] says which kernel has it.
 	ErrNotSupported = errors.New("not supported by this kernel")
-	// ErrForbidden: the kernel may have it and this process may not use it: a container's seccomp filter, the sysctl
-	// kernel.io_uring_disabled, or a security module.
+	// ErrForbidden: the kernel may have it and this process may not use it: a container's seccomp
+	// filter, the sysctl kernel.io_uring_disabled, or a security module.
 	ErrForbidden = errors.New("forbidden to this process")
 
-	// ErrFull: no room in the submission queue, or as many operations are in flight as the ring may hold. Nothing was
-	// queued: reap completions, then push again.
+	// ErrFull: no room in the submission queue, or as many operations are in flight as the ring may
+	// hold. Nothing was queued: reap completions, then push again.
 	ErrFull = errors.New("the ring is full")
 	// ErrBusy: the operation, its buffer or its file is in the kernel's hands. Nothing was queued.
 	ErrBusy = errors.New("in flight")
 	// ErrTimeout: the time given to a wait passed first. What was queued has been submitted.
 	ErrTimeout = errors.New("timed out")
-	// ErrOwner: a ring made with Config.Locked was used from another thread than the one that made it, or that thread is gone.
+	// ErrOwner: a ring made with Config.Locked was used from another thread than the one that made
+	// it, or that thread is gone.
 	ErrOwner = errors.New("used outside the thread that owns the ring")
-	// ErrStray: a completion arrived that belongs to no operation in flight. It is a bug, of this package, the caller or the
-	// kernel: stop using the ring.
+	// ErrStray: a completion arrived that belongs to no operation in flight. It is a bug, of this
+	// package, the caller or the kernel: stop using the ring.
 	ErrStray = errors.New("completion of no known operation")
 	// ErrUnreaped: the ring was closed before every completion had been seen.
 	ErrUnreaped = errors.New("operations were not waited for")
@@ -31,7 +32,8 @@ var (
 	ErrClosed = errors.New("closed")
 )
 
-// FeatureError says that something cannot be used here, and why. It unwraps to [ErrNotSupported] or [ErrForbidden].
+// FeatureError says that something cannot be used here, and why. It unwraps to [ErrNotSupported] or
+// [ErrForbidden].
 type FeatureError struct {
 	Feature string // what: "io_uring", "operation futex_wait" …
 	Since   string // first kernel version that has it, like "6.7"; for ErrNotSupported

@@ -58,8 +58,8 @@ func read(path string) error {
 	return nil
 }
 
-// Copy a file with 8 blocks in flight: a block that has been read is written at the same place, and its buffer then reads the
-// next one.
+// Copy a file with 8 blocks in flight: a block that has been read is written at the same place, and
+// its buffer then reads the next one.
 func Example_copyFile() {
 	dir, err := os.MkdirTemp("", "uring-")
 	if err != nil {
@@ -103,7 +103,8 @@ func copyFile(from, to string) error {
 	if err != nil {
 		return err
 	}
-	// Each operation is either reading its block or writing it; Tag is the offset of the block, and done what has been moved.
+	// Each operation is either reading its block or writing it; Tag is the offset of the block, and
+	// done what has been moved.
 	ops, done := make([]uring.Op, depth), make([]int, depth)
 	next := int64(0)
 	read := func(i int) error {
@@ -171,7 +172,8 @@ func openBoth(from, to string) (in, out *uring.File, size int64, err error) {
 	return in, out, st.Size(), err
 }
 
-// An echo server: one multishot accept, one multishot receive per connection into a shared stock of buffers, and sends.
+// An echo server: one multishot accept, one multishot receive per connection into a shared stock of
+// buffers, and sends.
 func Example_echoServer() {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

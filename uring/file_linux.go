@@ -9,9 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// File is a descriptor that operations use: an ordinary one, or a direct one, which lives in the table of one ring and
-// spares every operation the look-up. It cannot be closed while operations use it, so that its number cannot come to mean another
-// file under them. It belongs to one goroutine at a time, as a ring does.
+// File is a descriptor that operations use: an ordinary one, or a direct one, which lives in the
+// table of one ring and spares every operation the look-up. It cannot be closed while operations
+// use it, so that its number cannot come to mean another file under them. It belongs to one
+// goroutine at a time, as a ring does.
 type File struct {
 	fd   int32 // or the slot of a direct descriptor; negative: closed
 	ring *Ring // of a direct descriptor
@@ -21,9 +22,10 @@ type File struct {
 // NewFile takes over a descriptor: Close closes it.
 func NewFile(fd int) *File { return &File{fd: int32(fd)} }
 
-// FileOf duplicates the descriptor of an *os.File, *net.TCPConn or the like. The two are closed independently, so that
-// neither a finalizer nor a Close elsewhere can take the descriptor from operations in flight. Descriptors of Go's pipes and
-// sockets do not block; older kernels answer a Read of those with EAGAIN where newer ones wait: Poll first, or use Recv.
+// FileOf duplicates the descriptor of an *os.File, *net.TCPConn or the like. The two are closed
+// independently, so that neither a finalizer nor a Close elsewhere can take the descriptor from
+// operations in flight. Descriptors of Go's pipes and sockets do not block; older kernels answer a
+// Read of those with EAGAIN where newer ones wait: Poll first, or use Recv.
 func FileOf(c syscall.Conn) (*File, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -83,8 +85,8 @@ func (r *Ring) RegisterFiles(n int) error {
 	return nil
 }
 
-// Install puts an ordinary descriptor into a free slot of the ring's table; NewFile gives it. Both are closed
-// independently. It completes with ENFILE if the table is full. Linux 5.19.
+// Install puts an ordinary descriptor into a free slot of the ring's table; NewFile gives it. Both
+// are closed independently. It completes with ENFILE if the table is full. Linux 5.19.
 func (o *Op) Install(f *File) *Op {
 	e := o.set(OpFilesUpdate)
 	if f.fd < 0 || f.ring != nil {

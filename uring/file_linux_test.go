@@ -318,7 +318,8 @@ func TestBuffersInFlightAreOutOfReach(t *testing.T) {
 	}
 }
 
-// A descriptor that somebody else closes, and whose number means another file a moment later, must not reach operations.
+// A descriptor that somebody else closes, and whose number means another file a moment later, must
+// not reach operations.
 func TestDescriptorClosedAndUsedAgain(t *testing.T) {
 	r := open(t, uring.Config{})
 	dir := t.TempDir()
@@ -356,7 +357,8 @@ func TestDescriptorClosedAndUsedAgain(t *testing.T) {
 	}
 }
 
-// Everything an operation points to is dropped by the caller while it is in flight, under a collector that runs all the time.
+// Everything an operation points to is dropped by the caller while it is in flight, under a
+// collector that runs all the time.
 func TestMemoryLivesAsLongAsTheKernelNeedsIt(t *testing.T) {
 	r := open(t, uring.Config{Entries: 64})
 	defer debug.SetGCPercent(debug.SetGCPercent(1))

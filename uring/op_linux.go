@@ -11,15 +11,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Op is one operation: what to ask of the kernel and, after its completion, what it answered. The zero value is a Nop. A
-// method such as [Op.Read] fills it, [Ring.Push] queues it, [Ring.Next] gives it back; it can then be filled or pushed
-// again. It must not be copied or touched while it is the ring's, except for Tag.
+// Op is one operation: what to ask of the kernel and, after its completion, what it answered. The
+// zero value is a Nop. A method such as [Op.Read] fills it, [Ring.Push] queues it, [Ring.Next]
+// gives it back; it can then be filled or pushed again. It must not be copied or touched while it
+// is the ring's, except for Tag.
 //
-// The methods that fill an operation panic while it is in flight; what else is wrong with their arguments comes back from Push.
+// The methods that fill an operation panic while it is in flight; what else is wrong with their
+// arguments comes back from Push.
 type Op struct {
 	// Tag is the caller's own: an index, a connection number.
 	Tag uint64
-	// Res is the result of the newest completion as the kernel gave it: a count, a descriptor, or a negative errno.
+	// Res is the result of the newest completion as the kernel gave it: a count, a descriptor, or a
+	// negative errno.
 	Res int32
 
 	// What every operation needs comes first, on as few cache lines as can be.
@@ -57,6 +60,17 @@ type aux struct {
 	fd      int32
 }
 
+// Reset empties an operation that is not in flight: until it is filled again it keeps no file and
+// no memory alive. Who keeps operations for later calls it.
+func (o *Op) Reset() {
+	clear(o.vec)
+	if o.aux != nil {
+		clear(o.aux.iov)
+		o.aux.control, o.aux.word = nil, nil
+	}
+	o.set(OpNop)
+}
+
 // set starts to fill the operation anew.
 func (o *Op) set(code Opcode) *sqe {
 	if o.ring != nil {
@@ -82,8 +96,9 @@ func (o *Op) extra() *aux {
 	return o.aux
 }
 
-// acquire takes hold of all that the kernel will use until the last completion: the files cannot be closed, the buffers
-// cannot be touched, and nothing that the entry points to can move or be collected.
+// acquire takes hold of all that the kernel will use until the last completion: the files cannot be
+// closed, the buffers cannot be touched, and nothing that the entry points to can move or be
+// collected.
 func (o *Op) acquire(r *Ring) error {
 	if err := o.check(r); err != nil {
 		return fmt.Errorf("uring: %v: %w", o.Code(), err)
@@ -213,7 +228,8 @@ func (o *Op) release() {
 // Code is what the operation does.
 func (o *Op) Code() Opcode { return Opcode(o.e.opcode) }
 
-// Result is the newest completion as Go has it: a count or descriptor, or the error with the operation's name.
+// Result is the newest completion as Go has it: a count or descriptor, or the error with the
+// operation's name.
 func (o *Op) Result() (int, error) {
 	if o.Res < 0 {
 		return 0, fmt.Errorf("%v: %w", o.Code(), syscall.Errno(-o.Res))
@@ -232,8 +248,8 @@ func (o *Op) Err() error {
 // InFlight reports whether the operation is the ring's.
 func (o *Op) InFlight() bool { return o.ring != nil }
 
-// More reports whether further completions will come: of a multishot operation that goes on, or of a zero-copy send
-// whose memory the kernel still reads.
+// More reports whether further completions will come: of a multishot operation that goes on, or of
+// a zero-copy send whose memory the kernel still reads.
 func (o *Op) More() bool { return o.ring != nil }
 
 // Notification reports whether this completion only gives back the memory of a zero-copy send.
@@ -242,7 +258,8 @@ func (o *Op) Notification() bool { return o.flags&cqeNotif != 0 }
 // NonEmpty reports whether the socket had more to read after this receive.
 func (o *Op) NonEmpty() bool { return o.flags&cqeNonEmpty != 0 }
 
-// Drain makes the operation wait until all that were submitted before have completed. It is for the operation just filled.
+// Drain makes the operation wait until all that were submitted before have completed. It is for the
+// operation just filled.
 func (o *Op) Drain() *Op { o.e.flags |= sqeIODrain; return o }
 
 // Async makes the kernel run the operation on a worker thread without trying it inline first.
@@ -272,7 +289,8 @@ func (o *Op) discard() {
 // Nop does nothing and completes: to measure the ring, or to wake its owner.
 func (o *Op) Nop() *Op { o.set(OpNop); return o }
 
-// Timeout completes after d with ETIME, or with 0 once count further operations have completed (count 0: never so).
+// Timeout completes after d with ETIME, or with 0 once count further operations have completed
+// (count 0: never so).
 func (o *Op) Timeout(d time.Duration, count int) *Op {
 	return o.timeout(timespecOf(d), uint64(count), 0)
 }
@@ -295,7 +313,8 @@ func (o *Op) TimeoutAt(c Clock, ns int64) *Op {
 // minTick keeps the timer from firing faster than its owner can leave the kernel.
 const minTick = 100 * time.Microsecond
 
-// Tick completes every d, at least 100 µs, each time with ETIME and More, until it is cancelled. Linux 6.4.
+// Tick completes every d, at least 100 µs, each time with ETIME and More, until it is cancelled.
+// Linux 6.4.
 func (o *Op) Tick(d time.Duration) *Op {
 	o.timeout(timespecOf(d), 0, timeoutMultishot)
 	if d < minTick {
@@ -312,8 +331,8 @@ func (o *Op) timeout(ts timespec, count uint64, flags uint32) *Op {
 	return o
 }
 
-// LinkTimeout bounds the operation before it in a Chain: if d passes first, that one is cancelled and completes with
-// ECANCELED, this one with ETIME. Otherwise this one completes with ECANCELED.
+// LinkTimeout bounds the operation before it in a Chain: if d passes first, that one is cancelled
+// and completes with ECANCELED, this one with ETIME. Otherwise this one completes with ECANCELED.
 func (o *Op) LinkTimeout(d time.Duration) *Op {
 	e := o.set(OpLinkTimeout)
 	x := o.extra()
@@ -331,9 +350,11 @@ func (o *Op) UpdateTimeout(target *Op, d time.Duration) *Op {
 	return o
 }
 
-// Cancel asks the kernel to end an operation in flight. It completes with 0 if that will end with ECANCELED, with ENOENT
-// if it has ended already, and with EALREADY if it runs and cannot be stopped for certain. The target completes in
-// any case, by itself: a cancelled operation is reaped like any other.
+// Cancel asks the kernel to end an operation in flight. It completes with 0 if that will end with
+// ECANCELED, with ENOENT if it has ended already, and with EALREADY if it runs and cannot be
+// stopped for certain. The target completes in any case, by itself: a cancelled operation is reaped
+// like any other. A [Op.Tick] that has come due and was not reported yet is not found (ENOENT) and
+// goes on: cancel it again while it is in flight.
 func (o *Op) Cancel(target *Op) *Op {
 	o.set(OpAsyncCancel).addr = target.userData()
 	return o
@@ -355,8 +376,8 @@ func (o *Op) CancelAll() *Op {
 	return o
 }
 
-// Mailbox lets other rings complete this operation, any number of times: see Message. Push it like an operation; the
-// kernel never sees it, and it is in flight until the ring is shut down.
+// Mailbox lets other rings complete this operation, any number of times: see Message. Push it like
+// an operation; the kernel never sees it, and it is in flight until the ring is shut down.
 func (o *Op) Mailbox() *Op { o.set(opMailbox); return o }
 
 // Address is where a mailbox can be reached, from any goroutine.
@@ -373,16 +394,18 @@ func (o *Op) Address() Address {
 	return Address{o.ring.fd, o.userData()}
 }
 
-// Message completes a mailbox of another ring with Res = value, and wakes its owner. It completes with EOVERFLOW if that
-// ring's completion queue is full, with EBADFD or ENXIO if it is gone. Linux 5.18.
+// Message completes a mailbox of another ring with Res = value, and wakes its owner. It completes
+// with EOVERFLOW if that ring's completion queue is full, with EBADFD or ENXIO if it is gone. Linux
+// 5.18.
 func (o *Op) Message(to Address, value uint32) *Op {
 	e := o.set(OpMsgRing)
 	e.fd, e.off, e.len = int32(to.fd), to.data, value
 	return o
 }
 
-// FutexWait completes with 0 when the word is woken, at once with EAGAIN if it is not equal to value. The word must be
-// memory that others wake by futex(2) with FUTEX_PRIVATE_FLAG, or by FutexWake. Linux 6.7.
+// FutexWait completes with 0 when the word is woken, at once with EAGAIN if it is not equal to
+// value. The word must be memory that others wake by futex(2) with FUTEX_PRIVATE_FLAG, or by
+// FutexWake. Linux 6.7.
 func (o *Op) FutexWait(word *uint32, value uint32) *Op {
 	return o.futex(OpFutexWait, word, uint64(value))
 }

@@ -9,13 +9,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Current as an offset means the file's own position, and is the only offset that pipes, sockets and terminals take.
+// Current as an offset means the file's own position, and is the only offset that pipes, sockets
+// and terminals take.
 const Current = -1
 
 // maxTransfer is the most that one read or write moves: the kernel's own limit, less than 2 GiB.
 const maxTransfer = math.MaxInt32 &^ 4095
 
-// Read reads into the whole buffer from an offset. Fewer bytes than asked are no error; 0 is the end of the file.
+// Read reads into the whole buffer from an offset. Fewer bytes than asked are no error; 0 is the
+// end of the file.
 func (o *Op) Read(f *File, b *Buffer, off int64) *Op {
 	e := o.setFile(OpRead, f)
 	e.off = uint64(off)
@@ -58,7 +60,8 @@ func (o *Op) vector(code Opcode, f *File, off int64, bufs []*Buffer) *Op {
 	return o
 }
 
-// vector makes room for n pairs of address and length, which are filled when the operation is pushed.
+// vector makes room for n pairs of address and length, which are filled when the operation is
+// pushed.
 func (x *aux) vector(n int) {
 	if cap(x.iov) < n {
 		x.iov = make([]unix.Iovec, n)
@@ -66,8 +69,8 @@ func (x *aux) vector(n int) {
 	x.iov = x.iov[:n]
 }
 
-// Fsync makes the file durable: contents and, unless dataOnly, metadata that reading it back does not need. It covers what
-// had completed before it started: chain it behind a write.
+// Fsync makes the file durable: contents and, unless dataOnly, metadata that reading it back does
+// not need. It covers what had completed before it started: chain it behind a write.
 func (o *Op) Fsync(f *File, dataOnly bool) *Op {
 	e := o.setFile(OpFsync, f)
 	if dataOnly {
@@ -89,8 +92,8 @@ func (o *Op) Truncate(f *File, size int64) *Op {
 	return o
 }
 
-// Open opens a path, relative to the working directory; flags are os.O_RDWR and so on, perm the permissions of a
-// new file. NewFile gives the file.
+// Open opens a path, relative to the working directory; flags are os.O_RDWR and so on, perm the
+// permissions of a new file. NewFile gives the file.
 func (o *Op) Open(path string, flags int, perm fs.FileMode) *Op {
 	e := o.set(OpOpenAt)
 	e.fd, e.addr, e.len, e.opFlags = unix.AT_FDCWD, o.path(path), uint32(perm.Perm()), uint32(flags|unix.O_CLOEXEC|unix.O_LARGEFILE)
@@ -108,8 +111,8 @@ func (o *Op) path(p string) uint64 {
 	return uint64(uintptr(unsafe.Pointer(&b[0])))
 }
 
-// Direct makes the Open, Accept or Socket just filled give a direct descriptor, in a free slot of the ring's table. It completes
-// with ENFILE if the table is full. Linux 5.19.
+// Direct makes the Open, Accept or Socket just filled give a direct descriptor, in a free slot of
+// the ring's table. It completes with ENFILE if the table is full. Linux 5.19.
 func (o *Op) Direct() *Op {
 	switch o.Code() {
 	case OpOpenAt, OpAccept, OpSocket:
@@ -121,8 +124,8 @@ func (o *Op) Direct() *Op {
 	return o
 }
 
-// NewFile is the file that an Open, Accept, Socket or Install made, the caller's to close. Every descriptor must be asked for: it
-// is open whether it is or not. ring is the ring of a direct one.
+// NewFile is the file that an Open, Accept, Socket or Install made, the caller's to close. Every
+// descriptor must be asked for: it is open whether it is or not. ring is the ring of a direct one.
 func (o *Op) NewFile(ring *Ring) (*File, error) {
 	fd, err := o.Result()
 	if err != nil {
@@ -138,7 +141,8 @@ func (o *Op) NewFile(ring *Ring) (*File, error) {
 	return f, nil
 }
 
-// CloseFile closes a file that no other operation uses. The File is closed once this has been pushed, whatever comes of it.
+// CloseFile closes a file that no other operation uses. The File is closed once this has been
+// pushed, whatever comes of it.
 func (o *Op) CloseFile(f *File) *Op {
 	e := o.set(OpClose)
 	o.closing, o.parts = f, true
@@ -191,8 +195,8 @@ func (o *Op) Stat() Stat {
 	}
 }
 
-// Splice moves n bytes between two files without taking them to user space; one must be a pipe, and its offset is
-// Current. This is what sendfile is made of: io_uring has no operation of that name.
+// Splice moves n bytes between two files without taking them to user space; one must be a pipe, and
+// its offset is Current. This is what sendfile is made of: io_uring has no operation of that name.
 func (o *Op) Splice(from *File, fromOff int64, to *File, toOff int64, n int) *Op {
 	e := o.setFile(OpSplice, to)
 	o.file2 = from
@@ -203,7 +207,8 @@ func (o *Op) Splice(from *File, fromOff int64, to *File, toOff int64, n int) *Op
 	return o
 }
 
-// Poll completes once the file is ready for one of the events (unix.POLLIN and so on), with Res the events that it is ready for.
+// Poll completes once the file is ready for one of the events (unix.POLLIN and so on), with Res the
+// events that it is ready for.
 func (o *Op) Poll(f *File, events uint32) *Op {
 	o.setFile(OpPollAdd, f).opFlags = events
 	return o

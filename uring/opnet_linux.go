@@ -15,14 +15,20 @@ func (o *Op) Accept(f *File) *Op {
 	return o
 }
 
-// AcceptEach accepts connections, one completion each, until it is cancelled or fails; More says whether it goes on. Linux 5.19.
+// AcceptEach accepts connections, one completion each, until it is cancelled or fails; More says
+// whether it goes on. Linux 5.19.
 func (o *Op) AcceptEach(f *File) *Op {
 	e := o.setFile(OpAccept, f)
 	e.opFlags, e.ioprio = unix.SOCK_CLOEXEC, acceptMultishot
 	return o
 }
 
-// Socket makes a socket; NewFile gives it. domain, kind and protocol are those of socket(2). Linux 5.19.
+// NonBlocking makes the sockets of the Accept or AcceptEach just filled ones that do not block, for
+// those who use them by ordinary calls as well.
+func (o *Op) NonBlocking() *Op { o.e.opFlags |= unix.SOCK_NONBLOCK; return o }
+
+// Socket makes a socket; NewFile gives it. domain, kind and protocol are those of socket(2). Linux
+// 5.19.
 func (o *Op) Socket(domain, kind, protocol int) *Op {
 	e := o.set(OpSocket)
 	e.fd, e.off, e.len = int32(domain), uint64(kind|unix.SOCK_CLOEXEC), uint32(protocol)
@@ -51,8 +57,9 @@ func (o *Op) Recv(f *File, b *Buffer) *Op {
 	return o
 }
 
-// RecvFrom receives into a buffer that the kernel takes from a BufferRing at that moment, so that connections which are
-// silent hold no memory. Picked gives the buffer. It completes with ENOBUFS if none was free.
+// RecvFrom receives into a buffer that the kernel takes from a BufferRing at that moment, so that
+// connections which are silent hold no memory. Picked gives the buffer. It completes with ENOBUFS
+// if none was free.
 func (o *Op) RecvFrom(f *File, g *BufferRing) *Op {
 	e := o.setFile(OpRecv, f)
 	e.flags, e.bufIndex = sqeBufferSelect, g.group
@@ -60,35 +67,44 @@ func (o *Op) RecvFrom(f *File, g *BufferRing) *Op {
 	return o
 }
 
-// RecvEach is RecvFrom that completes for each arrival, with More, until the peer has ended its side, no buffer is free
-// (ENOBUFS: give some back and push it again), or it is cancelled. Linux 6.0.
+// RecvEach is RecvFrom that completes for each arrival, with More, until the peer has ended its
+// side, no buffer is free (ENOBUFS: give some back and push it again), or it is cancelled. Linux
+// 6.0.
 func (o *Op) RecvEach(f *File, g *BufferRing) *Op {
 	o.RecvFrom(f, g)
 	o.e.ioprio = recvMultishot
 	return o
 }
 
-// Send sends the buffer. Less than all of it may be taken; with WaitAll the kernel goes on until all is.
+// Send sends the buffer. Less than all of it may be taken; with WaitAll the kernel goes on until
+// all is.
 func (o *Op) Send(f *File, b *Buffer) *Op {
 	o.setFile(OpSend, f).opFlags = unix.MSG_NOSIGNAL
 	o.buf = b
 	return o
 }
 
-// SendZeroCopy sends without copying the buffer. It completes twice: first with the count and More, then, when the peer
-// has acknowledged and the memory is the caller's again, with Notification. It pays for large buffers over real networks; on
-// loopback the kernel copies all the same. Sockets without it complete with EOPNOTSUPP, multipath TCP among them, which
-// Go's listeners are unless net.ListenConfig.SetMultipathTCP(false) was called. Linux 6.0.
+// SendZeroCopy sends without copying the buffer. It completes twice: first with the count and More,
+// then, when the peer has acknowledged and the memory is the caller's again, with Notification. It
+// pays for large buffers over real networks; on loopback the kernel copies all the same. Sockets
+// without it complete with EOPNOTSUPP, multipath TCP among them, which Go's listeners are unless
+// net.ListenConfig.SetMultipathTCP(false) was called. Linux 6.0.
 func (o *Op) SendZeroCopy(f *File, b *Buffer) *Op {
 	o.setFile(OpSendZC, f).opFlags = unix.MSG_NOSIGNAL
 	o.buf = b
 	return o
 }
 
-// WaitAll makes the Send, Recv, SendMsg or RecvMsg just filled go on until the whole buffer is done, or the connection ends.
+// Followed makes the Send or SendMsg just filled one that the end of the sending, or another send,
+// follows at once: the kernel may wait with the last of it and send both together.
+func (o *Op) Followed() *Op { o.e.opFlags |= unix.MSG_MORE; return o }
+
+// WaitAll makes the Send, Recv, SendMsg or RecvMsg just filled go on until the whole buffer is
+// done, or the connection ends.
 func (o *Op) WaitAll() *Op { o.e.opFlags |= unix.MSG_WAITALL; return o }
 
-// SendMsg sends several buffers as one message, with control data (nil: none) and to an address (zero: the connected one).
+// SendMsg sends several buffers as one message, with control data (nil: none) and to an address
+// (zero: the connected one).
 func (o *Op) SendMsg(f *File, to netip.AddrPort, control []byte, bufs ...*Buffer) *Op {
 	return o.message(OpSendMsg, f, to, control, bufs)
 }
@@ -98,7 +114,8 @@ func (o *Op) SendMsgZeroCopy(f *File, to netip.AddrPort, control []byte, bufs ..
 	return o.message(OpSendMsgZC, f, to, control, bufs)
 }
 
-// RecvMsg receives a message into several buffers and its control data into control (nil: none). From says who sent it.
+// RecvMsg receives a message into several buffers and its control data into control (nil: none).
+// From says who sent it.
 func (o *Op) RecvMsg(f *File, control []byte, bufs ...*Buffer) *Op {
 	o.message(OpRecvMsg, f, netip.AddrPort{}, control, bufs)
 	x := o.aux

@@ -97,8 +97,8 @@ func (s *Support) String() string {
 	return b.String()
 }
 
-// Probe finds out what works here by trying it, once per process: kernels with patches and containers with filters make version
-// numbers useless.
+// Probe finds out what works here by trying it, once per process: kernels with patches and
+// containers with filters make version numbers useless.
 var Probe = sync.OnceValue(probe)
 
 func probe() *Support {
@@ -204,11 +204,19 @@ func tryMultishot(r *Ring, op *Op, f Feature, since string) error {
 	if r.Next() != op || !op.More() {
 		return notSupported(string(f), since)
 	}
-	cancel := new(Op).Cancel(op)
-	if err := r.Push(cancel); err != nil {
-		return err
-	}
-	for op.InFlight() || cancel.InFlight() {
+	return endEach(r, op)
+}
+
+// endEach cancels an operation that completes again and again, and waits for its end. A tick that
+// has come due and that the kernel has yet to report is in none of its lists: the cancellation
+// misses it, ends with ENOENT or EALREADY, and the ticking goes on. Then it is cancelled again.
+func endEach(r *Ring, op *Op) error {
+	for cancel := new(Op); op.InFlight() || cancel.InFlight(); {
+		if op.InFlight() && !cancel.InFlight() {
+			if err := r.Push(cancel.Cancel(op)); err != nil {
+				return err
+			}
+		}
 		if err := r.WaitFor(1, time.Second); err != nil {
 			return err
 		}

@@ -12,15 +12,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Push queues an operation; Submit or Wait hands it to the kernel. From here until Next has returned the operation's last
-// completion, the operation, its buffers and its files belong to the ring. A full submission queue is submitted first.
+// Push queues an operation; Submit or Wait hands it to the kernel. From here until Next has
+// returned the operation's last completion, the operation, its buffers and its files belong to the
+// ring. A full submission queue is submitted first.
 //
 // It returns ErrFull or ErrBusy, wrapped, and then nothing was queued.
 func (r *Ring) Push(op *Op) error { return r.enqueue(op, 0) }
 
-// Chain queues operations that run one after the other: each starts when the one before has done all it was asked to. A
-// failure, and a read or write that was shorter than its buffer, cancels the rest of the chain: those complete with
-// ECANCELED. All are queued, or none.
+// Chain queues operations that run one after the other: each starts when the one before has done
+// all it was asked to. A failure, and a read or write that was shorter than its buffer, cancels the
+// rest of the chain: those complete with ECANCELED. All are queued, or none.
 func (r *Ring) Chain(ops ...*Op) error { return r.chain(sqeIOLink, ops) }
 
 // HardChain is Chain whose operations run in order whatever the results of those before.
@@ -48,8 +49,8 @@ func (r *Ring) chain(link uint8, ops []*Op) error {
 	return nil
 }
 
-// reserve makes room for n entries in one piece of submission: a chain must not be cut by a submit. It leaves so many slots as
-// are kept.
+// reserve makes room for n entries in one piece of submission: a chain must not be cut by a submit.
+// It leaves so many slots as are kept.
 func (r *Ring) reserve(n, kept int) error {
 	if r.fd < 0 {
 		return fmt.Errorf("uring: ring: %w", ErrClosed)
@@ -78,7 +79,8 @@ func (r *Ring) reserve(n, kept int) error {
 
 func (r *Ring) room() int { return len(r.sqes) - int(r.tail-load(r.sqHead)) }
 
-// enqueue queues one operation. Of a chain there is room already; else it is made here, which is one call less for Push.
+// enqueue queues one operation. Of a chain there is room already; else it is made here, which is
+// one call less for Push.
 func (r *Ring) enqueue(op *Op, link uint8) error {
 	if r.nFree <= cancelSlots || r.tail-r.headSeen >= uint32(len(r.sqes)) {
 		if err := r.makeRoom(op); err != nil {
@@ -112,7 +114,8 @@ func (r *Ring) enqueue(op *Op, link uint8) error {
 	return nil
 }
 
-// makeRoom makes room for one more operation; the last slots are kept for operations that cancel others. A closed ring has no room.
+// makeRoom makes room for one more operation; the last slots are kept for operations that cancel
+// others. A closed ring has no room.
 func (r *Ring) makeRoom(op *Op) error {
 	kept := cancelSlots
 	if op.Code() == OpAsyncCancel {
@@ -157,8 +160,8 @@ func (r *Ring) vacate(s *slot, i uint32) {
 	r.nFree++
 }
 
-// Submit hands what is queued to the kernel and waits for nothing. On an error what was not taken stays queued, and
-// Submit may be called again.
+// Submit hands what is queued to the kernel and waits for nothing. On an error what was not taken
+// stays queued, and Submit may be called again.
 func (r *Ring) Submit() error {
 	if r.fd < 0 {
 		return fmt.Errorf("uring: ring: %w", ErrClosed)
@@ -193,8 +196,8 @@ func (r *Ring) took(n uint32) {
 	r.stats.Submitted += uint64(n)
 }
 
-// Wait submits what is queued and waits until at least n completions are there for Next; Wait(0) takes what has
-// completed and does not wait. On an error what was not taken stays queued.
+// Wait submits what is queued and waits until at least n completions are there for Next; Wait(0)
+// takes what has completed and does not wait. On an error what was not taken stays queued.
 func (r *Ring) Wait(n int) error { return r.wait(n, time.Time{}) }
 
 // WaitFor is Wait that gives up with ErrTimeout after d.
@@ -247,8 +250,9 @@ func (r *Ring) wait(n int, deadline time.Time) error {
 	}
 }
 
-// calm lets the scheduler run now and then. A goroutine that goes from system call to system call for 10 ms without being
-// scheduled has its P taken from it at every look of the runtime's monitor, and each time costs two context switches.
+// calm lets the scheduler run now and then. A goroutine that goes from system call to system call
+// for 10 ms without being scheduled has its P taken from it at every look of the runtime's monitor,
+// and each time costs two context switches.
 func (r *Ring) calm() {
 	if r.waits++; r.waits%calmLook != 0 {
 		return
@@ -268,7 +272,8 @@ func timespecOf(d time.Duration) timespec {
 	return timespec{int64(d / time.Second), int64(d % time.Second)}
 }
 
-// enter calls io_uring_enter and gives the P back meanwhile. arg is part of the ring: what it points to does not move.
+// enter calls io_uring_enter and gives the P back meanwhile. arg is part of the ring: what it
+// points to does not move.
 func (r *Ring) enter(todo uint32, n int, flags uint32, arg *geteventsArg) (int, unix.Errno) {
 	r.stats.Enters++
 	size := uintptr(0)
@@ -308,8 +313,9 @@ func (r *Ring) health() error {
 	return nil
 }
 
-// Next returns the operation of the next completion, or nil if none is there. Its results are in Res and the methods of
-// Op, until it is pushed again; unless More says that more completions will come, it is the caller's again.
+// Next returns the operation of the next completion, or nil if none is there. Its results are in
+// Res and the methods of Op, until it is pushed again; unless More says that more completions will
+// come, it is the caller's again.
 func (r *Ring) Next() *Op {
 	for {
 		if r.head == load(r.cqTail) && !r.refill() {
@@ -345,7 +351,8 @@ func (r *Ring) giveBack() {
 	atomic.StoreUint32(r.cqHead, r.head)
 }
 
-// refill gives the kernel the room of what was read, and fetches completions that it kept aside meanwhile.
+// refill gives the kernel the room of what was read, and fetches completions that it kept aside
+// meanwhile.
 func (r *Ring) refill() bool {
 	if r.fd < 0 {
 		return false
@@ -358,12 +365,12 @@ func (r *Ring) refill() bool {
 	return r.head != load(r.cqTail)
 }
 
-// closePatience bounds the wait for cancelled operations to come back. Only an operation that the kernel cannot interrupt
-// takes long: a disk or a network file system that hangs.
+// closePatience bounds the wait for cancelled operations to come back. Only an operation that the
+// kernel cannot interrupt takes long: a disk or a network file system that hangs.
 const closePatience = 10 * time.Second
 
-// Close is Shutdown for a ring whose operations have all been seen. If any had not, they are cancelled, and ErrUnreaped says
-// how many.
+// Close is Shutdown for a ring whose operations have all been seen. If any had not, they are
+// cancelled, and ErrUnreaped says how many.
 func (r *Ring) Close() error {
 	n := 0
 	err := r.Shutdown(func(op *Op) {
@@ -376,9 +383,10 @@ func (r *Ring) Close() error {
 	return err
 }
 
-// Shutdown cancels everything in flight, hands every completion that had not been seen to each (nil: nobody), and frees
-// the ring. Operations that the kernel does not give back within 10 s, or whose owner thread is gone, keep their memory for
-// ever, since the kernel may still write there; the error counts them.
+// Shutdown cancels everything in flight, hands every completion that had not been seen to each
+// (nil: nobody), and frees the ring. Operations that the kernel does not give back within 10 s, or
+// whose owner thread is gone, keep their memory for ever, since the kernel may still write there;
+// the error counts them.
 func (r *Ring) Shutdown(each func(*Op)) error {
 	if r.fd < 0 {
 		return fmt.Errorf("uring: ring: %w", ErrClosed)
@@ -417,8 +425,8 @@ func (r *Ring) Shutdown(each func(*Op)) error {
 	return err
 }
 
-// strand gives up on operations that did not come back. Their memory stays, but their files can be closed: the kernel has a
-// reference of its own.
+// strand gives up on operations that did not come back. Their memory stays, but their files can be
+// closed: the kernel has a reference of its own.
 func (r *Ring) strand() {
 	for _, s := range r.slots {
 		if s.op == nil {

@@ -13,36 +13,41 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Config says how a ring is made. The zero value is a ring that one goroutine at a time may use, wherever the scheduler runs it.
+// Config says how a ring is made. The zero value is a ring that one goroutine at a time may use,
+// wherever the scheduler runs it.
 type Config struct {
-	// Entries is the size of the submission queue: how many operations can be queued for one Submit. It is rounded up to a
-	// power of two; 0 means 128, and the kernel's limit is 32768.
+	// Entries is the size of the submission queue: how many operations can be queued for one
+	// Submit. It is rounded up to a power of two; 0 means 128, and the kernel's limit is 32768.
 	Entries int
-	// InFlight is how many operations may be queued, in flight or completed and not yet seen by Next. It sizes the
-	// completion queue, so that operations that complete once can never overflow it; 0 means twice Entries. One more
-	// place is kept for a cancellation.
+	// InFlight is how many operations may be queued, in flight or completed and not yet seen by
+	// Next. It sizes the completion queue, so that operations that complete once can never overflow
+	// it; 0 means twice Entries. One more place is kept for a cancellation.
 	InFlight int
 
-	// Locked says that the caller has locked its goroutine to its thread (runtime.LockOSThread) and that this thread alone
-	// will use the ring. The kernel then completes operations on that thread, inside Wait, and interrupts nobody. That pays
-	// where many completions are waited for at a time, as in a server; one that waits for each single read of a disk is
-	// better off without. Any other thread gets ErrOwner.
+	// Locked says that the caller has locked its goroutine to its thread (runtime.LockOSThread) and
+	// that this thread alone will use the ring. The kernel then completes operations on that
+	// thread, inside Wait, and interrupts nobody. That pays where many completions are waited for
+	// at a time, as in a server; one that waits for each single read of a disk is better off
+	// without. Any other thread gets ErrOwner.
 	Locked bool
 
-	// RegisterRing spares each system call the look-up of the ring's descriptor, some 10 ns. It goes with Locked, and takes away
-	// its protection: another thread that used the ring would reach whichever ring it has registered itself. Linux 5.18.
+	// RegisterRing spares each system call the look-up of the ring's descriptor, some 10 ns. It
+	// goes with Locked, and takes away its protection: another thread that used the ring would
+	// reach whichever ring it has registered itself. Linux 5.18.
 	RegisterRing bool
 
-	// SQPoll starts a kernel thread that takes submissions without a system call, as long as it has not slept. It burns a
-	// CPU until SQPollIdle has passed without work: on a machine with few CPUs that costs more than it saves.
+	// SQPoll starts a kernel thread that takes submissions without a system call, as long as it has
+	// not slept. It burns a CPU until SQPollIdle has passed without work: on a machine with few
+	// CPUs that costs more than it saves.
 	SQPoll bool
 	// SQPollIdle is rounded up to milliseconds; 0 means 1 ms.
 	SQPollIdle time.Duration
 	// SQPollCPU pins that thread to CPU SQPollCPU-1; 0 leaves it free.
 	SQPollCPU int
 
-	// IOPoll polls the device for completions in Wait instead of taking interrupts: only for O_DIRECT files on devices
-	// with poll queues (NVMe with poll_queues set); others fail with EOPNOTSUPP.
+	// IOPoll polls the device for completions in Wait instead of taking interrupts: only for
+	// O_DIRECT files on devices with poll queues (NVMe with poll_queues set); others fail with
+	// EOPNOTSUPP.
 	IOPoll bool
 }
 
@@ -50,15 +55,17 @@ const (
 	defaultEntries = 128
 	maxEntries     = 32768
 
-	// cancelSlots are kept for cancellations: a ring that is full of operations that wait for ever could not end them.
+	// cancelSlots are kept for cancellations: a ring that is full of operations that wait for ever
+	// could not end them.
 	cancelSlots = 1
 )
 
 // Ring is a pair of queues shared with the kernel. It is not safe for concurrent use.
 //
-// The submission queue: this side writes entries and then stores the tail; the kernel (in io_uring_enter, or in its
-// polling thread) reads the tail, copies the entries and stores the head. The completion queue is the mirror image.
-// Every store that hands something over is atomic, and so is every load of what the other side stores.
+// The submission queue: this side writes entries and then stores the tail; the kernel (in
+// io_uring_enter, or in its polling thread) reads the tail, copies the entries and stores the head.
+// The completion queue is the mirror image. Every store that hands something over is atomic, and so
+// is every load of what the other side stores.
 type Ring struct {
 	fd      int
 	enterFd uintptr // fd, or its index among the thread's registered rings
@@ -100,13 +107,13 @@ type Ring struct {
 	stats   Stats
 }
 
-// alive holds every ring from New until nothing of it is in flight after Close: a ring that its owner forgets must not be collected, with
-// memory that the kernel may still write.
+// alive holds every ring from New until nothing of it is in flight after Close: a ring that its
+// owner forgets must not be collected, with memory that the kernel may still write.
 var alive sync.Map
 
-// slot binds an operation to a user_data: generation in the upper half, index in the lower. The generation moves on when
-// an operation ends, so that a late or doubled completion cannot be taken for a newer operation's. It is always odd: no user_data
-// is 0.
+// slot binds an operation to a user_data: generation in the upper half, index in the lower. The
+// generation moves on when an operation ends, so that a late or doubled completion cannot be taken
+// for a newer operation's. It is always odd: no user_data is 0.
 type slot struct {
 	op  *Op
 	gen uint32
@@ -301,7 +308,8 @@ func (r *Ring) Stats() Stats {
 	return s
 }
 
-// InFlight is the number of operations that are queued, in the kernel's hands, or completed and not yet seen by Next.
+// InFlight is the number of operations that are queued, in the kernel's hands, or completed and not
+// yet seen by Next.
 func (r *Ring) InFlight() int { return len(r.slots) - r.nFree }
 
 // Depth is the most operations that the ring holds at a time: Config.InFlight.

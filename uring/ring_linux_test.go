@@ -245,7 +245,7 @@ func TestTick(t *testing.T) {
 		t.Skipf("SKIPPED: %v", err)
 	}
 	r := open(t, uring.Config{})
-	var tick, cancel uring.Op
+	var tick uring.Op
 	if err := r.Push(tick.Tick(time.Microsecond)); err == nil {
 		t.Fatal("a tick of 1 µs was accepted")
 	}
@@ -260,15 +260,43 @@ func TestTick(t *testing.T) {
 			t.Fatal("the tick stopped")
 		}
 	}
-	if err := r.Push(cancel.Cancel(&tick)); err != nil {
+	if err := uring.EndEach(r, &tick); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestCancelMissesATickThatIsDue: on a ring with deferred work the kernel has taken such a tick
+// from its list and not yet reported it, so the cancellation finds nothing. The probe waited for
+// the end of that tick for ever, once in a hundred starts of a server on a busy machine.
+func TestCancelMissesATickThatIsDue(t *testing.T) {
+	if err := uring.Probe().Has(uring.MultishotTimeout); err != nil {
+		t.Skipf("SKIPPED: %v", err)
+	}
+	const every = 2 * time.Millisecond
+	r := open(t, uring.Config{Locked: true})
+	var tick uring.Op
+	if err := r.Push(tick.Tick(every)); err != nil {
 		t.Fatal(err)
 	}
-	for tick.InFlight() || cancel.InFlight() {
-		if err := r.Wait(1); err != nil {
-			t.Fatal(err)
+	if err := r.Wait(1); err != nil {
+		t.Fatal(err)
+	}
+	if op := r.Next(); op != &tick || !op.More() {
+		t.Fatal("the tick stopped")
+	}
+	for due := time.Now().Add(5 * every); time.Now().Before(due); { // the next one comes due, and nobody asks the ring
+	}
+	ended := make(chan struct{})
+	defer close(ended)
+	time.AfterFunc(10*time.Second, func() {
+		select {
+		case <-ended:
+		default:
+			panic("the tick was cancelled and goes on")
 		}
-		for r.Next() != nil {
-		}
+	})
+	if err := uring.EndEach(r, &tick); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -455,7 +483,7 @@ func TestShutdownHandsOverWhatIsLeft(t *testing.T) {
 func TestAnotherThreadIsRefused(t *testing.T) {
 	r := open(t, uring.Config{Locked: true})
 	if !strings.Contains(r.Mode(), "single issuer") {
-		t.Skipf("SKIPPED: this kernel does not bind a ring to a thread: %s", r.Mode())
+		t.Skipf("SKIPPED: this kernel does not bind a ring to a thread: %s; Linux 6.0 or later does", r.Mode())
 	}
 	if err := r.Push(new(uring.Op)); err != nil {
 		t.Fatal(err)
@@ -535,7 +563,7 @@ func TestPolledCompletion(t *testing.T) {
 	r := open(t, uring.Config{IOPoll: true})
 	f, err := os.OpenFile(filepath.Join(t.TempDir(), "file"), os.O_RDWR|os.O_CREATE|unix.O_DIRECT, 0o600)
 	if err != nil {
-		t.Skipf("SKIPPED: O_DIRECT: %v", err)
+		t.Skipf("SKIPPED: O_DIRECT: %v; let TMPDIR be on a disk", err)
 	}
 	defer f.Close()
 	if err := f.Truncate(4096); err != nil {

@@ -13,6 +13,7 @@ import (
 	"time"
 	"weak"
 
+	"github.com/tallywheel/tallywheel/internal/testenv"
 	"github.com/tallywheel/tallywheel/uring"
 	"golang.org/x/sys/unix"
 )
@@ -20,8 +21,9 @@ import (
 // soak is how long the random load runs; the release test is 10 minutes.
 var soak = flag.Duration("soak", 2*time.Second, "time of the random load")
 
-// load throws operations of all kinds at a ring and keeps count of them: every operation pushed must complete exactly once (a
-// multishot one: end exactly once), and every byte read must be what was written.
+// load throws operations of all kinds at a ring and keeps count of them: every operation pushed
+// must complete exactly once (a multishot one: end exactly once), and every byte read must be what
+// was written.
 type load struct {
 	t     testing.TB
 	r     *uring.Ring
@@ -171,7 +173,8 @@ func (l *load) finish() {
 	}
 }
 
-// TestRandomLoad runs all kinds of operations with the collector at its busiest: no completion lost, none doubled.
+// TestRandomLoad runs all kinds of operations with the collector at its busiest: no completion
+// lost, none doubled.
 func TestRandomLoad(t *testing.T) {
 	kinds(t, func(t *testing.T, cfg uring.Config) {
 		cfg.Entries = 64
@@ -188,7 +191,7 @@ func TestRandomLoad(t *testing.T) {
 				}
 			}
 		}()
-		l := newLoad(t, cfg, uint64(time.Now().UnixNano()))
+		l := newLoad(t, cfg, testenv.Seed(t))
 		for end := time.Now().Add(*soak); time.Now().Before(end); {
 			for range l.rng.IntN(100) {
 				l.push()
@@ -202,7 +205,8 @@ func TestRandomLoad(t *testing.T) {
 	})
 }
 
-// 100,000 operations that wait for what never comes, cancelled while others are: each completes once.
+// 100,000 operations that wait for what never comes, cancelled while others are: each completes
+// once.
 func TestManyCancelled(t *testing.T) {
 	n := 100_000
 	if testing.Short() {
@@ -243,7 +247,8 @@ func TestManyCancelled(t *testing.T) {
 	})
 }
 
-// A cancellation that comes after its target has ended, and whose number another operation may have by then, finds nothing.
+// A cancellation that comes after its target has ended, and whose number another operation may have
+// by then, finds nothing.
 func TestCancelOfWhatHasEnded(t *testing.T) {
 	r := open(t, uring.Config{Entries: 4})
 	var first, later, cancel, stop uring.Op
@@ -310,8 +315,8 @@ func TestMultishotEndsOnOverflow(t *testing.T) {
 	}
 }
 
-// The thread that submitted ends. A plain ring goes on with the next goroutine, and each operation ends once; a locked one says
-// who its owner was, and can be closed.
+// The thread that submitted ends. A plain ring goes on with the next goroutine, and each operation
+// ends once; a locked one says who its owner was, and can be closed.
 func TestOwnerThreadDies(t *testing.T) {
 	for name, cfg := range map[string]uring.Config{"plain": {}, "locked": {Locked: true}} {
 		t.Run(name, func(t *testing.T) {
@@ -397,8 +402,9 @@ func submitAndDie(cfg uring.Config, use func(*uring.Ring) error) (*uring.Ring, e
 	return r, err
 }
 
-// A completion with a user_data that no operation has must be reported. Only another process's bug or our own could make
-// one, so the test takes the back door that rings have: a message to an address that is no longer valid.
+// A completion with a user_data that no operation has must be reported. Only another process's bug
+// or our own could make one, so the test takes the back door that rings have: a message to an
+// address that is no longer valid.
 func TestStrayCompletionIsReported(t *testing.T) {
 	needs(t, uring.OpMsgRing)
 	r, err := uring.New(uring.Config{Entries: 4})
@@ -427,7 +433,8 @@ func TestStrayCompletionIsReported(t *testing.T) {
 	}
 }
 
-// A ring that its owner forgets is kept, since the kernel may write to what its operations point to.
+// A ring that its owner forgets is kept, since the kernel may write to what its operations point
+// to.
 func TestForgottenRingIsNotCollected(t *testing.T) {
 	if err := uring.Probe().Has(uring.Rings); err != nil {
 		t.Skipf("SKIPPED: %v", err)
@@ -482,7 +489,7 @@ func TestReadOfAPipeThatDoesNotBlock(t *testing.T) {
 	if err := r.WaitFor(1, 5*time.Millisecond); !errors.Is(err, uring.ErrTimeout) {
 		r.Next()
 		if errors.Is(op.Err(), unix.EAGAIN) {
-			t.Skip("SKIPPED: this kernel does not wait for files that do not block")
+			t.Skip("SKIPPED: this kernel does not wait for files that do not block; a later one does")
 		}
 		t.Fatal(err, op.Res)
 	}
@@ -499,7 +506,7 @@ func TestReadOfAPipeThatDoesNotBlock(t *testing.T) {
 // The package must link and work in a stock static build.
 func TestStaticBuild(t *testing.T) {
 	if testing.Short() {
-		t.Skip("SKIPPED: -short")
+		t.Skip("SKIPPED: a build takes long; run without -short")
 	}
 	c := exec.Command("go", "test", "-c", "-o", os.DevNull, ".")
 	c.Env = append(os.Environ(), "CGO_ENABLED=0")

@@ -1,4 +1,5 @@
-// Package uringtest runs tests as if io_uring were refused: by a seccomp filter, as in most containers, or by the sysctl.
+// Package uringtest runs tests as if io_uring were refused: by a seccomp filter, as in most
+// containers, or by the sysctl.
 package uringtest
 
 import (
@@ -13,7 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// refuseEnv is set in the processes that Refused and Disabled start: "seccomp" tells them to refuse io_uring to themselves.
+// refuseEnv is set in the processes that Refused and Disabled start: "seccomp" tells them to refuse
+// io_uring to themselves.
 const refuseEnv = "TALLYWHEEL_REFUSE_URING"
 
 // Main is for TestMain: in a process that Refused started it refuses io_uring before any test runs.
@@ -32,7 +34,8 @@ func Prepare() {
 	}
 }
 
-// Refuse makes the kernel answer EPERM to io_uring's system calls, in all threads of this process and for good.
+// Refuse makes the kernel answer EPERM to io_uring's system calls, in all threads of this process
+// and for good.
 func Refuse() error {
 	ret := func(v uint32) unix.SockFilter { return unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: v} }
 	filter := []unix.SockFilter{
@@ -53,15 +56,16 @@ func Refuse() error {
 	return nil
 }
 
-// Refused runs the tests of this package that match the pattern in a process to which io_uring is refused by seccomp. They must
-// pass; what they print is returned.
+// Refused runs the tests of this package that match the pattern in a process to which io_uring is
+// refused by seccomp. They must pass; what they print is returned.
 func Refused(t *testing.T, pattern string, args ...string) string {
 	t.Helper()
 	return run(t, pattern, args, "seccomp")
 }
 
-// Disabled is Refused by kernel.io_uring_disabled=2, where the test may set it; it is set back afterwards. It skips, aloud,
-// where it may not: other programs of the machine would be refused, too, so TALLYWHEEL_SYSCTL must say that it may.
+// Disabled is Refused by kernel.io_uring_disabled=2, where the test may set it; it is set back
+// afterwards. It skips, aloud, where it may not: other programs of the machine would be refused,
+// too, so TALLYWHEEL_SYSCTL must say that it may.
 func Disabled(t *testing.T, pattern string, args ...string) string {
 	t.Helper()
 	const path = "/proc/sys/kernel/io_uring_disabled"
