@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tallywheel/tallywheel/internal/testenv"
 	"pgregory.net/rapid"
 )
 
@@ -163,7 +164,7 @@ func (f *full) WriteAt(b []byte, off int64) (int, error) {
 }
 
 func TestLines(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	testenv.Check(t, func(t *rapid.T) {
 		text := rapid.SliceOf(rapid.SampledFrom([]byte("ab\n"))).Draw(t, "text")
 		size := rapid.IntRange(1, 20).Draw(t, "chunk")
 		want := strings.Split(string(text), "\n")

@@ -18,7 +18,8 @@ const (
 	Sync // covers the writes that Reap has returned
 )
 
-// Op is one operation of a batch. From Submit until Reap has returned it, neither it nor its bytes may be touched.
+// Op is one operation of a batch. From Submit until Reap has returned it, neither it nor its bytes
+// may be touched.
 type Op struct {
 	Kind Kind
 	Buf  []byte
@@ -31,13 +32,15 @@ type Op struct {
 
 // Batcher keeps many operations of one file in flight. It belongs to one goroutine.
 type Batcher interface {
-	// Submit takes operations, as many as there is room for, and returns how many those were. They begin with the next
-	// call of Reap at the latest.
+	// Submit takes operations, as many as there is room for, and returns how many those were. They
+	// begin with the next call of Reap at the latest.
 	Submit(ops []Op) (int, error)
-	// SubmitOne submits one operation, one that Reap returned for example: ErrFull if there is no room.
+	// SubmitOne submits one operation, one that Reap returned for example: ErrFull if there is no
+	// room.
 	SubmitOne(op *Op) error
-	// Reap waits until at least wait of the operations submitted have ended, appends all that have to done, in the order in
-	// which they ended, and returns it. Reap(done, 0) waits for nothing, and starts what was submitted.
+	// Reap waits until at least wait of the operations submitted have ended, appends all that have
+	// to done, in the order in which they ended, and returns it. Reap(done, 0) waits for nothing,
+	// and starts what was submitted.
 	Reap(done []*Op, wait int) ([]*Op, error)
 	// InFlight is the number of operations taken and not yet returned by Reap.
 	InFlight() int
@@ -50,9 +53,9 @@ type Batcher interface {
 // BatchConfig says how a batch is made. The zero value is ready to use.
 type BatchConfig struct {
 	Depth int // operations in flight; 0 means 64
-	// Locked says that the caller has locked its goroutine to its thread, and calls every method from there. It pays where
-	// Reap waits for several at a time (5 % more reads at depth 64, 16 at a time); with one at a time at depth 8 it costs a quarter
-	// more CPU. See uring.Config.
+	// Locked says that the caller has locked its goroutine to its thread, and calls every method
+	// from there. It pays where Reap waits for several at a time (5 % more reads at depth 64, 16 at
+	// a time); with one at a time at depth 8 it costs a quarter more CPU. See uring.Config.
 	Locked bool
 }
 
@@ -64,8 +67,8 @@ var ErrFull = errors.New("the batch is full")
 // errWait is a wait that would never end.
 var errWait = errors.New("reap: fewer operations are in flight than are waited for")
 
-// NewBatch makes a batch for a file of this package: on a ring of its own for the uring backend, by as many goroutines as the
-// depth for the others. The file must outlive the batch.
+// NewBatch makes a batch for a file of this package: on a ring of its own for the uring backend, by
+// as many goroutines as the depth for the others. The file must outlive the batch.
 func NewBatch(f File, cfg BatchConfig) (Batcher, error) {
 	if cfg.Depth == 0 {
 		cfg.Depth = defaultDepth

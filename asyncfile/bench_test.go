@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// paired lets ways to do the same take turns, some milliseconds each, and reports the time of each and its speed over that of the
-// first.
+// paired lets ways to do the same take turns, some milliseconds each, and reports the time of each
+// and its speed over that of the first.
 func paired(b *testing.B, names []string, ways []func(n int)) {
 	const turn = 2000
 	total := make([]time.Duration, len(ways))
@@ -72,7 +72,8 @@ func BenchmarkReadAt(b *testing.B) {
 	paired(b, names, ways)
 }
 
-// BenchmarkLines is lines of a log of some 90 bytes from the page cache, beside the loop that an expert would write by hand.
+// BenchmarkLines is lines of a log of some 90 bytes from the page cache, beside the loop that an
+// expert would write by hand.
 func BenchmarkLines(b *testing.B) {
 	path := filepath.Join(b.TempDir(), "text")
 	var text strings.Builder

@@ -9,21 +9,23 @@ import (
 	"syscall"
 )
 
-// SyncWriter is what a file offers if it can write and make durable in one go: the uring backend, by a write linked to a sync in
-// one system call.
+// SyncWriter is what a file offers if it can write and make durable in one go: the uring backend,
+// by a write linked to a sync in one system call.
 type SyncWriter interface {
-	// WriteSync is WriteAt and then Sync. n is the number of bytes written: all of them with an error means that the sync
-	// failed, which is final as for Sync.
+	// WriteSync is WriteAt and then Sync. n is the number of bytes written: all of them with an
+	// error means that the sync failed, which is final as for Sync.
 	WriteSync(b []byte, off int64) (n int, err error)
 }
 
-// ChainWriter is what a file offers if it can write many parts as a chain of linked operations: the uring backend. One larger
-// write does the same in a third to a half of the time; a chain says which part failed.
+// ChainWriter is what a file offers if it can write many parts as a chain of linked operations: the
+// uring backend. One larger write does the same in a third to a half of the time; a chain says
+// which part failed.
 type ChainWriter interface {
-	// WriteChain writes parts one after the other from off, each by an operation of its own that starts when the one
-	// before has ended, and syncs after the last if sync is set. A chain that breaks is taken up again where it broke if the
-	// cause is passing (interrupted, again, short). Otherwise the error is a [*ChainError]: the parts before are written, and
-	// nothing after is. All of them written with an error means that the sync failed, which is final as for Sync.
+	// WriteChain writes parts one after the other from off, each by an operation of its own that
+	// starts when the one before has ended, and syncs after the last if sync is set. A chain that
+	// breaks is taken up again where it broke if the cause is passing (interrupted, again, short).
+	// Otherwise the error is a [*ChainError]: the parts before are written, and nothing after is.
+	// All of them written with an error means that the sync failed, which is final as for Sync.
 	WriteChain(parts [][]byte, off int64, sync bool) (written int, err error)
 }
 
@@ -50,8 +52,8 @@ func (e *ChainError) Error() string {
 // Unwrap returns the cause.
 func (e *ChainError) Unwrap() error { return e.Err }
 
-// ChainStats adds up chains, of any number of files that were opened with it in their Config. The zero value is ready, and safe for
-// concurrent use.
+// ChainStats adds up chains, of any number of files that were opened with it in their Config. The
+// zero value is ready, and safe for concurrent use.
 type ChainStats struct {
 	mu sync.Mutex
 	c  ChainCounts

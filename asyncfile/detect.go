@@ -8,15 +8,16 @@ import (
 	"strings"
 )
 
-// Detector watches a reader. Put it between a file and whatever reads it, run the program for a while, and ask it for its
-// Report:
+// Detector watches a reader. Put it between a file and whatever reads it, run the program for a
+// while, and ask it for its Report:
 //
 //	d := asyncfile.Detect(file)
 //	scanner := bufio.NewScanner(d)
 //	…
 //	log.Print(d.Report())
 //
-// It belongs to the goroutine that reads. Allocations are counted for the whole program, so measure with little else running.
+// It belongs to the goroutine that reads. Allocations are counted for the whole program, so measure
+// with little else running.
 type Detector struct {
 	r      io.Reader
 	reads  uint64
@@ -74,8 +75,8 @@ type Report struct {
 	Advice       []string
 }
 
-// Limits of what is fine. One read of 64 KiB costs about as much in system calls as in copying; below a quarter of that,
-// calls dominate.
+// Limits of what is fine. One read of 64 KiB costs about as much in system calls as in copying;
+// below a quarter of that, calls dominate.
 const (
 	smallRead     = 16 << 10
 	manyAllocs    = 1000 // a MB: one for every 1000 bytes

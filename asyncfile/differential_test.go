@@ -12,6 +12,8 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+
+	"github.com/tallywheel/tallywheel/internal/testenv"
 )
 
 // operations is the length of the differential test; the release test is 1,000,000.
@@ -97,10 +99,12 @@ const (
 	maxPiece = 8 << 10
 )
 
-// TestDifferential does the same random things to every backend and to the model: all answers must be the same.
+// TestDifferential does the same random things to every backend and to the model: all answers must
+// be the same.
 func TestDifferential(t *testing.T) { differ(t, subjects(t), *operations) }
 
-// TestDifferentialWithShortCallsAndInterruptions is the same where every call may do less than asked, or nothing.
+// TestDifferentialWithShortCallsAndInterruptions is the same where every call may do less than
+// asked, or nothing.
 func TestDifferentialWithShortCallsAndInterruptions(t *testing.T) {
 	all := subjects(t)
 	rng := rand.New(rand.NewPCG(7, 7))
@@ -116,8 +120,7 @@ func differ(t *testing.T, all []*subject, n int) {
 	if testing.Short() {
 		n /= 10
 	}
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := testenv.Seed(t)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	var m model
 	for i := range n {
@@ -198,7 +201,8 @@ func randomStep(rng *rand.Rand, size int64) step {
 	return s
 }
 
-// lay cuts the file into stretches, and reads or writes each: whatever the order, the result is one.
+// lay cuts the file into stretches, and reads or writes each: whatever the order, the result is
+// one.
 func (s *step) lay(rng *rand.Rand, size int64) {
 	s.n = 0
 	for at := int64(0); at < size && len(s.many) < 16; {

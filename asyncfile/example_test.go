@@ -45,7 +45,8 @@ func Example() {
 	// 8: three
 }
 
-// Keep many reads in flight from one goroutine: by io_uring where it can be had, by goroutines elsewhere.
+// Keep many reads in flight from one goroutine: by io_uring where it can be had, by goroutines
+// elsewhere.
 func ExampleNewBatch() {
 	f, err := asyncfile.Open("doc.go", asyncfile.Config{Depth: 8})
 	if err != nil {

@@ -17,14 +17,16 @@ import (
 var (
 	// ErrUnavailable: the backend cannot be had here; the message says why.
 	ErrUnavailable = errors.New("backend is not available here")
-	// ErrAlignment: a direct read or write whose offset, length or memory is not a multiple of Align.
+	// ErrAlignment: a direct read or write whose offset, length or memory is not a multiple of
+	// Align.
 	ErrAlignment = errors.New("not aligned for direct access")
-	// ErrSyncFailed: a sync has failed before, and what was written since the last good one may be lost.
+	// ErrSyncFailed: a sync has failed before, and what was written since the last good one may be
+	// lost.
 	ErrSyncFailed = errors.New("an earlier sync failed")
 )
 
-// AccessError is a load or store on a mapped file that had no memory behind it: the file was truncated by others, or a hole
-// could not be filled because the disk is full or broken.
+// AccessError is a load or store on a mapped file that had no memory behind it: the file was
+// truncated by others, or a hole could not be filled because the disk is full or broken.
 type AccessError struct {
 	Op   string // "read" or "write"
 	Path string
@@ -67,7 +69,8 @@ type File interface {
 	Size() (int64, error)
 	// Truncate sets the length; new bytes are zeros.
 	Truncate(size int64) error
-	// Close releases the file. It does not sync; what a window still holds is written. The second call gives os.ErrClosed.
+	// Close releases the file. It does not sync; what a window still holds is written. The second
+	// call gives os.ErrClosed.
 	Close() error
 	// Choice says which backend this is, and why.
 	Choice() Choice
@@ -86,20 +89,24 @@ type Config struct {
 	Depth  int  // operations that are wanted in flight at a time; see NewBatch
 	Direct bool // past the page cache (O_DIRECT): offsets, lengths and memory in multiples of Align. Not with Mmap or Buffer
 
-	// Buffer is the size in bytes of a window that reads ahead and gathers adjacent writes; Std only. 0 means none. What is
-	// in the window can be seen through this File alone until Sync, Truncate or Close.
+	// Buffer is the size in bytes of a window that reads ahead and gathers adjacent writes; Std
+	// only. 0 means none. What is in the window can be seen through this File alone until Sync,
+	// Truncate or Close.
 	Buffer int
-	// Sequential tells Mmap to read ahead of faults. The default is not to, which suits random access: reading ahead then
-	// loads up to 32 pages for each that is wanted.
+	// Sequential tells Mmap to read ahead of faults. The default is not to, which suits random
+	// access: reading ahead then loads up to 32 pages for each that is wanted.
 	Sequential bool
-	// Shared makes Mmap ask for the size before each access, some 200 ns. It is for files that others truncate or append to:
-	// without it, what others append is not seen, and bytes of the last page beyond a new end read as zeros.
+	// Shared makes Mmap ask for the size before each access, some 200 ns. It is for files that
+	// others truncate or append to: without it, what others append is not seen, and bytes of the
+	// last page beyond a new end read as zeros.
 	Shared bool
-	// Chains counts what becomes of the chains of a [ChainWriter]; nil counts nothing. Files may share one.
+	// Chains counts what becomes of the chains of a [ChainWriter]; nil counts nothing. Files may
+	// share one.
 	Chains *ChainStats
 }
 
-// Align is what direct access wants of offsets, lengths and memory, in bytes. 4096 suits every disk of today.
+// Align is what direct access wants of offsets, lengths and memory, in bytes. 4096 suits every disk
+// of today.
 const Align = 4096
 
 const (

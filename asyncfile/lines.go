@@ -6,8 +6,9 @@ import (
 	"io"
 )
 
-// Lines cuts a file into lines, reading it by large chunks and returning views of them: nothing is copied or allocated for a
-// line. A line ends with LF, which is not part of it; the last one may lack it.
+// Lines cuts a file into lines, reading it by large chunks and returning views of them: nothing is
+// copied or allocated for a line. A line ends with LF, which is not part of it; the last one may
+// lack it.
 //
 //	lines := asyncfile.NewLines(file, 0)
 //	for lines.Next() {
@@ -30,8 +31,8 @@ const (
 	maxLine   = 64 << 20
 )
 
-// NewLines reads from the start of r by chunks of size bytes; 0 means 256 KiB. A line may be longer: the chunk grows up to
-// 64 MiB.
+// NewLines reads from the start of r by chunks of size bytes; 0 means 256 KiB. A line may be
+// longer: the chunk grows up to 64 MiB.
 func NewLines(r io.ReaderAt, size int) *Lines {
 	if size <= 0 {
 		size = lineChunk

@@ -8,7 +8,8 @@ import (
 	"github.com/tallywheel/tallywheel/uring"
 )
 
-// messUp returns what makes a backend's calls short and interrupted; nil where there are no calls to mess up.
+// messUp returns what makes a backend's calls short and interrupted; nil where there are no calls
+// to mess up.
 func messUp(b Backend, rng *rand.Rand) func(File) {
 	var mu sync.Mutex
 	return func(f File) {

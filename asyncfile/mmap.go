@@ -13,8 +13,9 @@ import (
 	"github.com/tallywheel/tallywheel/internal/sys"
 )
 
-// mapped is the mmap backend. The map may be longer than the file where the system allows it, so that a file that grows is
-// seldom mapped anew; size is the length that this File knows, and nothing beyond it is touched.
+// mapped is the mmap backend. The map may be longer than the file where the system allows it, so
+// that a file that grows is seldom mapped anew; size is the length that this File knows, and
+// nothing beyond it is touched.
 type mapped struct {
 	f      *os.File
 	path   string
@@ -31,7 +32,8 @@ type mapped struct {
 
 const (
 	minMap = 64 << 10
-	// reserveStep is the room taken on the disk at a time while a file grows: a store into a page that has none is a fault.
+	// reserveStep is the room taken on the disk at a time while a file grows: a store into a page
+	// that has none is a fault.
 	reserveStep = 4 << 20
 )
 
@@ -95,8 +97,9 @@ func (m *mapped) guarded(op string, off int64, dst, src []byte) (n int, err erro
 	return copy(dst, src), nil
 }
 
-// fault makes an error of a panic if its address lies in the map; any other panic goes on. Where the machine does not tell the
-// address, it is taken for the map's: nothing else in guarded is likely to fail.
+// fault makes an error of a panic if its address lies in the map; any other panic goes on. Where
+// the machine does not tell the address, it is taken for the map's: nothing else in guarded is
+// likely to fail.
 func (m *mapped) fault(op string, off int64, p any) error {
 	cause, ok := p.(runtime.Error)
 	if !ok {
@@ -199,8 +202,8 @@ func (m *mapped) store(b []byte, off int64) (int, error) {
 	return m.guarded("write", off, m.mem[off:off+int64(len(b))], b)
 }
 
-// resize sets the length of the file, with room on the disk for what it grows by: a page without room would fault later,
-// and msync would not tell.
+// resize sets the length of the file, with room on the disk for what it grows by: a page without
+// room would fault later, and msync would not tell.
 func (m *mapped) resize(size int64) error {
 	if size > m.reserved {
 		step := max(size-m.reserved, reserveStep)

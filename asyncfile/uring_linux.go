@@ -18,8 +18,9 @@ func ringed() error {
 	return nil
 }
 
-// ringFile is the uring backend: plain reads and writes run on the caller, where they are quickest; what gains from a ring goes
-// through one that is shared under a lock, and made when it is first needed.
+// ringFile is the uring backend: plain reads and writes run on the caller, where they are quickest;
+// what gains from a ring goes through one that is shared under a lock, and made when it is first
+// needed.
 type ringFile struct {
 	*plain
 	stats *ChainStats
@@ -37,7 +38,8 @@ type ringFile struct {
 	script *script
 }
 
-// script stands between a ring and its user. short limits how much of a transfer is asked for; verdict replaces a result.
+// script stands between a ring and its user. short limits how much of a transfer is asked for;
+// verdict replaces a result.
 type script struct {
 	short   func(op *uring.Op, n int) int
 	verdict func(op *uring.Op)
@@ -178,8 +180,8 @@ func (f *ringFile) chain(parts [][]byte, off int64, sync bool) (p progress, err 
 	return p, nil
 }
 
-// chainOnce sends one chain: what is left of the part under way, the parts behind it, as many as fit, and the sync behind the
-// last. It moves p on by what was done.
+// chainOnce sends one chain: what is left of the part under way, the parts behind it, as many as
+// fit, and the sync behind the last. It moves p on by what was done.
 func (f *ringFile) chainOnce(parts [][]byte, sync bool, p *progress) error {
 	n := min(len(parts)-p.written, MaxChain)
 	at, skip := p.at, p.skip

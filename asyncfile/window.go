@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// window puts one stretch of a file into memory: it holds either bytes read ahead, or writes not yet handed over, never both. One
-// lock guards it, so that concurrent users take turns.
+// window puts one stretch of a file into memory: it holds either bytes read ahead, or writes not
+// yet handed over, never both. One lock guards it, so that concurrent users take turns.
 type window struct {
 	*plain
 	mu     sync.Mutex
@@ -64,7 +64,8 @@ func (w *window) copyOut(b []byte, off int64) int {
 	return 0
 }
 
-// WriteAt gathers writes that lie behind or inside each other. What does not fit, or lies elsewhere, is handed over first.
+// WriteAt gathers writes that lie behind or inside each other. What does not fit, or lies
+// elsewhere, is handed over first.
 func (w *window) WriteAt(b []byte, off int64) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -96,7 +97,8 @@ func (w *window) WriteAt(b []byte, off int64) (int, error) {
 	return copy(w.buf[at:], b), nil
 }
 
-// flush hands the gathered writes over. After an error they are still held, so that nothing is lost by it.
+// flush hands the gathered writes over. After an error they are still held, so that nothing is lost
+// by it.
 func (w *window) flush() error {
 	if !w.dirty {
 		return nil

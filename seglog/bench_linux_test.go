@@ -11,10 +11,12 @@ import (
 	"time"
 )
 
-// lookEvery is the share of appends whose latency is taken: two looks at the clock are a tenth of what an append costs the CPU.
+// lookEvery is the share of appends whose latency is taken: two looks at the clock are a tenth of
+// what an append costs the CPU.
 const lookEvery = 8
 
-// BenchmarkAppendDurable is records of 128 bytes, each acknowledged after its fdatasync. TALLYWHEEL_BENCH_DIR says where.
+// BenchmarkAppendDurable is records of 128 bytes, each acknowledged after its fdatasync.
+// TALLYWHEEL_BENCH_DIR says where.
 func BenchmarkAppendDurable(b *testing.B) {
 	for _, producers := range []int{1, 16, 64} {
 		b.Run(fmt.Sprintf("producers=%d", producers), func(b *testing.B) {
@@ -55,7 +57,8 @@ func BenchmarkAppendDurable(b *testing.B) {
 	}
 }
 
-// BenchmarkFdatasync is the bar: one write of the same size and one fdatasync, over a file filled with zeros.
+// BenchmarkFdatasync is the bar: one write of the same size and one fdatasync, over a file filled
+// with zeros.
 func BenchmarkFdatasync(b *testing.B) {
 	f, err := os.OpenFile(benchDir(b).(osDir).dir+"/raw", os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {

@@ -1,10 +1,10 @@
 package seglog
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"runtime"
-	"sync"
 	"time"
 )
 
@@ -16,33 +16,38 @@ type staging struct {
 	rushed  bool   // the background has been told to hurry
 	records int
 	last    uint64 // sequence of the last record
-	time    int64  // … and its time
+	time    int64  // the highest of them
+	digest  uint64 // of their frames
 	waiters []*waiter
 }
 
 func (s *staging) reset() {
-	s.buf, s.records, s.force, s.rushed = s.buf[:0], 0, false, false
+	s.buf, s.records, s.digest, s.force, s.rushed = s.buf[:0], 0, 0, false, false
 	clear(s.waiters)
 	s.waiters = s.waiters[:0]
 }
 
-// waiter is a producer that waits for its record. It is sent true to lead the next commit, false when its own is over.
+// waiter is a producer that waits for its record. It is sent true to lead the next commit, false
+// when its own is over.
 type waiter struct {
 	ch  chan bool
 	err error
 }
 
-var waiters = sync.Pool{New: func() any { return &waiter{ch: make(chan bool, 1)} }}
+func newWaiter() any { return &waiter{ch: make(chan bool, 1)} }
 
-// maxYields is how often a leader lets others run before it takes the batch, while more records keep coming.
+// maxYields is how often a leader lets others run before it takes the batch, while more records
+// keep coming.
 const maxYields = 2
 
-// calmEvery is how often a producer that is alone yields. Nobody would come; but the runtime's monitor takes the P from a goroutine that
-// has gone from system call to system call for 10 ms without being scheduled, at every look, and each time that costs
-// the caller a tenth of its syncs. See docs/design/2026-11-20-long-runs-of-system-calls.md.
+// calmEvery is how often a producer that is alone yields. Nobody would come; but the runtime's
+// monitor takes the P from a goroutine that has gone from system call to system call for 10 ms
+// without being scheduled, at every look, and each time that costs the caller a tenth of its syncs.
+// See docs/design/2026-11-20-long-runs-of-system-calls.md.
 const calmEvery = 5 * time.Millisecond
 
-// lead commits what is staged and wakes those who wait for it. mu is held, and the caller has set busy.
+// lead commits what is staged and wakes those who wait for it. mu is held, and the caller has set
+// busy.
 func (l *Log) lead(yield bool) {
 	yields := 0
 	if alone := max(len(l.open.waiters), l.crowd) < 2; yield && !alone {
@@ -61,32 +66,52 @@ func (l *Log) lead(yield bool) {
 	}
 	b := l.take()
 	l.mu.Unlock()
-	c, full := l.commit(b)
+	c, end := l.commit(b)
 	l.mu.Lock()
-	if full && !l.stuck { // whoever led: the background tries again until there is room
+	switch {
+	case end.again != nil && l.stall == nil: // whoever led: the background tries again until it succeeds
 		signal(l.kick)
+	case end.again == nil && l.stall != nil: // the signals of the batch that was staged meanwhile were spent on the tries
+		signal(l.kick)
+		signal(l.hurry)
 	}
-	l.stuck = full
-	l.stored, l.durable = c.Stored, c.Durable
-	if c.Err != nil && l.failed == nil {
-		l.failed = c.Err
+	l.stored, l.durable, l.end, l.tail = c.Stored, c.Durable, l.seg.off, l.seg.tail
+	switch {
+	case c.Err != nil && l.failed == nil:
+		l.failed, l.doubt = c.Err, c.Doubt
+	case l.failed != nil: // also when it failed meanwhile: see fail
+		c.Err, c.Doubt, end.again = l.failed, l.doubt, nil
 	}
-	if l.cfg.OnCommit != nil && (c.Records > 0 || c.Synced || c.Err != nil) {
-		l.mu.Unlock()
-		l.cfg.OnCommit(c) // still busy, so that calls come in order
-		l.mu.Lock()
+	l.stall = end.again
+	if c.Records > 0 || c.Synced || c.Err != nil {
+		l.tell(c)
 	}
-	if full {
+	if end.again != nil {
 		l.busy = false
 	} else {
-		l.release(b, c.Err)
+		l.release(b, cmp.Or(c.Err, end.unsynced))
+	}
+	if l.failed != nil && !l.told { // it failed while others were told, or woken: see fail
+		l.tell(Commit{Stored: l.stored, Durable: l.durable, Doubt: l.doubt, Err: l.failed})
 	}
 	l.room.Broadcast()
 }
 
-// take returns the batch to commit: the one that did not fit the disk, else what is staged now. mu is held.
+// tell calls OnCommit. mu is held, and let go of meanwhile; the caller is busy, or the log has
+// failed, so that calls come in order.
+func (l *Log) tell(c Commit) {
+	l.told = l.told || c.Err != nil
+	if l.cfg.OnCommit != nil {
+		l.mu.Unlock()
+		l.cfg.OnCommit(c)
+		l.mu.Lock()
+	}
+}
+
+// take returns the batch to commit: the one that could not be written, else what is staged now. mu
+// is held.
 func (l *Log) take() *staging {
-	if l.stuck {
+	if l.stall != nil {
 		return l.spare
 	}
 	b := l.open
@@ -94,8 +119,9 @@ func (l *Log) take() *staging {
 	return b
 }
 
-// release wakes the waiters of a batch that is over and hands the lead to the first waiter of the next. mu is held, except while the
-// waiters are woken: they append at once, and would meet the lock. The caller is still busy.
+// release wakes the waiters of a batch that is over and hands the lead to the first waiter of the
+// next. mu is held, except while the waiters are woken: they append at once, and would meet the
+// lock. The caller is still busy.
 func (l *Log) release(b *staging, err error) {
 	l.crowd = len(b.waiters)
 	l.wake(b, err)
@@ -123,7 +149,8 @@ func (l *Log) wake(b *staging, err error) {
 	l.woken = over
 }
 
-// await waits until the batch that holds w is over, leading where it is asked to. mu is held, and released.
+// await waits until the batch that holds w is over, leading where it is asked to. mu is held, and
+// released.
 func (l *Log) await(w *waiter) error {
 	if !l.busy {
 		l.busy = true
@@ -137,72 +164,83 @@ func (l *Log) await(w *waiter) error {
 	}
 	err := w.err
 	w.err = nil
-	waiters.Put(w)
+	l.waiters.Put(w)
 	return err
 }
 
-// commit writes a batch and syncs it where the policy, or the batch, asks for that. The caller has the lead. full
-// says that nothing was written because the disk is full.
-func (l *Log) commit(b *staging) (c Commit, full bool) {
+// outcome is what a commit came to beside what it tells others.
+type outcome struct {
+	again    error // nothing was written: why the same batch goes again, later
+	unsynced error // the batch is written, but a sync could not be begun: for those who wait for one
+}
+
+// commit writes a batch and syncs it where the policy, or the batch, asks for that. The caller has
+// the lead.
+func (l *Log) commit(b *staging) (c Commit, end outcome) {
 	start := time.Now()
 	l.mu.Lock()
-	c = Commit{Stored: l.stored, Durable: l.durable, Err: l.failed}
+	c = Commit{Stored: l.stored, Durable: l.durable, Doubt: l.doubt, Err: l.failed}
 	l.mu.Unlock()
 	if c.Err != nil {
-		return c, false
+		return c, end
 	}
 	due := b.force || l.cfg.Sync == SyncAlways || l.cfg.Sync == SyncBatch ||
 		l.cfg.Sync == SyncInterval && start.Sub(l.syncedAt) >= l.cfg.SyncInterval
 	synced := false
 	if b.records > 0 {
 		n, err := l.write(b, c.Durable, due)
-		if isFull(err) && !errors.Is(err, errSync) {
-			return c, true
+		if passes(err) {
+			return c, outcome{again: err}
 		}
 		if err != nil {
-			c.Err = fmt.Errorf("%w: %w", ErrFailed, err)
-			return c, false
+			c.Err, c.Doubt = fmt.Errorf("%w: %w", ErrFailed, err), b.last
+			return c, end
 		}
 		c.Stored, c.Records, c.Bytes = b.last, b.records, n
 		synced = due && len(l.unsynced) == 0
 	}
 	if due && (c.Durable < c.Stored || b.force) {
 		if !synced {
-			if err := l.syncAll(); err != nil {
-				c.Err = fmt.Errorf("%w: %w", ErrFailed, err)
-				return c, false
+			if err := l.syncAll(); errors.Is(err, errSync) {
+				c.Err, c.Doubt = fmt.Errorf("%w: %w", ErrFailed, err), c.Stored
+				return c, end
+			} else if err != nil {
+				return c, outcome{unsynced: err}
 			}
 		}
 		c.Synced, c.Durable, l.syncedAt = true, c.Stored, time.Now()
 	}
 	c.Took = time.Since(start)
-	return c, false
+	return c, end
 }
 
-// write puts a batch and its commit frame into the segment, a new one if it does not fit, and makes the segment durable if sync is
-// set.
+// write puts a batch and its commit frame into the segment, a new one if it does not fit, and makes
+// the segment durable if sync is set.
 func (l *Log) write(b *staging, durable uint64, sync bool) (int, error) {
 	need := int64(len(b.buf) + commitBytes)
-	if l.seg.off+need+commitBytes > l.seg.size { // the mark of a log that is closed in order always has its place
+	// The mark of a log that is closed in order always has its place. What is stale, or spoiled, is
+	// not gone on with.
+	if l.seg.off+need+commitBytes > l.seg.size || l.stale(l.seg) || l.isSpoiled(l.seg) {
 		if err := l.rotate(b.last-uint64(b.records)+1, durable); err != nil {
 			return 0, err
 		}
 	}
 	if b.salt != l.seg.salt {
-		resalt(b.buf, l.seg.salt)
-		b.salt = l.seg.salt
+		b.digest, b.salt = resalt(b.buf, l.seg.salt), l.seg.salt
 	}
-	whole := appendCommit(b.buf, l.seg.salt, b.last, b.time, b.records, len(b.buf), durable)
+	whole := appendCommit(b.buf, l.seg.header, b.last, b.time, b.records, len(b.buf), durable, b.digest)
 	err := l.put(whole, sync)
-	if isFull(err) && !errors.Is(err, errSync) && l.shelf.giveWay() { // the segment was begun without a spare, and grows
+	if isFull(err) && !errors.Is(err, errSync) && l.inPlace() == nil && l.shelf.giveWay() { // the segment was begun without a spare, and grows
 		err = l.put(whole, sync)
 	}
 	if err != nil {
 		return 0, fmt.Errorf("write to %s: %w", l.seg.name(), err)
 	}
 	l.seg.index.add(l.seg.off, b.last-uint64(b.records)+1, b.time)
+	l.seg.chain.add(whole[len(b.buf):])
 	l.seg.off += need
-	l.seg.last, l.seg.lastTime = b.last, b.time
+	l.seg.tail = tail{base: l.seg.base, off: l.seg.off - commitBytes, commit: [commitBytes]byte(whole[len(b.buf):])}
+	l.seg.last = b.last
 	return len(whole), nil
 }
 
@@ -220,7 +258,8 @@ func (l *Log) put(whole []byte, sync bool) error {
 	return writeAll(l.seg.file, whole, l.seg.off)
 }
 
-// commitInBackground commits what nobody waits for: staged by TryAppend, or by Append under the other policies.
+// commitInBackground commits what nobody waits for: staged by TryAppend, or by Append under the
+// other policies.
 func (l *Log) commitInBackground() {
 	defer l.done.Done()
 	timer := time.NewTimer(time.Hour)
@@ -230,7 +269,7 @@ func (l *Log) commitInBackground() {
 		case <-l.quit:
 			return
 		case <-l.kick:
-		case <-timer.C: // a sync, or a batch that did not fit the disk, is due
+		case <-timer.C: // a sync, or a batch that could not be written, is due
 		}
 		if d := l.linger(); d > 0 {
 			timer.Reset(d)
@@ -245,12 +284,16 @@ func (l *Log) commitInBackground() {
 	}
 }
 
-// linger is how long a batch is left open for more records.
+// linger is how long a batch is left open for more records. One that could not be written has been
+// closed long ago.
 func (l *Log) linger() time.Duration {
-	switch l.cfg.Sync {
-	case SyncAlways:
+	l.mu.Lock()
+	stalled := l.stall != nil
+	l.mu.Unlock()
+	switch {
+	case stalled, l.cfg.Sync == SyncAlways:
 		return 0
-	case SyncBatch:
+	case l.cfg.Sync == SyncBatch:
 		return l.cfg.BatchDelay
 	}
 	return writeLinger
@@ -269,8 +312,8 @@ func (l *Log) commitStaged() time.Duration {
 	}
 	switch {
 	case l.failed != nil:
-	case l.stuck:
-		return fullRetry
+	case l.stall != nil:
+		return retryDelay
 	case l.cfg.Sync == SyncInterval && l.durable < l.stored:
 		return max(time.Millisecond, l.cfg.SyncInterval-time.Since(l.syncedAt))
 	}

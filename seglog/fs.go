@@ -25,52 +25,98 @@ type FS interface {
 	Sync() error
 	// FreeBytes is what may still be written; errors.ErrUnsupported where that cannot be known.
 	FreeBytes() (int64, error)
+	// Track returns a function that reports whether name still stands for the file that it stands
+	// for now: somebody may take it away, or put another in its place. An error of that function
+	// says that it cannot be told at this moment.
+	Track(name string) (same func() (bool, error), err error)
 	// Lock keeps other processes out until it is closed; ErrLocked if one is in.
 	Lock() (io.Closer, error)
 }
 
-// File is what the log needs of a file. WriteAt may write less than asked with an error, as io.WriterAt says.
+// File is what the log needs of a file. WriteAt may write less than asked with an error, as
+// io.WriterAt says.
 type File interface {
 	io.ReaderAt
 	io.WriterAt
 	io.Closer
-	// Sync makes the contents durable. After an error nothing is known of what was written since the last success.
+	// Sync makes the contents durable. After an error nothing is known of what was written since
+	// the last success.
 	Sync() error
 	Size() (int64, error)
 }
 
-// SyncWriter is what a File may offer beside: to write and make durable in one go. A commit that is synced is then one call.
+// Holder is what the lock of an FS may offer beside: to notice that it keeps nobody out any more.
+type Holder interface {
+	// Held returns an error when others may have come in: the directory, or what the lock is on,
+	// was replaced.
+	Held() error
+}
+
+// SyncWriter is what a File may offer beside: to write and make durable in one go. A commit that is
+// synced is then one call.
 type SyncWriter interface {
-	// WriteSync is WriteAt and then Sync. All bytes written with an error means that the sync failed.
+	// WriteSync is WriteAt and then Sync. All bytes written with an error means that the sync
+	// failed.
 	WriteSync(b []byte, off int64) (n int, err error)
 }
 
-// ChainWriter is what a File may offer beside: to write parts one after the other, each by an operation of its own; see
-// Config.Chain.
+// ChainWriter is what a File may offer beside: to write parts one after the other, each by an
+// operation of its own; see Config.Chain.
 type ChainWriter interface {
-	// WriteChain writes parts from off on, and syncs after the last if sync is set. The parts before written are whole, and
-	// nothing after is begun. All of them written with an error means that the sync failed.
+	// WriteChain writes parts from off on, and syncs after the last if sync is set. The parts
+	// before written are whole, and nothing after is begun. All of them written with an error means
+	// that the sync failed.
 	WriteChain(parts [][]byte, off int64, sync bool) (written int, err error)
 }
 
-// Dir is the directory at path of the operating system, made if it is missing. Its files are those of package os.
+// Who may look at a log beside its owner: the group. What devices say can be confidential.
+const (
+	FilePerm   = 0o640 // of its files, and of what stands beside them
+	folderPerm = 0o750
+)
+
+// Dir is the directory at path of the operating system, made if it is missing. Its files are those
+// of package os. What it makes can be read by its owner and by the group, and by nobody else.
 func Dir(path string) (FS, error) {
 	return DirWith(path, func(path string, create bool) (File, error) {
 		flags := os.O_RDWR
 		if create {
 			flags |= os.O_CREATE | os.O_TRUNC
 		}
-		return wrap(os.OpenFile(path, flags, 0o644))
+		return wrap(os.OpenFile(path, flags, FilePerm))
 	})
 }
 
-// DirWith is Dir whose files are opened for reading and writing by a function of the caller's: another file engine. With create it
-// makes the file, or empties the one that is there.
+// DirWith is Dir whose files are opened for reading and writing by a function of the caller's:
+// another file engine. With create it makes the file, or empties the one that is there.
 func DirWith(path string, open func(path string, create bool) (File, error)) (FS, error) {
-	if err := os.MkdirAll(path, 0o755); err != nil {
+	if err := makeDir(filepath.Clean(path)); err != nil {
 		return nil, err
 	}
 	return osDir{path, open}, nil
+}
+
+// makeDir makes a directory, and those above it, with durable names: else a power cut may take the
+// log with all that is in it.
+func makeDir(path string) error {
+	if st, err := os.Stat(path); err == nil && st.IsDir() {
+		return nil
+	}
+	above := filepath.Dir(path)
+	if above != path {
+		if err := makeDir(above); err != nil {
+			return err
+		}
+	}
+	if err := os.Mkdir(path, folderPerm); err != nil && !errors.Is(err, os.ErrExist) {
+		return err
+	} else if st, statErr := os.Stat(path); statErr != nil || !st.IsDir() {
+		return errors.Join(err, statErr)
+	}
+	if err := sys.SyncDir(above); err != nil && !errors.Is(err, os.ErrPermission) {
+		return err
+	}
+	return nil
 }
 
 type osDir struct {
@@ -82,7 +128,18 @@ func (d osDir) path(name string) string { return filepath.Join(d.dir, name) }
 
 func (d osDir) Create(name string) (File, error) { return d.open(d.path(name), true) }
 
+// errNoFile: what stands in a file's place is a directory, a pipe or the like. To open a pipe may
+// take for ever.
+var errNoFile = errors.New("it is no ordinary file")
+
 func (d osDir) Open(name string) (File, error) {
+	if st, err := os.Lstat(d.path(name)); err != nil {
+		return nil, err
+	} else if !st.Mode().IsRegular() {
+		if st, err = os.Stat(d.path(name)); err != nil || !st.Mode().IsRegular() { // a link to a file is as good as a file
+			return nil, fmt.Errorf("open %s: %w", d.path(name), errNoFile)
+		}
+	}
 	f, err := d.open(d.path(name), false)
 	if errors.Is(err, os.ErrPermission) { // reading is enough for those who only look
 		return wrap(os.Open(d.path(name)))
@@ -111,21 +168,6 @@ func (d osDir) List() ([]string, error) {
 	return names, err
 }
 
-func (d osDir) Lock() (io.Closer, error) {
-	f, err := os.OpenFile(d.path("LOCK"), os.O_RDWR|os.O_CREATE, 0o644)
-	if err != nil {
-		return nil, err
-	}
-	if held, err := sys.Lock(f); err != nil {
-		f.Close()
-		if held {
-			return nil, fmt.Errorf("%s: %w", d.dir, ErrLocked)
-		}
-		return nil, fmt.Errorf("%s: %w", f.Name(), err)
-	}
-	return f, nil
-}
-
 type osFile struct{ *os.File }
 
 func (f osFile) Sync() error { return sys.Datasync(f.File) }
@@ -141,6 +183,23 @@ func (f osFile) Size() (int64, error) {
 // isFull reports whether err says that there is no room.
 func isFull(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+}
+
+// passes reports whether err may pass, and leaves nothing in doubt: the batch is tried again, at
+// the same place. A failed sync never does, whatever its cause.
+func passes(err error) bool {
+	if errors.Is(err, errSync) || errors.Is(err, errForeign) {
+		return false
+	}
+	if errors.Is(err, errBegin) || isFull(err) {
+		return true
+	}
+	for _, e := range []error{syscall.EAGAIN, syscall.EINTR, syscall.ENOMEM, syscall.ENOBUFS} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
 }
 
 // writeAll writes b at off and tries again where it is safe to: interrupted or short writes.
@@ -161,7 +220,8 @@ func writeAll(f File, b []byte, off int64) error {
 	return nil
 }
 
-// writeSync writes b and makes it durable, by one call where the file offers that. A sync that fails is marked with errSync.
+// writeSync writes b and makes it durable, by one call where the file offers that. A sync that
+// fails is marked with errSync.
 func writeSync(f File, b []byte, off int64) error {
 	w, ok := f.(SyncWriter)
 	if !ok {

@@ -48,8 +48,8 @@ func TestFullDiskStops(t *testing.T) {
 	}
 }
 
-// Under SyncAlways the producer whose record did not fit waits. Its own commit met the full disk, so nobody else is at work: the
-// background must try again by itself.
+// Under SyncAlways the producer whose record did not fit waits. Its own commit met the full disk,
+// so nobody else is at work: the background must try again by itself.
 func TestFullDiskHoldsAppendUntilThereIsRoom(t *testing.T) {
 	d := fault.New()
 	d.SetFree(100 << 10)
@@ -102,8 +102,8 @@ func TestFullDiskIsNotAskedInALoop(t *testing.T) {
 	if _, err := l.Append(0, 1, payload(1)); err != nil {
 		t.Fatal(err)
 	}
-	if took := (<-fourth).Sub(begun); took < fullRetry { // one of the four may follow the first at once
-		t.Errorf("four tries in %v, want one in %v", took, fullRetry)
+	if took := (<-fourth).Sub(begun); took < retryDelay { // one of the four may follow the first at once
+		t.Errorf("four tries in %v, want one in %v", took, retryDelay)
 	}
 	d.SetInject(nil)
 	if err := l.Sync(); err != nil {
@@ -112,8 +112,9 @@ func TestFullDiskIsNotAskedInALoop(t *testing.T) {
 	closeLog(t, l)
 }
 
-// A segment that was begun without a spare takes room as it is written, and the disk may be full in the middle of it: a spare that was
-// made since gives way, then, where that is the policy, the oldest segment.
+// A segment that was begun without a spare takes room as it is written, and the disk may be full in
+// the middle of it: a spare that was made since gives way, then, where that is the policy, the
+// oldest segment.
 func TestFullDiskInsideASegment(t *testing.T) {
 	for name, drop := range map[string]bool{"stop": false, "drop oldest": true} {
 		t.Run(name, func(t *testing.T) {
@@ -206,8 +207,9 @@ func TestFullDiskDropsOldest(t *testing.T) {
 	closeLog(t, l)
 }
 
-// TestRoomComesAndGoes: while others fill the disk and leave it again at any moment, nothing that was taken is lost but by policy, nobody
-// waits for ever, and what a cut leaves at any moment opens.
+// TestRoomComesAndGoes: while others fill the disk and leave it again at any moment, nothing that
+// was taken is lost but by policy, nobody waits for ever, and what a cut leaves at any moment
+// opens.
 func TestRoomComesAndGoes(t *testing.T) {
 	seeds := uint64(4)
 	if testing.Short() {
@@ -225,7 +227,8 @@ func TestRoomComesAndGoes(t *testing.T) {
 	}
 }
 
-// watched is a directory whose power is cut, in copies, now and then between one operation and the next.
+// watched is a directory whose power is cut, in copies, now and then between one operation and the
+// next.
 type watched struct {
 	faulty
 	*cuts
@@ -259,6 +262,7 @@ func (w watched) Rename(from, to string) error {
 	w.before(min(10, w.every))
 	return w.faulty.Rename(from, to)
 }
+
 func (w watched) Remove(name string) error { w.before(min(10, w.every)); return w.faulty.Remove(name) }
 func (w watched) Sync() error              { w.before(min(10, w.every)); return w.faulty.Sync() }
 
@@ -346,7 +350,8 @@ func roomComesAndGoes(t *testing.T, seed uint64, policy SyncPolicy, full FullPol
 	}
 }
 
-// comesBack opens what a cut left, appends to it and closes it, and returns what cuts meanwhile would have left.
+// comesBack opens what a cut left, appends to it and closes it, and returns what cuts meanwhile
+// would have left.
 func (c cut) comesBack(t *testing.T, name string, policy SyncPolicy, seed uint64) []cut {
 	w := watched{faulty: faulty{c.dir}, cuts: new(cuts), rng: rand.New(rand.NewPCG(seed, 10)), every: 10, most: 3}
 	w.durable.Store(c.durable)
@@ -357,6 +362,9 @@ func (c cut) comesBack(t *testing.T, name string, policy SyncPolicy, seed uint64
 		t.Fatalf("open after %s: %v", name, err)
 	}
 	p := l.Position()
+	if m := l.Recovered().Missing; len(m) > 0 {
+		t.Errorf("after %s it is reported as missing: %v", name, m)
+	}
 	if last := readAll(t, l.NewReader(0), p.First); last < c.durable || last != p.Next-1 {
 		t.Errorf("after %s the log ends with record %d, %d was durable, %d is next", name, last, c.durable, p.Next)
 	}

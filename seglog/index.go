@@ -11,13 +11,14 @@ import (
 // indexEvery is how many bytes of a segment lie between two entries, at least.
 const indexEvery = 256 << 10
 
-// index finds batches in a segment by sequence and by time. Times in a log may step back when a clock is set:
-// the index keeps the highest so far, so a search by time finds the first batch that reaches it.
+// index finds batches in a segment by sequence and by time. Times in a log may step back when a
+// clock is set: the index keeps the highest so far, so a search by time finds the first batch that
+// reaches it.
 type index struct {
 	mu      sync.Mutex // entries of the active segment grow while readers search
 	entries []indexEntry
 	last    uint64 // sequence of the last record, known when sealed
-	top     int64  // highest time so far
+	top     int64  // highest time so far; 0 at least, which only makes a search begin earlier
 }
 
 type indexEntry struct {
@@ -65,8 +66,16 @@ func (x *index) maxTime() int64 {
 
 const indexMagic = "TALLYIDX"
 
+// close adds what only the index of a log's last segment has, when it is closed in order: an entry
+// for the mark of the clean end, at off.
+func (x *index) close(off int64, last uint64) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.entries = append(x.entries, indexEntry{off, last + 1, x.top})
+}
+
 // save writes the index of a sealed segment beside it.
-func (x *index) save(dir FS, h header, last uint64) error {
+func (x *index) save(dir FS, h header, last uint64, durable bool) error {
 	x.mu.Lock()
 	b := []byte(indexMagic)
 	b = binary.LittleEndian.AppendUint32(b, 0) // CRC
@@ -84,12 +93,19 @@ func (x *index) save(dir FS, h header, last uint64) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(writeAll(f, b, 0), f.Close())
+	err = writeAll(f, b, 0)
+	if err == nil && durable {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err == nil && durable {
+		err = dir.Sync()
+	}
+	return err
 }
 
 // loadIndex reads the index of a sealed segment, or makes it anew by reading the segment.
 func loadIndex(dir FS, base uint64) (*index, error) {
-	f, err := dir.Open(segmentName(base))
+	f, _, err := openSegment(dir, base)
 	if err != nil {
 		return nil, err
 	}
@@ -98,42 +114,46 @@ func loadIndex(dir FS, base uint64) (*index, error) {
 	if err != nil {
 		return nil, err
 	}
-	if x, ok := readIndex(dir, sc.header); ok {
+	if x, salt, err := readIndex(dir, base); err == nil && x != nil && salt == sc.salt {
 		return x, nil
 	}
-	x := &index{}
+	x := &index{last: base - 1}
 	for {
 		b, err := sc.batch()
 		if err != nil {
-			return x, nil
+			return x, sc.readErr // the end, or damage, unless the disk did not answer
 		}
 		if len(b.frames) > 0 {
-			x.add(b.off, b.first, b.lastTime)
+			x.add(b.off, b.first, b.time)
 			x.last = b.last
 		}
 	}
 }
 
-func readIndex(dir FS, h header) (*index, bool) {
-	f, err := dir.Open(indexName(h.base))
+// readIndex reads an index file, and the salt of the segment that it belongs to; nil if it is no
+// index, or damaged.
+func readIndex(dir FS, base uint64) (x *index, salt uint32, err error) {
+	f, err := dir.Open(indexName(base))
 	if err != nil {
-		return nil, false
+		return nil, 0, err
 	}
 	defer f.Close()
 	n, err := f.Size()
 	if err != nil || n < 32 || n > 64<<20 || (n-32)%24 != 0 {
-		return nil, false
+		return nil, 0, err
 	}
 	b := make([]byte, n)
-	if got, _ := f.ReadAt(b, 0); int64(got) != n || string(b[:8]) != indexMagic ||
-		crc32.Checksum(b[12:], castagnoli) != binary.LittleEndian.Uint32(b[8:]) || binary.LittleEndian.Uint32(b[12:]) != h.salt {
-		return nil, false
+	if got, err := f.ReadAt(b, 0); int64(got) != n {
+		return nil, 0, err
 	}
-	x := &index{last: binary.LittleEndian.Uint64(b[16:]), top: int64(binary.LittleEndian.Uint64(b[24:]))}
+	if string(b[:8]) != indexMagic || crc32.Checksum(b[12:], castagnoli) != binary.LittleEndian.Uint32(b[8:]) {
+		return nil, 0, nil
+	}
+	x = &index{last: binary.LittleEndian.Uint64(b[16:]), top: int64(binary.LittleEndian.Uint64(b[24:]))}
 	for e := b[32:]; len(e) > 0; e = e[24:] {
 		x.entries = append(x.entries, indexEntry{
 			int64(binary.LittleEndian.Uint64(e)), binary.LittleEndian.Uint64(e[8:]), int64(binary.LittleEndian.Uint64(e[16:])),
 		})
 	}
-	return x, true
+	return x, binary.LittleEndian.Uint32(b[12:]), nil
 }

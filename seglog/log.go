@@ -2,6 +2,7 @@ package seglog
 
 import (
 	"cmp"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -12,15 +13,22 @@ import (
 // Errors that callers act on.
 var (
 	// ErrLocked: another process has the directory open for writing.
-	ErrLocked = errors.New("the log is in use by another process")
+	ErrLocked = errors.New("the log is in use by another process: end that one, or use another folder")
 	// ErrBusy: no room in the staging buffer until a commit ends; only TryAppend says so.
 	ErrBusy = errors.New("the log is busy")
 	// ErrDiskFull: no room on the disk; nothing was taken, and later appends may succeed.
 	ErrDiskFull = errors.New("the disk is full")
+	// ErrStalled: the log could not write for now, and was closed before it could; only Close says
+	// so.
+	ErrStalled = errors.New("the log could not write")
 	// ErrFailed: a write or a sync failed and the log takes nothing more until it is opened again.
 	ErrFailed = errors.New("the log has failed")
 	// ErrClosed: the log was closed.
 	ErrClosed = errors.New("the log is closed")
+	// ErrOther: the directory holds another log than Config.Identity says.
+	ErrOther = errors.New("this is another log")
+	// ErrVersion: the log was written by a newer program, and nothing is done to it.
+	ErrVersion = errors.New("the format of the log is not known")
 	// ErrTooLarge: the record does not fit the staging buffer.
 	ErrTooLarge = errors.New("the record is too large")
 )
@@ -56,16 +64,47 @@ type Config struct {
 	BatchDelay   time.Duration // SyncBatch: … or this long after the first; 0 means 50 ms
 	SyncInterval time.Duration // SyncInterval: 0 means 1 s
 	KeepBytes    int64         // remove the oldest segments above this total; 0 means keep all
-	KeepAge      time.Duration // remove segments whose last record is older; 0 means keep all
+	KeepAge      time.Duration // remove segments whose records are all older; 0 means keep all
 	OnFull       FullPolicy    //
 	MinFree      int64         // bytes of the disk to leave free; 0 means 16 MiB, negative none
 
-	// Chain writes each record of a batch by an operation of its own, all linked, where the files offer that (ChainWriter), so
-	// that a failure names its record. It is slower than the one write that a batch is otherwise: see the package comment.
+	// Age is how old a record of a time is, for KeepAge; nil: by the wall clock. An owner that
+	// knows when that clock was wrong sees to it that no record is removed too early. It must not
+	// call the log.
+	Age func(time int64) time.Duration
+
+	// Chain writes each record of a batch by an operation of its own, all linked, where the files
+	// offer that (ChainWriter), so that a failure names its record. It is slower than the one write
+	// that a batch is otherwise: see the package comment.
 	Chain bool
 
-	// OnCommit is told of every commit, and of the failure that poisons the log, in order, on the goroutine that
-	// commits. It must be quick and must not call the log.
+	// Identity is that of the log, as the owner knows it; zero: not known. A log with another is
+	// refused. A log that is made, or that was begun in version 1, gets it. See [Log.Identity].
+	Identity [16]byte
+
+	// Expect is what the owner knows from elsewhere that the log holds. What of it is gone is told
+	// by [Recovery].Missing.
+	Expect Extent
+
+	// OnRecovered is told what Open found, before anything that tells of it is removed and before
+	// retention begins. Its owner can so keep what is missing, should the process end soon. If it
+	// fails, so does Open, and the next one finds the same. It must not call the log.
+	OnRecovered func(Recovery) error
+
+	// Scrub is the time in which all that is stored is read once in the background and checked,
+	// again and again: at 256 KiB/s, or faster where that would take longer. 0: never; only
+	// segments that somebody seems to have written to are looked at, and those of Suspect.
+	Scrub time.Duration
+
+	// Suspect are segments, by the sequence of their first record, that are looked at first.
+	Suspect []uint64
+
+	// OnChecked is told what a look at a segment has found, also when that is nothing. It is called
+	// on a goroutine of its own, and must not call the log.
+	OnChecked func(Checked)
+
+	// OnCommit is told of every commit, and of the failure that poisons the log, in order, on the
+	// goroutine that commits. It must be quick and must not call the log.
 	OnCommit func(Commit)
 }
 
@@ -77,12 +116,15 @@ type Commit struct {
 	Bytes   int           // bytes written for it
 	Took    time.Duration // time of write and sync
 	Synced  bool          // whether it was synced
-	Err     error         // the log has failed: what is above Stored is lost
+	Doubt   uint64        // with Err: what is above Stored up to this may stand in the log; opening it again decides
+	Err     error         // the log has failed: what is above Stored, and above Doubt, is lost
 }
 
 const (
+	defaultSegment = 64 << 20 // bytes
+
 	writeLinger = 10 * time.Millisecond  // unsynced policies: longest time a record is staged
-	fullRetry   = 200 * time.Millisecond // disk full: time between tries
+	retryDelay  = 200 * time.Millisecond // time between tries to write what could not be written
 )
 
 func (c Config) withDefaults() (Config, error) {
@@ -91,10 +133,13 @@ func (c Config) withDefaults() (Config, error) {
 			*v = d
 		}
 	}
-	set(&c.SegmentBytes, 64<<20)
+	set(&c.SegmentBytes, defaultSegment)
 	set((*int64)(&c.BatchDelay), int64(50*time.Millisecond))
 	set((*int64)(&c.SyncInterval), int64(time.Second))
 	set(&c.MinFree, 16<<20)
+	if c.Age == nil {
+		c.Age = func(at int64) time.Duration { return time.Since(time.Unix(0, at)) }
+	}
 	if c.BufferBytes == 0 {
 		c.BufferBytes = int(min(1<<20, c.SegmentBytes/4))
 	}
@@ -110,29 +155,40 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("staging buffer of %d bytes: want 1 KiB to 16 MiB, and less than a segment", c.BufferBytes)
 	case c.BatchDelay < 0 || c.SyncInterval < 0 || c.KeepBytes < 0 || c.KeepAge < 0 || c.BatchRecords < 0:
 		return c, errors.New("seglog: negative limit")
+	case c.Expect.Last >= 1<<63:
+		return c, fmt.Errorf("record %d is expected: no log is that long", c.Expect.Last)
 	}
 	return c, nil
 }
 
 // Log is open for appending. Its methods are safe for concurrent use.
 type Log struct {
-	cfg  Config
-	lock io.Closer
+	cfg      Config
+	lock     io.Closer
+	identity [16]byte
 
-	mu      sync.Mutex
-	room    sync.Cond // signalled when a commit ends
-	open    *staging  // takes records
-	spare   *staging  // nil while it is being committed
-	stuck   bool      // spare could not be written because the disk is full: it goes first
-	busy    bool      // someone commits
-	next    uint64    // sequence of the next record
-	stored  uint64
-	durable uint64
-	salt    uint32 // of the current segment
-	crowd   int    // producers that waited for the last commit
-	calmed  time.Time
-	failed  error
-	closed  bool
+	mu       sync.Mutex
+	room     sync.Cond // signalled when a commit ends
+	open     *staging  // takes records
+	spare    *staging  // nil while it is being committed
+	stall    error     // why spare could not be written yet: it goes first. nil: nothing is in the way
+	busy     bool      // someone commits
+	next     uint64    // sequence of the next record
+	stored   uint64
+	durable  uint64
+	salt     uint32 // of the current segment
+	end      int64  // of what is written in it
+	crowd    int    // producers that waited for the last commit
+	calmed   time.Time
+	failed   error
+	doubt    uint64   // with failed: the last sequence that may stand in the log all the same
+	told     bool     // OnCommit has been called with failed
+	tail     tail     // of the current segment
+	spoiled  uint64   // first sequence of a segment that somebody else wrote to: it is not gone on with
+	suspects []uint64 // segments to be looked at
+	closed   bool
+
+	waiters sync.Pool // of *waiter; each log has its own, so that tests can run each in a bubble of time
 
 	// Owned by whoever commits.
 	seg      *segment
@@ -141,13 +197,16 @@ type Log struct {
 	unsynced []uint64  // segments sealed under SyncNever since the last sync
 	syncedAt time.Time
 
-	kick, hurry, quit chan struct{}
-	done              sync.WaitGroup
-	shelf             shelf // the other segments, and the next one
-	recovered         Recovery
+	kick, hurry, doubts, quit chan struct{}
+	done                      sync.WaitGroup
+	shelf                     shelf  // the other segments, and the next one
+	found                     traces // while the segment is absent: they are all that tells what is gone
+	recovered                 Recovery
+	untold                    Missing // while it is recovered: what its last segment, as far as it is read, ends with; its To is 0 if that is no hole
 }
 
-// Open opens the log for appending and recovers it: see [Log.Recovered]. Damage before the tail is a [*CorruptError].
+// Open opens the log for appending and recovers it: see [Log.Recovered]. Damage before the tail is
+// a [*CorruptError].
 func Open(cfg Config) (*Log, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -160,34 +219,67 @@ func Open(cfg Config) (*Log, error) {
 	l := &Log{
 		cfg: cfg, lock: lock,
 		open: newStaging(cfg.BufferBytes), spare: newStaging(cfg.BufferBytes),
-		kick: make(chan struct{}, 1), hurry: make(chan struct{}, 1), quit: make(chan struct{}),
+		kick: make(chan struct{}, 1), hurry: make(chan struct{}, 1),
+		doubts: make(chan struct{}, 1), quit: make(chan struct{}),
 	}
-	l.room.L = &l.mu
+	l.room.L, l.waiters.New = &l.mu, newWaiter
 	if err := l.recover(); err != nil {
+		if l.seg != nil {
+			l.seg.file.Close()
+		}
 		lock.Close()
 		return nil, fmt.Errorf("open log: %w", err)
 	}
-	l.shelf.start(cfg)
-	l.done.Add(1)
+	l.shelf.start(l.inPlace)
+	l.done.Add(3)
 	go l.commitInBackground()
+	go l.watch()
+	go l.scrub()
 	return l, nil
 }
 
 func newStaging(n int) *staging { return &staging{buf: make([]byte, 0, n+commitBytes)} }
 
-// Append stages a record and returns its sequence. Under SyncAlways it returns when the record is durable; otherwise when it
-// is staged, which it waits for while the buffer is full. time is in ns since 1970. data is copied.
+// Append stages a record and returns its sequence. Under SyncAlways it returns when the record is
+// durable; otherwise when it is staged, which it waits for while the buffer is full. time is in ns
+// since 1970. data is copied.
 func (l *Log) Append(stream uint32, time int64, data []byte) (uint64, error) {
+	return l.append(entry{kindRecord, stream, time, NoOffset, data})
+}
+
+// TryAppend stages a record without ever waiting: ErrBusy says that it must be offered again. It
+// becomes durable as the policy says; OnCommit tells.
+func (l *Log) TryAppend(stream uint32, time int64, data []byte) (uint64, error) {
+	return l.tryAppend(entry{kindRecord, stream, time, NoOffset, data})
+}
+
+// entry is what is staged: a record, or something else that has a sequence of its own.
+type entry struct {
+	kind, stream uint32
+	time         int64
+	offset       uint64 // of the wire; NoOffset
+	data         []byte
+}
+
+// size is the room that the entry takes in a batch.
+func (e entry) size() int {
+	if e.offset == NoOffset {
+		return frameLen(len(e.data))
+	}
+	return frameLen(offsetBytes + len(e.data))
+}
+
+func (l *Log) append(e entry) (uint64, error) {
 	l.mu.Lock()
-	seq, err := l.stage(stream, time, data)
+	seq, err := l.stage(e)
 	for err == ErrBusy {
-		if l.busy {
+		if l.busy || l.stall != nil { // the background tries again in its own time
 			l.room.Wait()
 		} else {
 			l.busy = true
 			l.lead(false)
 		}
-		seq, err = l.stage(stream, time, data)
+		seq, err = l.stage(e)
 	}
 	if err != nil || l.cfg.Sync != SyncAlways {
 		if err == nil {
@@ -196,16 +288,14 @@ func (l *Log) Append(stream uint32, time int64, data []byte) (uint64, error) {
 		l.mu.Unlock()
 		return seq, err
 	}
-	w := waiters.Get().(*waiter)
+	w := l.waiters.Get().(*waiter)
 	l.open.waiters = append(l.open.waiters, w)
 	return seq, l.await(w)
 }
 
-// TryAppend stages a record without ever waiting: ErrBusy says that it must be offered again. It becomes durable as the
-// policy says; OnCommit tells.
-func (l *Log) TryAppend(stream uint32, time int64, data []byte) (uint64, error) {
+func (l *Log) tryAppend(e entry) (uint64, error) {
 	l.mu.Lock()
-	seq, err := l.stage(stream, time, data)
+	seq, err := l.stage(e)
 	if err == nil {
 		l.rouse()
 	}
@@ -213,8 +303,8 @@ func (l *Log) TryAppend(stream uint32, time int64, data []byte) (uint64, error) 
 	return seq, err
 }
 
-// stage puts a record into the open batch. mu is held.
-func (l *Log) stage(stream uint32, time int64, data []byte) (uint64, error) {
+// stage puts an entry into the open batch. mu is held.
+func (l *Log) stage(e entry) (uint64, error) {
 	s := l.open
 	if l.failed != nil {
 		return 0, l.failed
@@ -222,11 +312,11 @@ func (l *Log) stage(stream uint32, time int64, data []byte) (uint64, error) {
 	if l.closed {
 		return 0, ErrClosed
 	}
-	if free := cap(s.buf) - commitBytes - len(s.buf); frameLen(len(data)) > free {
+	if free := cap(s.buf) - commitBytes - len(s.buf); e.size() > free {
 		switch {
-		case frameLen(len(data)) > l.cfg.BufferBytes/2:
-			return 0, fmt.Errorf("%w: %d bytes, at most %d", ErrTooLarge, len(data), l.cfg.BufferBytes/2-frameHeader)
-		case l.stuck:
+		case e.size() > l.cfg.BufferBytes/2:
+			return 0, fmt.Errorf("%w: %d bytes, at most %d", ErrTooLarge, len(e.data), l.cfg.BufferBytes/2-frameHeader-offsetBytes)
+		case isFull(l.stall):
 			return 0, ErrDiskFull
 		}
 		return 0, ErrBusy
@@ -234,15 +324,20 @@ func (l *Log) stage(stream uint32, time int64, data []byte) (uint64, error) {
 	if s.records == 0 {
 		s.salt = l.salt
 	}
-	seq := l.next
+	seq, at := l.next, len(s.buf)
 	l.next++
-	s.buf = appendFrame(s.buf, s.salt, kindRecord, stream, seq, time, data)
-	s.last, s.time = seq, time
+	s.buf = appendWire(s.buf, s.salt, e.kind, e.stream, seq, e.time, e.offset, e.data)
+	s.digest = fold(s.digest, binary.LittleEndian.Uint32(s.buf[at+4:]))
+	if s.records == 0 || e.time > s.time {
+		s.time = e.time
+	}
+	s.last = seq
 	s.records++
 	return seq, nil
 }
 
-// rouse tells the background that a batch has begun, or is full enough to go. mu is held, a record was just staged.
+// rouse tells the background that a batch has begun, or is full enough to go. mu is held, a record
+// was just staged.
 func (l *Log) rouse() {
 	s := l.open
 	if s.records == 1 {
@@ -268,13 +363,14 @@ func (l *Log) Sync() error {
 		defer l.mu.Unlock()
 		return cmp.Or(l.failed, ErrClosed)
 	}
-	w := waiters.Get().(*waiter)
+	w := l.waiters.Get().(*waiter)
 	l.open.waiters = append(l.open.waiters, w)
 	l.open.force = true
 	return l.await(w)
 }
 
-// Close commits and syncs what is staged, marks the log as closed cleanly, and lets other processes in.
+// Close commits and syncs what is staged, marks the log as closed cleanly, and lets other processes
+// in.
 func (l *Log) Close() error {
 	l.mu.Lock()
 	if l.closed {
@@ -287,34 +383,48 @@ func (l *Log) Close() error {
 	l.done.Wait()
 
 	l.mu.Lock()
-	for l.busy {
-		l.room.Wait()
-	}
+	l.idle()
 	err := l.failed
 	for range 2 { // a batch that did not fit, then what was staged behind it
 		if err == nil {
 			l.open.force = true
 			l.busy = true
 			l.lead(false)
+			l.idle() // the lead may have gone to who waits for what was staged behind
 			err = l.failed
 		}
 	}
-	if l.stuck {
+	switch {
+	case isFull(l.stall):
 		err = ErrDiskFull
+	case l.stall != nil:
+		err = fmt.Errorf("%w: %w", ErrStalled, l.stall)
 	}
 	if l.failed == nil {
 		l.failed = ErrClosed
 	}
-	l.spare.force, l.stuck = false, false
+	l.spare.force, l.stall = false, nil
 	l.release(l.spare, cmp.Or(err, ErrClosed))
 	l.room.Broadcast()
 	l.mu.Unlock()
 
 	l.shelf.stop()
 	if err == nil {
+		if err = l.inPlace(); err != nil {
+			err = fmt.Errorf("%w: %w", ErrFailed, err)
+		}
+	}
+	if err == nil {
 		err = l.seal(true)
 	}
 	return errors.Join(err, l.seg.file.Close(), l.lock.Close())
+}
+
+// idle waits until nobody commits. mu is held.
+func (l *Log) idle() {
+	for l.busy {
+		l.room.Wait()
+	}
 }
 
 // Position is how far the log has come.
@@ -324,24 +434,32 @@ type Position struct {
 	Stored  uint64 // last one that readers can see
 	Durable uint64 // last one that a power cut cannot take
 	Bytes   int64  // size of all segments
+	Used    int64  // of these, up to the end of what is written
+	Ahead   int64  // bytes of the disk that are held for records to come: the rest of the segment in use, and spare ones
 	Full    bool   // the disk is full: a batch waits for room
+	Stalled error  // why a batch waits and is tried again: the disk is full, or another error that may pass
 	Err     error  // the log has failed
 }
 
 // Position returns how far the log has come.
 func (l *Log) Position() Position {
 	first, bytes := l.shelf.extent()
+	spares := l.shelf.spares()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p := Position{
 		First: l.seg.base, Next: l.next, Stored: l.stored, Durable: l.durable,
-		Bytes: bytes + l.seg.size, Full: l.stuck, Err: l.failed,
+		Bytes: bytes + l.seg.size, Used: bytes + min(l.end, l.seg.size), Ahead: l.held(spares), Full: isFull(l.stall), Stalled: l.stall, Err: l.failed,
 	}
 	if first != 0 {
 		p.First = first
 	}
 	return p
 }
+
+// Identity is a random number that the log was given when it was made, and that all its segments
+// carry.
+func (l *Log) Identity() [16]byte { return l.identity }
 
 // Recovered says what was found when the log was opened.
 func (l *Log) Recovered() Recovery { return l.recovered }

@@ -1,24 +1,29 @@
 package seglog
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"slices"
 	"sort"
+	"strings"
 )
 
-// Record is one record of the log.
+// Record is one record of the log, or one of the notes between them.
 type Record struct {
 	Seq    uint64
 	Time   int64 // ns since 1970
 	Stream uint32
 	Data   []byte // a view, valid until the next call of Next
+	Offset uint64 // where in the wire it began; NoOffset
+	Kind   Kind   // other than KindRecord only for readers that ask for it: see Reader.Notes
 }
 
-// GapError says that records are not in the log any more: retention removed them, or a repair could not save them.
-// The reader goes on behind them.
+// GapError says that records are not in the log any more: retention removed them, or a repair could
+// not save them. The reader goes on behind them.
 type GapError struct{ From, To uint64 }
 
 // Error implements error.
@@ -26,18 +31,25 @@ func (e *GapError) Error() string {
 	return fmt.Sprintf("records %d to %d are not in the log any more", e.From, e.To)
 }
 
-// Reader reads records in order. It belongs to one goroutine at a time, sees only what is committed, and may
-// read while the log is written, from another process too.
+// Reader reads records in order. It belongs to one goroutine at a time, sees only what is
+// committed, and may read while the log is written, from another process too.
 type Reader struct {
 	dir   FS
 	live  *Log // nil when the log is read from outside
+	log   [16]byte
+	known Extent
+	notes bool
 	next  uint64
-	since int64 // records before this time are passed over, until the first that is not
+	since int64 // if seeks is set
+	seeks bool  // records before since are passed over, until the first that is not
 
-	base  uint64 // of the open segment; 0 if none
+	bases []uint64 // of the segments, as they were listed last
+	base  uint64   // of the open segment; 0 if none
 	file  File
 	sc    *scanner
+	room  []byte     // for the buffer of the next scanner
 	queue []rawFrame // of the current batch, not handed out yet
+	ended int64      // where End found the end; 0 if it did not
 }
 
 // NewReader reads the directory from the record from on (0: from the oldest).
@@ -46,9 +58,19 @@ func NewReader(dir FS, from uint64) *Reader { return &Reader{dir: dir, next: max
 // NewReader reads the log from the record from on (0: from the oldest).
 func (l *Log) NewReader(from uint64) *Reader {
 	r := NewReader(l.cfg.FS, from)
-	r.live = l
+	r.live, r.log = l, l.identity
 	return r
 }
+
+// Notes makes Next return the notes between the records, too: see Kind.
+func (r *Reader) Notes() { r.notes = true }
+
+// Expect tells a reader from outside what the log held, for End.
+func (r *Reader) Expect(known Extent) { r.known = known }
+
+// Identity is that of the log that is read; zero as long as the reader has met no segment of
+// version 2.
+func (r *Reader) Identity() [16]byte { return r.log }
 
 // Close releases the reader's file.
 func (r *Reader) Close() error {
@@ -56,12 +78,15 @@ func (r *Reader) Close() error {
 		return nil
 	}
 	f := r.file
-	r.file, r.base, r.sc, r.queue = nil, 0, nil, nil
+	r.room = r.sc.room
+	r.file, r.base, r.sc, r.queue, r.ended = nil, 0, nil, nil, 0
 	return f.Close()
 }
 
-// Next returns the next record; io.EOF when there is none yet, after which it may be called again; a [*GapError] where
-// records are gone, and a [*CorruptError] where they cannot be read: that one is final.
+// Next returns the next record, whose sequence may be some higher where there are notes between;
+// io.EOF when there is none yet, see End; a [*GapError] where records are gone, and a
+// [*CorruptError] where they cannot be read: that one is final. After any other error, of the disk,
+// it may be called again, as after io.EOF, and goes on where it was.
 func (r *Reader) Next() (Record, error) {
 	for {
 		if r.live != nil && r.next > r.live.visible() {
@@ -74,7 +99,7 @@ func (r *Reader) Next() (Record, error) {
 			continue
 		}
 		f := r.queue[0]
-		if f.kind == kindRecord && r.live != nil && f.seq > r.live.visible() {
+		if f.kind != kindHole && r.live != nil && f.seq > r.live.visible() {
 			return Record{}, io.EOF
 		}
 		r.queue = r.queue[1:]
@@ -83,7 +108,7 @@ func (r *Reader) Next() (Record, error) {
 		}
 		if f.kind == kindHole || f.seq > r.next {
 			to := f.seq
-			if f.kind == kindRecord { // the record itself is there: it comes with the next call
+			if f.kind != kindHole { // the record itself is there: it comes with the next call
 				to--
 				r.queue = slices.Insert(r.queue, 0, f)
 			}
@@ -92,11 +117,12 @@ func (r *Reader) Next() (Record, error) {
 			return Record{}, gap
 		}
 		r.next = f.seq + 1
-		if f.time < r.since {
+		rec, known := f.record()
+		if !known || rec.Kind != KindRecord && !r.notes || r.seeks && f.time < r.since {
 			continue
 		}
-		r.since = 0
-		return Record{f.seq, f.time, f.stream, f.data}, nil
+		r.seeks = false
+		return rec, nil
 	}
 }
 
@@ -120,30 +146,125 @@ func (r *Reader) load() error {
 	if r.sc.readErr != nil {
 		return fmt.Errorf("read %s: %w", segmentName(r.base), r.sc.readErr)
 	}
-	// The end of the segment, the end for now, or a file that has been given to a new segment meanwhile.
+	// The end of the segment, the end for now, or a file that has been given to a new segment
+	// meanwhile.
 	if again, err := newScanner(r.file, r.base); err != nil || again.salt != r.sc.salt {
 		return r.reopen()
 	}
-	bases, err := segmentBases(r.dir)
+	at, there := slices.BinarySearch(r.bases, r.base)
+	if !there || at == len(r.bases)-1 { // as far as was known: there may be more now
+		if err := r.list(); err != nil {
+			return err
+		}
+		if at, there = slices.BinarySearch(r.bases, r.base); !there {
+			return r.reopen()
+		}
+	}
+	if last := at == len(r.bases)-1; last && r.live == nil {
+		return io.EOF
+	} else if r.nextBatch() {
+		return nil
+	} else if r.sc.readErr != nil {
+		return fmt.Errorf("read %s: %w", segmentName(r.base), r.sc.readErr)
+	} else if !last && r.foreign(r.bases[at+1]) {
+		r.next = max(r.next, r.bases[at+1])
+		return r.reopen() // which names it
+	} else if !last && r.sc.next < r.bases[at+1] && r.nothingFollows() {
+		gap := &GapError{max(r.next, r.sc.next), r.bases[at+1] - 1}
+		r.next = r.bases[at+1]
+		return cmp.Or(r.Close(), error(gap))
+	} else if last || r.sc.next < r.bases[at+1] {
+		// There is a next one, so this one is complete; or the log itself knows that there is more.
+		// What is missing now is missing.
+		return r.damage(fmt.Sprintf("record %d cannot be read", r.sc.next))
+	}
+	r.next = max(r.next, r.bases[at+1])
+	return r.reopen()
+}
+
+// foreign reports whether a segment is known to belong to another log.
+func (r *Reader) foreign(base uint64) bool {
+	h, err := readHead(r.dir, base)
+	none := [16]byte{}
+	return err == nil && h.ok && h.log != none && r.log != none && h.log != r.log
+}
+
+// nothingFollows reports whether the file ends where reading stopped, or no frame stands behind:
+// what is missing there was cut, or was in a segment that is gone.
+func (r *Reader) nothingFollows() bool {
+	size, err := r.file.Size()
+	if err != nil {
+		return false
+	}
+	w := window{f: r.sc.f}
+	stop := r.sc.off + r.sc.bad
+	if b, err := w.at(stop, frameHeader); err != nil {
+		return false
+	} else if stop+int64(max(frameHeader, frameWants(b))) > size {
+		return true
+	}
+	_, frames, err := r.sc.laterDurable(size)
+	return err == nil && !frames
+}
+
+// damage is an error for the place where reading stopped.
+func (r *Reader) damage(what string) error {
+	return &CorruptError{segmentName(r.base), r.sc.off + r.sc.bad, what}
+}
+
+// End says whether io.EOF was the end of the log, for a reader from outside: nil if it was, or if
+// more has come meanwhile: Next tells; a [*CorruptError] if there was more once that cannot be
+// read. Of a batch that is cut off, Next then returns the records that are whole and had been
+// durable, for the next opening keeps them. It reads what is left of the last segment, but no place
+// twice.
+func (r *Reader) End() error {
+	if r.live != nil { // Next knows by itself
+		return nil
+	}
+	found, err := findTraces(r.dir, nil)
 	if err != nil {
 		return err
 	}
-	i, there := slices.BinarySearch(bases, r.base)
-	if !there {
-		return r.reopen()
+	last, more := found.end(r.known)
+	if len(found.bases) == 0 && last > 0 {
+		return &CorruptError{segmentName(found.first(r.known)), 0, "every segment is gone"}
 	}
-	if i == len(bases)-1 {
-		return io.EOF
-	}
-	// There is a next one, so this one is complete: what is missing now is missing.
-	if r.nextBatch() {
+	if r.sc == nil || r.ended == r.sc.off {
 		return nil
 	}
-	if r.sc.next < bases[i+1] {
-		return &CorruptError{segmentName(r.base), r.sc.off + r.sc.bad, fmt.Sprintf("record %d cannot be read", r.sc.next)}
+	size, err := r.file.Size()
+	if err != nil {
+		return err
 	}
-	r.next = max(r.next, bases[i+1])
-	return r.reopen()
+	durable, _, err := r.sc.laterDurable(size)
+	if err != nil {
+		return err
+	}
+	b, err := r.sc.batch()
+	if err == nil {
+		r.queue = b.frames
+		return nil
+	}
+	now, err := segmentBases(r.dir)
+	if err != nil || !slices.Equal(now, found.bases) {
+		return err
+	}
+	switch {
+	case durable >= r.sc.next:
+		return r.damage(fmt.Sprintf("record %d and what follows was durable and cannot be read", r.sc.next))
+	case last >= r.sc.next || more:
+		part := wholeOf(b.frames, r.sc.next, last)
+		next := r.sc.next + uint64(len(part))
+		if len(part) > 0 && r.next < next {
+			r.queue = part
+			return nil
+		}
+		if last >= next || more {
+			return r.damage(fmt.Sprintf("record %d and what follows is gone", next))
+		}
+	}
+	r.ended = r.sc.off
+	return nil
 }
 
 func (r *Reader) nextBatch() bool {
@@ -161,12 +282,22 @@ func (r *Reader) reopen() error {
 	return r.openAt()
 }
 
-// openAt opens the segment that holds the record r.next, at a batch not far before it.
+// list looks which segments there are.
+func (r *Reader) list() (err error) {
+	r.bases, err = segmentBases(r.dir)
+	return err
+}
+
+// openAt opens the segment that holds the record r.next, at a batch not far before it. The list of
+// segments is made again only where it does not reach far enough, or names what is not there any
+// more.
 func (r *Reader) openAt() error {
-	bases, err := segmentBases(r.dir)
-	if err != nil {
-		return err
+	if len(r.bases) == 0 {
+		if err := r.list(); err != nil {
+			return err
+		}
 	}
+	bases := r.bases
 	if len(bases) == 0 {
 		return io.EOF
 	}
@@ -180,9 +311,14 @@ func (r *Reader) openAt() error {
 		}
 		i = 0
 	}
-	f, err := r.dir.Open(segmentName(bases[i]))
+	f, _, err := openSegment(r.dir, bases[i])
 	if errors.Is(err, fs.ErrNotExist) { // removed since the listing
-		return nil
+		if listErr := r.list(); listErr != nil {
+			return listErr
+		}
+		if _, there := slices.BinarySearch(r.bases, bases[i]); !there {
+			return nil
+		}
 	}
 	if err != nil {
 		return err
@@ -191,6 +327,12 @@ func (r *Reader) openAt() error {
 	if err != nil {
 		return errors.Join(err, f.Close())
 	}
+	if none := [16]byte{}; sc.log != none && r.log != none && sc.log != r.log {
+		return cmp.Or(f.Close(), error(head{header: sc.header, name: bases[i]}.foreignTo(r.log)))
+	} else if sc.log != none {
+		r.log = sc.log
+	}
+	sc.reuse(r.room)
 	r.base, r.file, r.sc = bases[i], f, sc
 	if r.next > bases[i] {
 		if x, err := r.index(bases[i]); err == nil {
@@ -214,48 +356,61 @@ func (r *Reader) index(base uint64) (*index, error) {
 	return loadIndex(r.dir, base)
 }
 
-// SeekTime makes the next record the first one not earlier than t, in ns since 1970, that the log holds.
+// SeekTime makes the next record the first one not earlier than t, in ns since 1970, that the log
+// holds.
 func (r *Reader) SeekTime(t int64) error {
 	if err := r.Close(); err != nil {
 		return err
 	}
-	bases, err := segmentBases(r.dir)
-	if err != nil || len(bases) == 0 {
+	if err := r.list(); err != nil {
 		return err
 	}
-	var failed error
-	i := sort.Search(len(bases)-1, func(i int) bool {
-		x, err := r.index(bases[i])
-		if err != nil {
-			failed = err
-			return true
+	bases := r.bases
+	var sealed []sealedSegment // what the log has in memory, so that no file need be opened
+	if r.live != nil {
+		sealed = r.live.shelf.sealed()
+	}
+	// Not by halves: after a clock has stepped back, later segments have lower times.
+	for i, base := range bases {
+		at, known := slices.BinarySearchFunc(sealed, base, func(s sealedSegment, base uint64) int { return cmp.Compare(s.base, base) })
+		if known && i < len(bases)-1 && sealed[at].last+1 == bases[i+1] && sealed[at].time < t {
+			continue
 		}
-		return x.maxTime() >= t
-	})
-	if failed != nil {
-		return failed
-	}
-	r.next, r.since = bases[i], t
-	x, err := r.index(bases[i])
-	if err != nil {
-		return err
-	}
-	if e, ok := x.byTime(t); ok {
-		r.next = e.first
+		x, err := r.index(base)
+		if errors.Is(err, fs.ErrNotExist) && i < len(bases)-1 { // removed since the listing
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		// One whose records could not all be looked at is not passed over: reading it says why.
+		whole := i < len(bases)-1 && x.last+1 == bases[i+1]
+		if whole && x.maxTime() < t {
+			continue
+		}
+		r.next, r.since, r.seeks = base, t, true
+		if e, ok := x.byTime(t); ok {
+			r.next = e.first
+		}
+		break
 	}
 	return nil
 }
 
 // segmentBases lists the segments by the sequence of their first record.
-func segmentBases(dir FS) (bases []uint64, err error) {
+func segmentBases(dir FS) ([]uint64, error) {
 	names, err := dir.List()
+	return basesOf(names), err
+}
+
+func basesOf(names []string) (bases []uint64) {
 	for _, name := range names {
 		if base, ok := segmentBase(name); ok {
 			bases = append(bases, base)
 		}
 	}
 	slices.Sort(bases)
-	return bases, err
+	return bases
 }
 
 // Segment is what a listing says of one file.
@@ -274,21 +429,40 @@ func Segments(dir FS) ([]Segment, error) {
 	}
 	out := make([]Segment, 0, len(bases))
 	for _, base := range bases {
-		f, err := dir.Open(segmentName(base))
+		s := Segment{Name: segmentName(base), First: base}
+		f, size, err := openSegment(dir, base)
+		if corrupt := (*CorruptError)(nil); errors.As(err, &corrupt) { // verify says what it is
+			out = append(out, s)
+			continue
+		}
+		if errors.Is(err, fs.ErrNotExist) { // removed since the listing
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}
-		s := Segment{Name: segmentName(base), First: base}
-		s.Bytes, err = f.Size()
+		s.Bytes = size
 		if sc, scErr := newScanner(f, base); scErr == nil {
 			s.Created = sc.created
 		}
-		if err = errors.Join(err, f.Close()); err != nil {
+		if err := f.Close(); err != nil {
 			return nil, err
 		}
 		out = append(out, s)
 	}
 	return out, nil
+}
+
+// Exists reports whether a directory holds a log, or what is left of one.
+func Exists(dir FS) (bool, error) {
+	names, err := dir.List()
+	for _, name := range names {
+		base, _, _ := strings.Cut(name, ".") // also what was set aside
+		if _, ok := segmentBase(base + segmentSuffix); ok && !strings.HasSuffix(name, spareSuffix) {
+			return true, err
+		}
+	}
+	return false, err
 }
 
 // LastSequence is the sequence of the last committed record; 0 if there is none.
@@ -302,5 +476,20 @@ func LastSequence(dir FS) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return max(x.last, base-1), nil
+	f, _, err := openSegment(dir, base)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	sc, err := newScanner(f, base)
+	if err != nil {
+		return 0, err
+	}
+	if e, ok := x.bySequence(math.MaxUint64); ok { // more may have come since
+		sc.seek(e.off, e.first)
+	}
+	for err == nil {
+		_, err = sc.batch()
+	}
+	return sc.next - 1, sc.readErr
 }

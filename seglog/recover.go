@@ -7,12 +7,8 @@ import (
 	"io/fs"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 )
-
-// errNoRoom is the log's own finding that a segment would not fit.
-var errNoRoom = fmt.Errorf("no room for another segment: %w", syscall.ENOSPC)
 
 // Recovery says what was found when a log was opened.
 type Recovery struct {
@@ -22,6 +18,15 @@ type Recovery struct {
 	CutBytes int64    // bytes of a torn tail that were cut
 	CutAt    string   // segment and offset of the cut, "" if there was none
 	Torn     []string // later segments that were set aside because the one before them was torn
+	Damaged  []string // names that segments now have whose header is cut off: nothing can be read of them
+
+	// Missing is what had been durable and is gone, by the traces that it left, by Config.Expect,
+	// and by what repairs gave up since the opening before. Its sequences are not given again: Last
+	// is that of the last one missing, if that is higher. What is missing at the end is reported
+	// again until a record, or the mark of a clean end, stands behind it: an opening that failed,
+	// or was killed, may not have told. A gap between two segments is reported at every opening
+	// until a repair has seen to it, and by the one after that; the rest once.
+	Missing []Missing
 }
 
 // CorruptError is damage in a part of the log that had been durable.
@@ -39,181 +44,420 @@ func (e *CorruptError) Error() string {
 
 // recover finds the end of the log and makes it ready for appending.
 func (l *Log) recover() error {
-	bases, err := l.tidy()
+	l.shelf.cfg = l.cfg
+	if err := refuseNewer(l.cfg.FS); err != nil {
+		return err
+	}
+	if err := l.tidy(); err != nil {
+		return err
+	}
+	if err := l.dismissCut(); err != nil {
+		return err
+	}
+	found, err := findTraces(l.cfg.FS, nil)
 	if err != nil {
 		return err
 	}
-	if len(bases) == 0 {
-		return l.create()
+	if len(found.bases) == 0 {
+		err = l.create(found)
+	} else {
+		err = l.resume(found)
 	}
-	heads := make([]header, len(bases))
-	for i, base := range bases {
-		if heads[i], err = readHeader(l.cfg.FS, base); err != nil {
-			return err
-		}
-		l.shelf.id = max(l.shelf.id, heads[i].id)
+	if err == nil {
+		err = l.upgrade()
 	}
-	// What the last header knows to be durable needs no look; it begins in the segment that holds the record after that.
-	from := len(bases) - 1
-	for from > 0 && bases[from] > heads[len(heads)-1].durable+1 {
-		from--
+	if err == nil {
+		err = l.cfg.FS.Sync()
 	}
-	for _, base := range bases[:from] {
-		l.shelf.old = append(l.shelf.old, l.describe(base))
-	}
-	l.recovered.First = bases[0]
-	for i := from; i < len(bases); i++ {
-		var durable uint64 // what later segments know to be durable
-		if i+1 < len(bases) {
-			durable = heads[len(heads)-1].durable
-		}
-		seg, torn, err := l.reopen(bases[i], durable)
-		if err != nil {
-			return err
-		}
-		if i+1 < len(bases) && !torn && seg.last+1 == bases[i+1] {
-			l.shelf.old = append(l.shelf.old, seg.sealed())
-			if err := seg.file.Close(); err != nil {
-				return err
-			}
-			continue
-		}
-		for _, base := range bases[i+1:] {
-			name := segmentName(base)
-			l.recovered.Torn = append(l.recovered.Torn, name)
-			if err := l.cfg.FS.Rename(name, name+tornSuffix); err != nil {
-				return err
-			}
-		}
-		l.use(seg)
-		break
+	if err != nil {
+		return err
 	}
 	l.next = l.seg.last + 1
 	l.stored, l.durable = l.seg.last, l.seg.last
 	l.recovered.Last = l.seg.last
-	l.syncedAt = time.Now()
-	return l.cfg.FS.Sync()
-}
-
-// tidy removes what a crash left half done and returns the bases of the segments, in order.
-func (l *Log) tidy() (bases []uint64, err error) {
-	if err := finishRepair(l.cfg.FS); err != nil {
-		return nil, err
-	}
-	names, err := l.cfg.FS.List()
+	untold, marks, err := findUntold(l.cfg.FS)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	for _, name := range names {
-		if base, ok := segmentBase(name); ok {
-			bases = append(bases, base)
-		} else if strings.HasSuffix(name, spareSuffix) || strings.HasSuffix(name, partSuffix) {
-			if err := l.cfg.FS.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return nil, err
-			}
+	if len(untold) > 0 {
+		l.recovered.Missing = append(l.recovered.Missing, untold...)
+		slices.SortFunc(l.recovered.Missing, byFrom)
+	}
+	l.recovered.Clean = l.recovered.Clean && len(l.recovered.Missing) == 0
+	l.syncedAt = time.Now()
+	if l.cfg.OnRecovered != nil {
+		if err := l.cfg.OnRecovered(l.recovered); err != nil {
+			return err
 		}
 	}
-	slices.Sort(bases)
-	return bases, nil
+	if err := forgetUntold(l.cfg.FS, marks); err != nil {
+		return err
+	}
+	if l.seg.absent { // the traces are all that tells what is gone
+		l.found = found
+		return nil
+	}
+	return found.forget(l.cfg.FS)
 }
 
-// create makes the first segment of a new log, zeros and all, so that the first sync is as fast as later ones.
-func (l *Log) create() error {
-	l.shelf.cfg = l.cfg
-	if err := l.shelf.hasRoom(1); err != nil {
+// resume finds the end of a log that has segments.
+func (l *Log) resume(found traces) (err error) {
+	bases := found.bases
+	heads := make([]head, len(bases))
+	for i, base := range bases {
+		if heads[i].header, err = readHeader(l.cfg.FS, base); err != nil {
+			return err
+		}
+		heads[i].name, heads[i].ok = base, true
+		l.shelf.id = max(l.shelf.id, heads[i].id)
+	}
+	if err := l.recognize(heads); err != nil {
 		return err
 	}
-	l.shelf.makeSpare()
-	seg, err := l.begin(1, 0)
-	if err != nil {
-		return err
+	// What the last header knows to be durable needs no look; it begins in the segment that holds
+	// the record after that.
+	from := len(bases) - 1
+	for from > 0 && bases[from] > heads[len(heads)-1].durable+1 {
+		from--
 	}
-	l.use(seg)
-	l.next, l.recovered = 1, Recovery{Clean: true, First: 1}
-	l.syncedAt = time.Now()
+	if empty, err := isEmpty(l.cfg.FS, bases[from]); err != nil {
+		return err
+	} else if empty && from > 0 { // the end of the one before it may be a hole of which nobody was told
+		from--
+	}
+	l.recovered.Missing = found.head(l.cfg.Expect)
+	for i, base := range bases[:from] {
+		old, err := l.describe(base, heads[i+1].header)
+		if err != nil {
+			return err
+		}
+		if next := bases[i+1]; old.last+1 < next {
+			l.recovered.Missing = append(l.recovered.Missing, Missing{
+				From: old.last + 1, To: next - 1, What: "what followed in " + segmentName(base) + ", or behind it, is gone",
+			})
+		}
+		l.shelf.old = append(l.shelf.old, old)
+	}
+	l.recovered.First = bases[0]
+	for i := from; i < len(bases); i++ {
+		whole, err := l.reopen(bases[i], heads[len(heads)-1].durable, heads[i+1:], found)
+		if err != nil {
+			return err
+		}
+		if !whole {
+			break
+		}
+	}
 	return nil
 }
 
-// describe reads the extent of a sealed segment, by its index where that is good.
-func (l *Log) describe(base uint64) sealed {
-	s := sealed{base: base, bytes: l.cfg.SegmentBytes}
-	if f, err := l.cfg.FS.Open(segmentName(base)); err == nil {
-		if n, err := f.Size(); err == nil {
-			s.bytes = n
+// tidy removes what a crash left half done.
+func (l *Log) tidy() error {
+	if err := finishRepair(l.cfg.FS); err != nil {
+		return err
+	}
+	names, err := l.cfg.FS.List()
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if strings.HasSuffix(name, spareSuffix) || strings.HasSuffix(name, partSuffix) {
+			if err := l.cfg.FS.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
 		}
-		_ = f.Close()
 	}
-	if ix, err := loadIndex(l.cfg.FS, base); err == nil {
-		s.last, s.lastTime = ix.last, ix.maxTime()
-	}
-	return s
+	return nil
 }
 
-// reopen scans a segment to its end and cuts a torn tail. durable is what later segments know to be durable.
-func (l *Log) reopen(base, durable uint64) (s *segment, torn bool, err error) {
-	f, err := l.cfg.FS.Open(segmentName(base))
+// create makes the first segment of a log that has none, zeros and all, so that the first sync is
+// as fast as later ones. If there was a log before, it begins with a hole for its sequences. Where
+// there is no room yet, the segment is absent until the first batch finds some.
+func (l *Log) create(found traces) error {
+	var gone Missing
+	if last, more := found.end(l.cfg.Expect); last > 0 || more {
+		gone = Missing{From: found.first(l.cfg.Expect), To: last, AtMost: more, What: "every segment is gone"}
+		if more {
+			gone.To = max(last, gone.From-1) + mostRecords(l.cfg.SegmentBytes)
+		}
+		l.recovered.Missing = []Missing{gone}
+	}
+	base := max(1, gone.From)
+	l.recovered.Clean, l.recovered.First = true, base
+	if l.identity == [16]byte{} {
+		l.identity = newIdentity(l.cfg.Identity)
+	}
+	err := l.shelf.hasRoom(1)
+	if err == nil {
+		l.shelf.makeSpare()
+		var seg *segment
+		if seg, err = l.begin(base, gone.To, gone); err == nil {
+			l.use(seg)
+			return nil
+		}
+	}
+	if isFull(err) {
+		l.use(absentSegment(base, gone, l.identity))
+		return nil
+	}
+	return err
+}
+
+// describe reads the extent of a sealed segment, by its index where that is good; next is the
+// header of the one behind it.
+func (l *Log) describe(base uint64, next header) (sealedSegment, error) {
+	f, size, err := openSegment(l.cfg.FS, base)
 	if err != nil {
-		return nil, false, err
+		return sealedSegment{}, err
+	}
+	if err := f.Close(); err != nil {
+		return sealedSegment{}, err
+	}
+	x, err := loadIndex(l.cfg.FS, base)
+	if err == nil && size < l.cfg.SegmentBytes { // it may have been cut since
+		err = l.reaches(base, x)
+	}
+	if err != nil {
+		return sealedSegment{}, err
+	}
+	s := sealedSegment{base, x.last, x.maxTime(), size}
+	if x.last+1 != next.base { // not all of it can be read: it must not seem older than it is
+		s.time = max(s.time, next.created)
+	}
+	return s, nil
+}
+
+// reaches puts the last record of an index right where the segment has been cut before it.
+func (l *Log) reaches(base uint64, x *index) error {
+	f, size, err := openSegment(l.cfg.FS, base)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	sc, err := newScanner(f, base)
+	if err != nil {
+		return err
+	}
+	last := base - 1
+	if e, ok := x.before(func(e indexEntry) bool { return e.off >= size }); ok {
+		sc.seek(e.off, e.first)
+		last = e.first - 1
+	}
+	for {
+		b, err := sc.batch()
+		if err != nil {
+			break
+		}
+		if len(b.frames) > 0 {
+			last = b.last
+		}
+	}
+	x.last = min(x.last, last)
+	return sc.readErr
+}
+
+// reopen scans a segment to its end, cuts a torn tail, and reports whether the segments behind it
+// follow. Else they are set aside, and it is the one that is written to. durable is what later
+// segments know to be durable.
+func (l *Log) reopen(base, durable uint64, behind []head, found traces) (whole bool, err error) {
+	f, size, err := openSegment(l.cfg.FS, base)
+	if err != nil {
+		return false, err
 	}
 	defer func() {
 		if err != nil {
 			f.Close()
 		}
 	}()
-	size, err := f.Size()
-	if err != nil {
-		return nil, false, err
-	}
 	sc, err := newScanner(f, base)
 	if err != nil {
-		return nil, false, err
+		return false, err
 	}
-	s = &segment{header: sc.header, file: f, size: max(size, l.cfg.SegmentBytes), last: base - 1, index: &index{}, grows: size < l.cfg.SegmentBytes}
-	clean := true
+	s := &segment{header: sc.header, file: f, size: max(size, l.cfg.SegmentBytes), last: base - 1, index: &index{}, chain: chainFrom(sc.header), grows: size < l.cfg.SegmentBytes}
+	end, err := s.scan(sc)
+	if err != nil {
+		return false, err
+	}
+	// Beyond the last whole batch lie zeros, old records under another salt, or a batch that was
+	// cut off. It is damage when something later knows that what should be here was durable.
+	later, frames, err := sc.laterDurable(size)
+	if err != nil {
+		return false, err
+	}
+	end.size, end.frames, end.durable = size, frames, max(durable, end.durable)
+	if len(behind) > 0 {
+		later = max(later, durable, min(l.cfg.Expect.Last, behind[0].name-1))
+	}
+	skipped := len(behind) > 0 && !frames && s.last+1 < behind[0].name && behind[0].skips(base)
+	if later > s.last && !skipped {
+		return false, &CorruptError{s.name(), sc.off + sc.bad, fmt.Sprintf("record %d and what follows was durable and cannot be read", s.last+1)}
+	}
+	l.recovered.Clean = end.clean && s.last >= s.base
+	if s.off == headerBytes { // it is empty: what the one before it ends with is the end
+		end.gone = l.untold
+	}
+	l.untold = end.gone
+	torn, err := l.mend(s, end, len(behind) == 0, found)
+	if err != nil {
+		return false, err
+	}
+	if skipped {
+		l.recovered.Missing = append(l.recovered.Missing, s.gone(s.last+1, behind[0].name-1, false))
+	}
+	if len(behind) > 0 && !torn && (s.last+1 >= behind[0].name || skipped) {
+		if s.last+1 > behind[0].name {
+			return false, &CorruptError{segmentName(behind[0].name), 0, fmt.Sprintf("%s reaches up to record %d", s.name(), s.last)}
+		}
+		l.shelf.old = append(l.shelf.old, s.sealed())
+		return true, f.Close()
+	}
+	if err := s.track(l.cfg.FS); err != nil {
+		return false, err
+	}
+	if err := l.setAside(base, behind); err != nil {
+		return false, err
+	}
+	l.use(s)
+	return false, nil
+}
+
+// mend makes a segment durable, and its end fit to be written behind, and reports whether a torn
+// tail was cut. last says that it is the last segment.
+func (l *Log) mend(s *segment, end ending, last bool, found traces) (torn bool, err error) {
+	used, err := lastNonZero(s.file, s.off, end.size)
+	if err == nil && last {
+		err = l.complete(s, end, found)
+	}
+	if err != nil {
+		return false, err
+	}
+	if torn = end.frames && used > s.off; torn {
+		l.recovered.CutBytes += used - s.off
+		l.recovered.CutAt = fmt.Sprintf("%s at %d", s.name(), s.off)
+	}
+	// A record of the batch that was cut may be whole: it must not come to life behind a later one.
+	// The zeros of an earlier opening may be in doubt: where a batch can be, they are written
+	// again.
+	if !end.clean {
+		used = max(used, min(end.size, s.off+int64(l.cfg.BufferBytes)+commitBytes))
+	}
+	if err := zero(s.file, s.off, used, nil); err != nil {
+		return false, err
+	}
+	if end.durable < s.last {
+		if err := s.renew(end.durable + 1); err != nil {
+			return false, fmt.Errorf("write %s again: %w", s.name(), err)
+		}
+	}
+	if err := s.file.Sync(); err != nil {
+		return false, fmt.Errorf("sync of %s: %w", s.name(), err)
+	}
+	return torn, nil
+}
+
+// ending is how the scan of a segment ended.
+type ending struct {
+	size    int64      // of the file
+	frames  bool       // whole frames follow, of no whole batch
+	clean   bool       // with the mark of a log that was closed in order
+	durable uint64     // the highest sequence that something knows to be durable
+	part    []rawFrame // whole frames of a batch that is not whole; views, until the scanner reads on
+	gone    Missing    // what an earlier opening found missing, if nothing was written since; else its To is 0
+}
+
+// scan reads the whole batches of a segment.
+func (s *segment) scan(sc *scanner) (ending, error) {
+	e := ending{clean: true, durable: sc.durable}
 	for {
 		b, err := sc.batch()
 		if err != nil {
+			s.off, e.part = sc.off, b.frames
 			break
 		}
-		if b.records > 0 {
-			s.index.add(b.off, b.first, b.lastTime)
-			s.last, s.lastTime = b.last, b.lastTime
+		s.chain.batch(b)
+		e.durable = max(e.durable, b.durable)
+		e.gone = s.goneIn(b)
+		e.clean = len(b.frames) == 0
+		if !e.clean {
+			s.index.add(b.off, b.first, b.time)
+			s.last = b.last
 		}
-		clean = b.records == 0
 	}
-	s.off = sc.off
 	if sc.readErr != nil {
-		return nil, false, fmt.Errorf("read %s at %d: %w", s.name(), sc.off, sc.readErr)
+		return e, fmt.Errorf("read %s at %d: %w", s.name(), sc.off, sc.readErr)
 	}
-	// Beyond the last whole batch lie zeros, old records under another salt, or a batch that was cut off. It is damage
-	// when something later knows that what should be here was durable.
-	later, frames, err := sc.laterDurable(size)
-	if err != nil {
-		return nil, false, err
+	return e, nil
+}
+
+// complete sees to it that the log's last segment reaches as far as it once did, by traces and by
+// what the owner knows.
+func (l *Log) complete(s *segment, end ending, found traces) error {
+	if end.gone.To > 0 { // the traces of that are there as long as it has not been told
+		l.recovered.Missing = append(l.recovered.Missing, end.gone)
 	}
-	if max(later, durable) > s.last {
-		return nil, false, &CorruptError{s.name(), sc.off + sc.bad, fmt.Sprintf("record %d and what follows was durable and cannot be read", s.last+1)}
+	last, more := found.end(l.cfg.Expect)
+	more = more && end.gone.To == 0
+	to := last
+	if more {
+		to = max(last, s.last) + mostRecords(l.cfg.SegmentBytes)
 	}
-	l.recovered.Clean = clean && s.last >= s.base
-	end, err := lastNonZero(f, s.off, size)
-	if err != nil {
-		return nil, false, err
+	if to <= s.last {
+		return nil
 	}
-	if end > s.off {
-		if frames {
-			torn = true
-			l.recovered.CutBytes += end - s.off
-			l.recovered.CutAt = fmt.Sprintf("%s at %d", s.name(), s.off)
+	missing, err := s.complete(end.part, last, to, end.durable, more)
+	if missing.To > 0 {
+		l.recovered.Missing = append(l.recovered.Missing, missing)
+	}
+	return err
+}
+
+// setAside keeps segments out of the log that follow a torn one, and removes the index of that one:
+// it is written to again.
+func (l *Log) setAside(base uint64, behind []head) error {
+	remove := func(base uint64) error {
+		if err := l.cfg.FS.Remove(indexName(base)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
 		}
-		// A record of the batch that was cut may be whole: it must not come to life behind a later one.
-		if err := zero(f, s.off, end, nil); err != nil {
-			return nil, false, err
+		return nil
+	}
+	if err := remove(base); err != nil {
+		return err
+	}
+	for _, h := range slices.Backward(behind) { // the newest first: a cut leaves no gap between two segments
+		name := segmentName(h.name)
+		if err := remove(h.name); err != nil {
+			return err
 		}
+		if err := l.cfg.FS.Rename(name, name+tornSuffix); err != nil {
+			return err
+		}
+		l.recovered.Torn = append(l.recovered.Torn, name)
 	}
-	if err := f.Sync(); err != nil {
-		return nil, false, fmt.Errorf("sync of %s: %w", s.name(), err)
+	slices.Reverse(l.recovered.Torn)
+	return nil
+}
+
+// renew writes what the segment holds from the record seq on once more. After a failed sync the
+// kernel shows it, takes it for written, and may not have brought it to the disk: only what is
+// written again is synced again. It may have been another process that met the failure, so this is
+// done whenever it is not known that all is durable.
+func (s *segment) renew(seq uint64) error {
+	off := int64(headerBytes)
+	if e, ok := s.index.bySequence(seq); ok {
+		off = e.off
 	}
-	return s, torn, nil
+	buf := make([]byte, min(1<<20, s.off-off))
+	for off < s.off {
+		b := buf[:min(int64(len(buf)), s.off-off)]
+		if n, err := s.file.ReadAt(b, off); n < len(b) {
+			return err
+		}
+		if err := writeAll(s.file, b, off); err != nil {
+			return err
+		}
+		off += int64(len(b))
+	}
+	return nil
 }
 
 // lastNonZero returns the offset behind the last byte other than zero in [off, size), or off.
@@ -229,7 +473,7 @@ func lastNonZero(f io.ReaderAt, off, size int64) (int64, error) {
 			}
 		}
 		at += int64(n)
-		if err == io.EOF || n == 0 {
+		if err == io.EOF {
 			break
 		}
 		if err != nil {
@@ -239,8 +483,23 @@ func lastNonZero(f io.ReaderAt, off, size int64) (int64, error) {
 	return end, nil
 }
 
+// isEmpty reports whether no batch is in a segment.
+func isEmpty(dir FS, base uint64) (bool, error) {
+	f, _, err := openSegment(dir, base)
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	sc, err := newScanner(f, base)
+	if err != nil {
+		return false, err
+	}
+	_, err = sc.batch()
+	return err == errEnd, sc.readErr
+}
+
 func readHeader(dir FS, base uint64) (header, error) {
-	f, err := dir.Open(segmentName(base))
+	f, _, err := openSegment(dir, base)
 	if err != nil {
 		return header{}, err
 	}

@@ -1,6 +1,7 @@
 package seglog
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +14,7 @@ type scanner struct {
 	off  int64  // of the next batch
 	next uint64 // sequence that its first record should have; 0 if that is not known
 
+	room    []byte // that buf is a part of
 	buf     []byte
 	have    int   // buf[:have] is the file from off on
 	bad     int64 // errEnd: where, behind off, reading stopped making sense
@@ -27,10 +29,11 @@ var errEnd = errors.New("no committed batch follows")
 type batch struct {
 	off         int64 // where it begins
 	first, last uint64
-	lastTime    int64
+	time        int64 // the highest of its records
 	records     int
-	frames      []rawFrame // records and holes
+	frames      []rawFrame // records, other entries, and holes
 	durable     uint64
+	commit      []byte // its commit frame
 }
 
 func newScanner(f io.ReaderAt, base uint64) (*scanner, error) {
@@ -47,7 +50,9 @@ func newScanner(f io.ReaderAt, base uint64) (*scanner, error) {
 		harm = fmt.Errorf("header says it begins with record %d", h.base)
 	}
 	if harm != nil {
-		if h, err = decodeHeader(b[headerCopy:]); err != nil || h.base != base {
+		if h, err = decodeHeader(b[headerCopy:]); errors.Is(cmp.Or(err, harm), ErrVersion) {
+			return nil, fmt.Errorf("%s: %w", segmentName(base), cmp.Or(err, harm))
+		} else if err != nil || h.base != base {
 			return nil, &CorruptError{segmentName(base), 0, harm.Error()}
 		}
 	}
@@ -57,15 +62,23 @@ func newScanner(f io.ReaderAt, base uint64) (*scanner, error) {
 // seek goes to a batch that is known to begin at off with the record next.
 func (s *scanner) seek(off int64, next uint64) { s.off, s.next, s.have = off, next, 0 }
 
+const scanBytes = 256 << 10 // what a scanner reads at once, at least
+
+// reuse takes room for the buffer, maybe that which it is in. No view of it may be in use.
+func (s *scanner) reuse(room []byte) {
+	copy(room, s.buf[:s.have])
+	s.room, s.buf = room, room
+}
+
 // fill makes at least n bytes from off on available, as far as the file goes.
 func (s *scanner) fill(n int) bool {
 	if s.have >= n {
 		return true
 	}
-	if len(s.buf) < n {
-		grown := make([]byte, max(n, 2*len(s.buf), 256<<10))
+	if len(s.buf) < n { // in the middle of a batch: its frames are views of the buffer, which stays as it is
+		grown := make([]byte, max(n, 2*len(s.buf), scanBytes))
 		copy(grown, s.buf[:s.have])
-		s.buf = grown
+		s.room, s.buf = grown, grown
 	}
 	got, err := s.f.ReadAt(s.buf[s.have:], s.off+int64(s.have))
 	s.have += got
@@ -75,11 +88,15 @@ func (s *scanner) fill(n int) bool {
 	return s.have >= n
 }
 
-// batch reads the next committed batch. errEnd may be an end for now: call again when more was committed.
+// batch reads the next committed batch. errEnd may be an end for now: call again when more was
+// committed.
 func (s *scanner) batch() (batch, error) {
 	b := batch{off: s.off}
-	at, next := 0, s.next
-	s.bad = 0
+	at, next, digest := 0, s.next, uint64(0)
+	s.bad, s.readErr = 0, nil // a disk that did not answer once may do so now
+	if len(s.buf) < scanBytes/4 && len(s.room) > 0 {
+		s.reuse(s.room)
+	}
 	b.frames = s.frames[:0]
 	for {
 		if !s.fill(at+frameHeader) || !s.fill(at+max(frameHeader, frameWants(s.buf[at:s.have]))) {
@@ -94,14 +111,21 @@ func (s *scanner) batch() (batch, error) {
 			if next > 0 && f.seq != next-1 {
 				return b, s.end(at)
 			}
-			b.durable = commitDurable(f)
+			if !closes(f, s.version, digest) { // any of its frames may be the wrong one
+				return b, s.end(0)
+			}
+			b.durable, b.commit = commitDurable(f), s.buf[at:at+f.size]
 			if n := len(b.frames); n > 0 {
-				b.first, b.last, b.lastTime = b.frames[0].seq, b.frames[n-1].seq, f.time
+				b.first, b.last, b.time = b.frames[0].seq, b.frames[n-1].seq, f.time
+				if s.version < 2 {
+					b.time = maxTime(b.frames)
+				}
 			}
 			s.frames = b.frames
 			size := at + f.size
 			s.off += int64(size)
-			// What is behind stays in the buffer; the frames handed out are views of what is before.
+			// What is behind stays in the buffer; the frames handed out are views of what is
+			// before.
 			s.have -= size
 			s.buf = s.buf[size:]
 			s.next = f.seq + 1
@@ -116,18 +140,29 @@ func (s *scanner) batch() (batch, error) {
 			b.records++
 		}
 		b.frames = append(b.frames, f)
-		at += f.size
+		at, digest = at+f.size, fold(digest, f.crc)
 	}
 }
 
-// end says where reading stopped and forgets what was read, so that the next try sees the file anew.
+// maxTime is the highest time of frames, of which there is one at least. The commit frame of
+// version 1 may have the last one's.
+func maxTime(frames []rawFrame) int64 {
+	t := frames[0].time
+	for _, f := range frames[1:] {
+		t = max(t, f.time)
+	}
+	return t
+}
+
+// end says where reading stopped and forgets what was read, so that the next try sees the file
+// anew.
 func (s *scanner) end(at int) error {
 	s.bad, s.have = int64(at), 0
 	return errEnd
 }
 
-// laterDurable searches behind the last whole batch for whole frames, reports whether there are any, and returns the
-// highest sequence that one of them knew to be durable.
+// laterDurable searches behind the last whole batch for whole frames, reports whether there are
+// any, and returns the highest sequence that one of them knew to be durable.
 func (s *scanner) laterDurable(size int64) (durable uint64, any bool, err error) {
 	err = s.search(s.off, size, func(_ int64, f rawFrame) bool {
 		any = true
@@ -139,7 +174,8 @@ func (s *scanner) laterDurable(size int64) (durable uint64, any bool, err error)
 	return durable, any, err
 }
 
-// search calls found for every whole frame of this segment that begins in [off, size), until it returns false.
+// search calls found for every whole frame of this segment that begins in [off, size), until it
+// returns false.
 func (s *scanner) search(off, size int64, found func(off int64, f rawFrame) bool) error {
 	w := window{f: s.f}
 	for off+frameHeader <= size {

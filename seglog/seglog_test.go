@@ -49,6 +49,9 @@ func open(t testing.TB, cfg Config) *Log {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if m := l.Recovered().Missing; len(m) > 0 {
+		t.Errorf("opening reports as missing %v", m)
+	}
 	return l
 }
 
@@ -59,7 +62,8 @@ func closeLog(t testing.TB, l *Log) {
 	}
 }
 
-// payload is what the record of that number carries in these tests, so that any reader can check it.
+// payload is what the record of that number carries in these tests, so that any reader can check
+// it.
 func payload(n uint64) []byte {
 	rng := rand.New(rand.NewPCG(n, 77))
 	b := fmt.Appendf(nil, "record %d ", n)
@@ -69,7 +73,8 @@ func payload(n uint64) []byte {
 	return b
 }
 
-// readAll reads every record and checks that numbers run from first without a hole and carry what they should.
+// readAll reads every record and checks that numbers run from first without a hole and carry what
+// they should.
 func readAll(t testing.TB, r *Reader, first uint64) (last uint64) {
 	t.Helper()
 	defer r.Close()
@@ -146,7 +151,8 @@ func TestWriteReadReopen(t *testing.T) {
 	}
 }
 
-// TestCloseIsSeenHoweverFullTheSegment: whatever room a batch would leave in the segment, the mark of a log that was closed in order has its place.
+// TestCloseIsSeenHoweverFullTheSegment: whatever room a batch would leave in the segment, the mark
+// of a log that was closed in order has its place.
 func TestCloseIsSeenHoweverFullTheSegment(t *testing.T) {
 	const size = 1000
 	for left := int64(0); left <= 4*commitBytes; left += alignment {
@@ -211,7 +217,8 @@ func TestManyProducersShareSyncs(t *testing.T) {
 	}
 }
 
-// After a cut at any moment, in any state that the disk may be in, everything that was durable is there.
+// After a cut at any moment, in any state that the disk may be in, everything that was durable is
+// there.
 func TestCrashStates(t *testing.T) {
 	for name, policy := range policies {
 		t.Run(name, func(t *testing.T) {
@@ -365,6 +372,41 @@ func TestRetentionRecycles(t *testing.T) {
 	closeLog(t, l)
 }
 
+// Under SyncNever retention may drop a segment that never was synced, and a cut may bring its name
+// back: with a hole in place of its records the log would end there, whatever was made durable
+// behind it.
+func TestSyncReachesBeyondWhatWasDropped(t *testing.T) {
+	d := fault.New()
+	l := open(t, small(faulty{d}, SyncNever))
+	const records = 1000
+	for n := range uint64(records) {
+		if _, err := l.Append(0, 1, payload(n+1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for l.Position().Stored < records {
+		runtime.Gosched()
+	}
+	l.shelf.mu.Lock()
+	for range 2 {
+		if _, ok := l.shelf.dropOldest(false); !ok {
+			t.Error("nothing to drop")
+		}
+	}
+	l.shelf.mu.Unlock()
+	if err := l.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	for seed := range uint64(50) {
+		after := open(t, small(faulty{d.Crash(seed)}, SyncNever))
+		if p := after.Position(); p.Next != records+1 {
+			t.Errorf("seed %d: after a cut %d is next, %d was durable; recovery: %+v", seed, p.Next, records, after.Recovered())
+		}
+		closeLog(t, after)
+	}
+	closeLog(t, l)
+}
+
 func TestSecondWriterIsRefused(t *testing.T) {
 	dir, err := Dir(t.TempDir())
 	if err != nil {
@@ -399,7 +441,8 @@ func TestUncommittedIsInvisible(t *testing.T) {
 	closeLog(t, l)
 }
 
-// One flipped bit anywhere: Verify names segment and place, Repair keeps all that the bit did not touch.
+// One flipped bit anywhere: Verify names segment and place, Repair keeps all that the bit did not
+// touch.
 func TestFlippedBits(t *testing.T) {
 	const records = 400
 	build := func() *fault.Dir {
@@ -448,8 +491,12 @@ func TestFlippedBits(t *testing.T) {
 			if s, err := Verify(faulty{c.dir}); err != nil || !s.Clean() {
 				t.Fatalf("%s at %d: after Repair: %+v, %v", name, off, s, err)
 			}
-			l := open(t, small(faulty{c.dir}, SyncAlways))
-			if lost := records - countReadable(t, l.NewReader(0)); lost > 1 {
+			l := openRepaired(t, small(faulty{c.dir}, SyncAlways))
+			lost := records - countReadable(t, l.NewReader(0))
+			if named := missingOf(l.Recovered()); named != uint64(lost) {
+				t.Errorf("%s at %d: %d records are named, %d are lost", name, off, named, lost)
+			}
+			if lost > 1 {
 				t.Errorf("%s at %d: %d records lost by one bit", name, off, lost)
 			}
 			closeLog(t, l)
@@ -503,6 +550,7 @@ func TestBadConfigs(t *testing.T) {
 		"segment size":   {FS: dir, SegmentBytes: 100},
 		"staging buffer": {FS: dir, BufferBytes: 100},
 		"negative limit": {FS: dir, KeepBytes: -1},
+		"is expected":    {FS: dir, Expect: Extent{Last: 1 << 63}},
 	} {
 		if _, err := Open(cfg); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Open(%+v) gives %v, want %q", cfg, err, want)
@@ -546,3 +594,5 @@ func FuzzReader(f *testing.F) {
 		r.Close()
 	})
 }
+
+func rngFor(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 0x5E6)) }

@@ -3,39 +3,82 @@ package seglog
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 )
 
 // segment is the one that is written to. It belongs to whoever commits.
 type segment struct {
 	header
-	file     File
-	size     int64 // bytes of the file that may be written
-	off      int64 // where the next batch goes
-	last     uint64
-	lastTime int64
-	index    *index
-	grows    bool // it was begun without a spare: it takes room of the disk as it is written
+	file   File
+	size   int64 // bytes of the file that may be written
+	off    int64 // where the next batch goes
+	last   uint64
+	index  *index
+	chain  chain                // hashes it for the next one
+	tail   tail                 // what was written last
+	grows  bool                 // it was begun without a spare: it takes room of the disk as it is written
+	absent bool                 // there is no room for its file yet
+	lacks  Missing              // of one that is absent: what it begins with
+	same   func() (bool, error) // whether its name still stands for its file
 }
 
 func (s *segment) name() string { return segmentName(s.base) }
 
-// errSync marks a failed sync, which must never be tried again.
-var errSync = errors.New("sync failed")
+// absentSegment is the first segment of a log before there is room for it. It begins with a hole
+// for what is gone.
+func absentSegment(base uint64, gone Missing, log [16]byte) *segment {
+	return &segment{
+		header: header{version: version, base: base, log: log}, file: noFile{}, off: headerBytes, last: max(base-1, gone.To),
+		index: &index{}, absent: true, lacks: gone, same: func() (bool, error) { return true, nil },
+	}
+}
+
+// noFile is the file of a segment that is absent.
+type noFile struct{}
+
+func (noFile) ReadAt([]byte, int64) (int, error)  { return 0, io.EOF }
+func (noFile) WriteAt([]byte, int64) (int, error) { return 0, syscall.ENOSPC }
+func (noFile) Sync() error                        { return nil }
+func (noFile) Size() (int64, error)               { return 0, nil }
+func (noFile) Close() error                       { return nil }
+
+var (
+	// errSync marks a failed sync, which must never be tried again.
+	errSync = errors.New("sync failed")
+	// errBegin marks a segment that could not be begun: no record was in it, and the next try makes
+	// another file.
+	errBegin = errors.New("begin segment")
+)
 
 // rotate seals the segment and begins the next one with the record base.
 func (l *Log) rotate(base, durable uint64) error {
-	next, err := l.begin(base, durable)
+	if err := l.inPlace(); err != nil {
+		return err
+	}
+	if l.seg.absent {
+		next, err := l.begin(l.seg.base, l.seg.last, l.seg.lacks)
+		if err == nil {
+			l.use(next)
+			_ = l.found.forget(l.cfg.FS)
+		}
+		return err
+	}
+	next, err := l.begin(base, durable, Missing{})
 	if err != nil {
 		return err
 	}
 	if err := l.seal(false); err != nil {
 		return errors.Join(err, next.file.Close())
+	}
+	if l.seg.intact(l.seg.off, l.seg.tail) != nil { // the next look of the watch is at another
+		l.suspect(l.seg.base)
 	}
 	done := l.seg.sealed()
 	if err := l.seg.file.Close(); err != nil {
@@ -49,15 +92,15 @@ func (l *Log) rotate(base, durable uint64) error {
 // use makes s the segment that is written to.
 func (l *Log) use(s *segment) {
 	l.mu.Lock()
-	l.seg, l.salt = s, s.salt
+	l.seg, l.salt, l.end, l.tail = s, s.salt, s.off, s.tail
 	l.mu.Unlock()
 	l.shelf.mu.Lock()
 	l.shelf.growing = s.grows
 	l.shelf.mu.Unlock()
 }
 
-// seal ends the writing of the segment: what it holds is durable, except under SyncNever, and its index is kept.
-// clean marks the end of a log that was closed in order.
+// seal ends the writing of the segment: what it holds is durable, except under SyncNever, and its
+// index is kept. clean marks the end of a log that was closed in order.
 func (l *Log) seal(clean bool) error {
 	s := l.seg
 	if l.cfg.Sync == SyncNever && !clean {
@@ -66,31 +109,42 @@ func (l *Log) seal(clean bool) error {
 		return err
 	}
 	if clean && s.off+commitBytes <= s.size && s.last >= s.base {
-		// An empty batch that knows all before it to be durable: damage there is no torn tail from now on.
-		mark := appendCommit(make([]byte, 0, commitBytes), s.salt, s.last, s.lastTime, 0, 0, s.last)
+		// An empty batch that knows all before it to be durable: damage there is no torn tail from
+		// now on.
+		mark := appendCommit(make([]byte, 0, commitBytes), s.header, s.last, s.index.maxTime(), 0, 0, s.last, 0)
 		if err := writeSync(s.file, mark, s.off); err != nil {
 			return fmt.Errorf("write to %s: %w", s.name(), err)
 		}
+		s.index.close(s.off, s.last)
 		s.off += commitBytes
+		_ = s.index.save(l.cfg.FS, s.header, s.last, true) // it tells, should the segment be cut or removed: see traces
 	}
 	if !clean {
-		_ = s.index.save(l.cfg.FS, s.header, s.last) // it can be made again
+		_ = s.index.save(l.cfg.FS, s.header, s.last, false) // it can be made again
 	}
 	return nil
 }
 
-// syncAll makes all that was written durable: the segment, and those sealed before it without a sync.
+// syncAll makes all that was written durable: the segment, and those sealed before it without a
+// sync.
 func (l *Log) syncAll() error {
+	dropped := false
 	for _, base := range l.unsynced {
 		f, err := l.cfg.FS.Open(segmentName(base))
 		if errors.Is(err, fs.ErrNotExist) { // retention was faster
+			dropped = true
 			continue
 		}
-		if err == nil {
-			err = errors.Join(f.Sync(), f.Close())
+		if err != nil { // no sync has failed: it can be begun another time
+			return err
 		}
-		if err != nil {
+		if err := errors.Join(f.Sync(), f.Close()); err != nil {
 			return fmt.Errorf("%w: %s: %w", errSync, segmentName(base), err)
+		}
+	}
+	if dropped { // for good: a cut would bring back a segment that was never synced, and recovery would end the log there
+		if err := l.cfg.FS.Sync(); err != nil {
+			return err
 		}
 	}
 	l.unsynced = l.unsynced[:0]
@@ -101,11 +155,9 @@ func (l *Log) syncAll() error {
 }
 
 // begin makes the segment that holds base first: a spare one where there is one, else a new file.
-func (l *Log) begin(base, durable uint64) (*segment, error) {
-	s := &segment{
-		header: header{id: l.shelf.nextID(), base: base, durable: durable, created: time.Now().UnixNano(), salt: rand.Uint32()},
-		size:   l.cfg.SegmentBytes, off: headerBytes, index: &index{},
-	}
+// gone is what it has a hole for at its start; its To is 0 if there is none. Whatever goes wrong,
+// it can be tried again.
+func (l *Log) begin(base, durable uint64, gone Missing) (*segment, error) {
 	spare, ok := l.shelf.takeSpare()
 	for !ok {
 		err := l.shelf.hasRoom(1)
@@ -113,28 +165,62 @@ func (l *Log) begin(base, durable uint64) (*segment, error) {
 			break
 		}
 		if l.cfg.OnFull != DropOldest || !l.shelf.recycleOldest() {
-			return nil, err
+			return nil, fmt.Errorf("%w %s: %w", errBegin, segmentName(base), err)
 		}
 		spare, ok = l.shelf.takeSpare()
 	}
+	s, err := l.beginIn(spare, base, durable, gone)
+	if isFull(err) && l.cfg.OnFull == DropOldest && l.shelf.recycleOldest() { // a quota is not seen before
+		spare, _ = l.shelf.takeSpare()
+		s, err = l.beginIn(spare, base, durable, gone)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w %s: %w", errBegin, segmentName(base), err)
+	}
+	return s, nil
+}
+
+// beginIn is begin in the spare file of that name, in a new one if it is "".
+func (l *Log) beginIn(spare string, base, durable uint64, gone Missing) (*segment, error) {
+	s := &segment{
+		last: base - 1,
+		header: header{
+			version: version, id: l.shelf.nextID(), base: base, durable: durable, created: time.Now().UnixNano(), salt: rand.Uint32(),
+			log: l.identity,
+		},
+		size: l.cfg.SegmentBytes, off: headerBytes, index: &index{}, grows: spare == "",
+	}
+	if l.seg != nil && !l.seg.absent {
+		s.prior = l.seg.chain.sum(l.seg.base)
+	}
+	s.chain = chainFrom(s.header)
 	var err error
-	if ok {
-		s.file, err = l.cfg.FS.Open(spare)
-	} else {
+	if s.grows {
 		spare = spareName(s.id)
 		s.file, err = l.cfg.FS.Create(spare)
+	} else if s.file, err = l.cfg.FS.Open(spare); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		l.shelf.putSpare(spare)
 	}
 	if err != nil {
 		return nil, err
 	}
-	s.grows = !ok
-	// The header is durable before the name, and the name before any record in it is called durable.
+	// The header, and the hole, are durable before the name, and the name before any record in it
+	// is called durable.
 	err = writeAll(s.file, s.encode(), 0)
+	if err == nil && gone.To > 0 {
+		_, err = s.complete(nil, gone.To, gone.To, durable, gone.AtMost)
+	}
 	if err == nil {
 		err = s.file.Sync()
 	}
 	if err == nil {
+		err = l.vacant(s.name())
+	}
+	if err == nil {
 		err = l.cfg.FS.Rename(spare, s.name())
+	}
+	if err == nil {
+		err = s.track(l.cfg.FS)
 	}
 	if err == nil {
 		err = l.cfg.FS.Sync()
@@ -142,43 +228,69 @@ func (l *Log) begin(base, durable uint64) (*segment, error) {
 	if err != nil {
 		_ = s.file.Close()
 		_ = l.cfg.FS.Remove(spare) // or every try on a full disk would leave one
-		return nil, fmt.Errorf("begin segment %s: %w", s.name(), err)
+		return nil, err
 	}
 	return s, nil
 }
 
+// vacant is an error when there is a segment of that name with records in it: somebody else wrote
+// it, and it must not be lost. One without records was begun by this log, and the directory could
+// not be synced.
+func (l *Log) vacant(name string) error {
+	f, err := l.cfg.FS.Open(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	base, _ := segmentBase(name)
+	sc, err := newScanner(f, base)
+	if corrupt := (*CorruptError)(nil); err != nil && !errors.As(err, &corrupt) {
+		return err
+	}
+	if err == nil && (sc.version < 2 || sc.log == l.identity) {
+		if _, err := sc.batch(); err == errEnd {
+			return sc.readErr
+		}
+	}
+	return fmt.Errorf("another writer made %s: %w", name, errForeign)
+}
+
 func spareName(id uint64) string { return fmt.Sprintf("%020d%s", id, spareSuffix) }
 
-// sealed is a segment that is not written to any more.
-type sealed struct {
+// sealedSegment is a segment that is not written to any more.
+type sealedSegment struct {
 	base, last uint64
-	lastTime   int64
+	time       int64 // the highest of its records
 	bytes      int64 // size of the file: less than a segment's where it grew as it was written
 }
 
-func (s *segment) sealed() sealed {
+func (s *segment) sealed() sealedSegment {
 	bytes, err := s.file.Size()
 	if err != nil {
 		bytes = s.off // at least; the file is then never used again
 	}
-	return sealed{s.base, s.last, s.lastTime, bytes}
+	return sealedSegment{s.base, s.last, s.index.maxTime(), bytes}
 }
 
 // shelf holds the sealed segments and makes the next one ready in the background.
 type shelf struct {
 	cfg     Config
-	mu      sync.Mutex // guards what follows
-	id      uint64     // of the last segment begun
-	old     []sealed   // by base
-	next    []string   // spare files, filled with zeros or with old records, ready for use
-	growing bool       // the segment in use grows
+	mu      sync.Mutex      // guards what follows
+	id      uint64          // of the last segment begun
+	old     []sealedSegment // by base
+	next    []string        // spare files, filled with zeros or with old records, ready for use
+	growing bool            // the segment in use grows
 
+	inPlace    func() error // of the log
 	work, quit chan struct{}
 	done       sync.WaitGroup
 }
 
-func (s *shelf) start(cfg Config) {
-	s.cfg = cfg
+func (s *shelf) start(inPlace func() error) {
+	s.inPlace = inPlace
 	s.work, s.quit = make(chan struct{}, 1), make(chan struct{})
 	s.done.Add(1)
 	go s.tend()
@@ -204,6 +316,9 @@ func (s *shelf) tend() {
 		case <-s.work:
 		case <-tick.C:
 		}
+		if s.inPlace() != nil { // what is under the names now is not this log's
+			continue
+		}
 		for s.overdue() && s.recycleOldest() {
 		}
 		s.mu.Lock()
@@ -218,7 +333,8 @@ func (s *shelf) tend() {
 	}
 }
 
-// overdue reports whether the oldest sealed segment is beyond a limit. The active segment and the spare count as whole.
+// overdue reports whether the oldest sealed segment is beyond a limit. The active segment and the
+// spare count as whole.
 func (s *shelf) overdue() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -230,10 +346,11 @@ func (s *shelf) overdue() bool {
 		total += o.bytes
 	}
 	return s.cfg.KeepBytes > 0 && total > s.cfg.KeepBytes ||
-		s.cfg.KeepAge > 0 && time.Since(time.Unix(0, s.old[0].lastTime)) > s.cfg.KeepAge
+		s.cfg.KeepAge > 0 && s.cfg.Age(s.old[0].time) > s.cfg.KeepAge
 }
 
-// recycleOldest takes the oldest segment out of the log and keeps its file as a spare, or removes it when there is one.
+// recycleOldest takes the oldest segment out of the log and keeps its file as a spare, or removes
+// it when there is one.
 func (s *shelf) recycleOldest() bool {
 	s.mu.Lock()
 	spare, ok := s.dropOldest(len(s.next) == 0)
@@ -241,26 +358,27 @@ func (s *shelf) recycleOldest() bool {
 	if spare == "" {
 		return ok
 	}
-	// Its old name is gone for good before it gets another header: a cut would else leave a segment under the name of another.
+	// Its old name is gone for good before it gets another header: a cut would else leave a segment
+	// under the name of another.
 	if err := s.cfg.FS.Sync(); err != nil {
 		_ = s.cfg.FS.Remove(spare)
 		return ok
 	}
-	s.mu.Lock()
-	s.next = append(s.next, spare)
-	s.mu.Unlock()
+	s.putSpare(spare)
 	return ok
 }
 
-// dropOldest takes the oldest segment out of the log and reports whether there was one. keep says to make a spare of its file if it has
-// the size. mu is held.
+// dropOldest takes the oldest segment out of the log and reports whether there was one. keep says
+// to make a spare of its file if it has the size. mu is held.
 func (s *shelf) dropOldest(keep bool) (spare string, ok bool) {
 	if len(s.old) == 0 {
 		return "", false
 	}
 	o := s.old[0]
-	_ = s.cfg.FS.Remove(indexName(o.base)) // there may be none
-	var err error
+	err := s.cfg.FS.Remove(indexName(o.base)) // before the segment: see traces
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", false
+	}
 	if !keep || o.bytes != s.cfg.SegmentBytes {
 		err = s.cfg.FS.Remove(segmentName(o.base))
 	} else {
@@ -278,8 +396,9 @@ func (s *shelf) dropOldest(keep bool) (spare string, ok bool) {
 	return spare, true
 }
 
-// giveWay frees room for a segment that cannot grow, and reports whether it did: the spare goes first, then, where that is the policy,
-// the oldest segment. It is one file at a time, for the room may come late, while a reader has the file open.
+// giveWay frees room for a segment that cannot grow, and reports whether it did: the spare goes
+// first, then, where that is the policy, the oldest segment. It is one file at a time, for the room
+// may come late, while a reader has the file open.
 func (s *shelf) giveWay() bool {
 	if name, ok := s.takeSpare(); ok {
 		return s.cfg.FS.Remove(name) == nil
@@ -293,7 +412,8 @@ func (s *shelf) giveWay() bool {
 	return ok
 }
 
-// makeSpare fills a file with zeros and syncs it. Failing leaves no spare: the log then extends a file as it goes.
+// makeSpare fills a file with zeros and syncs it. Failing leaves no spare: the log then extends a
+// file as it goes.
 func (s *shelf) makeSpare() {
 	name := spareName(s.nextID()) + partSuffix
 	f, err := s.cfg.FS.Create(name)
@@ -307,9 +427,7 @@ func (s *shelf) makeSpare() {
 	if err = errors.Join(err, f.Close()); err == nil {
 		spare := strings.TrimSuffix(name, partSuffix)
 		if err = s.cfg.FS.Rename(name, spare); err == nil {
-			s.mu.Lock()
-			s.next = append(s.next, spare)
-			s.mu.Unlock()
+			s.putSpare(spare)
 			return
 		}
 	}
@@ -320,7 +438,7 @@ var errStopped = errors.New("stopped")
 
 // zero writes zeros from off to end, until quit (which may be nil) is closed.
 func zero(f File, off, end int64, quit <-chan struct{}) error {
-	chunk := make([]byte, min(1<<20, end-off))
+	chunk := make([]byte, max(0, min(1<<20, end-off)))
 	for off < end {
 		select {
 		case <-quit:
@@ -336,18 +454,6 @@ func zero(f File, off, end int64, quit <-chan struct{}) error {
 	return nil
 }
 
-// hasRoom is ErrDiskFull, in the form of the system's own error, when the disk cannot take that many more segments.
-func (s *shelf) hasRoom(segments int64) error {
-	free, err := s.cfg.FS.FreeBytes()
-	if err != nil { // not known: the write will tell
-		return nil
-	}
-	if free < segments*s.cfg.SegmentBytes+max(0, s.cfg.MinFree) {
-		return errNoRoom
-	}
-	return nil
-}
-
 func (s *shelf) takeSpare() (string, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -359,6 +465,12 @@ func (s *shelf) takeSpare() (string, bool) {
 	return name, true
 }
 
+func (s *shelf) putSpare(name string) {
+	s.mu.Lock()
+	s.next = append(s.next, name)
+	s.mu.Unlock()
+}
+
 func (s *shelf) nextID() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -366,11 +478,18 @@ func (s *shelf) nextID() uint64 {
 	return s.id
 }
 
-func (s *shelf) push(o sealed) {
+func (s *shelf) push(o sealedSegment) {
 	s.mu.Lock()
 	s.old = append(s.old, o)
 	s.mu.Unlock()
 	signal(s.work)
+}
+
+// sealed lists the sealed segments, by base.
+func (s *shelf) sealed() []sealedSegment {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.old)
 }
 
 // extent is the first sequence and the bytes of the sealed segments; 0 if there are none.

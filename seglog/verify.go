@@ -4,9 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"math/rand/v2"
+	"math"
 	"slices"
-	"strings"
 )
 
 // Problem is one finding of [Verify].
@@ -16,17 +15,37 @@ type Problem struct {
 	What     string `json:"what"`
 	From     uint64 `json:"from,omitempty"` // records that cannot be read, From to To
 	To       uint64 `json:"to,omitempty"`
+	AtMost   bool   `json:"at_most,omitempty"`  // To is what may have been
 	Harmless bool   `json:"harmless,omitempty"` // nothing that was durable is lost
+
+	within bool // the segment begins within the one before it
+	torn   bool // a torn tail
 }
 
 // Summary is what [Verify] found in all.
 type Summary struct {
-	Segments int       `json:"segments"`
-	Records  uint64    `json:"records"`
-	First    uint64    `json:"first"`
-	Last     uint64    `json:"last"`
-	Lost     uint64    `json:"lost"` // records given up by earlier repairs
+	Segments int    `json:"segments"`
+	Records  uint64 `json:"records"`
+	Notes    uint64 `json:"notes,omitempty"` // other entries: see Kind
+	First    uint64 `json:"first"`
+	Last     uint64 `json:"last"`
+	// Lost counts the records that the log knows to be lost: given up by a repair, or found missing
+	// when it was opened.
+	Lost     uint64    `json:"lost"`
 	Problems []Problem `json:"problems"`
+
+	// Streams counts the records and notes of each stream.
+	Streams map[uint32]uint64 `json:"-"`
+
+	next   uint64 // sequence that would follow the last
+	reach  uint64 // the highest sequence so far
+	off    int64  // where, in the last segment
+	newest string // the last segment
+	size   int64  // of its file
+	blind  bool   // nothing can be read of the last segment, and the last problem says so
+	part   []bool // of the batch that is cut off there, what is whole: is it a record?
+	chain  chain  // of the segment that is being read
+	prior  prior  // what a segment behind the last one that was whole should say of it; its kind is hashNone if there is none
 }
 
 // Clean reports whether nothing was found that a repair would have to see to.
@@ -39,23 +58,127 @@ func (s Summary) Clean() bool {
 	return true
 }
 
-// Verify reads every byte of the log that carries something and reports all damage, going on behind it. It changes
-// nothing and may run while the log is written.
-func Verify(dir FS) (Summary, error) {
-	s := Summary{Problems: []Problem{}}
-	err := eachSegment(dir, func(base, next uint64) error {
-		s.Segments++
-		if s.First == 0 {
+// Verify reads every byte of the log that carries something and reports all damage, going on behind
+// it. It changes nothing and may run while the log is written.
+func Verify(dir FS) (Summary, error) { return VerifyKnown(dir, Extent{}) }
+
+// VerifyKnown is Verify for who knows what the log held. What it says to be gone is what the next
+// opening, with the same Config.Expect, finds missing.
+func VerifyKnown(dir FS, known Extent) (Summary, error) {
+	s := Summary{Problems: []Problem{}, Streams: map[uint32]uint64{}}
+	heads, err := readHeads(dir)
+	if err != nil {
+		return s, err
+	}
+	id, foreign := identify(heads, [16]byte{})
+	for _, h := range foreign {
+		other := h.foreignTo(id)
+		s.Problems = append(s.Problems, Problem{Segment: other.Segment, Offset: other.Offset, What: other.What})
+	}
+	var bases []uint64
+	for _, h := range heads {
+		if !isAmong(foreign, h.name) {
+			bases = append(bases, h.name)
+		}
+	}
+	err = eachSegment(bases, func(base, next uint64) error {
+		before := len(s.Problems)
+		err := s.segment(dir, base, next)
+		if err != nil || len(s.Problems) > before {
+			now, listErr := segmentBases(dir)
+			if _, there := slices.BinarySearch(now, base); !there { // retention took it meanwhile, and may have used its file again
+				s.Problems = s.Problems[:before]
+				return listErr
+			}
+		}
+		if s.Segments++; s.First == 0 {
 			s.First = base
 		}
-		return s.segment(dir, base, next)
+		return err
 	})
+	if err != nil {
+		return s, err
+	}
+	found, err := findTraces(dir, foreign)
+	if err == nil && slices.Equal(found.bases, bases) { // else the log goes on, and what was last is not
+		s.missing(found, known)
+	}
 	return s, err
 }
 
-// eachSegment calls f with the base of every segment in order, and that of the next one, 0 for the last.
-func eachSegment(dir FS, f func(base, next uint64) error) error {
-	bases, err := segmentBases(dir)
+// missing reports what is gone by the traces that it left, and by what is known.
+func (s *Summary) missing(found traces, known Extent) {
+	for _, m := range found.head(known) {
+		p := Problem{Segment: segmentName(m.From), What: "the segment is gone", From: m.From, To: m.To}
+		s.Problems = slices.Insert(s.Problems, 0, p) // in the order of the log
+	}
+	traced, _ := found.end(Extent{})
+	last, more := found.end(known)
+	switch {
+	case s.blind:
+		p := &s.Problems[len(s.Problems)-1]
+		p.From, p.To = s.next, last
+		if traced < s.next {
+			p.What += ", with some or all of these"
+			p.To, p.AtMost = max(last, s.next-1)+mostRecords(max(s.size, defaultSegment)), true
+		}
+	case len(found.bases) == 0 && last > 0:
+		from := found.first(known)
+		s.Problems = append(s.Problems, Problem{Segment: segmentName(from), What: "every segment is gone", From: from, To: last})
+	case len(found.bases) > 0:
+		s.keep(last)
+		p := Problem{Segment: s.newest, Offset: s.off, What: "what followed is gone", From: s.next, To: last}
+		switch {
+		case more:
+			p.What = "the segment behind it is gone, with some or all of these"
+			p.To, p.AtMost = max(last, s.next-1)+mostRecords(s.size), true
+		case last < s.next:
+			return
+		case traced < s.next:
+			p.What = "by the recorder's books these were durable, and they are gone"
+		}
+		s.Problems = append(s.Problems, p)
+	}
+}
+
+// keep counts what the next opening keeps of a batch that is cut off, where the log is known to
+// have been durable up to last.
+func (s *Summary) keep(last uint64) {
+	i := slices.IndexFunc(s.Problems, func(p Problem) bool { return p.torn && p.Segment == s.newest })
+	if i < 0 || last < s.next {
+		return
+	}
+	p, from := &s.Problems[i], s.next
+	for ; len(s.part) > 0 && s.next <= last; s.part, s.next = s.part[1:], s.next+1 {
+		if s.Last = s.next; s.part[0] {
+			s.Records++
+		} else {
+			s.Notes++
+		}
+	}
+	p.From, p.What = 0, "a batch is cut off: nothing of it is whole, and it goes when the log is opened"
+	if s.next > from {
+		p.What = fmt.Sprintf("a batch is cut off: of it %d to %d are whole, and stay when the log is opened", from, s.next-1)
+	}
+}
+
+// ExpectStored reports what is missing of the records that the log's owner knows it to have held,
+// durable or not.
+func (s *Summary) ExpectStored(last uint64) {
+	from := max(1, s.next)
+	for _, p := range s.Problems { // what is reported already
+		from = max(from, p.To+1)
+	}
+	if last >= from {
+		s.Problems = append(s.Problems, Problem{
+			Segment: s.newest, Offset: s.off, What: "by the recorder's books there was more, not known to be durable", From: from, To: last,
+		})
+	}
+}
+
+// eachSegment calls f with every base in order, and with the next one, 0 for the last.
+func eachSegment(bases []uint64, f func(base, next uint64) error) error {
+	var err error
 	for i := 0; err == nil && i < len(bases); i++ {
 		next := uint64(0)
 		if i+1 < len(bases) {
@@ -69,6 +192,9 @@ func eachSegment(dir FS, f func(base, next uint64) error) error {
 // openSegment opens a segment and returns the size of its file.
 func openSegment(dir FS, base uint64) (File, int64, error) {
 	f, err := dir.Open(segmentName(base))
+	if errors.Is(err, errNoFile) {
+		return nil, 0, &CorruptError{segmentName(base), 0, errNoFile.Error()}
+	}
 	if err != nil {
 		return nil, 0, err
 	}
@@ -81,40 +207,84 @@ func openSegment(dir FS, base uint64) (File, int64, error) {
 
 // segment verifies one segment; next is the base of the one behind it, 0 if it is the last.
 func (s *Summary) segment(dir FS, base, next uint64) error {
-	f, size, err := openSegment(dir, base)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	sc, err := newScanner(f, base)
-	if corrupt := (*CorruptError)(nil); errors.As(err, &corrupt) {
-		p := Problem{Segment: corrupt.Segment, Offset: corrupt.Offset, What: corrupt.What}
-		if next > 0 {
-			p.From, p.To = base, next-1
-		}
-		s.Problems = append(s.Problems, p)
+	if base <= s.reach { // its records are there already: others have their sequences
+		s.prior = prior{}
+		s.Problems = append(s.Problems, Problem{
+			Segment: segmentName(base), within: true,
+			What: fmt.Sprintf("it begins with record %d, and %s reaches up to record %d", base, s.newest, s.reach),
+		})
 		return nil
 	}
+	defer func() { s.reach = max(s.reach, s.next-1) }()
+	s.newest, s.size, s.off, s.next, s.part = segmentName(base), 0, 0, base, nil
+	f, size, err := openSegment(dir, base)
 	if err != nil {
-		return err
+		return s.unreadable(err, base, next)
+	}
+	defer f.Close()
+	s.size = size
+	sc, err := newScanner(f, base)
+	if err != nil {
+		return s.unreadable(err, base, next)
 	}
 	if err := s.header(f, sc.header); err != nil {
 		return err
 	}
+	s.follows(sc.header)
+	before := len(s.Problems)
+	s.chain = chainFrom(sc.header)
+	defer func() {
+		if s.prior = s.chain.sum(base); len(s.Problems) > before || sc.flags&flagRepaired != 0 {
+			s.prior = prior{}
+		}
+	}()
 	for {
 		b, err := sc.batch()
 		if err == nil {
 			s.count(b)
 			continue
 		}
+		s.off, s.next = sc.off, sc.next
 		if sc.readErr != nil {
 			return sc.readErr
 		}
-		more, err := s.damage(sc, size, next)
+		more, err := s.damage(sc, b.frames, size, next)
 		if err != nil || !more {
 			return err
 		}
 	}
+}
+
+// follows checks what the header of a segment says of the one before it. A repair breaks the chain,
+// and says so in the header of what it wrote; so does a segment that is gone or damaged, which is
+// reported anyway.
+func (s *Summary) follows(h header) {
+	was := s.prior
+	s.prior = prior{}
+	if was.kind == hashNone || h.prior.kind != was.kind || h.prior.base != was.base || h.prior == was {
+		return
+	}
+	s.Problems = append(s.Problems, Problem{
+		Segment: segmentName(was.base),
+		What:    fmt.Sprintf("it is not what it was when %s was begun: its hash is another", segmentName(h.base)),
+	})
+}
+
+// unreadable reports a segment of which nothing can be read, if that is what err says.
+func (s *Summary) unreadable(err error, base, next uint64) error {
+	s.prior = prior{}
+	corrupt := (*CorruptError)(nil)
+	if !errors.As(err, &corrupt) {
+		return err
+	}
+	p := Problem{Segment: corrupt.Segment, Offset: corrupt.Offset, What: corrupt.What}
+	if next > 0 {
+		p.From, p.To = base, next-1
+	} else {
+		s.blind = true
+	}
+	s.Problems = append(s.Problems, p)
+	return nil
 }
 
 // header reports every byte of the first block that is not as it was written.
@@ -138,12 +308,20 @@ func (s *Summary) header(f File, h header) error {
 }
 
 func (s *Summary) count(b batch) {
+	s.chain.batch(b)
 	for _, f := range b.frames {
 		if f.kind == kindHole {
 			s.Lost += holeSize(f)
 			continue
 		}
-		s.Records++
+		if s.Streams != nil { // else nobody asks
+			s.Streams[f.stream]++
+		}
+		if f.isRecord() {
+			s.Records++
+		} else {
+			s.Notes++
+		}
 		s.Last = max(s.Last, f.seq)
 	}
 }
@@ -155,14 +333,16 @@ func holeSize(f rawFrame) uint64 {
 	return 0
 }
 
-// damage reports what is wrong where the scanner stopped, if anything, and takes it to the next whole batch.
-func (s *Summary) damage(sc *scanner, size int64, next uint64) (more bool, err error) {
+// damage reports what is wrong where the scanner stopped, if anything, and takes it to the next
+// whole batch. part is what it had read of the batch that is not whole.
+func (s *Summary) damage(sc *scanner, part []rawFrame, size int64, next uint64) (more bool, err error) {
 	expected, at := sc.next, sc.off+sc.bad
 	durable, frames, err := sc.laterDurable(size)
 	if err != nil {
 		return false, err
 	}
-	// The next batch begins behind the next whole commit frame that closes a batch behind the damage.
+	// The next batch begins behind the next whole commit frame that closes a batch behind the
+	// damage.
 	var resume int64
 	var resumeSeq uint64
 	err = sc.search(at+alignment, size, func(off int64, f rawFrame) bool {
@@ -176,6 +356,7 @@ func (s *Summary) damage(sc *scanner, size int64, next uint64) (more bool, err e
 		return false, err
 	}
 	p := Problem{Segment: segmentName(sc.base), Offset: at, From: expected}
+	var whole []bool
 	switch {
 	case durable >= expected || next > expected:
 		p.What, p.To = "a batch is damaged", max(expected, resumeSeq-1)
@@ -184,210 +365,31 @@ func (s *Summary) damage(sc *scanner, size int64, next uint64) (more bool, err e
 			if next == 0 {
 				p.To = durable
 			}
+			if durable < expected {
+				p.What = "what followed, up to the next segment, is gone or damaged"
+			}
 		}
 	case resume > 0 && resumeSeq == expected: // an empty batch, or the mark of a clean end
 		p.What, p.From = "a commit frame is damaged", 0
 	case frames:
-		p.What, p.Harmless = "a torn tail: it was never durable, and goes when the log is opened", true
+		p.What, p.Harmless = "a torn tail: nothing says that it was durable, and it goes when the log is opened", true
+		p.torn, whole = true, recordsOf(wholeOf(part, expected, math.MaxUint64))
 	default:
 		return false, nil
 	}
-	s.Problems = append(s.Problems, p)
+	if b, err := sc.batch(); err == nil { // it was being written
+		s.count(b)
+		return true, nil
+	}
+	s.Problems, s.part = append(s.Problems, p), whole
 	sc.seek(resume, resumeSeq)
 	return resume > 0, nil
 }
 
-// Repair makes a damaged log whole: what can be read stays under its sequence numbers, what cannot becomes a hole that
-// readers are told of. The damaged files stay beside it with the ending ".damaged". It returns what Verify found.
-func Repair(dir FS) (Summary, error) {
-	lock, err := dir.Lock()
-	if err != nil {
-		return Summary{}, fmt.Errorf("repair log: %w", err)
+// recordsOf says of each frame whether it is a record, and not a note.
+func recordsOf(frames []rawFrame) (are []bool) {
+	for _, f := range frames {
+		are = append(are, f.isRecord())
 	}
-	defer lock.Close()
-	if err := finishRepair(dir); err != nil {
-		return Summary{}, fmt.Errorf("repair log: %w", err)
-	}
-	found, err := Verify(dir)
-	if err != nil {
-		return found, err
-	}
-	err = eachSegment(dir, func(base, next uint64) error {
-		last := uint64(0) // the highest record that is known to have been durable
-		hurt := false
-		for _, p := range found.Problems {
-			if p.Segment == segmentName(base) && !p.Harmless {
-				hurt, last = true, max(last, p.To)
-			}
-		}
-		if next > 0 {
-			last = next - 1
-		}
-		if hurt {
-			if err := rebuild(dir, base, last); err != nil {
-				return fmt.Errorf("repair %s: %w", segmentName(base), err)
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return found, err
-	}
-	return found, dir.Sync()
-}
-
-// rebuild writes the whole records of a segment into a new one, with holes up to last where there are none.
-func rebuild(dir FS, base, last uint64) error {
-	name := segmentName(base)
-	f, size, err := openSegment(dir, base)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	sc, err := newScanner(f, base)
-	if err != nil { // both headers gone: nothing in it can be believed
-		sc = &scanner{f: f, header: header{base: base, salt: rand.Uint32()}}
-	}
-	h := sc.header
-	h.salt = rand.Uint32()
-	out := &rebuilt{header: h, next: base, buf: make([]byte, 0, 1<<20)}
-	if out.file, err = dir.Create(name + partSuffix); err != nil {
-		return err
-	}
-	defer out.file.Close()
-	err = sc.search(headerBytes, size, func(_ int64, fr rawFrame) bool {
-		if fr.kind == kindCommit || fr.seq < out.next {
-			return true
-		}
-		return out.add(fr) == nil
-	})
-	if err == nil && out.next <= last {
-		err = out.hole(last)
-	}
-	if err == nil {
-		err = out.flush()
-	}
-	if err == nil {
-		err = out.finish(size)
-	}
-	if err = errors.Join(err, out.err); err != nil {
-		return err
-	}
-	_ = dir.Remove(indexName(base)) // there may be none
-	if err := dir.Rename(name, name+damagedSuffix); err != nil {
-		return err
-	}
-	return dir.Rename(name+partSuffix, name) // see finishRepair
-}
-
-// finishRepair gives the repaired segments their names where a cut came between the two renames of rebuild. The first is made when the new
-// file is whole, so a damaged segment without a successor of its name has a whole one beside it.
-func finishRepair(dir FS) error {
-	names, err := dir.List()
-	if err != nil {
-		return err
-	}
-	renamed := false
-	for _, part := range names {
-		name, ok := strings.CutSuffix(part, partSuffix)
-		if _, segment := segmentBase(name); !ok || !segment || slices.Contains(names, name) || !slices.Contains(names, name+damagedSuffix) {
-			continue
-		}
-		if err := dir.Rename(part, name); err != nil {
-			return err
-		}
-		renamed = true
-	}
-	if !renamed {
-		return nil
-	}
-	return dir.Sync()
-}
-
-// rebuilt is a segment that Repair writes.
-type rebuilt struct {
-	header
-	file    File
-	off     int64
-	next    uint64 // sequence of the next frame
-	buf     []byte
-	records int
-	time    int64
-	err     error
-}
-
-func (o *rebuilt) add(f rawFrame) error {
-	switch {
-	case f.kind == kindHole:
-		return o.hole(f.seq)
-	case f.seq > o.next:
-		if err := o.hole(f.seq - 1); err != nil {
-			return err
-		}
-	}
-	if err := o.room(frameLen(len(f.data))); err != nil {
-		return err
-	}
-	o.buf = appendFrame(o.buf, o.salt, kindRecord, f.stream, f.seq, f.time, f.data)
-	o.next, o.time = f.seq+1, f.time
-	o.records++
-	return nil
-}
-
-func (o *rebuilt) hole(to uint64) error {
-	if err := o.room(frameLen(8)); err != nil {
-		return err
-	}
-	o.buf = appendHole(o.buf, o.salt, o.next, to, o.time)
-	o.next = to + 1
-	return nil
-}
-
-func (o *rebuilt) room(n int) error {
-	if len(o.buf)+n+commitBytes <= cap(o.buf) {
-		return nil
-	}
-	if err := o.flush(); err != nil {
-		return err
-	}
-	if n+commitBytes > cap(o.buf) {
-		o.buf = make([]byte, 0, n+commitBytes)
-	}
-	return nil
-}
-
-// flush writes the batch so far; the durable sequence it carries makes later damage known as such.
-func (o *rebuilt) flush() error {
-	if len(o.buf) == 0 {
-		return nil
-	}
-	if o.off == 0 {
-		o.off = headerBytes
-		if o.err = writeAll(o.file, o.encode(), 0); o.err != nil {
-			return o.err
-		}
-	}
-	b := appendCommit(o.buf, o.salt, o.next-1, o.time, o.records, len(o.buf), o.next-1)
-	if o.err = writeAll(o.file, b, o.off); o.err != nil {
-		return o.err
-	}
-	o.off += int64(len(b))
-	o.buf, o.records = o.buf[:0], 0
-	return nil
-}
-
-// finish fills the file up to its old size and makes it durable.
-func (o *rebuilt) finish(size int64) error {
-	if o.off == 0 {
-		o.off = headerBytes
-		if err := writeAll(o.file, o.encode(), 0); err != nil {
-			return err
-		}
-	}
-	if o.off < size {
-		if err := zero(o.file, o.off, size, nil); err != nil {
-			return err
-		}
-	}
-	return o.file.Sync()
+	return are
 }

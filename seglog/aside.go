@@ -1,0 +1,73 @@
+package seglog
+
+import (
+	"errors"
+	"slices"
+)
+
+// dismissCut sets segments aside that are cut off within their header, or hold nothing but zeros:
+// nothing can be read of them. It leaves traces of what was in them.
+func (l *Log) dismissCut() error {
+	dir := l.cfg.FS
+	heads, err := readHeads(dir)
+	if err != nil {
+		return err
+	}
+	var cut []head
+	for _, h := range heads {
+		is, err := isCut(dir, h)
+		if err != nil {
+			return err
+		}
+		if is {
+			cut = append(cut, h)
+		}
+	}
+	whole := slices.DeleteFunc(heads, func(h head) bool { return isAmong(cut, h.name) })
+	id, _ := identify(whole, l.cfg.Identity)
+	none := [16]byte{}
+	for _, h := range slices.Backward(cut) { // the newest first: a kill leaves no gap between two segments
+		if id == none && h.ok { // only this one says which log it is
+			id = h.log
+			l.identity = id
+		}
+		if !h.ok || h.log == none || h.log == id { // else it came from elsewhere
+			if err := leaveTrace(dir, h); err != nil {
+				return err
+			}
+		}
+		name, err := setDamagedAside(dir, segmentName(h.name))
+		if err != nil {
+			return err
+		}
+		l.recovered.Damaged = append(l.recovered.Damaged, name)
+	}
+	return nil
+}
+
+// isCut reports whether a segment ends within its header, or holds nothing but zeros, as a file
+// system may leave it after a power cut.
+func isCut(dir FS, h head) (bool, error) {
+	if h.ok || h.size < headerBytes {
+		return 0 <= h.size && h.size < headerBytes, nil // what is no file is left to a repair
+	}
+	f, _, err := openSegment(dir, h.name)
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	used, err := lastNonZero(f, 0, h.size)
+	return err == nil && used == 0, err
+}
+
+// leaveTrace sees to it that an index tells of a segment that leaves the log: its own, or one that
+// knows no more than that it was there.
+func leaveTrace(dir FS, h head) error {
+	_, err := readTrace(dir, h.name, false)
+	if errors.Is(err, errNoTrace) {
+		mark := h.header
+		mark.base = h.name
+		err = (&index{}).save(dir, mark, h.name-1, true)
+	}
+	return err
+}

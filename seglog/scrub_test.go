@@ -1,0 +1,272 @@
+package seglog
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tallywheel/tallywheel/internal/fault"
+	"github.com/tallywheel/tallywheel/internal/testenv"
+)
+
+// findings is what looks at segments have found last.
+type findings struct {
+	mu     sync.Mutex
+	last   map[uint64][]Problem
+	passes int
+	bytes  int64
+}
+
+func (f *findings) checked(c Checked) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.last == nil {
+		f.last = map[uint64][]Problem{}
+	}
+	f.last[c.Base] = c.Problems
+	f.bytes += c.Bytes
+	if c.Last {
+		f.passes++
+	}
+}
+
+func (f *findings) problems() (all []Problem) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, p := range f.last {
+		all = append(all, p...)
+	}
+	slices.SortFunc(all, func(a, b Problem) int { return int(a.From) - int(b.From) })
+	return all
+}
+
+// What is damaged while it lies there is told within the time of a pass, once it is; what is whole
+// is not. A pass takes its time.
+func TestScrubTellsDamageAtRest(t *testing.T) {
+	for name, c := range map[string]struct {
+		harm func(t *testing.T, d *fault.Dir, bases []uint64)
+		of   func(bases []uint64) (from, to uint64) // the records may be among these
+	}{
+		"nothing": {},
+		"a bit of a sealed segment": {
+			harm: func(t *testing.T, d *fault.Dir, bases []uint64) { flip(t, d, segmentName(bases[1]), headerBytes+500) },
+			of:   func(bases []uint64) (uint64, uint64) { return bases[1], bases[2] - 1 },
+		},
+		"a bit of the segment that is written to": {
+			harm: func(t *testing.T, d *fault.Dir, bases []uint64) {
+				flip(t, d, segmentName(bases[len(bases)-1]), headerBytes+500)
+			},
+			of: func(bases []uint64) (uint64, uint64) { return bases[len(bases)-1], 400 },
+		},
+		"zeros": {
+			harm: func(t *testing.T, d *fault.Dir, bases []uint64) {
+				b := d.Bytes(segmentName(bases[0]))
+				clear(b[headerBytes+1000 : headerBytes+9000])
+				overwrite(t, d, segmentName(bases[0]), b)
+			},
+			of: func(bases []uint64) (uint64, uint64) { return bases[0], bases[1] - 1 },
+		},
+		"cut": {
+			harm: func(t *testing.T, d *fault.Dir, bases []uint64) {
+				if err := d.Cut(segmentName(bases[1]), headerBytes+2000); err != nil {
+					t.Fatal(err)
+				}
+			},
+			of: func(bases []uint64) (uint64, uint64) { return bases[1], bases[2] - 1 },
+		},
+		"gone": {
+			harm: func(t *testing.T, d *fault.Dir, bases []uint64) {
+				if err := d.Remove(segmentName(bases[1])); err != nil {
+					t.Fatal(err)
+				}
+			},
+			of: func(bases []uint64) (uint64, uint64) { return bases[1], bases[2] - 1 },
+		},
+		"both headers": {
+			harm: func(t *testing.T, d *fault.Dir, bases []uint64) {
+				flip(t, d, segmentName(bases[1]), 20)
+				flip(t, d, segmentName(bases[1]), headerCopy+20)
+			},
+			of: func(bases []uint64) (uint64, uint64) { return bases[1], bases[2] - 1 },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d, found := fault.New(), &findings{}
+				cfg := small(faulty{d}, SyncAlways)
+				cfg.Scrub, cfg.OnChecked = time.Hour, found.checked
+				l := open(t, cfg)
+				appendUpTo(t, l, 400)
+				time.Sleep(61 * time.Minute)
+				if p := found.problems(); len(p) > 0 || found.passes != 2 {
+					t.Fatalf("%+v after %d passes", p, found.passes)
+				}
+				bases := segmentsOf(t, d)
+				if c.harm != nil {
+					c.harm(t, d, bases)
+				}
+				time.Sleep(61 * time.Minute)
+				switch p := found.problems(); {
+				case c.harm == nil && len(p) > 0:
+					t.Errorf("%+v", p)
+				case c.harm == nil:
+				case len(p) != 1:
+					t.Errorf("want one problem: %+v", p)
+				default:
+					from, to := c.of(bases)
+					if p[0].From < from || p[0].To > to || p[0].From > p[0].To {
+						t.Errorf("want one of records %d to %d: %+v", from, to, p)
+					}
+				}
+				appendUpTo(t, l, 500) // it goes on
+				if found.passes != 3 || found.bytes < 3*l.Position().Used/2 {
+					t.Errorf("%d passes, %d bytes read of %d", found.passes, found.bytes, l.Position().Used)
+				}
+				closeLog(t, l)
+			})
+		})
+	}
+}
+
+func flip(t *testing.T, d *fault.Dir, name string, off int64) {
+	t.Helper()
+	if err := d.Flip(name, off, 1); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// overwrite changes a file in its place.
+func overwrite(t *testing.T, d *fault.Dir, name string, b []byte) {
+	t.Helper()
+	f, err := faulty{d}.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := writeAll(f, b, 0); err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+}
+
+// Somebody cuts the segment that is written to, or writes over it, while the log runs. It is told
+// within seconds, what comes goes into another segment, and the next start has that.
+func TestSegmentInUseIsCutOrWrittenOver(t *testing.T) {
+	junk := make([]byte, 6000)
+	for name, harm := range map[string]func(f *os.File, end int64) error{
+		"cut":        func(f *os.File, end int64) error { return f.Truncate(end / 2) },
+		"emptied":    func(f *os.File, _ int64) error { return f.Truncate(0) },
+		"header":     func(f *os.File, _ int64) error { _, err := f.WriteAt(junk[:64], 0); return err },
+		"first half": func(f *os.File, end int64) error { _, err := f.WriteAt(junk[:end/2], 0); return err },
+		"end":        func(f *os.File, end int64) error { _, err := f.WriteAt(junk[:200], end-200); return err },
+	} {
+		for _, grown := range []bool{false, true} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				path := t.TempDir()
+				dir, err := Dir(path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				found := &findings{}
+				cfg := small(dir, SyncBatch)
+				cfg.OnChecked = found.checked
+				l := open(t, cfg)
+				appendUpTo(t, l, 20)
+				if grown { // its file is no longer than what is in it
+					closeLog(t, l)
+					if err := os.Truncate(filepath.Join(path, segmentName(1)), l.Position().Used); err != nil {
+						t.Fatal(err)
+					}
+					l = open(t, cfg)
+				}
+				appendUpTo(t, l, 25)
+				if err := l.Sync(); err != nil {
+					t.Fatal(err)
+				}
+				f, err := os.OpenFile(filepath.Join(path, segmentName(1)), os.O_RDWR, 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer f.Close()
+				if err := harm(f, l.Position().Used); err != nil {
+					t.Fatal(err)
+				}
+				testenv.Until(t, patience, "the damage is told", func() bool { return len(found.problems()) > 0 })
+				p := found.problems()
+				if whole := name == "header"; whole != (p[0].To == 0) || p[0].Segment != segmentName(1) || p[0].To > 25 {
+					t.Errorf("%+v", p)
+				}
+				appendUpTo(t, l, 40)
+				if err := l.Sync(); err != nil {
+					t.Fatal(err)
+				}
+				if bases, err := segmentBases(dir); err != nil || !slices.Equal(bases, []uint64{1, 26}) || l.Position().Err != nil {
+					t.Errorf("segments %v, %v; %+v", bases, err, l.Position())
+				}
+				closeLog(t, l)
+				if _, err := Repair(dir); err != nil {
+					t.Fatal(err)
+				}
+				l = openHarmed(t, cfg)
+				if n := l.Position().Next; n != 41 {
+					t.Errorf("the log goes on with %d, want 41", n)
+				}
+				closeLog(t, l)
+			})
+		}
+	}
+}
+
+// A segment that is cut, and full before the watch has looked, is looked at when it is sealed.
+func TestSegmentCutBeforeItIsSealed(t *testing.T) {
+	path := t.TempDir()
+	dir, err := Dir(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := &findings{}
+	cfg := small(dir, SyncBatch)
+	cfg.OnChecked = found.checked
+	l := open(t, cfg)
+	appendUpTo(t, l, 25)
+	if err := l.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(filepath.Join(path, segmentName(1)), 5000); err != nil {
+		t.Fatal(err)
+	}
+	appendUpTo(t, l, 1000)
+	testenv.Until(t, patience, "the damage is told", func() bool { return len(found.problems()) > 0 })
+	if p := found.problems(); p[0].Segment != segmentName(1) {
+		t.Errorf("%+v", p)
+	}
+	closeLog(t, l)
+}
+
+// While the log is written, and retention uses old files again, nothing is called damaged that is
+// not.
+func TestScrubWhileRetentionRecycles(t *testing.T) {
+	d, found := fault.New(), &findings{}
+	cfg := small(faulty{d}, SyncBatch)
+	cfg.KeepBytes, cfg.Scrub, cfg.OnChecked = 4*cfg.SegmentBytes, time.Nanosecond, found.checked
+	l := open(t, cfg)
+	for n := range uint64(20_000) {
+		if _, err := l.Append(0, 1, payload(n%50)); err != nil {
+			t.Fatal(err)
+		}
+		if n%1000 == 0 {
+			for _, s := range l.shelf.sealed() {
+				l.suspect(s.base)
+			}
+			l.suspect(l.Position().Next - 1)
+		}
+	}
+	closeLog(t, l)
+	if p := found.problems(); len(p) > 0 || found.bytes == 0 {
+		t.Errorf("%d bytes read: %+v", found.bytes, p)
+	}
+}
