@@ -7,7 +7,8 @@ const clmulMin = 16
 
 var hasCLMUL = cpu.X86.HasPCLMULQDQ && cpu.X86.HasSSSE3
 
-// folding holds what clmul needs to know of one polynomial; the assembly relies on the order of its fields.
+// folding holds what clmul needs to know of one polynomial; the assembly relies on the order of its
+// fields.
 type folding struct {
 	order [16]byte     // PSHUFB mask that brings a loaded block into the order of the polynomial
 	k512  [2]uint64    // multipliers that carry the low and the high half of a block over 512 bits …
@@ -53,8 +54,8 @@ func makeReduction(poly uint16) reduction {
 //go:noescape
 func barrett(lo, hi uint64, k *reduction) uint16
 
-// clmul folds the n ≥ 16 bytes at p, with init XORed into the first two, to 16 bytes of the same CRC.
-// n%16 must not be 1.
+// clmul folds the n ≥ 16 bytes at p, with init XORed into the first two, to 16 bytes of the same
+// CRC. n%16 must not be 1.
 //
 //go:noescape
 func clmul(p *byte, n int, init uint64, f *folding) (lo, hi uint64)
@@ -82,7 +83,8 @@ func makeFoldings() (lsb, msb folding) {
 		{&lsb.k256, &msb.k256, 256},
 		{&lsb.k128, &msb.k128, 128},
 	} {
-		// Bit-reversed: the low half is the more significant; a product of reversed operands is one bit short.
+		// Bit-reversed: the low half is the more significant; a product of reversed operands is one
+		// bit short.
 		*k.lsb = [2]uint64{reversed(power(0x8005, k.bits+63)), reversed(power(0x8005, k.bits-1))}
 		*k.msb = [2]uint64{uint64(power(0x1021, k.bits)), uint64(power(0x1021, k.bits+64))}
 	}

@@ -2,8 +2,8 @@
 //
 // # Concepts
 //
-// A CRC-16 is fixed by a polynomial, the order of bits, an initial value and a final XOR. This package
-// offers the two polynomials met on industrial lines:
+// A CRC-16 is fixed by a polynomial, the order of bits, an initial value and a final XOR. This
+// package offers the two polynomials met on industrial lines:
 //
 //   - Modbus: polynomial 0x8005, least significant bit first, initial value 0xFFFF, no final XOR
 //     (CRC-16/MODBUS; check value of "123456789" is 0x4B37);
@@ -16,16 +16,16 @@
 //
 // # How it is fast
 //
-// On amd64 with PCLMULQDQ and SSSE3, inputs of 16 bytes and more are folded four 16-byte lanes at a time by
-// carry-less multiplication (Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ
-// Instruction", Intel 2009); what remains is reduced in the same way for Modbus. Everything else, and everything on other
-// machines, goes through slicing-by-16 (Kounavis and Berry, 2008). Every path gives the same result for every length;
-// nothing allocates.
+// On amd64 with PCLMULQDQ and SSSE3, inputs of 16 bytes and more are folded four 16-byte lanes at a
+// time by carry-less multiplication (Gopal et al., "Fast CRC Computation for Generic Polynomials
+// Using PCLMULQDQ Instruction", Intel 2009); what remains is reduced in the same way for Modbus.
+// Everything else, and everything on other machines, goes through slicing-by-16 (Kounavis and
+// Berry, 2008). Every path gives the same result for every length; nothing allocates.
 //
 // # When not to use it
 //
-// A CRC-16 lets one damaged frame in 65,536 pass when damage is random. It guards a short frame on a line; it
-// does not guard a file (seglog uses CRC-32C) and it authenticates nothing.
+// A CRC-16 lets one damaged frame in 65,536 pass when damage is random. It guards a short frame on
+// a line; it does not guard a file (seglog uses CRC-32C) and it authenticates nothing.
 package crc16
 
 import "encoding/binary"
@@ -43,7 +43,8 @@ func Modbus(b []byte) uint16 { return UpdateModbus(InitModbus, b) }
 // CCITT returns the CRC-16/IBM-3740 ("CCITT-FALSE") of b.
 func CCITT(b []byte) uint16 { return UpdateCCITT(InitCCITT, b) }
 
-// UpdateModbus continues a CRC-16/MODBUS: UpdateModbus(UpdateModbus(c, a), b) is that of a followed by b.
+// UpdateModbus continues a CRC-16/MODBUS: UpdateModbus(UpdateModbus(c, a), b) is that of a followed
+// by b.
 func UpdateModbus(crc uint16, b []byte) uint16 {
 	if len(b) >= clmulMin && hasCLMUL {
 		if len(b)&15 == 1 { // the initial value spans two bytes: give the first block at least two

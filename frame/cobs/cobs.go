@@ -1,8 +1,10 @@
-// Package cobs frames Consistent Overhead Byte Stuffing: a zero byte ends each frame and occurs nowhere else
-// (Cheshire and Baker, "Consistent Overhead Byte Stuffing", IEEE/ACM Transactions on Networking 7(2), 1999).
+// Package cobs frames Consistent Overhead Byte Stuffing: a zero byte ends each frame and occurs
+// nowhere else (Cheshire and Baker, "Consistent Overhead Byte Stuffing", IEEE/ACM Transactions on
+// Networking 7(2), 1999).
 //
-// A frame is valid when its chain of code bytes ends exactly at the delimiter and its content, where a check
-// is set, ends in the right check value. Frames are stored as on the wire, stuffing and delimiter included.
+// A frame is valid when its chain of code bytes ends exactly at the delimiter and its content,
+// where a check is set, ends in the right check value. Frames are stored as on the wire, stuffing
+// and delimiter included.
 package cobs
 
 import "github.com/tallywheel/tallywheel/frame"
@@ -15,14 +17,11 @@ func New(maxBytes int, check frame.Check) frame.Decoder {
 	if maxBytes == 0 {
 		maxBytes = DefaultMax
 	}
-	scratch := make([]byte, 0, maxBytes)
-	return &frame.Delimited{Delimiter: 0, MaxBytes: maxBytes, Valid: func(b []byte) bool {
-		content, ok := Decode(scratch, b)
-		return ok && check.OK(content)
-	}}
+	return &frame.Delimited{Delimiter: 0, MaxBytes: maxBytes, Content: Decode, Check: check}
 }
 
-// Decode appends the content of the stuffed bytes b (no delimiter) to dst[:0] and reports whether b is well formed.
+// Decode appends the content of the stuffed bytes b (no delimiter) to dst[:0] and reports whether b
+// is well formed.
 func Decode(dst, b []byte) ([]byte, bool) {
 	dst = dst[:0]
 	for len(b) > 0 {

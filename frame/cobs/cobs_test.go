@@ -4,9 +4,9 @@ import (
 	"bytes"
 	"testing"
 
-	"pgregory.net/rapid"
-
 	"github.com/tallywheel/tallywheel/frame/cobs"
+	"github.com/tallywheel/tallywheel/internal/testenv"
+	"pgregory.net/rapid"
 )
 
 // Examples of the paper and of its usual presentation: content and what is on the wire.
@@ -32,7 +32,7 @@ func TestKnown(t *testing.T) {
 }
 
 func TestRoundTrip(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	testenv.Check(t, func(t *rapid.T) {
 		content := rapid.SliceOf(rapid.Byte()).Draw(t, "content")
 		wire := cobs.Encode(nil, content)
 		if bytes.IndexByte(wire, 0) != len(wire)-1 {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/tallywheel/tallywheel/frame"
@@ -15,6 +16,7 @@ import (
 	"github.com/tallywheel/tallywheel/frame/raw"
 	"github.com/tallywheel/tallywheel/frame/slip"
 	"github.com/tallywheel/tallywheel/frame/tally128"
+	"github.com/tallywheel/tallywheel/frame/ubx"
 )
 
 // MaxBytes is the longest frame that any framing may be set to: a quarter of a port's buffer.
@@ -28,14 +30,37 @@ type Config struct {
 	Prefix    int           // length: bytes of the length field
 	Little    bool          // length: little-endian
 	Inclusive bool          // length: the length counts its own bytes
-	Check     frame.Check   // cobs, slip, length
+	Check     frame.Check   // cobs, slip, length: modbus, ccitt; line: nmea
 	Baud      int           // modbus: rate of the line, 0 if unknown
 	CharBits  int           // modbus: bits a character takes on the line, start, parity and stop bits included
 }
 
+// String is the framing with its settings: a name, or as "length,prefix=4,check=ccitt". What the
+// line adds is not in it.
+func (cfg Config) String() string {
+	text := cfg.Kind
+	for _, s := range []struct {
+		name  string
+		set   bool
+		value any
+	}{
+		{"max", cfg.Max != 0, cfg.Max},
+		{"gap", cfg.Gap != 0, cfg.Gap},
+		{"prefix", cfg.Prefix != 0, cfg.Prefix},
+		{"endian", cfg.Little, "little"},
+		{"inclusive", cfg.Inclusive, true},
+		{"check", cfg.Check != frame.NoCheck, cfg.Check},
+	} {
+		if s.set {
+			text += fmt.Sprintf(",%s=%v", s.name, s.value)
+		}
+	}
+	return text
+}
+
 // Names lists the framings.
 func Names() []string {
-	return []string{"tally128", "modbus", "cobs", "slip", "line", "length", "raw"}
+	return []string{"tally128", "modbus", "cobs", "slip", "line", "ubx", "length", "raw"}
 }
 
 // New opens the framing that cfg names.
@@ -53,7 +78,9 @@ func New(cfg Config) (frame.Decoder, error) {
 	case "slip":
 		return slip.New(cfg.Max, cfg.Check), nil
 	case "line":
-		return line.New(cfg.Max), nil
+		return line.New(cfg.Max, cfg.Check), nil
+	case "ubx":
+		return ubx.New(cfg.Max), nil
 	case "length":
 		d, err := length.New(length.Config{
 			Prefix: cfg.Prefix, LittleEndian: cfg.Little, Inclusive: cfg.Inclusive, Max: cfg.Max, Check: cfg.Check,
@@ -77,12 +104,13 @@ func (cfg Config) fits() error {
 		set   bool
 		kinds string
 	}{
-		{"max", cfg.Max != 0, "cobs slip line length raw"},
+		{"max", cfg.Max != 0, "cobs slip line ubx length raw"},
 		{"gap", cfg.Gap != 0, "raw"},
 		{"prefix", cfg.Prefix != 0, "length"},
 		{"endian", cfg.Little, "length"},
 		{"inclusive", cfg.Inclusive, "length"},
-		{"check", cfg.Check != frame.NoCheck, "cobs slip length"},
+		{"check nmea", cfg.Check == frame.CheckNMEA, "line"},
+		{"check modbus or ccitt", cfg.Check == frame.CheckModbus || cfg.Check == frame.CheckCCITT, "cobs slip length"},
 	} {
 		if s.set && !slices.Contains(strings.Fields(s.kinds), cfg.Kind) {
 			return fmt.Errorf("frame %s: %s is a setting of %s", cfg.Kind, s.name, strings.ReplaceAll(s.kinds, " ", ", "))
@@ -97,15 +125,26 @@ func (cfg Config) fits() error {
 	return nil
 }
 
-// Describe reads what the framing of that name says about a stored frame: its number and the device's time.
+// Describe reads what the framing of that name says about a stored frame: its number and the
+// device's time. Whoever has the decoder asks it by [frame.Numbered] instead.
 func Describe(kind string, data []byte) frame.Frame {
-	if kind == "tally128" {
-		if h, ok := tally128.Parse(data); ok {
-			return frame.Frame{
-				Data: data, Sequenced: true,
-				Device: h.Device, Epoch: h.Epoch, Seq: h.Seq, DeviceTime: h.DeviceTime,
-			}
+	if n, ok := numbered()[kind]; ok {
+		if f, ok := n.Number(data); ok {
+			return f
 		}
 	}
 	return frame.Frame{Data: data}
 }
+
+// numbered holds a decoder of each framing that numbers its frames.
+var numbered = sync.OnceValue(func() map[string]frame.Numbered {
+	all := map[string]frame.Numbered{}
+	for _, kind := range Names() {
+		if d, err := New(Config{Kind: kind}); err == nil {
+			if n, ok := d.(frame.Numbered); ok {
+				all[kind] = n
+			}
+		}
+	}
+	return all
+})

@@ -3,6 +3,7 @@ package framings
 import (
 	"bytes"
 	"encoding/binary"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"github.com/tallywheel/tallywheel/frame/frametest"
 	"github.com/tallywheel/tallywheel/frame/slip"
 	"github.com/tallywheel/tallywheel/frame/tally128"
+	"github.com/tallywheel/tallywheel/frame/ubx"
 )
 
 // sample is one framing with a way to make its n-th valid frame.
@@ -44,6 +46,15 @@ func sealed(content []byte) []byte {
 	return binary.LittleEndian.AppendUint16(content, crc16.Modbus(content))
 }
 
+func sentence(rng *rand.Rand) []byte {
+	body := fmt.Sprintf("GPGLL,%d.%d,N", rng.IntN(9000), rng.IntN(90))
+	var sum byte
+	for i := range len(body) {
+		sum ^= body[i]
+	}
+	return fmt.Appendf(nil, "$%s*%02X\r\n", body, sum)
+}
+
 func samples() map[string]sample {
 	return map[string]sample{
 		"tally128": {Config{Kind: "tally128"}, func(rng *rand.Rand, n int) []byte {
@@ -61,12 +72,14 @@ func samples() map[string]sample {
 			if n%2 == 0 {
 				return []byte(strings.Repeat("x", rng.IntN(80)) + "\r\n")
 			}
-			body := fmt.Sprintf("GPGLL,%d.%d,N", rng.IntN(9000), rng.IntN(90))
-			var sum byte
-			for i := range len(body) {
-				sum ^= body[i]
+			return sentence(rng)
+		}},
+		"line nmea": {Config{Kind: "line", Check: frame.CheckNMEA}, func(rng *rand.Rand, _ int) []byte { return sentence(rng) }},
+		"ubx": {Config{Kind: "ubx"}, func(rng *rand.Rand, n int) []byte {
+			if n%3 == 0 {
+				return sentence(rng)
 			}
-			return fmt.Appendf(nil, "$%s*%02X\r\n", body, sum)
+			return ubx.Append(nil, 1, byte(n), noise(rng, rng.IntN(300)))
 		}},
 		"length": {Config{Kind: "length", Check: frame.CheckModbus}, func(rng *rand.Rand, _ int) []byte {
 			c := sealed(noise(rng, rng.IntN(300)))
@@ -74,9 +87,38 @@ func samples() map[string]sample {
 		}},
 		"raw": {Config{Kind: "raw"}, func(rng *rand.Rand, _ int) []byte { return noise(rng, 1024) }},
 		"modbus": {Config{Kind: "modbus", Baud: 9600}, func(rng *rand.Rand, _ int) []byte {
-			return sealed(append([]byte{1, 3}, noise(rng, 6)...))
+			function := []byte{1, 3, 3, 5, 7, 8, 11, 12, 15, 16, 17, 20, 21, 22, 23, 24, 43, 43, 0x42, 0x83, 0xAB}[rng.IntN(21)]
+			content := append([]byte{byte(1 + rng.IntN(3)), function}, noise(rng, rng.IntN(1+rng.IntN(100)))...)
+			for i := 2; i < len(content) && rng.IntN(4) > 0; i++ { // counts are small
+				content[i] &= 0x0F
+			}
+			return sealed(content)
 		}},
 	}
+}
+
+// tight lists settings under which many frames do not fit, or are not checked.
+func tight() map[string]sample {
+	all := samples()
+	for name, cfg := range map[string]Config{
+		"cobs":      {Kind: "cobs", Max: 200},
+		"slip":      {Kind: "slip", Max: 300},
+		"line":      {Kind: "line", Max: 30},
+		"line nmea": {Kind: "line", Max: 20, Check: frame.CheckNMEA},
+		"length":    {Kind: "length", Max: 200, Check: frame.CheckModbus},
+		"ubx":       {Kind: "ubx", Max: 64},
+		"raw":       {Kind: "raw", Max: 8},
+	} {
+		all[name+" tight"] = sample{cfg, all[name].make}
+	}
+	for _, cfg := range []Config{
+		{Kind: "length", Prefix: 1},
+		{Kind: "length", Prefix: 2, Little: true, Max: 100},
+		{Kind: "length", Prefix: 4, Little: true, Inclusive: true, Max: 100, Check: frame.CheckCCITT},
+	} {
+		all[fmt.Sprintf("length %d", cfg.Prefix)] = sample{cfg, all["length"].make}
+	}
+	return all
 }
 
 func TestEveryNameOpens(t *testing.T) {
@@ -87,6 +129,49 @@ func TestEveryNameOpens(t *testing.T) {
 			continue
 		}
 		s.open(t)()
+	}
+}
+
+// What the frames of a framing prove, whoever asks.
+func TestEvidence(t *testing.T) {
+	for _, c := range []struct {
+		cfg  Config
+		want frame.Evidence
+	}{
+		{Config{Kind: "tally128"}, frame.Evidence{Numbered: true, CheckBits: 16}},
+		{Config{Kind: "modbus"}, frame.Evidence{CheckBits: 16}},
+		{Config{Kind: "cobs"}, frame.Evidence{}},
+		{Config{Kind: "cobs", Check: frame.CheckCCITT}, frame.Evidence{CheckBits: 16}},
+		{Config{Kind: "slip", Check: frame.CheckModbus}, frame.Evidence{CheckBits: 16}},
+		{Config{Kind: "line"}, frame.Evidence{}},
+		{Config{Kind: "line", Check: frame.CheckNMEA}, frame.Evidence{CheckBits: 8}},
+		{Config{Kind: "ubx"}, frame.Evidence{CheckBits: 8}},
+		{Config{Kind: "length", Check: frame.CheckModbus}, frame.Evidence{CheckBits: 16}},
+		{Config{Kind: "raw"}, frame.Evidence{}},
+	} {
+		d := sample{cfg: c.cfg}.open(t)()
+		if got := frame.EvidenceOf(d); got != c.want {
+			t.Errorf("%+v: %+v, want %+v", c.cfg, got, c.want)
+		}
+	}
+	if all := (frame.Evidence{Numbered: true, CheckBits: 16}).Unknown(); len(all) != 0 {
+		t.Errorf("unknown of numbered and checked frames: %q", all)
+	}
+	if all := (frame.Evidence{CheckBits: 8}).Unknown(); len(all) != 2 || !strings.Contains(all[1], "one damaged frame in 256") {
+		t.Errorf("unknown of sentences: %q", all)
+	}
+}
+
+// A stored frame is described by the name of its framing alone.
+func TestDescribe(t *testing.T) {
+	data := samples()["tally128"].make(rand.New(rand.NewPCG(1, 2)), 42)
+	if f := Describe("tally128", data); !f.Sequenced || f.Seq != 42 || f.Device != 7 {
+		t.Errorf("Describe gives %+v", f)
+	}
+	for _, kind := range []string{"line", "none such"} {
+		if f := Describe(kind, data); f.Sequenced || !bytes.Equal(f.Data, data) {
+			t.Errorf("Describe as %s gives %+v", kind, f)
+		}
 	}
 }
 
@@ -119,13 +204,16 @@ func TestCleanStreamIsAllFrames(t *testing.T) {
 	}
 }
 
-// Frames amid noise, truncated and run together: the rules of frametest.Check hold for every cut.
-func TestDamagedStreamKeepsEveryRule(t *testing.T) {
-	for name, s := range samples() {
-		for seed := range uint64(60) {
+var seeds = flag.Uint64("seeds", 15, "damaged streams for each framing")
+
+// Frames amid noise, truncated and run together: the law of frametest.Check holds for every
+// framing.
+func TestEveryFramingKeepsTheLaw(t *testing.T) {
+	for name, s := range tight() {
+		for seed := range *seeds {
 			rng := rand.New(rand.NewPCG(seed, 9))
 			var stream []byte
-			for n := range 40 {
+			for n := range 1 + rng.IntN(40) {
 				f := s.make(rng, n)
 				switch rng.IntN(6) {
 				case 0:
@@ -144,9 +232,9 @@ func TestDamagedStreamKeepsEveryRule(t *testing.T) {
 	}
 }
 
-func TestMillionRandomBytes(t *testing.T) {
-	stream := noise(rand.New(rand.NewPCG(5, 6)), 1_000_000)
-	for name, s := range samples() {
+func TestRandomBytes(t *testing.T) {
+	stream := noise(rand.New(rand.NewPCG(5, 6)), 200_000)
+	for name, s := range tight() {
 		if err := frametest.Check(s.open(t), stream, 1); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -177,7 +265,8 @@ func TestSettingsThatDoNotFitAreNamed(t *testing.T) {
 		"gap is a setting of raw":     {Kind: "line", Gap: 1},
 		"prefix 3: want 1, 2 or 4":    {Kind: "length", Prefix: 3},
 		"want 8 to 16384 bytes":       {Kind: "line", Max: 1 << 20},
-		"check is a setting of cobs":  {Kind: "raw", Check: frame.CheckCCITT},
+		"ccitt is a setting of cobs":  {Kind: "raw", Check: frame.CheckCCITT},
+		"nmea is a setting of line":   {Kind: "cobs", Check: frame.CheckNMEA},
 		"endian is a setting of leng": {Kind: "slip", Little: true},
 	} {
 		if _, err := New(cfg); err == nil || !strings.Contains(err.Error(), want) {
@@ -197,6 +286,7 @@ func FuzzModbus(f *testing.F)   { fuzz(f, "modbus") }
 func FuzzCOBS(f *testing.F)     { fuzz(f, "cobs") }
 func FuzzSLIP(f *testing.F)     { fuzz(f, "slip") }
 func FuzzLine(f *testing.F)     { fuzz(f, "line") }
+func FuzzUBX(f *testing.F)      { fuzz(f, "ubx") }
 func FuzzLength(f *testing.F)   { fuzz(f, "length") }
 func FuzzRaw(f *testing.F)      { fuzz(f, "raw") }
 

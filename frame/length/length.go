@@ -1,11 +1,13 @@
-// Package length frames messages that begin with their own length: 1, 2 or 4 bytes, big- or little-endian,
-// followed by that many bytes of content.
+// Package length frames messages that begin with their own length: 1, 2 or 4 bytes, big- or
+// little-endian, followed by that many bytes of content.
 //
-// A length alone cannot tell a frame from noise. With a check (a CRC-16 at the end of the content) a wrong
-// frame is found and the search goes on one byte later; without, only a length out of range is noticed.
+// A length alone cannot tell a frame from noise. With a check (a CRC-16 at the end of the content)
+// a wrong frame is found and the search goes on one byte later; without, only a length out of range
+// is noticed.
 package length
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -31,7 +33,11 @@ type Decoder struct {
 	out       frame.Frame
 }
 
-var _ frame.Decoder = (*Decoder)(nil)
+var (
+	_ frame.Decoder  = (*Decoder)(nil)
+	_ frame.Stateful = (*Decoder)(nil)
+	_ frame.Checked  = (*Decoder)(nil)
+)
 
 // New returns a decoder, or an error that names the field that is wrong.
 func New(cfg Config) (*Decoder, error) {
@@ -52,6 +58,9 @@ func (d *Decoder) Max() int { return d.cfg.Prefix + d.cfg.Max }
 
 // Silence is 0: a pause within a frame means nothing.
 func (d *Decoder) Silence() time.Duration { return 0 }
+
+// CheckBits implements [frame.Checked].
+func (d *Decoder) CheckBits() int { return d.cfg.Check.Bits() }
 
 // Decode implements [frame.Decoder].
 func (d *Decoder) Decode(view []byte, sink frame.Sink) int {
@@ -81,7 +90,8 @@ func (d *Decoder) Decode(view []byte, sink frame.Sink) int {
 	return at
 }
 
-// Break implements [frame.Decoder]: a frame that is not whole is damaged; a whole one may lie behind its prefix.
+// Break implements [frame.Decoder]: a frame that is not whole is damaged; a whole one may lie
+// behind its prefix.
 func (d *Decoder) Break(view []byte, _ frame.Cause, sink frame.Sink) {
 	at := d.Decode(view, sink)
 	for at < len(view) {
@@ -119,4 +129,25 @@ func (d *Decoder) size(b []byte) (int, bool) {
 		n -= uint64(d.cfg.Prefix)
 	}
 	return int(n) + d.cfg.Prefix, n <= uint64(d.cfg.Max)
+}
+
+// stateVersion is the version of the state: version u8, searching u8.
+const stateVersion = 1
+
+// State implements [frame.Stateful].
+func (d *Decoder) State() []byte {
+	b := []byte{stateVersion, 0}
+	if d.searching {
+		b[1] = 1
+	}
+	return b
+}
+
+// Restore implements [frame.Stateful].
+func (d *Decoder) Restore(b []byte) error {
+	if len(b) != 2 || b[0] != stateVersion || b[1] > 1 {
+		return errors.New("not the state of a length decoder")
+	}
+	d.searching = b[1] == 1
+	return nil
 }

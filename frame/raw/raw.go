@@ -1,5 +1,5 @@
-// Package raw frames bytes of unknown form by time: a chunk ends when the line has been silent for a gap, or
-// when it is full. Every byte is in a frame, none is ever skipped.
+// Package raw frames bytes of unknown form by time: a chunk ends when the line has been silent for
+// a gap, or when it is full. Every byte is in a frame, none is ever skipped.
 package raw
 
 import (
@@ -23,7 +23,8 @@ type Decoder struct {
 
 var _ frame.Decoder = (*Decoder)(nil)
 
-// New returns a decoder of chunks of at most maxBytes, ended by a silence of gap; zeros mean the defaults.
+// New returns a decoder of chunks of at most maxBytes, ended by a silence of gap; zeros mean the
+// defaults.
 func New(maxBytes int, gap time.Duration) *Decoder {
 	if maxBytes == 0 {
 		maxBytes = DefaultMax

@@ -11,8 +11,8 @@
 //	    28    98  payload
 //	   126     2  CRC-16/MODBUS of bytes 0–125
 //
-// The device numbers every frame it makes, so a receiver can tell a lost frame from one that was never
-// sent, a repeated one and one out of order: see the ledger.
+// The device numbers every frame it makes, so a receiver can tell a lost frame from one that was
+// never sent, a repeated one and one out of order: see the ledger.
 package tally128
 
 import (
@@ -55,8 +55,8 @@ type Header struct {
 	DeviceTime int64 // ns
 }
 
-// Encode writes a frame into dst, which must hold [Size] bytes. A payload shorter than [PayloadSize] is
-// padded with zeros; of a longer one the rest is left out.
+// Encode writes a frame into dst, which must hold [Size] bytes. A payload shorter than
+// [PayloadSize] is padded with zeros; of a longer one the rest is left out.
 func Encode(dst []byte, h Header, payload []byte) {
 	d := dst[:Size]
 	d[0], d[1], d[2], d[atFlags] = sync0, sync1, version, h.Flags
@@ -86,6 +86,9 @@ type Decoder struct {
 var (
 	_ frame.Decoder   = (*Decoder)(nil)
 	_ frame.FixedSize = (*Decoder)(nil)
+	_ frame.Numbered  = (*Decoder)(nil)
+	_ frame.Checked   = (*Decoder)(nil)
+	_ frame.Stateful  = (*Decoder)(nil)
 )
 
 // Max is [Size].
@@ -93,6 +96,9 @@ func (d *Decoder) Max() int { return Size }
 
 // FixedSize is [Size].
 func (d *Decoder) FixedSize() int { return Size }
+
+// CheckBits implements [frame.Checked].
+func (d *Decoder) CheckBits() int { return 16 }
 
 // Silence is 0: gaps mean nothing to this framing.
 func (d *Decoder) Silence() time.Duration { return 0 }
@@ -127,6 +133,7 @@ func (d *Decoder) Break(view []byte, _ frame.Cause, sink frame.Sink) {
 		}
 		at += d.skip(view[at:], sink)
 	}
+	d.shadowEnd = d.pos // what was cut off does not go on behind the break
 }
 
 // looks reports whether b may begin a frame, as far as it goes.
@@ -136,19 +143,33 @@ func looks(b []byte) bool {
 
 func (d *Decoder) good(f []byte, sink frame.Sink) {
 	d.pos += Size
-	o := &d.out
-	o.Data, o.Sequenced = f, true
-	o.Device = binary.LittleEndian.Uint32(f[atDevice:])
-	o.Epoch = binary.LittleEndian.Uint32(f[atEpoch:])
-	o.Seq = binary.LittleEndian.Uint64(f[atSeq:])
-	o.DeviceTime = int64(binary.LittleEndian.Uint64(f[atTime:]))
-	d.last.Device, d.last.Epoch, d.last.Seq = o.Device, o.Epoch, o.Seq
-	sink.Frame(o)
-	o.Data = nil
+	d.out = numbers(f)
+	d.last.Device, d.last.Epoch, d.last.Seq = d.out.Device, d.out.Epoch, d.out.Seq
+	sink.Frame(&d.out)
+	d.out.Data = nil
 }
 
-// damaged counts the damaged frame at the front of f, unless it is only a chance sync inside one already counted.
-// A header that continues the numbers of the last good frame is no chance.
+// numbers reads the frame in f.
+func numbers(f []byte) frame.Frame {
+	return frame.Frame{
+		Data: f, Sequenced: true,
+		Device:     binary.LittleEndian.Uint32(f[atDevice:]),
+		Epoch:      binary.LittleEndian.Uint32(f[atEpoch:]),
+		Seq:        binary.LittleEndian.Uint64(f[atSeq:]),
+		DeviceTime: int64(binary.LittleEndian.Uint64(f[atTime:])),
+	}
+}
+
+// Number implements [frame.Numbered]. It does not check the CRC again.
+func (d *Decoder) Number(data []byte) (frame.Frame, bool) {
+	if len(data) != Size || !looks(data) {
+		return frame.Frame{}, false
+	}
+	return numbers(data), true
+}
+
+// damaged counts the damaged frame at the front of f, unless it is only a chance sync inside one
+// already counted. A header that continues the numbers of the last good frame is no chance.
 func (d *Decoder) damaged(f []byte, sink frame.Sink) {
 	if d.pos < d.shadowEnd && !d.continues(f) {
 		return

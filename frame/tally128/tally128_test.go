@@ -69,6 +69,32 @@ func TestDamage(t *testing.T) {
 	}
 }
 
+// What was cut off by a break hides nothing that is damaged behind it.
+func TestDamageBehindABreak(t *testing.T) {
+	cut, damaged := encoded(1, "a")[:20], encoded(900_000, "b")
+	damaged[40] ^= 1
+	var d tally128.Decoder
+	var r frametest.Record
+	for _, message := range [][]byte{cut, damaged} {
+		done := d.Decode(message, &r)
+		d.Break(message[done:], frame.Message, &r)
+	}
+	if r.Harm != 2 {
+		t.Errorf("%d damaged frames are counted, want 2", r.Harm)
+	}
+}
+
+func TestNumber(t *testing.T) {
+	var d tally128.Decoder
+	f, ok := d.Number(encoded(9, "x"))
+	if !ok || !f.Sequenced || f.Device != 0x01020304 || f.Epoch != 5 || f.Seq != 9 || f.DeviceTime != 77 {
+		t.Errorf("Number gives %+v, %v", f, ok)
+	}
+	if f, ok := d.Number([]byte("no frame")); ok || f.Sequenced {
+		t.Errorf("Number takes what is no frame: %+v", f)
+	}
+}
+
 // printer is the simplest sink.
 type printer struct{}
 

@@ -1,0 +1,72 @@
+package modbus
+
+import (
+	"encoding/binary"
+	"errors"
+)
+
+// The state of a decoder: version u8, flags u8, two questions (what was asked, and that of turns),
+// number of borders u16, and each border as one byte, less 1. A question is unit u8, function u8,
+// body of 4 bytes, size u16 and CRC u16. All is little-endian. It is what the decoder knows of the
+// pending bytes, and of the frame before them; whoever saves it keeps those bytes.
+const (
+	stateVersion = 2
+	questionSize = 10
+	bordersAt    = 2 + 2*questionSize
+	stateHeader  = bordersAt + 2
+	maxState     = stateHeader + MaxSize
+
+	flagFollows = 1
+	flagLost    = 2
+	flagSure    = 4
+)
+
+func (q question) append(b []byte) []byte {
+	b = append(b, q.unit, q.function)
+	b = append(b, q.body[:]...)
+	b = binary.LittleEndian.AppendUint16(b, uint16(q.size))
+	return binary.LittleEndian.AppendUint16(b, q.sum)
+}
+
+func questionFrom(b []byte) question {
+	return question{b[0], b[1], [4]byte(b[2:]), int(binary.LittleEndian.Uint16(b[6:])), binary.LittleEndian.Uint16(b[8:])}
+}
+
+// State implements [frame.Stateful]: at most 280 bytes.
+func (d *Decoder) State() []byte {
+	flags := byte(0)
+	if d.follows {
+		flags |= flagFollows
+	}
+	if d.lost {
+		flags |= flagLost
+	}
+	if d.turns.sure {
+		flags |= flagSure
+	}
+	b := make([]byte, 0, maxState)
+	b = append(b, stateVersion, flags)
+	for _, q := range []question{d.asked, d.turns.open} {
+		b = q.append(b)
+	}
+	b = binary.LittleEndian.AppendUint16(b, uint16(len(d.borders)))
+	for _, at := range d.borders {
+		b = append(b, byte(at-1))
+	}
+	return b
+}
+
+// Restore implements [frame.Stateful].
+func (d *Decoder) Restore(b []byte) error {
+	if len(b) < stateHeader || b[0] != stateVersion || len(b) != stateHeader+int(binary.LittleEndian.Uint16(b[bordersAt:])) || len(b) > maxState {
+		return errors.New("not the state of a modbus decoder")
+	}
+	d.follows, d.lost = b[1]&flagFollows != 0, b[1]&flagLost != 0
+	d.asked = questionFrom(b[2:])
+	d.turns = turns{questionFrom(b[2+questionSize:]), b[1]&flagSure != 0}
+	d.borders = d.borders[:0]
+	for _, at := range b[stateHeader:] {
+		d.borders = append(d.borders, int(at)+1)
+	}
+	return nil
+}
