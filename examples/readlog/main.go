@@ -1,4 +1,5 @@
-// Command readlog reads a log on disk with package seglog alone: it prints how many records each stream has.
+// Command readlog reads a log on disk with package seglog alone: it prints how many records each
+// stream has.
 //
 //	go run ./examples/readlog ./data
 package main
@@ -31,12 +32,19 @@ func run(path string) error {
 	r := seglog.NewReader(dir, 0)
 	defer r.Close()
 	records, bytes := map[uint32]int{}, map[uint32]int{}
+	ended := false
 	for {
 		rec, err := r.Next()
 		var gap *seglog.GapError
 		switch {
 		case errors.As(err, &gap):
 			fmt.Println(gap)
+			continue
+		case errors.Is(err, io.EOF) && !ended:
+			if err := r.End(); err != nil { // damage may look like the end
+				return err
+			}
+			ended = true // unless more follows
 			continue
 		case errors.Is(err, io.EOF):
 			for stream, n := range records {
@@ -46,6 +54,7 @@ func run(path string) error {
 		case err != nil:
 			return err
 		}
+		ended = false
 		records[rec.Stream]++
 		bytes[rec.Stream] += len(rec.Data)
 	}

@@ -1,0 +1,233 @@
+package prefork
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/tallywheel/tallywheel/internal/sys"
+)
+
+// Master and worker talk by packets of JSON over a pair of sockets, which also tells each of the
+// other's end.
+type packet struct {
+	Ready  bool   `json:"ready,omitempty"`  // worker: it can serve
+	Takes  bool   `json:"takes,omitempty"`  // … and accept from what is lent
+	Count  *Count `json:"count,omitempty"`  // worker, each second and at its end
+	Serve  bool   `json:"serve,omitempty"`  // master: begin
+	Lend   bool   `json:"lend,omitempty"`   // master: accept from the sockets that come with this, of Slot
+	Return bool   `json:"return,omitempty"` // master: no longer, from those of Slot
+	Drain  bool   `json:"drain,omitempty"`  // master: end
+	Slot   int    `json:"slot,omitempty"`
+}
+
+const (
+	maxPacket = 4096
+	maxPassed = 64 // descriptors in a packet, and addresses of Config.Listen
+	sendFor   = 2 * time.Second
+)
+
+// wire is one end of the pair.
+type wire struct {
+	mu   sync.Mutex // one packet after the other
+	conn *net.UnixConn
+}
+
+// newWire takes f over.
+func newWire(f *os.File) (*wire, error) {
+	defer f.Close()
+	c, err := net.FileConn(f)
+	if err != nil {
+		return nil, err
+	}
+	conn, ok := c.(*net.UnixConn)
+	if !ok {
+		return nil, errors.Join(fmt.Errorf("prefork: descriptor %s is %T, no socket pair", f.Name(), c), c.Close())
+	}
+	return &wire{conn: conn}, nil
+}
+
+func (w *wire) send(p packet, fds ...int) error {
+	text, err := json.Marshal(p)
+	if err != nil {
+		return err
+	}
+	var rights []byte
+	if len(fds) > 0 {
+		rights = sys.Rights(fds...)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_ = w.conn.SetWriteDeadline(time.Now().Add(sendFor)) // the other may have stopped reading
+	_, _, err = w.conn.WriteMsgUnix(text, rights, nil)
+	return err
+}
+
+// receive returns the next packet; an error is the other's end. Descriptors are the caller's.
+func (w *wire) receive() (p packet, fds []int, err error) {
+	text, oob := make([]byte, maxPacket), make([]byte, 32+4*maxPassed)
+	n, k, _, _, err := w.conn.ReadMsgUnix(text, oob)
+	if err != nil {
+		return p, nil, err
+	}
+	if fds, err = sys.PassedFDs(oob[:k]); err != nil {
+		return p, nil, err
+	}
+	return p, fds, json.Unmarshal(text[:n], &p)
+}
+
+// Variables that make a process a worker. The sockets come as systemd passes them: LISTEN_FDS of
+// them from descriptor 3; the wire is the next.
+const (
+	slotVariable = "TALLYWHEEL_PREFORK_SLOT"
+	fdsVariable  = "LISTEN_FDS"
+	firstFD      = 3
+)
+
+// masterless are variables that are not for workers, and not for what they start.
+var masterless = []string{slotVariable, fdsVariable, "LISTEN_PID", "LISTEN_FDNAMES", "LISTEN_PIDFDID", "NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC"}
+
+// run implements Run: it finds out which part this process has.
+func run(ctx context.Context, cfg Config, worker func(*Worker) error) error {
+	if slot, ok := os.LookupEnv(slotVariable); ok {
+		return runWorker(slot, cfg, worker)
+	}
+	return runMaster(ctx, cfg)
+}
+
+// inherited takes n sockets over that lie from descriptor 3.
+func inherited(n int) (listeners []net.Listener, err error) {
+	for i := range n {
+		f := os.NewFile(uintptr(firstFD+i), "socket "+strconv.Itoa(i))
+		ln, lerr := net.FileListener(f)
+		err = errors.Join(err, lerr, f.Close())
+		if lerr == nil {
+			listeners = append(listeners, ln)
+		}
+	}
+	return listeners, err
+}
+
+// runWorker is Run in a worker.
+func runWorker(slot string, cfg Config, worker func(*Worker) error) error {
+	n, err := strconv.Atoi(slot)
+	fds, fdsErr := strconv.Atoi(os.Getenv(fdsVariable))
+	if err != nil || fdsErr != nil || fds < 1 || fds > maxPassed {
+		return fmt.Errorf("prefork: %s=%s %s=%s: set by the master only; unset them", slotVariable, slot, fdsVariable, os.Getenv(fdsVariable))
+	}
+	for _, name := range masterless {
+		_ = os.Unsetenv(name) // what the worker starts is no worker
+	}
+	listeners, err := inherited(fds)
+	if err != nil {
+		return fmt.Errorf("prefork: worker %d: %w", n, err)
+	}
+	link, err := newWire(os.NewFile(uintptr(firstFD+fds), "wire"))
+	if err != nil {
+		return fmt.Errorf("prefork: worker %d: %w", n, err)
+	}
+	// The kernel has named it for the descriptor that it was started by.
+	_ = os.WriteFile("/proc/self/comm", []byte(filepath.Base(os.Args[0])), 0)
+	if cfg.Limit.Files > 0 {
+		if err := sys.SetLimit(sys.LimitFiles, cfg.Limit.Files); err != nil {
+			return fmt.Errorf("prefork: worker %d: %d descriptors: %w; lower Limit.Files, or raise the hard limit (LimitNOFILE= in a unit)", n, cfg.Limit.Files, err)
+		}
+	}
+	w := newWorker(cfg, n, listeners)
+	w.master = link
+	term := make(chan os.Signal, 1)
+	signal.Notify(term, syscall.SIGTERM)
+	go func() {
+		<-term
+		w.drain()
+	}()
+	go w.obey(link)
+	go w.report(link)
+	err = worker(w)
+	count := w.count()
+	_ = link.send(packet{Count: &count}) // a master that has gone counts no more
+	return err
+}
+
+// ready implements toMaster.
+func (w *wire) ready(takes bool) error { return w.send(packet{Ready: true, Takes: takes}) }
+
+// obey does what the master says, until that has gone. A worker without one would hold the port
+// where the next master wants to listen, so it ends, should the kernel have failed to see to that.
+func (w *Worker) obey(link *wire) {
+	granted := sync.OnceFunc(func() { close(w.granted) })
+	for {
+		p, fds, err := link.receive()
+		if err != nil {
+			w.cfg.Log.Error("the worker ends: its master has gone", "slot", w.slot, "error", err)
+			os.Exit(1)
+		}
+		switch {
+		case p.Serve:
+			granted()
+		case p.Drain:
+			w.drain()
+		case p.Return:
+			w.giveBack(p.Slot)
+		case p.Lend:
+			w.take(p.Slot, listenersOf(fds))
+			fds = nil
+		}
+		for _, fd := range fds {
+			_ = sys.CloseFD(fd)
+		}
+	}
+}
+
+func listenersOf(fds []int) (listeners []net.Listener) {
+	for _, fd := range fds {
+		f := os.NewFile(uintptr(fd), "lent socket")
+		if ln, err := net.FileListener(f); err == nil {
+			listeners = append(listeners, ln)
+		}
+		_ = f.Close()
+	}
+	return listeners
+}
+
+const reportEvery = time.Second
+
+// report tells the master each second what was done, where that has changed.
+func (w *Worker) report(link *wire) {
+	var last Count
+	for range time.Tick(reportEvery) {
+		if now := w.count(); now != last {
+			last = now
+			if link.send(packet{Count: &now}) != nil {
+				return
+			}
+		}
+	}
+}
+
+// environment is that of a worker.
+func environment(cfg *Config, slot, sockets int, more ...string) []string {
+	var env []string
+	for _, v := range append(os.Environ(), cfg.Env...) {
+		name, _, _ := strings.Cut(v, "=")
+		drop := false
+		for _, m := range masterless {
+			drop = drop || name == m
+		}
+		if !drop {
+			env = append(env, v)
+		}
+	}
+	env = append(env, more...)
+	return append(env, "GOMAXPROCS="+strconv.Itoa(cfg.Procs), slotVariable+"="+strconv.Itoa(slot), fdsVariable+"="+strconv.Itoa(sockets))
+}

@@ -1,0 +1,115 @@
+package prefork
+
+import (
+	"fmt"
+	"log/slog"
+	"runtime"
+	"syscall"
+	"time"
+
+	"github.com/tallywheel/tallywheel/rt"
+)
+
+// Config says how many workers serve where. The zero value serves the sockets that systemd passes,
+// by a worker for each CPU.
+type Config struct {
+	// Listen are TCP addresses, host:port; port 0 is any. Without one, the sockets of LISTEN_FDS
+	// are served, and shared by all workers.
+	Listen []string
+	// Workers is their number, 1 to 1024; 0: one for each CPU that this process may use.
+	Workers int
+	// Procs is GOMAXPROCS of each worker; 0: 1.
+	Procs int
+	// CPUs pins workers: slot i runs on CPUs[i % len(CPUs)] only. Empty: anywhere.
+	CPUs []rt.CPUs
+	// Shared has all workers accept from one socket. Else each slot has its own, by SO_REUSEPORT:
+	// no worker is woken in vain, and connections are shared out by a hash, unevenly if they are
+	// few.
+	Shared bool
+
+	Path  string               // of the program that workers run; empty: this one
+	Dir   string               // of the workers; empty: this one's
+	Env   []string             // NAME=value, over this process's own
+	Attr  *syscall.SysProcAttr // chroot, credentials, capabilities, name spaces; Pdeathsig, Setpgid and the cgroup are set here
+	Limit Limit                // of each worker
+
+	// InFlight is the most requests that Worker.Handler lets in at a time, Queue how many more may
+	// wait; whoever comes then gets 503 with Retry-After. InFlight 0: no limit.
+	InFlight, Queue int
+	RetryAfter      time.Duration // 0: 1 s
+	// MaxConns is the most connections that a worker takes at a time from Worker.Listeners; others
+	// wait at the socket, where the death of a worker does not hurt them. 0: no limit.
+	MaxConns int
+
+	StartFor time.Duration // how long a worker has until it is ready; 0: 30 s
+	LameDuck time.Duration // how long a worker that is to end lets its clients leave by themselves; 0: 2 s
+	DrainFor time.Duration // from the call to end until SIGKILL, lame duck included; 0: 30 s
+
+	// A worker that ends unasked is started again: at once-ish, after BackOff, and after twice as
+	// long for each further end within Period, up to MaxBackOff, each time more or less by half.
+	// After Intensity ends within Period the slot rests for a Period. 0: 100 ms, 10 s, 5, 1 min.
+	BackOff, MaxBackOff time.Duration
+	Intensity           int
+	Period              time.Duration
+
+	Log     *slog.Logger  // nil: slog.Default
+	Started func(*Master) // called in the master when all workers serve; may be nil. It must not block
+}
+
+// Limit bounds each worker. The master's log says by which means.
+type Limit struct {
+	CPU    float64 // CPUs' worth of time, such as 0.5; 0: no limit. Needs cgroup v2
+	Memory int64   // bytes; 0: no limit. By cgroup v2, else as GOMEMLIMIT, which only makes Go collect harder
+	Files  uint64  // descriptors, RLIMIT_NOFILE; 0: as they are
+}
+
+const maxWorkers = 1024
+
+// withDefaults checks the configuration and fills in what is not given.
+func (c Config) withDefaults() (Config, error) {
+	if c.Workers == 0 {
+		c.Workers = runtime.NumCPU()
+	}
+	set := func(d *time.Duration, to time.Duration) {
+		if *d == 0 {
+			*d = to
+		}
+	}
+	set(&c.RetryAfter, time.Second)
+	set(&c.StartFor, 30*time.Second)
+	set(&c.LameDuck, 2*time.Second)
+	set(&c.DrainFor, 30*time.Second)
+	set(&c.BackOff, 100*time.Millisecond)
+	set(&c.MaxBackOff, 10*time.Second)
+	set(&c.Period, time.Minute)
+	if c.Intensity == 0 {
+		c.Intensity = 5
+	}
+	if c.Procs == 0 {
+		c.Procs = 1
+	}
+	if c.Log == nil {
+		c.Log = slog.Default()
+	}
+	for name, n := range map[string]int{"Procs": c.Procs, "InFlight": c.InFlight, "Queue": c.Queue, "MaxConns": c.MaxConns, "Intensity": c.Intensity} {
+		if n < 0 {
+			return c, fmt.Errorf("prefork: %s is %d: want 0 or more", name, n)
+		}
+	}
+	for _, d := range []time.Duration{c.RetryAfter, c.StartFor, c.LameDuck, c.DrainFor, c.BackOff, c.MaxBackOff, c.Period} {
+		if d < 0 {
+			return c, fmt.Errorf("prefork: a time of %v: want 0 or more", d)
+		}
+	}
+	switch {
+	case c.Workers < 1 || c.Workers > maxWorkers:
+		return c, fmt.Errorf("prefork: %d workers: want 1 to %d", c.Workers, maxWorkers)
+	case c.Queue > 0 && c.InFlight == 0:
+		return c, fmt.Errorf("prefork: Queue is %d without InFlight: nobody would wait", c.Queue)
+	case c.LameDuck >= c.DrainFor:
+		return c, fmt.Errorf("prefork: LameDuck %v is not below DrainFor %v: requests would have no time to end", c.LameDuck, c.DrainFor)
+	case c.Limit.CPU < 0 || c.Limit.Memory < 0:
+		return c, fmt.Errorf("prefork: limits of %v CPUs and %d bytes: want 0 or more", c.Limit.CPU, c.Limit.Memory)
+	}
+	return c, nil
+}

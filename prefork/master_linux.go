@@ -1,0 +1,270 @@
+package prefork
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/tallywheel/tallywheel/internal/sys"
+)
+
+// Master is a hold on the workers, for the master's process. Its methods may be called from any
+// goroutine.
+type Master struct {
+	cfg     Config
+	log     *slog.Logger
+	sockets *sockets
+	quota   *quota
+	starter starter
+
+	life    context.Context // ends when the master is to end
+	end     context.CancelCauseFunc
+	running sync.WaitGroup // the goroutines that wait for workers, or to start one
+
+	changing chan struct{} // a token: who has it may start and replace workers
+
+	mu    sync.Mutex
+	slots []*slot
+	all   map[*child]struct{} // that have not ended
+	prog  *program            // replaced while changing is held
+	over  bool                // no worker may start any more
+}
+
+// slot is the place of a worker. Its fields are guarded by Master.mu.
+type slot struct {
+	number   int
+	serving  *child // nil: there is none
+	lentTo   *child // accepts from the slot's sockets meanwhile
+	restarts int    // after an end that nobody asked for
+	past     Count  // of those that have ended
+	backoff  backoff
+}
+
+// runMaster is Run in the master.
+func runMaster(ctx context.Context, cfg Config) (err error) {
+	if cfg.Path == "" {
+		if cfg.Path, err = os.Executable(); err != nil {
+			return fmt.Errorf("prefork: %w; set Config.Path", err)
+		}
+	}
+	m := &Master{cfg: cfg, log: cfg.Log, changing: make(chan struct{}, 1), all: map[*child]struct{}{}}
+	m.life, m.end = context.WithCancelCause(ctx)
+	defer m.end(nil)
+	if m.prog, err = choose(&m.cfg); err != nil {
+		return err
+	}
+	defer func() { m.prog.close() }()
+	if m.sockets, err = listen(&m.cfg); err != nil {
+		return err
+	}
+	defer m.sockets.close()
+	if m.quota, err = newQuota("/", &m.cfg); err != nil {
+		return err
+	}
+	defer m.quota.close()
+	if err := sys.Subreaper(); err != nil {
+		return fmt.Errorf("prefork: %w", err)
+	}
+	m.starter = newStarter()
+	defer close(m.starter.work)
+	for i := range cfg.Workers {
+		m.slots = append(m.slots, &slot{number: i})
+	}
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGUSR2)
+	heard := make(chan struct{})
+	go func() {
+		defer close(heard)
+		m.hear(signals)
+	}()
+	if err = m.first(); err == nil {
+		<-m.life.Done()
+		err = context.Cause(m.life)
+	}
+	if ctx.Err() != nil || errors.Is(context.Cause(m.life), errAsked) {
+		err = nil // it was asked to end, and what failed did so for that
+	}
+	m.shut()
+	signal.Stop(signals)
+	close(signals)
+	<-heard
+	m.changing <- struct{}{} // nobody changes anything any more
+	return err
+}
+
+// errAsked ends a master without an error.
+var errAsked = errors.New("asked to end")
+
+// first starts the workers.
+func (m *Master) first() error {
+	all := make([]int, len(m.slots))
+	for i := range all {
+		all[i] = i
+	}
+	m.changing <- struct{}{}
+	_, err := m.replace(m.life, all, m.prog)
+	<-m.changing
+	if err != nil {
+		return err
+	}
+	m.log.Info("workers serve", "workers", len(m.slots), "on", m.sockets.addresses(), "quota", m.quota.how)
+	notify("READY=1")
+	if m.cfg.Started != nil {
+		m.cfg.Started(m)
+	}
+	return nil
+}
+
+// hear obeys signals.
+func (m *Master) hear(signals <-chan os.Signal) {
+	for s := range signals {
+		switch s {
+		case syscall.SIGHUP:
+			go func() { m.tell("restart", m.Restart(m.life)) }()
+		case syscall.SIGUSR2:
+			go func() { m.tell("upgrade", m.Upgrade(m.life)) }()
+		default:
+			if m.life.Err() != nil {
+				m.log.Warn("the workers are killed: asked to end a second time")
+				m.killAll()
+			}
+			m.end(errAsked)
+		}
+	}
+}
+
+func (m *Master) tell(what string, err error) {
+	if err != nil {
+		m.log.Error(what+" failed", "error", err)
+		return
+	}
+	m.log.Info(what + " done")
+}
+
+// Addresses are those that the workers serve at.
+func (m *Master) Addresses() []string { return m.sockets.addresses() }
+
+// Restart replaces the workers one after the other by new ones of the same program. It returns when
+// the last old one has ended, or at the first new one that does not become ready: its predecessor
+// goes on.
+func (m *Master) Restart(ctx context.Context) error {
+	if err := m.change(ctx); err != nil {
+		return err
+	}
+	defer func() { <-m.changing }()
+	var old []*child
+	var err error
+	for i := range m.slots {
+		var left []*child
+		if left, err = m.replace(ctx, []int{i}, m.prog); err != nil {
+			break
+		}
+		old = append(old, left...)
+	}
+	return errors.Join(err, await(ctx, old))
+}
+
+// Upgrade replaces all workers by those of the program that lies at Config.Path now. The new ones
+// serve when all of them are ready; if one is not, all are ended, the old ones go on, and the error
+// says why. It returns when the last old one has ended. The master itself goes on as it is.
+func (m *Master) Upgrade(ctx context.Context) error {
+	if err := m.change(ctx); err != nil {
+		return err
+	}
+	defer func() { <-m.changing }()
+	next, err := choose(&m.cfg)
+	if err != nil {
+		return fmt.Errorf("%w; the old workers go on", err)
+	}
+	all := make([]int, len(m.slots))
+	for i := range all {
+		all[i] = i
+	}
+	old, err := m.replace(ctx, all, next)
+	if err != nil {
+		next.close()
+		return fmt.Errorf("%w; the old workers go on", err)
+	}
+	m.mu.Lock()
+	m.prog, next = next, m.prog
+	m.mu.Unlock()
+	next.close()
+	return await(ctx, old)
+}
+
+// change takes the token.
+func (m *Master) change(ctx context.Context) error {
+	select {
+	case m.changing <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-m.life.Done():
+		return errors.New("prefork: the master ends")
+	}
+}
+
+// await waits until workers have ended.
+func await(ctx context.Context, old []*child) error {
+	for _, c := range old {
+		select {
+		case <-c.gone:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// WorkerStatus is a slot as it is now.
+type WorkerStatus struct {
+	Slot     int
+	PID      int       // 0: there is none, its connections wait or are taken by another
+	Since    time.Time // the start of the worker
+	Restarts int       // after ends that nobody asked for
+	LentTo   int       // the worker that serves the slot's sockets meanwhile, by its slot; -1: none
+	Count              // of all workers of the slot so far
+	CPU      time.Duration
+	Resident int64 // bytes
+}
+
+// Status lists the slots. Counts are as the workers last told, at most a second ago.
+func (m *Master) Status() []WorkerStatus {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all := make([]WorkerStatus, len(m.slots))
+	for i, s := range m.slots {
+		st := &all[i]
+		*st = WorkerStatus{Slot: i, Restarts: s.restarts, Count: s.past, LentTo: -1}
+		for c := range m.all { // the one that serves, and those that drain
+			if c.slot == i {
+				st.add(c.count.Load(), true)
+			}
+		}
+		if s.lentTo != nil {
+			st.LentTo = s.lentTo.slot
+		}
+		if s.serving != nil {
+			st.PID, st.Since = s.serving.pid, s.serving.since
+			st.CPU, st.Resident, _ = sys.ProcessUsage(st.PID)
+		}
+	}
+	return all
+}
+
+// add adds what another worker has done; live: what it is at, too.
+func (c *Count) add(o *Count, live bool) {
+	c.Answered += o.Answered
+	c.Refused += o.Refused
+	if live {
+		c.InFlight += o.InFlight
+		c.Waiting += o.Waiting
+		c.Opened += o.Opened
+	}
+}

@@ -1,0 +1,430 @@
+package prefork
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/tallywheel/tallywheel/internal/testenv"
+	"github.com/tallywheel/tallywheel/rt"
+)
+
+// patience is for what other processes do, on a machine that has other work.
+const patience = time.Minute
+
+var anyPort = []string{"127.0.0.1:0"}
+
+// TestRestartsLoseNothing restarts, upgrades, and fails to upgrade while many ask: each request is
+// answered.
+func TestRestartsLoseNothing(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "server")
+	install(t, path, "0")
+	r := start(t, appConfig{Config: Config{Listen: anyPort, Workers: 2, Path: path, StartFor: patience, LameDuck: 5 * time.Second, DrainFor: patience}}, nil)
+	l := &load{addr: r.addr}
+	l.begin(8, true, "?for=1ms")
+	l.begin(8, false, "?for=1ms")
+	want := "0"
+	expect := func(word, result string) {
+		t.Helper()
+		if got := r.do(word); !strings.Contains(got, result) {
+			t.Errorf("%s: %q; want %q", word, got, result)
+		}
+		if a, err := r.get(""); err != nil || a.Version != want {
+			t.Errorf("after %s version %q answers: %v; want %q", word, a.Version, err, want)
+		}
+	}
+	for i := range *rounds {
+		expect("restart", "<nil>")
+		want = strconv.Itoa(i + 1)
+		install(t, path, want)
+		expect("upgrade", "<nil>")
+		install(t, path, "broken")
+		expect("upgrade", "ended before it was ready: exit status 1; the old workers go on")
+		expect("restart", "<nil>") // of the version that serves, not of what lies there
+		replaceFile(t, path, []byte("this is no program"))
+		expect("upgrade", path+": exec format error; the old workers go on")
+	}
+	testenv.Until(t, 10*patience, "so many requests", func() bool { return l.good.Load() >= int64(*requests) || l.bad.Load() > 0 })
+	good, bad := l.end()
+	t.Logf("%d requests over %d restarts, %d upgrades and %d failed ones: %d failed", good, 2**rounds, *rounds, 2**rounds, bad)
+	if bad > 0 {
+		t.Errorf("%d of %d requests failed: %v", bad, good+bad, l.errs)
+	}
+}
+
+// TestUpgradeThatHangs gives up after a time.
+func TestUpgradeThatHangs(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "server")
+	install(t, path, "0")
+	r := start(t, appConfig{Config: Config{Listen: anyPort, Workers: 1, Path: path, StartFor: 5 * time.Second}}, nil)
+	before := r.status()[0].PID
+	install(t, path, "hangs")
+	if got := r.do("upgrade"); !strings.Contains(got, "was not ready within 5s; the old workers go on") {
+		t.Error(got)
+	}
+	if a, err := r.get(""); err != nil || a.PID != before {
+		t.Errorf("%d answers, not %d: %v", a.PID, before, err)
+	}
+}
+
+// TestKillCostsWhatTheWorkerHeld kills workers under load: nobody is turned away, and no more
+// requests are lost than a worker may hold.
+func TestKillCostsWhatTheWorkerHeld(t *testing.T) {
+	t.Parallel()
+	const holds, times = 3, 10
+	r := start(t, appConfig{Config: Config{
+		Listen: anyPort, Workers: 2, MaxConns: holds, BackOff: time.Millisecond, MaxBackOff: time.Millisecond, Intensity: 1000, StartFor: patience,
+	}}, nil)
+	l := &load{addr: r.addr}
+	l.begin(16, false, "?for=1ms")
+	for i := range times {
+		slot := i % 2
+		victim := r.status()[slot].PID
+		if err := syscall.Kill(victim, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		testenv.Until(t, patience, "a successor", func() bool {
+			pid := r.status()[slot].PID
+			return pid != 0 && pid != victim
+		})
+	}
+	good, bad := l.end()
+	t.Logf("%d kills, %d requests answered, %d lost", times, good, bad)
+	if bad > holds*times || l.refused.Load() > 0 {
+		t.Errorf("%d kills of workers that hold %d requests cost %d, of which %d were refused: %v", times, holds, bad, l.refused.Load(), l.errs)
+	}
+	if n := r.status()[0].Restarts + r.status()[1].Restarts; n != times {
+		t.Errorf("%d restarts are counted", n)
+	}
+}
+
+// TestOrphanIsServed kills a worker whose successor does not come for long: the other one answers
+// who connects to its socket.
+func TestOrphanIsServed(t *testing.T) {
+	t.Parallel()
+	r := start(t, appConfig{Config: Config{Listen: anyPort, Workers: 2, BackOff: time.Hour, MaxBackOff: time.Hour, StartFor: patience}}, nil)
+	victim, survivor := r.status()[0].PID, r.status()[1].PID
+	if err := syscall.Kill(victim, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	for range 64 { // the kernel shares them out by a hash
+		if a, err := r.get(""); err != nil || a.PID != survivor && a.PID != victim {
+			t.Fatalf("%d answers: %v", a.PID, err)
+		}
+	}
+	if st := r.status()[0]; st.PID != 0 || st.LentTo != 1 || st.Restarts != 1 {
+		t.Errorf("the slot: %+v", st)
+	}
+	if got := r.do("restart"); got != "<nil>" {
+		t.Error(got)
+	}
+	seen := map[int]bool{}
+	for range 64 {
+		a, err := r.get("")
+		if err != nil || a.PID == survivor {
+			t.Fatalf("%d answers: %v", a.PID, err)
+		}
+		seen[a.Slot] = true
+	}
+	if st := r.status()[0]; len(seen) != 2 || st.PID == 0 || st.LentTo != -1 {
+		t.Errorf("after a restart slots %v answer; the first: %+v", seen, st)
+	}
+}
+
+// TestNothingIsLeft kills many workers, each of which has started a program: no zombie, orphan or
+// descriptor is left of them.
+func TestNothingIsLeft(t *testing.T) {
+	t.Parallel()
+	helper := strconv.Itoa(1_000_000_000 + os.Getpid())
+	r := start(t, appConfig{Helper: helper, Config: Config{
+		Listen: anyPort, Workers: 2, BackOff: time.Millisecond, MaxBackOff: time.Millisecond, Intensity: 1 << 20, StartFor: patience,
+	}}, nil)
+	master := r.cmd.Process.Pid
+	descriptors := func() []string {
+		links, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", master))
+		var to []string
+		for _, l := range links {
+			if name, err := os.Readlink(l); err == nil {
+				name, _, _ = strings.Cut(name, ":[") // without its number
+				to = append(to, name)
+			}
+		}
+		slices.Sort(to)
+		return to
+	}
+	helpers := func() (n int) {
+		all, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+		for _, name := range all {
+			if line, err := os.ReadFile(name); err == nil && string(line) == "sleep\x00"+helper+"\x00" {
+				n++
+			}
+		}
+		return n
+	}
+	for range 3 { // nobody asks meanwhile: a worker must end by itself
+		if got := r.do("restart"); got != "<nil>" || strings.Contains(r.said.String(), "did not end in time") {
+			t.Fatal(got, r.said)
+		}
+	}
+	before := descriptors()
+	for i := range *kills {
+		slot := i % 2
+		victim := r.status()[slot].PID
+		if err := syscall.Kill(victim, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		testenv.Until(t, patience, "a successor", func() bool {
+			pid := r.status()[slot].PID
+			return pid != 0 && pid != victim
+		})
+	}
+	var live, zombies []int
+	testenv.Until(t, patience, "two workers, each with its helper", func() bool {
+		live, zombies = childrenOf(t, master)
+		return len(live) == 2 && len(zombies) == 0 && helpers() == 2
+	})
+	testenv.Until(t, patience, "the descriptors of the beginning", func() bool { return slices.Equal(descriptors(), before) })
+	if slices.ContainsFunc(before, func(name string) bool { return strings.Contains(name, "memfd") }) {
+		t.Errorf("a memfd: %v", before)
+	}
+	if err := r.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	<-r.waited
+	testenv.Until(t, patience, "no helper left", func() bool { return helpers() == 0 })
+}
+
+// TestMasterIsKilled has the kernel end the workers.
+func TestMasterIsKilled(t *testing.T) {
+	t.Parallel()
+	r := start(t, appConfig{Config: Config{Listen: anyPort, Workers: 3, StartFor: patience}}, nil)
+	all := r.status()
+	if err := r.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	for _, st := range all {
+		testenv.Until(t, patience, "the end of worker "+strconv.Itoa(st.PID), func() bool { return ended(st.PID) })
+	}
+	testenv.Until(t, patience, "a free port", func() bool { // the last threads may still be about to let go of it
+		ln, err := net.Listen("tcp", r.addr)
+		if err == nil {
+			_ = ln.Close()
+		}
+		return err == nil
+	})
+}
+
+// TestDeadAtOnce has workers end as soon as they begin: they are not started in a loop.
+func TestDeadAtOnce(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	c := appConfig{
+		DieFile: filepath.Join(dir, "die"), Starts: filepath.Join(dir, "starts"),
+		Config: Config{Listen: anyPort, Workers: 2, BackOff: time.Millisecond, Intensity: 3, Period: time.Hour, StartFor: patience},
+	}
+	starts := func() int {
+		b, _ := os.ReadFile(c.Starts)
+		return len(b)
+	}
+	die := func(yes bool) {
+		t.Helper()
+		err := os.Remove(c.DieFile)
+		if yes {
+			err = os.WriteFile(c.DieFile, nil, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	die(true)
+	r := begin(t, c, nil)
+	<-r.waited
+	if n := starts(); n > 2 || !strings.Contains(r.said.String(), "ended before it was ready: exit status 1") {
+		t.Errorf("%d starts, and it said: %s", n, r.said)
+	}
+	die(false)
+	r = start(t, c, nil)
+	n := starts()
+	die(true)
+	all := r.status()
+	if err := syscall.Kill(all[0].PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Until(t, patience, "a slot that rests", func() bool { return strings.Contains(r.said.String(), "resting=true") })
+	if n = starts() - n; n != 3 {
+		t.Errorf("%d starts before the slot rests, want 3", n)
+	}
+	if a, err := r.get(""); err != nil || a.PID != all[1].PID {
+		t.Errorf("%d answers, not the other worker: %v", a.PID, err)
+	}
+	if err := syscall.Kill(all[1].PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	<-r.waited
+	if !strings.Contains(r.said.String(), "no worker is left: ") {
+		t.Errorf("it ended with: %s", r.said)
+	}
+}
+
+// TestEnd has a request answered that is under way when the server is to end, and one killed that
+// takes too long.
+func TestEnd(t *testing.T) {
+	t.Parallel()
+	r := start(t, appConfig{Config: Config{Listen: anyPort, Workers: 2, StartFor: patience, DrainFor: patience}}, nil)
+	answered := make(chan error, 1)
+	go func() {
+		_, err := r.get("?for=500ms")
+		answered <- err
+	}()
+	testenv.Until(t, patience, "the request in flight", func() bool {
+		all := r.status()
+		return all[0].InFlight+all[1].InFlight == 1 || len(answered) > 0
+	})
+	if err := r.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-answered; err != nil {
+		t.Error(err)
+	}
+	<-r.waited
+	if r.waitErr != nil || strings.Contains(r.said.String(), "failed") {
+		t.Errorf("ended with %v: %s", r.waitErr, r.said)
+	}
+
+	r = start(t, appConfig{Config: Config{Listen: anyPort, Workers: 1, StartFor: patience, LameDuck: time.Millisecond, DrainFor: time.Second}}, nil)
+	go func() { _, _ = r.get("?for=1h") }()
+	testenv.Until(t, patience, "the request in flight", func() bool { return r.status()[0].InFlight == 1 })
+	pid := r.status()[0].PID
+	if got := r.do("restart"); got != "<nil>" || !ended(pid) {
+		t.Errorf("restart: %s; has the old worker ended: %v", got, ended(pid))
+	}
+}
+
+// TestOnePortOneMaster has many masters want one port at a time: one gets it, and shares it out.
+func TestOnePortOneMaster(t *testing.T) {
+	probe, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := probe.Addr().String()
+	_ = probe.Close()
+	cfg := Config{Listen: []string{addr}, Workers: 4}
+	var all sync.WaitGroup
+	results, errs := make([]*sockets, 8), make([]error, 8)
+	for i := range results {
+		all.Go(func() { results[i], errs[i] = listen(&cfg) })
+	}
+	all.Wait()
+	won := 0
+	for i, s := range results {
+		if errs[i] == nil {
+			won++
+			defer s.close()
+			shared(t, s, addr)
+		} else if !strings.Contains(errs[i].Error(), "another master or server has it") {
+			t.Error(errs[i])
+		}
+	}
+	if won != 1 {
+		t.Errorf("%d of %d masters have the port: %v", won, len(results), errs)
+	}
+	if s, err := listen(&cfg); err == nil {
+		_ = s.close()
+		t.Error("a later master gets the port, too")
+	}
+}
+
+// shared checks that connections come to all sockets of an address.
+func shared(t *testing.T, s *sockets, addr string) {
+	const dials = 256
+	for range dials {
+		c, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+	}
+	sum := 0
+	for slot := range s.slots {
+		ln, err := net.FileListener(s.slots[slot][0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ln.Close()
+		n := 0
+		for ; ; n++ {
+			_ = ln.(*net.TCPListener).SetDeadline(time.Now().Add(50 * time.Millisecond))
+			c, err := ln.Accept()
+			if err != nil {
+				break
+			}
+			defer c.Close()
+		}
+		if sum += n; n == 0 {
+			t.Errorf("socket %d gets none of %d connections", slot, dials)
+		}
+	}
+	if sum != dials {
+		t.Errorf("%d of %d connections are found", sum, dials)
+	}
+}
+
+// TestPassedSockets has the master serve what a supervisor passes, as sd_listen_fds(3) has it.
+func TestPassedSockets(t *testing.T) {
+	t.Parallel()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	f, err := ln.(*net.TCPListener).File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	r := start(t, appConfig{Config: Config{Workers: 2, StartFor: patience}}, []*os.File{f}, "sh", "-c", `LISTEN_FDS=1 LISTEN_PID=$$ exec "$0"`)
+	if r.addr != ln.Addr().String() {
+		t.Errorf("it serves %s, not %s", r.addr, ln.Addr())
+	}
+	if a, err := r.get(""); err != nil || a.Left != "" {
+		t.Errorf("%+v: %v", a, err)
+	}
+}
+
+// TestWhatWorkersGet looks at a worker from within.
+func TestWhatWorkersGet(t *testing.T) {
+	t.Parallel()
+	cpus, err := rt.Affinity(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := start(t, appConfig{Config: Config{
+		Listen: anyPort, Workers: 2, Procs: 3, CPUs: []rt.CPUs{cpus[:1], cpus[len(cpus)-1:]}, Limit: Limit{Memory: 1 << 30, Files: 500}, StartFor: patience,
+	}}, nil)
+	seen := map[int]bool{}
+	testenv.Until(t, patience, "an answer of each", func() bool {
+		a, err := r.get("")
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen[a.Slot] = true
+		if want := (rt.CPUs{cpus[a.Slot*(len(cpus)-1)]}).String(); a.CPUs != want || a.Procs != 3 || a.Memory != "966367642" {
+			t.Errorf("%+v; want CPU %s, GOMAXPROCS=3, GOMEMLIMIT=966367642", a, want)
+		}
+		return len(seen) == 2
+	})
+	limits, err := os.ReadFile(fmt.Sprintf("/proc/%d/limits", r.status()[0].PID))
+	if err != nil || !strings.Contains(strings.Join(strings.Fields(string(limits)), " "), "Max open files 500 500") {
+		t.Errorf("%s: %v", limits, err)
+	}
+}

@@ -1,0 +1,203 @@
+package prefork
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/tallywheel/tallywheel/internal/sys"
+	"github.com/tallywheel/tallywheel/rt"
+)
+
+// program is what workers run: the file that lay at the path when it was chosen, so that a restart
+// after a crash does not bring in one that lies there since, half copied perhaps.
+type program struct {
+	path string
+	pin  *os.File // nil: path itself
+}
+
+// choose pins what lies at the path now.
+func choose(cfg *Config) (*program, error) {
+	p := &program{path: cfg.Path}
+	if cfg.Attr != nil && (cfg.Attr.Chroot != "" || cfg.Attr.Credential != nil) {
+		return p, nil // a worker could not open it by /proc
+	}
+	f, err := os.Open(cfg.Path)
+	if err != nil {
+		return nil, fmt.Errorf("prefork: the program of the workers: %w", err)
+	}
+	p.pin = f
+	p.path = fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), f.Fd())
+	if _, err := os.Stat(p.path); err != nil { // no /proc
+		p.path = cfg.Path
+	}
+	return p, nil
+}
+
+func (p *program) close() {
+	if p != nil && p.pin != nil {
+		_ = p.pin.Close()
+	}
+}
+
+// child is a worker as its master sees it.
+type child struct {
+	slot  int
+	pid   int
+	since time.Time
+	cmd   *exec.Cmd
+	link  *wire
+	count atomic.Pointer[Count] // as it last told
+
+	ready chan struct{} // closed when it says so
+	gone  chan struct{} // closed when it has ended, and what it left behind
+	err   error         // how; valid once gone
+	takes bool          // accepts from what is lent; valid once ready
+	asked bool          // to end; Master.mu
+}
+
+// starter starts processes, all from one thread: the kernel kills a worker when the thread that
+// started it ends (PR_SET_PDEATHSIG of prctl(2)), not its process.
+type starter struct{ work chan func() }
+
+func newStarter() starter {
+	s := starter{make(chan func())}
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		for f := range s.work {
+			f()
+		}
+	}()
+	return s
+}
+
+// start starts cmd on some CPUs; none are all.
+func (s starter) start(cmd *exec.Cmd, cpus rt.CPUs) error {
+	result := make(chan error)
+	s.work <- func() {
+		if len(cpus) == 0 {
+			result <- cmd.Start()
+			return
+		}
+		undo, err := rt.Pin(cpus) // what a thread starts has its affinity
+		if err == nil {
+			err = cmd.Start()
+			if undoErr := undo(); err == nil && undoErr != nil {
+				err = undoErr
+			}
+		}
+		result <- err
+	}
+	return <-result
+}
+
+// launch starts a worker.
+func (m *Master) launch(slot int, p *program) (*child, error) {
+	ours, theirs, err := sys.PacketPair()
+	if err != nil {
+		return nil, fmt.Errorf("prefork: %w", err)
+	}
+	defer theirs.Close()
+	link, err := newWire(ours)
+	if err != nil {
+		return nil, err
+	}
+	files := m.sockets.slots[slot]
+	cmd := &exec.Cmd{
+		Path: p.path, Args: os.Args, Dir: m.cfg.Dir, Stdout: os.Stdout, Stderr: os.Stderr,
+		Env:         environment(&m.cfg, slot, len(files), m.quota.environment()...),
+		ExtraFiles:  append(append([]*os.File(nil), files...), theirs),
+		SysProcAttr: &syscall.SysProcAttr{},
+	}
+	if m.cfg.Attr != nil {
+		*cmd.SysProcAttr = *m.cfg.Attr
+	}
+	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
+	cmd.SysProcAttr.Setpgid, cmd.SysProcAttr.Pgid = true, 0 // what it leaves behind is found by its group
+	var cpus rt.CPUs
+	if len(m.cfg.CPUs) > 0 {
+		cpus = m.cfg.CPUs[slot%len(m.cfg.CPUs)]
+	}
+	release, err := m.quota.enter(cmd.SysProcAttr, slot)
+	if err == nil {
+		err = m.starter.start(cmd, cpus)
+		release()
+	}
+	if err != nil {
+		_ = link.conn.Close()
+		if p := (*os.PathError)(nil); errors.As(err, &p) {
+			p.Path = m.cfg.Path // not the descriptor that it was pinned by
+		}
+		return nil, fmt.Errorf("prefork: worker %d: %w", slot, err)
+	}
+	c := &child{
+		slot: slot, pid: cmd.Process.Pid, since: time.Now(), cmd: cmd, link: link,
+		ready: make(chan struct{}), gone: make(chan struct{}),
+	}
+	c.count.Store(&Count{})
+	told := make(chan struct{})
+	go c.listen(told)
+	m.running.Go(func() {
+		c.await(told)
+		m.ended(c)
+	})
+	return c, nil
+}
+
+// listen hears what the worker tells, until it has no more to say.
+func (c *child) listen(told chan<- struct{}) {
+	defer close(told)
+	ready := false
+	for {
+		p, fds, err := c.link.receive()
+		for _, fd := range fds { // a worker has nothing to pass
+			_ = sys.CloseFD(fd)
+		}
+		if err != nil {
+			return
+		}
+		if p.Count != nil {
+			c.count.Store(p.Count)
+		}
+		if p.Ready && !ready {
+			ready, c.takes = true, p.Takes
+			close(c.ready)
+		}
+	}
+}
+
+// await waits until the worker has ended. Until it is reaped its number, which is its group's, too,
+// is nobody else's: so what it has started is killed before.
+func (c *child) await(told <-chan struct{}) {
+	_ = sys.AwaitEnd(c.pid)
+	_ = sys.KillGroup(c.pid) // an error: nobody is left
+	c.err = c.cmd.Wait()
+	sys.ReapGroup(c.pid) // its orphans are ours, as a subreaper
+	_ = c.link.conn.SetReadDeadline(time.Now().Add(time.Second))
+	<-told // the last count; something that left the group may hold the other end, hence the deadline
+	_ = c.link.conn.Close()
+	if c.err == nil {
+		c.err = fmt.Errorf("it returned, with exit status 0")
+	}
+	close(c.gone)
+}
+
+// kill ends the worker at once, with what it has started.
+func (c *child) kill() {
+	select {
+	case <-c.gone:
+	default:
+		_ = c.cmd.Process.Kill() // by its pidfd: never somebody else who has its number now
+	}
+}
+
+// String is "worker 3 (pid 4711)".
+func (c *child) String() string {
+	return "worker " + strconv.Itoa(c.slot) + " (pid " + strconv.Itoa(c.pid) + ")"
+}

@@ -1,0 +1,141 @@
+package prefork
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"syscall"
+
+	"github.com/tallywheel/tallywheel/internal/sys"
+)
+
+// sockets are those of the master: of each slot, in the order of Config.Listen. The master never
+// closes them before its end: a socket that is closed resets those who wait at it.
+type sockets struct {
+	slots  [][]*os.File
+	shared bool // all slots have the same
+}
+
+// listen opens the sockets.
+func listen(cfg *Config) (*sockets, error) {
+	s := &sockets{slots: make([][]*os.File, cfg.Workers), shared: cfg.Shared || len(cfg.Listen) == 0}
+	if len(cfg.Listen) > maxPassed {
+		return nil, fmt.Errorf("prefork: %d addresses: want at most %d", len(cfg.Listen), maxPassed)
+	}
+	if len(cfg.Listen) == 0 {
+		return s, s.passed()
+	}
+	for _, addr := range cfg.Listen {
+		if err := s.open(addr); err != nil {
+			return nil, errors.Join(err, s.close())
+		}
+	}
+	return s, nil
+}
+
+// passed takes the sockets that systemd, or a master like it, passes: see sd_listen_fds(3).
+func (s *sockets) passed() error {
+	n, err := strconv.Atoi(os.Getenv(fdsVariable))
+	if os.Getenv("LISTEN_PID") != strconv.Itoa(os.Getpid()) || err != nil || n < 1 || n > maxPassed {
+		return errors.New("prefork: Config.Listen is empty and no sockets are passed (LISTEN_FDS, LISTEN_PID): name an address, or start this from a socket unit")
+	}
+	for i := range n {
+		syscall.CloseOnExec(firstFD + i)
+		f := os.NewFile(uintptr(firstFD+i), "socket "+strconv.Itoa(i))
+		for slot := range s.slots {
+			s.slots[slot] = append(s.slots[slot], f)
+		}
+	}
+	return nil
+}
+
+// open opens the sockets of an address. The first is opened as if nobody else might have the port,
+// which fails if anybody has: a master that is there already, too. Once it listens the port is
+// ours, and it lets the others in.
+func (s *sockets) open(addr string) error {
+	first, err := net.Listen("tcp", addr)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("prefork: %w; another master or server has it: end that, or pass it a new program by SIGUSR2", err)
+	} else if err != nil {
+		return fmt.Errorf("prefork: %w", err)
+	}
+	defer first.Close() // add has duplicated it
+	if err := s.add(0, first); err != nil {
+		return err
+	}
+	if s.shared {
+		for slot := 1; slot < len(s.slots); slot++ {
+			s.slots[slot] = append(s.slots[slot], s.slots[0][len(s.slots[0])-1])
+		}
+		return nil
+	}
+	reuse := func(_, _ string, c syscall.RawConn) error {
+		var err error
+		return errors.Join(c.Control(func(fd uintptr) { err = sys.ReusePort(int(fd)) }), err)
+	}
+	raw, err := first.(*net.TCPListener).SyscallConn()
+	if err != nil {
+		return err
+	}
+	if err := reuse("", "", raw); err != nil {
+		return fmt.Errorf("prefork: %w; use Config.Shared", err)
+	}
+	config := net.ListenConfig{Control: reuse}
+	for slot := 1; slot < len(s.slots); slot++ {
+		ln, err := config.Listen(context.Background(), "tcp", first.Addr().String())
+		if err != nil {
+			return fmt.Errorf("prefork: %w", err)
+		}
+		err = s.add(slot, ln)
+		_ = ln.Close()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// add keeps a duplicate. It is not that of TCPListener.File, whose Fd makes the socket one that
+// blocks, for all that have it: a worker that accepts from it would never come back.
+func (s *sockets) add(slot int, ln net.Listener) error {
+	fd, err := sys.SocketOf(ln.(*net.TCPListener))
+	if err == nil {
+		s.slots[slot] = append(s.slots[slot], os.NewFile(uintptr(fd), ln.Addr().String()))
+	}
+	return err
+}
+
+// fds are the descriptors of a slot's sockets.
+func (s *sockets) fds(slot int) (fds []int) {
+	for _, f := range s.slots[slot] {
+		fds = append(fds, int(f.Fd()))
+	}
+	return fds
+}
+
+func (s *sockets) close() error {
+	var err error
+	for slot, files := range s.slots {
+		if s.shared && slot > 0 {
+			break
+		}
+		for _, f := range files {
+			err = errors.Join(err, f.Close())
+		}
+	}
+	return err
+}
+
+// addresses are those that the sockets have.
+func (s *sockets) addresses() (addrs []string) {
+	for _, f := range s.slots[0] {
+		if ln, err := net.FileListener(f); err == nil {
+			addrs = append(addrs, ln.Addr().String())
+			_ = ln.Close()
+		}
+	}
+	return addrs
+}
