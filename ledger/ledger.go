@@ -10,37 +10,58 @@
 //	        unique + missing = span of the sequence, summed over devices and their epochs
 //	        missing = seen corrupt + never seen
 //
-// read, framed and resync are counted as bytes pass. partial (bytes held that are not classified yet) and in flight
-// (frames held that are not stored yet) are not derived from the equations: whoever holds them counts what it
-// really holds and says so when it asks for a [Sheet]. So a sheet that balances has been checked, not made to fit.
+// read, framed and resync are counted as bytes pass. partial (bytes held that are not classified
+// yet) and in flight (frames held that are not stored yet) are not derived from the equations:
+// whoever holds them counts what it really holds and says so when it asks for a [Sheet]. So a sheet
+// that balances has been checked, not made to fit.
 //
 // # Sequences
 //
-// A framing that numbers its frames lets the book tell a lost frame from one never sent. Numbers are followed per
-// device and epoch (a device begins a new epoch, at number 0, when its counter starts anew):
+// A framing that numbers its frames lets the book tell a lost frame from one never sent. Numbers
+// are followed per device and epoch (a device begins a new epoch, at number 0, when its counter
+// starts anew):
 //
 //   - a number above the next one expected opens a gap: those frames are missing;
 //   - a number that lies in a gap fills it: the frame is unique, and reordered;
 //   - any other number has been there before: the frame is a duplicate.
 //
-// A missing frame counts as seen corrupt when damaged bytes arrived where it should have been, else as never seen.
+// A book that goes on where an earlier one was, by [Book.Resume], takes lower numbers for
+// duplicates, too. But [RestartRun] of them that rise, with no other number of the stream between
+// them, are a device whose counter began anew without a new epoch while nobody recorded: they are
+// unique, what they leave out is missing, and Restarts counts one. If the device then goes on, with
+// a jump, exactly where it was before, it had sent old frames again: they are duplicates after all,
+// and the restart is taken back.
+//
+// A missing frame counts as seen corrupt when damaged bytes arrived where it should have been, else
+// as never seen.
+//
+// Numbers count on across 2^64: which of two comes later is decided by the shorter way from one to
+// the other.
 //
 // # Bounds
 //
-// A book follows [MaxStreams] devices and epochs and [MaxGaps] open gaps in each. When there are more, the oldest
-// is settled: its counts stay, but a frame that comes later still is taken for a duplicate (gap) or a
-// new sequence (stream). A jump of more than [MaxJump] frames is a new sequence, counted in Restarts.
+// A book follows the [MaxStreams] devices and epochs that sent last, and [MaxGaps] open gaps in
+// each. It remembers the last number of [MaxPositions] in all, so that one that sends again goes on
+// where it was, and the last [MaxRestingGaps] of its gaps: a frame that fills an older one is taken
+// for a duplicate. What it has to forget it counts in Forgotten, by the stream: from then on losses
+// of that stream may go unseen, and late frames of it are called duplicates. A jump of more than
+// [MaxJump] frames, up or down, is a new sequence, counted in Restarts.
 //
 // A [Book] is not safe for concurrent use; its owner locks.
 package ledger
 
-import "slices"
+import (
+	"slices"
+)
 
 // Bounds, see the package comment.
 const (
-	MaxStreams = 1024
-	MaxGaps    = 4096
-	MaxJump    = 1 << 32
+	MaxStreams     = 1024
+	MaxPositions   = 16 << 10
+	MaxGaps        = 4096
+	MaxRestingGaps = 16
+	MaxJump        = 1 << 32
+	RestartRun     = 4
 
 	maxOutages  = 256 // entries kept; the oldest go first, OutageCount goes on
 	creditLasts = 64  // good frames for which damage waits for the gap that explains it
@@ -60,13 +81,17 @@ type Position struct {
 type Book struct {
 	frameSize int // bytes of every frame, 0 if they vary
 
+	now      int64 // the time that the owner gave last, ns since 1970
+	lastLoss int64 // … when something was lost or damaged last
+
 	bytes   Bytes
 	frames  Frames
 	plain   uint64 // unique frames of framings without numbers
 	settled uint64 // span of streams no longer followed
 
 	streams map[Stream]*sequence
-	order   []Stream // as opened, the oldest first
+	active  lineup // those that sent last, with their gaps
+	resting lineup // those that have not sent for long: their last numbers
 	known   map[uint32]bool
 	recent  *sequence // the stream of the last frame
 	recentK Stream
@@ -75,32 +100,58 @@ type Book struct {
 	runBytes, runDamaged uint64
 	credit, creditLeft   uint64
 
+	rhythm    rhythm
+	lastFrame int64 // when one came, ns since 1970
+	silences  uint64
+	turns     turns
+
+	unread  map[string]uint64 // bytes that nobody read, by cause
+	refused map[string]uint64 // connections that were not taken, by cause
+
 	outages     []Outage
 	outageCount uint64
 	outageOpen  bool
+
+	ack ackState // see BeginAck
 }
 
-// NewBook opens an empty book. frameSize is the length in bytes of every frame of the framing, 0 if they vary.
+// NewBook opens an empty book. frameSize is the length in bytes of every frame of the framing, 0 if
+// they vary.
 func NewBook(frameSize int) *Book {
 	return &Book{frameSize: frameSize, streams: map[Stream]*sequence{}, known: map[uint32]bool{}}
 }
 
+// FrameSize changes the length in bytes of frames from now on, 0 if they vary.
+func (b *Book) FrameSize(n int) { b.frameSize = n }
+
+// At says what time it is, in ns since 1970: what is posted from now on is of that time.
+func (b *Book) At(now int64) { b.now = now }
+
 // Read posts n bytes taken off the wire.
 func (b *Book) Read(n int) { b.bytes.Read += uint64(n) }
+
+// Return takes back the last n bytes that Read posted and nobody has classified: another book goes
+// on with them.
+func (b *Book) Return(n int) { b.bytes.Read -= uint64(n) }
 
 // Skip posts n bytes that are in no valid frame.
 func (b *Book) Skip(n int) {
 	b.bytes.Resync += uint64(n)
 	b.runBytes += uint64(n)
+	if b.frames.OK == 0 {
+		b.lastLoss = b.now
+	}
 }
 
-// Quarantine posts that the log took n of the bytes that Skip posted.
+// Quarantine posts that the log has stored n of the bytes that Skip posted.
 func (b *Book) Quarantine(n int) { b.bytes.Quarantined += uint64(n) }
 
 // Damaged posts one frame that was seen and failed its check. Its bytes are posted by Skip.
 func (b *Book) Damaged() {
 	b.frames.Corrupt++
 	b.runDamaged++
+	b.lastLoss = b.now
+	b.TurnOver()
 }
 
 // Plain posts a valid frame of n bytes of a framing without numbers.
@@ -119,6 +170,7 @@ func (b *Book) Numbered(n int, id Stream, seq uint64) {
 		q = b.stream(id, seq)
 		b.recent, b.recentK = q, id
 	}
+	seq -= q.origin
 	if seq == q.next { // the common case
 		q.next++
 		b.frames.Unique++
@@ -130,28 +182,40 @@ func (b *Book) Numbered(n int, id Stream, seq uint64) {
 	b.outOfLine(q, id, seq)
 }
 
+// Later is the one of two numbers that a device gives later.
+func Later(a, b uint64) uint64 {
+	if int64(a-b) > 0 {
+		return a
+	}
+	return b
+}
+
 func (b *Book) ok(n int) {
 	b.bytes.Framed += uint64(n)
 	b.frames.OK++
 }
 
+// outOfLine posts a frame that is not the next one. seq is in the count of q.
 func (b *Book) outOfLine(q *sequence, id Stream, seq uint64) {
 	f := &b.frames
 	switch {
-	case seq > q.next && seq-q.next > MaxJump:
-		b.settle(id)
-		f.Restarts++
-		b.recent = b.open(id, seq)
-		b.recent.next++
-		f.Unique++
+	case seq > q.next && seq-q.next > MaxJump, seq < q.first && q.first-seq > MaxJump:
+		b.restart(q, id, []uint64{seq})
+		b.endRun(0)
+	case seq > q.next && q.isBack(seq):
+		b.goBack(q, id)
 		b.endRun(0)
 	case seq > q.next:
 		lost := seq - q.next
 		b.miss(q, q.next, seq-1, b.endRun(lost))
 		q.next = seq + 1
 		f.Unique++
-	case seq < q.first && (q.resumed || q.first-seq > MaxJump):
-		f.Duplicate++ // an earlier start has counted it; or no sane device counts like this, and its number means nothing
+	case seq < q.first && q.resumed: // an earlier start has counted it, unless the device counts anew
+		f.Duplicate++
+		if run := q.lower(seq); run != nil {
+			f.Duplicate -= uint64(len(run))
+			b.restart(q, id, run)
+		}
 		b.endRun(0)
 	case seq < q.first: // older than the first one seen: the span begins earlier than we knew
 		if seq+1 < q.first {
@@ -162,20 +226,69 @@ func (b *Book) outOfLine(q *sequence, id Stream, seq uint64) {
 		f.Reordered++
 		b.endRun(0)
 	default:
-		if found, corrupt := q.fill(seq); found {
+		if found, g := q.fill(seq); found {
 			f.Missing--
-			if corrupt {
+			if g.corrupt > 0 {
 				f.MissingCorrupt--
+				b.takeBack(g.generation, 1, missingCorrupt)
 			} else {
 				f.MissingUnseen--
+				b.takeBack(g.generation, 1, missingUnseen)
 			}
 			f.Unique++
 			f.Reordered++
+			b.forgets(q, MaxGaps)
 		} else {
 			f.Duplicate++
 		}
 		b.endRun(0)
 	}
+}
+
+// restart begins q anew with the frames of a run, whose numbers rise and are in the count of q: its
+// device counts from the beginning again. If it turns out to have sent old frames again, it goes
+// back to where q was.
+func (b *Book) restart(q *sequence, id Stream, run []uint64) {
+	from, back, resumed := q.origin, q.next+q.origin, q.resumed
+	b.settle(q)
+	b.frames.Restarts++
+	q = b.open(id, run[0]+from)
+	if len(run) > 1 {
+		q.before = &earlier{next: back, resumed: resumed, generation: b.ack.generation}
+	}
+	b.recent, b.recentK = q, id
+	for _, number := range run {
+		seq := number + from - q.origin
+		if seq > q.next {
+			b.miss(q, q.next, seq-1, 0)
+		}
+		q.next = seq + 1
+		b.frames.Unique++
+	}
+}
+
+// goBack posts the frame with which a device goes on where it was before it seemed to count anew:
+// what came since then was there before.
+func (b *Book) goBack(q *sequence, id Stream) {
+	f, before := &b.frames, q.before
+	var missing, corrupt uint64
+	for _, g := range q.gaps {
+		missing, corrupt = missing+g.size(), corrupt+g.corrupt
+		b.takeBack(g.generation, g.corrupt, missingCorrupt)
+		b.takeBack(g.generation, g.size()-g.corrupt, missingUnseen)
+	}
+	span := q.next - q.first
+	f.Missing, f.MissingCorrupt, f.MissingUnseen = f.Missing-missing, f.MissingCorrupt-corrupt, f.MissingUnseen-(missing-corrupt)
+	f.Unique, f.Duplicate = f.Unique-(span-missing), f.Duplicate+(span-missing)
+	f.Restarts--
+	b.takeBack(before.generation, 1, restarts)
+	q.next = q.first
+	b.settle(q)
+	q = b.open(id, before.next)
+	q.resumed = before.resumed
+	q.next++
+	f.Unique++
+	b.recent, b.recentK = q, id
 }
 
 // miss posts the gap from–to of which corrupt were seen damaged.
@@ -184,13 +297,17 @@ func (b *Book) miss(q *sequence, from, to, corrupt uint64) {
 	b.frames.Missing += n
 	b.frames.MissingCorrupt += corrupt
 	b.frames.MissingUnseen += n - corrupt
-	q.insert(gap{from, to, corrupt})
+	q.insert(gap{from, to, corrupt, b.ack.generation})
+	b.forgets(q, MaxGaps)
+	b.lastLoss = b.now
 }
 
-// endRun closes the damage before a good frame and returns how many of the lost frames that damage explains.
+// endRun closes the damage before a good frame and returns how many of the lost frames that damage
+// explains.
 //
-// Damage explains as many frames as failed their check, or as its bytes would fill, and at least one. Damage that
-// meets no gap at once may belong to one that shows a little later (a duplicate came between): it waits as credit.
+// Damage explains as many frames as failed their check, or as its bytes would fill, and at least
+// one. Damage that meets no gap at once may belong to one that shows a little later (a duplicate
+// came between): it waits as credit.
 func (b *Book) endRun(lost uint64) uint64 {
 	seen := b.runDamaged
 	if size := uint64(b.frameSize); size > 0 {
@@ -222,6 +339,7 @@ func (b *Book) endRun(lost uint64) uint64 {
 // stream returns the sequence of id, opening it at seq when it is new.
 func (b *Book) stream(id Stream, seq uint64) *sequence {
 	if q := b.streams[id]; q != nil {
+		b.touch(q)
 		return q
 	}
 	first := seq
@@ -235,45 +353,138 @@ func (b *Book) stream(id Stream, seq uint64) *sequence {
 }
 
 func (b *Book) open(id Stream, first uint64) *sequence {
-	if len(b.order) >= MaxStreams {
-		b.settle(b.order[0])
-	}
-	if len(b.known) >= MaxStreams {
+	if len(b.known) >= MaxPositions {
 		clear(b.known)
 	}
-	q := &sequence{first: first, next: first}
+	q := newSequence(id, first)
 	b.streams[id], b.known[id.Device] = q, true
-	b.order = append(b.order, id)
+	b.touch(q)
 	return q
 }
 
-// settle stops following a stream; its counts stay.
-func (b *Book) settle(id Stream) {
-	if q := b.streams[id]; q != nil {
-		b.settled += q.next - q.first
-		delete(b.streams, id)
-		b.order = slices.DeleteFunc(b.order, func(s Stream) bool { return s == id })
+// touch makes q the stream that sent last, and lets others rest, or forgets them, as the bounds
+// have it.
+func (b *Book) touch(q *sequence) {
+	if q.in != nil {
+		q.in.remove(q)
 	}
+	b.active.add(q)
+	if b.active.n > MaxStreams {
+		old := b.active.oldest
+		b.forgets(old, MaxRestingGaps)
+		old.rest()
+		b.active.remove(old)
+		b.resting.add(old)
+	}
+	if b.resting.n > MaxPositions-MaxStreams {
+		b.frames.Forgotten++
+		b.settle(b.resting.oldest)
+	}
+}
+
+// forgets drops the oldest gaps of a stream beyond most.
+func (b *Book) forgets(q *sequence, most int) {
+	if len(q.gaps) <= most {
+		return
+	}
+	q.gaps = slices.Delete(q.gaps, 0, len(q.gaps)-most)
+	if !q.forgot {
+		q.forgot = true
+		b.frames.Forgotten++
+	}
+}
+
+// settle stops following a stream; its counts stay.
+func (b *Book) settle(q *sequence) {
+	b.settled += q.next - q.first
+	q.in.remove(q)
+	delete(b.streams, q.id)
 	b.recent = nil
 }
 
-// Resume makes the book expect the number after p.Last, as if this run had seen that frame: what was lost while
-// nobody recorded shows as missing.
+// Resume makes the book expect the number after p.Last, as if this run had seen that frame: what
+// was lost while nobody recorded shows as missing.
 func (b *Book) Resume(p Position) {
 	id := Stream{p.Device, p.Epoch}
-	if q := b.streams[id]; q == nil {
+	q := b.streams[id]
+	if q == nil {
 		b.open(id, p.Last+1).resumed = true
-	} else if p.Last >= q.next && q.next == q.first {
-		q.first, q.next = p.Last+1, p.Last+1
+	} else if q.next == q.first {
+		q.restart(Later(p.Last+1, q.next+q.origin))
 	}
 }
 
-// Positions lists the last number of each stream followed, for a later Resume.
+// Advance makes the book expect the number after p.Last, unless it has come further: another book
+// has the numbers up to there. What is missing before stays missing.
+func (b *Book) Advance(p Position) {
+	q := b.streams[Stream{p.Device, p.Epoch}]
+	if q == nil {
+		b.Resume(p)
+		return
+	}
+	if last := q.next + q.origin - 1; last == p.Last || Later(last, p.Last) == last {
+		return
+	}
+	b.settled += q.next - q.first
+	q.gaps, q.resumed = nil, true
+	q.restart(p.Last + 1)
+}
+
+// Absorb adds the counts of a book that is closed: nothing is held for it any more. Its sequences
+// are followed no longer.
+func (b *Book) Absorb(from *Book) {
+	y, f := &b.bytes, &b.frames
+	y.Read += from.bytes.Read
+	y.Framed += from.bytes.Framed
+	y.Resync += from.bytes.Resync
+	y.Quarantined += from.bytes.Quarantined
+	f.OK += from.frames.OK
+	f.Corrupt += from.frames.Corrupt
+	f.Unique += from.frames.Unique
+	f.Duplicate += from.frames.Duplicate
+	f.Reordered += from.frames.Reordered
+	f.Missing += from.frames.Missing
+	f.MissingCorrupt += from.frames.MissingCorrupt
+	f.MissingUnseen += from.frames.MissingUnseen
+	f.Restarts += from.frames.Restarts
+	f.Forgotten += from.frames.Forgotten
+	f.MissingByTime += from.frames.MissingByTime
+	f.Requests += from.frames.Requests
+	f.Answered += from.frames.Answered
+	f.Unanswered += from.frames.Unanswered
+	b.silences += from.silences
+	f.Stored += from.frames.Stored
+	f.Durable += from.frames.Durable
+	for cause, n := range from.frames.Dropped {
+		count(&b.frames.Dropped, cause, n)
+	}
+	for cause, n := range from.unread {
+		count(&b.unread, cause, n)
+	}
+	b.lastLoss = max(b.lastLoss, from.lastLoss)
+	b.plain += from.plain
+	b.settled += from.span()
+	b.outageCount += from.outageCount
+	b.absorbAck(from)
+}
+
+// Follows returns between which numbers the book has followed a stream since it began it: the last
+// one before, and the last one of all. They are the same where none has come.
+func (b *Book) Follows(id Stream) (before, last uint64, ok bool) {
+	q := b.streams[id]
+	if q == nil {
+		return 0, 0, false
+	}
+	return q.first + q.origin - 1, q.next + q.origin - 1, true
+}
+
+// Positions lists the last number of each stream that is remembered, for a later Resume: the one
+// that sent last comes last.
 func (b *Book) Positions() []Position {
-	var ps []Position
-	for _, id := range b.order {
-		if q := b.streams[id]; q.next > 0 {
-			ps = append(ps, Position{id.Device, id.Epoch, q.next - 1})
+	ps := make([]Position, 0, len(b.streams))
+	for _, l := range []*lineup{&b.resting, &b.active} {
+		for q := l.oldest; q != nil; q = q.newer {
+			ps = append(ps, Position{q.id.Device, q.id.Epoch, q.next + q.origin - 1})
 		}
 	}
 	return ps
@@ -287,19 +498,43 @@ func (b *Book) Durable(n uint64) { b.frames.Durable += n }
 
 // Drop posts n valid frames given up, by cause.
 func (b *Book) Drop(cause string, n uint64) {
-	if b.frames.Dropped == nil {
-		b.frames.Dropped = map[string]uint64{}
+	count(&b.frames.Dropped, cause, n)
+	b.lastLoss = b.now
+}
+
+// Unread posts n bytes that the kernel had taken from the sender and that were thrown away before
+// they were read, by cause. They are in no equation: nobody knows what they were.
+func (b *Book) Unread(cause string, n uint64) {
+	if n > 0 {
+		count(&b.unread, cause, n)
+		b.lastLoss = b.now
 	}
-	b.frames.Dropped[cause] += n
+}
+
+// Overrun says that what the driver or the kernel has lost has grown; they keep the count.
+func (b *Book) Overrun() { b.lastLoss = b.now }
+
+// Refuse posts n connections that were not taken, by cause. Their bytes are posted by Unread.
+func (b *Book) Refuse(cause string, n uint64) { count(&b.refused, cause, n) }
+
+func count(by *map[string]uint64, cause string, n uint64) {
+	if *by == nil {
+		*by = map[string]uint64{}
+	}
+	(*by)[cause] += n
 }
 
 // Frames returns the counts of frames so far; InFlight is not set.
 func (b *Book) Frames() Frames { return b.frames }
 
+// LastLoss returns when something was lost or damaged last, in ns since 1970; 0: nothing was.
+func (b *Book) LastLoss() int64 { return b.lastLoss }
+
 // BytesRead returns the bytes read so far.
 func (b *Book) BytesRead() uint64 { return b.bytes.Read }
 
-// OutageBegins opens an outage at a time in ns since 1970; one that is open already goes on under its first cause.
+// OutageBegins opens an outage at a time in ns since 1970; one that is open already goes on under
+// its first cause.
 func (b *Book) OutageBegins(at int64, cause string) {
 	if b.outageOpen {
 		return
@@ -310,6 +545,14 @@ func (b *Book) OutageBegins(at int64, cause string) {
 		b.outages = slices.Delete(b.outages, 0, 1)
 	}
 	b.outages = append(b.outages, Outage{From: Time(at), Cause: cause})
+}
+
+// OutageGoesOn gives the open outage, if there is one, another cause: it lasts for another reason
+// than it began for.
+func (b *Book) OutageGoesOn(cause string) {
+	if b.outageOpen {
+		b.outages[len(b.outages)-1].Cause = cause
+	}
 }
 
 // OutageEnds closes the open outage, if there is one.

@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/tallywheel/tallywheel/internal/testenv"
 	"pgregory.net/rapid"
 )
 
@@ -84,6 +85,39 @@ func TestEachFaultUnderItsName(t *testing.T) {
 			func(b *Book) { b.Resume(Position{1, 1, 1000}); post(b, 998, 0, 1001) },
 			Frames{Unique: 1, Duplicate: 2},
 		},
+		"resumed, then counted anew": {
+			func(b *Book) { b.Resume(Position{1, 1, 1009}); post(b, 0, 1, 3, 4, 6) },
+			Frames{Unique: 5, Restarts: 1, Missing: 2, MissingUnseen: 2},
+		},
+		"resumed, then a few older frames, beside new ones": {
+			func(b *Book) { b.Resume(Position{1, 1, 1009}); post(b, 3, 4, 5, 1010, 6, 7, 8, 1011) },
+			Frames{Unique: 2, Duplicate: 6},
+		},
+		"resumed, then one old frame again and again": {
+			func(b *Book) { b.Resume(Position{1, 1, 1009}); post(b, 7, 7, 7, 7, 7, 1010) },
+			Frames{Unique: 1, Duplicate: 5},
+		},
+		"resumed, then a block of old frames again, and on where it was": {
+			func(b *Book) {
+				b.Resume(Position{1, 1, 1009})
+				post(b, 500, 501, 502, 503, 504)
+				corrupt(b, 128)
+				post(b, 506, 509, 1010, 1012, 499)
+			},
+			Frames{Unique: 2, Duplicate: 8, Corrupt: 1, Missing: 1, MissingUnseen: 1},
+		},
+		"absurd jump down": {
+			func(b *Book) { post(b, 1<<60, 1<<60+1, 5, 6, 8) },
+			Frames{Unique: 5, Restarts: 1, Missing: 1, MissingUnseen: 1},
+		},
+		"jump by half of all numbers": {
+			func(b *Book) { post(b, 0, 1, 1<<63, 1<<63+1, 1<<63+5) },
+			Frames{Unique: 5, Restarts: 1, Missing: 3, MissingUnseen: 3},
+		},
+		"one absurd number": {
+			func(b *Book) { post(b, 0, 1, 1<<40, 2, 3, 5) },
+			Frames{Unique: 6, Restarts: 2, Missing: 1, MissingUnseen: 1},
+		},
 		"resumed after a stop": {
 			func(b *Book) { b.Resume(Position{1, 1, 9}); post(b, 13) },
 			Frames{Unique: 1, Missing: 3, MissingUnseen: 3},
@@ -107,7 +141,7 @@ func TestEachFaultUnderItsName(t *testing.T) {
 
 // A stream with drops, duplicates and reordering, against a model that remembers every number.
 func TestSequenceAgainstSet(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	testenv.Check(t, func(t *rapid.T) {
 		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
 		var sent []uint64
 		for s := range uint64(rapid.IntRange(1, 400).Draw(t, "frames")) {
@@ -163,8 +197,125 @@ func TestBoundsSettleAndStillBalance(t *testing.T) {
 		b.Numbered(128, Stream{d, 7}, uint64(d))
 	}
 	sheet(t, b)
-	if n := len(b.streams); n > MaxStreams {
-		t.Errorf("%d streams followed, more than %d", n, MaxStreams)
+	if b.active.n > MaxStreams {
+		t.Errorf("%d streams followed, more than %d", b.active.n, MaxStreams)
+	}
+}
+
+// A device that sends all the time is followed, however many others come and go.
+func TestStableDeviceBesideOneThatReboots(t *testing.T) {
+	b := NewBook(128)
+	for i := range uint64(3 * MaxStreams) {
+		post(b, i)
+		b.Read(128)
+		b.Numbered(128, Stream{2, uint32(i)}, 0)
+	}
+	if f := sheet(t, b); f.Missing != 0 || f.Duplicate != 0 || f.Forgotten != 0 {
+		t.Errorf("%+v; want nothing missing", f)
+	}
+}
+
+// With more devices than are followed, each goes on at its number: what it lost shows, and nothing
+// else does.
+func TestManyDevices(t *testing.T) {
+	b := NewBook(128)
+	const devices = 2000
+	for i := range uint64(10) {
+		for d := range uint32(devices) {
+			if i == 5 && d%10 == 0 {
+				continue
+			}
+			b.Read(128)
+			b.Numbered(128, Stream{d, 1}, 100+i)
+		}
+	}
+	if f := sheet(t, b); f.Missing != devices/10 || f.Forgotten != 0 || f.Restarts != 0 {
+		t.Errorf("%+v; want %d missing", f, devices/10)
+	}
+	next := NewBook(128) // the next start
+	for _, p := range b.Positions() {
+		next.Resume(p)
+	}
+	for d := range uint32(devices) {
+		next.Read(128)
+		next.Numbered(128, Stream{d, 1}, 112)
+	}
+	if f := sheet(t, next); f.Missing != 2*devices || f.Forgotten != 0 {
+		t.Errorf("the next start: %+v; want %d missing", f, 2*devices)
+	}
+}
+
+// Connections of many devices may be read in another order than that in which they were made: a
+// frame that comes late is known for what it is, also after a thousand others have sent.
+func TestLateFrameOfOneAmongMany(t *testing.T) {
+	b := NewBook(128)
+	for _, number := range []uint64{0, 1, 3, 2, 4} {
+		for d := range uint32(2 * MaxStreams) {
+			b.Read(128)
+			b.Numbered(128, Stream{d, 1}, number)
+		}
+	}
+	if f := sheet(t, b); f.Missing != 0 || f.Duplicate != 0 || f.Reordered != 2*MaxStreams {
+		t.Errorf("%+v; want nothing missing, nothing twice", f)
+	}
+}
+
+// What must be forgotten is counted, so that no sheet looks better than it is.
+func TestForgottenIsCounted(t *testing.T) {
+	b := NewBook(128)
+	for d := range uint32(MaxPositions + 5) {
+		b.Read(128)
+		b.Numbered(128, Stream{d, 1}, 7)
+	}
+	if f := sheet(t, b); f.Forgotten != 5 || len(b.Positions()) != MaxPositions {
+		t.Errorf("%+v, %d positions; want 5 forgotten", f, len(b.Positions()))
+	}
+}
+
+// Late frames of a gap that is followed no longer look like duplicates: that is said, once for each
+// stream.
+func TestForgottenGapsAreCounted(t *testing.T) {
+	b := NewBook(128)
+	for i := range uint64(MaxGaps + 10) {
+		post(b, 2*i)
+	}
+	if f := sheet(t, b); f.Forgotten != 1 || f.Missing != MaxGaps+9 {
+		t.Errorf("%+v; want one stream forgotten", f)
+	}
+	b = NewBook(128)
+	post(b, 0, 2*MaxGaps)
+	for i := range uint64(MaxGaps - 1) { // one gap becomes many
+		post(b, 2*i+2)
+	}
+	if f := sheet(t, b); f.Forgotten != 0 {
+		t.Errorf("%+v; want none forgotten", f)
+	}
+	for d := range uint32(MaxStreams) {
+		b.Read(128)
+		b.Numbered(128, Stream{2 + d, 1}, 0)
+	}
+	if f := sheet(t, b); f.Forgotten != 1 {
+		t.Errorf("%+v; want one stream forgotten as it rests", f)
+	}
+}
+
+// Numbers go on across 2^64: in one run, with losses, late frames and duplicates, and across a
+// restart.
+func TestNumbersAcrossTheEnd(t *testing.T) {
+	const last = ^uint64(0)
+	b := NewBook(128)
+	post(b, last-3, last-2, last, 2, last-1, 1, 3, last, 3)
+	want := Frames{Unique: 7, Reordered: 2, Duplicate: 2, Missing: 1}
+	if f := sheet(t, b); f.Unique != want.Unique || f.Reordered != want.Reordered || f.Duplicate != want.Duplicate || f.Missing != want.Missing {
+		t.Errorf("%+v; want %+v", f, want)
+	}
+	for _, end := range []uint64{last - 2, last - 1, last, 0, 1} {
+		b = NewBook(128)
+		b.Resume(Position{1, 1, end})
+		post(b, end+1, end+2, end+5)
+		if f := sheet(t, b); f.Missing != 2 || f.Duplicate != 0 || b.Positions()[0].Last != end+5 {
+			t.Errorf("resumed after %d: %+v, %+v", end, f, b.Positions())
+		}
 	}
 }
 
@@ -179,4 +330,46 @@ func TestUnbalancedIsNamed(t *testing.T) {
 	if NewSheet(1, 0, []Port{p}).Balanced {
 		t.Error("a sheet with an unbalanced port says it is balanced")
 	}
+}
+
+// Numbers that another book has are no loss of this one, and what it knew to be missing stays
+// missing.
+func TestAdvance(t *testing.T) {
+	b := NewBook(128)
+	post(b, 0, 2)
+	b.Advance(Position{1, 1, 1}) // it has come further
+	b.Advance(Position{1, 1, 9})
+	b.Advance(Position{2, 1, 4})
+	post(b, 10, 12, 1)
+	b.Numbered(128, Stream{2, 1}, 5)
+	b.Read(128)
+	if f := sheet(t, b); f.Missing != 2 || f.Unique != 5 || f.Duplicate != 1 {
+		t.Errorf("%+v; want two missing, and a late one that cannot be told from a duplicate", f)
+	}
+}
+
+// A book that takes over the counts of another balances as both did.
+func TestAbsorb(t *testing.T) {
+	testenv.Check(t, func(t *rapid.T) {
+		books := []*Book{NewBook(128), NewBook(128)}
+		var ok, missing uint64
+		for i, b := range books {
+			for range rapid.IntRange(0, 50).Draw(t, "posts") {
+				post(b, rapid.Uint64Range(0, 40).Draw(t, "number"))
+				if rapid.Bool().Draw(t, "noise") {
+					corrupt(b, 50)
+					b.Plain(7)
+					b.Read(7)
+				}
+			}
+			b.Unread("why", uint64(i))
+			ok += b.frames.OK
+			missing += b.frames.Missing
+		}
+		books[0].Absorb(books[1])
+		p := books[0].Sheet("p", "open", Held{Frames: ok}, nil)
+		if len(p.Unbalanced) > 0 || p.Frames.OK != ok || p.Frames.Missing != missing || p.Unread["why"] != 1 {
+			t.Fatalf("%+v: %v", p, p.Unbalanced)
+		}
+	})
 }

@@ -11,6 +11,14 @@ import (
 // Time is a moment in ns since 1970; in JSON it is RFC 3339 in UTC, null when 0.
 type Time int64
 
+// String is the moment for people, on the clock of this machine; "an unknown time" for 0.
+func (t Time) String() string {
+	if t == 0 {
+		return "an unknown time"
+	}
+	return time.Unix(0, int64(t)).Local().Format("2006-01-02 15:04:05 -07:00")
+}
+
 // MarshalJSON implements [json.Marshaler].
 func (t Time) MarshalJSON() ([]byte, error) {
 	if t == 0 {
@@ -39,7 +47,8 @@ type Bytes struct {
 	Framed  uint64 `json:"framed"`  // in valid frames
 	Resync  uint64 `json:"resync"`  // in no valid frame
 	Partial uint64 `json:"partial"` // held, not classified yet
-	// Quarantined is how much of resync the log took, for forensics; the rest was not asked for, or found the log busy or full.
+	// Quarantined is how much of resync the log has stored, for forensics; the rest was not asked
+	// for, found the log busy or full, or was in its hands when it failed.
 	Quarantined uint64 `json:"quarantined"`
 }
 
@@ -53,7 +62,12 @@ type Frames struct {
 	Missing        uint64            `json:"missing"`         // numbers never seen valid
 	MissingCorrupt uint64            `json:"missing_corrupt"` // … of which damaged bytes came instead
 	MissingUnseen  uint64            `json:"missing_unseen"`  // … of which nothing came
+	MissingByTime  uint64            `json:"missing_by_time"` // not there when one was expected: see [Rhythm]
+	Requests       uint64            `json:"requests"`        // to which an answer was due, of framings that have them
+	Answered       uint64            `json:"answered"`        // … and came
+	Unanswered     uint64            `json:"unanswered"`      // … and did not come; of the others damage, or an end, leaves it open
 	Restarts       uint64            `json:"restarts"`        // sequences that began anew
+	Forgotten      uint64            `json:"forgotten"`       // sequences too many to remember, or with too many gaps: their losses may go unseen
 	Stored         uint64            `json:"stored"`          // in the log, visible to its readers
 	Durable        uint64            `json:"durable"`         // … and safe from a power cut
 	Dropped        map[string]uint64 `json:"dropped"`         // given up after they were valid, by cause
@@ -69,6 +83,14 @@ type Kernel struct {
 	Break         *uint64 `json:"break"`          // break conditions
 }
 
+// Lost is what was lost for want of room: characters or datagrams.
+func (k *Kernel) Lost() uint64 {
+	if k == nil {
+		return 0
+	}
+	return sum(k.Overrun, k.BufferOverrun)
+}
+
 // Outage is a time in which the port could not be read; To is 0 while it lasts.
 type Outage struct {
 	From  Time   `json:"from"`
@@ -76,16 +98,52 @@ type Outage struct {
 	Cause string `json:"cause"`
 }
 
+// States of a port.
+const (
+	StateOpen    = "open"
+	StateWaiting = "waiting" // not there, or not connected
+	StateBlocked = "blocked" // not read, because the log cannot take more
+	StateStopped = "stopped"
+)
+
 // Port is the balance sheet of one port.
 type Port struct {
-	ID          string   `json:"id"`
-	State       string   `json:"state"`
-	Bytes       Bytes    `json:"bytes"`
-	Frames      Frames   `json:"frames"`
-	Kernel      *Kernel  `json:"kernel"`
-	Outages     []Outage `json:"outages"`
-	OutageCount uint64   `json:"outage_count"`
-	Unbalanced  []string `json:"unbalanced,omitempty"` // the equations that do not hold
+	ID    string `json:"id"`
+	State string `json:"state"`
+	Why   string `json:"why"`   // what keeps it from being open now; "": it is open, or was not tried yet
+	Proof Proof  `json:"proof"` // what its frames prove about those that are not there
+	Heard bool   `json:"heard"` // a valid frame has come since it was opened last
+	// SilentSince is when its last frame came, where that is longer ago than it may be.
+	SilentSince Time    `json:"silent_since"`
+	Silences    uint64  `json:"silences"` // times that it was silent for so long, and then went on
+	Bytes       Bytes   `json:"bytes"`
+	Frames      Frames  `json:"frames"`
+	Kernel      *Kernel `json:"kernel"`
+	// Unread is bytes that the kernel had taken from the sender and that were thrown away before
+	// they were read, by cause.
+	Unread map[string]uint64 `json:"unread"`
+	// Refused is connections that were ended unread, by cause.
+	Refused     map[string]uint64 `json:"refused,omitempty"`
+	Outages     []Outage          `json:"outages"`
+	OutageCount uint64            `json:"outage_count"`
+	LastLoss    Time              `json:"last_loss"`            // when something was found to be lost or damaged last
+	Unbalanced  []string          `json:"unbalanced,omitempty"` // the equations that do not hold
+	// Known is how much of the counts was acknowledged in this start, and has not come late since;
+	// null: nothing was acknowledged while the source had these books.
+	Known *Counts `json:"known,omitempty"`
+}
+
+// Clock is what is known of the clock that the times of records and outages come from.
+type Clock struct {
+	Synchronised *bool       `json:"synchronised"` // whether a time service keeps it; null: not known
+	StepCount    uint64      `json:"step_count"`
+	Steps        []ClockStep `json:"steps"` // the last ones
+}
+
+// ClockStep is a moment at which the clock was set: times before and behind it do not compare.
+type ClockStep struct {
+	At Time  `json:"at"` // by the clock as it is since then
+	By int64 `json:"by"` // ns; negative: it was set back
 }
 
 // Sheet is the balance sheet of all ports at one moment.
@@ -93,7 +151,96 @@ type Sheet struct {
 	At       Time   `json:"at"`
 	Since    Time   `json:"since"`
 	Balanced bool   `json:"balanced"`
-	Ports    []Port `json:"ports"`
+	Clock    *Clock `json:"clock,omitempty"` // null: nobody watched it
+	// Recovered is what the log had lost when this start opened it; null: nothing.
+	Recovered *Recovered `json:"recovered,omitempty"`
+	// Log is what keeps the log from taking frames; null: nothing does.
+	Log *LogState `json:"log,omitempty"`
+	// LogDamage is what the log has found damaged of what it has stored; null: nothing.
+	LogDamage *LogDamage `json:"log_damage,omitempty"`
+
+	Verdict *Verdict `json:"verdict,omitempty"` // what [Sheet.Judge] made of it when it was drawn up
+	Ack     *Ack     `json:"ack,omitempty"`     // since when the verdict counts; null: all counts
+	Past    *Past    `json:"past,omitempty"`    // what earlier starts have lost; null: nothing
+	Ports   []Port   `json:"ports"`
+	// Known is what beside the ports was acknowledged in this start; null: it was not.
+	Known *SheetKnown `json:"known,omitempty"`
+}
+
+// LogState is what keeps a log from taking frames.
+type LogState struct {
+	Full    bool   `json:"full"`              // its disk is
+	Stalled string `json:"stalled,omitempty"` // why it waits, and tries again
+	Error   string `json:"error,omitempty"`   // why it has failed: nothing is recorded until the next start
+}
+
+// LogDamage is what is damaged of what a log has stored, until it is repaired.
+type LogDamage struct {
+	Places  uint64         `json:"places"`
+	Records uint64         `json:"records"` // that cannot be read
+	AtMost  bool           `json:"at_most"` // there may be fewer
+	First   []DamagedPlace `json:"first"`   // the first places, in the order of the log
+}
+
+// DamagedPlace is one place in a segment of a log.
+type DamagedPlace struct {
+	Found   Time   `json:"found"`
+	Base    uint64 `json:"first_record"` // of the segment by which it was found
+	Segment string `json:"segment"`
+	Offset  int64  `json:"offset"`
+	What    string `json:"what"`
+	From    uint64 `json:"from"` // the records that cannot be read; To 0: all can
+	To      uint64 `json:"to"`
+	AtMost  bool   `json:"at_most"`
+}
+
+// Records is how many cannot be read.
+func (p DamagedPlace) Records() uint64 {
+	if p.To == 0 || p.To < p.From {
+		return 0
+	}
+	return p.To - p.From + 1
+}
+
+// Is reports whether both are the same place.
+func (p DamagedPlace) Is(o DamagedPlace) bool {
+	p.Found = o.Found
+	return p == o
+}
+
+// Add adds a place.
+func (d *LogDamage) Add(p DamagedPlace) {
+	d.Places, d.Records, d.AtMost, d.First = d.Places+1, d.Records+p.Records(), d.AtMost || p.AtMost, append(d.First, p)
+}
+
+// Recovered is what a log had lost between two starts. What is counted here is in no other sheet,
+// and in no book: to add it to what all sheets call missing and dropped counts nothing twice.
+type Recovered struct {
+	Missing  []MissingRecords `json:"missing"`   // records that had been durable, and are gone: nobody knows whose
+	Unsynced uint64           `json:"unsynced"`  // frames that had been stored, were not durable yet, and are gone
+	CutBytes int64            `json:"cut_bytes"` // of a batch that was being written: none of it was durable
+	CutAt    string           `json:"cut_at"`    // segment and offset, "" if nothing was cut
+	SetAside []string         `json:"set_aside"` // segments behind one that is torn (.torn), and one cut off in its header (.damaged)
+}
+
+// MissingRecords is a part of the log that is gone.
+type MissingRecords struct {
+	From   uint64 `json:"from"`
+	To     uint64 `json:"to"`
+	AtMost bool   `json:"at_most"` // how many there were up to To is not known
+	What   string `json:"what"`
+}
+
+// Gone is how many durable records are missing; with atMost at most so many.
+func (r *Recovered) Gone() (n uint64, atMost bool) {
+	if r == nil {
+		return 0, false
+	}
+	for _, m := range r.Missing {
+		n += m.To - m.From + 1
+		atMost = atMost || m.AtMost
+	}
+	return n, atMost
 }
 
 // Held is what the owner of a book holds at the moment of a sheet, counted where it is held.
@@ -105,13 +252,23 @@ type Held struct {
 // Sheet draws up the account of the port and checks every equation.
 func (b *Book) Sheet(id, state string, held Held, kernel *Kernel) Port {
 	p := Port{ID: id, State: state, Bytes: b.bytes, Frames: b.frames, Kernel: kernel, OutageCount: b.outageCount}
+	p.LastLoss, p.Silences = Time(b.lastLoss), b.silences
 	p.Bytes.Partial = held.Bytes
 	p.Frames.InFlight = held.Frames
 	p.Frames.Dropped = maps.Clone(b.frames.Dropped)
 	if p.Frames.Dropped == nil {
 		p.Frames.Dropped = map[string]uint64{}
 	}
+	p.Unread = maps.Clone(b.unread)
+	if p.Unread == nil {
+		p.Unread = map[string]uint64{}
+	}
+	p.Refused = maps.Clone(b.refused)
 	p.Outages = append([]Outage{}, b.outages...)
+	if b.ack.known != nil {
+		b.ack.known.lower(p.Counts())
+		p.Known = b.ack.known.copy()
+	}
 	p.Unbalanced = p.check(b.span() + b.plain)
 	return p
 }
@@ -124,7 +281,8 @@ func (b *Book) span() uint64 {
 	return n
 }
 
-// check lists the equations that do not hold; span is that of all sequences, frames without numbers included.
+// check lists the equations that do not hold; span is that of all sequences, frames without numbers
+// included.
 func (p *Port) check(span uint64) (wrong []string) {
 	y, f := p.Bytes, p.Frames
 	var dropped uint64

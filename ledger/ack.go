@@ -1,0 +1,354 @@
+package ledger
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Ack is somebody's word that what was lost up to a moment is known: the verdict counts from there.
+// The books do not change.
+type Ack struct {
+	At   Time   `json:"at"`
+	Note string `json:"note"`
+}
+
+// Past is what starts before this one have lost, since the last [Ack].
+type Past struct {
+	Starts   uint64 `json:"starts"` // those that lost something
+	Since    Time   `json:"since"`  // when the first of them began
+	LostWire Amount `json:"lost_wire"`
+	LostHere Amount `json:"lost_here"`
+	Damaged  Amount `json:"damaged"`
+	LastLoss Time   `json:"last_loss"`
+	// OtherLog is how many of Starts were on another log: one that was in the folder before this
+	// one, or one whose sheets somebody has put there.
+	OtherLog uint64 `json:"other_log,omitempty"`
+	// Unreadable: more may be lost, for the sheets of some starts cannot be read.
+	Unreadable bool `json:"unreadable,omitempty"`
+	// Unproven is sources whose frames did not prove that none was lost, the first [MaxUnproven].
+	Unproven []string `json:"unproven,omitempty"`
+
+	of Time // the start that was added last, by its Since
+}
+
+// MaxUnproven is how many sources a [Past] names that could not prove that nothing was lost.
+const MaxUnproven = 64
+
+// IsEmpty reports whether there is nothing to say of earlier starts.
+func (p *Past) IsEmpty() bool { return p.Starts == 0 && !p.Unreadable && len(p.Unproven) == 0 }
+
+// Add adds the sheet of a start, or of a part of its sources that has left it. What an Ack of that
+// start has taken out, as [Sheet.Acknowledge] says, is not counted.
+func (p *Past) Add(s *Sheet) {
+	for i := range s.Ports {
+		p.doubt(&s.Ports[i])
+	}
+	v := s.Judge()
+	if v.LostWire == (Amount{}) && v.LostHere == (Amount{}) && v.Damaged == (Amount{}) {
+		return
+	}
+	if p.Starts == 0 || s.Since != p.of {
+		p.Starts, p.of = p.Starts+1, s.Since
+	}
+	if p.Since == 0 {
+		p.Since = max(s.Since, v.Since)
+	}
+	p.LostWire.add(v.LostWire)
+	p.LostHere.add(v.LostHere)
+	p.Damaged.add(v.Damaged)
+	p.LastLoss = max(p.LastLoss, v.LastLoss)
+}
+
+// doubt notes a source whose frames did not prove that none was lost. An account without a proof
+// had none to give: a program before this wrote it.
+func (p *Past) doubt(of *Port) {
+	id, _, _ := strings.Cut(of.ID, "/")
+	if of.Proof == ProofNumbers || of.Proof == "" || len(p.Unproven) >= MaxUnproven || slices.Contains(p.Unproven, id) {
+		return
+	}
+	p.Unproven = append(slices.Clip(p.Unproven), id) // a copy of p may share the others
+}
+
+// findUnproven is what the verdict says of sources that could not know what never arrived, and of
+// which it does not say so now.
+func (p *Past) findUnproven(now []Port) []find {
+	if p == nil {
+		return nil
+	}
+	gone := slices.DeleteFunc(slices.Clone(p.Unproven), func(id string) bool {
+		return slices.ContainsFunc(now, func(p Port) bool { return p.ID == id && p.Proof != ProofNumbers })
+	})
+	return when(len(gone) > 0, "earlier: %s could not know what never arrived", Some(gone))
+}
+
+// find is what the verdict says of it.
+func (p *Past) find() []find {
+	if p == nil || p.Starts == 0 {
+		return nil
+	}
+	var parts []string
+	lost := p.LostWire
+	lost.add(p.LostHere)
+	if text := lost.String(); text != "" {
+		parts = append(parts, text+" lost")
+	}
+	if text := p.Damaged.String(); text != "" {
+		parts = append(parts, text+" damaged")
+	}
+	other := ""
+	if p.OtherLog > 0 {
+		other = fmt.Sprintf(", %d of them on another log", p.OtherLog)
+	}
+	return when(true, "earlier: %s in %s since %s%s", strings.Join(parts, ", "), plural(p.Starts, "start"), p.Since, other)
+}
+
+// Counts is what the verdict looks at of a port, as far as it grows.
+type Counts struct {
+	Corrupt        uint64            `json:"corrupt,omitempty"`
+	MissingCorrupt uint64            `json:"missing_corrupt,omitempty"`
+	MissingUnseen  uint64            `json:"missing_unseen,omitempty"`
+	MissingByTime  uint64            `json:"missing_by_time,omitempty"`
+	Unanswered     uint64            `json:"unanswered,omitempty"`
+	Restarts       uint64            `json:"restarts,omitempty"`
+	Forgotten      uint64            `json:"forgotten,omitempty"`
+	Resync         uint64            `json:"resync,omitempty"`
+	Dropped        map[string]uint64 `json:"dropped,omitempty"`
+	Unread         map[string]uint64 `json:"unread,omitempty"`
+	Refused        map[string]uint64 `json:"refused,omitempty"`
+	Kernel         *Kernel           `json:"kernel,omitempty"`
+}
+
+// SheetKnown is what of a sheet beside its ports counts no more.
+type SheetKnown struct {
+	ClockSteps uint64 `json:"clock_steps"`
+}
+
+// Acknowledge makes the verdict count from a, which was given in the start that s is of; base is
+// the sheet of that moment. A sheet that was drawn up since says itself what of its counts is
+// known; of one that is older, or of a program that did not say it, that is what base has.
+func (s *Sheet) Acknowledge(a Ack, base *Sheet) {
+	isSince := s.Ack != nil && s.Ack.At == a.At
+	if s.Ack = &a; !isSince || s.Known == nil {
+		s.Known = base.known()
+	}
+	of := map[string]*Port{}
+	for i := range base.Ports {
+		of[base.Ports[i].ID] = &base.Ports[i]
+	}
+	for i := range s.Ports {
+		p := &s.Ports[i]
+		b := of[p.ID]
+		if isSince && (p.Known != nil || b == nil || b.Known != nil) {
+			continue
+		}
+		if p.Known = nil; b != nil {
+			p.Known = b.Counts()
+			p.Known.lower(p.Counts())
+		}
+	}
+}
+
+// known is what is known beside the ports once all of s is.
+func (s *Sheet) known() *SheetKnown {
+	if s.Clock == nil {
+		return &SheetKnown{}
+	}
+	return &SheetKnown{s.Clock.StepCount}
+}
+
+// AckedAt makes the verdict count from a. base is the sheet of that moment: what of the ports is
+// known they say themselves. A base of another start, or nil, has nothing that s counts.
+func (s *Sheet) AckedAt(a Ack, base *Sheet) {
+	s.Ack = &a
+	if base != nil && base.Since == s.Since {
+		s.Known = base.known()
+	}
+}
+
+// Whole is the sheet as if nothing had been acknowledged, and nothing had been before it.
+func (s *Sheet) Whole() *Sheet {
+	w := *s
+	w.Ack, w.Known, w.Past = nil, nil, nil
+	return &w
+}
+
+// ackState is what of a book is known. What is missing is of a generation, which each BeginAck
+// ends: a frame that comes late is taken out of what is known if it was missed before that.
+type ackState struct {
+	generation               uint32
+	known, noted             *Counts // nil: nothing
+	knownBefore, notedBefore uint32  // their generations are below
+	owedIn                   uint32  // the generation of what the rhythm may take back
+	overdueIn                uint32  // … and of the request that may still be answered
+}
+
+// BeginAck notes what the book has counted by now, and kernel, the driver's counts: EndAck makes it
+// known. What comes between the two is new.
+func (b *Book) BeginAck(kernel *Kernel) {
+	p := Port{Bytes: b.bytes, Frames: b.frames, Unread: b.unread, Refused: b.refused, Kernel: kernel}
+	b.ack.generation++
+	b.ack.noted, b.ack.notedBefore = p.Counts(), b.ack.generation
+}
+
+// EndAck makes known what BeginAck has noted, or forgets the note.
+func (b *Book) EndAck(known bool) {
+	if known && b.ack.noted != nil {
+		b.ack.known, b.ack.knownBefore = b.ack.noted, b.ack.notedBefore
+	}
+	b.ack.noted = nil
+}
+
+// takeBack takes n frames that came late out of what is known, or noted, if they were missed in a
+// generation that it has: then what is lost next is new. of is their count.
+func (b *Book) takeBack(generation uint32, n uint64, of func(*Counts) *uint64) {
+	if b.ack.known != nil && generation < b.ack.knownBefore {
+		*of(b.ack.known) -= min(n, *of(b.ack.known))
+	}
+	if b.ack.noted != nil && generation < b.ack.notedBefore {
+		*of(b.ack.noted) -= min(n, *of(b.ack.noted))
+	}
+}
+
+func missingCorrupt(c *Counts) *uint64 { return &c.MissingCorrupt }
+func missingUnseen(c *Counts) *uint64  { return &c.MissingUnseen }
+func missingByTime(c *Counts) *uint64  { return &c.MissingByTime }
+func restarts(c *Counts) *uint64       { return &c.Restarts }
+func unanswered(c *Counts) *uint64     { return &c.Unanswered }
+
+// absorbAck takes over what of another book is known.
+func (b *Book) absorbAck(from *Book) {
+	add := func(to **Counts, of *Counts) {
+		if of == nil {
+			return
+		}
+		if *to == nil {
+			*to = &Counts{}
+		}
+		(*to).each(of, func(to *uint64, of uint64) { *to += of })
+	}
+	add(&b.ack.known, from.ack.known)
+	add(&b.ack.noted, from.ack.noted)
+}
+
+// Counts is those of the port.
+func (p *Port) Counts() *Counts {
+	f := &p.Frames
+	return &Counts{
+		Corrupt: f.Corrupt, MissingCorrupt: f.MissingCorrupt, MissingUnseen: f.MissingUnseen, MissingByTime: f.MissingByTime,
+		Unanswered: f.Unanswered, Restarts: f.Restarts, Forgotten: f.Forgotten, Resync: p.Bytes.Resync,
+		Dropped: copied(f.Dropped), Unread: copied(p.Unread), Refused: copied(p.Refused), Kernel: p.Kernel.copied(),
+	}
+}
+
+// news is the port without what of it is known.
+func (p *Port) news() *Port {
+	if p.Known == nil {
+		return p
+	}
+	c := p.Counts()
+	c.each(p.Known, func(n *uint64, known uint64) { *n -= min(*n, known) })
+	q := *p
+	f := &q.Frames
+	f.Corrupt, f.MissingCorrupt, f.MissingUnseen, f.MissingByTime = c.Corrupt, c.MissingCorrupt, c.MissingUnseen, c.MissingByTime
+	f.Unanswered, f.Restarts, f.Forgotten, q.Bytes.Resync = c.Unanswered, c.Restarts, c.Forgotten, c.Resync
+	f.Dropped, q.Unread, q.Refused, q.Kernel = c.Dropped, c.Unread, c.Refused, c.Kernel
+	return &q
+}
+
+// lower brings what is known down to what is counted: a driver's counts begin anew with its device.
+func (c *Counts) lower(counted *Counts) {
+	c.each(counted, func(known *uint64, n uint64) { *known = min(*known, n) })
+}
+
+// each calls f with each count, and the same of other.
+func (c *Counts) each(other *Counts, f func(to *uint64, of uint64)) {
+	f(&c.Corrupt, other.Corrupt)
+	f(&c.MissingCorrupt, other.MissingCorrupt)
+	f(&c.MissingUnseen, other.MissingUnseen)
+	f(&c.MissingByTime, other.MissingByTime)
+	f(&c.Unanswered, other.Unanswered)
+	f(&c.Restarts, other.Restarts)
+	f(&c.Forgotten, other.Forgotten)
+	f(&c.Resync, other.Resync)
+	eachCause(&c.Dropped, other.Dropped, f)
+	eachCause(&c.Unread, other.Unread, f)
+	eachCause(&c.Refused, other.Refused, f)
+	k, o := c.Kernel, other.Kernel
+	if k == nil {
+		return
+	}
+	if o == nil {
+		o = &Kernel{}
+	}
+	for _, c := range []struct{ to, of *uint64 }{
+		{k.Overrun, o.Overrun}, {k.BufferOverrun, o.BufferOverrun}, {k.Framing, o.Framing}, {k.Parity, o.Parity},
+	} {
+		if c.to != nil {
+			f(c.to, sum(c.of))
+		}
+	}
+}
+
+func eachCause(to *map[string]uint64, of map[string]uint64, f func(*uint64, uint64)) {
+	for cause, n := range *to {
+		f(&n, of[cause])
+		(*to)[cause] = n
+	}
+	for cause, m := range of {
+		if _, ok := (*to)[cause]; ok {
+			continue
+		}
+		n := uint64(0)
+		if f(&n, m); n > 0 {
+			count(to, cause, n)
+		}
+	}
+}
+
+// copy is the counts by themselves; nil of nil.
+func (c *Counts) copy() *Counts {
+	if c == nil {
+		return nil
+	}
+	d := *c
+	d.Dropped, d.Unread, d.Refused, d.Kernel = copied(c.Dropped), copied(c.Unread), copied(c.Refused), c.Kernel.copied()
+	return &d
+}
+
+func copied(m map[string]uint64) map[string]uint64 {
+	c := make(map[string]uint64, len(m))
+	for k, n := range m {
+		if n > 0 {
+			c[k] = n
+		}
+	}
+	return c
+}
+
+func (k *Kernel) copied() *Kernel {
+	if k == nil {
+		return nil
+	}
+	of := func(n *uint64) *uint64 {
+		if n == nil {
+			return nil
+		}
+		m := *n
+		return &m
+	}
+	return &Kernel{of(k.Overrun), of(k.BufferOverrun), of(k.Framing), of(k.Parity), of(k.Break)}
+}
+
+// Copy is a sheet that shares no count with s.
+func (s *Sheet) Copy() *Sheet {
+	c := *s
+	c.Ports = make([]Port, len(s.Ports))
+	for i, p := range s.Ports {
+		c.Ports[i] = p
+		q := &c.Ports[i]
+		q.Frames.Dropped, q.Unread, q.Refused, q.Kernel = copied(p.Frames.Dropped), copied(p.Unread), copied(p.Refused), p.Kernel.copied()
+		q.Known = p.Known.copy()
+	}
+	return &c
+}

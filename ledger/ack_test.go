@@ -1,0 +1,219 @@
+package ledger
+
+import (
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// worn is a source that has every count which the verdict looks at.
+func worn() Port {
+	p := fine("a")
+	p.LastLoss = 2e9
+	p.Frames.MissingUnseen, p.Frames.MissingCorrupt, p.Frames.Corrupt, p.Frames.Restarts, p.Frames.Forgotten = 3, 1, 2, 1, 1
+	p.Frames.MissingByTime, p.Frames.Requests, p.Frames.Answered, p.Frames.Unanswered = 3, 9, 5, 2
+	p.Frames.Dropped = map[string]uint64{"disk_full": 5}
+	p.Bytes.Resync, p.Unread, p.Refused = 40, map[string]uint64{"stopped": 9}, map[string]uint64{"max_peers": 2}
+	p.Kernel = &Kernel{Overrun: of(1), BufferOverrun: of(2), Framing: of(3), Parity: of(4), Break: of(5)}
+	return p
+}
+
+// What was acknowledged counts no more, what comes then does, and the books stay.
+func TestAcknowledge(t *testing.T) {
+	on := func(edit func(*Sheet)) *Sheet {
+		s := NewSheet(3e9, 1e9, []Port{worn()})
+		s.Clock = &Clock{StepCount: 2}
+		s.Recovered = &Recovered{Unsynced: 7}
+		edit(&s)
+		return &s
+	}
+	base := on(func(s *Sheet) { s.Ports[0].Known = s.Ports[0].Counts() })
+	if v := base.Whole().Judge(); v.Level != Bad || len(v.Reasons) < 12 {
+		t.Fatalf("%+v", v)
+	}
+	same := on(func(s *Sheet) { s.Acknowledge(Ack{At: 4e9}, base.Copy()) })
+	if v := same.Judge(); v.Level != Good || v.LastLoss != 0 || v.Since != 4e9 || !strings.Contains(v.Text, "nothing lost since 1970-01-01 00:00:04") {
+		t.Errorf("%+v", v)
+	}
+	if p := same.Ports[0]; p.Frames.MissingUnseen != 3 || p.Frames.Dropped["disk_full"] != 5 || *p.Kernel.Overrun != 1 || p.Unread["stopped"] != 9 {
+		t.Errorf("the books have changed: %+v", p)
+	}
+	if v := same.Whole().Judge(); v.Level != Bad {
+		t.Errorf("as a whole: %+v", v)
+	}
+	for name, edit := range map[string]func(*Port){
+		"missing":    func(p *Port) { p.Frames.MissingUnseen++ },
+		"by time":    func(p *Port) { p.Frames.MissingByTime++ },
+		"unanswered": func(p *Port) { p.Frames.Unanswered++ },
+		"corrupt":    func(p *Port) { p.Frames.Corrupt++ },
+		"dropped":    func(p *Port) { p.Frames.Dropped["overflow_oldest"] = 1 },
+		"unread":     func(p *Port) { p.Unread["stopped"]++ },
+		"overrun":    func(p *Port) { p.Kernel.Overrun = of(2) },
+		"new cause":  func(p *Port) { p.Unread["failed"]++ },
+	} {
+		s := on(func(s *Sheet) { edit(&s.Ports[0]); s.Acknowledge(Ack{At: 4e9}, base.Copy()) })
+		if v := s.Judge(); v.Level != Bad || v.LostWire.Frames+v.LostHere.Frames+v.LostHere.Bytes+v.Damaged.Frames != 1 {
+			t.Errorf("%s: %+v", name, v)
+		}
+	}
+	later := on(func(s *Sheet) { s.Since = 5e9; s.AckedAt(Ack{At: 4e9}, base) }) // another start
+	if v := later.Judge(); v.Level != Bad || v.Since != 5e9 || v.LostWire.Frames != 9 {
+		t.Errorf("the next start: %+v", v)
+	}
+	older := on(func(s *Sheet) {
+		s.Ports[0].Frames.MissingUnseen = 2
+		s.Ports[0].Known = &Counts{MissingUnseen: 1}
+		s.Ack = &Ack{At: 2e9}
+		s.Acknowledge(Ack{At: 4e9}, base)
+	})
+	if v := older.Judge(); v.Level != Good || v.Since != 4e9 {
+		t.Errorf("drawn up before the word: %+v", v)
+	}
+	since := on(func(s *Sheet) {
+		s.Ports[0].Known = &Counts{MissingUnseen: 1}
+		s.AckedAt(Ack{At: 4e9}, base)
+		s.Acknowledge(Ack{At: 4e9}, base)
+	})
+	if v := since.Judge(); v.LostWire.Frames != 8 {
+		t.Errorf("drawn up since the word, which says what is known: %+v", v)
+	}
+}
+
+// ackModel is what a device sent, and what somebody knows to be lost.
+type ackModel struct {
+	next   uint64
+	lost   map[uint64]bool // … and known
+	noted  map[uint64]bool // while an acknowledgement is being kept
+	noting bool
+}
+
+func (m *ackModel) news() (n uint64) {
+	for _, known := range m.lost {
+		if !known {
+			n++
+		}
+	}
+	return n
+}
+
+// pick is one of the lost numbers.
+func (m *ackModel) pick(rng *rand.Rand) (seq uint64, ok bool) {
+	if len(m.lost) == 0 {
+		return 0, false
+	}
+	all := slices.Sorted(maps.Keys(m.lost))
+	return all[rng.IntN(len(all))], true
+}
+
+// Whatever is lost, damaged, comes late or is acknowledged, in any order: what counts is what was
+// lost and is not known, to the frame, also where the word cannot be kept.
+func TestAcknowledgedCountsFollowEachFrame(t *testing.T) {
+	for seed := range uint64(50) {
+		rng := rand.New(rand.NewPCG(seed, 7))
+		b, m := NewBook(0), ackModel{lost: map[uint64]bool{}}
+		b.Resume(Position{1, 1, 99})
+		m.next = 100
+		acked := false
+		for step := range 150 {
+			id := Stream{1, 1}
+			switch rng.IntN(7) {
+			case 0, 1:
+				for n := rng.IntN(4); n >= 0; n-- {
+					m.lost[m.next] = false
+					m.next++
+				}
+				if rng.IntN(3) == 0 {
+					b.Damaged()
+					b.Skip(10)
+				}
+				fallthrough
+			case 2:
+				b.Numbered(1, id, m.next)
+				m.next++
+			case 3, 4:
+				if seq, ok := m.pick(rng); ok {
+					b.Numbered(1, id, seq)
+					delete(m.lost, seq)
+					delete(m.noted, seq)
+				}
+			case 5:
+				b.BeginAck(nil)
+				m.noting, m.noted = true, map[uint64]bool{}
+				for seq := range m.lost {
+					m.noted[seq] = true
+				}
+			case 6:
+				if kept := rng.IntN(2) == 0; m.noting {
+					b.EndAck(kept)
+					for seq := range m.noted {
+						m.lost[seq] = m.lost[seq] || kept
+					}
+					acked, m.noting = acked || kept, false
+				}
+			}
+			p := b.Sheet("a", StateOpen, Held{}, nil)
+			s := NewSheet(1, 1, []Port{p})
+			s.Ports[0].Frames.Corrupt, s.Ports[0].Known = 0, p.Known.copy()
+			if acked {
+				s.Ack = &Ack{At: 1}
+			}
+			if v := s.Judge(); v.LostWire.Frames != m.news() {
+				t.Fatalf("seed %d, step %d: %d frames are new by the verdict, %d in truth", seed, step, v.LostWire.Frames, m.news())
+			}
+		}
+	}
+}
+
+// An answer, and a frame by time, that come after all take back what was acknowledged, and no more.
+func TestAcknowledgedFramesThatComeLateByTime(t *testing.T) {
+	second := time.Second
+	for _, early := range []bool{true, false} {
+		b := NewBook(0)
+		b.Expect(Rhythm{Interval: second})
+		b.Restart(0)
+		ack := func() {
+			b.BeginAck(nil)
+			b.EndAck(true)
+		}
+		b.Arrived(1, second)
+		if !early { // what is lost before the word
+			ack()
+		}
+		b.Arrived(1, 4*second) // two missing
+		b.Asked(4 * second)
+		b.Overdue(9*second, second) // one unanswered
+		if early {
+			ack()
+		}
+		b.Arrived(3, 4*second+1) // they come late
+		b.Answered()
+		p := b.Sheet("a", StateOpen, Held{}, nil)
+		if f, k := p.Frames, p.Known; f.MissingByTime != 0 || f.Unanswered != 0 || k.MissingByTime != 0 || k.Unanswered != 0 {
+			t.Errorf("early %v: %+v, known %+v", early, f, k)
+		}
+		b.TurnOver()
+		b.Arrived(1, 7*second)
+		b.Unanswered()
+		s := NewSheet(1, 1, []Port{b.Sheet("a", StateOpen, Held{}, nil)})
+		s.Ack = &Ack{At: 1}
+		if v := s.Judge(); v.LostWire.Frames != 3 {
+			t.Errorf("early %v: %+v", early, v.LostWire)
+		}
+	}
+}
+
+// The past is the sum of the starts that have lost something.
+func TestPast(t *testing.T) {
+	var p Past
+	for i, lost := range []uint64{0, 3, 0, 9} {
+		s := NewSheet(2e9, int64(i+1)*1e9, []Port{fine("a")})
+		s.Ports[0].Frames.MissingUnseen, s.Ports[0].LastLoss = lost, Time(i)*1e9+5
+		p.Add(&s)
+	}
+	if p.Starts != 2 || p.Since != 2e9 || p.LostWire.Frames != 12 || p.LastLoss != 3e9+5 {
+		t.Errorf("%+v", p)
+	}
+}
