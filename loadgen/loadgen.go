@@ -2,14 +2,21 @@
 //
 // # Open and closed loop
 //
-// With a rate the load is open-loop: when a request is due does not depend on whether earlier ones were answered, and its latency counts from
-// that moment, so a server that stalls is charged for all that it delays. Without a rate it is closed-loop, as of wrk: every
-// connection sends its next request when the last is answered; that finds the most a server can do, and says little about latency,
-// since a stalled server is not asked.
+// With a rate the load is open-loop: when a request is due does not depend on whether earlier ones
+// were answered, and its latency counts from that moment, so a server that stalls is charged for
+// all that it delays. Without a rate it is closed-loop, as of wrk: every connection sends its next
+// request when the last is answered; that finds the most a server can do, and says little about
+// latency, since a stalled server is not asked.
+//
+// # What is checked
+//
+// An [Exchange] says what must come back: an answer of another length or content is an error, and
+// so is one that comes before its request has been sent. Without exchanges a body is counted and
+// not looked at.
 //
 // # What it does not do
 //
-// No TLS, no HTTP/2, no redirects. A response body is counted, not kept. Linux only.
+// No TLS, no HTTP/2, no redirects. A response body is not kept. Linux only.
 package loadgen
 
 import (
@@ -37,6 +44,8 @@ type Config struct {
 	Method      string        // "" is GET
 	Header      http.Header   // besides Host and Content-Length
 	Body        []byte        // of every request
+	Exchanges   []Exchange    // instead of Body: each connection sends them in turn, the first another one than its neighbour's; one with Pipeline
+	Close       bool          // a connection for each request, which asks for its end: it is answered once the server has closed it
 	Connections int           // 0: 64
 	Pipeline    int           // requests on a connection before the first answer, closed-loop only; 0: 1
 	Rate        float64       // requests a second; 0: closed-loop
@@ -62,14 +71,16 @@ type Result struct {
 	Pipeline    int     `json:"pipeline"`
 	Rate        float64 `json:"rate"` // asked for; 0: closed-loop
 	Seconds     float64 `json:"seconds"`
+	Drained     float64 `json:"drained_seconds"` // until the last answer, the late ones too
 
 	Requests uint64         `json:"requests"` // answered, by status below 400
 	PerSec   float64        `json:"requests_per_second"`
+	Late     uint64         `json:"late"`   // sent in time and answered after it, not in Requests
 	Unsent   uint64         `json:"unsent"` // due and not sent when the time was over
 	Bytes    uint64         `json:"bytes"`  // received
 	Errors   map[string]int `json:"errors"` // by kind: connect, reset, timeout, status 500 …
 
-	LatencyUs Latency  `json:"latency_us"`
+	LatencyUs Latency  `json:"latency_us"` // of the late ones, too
 	Samples   []Sample `json:"samples"`
 }
 
@@ -100,7 +111,7 @@ func (r *Result) Failed() (n int) {
 	return n
 }
 
-func (c *Config) check() (addr string, request []byte, err error) {
+func (c *Config) check() (addr string, requests [][]byte, err error) {
 	u, err := url.Parse(c.URL)
 	if err != nil {
 		return "", nil, err
@@ -138,6 +149,9 @@ func (c *Config) check() (addr string, request []byte, err error) {
 	if c.Rate > 0 && c.Pipeline > 1 {
 		return "", nil, errors.New("load: pipelining goes without a rate")
 	}
+	if err := c.checkExchanges(); err != nil {
+		return "", nil, err
+	}
 	if c.Method == "" {
 		c.Method = http.MethodGet
 	}
@@ -149,18 +163,45 @@ func (c *Config) check() (addr string, request []byte, err error) {
 	if err != nil {
 		return "", nil, fmt.Errorf("load: %w", err)
 	}
-	return a.String(), c.request(u), nil
+	for i := range c.Exchanges {
+		requests = append(requests, c.request(u, c.Exchanges[i].Body))
+	}
+	return a.String(), requests, nil
 }
 
-func (c *Config) request(u *url.URL) []byte {
+// checkExchanges makes Body one exchange if there are none.
+func (c *Config) checkExchanges() error {
+	switch {
+	case len(c.Exchanges) == 0:
+		c.Exchanges = []Exchange{{Body: c.Body}}
+	case len(c.Body) > 0:
+		return errors.New("load: want Body or Exchanges, not both")
+	case len(c.Exchanges) > 1 && c.Pipeline > 1:
+		return errors.New("load: pipelining goes with one exchange only")
+	}
+	if c.Close && c.Pipeline > 1 {
+		return errors.New("load: nothing can be pipelined on a connection for one request")
+	}
+	for i := range c.Exchanges {
+		if err := c.Exchanges[i].Want.check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *Config) request(u *url.URL, body []byte) []byte {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s HTTP/1.1\r\nHost: %s\r\n", c.Method, u.RequestURI(), u.Host)
 	_ = c.Header.Write(&b) // into memory
-	if len(c.Body) > 0 {
-		fmt.Fprintf(&b, "Content-Length: %d\r\n", len(c.Body))
+	if c.Close {
+		b.WriteString("Connection: close\r\n")
+	}
+	if len(body) > 0 {
+		fmt.Fprintf(&b, "Content-Length: %d\r\n", len(body))
 	}
 	b.WriteString("\r\n")
-	return append([]byte(b.String()), c.Body...)
+	return append([]byte(b.String()), body...)
 }
 
 // Load is connections to a server that are open.
@@ -171,7 +212,7 @@ type Load struct {
 
 // New connects.
 func New(cfg Config) (*Load, error) {
-	addr, request, err := cfg.check()
+	addr, requests, err := cfg.check()
 	if err != nil {
 		return nil, err
 	}
@@ -181,7 +222,7 @@ func New(cfg Config) (*Load, error) {
 	}
 	l := &Load{cfg: cfg}
 	for i := range cfg.Threads {
-		t, err := newThread(&l.cfg, to, request, i)
+		t, err := newThread(&l.cfg, to, requests, i)
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("load: %w", err), l.Close())
 		}
@@ -198,8 +239,9 @@ func (l *Load) Close() error {
 	return nil
 }
 
-// Run sends for a time, or until ctx ends, and returns when what was sent has been answered, or has not for a second. Requests that were
-// answered after the time do not count.
+// Run sends for a time, or until ctx ends, and returns when what was sent has been answered, or
+// when nothing has come or gone for a second. Requests that were answered after the time count as
+// late.
 func (l *Load) Run(ctx context.Context, length time.Duration) *Result {
 	began := time.Now()
 	var all sync.WaitGroup
@@ -236,8 +278,8 @@ func (l *Load) Once(ctx context.Context) *Result {
 	return l.Run(ctx, patience)
 }
 
-// Run connects, sends for the warm-up and then for the time that counts, and closes. Errors of single requests are in the result; the error
-// is for what kept it from beginning.
+// Run connects, sends for the warm-up and then for the time that counts, and closes. Errors of
+// single requests are in the result; the error is for what kept it from beginning.
 func Run(ctx context.Context, cfg Config) (*Result, error) {
 	l, err := New(cfg)
 	if err != nil {
@@ -265,12 +307,14 @@ func collect(cfg *Config, threads []*thread) *Result {
 	for _, t := range threads {
 		whole.Merge(t.latency)
 		r.Requests += t.answered
+		r.Late += t.late
 		r.Unsent += t.unsent
 		r.Bytes += t.received
 		for k, n := range t.errors {
 			r.Errors[k] += n
 		}
 		r.Seconds = max(r.Seconds, t.counted.Seconds())
+		r.Drained = max(r.Drained, t.counted.Seconds(), t.lastAnswer.Seconds())
 		for i, s := range t.seconds {
 			if i == len(r.Samples) {
 				r.Samples = append(r.Samples, Sample{Second: i})

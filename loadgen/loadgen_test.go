@@ -67,7 +67,8 @@ func TestCountsAgreeWithTheServer(t *testing.T) {
 	}
 }
 
-// A server that stalls is charged for all requests that were due meanwhile, not only for those that it had taken.
+// A server that stalls is charged for all requests that were due meanwhile, not only for those that
+// it had taken.
 func TestStallsAreCharged(t *testing.T) {
 	const rate, stall = 1000, 400 * time.Millisecond
 	began := time.Now()

@@ -17,6 +17,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/tallywheel/tallywheel/internal/testenv"
 )
 
 var churn = flag.Int("connections", 17_000, "connections of TestChurn, for each engine and mode")
@@ -47,7 +49,8 @@ func (w way) config() Config {
 	})}
 }
 
-// TestChurn opens and closes connections in every rude way, while the garbage collector never rests, and then looks for what is left.
+// TestChurn opens and closes connections in every rude way, while the garbage collector never
+// rests, and then looks for what is left.
 func TestChurn(t *testing.T) {
 	for _, w := range allWays(t) {
 		if w.Engine == Std {
@@ -71,8 +74,7 @@ func TestChurn(t *testing.T) {
 					}
 				}
 			})
-			seed := rand.Uint64()
-			t.Logf("seed %d", seed)
+			seed := testenv.Seed(t)
 			var left atomic.Int64
 			left.Store(int64(*churn))
 			var all sync.WaitGroup
@@ -174,7 +176,8 @@ func rude(addr string, rng *rand.Rand) error {
 	return nil
 }
 
-// TestSlowClientsAreBounded holds many requests that never become whole, and many answers that nobody takes.
+// TestSlowClientsAreBounded holds many requests that never become whole, and many answers that
+// nobody takes.
 func TestSlowClientsAreBounded(t *testing.T) {
 	const clients = 200
 	for _, w := range allWays(t) {

@@ -33,8 +33,8 @@ const (
 	Inline    Mode = "inline"
 )
 
-// ConnHandler serves one TCP connection and closes it when it returns. The context ends when the server is closed, and when
-// [Server.Shutdown] begins.
+// ConnHandler serves one TCP connection and closes it when it returns. The context ends when the
+// server is closed, and when [Server.Shutdown] begins.
 type ConnHandler func(ctx context.Context, c net.Conn)
 
 // Errors that callers act on.
@@ -50,6 +50,7 @@ const (
 	defaultMaxConns  = 16_384
 	defaultMaxHeader = 64 << 10
 	defaultMaxBody   = 1 << 20
+	defaultBodies    = 256 << 20
 	maxLoops         = 256
 	mostConns        = 1 << 20
 	minHeader        = 256
@@ -66,19 +67,32 @@ type Config struct {
 	Mode   Mode   // "" is Goroutine, with Lean alone Inline
 	Loops  int    // of epoll and uring; 0: one for each CPU that Go may use, in goroutine mode for every two: handlers need the others
 
-	// Time-outs; 0 is none. ReadTimeout covers a request with its body, ReadHeaderTimeout its head (0: as ReadTimeout), IdleTimeout the wait
-	// for the next request (0: as ReadTimeout), WriteTimeout the time from the end of the head to the end of the answer.
+	// Time-outs; 0 is none. ReadTimeout covers a request with its body, ReadHeaderTimeout its head
+	// (0: as ReadTimeout), IdleTimeout the wait for the next request (0: as ReadTimeout),
+	// WriteTimeout the time from the end of the head to the end of the answer.
 	ReadTimeout, ReadHeaderTimeout, WriteTimeout, IdleTimeout time.Duration
 
 	MaxConns       int   // open at a time; 0 means 16384, and the most is 1048576 (uring: 61439 for each loop)
 	MaxHeaderBytes int   // of request line and header fields; 0 means 64 KiB
 	MaxBodyBytes   int64 // of a request: more is answered by 413 where Content-Length says so, else the read fails; 0 means no limit, inline 1 MiB
 
+	// MaxBodyMemory bounds the memory for bodies that are not whole yet, of all connections
+	// together, in mode inline; a request beyond it is answered by 503. 0 means 256 MiB. The other
+	// modes hand a body to the handler as it comes.
+	MaxBodyMemory int64
+
+	// As in http.Server. ConnState and ConnContext are called on the loop's thread in mode
+	// coroutine; mode inline has neither of the three.
+	ConnState   func(net.Conn, http.ConnState)
+	ConnContext func(ctx context.Context, c net.Conn) context.Context
+	BaseContext func(net.Listener) context.Context
+
 	TLS *tls.Config // serve by TLS; HTTP/2 too where NextProtos is empty or has "h2"
 
-	// SQPoll lets a kernel thread of each ring look for work, so that the loop need not call to hand it over: fewer system calls, and one
-	// more CPU busy for each loop until SQPollIdle has passed without work (0 means 1 ms). It pays only with CPUs to spare: measure
-	// with tallywheel lab run sqpoll.
+	// SQPoll lets a kernel thread of each ring look for work, so that the loop need not call to
+	// hand it over: fewer system calls, and one more CPU busy for each loop until SQPollIdle has
+	// passed without work (0 means 1 ms). It pays only with CPUs to spare: measure with tallywheel
+	// lab run sqpoll.
 	SQPoll     bool
 	SQPollIdle time.Duration
 
@@ -135,6 +149,8 @@ func (c *Config) checkWhat() error {
 		return fmt.Errorf("server: mode %q: want goroutine, coroutine or inline", c.Mode)
 	case c.Mode == Inline && c.Lean == nil:
 		return errors.New("server: mode inline needs a Lean handler")
+	case (c.Mode == Inline || c.Conn != nil) && (c.ConnState != nil || c.ConnContext != nil || c.BaseContext != nil):
+		return errors.New("server: ConnState, ConnContext and BaseContext need Handler, or mode goroutine or coroutine")
 	case c.SQPoll && c.Engine != Uring:
 		return errors.New("server: SQPoll needs engine uring")
 	}
@@ -172,8 +188,11 @@ func (c *Config) checkLimits() error {
 			return fmt.Errorf("server: time-out %v is negative", d)
 		}
 	}
-	if c.MaxBodyBytes < 0 {
-		return fmt.Errorf("server: MaxBodyBytes %d is negative", c.MaxBodyBytes)
+	if c.MaxBodyBytes < 0 || c.MaxBodyMemory < 0 {
+		return fmt.Errorf("server: MaxBodyBytes %d, MaxBodyMemory %d: want 0 or more", c.MaxBodyBytes, c.MaxBodyMemory)
+	}
+	if c.MaxBodyMemory == 0 {
+		c.MaxBodyMemory = defaultBodies
 	}
 	if c.Lean != nil && c.MaxBodyBytes == 0 {
 		c.MaxBodyBytes = defaultMaxBody

@@ -18,6 +18,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/tallywheel/tallywheel/internal/testenv"
 )
 
 var rounds = flag.Int("requests", 1500, "generated requests of TestDifferential")
@@ -129,7 +131,8 @@ type answer struct {
 	Trailer http.Header
 }
 
-// refused reports whether a status is one of those by which servers refuse requests that they do not understand.
+// refused reports whether a status is one of those by which servers refuse requests that they do
+// not understand.
 func refused(status int) bool { return slices.Contains([]int{400, 413, 417, 431, 501, 505}, status) }
 
 var noted = []string{"Content-Type", "Trailer", "Link", "X-After", "X-Many", "X-Break", "Injected", "Bad Name", "Late"}
@@ -141,7 +144,7 @@ func ask(addr string, raw []byte, split int, between func()) ([]answer, error) {
 		return nil, err
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(patience))
 	_, _ = c.Write(raw[:split])
 	if between != nil {
 		between()
@@ -182,10 +185,16 @@ func ask(addr string, raw []byte, split int, between func()) ([]answer, error) {
 	}
 }
 
-// same compares the answers of net/http with ours. Ours may refuse what a strict reading refuses, after having answered all before it.
+// same compares the answers of net/http with ours. Ours may refuse what a strict reading refuses,
+// after having answered all before it.
 func same(raw []byte, want, got []answer) string {
 	for i := range min(len(want), len(got)) {
 		w, g := want[i], got[i]
+		if w.Close && g.Close && g.Length < 0 && len(g.Coding) == 0 && g.Body == w.Body {
+			// Whoever sends more behind a request that ends the connection may get a reset after
+			// the answer, by every server, where that ends with the connection.
+			w.BodyErr, g.BodyErr = false, false
+		}
 		if refused(g.Status) && g.Close && len(got) == i+1 && strict(raw) {
 			return ""
 		}
@@ -193,6 +202,9 @@ func same(raw []byte, want, got []answer) string {
 			if len(got) != i+1 {
 				return "something follows a refusal"
 			}
+			return ""
+		}
+		if refused(w.Status) && w.Close && !refused(g.Status) && emptyLine.Match(raw) {
 			return ""
 		}
 		if refused(w.Status) && refused(g.Status) && w.Close && g.Close {
@@ -227,6 +239,9 @@ func same(raw []byte, want, got []answer) string {
 			return fmt.Sprintf("answer %d:\n got %+v\nwant %+v", i, g, w)
 		}
 	}
+	if len(got) == len(want)-1 && refused(want[len(got)].Status) && bytes.HasSuffix(bytes.TrimRight(raw, "\n"), []byte("\r")) {
+		return "" // an empty line and no request behind it
+	}
 	if len(want) != len(got) {
 		if strict(raw) && (len(got) < len(want) || len(got) == len(want)+1 && refused(got[len(want)].Status)) {
 			return ""
@@ -236,14 +251,26 @@ func same(raw []byte, want, got []answer) string {
 	return ""
 }
 
-// undecided reports whether raw may ask in HTTP/1.0 both to close the connection and to keep it; see the package comment.
+// undecided reports whether raw may ask in HTTP/1.0 both to close the connection and to keep it;
+// see the package comment.
 func undecided(raw []byte) bool {
 	low := bytes.ToLower(raw)
 	return bytes.Contains(low, []byte("http/1.0")) && bytes.Contains(low, []byte("close")) && bytes.Contains(low, []byte("keep-alive"))
 }
 
-// strict reports whether raw has one of the shapes that net/http repairs and we refuse; see the package comment.
+// unusual are hosts, chunk extensions and targets that net/http lets pass without looking closely.
+var unusual = regexp.MustCompile(`(?i)\nhost:[ \t]*\S*([%\[\]]|:\S*[^0-9\r\n])|\n[0-9a-f]+[ \t]*;|(^|\n)\S+ \S*://([/?# ]|$)`)
+
+// emptyLine matches an empty line before a request, which RFC 9112 wants ignored; net/http refuses
+// it, but after a POST.
+var emptyLine = regexp.MustCompile(`(^|[^\n]|\n\r\n)\r\n[!-~]+ \S+ HTTP/1`)
+
+// strict reports whether raw has one of the shapes that net/http repairs and we refuse; see the
+// package comment.
 func strict(raw []byte) bool {
+	if unusual.Match(raw) {
+		return true
+	}
 	low := bytes.ToLower(raw)
 	for i, c := range raw {
 		if c == '\n' && (i == 0 || raw[i-1] != '\r') || c == '\r' && (i+1 == len(raw) || raw[i+1] != '\n') {
@@ -407,8 +434,7 @@ var foreign = regexp.MustCompile(`(?m)^\S+ ([^/ ]\S*|\S*%\S*) HTTP/`)
 
 // TestLeanDifferential does the same for lean handlers: inline on the loops, and on net/http.
 func TestLeanDifferential(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := testenv.Seed(t)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	_, oracle := start(t, Config{Lean: leanEcho, Engine: Std})
 	addrs := map[string]string{}
@@ -434,8 +460,9 @@ func TestLeanDifferential(t *testing.T) {
 			continue
 		}
 		want, err := ask(oracle, raw, len(raw), nil)
-		if err != nil {
-			t.Fatal(err)
+		if err != nil { // what net/http said cannot be taken apart: there is nothing to compare with
+			t.Logf("%.600q: %v", raw, err)
+			continue
 		}
 		for _, name := range slices.Sorted(maps.Keys(addrs)) {
 			got, err := ask(addrs[name], raw, rng.IntN(len(raw)+1), nil)
@@ -450,10 +477,10 @@ func TestLeanDifferential(t *testing.T) {
 	}
 }
 
-// TestDifferential sends the same bytes to net/http and to every engine and mode: what was written down, and what is made up.
+// TestDifferential sends the same bytes to net/http and to every engine and mode: what was written
+// down, and what is made up.
 func TestDifferential(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := testenv.Seed(t)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	var cases [][]byte
 	for _, w := range written {
@@ -516,7 +543,8 @@ func TestSplits(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				// All first parts are sent before the second ones, so that the server has seen each by itself.
+				// All first parts are sent before the second ones, so that the server has seen each
+				// by itself.
 				var firsts, all sync.WaitGroup
 				firsts.Add(len(raw) + 1)
 				for split := range len(raw) + 1 {

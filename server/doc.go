@@ -1,4 +1,5 @@
-// Package server serves HTTP/1.1 and TCP by three engines with the same handlers: package net/http itself, epoll, and io_uring.
+// Package server serves HTTP/1.1 and TCP by three engines with the same handlers: package net/http
+// itself, epoll, and io_uring.
 //
 // # Engines
 //
@@ -6,12 +7,13 @@
 //	epoll  a few loops, each with epoll and plain calls: Linux
 //	uring  a few loops, each with a ring: one multishot receive for each connection, and one system call a turn: Linux 6.0
 //
-// auto takes uring where the kernel and the container allow it, else epoll, else std; for handlers on goroutines it takes epoll first, since a
-// ring belongs to one thread, and each of its turns would hand a CPU to that thread and back. [Server.Choice] says what was chosen and
-// why.
+// auto takes uring where the kernel and the container allow it, else epoll, else std; for handlers
+// on goroutines it takes epoll first, since a ring belongs to one thread, and each of its turns
+// would hand a CPU to that thread and back. [Server.Choice] says what was chosen and why.
 //
-// On loopback a ring saves little against good epoll. What both save against net/http is a goroutine that is woken for each request, and
-// memory for each connection. The laboratory measures it on your machine: tallywheel lab run http-plaintext.
+// On loopback a ring saves little against good epoll. What both save against net/http is a
+// goroutine that is woken for each request, and memory for each connection. The laboratory measures
+// it on your machine: tallywheel lab run http-plaintext.
 //
 // # Modes
 //
@@ -21,32 +23,61 @@
 //	           themselves
 //	coroutine  on the loop's own thread, as a coroutine that gives way where it would wait for the network. The handler must not wait
 //	           for anything else: a lock held long, a channel, a disk, a time.Sleep stop all connections of the loop meanwhile; after
-//	           a second the log says so ([Stats].Stalls). It must use its ResponseWriter, body and connection on its own goroutine only
+//	           a second the log says so ([Stats].Stalls). It must use its ResponseWriter, body and connection on its own goroutine
+//	           only, and must not hold runtime.LockOSThread where it reads or writes: the runtime would end the process
 //	inline     a [LeanHandler] on the loop's own thread, called when a request is whole: the least work for each request
 //
-// A request that asks for an upgrade (WebSocket) or a tunnel (CONNECT) runs on a goroutine in every mode, because who takes a connection
-// over waits as it likes; and so does all of TLS. Hijack works for these requests, and in goroutine mode for all.
+// A request that asks for an upgrade (WebSocket) or a tunnel (CONNECT) runs on a goroutine in every
+// mode, because who takes a connection over waits as it likes; and so does all of TLS. Hijack works
+// for these requests, and in goroutine mode for all: the connection leaves the engine, and the
+// handler gets a *net.TCPConn or *net.UnixConn of package net, by TLS the *tls.Conn. It does not
+// count among MaxConns any more.
+//
+// A panic in a handler ends its connection and nothing else, and is logged; so does runtime.Goexit,
+// on a loop's thread too. What was answered to earlier requests of the connection still goes out.
+// What a handler writes after it has returned is refused with an error.
 //
 // # What differs from net/http
 //
-// [Config.Handler] gets the same requests and its ResponseWriter does the same, by test. The differences:
+// [Config.Handler] gets the same requests and its ResponseWriter does the same, by test, Go's own
+// among them (docs/design/2026-11-22-gos-own-tests.md); ConnState, ConnContext, BaseContext,
+// RegisterOnShutdown and SetKeepAlivesEnabled are as there. The differences:
 //
-//   - Requests are parsed strictly, so that no proxy in front can read them another way: a line that ends with a bare LF, a bare CR, a
-//     folded header line, two Content-Lengths even if they are equal, Content-Length beside Transfer-Encoding, and Transfer-Encoding in
-//     HTTP/1.0 are 400. net/http repairs these.
-//   - At most 256 header fields; and one limit, MaxHeaderBytes, for the request line with all of them.
+//   - Requests are parsed strictly, so that no proxy in front can read them another way: a line
+//     that ends with a bare LF, a bare CR, a folded header line, two Content-Lengths even if they
+//     are equal, Content-Length beside Transfer-Encoding, and Transfer-Encoding in HTTP/1.0 are
+//     400. net/http repairs these.
+//   - A Host with a port that is no number, an IP literal without its bracket or a % that begins no
+//     escape, a target in absolute form without a host, and a chunk extension without a name are
+//     400; one empty line before a request is ignored (RFC 9112, sections 2.2, 3.2 and 7.1.1).
+//   - A body in chunks that are malformed is answered by 400 if the head of the answer has not gone
+//     out, whatever the handler made of the error. White space before the ; of a chunk extension is
+//     allowed, as RFC 9112 has it.
+//   - A [LeanHandler] gets targets as they came; on engine std net/http has refused those that are
+//     malformed.
+//   - Half a head at the end of its time is answered by 408.
+//   - At most 256 header fields; and one limit, MaxHeaderBytes, for the request line with all of
+//     them.
 //   - The target may not have control characters, spaces or DEL.
-//   - An HTTP/2 preface without TLS is 505.
-//   - A request in HTTP/1.0 with "Connection: close" beside a "Connection: keep-alive" is the last (RFC 9112, section 9.3); net/http goes on.
+//   - An HTTP/2 preface without TLS is 505. OPTIONS * is answered for every Handler: there is no
+//     DisableGeneralOptionsHandler.
+//   - A request in HTTP/1.0 with "Connection: close" beside a "Connection: keep-alive" is the last
+//     (RFC 9112, section 9.3); net/http goes on.
 //   - HTTP/2 by TLS is net/http's own, which gets such connections after the handshake.
-//   - Answers go out when the handler returns, flushes, or has written 4 KiB; those to pipelined requests together.
-//   - [http.MaxBytesReader] cannot ask the server to close the connection; it is closed if more than 256 KiB of the body are left.
+//   - Answers go out when the handler returns, flushes, or has written 4 KiB; those to pipelined
+//     requests together, after a millisecond at the latest.
+//   - Negative time-outs are an error of New. epoll and uring take listeners of package net only,
+//     not wrapped ones, and notice within a quarter of a second that one was closed.
+//   - [http.MaxBytesReader] cannot ask the server to close the connection; it is closed if more
+//     than 256 KiB of the body are left.
 //
 // # Limits
 //
-// Every connection has a bound on what it may make the server hold: MaxHeaderBytes of a request that is not whole, 64 KiB of body that
-// was not asked for (the kernel then holds the client back), and 64 KiB of answer that the client does not take (the handler then waits). In
-// inline mode a request waits in memory until its body is whole, at most MaxBodyBytes. The framing of a chunked body may have 16 bytes for
-// each chunk and two for each byte of the body, and 16 KiB more: beyond that the body is malformed, as for net/http. Connections beyond
-// MaxConns wait to be accepted.
+// Every connection has a bound on what it may make the server hold: MaxHeaderBytes of a request
+// that is not whole, 64 KiB of body that was not asked for (the kernel then holds the client back),
+// and 64 KiB of answer that the client does not take (the handler then waits). In inline mode a
+// request waits in memory until its body is whole, at most MaxBodyBytes, and all of them together
+// at most MaxBodyMemory; the memory grows with what has come. The framing of a chunked body may
+// have 16 bytes for each chunk and two for each byte of the body, and 16 KiB more: beyond that the
+// body is malformed, as for net/http. Connections beyond MaxConns wait to be accepted.
 package server

@@ -6,10 +6,12 @@ import (
 	"net"
 	"syscall"
 	"testing"
+
+	"github.com/tallywheel/tallywheel/server/internal/loop"
 )
 
-// TestEarlyConnections: who connects while the server is still starting is served like all others, without Nagle's algorithm, which would hold
-// back every second of small answers for 40 ms.
+// TestEarlyConnections: who connects while the server is still starting is served like all others,
+// without Nagle's algorithm, which would hold back every second of small answers for 40 ms.
 func TestEarlyConnections(t *testing.T) {
 	eachOf(t, ways(t, Goroutine), func(t *testing.T, w way) {
 		if w.Engine == Std {
@@ -23,7 +25,7 @@ func TestEarlyConnections(t *testing.T) {
 		options := make(chan [2]int, 1)
 		s, err := New(Config{Engine: w.Engine, Loops: 1, Conn: func(_ context.Context, c net.Conn) {
 			defer c.Close()
-			fd := c.(*goConn).c.fd
+			fd := c.(*loop.GoConn).Socket().FD()
 			noDelay, _ := syscall.GetsockoptInt(fd, syscall.IPPROTO_TCP, syscall.TCP_NODELAY)
 			keepAlive, _ := syscall.GetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_KEEPALIVE)
 			options <- [2]int{noDelay, keepAlive}

@@ -6,20 +6,25 @@ import (
 	"fmt"
 	"net"
 	"sync"
-	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/tallywheel/tallywheel/internal/sys"
+	"github.com/tallywheel/tallywheel/server/internal/h1"
+	"github.com/tallywheel/tallywheel/server/internal/loop"
+	"github.com/tallywheel/tallywheel/server/internal/loop/epoll"
+	"github.com/tallywheel/tallywheel/server/internal/loop/ring"
 	"github.com/tallywheel/tallywheel/uring"
 )
 
 // engine is the loops of a server.
 type engine struct {
-	loops   []*loop
-	running sync.WaitGroup
-	turn    atomic.Uint64 // of the next connection
-	refused atomic.Bool   // accepting rests because there are MaxConns
-	halted  atomic.Bool   // unlistened was told
+	group   *loop.Group
+	http    h1.Config
+	budget  h1.Budget
+	begin   sync.Once
+	started bool // Server.mu guards it
+	failed  error
 }
 
 // Available says whether an engine can be had here, and why not.
@@ -39,133 +44,208 @@ func Available(e Engine) error {
 	return fmt.Errorf("%s: %w: no such engine", e, ErrUnavailable)
 }
 
-func (s *Server) newDriver(l *loop) (driver, error) {
-	if s.choice.Engine == Uring {
-		return newRingDriver(l)
+func (s *Server) prepareEngine() {
+	c := &s.cfg
+	s.http = h1.Config{
+		Handler: c.Handler, PlainSlash: c.Lean != nil,
+		ReadTimeout: c.ReadTimeout, ReadHeaderTimeout: c.ReadHeaderTimeout, WriteTimeout: c.WriteTimeout, IdleTimeout: c.IdleTimeout,
+		MaxHeaderBytes: c.MaxHeaderBytes, MaxBodyBytes: c.MaxBodyBytes,
+		Log: c.Log, Server: s.std, Date: s.date, Closes: s.noKeep.Load,
 	}
-	return newEpollDriver(l)
+	s.budget.Limit = c.MaxBodyMemory
+	if s.choice.Engine == Std {
+		return
+	}
+	onLoop := c.Mode != Goroutine
+	s.group = loop.New(loop.Config{
+		Loops: s.choice.Loops, MaxConns: c.MaxConns, FlushFor: c.WriteTimeout, Log: c.Log,
+		Locked: onLoop || s.choice.Engine == Uring, // a ring completes on the thread that asked
+		OnLoop: onLoop,
+
+		NewDriver: s.newDriver, NewApp: s.newApp, Turned: s.turned, Failed: s.fail,
+	})
 }
 
-func (s *Server) newApp(c *conn) app {
+func (s *Server) newDriver(l *loop.Loop) (loop.Driver, error) {
+	if s.choice.Mode == Inline {
+		t := &h1.Tools{Config: &s.http, Handler: &leanOnLoop{handler: s.cfg.Lean}, Budget: &s.budget}
+		l.Data = t
+	} else {
+		l.Data = &turnCount{}
+	}
+	if s.choice.Engine == Uring {
+		return ring.New(l, ring.Config{Conns: s.cfg.MaxConns / s.choice.Loops, SQPoll: s.cfg.SQPoll, SQPollIdle: s.cfg.SQPollIdle})
+	}
+	return epoll.New(l)
+}
+
+func (s *Server) newApp(c *loop.Conn) loop.App {
 	switch s.choice.Mode {
 	case Inline:
-		return newInline(c)
+		return h1.NewInline(c, c.Loop().Data.(*h1.Tools))
 	case Coroutine:
-		return newCoConn(c)
+		return s.newCoroutine(c)
 	}
-	return newGoConn(c)
+	g := loop.NewGoConn(c, s.serveConn)
+	if k := &s.cfg; k.TLS == nil && k.Conn == nil && k.ConnState == nil && k.ConnContext == nil { // else somebody wants to know of it now
+		g.AwaitInput(k.ReadHeaderTimeout)
+	}
+	return g
 }
 
-func (s *Server) startLoops(ln net.Listener) error {
+// turnCount is what coroutines have answered in a turn, whose latency is that of the turn.
+type turnCount struct{ answers int64 }
+
+// turned records the latency of what was answered on the loop in the turn that ends.
+func (s *Server) turned(l *loop.Loop) {
+	var n *int64
+	switch d := l.Data.(type) {
+	case *h1.Tools:
+		n = &d.Answers
+	case *turnCount:
+		n = &d.answers
+	}
+	if *n > 0 {
+		s.counts[l.Index()].latency.record(time.Duration(s.group.Clock()-l.Now()), *n)
+		*n = 0
+	}
+}
+
+// listen begins to accept from ln. failed hears of its end; stop ends it.
+func (s *Server) listen(ln net.Listener, failed chan<- error) (stop func(), err error) {
 	sc, ok := ln.(syscall.Conn)
 	if _, tcp := ln.(*net.TCPListener); !ok || !tcp && ln.Addr().Network() != "unix" {
-		return fmt.Errorf("engine %s needs a TCP or Unix listener of package net, not %T: use engine std, and Config.TLS for TLS", s.choice.Engine, ln)
+		return nil, fmt.Errorf("engine %s needs a TCP or Unix listener of package net, not %T: use engine std, and Config.TLS for TLS", s.choice.Engine, ln)
+	}
+	raw, err := sc.SyscallConn()
+	if err != nil {
+		return nil, err
 	}
 	fd, err := sys.SocketOf(sc)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	s.startH2(ln.Addr())
+	s.startH2(ln.Addr()) // before there can be connections
+	if err := s.startLoops(); err != nil {
+		return nil, errors.Join(err, s.stopH2(context.Background()), sys.CloseFD(fd))
+	}
 	sys.NoDelay(fd) // what is accepted from now on inherits it
 	sys.KeepAlive(fd)
-	loops := make([]*loop, s.choice.Loops)
-	for i := range loops {
-		l := &loop{srv: s, index: i, latency: &s.latencies[i], drained: make(chan struct{})}
-		ready := make(chan error, 1)
-		s.running.Go(func() { l.run(ready) })
-		if err := <-ready; err != nil {
-			_ = sys.CloseFD(fd)
-			for _, l := range loops[:i] {
-				l.post(post{what: postStop})
-			}
-			s.running.Wait()
-			return fmt.Errorf("loop %d: %w", i, err)
+	fail := func(err error) {
+		select {
+		case failed <- err:
+		default:
 		}
-		loops[i] = l
 	}
+	l := &loop.Listener{FD: fd, Origin: s.baseContext(ln), Short: ln.Addr().Network() == "unix"}
+	s.group.Listen(l, sys.Backlogged(fd), func() error { return sys.CloseFD(fd) }, fail)
+	go s.watchListener(raw, fail)
+	return func() { s.group.Unlisten(l) }, nil
+}
+
+const listenerLook = 250 * time.Millisecond
+
+// watchListener notices that somebody has closed the listener. The loops' descriptor of the socket
+// stays open then, and package net tells of a close only who accepts by it; so it is asked now and
+// then.
+func (s *Server) watchListener(raw syscall.RawConn, closed func(error)) {
+	tick := time.NewTicker(listenerLook)
+	defer tick.Stop()
+	for {
+		select {
+		case <-s.done:
+			return
+		case <-tick.C:
+		}
+		if err := raw.Control(func(uintptr) {}); err != nil {
+			closed(net.ErrClosed)
+			return
+		}
+	}
+}
+
+// startLoops starts the loops with the first listener.
+func (s *Server) startLoops() error {
+	s.begin.Do(func() {
+		s.failed = s.group.Start()
+		s.mu.Lock()
+		s.started = s.failed == nil
+		late := s.started && s.stopped.Load() // the server was ended while they started
+		s.mu.Unlock()
+		if late {
+			_ = s.group.Stop()
+			s.failed = ErrClosed
+		}
+	})
+	return s.failed
+}
+
+func (s *Server) wait() { s.group.Wait() }
+
+// running reports whether there are loops.
+func (s *Server) running() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.loops = loops
-	if s.stopped.Load() { // while they started
-		_ = sys.CloseFD(fd)
-		for _, l := range loops {
-			l.post(post{what: postStop})
+	return s.started
+}
+
+func (s *Server) shutdownLoops(ctx context.Context) error {
+	s.stopping()
+	if !s.running() {
+		s.tellShutdown()
+		return s.stopH2(ctx)
+	}
+	go func() {
+		select {
+		case <-s.group.Halted():
+		case <-s.ctx.Done(): // the loops are gone
 		}
-		return nil
-	}
-	loops[0].post(post{what: postListen, fd: fd})
-	return nil
-}
-
-func (s *Server) wait() { s.running.Wait() }
-
-// place says which loop gets the next connection.
-func (s *Server) place() *loop {
-	s.conns.Add(1)
-	return s.loops[s.turn.Add(1)%uint64(len(s.loops))]
-}
-
-// left says that a connection is gone.
-func (s *Server) left() {
-	if s.conns.Add(-1) < int64(s.cfg.MaxConns) && s.refused.CompareAndSwap(true, false) {
-		s.loops[0].post(post{what: postRoom})
-	}
-}
-
-// full reports whether there are as many connections as may be; accepting then rests until one has left.
-func (s *Server) full() bool {
-	if s.conns.Load() < int64(s.cfg.MaxConns) {
-		return false
-	}
-	s.refused.Store(true)
-	return s.conns.Load() >= int64(s.cfg.MaxConns) // one may have left meanwhile
-}
-
-// stopLoops ends the loops.
-func (s *Server) stopLoops(ctx context.Context, graceful bool) error {
-	s.mu.Lock()
-	first := !s.stopped.Swap(true)
-	if first {
-		close(s.done)
-	}
-	loops, ln := s.loops, s.listener
-	s.mu.Unlock()
-	if ln != nil {
-		_ = ln.Close() // the loops have a descriptor of their own
-	}
-	if len(loops) == 0 {
-		return nil
-	}
-	var err error
-	if graceful {
-		loops[0].post(post{what: postListens})
-		for _, l := range loops {
-			select {
-			case <-l.drained:
-			case <-ctx.Done():
-				err = ctx.Err()
-			}
-		}
-		if err == nil {
-			err = s.stopH2(ctx)
-			s.cancel()
-			return err
-		}
+		s.tellShutdown()
+	}()
+	err := s.group.Drain(ctx)
+	if err == nil {
+		err = s.stopH2(ctx)
+		s.cancel()
+		return err
 	}
 	s.cancel()
-	for _, l := range loops {
-		l.post(post{what: postStop})
-	}
-	s.running.Wait()
-	return errors.Join(err, s.stopH2(ctx))
+	return errors.Join(err, s.group.Stop(), s.stopH2(ctx))
 }
 
-// unlistened says that everybody who had connected has been accepted, and that nobody else will be.
-func (s *Server) unlistened() {
-	if s.halted.Swap(true) {
+func (s *Server) closeLoops() error {
+	s.stopping()
+	if !s.running() {
+		return s.stopH2(context.Background())
+	}
+	return errors.Join(s.group.Stop(), s.stopH2(context.Background()))
+}
+
+// endIdle ends the connections that wait for a request.
+func (s *Server) endIdle() {
+	if s.running() {
+		s.group.EndIdle()
+	}
+}
+
+// addLoops adds what the loops have counted.
+func (s *Server) addLoops(st *Stats) {
+	if s.group == nil {
 		return
 	}
-	for _, l := range s.loops {
-		l.post(post{what: postDrain})
+	st.Open += s.group.Conns()
+	for i := range s.group.Published() {
+		p := &s.group.Published()[i]
+		st.Accepted += p.Accepted.Load()
+		st.Requests += p.Requests.Load()
+		st.In += p.In.Load() + p.Read.Load()
+		st.Out += p.Out.Load() + p.Wrote.Load()
+		st.Dropped += p.Dropped.Load()
+		st.Stalls += p.Stalls.Load()
+		st.Calls += p.Calls.Load()
+		st.Submitted += p.Submitted.Load()
+		st.Completed += p.Completed.Load()
+		st.Starved += p.Starved.Load()
+		st.Overflows += p.Overflows.Load()
+		st.Mapped += p.Mapped.Load()
 	}
 }

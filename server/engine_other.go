@@ -19,6 +19,12 @@ func Available(e Engine) error {
 	return fmt.Errorf("%s: %w: it needs Linux", e, ErrUnavailable)
 }
 
-func (s *Server) startLoops(net.Listener) error         { return ErrUnavailable }
-func (s *Server) stopLoops(context.Context, bool) error { return nil }
-func (s *Server) wait()                                 {}
+func (s *Server) prepareEngine() {}
+func (s *Server) listen(net.Listener, chan<- error) (stop func(), err error) {
+	return nil, ErrUnavailable
+}
+func (s *Server) shutdownLoops(context.Context) error { return nil }
+func (s *Server) closeLoops() error                   { return nil }
+func (s *Server) endIdle()                            {}
+func (s *Server) wait()                               {}
+func (s *Server) addLoops(*Stats)                     {}

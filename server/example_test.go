@@ -49,7 +49,8 @@ func Example() {
 	// <nil> http: Server closed
 }
 
-// A lean handler sees the request in the memory where it arrived, and runs on the thread that received it.
+// A lean handler sees the request in the memory where it arrived, and runs on the thread that
+// received it.
 func Example_lean() {
 	s, err := server.New(server.Config{Lean: func(w *server.LeanResponse, r *server.LeanRequest) {
 		w.ContentType("text/plain")

@@ -7,13 +7,15 @@ import (
 	"strconv"
 
 	"github.com/tallywheel/tallywheel/internal/http1"
+	"github.com/tallywheel/tallywheel/server/internal/h1"
 )
 
-// LeanHandler answers a request whose body is whole, without waiting for anything. Both arguments are valid until it returns.
+// LeanHandler answers a request whose body is whole, without waiting for anything. Both arguments
+// are valid until it returns.
 type LeanHandler func(w *LeanResponse, r *LeanRequest)
 
-// LeanRequest is a request in the memory where it arrived. What its methods return must not be changed, and not be used after the handler
-// has returned.
+// LeanRequest is a request in the memory where it arrived. What its methods return must not be
+// changed, and not be used after the handler has returned.
 type LeanRequest struct {
 	head []byte
 	h    *http1.Head
@@ -23,7 +25,8 @@ type LeanRequest struct {
 // Method is the method, like GET.
 func (r *LeanRequest) Method() []byte { return r.h.Method.Of(r.head) }
 
-// Target is the request target as it came, with the query. Nobody has looked whether it is a good one.
+// Target is the request target as it came, with the query. Nobody has looked whether it is a good
+// one.
 func (r *LeanRequest) Target() []byte { return r.h.Target.Of(r.head) }
 
 // Path is the target to the first question mark, not unescaped.
@@ -40,7 +43,8 @@ func (r *LeanRequest) Path() []byte {
 // Host is the value of the header field Host.
 func (r *LeanRequest) Host() []byte { return r.h.Host.Of(r.head) }
 
-// Header is the value of the first field of that name, which is given in lower case; nil if there is none.
+// Header is the value of the first field of that name, which is given in lower case; nil if there
+// is none.
 func (r *LeanRequest) Header(name string) []byte {
 	for i := range r.h.Fields {
 		if f := &r.h.Fields[i]; http1.Is(f.Name.Of(r.head), name) {
@@ -62,102 +66,84 @@ func (r *LeanRequest) EachHeader(each func(name, value []byte)) {
 func (r *LeanRequest) Body() []byte { return r.body }
 
 // LeanResponse is the answer. Set status and header first, then the body, in one piece or several.
-type LeanResponse struct {
-	status int
-	ctype  string
-	fields []byte // "Name: value\r\n", any number
-	body   []byte
-	close  bool
-}
+type LeanResponse struct{ a *h1.Answer }
 
 // Status sets the status; 200 if it is not called. It panics on what is not a final status.
 func (w *LeanResponse) Status(code int) {
 	if code < 200 || code > 999 {
 		panic("server: " + strconv.Itoa(code) + " is not a final status")
 	}
-	w.status = code
+	w.a.Status = code
 }
 
 // ContentType sets the field Content-Type; without it there is none.
-func (w *LeanResponse) ContentType(v string) { w.ctype = v }
+func (w *LeanResponse) ContentType(v string) { w.a.Type = v }
 
-// Header adds a field. Names and values that could end the field are left out. Content-Length, Transfer-Encoding, Connection and Date are
-// the server's.
+// Header adds a field. Names and values that could end the field are left out. Content-Length,
+// Transfer-Encoding, Connection and Date are the server's.
 func (w *LeanResponse) Header(name, value string) {
 	switch http.CanonicalHeaderKey(name) {
 	case "Content-Length", "Transfer-Encoding", "Connection", "Date":
 		return
 	}
-	w.fields = appendField(w.fields, name, value)
+	w.a.AddField(name, value)
 }
 
 // Close ends the connection after this answer.
-func (w *LeanResponse) Close() { w.close = true }
+func (w *LeanResponse) Close() { w.a.Close = true }
 
 // Write adds to the body. It never fails; the body is kept in memory until it is sent.
 func (w *LeanResponse) Write(b []byte) (int, error) {
-	w.body = append(w.body, b...)
+	w.a.Append(b)
 	return len(b), nil
 }
 
 // WriteString is Write.
 func (w *LeanResponse) WriteString(s string) (int, error) {
-	w.body = append(w.body, s...)
+	w.a.AppendString(s)
 	return len(s), nil
 }
 
+// Reserve makes room for n more bytes of body, which spares the body from growing piece by piece.
+func (w *LeanResponse) Reserve(n int) { w.a.Reserve(n) }
+
 // Buffer is the body so far: append to it and give it back by SetBuffer, which spares a copy.
-func (w *LeanResponse) Buffer() []byte { return w.body }
+// Reserve makes room in it.
+func (w *LeanResponse) Buffer() []byte { return w.a.Body }
 
-// SetBuffer sets the body.
-func (w *LeanResponse) SetBuffer(b []byte) { w.body = b }
-
-const maxKept = 64 << 10 // of a body's memory from one answer to the next
-
-func (w *LeanResponse) reset() {
-	body := w.body
-	if cap(body) > maxKept {
-		body = nil
+// SetBuffer sets the body. What is not in the memory of Buffer is copied, so b stays the caller's:
+// the server keeps only memory that it made.
+func (w *LeanResponse) SetBuffer(b []byte) {
+	own := w.a.Body[:cap(w.a.Body)]
+	if len(b) > 0 && len(own) > 0 && &b[0] == &own[0] {
+		w.a.Body, w.a.Static = own[:len(b)], nil
+		return
 	}
-	*w = LeanResponse{status: http.StatusOK, fields: w.fields[:0], body: body[:0]}
+	w.a.Body = w.a.Body[:0]
+	w.a.Append(b)
 }
 
-// appendTo appends the answer to b.
-func (w *LeanResponse) appendTo(b, date []byte, minor int, head, keep, asked bool) []byte {
-	if w.status == http.StatusOK && minor > 0 {
-		b = append(b, "HTTP/1.1 200 OK\r\nDate: "...)
-	} else {
-		b = append(b, "HTTP/1."...)
-		b = append(b, byte('0'+min(minor, 1)), ' ')
-		b = strconv.AppendInt(b, int64(w.status), 10)
-		b = append(b, ' ')
-		b = append(b, http.StatusText(w.status)...)
-		b = append(b, "\r\nDate: "...)
-	}
-	b = append(b, date...)
-	allowed := bodyAllowed(w.status)
-	if w.ctype != "" && allowed {
-		b = append(b, "\r\nContent-Type: "...)
-		b = append(b, headerText(w.ctype)...)
-	}
-	b = append(b, "\r\n"...)
-	b = append(b, w.fields...)
-	if allowed {
-		b = append(b, "Content-Length: "...)
-		b = strconv.AppendInt(b, int64(len(w.body)), 10)
-		b = append(b, "\r\n"...)
-	}
-	switch {
-	case !keep && minor > 0:
-		b = append(b, "Connection: close\r\n"...)
-	case keep && minor == 0 && asked:
-		b = append(b, "Connection: keep-alive\r\n"...)
-	}
-	b = append(b, "\r\n"...)
-	if allowed && !head {
-		b = append(b, w.body...)
-	}
-	return b
+// SetStatic sets the body to memory that never changes, like a page that is kept for all clients.
+// It is sent from where it is, after the handler has returned: who changes it later changes what
+// clients get.
+func (w *LeanResponse) SetStatic(b []byte) {
+	w.a.Body = w.a.Body[:0]
+	w.a.Static = b
+}
+
+// leanOnLoop runs a lean handler for one loop.
+type leanOnLoop struct {
+	handler LeanHandler
+	w       LeanResponse
+	r       LeanRequest
+}
+
+// Answer implements h1.LeanHandler.
+func (l *leanOnLoop) Answer(head []byte, h *http1.Head, body []byte, a *h1.Answer) {
+	l.w.a = a
+	l.r = LeanRequest{head, h, body}
+	l.handler(&l.w, &l.r)
+	l.w.a, l.r = nil, LeanRequest{} // a large body shall not wait for the next request to be forgotten
 }
 
 // leanOnStd runs a lean handler where requests are those of net/http.
@@ -199,39 +185,23 @@ func (l leanOnStd) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "400 Bad Request: "+err.Error(), http.StatusBadRequest)
 		return
 	}
-	var a LeanResponse
-	a.reset()
-	l.handler(&a, &LeanRequest{head: head, h: &h, body: body})
+	a := h1.NewAnswer()
+	l.handler(&LeanResponse{a}, &LeanRequest{head: head, h: &h, body: body})
 	out := w.Header()
-	if a.ctype != "" {
-		out.Set("Content-Type", a.ctype)
+	if a.Type != "" {
+		out.Set("Content-Type", a.Type)
 	} else {
 		out["Content-Type"] = nil // none, and no guess
 	}
-	eachLine(a.fields, func(name, value string) { out.Add(name, value) })
-	if a.close {
+	h1.EachField(a.Fields, func(name, value string) { out.Add(name, value) })
+	if a.Close {
 		out.Set("Connection", "close")
 	}
-	if bodyAllowed(a.status) {
-		out.Set("Content-Length", strconv.Itoa(len(a.body)))
+	if h1.BodyAllowed(a.Status) {
+		out.Set("Content-Length", strconv.Itoa(len(a.Bytes())))
 	}
-	w.WriteHeader(a.status)
-	if bodyAllowed(a.status) {
-		_, _ = w.Write(a.body) // an error is the client's leaving
-	}
-}
-
-// eachLine takes header fields apart that appendField has put together.
-func eachLine(b []byte, each func(name, value string)) {
-	for len(b) > 0 {
-		i, j := 0, 0
-		for b[i] != ':' {
-			i++
-		}
-		for b[j] != '\n' {
-			j++
-		}
-		each(string(b[:i]), string(b[i+2:j-1]))
-		b = b[j+1:]
+	w.WriteHeader(a.Status)
+	if h1.BodyAllowed(a.Status) {
+		_, _ = w.Write(a.Bytes()) // an error is the client's leaving
 	}
 }

@@ -21,42 +21,39 @@ type Choice struct {
 	Why    string // one line, for a log
 }
 
-// Server serves one listener at a time. Make it with [New].
+// Server serves any number of listeners. Make it with [New].
 type Server struct {
 	cfg    Config
 	choice Choice
 	log    *slog.Logger
-	base   time.Time       // of the loops' clocks
-	ctx    context.Context // of every request: ends with Close
+	ctx    context.Context // of every TCP connection: ends with Close
 	cancel context.CancelFunc
 
 	std      *http.Server // engine std, and HTTP/2 of the others
 	h2       *handed      // connections for it
 	tlsReady *tls.Config
-	engine
+	engine   // epoll and uring
 
-	mu       sync.Mutex
-	listener net.Listener
-	serving  bool
-	stopped  atomic.Bool // Shutdown or Close has begun
-	done     chan struct{}
-	failure  error
-	failOnce sync.Once
+	mu         sync.Mutex
+	listeners  map[net.Listener]struct{}
+	stopped    atomic.Bool // Shutdown or Close has begun
+	done       chan struct{}
+	failure    error
+	failOnce   sync.Once
+	noKeep     atomic.Bool // SetKeepAlivesEnabled(false)
+	onShutdown []func()
 
-	shared    []published // by loop
-	latencies []latency
-	conns     atomic.Int64 // open, all loops
-	tcp       openConns    // of engine std
-	today     atomic.Pointer[dateText]
+	counts []counts // by loop
+	open   atomic.Int64
+	tcp    openConns // of engine std
+	places places    // … too
+	today  atomic.Pointer[dateText]
 }
 
-// published is what a loop lets others see.
-type published struct {
-	accepted, requests, in, out, dropped                    atomic.Uint64
-	answered, wrote                                         atomic.Uint64 // on goroutines: requests, bytes
-	stalls                                                  atomic.Uint64
-	calls, submitted, completed, starved, overflows, mapped atomic.Uint64
-	_                                                       [2]uint64 // loops do not share cache lines
+// counts is what is counted outside the loops: by goroutines, and all of engine std.
+type counts struct {
+	accepted, answered atomic.Uint64
+	latency            latency
 }
 
 // New makes a server, and finds out which engine it can have.
@@ -64,13 +61,14 @@ func New(cfg Config) (*Server, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	s := &Server{cfg: cfg, log: cfg.Log, base: time.Now(), done: make(chan struct{})}
+	s := &Server{cfg: cfg, log: cfg.Log, done: make(chan struct{}), listeners: map[net.Listener]struct{}{}}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	if err := s.choose(); err != nil {
 		return nil, err
 	}
-	s.shared, s.latencies = make([]published, max(s.choice.Loops, 1)), make([]latency, max(s.choice.Loops, 1))
+	s.counts = make([]counts, max(s.choice.Loops, 1))
 	s.prepareStd()
+	s.prepareEngine()
 	return s, nil
 }
 
@@ -112,7 +110,8 @@ func (s *Server) choose() error {
 // Choice says what was chosen.
 func (s *Server) Choice() Choice { return s.choice }
 
-// ListenAndServe listens on a TCP address and serves until Shutdown or Close, whose ErrClosed it returns.
+// ListenAndServe listens on a TCP address and serves until Shutdown or Close, whose ErrClosed it
+// returns.
 func (s *Server) ListenAndServe(addr string) error {
 	ln, err := net.Listen("tcp", addr)
 	if err != nil {
@@ -121,65 +120,136 @@ func (s *Server) ListenAndServe(addr string) error {
 	return s.Serve(ln)
 }
 
-// Serve accepts connections on ln and serves them until Shutdown or Close, whose [ErrClosed] it returns at once while they go on. It
-// closes ln. epoll and uring need a TCP or Unix listener of package net.
+// Serve accepts connections on ln and serves them until Shutdown or Close, whose [ErrClosed] it
+// returns at once while they go on, or until ln fails or is closed, whose error it returns; the
+// server goes on then. It closes ln. It may be called for several listeners at a time. epoll and
+// uring need a TCP or Unix listener of package net.
 func (s *Server) Serve(ln net.Listener) error {
 	s.mu.Lock()
-	switch {
-	case s.stopped.Load():
+	if s.stopped.Load() {
 		s.mu.Unlock()
 		return errors.Join(ErrClosed, ln.Close())
-	case s.serving:
-		s.mu.Unlock()
-		return errors.New("server: serves already")
 	}
-	s.serving, s.listener = true, ln
+	s.listeners[ln] = struct{}{}
 	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		delete(s.listeners, ln)
+		s.mu.Unlock()
+		_ = ln.Close()
+	}()
 	if s.choice.Engine == Std {
-		return s.serveStd(ln)
+		if err := s.serveStd(ln); !s.stopped.Load() {
+			return err
+		}
+		return ErrClosed
 	}
-	if err := s.startLoops(ln); err != nil {
-		return errors.Join(fmt.Errorf("server: %w", err), ln.Close())
+	failed := make(chan error, 1)
+	stop, err := s.listen(ln, failed)
+	if err != nil {
+		if s.stopped.Load() {
+			return ErrClosed
+		}
+		return fmt.Errorf("server: %w", err)
 	}
-	<-s.done
+	select {
+	case err := <-failed:
+		stop()
+		if !s.stopped.Load() {
+			return fmt.Errorf("server: accept: %w", err)
+		}
+	case <-s.done:
+	}
 	if s.ctx.Err() != nil { // by Close: nothing of it is left when we return, so that the port is free
 		s.wait()
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.failure != nil {
 		return s.failure
 	}
 	return ErrClosed
 }
 
+// stopping begins the end, once, and closes the listeners.
+func (s *Server) stopping() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.stopped.Swap(true) {
+		close(s.done)
+	}
+	if s.choice.Engine == Std && s.cfg.Conn == nil {
+		return // net/http closes them
+	}
+	for ln := range s.listeners {
+		_ = ln.Close() // the loops have descriptors of their own
+	}
+}
+
+// RegisterOnShutdown registers a function that Shutdown calls, on a goroutine of its own, like
+// http.Server's: to tell connections that handlers have taken over, for example. epoll and uring
+// refuse new connections by then.
+func (s *Server) RegisterOnShutdown(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.onShutdown = append(s.onShutdown, f)
+}
+
+// SetKeepAlivesEnabled says whether connections stay open for further requests; they do by default.
+// Those that wait for one are closed when that ends.
+func (s *Server) SetKeepAlivesEnabled(on bool) {
+	s.noKeep.Store(!on)
+	s.std.SetKeepAlivesEnabled(on)
+	if !on {
+		s.endIdle()
+	}
+}
+
 // fail ends the server because of an error that is not one connection's.
 func (s *Server) fail(err error) {
 	s.failOnce.Do(func() {
 		s.log.Error("the server ends", "error", err)
-		s.failure = err
+		s.mu.Lock()
+		s.failure = fmt.Errorf("server: %w", err)
+		s.mu.Unlock()
 		go s.Close()
 	})
 }
 
-// Shutdown ends the server without losing a request: it accepts no more, but those who had connected before; answers every request
-// that comes within a moment of it, with Connection: close; and waits until the last connection is gone. Then, or when ctx ends, what is
-// left is closed. Hijacked connections are not waited for.
+// Shutdown ends the server without losing a request: it accepts no more, but those who had
+// connected before; answers every request that comes within a moment of it, with Connection: close;
+// and waits until the last connection is gone. Then, or when ctx ends, what is left is closed.
+// Connections that handlers have taken over are left alone.
 func (s *Server) Shutdown(ctx context.Context) error {
 	if s.choice.Engine == Std {
+		s.tellShutdown()
 		return s.shutdownStd(ctx)
 	}
-	return s.stopLoops(ctx, true)
+	return s.shutdownLoops(ctx)
 }
 
-// Close ends the server and all connections now.
+// tellShutdown calls what RegisterOnShutdown was given.
+func (s *Server) tellShutdown() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, f := range s.onShutdown {
+		go f()
+	}
+}
+
+// Close ends the server and all connections now. In modes coroutine and inline it waits for at most
+// 2 s for handlers that hold their loops, and then returns an error; a handler that calls it is
+// one.
 func (s *Server) Close() error {
 	s.cancel()
 	if s.choice.Engine == Std {
 		return s.closeStd()
 	}
-	return s.stopLoops(context.Background(), false)
+	return s.closeLoops()
 }
 
-// Serve serves handler on ln until ctx ends, and then shuts down, for at most 30 s. It returns nil if that went well.
+// Serve serves handler on ln until ctx ends, and then shuts down, for at most 30 s. It returns nil
+// if that went well.
 func Serve(ctx context.Context, ln net.Listener, handler http.Handler, cfg Config) error {
 	cfg.Handler = handler
 	s, err := New(cfg)
@@ -204,7 +274,8 @@ func Serve(ctx context.Context, ln net.Listener, handler http.Handler, cfg Confi
 
 const shutdownFor = 30 * time.Second
 
-func (s *Server) clock() int64 { return int64(time.Since(s.base)) }
+// Connections is the number of open connections.
+func (s *Server) Connections() int { return s.Stats().Open }
 
 // Stats is what a server did so far. Bytes are those of the sockets, TLS and all.
 type Stats struct {
@@ -226,31 +297,39 @@ type Stats struct {
 
 // Stats returns what the server did so far.
 func (s *Server) Stats() Stats {
-	st := Stats{Choice: s.choice, Open: int(s.conns.Load())}
-	for i := range s.shared {
-		p := &s.shared[i]
-		st.Accepted += p.accepted.Load()
-		st.Requests += p.requests.Load() + p.answered.Load()
-		st.In += p.in.Load()
-		st.Out += p.out.Load() + p.wrote.Load()
-		st.Dropped += p.dropped.Load()
-		st.Stalls += p.stalls.Load()
-		st.Calls += p.calls.Load()
-		st.Submitted += p.submitted.Load()
-		st.Completed += p.completed.Load()
-		st.Starved += p.starved.Load()
-		st.Overflows += p.overflows.Load()
-		st.Mapped += p.mapped.Load()
+	st := Stats{Choice: s.choice, Open: int(s.open.Load())}
+	for i := range s.counts {
+		st.Accepted += s.counts[i].accepted.Load()
+		st.Requests += s.counts[i].answered.Load()
 	}
+	s.addLoops(&st)
 	return st
 }
 
-// Latency adds up how long answers took, from the arrival of the whole head to the moment when the answer was handed over: count, sum in
-// seconds and, by upper bound in seconds, how many were not above it.
+// Latency adds up how long answers took, from the arrival of the whole head to the moment when the
+// answer was handed over: count, sum in seconds and, by upper bound in seconds, how many were not
+// above it. Event streams are not among them: how long one is open is the client's affair.
 func (s *Server) Latency() (n uint64, sum float64, buckets map[float64]uint64) {
 	buckets = map[float64]uint64{}
-	for i := range s.latencies {
-		s.latencies[i].addTo(&n, &sum, buckets)
+	for i := range s.counts {
+		s.counts[i].latency.addTo(&n, &sum, buckets)
 	}
 	return n, sum, buckets
+}
+
+// dateText is the value of Date for a second since Server.base.
+type dateText struct {
+	second int64
+	text   []byte
+}
+
+// date is the value of the header field Date for requests that came at a time of the loops' clock.
+func (s *Server) date(at int64) []byte {
+	second := at / int64(time.Second)
+	if d := s.today.Load(); d != nil && d.second == second {
+		return d.text
+	}
+	d := &dateText{second, time.Now().UTC().AppendFormat(nil, http.TimeFormat)}
+	s.today.Store(d)
+	return d.text
 }

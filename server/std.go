@@ -2,19 +2,23 @@ package server
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"log/slog"
 	"net"
 	"net/http"
+	"runtime/debug"
 	"sync"
 	"syscall"
 	"time"
 
-	"golang.org/x/net/netutil"
+	"github.com/tallywheel/tallywheel/server/internal/h1"
 )
 
-// prepareStd makes the net/http server: the engine std, and the one that serves HTTP/2 for the others.
+// prepareStd makes the net/http server: the engine std, and the one that serves HTTP/2 for the
+// others.
 func (s *Server) prepareStd() {
+	s.places = make(places, s.cfg.MaxConns)
 	c := &s.cfg
 	handler := c.Handler
 	if c.Lean != nil {
@@ -39,21 +43,41 @@ func (s *Server) prepareStd() {
 
 		DisableGeneralOptionsHandler: c.Lean != nil,
 
-		BaseContext: func(net.Listener) context.Context { return s.ctx },
-	}
-	if s.choice.Engine == Std {
-		s.std.ConnState = s.stdState
+		BaseContext: s.baseContext,
+		ConnContext: c.ConnContext,
+		ConnState:   s.stdState,
 	}
 }
 
-// stdState counts the connections of engine std.
-func (s *Server) stdState(_ net.Conn, state http.ConnState) {
-	switch state {
-	case http.StateNew:
-		s.shared[0].accepted.Add(1)
-		s.conns.Add(1)
-	case http.StateClosed, http.StateHijacked:
-		s.conns.Add(-1)
+// baseContext is the context of the connections of a listener.
+func (s *Server) baseContext(ln net.Listener) context.Context {
+	if f := s.cfg.BaseContext; f != nil {
+		ctx := f(ln)
+		if ctx == nil {
+			panic("server: BaseContext returned nil")
+		}
+		return ctx
+	}
+	return context.Background()
+}
+
+// stdState counts the connections of engine std, and tells of them and of those that were handed to
+// it, which are not new.
+func (s *Server) stdState(c net.Conn, state http.ConnState) {
+	if s.choice.Engine == Std {
+		switch state {
+		case http.StateNew:
+			s.counts[0].accepted.Add(1)
+			s.open.Add(1)
+		case http.StateClosed, http.StateHijacked:
+			s.open.Add(-1)
+			s.places.leave()
+		}
+	} else if state == http.StateNew {
+		return
+	}
+	if f := s.cfg.ConnState; f != nil {
+		f(c, state)
 	}
 }
 
@@ -66,8 +90,10 @@ type counted struct {
 func (c counted) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	began := time.Now()
 	defer func() {
-		c.s.shared[0].answered.Add(1)
-		c.s.latencies[0].record(time.Since(began), 1)
+		c.s.counts[0].answered.Add(1)
+		if !h1.IsEventStream(w.Header().Get("Content-Type")) {
+			c.s.counts[0].latency.record(time.Since(began), 1)
+		}
 	}()
 	c.next.ServeHTTP(w, r)
 }
@@ -89,8 +115,11 @@ func (l limited) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) serveStd(ln net.Listener) error {
-	ln = netutil.LimitListener(ln, s.cfg.MaxConns)
+	ln = limitedListener{ln, s}
 	if s.cfg.Conn != nil {
+		if s.cfg.TLS != nil {
+			ln = tls.NewListener(ln, s.cfg.TLS)
+		}
 		return s.serveStdConns(ln)
 	}
 	if s.cfg.TLS != nil {
@@ -99,13 +128,34 @@ func (s *Server) serveStd(ln net.Listener) error {
 	return s.std.Serve(ln)
 }
 
-func (s *Server) shutdownStd(ctx context.Context) error {
-	s.mu.Lock()
-	first, ln := !s.stopped.Swap(true), s.listener
-	s.mu.Unlock()
-	if first {
-		close(s.done)
+// places are those of MaxConns that are taken. The connections themselves stay what package net
+// made them, which handlers may ask for.
+type places chan struct{}
+
+func (p places) leave() { <-p }
+
+// limitedListener accepts when there is a place.
+type limitedListener struct {
+	net.Listener
+	s *Server
+}
+
+// Accept implements net.Listener.
+func (l limitedListener) Accept() (net.Conn, error) {
+	select {
+	case l.s.places <- struct{}{}:
+	case <-l.s.done:
+		return nil, net.ErrClosed
 	}
+	c, err := l.Listener.Accept()
+	if err != nil {
+		l.s.places.leave()
+	}
+	return c, err
+}
+
+func (s *Server) shutdownStd(ctx context.Context) error {
+	s.stopping()
 	if s.cfg.Conn == nil {
 		err := s.std.Shutdown(ctx)
 		if err != nil {
@@ -113,9 +163,6 @@ func (s *Server) shutdownStd(ctx context.Context) error {
 		}
 		s.cancel()
 		return err
-	}
-	if ln != nil {
-		_ = ln.Close()
 	}
 	s.cancel()
 	return s.tcp.wait(ctx)
@@ -151,20 +198,36 @@ func (s *Server) serveStdConns(ln net.Listener) error {
 			return err
 		}
 		delay = time.Millisecond
-		s.shared[0].accepted.Add(1)
-		s.conns.Add(1)
+		s.counts[0].accepted.Add(1)
+		s.open.Add(1)
 		if !s.tcp.add(c) {
 			_ = c.Close()
-			s.conns.Add(-1)
+			s.open.Add(-1)
+			s.places.leave()
 			continue
 		}
 		go func() {
-			defer s.conns.Add(-1)
+			defer s.places.leave()
+			defer s.open.Add(-1)
 			defer s.tcp.done(c)
-			defer c.Close()
-			s.cfg.Conn(s.ctx, c)
+			s.serveTCP(c)
 		}()
 	}
+}
+
+// serveTCP runs the handler of a TCP connection. A panic ends the connection and nothing else.
+func (s *Server) serveTCP(c net.Conn) {
+	returned := false
+	defer func() {
+		if !returned {
+			if p := recover(); p != nil {
+				s.log.Error("a handler of a connection panicked", "from", c.RemoteAddr(), "panic", p, "stack", string(debug.Stack()))
+			}
+		}
+		_ = c.Close()
+	}()
+	s.cfg.Conn(s.ctx, c)
+	returned = true
 }
 
 // openConns are the connections of handlers, to be closed at the end.

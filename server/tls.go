@@ -60,19 +60,28 @@ func (s *Server) tlsConfig() *tls.Config {
 	return c
 }
 
-// startH2 serves HTTP/2 by net/http on the connections that are handed to it.
+// startH2 serves HTTP/2 by net/http on the connections that are handed to it, unless the server has
+// been ended meanwhile: whoever did that has looked for what is to be ended already.
 func (s *Server) startH2(addr net.Addr) {
-	if s.cfg.TLS == nil || s.cfg.Conn != nil {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cfg.TLS == nil || s.tlsReady != nil || s.stopped.Load() {
 		return
 	}
 	s.tlsReady = s.tlsConfig()
+	if s.cfg.Conn != nil {
+		return
+	}
 	s.h2 = newHanded(addr)
 	s.std.TLSConfig = s.tlsReady
 	go func() { _ = s.std.Serve(s.h2) }() // the connections are TLS already
 }
 
 func (s *Server) stopH2(ctx context.Context) error {
-	if s.h2 == nil {
+	s.mu.Lock()
+	none := s.h2 == nil
+	s.mu.Unlock()
+	if none {
 		return nil
 	}
 	err := s.std.Shutdown(ctx)

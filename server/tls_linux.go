@@ -2,47 +2,69 @@ package server
 
 import (
 	"crypto/tls"
+	"errors"
+	"io"
+	"net"
 	"net/http"
+	"os"
 	"time"
+
+	"github.com/tallywheel/tallywheel/server/internal/h1"
+	"github.com/tallywheel/tallywheel/server/internal/loop"
 )
 
 // serveTLS is the life of a TLS connection.
-func (s *Server) serveTLS(g *goConn) {
+func (s *Server) serveTLS(g *loop.GoConn) {
 	t, err := s.handshake(g)
 	if err != nil {
-		s.log.Debug("a TLS handshake failed", "from", g.RemoteAddr(), "error", err)
+		var plain tls.RecordHeaderError
+		if errors.As(err, &plain) && plain.Conn != nil && looksLikeHTTP(plain.RecordHeader) {
+			_, _ = io.WriteString(g, "HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n")
+			_ = g.End(true)
+		}
+		s.log.Warn("a TLS handshake failed", "from", g.RemoteAddr(), "error", err)
 		_ = g.Close()
 		return
 	}
 	switch {
 	case s.cfg.Conn != nil:
-		defer t.Close()
-		s.cfg.Conn(s.ctx, t)
+		s.serveTCP(t)
 	case speaksH2(t):
-		g.takeOver() // net/http ends it
+		g.TakeOver() // net/http ends it
 		if !s.h2.give(t) {
 			_ = t.Close()
 		}
 	default:
-		sess := newSession(s, &tlsStream{Conn: t, under: g})
+		sess := h1.NewSession(&s.http, &tlsStream{Conn: t, under: g, s: s})
 		state := t.ConnectionState()
-		sess.secure = func(r *http.Request) { r.TLS = &state }
-		s.serveSession(sess, g)
+		sess.Secure = func(r *http.Request) { r.TLS = &state }
+		s.attend(sess, t, g.Origin())
+		s.serveSession(sess)
 	}
+}
+
+// looksLikeHTTP reports whether the first five bytes of a connection are those of an HTTP request.
+func looksLikeHTTP(b [5]byte) bool {
+	switch string(b[:]) {
+	case "GET /", "HEAD ", "POST ", "PUT /", "OPTIO", "DELET", "PATCH":
+		return true
+	}
+	return false
 }
 
 // tlsStream is a session's connection with TLS between.
 type tlsStream struct {
 	*tls.Conn
-	under *goConn
+	under *loop.GoConn
+	s     *Server
 	idle  bool
 }
 
-// waitInput cannot tell what TLS has buffered: Read waits instead.
-func (t *tlsStream) waitInput() error {
+// WaitInput cannot tell what TLS has buffered: Read waits instead.
+func (t *tlsStream) WaitInput() (bool, error) {
 	t.idle = true
-	t.under.setIdle(true)
-	return nil
+	t.under.SetIdle(true)
+	return true, nil
 }
 
 // Read implements net.Conn.
@@ -50,29 +72,45 @@ func (t *tlsStream) Read(b []byte) (int, error) {
 	n, err := t.Conn.Read(b)
 	if t.idle {
 		t.idle = false
-		t.under.setIdle(false)
+		t.under.SetIdle(false)
 	}
 	return n, err
 }
 
-func (t *tlsStream) onGone(f func())   { t.under.onGone(f) }
-func (t *tlsStream) draining() bool    { return t.under.draining() }
-func (t *tlsStream) takeOver()         { t.under.takeOver() }
-func (t *tlsStream) came() int64       { return t.under.came() }
-func (t *tlsStream) count(began int64) { t.under.count(began) }
+// ReadPart implements h1.Stream. TLS has buffers of its own.
+func (t *tlsStream) ReadPart(b []byte, _ int64) (int, error) { return t.Read(b) }
 
-func (t *tlsStream) end(linger bool) error {
-	_ = t.under.SetWriteDeadline(time.Now().Add(lingerFor)) // for the goodbye of TLS
-	_ = t.Conn.CloseWrite()
-	return t.under.end(linger)
+func (t *tlsStream) OnGone(f func())              { t.under.OnGone(f) }
+func (t *tlsStream) BodyRead()                    { t.under.BodyRead() }
+func (t *tlsStream) Draining() bool               { return t.under.Draining() }
+func (t *tlsStream) Came() int64                  { return t.under.Came() }
+func (t *tlsStream) Count(came int64, timed bool) { t.s.count(t.under.Loop(), came, timed) }
+
+// WriteLast implements h1.Stream: TLS has a goodbye of its own.
+func (t *tlsStream) WriteLast(b []byte) (int, error) { return t.Write(b) }
+
+// WriteAll implements h1.Stream.
+func (t *tlsStream) WriteAll(bufs net.Buffers) error {
+	for _, b := range bufs {
+		if _, err := t.Write(b); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// setIdle says whether the connection is between requests, and may be ended with the server.
-func (g *goConn) setIdle(idle bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.idle = idle
-	if idle && g.duck.Load() {
-		g.leaveSoon()
-	}
+// SendFile implements h1.Stream: TLS must see the bytes.
+func (t *tlsStream) SendFile(*os.File, int64, int64) (int64, error) { return 0, errors.ErrUnsupported }
+
+// Hijack implements h1.Stream: the handler gets the TLS connection.
+func (t *tlsStream) Hijack() (net.Conn, []byte, error) {
+	t.under.TakeOver()
+	return t.Conn, nil, nil
+}
+
+// End implements h1.Stream.
+func (t *tlsStream) End(linger bool) error {
+	_ = t.under.SetWriteDeadline(time.Now().Add(loop.LingerFor)) // for the goodbye of TLS
+	_ = t.Conn.CloseWrite()
+	return t.under.End(linger)
 }

@@ -1,0 +1,495 @@
+package h1
+
+import (
+	"bufio"
+	"errors"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/net/http/httpguts"
+)
+
+// response makes the answer to one request. The header is put into bytes when WriteHeader is
+// called, but for what depends on the length of the body; the head goes out with the first body
+// that does not fit its buffer, or at the end.
+//
+// A body's bytes wait in body, up to heldBody: small writes become one piece, and the length of a
+// short body is known when the head goes out.
+type response struct {
+	s      *Session
+	x      *exchange
+	headMu sync.Mutex // between WriteHeader and a 100-continue that reading the body asks for
+
+	header http.Header
+	status int    // 0: not written
+	head   []byte // status line and fields, from WriteHeader until it goes out
+	out    bool   // it has gone out
+	body   []byte // written and held back
+
+	facts    facts  // as far as the header says
+	text     string // of Content-Length
+	hasDate  bool
+	hasType  bool
+	encoded  bool
+	trailers []string // declared
+	prefixed bool     // there are trailers with http.TrailerPrefix
+
+	plan       plan  // once the head has gone out
+	written    int64 // body bytes
+	closeAfter bool
+	fullDuplex bool
+	hijacked   bool
+	timed      bool // the handler has set deadlines
+	events     bool // an event stream: how long it is open is the client's affair
+	refused    bool // the body was no body: the answer is ours
+}
+
+// response is a new one, in the memory of the last. A coroutine's keeps its header's memory as
+// well, since such a handler has no other goroutine that could still have it.
+func (s *Session) response(x *exchange) *response {
+	w := &s.block.w
+	var header http.Header
+	if s.Coroutine && len(w.header) <= maxHeaderKept {
+		header = w.header
+		clear(header)
+	}
+	*w = response{s: s, x: x, header: header, facts: facts{length: -1, known: -1}, body: s.block.body[:0]}
+	return w
+}
+
+const maxHeaderKept = 8 // fields: the memory of a map does not shrink
+
+func itoa(n int) string { return strconv.Itoa(n) }
+
+// Header is the header of the answer.
+func (w *response) Header() http.Header {
+	if w.header == nil {
+		w.header = http.Header{}
+	}
+	return w.header
+}
+
+// WriteHeader settles status and header.
+func (w *response) WriteHeader(status int) {
+	if w.hijacked || w.status != 0 {
+		w.s.cfg.Log.Warn("superfluous WriteHeader", "status", status, "hijacked", w.hijacked, "path", w.x.req.URL.Path, "caller", caller())
+		return
+	}
+	if status < 100 || status > 999 {
+		panic("invalid WriteHeader code " + strconv.Itoa(status))
+	}
+	if status < 200 && status != http.StatusSwitchingProtocols {
+		w.inform(status)
+		return
+	}
+	w.headMu.Lock() // a reader of the body may want to send a 100-continue
+	w.status = status
+	w.headMu.Unlock()
+	b := w.s.out.room(512)
+	if b == nil {
+		b = make([]byte, 0, 512)
+	}
+	w.head = w.statusLine(b, status)
+	w.fields()
+}
+
+func (w *response) statusLine(b []byte, status int) []byte {
+	return statusLine(b, w.x.req.ProtoMinor, status)
+}
+
+func statusLine(b []byte, minor, status int) []byte {
+	if minor == 0 {
+		b = append(b, "HTTP/1.0 "...)
+	} else {
+		b = append(b, "HTTP/1.1 "...)
+	}
+	b = strconv.AppendInt(b, int64(status), 10)
+	b = append(b, ' ')
+	if text := http.StatusText(status); text != "" {
+		b = append(b, text...)
+	} else {
+		b = append(b, "status code "...)
+		b = strconv.AppendInt(b, int64(status), 10)
+	}
+	return append(b, "\r\n"...)
+}
+
+// inform sends an informational answer.
+func (w *response) inform(status int) {
+	if w.x.req.ProtoMinor == 0 {
+		return
+	}
+	if status == http.StatusContinue {
+		w.x.body.encouraged()
+	}
+	b := w.statusLine(nil, status)
+	w.eachField(func(key, value string) {
+		if key != "Content-Length" && key != "Transfer-Encoding" {
+			b = appendField(b, key, value)
+		}
+	})
+	_ = w.s.out.put(w.s.c, append(b, "\r\n"...)) // an error shows again at the end
+	_ = w.s.out.flush(w.s.c)
+}
+
+// sendContinue tells the client to send the body.
+func (w *response) sendContinue() error {
+	w.headMu.Lock()
+	defer w.headMu.Unlock()
+	if w.status != 0 { // the answer has begun: the client need not send what nobody waited for
+		return nil
+	}
+	if err := w.s.out.put(w.s.c, []byte("HTTP/1.1 100 Continue\r\n\r\n")); err != nil {
+		return err
+	}
+	return w.s.out.flush(w.s.c)
+}
+
+// eachField calls each with the fields of the header in order.
+func (w *response) eachField(each func(key, value string)) {
+	if len(w.header) == 1 {
+		for key, values := range w.header {
+			for _, v := range values {
+				each(key, v)
+			}
+		}
+		return
+	}
+	var room [16]string
+	keys := room[:0]
+	for key := range w.header {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	for _, key := range keys {
+		for _, v := range w.header[key] {
+			each(key, v)
+		}
+	}
+}
+
+// fields writes the header into the head, and takes note of what decides about the framing.
+func (w *response) fields() {
+	f := &w.facts
+	var lengths []string
+	if lengths, f.lengthKey = w.header["Content-Length"]; len(lengths) > 0 {
+		if n, err := strconv.ParseInt(lengths[0], 10, 64); err == nil && n >= 0 {
+			f.length, w.text = n, lengths[0]
+		} else {
+			w.s.cfg.Log.Warn("a handler set a Content-Length that is none", "value", lengths[0], "path", w.x.req.URL.Path)
+		}
+	}
+	w.eachField(func(key, value string) {
+		switch key {
+		case "Content-Length":
+			return
+		case "Transfer-Encoding":
+			f.coding = value
+			return
+		case "Connection":
+			f.connection = append(f.connection, value)
+			return
+		case "Content-Type":
+			if w.status == http.StatusNotModified {
+				return
+			}
+			w.events = IsEventStream(value)
+		case "Content-Encoding":
+			w.encoded = w.encoded || value != ""
+		case "Trailer":
+			for _, t := range strings.Split(value, ",") {
+				if t = canonical(strings.TrimSpace(t)); httpguts.ValidTrailerHeader(t) {
+					w.trailers = append(w.trailers, t)
+				}
+			}
+		}
+		if strings.HasPrefix(key, http.TrailerPrefix) {
+			w.prefixed = true
+			return
+		}
+		w.head = appendField(w.head, key, value)
+	})
+	_, w.hasType = w.header["Content-Type"] // even if it has no value: then none is sent
+	_, w.hasDate = w.header["Date"]
+}
+
+// IsEventStream reports whether a Content-Type is that of server-sent events, whose answers last as
+// long as the client likes.
+func IsEventStream(contentType string) bool {
+	return strings.HasPrefix(contentType, "text/event-stream")
+}
+
+func appendField(b []byte, key, value string) []byte {
+	if !httpguts.ValidHeaderFieldName(key) {
+		return b
+	}
+	b = append(b, key...)
+	b = append(b, ": "...)
+	b = append(b, headerText(value)...)
+	return append(b, "\r\n"...)
+}
+
+// Write adds to the body.
+func (w *response) Write(b []byte) (int, error) {
+	if w.hijacked {
+		return 0, http.ErrHijacked
+	}
+	if w.status == 0 {
+		w.WriteHeader(http.StatusOK)
+	}
+	if len(b) == 0 {
+		return 0, nil
+	}
+	if !bodyAllowed(w.status) {
+		return 0, http.ErrBodyNotAllowed
+	}
+	if err := w.s.out.failure(); err != nil {
+		return 0, err
+	}
+	w.written += int64(len(b))
+	if w.facts.length >= 0 && w.written > w.facts.length {
+		return 0, http.ErrContentLength
+	}
+	if len(w.body)+len(b) <= cap(w.body) {
+		w.body = append(w.body, b...)
+		return len(b), nil
+	}
+	if err := w.emit(b); err != nil {
+		return 0, err
+	}
+	return len(b), nil
+}
+
+// emit lets go of the body that was held back, and of b behind it.
+func (w *response) emit(b []byte) error {
+	held := w.body
+	w.body = held[:0]
+	if !w.out {
+		start := held
+		if len(start) == 0 {
+			start = b
+		}
+		if err := w.sendHead(start, -1); err != nil {
+			return err
+		}
+	}
+	n := len(held) + len(b)
+	switch {
+	case n == 0 || !w.plan.body || w.refused:
+		return w.s.out.failure()
+	case !w.plan.chunked:
+		return w.s.out.putAll(w.s.c, held, b)
+	}
+	var room [20]byte
+	size := append(strconv.AppendInt(room[:0], int64(n), 16), "\r\n"...)
+	return w.s.out.putAll(w.s.c, size, held, b, crlf)
+}
+
+var crlf = []byte("\r\n")
+
+// sendHead puts the head into the output. start is what is known of the body's beginning; known is
+// the length of the body, -1 if there may be more.
+func (w *response) sendHead(start []byte, known int64) error {
+	s, r := w.s, w.x.req
+	keeps := s.head.KeepAlive()
+	if w.fullDuplex || !keeps && w.x.body.busy() || !w.x.body.unread() {
+		// nothing to read
+	} else if e := w.x.body.discard(); e != nil { // whatever the handler made of it, this was no request
+		w.refused = true
+		w.out, w.closeAfter = true, true
+		w.head = nil
+		return s.out.put(s.c, errorAnswer(e))
+	}
+	f := &w.facts
+	f.head, f.minor, f.keepAlive = r.Method == http.MethodHead, r.ProtoMinor, keeps
+	f.status, f.known = w.status, known
+	f.trailers = w.prefixed || len(w.trailers) > 0
+	f.leaving = s.c.Draining() || s.cfg.Closes() || keeps && !w.fullDuplex && w.x.body.unread()
+	w.plan = decide(*f)
+	if w.plan.conflict {
+		s.cfg.Log.Warn("a handler set both Content-Length and Transfer-Encoding", "path", r.URL.Path)
+		f.length = -1
+	}
+	w.closeAfter = w.plan.close
+	w.out = true
+	b := append(w.framing(w.head, start), "\r\n"...)
+	w.head = nil
+	return s.out.claim(s.c, b)
+}
+
+// framing appends the fields that say how the body is framed and what becomes of the connection.
+func (w *response) framing(b, start []byte) []byte {
+	f, p := &w.facts, &w.plan
+	if bodyAllowed(w.status) && !w.hasType && !w.encoded && f.coding == "" && len(start) > 0 {
+		b = appendField(b, "Content-Type", http.DetectContentType(start))
+	}
+	if !w.hasDate {
+		b = append(b, "Date: "...)
+		b = append(b, w.s.cfg.Date(w.s.began)...)
+		b = append(b, "\r\n"...)
+	}
+	return appendFraming(b, p, w.text)
+}
+
+// appendFraming appends the fields that a plan asks for. text is the value of Content-Length as the
+// handler wrote it; empty if we made it.
+func appendFraming(b []byte, p *plan, text string) []byte {
+	if p.coding != "" {
+		b = appendField(b, "Transfer-Encoding", p.coding)
+	}
+	switch {
+	case p.chunked:
+		b = append(b, "Transfer-Encoding: chunked\r\n"...)
+	case p.length >= 0:
+		b = append(b, "Content-Length: "...)
+		if text != "" {
+			b = append(b, text...)
+		} else {
+			b = strconv.AppendInt(b, p.length, 10)
+		}
+		b = append(b, "\r\n"...)
+	}
+	for _, v := range p.connection {
+		b = appendField(b, "Connection", v)
+	}
+	return b
+}
+
+// finish ends the answer.
+func (w *response) finish() error {
+	if w.status == 0 {
+		w.WriteHeader(http.StatusOK)
+	}
+	if !w.out {
+		if err := w.sendHead(w.body, int64(len(w.body))); err != nil {
+			return err
+		}
+	}
+	if err := w.emit(nil); err != nil {
+		return err
+	}
+	if w.plan.chunked {
+		b := []byte("0\r\n")
+		for _, key := range w.trailers {
+			for _, v := range w.header[key] {
+				b = appendField(b, key, v)
+			}
+		}
+		w.eachField(func(key, value string) {
+			if name, ok := strings.CutPrefix(key, http.TrailerPrefix); ok {
+				b = appendField(b, name, value)
+			}
+		})
+		if err := w.s.out.put(w.s.c, append(b, "\r\n"...)); err != nil {
+			return err
+		}
+	}
+	if w.plan.body && w.facts.length >= 0 && w.facts.length != w.written {
+		w.closeAfter = true // the client waits for more than there is
+	}
+	w.x.body.discard() // what came to light since the head
+	return nil
+}
+
+// flush sends what was written.
+func (w *response) flush() error {
+	if w.hijacked {
+		return http.ErrHijacked
+	}
+	if w.status == 0 {
+		w.WriteHeader(http.StatusOK)
+	}
+	if !w.out {
+		if err := w.sendHead(w.body, -1); err != nil {
+			return err
+		}
+	}
+	if err := w.emit(nil); err != nil {
+		return err
+	}
+	return w.s.out.flush(w.s.c)
+}
+
+// sendFile sends n bytes of a file as body.
+func (w *response) sendFile(f *os.File, off, n int64) (int64, error) {
+	if w.hijacked || w.facts.length < 0 && w.status != 0 || w.x.req.Method == http.MethodHead {
+		return 0, errors.ErrUnsupported
+	}
+	if w.status == 0 {
+		w.WriteHeader(http.StatusOK)
+	}
+	if w.facts.length < 0 || w.written+n > w.facts.length || !w.hasType && !w.out {
+		return 0, errors.ErrUnsupported
+	}
+	if err := w.emit(nil); err != nil {
+		return 0, err
+	}
+	if !w.plan.body || w.plan.chunked || w.refused {
+		return 0, errors.ErrUnsupported
+	}
+	sent, err := w.s.out.sendFile(w.s.c, f, off, n)
+	w.written += sent
+	return sent, err
+}
+
+// hijack gives the connection to the handler.
+func (w *response) hijack() (net.Conn, *bufio.ReadWriter, error) {
+	s := w.s
+	if w.hijacked {
+		return nil, nil, http.ErrHijacked
+	}
+	if s.Coroutine {
+		return nil, nil, errNotHere
+	}
+	if w.status != 0 && !w.out {
+		if err := w.sendHead(nil, -1); err != nil {
+			return nil, nil, err
+		}
+	}
+	if err := s.out.flush(s.c); err != nil {
+		return nil, nil, err
+	}
+	_ = s.c.SetDeadline(time.Time{})
+	c, rest, err := s.c.Hijack()
+	if err != nil {
+		return nil, nil, err
+	}
+	w.hijacked, s.hijacked = true, true
+	s.tell(http.StateHijacked)
+	rest = append(append([]byte(nil), s.buf[s.lo:s.hi]...), rest...)
+	return c, bufio.NewReadWriter(readerOf(c, rest), bufio.NewWriter(c)), nil
+}
+
+// readerOf is a buffered reader of c whose buffer holds the input that was read already.
+func readerOf(c net.Conn, rest []byte) *bufio.Reader {
+	first := &restThen{rest: rest, c: c}
+	r := bufio.NewReaderSize(first, max(4<<10, len(rest)))
+	if len(rest) > 0 {
+		_, _ = r.Peek(len(rest))
+	}
+	return r
+}
+
+// restThen reads what was read already, and then from the connection.
+type restThen struct {
+	rest []byte
+	c    net.Conn
+}
+
+// Read implements io.Reader.
+func (r *restThen) Read(p []byte) (int, error) {
+	if len(r.rest) > 0 {
+		n := copy(p, r.rest)
+		r.rest = r.rest[n:]
+		return n, nil
+	}
+	return r.c.Read(p)
+}
+
+var errNotHere = errors.New("server: Hijack in coroutine mode needs a request with Upgrade or CONNECT; use mode goroutine")

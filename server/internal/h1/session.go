@@ -1,0 +1,439 @@
+package h1
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tallywheel/tallywheel/internal/http1"
+)
+
+// Session speaks HTTP/1.1 on a connection. It is one goroutine's, or one coroutine's.
+type Session struct {
+	Secure    func(*http.Request)    // fills in what TLS knows; nil without
+	Context   context.Context        // of the connection
+	State     func(s http.ConnState) // told of the connection's state; may be nil
+	Began     time.Time              // when the connection came; zero: when Serve is called
+	Coroutine bool                   // it must not wait but by giving way
+
+	cfg *Config
+	c   Stream
+
+	head     http1.Head
+	buf      []byte // input is buf[lo:hi]
+	lo, hi   int
+	block    *sessionBlock
+	out      output
+	lastPost bool
+	remote   string
+	began    int64     // when the head was whole, as Stream.Came
+	asked    time.Time // when the request under way began; zero if no time-out needs it
+
+	current  atomic.Pointer[requestContext]
+	peerLeft atomic.Bool
+	left     func() // gone, made once
+	answered bool   // a request
+	hijacked bool   // a handler has taken the connection over
+	active   bool   // State was told so
+	idling   bool   // Serve has returned ErrIdle
+	pending  int    // length of a head that was parsed by a coroutine, and is to be answered on a goroutine
+}
+
+// sessionBlock is what a session has only while it has something to do.
+type sessionBlock struct {
+	in   [4 << 10]byte
+	out  [4 << 10]byte
+	body [heldBody]byte
+	w    response // of one request after the other
+
+	fields [16]http1.Field // more are on the heap
+}
+
+var sessionBlocks = sync.Pool{New: func() any { return new(sessionBlock) }}
+
+// NewSession makes a session on a stream.
+func NewSession(cfg *Config, c Stream) *Session {
+	s := &Session{cfg: cfg, c: c, Context: context.Background()}
+	s.left = s.gone
+	return s
+}
+
+// Move gives the session another stream of the same connection, on a goroutine.
+func (s *Session) Move(c Stream) { s.c, s.Coroutine = c, false }
+
+// Serve answers requests until the connection is over, whose end it has seen to. ErrPromote asks to
+// be called again on a goroutine, ErrIdle when there is input, both only of a coroutine.
+func (s *Session) Serve() error {
+	s.c.OnGone(s.left)
+	for {
+		n, err := s.readHead()
+		switch {
+		case err == ErrPromote, err == ErrIdle:
+			return err
+		case err != nil:
+			if s.lo < s.hi {
+				s.tell(http.StateActive)
+			}
+			s.giveUp(err)
+			return err
+		}
+		s.tell(http.StateActive)
+		keep, err := s.answer(n)
+		var refused *http1.Error
+		switch {
+		case err == errHijacked:
+			s.release()
+			return err
+		case errors.As(err, &refused):
+			s.giveUp(err)
+			return err
+		case err != nil || !keep || s.cfg.Closes():
+			return s.leave(err)
+		}
+		s.tell(http.StateIdle)
+	}
+}
+
+// tell tells of the connection's state where somebody wants to know.
+func (s *Session) tell(state http.ConnState) {
+	if s.State != nil && (state != http.StateActive || !s.active) {
+		s.active = state == http.StateActive
+		s.State(state)
+	}
+}
+
+func (s *Session) leave(err error) error {
+	polite := err == nil && !s.head.KeepAlive() && s.lo == s.hi // the client expects the end, and has sent nothing more
+	if polite {
+		_ = s.out.flushLast(s.c)
+	} else {
+		_ = s.out.flush(s.c)
+	}
+	_ = s.c.End(!polite) // the client may still be sending: a reset would take the answer from it
+	s.release()
+	return errLeave
+}
+
+// Hijacked reports whether a handler has taken the connection over.
+func (s *Session) Hijacked() bool { return s.hijacked }
+
+// gone is called, from elsewhere, when the client has left.
+func (s *Session) gone() {
+	s.peerLeft.Store(true)
+	if x := s.current.Load(); x != nil {
+		x.cancel()
+	}
+}
+
+// borrow takes memory to work with.
+func (s *Session) borrow() {
+	if s.block == nil {
+		s.block = sessionBlocks.Get().(*sessionBlock)
+		s.buf, s.head.Fields = s.block.in[:], s.block.fields[:0]
+		s.out.take(s.block.out[:0])
+	}
+}
+
+func (s *Session) release() {
+	if s.block != nil {
+		s.out.take(nil)
+		sessionBlocks.Put(s.block)
+		s.block, s.buf, s.lo, s.hi = nil, nil, 0, 0
+		s.head = http1.Head{}
+	}
+}
+
+// readHead reads until a head is whole, and returns its length.
+func (s *Session) readHead() (int, error) {
+	if s.pending > 0 {
+		n := s.pending
+		s.pending = 0
+		return n, nil
+	}
+	cfg := s.cfg
+	s.head.Reset()
+	if s.lo == s.hi {
+		if err := s.idle(); err != nil {
+			return 0, err
+		}
+	}
+	if d := cfg.IdleTimeout; d > 0 && s.answered && s.hi-s.lo < leastRequest && s.lo < s.hi {
+		_ = s.c.SetReadDeadline(time.Now().Add(d)) // a byte or two behind the last request are no request
+	}
+	timed := false
+	between := lead{afterPost: s.lastPost}
+	for {
+		if !timed && (s.hi-s.lo >= leastRequest || !s.answered) { // fewer bytes are still the wait for a request
+			timed = true
+			s.headDeadline()
+		}
+		skip, wait := between.skip(s.buf[s.lo:s.hi])
+		s.lo += skip
+		n, err := 0, error(nil)
+		if !wait && (s.hi-s.lo >= leastRequest || !s.answered) {
+			n, err = s.head.Parse(s.buf[s.lo:s.hi], cfg.MaxHeaderBytes)
+		}
+		if err != nil {
+			return 0, err
+		}
+		if n > 0 {
+			s.began = s.c.Came()
+			if s.head.Upgrade && s.Coroutine {
+				s.pending = n
+				return 0, ErrPromote
+			}
+			s.bodyDeadline()
+			return n, nil
+		}
+		if err := s.out.flush(s.c); err != nil {
+			return 0, err
+		}
+		if err := s.fill(); err != nil {
+			if s.hi > s.lo && (s.hi-s.lo >= leastRequest || !s.answered) {
+				switch {
+				case err == io.EOF:
+					err = errCut
+				case errors.Is(err, os.ErrDeadlineExceeded):
+					err = errSlow
+				}
+			}
+			return 0, err
+		}
+	}
+}
+
+// idle waits for the next request, without memory to work with.
+func (s *Session) idle() error {
+	if !s.idling {
+		if err := s.out.flush(s.c); err != nil {
+			return err
+		}
+		s.release()
+		since, wait := time.Now(), s.cfg.IdleTimeout
+		if !s.answered { // the first request has begun with the connection
+			if !s.Began.IsZero() {
+				since = s.Began
+			}
+			s.asked, wait = since, s.cfg.ReadHeaderTimeout
+		}
+		if wait > 0 {
+			_ = s.c.SetReadDeadline(since.Add(wait))
+		}
+	}
+	ready, err := s.c.WaitInput()
+	if s.idling = !ready; s.idling {
+		return ErrIdle
+	}
+	if err == nil {
+		s.borrow()
+	}
+	return err
+}
+
+// headDeadline sets the time by which the head must be there.
+func (s *Session) headDeadline() {
+	cfg := s.cfg
+	switch {
+	case cfg.ReadHeaderTimeout > 0 || cfg.ReadTimeout > 0:
+		if s.answered || s.asked.IsZero() {
+			s.asked = time.Now()
+		}
+		s.setReadDeadline(cfg.ReadHeaderTimeout)
+	case cfg.IdleTimeout > 0 || s.c.Draining(): // a server that ends has set a time for the request to come
+		_ = s.c.SetReadDeadline(time.Time{})
+	}
+}
+
+// bodyDeadline sets the time by which the rest of the request must be there.
+func (s *Session) bodyDeadline() {
+	if s.cfg.ReadTimeout > 0 || s.cfg.ReadHeaderTimeout > 0 {
+		s.setReadDeadline(s.cfg.ReadTimeout)
+	}
+}
+
+// setReadDeadline sets a time-out that counts from the request's beginning; 0 is none.
+func (s *Session) setReadDeadline(d time.Duration) {
+	var by time.Time
+	if d > 0 {
+		by = s.asked.Add(d)
+	}
+	_ = s.c.SetReadDeadline(by)
+}
+
+// fill reads more of a head, whose bytes stay together.
+func (s *Session) fill() error {
+	if s.lo > 0 {
+		s.hi = copy(s.buf, s.buf[s.lo:s.hi])
+		s.lo = 0
+	}
+	if s.hi == len(s.buf) {
+		larger := make([]byte, min(2*len(s.buf), s.cfg.MaxHeaderBytes+1))
+		if len(larger) <= s.hi {
+			larger = make([]byte, s.hi+1) // Parse refuses it
+		}
+		copy(larger, s.buf)
+		s.buf = larger
+	}
+	n, err := s.c.Read(s.buf[s.hi:])
+	s.hi += n
+	if n > 0 {
+		return nil
+	}
+	if err == nil {
+		err = io.ErrNoProgress
+	}
+	return err
+}
+
+// read reads input that is not a head, of which left bytes are to come: what is buffered first.
+func (s *Session) read(p []byte, left int64) (int, error) {
+	if s.lo < s.hi {
+		n := copy(p, s.buf[s.lo:s.hi])
+		s.lo += n
+		return n, nil
+	}
+	return s.c.ReadPart(p, left)
+}
+
+// more reads into the buffer, keeping what is in it.
+func (s *Session) more() error {
+	if s.lo == s.hi {
+		s.lo, s.hi = 0, 0
+	}
+	return s.fill()
+}
+
+const errorWithin = 5 * time.Second // for a client to take the answer to what is no request
+
+// giveUp ends a connection whose input is not a request, and says so to the client if it sent one.
+func (s *Session) giveUp(err error) {
+	var e *http1.Error
+	linger := errors.As(err, &e)
+	if linger {
+		s.borrow()
+		_ = s.c.SetWriteDeadline(time.Now().Add(errorWithin))
+		_ = s.out.put(s.c, errorAnswer(e))
+		_ = s.out.flush(s.c)
+	} else if !errors.Is(err, os.ErrDeadlineExceeded) {
+		_ = s.out.flush(s.c)
+	}
+	_ = s.c.End(linger)
+	s.release()
+}
+
+// answer runs the handler for the request whose head is the next n bytes. It reports whether the
+// connection can be used on.
+func (s *Session) answer(n int) (keep bool, err error) {
+	x, err := s.request(s.buf[s.lo : s.lo+n])
+	s.lo += n
+	if err != nil {
+		return false, err
+	}
+	s.lastPost = x.req.Method == http.MethodPost
+	if d := s.cfg.WriteTimeout; d > 0 {
+		_ = s.c.SetWriteDeadline(time.Now().Add(d))
+	}
+	s.current.Store(&x.ctx)
+	if s.peerLeft.Load() {
+		x.ctx.cancel()
+	}
+	w := x.w
+	ok := false
+	defer func() {
+		switch {
+		case ok:
+		case w.hijacked: // the connection is not ours any more
+			x.detach()
+			x.ctx.cancel()
+			x.body.end()
+		default: // a panic, or runtime.Goexit: only what earlier requests were answered may go out
+			x.detach()
+			x.ctx.cancel()
+			s.out.abort()
+			_ = s.out.flush(s.c)
+			_ = s.c.End(true) // whoever still reads the body comes back …
+			x.body.end()      // … and cannot begin again: the memory is another session's soon
+		}
+	}()
+	if ok = s.call(x); !ok && w.hijacked {
+		return false, errHijacked
+	} else if !ok {
+		return false, errAborted
+	}
+	x.detach() // from now on the handler's writes are refused
+	if w.hijacked {
+		x.body.end()
+		x.ctx.cancel()
+		s.current.Store(nil)
+		return false, errHijacked
+	}
+	x.body.interrupt(w)
+	err = w.finish()
+	unread := x.body.end()
+	x.ctx.cancel()
+	s.current.Store(nil)
+	if f := x.req.MultipartForm; f != nil {
+		_ = f.RemoveAll()
+	}
+	s.answered = true
+	s.c.Count(s.began, !w.events)
+	if w.timed { // the handler's deadlines were for this request
+		_ = s.c.SetDeadline(time.Time{})
+	}
+	switch {
+	case err != nil:
+		return false, err
+	case unread:
+		return false, errUnread
+	case w.closeAfter:
+		return false, nil // what the client was told
+	}
+	return true, s.handOver()
+}
+
+// handOver lets the answer go: at once on a coroutine, where the loop sends it with the others of
+// its turn; on a goroutine when it waits, or after a moment if the next request is there already,
+// so that answers to pipelined requests share a call.
+func (s *Session) handOver() error {
+	if s.Coroutine {
+		return s.out.flush(s.c)
+	}
+	if s.lo < s.hi {
+		return s.out.later(s.c)
+	}
+	return nil
+}
+
+// call runs the handler. A panic ends the connection and nothing else.
+func (s *Session) call(x *exchange) (ok bool) {
+	returned := false
+	defer func() {
+		if returned {
+			return
+		}
+		if p := recover(); p != nil && p != http.ErrAbortHandler {
+			s.cfg.Log.Error("a handler panicked", "method", x.req.Method, "path", x.req.URL.Path, "panic", p, "stack", string(debug.Stack()))
+		}
+	}()
+	h := s.cfg.Handler
+	if x.req.Method == http.MethodOptions && x.req.RequestURI == "*" && !s.cfg.PlainSlash {
+		h = http.HandlerFunc(allOptions)
+	}
+	h.ServeHTTP((*writer)(x), x.req)
+	returned = true
+	return true
+}
+
+// allOptions answers OPTIONS * as net/http does.
+func allOptions(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Length", "0")
+	if r.ContentLength != 0 {
+		_, _ = io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, 4<<10))
+	}
+}

@@ -1,0 +1,231 @@
+package loop
+
+import (
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// stub is a driver that needs no kernel: it does what it is told on its loop.
+type stub struct {
+	l      *Loop
+	wake   chan struct{}
+	do     chan func()
+	shut   atomic.Bool
+	late   chan struct{} // gets something when Wake comes after Shut
+	onWake func()
+}
+
+func (d *stub) Wait(timeout time.Duration) error {
+	after := make(<-chan time.Time)
+	if timeout >= 0 {
+		after = time.After(timeout)
+	}
+	select {
+	case <-d.wake:
+		d.l.Tick()
+	case f := <-d.do:
+		d.l.Tick()
+		f()
+	case <-after:
+		d.l.Tick()
+	}
+	return nil
+}
+
+func (d *stub) Wake() {
+	if d.onWake != nil {
+		d.onWake()
+	}
+	if d.shut.Load() {
+		select {
+		case d.late <- struct{}{}:
+		default:
+		}
+		return
+	}
+	select {
+	case d.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (d *stub) Accept(*Listener) error        { return nil }
+func (d *stub) Pause(*Listener)               {}
+func (d *stub) Unlisten(ln *Listener, _ bool) { _ = ln.Close(); d.l.Unlistened(ln) }
+func (d *stub) Open(*Conn) error              { return nil }
+func (d *stub) Hold(*Conn)                    {}
+func (d *stub) Resume(*Conn)                  {}
+func (d *stub) Send(c *Conn)                  { d.l.Sent(c, c.Queued(), nil) }
+func (d *stub) CancelSend(c *Conn)            { d.l.Sent(c, 0, nil) }
+func (d *stub) AwaitRoom(*Conn)               {}
+func (d *stub) Detach(c *Conn)                { d.l.Detached(c) }
+func (d *stub) Chunk(bool) *Chunk             { return &Chunk{Mem: make([]byte, LargeChunk)} }
+func (d *stub) Recycle(*Chunk)                {}
+func (d *stub) ReadsAside() bool              { return true }
+func (d *stub) Recover()                      {}
+func (d *stub) Figures() Figures              { return Figures{} }
+func (d *stub) Shut() error                   { d.shut.Store(true); return nil }
+func (d *stub) Close(c *Conn) {
+	if c.Slot == nil && d.l.MayClose(c) {
+		c.Slot = true
+		d.l.Closed(c)
+	}
+}
+
+// pipe is a socket that holds bytes.
+type pipe struct {
+	mu      sync.Mutex
+	b       []byte
+	between func() // while a receive is under way
+}
+
+func (p *pipe) Receive(b []byte) (int, error) {
+	p.mu.Lock()
+	n := copy(b, p.b)
+	p.b = p.b[n:]
+	f := p.between
+	p.mu.Unlock()
+	if f != nil {
+		f()
+	}
+	if n == 0 {
+		return 0, ErrWait
+	}
+	return n, nil
+}
+
+func (p *pipe) Peek() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.b) == 0 {
+		return ErrWait
+	}
+	return nil
+}
+func (p *pipe) Send(b []byte) (int, error)                 { return len(b), nil }
+func (p *pipe) SendMore(b []byte) (int, error)             { return len(b), nil }
+func (p *pipe) SendAll(b net.Buffers) (int, error)         { return 0, io.ErrClosedPipe }
+func (p *pipe) SendFile(*os.File, int64, int) (int, error) { return 0, io.ErrClosedPipe }
+func (p *pipe) EndSending() error                          { return nil }
+func (p *pipe) EndReceiving() error                        { return nil }
+func (p *pipe) Hang()                                      {}
+func (p *pipe) Close() error                               { return nil }
+func (p *pipe) Local() (net.Addr, error)                   { return &net.TCPAddr{}, nil }
+func (p *pipe) Peer() (net.Addr, error)                    { return &net.TCPAddr{}, nil }
+func (p *pipe) FD() int                                    { return -1 }
+
+// stubbed is a group of one loop with a stub, whose connections are served by serve.
+func stubbed(t *testing.T, serve func(*GoConn)) (*Group, *stub) {
+	d := &stub{wake: make(chan struct{}, 1), do: make(chan func()), late: make(chan struct{}, 1)}
+	g := New(Config{
+		Loops: 1, MaxConns: 100, Log: slog.New(slog.DiscardHandler),
+		NewDriver: func(l *Loop) (Driver, error) { d.l = l; return d, nil },
+		NewApp:    func(c *Conn) App { return NewGoConn(c, serve) },
+	})
+	if err := g.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return g, d
+}
+
+// open gives the loop a connection.
+func (d *stub) open(g *Group, s Socket) {
+	g.conns.Add(1)
+	d.l.post(post{what: postOpen, sock: s, ln: &Listener{}})
+}
+
+// TestAWakeUpComesBeforeTheEndOfTheDriver: who has left a post wakes the loop by a descriptor of
+// the driver. That must be there for as long as somebody may do so: its number could be somebody
+// else's by then.
+func TestAWakeUpComesBeforeTheEndOfTheDriver(t *testing.T) {
+	g, d := stubbed(t, nil)
+	for !d.l.asleep.Load() {
+		time.Sleep(time.Millisecond)
+	}
+	first, ended := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	d.onWake = func() { // the first to wake the loop is slow
+		mine := false
+		once.Do(func() { mine = true })
+		if mine {
+			close(first)
+			select {
+			case <-ended:
+			case <-time.After(2 * time.Second):
+			}
+		}
+	}
+	go g.EndIdle()
+	<-first
+	d.do <- func() {} // the loop comes back because of something else
+	g.Stop()
+	close(ended)
+	select {
+	case <-d.late:
+		t.Error("the loop was woken by a driver that has been shut")
+	case <-time.After(200 * time.Millisecond):
+	}
+}
+
+// TestTwoReadersAreBothWoken: one of two readers takes a part of what is there while the other
+// waits; the rest is the other's.
+func TestTwoReadersAreBothWoken(t *testing.T) {
+	got := make(chan int, 2)
+	conn := make(chan *GoConn, 1)
+	end := make(chan struct{})
+	g, d := stubbed(t, func(c *GoConn) { conn <- c; <-end })
+	defer g.Stop()
+	defer close(end)
+	p := &pipe{}
+	d.open(g, p)
+	c := <-conn
+	var entered atomic.Int32
+	for range 2 {
+		go func() {
+			entered.Add(1)
+			n, _ := c.Read(make([]byte, 10))
+			got <- n
+		}()
+	}
+	for entered.Load() < 2 {
+		time.Sleep(time.Millisecond)
+	}
+	time.Sleep(20 * time.Millisecond) // both wait; if not, the test passes
+	p.mu.Lock()
+	p.b = make([]byte, 20)
+	p.between = func() { time.Sleep(50 * time.Millisecond) } // the other looks meanwhile
+	p.mu.Unlock()
+	d.do <- func() { d.l.MayReceive(c.c, 4<<10, false) } // an edge
+	for i := range 2 {
+		select {
+		case <-got:
+		case <-time.After(2 * time.Second):
+			t.Fatalf("%d of 2 readers were woken, for 20 bytes of which each takes 10", i)
+		}
+	}
+}
+
+// TestNothingIsReceivedAfterDetached: what comes after Detached is for who took the socket over.
+func TestNothingIsReceivedAfterDetached(t *testing.T) {
+	conn := make(chan *GoConn, 1)
+	end := make(chan struct{})
+	g, d := stubbed(t, func(c *GoConn) { conn <- c; <-end })
+	defer g.Stop()
+	defer close(end)
+	d.open(g, &pipe{})
+	c := <-conn
+	may := make(chan bool, 1)
+	d.do <- func() {
+		d.l.Detached(c.c)
+		may <- d.l.MayReceive(c.c, 4<<10, false) > 0
+	}
+	if <-may {
+		t.Error("the loop may receive from a socket that it has given away")
+	}
+}

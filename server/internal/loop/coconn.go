@@ -1,0 +1,592 @@
+package loop
+
+import (
+	"io"
+	"iter"
+	"net"
+	"os"
+	"sync/atomic"
+	"time"
+)
+
+// CoConn is a connection whose handler runs as a coroutine on the loop's thread: where it would
+// wait it gives way to the loop, and the loop goes on with it when what it waits for is there.
+// Nothing of it is locked: there is one thread. Between requests it has no coroutine, so that
+// silent connections hold no stack.
+type CoConn struct {
+	c       *Conn
+	w       *worker // that runs its handler; nil between requests
+	service Service
+	wants   want
+	in      Input
+	err     error // what comes after in
+	shut    bool  // by the handler
+	over    bool  // all has been served
+	duck    bool  // the server is about to end
+	leaving bool  // … and a last request is waited for
+	idle    bool
+	grace   bool // WaitInput has found something in time: the next Read gets it
+	gone    func()
+	addrs   [2]net.Addr
+	aside   *aside // sends a part of a file; nil: there is none
+}
+
+// aside is a part of a file that a goroutine sends for a coroutine, which waits.
+type aside struct {
+	over atomic.Bool
+	n    int
+	err  error
+}
+
+// Service is what runs on a coroutine.
+type Service interface {
+	Begin()
+	// Serve serves until the connection is over, or until there is nothing to do before more input
+	// comes (Idle): it is called again then. Promote asks for a goroutine: Promoted is called on
+	// one, and Serve no more.
+	Serve() Verdict
+	Promoted(*GoConn)
+	Closed() // not after Promote
+}
+
+// Verdict is what a Service ends with.
+type Verdict uint8
+
+// The verdicts.
+const (
+	Over Verdict = iota
+	Idle
+	Promote
+)
+
+// want is what a coroutine waits for.
+type want uint8
+
+const (
+	nothing want = iota
+	toRead
+	toWrite
+)
+
+const (
+	// MaxQueued is how much output a connection holds; a handler that writes more waits for the
+	// client.
+	MaxQueued = 64 << 10
+	// ByReference is the size from which a Write is sent from the writer's memory.
+	ByReference = 16 << 10
+	maxResting  = 256 // workers of a loop
+)
+
+// worker is a coroutine that serves one connection after the other.
+type worker struct {
+	c     *CoConn // nil: it rests
+	next  func() (struct{}, bool)
+	stop  func()
+	yield func(struct{}) bool
+}
+
+// worker takes one that rests, or makes one.
+func (l *Loop) worker(g *CoConn) *worker {
+	if n := len(l.resting); n > 0 {
+		w := l.resting[n-1] // whose stack was used last
+		l.resting = l.resting[:n-1]
+		w.c = g
+		return w
+	}
+	w := &worker{c: g}
+	w.next, w.stop = iter.Pull(func(yield func(struct{}) bool) {
+		standIn(func() {
+			w.yield = yield
+			for on := true; on; on = yield(struct{}{}) {
+				w.c.serve()
+				w.c = nil
+			}
+		})
+	})
+	return w
+}
+
+// resume lets a worker go on until it wants something, and reports whether its handler has ended it
+// by runtime.Goexit.
+func (w *worker) resume() (died bool) {
+	defer func() {
+		if p := recover(); p != nil {
+			if _, died = p.(diedByGoexit); !died {
+				panic(p)
+			}
+		}
+	}()
+	w.next()
+	return false
+}
+
+// rest keeps a worker for later.
+func (l *Loop) rest(w *worker) {
+	if len(l.resting) < maxResting {
+		l.resting = append(l.resting, w)
+		return
+	}
+	w.stop()
+}
+
+// NewCoConn makes the App of a connection that service serves.
+func NewCoConn(c *Conn) *CoConn { return &CoConn{c: c} }
+
+// Serve sets what serves the connection. It must be called before Begin.
+func (g *CoConn) Serve(s Service) { g.service = s }
+
+// Begin implements App.
+func (g *CoConn) Begin() {
+	g.service.Begin()
+	g.run()
+}
+
+// run lets the coroutine go on until it wants something.
+func (g *CoConn) run() {
+	l := g.c.loop
+	if g.w == nil {
+		g.w = l.worker(g)
+	}
+	w := g.w
+	g.wants = nothing
+	if w.resume() {
+		l.group.cfg.Log.Error("a handler has called runtime.Goexit: its connection is closed", "loop", l.index)
+		g.w = nil
+		g.Died()
+		return
+	}
+	if w.c != nil {
+		return
+	}
+	g.w = nil
+	l.rest(w)
+	if g.idle && !g.over {
+		g.wants = toRead
+	} else if g.over && g.c.app == App(g) { // else it lives on as a GoConn
+		g.c.Finish(false)
+	}
+}
+
+// wait gives way until the loop has something for the coroutine. It looks again then: it may be
+// something else.
+func (g *CoConn) wait(w want) {
+	g.wants = w
+	g.w.yield(struct{}{})
+}
+
+// serve runs on the coroutine.
+func (g *CoConn) serve() {
+	switch g.service.Serve() {
+	case Idle:
+		return
+	case Promote:
+		g.drainOutput() // the goroutine writes to the socket directly
+		n, s := g.promote(), g.service
+		n.start(s.Promoted)
+	}
+	g.over = true
+}
+
+// promote makes a goroutine's connection of it.
+func (g *CoConn) promote() *GoConn {
+	g.in.Settle()
+	n := NewGoConn(g.c, nil)
+	n.in, g.in = g.in, Input{}
+	n.err, n.gone, n.addrs = g.err, g.gone, g.addrs
+	n.readBy, n.writeBy = g.c.readBy, g.c.writeBy
+	n.held = g.c.held && !n.aside
+	n.ready = true // nobody knows
+	if n.aside {
+		g.c.Resume()
+	}
+	n.arrived.Store(g.c.loop.now)
+	n.duck.Store(g.duck)
+	g.c.Become(n)
+	return n
+}
+
+// The loop's side.
+
+// Input implements App.
+func (g *CoConn) Input(b Lent) {
+	if g.over || g.shut {
+		return
+	}
+	g.in.Lend(b)
+	if g.wants == toRead {
+		g.run()
+	}
+	g.in.Settle()
+	if g.in.Len() > MaxHeld && g.c.app == App(g) {
+		g.c.Hold()
+	}
+}
+
+// Ended implements App.
+func (g *CoConn) Ended(err error) {
+	if g.err == nil || g.err == io.EOF {
+		g.err = err
+	}
+	if gone := g.gone; gone != nil {
+		g.gone = nil
+		gone()
+	}
+	if g.wants != nothing && !g.over {
+		g.run()
+	}
+}
+
+// Sent implements App.
+func (g *CoConn) Sent() {
+	if g.wants == toWrite && g.c.queued < MaxQueued {
+		g.run()
+	}
+}
+
+// Writable implements App.
+func (g *CoConn) Writable() {
+	if g.wants == toWrite {
+		g.run()
+	}
+}
+
+// Expired implements App.
+func (g *CoConn) Expired() {
+	if g.wants != nothing {
+		g.run()
+	}
+}
+
+// Posted implements App.
+func (g *CoConn) Posted() {
+	if g.wants == toWrite {
+		g.run()
+	}
+}
+
+// Drain implements App.
+func (g *CoConn) Drain() {
+	g.duck = true
+	if g.idle {
+		g.leaveSoon()
+	}
+}
+
+// EndIdle implements App.
+func (g *CoConn) EndIdle() {
+	if g.idle {
+		g.c.SetReadBy(-1)
+	}
+}
+
+// Died implements App.
+func (g *CoConn) Died() {
+	g.shut, g.over, g.wants = true, true, nothing
+	g.in.Drop()
+	if gone := g.gone; gone != nil {
+		g.gone = nil
+		gone()
+	}
+	g.c.Finish(true)
+}
+
+// leaveSoon ends the wait for a request that does not come although the server is about to end.
+func (g *CoConn) leaveSoon() {
+	g.leaving = true
+	g.c.SetReadBy(g.c.loop.now + int64(DuckFor))
+}
+
+// MayClose implements App.
+func (g *CoConn) MayClose() bool { return g.aside == nil || g.aside.over.Load() }
+
+// Closed implements App.
+func (g *CoConn) Closed() {
+	g.Ended(net.ErrClosed)
+	g.in.Drop()
+	g.service.Closed()
+}
+
+// The coroutine's side.
+
+func (g *CoConn) await() error {
+	for g.in.Len() == 0 {
+		switch {
+		case g.shut:
+			return net.ErrClosed
+		case g.err != nil:
+			return g.err
+		case g.passed(g.c.readBy):
+			return os.ErrDeadlineExceeded
+		}
+		g.wait(toRead)
+	}
+	return nil
+}
+
+func (g *CoConn) passed(at int64) bool { return at < 0 || at > 0 && g.c.loop.now >= at }
+
+// WaitInput does not wait: it reports whether there is something to do, input, its end or a
+// deadline. If not, the Service returns Idle.
+func (g *CoConn) WaitInput() (ready bool, err error) {
+	g.idle = true
+	if g.in.Len() == 0 && g.err == nil && !g.shut && !g.passed(g.c.readBy) {
+		g.in.Drop()
+		if g.duck && !g.leaving {
+			g.leaveSoon()
+		}
+		return false, nil
+	}
+	err = g.await()
+	g.idle, g.grace = false, err == nil
+	return true, err
+}
+
+// OnGone asks for a call of f, once, when the peer has left; nil asks for none.
+func (g *CoConn) OnGone(f func()) {
+	if g.err != nil && f != nil {
+		f()
+		return
+	}
+	g.gone = f
+}
+
+// Draining reports whether the server is going to end.
+func (g *CoConn) Draining() bool { return g.c.loop.group.ending.Load() }
+
+// Came is when the newest input came, as Group.Clock.
+func (g *CoConn) Came() int64 { return g.c.loop.now }
+
+// Origin is what the listener of the connection was given.
+func (g *CoConn) Origin() any { return g.c.origin }
+
+// Conn is the loop's side of it.
+func (g *CoConn) Conn() *Conn { return g.c }
+
+// Read implements net.Conn.
+func (g *CoConn) Read(b []byte) (int, error) {
+	if len(b) == 0 {
+		return 0, nil
+	}
+	if g.shut {
+		return 0, opError("read", net.ErrClosed)
+	}
+	if g.passed(g.c.readBy) && !g.grace {
+		return 0, opError("read", os.ErrDeadlineExceeded)
+	}
+	g.grace = false
+	if err := g.await(); err != nil {
+		return 0, opError("read", err)
+	}
+	n := g.in.Read(b)
+	if g.c.held && g.in.Len() <= MaxHeld/2 {
+		g.c.Resume()
+	}
+	return n, nil
+}
+
+// ReadPart is Read: the loop has fetched what there is.
+func (g *CoConn) ReadPart(b []byte, _ int64) (int, error) { return g.Read(b) }
+
+// writeError is why nothing can be written; nil if it can.
+func (g *CoConn) writeError() error {
+	switch {
+	case g.shut, g.c.state != Open:
+		return net.ErrClosed
+	case g.err != nil && g.err != io.EOF:
+		return g.err
+	case g.passed(g.c.writeBy):
+		return os.ErrDeadlineExceeded
+	}
+	return nil
+}
+
+// Write implements net.Conn. It returns when the loop has taken b, which then sends it with all
+// that was written in this turn. What is large is sent from b, and Write returns when that is done.
+func (g *CoConn) Write(b []byte) (n int, err error) {
+	if len(b) >= ByReference {
+		return g.writeLarge(b)
+	}
+	for {
+		if err := g.writeError(); err != nil {
+			return n, opError("write", err)
+		}
+		if m := min(MaxQueued-g.c.queued, len(b)-n); m > 0 {
+			g.c.Write(b[n : n+m])
+			n += m
+		}
+		if n == len(b) {
+			return n, nil
+		}
+		g.wait(toWrite)
+	}
+}
+
+// WriteLast is Write, which End follows: the loop sends the output of a connection that ends with
+// its end.
+func (g *CoConn) WriteLast(b []byte) (int, error) { return g.Write(b) }
+
+// writeLarge lends b to the loop until it is sent. It must not return before nobody uses b any
+// more.
+func (g *CoConn) writeLarge(b []byte) (int, error) {
+	if err := g.writeError(); err != nil {
+		return 0, opError("write", err)
+	}
+	g.c.WriteForeign(b)
+	var err error
+	for g.c.foreign > 0 {
+		if err == nil {
+			if err = g.writeError(); err != nil {
+				g.c.DropForeign()
+				continue
+			}
+		}
+		g.wait(toWrite)
+	}
+	if err == nil {
+		err = g.writeError()
+		if g.c.state == Open || err == nil {
+			return len(b), nil // a deadline that has passed since is the next Write's
+		}
+	}
+	return max(len(b)-g.c.dropped, 0), opError("write", err) // b was the last of the output
+}
+
+// WriteAll writes all bufs.
+func (g *CoConn) WriteAll(bufs net.Buffers) error {
+	for _, b := range bufs {
+		if _, err := g.Write(b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// SendFile sends n bytes of a file, and returns how many were sent.
+func (g *CoConn) SendFile(from *os.File, off int64, n int64) (done int64, err error) {
+	g.drainOutput()
+	for done < n {
+		if err := g.writeError(); err != nil {
+			return done, opError("sendfile", err)
+		}
+		m, err := g.sendPart(from, off+done, n-done)
+		done += int64(m)
+		g.c.loop.tally.Out += uint64(m)
+		switch {
+		case err == ErrWait:
+			g.c.AwaitRoom()
+			g.wait(toWrite)
+		case err != nil:
+			return done, opError("sendfile", err)
+		case m == 0:
+			return done, nil
+		}
+	}
+	return done, nil
+}
+
+const (
+	maxSendFile = 4 << 20   // at a time, so that its pieces are counted as they go
+	asideFrom   = 256 << 10 // bytes: what takes long, or may have to wait for the disk, does not hold the loop
+)
+
+// sendPart sends of a file what the socket takes, of n bytes.
+func (g *CoConn) sendPart(from *os.File, off, n int64) (int, error) {
+	n = min(n, maxSendFile)
+	if n < asideFrom {
+		return g.c.sock.SendFile(from, off, int(n))
+	}
+	a := &aside{}
+	g.aside = a
+	go func() {
+		a.n, a.err = g.c.sock.SendFile(from, off, int(n))
+		a.over.Store(true)
+		g.c.loop.post(post{what: postConn, c: g.c})
+	}()
+	for !a.over.Load() {
+		g.wait(toWrite)
+	}
+	g.aside = nil
+	if a.err == ErrWait { // there may have been room since, of which the loop was told meanwhile, and not again
+		return g.c.sock.SendFile(from, off, int(n))
+	}
+	return a.n, a.err
+}
+
+// Close implements net.Conn.
+func (g *CoConn) Close() error { return g.End(false) }
+
+// End closes; linger gives the peer time to read what was written although it may still be sending.
+func (g *CoConn) End(linger bool) error {
+	if g.shut {
+		return opError("close", net.ErrClosed)
+	}
+	g.shut = true
+	g.in.Drop()
+	g.c.Finish(linger)
+	return nil
+}
+
+// CloseWrite ends this side of the connection, once all is sent.
+func (g *CoConn) CloseWrite() error {
+	g.drainOutput()
+	if g.shut || g.c.state != Open {
+		return opError("close", net.ErrClosed)
+	}
+	return g.c.sock.EndSending()
+}
+
+// drainOutput waits until all that was written has been sent.
+func (g *CoConn) drainOutput() {
+	for g.c.queued > 0 && g.writeError() == nil {
+		g.wait(toWrite)
+	}
+}
+
+// SetDeadline implements net.Conn.
+func (g *CoConn) SetDeadline(t time.Time) error {
+	_ = g.SetReadDeadline(t)
+	return g.SetWriteDeadline(t)
+}
+
+// SetReadDeadline implements net.Conn.
+func (g *CoConn) SetReadDeadline(t time.Time) error {
+	if g.shut || g.c.state != Open {
+		return opError("set", net.ErrClosed)
+	}
+	g.c.SetReadBy(g.c.loop.group.At(t))
+	return nil
+}
+
+// SetWriteDeadline implements net.Conn.
+func (g *CoConn) SetWriteDeadline(t time.Time) error {
+	if g.shut || g.c.state != Open {
+		return opError("set", net.ErrClosed)
+	}
+	g.c.SetWriteBy(g.c.loop.group.At(t))
+	return nil
+}
+
+// LocalAddr implements net.Conn.
+func (g *CoConn) LocalAddr() net.Addr { return g.addr(0, g.c.sock.Local) }
+
+// RemoteAddr implements net.Conn.
+func (g *CoConn) RemoteAddr() net.Addr { return g.addr(1, g.c.sock.Peer) }
+
+func (g *CoConn) addr(i int, of func() (net.Addr, error)) net.Addr {
+	if g.addrs[i] == nil {
+		g.addrs[i] = &net.TCPAddr{}
+		if g.c.state != Dead {
+			if a, err := of(); err == nil {
+				g.addrs[i] = a
+			}
+		}
+	}
+	return g.addrs[i]
+}
+
+func opError(op string, err error) error {
+	if err == io.EOF {
+		return err
+	}
+	return &net.OpError{Op: op, Net: "tcp", Err: err}
+}

@@ -1,0 +1,103 @@
+package loop
+
+import (
+	"net"
+	"net/netip"
+	"os"
+
+	"github.com/tallywheel/tallywheel/internal/sys"
+)
+
+// FDSocket is a socket of the kernel that does not block.
+type FDSocket struct {
+	fd   int
+	peer netip.AddrPort // if who accepted it was told
+}
+
+// NewSocket makes a Socket of a descriptor. peer is the address at the other end, or not valid:
+// then the kernel is asked for it.
+func NewSocket(fd int, peer netip.AddrPort) *FDSocket { return &FDSocket{fd, peer} }
+
+func waits(err error) error {
+	if sys.Pending(err) {
+		return ErrWait
+	}
+	return err
+}
+
+// Send implements Socket.
+func (s *FDSocket) Send(b []byte) (int, error) {
+	n, err := sys.Send(s.fd, b[:AtOnce(len(b))])
+	return n, waits(err)
+}
+
+// SendMore implements Socket.
+func (s *FDSocket) SendMore(b []byte) (int, error) {
+	n, err := sys.SendMore(s.fd, b[:AtOnce(len(b))])
+	return n, waits(err)
+}
+
+// SendAll implements Socket.
+func (s *FDSocket) SendAll(bufs net.Buffers) (int, error) {
+	if last := len(bufs) - 1; AtOnce(len(bufs[last])) < len(bufs[last]) {
+		bufs = append(make(net.Buffers, 0, 4), bufs...) // the caller's stay as they are
+		bufs[last] = bufs[last][:AtOnce(len(bufs[last]))]
+	}
+	n, err := sys.SendVector(s.fd, bufs)
+	return n, waits(err)
+}
+
+// SendFile implements Socket.
+func (s *FDSocket) SendFile(from *os.File, off int64, n int) (sent int, err error) {
+	raw, err := from.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	if e := raw.Control(func(fd uintptr) { sent, err = sys.SendFile(s.fd, int(fd), off, n) }); e != nil {
+		return 0, e
+	}
+	return sent, waits(err)
+}
+
+// Receive implements Socket.
+func (s *FDSocket) Receive(b []byte) (int, error) {
+	n, err := sys.Receive(s.fd, b)
+	return n, waits(err)
+}
+
+// Peek implements Socket.
+func (s *FDSocket) Peek() error { return waits(sys.Peek(s.fd)) }
+
+// EndSending implements Socket.
+func (s *FDSocket) EndSending() error { return sys.EndSending(s.fd) }
+
+// EndReceiving implements Socket.
+func (s *FDSocket) EndReceiving() error { return sys.EndReceiving(s.fd) }
+
+// Hang implements Socket.
+func (s *FDSocket) Hang() { sys.Hang(s.fd) }
+
+// Close implements Socket.
+func (s *FDSocket) Close() error { return sys.CloseFD(s.fd) }
+
+// Local implements Socket.
+func (s *FDSocket) Local() (net.Addr, error) { return sys.LocalOf(s.fd) }
+
+// Peer implements Socket.
+func (s *FDSocket) Peer() (net.Addr, error) {
+	if s.peer.IsValid() {
+		return net.TCPAddrFromAddrPort(s.peer), nil
+	}
+	return sys.PeerOf(s.fd)
+}
+
+// FD implements Socket.
+func (s *FDSocket) FD() int { return s.fd }
+
+func duplicate(fd int) (*os.File, error) {
+	n, err := sys.Dup(fd)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(n), "socket"), nil
+}
