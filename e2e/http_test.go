@@ -148,7 +148,13 @@ http {
 			t.Fatal(err)
 		}
 		testenv.Start(t, nginx, "-p", dir, "-e", "stderr", "-c", file)
-		testenv.Until(t, 10*time.Second, "nginx listens", func() bool { _, err := os.Stat(socket); return err == nil })
+		testenv.Until(t, 10*time.Second, "nginx listens", func() bool { // the file is there before that
+			c, err := net.Dial("unix", socket)
+			if err == nil {
+				c.Close()
+			}
+			return err == nil
+		})
 		tr := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			var d net.Dialer
 			return d.DialContext(ctx, "unix", socket)

@@ -37,7 +37,8 @@ func fits(t *testing.T, b *browser, path, picture string) {
 	}
 }
 
-// TestLabFromAnywhere: the program measures away from the repository, with sources that it carries, and its report fits every screen.
+// TestLabFromAnywhere: the program measures away from the repository, with sources that it carries,
+// and its report fits every screen.
 func TestLabFromAnywhere(t *testing.T) {
 	b := startBrowser(t)
 	dir := t.TempDir()
@@ -105,7 +106,7 @@ func TestHeatMapFits(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := trace.Start(f); err != nil {
-		t.Skipf("SKIPPED: another trace is under way: %v", err)
+		t.Skipf("SKIPPED: another trace is under way: %v; run without -trace", err)
 	}
 	done := make(chan struct{})
 	go func() {

@@ -8,7 +8,8 @@ import (
 	"github.com/tallywheel/tallywheel/internal/testenv"
 )
 
-// TestPictureOfTheDemo takes the README's picture: TALLYWHEEL_PICTURES=docs go test ./e2e -run Picture.
+// TestPictureOfTheDemo takes the README's picture: TALLYWHEEL_PICTURES=docs go test ./e2e -run
+// Picture.
 func TestPictureOfTheDemo(t *testing.T) {
 	if os.Getenv("TALLYWHEEL_PICTURES") == "" {
 		t.Skip("SKIPPED: no picture wanted; TALLYWHEEL_PICTURES names a folder for it")
@@ -22,11 +23,11 @@ func TestPictureOfTheDemo(t *testing.T) {
 		}
 		return url != ""
 	})
-	b.view(1280, 880, "light")
+	b.view(1440, 1290, "light")
 	b.open(url)
 	testenv.Until(t, 95*time.Second, "the charts have a minute and a half", func() bool {
 		var n int
-		b.eval(`return samples.length`, &n)
+		b.eval(`return Number(document.getElementById("charts").dataset.samples ?? 0)`, &n)
 		return n >= 85
 	})
 	b.picture("page.png")

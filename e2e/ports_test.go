@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// freePort returns a TCP and UDP port that was free a moment ago, for programs that cannot choose one themselves.
+// freePort returns a TCP and UDP port that was free a moment ago, for programs that cannot choose
+// one themselves.
 func freePort(t *testing.T) int {
 	t.Helper()
 	for range 20 {

@@ -25,18 +25,19 @@ const (
 	cuts      = 24 // moments at which the power fails, for each engine
 )
 
-// TestPowerCut writes a log on an ext4 file system whose block device records every write and flush, and cuts the power at many
-// moments: the device then holds all that was written before the last flush, and whatever part of the rest. After the file system's
-// own recovery and the log's, every record must be there whose Append had returned by then.
+// TestPowerCut writes a log on an ext4 file system whose block device records every write and
+// flush, and cuts the power at many moments: the device then holds all that was written before the
+// last flush, and whatever part of the rest. After the file system's own recovery and the log's,
+// every record must be there whose Append had returned by then.
 func TestPowerCut(t *testing.T) {
 	if testing.Short() {
 		t.Skip("SKIPPED: a power cut needs a file system of its own; run without -short")
 	}
 	if os.Getuid() != 0 {
-		t.Skip("SKIPPED: mounting needs root")
+		t.Skip("SKIPPED: mounting needs root; run as root")
 	}
 	if _, err := os.Stat("/dev/fuse"); err != nil {
-		t.Skipf("SKIPPED: %v", err)
+		t.Skipf("SKIPPED: %v; modprobe fuse, or run the container with --device /dev/fuse", err)
 	}
 	daemon := testenv.Program(t, "qemu-storage-daemon", "apt install qemu-system-common")
 	for _, engine := range []asyncfile.Backend{asyncfile.Std, asyncfile.Uring} {
@@ -46,8 +47,7 @@ func TestPowerCut(t *testing.T) {
 			}
 			d := newDisk(t, daemon)
 			acks := d.write(t, engine)
-			seed := rand.Uint64()
-			t.Logf("seed %d", seed)
+			seed := testenv.Seed(t)
 			rng := rand.New(rand.NewPCG(seed, 0))
 			writes := d.history(t)
 			if len(writes) < 100 || len(acks) < 100 {
@@ -122,7 +122,8 @@ func tool(t *testing.T, name string, args ...string) string {
 	return string(out)
 }
 
-// ack is a record whose Append has returned, and the number of entries that the device had recorded by then.
+// ack is a record whose Append has returned, and the number of entries that the device had recorded
+// by then.
 type ack struct {
 	seq     uint64
 	data    string
@@ -183,7 +184,8 @@ type change struct {
 	fua   bool
 }
 
-// history reads the record, in the format of dm-log-writes (Linux, Documentation/admin-guide/device-mapper/log-writes.rst).
+// history reads the record, in the format of dm-log-writes (Linux,
+// Documentation/admin-guide/device-mapper/log-writes.rst).
 func (d *disk) history(t *testing.T) (all []change) {
 	const flagFlush, flagFUA, flagDiscard, flagMark = 1, 2, 4, 8
 	f, err := os.Open(d.log)
@@ -219,7 +221,8 @@ func (d *disk) history(t *testing.T) (all []change) {
 	return all
 }
 
-// cut makes the device that the power cut leaves behind, recovers it, and looks for the records. It returns how many were due.
+// cut makes the device that the power cut leaves behind, recovers it, and looks for the records. It
+// returns how many were due.
 func (d *disk) cut(t *testing.T, rng *rand.Rand, writes []change, acks []ack, at uint64) (due int) {
 	image := make([]byte, diskBytes)
 	safe := 0 // index of the last flush: what came before it is on the disk

@@ -16,8 +16,8 @@ import (
 
 func readerOf(s string) io.Reader { return strings.NewReader(s) }
 
-// writer is a Python program that knows the frame from its documentation alone: it writes 3000 frames to a file, and, given a
-// port, sends that file through pyserial.
+// writer is a Python program that knows the frame from its documentation alone: it writes 3000
+// frames to a file, and, given a port, sends that file through pyserial.
 const writer = `
 import struct, sys, random
 def crc(b):
@@ -40,7 +40,8 @@ if len(sys.argv) > 2:
         s.flush()
 `
 
-// TestPythonFramesComeBackByteForByte: pyserial writes into one end of a socat pair of ttys, the recorder reads the other.
+// TestPythonFramesComeBackByteForByte: pyserial writes into one end of a socat pair of ttys, the
+// recorder reads the other.
 func TestPythonFramesComeBackByteForByte(t *testing.T) {
 	python := testenv.Python(t, "serial", "apt install python3-serial, or pip install pyserial")
 	socat := testenv.Program(t, "socat", "apt install socat")
@@ -76,7 +77,8 @@ func TestPythonFramesComeBackByteForByte(t *testing.T) {
 	}
 }
 
-// TestNetcatFeedsTCPAndUDP: the same file through socat into a TCP port that listens, one that dials, and UDP.
+// TestNetcatFeedsTCPAndUDP: the same file through socat into a TCP port that listens, one that
+// dials, and UDP.
 func TestSocatFeedsTCPAndUDP(t *testing.T) {
 	python := testenv.Program(t, "python3", "install Python 3")
 	socat := testenv.Program(t, "socat", "apt install socat")

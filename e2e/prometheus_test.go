@@ -19,6 +19,7 @@ import (
 	"github.com/tallywheel/tallywheel/loadgen"
 	"github.com/tallywheel/tallywheel/probe"
 	"github.com/tallywheel/tallywheel/server"
+	"github.com/tallywheel/tallywheel/server/prom"
 )
 
 // expressions are the queries of the dashboard, with its variables filled in.
@@ -67,8 +68,9 @@ func fetch(t *testing.T, url string) string {
 	return string(b)
 }
 
-// TestPrometheusAndDashboard: the real Prometheus watches the recorder while its API is under load. Every metric that the dashboard names exists,
-// and the four of its first panel come back as series on one time axis.
+// TestPrometheusAndDashboard: the real Prometheus watches the recorder while its API is under load.
+// Every metric that the dashboard names exists, and the four of its first panel come back as series
+// on one time axis.
 func TestPrometheusAndDashboard(t *testing.T) {
 	prometheus := testenv.Program(t, "prometheus", "apt install prometheus")
 	dir := t.TempDir()
@@ -84,7 +86,7 @@ func TestPrometheusAndDashboard(t *testing.T) {
 	for _, m := range familyName.FindAllStringSubmatch(fetch(t, base+"/metrics"), -1) {
 		known[m[1]] = true
 	}
-	for _, name := range append(probe.Metrics, server.Metrics...) { // not every engine has all
+	for _, name := range append(probe.Metrics, prom.Metrics...) { // not every engine has all
 		known[name] = true
 	}
 	known["tallywheel_frames_total"], known["tallywheel_dropped_frames_total"] = true, true // of sources, and there is none
@@ -128,7 +130,8 @@ func TestPrometheusAndDashboard(t *testing.T) {
 	for _, q := range four {
 		testenv.Until(t, 30*time.Second, "Prometheus has "+q, func() bool { return len(series(t, addr, q)) >= 3 })
 	}
-	// The rate of the server's own count comes up to that of the load, as soon as its window is full.
+	// The rate of the server's own count comes up to that of the load, as soon as its window is
+	// full.
 	testenv.Until(t, 30*time.Second, "Prometheus sees 2000 requests a second, or so", func() bool {
 		all := series(t, addr, four[0])
 		return len(all) > 0 && all[len(all)-1] > 1000 && all[len(all)-1] < 4000

@@ -1,4 +1,5 @@
-// Package e2e tests the whole recorder as a process: with real programs, real kills and a real browser.
+// Package e2e tests the whole recorder as a process: with real programs, real kills and a real
+// browser.
 package e2e
 
 import (

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -13,7 +14,8 @@ import (
 	"github.com/tallywheel/tallywheel/internal/testenv"
 )
 
-// TestReloadBySignal adds a source to the file of a running recorder, then breaks the file: the one that runs stays.
+// TestReloadBySignal adds a source to the file of a running recorder, then breaks the file: the one
+// that runs stays.
 func TestReloadBySignal(t *testing.T) {
 	dir := t.TempDir()
 	r := startRecorder(t, dir, serialSource("first", dir+"/absent"))
@@ -30,7 +32,7 @@ func TestReloadBySignal(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	reload(string(b) + serialSource("second", dir+"/absent"))
+	reload(string(b) + serialSource("second", dir+"/absent-too"))
 	testenv.Until(t, 10*time.Second, "the second source is there", func() bool { return len(r.sheet(t).Ports) == 2 })
 	reload(string(b) + "surces: []\n")
 	testenv.Until(t, 10*time.Second, "the mistake is reported", func() bool {
@@ -40,6 +42,39 @@ func TestReloadBySignal(t *testing.T) {
 		t.Errorf("%d sources after a bad reload, want 2", n)
 	}
 	r.stop(t)
+}
+
+// TestReloadWhileStarting: SIGHUP does not end a start, and is heard once that is done. The
+// configuration comes through a FIFO, so that the start waits where the test wants it to.
+func TestReloadWhileStarting(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "tallywheel.yaml")
+	if err := syscall.Mkfifo(file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	text := fmt.Appendf(nil, "log: {dir: %s/data}\napi: {listen: \"off\"}\n", dir)
+	if err := os.WriteFile(file+".next", text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := testenv.Start(t, testenv.Binary(t), "run", "-c", file)
+	f, err := os.OpenFile(file, os.O_WRONLY, 0) // returns when the program reads
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Rename(file+".next", file), p.Cmd.Process.Signal(syscall.SIGHUP)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Write(text); err != nil {
+		t.Fatalf("%v; stderr: %s", err, p.Err)
+	}
+	f.Close()
+	testenv.Until(t, 20*time.Second, "the reload is heard", func() bool { return strings.Contains(p.Err.String(), "msg=reloaded") })
+	if err := p.Cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Cmd.Wait(); err != nil {
+		t.Fatalf("%v; stderr: %s", err, p.Err)
+	}
 }
 
 // TestTellsSystemd: sd_notify(3) says when it is ready, and that it stops.
@@ -68,7 +103,8 @@ func TestTellsSystemd(t *testing.T) {
 	}
 }
 
-// TestFlippedBitIsFoundAndRepaired: a damaged log stops the recorder with a place and a remedy, and the remedy works.
+// TestFlippedBitIsFoundAndRepaired: a damaged log stops the recorder with a place and a remedy, and
+// the remedy works.
 func TestFlippedBitIsFoundAndRepaired(t *testing.T) {
 	dir := t.TempDir()
 	data := filepath.Join(dir, "data")
@@ -101,7 +137,7 @@ func TestFlippedBitIsFoundAndRepaired(t *testing.T) {
 	if err := run.Cmd.Wait(); err == nil || !strings.Contains(run.Err.String(), "`log repair` keeps what is whole") {
 		t.Errorf("run: %v: %s; want a refusal that names the remedy", err, run.Err)
 	}
-	if out := command(t, "log", "repair", "--dir", data); !strings.Contains(out, "1 given up by earlier repairs") {
+	if out := command(t, "log", "repair", "--dir", data); !strings.Contains(out, "1 known to be lost") {
 		t.Errorf("repair: %s; want one record given up", out)
 	}
 	r := startRecorder(t, dir, "")

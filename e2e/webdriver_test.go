@@ -137,3 +137,24 @@ func (b *browser) picture(name string) {
 		b.t.Error(err)
 	}
 }
+
+// click clicks on the first element of a selector, where a person could: it must be there and
+// uncovered.
+func (b *browser) click(selector string) {
+	b.t.Helper()
+	var found map[string]string
+	b.call("POST", "/element", map[string]string{"using": "css selector", "value": selector}, &found)
+	for _, id := range found {
+		b.call("POST", "/element/"+id+"/click", map[string]string{}, nil)
+	}
+}
+
+// keys presses keys one after the other, where the focus is.
+func (b *browser) keys(text string) {
+	b.t.Helper()
+	var all []map[string]string
+	for _, r := range text {
+		all = append(all, map[string]string{"type": "keyDown", "value": string(r)}, map[string]string{"type": "keyUp", "value": string(r)})
+	}
+	b.call("POST", "/actions", map[string]any{"actions": []any{map[string]any{"type": "key", "id": "keyboard", "actions": all}}}, nil)
+}

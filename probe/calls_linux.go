@@ -12,8 +12,9 @@ const (
 	callSlots = 512 // as in bpf/probe.c
 )
 
-// CountCalls counts the system calls by name of a running process, and of what it starts from now on, until result is called, which must be.
-// The process keeps its speed, but for some ten nanoseconds a call.
+// CountCalls counts the system calls by name of a running process, and of what it starts from now
+// on, until result is called, which must be. The process keeps its speed, but for some ten
+// nanoseconds a call.
 func CountCalls(pid int) (result func() (map[string]uint64, error), err error) {
 	c, links, err := load(calls, nil)
 	if err != nil {

@@ -1,12 +1,15 @@
-// Package probe looks into the kernel by eBPF: how long io_uring requests take from submission to completion, how long received bytes wait for
-// their reader, and how long threads wait for a CPU after they were woken.
+// Package probe looks into the kernel by eBPF: how long io_uring requests take from submission to
+// completion, how long received bytes wait for their reader, and how long threads wait for a CPU
+// after they were woken.
 //
-// It needs Linux 5.11 with BTF (/sys/kernel/btf/vmlinux) and the right to load programs: root, or CAP_BPF with CAP_PERFMON. The probe of
-// sockets needs Linux 6.3. [Available] says what is missing.
+// It needs Linux 5.11 with BTF (/sys/kernel/btf/vmlinux) and the right to load programs: root, or
+// CAP_BPF with CAP_PERFMON. The probe of sockets needs Linux 6.3. [Available] says what is missing.
 //
-// Counts are of every event. Times are of a sample, since there can be millions of events a second: of one io_uring request in 64, of one socket
-// in 16 at a time, another one every 16 ticks of the kernel's clock (64 ms at 250 Hz), and of all threads. [Options] has the figure. A wait
-// of which the beginning fell into another socket's turn is taken from the next arrival on. What is read by splice(2) is not seen.
+// Counts are of every event. Times are of a sample, since there can be millions of events a second:
+// of one io_uring request in 64, of one socket in 16 at a time, another one every 16 ticks of the
+// kernel's clock (64 ms at 250 Hz), and of all threads. [Options] has the figure. A wait of which
+// the beginning fell into another socket's turn is taken from the next arrival on. What is read by
+// splice(2) is not seen.
 package probe
 
 import "time"

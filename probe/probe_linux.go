@@ -22,7 +22,8 @@ const (
 	mostSample = 1024
 )
 
-// usualSample is of how many one is timed. More often would cost a busy server a twentieth of its time.
+// usualSample is of how many one is timed. More often would cost a busy server a twentieth of its
+// time.
 var usualSample = map[Kind]int{Uring: 64, Net: 16, Sched: 1}
 
 // Probe is programs in the kernel that count.

@@ -29,7 +29,7 @@ func allowed(t *testing.T, err error) {
 	_, btf := os.Stat("/sys/kernel/btf/vmlinux")
 	switch {
 	case btf != nil, errors.Is(err, os.ErrPermission), errors.Is(err, os.ErrNotExist), errors.Is(err, ebpf.ErrNotSupported):
-		t.Skipf("SKIPPED: %v", err)
+		t.Skipf("SKIPPED: %v; run as root, outside of a container, on a kernel with BTF", errors.Join(btf, err))
 	case err != nil:
 		t.Fatal(err)
 	}
@@ -56,7 +56,8 @@ func read(t *testing.T, p *Probe) Report {
 	return r
 }
 
-// TestCountCalls counts those of this process, of which it knows how many there are, and of one that it starts.
+// TestCountCalls counts those of this process, of which it knows how many there are, and of one
+// that it starts.
 func TestCountCalls(t *testing.T) {
 	if err := exec.Command("sh", "-c", "exit").Run(); err != nil { // the first time Go starts something else, to see what the kernel can do
 		t.Fatal(err)
@@ -150,7 +151,8 @@ func TestCountsAgreeWithTheServer(t *testing.T) {
 	}
 	<-ended
 	st, r := s.Stats(), read(t, p)
-	// Closing a ring cancels what is in flight, by one more operation, after the server has counted.
+	// Closing a ring cancels what is in flight, by one more operation, after the server has
+	// counted.
 	if d := int64(r.Submitted) - int64(st.Submitted); d < 0 || d > 4 {
 		t.Errorf("the probe saw %d requests, the rings took %d", r.Submitted, st.Submitted)
 	}

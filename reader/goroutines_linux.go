@@ -27,6 +27,7 @@ type goHandle struct {
 	g      *goroutines
 	f      *feed
 	resume chan struct{}
+	finish chan struct{}
 	stop   chan struct{}
 	calmed time.Time
 	wake   int // eventfd that ends a wait in poll(2)
@@ -40,7 +41,10 @@ func (g *goroutines) Add(p Port) (Handle, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &goHandle{g: g, f: f, resume: make(chan struct{}, 1), stop: make(chan struct{}), ended: make(chan struct{})}
+	h := &goHandle{
+		g: g, f: f, resume: make(chan struct{}, 1), finish: make(chan struct{}, 1),
+		stop: make(chan struct{}), ended: make(chan struct{}),
+	}
 	if h.wake, err = sys.Eventfd(); err == nil {
 		g.mu.Lock()
 		if g.closed {
@@ -86,13 +90,27 @@ func (h *goHandle) Resume() {
 func (h *goHandle) Remove() {
 	h.once.Do(func() {
 		close(h.stop)
-		h.g.mu.Lock()
-		if h.g.live[h] { // else the eventfd is closed already
-			sys.EventfdSignal(h.wake)
-		}
-		h.g.mu.Unlock()
+		h.signal()
 	})
 	<-h.ended
+}
+
+// Finish implements Handle.
+func (h *goHandle) Finish() {
+	select {
+	case h.finish <- struct{}{}:
+		h.signal()
+	default: // asked already
+	}
+}
+
+// signal ends a wait in poll(2).
+func (h *goHandle) signal() {
+	h.g.mu.Lock()
+	defer h.g.mu.Unlock()
+	if h.g.live[h] { // else the eventfd is closed already
+		sys.EventfdSignal(h.wake)
+	}
 }
 
 func (h *goHandle) run() {
@@ -107,10 +125,13 @@ func (h *goHandle) run() {
 
 // read reads until the port ends or is removed.
 func (h *goHandle) read() error {
+	h.f.begin()
 	for {
 		select {
 		case <-h.stop:
 			return ErrRemoved
+		case <-h.finish:
+			h.f.finish = true
 		default:
 		}
 		if h.f.paused {
@@ -123,9 +144,15 @@ func (h *goHandle) read() error {
 			continue
 		}
 		var err error
-		if h.g.cfg.Strategy == Polling {
+		switch {
+		case h.f.finish:
+			var v visit
+			if v, err = h.f.pull(plainRead, clock()); err == nil && h.f.finished(v) {
+				return ErrRemoved
+			}
+		case h.g.cfg.Strategy == Polling:
 			err = h.poll()
-		} else {
+		default:
 			err = h.block()
 		}
 		if err != nil {
@@ -134,8 +161,9 @@ func (h *goHandle) read() error {
 	}
 }
 
-// calmEvery is how often a goroutine that goes from system call to system call yields. The runtime's monitor takes the P from one that
-// has done so for 10 ms, at every look, which costs it four context switches a read.
+// calmEvery is how often a goroutine that goes from system call to system call yields. The
+// runtime's monitor takes the P from one that has done so for 10 ms, at every look, which costs it
+// four context switches a read.
 const calmEvery = 5 * time.Millisecond
 
 // block waits for input, or for the end of a pause.
@@ -144,24 +172,28 @@ func (h *goHandle) block() error {
 		h.calmed = now
 		runtime.Gosched()
 	}
-	wait := h.f.silence(time.Now().UnixNano())
+	wait := h.f.silence(clock())
 	ready, _, err := sys.PollIn(h.f.FD, h.wake, wait)
 	if err != nil || !ready {
 		return err
 	}
-	_, err = h.f.pull(plainRead, time.Now().UnixNano())
+	_, err = h.f.pull(plainRead, clock())
 	return err
 }
 
 // retryTaken is how soon a port tries again when the limit of readers is reached.
 const retryTaken = 5 * time.Millisecond
 
-// poll waits a tick, takes a slot and reads what there is; without a slot in time it tries again soon.
+// poll waits a tick, takes a slot and reads what there is; without a slot in time it tries again
+// soon.
 func (h *goHandle) poll() error {
 	tick := time.NewTimer(h.g.cfg.Tick)
 	defer tick.Stop()
 	select {
 	case <-h.stop:
+		return nil
+	case <-h.finish:
+		h.f.finish = true
 		return nil
 	case <-tick.C:
 	}
@@ -172,9 +204,9 @@ func (h *goHandle) poll() error {
 		case <-h.stop:
 			return nil
 		case h.g.slots <- struct{}{}:
-			_, err := h.f.pull(plainRead, time.Now().UnixNano())
+			_, err := h.f.pull(plainRead, clock())
 			<-h.g.slots
-			h.f.silence(time.Now().UnixNano())
+			h.f.silence(clock())
 			return err
 		case <-taken.C:
 			taken.Reset(retryTaken)

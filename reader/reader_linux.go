@@ -14,34 +14,44 @@ import (
 
 // Handler takes the bytes of one port. Its methods are called one at a time.
 type Handler interface {
-	// Arrived is shown all bytes that it is not done with; the last fresh of them were read just now, at a time in ns
-	// since 1970. It returns how many, from the front, it is done with, and whether more may be read: false
-	// pauses the port until Handle.Resume, which leads to another call with fresh = 0.
+	// Arrived is shown all bytes that it is not done with; the last fresh of them were read just
+	// now, at a time in ns since 1970. It returns how many, from the front, it is done with, and
+	// whether more may be read: false pauses the port until Handle.Resume, which leads to another
+	// call with fresh = 0.
 	Arrived(view []byte, fresh int, at int64) (done int, more bool)
-	// Silent is called when nothing has arrived for Port.Silence and bytes are held.
+	// Silent is called when nothing has arrived for Port.Silence and bytes are held, and once more,
+	// if some are still held, when nothing has arrived for Port.Patience. at is so much later than
+	// that of the last Arrived as nothing has arrived, also where the clock was set meanwhile.
 	Silent(view []byte, at int64) (done int)
-	// Closed is the last call: the stream ended (io.EOF) or failed, or the port was removed (ErrRemoved). view is what
-	// was held. After it returns the descriptor is the owner's to close.
+	// Closed is the last call: the stream ended (io.EOF) or failed, or the port was removed
+	// (ErrRemoved). view is what was held. After it returns the descriptor is the owner's to close.
 	Closed(view []byte, at int64, err error)
 }
 
 // ErrRemoved is given to Handler.Closed when the owner ended the reading.
 var ErrRemoved = errors.New("removed")
 
-// Port is a descriptor to read. It must not block (O_NONBLOCK), and must stay open until Handler.Closed.
+// Port is a descriptor to read. It must not block (O_NONBLOCK), and must stay open until
+// Handler.Closed.
 type Port struct {
 	FD       int
 	Handler  Handler
 	Silence  time.Duration // call Silent after so long a pause with bytes held; 0: never
+	Patience time.Duration // … and again after so long a one; 0: not again
 	Hold     int           // bytes that may be held at once; 0 means 64 KiB
 	Messages bool          // every read is a message of its own (datagrams): read until there is none left
+	Before   []byte        // what an earlier reading of the descriptor held at its end: it counts as read when the port is added
 }
 
 // Handle is a port being read.
 type Handle interface {
 	// Resume lets a paused port be read again. It may be called from anywhere, any number of times.
 	Resume()
-	// Remove ends the reading and returns when Handler.Closed has.
+	// Finish ends the reading once everything that the descriptor holds now has been read:
+	// Handler.Closed tells when. A port that pauses finishes after it is resumed, and one to which
+	// bytes come all the time does not: Remove ends both.
+	Finish()
+	// Remove ends the reading at once and returns when Handler.Closed has.
 	Remove()
 }
 
@@ -140,30 +150,58 @@ const (
 	defaultHold = 64 << 10
 	// burst bounds the reads of one port in a row, so that a fast one does not starve the others.
 	burst = 16
-	// fullRead is a read after which a tty may hold more at once: its own buffer gives up to 4095 bytes.
+	// fullRead is a read after which a tty may hold more at once: its own buffer gives up to 4095
+	// bytes.
 	fullRead = 2048
-	// pressing is what one visit to a port may bring before a tick is too long: all that the line discipline of a tty holds.
+	// pressing is what one visit to a port may bring before a tick is too long: all that the line
+	// discipline of a tty holds.
 	pressing = 4095
 )
 
-// feed is what every strategy does with one port: read into the ring, show the handler what is there.
+// feed is what every strategy does with one port: read into the ring, show the handler what is
+// there.
 type feed struct {
 	Port
 	ring   *ring.Ring
 	paused bool
-	atEnd  bool  // the stream has ended behind what there is to read
-	last   int64 // when bytes last arrived, ns since 1970
+	atEnd  bool   // the stream has ended behind what there is to read
+	finish bool   // the port ends as soon as there is nothing to read
+	told   int    // calls of Silent since bytes last arrived
+	last   moment // when bytes last arrived
+}
+
+// moment is one reading of the clock: wall is what handlers are told, in ns since 1970, and may be
+// set at any time, so the length of a silence is taken from steady, which nobody sets.
+type moment struct {
+	wall   int64
+	steady time.Duration // since the program started
+}
+
+var programStart = time.Now()
+
+func clock() moment {
+	t := time.Now()
+	return moment{t.UnixNano(), t.Sub(programStart)}
 }
 
 func newFeed(p Port) (*feed, error) {
 	if p.Hold == 0 {
 		p.Hold = defaultHold
 	}
-	r, err := ring.New(p.Hold)
+	r, err := ring.New(max(p.Hold, len(p.Before)))
 	if err != nil {
 		return nil, err
 	}
 	return &feed{Port: p, ring: r}, nil
+}
+
+// begin shows what an earlier reading held.
+func (f *feed) begin() {
+	if n := copy(f.ring.Space(), f.Before); n > 0 {
+		f.last = clock()
+		f.arrived(f.ring.Space(), n)
+	}
+	f.Before = nil
 }
 
 // visit is what one pull found.
@@ -172,10 +210,10 @@ type visit struct {
 	more  bool // the burst is over and there may be more at once
 }
 
-// pull reads what there is, up to a burst, by the given system call. A short read of a stream means that there is no more
-// for now, unless the stream has ended behind it: then it reads on to the end.
-// now is the time at which the input was noticed, in ns since 1970.
-func (f *feed) pull(read func(int, []byte) (int, syscall.Errno), now int64) (v visit, err error) {
+// pull reads what there is, up to a burst, by the given system call. A short read of a stream means
+// that there is no more for now, unless the stream has ended behind it: then it reads on to the
+// end. now is the time at which the input was noticed.
+func (f *feed) pull(read func(int, []byte) (int, syscall.Errno), now moment) (v visit, err error) {
 	f.ring.Rewind()
 	for range burst {
 		space := f.ring.Space()
@@ -196,9 +234,9 @@ func (f *feed) pull(read func(int, []byte) (int, syscall.Errno), now int64) (v v
 			return v, io.EOF
 		}
 		v.bytes += n
-		f.last = now
+		f.last, f.told = now, 0
 		f.arrived(space, n)
-		if f.paused || n < fullRead && !f.Messages && !f.atEnd {
+		if f.paused || n < fullRead && !f.Messages && !f.atEnd && !f.finish {
 			return v, nil
 		}
 	}
@@ -206,15 +244,19 @@ func (f *feed) pull(read func(int, []byte) (int, syscall.Errno), now int64) (v v
 	return v, nil
 }
 
-// arrived shows the n bytes that were just read into the ring's space. When nothing was held before and the handler
-// is done with all of it, which is the common case, the ring need not know.
+// finished reports whether a visit that ended without an error was the last one of a port that
+// finishes.
+func (f *feed) finished(v visit) bool { return f.finish && !f.paused && !v.more }
+
+// arrived shows the n bytes that were just read into the ring's space. When nothing was held before
+// and the handler is done with all of it, which is the common case, the ring need not know.
 func (f *feed) arrived(space []byte, n int) {
 	if f.ring.Len() > 0 {
 		f.ring.Publish(n)
 		f.show(n)
 		return
 	}
-	done, more := f.Handler.Arrived(space[:n:n], n, f.last)
+	done, more := f.Handler.Arrived(space[:n:n], n, f.last.wall)
 	f.paused = !more
 	if done < n {
 		f.ring.Publish(n)
@@ -224,26 +266,33 @@ func (f *feed) arrived(space []byte, n int) {
 
 // show presents what is held to the handler.
 func (f *feed) show(fresh int) {
-	done, more := f.Handler.Arrived(f.ring.View(), fresh, f.last)
+	done, more := f.Handler.Arrived(f.ring.View(), fresh, f.last.wall)
 	f.ring.Release(done)
 	f.paused = !more
 }
 
-// silence calls the handler if the pause has been long enough, and returns how long it still has to be; < 0 if nothing is
-// held.
-func (f *feed) silence(now int64) time.Duration {
+// silence calls the handler if the pause has been long enough, and returns how long it still has to
+// be; < 0 if no call is due.
+func (f *feed) silence(now moment) time.Duration {
 	if f.Silence == 0 || f.paused || f.ring.Len() == 0 {
 		return -1
 	}
-	if left := f.Silence - time.Duration(now-f.last); left > 0 {
-		return left
+	due, silent := [2]time.Duration{f.Silence, f.Patience}, now.steady-f.last.steady
+	for f.told < len(due) && due[f.told] > 0 && f.ring.Len() > 0 {
+		if left := due[f.told] - silent; left > 0 {
+			return left
+		}
+		f.told++
+		f.ring.Release(f.Handler.Silent(f.ring.View(), f.last.wall+int64(silent)))
 	}
-	f.ring.Release(f.Handler.Silent(f.ring.View(), now))
 	return -1
 }
 
 // end gives the port back to its owner.
 func (f *feed) end(err error) {
+	if f.finish && err == io.EOF {
+		err = ErrRemoved
+	}
 	f.Handler.Closed(f.ring.View(), time.Now().UnixNano(), err)
 	_ = f.ring.Close() // unmapping memory that we mapped cannot fail
 }

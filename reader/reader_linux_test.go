@@ -193,6 +193,91 @@ func TestSilence(t *testing.T) {
 	})
 }
 
+// keeper keeps its bytes through the first silence.
+type keeper struct {
+	*collector
+	told []time.Duration // since the bytes came
+	came int64
+}
+
+func (k *keeper) Arrived(view []byte, fresh int, at int64) (int, bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.came = at
+	return 0, true
+}
+
+func (k *keeper) Silent(view []byte, at int64) int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.told = append(k.told, time.Duration(at-k.came))
+	k.cond.Broadcast()
+	if len(k.told) < 2 {
+		return 0
+	}
+	return len(view)
+}
+
+// Bytes that are kept through a silence are asked for once more, after the patience, and not in
+// between.
+func TestPatience(t *testing.T) {
+	each(t, func(t *testing.T, r Reader) {
+		fd, w := pipe(t)
+		k := &keeper{collector: newCollector()}
+		h, err := r.Add(Port{FD: fd, Handler: k, Silence: 2 * time.Millisecond, Patience: 60 * time.Millisecond})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.WriteString("kept"); err != nil {
+			t.Fatal(err)
+		}
+		k.until(func() bool { return len(k.told) >= 2 })
+		h.Remove()
+		if len(k.told) != 2 || k.told[0] < 2*time.Millisecond || k.told[1] < 60*time.Millisecond {
+			t.Errorf("Silent was called after %v", k.told)
+		}
+		w.Close()
+		syscall.Close(fd)
+	})
+}
+
+// A port that finishes is read to the end of what its descriptor holds, through a pause too, and
+// then given back.
+func TestFinishReadsWhatIsThere(t *testing.T) {
+	each(t, func(t *testing.T, r Reader) {
+		for _, pauses := range []int{0, 1} {
+			fd, w := pipe(t)
+			const n = 60_000 // a pipe holds 65536, more than a burst of small reads
+			if _, err := w.Write(make([]byte, n)); err != nil {
+				t.Fatal(err)
+			}
+			c := newCollector()
+			c.pauses = pauses
+			h, err := r.Add(Port{FD: fd, Handler: c, Hold: 4096})
+			if err != nil {
+				t.Fatal(err)
+			}
+			h.Finish()
+			for !c.over() {
+				h.Resume()
+				runtime.Gosched()
+			}
+			h.Remove() // of a port that has ended
+			if len(c.got) != n || !errors.Is(c.err, ErrRemoved) {
+				t.Errorf("pauses %d: %d bytes of %d, ended by %v", pauses, len(c.got), n, c.err)
+			}
+			w.Close()
+			syscall.Close(fd)
+		}
+	})
+}
+
+func (c *collector) over() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ended
+}
+
 func TestCloseEndsPorts(t *testing.T) {
 	each(t, func(t *testing.T, r Reader) {
 		fd, w := pipe(t)
@@ -246,4 +331,57 @@ func TestBadConfigs(t *testing.T) {
 			t.Errorf("New(%+v) gives no error", cfg)
 		}
 	}
+}
+
+// The clock is set while bytes are held: that is no silence, nor does it make one longer.
+func TestClockThatIsSetIsNoSilence(t *testing.T) {
+	c := newCollector()
+	c.atLeast = 10
+	f, err := newFeed(Port{Handler: c, Silence: 10 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.ring.Close()
+	five := func(_ int, b []byte) (int, syscall.Errno) { return copy(b, "12345"), 0 }
+	const hour = int64(time.Hour)
+	if _, err := f.pull(five, moment{wall: 5 * hour, steady: time.Second}); err != nil {
+		t.Fatal(err)
+	}
+	if left := f.silence(moment{wall: 6 * hour, steady: time.Second + 4*time.Millisecond}); left != 6*time.Millisecond || c.silent > 0 {
+		t.Errorf("set an hour ahead: %d silences, the next in %v; want it in 6 ms", c.silent, left)
+	}
+	if f.silence(moment{wall: 4 * hour, steady: time.Second + 10*time.Millisecond}); c.silent != 1 {
+		t.Errorf("set an hour back: %d silences after one", c.silent)
+	}
+}
+
+// What an earlier reading held comes first: a pause ends it, what follows is behind it, and a
+// handler that takes no more is asked again.
+func TestBefore(t *testing.T) {
+	each(t, func(t *testing.T, r Reader) {
+		for _, pauses := range []int{0, 1} {
+			fd, w := pipe(t)
+			c := newCollector()
+			c.atLeast, c.pauses = 5, pauses
+			h, err := r.Add(Port{FD: fd, Handler: c, Silence: time.Millisecond, Before: []byte("four")})
+			if err != nil {
+				t.Fatal(err)
+			}
+			h.Resume()
+			c.until(func() bool { return c.silent == 1 })
+			h.Resume()
+			if _, err := w.WriteString("more"); err != nil {
+				t.Fatal(err)
+			}
+			w.Close()
+			c.until(func() bool { h.Resume(); return c.ended })
+			if c.err != io.EOF || string(c.got) != "fourmore" {
+				t.Errorf("pauses %d: %q, %v", pauses, c.got, c.err)
+			}
+			syscall.Close(fd)
+		}
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 }

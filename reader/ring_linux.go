@@ -1,6 +1,7 @@
 package reader
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -14,15 +15,19 @@ import (
 const (
 	wakeTag = -1 // tag of the eventfd in the epoll set
 
+	// maxEvents is the most events of one wait; the next brings the others.
+	maxEvents = 128
+
 	// idleAfter is how long without input the thread keeps its P.
 	idleAfter = 20 * time.Millisecond
 	// maxWait bounds every wait, so that a lost wake-up cannot hang a stop for ever.
 	maxWait = 10 * time.Second
 )
 
-// forever is a wait without a limit. A limit would cost: a timer that is the next to expire is programmed into the hardware
-// at every wait, which in a virtual machine takes about as long as reading a frame. The thread still looks up: the
-// runtime's monitor interrupts a wait that keeps a P within some 10 ms, by a signal.
+// forever is a wait without a limit. A limit would cost: a timer that is the next to expire is
+// programmed into the hardware at every wait, which in a virtual machine takes about as long as
+// reading a frame. The thread still looks up: the runtime's monitor interrupts a wait that keeps a
+// P within some 10 ms, by a signal.
 const forever = -time.Millisecond
 
 // signalsOn is whether the runtime's monitor sends such signals.
@@ -31,14 +36,14 @@ var signalsOn = !strings.Contains(os.Getenv("GODEBUG"), "asyncpreemptoff=1")
 // ringReader is the strategy ring: everything but commands is the thread's alone.
 type ringReader struct {
 	cfg   Config
-	epoll int
+	epoll *sys.Epoll
 	wake  int // eventfd
 	ports []*feed
 	free  []int32 // unused places in ports
 	done  chan struct{}
 	// withSilence counts the ports for which pauses matter.
 	withSilence int
-	now         int64     // when the events at hand were noticed, ns since 1970
+	now         moment    // when the events at hand were noticed
 	spare       []int32   // memory for the next again
 	again       []int32   // ports that had more than a burst: no event will tell of it
 	pressed     bool      // throughput: a port brought so much that a tick would be too long
@@ -51,22 +56,27 @@ type ringReader struct {
 }
 
 func newRingReader(cfg Config) (*ringReader, error) {
-	ep, err := sys.EpollCreate()
+	ep, err := sys.NewEpoll(maxEvents)
 	if err != nil {
 		return nil, err
 	}
 	wake, err := sys.Eventfd()
+	r := &ringReader{cfg: cfg, epoll: ep, wake: wake, done: make(chan struct{})}
 	if err == nil {
-		err = sys.EpollAdd(ep, wake, wakeTag)
+		err = r.watch(wake, wakeTag)
 	}
 	if err != nil {
-		_ = sys.CloseFD(ep)
-		return nil, err
+		_ = sys.CloseFD(wake)
+		return nil, errors.Join(err, ep.Close())
 	}
-	r := &ringReader{cfg: cfg, epoll: ep, wake: wake, done: make(chan struct{})}
 	addProcs(1)
 	go r.loop()
 	return r, nil
+}
+
+// watch has events that carry tag tell when a descriptor has got input since the last of them.
+func (r *ringReader) watch(fd int, tag int32) error {
+	return r.epoll.Add(fd, sys.Readable|sys.Edges, uint64(uint32(tag)))
 }
 
 var procs sync.Mutex
@@ -124,7 +134,7 @@ func (r *ringReader) add(f *feed, h *ringHandle) error {
 		h.tag = int32(len(r.ports))
 		r.ports = append(r.ports, nil)
 	}
-	if err := sys.EpollAdd(r.epoll, f.FD, h.tag); err != nil {
+	if err := r.watch(f.FD, h.tag); err != nil {
 		r.free = append(r.free, h.tag)
 		return err
 	}
@@ -133,6 +143,9 @@ func (r *ringReader) add(f *feed, h *ringHandle) error {
 		r.withSilence++
 	}
 	f.Handler = &endNotice{f.Handler, h.ended}
+	if f.begin(); f.paused {
+		_ = r.epoll.Remove(f.FD)
+	}
 	return nil
 }
 
@@ -163,8 +176,22 @@ func (h *ringHandle) Resume() {
 		if h.f.show(0); h.f.paused {
 			return
 		}
-		if err := sys.EpollAdd(h.r.epoll, h.f.FD, h.tag); err != nil {
+		if err := h.r.watch(h.f.FD, h.tag); err != nil {
 			h.r.drop(h.tag, err)
+			return
+		}
+		if h.f.finish { // there may be nothing more to read, which is no event
+			h.r.visit(h.tag)
+		}
+	})
+}
+
+// Finish implements Handle.
+func (h *ringHandle) Finish() {
+	h.r.post(func() {
+		if h.r.ports[h.tag] == h.f {
+			h.f.finish = true
+			h.r.visit(h.tag)
 		}
 	})
 }
@@ -188,7 +215,7 @@ func (r *ringReader) drop(tag int32, err error) {
 		r.withSilence--
 	}
 	if !f.paused {
-		_ = sys.EpollDel(r.epoll, f.FD) // it goes with the descriptor in any case
+		_ = r.epoll.Remove(f.FD) // it goes with the descriptor in any case
 	}
 	f.end(err)
 }
@@ -202,26 +229,27 @@ func (r *ringReader) Close() error {
 	return nil
 }
 
-// loop is the thread. It stays one thread: a goroutine that is pre-empted goes on on any other, with cold caches.
+// loop is the thread. It stays one thread: a goroutine that is pre-empted goes on on any other,
+// with cold caches.
 func (r *ringReader) loop() {
 	runtime.LockOSThread()
 	defer close(r.done)
-	var events [128]sys.EpollEvent
 	for !r.stopping {
-		n, err := r.wait(events[:])
+		n, err := r.wait()
 		if err != nil { // only a bug in this file can cause it
 			panic(fmt.Sprintf("reader: %v", err))
 		}
 		again := r.again
 		r.again, r.spare = r.spare[:0], again
 		if n+len(again) > 0 {
-			r.now = time.Now().UnixNano() // one reading of the clock for all that came at once
+			r.now = clock() // one reading of the clock for all that came at once
 		}
-		for _, ev := range events[:n] {
-			r.event(ev.Fd, ev.Events&sys.EPOLLEND != 0)
+		for i := range n {
+			events, id := r.epoll.Event(i)
+			r.event(int32(uint32(id)), events&sys.Ended != 0)
 		}
 		for _, tag := range again {
-			r.event(tag, false) // the port remembers its end
+			r.visit(tag)
 		}
 	}
 	r.shut()
@@ -247,12 +275,12 @@ func (r *ringReader) shut() {
 		}
 	}
 	_ = sys.CloseFD(r.wake)
-	_ = sys.CloseFD(r.epoll)
+	_ = r.epoll.Close()
 	addProcs(-1)
 }
 
-// event serves one descriptor. It is not inlined: a loop of raw system calls needs one real call a turn, or the
-// garbage collector could never stop the thread.
+// event serves one descriptor. It is not inlined: a loop of raw system calls needs one real call a
+// turn, or the garbage collector could never stop the thread.
 //
 //go:noinline
 func (r *ringReader) event(tag int32, atEnd bool) {
@@ -267,25 +295,34 @@ func (r *ringReader) event(tag int32, atEnd bool) {
 		}
 		return
 	}
+	if f := r.ports[tag]; f != nil {
+		f.atEnd = f.atEnd || atEnd
+		r.visit(tag)
+	}
+}
+
+// visit reads what a port holds, up to a burst.
+func (r *ringReader) visit(tag int32) {
 	f := r.ports[tag]
 	if f == nil || f.paused {
 		return
 	}
-	f.atEnd = f.atEnd || atEnd
 	v, err := f.pull(rawRead, r.now)
 	r.pressed = r.pressed || v.bytes >= pressing
 	switch {
 	case err != nil:
 		r.drop(tag, err)
 	case f.paused:
-		_ = sys.EpollDel(r.epoll, f.FD) // Resume adds it again, which brings an event if there is anything to read
+		_ = r.epoll.Remove(f.FD) // Resume adds it again, which brings an event if there is anything to read
 	case v.more:
 		r.again = append(r.again, tag)
+	case f.finished(v):
+		r.drop(tag, ErrRemoved)
 	}
 }
 
 // wait waits for events as the mode has it, and sees to pauses on the line.
-func (r *ringReader) wait(events []sys.EpollEvent) (int, error) {
+func (r *ringReader) wait() (int, error) {
 	limit := maxWait
 	if r.withSilence > 0 {
 		limit = min(limit, r.silences())
@@ -294,12 +331,12 @@ func (r *ringReader) wait(events []sys.EpollEvent) (int, error) {
 	if !r.quietSince.IsZero() {
 		quiet = time.Since(r.quietSince)
 	}
-	wait := sys.EpollWaitRaw
+	wait := r.epoll.WaitRaw
 	switch {
 	case len(r.again) > 0:
 		limit = 0
 	case quiet > idleAfter: // wait as everybody does, and hold nothing
-		wait = sys.EpollWait
+		wait = r.epoll.Wait
 	case r.cfg.Mode == Throughput && !r.pressed: // else a buffer below us would be full before the tick is over
 		sys.SleepRaw(min(r.cfg.Tick, limit))
 		limit = 0
@@ -311,7 +348,7 @@ func (r *ringReader) wait(events []sys.EpollEvent) (int, error) {
 		limit = forever
 	}
 	r.pressed = false
-	n, err := wait(r.epoll, events, clockMs(limit))
+	n, err := wait(clockMs(limit))
 	if n > 0 {
 		r.quietSince = time.Time{}
 	} else if r.quietSince.IsZero() {
@@ -322,7 +359,7 @@ func (r *ringReader) wait(events []sys.EpollEvent) (int, error) {
 
 // silences calls the handlers whose pause is over and returns the time to the next such moment.
 func (r *ringReader) silences() time.Duration {
-	now, next := time.Now().UnixNano(), maxWait
+	now, next := clock(), maxWait
 	for _, f := range r.ports {
 		if f == nil {
 			continue

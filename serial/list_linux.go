@@ -46,8 +46,8 @@ func (s System) dev(parts ...string) string {
 // List lists the serial ports of this machine.
 func List() ([]Info, error) { return System{}.List() }
 
-// List lists the serial ports by path. It opens none of them. Console and pseudo-terminals, and ttyS lines behind which
-// there is no UART, are not in it.
+// List lists the serial ports by path. It opens none of them. Console and pseudo-terminals, and
+// ttyS lines behind which there is no UART, are not in it.
 func (s System) List() ([]Info, error) {
 	entries, err := os.ReadDir(s.sys("class", "tty"))
 	if err != nil {
@@ -141,7 +141,8 @@ func base(link string) string {
 	return filepath.Base(to)
 }
 
-// Identity returns the identity of the port at path on this machine, "" where sysfs does not know it (a pty).
+// Identity returns the identity of the port at path on this machine, "" where sysfs does not know
+// it (a pty).
 func Identity(path string) string { return System{}.Identity(path) }
 
 // Identity returns the identity of the port at path, "" where sysfs does not know it.
@@ -156,9 +157,9 @@ func (s System) Identity(path string) string {
 // Resolve returns the path that a port has today on this machine.
 func Resolve(name, identity string) (string, error) { return System{}.Resolve(name, identity) }
 
-// Resolve returns the path that a port has today. name is a path, or an identity as List gives it; identity, where it is not
-// empty, is what the port at that path was when it was seen last: it is looked for under any path before name is
-// believed.
+// Resolve returns the path that a port has today. name is a path, or an identity as List gives it;
+// identity, where it is not empty, is what the port at that path was when it was seen last: it is
+// looked for under any path before name is believed.
 func (s System) Resolve(name, identity string) (string, error) {
 	if strings.HasPrefix(name, "usb:") || strings.HasPrefix(name, "sys:") {
 		identity, name = name, ""

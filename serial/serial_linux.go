@@ -3,8 +3,11 @@ package serial
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"os/user"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -137,13 +140,15 @@ func Open(path string, cfg Config) (*Port, error) {
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
 	real, err := filepath.EvalSymlinks(path)
-	if err != nil {
+	if pe := (*fs.PathError)(nil); errors.As(err, &pe) { // what it had to look at on the way is of no interest
+		return nil, &fs.PathError{Op: "open", Path: path, Err: pe.Err}
+	} else if err != nil {
 		return nil, err
 	}
 	fd, err := sys.OpenTTY(real)
 	if err != nil {
 		if errors.Is(err, syscall.EACCES) {
-			return nil, fmt.Errorf("%w; add yourself to the group of the device (often dialout)", err)
+			return nil, fmt.Errorf("%w; %s", err, access(real))
 		}
 		return nil, err
 	}
@@ -152,6 +157,30 @@ func Open(path string, cfg Config) (*Port, error) {
 		return nil, errors.Join(fmt.Errorf("open %s: %w", path, err), p.Close())
 	}
 	return p, nil
+}
+
+// access says how to be let into a device.
+func access(path string) string {
+	info, err := os.Stat(path)
+	if err != nil {
+		return "see who may use it: ls -l " + path
+	}
+	group := strconv.Itoa(int(info.Sys().(*syscall.Stat_t).Gid))
+	if g, err := user.LookupGroupId(group); err == nil {
+		group = g.Name
+	}
+	if info.Mode()&0o060 != 0o060 || group == "root" {
+		return fmt.Sprintf("only %s may use it; a rule of udev can give it to a group, as dialout", owner(info))
+	}
+	return fmt.Sprintf("it belongs to group %s: run `sudo usermod -aG %[1]s $USER`, and log in again", group)
+}
+
+func owner(info os.FileInfo) string {
+	id := strconv.Itoa(int(info.Sys().(*syscall.Stat_t).Uid))
+	if u, err := user.LookupId(id); err == nil {
+		return "user " + u.Username
+	}
+	return "user " + id
 }
 
 func (p *Port) setUp(cfg Config) error {

@@ -10,7 +10,8 @@ import (
 	"github.com/tallywheel/tallywheel/serial/serialtest"
 )
 
-// tree makes a fake sysfs and dev below dir: entries ending in a slash are folders, "a -> b" are links.
+// tree makes a fake sysfs and dev below dir: entries ending in a slash are folders, "a -> b" are
+// links.
 func tree(t *testing.T, dir string, entries map[string]string) {
 	t.Helper()
 	for name, content := range entries {
@@ -142,5 +143,33 @@ func TestConfigs(t *testing.T) {
 		if _, err := cfg.Check(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v gives %v, want an error about %s", cfg, err, want)
 		}
+	}
+}
+
+// A port that may not be opened says who may, and how to become one of them.
+func TestAccessNamesTheGroup(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "port")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := access(path); !strings.HasPrefix(got, "only user ") {
+		t.Errorf("a port of one user: %q", got)
+	}
+	if err := os.Chmod(path, 0o660); err != nil {
+		t.Fatal(err)
+	}
+	if os.Getuid() == 0 { // root may give it to any group
+		const nobodyHasIt = 54321
+		if err := os.Chown(path, -1, nobodyHasIt); err != nil {
+			t.Fatal(err)
+		}
+		if got := access(path); !strings.Contains(got, "group 54321: run `sudo usermod -aG 54321 $USER`") {
+			t.Errorf("a port of a group without a name: %q", got)
+		}
+	} else if got := access(path); !strings.Contains(got, "usermod -aG ") {
+		t.Errorf("a port of a group: %q", got)
+	}
+	if got := access(path + "-absent"); !strings.Contains(got, "ls -l") {
+		t.Errorf("a port that is gone: %q", got)
 	}
 }

@@ -14,8 +14,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/tallywheel/tallywheel/gateway"
+	"github.com/tallywheel/tallywheel/api"
+	"github.com/tallywheel/tallywheel/config"
 	"github.com/tallywheel/tallywheel/ledger"
+	"github.com/tallywheel/tallywheel/recorder"
 	"github.com/tallywheel/tallywheel/serial/serialtest"
 )
 
@@ -73,12 +75,12 @@ func (d demo) run(ctx context.Context, out, talk io.Writer) error {
 	if err != nil {
 		return err
 	}
-	g, err := gateway.Start(d.config(dir, lines), slog.New(slog.DiscardHandler))
+	g, err := recorder.Start(d.config(dir, lines), slog.New(slog.DiscardHandler))
 	if err != nil {
 		return errors.Join(err, fleet.close())
 	}
 	if d.listen != "off" {
-		s, err := g.Serve()
+		s, err := api.Serve(g, slog.New(slog.DiscardHandler))
 		if err != nil {
 			_, stopErr := g.Stop("the page could not be served")
 			return errors.Join(err, stopErr, fleet.close())
@@ -120,22 +122,22 @@ func startTrace(path string) (stop func() error, err error) {
 	return func() error { trace.Stop(); return f.Close() }, nil
 }
 
-func (d demo) config(dir, lines string) gateway.Config {
-	cfg := gateway.Config{
-		Log: gateway.LogConfig{Dir: filepath.Join(dir, "data")}, API: gateway.APIConfig{Listen: d.listen},
-		Read: gateway.ReadConfig{Strategy: d.strategy, Mode: d.mode},
+func (d demo) config(dir, lines string) config.Config {
+	cfg := config.Config{
+		Log: config.Log{Dir: filepath.Join(dir, "data")}, API: config.API{Listen: d.listen},
+		Read: config.Read{Strategy: d.strategy, Mode: d.mode},
 	}
 	for i := range d.ports {
-		cfg.Sources = append(cfg.Sources, gateway.SourceConfig{
-			ID: lineID(i), Serial: &gateway.SerialConfig{Port: filepath.Join(lines, lineID(i))},
-			Frame: gateway.FrameConfig{Kind: "tally128"},
+		cfg.Sources = append(cfg.Sources, config.Source{
+			ID: lineID(i), Serial: &config.Serial{Port: filepath.Join(lines, lineID(i))},
+			Frame: config.Frame{Kind: "tally128"},
 		})
 	}
 	return cfg
 }
 
 // record lets the devices send for a while, telling how it goes, and stops everything in order.
-func (d demo) record(ctx context.Context, g *gateway.Gateway, f *fleet, talk io.Writer) (ledger.Sheet, error) {
+func (d demo) record(ctx context.Context, g *recorder.Recorder, f *fleet, talk io.Writer) (ledger.Sheet, error) {
 	ctx, cancel := context.WithTimeout(ctx, d.length)
 	defer cancel()
 	sent := make(chan error, 1)
@@ -148,8 +150,8 @@ func (d demo) record(ctx context.Context, g *gateway.Gateway, f *fleet, talk io.
 		case err = <-sent:
 			running = false
 		case <-tell.C:
-			text, _ := gateway.Verdict(g.Sheet())
-			fmt.Fprintln(talk, "  ", text)
+			s := g.Sheet()
+			fmt.Fprintf(talk, "   %s: %s\n", s.Verdict.Level, s.Verdict.Text)
 		}
 	}
 	if !serialtest.DrainAll(f.ports, 5*time.Second) {

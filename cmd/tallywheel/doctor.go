@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tallywheel/tallywheel/config"
 	"github.com/tallywheel/tallywheel/doctor"
 	"github.com/tallywheel/tallywheel/internal/sys"
 )
@@ -19,7 +20,7 @@ import (
 // examination is the flags of doctor.
 type examination struct {
 	fix, undo, yes, asJSON, all bool
-	record                      string
+	record, config              string
 }
 
 func newDoctor() *cobra.Command {
@@ -37,11 +38,13 @@ func newDoctor() *cobra.Command {
 	f.BoolVar(&e.yes, "yes", false, "do not ask")
 	f.BoolVar(&e.asJSON, "json", false, "print the findings as JSON")
 	f.BoolVar(&e.all, "all", false, "explain what is good, too")
+	f.StringVarP(&e.config, "config", "c", "", "look at this configuration, too: who can read its secrets")
 	f.StringVar(&e.record, "record", defaultRecord(), "where the old values are written down")
 	return c
 }
 
-// defaultRecord is in the system's state for root, who alone can change anything, else in the user's.
+// defaultRecord is in the system's state for root, who alone can change anything, else in the
+// user's.
 func defaultRecord() string {
 	const name = "tallywheel/doctor.json"
 	if os.Geteuid() == 0 {
@@ -62,6 +65,13 @@ func (e examination) run(k doctor.Kernel, in io.Reader, out, talk io.Writer) err
 		return e.treat(t, err, "nothing is written down in "+e.record+" that could be undone", in, talk)
 	}
 	findings := k.Examine()
+	if e.config != "" {
+		secrets, err := examineSecrets(e.config)
+		if err != nil {
+			return err
+		}
+		findings = append(findings, secrets...)
+	}
 	if e.asJSON {
 		j := json.NewEncoder(out)
 		j.SetIndent("", "\t")
@@ -78,7 +88,26 @@ func (e examination) run(k doctor.Kernel, in io.Reader, out, talk io.Writer) err
 	return e.treat(t, err, "nothing is left that is safe to change", in, talk)
 }
 
-// print writes a line for each finding, and below it, where it is not good, why it matters and what to do.
+// examineSecrets looks who can read the secrets of a configuration.
+func examineSecrets(file string) (all []doctor.Finding, err error) {
+	cfg, err := config.Load(file)
+	if err != nil {
+		return nil, err
+	}
+	const area, name = "configuration", "secrets"
+	const wanted, why = "only owner and group read them", "whoever has the token or the key can read all that is recorded, and answer in this recorder's place"
+	for _, found := range cfg.Exposed(file) {
+		what, how, _ := strings.Cut(found, ": ")
+		all = append(all, doctor.Finding{Area: area, Name: name, State: doctor.Poor, Found: what, Wanted: wanted, Why: why, How: how})
+	}
+	if all == nil {
+		all = append(all, doctor.Finding{Area: area, Name: name, State: doctor.Good, Found: "nobody else can read them", Wanted: wanted, Why: why})
+	}
+	return all, nil
+}
+
+// print writes a line for each finding, and below it, where it is not good, why it matters and what
+// to do.
 func (e examination) print(out io.Writer, findings []doctor.Finding) error {
 	var b strings.Builder
 	area, fixable := "", 0

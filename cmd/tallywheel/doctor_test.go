@@ -12,7 +12,8 @@ import (
 	"github.com/tallywheel/tallywheel/internal/sys"
 )
 
-// TestDoctorAsksOnATerminal: on a terminal it says what it will do, asks, and does it only when told yes.
+// TestDoctorAsksOnATerminal: on a terminal it says what it will do, asks, and does it only when
+// told yes.
 func TestDoctorAsksOnATerminal(t *testing.T) {
 	root := t.TempDir()
 	setting := filepath.Join(root, "proc/sys/net/core/somaxconn")

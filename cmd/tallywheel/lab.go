@@ -147,7 +147,8 @@ func (l laboratory) options() (lab.Options, error) {
 	return o, nil
 }
 
-// run carries the experiments out one by one. The report is written after each, so that whatever stops the run leaves one.
+// run carries the experiments out one by one. The report is written after each, so that whatever
+// stops the run leaves one.
 func (l laboratory) run(ctx context.Context, chosen []*lab.Experiment, command string, out, talk io.Writer) error {
 	o, err := l.options()
 	if err != nil {

@@ -2,18 +2,25 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
-	"path/filepath"
+	"strconv"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
-	"github.com/tallywheel/tallywheel/gateway"
+	"github.com/tallywheel/tallywheel/archive"
+	"github.com/tallywheel/tallywheel/ledger"
 	"github.com/tallywheel/tallywheel/seglog"
 )
 
@@ -36,32 +43,38 @@ func newLog() *cobra.Command {
 type logView struct {
 	dir    string
 	asJSON bool
-	query  gateway.Query
+	query  archive.Query
 	since  string
+	as     bytesAs // of cat and tail
 }
 
-// open opens the directory for reading; it must be there.
-func (v *logView) open() (seglog.FS, *gateway.Streams, error) {
-	if _, err := os.Stat(v.dir); err != nil {
-		return nil, nil, fmt.Errorf("%w; name the folder of the log with --dir", err)
-	}
-	dir, err := seglog.Dir(v.dir)
-	if err != nil {
-		return nil, nil, err
-	}
-	streams, err := gateway.LoadStreams(v.dir)
-	return dir, streams, err
+// verb is a verb that shows records.
+func (v *logView) verb(use, short string, run func(c *cobra.Command, dir seglog.FS, log *archive.Archive) error) *cobra.Command {
+	return v.bare(use, short, func(c *cobra.Command, dir seglog.FS) error {
+		log, err := archive.Open(v.dir)
+		if err != nil {
+			return err
+		}
+		if err := archive.KnownSource(v.query.Source, log.Streams.Sources()); err != nil {
+			return fmt.Errorf("log in %s: %w", v.dir, err)
+		}
+		return run(c, dir, log)
+	})
 }
 
-func (v *logView) verb(use, short string, run func(c *cobra.Command, dir seglog.FS, s *gateway.Streams) error) *cobra.Command {
+// bare is a verb that needs no names, so a damaged table of streams is not in its way.
+func (v *logView) bare(use, short string, run func(c *cobra.Command, dir seglog.FS) error) *cobra.Command {
 	return &cobra.Command{
 		Use: use, Short: short, Args: exactly(0, "no argument"),
 		RunE: func(c *cobra.Command, _ []string) error {
-			dir, streams, err := v.open()
+			dir, err := archive.Folder(v.dir)
+			if errors.Is(err, os.ErrNotExist) || errors.Is(err, archive.ErrNone) {
+				err = fmt.Errorf("%w; name the folder of the log with --dir", err)
+			}
 			if err != nil {
 				return err
 			}
-			return run(c, dir, streams)
+			return run(c, dir)
 		},
 	}
 }
@@ -74,8 +87,14 @@ func (v *logView) queryFlags(c *cobra.Command) *cobra.Command {
 	return c
 }
 
+// lineFlags are those of verbs that print a line for each record.
+func (v *logView) lineFlags(c *cobra.Command) *cobra.Command {
+	c.Flags().StringVar((*string)(&v.as), "as", string(asAuto), "how bytes are shown: text, hex, or auto: text where all of it is printable")
+	return v.queryFlags(c)
+}
+
 func (v *logView) ls() *cobra.Command {
-	return v.verb("ls", "list the segments", func(c *cobra.Command, dir seglog.FS, _ *gateway.Streams) error {
+	return v.bare("ls", "list the segments", func(c *cobra.Command, dir seglog.FS) error {
 		segments, err := seglog.Segments(dir)
 		if err != nil {
 			return err
@@ -84,79 +103,111 @@ func (v *logView) ls() *cobra.Command {
 			return json.NewEncoder(c.OutOrStdout()).Encode(map[string]any{"segments": segments})
 		}
 		for _, s := range segments {
-			fmt.Fprintf(c.OutOrStdout(), "%s  %12d bytes  from record %d  begun %s\n", s.Name, s.Bytes, s.First,
-				time.Unix(0, s.Created).Format(time.RFC3339))
+			fmt.Fprintf(c.OutOrStdout(), "%s  %12d bytes  from record %d  begun %s\n", s.Name, s.Bytes, s.First, ledger.Time(s.Created))
 		}
 		return nil
 	})
 }
 
-// each calls f with every record that answers the query, and reports gaps on stderr. With follow it waits for more.
-func (v *logView) each(ctx context.Context, dir seglog.FS, streams *gateway.Streams, follow bool, f func(gateway.Record) error) error {
-	r := seglog.NewReader(dir, v.query.From)
-	defer r.Close()
+// each calls f with every record that answers the query, and reports gaps on stderr. With follow it
+// waits for more.
+func (v *logView) each(ctx context.Context, log *archive.Archive, follow bool, f func(archive.Record) error) error {
 	if v.since != "" {
 		at, err := time.Parse(time.RFC3339Nano, v.since)
 		if err != nil {
 			return fmt.Errorf("%w: --since %q: want RFC 3339, as 2026-01-02T15:04:05Z", errUsage, v.since)
 		}
 		v.query.Since = at.UnixNano()
-		if err := r.SeekTime(v.query.Since); err != nil {
-			return err
-		}
 	}
+	records := log.Records(archive.Cursor{Query: v.query, OnGap: func(gap *seglog.GapError) error {
+		fmt.Fprintln(os.Stderr, "tallywheel:", gap)
+		return nil
+	}})
+	defer records.Close()
 	for ctx.Err() == nil {
-		rec, err := r.Next()
-		var gap *seglog.GapError
-		switch {
-		case errors.As(err, &gap):
-			fmt.Fprintln(os.Stderr, "tallywheel:", gap)
+		switch r, ok, err := records.Look(); { // one at a time, so that Ctrl-C ends a search that finds nothing
 		case err == io.EOF && follow:
 			select {
 			case <-ctx.Done():
-			case <-time.After(100 * time.Millisecond):
+			case <-time.After(followDelay):
 			}
 		case err == io.EOF:
 			return nil
 		case err != nil:
 			return err
-		default:
-			if out, ok := v.query.Match(streams, rec); ok {
-				if err := f(out); err != nil {
-					return err
-				}
+		case ok:
+			if err := f(r); err != nil {
+				return err
 			}
 		}
 	}
 	return nil
 }
 
-// line prints a record for people: where and when, then its bytes in hexadecimal.
-func (v *logView) line(w io.Writer) func(gateway.Record) error {
+// followDelay is between two looks for more records.
+const followDelay = 100 * time.Millisecond
+
+// bytesAs is the flag --as: how bytes are shown.
+type bytesAs string
+
+// Ways to show bytes.
+const (
+	asAuto bytesAs = "auto" // text where it is text, else hex
+	asText bytesAs = "text" // in quotes, with what is not printable as \xNN
+	asHex  bytesAs = "hex"
+)
+
+func (a bytesAs) check() error {
+	if a != asAuto && a != asText && a != asHex {
+		return fmt.Errorf("%w: --as %q: want auto, text or hex", errUsage, string(a))
+	}
+	return nil
+}
+
+func (a bytesAs) show(b []byte) string {
+	if a == asText || a == asAuto && isText(b) {
+		return strconv.Quote(string(b))
+	}
+	return hex.EncodeToString(b)
+}
+
+// isText reports whether bytes are UTF-8 of which everything can be seen, but for white space.
+func isText(b []byte) bool {
+	return len(b) > 0 && utf8.Valid(b) && !bytes.ContainsFunc(b, func(r rune) bool { return !unicode.IsPrint(r) && !strings.ContainsRune("\r\n\t", r) })
+}
+
+// line prints a record for people: where and when, then its bytes.
+func (v *logView) line(w io.Writer) func(archive.Record) error {
 	if v.asJSON {
 		e := json.NewEncoder(w)
-		return func(r gateway.Record) error { return e.Encode(r) }
+		return func(r archive.Record) error { return e.Encode(r) }
 	}
-	return func(r gateway.Record) error {
+	return func(r archive.Record) error {
 		number := ""
 		if r.Number != nil {
 			number = fmt.Sprintf(" device %d frame %d", *r.Device, *r.Number)
 		}
-		_, err := fmt.Fprintf(w, "%d %s %s%s %d bytes %x\n", r.Seq, r.Time.Format(time.RFC3339Nano), r.Source, number, r.Len, r.Data)
+		_, err := fmt.Fprintf(w, "%d %s %s%s %d bytes %s\n", r.Seq, r.Time.Format(time.RFC3339Nano), r.Source, number, r.Len, v.as.show(r.Data))
 		return err
 	}
 }
 
 func (v *logView) cat() *cobra.Command {
-	return v.queryFlags(v.verb("cat", "print the records", func(c *cobra.Command, dir seglog.FS, s *gateway.Streams) error {
+	return v.lineFlags(v.verb("cat", "print the records", func(c *cobra.Command, dir seglog.FS, log *archive.Archive) error {
+		if err := v.as.check(); err != nil {
+			return err
+		}
 		w := bufio.NewWriter(c.OutOrStdout())
-		err := v.each(c.Context(), dir, s, false, v.line(w))
+		err := v.each(c.Context(), log, false, v.line(w))
 		return errors.Join(err, w.Flush())
 	}))
 }
 
 func (v *logView) tail() *cobra.Command {
-	return v.queryFlags(v.verb("tail", "print records as they come, until Ctrl-C", func(c *cobra.Command, dir seglog.FS, s *gateway.Streams) error {
+	return v.lineFlags(v.verb("tail", "print records as they come, until Ctrl-C", func(c *cobra.Command, dir seglog.FS, log *archive.Archive) error {
+		if err := v.as.check(); err != nil {
+			return err
+		}
 		if v.query.From == 0 && v.since == "" {
 			last, err := seglog.LastSequence(dir)
 			if err != nil {
@@ -164,22 +215,32 @@ func (v *logView) tail() *cobra.Command {
 			}
 			v.query.From = last + 1
 		}
-		return v.each(c.Context(), dir, s, true, v.line(c.OutOrStdout()))
+		return v.each(c.Context(), log, true, v.line(c.OutOrStdout()))
 	}))
 }
 
 func (v *logView) verify() *cobra.Command {
-	return v.verb("verify", "read everything and report all damage", func(c *cobra.Command, dir seglog.FS, _ *gateway.Streams) error {
-		s, err := seglog.Verify(dir)
+	return v.bare("verify", "read everything and report all damage", func(c *cobra.Command, dir seglog.FS) error {
+		known, stored := archive.Known(v.dir) // first: the recorder may be running
+		s, err := seglog.VerifyKnown(dir, known)
+		if now, _ := archive.Known(v.dir); err == nil && now.First != known.First { // a start goes on: retention may have been at work
+			s, err = seglog.VerifyKnown(dir, seglog.Extent{Last: known.Last})
+		}
 		if err != nil {
 			return err
 		}
+		s.ExpectStored(stored)
 		return v.summary(c.OutOrStdout(), s)
 	})
 }
 
-// summary prints what was found; damage is a failure.
+// summary prints what was found; damage is a failure, and so is a table of streams that cannot be
+// read, or has no name for what is in the log.
 func (v *logView) summary(w io.Writer, s seglog.Summary) error {
+	streams, tableErr := archive.LoadStreams(v.dir)
+	if tableErr == nil {
+		s.Problems = append(s.Problems, withoutName(streams, s.Streams)...)
+	}
 	if v.asJSON {
 		if err := json.NewEncoder(w).Encode(s); err != nil {
 			return err
@@ -192,16 +253,36 @@ func (v *logView) summary(w io.Writer, s seglog.Summary) error {
 			}
 			fmt.Fprintln(w)
 		}
-		fmt.Fprintf(w, "%d records in %d segments, %d to %d; %d given up by earlier repairs\n", s.Records, s.Segments, s.First, s.Last, s.Lost)
+		fmt.Fprintf(w, "%d records in %d segments, %d to %d; %d known to be lost\n", s.Records, s.Segments, s.First, s.Last, s.Lost)
 	}
-	if !s.Clean() {
+	if tableErr == nil && !s.Clean() {
 		return errQuiet
 	}
-	return nil
+	return tableErr
+}
+
+// withoutName says what is wrong where the table of streams does not name all that the log has;
+// nil: it does. The table was read behind the log, so that it has what came meanwhile.
+func withoutName(streams *archive.Streams, found map[uint32]uint64) []seglog.Problem {
+	numbers := streams.Unnamed(maps.Keys(found))
+	if len(numbers) == 0 {
+		return nil
+	}
+	var records uint64
+	for _, number := range numbers {
+		records += found[number]
+	}
+	more := ""
+	if len(numbers) > 1 {
+		more = fmt.Sprintf(" and %d more", len(numbers)-1)
+	}
+	return []seglog.Problem{{Segment: archive.StreamsFile, What: fmt.Sprintf(
+		"it does not name the source of %d records, in stream-%d%s: bring it back from a copy, with the recorder stopped",
+		records, numbers[0], more)}}
 }
 
 func (v *logView) repair() *cobra.Command {
-	return v.verb("repair", "keep what is whole of a damaged log; the recorder must not be running", func(c *cobra.Command, dir seglog.FS, _ *gateway.Streams) error {
+	return v.bare("repair", "keep what is whole of a damaged log; the recorder must not be running", func(c *cobra.Command, dir seglog.FS) error {
 		if _, err := seglog.Repair(dir); err != nil {
 			return err
 		}
@@ -215,22 +296,22 @@ func (v *logView) repair() *cobra.Command {
 
 func (v *logView) export() *cobra.Command {
 	var format string
-	c := v.queryFlags(v.verb("export", "write records out: raw bytes of one source, or JSON lines", func(c *cobra.Command, dir seglog.FS, s *gateway.Streams) error {
+	c := v.queryFlags(v.verb("export", "write records out: raw bytes of one source, or JSON lines", func(c *cobra.Command, dir seglog.FS, log *archive.Archive) error {
 		w := bufio.NewWriterSize(c.OutOrStdout(), 256<<10)
-		var write func(gateway.Record) error
+		var write func(archive.Record) error
 		switch format {
 		case "raw":
 			if v.query.Source == "" {
 				return fmt.Errorf("%w: export --format raw: of which source? use --source ID", errUsage)
 			}
-			write = func(r gateway.Record) error { _, err := w.Write(r.Data); return err }
+			write = func(r archive.Record) error { _, err := w.Write(r.Data); return err }
 		case "ndjson":
 			e := json.NewEncoder(w)
-			write = func(r gateway.Record) error { return e.Encode(r) }
+			write = func(r archive.Record) error { return e.Encode(r) }
 		default:
 			return fmt.Errorf("%w: export --format %q: want raw or ndjson", errUsage, format)
 		}
-		err := v.each(c.Context(), dir, s, false, write)
+		err := v.each(c.Context(), log, false, write)
 		return errors.Join(err, w.Flush())
 	}))
 	c.Flags().StringVar(&format, "format", "ndjson", "raw or ndjson")
@@ -238,8 +319,8 @@ func (v *logView) export() *cobra.Command {
 }
 
 func (v *logView) sheets() *cobra.Command {
-	return v.verb("sheets", "print the sheets of earlier starts", func(c *cobra.Command, _ seglog.FS, _ *gateway.Streams) error {
-		f, err := os.Open(filepath.Join(v.dir, gateway.HistoryFile))
+	return v.bare("sheets", "print the sheets of earlier starts", func(c *cobra.Command, _ seglog.FS) error {
+		f, err := archive.OpenHistory(v.dir)
 		if errors.Is(err, os.ErrNotExist) {
 			fmt.Fprintln(os.Stderr, "no start has ended yet")
 			return nil
@@ -252,14 +333,18 @@ func (v *logView) sheets() *cobra.Command {
 			_, err := io.Copy(c.OutOrStdout(), f)
 			return err
 		}
-		return gateway.EachStart(f, func(s gateway.StartSheet) error {
-			text, _ := gateway.Verdict(s.Sheet)
+		log := archive.LogOf(v.dir)
+		return archive.EachStart(f, func(s archive.StartSheet) error {
+			v := s.Sheet.Whole().Judge()
 			balanced := "balanced"
 			if !s.Sheet.Balanced {
 				balanced = "NOT BALANCED"
 			}
-			_, err := fmt.Fprintf(c.OutOrStdout(), "ended %s: %s; %s; %s\n",
-				time.Unix(0, int64(s.Sheet.At)).Format(time.RFC3339), s.End, text, balanced)
+			ended := s.Sheet.At.String()
+			if s.OnOtherLog(log) {
+				ended += ", on another log"
+			}
+			_, err := fmt.Fprintf(c.OutOrStdout(), "ended %s: %s; %s: %s; %s\n", ended, s.End, v.Level, v.Text, balanced)
 			return err
 		})
 	})

@@ -2,12 +2,15 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -20,7 +23,8 @@ const (
 	exitUsage  = 2
 )
 
-// errUsage marks a command that was called wrong; errQuiet one whose failure has been shown already.
+// errUsage marks a command that was called wrong; errQuiet one whose failure has been shown
+// already.
 var (
 	errUsage = errors.New("wrong use")
 	errQuiet = errors.New("failed")
@@ -28,25 +32,45 @@ var (
 
 func main() { os.Exit(run(os.Args[1:])) }
 
-// run is main with an exit code. Messages for people go to stderr: one line, lower case, what happened and what to do. Data goes to
-// stdout.
+// run is main with an exit code. Messages for people go to stderr: one line each, lower case, what
+// happened and what to do. Data goes to stdout.
 func run(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	root := newRoot()
 	root.SetArgs(args)
+	out := &output{w: os.Stdout}
+	root.SetOut(out)
 	err := root.ExecuteContext(ctx)
+	if err == nil && !errors.Is(out.err, syscall.EPIPE) { // whoever read it has gone, as head does
+		err = out.err
+	}
 	switch {
 	case err == nil:
 		return exitGood
 	case errors.Is(err, errQuiet):
 		return exitFailed
 	}
-	fmt.Fprintf(os.Stderr, "tallywheel: %v\n", err)
+	for line := range strings.Lines(err.Error()) { // several things may be wrong at once
+		fmt.Fprintf(os.Stderr, "tallywheel: %s\n", strings.TrimSuffix(line, "\n"))
+	}
 	if errors.Is(err, errUsage) {
 		return exitUsage
 	}
 	return exitFailed
+}
+
+// output is stdout, which may be a file on a full disk. It keeps the first error, so that no
+// command needs to look at each line.
+type output struct {
+	w   io.Writer
+	err error
+}
+
+func (o *output) Write(b []byte) (int, error) {
+	n, err := o.w.Write(b)
+	o.err = cmp.Or(o.err, err)
+	return n, err
 }
 
 func newRoot() *cobra.Command {
@@ -66,7 +90,7 @@ func newRoot() *cobra.Command {
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fmt.Errorf("%w: %w", errUsage, err) })
-	root.AddCommand(newDemo(), newRun(), newCheck(), newPorts(), newSim(), newLog(), newLab(), newLoad(), newProbe(), newDoctor(), newVersion())
+	root.AddCommand(newDemo(), newRun(), newCheck(), newAck(), newPorts(), newTap(), newSim(), newLog(), newLab(), newLoad(), newProbe(), newDoctor(), newVersion())
 	return root
 }
 

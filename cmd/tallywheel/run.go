@@ -10,13 +10,16 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"sync"
 	"syscall"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
-	"github.com/tallywheel/tallywheel/gateway"
+	"github.com/tallywheel/tallywheel/api"
+	"github.com/tallywheel/tallywheel/config"
 	"github.com/tallywheel/tallywheel/ledger"
+	"github.com/tallywheel/tallywheel/recorder"
 )
 
 func newRun() *cobra.Command {
@@ -25,13 +28,18 @@ func newRun() *cobra.Command {
 	c := &cobra.Command{
 		Use: "run -c FILE", Short: "record: read the sources of FILE into the log, serve the API and the page",
 		Long: "run records until SIGTERM or Ctrl-C: then it drains what is held, syncs, and prints the balance sheet.\n" +
-			"SIGHUP reads FILE again: sources are started, stopped or changed; the log and unchanged ports are not touched.",
+			"SIGHUP reads FILE again: sources are started, stopped or changed; the log and unchanged ports are not touched.\n" +
+			"Exit code: 0 after SIGTERM or Ctrl-C; 1 if it cannot start, as where another recorder has the log, or cannot go on,\n" +
+			"as where the log has failed; 2 for wrong use.",
 		Args: exactly(0, "no argument, and the configuration by -c FILE"),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if file == "" {
 				return fmt.Errorf("%w: run: which configuration? use -c FILE", errUsage)
 			}
-			return record(c.Context(), file, asJSON, c.OutOrStdout())
+			hup := make(chan os.Signal, 1) // from the first moment on: a reload must not end a start
+			signal.Notify(hup, syscall.SIGHUP)
+			defer signal.Stop(hup)
+			return record(c.Context(), file, hup, asJSON, c.OutOrStdout())
 		},
 	}
 	c.Flags().StringVarP(&file, "config", "c", "", "configuration file")
@@ -41,30 +49,38 @@ func newRun() *cobra.Command {
 
 func newLogger(w io.Writer) *slog.Logger { return slog.New(slog.NewTextHandler(w, nil)) }
 
-func record(ctx context.Context, file string, asJSON bool, out io.Writer) error {
-	cfg, err := gateway.Load(file)
+func record(ctx context.Context, file string, hup <-chan os.Signal, asJSON bool, out io.Writer) error {
+	cfg, err := config.Load(file)
 	if err != nil {
 		return err
 	}
 	logger := newLogger(os.Stderr)
-	g, err := gateway.Start(cfg, logger)
+	for _, warning := range cfg.Exposed(file) {
+		logger.Warn(warning)
+	}
+	limitMemory(cfg, logger)
+	g, err := recorder.Start(cfg, logger)
 	if err != nil {
 		return err
 	}
-	end, err := serve(ctx, g, cfg, file, logger)
-	sheet, stopErr := g.Stop(end)
+	end, err := serve(ctx, g, cfg, file, hup, logger)
 	notify("STOPPING=1")
+	sheet, stopErr := g.Stop(end)
 	return errors.Join(err, stopErr, printSheet(out, sheet, asJSON))
 }
 
-// serve runs the API until the context ends, reloading on SIGHUP, and returns why it ended.
-func serve(ctx context.Context, g *gateway.Gateway, cfg gateway.Config, file string, logger *slog.Logger) (string, error) {
-	hup := make(chan os.Signal, 1)
-	signal.Notify(hup, syscall.SIGHUP)
-	defer signal.Stop(hup)
+// errLogFailed ends a recorder that can store nothing more.
+var errLogFailed = errors.New("recording has ended, because the log takes nothing more; start it again, as a supervisor does: the next " +
+	"start recovers the log and names what is lost")
+
+// serve runs the API until the context ends or the log fails, reloading on SIGHUP, and returns why
+// it ended.
+func serve(
+	ctx context.Context, g *recorder.Recorder, cfg config.Config, file string, hup <-chan os.Signal, logger *slog.Logger,
+) (string, error) {
 	failed := (<-chan error)(nil)
 	if cfg.API.Listen != "off" {
-		s, err := g.Serve()
+		s, err := api.Serve(g, logger)
 		if err != nil {
 			return "the API could not be served", err
 		}
@@ -72,25 +88,68 @@ func serve(ctx context.Context, g *gateway.Gateway, cfg gateway.Config, file str
 		failed = s.Err()
 		logger.Info("page and API", "url", s.URL())
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	reload := &reloader{load: func() (config.Config, error) { return config.Reload(file) }, change: g.Reload, file: file, log: logger}
+	go reload.run(ctx, hup)
+	defer reload.end()
 	notify("READY=1")
+	select {
+	case <-ctx.Done():
+		return "stopped on request", nil
+	case err := <-failed:
+		return "the API failed", err
+	case err := <-g.Failed():
+		logger.Error("the log has failed", "error", err)
+		return "the log has failed", errLogFailed
+	}
+}
+
+// reloader reads the configuration again at each signal, on a goroutine of its own: the file may be
+// on a disk that does not answer, and a stop waits for no disk.
+type reloader struct {
+	load   func() (config.Config, error)
+	change func(config.Config) error
+	file   string
+	log    *slog.Logger
+
+	mu   sync.Mutex // held while the recorder changes
+	over bool       // it is to change no more
+}
+
+func (r *reloader) run(ctx context.Context, hup <-chan os.Signal) {
 	for {
 		select {
 		case <-ctx.Done():
-			return "stopped on request", nil
-		case err := <-failed:
-			return "the API failed", err
+			return
 		case <-hup:
-			next, err := gateway.Load(file)
-			if err == nil {
-				err = g.Reload(next)
-			}
-			if err != nil {
-				logger.Error("reload: nothing changed beyond what is logged above", "error", err)
-			} else {
-				logger.Info("reloaded", "file", file)
-			}
+			r.reload()
 		}
 	}
+}
+
+func (r *reloader) reload() {
+	next, err := r.load()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.over {
+		return
+	}
+	if err == nil {
+		err = r.change(next)
+	}
+	if err != nil {
+		r.log.Error("reload", "error", err)
+	} else {
+		r.log.Info("reloaded", "file", r.file)
+	}
+}
+
+// end waits for a change that has begun; no other begins.
+func (r *reloader) end() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.over = true
 }
 
 // notify tells systemd, if it started us (sd_notify(3)).
@@ -112,17 +171,16 @@ func printSheet(out io.Writer, s ledger.Sheet, asJSON bool) error {
 	if asJSON {
 		return json.NewEncoder(out).Encode(s)
 	}
-	text, _ := gateway.Verdict(s)
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "port\tread B\tframes\tunique\tduplicate\treordered\tcorrupt\tmissing\tstored\tdurable\tdropped\tin flight\toutages\t")
+	fmt.Fprintln(w, "port\tread B\tframes\tunique\tduplicate\treordered\tcorrupt\tmissing\tmissing by time\tunanswered\tstored\tdurable\tdropped\tin flight\toutages\t")
 	for _, p := range s.Ports {
 		f := p.Frames
 		var dropped uint64
 		for _, n := range f.Dropped {
 			dropped += n
 		}
-		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t\n", p.ID, p.Bytes.Read, f.OK, f.Unique, f.Duplicate,
-			f.Reordered, f.Corrupt, f.Missing, f.Stored, f.Durable, dropped, f.InFlight, p.OutageCount)
+		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t\n", p.ID, p.Bytes.Read, f.OK, f.Unique, f.Duplicate,
+			f.Reordered, f.Corrupt, f.Missing, f.MissingByTime, f.Unanswered, f.Stored, f.Durable, dropped, f.InFlight, p.OutageCount)
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -136,20 +194,41 @@ func printSheet(out io.Writer, s ledger.Sheet, asJSON bool) error {
 			}
 		}
 	}
-	_, err := fmt.Fprintf(out, "%s; %s\n", text, balanced)
+	v := s.Verdict
+	_, err := fmt.Fprintf(out, "%s: %s; %s\n", v.Level, v.Text, balanced)
 	return err
 }
 
 func newCheck() *cobra.Command {
-	var asJSON bool
+	var asJSON, schema bool
 	c := &cobra.Command{
-		Use: "check FILE", Short: "check a configuration without starting anything", Args: exactly(1, "one configuration file"),
+		Use: "check FILE", Short: "check a configuration without starting anything",
+		Args: func(c *cobra.Command, args []string) error {
+			if schema {
+				return exactly(0, "no file beside --schema")(c, args)
+			}
+			return exactly(1, "one configuration file")(c, args)
+		},
 		RunE: func(c *cobra.Command, args []string) error {
-			cfg, err := gateway.Load(args[0])
+			if schema {
+				b, err := config.Schema()
+				if err == nil {
+					_, err = c.OutOrStdout().Write(append(b, '\n'))
+				}
+				return err
+			}
+			cfg, err := config.Load(args[0])
+			exposed := cfg.Exposed(args[0])
 			if asJSON {
 				r := map[string]any{"ok": err == nil, "sources": len(cfg.Sources)}
+				if len(exposed) > 0 {
+					r["warnings"] = exposed
+				}
 				if err != nil {
 					r["error"] = err.Error()
+				}
+				if p := config.Problems(nil); errors.As(err, &p) {
+					r["problems"] = p
 				}
 				if encodeErr := json.NewEncoder(c.OutOrStdout()).Encode(r); encodeErr != nil {
 					return encodeErr
@@ -162,6 +241,9 @@ func newCheck() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			for _, warning := range exposed {
+				fmt.Fprintf(os.Stderr, "tallywheel: warning: %s\n", warning)
+			}
 			noun := "sources"
 			if len(cfg.Sources) == 1 {
 				noun = "source"
@@ -172,5 +254,6 @@ func newCheck() *cobra.Command {
 		},
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "answer as JSON")
+	c.Flags().BoolVar(&schema, "schema", false, "print the JSON schema of the file, for editors and programs that write one")
 	return c
 }

@@ -3,9 +3,15 @@ package main
 import (
 	"flag"
 	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/tallywheel/tallywheel/seglog"
 )
 
 var update = flag.Bool("update", false, "write the expected output of the scripts anew")
@@ -16,5 +22,58 @@ func TestMain(m *testing.M) {
 
 // TestScripts runs the command line as people type it; see testdata.
 func TestScripts(t *testing.T) {
-	testscript.Run(t, testscript.Params{Dir: "testdata", UpdateScripts: *update})
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata", UpdateScripts: *update,
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"makelog": makeLog, "flip": flip, "cut": cut},
+	})
+}
+
+// makeLog writes a log of two sources, 50 records each, one a second from 2026-01-01T00:00:00Z on:
+// makelog DIR.
+func makeLog(ts *testscript.TestScript, _ bool, args []string) {
+	path := ts.MkAbs(args[0])
+	for range 50 { // where a segment ends depends on when the next one is ready: on a busy machine it may end later
+		fillLog(ts, path)
+		if _, err := os.Stat(filepath.Join(path, "00000000000000000051.seg")); err == nil {
+			return
+		}
+		ts.Check(os.RemoveAll(path))
+	}
+	ts.Fatalf("no log has a segment that begins with record 51")
+}
+
+func fillLog(ts *testscript.TestScript, path string) {
+	dir, err := seglog.Dir(path)
+	ts.Check(err)
+	table := `[{"stream":1,"source":"a","frame":"line"},{"stream":2,"source":"b","frame":"line"}]`
+	ts.Check(os.WriteFile(filepath.Join(path, "streams.json"), []byte(table), 0o600))
+	l, err := seglog.Open(seglog.Config{FS: dir, SegmentBytes: 16 << 10, MinFree: -1, BatchDelay: time.Minute})
+	ts.Check(err)
+	for n := range 100 {
+		at := int64(1767225600+n) * 1e9
+		_, err := l.Append(uint32(1+n%2), at, []byte(strings.Repeat(strconv.Itoa(n), 100)))
+		ts.Check(err)
+		if n%10 == 9 { // so that a batch is lost, not all
+			ts.Check(l.Sync())
+		}
+	}
+	ts.Check(l.Close())
+}
+
+// flip inverts a bit: flip FILE OFFSET.
+func flip(ts *testscript.TestScript, _ bool, args []string) {
+	path := ts.MkAbs(args[0])
+	b, err := os.ReadFile(path)
+	ts.Check(err)
+	off, err := strconv.Atoi(args[1])
+	ts.Check(err)
+	b[off] ^= 4
+	ts.Check(os.WriteFile(path, b, 0o600))
+}
+
+// cut ends a file early: cut FILE BYTES.
+func cut(ts *testscript.TestScript, _ bool, args []string) {
+	bytes, err := strconv.ParseInt(args[1], 10, 64)
+	ts.Check(err)
+	ts.Check(os.Truncate(ts.MkAbs(args[0]), bytes))
 }

@@ -49,7 +49,8 @@ type Truth struct {
 	Undrained  uint64 `json:"undrained"`  // times the port was unplugged with bytes not read
 }
 
-// Plan is how a device sends and what harm it does. The zero value of a fault's mean switches it off.
+// Plan is how a device sends and what harm it does. The zero value of a fault's mean switches it
+// off.
 type Plan struct {
 	Rate      int // bytes a second
 	Bursts    bool
@@ -101,7 +102,8 @@ func NewDevice(port *Port, plan Plan) *Device {
 	return &Device{plan: plan, port: port, rng: rand.New(rand.NewPCG(plan.Seed, uint64(plan.Device)))}
 }
 
-// Run sends until the context ends, then ends cleanly: an undamaged frame last, so that no loss is left open.
+// Run sends until the context ends, then ends cleanly: an undamaged frame last, so that no loss is
+// left open.
 func (d *Device) Run(ctx context.Context) error {
 	start := time.Now()
 	var due, sent float64

@@ -1,12 +1,14 @@
-// Package serialtest makes serial ports out of pseudo-terminals, and devices behind them that misbehave on purpose.
+// Package serialtest makes serial ports out of pseudo-terminals, and devices behind them that
+// misbehave on purpose.
 //
-// A [Port] is a link to the slave of a pty. It can vanish, as an adapter that is unplugged, and come back under another
-// name behind the same link. A [Device] sends numbered frames through it at a rate and does them harm by a
-// seeded plan: it drops, repeats, damages and reorders frames, stalls, sends in bursts, and unplugs the port. It keeps
-// the [Truth] of all it did, so that a receiver's books can be checked against it.
+// A [Port] is a link to the slave of a pty. It can vanish, as an adapter that is unplugged, and
+// come back under another name behind the same link. A [Device] sends numbered frames through it at
+// a rate and does them harm by a seeded plan: it drops, repeats, damages and reorders frames,
+// stalls, sends in bursts, and unplugs the port. It keeps the [Truth] of all it did, so that a
+// receiver's books can be checked against it.
 //
-// A pty has no line errors and carries any rate; it holds about 20 KiB and then takes no more. What a device cannot
-// hand over at once waits in the device: that is its own delay, never a loss.
+// A pty has no line errors and carries any rate; it holds about 20 KiB and then takes no more. What
+// a device cannot hand over at once waits in the device: that is its own delay, never a loss.
 package serialtest
 
 import (
@@ -73,21 +75,24 @@ func (p *Port) Write(b []byte) (int, error) {
 	return sys.Write(p.master, b)
 }
 
-// drained reports whether all bytes that could be read have been. Bytes move from the pty's buffer to where they are read in the
-// background, and the count of bytes ready to be read does not know those on their way; poll(2) waits for that move before it
-// answers. It cannot know of a move that is not asked for yet: a reader that has just emptied the 4095 bytes of the line
-// discipline asks for the next only after it has copied them. See Deliver.
+// drained reports whether all bytes that could be read have been. Bytes move from the pty's buffer
+// to where they are read in the background, and the count of bytes ready to be read does not know
+// those on their way; poll(2) waits for that move before it answers. It cannot know of a move that
+// is not asked for yet: a reader that has just emptied the 4095 bytes of the line discipline asks
+// for the next only after it has copied them. See Deliver.
 func (p *Port) drained() (bool, error) {
 	ready, _, err := sys.PollIn(p.keeper, -1, 0)
 	return !ready, err
 }
 
-// deliverPieces is more than the times that what a pty holds, 20,480 bytes, fills the line discipline.
+// deliverPieces is more than the times that what a pty holds, 20,480 bytes, fills the line
+// discipline.
 const deliverPieces = 8
 
-// Deliver hands over b, waits until it and all before it have been read, and reports whether they have within timeout. b is
-// handed over in pieces: each makes the kernel move as much as the line discipline takes, so that behind the last one nothing is
-// left, whatever a reader was doing when [Port.Drain] took it for done.
+// Deliver hands over b, waits until it and all before it have been read, and reports whether they
+// have within timeout. b is handed over in pieces: each makes the kernel move as much as the line
+// discipline takes, so that behind the last one nothing is left, whatever a reader was doing when
+// [Port.Drain] took it for done.
 func (p *Port) Deliver(b []byte, timeout time.Duration) (bool, error) {
 	deadline := time.Now().Add(timeout)
 	all := p.Drain(timeout)
@@ -110,8 +115,9 @@ func (p *Port) Deliver(b []byte, timeout time.Duration) (bool, error) {
 	return all, nil
 }
 
-// Drain waits until no bytes are ready to be read, at most for timeout, and reports whether that came. More than 4095 bytes
-// behind, a reader may have a moment in which none are; only Deliver is certain.
+// Drain waits until no bytes are ready to be read, at most for timeout, and reports whether that
+// came. More than 4095 bytes behind, a reader may have a moment in which none are; only Deliver is
+// certain.
 func (p *Port) Drain(timeout time.Duration) bool { return DrainAll([]*Port{p}, timeout) }
 
 // DrainAll is Drain for many ports at once.

@@ -11,8 +11,9 @@ import (
 	"github.com/tallywheel/tallywheel/serial/serialtest"
 )
 
-// An unplug right after Deliver must not take bytes from a reader that is far behind. Drain alone lets that happen: a reader
-// that has emptied the line discipline has a moment before it asks for more.
+// An unplug right after Deliver must not take bytes from a reader that is far behind. Drain alone
+// lets that happen: a reader that has emptied the line discipline has a moment before it asks for
+// more.
 func TestUnplugAfterDeliverLosesNothing(t *testing.T) {
 	rounds := 50
 	if testing.Short() {

@@ -1,0 +1,40 @@
+package api
+
+import (
+	"encoding/json"
+	"errors"
+	"mime"
+	"net/http"
+
+	"github.com/tallywheel/tallywheel/recorder"
+)
+
+// maxAck is the longest request to acknowledge, in bytes.
+const maxAck = 8 << 10
+
+// ack makes the verdict count from now on. It asks for JSON, which no form of another site can
+// send.
+func (s *Server) ack(w http.ResponseWriter, r *http.Request) {
+	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
+		fail(w, http.StatusUnsupportedMediaType, `want Content-Type: application/json, and {"note": "…"}`)
+		return
+	}
+	var ask struct {
+		Note string `json:"note"`
+	}
+	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxAck))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&ask); err != nil {
+		fail(w, http.StatusBadRequest, `want {"note": "…"}`)
+		return
+	}
+	a, err := s.rec.Ack(ask.Note)
+	switch {
+	case errors.Is(err, recorder.ErrNote):
+		fail(w, http.StatusBadRequest, err.Error())
+	case err != nil:
+		fail(w, http.StatusInternalServerError, err.Error())
+	default:
+		answer(w, a)
+	}
+}

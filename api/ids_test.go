@@ -1,0 +1,208 @@
+package api
+
+import (
+	"bufio"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tallywheel/tallywheel/archive"
+	"github.com/tallywheel/tallywheel/config"
+	"github.com/tallywheel/tallywheel/internal/testenv"
+)
+
+// event is a server-sent event as a browser hands it on; one without a name and data has an id
+// alone.
+type event struct{ id, name, data string }
+
+// events are those of a stream, as they come.
+type eventReader struct {
+	resp  *http.Response
+	lines *bufio.Scanner
+}
+
+func openStream(t *testing.T, url, lastID string) *eventReader {
+	t.Helper()
+	req, err := http.NewRequest(http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if lastID != "" {
+		req.Header.Set("Last-Event-ID", lastID)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp.StatusCode != http.StatusOK || resp.Header.Get("X-Accel-Buffering") != "no" || resp.Header.Get("Cache-Control") != "no-store" {
+		b, _ := io.ReadAll(resp.Body)
+		t.Fatalf("%s with %q: %s, %v, %s", url, lastID, resp.Status, resp.Header, b)
+	}
+	lines := bufio.NewScanner(resp.Body)
+	lines.Buffer(nil, 1<<20)
+	return &eventReader{resp, lines}
+}
+
+func (e *eventReader) close() { e.resp.Body.Close() }
+
+func (e *eventReader) next(t *testing.T) (ev event) {
+	t.Helper()
+	for e.lines.Scan() {
+		field, value, _ := strings.Cut(e.lines.Text(), ": ")
+		switch field {
+		case "id":
+			ev.id = value
+		case "event":
+			ev.name = value
+		case "data":
+			ev.data = value
+		case "":
+			if value == "" && ev != (event{}) {
+				return ev
+			}
+		}
+	}
+	t.Fatalf("the stream ended: %v", e.lines.Err())
+	return ev
+}
+
+// reset reads a reset event.
+func (e *eventReader) reset(t *testing.T, reason string, from, gone uint64) event {
+	t.Helper()
+	ev := e.next(t)
+	var r resetEvent
+	if err := json.Unmarshal([]byte(ev.data), &r); err != nil || ev.name != "reset" {
+		t.Fatalf("%+v, %v; want a reset", ev, err)
+	}
+	if r.Reason != reason || r.From != from || r.Gone != gone || r.Cursor != ev.id || ev.id == "" {
+		t.Errorf("%+v; want %s from %d, %d gone", ev, reason, from, gone)
+	}
+	return ev
+}
+
+func (e *eventReader) record(t *testing.T, seq uint64) event {
+	t.Helper()
+	ev := e.next(t)
+	var r archive.Record
+	if err := json.Unmarshal([]byte(ev.data), &r); err != nil || ev.name != "record" || r.Seq != seq || ev.id == "" {
+		t.Fatalf("%+v, %v; want record %d with an id", ev, err, seq)
+	}
+	return ev
+}
+
+// An id is good for going on exactly behind it, by a stream or by pages, whoever gave it; one that
+// is not, because the log is another, or ends before it, is told of, and nothing is passed over.
+func TestIDsOfAStream(t *testing.T) { eachEngine(t, testIDsOfAStream) }
+
+func testIDsOfAStream(t *testing.T) {
+	a := newDevice(t)
+	g := start(t, nil, a.source("a"))
+	defer stop(t, g)
+	s := serve(t, g)
+	defer s.Close()
+	c := a.connected(t)
+	defer c.Close()
+	write(t, c, frames(0, 10))
+	stored(t, g, "a", 10)
+	url := s.URL() + "api/v1/"
+
+	e := openStream(t, url+"stream", "")
+	begun := e.next(t)
+	if begun.name != "" || !strings.Contains(begun.id, "-10-") {
+		t.Errorf("a stream begins with %+v; want the id of record 10", begun)
+	}
+	e.close()
+	e = openStream(t, url+"stream?cursor="+begun.id, "") // as if nothing had come yet
+	write(t, c, frames(10, 1))
+	if first := e.next(t); first.id != begun.id {
+		t.Errorf("the stream begins with %+v", first)
+	}
+	e.record(t, 11)
+	e.close()
+
+	_, body := get(t, url+"records?limit=4", nil)
+	var page testPage
+	if err := json.Unmarshal([]byte(body), &page); err != nil || len(page.Records) != 4 || page.Log == "" || !strings.HasPrefix(page.Cursor, page.Log+"-4-") {
+		t.Fatalf("%.300s, %v", body, err)
+	}
+	cursor := page.Cursor
+	foreign := strings.Repeat("0a", 16) + cursor[32:]
+	for _, id := range []string{cursor, "4"} {
+		e = openStream(t, url+"stream?from_seq=9", id) // what the client has goes before what it asked for once
+		if first := e.next(t); first.id != cursor {
+			t.Errorf("%s: the stream begins with %+v", id, first)
+		}
+		last := e.record(t, 5)
+		e.close()
+		_, body = get(t, url+"records?limit=1&cursor="+last.id, nil)
+		if err := json.Unmarshal([]byte(body), &page); err != nil || page.Records[0].Seq != 6 {
+			t.Errorf("behind event 5 a page has %.300s, %v", body, err)
+		}
+	}
+	e = openStream(t, url+"stream", foreign)
+	e.reset(t, archive.OtherLog, 1, 0)
+	e.record(t, 1)
+	e.close()
+	for _, id := range []string{"12", page.Log + "-12", page.Log + "-4000000-1"} {
+		e = openStream(t, url+"stream", id)
+		e.reset(t, archive.BeyondEnd, 1, 0) // this start has made all there is
+		e.record(t, 1)
+		e.close()
+	}
+	e = openStream(t, url+"stream", page.Log+"-4-1") // another record had that number
+	e.reset(t, archive.Replaced, 1, 0)
+	e.close()
+	for query, want := range map[string]int{
+		"cursor=" + foreign: 409, "cursor=" + page.Log + "-12": 409, "from_seq=13": 409, "from_seq=12": 200, "cursor=12": 200,
+		"cursor=x-1": 400, "from_seq=" + foreign: 400,
+	} {
+		if code, body := get(t, url+"records?"+query, nil); code != want {
+			t.Errorf("%s: %d, %s; want %d", query, code, body, want)
+		}
+	}
+	if resp, err := http.Head(url + "stream"); err != nil {
+		t.Error(err)
+	} else if resp.Body.Close(); resp.StatusCode != http.StatusOK {
+		t.Errorf("HEAD: %s", resp.Status)
+	}
+	if code, body := get(t, url+"stream", func(r *http.Request) { r.Header.Set("Last-Event-ID", "nonsense") }); code != 400 {
+		t.Errorf("an id that is none: %d, %s", code, body)
+	}
+}
+
+// What retention has removed behind an id is told with its count, once.
+func TestIDBeforeWhatIsKept(t *testing.T) {
+	a := newDevice(t)
+	g := start(t, func(c *config.Config) { c.Log.Keep.Size = 3 << 20 }, a.large("a"))
+	defer stop(t, g)
+	s := serve(t, g)
+	defer s.Close()
+	c := a.connected(t)
+	defer c.Close()
+	write(t, c, lengths(600, 16_000))
+	stored(t, g, "a", 600)
+	var first uint64
+	testenv.Until(t, 20*time.Second, "the oldest records are gone", func() bool {
+		at := g.Position()
+		first = at.First
+		return first > 100 && at.Bytes <= 3<<20
+	})
+	e := openStream(t, s.URL()+"api/v1/stream", "10")
+	e.reset(t, archive.Removed, first, first-11)
+	e.record(t, first)
+	e.close()
+	var page testPage
+	_, body := get(t, s.URL()+"api/v1/records?limit=1&from_seq=11", nil)
+	if err := json.Unmarshal([]byte(body), &page); err != nil || page.Gone != first-11 || page.Records[0].Seq != first {
+		t.Errorf("%.300s, %v; want %d gone", body, err, first-11)
+	}
+	for _, all := range []string{"", "?from_seq=0", "?from_seq=1"} { // the oldest there is
+		_, body = get(t, s.URL()+"api/v1/records"+all, nil)
+		if err := json.Unmarshal([]byte(body), &page); err != nil || page.Gone != 0 || page.Records[0].Seq != first {
+			t.Errorf("%s: %.300s, %v", all, body, err)
+		}
+	}
+}

@@ -1,0 +1,237 @@
+package api
+
+import (
+	"cmp"
+	"net/http"
+	"runtime"
+	"runtime/debug"
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/tallywheel/tallywheel/asyncfile"
+	"github.com/tallywheel/tallywheel/internal/hist"
+	"github.com/tallywheel/tallywheel/ledger"
+	"github.com/tallywheel/tallywheel/recorder"
+	"github.com/tallywheel/tallywheel/recorder/notify"
+)
+
+// metrics serves the books, the log and the server in the form of Prometheus.
+func metrics(rec *recorder.Recorder, more ...prometheus.Collector) http.Handler {
+	r := prometheus.NewRegistry()
+	r.MustRegister(append(more, &exporter{rec}, buildInfo(), collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))...)
+	return promhttp.HandlerFor(r, promhttp.HandlerOpts{EnableOpenMetrics: true, MaxRequestsInFlight: maxScrapes})
+}
+
+// maxScrapes is how many answers with metrics are made at a time; who comes beside them gets a 503.
+const maxScrapes = 8
+
+// buildInfo is 1, and says by its labels what runs here.
+func buildInfo() prometheus.Collector {
+	labels := prometheus.Labels{"version": "unknown", "revision": "unknown", "goversion": runtime.Version()}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		labels["version"] = info.Main.Version
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" {
+				labels["revision"] = s.Value
+			}
+		}
+	}
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "tallywheel_build_info", Help: "1, with what runs here as labels.", ConstLabels: labels,
+	}, func() float64 { return 1 })
+}
+
+// exporter reads everything at the moment it is asked; nothing is counted twice.
+type exporter struct{ rec *recorder.Recorder }
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("tallywheel_"+name, help, labels, nil)
+}
+
+var (
+	descBytes    = desc("bytes_total", "Bytes by what became of them: read, framed, resync, and quarantined of these.", "source", "kind")
+	descPartial  = desc("partial_bytes", "Bytes held and not classified yet.", "source")
+	descFrames   = desc("frames_total", "Frames by what they are: ok, corrupt, unique, duplicate, reordered, stored, durable.", "source", "kind")
+	descMissing  = desc("missing_frames", "Frame numbers not seen, by how that shows: damaged bytes came instead, none came, or none in time; a late frame takes one back.", "source", "how")
+	descDropped  = desc("dropped_frames_total", "Valid frames given up, by cause.", "source", "cause")
+	descRequests = desc("requests_total", "Requests to which an answer was due, and those that it came to, by kind: asked, answered.", "source", "kind")
+	descNoAnswer = desc("unanswered_requests", "Requests to which no answer came; one that comes late takes one back.", "source")
+	descSilent   = desc("source_silent", "Whether the source has sent nothing for longer than it may.", "source")
+	descInFlight = desc("in_flight_frames", "Valid frames held and not stored yet.", "source")
+	descLine     = desc("line_errors_total", "Errors that the driver counted, by kind.", "source", "kind")
+	descUnread   = desc("unread_bytes_total", "Bytes that the kernel had taken and that were thrown away unread, by cause.", "source", "cause")
+	descRefused  = desc("refused_connections_total", "Connections that were ended unread, by cause.", "source", "cause")
+	descOutages  = desc("outages_total", "Times the source could not be read.", "source")
+	descUp       = desc("source_up", "Whether the source is open.", "source")
+	descLatency  = desc("store_latency_seconds", "Time from read to stored.", "source")
+	descSteps    = desc("clock_steps_total", "Times the clock was set while it was watched.")
+	descSynced   = desc("clock_synchronised", "Whether a time service keeps the clock.")
+	descLevel    = desc("verdict_level", "The verdict: 0 good, 1 watch, 2 bad.")
+	descLost     = desc("lost", "What is lost, by unit and by where: on the wire, or here, in this machine.", "where", "unit")
+	descDamaged  = desc("damaged", "What arrived damaged, by unit.", "unit")
+	descUnknown  = desc("absence_unknown", "Whether a frame of the source may be lost without a trace.", "source")
+	descNotified = desc("notified_total", "Events of troubles by who was told, and what became of them: sent, failed, dropped.", "by", "outcome")
+	descBalanced = desc("balanced", "Whether every equation of every sheet holds.")
+	descSync     = desc("log_sync_seconds", "Time of a commit with its sync.")
+	descLog      = desc("log_sequence", "Last record of the log: stored, durable, and the first one kept.", "position")
+	descLogBytes = desc("log_bytes", "Bytes that what is recorded takes in the log.")
+	descAhead    = desc("log_ahead_bytes", "Bytes of the disk that the log holds for what is to come.")
+	descRoom     = desc("log_room_bytes", "Bytes that the log may still take: ahead, and of the disk but for its reserve.")
+	descFree     = desc("disk_free_bytes", "Space left on the disk of the log.")
+	descFull     = desc("disk_full", "Whether the log waits for space.")
+	descStalled  = desc("log_stalled", "Whether the log cannot write for now, and tries again.")
+	descFailed   = desc("log_failed", "Whether the log has failed.")
+	descPlaces   = desc("log_damaged_places", "Places of the log that are damaged, and not repaired.")
+	descHurt     = desc("log_damaged_records", "Records that are stored and cannot be read, at most.")
+	descChecked  = desc("log_checked_bytes_total", "Bytes of what is stored that were read and checked.")
+	descWhole    = desc("log_checked_timestamp_seconds", "When all that is stored had been read and checked last; 0: not since the start.")
+	descChains   = desc("log_chains_total", "Batches written as chains of linked operations: written, whole, taken up again.", "kind")
+	descChainErr = desc("log_chain_errors_total", "Chains that failed, by the number of the error.", "errno")
+)
+
+// Describe implements prometheus.Collector: the set depends on the sources.
+func (*exporter) Describe(c chan<- *prometheus.Desc) { c <- descBalanced }
+
+// Collect implements prometheus.Collector.
+func (e *exporter) Collect(c chan<- prometheus.Metric) {
+	counter := func(d *prometheus.Desc, v uint64, labels ...string) {
+		c <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+	}
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		c <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	flag := func(d *prometheus.Desc, on bool, labels ...string) {
+		v := 0.0
+		if on {
+			v = 1
+		}
+		gauge(d, v, labels...)
+	}
+	histogram := func(d *prometheus.Desc, h *hist.Histogram, labels ...string) {
+		n, sum, buckets := h.Cumulative()
+		c <- prometheus.MustNewConstHistogram(d, n, sum, buckets, labels...)
+	}
+	sheet := e.rec.Sheet()
+	flag(descBalanced, sheet.Balanced)
+	collectVerdict(sheet.Verdict, gauge)
+	counter(descSteps, sheet.Clock.StepCount)
+	if on := sheet.Clock.Synchronised; on != nil {
+		flag(descSynced, *on)
+	}
+	for _, p := range sheet.Ports {
+		counter(descBytes, p.Bytes.Read, p.ID, "read")
+		counter(descBytes, p.Bytes.Framed, p.ID, "framed")
+		counter(descBytes, p.Bytes.Resync, p.ID, "resync")
+		counter(descBytes, p.Bytes.Quarantined, p.ID, "quarantined")
+		gauge(descPartial, float64(p.Bytes.Partial), p.ID)
+		f := p.Frames
+		for kind, n := range map[string]uint64{
+			"ok": f.OK, "corrupt": f.Corrupt, "unique": f.Unique, "duplicate": f.Duplicate, "reordered": f.Reordered,
+			"stored": f.Stored, "durable": f.Durable,
+		} {
+			counter(descFrames, n, p.ID, kind)
+		}
+		gauge(descMissing, float64(f.MissingCorrupt), p.ID, "corrupt")
+		gauge(descMissing, float64(f.MissingUnseen), p.ID, "unseen")
+		gauge(descMissing, float64(f.MissingByTime), p.ID, "by_time")
+		counter(descRequests, f.Requests, p.ID, "asked")
+		counter(descRequests, f.Answered, p.ID, "answered")
+		gauge(descNoAnswer, float64(f.Unanswered), p.ID)
+		flag(descSilent, p.SilentSince != 0, p.ID)
+		gauge(descInFlight, float64(f.InFlight), p.ID)
+		for cause, n := range f.Dropped {
+			counter(descDropped, n, p.ID, cause)
+		}
+		for cause, n := range p.Unread {
+			counter(descUnread, n, p.ID, cause)
+		}
+		for cause, n := range p.Refused {
+			counter(descRefused, n, p.ID, cause)
+		}
+		counter(descOutages, p.OutageCount, p.ID)
+		flag(descUnknown, p.Proof != ledger.ProofNumbers, p.ID)
+		flag(descUp, p.State == ledger.StateOpen || p.State == ledger.StateBlocked, p.ID)
+		collectKernel(p, counter)
+	}
+	for source, h := range e.rec.Latencies() {
+		histogram(descLatency, h, source)
+	}
+	histogram(descSync, e.rec.Syncs())
+	collectNotified(e.rec.Notified(), counter)
+	if c, ok := e.rec.Chains(); ok {
+		collectChains(c, counter)
+	}
+	e.collectLog(sheet.LogDamage, counter, gauge, flag)
+}
+
+func (e *exporter) collectLog(
+	damage *ledger.LogDamage, counter func(*prometheus.Desc, uint64, ...string), gauge func(*prometheus.Desc, float64, ...string),
+	flag func(*prometheus.Desc, bool, ...string),
+) {
+	l := e.rec.LogNow()
+	gauge(descLog, float64(l.First), "first")
+	gauge(descLog, float64(l.Stored), "stored")
+	gauge(descLog, float64(l.Durable), "durable")
+	gauge(descLogBytes, float64(l.Bytes))
+	gauge(descAhead, float64(l.Ahead))
+	if l.Room >= 0 {
+		gauge(descRoom, float64(l.Room))
+	}
+	gauge(descFree, float64(l.DiskFree))
+	flag(descFull, l.Full)
+	flag(descStalled, l.Stalled != "")
+	flag(descFailed, l.Error != "")
+	read, whole := e.rec.Checked()
+	counter(descChecked, read)
+	gauge(descWhole, float64(max(0, whole.Unix())))
+	damage = cmp.Or(damage, &ledger.LogDamage{})
+	gauge(descPlaces, float64(damage.Places))
+	gauge(descHurt, float64(damage.Records))
+}
+
+func collectVerdict(v *ledger.Verdict, gauge func(*prometheus.Desc, float64, ...string)) {
+	gauge(descLevel, float64(v.Level.Rank()))
+	for unit, of := range map[string]func(ledger.Amount) uint64{
+		"frames": func(a ledger.Amount) uint64 { return a.Frames }, "bytes": func(a ledger.Amount) uint64 { return a.Bytes },
+		"datagrams": func(a ledger.Amount) uint64 { return a.Datagrams }, "records": func(a ledger.Amount) uint64 { return a.Records },
+	} {
+		gauge(descLost, float64(of(v.LostWire)), "wire", unit)
+		gauge(descLost, float64(of(v.LostHere)), "here", unit)
+		gauge(descDamaged, float64(of(v.Damaged)), unit)
+	}
+}
+
+func collectNotified(by map[string]notify.Counts, counter func(*prometheus.Desc, uint64, ...string)) {
+	for who, n := range by {
+		counter(descNotified, n.Sent, who, "sent")
+		counter(descNotified, n.Failed, who, "failed")
+		counter(descNotified, n.Dropped, who, "dropped")
+	}
+}
+
+func collectKernel(p ledger.Port, counter func(*prometheus.Desc, uint64, ...string)) {
+	k := p.Kernel
+	if k == nil {
+		return
+	}
+	for kind, n := range map[string]*uint64{
+		"overrun": k.Overrun, "buffer_overrun": k.BufferOverrun, "framing": k.Framing, "parity": k.Parity, "break": k.Break,
+	} {
+		if n != nil {
+			counter(descLine, *n, p.ID, kind)
+		}
+	}
+}
+
+func collectChains(c asyncfile.ChainCounts, counter func(*prometheus.Desc, uint64, ...string)) {
+	counter(descChains, c.Chains, "written")
+	counter(descChains, c.Whole, "whole")
+	counter(descChains, c.Breaks, "taken up again")
+	for e, n := range c.Errors {
+		counter(descChainErr, n, strconv.Itoa(int(e)))
+	}
+}

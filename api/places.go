@@ -1,0 +1,127 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/tallywheel/tallywheel/config"
+	"github.com/tallywheel/tallywheel/internal/sys"
+	"github.com/tallywheel/tallywheel/recorder"
+)
+
+// Most places there are; fewer where descriptors are few. Whoever reads the log takes a descriptor
+// and up to some 5 MiB for its batches.
+const (
+	maxConns   = 4096
+	minConns   = 4
+	maxStreams = 32  // event streams of records
+	maxWatches = 256 // event streams of the status
+	maxPages   = 16  // pages of records that are made at a time
+)
+
+// Memory is what the API may need at a time, in bytes.
+const Memory = (maxStreams+maxPages)*(6<<20) + maxConns*(16<<10)
+
+// pageWait is how long a request waits for others that make pages.
+const pageWait = 5 * time.Second
+
+// retryAfter is when a client that found no place may come again, in seconds.
+const retryAfter = 5
+
+// places bounds how many clients do the same at a time, so that those that stay leave room for the
+// others: a quarter of all connections is never taken by streams and pages.
+type places chan struct{}
+
+// enter takes a place, and waits for one until the context ends.
+func (p places) enter(ctx context.Context) bool {
+	select {
+	case p <- struct{}{}:
+		return true
+	default:
+	}
+	select {
+	case p <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (p places) leave() { <-p }
+
+// seats are the places of all kinds.
+type seats struct {
+	conns                   int
+	streams, watches, pages places
+}
+
+func newSeats(conns int) seats {
+	of := func(most int) places { return make(places, max(1, min(most, conns/4))) }
+	return seats{conns, of(maxStreams), of(maxWatches), of(maxPages)}
+}
+
+// connections is how many clients may be connected at a time, so that the log and the sources
+// always have descriptors: a client takes one, and one more for the segment that it reads.
+func connections(devices int) int {
+	limit, err := sys.LimitOf(sys.LimitFiles)
+	if err != nil {
+		return maxConns
+	}
+	left := min(int64(limit.Soft), 1<<30) - int64(recorder.Descriptors(devices))
+	return int(max(minConns, min(maxConns, left/2)))
+}
+
+// seatsFor is the seats of an API; tests put fewer in their place.
+var seatsFor = func(c config.Config) seats { return newSeats(connections(c.Devices())) }
+
+// crowded reports whether so many are connected that nobody keeps a connection without using it.
+func (s *Server) crowded() bool { return s.http.Stats().Open > s.seats.conns*3/4 }
+
+// busy refuses a request that found no place, and its connection: a client that stays connected
+// would take the place of one that can be served.
+func busy(w http.ResponseWriter, what string) {
+	w.Header().Set("Retry-After", strconv.Itoa(retryAfter))
+	w.Header().Set("Connection", "close")
+	fail(w, http.StatusServiceUnavailable, what)
+}
+
+// patient writes an answer of any length: a client has writeTimeout for each part, and is cut when
+// it takes longer.
+type patient struct {
+	http.ResponseWriter
+	c  *http.ResponseController
+	at time.Time // when the deadline was set last
+}
+
+func patiently(w http.ResponseWriter) *patient {
+	return &patient{ResponseWriter: w, c: http.NewResponseController(w)}
+}
+
+// Write implements io.Writer.
+func (p *patient) Write(b []byte) (int, error) {
+	if err := p.extend(); err != nil {
+		return 0, err
+	}
+	return p.ResponseWriter.Write(b)
+}
+
+// extend gives the client more time. It is called for each record: the deadline is moved once a
+// second.
+func (p *patient) extend() error {
+	now := time.Now()
+	if now.Sub(p.at) < time.Second {
+		return nil
+	}
+	p.at = now
+	return p.c.SetWriteDeadline(now.Add(writeTimeout))
+}
+
+// flush sends what was written.
+func (p *patient) flush() error {
+	if err := p.extend(); err != nil {
+		return err
+	}
+	return p.c.Flush()
+}

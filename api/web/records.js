@@ -1,0 +1,281 @@
+// The records of a port: by time, by sequence, by contents, or around a loss. What is missing stands
+// between them.
+
+import { $, count, make, moment, plural, tableRoles, text, time, timeText, zone } from "./format.js";
+import { decode, dump, line, wanted } from "./bytes.js";
+import { loadLosses, lossTable, meaning, places } from "./losses.js";
+import { proofs } from "./ports.js";
+
+const page = 100; // records asked for at a time
+const most = 2000; // rows shown: beyond, narrow the search
+const around = 25; // records shown on each side of a loss
+const windows = [0.05, 1, 20, 600, 86400]; // seconds before a moment in which records are looked for
+
+let asked = 0, shown = [], query = {}, infos = [], status = null;
+
+// key makes times that are strings comparable, to the nanosecond.
+const key = (t) => t.slice(0, 19) + (/\.(\d+)/.exec(t)?.[1] ?? "").padEnd(9, "0");
+
+async function ask(parameters) {
+  const q = new URLSearchParams(Object.entries(parameters).filter(([, v]) => v !== "" && v !== undefined && v !== null));
+  const answer = await fetch(`api/v1/records?${q}`, { cache: "no-store" });
+  const body = await answer.json();
+  if (!answer.ok) throw new Error(body.error ?? `the recorder answers ${answer.status}`);
+  return body;
+}
+
+// near finds so many records before a moment, and so many from it on.
+async function near(moment, source, quarantine, before, behind) {
+  let all = [];
+  for (const w of windows) {
+    const from = new Date(Date.parse(moment) - 1000 * w).toISOString();
+    let next = { from_time: from }, end = false;
+    all = [];
+    for (let pages = 0; pages < 5 && !end; pages++) {
+      const p = await ask({ ...next, source, quarantine, limit: 1000 });
+      all.push(...p.records);
+      next = { from_time: from, cursor: p.cursor };
+      end = p.end || all.filter((r) => key(r.time) > key(moment)).length >= behind;
+    }
+    if (all.filter((r) => key(r.time) < key(moment)).length >= before) break;
+  }
+  const at = all.findIndex((r) => key(r.time) >= key(moment));
+  const middle = at < 0 ? all.length : at;
+  return all.slice(Math.max(0, middle - before), middle + behind);
+}
+
+// openRecords shows what the address asks for.
+export async function openRecords(parameters, s, ports) {
+  status = s;
+  infos = ports;
+  query = Object.fromEntries(parameters);
+  fillForm();
+  port();
+  const mine = ++asked;
+  shown = [];
+  text($("records-state"), "looking…");
+  $("records-more").hidden = true;
+  $("records-list").replaceChildren();
+  try {
+    if (query.around) await aroundLoss(mine);
+    else if (query.from || query.to || query.seq || query.contains) await search(mine, {});
+    else await newest(mine);
+  } catch (e) {
+    if (mine === asked) text($("records-state"), `The records cannot be shown: ${e.message}.`);
+  }
+}
+
+async function aroundLoss(mine) {
+  const records = await near(query.around, query.source, query.quarantine, around, around);
+  if (mine !== asked) return;
+  shown = records;
+  draw();
+  text($("records-state"), records.length ? `${plural(records.length, "record")} around ${place()}` : "The log has no record around that time: they may have been removed by its limits.");
+  document.querySelector("#records-list .here")?.scrollIntoView({ block: "center" });
+}
+
+const place = () => query.cause ? "the loss" : "that time";
+
+// newest shows the end of the log: of its last records those of the source, looking farther back
+// until there are enough.
+async function newest(mine) {
+  const end = status.sample.log?.stored ?? 0; // 0 in the first second of a start: the log is read from its beginning
+  let all = [];
+  for (const back of [2 * page, 5e3, 1e5, 2e6]) {
+    const from = Math.max(1, end - back);
+    let cursor = "", ended = false;
+    all = [];
+    for (let pages = 0; pages < 10 && !ended; pages++) {
+      const p = await ask({ source: query.source, quarantine: query.quarantine, limit: 1000, ...(cursor ? { cursor } : from > 1 ? { from_seq: from } : {}) });
+      all.push(...p.records);
+      [cursor, ended] = [p.cursor, p.end];
+    }
+    if (all.length >= page || from === 1) break;
+  }
+  if (mine !== asked) return;
+  shown = all.slice(-page);
+  draw();
+  text($("records-state"), shown.length ? `the newest ${plural(shown.length, "record")}` : "There is no record among the last two million.");
+}
+
+// search asks for the next page of what the form says.
+async function search(mine, next) {
+  const p = await ask({
+    source: query.source, quarantine: query.quarantine, contains: query.contains, limit: page,
+    from_time: moment(query.from ?? ""), to_time: moment(query.to ?? ""), from_seq: query.seq, ...next,
+  });
+  if (mine !== asked) return;
+  shown.push(...p.records);
+  draw();
+  const more = !p.end && shown.length < most;
+  text($("records-state"), `${plural(shown.length, "record")}${p.gone ? `; ${plural(p.gone, "record")} asked for are not in the log any more` : ""}${p.end ? "; the log ends here" : `; looked at as far as record ${count(Number(p.cursor.split("-")[1]))}`}`);
+  $("records-more").hidden = !more;
+  $("records-more").onclick = async () => {
+    $("records-more").hidden = true;
+    text($("records-state"), "looking…");
+    await search(mine, { cursor: p.cursor }).catch((e) => text($("records-state"), `The records cannot be shown: ${e.message}.`));
+  };
+}
+
+function fillForm() {
+  const form = $("records-form"), source = form.elements.source;
+  const ids = [...new Set([...status.sheet.ports.map((p) => p.id), ...(query.source ? [query.source] : [])])];
+  source.replaceChildren(make("option", "", "all ports"), ...ids.map((id) => make("option", "", id)));
+  source.options[0].value = "";
+  source.value = query.source ?? "";
+  for (const name of ["from", "to", "seq", "contains"]) form.elements[name].value = query[name] ?? "";
+  if (query.around) form.elements.from.value = timeText(new Date(Date.parse(query.around) - 1000).toISOString(), 3);
+  form.elements.quarantine.checked = query.quarantine === "true";
+  form.elements.as.value = query.as ?? (infoOf(query.source)?.frame === "line" ? "text" : "hex");
+  for (const e of document.querySelectorAll("#records-form .zone")) text(e, ` (${zone()})`);
+}
+
+const infoOf = (source) => infos.find((i) => i.id === source || source?.startsWith(`${i.id}/`));
+
+// port shows what the port is, and what it has lost.
+async function port() {
+  const card = $("port"), account = status.sheet.ports.find((p) => p.id === query.source), info = infoOf(query.source);
+  card.hidden = !query.source;
+  text($("port-name"), query.source ?? "");
+  $("port-loss").hidden = !query.cause;
+  if (query.cause) {
+    text($("port-loss-what"), `${query.much} ${query.cause}, ${places[query.where] ?? ""}`);
+    $("port-loss-when").replaceChildren(time(query.around, 3));
+    text($("port-loss-why"), meaning(query.cause));
+  }
+  const facts = [["State", account?.why ? `${account.state}: ${account.why}` : account?.state], ["Framing", info?.frame], ["Proves", proofs[account?.proof]], [info?.kind ?? "Address", info?.address], ["Device", info?.device], ...Object.entries(info?.settings || {})];
+  $("port-facts").replaceChildren(...facts.filter(([, v]) => v).map(([k, v]) => make("div", "", make("dt", "", k), make("dd", "", v))));
+  const said = status.reasons.filter((r) => r.source === query.source);
+  text($("port-reasons"), said.length ? `Of it is said: ${said.map((r) => r.text).join("; ")}.` : "");
+  $("port-losses").replaceChildren();
+  if (!query.source) return;
+  const source = query.source;
+  const { losses } = await loadLosses(status.sheet, source, 6).catch(() => ({ losses: [] }));
+  if (source !== query.source) return;
+  $("port-losses").replaceChildren(losses.length ? make("div", "scroll", lossTable(losses, `The last losses of ${source}`, losses.some((l) => l.source !== source))) : make("p", "none", "Nothing was lost here since the start."));
+}
+
+// gaps finds the numbers that are missing between records of one device: by the record behind them.
+function gaps(records) {
+  const there = new Map(), last = new Map(), missing = new Map();
+  const device = (r) => `${r.source} ${r.device} ${r.epoch}`;
+  for (const r of records) {
+    if (r.number === undefined) continue;
+    if (!there.has(device(r))) there.set(device(r), new Set());
+    there.get(device(r)).add(r.number);
+  }
+  for (const r of records) {
+    if (r.number === undefined) continue;
+    const before = last.get(device(r));
+    if (before !== undefined && r.number > before + 1) {
+      const ranges = [];
+      for (let n = before + 1, seen = there.get(device(r)); n < r.number && ranges.length < 20; n++) {
+        if (seen.has(n)) continue;
+        if (ranges.at(-1)?.[1] === n - 1) ranges.at(-1)[1] = n;
+        else ranges.push([n, n]);
+        if (r.number - n > 1e5) { ranges.at(-1)[1] = r.number - 1; break; } // a jump: no single frame of it is here
+      }
+      if (ranges.length) missing.set(r, ranges);
+    }
+    last.set(device(r), Math.max(before ?? 0, r.number));
+  }
+  return missing;
+}
+
+const rangeText = ([a, b]) => a === b ? count(a) : `${count(a)} to ${count(b)}`;
+
+// draw makes the table of what was found.
+function draw() {
+  const asText = $("records-form").elements.as.value === "text", want = wanted(query.contains);
+  if (!shown.length) { $("records-list").replaceChildren(); return; }
+  const many = !query.source || shown.some((r) => r.source !== query.source), missing = query.contains ? new Map() : gaps(shown);
+  const numbered = shown.some((r) => r.number !== undefined);
+  const columns = ["Time", ...(many ? ["Port"] : []), "Sequence", ...(numbered ? ["Number"] : []), "Length", "Data"];
+  const table = make("table", "list records");
+  table.append(make("caption", "unseen", "Records"));
+  const head = table.createTHead().insertRow();
+  for (const name of columns) {
+    const th = make("th", ["Sequence", "Number", "Length"].includes(name) ? "n" : "", name);
+    th.scope = "col";
+    head.append(th);
+  }
+  const body = table.createTBody(), here = lossRow(missing), between = outages();
+  const note = (className, ...what) => {
+    const td = make("td", "", ...what);
+    td.colSpan = columns.length;
+    body.append(make("tr", `note ${className}`, td));
+  };
+  for (const r of shown) {
+    while (between.length && key(between[0].from) < key(r.time)) outage(between.shift(), note);
+    const ranges = missing.get(r);
+    if (ranges) note(r === here ? "here" : "", `✕ missing: ${plural(ranges.reduce((n, [a, b]) => n + b - a + 1, 0), "frame")}, number ${ranges.map(rangeText).join(", ")}`);
+    else if (r === here) note("here", query.cause ? `✕ here: ${query.much} ${query.cause}` : "that time");
+    body.append(row(r, many, numbered, asText, want));
+  }
+  for (const o of between) outage(o, note);
+  $("records-list").replaceChildren(make("div", "scroll", tableRoles(table)));
+}
+
+const outage = (o, note) => note("", `✕ not read from `, time(o.from, 3), o.to ? " to " : " on", o.to ? time(o.to, 3) : "", `: ${o.cause}`);
+
+// outages are those of the port in the time that is shown.
+function outages() {
+  const first = key(shown[0].time), last = key(shown.at(-1).time);
+  return status.sheet.ports.filter((p) => p.id === query.source).flatMap((p) => p.outages || []).filter((o) => o.from && key(o.from) >= first && key(o.from) <= last);
+}
+
+// lossRow is the record behind the loss that was asked for: behind the gap of that moment, or the
+// first one from then on.
+function lossRow(missing) {
+  if (!query.around) return null;
+  const until = key(query.around), since = key(new Date(Date.parse(query.around) - 1100).toISOString());
+  const behind = [...missing.keys()].filter((r) => key(r.time) <= until && key(r.time) >= since);
+  return behind.at(-1) ?? shown.find((r) => key(r.time) >= until) ?? null;
+}
+
+function row(r, many, numbered, asText, want) {
+  const tr = make("tr"), data = decode(r.data), when = make("th", "", time(r.time, 6));
+  when.scope = "row";
+  tr.append(when);
+  if (many) tr.append(make("td", "", r.source));
+  const cell = (name, words) => {
+    const label = make("span", "label", `${name} `);
+    label.setAttribute("aria-hidden", "true"); // the head of the column says it
+    tr.append(make("td", "n", label, words));
+  };
+  cell("record", count(r.seq));
+  if (numbered) cell("number", r.number === undefined ? "–" : count(r.number));
+  tr.append(make("td", "n", plural(r.len, "byte")));
+  const all = make("details", "", make("summary", "", line(data, asText, want)));
+  all.addEventListener("toggle", () => {
+    if (all.childElementCount > 1) return;
+    const pre = make("pre", "", dump(data));
+    pre.tabIndex = 0;
+    pre.setAttribute("aria-label", `all bytes of record ${r.seq}`);
+    all.append(pre);
+  });
+  tr.append(make("td", "data", all));
+  return tr;
+}
+
+// makeRecords listens to the form: what it asks for goes into the address, so that it can be kept.
+export function makeRecords() {
+  const form = $("records-form");
+  for (const name of ["from", "to"]) {
+    form.elements[name].addEventListener("input", (e) => {
+      const wrong = e.target.value && !moment(e.target.value);
+      e.target.setCustomValidity(wrong ? "want a time as 11:03:02.5, or 2026-11-20 11:03:02 +01:00" : "");
+    });
+  }
+  form.addEventListener("submit", (e) => {
+    e.preventDefault();
+    const q = new URLSearchParams();
+    for (const name of ["source", "from", "to", "seq", "contains"]) if (form.elements[name].value) q.set(name, form.elements[name].value);
+    if (form.elements.quarantine.checked) q.set("quarantine", "true");
+    q.set("as", form.elements.as.value);
+    const hash = `#/records?${q}`;
+    if (location.hash === hash) dispatchEvent(new HashChangeEvent("hashchange"));
+    else location.hash = hash;
+  });
+  for (const radio of form.elements.as) radio.addEventListener("change", draw);
+}

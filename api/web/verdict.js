@@ -1,0 +1,104 @@
+// The verdict: its level in colour, sign and word, its sentence, and whether all of it is of now.
+
+import { $, count, make, plural, text, time, timeText } from "./format.js";
+
+const signs = { good: "✓", watch: "!", bad: "✕" };
+const words = { good: "Good", watch: "Watch", bad: "Bad" };
+
+// levelMark is a level where there is little room: its sign, and its word for who cannot see it.
+export function levelMark(level) {
+  const sign = make("span", "sign", signs[level]);
+  sign.setAttribute("aria-hidden", "true");
+  const mark = make("span", `mark-${level}`, sign, make("span", "unseen", `${words[level]}: `));
+  mark.title = words[level];
+  return mark;
+}
+
+// amount names the parts of an amount that are not zero.
+export function amount(a) {
+  const parts = Object.entries(a || {}).filter(([, n]) => n > 0).map(([unit, n]) => plural(n, unit.replace(/s$/, "")));
+  return parts.join(", ") || "nothing";
+}
+
+let level = "", stale = null;
+
+// showVerdict shows the verdict of a status.
+export function showVerdict(s) {
+  level = s.level;
+  paint();
+  const [first, ...rest] = s.verdict.split("; ");
+  text($("sentence"), first);
+  text($("semi"), rest.length ? "; " : "");
+  text($("rest"), rest.join("; "));
+  facts(s);
+  const broken = s.sheet.ports.flatMap((p) => (p.unbalanced || []).map((u) => `${p.id}: ${u}`));
+  text($("balance"), broken.length ? broken.join("; ") : s.sheet.ports.length ? `Every equation of ${plural(s.sheet.ports.length, "port")} balances.` : "");
+}
+
+function facts(s) {
+  const list = [
+    ["Lost on the wire", amount(s.lost_wire)], ["Lost by us", amount(s.lost_here)], ["Damaged", amount(s.damaged)],
+    ["Last loss", s.last_loss ? time(s.last_loss) : "none"], ["Counted since", time(s.since)],
+    ["Cannot prove absence", s.unknown.length ? plural(s.unknown.length, "source") : "no source"],
+    ...(s.ack ? [["Acknowledged", s.ack.note || "without a note"]] : []),
+    ...(s.past?.starts ? [["Earlier", `${plural(s.past.starts, "start")} with losses`]] : []),
+    ...(s.past?.unreadable ? [["Earlier, too", "a history that cannot be read"]] : []),
+  ];
+  const shown = list.map(([k, x]) => `${k} ${x.textContent ?? x}`).join("|");
+  if ($("facts").dataset.shown === shown) return;
+  $("facts").dataset.shown = shown;
+  $("facts").replaceChildren(...list.map(([k, x]) => make("div", "", make("dt", "", k), make("dd", "", x))));
+}
+
+function paint() {
+  const shown = stale ? "stale" : level || "waiting";
+  $("verdict").className = `verdict ${shown}`;
+  $("verdict").dataset.level = level;
+  text($("sign"), stale ? "?" : signs[level] ?? "…");
+  text($("level"), stale ? "Not connected" : words[level] ?? "Waiting");
+  const known = stale && level ? `Not connected since ${timeText(stale.since)}. What is below was known then; it was ${words[level].toLowerCase()}.` : "";
+  text($("stale"), known);
+  document.body.classList.toggle("is-stale", Boolean(stale));
+  document.title = `${stale ? "Not connected" : words[level] ?? "…"} · Tallywheel`;
+  announce(stale ? "not connected to the recorder" : level && `level ${words[level].toLowerCase()}`);
+}
+
+// showLink shows how the connection is.
+export function showLink(c, retry) {
+  stale = c.live ? null : c;
+  const link = $("link");
+  link.className = c.live ? "link" : "link lost";
+  clearInterval(showLink.ticking);
+  if (c.live) text($("link-text"), "live");
+  else {
+    const say = () => text($("link-text"), `not connected: ${c.why}; next try ${left(c.next)}`);
+    say();
+    showLink.ticking = setInterval(say, 1000);
+  }
+  $("retry").hidden = c.live;
+  $("retry").onclick = retry;
+  paint();
+}
+
+const left = (next) => {
+  const s = Math.ceil((next - Date.now()) / 1000);
+  return s > 0 ? `in ${count(s)} s` : "now";
+};
+
+// showHeard shows the time of the newest status.
+export function showHeard(at) { text($("link-text"), `live · ${timeText(at)}`); }
+
+// announce tells a screen reader of another level or of a lost connection, once it has stayed so for
+// a while: what goes to and fro is not told each time.
+let said = "", saying = 0, wanted = "";
+const settle = 3000; // ms
+function announce(words) {
+  if (!words || words === wanted) return;
+  wanted = words;
+  clearTimeout(saying);
+  saying = setTimeout(() => {
+    if (wanted === said) return;
+    said = wanted;
+    $("announce").textContent = `Tallywheel: ${said}`;
+  }, settle);
+}

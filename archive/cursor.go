@@ -1,0 +1,231 @@
+package archive
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/tallywheel/tallywheel/seglog"
+)
+
+// Archive is a log whose records can be read: that of a running recorder, or one in a folder.
+type Archive struct {
+	Streams *Streams
+	read    func(from uint64) *seglog.Reader
+	log     *seglog.Log // nil: it is read from a folder
+}
+
+// Live is the archive of a log that is open for writing.
+func Live(log *seglog.Log, streams *Streams) *Archive { return &Archive{streams, log.NewReader, log} }
+
+// ErrNone says that a folder holds no log.
+var ErrNone = errors.New("there is no log")
+
+// Folder opens the folder of a log for those who need no names. There must be a log; see ErrNone.
+func Folder(path string) (seglog.FS, error) {
+	if _, err := os.Stat(path); err != nil {
+		return nil, err
+	}
+	dir, err := seglog.Dir(path)
+	if err != nil {
+		return nil, err
+	}
+	if there, err := seglog.Exists(dir); err != nil || !there {
+		return nil, cmp.Or(err, fmt.Errorf("%w in %s", ErrNone, path))
+	}
+	return dir, nil
+}
+
+// Open is the archive in a folder, which may be written to meanwhile. There must be a log, see
+// ErrNone, and its table of streams, see ErrStreams.
+func Open(path string) (*Archive, error) {
+	dir, err := Folder(path)
+	if err != nil {
+		return nil, err
+	}
+	streams, err := LoadStreams(path)
+	if err != nil {
+		return nil, err
+	}
+	known, _ := Known(path) // first: the log may be written to
+	read := func(from uint64) *seglog.Reader {
+		r := seglog.NewReader(dir, from)
+		r.Expect(known)
+		return r
+	}
+	return &Archive{streams, read, nil}, nil
+}
+
+// Query asks for records of the log. The zero value asks for all frames.
+type Query struct {
+	Source     string // "" means all; that of a source means its peers, too
+	From       uint64 // first sequence; 0 or 1: the oldest record, or the first one of Since
+	Since      int64  // ns since 1970: skip records before; 0 means none
+	Until      int64  // ns since 1970: skip records after, for a clock may step back; 0 means none
+	Quarantine bool   // quarantined bytes instead of frames
+	Contains   []byte // the data has these bytes; empty: it may have any
+}
+
+// match reports whether a record of the log answers the query, and describes it.
+func (q Query) match(streams *Streams, rec seglog.Record) (Record, bool) {
+	e, ok := streams.By(rec.Stream)
+	if q.Source != "" && (!ok || !Within(e.Source, q.Source)) || e.Quarantine != q.Quarantine ||
+		q.Since > rec.Time || q.Until > 0 && q.Until < rec.Time {
+		return Record{}, false
+	}
+	out, _ := streams.Describe(rec)
+	return out, q.contains(out.Data)
+}
+
+// Cursor goes through the records that answer a query, in order. It belongs to one goroutine.
+type Cursor struct {
+	Query Query
+	// OnGap is told, before the record behind it comes, of records asked for that are not in the
+	// log any more; its error ends the walk. nil: nobody is told.
+	OnGap func(*seglog.GapError) error
+
+	in    *Archive
+	r     *seglog.Reader // nil before the first record
+	last  Mark           // of what was looked at last
+	empty int            // looks in a row that found nothing more
+}
+
+// Records is a cursor before the first record. The caller closes it.
+func (a *Archive) Records(c Cursor) *Cursor {
+	c.in = a
+	return &c
+}
+
+// Close ends the walk.
+func (c *Cursor) Close() error {
+	if c.r == nil {
+		return nil
+	}
+	return c.r.Close()
+}
+
+// Next returns the next record that answers the query, however many it has to look at for that.
+// io.EOF says that there is none yet: Next may be called again. The data of the record is a view,
+// valid until then. Damage is a [*seglog.CorruptError], even where it looks like the end of the
+// log.
+func (c *Cursor) Next() (Record, error) {
+	for {
+		if out, ok, err := c.Look(); ok || err != nil {
+			return out, err
+		}
+	}
+}
+
+// lookAround is how many looks in a row find nothing before the end is looked at again: is it one?
+const lookAround = 10
+
+// Look is Next for one record of the log, or one gap: a caller who must not search for long looks
+// again as long as it may. ok reports whether the record answers the query.
+func (c *Cursor) Look() (out Record, ok bool, err error) {
+	if err := c.Begin(); err != nil {
+		return Record{}, false, err
+	}
+	rec, err := c.r.Next()
+	if err == io.EOF && c.empty%lookAround == 0 {
+		if err = c.r.End(); err == nil {
+			rec, err = c.r.Next()
+		}
+	}
+	var gap *seglog.GapError
+	switch {
+	case errors.As(err, &gap):
+		c.last = Mark{Seq: gap.To}
+		if c.OnGap != nil {
+			return Record{}, false, c.OnGap(gap)
+		}
+		return Record{}, false, nil
+	case err == io.EOF:
+		c.empty++
+		return Record{}, false, err
+	case err != nil:
+		return Record{}, false, err
+	}
+	c.empty, c.last = 0, Mark{Seq: rec.Seq, Time: rec.Time}
+	out, ok = c.Query.match(c.in.Streams, rec)
+	return out, ok, nil
+}
+
+// Mark is where the walk is: everything up to it has been looked at, and another walk goes on
+// behind it.
+func (c *Cursor) Mark() Mark {
+	m := c.last
+	if m.Seq+1 < c.Query.From {
+		m = Mark{Seq: c.Query.From - 1}
+	}
+	if c.in.log != nil {
+		m.Log = c.in.log.Identity()
+	}
+	return m
+}
+
+// Begin opens the log at the first record that may answer; the first Next does so, if nobody has.
+func (c *Cursor) Begin() error {
+	if c.r != nil {
+		return nil
+	}
+	r := c.in.read(c.Query.From)
+	if c.Query.Since > 0 && c.Query.From <= 1 { // else every record from there on is asked for its time
+		if err := r.SeekTime(c.Query.Since); err != nil {
+			return errors.Join(err, r.Close())
+		}
+	}
+	c.r = r
+	return nil
+}
+
+// Bounds are those of a page. Each is at least 1.
+type Bounds struct {
+	Records int           // at most so many
+	Bytes   int           // of their data; one record is there, whatever its size
+	Search  time.Duration // how long to look for them; one record of the log is looked at, however long that takes
+}
+
+// Page is where a page ended.
+type Page struct {
+	Last Mark   // everything up to it has been looked at: what follows is asked for with it
+	End  bool   // the log had no more
+	Gone uint64 // records asked for that are not in the log any more
+}
+
+// Page calls each with the records that answer the query, until a bound is reached or the log ends.
+// Their data is a view, valid until each returns, whose error ends the page. The page is good up to
+// where it ended, with an error, too.
+func (a *Archive) Page(q Query, b Bounds, each func(Record) error) (p Page, err error) {
+	c := a.Records(Cursor{Query: q, OnGap: func(gap *seglog.GapError) error {
+		p.Gone += gap.To - gap.From + 1
+		return nil
+	}})
+	defer c.Close()
+	began, n, bytes := time.Now(), 0, 0
+	for n < b.Records {
+		before := c.Mark()
+		r, ok, err := c.Look()
+		switch {
+		case err == io.EOF:
+			p.Last, p.End = c.Mark(), true
+			return p, nil
+		case err == nil && ok && n > 0 && bytes+len(r.Data) > b.Bytes:
+			p.Last = before
+			return p, nil
+		case err == nil && ok:
+			n, bytes, err = n+1, bytes+len(r.Data), each(r)
+		}
+		if err != nil {
+			p.Last = before
+			return p, err
+		}
+		if time.Since(began) > b.Search {
+			break
+		}
+	}
+	p.Last = c.Mark()
+	return p, nil
+}

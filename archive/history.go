@@ -1,0 +1,211 @@
+package archive
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/tallywheel/tallywheel/ledger"
+)
+
+// HistoryFile has the sheets of earlier starts, a line each.
+const HistoryFile = "sheets.ndjson"
+
+// maxSheetLine bounds a line of the history, in bytes: a sheet of a thousand ports has less. Tests
+// have less, too.
+var maxSheetLine = 16 << 20
+
+// Keep adds the sheet of a start that has ended to the history, unless it is there already: a
+// process may have been killed just then. What a power cut has left of that very line is replaced;
+// any other line that is torn stays, and is ended first.
+func (s *StartSheet) Keep(dir string) error {
+	line, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	f, err := openSide(filepath.Join(dir, HistoryFile), os.O_RDWR|os.O_APPEND|os.O_CREATE)
+	if err != nil {
+		return err
+	}
+	line = append(line, '\n')
+	end, err := readEnd(f)
+	if err == nil && s.sameStart(end.newest) {
+		return errors.Join(f.Sync(), f.Close()) // whoever wrote it may have ended before its sync
+	}
+	switch {
+	case err != nil || end.last.ended && end.last.err == nil:
+	case end.last.isRestOf(s):
+		err = f.Truncate(end.last.at)
+	case !end.last.ended:
+		line = append([]byte{'\n'}, line...)
+	}
+	if err == nil {
+		_, err = f.Write(line)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
+}
+
+// isWhole reports whether s is the sheet of a whole start of which is known when it began.
+func (s *StartSheet) isWhole() bool { return !s.Part && s.Sheet.Since != 0 }
+
+// sameStart reports whether s and o are sheets of the same start.
+func (s *StartSheet) sameStart(o *StartSheet) bool {
+	return o != nil && s.isWhole() && o.isWhole() && s.Sheet.Since == o.Sheet.Since
+}
+
+// historyLine is a line of the history.
+type historyLine struct {
+	at    int64 // where it begins, in bytes
+	text  []byte
+	ended bool // it has its line feed
+	sheet StartSheet
+	err   error // why it cannot be read
+}
+
+// read takes the sheet out of the text.
+func (l *historyLine) read() {
+	l.sheet = StartSheet{}
+	l.err = json.Unmarshal(l.text, &l.sheet)
+}
+
+// isRestOf reports whether a line that cannot be read is what a power cut, a kill or a full disk
+// has left of the line of s: nothing is lost by it, for s tells it again. It says when its start
+// began, or has no end and is too short to say it.
+func (l *historyLine) isRestOf(s *StartSheet) bool {
+	if l.err == nil || errors.Is(l.err, errLongLine) {
+		return false
+	}
+	const head, since = `{"end":"`, `"since":`
+	text := bytes.TrimRight(l.text, "\x00") // some file systems leave zeros
+	if _, from, ok := bytes.Cut(text, []byte(since)); ok {
+		if value, _, ok := bytes.Cut(from, []byte{','}); ok {
+			var at ledger.Time
+			return json.Unmarshal(value, &at) == nil && at == s.Sheet.Since
+		}
+	}
+	n := min(len(text), len(head))
+	return !l.ended && string(text[:n]) == head[:n]
+}
+
+// historyEnd is the end of a history.
+type historyEnd struct {
+	newest *StartSheet // of a whole start; nil: there is none in the last 16 MiB
+	last   historyLine // of an empty one: an ended line, which can be read
+}
+
+func readEnd(f *os.File) (e historyEnd, err error) {
+	e.last.ended = true
+	st, err := f.Stat()
+	if err != nil || st.Size() == 0 {
+		return e, err
+	}
+	for n := int64(64 << 10); ; n *= 4 {
+		n = min(n, st.Size())
+		b := make([]byte, n)
+		if _, err := f.ReadAt(b, st.Size()-n); err != nil {
+			return e, err
+		}
+		all := n == st.Size()
+		if e.read(b, st.Size()-n, all); e.newest != nil || all || n >= int64(maxSheetLine) {
+			return e, nil
+		}
+	}
+}
+
+// read takes in the last bytes of a history, which begin at from; all: there are no others.
+func (e *historyEnd) read(b []byte, from int64, all bool) {
+	text, ended := bytes.CutSuffix(b, []byte{'\n'})
+	for isLast := true; ; isLast = false {
+		begin := bytes.LastIndexByte(text, '\n') + 1
+		if begin == 0 && !all { // it may begin before; as the last one of 16 MiB it cannot be read
+			if isLast {
+				e.last = historyLine{at: from, text: text, ended: ended, err: errLongLine}
+			}
+			return
+		}
+		l := historyLine{at: from + int64(begin), text: text[begin:], ended: ended}
+		l.read()
+		if isLast {
+			e.last = l
+		}
+		if l.err == nil && l.sheet.isWhole() {
+			e.newest = &l.sheet
+			return
+		}
+		if begin == 0 {
+			return
+		}
+		text, ended = text[:begin-1], true
+	}
+}
+
+var errLongLine = errors.New("it is longer than 16 MiB")
+
+// EachStart reads a history. A line that cannot be read, which a power cut can leave, keeps nothing
+// behind it from being read: the first such line is the error at the end.
+func EachStart(r io.Reader, f func(StartSheet) error) error {
+	var torn error
+	err := eachLine(r, func(l *historyLine) error {
+		if l.err != nil {
+			torn = cmp.Or(torn, l.err)
+			return nil
+		}
+		return f(l.sheet)
+	})
+	return errors.Join(torn, err)
+}
+
+// eachLine calls f with each line of a history that is not empty. The line is valid until f
+// returns. Of one that is too long it has the beginning.
+func eachLine(r io.Reader, f func(l *historyLine) error) error {
+	in := bufio.NewReaderSize(r, 64<<10)
+	l := historyLine{}
+	for n := 1; ; n++ {
+		begin := l.at
+		l.text = l.text[:0]
+		err := readLine(in, &l)
+		if err != nil && err != io.EOF {
+			return err
+		}
+		next := l.at
+		if len(l.text) > 0 {
+			if l.err = errLongLine; next-begin <= int64(maxSheetLine) {
+				l.read()
+			}
+			if l.err != nil {
+				l.err = fmt.Errorf("%s: line %d cannot be read: %w", HistoryFile, n, l.err)
+			}
+			l.at = begin
+			if err := f(&l); err != nil {
+				return err
+			}
+			l.at = next
+		}
+		if err == io.EOF {
+			return nil
+		}
+	}
+}
+
+// readLine reads the text of the next line, at most so much of it as a line may have, and moves
+// l.at behind it.
+func readLine(in *bufio.Reader, l *historyLine) error {
+	for {
+		part, err := in.ReadSlice('\n')
+		l.at += int64(len(part))
+		part, l.ended = bytes.CutSuffix(part, []byte{'\n'})
+		l.text = append(l.text, part[:min(len(part), maxSheetLine-len(l.text))]...)
+		if err != bufio.ErrBufferFull {
+			return err
+		}
+	}
+}

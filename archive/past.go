@@ -1,0 +1,154 @@
+package archive
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"io"
+	"io/fs"
+	"slices"
+
+	"github.com/tallywheel/tallywheel/ledger"
+)
+
+// maxPast is how much of the history counts, from its end, in bytes: a start must not wait for
+// years of it. Tests have less.
+var maxPast int64 = 32 << 20
+
+// PastOf is what the starts kept in dir, and those that may not be there yet, have lost since a;
+// nil: since the first of them, as far as the last 32 MiB of the history say. identity is that of
+// the log: starts on others count, too, and are told apart.
+//
+// With a line that cannot be read, which is the error, and with a start whose sheets could not be,
+// the past is Unreadable. A last line that was torn while it was written is neither, if its start
+// is among the owed.
+func PastOf(dir, identity string, a *Ack, owed []*StartSheet) (*ledger.Past, error) {
+	p := pastSum{identity: identity, ack: a}
+	err := eachKept(dir, func(l *historyLine, size int64) error {
+		p.line(l, size)
+		return nil
+	})
+	p.past.Unreadable = p.past.Unreadable || err != nil
+	if p.torn != nil && slices.ContainsFunc(owed, p.torn.isRestOf) {
+		p.torn = nil
+	}
+	p.noteTorn()
+	for _, s := range owed {
+		p.past.Unreadable = p.past.Unreadable || s.End == causeRebuilt
+		if !s.sameStart(p.newest) { // else whoever kept it was killed before it could say so
+			p.add(*s)
+		}
+	}
+	if p.past.IsEmpty() {
+		return nil, errors.Join(err, p.err)
+	}
+	return &p.past, errors.Join(err, p.err)
+}
+
+// pastSum adds up the past.
+type pastSum struct {
+	identity string
+	ack      *Ack
+	past     ledger.Past
+	newest   *StartSheet  // of a whole start, in the history
+	torn     *historyLine // the last line, if it cannot be read
+	err      error        // the first line that cannot be read
+}
+
+// line takes in the next line of a history of that size.
+func (p *pastSum) line(l *historyLine, size int64) {
+	p.noteTorn()
+	isKnown := p.ack.SpeaksOf(p.identity) && l.at < p.ack.History && p.ack.History <= size // it was there then
+	switch {
+	case l.err != nil && !isKnown:
+		torn := *l
+		torn.text = bytes.Clone(l.text)
+		p.torn = &torn
+	case l.err == nil:
+		if s := l.sheet; s.isWhole() {
+			p.newest = &s
+		}
+		p.past.Unreadable = p.past.Unreadable || l.sheet.End == causeRebuilt && !isKnown
+		p.add(l.sheet)
+	}
+}
+
+// noteTorn counts the line that cannot be read.
+func (p *pastSum) noteTorn() {
+	if p.torn != nil {
+		p.past.Unreadable, p.err = true, cmp.Or(p.err, p.torn.err)
+	}
+	p.torn = nil
+}
+
+// add adds what a start has lost, unless that was acknowledged.
+func (p *pastSum) add(s StartSheet) {
+	word := s.Sheet.Ack
+	s.Sheet.Ack = nil
+	if p.ack.SpeaksOf(s.Identity) {
+		late, base := s.Sheet.At > p.ack.At, p.ack.Sheet
+		switch {
+		// The start in which it was given. The sheet of one that was killed may be older than it
+		// looks: what stood in the log behind it has been added.
+		case base != nil && base.Since == s.Sheet.Since && (late || !s.Part):
+			s.Sheet.Ack = word
+			s.Sheet.Acknowledge(p.ack.Ack, base)
+		case !late:
+			return
+		}
+	}
+	s.Sheet.Past = nil
+	before := p.past.Starts
+	p.past.Add(&s.Sheet)
+	if s.OnOtherLog(p.identity) {
+		p.past.OtherLog += p.past.Starts - before
+	}
+}
+
+// eachKept reads the end of the history in dir: each line, with how long all is.
+func eachKept(dir string, f func(l *historyLine, size int64) error) error {
+	h, err := OpenHistory(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	st, err := h.Stat()
+	if err != nil {
+		return err
+	}
+	from := max(0, st.Size()-maxPast)
+	end := io.NewSectionReader(h, from, st.Size()-from)
+	if from > 0 { // what is left of a line cannot be read, and is no error
+		if err := skipLine(end); err != nil {
+			return err
+		}
+	}
+	begin, err := end.Seek(0, io.SeekCurrent)
+	if err != nil {
+		return err
+	}
+	return eachLine(end, func(l *historyLine) error {
+		l.at += from + begin
+		return f(l, st.Size())
+	})
+}
+
+// skipLine goes to behind the first line feed.
+func skipLine(r io.ReadSeeker) error {
+	b := make([]byte, 64<<10)
+	for at := int64(0); ; {
+		n, err := r.Read(b)
+		if i := bytes.IndexByte(b[:n], '\n'); i >= 0 {
+			_, err := r.Seek(at+int64(i)+1, io.SeekStart)
+			return err
+		}
+		if at += int64(n); err == io.EOF {
+			return nil
+		} else if err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,61 @@
+package archive
+
+import (
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"github.com/tallywheel/tallywheel/frame"
+	"github.com/tallywheel/tallywheel/frame/framings"
+	"github.com/tallywheel/tallywheel/seglog"
+)
+
+// Record is a record as the API and `log export --format ndjson` show it.
+type Record struct {
+	Source     string    `json:"source"`
+	Seq        uint64    `json:"seq"` // sequence in the log
+	Time       time.Time `json:"time"`
+	DeviceTime *int64    `json:"device_time"` // device's clock, ns; null where the framing has none
+	Device     *uint32   `json:"device,omitempty"`
+	Epoch      *uint32   `json:"epoch,omitempty"`
+	Number     *uint64   `json:"number,omitempty"` // the frame's number, given by the device
+	Offset     *uint64   `json:"offset,omitempty"` // quarantined bytes: where they were in what was read
+	Len        int       `json:"len"`
+	Data       []byte    `json:"data"` // base64 in JSON; a view in memory
+}
+
+// describe reads what the framing says about a record of that stream.
+func describe(s Stream, data []byte) frame.Frame {
+	if s.Quarantine {
+		return frame.Frame{Data: data}
+	}
+	return framings.Describe(s.Frame, data)
+}
+
+// Describe makes a record of the log readable.
+func (s *Streams) Describe(rec seglog.Record) (Record, Stream) {
+	e, ok := s.By(rec.Stream)
+	if !ok {
+		e.Source = fmt.Sprintf("stream-%d", rec.Stream)
+	}
+	r := Record{Source: e.Source, Seq: rec.Seq, Time: time.Unix(0, rec.Time).UTC(), Data: rec.Data}
+	if e.Quarantine && len(rec.Data) >= quarantineHeader {
+		offset := binary.LittleEndian.Uint64(rec.Data)
+		r.Offset, r.Data = &offset, rec.Data[quarantineHeader:]
+	}
+	if f := describe(e, rec.Data); f.Sequenced {
+		r.Device, r.Epoch, r.Number, r.DeviceTime = &f.Device, &f.Epoch, &f.Seq, &f.DeviceTime
+	}
+	r.Len = len(r.Data)
+	return r, e
+}
+
+// quarantineHeader stands before quarantined bytes: their offset in what was read since the start,
+// u64 little-endian.
+const quarantineHeader = 8
+
+// Quarantined is the record of bytes that were no frame, which stood at offset in what was read.
+func Quarantined(offset uint64, b []byte) []byte {
+	rec := binary.LittleEndian.AppendUint64(make([]byte, 0, quarantineHeader+len(b)), offset)
+	return append(rec, b...)
+}

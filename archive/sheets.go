@@ -1,0 +1,238 @@
+package archive
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"path/filepath"
+	"slices"
+
+	"github.com/tallywheel/tallywheel/ledger"
+	"github.com/tallywheel/tallywheel/seglog"
+)
+
+const (
+	currentFile = "sheet.json"        // the sheet of this start, brought up to date every second in which it changes
+	beforeFile  = "sheet.json.before" // the one before it, should that be damaged
+)
+
+// CauseLogFailed is the cause under which frames are dropped that were in the log's hands when it
+// failed.
+const CauseLogFailed = "log_failed"
+
+// Ends of a start that could not write its own.
+const (
+	CauseKilled  = "killed, or the power was cut: the sheet is of the last second"
+	causeOlder   = "its last sheet could not be read: this one is of a second before"
+	causeRebuilt = "its sheets could not be read: this one has only what the log's last records say"
+)
+
+// StartSheet is the sheet of one start of the recorder.
+type StartSheet struct {
+	End        string       `json:"end"` // why it ended, "" while it runs
+	Sheet      ledger.Sheet `json:"sheet"`
+	LogStored  uint64       `json:"log_stored"`  // last record of the log that Positions know of
+	LogDurable uint64       `json:"log_durable"` // last record reported durable: a log that ends before has lost some
+	// Positions says up to where numbers are stored, or dropped and counted, by source.
+	Positions map[string][]ledger.Position `json:"positions"`
+	// Seen is the highest numbers that the sheet has counted, of sources of which something was in
+	// flight.
+	Seen map[string][]ledger.Position `json:"seen,omitempty"`
+	// LogFirst is the oldest record kept, of a start that has closed its log; 0 where retention may
+	// have gone on.
+	LogFirst uint64 `json:"log_first,omitempty"`
+	// Unsynced is frames that the sheet counts as stored, and not as durable, by source.
+	Unsynced map[string]Span `json:"unsynced,omitempty"`
+	// Identity is that of the log, in hexadecimal; "" where it is not known, as of a program before
+	// this.
+	Identity string `json:"identity,omitempty"`
+	// LogMissing is what the log said to be missing when this start opened it, also what an earlier
+	// sheet has named: the log may say it again.
+	LogMissing []ledger.MissingRecords `json:"log_missing,omitempty"`
+	// Found is what a later start found missing that has no sheet of its own yet.
+	Found []ledger.MissingRecords `json:"found,omitempty"`
+	// ClockWrong is when the clock was wrong, in this start and earlier ones, as far as that was
+	// noticed.
+	ClockWrong []WrongClock `json:"clock_wrong,omitempty"`
+	// Uncertain: the log failed, and what is dropped as log_failed may be in it after all. The next
+	// start looks.
+	Uncertain bool `json:"uncertain,omitempty"`
+	// Troubles is what was told to have begun, and not to be over; of the newest sheet only.
+	Troubles []Trouble `json:"troubles,omitempty"`
+	// Part: the sheet is of sources that have left; the start went on.
+	Part bool `json:"part,omitempty"`
+}
+
+// Trouble is one that was told when it began.
+type Trouble struct {
+	Kind   string       `json:"kind"` // as in the table of docs/guide/verdict.md
+	Level  ledger.Level `json:"level"`
+	What   string       `json:"what"`
+	Source string       `json:"source"` // "": all of them, or the log
+	Count  uint64       `json:"count"`  // in Unit, since it began; 0: it is a state
+	Unit   string       `json:"unit"`
+	Since  ledger.Time  `json:"since"`
+	Last   ledger.Time  `json:"last"` // when it had grown last; 0 of a state
+}
+
+// WrongClock is a time, by a clock that was then set, and by how much: records of that time are
+// younger than they seem.
+type WrongClock struct {
+	From ledger.Time `json:"from"`
+	To   ledger.Time `json:"to"`
+	By   int64       `json:"by"` // ns that the clock was behind; negative: it was ahead
+}
+
+// Untold is what of a log's losses neither this sheet nor an earlier one has named.
+func (s *StartSheet) Untold(missing []ledger.MissingRecords) (news []ledger.MissingRecords) {
+	if s == nil {
+		return missing
+	}
+	told := slices.Concat(s.LogMissing, s.Found)
+	if s.Sheet.Recovered != nil {
+		told = append(told, s.Sheet.Recovered.Missing...)
+	}
+	for _, m := range missing {
+		news = append(news, without(m, told)...)
+	}
+	return news
+}
+
+// without is what of m is in none of told: a repair may give up more than the gap that was named.
+func without(m ledger.MissingRecords, told []ledger.MissingRecords) []ledger.MissingRecords {
+	left := []ledger.MissingRecords{m}
+	for _, t := range told {
+		var rest []ledger.MissingRecords
+		for _, m := range left {
+			before, behind := m, m
+			before.To, behind.From = min(m.To, t.From-1), max(m.From, t.To+1)
+			switch {
+			case t.From > t.To || t.To < m.From || m.To < t.From:
+				rest = append(rest, m)
+				continue
+			case m.From < t.From:
+				rest = append(rest, before)
+			}
+			if t.To < m.To {
+				rest = append(rest, behind)
+			}
+		}
+		left = rest
+	}
+	return left
+}
+
+// Log is the identity of the log that the sheet is of; zero: not known.
+func (s *StartSheet) Log() (id [16]byte) {
+	if s != nil && len(s.Identity) == 2*len(id) {
+		if _, err := hex.Decode(id[:], []byte(s.Identity)); err != nil {
+			return [16]byte{}
+		}
+	}
+	return id
+}
+
+// rebuildRecords is how many records at the end of the log a start without a sheet reads, so that
+// it begins within seconds.
+const rebuildRecords = 4 << 20
+
+// ErrNoSheet: no start has left a sheet, not even one that cannot be read.
+var ErrNoSheet = errors.New("there is no sheet")
+
+// LoadStart reads what the last start left in dir; nil if there is nothing that can be read, and
+// why. The sheet before the last serves where that is damaged: log is told.
+func LoadStart(dir string, log *slog.Logger) (*StartSheet, error) {
+	s, err := readStart(filepath.Join(dir, currentFile))
+	if err == nil {
+		return s, nil
+	}
+	before, beforeErr := readStart(filepath.Join(dir, beforeFile))
+	if errors.Is(err, fs.ErrNotExist) && errors.Is(beforeErr, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w in %s", ErrNoSheet, dir)
+	}
+	if beforeErr != nil {
+		return nil, errors.Join(err, beforeErr)
+	}
+	log.Warn("the last sheet cannot be read; the one before it, and the log, serve instead", "error", err)
+	if before.End == "" { // else it is of a start that has kept it
+		before.End, before.Uncertain = causeOlder, true
+	}
+	before.LogFirst = 0 // there was a start since
+	return before, nil
+}
+
+// Rebuilt stands for the sheet of a start that left none: it has only what the log's records, from
+// first to last, say.
+func Rebuilt(first, last uint64) *StartSheet {
+	s := &StartSheet{End: causeRebuilt, Uncertain: true, LogStored: max(first, 1) - 1, Sheet: ledger.NewSheet(0, 0, nil)}
+	if last > rebuildRecords {
+		s.LogStored = max(s.LogStored, last-rebuildRecords)
+	}
+	return s
+}
+
+// KnowsNoEnd reports whether the sheet was made of a log whose last records are gone: the numbers
+// in them are not known, so nothing behind them can be called missing a second time.
+func (s *StartSheet) KnowsNoEnd(stored uint64) bool {
+	return s.End == causeRebuilt && slices.ContainsFunc(s.Found, func(m ledger.MissingRecords) bool { return m.To >= stored })
+}
+
+// Expect is what the sheet says that the log holds.
+func (s *StartSheet) Expect() seglog.Extent {
+	if s == nil || s.LogDurable >= 1<<63 { // no log is that long
+		return seglog.Extent{}
+	}
+	return seglog.Extent{First: s.LogFirst, Last: s.LogDurable}
+}
+
+func readStart(path string) (*StartSheet, error) {
+	b, err := readSide(path)
+	if err != nil {
+		return nil, err
+	}
+	var s StartSheet
+	if err := json.Unmarshal(b, &s); err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, err)
+	}
+	return &s, nil
+}
+
+// Save brings the sheet of this start up to date on disk. It is synced before it has its name:
+// after a power cut, some file systems give the name of a file that was not synced to an empty one.
+func (s *StartSheet) Save(dir string, durable bool) error {
+	b, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	return replaceFile(filepath.Join(dir, currentFile), filepath.Join(dir, beforeFile), b, durable)
+}
+
+// Known is what the newest sheet in dir that can be read says of the log beside it: from where and
+// up to where it was durable, and up to where it was stored. It knows nothing where there is none.
+// The first record is known as long as no start has gone on with the log.
+func Known(dir string) (durable seglog.Extent, stored uint64) {
+	s, err := LoadStart(dir, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return seglog.Extent{}, 0
+	}
+	return s.Expect(), s.LogStored
+}
+
+// OnOtherLog reports whether the sheet is of a start on another log than the one of that identity;
+// false where one of the two is not known.
+func (s *StartSheet) OnOtherLog(identity string) bool {
+	return s.Identity != "" && identity != "" && s.Identity != identity
+}
+
+// LogOf is the identity, in hexadecimal, of the log that the newest sheet in dir is of; "": it is
+// not known.
+func LogOf(dir string) string {
+	s, err := readStart(filepath.Join(dir, currentFile))
+	if err != nil {
+		return ""
+	}
+	return s.Identity
+}

@@ -1,0 +1,146 @@
+package archive
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/tallywheel/tallywheel/frame/tally128"
+	"github.com/tallywheel/tallywheel/ledger"
+	"github.com/tallywheel/tallywheel/seglog"
+)
+
+// The sheet before the last is kept, and both are whole.
+func TestLastSheetButOneIsKept(t *testing.T) {
+	dir := t.TempDir()
+	for _, end := range []string{"one", "two", "three"} {
+		if err := (&StartSheet{End: end}).Save(dir, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	last, err := readStart(filepath.Join(dir, currentFile))
+	before, beforeErr := readStart(filepath.Join(dir, beforeFile))
+	if err := errors.Join(err, beforeErr); err != nil {
+		t.Fatal(err)
+	}
+	if last.End != "three" || before.End != "two" {
+		t.Errorf("last %q, before %q", last.End, before.End)
+	}
+}
+
+// A line that a power cut has torn spoils neither what stands before it nor what comes behind it.
+func TestTornLineOfTheHistory(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, HistoryFile)
+	since := int64(0)
+	keep := func(end string) {
+		since++
+		if err := (&StartSheet{End: end, Sheet: ledger.NewSheet(0, since, nil)}).Keep(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	keep("one")
+	keep("torn")
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, torn := range [][]byte{b[:len(b)-10], append(b[:len(b)-10:len(b)-10], make([]byte, 10)...)} {
+		if err := os.WriteFile(path, torn, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		keep("two")
+		if b, err = os.ReadFile(path); err != nil {
+			t.Fatal(err)
+		}
+		var ends []string
+		err := EachStart(bytes.NewReader(b), func(s StartSheet) error { ends = append(ends, s.End); return nil })
+		if err == nil || !strings.Contains(err.Error(), "line 2") || strings.Join(ends, " ") != "one two" {
+			t.Errorf("read %v, %v; want one and two, and line 2 named", ends, err)
+		}
+	}
+}
+
+func TestWithin(t *testing.T) {
+	for name, want := range map[string]bool{
+		"plant": true, "plant/10.0.0.7": true, "plant/10.0.0.7/2": true, "plant-2": false, "plan": false, "other/plant": false,
+	} {
+		if Within(name, "plant") != want {
+			t.Errorf("%s is within plant: %v", name, !want)
+		}
+	}
+	if Within(Peer("plant", "10.0.0.70"), Peer("plant", "10.0.0.7")) {
+		t.Error("an address is taken for one that begins alike")
+	}
+}
+
+func TestAddressOf(t *testing.T) {
+	for name, want := range map[string]string{
+		"plant": "plant", "plant/10.0.0.7": "plant/10.0.0.7", "plant/10.0.0.7/2": "plant/10.0.0.7", "plant/fe80::1/12": "plant/fe80::1",
+	} {
+		if got := addressOf(name); got != want {
+			t.Errorf("the address of %s is %s, want %s", name, got, want)
+		}
+	}
+}
+
+// Frames that a power cut has taken are in flight again, and nothing else of the account changes.
+func TestTakeBackCountsNothingTwice(t *testing.T) {
+	dir := t.TempDir()
+	fs, err := seglog.Dir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, err := seglog.Open(seglog.Config{FS: fs, SegmentBytes: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	streams, err := LoadStreams(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := streams.Number(Stream{Source: "a", Frame: "tally128"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, number := range []uint64{0, 1, 2, 6, 7, 9} {
+		var b [tally128.Size]byte
+		tally128.Encode(b[:], tally128.Header{Device: 1, Epoch: 1, Seq: number}, nil)
+		if _, err := log.Append(stream, 1, b[:]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := log.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	at := func(last uint64) map[string][]ledger.Position {
+		return map[string][]ledger.Position{"a": {{Device: 1, Epoch: 1, Last: last}}}
+	}
+	s := &StartSheet{LogStored: 20, Positions: at(23), Unsynced: map[string]Span{"a": {3, 20, 18}}}
+	s.Sheet.Ports = []ledger.Port{{ID: "a", Frames: ledger.Frames{OK: 20, Stored: 20, Durable: 2, Missing: 4, MissingUnseen: 4}}}
+	if lost, err := s.TakeBack(log, streams, 6); lost != 14 || err != nil {
+		t.Errorf("%d frames lost, %v; want 14", lost, err)
+	}
+	if _, err := s.Replay(log, streams); err != nil {
+		t.Fatal(err)
+	}
+	if f := s.Sheet.Ports[0].Frames; f.Missing != 4 || f.Stored != 6 || f.InFlight != 14 || s.Positions["a"][0].Last != 23 {
+		t.Errorf("%+v, the numbers go on behind %d", f, s.Positions["a"][0].Last)
+	}
+	// The log failed with all of them in its hands: they are below the numbers that the sheet
+	// knows, and no device that counts anew.
+	s = &StartSheet{Positions: at(9)}
+	s.Sheet.Ports = []ledger.Port{{ID: "a", Frames: ledger.Frames{
+		OK: 6, Missing: 4, MissingUnseen: 4, Dropped: map[string]uint64{CauseLogFailed: 6},
+	}}}
+	if _, err := s.Replay(log, streams); err != nil {
+		t.Fatal(err)
+	}
+	if f := s.Sheet.Ports[0].Frames; f.Missing != 4 || f.Restarts != 0 || f.Stored != 6 || len(f.Dropped) > 0 {
+		t.Errorf("%+v; want 4 missing, 6 stored", f)
+	}
+}

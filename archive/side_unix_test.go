@@ -1,0 +1,71 @@
+//go:build unix
+
+package archive
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// What is no ordinary file under the name of a side file is an error that says so; a pipe keeps
+// nobody waiting.
+func TestSideFileThatIsNone(t *testing.T) {
+	uses := map[string]func(dir string) error{
+		currentFile: func(dir string) error {
+			_, err := LoadStart(dir, slog.New(slog.DiscardHandler))
+			return err
+		},
+		beforeFile: func(dir string) error {
+			_, err := LoadStart(dir, slog.New(slog.DiscardHandler))
+			return err
+		},
+		HistoryFile: func(dir string) error {
+			_, _, lastErr := LastStarts(dir, 1)
+			_, pastErr := PastOf(dir, "", nil, nil)
+			if lastErr == nil {
+				t.Error("the last starts are read from what is no file")
+			}
+			return pastErr
+		},
+		StreamsFile: func(dir string) error { _, err := LoadStreams(dir); return err },
+		AckFile:     func(dir string) error { _, err := LoadAck(dir); return err },
+	}
+	for name, use := range uses {
+		for kind, put := range map[string]func(path string) error{
+			"pipe":   func(path string) error { return syscall.Mkfifo(path, 0o600) },
+			"folder": func(path string) error { return os.Mkdir(path, 0o700) },
+			"device": func(path string) error { return os.Symlink("/dev/zero", path) },
+		} {
+			dir := t.TempDir()
+			if err := put(filepath.Join(dir, name)); err != nil {
+				t.Fatal(err)
+			}
+			if err := use(dir); err == nil || !strings.Contains(err.Error(), name+" is no ordinary file: move it away") {
+				t.Errorf("%s in the place of %s: %v", kind, name, err)
+			}
+		}
+	}
+}
+
+// A pipe or a folder where a file is written keeps nobody waiting either.
+func TestSideFileThatCannotBeWritten(t *testing.T) {
+	uses := map[string]func(dir string) error{
+		HistoryFile:           func(dir string) error { return (&StartSheet{}).Keep(dir) },
+		currentFile + ".part": func(dir string) error { return (&StartSheet{}).Save(dir, false) },
+	}
+	for name, use := range uses {
+		for kind, put := range map[string]func(path string, mode uint32) error{"pipe": syscall.Mkfifo, "folder": syscall.Mkdir} {
+			dir := t.TempDir()
+			if err := put(filepath.Join(dir, name), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := use(dir); err == nil || !strings.Contains(err.Error(), name+" is no ordinary file: move it away") {
+				t.Errorf("%s in the place of %s: %v", kind, name, err)
+			}
+		}
+	}
+}

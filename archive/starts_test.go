@@ -1,0 +1,82 @@
+package archive
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/tallywheel/tallywheel/ledger"
+)
+
+func ends(starts []StartSheet) (all []string) {
+	for _, s := range starts {
+		all = append(all, s.End)
+	}
+	return all
+}
+
+// The newest starts come first, as many as asked for; a torn line costs itself alone, and a history
+// that is longer than what is read begins at a line.
+func TestLastStarts(t *testing.T) {
+	dir := t.TempDir()
+	if starts, more, err := LastStarts(dir, 3); len(starts) != 0 || more || err != nil {
+		t.Errorf("no history: %v %v %v", starts, more, err)
+	}
+	for i := range 5 {
+		s := StartSheet{End: fmt.Sprint("end ", i), Sheet: ledger.NewSheet(int64(i+2), int64(i+1), nil)}
+		if err := s.Keep(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	starts, more, err := LastStarts(dir, 3)
+	if got := fmt.Sprint(ends(starts)); got != "[end 4 end 3 end 2]" || !more || err != nil {
+		t.Errorf("%s %v %v", got, more, err)
+	}
+	if starts, more, err = LastStarts(dir, 5); len(starts) != 5 || more || err != nil {
+		t.Errorf("all: %v %v %v", ends(starts), more, err)
+	}
+
+	file := filepath.Join(dir, HistoryFile)
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	torn := strings.Replace(string(b), `"end 3"`, `"end `, 1)
+	if err := os.WriteFile(file, []byte(torn), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	starts, more, err = LastStarts(dir, 9)
+	if got := fmt.Sprint(ends(starts)); got != "[end 4 end 2 end 1 end 0]" || more || err == nil || !strings.Contains(err.Error(), "line 4") {
+		t.Errorf("torn: %s %v %v", got, more, err)
+	}
+
+	long := strings.Repeat("x", historyTail) + "\n" + string(b)
+	if err := os.WriteFile(file, []byte(long), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	starts, more, err = LastStarts(dir, 9)
+	if got := fmt.Sprint(ends(starts)); got != "[end 4 end 3 end 2 end 1 end 0]" || !more || err != nil {
+		t.Errorf("long: %s %v %v", got, more, err)
+	}
+}
+
+// Of a loss that is wider than what was named before only the rest is news.
+func TestUntoldIsWhatNobodyNamed(t *testing.T) {
+	part := func(from, to uint64) ledger.MissingRecords { return ledger.MissingRecords{From: from, To: to} }
+	s := &StartSheet{LogMissing: []ledger.MissingRecords{part(1, 4), part(20, 29)}, Found: []ledger.MissingRecords{part(40, 40)}}
+	for _, c := range []struct{ missing, want []ledger.MissingRecords }{
+		{[]ledger.MissingRecords{part(20, 29)}, nil},
+		{[]ledger.MissingRecords{part(22, 23)}, nil},
+		{[]ledger.MissingRecords{part(5, 19), part(30, 39)}, []ledger.MissingRecords{part(5, 19), part(30, 39)}},
+		{[]ledger.MissingRecords{part(3, 45)}, []ledger.MissingRecords{part(5, 19), part(30, 39), part(41, 45)}},
+		{[]ledger.MissingRecords{part(25, 31)}, []ledger.MissingRecords{part(30, 31)}},
+		{[]ledger.MissingRecords{part(15, 20)}, []ledger.MissingRecords{part(15, 19)}},
+	} {
+		if got := s.Untold(c.missing); !slices.Equal(got, c.want) {
+			t.Errorf("of %v untold %v, want %v", c.missing, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,312 @@
+package archive
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"iter"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tallywheel/tallywheel/internal/sys"
+)
+
+// Stream says whose records carry a stream number of the log. The table is kept beside the log:
+// numbers are given once and stay, so records of sources that are gone keep their names.
+type Stream struct {
+	Number     uint32 `json:"stream"`
+	Source     string `json:"source"`
+	Frame      string `json:"frame"`      // framing, by name
+	Quarantine bool   `json:"quarantine"` // bytes that were no frame, behind their offset
+}
+
+// The table is there twice. The copy is written first, and each before a number is given, so either
+// has all that the log's records need.
+const (
+	// StreamsFile is the name of the table.
+	StreamsFile = "streams.json"
+	streamsCopy = "streams.json.copy"
+)
+
+// ErrStreams is a table of streams that is damaged, and so is its copy. The log has numbers alone,
+// so nothing else says whose its records are.
+var ErrStreams = errors.New("the table of streams is damaged; bring it back from a copy, with the recorder stopped; " +
+	"or move it away, and streams.json.copy: no record is lost, but older records then have numbers in place of names")
+
+// Streams is the table of a log.
+type Streams struct {
+	dir  string
+	mu   sync.RWMutex
+	all  []Stream
+	harm error
+	from uint32 // no number below is given
+}
+
+// Harm is why the table could not be read: its copy served. nil: it could.
+func (s *Streams) Harm() error { return s.harm }
+
+// LoadStreams reads the table of the log in dir, or its copy where it is damaged or gone; a log
+// without either is new. Where both are damaged it is ErrStreams.
+func LoadStreams(dir string) (*Streams, error) {
+	all, err := readStreams(filepath.Join(dir, StreamsFile))
+	if err == nil {
+		return &Streams{dir: dir, all: all}, nil
+	}
+	gone := errors.Is(err, fs.ErrNotExist)
+	if !gone && !errors.Is(err, errTorn) {
+		return nil, err
+	}
+	all, copyErr := readStreams(filepath.Join(dir, streamsCopy))
+	switch {
+	case copyErr == nil:
+		return &Streams{dir: dir, all: all, harm: err}, nil
+	case gone && errors.Is(copyErr, fs.ErrNotExist):
+		return &Streams{dir: dir}, nil
+	case gone && !errors.Is(copyErr, errTorn):
+		return nil, copyErr
+	}
+	return nil, fmt.Errorf("read %s: %w (%w)", filepath.Join(dir, StreamsFile), ErrStreams, err)
+}
+
+// errTorn is a table that is no JSON.
+var errTorn = errors.New("it is damaged")
+
+func readStreams(path string) (all []Stream, err error) {
+	b, err := readSide(path)
+	if err == nil {
+		if err = json.Unmarshal(b, &all); err != nil {
+			err = fmt.Errorf("%w (%w)", errTorn, err)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, err)
+	}
+	return all, nil
+}
+
+// Mend writes the table and its copy anew where one of them is damaged, or not there.
+func (s *Streams) Mend() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	copied, err := readStreams(filepath.Join(s.dir, streamsCopy))
+	if len(s.all) == 0 || s.harm == nil && err == nil && slices.Equal(copied, s.all) {
+		return nil
+	}
+	return s.write(s.all)
+}
+
+// Restore writes the table anew if it, or its copy, is not there any more, and reports whether it
+// was so.
+func (s *Streams) Restore() (gone bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, name := range []string{StreamsFile, streamsCopy} {
+		_, err := os.Lstat(filepath.Join(s.dir, name))
+		gone = gone || errors.Is(err, fs.ErrNotExist)
+	}
+	if !gone || len(s.all) == 0 {
+		return false, nil
+	}
+	return true, s.write(s.all)
+}
+
+// leastAnew is the least number that a table gives after one that is gone.
+const leastAnew = 1 << 20
+
+// BeginAnew is for a log whose records nobody can name any more, and reports whether this is the
+// table of such a log. Numbers are then given from the seconds since 1970 on: the table that is
+// gone gave none of them, so no record gets the name of another source.
+func (s *Streams) BeginAnew(now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.all) > 0 {
+		return false
+	}
+	s.from = uint32(min(max(now.Unix(), leastAnew), math.MaxUint32-leastAnew))
+	return true
+}
+
+// write brings a table to disk, twice. mu is held.
+func (s *Streams) write(all []Stream) error {
+	b, err := json.MarshalIndent(all, "", "  ")
+	for _, name := range []string{streamsCopy, StreamsFile} {
+		if err == nil {
+			err = replaceFile(filepath.Join(s.dir, name), "", b, true)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", StreamsFile, err)
+	}
+	return nil
+}
+
+// maxAside is how many damaged tables are kept beside a log.
+const maxAside = 100
+
+// NewStreams sets a damaged table aside, under a name that it returns, and begins another. It is
+// for a log that has no record: there are no names to lose.
+func NewStreams(dir string) (s *Streams, aside string, err error) {
+	path := filepath.Join(dir, StreamsFile)
+	for n := 1; n <= maxAside; n++ {
+		if aside = path + ".damaged"; n > 1 {
+			aside = fmt.Sprintf("%s.damaged.%d", path, n)
+		}
+		if _, err := os.Lstat(aside); !errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err := os.Remove(filepath.Join(dir, streamsCopy)); err != nil && !errors.Is(err, fs.ErrNotExist) { // it is damaged, too
+			return nil, "", err
+		}
+		if err := os.Rename(path, aside); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, "", err
+		}
+		return &Streams{dir: dir}, aside, sys.SyncDir(dir)
+	}
+	return nil, "", fmt.Errorf("%s cannot be set aside: %d damaged ones are there; move them away", path, maxAside)
+}
+
+// By returns the entry of a number.
+func (s *Streams) By(number uint32) (Stream, bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for _, e := range s.all {
+		if e.Number == number {
+			return e, true
+		}
+	}
+	return Stream{}, false
+}
+
+// Unnamed lists those of the streams that the table does not name, in order.
+func (s *Streams) Unnamed(streams iter.Seq[uint32]) (numbers []uint32) {
+	for number := range streams {
+		if _, ok := s.By(number); !ok {
+			numbers = append(numbers, number)
+		}
+	}
+	slices.Sort(numbers)
+	return numbers
+}
+
+// Sources lists the sources that the table names, in order.
+func (s *Streams) Sources() (all []string) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for _, e := range s.all {
+		all = append(all, e.Source)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// maxNamed is how many sources an error names.
+const maxNamed = 20
+
+// KnownSource is an error that names those that are known, unless source is one of them, or has
+// peers among them. "" is all of them.
+func KnownSource(source string, known []string) error {
+	if source == "" || slices.ContainsFunc(known, func(name string) bool { return Within(name, source) }) {
+		return nil
+	}
+	known = slices.Compact(slices.Sorted(slices.Values(known)))
+	more := ""
+	if n := len(known) - maxNamed; n > 0 {
+		known, more = known[:maxNamed], fmt.Sprintf(" and %d more", n)
+	}
+	return fmt.Errorf("no source %q is known; there are %s%s", source, cmp.Or(strings.Join(known, ", "), "none"), more)
+}
+
+// Has reports whether the table names a source.
+func (s *Streams) Has(source string) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return slices.ContainsFunc(s.all, func(e Stream) bool { return e.Source == source })
+}
+
+// Peer is the name of one peer of a source, or of one of several that a peer is.
+func Peer(source, name string) string { return source + "/" + name }
+
+// Within reports whether a name is that of a source, or of a peer of it.
+func Within(name, source string) bool {
+	rest, ok := strings.CutPrefix(name, source)
+	return ok && (rest == "" || rest[0] == '/')
+}
+
+// addressOf is the name of the first peer of the address that a peer belongs to: the one without a
+// number of its own. The name of a source is its own.
+func addressOf(name string) string {
+	parts := strings.SplitN(name, "/", 3)
+	return strings.Join(parts[:min(2, len(parts))], "/")
+}
+
+// Number returns the stream number for what is described, a new one if need be, which is durable
+// when it returns.
+func (s *Streams) Number(want Stream) (uint32, error) {
+	numbers, err := s.Numbers([]Stream{want})
+	if err != nil {
+		return 0, err
+	}
+	return numbers[0], nil
+}
+
+// Numbers is Number for many, whose new numbers are durable by one write: either all of them are
+// given, or none.
+func (s *Streams) Numbers(wants []Stream) (numbers []uint32, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all, highest := s.all[:len(s.all):len(s.all)], uint32(0)
+	for _, e := range all {
+		highest = max(highest, e.Number)
+	}
+	for _, want := range wants {
+		at := slices.IndexFunc(all, func(e Stream) bool {
+			return e.Source == want.Source && e.Frame == want.Frame && e.Quarantine == want.Quarantine
+		})
+		if at < 0 {
+			highest = max(highest+1, s.from)
+			want.Number, at = highest, len(all)
+			all = append(all, want)
+		}
+		numbers = append(numbers, all[at].Number)
+	}
+	if len(all) == len(s.all) {
+		return numbers, nil
+	}
+	if err := s.write(all); err != nil {
+		return nil, err
+	}
+	s.all = all
+	return numbers, nil
+}
+
+// replaceFile puts a whole file in the place of another, which goes on as before where that is a
+// name. The contents are synced before they have the name, and the name where asked.
+func replaceFile(path, before string, b []byte, durable bool) (err error) {
+	f, err := openSide(path+".part", os.O_WRONLY|os.O_CREATE|os.O_TRUNC)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	if before != "" {
+		if err := os.Rename(path, before); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	if err := os.Rename(path+".part", path); err != nil || !durable {
+		return err
+	}
+	return sys.SyncDir(filepath.Dir(path))
+}

@@ -1,0 +1,94 @@
+package archive
+
+import (
+	"errors"
+	"io"
+	"math"
+
+	"github.com/tallywheel/tallywheel/seglog"
+)
+
+// Span is frames of one source that the log has stored, and that a power cut can still take.
+type Span struct {
+	First uint64 `json:"first"` // records of the log; others may stand between
+	Last  uint64 `json:"last"`
+	N     uint64 `json:"n"`
+}
+
+// Join is the span of the frames of both.
+func (s Span) Join(o Span) Span {
+	switch {
+	case s.N == 0:
+		return o
+	case o.N == 0:
+		return s
+	}
+	return Span{min(s.First, o.First), max(s.Last, o.Last), s.N + o.N}
+}
+
+// TakeBack finds the frames that the sheet counts as stored, and that a power cut has taken from
+// the log before they were durable; that ends with the record end. It returns how many they are,
+// and puts them back in flight. None of them is in what the log says is missing, or in the books of
+// a later start: the sheet's positions are behind them.
+func (s *StartSheet) TakeBack(log *seglog.Log, streams *Streams, end uint64) (lost uint64, err error) {
+	all := Span{First: math.MaxUint64}
+	for _, u := range s.Unsynced {
+		all = Span{min(all.First, u.First), max(all.Last, u.Last), all.N + u.N}
+	}
+	if all.Last <= end {
+		return 0, nil
+	}
+	if all.First+rebuildRecords <= end { // too many to look at: the number of records has to do
+		return all.Last - end, nil
+	}
+	found, gone, err := s.stillThere(log, streams, all)
+	for source, u := range s.Unsynced {
+		n := u.N - min(u.N, found[source])
+		lost += n
+		for i := range s.Sheet.Ports {
+			if f := &s.Sheet.Ports[i].Frames; s.Sheet.Ports[i].ID == source {
+				n = min(n, f.Stored-min(f.Stored, f.Durable))
+				f.Stored, f.InFlight = f.Stored-n, f.InFlight+n
+			}
+		}
+	}
+	return lost - min(lost, gone), err
+}
+
+// stillThere counts the frames in a part of the log that the sheet does not know to be durable, by
+// source, and the records in gaps there.
+func (s *StartSheet) stillThere(log *seglog.Log, streams *Streams, part Span) (found map[string]uint64, gone uint64, err error) {
+	found = map[string]uint64{}
+	r := log.NewReader(part.First)
+	defer r.Close()
+	for {
+		rec, err := r.Next()
+		var gap *seglog.GapError
+		switch {
+		case errors.As(err, &gap):
+			if gap.From <= part.Last {
+				gone += min(gap.To, part.Last) - gap.From + 1
+			}
+			continue
+		case err == io.EOF || err == nil && rec.Seq > part.Last:
+			return found, gone, nil
+		case err != nil:
+			return found, gone, err
+		}
+		e, ok := streams.By(rec.Stream)
+		if u := s.Unsynced[e.Source]; ok && !e.Quarantine && u.First <= rec.Seq && rec.Seq <= u.Last {
+			found[e.Source]++
+		}
+	}
+}
+
+// Unsure adds frames of a source that the log has stored, and that are not durable.
+func (s *StartSheet) Unsure(source string, u Span) {
+	if u.N == 0 {
+		return
+	}
+	if s.Unsynced == nil {
+		s.Unsynced = map[string]Span{}
+	}
+	s.Unsynced[source] = s.Unsynced[source].Join(u)
+}

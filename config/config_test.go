@@ -1,0 +1,280 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+const goodConfig = `
+log: {dir: ./data, sync: batch, keep: {size: 10GB, age: 720h}}
+api: {listen: 127.0.0.1:7411}
+read: {strategy: ring, mode: throughput, tick: 2ms}
+sources:
+  - id: line-1
+    serial: {port: /dev/ttyUSB0, baud: 115200, parity: even, rs485: {rts_on_send: true, delay_after: 1ms}}
+    frame: tally128
+    overflow: block
+  - {id: gps, tcp: {dial: "127.0.0.1:9000"}, frame: {kind: line, max: 200}}
+  - {id: plc, udp: {listen: ":9001"}, frame: {kind: length, prefix: 4, endian: little, check: modbus}, overflow: drop-oldest, buffer: 1MiB}
+`
+
+func TestGoodConfig(t *testing.T) {
+	c, err := Parse([]byte(goodConfig))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Log.Keep.Size != 10_000_000_000 || c.Sources[0].Serial.RS485.DelayAfter != 1_000_000 ||
+		c.Sources[0].Frame.Kind != "tally128" || c.Sources[1].Frame.Max != 200 || c.Sources[2].Buffer != 1<<20 {
+		t.Errorf("read as %+v", c)
+	}
+}
+
+// goType is what a message must never show.
+var goType = regexp.MustCompile(`\b(u?int(8|16|32|64)?|float64|bool|struct|config\.[A-Z]\w*|map\[)\b|Go `)
+
+// Every kind of wrong configuration gives one line that says where and what.
+func TestWrongConfigs(t *testing.T) {
+	source := func(s string) string { return "sources: [{id: a, " + s + "}]" }
+	for _, c := range []struct{ yaml, want string }{
+		{"sorces: []", `line 1: unknown key "sorces"; did you mean "sources"?`},
+		{"log:\n  dri: x", `line 2: log: unknown key "dri"; did you mean "dir"?`},
+		{"sources:\n  - id: a\n    serial: {port: x, buad: 9600}\n    frame: raw", `line 3: sources[0].serial: unknown key "buad"; did you mean "baud"?`},
+		{"log: [1", "line 1"},
+		{"log: {sync: sometimes}", `log.sync: "sometimes": want always, batch, interval or never`},
+		{"log: {on_full: panic}", "on_full"},
+		{"log: {engine: steam}", "engine"},
+		{"server: {engine: steam}", "want auto, uring, epoll or std"},
+		{"server: {loops: 1000}", "loops"},
+		{"log: {linked: true}", "engine: uring"},
+		{"log: {segment: 3 bananas}", "want a number with KiB"},
+		{"log: {segment: 1KiB}", "want 1MiB to 16GiB"},
+		{"log: {keep: {size: 1MiB}, segment: 64MiB}", "at least three segments"},
+		{"log: {delay: 2h}", "delay"},
+		{"log: {delay: fast}", `line 1: log.delay: "fast": want a time, as 50ms`},
+		{"log: {delay: 5}", `"5": want a time`},
+		{"log: {keep: {size: 64MiB}}", "64MiB: want at least three segments, which are 192MiB"},
+		{"log: {keep: {age: -1h}}", "want at least 0s"},
+		{"log: {records: many}", `log.records: "many": want a whole number`},
+		{"log: {linked: perhaps}", `"perhaps": want true or false`},
+		{"log: 5", `log: want a mapping, not "5"`},
+		{"log:\n  dir: [a]", "line 2: log.dir: want text, not a list"},
+		{"sources: {id: a}", "sources: want a list, not a mapping"},
+		{"", "the file is empty"},
+		{"# nothing but this\n", "the file is empty"},
+		{"---\n", "the file is empty"},
+		{"log: {dir: a}\n---\nlog: {dir: b}", "line 3: a second document begins: want one"},
+		{"log: {dir: \"a\\u0000b\"}", `log.dir: "a\x00b": want no control characters`},
+		{"log: {dir: a}\nlog: {dir: b}", "line 2"},
+		{"log: *x", "want an anchor &x before it"},
+		{"log: &x {dir: *x}", "want an anchor &x before it"},
+		{"api: {listen: 7411}", "want host:port"},
+		{"api: {listen: '127.0.0.1:99999'}", "want 0 to 65535"},
+		{"api: {listen: '0.0.0.0:7411'}", "open to the network: set token and tls"},
+		{"api: {listen: '0.0.0.0:7411', token: abcdefghijklmnopqrst}", "open to the network"},
+		{"api: {listen: '127.0.0.1:7411', token: short}", "at least 16"},
+		{"api: {listen: '127.0.0.1:7411', tls: {cert: x}}", "both cert and key"},
+		{"read: {strategy: magic}", "want ring, pipeline, blocking or polling"},
+		{"read: {mode: turbo}", "want latency, throughput or hybrid"},
+		{"read: {tick: 2h}", "tick"},
+		{"notify: {webhook: example.org}", `notify.webhook: "example.org": want a URL`},
+		{"notify: {webhook: 'ftp://example.org'}", "want a URL"},
+		{"notify: {command: mail}", "notify.command"},
+		{"notify: {command: ['', x]}", "notify.command: its first word is the program"},
+		{"notify: {timeout: 1ms}", "notify.timeout: 1ms: want 100ms to 5m"},
+		{"notify: {queue: -1}", "notify.queue: -1: want 1 to 100000"},
+		{"sources: [{serial: {port: x}, frame: raw}]", "id"},
+		{"sources: [{id: a b, serial: {port: x}, frame: raw}]", "want letters"},
+		{"sources: [{id: a, serial: {port: x}, frame: raw}, {id: a, udp: {listen: ':1'}, frame: raw}]", "there twice"},
+		{source("frame: raw"), "exactly one of serial, tcp and udp"},
+		{source("serial: {port: x}, udp: {listen: ':1'}, frame: raw"), "exactly one"},
+		{source("serial: {baud: 9600}, frame: raw"), "port: is missing"},
+		{source("serial: {port: x, baud: 1}, frame: raw"), "sources[0].serial.baud: 1: want 50 to 20000000"},
+		{source("serial: {port: x, baud: fast}, frame: raw"), `line 1: sources[0].serial.baud: "fast": want a whole number`},
+		{source("serial: {port: x, parity: maybe}, frame: raw"), "parity"},
+		{source("serial: {port: x}"), "sources[0].frame: is missing"},
+		{source("serial: {port: x}, frame: tally129"), "want tally128, modbus"},
+		{source("serial: {port: x}, frame: {kind: line, max: 1000000}"), "want 8 to"},
+		{source("serial: {port: x}, frame: {kind: cobs, check: md5}"), "check"},
+		{source("serial: {port: x}, frame: {kind: length, endian: middle}"), "endian"},
+		{source("serial: {port: x}, frame: raw, overflow: explode"), "overflow"},
+		{source("serial: {port: x}, frame: raw, buffer: 1KiB"), "buffer"},
+		{source("tcp: {listen: ':1', dial: ':2'}, frame: raw"), "either listen or dial"},
+		{source("tcp: {dial: nowhere}, frame: raw"), "want host:port"},
+		{source("udp: {dial: ':2'}, frame: raw"), "want listen"},
+		{source("udp: {listen: ':99999'}, frame: raw"), `sources[0].udp.listen: ":99999": port "99999": want 0 to 65535`},
+		{source("udp: {listen: ':-1'}, frame: raw"), "want 0 to 65535"},
+		{source("tcp: {dial: 'plc:0'}, frame: raw"), "want 1 to 65535"},
+		{source("tcp: {listen: ':nothing-known'}, frame: raw"), "want 0 to 65535"},
+		{source("serial: {port: \"/dev/tty\\u0000\"}, frame: raw"), "want no control characters"},
+		{source("serial: {port: /dev/a}, frame: raw}, {id: b, serial: {port: /dev/./a}, frame: raw"), `sources[1].serial.port: "/dev/a" is taken by sources[0].serial.port`},
+		{source("udp: {listen: ':7000'}, frame: raw}, {id: b, udp: {listen: '127.0.0.1:7000'}, frame: raw"), "is taken by sources[0].udp.listen"},
+		{source("tcp: {listen: '127.0.0.1:7411'}, frame: raw"), "is taken by api.listen"},
+		{source("tcp: {listen: ':1', peers: some}, frame: raw"), "want first, newest or all"},
+		{source("tcp: {listen: ':1', max_peers: 2}, frame: raw"), "goes with peers: all"},
+		{source("tcp: {listen: ':1', peers: all, max_peers: 2000}, frame: raw"), "want 0 to 1024"},
+		{source("udp: {listen: ':1', max_peers: 2}, frame: raw"), "goes with tcp and peers: all"},
+		{source("tcp: {dial: ':1', peers: first}, frame: raw"), "goes with listen"},
+		{source("udp: {listen: ':1', peers: first}, frame: raw"), "goes with tcp"},
+		{source("serial: {port: x}, frame: line, expect: {interval: 1s, tolerance: 20}"), `sources[0].expect.tolerance: "20": want 0% to 50%`},
+		{source("serial: {port: x}, frame: line, expect: {interval: 1s, tolerance: 51%}"), "want 0% to 50%"},
+		{source("serial: {port: x}, frame: line, expect: {tolerance: 10%}"), "sources[0].expect.interval: 0s: want 1ms to 24h"},
+		{source("serial: {port: x}, frame: tally128, expect: {interval: 1s}"), "goes with frames that have no numbers"},
+		{source("serial: {port: x}, frame: line, silent_after: 1s, expect: {interval: 1s}"), "want at least two intervals"},
+		{source("serial: {port: x}, frame: line, silent_after: -1s"), "silent_after: -1s: want 0s to 720h"},
+		{"- 1\n- 2", "line"},
+		{"\x00\x01", ""},
+	} {
+		_, err := Parse([]byte(c.yaml))
+		switch {
+		case err == nil:
+			t.Errorf("%q is accepted", c.yaml)
+		case !strings.Contains(err.Error(), c.want):
+			t.Errorf("%q gives %q, want %q in it", c.yaml, err, c.want)
+		case goType.MatchString(err.Error()):
+			t.Errorf("%q shows the program's insides: %q", c.yaml, err)
+		case strings.Contains(err.Error(), "\n"):
+			t.Errorf("%q gives more than a line: %q", c.yaml, err)
+		}
+	}
+}
+
+// What can be had twice is not taken for what cannot.
+func TestAddressesThatDoNotCollide(t *testing.T) {
+	_, err := Parse([]byte(`
+sources:
+  - {id: a, tcp: {listen: "127.0.0.1:7000"}, frame: raw}
+  - {id: b, tcp: {listen: "127.0.0.2:7000"}, frame: raw}
+  - {id: c, udp: {listen: "127.0.0.1:7000"}, frame: raw}
+  - {id: d, tcp: {listen: ":0"}, frame: raw}
+  - {id: e, tcp: {listen: ":0"}, frame: raw}
+  - {id: f, tcp: {dial: "plc:7000"}, frame: raw}
+  - {id: g, tcp: {dial: "plc:7000"}, frame: raw}
+`))
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// Everything that is wrong is reported at once, in order, with its line and its path; what follows
+// from something that could not be read is not.
+func TestAllProblemsAtOnce(t *testing.T) {
+	_, err := Parse([]byte(`
+log:
+  sync: sometimes
+  delay: fast
+  keep: {size: 1MiB}
+api: {listen: "127.0.0.1:99999", tkoen: x}
+sources:
+  - id: a b
+    seral: {port: x}
+    frame: {kind: raw, max: much}
+  - id: c
+    udp: {listen: ":99999"}
+    frame: tally129
+  - {id: c, frame: raw, tcp: {dial: a:1}}
+`))
+	var p Problems
+	if !errors.As(err, &p) {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, one := range p {
+		got = append(got, fmt.Sprintf("%d %s", one.Line, one.Path))
+	}
+	want := []string{
+		"3 log.sync", "4 log.delay", "5 log.keep.size", "6 api", "6 api.listen", "8 sources[0].id", "9 sources[0]",
+		"10 sources[0].frame.max", "12 sources[1].udp.listen", "13 sources[1].frame.kind", "14 sources[2].id",
+	}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("found\n%v\nwant %v", err, want)
+	}
+}
+
+// What YAML offers for not saying things twice is understood.
+func TestAnchorsAndMerges(t *testing.T) {
+	c, err := Parse([]byte(`
+log: {dir: &here ./x}
+sources:
+  - &first {id: a, serial: &line {port: /dev/a, baud: "9600", parity: even}, frame: raw, buffer: 65536}
+  - <<: *first
+    id: b
+    serial: {<<: *line, port: /dev/b}
+  - id: *here2
+`))
+	if err == nil || !strings.Contains(err.Error(), "*here2") {
+		t.Errorf("an alias to nothing gives %v", err)
+	}
+	if b := c.Sources[1]; b.ID != "b" || b.Serial.Port != "/dev/b" || b.Serial.Baud != 9600 || b.Frame.Kind != "raw" || b.Buffer != 64<<10 {
+		t.Errorf("read as %+v, %+v", b, b.Serial)
+	}
+	if a := c.Sources[0]; a.ID != "a" || a.Serial.Port != "/dev/a" || c.Log.Dir != "./x" {
+		t.Errorf("read as %+v, %+v", a, a.Serial)
+	}
+}
+
+// Aliases that lead to aliases end.
+func TestAliasesThatDouble(t *testing.T) {
+	text := "sources:\n  - &a0 {id: x}\n"
+	for i := range 40 {
+		text += fmt.Sprintf("  - &a%d {<<: [*a%d, *a%d]}\n", i+1, i, i)
+	}
+	if _, err := Parse([]byte(text)); err == nil || !strings.Contains(err.Error(), "too many aliases") {
+		t.Errorf("they give %v", err)
+	}
+}
+
+// Neither filling in defaults nor checking changes what it is asked about.
+func TestChecksChangeNothing(t *testing.T) {
+	c := Config{Sources: []Source{{ID: "a", Serial: &Serial{Port: "x"}, Frame: Frame{Kind: "raw"}}, {ID: "b", TCP: &Net{Listen: ":1"}}}}
+	full := c.WithDefaults()
+	_ = full.Validate()
+	if c.Log.Dir != "" || c.Sources[0].Overflow != "" || c.Sources[0].Serial.Baud != 0 || c.Sources[1].TCP.Peers != "" {
+		t.Errorf("changed to %+v", c)
+	}
+	if full.Log.Dir == "" || full.Sources[0].Serial.Baud == 0 || full.Sources[1].TCP.Peers != PeersNewest {
+		t.Errorf("the defaults are %+v", full)
+	}
+}
+
+func FuzzConfig(f *testing.F) {
+	f.Add(goodConfig)
+	f.Add("sources: [{id: a, frame: {kind: {}}}]")
+	f.Add("log: &a {dir: *a}")
+	f.Add("log: &a *a\nsources: [&b *b, {<<: [*a, {}]}]")
+	f.Add("? [a]\n: b\n--- !x |\n y")
+	f.Fuzz(func(t *testing.T, text string) {
+		began := time.Now()
+		defer func() {
+			if d := time.Since(began); d > time.Second {
+				t.Errorf("%v for %q", d, text)
+			}
+		}()
+		c, err := Parse([]byte(text))
+		if err == nil {
+			if err := c.Validate(); err != nil {
+				t.Errorf("what Parse accepts, Validate refuses: %v", err)
+			}
+		}
+		var p Problems
+		if err != nil && !errors.As(err, &p) {
+			t.Errorf("%T: %v", err, err)
+		}
+		for _, one := range p {
+			if strings.Contains(one.Error(), "\n") {
+				t.Errorf("more than a line: %q", one.Error())
+			}
+		}
+	})
+}
+
+// A wrong interval is blamed alone, and not what would follow from it.
+func TestWrongIntervalIsBlamedAlone(t *testing.T) {
+	_, err := Parse([]byte("sources: [{id: a, serial: {port: x}, frame: line, expect: {interval: -1s}}]"))
+	if err == nil || !strings.Contains(err.Error(), "interval: -1s") || strings.Contains(err.Error(), "silent_after") {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,84 @@
+package config
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Problem is one thing that is wrong with a configuration.
+type Problem struct {
+	File string `json:"file,omitempty"` // "" if it was not read from a file
+	Line int    `json:"line,omitempty"` // 0 if it stands in no file
+	Path string `json:"path"`           // as sources[2].tcp.listen; "" is the whole
+	Text string `json:"text"`
+
+	key string // below Path, that should not be there
+}
+
+// Error is one line: where, and what.
+func (p Problem) Error() string {
+	var parts []string
+	if p.File != "" {
+		parts = append(parts, p.File)
+	}
+	if p.Line > 0 {
+		parts = append(parts, fmt.Sprintf("line %d", p.Line))
+	}
+	if p.Path != "" {
+		parts = append(parts, p.Path)
+	}
+	return strings.Join(append(parts, p.Text), ": ")
+}
+
+// Problems is all that is wrong with a configuration, in the order of the file.
+type Problems []Problem
+
+// Error has a line for each problem.
+func (p Problems) Error() string {
+	lines := make([]string, len(p))
+	for i := range p {
+		lines[i] = p[i].Error()
+	}
+	return strings.Join(lines, "\n")
+}
+
+func (p Problems) orNil() error {
+	if len(p) == 0 {
+		return nil
+	}
+	return p
+}
+
+func (p *Problems) add(path, format string, args ...any) {
+	*p = append(*p, Problem{Path: path, Text: fmt.Sprintf(format, args...)})
+}
+
+// under adds the problems of a section.
+func (p *Problems) under(section string, of Problems) {
+	for _, one := range of {
+		one.Path = below(section, one.Path)
+		*p = append(*p, one)
+	}
+}
+
+// below is a path within a section.
+func below(section, path string) string {
+	switch {
+	case section == "":
+		return path
+	case path == "":
+		return section
+	case path[0] == '[':
+		return section + path
+	}
+	return section + "." + path
+}
+
+// within reports whether a path is that of a section, or of something in it.
+func within(path, section string) bool {
+	rest, ok := strings.CutPrefix(path, section)
+	return ok && (section == "" || rest == "" || rest[0] == '.' || rest[0] == '[')
+}
+
+// above is the path of the section that a path is in.
+func above(path string) string { return path[:max(0, strings.LastIndexAny(path, ".["))] }

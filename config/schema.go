@@ -1,0 +1,105 @@
+package config
+
+import (
+	"encoding/json"
+	"reflect"
+	"strconv"
+	"time"
+)
+
+// Schema is the JSON schema of the configuration file (draft 2020-12), for editors and for programs
+// that write one. It is made from the types, so it says what the checks say of single fields; what
+// concerns several is beyond it.
+func Schema() ([]byte, error) {
+	// One of each, so that there is a default to be shown for every field.
+	sample := Config{Notify: Notify{Command: []string{""}}, Sources: []Source{{Serial: &Serial{RS485: &RS485{}}, TCP: &Net{}, UDP: &Net{}, Expect: &Expect{}}}}.WithDefaults()
+	s := schemaOf(reflect.ValueOf(sample))
+	s["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+	s["title"] = "configuration of tallywheel"
+	return json.MarshalIndent(s, "", "  ")
+}
+
+// schema is a schema of JSON, by keyword.
+type schema map[string]any
+
+// durationPattern is what time.ParseDuration reads, but for signs.
+const durationPattern = `^([0-9]+(\.[0-9]*)?(ns|us|µs|ms|s|m|h))+$|^0$`
+
+// schemaOf is the schema of a value that has its defaults.
+func schemaOf(v reflect.Value) schema {
+	switch v.Kind() {
+	case reflect.Pointer:
+		return schemaOf(v.Elem())
+	case reflect.Slice:
+		return schema{"type": "array", "items": schemaOf(v.Index(0))}
+	case reflect.Struct:
+		s := sectionSchema(v)
+		if v.Type() == reflect.TypeFor[Frame]() { // a name alone, or a mapping
+			kind, _ := v.Type().FieldByName("Kind")
+			return schema{"anyOf": []schema{{"enum": fieldOf(kind).one}, s}}
+		}
+		return s
+	}
+	switch {
+	case v.Type() == reflect.TypeFor[time.Duration]():
+		return schema{"type": "string", "pattern": durationPattern}
+	case v.Type() == reflect.TypeFor[Size]():
+		return schema{"type": []string{"string", "integer"}, "pattern": sizePattern, "minimum": 0}
+	case v.Kind() == reflect.Bool:
+		return schema{"type": "boolean"}
+	case v.Kind() == reflect.Int:
+		return schema{"type": "integer"}
+	}
+	return schema{"type": "string", "pattern": `^[^\x00-\x1f]*$`}
+}
+
+func sectionSchema(v reflect.Value) schema {
+	properties, need := schema{}, []string{}
+	for i := range v.NumField() {
+		f, value := fieldOf(v.Type().Field(i)), v.Field(i)
+		s := schemaOf(value)
+		s["description"] = f.about
+		if f.form.pattern != "" {
+			s["pattern"] = f.form.pattern
+		}
+		if len(f.one) > 0 {
+			s = schema{"enum": f.one, "description": f.about}
+		}
+		if value.Kind() == reflect.Int {
+			s.bounds(f)
+		}
+		if shown := plain(value); shown != nil {
+			s["default"] = shown
+		}
+		if f.need {
+			need = append(need, f.key)
+		}
+		properties[f.key] = s
+	}
+	s := schema{"type": "object", "additionalProperties": false, "properties": properties}
+	if len(need) > 0 {
+		s["required"] = need
+	}
+	return s
+}
+
+func (s schema) bounds(f field) {
+	for keyword, text := range map[string]string{"minimum": f.min, "maximum": f.max} {
+		if n, err := strconv.Atoi(text); err == nil {
+			s[keyword] = n
+		}
+	}
+}
+
+// plain is a default as the file would say it; nil where there is none.
+func plain(v reflect.Value) any {
+	switch {
+	case v.IsZero() || v.Kind() == reflect.Struct || v.Kind() == reflect.Pointer || v.Kind() == reflect.Slice:
+		return nil
+	case v.Type() == reflect.TypeFor[time.Duration]():
+		return v.Interface().(time.Duration).String()
+	case v.Type() == reflect.TypeFor[Size]():
+		return v.Interface().(Size).String()
+	}
+	return v.Interface()
+}

@@ -1,0 +1,188 @@
+package e2e
+
+import (
+	"fmt"
+	"net"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/tallywheel/tallywheel/internal/testenv"
+	"github.com/tallywheel/tallywheel/serial/serialtest"
+)
+
+// TestThreeClicksToTheLastLoss: who has never seen the page finds the last loss, the records around
+// it, and its cause, in both widths.
+func TestThreeClicksToTheLastLoss(t *testing.T) {
+	b := startBrowser(t)
+	dir := t.TempDir()
+	var sources string
+	var lose [3]atomic.Int64
+	for i := range lose {
+		port, err := serialtest.NewPort(filepath.Join(dir, fmt.Sprintf("line-%d", i+1)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		beat(t, port, uint32(i), &lose[i])
+		sources += serialSource(fmt.Sprintf("line-%d", i+1), port.Link)
+	}
+	r := startRecorder(t, dir, sources)
+	b.view(1440, 900, "light")
+	b.open(r.url)
+	testenv.Until(t, 30*time.Second, "all ports record", func() bool {
+		return b.yes(`return document.querySelectorAll("#rows .state.open").length === 3`) && b.text(level) == "good"
+	})
+	lose[0].Store(2)
+	testenv.Until(t, 30*time.Second, "the first loss is listed", func() bool {
+		return b.text(`return document.querySelector("#losses-list tbody tr")?.innerText ?? ""`) != ""
+	})
+	lose[1].Store(7)
+	for _, width := range []int{1440, 390} {
+		b.view(width, 900, "light")
+		b.open(r.url)
+		testenv.Until(t, 30*time.Second, "the last loss is the first of the list", func() bool {
+			words := strings.Fields(b.text(`return document.querySelector("#losses-list tbody tr")?.innerText ?? ""`))
+			return len(words) > 4 && strings.Join(words[2:], " ") == "line-2 7 frames never seen on the wire"
+		})
+
+		b.click("#losses-list tbody tr a") // the first click
+
+		testenv.Until(t, 30*time.Second, "the records around it are shown", func() bool {
+			return b.yes(`return document.querySelector("#records-list .here") !== null`)
+		})
+		if got := b.text(`return document.getElementById("port-name").textContent`); got != "line-2" {
+			t.Errorf("it leads to port %s", got)
+		}
+		if got := b.text(`return document.getElementById("port-loss").innerText`); !strings.Contains(got, "7 frames never seen") || !strings.Contains(got, "cable") {
+			t.Errorf("of its cause it says %q", got)
+		}
+		var numbers []float64
+		b.eval(`const here = document.querySelector("#records-list .here"), of = (r) => Number(r.cells[2].lastChild.textContent.replaceAll(",", ""));
+			return [of(here.previousElementSibling), of(here.nextElementSibling)]`, &numbers)
+		if numbers[1]-numbers[0] != 8 {
+			t.Errorf("between the records before and behind the loss, %v, are not 7 numbers", numbers)
+		}
+		gap := b.text(`return document.querySelector("#records-list .here").textContent`)
+		if want := "missing: 7 frames, number "; !strings.Contains(gap, want) {
+			t.Errorf("between them stands %q, want %s…", gap, want)
+		}
+		if !b.yes(`const r = document.querySelector("#records-list .here").getBoundingClientRect(); return r.top >= 0 && r.bottom <= innerHeight`) {
+			t.Error("the place of the loss is not in the window")
+		}
+
+		b.click("#records-list .here + tr summary") // the second click: a whole record
+
+		if got := b.text(`return document.querySelector("#records-list .here + tr pre")?.textContent ?? ""`); !strings.HasPrefix(got, "0000  a5 5a") {
+			t.Errorf("a record is shown as %q", got)
+		}
+	}
+	if bad := b.errors(); len(bad) > 0 {
+		t.Errorf("the console reports %v", bad)
+	}
+}
+
+// TestPageFindsRecords: by contents as text and as digits, by sequence, and by time, page by page.
+func TestPageFindsRecords(t *testing.T) {
+	b := startBrowser(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	r := startRecorder(t, t.TempDir(), fmt.Sprintf("  - {id: meter, tcp: {dial: %q}, frame: line}\n", l.Addr()))
+	c, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	const lines = 250
+	for i := range lines {
+		word := "value"
+		if i == 177 {
+			word = "alarm"
+		}
+		if _, err := fmt.Fprintf(c, "%s %d\r\n", word, i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	testenv.Until(t, 30*time.Second, "all lines are stored", func() bool { return r.sheet(t).Ports[0].Frames.Stored == lines })
+
+	b.view(1440, 900, "light")
+	b.open(r.url + "#/records?source=meter")
+	const rows = `return [...document.querySelectorAll("#records-list tbody tr")].map((r) => r.cells[1].lastChild.textContent).join(" ")`
+	testenv.Until(t, 30*time.Second, "the newest are shown", func() bool {
+		all := strings.Fields(b.text(rows))
+		return len(all) == 100 && all[99] == "250"
+	})
+	search := func(field, words string) {
+		t.Helper()
+		b.eval(`const f = document.getElementById("records-form"); for (const n of ["from", "to", "seq", "contains"]) f.elements[n].value = ""; return null`, nil)
+		b.click("#records-form [name=" + field + "]")
+		b.keys(words + "\ue007")
+	}
+	for _, words := range []string{"alarm 1", "hex:616c61726d"} {
+		search("contains", words)
+		testenv.Until(t, 30*time.Second, words+" is found", func() bool { return b.text(rows) == "178" })
+		if got := b.text(`return document.querySelector("#records-list mark").textContent`); !strings.HasPrefix(words, got) && got != "alarm" {
+			t.Errorf("%s: %q is marked", words, got)
+		}
+		if got := b.text(`return document.querySelector("#records-list .bytes").textContent`); !strings.HasPrefix(got, "alarm 177") {
+			t.Errorf("a line is shown as %q", got)
+		}
+	}
+	search("seq", "120")
+	testenv.Until(t, 30*time.Second, "the records from 120 on", func() bool { return strings.HasPrefix(b.text(rows), "120 121 ") })
+	b.click("#records-more")
+	testenv.Until(t, 30*time.Second, "and those behind them", func() bool {
+		all := strings.Fields(b.text(rows))
+		return len(all) == 131 && all[130] == "250"
+	})
+	var shown string
+	b.eval(`return document.querySelectorAll("#records-list tbody time")[5].textContent`, &shown)
+	search("from", shown) // a time as it is shown can be asked for
+	testenv.Until(t, 30*time.Second, "the records from that time on", func() bool {
+		first := b.text(`return document.querySelector("#records-list tbody time")?.textContent ?? ""`)
+		return first == shown && b.text(`return document.getElementById("records-form").elements.seq.value`) == ""
+	})
+	if bad := b.errors(); len(bad) > 0 {
+		t.Errorf("the console reports %v", bad)
+	}
+}
+
+// TestPageAcknowledges: who knows what was lost says so on the page, with a note; the verdict
+// counts from then on, and the list of losses stays.
+func TestPageAcknowledges(t *testing.T) {
+	b := startBrowser(t)
+	dir := t.TempDir()
+	port, err := serialtest.NewPort(filepath.Join(dir, "line-1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lose atomic.Int64
+	beat(t, port, 1, &lose)
+	r := startRecorder(t, dir, serialSource("line-1", port.Link))
+	b.view(390, 844, "dark")
+	b.open(r.url)
+	testenv.Until(t, 30*time.Second, "nothing is lost", func() bool { return b.text(level) == "good" })
+	if b.yes(`return !document.getElementById("ack").hidden`) {
+		t.Error("there is nothing to acknowledge, and it is offered")
+	}
+	lose.Store(3)
+	testenv.Until(t, 30*time.Second, "a loss is listed", func() bool {
+		return b.text(level) == "bad" && b.yes(`return document.querySelectorAll("#losses-list tbody tr").length === 1`)
+	})
+	b.click("#ack summary")
+	b.click("#ack-form [name=note]")
+	b.keys("a cable\ue007")
+	testenv.Until(t, 30*time.Second, "it is acknowledged", func() bool {
+		return b.text(level) == "good" && strings.Contains(b.text(`return document.getElementById("facts").innerText`), "a cable")
+	})
+	if !b.yes(`return document.getElementById("ack").hidden && document.querySelectorAll("#losses-list tbody tr").length === 1`) {
+		t.Error("it is offered again, or the list has forgotten the loss")
+	}
+	if bad := b.errors(); len(bad) > 0 {
+		t.Errorf("the console reports %v", bad)
+	}
+}

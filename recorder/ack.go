@@ -1,0 +1,147 @@
+package recorder
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/tallywheel/tallywheel/archive"
+	"github.com/tallywheel/tallywheel/ledger"
+)
+
+// MaxNote is the longest note of an acknowledgement, in bytes.
+const MaxNote = 1000
+
+// ErrNote is a note that cannot be kept.
+var ErrNote = errors.New("want a note of one line, at most 1000 bytes in UTF-8")
+
+// acks is since when the verdict counts.
+type acks struct {
+	mu   sync.Mutex   // held for moments
+	last *archive.Ack // nil: all counts
+	past *ledger.Past // nil: earlier starts have lost nothing since
+}
+
+// loadAck takes in what earlier starts have left. What cannot be read makes the verdict count more,
+// never less.
+func (r *Recorder) loadAck() {
+	a, err := archive.LoadAck(r.cfg.Log.Dir)
+	if err != nil {
+		r.slog.Error("what was acknowledged cannot be read: all counts; acknowledge it again", "error", err)
+	}
+	log := hexIdentity(r.log)
+	past, err := archive.PastOf(r.cfg.Log.Dir, log, a, r.owed)
+	if err != nil {
+		r.slog.Error("a part of the history cannot be read: what those starts have lost is not in the verdict; acknowledge it once it is known", "error", err)
+	}
+	if past != nil && past.OtherLog > 0 {
+		r.slog.Warn("the history has starts on another log: what they lost counts, too, until it is acknowledged", "starts", past.OtherLog)
+	}
+	if a != nil && !a.SpeaksOf(log) {
+		r.slog.Warn("what was acknowledged is of another log, and does not count for this one", "note", a.Note)
+		a = nil
+	}
+	r.acks.mu.Lock()
+	defer r.acks.mu.Unlock()
+	r.acks.last, r.acks.past = a, past
+}
+
+// mark has the verdict of a sheet of this start count since the last acknowledgement.
+func (a *acks) mark(s *ledger.Sheet) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.last != nil {
+		s.AckedAt(a.last.Ack, a.last.Sheet)
+	}
+}
+
+// earlier is what earlier starts have lost, and sources that have left this one.
+func (a *acks) earlier() *ledger.Past {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.past
+}
+
+// with is past and what sources that have left lost by their sheet s.
+func with(past *ledger.Past, s ledger.Sheet) *ledger.Past {
+	var all ledger.Past
+	if past != nil {
+		all = *past
+	}
+	if all.Add(&s); all.IsEmpty() {
+		return nil
+	}
+	return &all
+}
+
+// close takes the closed books of sources that have left into the past.
+func (a *acks) close(s ledger.Sheet) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.past = with(a.past, s)
+}
+
+// Ack makes the verdict count from now on: what was lost is known. The books do not change. It is
+// durable when Ack returns.
+func (r *Recorder) Ack(note string) (ledger.Ack, error) {
+	if err := CheckNote(note); err != nil {
+		return ledger.Ack{}, err
+	}
+	r.saving.Lock() // no source that is leaving goes meanwhile
+	defer r.saving.Unlock()
+	noted, s := r.beginAck()
+	at := ledger.Ack{At: ledger.Time(time.Now().UnixNano()), Note: note}
+	base := s.Whole().Copy()
+	base.Verdict = nil
+	next := &archive.Ack{Ack: at, Sheet: base}
+	err := next.Save(r.cfg.Log.Dir, hexIdentity(r.log))
+	r.folding.Lock() // for every sheet the word holds in all books, or in none
+	defer r.folding.Unlock()
+	for _, p := range noted {
+		p.lane.endAck(err == nil)
+	}
+	if err != nil {
+		return ledger.Ack{}, fmt.Errorf("the acknowledgement cannot be kept: %w", err)
+	}
+	r.acks.mu.Lock()
+	r.acks.last, r.acks.past = next, nil
+	r.acks.mu.Unlock()
+	r.slog.Info("acknowledged", "note", note, "what", s.Verdict.Text)
+	return at, nil
+}
+
+// beginAck has every book note what it has counted, and draws up the sheet of that moment.
+func (r *Recorder) beginAck() (noted []*port, s ledger.Sheet) {
+	r.folding.Lock()
+	defer r.folding.Unlock()
+	ports := r.snapshot()
+	var accounts []ledger.Port
+	for _, p := range ports {
+		accounts = append(accounts, p.lane.beginAck())
+	}
+	noted = slices.Clone(ports)
+	for _, p := range r.departing() {
+		for _, q := range p.family() {
+			q.lane.beginAck()
+			noted = append(noted, q)
+		}
+	}
+	s = r.draw(ports, accounts)
+	for i := range s.Ports {
+		s.Ports[i].Known = s.Ports[i].Counts()
+	}
+	return noted, s
+}
+
+// CheckNote says what is wrong with a note; nil: nothing.
+func CheckNote(note string) error {
+	if len(note) > MaxNote || !utf8.ValidString(note) || strings.ContainsFunc(note, unicode.IsControl) {
+		return ErrNote
+	}
+	return nil
+}

@@ -1,0 +1,131 @@
+package recorder
+
+import (
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/tallywheel/tallywheel/archive"
+	"github.com/tallywheel/tallywheel/internal/sys"
+	"github.com/tallywheel/tallywheel/ledger"
+)
+
+// smallestStep is what counts as a step of the clock. A time service that only slews it changes
+// half a millisecond a second.
+const smallestStep = 250 * time.Millisecond
+
+// maxSteps is how many steps the books keep; the oldest go first.
+const maxSteps = 64
+
+// clockWatch notices when the clock is set, by a clock that is not.
+type clockWatch struct {
+	mu           sync.Mutex
+	wall         int64 // ns since 1970
+	uptime       time.Duration
+	synchronised *bool
+	count        uint64
+	steps        []ledger.ClockStep
+
+	began time.Duration // uptime at the first reading of this start
+	from  int64         // since when, by the clock as it is, it has not been set
+	wrong []archive.WrongClock
+	own   int // index in wrong of the first one that this start has seen
+}
+
+// carry brings in what earlier starts know of wrong clocks. It comes before the first reading.
+func (c *clockWatch) carry(wrong []archive.WrongClock) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.wrong = slices.Clone(wrong)
+	c.own = len(c.wrong)
+}
+
+// wrongTimes is for the next start.
+func (c *clockWatch) wrongTimes() []archive.WrongClock {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.wrong)
+}
+
+// age is how old a record of a time is at least, by the last readings: a clock that was set, or
+// that nobody keeps, makes no record older than it is.
+func (c *clockWatch) age(at int64) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	kept := c.synchronised != nil && *c.synchronised
+	known, behind := at >= c.from || kept && at >= wrongClock, int64(0)
+	for i, w := range c.wrong {
+		if int64(w.From) <= at && at <= int64(w.To) {
+			known = known || kept || i >= c.own
+			behind = max(behind, w.By)
+		}
+	}
+	if !known {
+		return c.uptime - c.began
+	}
+	return time.Duration(c.wall - at - behind)
+}
+
+// look reads both clocks, and says what has changed.
+func (c *clockWatch) look(log *slog.Logger) {
+	up, err := uptime()
+	if err != nil {
+		return // no kernel that records lacks it
+	}
+	c.at(time.Now().UnixNano(), up)
+	on, err := sys.ClockSynchronised()
+	if err != nil {
+		return // forbidden in some containers: then it stays unknown
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.synchronised == nil || *c.synchronised != on {
+		log.Info("the clock", "synchronised", on)
+	}
+	c.synchronised = &on
+}
+
+// at takes a reading of both clocks and returns by how much the wall clock was set since the last
+// one; 0: it was not.
+func (c *clockWatch) at(wall int64, uptime time.Duration) (by time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.wall == 0 {
+		c.began, c.from = uptime, wall
+	} else {
+		by = time.Duration(wall-c.wall) - (uptime - c.uptime)
+	}
+	c.wall, c.uptime = wall, uptime
+	if by.Abs() < smallestStep {
+		return 0
+	}
+	c.set(int64(by))
+	c.count++
+	if len(c.steps) == maxSteps {
+		c.steps = slices.Delete(c.steps, 0, 1)
+	}
+	c.steps = append(c.steps, ledger.ClockStep{At: ledger.Time(wall), By: int64(by)})
+	return by
+}
+
+// set notes that the times of this start before now were given by a clock that was behind by so
+// much. mu is held.
+func (c *clockWatch) set(by int64) {
+	c.wrong = append(c.wrong, archive.WrongClock{From: ledger.Time(c.from), To: ledger.Time(c.wall - by)})
+	for i := range c.wrong[c.own:] {
+		c.wrong[c.own+i].By += by
+	}
+	if len(c.wrong) > maxSteps {
+		c.wrong = slices.Delete(c.wrong, 0, 1)
+		c.own = max(0, c.own-1)
+	}
+	c.from = c.wall
+}
+
+// account is what a sheet says of the clock.
+func (c *clockWatch) account() *ledger.Clock {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return &ledger.Clock{Synchronised: c.synchronised, StepCount: c.count, Steps: append([]ledger.ClockStep{}, c.steps...)}
+}

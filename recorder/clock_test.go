@@ -1,0 +1,150 @@
+package recorder
+
+import (
+	"errors"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/tallywheel/tallywheel/config"
+	"github.com/tallywheel/tallywheel/internal/testenv"
+	"github.com/tallywheel/tallywheel/seglog"
+)
+
+func TestClockSteps(t *testing.T) {
+	c := &clockWatch{}
+	wall, up := int64(1000), time.Duration(0) // a board that begins in 1970
+	pass := func(d, set time.Duration) time.Duration {
+		wall, up = wall+int64(d)+int64(set), up+d
+		return c.at(wall, up)
+	}
+	for _, s := range []struct{ pass, set, want time.Duration }{
+		{0, 0, 0},
+		{time.Second, 0, 0},
+		{time.Second, time.Millisecond, 0}, // slewed
+		{time.Hour, 0, 0},                  // asleep
+		{time.Second, 56 * 365 * 24 * time.Hour, 56 * 365 * 24 * time.Hour}, // NTP comes
+		{time.Second, -time.Minute, -time.Minute},
+		{time.Second, 0, 0},
+	} {
+		if got := pass(s.pass, s.set); got != s.want {
+			t.Errorf("after %v, set by %v: %v", s.pass, s.set, got)
+		}
+	}
+	if a := c.account(); a.StepCount != 2 || len(a.Steps) != 2 || a.Steps[1].By != -int64(time.Minute) {
+		t.Errorf("%+v", a)
+	}
+	for range 2 * maxSteps {
+		pass(time.Second, time.Minute)
+	}
+	if a := c.account(); a.StepCount != 2+2*maxSteps || len(a.Steps) != maxSteps {
+		t.Errorf("%d steps, %d kept", a.StepCount, len(a.Steps))
+	}
+}
+
+// A place is not too old because the clock was wrong when it was left, or is wrong now.
+func TestPlaceOfAWrongClock(t *testing.T) {
+	const day = int64(24 * time.Hour)
+	now := time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC).UnixNano()
+	for name, c := range map[string]struct {
+		left, now int64
+		goesOn    bool
+	}{
+		"yesterday":                       {now - day, now, true},
+		"long ago":                        {now - 40*day, now, false},
+		"left in 1970":                    {5 * day, now, true},
+		"now in 1970":                     {now, 5 * day, true},
+		"left in the future, as it seems": {now + 400*day, now, true},
+	} {
+		if got := (place{at: c.left}).goesOn(c.now); got != c.goesOn {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+// The sheet says what is known of the clock.
+func TestSheetNamesTheClock(t *testing.T) {
+	g := start(t, t.TempDir(), nil)
+	if c := g.Sheet().Clock; c == nil || c.StepCount != 0 {
+		t.Errorf("%+v", c)
+	}
+	stop(t, g)
+}
+
+// No record seems older than it is because the clock was set, in this start or an earlier one, or
+// is kept by nobody.
+func TestAgeWhenTheClockIsSet(t *testing.T) {
+	const year = 365 * 24 * time.Hour
+	right := time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC).UnixNano()
+	behind := right - int64(20*24*time.Hour) // a board that goes on where it was switched off
+	yes, no := true, false
+	for name, first := range map[string]int64{"since 1970": 1e9, "behind": behind} {
+		c := &clockWatch{synchronised: &no}
+		c.at(first, time.Minute)
+		atFirst := first + int64(time.Second)
+		c.at(first+int64(2*time.Minute), 3*time.Minute)
+		if got := c.age(right - int64(2*year)); got > 2*time.Minute {
+			t.Errorf("%s: a record of an earlier start is %v old though nobody keeps the clock", name, got)
+		}
+		c.at(right, 3*time.Minute+time.Second) // a time service comes
+		c.synchronised = &yes
+		if got := c.age(atFirst); got != 2*time.Minute {
+			t.Errorf("%s: after the clock was set a record is %v old, want 2m0s", name, got)
+		}
+		c.at(right+int64(time.Hour), 4*time.Minute) // set again, by 59 minutes and a second
+		if got, want := c.age(atFirst), 2*time.Minute+59*time.Second; got != want {
+			t.Errorf("%s: after it was set twice a record is %v old, want %v", name, got, want)
+		}
+		if got := c.age(right + int64(time.Second)); got != 58*time.Second {
+			t.Errorf("%s: a record of between is %v old, want 58s", name, got)
+		}
+		if got := c.age(right - int64(2*year)); got < 2*year {
+			t.Errorf("%s: a record of years ago is %v old", name, got)
+		}
+
+		next := &clockWatch{synchronised: &no}
+		next.carry(c.wrongTimes())
+		next.at(right+int64(2*time.Hour), time.Minute)
+		if got := next.age(atFirst); got != 0 {
+			t.Errorf("%s: in the next start a record is %v old though nobody keeps the clock", name, got)
+		}
+		next.synchronised = &yes
+		if got, want := next.age(atFirst), time.Hour+2*time.Minute+59*time.Second; got != want {
+			t.Errorf("%s: in the next start a record is %v old, want %v", name, got, want)
+		}
+	}
+	c := &clockWatch{synchronised: &yes}
+	c.at(right, time.Minute)
+	c.at(right+int64(time.Minute), 2*time.Minute)
+	if got := c.age(1e9); got != time.Minute {
+		t.Errorf("a record of 1970, of a start that nobody knows, is %v old; want the time since this start began", got)
+	}
+}
+
+// Records of 1970 that an earlier start made stay where keep.age is an hour: what it removes is
+// looked at before the spare is made.
+func TestKeepAgeKeepsRecordsOfAWrongClock(t *testing.T) {
+	dir := t.TempDir()
+	fs, err := seglog.Dir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, err := seglog.Open(seglog.Config{FS: fs, SegmentBytes: 1 << 20})
+	for range 300 {
+		if err == nil {
+			_, err = log.Append(1, 1, make([]byte, 10_000))
+		}
+	}
+	if err = errors.Join(err, log.Close()); err != nil {
+		t.Fatal(err)
+	}
+	g := start(t, dir, func(c *config.Config) { c.Log.Keep.Age = time.Hour })
+	testenv.Until(t, 10*time.Second, "there is a spare segment", func() bool {
+		spares, err := filepath.Glob(filepath.Join(dir, "*.spare"))
+		return err == nil && len(spares) > 0
+	})
+	if at := g.Position(); at.First != 1 {
+		t.Errorf("the log begins with record %d", at.First)
+	}
+	stop(t, g)
+}

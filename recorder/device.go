@@ -1,0 +1,239 @@
+package recorder
+
+import (
+	"context"
+	"errors"
+	"net"
+	"syscall"
+
+	"github.com/tallywheel/tallywheel/config"
+	"github.com/tallywheel/tallywheel/internal/sys"
+	"github.com/tallywheel/tallywheel/ledger"
+	"github.com/tallywheel/tallywheel/serial"
+)
+
+// device is an open port: a descriptor to read, and what is known of it.
+type device interface {
+	fd() int
+	name() string                // where it was found
+	settings() map[string]string // optional settings and what became of them; may be nil
+	kernel() *ledger.Kernel      // the driver's counts since the lane began; nil if it has none
+	recount()                    // another lane begins: kernel counts from what the last one was told
+	deafen()                     // nothing more arrives, as far as that can be had; what has arrived can still be read
+	waiting() uint64             // bytes that have arrived and nobody has read; they are lost when the device is closed
+	close() error
+}
+
+// opener opens the device of one source, again and again.
+type opener interface {
+	// open blocks until the device is there, fails, or the context ends.
+	open(ctx context.Context) (device, error)
+	// replaced has a signal when a newer device waits to take the place of the one open now; it may
+	// be nil.
+	replaced() <-chan struct{}
+	// close ends it. What waits to be opened is returned: its bytes are to be read, or counted.
+	close() (rest []device, err error)
+}
+
+func newOpener(cfg config.Source) opener {
+	switch {
+	case cfg.Serial != nil:
+		return &serialOpener{cfg: cfg.Serial}
+	case cfg.UDP != nil:
+		return &udpOpener{addr: cfg.UDP.Listen}
+	case cfg.TCP.Dial != "":
+		return &dialOpener{addr: cfg.TCP.Dial}
+	default:
+		return newListener(cfg.TCP.Listen, cfg.TCP.Peers)
+	}
+}
+
+// serialOpener finds a port by its path at first, and by its identity from then on.
+type serialOpener struct {
+	cfg      *config.Serial
+	identity string
+	counted  serial.Counters // of devices closed before
+}
+
+func (o *serialOpener) open(context.Context) (device, error) {
+	path, err := serial.Resolve(o.cfg.Port, o.identity)
+	if err != nil {
+		return nil, err
+	}
+	p, err := serial.Open(path, o.cfg.Line())
+	if err != nil {
+		return nil, err
+	}
+	if id := serial.Identity(path); id != "" {
+		o.identity = id
+	}
+	d := &serialDevice{port: p, o: o}
+	d.start, err = p.Counters()
+	d.counts, d.told = err == nil, d.start
+	return d, nil
+}
+
+func (o *serialOpener) replaced() <-chan struct{} { return nil }
+func (o *serialOpener) close() ([]device, error)  { return nil, nil }
+
+type serialDevice struct {
+	port   *serial.Port
+	o      *serialOpener
+	counts bool
+	start  serial.Counters
+	told   serial.Counters // what the driver said last
+}
+
+func (d *serialDevice) fd() int                     { return d.port.FD() }
+func (d *serialDevice) name() string                { return d.port.Path }
+func (d *serialDevice) settings() map[string]string { return d.port.Accepted }
+func (d *serialDevice) recount()                    { d.o.counted, d.start = serial.Counters{}, d.told }
+
+func (d *serialDevice) deafen()         {} // a line cannot be stopped
+func (d *serialDevice) waiting() uint64 { return waiting(d.port.FD()) }
+
+func (d *serialDevice) kernel() *ledger.Kernel {
+	if !d.counts {
+		return nil
+	}
+	now, err := d.port.Counters()
+	if err != nil {
+		return nil
+	}
+	d.told = now
+	t := d.o.counted
+	total := func(before, start, now uint64) *uint64 {
+		n := before + now - start
+		return &n
+	}
+	return &ledger.Kernel{
+		Overrun:       total(t.Overrun, d.start.Overrun, now.Overrun),
+		BufferOverrun: total(t.BufferOverrun, d.start.BufferOverrun, now.BufferOverrun),
+		Framing:       total(t.Framing, d.start.Framing, now.Framing),
+		Parity:        total(t.Parity, d.start.Parity, now.Parity),
+		Break:         total(t.Break, d.start.Break, now.Break),
+	}
+}
+
+func (d *serialDevice) close() error {
+	if k := d.kernel(); k != nil {
+		d.o.counted = serial.Counters{
+			Overrun: *k.Overrun, BufferOverrun: *k.BufferOverrun, Framing: *k.Framing, Parity: *k.Parity, Break: *k.Break,
+		}
+	}
+	return d.port.Close()
+}
+
+// socket is a network connection, taken out of the hands of package net: the runtime's poller,
+// which knows every net.Conn, would wake for everything that arrives, too.
+type socket struct {
+	descriptor int
+	peer       string
+	datagrams  bool
+	dropped    uint64 // datagrams that the kernel had dropped when the lane began
+	told       uint64 // … and when it was last asked
+}
+
+// newSocket makes a second descriptor for a connection, which the caller closes.
+func newSocket(conn net.Conn) (*socket, error) {
+	s := &socket{peer: conn.LocalAddr().String()}
+	if r := conn.RemoteAddr(); r != nil {
+		s.peer = r.String()
+	}
+	_, s.datagrams = conn.(*net.UDPConn)
+	raw, err := conn.(syscall.Conn).SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	var dupErr error
+	if err := raw.Control(func(fd uintptr) { s.descriptor, dupErr = sys.Dup(int(fd)) }); err != nil || dupErr != nil {
+		return nil, errors.Join(err, dupErr)
+	}
+	return s, nil
+}
+
+// asDevice keeps a nil socket from becoming a device that is not nil.
+func asDevice(s *socket, err error) (device, error) {
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *socket) fd() int                     { return s.descriptor }
+func (s *socket) name() string                { return s.peer }
+func (s *socket) settings() map[string]string { return nil }
+
+// deafen makes the kernel refuse what comes from now on, so that no byte is acknowledged behind the
+// last one that is read.
+func (s *socket) deafen() {
+	if s.datagrams {
+		_ = sys.Deafen(s.descriptor) // where that is refused, what comes while the rest is read is read, too
+		return
+	}
+	sys.Hang(s.descriptor)
+}
+
+func (s *socket) waiting() (n uint64) {
+	if !s.datagrams {
+		return waiting(s.descriptor)
+	}
+	b := make([]byte, maxDatagram)
+	for {
+		got, err := sys.Receive(s.descriptor, b)
+		if err != nil {
+			return n
+		}
+		n += uint64(got)
+	}
+}
+
+// maxDatagram is more than a datagram can have, in bytes.
+const maxDatagram = 64 << 10
+
+// waiting is what the kernel holds for a descriptor.
+func waiting(fd int) uint64 {
+	n, err := sys.Waiting(fd)
+	if err != nil { // the device is gone, and what it held with it
+		return 0
+	}
+	return uint64(n)
+}
+func (s *socket) close() error { return sys.CloseFD(s.descriptor) }
+
+func (s *socket) kernel() *ledger.Kernel {
+	if !s.datagrams {
+		return nil
+	}
+	n, err := sys.SocketDrops(s.descriptor)
+	if err != nil {
+		return nil
+	}
+	s.told = n
+	n -= s.dropped
+	return &ledger.Kernel{BufferOverrun: &n}
+}
+
+func (s *socket) recount() { s.dropped = s.told }
+
+// udpBuffer is the receive buffer asked of the kernel, in bytes: half a second of a fast source.
+const udpBuffer = 4 << 20
+
+type udpOpener struct{ addr string }
+
+func (o *udpOpener) open(context.Context) (device, error) {
+	addr, err := net.ResolveUDPAddr("udp", o.addr)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := net.ListenUDP("udp", addr)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	_ = conn.SetReadBuffer(udpBuffer) // the kernel gives what its limit allows
+	return asDevice(newSocket(conn))
+}
+
+func (o *udpOpener) replaced() <-chan struct{} { return nil }
+func (o *udpOpener) close() ([]device, error)  { return nil, nil }

@@ -1,0 +1,80 @@
+package recorder
+
+import (
+	"context"
+	"net"
+	"slices"
+	"sync"
+	"syscall"
+
+	"github.com/tallywheel/tallywheel/internal/sys"
+)
+
+// dialOpener connects to a device that listens.
+type dialOpener struct{ addr string }
+
+// open connects. A device may accept, send and hang up before connect has returned here, which is
+// an error then, or the context may end at that moment: its connection is open all the same if the
+// kernel has taken bytes from it.
+func (o *dialOpener) open(ctx context.Context) (device, error) {
+	var t tries
+	defer t.close()
+	conn, err := (&net.Dialer{ControlContext: t.add}).DialContext(ctx, "tcp", o.addr)
+	if err != nil {
+		if d := t.spoke(); d != nil {
+			d.peer = o.addr
+			return d, nil
+		}
+		return nil, err
+	}
+	defer conn.Close()
+	return asDevice(newSocket(conn))
+}
+
+func (o *dialOpener) replaced() <-chan struct{} { return nil }
+func (o *dialOpener) close() ([]device, error)  { return nil, nil }
+
+// tries has a second descriptor for each socket that a Dialer tries, which closes those that fail.
+type tries struct {
+	mu     sync.Mutex // a name of several addresses is tried by several goroutines
+	fds    []int
+	closed bool
+}
+
+// add is a Dialer's ControlContext. A socket without a second descriptor is tried as well.
+func (t *tries) add(_ context.Context, _, _ string, c syscall.RawConn) error {
+	return c.Control(func(fd uintptr) {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if t.closed {
+			return
+		}
+		if n, err := sys.Dup(int(fd)); err == nil {
+			t.fds = append(t.fds, n)
+		}
+	})
+}
+
+// spoke returns the connection that has brought something, nil if there is none. It brings nothing
+// more.
+func (t *tries) spoke() *socket {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i, fd := range t.fds {
+		sys.Hang(fd)
+		if waiting(fd) > 0 {
+			t.fds = slices.Delete(t.fds, i, i+1)
+			return &socket{descriptor: fd}
+		}
+	}
+	return nil
+}
+
+func (t *tries) close() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.closed = true
+	for _, fd := range t.fds {
+		_ = sys.CloseFD(fd)
+	}
+}

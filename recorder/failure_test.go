@@ -1,0 +1,229 @@
+package recorder
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"net"
+	"runtime"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/tallywheel/tallywheel/asyncfile"
+	"github.com/tallywheel/tallywheel/config"
+	"github.com/tallywheel/tallywheel/internal/sys"
+	"github.com/tallywheel/tallywheel/internal/testenv"
+	"github.com/tallywheel/tallywheel/ledger"
+	"github.com/tallywheel/tallywheel/seglog"
+)
+
+// illDisk is a log's directory whose files fail to sync while ill is set, or wait with it until
+// wait is closed.
+type illDisk struct {
+	seglog.FS
+	ill  *atomic.Bool
+	wait chan struct{}
+}
+
+var errIll = errors.New("input/output error, by order of the test")
+
+func (d illDisk) Create(name string) (seglog.File, error) { return d.file(d.FS.Create(name)) }
+func (d illDisk) Open(name string) (seglog.File, error)   { return d.file(d.FS.Open(name)) }
+
+func (d illDisk) file(f seglog.File, err error) (seglog.File, error) {
+	if err != nil {
+		return nil, err
+	}
+	return illFile{f, d.ill, d.wait}, nil
+}
+
+type illFile struct {
+	seglog.File
+	ill  *atomic.Bool
+	wait chan struct{}
+}
+
+func (f illFile) Sync() error {
+	if f.ill.Load() {
+		if f.wait == nil {
+			return errIll
+		}
+		<-f.wait
+	}
+	return f.File.Sync()
+}
+
+// onIllDisk makes logs that are opened from now on fail to sync once the flag is set.
+func onIllDisk(t *testing.T) *atomic.Bool {
+	t.Helper()
+	ill := &atomic.Bool{}
+	openFiles = func(c config.Log, chains *asyncfile.ChainStats, log *slog.Logger) (seglog.FS, error) {
+		fs, err := logFiles(c, chains, log)
+		return illDisk{fs, ill, nil}, err
+	}
+	t.Cleanup(func() { openFiles = logFiles })
+	return ill
+}
+
+// A log that fails is told of, so that the program ends and a supervisor starts it again.
+func TestFailureOfTheLogIsTold(t *testing.T) {
+	ill := onIllDisk(t)
+	g := start(t, t.TempDir(), nil, tcp("a"))
+	c := dial(t, address(g, "a"))
+	defer c.Close()
+	write(t, c, frames(0, 10))
+	stored(t, g, "a", 10)
+	ill.Store(true)
+	write(t, c, frames(10, 10))
+	select {
+	case err := <-g.Failed():
+		if !errors.Is(err, seglog.ErrFailed) || !errors.Is(err, errIll) {
+			t.Errorf("told of %v", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("nothing is told")
+	}
+	if _, err := g.Stop("test"); !errors.Is(err, errIll) {
+		t.Errorf("the stop brings %v", err)
+	}
+}
+
+// What the kernel holds when a source stops, and the log does not take, is counted.
+func TestUnreadIsCounted(t *testing.T) {
+	patience := finishPatience
+	finishPatience = 100 * time.Millisecond
+	ill, wait := &atomic.Bool{}, make(chan struct{})
+	openFiles = func(c config.Log, chains *asyncfile.ChainStats, log *slog.Logger) (seglog.FS, error) {
+		fs, err := logFiles(c, chains, log)
+		return illDisk{fs, ill, wait}, err
+	}
+	defer func() { finishPatience, openFiles = patience, logFiles }()
+	g := start(t, t.TempDir(), nil, lines("a", ""))
+	ill.Store(true)
+	c := dial(t, address(g, "a"))
+	defer c.Close()
+	sent := make(chan uint64)
+	go func() {
+		b, n := bytes.Repeat([]byte("a line of thirty-two characters\n"), 1000), uint64(0)
+		for {
+			m, err := c.Write(b)
+			if n += uint64(m); err != nil {
+				sent <- n
+				return
+			}
+		}
+	}()
+	testenv.Until(t, 20*time.Second, "the source is blocked", func() bool { return portOf(g, "a").State == ledger.StateBlocked })
+	go func() {
+		defer close(wait)
+		for !t.Failed() && portOf(g, "a").Unread[unreadStopped] == 0 {
+			runtime.Gosched()
+		}
+	}()
+	p := stop(t, g).Ports[0]
+	most, acked := <-sent, acknowledged(t, c)
+	if got := p.Bytes.Read + p.Unread[unreadStopped]; p.Unread[unreadStopped] == 0 || got < acked || got > most {
+		t.Errorf("%d bytes sent, %d acknowledged, the books name %d: %+v, unread %v", most, acked, got, p.Bytes, p.Unread)
+	}
+}
+
+// takeDescriptors takes all that are to be had until the test ends, but n.
+func takeDescriptors(t *testing.T, n int) {
+	t.Helper()
+	var before syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
+		t.Fatal(err)
+	}
+	now := before
+	now.Cur = uint64(descriptors(t) + 20)
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &now); err != nil {
+		t.Fatal(err)
+	}
+	var taken []int
+	for {
+		fd, err := sys.Eventfd()
+		if err != nil {
+			break
+		}
+		taken = append(taken, fd)
+	}
+	for i, fd := range taken {
+		if i < n {
+			_ = sys.CloseFD(fd)
+		}
+	}
+	t.Cleanup(func() {
+		for _, fd := range taken[n:] {
+			_ = sys.CloseFD(fd)
+		}
+		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// With every descriptor taken by others, the log begins its next segments from its reserve, and
+// connections wait where they are.
+func TestRecordingGoesOnWithoutDescriptors(t *testing.T) {
+	g := start(t, t.TempDir(), nil, tcp("a"), tcp("b"))
+	c := dial(t, address(g, "a"))
+	defer c.Close()
+	write(t, c, frames(0, 10))
+	stored(t, g, "a", 10)
+	waits, err := (&net.Dialer{}).Dial("tcp", address(g, "b"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer waits.Close()
+	write(t, waits, frames(0, 5))
+	stored(t, g, "b", 5)
+	takeDescriptors(t, 0)
+	const n = 30_000 // 4 segments
+	for i := uint64(10); i < n; i += 100 {
+		write(t, c, frames(i, min(100, n-i)))
+	}
+	stored(t, g, "a", n)
+	if p := g.log.Position(); p.Err != nil {
+		t.Error(p.Err)
+	}
+	stop(t, g)
+}
+
+// Accepting rests while there are no descriptors, and goes on when there are.
+func TestAcceptRestsWithoutDescriptors(t *testing.T) {
+	l := newListener("127.0.0.1:0", "")
+	defer l.close()
+	c := dial(t, l.l.Addr().String())
+	defer c.Close()
+	d, err := l.open(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.close()
+	var before, after syscall.Rusage
+	t.Run("none", func(t *testing.T) {
+		takeDescriptors(t, 1)
+		c2 := dial(t, l.l.Addr().String()) // takes the last
+		t.Cleanup(func() { c2.Close() })
+		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &before); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		testenv.Until(t, time.Second, "a quarter of a second is over", func() bool { return time.Since(began) > 250*time.Millisecond })
+		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &after); err != nil {
+			t.Fatal(err)
+		}
+		if used := time.Duration(after.Utime.Nano() + after.Stime.Nano() - before.Utime.Nano() - before.Stime.Nano()); used > 100*time.Millisecond {
+			t.Errorf("accepting takes %v of CPU in 250 ms", used)
+		}
+	})
+	c3 := dial(t, l.l.Addr().String())
+	defer c3.Close()
+	select {
+	case <-l.replaced():
+	case <-time.After(5 * time.Second):
+		t.Error("no connection is accepted once there are descriptors")
+	}
+}

@@ -1,0 +1,297 @@
+package recorder
+
+import (
+	"cmp"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tallywheel/tallywheel/ledger"
+	"github.com/tallywheel/tallywheel/recorder/notify"
+)
+
+// Bounds of what is told.
+const (
+	tellPause = time.Minute // between two beginnings, two ends, or two lines of how it goes on, of one cause
+	lossLull  = time.Minute // a loss is over when so long nothing more was lost
+)
+
+// herald tells the journal, and those who are notified, when a trouble begins and when it ends. It
+// looks at a sheet once a second, on the goroutine of the tick: nothing that records knows of it.
+//
+// A trouble is a reason of the verdict. Those of one cause are told together, with their sources:
+// one line when they begin, one when they end, and while losses go on one of how many, each at most
+// once a minute. Sources that begin within that minute are in the next line; those that also end in
+// it are only counted.
+type herald struct {
+	log     *slog.Logger
+	tell    func(notify.Event)
+	host    string
+	matters map[string]*matter
+	ports   map[string]uint64 // outages of each source at the last look
+}
+
+// matter is all troubles of one cause.
+type matter struct {
+	ledger.Reason // of the one seen last; Source and Count mean nothing
+	counts        map[string]uint64
+	open          map[string]*episode // by source
+	over          []*episode          // ended, and not told yet
+	brief         int                 // ended before anybody was told
+	begin, end    time.Duration       // of the last line of that kind; 0: there was none
+	more          time.Duration
+}
+
+// episode is one trouble of one source.
+type episode struct {
+	source     string
+	why        string
+	since      time.Duration
+	last       time.Duration // when it was seen last, or when its count grew last
+	from, told uint64        // the count when it began, and when it was told last
+	count      uint64
+	begun      bool // its beginning was told
+	old        bool // … by an earlier start
+}
+
+func newHerald(log *slog.Logger, tell func(notify.Event)) *herald {
+	host, _ := os.Hostname() // "" says as much
+	return &herald{log: log, tell: tell, host: host, matters: map[string]*matter{}, ports: map[string]uint64{}}
+}
+
+// quietKinds are reasons that are no trouble: what a source is, or not yet.
+var quietKinds = map[string]bool{"unknown": true, "unheard": true, "clock_steps": true}
+
+// look tells what has changed. now is a time that nobody sets, since the start. With last the
+// recorder has stopped: troubles begin, but only losses end.
+func (h *herald) look(s *ledger.Sheet, now time.Duration, last bool) {
+	seen := map[*matter]map[string]bool{}
+	note := func(r ledger.Reason, why string) {
+		c := h.matter(r)
+		if seen[c] == nil {
+			seen[c] = map[string]bool{}
+		}
+		seen[c][r.Source] = true
+		c.note(r, why, now)
+	}
+	for _, r := range s.Whole().Judge().Reasons {
+		if !quietKinds[r.Kind] {
+			note(r, why(s, r))
+		}
+	}
+	for _, r := range h.clockSteps(s) {
+		note(r, fmt.Sprintf("by %v", time.Duration(s.Clock.Steps[len(s.Clock.Steps)-1].By)))
+	}
+	for _, r := range h.flaps(s) {
+		note(r, why(s, r))
+	}
+	h.stillSilent(s, note)
+	for _, k := range slices.Sorted(maps.Keys(h.matters)) {
+		c := h.matters[k]
+		if last {
+			h.announce(c, now, true)
+			c.endLosses()
+		} else {
+			c.endThose(seen[c], now)
+		}
+		h.announce(c, now, last)
+	}
+	if last {
+		h.leave()
+	}
+}
+
+func (h *herald) matter(r ledger.Reason) *matter {
+	key := r.Kind
+	if r.Count > 0 { // a state has one cause, whatever its words
+		key += " " + r.What
+	}
+	c := h.matters[key]
+	if c == nil {
+		c = &matter{counts: map[string]uint64{}, open: map[string]*episode{}}
+		h.matters[key] = c
+	}
+	c.Reason = r
+	return c
+}
+
+// note takes in that a source has the trouble, or has counted so much of it.
+func (c *matter) note(r ledger.Reason, why string, now time.Duration) {
+	before := c.counts[r.Source]
+	if r.Count > 0 {
+		c.counts[r.Source] = r.Count
+		if r.Count <= before { // it has not grown; a late frame can take some back
+			return
+		}
+	}
+	e := c.open[r.Source]
+	if e == nil {
+		e = &episode{source: r.Source, since: now, from: before, told: before}
+		c.open[r.Source] = e
+	}
+	e.last, e.count, e.why = now, r.Count, why
+}
+
+// endThose ends the troubles that are over.
+func (c *matter) endThose(seen map[string]bool, now time.Duration) {
+	for source := range c.counts {
+		if !seen[source] {
+			delete(c.counts, source)
+		}
+	}
+	for source, e := range c.open {
+		if e.count > 0 && now-e.last < lossLull || e.count == 0 && seen[source] {
+			continue
+		}
+		delete(c.open, source)
+		if e.begun || e.old {
+			c.over = append(c.over, e)
+		} else {
+			c.brief++
+		}
+	}
+}
+
+// announce tells of a cause what is due, or with all what there is.
+func (h *herald) announce(c *matter, now time.Duration, all bool) {
+	due := func(last time.Duration) bool { return all || last == 0 || now-last >= tellPause }
+	var fresh, going []*episode
+	for _, e := range c.open {
+		if !e.begun && e.old && e.last <= 0 {
+			continue // this start has not seen it
+		} else if !e.begun {
+			fresh = append(fresh, e)
+		} else if e.count > e.told {
+			going = append(going, e)
+		}
+	}
+	if (len(fresh) > 0 || c.brief > 0) && due(c.begin) {
+		for _, e := range fresh {
+			e.begun = true
+		}
+		c.begin = now
+		h.line("begin", c, fresh, "")
+		c.brief = 0
+	} else if len(going) > 0 && due(max(c.begin, c.more)) {
+		c.more = now
+		h.line("more", c, going, "")
+	}
+	if len(c.over) > 0 && due(c.end) {
+		c.end = now
+		var lasted time.Duration
+		for _, e := range c.over {
+			e.told = e.from // the end tells all
+			lasted = max(lasted, e.last-e.since)
+		}
+		h.line("end", c, c.over, lasted.Round(time.Second).String())
+		c.over = nil
+	}
+}
+
+// advice is what to do, where that is not plain.
+var advice = map[string]string{
+	"disk_full":   "make room",
+	"log_failed":  "see to the disk: the next start recovers the log",
+	"log_damaged": "the sheet has the places: bring the segment back from a copy, or keep what is whole by `log repair`, both with the recorder stopped",
+	"log_stalled": "frames wait, and `overflow` decides as their buffers fill: make room, or see to the disk",
+	"unbalanced":  "keep the sheet and the log: this is an error of the recorder",
+	"no_frame":    "compare baud rate and framing with the device's",
+}
+
+// line writes one line into the journal, and sends one event of a beginning or an end.
+func (h *herald) line(what string, c *matter, of []*episode, lasted string) {
+	slices.SortFunc(of, func(a, b *episode) int {
+		return cmp.Or(cmp.Compare(b.count-b.told, a.count-a.told), strings.Compare(a.source, b.source))
+	})
+	e := notify.Event{Event: what, Trouble: c.Kind, Level: string(c.Level), Unit: c.Unit, At: time.Now(), Host: h.host, Sources: []string{}}
+	var whys []string
+	for _, p := range of {
+		if p.source != "" {
+			e.Sources = append(e.Sources, p.source)
+		}
+		if p.why != "" && len(whys) < 4 {
+			whys = append(whys, strings.TrimPrefix(p.source+": "+p.why, ": "))
+		}
+		e.Count += p.count - p.told
+		p.told = p.count
+	}
+	e.Text = c.What
+	if e.Count > 0 {
+		e.Text = fmt.Sprintf("%d %s %s", e.Count, c.Unit, c.What)
+		if e.Count > 1 {
+			e.Text = fmt.Sprintf("%d %ss %s", e.Count, c.Unit, c.What)
+		}
+	}
+	attrs := []any{"trouble", c.Kind}
+	if len(e.Sources) > 0 {
+		attrs = append(attrs, "sources", ledger.Some(e.Sources))
+	}
+	if len(whys) > 0 && what != "end" {
+		attrs = append(attrs, "why", strings.Join(whys, "; "))
+	}
+	if do := advice[c.Kind]; do != "" && what == "begin" {
+		attrs = append(attrs, "do", do)
+	}
+	if c.brief > 0 && what == "begin" {
+		attrs = append(attrs, "more_that_were_brief", c.brief)
+	}
+	switch what {
+	case "begin":
+		h.log.Warn("begins: "+e.Text, attrs...)
+	case "more":
+		h.log.Warn("goes on: "+e.Text, attrs...)
+		return
+	case "end":
+		h.log.Info("over: "+e.Text, append(attrs, "lasted", lasted)...)
+		d, _ := time.ParseDuration(lasted) // it was printed by Duration
+		e.Seconds = d.Seconds()
+	}
+	h.tell(e)
+}
+
+// why says more of a trouble than its kind: how it began, and what it is now.
+func why(s *ledger.Sheet, r ledger.Reason) string {
+	if r.Kind != "not_there" {
+		return ""
+	}
+	for i := range s.Ports {
+		if p := &s.Ports[i]; p.ID == r.Source && len(p.Outages) > 0 {
+			began := p.Outages[len(p.Outages)-1].Cause
+			if p.Why == "" || p.Why == outageNotConnected || strings.HasSuffix(began, p.Why) {
+				return began
+			}
+			return began + "; now: " + p.Why
+		}
+	}
+	return ""
+}
+
+// clockSteps is how often the clock was set, whether or not a time service did.
+func (h *herald) clockSteps(s *ledger.Sheet) []ledger.Reason {
+	c := s.Clock
+	if c == nil || c.StepCount == 0 {
+		return nil
+	}
+	return []ledger.Reason{{
+		Level: ledger.Watch, Kind: "clock_steps", Count: c.StepCount, Unit: "clock step",
+		What: "(times before and behind do not compare)",
+	}}
+}
+
+// flaps is sources that were gone, and are back, since the last look.
+func (h *herald) flaps(s *ledger.Sheet) (all []ledger.Reason) {
+	now := make(map[string]uint64, len(s.Ports))
+	for _, p := range s.Ports {
+		before, known := h.ports[p.ID]
+		now[p.ID] = p.OutageCount
+		if known && p.OutageCount > before && p.State != ledger.StateWaiting {
+			all = append(all, ledger.Reason{Level: ledger.Watch, Source: p.ID, Kind: "not_there", What: "not there"})
+		}
+	}
+	h.ports = now
+	return all
+}

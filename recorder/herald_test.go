@@ -1,0 +1,172 @@
+package recorder
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tallywheel/tallywheel/ledger"
+	"github.com/tallywheel/tallywheel/recorder/notify"
+)
+
+// heard is what a herald has said.
+type heard struct {
+	h      *herald
+	said   bytes.Buffer
+	events []notify.Event
+}
+
+func newHeard() *heard {
+	l := &heard{}
+	l.h = newHerald(slog.New(slog.NewTextHandler(&l.said, nil)), func(e notify.Event) { l.events = append(l.events, e) })
+	return l
+}
+
+// look shows it ports at a second, and returns the lines that it says.
+func (l *heard) look(second int, edit func(*ledger.Sheet), ports ...ledger.Port) []string {
+	l.said.Reset()
+	s := ledger.NewSheet(1, 1, ports)
+	if edit != nil {
+		edit(&s)
+	}
+	l.h.look(&s, time.Duration(second)*time.Second, false)
+	return strings.FieldsFunc(l.said.String(), func(r rune) bool { return r == '\n' })
+}
+
+func (l *heard) told() string {
+	var all []string
+	for _, e := range l.events {
+		all = append(all, fmt.Sprintf("%s %s %d %v %v", e.Event, e.Trouble, e.Count, e.Sources, e.Seconds))
+	}
+	return strings.Join(all, "; ")
+}
+
+func lossy(id string, unseen uint64) ledger.Port {
+	p := ledger.Port{ID: id, State: ledger.StateOpen, Proof: ledger.ProofNumbers, Heard: true}
+	p.Frames.MissingUnseen = unseen
+	return p
+}
+
+func gone(id string) ledger.Port {
+	p := lossy(id, 0)
+	p.State, p.OutageCount, p.Outages = ledger.StateWaiting, 1, []ledger.Outage{{From: 1, Cause: "input/output error"}}
+	return p
+}
+
+// A loss is told when it begins, once a minute while it goes on, with how much, and when a minute
+// has passed without.
+func TestLossIsTold(t *testing.T) {
+	l := newHeard()
+	lost := uint64(0)
+	var lines []string
+	for second := 1; second <= 300; second++ {
+		if second >= 10 && second <= 150 {
+			lost += 2
+		}
+		for _, line := range l.look(second, nil, lossy("a", lost), lossy("b", 0)) {
+			lines = append(lines, fmt.Sprintf("%d %s", second, line[strings.Index(line, "msg="):]))
+		}
+	}
+	want := []string{
+		`10 msg="begins: 2 frames never seen" trouble=missing_unseen sources=a`,
+		`70 msg="goes on: 120 frames never seen" trouble=missing_unseen sources=a`,
+		`130 msg="goes on: 120 frames never seen" trouble=missing_unseen sources=a`,
+		`190 msg="goes on: 40 frames never seen" trouble=missing_unseen sources=a`,
+		`210 msg="over: 282 frames never seen" trouble=missing_unseen sources=a lasted=2m20s`,
+	}
+	if strings.Join(lines, "\n") != strings.Join(want, "\n") {
+		t.Errorf("%s", strings.Join(lines, "\n"))
+	}
+	if got := l.told(); got != "begin missing_unseen 2 [a] 0; end missing_unseen 282 [a] 140" {
+		t.Errorf("told %s", got)
+	}
+}
+
+// However many ports go and come, there is a line a minute when they go, and one when they come.
+func TestFlappingPortsAreNoFlood(t *testing.T) {
+	l := newHeard()
+	lines := 0
+	for second := 1; second <= 600; second++ {
+		var ports []ledger.Port
+		for n := range 50 {
+			if id := fmt.Sprintf("p%02d", n); (second+n)%2 == 0 {
+				ports = append(ports, gone(id))
+			} else {
+				ports = append(ports, lossy(id, 0))
+			}
+		}
+		lines += len(l.look(second, nil, ports...))
+	}
+	if lines < 10 || lines > 22 || len(l.events) != lines {
+		t.Errorf("%d lines, %d events in ten minutes", lines, len(l.events))
+	}
+}
+
+// A port that is gone, and back, is told with its cause; so is one that was gone between two looks.
+func TestAbsenceIsTold(t *testing.T) {
+	l := newHeard()
+	l.look(1, nil, lossy("a", 0), gone("b"))
+	if got := l.look(5, nil, gone("a"), gone("b")); len(got) != 0 { // within a minute of the line before
+		t.Errorf("%q", got)
+	}
+	if got := l.look(62, nil, gone("a"), gone("b")); len(got) != 1 || !strings.Contains(got[0], `sources=a why="a: input/output error"`) {
+		t.Errorf("%q", got)
+	}
+	if got := l.look(63, nil, lossy("a", 0), lossy("b", 0)); len(got) != 1 || !strings.Contains(got[0], `over: not there" trouble=not_there sources="a, b" lasted=1m1s`) {
+		t.Errorf("%q", got)
+	}
+	back := lossy("a", 0)
+	back.OutageCount = 2
+	if got := l.look(200, nil, back); len(got) != 1 || !strings.Contains(got[0], "begins: not there") {
+		t.Errorf("%q", got)
+	}
+	if got := l.look(201, nil, back); len(got) != 1 || !strings.Contains(got[0], "over: not there") {
+		t.Errorf("%q", got)
+	}
+}
+
+// What keeps the log from recording is told with what to do, and a step of the clock also where a
+// time service made it.
+func TestTroublesOfTheLogAndTheClockAreTold(t *testing.T) {
+	l := newHeard()
+	full := func(s *ledger.Sheet) { s.Log = &ledger.LogState{Full: true} }
+	if got := l.look(1, full, lossy("a", 0)); len(got) != 1 || !strings.Contains(got[0], `begins: the disk is full" trouble=disk_full do="make room"`) {
+		t.Errorf("%q", got)
+	}
+	if got := l.look(2, full, lossy("a", 0)); len(got) != 0 {
+		t.Errorf("%q", got)
+	}
+	if got := l.look(3, nil, lossy("a", 0)); len(got) != 1 || !strings.Contains(got[0], "over: the disk is full") {
+		t.Errorf("%q", got)
+	}
+	on := true
+	step := func(s *ledger.Sheet) {
+		s.Clock = &ledger.Clock{Synchronised: &on, StepCount: 1, Steps: []ledger.ClockStep{{By: 1e9}}}
+	}
+	if got := l.look(4, step, lossy("a", 0)); len(got) != 1 || !strings.Contains(got[0], "begins: 1 clock step") || !strings.Contains(got[0], "by 1s") {
+		t.Errorf("%q", got)
+	}
+	l.events = nil
+	s := ledger.NewSheet(1, 1, []ledger.Port{lossy("a", 3)})
+	l.h.look(&s, time.Hour, true)
+	if got := l.told(); got != "end clock_steps 1 [] 0; begin missing_unseen 3 [a] 0; end missing_unseen 3 [a] 0" {
+		t.Errorf("told %s", got)
+	}
+}
+
+// A source that is taken out, and its trouble with it, leaves nothing behind.
+func TestHeraldForgets(t *testing.T) {
+	l := newHeard()
+	for second := 1; second < 2000; second += 100 {
+		l.look(second, nil, lossy(fmt.Sprintf("peer-%d", second), 1), gone(fmt.Sprintf("gone-%d", second)))
+	}
+	l.look(3000, nil)
+	for key, c := range l.h.matters {
+		if len(c.counts)+len(c.open)+len(c.over) > 1 || len(l.h.ports) > 0 {
+			t.Errorf("%s: %d counts, %d open, %d over", key, len(c.counts), len(c.open), len(c.over))
+		}
+	}
+}

@@ -1,0 +1,180 @@
+package recorder
+
+import (
+	"sync"
+	"time"
+
+	"github.com/tallywheel/tallywheel/config"
+	"github.com/tallywheel/tallywheel/internal/hist"
+	"github.com/tallywheel/tallywheel/internal/sys"
+)
+
+// historySeconds is how far the charts go back.
+const historySeconds = 600
+
+// Sample is one second of the recorder, for charts.
+type Sample struct {
+	At       int64          `json:"at_ms"` // since 1970
+	Ports    []PortSample   `json:"ports"`
+	Sync     hist.Summary   `json:"sync"`
+	Log      LogSample      `json:"log"`
+	taken    time.Time      // At by a clock that nobody sets: rates are by this one
+	readings []portReadings // to take differences from
+}
+
+// PortSample is one second of a port.
+type PortSample struct {
+	ID      string       `json:"id"`
+	Bytes   float64      `json:"bytes_per_s"`
+	Frames  float64      `json:"frames_per_s"`
+	Latency hist.Summary `json:"latency"` // from read to stored
+}
+
+type portReadings struct {
+	id            string
+	bytes, frames uint64
+}
+
+// LogSample is the log at one moment.
+type LogSample struct {
+	First     uint64   `json:"first"`
+	Stored    uint64   `json:"stored"`
+	Durable   uint64   `json:"durable"`
+	Bytes     int64    `json:"bytes"`              // what is recorded takes
+	Ahead     int64    `json:"ahead_bytes"`        // held on the disk for what is to come
+	DiskFree  int64    `json:"disk_free_bytes"`    // -1 if it is not known
+	Room      int64    `json:"room_bytes"`         // what the log may still take of it, ahead and beside its reserve; -1 if it is not known
+	HoursLeft *float64 `json:"hours_until_full"`   // until there is no such room, at the rate of the last minute; null: the disk does not fill
+	Full      bool     `json:"full"`               // the disk is full now
+	Stalled   string   `json:"stalled,omitempty"`  // why the log waits and tries again
+	Error     string   `json:"error,omitempty"`    // the log has failed
+	Growth    float64  `json:"growth_bytes_per_s"` // of the last minute
+}
+
+// history keeps the samples of the last minutes.
+type history struct {
+	mu      sync.Mutex
+	samples []Sample
+	news    chan struct{} // closed when a sample comes
+}
+
+func newHistory() *history { return &history{news: make(chan struct{})} }
+
+func (h *history) add(s Sample) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.samples) == historySeconds {
+		h.samples = h.samples[:copy(h.samples, h.samples[1:])]
+	}
+	h.samples = append(h.samples, s)
+	close(h.news)
+	h.news = make(chan struct{})
+}
+
+// all returns the samples so far, and a channel that is closed with the next one.
+func (h *history) all() ([]Sample, <-chan struct{}) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return append([]Sample(nil), h.samples...), h.news
+}
+
+func (h *history) last() (Sample, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.samples) == 0 {
+		return Sample{}, false
+	}
+	return h.samples[len(h.samples)-1], true
+}
+
+// growthWindow is the time over which the log's growth is measured, in samples.
+const growthWindow = 60
+
+// sample takes the sample of this second.
+func (r *Recorder) sample() {
+	before, ok := r.history.last()
+	if !ok {
+		before.taken = r.began
+	}
+	now := time.Now()
+	took := now.Sub(before.taken)
+	s := Sample{At: now.UnixMilli(), taken: now, Sync: r.syncs.Last()}
+	r.syncs.Turn()
+	for _, p := range r.snapshot() {
+		at := p.lane.readings()
+		if p.hub != nil { // what it has is of peers that are gone, and was in their samples
+			at = portReadings{id: at.id}
+		}
+		ps := PortSample{ID: at.id, Latency: p.lane.turnLatency()}
+		var b portReadings
+		for _, have := range before.readings {
+			if have.id == at.id && at.bytes >= have.bytes && at.frames >= have.frames { // else the source was started anew
+				b = have
+			}
+		}
+		ps.Bytes, ps.Frames = perSecond(at.bytes-b.bytes, took), perSecond(at.frames-b.frames, took)
+		s.Ports = append(s.Ports, ps)
+		s.readings = append(s.readings, at)
+	}
+	s.Log = r.LogNow()
+	r.history.add(s)
+}
+
+// perSecond is a rate; 0 where no time has passed.
+func perSecond(n uint64, took time.Duration) float64 {
+	if took <= 0 {
+		return 0
+	}
+	return float64(n) / took.Seconds()
+}
+
+// LogNow is the log at this moment.
+func (r *Recorder) LogNow() LogSample {
+	p := r.log.Position()
+	s := LogSample{First: p.First, Stored: p.Stored, Durable: p.Durable, Bytes: p.Used, Ahead: p.Ahead, Full: p.Full, DiskFree: -1, Room: -1}
+	if p.Err != nil {
+		s.Error = p.Err.Error()
+	}
+	if p.Stalled != nil {
+		s.Stalled = p.Stalled.Error()
+	}
+	if free, err := sys.FreeBytes(r.cfg.Log.Dir); err == nil {
+		s.DiskFree = free
+	}
+	if room, err := r.log.Room(); err == nil {
+		s.Room = room
+	}
+	samples, _ := r.history.all()
+	if n := len(samples); n > 0 {
+		then := samples[max(0, n-growthWindow)]
+		if seconds := time.Since(then.taken).Seconds(); seconds > 0 && p.Stored > 0 {
+			// Segments are of one size from the start, so growth is that of what is in them.
+			var bytes float64
+			for _, sample := range samples[max(0, n-growthWindow):] {
+				for _, port := range sample.Ports {
+					bytes += port.Bytes + port.Frames*recordOverhead
+				}
+			}
+			s.Growth = bytes / seconds
+		}
+	}
+	if keep := int64(r.cfg.Log.Keep.Size); s.Growth > 0 && s.Room >= 0 && (keep == 0 || keep-s.Bytes > s.Room) {
+		hours := float64(s.Room) / s.Growth / 3600
+		s.HoursLeft = &hours
+	}
+	return s
+}
+
+// recordOverhead is what a record takes in the log beside its data, in bytes.
+const recordOverhead = 32
+
+// tellRoom says at a start that the log has none: a disk may be too small for what is configured.
+func (r *Recorder) tellRoom() {
+	if room, err := r.log.Room(); err != nil || room > 0 {
+		return
+	}
+	free, _ := sys.FreeBytes(r.cfg.Log.Dir) // it is known, for Room is
+	c := r.cfg.Log
+	r.slog.Warn("the disk has no room for the log: make room, or set log.segment and log.reserve lower",
+		"free", config.Size(free), "segment", c.Segment, "reserve", c.Reserve)
+}

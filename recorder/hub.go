@@ -1,0 +1,444 @@
+package recorder
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/tallywheel/tallywheel/archive"
+	"github.com/tallywheel/tallywheel/config"
+	"github.com/tallywheel/tallywheel/internal/sys"
+)
+
+// Causes of connections that were refused.
+const (
+	refusedPeers       = "max_peers"   // as many addresses are connected as may have books
+	refusedAddresses   = "addresses"   // the log knows so many addresses of the source that it takes no new one
+	refusedStopped     = "stopped"     // the source stopped, and there could be no books for it any more
+	refusedDescriptors = "descriptors" // the source stopped, and there were no descriptors to take it
+)
+
+// maxAddresses is how many addresses of one source a log knows, at most: each takes a line of its
+// table of streams for ever.
+var maxAddresses = 4096
+
+// maxArrivals is how many connections wait for a seat, at most; the rest waits in the kernel.
+const maxArrivals = 64
+
+// lookAround is how often the hub looks whether those that wait may be read.
+const lookAround = 50 * time.Millisecond
+
+// hub is the other half of a port whose source reads every connection. It listens, and gives each
+// connection a port of its own, with its own lane: one for the address it comes from, and further
+// ones for connections that are open beside it. Such a peer is a port like any other, whose opener
+// (a seat) waits for the next connection of its address. The lane of the source itself has what is
+// in no peer's books: connections refused, and the counts of peers that are gone and made room for
+// others.
+//
+// A connection waits for the end of older ones from its address, so that the books see what a
+// device sends in order: as long as it takes while they are ending, else takeover. Then it is read
+// beside them.
+type hub struct {
+	r       *Recorder
+	p       *port // of the source
+	l       *listener
+	max     int
+	freed   chan struct{} // has a signal when a seat has become free
+	making  sync.Mutex    // held while a peer is made, or all are reconfigured
+	waiting []arrival     // in the order in which they came; the rest belongs to the goroutine of run, too
+	trouble trouble
+}
+
+// arrival is a connection that nobody reads yet.
+type arrival struct {
+	guest *guest
+	id    string // of the first peer of its address
+	since time.Time
+}
+
+// guest is the connection of a peer. The hub looks at it while the peer's port reads and closes it.
+type guest struct {
+	*socket
+	mu     sync.Mutex
+	closed bool
+}
+
+func (g *guest) close() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.closed = true
+	return g.socket.close()
+}
+
+// ending reports whether nothing more will be sent, though what was sent may still wait.
+func (g *guest) ending() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.closed || sys.PeerEnded(g.fd())
+}
+
+// seat is the opener of a peer: it waits for the connection that the hub gives it.
+type seat struct {
+	freed chan<- struct{}
+	next  chan device
+
+	mu    sync.Mutex
+	guest *guest // nil: the seat is free
+	left  time.Time
+	rest  []device // to be read when the peer stops
+}
+
+func newSeat(freed chan<- struct{}, g *guest) *seat {
+	return &seat{freed: freed, next: make(chan device, 1), guest: g}
+}
+
+func (s *seat) open(ctx context.Context) (device, error) {
+	s.mu.Lock()
+	s.guest, s.left = nil, time.Now()
+	s.mu.Unlock()
+	select {
+	case s.freed <- struct{}{}:
+	default:
+	}
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case d := <-s.next:
+		return d, nil
+	}
+}
+
+// give seats a guest; the seat is free.
+func (s *seat) give(g *guest) {
+	s.mu.Lock()
+	s.guest = g
+	s.mu.Unlock()
+	s.next <- g
+}
+
+// taken returns who has the seat, nil if it is free, and since when it is free.
+func (s *seat) taken() (*guest, time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.guest, s.left
+}
+
+// later has a connection read when the peer stops.
+func (s *seat) later(g *guest) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.rest = append(s.rest, g)
+}
+
+func (s *seat) replaced() <-chan struct{} { return nil }
+
+func (s *seat) close() (rest []device, err error) {
+	select {
+	case d := <-s.next:
+		rest = append(rest, d)
+	default:
+	}
+	return append(rest, s.rest...), nil
+}
+
+// newHub makes the other half of a port.
+func (r *Recorder) newHub(p *port) *hub {
+	p.hub = &hub{r: r, p: p, l: p.opener.(*listener), max: p.lane.cfg.TCP.MaxPeers, freed: make(chan struct{}, 1)}
+	return p.hub
+}
+
+// run is the goroutine of the hub. A connection, a free seat, or time passing wakes it.
+func (h *hub) run(ctx context.Context, from *handover) {
+	defer close(h.p.done)
+	if from != nil {
+		for _, d := range from.devices {
+			h.arrived(d)
+		}
+	}
+	for ctx.Err() == nil {
+		err := h.accept(ctx)
+		h.seatAll(time.Now())
+		var newer <-chan struct{}
+		var look <-chan time.Time
+		switch {
+		case err != nil:
+			look = time.After(h.p.trouble(&h.trouble, err))
+		case len(h.waiting) > 0:
+			look = time.After(lookAround)
+		}
+		if err == nil && len(h.waiting) < maxArrivals {
+			newer = h.l.newer
+		}
+		select {
+		case <-ctx.Done():
+		case <-newer:
+		case <-h.freed:
+		case <-look:
+		}
+	}
+	if h.p.handOn != closeAll {
+		h.handOn()
+	} else {
+		h.end()
+	}
+	h.p.lane.stopped()
+}
+
+// accept takes the connection that waits, if there is one and room for it.
+func (h *hub) accept(ctx context.Context) error {
+	if err := h.l.listen(ctx); err != nil {
+		return err
+	}
+	h.p.lane.listens(time.Now().UnixNano())
+	if len(h.waiting) >= maxArrivals {
+		return nil
+	}
+	d, err := h.l.take()
+	if err != nil {
+		return err
+	}
+	if h.trouble = (trouble{}); d != nil {
+		h.arrived(d)
+	}
+	return nil
+}
+
+// arrived notes a connection that is open.
+func (h *hub) arrived(d device) {
+	g, ok := d.(*guest)
+	if !ok {
+		g = &guest{socket: d.(*socket)}
+	}
+	from := g.peer
+	if a, err := netip.ParseAddrPort(from); err == nil {
+		from = a.Addr().Unmap().WithZone("").String()
+	}
+	h.waiting = append(h.waiting, arrival{g, archive.Peer(h.p.lane.cfg.ID, from), time.Now()})
+}
+
+// seatAll has those read that need not wait any longer, those of one address in the order in which
+// they came.
+func (h *hub) seatAll(now time.Time) {
+	before := map[string]bool{}
+	h.waiting = slices.DeleteFunc(h.waiting, func(a arrival) bool {
+		done := !before[a.id] && h.seat(a, now)
+		before[a.id] = before[a.id] || !done
+		return done
+	})
+}
+
+// seat has a connection read, or refuses it; false: it has to wait.
+func (h *hub) seat(a arrival, now time.Time) (done bool) {
+	var free *port
+	patient := now.Sub(a.since) < takeover
+	for _, p := range h.of(a.id) {
+		switch g, _ := p.opener.(*seat).taken(); {
+		case g == nil && free == nil:
+			free = p
+		case g == nil && !p.lane.isSettled(): // numbers that free would learn, and that a kill could take
+			return false
+		case g != nil && (patient || g.ending()):
+			return false
+		}
+	}
+	if free != nil {
+		h.teach(free.lane, a.id)
+		free.opener.(*seat).give(a.guest)
+		return true
+	}
+	if !h.room() {
+		if !patient {
+			h.refuse(a, refusedPeers)
+		}
+		return !patient
+	}
+	err := h.invite(a)
+	if errors.Is(err, errAddresses) {
+		h.refuse(a, refusedAddresses)
+		return true
+	}
+	if err != nil { // of the disk: it may have room again
+		h.p.trouble(&h.trouble, err)
+	}
+	return err == nil
+}
+
+// of lists the peers of an address.
+func (h *hub) of(id string) (all []*port) {
+	for _, p := range h.p.peers {
+		if archive.Within(p.lane.cfg.ID, id) {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// teach tells a lane the numbers that others of its address have: which device comes in which of
+// its connections nobody knows.
+func (h *hub) teach(l *lane, id string) {
+	for _, p := range h.of(id) {
+		if p.lane != l {
+			l.learn(p.lane.positions())
+		}
+	}
+	l.learn(h.p.lane.positions()) // from when it read one connection at a time, itself
+	h.r.mu.Lock()
+	defer h.r.mu.Unlock()
+	for name, at := range h.r.places {
+		if archive.Within(name, id) && at.goesOn(time.Now().UnixNano()) {
+			l.learn(at.seen)
+		}
+	}
+}
+
+var errAddresses = errors.New("too many addresses")
+
+// invite makes a peer for a connection, which it reads.
+func (h *hub) invite(a arrival) error {
+	h.making.Lock()
+	defer h.making.Unlock()
+	cfg := h.p.lane.config()
+	source, taken := cfg.ID, h.of(a.id)
+	cfg.ID = a.id
+	for n := 2; slices.ContainsFunc(taken, func(p *port) bool { return p.lane.cfg.ID == cfg.ID }); n++ {
+		cfg.ID = archive.Peer(a.id, strconv.Itoa(n))
+	}
+	if !h.r.streams.Has(cfg.ID) && h.addresses(source) > maxAddresses {
+		return errAddresses
+	}
+	l, err := h.r.lane(cfg)
+	if err != nil {
+		return fmt.Errorf("peer %s: %w", cfg.ID, err)
+	}
+	h.r.resume(l)
+	h.teach(l, a.id)
+	from := &handover{newSeat(h.freed, a.guest), []device{a.guest}, h.p.halves}
+	p, ctx := newPort(l, from, h.r.read, h.r.slog)
+	h.r.mu.Lock()
+	h.p.peers = append(slices.Clone(h.p.peers), p)
+	h.r.mu.Unlock()
+	go p.keepOpen(ctx, from)
+	return nil
+}
+
+// addresses is how many names the log has for a source and its peers.
+func (h *hub) addresses(source string) (n int) {
+	for _, name := range h.r.streams.Sources() {
+		if archive.Within(name, source) {
+			n++
+		}
+	}
+	return n
+}
+
+// register gives numbers to the addresses of those that wait, by one durable write: one for each
+// would make a stop with many of them long.
+func (h *hub) register() {
+	cfg := h.p.lane.config()
+	left := maxAddresses + 1 - h.addresses(cfg.ID)
+	var all []config.Source
+	for _, a := range h.waiting {
+		if cfg.ID = a.id; left > 0 && !h.r.streams.Has(a.id) {
+			all = append(all, cfg)
+			left--
+		}
+	}
+	h.r.register(all)
+}
+
+// refuse ends a connection that has no books.
+func (h *hub) refuse(a arrival, cause string) {
+	a.guest.deafen()
+	h.p.lane.refuse(cause, 1, a.guest.waiting())
+	if err := a.guest.close(); err != nil {
+		h.p.log.Warn("close", "error", err)
+	}
+	h.p.log.Debug("a connection is refused", "peer", a.guest.peer, "cause", cause)
+}
+
+// room reports whether there may be one more peer, once the one that has been gone for longest has
+// made room.
+func (h *hub) room() bool {
+	if len(h.p.peers) < h.max {
+		return true
+	}
+	var gone *port
+	var since time.Time
+	for _, p := range h.p.peers {
+		g, left := p.opener.(*seat).taken()
+		if g == nil && p.lane.isSettled() && (gone == nil || left.Before(since)) {
+			gone, since = p, left
+		}
+	}
+	if gone == nil || h.r.log.Position().Err != nil { // after an error the next start looks for each peer's frames
+		return false
+	}
+	gone.stop(closeAll)
+	h.r.fold(h.p, gone, since)
+	return true
+}
+
+// fold adds the books of a peer that has been gone since then to those of its source. Should it
+// come again, its numbers go on.
+func (r *Recorder) fold(into, gone *port, since time.Time) {
+	r.folding.Lock()
+	r.mu.Lock()
+	into.lane.absorb(gone.lane)
+	into.peers = slices.DeleteFunc(slices.Clone(into.peers), func(p *port) bool { return p == gone })
+	r.places[gone.lane.cfg.ID] = place{
+		seen: gone.lane.seen(), stored: gone.lane.positions(), at: since.UnixNano(), why: outageNotConnected,
+	}
+	r.mu.Unlock()
+	r.folding.Unlock()
+	into.lane.settle(r.commits.get(), time.Now().UnixNano()) // a commit may have passed by what was absorbed
+}
+
+// handOn leaves every connection open for the port that goes on with the source.
+func (h *hub) handOn() {
+	halves := map[device]half{}
+	maps.Copy(halves, h.p.halves)
+	for _, p := range h.p.peers {
+		p.stop(h.p.handOn)
+		for _, d := range p.left {
+			halves[d] = p.halves[d]
+		}
+		rest, _ := p.opener.close()
+		h.p.left = append(append(h.p.left, p.left...), rest...)
+	}
+	for _, a := range h.waiting {
+		h.p.left = append(h.p.left, a.guest)
+	}
+	maps.DeleteFunc(halves, func(d device, _ half) bool { return !slices.Contains(h.p.left, d) })
+	h.p.halves = halves
+}
+
+// end has everything read that has arrived, and closes it.
+func (h *hub) end() {
+	for _, d := range h.p.close() {
+		h.arrived(d)
+	}
+	h.register()
+	for _, a := range h.waiting {
+		if all := h.of(a.id); len(all) > 0 {
+			all[0].opener.(*seat).later(a.guest)
+		} else if !h.room() || h.invite(a) != nil {
+			h.refuse(a, refusedStopped)
+		}
+	}
+	var all sync.WaitGroup
+	for _, p := range h.p.peers {
+		all.Go(func() { p.stop(closeAll) })
+	}
+	all.Wait()
+}
+
+var (
+	_ opener = (*seat)(nil)
+	_ device = (*guest)(nil)
+)

@@ -1,0 +1,243 @@
+package recorder
+
+import (
+	"slices"
+	"time"
+
+	"github.com/tallywheel/tallywheel/archive"
+	"github.com/tallywheel/tallywheel/config"
+	"github.com/tallywheel/tallywheel/frame"
+	"github.com/tallywheel/tallywheel/ledger"
+)
+
+// intake is the first half of a lane: it classifies the bytes of a port by the framing, posts what
+// they are into the book, and passes valid frames on to the outlet. It is the decoder's frame.Sink,
+// and belongs to whoever holds the lane's lock.
+type intake struct {
+	dec      frame.Decoder
+	messages bool // what is read at a time is a message: a datagram, which ends its frames
+	book     *ledger.Book
+	out      *outlet
+	waste    uint32 // stream of quarantined bytes in the log; 0: not kept
+
+	source  string  // for the watcher
+	watcher Watcher // nil: nobody watches
+	part    Part    // what stands behind the bytes at hand
+
+	now    int64         // when the bytes at hand were read, ns since 1970
+	held   int           // bytes that are not classified yet
+	heard  bool          // a valid frame has come since the port was opened
+	paced  bool          // the book has a rhythm
+	within time.Duration // an answer comes, where frames are requests and answers
+	// overran reports whether the kernel has just lost something: then it may have been an answer.
+	overran func() bool
+	clock   time.Time // where its times begin
+	came    uint64    // frames, valid or damaged, that the rhythm does not know yet
+	offset  uint64    // of the next byte to be classified, in what was read since the start
+}
+
+func newIntake(cfg config.Source, out *outlet, waste uint32) (intake, error) {
+	dec, err := cfg.Decoder()
+	if err != nil {
+		return intake{}, err
+	}
+	size := 0
+	if f, ok := dec.(frame.FixedSize); ok {
+		size = f.FixedSize()
+	}
+	in := intake{
+		source: cfg.ID, dec: dec, messages: cfg.UDP != nil, book: ledger.NewBook(size), out: out, waste: waste, clock: time.Now(),
+	}
+	var r ledger.Rhythm
+	r.Interval, r.Tolerance, r.Silence = cfg.Rhythm()
+	in.paced = r != ledger.Rhythm{}
+	in.book.Expect(r)
+	in.listen()
+	return in, nil
+}
+
+// classify has the decoder look at what is not classified yet, and returns how much it has done.
+func (in *intake) classify(view []byte) (done int) {
+	in.part = InFlow
+	done = in.dec.Decode(view, in)
+	if in.messages { // also where nothing is left: the decoder may be giving up what has no end yet
+		in.part = AtMessage
+		in.dec.Break(view[done:], frame.Message, in)
+		done = len(view)
+	}
+	in.held = len(view) - done
+	return done
+}
+
+// silent is a pause of the line, which ended at a time. Frames that it ends are of the time when
+// their last byte came.
+func (in *intake) silent(view []byte, at int64) (done int) {
+	if in.dec.Silence() == 0 { // the device was opened for a framing to which silences mean something
+		return 0
+	}
+	in.part = AtSilence
+	done = silence(in.dec, view, time.Duration(at-in.now), in)
+	in.held = len(view) - done
+	return done
+}
+
+// listen learns what the decoder tells of requests and answers.
+func (in *intake) listen() {
+	in.within = 0
+	if d, ok := in.dec.(frame.Asking); ok {
+		in.within = d.AnswerWithin()
+	}
+}
+
+// overdue posts a request whose answer has not come in time. Nothing is held, and the line is read.
+func (in *intake) overdue() {
+	if in.within > 0 && in.held == 0 && in.book.IsAnswerDue() && !in.overran() {
+		in.book.At(time.Now().UnixNano())
+		in.book.Overdue(time.Since(in.clock), in.within)
+	}
+}
+
+// end classifies all that is left: nothing follows.
+func (in *intake) end(view []byte, at int64, why Part) {
+	in.now, in.part = at, why
+	in.dec.Break(view, frame.Closed, in)
+	in.held = 0
+	in.book.TurnOver()
+}
+
+// half is what was read and not classified yet when a port stopped, and what the decoder made of
+// it.
+type half struct {
+	bytes []byte
+	state []byte // nil: the decoder has none
+	asked bool   // … and waits for an answer
+}
+
+// leave gives up what is not classified yet to another intake that goes on with the device.
+func (in *intake) leave(view []byte) half {
+	h := half{bytes: slices.Clone(view)}
+	if d, ok := in.dec.(frame.Stateful); ok {
+		h.state, h.asked = d.State(), in.book.IsAnswerDue()
+	}
+	in.book.TurnOver()
+	in.book.Return(len(view))
+	in.held = 0
+	return h
+}
+
+// restore makes the decoder go on where another of its framing was.
+func (in *intake) restore(h half) {
+	if d, ok := in.dec.(frame.Stateful); ok && h.state != nil && d.Restore(h.state) == nil && h.asked { // with other settings it may begin anew
+		in.book.AnswerDue(time.Since(in.clock))
+	}
+}
+
+// silence tells a decoder that the line has been silent for so long.
+func silence(dec frame.Decoder, view []byte, d time.Duration, sink frame.Sink) (done int) {
+	if p, ok := dec.(frame.Patient); ok && d < p.Patience() {
+		return p.Pause(view, sink)
+	}
+	dec.Break(view, frame.Silence, sink)
+	return len(view)
+}
+
+// patience is how long a decoder keeps bytes through a silence.
+func patience(dec frame.Decoder) time.Duration {
+	if p, ok := dec.(frame.Patient); ok {
+		return p.Patience()
+	}
+	return 0
+}
+
+// beat tells the book's rhythm of the frames that have come. Only a source that has one reads a
+// clock for it.
+func (in *intake) beat() {
+	if in.came > 0 && in.paced {
+		in.book.Arrived(in.came, time.Since(in.clock))
+	}
+	in.came = 0
+}
+
+// restart makes the time before now count for no frame.
+func (in *intake) restart() {
+	if in.paced {
+		in.book.Restart(time.Since(in.clock))
+	}
+	if in.book.IsAnswerDue() {
+		in.book.AnswerDue(time.Since(in.clock))
+	}
+}
+
+// Frame implements frame.Sink.
+func (in *intake) Frame(f *frame.Frame) {
+	in.post(f)
+	in.out.store(f, in.now)
+}
+
+// post books a valid frame.
+func (in *intake) post(f *frame.Frame) {
+	in.heard = true
+	in.came++
+	if in.watcher != nil {
+		in.postWatched(f)
+	} else {
+		in.account(f)
+	}
+	in.offset += uint64(len(f.Data))
+}
+
+// account is post for the book alone.
+func (in *intake) account(f *frame.Frame) {
+	if f.Sequenced {
+		in.book.Numbered(len(f.Data), ledger.Stream{Device: f.Device, Epoch: f.Epoch}, f.Seq)
+	} else {
+		in.book.Plain(len(f.Data))
+	}
+	if in.within > 0 {
+		in.turn(f)
+	}
+}
+
+// turn posts what a frame says of requests and answers.
+func (in *intake) turn(f *frame.Frame) {
+	switch {
+	case f.Answers:
+		in.book.Answered()
+	case f.Unanswered && !in.overran():
+		in.book.Unanswered()
+	}
+	in.book.TurnOver()
+	if f.Asks {
+		in.book.Asked(time.Since(in.clock))
+	}
+}
+
+// proof is what the frames of a framing prove.
+func proof(dec frame.Decoder) ledger.Proof {
+	switch e := frame.EvidenceOf(dec); {
+	case e.Numbered:
+		return ledger.ProofNumbers
+	case e.CheckBits > 0:
+		return ledger.ProofChecks
+	}
+	return ledger.ProofNone
+}
+
+// Damaged implements frame.Sink.
+func (in *intake) Damaged() {
+	in.came++
+	in.book.Damaged()
+	in.saw(SawDamage, nil)
+}
+
+// Skip implements frame.Sink. Quarantine is for forensics only: it is never in the way of frames.
+func (in *intake) Skip(b []byte) {
+	in.book.Skip(len(b))
+	in.saw(SawBytes, b)
+	if in.waste != 0 {
+		in.out.quarantine(in.waste, in.now, archive.Quarantined(in.offset, b), len(b))
+	}
+	in.offset += uint64(len(b))
+}
+
+var _ frame.Sink = (*intake)(nil)

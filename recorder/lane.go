@@ -1,0 +1,494 @@
+package recorder
+
+import (
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/tallywheel/tallywheel/archive"
+	"github.com/tallywheel/tallywheel/config"
+	"github.com/tallywheel/tallywheel/frame"
+	"github.com/tallywheel/tallywheel/internal/hist"
+	"github.com/tallywheel/tallywheel/ledger"
+	"github.com/tallywheel/tallywheel/reader"
+	"github.com/tallywheel/tallywheel/seglog"
+)
+
+// lane takes the bytes of one port through framing and books into the log. It is the port's
+// reader.Handler.
+//
+// Everything is done on the goroutine that reads, under mu, which sheets and the settling of
+// commits take for moments. Only methods of lane take it. A frame goes straight from the ring into
+// the log's staging buffer; only what that cannot take is kept in the backlog.
+type lane struct {
+	cfg    config.Source // Frame, Overflow, Buffer and Quarantine under mu; what else it says stays the same
+	closed chan error    // the end of the reading, for the supervisor
+
+	mu       sync.Mutex
+	in       intake
+	out      outlet
+	state    string
+	handle   reader.Handle // nil while nothing is read
+	device   device        // nil while the port is closed
+	kernel   *ledger.Kernel
+	overrun  time.Time // when it was noticed last that the kernel has lost something
+	accepted map[string]string
+	path     string
+	why      string // what keeps the device from being open now; "": it is open, or was not tried yet
+	paused   string // why nobody read the device before this lane, which has not opened it yet; else ""
+	handOn   bool   // what is not classified when the reading ends is left for another lane
+	left     half   // … and this is it
+}
+
+func newLane(cfg config.Source, log appender, stream, waste uint32) (*lane, error) {
+	l := &lane{cfg: cfg, closed: make(chan error, 1), state: ledger.StateWaiting}
+	in, err := newIntake(cfg, &l.out, waste)
+	if err != nil {
+		return nil, err
+	}
+	l.in = in
+	l.in.overran = l.overran
+	l.out = outlet{
+		log: log, stream: stream, overflow: cfg.Overflow, buffer: int(cfg.Buffer), book: in.book, latency: hist.New(),
+		reached: map[ledger.Stream]uint64{},
+	}
+	l.out.numbered, _ = in.dec.(frame.Numbered)
+	return l, nil
+}
+
+// Arrived implements reader.Handler.
+func (l *lane) Arrived(view []byte, fresh int, at int64) (done int, more bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.in.now = at
+	l.in.book.At(at)
+	l.in.book.Read(fresh)
+	l.out.drain()
+	if l.out.full() { // Resume brings the same view again
+		l.in.held = len(view)
+		l.state = ledger.StateBlocked
+		return 0, false
+	}
+	if l.state == ledger.StateBlocked {
+		l.state = ledger.StateOpen
+		l.in.restart()
+	}
+	done = l.in.classify(view)
+	l.in.beat()
+	return done, true
+}
+
+// Silent implements reader.Handler.
+func (l *lane) Silent(view []byte, at int64) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.in.book.At(at)
+	defer l.in.beat()
+	return l.in.silent(view, at)
+}
+
+// Closed implements reader.Handler.
+func (l *lane) Closed(view []byte, at int64, err error) {
+	l.mu.Lock()
+	l.in.book.At(at)
+	l.handle = nil
+	if errors.Is(err, reader.ErrRemoved) {
+		if l.handOn {
+			l.left = l.in.leave(view)
+		} else {
+			l.in.end(view, at, AtStop)
+		}
+		l.state = ledger.StateStopped
+	} else {
+		l.in.end(view, at, AtGone)
+		l.in.beat()
+		l.state = ledger.StateWaiting
+		l.why = cause(err)
+		l.in.book.OutageBegins(at, l.why)
+		l.watch(Event{Kind: PortGone, At: at, Err: err})
+	}
+	l.mu.Unlock()
+	l.closed <- err
+}
+
+func cause(err error) string {
+	if errors.Is(err, io.EOF) {
+		return "end of stream"
+	}
+	return err.Error()
+}
+
+// leaves says that another lane of the same framing goes on with the device.
+func (l *lane) leaves() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.handOn = true
+}
+
+// isLeaving reports whether another lane goes on with what is not classified.
+func (l *lane) isLeaving() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.handOn
+}
+
+// remainder is what was left for another lane.
+func (l *lane) remainder() half {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.left
+}
+
+// restore makes the decoder go on where that of another lane was. Nothing is read yet.
+func (l *lane) restore(h half) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.in.restore(h)
+}
+
+// took posts bytes that a pipeline has read and will classify later, and reports whether it may
+// read more.
+func (l *lane) took(fresh int) (more bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	blocked := l.out.full()
+	if l.state == ledger.StateBlocked && !blocked {
+		l.in.restart()
+	}
+	l.state = ledger.StateOpen
+	if blocked {
+		l.state = ledger.StateBlocked
+	}
+	l.in.book.Read(fresh)
+	l.in.held += fresh
+	return !blocked
+}
+
+// classified posts what a pipeline's decoder made of a chunk. Its frames are between here and
+// store.
+func (l *lane) classified(c *chunk) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.in.book.At(c.at)
+	l.in.now, l.in.part = c.at, InFlow
+	at := 0
+	for i := range c.ops {
+		o := &c.ops[i]
+		switch data := c.frames[at : at+o.n]; o.kind {
+		case opFrame:
+			o.frame.Data = data
+			l.in.post(&o.frame)
+			l.out.between++
+		case opDamaged:
+			l.in.Damaged()
+		case opSkip:
+			l.in.Skip(data)
+		}
+		at += o.n
+		l.in.held -= o.n
+	}
+	l.in.beat()
+}
+
+// store brings the frames of a pipeline's chunk into the log.
+func (l *lane) store(c *chunk) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.in.now = c.at
+	l.in.book.At(c.at)
+	l.out.drain()
+	for i := range c.ops {
+		if o := &c.ops[i]; o.kind == opFrame {
+			l.out.between--
+			l.out.store(&o.frame, c.at)
+			o.frame.Data = nil
+		}
+	}
+}
+
+// settle posts what a commit made of the frames in the log.
+func (l *lane) settle(c seglog.Commit, now int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.in.book.At(now)
+	l.out.settle(c, now)
+	l.goOn()
+}
+
+// goOn has a blocked port read again, once there is room. mu is held.
+func (l *lane) goOn() {
+	if l.state == ledger.StateBlocked && !l.out.full() && l.handle != nil {
+		l.handle.Resume()
+	}
+}
+
+// lose posts what is still held when the log has closed: it will not be stored.
+func (l *lane) lose(cause string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.in.book.At(time.Now().UnixNano())
+	l.out.lose(cause)
+}
+
+// resume makes the books go on where the source was left. Those of a framing that does not number
+// its frames keep the numbers for the next one that does.
+func (l *lane) resume(at place) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, p := range at.seen {
+		l.in.book.Resume(p)
+	}
+	l.out.reach(at.stored)
+	if at.why != "" {
+		l.in.book.OutageBegins(at.at, at.why)
+		l.paused = at.why
+	}
+}
+
+// learn makes the books expect what follows numbers that other lanes of the same address have.
+func (l *lane) learn(ps []ledger.Position) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, p := range ps {
+		l.in.book.Advance(p)
+	}
+}
+
+// absorb takes over the counts of a lane that is closed and holds nothing that is not stored.
+func (l *lane) absorb(from *lane) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	from.mu.Lock()
+	defer from.mu.Unlock()
+	l.in.book.Absorb(from.in.book)
+	l.out.staged.inherit(&from.out.staged)
+}
+
+// config is the configuration of the source as it is now.
+func (l *lane) config() config.Source {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.cfg
+}
+
+// listens says that connections can be made.
+func (l *lane) listens(now int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.state, l.paused, l.why = ledger.StateOpen, "", ""
+	l.in.book.OutageEnds(now)
+}
+
+// refuse posts connections that are not taken, and what they had sent, in bytes.
+func (l *lane) refuse(cause string, connections, n uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.in.book.At(time.Now().UnixNano())
+	l.in.book.Refuse(cause, connections)
+	l.in.book.Unread(unreadRefused, n)
+}
+
+// reach notes what an earlier lane of the source has stored.
+func (l *lane) reach(ps []ledger.Position) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.out.reach(ps)
+}
+
+// reconfigure changes what a lane may change without losing its place.
+func (l *lane) reconfigure(cfg config.Source, waste uint32) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	// Field by field: the others stay the same, and are read without the lock.
+	l.cfg.Overflow, l.cfg.Buffer, l.cfg.Quarantine = cfg.Overflow, cfg.Buffer, cfg.Quarantine
+	l.out.overflow, l.out.buffer, l.in.waste = cfg.Overflow, int(cfg.Buffer), waste
+	l.goOn()
+}
+
+// seen lists the highest number that was seen of the streams that the book follows.
+func (l *lane) seen() []ledger.Position {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.in.book.Positions()
+}
+
+// isSettled reports whether nothing is held that is not stored yet.
+func (l *lane) isSettled() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.out.inFlight() == 0 && len(l.out.waste) == 0
+}
+
+// positions lists how far the numbers of the streams that the book still follows are accounted for.
+func (l *lane) positions() []ledger.Position {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.out.positions()
+}
+
+// reaches is up to which record of the log, at most upTo, positions know all.
+func (l *lane) reaches(upTo uint64) uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.out.staged.reaches(upTo)
+}
+
+// unsynced is the frames that the account counts as stored and not as durable.
+func (l *lane) unsynced() archive.Span {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.out.staged.unsynced()
+}
+
+// sheet draws up the account of the port.
+func (l *lane) sheet() ledger.Port {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.account()
+}
+
+// statement is the account with the positions of the same moment. seen is the highest numbers that
+// the account knows; nil where those are accounted for. unsynced is what it counts as stored and
+// not as durable.
+func (l *lane) statement() (p ledger.Port, accounted, seen []ledger.Position, unsynced archive.Span) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.out.inFlight() > 0 {
+		seen = l.in.book.Positions()
+	}
+	return l.account(), l.out.positions(), seen, l.out.staged.unsynced()
+}
+
+// account is sheet; mu is held.
+func (l *lane) account() ledger.Port {
+	l.readCounters()
+	if l.state == ledger.StateOpen {
+		l.in.overdue()
+	}
+	held := ledger.Held{Bytes: uint64(l.in.held), Frames: uint64(l.out.inFlight())}
+	p := l.in.book.Sheet(l.cfg.ID, l.state, held, l.kernel)
+	p.Proof, p.Heard = proof(l.in.dec), l.in.heard
+	if l.state == ledger.StateWaiting {
+		p.Why = l.why
+	}
+	p.SilentSince = l.in.book.SilentSince(time.Since(l.in.clock))
+	return p
+}
+
+// beginAck notes what the account has, which it returns, to make it known.
+func (l *lane) beginAck() ledger.Port {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p := l.account()
+	l.in.book.BeginAck(l.kernel)
+	return p
+}
+
+// endAck makes known what beginAck has noted, or forgets it.
+func (l *lane) endAck(known bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.in.book.EndAck(known)
+}
+
+// readings are what a sample takes differences of.
+func (l *lane) readings() portReadings {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return portReadings{l.cfg.ID, l.in.book.BytesRead(), l.in.book.Frames().OK}
+}
+
+// turnLatency is the time from read to stored since it was last asked.
+func (l *lane) turnLatency() hist.Summary {
+	l.out.latency.Turn()
+	return l.out.latency.Last()
+}
+
+// readCounters brings the driver's counts up to date. mu is held.
+func (l *lane) readCounters() {
+	if l.device != nil {
+		if k := l.device.kernel(); k != nil {
+			if k.Lost() > l.kernel.Lost() {
+				l.in.book.At(time.Now().UnixNano())
+				l.in.book.Overrun()
+				l.overrun = time.Now()
+			}
+			l.kernel = k
+		}
+	}
+}
+
+// doubt is for how long what does not come may have been lost here: what the kernel held when it
+// lost something is read by then.
+const doubt = 2 * time.Second
+
+// overran reports whether the kernel has lost something lately. mu is held.
+func (l *lane) overran() bool {
+	l.readCounters()
+	return !l.overrun.IsZero() && time.Since(l.overrun) < doubt
+}
+
+// opened begins the reading of a device.
+func (l *lane) opened(d device, now int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.device, l.state, l.in.heard, l.paused, l.why = d, ledger.StateOpen, false, "", ""
+	l.in.book.At(now)
+	l.in.restart()
+	l.path, l.accepted = d.name(), d.settings()
+	l.in.book.OutageEnds(now)
+	l.watch(Event{Kind: PortOpen, At: now, Device: l.path})
+}
+
+// attach keeps the handle of the reading, unless it is over already.
+func (l *lane) attach(h reader.Handle) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.state == ledger.StateOpen || l.state == ledger.StateBlocked {
+		l.handle = h
+		h.Resume() // it may have paused before there was a handle to resume it by
+	}
+}
+
+// stopped is the end of a lane: its source is closed for good.
+func (l *lane) stopped() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.state = ledger.StateStopped
+}
+
+// unread posts bytes that the kernel had taken and that nobody will read.
+func (l *lane) unread(cause string, n uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.in.book.At(time.Now().UnixNano())
+	l.in.book.Unread(cause, n)
+}
+
+func (l *lane) bytesRead() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.in.book.BytesRead()
+}
+
+// detach forgets the device before it is closed.
+func (l *lane) detach() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.readCounters()
+	l.device = nil
+}
+
+// outage posts that the port cannot be opened.
+func (l *lane) outage(now int64, why string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.why = why
+	l.in.book.OutageBegins(now, why)
+	if l.paused != "" {
+		l.in.book.OutageGoesOn(l.paused + "; then: " + why)
+	}
+}
+
+var _ reader.Handler = (*lane)(nil)

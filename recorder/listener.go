@@ -1,0 +1,250 @@
+package recorder
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/tallywheel/tallywheel/config"
+	"github.com/tallywheel/tallywheel/internal/sys"
+)
+
+// takeover is the silence after which a newer connection takes the place of one that has not ended:
+// a device that connects again has lost its old connection, whether we have noticed or not, and one
+// that sends has not.
+const takeover = 500 * time.Millisecond
+
+// listener takes one connection at a time. One more is accepted, so that we know of it; the rest
+// waits in the kernel, which keeps as many as net.core.somaxconn says (4096) with what they send,
+// and has those beyond try again.
+type listener struct {
+	addr  string
+	peers string
+	newer chan struct{} // has a signal while a connection waits
+	taken chan struct{} // has a signal when the connection that waited has been taken
+	quit  chan struct{}
+	done  sync.WaitGroup // the accepting
+
+	mu      sync.Mutex
+	l       *net.TCPListener // nil until the address is free
+	waiting *net.TCPConn     // nil: none
+}
+
+// keepAlive finds a peer that is gone without a word after 25 seconds.
+var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3}
+
+// newListener listens at once where it can; an address that is taken is tried again by open.
+func newListener(addr, peers string) *listener {
+	o := &listener{
+		addr: addr, peers: peers,
+		newer: make(chan struct{}, 1), taken: make(chan struct{}, 1), quit: make(chan struct{}),
+	}
+	_ = o.listen(context.Background()) // open says what is wrong
+	return o
+}
+
+func (o *listener) listen(ctx context.Context) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.l != nil {
+		return nil
+	}
+	c := &net.ListenConfig{KeepAliveConfig: keepAlive}
+	c.SetMultipathTCP(false) // or the kernel would not let us seal it
+	l, err := c.Listen(ctx, "tcp", o.addr)
+	if err != nil {
+		return err
+	}
+	o.l = l.(*net.TCPListener)
+	o.done.Go(func() { o.accept(o.l) })
+	return nil
+}
+
+// Without descriptors to be had, accepting rests for so long, at first and at most.
+const (
+	firstRest = 20 * time.Millisecond
+	lastRest  = time.Second
+)
+
+// accept is a goroutine that keeps one connection waiting.
+func (o *listener) accept(l *net.TCPListener) {
+	rest := firstRest
+	for {
+		c, err := l.AcceptTCP()
+		switch {
+		case err == nil:
+			rest = firstRest
+			o.offer(c)
+		case errors.Is(err, net.ErrClosed), o.ended():
+			return
+		default: // no descriptors: the connection stays where it is, and Accept would fail again at once
+			if !o.pause(rest) {
+				return
+			}
+			rest = min(2*rest, lastRest)
+			continue
+		}
+		select {
+		case <-o.quit:
+			return
+		case <-o.taken:
+		}
+	}
+}
+
+func (o *listener) ended() bool {
+	select {
+	case <-o.quit:
+		return true
+	default:
+		return false
+	}
+}
+
+// pause waits; false if the listener ends meanwhile.
+func (o *listener) pause(d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-o.quit:
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+// offer lets a connection wait. The signal changes together with it: one left behind by a
+// connection that has been taken would end that connection.
+func (o *listener) offer(c *net.TCPConn) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.waiting = c
+	o.newer <- struct{}{}
+}
+
+// take returns the connection that waits, nil if none does. After an error it waits on.
+func (o *listener) take() (device, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.waiting == nil {
+		return nil, nil
+	}
+	s, err := newSocket(o.waiting)
+	if err != nil {
+		return nil, err
+	}
+	_ = o.waiting.Close() // s has a descriptor of its own
+	o.waiting = nil
+	select {
+	case <-o.newer:
+	default: // whoever waited for it has it
+	}
+	o.taken <- struct{}{}
+	return s, nil
+}
+
+func (o *listener) open(ctx context.Context) (device, error) {
+	if err := o.listen(ctx); err != nil {
+		return nil, err
+	}
+	for {
+		if d, err := o.take(); d != nil || err != nil {
+			return d, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-o.newer:
+		}
+	}
+}
+
+func (o *listener) replaced() <-chan struct{} {
+	if o.peers == config.PeersFirst {
+		return nil
+	}
+	return o.newer
+}
+
+// close takes what waits here and in the kernel, which has acknowledged what they sent, before it
+// gives up the address. The kernel completes no connection meanwhile; a client that tries goes on
+// trying. Why so: docs/design/2026-11-22-the-end-of-a-listener.md.
+func (o *listener) close() (rest []device, err error) {
+	o.mu.Lock()
+	l := o.l
+	close(o.quit)
+	o.mu.Unlock()
+	if l == nil {
+		return nil, nil
+	}
+	err = l.SetDeadline(time.Unix(1, 0)) // ends Accept
+	o.done.Wait()
+	var left untaken
+	d, takeErr := o.take()
+	switch {
+	case d != nil:
+		rest = append(rest, d)
+	case takeErr != nil:
+		left = untaken{1, waitingIn(o.waiting), takeErr}
+		_ = o.waiting.Close()
+	}
+	raw, rawErr := l.SyscallConn()
+	if rawErr == nil {
+		rawErr = raw.Control(func(fd uintptr) {
+			if sealErr := sys.Seal(int(fd)); sealErr != nil {
+				err = errors.Join(err, fmt.Errorf("a connection that comes while this listener closes may be reset with what it has sent: %w", sealErr))
+			}
+			more, acceptErr := acceptAll(int(fd))
+			if rest = append(rest, more...); acceptErr != nil {
+				left.connections, left.err = left.connections+sys.Backlogged(int(fd)), acceptErr
+			}
+		})
+	}
+	if left.connections > 0 {
+		err = errors.Join(err, &left)
+	}
+	return rest, errors.Join(err, rawErr, l.Close())
+}
+
+// untaken is connections that a listener could not take when it closed.
+type untaken struct {
+	connections int
+	bytes       uint64 // that they had sent, as far as it is known
+	err         error
+}
+
+func (u *untaken) Error() string {
+	return fmt.Sprintf("%d connections could not be taken: %v; allow more descriptors (LimitNOFILE, ulimit -n)", u.connections, u.err)
+}
+
+func (u *untaken) Unwrap() error { return u.err }
+
+// waitingIn is what the kernel holds for a connection.
+func waitingIn(c *net.TCPConn) (n uint64) {
+	if raw, err := c.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { n = waiting(int(fd)) })
+	}
+	return n
+}
+
+// acceptAll takes every connection that has been made by now.
+func acceptAll(fd int) (all []device, err error) {
+	for {
+		n, _, err := sys.Accept(fd)
+		if sys.Pending(err) {
+			return all, nil
+		}
+		if err != nil {
+			return all, err
+		}
+		sys.Unseal(n)
+		s := &socket{descriptor: n}
+		if peer, err := sys.PeerOf(n); err == nil {
+			s.peer = peer.String()
+		}
+		all = append(all, s)
+	}
+}

@@ -1,0 +1,46 @@
+package recorder
+
+import (
+	"fmt"
+	"log/slog"
+
+	"github.com/tallywheel/tallywheel/asyncfile"
+	"github.com/tallywheel/tallywheel/config"
+	"github.com/tallywheel/tallywheel/internal/sys"
+	"github.com/tallywheel/tallywheel/reader"
+	"github.com/tallywheel/tallywheel/seglog"
+)
+
+// How the recorder reaches what is outside of it. Tests put others in their place: a disk that
+// fails, devices that no kernel has, a clock of their own.
+var (
+	openFiles  = logFiles // the log's directory
+	openReader = reader.New
+	openSource = newOpener
+	uptime     = sys.Uptime // since the machine started, by a clock that nobody sets
+)
+
+// logFiles is the log's directory with the file engine that is configured. Where io_uring is
+// refused it is the ordinary one, and a warning says why.
+func logFiles(c config.Log, chains *asyncfile.ChainStats, log *slog.Logger) (seglog.FS, error) {
+	if c.Engine != string(asyncfile.Uring) {
+		return seglog.Dir(c.Dir)
+	}
+	if err := asyncfile.Available(asyncfile.Uring); err != nil {
+		log.Warn("the log's files are read and written by ordinary calls, not by io_uring", "why", err)
+		return seglog.Dir(c.Dir)
+	}
+	return seglog.DirWith(c.Dir, func(path string, create bool) (seglog.File, error) {
+		f, err := asyncfile.Open(path, asyncfile.Config{
+			Backend: asyncfile.Uring, Write: true, Create: create, Perm: seglog.FilePerm, Chains: chains,
+		})
+		if err != nil || !create {
+			return f, err
+		}
+		if err := f.Truncate(0); err != nil {
+			f.Close()
+			return nil, fmt.Errorf("create %s: %w", path, err)
+		}
+		return f, nil
+	})
+}

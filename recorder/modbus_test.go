@@ -1,0 +1,172 @@
+package recorder
+
+import (
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/tallywheel/tallywheel/archive"
+	"github.com/tallywheel/tallywheel/config"
+	"github.com/tallywheel/tallywheel/crc16"
+	"github.com/tallywheel/tallywheel/internal/testenv"
+	"github.com/tallywheel/tallywheel/ledger"
+	"github.com/tallywheel/tallywheel/serial/serialtest"
+)
+
+// A request and its answer that come as one chunk, an answer whose CRC ends in 0, and one that a
+// pause cuts in two: all are recorded as they were sent, by every strategy.
+func TestModbusThroughAnAdapter(t *testing.T) {
+	sealed := func(b ...byte) []byte {
+		crc := crc16.Modbus(b)
+		return append(b, byte(crc), byte(crc>>8))
+	}
+	request := sealed(1, 3, 0, 0, 0, 2)
+	answer := sealed(1, 3, 4, 0, 9, 0, 8)
+	for n := 0; answer[len(answer)-1] != 0; n++ {
+		answer = sealed(1, 3, 4, 0, 9, byte(n>>8), byte(n))
+	}
+	for _, strategy := range strategies {
+		dir := t.TempDir()
+		port, err := serialtest.NewPort(filepath.Join(dir, "line"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		g := start(t, dir, func(c *config.Config) { c.Read.Strategy = strategy },
+			config.Source{ID: "m", Serial: &config.Serial{Port: port.Link, Baud: 19200}, Frame: config.Frame{Kind: "modbus"}})
+		testenv.Until(t, 10*time.Second, "the port is open", func() bool { return portOf(g, "m").State == ledger.StateOpen })
+		for i := range uint64(10) {
+			write(t, port, append(request[:len(request):len(request)], answer...))
+			stored(t, g, "m", 4*i+2)
+			write(t, port, append(request[:len(request):len(request)], answer[:6]...))
+			stored(t, g, "m", 4*i+3) // long after the silence that ends a frame
+			write(t, port, answer[6:])
+			stored(t, g, "m", 4*i+4)
+		}
+		p := stop(t, g).Ports[0]
+		if p.Frames.OK != 40 || p.Frames.Corrupt != 0 || p.Bytes.Resync != 0 {
+			t.Errorf("%s: %+v, %+v; want 40 frames and nothing else", strategy, p.Bytes, p.Frames)
+		}
+		n := 0
+		eachRecord(t, dir, archive.Query{}, func(r archive.Record) {
+			want := request
+			if n%2 == 1 {
+				want = answer
+			}
+			if n++; string(r.Data) != string(want) {
+				t.Errorf("%s: record %d is % X, want % X", strategy, r.Seq, r.Data, want)
+			}
+		})
+		port.Close()
+	}
+}
+
+// A device that does not answer is missed: when the next request comes, or when its time is over.
+// What is asked when a reload hands the line on is not lost sight of.
+func TestUnansweredRequests(t *testing.T) {
+	sealed := func(b ...byte) []byte {
+		crc := crc16.Modbus(b)
+		return append(b, byte(crc), byte(crc>>8))
+	}
+	request, answer := sealed(1, 3, 0, 0, 0, 2), sealed(1, 3, 4, 0, 9, 0, 8)
+	for _, strategy := range strategies {
+		dir := t.TempDir()
+		port, err := serialtest.NewPort(filepath.Join(dir, "line"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		source := config.Source{ID: "m", Serial: &config.Serial{Port: port.Link, Baud: 19200}, Frame: config.Frame{Kind: "modbus"}}
+		g := start(t, dir, func(c *config.Config) { c.Read.Strategy = strategy }, source)
+		testenv.Until(t, 10*time.Second, "the port is open", func() bool { return portOf(g, "m").State == ledger.StateOpen })
+		sent := uint64(0)
+		send := func(frames ...[]byte) ledger.Frames {
+			for _, f := range frames {
+				write(t, port, f)
+				sent++
+				stored(t, g, "m", sent)
+			}
+			return portOf(g, "m").Frames
+		}
+		want := func(when string, f ledger.Frames, asked, answered, unanswered uint64) {
+			t.Helper()
+			if f.Requests != asked || f.Answered != answered || f.Unanswered != unanswered {
+				t.Errorf("%s, %s: %d asked, %d answered, %d unanswered; want %d, %d, %d",
+					strategy, when, f.Requests, f.Answered, f.Unanswered, asked, answered, unanswered)
+			}
+		}
+		want("all answered", send(request, answer, request, answer), 2, 2, 0)
+		want("asked again", send(request, request, answer), 4, 3, 1)
+		if v := g.Sheet().Verdict; v.Level != ledger.Bad || v.LostWire.Frames != 1 || v.LastLoss == 0 {
+			t.Errorf("%s: %+v", strategy, v)
+		}
+		send(request)
+		later(g, 4*time.Second)
+		want("in time", portOf(g, "m").Frames, 5, 3, 1)
+		later(g, time.Second)
+		want("over time", portOf(g, "m").Frames, 5, 3, 2)
+		want("answered late", send(answer), 5, 4, 1)
+
+		send(request)
+		cfg := g.Config()
+		cfg.Sources[0].SilentAfter = time.Hour // another lane goes on with the line
+		if err := g.Reload(cfg); err != nil {
+			t.Fatal(err)
+		}
+		sent = 0
+		testenv.Until(t, 10*time.Second, "the port is open", func() bool { return portOf(g, "m").State == ledger.StateOpen })
+		want("asked before the reload", send(request), 1, 0, 1)
+		want("and answered", send(answer), 1, 1, 1)
+		send(request)
+		if err := g.Reload(func() config.Config { c := g.Config(); c.Sources[0].SilentAfter = 2 * time.Hour; return c }()); err != nil {
+			t.Fatal(err)
+		}
+		sent = 0
+		testenv.Until(t, 10*time.Second, "the port is open", func() bool { return portOf(g, "m").State == ledger.StateOpen })
+		later(g, 5*time.Second)
+		want("asked before the reload, and no more", portOf(g, "m").Frames, 0, 0, 1)
+		stop(t, g)
+		port.Close()
+	}
+}
+
+// losing is a device whose driver counts what it has lost.
+type losing struct {
+	device
+	lost uint64
+}
+
+func (d *losing) kernel() *ledger.Kernel {
+	n := d.lost
+	return &ledger.Kernel{BufferOverrun: &n}
+}
+
+// What the kernel lost may have been the answer: a request before that is not called unanswered.
+func TestUnansweredWhereTheKernelLost(t *testing.T) {
+	l, err := newLane(config.Source{
+		ID: "m", Serial: &config.Serial{Port: "x"}, Frame: config.Frame{Kind: "modbus"}, Overflow: config.OverflowBlock, Buffer: 64 << 10,
+	}, &stubLog{}, 1, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request := []byte{1, 3, 0, 0, 0, 2, 0xC4, 0x0B}
+	d := &losing{}
+	l.device, l.state = d, ledger.StateOpen
+	ask := func() uint64 {
+		l.Arrived(request, len(request), 1)
+		return balanced(t, l).Unanswered
+	}
+	ask()
+	if n := ask(); n != 1 {
+		t.Errorf("%d unanswered, want 1", n)
+	}
+	d.lost = 9
+	if n := ask(); n != 1 {
+		t.Errorf("%d unanswered behind bytes that the kernel lost, want 1", n)
+	}
+	if n := ask(); n != 1 {
+		t.Errorf("%d unanswered just behind that, want 1", n)
+	}
+	l.overrun = l.overrun.Add(-doubt)
+	if n := ask(); n != 2 {
+		t.Errorf("%d unanswered later, want 2", n)
+	}
+}

@@ -1,0 +1,198 @@
+package recorder
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/tallywheel/tallywheel/archive"
+	"github.com/tallywheel/tallywheel/ledger"
+	"github.com/tallywheel/tallywheel/seglog"
+)
+
+// openLog opens the log and closes the books of the start before this one. When it returns, what
+// the log has lost is in a sheet on disk, and no record has been added.
+func (r *Recorder) openLog() error {
+	c := r.cfg.Log
+	dir, err := openFiles(c, &r.chains, r.slog)
+	if err != nil {
+		return err
+	}
+	left, noSheet := archive.LoadStart(c.Dir, r.slog)
+	if left != nil {
+		r.clock.carry(left.ClockWrong)
+		r.open = left.Troubles
+	}
+	r.clock.look(r.slog)
+	r.files = newReserve(dir)
+	known, err := r.openAs(left)
+	if errors.Is(err, seglog.ErrOther) {
+		r.slog.Error("the log in the folder is not the one that was recorded last: the books begin anew, and nothing is compared with the last sheet; "+
+			"stop the recorder and bring the right log back, if this is a mistake", "error", err)
+		noSheet = err
+		r.end(left)
+		known, err = r.openAs(nil)
+	}
+	if err != nil {
+		r.files.close()
+		if errors.Is(err, seglog.ErrLocked) { // what else it says is the same again
+			err = seglog.ErrLocked
+		}
+		return fmt.Errorf("log %s: %w", c.Dir, err)
+	}
+	if r.streams, err = r.loadStreams(); err == nil {
+		// Of a log of another identity, or of none before, an empty one has nothing to tell.
+		isNew := errors.Is(noSheet, archive.ErrNoSheet) || errors.Is(noSheet, seglog.ErrOther)
+		if at := r.log.Position(); noSheet != nil && (at.Stored > 0 || !isNew) {
+			r.slog.Warn("no sheet can be read; the books go on from what the log says", "error", noSheet)
+			if known == nil {
+				known = archive.Rebuilt(at.First, at.Stored)
+			}
+		}
+		r.takeOver(known)
+	}
+	if err != nil {
+		return errors.Join(err, r.closeLog())
+	}
+	r.loadAck() // after the start before this one is in the history
+	r.settled.Store(r.log.Position().Stored)
+	r.saveFirst()
+	return nil
+}
+
+// loadStreams reads the table of streams. A damaged one of a log without a record is set aside: it
+// names nothing.
+func (r *Recorder) loadStreams() (*archive.Streams, error) {
+	dir := r.cfg.Log.Dir
+	streams, err := archive.LoadStreams(dir)
+	if err == nil {
+		if r.log.Position().Stored > 0 && streams.BeginAnew(time.Now()) {
+			r.slog.Error("the table of streams is gone, and its copy: the records so far have numbers in place of names, as stream-1; " +
+				"to name them, stop the recorder and bring streams.json back from a copy")
+		}
+		if harm := streams.Harm(); harm != nil {
+			r.slog.Warn("the table of streams cannot be read; its copy serves, and no name is lost", "error", harm)
+		}
+		if err := streams.Mend(); err != nil { // it is written with the next new stream, too
+			r.slog.Warn("the table of streams cannot be written twice: make room, or see to the disk", "error", err)
+		}
+		return streams, nil
+	}
+	if !errors.Is(err, archive.ErrStreams) || r.log.Position().Stored > 0 {
+		return streams, err
+	}
+	streams, aside, asideErr := archive.NewStreams(dir)
+	if asideErr != nil {
+		return nil, errors.Join(err, asideErr)
+	}
+	r.slog.Warn("the table of streams is damaged and was set aside; the log has no record, so no name is lost", "kept as", aside)
+	return streams, nil
+}
+
+// openAs opens the log, of which a sheet knows what it should hold; nil: there is none. It returns
+// that sheet with what is missing, or a new one where there was none and something is.
+func (r *Recorder) openAs(left *archive.StartSheet) (*archive.StartSheet, error) {
+	c := r.cfg.Log
+	full := seglog.StopWhenFull
+	if c.OnFull == "drop-oldest" {
+		full = seglog.DropOldest
+	}
+	var damage *ledger.LogDamage
+	if left != nil {
+		damage = left.Sheet.LogDamage
+	}
+	var err error
+	r.log, err = seglog.Open(seglog.Config{
+		FS: r.files, SegmentBytes: int64(c.Segment), Sync: c.Policy(),
+		BatchRecords: c.Records, BatchDelay: c.Delay, SyncInterval: c.Interval,
+		KeepBytes: int64(c.Keep.Size), KeepAge: c.Keep.Age, OnFull: full, MinFree: int64(c.Reserve), Chain: c.Linked,
+		Expect: left.Expect(), Identity: left.Log(),
+		Scrub: c.ScrubPeriod(), Suspect: r.damage.carry(damage), OnChecked: r.damage.checked,
+		OnRecovered: func(found seglog.Recovery) error {
+			left = r.hold(left, found)
+			return nil
+		},
+		Age: func(at int64) time.Duration {
+			r.clock.look(r.slog) // or a step since the last look would count
+			return r.clock.age(at)
+		},
+		OnCommit: func(c seglog.Commit) {
+			if c.Synced {
+				r.syncs.Record(c.Took, 1)
+			}
+			r.commits.put(c)
+		},
+	})
+	if err == nil && left != nil {
+		r.found = recovered(r.log.Recovered(), left.Found, r.slog)
+	} else if err == nil {
+		r.found = recovered(r.log.Recovered(), nil, r.slog)
+	}
+	if err == nil {
+		r.tellRoom()
+	}
+	return left, err
+}
+
+// hold keeps what the log has lost with the sheet of the start before this one, should this one end
+// before it has a sheet. From then on retention may go on, so what that start knew of the log's
+// first record is taken out: what is dropped in order must not be missed.
+func (r *Recorder) hold(left *archive.StartSheet, found seglog.Recovery) *archive.StartSheet {
+	for _, m := range found.Missing {
+		r.missing = append(r.missing, ledger.MissingRecords{From: m.From, To: m.To, AtMost: m.AtMost, What: m.What})
+	}
+	news := left.Untold(r.missing)
+	if len(news) == 0 && (left == nil || left.LogFirst == 0) {
+		return left
+	}
+	if left == nil {
+		left = archive.Rebuilt(found.First, found.Last)
+	}
+	with := *left
+	with.LogFirst, with.Found = 0, append(with.Found, news...)
+	if err := with.Save(r.cfg.Log.Dir, true); err != nil {
+		r.slog.Warn("what the log has lost is not on disk yet; it is lost from sight if the recorder is killed now", "error", err)
+	}
+	return &with
+}
+
+func (r *Recorder) closeLog() error {
+	err := r.log.Close()
+	r.files.close()
+	return err
+}
+
+// saveFirst writes a sheet before anything is recorded on top of it. What is in the way may pass:
+// the sheet is tried again each second.
+func (r *Recorder) saveFirst() {
+	s := r.startSheet("")
+	if err := r.write(&s, true); err != nil {
+		r.slog.Warn("the sheet cannot be written yet, and is tried again each second: make room, or see to the disk", "error", err)
+	}
+}
+
+// write brings a sheet of this start to disk. The sheet that is there is kept first, as long as
+// that has not been done.
+func (r *Recorder) write(s *archive.StartSheet, durable bool) error {
+	if err := r.settleOwed(); err != nil {
+		return err
+	}
+	return s.Save(r.cfg.Log.Dir, durable)
+}
+
+// settleOwed keeps the last sheet of the start before this one.
+func (r *Recorder) settleOwed() error {
+	for len(r.owed) > 0 {
+		if err := r.owed[0].Keep(r.cfg.Log.Dir); err != nil {
+			return fmt.Errorf("keep the last sheet of the start before: %w", err)
+		}
+		r.owed = r.owed[1:]
+	}
+	return nil
+}
+
+func hexIdentity(log *seglog.Log) string {
+	id := log.Identity()
+	return hex.EncodeToString(id[:])
+}

@@ -1,0 +1,232 @@
+package recorder
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/tallywheel/tallywheel/archive"
+	"github.com/tallywheel/tallywheel/config"
+	"github.com/tallywheel/tallywheel/frame"
+	"github.com/tallywheel/tallywheel/internal/hist"
+	"github.com/tallywheel/tallywheel/ledger"
+	"github.com/tallywheel/tallywheel/seglog"
+)
+
+// Causes of dropped frames.
+const (
+	causeOldest   = "overflow_oldest"
+	causeNewest   = "overflow_newest"
+	causeDiskFull = "disk_full"
+	causeFailed   = archive.CauseLogFailed
+	causeTooLarge = "too_large"
+)
+
+// fillLimit is the fill, in percent, above which drop-oldest begins.
+const fillLimit = 70
+
+// appender is what an outlet needs of the log.
+type appender interface {
+	TryAppend(stream uint32, time int64, data []byte) (seq uint64, err error)
+}
+
+// outlet is the second half of a lane: it brings valid frames into the log, keeps in a backlog what
+// the log cannot take, and follows what it has taken until that is stored and durable. It belongs
+// to whoever holds the lane's lock.
+type outlet struct {
+	log      appender
+	stream   uint32 // of frames in the log
+	overflow string // policy, see package config
+	buffer   int    // what the backlog may hold, in bytes
+	book     *ledger.Book
+	numbered frame.Numbered // nil: the framing does not number its frames
+	latency  *hist.Histogram
+
+	between int // frames posted and not offered to the log yet (strategy pipeline)
+	backlog backlog
+	staged  staged
+	waste   []waste // quarantined bytes in the log's hands
+	// reached is the highest number of each stream that is stored: where the next start goes on.
+	reached map[ledger.Stream]uint64
+}
+
+// waste is quarantined bytes in one record of the log.
+type waste struct {
+	seq uint64
+	n   int
+}
+
+// inFlight is the number of frames held and not stored yet.
+func (o *outlet) inFlight() int { return o.between + o.backlog.frames + o.staged.frames }
+
+// store brings a valid frame, read at a time, into the log, or into the backlog, or accounts for
+// its loss.
+func (o *outlet) store(f *frame.Frame, at int64) {
+	data := f.Data
+	if o.backlog.frames == 0 {
+		if seq, err := o.log.TryAppend(o.stream, at, data); err == nil {
+			o.staged.add(seq, at, f)
+			return
+		} else if !errors.Is(err, seglog.ErrBusy) {
+			o.drop(err)
+			return
+		}
+	}
+	if o.overflow == config.OverflowNewest && o.backlog.bytes+len(data) > o.buffer {
+		o.book.Drop(causeNewest, 1)
+		return
+	}
+	o.backlog.push(at, data)
+	if o.overflow == config.OverflowOldest {
+		for o.backlog.bytes*100 > o.buffer*fillLimit {
+			o.backlog.pop()
+			o.book.Drop(causeOldest, 1)
+		}
+	}
+}
+
+// quarantine brings the record of n bytes that are in no frame into the log, if that takes it now.
+func (o *outlet) quarantine(stream uint32, at int64, record []byte, n int) {
+	if seq, err := o.log.TryAppend(stream, at, record); err == nil {
+		o.waste = append(o.waste, waste{seq, n})
+	}
+}
+
+func (o *outlet) drop(err error) {
+	switch {
+	case errors.Is(err, seglog.ErrDiskFull):
+		o.book.Drop(causeDiskFull, 1)
+	case errors.Is(err, seglog.ErrTooLarge):
+		o.book.Drop(causeTooLarge, 1)
+	default:
+		o.book.Drop(causeFailed, 1)
+	}
+}
+
+// drain offers the backlog to the log.
+func (o *outlet) drain() {
+	for o.backlog.frames > 0 {
+		at, data := o.backlog.front()
+		seq, err := o.log.TryAppend(o.stream, at, data)
+		if errors.Is(err, seglog.ErrBusy) {
+			return
+		}
+		if err != nil {
+			o.drop(err)
+		} else {
+			f := frame.Frame{Data: data}
+			if o.numbered != nil {
+				if numbered, ok := o.numbered.Number(data); ok {
+					f = numbered
+				}
+			}
+			o.staged.add(seq, at, &f)
+		}
+		o.backlog.pop()
+	}
+}
+
+// full reports whether the policy forbids to take more.
+func (o *outlet) full() bool {
+	return o.overflow == config.OverflowBlock && o.backlog.bytes > o.buffer/2
+}
+
+// settle posts what a commit made of the frames in the log, and offers it the backlog.
+func (o *outlet) settle(c seglog.Commit, now int64) {
+	o.staged.settle(c.Stored, c.Durable, func(r run) {
+		o.book.Stored(uint64(r.n))
+		o.latency.Record(time.Duration(now-r.at), int64(r.n))
+		if o.numbered != nil {
+			o.raise(r.stream, r.number)
+		}
+	}, func(n int) {
+		o.book.Durable(uint64(n))
+	})
+	stored := 0
+	for ; stored < len(o.waste) && o.waste[stored].seq <= c.Stored; stored++ {
+		o.book.Quarantine(o.waste[stored].n)
+	}
+	o.waste = slices.Delete(o.waste, 0, stored)
+	if c.Err != nil { // what was staged will never be written
+		o.waste = nil
+		if n := o.staged.abandon(); n > 0 {
+			o.book.Drop(causeFailed, uint64(n))
+		}
+	}
+	if o.backlog.frames > 0 {
+		o.drain()
+	}
+}
+
+// lose posts what is still held when the log has closed: it will not be stored.
+func (o *outlet) lose(cause string) {
+	o.waste = nil
+	n := uint64(o.staged.abandon())
+	for o.backlog.frames > 0 {
+		o.backlog.pop()
+		n++
+	}
+	if n > 0 {
+		o.book.Drop(cause, n)
+	}
+}
+
+// raise notes that a number is stored.
+func (o *outlet) raise(id ledger.Stream, number uint64) {
+	if last, ok := o.reached[id]; ok && !o.isStale(id, last) {
+		if o.isStale(id, number) {
+			return
+		}
+		number = ledger.Later(number, last)
+	}
+	o.reached[id] = number
+}
+
+// isStale reports whether a number that is stored is beyond all that the book has of its stream:
+// the device counts anew since then.
+func (o *outlet) isStale(id ledger.Stream, number uint64) bool {
+	_, last, ok := o.book.Follows(id)
+	return ok && number != last && ledger.Later(number, last) == number
+}
+
+// reach notes what an earlier lane of the source has stored.
+func (o *outlet) reach(ps []ledger.Position) {
+	for _, p := range ps {
+		o.raise(ledger.Stream{Device: p.Device, Epoch: p.Epoch}, p.Last)
+	}
+}
+
+// positions lists how far the numbers of the streams that the book still follows are accounted for:
+// up to the highest one stored, or, where nothing is in flight, the highest one seen, for what is
+// not stored of those has been dropped, and counted.
+func (o *outlet) positions() []ledger.Position {
+	ps := o.book.Positions()
+	if o.inFlight() > 0 {
+		ps = slices.DeleteFunc(ps, func(p ledger.Position) bool {
+			_, ok := o.reached[ledger.Stream{Device: p.Device, Epoch: p.Epoch}]
+			return !ok
+		})
+		for i, p := range ps {
+			id := ledger.Stream{Device: p.Device, Epoch: p.Epoch}
+			if ps[i].Last = o.reached[id]; o.isStale(id, ps[i].Last) { // nothing is stored since the device began anew
+				ps[i].Last, _, _ = o.book.Follows(id)
+			}
+		}
+	}
+	if len(o.reached) > 2*ledger.MaxPositions {
+		o.forget()
+	}
+	return ps
+}
+
+// forget drops what is stored of streams that the book has settled.
+func (o *outlet) forget() {
+	kept := map[ledger.Stream]uint64{}
+	for _, p := range o.book.Positions() {
+		id := ledger.Stream{Device: p.Device, Epoch: p.Epoch}
+		if last, ok := o.reached[id]; ok {
+			kept[id] = last
+		}
+	}
+	o.reached = kept
+}

@@ -1,0 +1,284 @@
+package recorder
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"time"
+
+	"github.com/tallywheel/tallywheel/reader"
+)
+
+// Reopening a port: at first at once, then less and less often.
+const (
+	firstRetry = 50 * time.Millisecond
+	lastRetry  = 5 * time.Second
+)
+
+// finishPatience is how long a port that stops is read on: what the kernel holds by then is
+// counted, and thrown away. Tests have less.
+var finishPatience = 5 * time.Second
+
+// Causes of bytes that the kernel had taken and nobody read.
+const (
+	unreadStopped  = "stopped"  // the source stopped, and the log did not take what waited
+	unreadFailed   = "failed"   // the reader could not take the device
+	unreadRefused  = "refused"  // there were no books for its sender
+	unreadReplaced = "replaced" // a newer connection took over, and the log did not take what waited
+)
+
+// port keeps one source open: it opens the device, has it read, and opens it again when it is gone.
+type port struct {
+	lane   *lane
+	opener opener
+	add    func(l *lane, d device, before []byte) (reader.Handle, error)
+	log    *slog.Logger
+	cancel context.CancelFunc
+	handOn parting         // once ctx is done
+	left   []device        // … and this was open
+	halves map[device]half // what was half read of devices that another port has left; nobody writes to it
+	done   chan struct{}   // closed by keepOpen
+
+	peers []*port // the ports of its peers, under Recorder.mu; see hub
+	hub   *hub    // nil: it has a device of its own
+}
+
+// handover is what a port that has stopped leaves open for the next.
+type handover struct {
+	opener  opener
+	devices []device // those that were open: one at most, but of a hub
+	halves  map[device]half
+}
+
+// parting is what a port that stops does with what is open.
+type parting int
+
+const (
+	closeAll  parting = iota // what has arrived is read, and everything closed
+	leaveOpen                // what has arrived stays where it is for the port that goes on with it
+	leaveHalf                // … which goes on with what was half read, too
+)
+
+// newPort makes the port of a lane, with what another port has left, or with nothing. Somebody is
+// to keep it open until ctx is done.
+func newPort(l *lane, from *handover, add func(*lane, device, []byte) (reader.Handle, error), log *slog.Logger) (*port, context.Context) {
+	ctx, cancel := context.WithCancel(context.Background())
+	p := &port{lane: l, add: add, log: log.With("source", l.cfg.ID), cancel: cancel, done: make(chan struct{})}
+	if from != nil {
+		p.opener, p.halves = from.opener, from.halves
+	} else {
+		p.opener = openSource(l.cfg)
+	}
+	if o, ok := p.opener.(*listener); ok {
+		o.peers = l.cfg.TCP.Peers
+	}
+	return p, ctx
+}
+
+// stop ends the reading: what has arrived by now is read first, unless it is left. Bytes read are
+// framed, or left; frames are in the log or the backlog when it returns.
+func (p *port) stop(how parting) *handover {
+	p.handOn = how
+	p.cancel()
+	<-p.done
+	if how == closeAll {
+		return nil
+	}
+	return &handover{p.opener, p.left, p.halves}
+}
+
+// keepOpen runs until ctx is done. It begins with what another port has left open, if from is not
+// nil.
+func (p *port) keepOpen(ctx context.Context, from *handover) {
+	defer close(p.done)
+	var first device // open already
+	if from != nil && len(from.devices) > 0 {
+		first = from.devices[0]
+	}
+	var t trouble
+	for ctx.Err() == nil {
+		d, err := first, error(nil)
+		if first = nil; d == nil {
+			p.watchForAbsence(ctx)
+			d, err = p.opener.open(ctx)
+		} else {
+			d.recount()
+		}
+		if err == nil {
+			var h reader.Handle
+			if h, err = p.begin(d); err == nil {
+				t = trouble{}
+				p.log.Debug("open", "device", d.name())
+				if p.read(ctx, d, h); len(p.left) == 0 {
+					p.end(d)
+				}
+				continue
+			}
+		}
+		if ctx.Err() != nil {
+			break
+		}
+		wait := time.NewTimer(p.trouble(&t, err))
+		select {
+		case <-ctx.Done():
+		case <-wait.C:
+		}
+		wait.Stop()
+	}
+	switch {
+	case p.handOn == closeAll:
+		p.readRest(first)
+	case first != nil:
+		p.left = []device{first}
+	}
+	p.lane.stopped()
+}
+
+// trouble is what has kept a port from being opened since it was open last.
+type trouble struct {
+	retry time.Duration
+}
+
+// trouble posts why a port cannot be opened, and returns when to try again.
+func (p *port) trouble(t *trouble, err error) time.Duration {
+	p.lane.outage(time.Now().UnixNano(), err.Error())
+	p.lane.absent(err)
+	p.log.Debug("cannot open; trying again", "error", err)
+	t.retry = max(firstRetry, min(2*t.retry, lastRetry))
+	return t.retry + rand.N(t.retry/2)
+}
+
+// begin has an open device read. After an error the device is closed.
+func (p *port) begin(d device) (reader.Handle, error) {
+	p.lane.opened(d, time.Now().UnixNano())
+	before := p.halves[d]
+	p.lane.restore(before)
+	h, err := p.add(p.lane, d, before.bytes)
+	if err != nil {
+		p.lane.unread(unreadFailed, d.waiting()+uint64(len(before.bytes)))
+		p.end(d)
+		return nil, err
+	}
+	p.lane.attach(h)
+	return h, nil
+}
+
+// end closes a device that is not read any more.
+func (p *port) end(d device) {
+	p.lane.detach()
+	if err := d.close(); err != nil && !os.IsNotExist(err) {
+		p.log.Warn("close", "error", err)
+	}
+}
+
+// watchForAbsence opens an outage right away where the opener waits for the other side.
+func (p *port) watchForAbsence(ctx context.Context) {
+	switch o := p.opener.(type) {
+	case *listener:
+		if o.listen(ctx) != nil {
+			return // nobody can connect: open says why
+		}
+	case *seat:
+	default:
+		return
+	}
+	p.lane.outage(time.Now().UnixNano(), outageNotConnected)
+	p.lane.absent(ErrNotConnected)
+}
+
+// read waits until the reading has ended: by itself, because the source stops, or because a newer
+// connection takes over.
+func (p *port) read(ctx context.Context, d device, h reader.Handle) {
+	newer := p.opener.replaced()
+	look := time.NewTicker(takeover)
+	defer look.Stop()
+	var looks <-chan time.Time // from when a newer connection waits
+	var before uint64
+	for {
+		select {
+		case err := <-p.lane.closed:
+			p.log.Debug("gone; opening it again", "cause", err)
+			return
+		case <-ctx.Done():
+			if p.handOn != closeAll {
+				p.leave(d, h)
+				return
+			}
+			p.finish(d, h, unreadStopped, time.Now().Add(finishPatience))
+			return
+		case <-newer:
+			newer, looks, before = nil, look.C, p.lane.bytesRead()
+			look.Reset(takeover)
+		case <-looks:
+			if now := p.lane.bytesRead(); now != before || d.waiting() > 0 { // it lives
+				before = now
+				continue
+			}
+			p.log.Debug("a newer connection takes over", "from", d.name())
+			p.finish(d, h, unreadReplaced, time.Now().Add(finishPatience))
+			return
+		}
+	}
+}
+
+// leave ends the reading, and leaves the device open.
+func (p *port) leave(d device, h reader.Handle) {
+	if p.handOn == leaveHalf {
+		p.lane.leaves()
+	}
+	h.Remove()
+	<-p.lane.closed
+	p.lane.detach()
+	p.left, p.halves = []device{d}, map[device]half{d: p.lane.remainder()}
+}
+
+// finish has what has arrived read to its end, and ends the reading. What the log does not take
+// before the deadline is counted.
+func (p *port) finish(d device, h reader.Handle, cause string, deadline time.Time) {
+	d.deafen()
+	h.Finish()
+	patience := time.NewTimer(time.Until(deadline))
+	defer patience.Stop()
+	select {
+	case <-p.lane.closed: // what a line brings from now on is of the time in which nobody records
+		return
+	case <-patience.C:
+	}
+	h.Remove()
+	<-p.lane.closed
+	if n := d.waiting(); n > 0 {
+		p.lane.unread(cause, n)
+		p.log.Debug("bytes that had arrived are thrown away unread", "bytes", n, "cause", cause, "device", d.name())
+	}
+}
+
+// close ends the opener, and returns what waits to be opened. What it could not take is counted.
+func (p *port) close() (rest []device) {
+	rest, err := p.opener.close()
+	if err != nil {
+		p.log.Warn("close", "error", err)
+	}
+	var left *untaken
+	if errors.As(err, &left) {
+		p.lane.refuse(refusedDescriptors, uint64(left.connections), left.bytes)
+	}
+	return rest
+}
+
+// readRest reads what waits when the source stops: first, if that was not begun, and connections.
+func (p *port) readRest(first device) {
+	rest := p.close()
+	if first != nil {
+		first.recount()
+		rest = append([]device{first}, rest...)
+	}
+	deadline := time.Now().Add(finishPatience)
+	for _, d := range rest {
+		if h, err := p.begin(d); err == nil {
+			p.finish(d, h, unreadStopped, deadline)
+			p.end(d)
+		}
+	}
+}

@@ -1,0 +1,141 @@
+package recorder
+
+import (
+	"cmp"
+	"encoding/binary"
+	"slices"
+
+	"github.com/tallywheel/tallywheel/archive"
+	"github.com/tallywheel/tallywheel/frame"
+	"github.com/tallywheel/tallywheel/ledger"
+)
+
+// backlog holds frames that the log could not take yet, in order. The zero value is empty; it takes
+// no memory until it is used.
+type backlog struct {
+	buf    []byte // length u32, time u64, bytes; from head on
+	head   int
+	frames int
+	bytes  int // of frames alone
+}
+
+const backlogHeader = 12
+
+func (b *backlog) push(at int64, data []byte) {
+	if b.head > len(b.buf)/2 { // move down once the free part in front is the larger one
+		b.buf = b.buf[:copy(b.buf, b.buf[b.head:])]
+		b.head = 0
+	}
+	b.buf = binary.LittleEndian.AppendUint32(b.buf, uint32(len(data)))
+	b.buf = binary.LittleEndian.AppendUint64(b.buf, uint64(at))
+	b.buf = append(b.buf, data...)
+	b.frames++
+	b.bytes += len(data)
+}
+
+// front shows the oldest frame; there must be one.
+func (b *backlog) front() (at int64, data []byte) {
+	f := b.buf[b.head:]
+	n := binary.LittleEndian.Uint32(f)
+	return int64(binary.LittleEndian.Uint64(f[4:])), f[backlogHeader:][:n]
+}
+
+func (b *backlog) pop() {
+	_, data := b.front()
+	b.head += backlogHeader + len(data)
+	b.frames--
+	b.bytes -= len(data)
+	if b.frames == 0 {
+		b.buf, b.head = b.buf[:0], 0
+	}
+}
+
+// staged follows frames that are in the log's hands until they are stored, and durable.
+type staged struct {
+	runs   []run // not durable yet; from head on
+	head   int
+	unseen int    // index of the first run that is not stored yet
+	frames int    // not stored yet
+	given  uint64 // first record of a run that was given up; 0: none was
+}
+
+// run is frames that were read together; first and last are the log's sequences of them. A commit
+// may end between the two: the run counts as stored when its last frame is.
+type run struct {
+	first  uint64
+	last   uint64
+	at     int64
+	n      int
+	stream ledger.Stream // whose frames they are, and the highest number of them
+	number uint64
+}
+
+// add notes that the frame f, read at a time, is in the log under seq.
+func (s *staged) add(seq uint64, at int64, f *frame.Frame) {
+	s.frames++
+	stream := ledger.Stream{Device: f.Device, Epoch: f.Epoch}
+	if n := len(s.runs); n > s.unseen && s.runs[n-1].at == at && s.runs[n-1].stream == stream {
+		r := &s.runs[n-1]
+		r.last, r.number = seq, ledger.Later(f.Seq, r.number)
+		r.n++
+		return
+	}
+	if s.head > 1024 && s.head > len(s.runs)/2 {
+		s.runs = s.runs[:copy(s.runs, s.runs[s.head:])]
+		s.unseen -= s.head
+		s.head = 0
+	}
+	s.runs = append(s.runs, run{seq, seq, at, 1, stream, f.Seq})
+}
+
+// settle calls stored and durable for the runs that have become so.
+func (s *staged) settle(stored, durable uint64, onStored func(run), onDurable func(n int)) {
+	for ; s.unseen < len(s.runs) && s.runs[s.unseen].last <= stored; s.unseen++ {
+		s.frames -= s.runs[s.unseen].n
+		onStored(s.runs[s.unseen])
+	}
+	for ; s.head < s.unseen && s.runs[s.head].last <= durable; s.head++ {
+		onDurable(s.runs[s.head].n)
+	}
+	if s.head == len(s.runs) {
+		s.runs, s.head, s.unseen = s.runs[:0], 0, 0
+	}
+}
+
+// reaches is up to which record of the log, at most upTo, all frames have been called stored.
+func (s *staged) reaches(upTo uint64) uint64 {
+	if s.given > 0 {
+		upTo = min(upTo, s.given-1)
+	}
+	if s.unseen < len(s.runs) {
+		upTo = min(upTo, s.runs[s.unseen].first-1)
+	}
+	return upTo
+}
+
+// unsynced is the frames that have been called stored, and not durable.
+func (s *staged) unsynced() (u archive.Span) {
+	for _, r := range s.runs[s.head:s.unseen] {
+		u = u.Join(archive.Span{First: r.first, Last: r.last, N: uint64(r.n)})
+	}
+	return u
+}
+
+// inherit takes over runs that are stored and not durable yet from one that follows nothing that is
+// not stored. Nor must s.
+func (s *staged) inherit(from *staged) {
+	s.runs = append(s.runs[s.head:len(s.runs):len(s.runs)], from.runs[from.head:]...)
+	slices.SortFunc(s.runs, func(a, b run) int { return cmp.Compare(a.last, b.last) })
+	s.head, s.unseen = 0, len(s.runs)
+	*from = staged{}
+}
+
+// abandon forgets what is not stored and returns how many frames that are.
+func (s *staged) abandon() int {
+	n := s.frames
+	if s.unseen < len(s.runs) && s.given == 0 {
+		s.given = s.runs[s.unseen].first
+	}
+	s.runs, s.frames = s.runs[:s.unseen], 0
+	return n
+}

@@ -1,0 +1,463 @@
+// Package recorder opens the sources, has them read, framed and booked, and keeps the log.
+//
+// # Concepts
+//
+// Each source has a port, which opens the device and opens it again when it is gone, and a lane,
+// which takes the bytes from the reader. A lane has two halves: the intake runs the framing and
+// posts what the bytes are into the book; the outlet brings valid frames into the log. Commits of
+// the log come back to the outlets, which post what has been stored, and what is durable. A sheet
+// asks every lane what it holds, so it balances at any moment. The verdict says in one line what a
+// sheet means. A source that reads every connection has a hub, which gives each peer a port and a
+// lane like those of a source.
+//
+// # Guarantees
+//
+// A byte that was read is in the book before the next is looked at. Reading never waits for the
+// log, nor for anybody who looks: locks are held for moments, and nobody outside takes them. A
+// source that is changed while it records goes on with its numbers, and with its device where that
+// stays the same.
+package recorder
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/tallywheel/tallywheel/archive"
+	"github.com/tallywheel/tallywheel/asyncfile"
+	"github.com/tallywheel/tallywheel/config"
+	"github.com/tallywheel/tallywheel/internal/hist"
+	"github.com/tallywheel/tallywheel/ledger"
+	"github.com/tallywheel/tallywheel/reader"
+	"github.com/tallywheel/tallywheel/recorder/notify"
+	"github.com/tallywheel/tallywheel/seglog"
+)
+
+// Recorder is a running recorder.
+type Recorder struct {
+	cfg     config.Config
+	slog    *slog.Logger
+	log     *seglog.Log
+	files   *reserve   // of the log
+	failed  chan error // has the error once the log has failed
+	reader  reader.Reader
+	watcher Watcher // nil: nobody watches
+	streams *archive.Streams
+	since   int64     // ns since 1970
+	began   time.Time // the same, to take times from
+	damage  damageWatch
+	found   *ledger.Recovered       // what the log had lost when it was opened; nil: nothing
+	missing []ledger.MissingRecords // what the log said then, also what earlier sheets have named
+	owed    []*archive.StartSheet   // sheets of the start before, as long as they could not be kept; of whoever writes sheets
+	parted  map[string]archive.Span // frames of sources that have left, while a power cut can take them; of whoever draws up start sheets
+
+	changing sync.Mutex      // held while sources are added and taken out; taken before all others
+	late     []config.Source // they wait for room on the disk, to have a number in the log; guarded by changing
+	waiting  atomic.Int32    // how many they are
+
+	places map[string]place // where sources that are not read now go on, by source
+
+	chains  asyncfile.ChainStats
+	syncs   *hist.Histogram
+	history *history
+	losses  lossWatch
+	herald  *herald           // of the tick, and then of Stop
+	open    []archive.Trouble // … and what it has told and not ended; guarded by mu
+	teller  *notify.Teller
+	acks    acks
+	clock   clockWatch
+	commits commits
+
+	folding sync.RWMutex // written while the counts of a peer go from its book to that of its source, or are acknowledged; taken before mu
+	mu      sync.Mutex   // guards ports, leaving and places, and the peers of ports
+	ports   []*port
+	leaving []*port       // stopped by a reload; the log has not settled all of their frames yet
+	settled atomic.Uint64 // last record of the log that every lane knows to be stored
+
+	saving sync.Mutex // of the sheet on disk, or of an acknowledgement; guards saved; taken before folding
+	saved  savedSheet
+
+	quit chan struct{}
+	done sync.WaitGroup
+}
+
+// commits hands the newest commit to the settling goroutine.
+type commits struct {
+	mu   sync.Mutex
+	last seglog.Commit
+	news chan struct{}
+}
+
+func (c *commits) put(n seglog.Commit) {
+	c.mu.Lock()
+	if c.last.Err != nil {
+		n.Err = c.last.Err
+	}
+	c.last = n
+	c.mu.Unlock()
+	select {
+	case c.news <- struct{}{}:
+	default:
+	}
+}
+
+func (c *commits) get() seglog.Commit {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.last
+}
+
+// Start opens the log and the sources. A source that cannot be opened yet is tried again and again;
+// only a configuration or a log that cannot work is an error.
+func Start(cfg config.Config, logger *slog.Logger) (*Recorder, error) {
+	return StartWatched(cfg, logger, nil)
+}
+
+// StartWatched is Start with somebody who watches from the first moment on; nil: nobody does.
+func StartWatched(cfg config.Config, logger *slog.Logger, w Watcher) (*Recorder, error) {
+	cfg = cfg.WithDefaults()
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	r := &Recorder{
+		cfg: cfg, slog: logger, since: now.UnixNano(), began: now, syncs: hist.New(), history: newHistory(),
+		commits: commits{news: make(chan struct{}, 1)}, quit: make(chan struct{}), places: map[string]place{}, parted: map[string]archive.Span{},
+		failed: make(chan error, 1), watcher: w,
+	}
+	r.damage.log = logger
+	if err := r.openLog(); err != nil {
+		return nil, err
+	}
+	var err error
+	if r.reader, err = openReader(cfg.Read.Reader()); err != nil {
+		return nil, errors.Join(err, r.closeLog())
+	}
+	r.clock.look(r.slog)
+	r.teller = notify.New(notify.Config{
+		Webhook: cfg.Notify.Webhook, Command: cfg.Notify.Command, Timeout: cfg.Notify.Timeout, Queue: cfg.Notify.Queue, Log: r.slog,
+	})
+	r.herald = newHerald(r.slog, r.teller.Tell)
+	r.herald.adopt(r.open, r.since)
+	r.done.Go(r.settle)
+	r.register(cfg.Sources)
+	for _, s := range cfg.Sources {
+		l, err := r.lane(s)
+		switch {
+		case err == nil:
+			r.add(l, nil)
+		case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+			r.slog.Warn("the disk is full: a source that is new to the log waits for room", "source", s.ID, "error", err)
+			r.late = append(r.late, s)
+			r.waiting.Add(1)
+		default:
+			_, stopErr := r.Stop("could not start")
+			return nil, errors.Join(err, stopErr)
+		}
+	}
+	r.saveFirst() // with the sources: a kill in the first second must leave that, too
+	r.done.Go(r.tick)
+	r.slog.Info("recording", "sources", len(cfg.Sources), "log", cfg.Log.Dir)
+	return r, nil
+}
+
+// Failed brings the error once the log has failed: it takes nothing more until it is opened again,
+// so whoever runs the recorder should stop it and start another, whose log recovers.
+func (r *Recorder) Failed() <-chan error { return r.failed }
+
+// register gives numbers to the streams of many sources by one durable write. An error shows when
+// each is opened.
+func (r *Recorder) register(sources []config.Source) {
+	var wants []archive.Stream
+	for _, s := range sources {
+		wants = append(wants, archive.Stream{Source: s.ID, Frame: s.Frame.Kind})
+		if s.Quarantine {
+			wants = append(wants, archive.Stream{Source: s.ID, Frame: s.Frame.Kind, Quarantine: true})
+		}
+	}
+	_, _ = r.streams.Numbers(wants)
+}
+
+// lane makes the lane of a source, whose stream numbers are durable when it returns.
+func (r *Recorder) lane(s config.Source) (*lane, error) {
+	stream, err := r.streams.Number(archive.Stream{Source: s.ID, Frame: s.Frame.Kind})
+	if err != nil {
+		return nil, err
+	}
+	waste, err := r.waste(s)
+	if err != nil {
+		return nil, err
+	}
+	l, err := newLane(s, r.log, stream, waste)
+	if err != nil {
+		return nil, fmt.Errorf("source %s: %w", s.ID, err)
+	}
+	l.in.watcher = r.watcher
+	return l, nil
+}
+
+// waste is the stream number of a source's quarantined bytes, 0 if they are not kept.
+func (r *Recorder) waste(s config.Source) (uint32, error) {
+	if !s.Quarantine {
+		return 0, nil
+	}
+	return r.streams.Number(archive.Stream{Source: s.ID, Frame: s.Frame.Kind, Quarantine: true})
+}
+
+// add starts a source, from where it was left. open is what an earlier port of it had open; nil:
+// nothing.
+func (r *Recorder) add(l *lane, open *handover) {
+	r.resume(l)
+	p, ctx := newPort(l, open, r.read, r.slog)
+	run := p.keepOpen
+	if l.cfg.TCP.All() {
+		run = r.newHub(p).run
+	}
+	r.mu.Lock()
+	r.ports = append(r.ports, p)
+	r.mu.Unlock()
+	go run(ctx, open) // not before: every commit and every sheet knows the frames that it brings
+}
+
+// resume makes the books of a source, or of a peer, go on where it was left.
+func (r *Recorder) resume(l *lane) {
+	r.mu.Lock()
+	at, ok := r.places[l.cfg.ID]
+	delete(r.places, l.cfg.ID)
+	r.mu.Unlock()
+	now := time.Now().UnixNano()
+	if ok && at.goesOn(now) {
+		l.resume(at)
+	}
+	if l.cfg.TCP.All() { // the hub tells its peers what they need
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for name, at := range r.places { // it had peers, whose devices may come now
+		if archive.Within(name, l.cfg.ID) && at.goesOn(now) {
+			l.learn(at.seen)
+		}
+	}
+}
+
+// read has a device read into its lane. before is what was read of it and is not classified yet.
+func (r *Recorder) read(l *lane, d device, before []byte) (reader.Handle, error) {
+	var h reader.Handler = l
+	silence, most := l.waits()
+	hold := 0
+	if l.cfg.UDP != nil {
+		hold = 128 << 10 // a datagram has up to 64 KiB and must fit as a whole
+	}
+	if r.cfg.Read.Strategy == config.Pipeline {
+		h = newPipeline(l)
+	}
+	return r.reader.Add(reader.Port{
+		FD: d.fd(), Handler: h, Silence: silence, Patience: most, Messages: l.cfg.UDP != nil, Hold: hold,
+		Before: before,
+	})
+}
+
+// settle brings commits back to the lanes.
+func (r *Recorder) settle() {
+	for {
+		select {
+		case <-r.quit:
+			return
+		case <-r.commits.news:
+		}
+		c, now := r.commits.get(), time.Now().UnixNano()
+		for _, p := range r.all() {
+			p.lane.settle(c, now)
+		}
+		r.settled.Store(c.Stored)
+		if c.Err != nil {
+			select {
+			case r.failed <- c.Err:
+			default: // it has been said
+			}
+		}
+	}
+}
+
+// all is the sources and their peers, with those that are leaving.
+func (r *Recorder) all() []*port {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return families(slices.Concat(r.ports, r.leaving))
+}
+
+// snapshot is the sources, each with its peers behind it.
+func (r *Recorder) snapshot() []*port {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return families(r.ports)
+}
+
+func (r *Recorder) sources() []*port {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.ports)
+}
+
+// families is sources, each with its peers behind it. Recorder.mu is held, or they have stopped.
+func families(sources []*port) (all []*port) {
+	for _, p := range sources {
+		all = append(all, p.family()...)
+	}
+	return all
+}
+
+// family is a source and its peers. Recorder.mu is held, or it has stopped.
+func (p *port) family() []*port { return append([]*port{p}, p.peers...) }
+
+func accounts(ports []*port) []ledger.Port {
+	all := make([]ledger.Port, len(ports))
+	for i, p := range ports {
+		all[i] = p.lane.sheet()
+	}
+	return all
+}
+
+// tick does what is due every second: samples for the charts, and the sheet on disk.
+func (r *Recorder) tick() {
+	t := time.NewTicker(time.Second)
+	defer t.Stop()
+	failed := false
+	for {
+		select {
+		case <-r.quit:
+			return
+		case <-t.C:
+		}
+		r.clock.look(r.slog)
+		r.addLate()
+		sheet := r.Sheet()
+		r.losses.look(sheet)
+		r.sample()
+		r.proclaim(&sheet, false)
+		if gone, err := r.streams.Restore(); gone && err == nil { // else the log's folder is gone, which the log tells
+			r.slog.Warn("somebody removed the table of streams, or its copy: it was written again, and no name is lost")
+		}
+		err := r.save()           // with what was just told
+		if err != nil != failed { // tell when it begins, and when it ends
+			if failed = err != nil; failed {
+				r.slog.Warn("the sheet on disk cannot be renewed: after a kill, the next start knows less", "error", err)
+			} else {
+				r.slog.Info("the sheet on disk is renewed again")
+			}
+		}
+	}
+}
+
+// Sheet draws up the balance sheet of this moment.
+func (r *Recorder) Sheet() ledger.Sheet {
+	r.folding.RLock()
+	defer r.folding.RUnlock()
+	ports := r.snapshot()
+	return r.draw(ports, accounts(ports))
+}
+
+// draw makes a sheet of this moment from the accounts of the ports. What sources have lost that
+// left since this start began is in the past. Recorder.folding is held.
+func (r *Recorder) draw(ports []*port, accounts []ledger.Port) ledger.Sheet {
+	s := ledger.NewSheet(time.Now().UnixNano(), r.since, accounts)
+	s.Clock, s.Recovered, s.Log = r.clock.account(), r.found, r.inTheWay()
+	s.LogDamage = r.damage.account(r.log.Position().First)
+	r.mu.Lock()
+	leaving, past := slices.Clone(r.leaving), r.acks.earlier()
+	r.mu.Unlock()
+	for _, p := range leaving {
+		if !slices.Contains(ports, p) {
+			past = with(past, r.parting(p))
+		}
+	}
+	r.acks.mark(&s)
+	s.Past = past
+	v := s.Judge()
+	s.Verdict = &v
+	return s
+}
+
+// stopPatience is how long a stop waits for the log to take what is held.
+const stopPatience = 10 * time.Second
+
+// empty waits until the log has taken and stored what a stopped port still holds.
+func (r *Recorder) empty(p *port, patience time.Duration) {
+	deadline := time.Now().Add(patience)
+	for time.Now().Before(deadline) {
+		p.lane.settle(r.commits.get(), time.Now().UnixNano())
+		if at := r.log.Position(); p.lane.isSettled() || at.Err != nil || at.Full {
+			return
+		}
+		_ = r.log.Sync() // its error shows in Position
+	}
+}
+
+// Stop ends the recording: it stops the sources, brings what is held into the log, syncs and closes
+// it, and returns the last sheet. end says why, for the record.
+func (r *Recorder) Stop(end string) (ledger.Sheet, error) {
+	r.changing.Lock() // no source is added from now on
+	r.waiting.Store(0)
+	r.changing.Unlock()
+	var all sync.WaitGroup
+	for _, p := range r.sources() {
+		all.Go(func() { p.stop(closeAll) })
+	}
+	all.Wait()
+	err := r.reader.Close()
+	for _, p := range r.all() {
+		r.empty(p, stopPatience)
+	}
+	close(r.quit)
+	r.done.Wait()
+	err = errors.Join(err, r.closeLog())
+	if r.cfg.Log.Linked {
+		r.slog.Info("the log's linked batches", "outcome", r.chains.Counts())
+	}
+	lost := causeFailed
+	if errors.Is(err, seglog.ErrDiskFull) {
+		lost = causeDiskFull
+	}
+	for _, p := range r.all() {
+		p.lane.settle(r.commits.get(), time.Now().UnixNano())
+		p.lane.lose(lost)
+	}
+	r.settled.Store(r.commits.get().Stored)
+	r.saving.Lock()
+	defer r.saving.Unlock()
+	r.farewell(true)
+	s := r.startSheet(end)
+	s.Troubles = nil // a line of the history has none
+	s.LogFirst = r.log.Position().First
+	open := r.proclaim(&s.Sheet, true)
+	r.teller.Close()
+	if errors.Is(err, seglog.ErrFailed) {
+		s.Troubles = open
+		s.End = fmt.Sprintf("%s; %v", end, err)
+		s.Uncertain = true // the next start knows what the log has, and keeps the sheet
+		return s.Sheet, errors.Join(err, r.write(&s, true))
+	}
+	keepErr := r.settleOwed()
+	if keepErr == nil {
+		keepErr = s.Keep(r.cfg.Log.Dir) // first: the next start keeps what says nothing of its end
+	}
+	s.Troubles = open
+	return s.Sheet, errors.Join(err, keepErr, r.write(&s, true))
+}
+
+// proclaim has the herald look at a sheet, and returns the troubles that it has told and not ended,
+// which the next sheet on disk has.
+func (r *Recorder) proclaim(s *ledger.Sheet, last bool) []archive.Trouble {
+	r.herald.look(s, time.Since(r.began), last)
+	open := r.herald.open(r.since)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.open = open
+	return open
+}

@@ -1,0 +1,282 @@
+package recorder
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/tallywheel/tallywheel/archive"
+	"github.com/tallywheel/tallywheel/config"
+	"github.com/tallywheel/tallywheel/ledger"
+)
+
+// place is where a source goes on.
+type place struct {
+	seen   []ledger.Position // the highest numbers that were seen: those before are in an account that is closed
+	stored []ledger.Position // … of which so much is in the log
+	at     int64             // when nobody read it any more, ns since 1970
+	why    string            // the outage since then; "": there was none, for its device stayed open
+}
+
+// Outages of sources that were not read.
+const (
+	outageNotRunning = "the recorder was not running"
+	outageChanged    = "the source was changed"
+	outageTakenOut   = "the source was not in the configuration"
+
+	outageNotConnected = "not connected"
+)
+
+// ErrNotConnected says to a watcher that nobody has connected yet.
+var ErrNotConnected = errors.New(outageNotConnected)
+
+// resumeLimit is the age of a place that a source still goes on from: an older gap is no loss but a
+// pause.
+const resumeLimit = 30 * 24 * time.Hour
+
+// wrongClock is a time that no clock shows which has been set: boards without a battery begin in
+// 1970 or with their firmware.
+var wrongClock = time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano()
+
+// goesOn reports whether a source that was left here may go on from here. How old the place is
+// nobody knows if a clock was wrong.
+func (p place) goesOn(now int64) bool {
+	return p.at < wrongClock || now-p.at < int64(resumeLimit)
+}
+
+// Reload starts, stops and changes sources as the new configuration has them. Sources that stay the
+// same are not touched, nor is the log. A source of which only overflow, buffer or quarantine
+// change goes on with its books; another whose device stays the same goes on with that, open as it
+// is. A change of log, api, server, read or notify needs a restart, and is an error that changes
+// nothing.
+func (r *Recorder) Reload(cfg config.Config) error {
+	cfg = cfg.WithDefaults()
+	if err := cfg.Validate(); err != nil {
+		return err
+	}
+	r.changing.Lock()
+	defer r.changing.Unlock()
+	if name := needsRestart(r.cfg, cfg); name != "" {
+		return fmt.Errorf("%s has changed: that needs a restart; nothing was changed", name)
+	}
+	before := map[string]*port{}
+	for _, p := range r.sources() {
+		before[p.lane.cfg.ID] = p
+	}
+	r.register(cfg.Sources)
+	keep := map[*port]bool{}
+	var lanes []*lane    // to be started
+	var changes []func() // of lanes that go on
+	for _, s := range cfg.Sources {
+		p := before[s.ID]
+		if p != nil && sameBooks(p.lane.cfg, s) {
+			waste, err := r.waste(s)
+			if err != nil {
+				return fmt.Errorf("source %s: %w; nothing was changed", s.ID, err)
+			}
+			keep[p] = true
+			changes = append(changes, func() { r.reconfigure(p, s, waste) })
+			continue
+		}
+		l, err := r.lane(s)
+		if err != nil {
+			return fmt.Errorf("%w; nothing was changed", err)
+		}
+		lanes = append(lanes, l)
+	}
+	for _, change := range changes {
+		change()
+	}
+	handovers := map[string]*handover{}
+	for id, p := range before {
+		if keep[p] {
+			continue
+		}
+		why, how := outageTakenOut, closeAll
+		if i := slices.IndexFunc(lanes, func(l *lane) bool { return l.cfg.ID == id }); i >= 0 {
+			why, how = outageChanged, howToPart(p.lane.cfg, lanes[i].cfg)
+		}
+		handovers[id] = r.release(p, why, how)
+	}
+	r.mu.Lock()
+	r.cfg.Sources = cfg.Sources
+	r.waiting.Store(0)
+	r.mu.Unlock()
+	r.late = nil // each has its lane
+	for _, l := range lanes {
+		r.add(l, handovers[l.cfg.ID])
+	}
+	for id := range handovers {
+		r.slog.Info("stopped", "source", id)
+	}
+	for _, p := range r.departing() {
+		for _, q := range p.family() {
+			r.empty(q, leavePatience)
+		}
+	}
+	if err := r.save(); err != nil {
+		r.slog.Warn("sheet on disk", "error", err)
+	}
+	return nil
+}
+
+// needsRestart names a section that differs and that cannot change while the recorder runs; "":
+// none does.
+func needsRestart(a, b config.Config) string {
+	for _, part := range []struct {
+		name     string
+		old, now any
+	}{
+		{"log", a.Log, b.Log},
+		{"api", a.API, b.API},
+		{"server", a.Server, b.Server},
+		{"read", a.Read, b.Read},
+		{"notify", a.Notify, b.Notify},
+	} {
+		if !reflect.DeepEqual(part.old, part.now) {
+			return part.name
+		}
+	}
+	return ""
+}
+
+// addLate adds the sources that wait for room, once there is some.
+func (r *Recorder) addLate() {
+	if r.waiting.Load() == 0 || !r.changing.TryLock() { // a reload adds them, or says why not
+		return
+	}
+	defer r.changing.Unlock()
+	for len(r.late) > 0 {
+		l, err := r.lane(r.late[0])
+		if err != nil {
+			return
+		}
+		r.add(l, nil)
+		r.slog.Info("there is room: the source is recorded", "source", r.late[0].ID)
+		r.late = r.late[1:]
+		r.waiting.Store(int32(len(r.late)))
+	}
+}
+
+// reconfigure changes a source that goes on with its books, and its peers.
+func (r *Recorder) reconfigure(p *port, s config.Source, waste uint32) {
+	if p.hub != nil {
+		p.hub.making.Lock() // a peer that comes is made either before or after
+		defer p.hub.making.Unlock()
+	}
+	p.lane.reconfigure(s, waste)
+	r.mu.Lock()
+	peers := slices.Clone(p.peers)
+	r.mu.Unlock()
+	for _, q := range peers {
+		s.ID = q.lane.cfg.ID
+		waste, err := r.waste(s)
+		if err != nil {
+			q.log.Warn("bytes in no frame are not kept", "error", err)
+		}
+		q.lane.reconfigure(s, waste)
+	}
+}
+
+// sameBooks reports whether a source may go on with its books, its decoder and its device.
+func sameBooks(a, b config.Source) bool {
+	a.Overflow, a.Buffer, a.Quarantine = b.Overflow, b.Buffer, b.Quarantine
+	return reflect.DeepEqual(a, b)
+}
+
+// sameDevice reports whether what is open for a may be read for b.
+func sameDevice(a, b config.Source) bool {
+	if a.TCP.All() != b.TCP.All() { // the one has many, the other takes one
+		return false
+	}
+	for _, s := range []*config.Source{&a, &b} {
+		if s.TCP != nil {
+			tcp := *s.TCP
+			tcp.Peers, tcp.MaxPeers = "", 0
+			s.TCP = &tcp
+		}
+	}
+	return reflect.DeepEqual(a.Serial, b.Serial) && reflect.DeepEqual(a.TCP, b.TCP) && reflect.DeepEqual(a.UDP, b.UDP)
+}
+
+// howToPart is how the port of a stops for that of b.
+func howToPart(a, b config.Source) parting {
+	switch {
+	case !sameDevice(a, b):
+		return closeAll
+	case a.Frame.Kind != b.Frame.Kind:
+		return leaveOpen
+	}
+	return leaveHalf
+}
+
+// release stops a port, notes where its source goes on, and lets it leave.
+func (r *Recorder) release(p *port, why string, how parting) *handover {
+	h := p.stop(how)
+	at := place{at: time.Now().UnixNano(), why: why}
+	if h != nil { // there is no outage
+		at.why = ""
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, q := range p.family() {
+		at.seen, at.stored = q.lane.seen(), q.lane.positions()
+		r.places[q.lane.cfg.ID] = at
+	}
+	r.ports = slices.DeleteFunc(r.ports, func(q *port) bool { return q == p })
+	r.leaving = append(r.leaving, p)
+	return h
+}
+
+// parting is the sheet of a source that has left, and its peers. Recorder.folding is held.
+func (r *Recorder) parting(p *port) ledger.Sheet {
+	s := ledger.NewSheet(time.Now().UnixNano(), r.since, accounts(p.family()))
+	r.acks.mark(&s)
+	return s
+}
+
+func (r *Recorder) departing() []*port {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.leaving)
+}
+
+// leavePatience is how long a reload waits for the log to settle the frames of a source that
+// leaves: it goes on leaving after that.
+const leavePatience = time.Second
+
+// farewell closes the books of sources that leave, once the log has settled all of their frames; at
+// the end of the recording in any case.
+func (r *Recorder) farewell(atEnd bool) {
+	for _, p := range r.departing() {
+		family := p.family()
+		if !atEnd && slices.ContainsFunc(family, func(q *port) bool { return !q.lane.isSettled() }) {
+			continue
+		}
+		end := archive.StartSheet{End: "taken out of the configuration, or changed", Part: true, Identity: hexIdentity(r.log)}
+		r.folding.RLock()
+		end.Sheet = r.parting(p)
+		r.folding.RUnlock()
+		if err := end.Keep(r.cfg.Log.Dir); err != nil {
+			r.slog.Warn("the sheet of a source that is gone could not be kept", "source", p.lane.cfg.ID, "error", err)
+		}
+		r.mu.Lock()
+		r.acks.close(end.Sheet)
+		r.leaving = slices.DeleteFunc(r.leaving, func(q *port) bool { return q == p })
+		for _, q := range family {
+			r.parted[q.lane.cfg.ID] = r.parted[q.lane.cfg.ID].Join(q.lane.unsynced())
+			if at, ok := r.places[q.lane.cfg.ID]; ok {
+				at.stored = q.lane.positions()
+				r.places[q.lane.cfg.ID] = at
+			}
+			for _, now := range families(r.ports) {
+				if now.lane.cfg.ID == q.lane.cfg.ID {
+					now.lane.reach(q.lane.positions())
+				}
+			}
+		}
+		r.mu.Unlock()
+	}
+}

@@ -1,0 +1,673 @@
+package recorder
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tallywheel/tallywheel/asyncfile"
+	"github.com/tallywheel/tallywheel/config"
+	"github.com/tallywheel/tallywheel/internal/fault"
+	"github.com/tallywheel/tallywheel/internal/testenv"
+	"github.com/tallywheel/tallywheel/ledger"
+	"github.com/tallywheel/tallywheel/reader"
+	"github.com/tallywheel/tallywheel/seglog"
+)
+
+var (
+	scenarioCount = flag.Int("scenarios", 100, "scenarios that TestScenarios plays")
+	scenarioSeed  = flag.Uint64("seed", 1, "seed of the first one")
+	scenarioOnly  = flag.String("situations", "", "names, with commas: only these of those that the seed has")
+)
+
+// TestScenarios plays strangers against the recorder in fake time: devices that send, stop, and
+// come again, while the disk, the process and the configuration change under them. Behind every
+// interface is a fake that keeps its own truth; the law that holds the books against it is in
+// simlaw_test.go.
+//
+// A scenario follows from its seed but for the order in which goroutines run, so one that failed
+// may have to be played a few times.
+func TestScenarios(t *testing.T) {
+	var dues, moments uint64
+	for n := range *scenarioCount {
+		seed := *scenarioSeed + uint64(n)
+		if n%500 == 499 {
+			t.Logf("%d scenarios", n+1)
+		}
+		s := play(t, seed, strings.FieldsFunc(*scenarioOnly, func(r rune) bool { return r == ',' }))
+		dues, moments = dues+s.dues, moments+s.moments
+		if len(s.complaints) == 0 {
+			continue
+		}
+		t.Errorf("seed %d: %s\n\t%s\nagain: go test ./recorder -run TestScenarios -scenarios 1 -seed %d%s",
+			seed, strings.Join(s.did, ", "), strings.Join(s.complaints, "\n\t"), seed, smaller(t, seed))
+	}
+	t.Logf("%d frames did not come when they were due; at %d moments a source was rightly silent, or not", dues, moments)
+}
+
+// smaller looks for a situation that fails alone, and returns the flag that plays it.
+func smaller(t *testing.T, seed uint64) string {
+	for _, s := range situations {
+		if p := play(t, seed, []string{s.name}); len(p.complaints) > 0 && len(p.did) > 0 {
+			return " -situations " + s.name
+		}
+	}
+	return ""
+}
+
+// stage is one scenario.
+type stage struct {
+	t     *testing.T
+	rng   *rand.Rand
+	seed  uint64
+	k     *kernel
+	disk  *fault.Dir
+	bad   *diskTrouble
+	dir   string // of the sheets
+	dirs  int
+	log   config.Log
+	read  string // strategy
+	quiet *testenv.Buffer
+	tell  []string // command that is told of troubles
+
+	feeders []*feeder
+	sources []config.Source
+	others  []config.Source
+	r       *Recorder
+	reader  *simReader
+	began   time.Time    // of the scenario
+	clock   atomic.Int64 // ns by which the machine's clock was set
+	hidden  atomic.Int64 // ns of the fake time that are none to the machine
+	rest    []func()     // what dead processes have left
+
+	troubled, calmed time.Time // the last trouble of the log
+	upsets           [][2]time.Time
+	dues, moments    uint64 // frames that were due and did not come; moments at which a silence was looked for
+	kills            []killed
+	starts           int
+	failures         int    // of the log
+	harmed           uint64 // records that were taken out of the log
+	complaints       []string
+	did              []string
+}
+
+// killed is the end of a process that could not write its books.
+type killed struct {
+	life     int
+	at, from time.Time // what was read before from must be in the log
+	all      bool      // what earlier processes have stored is not safe either
+}
+
+func (s *stage) complain(format string, args ...any) {
+	if len(s.complaints) < 12 {
+		s.complaints = append(s.complaints, fmt.Sprintf(format, args...))
+	}
+}
+
+// play plays one scenario, or only some of its situations.
+func play(t *testing.T, seed uint64, only []string) *stage {
+	tmp, err := os.MkdirTemp("", "tallywheel-scenario-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(tmp)
+	s := &stage{
+		t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 14)), dir: filepath.Join(tmp, "0"),
+		bad: &diskTrouble{}, quiet: &testenv.Buffer{},
+	}
+	defer func() {
+		openFiles, openReader, openSource, uptime = logFiles, reader.New, newOpener, realUptime
+		if p := recover(); p != nil {
+			t.Fatalf("seed %d: %s: %v\n%s", seed, strings.Join(s.did, ", "), p, s.quiet.String())
+		}
+	}()
+	synctest.Test(t, func(*testing.T) { s.play(only) })
+	if testing.Verbose() && len(s.complaints) > 0 {
+		t.Logf("seed %d said:\n%s", seed, s.quiet.String())
+	}
+	return s
+}
+
+var realUptime = uptime
+
+func (s *stage) play(only []string) {
+	s.began = time.Now()
+	s.prepare()
+	s.start()
+	for _, f := range s.feeders {
+		f.begin()
+	}
+	for range 1 + s.rng.IntN(5) {
+		s.wait(time.Duration(50+s.rng.IntN(1500)) * time.Millisecond)
+		next := situations[s.rng.IntN(len(situations))]
+		seed := s.rng.Uint64()
+		if len(only) > 0 && !contains(only, next.name) {
+			continue
+		}
+		s.did = append(s.did, next.name)
+		before := s.rng
+		s.rng = rand.New(rand.NewPCG(seed, 15))
+		from := time.Now()
+		if next.act(s); contains([]string{"kill", "power", "harm"}, next.name) {
+			from = from.Add(-1300 * time.Millisecond) // what was counted since the last sheet
+		}
+		if !contains(gentle, next.name) {
+			s.upset(from, time.Now())
+		}
+		if s.rng.IntN(3) > 0 {
+			s.goesOn(next.name)
+		}
+		s.rng = before
+	}
+	s.goesOn("the end")
+	for _, f := range s.feeders {
+		f.end()
+	}
+	s.wait(20 * time.Millisecond)
+	s.stop("end")
+	for _, f := range s.rest {
+		f()
+	}
+	s.judge()
+}
+
+func contains(all []string, one string) bool {
+	for _, s := range all {
+		if s == one {
+			return true
+		}
+	}
+	return false
+}
+
+// prepare chooses what the scenario is about.
+func (s *stage) prepare() {
+	s.k = newKernel()
+	s.k.life = &life{}
+	s.disk = fault.New()
+	if err := os.Mkdir(s.dir, 0o755); err != nil {
+		panic(err)
+	}
+	s.log = config.Log{
+		Dir: s.dir, Segment: 1 << 20, Sync: pick(s.rng, "batch", "batch", "always", "interval", "never"),
+		Delay: pick(s.rng, time.Millisecond, 50*time.Millisecond), Interval: pick(s.rng, 100*time.Millisecond, time.Second),
+	}
+	s.read = pick(s.rng, "ring", "ring", config.Pipeline)
+	framings := []string{"tally128", "cobs", "slip", "line", "ubx", "length", "modbus", "raw"}
+	for n := range 1 + s.rng.IntN(2) {
+		kind := framings[s.rng.IntN(len(framings))]
+		if n == 0 && s.rng.IntN(3) == 0 {
+			kind = "tally128"
+		}
+		rng := rand.New(rand.NewPCG(s.seed, uint64(100+n)))
+		f := &feeder{
+			id: fmt.Sprintf("x%d", n), rng: rng, devices: 1, next: map[uint32]uint64{},
+			m:     maker{kind: kind, rng: rng, size: pick(rng, 10, 60, 250)},
+			tempo: newTempo(rand.New(rand.NewPCG(s.seed, uint64(200+n))), kind),
+			burst: pick(rng, 3, 20, 60), pause: pick[time.Duration](rng, 5, 20, 60) * time.Millisecond,
+			harm: pick(rng, 0, 0, 3, 20),
+			e:    s.k.newEndpoint(pick(rng, carriages...), pick(rng, 4<<10, 64<<10, 200<<10), held[kind]),
+		}
+		if kind == "tally128" {
+			f.devices = pick(rng, 1, 1, 3, 100, 2000)
+			f.next[1] = pick[uint64](rng, 0, 0, 1<<32-100, 1<<63-50, 1<<64-200)
+		}
+		if rng.IntN(8) == 0 {
+			f.burst, f.pause = 400, 20*time.Millisecond
+		}
+		if f.tempo.interval > 0 {
+			f.burst = 1
+			if kind == "length" || kind == "ubx" { // whose damage may hold back what follows
+				f.harm = 0
+			}
+		}
+		s.feeders = append(s.feeders, f)
+		s.sources = append(s.sources, s.source(f))
+	}
+	openFiles = func(config.Log, *asyncfile.ChainStats, *slog.Logger) (seglog.FS, error) {
+		return simDisk{s.disk, s.bad}, nil
+	}
+	openReader = func(reader.Config) (reader.Reader, error) {
+		s.reader = &simReader{
+			k: s.k, life: s.k.life, rng: rand.New(rand.NewPCG(s.seed, uint64(s.starts))), most: pick(s.rng, 7, 300, 4096, 16384),
+			wall: s.wall, live: map[*simHandle]bool{},
+		}
+		return s.reader, nil
+	}
+	openSource = func(c config.Source) opener {
+		for _, f := range s.feeders {
+			if f.id == c.ID {
+				return f.e.opener()
+			}
+		}
+		return (&endpoint{k: s.k, kind: byLine, away: true}).opener()
+	}
+	uptime = func() (time.Duration, error) { return time.Since(s.began) - time.Duration(s.hidden.Load()), nil }
+}
+
+// held is what a framing may hold back behind a length that is false, in bytes: for length as much
+// as a change may set for max, and the prefix.
+var held = map[string]uint64{"length": maxChanged + 2, "ubx": 8 << 10, "modbus": 256}
+
+// maxChanged is more than any max of a framing that a change sets, in bytes.
+const maxChanged = 3000
+
+func pick[T any](rng *rand.Rand, of ...T) T { return of[rng.IntN(len(of))] }
+
+// wall is the clock of the machine.
+func (s *stage) wall() time.Time { return time.Now().Add(time.Duration(s.clock.Load())) }
+
+func (s *stage) source(f *feeder) config.Source {
+	c := config.Source{
+		ID: f.id, Frame: f.m.settings(), Overflow: pick(f.rng, "block", "block", "drop-oldest", "drop-newest"),
+		Buffer: pick[config.Size](f.rng, 64<<10, 256<<10), Quarantine: f.rng.IntN(3) == 0,
+	}
+	f.tempo.configure(&c)
+	switch f.e.kind {
+	case byLine:
+		c.Serial = &config.Serial{Port: "/" + f.id}
+	case byListener:
+		c.TCP = &config.Net{Listen: f.id + ":1", Peers: pick(f.rng, "first", "newest")}
+	case byDial:
+		c.TCP = &config.Net{Dial: f.id + ":1"}
+	default:
+		c.UDP = &config.Net{Listen: f.id + ":1"}
+	}
+	return c
+}
+
+func (s *stage) config() config.Config {
+	c := config.Config{Log: s.log, API: config.API{Listen: "off"}, Read: config.Read{Strategy: s.read}}
+	c.Log.Dir, c.Notify.Command = s.dir, s.tell
+	c.Sources = append(append(c.Sources, s.sources...), s.others...)
+	return c
+}
+
+// start starts a recorder, as a supervisor does: again and again.
+func (s *stage) start() {
+	s.starts++
+	for range 40 {
+		r, err := Start(s.config(), slog.New(slog.NewTextHandler(s.quiet, nil)))
+		if err == nil {
+			s.r = r
+			return
+		}
+		fmt.Fprintln(s.quiet, "start:", err)
+		if s.failing() {
+			s.mend()
+			continue
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	panic(fmt.Sprintf("seed %d: the recorder does not start; %v\n%s", s.seed, s.did, s.quiet.String()))
+}
+
+func (s *stage) failing() bool { return s.troubled.After(s.calmed) }
+
+// within has something end in time.
+func (s *stage) within(d time.Duration, what string, f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
+	}()
+	late := time.NewTimer(d)
+	defer late.Stop()
+	select {
+	case <-done:
+	case <-late.C:
+		panic(fmt.Sprintf("seed %d hangs: %s has not ended after %v; %v\n%s", s.seed, what, d, s.did, s.quiet.String()))
+	}
+}
+
+func (s *stage) stop(why string) (last ledger.Sheet) {
+	s.within(time.Minute, "the stop", func() {
+		var err error
+		if last, err = s.r.Stop(why); err != nil {
+			fmt.Fprintln(s.quiet, "stop:", err)
+		}
+	})
+	if f := s.r.log.Position().Err; f != nil && !errors.Is(f, seglog.ErrClosed) {
+		s.failures++
+	}
+	return last
+}
+
+// wait lets time pass; a recorder whose log has failed is started again.
+func (s *stage) wait(d time.Duration) {
+	for end := time.Now().Add(d); time.Now().Before(end); {
+		time.Sleep(min(20*time.Millisecond, time.Until(end)))
+		s.supervise()
+	}
+}
+
+func (s *stage) supervise() {
+	select {
+	case err := <-s.r.Failed():
+		fmt.Fprintln(s.quiet, "supervisor:", err)
+		from := time.Now()
+		s.stop("failed")
+		s.start()
+		s.upset(from, time.Now())
+	default:
+	}
+}
+
+// goesOn is the law of life: what comes while nothing is wrong is stored within two seconds.
+func (s *stage) goesOn(after string) {
+	s.mend()
+	s.calm(true)
+	defer s.calm(false)
+	s.wait(2 * time.Second)
+	s.supervise()
+	for _, f := range s.feeders {
+		if n := f.e.waiting(); n > 0 {
+			s.complain("%s: after %s %d bytes wait to be read for 2 s", f.id, after, n)
+		}
+	}
+	s.levelWhileFine(after)
+	s.levelOfSilences()
+	for _, p := range s.r.Sheet().Ports {
+		if p.Frames.InFlight > 0 {
+			s.complain("%s: after %s %d frames are in flight for 2 s", p.ID, after, p.Frames.InFlight)
+		}
+		if len(p.Unbalanced) > 0 {
+			s.complain("%s: after %s: %v", p.ID, after, p.Unbalanced)
+		}
+	}
+}
+
+// hurt notes that the log is in trouble, mend ends that.
+func (s *stage) hurt() {
+	if !s.failing() {
+		s.troubled = time.Now()
+	}
+}
+
+func (s *stage) mend() {
+	s.disk.SetInject(nil)
+	s.disk.SetFree(-1)
+	s.bad.slow(0)
+	if s.failing() {
+		s.calmed = time.Now()
+		s.upset(s.troubled, s.calmed.Add(2*time.Second))
+	}
+}
+
+// situation is something that happens while devices send.
+type situation struct {
+	name string
+	act  func(s *stage)
+}
+
+// gentle situations begin no rhythm anew, and hold no frame back.
+var gentle = []string{"hush", "clock", "change-other"}
+
+var situations = []situation{
+	{"stop", func(s *stage) {
+		s.stop("stop")
+		time.Sleep(time.Duration(s.rng.IntN(500)) * time.Millisecond)
+		s.start()
+	}},
+	{"kill", func(s *stage) { s.kill(false) }},
+	{"power", func(s *stage) { s.kill(true) }},
+	{"harm", harm},
+	{"change", changeThis},
+	{"change-other", changeOther},
+	{"hush", hush},
+	{"remove", remove},
+	{"full", func(s *stage) {
+		s.hurt()
+		s.disk.SetFree(s.rng.Int64N(1 << 20))
+		s.wait(time.Duration(s.rng.IntN(3000)) * time.Millisecond)
+		s.mend()
+	}},
+	{"error", func(s *stage) {
+		s.hurt()
+		op := pick(s.rng, fault.OpWrite, fault.OpSync, fault.OpSyncDir, fault.OpCreate, fault.OpRename, fault.OpOpen, fault.OpRemove)
+		err := pick[error](s.rng, syscall.EIO, syscall.ENOSPC, syscall.EMFILE, syscall.EAGAIN, syscall.ENOMEM, syscall.ESTALE)
+		s.disk.SetInject(failing(rand.New(rand.NewPCG(s.rng.Uint64(), 1)), err, 1+s.rng.IntN(10), op))
+		s.wait(time.Duration(s.rng.IntN(1500)) * time.Millisecond)
+		s.mend()
+	}},
+	{"slow", func(s *stage) {
+		s.hurt()
+		s.bad.slow(time.Duration(20+s.rng.IntN(1500)) * time.Millisecond)
+		s.wait(time.Duration(s.rng.IntN(4000)) * time.Millisecond)
+		if s.rng.IntN(2) == 0 {
+			s.mend()
+		}
+	}},
+	{"clock", func(s *stage) {
+		step := time.Duration(s.rng.IntN(7200)-3600) * time.Second
+		s.clock.Add(int64(step))
+		s.hidden.Add(int64(step))
+		s.wait(time.Second)
+	}},
+	{"storm", func(s *stage) {
+		for _, f := range s.feeders {
+			f.mu.Lock()
+			f.storm = 5 + s.rng.IntN(60)
+			f.mu.Unlock()
+		}
+		s.wait(200 * time.Millisecond)
+		s.upset(time.Now(), time.Now().Add(2*time.Second))
+	}},
+	{"unplug", func(s *stage) {
+		for _, f := range s.feeders {
+			f.e.unplug(true)
+		}
+		s.wait(time.Duration(s.rng.IntN(2000)) * time.Millisecond)
+		if s.wait(time.Second); !s.failing() {
+			s.levelWhileAway()
+		}
+		for _, f := range s.feeders {
+			f.e.unplug(false)
+		}
+		s.wait(8 * time.Second) // until it is tried again
+	}},
+}
+
+// unplug takes a line away, or has the device refuse connections; the kernel keeps what has come.
+func (e *endpoint) unplug(away bool) {
+	e.k.mu.Lock()
+	defer e.k.mu.Unlock()
+	if e.away = away; e.kind == byLine {
+		e.line.broken = away
+		poke(e.line.news)
+	}
+}
+
+// change changes sources while they record.
+func changeThis(s *stage) {
+	for range 1 + s.rng.IntN(3) {
+		c := &s.sources[s.rng.IntN(len(s.sources))]
+		switch s.rng.IntN(4) {
+		case 0:
+			c.Overflow = pick(s.rng, "block", "drop-oldest", "drop-newest")
+		case 1:
+			c.Buffer = pick[config.Size](s.rng, 64<<10, 256<<10)
+		case 2:
+			c.Quarantine = !c.Quarantine
+		case 3:
+			switch c.Frame.Kind {
+			case "cobs", "slip", "line", "length":
+				c.Frame.Max = maxChanged - 1000 + s.rng.IntN(1000)
+			case "raw":
+				c.Frame.Max = 500 + s.rng.IntN(1000)
+			default:
+				if c.Serial != nil {
+					line := *c.Serial
+					line.Baud = pick(s.rng, 9600, 57600, 115200)
+					c.Serial = &line
+				}
+			}
+		}
+		s.reload()
+		s.wait(time.Duration(s.rng.IntN(300)) * time.Millisecond)
+	}
+}
+
+func changeOther(s *stage) {
+	s.others = nil
+	for n := range s.rng.IntN(3) {
+		s.others = append(s.others, config.Source{
+			ID: fmt.Sprintf("other-%d", n), Serial: &config.Serial{Port: fmt.Sprintf("/other-%d-%d", n, s.rng.IntN(3))},
+			Frame: config.Frame{Kind: "line"},
+		})
+	}
+	s.reload()
+}
+
+func remove(s *stage) {
+	at := s.rng.IntN(len(s.sources))
+	all := s.sources
+	s.sources = append(append([]config.Source(nil), all[:at]...), all[at+1:]...)
+	s.reload()
+	s.wait(time.Duration(s.rng.IntN(1500)) * time.Millisecond)
+	s.sources = all
+	s.reload()
+}
+
+func (s *stage) reload() {
+	s.within(time.Minute, "the reload", func() {
+		if err := s.r.Reload(s.config()); err != nil {
+			s.complain("reload: %v", err)
+		}
+	})
+	s.supervise()
+}
+
+// kill ends the process between two operations on the disk, and starts another.
+func (s *stage) kill(power bool) {
+	if s.rng.IntN(2) == 0 {
+		synctest.Wait()
+		s.die(power)
+	} else {
+		dead := make(chan struct{})
+		s.bad.mu.Lock()
+		s.bad.killAt = s.bad.ops + 1 + s.rng.IntN(30)
+		s.bad.kill = func() { s.die(power); close(dead) }
+		s.bad.mu.Unlock()
+		select {
+		case <-dead:
+		case <-time.After(time.Second):
+			s.bad.mu.Lock()
+			late := s.bad.killAt != 0
+			s.bad.killAt = 0
+			s.bad.mu.Unlock()
+			if late {
+				s.die(power)
+			} else {
+				<-dead
+			}
+		}
+	}
+	zombie, ended := s.r, make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.within(time.Minute, "the end of one that was killed", func() { _, _ = zombie.Stop("killed") })
+	}()
+	s.rest = append(s.rest, func() { <-ended })
+	time.Sleep(time.Duration(s.rng.IntN(300)) * time.Millisecond)
+	s.start()
+}
+
+// harm cuts or removes the newest segment while nothing runs.
+func harm(s *stage) {
+	s.goesOn("before harm")
+	s.stop("before harm")
+	names, _ := s.disk.List()
+	newest := ""
+	for _, name := range names {
+		if strings.HasSuffix(name, ".seg") {
+			newest = max(newest, name)
+		}
+	}
+	before := s.records()
+	if size := int64(len(s.disk.Bytes(newest))); s.rng.IntN(2) == 0 {
+		_ = s.disk.Cut(newest, min(size, 4096+s.rng.Int64N(size))) // without its header the log has to be repaired first
+	} else {
+		_ = s.disk.Remove(newest)
+	}
+	s.kills = append(s.kills, killed{life: s.k.life.n, at: time.Now(), from: s.began.Add(-time.Second), all: true})
+	s.k.mu.Lock()
+	s.k.life = &life{n: s.k.life.n + 1}
+	s.k.mu.Unlock()
+	s.calm(true)
+	s.start()
+	s.harmed += before - s.records() // recovery keeps what it finds in a batch that was cut
+	s.calm(false)
+}
+
+// calm has no device send, or all of them go on.
+func (s *stage) calm(still bool) {
+	for _, f := range s.feeders {
+		f.calm(still)
+	}
+}
+
+// records is how many records the log has.
+func (s *stage) records() (n uint64) {
+	r := seglog.NewReader(simDisk{s.disk.Copy(), &diskTrouble{}}, 0)
+	defer r.Close()
+	for {
+		var gap *seglog.GapError
+		switch _, err := r.Next(); {
+		case err == nil:
+			n++
+		case !errors.As(err, &gap):
+			return n
+		}
+	}
+}
+
+// die keeps what a process leaves that ends now.
+func (s *stage) die(power bool) {
+	var all []*endpoint
+	for _, f := range s.feeders {
+		all = append(all, f.e)
+	}
+	life := s.k.life.n
+	s.k.kill(all)
+	k := killed{life: life, at: time.Now(), from: time.Now().Add(-100 * time.Millisecond)}
+	if s.failing() || time.Since(s.calmed) < 2*time.Second {
+		k.from = s.troubled.Add(-100 * time.Millisecond)
+	}
+	if power && s.log.Sync == "interval" {
+		k.from = k.from.Add(-s.log.Interval)
+	}
+	if power && s.log.Sync == "never" {
+		k.from, k.all = s.began.Add(-time.Second), true
+	}
+	s.kills = append(s.kills, k)
+	fmt.Fprintf(s.quiet, "killed at %v, dark from %v\n", k.at.Sub(s.began), k.from.Sub(s.began))
+	old, bad := s.disk, s.bad
+	if s.disk = old.Copy(); power {
+		s.disk = old.Crash(s.rng.Uint64())
+	}
+	old.SetInject(nil)
+	old.SetFree(-1)
+	s.bad = &diskTrouble{}
+	bad.slow(0)
+	if s.failing() {
+		s.calmed = time.Now()
+	}
+	s.dirs++
+	to := filepath.Join(filepath.Dir(s.dir), strconv.Itoa(s.dirs))
+	if err := copyFiles(to, s.dir); err != nil {
+		s.complain("copy: %v", err)
+	}
+	s.dir = to
+}

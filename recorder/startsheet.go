@@ -1,0 +1,88 @@
+package recorder
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/tallywheel/tallywheel/archive"
+	"github.com/tallywheel/tallywheel/ledger"
+)
+
+// save closes the books of sources that have left, and brings the sheet on disk up to date. Both go
+// together: if this start is killed, the next one keeps that sheet, and an account that is kept
+// already would be there twice.
+func (r *Recorder) save() error {
+	r.saving.Lock()
+	defer r.saving.Unlock()
+	r.farewell(false)
+	s := r.startSheet("")
+	if !r.saved.isNews(s, time.Now()) {
+		return nil
+	}
+	err := r.write(&s, false)
+	if err != nil { // what is not on disk is news the next time
+		r.saved = savedSheet{}
+	}
+	return err
+}
+
+// startSheet draws up what the next start is to know. Only one goroutine at a time may call it.
+func (r *Recorder) startSheet(end string) archive.StartSheet {
+	s := archive.StartSheet{End: end, LogStored: r.settled.Load(), Positions: map[string][]ledger.Position{}}
+	r.folding.RLock()
+	r.mu.Lock()
+	ports, leaving := families(r.ports), families(r.leaving)
+	r.mu.Unlock()
+	var accounts []ledger.Port
+	for i, p := range slices.Concat(ports, leaving) {
+		s.LogStored = p.lane.reaches(s.LogStored) // before the positions, which may know more
+		account, accounted, seen, unsynced := p.lane.statement()
+		if i < len(ports) {
+			accounts = append(accounts, account)
+		}
+		s.Reach(p.lane.cfg.ID, accounted, seen)
+		s.Unsure(p.lane.cfg.ID, unsynced)
+	}
+	for source, u := range r.parted {
+		s.Unsure(source, u)
+	}
+	r.mu.Lock()
+	for source, at := range r.places { // sources that are not configured now keep their places
+		if _, ok := s.Positions[source]; !ok && len(at.stored) > 0 {
+			s.Positions[source] = at.stored
+		}
+	}
+	s.Troubles = r.open
+	r.mu.Unlock()
+	s.Sheet = r.draw(ports, accounts)
+	r.folding.RUnlock()
+	at := r.log.Position() // after the positions, which know no more than this
+	s.LogDurable = at.Durable
+	maps.DeleteFunc(r.parted, func(_ string, u archive.Span) bool { return u.Last <= at.Durable })
+	s.Identity, s.LogMissing = hexIdentity(r.log), r.missing
+	s.ClockWrong = r.clock.wrongTimes()
+	return s
+}
+
+// idlePeriod is how old the sheet on disk may get while nothing changes: the outage of a start that
+// is killed begins then.
+const idlePeriod = 10 * time.Second
+
+// savedSheet is the newest one on disk, so that one that says the same is not written, and synced,
+// again.
+type savedSheet struct {
+	sheet archive.StartSheet
+	at    time.Time // zero: there is none
+}
+
+// isNews reports whether s is to be written, and takes it for written then.
+func (w *savedSheet) isNews(s archive.StartSheet, now time.Time) bool {
+	s.Sheet.At = 0
+	if !w.at.IsZero() && now.Sub(w.at) < idlePeriod && reflect.DeepEqual(w.sheet, s) {
+		return false
+	}
+	w.sheet, w.at = s, now
+	return true
+}

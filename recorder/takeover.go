@@ -1,0 +1,129 @@
+package recorder
+
+import (
+	"fmt"
+	"log/slog"
+
+	"github.com/tallywheel/tallywheel/archive"
+	"github.com/tallywheel/tallywheel/ledger"
+	"github.com/tallywheel/tallywheel/seglog"
+)
+
+// recovered tells what the log had lost when it was opened, and returns it for the books; nil:
+// nothing. missing is what no sheet has named before.
+func recovered(found seglog.Recovery, missing []ledger.MissingRecords, log *slog.Logger) *ledger.Recovered {
+	if len(missing) == 0 && len(found.Torn) == 0 && len(found.Damaged) == 0 && found.CutAt == "" {
+		return nil
+	}
+	r := &ledger.Recovered{
+		Missing: append([]ledger.MissingRecords{}, missing...), CutBytes: found.CutBytes, CutAt: found.CutAt,
+		SetAside: append([]string{}, found.Torn...),
+	}
+	for _, m := range missing {
+		log.Error("durable records are gone from the log: somebody removed or cut a segment, or the disk lost it; "+
+			"bring the file back from a copy, with the recorder stopped, or accept the gap",
+			"lost", seglog.Missing{From: m.From, To: m.To, AtMost: m.AtMost, What: m.What}.String())
+	}
+	for _, name := range found.Damaged {
+		log.Warn("the newest segment was cut off within its header: nothing of it can be read, and it was set aside", "kept as", name)
+		r.SetAside = append(r.SetAside, name)
+	}
+	if found.CutAt != "" {
+		log.Warn("a torn tail was cut: those bytes had not been durable; nothing is to be done", "at", found.CutAt, "bytes", found.CutBytes)
+	}
+	for _, name := range found.Torn {
+		log.Warn("a segment was set aside, for the one before it is torn: it had not been durable; "+
+			"`log cat` of a copy of the folder may read it", "segment", name, "kept as", name+".torn")
+	}
+	return r
+}
+
+// takeOver closes the books of the start before this one, if it could not do so itself, and learns
+// where its sources go on. nil: there was none.
+func (r *Recorder) takeOver(e *archive.StartSheet) {
+	if e == nil {
+		return
+	}
+	why := outageNotRunning
+	if n := r.takeBack(e); n > 0 {
+		why += fmt.Sprintf("; the log lost its last %d records, which had not been synced", n)
+	}
+	last, err := e.Replay(r.log, r.streams)
+	if err != nil {
+		r.slog.Warn("the end of the log cannot be read: frames that are there may be called missing", "error", err)
+		why += fmt.Sprintf("; the end of the log could not be read: %v", err)
+	}
+	if e.Sheet.At == 0 { // of a start without a sheet the log knows best
+		e.Sheet.At = ledger.Time(last)
+	}
+	if e.Sheet.Since == 0 { // it stands for a start on this log
+		e.Identity = hexIdentity(r.log)
+	}
+	r.end(e)
+	from := place{at: max(int64(e.Sheet.At), last), why: why}
+	for _, p := range e.Sheet.Ports { // those without numbers, too
+		r.places[p.ID] = from
+	}
+	noEnd := e.KnowsNoEnd(r.log.Position().Stored)
+	for source, ps := range e.Positions {
+		if !noEnd {
+			from.seen, from.stored = ps, ps
+		}
+		r.places[source] = from
+	}
+}
+
+// end has the last sheet of the start before this one kept, unless that start has done so.
+func (r *Recorder) end(e *archive.StartSheet) {
+	if e.End == "" {
+		e.End = archive.CauseKilled
+		r.slog.Warn("the start before this one ended without notice; its last sheet is kept", "at", e.Sheet.At)
+		e.Uncertain = true
+	}
+	if !e.Uncertain { // it has kept its sheet itself
+		return
+	}
+	v := r.judge(e) // of what the log's end has put right
+	e.Sheet.Verdict = &v
+	kept := *e
+	kept.Uncertain, kept.Unsynced, kept.LogMissing, kept.Found, kept.Troubles = false, nil, nil, nil, nil
+	r.owed = append(r.owed, &kept)
+}
+
+// judge is the verdict on the last sheet of a start. It counts from the word that was given in that
+// start, where the word is there. Else all of it counts.
+func (r *Recorder) judge(e *archive.StartSheet) ledger.Verdict {
+	if e.Sheet.Ack == nil {
+		return e.Sheet.Judge()
+	}
+	a, err := archive.LoadAck(r.cfg.Log.Dir) // its error is told by loadAck
+	switch {
+	case err != nil || a == nil || a.Ack != *e.Sheet.Ack:
+		all := e.Sheet
+		all.Ack = nil
+		return all.Judge()
+	case a.Sheet != nil && a.Sheet.Since == e.Sheet.Since:
+		e.Sheet.Acknowledge(a.Ack, a.Sheet)
+	}
+	return e.Sheet.Judge()
+}
+
+// takeBack sees to frames that the start before had stored, and that a power cut took before they
+// were durable: they are counted here, and in no other book.
+func (r *Recorder) takeBack(e *archive.StartSheet) (lost uint64) {
+	end := r.log.Position().Stored
+	lost, err := e.TakeBack(r.log, r.streams, end)
+	if err != nil {
+		r.slog.Warn("the end of the log cannot be read: frames that are there may be called lost", "error", err)
+	}
+	if lost == 0 {
+		return 0
+	}
+	r.slog.Warn("the power was cut, and the log has lost frames that were stored and not synced: the sheet counts them; "+
+		"`sync: batch` loses at most 50 ms", "frames", lost, "behind", end)
+	if r.found == nil {
+		r.found = &ledger.Recovered{Missing: []ledger.MissingRecords{}, SetAside: []string{}}
+	}
+	r.found.Unsynced = lost
+	return lost
+}

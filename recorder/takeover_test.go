@@ -1,0 +1,573 @@
+package recorder
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tallywheel/tallywheel/archive"
+	"github.com/tallywheel/tallywheel/config"
+	"github.com/tallywheel/tallywheel/frame"
+	"github.com/tallywheel/tallywheel/internal/hist"
+	"github.com/tallywheel/tallywheel/internal/testenv"
+	"github.com/tallywheel/tallywheel/ledger"
+	"github.com/tallywheel/tallywheel/seglog"
+)
+
+// segments lists the log's segments in a folder, the oldest first.
+func segments(t *testing.T, dir string) []string {
+	t.Helper()
+	all, err := filepath.Glob(filepath.Join(dir, "*.seg"))
+	if err != nil || len(all) == 0 {
+		t.Fatalf("segments: %v, %v", all, err)
+	}
+	slices.Sort(all)
+	return all
+}
+
+// recordedFor records n frames of the source a, 0 on, in dir, and returns what a kill leaves, with
+// a sheet that knows of all, and what an ordered end leaves.
+func recordedFor(t *testing.T, dir string, n uint64) (killed, stopped string) {
+	t.Helper()
+	g := start(t, dir, nil, tcp("a"))
+	c := dial(t, address(g, "a"))
+	defer c.Close()
+	for i := uint64(0); i < n; i += 100 {
+		write(t, c, frames(i, min(100, n-i)))
+	}
+	stored(t, g, "a", n)
+	if err := g.log.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Until(t, 20*time.Second, "the sheet on disk knows of all", func() bool { _, stored := archive.Known(dir); return stored == n })
+	killed = copyFolder(t, dir)
+	stop(t, g)
+	return killed, dir
+}
+
+// zeroAndRepair puts 2000 zeros into a segment, and has the log repaired.
+func zeroAndRepair(seg string) error {
+	f, err := os.OpenFile(seg, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteAt(make([]byte, 2000), 8192)
+	if err := errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	return repairLog(filepath.Dir(seg))
+}
+
+func repairLog(path string) error {
+	dir, err := seglog.Dir(path)
+	if err == nil {
+		_, err = seglog.Repair(dir)
+	}
+	return err
+}
+
+// A gap between two segments is named by the start that finds it, and not again by the one after
+// the repair that closed it.
+func TestGapIsNotNamedAgainAfterItsRepair(t *testing.T) {
+	_, dir := recordedFor(t, t.TempDir(), 15_000)
+	if err := os.Remove(segments(t, dir)[1]); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []bool{true, false, false, false} {
+		if i == 2 {
+			if err := repairLog(dir); err != nil {
+				t.Fatal(err)
+			}
+		}
+		g, _ := startLogged(t, dir, tcp("a"))
+		if s := stop(t, g); (s.Recovered != nil) != want {
+			t.Errorf("start %d: %+v", i, s.Recovered)
+		}
+	}
+}
+
+// startLogged is start with the errors that it logs.
+func startLogged(t *testing.T, dir string, sources ...config.Source) (*Recorder, string) {
+	t.Helper()
+	return startAt(t, slog.LevelError, dir, sources...)
+}
+
+// startWarned is start with the errors and warnings that it logs.
+func startWarned(t *testing.T, dir string, sources ...config.Source) (*Recorder, string) {
+	t.Helper()
+	return startAt(t, slog.LevelWarn, dir, sources...)
+}
+
+func startAt(t *testing.T, level slog.Level, dir string, sources ...config.Source) (*Recorder, string) {
+	t.Helper()
+	var said testenv.Buffer
+	g, err := Start(config.Config{
+		Log: config.Log{Dir: dir, Segment: 1 << 20, Delay: time.Millisecond}, API: config.API{Listen: "127.0.0.1:0"}, Sources: sources,
+	}, slog.New(slog.NewTextHandler(&said, &slog.HandlerOptions{Level: level})))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g, said.String()
+}
+
+// Durable records that are gone when the next start opens the log are in its sheet, its verdict and
+// its journal, and no frame of them is called missing as well.
+func TestDurableRecordsGoneBetweenStartsAreNamed(t *testing.T) {
+	const n = 15_000 // a little more than two segments
+	killed, stopped := recordedFor(t, t.TempDir(), n)
+	for name, c := range map[string]struct {
+		from  string
+		harm  func(segs []string) error
+		first bool // the first one harmed is the first segment
+	}{
+		"stopped, newest cut":  {stopped, func(segs []string) error { return os.Truncate(segs[len(segs)-1], 10_000) }, false},
+		"stopped, newest gone": {stopped, func(segs []string) error { return os.Remove(segs[len(segs)-1]) }, false},
+		"stopped, first gone": {stopped, func(segs []string) error {
+			return errors.Join(os.Remove(segs[0]), os.Remove(strings.TrimSuffix(segs[0], ".seg")+".idx"))
+		}, true},
+		"stopped, all gone": {stopped, func(segs []string) error {
+			for _, s := range segs {
+				if err := errors.Join(os.Remove(s), os.RemoveAll(strings.TrimSuffix(s, ".seg")+".idx")); err != nil {
+					return err
+				}
+			}
+			return nil
+		}, true},
+		"killed, newest cut":       {killed, func(segs []string) error { return os.Truncate(segs[len(segs)-1], 10_000) }, false},
+		"killed, newest gone":      {killed, func(segs []string) error { return os.Remove(segs[len(segs)-1]) }, false},
+		"stopped, middle repaired": {stopped, func(segs []string) error { return zeroAndRepair(segs[1]) }, false},
+		"stopped, newest repaired": {stopped, func(segs []string) error { return zeroAndRepair(segs[len(segs)-1]) }, false},
+		"killed, newest repaired":  {killed, func(segs []string) error { return zeroAndRepair(segs[len(segs)-1]) }, false},
+	} {
+		dir := copyFolder(t, c.from)
+		if err := c.harm(segments(t, dir)); err != nil {
+			t.Fatal(name, err)
+		}
+		g, said := startLogged(t, dir, tcp("a"))
+		s := g.Sheet()
+		gone, _ := s.Recovered.Gone()
+		if gone == 0 || s.Recovered.Missing[0].From == 1 != c.first {
+			t.Errorf("%s: recovered %+v", name, s.Recovered)
+		}
+		if v := s.Verdict; v.Level != ledger.Bad || v.LostHere.Records != gone || !strings.Contains(v.Text, "gone from the log") {
+			t.Errorf("%s: verdict %+v", name, v)
+		}
+		if !strings.Contains(said, "durable records are gone") {
+			t.Errorf("%s: the journal says %q", name, said)
+		}
+		con := dial(t, address(g, "a"))
+		write(t, con, frames(n, 10))
+		stored(t, g, "a", 10)
+		con.Close()
+		if at := g.log.Position(); at.Stored < n+10 {
+			t.Errorf("%s: the log goes on at %d: numbers are given twice", name, at.Stored-10)
+		}
+		if last := stop(t, g); last.Recovered == nil || last.Ports[0].Frames.Missing != 0 {
+			t.Errorf("%s: the last sheet: recovered %+v, %+v", name, last.Recovered, last.Ports[0].Frames)
+		}
+		g, _ = startLogged(t, dir, tcp("a"))
+		if s := g.Sheet(); s.Recovered != nil {
+			t.Errorf("%s: the start after that says it again: %+v", name, s.Recovered)
+		}
+		stop(t, g)
+	}
+}
+
+// What retention drops is not called gone, also by a start whose sheet is older than the drop.
+func TestRetentionIsNoLossForTheNextStart(t *testing.T) {
+	_, dir := recordedFor(t, t.TempDir(), 15_000)
+	asItWas := copyFolder(t, dir)
+	g := start(t, dir, func(c *config.Config) { c.Log.Keep.Size = 3 << 20 }, tcp("a"))
+	testenv.Until(t, 20*time.Second, "the first segment is dropped", func() bool { return g.log.Position().First > 1 })
+	killed := copyFolder(t, dir) // perhaps before the first sheet: then this is what is there
+	stop(t, g)
+	for name, dir := range map[string]string{"stopped": dir, "killed": killed} {
+		g := start(t, dir, nil, tcp("a"))
+		if r := g.Sheet().Recovered; r != nil {
+			t.Errorf("%s: %+v", name, r)
+		}
+		stop(t, g)
+	}
+	left, err := archive.LoadStart(asItWas, slog.New(slog.DiscardHandler))
+	if err != nil || left.LogFirst != 1 {
+		t.Fatalf("%+v, %v; want the log's first record", left, err)
+	}
+	g = &Recorder{cfg: config.Config{Log: config.Log{Dir: asItWas}}, slog: slog.New(slog.DiscardHandler)}
+	g.hold(left, seglog.Recovery{})
+	if left, err := archive.LoadStart(asItWas, g.slog); err != nil || left.LogFirst != 0 {
+		t.Errorf("%+v, %v; a start that got no further has left the log's first record to be missed", left, err)
+	}
+}
+
+// A start that finds everything has nothing to say of it.
+func TestNothingRecoveredIsNotInTheSheet(t *testing.T) {
+	killed, stopped := recordedFor(t, t.TempDir(), 100)
+	for _, dir := range []string{killed, stopped} {
+		g, said := startLogged(t, dir)
+		if s := g.Sheet(); s.Recovered != nil || said != "" {
+			t.Errorf("%+v, %q", s.Recovered, said)
+		}
+		stop(t, g)
+	}
+	if n, atMost := (*ledger.Recovered)(nil).Gone(); n != 0 || atMost {
+		t.Error("nothing is something")
+	}
+}
+
+// A power cut takes what was stored and not synced, though the sheet, which is synced, knows of it:
+// the next start names it, in one place, and the sheet that is kept counts it as stored no longer.
+func TestPowerCutOfUnsyncedRecordsIsNamedOnce(t *testing.T) {
+	for _, policy := range []string{"interval", "never"} {
+		dir := t.TempDir()
+		slow := func(c *config.Config) { c.Log.Sync, c.Log.Interval = policy, time.Hour }
+		g := start(t, dir, slow, tcp("a"), lines("b", ""))
+		a, b := dial(t, address(g, "a")), dial(t, address(g, "b"))
+		send := func(from, n uint64) {
+			write(t, a, frames(from, n))
+			write(t, b, bytes.Repeat([]byte("a line\n"), int(n)))
+			stored(t, g, "a", from+n)
+			stored(t, g, "b", from+n)
+			testenv.Until(t, 20*time.Second, "the sheet knows of all", func() bool { _, stored := archive.Known(dir); return stored == 2*(from+n) })
+		}
+		send(0, 100)
+		if err := g.log.Sync(); err != nil {
+			t.Fatal(err)
+		}
+		synced := copyFolder(t, dir)
+		send(100, 50)
+		killed := copyFolder(t, dir)
+		a.Close()
+		b.Close()
+		stop(t, g)
+		cut := copyFolder(t, killed)
+		for _, seg := range segments(t, synced) {
+			text, err := os.ReadFile(seg)
+			if err == nil {
+				err = os.WriteFile(filepath.Join(cut, filepath.Base(seg)), text, 0o600)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, c := range []struct {
+			dir           string
+			missing, lost uint64
+		}{{killed, 3, 0}, {cut, 3, 100}} {
+			g := start(t, c.dir, slow, tcp("a"), lines("b", ""))
+			con := dial(t, address(g, "a"))
+			write(t, con, frames(153, 10)) // 3 were sent while nobody recorded
+			stored(t, g, "a", 10)
+			con.Close()
+			good := g.Sheet().Verdict.Level == ledger.Good
+			s := stop(t, g)
+			if f := s.Ports[0].Frames; f.Missing != c.missing || f.Duplicate != 0 {
+				t.Errorf("%s, %d lost: %+v", policy, c.lost, f)
+			}
+			named := s.Recovered != nil && s.Recovered.Unsynced == c.lost
+			told := strings.Contains(s.Ports[1].Outages[0].Cause, "lost its last 100 records")
+			for _, p := range lastKept(t, c.dir, archive.CauseKilled).Sheet.Ports {
+				if f := p.Frames; f.Stored != 150-c.lost/2 || f.InFlight != c.lost/2 || f.OK != 150 || len(p.Unbalanced) > 0 {
+					t.Errorf("%s, %d lost: the sheet that is kept: %+v", policy, c.lost, f)
+				}
+			}
+			if want := c.lost > 0; named != want || told != want || good {
+				t.Errorf("%s, %d lost: recovered %+v, outages %+v, good: %v", policy, c.lost, s.Recovered, s.Ports[1].Outages, good)
+			}
+			g = start(t, c.dir, slow, tcp("a"), lines("b", ""))
+			if s := stop(t, g); s.Recovered != nil {
+				t.Errorf("%s: the start after that says it again: %+v", policy, s.Recovered)
+			}
+		}
+	}
+}
+
+// A commit that ends within frames that were read together: their numbers are not in the positions
+// yet, so neither are their records in what the sheet says of the log.
+func TestSheetKnowsNoRecordWhosePositionItLacks(t *testing.T) {
+	var s staged
+	for seq := uint64(1); seq <= 9; seq++ {
+		s.add(seq, int64(seq/5), &frame.Frame{Device: 1, Seq: seq})
+	}
+	none := func(run) {}
+	for stored, want := range map[uint64]uint64{0: 0, 3: 0} {
+		s.settle(stored, stored, none, func(int) {})
+		if got := s.reaches(stored); got != want {
+			t.Errorf("%d stored: reaches %d, want %d", stored, got, want)
+		}
+	}
+	s.settle(6, 6, none, func(int) {})
+	if got := s.reaches(6); got != 4 {
+		t.Errorf("reaches %d, want 4: the second run begins behind it", got)
+	}
+	if n := s.abandon(); n != 5 || s.reaches(6) != 4 {
+		t.Errorf("%d given up, reaches %d", n, s.reaches(6))
+	}
+}
+
+// lastKept is the newest sheet of the history with that end.
+func lastKept(t *testing.T, dir, end string) (last archive.StartSheet) {
+	t.Helper()
+	for _, s := range keptSheets(t, dir) {
+		if s.End == end {
+			last = s
+		}
+	}
+	return last
+}
+
+// A start that is killed between the opening of the log and its first sheet, wherever that may be,
+// keeps nothing from the next ones: the loss is named once, in all sheets together, and every start
+// is kept once.
+func TestKilledBeforeItsFirstSheet(t *testing.T) {
+	killed, stopped := recordedFor(t, t.TempDir(), 15_000)
+	for name, from := range map[string]string{"killed": killed, "stopped": stopped} {
+		for harm, do := range map[string]func(segs []string) error{
+			"cut":    func(segs []string) error { return os.Truncate(segs[len(segs)-1], 10_000) },
+			"header": func(segs []string) error { return os.Truncate(segs[len(segs)-1], 1000) },
+			"gone":   func(segs []string) error { return os.Remove(segs[len(segs)-1]) },
+			"first":  func(segs []string) error { return os.Remove(segs[0]) },
+			"middle": func(segs []string) error { return os.Remove(segs[1]) },
+			"repair": func(segs []string) error { return zeroAndRepair(segs[1]) },
+		} {
+			dir := copyFolder(t, from)
+			if err := do(segments(t, dir)); err != nil {
+				t.Fatal(err)
+			}
+			want := uint64(0)
+			for i, dir := range momentsOfAStart(t, dir) {
+				for range 2 {
+					g, _ := startLogged(t, dir, tcp("a"))
+					stop(t, g)
+				}
+				lost := uint64(0)
+				seen := map[ledger.Time]bool{}
+				for _, s := range keptSheets(t, dir) {
+					gone, _ := s.Sheet.Recovered.Gone()
+					lost += gone
+					if seen[s.Sheet.Since] {
+						t.Errorf("%s, %s, moment %d: the start of %d is kept twice", name, harm, i, s.Sheet.Since)
+					}
+					seen[s.Sheet.Since] = true
+				}
+				if i == 0 {
+					want = lost
+				}
+				if lost != want || lost == 0 {
+					t.Errorf("%s, %s, moment %d: %d records are named in all sheets, want %d", name, harm, i, lost, want)
+				}
+			}
+		}
+	}
+}
+
+// Starts that are killed one after the other, at whatever moment each, name a loss once: in all
+// sheets together, and in the verdict of the start that is not killed.
+func TestManyStartsKilledOneAfterTheOther(t *testing.T) {
+	killed, stopped := recordedFor(t, t.TempDir(), 9_000)
+	for name, from := range map[string]string{"killed": killed, "stopped": stopped} {
+		dir := copyFolder(t, from)
+		segs := segments(t, dir)
+		if err := os.Truncate(segs[len(segs)-1], 10_000); err != nil {
+			t.Fatal(err)
+		}
+		want, n := uint64(0), 0
+		for i, dir := range killsOfAStart(t, dir) {
+			for j, dir := range momentsOfAStart(t, dir) {
+				g, _ := startLogged(t, dir)
+				s := g.Sheet()
+				stop(t, g)
+				verdict := s.Verdict.LostHere.Records
+				if s.Past != nil {
+					verdict += s.Past.LostHere.Records
+				}
+				lost, starts := uint64(0), map[ledger.Time]int{}
+				for _, s := range keptSheets(t, dir) {
+					gone, _ := s.Sheet.Recovered.Gone()
+					lost += gone
+					if starts[s.Sheet.Since]++; starts[s.Sheet.Since] > 1 {
+						t.Errorf("%s, killed at %d and %d: the start of %d is kept twice", name, i, j, s.Sheet.Since)
+					}
+				}
+				if n++; n == 1 {
+					want = lost
+				}
+				if verdict != want || lost != want || want == 0 {
+					t.Errorf("%s, killed at %d and %d: the verdict has %d records, the sheets have %d, want %d", name, i, j, verdict, lost, want)
+				}
+			}
+		}
+	}
+}
+
+// killsOfAStart is momentsOfAStart, with those between the steps in which a sheet takes its name.
+func killsOfAStart(t *testing.T, dir string) (moments []string) {
+	t.Helper()
+	for _, dir := range momentsOfAStart(t, dir) {
+		renamed := copyFolder(t, dir)
+		sheet := filepath.Join(renamed, "sheet.json")
+		if err := os.Rename(sheet, sheet+".before"); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Fatal(err)
+		}
+		moments = append(moments, dir, renamed)
+	}
+	return moments
+}
+
+// momentsOfAStart is what a kill leaves at each step of a start: before it, once the log is open,
+// once the sheet of the start before is kept, and once it has one itself.
+func momentsOfAStart(t *testing.T, dir string) (moments []string) {
+	t.Helper()
+	moments = []string{copyFolder(t, dir)}
+	moment := func() { moments = append(moments, copyFolder(t, dir)) }
+	g := &Recorder{
+		cfg: config.Config{Log: config.Log{Dir: dir, Segment: 1 << 20}}.WithDefaults(), slog: quiet(), since: time.Now().UnixNano(),
+		syncs: hist.New(), places: map[string]place{}, parted: map[string]archive.Span{}, commits: commits{news: make(chan struct{}, 1)},
+	}
+	files, err := logFiles(g.cfg.Log, nil, g.slog)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.files = newReserve(files)
+	left, err := archive.LoadStart(dir, g.slog)
+	if err == nil {
+		left, err = g.openAs(left)
+	}
+	if err == nil {
+		moment()
+		g.streams, err = archive.LoadStreams(dir)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.takeOver(left)
+	if err := g.settleOwed(); err != nil {
+		t.Fatal(err)
+	}
+	moment()
+	g.saveFirst()
+	moment()
+	if err := g.closeLog(); err != nil {
+		t.Fatal(err)
+	}
+	return moments
+}
+
+// keptSheets is the history in a folder.
+func keptSheets(t *testing.T, dir string) (all []archive.StartSheet) {
+	t.Helper()
+	f, err := os.Open(filepath.Join(dir, archive.HistoryFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := archive.EachStart(f, func(s archive.StartSheet) error { all = append(all, s); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// A folder that holds another log than the last sheet says: that is told, and nothing is compared.
+func TestAnotherLogInTheFolder(t *testing.T) {
+	killed, _ := recordedFor(t, t.TempDir(), 200)
+	other := t.TempDir()
+	g := start(t, other, nil, tcp("a"))
+	c := dial(t, address(g, "a"))
+	write(t, c, frames(0, 100))
+	stored(t, g, "a", 100)
+	c.Close()
+	stop(t, g)
+	for _, seg := range segments(t, killed) {
+		if err := os.Remove(seg); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, seg := range segments(t, other) {
+		b, err := os.ReadFile(seg)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(killed, filepath.Base(seg)), b, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	g, said := startLogged(t, killed, tcp("a"))
+	if !strings.Contains(said, "is not the one that was recorded last") {
+		t.Errorf("the journal says %q", said)
+	}
+	c = dial(t, address(g, "a"))
+	write(t, c, frames(103, 10)) // the log has 100, and three are missing
+	stored(t, g, "a", 10)
+	c.Close()
+	if s := stop(t, g); s.Recovered != nil || s.Ports[0].Frames.Missing != 3 {
+		t.Errorf("recovered %+v, %+v", s.Recovered, s.Ports[0].Frames)
+	}
+	if k := lastKept(t, killed, archive.CauseKilled); k.Sheet.Ports[0].Frames.Stored != 200 {
+		t.Errorf("the sheet of the start before: %+v", k.Sheet.Ports)
+	}
+	g, said = startLogged(t, killed, tcp("a"))
+	if stop(t, g); said != "" {
+		t.Errorf("the start after that says %q", said)
+	}
+}
+
+// A start that is killed before its sheet has the peers that came leaves a log that tells: what was
+// missing between their frames is in the account of their source.
+func TestKillBeforeTheSheetHasPeers(t *testing.T) {
+	dir := t.TempDir()
+	send := func(g *Recorder, from uint64) {
+		t.Helper()
+		c := dialFrom(t, 1, address(g, "plant"))
+		defer c.Close()
+		write(t, c, of(1, from, 10))
+		storedInAll(t, g, "plant", 10)
+	}
+	g := start(t, dir, nil, all("plant", 2))
+	send(g, 0)
+	stop(t, g)
+	g = start(t, dir, nil, all("plant", 2))
+	const sheet = "sheet.json"
+	early, err := os.ReadFile(filepath.Join(dir, sheet))
+	if err != nil {
+		t.Fatal(err)
+	}
+	send(g, 12)
+	if err := g.log.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	killed := copyFolder(t, dir)
+	stop(t, g)
+	if err := os.WriteFile(filepath.Join(killed, sheet), early, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	g = start(t, killed, nil, all("plant", 2))
+	send(g, 25)
+	if f, _, _ := total(t, stop(t, g), "plant"); f.Missing != 3 {
+		t.Errorf("after the kill %d are missing, want 3", f.Missing)
+	}
+	sheets := past(t, killed)
+	if f, _, _ := total(t, sheets[1].Sheet, "plant"); len(sheets) != 3 || f.Missing != 2 {
+		t.Errorf("%d sheets; the one that was killed has %d missing, want 2", len(sheets), f.Missing)
+	}
+}
+
+// The journal has times for people, as the verdict has them.
+func TestJournalHasTimesForPeople(t *testing.T) {
+	killed, _ := recordedFor(t, t.TempDir(), 10)
+	left, err := archive.LoadStart(killed, quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, said := startWarned(t, killed, tcp("a"))
+	stop(t, g)
+	want := `"the start before this one ended without notice; its last sheet is kept" at="` + left.Sheet.At.String() + `"`
+	if !strings.Contains(said, want) {
+		t.Errorf("%s; want %s", said, want)
+	}
+}
