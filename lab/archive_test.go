@@ -14,8 +14,8 @@ import (
 
 var update = flag.Bool("update", false, "write the archive of the peers and the golden reports anew")
 
-// TestPeersArchive: Go does not embed files of another module, so contestants/peers.txtar holds a copy of contestants/go, which must be
-// the same.
+// TestPeersArchive: Go does not embed files of another module, so contestants/peers.txtar holds a
+// copy of contestants/go, which must be the same.
 func TestPeersArchive(t *testing.T) {
 	const dir, archive = "contestants/go", "contestants/peers.txtar"
 	want := txtar.Archive{Comment: []byte("A copy of contestants/go, made by `make golden`: Go does not embed files of another module.\n\n")}

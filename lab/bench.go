@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/tallywheel/tallywheel/internal/sys"
+	"github.com/tallywheel/tallywheel/rt"
 )
 
 // Options say how much to measure. The zero value is not useful: begin with [Quick] or [Full].
@@ -59,7 +60,8 @@ type Bench struct {
 	lock     *os.File
 }
 
-// NewBench makes a bench, and keeps other measurements of this machine out until it is closed. What goes on is told to talk.
+// NewBench makes a bench, and keeps other measurements of this machine out until it is closed. What
+// goes on is told to talk.
 func NewBench(ctx context.Context, o Options, talk io.Writer) (*Bench, error) {
 	if err := mayPin(o.CPU); err != nil {
 		return nil, err
@@ -82,14 +84,15 @@ func mayPin(cpu int) error {
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	undo, err := sys.Pin(cpu)
+	undo, err := rt.Pin(rt.CPUs{cpu})
 	if err != nil {
-		return fmt.Errorf("CPU %d: %w; this process may use %d CPUs, counted from 0", cpu, err, runtime.NumCPU())
+		return err
 	}
 	return undo()
 }
 
-// lockMachine takes the lock of all measurements of this machine, or waits for it until the context ends.
+// lockMachine takes the lock of all measurements of this machine, or waits for it until the context
+// ends.
 func lockMachine(ctx context.Context, talk io.Writer) (*os.File, error) {
 	lock, err := os.OpenFile(filepath.Join(os.TempDir(), "tallywheel-measure.lock"), os.O_RDWR|os.O_CREATE, 0o666)
 	if err != nil {
@@ -129,7 +132,8 @@ type cellOf struct {
 	note   string // what a reader should know of it
 }
 
-// Run carries out an experiment. When the context ends it stops and returns what it has, with the context's error.
+// Run carries out an experiment. When the context ends it stops and returns what it has, with the
+// context's error.
 func (b *Bench) Run(e *Experiment) (r ExperimentResult, err error) {
 	began := time.Now()
 	r = ExperimentResult{Name: e.Name, Plane: e.Plane, Question: e.Question, Method: e.Method, Base: e.Base, Shown: e.Metrics, Chart: e.Chart}
@@ -193,7 +197,8 @@ func (b *Bench) cells(e *Experiment) (all []*cellOf) {
 	return all
 }
 
-// rounds runs a round that is not counted, then as many as the budget, of which some was spent since start, allows and the intervals need.
+// rounds runs a round that is not counted, then as many as the budget, of which some was spent
+// since start, allows and the intervals need.
 func (b *Bench) rounds(e *Experiment, all []*cellOf, start time.Time) (n noises) {
 	began := time.Now()
 	budget := b.options.Budget - time.Since(start) - b.countingTakes(e, all)
@@ -240,7 +245,8 @@ func (b *Bench) rounds(e *Experiment, all []*cellOf, start time.Time) (n noises)
 	return n
 }
 
-// turnLength divides the time for so many turns a round, so that the rounds that a comparison needs fit.
+// turnLength divides the time for so many turns a round, so that the rounds that a comparison needs
+// fit.
 func (b *Bench) turnLength(e *Experiment, overhead time.Duration, turns int, left time.Duration) time.Duration {
 	want := e.Turn
 	if want == 0 {

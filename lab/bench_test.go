@@ -86,6 +86,8 @@ func misbehave(args []string) error {
 		}
 		took, err := t.Done()
 		return errors.Join(err, t.Result(took, n))
+	case "lies":
+		return lies(t)
 	case "sleeps": // uses next to no CPU time
 		until, err := t.Ready()
 		if err != nil {
@@ -192,7 +194,8 @@ func TestRoundsAndCosts(t *testing.T) {
 	}
 }
 
-// TestCountingEnds: a program of several threads that ends while one of them is stopped to be counted does not keep the laboratory waiting.
+// TestCountingEnds: a program of several threads that ends while one of them is stopped to be
+// counted does not keep the laboratory waiting.
 func TestCountingEnds(t *testing.T) {
 	var cells []any
 	for i := range 12 {
@@ -276,7 +279,8 @@ func TestStopped(t *testing.T) {
 	}
 }
 
-// TestResults: what is written as JSON fits the schema and is read again unchanged, and Go's own reader of benchmarks takes the text.
+// TestResults: what is written as JSON fits the schema and is read again unchanged, and Go's own
+// reader of benchmarks takes the text.
 func TestResults(t *testing.T) {
 	e := &lab.Experiment{
 		Name: "test-results", Plane: "memory", Question: "?", Method: ".", Metrics: []string{"ns_per_op"}, Base: "a",
@@ -415,7 +419,8 @@ func TestReferences(t *testing.T) {
 	}
 }
 
-// TestExperimentsAreWhole: each has what a reader needs, its contestants' names are different, and its claims are its own.
+// TestExperimentsAreWhole: each has what a reader needs, its contestants' names are different, and
+// its claims are its own.
 func TestExperimentsAreWhole(t *testing.T) {
 	names := map[string]bool{}
 	for _, e := range experiments.All() {
@@ -455,11 +460,11 @@ func TestExperimentsAreWhole(t *testing.T) {
 	}
 }
 
-// TestCopies is for a quiet machine: go test ./lab -run Copies -runs 20. Two copies of a contestant differ in no more than one run of twenty, and
-// one that is 10 % slower is found in all.
+// TestCopies is for a quiet machine: go test ./lab -run Copies -runs 20. Two copies of a contestant
+// differ in no more than one run of twenty, and one that is 10 % slower is found in all.
 func TestCopies(t *testing.T) {
 	if *runs == 0 {
-		t.Skip("SKIPPED: this measures, so it wants a machine for itself: go test ./lab -run Copies -runs 20")
+		t.Skip("SKIPPED: this measures, so it wants a machine for itself; run go test ./lab -run Copies -runs 20")
 	}
 	alike, found := 0, 0
 	for i := range *runs {

@@ -11,7 +11,8 @@ import (
 // callMetric begins the names of the metrics that count one system call an operation: call_read.
 const callMetric = "call_"
 
-// calls counts the system calls of a contestant, once: in the kernel, where programs may be loaded into it, else by ptrace, which slows it down.
+// calls counts the system calls of a contestant, once: in the kernel, where programs may be loaded
+// into it, else by ptrace, which slows it down.
 type calls struct {
 	result func() (map[string]uint64, error)
 	note   string // how, where that is not the best way

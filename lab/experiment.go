@@ -1,17 +1,20 @@
-// Package lab measures ways to do the same thing side by side, on the machine it runs on, and says which published claims hold there.
+// Package lab measures ways to do the same thing side by side, on the machine it runs on, and says
+// which published claims hold there.
 //
 // # Concepts
 //
-// An [Experiment] asks one question. It has [Contestant]s, which are programs that speak the protocol of package contestant; cells, which are
-// settings of parameters; and [Claim]s, which it judges. A turn is one contestant working in one cell for a while. In a round every
-// contestant has one turn in every cell, one after the other, so that whatever else the machine does meets all of them; what is compared are
-// medians over rounds, with intervals. Each turn is a process of its own, and the laboratory counts from outside what it cost: CPU time,
-// context switches, page faults, memory, and, in a turn apart, system calls.
+// An [Experiment] asks one question. It has [Contestant]s, which are programs that speak the
+// protocol of package contestant; cells, which are settings of parameters; and [Claim]s, which it
+// judges. A turn is one contestant working in one cell for a while. In a round every contestant has
+// one turn in every cell, one after the other, so that whatever else the machine does meets all of
+// them; what is compared are medians over rounds, with intervals. Each turn is a process of its
+// own, and the laboratory counts from outside what it cost: CPU time, context switches, page
+// faults, memory, and, in a turn apart, system calls.
 //
 // # Guarantees
 //
-// No figure is made up: a cell that was not run says why. Two contestants are said to differ only if their rounds do, by a rank test at
-// 1 %. A run that is stopped leaves what it has.
+// No figure is made up: a cell that was not run says why. Two contestants are said to differ only
+// if their rounds do, by a rank test at 1 %. A run that is stopped leaves what it has.
 //
 // # When not to use it
 //
@@ -30,7 +33,8 @@ import (
 	"time"
 )
 
-// Params are the settings of a cell by name. Values are text; those that are numbers are numbers in JSON.
+// Params are the settings of a cell by name. Values are text; those that are numbers are numbers in
+// JSON.
 type Params map[string]string
 
 // String lists the parameters, sorted: depth=64 file=cold.
@@ -134,8 +138,8 @@ type Contestant struct {
 	Skip    func(cell Params) bool // not for this cell
 	Env     []string               // besides that of the laboratory
 
-	// For a program that does not speak the protocol: how it is called, cell being the cell's parameters and the scene's, and what its
-	// output means. A server has no Output.
+	// For a program that does not speak the protocol: how it is called, cell being the cell's
+	// parameters and the scene's, and what its output means. A server has no Output.
 	Command func(b *Bench, cell Params, length time.Duration) []string
 	Output  func(out []byte, length time.Duration) (Metrics, error)
 }
@@ -144,13 +148,15 @@ type Contestant struct {
 type Scene struct {
 	Params Params     // given to the contestant besides those of the cell
 	Files  []*os.File // open in the contestant as descriptors 3, 4 …
-	// Load is what others do while the contestant works; when it returns the contestant is told to end. The figures it returns are
-	// completed by judge, which sees those of the contestant, too. nil: the contestant works for its time.
+	// Load is what others do while the contestant works; when it returns the contestant is told to
+	// end. The figures it returns are completed by judge, which sees those of the contestant, too.
+	// nil: the contestant works for its time.
 	Load  func(ctx context.Context, length time.Duration) (judge func(m Metrics), err error)
 	Close func() error
 
-	// Serves is the address at which the contestant is a server. Such a contestant does not speak the protocol: it is ready when it accepts
-	// connections there, works until it is killed, and what it has done is what Load says, which gives "ops" and "wall_s".
+	// Serves is the address at which the contestant is a server. Such a contestant does not speak
+	// the protocol: it is ready when it accepts connections there, works until it is killed, and
+	// what it has done is what Load says, which gives "ops" and "wall_s".
 	Serves  string
 	Started func(pid int) // told before the load begins; may be nil
 }
@@ -205,8 +211,8 @@ func Holds(yes bool, here, why string) Verdict {
 // clear is the share of the rounds that must agree for a verdict.
 const clear = 0.8
 
-// AtLeast is the verdict on a claim that a ratio is at least x: it takes four rounds of five to be one. Where they do not agree, the machine is too
-// noisy to tell.
+// AtLeast is the verdict on a claim that a ratio is at least x: it takes four rounds of five to be
+// one. Where they do not agree, the machine is too noisy to tell.
 func AtLeast(r Ratio, x float64, why string) Verdict {
 	return decide(r, func(v float64) bool { return v >= x }, fmt.Sprintf("at least %g×", x), why)
 }
@@ -214,6 +220,22 @@ func AtLeast(r Ratio, x float64, why string) Verdict {
 // AtMost is AtLeast the other way round.
 func AtMost(r Ratio, x float64, why string) Verdict {
 	return decide(r, func(v float64) bool { return v <= x }, fmt.Sprintf("at most %g×", x), why)
+}
+
+// AllAtMost is a claim that each of several contestants takes at most x of what another one does,
+// in a cell, by a metric. The verdict is on the worst of them and names it.
+func AllAtMost(text, seed string, of []string, b string, cell Params, metric string, x float64, why string) Claim {
+	return Claim{
+		Claim: text, Seed: seed, Needs: strings.TrimSpace(strings.Join(of, ", ") + " and " + b + " " + cell.String()),
+		Judge: func(v View) (Verdict, bool) {
+			r, who, ok := v.Worst(of, b, cell, metric)
+			verdict := AtMost(r, x, why)
+			if len(of) > 1 {
+				verdict.Here += ", the worst: " + who
+			}
+			return verdict, ok
+		},
+	}
 }
 
 func decide(r Ratio, holds func(float64) bool, what, why string) Verdict {
@@ -230,7 +252,8 @@ func decide(r Ratio, holds func(float64) bool, what, why string) Verdict {
 	return Verdict{Here: r.String(), Verdict: NotMeasurable, Why: fmt.Sprintf("The rounds do not agree: %s in %d of %d. More of them (--full) or a quieter machine may tell.", what, n, len(r.Rounds))}
 }
 
-// CannotBe is the verdict that a claim is impossible, with what happens instead, and the reason with its source.
+// CannotBe is the verdict that a claim is impossible, with what happens instead, and the reason
+// with its source.
 func CannotBe(here, why string) Verdict {
 	return Verdict{Here: here, Verdict: Impossible, Why: why}
 }

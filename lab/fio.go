@@ -19,7 +19,8 @@ func FIO(name string, args func(b *Bench, cell Params) []string) Contestant {
 	}
 }
 
-// fioOutput reads what fio says of one job. Its CPU time is that of the job, without fio's own start.
+// fioOutput reads what fio says of one job. Its CPU time is that of the job, without fio's own
+// start.
 func fioOutput(out []byte, _ time.Duration) (Metrics, error) {
 	type side struct {
 		IOs       float64 `json:"total_ios"`

@@ -45,7 +45,8 @@ func ThisMachine(dir string) Machine {
 	return m
 }
 
-// fileSystem names the type of the file system that a folder is on, from its entry in the list of mounts.
+// fileSystem names the type of the file system that a folder is on, from its entry in the list of
+// mounts.
 func fileSystem(dir string) string {
 	if dir == "" {
 		dir = "."

@@ -22,8 +22,9 @@ type usage struct {
 	minorFaults, majorFts int64
 }
 
-// usageOf reads what a running process has used so far. The CPU time is the scheduler's own count in ns; that of /proc/PID/stat has steps
-// of 10 ms, which is more than a careful reader uses in a second. What threads used that have ended is missing.
+// usageOf reads what a running process has used so far. The CPU time is the scheduler's own count
+// in ns; that of /proc/PID/stat has steps of 10 ms, which is more than a careful reader uses in a
+// second. What threads used that have ended is missing.
 func usageOf(pid int) (u usage, err error) {
 	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pid))
 	if err != nil || len(tasks) == 0 {
@@ -67,7 +68,8 @@ func statusField(status []byte, name string) int64 {
 	return 0
 }
 
-// peakMemory is the most that a running process has had in memory, in bytes; 0 if that cannot be read.
+// peakMemory is the most that a running process has had in memory, in bytes; 0 if that cannot be
+// read.
 func peakMemory(pid int) float64 {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -76,7 +78,8 @@ func peakMemory(pid int) float64 {
 	return float64(statusField(status, "VmHWM")) * 1024
 }
 
-// Resident is what a running process has in memory, in bytes, of its own: without the pages of files.
+// Resident is what a running process has in memory, in bytes, of its own: without the pages of
+// files.
 func Resident(pid int) (int64, error) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -94,7 +97,8 @@ func usageAtEnd(s *os.ProcessState) (u usage) {
 	return u
 }
 
-// noise is what the machine did besides, in ticks of all CPUs, and how often a limit stopped this group of processes.
+// noise is what the machine did besides, in ticks of all CPUs, and how often a limit stopped this
+// group of processes.
 type noise struct {
 	busy, steal, all float64
 	throttled        int64

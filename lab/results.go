@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// Schema is the version of the results' format; schema.json describes it. Fields may be added; what is there keeps its meaning.
+// Schema is the version of the results' format; schema.json describes it. Fields may be added; what
+// is there keeps its meaning.
 const Schema = 1
 
 // Results are what a run of the laboratory found out.
@@ -53,7 +54,8 @@ type Row struct {
 	NotRun     string            `json:"not_run,omitempty"`
 }
 
-// Find returns the row of a contestant in the first cell that has the parameters; nil if it has no figures.
+// Find returns the row of a contestant in the first cell that has the parameters; nil if it has no
+// figures.
 func (r *ExperimentResult) Find(contestant string, cell Params) *Row {
 	for i := range r.Rows {
 		if row := &r.Rows[i]; row.Contestant == contestant && row.Params.Has(cell) && row.Metrics != nil {
@@ -127,6 +129,21 @@ func (v View) Ratio(a, b string, cell Params, metric string) (Ratio, bool) {
 		return Ratio{}, false
 	}
 	return Compare(x.Samples, y.Samples)
+}
+
+// Worst compares several contestants to another in a cell, and returns the comparison of the one
+// that is most beyond it, with its name; false if one of them was not measured.
+func (v View) Worst(of []string, b string, cell Params, metric string) (worst Ratio, who string, ok bool) {
+	for _, c := range of {
+		r, ok := v.Ratio(c, b, cell, metric)
+		if !ok {
+			return Ratio{}, "", false
+		}
+		if who == "" || r.Median > worst.Median {
+			worst, who = r, c
+		}
+	}
+	return worst, who, who != ""
 }
 
 // mostResults bounds a file of results, in bytes.

@@ -16,14 +16,15 @@ import (
 
 // sources are the contestants' sources, so that they can be built where the repository is not.
 //
-//go:embed contestant/contestant.go contestant/frames.go contestant/harness.go contestant/http.go
+//go:embed contestant/body.go contestant/contestant.go contestant/frames.go contestant/harness.go contestant/http.go
 //go:embed contestants/c contestants/rust contestants/python contestants/peers.txtar
 var sources embed.FS
 
 // module is the path of this module, which the peers' own module stands below.
 const module = "github.com/tallywheel/tallywheel"
 
-// Program is what a contestant runs. The makers are [Own], [Peers], [C], [Rust], [Python] and [Tool].
+// Program is what a contestant runs. The makers are [Own], [Peers], [C], [Rust], [Python] and
+// [Tool].
 type Program struct {
 	kind, source, needs string
 }
@@ -31,7 +32,8 @@ type Program struct {
 // Own is this very program, which carries our contestants.
 func Own() Program { return Program{kind: "own"} }
 
-// Peers is a program of the module lab/contestants/go, by its folder there. It needs the Go command and the modules.
+// Peers is a program of the module lab/contestants/go, by its folder there. It needs the Go command
+// and the modules.
 func Peers(folder string) Program { return Program{"go", folder, "go.dev/dl"} }
 
 // PeersWith is Peers built with cgo or without, and with flags for the linker.
@@ -60,7 +62,8 @@ func Python(file, pymodule, hint string) Program {
 // Tool is a program of this machine.
 func Tool(name, hint string) Program { return Program{"tool", name, hint} }
 
-// OwnVariable is set for contestants that are this program, so that a test can tell when it is to be one.
+// OwnVariable is set for contestants that are this program, so that a test can tell when it is to
+// be one.
 const OwnVariable = "TALLYWHEEL_CONTESTANT"
 
 func (p Program) env() []string {
@@ -76,7 +79,8 @@ type built struct {
 	err  error
 }
 
-// Program returns how to call a program, which is built at its first use; the error says why it cannot be run here.
+// Program returns how to call a program, which is built at its first use; the error says why it
+// cannot be run here.
 func (b *Bench) Program(p Program) ([]string, error) {
 	done, ok := b.programs[p]
 	if !ok {

@@ -14,8 +14,9 @@ const (
 	MinRounds  = 5    // what that needs: of four a side, even the clearest order comes by chance once in 35
 )
 
-// Figure summarises the rounds of one metric: the median, an interval of order statistics that holds the true median at 95 % or, of five rounds
-// or fewer, their range; and the rounds themselves.
+// Figure summarises the rounds of one metric: the median, an interval of order statistics that
+// holds the true median at 95 % or, of five rounds or fewer, their range; and the rounds
+// themselves.
 type Figure struct {
 	Unit    string    `json:"unit"`
 	Median  float64   `json:"median"`
@@ -43,8 +44,9 @@ func Median(values []float64) float64 {
 	return v[len(v)/2]
 }
 
-// medianInterval returns the ranks, from 0, of the narrowest symmetric interval that holds the median with the confidence, whatever the
-// distribution: the number of values below the median is binomial (n, ½). If there are too few values the whole range is as good as it gets.
+// medianInterval returns the ranks, from 0, of the narrowest symmetric interval that holds the
+// median with the confidence, whatever the distribution: the number of values below the median is
+// binomial (n, ½). If there are too few values the whole range is as good as it gets.
 func medianInterval(n int) (lo, hi int) {
 	below := math.Pow(0.5, float64(n)) // P(at most k values below), k = 0
 	term := below
@@ -59,7 +61,8 @@ func medianInterval(n int) (lo, hi int) {
 	return lo, n - 1 - lo
 }
 
-// Differ reports whether two sets of rounds differ by more than chance, by the Mann-Whitney U test. Fewer than five rounds a side never do: their ranks cannot say it.
+// Differ reports whether two sets of rounds differ by more than chance, by the Mann-Whitney U test.
+// Fewer than five rounds a side never do: their ranks cannot say it.
 func Differ(a, b []float64) (bool, float64) {
 	if len(a) < MinRounds || len(b) < MinRounds {
 		return false, 1
@@ -71,8 +74,8 @@ func Differ(a, b []float64) (bool, float64) {
 	return p < alpha, p
 }
 
-// Ratio compares two sets of rounds that were taken in turn: the median of the ratios within a round, their interval, and whether the
-// two differ at all.
+// Ratio compares two sets of rounds that were taken in turn: the median of the ratios within a
+// round, their interval, and whether the two differ at all.
 type Ratio struct {
 	Median, Lo, Hi float64
 	Differ         bool

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestMedianIntervalHoldsTheMedian: of intervals of so many random values, at least 95 % hold the true median, if there are enough of them.
+// TestMedianIntervalHoldsTheMedian: of intervals of so many random values, at least 95 % hold the
+// true median, if there are enough of them.
 func TestMedianIntervalHoldsTheMedian(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for _, n := range []int{6, 7, 9, 12, 21, 40} {
@@ -33,7 +34,8 @@ func TestMedianIntervalHoldsTheMedian(t *testing.T) {
 	}
 }
 
-// TestDiffer: noise of 3 % that drifts. A slowdown of 10 % is found, two alike are not told apart in at least 98 % of the trials.
+// TestDiffer: noise of 3 % that drifts. A slowdown of 10 % is found, two alike are not told apart
+// in at least 98 % of the trials.
 func TestDiffer(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	rounds := func(n int, factor float64) (a, b []float64) {
@@ -98,5 +100,24 @@ func TestVerdictsNeedAgreement(t *testing.T) {
 	}
 	if v := AtMost(of(0.3, 0.4, 0.2, 0.3, 0.3), 0.5, ""); v.Verdict != Reproduced {
 		t.Errorf("at most: %s", v.Verdict)
+	}
+}
+
+// TestAllAtMost: the verdict on several is that on the worst of them, which it names, and none if
+// one was not measured.
+func TestAllAtMost(t *testing.T) {
+	row := func(name string, v ...float64) Row {
+		return Row{Contestant: name, Metrics: map[string]Figure{"ns_per_op": Summarise("ns", v)}}
+	}
+	v := View{&ExperimentResult{Rows: []Row{row("base", 10, 10, 10, 10, 10), row("good", 5, 5, 5, 5, 5), row("bad", 20, 21, 22, 23, 24)}}}
+	claim := func(of ...string) Claim { return AllAtMost("", "", of, "base", nil, "ns_per_op", 1, "why") }
+	if got, ok := claim("good", "bad").Judge(v); !ok || got.Verdict != NotReproduced || got.Here != "2.20× (2.00–2.40), the worst: bad" {
+		t.Errorf("%+v, %v", got, ok)
+	}
+	if got, ok := claim("good").Judge(v); !ok || got.Verdict != Reproduced || got.Here != "0.50× (0.50–0.50)" {
+		t.Errorf("%+v, %v", got, ok)
+	}
+	if got, ok := claim("good", "absent").Judge(v); ok {
+		t.Errorf("%+v of one that was not measured", got)
 	}
 }

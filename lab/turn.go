@@ -16,7 +16,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/tallywheel/tallywheel/internal/sys"
+	"github.com/tallywheel/tallywheel/rt"
 )
 
 const (
@@ -121,7 +121,7 @@ func (t turn) launch(cmd *exec.Cmd) error {
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	undo, err := sys.Pin(t.b.options.CPU)
+	undo, err := rt.Pin(rt.CPUs{t.b.options.CPU})
 	if err != nil {
 		return err
 	}
@@ -243,7 +243,8 @@ func (p *process) work(ctx context.Context, t turn, scene Scene) (o outcome, err
 	return o, nil
 }
 
-// begin begins to count the system calls, if they are to be counted, and the load, which begins before it counts.
+// begin begins to count the system calls, if they are to be counted, and the load, which begins
+// before it counts.
 func (p *process) begin(ctx context.Context, t turn, scene Scene, o *outcome, counted *calls) error {
 	if t.count && scene.Serves == "" {
 		if err := counted.count(p.cmd.Process.Pid); err != nil {
@@ -261,7 +262,8 @@ func (p *process) begin(ctx context.Context, t turn, scene Scene, o *outcome, co
 	return nil
 }
 
-// warm lets the load run for a moment that does not count: what a contestant does for the first time costs more.
+// warm lets the load run for a moment that does not count: what a contestant does for the first
+// time costs more.
 func (p *process) warm(ctx context.Context, t turn, scene Scene, o *outcome) error {
 	if scene.Serves != "" { // its load counts by itself
 		_, err := scene.Load(ctx, min(warmLoad, t.length/2))
@@ -280,7 +282,8 @@ func (p *process) warm(ctx context.Context, t turn, scene Scene, o *outcome) err
 	return nil
 }
 
-// leaveOut takes what was done before the time that counts out of the figures, which then are of that time.
+// leaveOut takes what was done before the time that counts out of the figures, which then are of
+// that time.
 func (m Metrics) leaveOut(warm float64, took time.Duration) {
 	if warm == 0 || m["ops"] <= warm {
 		return
@@ -320,7 +323,8 @@ func (p *process) finish(said string) (Metrics, error) {
 	return parseResult(append([]byte(said), out...))
 }
 
-// done waits until a contestant that works for its time says that it is done, and returns what it has printed besides.
+// done waits until a contestant that works for its time says that it is done, and returns what it
+// has printed besides.
 func (p *process) done() (said string, err error) {
 	for {
 		line, err := p.out.ReadString('\n')
@@ -349,7 +353,8 @@ func (o *outcome) cost(after, before usage, took time.Duration) {
 	}
 }
 
-// split divides the CPU time of an operation into that of the program and that of the kernel for it, as the process's whole life was divided.
+// split divides the CPU time of an operation into that of the program and that of the kernel for
+// it, as the process's whole life was divided.
 func (m Metrics) split(s *os.ProcessState) {
 	if all := s.UserTime() + s.SystemTime(); all > 0 {
 		user := m["cpu_us_per_op"] * s.UserTime().Seconds() / all.Seconds()
@@ -357,7 +362,8 @@ func (m Metrics) split(s *os.ProcessState) {
 	}
 }
 
-// surroundings says what else the machine did while this ran, as figures too; known is the CPU time of contestant and laboratory.
+// surroundings says what else the machine did while this ran, as figures too; known is the CPU time
+// of contestant and laboratory.
 func (o *outcome) surroundings(before noise, known time.Duration) Metrics {
 	n := readNoise().since(before)
 	if n.all > 0 {
@@ -405,8 +411,8 @@ func (t turn) tool(ctx context.Context, argv []string) (o outcome, err error) {
 	return o, nil
 }
 
-// parseResult reads the lines of a Go benchmark. Of several lines the figures of the last are kept. It adds what follows: ops, wall_s, ns_per_op
-// and ops_per_s.
+// parseResult reads the lines of a Go benchmark. Of several lines the figures of the last are kept.
+// It adds what follows: ops, wall_s, ns_per_op and ops_per_s.
 func parseResult(out []byte) (Metrics, error) {
 	m := Metrics{}
 	for line := range strings.Lines(string(out)) {

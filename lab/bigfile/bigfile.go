@@ -13,9 +13,11 @@ import (
 
 	"github.com/tallywheel/tallywheel/internal/sys"
 	"github.com/tallywheel/tallywheel/lab"
+	"github.com/tallywheel/tallywheel/lab/contestant"
 )
 
-// MiB is the size of the large file: that of the articles in a full run, a quarter of it in a quick one.
+// MiB is the size of the large file: that of the articles in a full run, a quarter of it in a quick
+// one.
 func MiB(full bool) int {
 	if full {
 		return 1024
@@ -61,6 +63,21 @@ func Text(mib int) func(context.Context, *lab.Bench) error {
 		text := []byte(s.String())
 		return write(ctx, b, mib, text)
 	}
+}
+
+// Page writes so many bytes of the pattern that bodies have to a file, and leaves it in the page
+// cache.
+func Page(ctx context.Context, path string, bytes int) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	for block := contestant.Pattern(); bytes > 0 && err == nil; bytes -= len(block) {
+		if err = ctx.Err(); err == nil {
+			_, err = f.Write(block[:min(len(block), bytes)])
+		}
+	}
+	return errors.Join(err, f.Sync(), f.Close())
 }
 
 // write writes the file and its pages to the disk, and leaves it out of the page cache.

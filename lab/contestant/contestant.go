@@ -1,18 +1,23 @@
-// Package contestant is the laboratory's protocol, for contestants that are written in Go. It needs the standard library alone, so that
-// peers in modules of their own can use it.
+// Package contestant is the laboratory's protocol, for contestants that are written in Go. It needs
+// the standard library alone, so that peers in modules of their own can use it.
 //
 // # The protocol
 //
-// A contestant is a program. It is called with a name, which says which of several things it shall do, and with parameters, KEY=VALUE.
+// A contestant is a program. It is called with a name, which says which of several things it shall
+// do, and with parameters, KEY=VALUE.
 //
 //  1. It prepares, and prints the line "ready".
 //  2. It waits for the line "go" on its standard input.
-//  3. It works: for as many seconds as the parameter "seconds" says, or, where others send it data, until its standard input ends.
-//  4. If it has worked for its time, it prints the line "done" and waits until its standard input ends: the moment at which it is looked at.
-//  5. It prints its results as lines of a Go benchmark, BenchmarkNAME OPS VALUE UNIT …, where OPS is how many operations it did, "ns/op" the
-//     time on the clock divided by that, and every other unit a metric's name; and ends with exit status 0.
+//  3. It works: for as many seconds as the parameter "seconds" says, or, where others send it data,
+//     until its standard input ends.
+//  4. If it has worked for its time, it prints the line "done" and waits until its standard input
+//     ends: the moment at which it is looked at.
+//  5. It prints its results as lines of a Go benchmark, BenchmarkNAME OPS VALUE UNIT …, where OPS
+//     is how many operations it did, "ns/op" the time on the clock divided by that, and every other
+//     unit a metric's name; and ends with exit status 0.
 //
-// What goes wrong is said on standard error, with another exit status. Whoever runs it counts the rest: CPU time, switches, faults, memory.
+// What goes wrong is said on standard error, with another exit status. Whoever runs it counts the
+// rest: CPU time, switches, faults, memory.
 package contestant
 
 import (
@@ -110,8 +115,8 @@ func (t *Turn) Ready() (until time.Time, err error) {
 // End waits until the standard input ends.
 func (t *Turn) End() { _, _ = io.Copy(io.Discard, t.in) }
 
-// Done ends the work of a contestant that has worked for its time: it says so, waits until it has been looked at, and returns how long the
-// work took.
+// Done ends the work of a contestant that has worked for its time: it says so, waits until it has
+// been looked at, and returns how long the work took.
 func (t *Turn) Done() (took time.Duration, err error) {
 	took = time.Since(t.began)
 	_, err = fmt.Fprintln(t.out, "done")
@@ -135,8 +140,9 @@ func (t *Turn) Result(took time.Duration, ops uint64, values ...Value) error {
 	return err
 }
 
-// Latencies summarises latencies in ns: the values at 50, 90, 99, 99.9 and 99.99 % and the longest, in µs. It sorts ns. A percentile that has
-// fewer than five values beyond it is left out: it would be an accident.
+// Latencies summarises latencies in ns: the values at 50, 90, 99, 99.9 and 99.99 % and the longest,
+// in µs. It sorts ns. A percentile that has fewer than five values beyond it is left out: it would
+// be an accident.
 func Latencies(ns []int64) (v []Value) {
 	if len(ns) == 0 {
 		return nil

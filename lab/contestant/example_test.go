@@ -9,8 +9,8 @@ import (
 	"github.com/tallywheel/tallywheel/lab/contestant"
 )
 
-// A contestant that does so much work and reports it. A program calls contestant.Main instead, which takes the arguments and the standard
-// streams; the laboratory is at their other end.
+// A contestant that does so much work and reports it. A program calls contestant.Main instead,
+// which takes the arguments and the standard streams; the laboratory is at their other end.
 func Example() {
 	t, err := contestant.New([]string{"sum", "depth=8", "seconds=0.01"}, strings.NewReader("go\n"), os.Stdout)
 	if err != nil {

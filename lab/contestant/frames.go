@@ -13,7 +13,8 @@ const (
 	maxLatencies = 1 << 20 // kept; more frames than that are only counted
 )
 
-// Frames takes tally128 frames out of a stream as a program does that trusts the line: by their first two bytes, without the CRC.
+// Frames takes tally128 frames out of a stream as a program does that trusts the line: by their
+// first two bytes, without the CRC.
 type Frames struct {
 	N         uint64  // frames
 	Latencies []int64 // ns from the moment a frame was due to be sent until it was taken

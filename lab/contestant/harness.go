@@ -10,8 +10,9 @@ import (
 	"time"
 )
 
-// Appenders lets the parameter "producers" many goroutines append records of the parameter "bytes" (128) each, until the time is over. Each
-// append returns when its record is as safe as the contestant makes it, which is its latency.
+// Appenders lets the parameter "producers" many goroutines append records of the parameter "bytes"
+// (128) each, until the time is over. Each append returns when its record is as safe as the
+// contestant makes it, which is its latency.
 func Appenders(t *Turn, appendOne func(record []byte) error) error {
 	producers, size := t.Int("producers", 1), t.Int("bytes", 128)
 	errs, latencies := make([]error, producers), make([][]int64, producers)
@@ -97,8 +98,9 @@ const (
 	poolWorkers = 16                    // most that a pool may have
 )
 
-// Pools lets a pool do small tasks, of the parameter "work_ns" (5000) each, until the time is over. Before, it measures how long a pool at
-// rest takes to have as many workers as it may at work: so many tasks that wait for each other are handed to it.
+// Pools lets a pool do small tasks, of the parameter "work_ns" (5000) each, until the time is over.
+// Before, it measures how long a pool at rest takes to have as many workers as it may at work: so
+// many tasks that wait for each other are handed to it.
 func Pools(t *Turn, p Pool) error {
 	work := t.Int("work_ns", 5000)
 	loops := calibrate(work)
@@ -229,7 +231,8 @@ func calibrate(ns int) int {
 	return max(1, int(float64(loops)*float64(ns)/float64(best.Nanoseconds())))
 }
 
-// Collections is how often the garbage collector has run, and how long it has stopped the program in all, in µs.
+// Collections is how often the garbage collector has run, and how long it has stopped the program
+// in all, in µs.
 func Collections() (cycles, pauseUs float64) {
 	s := []metrics.Sample{{Name: "/gc/cycles/total:gc-cycles"}}
 	metrics.Read(s)

@@ -10,7 +10,8 @@ import (
 // Hello is the body of a plaintext answer.
 const Hello = "Hello, World!"
 
-// HelloAnswer is a whole plaintext answer for servers that have no parser of HTTP: its fields are those that the others send.
+// HelloAnswer is a whole plaintext answer for servers that have no parser of HTTP: its fields are
+// those that the others send.
 func HelloAnswer() []byte {
 	date := time.Now().UTC().Format("Mon, 02 Jan 2006 15:04:05 GMT")
 	return fmt.Appendf(nil, "HTTP/1.1 200 OK\r\nDate: %s\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n%s", date, len(Hello), Hello)

@@ -1,4 +1,5 @@
-// Package experiments lists the questions that the laboratory puts to a machine, each in a folder of its own.
+// Package experiments lists the questions that the laboratory puts to a machine, each in a folder
+// of its own.
 package experiments
 
 import (
@@ -11,6 +12,9 @@ import (
 	filemmapseek "github.com/tallywheel/tallywheel/lab/experiments/file-mmap-seek"
 	filerandom "github.com/tallywheel/tallywheel/lab/experiments/file-random"
 	filesequential "github.com/tallywheel/tallywheel/lab/experiments/file-sequential"
+	httpbodies "github.com/tallywheel/tallywheel/lab/experiments/http-bodies"
+	httpconnect "github.com/tallywheel/tallywheel/lab/experiments/http-connect"
+	httpfiles "github.com/tallywheel/tallywheel/lab/experiments/http-files"
 	httpidle "github.com/tallywheel/tallywheel/lab/experiments/http-idle"
 	httpjson "github.com/tallywheel/tallywheel/lab/experiments/http-json"
 	httpplaintext "github.com/tallywheel/tallywheel/lab/experiments/http-plaintext"
@@ -39,7 +43,8 @@ func All() []*lab.Experiment {
 		ringcopy.Experiment(), pool.Experiment(), crc.Experiment(),
 		filerandom.Experiment(), filesequential.Experiment(), filebuffer.Experiment(), filelines.Experiment(), filemmapseek.Experiment(), filemisuse.Experiment(), syscalls.Experiment(), uringnop.Experiment(),
 		logdurable.Experiment(), logthroughput.Experiment(),
-		httpplaintext.Experiment(), httpjson.Experiment(), httptail.Experiment(), httpidle.Experiment(), runtimetuning.Experiment(), binarysize.Experiment(), sqpoll.Experiment(),
+		httpplaintext.Experiment(), httpjson.Experiment(), httpbodies.Experiment(), httpfiles.Experiment(), httpconnect.Experiment(), httptail.Experiment(), httpidle.Experiment(),
+		runtimetuning.Experiment(), binarysize.Experiment(), sqpoll.Experiment(),
 		noise.Experiment(), kernelfacts.Experiment(),
 	}
 }

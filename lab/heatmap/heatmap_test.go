@@ -23,7 +23,7 @@ func record(t *testing.T) string {
 		t.Fatal(err)
 	}
 	if err := trace.Start(f); err != nil {
-		t.Skipf("SKIPPED: another trace is under way: %v", err)
+		t.Skipf("SKIPPED: another trace is under way: %v; run without -trace", err)
 	}
 	gate := make(chan struct{})
 	var all sync.WaitGroup

@@ -53,7 +53,8 @@ func (m *Map) HTML(w io.Writer, title string) error {
 	return pageTemplate.Execute(w, view)
 }
 
-// perCall says what lies between one system call of a goroutine and the next, on average: for a reader, its life around a read.
+// perCall says what lies between one system call of a goroutine and the next, on average: for a
+// reader, its life around a read.
 func (g *Goroutine) perCall() string {
 	if g.Calls < fewCalls {
 		return ""

@@ -1,5 +1,6 @@
-// Package heatmap reads a trace of Go's runtime (runtime/trace) and shows where its goroutines spent their time: the life of each over time, the
-// time in each state, how long system calls took and when, and what blocked most. It is a page of its own, which needs no script.
+// Package heatmap reads a trace of Go's runtime (runtime/trace) and shows where its goroutines
+// spent their time: the life of each over time, the time in each state, how long system calls took
+// and when, and what blocked most. It is a page of its own, which needs no script.
 package heatmap
 
 import (
@@ -83,7 +84,8 @@ type Map struct {
 
 const mostCalls = 1 << 20 // whose length is kept
 
-// Read reads a trace. It is read twice: first for its length. One that is cut off is shown up to there.
+// Read reads a trace. It is read twice: first for its length. One that is cut off is shown up to
+// there.
 func Read(path string) (*Map, error) {
 	var first, last trace.Time
 	n := 0
@@ -110,7 +112,8 @@ func Read(path string) (*Map, error) {
 	return c.finish(), nil
 }
 
-// events reads the events of a trace one by one. Where it is cut off or damaged, partial says so; err, that it is no trace at all.
+// events reads the events of a trace one by one. Where it is cut off or damaged, partial says so;
+// err, that it is no trace at all.
 func events(path string, use func(trace.Event)) (partial string, err error) {
 	f, err := os.Open(path)
 	if err != nil {

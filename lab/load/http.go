@@ -1,6 +1,7 @@
 package load
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tallywheel/tallywheel/lab"
+	"github.com/tallywheel/tallywheel/lab/contestant"
 	"github.com/tallywheel/tallywheel/loadgen"
 )
 
@@ -16,6 +18,12 @@ type HTTP struct {
 	Connections int
 	Pipeline    int     // 0: 1
 	Rate        float64 // requests a second; 0: each connection sends as soon as it is answered
+	Close       bool    // a connection for each request
+
+	Path      string             // "": /
+	Method    string             // "": GET
+	Exchanges []loadgen.Exchange // what is sent and must come back; none: any answer is a good one
+	Bytes     int                // of the bodies of a request and its answer, for throughput; 0: none is stated
 }
 
 // Scene makes an address for one turn.
@@ -29,17 +37,23 @@ func (h HTTP) Scene(*lab.Bench) (*lab.Scene, error) {
 		if l == nil {
 			var err error
 			if l, err = loadgen.New(loadgen.Config{
-				URL: "http://" + addr + "/", Connections: h.Connections, Pipeline: h.Pipeline, Rate: h.Rate, Threads: min(2, h.Connections),
+				URL: "http://" + addr + cmp.Or(h.Path, "/"), Method: h.Method, Exchanges: h.Exchanges,
+				Connections: h.Connections, Pipeline: h.Pipeline, Rate: h.Rate, Close: h.Close, Threads: min(2, h.Connections),
 			}); err != nil {
 				return nil, err
 			}
 		}
 		r := l.Run(ctx, length)
 		if n := r.Failed(); n > 0 {
-			return nil, fmt.Errorf("%d of %d requests failed: %v", n, r.Requests, r.Errors)
+			return nil, fmt.Errorf("%d of %d requests failed: %v", n, uint64(n)+r.Requests+r.Late, r.Errors)
 		}
 		return func(m lab.Metrics) {
-			m["ops"], m["wall_s"], m["unsent"] = float64(r.Requests), r.Seconds, float64(r.Unsent)
+			// The late ones, too: the server has worked for them until now, and of a few large ones
+			// they are many.
+			m["ops"], m["wall_s"], m["unsent"] = float64(r.Requests+r.Late), r.Drained, float64(r.Unsent)
+			if h.Bytes > 0 {
+				m["MB_per_s"] = m["ops"] * float64(h.Bytes) / 1e6 / m["wall_s"]
+			}
 			m["latency_us_p50"], m["latency_us_p90"], m["latency_us_p99"] = float64(r.LatencyUs.P50), float64(r.LatencyUs.P90), float64(r.LatencyUs.P99)
 			m["latency_us_p999"], m["latency_us_max"] = float64(r.LatencyUs.P999), float64(r.LatencyUs.Max)
 		}, nil
@@ -55,7 +69,8 @@ func (h HTTP) Scene(*lab.Bench) (*lab.Scene, error) {
 	}, nil
 }
 
-// Idle opens connections, asks each for one answer, and lets them rest: what a server holds for each is the figure bytes_per_conn.
+// Idle opens connections, asks each for one answer, and lets them rest: what a server holds for
+// each is the figure bytes_per_conn.
 type Idle struct{ Connections int }
 
 // Scene makes an address for one turn.
@@ -88,7 +103,8 @@ func (i Idle) Scene(*lab.Bench) (*lab.Scene, error) {
 		if n := r.Failed(); n > 0 || r.Requests == 0 {
 			return nil, errors.Join(fmt.Errorf("%d of %d requests failed: %v", n, i.Connections, r.Errors), l.Close())
 		}
-		// The Go runtime gives back what garbage it has within some hundred milliseconds of rest; what is looked for is the least.
+		// The Go runtime gives back what garbage it has within some hundred milliseconds of rest;
+		// what is looked for is the least.
 		least := int64(0)
 		for range 10 {
 			time.Sleep(50 * time.Millisecond) // it rests, and so do we
@@ -106,6 +122,29 @@ func (i Idle) Scene(*lab.Bench) (*lab.Scene, error) {
 		}, l.Close()
 	}
 	return &lab.Scene{Params: lab.Params{"addr": addr}, Serves: addr, Started: func(p int) { pid = p }, Load: run}, nil
+}
+
+// Answers is one exchange: nothing is sent, and so many bytes of the laboratory's pattern come
+// back.
+func Answers(bytes int) []loadgen.Exchange {
+	return []loadgen.Exchange{{Want: loadgen.Content{Pattern: contestant.Pattern(), Bytes: int64(bytes)}}}
+}
+
+// Hello is one exchange: nothing is sent, and the small answer comes back.
+func Hello() []loadgen.Exchange {
+	return []loadgen.Exchange{{Want: loadgen.Exactly([]byte(contestant.Hello))}}
+}
+
+// Bodies is requests that differ, so that an answer to another one shows, and the digests that must
+// come back.
+func Bodies(bytes int) (all []loadgen.Exchange) {
+	const different, apart = 4, 1009
+	page := contestant.Page(bytes + different*apart)
+	for i := range different {
+		body := page[i*apart:][:bytes]
+		all = append(all, loadgen.Exchange{Body: body, Want: loadgen.Exactly(contestant.DigestOf(body))})
+	}
+	return all
 }
 
 // freeAddress is an address on loopback that nobody listens at.

@@ -1,6 +1,7 @@
-// Package load sends what contestants read: frames through virtual serial ports, and datagrams. All of it is open-loop: when a frame is due
-// does not depend on whether the one before was taken, and each carries the time at which it was due. So a reader that stalls is charged
-// for all that it delays.
+// Package load sends what contestants read: frames through virtual serial ports, and datagrams. All
+// of it is open-loop: when a frame is due does not depend on whether the one before was taken, and
+// each carries the time at which it was due. So a reader that stalls is charged for all that it
+// delays.
 package load
 
 import (
@@ -77,7 +78,8 @@ func (s Serial) Scene(b *lab.Bench) (*lab.Scene, error) {
 	return &lab.Scene{Params: lab.Params{"paths": strings.Join(paths, ",")}, Load: load, Close: closeAll}, nil
 }
 
-// judge holds what a reader says it has seen against what was sent. Damaged frames that it took for good make up for lost ones.
+// judge holds what a reader says it has seen against what was sent. Damaged frames that it took for
+// good make up for lost ones.
 func judge(sent uint64) func(lab.Metrics) {
 	return func(m lab.Metrics) {
 		seen := m["ops"] - m["cut_frames"]
@@ -172,7 +174,8 @@ func put(ctx context.Context, p *serialtest.Port, b []byte) error {
 	return nil
 }
 
-// UDP is a load of datagrams at a fixed rate, in groups that are due together, one each millisecond.
+// UDP is a load of datagrams at a fixed rate, in groups that are due together, one each
+// millisecond.
 type UDP struct {
 	PerSecond int
 	Size      int // bytes of each

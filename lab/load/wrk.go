@@ -13,7 +13,8 @@ import (
 	"github.com/tallywheel/tallywheel/lab"
 )
 
-// Wrk is the load of the program wrk, which articles use: its time is in whole seconds, and connecting is part of it.
+// Wrk is the load of the program wrk, which articles use: its time is in whole seconds, and
+// connecting is part of it.
 type Wrk struct{ Threads, Connections int }
 
 // Scene makes an address for one turn.

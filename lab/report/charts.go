@@ -39,8 +39,8 @@ type plot struct {
 	metric string
 }
 
-// growth draws the cost as work grows: the experiment's chart over a parameter, one line for each contestant; a chart for each setting of the other
-// parameters.
+// growth draws the cost as work grows: the experiment's chart over a parameter, one line for each
+// contestant; a chart for each setting of the other parameters.
 func growth(e *lab.ExperimentResult) (charts []template.HTML) {
 	var seen []string
 	for _, cell := range e.Cells() {
@@ -99,7 +99,8 @@ func growthOf(e *lab.ExperimentResult, rest lab.Params) template.HTML {
 	return p.svg()
 }
 
-// percentiles draws the distribution of latencies in a cell: the share of operations that took longer, from half of them to one in ten thousand.
+// percentiles draws the distribution of latencies in a cell: the share of operations that took
+// longer, from half of them to one in ten thousand.
 func percentiles(e *lab.ExperimentResult, params lab.Params) template.HTML {
 	names := []struct {
 		metric string

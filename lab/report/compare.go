@@ -8,8 +8,8 @@ import (
 	"github.com/tallywheel/tallywheel/lab"
 )
 
-// Comparison holds the deciding figures of two runs against each other, b over a. They were not taken in turn, so a difference may be one of the
-// machines, of the hour, or of the programs.
+// Comparison holds the deciding figures of two runs against each other, b over a. They were not
+// taken in turn, so a difference may be one of the machines, of the hour, or of the programs.
 func Comparison(w io.Writer, a, b *lab.Results) error {
 	var out strings.Builder
 	fmt.Fprintf(&out, "A: %s, %s\nB: %s, %s\n", a.Started.Format("2006-01-02 15:04"), machine(a.Machine), b.Started.Format("2006-01-02 15:04"), machine(b.Machine))

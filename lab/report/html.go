@@ -65,7 +65,8 @@ type htmlRow struct {
 
 type htmlFigure struct{ Median, Interval string }
 
-// bar is one contestant's deciding figure, over the base of its cell, as positions in % of the width.
+// bar is one contestant's deciding figure, over the base of its cell, as positions in % of the
+// width.
 type bar struct {
 	Contestant, Text string
 	Ours             bool
@@ -122,10 +123,12 @@ func htmlRowOf(e *lab.ExperimentResult, row *lab.Row, names []string) htmlRow {
 
 func ours(contestant string) bool { return strings.Contains(contestant, "tallywheel/") }
 
-// crowded is the ratio of the longest bar to the shortest beyond which a linear scale shows nothing of most.
+// crowded is the ratio of the longest bar to the shortest beyond which a linear scale shows nothing
+// of most.
 const crowded = 30
 
-// bars shows the deciding figure of each contestant of a cell with its interval, on one scale: from 0, or logarithmic.
+// bars shows the deciding figure of each contestant of a cell with its interval, on one scale: from
+// 0, or logarithmic.
 func bars(e *lab.ExperimentResult, params lab.Params) (all []bar, scale string) {
 	metric, most, least := e.Decides(params), 0.0, math.Inf(1)
 	var rows []*lab.Row

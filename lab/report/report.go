@@ -1,5 +1,6 @@
-// Package report shows what the laboratory found out: as text for a terminal, as Markdown, and as one self-contained page of HTML whose charts are
-// drawn here, so that it reads the same with scripts off. Everything it says is in the results; it decides nothing.
+// Package report shows what the laboratory found out: as text for a terminal, as Markdown, and as
+// one self-contained page of HTML whose charts are drawn here, so that it reads the same with
+// scripts off. Everything it says is in the results; it decides nothing.
 package report
 
 import (
@@ -16,8 +17,8 @@ import (
 	"github.com/tallywheel/tallywheel/lab"
 )
 
-// Write writes results.json, results.txt, report.md and report.html into a folder, which is made if it is not there. What was there is replaced
-// only once the new file is whole.
+// Write writes results.json, results.txt, report.md and report.html into a folder, which is made if
+// it is not there. What was there is replaced only once the new file is whole.
 func Write(dir string, r *lab.Results) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -114,7 +115,8 @@ func cell(r *lab.Row, metric string, interval bool) string {
 	return fmt.Sprintf("%s (%s–%s)", Value(metric, f.Median), Value(metric, f.Lo), Value(metric, f.Hi))
 }
 
-// against compares a row with the base of its cell by the experiment's deciding metric: "1.23×", "no difference", or "".
+// against compares a row with the base of its cell by the experiment's deciding metric: "1.23×",
+// "no difference", or "".
 func against(e *lab.ExperimentResult, row *lab.Row) string {
 	r, ok := ratio(e, row)
 	switch {

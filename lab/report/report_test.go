@@ -79,7 +79,8 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// TestPageNeedsNoScript: tables, charts and verdicts are in the page itself, and nothing is fetched from anywhere.
+// TestPageNeedsNoScript: tables, charts and verdicts are in the page itself, and nothing is fetched
+// from anywhere.
 func TestPageNeedsNoScript(t *testing.T) {
 	var b bytes.Buffer
 	if err := report.HTML(&b, sample()); err != nil {

@@ -26,7 +26,7 @@ static void die(const char *what) {
 }
 
 /* heads counts the heads that end in b; state is how much of the end has been seen. */
-static unsigned heads(const char *b, int n, unsigned char *state) {
+__attribute__((unused)) static unsigned heads(const char *b, int n, unsigned char *state) {
 	unsigned ended = 0;
 	unsigned char s = *state;
 	for (int i = 0; i < n; i++) {

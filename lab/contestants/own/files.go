@@ -50,7 +50,8 @@ func nopRing(t *contestant.Turn) error {
 	return errors.Join(err, failed, r.Close())
 }
 
-// fact asks for a file (file=PATH), or for an operation of a ring (op=NAME): an error if it is not there.
+// fact asks for a file (file=PATH), or for an operation of a ring (op=NAME): an error if it is not
+// there.
 func fact(t *contestant.Turn) error {
 	path := t.Text("file")
 	if path == "" {
@@ -69,8 +70,9 @@ func fact(t *contestant.Turn) error {
 	return contestant.Repeat(t, 1, 0, func() { _, _ = os.Stat(path) })
 }
 
-// random reads blocks of 4 KiB at random from a file, past the page cache, depth at a time: by our batch on a ring (how=uring), reaped batch at
-// a time, or by os.File and as many goroutines (how=os).
+// random reads blocks of 4 KiB at random from a file, past the page cache, depth at a time: by our
+// batch on a ring (how=uring), reaped batch at a time, or by os.File and as many goroutines
+// (how=os).
 func random(t *contestant.Turn) error {
 	depth, batch := t.Int("depth", 64), t.Int("batch", 1)
 	cfg := asyncfile.Config{Backend: asyncfile.Uring, Direct: true, Depth: depth}
@@ -102,7 +104,8 @@ func random(t *contestant.Turn) error {
 	return t.Result(took, n, contestant.Value{Metric: "MB_per_s", V: float64(n) * block / 1e6 / took.Seconds()})
 }
 
-// readBatched keeps depth reads in flight from one thread and reaps them batch at a time. A locked ring pays for batches only.
+// readBatched keeps depth reads in flight from one thread and reaps them batch at a time. A locked
+// ring pays for batches only.
 func readBatched(t *contestant.Turn, f asyncfile.File, blocks int64, depth, batch int) (n uint64, err error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -169,8 +172,8 @@ func readByGoroutines(t *contestant.Turn, f asyncfile.File, blocks int64, depth 
 	return n.Load(), errors.Join(errs...)
 }
 
-// config is how the parameter backend opens a file.
-func config(t *contestant.Turn) (cfg asyncfile.Config, batch bool) {
+// fileConfig is how the parameter backend opens a file.
+func fileConfig(t *contestant.Turn) (cfg asyncfile.Config, batch bool) {
 	switch t.Text("backend") {
 	case "window":
 		return asyncfile.Config{Backend: asyncfile.Std, Buffer: 64 << 10}, false
@@ -184,7 +187,8 @@ func config(t *contestant.Turn) (cfg asyncfile.Config, batch bool) {
 	return asyncfile.Config{Backend: asyncfile.Std}, false
 }
 
-// each does one operation of 4 KiB for every offset that next gives, until it gives a negative one: plainly, or 64 in flight.
+// each does one operation of 4 KiB for every offset that next gives, until it gives a negative one:
+// plainly, or 64 in flight.
 func each(f asyncfile.File, kind asyncfile.Kind, batch bool, next func() int64) error {
 	if !batch {
 		b := make([]byte, block)
@@ -233,10 +237,11 @@ func each(f asyncfile.File, kind asyncfile.Kind, batch bool, next func() int64) 
 	return b.Close()
 }
 
-// sequential reads or writes (access=read, write) a file 4 KiB at a time, in order, or reads it at random (access=random), the page cache
-// dropped before. What is written is synced before the time ends.
+// sequential reads or writes (access=read, write) a file 4 KiB at a time, in order, or reads it at
+// random (access=random), the page cache dropped before. What is written is synced before the time
+// ends.
 func sequential(t *contestant.Turn) error {
-	cfg, batch := config(t)
+	cfg, batch := fileConfig(t)
 	path, kind := t.Text("file"), asyncfile.Read
 	if t.Text("access") == "write" {
 		path, kind = t.Text("dir")+"/written", asyncfile.Write
@@ -291,7 +296,8 @@ func forget(path string) error {
 
 var sink []byte // keeps buffers from living on the stack
 
-// buffer reads a cached file again and again with a buffer of the parameter bytes, that is kept or, how=fresh, made anew for each read.
+// buffer reads a cached file again and again with a buffer of the parameter bytes, that is kept or,
+// how=fresh, made anew for each read.
 func buffer(t *contestant.Turn) error {
 	size := t.Int("bytes", 4096)
 	f, err := os.Open(t.Text("file"))
@@ -338,8 +344,8 @@ func buffer(t *contestant.Turn) error {
 	)
 }
 
-// lines cuts a cached text into lines: by bufio.Scanner (how=scanner-text, scanner-bytes), bufio.Reader.ReadSlice with 64 KiB (how=readslice), or
-// asyncfile.Lines over a backend.
+// lines cuts a cached text into lines: by bufio.Scanner (how=scanner-text, scanner-bytes),
+// bufio.Reader.ReadSlice with 64 KiB (how=readslice), or asyncfile.Lines over a backend.
 func lines(t *contestant.Turn) error {
 	path := t.Text("file")
 	var pass func() (n int, lines uint64, err error)
@@ -383,7 +389,7 @@ func lines(t *contestant.Turn) error {
 			}
 		})
 	default:
-		cfg, _ := config(t)
+		cfg, _ := fileConfig(t)
 		pass = func() (n int, k uint64, err error) {
 			f, err := asyncfile.Open(path, cfg)
 			if err != nil {
@@ -436,7 +442,8 @@ func passes(t *contestant.Turn, path string, pass func() (int, uint64, error)) e
 	)
 }
 
-// seek reads blocks of 4 KiB at random: how=seek, by Seek and Read, else by ReadAt of a backend. state=cold drops the page cache before.
+// seek reads blocks of 4 KiB at random: how=seek, by Seek and Read, else by ReadAt of a backend.
+// state=cold drops the page cache before.
 func seek(t *contestant.Turn) error {
 	path := t.Text("file")
 	warm := forget
@@ -453,7 +460,7 @@ func seek(t *contestant.Turn) error {
 	if err := warm(path); err != nil {
 		return err
 	}
-	cfg, _ := config(t)
+	cfg, _ := fileConfig(t)
 	f, err := asyncfile.Open(path, cfg)
 	if err != nil {
 		return err
@@ -502,8 +509,9 @@ func seek(t *contestant.Turn) error {
 	return t.Result(length, n, contestant.Latencies(took)...)
 }
 
-// misuse reads records of 128 bytes out of a binary file: with bufio.Scanner as if it were text (how=scanner), with reads of one record each
-// (how=tiny), with bufio of its own 4 KiB (how=bufio), and as one should (how=chunk: 256 KiB, records taken in place).
+// misuse reads records of 128 bytes out of a binary file: with bufio.Scanner as if it were text
+// (how=scanner), with reads of one record each (how=tiny), with bufio of its own 4 KiB (how=bufio),
+// and as one should (how=chunk: 256 KiB, records taken in place).
 func misuse(t *contestant.Turn) error {
 	path := t.Text("file")
 	const record = 128

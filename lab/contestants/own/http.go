@@ -4,18 +4,19 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"runtime"
-	"strconv"
 	"time"
 
 	"github.com/tallywheel/tallywheel/lab/contestant"
 	"github.com/tallywheel/tallywheel/server"
 )
 
-// serveHTTP serves at the parameter addr until it is killed. engine: net/http, which is that package alone, or an engine of package server;
-// mode: goroutine, coroutine or inline; work: hello or json; yield: every handler yields to the scheduler so many times.
+// serveHTTP serves at the parameter addr until it is killed.
 func serveHTTP(t *contestant.Turn) error {
 	addr, err := t.Address()
+	if err != nil {
+		return err
+	}
+	s, err := httpServer(t)
 	if err != nil {
 		return err
 	}
@@ -23,51 +24,37 @@ func serveHTTP(t *contestant.Turn) error {
 	if err != nil {
 		return err
 	}
-	work := helloWork
-	if t.Text("work") == "json" {
-		work = contestant.JSON
+	if err := s.Serve(ln); err != nil {
+		return fmt.Errorf("%s: %w", t.Text("engine"), err)
 	}
-	handler := ordinary(work, t.Int("yield", 0))
+	return nil
+}
+
+// anyServer is net/http's server or ours.
+type anyServer interface {
+	Serve(ln net.Listener) error
+	Close() error
+}
+
+// httpServer makes a server of parameters. engine: net/http, which is that package alone, or an
+// engine of package server; mode: goroutine, coroutine or inline; work: what a request asks for, as
+// workOf has it.
+func httpServer(t *contestant.Turn) (anyServer, error) {
+	work, err := workOf(t)
+	if err != nil {
+		return nil, err
+	}
 	if t.Text("engine") == "net/http" {
-		return http.Serve(ln, handler)
+		return &http.Server{Handler: work.handler}, nil
 	}
 	cfg := server.Config{
 		Engine: server.Engine(t.Text("engine")), Mode: server.Mode(t.Text("mode")), MaxConns: 60_000,
 		SQPoll: t.Text("sqpoll") == "1", SQPollIdle: time.Duration(t.Int("sqpoll_idle_us", 2000)) * time.Microsecond,
 	}
 	if cfg.Mode == server.Inline {
-		cfg.Lean = func(w *server.LeanResponse, _ *server.LeanRequest) {
-			w.ContentType("text/plain")
-			_, _ = w.Write(work()) // into memory
-		}
+		cfg.Lean = work.lean
 	} else {
-		cfg.Handler = handler
+		cfg.Handler = work.handler
 	}
-	s, err := server.New(cfg)
-	if err != nil {
-		return err
-	}
-	if err := s.Serve(ln); err != nil {
-		return fmt.Errorf("%s: %w", s.Choice().Engine, err)
-	}
-	return nil
-}
-
-var hello = []byte(contestant.Hello)
-
-func helloWork() []byte { return hello }
-
-// ordinary is the handler of all engines that take one of net/http.
-func ordinary(work func() []byte, yields int) http.Handler {
-	ctype := []string{"text/plain"}
-	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		for range yields {
-			runtime.Gosched()
-		}
-		b := work()
-		h := w.Header()
-		h["Content-Type"] = ctype
-		h["Content-Length"] = []string{strconv.Itoa(len(b))}
-		_, _ = w.Write(b) // an error is the client's leaving
-	})
+	return server.New(cfg)
 }

@@ -11,7 +11,8 @@ import (
 	"github.com/tallywheel/tallywheel/seglog"
 )
 
-// openLog makes a log in a new folder below the parameter dir. engine: std, uring, or linked: uring with an operation for each record.
+// openLog makes a log in a new folder below the parameter dir. engine: std, uring, or linked: uring
+// with an operation for each record.
 func openLog(t *contestant.Turn, sync seglog.SyncPolicy) (log *seglog.Log, dir string, err error) {
 	if dir, err = os.MkdirTemp(t.Text("dir"), "log-"); err != nil {
 		return nil, "", err

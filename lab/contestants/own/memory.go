@@ -50,9 +50,10 @@ func decode(t *contestant.Turn) error {
 	})
 }
 
-// ringCopy hands messages of the parameter bytes from one goroutine to another: by our ring, whose consumer reads them in place (how=view) or
-// copies them out first (how=copy); by a channel of slices from a pool (how=channel); by a queue under a lock (how=mutex). Load "max": as fast as
-// it goes; "paced": one message each 20 µs, for latency.
+// ringCopy hands messages of the parameter bytes from one goroutine to another: by our ring, whose
+// consumer reads them in place (how=view) or copies them out first (how=copy); by a channel of
+// slices from a pool (how=channel); by a queue under a lock (how=mutex). Load "max": as fast as it
+// goes; "paced": one message each 20 µs, for latency.
 func ringCopy(t *contestant.Turn) error {
 	size := t.Int("bytes", 64)
 	q, err := newQueue(t.Text("how"), size)
@@ -118,7 +119,8 @@ func ringCopy(t *contestant.Turn) error {
 	return t.Result(took, sent, append(v, contestant.Latencies(latencies)...)...)
 }
 
-// queue is a way to hand messages on. put fills one message, take shows all there are; both report whether they could.
+// queue is a way to hand messages on. put fills one message, take shows all there are; both report
+// whether they could.
 type queue struct {
 	put  func(fill func([]byte)) bool
 	take func(use func([]byte)) bool
@@ -225,8 +227,9 @@ func mutexQueue(size int) (q queue) {
 	return q
 }
 
-// pool runs tasks: how=fixed: 8 workers behind a channel; dynamic: 4 to 16 workers, one more when nobody takes a task at once, one less after
-// a second without work; goroutine: one for each task, at most 16 by a channel as semaphore.
+// pool runs tasks: how=fixed: 8 workers behind a channel; dynamic: 4 to 16 workers, one more when
+// nobody takes a task at once, one less after a second without work; goroutine: one for each task,
+// at most 16 by a channel as semaphore.
 func pool(t *contestant.Turn) error {
 	switch how := t.Text("how"); how {
 	case "fixed", "dynamic":
@@ -308,7 +311,8 @@ func workers(lo, hi int) contestant.Pool {
 	}
 }
 
-// mapTTY tries to map a tty into memory, as one of the articles does. It never can; the error is the result.
+// mapTTY tries to map a tty into memory, as one of the articles does. It never can; the error is
+// the result.
 func mapTTY(t *contestant.Turn) error {
 	f, err := openPort(t.Paths()[0])
 	if err != nil {
@@ -322,8 +326,8 @@ func mapTTY(t *contestant.Turn) error {
 	return fmt.Errorf("mmap of a tty: %w", err)
 }
 
-// touch reads one byte of each page of a file of the page cache: through a map whose pages are not there yet (how=fault), through one whose
-// pages are (how=mapped), by pread of a page (how=pread).
+// touch reads one byte of each page of a file of the page cache: through a map whose pages are not
+// there yet (how=fault), through one whose pages are (how=mapped), by pread of a page (how=pread).
 func touch(t *contestant.Turn) error {
 	const pages = 4096
 	f, err := os.Open(t.Text("file"))
@@ -371,7 +375,8 @@ func touch(t *contestant.Turn) error {
 	return errors.Join(err, failed)
 }
 
-// roundTrip is a ping-pong of one byte between two goroutines over a Unix socket pair of Go files: what a wait costs.
+// roundTrip is a ping-pong of one byte between two goroutines over a Unix socket pair of Go files:
+// what a wait costs.
 func roundTrip(t *contestant.Turn) error {
 	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_NONBLOCK|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package own is our contestants, and those of the standard library: what the program becomes when the laboratory calls it. Each speaks the
-// protocol of package contestant.
+// Package own is our contestants, and those of the standard library: what the program becomes when
+// the laboratory calls it. Each speaks the protocol of package contestant.
 package own
 
 import (
@@ -53,7 +53,8 @@ func Run(args []string, in io.Reader, out io.Writer) error {
 	return work(t)
 }
 
-// nop does nothing, at a pace: for the laboratory's own tests. With the parameter slower it does so many percent less.
+// nop does nothing, at a pace: for the laboratory's own tests. With the parameter slower it does so
+// many percent less.
 func nop(t *contestant.Turn) error {
 	until, err := t.Ready()
 	if err != nil {

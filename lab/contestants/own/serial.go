@@ -13,11 +13,13 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/tallywheel/tallywheel/api"
+	"github.com/tallywheel/tallywheel/config"
 	"github.com/tallywheel/tallywheel/frame"
 	"github.com/tallywheel/tallywheel/frame/tally128"
-	"github.com/tallywheel/tallywheel/gateway"
 	"github.com/tallywheel/tallywheel/lab/contestant"
 	"github.com/tallywheel/tallywheel/reader"
+	"github.com/tallywheel/tallywheel/recorder"
 	"github.com/tallywheel/tallywheel/serial"
 )
 
@@ -40,7 +42,8 @@ func (l *lane) Frame(f *frame.Frame)        { l.found.Count(f.Data, l.now) }
 func (l *lane) Damaged()                    {}
 func (l *lane) Skip([]byte)                 {}
 
-// readSerial reads ports by one of our strategies: ring (modes latency, throughput, hybrid), blocking, polling, pipeline.
+// readSerial reads ports by one of our strategies: ring (modes latency, throughput, hybrid),
+// blocking, polling, pipeline.
 func readSerial(t *contestant.Turn) error {
 	cfg := reader.Config{Strategy: reader.Strategy(t.Text("strategy")), Mode: reader.Mode(t.Text("mode")), Tick: 5 * time.Millisecond}
 	if cfg.Strategy == "pipeline" {
@@ -86,8 +89,8 @@ func framesResult(t *contestant.Turn, took time.Duration, f *contestant.Frames) 
 	return t.Result(took, f.N, append(contestant.Latencies(f.Latencies), contestant.Value{Metric: "MB_per_s", V: mb / took.Seconds()})...)
 }
 
-// pipeline has four goroutines for the stages read, parse, validate and store of each port, with a channel operation for each chunk or frame
-// between them, as an article describes it.
+// pipeline has four goroutines for the stages read, parse, validate and store of each port, with a
+// channel operation for each chunk or frame between them, as an article describes it.
 func pipeline(t *contestant.Turn) error {
 	found := make([]contestant.Frames, len(t.Paths()))
 	files, err := openPorts(t)
@@ -199,8 +202,8 @@ func openPorts(t *contestant.Turn) (files []*os.File, err error) {
 	return files, nil
 }
 
-// readFile reads ports as files, a goroutine each, with a buffer of the parameter bytes (4096); with the parameter bufio=1 through a
-// bufio.Reader of that size, a frame at a time.
+// readFile reads ports as files, a goroutine each, with a buffer of the parameter bytes (4096);
+// with the parameter bufio=1 through a bufio.Reader of that size, a frame at a time.
 func readFile(t *contestant.Turn) error {
 	size := t.Int("bytes", 4096)
 	found := make([]contestant.Frames, len(t.Paths()))
@@ -249,8 +252,9 @@ func frameByFrame(r io.Reader, found *contestant.Frames) {
 // udpSize is the size of the datagrams, in bytes.
 const udpSize = 256
 
-// readUDP reads datagrams of 256 bytes from the socket that is descriptor 3: by net.UDPConn into a buffer of the parameter bytes, or, with
-// strategy=ring, by our reader. A datagram that does not fit is cut by the kernel.
+// readUDP reads datagrams of 256 bytes from the socket that is descriptor 3: by net.UDPConn into a
+// buffer of the parameter bytes, or, with strategy=ring, by our reader. A datagram that does not
+// fit is cut by the kernel.
 func readUDP(t *contestant.Turn) error {
 	if err := syscall.SetNonblock(3, true); err != nil { // handing it over made it block
 		return os.NewSyscallError("fcntl", err)
@@ -308,28 +312,28 @@ func (d *datagrams) Arrived(view []byte, fresh int, _ int64) (int, bool) {
 func (d *datagrams) Silent([]byte, int64) int    { return 0 }
 func (d *datagrams) Closed([]byte, int64, error) {}
 
-// record is the whole recorder: it reads, decodes, books and writes the log, synced in batches, with its API on. It reports the frames that its
-// sheet says are durable.
+// record is the whole recorder: it reads, decodes, books and writes the log, synced in batches,
+// with its API on. It reports the frames that its sheet says are durable.
 func record(t *contestant.Turn) error {
 	dir, err := os.MkdirTemp(t.Text("dir"), "record-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	cfg := gateway.Config{
-		Log: gateway.LogConfig{Dir: dir}, API: gateway.APIConfig{Listen: "127.0.0.1:0"},
-		Read: gateway.ReadConfig{Strategy: t.Text("strategy"), Mode: t.Text("mode")},
+	cfg := config.Config{
+		Log: config.Log{Dir: dir}, API: config.API{Listen: "127.0.0.1:0"},
+		Read: config.Read{Strategy: t.Text("strategy"), Mode: t.Text("mode")},
 	}
 	for i, path := range t.Paths() {
-		cfg.Sources = append(cfg.Sources, gateway.SourceConfig{
-			ID: fmt.Sprintf("line-%d", i+1), Serial: &gateway.SerialConfig{Port: path}, Frame: gateway.FrameConfig{Kind: "tally128"},
+		cfg.Sources = append(cfg.Sources, config.Source{
+			ID: fmt.Sprintf("line-%d", i+1), Serial: &config.Serial{Port: path}, Frame: config.Frame{Kind: "tally128"},
 		})
 	}
-	g, err := gateway.Start(cfg, slog.New(slog.DiscardHandler))
+	g, err := recorder.Start(cfg, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err
 	}
-	s, err := g.Serve()
+	s, err := api.Serve(g, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,5 @@
-// Package filebuffer asks how large a buffer for a file should be, and what it does to the garbage collector.
+// Package filebuffer asks how large a buffer for a file should be, and what it does to the garbage
+// collector.
 package filebuffer
 
 import (

@@ -1,4 +1,5 @@
-// Package filesequential asks for the article's table of sequential reads, sequential writes and random reads.
+// Package filesequential asks for the article's table of sequential reads, sequential writes and
+// random reads.
 package filesequential
 
 import (

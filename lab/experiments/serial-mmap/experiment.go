@@ -1,4 +1,5 @@
-// Package serialmmap asks whether a serial port can be mapped into memory, and what a map costs where there is one.
+// Package serialmmap asks whether a serial port can be mapped into memory, and what a map costs
+// where there is one.
 package serialmmap
 
 import (

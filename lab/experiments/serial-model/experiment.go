@@ -1,4 +1,5 @@
-// Package serialmodel asks what a serial line can carry, and whether the arithmetic agrees with the measurement.
+// Package serialmodel asks what a serial line can carry, and whether the arithmetic agrees with the
+// measurement.
 package serialmodel
 
 import (
@@ -10,9 +11,10 @@ import (
 	"github.com/tallywheel/tallywheel/lab/load"
 )
 
-// The model of a UART, 8N1. Byte rate: each byte takes a start bit, eight data bits and a stop bit. Clock tolerance: the receiver samples the
-// middle of the last bit half a bit wide, after 9.5 bits at the most, with a sixteenth of a bit lost to the sampling clock: (0.5 − 1/16) ÷ 9.5 =
-// 4.6 % for both ends together. Overrun: from the interrupt on, FIFO − trigger more bytes fit.
+// The model of a UART, 8N1. Byte rate: each byte takes a start bit, eight data bits and a stop bit.
+// Clock tolerance: the receiver samples the middle of the last bit half a bit wide, after 9.5 bits
+// at the most, with a sixteenth of a bit lost to the sampling clock: (0.5 − 1/16) ÷ 9.5 = 4.6 % for
+// both ends together. Overrun: from the interrupt on, FIFO − trigger more bytes fit.
 const (
 	bitsPerByte = 10
 	fifo        = 16 // bytes, of a 16550A
@@ -22,7 +24,8 @@ const (
 // ByteRate is what a line of a baud rate carries at 8N1, in bytes a second.
 func ByteRate(baud float64) float64 { return baud / bitsPerByte }
 
-// SafeBaud is the highest baud rate at which a FIFO does not overrun if every interrupt is served within the latency.
+// SafeBaud is the highest baud rate at which a FIFO does not overrun if every interrupt is served
+// within the latency.
 func SafeBaud(latency time.Duration) float64 {
 	return (fifo - trigger) * bitsPerByte / latency.Seconds()
 }

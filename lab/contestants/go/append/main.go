@@ -1,4 +1,5 @@
-// Command append is what Go programs log with, without a sync: zap into a buffered sink, and lumberjack.
+// Command append is what Go programs log with, without a sync: zap into a buffered sink, and
+// lumberjack.
 package main
 
 import (

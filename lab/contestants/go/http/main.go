@@ -1,11 +1,16 @@
-// Command http is other people's HTTP servers. They serve at the parameter addr until they are killed; the parameter work is hello or json.
+// Command http is other people's HTTP servers. They serve at the parameter addr until they are
+// killed. The parameter work is hello, json, close (hello by a server that ends a connection when
+// it is asked to, which those with HTTP of their own always do), bodies or file: as our contestants
+// have them.
 package main
 
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net"
+	"path/filepath"
 	"runtime"
 	"time"
 
@@ -26,8 +31,11 @@ func run(t *contestant.Turn) error {
 		return err
 	}
 	work := func() []byte { return []byte(contestant.Hello) }
-	if t.Text("work") == "json" {
+	switch w := t.Text("work"); {
+	case w == "json":
 		work = contestant.JSON
+	case (w == "bodies" || w == "file") && t.Name != "fasthttp":
+		return errors.New("it says hello and json only")
 	}
 	switch t.Name {
 	case "fasthttp":
@@ -35,10 +43,7 @@ func run(t *contestant.Turn) error {
 		if err != nil {
 			return err
 		}
-		s := &fasthttp.Server{NoDefaultServerHeader: true, Handler: func(c *fasthttp.RequestCtx) {
-			c.SetContentType("text/plain")
-			c.SetBody(work())
-		}}
+		s := &fasthttp.Server{NoDefaultServerHeader: true, Handler: fastHandler(t, work)}
 		return s.Serve(ln)
 	case "hertz":
 		hlog.SetLevel(hlog.LevelFatal)
@@ -47,9 +52,67 @@ func run(t *contestant.Turn) error {
 		s.Spin()
 		return nil
 	case "gnet":
-		return gnet.Run(&plain{work: work}, "tcp://"+addr, gnet.WithMulticore(true), gnet.WithReusePort(true), gnet.WithNumEventLoop(runtime.GOMAXPROCS(0)), gnet.WithLogLevel(logging.ErrorLevel))
+		var h gnet.EventHandler = &plain{work: work}
+		if t.Text("work") == "close" {
+			h = &closing{}
+		}
+		return gnet.Run(h, "tcp://"+addr, gnet.WithMulticore(true), gnet.WithReusePort(true), gnet.WithNumEventLoop(runtime.GOMAXPROCS(0)), gnet.WithLogLevel(logging.ErrorLevel))
 	}
 	return fmt.Errorf("no contestant %q", t.Name)
+}
+
+// fastHandler is fasthttp's handler. A page is handed over by SetBodyRaw, its way for memory that
+// does not change.
+func fastHandler(t *contestant.Turn, work func() []byte) fasthttp.RequestHandler {
+	switch t.Text("work") {
+	case "bodies":
+		page := contestant.Page(t.Int("bytes", 0))
+		return func(c *fasthttp.RequestCtx) {
+			c.SetContentType("text/plain")
+			if c.IsPost() {
+				c.SetBody(contestant.DigestOf(c.PostBody()))
+			} else {
+				c.Response.SetBodyRaw(page)
+			}
+		}
+	case "file":
+		return fasthttp.FSHandler(filepath.Dir(t.Text("file")), 0)
+	}
+	return func(c *fasthttp.RequestCtx) {
+		c.SetContentType("text/plain")
+		c.SetBody(work())
+	}
+}
+
+// closing reads as much of a head as it must: it answers one that is whole, and closes if it asks
+// for that.
+type closing struct {
+	gnet.BuiltinEventEngine
+}
+
+// OnTraffic implements gnet.EventHandler.
+func (*closing) OnTraffic(c gnet.Conn) gnet.Action {
+	b, err := c.Peek(-1)
+	if err != nil {
+		return gnet.Close
+	}
+	end := bytes.Index(b, []byte("\r\n\r\n"))
+	if end < 0 {
+		return gnet.None
+	}
+	end += 4
+	closes := bytes.Contains(b[:end], []byte("\r\nConnection: close\r\n"))
+	answer := "HTTP/1.1 200 OK\r\nDate: Fri, 20 Nov 2026 12:00:00 GMT\r\nContent-Type: text/plain\r\nContent-Length: 13\r\n\r\n"
+	if closes {
+		answer = answer[:len(answer)-2] + "Connection: close\r\n\r\n"
+	}
+	if _, err := c.Discard(end); err != nil {
+		return gnet.Close
+	}
+	if _, err := c.Write([]byte(answer + contestant.Hello)); err != nil || closes {
+		return gnet.Close
+	}
+	return gnet.None
 }
 
 // plain answers every head that ends, and looks at nothing in it: gnet has no HTTP of its own.

@@ -1,4 +1,5 @@
-// Command serial is the contestant go.bug.st/serial: a goroutine for each port that reads and takes frames. It checks no CRC.
+// Command serial is the contestant go.bug.st/serial: a goroutine for each port that reads and takes
+// frames. It checks no CRC.
 package main
 
 import (

@@ -1,0 +1,103 @@
+// Package httpbodies asks what bodies cost, by engine and by the way handlers run.
+package httpbodies
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/tallywheel/tallywheel/lab"
+	"github.com/tallywheel/tallywheel/lab/load"
+	"github.com/tallywheel/tallywheel/lab/servers"
+)
+
+const connections = 32
+
+// Experiment is the question, its contestants and its claims.
+func Experiment() *lab.Experiment {
+	return &lab.Experiment{
+		Name: "http-bodies", Plane: "network",
+		Question: "What do bodies cost, received and sent?",
+		Method: fmt.Sprintf("direction=post: a body of so many bytes, which the handler reads to its end, by 8 KB, as io.Discard would; its answer is the length and a sum over it. direction=get: an answer of so many bytes, from memory that never changes. "+
+			"%d connections with keep-alive over loopback, which send again as soon as they are answered. All that comes back is compared: bodies differ from request to request, and an answer of another length, content or request ends the turn with an error. "+
+			"The CPU time of the server for each request decides; requests a second say how much server and load fit on the same CPUs. The quick run asks for the settings that have a goal, --full for all six.", connections),
+		Metrics: []string{"cpu_us_per_op", "MB_per_s", "ops_per_s", "latency_us_p50", "latency_us_p99", "cpu_ms_per_MB", "rss_bytes"},
+		Base:    "net/http", Turn: time.Second,
+		Cells:       cells,
+		Contestants: slices.Concat(servers.OwnAuto("bodies", servers.Modes), []lab.Contestant{servers.FastHTTP("bodies")}, servers.C()),
+		Scene:       scene,
+		Advice:      advice,
+		Claims:      claims(),
+	}
+}
+
+func cells(o lab.Options) []lab.Params {
+	if !o.Full {
+		return []lab.Params{cell("post", 64<<10), cell("get", 10<<10), cell("get", 1<<20)}
+	}
+	var all []lab.Params
+	for _, direction := range []string{"post", "get"} {
+		for _, bytes := range []int{10 << 10, 64 << 10, 1 << 20} {
+			all = append(all, cell(direction, bytes))
+		}
+	}
+	return all
+}
+
+func cell(direction string, bytes int) lab.Params {
+	return lab.Params{"direction": direction, "bytes": strconv.Itoa(bytes)}
+}
+
+func scene(b *lab.Bench, _ *lab.Contestant, cell lab.Params) (*lab.Scene, error) {
+	bytes := cell.Int("bytes")
+	l := load.HTTP{Connections: connections, Bytes: bytes}
+	if cell["direction"] == "post" {
+		l.Method, l.Exchanges = "POST", load.Bodies(bytes)
+	} else {
+		l.Exchanges = load.Answers(bytes)
+	}
+	return l.Scene(b)
+}
+
+const cpu = "cpu_us_per_op"
+
+// What auto takes for each mode, where the kernel has it.
+const (
+	inline    = "tallywheel/uring-inline"
+	coroutine = "tallywheel/uring-coroutine"
+	goroutine = "tallywheel/auto"
+)
+
+func advice(v lab.View) string {
+	who := []string{"net/http", goroutine, coroutine, inline}
+	post, ok1 := v.Medians(cell("post", 64<<10), cpu, who...)
+	get, ok2 := v.Medians(cell("get", 1<<20), cpu, who...)
+	if !ok1 || !ok2 {
+		return ""
+	}
+	return fmt.Sprintf("A body of 64 KB costs %.0f µs by net/http, %.0f on goroutines, %.0f as a coroutine, %.0f inline; an answer of 1 MB %.0f, %.0f, %.0f and %.0f: with bodies the copies decide, not the way that requests are waited for.",
+		post[0], post[1], post[2], post[3], get[0], get[1], get[2], get[3])
+}
+
+func claims() []lab.Claim {
+	const (
+		read    = "What is received is copied by the kernel once for everybody; what is above is copies and memory of the server's own."
+		sent    = "An answer in memory can be sent from where it lies; each copy of a megabyte costs as much as dozens of small requests."
+		project = "this project: ≤ %.2f×"
+	)
+	every := []string{goroutine, coroutine, inline}
+	post := cell("post", 64<<10)
+	all := []lab.Claim{
+		lab.AllAtMost("Inline, a body of 64 KB costs two thirds of what it does by net/http.", fmt.Sprintf(project, 0.65), []string{inline}, "net/http", post, cpu, 0.65, read),
+		lab.AllAtMost("… and as a coroutine.", fmt.Sprintf(project, 0.65), []string{coroutine}, "net/http", post, cpu, 0.65, read),
+		lab.AllAtMost("… and three quarters on goroutines.", fmt.Sprintf(project, 0.75), []string{goroutine}, "net/http", post, cpu, 0.75, read),
+		lab.AllAtMost("In every mode it costs at most a fifth more than by fasthttp.", fmt.Sprintf(project, 1.2), every, "fasthttp", post, cpu, 1.2, read),
+	}
+	for _, bytes := range []int{10 << 10, 1 << 20} {
+		for _, than := range []string{"net/http", "fasthttp"} {
+			all = append(all, lab.AllAtMost(fmt.Sprintf("In every mode an answer of %d KB costs no more than by %s.", bytes>>10, than), fmt.Sprintf(project, 1.0), every, than, cell("get", bytes), cpu, 1, sent))
+		}
+	}
+	return all
+}

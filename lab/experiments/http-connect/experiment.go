@@ -1,0 +1,56 @@
+// Package httpconnect asks what a request costs that has a connection of its own.
+package httpconnect
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/tallywheel/tallywheel/lab"
+	"github.com/tallywheel/tallywheel/lab/load"
+	"github.com/tallywheel/tallywheel/lab/servers"
+)
+
+// Experiment is the question, its contestants and its claims.
+func Experiment() *lab.Experiment {
+	return &lab.Experiment{
+		Name: "http-connect", Plane: "network",
+		Question: "What does a request cost that has a connection of its own?",
+		Method: "A connection over loopback, GET / with Connection: close, a small answer, whose bytes are compared, and the server's end of the connection, which is waited for: then it is answered. 64 at a time. " +
+			"The CPU time of the server for each decides. The kernel's work for the handshake is done where the client connects, and not counted; accepting, closing and what a server makes for each connection is.",
+		Metrics: []string{"cpu_us_per_op", "ops_per_s", "latency_us_p50", "latency_us_p99", "syscalls_per_op", "context_switches_per_op", "rss_bytes"},
+		Base:    "net/http", Turn: time.Second, Calls: true,
+		Cells:       func(lab.Options) []lab.Params { return lab.Cells("connections", 64) },
+		Contestants: slices.Concat(servers.OwnAuto("hello", servers.Modes), []lab.Contestant{servers.Gnet(), servers.FastHTTP("hello")}, servers.C("once=1")),
+		Scene: func(b *lab.Bench, _ *lab.Contestant, cell lab.Params) (*lab.Scene, error) {
+			return load.HTTP{Connections: cell.Int("connections"), Close: true, Exchanges: load.Hello()}.Scene(b)
+		},
+		Advice: func(v lab.View) string {
+			m, ok := v.Medians(nil, cpu, "net/http", goroutine, coroutine, inline)
+			if !ok {
+				return ""
+			}
+			return fmt.Sprintf("A request with a connection of its own costs %.0f µs by net/http, %.0f on goroutines, %.0f as a coroutine, %.0f inline. Most of that is the kernel's: let clients keep their connections.", m[0], m[1], m[2], m[3])
+		},
+		Claims: claims(),
+	}
+}
+
+const cpu = "cpu_us_per_op"
+
+// What auto takes for each mode, where the kernel has it.
+const (
+	inline    = "tallywheel/uring-inline"
+	coroutine = "tallywheel/uring-coroutine"
+	goroutine = "tallywheel/auto"
+)
+
+func claims() []lab.Claim {
+	const why = "The kernel's accept, close and timers are most of it and the same for all; what differs is goroutines, buffers and calls for each connection."
+	const seed = "this project: ≤ 0.75×"
+	return []lab.Claim{
+		lab.AllAtMost("A server that asks for no engine takes three quarters of net/http.", seed, []string{goroutine}, "net/http", nil, cpu, 0.75, why),
+		lab.AllAtMost("… and so does every other mode.", seed, []string{coroutine, inline}, "net/http", nil, cpu, 0.75, why),
+		lab.AllAtMost("Inline, a ring in Go costs a sixth more than liburing in C.", "this project: ≤ 1.15×", []string{inline}, "c/liburing", nil, cpu, 1.15, why),
+	}
+}

@@ -1,0 +1,101 @@
+// Package httpfiles asks what it costs to serve files by HTTP.
+package httpfiles
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/tallywheel/tallywheel/lab"
+	"github.com/tallywheel/tallywheel/lab/bigfile"
+	"github.com/tallywheel/tallywheel/lab/load"
+	"github.com/tallywheel/tallywheel/lab/servers"
+)
+
+// Experiment is the question, its contestants and its claims.
+func Experiment() *lab.Experiment {
+	return &lab.Experiment{
+		Name: "http-files", Plane: "network",
+		Question: "What does it cost to serve a file that is in the page cache?",
+		Method: fmt.Sprintf("GET of one file with keep-alive over loopback: by http.ServeFile in ours and net/http, by the file handler of fasthttp, by nginx with sendfile. %d connections for 1 MB and %d for 100 MB, which send again as soon as they are answered. "+
+			"Every byte that comes back is compared with the file, on the same CPUs; the CPU time of the server decides. Who sends by sendfile pays for no copy: on loopback the one who receives makes it, from the page cache.", connections(large/100), connections(large)),
+		Metrics: []string{"cpu_us_per_op", "MB_per_s", "cpu_ms_per_MB", "latency_us_p50", "latency_us_p99", "context_switches_per_op", "rss_bytes"},
+		Base:    "net/http", Turn: time.Second,
+		Cells: func(lab.Options) []lab.Params { return []lab.Params{cell(large / 100), cell(large)} },
+		Contestants: slices.Concat(servers.OwnAuto("file", []string{"coroutine", "goroutine"}), []lab.Contestant{
+			servers.FastHTTP("file"),
+			servers.Nginx(func(b *lab.Bench) string { return "root " + folder(b) + "; sendfile on;" }),
+		}),
+		Prepare: prepare,
+		Scene:   scene,
+		Advice:  advice,
+		Claims:  claims(),
+	}
+}
+
+const large = 100 << 20
+
+func cell(bytes int) lab.Params { return lab.Params{"bytes": strconv.Itoa(bytes)} }
+
+// connections are fewer where each asks for much: a turn has time for some files only. With fewer
+// than these the kernel sends in small pieces, and by sendfile a megabyte costs two to three times
+// as much.
+func connections(bytes int) int {
+	if bytes == large {
+		return 8
+	}
+	return 64
+}
+
+func folder(b *lab.Bench) string { return filepath.Join(b.Dir, "files") }
+
+func prepare(ctx context.Context, b *lab.Bench) error {
+	dir := folder(b)
+	return errors.Join(
+		os.Mkdir(dir, 0o755),
+		bigfile.Page(ctx, filepath.Join(dir, strconv.Itoa(large/100)), large/100),
+		bigfile.Page(ctx, filepath.Join(dir, strconv.Itoa(large)), large),
+	)
+}
+
+func scene(b *lab.Bench, _ *lab.Contestant, cell lab.Params) (*lab.Scene, error) {
+	bytes := cell.Int("bytes")
+	s, err := load.HTTP{Path: "/" + cell["bytes"], Connections: connections(bytes), Exchanges: load.Answers(bytes), Bytes: bytes}.Scene(b)
+	if err != nil {
+		return nil, err
+	}
+	s.Params["file"] = filepath.Join(folder(b), cell["bytes"])
+	return s, nil
+}
+
+const cpu = "cpu_us_per_op"
+
+// every is what auto takes for each mode that has http.Handlers, where the kernel has it.
+var every = []string{"tallywheel/auto", "tallywheel/uring-coroutine"}
+
+func advice(v lab.View) string {
+	m, ok := v.Medians(cell(large), "cpu_ms_per_MB", "net/http", every[0], every[1])
+	if !ok {
+		return ""
+	}
+	text := fmt.Sprintf("A megabyte of a large file costs %.3f ms by net/http, %.3f on goroutines, %.3f as a coroutine", m[0], m[1], m[2])
+	if n, ok := v.Median("nginx", cell(large), "cpu_ms_per_MB"); ok {
+		text += fmt.Sprintf(", %.3f by nginx", n)
+	}
+	return text + ": sendfile is what counts, not who calls it."
+}
+
+func claims() (all []lab.Claim) {
+	const why = "By sendfile the pages of the cache are sent as they lie; who reads the file into memory and writes it pays for two copies."
+	for _, bytes := range []int{large / 100, large} {
+		all = append(all,
+			lab.AllAtMost(fmt.Sprintf("http.ServeFile of %d MB costs no more than by net/http, on goroutines and as a coroutine.", bytes>>20), "this project: ≤ 1.00×", every, "net/http", cell(bytes), cpu, 1, why),
+			lab.AllAtMost("… and at most a fifth more than by nginx.", "this project: ≤ 1.20×", every, "nginx", cell(bytes), cpu, 1.2, why))
+	}
+	return all
+}
