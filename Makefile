@@ -17,7 +17,7 @@ demo: build
 test: deps
 	$(GO) vet ./...
 	$(GO) test . # the house rules first: they are quick
-	CGO_ENABLED=1 TALLYWHEEL_REQUIRE="$$(cat .deps 2>/dev/null)" $(GO) test -race -timeout 15m ./...
+	CGO_ENABLED=1 TALLYWHEEL_REQUIRE="$$(cat .deps 2>/dev/null)" $(GO) test -race -timeout 30m ./...
 	$(MAKE) --no-print-directory cross arm
 	cd lab/contestants/go && $(GO) vet ./...
 
@@ -28,40 +28,56 @@ deps:
 cross:
 	GOOS=linux GOARCH=arm64 $(GO) build -o /dev/null ./cmd/tallywheel
 	GOOS=linux GOARCH=arm GOARM=7 $(GO) build -o /dev/null ./cmd/tallywheel
-	GOOS=darwin GOARCH=arm64 $(GO) vet ./crc16 ./frame/... ./ledger ./asyncfile ./seglog ./server ./internal/...
-	GOOS=windows GOARCH=amd64 $(GO) vet ./crc16 ./frame/... ./ledger ./asyncfile ./seglog ./server ./internal/...
+	GOOS=darwin GOARCH=arm64 $(GO) vet ./crc16 ./frame/... ./ledger ./asyncfile ./seglog ./archive ./server ./prefork ./rt ./internal/...
+	GOOS=windows GOARCH=amd64 $(GO) vet ./crc16 ./frame/... ./ledger ./asyncfile ./seglog ./archive ./server ./prefork ./rt ./internal/...
 
-# The tests of what differs on a 32-bit ARM, under qemu-user.
+# The tests of what differs on a 32-bit ARM, under qemu-user. Those that are left out go through
+# thousands of damaged logs: what they hold to has no words in it, and takes minutes there.
+ARM_SKIP := TestLossIsNamedHoweverAnOpeningEnds|TestFlippedBits|TestVersion1AfterACut|TestRepairGivesUpNothingForAnErrorOfTheDisk|TestRoomComesAndGoes
 arm:
 	@if command -v qemu-arm >/dev/null; then \
-		GOOS=linux GOARCH=arm GOARM=7 $(GO) test -short -exec qemu-arm ./crc16 ./frame/... ./ring ./ledger ./uring ./asyncfile ./seglog; \
+		GOOS=linux GOARCH=arm GOARM=7 $(GO) test -short -timeout 30m -skip '$(ARM_SKIP)' -exec qemu-arm ./crc16 ./frame/... ./ring ./ledger ./uring ./asyncfile ./seglog && \
+		GOOS=linux GOARCH=arm GOARM=7 $(GO) test -exec qemu-arm -run 'OfARing|Waits|AnyStep|ManyDeaths|Packets|Slot' ./ipc; \
 	else echo "SKIPPED: the ARM tests: qemu-arm is missing; apt install qemu-user"; fi
 
-# What a change should pass before it is committed.
+# What a change should pass before it is committed. FUZZ is how long each fuzzer looks for something new; nothing: not at all, since what they find is
+# not found each time. Their seeds are in the tests.
+FUZZ ?= 5s
 check:
 	$(GO) vet ./... && $(GO) test -short .
 	$(GO) tool -modfile=tools.mod gofumpt -l -d . | (! grep .)
 	$(GO) tool -modfile=tools.mod staticcheck ./...
-	$(MAKE) --no-print-directory fuzz TIME=5s
+	$(if $(FUZZ),$(MAKE) --no-print-directory fuzz TIME=$(FUZZ))
 
 TIME ?= 30s
 fuzz:
-	for f in Tally128 Modbus COBS SLIP Line Length Raw; do $(GO) test ./frame/framings -run '^$$' -fuzz "Fuzz$$f\$$" -fuzztime $(TIME) || exit 1; done
+	for f in Tally128 Modbus COBS SLIP Line UBX Length Raw; do $(GO) test ./frame/framings -run '^$$' -fuzz "Fuzz$$f\$$" -fuzztime $(TIME) -fuzzminimizetime 10x || exit 1; done
 	$(GO) test ./internal/http1 -run '^$$' -fuzz FuzzHead -fuzztime $(TIME)
 	$(GO) test ./server -run '^$$' -fuzz FuzzDifferential -fuzztime $(TIME) -parallel 1
+	$(GO) test ./server/internal/h1 -run '^$$' -fuzz FuzzAnyNetwork -fuzztime $(TIME) -parallel 1
+	$(GO) test ./server/internal/h1 -run '^$$' -fuzz FuzzInline -fuzztime $(TIME)
 	$(GO) test ./seglog -run '^$$' -fuzz FuzzReader -fuzztime $(TIME)
-	$(GO) test ./gateway -run '^$$' -fuzz FuzzConfig -fuzztime $(TIME)
+	$(GO) test ./config -run '^$$' -fuzz FuzzConfig -fuzztime $(TIME)
 	$(GO) test ./crc16 -run '^$$' -fuzz FuzzSplit -fuzztime $(TIME)
+	$(GO) test ./ring -run '^$$' -fuzz FuzzShared -fuzztime $(TIME)
 
 # What takes longer than every change can wait: ten minutes of random load on each kind of ring, a million random operations on each
-# kind of file, 100,000 rude connections to each kind of server, as many requests beside net/http, and half an hour of the demo in two
-# conditions.
+# kind of file, 100,000 rude connections to each kind of server, as many requests beside net/http, a million deaths in the model of a
+# ring between processes and ten minutes of real ones, twelve hours of fake time and half an hour of a recorder to which everything
+# happens at once, and as long of the demo in two conditions.
 .PHONY: soak
 soak: build
+	$(GO) test ./frame/framings -seeds 20000 -timeout 30m
 	$(GO) test ./uring -run RandomLoad -soak 10m -timeout 60m
 	$(GO) test ./asyncfile -run Differential -operations 1000000 -timeout 30m
 	$(GO) test -race ./server -run Churn -connections 100000 -timeout 30m
 	$(GO) test ./server -run Differential -requests 100000 -timeout 30m
+	$(GO) test ./server -run Integrity -answers 10000000 -timeout 120m
+	$(GO) test ./prefork -run 'RestartsLoseNothing|NothingIsLeft' -requests 100000 -rounds 50 -kills 1000 -timeout 60m
+	$(GO) test ./ipc -run 'ManyDeaths|Killed' -kills 1000000 -kill-for 10m -timeout 30m
+	$(GO) test ./server/internal/... -seeds 20000 -timeout 60m
+	$(GO) test ./recorder -run EverythingAtOnce -hours 12 -timeout 60m -v
+	$(GO) test ./e2e/stranger -run TestSoak -soak 30m -timeout 60m -v
 	./$(BIN) demo --for 30m --ports 1 --condition steady
 	./$(BIN) demo --for 30m --ports 2 --condition disturbed
 
@@ -73,7 +89,7 @@ bench: build
 	./$(BIN) lab all --quick $(if $(PLANE),--plane $(PLANE))
 
 bench-parts:
-	$(GO) test -run '^$$' -bench . ./crc16 ./ring ./frame/framings ./uring ./asyncfile ./seglog
+	$(GO) test -run '^$$' -bench . ./crc16 ./ring ./ipc ./frame/framings ./uring ./asyncfile ./seglog
 
 # Write the expected output of scripts and reports anew, and the copy of the peers that the program carries.
 golden:

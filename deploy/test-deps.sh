@@ -3,12 +3,12 @@
 # that the tests fail rather than skip; nothing else.
 set -u
 cd "$(dirname "$0")/.." || exit 1
-wanted="chromium:chromium chromedriver:chromium-driver socat:socat qemu-arm:qemu-user qemu-storage-daemon:qemu-system-common mkfs.ext4:e2fsprogs losetup:mount python3:python3 curl:curl wrk:wrk nginx:nginx-light prometheus:prometheus node:nodejs"
+wanted="chromium:chromium chromedriver:chromium-driver socat:socat qemu-arm:qemu-user qemu-storage-daemon:qemu-system-common mkfs.ext4:e2fsprogs losetup:mount python3:python3 strace:strace curl:curl wrk:wrk nginx:nginx-light prometheus:prometheus node:nodejs"
 missing() {
 	for w in $wanted; do command -v "${w%%:*}" >/dev/null 2>&1 || printf '%s ' "${w##*:}"; done
 	# any Python will do that has the module; asked from elsewhere, since it takes a folder here of that name for one
-	for m in serial requests; do
-		(cd / && { python3 -c "import $m" || /usr/bin/python3 -c "import $m"; }) >/dev/null 2>&1 || printf 'python3-%s ' "$m"
+	for m in serial:serial requests:requests pymodbus:pymodbus pynmea2:nmea2; do
+		(cd / && { python3 -c "import ${m%%:*}" || /usr/bin/python3 -c "import ${m%%:*}"; }) >/dev/null 2>&1 || printf 'python3-%s ' "${m##*:}"
 	done
 }
 need=$(missing)
@@ -26,7 +26,11 @@ if [ -n "$need" ] && command -v apt-get >/dev/null 2>&1; then
 		[ -z "$policy" ] || $run rm -f "$policy"
 	fi
 fi
-case "$(missing)" in *python3-*) python3 -m pip install --quiet --user pyserial requests >/dev/null 2>&1 ;; esac
+case "$(missing)" in *python3-*) python3 -m pip install --quiet --user pyserial requests pymodbus pynmea2 >/dev/null 2>&1 ;; esac
+# The page's tests look at it with axe-core where npm may fetch it; without it they say so.
+if [ ! -e .deps-node/node_modules/axe-core/axe.min.js ] && command -v npm >/dev/null 2>&1; then
+	npm install --silent --no-save --no-audit --no-fund --fetch-retries=1 --prefix .deps-node axe-core@4.14.1 >/dev/null 2>&1
+fi
 need=$(missing)
 if [ -n "$need" ]; then
 	echo "missing for some tests, which will be skipped: $need"

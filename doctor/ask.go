@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 
 	"github.com/tallywheel/tallywheel/internal/sys"
+	"github.com/tallywheel/tallywheel/rt"
 	"github.com/tallywheel/tallywheel/serial"
 	"github.com/tallywheel/tallywheel/uring"
 )
@@ -28,9 +29,12 @@ func thisMachine() *Asker {
 			}
 			return features, order
 		},
-		FIFO: sys.TryFIFO, Lock: sys.TryLock, HugePage: sys.TryHugePage, Perf: sys.TryPerf, BPF: sys.TryBPF,
+		Clock:    sys.ClockSynchronised,
+		FIFO:     func() error { return rt.TryScheduling(rt.Scheduling{Policy: rt.FIFO, Priority: 1}) },
+		Lock:     rt.TryLockMemory,
+		HugePage: sys.TryHugePage, Perf: sys.TryPerf, BPF: sys.TryBPF,
 		Files: func() (uint64, uint64, error) {
-			l, err := sys.FileLimit()
+			l, err := sys.LimitOf(sys.LimitFiles)
 			return l.Soft, l.Hard, err
 		},
 		Ports: func() ([]string, error) {

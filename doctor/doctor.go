@@ -1,8 +1,10 @@
-// Package doctor looks at what a machine allows and how it is set, as far as that matters to a recorder: what it found, what is wanted, why, and
-// how to change it. It asks the kernel by trying, never by its version.
+// Package doctor looks at what a machine allows and how it is set, as far as that matters to a
+// recorder: what it found, what is wanted, why, and how to change it. It asks the kernel by trying,
+// never by its version.
 //
-// [Examine] changes nothing. [Prescribe] lists the settings that are safe to change, [Treatment.Apply] changes them and records the old values in a
-// file, and [Undo] puts those back. Settings that touch security, or that only a restart or another unit file can change, are never
+// [Examine] changes nothing. [Prescribe] lists the settings that are safe to change,
+// [Treatment.Apply] changes them and records the old values in a file, and [Undo] puts those back.
+// Settings that touch security, or that only a restart or another unit file can change, are never
 // applied: the finding says what to do.
 //
 // Linux only.
@@ -29,7 +31,7 @@ const (
 
 // Finding is one line of the doctor's.
 type Finding struct {
-	Area   string   `json:"area"` // io_uring, real time, tracing, memory, cpu, limits, serial, network
+	Area   string   `json:"area"` // io_uring, real time, tracing, memory, cpu, clock, limits, serial, network
 	Name   string   `json:"name"`
 	State  State    `json:"state"`
 	Found  string   `json:"found"`
@@ -45,7 +47,8 @@ type Setting struct {
 	Value string `json:"value"`
 }
 
-// Kernel is what is asked. The zero value is this machine; tests put a tree of files and answers in its place.
+// Kernel is what is asked. The zero value is this machine; tests put a tree of files and answers in
+// its place.
 type Kernel struct {
 	Root string // in front of /proc and /sys
 	Ask  *Asker // nil: this machine
@@ -71,6 +74,7 @@ func (k Kernel) Examine() (all []Finding) {
 	all = append(all, k.tracing(ask)...)
 	all = append(all, k.memory(ask)...)
 	all = append(all, k.cpu()...)
+	all = append(all, clock(ask))
 	all = append(all, k.limits(ask)...)
 	all = append(all, k.serialPorts(ask)...)
 	all = append(all, k.sysctls()...)
@@ -94,6 +98,7 @@ type Asker struct {
 	BPF      func() error
 	Files    func() (soft, hard uint64, err error)
 	Ports    func() ([]string, error) // names of serial ports, ttyUSB0
+	Clock    func() (bool, error)     // whether a time service keeps the clock
 }
 
 // tried makes a finding of something that was tried.
@@ -105,7 +110,8 @@ func tried(area, name string, err error, why, how string) Finding {
 	return f
 }
 
-// setting makes a finding of a file with one value; ok says whether the value will do. where says what a person may do who wants it to stay.
+// setting makes a finding of a file with one value; ok says whether the value will do. where says
+// what a person may do who wants it to stay.
 func (k Kernel) setting(area, name, path, wanted, why string, ok func(string) bool, safe bool) Finding {
 	f := Finding{Area: area, Name: name, Wanted: wanted, Why: why}
 	value, there := k.read(path)

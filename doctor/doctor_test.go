@@ -18,6 +18,7 @@ func fake(t *testing.T, files map[string]string) Kernel {
 		Perf: func() error { return nil }, BPF: func() error { return nil },
 		Files: func() (uint64, uint64, error) { return 1024, 1 << 20, nil },
 		Ports: func() ([]string, error) { return []string{"ttyUSB0"}, nil },
+		Clock: func() (bool, error) { return true, nil },
 	}}
 	for name, text := range files {
 		path := k.path(name)
@@ -55,9 +56,11 @@ func TestExamine(t *testing.T) {
 	k.Ask.Rings = func() (map[string]error, []string) {
 		return map[string]error{"io_uring": errors.New("forbidden by seccomp")}, []string{"io_uring"}
 	}
+	k.Ask.Clock = func() (bool, error) { return false, nil }
 	all := k.Examine()
 	for name, want := range map[string]State{
-		"io_uring": Missing, "SCHED_FIFO": Missing, "perf events": Good, "transparent huge pages": Poor, "vm.swappiness": Poor, "ttyUSB0, latency timer": Poor,
+		"clock synchronised": Poor,
+		"io_uring":           Missing, "SCHED_FIFO": Missing, "perf events": Good, "transparent huge pages": Poor, "vm.swappiness": Poor, "ttyUSB0, latency timer": Poor,
 		"frequency governor, cpu1": Poor, "CPU limit of the cgroup": Poor, "clock source": Poor, "open files": Good, "tracefs": Missing, "net.ipv4.tcp_max_syn_backlog": Unknown, "fs.file-max": Good,
 	} {
 		f := find(t, all, name)
@@ -175,7 +178,8 @@ func TestFixTwiceKeepsTheFirstValue(t *testing.T) {
 	}
 }
 
-// TestWhatCannotBeChanged: the rest is changed all the same, the error says which was not, and undo knows only of what was.
+// TestWhatCannotBeChanged: the rest is changed all the same, the error says which was not, and undo
+// knows only of what was.
 func TestWhatCannotBeChanged(t *testing.T) {
 	k := poor(t)
 	record := filepath.Join(t.TempDir(), "doctor.json")

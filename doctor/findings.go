@@ -92,6 +92,23 @@ func (k Kernel) cpu() (all []Finding) {
 	return append(all, k.quota())
 }
 
+// clock looks whether a time service keeps the clock.
+func clock(ask *Asker) Finding {
+	f := Finding{
+		Area: "clock", Name: "clock synchronised", State: Good, Found: "yes", Wanted: "yes",
+		Why: "times of records compare across starts, and keep.age removes what earlier starts have recorded",
+	}
+	on, err := ask.Clock()
+	switch {
+	case err != nil:
+		f.State, f.Found = Unknown, err.Error()
+	case !on:
+		f.State, f.Found = Poor, "no"
+		f.How = "timedatectl set-ntp true, or run chrony or ntpd; without a network, a GPS receiver or a real-time clock with a battery, and keep.size"
+	}
+	return f
+}
+
 // quota looks for a limit on the CPU time of this group of processes.
 func (k Kernel) quota() Finding {
 	f := Finding{Area: "cpu", Name: "CPU limit of the cgroup", State: Good, Found: "none", Wanted: "none", Why: "when a quota is used up, all threads stop until the next period, up to 100 ms"}

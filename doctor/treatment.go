@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/tallywheel/tallywheel/internal/sys"
 )
 
 // Treatment is a set of changes.
@@ -36,7 +38,8 @@ type recordFile struct {
 // ErrNothing says that there is nothing to change.
 var ErrNothing = errors.New("there is nothing to change")
 
-// Prescribe lists the changes that are safe, with the values that they replace. record is the file for those.
+// Prescribe lists the changes that are safe, with the values that they replace. record is the file
+// for those.
 func (k Kernel) Prescribe(findings []Finding, record string) (*Treatment, error) {
 	t := &Treatment{kernel: k, record: record}
 	for _, f := range findings {
@@ -55,7 +58,8 @@ func (k Kernel) Prescribe(findings []Finding, record string) (*Treatment, error)
 	return t, nil
 }
 
-// choice takes the word in brackets out of a list such as "always [madvise] never", which is how such a file is written, too.
+// choice takes the word in brackets out of a list such as "always [madvise] never", which is how
+// such a file is written, too.
 func choice(value string) string {
 	if _, rest, ok := strings.Cut(value, "["); ok {
 		if word, _, ok := strings.Cut(rest, "]"); ok {
@@ -65,7 +69,8 @@ func choice(value string) string {
 	return value
 }
 
-// Undo lists the changes that put back what is written down in the record. What has another value by now than the doctor gave it is left alone.
+// Undo lists the changes that put back what is written down in the record. What has another value
+// by now than the doctor gave it is left alone.
 func (k Kernel) Undo(record string) (*Treatment, error) {
 	r, err := readRecord(record)
 	if err != nil {
@@ -88,8 +93,11 @@ func (k Kernel) Undo(record string) (*Treatment, error) {
 	return t, nil
 }
 
+// maxRecord is the most bytes that are written down of a treatment.
+const maxRecord = 1 << 20
+
 func readRecord(path string) (r recordFile, err error) {
-	b, err := os.ReadFile(path)
+	b, err := sys.ReadOrdinary(path, maxRecord)
 	if errors.Is(err, os.ErrNotExist) {
 		return r, ErrNothing
 	} else if err != nil {
@@ -101,8 +109,9 @@ func readRecord(path string) (r recordFile, err error) {
 	return r, nil
 }
 
-// Apply makes the changes. The old values are written down, durably, before the first is made: whatever happens then, they can be put back. It goes
-// on past a setting that cannot be changed and returns all errors.
+// Apply makes the changes. The old values are written down, durably, before the first is made:
+// whatever happens then, they can be put back. It goes on past a setting that cannot be changed and
+// returns all errors.
 func (t *Treatment) Apply() error {
 	if t.undo {
 		return t.putBack()
