@@ -58,9 +58,11 @@ func TestChurn(t *testing.T) {
 		}
 		t.Run(w.String(), func(t *testing.T) {
 			defer debug.SetGCPercent(debug.SetGCPercent(5))
-			goroutines, fds := runtime.NumGoroutine(), openFiles(t)
 			cfg := w.config()
 			cfg.IdleTimeout, cfg.ReadTimeout, cfg.WriteTimeout = time.Second, time.Second, time.Second
+			t.Run("what is opened once for all", func(t *testing.T) { start(t, cfg) })
+			goroutines, fds := runtime.NumGoroutine(), openFiles(t)
+			before := descriptors(t)
 			s, addr := start(t, cfg)
 			stop := make(chan struct{})
 			var gc sync.WaitGroup
@@ -102,6 +104,9 @@ func TestChurn(t *testing.T) {
 			}
 			until(t, "goroutines", func() bool { return runtime.NumGoroutine() <= goroutines+1 }) // Serve has returned; its caller may be there
 			until(t, "descriptors", func() bool { return openFiles(t) <= fds })
+			if t.Failed() {
+				t.Logf("the descriptors before: %s", before)
+			}
 		})
 	}
 }
@@ -111,10 +116,26 @@ func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(patience); !ok(); runtime.Gosched() {
 		if time.Now().After(end) {
-			t.Errorf("%s are left: %d goroutines, %d descriptors", what, runtime.NumGoroutine(), openFiles(t))
+			t.Errorf("%s are left: %d goroutines, %d descriptors: %s", what, runtime.NumGoroutine(), openFiles(t), descriptors(t))
 			return
 		}
 	}
+}
+
+// descriptors says what each open descriptor is of.
+func descriptors(t testing.TB) string {
+	dir, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, d := range dir {
+		target, err := os.Readlink("/proc/self/fd/" + d.Name())
+		if err == nil { // the folder's own is closed by now
+			all = append(all, d.Name()+" "+target)
+		}
+	}
+	return strings.Join(all, ", ")
 }
 
 func openFiles(t testing.TB) int {

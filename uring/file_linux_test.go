@@ -136,6 +136,73 @@ func TestOpenAndClose(t *testing.T) {
 	}
 }
 
+// A file that was handed to CloseFile is nobody's to close: its descriptor must go, too, where the
+// operation never happens.
+func TestACancelledCloseCloses(t *testing.T) {
+	isOpen := func(fd int) bool {
+		_, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
+		return err == nil
+	}
+	kinds(t, func(t *testing.T, cfg uring.Config) {
+		r := open(t, cfg)
+		var fail, end, busy uring.Op
+		fail.Open(filepath.Join(t.TempDir(), "absent"), os.O_RDONLY, 0)
+		chained, _ := pipe(t)
+		fd := chained.FD()
+		if err := r.Chain(&fail, end.CloseFile(chained)); err != nil {
+			t.Fatal(err)
+		}
+		reap(t, r, 2)
+		if end.Err() == nil {
+			t.Errorf("a chain goes on behind a failure")
+		}
+		if isOpen(fd) {
+			t.Errorf("a close behind a failure leaves its file open")
+		}
+
+		spared, _ := pipe(t)
+		used, _ := pipe(t)
+		if err := r.Push(busy.Poll(used, unix.POLLIN)); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Chain(end.CloseFile(spared), fail.CloseFile(used)); !errors.Is(err, uring.ErrBusy) {
+			t.Errorf("closing a file in use: %v", err)
+		}
+		if fd = spared.FD(); fd < 0 || !isOpen(fd) {
+			t.Errorf("a chain that was refused has closed file %d", fd)
+		}
+
+		if err := r.Push(end.CloseFile(spared)); err != nil { // and nothing submits it
+			t.Fatal(err)
+		}
+		if err := r.Shutdown(nil); err != nil {
+			t.Error(err)
+		}
+		if isOpen(fd) {
+			t.Errorf("the end of the ring leaves a file open that was to be closed")
+		}
+	})
+}
+
+func TestTheProbeLeavesNoDescriptor(t *testing.T) {
+	open(t, uring.Config{})
+	count := func() int {
+		dir, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(dir)
+	}
+	uring.ProbeAgain() // what the Go runtime opens once
+	before := count()
+	for range 5 {
+		uring.ProbeAgain()
+	}
+	if n := count(); n > before {
+		t.Errorf("%d descriptors after five probes, %d before", n, before)
+	}
+}
+
 func TestDirectDescriptors(t *testing.T) {
 	if err := uring.Probe().Has(uring.DirectDescriptors); err != nil {
 		t.Skipf("SKIPPED: %v", err)

@@ -225,6 +225,24 @@ func (o *Op) release() {
 	o.pin.Unpin()
 }
 
+// reopen gives the file of a CloseFile that did not happen its descriptor back.
+func (o *Op) reopen() {
+	if f := o.closing; f != nil {
+		f.fd = o.e.fd
+		if f.ring != nil {
+			f.fd = int32(o.e.fileIdx) - 1
+		}
+	}
+}
+
+// closeAnyway closes by an ordinary call the file of a CloseFile that was cancelled.
+func (o *Op) closeAnyway() {
+	if o.closing != nil {
+		o.reopen()
+		_ = o.closing.Close() // nobody uses it; what close reports is of writes long done
+	}
+}
+
 // Code is what the operation does.
 func (o *Op) Code() Opcode { return Opcode(o.e.opcode) }
 

@@ -142,7 +142,8 @@ func (o *Op) NewFile(ring *Ring) (*File, error) {
 }
 
 // CloseFile closes a file that no other operation uses. The File is closed once this has been
-// pushed, whatever comes of it.
+// pushed, whatever comes of it: where the operation is cancelled, by its chain or by the end of the
+// ring, an ordinary call closes the descriptor.
 func (o *Op) CloseFile(f *File) *Op {
 	e := o.set(OpClose)
 	o.closing, o.parts = f, true

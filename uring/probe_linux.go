@@ -201,7 +201,10 @@ func tryMultishot(r *Ring, op *Op, f Feature, since string) error {
 	if err := r.WaitFor(1, time.Second); err != nil {
 		return err
 	}
-	if r.Next() != op || !op.More() {
+	if first := r.Next(); first != nil {
+		first.discard() // an accepted connection is a descriptor
+	}
+	if !op.More() {
 		return notSupported(string(f), since)
 	}
 	return endEach(r, op)

@@ -132,13 +132,15 @@ func (r *Ring) makeRoom(op *Op) error {
 	return err
 }
 
-// unqueueLast takes back the newest entry, which the kernel has not been told of.
+// unqueueLast takes back the newest entry, which the kernel has not been told of. What it was to
+// close is open.
 func (r *Ring) unqueueLast() *Op {
 	r.tail--
 	i := uint32(r.sqes[r.tail&r.sqMask].userData)
 	s := &r.slots[i]
 	op := s.op
 	r.finish(s, i)
+	op.reopen()
 	return op
 }
 
@@ -338,6 +340,9 @@ func (r *Ring) Next() *Op {
 			op.ring = nil
 			if op.held {
 				op.release()
+				if res == -int32(unix.ECANCELED) {
+					op.closeAnyway()
+				}
 			}
 		}
 		return op
@@ -398,6 +403,7 @@ func (r *Ring) Shutdown(each func(*Op)) error {
 		for r.tail != r.submitted {
 			op := r.unqueueLast()
 			op.Res, op.flags = -int32(unix.ECANCELED), 0
+			op.closeAnyway()
 			each(op)
 		}
 		atomic.StoreUint32(r.sqTail, r.tail)
