@@ -321,7 +321,7 @@ func (s *Server) now() Status {
 
 // status is written sample by sample: of many ports the history is large.
 func (s *Server) status(w http.ResponseWriter, _ *http.Request) {
-	samples, _ := s.rec.Samples()
+	samples := s.rec.Samples()
 	b, err := json.Marshal(s.now())
 	if err != nil {
 		fail(w, http.StatusInternalServerError, err.Error())

@@ -107,7 +107,7 @@ func wait(ctx context.Context, tick <-chan time.Time) error {
 func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 	e := newEvents(w)
 	for {
-		_, next := s.rec.Samples()
+		next := s.rec.NextSample()
 		text, err := s.newest.status(next, s.now)
 		if err != nil || e.write("status", "", text) != nil || e.rest() != nil {
 			return

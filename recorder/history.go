@@ -1,12 +1,14 @@
 package recorder
 
 import (
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/tallywheel/tallywheel/config"
 	"github.com/tallywheel/tallywheel/internal/hist"
 	"github.com/tallywheel/tallywheel/internal/sys"
+	"github.com/tallywheel/tallywheel/ledger"
 )
 
 // historySeconds is how far the charts go back.
@@ -14,12 +16,12 @@ const historySeconds = 600
 
 // Sample is one second of the recorder, for charts.
 type Sample struct {
-	At       int64          `json:"at_ms"` // since 1970
-	Ports    []PortSample   `json:"ports"`
-	Sync     hist.Summary   `json:"sync"`
-	Log      LogSample      `json:"log"`
-	taken    time.Time      // At by a clock that nobody sets: rates are by this one
-	readings []portReadings // to take differences from
+	At       int64                   `json:"at_ms"` // since 1970
+	Ports    []PortSample            `json:"ports"`
+	Sync     hist.Summary            `json:"sync"`
+	Log      LogSample               `json:"log"`
+	taken    time.Time               // At by a clock that nobody sets: rates are by this one
+	readings map[string]portReadings // to take differences from, by port; only the newest sample has them
 }
 
 // PortSample is one second of a port.
@@ -30,8 +32,8 @@ type PortSample struct {
 	Latency hist.Summary `json:"latency"` // from read to stored
 }
 
+// portReadings is what a port had read when the last sample was taken.
 type portReadings struct {
-	id            string
 	bytes, frames uint64
 }
 
@@ -66,16 +68,26 @@ func (h *history) add(s Sample) {
 	if len(h.samples) == historySeconds {
 		h.samples = h.samples[:copy(h.samples, h.samples[1:])]
 	}
+	if n := len(h.samples); n > 0 {
+		h.samples[n-1].readings = nil
+	}
 	h.samples = append(h.samples, s)
 	close(h.news)
 	h.news = make(chan struct{})
 }
 
-// all returns the samples so far, and a channel that is closed with the next one.
-func (h *history) all() ([]Sample, <-chan struct{}) {
+// all returns the samples so far.
+func (h *history) all() []Sample {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return append([]Sample(nil), h.samples...), h.news
+	return slices.Clone(h.samples)
+}
+
+// next is a channel that is closed when a sample comes.
+func (h *history) next() <-chan struct{} {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.news
 }
 
 func (h *history) last() (Sample, bool) {
@@ -90,32 +102,41 @@ func (h *history) last() (Sample, bool) {
 // growthWindow is the time over which the log's growth is measured, in samples.
 const growthWindow = 60
 
-// sample takes the sample of this second.
-func (r *Recorder) sample() {
+// sample takes the sample of this second, of which the ports have these accounts.
+func (r *Recorder) sample(accounts []ledger.Port) {
 	before, ok := r.history.last()
 	if !ok {
 		before.taken = r.began
 	}
 	now := time.Now()
 	took := now.Sub(before.taken)
-	s := Sample{At: now.UnixMilli(), taken: now, Sync: r.syncs.Last()}
+	s := Sample{At: now.UnixMilli(), taken: now, Sync: r.syncs.Last(), Ports: make([]PortSample, 0, len(accounts))}
 	r.syncs.Turn()
+	lanes := map[string]*port{}
 	for _, p := range r.snapshot() {
-		at := p.lane.readings()
-		if p.hub != nil { // what it has is of peers that are gone, and was in their samples
-			at = portReadings{id: at.id}
-		}
-		ps := PortSample{ID: at.id, Latency: p.lane.turnLatency()}
-		var b portReadings
-		for _, have := range before.readings {
-			if have.id == at.id && at.bytes >= have.bytes && at.frames >= have.frames { // else the source was started anew
-				b = have
-			}
-		}
-		ps.Bytes, ps.Frames = perSecond(at.bytes-b.bytes, took), perSecond(at.frames-b.frames, took)
-		s.Ports = append(s.Ports, ps)
-		s.readings = append(s.readings, at)
+		lanes[p.lane.cfg.ID] = p
 	}
+	readings := make(map[string]portReadings, len(accounts))
+	for i := range accounts {
+		id := accounts[i].ID
+		p := lanes[id]
+		if p == nil { // it has left just now
+			continue
+		}
+		at := portReadings{accounts[i].Bytes.Read, accounts[i].Frames.OK}
+		if p.hub != nil { // what it has is of peers that are gone, and was in their samples
+			at = portReadings{}
+		}
+		b := before.readings[id]
+		if at.bytes < b.bytes || at.frames < b.frames { // the source was started anew
+			b = portReadings{}
+		}
+		s.Ports = append(s.Ports, PortSample{
+			ID: id, Bytes: perSecond(at.bytes-b.bytes, took), Frames: perSecond(at.frames-b.frames, took), Latency: p.lane.turnLatency(),
+		})
+		readings[id] = at
+	}
+	s.readings = readings
 	s.Log = r.LogNow()
 	r.history.add(s)
 }
@@ -144,25 +165,36 @@ func (r *Recorder) LogNow() LogSample {
 	if room, err := r.log.Room(); err == nil {
 		s.Room = room
 	}
-	samples, _ := r.history.all()
-	if n := len(samples); n > 0 {
-		then := samples[max(0, n-growthWindow)]
-		if seconds := time.Since(then.taken).Seconds(); seconds > 0 && p.Stored > 0 {
-			// Segments are of one size from the start, so growth is that of what is in them.
-			var bytes float64
-			for _, sample := range samples[max(0, n-growthWindow):] {
-				for _, port := range sample.Ports {
-					bytes += port.Bytes + port.Frames*recordOverhead
-				}
-			}
-			s.Growth = bytes / seconds
-		}
+	if p.Stored > 0 {
+		s.Growth = r.history.growth()
 	}
 	if keep := int64(r.cfg.Log.Keep.Size); s.Growth > 0 && s.Room >= 0 && (keep == 0 || keep-s.Bytes > s.Room) {
 		hours := float64(s.Room) / s.Growth / 3600
 		s.HoursLeft = &hours
 	}
 	return s
+}
+
+// growth is how much the log has grown in the last minute, in bytes a second; 0 without a sample.
+// Segments are of one size from the start, so it is that of what is in them.
+func (h *history) growth() float64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	last := h.samples[max(0, len(h.samples)-growthWindow):]
+	if len(last) == 0 {
+		return 0
+	}
+	seconds := time.Since(last[0].taken).Seconds()
+	if seconds <= 0 {
+		return 0
+	}
+	var bytes float64
+	for i := range last {
+		for _, p := range last[i].Ports {
+			bytes += p.Bytes + p.Frames*recordOverhead
+		}
+	}
+	return bytes / seconds
 }
 
 // recordOverhead is what a record takes in the log beside its data, in bytes.

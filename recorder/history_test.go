@@ -4,12 +4,15 @@ import (
 	"bytes"
 	"encoding/json"
 	"log/slog"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/tallywheel/tallywheel/asyncfile"
 	"github.com/tallywheel/tallywheel/config"
+	"github.com/tallywheel/tallywheel/ledger"
 	"github.com/tallywheel/tallywheel/seglog"
 )
 
@@ -24,7 +27,7 @@ func TestRatesAfterAClockStep(t *testing.T) {
 	for _, step := range []time.Duration{-time.Hour, 0, time.Hour} { // since the sample before
 		now := time.Now()
 		g.history.add(Sample{At: now.Add(-step).UnixMilli(), taken: now.Add(-time.Second)})
-		g.sample()
+		g.sample(g.Sheet().Ports)
 		s, _ := g.history.last()
 		if _, err := json.Marshal(s); err != nil {
 			t.Errorf("set by %v: %v", step, err)
@@ -91,5 +94,50 @@ func TestDiskTooSmallIsToldAtStart(t *testing.T) {
 		if told := strings.Contains(journal.String(), "set log.segment and log.reserve lower"); told != want {
 			t.Errorf("with %d bytes free the journal says %s", free, journal.String())
 		}
+	}
+}
+
+// counting is a device whose driver's counts every account asks for.
+type counting struct {
+	device
+	asked func()
+}
+
+func (d counting) kernel() *ledger.Kernel {
+	d.asked()
+	return d.device.kernel()
+}
+
+// One sheet a second serves the list of losses, the charts, the journal, and what is kept on disk.
+func TestASecondTakesOneSheet(t *testing.T) {
+	g := start(t, t.TempDir(), nil, lines("a", ""))
+	defer stop(t, g)
+	c := dial(t, address(g, "a"))
+	defer c.Close()
+	write(t, c, []byte("one\n"))
+	stored(t, g, "a", 1)
+	sheets := map[int64]int{} // by the sample before; guarded by the lane's lock
+	l := g.snapshot()[0].lane
+	l.mu.Lock()
+	l.device = counting{l.device, func() {
+		before, _ := g.history.last()
+		sheets[before.At]++
+	}}
+	l.mu.Unlock()
+	var newest Sample
+	for range 4 {
+		<-g.history.next()
+		newest, _ = g.history.last()
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	first := slices.Min(slices.Collect(maps.Keys(sheets)))
+	for at, n := range sheets {
+		if at != first && at < newest.At && n != 1 { // the device may have been there for a part of the first
+			t.Errorf("%d sheets were drawn between two samples, want one", n)
+		}
+	}
+	if len(sheets) < 3 {
+		t.Errorf("sheets were drawn in %d seconds, want 3 at least", len(sheets))
 	}
 }

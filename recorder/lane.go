@@ -392,13 +392,6 @@ func (l *lane) endAck(known bool) {
 	l.in.book.EndAck(known)
 }
 
-// readings are what a sample takes differences of.
-func (l *lane) readings() portReadings {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return portReadings{l.cfg.ID, l.in.book.BytesRead(), l.in.book.Frames().OK}
-}
-
 // turnLatency is the time from read to stored since it was last asked.
 func (l *lane) turnLatency() hist.Summary {
 	l.out.latency.Turn()

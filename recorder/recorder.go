@@ -335,16 +335,7 @@ func (r *Recorder) tick() {
 			return
 		case <-t.C:
 		}
-		r.clock.look(r.slog)
-		r.addLate()
-		sheet := r.Sheet()
-		r.losses.look(sheet)
-		r.sample()
-		r.proclaim(&sheet, false)
-		if gone, err := r.streams.Restore(); gone && err == nil { // else the log's folder is gone, which the log tells
-			r.slog.Warn("somebody removed the table of streams, or its copy: it was written again, and no name is lost")
-		}
-		err := r.save()           // with what was just told
+		err := r.second()
 		if err != nil != failed { // tell when it begins, and when it ends
 			if failed = err != nil; failed {
 				r.slog.Warn("the sheet on disk cannot be renewed: after a kill, the next start knows less", "error", err)
@@ -353,6 +344,21 @@ func (r *Recorder) tick() {
 			}
 		}
 	}
+}
+
+// second does what is due each second. One sheet serves all of it: drawing one locks each lane in
+// turn. The error is that of bringing it to disk.
+func (r *Recorder) second() error {
+	r.clock.look(r.slog)
+	r.addLate()
+	return r.saveAnd(func(s *archive.StartSheet) {
+		r.losses.look(s.Sheet)
+		r.sample(s.Sheet.Ports)
+		s.Troubles = r.proclaim(&s.Sheet, false)                  // it is saved with what was just told
+		if gone, err := r.streams.Restore(); gone && err == nil { // else the log's folder is gone, which the log tells
+			r.slog.Warn("somebody removed the table of streams, or its copy: it was written again, and no name is lost")
+		}
+	})
 }
 
 // Sheet draws up the balance sheet of this moment.

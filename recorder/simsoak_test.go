@@ -312,7 +312,7 @@ func (o *soak) watch() {
 				panic(fmt.Sprintf("%s: %v", p.ID, p.Unbalanced))
 			}
 		}
-		_, news := o.r.Samples()
+		news := o.r.NextSample()
 		<-news
 		_, _ = o.r.Losses("")
 		_, _, _ = o.r.Ports(), o.r.Latencies(), o.r.Notified()

@@ -13,11 +13,15 @@ import (
 // save closes the books of sources that have left, and brings the sheet on disk up to date. Both go
 // together: if this start is killed, the next one keeps that sheet, and an account that is kept
 // already would be there twice.
-func (r *Recorder) save() error {
+func (r *Recorder) save() error { return r.saveAnd(func(*archive.StartSheet) {}) }
+
+// saveAnd is save with somebody who looks at the sheet before it goes to disk.
+func (r *Recorder) saveAnd(look func(*archive.StartSheet)) error {
 	r.saving.Lock()
 	defer r.saving.Unlock()
 	r.farewell(false)
 	s := r.startSheet("")
+	look(&s)
 	if !r.saved.isNews(s, time.Now()) {
 		return nil
 	}

@@ -29,9 +29,11 @@ func (r *Recorder) Archive() *archive.Archive { return archive.Live(r.log, r.str
 // Position is how far the log has come, and what keeps it.
 func (r *Recorder) Position() seglog.Position { return r.log.Position() }
 
-// Samples are those of the last minutes, one a second, and a channel that is closed with the next
-// one.
-func (r *Recorder) Samples() ([]Sample, <-chan struct{}) { return r.history.all() }
+// Samples are those of the last minutes, one a second.
+func (r *Recorder) Samples() []Sample { return r.history.all() }
+
+// NextSample is a channel that is closed when a sample comes.
+func (r *Recorder) NextSample() <-chan struct{} { return r.history.next() }
 
 // LastSample is the newest one; there is none in the first second.
 func (r *Recorder) LastSample() (Sample, bool) { return r.history.last() }
