@@ -23,8 +23,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/tallywheel/tallywheel/archive"
 	"github.com/tallywheel/tallywheel/asyncfile"
 	"github.com/tallywheel/tallywheel/config"
@@ -38,7 +36,7 @@ import (
 
 func TestMain(m *testing.M) {
 	uringtest.Prepare()
-	goleak.VerifyTestMain(m)
+	testenv.NoLeaks(m)
 }
 
 // device listens for the recorder, which dials it.

@@ -113,7 +113,7 @@ func TestWrk(t *testing.T) {
 	wrk := testenv.Program(t, "wrk", "apt install wrk")
 	eachServer(t, mirror, func(t *testing.T, s *server.Server, addr string) {
 		const conns = 50
-		out := run(t, nil, wrk, "-t2", "-c"+strconv.Itoa(conns), "-d1s", "http://"+addr+"/")
+		out := run(t, nil, wrk, "-t2", "-c"+strconv.Itoa(conns), "-d1s", "--timeout", "1m", "http://"+addr+"/")
 		m := wrkRequests.FindStringSubmatch(out)
 		if m == nil || strings.Contains(out, "Socket errors") || strings.Contains(out, "Non-2xx") {
 			t.Fatalf("wrk says %s", out)
@@ -160,7 +160,7 @@ http {
 			return d.DialContext(ctx, "unix", socket)
 		}}
 		defer tr.CloseIdleConnections()
-		c := &http.Client{Transport: tr, Timeout: 20 * time.Second}
+		c := &http.Client{Transport: tr, Timeout: time.Minute}
 		for i := range 200 {
 			body := bytes.Repeat([]byte{byte('a' + i%26)}, (i%7)*30_000+1)
 			resp, err := c.Post("http://front/", "text/plain", io.MultiReader(bytes.NewReader(body))) // without a length: chunked

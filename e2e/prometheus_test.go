@@ -117,7 +117,7 @@ func TestPrometheusAndDashboard(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	loaded := make(chan *loadgen.Result, 1)
 	go func() {
-		res, err := loadgen.Run(ctx, loadgen.Config{URL: base + "/healthz", Connections: 8, Rate: 2000, Duration: time.Minute})
+		res, err := loadgen.Run(ctx, loadgen.Config{URL: base + "/healthz", Connections: 8, Rate: 2000, Timeout: time.Minute, Duration: 10 * time.Minute})
 		if err != nil {
 			t.Error(err)
 		}

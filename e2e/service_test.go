@@ -92,7 +92,7 @@ func TestTellsSystemd(t *testing.T) {
 		if i == 1 {
 			r.stop(t)
 		}
-		if err := sock.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		if err := sock.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 			t.Fatal(err)
 		}
 		b := make([]byte, 100)

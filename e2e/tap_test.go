@@ -45,14 +45,14 @@ func tapPort(t *testing.T) (port *serialtest.Port, dir, source string) {
 
 func deliver(t *testing.T, port *serialtest.Port, b []byte) {
 	t.Helper()
-	if all, err := port.Deliver(b, 20*time.Second); err != nil || !all {
+	if all, err := port.Deliver(b, time.Minute); err != nil || !all {
 		t.Fatalf("%d bytes are not read: %v", len(b), err)
 	}
 }
 
 func says(t *testing.T, p *testenv.Process, what string) {
 	t.Helper()
-	testenv.Until(t, 20*time.Second, "tap says "+what, func() bool { return strings.Contains(p.Out.String(), what) })
+	testenv.Until(t, time.Minute, "tap says "+what, func() bool { return strings.Contains(p.Out.String(), what) })
 }
 
 // ends interrupts a tap and returns its exit code.
@@ -88,7 +88,7 @@ func TestTapRidesOutAnUnplug(t *testing.T) {
 	if err := port.Plug(); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Until(t, 20*time.Second, "it is open again", func() bool { return strings.Count(p.Out.String(), "── open: ") == 2 })
+	testenv.Until(t, time.Minute, "it is open again", func() bool { return strings.Count(p.Out.String(), "── open: ") == 2 })
 	deliver(t, port, second)
 	says(t, p, " 7#14 ")
 	if code := ends(t, p); code != 1 {
@@ -172,7 +172,7 @@ func TestTapFindsModbus(t *testing.T) {
 	}
 	says(t, p, "── modbus: ")
 	says(t, p, " of evidence; shown and recorded so from the next frame on\n")
-	testenv.Until(t, 20*time.Second, "it is recorded as Modbus", func() bool {
+	testenv.Until(t, time.Minute, "it is recorded as Modbus", func() bool {
 		poll(9)
 		return strings.Contains(p.Out.String(), "  01 03 02 09 1b ")
 	})

@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/tallywheel/tallywheel/internal/testenv"
 )
 
 func TestCountsAgreeWithTheServer(t *testing.T) {
@@ -43,7 +45,7 @@ func TestCountsAgreeWithTheServer(t *testing.T) {
 				}
 			}))
 			defer s.Close()
-			cfg.URL, cfg.Duration, cfg.PID = s.URL, 300*time.Millisecond, os.Getpid()
+			cfg.URL, cfg.Duration, cfg.Timeout, cfg.PID = s.URL, 300*time.Millisecond, time.Minute, os.Getpid()
 			r, err := Run(context.Background(), cfg)
 			if err != nil {
 				t.Fatal(err)
@@ -71,18 +73,21 @@ func TestCountsAgreeWithTheServer(t *testing.T) {
 // it had taken.
 func TestStallsAreCharged(t *testing.T) {
 	const rate, stall = 1000, 400 * time.Millisecond
-	began := time.Now()
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		time.Sleep(max(0, time.Until(began.Add(stall)))) // what is to be seen
-	}))
-	defer s.Close()
-	r, err := Run(context.Background(), Config{URL: s.URL, Connections: 2, Rate: rate, Duration: 2 * stall})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if r.Requests < 500 || r.LatencyUs.P90 < (stall/4).Microseconds() || r.LatencyUs.Max > (4*stall).Microseconds() {
-		t.Errorf("a stall of %v with %d requests a second: %+v", stall, rate, r)
-	}
+	testenv.Calm(t, func() error {
+		began := time.Now()
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			time.Sleep(max(0, time.Until(began.Add(stall)))) // what is to be seen
+		}))
+		defer s.Close()
+		r, err := Run(context.Background(), Config{URL: s.URL, Connections: 2, Rate: rate, Duration: 2 * stall})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Requests < 500 || r.LatencyUs.P90 < (stall/4).Microseconds() || r.LatencyUs.Max > (4*stall).Microseconds() {
+			return fmt.Errorf("a stall of %v with %d requests a second: %+v", stall, rate, r)
+		}
+		return nil
+	})
 }
 
 func TestLostConnectionsAreCountedAndMadeAgain(t *testing.T) {
@@ -96,10 +101,13 @@ func TestLostConnectionsAreCountedAndMadeAgain(t *testing.T) {
 		}
 	}))
 	defer s.Close()
-	r, err := Run(context.Background(), Config{URL: s.URL, Connections: 4, Duration: 300 * time.Millisecond})
-	if err != nil || r.Requests < 200 || r.Failed() == 0 {
-		t.Errorf("%+v, %v: want answers after failures", r, err)
-	}
+	testenv.Calm(t, func() error {
+		r, err := Run(context.Background(), Config{URL: s.URL, Connections: 4, Duration: 300 * time.Millisecond})
+		if err != nil || r.Requests < 200 || r.Failed() == 0 {
+			return fmt.Errorf("%+v, %w: want answers after failures", r, err)
+		}
+		return nil
+	})
 }
 
 func TestBadConfigurations(t *testing.T) {

@@ -142,7 +142,7 @@ func TestCountsAgreeWithTheServer(t *testing.T) {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- s.Serve(ln) }()
-	load, err := loadgen.Run(context.Background(), loadgen.Config{URL: "http://" + ln.Addr().String() + "/", Connections: 20, Duration: 300 * time.Millisecond})
+	load, err := loadgen.Run(context.Background(), loadgen.Config{URL: "http://" + ln.Addr().String() + "/", Connections: 20, Timeout: time.Minute, Duration: 300 * time.Millisecond})
 	if err != nil || load.Failed() > 0 {
 		t.Fatalf("%+v, %v", load, err)
 	}

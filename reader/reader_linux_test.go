@@ -12,10 +12,10 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
+	"github.com/tallywheel/tallywheel/internal/testenv"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testenv.NoLeaks(m) }
 
 // collector keeps what it is shown, being done with odd parts of it, and pausing now and then.
 type collector struct {

@@ -82,7 +82,7 @@ func TestFailureOfTheLogIsTold(t *testing.T) {
 		if !errors.Is(err, seglog.ErrFailed) || !errors.Is(err, errIll) {
 			t.Errorf("told of %v", err)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("nothing is told")
 	}
 	if _, err := g.Stop("test"); !errors.Is(err, errIll) {
@@ -191,6 +191,16 @@ func TestRecordingGoesOnWithoutDescriptors(t *testing.T) {
 	stop(t, g)
 }
 
+// cpu is what the process has used so far.
+func cpu(t *testing.T) time.Duration {
+	t.Helper()
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
 // Accepting rests while there are no descriptors, and goes on when there are.
 func TestAcceptRestsWithoutDescriptors(t *testing.T) {
 	l := newListener("127.0.0.1:0", "")
@@ -202,28 +212,22 @@ func TestAcceptRestsWithoutDescriptors(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.close()
-	var before, after syscall.Rusage
 	t.Run("none", func(t *testing.T) {
 		takeDescriptors(t, 1)
 		c2 := dial(t, l.l.Addr().String()) // takes the last
 		t.Cleanup(func() { c2.Close() })
-		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &before); err != nil {
-			t.Fatal(err)
-		}
-		began := time.Now()
-		testenv.Until(t, time.Second, "a quarter of a second is over", func() bool { return time.Since(began) > 250*time.Millisecond })
-		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &after); err != nil {
-			t.Fatal(err)
-		}
-		if used := time.Duration(after.Utime.Nano() + after.Stime.Nano() - before.Utime.Nano() - before.Stime.Nano()); used > 100*time.Millisecond {
-			t.Errorf("accepting takes %v of CPU in 250 ms", used)
-		}
+		// Others of the process may be at work in one quarter of a second, but not in all.
+		testenv.Until(t, time.Minute, "accepting takes less than 100 ms of CPU in 250 ms", func() bool {
+			before := cpu(t)
+			time.Sleep(250 * time.Millisecond) // nothing is waited for: this long it is watched
+			return cpu(t)-before < 100*time.Millisecond
+		})
 	})
 	c3 := dial(t, l.l.Addr().String())
 	defer c3.Close()
 	select {
 	case <-l.replaced():
-	case <-time.After(5 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("no connection is accepted once there are descriptors")
 	}
 }

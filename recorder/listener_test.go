@@ -83,7 +83,7 @@ func sendAll(addr string, sent *atomic.Uint64) (acked uint64) {
 	defer conn.Close()
 	n, _ := conn.Write(bytes.Repeat([]byte("x"), 100))
 	sent.Add(uint64(n))
-	_ = conn.SetReadDeadline(time.Now().Add(20 * time.Second))
+	_ = conn.SetReadDeadline(time.Now().Add(time.Minute))
 	_, _ = conn.Read(make([]byte, 1)) // the other side has ended, in order or not
 	raw, err := conn.(*net.TCPConn).SyscallConn()
 	if err == nil {

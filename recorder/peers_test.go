@@ -115,7 +115,7 @@ func TestPeers(t *testing.T) {
 		write(t, strangers[id], []byte("two\n"))
 	}
 	stored(t, g, "newest", 2)
-	if err := senders["newest"].SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+	if err := senders["newest"].SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := senders["newest"].Read(make([]byte, 1)); err != io.EOF {

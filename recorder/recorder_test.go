@@ -13,8 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/tallywheel/tallywheel/archive"
 	"github.com/tallywheel/tallywheel/config"
 	"github.com/tallywheel/tallywheel/internal/testenv"
@@ -26,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) {
 	uringtest.Prepare()
-	goleak.VerifyTestMain(m)
+	testenv.NoLeaks(m)
 }
 
 func start(t *testing.T, dir string, edit func(*config.Config), sources ...config.Source) *Recorder {

@@ -113,7 +113,7 @@ func sendSome(addr string, rng *rand.Rand, sent, forgotten *atomic.Uint64) (acke
 		_ = c.SetReadDeadline(time.Time{})
 	}
 	_ = c.CloseWrite()
-	_ = c.SetReadDeadline(time.Now().Add(20 * time.Second))
+	_ = c.SetReadDeadline(time.Now().Add(time.Minute))
 	if _, err := c.Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) { // else the end, in order or not
 		forgotten.Add(1)
 	}

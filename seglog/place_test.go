@@ -280,7 +280,7 @@ func TestFailureMeanwhileIsTold(t *testing.T) {
 			if !errors.Is(err, gone) {
 				t.Errorf("told %v", err)
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(patience):
 			t.Errorf("policy %v: nobody is told", policy)
 		}
 		_ = l.Close()

@@ -194,7 +194,7 @@ func TestRepairOfWhatIsNoFile(t *testing.T) {
 			} else if err != nil {
 				t.Fatal(err)
 			}
-			hung := time.AfterFunc(20*time.Second, func() { panic("opening what is no file takes for ever") })
+			hung := time.AfterFunc(patience, func() { panic("opening what is no file takes for ever") })
 			defer hung.Stop()
 			if s, err := Verify(dir); err != nil || len(s.Problems) != 1 || s.Problems[0].To != bases[2]-1 {
 				t.Errorf("Verify: %+v, %v", s, err)

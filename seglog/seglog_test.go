@@ -15,12 +15,11 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/tallywheel/tallywheel/internal/fault"
+	"github.com/tallywheel/tallywheel/internal/testenv"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testenv.NoLeaks(m) }
 
 // faulty makes a fault.Dir a seglog.FS: only the result types differ.
 type faulty struct{ *fault.Dir }
@@ -362,7 +361,7 @@ func TestRetentionRecycles(t *testing.T) {
 	if gone == 0 {
 		t.Error("the slow reader was told of no gap")
 	}
-	for late := time.Now().Add(30 * time.Second); ; runtime.Gosched() { // it is the work of the background
+	for late := time.Now().Add(patience); ; runtime.Gosched() { // it is the work of the background
 		if p := l.Position(); p.First > 1 && p.Bytes <= cfg.KeepBytes {
 			break
 		} else if time.Now().After(late) {

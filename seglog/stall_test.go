@@ -22,14 +22,14 @@ import (
 const liveness = 2 * time.Second
 
 // patience is the same for tests on real time, where a busy machine may hold up everything.
-const patience = 10 * liveness
+const patience = 30 * liveness
 
 // fillUntilFull offers records without waiting until the log says that the disk is full and takes
 // no more. It returns the number of the next.
 func fillUntilFull(t *testing.T, l *Log) (next uint64) {
 	t.Helper()
 	next = 1
-	for late := time.Now().Add(30 * time.Second); ; {
+	for late := time.Now().Add(patience); ; {
 		_, err := l.TryAppend(0, 1, payload(next))
 		switch {
 		case err == nil:
@@ -108,7 +108,7 @@ func stallsAndGoesOn(t *testing.T, d *fault.Dir, cfg Config, why error, fails fu
 		return 0, nil
 	})
 	next := uint64(1)
-	for late := time.Now().Add(10 * time.Second); ; runtime.Gosched() {
+	for late := time.Now().Add(patience); ; runtime.Gosched() {
 		_, err := l.TryAppend(0, 1, payload(next))
 		switch {
 		case err == nil:

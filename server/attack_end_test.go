@@ -120,7 +120,7 @@ func TestAClientThatLeavesIsNoticed(t *testing.T) {
 			select {
 			case <-r.Context().Done():
 				gone <- struct{}{}
-			case <-time.After(soon / 4):
+			case <-time.After(soon):
 			}
 		})})
 		for range 5 {
@@ -133,7 +133,7 @@ func TestAClientThatLeavesIsNoticed(t *testing.T) {
 			c.Close()
 			select {
 			case <-gone:
-			case <-time.After(soon / 4):
+			case <-time.After(soon):
 				t.Fatal("the context does not end when the client leaves")
 			}
 		}
@@ -170,7 +170,7 @@ func TestHooksThatEndTheirGoroutine(t *testing.T) {
 				armed.Store(false)
 				for range 6 {
 					c := newClient(t, r.addr)
-					_ = c.SetDeadline(time.Now().Add(soon / 4))
+					_ = c.SetDeadline(time.Now().Add(soon))
 					if got, err := c.get("/x"); got != "/x" {
 						t.Errorf("no answer: %q %v", got, err)
 						break
@@ -225,7 +225,7 @@ func TestTwoReadersGetAll(t *testing.T) {
 		for range 2 {
 			select {
 			case <-got:
-			case <-time.After(soon / 4):
+			case <-time.After(soon):
 				t.Fatal("10 bytes are there, and a Read waits for them")
 			}
 		}

@@ -30,7 +30,7 @@ func TestAHookThatAlwaysEndsItsGoroutine(t *testing.T) {
 		time.Sleep(50 * time.Millisecond) // the hook runs after the client has seen the end
 		over.Store(true)
 		d := newClient(t, r.addr)
-		_ = d.SetDeadline(time.Now().Add(2 * time.Second))
+		_ = d.SetDeadline(time.Now().Add(soon))
 		d.want(t, "/x", "/x")
 	})
 }

@@ -48,7 +48,7 @@ func TestALostListenerTakesNobodyAlong(t *testing.T) {
 		close(hold)
 		take(t, ended, "the end of Serve")
 		for i, c := range all {
-			_ = c.SetDeadline(time.Now().Add(soon / 4))
+			_ = c.SetDeadline(time.Now().Add(soon))
 			if got, err := c.get("/y"); err != nil || got != "/y" {
 				t.Fatalf("connection %d is deaf: %q, %v", i, got, err)
 			}
@@ -171,7 +171,7 @@ func TestTheContextOfAHijackedRequestEnds(t *testing.T) {
 		fmt.Fprintf(dial(t, r.addr), "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
 		select {
 		case <-take(t, ctxs, "the handler").Done():
-		case <-time.After(soon / 4):
+		case <-time.After(soon):
 			t.Error("the context goes on")
 		}
 	})
@@ -191,7 +191,7 @@ func TestUrgentDataHoldsNothingUp(t *testing.T) {
 			_, _ = syscall.Write(int(fd), []byte("Host: a\r\n\r\n"))
 			_ = syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, syscall.TCP_CORK, 0)
 		})
-		_ = c.SetDeadline(time.Now().Add(soon / 4))
+		_ = c.SetDeadline(time.Now().Add(soon))
 		if got, err := c.answer("GET"); got != "/x" {
 			t.Errorf("the answer is %q, %v", got, err)
 		}

@@ -7,14 +7,13 @@ import (
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
-
+	"github.com/tallywheel/tallywheel/internal/testenv"
 	"github.com/tallywheel/tallywheel/uring/uringtest"
 )
 
 func TestMain(m *testing.M) {
 	uringtest.Prepare()
-	goleak.VerifyTestMain(m)
+	testenv.NoLeaks(m)
 }
 
 // TestRefused runs what matters where a container refuses io_uring.

@@ -68,7 +68,7 @@ func TestAListenerThatIsShutDownEndsServe(t *testing.T) {
 			if err == nil || errors.Is(err, server.ErrClosed) {
 				t.Errorf("Serve gives %v, want an error that is not ErrClosed", err)
 			}
-		case <-time.After(soon / 4):
+		case <-time.After(soon):
 			t.Error("Serve does not end")
 		}
 		quiet(t)
@@ -90,7 +90,7 @@ func TestAListenerThatIsClosedEndsServe(t *testing.T) {
 			if !errors.Is(err, net.ErrClosed) || errors.Is(err, server.ErrClosed) {
 				t.Errorf("Serve gives %v, want net.ErrClosed", err)
 			}
-		case <-time.After(soon / 4):
+		case <-time.After(soon):
 			t.Error("Serve does not end")
 		}
 		c.want(t, "/after", "/after")
@@ -141,14 +141,11 @@ func TestWithoutDescriptorsTheServerWaits(t *testing.T) {
 		}
 		until(t, "a line in the log", func() bool { return len(r.log.all()) > 0 })
 		const watched = 700 * time.Millisecond
-		used := cpu(t)
 		<-time.After(watched) // nothing is waited for: this long the log is watched
 		if n := len(r.log.all()); n > 2 {
 			t.Errorf("the log got %d lines, want one or two: %.300q", n, r.log.all())
 		}
-		if used = cpu(t) - used; used > watched/4 {
-			t.Errorf("meanwhile the process used %v of a CPU in %v", used, watched)
-		}
+		quiet(t)
 		old.want(t, "/old", "/old")
 		free()
 		for _, fd := range sockets {

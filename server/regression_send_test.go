@@ -112,7 +112,7 @@ func TestWriteFailsSoonAfterTheClientHasGone(t *testing.T) {
 				eachWay(t, ways(t, ofHTTP), func(t *testing.T, w way) {
 					over := make(chan bool, 1)
 					r := serve(t, w, server.Config{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-						for end := time.Now().Add(soon / 5); time.Now().Before(end); {
+						for end := time.Now().Add(soon / 2); time.Now().Before(end); {
 							if step(w) != nil {
 								over <- true
 								return

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"slices"
 	"testing"
-	"time"
 )
 
 // way is an engine with a mode.
@@ -88,7 +87,7 @@ func TestHello(t *testing.T) {
 					t.Errorf("the answer is %q, %v, want %q", b, err, want)
 				}
 			}
-			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+			ctx, cancel := context.WithTimeout(context.Background(), patience)
 			defer cancel()
 			if err := s.Shutdown(ctx); err != nil {
 				t.Errorf("Shutdown: %v", err)
@@ -103,5 +102,5 @@ func TestHello(t *testing.T) {
 func client(t testing.TB) *http.Client {
 	tr := &http.Transport{MaxIdleConnsPerHost: 64}
 	t.Cleanup(tr.CloseIdleConnections)
-	return &http.Client{Transport: tr, Timeout: 30 * time.Second}
+	return &http.Client{Transport: tr, Timeout: patience}
 }

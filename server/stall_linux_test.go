@@ -52,7 +52,7 @@ func TestAHandlerThatWaitsIsToldOf(t *testing.T) {
 					if !strings.Contains(line, "holds up") {
 						t.Errorf("the log says %q", line)
 					}
-				case <-time.After(30 * time.Second):
+				case <-time.After(patience):
 					t.Error("the log says nothing")
 				}
 				if got := s.Stats().Stalls; got != n+1 {

@@ -102,9 +102,7 @@ func TestSuiteShutdownNew(t *testing.T) {
 		s := open(t, p, say("ok"))
 		c := s.dial(t)
 		s.get(t, "/") // by now c is accepted, too
-		ctx, cancel := context.WithTimeout(context.Background(), 8*time.Second)
-		defer cancel()
-		if err := s.Shutdown(ctx); err != nil {
+		if err := s.Shutdown(within(t)); err != nil {
 			t.Errorf("Shutdown: %v", err)
 		}
 		_ = c.SetDeadline(time.Now().Add(suitePatience))

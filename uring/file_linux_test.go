@@ -316,7 +316,7 @@ func TestPoll(t *testing.T) {
 			t.Fatal(err)
 		}
 		for write.InFlight() || once.InFlight() {
-			if err := r.WaitFor(1, 10*time.Second); err != nil {
+			if err := r.WaitFor(1, time.Minute); err != nil {
 				t.Fatal(err)
 			}
 			for op := r.Next(); op != nil; op = r.Next() {
@@ -329,7 +329,7 @@ func TestPoll(t *testing.T) {
 			t.Fatal(err)
 		}
 		for read.InFlight() {
-			if err := r.WaitFor(1, 10*time.Second); err != nil {
+			if err := r.WaitFor(1, time.Minute); err != nil {
 				t.Fatal(err)
 			}
 			for r.Next() != nil {
@@ -340,7 +340,7 @@ func TestPoll(t *testing.T) {
 		t.Fatal(err)
 	}
 	for each.InFlight() || cancel.InFlight() {
-		if err := r.WaitFor(1, 10*time.Second); err != nil {
+		if err := r.WaitFor(1, time.Minute); err != nil {
 			t.Fatal(err)
 		}
 		for r.Next() != nil {

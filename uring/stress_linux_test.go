@@ -350,7 +350,7 @@ func TestOwnerThreadDies(t *testing.T) {
 			seen := map[*uring.Op]int{}
 			var cancel uring.Op
 			for len(seen) < len(ops)+1 {
-				if err := r.WaitFor(1, 20*time.Second); err != nil {
+				if err := r.WaitFor(1, time.Minute); err != nil {
 					t.Fatal(err)
 				}
 				for op := r.Next(); op != nil; op = r.Next() {

@@ -269,7 +269,7 @@ func survive(s *stage) {
 	if !s.ends {
 		s.pause(2*time.Second, 3*time.Second)
 	} else {
-		s.recorder.wait(30*time.Second, "a recorder whose log has failed")
+		s.recorder.wait(startPatience, "a recorder whose log has failed")
 		if s.recorder.err == nil {
 			s.t.Error("a recorder whose log has failed ends as if nothing had happened")
 		}

@@ -245,7 +245,7 @@ func (r *recorder) stop() {
 
 func (r *recorder) stopped() {
 	r.t.Helper()
-	r.wait(30*time.Second, "the stop")
+	r.wait(startPatience, "the stop")
 	if r.err != nil {
 		r.t.Errorf("the recorder ended with %v", r.err)
 	}

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	if by == "" {
 		os.Exit(m.Run())
 	}
-	cfg := prefork.Config{Listen: []string{"127.0.0.1:0"}, Workers: 2, StartFor: time.Minute, LameDuck: 5 * time.Second, DrainFor: time.Minute}
+	cfg := prefork.Config{Listen: []string{"127.0.0.1:0"}, Workers: 2, StartFor: time.Minute, LameDuck: 30 * time.Second, DrainFor: time.Minute}
 	cfg.Started = func(master *prefork.Master) {
 		fmt.Println(master.Addresses()[0])
 		for range 3 {

@@ -4,11 +4,14 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"runtime"
 	"runtime/trace"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/tallywheel/tallywheel/internal/testenv"
 )
 
 // waitForGate blocks until the gate opens: the map should name it.
@@ -36,6 +39,16 @@ func record(t *testing.T) string {
 				t.Error(err)
 			}
 		}
+	})
+	stacks := make([]byte, 1<<20)
+	testenv.Until(t, time.Minute, "three wait at the gate", func() bool {
+		n := 0
+		for _, g := range strings.Split(string(stacks[:runtime.Stack(stacks, true)]), "\n\n") {
+			if strings.Contains(g, "[chan receive") && strings.Contains(g, "heatmap.waitForGate(") {
+				n++
+			}
+		}
+		return n == 3
 	})
 	time.Sleep(30 * time.Millisecond) // the time that the others are blocked, not a synchronisation
 	close(gate)

@@ -18,6 +18,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/tallywheel/tallywheel/internal/testenv"
 )
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
@@ -138,9 +140,10 @@ func TestWebhook(t *testing.T) {
 	mu.Lock()
 	got = nil
 	mu.Unlock()
-	tell := New(Config{Webhook: s.URL, Timeout: 10 * time.Second, Queue: 4, Log: quiet()})
+	tell := New(Config{Webhook: s.URL, Timeout: time.Minute, Queue: 4, Log: quiet()})
 	want := Event{Event: "begin", Trouble: "missing_unseen", Text: "3 frames never seen", Sources: []string{"a"}, Count: 3, Unit: "frame"}
 	tell.Tell(want)
+	testenv.Until(t, time.Minute, "it is sent", func() bool { return tell.Counts()["webhook"].Sent > 0 })
 	tell.Close()
 	mu.Lock()
 	defer mu.Unlock()
@@ -194,7 +197,7 @@ func TestCommandIsKilledWithItsGroup(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(20 * time.Second); alive(pid); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); alive(pid); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("process %d lives on", pid)
 		}

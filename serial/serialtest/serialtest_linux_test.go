@@ -62,7 +62,7 @@ func TestUnplugAfterDeliverLosesNothing(t *testing.T) {
 			}
 			sent += n
 		}
-		all, err := port.Deliver(last, 20*time.Second)
+		all, err := port.Deliver(last, time.Minute)
 		if err != nil || !all {
 			t.Fatal(all, err)
 		}

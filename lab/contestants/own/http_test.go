@@ -62,7 +62,8 @@ func asked(t *testing.T, args string, cfg loadgen.Config) {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- s.Serve(ln) }()
-	cfg.URL, cfg.Connections, cfg.Duration = "http://"+ln.Addr().String()+"/", 4, 20*time.Millisecond
+	cfg.URL, cfg.Connections = "http://"+ln.Addr().String()+"/", 4
+	cfg.Duration, cfg.Timeout = 20*time.Millisecond, time.Minute
 	r, err := loadgen.Run(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)

@@ -68,7 +68,7 @@ func Run(cfg Config, clients []*Client) error {
 	g.Listen(&loop.Listener{FD: -1}, 0, nil, nil)
 	limit := cfg.Limit
 	if limit == 0 {
-		limit = 20 * time.Second
+		limit = time.Minute
 	}
 	var err error
 	select {
