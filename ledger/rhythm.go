@@ -17,12 +17,15 @@ type Rhythm struct {
 // the source is behind, or ahead; each interval that it is behind, rounded, is a frame missing. So
 // a frame that is late is none, as long as the next one is not, and a source that is a little too
 // slow each time misses as many as it falls behind. Frames that come early are late ones of before,
-// and are taken back; of more it is ahead by a quarter of an interval at most. A gap as long as a
-// silence counts as that, and as no frame: nobody knows when
-// the device would have sent.
+// and are taken back; of more it is ahead by a quarter of an interval at most. A silence counts as
+// that, and as no frame: nobody knows when the device would have sent.
+//
+// A decoder may hold many frames back behind a length that is false. So a source whose bytes come,
+// and are not classified yet, does not fall silent; but once it is silent, a frame alone ends that.
 type rhythm struct {
 	Rhythm
 	last    time.Duration
+	heard   time.Duration // last, or when bytes came behind it that may be of a frame
 	running bool          // last is the time of a frame, or of the opening
 	behind  time.Duration // how late it is since a frame was in time, less what is counted as missing
 	owed    uint64        // frames counted as missing since then
@@ -31,11 +34,11 @@ type rhythm struct {
 // arrived takes n frames at a time, and returns by how much the missing ones change, and whether
 // they end a silence.
 func (r *rhythm) arrived(n uint64, now time.Duration) (missing int64, silent bool) {
-	gap, running := now-r.last, r.running
-	r.last, r.running = now, true
-	if !running || r.Interval == 0 || r.Silence > 0 && gap >= r.Silence {
+	gap, running, silent := now-r.last, r.running, r.running && r.isSilent(now)
+	r.last, r.heard, r.running = now, now, true
+	if !running || r.Interval == 0 || silent {
 		r.behind, r.owed = 0, 0
-		return 0, running && r.Silence > 0 && gap >= r.Silence
+		return 0, silent
 	}
 	n = min(n, uint64(gap/r.Interval)+r.owed+2) // more make no difference, and might overflow
 	off, tolerance := gap-time.Duration(n)*r.Interval, max(r.Tolerance, r.Interval/leastTolerance)
@@ -55,6 +58,8 @@ func (r *rhythm) arrived(n uint64, now time.Duration) (missing int64, silent boo
 	return missing, false
 }
 
+func (r *rhythm) isSilent(now time.Duration) bool { return r.Silence > 0 && now-r.heard >= r.Silence }
+
 // leastTolerance is the part of an interval that is in time in any case: no two clocks are the
 // same.
 const leastTolerance = 100
@@ -65,7 +70,7 @@ func (b *Book) Expect(r Rhythm) { b.rhythm.Rhythm = r }
 // Restart makes the time before now, as of a clock that nobody sets, count for no frame: the source
 // was opened, or was not read for a while.
 func (b *Book) Restart(now time.Duration) {
-	b.rhythm.last, b.rhythm.running, b.rhythm.owed = now, false, 0
+	b.rhythm.last, b.rhythm.heard, b.rhythm.running, b.rhythm.owed = now, now, false, 0
 	b.lastFrame = b.now
 }
 
@@ -87,10 +92,21 @@ func (b *Book) Arrived(n uint64, now time.Duration) {
 	b.lastFrame = b.now
 }
 
+// Partial posts that bytes came at a time of that clock, which may be of frames and are not
+// classified yet.
+func (b *Book) Partial(now time.Duration) {
+	if !b.rhythm.isSilent(now) {
+		b.rhythm.heard = now
+	}
+}
+
+// NoPartial posts that bytes which have come since the last frame are of none.
+func (b *Book) NoPartial() { b.rhythm.heard = b.rhythm.last }
+
 // SilentSince is when the last frame of a source that is silent came, or it was opened; 0: it is
 // not silent.
 func (b *Book) SilentSince(now time.Duration) Time {
-	if r := &b.rhythm; r.Silence > 0 && now-r.last >= r.Silence {
+	if b.rhythm.isSilent(now) {
 		return Time(b.lastFrame)
 	}
 	return 0

@@ -127,3 +127,38 @@ func TestSilentSince(t *testing.T) {
 		t.Errorf("%d missing while it is silent", n)
 	}
 }
+
+// While bytes come that may be of frames, a source does not fall silent. One that is silent stays
+// so until a frame comes.
+func TestPartialFramesAreNoSilence(t *testing.T) {
+	b := byTime(0, 1000) // silent after 10 s
+	b.Partial(9 * time.Second)
+	b.Partial(17 * time.Second)
+	if at := b.SilentSince(26 * time.Second); at != 0 {
+		t.Errorf("silent since %d, and bytes came", at)
+	}
+	b.Arrived(25, 26*time.Second) // all that was held back
+	if f := b.Frames(); b.silences != 0 || f.MissingByTime != 0 {
+		t.Errorf("%d silences, %d missing; want none", b.silences, f.MissingByTime)
+	}
+
+	b.Partial(40 * time.Second)
+	if at := b.SilentSince(40 * time.Second); at != 1e9 {
+		t.Errorf("silent since %d, want the time of the last frame", at)
+	}
+	b.Arrived(1, 41*time.Second)
+	if b.silences != 1 {
+		t.Errorf("%d silences, want 1", b.silences)
+	}
+
+	b.Partial(50 * time.Second)
+	b.NoPartial()
+	if at := b.SilentSince(51 * time.Second); at == 0 {
+		t.Error("noise keeps it from being silent")
+	}
+	b.Partial(51 * time.Second)
+	b.Restart(52 * time.Second)
+	if at := b.SilentSince(61 * time.Second); at != 0 {
+		t.Errorf("silent since %d, and opened 9 s ago", at)
+	}
+}

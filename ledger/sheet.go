@@ -113,7 +113,8 @@ type Port struct {
 	Why   string `json:"why"`   // what keeps it from being open now; "": it is open, or was not tried yet
 	Proof Proof  `json:"proof"` // what its frames prove about those that are not there
 	Heard bool   `json:"heard"` // a valid frame has come since it was opened last
-	// SilentSince is when its last frame came, where that is longer ago than it may be.
+	// SilentSince is when its last frame came, where that is longer ago than it may be, and no
+	// bytes came that may still be frames.
 	SilentSince Time    `json:"silent_since"`
 	Silences    uint64  `json:"silences"` // times that it was silent for so long, and then went on
 	Bytes       Bytes   `json:"bytes"`

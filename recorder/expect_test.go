@@ -64,3 +64,67 @@ func TestExpect(t *testing.T) {
 		stop(t, g)
 	}
 }
+
+// Frames that a decoder holds back behind a false length are no silence, nor missing: their bytes
+// came. Noise without end is one.
+func TestFramesHeldBackAreNoSilence(t *testing.T) {
+	for _, strategy := range []string{"ring", config.Pipeline} {
+		cfg := lines("a", "")
+		cfg.Frame = config.Frame{Kind: "length", Check: "modbus", Max: 512}
+		cfg.Expect, cfg.SilentAfter = &config.Expect{Interval: time.Hour}, 3*time.Hour
+		l, err := newLane(cfg, &stubLog{}, 1, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var held []byte
+		hears := func(after time.Duration, b []byte) ledger.Port {
+			l.in.clock = l.in.clock.Add(-after)
+			held = append(held, b...)
+			if strategy == "ring" {
+				done, _ := l.Arrived(held, len(b), 1)
+				held = held[done:]
+			} else {
+				c := &chunk{data: b, at: 1}
+				l.took(len(b))
+				held = held[l.in.dec.Decode(held, c):]
+				l.classified(c)
+				l.store(c)
+			}
+			return l.sheet()
+		}
+		content := make([]byte, 98)
+		one := append([]byte{0, 100}, sealed(content)...)
+		hears(0, one)
+		damaged := append([]byte{0, 100, 1, 144}, one[4:]...) // 01 90: 400 bytes follow
+		for range 4 {
+			if p := hears(time.Hour, damaged); p.SilentSince != 0 {
+				t.Fatalf("%s: it is silent, and sends: %+v", strategy, p)
+			}
+			damaged = one
+		}
+		if p := hears(time.Hour, one); p.Frames.OK != 5 || p.Silences != 0 || p.Frames.MissingByTime != 0 || p.SilentSince != 0 {
+			t.Errorf("%s: %+v; want 5 valid frames, no silence, none missing", strategy, p)
+		}
+
+		hears(time.Hour, append([]byte{1, 144}, content...)) // half a frame, and nothing more
+		l.in.clock = l.in.clock.Add(-4 * time.Hour)
+		if p := l.sheet(); p.SilentSince == 0 {
+			t.Errorf("%s: half a frame keeps it from being silent", strategy)
+		}
+		if p := hears(0, content); p.SilentSince == 0 || p.Silences != 0 {
+			t.Errorf("%s: half a frame ends a silence: %+v", strategy, p)
+		}
+		if p := hears(0, make([]byte, 400)); p.SilentSince != 0 || p.Silences != 1 || p.Frames.Corrupt != 2 {
+			t.Errorf("%s: %+v; want one silence, which a damaged frame ended", strategy, p)
+		}
+
+		noise := []byte{1, 144, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF}
+		read, silent := 0, false
+		for ; !silent && read < 3000; read += len(noise) {
+			silent = hears(time.Hour, noise).SilentSince != 0
+		}
+		if least := 2 * 514; !silent || read < least {
+			t.Errorf("%s: %d bytes of noise: silent %v; want it so behind %d", strategy, read, silent, least)
+		}
+	}
+}

@@ -33,7 +33,9 @@ type intake struct {
 	overran func() bool
 	clock   time.Time // where its times begin
 	came    uint64    // frames, valid or damaged, that the rhythm does not know yet
+	longest uint64    // frame of the framing, in bytes
 	offset  uint64    // of the next byte to be classified, in what was read since the start
+	framed  uint64    // offset behind the frames that the rhythm knows
 }
 
 func newIntake(cfg config.Source, out *outlet, waste uint32) (intake, error) {
@@ -81,9 +83,9 @@ func (in *intake) silent(view []byte, at int64) (done int) {
 	return done
 }
 
-// listen learns what the decoder tells of requests and answers.
+// listen learns how long the decoder's frames can be, and what it tells of requests and answers.
 func (in *intake) listen() {
-	in.within = 0
+	in.longest, in.within = uint64(in.dec.Max()), 0
 	if d, ok := in.dec.(frame.Asking); ok {
 		in.within = d.AnswerWithin()
 	}
@@ -149,13 +151,27 @@ func patience(dec frame.Decoder) time.Duration {
 	return 0
 }
 
-// beat tells the book's rhythm of the frames that have come. Only a source that has one reads a
-// clock for it.
-func (in *intake) beat() {
-	if in.came > 0 && in.paced {
+// beat tells the book's rhythm what was classified, or read and not classified yet: fresh bytes.
+// Only a source that has one reads a clock for it.
+func (in *intake) beat(fresh int) {
+	switch {
+	case !in.paced:
+	case in.came > 0:
 		in.book.Arrived(in.came, time.Since(in.clock))
+		in.framed = in.offset
+	case !in.mayFrame():
+		in.book.NoPartial()
+	case fresh > 0:
+		in.book.Partial(time.Since(in.clock))
 	}
 	in.came = 0
+}
+
+// mayFrame reports whether what is not classified yet may be frames. Noise that never ends is not:
+// behind a damaged frame as long as can be, and a false length that is found in it, a frame is seen
+// within twice the longest.
+func (in *intake) mayFrame() bool {
+	return in.held > 0 && in.offset-in.framed+uint64(in.held) <= 2*in.longest
 }
 
 // restart makes the time before now count for no frame.

@@ -75,7 +75,7 @@ func (l *lane) Arrived(view []byte, fresh int, at int64) (done int, more bool) {
 		l.in.restart()
 	}
 	done = l.in.classify(view)
-	l.in.beat()
+	l.in.beat(fresh)
 	return done, true
 }
 
@@ -84,7 +84,7 @@ func (l *lane) Silent(view []byte, at int64) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.in.book.At(at)
-	defer l.in.beat()
+	defer l.in.beat(0)
 	return l.in.silent(view, at)
 }
 
@@ -102,7 +102,7 @@ func (l *lane) Closed(view []byte, at int64, err error) {
 		l.state = ledger.StateStopped
 	} else {
 		l.in.end(view, at, AtGone)
-		l.in.beat()
+		l.in.beat(0)
 		l.state = ledger.StateWaiting
 		l.why = cause(err)
 		l.in.book.OutageBegins(at, l.why)
@@ -188,7 +188,7 @@ func (l *lane) classified(c *chunk) {
 		at += o.n
 		l.in.held -= o.n
 	}
-	l.in.beat()
+	l.in.beat(len(c.data))
 }
 
 // store brings the frames of a pipeline's chunk into the log.

@@ -125,8 +125,8 @@ func (s *stage) absences(f *feeder) (missing, silences span) {
 				case f.tempo.silence > 0 && edge, !sure && gap > f.tempo.silence:
 					missing.add(left, false)
 					silences.add(1, false)
-				case f.tempo.silence > 0 && gap > f.tempo.silence:
-					silences.add(1, sure)
+				case f.tempo.silence > 0 && gap > f.tempo.silence: // two are one, among frames that are held back
+					silences.add(1, sure && (f.harm == 0 || w.mayHold == 0))
 				default:
 					missing.add(left, sure)
 				}
