@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"testing"
 	"time"
 
 	"github.com/tallywheel/tallywheel/archive"
@@ -160,22 +161,39 @@ func (s *stage) dark(f *sentFrame) bool {
 		return true
 	}
 	for _, k := range s.kills {
-		if k.all && m.life < k.life || m.life == k.life && (m.at.After(k.from) || f.w.heldBack(f, k.life)) {
+		if k.all && m.life < k.life || m.life == k.life && (m.at.After(k.from) || f.w.heldBack(f, k)) {
 			return true
 		}
 	}
 	return false
 }
 
-// heldBack reports whether the frame was among the last that a process has read from the wire.
-func (w *wire) heldBack(f *sentFrame, life int) bool {
+// heldBack reports whether a frame may have been held back, behind a length that is false, until
+// the dark before a kill: what was read before that does not reach far enough behind it.
+func (w *wire) heldBack(f *sentFrame, k killed) bool {
 	end := uint64(0)
 	for _, m := range w.reads {
-		if m.life == life {
+		if m.life == k.life && !m.at.After(k.from) {
 			end = m.end
 		}
 	}
 	return f.end()+w.mayHold > end
+}
+
+// A frame that was read in the light is in the dark all the same, where its framing may have held
+// it back until then.
+func TestDarkBehindAFalseLength(t *testing.T) {
+	at := time.Now()
+	w := &wire{mayHold: 1000, reads: []readMark{{100, at, 0}, {1050, at.Add(time.Second), 0}, {9000, at.Add(3 * time.Second), 0}}}
+	s := &stage{kills: []killed{{life: 0, at: at.Add(3 * time.Second), from: at.Add(2 * time.Second)}}}
+	for _, c := range []struct {
+		from, bytes uint64
+		dark        bool
+	}{{0, 50, false}, {0, 51, true}, {50, 50, true}, {1040, 10, true}, {1050, 10, true}} {
+		if f := (&sentFrame{w: w, at: c.from, data: make([]byte, c.bytes)}); s.dark(f) != c.dark {
+			t.Errorf("%d bytes at %d: dark %v, want %v", c.bytes, c.from, !c.dark, c.dark)
+		}
+	}
 }
 
 func (s *stage) judgeSource(f *feeder, a *books, records []record, waste uint64) {
