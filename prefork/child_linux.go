@@ -143,7 +143,10 @@ func runWorker(slot string, cfg Config, worker func(*Worker) error) error {
 			return fmt.Errorf("prefork: worker %d: %d descriptors: %w; lower Limit.Files, or raise the hard limit (LimitNOFILE= in a unit)", n, cfg.Limit.Files, err)
 		}
 	}
-	w := newWorker(cfg, n, listeners)
+	w, err := newWorker(cfg, n, listeners)
+	if err != nil {
+		return err
+	}
 	w.master = link
 	term := make(chan os.Signal, 1)
 	signal.Notify(term, syscall.SIGTERM)

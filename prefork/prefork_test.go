@@ -14,15 +14,23 @@ import (
 	"github.com/tallywheel/tallywheel/internal/testenv"
 )
 
-func TestGate(t *testing.T) {
+func alone(t *testing.T, cfg Config, listeners ...net.Listener) *Worker {
+	t.Helper()
+	w, err := newWorker(cfg, 0, listeners)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func TestWorkerAdmits(t *testing.T) {
 	inside, leave := make(chan struct{}), make(chan struct{})
-	g := newGate(2, 1)
-	draining := make(chan struct{})
-	h := g.handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	worker := alone(t, Config{InFlight: 2, Queue: 1, RetryAfter: 1500 * time.Millisecond})
+	h := worker.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		inside <- struct{}{}
 		<-leave
 		_, _ = io.WriteString(w, "done")
-	}), 1500*time.Millisecond, draining)
+	}))
 	ask := func(ctx context.Context) *httptest.ResponseRecorder {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil))
@@ -35,7 +43,7 @@ func TestGate(t *testing.T) {
 	}
 	impatient, cancel := context.WithCancel(t.Context())
 	go func() { results <- ask(impatient) }()
-	testenv.Until(t, time.Minute, "one who waits", func() bool { return g.waiting.Load() == 1 })
+	testenv.Until(t, time.Minute, "one who waits", func() bool { return worker.count().Waiting == 1 })
 	if w := ask(t.Context()); w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "2" {
 		t.Errorf("two inside, one waits: %d, Retry-After %q", w.Code, w.Header().Get("Retry-After"))
 	}
@@ -44,8 +52,8 @@ func TestGate(t *testing.T) {
 		t.Errorf("one who waits no longer gets %d", w.Code)
 	}
 	go func() { results <- ask(t.Context()) }()
-	testenv.Until(t, time.Minute, "one who waits", func() bool { return g.waiting.Load() == 1 })
-	close(draining)
+	testenv.Until(t, time.Minute, "one who waits", func() bool { return worker.count().Waiting == 1 })
+	worker.drain()
 	leave <- struct{}{}
 	<-inside // the one that waited
 	for range 2 {
@@ -62,8 +70,8 @@ func TestGate(t *testing.T) {
 	if w := <-results; w.Header().Get("Connection") != "close" {
 		t.Errorf("a worker that is to end says Connection: %q", w.Header().Get("Connection"))
 	}
-	if g.answered.Load() != 4 || g.refused.Load() != 2 || g.inside.Load() != 0 || g.waiting.Load() != 0 {
-		t.Errorf("%d answered, %d refused, %d inside, %d wait", g.answered.Load(), g.refused.Load(), g.inside.Load(), g.waiting.Load())
+	if n := worker.count(); n != (Count{Answered: 4, Refused: 2}) {
+		t.Errorf("%+v", n)
 	}
 }
 
@@ -122,7 +130,7 @@ func TestMaxConns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := newWorker(Config{MaxConns: 1}, 0, []net.Listener{ln})
+	w := alone(t, Config{MaxConns: 1}, ln)
 	limited := w.Listeners()[0]
 	dial := func() net.Conn {
 		c, err := net.Dial("tcp", ln.Addr().String())

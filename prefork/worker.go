@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/tallywheel/tallywheel/admission"
 )
 
 // Worker is what the function that Run is given works with. Its methods may be called from any
@@ -21,7 +23,7 @@ type Worker struct {
 	cfg       Config
 	slot      int
 	listeners []net.Listener
-	gate      *gate
+	gate      *admission.Gate
 	places    chan struct{} // for connections; nil: no limit
 	open      atomic.Int64  // connections, of package net/http
 
@@ -49,9 +51,13 @@ type Server interface {
 	Close() error
 }
 
-func newWorker(cfg Config, slot int, listeners []net.Listener) *Worker {
+func newWorker(cfg Config, slot int, listeners []net.Listener) (*Worker, error) {
+	gate, err := admission.New(admission.Config{Limit: cfg.InFlight, Queue: cfg.Queue})
+	if err != nil {
+		return nil, fmt.Errorf("prefork: %w", err)
+	}
 	w := &Worker{
-		cfg: cfg, slot: slot, gate: newGate(cfg.InFlight, cfg.Queue),
+		cfg: cfg, slot: slot, gate: gate,
 		lent: map[int][]net.Listener{}, granted: make(chan struct{}),
 	}
 	if cfg.MaxConns > 0 {
@@ -59,7 +65,7 @@ func newWorker(cfg Config, slot int, listeners []net.Listener) *Worker {
 	}
 	w.listeners = w.limit(listeners)
 	w.draining, w.drain = context.WithCancel(context.Background())
-	return w
+	return w, nil
 }
 
 // limit puts the limit of connections before listeners.
@@ -88,7 +94,13 @@ func (w *Worker) Context() context.Context { return w.draining }
 // Handler puts Config.InFlight before h, and has the worker's clients leave once it is to end: each
 // answer says Connection: close then.
 func (w *Worker) Handler(h http.Handler) http.Handler {
-	return w.gate.handler(h, w.cfg.RetryAfter, w.draining.Done())
+	h = w.gate.Handler(h, admission.HTTP{RetryAfter: w.cfg.RetryAfter})
+	return http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
+		if w.draining.Err() != nil {
+			out.Header().Set("Connection", "close")
+		}
+		h.ServeHTTP(out, r)
+	})
 }
 
 // Ready tells the master that this worker can serve, and returns when it may: after an upgrade,
@@ -228,9 +240,10 @@ type Count struct {
 }
 
 func (w *Worker) count() Count {
+	s := w.gate.Stats()
 	return Count{
-		Answered: w.gate.answered.Load(), Refused: w.gate.refused.Load(),
-		InFlight: w.gate.inside.Load(), Waiting: max(w.gate.waiting.Load(), 0), Opened: w.open.Load(),
+		Answered: s.Done, Refused: s.Refused(),
+		InFlight: int64(s.InFlight), Waiting: int64(s.Waiting), Opened: w.open.Load(),
 	}
 }
 
@@ -251,11 +264,14 @@ func runAlone(ctx context.Context, cfg Config, worker func(*Worker) error) error
 	if len(listeners) == 0 {
 		return errors.New("prefork: Config.Listen is empty: name an address")
 	}
-	w := newWorker(cfg, 0, listeners)
+	w, err := newWorker(cfg, 0, listeners)
+	if err != nil {
+		return err
+	}
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	defer context.AfterFunc(ctx, w.drain)()
-	err := worker(w)
+	err = worker(w)
 	for _, ln := range w.listeners {
 		_ = ln.Close()
 	}
