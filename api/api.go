@@ -309,7 +309,10 @@ type Status struct {
 
 func (s *Server) now() Status {
 	sheet := s.rec.Sheet()
-	sample, _ := s.rec.LastSample()
+	sample, ok := s.rec.LastSample()
+	if !ok { // in the first second the log is known, and no rate
+		sample.Log = s.rec.LogNow()
+	}
 	v := sheet.Verdict
 	status := Status{
 		v.Text, v.Level, v.Level == ledger.Good, v.LostWire, v.LostHere, v.Damaged, v.LastLoss, v.Unknown, v.Reasons,

@@ -425,6 +425,17 @@ func testSlowStreamHoldsNobodyUp(t *testing.T) {
 	stop(t, g)
 }
 
+// The log is known from the first moment on, before there is a sample.
+func TestStatusOfTheFirstSecond(t *testing.T) {
+	g := start(t, nil, newDevice(t).source("a"))
+	defer stop(t, g)
+	api := serve(t, g)
+	defer api.Close()
+	if l := api.now().Sample.Log; l.Room <= 0 || l.DiskFree <= 0 {
+		t.Errorf("the status of the first second: %+v", l)
+	}
+}
+
 // Clients of the API never take what the log and the sources need.
 func TestConnectionsToTheAPIAreBounded(t *testing.T) {
 	var limit syscall.Rlimit

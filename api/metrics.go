@@ -83,6 +83,8 @@ var (
 	descRoom     = desc("log_room_bytes", "Bytes that the log may still take: ahead, and of the disk but for its reserve.")
 	descFree     = desc("disk_free_bytes", "Space left on the disk of the log.")
 	descFull     = desc("disk_full", "Whether the log waits for space.")
+	descEvicting = desc("log_dropping_oldest", "Whether the disk is full and the oldest records make room, though they should be kept.")
+	descEvicted  = desc("log_evicted_records_total", "Records that were removed for want of room, though they should be kept.")
 	descStalled  = desc("log_stalled", "Whether the log cannot write for now, and tries again.")
 	descFailed   = desc("log_failed", "Whether the log has failed.")
 	descPlaces   = desc("log_damaged_places", "Places of the log that are damaged, and not repaired.")
@@ -183,6 +185,8 @@ func (e *exporter) collectLog(
 	}
 	gauge(descFree, float64(l.DiskFree))
 	flag(descFull, l.Full)
+	flag(descEvicting, l.Evicting)
+	counter(descEvicted, l.Evicted)
 	flag(descStalled, l.Stalled != "")
 	flag(descFailed, l.Error != "")
 	read, whole := e.rec.Checked()

@@ -153,9 +153,17 @@ var sheetRules = []sheetRule{
 	{"log_failed", Bad, nil, func(s *Sheet) []find {
 		return when(s.logState().Error != "", "nothing is recorded: %s", s.logState().Error)
 	}},
-	{"disk_full", Bad, nil, func(s *Sheet) []find { return when(s.logState().Full, "the disk is full") }},
+	{"disk_full", Bad, nil, func(s *Sheet) []find {
+		if why := s.logState().Stalled; why != "" {
+			return when(s.logState().Full, "the disk is full, and the log waits: %s", why)
+		}
+		return when(s.logState().Full, "the disk is full")
+	}},
 	{"log_stalled", Bad, nil, func(s *Sheet) []find {
-		return when(s.logState().Stalled != "", "the log waits, and tries again: %s", s.logState().Stalled)
+		return when(s.logState().Stalled != "" && !s.logState().Full, "the log waits, and tries again: %s", s.logState().Stalled)
+	}},
+	{"dropping_oldest", Watch, nil, func(s *Sheet) []find {
+		return when(s.logState().Evicting, "the disk is full: the oldest records make room for new ones, though they should be kept")
 	}},
 	{"log_damaged", Bad, nil, func(s *Sheet) []find {
 		switch d := s.LogDamage; {

@@ -69,6 +69,8 @@ var verdictCases = []struct {
 	}, Watch, "cannot know what never arrived: c, d, e, f and 1 more"},
 	{"log_failed", func(s *Sheet, _ *Port) { s.Log = &LogState{Error: "input/output error"} }, Bad, "nothing is recorded: input/output error; nothing known lost"},
 	{"disk_full", func(s *Sheet, _ *Port) { s.Log = &LogState{Full: true} }, Bad, "the disk is full; nothing known lost"},
+	{"disk_full", func(s *Sheet, _ *Port) { s.Log = &LogState{Full: true, Stalled: "1 KiB are free"} }, Bad, "the disk is full, and the log waits: 1 KiB are free; nothing known lost"},
+	{"dropping_oldest", func(s *Sheet, _ *Port) { s.Log = &LogState{Evicting: true, Evicted: 7} }, Watch, "the disk is full: the oldest records make room"},
 	{"log_stalled", func(s *Sheet, _ *Port) { s.Log = &LogState{Stalled: "no memory"} }, Bad, "the log waits, and tries again: no memory"},
 	{"log_damaged", func(s *Sheet, _ *Port) {
 		s.LogDamage = new(LogDamage)

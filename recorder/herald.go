@@ -194,12 +194,19 @@ func (h *herald) announce(c *matter, now time.Duration, all bool) {
 
 // advice is what to do, where that is not plain.
 var advice = map[string]string{
-	"disk_full":   "make room",
-	"log_failed":  "see to the disk: the next start recovers the log",
-	"log_damaged": "the sheet has the places: bring the segment back from a copy, or keep what is whole by `log repair`, both with the recorder stopped",
-	"log_stalled": "frames wait, and `overflow` decides as their buffers fill: make room, or see to the disk",
-	"unbalanced":  "keep the sheet and the log: this is an error of the recorder",
-	"no_frame":    "compare baud rate and framing with the device's",
+	"disk_full":       "make room: frames wait, and `overflow` decides as their buffers fill; all goes on by itself when there is room",
+	"dropping_oldest": "what is removed is gone: make room, or copy what is to be kept; a lower log.keep says that less is wanted",
+	"log_failed":      "see to the disk: the next start recovers the log",
+	"log_damaged":     "the sheet has the places: bring the segment back from a copy, or keep what is whole by `log repair`, both with the recorder stopped",
+	"log_stalled":     "frames wait, and `overflow` decides as their buffers fill: make room, or see to the disk",
+	"unbalanced":      "keep the sheet and the log: this is an error of the recorder",
+	"no_frame":        "compare baud rate and framing with the device's",
+}
+
+// outcome is what has become of the data when a trouble is over, where that is not plain.
+var outcome = map[string]string{
+	"disk_full":       "the log takes frames again; `dropped` of the sheet says what was lost, if anything was",
+	"dropping_oldest": "nothing more is removed early; what was removed is gone, and readers see a gap",
 }
 
 // line writes one line into the journal, and sends one event of a beginning or an end.
@@ -246,7 +253,11 @@ func (h *herald) line(what string, c *matter, of []*episode, lasted string) {
 		h.log.Warn("goes on: "+e.Text, attrs...)
 		return
 	case "end":
-		h.log.Info("over: "+e.Text, append(attrs, "lasted", lasted)...)
+		attrs = append(attrs, "lasted", lasted)
+		if now := outcome[c.Kind]; now != "" {
+			attrs = append(attrs, "now", now)
+		}
+		h.log.Info("over: "+e.Text, attrs...)
 		d, _ := time.ParseDuration(lasted) // it was printed by Duration
 		e.Seconds = d.Seconds()
 	}

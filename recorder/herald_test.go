@@ -133,13 +133,14 @@ func TestAbsenceIsTold(t *testing.T) {
 func TestTroublesOfTheLogAndTheClockAreTold(t *testing.T) {
 	l := newHeard()
 	full := func(s *ledger.Sheet) { s.Log = &ledger.LogState{Full: true} }
-	if got := l.look(1, full, lossy("a", 0)); len(got) != 1 || !strings.Contains(got[0], `begins: the disk is full" trouble=disk_full do="make room"`) {
+	if got := l.look(1, full, lossy("a", 0)); len(got) != 1 || !strings.Contains(got[0], `begins: the disk is full" trouble=disk_full do="make room: frames wait`) {
 		t.Errorf("%q", got)
 	}
 	if got := l.look(2, full, lossy("a", 0)); len(got) != 0 {
 		t.Errorf("%q", got)
 	}
-	if got := l.look(3, nil, lossy("a", 0)); len(got) != 1 || !strings.Contains(got[0], "over: the disk is full") {
+	if got := l.look(3, nil, lossy("a", 0)); len(got) != 1 || !strings.Contains(got[0], "over: the disk is full") ||
+		!strings.Contains(got[0], "now=\"the log takes frames again;") {
 		t.Errorf("%q", got)
 	}
 	on := true

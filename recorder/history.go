@@ -48,6 +48,8 @@ type LogSample struct {
 	Room      int64    `json:"room_bytes"`         // what the log may still take of it, ahead and beside its reserve; -1 if it is not known
 	HoursLeft *float64 `json:"hours_until_full"`   // until there is no such room, at the rate of the last minute; null: the disk does not fill
 	Full      bool     `json:"full"`               // the disk is full now
+	Evicting  bool     `json:"evicting"`           // … or was, and the oldest records were removed, though they should be kept
+	Evicted   uint64   `json:"evicted"`            // how many were, since the start
 	Stalled   string   `json:"stalled,omitempty"`  // why the log waits and tries again
 	Error     string   `json:"error,omitempty"`    // the log has failed
 	Growth    float64  `json:"growth_bytes_per_s"` // of the last minute
@@ -152,7 +154,7 @@ func perSecond(n uint64, took time.Duration) float64 {
 // LogNow is the log at this moment.
 func (r *Recorder) LogNow() LogSample {
 	p := r.log.Position()
-	s := LogSample{First: p.First, Stored: p.Stored, Durable: p.Durable, Bytes: p.Used, Ahead: p.Ahead, Full: p.Full, DiskFree: -1, Room: -1}
+	s := LogSample{First: p.First, Stored: p.Stored, Durable: p.Durable, Bytes: p.Used, Ahead: p.Ahead, Full: p.Full, Evicting: p.Evicting, Evicted: p.Evicted, DiskFree: -1, Room: -1}
 	if p.Err != nil {
 		s.Error = p.Err.Error()
 	}

@@ -350,6 +350,7 @@ func (r *Recorder) tick() {
 // turn. The error is that of bringing it to disk.
 func (r *Recorder) second() error {
 	r.clock.look(r.slog)
+	r.files.restock()
 	r.addLate()
 	return r.saveAnd(func(s *archive.StartSheet) {
 		r.losses.look(s.Sheet)
@@ -390,18 +391,45 @@ func (r *Recorder) draw(ports []*port, accounts []ledger.Port) ledger.Sheet {
 	return s
 }
 
-// stopPatience is how long a stop waits for the log to take what is held.
-const stopPatience = 10 * time.Second
+// stopPatience is how long a stop waits for the log to take what is held. Tests have less.
+var stopPatience = 10 * time.Second
 
-// empty waits until the log has taken and stored what a stopped port still holds.
-func (r *Recorder) empty(p *port, patience time.Duration) {
-	deadline := time.Now().Add(patience)
-	for time.Now().Before(deadline) {
-		p.lane.settle(r.commits.get(), time.Now().UnixNano())
-		if at := r.log.Position(); p.lane.isSettled() || at.Err != nil || at.Full {
-			return
+// empty waits until the log has taken and stored what stopped ports still hold, each of them for so
+// long at most. A log that is stalled may go on at any moment: all of them wait for that together.
+func (r *Recorder) empty(ports []*port, patience time.Duration) {
+	stalled := time.Now().Add(patience)
+	for _, p := range ports {
+		for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
+			p.lane.settle(r.commits.get(), time.Now().UnixNano())
+			at := r.log.Position()
+			if p.lane.isSettled() || at.Err != nil || at.Full {
+				break
+			}
+			if at.Stalled == nil {
+				r.syncUntil(deadline)
+			} else if deadline = stalled; time.Now().Before(deadline) {
+				time.Sleep(stallLook)
+			}
 		}
-		_ = r.log.Sync() // its error shows in Position
+	}
+}
+
+// stallLook is how often a stop looks whether a log that is stalled goes on.
+const stallLook = 20 * time.Millisecond
+
+// syncUntil syncs the log. It waits until the deadline at most: a log that stalls now syncs when it
+// goes on, or is closed. The error shows in Position.
+func (r *Recorder) syncUntil(deadline time.Time) {
+	synced := make(chan struct{})
+	go func() {
+		defer close(synced)
+		_ = r.log.Sync()
+	}()
+	patience := time.NewTimer(time.Until(deadline))
+	defer patience.Stop()
+	select {
+	case <-synced:
+	case <-patience.C:
 	}
 }
 
@@ -417,9 +445,7 @@ func (r *Recorder) Stop(end string) (ledger.Sheet, error) {
 	}
 	all.Wait()
 	err := r.reader.Close()
-	for _, p := range r.all() {
-		r.empty(p, stopPatience)
-	}
+	r.empty(r.all(), stopPatience)
 	close(r.quit)
 	r.done.Wait()
 	err = errors.Join(err, r.closeLog())

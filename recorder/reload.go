@@ -111,11 +111,7 @@ func (r *Recorder) Reload(cfg config.Config) error {
 	for id := range handovers {
 		r.slog.Info("stopped", "source", id)
 	}
-	for _, p := range r.departing() {
-		for _, q := range p.family() {
-			r.empty(q, leavePatience)
-		}
-	}
+	r.empty(families(r.departing()), leavePatience)
 	if err := r.save(); err != nil {
 		r.slog.Warn("sheet on disk", "error", err)
 	}

@@ -40,6 +40,14 @@ func (r *reserve) refill() {
 	}
 }
 
+// restock takes back what was lent, now and then: a file that was opened with a descriptor of the
+// reserve gives it back to the process.
+func (r *reserve) restock() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.refill()
+}
+
 // lend makes a call that may need a descriptor.
 func (r *reserve) lend(call func() error) error {
 	err := call()

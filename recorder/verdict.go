@@ -8,18 +8,27 @@ import (
 	"github.com/tallywheel/tallywheel/seglog"
 )
 
-// inTheWay says what keeps frames from being recorded now; nil: nothing.
+// inTheWay says what keeps frames from being recorded now, or from being kept; nil: nothing.
 func (r *Recorder) inTheWay() *ledger.LogState {
 	s := inTheWay(r.log.Position())
-	if n := r.waiting.Load(); s == nil && n > 0 {
-		s = &ledger.LogState{Full: true, Stalled: fmt.Sprintf("%d sources that are new to the log wait for room", n)}
+	n := r.waiting.Load()
+	if n == 0 || s != nil && (s.Full || s.Stalled != "" || s.Error != "") {
+		return s
 	}
+	if s == nil {
+		s = &ledger.LogState{}
+	}
+	s.Full, s.Stalled = true, fmt.Sprintf("%d sources that are new to the log wait for room", n)
 	return s
 }
 
-// inTheWay says what keeps the log from taking frames at that position; nil: nothing.
+// inTheWay says what keeps the log from taking frames, or from keeping them, at that position; nil:
+// nothing.
 func inTheWay(p seglog.Position) *ledger.LogState {
 	s := ledger.LogState{Full: p.Full}
+	if p.Evicting {
+		s.Evicting, s.Evicted = true, p.Evicted
+	}
 	if p.Err != nil && !errors.Is(p.Err, seglog.ErrClosed) {
 		s.Error = p.Err.Error()
 	}

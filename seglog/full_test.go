@@ -192,11 +192,17 @@ func TestFullDiskDropsOldest(t *testing.T) {
 		}
 	}
 	p := l.Position()
-	if p.First == 1 {
-		t.Error("no segment was dropped")
+	if p.First == 1 || !p.Evicting || p.Evicted != p.First-1 {
+		t.Errorf("the log begins with record %d: %d were removed early, evicting %v", p.First, p.Evicted, p.Evicting)
 	}
 	if last := readAll(t, l.NewReader(0), p.First); last != 5000 {
 		t.Errorf("read up to %d, want 5000", last)
+	}
+	d.SetFree(-1)
+	for signal(l.shelf.work); l.Position().Evicting; runtime.Gosched() {
+	}
+	if now := l.Position(); now.Evicted < p.Evicted {
+		t.Errorf("%d records were removed early, and then %d", p.Evicted, now.Evicted)
 	}
 	r := l.NewReader(5)
 	var gap *GapError

@@ -429,22 +429,25 @@ func (l *Log) idle() {
 
 // Position is how far the log has come.
 type Position struct {
-	First   uint64 // oldest sequence still kept
-	Next    uint64 // sequence of the next record
-	Stored  uint64 // last one that readers can see
-	Durable uint64 // last one that a power cut cannot take
-	Bytes   int64  // size of all segments
-	Used    int64  // of these, up to the end of what is written
-	Ahead   int64  // bytes of the disk that are held for records to come: the rest of the segment in use, and spare ones
-	Full    bool   // the disk is full: a batch waits for room
-	Stalled error  // why a batch waits and is tried again: the disk is full, or another error that may pass
-	Err     error  // the log has failed
+	First    uint64 // oldest sequence still kept
+	Next     uint64 // sequence of the next record
+	Stored   uint64 // last one that readers can see
+	Durable  uint64 // last one that a power cut cannot take
+	Bytes    int64  // size of all segments
+	Used     int64  // of these, up to the end of what is written
+	Ahead    int64  // bytes of the disk that are held for records to come: the rest of the segment in use, and spare ones
+	Full     bool   // the disk is full: a batch waits for room
+	Stalled  error  // why a batch waits and is tried again: the disk is full, or another error that may pass
+	Err      error  // the log has failed
+	Evicting bool   // DropOldest: for want of room, records are removed that KeepBytes and KeepAge would keep
+	Evicted  uint64 // how many were, since the log was opened
 }
 
 // Position returns how far the log has come.
 func (l *Log) Position() Position {
 	first, bytes := l.shelf.extent()
 	spares := l.shelf.spares()
+	evicting, evicted := l.shelf.pressure()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p := Position{
@@ -454,6 +457,7 @@ func (l *Log) Position() Position {
 	if first != 0 {
 		p.First = first
 	}
+	p.Evicting, p.Evicted = evicting, evicted
 	return p
 }
 

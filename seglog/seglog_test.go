@@ -388,7 +388,7 @@ func TestSyncReachesBeyondWhatWasDropped(t *testing.T) {
 	}
 	l.shelf.mu.Lock()
 	for range 2 {
-		if _, ok := l.shelf.dropOldest(false); !ok {
+		if _, ok := l.shelf.dropOldest(false, false); !ok {
 			t.Error("nothing to drop")
 		}
 	}

@@ -164,13 +164,13 @@ func (l *Log) begin(base, durable uint64, gone Missing) (*segment, error) {
 		if err == nil {
 			break
 		}
-		if l.cfg.OnFull != DropOldest || !l.shelf.recycleOldest() {
+		if l.cfg.OnFull != DropOldest || !l.shelf.recycleOldest(true) {
 			return nil, fmt.Errorf("%w %s: %w", errBegin, segmentName(base), err)
 		}
 		spare, ok = l.shelf.takeSpare()
 	}
 	s, err := l.beginIn(spare, base, durable, gone)
-	if isFull(err) && l.cfg.OnFull == DropOldest && l.shelf.recycleOldest() { // a quota is not seen before
+	if isFull(err) && l.cfg.OnFull == DropOldest && l.shelf.recycleOldest(true) { // a quota is not seen before
 		spare, _ = l.shelf.takeSpare()
 		s, err = l.beginIn(spare, base, durable, gone)
 	}
@@ -277,12 +277,14 @@ func (s *segment) sealed() sealedSegment {
 
 // shelf holds the sealed segments and makes the next one ready in the background.
 type shelf struct {
-	cfg     Config
-	mu      sync.Mutex      // guards what follows
-	id      uint64          // of the last segment begun
-	old     []sealedSegment // by base
-	next    []string        // spare files, filled with zeros or with old records, ready for use
-	growing bool            // the segment in use grows
+	cfg      Config
+	mu       sync.Mutex      // guards what follows
+	id       uint64          // of the last segment begun
+	old      []sealedSegment // by base
+	next     []string        // spare files, filled with zeros or with old records, ready for use
+	growing  bool            // the segment in use grows
+	evicting bool            // DropOldest: the disk has been full, and has no room for two segments since
+	evicted  uint64          // records that were removed for that
 
 	inPlace    func() error // of the log
 	work, quit chan struct{}
@@ -319,8 +321,9 @@ func (s *shelf) tend() {
 		if s.inPlace() != nil { // what is under the names now is not this log's
 			continue
 		}
-		for s.overdue() && s.recycleOldest() {
+		for s.overdue() && s.recycleOldest(false) {
 		}
+		s.relax()
 		s.mu.Lock()
 		ready, segments := len(s.next) > 0, int64(1)
 		if s.growing {
@@ -350,10 +353,10 @@ func (s *shelf) overdue() bool {
 }
 
 // recycleOldest takes the oldest segment out of the log and keeps its file as a spare, or removes
-// it when there is one.
-func (s *shelf) recycleOldest() bool {
+// it when there is one. early says that retention would keep it, and that the disk is full.
+func (s *shelf) recycleOldest(early bool) bool {
 	s.mu.Lock()
-	spare, ok := s.dropOldest(len(s.next) == 0)
+	spare, ok := s.dropOldest(len(s.next) == 0, early)
 	s.mu.Unlock()
 	if spare == "" {
 		return ok
@@ -369,8 +372,8 @@ func (s *shelf) recycleOldest() bool {
 }
 
 // dropOldest takes the oldest segment out of the log and reports whether there was one. keep says
-// to make a spare of its file if it has the size. mu is held.
-func (s *shelf) dropOldest(keep bool) (spare string, ok bool) {
+// to make a spare of its file if it has the size, early what it says to recycleOldest. mu is held.
+func (s *shelf) dropOldest(keep, early bool) (spare string, ok bool) {
 	if len(s.old) == 0 {
 		return "", false
 	}
@@ -392,6 +395,10 @@ func (s *shelf) dropOldest(keep bool) (spare string, ok bool) {
 			return "", false
 		}
 	}
+	if early {
+		s.evicting = true
+		s.evicted += o.last - o.base + 1
+	}
 	s.old = s.old[1:]
 	return spare, true
 }
@@ -403,13 +410,29 @@ func (s *shelf) giveWay() bool {
 	if name, ok := s.takeSpare(); ok {
 		return s.cfg.FS.Remove(name) == nil
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if s.cfg.OnFull != DropOldest {
 		return false
 	}
-	_, ok := s.dropOldest(false)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, ok := s.dropOldest(false, true)
 	return ok
+}
+
+// relax notes that the disk has room again. What one segment has given up for the next is none.
+func (s *shelf) relax() {
+	if now, before := s.pressure(); now && s.hasRoom(2) == nil {
+		s.mu.Lock()
+		s.evicting = s.evicted > before // meanwhile
+		s.mu.Unlock()
+	}
+}
+
+// pressure says whether the disk takes records that retention would keep, and how many it took.
+func (s *shelf) pressure() (now bool, evicted uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.evicting, s.evicted
 }
 
 // makeSpare fills a file with zeros and syncs it. Failing leaves no spare: the log then extends a

@@ -79,7 +79,7 @@ const place = () => query.cause ? "the loss" : "that time";
 // newest shows the end of the log: of its last records those of the source, looking farther back
 // until there are enough.
 async function newest(mine) {
-  const end = status.sample.log?.stored ?? 0; // 0 in the first second of a start: the log is read from its beginning
+  const end = status.sample.log?.stored ?? 0;
   let all = [];
   for (const back of [2 * page, 5e3, 1e5, 2e6]) {
     const from = Math.max(1, end - back);

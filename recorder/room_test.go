@@ -1,0 +1,134 @@
+package recorder
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/tallywheel/tallywheel/asyncfile"
+	"github.com/tallywheel/tallywheel/config"
+	"github.com/tallywheel/tallywheel/internal/fault"
+	"github.com/tallywheel/tallywheel/internal/testenv"
+	"github.com/tallywheel/tallywheel/ledger"
+	"github.com/tallywheel/tallywheel/recorder/notify"
+	"github.com/tallywheel/tallywheel/seglog"
+)
+
+// onDisk makes logs that are opened from now on lie in a directory in memory.
+func onDisk(t *testing.T) *fault.Dir {
+	t.Helper()
+	d := fault.New()
+	openFiles = func(config.Log, *asyncfile.ChainStats, *slog.Logger) (seglog.FS, error) {
+		return simDisk{d, &diskTrouble{}}, nil
+	}
+	t.Cleanup(func() { openFiles = logFiles })
+	return d
+}
+
+// While a full disk takes records that should be kept, the verdict watches, and the journal has one
+// line when that begins and one when there is room again.
+func TestDroppingTheOldestIsTold(t *testing.T) {
+	d := onDisk(t)
+	d.SetFree(5 << 20)
+	g := start(t, t.TempDir(), func(c *config.Config) {
+		c.Log.Reserve, c.Log.OnFull = 1<<20, "drop-oldest"
+	}, tcp("a"))
+	c := dial(t, address(g, "a"))
+	defer c.Close()
+	n := uint64(0)
+	testenv.Until(t, time.Minute, "records make room", func() bool {
+		write(t, c, frames(n, 1000))
+		n += 1000
+		stored(t, g, "a", n)
+		return g.Position().First > 1
+	})
+	s := g.Sheet()
+	watched := func(r ledger.Reason) bool { return r.Kind == "dropping_oldest" && r.Level == ledger.Watch }
+	if at := g.Position(); s.Log == nil || s.Log.Evicted != at.First-1 || !slices.ContainsFunc(s.Verdict.Reasons, watched) {
+		t.Errorf("the log begins with record %d: %+v, %+v", at.First, s.Log, s.Verdict)
+	}
+	if l := g.LogNow(); !l.Evicting || l.Evicted != s.Log.Evicted {
+		t.Errorf("the sample: %+v", l)
+	}
+	var said bytes.Buffer
+	h := newHerald(slog.New(slog.NewTextHandler(&said, nil)), func(notify.Event) {})
+	h.look(&s, time.Second, false)
+	d.SetFree(-1)
+	testenv.Until(t, time.Minute, "there is room", func() bool { return g.Sheet().Log == nil })
+	s = g.Sheet()
+	h.look(&s, 2*time.Second, false)
+	var lines []string
+	for line := range strings.Lines(said.String()) {
+		if strings.Contains(line, "trouble=dropping_oldest") {
+			lines = append(lines, line)
+		}
+	}
+	if len(lines) != 2 || !strings.Contains(lines[0], "begins: ") || !strings.Contains(lines[0], "do=\"what is removed is gone: make room") ||
+		!strings.Contains(lines[1], "over: ") || !strings.Contains(lines[1], "now=\"nothing more is removed early") {
+		t.Errorf("the journal: %q", lines)
+	}
+	stop(t, g)
+}
+
+// A log that is stalled holds neither a reload up nor a stop, whose sheet says what was lost.
+func TestAStalledLogHoldsNobodyUp(t *testing.T) {
+	patience := stopPatience
+	stopPatience = 100 * time.Millisecond
+	defer func() { stopPatience = patience }()
+	d := onDisk(t)
+	g := start(t, t.TempDir(), nil, tcp("a"), tcp("b"))
+	write := func(id string, from, n uint64) {
+		c := dial(t, address(g, id))
+		defer c.Close()
+		write(t, c, frames(from, n))
+	}
+	write("a", 0, 10)
+	stored(t, g, "a", 10)
+	d.SetInject(func(op fault.Op, _ string) (int, error) {
+		if op == fault.OpCreate || op == fault.OpOpen {
+			return 0, syscall.EMFILE
+		}
+		return 0, nil
+	})
+	n := uint64(10)
+	testenv.Until(t, time.Minute, "the log is stalled", func() bool {
+		write("a", n, 1000)
+		n += 1000
+		return g.Position().Stalled != nil
+	})
+	write("b", 0, 10)
+	testenv.Until(t, time.Minute, "frames of b wait", func() bool { return portOf(g, "b").Frames.InFlight == 10 })
+	ended := make(chan error, 1)
+	within := func(what string) error {
+		select {
+		case err := <-ended:
+			return err
+		case <-time.After(time.Minute):
+			t.Fatalf("%s does not end", what)
+			return nil
+		}
+	}
+	next := g.Config()
+	next.Sources = next.Sources[:1]
+	go func() { ended <- g.Reload(next) }()
+	if err := within("the reload"); err != nil {
+		t.Fatal(err)
+	}
+	var s ledger.Sheet
+	go func() {
+		var err error
+		s, err = g.Stop("test")
+		ended <- err
+	}()
+	if err := within("the stop"); !errors.Is(err, seglog.ErrStalled) || !errors.Is(err, syscall.EMFILE) {
+		t.Errorf("the stop brings %v", err)
+	}
+	if p := s.Ports[0]; !s.Balanced || p.Frames.InFlight != 0 || p.Frames.Dropped[causeFailed] == 0 {
+		t.Errorf("the last sheet: %+v", p)
+	}
+}
