@@ -3,8 +3,10 @@ package api
 import (
 	"bufio"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -203,6 +205,80 @@ func TestIDBeforeWhatIsKept(t *testing.T) {
 		_, body = get(t, s.URL()+"api/v1/records"+all, nil)
 		if err := json.Unmarshal([]byte(body), &page); err != nil || page.Gone != 0 || page.Records[0].Seq != first {
 			t.Errorf("%s: %.300s, %v", all, body, err)
+		}
+	}
+}
+
+// pageOf asks for a page of records; its sequences, and the page.
+func pageOf(t *testing.T, url string) (seqs []uint64, p testPage) {
+	t.Helper()
+	answerOf(t, url, &p)
+	for _, r := range p.Records {
+		seqs = append(seqs, r.Seq)
+	}
+	return seqs, p
+}
+
+// With order=newest a page begins at the newest record, or at the one that is named, and goes
+// towards the oldest: whoever has found a place can look at what was before it.
+func TestPagesTowardsTheOldest(t *testing.T) {
+	a := newDevice(t)
+	g := start(t, nil, a.source("a"))
+	defer stop(t, g)
+	s := serve(t, g)
+	defer s.Close()
+	c := a.connected(t)
+	defer c.Close()
+	write(t, c, frames(0, 10))
+	stored(t, g, "a", 10)
+	newest := s.URL() + "api/v1/records?order=newest&"
+	var all []uint64
+	for cursor, end := "", false; !end; {
+		seqs, p := pageOf(t, newest+"limit=4&cursor="+cursor)
+		if len(seqs) > 4 || p.Gone != 0 {
+			t.Fatalf("a page has %v, %d gone", seqs, p.Gone)
+		}
+		all, cursor, end = append(all, seqs...), p.Cursor, p.End
+	}
+	if fmt.Sprint(all) != "[10 9 8 7 6 5 4 3 2 1]" {
+		t.Errorf("from the newest on: %v", all)
+	}
+	_, forward := pageOf(t, s.URL()+"api/v1/records?limit=4")
+	foreign := strings.Repeat("0a", 16) + forward.Cursor[32:]
+	for query, want := range map[string]string{
+		"cursor=" + forward.Cursor:           "[3 2 1]", // what was before the place that was found
+		"cursor=4":                           "[4 3 2 1]",
+		"from_seq=4":                         "[4 3 2 1]",
+		"from_seq=10&limit=1":                "[10]",
+		"from_seq=1":                         "[1]",
+		"source=a&contains=hex:a55a&limit=2": "[10 9]",
+		"contains=nothing":                   "[]",
+		"to_time=" + url.QueryEscape("1999-01-01T00:00:00Z"):   "[]",
+		"from_time=" + url.QueryEscape("2100-01-01T00:00:00Z"): "[]",
+		"cursor=" + forward.Log + "-11":                        "[10 9 8 7 6 5 4 3 2 1]", // where a 409 sends to
+		"cursor=" + forward.Log + "-0":                         "[10 9 8 7 6 5 4 3 2 1]",
+	} {
+		if seqs, p := pageOf(t, newest+query); fmt.Sprint(seqs) != want || p.Log != forward.Log {
+			t.Errorf("%s: %v, want %s", query, seqs, want)
+		}
+	}
+	for query, want := range map[string]int{
+		"cursor=" + foreign: 409, "cursor=" + forward.Log + "-12": 409, "cursor=" + forward.Log + "-4-1": 409, "from_seq=11": 409, "cursor=x-1": 400,
+	} {
+		code, body := get(t, newest+query, nil)
+		if code != want {
+			t.Errorf("%s: %d, %s; want %d", query, code, body, want)
+		}
+		var no struct{ Cursor string }
+		if err := json.Unmarshal([]byte(body), &no); code == 409 {
+			if seqs, _ := pageOf(t, newest+"cursor="+no.Cursor); err != nil || len(seqs) == 0 {
+				t.Errorf("%s: %v; the cursor of the answer leads to %v", query, err, seqs)
+			}
+		}
+	}
+	for _, query := range []string{"records?order=down", "stream?order=newest"} {
+		if code, body := get(t, s.URL()+"api/v1/"+query, nil); code != 400 {
+			t.Errorf("%s: %d, %s; want 400", query, code, body)
 		}
 	}
 }

@@ -29,7 +29,7 @@ const (
 
 // asked is what a request for records asks for.
 type asked struct {
-	query archive.Query // its From is not set
+	query archive.Query // its From and Before are not set
 	limit int
 	after *archive.Mark // begin behind it; nil: no place was named
 }
@@ -37,7 +37,7 @@ type asked struct {
 // Parameters of requests for records.
 var (
 	streamParams = []string{"source", "from_seq", "cursor", "from_time", "to_time", "quarantine", "contains"}
-	pageParams   = append(slices.Clone(streamParams), "limit")
+	pageParams   = append(slices.Clone(streamParams), "limit", "order")
 )
 
 // params reads the parameters of a request, which may have those that are known.
@@ -86,6 +86,13 @@ func (s *Server) ask(r *http.Request, known []string) (a asked, err error) {
 			return a, fmt.Errorf("limit %q: want 1 to %d", t, maxPage)
 		}
 	}
+	switch t := v.Get("order"); t {
+	case "", "oldest":
+	case "newest":
+		a.query.Back = true
+	default:
+		return a, fmt.Errorf("order %q: want oldest, or newest", t)
+	}
 	if a.query.Contains, err = archive.ParseContains(v.Get("contains")); err != nil {
 		return a, fmt.Errorf("contains: %w", err)
 	}
@@ -98,13 +105,13 @@ func (s *Server) ask(r *http.Request, known []string) (a asked, err error) {
 	if a.query.Until != 0 && a.query.Since > a.query.Until {
 		return a, errors.New("from_time is after to_time")
 	}
-	a.after, err = place(v)
+	a.after, err = place(v, a.query.Back)
 	return a, err
 }
 
 // place is where to begin: at from_seq, or behind the cursor of a page, which may be a number to
-// begin at, too.
-func place(v url.Values) (*archive.Mark, error) {
+// begin at, too. back: towards the oldest.
+func place(v url.Values, back bool) (*archive.Mark, error) {
 	for _, name := range []string{"cursor", "from_seq"} {
 		t := v.Get(name)
 		if t == "" {
@@ -115,8 +122,10 @@ func place(v url.Values) (*archive.Mark, error) {
 			return nil, fmt.Errorf("%s %q: want %s", name, t, map[string]string{
 				"cursor": "that of a page, or the number of a record", "from_seq": "the number of a record",
 			}[name])
+		} else if number && back {
+			m.Seq++ // it names the first one to come
 		} else if number && m.Seq > 0 {
-			m.Seq-- // it names the first one to come
+			m.Seq--
 		}
 		return &m, nil
 	}
@@ -176,6 +185,12 @@ func begin(in *archive.Archive, a *asked) (no *archive.MarkError, err error) {
 	if a.after == nil {
 		return nil, nil
 	}
+	if a.query.Back {
+		if a.query.Before, err = in.ResumeBack(*a.after); errors.As(err, &no) {
+			return no, nil
+		}
+		return nil, err
+	}
 	a.query.From, err = in.Resume(*a.after)
 	if !errors.As(err, &no) {
 		return nil, err
@@ -211,7 +226,7 @@ func (s *Server) records(w http.ResponseWriter, r *http.Request) {
 	case no != nil && no.Reason == archive.Removed:
 		gone = no.Gone
 	case no != nil:
-		refuseMark(w, in, no)
+		refuseMark(w, in, no, a.query.Back)
 		return
 	}
 	page := pageWriter{w: patiently(w)}
@@ -227,8 +242,13 @@ func (s *Server) records(w http.ResponseWriter, r *http.Request) {
 	page.end(pageEnd{Log: hex.EncodeToString(p.Last.Log[:]), Cursor: p.Last.String(), End: p.End, Gone: gone + p.Gone})
 }
 
-func refuseMark(w http.ResponseWriter, in *archive.Archive, no *archive.MarkError) {
-	to, err := in.Mark(no.From - 1)
+// refuseMark says that a mark does not hold, and where to go on, towards the oldest with back.
+func refuseMark(w http.ResponseWriter, in *archive.Archive, no *archive.MarkError, back bool) {
+	beside := no.From - 1
+	if back {
+		beside = no.From + 1
+	}
+	to, err := in.Mark(beside)
 	if err != nil {
 		fail(w, http.StatusInternalServerError, err.Error())
 		return

@@ -15,11 +15,14 @@ import (
 type Archive struct {
 	Streams *Streams
 	read    func(from uint64) *seglog.Reader
+	back    func(before uint64) *seglog.Reverse
 	log     *seglog.Log // nil: it is read from a folder
 }
 
 // Live is the archive of a log that is open for writing.
-func Live(log *seglog.Log, streams *Streams) *Archive { return &Archive{streams, log.NewReader, log} }
+func Live(log *seglog.Log, streams *Streams) *Archive {
+	return &Archive{streams, log.NewReader, log.NewReverse, log}
+}
 
 // ErrNone says that a folder holds no log.
 var ErrNone = errors.New("there is no log")
@@ -56,13 +59,16 @@ func Open(path string) (*Archive, error) {
 		r.Expect(known)
 		return r
 	}
-	return &Archive{streams, read, nil}, nil
+	back := func(before uint64) *seglog.Reverse { return seglog.NewReverse(dir, before) }
+	return &Archive{streams, read, back, nil}, nil
 }
 
-// Query asks for records of the log. The zero value asks for all frames.
+// Query asks for records of the log. The zero value asks for all frames, the oldest first.
 type Query struct {
+	Back       bool   // the newest first
+	Before     uint64 // with Back: begin at the record before this one; 0: at the newest
 	Source     string // "" means all; that of a source means its peers, too
-	From       uint64 // first sequence; 0 or 1: the oldest record, or the first one of Since
+	From       uint64 // without Back: first sequence; 0 or 1: the oldest record, or the first one of Since
 	Since      int64  // ns since 1970: skip records before; 0 means none
 	Until      int64  // ns since 1970: skip records after, for a clock may step back; 0 means none
 	Quarantine bool   // quarantined bytes instead of frames
@@ -88,9 +94,16 @@ type Cursor struct {
 	OnGap func(*seglog.GapError) error
 
 	in    *Archive
-	r     *seglog.Reader // nil before the first record
-	last  Mark           // of what was looked at last
-	empty int            // looks in a row that found nothing more
+	r     walk // nil before the first record
+	last  Mark // of what was looked at last
+	empty int  // looks in a row that found nothing more
+}
+
+// walk is a reader of the log, in one of the two directions.
+type walk interface {
+	Next() (seglog.Record, error)
+	End() error
+	Close() error
 }
 
 // Records is a cursor before the first record. The caller closes it.
@@ -137,7 +150,9 @@ func (c *Cursor) Look() (out Record, ok bool, err error) {
 	var gap *seglog.GapError
 	switch {
 	case errors.As(err, &gap):
-		c.last = Mark{Seq: gap.To}
+		if c.last = (Mark{Seq: gap.To}); c.Query.Back {
+			c.last.Seq = gap.From
+		}
 		if c.OnGap != nil {
 			return Record{}, false, c.OnGap(gap)
 		}
@@ -153,11 +168,13 @@ func (c *Cursor) Look() (out Record, ok bool, err error) {
 	return out, ok, nil
 }
 
-// Mark is where the walk is: everything up to it has been looked at, and another walk goes on
-// behind it.
+// Mark is where the walk is: everything up to it has been looked at, or with Back down to it, and
+// another walk goes on behind it, or before it.
 func (c *Cursor) Mark() Mark {
 	m := c.last
-	if m.Seq+1 < c.Query.From {
+	if c.Query.Back && m.Seq == 0 {
+		m.Seq = c.Query.Before
+	} else if !c.Query.Back && m.Seq+1 < c.Query.From {
 		m = Mark{Seq: c.Query.From - 1}
 	}
 	if c.in.log != nil {
@@ -169,6 +186,10 @@ func (c *Cursor) Mark() Mark {
 // Begin opens the log at the first record that may answer; the first Next does so, if nobody has.
 func (c *Cursor) Begin() error {
 	if c.r != nil {
+		return nil
+	}
+	if c.Query.Back { // a time is no place to begin at: behind a step of the clock others have it, too
+		c.r = c.in.back(c.Query.Before)
 		return nil
 	}
 	r := c.in.read(c.Query.From)
@@ -190,8 +211,8 @@ type Bounds struct {
 
 // Page is where a page ended.
 type Page struct {
-	Last Mark   // everything up to it has been looked at: what follows is asked for with it
-	End  bool   // the log had no more
+	Last Mark   // everything up to it, or with Back down to it, has been looked at: what follows is asked for with it
+	End  bool   // the log had no more; with Back: it begins here
 	Gone uint64 // records asked for that are not in the log any more
 }
 

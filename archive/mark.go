@@ -111,6 +111,29 @@ func (a *Archive) Resume(m Mark) (from uint64, err error) {
 	return m.Seq + 1, nil
 }
 
+// ResumeBack is the record before which to go on towards the oldest, of a log that is open for
+// writing. A [*MarkError] says that the mark does not hold; its From is then the record to go on
+// with.
+func (a *Archive) ResumeBack(m Mark) (before uint64, err error) {
+	at := a.log.Position()
+	switch {
+	case m.Log != none && m.Log != a.log.Identity():
+		return 0, &MarkError{Reason: OtherLog, From: at.Stored}
+	case m.Seq > at.Stored+1:
+		return 0, &MarkError{Reason: BeyondEnd, From: at.Stored}
+	}
+	if m.Time != 0 && m.Seq >= at.First {
+		rec, err := a.record(m.Seq)
+		if err != nil {
+			return 0, err
+		}
+		if rec.Seq >= m.Seq && (rec.Seq > m.Seq || rec.Time != m.Time) {
+			return 0, &MarkError{Reason: Replaced, From: m.Seq}
+		}
+	}
+	return m.Seq, nil
+}
+
 // Mark is that of a record, of a log that is open for writing; without a time where the record is
 // not in the log any more.
 func (a *Archive) Mark(seq uint64) (Mark, error) {

@@ -1,0 +1,142 @@
+package seglog
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"sort"
+)
+
+// Reverse reads records from the newest to the oldest. As a Reader it belongs to one goroutine at a
+// time, sees only what is committed, and may read while the log is written.
+//
+// Segments are made to be read forward. So it reads a stretch of one forward, from an entry of its
+// index up to where it is, keeps that, and hands it out from its end. A stretch has 256 KiB and a
+// batch at most.
+type Reverse struct {
+	r      *Reader // reads the stretches
+	before uint64  // records from here on have been handed out, or are in held; 0: none has been looked for
+	held   []heldRecord
+	data   []byte // of what is held
+
+	base  uint64 // of the segment that is read
+	index *index // … and its index
+}
+
+// heldRecord is a record of a stretch, whose data is at at, or a gap.
+type heldRecord struct {
+	Record
+	at, size int
+	gap      *GapError
+}
+
+// NewReverse reads the directory down from the record before that one (0: from the newest).
+func NewReverse(dir FS, before uint64) *Reverse {
+	return &Reverse{r: NewReader(dir, 0), before: before}
+}
+
+// NewReverse reads the log down from the record before that one (0: from the newest).
+func (l *Log) NewReverse(before uint64) *Reverse {
+	return &Reverse{r: l.NewReader(0), before: before}
+}
+
+// Close releases the reader's file.
+func (r *Reverse) Close() error { return r.r.Close() }
+
+// End is nil: where Next ends, the log begins.
+func (r *Reverse) End() error { return nil }
+
+// Next returns the record before the last one, whose sequence may be some lower where there are
+// notes between; io.EOF where the log begins; a [*GapError] where records are gone between two that
+// are there, and a [*CorruptError] where a stretch cannot be read: that one is final.
+func (r *Reverse) Next() (Record, error) {
+	for len(r.held) == 0 {
+		if err := r.load(); err != nil {
+			return Record{}, err
+		}
+	}
+	n := len(r.held) - 1
+	h := r.held[n]
+	r.held = r.held[:n]
+	if h.gap != nil {
+		return Record{}, h.gap
+	}
+	h.Data = r.data[h.at:][:h.size]
+	return h.Record, nil
+}
+
+// load reads the stretch before r.before.
+func (r *Reverse) load() error {
+	first, last, err := r.stretch()
+	if err != nil {
+		return err
+	}
+	if err := r.r.Close(); err != nil {
+		return err
+	}
+	r.r.next = first
+	held, data := r.held[:0], r.data[:0]
+	for r.r.next <= last {
+		rec, err := r.r.Next()
+		var gap *GapError
+		switch {
+		case errors.As(err, &gap):
+			held = append(held, heldRecord{gap: &GapError{gap.From, min(gap.To, last)}})
+			continue
+		case err == io.EOF: // a log that is read from outside ends here
+		case err != nil:
+			return err
+		case rec.Seq <= last:
+			held = append(held, heldRecord{Record: rec, at: len(data), size: len(rec.Data)})
+			data = append(data, rec.Data...)
+			continue
+		}
+		break
+	}
+	r.held, r.data, r.before = held, data, first
+	return nil
+}
+
+// stretch is the next one to read: of which records. io.EOF: there is none.
+func (r *Reverse) stretch() (first, last uint64, err error) {
+	if r.before == 0 || r.r.live != nil {
+		end, err := r.end()
+		if err != nil {
+			return 0, 0, err
+		}
+		if r.before == 0 || r.before > end {
+			r.before = end + 1
+		}
+	}
+	last = r.before - 1
+	if err := r.r.list(); err != nil {
+		return 0, 0, err
+	}
+	bases := r.r.bases
+	i := sort.Search(len(bases), func(i int) bool { return bases[i] > last }) - 1
+	if i < 0 || last == 0 {
+		return 0, 0, io.EOF
+	}
+	if r.index == nil || r.base != bases[i] {
+		x, err := r.r.index(bases[i])
+		if errors.Is(err, fs.ErrNotExist) { // retention took it since the listing, and what is before it
+			err = io.EOF
+		}
+		if err != nil {
+			return 0, 0, err
+		}
+		r.base, r.index = bases[i], x
+	}
+	if e, ok := r.index.bySequence(last); ok {
+		return max(e.first, bases[i]), last, nil
+	}
+	return bases[i], last, nil
+}
+
+// end is the last record that there is.
+func (r *Reverse) end() (uint64, error) {
+	if l := r.r.live; l != nil {
+		return l.visible(), nil
+	}
+	return LastSequence(r.r.dir)
+}
