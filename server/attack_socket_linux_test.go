@@ -84,17 +84,25 @@ func TestCloseClosesListenersThatWaitForRoom(t *testing.T) {
 // its body takes longer.
 func TestShutdownLetsABodyCome(t *testing.T) {
 	eachWay(t, loops(ways(t, ofHTTP)), func(t *testing.T, w way) {
-		r := serve(t, w, server.Config{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			b, err := io.ReadAll(r.Body)
-			fmt.Fprintf(w, "%s %v", b, err)
-		})})
-		c := newClient(t, r.addr)
-		c.want(t, "/", " <nil>")
-		down := make(chan error, 1)
-		go func() { down <- r.Shutdown(context.Background()) }()
-		take(t, r.ended, "the begin of the end")
-		time.Sleep(100 * time.Millisecond)
-		fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nab")
+		var c *client
+		var down chan error
+		const moment = 500 * time.Millisecond // for which a connection without a request is kept
+		inTime(t, moment, func() error {
+			r := serve(t, w, server.Config{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				b, err := io.ReadAll(r.Body)
+				fmt.Fprintf(w, "%s %v", b, err)
+			})})
+			ended := make(chan error, 1)
+			c, down = newClient(t, r.addr), ended
+			c.want(t, "/", " <nil>")
+			before := r.Stats().In
+			go func() { ended <- r.Shutdown(context.Background()) }()
+			take(t, r.ended, "the begin of the end")
+			time.Sleep(100 * time.Millisecond)
+			fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nab")
+			until(t, "the request or the end", func() bool { return r.Stats().In > before || r.Stats().Open == 0 })
+			return nil
+		})
 		time.Sleep(700 * time.Millisecond)
 		fmt.Fprintf(c, "cd")
 		if got, err := c.answer("POST"); got != "abcd <nil>" {
@@ -111,17 +119,21 @@ func TestAnAnswerOutlivesABodyThatNobodyReads(t *testing.T) {
 		r := serve(t, w, server.Config{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			http.Error(w, "no", http.StatusForbidden)
 		})})
+		const readsOn = 500 * time.Millisecond // so long the server takes what it does not read
 		for range 3 {
-			c := newClient(t, r.addr)
-			const size = 4 << 20 // sent within the half second for which the server reads on
-			fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n", size)
-			if _, err := c.Write(make([]byte, size)); err != nil {
-				t.Fatalf("the body is not taken: %v", err)
-			}
-			if line, err := c.in.ReadString('\n'); !strings.Contains(line, "403") {
-				t.Fatalf("the answer is %q, %v", line, err)
-			}
-			c.Close()
+			inTime(t, readsOn, func() error {
+				c := newClient(t, r.addr)
+				defer c.Close()
+				const size = 4 << 20
+				fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n", size)
+				if _, err := c.Write(make([]byte, size)); err != nil {
+					return fmt.Errorf("the body is not taken: %w", err)
+				}
+				if line, err := c.in.ReadString('\n'); !strings.Contains(line, "403") {
+					return fmt.Errorf("the answer is %q, %w", line, err)
+				}
+				return nil
+			})
 		}
 	})
 }

@@ -209,10 +209,11 @@ func TestSuiteDeadlines(t *testing.T) {
 
 // TestSuiteDeadlineIsOneRequests does not leave a handler's deadlines to the next request.
 func TestSuiteDeadlineIsOneRequests(t *testing.T) {
+	const limit = 150 * time.Millisecond
 	everywhere(t, func(t *testing.T, p place) {
 		s := open(t, p, func(w http.ResponseWriter, r *http.Request) {
 			rc := http.NewResponseController(w)
-			at := time.Now().Add(150 * time.Millisecond)
+			at := time.Now().Add(limit)
 			switch r.URL.Path {
 			case "/write":
 				_ = rc.SetWriteDeadline(at)
@@ -223,10 +224,14 @@ func TestSuiteDeadlineIsOneRequests(t *testing.T) {
 		})
 		for _, path := range []string{"/write", "/read"} {
 			t.Run(path[1:], func(t *testing.T) {
-				c := s.dial(t)
-				c.send("GET " + path + " HTTP/1.1\nHost: a\n\n")
-				c.reply(t, "GET")
-				time.Sleep(200 * time.Millisecond) // past the deadline
+				var c *wire
+				inTime(t, limit, func() error {
+					c = s.dial(t)
+					c.send("GET " + path + " HTTP/1.1\nHost: a\n\n")
+					_, err := readReply(c.r, "GET")
+					return err
+				})
+				time.Sleep(limit * 4 / 3) // past the deadline
 				c.stays(t)
 			})
 		}
@@ -271,13 +276,17 @@ func TestSuiteTimeouts(t *testing.T) {
 					cfg.ReadTimeout, cfg.ReadHeaderTimeout = c.cfg.ReadTimeout, c.cfg.ReadHeaderTimeout
 					cfg.WriteTimeout, cfg.IdleTimeout = c.cfg.WriteTimeout, c.cfg.IdleTimeout
 				})
-				conn := s.dial(t)
-				conn.send(c.send)
-				for range c.answers {
-					if r := conn.reply(t, "GET"); r.body != "ok" {
-						t.Errorf("the answer is %v", r)
+				var conn *wire
+				inTime(t, short, func() error {
+					conn = s.dial(t)
+					conn.send(c.send)
+					for range c.answers {
+						if r, err := readReply(conn.r, "GET"); err != nil || r.body != "ok" {
+							return fmt.Errorf("the answer is %v, %w", r, err)
+						}
 					}
-				}
+					return nil
+				})
 				if !c.ends {
 					_ = conn.SetReadDeadline(time.Now().Add(later))
 				}
@@ -317,20 +326,26 @@ func TestSuiteHalfAHead(t *testing.T) {
 func TestSuiteReadTimeout(t *testing.T) {
 	const limit = time.Second
 	everywhere(t, func(t *testing.T, p place) {
-		said := make(chan error, 1)
-		s := open(t, p, func(w http.ResponseWriter, r *http.Request) {
-			_, err := io.ReadAll(r.Body)
-			said <- err
-		}, func(c *server.Config) { c.ReadTimeout = limit })
-		began := time.Now()
-		c := s.dial(t)
-		c.send("POST / HTTP/1.1\nHost: a\n")
-		time.Sleep(limit * 6 / 10)
-		c.send("Content-Length: 10\n\nhalf")
-		err := take(t, said, "the deadline")
-		if took := time.Since(began); !errors.Is(err, os.ErrDeadlineExceeded) || took > limit*14/10 {
-			t.Errorf("the body ended with %v after %v, want a deadline after %v", err, took, limit)
-		}
+		inTime(t, limit*14/10, func() error { // from the end of the head it would be limit*16/10
+			said := make(chan error, 1)
+			s := open(t, p, func(w http.ResponseWriter, r *http.Request) {
+				_, err := io.ReadAll(r.Body)
+				said <- err
+			}, func(c *server.Config) { c.ReadTimeout = limit })
+			c := s.dial(t)
+			c.send("POST / HTTP/1.1\nHost: a\n")
+			time.Sleep(limit * 6 / 10)
+			c.send("Content-Length: 10\n\nhalf")
+			select {
+			case err := <-said:
+				if !errors.Is(err, os.ErrDeadlineExceeded) {
+					return fmt.Errorf("the body ended with %w, want a deadline", err)
+				}
+				return nil
+			case <-time.After(2 * limit):
+				return errors.New("the body does not end")
+			}
+		})
 	})
 }
 
@@ -344,12 +359,18 @@ func TestSuiteWriteTimeout(t *testing.T) {
 			}
 			say("ok")(w, r)
 		}, func(c *server.Config) { c.WriteTimeout = limit })
-		c := s.dial(t)
-		for range 4 { // all together they take longer
-			c.send("GET / HTTP/1.1\nHost: a\n\n")
-			c.reply(t, "GET")
-			time.Sleep(limit / 3)
-		}
+		var c *wire
+		inTime(t, 4*limit/3+limit, func() error { // so each of them less than limit
+			c = s.dial(t)
+			for range 4 { // all together they take longer
+				c.send("GET / HTTP/1.1\nHost: a\n\n")
+				if _, err := readReply(c.r, "GET"); err != nil {
+					return err
+				}
+				time.Sleep(limit / 3)
+			}
+			return nil
+		})
 		c.send("GET /late HTTP/1.1\nHost: a\n\n")
 		if got := c.rest(t); got != "" {
 			t.Errorf("an answer that is too late is %q", got)
@@ -375,10 +396,14 @@ func TestSuiteTimeoutHandler(t *testing.T) {
 			}
 			say("in time")(w, r)
 		})
-		s := open(t, p, http.TimeoutHandler(slow, 300*time.Millisecond, "too late").ServeHTTP)
-		if got := s.get(t, "/").String(); got != "HTTP/1.1 200 OK; A: b; Connection: close; Content-Length: 7; "+plain+" | in time" {
-			t.Errorf("the answer is %q", got)
-		}
+		const limit = 300 * time.Millisecond
+		s := open(t, p, http.TimeoutHandler(slow, limit, "too late").ServeHTTP)
+		inTime(t, limit, func() error {
+			if got := s.get(t, "/").String(); got != "HTTP/1.1 200 OK; A: b; Connection: close; Content-Length: 7; "+plain+" | in time" {
+				return fmt.Errorf("the answer is %q", got)
+			}
+			return nil
+		})
 		if r := s.get(t, "/slow"); r.status() != 503 || r.body != "too late" {
 			t.Errorf("the answer is %v", r)
 		}

@@ -112,6 +112,24 @@ func eventually(is func() bool) bool {
 	return true
 }
 
+// inTime calls try until it took less than limit, a time-out of the server: one that takes longer,
+// on a machine that stands still, may be ended by that, and says nothing.
+func inTime(t testing.TB, limit time.Duration, try func() error) {
+	t.Helper()
+	for end := time.Now().Add(suitePatience); ; {
+		began := time.Now()
+		err := try()
+		switch took := time.Since(began); {
+		case took < limit && err == nil:
+			return
+		case took < limit:
+			t.Fatal(err)
+		case time.Now().After(end):
+			t.Fatalf("it took %v, not less than %v, each time: %v", took, limit, err)
+		}
+	}
+}
+
 // site is a server that runs, with a handler that can be changed between requests.
 type site struct {
 	*server.Server

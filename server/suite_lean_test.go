@@ -245,18 +245,25 @@ func TestSuiteLeanTimeouts(t *testing.T) {
 				s := openLean(t, p, leanly, func(cfg *server.Config) {
 					cfg.ReadTimeout, cfg.ReadHeaderTimeout, cfg.IdleTimeout = c.cfg.ReadTimeout, c.cfg.ReadHeaderTimeout, c.cfg.IdleTimeout
 				})
-				conn := s.dial(t)
-				head, tail, _ := strings.Cut(c.send, "\nContent") // in two pieces
-				conn.send(head)
-				if tail != "" {
-					if !p.std() { // which does not count bytes
-						eventually(func() bool { return s.Stats().In >= 20 })
+				var conn *wire
+				inTime(t, short, func() error {
+					before := s.Stats().In
+					conn = s.dial(t)
+					head, tail, _ := strings.Cut(c.send, "\nContent") // in two pieces
+					conn.send(head)
+					if tail != "" {
+						if !p.std() { // which does not count bytes
+							eventually(func() bool { return s.Stats().In >= before+20 })
+						}
+						conn.send("\nContent" + tail)
 					}
-					conn.send("\nContent" + tail)
-				}
-				for range c.answers {
-					conn.reply(t, "GET")
-				}
+					for range c.answers {
+						if _, err := readReply(conn.r, "GET"); err != nil {
+							return err
+						}
+					}
+					return nil
+				})
 				if !c.ends {
 					_ = conn.SetReadDeadline(time.Now().Add(4 * short))
 				}
