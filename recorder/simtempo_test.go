@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"testing"
 	"time"
 
 	"github.com/tallywheel/tallywheel/config"
@@ -97,8 +98,8 @@ func (n *span) has(k uint64) bool { return n.least <= k && k <= n.most }
 func (s *stage) absences(f *feeder) (missing, silences span) {
 	for _, w := range f.wires() {
 		var before *sentFrame
-		var last readMark
-		doubt := false // whether one came in between
+		var last, whole readMark // of what came before, and of what came undamaged
+		doubt := false           // whether one came in between
 		var heard []time.Time
 		lastLate := func() { // one that is late is missing until the next one comes
 			if before != nil && before.late {
@@ -121,19 +122,27 @@ func (s *stage) absences(f *feeder) (missing, silences span) {
 					missing.add(1, false)
 					sure = false
 				}
-				switch edge := (gap - f.tempo.silence).Abs() < 20*time.Millisecond; {
-				case f.tempo.silence > 0 && edge, !sure && gap > f.tempo.silence:
+				const edge = 20 * time.Millisecond
+				// Noise is no frame, nor is damage behind damage: the books may count over it.
+				noisy, over := f.tempo.interval == 0 && !(e.valid && before.valid), m.at.Sub(whole.at) > f.tempo.silence-edge
+				switch near := (gap - f.tempo.silence).Abs() < edge; {
+				case f.tempo.silence > 0 && near, !sure && gap > f.tempo.silence:
 					missing.add(left, false)
 					silences.add(1, false)
 				case f.tempo.silence > 0 && gap > f.tempo.silence: // two are one, among frames that are held back
-					silences.add(1, sure && (f.harm == 0 || w.mayHold == 0))
+					silences.add(1, sure && !noisy && (f.harm == 0 || w.mayHold == 0))
+				case f.tempo.silence > 0 && noisy && over:
+					silences.add(1, false)
+					fallthrough
 				default:
 					missing.add(left, sure)
 				}
 			} else {
 				lastLate()
 			}
-			before, last, doubt = e, m, false
+			if before, last, doubt = e, m, false; e.valid {
+				whole = m
+			}
 			heard = append(heard, m.at)
 		}
 		lastLate()
@@ -146,6 +155,33 @@ func (s *stage) absences(f *feeder) (missing, silences span) {
 		silences = span{}
 	}
 	return missing, silences
+}
+
+// Two silences with noise alone between them may be one to the books, and noise with a short pause
+// on either side may be in one.
+func TestSilencesAroundNoise(t *testing.T) {
+	for _, c := range []struct {
+		ms          [3]int // when a frame, noise, and a frame are read
+		valid       bool   // it is no noise
+		least, most uint64
+	}{
+		{[3]int{0, 200, 400}, true, 0, 0},
+		{[3]int{0, 200, 400}, false, 0, 1},
+		{[3]int{0, 100, 200}, false, 0, 0},
+		{[3]int{0, 1000, 2000}, true, 2, 2},
+		{[3]int{0, 1000, 2000}, false, 0, 2},
+	} {
+		began := time.Now().Add(time.Hour) // the end of the wire, which is now, says nothing
+		f := &feeder{tempo: tempo{silence: 300 * time.Millisecond}}
+		w := &wire{accepted: 30, opens: []time.Time{began}}
+		for i, ms := range c.ms {
+			f.frames = append(f.frames, &sentFrame{w: w, at: uint64(10 * i), data: make([]byte, 10), valid: i != 1 || c.valid})
+			w.reads = append(w.reads, readMark{end: uint64(10 * (i + 1)), at: began.Add(time.Duration(ms) * time.Millisecond)})
+		}
+		if _, n := (&stage{}).absences(f); n != (span{c.least, c.most}) {
+			t.Errorf("%v, noise %v: %d to %d silences, want %d to %d", c.ms, !c.valid, n.least, n.most, c.least, c.most)
+		}
+	}
 }
 
 // silentEnds is how often the wire was open for longer than that before the first frame of an
