@@ -11,6 +11,17 @@ import (
 	"github.com/tallywheel/tallywheel/server/prom"
 )
 
+// shown is what the dashboard and the alerts of a recorder must have.
+var shown = map[string][]string{
+	"recorder.json": {
+		"source_up", "missing_frames", "frames_total", "outages_total", "in_flight_frames", "log_sync_seconds_bucket", "disk_free_bytes",
+		"verdict_level", "lost",
+	},
+	"alerts.yml": {
+		"source_up", "missing_frames", "frames_total", "outages_total", "disk_full", "disk_free_bytes", "log_failed", "verdict_level", "lost",
+	},
+}
+
 // Every metric that a dashboard shows, or an alert asks for, is one that is served.
 func TestDashboardsAskForWhatIsServed(t *testing.T) {
 	source, err := os.ReadFile("metrics.go")
@@ -31,7 +42,13 @@ func TestDashboardsAskForWhatIsServed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, name := range regexp.MustCompile(`\btallywheel_[a-z_]+`).FindAllString(string(b), -1) {
+		names := regexp.MustCompile(`\btallywheel_[a-z_]+`).FindAllString(string(b), -1)
+		for _, must := range shown[filepath.Base(file)] {
+			if !slices.Contains(names, "tallywheel_"+must) {
+				t.Errorf("%s does not ask for tallywheel_%s", file, must)
+			}
+		}
+		for _, name := range names {
 			asked++
 			family := regexp.MustCompile(`_(bucket|sum|count)$`).ReplaceAllString(name, "")
 			if !slices.Contains(served, name) && !slices.Contains(served, family) {
