@@ -1,7 +1,12 @@
 package main
 
 import (
+	"io"
+	"log/slog"
 	"math"
+	"os"
+	"regexp"
+	"runtime/debug"
 	"testing"
 	"testing/fstest"
 
@@ -52,5 +57,34 @@ func TestMemoryFor(t *testing.T) {
 	c.API.Listen = "127.0.0.1:7411"
 	if got := memoryFor(c, board); got < 459_000_000 || got > 461_000_000 {
 		t.Errorf("on a machine of 512 MB the limit is %d", got)
+	}
+}
+
+// A recorder has a soft limit, which the user may set, and its unit a hard one that is enough for
+// many sources.
+func TestMemoryIsBounded(t *testing.T) {
+	before := debug.SetMemoryLimit(math.MaxInt64)
+	defer debug.SetMemoryLimit(before)
+	c := config.Config{Sources: make([]config.Source, 64)}.WithDefaults()
+	log := slog.New(slog.NewTextHandler(io.Discard, nil))
+	t.Setenv("GOMEMLIMIT", "100MiB")
+	limitMemory(c, log)
+	if got := debug.SetMemoryLimit(-1); got != math.MaxInt64 {
+		t.Errorf("where GOMEMLIMIT is set, the limit becomes %d", got)
+	}
+	t.Setenv("GOMEMLIMIT", "")
+	limitMemory(c, log)
+	if got := debug.SetMemoryLimit(-1); got != memoryFor(c, os.DirFS("/")) {
+		t.Errorf("the limit is %d", got)
+	}
+	unit, err := os.ReadFile("../../deploy/tallywheel.service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !regexp.MustCompile(`(?m)^MemoryMax=1G$`).Match(unit) {
+		t.Error("the unit has no MemoryMax of 1 GiB")
+	}
+	if need := memoryFor(c, fstest.MapFS{}) / 2; need > 1<<30/10*9 {
+		t.Errorf("64 sources need %d bytes, more than the unit allows", need)
 	}
 }

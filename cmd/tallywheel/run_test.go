@@ -40,4 +40,7 @@ func TestPrintedSheet(t *testing.T) {
 			t.Errorf("%s: %s, want %s", name, got[name], want)
 		}
 	}
+	if want := "bad: " + v.Text + "; every equation balances"; lines[2] != want {
+		t.Errorf("the last line is %q, want %q", lines[2], want)
+	}
 }
