@@ -3,11 +3,14 @@ package recorder
 import (
 	"errors"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/tallywheel/tallywheel/config"
+	"github.com/tallywheel/tallywheel/internal/sys"
 	"github.com/tallywheel/tallywheel/internal/testenv"
+	"github.com/tallywheel/tallywheel/ledger"
 	"github.com/tallywheel/tallywheel/seglog"
 )
 
@@ -62,13 +65,24 @@ func TestPlaceOfAWrongClock(t *testing.T) {
 	}
 }
 
-// The sheet says what is known of the clock.
+// The sheet says what the kernel says of the clock, and when it was set.
 func TestSheetNamesTheClock(t *testing.T) {
-	g := start(t, t.TempDir(), nil)
-	if c := g.Sheet().Clock; c == nil || c.StepCount != 0 {
-		t.Errorf("%+v", c)
+	g := start(t, t.TempDir(), nil, tcp("a"))
+	defer stop(t, g)
+	on, err := sys.ClockSynchronised()
+	c := g.Sheet().Clock
+	if c == nil || c.StepCount != 0 || (c.Synchronised == nil) != (err != nil) || err == nil && *c.Synchronised != on {
+		t.Fatalf("%+v; the kernel says %v, %v", c, on, err)
 	}
-	stop(t, g)
+	g.clock.mu.Lock()
+	wall, up := g.clock.wall, g.clock.uptime
+	g.clock.mu.Unlock()
+	g.clock.at(wall+int64(time.Hour), up)
+	c = g.Sheet().Clock
+	hour := func(s ledger.ClockStep) bool { return (time.Duration(s.By) - time.Hour).Abs() < time.Minute } // the tick reads, too
+	if !slices.ContainsFunc(c.Steps, hour) || c.StepCount == 0 {
+		t.Errorf("the clock was set by an hour: %+v", c)
+	}
 }
 
 // No record seems older than it is because the clock was set, in this start or an earlier one, or

@@ -128,8 +128,8 @@ func TestAbsenceIsTold(t *testing.T) {
 	}
 }
 
-// What keeps the log from recording is told with what to do, and a step of the clock also where a
-// time service made it.
+// What keeps the log from recording is told with what to do; so are a silence, and a step of the
+// clock, also where a time service made it.
 func TestTroublesOfTheLogAndTheClockAreTold(t *testing.T) {
 	l := newHeard()
 	full := func(s *ledger.Sheet) { s.Log = &ledger.LogState{Full: true} }
@@ -143,11 +143,26 @@ func TestTroublesOfTheLogAndTheClockAreTold(t *testing.T) {
 		!strings.Contains(got[0], "now=\"the log takes frames again;") {
 		t.Errorf("%q", got)
 	}
+	failed := func(s *ledger.Sheet) { s.Log = &ledger.LogState{Error: "input/output error"} }
+	if got := l.look(100, failed, lossy("a", 0)); len(got) != 1 || !strings.Contains(got[0], `begins: nothing is recorded: input/output error" trouble=log_failed`) {
+		t.Errorf("%q", got)
+	}
+	if got := l.look(101, nil, lossy("a", 0)); len(got) != 1 || !strings.Contains(got[0], "over: nothing is recorded") {
+		t.Errorf("%q", got)
+	}
+	silent := lossy("a", 0)
+	silent.SilentSince = 1
+	if got := l.look(102, nil, silent); len(got) != 1 || !strings.Contains(got[0], `begins: silent" trouble=silent sources=a`) {
+		t.Errorf("%q", got)
+	}
+	if got := l.look(103, nil, lossy("a", 0)); len(got) != 1 || !strings.Contains(got[0], `over: silent" trouble=silent sources=a`) {
+		t.Errorf("%q", got)
+	}
 	on := true
 	step := func(s *ledger.Sheet) {
 		s.Clock = &ledger.Clock{Synchronised: &on, StepCount: 1, Steps: []ledger.ClockStep{{By: 1e9}}}
 	}
-	if got := l.look(4, step, lossy("a", 0)); len(got) != 1 || !strings.Contains(got[0], "begins: 1 clock step") || !strings.Contains(got[0], "by 1s") {
+	if got := l.look(104, step, lossy("a", 0)); len(got) != 1 || !strings.Contains(got[0], "begins: 1 clock step") || !strings.Contains(got[0], "by 1s") {
 		t.Errorf("%q", got)
 	}
 	l.events = nil

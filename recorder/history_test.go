@@ -141,3 +141,18 @@ func TestASecondTakesOneSheet(t *testing.T) {
 		t.Errorf("sheets were drawn in %d seconds, want 3 at least", len(sheets))
 	}
 }
+
+// A disk of 6 MB is enough where segments and the reserve are set to fit.
+func TestSmallDiskRecords(t *testing.T) {
+	defer func() { openFiles = logFiles }()
+	openFiles = func(l config.Log, chains *asyncfile.ChainStats, log *slog.Logger) (seglog.FS, error) {
+		fs, err := logFiles(l, chains, log)
+		return tightDisk{fs, 6 << 20}, err
+	}
+	g := start(t, t.TempDir(), func(c *config.Config) { c.Log.Segment, c.Log.Reserve = 1<<20, 1<<20 }, tcp("a"))
+	defer stop(t, g)
+	feed(t, g, consecutive(0, 10)...)
+	if s := g.Sheet(); s.Log != nil || s.Ports[0].Frames.Stored != 10 {
+		t.Errorf("%+v, %+v; want 10 frames stored", s.Log, s.Ports[0].Frames)
+	}
+}

@@ -13,7 +13,7 @@ import (
 	"github.com/tallywheel/tallywheel/serial/serialtest"
 )
 
-// A request and its answer that come as one chunk, an answer whose CRC ends in 0, and one that a
+// A request and its answer that come as one chunk, with CRCs that end in 0, and an answer that a
 // pause cuts in two: all are recorded as they were sent, by every strategy.
 func TestModbusThroughAnAdapter(t *testing.T) {
 	sealed := func(b ...byte) []byte {
@@ -21,6 +21,9 @@ func TestModbusThroughAnAdapter(t *testing.T) {
 		return append(b, byte(crc), byte(crc>>8))
 	}
 	request := sealed(1, 3, 0, 0, 0, 2)
+	for n := 0; request[len(request)-1] != 0; n++ {
+		request = sealed(1, 3, byte(n>>8), byte(n), 0, 2)
+	}
 	answer := sealed(1, 3, 4, 0, 9, 0, 8)
 	for n := 0; answer[len(answer)-1] != 0; n++ {
 		answer = sealed(1, 3, 4, 0, 9, byte(n>>8), byte(n))
@@ -56,6 +59,31 @@ func TestModbusThroughAnAdapter(t *testing.T) {
 				t.Errorf("%s: record %d is % X, want % X", strategy, r.Seq, r.Data, want)
 			}
 		})
+		port.Close()
+	}
+}
+
+// A frame that is cut off, and followed by nothing, is given up when its time is over, and the next
+// one is found.
+func TestCutModbusFrameIsGivenUp(t *testing.T) {
+	for _, strategy := range strategies {
+		dir := t.TempDir()
+		port, err := serialtest.NewPort(filepath.Join(dir, "line"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		g := start(t, dir, func(c *config.Config) { c.Read.Strategy = strategy },
+			config.Source{ID: "m", Serial: &config.Serial{Port: port.Link, Baud: 19200}, Frame: config.Frame{Kind: "modbus"}})
+		testenv.Until(t, 10*time.Second, "the port is open", func() bool { return portOf(g, "m").State == ledger.StateOpen })
+		write(t, port, []byte{1, 3, 4, 0, 9})
+		testenv.Until(t, time.Minute, strategy+": the frame is given up", func() bool {
+			p := portOf(g, "m")
+			return p.Frames.Corrupt == 1 && p.Bytes.Resync == 5 && p.Bytes.Partial == 0
+		})
+		crc := crc16.Modbus([]byte{2, 6, 0, 1, 0, 5})
+		write(t, port, []byte{2, 6, 0, 1, 0, 5, byte(crc), byte(crc >> 8)})
+		stored(t, g, "m", 1)
+		stop(t, g)
 		port.Close()
 	}
 }

@@ -104,6 +104,18 @@ func TestChangedSourceGoesOnWhereItWas(t *testing.T) {
 	stop(t, g)
 }
 
+// The first start has no other to go on from: a change goes on from what this one has stored.
+func TestChangeInTheFirstStart(t *testing.T) {
+	g := start(t, t.TempDir(), nil, tcp("a"))
+	defer stop(t, g)
+	feed(t, g, consecutive(0, 100)...)
+	change(t, g, func(s *config.Source) { s.Overflow = config.OverflowNewest })
+	feed(t, g, consecutive(150, 100)...)
+	if f := portOf(g, "a").Frames; f.Missing != 50 || f.Duplicate != 0 {
+		t.Errorf("%+v; want 50 missing", f)
+	}
+}
+
 // A source that a reload has changed, and whose device is not there, says so: in its outage, and
 // where the trouble is told. Once it has been open, the next outage has its own cause.
 func TestOutageOfAChangedSourceNamesItsCause(t *testing.T) {
