@@ -1,0 +1,112 @@
+package archive
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/tallywheel/tallywheel/frame/tally128"
+	"github.com/tallywheel/tallywheel/ledger"
+	"github.com/tallywheel/tallywheel/seglog"
+)
+
+// illFolder is a folder of which some reads of files fail.
+type illFolder struct {
+	seglog.FS
+	reads, from, times *atomic.Int64 // so many so far; these fail
+}
+
+func (d illFolder) Open(name string) (seglog.File, error) {
+	f, err := d.FS.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	return illFile{f, d}, nil
+}
+
+type illFile struct {
+	seglog.File
+	d illFolder
+}
+
+func (f illFile) ReadAt(b []byte, off int64) (int, error) {
+	if n, from := f.d.reads.Add(1), f.d.from.Load(); n >= from && n-from < f.d.times.Load() {
+		return 0, syscall.EIO
+	}
+	return f.File.ReadAt(b, off)
+}
+
+// numberedLog is a log with frames of one device, numbered from 0 on, in several segments. It is
+// closed: it can be read, and nobody else reads it.
+func numberedLog(t *testing.T, d illFolder, frames uint64) (*seglog.Log, *Streams) {
+	t.Helper()
+	log, err := seglog.Open(seglog.Config{FS: d, SegmentBytes: 16 << 10, MinFree: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	streams, err := LoadStreams(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := streams.Number(Stream{Source: "a", Frame: "tally128"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range frames {
+		var b [tally128.Size]byte
+		tally128.Encode(b[:], tally128.Header{Device: 1, Epoch: 1, Seq: n}, nil)
+		appendRecord(t, log, stream, int64(n+1), string(b[:]))
+	}
+	if err := log.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return log, streams
+}
+
+// An error while the end of the log is read is not the end: one that passes costs nothing, and one
+// that stays is told, with the positions as good as what could be read.
+func TestReplayTakesNoErrorForTheEnd(t *testing.T) {
+	const frames = 600
+	dir, err := seglog.Dir(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := illFolder{dir, &atomic.Int64{}, &atomic.Int64{}, &atomic.Int64{}}
+	log, streams := numberedLog(t, d, frames)
+	replay := func() (position, last uint64, err error) {
+		s := &StartSheet{}
+		s.Sheet.Ports = []ledger.Port{{ID: "a"}}
+		at, err := s.Replay(log, streams)
+		for _, p := range s.Positions["a"] {
+			position = p.Last
+		}
+		return position, uint64(at), err
+	}
+	failing := func(from, times int64) {
+		d.reads.Store(0)
+		d.from.Store(from)
+		d.times.Store(times)
+	}
+	failing(1, 0)
+	if position, last, err := replay(); err != nil || position != frames-1 || last != frames {
+		t.Fatalf("without an error: number %d, time %d, %v", position, last, err)
+	}
+	all := d.reads.Load()
+	if all < 5 {
+		t.Fatalf("the log is read in %d calls; want more, to make some of them fail", all)
+	}
+	for n := int64(1); n <= all; n++ {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			failing(n, 1)
+			if position, last, err := replay(); err != nil || position != frames-1 || last != frames {
+				t.Errorf("read %d fails once: number %d, time %d, %v; want %d", n, position, last, err, frames-1)
+			}
+			failing(n, 1<<40)
+			if position, last, err := replay(); !errors.Is(err, syscall.EIO) || position != max(last, 1)-1 {
+				t.Errorf("the disk fails from read %d on: number %d, time %d, %v; want EIO", n, position, last, err)
+			}
+		})
+	}
+}
