@@ -38,12 +38,19 @@ var (
 // startRecorder runs the sources, given as YAML list items, on the log in dir.
 func startRecorder(t *testing.T, dir, sources string) *recorder {
 	t.Helper()
+	return startRecorderBy(t, nil, dir, sources)
+}
+
+// startRecorderBy has another program start the recorder: by is its path and arguments.
+func startRecorderBy(t *testing.T, by []string, dir, sources string) *recorder {
+	t.Helper()
 	file := filepath.Join(dir, "tallywheel.yaml")
 	text := fmt.Sprintf("log: {dir: %s/data, segment: 4MiB}\napi: {listen: 127.0.0.1:0}\nsources:\n%s", dir, sources)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r := &recorder{Process: testenv.Start(t, testenv.Binary(t), "run", "-c", file, "--json")}
+	args := append(by[:len(by):len(by)], testenv.Binary(t), "run", "-c", file, "--json")
+	r := &recorder{Process: testenv.Start(t, args[0], args[1:]...)}
 	testenv.Until(t, 20*time.Second, "the recorder serves; stderr: "+r.Err.String(), func() bool {
 		m := pageURL.FindStringSubmatch(r.Err.String())
 		if m != nil {
