@@ -24,7 +24,9 @@ func TestMain(m *testing.M) {
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata", UpdateScripts: *update,
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"makelog": makeLog, "flip": flip, "cut": cut},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"makelog": makeLog, "steplog": stepLog, "flip": flip, "cut": cut,
+		},
 	})
 }
 
@@ -42,15 +44,39 @@ func makeLog(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Fatalf("no log has a segment that begins with record 51")
 }
 
+// stepLog writes a log as makeLog does, in more segments, whose clock is set: 60 records begin at
+// 2026-01-01T00:00:00Z, 240 a day earlier, 30 at 2026-01-01T00:00:30Z, and 70 a day before that:
+// steplog DIR.
+func stepLog(ts *testscript.TestScript, _ bool, args []string) {
+	appendRecords(ts, ts.MkAbs(args[0]), 400, func(n int) int {
+		const day = 24 * 60 * 60
+		switch {
+		case n < 60:
+			return n
+		case n < 300:
+			return n - 60 - day
+		case n < 330:
+			return n - 300 + 30
+		}
+		return n - 330 - day
+	})
+}
+
 func fillLog(ts *testscript.TestScript, path string) {
+	appendRecords(ts, path, 100, func(n int) int { return n })
+}
+
+// appendRecords makes a log of so many records. second gives the time of each, from
+// 2026-01-01T00:00:00Z on.
+func appendRecords(ts *testscript.TestScript, path string, records int, second func(n int) int) {
 	dir, err := seglog.Dir(path)
 	ts.Check(err)
 	table := `[{"stream":1,"source":"a","frame":"line"},{"stream":2,"source":"b","frame":"line"}]`
 	ts.Check(os.WriteFile(filepath.Join(path, "streams.json"), []byte(table), 0o600))
 	l, err := seglog.Open(seglog.Config{FS: dir, SegmentBytes: 16 << 10, MinFree: -1, BatchDelay: time.Minute})
 	ts.Check(err)
-	for n := range 100 {
-		at := int64(1767225600+n) * 1e9
+	for n := range records {
+		at := int64(1767225600+second(n)) * 1e9
 		_, err := l.Append(uint32(1+n%2), at, []byte(strings.Repeat(strconv.Itoa(n), 100)))
 		ts.Check(err)
 		if n%10 == 9 { // so that a batch is lost, not all
