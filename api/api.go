@@ -73,7 +73,7 @@ func Serve(rec *recorder.Recorder, log *slog.Logger) (*Server, error) {
 	}
 	s := &Server{
 		rec: rec, tls: c.TLS.Cert != "", addr: l.Addr(), done: make(chan error, 1), open: c.Token == "", token: sha256.Sum256([]byte(c.Token)),
-		seats: seatsFor(all),
+		seats: seatsFor(rec),
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	cfg := server.Config{
@@ -93,6 +93,7 @@ func Serve(rec *recorder.Recorder, log *slog.Logger) (*Server, error) {
 	}
 	s.metrics = metrics(rec, prom.Collector(s.http))
 	go func() { s.done <- s.http.Serve(l) }()
+	go s.makeRoom()
 	return s, nil
 }
 

@@ -19,7 +19,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -436,25 +435,13 @@ func TestStatusOfTheFirstSecond(t *testing.T) {
 	}
 }
 
-// Clients of the API never take what the log and the sources need.
+// Clients of the API never take what the log and the sources need: each takes one descriptor, and
+// one more where it reads the log.
 func TestConnectionsToTheAPIAreBounded(t *testing.T) {
-	var limit syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-			t.Error(err)
-		}
-	}()
-	for soft, want := range map[uint64]int{64: 6, 128: 38, 1024: 486, 20_000: maxConns} {
-		now := limit
-		now.Cur = soft
-		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &now); err != nil {
-			t.Fatal(err)
-		}
-		if got := connections(4); got != want {
-			t.Errorf("with %d descriptors and 4 sources: %d connections, want %d", soft, got, want)
+	for descriptors, want := range map[int]int{0: minConns, 6: minConns, 60: 40, 20_000: maxConns} {
+		s := newSeats(connections(descriptors))
+		if s.conns != want || want > minConns && s.conns+cap(s.streams)+cap(s.pages) > descriptors {
+			t.Errorf("with %d descriptors: %d connections, %d streams and %d pages; want %d", descriptors, s.conns, cap(s.streams), cap(s.pages), want)
 		}
 	}
 }

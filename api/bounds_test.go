@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/tallywheel/tallywheel/config"
 	"github.com/tallywheel/tallywheel/internal/testenv"
+	"github.com/tallywheel/tallywheel/recorder"
 )
 
 // large is a source whose records have size bytes.
@@ -88,8 +90,8 @@ func TestPagesAreBoundedInBytes(t *testing.T) {
 func TestStreamsLeaveRoom(t *testing.T) { eachEngine(t, testStreamsLeaveRoom) }
 
 func testStreamsLeaveRoom(t *testing.T) {
-	defer func(f func(config.Config) seats) { seatsFor = f }(seatsFor)
-	seatsFor = func(config.Config) seats { return newSeats(24) }
+	defer func(f func(*recorder.Recorder) seats) { seatsFor = f }(seatsFor)
+	seatsFor = func(*recorder.Recorder) seats { return newSeats(24) }
 	g := start(t, nil)
 	defer stop(t, g)
 	s := serve(t, g)
@@ -157,4 +159,29 @@ func testClientThatDoesNotReadIsCut(t *testing.T) {
 		t.Error(err)
 	}
 	stop(t, g)
+}
+
+// Clients that connect and say nothing keep nobody from an answer, however few places there are.
+func TestSilentClientsMakeRoom(t *testing.T) {
+	defer func(f func(*recorder.Recorder) seats) { seatsFor = f }(seatsFor)
+	seatsFor = func(*recorder.Recorder) seats { return newSeats(minConns) }
+	g := start(t, nil, newDevice(t).source("a"))
+	defer stop(t, g)
+	s := serve(t, g)
+	defer s.Close()
+	for range 20 * minConns { // by their time-outs they would take 200 s
+		c, err := net.Dial("tcp", s.addr.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+	}
+	client := &http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}
+	for _, path := range []string{"healthz", "api/v1/status"} {
+		resp, err := client.Get(s.URL() + path)
+		if err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		resp.Body.Close()
+	}
 }

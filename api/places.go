@@ -6,8 +6,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/tallywheel/tallywheel/config"
-	"github.com/tallywheel/tallywheel/internal/sys"
 	"github.com/tallywheel/tallywheel/recorder"
 )
 
@@ -62,22 +60,43 @@ func newSeats(conns int) seats {
 	return seats{conns, of(maxStreams), of(maxWatches), of(maxPages)}
 }
 
-// connections is how many clients may be connected at a time, so that the log and the sources
-// always have descriptors: a client takes one, and one more for the segment that it reads.
-func connections(devices int) int {
-	limit, err := sys.LimitOf(sys.LimitFiles)
-	if err != nil {
-		return maxConns
-	}
-	left := min(int64(limit.Soft), 1<<30) - int64(recorder.Descriptors(devices))
-	return int(max(minConns, min(maxConns, left/2)))
-}
+// connections is how many clients may be connected at a time with so many descriptors. A client
+// takes one, and one more for the segment that it reads, which half of them do at most.
+func connections(descriptors int) int { return max(minConns, min(maxConns, descriptors*2/3)) }
 
 // seatsFor is the seats of an API; tests put fewer in their place.
-var seatsFor = func(c config.Config) seats { return newSeats(connections(c.Devices())) }
+var seatsFor = func(r *recorder.Recorder) seats { return newSeats(connections(r.Clients())) }
 
 // crowded reports whether so many are connected that nobody keeps a connection without using it.
 func (s *Server) crowded() bool { return s.http.Stats().Open > s.seats.conns*3/4 }
+
+// While all places are taken, those who do not use theirs lose it: they are looked for so often,
+// and a client that has connected has so long to send something.
+const (
+	roomLook   = time.Second            // while there is room
+	crowdLook  = 100 * time.Millisecond // while there is none
+	silentMost = 250 * time.Millisecond
+)
+
+// makeRoom ends connections that nobody uses while there is no place for another: whoever asks how
+// the recorder does is answered, however many connect and say nothing.
+func (s *Server) makeRoom() {
+	look := time.NewTimer(roomLook)
+	defer look.Stop()
+	for {
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-look.C:
+		}
+		next := roomLook
+		if s.http.Stats().Open >= s.seats.conns {
+			s.http.EndIdle(silentMost)
+			next = crowdLook
+		}
+		look.Reset(next)
+	}
+}
 
 // busy refuses a request that found no place, and its connection: a client that stays connected
 // would take the place of one that can be served.

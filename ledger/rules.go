@@ -125,6 +125,9 @@ var sourceRules = []sourceRule{
 	{"blocked", Watch, nil, func(_ *Sheet, p *Port) []find {
 		return when(p.State == StateBlocked, "not read now, for the log takes no more")
 	}},
+	{"few_descriptors", Watch, nil, func(_ *Sheet, p *Port) []find {
+		return when(p.FewDescriptors, "connections wait to be read, for there are no descriptors for them")
+	}},
 	{"unheard", Watch, nil, func(s *Sheet, p *Port) []find {
 		return when(!p.Heard && p.State != StateWaiting && !s.hasPeers(p.ID), "no frame since it was opened")
 	}},

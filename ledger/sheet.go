@@ -123,6 +123,9 @@ type Port struct {
 	// Unread is bytes that the kernel had taken from the sender and that were thrown away before
 	// they were read, by cause.
 	Unread map[string]uint64 `json:"unread"`
+	// FewDescriptors says that connections wait to be read, for the process has no descriptors for
+	// them.
+	FewDescriptors bool `json:"few_descriptors,omitempty"`
 	// Refused is connections that were ended unread, by cause.
 	Refused     map[string]uint64 `json:"refused,omitempty"`
 	Outages     []Outage          `json:"outages"`

@@ -32,7 +32,9 @@ type opener interface {
 	// be nil.
 	replaced() <-chan struct{}
 	// close ends it. What waits to be opened is returned: its bytes are to be read, or counted.
-	close() (rest []device, err error)
+	// With more it is to be called again, once that is closed, or after a while; with giveUp it
+	// counts what it cannot take, and returns that as an error.
+	close(giveUp bool) (rest []device, more bool, err error)
 }
 
 func newOpener(cfg config.Source) opener {
@@ -73,8 +75,8 @@ func (o *serialOpener) open(context.Context) (device, error) {
 	return d, nil
 }
 
-func (o *serialOpener) replaced() <-chan struct{} { return nil }
-func (o *serialOpener) close() ([]device, error)  { return nil, nil }
+func (o *serialOpener) replaced() <-chan struct{}          { return nil }
+func (o *serialOpener) close(bool) ([]device, bool, error) { return nil, false, nil }
 
 type serialDevice struct {
 	port   *serial.Port
@@ -235,5 +237,5 @@ func (o *udpOpener) open(context.Context) (device, error) {
 	return asDevice(newSocket(conn))
 }
 
-func (o *udpOpener) replaced() <-chan struct{} { return nil }
-func (o *udpOpener) close() ([]device, error)  { return nil, nil }
+func (o *udpOpener) replaced() <-chan struct{}          { return nil }
+func (o *udpOpener) close(bool) ([]device, bool, error) { return nil, false, nil }

@@ -31,8 +31,8 @@ func (o *dialOpener) open(ctx context.Context) (device, error) {
 	return asDevice(newSocket(conn))
 }
 
-func (o *dialOpener) replaced() <-chan struct{} { return nil }
-func (o *dialOpener) close() ([]device, error)  { return nil, nil }
+func (o *dialOpener) replaced() <-chan struct{}          { return nil }
+func (o *dialOpener) close(bool) ([]device, bool, error) { return nil, false, nil }
 
 // tries has a second descriptor for each socket that a Dialer tries, which closes those that fail.
 type tries struct {

@@ -204,7 +204,7 @@ func cpu(t *testing.T) time.Duration {
 // Accepting rests while there are no descriptors, and goes on when there are.
 func TestAcceptRestsWithoutDescriptors(t *testing.T) {
 	l := newListener("127.0.0.1:0", "")
-	defer l.close()
+	defer l.close(true)
 	c := dial(t, l.l.Addr().String())
 	defer c.Close()
 	d, err := l.open(t.Context())

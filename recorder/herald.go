@@ -194,6 +194,7 @@ func (h *herald) announce(c *matter, now time.Duration, all bool) {
 
 // advice is what to do, where that is not plain.
 var advice = map[string]string{
+	"few_descriptors": "what they send waits in the kernel: LimitNOFILE in the unit, or `ulimit -n` before the start, allows more; or end connections that are silent",
 	"disk_full":       "make room: frames wait, and `overflow` decides as their buffers fill; all goes on by itself when there is room",
 	"dropping_oldest": "what is removed is gone: make room, or copy what is to be kept; a lower log.keep says that less is wanted",
 	"log_failed":      "see to the disk: the next start recovers the log",
@@ -206,6 +207,7 @@ var advice = map[string]string{
 // outcome is what has become of the data when a trouble is over, where that is not plain.
 var outcome = map[string]string{
 	"disk_full":       "the log takes frames again; `dropped` of the sheet says what was lost, if anything was",
+	"few_descriptors": "all connections are read, with what waited",
 	"dropping_oldest": "nothing more is removed early; what was removed is gone, and readers see a gap",
 }
 

@@ -51,6 +51,7 @@ type hub struct {
 	max     int
 	freed   chan struct{} // has a signal when a seat has become free
 	making  sync.Mutex    // held while a peer is made, or all are reconfigured
+	full    bool          // a connection waits for a place; of the goroutine of run
 	waiting []arrival     // in the order in which they came; the rest belongs to the goroutine of run, too
 	trouble trouble
 }
@@ -65,6 +66,8 @@ type arrival struct {
 // guest is the connection of a peer. The hub looks at it while the peer's port reads and closes it.
 type guest struct {
 	*socket
+	giveBack func() // its place
+
 	mu     sync.Mutex
 	closed bool
 }
@@ -73,6 +76,7 @@ func (g *guest) close() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.closed = true
+	defer g.giveBack()
 	return g.socket.close()
 }
 
@@ -138,13 +142,16 @@ func (s *seat) later(g *guest) {
 
 func (s *seat) replaced() <-chan struct{} { return nil }
 
-func (s *seat) close() (rest []device, err error) {
+func (s *seat) close(bool) (rest []device, more bool, err error) {
 	select {
 	case d := <-s.next:
 		rest = append(rest, d)
 	default:
 	}
-	return append(rest, s.rest...), nil
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	rest, s.rest = append(rest, s.rest...), nil
+	return rest, false, nil
 }
 
 // newHub makes the other half of a port.
@@ -171,8 +178,10 @@ func (h *hub) run(ctx context.Context, from *handover) {
 			look = time.After(h.p.trouble(&h.trouble, err))
 		case len(h.waiting) > 0:
 			look = time.After(lookAround)
+		case h.full: // a peer of another source may leave
+			look = time.After(takeover)
 		}
-		if err == nil && len(h.waiting) < maxArrivals {
+		if err == nil && !h.full && len(h.waiting) < maxArrivals {
 			newer = h.l.newer
 		}
 		select {
@@ -196,24 +205,34 @@ func (h *hub) accept(ctx context.Context) error {
 		return err
 	}
 	h.p.lane.listens(time.Now().UnixNano())
+	h.full = false
 	if len(h.waiting) >= maxArrivals {
 		return nil
 	}
+	giveBack := h.r.allotted.place(&h.l.first)
+	if giveBack == nil {
+		h.full = h.l.waits()
+		h.l.short.share.Store(h.full)
+		return nil
+	}
+	h.l.short.share.Store(false)
 	d, err := h.l.take()
-	if err != nil {
+	if err == nil {
+		h.trouble = trouble{}
+	}
+	if d == nil {
+		giveBack()
 		return err
 	}
-	if h.trouble = (trouble{}); d != nil {
-		h.arrived(d)
-	}
+	h.arrived(&guest{socket: d.(*socket), giveBack: giveBack})
 	return nil
 }
 
 // arrived notes a connection that is open.
 func (h *hub) arrived(d device) {
 	g, ok := d.(*guest)
-	if !ok {
-		g = &guest{socket: d.(*socket)}
+	if !ok { // it waited when the source stopped
+		g = &guest{socket: d.(*socket), giveBack: func() {}}
 	}
 	from := g.peer
 	if a, err := netip.ParseAddrPort(from); err == nil {
@@ -408,7 +427,7 @@ func (h *hub) handOn() {
 		for _, d := range p.left {
 			halves[d] = p.halves[d]
 		}
-		rest, _ := p.opener.close()
+		rest, _, _ := p.opener.close(true)
 		h.p.left = append(append(h.p.left, p.left...), rest...)
 	}
 	for _, a := range h.waiting {
@@ -420,20 +439,38 @@ func (h *hub) handOn() {
 
 // end has everything read that has arrived, and closes it.
 func (h *hub) end() {
-	for _, d := range h.p.close() {
-		h.arrived(d)
-	}
+	deadline := time.Now().Add(finishPatience)
+	h.p.drain(deadline, func(rest []device) {
+		for _, d := range rest {
+			h.arrived(d)
+		}
+		h.readRest(deadline)
+	})
+}
+
+// readRest has those read that wait, and stops all peers. A peer that has stopped before reads what
+// is for it all the same.
+func (h *hub) readRest(deadline time.Time) {
 	h.register()
 	for _, a := range h.waiting {
 		if all := h.of(a.id); len(all) > 0 {
 			all[0].opener.(*seat).later(a.guest)
-		} else if !h.room() || h.invite(a) != nil {
+		} else if !h.room() || patiently(deadline, func() error { return h.invite(a) }) != nil {
 			h.refuse(a, refusedStopped)
 		}
 	}
+	h.waiting = nil
 	var all sync.WaitGroup
 	for _, p := range h.p.peers {
-		all.Go(func() { p.stop(closeAll) })
+		all.Go(func() {
+			select {
+			case <-p.done:
+				p.readRest(nil, deadline)
+				p.lane.stopped()
+			default:
+				p.stopUntil(deadline)
+			}
+		})
 	}
 	all.Wait()
 }

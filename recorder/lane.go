@@ -39,6 +39,8 @@ type lane struct {
 	paused   string // why nobody read the device before this lane, which has not opened it yet; else ""
 	handOn   bool   // what is not classified when the reading ends is left for another lane
 	left     half   // … and this is it
+
+	short func() bool // whether connections wait for descriptors; nil: it has no listener
 }
 
 func newLane(cfg config.Source, log appender, stream, waste uint32) (*lane, error) {
@@ -372,6 +374,7 @@ func (l *lane) account() ledger.Port {
 	if l.state == ledger.StateWaiting {
 		p.Why = l.why
 	}
+	p.FewDescriptors = l.short != nil && l.state != ledger.StateStopped && l.short()
 	p.SilentSince = l.in.book.SilentSince(time.Since(l.in.clock))
 	return p
 }
@@ -449,6 +452,13 @@ func (l *lane) stopped() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.state = ledger.StateStopped
+}
+
+// runsShort says how it can be asked whether connections wait for descriptors.
+func (l *lane) runsShort(short func() bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.short = short
 }
 
 // unread posts bytes that the kernel had taken and that nobody will read.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tallywheel/tallywheel/config"
@@ -27,10 +28,14 @@ type listener struct {
 	taken chan struct{} // has a signal when the connection that waited has been taken
 	quit  chan struct{}
 	done  sync.WaitGroup // the accepting
+	short shortage
+	first atomic.Bool // a hub has a connection in the place that its source has in any case
 
 	mu      sync.Mutex
 	l       *net.TCPListener // nil until the address is free
 	waiting *net.TCPConn     // nil: none
+	closing bool
+	sealed  bool // of whoever closes it
 }
 
 // keepAlive finds a peer that is gone without a word after 25 seconds.
@@ -77,10 +82,12 @@ func (o *listener) accept(l *net.TCPListener) {
 		switch {
 		case err == nil:
 			rest = firstRest
+			o.short.accept.Store(false)
 			o.offer(c)
 		case errors.Is(err, net.ErrClosed), o.ended():
 			return
 		default: // no descriptors: the connection stays where it is, and Accept would fail again at once
+			o.short.accept.Store(true)
 			if !o.pause(rest) {
 				return
 			}
@@ -146,6 +153,13 @@ func (o *listener) take() (device, error) {
 	return s, nil
 }
 
+// waits reports whether a connection does.
+func (o *listener) waits() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.waiting != nil
+}
+
 func (o *listener) open(ctx context.Context) (device, error) {
 	if err := o.listen(ctx); err != nil {
 		return nil, err
@@ -169,44 +183,100 @@ func (o *listener) replaced() <-chan struct{} {
 	return o.newer
 }
 
+// drainBatch is how many connections a listener that ends gives at a time: those are read and
+// closed before the next are taken, so that they need few descriptors.
+const drainBatch = 64
+
+// handSpare is how many descriptors a listener that ends leaves to whoever reads what it takes.
+const handSpare = 2
+
 // close takes what waits here and in the kernel, which has acknowledged what they sent, before it
 // gives up the address. The kernel completes no connection meanwhile; a client that tries goes on
-// trying. Why so: docs/design/2026-11-22-the-end-of-a-listener.md.
-func (o *listener) close() (rest []device, err error) {
+// trying. There may be more to take once what it returns is closed, or when there are descriptors:
+// it is to be called again, then, with giveUp when that has taken too long. Why so:
+// docs/design/2026-11-22-the-end-of-a-listener.md.
+func (o *listener) close(giveUp bool) (rest []device, more bool, err error) {
 	o.mu.Lock()
-	l := o.l
-	close(o.quit)
+	l, begins := o.l, !o.closing
+	if o.closing = true; begins {
+		close(o.quit)
+	}
 	o.mu.Unlock()
 	if l == nil {
-		return nil, nil
+		return nil, false, nil
 	}
-	err = l.SetDeadline(time.Unix(1, 0)) // ends Accept
-	o.done.Wait()
-	var left untaken
-	d, takeErr := o.take()
-	switch {
-	case d != nil:
+	if begins {
+		err = l.SetDeadline(time.Unix(1, 0)) // ends Accept
+		o.done.Wait()
+		err = errors.Join(err, o.seal(l))
+	}
+	rest, takeErr := o.takeSome(l)
+	if (len(rest) > 0 || takeErr != nil) && (!giveUp || o.sealed && len(rest) > 0) {
+		return rest, true, err
+	}
+	if takeErr != nil {
+		err = errors.Join(err, o.abandon(l, takeErr))
+	}
+	return rest, false, errors.Join(err, l.Close())
+}
+
+func (o *listener) seal(l *net.TCPListener) (err error) {
+	raw, err := l.SyscallConn()
+	if err != nil {
+		return err
+	}
+	ctlErr := raw.Control(func(fd uintptr) {
+		if err = sys.Seal(int(fd)); err != nil {
+			err = fmt.Errorf("a connection that comes while this listener closes may be reset with what it has sent: %w", err)
+		}
+		o.sealed = err == nil
+	})
+	return errors.Join(err, ctlErr)
+}
+
+// takeSome takes up to a batch of those that wait. An error says that there are too few descriptors
+// to take more, or one.
+func (o *listener) takeSome(l *net.TCPListener) (rest []device, err error) {
+	for range handSpare {
+		fd, err := sys.Eventfd()
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = sys.CloseFD(fd) }()
+	}
+	d, err := o.take()
+	if err != nil {
+		return nil, err
+	}
+	if d != nil {
 		rest = append(rest, d)
-	case takeErr != nil:
-		left = untaken{1, waitingIn(o.waiting), takeErr}
+	}
+	raw, err := l.SyscallConn()
+	if err != nil {
+		return rest, err
+	}
+	ctlErr := raw.Control(func(fd uintptr) {
+		var more []device
+		more, err = acceptSome(int(fd), drainBatch-len(rest))
+		rest = append(rest, more...)
+	})
+	return rest, errors.Join(err, ctlErr)
+}
+
+// abandon counts what waits, which nobody will take for that reason.
+func (o *listener) abandon(l *net.TCPListener, why error) *untaken {
+	left := &untaken{err: why}
+	o.mu.Lock()
+	if o.waiting != nil {
+		left.connections, left.bytes = 1, waitingIn(o.waiting)
 		_ = o.waiting.Close()
+		o.waiting = nil
 	}
-	raw, rawErr := l.SyscallConn()
-	if rawErr == nil {
-		rawErr = raw.Control(func(fd uintptr) {
-			if sealErr := sys.Seal(int(fd)); sealErr != nil {
-				err = errors.Join(err, fmt.Errorf("a connection that comes while this listener closes may be reset with what it has sent: %w", sealErr))
-			}
-			more, acceptErr := acceptAll(int(fd))
-			if rest = append(rest, more...); acceptErr != nil {
-				left.connections, left.err = left.connections+sys.Backlogged(int(fd)), acceptErr
-			}
-		})
+	o.mu.Unlock()
+	if raw, err := l.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { left.connections += sys.Backlogged(int(fd)) })
 	}
-	if left.connections > 0 {
-		err = errors.Join(err, &left)
-	}
-	return rest, errors.Join(err, rawErr, l.Close())
+	return left
 }
 
 // untaken is connections that a listener could not take when it closed.
@@ -230,9 +300,9 @@ func waitingIn(c *net.TCPConn) (n uint64) {
 	return n
 }
 
-// acceptAll takes every connection that has been made by now.
-func acceptAll(fd int) (all []device, err error) {
-	for {
+// acceptSome takes up to so many connections that have been made by now.
+func acceptSome(fd, most int) (all []device, err error) {
+	for len(all) < most {
 		n, _, err := sys.Accept(fd)
 		if sys.Pending(err) {
 			return all, nil
@@ -247,4 +317,5 @@ func acceptAll(fd int) (all []device, err error) {
 		}
 		all = append(all, s)
 	}
+	return all, nil
 }

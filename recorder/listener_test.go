@@ -49,12 +49,15 @@ func TestClosingLosesNothing(t *testing.T) {
 			}
 			return sent.Load() > uint64(100*n)
 		})
-		rest, err := o.close()
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, d := range rest {
-			take(d)
+		for more := true; more; {
+			var rest []device
+			var err error
+			if rest, more, err = o.close(false); err != nil {
+				t.Fatal(err)
+			}
+			for _, d := range rest {
+				take(d)
+			}
 		}
 		close(quit)
 		readers.Wait()

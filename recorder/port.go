@@ -37,6 +37,7 @@ type port struct {
 	log    *slog.Logger
 	cancel context.CancelFunc
 	handOn parting         // once ctx is done
+	until  time.Time       // … and when what has arrived is read no longer; zero: finishPatience from then
 	left   []device        // … and this was open
 	halves map[device]half // what was half read of devices that another port has left; nobody writes to it
 	done   chan struct{}   // closed by keepOpen
@@ -73,6 +74,7 @@ func newPort(l *lane, from *handover, add func(*lane, device, []byte) (reader.Ha
 	}
 	if o, ok := p.opener.(*listener); ok {
 		o.peers = l.cfg.TCP.Peers
+		l.runsShort(o.short.is)
 	}
 	return p, ctx
 }
@@ -87,6 +89,20 @@ func (p *port) stop(how parting) *handover {
 		return nil
 	}
 	return &handover{p.opener, p.left, p.halves}
+}
+
+// stopUntil is stop with closeAll, within a time that others have begun.
+func (p *port) stopUntil(deadline time.Time) {
+	p.until = deadline
+	p.stop(closeAll)
+}
+
+// finishBy is when a port that stops reads no longer; ctx is done.
+func (p *port) finishBy() time.Time {
+	if p.until.IsZero() {
+		p.until = time.Now().Add(finishPatience)
+	}
+	return p.until
 }
 
 // keepOpen runs until ctx is done. It begins with what another port has left open, if from is not
@@ -108,7 +124,7 @@ func (p *port) keepOpen(ctx context.Context, from *handover) {
 		}
 		if err == nil {
 			var h reader.Handle
-			if h, err = p.begin(d); err == nil {
+			if h, err = p.begin(d, time.Now().Add(finishPatience)); err == nil {
 				t = trouble{}
 				p.log.Debug("open", "device", d.name())
 				if p.read(ctx, d, h); len(p.left) == 0 {
@@ -129,7 +145,7 @@ func (p *port) keepOpen(ctx context.Context, from *handover) {
 	}
 	switch {
 	case p.handOn == closeAll:
-		p.readRest(first)
+		p.readRest(first, p.finishBy())
 	case first != nil:
 		p.left = []device{first}
 	}
@@ -150,12 +166,16 @@ func (p *port) trouble(t *trouble, err error) time.Duration {
 	return t.retry + rand.N(t.retry/2)
 }
 
-// begin has an open device read. After an error the device is closed.
-func (p *port) begin(d device) (reader.Handle, error) {
+// begin has an open device read. After an error the device is closed. Should there be no
+// descriptors to read it with, it tries again until the deadline.
+func (p *port) begin(d device, deadline time.Time) (h reader.Handle, err error) {
 	p.lane.opened(d, time.Now().UnixNano())
 	before := p.halves[d]
 	p.lane.restore(before)
-	h, err := p.add(p.lane, d, before.bytes)
+	err = patiently(deadline, func() error {
+		h, err = p.add(p.lane, d, before.bytes)
+		return err
+	})
 	if err != nil {
 		p.lane.unread(unreadFailed, d.waiting()+uint64(len(before.bytes)))
 		p.end(d)
@@ -206,7 +226,7 @@ func (p *port) read(ctx context.Context, d device, h reader.Handle) {
 				p.leave(d, h)
 				return
 			}
-			p.finish(d, h, unreadStopped, time.Now().Add(finishPatience))
+			p.finish(d, h, unreadStopped, p.finishBy())
 			return
 		case <-newer:
 			newer, looks, before = nil, look.C, p.lane.bytesRead()
@@ -254,31 +274,43 @@ func (p *port) finish(d device, h reader.Handle, cause string, deadline time.Tim
 	}
 }
 
-// close ends the opener, and returns what waits to be opened. What it could not take is counted.
-func (p *port) close() (rest []device) {
-	rest, err := p.opener.close()
-	if err != nil {
-		p.log.Warn("close", "error", err)
+// drainRest is how long a source that stops waits for descriptors before it asks for them again.
+const drainRest = 20 * time.Millisecond
+
+// drain ends the opener, and has what waits to be opened read, so many at a time as there are
+// descriptors for. What it could not take until the deadline is counted.
+func (p *port) drain(deadline time.Time, read func([]device)) {
+	for {
+		rest, more, err := p.opener.close(!time.Now().Before(deadline))
+		if err != nil {
+			p.log.Warn("close", "error", err)
+		}
+		var left *untaken
+		if errors.As(err, &left) {
+			p.lane.refuse(refusedDescriptors, uint64(left.connections), left.bytes)
+		}
+		if read(rest); !more {
+			return
+		}
+		if len(rest) == 0 {
+			time.Sleep(drainRest)
+		}
 	}
-	var left *untaken
-	if errors.As(err, &left) {
-		p.lane.refuse(refusedDescriptors, uint64(left.connections), left.bytes)
-	}
-	return rest
 }
 
 // readRest reads what waits when the source stops: first, if that was not begun, and connections.
-func (p *port) readRest(first device) {
-	rest := p.close()
-	if first != nil {
-		first.recount()
-		rest = append([]device{first}, rest...)
-	}
-	deadline := time.Now().Add(finishPatience)
-	for _, d := range rest {
-		if h, err := p.begin(d); err == nil {
-			p.finish(d, h, unreadStopped, deadline)
-			p.end(d)
+func (p *port) readRest(first device, deadline time.Time) {
+	p.drain(deadline, func(rest []device) {
+		if first != nil {
+			first.recount()
+			rest = append([]device{first}, rest...)
+			first = nil
 		}
-	}
+		for _, d := range rest {
+			if h, err := p.begin(d, deadline); err == nil {
+				p.finish(d, h, unreadStopped, deadline)
+				p.end(d)
+			}
+		}
+	})
 }

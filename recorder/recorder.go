@@ -40,10 +40,13 @@ import (
 
 // Recorder is a running recorder.
 type Recorder struct {
-	cfg     config.Config
-	slog    *slog.Logger
-	log     *seglog.Log
-	files   *reserve   // of the log
+	cfg   config.Config
+	slog  *slog.Logger
+	log   *seglog.Log
+	files *reserve // of the log
+
+	allotted *allotment
+
 	failed  chan error // has the error once the log has failed
 	reader  reader.Reader
 	watcher Watcher // nil: nobody watches
@@ -131,10 +134,14 @@ func StartWatched(cfg config.Config, logger *slog.Logger, w Watcher) (*Recorder,
 		failed: make(chan error, 1), watcher: w,
 	}
 	r.damage.log = logger
+	limit, open := measure()
+	var err error
+	if r.allotted, err = newAllotment(cfg, limit, open); err != nil {
+		return nil, err
+	}
 	if err := r.openLog(); err != nil {
 		return nil, err
 	}
-	var err error
 	if r.reader, err = openReader(cfg.Read.Reader()); err != nil {
 		return nil, errors.Join(err, r.closeLog())
 	}

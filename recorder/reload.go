@@ -61,6 +61,9 @@ func (r *Recorder) Reload(cfg config.Config) error {
 	if name := needsRestart(r.cfg, cfg); name != "" {
 		return fmt.Errorf("%s has changed: that needs a restart; nothing was changed", name)
 	}
+	if err := r.allotted.check(cfg); err != nil {
+		return fmt.Errorf("%w; nothing was changed", err)
+	}
 	before := map[string]*port{}
 	for _, p := range r.sources() {
 		before[p.lane.cfg.ID] = p
@@ -100,6 +103,7 @@ func (r *Recorder) Reload(cfg config.Config) error {
 		}
 		handovers[id] = r.release(p, why, how)
 	}
+	r.allotted.fit(cfg)
 	r.mu.Lock()
 	r.cfg.Sources = cfg.Sources
 	r.waiting.Store(0)

@@ -1,10 +1,8 @@
 package recorder
 
 import (
-	"errors"
 	"io"
 	"sync"
-	"syscall"
 
 	"github.com/tallywheel/tallywheel/internal/sys"
 	"github.com/tallywheel/tallywheel/seglog"
@@ -51,7 +49,7 @@ func (r *reserve) restock() {
 // lend makes a call that may need a descriptor.
 func (r *reserve) lend(call func() error) error {
 	err := call()
-	if err == nil || !errors.Is(err, syscall.EMFILE) && !errors.Is(err, syscall.ENFILE) {
+	if !noDescriptors(err) {
 		return err
 	}
 	r.mu.Lock()

@@ -453,12 +453,12 @@ func (o *simListener) replaced() <-chan struct{} {
 	return nil
 }
 
-func (o *simListener) close() (rest []device, err error) {
+func (o *simListener) close(bool) (rest []device, more bool, err error) {
 	e := o.e
 	e.k.mu.Lock()
 	defer e.k.mu.Unlock()
 	if e.kind != byListener || o.l.dead || e.at != o {
-		return nil, nil
+		return nil, false, nil
 	}
 	for _, w := range e.queue {
 		rest = append(rest, &simDevice{w: w, l: o.l})
@@ -466,7 +466,7 @@ func (o *simListener) close() (rest []device, err error) {
 		e.k.open++
 	}
 	e.queue, e.at = nil, nil
-	return rest, nil
+	return rest, false, nil
 }
 
 // kill ends the process that runs, as far as the kernel is concerned, and begins another.

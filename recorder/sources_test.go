@@ -176,7 +176,7 @@ func TestFloodOfNoise(t *testing.T) {
 // A connection that is taken the moment it is offered must not be ended by its own signal.
 func TestConnectionIsNotReplacedByItself(t *testing.T) {
 	l := newListener("127.0.0.1:0", config.PeersNewest)
-	defer l.close()
+	defer l.close(true)
 	for range 2000 {
 		c := dial(t, l.l.Addr().String())
 		d, err := l.open(t.Context())

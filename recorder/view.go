@@ -59,12 +59,8 @@ func (r *Recorder) Chains() (c asyncfile.ChainCounts, ok bool) {
 	return r.chains.Counts(), r.cfg.Log.Linked
 }
 
-// Descriptors is how many the log and so many devices may need at a time, with some to spare.
-// Whoever serves others in the same process leaves them alone.
-func Descriptors(devices int) int {
-	const own, ofDevice = 32 + reserved, 3 // of a source that listens: the listener, one connection, and one that waits
-	return own + ofDevice*devices
-}
+// Clients is how many descriptors there are for clients of the API, who leave the others alone.
+func (r *Recorder) Clients() int { return r.allotted.clients }
 
 // PortInfo is what a source is and does.
 type PortInfo struct {

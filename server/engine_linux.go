@@ -220,10 +220,9 @@ func (s *Server) closeLoops() error {
 	return errors.Join(s.group.Stop(), s.stopH2(context.Background()))
 }
 
-// endIdle ends the connections that wait for a request.
-func (s *Server) endIdle() {
+func (s *Server) endIdle(first time.Duration) {
 	if s.running() {
-		s.group.EndIdle()
+		s.group.EndIdle(first)
 	}
 }
 

@@ -195,13 +195,22 @@ func (s *Server) RegisterOnShutdown(f func()) {
 	s.onShutdown = append(s.onShutdown, f)
 }
 
+// firstRequest is how long a client may take to begin with its first request: net/http's.
+const firstRequest = 5 * time.Second
+
+// EndIdle ends the connections that wait for a request, so that there is room for others where
+// MaxConns are open: those that have been served, and those that have sent nothing for silent, 0 or
+// more, since they were made. Those over which a request is answered, or has begun, go on. With
+// engine std it does nothing.
+func (s *Server) EndIdle(silent time.Duration) { s.endIdle(silent) }
+
 // SetKeepAlivesEnabled says whether connections stay open for further requests; they do by default.
 // Those that wait for one are closed when that ends.
 func (s *Server) SetKeepAlivesEnabled(on bool) {
 	s.noKeep.Store(!on)
 	s.std.SetKeepAlivesEnabled(on)
 	if !on {
-		s.endIdle()
+		s.endIdle(firstRequest)
 	}
 }
 

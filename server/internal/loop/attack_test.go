@@ -161,7 +161,7 @@ func TestAWakeUpComesBeforeTheEndOfTheDriver(t *testing.T) {
 			}
 		}
 	}
-	go g.EndIdle()
+	go g.EndIdle(0)
 	<-first
 	d.do <- func() {} // the loop comes back because of something else
 	g.Stop()

@@ -37,7 +37,6 @@ func (s State) String() string { return [...]string{"open", "flushing", "lingeri
 
 // How long the end of a connection may take.
 const (
-	freshFor  = 5 * time.Second        // to begin with a first request: net/http's
 	LingerFor = 500 * time.Millisecond // for the client to read an answer to a request that was not read to its end
 	flushFor  = 30 * time.Second       // for a client to take the rest of an answer, where Config.FlushFor does not say otherwise
 )
@@ -127,12 +126,13 @@ func (c *Conn) Output() *Chunk { return c.head }
 // Queued is the number of bytes of output that the kernel has not taken.
 func (c *Conn) Queued() int { return c.queued }
 
-// fresh reports whether the first bytes are most likely on their way: the connection is not idle.
-func (c *Conn) fresh() bool {
+// fresh reports whether the first bytes are most likely on their way, for so long at most: the
+// connection is not idle.
+func (c *Conn) fresh(most time.Duration) bool {
 	if g, ok := c.app.(*GoConn); ok && g.Came() != 0 { // received by a goroutine
 		return false
 	}
-	return !c.spoke && c.loop.now-c.began < int64(freshFor)
+	return !c.spoke && c.loop.now-c.began < int64(most)
 }
 
 // soil puts the connection on the list of those that have something to send.

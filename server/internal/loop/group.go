@@ -108,10 +108,10 @@ func (g *Group) Drain(ctx context.Context) error {
 	return err
 }
 
-// EndIdle ends the connections that wait for a request.
-func (g *Group) EndIdle() {
+// EndIdle ends the connections that wait for a request, the first one for so long at least.
+func (g *Group) EndIdle(first time.Duration) {
 	for _, l := range g.loops {
-		l.post(post{what: postIdle})
+		l.post(post{what: postIdle, most: first})
 	}
 }
 

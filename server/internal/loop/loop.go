@@ -60,6 +60,7 @@ type post struct {
 	c    *Conn
 	sock Socket
 	ln   *Listener
+	most time.Duration // how long a connection may have sent nothing
 }
 
 type postKind uint8
@@ -274,7 +275,7 @@ func (l *Loop) takePosts() {
 			l.drain()
 		case postIdle:
 			l.each(func(a App) {
-				if !l.current.fresh() {
+				if !l.current.fresh(p.most) {
 					a.EndIdle()
 				}
 			})
