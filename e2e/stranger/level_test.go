@@ -104,11 +104,13 @@ func keepRhythm(s *stage) {
 	s.goesOn("in its rhythm", livePatience)
 	testenv.Until(s.t, startPatience, "it is not silent", said("silent", false))
 	if s.paused = s.rng.IntN(3) > 0; s.paused {
+		hushed := time.Now()
 		s.feeder.command("hush")
 		s.pause(longPause, longPause+time.Millisecond)
 		s.feeder.command("go")
 		s.goesOn("after a pause", livePatience)
-		if s.expects() {
+		s.long = time.Since(hushed) > silent-beat // there is up to a beat before it
+		if s.expects() && !s.long {
 			testenv.Until(s.t, startPatience, "the verdict misses what did not come", said("missing_by_time", true))
 		}
 	}
@@ -169,7 +171,7 @@ func (j *judgement) rhythm() {
 		}
 		before[f.Wire] = at
 	}
-	if named != most || j.paused != (most > 0) {
+	if named != most || j.paused != (most > 0) && !j.long && !j.stood() {
 		j.complain("%d frames did not come when they were due, the books name %d", most, named)
 	}
 	if (most > 0) != (j.level.Level == "bad") {

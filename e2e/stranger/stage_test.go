@@ -31,10 +31,12 @@ type stage struct {
 	cfg      config
 	interval time.Duration // of the feeder's frames; 0: it sends by its rate
 	paused   bool          // it left some frames out, on purpose
-	reopened int           // how often a reload had the line closed, and opened anew
-	level    *status       // what the verdict said before the last stop; nil: nobody has looked
-	ends     bool          // the recorder will end by itself, with an error
-	wrap     []string      // program and arguments that the recorder is started by; nil: none
+	long     bool          // … for so long that it may be a silence
+	stillness
+	reopened int      // how often a reload had the line closed, and opened anew
+	level    *status  // what the verdict said before the last stop; nil: nobody has looked
+	ends     bool     // the recorder will end by itself, with an error
+	wrap     []string // program and arguments that the recorder is started by; nil: none
 	feeder   *feeder
 	recorder *recorder
 	starts   []*recorder
@@ -63,6 +65,7 @@ func newStage(t *testing.T, sc scenario) *stage {
 		address: filepath.Join(dir, "line"),
 		cfg:     config{baud: 115200, peers: "newest"},
 	}
+	s.watch(t)
 	one := func(of ...string) string { return of[s.rng.IntN(len(of))] }
 	s.cfg.overflow, s.cfg.buffer = one("block", "block", "drop-oldest", "drop-newest"), one("64KiB", "256KiB")
 	s.cfg.read = "strategy: " + one("ring", "pipeline", "blocking", "polling")
@@ -177,9 +180,10 @@ func (s *stage) goesOn(what string, within time.Duration) {
 	}
 }
 
-// darkness notes that what is sent from a second ago until now may be lost without being counted.
+// darkness notes that what is sent from a second before until now may be lost without being
+// counted.
 func (s *stage) darkness(since time.Time) {
-	s.dark = append(s.dark, window{since.Add(-time.Second), time.Now()})
+	s.dark = append(s.dark, window{s.before(since, time.Second), time.Now()})
 }
 
 // pause lets the feeder send for a while.
