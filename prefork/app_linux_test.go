@@ -84,10 +84,26 @@ func app(text string) error {
 				case <-r.Context().Done():
 				}
 			}
+			if r.URL.Query().Has("fill") && w.Slot() == 1 {
+				fill()
+			}
 			_, _ = out.Write(text)
 		}))})
 	})
 }
+
+// fill opens files until there are no descriptors left.
+func fill() {
+	for {
+		f, err := os.Open(os.DevNull)
+		if err != nil {
+			return
+		}
+		filled = append(filled, f)
+	}
+}
+
+var filled []*os.File // kept open
 
 // prepare is what a worker does before it serves, as its version has it.
 func prepare(c *appConfig) error {

@@ -28,6 +28,7 @@ type packet struct {
 	Lend   bool   `json:"lend,omitempty"`   // master: accept from the sockets that come with this, of Slot
 	Return bool   `json:"return,omitempty"` // master: no longer, from those of Slot
 	Drain  bool   `json:"drain,omitempty"`  // master: end
+	Refuse bool   `json:"refuse,omitempty"` // worker: it could not take the sockets of Slot
 	Slot   int    `json:"slot,omitempty"`
 }
 
@@ -73,17 +74,34 @@ func (w *wire) send(p packet, fds ...int) error {
 	return err
 }
 
-// receive returns the next packet; an error is the other's end. Descriptors are the caller's.
+// errLostFDs is what is wrong with a packet of which the kernel has not passed all descriptors
+// (MSG_CTRUNC): they are too many, or this process may open no more.
+var errLostFDs = errors.New("prefork: not all descriptors of a packet could be taken: raise Limit.Files, or the limit of descriptors (LimitNOFILE=, ulimit -n)")
+
+// receive returns the next packet. Descriptors are the caller's; with an error none stays open.
+// errLostFDs comes with the rest of the packet, and the next can be received; any other error is
+// the other's end.
 func (w *wire) receive() (p packet, fds []int, err error) {
 	text, oob := make([]byte, maxPacket), make([]byte, 32+4*maxPassed)
-	n, k, _, _, err := w.conn.ReadMsgUnix(text, oob)
-	if err != nil {
-		return p, nil, err
+	n, k, flags, _, err := w.conn.ReadMsgUnix(text, oob)
+	control, controlErr := sys.ReadControl(oob[:max(k, 0)]) // with an error, too: an empty packet counts as the end
+	if err = errors.Join(err, controlErr); err == nil {
+		err = json.Unmarshal(text[:n], &p)
 	}
-	if fds, err = sys.PassedFDs(oob[:k]); err != nil {
-		return p, nil, err
+	if err == nil && flags&sys.TruncatedControl != 0 {
+		err = errLostFDs
 	}
-	return p, fds, json.Unmarshal(text[:n], &p)
+	if err == nil {
+		return p, control.FDs, nil
+	}
+	closeAll(control.FDs)
+	return p, nil, err
+}
+
+func closeAll(fds []int) {
+	for _, fd := range fds {
+		_ = sys.CloseFD(fd)
+	}
 }
 
 // Variables that make a process a worker. The sockets come as systemd passes them: LISTEN_FDS of
@@ -171,7 +189,7 @@ func (w *Worker) obey(link *wire) {
 	granted := sync.OnceFunc(func() { close(w.granted) })
 	for {
 		p, fds, err := link.receive()
-		if err != nil {
+		if err != nil && !errors.Is(err, errLostFDs) {
 			w.cfg.Log.Error("the worker ends: its master has gone", "slot", w.slot, "error", err)
 			os.Exit(1)
 		}
@@ -183,24 +201,44 @@ func (w *Worker) obey(link *wire) {
 		case p.Return:
 			w.giveBack(p.Slot)
 		case p.Lend:
-			w.take(p.Slot, listenersOf(fds))
+			w.borrow(link, p.Slot, fds, err)
 			fds = nil
 		}
-		for _, fd := range fds {
-			_ = sys.CloseFD(fd)
-		}
+		closeAll(fds)
 	}
 }
 
-func listenersOf(fds []int) (listeners []net.Listener) {
+// borrow takes what is lent, all of it: of sockets that nobody accepts from, clients would wait. It
+// takes fds over.
+func (w *Worker) borrow(link *wire, slot int, fds []int, err error) {
+	var listeners []net.Listener
+	if err == nil {
+		listeners, err = listenersOf(fds)
+	}
+	if err == nil {
+		w.take(slot, listeners)
+		return
+	}
+	w.cfg.Log.Error("sockets that were lent cannot be taken; another worker is asked", "slot", w.slot, "of", slot, "error", err)
+	_ = link.send(packet{Refuse: true, Slot: slot}) // an error: the master has gone, which the next receive tells
+}
+
+// listenersOf makes listeners of descriptors, which it takes over: all of them, or none.
+func listenersOf(fds []int) (listeners []net.Listener, err error) {
 	for _, fd := range fds {
 		f := os.NewFile(uintptr(fd), "lent socket")
-		if ln, err := net.FileListener(f); err == nil {
+		ln, lerr := net.FileListener(f)
+		if err = errors.Join(err, lerr, f.Close()); lerr == nil {
 			listeners = append(listeners, ln)
 		}
-		_ = f.Close()
 	}
-	return listeners
+	if err != nil {
+		for _, ln := range listeners {
+			_ = ln.Close()
+		}
+		return nil, err
+	}
+	return listeners, nil
 }
 
 const reportEvery = time.Second

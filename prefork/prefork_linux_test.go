@@ -1,7 +1,9 @@
 package prefork
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -13,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tallywheel/tallywheel/internal/sys"
 	"github.com/tallywheel/tallywheel/internal/testenv"
 	"github.com/tallywheel/tallywheel/rt"
 )
@@ -138,6 +141,71 @@ func TestOrphanIsServed(t *testing.T) {
 	}
 	if st := r.status()[0]; len(seen) != 2 || st.PID == 0 || st.LentTo != -1 {
 		t.Errorf("after a restart slots %v answer; the first: %+v", seen, st)
+	}
+}
+
+// TestWorkerThatCannotTakeWhatIsLent: one without descriptors says so, and another is lent the
+// sockets of the dead.
+func TestWorkerThatCannotTakeWhatIsLent(t *testing.T) {
+	t.Parallel()
+	r := start(t, appConfig{Config: Config{
+		Listen: anyPort, Workers: 3, BackOff: time.Hour, MaxBackOff: time.Hour, StartFor: patience, Limit: Limit{Files: 64},
+	}}, nil)
+	for slot := -1; slot != 1; { // the kernel shares them out by a hash
+		a, err := r.get("?fill")
+		if err != nil {
+			t.Fatal(err)
+		}
+		slot = a.Slot
+	}
+	if err := syscall.Kill(r.status()[0].PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Until(t, time.Minute, "the other one has the sockets", func() bool { return r.status()[0].LentTo == 2 })
+	if st := r.status()[1]; st.PID == 0 || st.Restarts != 0 {
+		t.Errorf("the worker without descriptors: %+v", st)
+	}
+}
+
+// A packet of which not all descriptors could be passed is an error, after which the next comes;
+// none of them stays open.
+func TestTruncatedDescriptors(t *testing.T) {
+	a, b, err := sys.PacketPair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours, err := newWire(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs, err := newWire(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ours.conn.Close()
+	defer theirs.conn.Close()
+	in, out, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	many := make([]int, 2*maxPassed)
+	for i := range many {
+		many[i] = int(out.Fd())
+	}
+	err = errors.Join(ours.send(packet{Lend: true, Slot: 7}, many...), ours.send(packet{Drain: true}), out.Close())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p, fds, err := theirs.receive(); !errors.Is(err, errLostFDs) || !p.Lend || p.Slot != 7 || len(fds) > 0 {
+		t.Errorf("%+v with %d descriptors: %v", p, len(fds), err)
+	}
+	if p, _, err := theirs.receive(); err != nil || !p.Drain {
+		t.Errorf("the next one: %+v, %v", p, err)
+	}
+	_ = in.SetReadDeadline(time.Now().Add(time.Minute))
+	if _, err := in.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("somebody holds what was passed: %v", err)
 	}
 }
 

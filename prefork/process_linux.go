@@ -58,7 +58,7 @@ type child struct {
 	ready chan struct{} // closed when it says so
 	gone  chan struct{} // closed when it has ended, and what it left behind
 	err   error         // how; valid once gone
-	takes bool          // accepts from what is lent; valid once ready
+	takes bool          // accepts from what is lent; valid once ready, then Master.mu
 	asked bool          // to end; Master.mu
 }
 
@@ -142,7 +142,7 @@ func (m *Master) launch(slot int, p *program) (*child, error) {
 	}
 	c.count.Store(&Count{})
 	told := make(chan struct{})
-	go c.listen(told)
+	go c.listen(told, func(slot int) { m.refused(c, slot) })
 	m.running.Go(func() {
 		c.await(told)
 		m.ended(c)
@@ -151,15 +151,13 @@ func (m *Master) launch(slot int, p *program) (*child, error) {
 }
 
 // listen hears what the worker tells, until it has no more to say.
-func (c *child) listen(told chan<- struct{}) {
+func (c *child) listen(told chan<- struct{}, refused func(slot int)) {
 	defer close(told)
 	ready := false
 	for {
 		p, fds, err := c.link.receive()
-		for _, fd := range fds { // a worker has nothing to pass
-			_ = sys.CloseFD(fd)
-		}
-		if err != nil {
+		closeAll(fds) // a worker has nothing to pass
+		if err != nil && !errors.Is(err, errLostFDs) {
 			return
 		}
 		if p.Count != nil {
@@ -168,6 +166,9 @@ func (c *child) listen(told chan<- struct{}) {
 		if p.Ready && !ready {
 			ready, c.takes = true, p.Takes
 			close(c.ready)
+		}
+		if p.Refuse && ready {
+			refused(p.Slot)
 		}
 	}
 }

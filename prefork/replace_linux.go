@@ -167,6 +167,22 @@ func (m *Master) lendAgain(c *child) {
 	}
 }
 
+// refused finds another for what a worker could not take. It is lent nothing more, so each refuses
+// once.
+func (m *Master) refused(c *child, number int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c.takes = false
+	if number < 0 || number >= len(m.slots) || m.slots[number].lentTo != c {
+		return
+	}
+	m.log.Warn("a worker cannot take the sockets of a slot: it has no descriptors left", "worker", c.String(), "slot", number)
+	s := m.slots[number]
+	if s.lentTo = nil; s.serving == nil {
+		m.lend(s)
+	}
+}
+
 // ended does what is to be done when a worker has.
 func (m *Master) ended(c *child) {
 	m.mu.Lock()

@@ -64,9 +64,7 @@ func TestScrubTellsDamageAtRest(t *testing.T) {
 		},
 		"zeros": {
 			harm: func(t *testing.T, d *fault.Dir, bases []uint64) {
-				b := d.Bytes(segmentName(bases[0]))
-				clear(b[headerBytes+1000 : headerBytes+9000])
-				overwrite(t, d, segmentName(bases[0]), b)
+				zeroed(t, d, segmentName(bases[0]), headerBytes+1000, 8000)
 			},
 			of: func(bases []uint64) (uint64, uint64) { return bases[0], bases[1] - 1 },
 		},
@@ -137,19 +135,6 @@ func flip(t *testing.T, d *fault.Dir, name string, off int64) {
 	if err := d.Flip(name, off, 1); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// overwrite changes a file in its place.
-func overwrite(t *testing.T, d *fault.Dir, name string, b []byte) {
-	t.Helper()
-	f, err := faulty{d}.Open(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := writeAll(f, b, 0); err != nil {
-		t.Fatal(err)
-	}
-	f.Close()
 }
 
 // Somebody cuts the segment that is written to, or writes over it, while the log runs. It is told

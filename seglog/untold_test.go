@@ -14,10 +14,11 @@ import (
 func zeroed(t *testing.T, d *fault.Dir, name string, off int64, n int) {
 	t.Helper()
 	f, err := faulty{d}.Open(name)
-	if err == nil {
-		_, err = f.WriteAt(make([]byte, n), off)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if err = errors.Join(err, f.Sync()); err != nil {
+	_, err = f.WriteAt(make([]byte, n), off)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -25,12 +25,6 @@ func PacketPair() (a, b *os.File, err error) {
 // Rights makes the message that passes descriptors, see unix(7).
 func Rights(fds ...int) []byte { return unix.UnixRights(fds...) }
 
-// PassedFDs are the descriptors that came with a message. They are closed on exec.
-func PassedFDs(oob []byte) (fds []int, err error) {
-	c, err := ReadControl(oob)
-	return c.FDs, err
-}
-
 // Subreaper makes the orphans that this process's children leave behind its own children.
 func Subreaper() error {
 	return os.NewSyscallError("prctl PR_SET_CHILD_SUBREAPER", unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
