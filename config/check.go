@@ -21,6 +21,7 @@ import (
 //	min, max the numbers, times and sizes it may have
 //	form     the form of a text, see forms
 //	need     it must be there
+//	lacks    keys of its type that it does not take; see places
 type field struct {
 	key, about string
 	one        []string

@@ -43,6 +43,11 @@ func TestWrongConfigs(t *testing.T) {
 		{"sorces: []", `line 1: unknown key "sorces"; did you mean "sources"?`},
 		{"log:\n  dri: x", `line 2: log: unknown key "dri"; did you mean "dir"?`},
 		{"sources:\n  - id: a\n    serial: {port: x, buad: 9600}\n    frame: raw", `line 3: sources[0].serial: unknown key "buad"; did you mean "baud"?`},
+		{source("udp: {listen: ':9000'}, frame: raw, peers: all"), `sources[0]: unknown key "peers" here; it belongs in tcp`},
+		{source("serial: {port: x, peers: all}, frame: raw"), `unknown key "peers" here; it belongs in sources[].tcp`},
+		{source("frame: raw, peer: all"), `unknown key "peer"; did you mean "peers", in tcp?`},
+		{"listen: off", `line 1: unknown key "listen" here; it belongs in api, sources[].tcp or sources[].udp`},
+		{"log: {sources: []}", `log: unknown key "sources" here; it belongs at the top level`},
 		{"log: [1", "line 1"},
 		{"log: {sync: sometimes}", `log.sync: "sometimes": want always, batch, interval or never`},
 		{"log: {on_full: panic}", "on_full"},
@@ -113,6 +118,14 @@ func TestWrongConfigs(t *testing.T) {
 		{source("serial: {port: /dev/a}, frame: raw}, {id: b, serial: {port: /dev/./a}, frame: raw"), `sources[1].serial.port: "/dev/a" is taken by sources[0].serial.port`},
 		{source("udp: {listen: ':7000'}, frame: raw}, {id: b, udp: {listen: '127.0.0.1:7000'}, frame: raw"), "is taken by sources[0].udp.listen"},
 		{source("tcp: {listen: '127.0.0.1:7411'}, frame: raw"), "is taken by api.listen"},
+		{
+			source("udp: {listen: 'localhost:7000'}, frame: raw}, {id: b, udp: {listen: '127.0.0.1:07000'}, frame: raw"),
+			`sources[1].udp.listen: "127.0.0.1:07000" is taken by sources[0].udp.listen, "localhost:7000": give one of the two another port, or take it out`,
+		},
+		{source("tcp: {listen: '0.0.0.0:7000'}, frame: raw}, {id: b, tcp: {listen: '[::1]:7000'}, frame: raw"), "is taken by sources[0].tcp.listen"},
+		{source("tcp: {listen: '[::]:7000'}, frame: raw}, {id: b, tcp: {listen: 'Localhost:7000'}, frame: raw"), "is taken by sources[0].tcp.listen"},
+		{source("tcp: {listen: '[::ffff:127.0.0.1]:7000'}, frame: raw}, {id: b, tcp: {listen: '127.0.0.1:7000'}, frame: raw"), "is taken by sources[0].tcp.listen"},
+		{source("tcp: {listen: ':http'}, frame: raw}, {id: b, tcp: {listen: ':80'}, frame: raw"), "is taken by sources[0].tcp.listen"},
 		{source("tcp: {listen: ':1', peers: some}, frame: raw"), "want first, newest or all"},
 		{source("tcp: {listen: ':1', max_peers: 2}, frame: raw"), "goes with peers: all"},
 		{source("tcp: {listen: ':1', peers: all, max_peers: 2000}, frame: raw"), "want 0 to 1024"},
@@ -153,6 +166,9 @@ sources:
   - {id: e, tcp: {listen: ":0"}, frame: raw}
   - {id: f, tcp: {dial: "plc:7000"}, frame: raw}
   - {id: g, tcp: {dial: "plc:7000"}, frame: raw}
+  - {id: h, tcp: {listen: "[::1]:7001"}, frame: raw}
+  - {id: i, tcp: {listen: "127.0.0.1:7001"}, frame: raw}
+  - {id: j, tcp: {listen: "plc:7001"}, frame: raw}
 `))
 	if err != nil {
 		t.Error(err)

@@ -278,8 +278,20 @@ func (d *decoder) merge(path string, n ast.Node, into reflect.Value) {
 
 func (d *decoder) unknown(path string, n ast.Node, key string, t reflect.Type) {
 	text := fmt.Sprintf("unknown key %q", key)
-	if near := cmp.Or(nearest(key, keys(t)), nearest(key, keys(reflect.TypeFor[Config]()))); near != "" {
-		text += fmt.Sprintf("; did you mean %q?", near)
+	for _, in := range []reflect.Type{t, reflect.TypeFor[Config]()} {
+		near := nearest(key, keys(in))
+		if near == "" {
+			continue
+		}
+		switch where := places(in, "", near); {
+		case slices.Contains(where, "") && in == t:
+			text += fmt.Sprintf("; did you mean %q?", near)
+		case near == key:
+			text += " here; it belongs " + inSections(where)
+		default:
+			text += fmt.Sprintf("; did you mean %q, %s?", near, inSections(where))
+		}
+		break
 	}
 	d.problems = append(d.problems, Problem{Line: lineOf(n), Path: path, Text: text, key: key})
 }
@@ -298,6 +310,36 @@ func keys(t reflect.Type) (names []string) {
 		}
 	}
 	return names
+}
+
+// places lists the sections, from the one at the path at downwards, in which a key may stand.
+func places(t reflect.Type, at, key string) (all []string) {
+	switch t.Kind() {
+	case reflect.Pointer:
+		return places(t.Elem(), at, key)
+	case reflect.Slice:
+		return places(t.Elem(), at+"[]", key)
+	case reflect.Struct:
+		for f := range t.Fields() {
+			if f.Tag.Get("yaml") == key {
+				all = append(all, at)
+			}
+		}
+		for f := range t.Fields() {
+			if !slices.Contains(strings.Fields(f.Tag.Get("lacks")), key) {
+				all = append(all, places(f.Type, below(at, f.Tag.Get("yaml")), key)...)
+			}
+		}
+	}
+	return all
+}
+
+// inSections puts places in words.
+func inSections(where []string) string {
+	if slices.Contains(where, "") {
+		return "at the top level"
+	}
+	return "in " + alternatives(where)
 }
 
 func mapping(n ast.Node) ([]*ast.MappingValueNode, bool) {

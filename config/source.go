@@ -12,6 +12,7 @@ import (
 
 	"github.com/tallywheel/tallywheel/frame"
 	"github.com/tallywheel/tallywheel/frame/framings"
+	"github.com/tallywheel/tallywheel/internal/sys"
 	"github.com/tallywheel/tallywheel/serial"
 )
 
@@ -27,7 +28,7 @@ type Source struct {
 	ID         string  `yaml:"id" need:"yes" form:"id" about:"its name in the books and in the log"`
 	Serial     *Serial `yaml:"serial" about:"a serial line"`
 	TCP        *Net    `yaml:"tcp" about:"a device that connects, or is connected to"`
-	UDP        *Net    `yaml:"udp" about:"devices that send datagrams"`
+	UDP        *Net    `yaml:"udp" lacks:"dial peers max_peers" about:"devices that send datagrams"`
 	Frame      Frame   `yaml:"frame" need:"yes" about:"how bytes are cut into frames"`
 	Overflow   string  `yaml:"overflow" one:"block drop-oldest drop-newest" about:"what a slow log is met with"`
 	Buffer     Size    `yaml:"buffer" min:"64KiB" max:"64MiB" about:"what may wait for the log"`
@@ -321,7 +322,8 @@ func (c Config) Devices() (n int) {
 type claim struct {
 	path, text string
 	kind       string // serial, tcp or udp
-	host, port string // of tcp and udp
+	host       string // of tcp and udp
+	port       int    // … other than 0
 }
 
 // collisions reports ports and addresses that are asked for twice. Two sources may connect to one
@@ -329,8 +331,12 @@ type claim struct {
 func (c Config) collisions() (p Problems) {
 	var all []claim
 	listens := func(path, kind, addr string) {
-		if host, port, err := net.SplitHostPort(addr); err == nil && port != "0" {
-			all = append(all, claim{path, addr, kind, host, port})
+		host, port, err := net.SplitHostPort(addr)
+		if err != nil {
+			return
+		}
+		if n, err := net.LookupPort(kind, port); err == nil && n != 0 {
+			all = append(all, claim{path, addr, kind, plainHost(host), n})
 		}
 	}
 	if !c.API.Off() {
@@ -348,9 +354,15 @@ func (c Config) collisions() (p Problems) {
 		}
 	}
 	for i, a := range all {
-		if j := slices.IndexFunc(all[:i], a.collides); j >= 0 {
-			p.add(a.path, "%q is taken by %s", a.text, all[j].path)
+		j := slices.IndexFunc(all[:i], a.collides)
+		if j < 0 {
+			continue
 		}
+		todo := "give one of the two another port, or take it out"
+		if a.kind == "serial" {
+			todo = "take one of the two out"
+		}
+		p.add(a.path, "%q is taken by %s, %q: %s", a.text, all[j].path, all[j].text, todo)
 	}
 	return p
 }
@@ -362,18 +374,46 @@ func (a claim) collides(b claim) bool {
 	if a.kind == "serial" {
 		return a.text == b.text
 	}
-	return a.port == b.port && (a.host == b.host || everywhere(a.host, b.host) || everywhere(b.host, a.host))
+	return a.port == b.port && (a.host == b.host || a.host == "" || b.host == "")
 }
 
-// everywhere reports whether listening at host a is listening at host b, too.
-func everywhere(a, b string) bool {
-	if a == "" {
-		return true
+// plainHost is one name for what a host to listen at may be called: "" stands for all addresses,
+// of both families, as net.Listen takes 0.0.0.0 and ::. Other names than localhost stay as they
+// are: what they stand for is known when they are listened at.
+func plainHost(host string) string {
+	if strings.EqualFold(strings.TrimSuffix(host, "."), "localhost") {
+		return "127.0.0.1" // net.Listen takes the address of IPv4 where a name has both
 	}
-	ip, err := netip.ParseAddr(a)
-	if err != nil || !ip.IsUnspecified() {
-		return false
+	ip, err := netip.ParseAddr(host)
+	switch {
+	case err != nil:
+		return strings.ToLower(host)
+	case ip.IsUnspecified() || ip.Unmap().IsUnspecified():
+		return ""
 	}
-	other, err := netip.ParseAddr(b)
-	return ip.Is6() || err != nil || other.Is4() // "::" takes both families
+	return ip.Unmap().String()
+}
+
+// Aliases reports serial ports that are one device under two names, as they stand in /dev now: it
+// could be read by one of the two sources only. That is no error of the file: links change, and
+// the other sources are to be recorded. A port that is not there has no alias.
+func (c Config) Aliases() (p Problems) {
+	type name struct{ where, text string }
+	seen := map[sys.Device]name{}
+	for i, s := range c.Sources {
+		if s.Serial == nil {
+			continue
+		}
+		device, path, err := serial.Device(s.Serial.Port)
+		if err != nil {
+			continue
+		}
+		n := name{fmt.Sprintf("sources[%d].serial.port", i), s.Serial.Port}
+		if first, ok := seen[device]; ok {
+			p.add(n.where, "%q and %q, of %s, are names of one device, %s: take one of the two out", n.text, first.text, first.where, path)
+			continue
+		}
+		seen[device] = n
+	}
+	return p
 }

@@ -5,13 +5,17 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"testing"
+	"time"
 
 	"github.com/tallywheel/tallywheel/config"
 	"github.com/tallywheel/tallywheel/crc16"
 	"github.com/tallywheel/tallywheel/frame/cobs"
 	"github.com/tallywheel/tallywheel/frame/slip"
 	"github.com/tallywheel/tallywheel/frame/ubx"
+	"github.com/tallywheel/tallywheel/internal/sys"
+	"github.com/tallywheel/tallywheel/internal/testenv"
 )
 
 // keepingLog has what it was given.
@@ -124,5 +128,59 @@ func arrive(t *testing.T, l *lane, b []byte) {
 	t.Helper()
 	if done, more := l.Arrived(b, len(b), 1); done != len(b) || !more {
 		t.Fatalf("%d bytes of %d are done with, more %v", done, len(b), more)
+	}
+}
+
+// What the kernel has dropped at a socket stays counted when it is opened again, the last ones
+// before it was closed as well; what it drops then adds up. Another lane counts from 0.
+func TestDropsOfAllSockets(t *testing.T) {
+	o := &udpOpener{addr: freeUDP(t)}
+	flood := func(d device) {
+		t.Helper()
+		c, err := net.Dial("udp", o.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		before, err := sys.SocketDrops(d.fd())
+		if err != nil {
+			t.Skipf("SKIPPED: the kernel does not say what it drops (%v); run this on Linux 4.12 or later", err)
+		}
+		testenv.Until(t, time.Minute, "the buffer is full", func() bool {
+			for range 1000 {
+				_, _ = c.Write(make([]byte, 8000))
+			}
+			n, err := sys.SocketDrops(d.fd())
+			return err == nil && n > before
+		})
+	}
+	var told uint64
+	for i := range 3 {
+		d, err := o.open(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := *d.kernel().BufferOverrun; n < told || i == 0 && n > 0 {
+			t.Errorf("socket %d begins with %d dropped, want %d", i, n, told)
+		}
+		flood(d)
+		d.deafen() // what is still on its way counts nowhere
+		n, err := sys.SocketDrops(d.fd())
+		if err != nil {
+			t.Fatal(err)
+		}
+		told += uint64(n)
+		if i == 2 { // else close has to ask
+			if n := *d.kernel().BufferOverrun; n < told {
+				t.Errorf("%d dropped at three sockets, want %d", n, told)
+			}
+			d.recount()
+		}
+		if err := d.close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if o.drops.n >= told {
+		t.Errorf("%d dropped since another lane began: those before are %d", o.drops.n, told)
 	}
 }

@@ -132,9 +132,13 @@ type socket struct {
 	descriptor int
 	peer       string
 	datagrams  bool
-	dropped    uint64 // datagrams that the kernel had dropped when the lane began
-	told       uint64 // … and when it was last asked
+	drops      *drops // of datagrams; else nil
+	told       uint32 // what the kernel said last of those that it has dropped at this socket
 }
+
+// drops is the datagrams that the kernel has dropped since the lane began, at sockets that are
+// closed, too: each begins to count at 0.
+type drops struct{ n uint64 }
 
 // newSocket makes a second descriptor for a connection, which the caller closes.
 func newSocket(conn net.Conn) (*socket, error) {
@@ -201,27 +205,39 @@ func waiting(fd int) uint64 {
 	}
 	return uint64(n)
 }
-func (s *socket) close() error { return sys.CloseFD(s.descriptor) }
+
+func (s *socket) close() error {
+	_ = s.kernel() // what was dropped since it was last asked counts, too
+	return sys.CloseFD(s.descriptor)
+}
 
 func (s *socket) kernel() *ledger.Kernel {
-	if !s.datagrams {
+	if s.drops == nil {
 		return nil
 	}
-	n, err := sys.SocketDrops(s.descriptor)
+	now, err := sys.SocketDrops(s.descriptor)
 	if err != nil {
 		return nil
 	}
-	s.told = n
-	n -= s.dropped
+	s.drops.n += uint64(now - s.told) // across its 2^32, too
+	s.told = now
+	n := s.drops.n
 	return &ledger.Kernel{BufferOverrun: &n}
 }
 
-func (s *socket) recount() { s.dropped = s.told }
+func (s *socket) recount() {
+	if s.drops != nil {
+		s.drops.n = 0
+	}
+}
 
 // udpBuffer is the receive buffer asked of the kernel, in bytes: half a second of a fast source.
 const udpBuffer = 4 << 20
 
-type udpOpener struct{ addr string }
+type udpOpener struct {
+	addr  string
+	drops drops
+}
 
 func (o *udpOpener) open(context.Context) (device, error) {
 	addr, err := net.ResolveUDPAddr("udp", o.addr)
@@ -234,7 +250,11 @@ func (o *udpOpener) open(context.Context) (device, error) {
 	}
 	defer conn.Close()
 	_ = conn.SetReadBuffer(udpBuffer) // the kernel gives what its limit allows
-	return asDevice(newSocket(conn))
+	s, err := newSocket(conn)
+	if err == nil {
+		s.drops = &o.drops
+	}
+	return asDevice(s, err)
 }
 
 func (o *udpOpener) replaced() <-chan struct{}          { return nil }

@@ -23,6 +23,9 @@ var (
 // logFiles is the log's directory with the file engine that is configured. Where io_uring is
 // refused it is the ordinary one, and a warning says why.
 func logFiles(c config.Log, chains *asyncfile.ChainStats, log *slog.Logger) (seglog.FS, error) {
+	if err := seglog.CheckDir(c.Dir); err != nil {
+		return nil, fmt.Errorf("log.dir: %w", err)
+	}
 	if c.Engine != string(asyncfile.Uring) {
 		return seglog.Dir(c.Dir)
 	}

@@ -152,7 +152,7 @@ func StartWatched(cfg config.Config, logger *slog.Logger, w Watcher) (*Recorder,
 	r.herald = newHerald(r.slog, r.teller.Tell)
 	r.herald.adopt(r.open, r.since)
 	r.done.Go(r.settle)
-	r.register(cfg.Sources)
+	r.prepare(cfg)
 	for _, s := range cfg.Sources {
 		l, err := r.lane(s)
 		switch {
@@ -188,6 +188,15 @@ func (r *Recorder) register(sources []config.Source) {
 		}
 	}
 	_, _ = r.streams.Numbers(wants)
+}
+
+// prepare does what is to be done once for all sources. It tells of those that are one device: the
+// first to open it has it, and the others say so in their outage.
+func (r *Recorder) prepare(cfg config.Config) {
+	for _, p := range cfg.Aliases() {
+		r.slog.Error("two sources are one device, and only one of them can read it", "why", p.Error())
+	}
+	r.register(cfg.Sources)
 }
 
 // lane makes the lane of a source, whose stream numbers are durable when it returns.

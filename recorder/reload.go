@@ -68,7 +68,7 @@ func (r *Recorder) Reload(cfg config.Config) error {
 	for _, p := range r.sources() {
 		before[p.lane.cfg.ID] = p
 	}
-	r.register(cfg.Sources)
+	r.prepare(cfg)
 	keep := map[*port]bool{}
 	var lanes []*lane    // to be started
 	var changes []func() // of lanes that go on

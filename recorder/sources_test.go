@@ -4,10 +4,14 @@ import (
 	"bytes"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"io"
+	"log/slog"
 	"net"
+	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -194,5 +198,66 @@ func TestConnectionIsNotReplacedByItself(t *testing.T) {
 		if err := errors.Join(d.close(), c.Close()); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// Two sources that are one device under two names are told of at start and by a reload, with both
+// names. One reads all of it; the other one says who has it.
+func TestTwoNamesOfOneDevice(t *testing.T) {
+	dir := t.TempDir()
+	link, other := filepath.Join(dir, "by-id"), filepath.Join(dir, "by-path")
+	v, err := serialtest.NewPort(link)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer v.Close()
+	tty, err := filepath.EvalSymlinks(link)
+	if err == nil {
+		err = os.Symlink(tty, other)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	source := func(id, port string) config.Source {
+		return config.Source{ID: id, Serial: &config.Serial{Port: port}, Frame: config.Frame{Kind: "line"}}
+	}
+	var said testenv.Buffer
+	cfg := config.Config{
+		Log: config.Log{Dir: t.TempDir(), Segment: 1 << 20, Delay: time.Millisecond}, API: config.API{Listen: "off"},
+		Sources: []config.Source{source("a", link), source("b", other)},
+	}
+	g, err := Start(cfg, slog.New(slog.NewTextHandler(&said, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop(t, g)
+	both := func(times int) bool {
+		return strings.Count(said.String(), "two sources are one device") == times && strings.Contains(said.String(), link) &&
+			strings.Contains(said.String(), other)
+	}
+	if !both(1) {
+		t.Errorf("the start says %s", &said)
+	}
+	var has, lacks string
+	testenv.Until(t, time.Minute, "one has it and the other says so", func() bool {
+		has, lacks = "a", "b"
+		if portOf(g, "b").State == ledger.StateOpen {
+			has, lacks = "b", "a"
+		}
+		return portOf(g, has).State == ledger.StateOpen && strings.Contains(portOf(g, lacks).Why, "open here as "+dir)
+	})
+	for n := range 100 {
+		if _, err := fmt.Fprintf(v, "%d\n", n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stored(t, g, has, 100)
+	if p := portOf(g, lacks); p.Bytes.Read != 0 {
+		t.Errorf("the other one has read %d bytes", p.Bytes.Read)
+	}
+	next := g.Config()
+	next.Sources[1].Overflow = config.OverflowNewest
+	if err := g.Reload(next); err != nil || !both(2) {
+		t.Errorf("the reload: %v; it says %s", err, &said)
 	}
 }

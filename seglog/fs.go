@@ -108,10 +108,14 @@ func makeDir(path string) error {
 			return err
 		}
 	}
-	if err := os.Mkdir(path, folderPerm); err != nil && !errors.Is(err, os.ErrExist) {
-		return err
-	} else if st, statErr := os.Stat(path); statErr != nil || !st.IsDir() {
-		return errors.Join(err, statErr)
+	err := os.Mkdir(path, folderPerm)
+	switch {
+	case errors.Is(err, os.ErrExist): // a folder that came meanwhile, or something else
+		if err := CheckDir(path); err != nil {
+			return err
+		}
+	case err != nil:
+		return fmt.Errorf("%w: make the folder for the user who records, or name another one", err)
 	}
 	if err := sys.SyncDir(above); err != nil && !errors.Is(err, os.ErrPermission) {
 		return err

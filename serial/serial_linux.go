@@ -8,6 +8,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"syscall"
 	"time"
 
@@ -16,8 +17,8 @@ import (
 
 // Errors that callers act on.
 var (
-	// ErrInUse: another program holds the lock of the port.
-	ErrInUse = errors.New("the port is in use by another program")
+	// ErrInUse: another program, or another Port of this one, has the device.
+	ErrInUse = errors.New("the port is in use")
 	// ErrNoCounters: the driver does not count line errors.
 	ErrNoCounters = errors.New("the driver has no line counters")
 )
@@ -130,10 +131,24 @@ type Port struct {
 	Baud     int               // the rate that the driver chose
 	Accepted map[string]string // optional setting → "ok", or why the driver refused it
 
+	device    sys.Device // while it is in opened; else zero
+	exclusive bool       // the kernel refuses others
+
 	fd int // bare: an os.File would put it into the runtime's poller, which would wake for every byte, too
 }
 
+// opened has the ports that are open in this program by their device, which may have several names,
+// and several files.
+var opened = struct {
+	sync.Mutex
+	names map[sys.Device]string // as given to Open
+}{names: map[sys.Device]string{}}
+
 // Open opens and sets the port at path. Bytes that the kernel holds already stay to be read.
+//
+// A device is open once: under whatever name it is asked for again, in this program or in another
+// one that locks its ports, that is ErrInUse, and neither a byte nor a setting of the line is
+// touched.
 func Open(path string, cfg Config) (*Port, error) {
 	cfg, err := cfg.Check()
 	if err != nil {
@@ -146,14 +161,19 @@ func Open(path string, cfg Config) (*Port, error) {
 		return nil, err
 	}
 	fd, err := sys.OpenTTY(real)
-	if err != nil {
-		if errors.Is(err, syscall.EACCES) {
-			return nil, fmt.Errorf("%w; %s", err, access(real))
-		}
+	switch {
+	case errors.Is(err, syscall.EACCES):
+		return nil, fmt.Errorf("%w; %s", err, access(real))
+	case errors.Is(err, syscall.EBUSY):
+		return nil, fmt.Errorf("open %s: %w by another program: `fuser -v %s` names it", path, ErrInUse, real)
+	case err != nil:
 		return nil, err
 	}
 	p := &Port{Path: real, fd: fd, Accepted: map[string]string{}}
-	if err := p.setUp(cfg); err != nil {
+	if err = p.take(path); err == nil {
+		err = p.setUp(cfg)
+	}
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open %s: %w", path, err), p.Close())
 	}
 	return p, nil
@@ -183,12 +203,54 @@ func owner(info os.FileInfo) string {
 	return "user " + id
 }
 
-func (p *Port) setUp(cfg Config) error {
+// Device is the device that a port is now, and its path; name is a path, or an identity as [List]
+// gives it. All names of one device give the same.
+func Device(name string) (d sys.Device, path string, err error) {
+	if path, err = Resolve(name, ""); err == nil {
+		path, err = filepath.EvalSymlinks(path)
+	}
+	if err == nil {
+		d, err = sys.DeviceAt(path)
+	}
+	if err == nil && d == (sys.Device{}) {
+		err = fmt.Errorf("%s is no device", path)
+	}
+	return d, path, err
+}
+
+// take makes the device this port's, or says who has it. The lock is of the file, so another file
+// of the same device is known by the number of the device here, and in other programs by what the
+// kernel refuses.
+func (p *Port) take(path string) error {
+	device, err := sys.DeviceOf(p.fd)
+	if err != nil {
+		return err
+	}
+	opened.Lock()
+	defer opened.Unlock()
+	isDevice := device != (sys.Device{})
+	if name, ok := opened.names[device]; ok && isDevice {
+		return fmt.Errorf("%w: it is the device that is open here as %s; take one of the two out", ErrInUse, name)
+	}
+	others := fmt.Errorf("%w by another program: `fuser -v %s` names it", ErrInUse, p.Path)
 	if held, err := sys.LockFD(p.fd); held {
-		return ErrInUse
+		return others
 	} else if err != nil {
 		return err
 	}
+	if sys.IsExclusive(p.fd) { // the privileged are let in all the same
+		return others
+	}
+	if !device.IsPTY() { // the mark would outlive a kill: a pty's other end keeps it
+		p.exclusive = sys.SetExclusive(p.fd, true) == nil // an error: it is no terminal, which setUp says
+	}
+	if isDevice {
+		opened.names[device], p.device = path, device
+	}
+	return nil
+}
+
+func (p *Port) setUp(cfg Config) error {
 	t, err := sys.GetTermios(p.fd)
 	if err != nil {
 		return fmt.Errorf("not a serial port: %w", err)
@@ -281,5 +343,13 @@ func (p *Port) SetLines(dtr, rts bool) error {
 func (p *Port) Close() error {
 	fd := p.fd
 	p.fd = -1
+	if p.exclusive {
+		_ = sys.SetExclusive(fd, false) // an error: it is gone
+	}
+	if p.device != (sys.Device{}) {
+		opened.Lock()
+		delete(opened.names, p.device)
+		opened.Unlock()
+	}
 	return sys.CloseFD(fd)
 }

@@ -5,8 +5,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
+	"github.com/tallywheel/tallywheel/internal/sys"
 	"github.com/tallywheel/tallywheel/serial/serialtest"
 )
 
@@ -120,6 +122,82 @@ func TestOpenVirtualPort(t *testing.T) {
 			t.Errorf("Open(%s) gives no error", path)
 		}
 	}
+}
+
+// A device that is open is not opened again under another name, nor by another file, and its line
+// stays as it was set.
+func TestDeviceIsOpenOnce(t *testing.T) {
+	dir := t.TempDir()
+	link, other := filepath.Join(dir, "by-id"), filepath.Join(dir, "by-path")
+	v, err := serialtest.NewPort(link)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer v.Close()
+	tty, err := filepath.EvalSymlinks(link)
+	if err == nil {
+		err = os.Symlink(tty, other)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, pathA, errA := Device(link)
+	if b, pathB, err := Device(other); errors.Join(errA, err) != nil || a != b || pathA != tty || pathB != tty {
+		t.Errorf("two names of one device are %v at %s and %v at %s: %v, %v", a, pathA, b, pathB, errA, err)
+	}
+	p, err := Open(link, Config{Baud: 9600})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// As for another file of the device, which has another lock.
+	if err := syscall.Flock(p.FD(), syscall.LOCK_UN); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{link, other, tty} {
+		_, err := Open(name, Config{Baud: 19200})
+		if !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), "open here as "+link+"; take one") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if line, err := sys.GetTermios(p.FD()); err != nil || line.Ispeed != 9600 {
+		t.Errorf("the line has %d baud (%v), want 9600", line.Ispeed, err)
+	}
+	if err := p.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if p, err = Open(other, Config{}); err != nil {
+		t.Fatalf("once it is closed: %v", err)
+	}
+	p.Close()
+}
+
+// What another program has for itself is left to it, by the privileged, too.
+func TestPortThatAnotherProgramHasForItself(t *testing.T) {
+	link := filepath.Join(t.TempDir(), "line")
+	v, err := serialtest.NewPort(link)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer v.Close()
+	theirs, err := sys.OpenTTY(link)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sys.CloseFD(theirs)
+	if err := sys.SetExclusive(theirs, true); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(link, Config{}); !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), "by another program: `fuser -v /") {
+		t.Errorf("it is opened, or %v", err)
+	}
+	if err := sys.SetExclusive(theirs, false); err != nil {
+		t.Fatal(err)
+	}
+	p, err := Open(link, Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Close()
 }
 
 func TestConfigs(t *testing.T) {

@@ -20,6 +20,7 @@ import (
 	"github.com/tallywheel/tallywheel/config"
 	"github.com/tallywheel/tallywheel/ledger"
 	"github.com/tallywheel/tallywheel/recorder"
+	"github.com/tallywheel/tallywheel/seglog"
 )
 
 func newRun() *cobra.Command {
@@ -199,6 +200,21 @@ func printSheet(out io.Writer, s ledger.Sheet, asJSON bool) error {
 	return err
 }
 
+// checkHere reports what a good configuration asks for, and this machine does not have now.
+func checkHere(cfg config.Config, file string) error {
+	p := cfg.Aliases()
+	if err := seglog.CheckDir(cfg.Log.Dir); err != nil {
+		p = append(p, config.Problem{Path: "log.dir", Text: err.Error()})
+	}
+	for i := range p {
+		p[i].File = file
+	}
+	if len(p) > 0 {
+		return p
+	}
+	return nil
+}
+
 func newCheck() *cobra.Command {
 	var asJSON, schema bool
 	c := &cobra.Command{
@@ -218,6 +234,9 @@ func newCheck() *cobra.Command {
 				return err
 			}
 			cfg, err := config.Load(args[0])
+			if err == nil {
+				err = checkHere(cfg, args[0])
+			}
 			exposed := cfg.Exposed(args[0])
 			if asJSON {
 				r := map[string]any{"ok": err == nil, "sources": len(cfg.Sources)}

@@ -233,9 +233,6 @@ func inWords(p config.Problems) error {
 
 // helpOpen says what to do when a port is not there.
 func helpOpen(err error) error {
-	if errors.Is(err, serial.ErrInUse) {
-		return fmt.Errorf("%w; `fuser -v` and its path say which", err)
-	}
 	if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}

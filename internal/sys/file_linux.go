@@ -61,6 +61,16 @@ func LockFD(fd int) (held bool, err error) {
 	return err == unix.EWOULDBLOCK, os.NewSyscallError("flock", err)
 }
 
+// MayWrite returns nil if this process may make files in a folder, by the permissions and the mount
+// as they are now: else EACCES, EROFS, or what keeps it from being known.
+func MayWrite(dir string) error {
+	err := unix.Faccessat(unix.AT_FDCWD, dir, unix.R_OK|unix.W_OK|unix.X_OK, unix.AT_EACCESS)
+	if err != nil {
+		return &os.PathError{Op: "access", Path: dir, Err: err}
+	}
+	return nil
+}
+
 // SyncDir makes the names in a directory durable.
 func SyncDir(path string) error {
 	d, err := os.Open(path)

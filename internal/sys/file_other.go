@@ -40,3 +40,6 @@ func SyncDir(path string) error {
 	defer d.Close()
 	return d.Sync()
 }
+
+// MayWrite is not known here: making a file says it.
+func MayWrite(string) error { return nil }

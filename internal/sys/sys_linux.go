@@ -126,9 +126,9 @@ func memory(name string) (int, error) {
 	return Dup(int(f.Fd()))
 }
 
-// SocketDrops is the number of datagrams that the kernel dropped because the socket's buffer was
-// full (SO_MEMINFO, Linux 4.12 and later).
-func SocketDrops(fd int) (uint64, error) {
+// SocketDrops is the number of datagrams, modulo 2^32, that the kernel dropped because the socket's
+// buffer was full (SO_MEMINFO, Linux 4.12 and later).
+func SocketDrops(fd int) (uint32, error) {
 	const skMeminfoDrops = 8
 	var info [9]uint32
 	n := uint32(unsafe.Sizeof(info))
@@ -140,7 +140,7 @@ func SocketDrops(fd int) (uint64, error) {
 	if n < uint32(unsafe.Sizeof(info)) {
 		return 0, fmt.Errorf("getsockopt SO_MEMINFO: %w", errors.ErrUnsupported)
 	}
-	return uint64(info[skMeminfoDrops]), nil
+	return info[skMeminfoDrops], nil
 }
 
 // ClockSynchronised reports whether the kernel takes its clock for synchronised (adjtimex(2)): a

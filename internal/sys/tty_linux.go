@@ -83,6 +83,61 @@ func OpenTTY(path string) (int, error) {
 	}
 }
 
+// Device says which device a file is. The zero value is none.
+type Device struct {
+	number uint64 // st_rdev
+	mount  uint64 // of a pty's slave st_dev: each mount of devpts counts its own
+}
+
+// IsPTY reports whether it is the slave of a pseudo-terminal.
+func (d Device) IsPTY() bool {
+	major := unix.Major(d.number)
+	return 136 <= major && major <= 143 // UNIX98_PTY_SLAVE_MAJOR and those behind it
+}
+
+func deviceOf(st *unix.Stat_t) (d Device) {
+	if st.Mode&unix.S_IFMT != unix.S_IFCHR {
+		return d
+	}
+	if d.number = uint64(st.Rdev); d.IsPTY() {
+		d.mount = uint64(st.Dev)
+	}
+	return d
+}
+
+// DeviceOf is the device that is open.
+func DeviceOf(fd int) (Device, error) {
+	var st unix.Stat_t
+	err := unix.Fstat(fd, &st)
+	return deviceOf(&st), os.NewSyscallError("fstat", err)
+}
+
+// DeviceAt is the device at a path, links followed.
+func DeviceAt(path string) (Device, error) {
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return Device{}, &os.PathError{Op: "stat", Path: path, Err: err}
+	}
+	return deviceOf(&st), nil
+}
+
+// IsExclusive reports whether a terminal is marked to be opened by nobody else (Linux 3.8).
+func IsExclusive(fd int) bool {
+	on, err := unix.IoctlGetInt(fd, unix.TIOCGEXCL)
+	return err == nil && on != 0
+}
+
+// SetExclusive has the kernel refuse those who open a terminal from now on, but for the privileged,
+// or let them in again. The mark goes when nobody has the terminal open any more; of a pty, the
+// master counts.
+func SetExclusive(fd int, on bool) error {
+	req := uint(unix.TIOCNXCL)
+	if on {
+		req = unix.TIOCEXCL
+	}
+	return os.NewSyscallError("ioctl TIOCEXCL", unix.IoctlSetInt(fd, req, 0))
+}
+
 // GetTermios reads the settings of a terminal.
 func GetTermios(fd int) (*Termios, error) {
 	t, err := unix.IoctlGetTermios(fd, unix.TCGETS2)
