@@ -9,7 +9,6 @@ import (
 
 	"github.com/tallywheel/tallywheel/archive"
 	"github.com/tallywheel/tallywheel/ledger"
-	"github.com/tallywheel/tallywheel/recorder"
 )
 
 // Bounds of the lists of what was.
@@ -31,7 +30,7 @@ func most(v url.Values, usual, limit int) (int, error) {
 	return n, nil
 }
 
-// losses lists what was lost since the start, the newest first.
+// losses lists what was lost in this start and in earlier ones, the newest first.
 func (s *Server) losses(w http.ResponseWriter, r *http.Request) {
 	v, err := params(r, []string{"source", "limit"})
 	n := 0
@@ -45,12 +44,21 @@ func (s *Server) losses(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusBadRequest, err.Error())
 		return
 	}
-	all, forgotten := s.rec.Losses(v.Get("source"))
+	all, forgotten, err := s.rec.Losses(v.Get("source"))
 	more := uint64(max(0, len(all)-n)) + forgotten
 	answer(w, struct {
-		Losses []recorder.Loss `json:"losses"`
-		More   uint64          `json:"more"` // older entries that are not here
-	}{all[:min(n, len(all))], more})
+		Losses []archive.Loss `json:"losses"`
+		More   uint64         `json:"more"`  // older entries that are not here
+		Error  string         `json:"error"` // "", or what of the history could not be read
+	}{all[:min(n, len(all))], more, said(err)})
+}
+
+// said is an error as a field of an answer; "": there is none.
+func said(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
 }
 
 // startEnded is a start of the recorder that has ended, in short.
@@ -99,13 +107,9 @@ func (s *Server) starts(w http.ResponseWriter, r *http.Request) {
 			e.OnOtherLog(log),
 		})
 	}
-	torn := ""
-	if err != nil {
-		torn = err.Error()
-	}
 	answer(w, struct {
 		Starts []startEnded `json:"starts"`
 		More   bool         `json:"more"`  // there are older ones
 		Error  string       `json:"error"` // "", or a line that could not be read
-	}{all, more, torn})
+	}{all, more, said(err)})
 }

@@ -41,7 +41,7 @@ func TestLossesAndStarts(t *testing.T) {
 		Losses []struct {
 			Source, Where, Cause, Unit string
 			N                          int
-			From, To                   time.Time
+			From, To, Start            time.Time
 		}
 		More int
 	}
@@ -50,7 +50,7 @@ func TestLossesAndStarts(t *testing.T) {
 		return len(list.Losses) > 0
 	})
 	l := list.Losses[0]
-	if got := fmt.Sprintf("%s: %d %s %s, %s", l.Source, l.N, l.Unit, l.Cause, l.Where); got != "a: 7 frame never seen, wire" || len(list.Losses) != 1 || list.More != 0 {
+	if got := fmt.Sprintf("%s: %d %s %s, %s", l.Source, l.N, l.Unit, l.Cause, l.Where); got != "a: 7 frame never seen, wire" || !l.Start.IsZero() || len(list.Losses) != 1 || list.More != 0 {
 		t.Errorf("%s; all: %+v", got, list)
 	}
 	var page struct{ Records []struct{ Number int } }
@@ -83,6 +83,11 @@ func TestLossesAndStarts(t *testing.T) {
 	answerOf(t, api.URL()+"api/v1/starts", &before)
 	if len(before.Starts) != 1 || before.More {
 		t.Fatalf("%+v, want one start", before)
+	}
+	list.Losses = nil
+	answerOf(t, api.URL()+"api/v1/losses?source=a", &list)
+	if len(list.Losses) != 1 || list.Losses[0].N != 7 || !list.Losses[0].Start.Equal(before.Starts[0].Since) {
+		t.Errorf("after another start: %+v; want the loss, of the start at %v", list, before.Starts[0].Since)
 	}
 	if s := before.Starts[0]; s.End != "test" || s.Level != "bad" || s.Sources != 1 || s.LostWire.Frames != 7 || s.Since.After(s.At) {
 		t.Errorf("%+v", s)

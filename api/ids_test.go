@@ -244,6 +244,12 @@ func TestPagesTowardsTheOldest(t *testing.T) {
 		t.Errorf("from the newest on: %v", all)
 	}
 	_, forward := pageOf(t, s.URL()+"api/v1/records?limit=4")
+	for cursor, n := forward.Log+"-1", 0; n < 2; n++ { // there is nothing before the oldest, however often that is asked for
+		seqs, p := pageOf(t, newest+"cursor="+cursor)
+		if cursor = p.Cursor; len(seqs) > 0 || !p.End {
+			t.Errorf("before the oldest record: %v, the end: %v", seqs, p.End)
+		}
+	}
 	foreign := strings.Repeat("0a", 16) + forward.Cursor[32:]
 	for query, want := range map[string]string{
 		"cursor=" + forward.Cursor:           "[3 2 1]", // what was before the place that was found

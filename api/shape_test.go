@@ -54,7 +54,7 @@ func TestShapeOfTheAPI(t *testing.T) {
 	write(t, c, append(append(frames(0, 3), "no frame"...), frames(5, 3)...))
 	stored(t, g, "a", 6)
 	testenv.Until(t, 10*time.Second, "there is a sample", func() bool { _, ok := g.LastSample(); return ok && portOf(g, "absent").OutageCount > 0 })
-	testenv.Until(t, 10*time.Second, "the loss is listed", func() bool { all, _ := g.Losses(""); return len(all) > 0 })
+	testenv.Until(t, 10*time.Second, "the loss is listed", func() bool { all, _, _ := g.Losses(""); return len(all) > 0 })
 
 	keys := map[string]bool{}
 	for _, path := range []string{

@@ -324,3 +324,56 @@ func TestOpenOfWhatIsNoLog(t *testing.T) {
 		t.Errorf("no folder gives %v", err)
 	}
 }
+
+// Towards the oldest, a gap between two segments is told once, however short the pages are, and
+// every record is in one of them.
+func TestGapOnTheWayBack(t *testing.T) {
+	path := t.TempDir()
+	dir, err := seglog.Dir(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := seglog.Open(seglog.Config{FS: dir, SegmentBytes: 16 << 10, MinFree: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const n = 200
+	for i := range int64(n) {
+		appendRecord(t, l, 1, i+1, string(make([]byte, 500)))
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	segs, err := seglog.Segments(dir)
+	if err != nil || len(segs) < 3 {
+		t.Fatalf("%v, %v; want three segments", segs, err)
+	}
+	if err := os.Remove(filepath.Join(path, segs[1].Name)); err != nil {
+		t.Fatal(err)
+	}
+	a, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q, want, gone := Query{Back: true}, uint64(n), uint64(0)
+	for looks := 0; ; looks++ {
+		p, err := a.Page(q, Bounds{Records: 1, Bytes: 1, Search: 1}, func(r Record) error {
+			if r.Seq != want {
+				t.Errorf("record %d, want %d", r.Seq, want)
+			}
+			want--
+			return nil
+		})
+		if err != nil || looks > n+2 {
+			t.Fatalf("page %d: %v", looks, err)
+		}
+		want, gone = want-p.Gone, gone+p.Gone
+		if p.End {
+			break
+		}
+		q.Before = p.Last.Seq
+	}
+	if lost := segs[2].First - segs[1].First; want != 0 || gone != lost {
+		t.Errorf("down to record %d, %d gone; want 0, and %d", want, gone, lost)
+	}
+}

@@ -62,6 +62,10 @@ type StartSheet struct {
 	Uncertain bool `json:"uncertain,omitempty"`
 	// Troubles is what was told to have begun, and not to be over; of the newest sheet only.
 	Troubles []Trouble `json:"troubles,omitempty"`
+	// Losses is the newest of what was lost, the oldest entry first, and LossesBefore how many
+	// entries there were before them.
+	Losses       []Loss `json:"losses,omitempty"`
+	LossesBefore uint64 `json:"losses_before,omitempty"`
 	// Part: the sheet is of sources that have left; the start went on.
 	Part bool `json:"part,omitempty"`
 }

@@ -72,7 +72,16 @@ func TestThreeClicksToTheLastLoss(t *testing.T) {
 			t.Error("the place of the loss is not in the window")
 		}
 
-		b.click("#records-list .here + tr summary") // the second click: a whole record
+		was := b.text(`return document.querySelector("#records-list tbody tr:not(.note)").cells[1].lastChild.textContent`)
+		b.click("#records-older") // the second click: what came before
+		testenv.Until(t, time.Minute, "older records are shown", func() bool {
+			return b.text(`return document.querySelector("#records-list tbody tr:not(.note)").cells[1].lastChild.textContent`) != was
+		})
+		if !b.yes(`return document.querySelectorAll("#records-list .here").length === 1`) {
+			t.Error("the place of the loss is not there any more")
+		}
+
+		b.click("#records-list .here + tr summary") // the third click: a whole record
 
 		if got := b.text(`return document.querySelector("#records-list .here + tr pre")?.textContent ?? ""`); !strings.HasPrefix(got, "0000  a5 5a") {
 			t.Errorf("a record is shown as %q", got)
@@ -134,11 +143,36 @@ func TestPageFindsRecords(t *testing.T) {
 	}
 	search("seq", "120")
 	testenv.Until(t, 30*time.Second, "the records from 120 on", func() bool { return strings.HasPrefix(b.text(rows), "120 121 ") })
-	b.click("#records-more")
-	testenv.Until(t, 30*time.Second, "and those behind them", func() bool {
-		all := strings.Fields(b.text(rows))
-		return len(all) == 131 && all[130] == "250"
-	})
+	shows := func(what string, n int, first, last string) {
+		t.Helper()
+		testenv.Until(t, time.Minute, what, func() bool {
+			all := strings.Fields(b.text(rows))
+			return len(all) == n && all[0] == first && all[n-1] == last
+		})
+	}
+	b.click("#records-newer")
+	shows("and those behind them", 131, "120", "250")
+	b.click("#records-older")
+	shows("and those before them", 231, "20", "250")
+	b.click("#records-older")
+	shows("as far as the log goes", 250, "1", "250")
+	if !b.yes(`return document.getElementById("records-older").hidden && document.getElementById("records-state").textContent.includes("the log begins here")`) {
+		t.Error("older records are offered where the log begins")
+	}
+	back := func(field, words string) {
+		t.Helper()
+		b.click("#records-form [name=order][value=newest]")
+		search(field, words)
+	}
+	back("contains", "value 1") // 1, 10 to 19, and 100 to 199 but the alarm
+	shows("the newest of what was searched for", 100, "20", "200")
+	b.click("#records-older")
+	shows("and the others", 110, "2", "200")
+	back("seq", "40")
+	shows("the records up to 40", 40, "1", "40")
+	b.click("#records-newer")
+	shows("and those behind them", 140, "1", "140")
+	b.click("#records-form [name=order][value=oldest]")
 	var shown string
 	b.eval(`return document.querySelectorAll("#records-list tbody time")[5].textContent`, &shown)
 	search("from", shown) // a time as it is shown can be asked for

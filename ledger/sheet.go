@@ -194,6 +194,7 @@ type DamagedPlace struct {
 	Base    uint64 `json:"first_record"` // of the segment by which it was found
 	Segment string `json:"segment"`
 	Offset  int64  `json:"offset"`
+	Bytes   int64  `json:"bytes"` // from Offset on, to where reading goes on; 0: not known
 	What    string `json:"what"`
 	From    uint64 `json:"from"` // the records that cannot be read; To 0: all can
 	To      uint64 `json:"to"`
@@ -210,7 +211,7 @@ func (p DamagedPlace) Records() uint64 {
 
 // Is reports whether both are the same place.
 func (p DamagedPlace) Is(o DamagedPlace) bool {
-	p.Found = o.Found
+	p.Found, p.Bytes = o.Found, o.Bytes // a program before this did not know how many
 	return p == o
 }
 

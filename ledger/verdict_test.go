@@ -167,3 +167,14 @@ func TestGuideHasTheRules(t *testing.T) {
 		t.Errorf("the guide has %v\nthe rules are %v", told, want)
 	}
 }
+
+// A place of which a program before this did not know how many bytes it has is the same: since when
+// it is known stays.
+func TestDamagedPlaceIsTheSameWithItsBytes(t *testing.T) {
+	was := DamagedPlace{Found: 1, Segment: "1.seg", Offset: 7, From: 3, To: 9}
+	is := was
+	is.Found, is.Bytes = 2, 100
+	if other := (DamagedPlace{Segment: "1.seg", Offset: 8, From: 3, To: 9}); !is.Is(was) || is.Is(other) {
+		t.Errorf("the same: %v, another: %v", is.Is(was), is.Is(other))
+	}
+}

@@ -66,7 +66,7 @@ func (d *damageWatch) checked(c seglog.Checked) {
 	var is ledger.LogDamage
 	for _, p := range c.Problems {
 		place := ledger.DamagedPlace{
-			Found: ledger.Time(now.UnixNano()), Base: c.Base, Segment: p.Segment, Offset: p.Offset, What: p.What, From: p.From, To: p.To, AtMost: p.AtMost,
+			Found: ledger.Time(now.UnixNano()), Base: c.Base, Segment: p.Segment, Offset: p.Offset, Bytes: p.Bytes, What: p.What, From: p.From, To: p.To, AtMost: p.AtMost,
 		}
 		i := slices.IndexFunc(was.First, place.Is)
 		if i >= 0 {

@@ -18,13 +18,6 @@ const (
 	burstMost  = 60 * time.Second // … but a loss lasts no longer: it is to be found among the records
 )
 
-// Loss is something that was lost, or came damaged, in one go.
-type Loss struct {
-	ledger.Loss
-	From ledger.Time `json:"from"` // when it was noticed first
-	To   ledger.Time `json:"to"`   // … and last: as a rule, the time of the frame behind it
-}
-
 // lossWatch makes a list of losses out of what the sheet of each second says was lost so far.
 // Together the entries are what the sheet says, but for those that are forgotten.
 type lossWatch struct {
@@ -32,7 +25,7 @@ type lossWatch struct {
 	known     map[lossKey]uint64
 	read      map[string]uint64 // bytes, by source
 	at        ledger.Time       // of the last look
-	list      []Loss            // the newest last
+	list      []archive.Loss    // the newest last
 	forgotten uint64            // entries
 }
 
@@ -107,7 +100,7 @@ func (w *lossWatch) post(k lossKey, n uint64, at ledger.Time) {
 		w.list = slices.Delete(w.list, 0, 1)
 		w.forgotten++
 	}
-	l := Loss{ledger.Loss(k), at, at}
+	l := archive.Loss{Loss: ledger.Loss(k), From: at, To: at}
 	l.N = n
 	w.list = append(w.list, l)
 }
@@ -135,18 +128,79 @@ func (w *lossWatch) newest(k lossKey, end int) int {
 	return -1
 }
 
-// Losses lists what was lost since the start, the newest first: of a source and its peers, or of
-// all (""). forgotten is how many older entries the list has not kept.
-func (r *Recorder) Losses(of string) (all []Loss, forgotten uint64) {
+// kept is what goes with the sheet: the newest entries, and how many there are before them.
+func (w *lossWatch) kept() (newest []archive.Loss, before uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := max(0, len(w.list)-archive.KeptLosses)
+	return slices.Clone(w.list[n:]), w.forgotten + uint64(n)
+}
+
+// noteLosses takes what the sheet says was lost into the list, and the newest of that to the sheet.
+func (r *Recorder) noteLosses(s *archive.StartSheet) {
+	r.losses.look(s.Sheet)
+	s.Losses, s.LossesBefore = r.losses.kept()
+}
+
+// lossesLeft is the watch of a start that has left that sheet: what its end adds is to be listed,
+// too.
+func lossesLeft(e *archive.StartSheet) *lossWatch {
+	w := &lossWatch{list: slices.Clone(e.Losses), forgotten: e.LossesBefore}
+	if len(e.Losses) > 0 || e.LossesBefore > 0 { // else it has left no list, and all is to be listed
+		w.at, w.known = e.Sheet.At, map[lossKey]uint64{}
+		for _, l := range e.Sheet.Losses() {
+			w.known[keyOf(l)] = l.N
+		}
+	}
+	return w
+}
+
+// pastLosses is what earlier starts have lost. It is read when it is first asked for, and no more:
+// a start need not wait for it, and it does not change.
+type pastLosses struct {
+	mu   sync.Mutex
+	owed []*archive.StartSheet // may not be in the history yet
+	read bool
+	list []archive.Loss
+	more uint64
+	err  error
+}
+
+func (p *pastLosses) get(dir, identity string, now ledger.Time) ([]archive.Loss, uint64, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.read {
+		p.list, p.more, p.err = archive.PastLosses(dir, identity, p.owed, now)
+		p.newest()
+		p.read = p.err == nil || len(p.list) > 0 // else the disk did not answer
+		if p.read {
+			p.owed = nil
+		}
+	}
+	return p.list, p.more, p.err
+}
+
+// newest forgets what is beyond the bound, the oldest first.
+func (p *pastLosses) newest() {
+	slices.SortStableFunc(p.list, func(a, b archive.Loss) int { return cmp.Compare(a.To, b.To) })
+	n := max(0, len(p.list)-maxLosses)
+	p.list, p.more = slices.Clone(p.list[n:]), p.more+uint64(n)
+}
+
+// Losses lists what was lost since the start, and in the earlier ones that the history has, the
+// newest first: of a source and its peers, or of all (""). forgotten is how many older entries were
+// not kept, of all sources. An error tells of a line of the history that cannot be read.
+func (r *Recorder) Losses(of string) (all []archive.Loss, forgotten uint64, err error) {
+	past, more, err := r.past.get(r.cfg.Log.Dir, hexIdentity(r.log), ledger.Time(r.since))
 	w := &r.losses
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	all = []Loss{}
-	for _, l := range w.list {
+	all = []archive.Loss{}
+	for _, l := range slices.Concat(past, w.list) {
 		if of == "" || archive.Within(l.Source, of) {
 			all = append(all, l)
 		}
 	}
-	slices.SortStableFunc(all, func(a, b Loss) int { return cmp.Compare(b.To, a.To) })
-	return all, w.forgotten
+	slices.SortStableFunc(all, func(a, b archive.Loss) int { return cmp.Compare(b.To, a.To) })
+	return all, w.forgotten + more, err
 }

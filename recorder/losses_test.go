@@ -1,9 +1,16 @@
 package recorder
 
 import (
+	"bytes"
 	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
 	"testing"
+	"time"
 
+	"github.com/tallywheel/tallywheel/archive"
+	"github.com/tallywheel/tallywheel/internal/testenv"
 	"github.com/tallywheel/tallywheel/ledger"
 )
 
@@ -74,5 +81,95 @@ func TestLossesAreBounded(t *testing.T) {
 	}
 	if len(w.list) != maxLosses || w.forgotten != 3 {
 		t.Errorf("%d entries, %d forgotten; want %d and 3", len(w.list), w.forgotten, maxLosses)
+	}
+}
+
+// What earlier starts have lost is listed with the start that it is of, after an order to stop and
+// after a kill, also what a killed one had not written down; once, however many starts follow.
+func TestLossesOfEarlierStarts(t *testing.T) {
+	dir := t.TempDir()
+	g := start(t, dir, nil, tcp("a"))
+	c := dial(t, address(g, "a"))
+	defer c.Close()
+	write(t, c, append(frames(0, 3), frames(10, 3)...))
+	stored(t, g, "a", 6)
+	testenv.Until(t, time.Minute, "the loss is listed", func() bool {
+		all, _, err := g.Losses("a")
+		return err == nil && len(all) == 1 && all[0].Start == 0
+	})
+	if err := g.save(); err != nil {
+		t.Fatal(err)
+	}
+	first := ledger.Time(g.since)
+	killed := copyFolder(t, dir)
+	write(t, c, frames(20, 3))
+	stored(t, g, "a", 9)
+	late := copyFolder(t, dir) // the sheet is older than the log
+	for _, name := range []string{"sheet.json", "sheet.json.before"} {
+		b, err := os.ReadFile(filepath.Join(killed, name))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(late, name), b, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	stop(t, g)
+	unlisted := copyFolder(t, dir) // as a program left it that kept no list
+	history := filepath.Join(unlisted, archive.HistoryFile)
+	b, err := os.ReadFile(history)
+	if err != nil || !bytes.Contains(b, []byte(`,"losses":[`)) {
+		t.Fatalf("%v; the history has no list of losses: %s", err, b)
+	}
+	if err := os.WriteFile(history, regexp.MustCompile(`,"losses":\[[^\]]*\]`).ReplaceAll(b, nil), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		dir  string
+		want uint64
+	}{"stopped": {dir, 14}, "killed": {killed, 7}, "killed, and its sheet is old": {late, 14}, "without a list": {unlisted, 14}} {
+		for n := range 3 {
+			g := start(t, c.dir, nil, tcp("a"))
+			all, more, err := g.Losses("a")
+			var lost uint64
+			for _, l := range all {
+				if lost += l.N; l.Start != first || l.Cause != "never seen" || l.OtherLog || l.To < first {
+					t.Errorf("%s, start %d: %+v; want frames of the start at %d", name, n, l, first)
+				}
+			}
+			if lost != c.want || more != 0 || err != nil {
+				t.Errorf("%s, start %d: %d frames are listed, %d more, %v; want %d", name, n, lost, more, err, c.want)
+			}
+			if none, _, _ := g.Losses("b"); len(none) != 0 {
+				t.Errorf("%s: of another source: %+v", name, none)
+			}
+			stop(t, g)
+		}
+	}
+}
+
+// What a start leaves of its list is bounded, and so is what is listed of all; how many are missing
+// is told.
+func TestLossesOfEarlierStartsAreBounded(t *testing.T) {
+	dir := t.TempDir()
+	var w lossWatch
+	for i := range int64(archive.KeptLosses + 5) {
+		w.look(ledger.Sheet{At: ledger.Time(100 * (i + 1) * 1e9), Ports: []ledger.Port{account("a", 1, uint64(i+1), 100*(i+1)-1)}})
+	}
+	const starts = 12
+	for n := range int64(starts) {
+		s := archive.StartSheet{End: "stopped", Sheet: ledger.NewSheet(1e15, 1e12+n, nil)}
+		if s.Losses, s.LossesBefore = w.kept(); len(s.Losses) != archive.KeptLosses || s.LossesBefore != 5 {
+			t.Fatalf("%d entries are kept, %d before; want %d and 5", len(s.Losses), s.LossesBefore, archive.KeptLosses)
+		}
+		if err := s.Keep(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	g := start(t, dir, nil)
+	defer stop(t, g)
+	all, more, err := g.Losses("")
+	if want := uint64(starts*(archive.KeptLosses+5) - maxLosses); len(all) != maxLosses || more != want || err != nil {
+		t.Errorf("%d entries, %d more, %v; want %d and %d", len(all), more, err, maxLosses, want)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/tallywheel/tallywheel/archive"
@@ -55,6 +56,7 @@ func (r *Recorder) openLog() error {
 	if err != nil {
 		return errors.Join(err, r.closeLog())
 	}
+	r.past.owed = slices.Clone(r.owed)
 	r.loadAck() // after the start before this one is in the history
 	r.settled.Store(r.log.Position().Stored)
 	r.saveFirst()

@@ -69,6 +69,7 @@ type Recorder struct {
 	syncs   *hist.Histogram
 	history *history
 	losses  lossWatch
+	past    pastLosses
 	herald  *herald           // of the tick, and then of Stop
 	open    []archive.Trouble // … and what it has told and not ended; guarded by mu
 	teller  *notify.Teller
@@ -369,7 +370,7 @@ func (r *Recorder) second() error {
 	r.files.restock()
 	r.addLate()
 	return r.saveAnd(func(s *archive.StartSheet) {
-		r.losses.look(s.Sheet)
+		r.noteLosses(s)
 		r.sample(s.Sheet.Ports)
 		s.Troubles = r.proclaim(&s.Sheet, false)                  // it is saved with what was just told
 		if gone, err := r.streams.Restore(); gone && err == nil { // else the log's folder is gone, which the log tells
@@ -483,6 +484,7 @@ func (r *Recorder) Stop(end string) (ledger.Sheet, error) {
 	s := r.startSheet(end)
 	s.Troubles = nil // a line of the history has none
 	s.LogFirst = r.log.Position().First
+	r.noteLosses(&s)
 	open := r.proclaim(&s.Sheet, true)
 	r.teller.Close()
 	if errors.Is(err, seglog.ErrFailed) {

@@ -145,7 +145,7 @@ func TestGrowthIsSeen(t *testing.T) {
 	r := &Recorder{places: map[string]place{}}
 	o := &soak{stage: &stage{t: t}}
 	for n := range measures {
-		r.losses.list = append(r.losses.list, make([]Loss, 10)...)
+		r.losses.list = append(r.losses.list, make([]archive.Loss, 10)...)
 		r.leaving = []*port{{lane: &lane{left: half{bytes: make([]byte, 100*n)}}}}
 		now := map[string]int{heapName: 1 << 20}
 		tally(now, reflect.ValueOf(r), "recorder", map[uintptr]bool{})

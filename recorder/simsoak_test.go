@@ -314,7 +314,7 @@ func (o *soak) watch() {
 		}
 		news := o.r.NextSample()
 		<-news
-		_, _ = o.r.Losses("")
+		_, _, _ = o.r.Losses("")
 		_, _, _ = o.r.Ports(), o.r.Latencies(), o.r.Notified()
 		_, _ = o.r.Archive().Page(archive.Query{}, archive.Bounds{Records: 10, Bytes: 1 << 20}, func(archive.Record) error { return nil })
 		o.looks.Add(1)

@@ -67,6 +67,7 @@ func (r *Recorder) startSheet(end string) archive.StartSheet {
 	maps.DeleteFunc(r.parted, func(_ string, u archive.Span) bool { return u.Last <= at.Durable })
 	s.Identity, s.LogMissing = hexIdentity(r.log), r.missing
 	s.ClockWrong = r.clock.wrongTimes()
+	s.Losses, s.LossesBefore = r.losses.kept()
 	return s
 }
 

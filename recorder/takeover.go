@@ -48,6 +48,7 @@ func (r *Recorder) takeOver(e *archive.StartSheet) {
 	if n := r.takeBack(e); n > 0 {
 		why += fmt.Sprintf("; the log lost its last %d records, which had not been synced", n)
 	}
+	losses := lossesLeft(e)
 	last, err := e.Replay(r.log, r.streams)
 	if err != nil {
 		r.slog.Warn("the end of the log cannot be read: frames that are there may be called missing", "error", err)
@@ -58,6 +59,10 @@ func (r *Recorder) takeOver(e *archive.StartSheet) {
 	}
 	if e.Sheet.Since == 0 { // it stands for a start on this log
 		e.Identity = hexIdentity(r.log)
+	}
+	if e.End == "" || e.Uncertain { // what it had lost behind its sheet is in it now
+		losses.look(e.Sheet)
+		e.Losses, e.LossesBefore = losses.kept()
 	}
 	r.end(e)
 	from := place{at: max(int64(e.Sheet.At), last), why: why}

@@ -2,6 +2,7 @@ package seglog
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -12,6 +13,7 @@ import (
 type Problem struct {
 	Segment  string `json:"segment"`
 	Offset   int64  `json:"offset"`
+	Bytes    int64  `json:"bytes,omitempty"` // from Offset on, to where reading goes on; 0: not known, or no record is hurt
 	What     string `json:"what"`
 	From     uint64 `json:"from,omitempty"` // records that cannot be read, From to To
 	To       uint64 `json:"to,omitempty"`
@@ -355,7 +357,7 @@ func (s *Summary) damage(sc *scanner, part []rawFrame, size int64, next uint64) 
 	if err != nil {
 		return false, err
 	}
-	p := Problem{Segment: segmentName(sc.base), Offset: at, From: expected}
+	p := Problem{Segment: segmentName(sc.base), Offset: at, Bytes: max(0, cmp.Or(resume, size)-at), From: expected}
 	var whole []bool
 	switch {
 	case durable >= expected || next > expected:

@@ -5,6 +5,7 @@ import { $, bytes, count, micros, none, text } from "./format.js";
 import { makeAck, showAck } from "./ack.js";
 import { connect } from "./link.js";
 import { makeCharts, worst } from "./charts.js";
+import { showDamage } from "./damage.js";
 import { makeLosses } from "./losses.js";
 import { makePorts } from "./ports.js";
 import { makeRecords, openRecords } from "./records.js";
@@ -18,6 +19,7 @@ let since = "", sources = "", infos = [], newest = null, view = "";
 function show(s) {
   showVerdict(s);
   showAck(s);
+  showDamage(s.sheet.log_damage);
   ports.show(s);
   losses(s);
   tiles(s.sample);

@@ -24,14 +24,14 @@ const causes = [
 ];
 export const meaning = (cause) => causes.find(([like]) => like.test(cause))?.[1] ?? "";
 
-// loadLosses asks for what was lost, of one source or of all (""), and puts the outages of the sheet
-// between.
+// loadLosses asks for what was lost in this start and in earlier ones, of one source or of all (""),
+// and puts the outages of the sheet between.
 export async function loadLosses(sheet, source, limit) {
   const answer = await fetch(`api/v1/losses?limit=${limit}&source=${encodeURIComponent(source)}`, { cache: "no-store" });
   if (!answer.ok) throw new Error(`the recorder answers ${answer.status}`);
   const { losses, more } = await answer.json();
   const of = (p) => !source || p.id === source || p.id.startsWith(`${source}/`);
-  const outages = sheet.ports.filter(of).flatMap((p) => (p.outages || []).map((o) => ({ source: p.id, where: "wire", cause: `not read: ${o.cause}`, n: null, from: o.from, to: o.to })));
+  const outages = sheet.ports.filter(of).flatMap((p) => (p.outages || []).map((o) => ({ source: p.id, where: "wire", cause: `not read: ${o.cause}`, n: null, from: o.from, to: o.to, start: null })));
   const at = (l) => Date.parse(l.to ?? sheet.at);
   const all = [...losses, ...outages].sort((a, b) => at(b) - at(a));
   return { losses: all.slice(0, limit), more: more + Math.max(0, all.length - limit) };
@@ -45,7 +45,7 @@ export function amountOf(l) {
 }
 
 // linkTo is where the records around an entry are.
-export const linkTo = (l) => l.source === "" ? "#/starts" : `#/records?${new URLSearchParams({ source: l.source, around: l.to ?? l.from, cause: l.cause, much: amountOf(l), where: l.where })}`;
+export const linkTo = (l) => l.source === "" || l.other_log ? "#/starts" : `#/records?${new URLSearchParams({ source: l.source, around: l.to ?? l.from, cause: l.cause, much: amountOf(l), where: l.where })}`;
 
 // lossTable is a table of losses. The first cell is the link; the whole row follows it.
 export function lossTable(losses, caption, withPort = true) {
@@ -58,7 +58,10 @@ export function lossTable(losses, caption, withPort = true) {
     head.append(th);
   }
   const body = table.createTBody();
+  let start = null;
   for (const l of losses) {
+    if (l.start !== start) body.append(startRow(l, head.cells.length));
+    start = l.start;
     const row = body.insertRow(), link = make("a", "", time(l.to ?? l.from, 3));
     link.href = linkTo(l);
     const when = make("th", "", link);
@@ -68,6 +71,18 @@ export function lossTable(losses, caption, withPort = true) {
     row.onclick = (e) => { if (!e.target.closest("a") && !String(getSelection())) location.hash = link.hash; };
   }
   return tableRoles(table);
+}
+
+// startRow stands above the losses of another start.
+function startRow(l, columns) {
+  const cell = make("td", "", l.start ? "in the start of " : "in this start");
+  cell.colSpan = columns;
+  if (l.start) {
+    const link = make("a", "", time(l.start));
+    link.href = "#/starts";
+    cell.append(link, l.other_log ? ", on another log" : "");
+  }
+  return make("tr", "start", cell);
 }
 
 // makeLosses keeps the list on the overview up to date: it asks again when the verdict counts more,
@@ -88,7 +103,7 @@ export function makeLosses(limit) {
     try {
       const { losses, more } = await loadLosses(s.sheet, "", limit);
       wanted--;
-      $("losses-list").replaceChildren(losses.length ? lossTable(losses, "The last losses") : make("p", "none", s.sheet.ports.length ? "Nothing was lost since the start." : ""));
+      $("losses-list").replaceChildren(losses.length ? lossTable(losses, "The last losses") : make("p", "none", s.sheet.ports.length ? "Nothing was lost, in this start or in earlier ones." : ""));
       $("beside").classList.toggle("calm", !losses.length);
       $("losses").hidden = !losses.length && !s.sheet.ports.length;
       $("losses-hint").hidden = !losses.length;

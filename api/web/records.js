@@ -5,44 +5,11 @@ import { $, count, make, moment, plural, tableRoles, text, time, timeText, zone 
 import { decode, dump, line, wanted } from "./bytes.js";
 import { loadLosses, lossTable, meaning, places } from "./losses.js";
 import { proofs } from "./ports.js";
+import { key, makeWalk } from "./walk.js";
 
-const page = 100; // records asked for at a time
-const most = 2000; // rows shown: beyond, narrow the search
-const around = 25; // records shown on each side of a loss
-const windows = [0.05, 1, 20, 600, 86400]; // seconds before a moment in which records are looked for
+const around = 25; // records shown on each side of a loss at first
 
-let asked = 0, shown = [], query = {}, infos = [], status = null;
-
-// key makes times that are strings comparable, to the nanosecond.
-const key = (t) => t.slice(0, 19) + (/\.(\d+)/.exec(t)?.[1] ?? "").padEnd(9, "0");
-
-async function ask(parameters) {
-  const q = new URLSearchParams(Object.entries(parameters).filter(([, v]) => v !== "" && v !== undefined && v !== null));
-  const answer = await fetch(`api/v1/records?${q}`, { cache: "no-store" });
-  const body = await answer.json();
-  if (!answer.ok) throw new Error(body.error ?? `the recorder answers ${answer.status}`);
-  return body;
-}
-
-// near finds so many records before a moment, and so many from it on.
-async function near(moment, source, quarantine, before, behind) {
-  let all = [];
-  for (const w of windows) {
-    const from = new Date(Date.parse(moment) - 1000 * w).toISOString();
-    let next = { from_time: from }, end = false;
-    all = [];
-    for (let pages = 0; pages < 5 && !end; pages++) {
-      const p = await ask({ ...next, source, quarantine, limit: 1000 });
-      all.push(...p.records);
-      next = { from_time: from, cursor: p.cursor };
-      end = p.end || all.filter((r) => key(r.time) > key(moment)).length >= behind;
-    }
-    if (all.filter((r) => key(r.time) < key(moment)).length >= before) break;
-  }
-  const at = all.findIndex((r) => key(r.time) >= key(moment));
-  const middle = at < 0 ? all.length : at;
-  return all.slice(Math.max(0, middle - before), middle + behind);
-}
+let walk = null, shown = [], query = {}, infos = [], status = null;
 
 // openRecords shows what the address asks for.
 export async function openRecords(parameters, s, ports) {
@@ -50,71 +17,56 @@ export async function openRecords(parameters, s, ports) {
   infos = ports;
   query = Object.fromEntries(parameters);
   fillForm();
+  query.order ??= asksFor(query) ? "oldest" : "newest";
   port();
-  const mine = ++asked;
+  const mine = walk = makeWalk(query);
   shown = [];
-  text($("records-state"), "looking…");
-  $("records-more").hidden = true;
+  for (const side of sides) $(`records-${side}`).hidden = true;
   $("records-list").replaceChildren();
+  await step(mine, () => mine.begin(around));
+  if (mine === walk && query.around) document.querySelector("#records-list .here")?.scrollIntoView({ block: "center" });
+}
+
+const sides = ["older", "newer"];
+
+// step has the walk go on, and shows what it has then.
+async function step(mine, go) {
+  text($("records-state"), "looking…");
   try {
-    if (query.around) await aroundLoss(mine);
-    else if (query.from || query.to || query.seq || query.contains) await search(mine, {});
-    else await newest(mine);
+    await go();
+    if (mine !== walk) return;
+    shown = mine.records;
+    draw();
+    text($("records-state"), found());
   } catch (e) {
-    if (mine === asked) text($("records-state"), `The records cannot be shown: ${e.message}.`);
+    if (mine === walk) text($("records-state"), `The records cannot be shown: ${e.message}.`);
   }
+  if (mine !== walk) return;
+  $("records-older").hidden = !mine.begun || mine.ended.older;
+  $("records-newer").hidden = !mine.begun || !shown.length && mine.ended.newer;
+  text($("records-newer"), mine.ended.newer ? "Look for newer records" : "Newer records");
 }
 
-async function aroundLoss(mine) {
-  const records = await near(query.around, query.source, query.quarantine, around, around);
-  if (mine !== asked) return;
-  shown = records;
-  draw();
-  text($("records-state"), records.length ? `${plural(records.length, "record")} around ${place()}` : "The log has no record around that time: they may have been removed by its limits.");
-  document.querySelector("#records-list .here")?.scrollIntoView({ block: "center" });
-}
-
-const place = () => query.cause ? "the loss" : "that time";
-
-// newest shows the end of the log: of its last records those of the source, looking farther back
-// until there are enough.
-async function newest(mine) {
-  const end = status.sample.log?.stored ?? 0;
-  let all = [];
-  for (const back of [2 * page, 5e3, 1e5, 2e6]) {
-    const from = Math.max(1, end - back);
-    let cursor = "", ended = false;
-    all = [];
-    for (let pages = 0; pages < 10 && !ended; pages++) {
-      const p = await ask({ source: query.source, quarantine: query.quarantine, limit: 1000, ...(cursor ? { cursor } : from > 1 ? { from_seq: from } : {}) });
-      all.push(...p.records);
-      [cursor, ended] = [p.cursor, p.end];
-    }
-    if (all.length >= page || from === 1) break;
-  }
-  if (mine !== asked) return;
-  shown = all.slice(-page);
-  draw();
-  text($("records-state"), shown.length ? `the newest ${plural(shown.length, "record")}` : "There is no record among the last two million.");
-}
-
-// search asks for the next page of what the form says.
-async function search(mine, next) {
-  const p = await ask({
-    source: query.source, quarantine: query.quarantine, contains: query.contains, limit: page,
-    from_time: moment(query.from ?? ""), to_time: moment(query.to ?? ""), from_seq: query.seq, ...next,
+// further asks for more records of a side. What is looked at stays where it is.
+function further(side) {
+  const mine = walk, below = document.documentElement.scrollHeight - scrollY;
+  if (!mine || mine.busy) return;
+  mine.busy = true;
+  step(mine, () => mine.more(side)).finally(() => {
+    mine.busy = false;
+    if (mine === walk && side === "older") scrollTo(0, document.documentElement.scrollHeight - below);
   });
-  if (mine !== asked) return;
-  shown.push(...p.records);
-  draw();
-  const more = !p.end && shown.length < most;
-  text($("records-state"), `${plural(shown.length, "record")}${p.gone ? `; ${plural(p.gone, "record")} asked for are not in the log any more` : ""}${p.end ? "; the log ends here" : `; looked at as far as record ${count(Number(p.cursor.split("-")[1]))}`}`);
-  $("records-more").hidden = !more;
-  $("records-more").onclick = async () => {
-    $("records-more").hidden = true;
-    text($("records-state"), "looking…");
-    await search(mine, { cursor: p.cursor }).catch((e) => text($("records-state"), `The records cannot be shown: ${e.message}.`));
-  };
+}
+
+// found says what is shown, and how far was looked.
+function found() {
+  const parts = [shown.length ? `${plural(shown.length, "record")}${query.around ? ` around ${query.cause ? "the loss" : "that time"}` : ""}` : "No record was found"];
+  if (walk.gone) parts.push(`${plural(walk.gone, "record")} asked for are not in the log any more`);
+  if (walk.ended.older) parts.push("the log begins here");
+  else if (walk.looked.older) parts.push(`looked back as far as record ${count(walk.looked.older)}`);
+  if (walk.ended.newer) parts.push("the log ends here");
+  else if (walk.looked.newer) parts.push(`looked at as far as record ${count(walk.looked.newer)}`);
+  return parts.join("; ");
 }
 
 function fillForm() {
@@ -125,10 +77,14 @@ function fillForm() {
   source.value = query.source ?? "";
   for (const name of ["from", "to", "seq", "contains"]) form.elements[name].value = query[name] ?? "";
   if (query.around) form.elements.from.value = timeText(new Date(Date.parse(query.around) - 1000).toISOString(), 3);
+  form.elements.order.value = query.order ?? "oldest";
   form.elements.quarantine.checked = query.quarantine === "true";
   form.elements.as.value = query.as ?? (infoOf(query.source)?.frame === "line" ? "text" : "hex");
   for (const e of document.querySelectorAll("#records-form .zone")) text(e, ` (${zone()})`);
 }
+
+// asksFor reports whether a query names a place, or what to look for: else the newest are shown.
+const asksFor = (q) => ["from", "to", "seq", "contains"].some((name) => q[name]);
 
 const infoOf = (source) => infos.find((i) => i.id === source || source?.startsWith(`${i.id}/`));
 
@@ -152,7 +108,7 @@ async function port() {
   const source = query.source;
   const { losses } = await loadLosses(status.sheet, source, 6).catch(() => ({ losses: [] }));
   if (source !== query.source) return;
-  $("port-losses").replaceChildren(losses.length ? make("div", "scroll", lossTable(losses, `The last losses of ${source}`, losses.some((l) => l.source !== source))) : make("p", "none", "Nothing was lost here since the start."));
+  $("port-losses").replaceChildren(losses.length ? make("div", "scroll", lossTable(losses, `The last losses of ${source}`, losses.some((l) => l.source !== source))) : make("p", "none", "Nothing was lost here, in this start or in earlier ones."));
 }
 
 // gaps finds the numbers that are missing between records of one device: by the record behind them.
@@ -272,10 +228,12 @@ export function makeRecords() {
     const q = new URLSearchParams();
     for (const name of ["source", "from", "to", "seq", "contains"]) if (form.elements[name].value) q.set(name, form.elements[name].value);
     if (form.elements.quarantine.checked) q.set("quarantine", "true");
+    q.set("order", form.elements.order.value);
     q.set("as", form.elements.as.value);
     const hash = `#/records?${q}`;
     if (location.hash === hash) dispatchEvent(new HashChangeEvent("hashchange"));
     else location.hash = hash;
   });
   for (const radio of form.elements.as) radio.addEventListener("change", draw);
+  for (const side of sides) $(`records-${side}`).onclick = () => further(side);
 }
