@@ -17,6 +17,7 @@ import (
 // it, and its cause, in both widths.
 func TestThreeClicksToTheLastLoss(t *testing.T) {
 	b := startBrowser(t)
+	axe := axe(t)
 	dir := t.TempDir()
 	var sources string
 	var lose [3]atomic.Int64
@@ -47,6 +48,11 @@ func TestThreeClicksToTheLastLoss(t *testing.T) {
 			return len(words) > 4 && strings.Join(words[2:], " ") == "line-2 7 frames never seen on the wire"
 		})
 
+		b.click("#facts a") // from the time of the last loss to the list
+		if !b.yes(`const r = document.querySelector("#losses-list tbody tr").getBoundingClientRect(); return r.top >= 0 && r.bottom <= innerHeight`) {
+			t.Error("the time of the last loss does not lead to it")
+		}
+
 		b.click("#losses-list tbody tr a") // the first click
 
 		testenv.Until(t, 30*time.Second, "the records around it are shown", func() bool {
@@ -65,13 +71,15 @@ func TestThreeClicksToTheLastLoss(t *testing.T) {
 			t.Errorf("between the records before and behind the loss, %v, are not 7 numbers", numbers)
 		}
 		gap := b.text(`return document.querySelector("#records-list .here").textContent`)
-		if want := "missing: 7 frames, number "; !strings.Contains(gap, want) {
-			t.Errorf("between them stands %q, want %s…", gap, want)
+		if want := "missing: 7 frames, number "; !strings.Contains(gap, want) || !strings.Contains(gap, "cable") {
+			t.Errorf("between them stands %q, want %s…, and what to do", gap, want)
 		}
 		if !b.yes(`const r = document.querySelector("#records-list .here").getBoundingClientRect(); return r.top >= 0 && r.bottom <= innerHeight`) {
 			t.Error("the place of the loss is not in the window")
 		}
 
+		b.accessible(axe, fmt.Sprintf("a loss at %d px", width))
+		b.picture(fmt.Sprintf("page-loss-%d.png", width))
 		was := b.text(`return document.querySelector("#records-list tbody tr:not(.note)").cells[1].lastChild.textContent`)
 		b.click("#records-older") // the second click: what came before
 		testenv.Until(t, time.Minute, "older records are shown", func() bool {

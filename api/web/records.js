@@ -60,6 +60,7 @@ function further(side) {
 
 // found says what is shown, and how far was looked.
 function found() {
+  if (shown.length && query.order === "newest" && !asksFor(query) && !walk.ended.older && !walk.looked.newer) return `the newest ${plural(shown.length, "record")}`;
   const parts = [shown.length ? `${plural(shown.length, "record")}${query.around ? ` around ${query.cause ? "the loss" : "that time"}` : ""}` : "No record was found"];
   if (walk.gone) parts.push(`${plural(walk.gone, "record")} asked for are not in the log any more`);
   if (walk.ended.older) parts.push("the log begins here");
@@ -164,8 +165,9 @@ function draw() {
   for (const r of shown) {
     while (between.length && key(between[0].from) < key(r.time)) outage(between.shift(), note);
     const ranges = missing.get(r);
-    if (ranges) note(r === here ? "here" : "", `✕ missing: ${plural(ranges.reduce((n, [a, b]) => n + b - a + 1, 0), "frame")}, number ${ranges.map(rangeText).join(", ")}`);
-    else if (r === here) note("here", query.cause ? `✕ here: ${query.much} ${query.cause}` : "that time");
+    const why = r === here && query.cause ? [make("p", "why", meaning(query.cause))] : [];
+    if (ranges) note(r === here ? "here" : "", `✕ missing: ${plural(ranges.reduce((n, [a, b]) => n + b - a + 1, 0), "frame")}, number ${ranges.map(rangeText).join(", ")}`, ...why);
+    else if (r === here) note("here", query.cause ? `✕ here: ${query.much} ${query.cause}` : "that time", ...why);
     body.append(row(r, many, numbered, asText, want));
   }
   for (const o of between) outage(o, note);

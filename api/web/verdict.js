@@ -38,7 +38,7 @@ export function showVerdict(s) {
 function facts(s) {
   const list = [
     ["Lost on the wire", amount(s.lost_wire)], ["Lost by us", amount(s.lost_here)], ["Damaged", amount(s.damaged)],
-    ["Last loss", s.last_loss ? time(s.last_loss) : "none"], ["Counted since", time(s.since)],
+    ["Last loss", s.last_loss ? toLosses(s.last_loss) : "none"], ["Counted since", time(s.since)],
     ["Cannot prove absence", s.unknown.length ? plural(s.unknown.length, "source") : "no source"],
     ...(s.ack ? [["Acknowledged", s.ack.note || "without a note"]] : []),
     ...(s.past?.starts ? [["Earlier", `${plural(s.past.starts, "start")} with losses`]] : []),
@@ -48,6 +48,18 @@ function facts(s) {
   if ($("facts").dataset.shown === shown) return;
   $("facts").dataset.shown = shown;
   $("facts").replaceChildren(...list.map(([k, x]) => make("div", "", make("dt", "", k), make("dd", "", x))));
+}
+
+// toLosses is a time that leads to the list of losses.
+function toLosses(t) {
+  const link = make("a", "", time(t));
+  link.href = "#/";
+  link.onclick = (e) => {
+    e.preventDefault();
+    $("losses-name").scrollIntoView();
+    $("losses-name").focus();
+  };
+  return link;
 }
 
 function paint() {
