@@ -126,7 +126,7 @@ func TestASecondTakesOneSheet(t *testing.T) {
 	l.mu.Lock()
 	l.device = counting{l.device, func() {
 		before, _ := g.history.last()
-		sheets[before.At]++
+		sheets[before.taken.UnixNano()]++
 	}}
 	l.mu.Unlock()
 	var newest Sample
@@ -134,11 +134,17 @@ func TestASecondTakesOneSheet(t *testing.T) {
 		<-g.history.next()
 		newest, _ = g.history.last()
 	}
+	all := g.history.all()
+	for i, s := range all {
+		if i < len(all)-1 && s.readings != nil {
+			t.Errorf("sample %d of %d holds what its ports had read, which only the newest needs", i, len(all))
+		}
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	first := slices.Min(slices.Collect(maps.Keys(sheets)))
 	for at, n := range sheets {
-		if at != first && at < newest.At && n != 1 { // the device may have been there for a part of the first
+		if at != first && at < newest.taken.UnixNano() && n != 1 { // the device may have been there for a part of the first
 			t.Errorf("%d sheets were drawn between two samples, want one", n)
 		}
 	}

@@ -101,10 +101,15 @@ func TestLossesOfEarlierStarts(t *testing.T) {
 		t.Fatal(err)
 	}
 	first := ledger.Time(g.since)
-	killed := copyFolder(t, dir)
+	copied := func() string { // not while the sheet is replaced
+		g.saving.Lock()
+		defer g.saving.Unlock()
+		return copyFolder(t, dir)
+	}
+	killed := copied()
 	write(t, c, frames(20, 3))
 	stored(t, g, "a", 9)
-	late := copyFolder(t, dir) // the sheet is older than the log
+	late := copied() // the sheet is older than the log
 	for _, name := range []string{"sheet.json", "sheet.json.before"} {
 		b, err := os.ReadFile(filepath.Join(killed, name))
 		if err == nil {
