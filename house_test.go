@@ -21,8 +21,8 @@ const module = "github.com/tallywheel/tallywheel"
 // layers lists the folders from the ground up. A folder may import folders of lower layers, and its
 // own sub-folders.
 var layers = [][]string{
-	{"crc16", "admission", "internal/sys", "internal/http1", "internal/hist", "internal/fault", "internal/testenv"},
-	{"frame", "ledger", "ring", "rt", "uring"},
+	{"crc16", "internal/sys", "internal/http1", "internal/hist", "internal/fault", "internal/testenv"},
+	{"frame", "ledger", "ring", "rt", "uring", "admission"},
 	{"serial", "reader", "asyncfile", "seglog", "server", "loadgen", "prefork", "ipc"},
 	{"archive", "config", "doctor", "probe"},
 	{"recorder"},

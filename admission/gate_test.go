@@ -17,6 +17,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/tallywheel/tallywheel/admission"
+	"github.com/tallywheel/tallywheel/internal/testenv"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -115,7 +116,7 @@ func (m *model) pass(now time.Time) {
 // compares them after each: who is in, who waits, who was refused and why. So somebody who waits
 // although there is room is found, too.
 func TestGateAgainstAModel(t *testing.T) {
-	rapid.Check(t, func(rt *rapid.T) {
+	testenv.Check(t, func(rt *rapid.T) {
 		cfg := admission.Config{
 			Limit: rapid.IntRange(0, 4).Draw(rt, "limit"),
 			Wait:  time.Duration(rapid.IntRange(0, 5).Draw(rt, "wait")) * time.Second,

@@ -121,8 +121,10 @@ func (m *Master) first() error {
 	return nil
 }
 
-// hear obeys signals.
+// hear obeys signals. One that has ended the context of Run, too, as signal.NotifyContext has it,
+// asks once.
 func (m *Master) hear(signals <-chan os.Signal) {
+	asked := false
 	for s := range signals {
 		switch s {
 		case syscall.SIGHUP:
@@ -130,10 +132,11 @@ func (m *Master) hear(signals <-chan os.Signal) {
 		case syscall.SIGUSR2:
 			go func() { m.tell("upgrade", m.Upgrade(m.life)) }()
 		default:
-			if m.life.Err() != nil {
+			if asked {
 				m.log.Warn("the workers are killed: asked to end a second time")
 				m.killAll()
 			}
+			asked = true
 			m.end(errAsked)
 		}
 	}

@@ -24,8 +24,9 @@ type Worker struct {
 	slot      int
 	listeners []net.Listener
 	gate      *admission.Gate
-	places    chan struct{} // for connections; nil: no limit
-	open      atomic.Int64  // connections, of package net/http
+	places    chan struct{}                // for connections; nil: no limit
+	open      atomic.Int64                 // connections, of package net/http
+	conns     atomic.Pointer[func() int64] // how many are open; nil: not known
 
 	draining context.Context // ends when the worker is to end
 	drain    context.CancelFunc
@@ -128,9 +129,7 @@ func (w *Worker) ready(takes bool) error {
 // and returns nil. s is an *http.Server, or one of package server, with a handler from
 // Worker.Handler.
 func (w *Worker) Serve(s Server) error {
-	if hs, ok := s.(*http.Server); ok {
-		countConns(hs, &w.open)
-	}
+	w.countOf(s)
 	if err := w.ready(true); err != nil {
 		return err
 	}
@@ -150,7 +149,7 @@ func (w *Worker) Serve(s Server) error {
 		_ = ln.Close() // the master's goes on: nobody who waits at the socket is turned away
 	}
 	end := time.Now().Add(w.cfg.DrainFor - w.cfg.DrainFor/10) // what is left is for the program's own end
-	w.lameDuck(s)
+	w.lameDuck()
 	ctx, cancel := context.WithDeadline(context.Background(), end)
 	defer cancel()
 	if err := s.Shutdown(ctx); err != nil {
@@ -159,14 +158,26 @@ func (w *Worker) Serve(s Server) error {
 	return nil
 }
 
-// lameDuck waits until no connection is open, for a time.
-func (w *Worker) lameDuck(s Server) {
-	open := func() int64 { return 1 } // not known: the whole time
+// countOf finds out how the connections of a server are counted.
+func (w *Worker) countOf(s Server) {
+	var open func() int64
 	switch s := s.(type) {
 	case *http.Server:
+		countConns(s, &w.open)
 		open = w.open.Load
 	case interface{ Connections() int }:
 		open = func() int64 { return int64(s.Connections()) }
+	default:
+		return
+	}
+	w.conns.Store(&open)
+}
+
+// lameDuck waits until no connection is open, for a time.
+func (w *Worker) lameDuck() {
+	open := func() int64 { return 1 } // not known: the whole time
+	if f := w.conns.Load(); f != nil {
+		open = *f
 	}
 	const look = 10 * time.Millisecond
 	tick := time.NewTicker(look)
@@ -236,15 +247,19 @@ func (w *Worker) giveBack(slot int) {
 // Count is what workers have done so far.
 type Count struct {
 	Answered, Refused         uint64 // requests that Worker.Handler let in and that ended, and that got 503
-	InFlight, Waiting, Opened int64  // requests now; connections open now, of package net/http
+	InFlight, Waiting, Opened int64  // requests now; connections open now, as far as the server says
 }
 
 func (w *Worker) count() Count {
 	s := w.gate.Stats()
-	return Count{
+	n := Count{
 		Answered: s.Done, Refused: s.Refused(),
-		InFlight: int64(s.InFlight), Waiting: int64(s.Waiting), Opened: w.open.Load(),
+		InFlight: int64(s.InFlight), Waiting: int64(s.Waiting),
 	}
+	if open := w.conns.Load(); open != nil {
+		n.Opened = (*open)()
+	}
+	return n
 }
 
 // runAlone is Run where there are no workers: one process that listens and serves until ctx or a
