@@ -104,15 +104,21 @@ func TestChangedSourceGoesOnWhereItWas(t *testing.T) {
 	stop(t, g)
 }
 
-// The first start has no other to go on from: a change goes on from what this one has stored.
+// The first start has no other to go on from: a change goes on from what this one has stored,
+// whether the books stay or begin anew.
 func TestChangeInTheFirstStart(t *testing.T) {
 	g := start(t, t.TempDir(), nil, tcp("a"))
 	defer stop(t, g)
 	feed(t, g, consecutive(0, 100)...)
-	change(t, g, func(s *config.Source) { s.Overflow = config.OverflowNewest })
+	change(t, g, func(s *config.Source) { s.TCP.Listen = "127.0.0.2:0" })
 	feed(t, g, consecutive(150, 100)...)
-	if f := portOf(g, "a").Frames; f.Missing != 50 || f.Duplicate != 0 {
-		t.Errorf("%+v; want 50 missing", f)
+	if f := portOf(g, "a").Frames; f.Missing != 50 || f.OK != 100 {
+		t.Errorf("%+v; want 50 missing in new books", f)
+	}
+	change(t, g, func(s *config.Source) { s.Overflow = config.OverflowNewest })
+	feed(t, g, consecutive(257, 100)...)
+	if f := portOf(g, "a").Frames; f.Missing != 57 || f.OK != 200 || f.Duplicate != 0 {
+		t.Errorf("%+v; want 7 more missing in the same books", f)
 	}
 }
 
