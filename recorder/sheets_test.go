@@ -92,13 +92,24 @@ func TestDamagedSheetIsNoReasonNotToRecord(t *testing.T) {
 	stop(t, g)
 }
 
-// A source whose framing has no numbers has an outage for the time in which nobody recorded, too.
+// A source whose framing has no numbers has an outage for the time in which nobody recorded, too,
+// also where no sheet is left to name it.
 func TestOutageWithoutNumbers(t *testing.T) {
 	dir := t.TempDir()
 	g := start(t, dir, nil, lines("a", ""))
-	killed := copyFolder(t, dir)
+	sendLines(t, address(g, "a"), 5)
+	stored(t, g, "a", 5)
+	if err := g.log.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	killed, noSheet := copyFolder(t, dir), copyFolder(t, dir)
 	stop(t, g)
-	for name, dir := range map[string]string{"stopped": dir, "killed": killed} {
+	for _, name := range []string{"sheet.json", "sheet.json.before"} { // as a power cut may leave them
+		if err := os.WriteFile(filepath.Join(noSheet, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, dir := range map[string]string{"stopped": dir, "killed": killed, "both sheets torn": noSheet} {
 		g = start(t, dir, nil, lines("a", ""))
 		p := portOf(g, "a")
 		if p.OutageCount == 0 || !strings.HasPrefix(p.Outages[0].Cause, outageNotRunning) {

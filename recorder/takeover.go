@@ -69,6 +69,11 @@ func (r *Recorder) takeOver(e *archive.StartSheet) {
 	for _, p := range e.Sheet.Ports { // those without numbers, too
 		r.places[p.ID] = from
 	}
+	if e.Sheet.Since == 0 && last > 0 { // no sheet names them, but the table of streams does
+		for _, source := range r.streams.Sources() {
+			r.places[source] = from
+		}
+	}
 	noEnd := e.KnowsNoEnd(r.log.Position().Stored)
 	for source, ps := range e.Positions {
 		if !noEnd {
