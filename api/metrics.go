@@ -55,7 +55,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 var (
 	descBytes    = desc("bytes_total", "Bytes by what became of them: read, framed, resync, and quarantined of these.", "source", "kind")
 	descPartial  = desc("partial_bytes", "Bytes held and not classified yet.", "source")
-	descFrames   = desc("frames_total", "Frames by what they are: ok, corrupt, unique, duplicate, reordered, stored, durable.", "source", "kind")
+	descFrames   = desc("frames_total", "Frames by what they are: ok, corrupt, unique, duplicate, reordered, late, stored, durable.", "source", "kind")
 	descMissing  = desc("missing_frames", "Frame numbers not seen, by how that shows: damaged bytes came instead, none came, or none in time; a late frame takes one back.", "source", "how")
 	descDropped  = desc("dropped_frames_total", "Valid frames given up, by cause.", "source", "cause")
 	descRequests = desc("requests_total", "Requests to which an answer was due, and those that it came to, by kind: asked, answered.", "source", "kind")
@@ -133,7 +133,7 @@ func (e *exporter) Collect(c chan<- prometheus.Metric) {
 		f := p.Frames
 		for kind, n := range map[string]uint64{
 			"ok": f.OK, "corrupt": f.Corrupt, "unique": f.Unique, "duplicate": f.Duplicate, "reordered": f.Reordered,
-			"stored": f.Stored, "durable": f.Durable,
+			"late": f.Late, "stored": f.Stored, "durable": f.Durable,
 		} {
 			counter(descFrames, n, p.ID, kind)
 		}

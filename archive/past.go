@@ -25,6 +25,7 @@ var maxPast int64 = 32 << 20
 func PastOf(dir, identity string, a *Ack, owed []*StartSheet) (*ledger.Past, error) {
 	p := pastSum{identity: identity, ack: a}
 	err := eachKept(dir, func(l *historyLine, size int64) error {
+		p.past.Partial = size > maxPast
 		p.line(l, size)
 		return nil
 	})

@@ -3,9 +3,7 @@ package archive
 import (
 	"errors"
 	"io"
-	"strings"
 
-	"github.com/tallywheel/tallywheel/frame"
 	"github.com/tallywheel/tallywheel/ledger"
 	"github.com/tallywheel/tallywheel/seglog"
 )
@@ -15,17 +13,18 @@ const replayTries = 3
 
 // Replay brings the positions of an earlier start up to the end of the log: what it stored after
 // its last sheet. It returns the time of the last record. After an error the positions are as good
-// as what could be read.
-func (s *StartSheet) Replay(log *seglog.Log, streams *Streams) (last int64, err error) {
+// as what could be read. acked is when somebody acknowledged what was lost, of a word that the
+// sheet does not know; 0: there is none.
+func (s *StartSheet) Replay(log *seglog.Log, streams *Streams, acked ledger.Time) (last int64, err error) {
 	if s.Positions == nil {
 		s.Positions = map[string][]ledger.Position{}
 	}
 	found := map[string]stored{} // what the sheet does not know to be stored, by source
-	highest, late := reached{}, latecomers{from: s, books: map[string]*ledger.Book{}, counted: reached{}}
+	highest, late := reached{}, newLatecomers(s, acked)
 	defer func() {
 		s.find(found)
-		late.post()
 		raiseAll(s.Positions, highest)
+		late.post()
 	}()
 	r := log.NewReader(s.LogStored + 1)
 	defer r.Close()
@@ -55,75 +54,9 @@ func (s *StartSheet) Replay(log *seglog.Log, streams *Streams) (last int64, err 
 		}
 		if f := describe(e, rec.Data); f.Sequenced {
 			highest.raise(e.Source, ledger.Position{Device: f.Device, Epoch: f.Epoch, Last: f.Seq})
-			late.frame(addressOf(e.Source), f, rec.Time)
+			late.frame(e.Source, f, rec.Time)
 		}
 	}
-}
-
-// latecomers is what a start stored after its last sheet. What was missing between those frames is
-// in no other account. The lanes of one address share a book: a device comes in whichever is free,
-// and the lane that it comes in is told how far the others are, which is in no record of the log.
-type latecomers struct {
-	from    *StartSheet
-	books   map[string]*ledger.Book // by address
-	counted reached                 // by the sheet, by address
-}
-
-// frame posts one, unless the sheet has counted it.
-func (l *latecomers) frame(address string, f frame.Frame, at int64) {
-	b := l.books[address]
-	if b == nil {
-		b = l.open(address)
-		l.books[address] = b
-	}
-	id := ledger.Stream{Device: f.Device, Epoch: f.Epoch}
-	if last, ok := l.counted[address][id]; ok && ledger.Later(f.Seq, last) == last {
-		return // it was in the log's hands then: to the book it would be a device that counts anew
-	}
-	b.At(at)
-	b.Numbered(len(f.Data), id, f.Seq)
-}
-
-// open makes the book of an address. It goes on behind the numbers of all its lanes, and of the
-// source itself, which may have read it before.
-func (l *latecomers) open(address string) *ledger.Book {
-	source, _, _ := strings.Cut(address, "/")
-	for _, known := range []map[string][]ledger.Position{l.from.Positions, l.from.Seen} {
-		for name, ps := range known {
-			if name != source && !Within(name, address) {
-				continue
-			}
-			for _, p := range ps {
-				l.counted.raise(address, p)
-			}
-		}
-	}
-	b := ledger.NewBook(0)
-	for id, last := range l.counted[address] {
-		b.Resume(ledger.Position{Device: id.Device, Epoch: id.Epoch, Last: last})
-	}
-	return b
-}
-
-func (l *latecomers) post() {
-	for address, b := range l.books {
-		if p := l.account(address); p != nil {
-			n := b.Frames().Missing
-			p.Frames.Missing, p.Frames.MissingUnseen = p.Frames.Missing+n, p.Frames.MissingUnseen+n
-			p.LastLoss = max(p.LastLoss, ledger.Time(b.LastLoss()))
-		}
-	}
-}
-
-// account is that of an address; of one that came after the sheet, that of its source.
-func (l *latecomers) account(address string) (p *ledger.Port) {
-	for i := range l.from.Sheet.Ports {
-		at := &l.from.Sheet.Ports[i]
-		if Within(address, at.ID) && (p == nil || len(at.ID) > len(p.ID)) {
-			p = at
-		}
-	}
-	return p
 }
 
 // Reach notes how far the numbers of one lane of a source are accounted for, and the highest that
@@ -203,9 +136,24 @@ func raise(positions map[string][]ledger.Position, source string, ps []ledger.Po
 	}
 	both := reached{}
 	for _, p := range ps {
+		if at := find(positions[source], idOf(p)); at == nil {
+			positions[source] = append(positions[source], p)
+		}
 		both.raise(source, p)
 	}
 	raiseAll(positions, both)
+}
+
+func idOf(p ledger.Position) ledger.Stream { return ledger.Stream{Device: p.Device, Epoch: p.Epoch} }
+
+// find is the position of a stream; nil: it is not among them.
+func find(ps []ledger.Position, id ledger.Stream) *ledger.Position {
+	for i := range ps {
+		if idOf(ps[i]) == id {
+			return &ps[i]
+		}
+	}
+	return nil
 }
 
 // raiseAll brings positions up to what r has.

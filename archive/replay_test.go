@@ -78,7 +78,7 @@ func TestReplayTakesNoErrorForTheEnd(t *testing.T) {
 	replay := func() (position, last uint64, err error) {
 		s := &StartSheet{}
 		s.Sheet.Ports = []ledger.Port{{ID: "a"}}
-		at, err := s.Replay(log, streams)
+		at, err := s.Replay(log, streams, 0)
 		for _, p := range s.Positions["a"] {
 			position = p.Last
 		}

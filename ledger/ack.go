@@ -26,6 +26,8 @@ type Past struct {
 	OtherLog uint64 `json:"other_log,omitempty"`
 	// Unreadable: more may be lost, for the sheets of some starts cannot be read.
 	Unreadable bool `json:"unreadable,omitempty"`
+	// Partial: the history is longer than what was read of it.
+	Partial bool `json:"partial,omitempty"`
 	// Unproven is sources whose frames did not prove that none was lost, the first [MaxUnproven].
 	Unproven []string `json:"unproven,omitempty"`
 
@@ -36,7 +38,9 @@ type Past struct {
 const MaxUnproven = 64
 
 // IsEmpty reports whether there is nothing to say of earlier starts.
-func (p *Past) IsEmpty() bool { return p.Starts == 0 && !p.Unreadable && len(p.Unproven) == 0 }
+func (p *Past) IsEmpty() bool {
+	return p.Starts == 0 && !p.Unreadable && !p.Partial && len(p.Unproven) == 0
+}
 
 // Add adds the sheet of a start, or of a part of its sources that has left it. What an Ack of that
 // start has taken out, as [Sheet.Acknowledge] says, is not counted.
@@ -44,6 +48,7 @@ func (p *Past) Add(s *Sheet) {
 	for i := range s.Ports {
 		p.doubt(&s.Ports[i])
 	}
+	defer p.TakeBack(s)
 	v := s.Judge()
 	if v.LostWire == (Amount{}) && v.LostHere == (Amount{}) && v.Damaged == (Amount{}) {
 		return
@@ -58,6 +63,30 @@ func (p *Past) Add(s *Sheet) {
 	p.LostHere.add(v.LostHere)
 	p.Damaged.add(v.Damaged)
 	p.LastLoss = max(p.LastLoss, v.LastLoss)
+}
+
+// TakeBack takes out frames that came late by the sheet of a start: they are missing in the sheet
+// of one before it. Where that is not in the sum, nothing is taken out of it.
+func (p *Past) TakeBack(s *Sheet) {
+	if p.Unreadable || p.Partial {
+		return
+	}
+	p.LostWire.Frames -= min(p.LostWire.Frames, s.late())
+	if p.LostWire == (Amount{}) && p.LostHere == (Amount{}) && p.Damaged == (Amount{}) {
+		p.Starts, p.Since, p.LastLoss, p.OtherLog, p.of = 0, 0, 0, 0, 0
+	}
+}
+
+// late is how many frames of the sheet were missing in an account before it, and not known to be.
+func (s *Sheet) late() (n uint64) {
+	for i := range s.Ports {
+		p := &s.Ports[i]
+		if s.Ack != nil {
+			p = p.news()
+		}
+		n += p.Counts().Late
+	}
+	return n
 }
 
 // doubt notes a source whose frames did not prove that none was lost. An account without a proof
@@ -109,6 +138,7 @@ type Counts struct {
 	MissingCorrupt uint64            `json:"missing_corrupt,omitempty"`
 	MissingUnseen  uint64            `json:"missing_unseen,omitempty"`
 	MissingByTime  uint64            `json:"missing_by_time,omitempty"`
+	Late           uint64            `json:"late,omitempty"` // without those of gaps that were known before
 	Unanswered     uint64            `json:"unanswered,omitempty"`
 	Restarts       uint64            `json:"restarts,omitempty"`
 	Forgotten      uint64            `json:"forgotten,omitempty"`
@@ -196,7 +226,9 @@ func (b *Book) EndAck(known bool) {
 	if known && b.ack.noted != nil {
 		b.ack.known, b.ack.knownBefore = b.ack.noted, b.ack.notedBefore
 	}
-	b.ack.noted = nil
+	if b.ack.noted = nil; known {
+		b.KnowCarried()
+	}
 }
 
 // takeBack takes n frames that came late out of what is known, or noted, if they were missed in a
@@ -236,7 +268,7 @@ func (p *Port) Counts() *Counts {
 	f := &p.Frames
 	return &Counts{
 		Corrupt: f.Corrupt, MissingCorrupt: f.MissingCorrupt, MissingUnseen: f.MissingUnseen, MissingByTime: f.MissingByTime,
-		Unanswered: f.Unanswered, Restarts: f.Restarts, Forgotten: f.Forgotten, Resync: p.Bytes.Resync,
+		Late: f.Late - min(f.Late, f.LateKnown), Unanswered: f.Unanswered, Restarts: f.Restarts, Forgotten: f.Forgotten, Resync: p.Bytes.Resync,
 		Dropped: copied(f.Dropped), Unread: copied(p.Unread), Refused: copied(p.Refused), Kernel: p.Kernel.copied(),
 	}
 }
@@ -252,6 +284,7 @@ func (p *Port) news() *Port {
 	f := &q.Frames
 	f.Corrupt, f.MissingCorrupt, f.MissingUnseen, f.MissingByTime = c.Corrupt, c.MissingCorrupt, c.MissingUnseen, c.MissingByTime
 	f.Unanswered, f.Restarts, f.Forgotten, q.Bytes.Resync = c.Unanswered, c.Restarts, c.Forgotten, c.Resync
+	f.Late, f.LateKnown = c.Late, 0
 	f.Dropped, q.Unread, q.Refused, q.Kernel = c.Dropped, c.Unread, c.Refused, c.Kernel
 	return &q
 }
@@ -267,6 +300,7 @@ func (c *Counts) each(other *Counts, f func(to *uint64, of uint64)) {
 	f(&c.MissingCorrupt, other.MissingCorrupt)
 	f(&c.MissingUnseen, other.MissingUnseen)
 	f(&c.MissingByTime, other.MissingByTime)
+	f(&c.Late, other.Late)
 	f(&c.Unanswered, other.Unanswered)
 	f(&c.Restarts, other.Restarts)
 	f(&c.Forgotten, other.Forgotten)

@@ -7,7 +7,7 @@
 //	bytes   read   = framed + resync + partial
 //	frames  ok     = unique + duplicate
 //	        ok     = stored + dropped (by cause) + in flight
-//	        unique + missing = span of the sequence, summed over devices and their epochs
+//	        unique + missing = span of the sequence, summed over devices and their epochs, + late
 //	        missing = seen corrupt + never seen
 //
 // read, framed and resync are counted as bytes pass. partial (bytes held that are not classified
@@ -25,12 +25,15 @@
 //   - a number that lies in a gap fills it: the frame is unique, and reordered;
 //   - any other number has been there before: the frame is a duplicate.
 //
-// A book that goes on where an earlier one was, by [Book.Resume], takes lower numbers for
-// duplicates, too. But [RestartRun] of them that rise, with no other number of the stream between
-// them, are a device whose counter began anew without a new epoch while nobody recorded: they are
-// unique, what they leave out is missing, and Restarts counts one. If the device then goes on, with
-// a jump, exactly where it was before, it had sent old frames again: they are duplicates after all,
-// and the restart is taken back.
+// A book that goes on where an earlier one was, by [Book.Resume], is told of the gaps that were
+// open then. A number in one of them is late: the frame is unique, and reordered, and the
+// earlier book has one missing that has come. What earlier books have counted is in no span of
+// this one. All other lower numbers are duplicates. But [RestartRun] of those that rise, with no
+// higher number of the stream between them, are a device whose counter began anew without a new
+// epoch while nobody recorded: they are unique, and late ones between them are not late, what
+// they leave out is missing, and Restarts counts one. If the device then goes on, with a jump,
+// exactly where it was before, it had sent old frames again: they are duplicates, or late, after
+// all, and the restart is taken back.
 //
 // A missing frame counts as seen corrupt when damaged bytes arrived where it should have been, else
 // as never seen.
@@ -41,11 +44,12 @@
 // # Bounds
 //
 // A book follows the [MaxStreams] devices and epochs that sent last, and [MaxGaps] open gaps in
-// each. It remembers the last number of [MaxPositions] in all, so that one that sends again goes on
-// where it was, and the last [MaxRestingGaps] of its gaps: a frame that fills an older one is taken
-// for a duplicate. What it has to forget it counts in Forgotten, by the stream: from then on losses
-// of that stream may go unseen, and late frames of it are called duplicates. A jump of more than
-// [MaxJump] frames, up or down, is a new sequence, counted in Restarts.
+// each. It remembers the last number of [MaxPositions] in all, so that one that sends again goes
+// on where it was, and the last [MaxRestingGaps] of its gaps: a frame that fills an older one is
+// taken for a duplicate. A later book is told of so many, and of [MaxCarriedGaps] in all, those
+// of the streams that sent last. What it has to forget it counts in Forgotten, by the stream:
+// from then on losses of that stream may go unseen, and late frames of it are called duplicates.
+// A jump of more than [MaxJump] frames, up or down, is a new sequence, counted in Restarts.
 //
 // A [Book] is not safe for concurrent use; its owner locks.
 package ledger
@@ -60,6 +64,7 @@ const (
 	MaxPositions   = 16 << 10
 	MaxGaps        = 4096
 	MaxRestingGaps = 16
+	MaxCarriedGaps = 1024
 	MaxJump        = 1 << 32
 	RestartRun     = 4
 
@@ -70,11 +75,13 @@ const (
 // Stream names one sequence: a device and its epoch.
 type Stream struct{ Device, Epoch uint32 }
 
-// Position is the last number of a stream, to resume a book from.
+// Position is the last number of a stream, to resume a book from, and the gaps that are open. Gaps
+// beyond Last are counted, too.
 type Position struct {
 	Device uint32 `json:"device"`
 	Epoch  uint32 `json:"epoch"`
 	Last   uint64 `json:"last"`
+	Gaps   []Gap  `json:"gaps,omitempty"`
 }
 
 // Book is the account of one port. Make it with [NewBook].
@@ -88,6 +95,7 @@ type Book struct {
 	frames  Frames
 	plain   uint64 // unique frames of framings without numbers
 	settled uint64 // span of streams no longer followed
+	told    uint64 // numbers within the spans that earlier books have counted
 
 	streams map[Stream]*sequence
 	active  lineup // those that sent last, with their gaps
@@ -171,7 +179,7 @@ func (b *Book) Numbered(n int, id Stream, seq uint64) {
 		b.recent, b.recentK = q, id
 	}
 	seq -= q.origin
-	if seq == q.next { // the common case
+	if seq == q.next && !q.ahead { // the common case
 		q.next++
 		b.frames.Unique++
 		if b.runBytes|b.credit != 0 {
@@ -204,18 +212,10 @@ func (b *Book) outOfLine(q *sequence, id Stream, seq uint64) {
 		b.endRun(0)
 	case seq > q.next && q.isBack(seq):
 		b.goBack(q, id)
-		b.endRun(0)
-	case seq > q.next:
-		lost := seq - q.next
-		b.miss(q, q.next, seq-1, b.endRun(lost))
-		q.next = seq + 1
-		f.Unique++
-	case seq < q.first && q.resumed: // an earlier start has counted it, unless the device counts anew
-		f.Duplicate++
-		if run := q.lower(seq); run != nil {
-			f.Duplicate -= uint64(len(run))
-			b.restart(q, id, run)
-		}
+	case seq >= q.next:
+		b.advance(q, seq)
+	case seq < q.first && q.resumed:
+		b.lower(q, id, seq)
 		b.endRun(0)
 	case seq < q.first: // older than the first one seen: the span begins earlier than we knew
 		if seq+1 < q.first {
@@ -238,7 +238,7 @@ func (b *Book) outOfLine(q *sequence, id Stream, seq uint64) {
 			f.Unique++
 			f.Reordered++
 			b.forgets(q, MaxGaps)
-		} else {
+		} else if _, late := b.lateFor(q, seq); !late {
 			f.Duplicate++
 		}
 		b.endRun(0)
@@ -249,12 +249,12 @@ func (b *Book) outOfLine(q *sequence, id Stream, seq uint64) {
 // device counts from the beginning again. If it turns out to have sent old frames again, it goes
 // back to where q was.
 func (b *Book) restart(q *sequence, id Stream, run []uint64) {
-	from, back, resumed := q.origin, q.next+q.origin, q.resumed
+	from, back, resumed, carried := q.origin, q.next+q.origin, q.resumed, q.carried
 	b.settle(q)
 	b.frames.Restarts++
 	q = b.open(id, run[0]+from)
 	if len(run) > 1 {
-		q.before = &earlier{next: back, resumed: resumed, generation: b.ack.generation}
+		q.before = &earlier{next: back, resumed: resumed, generation: b.ack.generation, carried: carried}
 	}
 	b.recent, b.recentK = q, id
 	for _, number := range run {
@@ -282,13 +282,14 @@ func (b *Book) goBack(q *sequence, id Stream) {
 	f.Unique, f.Duplicate = f.Unique-(span-missing), f.Duplicate+(span-missing)
 	f.Restarts--
 	b.takeBack(before.generation, 1, restarts)
+	carried := b.lateAfterAll(q, before.carried)
 	q.next = q.first
 	b.settle(q)
 	q = b.open(id, before.next)
 	q.resumed = before.resumed
-	q.next++
-	f.Unique++
+	q.carry(carried)
 	b.recent, b.recentK = q, id
+	b.advance(q, q.next)
 }
 
 // miss posts the gap from–to of which corrupt were seen damaged.
@@ -388,6 +389,11 @@ func (b *Book) forgets(q *sequence, most int) {
 		return
 	}
 	q.gaps = slices.Delete(q.gaps, 0, len(q.gaps)-most)
+	b.forget(q)
+}
+
+// forget counts that some of a stream was forgotten.
+func (b *Book) forget(q *sequence) {
 	if !q.forgot {
 		q.forgot = true
 		b.frames.Forgotten++
@@ -403,22 +409,27 @@ func (b *Book) settle(q *sequence) {
 }
 
 // Resume makes the book expect the number after p.Last, as if this run had seen that frame: what
-// was lost while nobody recorded shows as missing.
+// was lost while nobody recorded shows as missing. Of the books that are open one only may be told
+// of a gap.
 func (b *Book) Resume(p Position) {
 	id := Stream{p.Device, p.Epoch}
 	q := b.streams[id]
 	if q == nil {
-		b.open(id, p.Last+1).resumed = true
+		q = b.open(id, p.Last+1)
+		q.resumed = true
+		q.carry(p.Gaps)
 	} else if q.next == q.first {
 		q.restart(Later(p.Last+1, q.next+q.origin))
+		q.carry(p.Gaps)
 	}
 }
 
 // Advance makes the book expect the number after p.Last, unless it has come further: another book
-// has the numbers up to there. What is missing before stays missing.
+// has the numbers up to there, and the gaps. What is missing before stays missing.
 func (b *Book) Advance(p Position) {
 	q := b.streams[Stream{p.Device, p.Epoch}]
 	if q == nil {
+		p.Gaps = nil
 		b.Resume(p)
 		return
 	}
@@ -428,6 +439,7 @@ func (b *Book) Advance(p Position) {
 	b.settled += q.next - q.first
 	q.gaps, q.resumed = nil, true
 	q.restart(p.Last + 1)
+	q.arrange()
 }
 
 // Absorb adds the counts of a book that is closed: nothing is held for it any more. Its sequences
@@ -448,6 +460,8 @@ func (b *Book) Absorb(from *Book) {
 	f.MissingUnseen += from.frames.MissingUnseen
 	f.Restarts += from.frames.Restarts
 	f.Forgotten += from.frames.Forgotten
+	f.Late += from.frames.Late
+	f.LateKnown += from.frames.LateKnown
 	f.MissingByTime += from.frames.MissingByTime
 	f.Requests += from.frames.Requests
 	f.Answered += from.frames.Answered
@@ -478,14 +492,21 @@ func (b *Book) Follows(id Stream) (before, last uint64, ok bool) {
 	return q.first + q.origin - 1, q.next + q.origin - 1, true
 }
 
-// Positions lists the last number of each stream that is remembered, for a later Resume: the one
-// that sent last comes last.
+// Positions lists the last number of each stream that is remembered, with its gaps, for a later
+// Resume: the one that sent last comes last.
 func (b *Book) Positions() []Position {
 	ps := make([]Position, 0, len(b.streams))
 	for _, l := range []*lineup{&b.resting, &b.active} {
 		for q := l.oldest; q != nil; q = q.newer {
-			ps = append(ps, Position{q.id.Device, q.id.Epoch, q.next + q.origin - 1})
+			ps = append(ps, Position{q.id.Device, q.id.Epoch, q.next + q.origin - 1, b.carries(q)})
 		}
+	}
+	left := MaxCarriedGaps
+	for i := len(ps) - 1; i >= 0; i-- {
+		if gaps := ps[i].Gaps; len(gaps) > left {
+			ps[i].Gaps = gaps[len(gaps)-left:]
+		}
+		left -= len(ps[i].Gaps)
 	}
 	return ps
 }

@@ -17,10 +17,12 @@ type sequence struct {
 	resumed     bool  // an earlier start has followed the numbers before first
 	forgot      bool  // gaps were dropped
 	gaps        []gap // by number, apart from each other
+	carried     []Gap // of earlier books, as the device counts; in order, apart from each other
+	ahead       bool  // some of those are not below next
 
-	low    []uint64 // the last numbers before first that came one after the other, rising
-	lowAt  uint64   // … next was this then
-	before *earlier // nil: the device has not begun anew
+	low    []lowFrame // the last numbers before first that came one after the other, rising
+	lowAt  uint64     // … next was this then
+	before *earlier   // nil: the device has not begun anew
 
 	in           *lineup // where it stands, between older and newer
 	older, newer *sequence
@@ -30,6 +32,7 @@ type sequence struct {
 type earlier struct {
 	next    uint64 // as the device counts
 	resumed bool
+	carried []Gap
 
 	generation uint32 // when it seemed so, see [Book.BeginAck]
 }
@@ -99,14 +102,33 @@ func (q *sequence) at(seq uint64) int {
 	return sort.Search(len(q.gaps), func(i int) bool { return q.gaps[i].to >= seq })
 }
 
+// lowFrame is a number before first.
+type lowFrame struct {
+	seq  uint64
+	late bool // it was in a gap of an earlier book …
+	gap  Gap  // … which this was of it
+}
+
+// maxLow is how many numbers before first are kept in mind, late ones among them.
+const maxLow = 64
+
 // lower takes in a number before first. It returns the run of those that shows a device which
 // counts anew; nil: it does not show.
-func (q *sequence) lower(seq uint64) (run []uint64) {
-	if n := len(q.low); n > 0 && (seq <= q.low[n-1] || q.lowAt != q.next) {
+func (q *sequence) lower(e lowFrame) (run []lowFrame) {
+	if n := len(q.low); n > 0 && (e.seq <= q.low[n-1].seq || q.lowAt != q.next) {
 		q.low = q.low[:0]
 	}
-	q.low, q.lowAt = append(q.low, seq), q.next
-	if len(q.low) < RestartRun {
+	if len(q.low) == maxLow {
+		q.low = slices.Delete(q.low, 0, 1)
+	}
+	q.low, q.lowAt = append(q.low, e), q.next
+	before := 0
+	for _, e := range q.low {
+		if !e.late {
+			before++
+		}
+	}
+	if before < RestartRun {
 		return nil
 	}
 	return q.low

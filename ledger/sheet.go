@@ -59,6 +59,8 @@ type Frames struct {
 	Unique         uint64            `json:"unique"`          // valid, first of their number
 	Duplicate      uint64            `json:"duplicate"`       // valid, number seen before
 	Reordered      uint64            `json:"reordered"`       // unique, but later than a higher number
+	Late           uint64            `json:"late"`            // unique, and missing in an account before this one
+	LateKnown      uint64            `json:"late_known"`      // … which was acknowledged before it came
 	Missing        uint64            `json:"missing"`         // numbers never seen valid
 	MissingCorrupt uint64            `json:"missing_corrupt"` // … of which damaged bytes came instead
 	MissingUnseen  uint64            `json:"missing_unseen"`  // … of which nothing came
@@ -281,7 +283,7 @@ func (b *Book) Sheet(id, state string, held Held, kernel *Kernel) Port {
 }
 
 func (b *Book) span() uint64 {
-	n := b.settled
+	n := b.settled - b.told
 	for _, q := range b.streams {
 		n += q.next - q.first
 	}
@@ -303,7 +305,7 @@ func (p *Port) check(span uint64) (wrong []string) {
 		{"read = framed + resync + partial", y.Read, y.Framed + y.Resync + y.Partial},
 		{"ok = unique + duplicate", f.OK, f.Unique + f.Duplicate},
 		{"ok = stored + dropped + in_flight", f.OK, f.Stored + dropped + f.InFlight},
-		{"unique + missing = span", f.Unique + f.Missing, span},
+		{"unique + missing = span + late", f.Unique + f.Missing, span + f.Late},
 		{"missing = missing_corrupt + missing_unseen", f.Missing, f.MissingCorrupt + f.MissingUnseen},
 	} {
 		if e.left != e.right {

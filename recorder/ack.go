@@ -79,6 +79,18 @@ func with(past *ledger.Past, s ledger.Sheet) *ledger.Past {
 	return &all
 }
 
+// without is past without what has come late by the sheet s.
+func without(past *ledger.Past, s *ledger.Sheet) *ledger.Past {
+	if past == nil {
+		return nil
+	}
+	left := *past
+	if left.TakeBack(s); left.IsEmpty() {
+		return nil
+	}
+	return &left
+}
+
 // close takes the closed books of sources that have left into the past.
 func (a *acks) close(s ledger.Sheet) {
 	a.mu.Lock()
@@ -102,17 +114,31 @@ func (r *Recorder) Ack(note string) (ledger.Ack, error) {
 	err := next.Save(r.cfg.Log.Dir, hexIdentity(r.log))
 	r.folding.Lock() // for every sheet the word holds in all books, or in none
 	defer r.folding.Unlock()
+	if err == nil { // also of sources that have come since the books were noted
+		noted = append(noted, r.all()...)
+	}
 	for _, p := range noted {
 		p.lane.endAck(err == nil)
 	}
 	if err != nil {
 		return ledger.Ack{}, fmt.Errorf("the acknowledgement cannot be kept: %w", err)
 	}
+	r.ackPlaces() // after the lanes, which leave their gaps in places
 	r.acks.mu.Lock()
 	r.acks.last, r.acks.past = next, nil
 	r.acks.mu.Unlock()
 	r.slog.Info("acknowledged", "note", note, "what", s.Verdict.Text)
 	return at, nil
+}
+
+// ackPlaces acknowledges the gaps of sources that are not read now.
+func (r *Recorder) ackPlaces() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for source, at := range r.places {
+		at.seen, at.stored = archive.Acknowledged(at.seen), archive.Acknowledged(at.stored)
+		r.places[source] = at
+	}
 }
 
 // beginAck has every book note what it has counted, and draws up the sheet of that moment.

@@ -335,6 +335,7 @@ func (h *hub) invite(a arrival) error {
 	if err != nil {
 		return fmt.Errorf("peer %s: %w", cfg.ID, err)
 	}
+	h.r.folding.RLock() // as in Recorder.add
 	h.r.resume(l)
 	h.teach(l, a.id)
 	from := &handover{newSeat(h.freed, a.guest), []device{a.guest}, h.p.halves}
@@ -342,6 +343,7 @@ func (h *hub) invite(a arrival) error {
 	h.r.mu.Lock()
 	h.p.peers = append(slices.Clone(h.p.peers), p)
 	h.r.mu.Unlock()
+	h.r.folding.RUnlock()
 	go p.keepOpen(ctx, from)
 	return nil
 }
@@ -404,14 +406,14 @@ func (h *hub) room() bool {
 }
 
 // fold adds the books of a peer that has been gone since then to those of its source. Should it
-// come again, its numbers go on.
+// come again, its numbers go on. Its gaps are in a book that is open, and do not.
 func (r *Recorder) fold(into, gone *port, since time.Time) {
 	r.folding.Lock()
 	r.mu.Lock()
 	into.lane.absorb(gone.lane)
 	into.peers = slices.DeleteFunc(slices.Clone(into.peers), func(p *port) bool { return p == gone })
 	r.places[gone.lane.cfg.ID] = place{
-		seen: gone.lane.seen(), stored: gone.lane.positions(), at: since.UnixNano(), why: outageNotConnected,
+		seen: withoutGaps(gone.lane.seen()), stored: withoutGaps(gone.lane.positions()), at: since.UnixNano(), why: outageNotConnected,
 	}
 	r.mu.Unlock()
 	r.folding.Unlock()

@@ -351,13 +351,13 @@ func (l *lane) sheet() ledger.Port {
 }
 
 // statement is the account with the positions of the same moment. seen is the highest numbers that
-// the account knows; nil where those are accounted for. unsynced is what it counts as stored and
-// not as durable.
+// the account knows, without gaps; nil where those are accounted for. unsynced is what it counts as
+// stored and not as durable.
 func (l *lane) statement() (p ledger.Port, accounted, seen []ledger.Position, unsynced archive.Span) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.out.inFlight() > 0 {
-		seen = l.in.book.Positions()
+		seen = withoutGaps(l.in.book.Positions())
 	}
 	return l.account(), l.out.positions(), seen, l.out.staged.unsynced()
 }
@@ -388,7 +388,7 @@ func (l *lane) beginAck() ledger.Port {
 	return p
 }
 
-// endAck makes known what beginAck has noted, or forgets it.
+// endAck makes known what beginAck has noted, and the gaps of earlier books, or forgets it.
 func (l *lane) endAck(known bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

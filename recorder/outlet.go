@@ -219,6 +219,14 @@ func (o *outlet) positions() []ledger.Position {
 	return ps
 }
 
+// withoutGaps is positions for a book that may not count late frames: another one does.
+func withoutGaps(ps []ledger.Position) []ledger.Position {
+	for i := range ps {
+		ps[i].Gaps = nil
+	}
+	return ps
+}
+
 // forget drops what is stored of streams that the book has settled.
 func (o *outlet) forget() {
 	kept := map[ledger.Stream]uint64{}

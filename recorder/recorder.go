@@ -77,7 +77,7 @@ type Recorder struct {
 	clock   clockWatch
 	commits commits
 
-	folding sync.RWMutex // written while the counts of a peer go from its book to that of its source, or are acknowledged; taken before mu
+	folding sync.RWMutex // written while the counts of a peer go from its book to that of its source, or are acknowledged; read-locked while a place becomes a lane; taken before mu
 	mu      sync.Mutex   // guards ports, leaving and places, and the peers of ports
 	ports   []*port
 	leaving []*port       // stopped by a reload; the log has not settled all of their frames yet
@@ -229,6 +229,7 @@ func (r *Recorder) waste(s config.Source) (uint32, error) {
 // add starts a source, from where it was left. open is what an earlier port of it had open; nil:
 // nothing.
 func (r *Recorder) add(l *lane, open *handover) {
+	r.folding.RLock() // an acknowledgement finds its gaps in its place, or in its lane
 	r.resume(l)
 	p, ctx := newPort(l, open, r.read, r.slog)
 	run := p.keepOpen
@@ -238,6 +239,7 @@ func (r *Recorder) add(l *lane, open *handover) {
 	r.mu.Lock()
 	r.ports = append(r.ports, p)
 	r.mu.Unlock()
+	r.folding.RUnlock()
 	go run(ctx, open) // not before: every commit and every sheet knows the frames that it brings
 }
 
@@ -402,7 +404,7 @@ func (r *Recorder) draw(ports []*port, accounts []ledger.Port) ledger.Sheet {
 		}
 	}
 	r.acks.mark(&s)
-	s.Past = past
+	s.Past = without(past, &s)
 	v := s.Judge()
 	s.Verdict = &v
 	return s

@@ -49,7 +49,7 @@ func (r *Recorder) takeOver(e *archive.StartSheet) {
 		why += fmt.Sprintf("; the log lost its last %d records, which had not been synced", n)
 	}
 	losses := lossesLeft(e)
-	last, err := e.Replay(r.log, r.streams)
+	last, err := e.Replay(r.log, r.streams, r.ackedBehind(e))
 	if err != nil {
 		r.slog.Warn("the end of the log cannot be read: frames that are there may be called missing", "error", err)
 		why += fmt.Sprintf("; the end of the log could not be read: %v", err)
@@ -81,6 +81,16 @@ func (r *Recorder) takeOver(e *archive.StartSheet) {
 		}
 		r.places[source] = from
 	}
+}
+
+// ackedBehind is when what was lost was acknowledged, of a word that a sheet does not know; 0:
+// there is none.
+func (r *Recorder) ackedBehind(e *archive.StartSheet) ledger.Time {
+	a, err := archive.LoadAck(r.cfg.Log.Dir) // its error is told by loadAck
+	if err != nil || a == nil || !a.SpeaksOf(hexIdentity(r.log)) || e.Sheet.Ack != nil && *e.Sheet.Ack == a.Ack {
+		return 0
+	}
+	return a.At
 }
 
 // end has the last sheet of the start before this one kept, unless that start has done so.

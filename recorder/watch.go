@@ -93,7 +93,8 @@ func (in *intake) postWatched(f *frame.Frame) {
 	after := in.book.Frames()
 	fate := Fate{Unanswered: after.Unanswered > before.Unanswered}
 	if f.Sequenced {
-		fate.Repeated, fate.Late = after.Duplicate > before.Duplicate, after.Missing < before.Missing
+		fate.Repeated = after.Duplicate > before.Duplicate
+		fate.Late = after.Missing < before.Missing || after.Late > before.Late
 		if after.Missing > before.Missing {
 			fate.Missing, fate.Corrupt = after.Missing-before.Missing, after.MissingCorrupt-before.MissingCorrupt
 			if fate.From = f.Seq - fate.Missing; after.Reordered > before.Reordered { // it is older than the first one seen

@@ -1,0 +1,141 @@
+package archive
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/tallywheel/tallywheel/frame"
+	"github.com/tallywheel/tallywheel/ledger"
+)
+
+// latecomers is what a start stored after its last sheet. What was missing between those frames is
+// in no other account, nor is which of them came late. The lanes of one address share a book: a
+// device comes in whichever is free, and the lane that it comes in is told how far the others are,
+// which is in no record of the log.
+type latecomers struct {
+	from    *StartSheet
+	acked   ledger.Time                         // when what was lost was acknowledged behind the sheet; 0: it was not, or that was passed
+	books   map[string]*ledger.Book             // by address
+	counted reached                             // by the sheet, by address
+	came    map[string]map[ledger.Stream]string // the lane in which a device was last, by address
+}
+
+func newLatecomers(from *StartSheet, acked ledger.Time) *latecomers {
+	return &latecomers{
+		from: from, acked: acked, books: map[string]*ledger.Book{}, counted: reached{},
+		came: map[string]map[ledger.Stream]string{},
+	}
+}
+
+// frame posts one, unless the sheet has counted it.
+func (l *latecomers) frame(source string, f frame.Frame, at int64) {
+	if l.acked != 0 && at > int64(l.acked) {
+		l.know()
+	}
+	address := addressOf(source)
+	b := l.books[address]
+	if b == nil {
+		b = l.open(address)
+		l.books[address] = b
+	}
+	id := ledger.Stream{Device: f.Device, Epoch: f.Epoch}
+	if last, ok := l.counted[address][id]; ok && ledger.Later(f.Seq, last) == last && !b.Awaits(id, f.Seq) {
+		return // it was in the log's hands then: to the book it would be a device that counts anew
+	}
+	b.At(at)
+	b.Numbered(len(f.Data), id, f.Seq)
+	l.came[address][id] = source
+}
+
+// open makes the book of an address. It goes on behind the numbers of all its lanes, and of the
+// source itself, which may have read it before; of the gaps it has those of its lanes.
+func (l *latecomers) open(address string) *ledger.Book {
+	source, _, _ := strings.Cut(address, "/")
+	gaps := map[ledger.Stream][]ledger.Gap{}
+	l.came[address] = map[ledger.Stream]string{}
+	for _, known := range []map[string][]ledger.Position{l.from.Positions, l.from.Seen} {
+		for name, ps := range known {
+			if name != source && !Within(name, address) {
+				continue
+			}
+			for _, p := range ps {
+				l.counted.raise(address, p)
+				if Within(name, address) {
+					gaps[idOf(p)] = append(gaps[idOf(p)], p.Gaps...)
+				}
+			}
+		}
+	}
+	b := ledger.NewBook(0)
+	for id, last := range l.counted[address] {
+		b.Resume(ledger.Position{Device: id.Device, Epoch: id.Epoch, Last: last, Gaps: gaps[id]})
+	}
+	return b
+}
+
+// know says that what was lost by now is acknowledged: in the books, and in the sheet's positions,
+// from which others begin.
+func (l *latecomers) know() {
+	l.acked = 0
+	for _, b := range l.books {
+		b.BeginAck(nil)
+		b.EndAck(true)
+	}
+	for source, ps := range l.from.Positions {
+		l.from.Positions[source] = Acknowledged(ps)
+	}
+}
+
+// Acknowledged is positions all of whose gaps are acknowledged.
+func Acknowledged(ps []ledger.Position) []ledger.Position {
+	ps = slices.Clone(ps)
+	for i := range ps {
+		ps[i] = ps[i].Known()
+	}
+	return ps
+}
+
+// post adds what the books have found to the accounts of the sheet, and hands their gaps on: what
+// is in no account may not be taken out of one.
+func (l *latecomers) post() {
+	if l.acked != 0 {
+		l.know()
+	}
+	for address, b := range l.books {
+		p := l.account(address)
+		if p == nil {
+			continue
+		}
+		f := b.Frames()
+		p.Frames.Missing, p.Frames.MissingUnseen = p.Frames.Missing+f.Missing, p.Frames.MissingUnseen+f.Missing
+		p.Frames.Late, p.Frames.LateKnown = p.Frames.Late+f.Late, p.Frames.LateKnown+f.LateKnown
+		p.LastLoss = max(p.LastLoss, ledger.Time(b.LastLoss()))
+		for _, at := range b.Positions() {
+			if lane, ok := l.came[address][idOf(at)]; ok {
+				l.hand(address, lane, at)
+			}
+		}
+	}
+}
+
+// hand gives the gaps of a stream to the lane in which its device was last, and to no other.
+func (l *latecomers) hand(address, lane string, at ledger.Position) {
+	for name, ps := range l.from.Positions {
+		if p := find(ps, idOf(at)); p != nil && Within(name, address) {
+			if p.Gaps = nil; name == lane {
+				p.Gaps = at.Gaps
+			}
+		}
+	}
+}
+
+// account is that of an address; of one that came after the sheet, that of its source.
+func (l *latecomers) account(address string) (p *ledger.Port) {
+	for i := range l.from.Sheet.Ports {
+		at := &l.from.Sheet.Ports[i]
+		if Within(address, at.ID) && (p == nil || len(at.ID) > len(p.ID)) {
+			p = at
+		}
+	}
+	return p
+}

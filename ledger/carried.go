@@ -1,0 +1,275 @@
+package ledger
+
+import "slices"
+
+// maxCarriedParts is how many gaps of earlier starts a stream follows, at most: a late frame within
+// one makes two of it.
+const maxCarriedParts = 64
+
+// Gap is a run of numbers that a book has counted as lost, for the book that goes on behind it. A
+// frame of a later book that fills it is late: what is missing over all books becomes one less.
+type Gap struct {
+	From  uint64 `json:"from"`
+	To    uint64 `json:"to"`
+	Known bool   `json:"known,omitempty"` // it was acknowledged
+	// Dropped: the frames came, and were given up. One that comes again is a duplicate.
+	Dropped bool `json:"dropped,omitempty"`
+}
+
+func (g Gap) size() uint64                { return g.To - g.From + 1 }
+func (g Gap) contains(number uint64) bool { return number-g.From <= g.To-g.From }
+
+// overlaps reports whether two gaps have a number in common.
+func (g Gap) overlaps(o Gap) bool { return g.contains(o.From) || o.contains(g.From) }
+
+// carry takes in the gaps of an earlier book. Those that cannot be are left out: files may be
+// damaged.
+func (q *sequence) carry(gaps []Gap) {
+	for _, g := range gaps {
+		isNew := !slices.ContainsFunc(q.carried, g.overlaps)
+		if g.To-g.From < MaxJump && isNew && len(q.carried) < maxCarriedParts {
+			q.carried = append(q.carried, g)
+		}
+	}
+	q.arrange()
+}
+
+// arrange puts the carried gaps in order, and notes whether numbers to come are among them.
+func (q *sequence) arrange() {
+	slices.SortFunc(q.carried, func(a, b Gap) int {
+		if a.From-q.origin < b.From-q.origin {
+			return -1
+		}
+		return 1
+	})
+	q.ahead = slices.ContainsFunc(q.carried, func(g Gap) bool { return g.To-q.origin >= q.next })
+}
+
+// take takes a number out of the carried gap that has it, and returns the gap of that number alone.
+// cut says that an older gap was forgotten for it.
+func (q *sequence) take(number uint64) (was Gap, ok, cut bool) {
+	i := slices.IndexFunc(q.carried, func(g Gap) bool { return g.contains(number) })
+	if i < 0 {
+		return Gap{}, false, false
+	}
+	was = q.carried[i]
+	left, right := was, was
+	left.To, right.From = number-1, number+1
+	var parts []Gap
+	if number != was.From {
+		parts = append(parts, left)
+	}
+	if number != was.To {
+		parts = append(parts, right)
+	}
+	q.carried = slices.Replace(q.carried, i, i+1, parts...)
+	if cut = len(q.carried) > maxCarriedParts; cut {
+		q.carried = slices.Delete(q.carried, 0, 1)
+	}
+	was.From, was.To = number, number
+	return was, true, cut
+}
+
+// lateFor takes seq, in the count of q, out of a carried gap, and posts it as late. ok is false
+// where it is in none: nothing is posted then.
+func (b *Book) lateFor(q *sequence, seq uint64) (g Gap, ok bool) {
+	g, ok, cut := q.take(seq + q.origin)
+	if cut {
+		b.forget(q)
+	}
+	if !ok || g.Dropped {
+		return g, false
+	}
+	b.late(g)
+	return g, true
+}
+
+// late posts the frames of a carried gap, which came late.
+func (b *Book) late(g Gap) {
+	f, n := &b.frames, g.size()
+	f.Unique, f.Reordered, f.Late = f.Unique+n, f.Reordered+n, f.Late+n
+	if g.Known {
+		f.LateKnown += n
+	} else if b.ack.noted != nil { // so is the gap
+		b.ack.noted.Late += n
+	}
+}
+
+// notLate takes back what late has posted of one frame.
+func (b *Book) notLate(g Gap) {
+	f := &b.frames
+	f.Unique, f.Reordered, f.Late = f.Unique-1, f.Reordered-1, f.Late-1
+	if g.Known {
+		f.LateKnown--
+	} else if b.ack.noted != nil {
+		b.ack.noted.Late -= min(1, b.ack.noted.Late)
+	}
+}
+
+// advance posts a frame whose number is the next one, or beyond. What lies between is missing,
+// but for what earlier books have counted: that is in no span of this one.
+func (b *Book) advance(q *sequence, seq uint64) {
+	var open []gap
+	var lost uint64
+	from := q.next
+	miss := func(to uint64) { // up to before to
+		if from < to {
+			open, lost = append(open, gap{from: from, to: to - 1}), lost+to-from
+		}
+	}
+	if q.ahead {
+		for _, g := range q.carried {
+			first, end := max(g.From-q.origin, from), min(g.To-q.origin+1, seq)
+			if first < end {
+				miss(first)
+				b.told += end - first
+				from = end
+			}
+		}
+	}
+	miss(seq)
+	corrupt := b.endRun(lost)
+	for _, g := range open {
+		n := min(corrupt, g.size())
+		b.miss(q, g.from, g.to, n)
+		corrupt -= n
+	}
+	q.next = seq + 1
+	if !q.ahead {
+		b.frames.Unique++
+		return
+	}
+	switch g, isLate := b.lateFor(q, seq); {
+	case isLate:
+		b.told++
+	case g.Dropped:
+		b.told++
+		b.frames.Duplicate++
+	default:
+		b.frames.Unique++
+	}
+	q.carried = slices.DeleteFunc(q.carried, func(g Gap) bool { return g.Dropped && g.To-q.origin < q.next })
+	q.arrange()
+}
+
+// lower posts a number before the first one of a book that goes on where an earlier one was: that
+// one has counted it, as seen or as missing, unless the device counts anew.
+func (b *Book) lower(q *sequence, id Stream, seq uint64) {
+	e := lowFrame{seq: seq}
+	if e.gap, e.late = b.lateFor(q, seq); !e.late {
+		b.frames.Duplicate++
+	}
+	run := q.lower(e)
+	if run == nil {
+		return
+	}
+	numbers := make([]uint64, len(run))
+	for i, e := range run {
+		if numbers[i] = e.seq; e.late {
+			b.notLate(e.gap)
+			q.carried = append(q.carried, e.gap)
+		} else {
+			b.frames.Duplicate--
+		}
+	}
+	b.restart(q, id, numbers)
+}
+
+// lateAfterAll posts frames of a device that did not count anew: those that filled gaps of earlier
+// books were late, and no duplicates. It returns the gaps that are left.
+func (b *Book) lateAfterAll(q *sequence, carried []Gap) (left []Gap) {
+	for _, g := range carried {
+		if g.Dropped {
+			left = append(left, g)
+			continue
+		}
+		for _, part := range q.seen(g) {
+			b.frames.Duplicate -= part.size()
+			b.late(part)
+			if part.From != g.From {
+				before := g
+				before.To = part.From - 1
+				left = append(left, before)
+			}
+			g.From = part.To + 1
+		}
+		if g.From != g.To+1 { // else nothing is left
+			left = append(left, g)
+		}
+	}
+	return left
+}
+
+// seen lists the parts of a carried gap whose numbers have come since q began.
+func (q *sequence) seen(g Gap) (parts []Gap) {
+	at, end := max(g.From-q.origin, q.first), min(g.To-q.origin+1, q.next)
+	for at < end {
+		to := end
+		i := q.at(at)
+		if i < len(q.gaps) {
+			to = min(end, max(at, q.gaps[i].from))
+		}
+		if at < to {
+			part := g
+			part.From, part.To = at+q.origin, to-1+q.origin
+			parts = append(parts, part)
+		}
+		if at = to; i < len(q.gaps) && at >= q.gaps[i].from {
+			at = q.gaps[i].to + 1
+		}
+	}
+	return parts
+}
+
+// carries lists the gaps that a later book is to know: the last [MaxRestingGaps] of those that are
+// open, and what was dropped.
+func (b *Book) carries(q *sequence) (gaps []Gap) {
+	if len(q.carried)+len(q.gaps) == 0 {
+		return nil
+	}
+	gaps = slices.Clone(q.carried)
+	for _, g := range q.gaps[max(0, len(q.gaps)-MaxRestingGaps):] {
+		gaps = append(gaps, Gap{From: g.from + q.origin, To: g.to + q.origin, Known: b.isKnown(g.generation)})
+	}
+	slices.SortFunc(gaps, func(x, y Gap) int {
+		if x.From-q.origin < y.From-q.origin {
+			return -1
+		}
+		return 1
+	})
+	return gaps[max(0, len(gaps)-MaxRestingGaps):]
+}
+
+// isKnown reports whether what was missed in a generation was acknowledged.
+func (b *Book) isKnown(generation uint32) bool {
+	return b.ack.known != nil && generation < b.ack.knownBefore
+}
+
+// Awaits reports whether a number is missing in an earlier book, and would come late.
+func (b *Book) Awaits(id Stream, number uint64) bool {
+	q := b.streams[id]
+	return q != nil && slices.ContainsFunc(q.carried, func(g Gap) bool { return !g.Dropped && g.contains(number) })
+}
+
+// KnowCarried says that the gaps of earlier books were acknowledged.
+func (b *Book) KnowCarried() {
+	for _, q := range b.streams {
+		know(q.carried)
+		if q.before != nil {
+			know(q.before.carried)
+		}
+	}
+}
+
+func know(gaps []Gap) {
+	for i := range gaps {
+		gaps[i].Known = true
+	}
+}
+
+// Known is the position with all of its gaps acknowledged.
+func (p Position) Known() Position {
+	p.Gaps = slices.Clone(p.Gaps)
+	know(p.Gaps)
+	return p
+}

@@ -1,0 +1,179 @@
+package ledger
+
+import (
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// A frame that comes late for a gap of an earlier book is late, once; whatever else is below is a
+// duplicate, or of a device that counts anew.
+func TestLateOverBooks(t *testing.T) {
+	gaps := []Gap{{From: 500, To: 502}, {From: 1005, To: 1005, Known: true}}
+	for name, c := range map[string]struct {
+		posts []uint64
+		want  Frames
+	}{
+		"late":                {[]uint64{1010, 501, 500}, Frames{Unique: 3, Late: 2}},
+		"late twice":          {[]uint64{501, 501}, Frames{Unique: 1, Late: 1, Duplicate: 1}},
+		"acknowledged before": {[]uint64{1005, 502}, Frames{Unique: 2, Late: 2, LateKnown: 1}},
+		"all of them, rising": {[]uint64{500, 501, 502, 1005, 1010}, Frames{Unique: 5, Late: 4, LateKnown: 1}},
+		"counted anew": {
+			[]uint64{499, 500, 501, 503, 504, 505},
+			Frames{Unique: 6, Restarts: 1, Missing: 1},
+		},
+		"old ones again, and on where it was": {
+			[]uint64{499, 500, 501, 503, 504, 505, 1010, 502},
+			Frames{Unique: 4, Late: 3, Duplicate: 4},
+		},
+		"old ones again, in the middle of a gap": {
+			[]uint64{490, 491, 492, 493, 501, 1010, 500},
+			Frames{Unique: 3, Late: 2, Duplicate: 4},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := NewBook(128)
+			b.Resume(Position{1, 1, 1009, gaps})
+			post(b, c.posts...)
+			f := sheet(t, b)
+			got := Frames{Unique: f.Unique, Late: f.Late, LateKnown: f.LateKnown, Duplicate: f.Duplicate, Restarts: f.Restarts, Missing: f.Missing}
+			if got.Unique != c.want.Unique || got.Late != c.want.Late || got.LateKnown != c.want.LateKnown ||
+				got.Duplicate != c.want.Duplicate || got.Restarts != c.want.Restarts || got.Missing != c.want.Missing {
+				t.Errorf("\n got %+v\nwant %+v", got, c.want)
+			}
+		})
+	}
+}
+
+// What an earlier book has counted beyond the number that this one goes on from is not counted
+// again.
+func TestCountedBeyondThePosition(t *testing.T) {
+	gaps := []Gap{{From: 11, To: 12}, {From: 14, To: 15, Dropped: true}}
+	for name, c := range map[string]struct {
+		posts                            []uint64
+		unique, late, duplicate, missing uint64
+	}{
+		"all at once":     {[]uint64{20}, 1, 0, 0, 7},
+		"one by one":      {[]uint64{9, 10, 11, 12, 13, 14, 15, 16}, 6, 2, 2, 0},
+		"late":            {[]uint64{20, 12, 11, 13, 14}, 4, 2, 1, 6},
+		"into the gap":    {[]uint64{12, 20}, 2, 1, 0, 7},
+		"into what fell":  {[]uint64{15, 20}, 1, 0, 1, 7},
+		"up to its brink": {[]uint64{10, 13, 16}, 3, 0, 0, 1},
+	} {
+		b := NewBook(128)
+		b.Resume(Position{1, 1, 8, gaps})
+		post(b, c.posts...)
+		if f := sheet(t, b); f.Unique != c.unique || f.Late != c.late || f.Duplicate != c.duplicate || f.Missing != c.missing {
+			t.Errorf("%s: %+v; want %+v", name, f, c)
+		}
+	}
+}
+
+// Over books that follow each other, with losses, late frames, duplicates and words of those who
+// know: over all of them as many are missing as never came, and as many count as are not known.
+func TestBooksInARowAgainstSet(t *testing.T) {
+	for seed := range uint64(100) {
+		rng := rand.New(rand.NewPCG(seed, 3))
+		next := rng.Uint64N(1000)
+		if seed%5 == 0 {
+			next = ^uint64(60) // the numbers go on at 0
+		}
+		lost := map[uint64]bool{} // … and known
+		var past Past
+		var all Frames
+		var ps []Position
+		for book := range 4 {
+			b := NewBook(0)
+			for _, p := range ps {
+				b.Resume(p)
+			}
+			s := func() *Sheet {
+				p := b.Sheet("a", StateOpen, Held{Frames: b.frames.OK}, nil)
+				if len(p.Unbalanced) > 0 {
+					t.Fatalf("seed %d: %v", seed, p.Unbalanced)
+				}
+				s := NewSheet(1, int64(book+1), []Port{p})
+				if s.Ports[0].Proof = ProofNumbers; p.Known != nil {
+					s.Ack = &Ack{At: 1}
+				}
+				return &s
+			}
+			for range 40 {
+				switch rng.IntN(6) {
+				case 0:
+					for n := rng.IntN(3); n >= 0 && len(lost) < 12; n-- { // gaps that are few enough to be carried
+						if len(lost) > 0 || book > 0 || b.frames.OK > 0 {
+							lost[next] = false
+							next++
+						}
+					}
+					fallthrough
+				case 1, 2:
+					post(b, next)
+					next++
+				case 3, 4:
+					if len(lost) > 0 {
+						seq := slices.Collect(maps.Keys(lost))[rng.IntN(len(lost))]
+						post(b, seq)
+						delete(lost, seq)
+					}
+				case 5:
+					if rng.IntN(4) == 0 {
+						b.BeginAck(nil)
+						b.EndAck(true)
+						past = Past{}
+						for seq := range lost {
+							lost[seq] = true
+						}
+					}
+				}
+			}
+			now := past
+			now.TakeBack(s())
+			news := uint64(0)
+			for _, known := range lost {
+				if !known {
+					news++
+				}
+			}
+			v := s().Judge()
+			if got := now.LostWire.Frames + v.LostWire.Frames; got != news {
+				t.Fatalf("seed %d, book %d: %d count, %d are lost and not known", seed, book, got, news)
+			}
+			past.Add(s())
+			all.Missing, all.Late = all.Missing+b.frames.Missing, all.Late+b.frames.Late
+			if all.Missing-all.Late != uint64(len(lost)) {
+				t.Fatalf("seed %d, book %d: %d missing and %d late, %d never came", seed, book, all.Missing, all.Late, len(lost))
+			}
+			ps = b.Positions()
+		}
+	}
+}
+
+// What a later book is told is bounded, and the gaps of the streams that sent last are in it.
+func TestCarriedGapsAreBounded(t *testing.T) {
+	b := NewBook(128)
+	for d := range uint32(200) {
+		for i := range uint64(40) {
+			b.Read(128)
+			b.Numbered(128, Stream{d, 1}, 2*i)
+		}
+	}
+	ps, n := b.Positions(), 0
+	for _, p := range ps {
+		n += len(p.Gaps)
+	}
+	last := ps[len(ps)-1]
+	if n != MaxCarriedGaps || len(last.Gaps) != MaxRestingGaps || last.Gaps[MaxRestingGaps-1] != (Gap{From: 77, To: 77}) || len(ps[0].Gaps) > 0 {
+		t.Errorf("%d gaps; of the last stream %+v", n, last.Gaps)
+	}
+	next := NewBook(128)
+	next.Resume(Position{1, 1, 1 << 20, []Gap{{From: 0, To: 1000}, {From: 1, To: 0}, {From: 5, To: 9}}}) // of a damaged file
+	for i := range uint64(400) {
+		post(next, 999-2*i)
+	}
+	if f := sheet(t, next); f.Late == 0 || f.Forgotten != 1 || len(next.streams[one].carried) > maxCarriedParts {
+		t.Errorf("%+v, %d parts", f, len(next.streams[one].carried))
+	}
+}
