@@ -70,6 +70,7 @@ var (
 	descLatency  = desc("store_latency_seconds", "Time from read to stored.", "source")
 	descSteps    = desc("clock_steps_total", "Times the clock was set while it was watched.")
 	descSynced   = desc("clock_synchronised", "Whether a time service keeps the clock.")
+	descUnnamed  = desc("streams_unknown", "Streams of the oldest and the newest records of earlier starts that have no name.")
 	descLevel    = desc("verdict_level", "The verdict: 0 good, 1 watch, 2 bad.")
 	descLost     = desc("lost", "What is lost, by unit and by where: on the wire, or here, in this machine.", "where", "unit")
 	descDamaged  = desc("damaged", "What arrived damaged, by unit.", "unit")
@@ -119,7 +120,7 @@ func (e *exporter) Collect(c chan<- prometheus.Metric) {
 	}
 	sheet := e.rec.Sheet()
 	flag(descBalanced, sheet.Balanced)
-	collectVerdict(sheet.Verdict, gauge)
+	collectVerdict(&sheet, gauge)
 	counter(descSteps, sheet.Clock.StepCount)
 	if on := sheet.Clock.Synchronised; on != nil {
 		flag(descSynced, *on)
@@ -197,7 +198,9 @@ func (e *exporter) collectLog(
 	gauge(descHurt, float64(damage.Records))
 }
 
-func collectVerdict(v *ledger.Verdict, gauge func(*prometheus.Desc, float64, ...string)) {
+func collectVerdict(s *ledger.Sheet, gauge func(*prometheus.Desc, float64, ...string)) {
+	v := s.Verdict
+	gauge(descUnnamed, float64(len(s.StreamsUnknown)))
 	gauge(descLevel, float64(v.Level.Rank()))
 	for unit, of := range map[string]func(ledger.Amount) uint64{
 		"frames": func(a ledger.Amount) uint64 { return a.Frames }, "bytes": func(a ledger.Amount) uint64 { return a.Bytes },

@@ -201,6 +201,9 @@ var sheetRules = []sheetRule{
 		return when(s.Past != nil && s.Past.Unreadable, "what earlier starts lost cannot be read")
 	}},
 	{"unproven", Watch, nil, func(s *Sheet) []find { return s.Past.findUnproven(s.Ports) }},
+	{"streams_unknown", Watch, nil, func(s *Sheet) []find {
+		return when(len(s.StreamsUnknown) > 0, "nobody knows of which sources older records are: streams.json does not name them")
+	}},
 	{"no_source", Watch, nil, func(s *Sheet) []find { return when(len(s.Ports) == 0, "no source is recorded") }},
 	{"clock_steps", Watch, nil, func(s *Sheet) []find {
 		c := s.Clock

@@ -164,6 +164,9 @@ type Sheet struct {
 	Log *LogState `json:"log,omitempty"`
 	// LogDamage is what the log has found damaged of what it has stored; null: nothing.
 	LogDamage *LogDamage `json:"log_damage,omitempty"`
+	// StreamsUnknown is stream numbers of the oldest and of the newest records of earlier starts
+	// that the table of streams does not name: nobody knows which sources those are of.
+	StreamsUnknown []uint32 `json:"streams_unknown,omitempty"`
 
 	Verdict *Verdict `json:"verdict,omitempty"` // what [Sheet.Judge] made of it when it was drawn up
 	Ack     *Ack     `json:"ack,omitempty"`     // since when the verdict counts; null: all counts

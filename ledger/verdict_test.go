@@ -91,6 +91,7 @@ var verdictCases = []struct {
 	}, Bad, "; earlier: 12 frames, 7 bytes lost, 1 frame damaged in 3 starts since 1970-01-01 "},
 	{"unproven", func(s *Sheet, _ *Port) { s.Past = &Past{Unproven: []string{"b"}} }, Watch, "; earlier: b could not know what never arrived"},
 	{"history_unreadable", func(s *Sheet, _ *Port) { s.Past = &Past{Unreadable: true} }, Watch, "; what earlier starts lost cannot be read"},
+	{"streams_unknown", func(s *Sheet, _ *Port) { s.StreamsUnknown = []uint32{1} }, Watch, "; nobody knows of which sources older records are"},
 	{"no_source", func(s *Sheet, _ *Port) { s.Ports = nil }, Watch, "no source is recorded"},
 	{"clock_steps", func(s *Sheet, _ *Port) { s.Clock = &Clock{StepCount: 2} }, Watch, "2 clock steps and no time"},
 	{"clock_steps", func(s *Sheet, _ *Port) { s.Clock = &Clock{StepCount: 1, Synchronised: new(bool)} }, Watch, "1 clock step and"},

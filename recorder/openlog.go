@@ -57,6 +57,8 @@ func (r *Recorder) openLog() error {
 		return errors.Join(err, r.closeLog())
 	}
 	r.past.owed = slices.Clone(r.owed)
+	r.unnamed.end = r.log.Position().Stored
+	r.unnamed.look(r.log, r.streams)
 	r.loadAck() // after the start before this one is in the history
 	r.settled.Store(r.log.Position().Stored)
 	r.saveFirst()

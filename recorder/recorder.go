@@ -54,6 +54,7 @@ type Recorder struct {
 	since   int64     // ns since 1970
 	began   time.Time // the same, to take times from
 	damage  damageWatch
+	unnamed unnamedWatch
 	found   *ledger.Recovered       // what the log had lost when it was opened; nil: nothing
 	missing []ledger.MissingRecords // what the log said then, also what earlier sheets have named
 	owed    []*archive.StartSheet   // sheets of the start before, as long as they could not be kept; of whoever writes sheets
@@ -394,6 +395,7 @@ func (r *Recorder) Sheet() ledger.Sheet {
 func (r *Recorder) draw(ports []*port, accounts []ledger.Port) ledger.Sheet {
 	s := ledger.NewSheet(time.Now().UnixNano(), r.since, accounts)
 	s.Clock, s.Recovered, s.Log = r.clock.account(), r.found, r.inTheWay()
+	s.StreamsUnknown = r.unnamed.account()
 	s.LogDamage = r.damage.account(r.log.Position().First)
 	r.mu.Lock()
 	leaving, past := slices.Clone(r.leaving), r.acks.earlier()

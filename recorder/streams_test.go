@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -124,6 +125,9 @@ func TestTableOfStreamsThatIsGone(t *testing.T) {
 		g, said := startWarned(t, dir, tcp("b"))
 		if told := strings.Contains(said, "the table of streams is gone"); told != isFirst {
 			t.Errorf("told %v: %s", told, said)
+		}
+		if s := g.Sheet(); !hasReason(s.Verdict, "streams_unknown") || !slices.Equal(s.StreamsUnknown, []uint32{1}) {
+			t.Errorf("%s; %v", s.Verdict.Text, s.StreamsUnknown)
 		}
 		streams, err := archive.LoadStreams(dir)
 		if err != nil {
