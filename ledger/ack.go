@@ -45,6 +45,11 @@ func (p *Past) IsEmpty() bool {
 // Add adds the sheet of a start, or of a part of its sources that has left it. What an Ack of that
 // start has taken out, as [Sheet.Acknowledge] says, is not counted.
 func (p *Past) Add(s *Sheet) {
+	if len(s.Leaving) > 0 { // its start was killed before they had a sheet of their own
+		whole := *s
+		whole.Ports, whole.Leaving = slices.Concat(s.Ports, s.Leaving), nil
+		s = &whole
+	}
 	for i := range s.Ports {
 		p.doubt(&s.Ports[i])
 	}

@@ -217,3 +217,17 @@ func TestPast(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 }
+
+// What sources had lost that were leaving when their start was killed is in the past, too.
+func TestPastHasWhatWasLeaving(t *testing.T) {
+	lost := func(id string, n uint64) Port {
+		return Port{ID: id, Proof: ProofNumbers, Frames: Frames{OK: 10, Unique: 10, Stored: 10, Missing: n, MissingUnseen: n}}
+	}
+	s := NewSheet(9e9, 1e9, []Port{lost("a", 2)})
+	s.Leaving = []Port{lost("a", 3)}
+	var p Past
+	p.Add(&s)
+	if p.LostWire.Frames != 5 || p.Starts != 1 || len(s.Ports) != 1 {
+		t.Errorf("%+v; want 5 frames of one start", p)
+	}
+}

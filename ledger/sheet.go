@@ -172,6 +172,9 @@ type Sheet struct {
 	Ack     *Ack     `json:"ack,omitempty"`     // since when the verdict counts; null: all counts
 	Past    *Past    `json:"past,omitempty"`    // what earlier starts have lost; null: nothing
 	Ports   []Port   `json:"ports"`
+	// Leaving is the accounts of sources that were taken out or changed, as long as the log has not
+	// stored all that they hold: then they have a sheet of their own. What they lost is in Past.
+	Leaving []Port `json:"leaving,omitempty"`
 	// Known is what beside the ports was acknowledged in this start; null: it was not.
 	Known *SheetKnown `json:"known,omitempty"`
 }

@@ -109,7 +109,7 @@ func (r *Recorder) Ack(note string) (ledger.Ack, error) {
 	noted, s := r.beginAck()
 	at := ledger.Ack{At: ledger.Time(time.Now().UnixNano()), Note: note}
 	base := s.Whole().Copy()
-	base.Verdict = nil
+	base.Verdict, base.Leaving = nil, nil // what is leaving says itself what is known
 	next := &archive.Ack{Ack: at, Sheet: base}
 	err := next.Save(r.cfg.Log.Dir, hexIdentity(r.log))
 	r.folding.Lock() // for every sheet the word holds in all books, or in none

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -229,5 +230,60 @@ func TestAcceptRestsWithoutDescriptors(t *testing.T) {
 	case <-l.replaced():
 	case <-time.After(time.Minute):
 		t.Error("no connection is accepted once there are descriptors")
+	}
+}
+
+// A source that a reload moves while the log cannot settle its frames is in the running sheet with
+// all its amounts, and in the one on disk, until its own sheet is kept.
+func TestMovedSourceIsInTheRunningSheet(t *testing.T) {
+	ill, wait := &atomic.Bool{}, make(chan struct{})
+	openFiles = func(c config.Log, chains *asyncfile.ChainStats, log *slog.Logger) (seglog.FS, error) {
+		fs, err := logFiles(c, chains, log)
+		return illDisk{fs, ill, wait}, err
+	}
+	defer func() { openFiles = logFiles }()
+	dir := t.TempDir()
+	g := start(t, dir, nil, tcp("a"))
+	defer stop(t, g)
+	send := func(from, n uint64) {
+		c := dial(t, address(g, "a"))
+		defer c.Close()
+		write(t, c, frames(from, n))
+	}
+	send(0, 10)
+	stored(t, g, "a", 10)
+	ill.Store(true)
+	release := sync.OnceFunc(func() { ill.Store(false); close(wait) })
+	defer release()
+	send(10, 10)
+	testenv.Until(t, time.Minute, "20 frames are booked", func() bool { return portOf(g, "a").Frames.OK == 20 })
+	next := g.Config()
+	next.Sources[0] = tcp("a")
+	next.Sources[0].TCP.Listen = "127.0.0.2:0" // moved
+	reloading := make(chan error, 1)
+	go func() { reloading <- g.Reload(next) }()
+	all := func(s ledger.Sheet) (ok uint64) {
+		for _, p := range append(s.Ports, s.Leaving...) {
+			ok += p.Frames.OK
+		}
+		return ok
+	}
+	testenv.Until(t, time.Minute, "the source is leaving", func() bool { return len(g.departing()) == 1 })
+	for n := range 100 { // at every moment
+		if ok := all(g.Sheet()); ok != 20 {
+			t.Fatalf("look %d: the running sheet has %d frames, want 20", n, ok)
+		}
+		runtime.Gosched()
+	}
+	release()
+	if err := <-reloading; err != nil {
+		t.Fatal(err)
+	}
+	testenv.Until(t, time.Minute, "the sheet of what has left is kept", func() bool {
+		_ = g.save()
+		return len(past(t, dir)) == 1 && len(g.Sheet().Leaving) == 0
+	})
+	if p := past(t, dir)[0].Sheet.Ports; len(p) != 1 || p[0].Frames.Stored != 20 {
+		t.Errorf("kept: %+v", p)
 	}
 }

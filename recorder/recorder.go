@@ -402,7 +402,9 @@ func (r *Recorder) draw(ports []*port, accounts []ledger.Port) ledger.Sheet {
 	r.mu.Unlock()
 	for _, p := range leaving {
 		if !slices.Contains(ports, p) {
-			past = with(past, r.parting(p))
+			left := r.parting(p)
+			past = with(past, left)
+			s.Leaving, s.Balanced = append(s.Leaving, left.Ports...), s.Balanced && left.Balanced
 		}
 	}
 	r.acks.mark(&s)
