@@ -103,6 +103,11 @@ type Config struct {
 	// on a goroutine of its own, and must not call the log.
 	OnChecked func(Checked)
 
+	// OnLeft is told, once, of what stands in the place of a spare segment and is no ordinary file,
+	// as a folder: it is left alone, and the log does without. It is called on a goroutine of its
+	// own, and must not call the log.
+	OnLeft func(error)
+
 	// OnCommit is told of every commit, and of the failure that poisons the log, in order, on the
 	// goroutine that commits. It must be quick and must not call the log.
 	OnCommit func(Commit)

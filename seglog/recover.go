@@ -162,9 +162,18 @@ func (l *Log) tidy() error {
 	}
 	for _, name := range names {
 		if strings.HasSuffix(name, spareSuffix) || strings.HasSuffix(name, partSuffix) {
-			if err := l.cfg.FS.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			err := l.cfg.FS.Remove(name)
+			if err == nil || errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			f, openErr := l.cfg.FS.Open(name)
+			if !errors.Is(openErr, errNoFile) {
+				if openErr == nil {
+					_ = f.Close()
+				}
 				return err
 			}
+			l.shelf.leave(openErr) // a folder with something in it
 		}
 	}
 	return nil

@@ -174,6 +174,9 @@ func (l *Log) begin(base, durable uint64, gone Missing) (*segment, error) {
 		spare, _ = l.shelf.takeSpare()
 		s, err = l.beginIn(spare, base, durable, gone)
 	}
+	if spare != "" && errors.Is(err, errNoFile) { // another one, or none
+		return l.begin(base, durable, gone)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w %s: %w", errBegin, segmentName(base), err)
 	}
@@ -198,7 +201,9 @@ func (l *Log) beginIn(spare string, base, durable uint64, gone Missing) (*segmen
 	if s.grows {
 		spare = spareName(s.id)
 		s.file, err = l.cfg.FS.Create(spare)
-	} else if s.file, err = l.cfg.FS.Open(spare); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	} else if s.file, err = l.cfg.FS.Open(spare); errors.Is(err, errNoFile) {
+		l.shelf.leave(err)
+	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		l.shelf.putSpare(spare)
 	}
 	if err != nil {
@@ -282,6 +287,7 @@ type shelf struct {
 	id       uint64          // of the last segment begun
 	old      []sealedSegment // by base
 	next     []string        // spare files, filled with zeros or with old records, ready for use
+	left     []error         // what stood in the place of a spare file and is none: not told yet
 	growing  bool            // the segment in use grows
 	evicting bool            // DropOldest: the disk has been full, and has no room for two segments since
 	evicted  uint64          // records that were removed for that
@@ -318,6 +324,7 @@ func (s *shelf) tend() {
 		case <-s.work:
 		case <-tick.C:
 		}
+		s.tellLeft()
 		if s.inPlace() != nil { // what is under the names now is not this log's
 			continue
 		}
@@ -492,6 +499,32 @@ func (s *shelf) putSpare(name string) {
 	s.mu.Lock()
 	s.next = append(s.next, name)
 	s.mu.Unlock()
+}
+
+// mostLeft is how many of shelf.left are kept.
+const mostLeft = 16
+
+// leave notes what stands in the place of a spare file and is none. It stays where it is.
+func (s *shelf) leave(err error) {
+	s.mu.Lock()
+	if len(s.left) < mostLeft {
+		s.left = append(s.left, err)
+	}
+	s.mu.Unlock()
+}
+
+// tellLeft tells what was left where it is, once each.
+func (s *shelf) tellLeft() {
+	s.mu.Lock()
+	left := s.left
+	s.left = nil
+	s.mu.Unlock()
+	if s.cfg.OnLeft == nil {
+		return
+	}
+	for _, err := range left {
+		s.cfg.OnLeft(err)
+	}
 }
 
 func (s *shelf) nextID() uint64 {
