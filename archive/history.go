@@ -7,7 +7,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -53,6 +55,74 @@ func (s *StartSheet) Keep(dir string) error {
 	}
 	return errors.Join(err, f.Close())
 }
+
+// HistoryMark says how long a history was, and how it ended: one that was longer since begins so.
+type HistoryMark struct {
+	Bytes int64  `json:"bytes"`
+	Sum   uint32 `json:"sum"` // CRC-32C of the last 4 KiB of these bytes
+}
+
+const markedEnd = 4 << 10
+
+// markHistory is the mark of the history in dir as it is; of none, that of an empty one.
+func markHistory(dir string) (HistoryMark, error) {
+	f, err := OpenHistory(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return HistoryMark{}, nil
+	}
+	if err != nil {
+		return HistoryMark{}, err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return HistoryMark{}, err
+	}
+	sum, err := sumBefore(f, st.Size())
+	return HistoryMark{Bytes: st.Size(), Sum: sum}, err
+}
+
+func sumBefore(f io.ReaderAt, end int64) (uint32, error) {
+	b := make([]byte, min(end, markedEnd))
+	_, err := f.ReadAt(b, end-int64(len(b)))
+	return crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)), err
+}
+
+// MarkHistory notes what the history in dir is now, for HistoryGone.
+func (s *StartSheet) MarkHistory(dir string) {
+	s.History = nil
+	if mark, err := markHistory(dir); err == nil {
+		s.History = &mark
+	}
+}
+
+// HistoryGone is the line that tells for good that the history in dir does not begin as it was when
+// s was marked; nil: it does, or it is not known, or it cannot be read, which is told otherwise.
+func (s *StartSheet) HistoryGone(dir string) *StartSheet {
+	if s.History == nil || s.History.Bytes == 0 {
+		return nil
+	}
+	f, err := OpenHistory(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		defer f.Close()
+		st, err := f.Stat()
+		if err != nil {
+			return nil
+		}
+		if st.Size() >= s.History.Bytes {
+			if sum, err := sumBefore(f, s.History.Bytes); err != nil || sum == s.History.Sum {
+				return nil
+			}
+		}
+	}
+	return &StartSheet{End: causeCut, Part: true, Identity: s.Identity, Sheet: ledger.Sheet{At: s.Sheet.At}}
+}
+
+// tellsOfGaps reports whether s stands where the history, or a sheet, has lost something.
+func (s *StartSheet) tellsOfGaps() bool { return s.End == causeRebuilt || s.End == causeCut }
 
 // isWhole reports whether s is the sheet of a whole start of which is known when it began.
 func (s *StartSheet) isWhole() bool { return !s.Part && s.Sheet.Since != 0 }

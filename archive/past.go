@@ -35,7 +35,7 @@ func PastOf(dir, identity string, a *Ack, owed []*StartSheet) (*ledger.Past, err
 	}
 	p.noteTorn()
 	for _, s := range owed {
-		p.past.Unreadable = p.past.Unreadable || s.End == causeRebuilt
+		p.past.Unreadable = p.past.Unreadable || s.tellsOfGaps()
 		if !s.sameStart(p.newest) { // else whoever kept it was killed before it could say so
 			p.add(*s)
 		}
@@ -69,7 +69,7 @@ func (p *pastSum) line(l *historyLine, size int64) {
 		if s := l.sheet; s.isWhole() {
 			p.newest = &s
 		}
-		p.past.Unreadable = p.past.Unreadable || l.sheet.End == causeRebuilt && !isKnown
+		p.past.Unreadable = p.past.Unreadable || l.sheet.tellsOfGaps() && !isKnown
 		p.add(l.sheet)
 	}
 }

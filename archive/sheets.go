@@ -28,6 +28,7 @@ const (
 	CauseKilled  = "killed, or the power was cut: the sheet is of the last second"
 	causeOlder   = "its last sheet could not be read: this one is of a second before"
 	causeRebuilt = "its sheets could not be read: this one has only what the log's last records say"
+	causeCut     = "what sheets.ndjson had before this line is gone: it was cut, removed or replaced"
 )
 
 // StartSheet is the sheet of one start of the recorder.
@@ -68,6 +69,9 @@ type StartSheet struct {
 	LossesBefore uint64 `json:"losses_before,omitempty"`
 	// Part: the sheet is of sources that have left; the start went on.
 	Part bool `json:"part,omitempty"`
+	// History is what the history was when its own start saved this sheet; null: a program before
+	// this saved it, or the history could not be read.
+	History *HistoryMark `json:"history,omitempty"`
 }
 
 // Trouble is one that was told when it began.

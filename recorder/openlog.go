@@ -185,6 +185,7 @@ func (r *Recorder) write(s *archive.StartSheet, durable bool) error {
 	if err := r.settleOwed(); err != nil {
 		return err
 	}
+	s.MarkHistory(r.cfg.Log.Dir)
 	return s.Save(r.cfg.Log.Dir, durable)
 }
 

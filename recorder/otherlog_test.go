@@ -50,12 +50,13 @@ func TestHistoryOfAnotherLog(t *testing.T) {
 	for name, c := range map[string]struct {
 		dir                     string
 		frames, starts, foreign uint64
+		replaced                bool // what the folder's own starts lost is gone with its history
 		said                    string
 	}{
-		"the word of another folder":    {ours, 3, 1, 0, "is of another log"},
-		"the history of another folder": {foreign, 5, 1, 1, "has starts on another log"},
-		"the log is begun anew":         {anew, 3, 1, 1, "has starts on another log"},
-		"all is of this folder":         {other, 0, 0, 0, ""},
+		"the word of another folder":    {ours, 3, 1, 0, false, "is of another log"},
+		"the history of another folder": {foreign, 5, 1, 1, true, "has starts on another log"},
+		"the log is begun anew":         {anew, 3, 1, 1, false, "has starts on another log"},
+		"all is of this folder":         {other, 0, 0, 0, false, ""},
 	} {
 		for _, when := range []string{"at once", "and once more", "acknowledged", "and in the next start"} {
 			g, said := startWarned(t, c.dir, tcp("a"))
@@ -64,7 +65,7 @@ func TestHistoryOfAnotherLog(t *testing.T) {
 				if _, err := g.Ack("known"); err != nil {
 					t.Fatal(err)
 				}
-				c.frames, c.starts, c.foreign, c.said = 0, 0, 0, ""
+				c.frames, c.starts, c.foreign, c.replaced, c.said = 0, 0, 0, false, ""
 				s = g.Sheet()
 				said = ""
 			}
@@ -73,7 +74,7 @@ func TestHistoryOfAnotherLog(t *testing.T) {
 				p = &ledger.Past{}
 			}
 			text := strings.Contains(s.Verdict.Text, ", 1 of them on another log")
-			if p.LostWire.Frames != c.frames || p.Starts != c.starts || p.OtherLog != c.foreign || p.Unreadable || text != (c.foreign > 0) {
+			if p.LostWire.Frames != c.frames || p.Starts != c.starts || p.OtherLog != c.foreign || p.Unreadable != c.replaced || text != (c.foreign > 0) {
 				t.Errorf("%s, %s: %+v, %s", name, when, p, s.Verdict.Text)
 			}
 			if !strings.Contains(said, c.said) || c.said == "" && strings.Contains(said, "another log") {

@@ -100,13 +100,22 @@ func (r *Recorder) end(e *archive.StartSheet) {
 		r.slog.Warn("the start before this one ended without notice; its last sheet is kept", "at", e.Sheet.At)
 		e.Uncertain = true
 	}
-	if !e.Uncertain { // it has kept its sheet itself
+	if gone := e.HistoryGone(r.cfg.Log.Dir); gone != nil {
+		r.slog.Warn("sheets.ndjson is not what it was: somebody cut, removed or replaced it; what earlier starts lost is not known, as the verdict says until the next ack")
+		r.owed = append(r.owed, gone)
+	}
+	if !e.Uncertain { // it has kept its sheet itself; should that be gone, it is kept again
+		if e.Sheet.Since != 0 {
+			kept := *e
+			kept.Troubles, kept.History = nil, nil
+			r.owed = append(r.owed, &kept)
+		}
 		return
 	}
 	v := r.judge(e) // of what the log's end has put right
 	e.Sheet.Verdict = &v
 	kept := *e
-	kept.Uncertain, kept.Unsynced, kept.LogMissing, kept.Found, kept.Troubles = false, nil, nil, nil, nil
+	kept.Uncertain, kept.Unsynced, kept.LogMissing, kept.Found, kept.Troubles, kept.History = false, nil, nil, nil, nil, nil
 	r.owed = append(r.owed, &kept)
 }
 

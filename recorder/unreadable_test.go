@@ -73,6 +73,10 @@ func TestForgottenLossesAreNeverGood(t *testing.T) {
 		"a line": {dir, func(dir string) error {
 			return each(dir, []string{archive.HistoryFile}, func(b []byte) []byte { return append([]byte("spoilt"), b...) })
 		}, true, 1},
+		"all lines": {dir, func(dir string) error { return os.Remove(filepath.Join(dir, archive.HistoryFile)) }, true, 1},
+		"the last line": {dir, func(dir string) error {
+			return each(dir, []string{archive.HistoryFile}, func(b []byte) []byte { return b[:bytes.LastIndexByte(b[:len(b)-1], '\n')+1] })
+		}, true, 2},
 		"a line that is told again": {killed, func(dir string) error {
 			return each(dir, []string{archive.HistoryFile}, func(b []byte) []byte {
 				left, err := os.ReadFile(filepath.Join(dir, "sheet.json"))
