@@ -137,6 +137,10 @@ type Port struct {
 	// Known is how much of the counts was acknowledged in this start, and has not come late since;
 	// null: nothing was acknowledged while the source had these books.
 	Known *Counts `json:"known,omitempty"`
+	// Book is which book of this process the account is of: a source that is started anew has
+	// another. Hub is that of its source, if it is a peer. 0: a sheet that was read does not say.
+	Book uint64 `json:"-"`
+	Hub  uint64 `json:"-"`
 }
 
 // Clock is what is known of the clock that the times of records and outages come from.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tallywheel/tallywheel/archive"
@@ -24,6 +25,8 @@ import (
 type lane struct {
 	cfg    config.Source // Frame, Overflow, Buffer and Quarantine under mu; what else it says stays the same
 	closed chan error    // the end of the reading, for the supervisor
+	book   uint64        // which one of this process it has
+	hub    uint64        // … and its source, if it is a peer; 0: it is none
 
 	mu       sync.Mutex
 	in       intake
@@ -43,8 +46,11 @@ type lane struct {
 	short func() bool // whether connections wait for descriptors; nil: it has no listener
 }
 
+// lanesMade is how many lanes this process has made: each has a book.
+var lanesMade atomic.Uint64
+
 func newLane(cfg config.Source, log appender, stream, waste uint32) (*lane, error) {
-	l := &lane{cfg: cfg, closed: make(chan error, 1), state: ledger.StateWaiting}
+	l := &lane{cfg: cfg, book: lanesMade.Add(1), closed: make(chan error, 1), state: ledger.StateWaiting}
 	in, err := newIntake(cfg, &l.out, waste)
 	if err != nil {
 		return nil, err
@@ -370,6 +376,7 @@ func (l *lane) account() ledger.Port {
 	}
 	held := ledger.Held{Bytes: uint64(l.in.held), Frames: uint64(l.out.inFlight())}
 	p := l.in.book.Sheet(l.cfg.ID, l.state, held, l.kernel)
+	p.Book, p.Hub = l.book, l.hub
 	p.Proof, p.Heard = proof(l.in.dec), l.in.heard
 	if l.state == ledger.StateWaiting {
 		p.Why = l.why

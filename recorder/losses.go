@@ -23,62 +23,90 @@ const (
 type lossWatch struct {
 	mu        sync.Mutex
 	known     map[lossKey]uint64
-	read      map[string]uint64 // bytes, by source
-	at        ledger.Time       // of the last look
-	list      []archive.Loss    // the newest last
-	forgotten uint64            // entries
+	at        ledger.Time    // of the last look
+	list      []archive.Loss // the newest last
+	forgotten uint64         // entries
 }
 
-// lossKey is a loss without its amount.
-type lossKey ledger.Loss
+// bookKey names a book: a source that is started anew has another. What no source has is in none.
+type bookKey struct {
+	source string
+	book   uint64
+}
 
-func keyOf(l ledger.Loss) lossKey {
+// lossKey is a loss without its amount, by the book that counts it.
+type lossKey struct {
+	loss      ledger.Loss
+	book, hub uint64 // as in ledger.Port
+}
+
+func (k lossKey) in() bookKey { return bookKey{k.loss.Source, k.book} }
+
+func withoutAmount(l ledger.Loss) ledger.Loss {
 	l.N = 0
-	return lossKey(l)
+	return l
+}
+
+// keysOf lists the losses of a sheet in its order, with their amounts.
+func keysOf(s *ledger.Sheet) (keys []lossKey, n map[lossKey]uint64) {
+	n = map[lossKey]uint64{}
+	books := map[string]lossKey{}
+	for i := range s.Ports {
+		p := &s.Ports[i]
+		books[p.ID] = lossKey{book: p.Book, hub: p.Hub}
+	}
+	for _, l := range s.Losses() {
+		k := books[l.Source]
+		k.loss = withoutAmount(l)
+		if n[k] == 0 {
+			keys = append(keys, k)
+		}
+		n[k] += l.N
+	}
+	return keys, n
 }
 
 func (w *lossWatch) look(s ledger.Sheet) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	now, read := map[lossKey]uint64{}, map[string]uint64{}
-	lastLoss := map[string]ledger.Time{"": s.Since} // what no source has was found at the start
-	for _, p := range s.Ports {
-		read[p.ID], lastLoss[p.ID] = p.Bytes.Read, p.LastLoss
+	keys, now := keysOf(&s)
+	lastLoss := map[bookKey]ledger.Time{{}: s.Since} // what no source has was found at the start
+	for i := range s.Ports {
+		p := &s.Ports[i]
+		lastLoss[bookKey{p.ID, p.Book}] = p.LastLoss
 	}
-	w.carry(read)
-	for _, l := range s.Losses() {
-		k, at := keyOf(l), s.At
-		now[k] = l.N
-		if last := lastLoss[l.Source]; l.Source == "" || last > w.at && last < s.At {
+	w.carry(lastLoss)
+	for _, k := range keys {
+		at := s.At
+		if last := lastLoss[k.in()]; k.loss.Source == "" || last > w.at && last < s.At {
 			at = last
 		}
-		if before := w.known[k]; l.N > before {
-			w.post(k, l.N-before, at)
+		if before := w.known[k]; now[k] > before {
+			w.post(k.loss, now[k]-before, at)
 		} else {
-			w.takeBack(k, before-l.N)
+			w.takeBack(k.loss, before-now[k])
 		}
 	}
 	for k, before := range w.known {
-		_, still := now[k]
-		if _, there := read[k.Source]; there && !still { // else the source is gone, and what it lost stays lost
-			w.takeBack(k, before)
+		_, there := lastLoss[k.in()]
+		if there && now[k] == 0 { // else the book is closed, and what it had lost stays lost
+			w.takeBack(k.loss, before)
 		}
 	}
-	w.known, w.read, w.at = now, read, s.At
+	w.known, w.at = now, s.At
 }
 
-// carry sees to books that are not those of the last look. A source that was started anew has
-// others. What a peer that is gone had lost is in the book of its source now.
-func (w *lossWatch) carry(read map[string]uint64) {
+// carry sees to peers that are gone: what they had lost is in the book of their source now, where
+// that is there.
+func (w *lossWatch) carry(there map[bookKey]ledger.Time) {
 	gone := map[lossKey]uint64{}
 	for k, n := range w.known {
-		bytes, there := read[k.Source]
-		switch source, _, peer := strings.Cut(k.Source, "/"); {
-		case there && bytes < w.read[k.Source]:
+		source, _, peer := strings.Cut(k.loss.Source, "/")
+		_, itself := there[k.in()]
+		_, hub := there[bookKey{source, k.hub}]
+		if peer && !itself && hub {
 			delete(w.known, k)
-		case !there && peer:
-			delete(w.known, k)
-			k.Source = source
+			k.loss.Source, k.book, k.hub = source, k.hub, 0
 			gone[k] += n
 		}
 	}
@@ -88,7 +116,7 @@ func (w *lossWatch) carry(read map[string]uint64) {
 }
 
 // post adds a loss to the list.
-func (w *lossWatch) post(k lossKey, n uint64, at ledger.Time) {
+func (w *lossWatch) post(k ledger.Loss, n uint64, at ledger.Time) {
 	if i := w.newest(k, len(w.list)); i >= 0 {
 		e := &w.list[i]
 		if at >= e.To && time.Duration(at-e.To) <= burstPause && time.Duration(at-e.From) <= burstMost {
@@ -100,13 +128,13 @@ func (w *lossWatch) post(k lossKey, n uint64, at ledger.Time) {
 		w.list = slices.Delete(w.list, 0, 1)
 		w.forgotten++
 	}
-	l := archive.Loss{Loss: ledger.Loss(k), From: at, To: at}
+	l := archive.Loss{Loss: k, From: at, To: at}
 	l.N = n
 	w.list = append(w.list, l)
 }
 
 // takeBack takes so many from the newest entries: they came late, and were none.
-func (w *lossWatch) takeBack(k lossKey, n uint64) {
+func (w *lossWatch) takeBack(k ledger.Loss, n uint64) {
 	for i := w.newest(k, len(w.list)); i >= 0 && n > 0; i = w.newest(k, i) {
 		e := &w.list[i]
 		back := min(n, e.N)
@@ -119,9 +147,9 @@ func (w *lossWatch) takeBack(k lossKey, n uint64) {
 }
 
 // newest is the index of the newest entry of that kind below end; -1: there is none.
-func (w *lossWatch) newest(k lossKey, end int) int {
+func (w *lossWatch) newest(k ledger.Loss, end int) int {
 	for i := end - 1; i >= 0; i-- {
-		if keyOf(w.list[i].Loss) == k {
+		if withoutAmount(w.list[i].Loss) == k {
 			return i
 		}
 	}
@@ -147,10 +175,8 @@ func (r *Recorder) noteLosses(s *archive.StartSheet) {
 func lossesLeft(e *archive.StartSheet) *lossWatch {
 	w := &lossWatch{list: slices.Clone(e.Losses), forgotten: e.LossesBefore}
 	if len(e.Losses) > 0 || e.LossesBefore > 0 { // else it has left no list, and all is to be listed
-		w.at, w.known = e.Sheet.At, map[lossKey]uint64{}
-		for _, l := range e.Sheet.Losses() {
-			w.known[keyOf(l)] = l.N
-		}
+		w.at = e.Sheet.At
+		_, w.known = keysOf(&e.Sheet)
 	}
 	return w
 }

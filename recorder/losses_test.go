@@ -35,6 +35,10 @@ func account(id string, read, unseen uint64, t int64) ledger.Port {
 func TestLossesAreToldOnce(t *testing.T) {
 	dropped := account("a", 600, 2, 19)
 	dropped.Frames.Dropped = map[string]uint64{"disk_full": 4}
+	anew := account("a", 900, 1, 29) // it has read more than the one before, and lost less
+	anew.Book = 2
+	more := account("a", 950, 3, 39)
+	more.Book = 3
 	var w lossWatch
 	for _, step := range []struct {
 		what  string
@@ -50,8 +54,13 @@ func TestLossesAreToldOnce(t *testing.T) {
 		{"another cause", 20, []ledger.Port{dropped}, "[a wire 2 frame never seen 10-12 a here 4 frame dropped: disk full 19-19]"},
 		{
 			"new books", 30,
-			[]ledger.Port{account("a", 10, 1, 29)},
+			[]ledger.Port{anew},
 			"[a wire 2 frame never seen 10-12 a here 4 frame dropped: disk full 19-19 a wire 1 frame never seen 29-29]",
+		},
+		{
+			"and again", 40,
+			[]ledger.Port{more},
+			"[a wire 2 frame never seen 10-12 a here 4 frame dropped: disk full 19-19 a wire 1 frame never seen 29-29 a wire 3 frame never seen 39-39]",
 		},
 	} {
 		w.look(ledger.Sheet{At: ledger.Time(step.at * 1e9), Ports: step.ports})
@@ -67,6 +76,30 @@ func TestLossesOfAPeerThatLeaves(t *testing.T) {
 	w.look(ledger.Sheet{At: 2e9, Ports: []ledger.Port{account("hub", 0, 0, 0), account("hub/10.0.0.7", 100, 3, 1)}})
 	w.look(ledger.Sheet{At: 3e9, Ports: []ledger.Port{account("hub", 100, 4, 3)}})
 	want := "[hub/10.0.0.7 wire 3 frame never seen 1-1 hub wire 1 frame never seen 3-3]"
+	if got := fmt.Sprint(told(&w)); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+// A peer that is gone and back within a second has another book, and what the first one had lost is
+// in that of its source; where the source is started anew, with its peers, it is in none.
+func TestLossesOfAPeerThatComesAgain(t *testing.T) {
+	peer := func(book, hub, unseen uint64, at int64) ledger.Port {
+		p := account("hub/10.0.0.7", 100, unseen, at)
+		p.Book, p.Hub = book, hub
+		return p
+	}
+	hub := func(book, unseen uint64, at int64) ledger.Port {
+		p := account("hub", 100, unseen, at)
+		p.Book = book
+		return p
+	}
+	var w lossWatch
+	w.look(ledger.Sheet{At: 20e9, Ports: []ledger.Port{hub(1, 4, 10), peer(2, 1, 3, 19)}})
+	w.look(ledger.Sheet{At: 30e9, Ports: []ledger.Port{hub(1, 7, 19), peer(3, 1, 5, 29)}})
+	w.look(ledger.Sheet{At: 40e9, Ports: []ledger.Port{hub(4, 0, 0), peer(5, 4, 1, 39)}})
+	want := "[hub wire 4 frame never seen 10-10 hub/10.0.0.7 wire 3 frame never seen 19-19 " +
+		"hub/10.0.0.7 wire 5 frame never seen 29-29 hub/10.0.0.7 wire 1 frame never seen 39-39]"
 	if got := fmt.Sprint(told(&w)); got != want {
 		t.Errorf("%s, want %s", got, want)
 	}

@@ -377,3 +377,34 @@ func TestChangeKeepsHalfAFrame(t *testing.T) {
 		}
 	}
 }
+
+// What a source had lost stays listed when it is changed, and all of what it loses then is, too,
+// however much of it the new books have read.
+func TestLossesOfAChangedSource(t *testing.T) {
+	g := start(t, t.TempDir(), nil, tcp("a"))
+	defer stop(t, g)
+	look := func() uint64 {
+		if err := g.saveAnd(g.noteLosses); err != nil {
+			t.Fatal(err)
+		}
+		all, _, err := g.Losses("a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var n uint64
+		for _, l := range all {
+			n += l.N
+		}
+		return n
+	}
+	feed(t, g, consecutive(0, 1)...)
+	feed(t, g, consecutive(156, 1)...)
+	if n := look(); n != 155 {
+		t.Fatalf("%d are listed, want 155", n)
+	}
+	change(t, g, func(s *config.Source) { s.TCP.Listen = "127.0.0.2:0" })
+	feed(t, g, append(consecutive(157, 40), consecutive(198, 100)...)...)
+	if n := look(); n != 156 {
+		t.Errorf("%d are listed, want 156", n)
+	}
+}
