@@ -67,7 +67,8 @@ func newHerald(log *slog.Logger, tell func(notify.Event)) *herald {
 var quietKinds = map[string]bool{"unknown": true, "unheard": true, "clock_steps": true}
 
 // look tells what has changed. now is a time that nobody sets, since the start. With last the
-// recorder has stopped: troubles begin, but only losses end.
+// recorder has stopped: troubles begin, but only losses end. A source that is not there then is
+// told of only if it has gone since the look before.
 func (h *herald) look(s *ledger.Sheet, now time.Duration, last bool) {
 	seen := map[*matter]map[string]bool{}
 	note := func(r ledger.Reason, why string) {
@@ -79,14 +80,14 @@ func (h *herald) look(s *ledger.Sheet, now time.Duration, last bool) {
 		c.note(r, why, now)
 	}
 	for _, r := range s.Whole().Judge().Reasons {
-		if !quietKinds[r.Kind] {
+		if !quietKinds[r.Kind] && !(last && r.Kind == "not_there") {
 			note(r, why(s, r))
 		}
 	}
 	for _, r := range h.clockSteps(s) {
 		note(r, fmt.Sprintf("by %v", time.Duration(s.Clock.Steps[len(s.Clock.Steps)-1].By)))
 	}
-	for _, r := range h.flaps(s) {
+	for _, r := range h.flaps(s, last) {
 		note(r, why(s, r))
 	}
 	h.stillSilent(s, note)
@@ -295,13 +296,14 @@ func (h *herald) clockSteps(s *ledger.Sheet) []ledger.Reason {
 	}}
 }
 
-// flaps is sources that were gone, and are back, since the last look.
-func (h *herald) flaps(s *ledger.Sheet) (all []ledger.Reason) {
+// flaps is sources that were gone since the last look, and are back; with last, also those that are
+// not.
+func (h *herald) flaps(s *ledger.Sheet, last bool) (all []ledger.Reason) {
 	now := make(map[string]uint64, len(s.Ports))
 	for _, p := range s.Ports {
 		before, known := h.ports[p.ID]
 		now[p.ID] = p.OutageCount
-		if known && p.OutageCount > before && p.State != ledger.StateWaiting {
+		if known && p.OutageCount > before && (last || p.State != ledger.StateWaiting) {
 			all = append(all, ledger.Reason{Level: ledger.Watch, Source: p.ID, Kind: "not_there", What: "not there"})
 		}
 	}

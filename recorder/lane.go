@@ -42,6 +42,7 @@ type lane struct {
 	paused   string // why nobody read the device before this lane, which has not opened it yet; else ""
 	handOn   bool   // what is not classified when the reading ends is left for another lane
 	left     half   // … and this is it
+	gone     bool   // it was not there when the recording began to stop, and has not come since
 
 	short func() bool // whether connections wait for descriptors; nil: it has no listener
 }
@@ -284,7 +285,7 @@ func (l *lane) config() config.Source {
 func (l *lane) listens(now int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.state, l.paused, l.why = ledger.StateOpen, "", ""
+	l.state, l.paused, l.why, l.gone = ledger.StateOpen, "", "", false
 	l.in.book.OutageEnds(now)
 }
 
@@ -436,7 +437,7 @@ func (l *lane) overran() bool {
 func (l *lane) opened(d device, now int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.device, l.state, l.in.heard, l.paused, l.why = d, ledger.StateOpen, false, "", ""
+	l.device, l.state, l.in.heard, l.paused, l.why, l.gone = d, ledger.StateOpen, false, "", "", false
 	l.in.book.At(now)
 	l.in.restart()
 	l.path, l.accepted = d.name(), d.settings()
@@ -454,11 +455,22 @@ func (l *lane) attach(h reader.Handle) {
 	}
 }
 
+// ends says that the recording is about to stop: a device that is not there now, and does not come
+// meanwhile, is not there in the last sheet either.
+func (l *lane) ends() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.gone = l.state == ledger.StateWaiting
+}
+
 // stopped is the end of a lane: its source is closed for good.
 func (l *lane) stopped() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.state = ledger.StateStopped
+	l.state, l.short = ledger.StateStopped, nil
+	if l.gone {
+		l.state = ledger.StateWaiting
+	}
 }
 
 // runsShort says how it can be asked whether connections wait for descriptors.

@@ -462,6 +462,9 @@ func (r *Recorder) Stop(end string) (ledger.Sheet, error) {
 	r.changing.Lock() // no source is added from now on
 	r.waiting.Store(0)
 	r.changing.Unlock()
+	for _, p := range r.snapshot() { // the verdict is on what held until now
+		p.lane.ends()
+	}
 	var all sync.WaitGroup
 	for _, p := range r.sources() {
 		all.Go(func() { p.stop(closeAll) })

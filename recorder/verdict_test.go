@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tallywheel/tallywheel/archive"
 	"github.com/tallywheel/tallywheel/asyncfile"
 	"github.com/tallywheel/tallywheel/config"
 	"github.com/tallywheel/tallywheel/internal/testenv"
@@ -126,4 +127,37 @@ func TestVerdictOfSources(t *testing.T) {
 		t.Errorf("%+v of %+v", v, s.Ports[0])
 	}
 	stop(t, g)
+}
+
+// The last sheet says of a source what held when the stop began: one that was gone is not there,
+// and one that the stop itself has closed was.
+func TestVerdictOfAStop(t *testing.T) {
+	for name, all := range map[string]bool{"one connection": false, "all connections": true} {
+		for _, gone := range []bool{false, true} {
+			src := tcp("a")
+			if all {
+				src.TCP.Peers = config.PeersAll
+			}
+			dir := t.TempDir()
+			g := start(t, dir, nil, src)
+			c := dial(t, address(g, "a"))
+			write(t, c, frames(0, 5))
+			last := func() ledger.Port { ports := g.Sheet().Ports; return ports[len(ports)-1] }
+			testenv.Until(t, time.Minute, "the frames are stored", func() bool { return last().Frames.Stored == 5 })
+			want := ledger.Good
+			if gone {
+				c.Close()
+				testenv.Until(t, time.Minute, "the end is noticed", func() bool { return last().State == ledger.StateWaiting })
+				want = ledger.Watch
+			}
+			s := stop(t, g)
+			c.Close()
+			if v := s.Verdict; v.Level != want || hasReason(v, "not_there") != gone || strings.Contains(v.Text, "all open") == gone {
+				t.Errorf("%s, gone: %v: %+v", name, gone, v)
+			}
+			if kept, err := archive.LoadStart(dir, slog.New(slog.DiscardHandler)); err != nil || kept.Sheet.Verdict.Level != want {
+				t.Errorf("%s, gone: %v: on disk %+v, %v", name, gone, kept, err)
+			}
+		}
+	}
 }
