@@ -148,7 +148,7 @@ func (s *serving) administer(ctx context.Context, m *prefork.Master) error {
 		return fmt.Errorf("%w; --admin chooses another address, or off", err)
 	}
 	s.Log.Info("status, metrics and upgrade", "url", "http://"+ln.Addr().String())
-	srv := &http.Server{Handler: adminHandler(m), ReadHeaderTimeout: 10 * time.Second}
+	srv := &http.Server{Handler: adminHandler(m, s.Log), ReadHeaderTimeout: 10 * time.Second}
 	defer context.AfterFunc(ctx, func() { _ = srv.Close() })()
 	if err := srv.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
 		return err
@@ -158,7 +158,7 @@ func (s *serving) administer(ctx context.Context, m *prefork.Master) error {
 
 // adminHandler answers only who names this machine (a foreign name may point to it), and no page of
 // another site.
-func adminHandler(m *prefork.Master) http.Handler {
+func adminHandler(m *prefork.Master, log *slog.Logger) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -168,17 +168,19 @@ func adminHandler(m *prefork.Master) http.Handler {
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4")
 		writeServeMetrics(w, statusOf(m, time.Now()))
 	})
-	change := func(f func(context.Context) error) http.HandlerFunc {
+	change := func(what string, f func(context.Context) error) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
 			if err := f(context.WithoutCancel(r.Context())); err != nil {
+				log.Error(what+" failed", "error", err)
 				http.Error(w, err.Error(), http.StatusConflict)
 				return
 			}
+			log.Info(what + " done")
 			_, _ = io.WriteString(w, "done\n")
 		}
 	}
-	mux.HandleFunc("POST /upgrade", change(m.Upgrade))
-	mux.HandleFunc("POST /restart", change(m.Restart))
+	mux.HandleFunc("POST /upgrade", change("upgrade", m.Upgrade))
+	mux.HandleFunc("POST /restart", change("restart", m.Restart))
 	own := http.NewCrossOriginProtection().Handler(mux)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host, _, err := net.SplitHostPort(r.Host)

@@ -115,7 +115,7 @@ func (v *tapFlags) config(port string) (c tap.Config, err error) {
 	}
 	if !c.Auto {
 		if c.Source.Frame, err = parseFrame(v.frame); err != nil {
-			return c, fmt.Errorf("--frame: %w", err)
+			return c, fmt.Errorf("--frame: %w; or auto", err)
 		}
 	}
 	_, notTTY := sys.GetTermios(int(os.Stdout.Fd()))
