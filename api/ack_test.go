@@ -2,6 +2,7 @@ package api
 
 import (
 	"encoding/json"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -69,5 +70,47 @@ func TestAck(t *testing.T) {
 	}
 	if code, _ := get(t, s.URL()+"healthz", nil); code != http.StatusOK {
 		t.Errorf("healthz: %d", code)
+	}
+}
+
+// A page of another origin acknowledges nothing, whichever header its browser tells that by;
+// reading is not refused for an Origin.
+func TestAckOfAnotherOrigin(t *testing.T) {
+	g := start(t, nil)
+	defer stop(t, g)
+	s := serve(t, g)
+	defer s.Close()
+	own := strings.TrimSuffix(s.URL(), "/")
+	for _, c := range []struct {
+		origin, site string
+		want         int
+	}{
+		{"http://evil.example", "", http.StatusForbidden},
+		{"null", "", http.StatusForbidden},
+		{own + "0", "", http.StatusForbidden}, // another port
+		{own, "same-site", http.StatusForbidden},
+		{own, "", http.StatusOK},
+		{own, "same-origin", http.StatusOK},
+		{"", "", http.StatusOK}, // no browser
+	} {
+		head := func(r *http.Request) {
+			for name, value := range map[string]string{"Origin": c.origin, "Sec-Fetch-Site": c.site} {
+				if value != "" {
+					r.Header.Set(name, value)
+				}
+			}
+		}
+		before := g.Sheet().Ack
+		code, body := get(t, s.URL()+"api/v1/ack", func(r *http.Request) {
+			head(r)
+			r.Method, r.Body = http.MethodPost, io.NopCloser(strings.NewReader(`{"note":"x"}`))
+			r.Header.Set("Content-Type", "application/json")
+		})
+		if code != c.want || code != http.StatusOK && g.Sheet().Ack != before {
+			t.Errorf("origin %q, site %q: %d %s, want %d", c.origin, c.site, code, body, c.want)
+		}
+		if code, body := get(t, s.URL()+"api/v1/status", head); code != http.StatusOK {
+			t.Errorf("origin %q, site %q: reading gives %d %s", c.origin, c.site, code, body)
+		}
 	}
 }

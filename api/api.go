@@ -213,6 +213,11 @@ func bare(next http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
+// ownPages refuses requests that change something, made by a page that is not of the Host they are
+// sent to: by Sec-Fetch-Site, or by Origin, which older browsers send, too. Programs that are no
+// browser send neither.
+var ownPages = http.NewCrossOriginProtection()
+
 // guard asks for the token, and refuses requests that a page of another site makes in a visitor's
 // browser.
 func (s *Server) guard(next http.Handler) http.Handler {
@@ -224,7 +229,8 @@ func (s *Server) guard(next http.Handler) http.Handler {
 		if s.crowded() {
 			h.Set("Connection", "close")
 		}
-		if site := r.Header.Get("Sec-Fetch-Site"); site == "cross-site" && r.URL.Path != "/" {
+		site := r.Header.Get("Sec-Fetch-Site")
+		if site == "cross-site" && r.URL.Path != "/" || ownPages.Check(r) != nil {
 			fail(w, http.StatusForbidden, "requests from other sites are refused")
 			return
 		}
