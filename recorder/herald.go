@@ -38,11 +38,11 @@ type herald struct {
 // matter is all troubles of one cause.
 type matter struct {
 	ledger.Reason // of the one seen last; Source and Count mean nothing
-	counts        map[string]uint64
-	open          map[string]*episode // by source
-	over          []*episode          // ended, and not told yet
-	brief         int                 // ended before anybody was told
-	begin, end    time.Duration       // of the last line of that kind; 0: there was none
+	counts        map[bookKey]uint64
+	open          map[bookKey]*episode // of a loss by its book; of a state, and of an earlier start, by the source alone
+	over          []*episode           // ended, and not told yet
+	brief         int                  // ended before anybody was told
+	begin, end    time.Duration        // of the last line of that kind; 0: there was none
 	more          time.Duration
 }
 
@@ -70,14 +70,15 @@ var quietKinds = map[string]bool{"unknown": true, "unheard": true, "clock_steps"
 // recorder has stopped: troubles begin, but only losses end. A source that is not there then is
 // told of only if it has gone since the look before.
 func (h *herald) look(s *ledger.Sheet, now time.Duration, last bool) {
-	seen := map[*matter]map[string]bool{}
+	seen := map[*matter]map[bookKey]bool{}
+	books := booksOf(s.Ports)
 	note := func(r ledger.Reason, why string) {
-		c := h.matter(r)
+		c, k := h.matter(r), keyOf(r, books)
 		if seen[c] == nil {
-			seen[c] = map[string]bool{}
+			seen[c] = map[bookKey]bool{}
 		}
-		seen[c][r.Source] = true
-		c.note(r, why, now)
+		seen[c][k] = true
+		c.note(r, k, why, now)
 	}
 	for _, r := range s.Whole().Judge().Reasons {
 		if !quietKinds[r.Kind] && !(last && r.Kind == "not_there") {
@@ -91,6 +92,10 @@ func (h *herald) look(s *ledger.Sheet, now time.Duration, last bool) {
 		note(r, why(s, r))
 	}
 	h.stillSilent(s, note)
+	books = booksOf(s.Leaving)
+	for _, r := range lossesOf(s.Leaving) {
+		note(r, "")
+	}
 	for _, k := range slices.Sorted(maps.Keys(h.matters)) {
 		c := h.matters[k]
 		if last {
@@ -106,6 +111,39 @@ func (h *herald) look(s *ledger.Sheet, now time.Duration, last bool) {
 	}
 }
 
+// close takes in the last accounts of a source that has left and its peers: the next look tells
+// what they had lost.
+func (h *herald) close(ports []ledger.Port, now time.Duration) {
+	books := booksOf(ports)
+	for _, r := range lossesOf(ports) {
+		h.matter(r).note(r, keyOf(r, books), "", now)
+	}
+}
+
+// lossesOf is the reasons with a count that the accounts of sources that leave have: their state is
+// of no more interest.
+func lossesOf(ports []ledger.Port) []ledger.Reason {
+	s := ledger.Sheet{Ports: ports}
+	return slices.DeleteFunc(s.Judge().Reasons, func(r ledger.Reason) bool { return r.Count == 0 || quietKinds[r.Kind] })
+}
+
+// booksOf is which book each account is of.
+func booksOf(ports []ledger.Port) map[string]uint64 {
+	books := make(map[string]uint64, len(ports))
+	for i := range ports {
+		books[ports[i].ID] = ports[i].Book
+	}
+	return books
+}
+
+// keyOf is what a trouble is known by: two books of a source count by themselves.
+func keyOf(r ledger.Reason, books map[string]uint64) bookKey {
+	if r.Count == 0 {
+		return bookKey{source: r.Source}
+	}
+	return bookKey{r.Source, books[r.Source]}
+}
+
 func (h *herald) matter(r ledger.Reason) *matter {
 	key := r.Kind
 	if r.Count > 0 { // a state has one cause, whatever its words
@@ -113,7 +151,7 @@ func (h *herald) matter(r ledger.Reason) *matter {
 	}
 	c := h.matters[key]
 	if c == nil {
-		c = &matter{counts: map[string]uint64{}, open: map[string]*episode{}}
+		c = &matter{counts: map[bookKey]uint64{}, open: map[bookKey]*episode{}}
 		h.matters[key] = c
 	}
 	c.Reason = r
@@ -121,34 +159,34 @@ func (h *herald) matter(r ledger.Reason) *matter {
 }
 
 // note takes in that a source has the trouble, or has counted so much of it.
-func (c *matter) note(r ledger.Reason, why string, now time.Duration) {
-	before := c.counts[r.Source]
+func (c *matter) note(r ledger.Reason, k bookKey, why string, now time.Duration) {
+	before := c.counts[k]
 	if r.Count > 0 {
-		c.counts[r.Source] = r.Count
+		c.counts[k] = r.Count
 		if r.Count <= before { // it has not grown; a late frame can take some back
 			return
 		}
 	}
-	e := c.open[r.Source]
+	e := c.open[k]
 	if e == nil {
 		e = &episode{source: r.Source, since: now, from: before, told: before}
-		c.open[r.Source] = e
+		c.open[k] = e
 	}
 	e.last, e.count, e.why = now, r.Count, why
 }
 
 // endThose ends the troubles that are over.
-func (c *matter) endThose(seen map[string]bool, now time.Duration) {
-	for source := range c.counts {
-		if !seen[source] {
-			delete(c.counts, source)
+func (c *matter) endThose(seen map[bookKey]bool, now time.Duration) {
+	for k := range c.counts {
+		if !seen[k] {
+			delete(c.counts, k)
 		}
 	}
-	for source, e := range c.open {
-		if e.count > 0 && now-e.last < lossLull || e.count == 0 && seen[source] {
+	for k, e := range c.open {
+		if e.count > 0 && now-e.last < lossLull || e.count == 0 && seen[k] {
 			continue
 		}
-		delete(c.open, source)
+		delete(c.open, k)
 		if e.begun || e.old {
 			c.over = append(c.over, e)
 		} else {
@@ -220,7 +258,7 @@ func (h *herald) line(what string, c *matter, of []*episode, lasted string) {
 	e := notify.Event{Event: what, Trouble: c.Kind, Level: string(c.Level), Unit: c.Unit, At: time.Now(), Host: h.host, Sources: []string{}}
 	var whys []string
 	for _, p := range of {
-		if p.source != "" {
+		if p.source != "" && !slices.Contains(e.Sources, p.source) { // two of its books may have it
 			e.Sources = append(e.Sources, p.source)
 		}
 		if p.why != "" && len(whys) < 4 {

@@ -186,3 +186,39 @@ func TestHeraldForgets(t *testing.T) {
 		}
 	}
 }
+
+// Books that begin anew count from 0, and the last account of those before is told with the next
+// look.
+func TestLossesOfTwoBooksAreTold(t *testing.T) {
+	l := newHeard()
+	of := func(book, unseen uint64) ledger.Port {
+		p := lossy("a", unseen)
+		p.Book = book
+		return p
+	}
+	for _, step := range []struct {
+		second int
+		closed uint64 // what the first book has lost in the end; 0: nothing is closed
+		now    ledger.Port
+		want   string
+	}{
+		{1, 0, of(1, 100), "begins: 100 frames never seen"},
+		{100, 0, of(1, 100), "over: 100 frames never seen"},
+		{101, 155, of(2, 0), "begins: 55 frames never seen"},
+		{110, 0, of(2, 1), ""},
+		{162, 0, of(2, 1), "begins: 1 frame never seen"},
+		{299, 0, of(2, 1), "over: 1 frame never seen"},
+	} {
+		if step.closed > 0 {
+			l.h.close([]ledger.Port{of(1, step.closed)}, time.Duration(step.second)*time.Second)
+		}
+		got := strings.Join(l.look(step.second, nil, step.now), "\n")
+		if (step.want == "") != (got == "") || !strings.Contains(got, step.want) {
+			t.Errorf("second %d: %q, want %q", step.second, got, step.want)
+		}
+	}
+	both := func(s *ledger.Sheet) { s.Leaving = []ledger.Port{of(2, 4)} }
+	if got := strings.Join(l.look(300, both, of(3, 2)), "\n"); !strings.Contains(got, `begins: 5 frames never seen" trouble=missing_unseen sources=a`) {
+		t.Errorf("of a book that is leaving, and the next: %q", got)
+	}
+}

@@ -47,10 +47,10 @@ func (h *herald) adopt(troubles []archive.Trouble, began int64) {
 			e.last = min(0, max(e.since, time.Duration(int64(t.Last)-began)))
 		}
 		c := h.matter(ledger.Reason{Kind: t.Kind, Level: t.Level, What: t.What, Unit: t.Unit, Count: t.Count})
-		if t.Count > 0 || c.open[t.Source] != nil {
+		if k := (bookKey{source: t.Source}); t.Count > 0 || c.open[k] != nil {
 			c.over = append(c.over, e)
 		} else {
-			c.open[t.Source] = e
+			c.open[k] = e
 		}
 	}
 }
@@ -64,7 +64,7 @@ func (h *herald) stillSilent(s *ledger.Sheet, note func(ledger.Reason, string)) 
 	}
 	for i := range s.Ports {
 		p := &s.Ports[i]
-		if e := c.open[p.ID]; e != nil && e.old && !p.Heard {
+		if e := c.open[bookKey{source: p.ID}]; e != nil && e.old && !p.Heard {
 			r := c.Reason
 			r.Source = p.ID
 			note(r, "")
@@ -77,9 +77,9 @@ const kindSilent = "silent"
 
 // endLosses ends the losses of a recorder that has stopped: nothing more can be lost.
 func (c *matter) endLosses() {
-	for source, e := range c.open {
+	for k, e := range c.open {
 		if e.count > 0 {
-			delete(c.open, source)
+			delete(c.open, k)
 			c.over = append(c.over, e)
 		}
 	}
@@ -92,7 +92,12 @@ func (h *herald) leave() {
 		if len(c.open) == 0 {
 			continue
 		}
+		var sources []string
+		for k := range c.open {
+			sources = append(sources, k.source)
+		}
+		slices.Sort(sources)
 		h.log.Info("the recorder stops, and this is not over: "+c.What, "trouble", c.Kind,
-			"sources", ledger.Some(slices.Sorted(maps.Keys(c.open))))
+			"sources", ledger.Some(sources))
 	}
 }

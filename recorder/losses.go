@@ -2,6 +2,7 @@ package recorder
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -47,38 +48,58 @@ func withoutAmount(l ledger.Loss) ledger.Loss {
 	return l
 }
 
-// keysOf lists the losses of a sheet in its order, with their amounts.
-func keysOf(s *ledger.Sheet) (keys []lossKey, n map[lossKey]uint64) {
+// keysOf lists the losses of sheets in their order, with their amounts.
+func keysOf(sheets ...*ledger.Sheet) (keys []lossKey, n map[lossKey]uint64) {
 	n = map[lossKey]uint64{}
-	books := map[string]lossKey{}
-	for i := range s.Ports {
-		p := &s.Ports[i]
-		books[p.ID] = lossKey{book: p.Book, hub: p.Hub}
-	}
-	for _, l := range s.Losses() {
-		k := books[l.Source]
-		k.loss = withoutAmount(l)
-		if n[k] == 0 {
-			keys = append(keys, k)
+	for _, s := range sheets {
+		books := map[string]lossKey{}
+		for i := range s.Ports {
+			p := &s.Ports[i]
+			books[p.ID] = lossKey{book: p.Book, hub: p.Hub}
 		}
-		n[k] += l.N
+		for _, l := range s.Losses() {
+			k := books[l.Source]
+			k.loss = withoutAmount(l)
+			if n[k] == 0 {
+				keys = append(keys, k)
+			}
+			n[k] += l.N
+		}
 	}
 	return keys, n
 }
 
+// look takes in a sheet, with what is leaving.
 func (w *lossWatch) look(s ledger.Sheet) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	keys, now := keysOf(&s)
-	lastLoss := map[bookKey]ledger.Time{{}: s.Since} // what no source has was found at the start
-	for i := range s.Ports {
-		p := &s.Ports[i]
-		lastLoss[bookKey{p.ID, p.Book}] = p.LastLoss
+	there := map[bookKey]ledger.Time{{}: s.Since} // what no source has was found at the start
+	w.known, w.at = w.compare(there, &s, &ledger.Sheet{At: s.At, Ports: s.Leaving}), s.At
+}
+
+// close takes in the last account of a source that has left, and of its peers.
+func (w *lossWatch) close(s ledger.Sheet) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	there := map[bookKey]ledger.Time{}
+	w.compare(there, &s)
+	maps.DeleteFunc(w.known, func(k lossKey, _ uint64) bool { _, closed := there[k.in()]; return closed })
+}
+
+// compare lists what was lost since the last look, by the books of the sheets, and returns what was
+// lost so far. It notes in there when each book lost something last.
+func (w *lossWatch) compare(there map[bookKey]ledger.Time, sheets ...*ledger.Sheet) map[lossKey]uint64 {
+	for _, s := range sheets {
+		for i := range s.Ports {
+			p := &s.Ports[i]
+			there[bookKey{p.ID, p.Book}] = p.LastLoss
+		}
 	}
-	w.carry(lastLoss)
+	w.carry(there)
+	keys, now := keysOf(sheets...)
 	for _, k := range keys {
-		at := s.At
-		if last := lastLoss[k.in()]; k.loss.Source == "" || last > w.at && last < s.At {
+		at := sheets[0].At
+		if last := there[k.in()]; k.loss.Source == "" || last > w.at && last < at {
 			at = last
 		}
 		if before := w.known[k]; now[k] > before {
@@ -88,12 +109,12 @@ func (w *lossWatch) look(s ledger.Sheet) {
 		}
 	}
 	for k, before := range w.known {
-		_, there := lastLoss[k.in()]
-		if there && now[k] == 0 { // else the book is closed, and what it had lost stays lost
+		_, open := there[k.in()]
+		if open && now[k] == 0 { // else the book is closed, and what it had lost stays lost
 			w.takeBack(k.loss, before)
 		}
 	}
-	w.known, w.at = now, s.At
+	return now
 }
 
 // carry sees to peers that are gone: what they had lost is in the book of their source now, where
@@ -176,7 +197,7 @@ func lossesLeft(e *archive.StartSheet) *lossWatch {
 	w := &lossWatch{list: slices.Clone(e.Losses), forgotten: e.LossesBefore}
 	if len(e.Losses) > 0 || e.LossesBefore > 0 { // else it has left no list, and all is to be listed
 		w.at = e.Sheet.At
-		_, w.known = keysOf(&e.Sheet)
+		_, w.known = keysOf(&e.Sheet, &ledger.Sheet{Ports: e.Sheet.Leaving})
 	}
 	return w
 }

@@ -105,6 +105,26 @@ func TestLossesOfAPeerThatComesAgain(t *testing.T) {
 	}
 }
 
+// Books that are leaving and those that follow them are told apart, and the last account of the
+// former counts.
+func TestLossesOfBooksThatLeave(t *testing.T) {
+	of := func(id string, book, unseen uint64, at int64) ledger.Port {
+		p := account(id, 100, unseen, at)
+		p.Book = book
+		return p
+	}
+	var w lossWatch
+	w.look(ledger.Sheet{At: 20e9, Ports: []ledger.Port{of("a", 1, 3, 19), of("b", 2, 1, 18)}})
+	w.look(ledger.Sheet{At: 30e9, Ports: []ledger.Port{of("a", 3, 1, 29), of("b", 2, 1, 18)}, Leaving: []ledger.Port{of("a", 1, 5, 26)}})
+	w.close(ledger.Sheet{At: 40e9, Ports: []ledger.Port{of("a", 1, 9, 39)}})
+	w.look(ledger.Sheet{At: 50e9, Ports: []ledger.Port{of("a", 3, 1, 29), of("b", 2, 1, 18)}})
+	want := "[a wire 3 frame never seen 19-19 b wire 1 frame never seen 18-18 a wire 1 frame never seen 29-29 " +
+		"a wire 2 frame never seen 26-26 a wire 4 frame never seen 39-39]"
+	if got := fmt.Sprint(told(&w)); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
 // The list is bounded, and says what it has not kept.
 func TestLossesAreBounded(t *testing.T) {
 	var w lossWatch

@@ -71,7 +71,7 @@ type Recorder struct {
 	history *history
 	losses  lossWatch
 	past    pastLosses
-	herald  *herald           // of the tick, and then of Stop
+	herald  *herald           // guarded by saving
 	open    []archive.Trouble // … and what it has told and not ended; guarded by mu
 	teller  *notify.Teller
 	acks    acks

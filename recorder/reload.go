@@ -259,6 +259,8 @@ func (r *Recorder) farewell(atEnd bool) {
 		r.folding.RLock()
 		end.Sheet = r.parting(p)
 		r.folding.RUnlock()
+		r.losses.close(end.Sheet)
+		r.herald.close(end.Sheet.Ports, time.Since(r.began))
 		if err := end.Keep(r.cfg.Log.Dir); err != nil {
 			r.slog.Warn("the sheet of a source that is gone could not be kept", "source", p.lane.cfg.ID, "error", err)
 		}

@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -406,5 +407,39 @@ func TestLossesOfAChangedSource(t *testing.T) {
 	feed(t, g, append(consecutive(157, 40), consecutive(198, 100)...)...)
 	if n := look(); n != 156 {
 		t.Errorf("%d are listed, want 156", n)
+	}
+}
+
+// What a source loses right before a reload takes it out or changes it is listed, and told.
+func TestLossBeforeAReload(t *testing.T) {
+	for name, edit := range map[string]func(*config.Config){
+		"taken out": func(c *config.Config) { c.Sources = nil },
+		"changed": func(c *config.Config) {
+			s := tcp("a")
+			s.TCP.Listen = "127.0.0.2:0"
+			c.Sources = []config.Source{s}
+		},
+	} {
+		g := start(t, t.TempDir(), nil, tcp("a"))
+		feed(t, g, 0, 156)
+		next := g.cfg
+		edit(&next)
+		if err := g.Reload(next); err != nil {
+			t.Fatal(err)
+		}
+		testenv.Until(t, time.Minute, name+": the source has left", func() bool { return len(g.departing()) == 0 })
+		var told []archive.Trouble
+		err := g.saveAnd(func(s *archive.StartSheet) {
+			g.noteLosses(s)
+			told = g.proclaim(&s.Sheet, false)
+		})
+		all, _, listErr := g.Losses("a")
+		if err != nil || listErr != nil || len(all) != 1 || all[0].N != 155 {
+			t.Errorf("%s: %+v, %v, %v; want 155 frames", name, all, err, listErr)
+		}
+		if !slices.ContainsFunc(told, func(w archive.Trouble) bool { return w.Source == "a" && w.Count == 155 }) {
+			t.Errorf("%s: %+v; want 155 frames of a", name, told)
+		}
+		stop(t, g)
 	}
 }
