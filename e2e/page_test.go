@@ -47,13 +47,12 @@ func beat(t *testing.T, port *serialtest.Port, device uint32, lose *atomic.Int64
 	})
 }
 
-// TestPageShowsPortsAndTurnsOnLoss: a browser sees the ports, the charts move, and an injected loss
-// turns the verdict.
-func TestPageShowsPortsAndTurnsOnLoss(t *testing.T) {
-	b := startBrowser(t)
-	dir := t.TempDir()
-	var sources string
-	var lose [3]atomic.Int64
+// threePorts is a recorder of line-1 to line-3, which beat; each leaves out as many numbers as lose
+// has for it.
+func threePorts(t *testing.T) (r *recorder, lose *[3]atomic.Int64) {
+	t.Helper()
+	dir, sources := t.TempDir(), ""
+	lose = new([3]atomic.Int64)
 	for i := range lose {
 		port, err := serialtest.NewPort(filepath.Join(dir, fmt.Sprintf("line-%d", i+1)))
 		if err != nil {
@@ -62,7 +61,14 @@ func TestPageShowsPortsAndTurnsOnLoss(t *testing.T) {
 		beat(t, port, uint32(i), &lose[i])
 		sources += serialSource(fmt.Sprintf("line-%d", i+1), port.Link)
 	}
-	r := startRecorder(t, dir, sources)
+	return startRecorder(t, dir, sources), lose
+}
+
+// TestPageShowsPortsAndTurnsOnLoss: a browser sees the ports, the charts move, and an injected loss
+// turns the verdict.
+func TestPageShowsPortsAndTurnsOnLoss(t *testing.T) {
+	b := startBrowser(t)
+	r, lose := threePorts(t)
 	b.view(1280, 900, "light")
 	b.open(r.url)
 

@@ -18,18 +18,7 @@ import (
 func TestThreeClicksToTheLastLoss(t *testing.T) {
 	b := startBrowser(t)
 	axe := axe(t)
-	dir := t.TempDir()
-	var sources string
-	var lose [3]atomic.Int64
-	for i := range lose {
-		port, err := serialtest.NewPort(filepath.Join(dir, fmt.Sprintf("line-%d", i+1)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		beat(t, port, uint32(i), &lose[i])
-		sources += serialSource(fmt.Sprintf("line-%d", i+1), port.Link)
-	}
-	r := startRecorder(t, dir, sources)
+	r, lose := threePorts(t)
 	b.view(1440, 900, "light")
 	b.open(r.url)
 	testenv.Until(t, 30*time.Second, "all ports record", func() bool {
