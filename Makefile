@@ -99,4 +99,4 @@ golden:
 	$(GO) test ./lab/report -run Golden -update
 
 clean:
-	rm -rf bin .deps lab-results
+	rm -rf bin .deps .deps-node .deps-python lab-results

@@ -6,11 +6,22 @@ cd "$(dirname "$0")/.." || exit 1
 wanted="chromium:chromium chromedriver:chromium-driver socat:socat qemu-arm:qemu-user qemu-storage-daemon:qemu-system-common mkfs.ext4:e2fsprogs losetup:mount python3:python3 strace:strace curl:curl wrk:wrk nginx:nginx-light prometheus:prometheus node:nodejs"
 missing() {
 	for w in $wanted; do command -v "${w%%:*}" >/dev/null 2>&1 || printf '%s ' "${w##*:}"; done
-	# any Python will do that has the module; asked from elsewhere, since it takes a folder here of that name for one
 	for m in serial:serial requests:requests pymodbus:pymodbus pynmea2:nmea2; do
-		(cd / && { python3 -c "import ${m%%:*}" || /usr/bin/python3 -c "import ${m%%:*}"; }) >/dev/null 2>&1 || printf 'python3-%s ' "${m##*:}"
+		# any Python will do that has the module; asked from elsewhere, since it takes a folder here of that name for one
+		for py in "$PWD/.deps-python/bin/python3" python3 /usr/bin/python3 ""; do
+			[ -n "$py" ] || { printf 'python3-%s ' "${m##*:}"; break; }
+			(cd / && "$py" -c "import ${m%%:*}") >/dev/null 2>&1 && break
+		done
 	done
 }
+# Python's modules come from its own index where that can be reached: a distribution's pymodbus is often years old. They stay
+# in this folder. Where there is no venv or no index, the distribution's packages have to do.
+newest=.deps-python/.done
+if [ ! -e "$newest" ] && python3 -c 'import venv' >/dev/null 2>&1; then
+	python3 -m venv .deps-python >/dev/null 2>&1 &&
+		.deps-python/bin/python3 -m pip install --quiet --disable-pip-version-check --retries 1 --timeout 15 \
+			pyserial requests 'pymodbus>=3.10' pynmea2 >/dev/null 2>&1 && : >"$newest" || rm -rf .deps-python
+fi
 need=$(missing)
 if [ -n "$need" ] && command -v apt-get >/dev/null 2>&1; then
 	run=""

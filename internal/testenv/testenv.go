@@ -27,10 +27,11 @@ func Program(t testing.TB, name, install string) string {
 	return path
 }
 
-// Python returns the Python that has the module, or ends the test as Program does.
+// Python returns the Python that has the module, or ends the test as Program does. That of `make
+// deps` comes first: its modules are the newest.
 func Python(t testing.TB, module, install string) string {
 	t.Helper()
-	for _, name := range []string{"python3", "/usr/bin/python3"} {
+	for _, name := range []string{filepath.Join(root(t), ".deps-python/bin/python3"), "python3", "/usr/bin/python3"} {
 		path, err := exec.LookPath(name)
 		if err == nil && exec.Command(path, "-c", "import "+module).Run() == nil {
 			return path
@@ -38,6 +39,16 @@ func Python(t testing.TB, module, install string) string {
 	}
 	missing(t, "Python module "+module, install)
 	return ""
+}
+
+// root is the folder of the module: a test runs in that of its package.
+func root(t testing.TB) string {
+	t.Helper()
+	for dir, _ := os.Getwd(); ; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil || dir == filepath.Dir(dir) {
+			return dir
+		}
+	}
 }
 
 func missing(t testing.TB, what, install string) {
