@@ -42,33 +42,33 @@ var ErrStreams = errors.New("the table of streams is damaged; bring it back from
 
 // Streams is the table of a log.
 type Streams struct {
-	dir  string
-	mu   sync.RWMutex
-	all  []Stream
-	harm error
-	from uint32 // no number below is given
+	dir   string
+	mu    sync.RWMutex
+	all   []Stream
+	harm  error
+	from  uint32   // no number below is given
+	aside []string // see TakeAside
 }
 
 // Harm is why the table could not be read: its copy served. nil: it could.
 func (s *Streams) Harm() error { return s.harm }
 
-// LoadStreams reads the table of the log in dir, or its copy where it is damaged or gone; a log
-// without either is new. Where both are damaged it is ErrStreams.
+// LoadStreams reads the table of the log in dir, or its copy where it is gone or cannot be read; a
+// log without either is new. Where both are damaged it is ErrStreams. Nothing is changed.
 func LoadStreams(dir string) (*Streams, error) {
 	all, err := readStreams(filepath.Join(dir, StreamsFile))
 	if err == nil {
 		return &Streams{dir: dir, all: all}, nil
 	}
 	gone := errors.Is(err, fs.ErrNotExist)
-	if !gone && !errors.Is(err, errTorn) {
-		return nil, err
-	}
 	all, copyErr := readStreams(filepath.Join(dir, streamsCopy))
 	switch {
 	case copyErr == nil:
 		return &Streams{dir: dir, all: all, harm: err}, nil
 	case gone && errors.Is(copyErr, fs.ErrNotExist):
 		return &Streams{dir: dir}, nil
+	case !gone && !errors.Is(err, errTorn):
+		return nil, err
 	case gone && !errors.Is(copyErr, errTorn):
 		return nil, copyErr
 	}
@@ -91,7 +91,7 @@ func readStreams(path string) (all []Stream, err error) {
 	return all, nil
 }
 
-// Mend writes the table and its copy anew where one of them is damaged, or not there.
+// Mend writes the table and its copy anew where one of them cannot be read, or is not there.
 func (s *Streams) Mend() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -102,19 +102,28 @@ func (s *Streams) Mend() error {
 	return s.write(s.all)
 }
 
-// Restore writes the table anew if it, or its copy, is not there any more, and reports whether it
-// was so.
+// Restore writes the table anew if it, or its copy, is not there any more, or is no file, and
+// reports whether it was so.
 func (s *Streams) Restore() (gone bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, name := range []string{StreamsFile, streamsCopy} {
-		_, err := os.Lstat(filepath.Join(s.dir, name))
-		gone = gone || errors.Is(err, fs.ErrNotExist)
+		st, err := os.Stat(filepath.Join(s.dir, name))
+		gone = gone || err != nil || !st.Mode().IsRegular()
 	}
 	if !gone || len(s.all) == 0 {
 		return false, nil
 	}
 	return true, s.write(s.all)
+}
+
+// TakeAside lists what has been set aside since it was asked last, by its new name: it stood in the
+// place of the table, or of its copy, and was no file.
+func (s *Streams) TakeAside() (names []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	names, s.aside = s.aside, nil
+	return names
 }
 
 // leastAnew is the least number that a table gives after one that is gone.
@@ -133,12 +142,20 @@ func (s *Streams) BeginAnew(now time.Time) bool {
 	return true
 }
 
-// write brings a table to disk, twice. mu is held.
+// write brings a table to disk, twice. What is no file in its place is set aside first: nothing can
+// take the name of a folder, and a link or a pipe is somebody's. mu is held.
 func (s *Streams) write(all []Stream) error {
 	b, err := json.MarshalIndent(all, "", "  ")
 	for _, name := range []string{streamsCopy, StreamsFile} {
+		path := filepath.Join(s.dir, name)
+		if st, statErr := os.Lstat(path); err == nil && statErr == nil && !st.Mode().IsRegular() {
+			var aside string
+			if aside, err = setAside(path); err == nil {
+				s.aside = append(s.aside, aside)
+			}
+		}
 		if err == nil {
-			err = replaceFile(filepath.Join(s.dir, name), "", b, true)
+			err = replaceFile(path, "", b, true)
 		}
 	}
 	if err != nil {
@@ -150,26 +167,30 @@ func (s *Streams) write(all []Stream) error {
 // maxAside is how many damaged tables are kept beside a log.
 const maxAside = 100
 
-// NewStreams sets a damaged table aside, under a name that it returns, and begins another. It is
-// for a log that has no record: there are no names to lose.
-func NewStreams(dir string) (s *Streams, aside string, err error) {
-	path := filepath.Join(dir, StreamsFile)
+// setAside gives what stands at path a name that is free, which it returns.
+func setAside(path string) (aside string, err error) {
 	for n := 1; n <= maxAside; n++ {
 		if aside = path + ".damaged"; n > 1 {
 			aside = fmt.Sprintf("%s.damaged.%d", path, n)
 		}
-		if _, err := os.Lstat(aside); !errors.Is(err, fs.ErrNotExist) {
-			continue
+		if _, err := os.Lstat(aside); errors.Is(err, fs.ErrNotExist) {
+			return aside, os.Rename(path, aside)
 		}
-		if err := os.Remove(filepath.Join(dir, streamsCopy)); err != nil && !errors.Is(err, fs.ErrNotExist) { // it is damaged, too
-			return nil, "", err
-		}
-		if err := os.Rename(path, aside); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, "", err
-		}
-		return &Streams{dir: dir}, aside, sys.SyncDir(dir)
 	}
-	return nil, "", fmt.Errorf("%s cannot be set aside: %d damaged ones are there; move them away", path, maxAside)
+	return "", fmt.Errorf("%s cannot be set aside: %d damaged ones are there; move them away", path, maxAside)
+}
+
+// NewStreams sets a damaged table aside, under a name that it returns, and begins another. It is
+// for a log that has no record: there are no names to lose.
+func NewStreams(dir string) (s *Streams, aside string, err error) {
+	aside, err = setAside(filepath.Join(dir, StreamsFile))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, "", err
+	}
+	if err := os.Remove(filepath.Join(dir, streamsCopy)); err != nil && !errors.Is(err, fs.ErrNotExist) { // it is damaged, too
+		return nil, "", err
+	}
+	return &Streams{dir: dir}, aside, sys.SyncDir(dir)
 }
 
 // By returns the entry of a number.

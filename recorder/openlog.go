@@ -81,6 +81,7 @@ func (r *Recorder) loadStreams() (*archive.Streams, error) {
 		if err := streams.Mend(); err != nil { // it is written with the next new stream, too
 			r.slog.Warn("the table of streams cannot be written twice: make room, or see to the disk", "error", err)
 		}
+		r.tellAside(streams)
 		return streams, nil
 	}
 	if !errors.Is(err, archive.ErrStreams) || r.log.Position().Stored > 0 {
@@ -92,6 +93,13 @@ func (r *Recorder) loadStreams() (*archive.Streams, error) {
 	}
 	r.slog.Warn("the table of streams is damaged and was set aside; the log has no record, so no name is lost", "kept as", aside)
 	return streams, nil
+}
+
+// tellAside tells what was set aside for the table of streams.
+func (r *Recorder) tellAside(streams *archive.Streams) {
+	for _, name := range streams.TakeAside() {
+		r.slog.Warn("something that is no file stood in the place of the table of streams, or of its copy; it was set aside, and no name is lost", "kept as", name)
+	}
 }
 
 // openAs opens the log, of which a sheet knows what it should hold; nil: there is none. It returns

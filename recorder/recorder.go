@@ -377,8 +377,9 @@ func (r *Recorder) second() error {
 		r.sample(s.Sheet.Ports)
 		s.Troubles = r.proclaim(&s.Sheet, false)                  // it is saved with what was just told
 		if gone, err := r.streams.Restore(); gone && err == nil { // else the log's folder is gone, which the log tells
-			r.slog.Warn("somebody removed the table of streams, or its copy: it was written again, and no name is lost")
+			r.slog.Warn("somebody removed the table of streams, or its copy, or put something else there: it was written again, and no name is lost")
 		}
+		r.tellAside(r.streams) // also of a new name's write
 	})
 }
 

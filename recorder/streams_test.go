@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -137,5 +138,104 @@ func TestTableOfStreamsThatIsGone(t *testing.T) {
 			t.Errorf("the records of a carry the name of %s", e.Source)
 		}
 		stop(t, g)
+	}
+}
+
+// What is no file in the place of the table, or of its copy, keeps nobody from recording or
+// reading: the other one serves, and what stood there is kept under a free name. Readers leave it.
+func TestTableOfStreamsThatIsNoFile(t *testing.T) {
+	dir, next := t.TempDir(), uint64(0)
+	g := start(t, dir, nil, tcp("a"))
+	lose(t, g, &next, 0)
+	stop(t, g)
+	whole, err := os.ReadFile(filepath.Join(dir, "streams.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for kind, put := range map[string]func(path string) error{
+		"folder":             func(path string) error { return os.MkdirAll(filepath.Join(path, "somebody's"), 0o700) },
+		"pipe":               func(path string) error { return syscall.Mkfifo(path, 0o600) },
+		"loop":               func(path string) error { return os.Symlink(filepath.Base(path), path) },
+		"link to nowhere":    func(path string) error { return os.Symlink("nowhere", path) },
+		"link to a device":   func(path string) error { return os.Symlink("/dev/zero", path) },
+		"link to its folder": func(path string) error { return os.Symlink(".", path) },
+	} {
+		for _, name := range []string{"streams.json", "streams.json.copy"} {
+			path := filepath.Join(dir, name)
+			kept := []byte("an earlier one")
+			if err := errors.Join(os.Remove(path), os.WriteFile(path+".damaged", kept, 0o600), put(path)); err != nil {
+				t.Fatal(err)
+			}
+			before, err := os.Lstat(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if log, err := archive.Open(dir); err != nil || len(log.Streams.Sources()) == 0 {
+				t.Errorf("%s in the place of %s: the log is opened with %v", kind, name, err)
+			}
+			if now, err := os.Lstat(path); err != nil || !os.SameFile(before, now) {
+				t.Errorf("%s in the place of %s: a reader has changed it; %v", kind, name, err)
+			}
+			g, said := startWarned(t, dir, tcp("a"), tcp("b"))
+			if !strings.Contains(said, "was set aside") {
+				t.Errorf("%s in the place of %s: %s", kind, name, said)
+			}
+			stop(t, g)
+			aside := path + ".damaged.2"
+			if now, err := os.Lstat(aside); err != nil || !os.SameFile(before, now) {
+				t.Errorf("%s in the place of %s was not set aside: %v", kind, name, err)
+			}
+			if b, err := os.ReadFile(path + ".damaged"); !bytes.Equal(b, kept) {
+				t.Errorf("%s in the place of %s: what was set aside before is %q, %v", kind, name, b, err)
+			}
+			if streams, err := archive.LoadStreams(dir); err != nil || streams.Harm() != nil || len(streams.Sources()) != 2 {
+				t.Errorf("%s in the place of %s: %v", kind, name, err)
+			}
+			if err := errors.Join(os.RemoveAll(aside), os.Remove(path+".damaged")); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if b, err := os.ReadFile(filepath.Join(dir, "streams.json")); err != nil || len(b) <= len(whole) {
+		t.Errorf("%q, %v", b, err)
+	}
+}
+
+// Where neither the table nor its copy is a file, the start says what to move away, and changes
+// nothing. A folder that comes into their place while the recorder runs is set aside.
+func TestBothTablesOfStreamsAreNoFile(t *testing.T) {
+	dir, next := t.TempDir(), uint64(0)
+	paths := []string{filepath.Join(dir, "streams.json"), filepath.Join(dir, "streams.json.copy")}
+	g := start(t, dir, nil, tcp("a"))
+	lose(t, g, &next, 0)
+	for _, path := range paths {
+		if err := errors.Join(os.Remove(path), os.Mkdir(path, 0o700)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	testenv.Until(t, 20*time.Second, "both are written again", func() bool {
+		streams, err := archive.LoadStreams(dir)
+		copied, copyErr := os.ReadFile(paths[1])
+		return err == nil && streams.Harm() == nil && copyErr == nil && len(copied) > 0
+	})
+	stop(t, g)
+	for _, path := range paths {
+		if _, err := os.Stat(path + ".damaged"); err != nil {
+			t.Error(err)
+		}
+		if err := errors.Join(os.Remove(path), os.Mkdir(path, 0o700)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err := Start(config.Config{
+		Log: config.Log{Dir: dir, Segment: 1 << 20}, API: config.API{Listen: "127.0.0.1:0"}, Sources: []config.Source{tcp("a")},
+	}, slog.New(slog.DiscardHandler))
+	if err == nil || !strings.Contains(err.Error(), "streams.json is no ordinary file: move it away") {
+		t.Error(err)
+	}
+	for _, path := range paths {
+		if st, err := os.Stat(path); err != nil || !st.IsDir() {
+			t.Errorf("%s was changed: %v", path, err)
+		}
 	}
 }
