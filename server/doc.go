@@ -67,7 +67,7 @@
 //   - Answers go out when the handler returns, flushes, or has written 4 KiB; those to pipelined
 //     requests together, after a millisecond at the latest.
 //   - Negative time-outs are an error of New. epoll and uring take listeners of package net only,
-//     not wrapped ones, and notice within a quarter of a second that one was closed.
+//     not wrapped ones, and notice within a second that one was closed.
 //   - [http.MaxBytesReader] cannot ask the server to close the connection; it is closed if more
 //     than 256 KiB of the body are left.
 //

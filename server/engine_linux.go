@@ -143,7 +143,7 @@ func (s *Server) listen(ln net.Listener, failed chan<- error) (stop func(), err 
 	return func() { s.group.Unlisten(l) }, nil
 }
 
-const listenerLook = 250 * time.Millisecond
+const listenerLook = time.Second // an idle server wakes no more often for it
 
 // watchListener notices that somebody has closed the listener. The loops' descriptor of the socket
 // stays open then, and package net tells of a close only who accepts by it; so it is asked now and
