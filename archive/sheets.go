@@ -45,6 +45,9 @@ type StartSheet struct {
 	// LogFirst is the oldest record kept, of a start that has closed its log; 0 where retention may
 	// have gone on.
 	LogFirst uint64 `json:"log_first,omitempty"`
+	// LogEnd is the highest number that the log has given, of a start whose log is closed or has
+	// failed: no record behind it can be on disk. 0 where records may have been added since.
+	LogEnd uint64 `json:"log_end,omitempty"`
 	// Unsynced is frames that the sheet counts as stored, and not as durable, by source.
 	Unsynced map[string]Span `json:"unsynced,omitempty"`
 	// Identity is that of the log, in hexadecimal; "" where it is not known, as of a program before
@@ -168,7 +171,7 @@ func LoadStart(dir string, log *slog.Logger) (*StartSheet, error) {
 	if before.End == "" { // else it is of a start that has kept it
 		before.End, before.Uncertain = causeOlder, true
 	}
-	before.LogFirst = 0 // there was a start since
+	before.LogFirst, before.LogEnd = 0, 0 // there was a start since
 	return before, nil
 }
 
@@ -190,10 +193,10 @@ func (s *StartSheet) KnowsNoEnd(stored uint64) bool {
 
 // Expect is what the sheet says that the log holds.
 func (s *StartSheet) Expect() seglog.Extent {
-	if s == nil || s.LogDurable >= 1<<63 { // no log is that long
+	if s == nil || max(s.LogDurable, s.LogEnd) >= 1<<63 { // no log is that long
 		return seglog.Extent{}
 	}
-	return seglog.Extent{First: s.LogFirst, Last: s.LogDurable}
+	return seglog.Extent{First: s.LogFirst, Last: s.LogDurable, End: s.LogEnd}
 }
 
 func readStart(path string) (*StartSheet, error) {

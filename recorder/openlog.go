@@ -151,21 +151,22 @@ func (r *Recorder) openAs(left *archive.StartSheet) (*archive.StartSheet, error)
 }
 
 // hold keeps what the log has lost with the sheet of the start before this one, should this one end
-// before it has a sheet. From then on retention may go on, so what that start knew of the log's
-// first record is taken out: what is dropped in order must not be missed.
+// before it has a sheet. From then on retention may go on, and records come, so what that start
+// knew of the log's first record and of its end is taken out: what is dropped in order must not be
+// missed.
 func (r *Recorder) hold(left *archive.StartSheet, found seglog.Recovery) *archive.StartSheet {
 	for _, m := range found.Missing {
 		r.missing = append(r.missing, ledger.MissingRecords{From: m.From, To: m.To, AtMost: m.AtMost, What: m.What})
 	}
 	news := left.Untold(r.missing)
-	if len(news) == 0 && (left == nil || left.LogFirst == 0) {
+	if len(news) == 0 && (left == nil || left.LogFirst == 0 && left.LogEnd == 0) {
 		return left
 	}
 	if left == nil {
 		left = archive.Rebuilt(found.First, found.Last)
 	}
 	with := *left
-	with.LogFirst, with.Found = 0, append(with.Found, news...)
+	with.LogFirst, with.LogEnd, with.Found = 0, 0, append(with.Found, news...)
 	if err := with.Save(r.cfg.Log.Dir, true); err != nil {
 		r.slog.Warn("what the log has lost is not on disk yet; it is lost from sight if the recorder is killed now", "error", err)
 	}

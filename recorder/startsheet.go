@@ -64,6 +64,9 @@ func (r *Recorder) startSheet(end string) archive.StartSheet {
 	r.folding.RUnlock()
 	at := r.log.Position() // after the positions, which know no more than this
 	s.LogDurable = at.Durable
+	if at.Err != nil { // closed, or failed: nothing is added any more
+		s.LogEnd = at.Next - 1
+	}
 	maps.DeleteFunc(r.parted, func(_ string, u archive.Span) bool { return u.Last <= at.Durable })
 	s.Identity, s.LogMissing = hexIdentity(r.log), r.missing
 	s.ClockWrong = r.clock.wrongTimes()

@@ -180,6 +180,53 @@ func TestDurableRecordsGoneBetweenStartsAreNamed(t *testing.T) {
 	}
 }
 
+// The newest segment is removed while the recorder runs, and the log fails. The next start says of
+// how many records it can have been by what the last sheet knows, and not by what a segment could
+// hold.
+func TestRemovedWhileItRunsIsCountedByTheLastSheet(t *testing.T) {
+	const n = 10_000 // a segment, and part of another
+	dir := t.TempDir()
+	g := start(t, dir, nil, tcp("a"))
+	c := dial(t, address(g, "a"))
+	defer c.Close()
+	write(t, c, frames(0, n))
+	stored(t, g, "a", n)
+	if err := g.log.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	segs := segments(t, dir)
+	newest := segs[len(segs)-1]
+	if err := os.Remove(newest); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-g.Failed():
+	case <-time.After(time.Minute):
+		t.Fatal("the log goes on without its segment")
+	}
+	write(t, c, frames(n, 10)) // which it cannot take
+	if _, err := g.Stop("test"); !errors.Is(err, seglog.ErrFailed) {
+		t.Fatalf("the stop brings %v", err)
+	}
+	given := g.log.Position().Next - 1
+	known, _ := archive.Known(dir)
+	if known.Last != n || known.End != given {
+		t.Errorf("the last sheet knows %+v, want up to %d durable, and %d given", known, n, given)
+	}
+	g, said := startLogged(t, dir, tcp("a"))
+	r := g.Sheet().Recovered
+	if r == nil || len(r.Missing) != 1 || r.Missing[0].To != given || r.Missing[0].AtMost != (given > n) || len(segs) < 2 {
+		t.Errorf("%+v missing of %d segments, want up to record %d", r, len(segs), given)
+	}
+	if at := g.log.Position(); at.Stored < given || !strings.Contains(said, "durable records are gone") {
+		t.Errorf("the log goes on at %d, want behind %d; the journal says %q", at.Stored, given, said)
+	}
+	if known, _ := archive.Known(dir); known.First != 0 || known.End != 0 {
+		t.Errorf("while a start goes on, its sheet says %+v: records may be added", known)
+	}
+	stop(t, g)
+}
+
 // What retention drops is not called gone, also by a start whose sheet is older than the drop.
 func TestRetentionIsNoLossForTheNextStart(t *testing.T) {
 	_, dir := recordedFor(t, t.TempDir(), 15_000)
@@ -196,13 +243,13 @@ func TestRetentionIsNoLossForTheNextStart(t *testing.T) {
 		stop(t, g)
 	}
 	left, err := archive.LoadStart(asItWas, slog.New(slog.DiscardHandler))
-	if err != nil || left.LogFirst != 1 {
-		t.Fatalf("%+v, %v; want the log's first record", left, err)
+	if err != nil || left.LogFirst != 1 || left.LogEnd != 15_000 {
+		t.Fatalf("%+v, %v; want the log's first record and its end", left, err)
 	}
 	g = &Recorder{cfg: config.Config{Log: config.Log{Dir: asItWas}}, slog: slog.New(slog.DiscardHandler)}
 	g.hold(left, seglog.Recovery{})
-	if left, err := archive.LoadStart(asItWas, g.slog); err != nil || left.LogFirst != 0 {
-		t.Errorf("%+v, %v; a start that got no further has left the log's first record to be missed", left, err)
+	if left, err := archive.LoadStart(asItWas, g.slog); err != nil || left.LogFirst != 0 || left.LogEnd != 0 {
+		t.Errorf("%+v, %v; a start that got no further has left the log's first record to be missed, or its end to be believed", left, err)
 	}
 }
 

@@ -9,14 +9,24 @@ import (
 )
 
 // Extent is what an owner knows of a log from elsewhere, its own books: that the records First to
-// Last were in it and durable. 0 means that one of them is not known. First must not be given where
-// retention may have gone on since.
-type Extent struct{ First, Last uint64 }
+// Last were in it and durable, and that none behind End was ever in it. 0 means that one of them is
+// not known. First must not be given where retention may have gone on since, and End not where
+// records may have been added.
+type Extent struct{ First, Last, End uint64 }
+
+// most is up to where records may have been in a segment that is gone, and of which nothing is
+// known but that it was behind the record last. Books that end before that are older than the log.
+func (e Extent) most(last uint64, segmentBytes int64) uint64 {
+	if e.End > 0 && e.End >= last {
+		return e.End
+	}
+	return last + mostRecords(segmentBytes)
+}
 
 // Missing is a part of the log that had been durable and is gone.
 type Missing struct {
 	From, To uint64
-	AtMost   bool   // To is what the file that is gone could have held; how much it did hold is not known
+	AtMost   bool   // To is the highest that can have been in what is gone; how much was is not known
 	What     string // what is gone, as far as that can be told
 }
 

@@ -129,13 +129,28 @@ func harms(records uint64) map[string]harm {
 			killed: true, harm: func(t *testing.T, d *fault.Dir, b []uint64) { remove(t, d, false, b[len(b)-1]) },
 			known: Extent{Last: records}, most: true,
 		},
+		"newest, killed, end known": {
+			killed: true, harm: func(t *testing.T, d *fault.Dir, b []uint64) { remove(t, d, false, b[len(b)-1]) },
+			known: Extent{Last: records - 3, End: records}, most: true,
+		},
+		"newest, killed, all known": {
+			killed: true, harm: func(t *testing.T, d *fault.Dir, b []uint64) { remove(t, d, false, b[len(b)-1]) },
+			known: Extent{Last: records, End: records},
+		},
+		"newest, killed, older books": {
+			killed: true, harm: func(t *testing.T, d *fault.Dir, b []uint64) { remove(t, d, false, b[len(b)-1]) },
+			known: Extent{Last: 9, End: 9}, most: true,
+		},
+		"only one, header, end known": {
+			only: true, harm: cut(100), killed: true, known: Extent{Last: 47, End: 50}, most: true, fresh: true,
+		},
 		"all": {harm: func(t *testing.T, d *fault.Dir, b []uint64) { remove(t, d, false, b...) }, fresh: true},
 		"all, known": {
-			harm: func(t *testing.T, d *fault.Dir, b []uint64) { remove(t, d, true, b...) }, known: Extent{1, records}, blind: true, fresh: true,
+			harm: func(t *testing.T, d *fault.Dir, b []uint64) { remove(t, d, true, b...) }, known: Extent{First: 1, Last: records}, blind: true, fresh: true,
 		},
 		"first": {harm: func(t *testing.T, d *fault.Dir, b []uint64) { remove(t, d, false, b[0]) }},
 		"first, known": {
-			harm: func(t *testing.T, d *fault.Dir, b []uint64) { remove(t, d, true, b[0]) }, known: Extent{1, records}, blind: true,
+			harm: func(t *testing.T, d *fault.Dir, b []uint64) { remove(t, d, true, b[0]) }, known: Extent{First: 1, Last: records}, blind: true,
 		},
 		"all, killed, known": {
 			killed: true, harm: func(t *testing.T, d *fault.Dir, b []uint64) { remove(t, d, true, b...) }, known: Extent{Last: records},
@@ -183,6 +198,9 @@ func TestMissingIsToldAndItsNumbersAreNotGivenAgain(t *testing.T) {
 			}
 			m := r.Missing[0]
 			next := l.Position().Next
+			if gone := s.Problems[len(s.Problems)-1]; c.known.End > 9 && (next != records+1 || gone.To != records || gone.AtMost != c.most) {
+				t.Errorf("record %d is next, and Verify says %+v; the last that was given is known: %d", next, gone, records)
+			}
 			if next <= records || !c.most && next != records+1 {
 				t.Fatalf("record %d is next: that number had been given", next)
 			}

@@ -185,13 +185,18 @@ func (l *Log) tidy() error {
 func (l *Log) create(found traces) error {
 	var gone Missing
 	if last, more := found.end(l.cfg.Expect); last > 0 || more {
-		gone = Missing{From: found.first(l.cfg.Expect), To: last, AtMost: more, What: "every segment is gone"}
+		gone = Missing{From: found.first(l.cfg.Expect), To: last, What: "every segment is gone"}
 		if more {
-			gone.To = max(last, gone.From-1) + mostRecords(l.cfg.SegmentBytes)
+			gone.To = l.cfg.Expect.most(max(last, gone.From-1), l.cfg.SegmentBytes)
+			gone.AtMost = gone.To > last
 		}
-		l.recovered.Missing = []Missing{gone}
 	}
 	base := max(1, gone.From)
+	if gone.To < base { // what is gone had no record
+		gone.To = 0
+	} else {
+		l.recovered.Missing = []Missing{gone}
+	}
 	l.recovered.Clean, l.recovered.First = true, base
 	if l.identity == [16]byte{} {
 		l.identity = newIdentity(l.cfg.Identity)
@@ -408,12 +413,12 @@ func (l *Log) complete(s *segment, end ending, found traces) error {
 	more = more && end.gone.To == 0
 	to := last
 	if more {
-		to = max(last, s.last) + mostRecords(l.cfg.SegmentBytes)
+		to = l.cfg.Expect.most(max(last, s.last), l.cfg.SegmentBytes)
 	}
 	if to <= s.last {
 		return nil
 	}
-	missing, err := s.complete(end.part, last, to, end.durable, more)
+	missing, err := s.complete(end.part, last, to, end.durable, to > last)
 	if missing.To > 0 {
 		l.recovered.Missing = append(l.recovered.Missing, missing)
 	}

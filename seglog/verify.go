@@ -121,8 +121,11 @@ func (s *Summary) missing(found traces, known Extent) {
 		p := &s.Problems[len(s.Problems)-1]
 		p.From, p.To = s.next, last
 		if traced < s.next {
+			p.To = known.most(max(last, s.next-1), max(s.size, defaultSegment))
+			p.AtMost = p.To > last
+		}
+		if traced < s.next && p.To >= s.next {
 			p.What += ", with some or all of these"
-			p.To, p.AtMost = max(last, s.next-1)+mostRecords(max(s.size, defaultSegment)), true
 		}
 	case len(found.bases) == 0 && last > 0:
 		from := found.first(known)
@@ -130,12 +133,15 @@ func (s *Summary) missing(found traces, known Extent) {
 	case len(found.bases) > 0:
 		s.keep(last)
 		p := Problem{Segment: s.newest, Offset: s.off, What: "what followed is gone", From: s.next, To: last}
+		if more {
+			p.To = known.most(max(last, s.next-1), s.size)
+			p.AtMost = p.To > last
+		}
 		switch {
+		case p.To < s.next:
+			return
 		case more:
 			p.What = "the segment behind it is gone, with some or all of these"
-			p.To, p.AtMost = max(last, s.next-1)+mostRecords(s.size), true
-		case last < s.next:
-			return
 		case traced < s.next:
 			p.What = "by the recorder's books these were durable, and they are gone"
 		}

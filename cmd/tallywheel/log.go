@@ -223,7 +223,7 @@ func (v *logView) verify() *cobra.Command {
 	return v.bare("verify", "read everything and report all damage", func(c *cobra.Command, dir seglog.FS) error {
 		known, stored := archive.Known(v.dir) // first: the recorder may be running
 		s, err := seglog.VerifyKnown(dir, known)
-		if now, _ := archive.Known(v.dir); err == nil && now.First != known.First { // a start goes on: retention may have been at work
+		if now, _ := archive.Known(v.dir); err == nil && (now.First != known.First || now.End != known.End) { // a start goes on: retention may have been at work
 			s, err = seglog.VerifyKnown(dir, seglog.Extent{Last: known.Last})
 		}
 		if err != nil {
