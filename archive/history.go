@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/tallywheel/tallywheel/ledger"
 )
@@ -23,9 +24,9 @@ const HistoryFile = "sheets.ndjson"
 // have less, too.
 var maxSheetLine = 16 << 20
 
-// Keep adds the sheet of a start that has ended to the history, unless it is there already: a
-// process may have been killed just then. What a power cut has left of that very line is replaced;
-// any other line that is torn stays, and is ended first.
+// Keep adds the sheet of a start that has ended, or a part of one, to the history, unless it is
+// there already: a process may have been killed just then. What a power cut has left of that very
+// line is replaced; any other line that is torn stays, and is ended first.
 func (s *StartSheet) Keep(dir string) error {
 	line, err := json.Marshal(s)
 	if err != nil {
@@ -37,7 +38,7 @@ func (s *StartSheet) Keep(dir string) error {
 	}
 	line = append(line, '\n')
 	end, err := readEnd(f)
-	if err == nil && s.sameStart(end.newest) {
+	if err == nil && end.has(s) {
 		return errors.Join(f.Sync(), f.Close()) // whoever wrote it may have ended before its sync
 	}
 	switch {
@@ -54,6 +55,27 @@ func (s *StartSheet) Keep(dir string) error {
 		err = f.Sync()
 	}
 	return errors.Join(err, f.Close())
+}
+
+// Ended is the last sheet of the start of s that the history in dir has, if that start was killed
+// before it could write it in the place of s; else s.
+func (s *StartSheet) Ended(dir string) *StartSheet {
+	if s == nil || s.End != "" {
+		return s
+	}
+	f, err := OpenHistory(dir)
+	if err != nil { // it is told otherwise
+		return s
+	}
+	defer f.Close()
+	end, err := readEnd(f)
+	if err != nil || !s.sameStart(end.newest) || end.newest.End == CauseKilled {
+		return s
+	}
+	last := *end.newest
+	last.Troubles, last.History = s.Troubles, s.History
+	last.tellBooks()
+	return &last
 }
 
 // HistoryMark says how long a history was, and how it ended: one that was longer since begins so.
@@ -168,8 +190,17 @@ func (l *historyLine) isRestOf(s *StartSheet) bool {
 
 // historyEnd is the end of a history.
 type historyEnd struct {
-	newest *StartSheet // of a whole start; nil: there is none in the last 16 MiB
-	last   historyLine // of an empty one: an ended line, which can be read
+	newest *StartSheet   // of a whole start; nil: there is none in the last 16 MiB
+	parts  []*StartSheet // behind it
+	last   historyLine   // of an empty one: an ended line, which can be read
+}
+
+// has reports whether a sheet is there already.
+func (e *historyEnd) has(s *StartSheet) bool {
+	if !s.Part {
+		return s.sameStart(e.newest)
+	}
+	return slices.ContainsFunc(e.parts, func(p *StartSheet) bool { return p.isPartOf(s) && s.Parts != 0 && p.Parts == s.Parts })
 }
 
 func readEnd(f *os.File) (e historyEnd, err error) {
@@ -193,6 +224,7 @@ func readEnd(f *os.File) (e historyEnd, err error) {
 
 // read takes in the last bytes of a history, which begin at from; all: there are no others.
 func (e *historyEnd) read(b []byte, from int64, all bool) {
+	e.parts = nil
 	text, ended := bytes.CutSuffix(b, []byte{'\n'})
 	for isLast := true; ; isLast = false {
 		begin := bytes.LastIndexByte(text, '\n') + 1
@@ -210,6 +242,9 @@ func (e *historyEnd) read(b []byte, from int64, all bool) {
 		if l.err == nil && l.sheet.isWhole() {
 			e.newest = &l.sheet
 			return
+		}
+		if l.err == nil && l.sheet.Part {
+			e.parts = append(e.parts, &l.sheet)
 		}
 		if begin == 0 {
 			return

@@ -102,11 +102,14 @@ func (l *latecomers) post() {
 		l.know()
 	}
 	for address, b := range l.books {
+		f := b.Frames()
 		p := l.account(address)
+		if p == nil && f.Missing+f.Late > 0 && l.from.Sheet.Since != 0 {
+			p = l.newAccount(address)
+		}
 		if p == nil {
 			continue
 		}
-		f := b.Frames()
 		p.Frames.Missing, p.Frames.MissingUnseen = p.Frames.Missing+f.Missing, p.Frames.MissingUnseen+f.Missing
 		p.Frames.Late, p.Frames.LateKnown = p.Frames.Late+f.Late, p.Frames.LateKnown+f.LateKnown
 		p.LastLoss = max(p.LastLoss, ledger.Time(b.LastLoss()))
@@ -127,6 +130,17 @@ func (l *latecomers) hand(address, lane string, at ledger.Position) {
 			}
 		}
 	}
+}
+
+// newAccount makes one for a source that came after the sheet: nothing but the log's records says
+// what was missing between them.
+func (l *latecomers) newAccount(address string) *ledger.Port {
+	source, _, _ := strings.Cut(address, "/")
+	all := &l.from.Sheet.Ports
+	*all = append(*all, ledger.Port{
+		ID: source, State: ledger.StateStopped, Heard: true, Proof: ledger.ProofNumbers, Unread: map[string]uint64{}, Outages: []ledger.Outage{},
+	})
+	return &(*all)[len(*all)-1]
 }
 
 // account is that of an address; of one that came after the sheet, that of its source.

@@ -70,8 +70,14 @@ type StartSheet struct {
 	// entries there were before them.
 	Losses       []Loss `json:"losses,omitempty"`
 	LossesBefore uint64 `json:"losses_before,omitempty"`
-	// Part: the sheet is of sources that have left; the start went on.
+	// Part: the sheet is of a source that has left, and its peers; the start went on.
 	Part bool `json:"part,omitempty"`
+	// Parts is how many parts the start has kept by now, a part itself among them. What those have
+	// is in no sheet with that number, or a higher one.
+	Parts uint64 `json:"parts,omitempty"`
+	// Books is which book of its start each account is of, in the order of the ports, then of those
+	// that are leaving; of a peer, that of its source.
+	Books []uint64 `json:"books,omitempty"`
 	// History is what the history was when its own start saved this sheet; null: a program before
 	// this saved it, or the history could not be read.
 	History *HistoryMark `json:"history,omitempty"`
@@ -208,6 +214,7 @@ func readStart(path string) (*StartSheet, error) {
 	if err := json.Unmarshal(b, &s); err != nil {
 		return nil, fmt.Errorf("read %s: %w", path, err)
 	}
+	s.tellBooks()
 	return &s, nil
 }
 

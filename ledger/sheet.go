@@ -138,7 +138,7 @@ type Port struct {
 	// null: nothing was acknowledged while the source had these books.
 	Known *Counts `json:"known,omitempty"`
 	// Book is which book of this process the account is of: a source that is started anew has
-	// another. Hub is that of its source, if it is a peer. 0: a sheet that was read does not say.
+	// another. Hub is that of its source, if it is a peer. 0: it is not known.
 	Book uint64 `json:"-"`
 	Hub  uint64 `json:"-"`
 }

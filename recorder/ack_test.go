@@ -245,7 +245,7 @@ func (s *ackScene) later(rng *rand.Rand) {
 // step does one thing, and says what.
 func (s *ackScene) step(rng *rand.Rand) string {
 	s.t.Helper()
-	switch what := rng.IntN(11); what {
+	switch what := rng.IntN(12); what {
 	case 0, 1, 2:
 		for range min(rng.IntN(5), ledger.MaxRestingGaps-len(s.lost)) { // each may become a gap, and be carried
 			s.hidden = append(s.hidden, s.next)
@@ -276,6 +276,13 @@ func (s *ackScene) step(rng *rand.Rand) string {
 		s.newest = !s.newest
 		reloaded(s.t, s.g, s.source())
 		return "a reload"
+	case 11:
+		s.newest = !s.newest
+		killed := beforeItsSheet(s.t, s.g, s.dir, nil, s.source())
+		stop(s.t, s.g)
+		s.dir = killed
+		s.g = start(s.t, s.dir, nil, s.source())
+		return "a reload, and a kill before the next sheet"
 	case 9:
 		killed := copyFolder(s.t, s.dir)
 		stop(s.t, s.g)

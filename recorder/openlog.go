@@ -21,6 +21,7 @@ func (r *Recorder) openLog() error {
 		return err
 	}
 	left, noSheet := archive.LoadStart(c.Dir, r.slog)
+	left = left.Ended(c.Dir)
 	if left != nil {
 		r.clock.carry(left.ClockWrong)
 		r.open = left.Troubles

@@ -84,8 +84,10 @@ type Recorder struct {
 	leaving []*port       // stopped by a reload; the log has not settled all of their frames yet
 	settled atomic.Uint64 // last record of the log that every lane knows to be stored
 
-	saving sync.Mutex // of the sheet on disk, or of an acknowledgement; guards saved; taken before folding
+	saving sync.Mutex // of the sheet on disk, or of an acknowledgement; guards what follows; taken before folding
 	saved  savedSheet
+	parts  uint64 // sheets of sources that have left, in the history
+	unkept bool   // the next one could not be kept there
 
 	quit chan struct{}
 	done sync.WaitGroup

@@ -248,22 +248,24 @@ func (r *Recorder) departing() []*port {
 const leavePatience = time.Second
 
 // farewell closes the books of sources that leave, once the log has settled all of their frames; at
-// the end of the recording in any case.
+// the end of the recording in any case. One whose sheet cannot be kept goes on leaving.
 func (r *Recorder) farewell(atEnd bool) {
 	for _, p := range r.departing() {
 		family := p.family()
 		if !atEnd && slices.ContainsFunc(family, func(q *port) bool { return !q.lane.isSettled() }) {
 			continue
 		}
-		end := archive.StartSheet{End: "taken out of the configuration, or changed", Part: true, Identity: hexIdentity(r.log)}
-		r.folding.RLock()
-		end.Sheet = r.parting(p)
-		r.folding.RUnlock()
+		end := r.lastOf(p)
+		if err := end.Keep(r.cfg.Log.Dir); err != nil {
+			if !r.unkept {
+				r.slog.Warn("the sheet of a source that is gone cannot be kept, and is tried again", "source", p.lane.cfg.ID, "error", err)
+			}
+			r.unkept = true
+			return // the next one would take its number
+		}
+		r.parts, r.unkept = end.Parts, false
 		r.losses.close(end.Sheet)
 		r.herald.close(end.Sheet.Ports, time.Since(r.began))
-		if err := end.Keep(r.cfg.Log.Dir); err != nil {
-			r.slog.Warn("the sheet of a source that is gone could not be kept", "source", p.lane.cfg.ID, "error", err)
-		}
 		r.mu.Lock()
 		r.acks.close(end.Sheet)
 		r.leaving = slices.DeleteFunc(r.leaving, func(q *port) bool { return q == p })
@@ -281,4 +283,19 @@ func (r *Recorder) farewell(atEnd bool) {
 		}
 		r.mu.Unlock()
 	}
+}
+
+// lastOf is the sheet of a source that has left, which the history gets.
+func (r *Recorder) lastOf(p *port) archive.StartSheet {
+	end := archive.StartSheet{
+		End: "taken out of the configuration, or changed", Part: true, Parts: r.parts + 1, Identity: hexIdentity(r.log),
+	}
+	r.folding.RLock()
+	defer r.folding.RUnlock()
+	for _, q := range p.family() {
+		end.Reach(q.lane.cfg.ID, q.lane.positions(), nil)
+	}
+	end.Sheet = r.parting(p)
+	end.NumberAccounts()
+	return end
 }

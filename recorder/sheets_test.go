@@ -28,6 +28,25 @@ func copyFolder(t *testing.T, from string) string {
 	return to
 }
 
+// copyFolderWithout is copyFolder but for one name.
+func copyFolderWithout(t *testing.T, from, name string) string {
+	t.Helper()
+	to, bare := t.TempDir(), t.TempDir()
+	all, err := os.ReadDir(from)
+	for _, e := range all {
+		if err == nil && e.Name() != name {
+			err = os.Link(filepath.Join(from, e.Name()), filepath.Join(bare, e.Name()))
+		}
+	}
+	if err == nil {
+		err = copyFiles(to, bare)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return to
+}
+
 // copyFiles copies what is in a folder. One that is taken away meanwhile is not there.
 func copyFiles(to, from string) error {
 	all, err := os.ReadDir(from)

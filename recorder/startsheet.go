@@ -10,9 +10,8 @@ import (
 	"github.com/tallywheel/tallywheel/ledger"
 )
 
-// save closes the books of sources that have left, and brings the sheet on disk up to date. Both go
-// together: if this start is killed, the next one keeps that sheet, and an account that is kept
-// already would be there twice.
+// save closes the books of sources that have left, and brings the sheet on disk up to date. If this
+// start is killed between the two, the next one takes out of the sheet what has left by then.
 func (r *Recorder) save() error { return r.saveAnd(func(*archive.StartSheet) {}) }
 
 // saveAnd is save with somebody who looks at the sheet before it goes to disk.
@@ -71,6 +70,8 @@ func (r *Recorder) startSheet(end string) archive.StartSheet {
 	s.Identity, s.LogMissing = hexIdentity(r.log), r.missing
 	s.ClockWrong = r.clock.wrongTimes()
 	s.Losses, s.LossesBefore = r.losses.kept()
+	s.Parts = r.parts
+	s.NumberAccounts()
 	return s
 }
 

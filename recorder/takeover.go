@@ -3,6 +3,7 @@ package recorder
 import (
 	"fmt"
 	"log/slog"
+	"slices"
 
 	"github.com/tallywheel/tallywheel/archive"
 	"github.com/tallywheel/tallywheel/ledger"
@@ -49,6 +50,7 @@ func (r *Recorder) takeOver(e *archive.StartSheet) {
 		why += fmt.Sprintf("; the log lost its last %d records, which had not been synced", n)
 	}
 	losses := lossesLeft(e)
+	gone := r.giveUp(e, losses)
 	last, err := e.Replay(r.log, r.streams, r.ackedBehind(e))
 	if err != nil {
 		r.slog.Warn("the end of the log cannot be read: frames that are there may be called missing", "error", err)
@@ -66,7 +68,7 @@ func (r *Recorder) takeOver(e *archive.StartSheet) {
 	}
 	r.end(e)
 	from := place{at: max(int64(e.Sheet.At), last), why: why}
-	for _, p := range e.Sheet.Ports { // those without numbers, too
+	for _, p := range slices.Concat(gone, e.Sheet.Ports) { // those without numbers, too
 		r.places[p.ID] = from
 	}
 	if e.Sheet.Since == 0 && last > 0 { // no sheet names them, but the table of streams does
@@ -81,6 +83,24 @@ func (r *Recorder) takeOver(e *archive.StartSheet) {
 		}
 		r.places[source] = from
 	}
+}
+
+// giveUp takes out of the sheet of a start that was killed the accounts that had left since, each
+// with a sheet of its own in the history. It returns those.
+func (r *Recorder) giveUp(e *archive.StartSheet, losses *lossWatch) (gone []ledger.Port) {
+	if e.End != "" && !e.Uncertain {
+		return nil
+	}
+	parts, err := e.PartsBehind(r.cfg.Log.Dir)
+	if err != nil {
+		r.slog.Warn("the history cannot be read: what sources had lost that left just before the end may count twice", "error", err)
+	}
+	for _, part := range parts {
+		losses.close(part.Sheet)
+		e.GiveUp(part)
+		gone = append(gone, part.Sheet.Ports...)
+	}
+	return gone
 }
 
 // ackedBehind is when what was lost was acknowledged, of a word that a sheet does not know; 0:

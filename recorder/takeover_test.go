@@ -483,6 +483,7 @@ func momentsOfAStart(t *testing.T, dir string) (moments []string) {
 	}
 	g.files = newReserve(files)
 	left, err := archive.LoadStart(dir, g.slog)
+	left = left.Ended(dir)
 	if err == nil {
 		left, err = g.openAs(left)
 	}

@@ -1,0 +1,196 @@
+package recorder
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/tallywheel/tallywheel/archive"
+	"github.com/tallywheel/tallywheel/config"
+	"github.com/tallywheel/tallywheel/ledger"
+	"github.com/tallywheel/tallywheel/seglog"
+)
+
+// beforeItsSheet is what a kill leaves between the sheet of a source that leaves by a reload to
+// sources, which the history gets, and the next sheet of the start: the one on disk is of before.
+// then, if there is any, is done to the recorder before the kill.
+func beforeItsSheet(t *testing.T, g *Recorder, dir string, then func(), sources ...config.Source) (killed string) {
+	t.Helper()
+	if err := g.save(); err != nil {
+		t.Fatal(err)
+	}
+	sheets := map[string][]byte{}
+	for _, name := range []string{"sheet.json", "sheet.json.before"} {
+		b, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		sheets[name] = b
+	}
+	reloaded(t, g, sources...)
+	if then != nil {
+		then()
+	}
+	if err := g.log.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	killed = copyFolder(t, dir)
+	for name, b := range sheets {
+		if err := os.WriteFile(filepath.Join(killed, name), b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return killed
+}
+
+// A kill between the sheet of a source that leaves and the next sheet of its start counts what the
+// source had lost once: in the verdict, in the list, and in the sheets.
+func TestKillBeforeTheSheetGivesUpWhatLeft(t *testing.T) {
+	first := tcp("a") // and it is newest otherwise
+	first.TCP.Peers = config.PeersFirst
+	for name, c := range map[string]struct {
+		to   []config.Source
+		then func(t *testing.T, g *Recorder, next *uint64)
+		lost uint64
+	}{
+		"it is taken out": {to: []config.Source{tcp("b")}, lost: 3},
+		"it is changed":   {to: []config.Source{first, tcp("b")}, lost: 3},
+		"it is changed, and loses more": {
+			to: []config.Source{first, tcp("b")}, lost: 5,
+			then: func(t *testing.T, g *Recorder, next *uint64) { lose(t, g, next, 2) },
+		},
+		"it is changed, and frames come late": {
+			to: []config.Source{first, tcp("b")}, lost: 2,
+			then: func(t *testing.T, g *Recorder, next *uint64) { feed(t, g, *next-8) },
+		},
+		"it is changed, and changed back": {
+			to: []config.Source{first, tcp("b")}, lost: 5,
+			then: func(t *testing.T, g *Recorder, next *uint64) {
+				lose(t, g, next, 2)
+				reloaded(t, g, tcp("a"))
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir, next := t.TempDir(), uint64(0)
+			g := start(t, dir, nil, tcp("a"))
+			lose(t, g, &next, 3)
+			then := func() {
+				if c.then != nil {
+					c.then(t, g, &next)
+				}
+			}
+			killed := beforeItsSheet(t, g, dir, then, c.to...)
+			stop(t, g)
+			for range 2 { // the second start has it from the history alone
+				g = start(t, killed, nil, tcp("a"))
+				if p := g.Sheet().Past; p == nil || p.LostWire.Frames != c.lost || p.Starts != 1 {
+					t.Errorf("past %+v; want %d lost in one start", p, c.lost)
+				}
+				listed := uint64(0)
+				all, _, err := g.Losses("")
+				for _, l := range all {
+					listed += l.N
+				}
+				if err != nil || listed != c.lost && name != "it is changed, and frames come late" {
+					t.Errorf("the list has %d: %+v, %v", listed, all, err)
+				}
+				if p := portOf(g, "a"); p.OutageCount == 0 || !strings.HasPrefix(p.Outages[0].Cause, outageNotRunning) {
+					t.Errorf("outages %+v", p.Outages)
+				}
+				stop(t, g)
+			}
+			g = start(t, killed, nil, tcp("a"))
+			feed(t, g, next)
+			if f := stop(t, g).Ports[0].Frames; f.Missing+f.Duplicate+f.Late > 0 {
+				t.Errorf("what goes on behind it: %+v", f)
+			}
+		})
+	}
+}
+
+// The sheet of a source that leaves and cannot be kept is kept as soon as it can be, once, whether
+// or not its start was killed in between.
+func TestSheetOfASourceThatLeavesIsNotLost(t *testing.T) {
+	dir, next := t.TempDir(), uint64(0)
+	path := filepath.Join(dir, archive.HistoryFile)
+	g := start(t, dir, nil, tcp("a"))
+	lose(t, g, &next, 3)
+	if err := os.Mkdir(path, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if s := reloaded(t, g, tcp("b")); s.Past == nil || s.Past.LostWire.Frames != 3 {
+		t.Errorf("past %+v", s.Past)
+	}
+	if err := g.save(); err != nil {
+		t.Fatal(err)
+	}
+	killed := copyFolderWithout(t, dir, archive.HistoryFile)
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.save(); err != nil {
+		t.Fatal(err)
+	}
+	stop(t, g)
+	for name, dir := range map[string]string{"stopped": dir, "killed": killed} {
+		g := start(t, dir, nil, tcp("b"))
+		if p := g.Sheet().Past; p == nil || p.LostWire.Frames != 3 {
+			t.Errorf("%s: past %+v; want 3 lost", name, p)
+		}
+		stop(t, g)
+		n := uint64(0)
+		for _, s := range keptSheets(t, dir) {
+			var p ledger.Past
+			p.Add(&s.Sheet)
+			n += p.LostWire.Frames
+		}
+		if n != 3 {
+			t.Errorf("%s: the history has %d lost, want 3", name, n)
+		}
+	}
+}
+
+// A stop that is killed once the history has its last sheet was a stop: what it had counted after
+// the sheet on disk is in no other account.
+func TestKillBetweenTheLastSheets(t *testing.T) {
+	dir, next := t.TempDir(), uint64(0)
+	source := tcp("a")
+	g := start(t, dir, nil, source)
+	lose(t, g, &next, 3)
+	if err := g.save(); err != nil {
+		t.Fatal(err)
+	}
+	early, err := os.ReadFile(filepath.Join(dir, "sheet.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range g.snapshot() { // its last frames come, and are given up
+		p.lane.mu.Lock()
+		p.lane.out.log = fullLog{p.lane.out.log}
+		p.lane.mu.Unlock()
+	}
+	feed(t, g, next, next+1)
+	stop(t, g)
+	if err := os.WriteFile(filepath.Join(dir, "sheet.json"), early, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	g, said := startWarned(t, dir, source)
+	if strings.Contains(said, "without notice") {
+		t.Error(said)
+	}
+	feed(t, g, next+2)
+	if f := portOf(g, "a").Frames; f.Missing > 0 {
+		t.Errorf("dropped, and missing: %+v", f)
+	}
+	if p := g.Sheet().Past; p == nil || p.LostWire.Frames != 3 || p.LostHere.Frames != 2 {
+		t.Errorf("past %+v", p)
+	}
+	stop(t, g)
+}
+
+// fullLog is a log that takes nothing.
+type fullLog struct{ appender }
+
+func (fullLog) TryAppend(uint32, int64, []byte) (uint64, error) { return 0, seglog.ErrDiskFull }
