@@ -335,7 +335,7 @@ func (h *hub) invite(a arrival) error {
 	if err != nil {
 		return fmt.Errorf("peer %s: %w", cfg.ID, err)
 	}
-	l.hub = h.p.lane.book
+	l.hubNumber = h.p.lane.number
 	h.r.folding.RLock() // as in Recorder.add
 	h.r.resume(l)
 	h.teach(l, a.id)

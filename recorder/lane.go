@@ -23,10 +23,10 @@ import (
 // commits take for moments. Only methods of lane take it. A frame goes straight from the ring into
 // the log's staging buffer; only what that cannot take is kept in the backlog.
 type lane struct {
-	cfg    config.Source // Frame, Overflow, Buffer and Quarantine under mu; what else it says stays the same
-	closed chan error    // the end of the reading, for the supervisor
-	book   uint64        // which one of this process it has
-	hub    uint64        // … and its source, if it is a peer; 0: it is none
+	cfg       config.Source // Frame, Overflow, Buffer and Quarantine under mu; what else it says stays the same
+	closed    chan error    // the end of the reading, for its port
+	number    uint64        // of its book, in this process
+	hubNumber uint64        // … and of the book of its source, if it is a peer; 0: it is none
 
 	mu       sync.Mutex
 	in       intake
@@ -47,11 +47,11 @@ type lane struct {
 	short func() bool // whether connections wait for descriptors; nil: it has no listener
 }
 
-// lanesMade is how many lanes this process has made: each has a book.
+// lanesMade is how many lanes this process has made: each has a book, and its number.
 var lanesMade atomic.Uint64
 
 func newLane(cfg config.Source, log appender, stream, waste uint32) (*lane, error) {
-	l := &lane{cfg: cfg, book: lanesMade.Add(1), closed: make(chan error, 1), state: ledger.StateWaiting}
+	l := &lane{cfg: cfg, number: lanesMade.Add(1), closed: make(chan error, 1), state: ledger.StateWaiting}
 	in, err := newIntake(cfg, &l.out, waste)
 	if err != nil {
 		return nil, err
@@ -377,7 +377,7 @@ func (l *lane) account() ledger.Port {
 	}
 	held := ledger.Held{Bytes: uint64(l.in.held), Frames: uint64(l.out.inFlight())}
 	p := l.in.book.Sheet(l.cfg.ID, l.state, held, l.kernel)
-	p.Book, p.Hub = l.book, l.hub
+	p.Book, p.Hub = l.number, l.hubNumber
 	p.Proof, p.Heard = proof(l.in.dec), l.in.heard
 	if l.state == ledger.StateWaiting {
 		p.Why = l.why

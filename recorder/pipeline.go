@@ -62,7 +62,7 @@ func newPipeline(l *lane) *pipeline {
 	}
 	p.quiet <- &chunk{home: p.quiet}
 	go p.parseStage()
-	go p.validateStage()
+	go p.bookStage()
 	go p.storeStage()
 	return p
 }
@@ -157,7 +157,7 @@ func (p *pipeline) parseStage() {
 	}
 }
 
-func (p *pipeline) validateStage() {
+func (p *pipeline) bookStage() {
 	for c := range p.valid {
 		p.lane.classified(c)
 		p.keep <- c

@@ -40,7 +40,7 @@ type port struct {
 	until  time.Time       // … and when what has arrived is read no longer; zero: finishPatience from then
 	left   []device        // … and this was open
 	halves map[device]half // what was half read of devices that another port has left; nobody writes to it
-	done   chan struct{}   // closed by keepOpen
+	done   chan struct{}   // closed by keepOpen, or by hub.run
 
 	peers []*port // the ports of its peers, under Recorder.mu; see hub
 	hub   *hub    // nil: it has a device of its own

@@ -99,7 +99,8 @@
 // A record may carry the offset of its first byte in the stream of bytes that it was cut from
 // ([Log.AppendAt]). Which stream that is, and what of it was dropped, stands between the records,
 // in the same order: [Log.TryAppendLane], [Log.TryAppendDrop]. Readers get these notes when they
-// ask for them ([Reader.Notes]).
+// ask for them ([Reader.Notes]). They are for a recorder that goes on in the middle of what it had
+// read; that of this module writes none yet.
 //
 // # When not to use it
 //
