@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -21,20 +22,20 @@ type Options struct {
 	Full      bool          // all cells and the sizes of the articles, not a selection
 	Budget    time.Duration // time for the turns of one experiment
 	MaxRounds int
-	Tight     float64 // stop when every interval of the deciding figure is narrower than this share of its median, to either side
+	Tight     float64 // stop when every comparison to the base by the deciding figure has an interval narrower than this share
 	CPU       int     // run contestants on this CPU alone; -1: on all
 	Dir       string  // where files are made that are measured; "": the working directory
 	Only      string  // contestants whose name has this in it, and the base
 }
 
-// Quick takes at most a minute an experiment.
+// Quick takes little more than a minute an experiment.
 func Quick() Options {
-	return Options{Budget: 50 * time.Second, MaxRounds: 11, Tight: 0.02, CPU: -1}
+	return Options{Budget: 65 * time.Second, MaxRounds: 12, Tight: 0.05, CPU: -1}
 }
 
 // Full takes what it takes to be sure.
 func Full() Options {
-	return Options{Full: true, Budget: 10 * time.Minute, MaxRounds: 21, Tight: 0.02, CPU: -1}
+	return Options{Full: true, Budget: 10 * time.Minute, MaxRounds: 40, Tight: 0.05, CPU: -1}
 }
 
 const (
@@ -44,8 +45,6 @@ const (
 	countTurn    = 300 * time.Millisecond // length of a turn whose system calls are counted
 	lockTick     = 200 * time.Millisecond // between looks at a lock that is taken
 	grace        = 5 * time.Second        // that the rounds a comparison needs may take beyond the budget
-	busyShare    = 0.15                   // of the machine's CPU time: more than this for others is worth a warning
-	stealShare   = 0.03
 )
 
 // Bench is where experiments are carried out.
@@ -161,7 +160,7 @@ func (b *Bench) Run(e *Experiment) (r ExperimentResult, err error) {
 		r.Rows = append(r.Rows, c.row())
 		r.Rounds = max(r.Rounds, len(c.rounds))
 	}
-	r.Warnings = noise.warnings(r.Rounds)
+	r.Warnings = noise.warnings(r.Rounds, b.options.MaxRounds)
 	v := View{&r}
 	r.Verdicts = e.judge(v)
 	if e.Advice != nil {
@@ -215,16 +214,20 @@ func (b *Bench) rounds(e *Experiment, all []*cellOf, start time.Time) (n noises)
 	if len(running) == 0 || b.ctx.Err() != nil {
 		return n
 	}
+	prepared := time.Since(start)
 	overhead := time.Since(began)/time.Duration(len(running)) - warmUp
 	length := b.turnLength(e, overhead, len(running), budget-time.Since(began))
 	var round time.Duration
 	for i := range b.options.MaxRounds {
 		spent := time.Since(began) + round
-		if i >= MinRounds && (spent > budget || b.tight(e, running)) || i >= 1 && spent > budget+grace {
+		if i >= 1 && spent > budget+grace || i >= MinRounds && spent > budget {
+			break
+		}
+		if i > 0 && i%MinRounds == 0 && b.tight(e, running) { // to look more often would find differences where there are none
 			break
 		}
 		roundBegan := time.Now()
-		for _, c := range running {
+		for _, c := range shuffled(running) {
 			if c.notRun != "" {
 				continue
 			}
@@ -241,8 +244,30 @@ func (b *Bench) rounds(e *Experiment, all []*cellOf, start time.Time) (n noises)
 			n.add(o)
 		}
 		round = time.Since(roundBegan)
+		n.needs = prepared + (MinRounds+1)*round + b.countingTakes(e, all)
 	}
 	return n
+}
+
+// shuffled is the turns of a round in an order of chance: the cells, and in each its contestants,
+// which stay together, so that little time is between them. The order is what makes a comparison
+// fair: whatever the machine does meanwhile, it is chance whom it meets.
+func shuffled(turns []*cellOf) []*cellOf {
+	var cells [][]*cellOf
+	at := map[string]int{}
+	for _, t := range turns {
+		name := t.cell.String()
+		if _, ok := at[name]; !ok {
+			at[name] = len(cells)
+			cells = append(cells, nil)
+		}
+		cells[at[name]] = append(cells[at[name]], t)
+	}
+	rand.Shuffle(len(cells), func(i, j int) { cells[i], cells[j] = cells[j], cells[i] })
+	for _, c := range cells {
+		rand.Shuffle(len(c), func(i, j int) { c[i], c[j] = c[j], c[i] })
+	}
+	return slices.Concat(cells...)
 }
 
 // turnLength divides the time for so many turns a round, so that the rounds that a comparison needs
@@ -256,23 +281,29 @@ func (b *Bench) turnLength(e *Experiment, overhead time.Duration, turns int, lef
 	return max(shortestTurn, min(want, fits))
 }
 
-// tight reports whether every interval of the deciding figure is as narrow as was asked for.
+// tight reports whether every comparison to the base is as sure as was asked for, by the deciding
+// figure; where there is no base, every figure by itself.
 func (b *Bench) tight(e *Experiment, running []*cellOf) bool {
 	for _, c := range running {
-		if c.notRun != "" {
-			continue
-		}
-		v := column(c.rounds, e.Metrics[0])
-		if len(v) == 0 {
+		own := column(c.rounds, e.Metrics[0])
+		if c.notRun != "" || len(own) == 0 {
 			continue // what decides is counted apart
 		}
-		f := Summarise("", v)
-		if f.Hi-f.Median > b.options.Tight*f.Median || f.Median-f.Lo > b.options.Tight*f.Median {
+		other := slices.Repeat([]float64{1}, len(own))
+		for _, base := range running {
+			if base.c.Name == e.Base && base.cell.String() == c.cell.String() && len(base.rounds) > 0 {
+				other = column(base.rounds, e.Metrics[0])
+			}
+		}
+		if r, ok := Compare(own, other); ok && !b.options.sure(r) {
 			return false
 		}
 	}
 	return true
 }
+
+// sure reports whether an interval is as narrow as was asked for.
+func (o Options) sure(r Ratio) bool { return r.Hi-r.Lo <= o.Tight*r.Median }
 
 // countingTakes is about how long it will take to count system calls.
 func (b *Bench) countingTakes(e *Experiment, all []*cellOf) (t time.Duration) {
@@ -341,34 +372,72 @@ func column(rounds []Metrics, name string) (v []float64) {
 
 // noises gathers what disturbed the turns.
 type noises struct {
-	turns, others, steal float64
-	stopped              int64
+	disturbance
+	turns float64
+	needs time.Duration // about how long the rounds that a verdict needs take
 }
 
 func (n *noises) add(o outcome) {
 	n.turns++
 	n.others += o.others
 	n.steal += o.steal
-	n.stopped += o.stopped
+	n.stopped += float64(o.stopped)
 }
 
-func (n *noises) warnings(rounds int) (w []string) {
+func (n *noises) warnings(rounds, most int) (w []string) {
 	if rounds > 0 && rounds < MinRounds {
-		w = append(w, fmt.Sprintf("only %d rounds: too few to tell contestants apart", rounds))
+		text := fmt.Sprintf("only %d rounds: too few to tell contestants apart", rounds)
+		if most >= MinRounds {
+			text += fmt.Sprintf("; --budget %v has time for %d", n.needs.Round(5*time.Second)+5*time.Second, MinRounds)
+		}
+		w = append(w, text)
 	}
 	if n.turns == 0 {
 		return w
 	}
-	if share := n.others / n.turns; share > busyShare {
-		w = append(w, fmt.Sprintf("the machine was busy: %.0f %% of its CPU time went to others", 100*share))
+	d := n.disturbance
+	d.others /= n.turns
+	d.steal /= n.turns
+	return append(w, d.excess()...)
+}
+
+// disturbance is what else went on while contestants worked.
+type disturbance struct {
+	others  float64 // share of the machine's CPU time that went to others
+	steal   float64 // share that the hypervisor took
+	stopped float64 // times that a CPU limit stopped a contestant
+}
+
+// The bounds of a machine that is quiet enough for a verdict.
+const (
+	busyShare  = 0.15
+	stealShare = 0.03
+)
+
+// excess says what of it was more than a verdict bears.
+func (d disturbance) excess() (w []string) {
+	if d.others > busyShare {
+		w = append(w, fmt.Sprintf("the machine was busy: %.0f %% of its CPU time went to others", 100*d.others))
 	}
-	if share := n.steal / n.turns; share > stealShare {
-		w = append(w, fmt.Sprintf("the hypervisor took %.0f %% of the CPU time", 100*share))
+	if d.steal > stealShare {
+		w = append(w, fmt.Sprintf("the hypervisor took %.0f %% of the CPU time", 100*d.steal))
 	}
-	if n.stopped > 0 {
-		w = append(w, fmt.Sprintf("a CPU limit stopped contestants %d times", n.stopped))
+	if d.stopped > 0 {
+		w = append(w, fmt.Sprintf("a CPU limit stopped contestants %.0f times", d.stopped))
 	}
 	return w
+}
+
+// disturbanceOf is what went on in the rounds of some rows: of the one that was disturbed most.
+func disturbanceOf(rows ...*Row) (d disturbance) {
+	for _, row := range rows {
+		d.others = max(d.others, mean(row.Metrics["others_percent"].Samples)/100)
+		d.steal = max(d.steal, mean(row.Metrics["steal_percent"].Samples)/100)
+		for _, n := range row.Metrics["throttled"].Samples {
+			d.stopped += n
+		}
+	}
+	return d
 }
 
 func firstLine(err error) string {

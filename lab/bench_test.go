@@ -11,6 +11,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -428,6 +429,45 @@ func TestReferences(t *testing.T) {
 	}
 }
 
+// TestOrderIsShuffled: in every round all contestants have a turn, those of a cell one after the
+// other, and who begins is chance: that all of twelve rounds begin alike comes once in 6¹¹.
+func TestOrderIsShuffled(t *testing.T) {
+	var turns []string
+	e := &lab.Experiment{
+		Name: "test", Metrics: []string{"ns_per_op"}, Cells: func(lab.Options) []lab.Params { return lab.Cells("cell", "x", "y") },
+		Contestants: []lab.Contestant{lab.Ours("a", "nop"), lab.Ours("b", "nop"), lab.Ours("c", "nop")},
+		Scene: func(_ *lab.Bench, c *lab.Contestant, cell lab.Params) (*lab.Scene, error) {
+			turns = append(turns, cell["cell"]+c.Name)
+			return &lab.Scene{}, nil
+		},
+	}
+	o := quickly(t)
+	o.Budget, o.MaxRounds, o.Tight = time.Minute, 12, 0
+	if _, err := run(t, t.Context(), o, e); err != nil {
+		t.Fatal(err)
+	}
+	const round = 6
+	if len(turns) != 13*round { // one to warm up
+		t.Fatalf("%d turns, want 13 rounds of %d", len(turns), round)
+	}
+	first := map[string]bool{}
+	for r := round; r < len(turns); r += round {
+		one := turns[r : r+round]
+		first[one[0]] = true
+		for i, turn := range one {
+			if i%3 > 0 && turn[0] != one[i-1][0] {
+				t.Errorf("the turns of a cell are not together: %v", one)
+			}
+			if slices.Contains(one[:i], turn) {
+				t.Errorf("%s has two turns in a round: %v", turn, one)
+			}
+		}
+	}
+	if len(first) == 1 {
+		t.Errorf("every round begins with %v", first)
+	}
+}
+
 // TestExperimentsAreWhole: each has what a reader needs, its contestants' names are different, and
 // its claims are its own.
 func TestExperimentsAreWhole(t *testing.T) {
@@ -489,11 +529,11 @@ func TestCopies(t *testing.T) {
 		v := lab.View{ExperimentResult: &r}
 		same, _ := v.Ratio("b", "a", nil, "ns_per_op")
 		slow, _ := v.Ratio("slower", "a", nil, "ns_per_op")
-		t.Logf("run %2d: %d rounds, copies %v differ %v; slower %v differ %v", i+1, r.Rounds, same, same.Differ, slow, slow.Differ)
-		if same.Differ {
+		t.Logf("run %2d: %d rounds, copies %v differ %v; slower %v differ %v", i+1, r.Rounds, same, same.Differ(), slow, slow.Differ())
+		if same.Differ() {
 			alike++
 		}
-		if slow.Differ && slow.Median > 1 {
+		if slow.Differ() && slow.Median > 1 {
 			found++
 		}
 	}

@@ -33,6 +33,6 @@ func ExampleBench_Run() {
 	}
 	v := lab.View{ExperimentResult: &r}
 	if ratio, ok := v.Ratio("mine", "fio/psync", lab.Params{"bytes": "4096"}, "ops_per_s"); ok {
-		fmt.Println(ratio, ratio.Differ)
+		fmt.Println(ratio, ratio.Differ())
 	}
 }

@@ -6,15 +6,17 @@
 // An [Experiment] asks one question. It has [Contestant]s, which are programs that speak the
 // protocol of package contestant; cells, which are settings of parameters; and [Claim]s, which it
 // judges. A turn is one contestant working in one cell for a while. In a round every contestant has
-// one turn in every cell, one after the other, so that whatever else the machine does meets all of
-// them; what is compared are medians over rounds, with intervals. Each turn is a process of its
+// one turn in every cell, one after the other, in an order of chance, so that whatever else the
+// machine does meets all of them alike; what is compared are the ratios in each round, with
+// intervals. Each turn is a process of its
 // own, and the laboratory counts from outside what it cost: CPU time, context switches, page
 // faults, memory, and, in a turn apart, system calls.
 //
 // # Guarantees
 //
 // No figure is made up: a cell that was not run says why. Two contestants are said to differ only
-// if their rounds do, by a rank test at 1 %. A run that is stopped leaves what it has.
+// if the ratios of at least eight rounds do, by a paired test at 1 %; a claim is judged only by as
+// many, on a machine that was quiet meanwhile. A run that is stopped leaves what it has.
 //
 // # When not to use it
 //
@@ -177,13 +179,26 @@ type Claim struct {
 	Needs string                       // what must have been measured, for the case that it was not
 }
 
+// Why a claim that this machine could tell about was not judged.
+const (
+	TooFewRounds = "too few rounds"
+	TooNoisy     = "too noisy"
+)
+
 // Verdict is the judgement of a claim.
 type Verdict struct {
 	Claim   string `json:"claim"`
 	Seed    string `json:"seed"`
 	Here    string `json:"here"`
 	Verdict string `json:"verdict"`
+	Reason  string `json:"reason,omitempty"` // TooFewRounds or TooNoisy, where another run may tell
 	Why     string `json:"why"`
+}
+
+// As says in other words what was found here.
+func (v Verdict) As(format string, args ...any) Verdict {
+	v.Here = fmt.Sprintf(format, args...)
+	return v
 }
 
 // judge judges all claims of an experiment.
@@ -194,13 +209,18 @@ func (e *Experiment) judge(v View) []Verdict {
 		if !ok {
 			verdict = Verdict{Here: "–", Verdict: NotMeasurable, Why: "not measured: " + c.Needs}
 		}
+		if verdict.Reason != "" {
+			verdict.Why += fmt.Sprintf(" `tallywheel lab run %s --full` may tell, on a machine that does nothing else.", e.Name)
+		}
 		verdict.Claim, verdict.Seed = c.Claim, c.Seed
 		all = append(all, verdict)
 	}
 	return all
 }
 
-// Holds is the verdict that a claim is reproduced here, or not.
+// Holds is the verdict that a claim is reproduced here, or not, by what was counted or looked up:
+// whether there is a file, how many calls were made. What was timed is judged by [AtLeast] and its
+// like.
 func Holds(yes bool, here, why string) Verdict {
 	if yes {
 		return Verdict{Here: here, Verdict: Reproduced, Why: why}
@@ -208,18 +228,64 @@ func Holds(yes bool, here, why string) Verdict {
 	return Verdict{Here: here, Verdict: NotReproduced, Why: why}
 }
 
-// clear is the share of the rounds that must agree for a verdict.
-const clear = 0.8
-
-// AtLeast is the verdict on a claim that a ratio is at least x: it takes four rounds of five to be
-// one. Where they do not agree, the machine is too noisy to tell.
+// AtLeast is the verdict on a claim that a ratio is at least x: it holds if the whole interval is
+// there, and it does not if none of it is. Else, with fewer than [MinRounds] rounds, or where
+// others had too much of the machine, there is none.
 func AtLeast(r Ratio, x float64, why string) Verdict {
-	return decide(r, func(v float64) bool { return v >= x }, fmt.Sprintf("at least %g×", x), why)
+	return decide(r, r.Lo >= x, r.Hi < x, x, why)
 }
 
 // AtMost is AtLeast the other way round.
 func AtMost(r Ratio, x float64, why string) Verdict {
-	return decide(r, func(v float64) bool { return v <= x }, fmt.Sprintf("at most %g×", x), why)
+	return decide(r, r.Hi <= x, r.Lo > x, x, why)
+}
+
+func decide(r Ratio, yes, no bool, x float64, why string) Verdict {
+	v := Verdict{Here: r.String(), Verdict: NotMeasurable, Reason: TooNoisy}
+	switch {
+	case !r.Enough():
+		v.Reason, v.Why = TooFewRounds, fmt.Sprintf("Too few rounds: %d, a verdict needs %d.", len(r.Rounds), MinRounds)
+	case !r.Quiet():
+		v.Why = "Too noisy: " + r.disturbed + "."
+	case yes || no:
+		return Holds(yes, v.Here, why)
+	default:
+		v.Why = fmt.Sprintf("Too noisy: the interval is on both sides of %.4g×.", x)
+	}
+	return v
+}
+
+// Within is the verdict on a claim that a ratio is from lo to hi.
+func Within(r Ratio, lo, hi float64, why string) Verdict {
+	v := decide(r, lo <= r.Lo && r.Hi <= hi, r.Hi < lo || r.Lo > hi, lo, why)
+	if v.Reason == TooNoisy && r.Quiet() {
+		v.Why = fmt.Sprintf("Too noisy: the interval is neither in nor out of %.4g× to %.4g×.", lo, hi)
+	}
+	return v
+}
+
+// Alike is the verdict on a claim that two do not differ: they are not seen to, and a difference of
+// so large a share would have been.
+func Alike(r Ratio, share float64, why string) Verdict {
+	v := decide(r, !r.Differ() && r.Unseen() <= share, r.Differ(), 1, why)
+	if v.Reason == TooNoisy && r.Quiet() {
+		v.Why = fmt.Sprintf("Too noisy: a difference of %.0f %% could not have been seen.", 100*share)
+	}
+	return v
+}
+
+// All is the verdict on a claim of several parts: it holds if all of them do, and it does not if
+// one does not.
+func All(parts ...Verdict) Verdict {
+	worst, here := parts[0], []string{}
+	rank := []string{Reproduced, NotMeasurable, NotReproduced, Impossible}
+	for _, p := range parts {
+		here = append(here, p.Here)
+		if slices.Index(rank, p.Verdict) > slices.Index(rank, worst.Verdict) {
+			worst = p
+		}
+	}
+	return worst.As("%s", strings.Join(here, "; "))
 }
 
 // AllAtMost is a claim that each of several contestants takes at most x of what another one does,
@@ -228,28 +294,21 @@ func AllAtMost(text, seed string, of []string, b string, cell Params, metric str
 	return Claim{
 		Claim: text, Seed: seed, Needs: strings.TrimSpace(strings.Join(of, ", ") + " and " + b + " " + cell.String()),
 		Judge: func(v View) (Verdict, bool) {
-			r, who, ok := v.Worst(of, b, cell, metric)
-			verdict := AtMost(r, x, why)
-			if len(of) > 1 {
-				verdict.Here += ", the worst: " + who
+			var parts []Verdict
+			for _, c := range of {
+				r, ok := v.Ratio(c, b, cell, metric)
+				if !ok {
+					return Verdict{}, false
+				}
+				part := AtMost(r, x, why)
+				if len(of) > 1 {
+					part.Here = c + " " + part.Here
+				}
+				parts = append(parts, part)
 			}
-			return verdict, ok
+			return All(parts...), true
 		},
 	}
-}
-
-func decide(r Ratio, holds func(float64) bool, what, why string) Verdict {
-	n := 0
-	for _, v := range r.Rounds {
-		if holds(v) {
-			n++
-		}
-	}
-	share := float64(n) / float64(max(1, len(r.Rounds)))
-	if share >= clear || share <= 1-clear {
-		return Holds(share >= clear, r.String(), why)
-	}
-	return Verdict{Here: r.String(), Verdict: NotMeasurable, Why: fmt.Sprintf("The rounds do not agree: %s in %d of %d. More of them (--full) or a quieter machine may tell.", what, n, len(r.Rounds))}
 }
 
 // CannotBe is the verdict that a claim is impossible, with what happens instead, and the reason

@@ -123,27 +123,30 @@ func (v View) Medians(cell Params, metric string, contestants ...string) ([]floa
 
 // Ratio compares two contestants in a cell.
 func (v View) Ratio(a, b string, cell Params, metric string) (Ratio, bool) {
-	x, ok1 := v.Figure(a, cell, metric)
-	y, ok2 := v.Figure(b, cell, metric)
-	if !ok1 || !ok2 {
-		return Ratio{}, false
-	}
-	return Compare(x.Samples, y.Samples)
+	return v.Across(a, cell, b, cell, metric)
 }
 
-// Worst compares several contestants to another in a cell, and returns the comparison of the one
-// that is most beyond it, with its name; false if one of them was not measured.
-func (v View) Worst(of []string, b string, cell Params, metric string) (worst Ratio, who string, ok bool) {
-	for _, c := range of {
-		r, ok := v.Ratio(c, b, cell, metric)
-		if !ok {
-			return Ratio{}, "", false
-		}
-		if who == "" || r.Median > worst.Median {
-			worst, who = r, c
-		}
+// Across compares two contestants, each in a cell of its own.
+func (v View) Across(a string, cellA Params, b string, cellB Params, metric string) (Ratio, bool) {
+	x, y := v.Find(a, cellA), v.Find(b, cellB)
+	if x == nil || y == nil {
+		return Ratio{}, false
 	}
-	return worst, who, who != ""
+	r, ok := Compare(x.Metrics[metric].Samples, y.Metrics[metric].Samples)
+	r.disturbed = strings.Join(disturbanceOf(x, y).excess(), ", ")
+	return r, ok
+}
+
+// Level compares a contestant to a level: the ratio of its figure to so much.
+func (v View) Level(contestant string, cell Params, metric string, level float64) (Ratio, bool) {
+	x := v.Find(contestant, cell)
+	if x == nil {
+		return Ratio{}, false
+	}
+	samples := x.Metrics[metric].Samples
+	r, ok := Compare(samples, slices.Repeat([]float64{level}, len(samples)))
+	r.disturbed = strings.Join(disturbanceOf(x).excess(), ", ")
+	return r, ok
 }
 
 // mostResults bounds a file of results, in bytes.

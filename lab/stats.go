@@ -1,7 +1,6 @@
 package lab
 
 import (
-	"fmt"
 	"math"
 	"slices"
 
@@ -9,9 +8,9 @@ import (
 )
 
 const (
-	confidence = 0.95 // of intervals
-	alpha      = 0.01 // two contestants differ if chance makes such ranks less often than this
-	MinRounds  = 5    // what that needs: of four a side, even the clearest order comes by chance once in 35
+	confidence = 0.95  // of the interval of a single figure
+	alpha      = 0.008 // two contestants differ if chance makes such rounds less often than this: 1 %, less what looking after each round costs
+	apart      = 5     // rounds that two runs need to differ: of four a side, even the clearest order comes by chance once in 35
 )
 
 // Figure summarises the rounds of one metric: the median, an interval of order statistics that
@@ -44,6 +43,14 @@ func Median(values []float64) float64 {
 	return v[len(v)/2]
 }
 
+func mean(values []float64) float64 {
+	sum := 0.0
+	for _, v := range values {
+		sum += v
+	}
+	return sum / float64(max(1, len(values)))
+}
+
 // medianInterval returns the ranks, from 0, of the narrowest symmetric interval that holds the
 // median with the confidence, whatever the distribution: the number of values below the median is
 // binomial (n, ½). If there are too few values the whole range is as good as it gets.
@@ -61,10 +68,10 @@ func medianInterval(n int) (lo, hi int) {
 	return lo, n - 1 - lo
 }
 
-// Differ reports whether two sets of rounds differ by more than chance, by the Mann-Whitney U test.
-// Fewer than five rounds a side never do: their ranks cannot say it.
+// Differ reports whether the rounds of two runs differ by more than chance, by the Mann-Whitney U
+// test: nothing pairs their rounds. Contestants of one run are held together by [Compare].
 func Differ(a, b []float64) (bool, float64) {
-	if len(a) < MinRounds || len(b) < MinRounds {
+	if len(a) < apart || len(b) < apart {
 		return false, 1
 	}
 	sample := func(v []float64) *benchmath.Sample {
@@ -73,31 +80,3 @@ func Differ(a, b []float64) (bool, float64) {
 	p := benchmath.AssumeNothing.Compare(sample(a), sample(b)).P
 	return p < alpha, p
 }
-
-// Ratio compares two sets of rounds that were taken in turn: the median of the ratios within a
-// round, their interval, and whether the two differ at all.
-type Ratio struct {
-	Median, Lo, Hi float64
-	Differ         bool
-	Rounds         []float64
-}
-
-// Compare makes a ratio of a to b; false if there is no round in common.
-func Compare(a, b []float64) (Ratio, bool) {
-	n := min(len(a), len(b))
-	var ratios []float64
-	for i := range n {
-		if b[i] > 0 {
-			ratios = append(ratios, a[i]/b[i])
-		}
-	}
-	if len(ratios) == 0 {
-		return Ratio{}, false
-	}
-	f := Summarise("", ratios)
-	differ, _ := Differ(a, b)
-	return Ratio{f.Median, f.Lo, f.Hi, differ, ratios}, true
-}
-
-// String shows a ratio with its interval: 1.23× (1.20–1.27).
-func (r Ratio) String() string { return fmt.Sprintf("%.2f× (%.2f–%.2f)", r.Median, r.Lo, r.Hi) }

@@ -83,7 +83,7 @@ func newLabRun(use string) *cobra.Command {
 	if use == "all" {
 		f.StringSliceVar(&l.planes, "plane", nil, "experiments of these planes alone: serial, memory, files, log, laboratory")
 	}
-	f.BoolVar(&l.quick, "quick", false, "at most a minute an experiment (the default)")
+	f.BoolVar(&l.quick, "quick", false, "little more than a minute an experiment (the default)")
 	f.BoolVar(&l.full, "full", false, "all settings, the articles' sizes, as many rounds as it takes")
 	f.StringVar(&l.out, "out", "lab-results", "folder of the report")
 	f.StringVar(&l.dir, "dir", ".", "where to make the files that are measured: on the disk that is asked about")

@@ -2,7 +2,6 @@ package report
 
 import (
 	_ "embed"
-	"fmt"
 	"html/template"
 	"io"
 	"math"
@@ -22,7 +21,7 @@ var pageTemplate = template.Must(template.New("report").Funcs(template.FuncMap{
 func HTML(w io.Writer, r *lab.Results) error {
 	view := htmlReport{
 		Machine: machine(r.Machine), Command: r.Command, Started: r.Started.Format("2006-01-02 15:04 MST"), Partial: r.Partial,
-		Planes: Summary(r), Counts: counts(r), Series: make([]int, mostSeries),
+		Planes: Summary(r), Counts: counts(r), Method: method, Series: make([]int, mostSeries),
 	}
 	for i := range view.Series {
 		view.Series[i] = i
@@ -34,11 +33,11 @@ func HTML(w io.Writer, r *lab.Results) error {
 }
 
 type htmlReport struct {
-	Machine, Command, Started, Counts string
-	Partial                           bool
-	Series                            []int // the numbers of the colours
-	Planes                            []Plane
-	Experiments                       []htmlExperiment
+	Machine, Command, Started, Counts, Method string
+	Partial                                   bool
+	Series                                    []int // the numbers of the colours
+	Planes                                    []Plane
+	Experiments                               []htmlExperiment
 }
 
 type htmlExperiment struct {
@@ -159,11 +158,7 @@ func bars(e *lab.ExperimentResult, params lab.Params) (all []bar, scale string) 
 			Length: at(f.Median), Lo: at(f.Lo), Wide: at(f.Hi) - at(f.Lo),
 		}
 		if r, ok := ratio(e, row); ok && row.Contestant != e.Base {
-			if r.Differ || len(r.Rounds) < lab.MinRounds {
-				b.Text += fmt.Sprintf(" · %.2f×", r.Median)
-			} else {
-				b.Text += " · no difference"
-			}
+			b.Text += " · " + versus(r)
 		}
 		all = append(all, b)
 	}

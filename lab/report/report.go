@@ -115,8 +115,8 @@ func cell(r *lab.Row, metric string, interval bool) string {
 	return fmt.Sprintf("%s (%s–%s)", Value(metric, f.Median), Value(metric, f.Lo), Value(metric, f.Hi))
 }
 
-// against compares a row with the base of its cell by the experiment's deciding metric: "1.23×",
-// "no difference", or "".
+// against compares a row with the base of its cell by the experiment's deciding metric; "" if it
+// cannot be.
 func against(e *lab.ExperimentResult, row *lab.Row) string {
 	r, ok := ratio(e, row)
 	switch {
@@ -124,26 +124,25 @@ func against(e *lab.ExperimentResult, row *lab.Row) string {
 		return ""
 	case row.Contestant == e.Base:
 		return "base"
-	case !r.Differ && len(r.Rounds) < lab.MinRounds:
-		return fmt.Sprintf("%.2f× (too few rounds)", r.Median)
-	case !r.Differ:
-		return fmt.Sprintf("no difference (%.2f×)", r.Median)
+	}
+	return versus(r)
+}
+
+// versus says what a comparison came to: "1.23×", "no difference above 4 %", or why there is none.
+func versus(r lab.Ratio) string {
+	switch {
+	case !r.Enough():
+		return fmt.Sprintf("%.2f× (%s)", r.Median, lab.TooFewRounds)
+	case !r.Quiet():
+		return fmt.Sprintf("%.2f× (%s)", r.Median, lab.TooNoisy)
+	case !r.Differ():
+		return fmt.Sprintf("no difference above %s %%", digits(math.Ceil(100*r.Unseen())))
 	}
 	return fmt.Sprintf("%.2f×", r.Median)
 }
 
 func ratio(e *lab.ExperimentResult, row *lab.Row) (lab.Ratio, bool) {
-	decides := e.Decides(row.Params)
-	base := e.Find(e.Base, row.Params)
-	own, ok := row.Metrics[decides]
-	if base == nil || !ok {
-		return lab.Ratio{}, false
-	}
-	other, ok := base.Metrics[decides]
-	if !ok {
-		return lab.Ratio{}, false
-	}
-	return lab.Compare(own.Samples, other.Samples)
+	return lab.View{ExperimentResult: e}.Ratio(row.Contestant, e.Base, row.Params, e.Decides(row.Params))
 }
 
 // Table writes an experiment for a terminal.
@@ -184,6 +183,9 @@ func Table(w io.Writer, e *lab.ExperimentResult) error {
 	}
 	for _, v := range e.Verdicts {
 		fmt.Fprintf(&b, "  %s: %s Published: %s. Here: %s.\n", v.Verdict, v.Claim, v.Seed, v.Here)
+		if v.Reason != "" {
+			fmt.Fprintf(&b, "    %s\n", v.Why)
+		}
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

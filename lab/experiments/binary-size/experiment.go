@@ -43,7 +43,7 @@ func claim(text, seed, a, b string, x float64, why string) lab.Claim {
 			if !ok || m[1] == 0 {
 				return lab.Verdict{}, false
 			}
-			return lab.Holds(m[0]/m[1] <= x, fmt.Sprintf("%.1f → %.1f MB, %.2f×", m[1]/1e6, m[0]/1e6, m[0]/m[1]), why), true
+			return lab.Holds(m[0]/m[1] <= x, fmt.Sprintf("%.1f → %.1f MB, %.2f×", m[1]/1e6, m[0]/1e6, m[0]/m[1]), why), true // the same in every round
 		},
 	}
 }

@@ -40,8 +40,9 @@ func atMost(text, who string, bytes float64) lab.Claim {
 	return lab.Claim{
 		Claim: text, Seed: fmt.Sprintf("this project: ≤ %.1f KB", bytes/1024), Needs: who,
 		Judge: func(v lab.View) (lab.Verdict, bool) {
-			m, ok := v.Median(who, nil, "bytes_per_conn")
-			return lab.Holds(m <= bytes, fmt.Sprintf("%.1f KB", m/1024), "Two operations of the ring, the connection's state and, for a coroutine, its stack."), ok
+			m, _ := v.Median(who, nil, "bytes_per_conn")
+			r, ok := v.Level(who, nil, "bytes_per_conn", bytes)
+			return lab.AtMost(r, 1, "Two operations of the ring, the connection's state and, for a coroutine, its stack.").As("%.1f KB, %v", m/1024, r), ok
 		},
 	}
 }

@@ -47,15 +47,16 @@ func Experiment() *lab.Experiment {
 					if !ok {
 						return lab.Verdict{}, false
 					}
-					return lab.Holds(r.Differ && r.Median > 1.2, fmt.Sprintf("± %.1f %% against ± %.1f %%", m[0], m[1]), "Under a load that never pauses both are at their largest size; what varies is the machine."), true
+					return lab.AtLeast(r, 1.2, "Under a load that never pauses both are at their largest size; what varies is the machine.").As("± %.1f %% against ± %.1f %%: %v", m[0], m[1], r), true
 				},
 			},
 			{
 				Claim: "A pool that grows takes some 12 ms to do so.",
 				Seed:  "≈ 12 ms", Needs: "dynamic/4-16",
 				Judge: func(v lab.View) (lab.Verdict, bool) {
-					m, ok := v.Median("dynamic/4-16", lab.Params{"work_ns": "20000"}, "scale_up_us")
-					return lab.Holds(m > 4000 && m < 36000, fmt.Sprintf("%.2f ms", m/1e3), "A goroutine starts in microseconds; a pool that takes longer waits by its own rule."), ok
+					m, _ := v.Median("dynamic/4-16", lab.Params{"work_ns": "20000"}, "scale_up_us")
+					r, ok := v.Level("dynamic/4-16", lab.Params{"work_ns": "20000"}, "scale_up_us", 12_000)
+					return lab.Within(r, 1.0/3, 3, "A goroutine starts in microseconds; a pool that takes longer waits by its own rule.").As("%.2f ms, %v of it", m/1e3, r), ok
 				},
 			},
 		},

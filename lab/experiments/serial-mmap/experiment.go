@@ -72,11 +72,11 @@ func Experiment() *lab.Experiment {
 				},
 			},
 			{
-				Claim: "A read of 4 KiB spends 8.2 µs in the kernel.",
+				Claim: "A read of a serial port spends 8.2 µs in the kernel.",
 				Seed:  "8.2 µs", Needs: "page/pread",
 				Judge: func(v lab.View) (lab.Verdict, bool) {
 					m, ok := v.Median("page/pread", lab.Params{}, "ns_per_op")
-					return lab.Holds(m > 4100 && m < 16400, fmt.Sprintf("%.2f µs", m/1e3), "Measured on a file in the page cache; within a factor of two counts as reproduced."), ok
+					return lab.NotHere("a UART: the article read a tty. A file in the page cache is something else.").As("%.2f µs from the page cache", m/1e3), ok
 				},
 			},
 		},

@@ -31,7 +31,7 @@ func Experiment() *lab.Experiment {
 			if !ok {
 				return ""
 			}
-			if r.Differ && r.Median > 1 {
+			if r.Differ() && r.Median > 1 {
 				return fmt.Sprintf("With CPUs to spare it brings %.0f %% here.", 100*(r.Median-1))
 			}
 			return fmt.Sprintf("Leave it off: %.2f of the requests with it here. It wants a CPU of its own for each ring.", r.Median)

@@ -1,0 +1,105 @@
+package lab
+
+import (
+	"fmt"
+	"math"
+	"slices"
+)
+
+// MinRounds is the fewest rounds by which two contestants can be told apart, and by which a claim
+// can be judged: of seven, even seven rounds that all say the same come by chance once in 64, which
+// is more often than 1 %; of eight, once in 128.
+const MinRounds = 8
+
+// Ratio compares two contestants by the rounds in which they took turns. Median is the
+// Hodges-Lehmann estimate, Lo and Hi are the interval of the signed-rank test at 99 %, all of the
+// logarithms of the rounds' ratios. Of fewer than [MinRounds] rounds they are the range.
+type Ratio struct {
+	Median, Lo, Hi float64
+	Rounds         []float64 // the ratio in each round
+
+	disturbed string // what else the machine did in these rounds, if it was too much
+}
+
+// Compare makes a ratio of a to b, whose rounds go together one by one; false if there is none, or
+// b is nothing in all of them. That neither did anything in a round makes them alike there.
+func Compare(a, b []float64) (Ratio, bool) {
+	n := min(len(a), len(b))
+	logs, rounds, some := make([]float64, n), make([]float64, n), false
+	for i := range n {
+		if a[i] < 0 || b[i] < 0 {
+			return Ratio{}, false // figures below 0 have no ratio
+		}
+		rounds[i] = a[i] / b[i]
+		if a[i] == b[i] {
+			rounds[i] = 1
+		}
+		logs[i] = math.Log(rounds[i])
+		some = some || b[i] > 0
+	}
+	if !some {
+		return Ratio{}, false
+	}
+	mid, lo, hi := signedRank(logs)
+	return Ratio{Median: math.Exp(mid), Lo: math.Exp(lo), Hi: math.Exp(hi), Rounds: rounds}, true
+}
+
+// Enough reports whether there are rounds enough to tell the two apart.
+func (r Ratio) Enough() bool { return len(r.Rounds) >= MinRounds }
+
+// Differ reports whether the two differ by more than chance: whether 1 is outside the interval.
+func (r Ratio) Differ() bool { return r.Enough() && (r.Lo > 1 || r.Hi < 1) }
+
+// Quiet reports whether the machine did little else in these rounds.
+func (r Ratio) Quiet() bool { return r.disturbed == "" }
+
+// Unseen is the largest difference that the rounds do not rule out, as a share: 0.03 is 3 %.
+func (r Ratio) Unseen() float64 { return max(r.Hi-1, 1-r.Lo) }
+
+// String shows a ratio with its interval: 1.23× (1.20–1.27).
+func (r Ratio) String() string { return fmt.Sprintf("%.2f× (%.2f–%.2f)", r.Median, r.Lo, r.Hi) }
+
+// signedRank estimates the centre of values that are symmetric around it, with an interval that
+// holds it at 1 − alpha: the median of all Walsh averages (Hodges and Lehmann, 1963), and those of
+// them at which Wilcoxon's signed-rank test just does not reject (Tukey, 1949; Hollander, Wolfe and
+// Chicken, Nonparametric Statistical Methods, 3.1 to 3.3). So the interval and the test never
+// contradict each other. Values that are equal or 0 make it wider. Of too few values it is their
+// range.
+func signedRank(v []float64) (mid, lo, hi float64) {
+	walsh := make([]float64, 0, len(v)*(len(v)+1)/2)
+	for i, x := range v {
+		for _, y := range v[:i+1] {
+			w := (x + y) / 2
+			if math.IsNaN(w) { // of +Inf and -Inf: once only this one did something, once only that one
+				w = 0
+			}
+			walsh = append(walsh, w)
+		}
+	}
+	slices.Sort(walsh)
+	k := max(0, rejects(len(v)))
+	return Median(walsh), walsh[k], walsh[len(walsh)-1-k]
+}
+
+// rejects returns the largest sum of the ranks of one sign that comes by chance in at most
+// alpha ÷ 2 of n values, -1 if there is none. Each rank has that sign or not, so the chance of a
+// sum is the number of sets of ranks that have it, of 2ⁿ.
+func rejects(n int) int {
+	chance := make([]float64, n*(n+1)/2+1)
+	chance[0] = 1
+	for rank := 1; rank <= n; rank++ {
+		for sum := len(chance) - 1; sum >= 0; sum-- {
+			chance[sum] /= 2
+			if sum >= rank {
+				chance[sum] += chance[sum-rank] / 2
+			}
+		}
+	}
+	below := 0.0
+	for sum, p := range chance {
+		if below += p; below > alpha/2 {
+			return sum - 1
+		}
+	}
+	return -1
+}
