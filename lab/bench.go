@@ -163,7 +163,7 @@ func (b *Bench) Run(e *Experiment) (r ExperimentResult, err error) {
 	r.Warnings = noise.warnings(r.Rounds, b.options.MaxRounds)
 	v := View{&r}
 	r.Verdicts = e.judge(v)
-	if e.Advice != nil {
+	if e.Advice != nil && len(r.Warnings) == 0 { // else nothing is sure
 		r.Advice = e.Advice(v)
 	}
 	r.Seconds = time.Since(began).Seconds()

@@ -229,7 +229,7 @@ func TestCountingEnds(t *testing.T) {
 
 func TestWhatIsNotRunSaysWhy(t *testing.T) {
 	e := &lab.Experiment{
-		Name: "test", Metrics: []string{"ns_per_op"}, Base: "works",
+		Name: "test", Metrics: []string{"ns_per_op"}, Base: "works", Advice: func(lab.View) string { return "take what works" },
 		Contestants: []lab.Contestant{
 			lab.Ours("works", "nop"), lab.Ours("refuses", "refuses"), lab.Ours("fails", "fails"), lab.Ours("silent", "silent"), lab.Ours("babbles", "babbles"),
 			lab.Ours("stranger", "nobody"),
@@ -240,6 +240,9 @@ func TestWhatIsNotRunSaysWhy(t *testing.T) {
 	r, err := run(t, t.Context(), quickly(t), e)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if r.Advice != "" || !strings.Contains(strings.Join(r.Warnings, "; "), "too few to tell") {
+		t.Errorf("of %d rounds the advice is %q, with the warnings %q", r.Rounds, r.Advice, r.Warnings)
 	}
 	want := map[string]string{
 		"refuses": "no such device here", "fails": "lost its disk", "silent": "no line of results", "babbles": "is no number of operations", "stranger": `no contestant "nobody"`,
@@ -296,7 +299,7 @@ func TestResults(t *testing.T) {
 		Name: "test-results", Plane: "memory", Question: "?", Method: ".", Metrics: []string{"ns_per_op"}, Base: "a",
 		Cells:       func(lab.Options) []lab.Params { return []lab.Params{{"depth": "8", "how": "with care"}} },
 		Contestants: []lab.Contestant{lab.Ours("a", "nop"), lab.Ours("b/c", "nop"), lab.Ours("refuses", "refuses")},
-		Claims: []lab.Claim{{Claim: "a holds", Seed: "1", Judge: func(lab.View) (lab.Verdict, bool) {
+		Claims: []lab.Claim{{Claim: "a holds", Source: lab.NetworkArticle.Says("1", "1"), Judge: func(lab.View) (lab.Verdict, bool) {
 			return lab.CannotBe("0", "because"), true
 		}}},
 	}
@@ -469,9 +472,9 @@ func TestOrderIsShuffled(t *testing.T) {
 }
 
 // TestExperimentsAreWhole: each has what a reader needs, its contestants' names are different, and
-// its claims are its own.
+// its claims are its own: each is a sentence that stands alone, has a source, and is judged once.
 func TestExperimentsAreWhole(t *testing.T) {
-	names := map[string]bool{}
+	names, judged := map[string]bool{}, map[any]string{}
 	for _, e := range experiments.All() {
 		if names[e.Name] {
 			t.Errorf("two experiments are called %s", e.Name)
@@ -500,6 +503,18 @@ func TestExperimentsAreWhole(t *testing.T) {
 			t.Errorf("%s advises without figures: %s", e.Name, text)
 		}
 		for _, c := range e.Claims {
+			if first, _, _ := strings.Cut(c.Claim, " "); slices.Contains([]string{"…", "It", "They", "Against", ""}, first) || !strings.HasSuffix(c.Claim, ".") {
+				t.Errorf("%s: %q is no sentence that stands alone", e.Name, c.Claim)
+			}
+			if c.Source == (lab.Source{}) || c.Source.Number != "" && c.Source.Chapter == "" {
+				t.Errorf("%s: nobody knows where %q is from", e.Name, c.Claim)
+			}
+			for _, once := range []any{c.Claim, c.Source} {
+				if other, ok := judged[once]; ok && (c.Source.Number != "" || once == c.Claim) {
+					t.Errorf("%s and %s judge the same: %v", other, e.Name, once)
+				}
+				judged[once] = e.Name
+			}
 			if v, ok := c.Judge(empty); ok && v.Verdict != lab.NotMeasurable {
 				t.Errorf("%s judges %q without figures: %s", e.Name, c.Claim, v.Verdict)
 			} else if !ok && c.Needs == "" {

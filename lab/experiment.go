@@ -119,7 +119,7 @@ type Experiment struct {
 	Prepare     func(ctx context.Context, b *Bench) error                             // makes in b.Dir what all turns need
 	Scene       func(b *Bench, c *Contestant, cell Params) (*Scene, error)            // makes what one turn needs
 	Calls       bool                                                                  // count system calls, in a turn apart
-	Claims      []Claim                                                               // that were published in articles, or here
+	Claims      []Claim                                                               // that were published, and goals
 	Advice      func(v View) string                                                   // what a busy person should do, in one or two sentences; "" if nothing can be said
 	Derive      func(cell Params, contestant string, length time.Duration, m Metrics) // figures that follow from others
 }
@@ -171,12 +171,12 @@ const (
 	NotMeasurable = "not measurable here"
 )
 
-// Claim is something that was published, and how to judge it.
+// Claim is something that was published, or a goal of this project, and how to judge it.
 type Claim struct {
-	Claim string                       // in one sentence
-	Seed  string                       // the figure that was published
-	Judge func(v View) (Verdict, bool) // false: what it needs was not measured
-	Needs string                       // what must have been measured, for the case that it was not
+	Claim  string                       // in one sentence, which says all that it means
+	Source Source                       // where it comes from: [Document.Says], or [Goal]
+	Judge  func(v View) (Verdict, bool) // false: what it needs was not measured
+	Needs  string                       // what must have been measured, for the case that it was not
 }
 
 // Why a claim that this machine could tell about was not judged.
@@ -188,11 +188,14 @@ const (
 // Verdict is the judgement of a claim.
 type Verdict struct {
 	Claim   string `json:"claim"`
-	Seed    string `json:"seed"`
+	Seed    string `json:"seed"` // the figure that was published, or is the goal
 	Here    string `json:"here"`
 	Verdict string `json:"verdict"`
 	Reason  string `json:"reason,omitempty"` // TooFewRounds or TooNoisy, where another run may tell
 	Why     string `json:"why"`
+
+	Source *Source `json:"source,omitempty"` // where it was published
+	Goal   bool    `json:"goal,omitempty"`   // a claim of this project
 }
 
 // As says in other words what was found here.
@@ -212,7 +215,10 @@ func (e *Experiment) judge(v View) []Verdict {
 		if verdict.Reason != "" {
 			verdict.Why += fmt.Sprintf(" `tallywheel lab run %s --full` may tell, on a machine that does nothing else.", e.Name)
 		}
-		verdict.Claim, verdict.Seed = c.Claim, c.Seed
+		verdict.Claim, verdict.Seed, verdict.Goal = c.Claim, c.Source.figure, !c.Source.published()
+		if !verdict.Goal {
+			verdict.Source = &c.Source
+		}
 		all = append(all, verdict)
 	}
 	return all
@@ -290,9 +296,9 @@ func All(parts ...Verdict) Verdict {
 
 // AllAtMost is a claim that each of several contestants takes at most x of what another one does,
 // in a cell, by a metric. The verdict is on the worst of them and names it.
-func AllAtMost(text, seed string, of []string, b string, cell Params, metric string, x float64, why string) Claim {
+func AllAtMost(text string, source Source, of []string, b string, cell Params, metric string, x float64, why string) Claim {
 	return Claim{
-		Claim: text, Seed: seed, Needs: strings.TrimSpace(strings.Join(of, ", ") + " and " + b + " " + cell.String()),
+		Claim: text, Source: source, Needs: strings.TrimSpace(strings.Join(of, ", ") + " and " + b + " " + cell.String()),
 		Judge: func(v View) (Verdict, bool) {
 			var parts []Verdict
 			for _, c := range of {

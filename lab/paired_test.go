@@ -273,7 +273,9 @@ func TestAllAtMost(t *testing.T) {
 		return Row{Contestant: name, Metrics: map[string]Figure{"ns_per_op": Summarise("ns", rounds)}}
 	}
 	v := View{&ExperimentResult{Rows: []Row{row("base", 10), row("good", 5), row("bad", 20)}}}
-	claim := func(of ...string) Claim { return AllAtMost("", "", of, "base", nil, "ns_per_op", 1, "why") }
+	claim := func(of ...string) Claim {
+		return AllAtMost("", Goal("≤ 1×"), of, "base", nil, "ns_per_op", 1, "why")
+	}
 	for _, c := range []struct {
 		of         []string
 		want, here string
@@ -287,6 +289,32 @@ func TestAllAtMost(t *testing.T) {
 	}
 	if got, ok := claim("good", "absent").Judge(v); ok {
 		t.Errorf("%+v of one that was not measured", got)
+	}
+}
+
+// TestBest: who is best is said if it beats all others by more than chance, be more better or less.
+func TestBest(t *testing.T) {
+	row := func(name string, v ...float64) Row {
+		return Row{Contestant: name, Metrics: map[string]Figure{"ns_per_op": Summarise("ns", v), "ops_per_s": Summarise("1/s", v)}}
+	}
+	v := View{&ExperimentResult{Rows: []Row{
+		row("low", 1, 1.1, 1, 1.1, 1, 1.1, 1, 1.1), row("same", 1.1, 1, 1.1, 1, 1.1, 1, 1.1, 1), row("high", 2, 2.1, 2, 2.1, 2, 2.1, 2, 2.1), row("few", 9, 9, 9),
+	}}}
+	for _, c := range []struct {
+		metric string
+		of     []string
+		best   string
+		sure   bool
+	}{
+		{"ops_per_s", []string{"low", "same", "high"}, "high", true},
+		{"ns_per_op", []string{"high", "low"}, "low", true},
+		{"ns_per_op", []string{"same", "low", "high"}, "same", false},
+		{"ops_per_s", []string{"high", "few"}, "high", false},
+		{"ops_per_s", []string{"high", "absent"}, "high", false},
+	} {
+		if best, sure := v.Best(nil, c.metric, c.of...); best != c.best || sure != c.sure {
+			t.Errorf("%s of %v: %s, %v", c.metric, c.of, best, sure)
+		}
 	}
 }
 

@@ -149,6 +149,32 @@ func (v View) Level(contestant string, cell Params, metric string, level float64
 	return r, ok
 }
 
+// Beats reports whether one contestant is better than another in a cell, by more than chance.
+func (v View) Beats(a, b string, cell Params, metric string) bool {
+	r, ok := v.Ratio(a, b, cell, metric)
+	return ok && r.Quiet() && r.Differ() && (r.Median > 1) == (Describe(metric).Better > 0)
+}
+
+// Best is the contestant of some that is better than the others in a cell, by more than chance; the
+// first of them if none is, and false.
+func (v View) Best(cell Params, metric string, of ...string) (string, bool) {
+	for _, c := range of {
+		beaten := slices.DeleteFunc(slices.Clone(of), func(other string) bool { return other == c || v.Beats(c, other, cell, metric) })
+		if len(beaten) == 0 {
+			return c, true
+		}
+	}
+	return of[0], false
+}
+
+// Or says one thing if it is so, and another if not.
+func Or(so bool, yes, no string) string {
+	if so {
+		return yes
+	}
+	return no
+}
+
 // mostResults bounds a file of results, in bytes.
 const mostResults = 256 << 20
 
@@ -179,6 +205,11 @@ func ReadJSON(path string) (*Results, error) {
 	}
 	if r.Schema != Schema {
 		return nil, fmt.Errorf("%s: results of schema %d; this program reads %d", path, r.Schema, Schema)
+	}
+	for _, e := range r.Experiments {
+		for i, v := range e.Verdicts { // results of before 2026-11-23 have no source, but say it in words
+			e.Verdicts[i].Goal = v.Goal || strings.HasPrefix(v.Seed, "this project")
+		}
 	}
 	return &r, nil
 }

@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"io"
+	"iter"
 	"strings"
 
 	"github.com/tallywheel/tallywheel/lab"
@@ -32,7 +33,10 @@ func Markdown(w io.Writer, r *lab.Results) error {
 	for i := range r.Experiments {
 		markdownExperiment(&b, &r.Experiments[i])
 	}
-	fmt.Fprintf(&b, "%s\n", method)
+	for _, s := range sources(r) {
+		fmt.Fprintf(&b, "- %s\n", escape(s))
+	}
+	fmt.Fprintf(&b, "\n%s\n", method)
 	_, err := io.WriteString(w, b.String())
 	return err
 }
@@ -69,12 +73,28 @@ func markdownExperiment(b *strings.Builder, e *lab.ExperimentResult) {
 		}
 		b.WriteString("\n")
 	}
-	if len(e.Verdicts) > 0 {
-		b.WriteString("| claim | published | here | verdict | why |\n|---|---|---|---|---|\n")
-		for _, v := range e.Verdicts {
-			fmt.Fprintf(b, "| %s | %s | %s | **%s** | %s |\n", escape(v.Claim), escape(v.Seed), escape(v.Here), v.Verdict, escape(v.Why))
+	for head, verdicts := range claimsAndGoals(e.Verdicts) {
+		fmt.Fprintf(b, "| %s | here | verdict | why |\n|---|---|---|---|---|\n", strings.Join(head[:], " | "))
+		for _, v := range verdicts {
+			fmt.Fprintf(b, "| %s | %s | %s | **%s** | %s |\n", escape(v.Claim), escape(published(v)), escape(v.Here), v.Verdict, escape(v.Why))
 		}
 		b.WriteString("\n")
+	}
+}
+
+// claimsAndGoals yields the heads of two columns and the verdicts below them, of published claims
+// first.
+func claimsAndGoals(all []lab.Verdict) iter.Seq2[[2]string, []lab.Verdict] {
+	return func(yield func([2]string, []lab.Verdict) bool) {
+		for _, goals := range []bool{false, true} {
+			head := [2]string{"claim", "published"}
+			if goals {
+				head = [2]string{"goal of this project", "goal"}
+			}
+			if some := ofKind(all, goals); len(some) > 0 && !yield(head, some) {
+				return
+			}
+		}
 	}
 }
 

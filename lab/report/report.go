@@ -182,7 +182,11 @@ func Table(w io.Writer, e *lab.ExperimentResult) error {
 		fmt.Fprintf(&b, "  warning: %s\n", warning)
 	}
 	for _, v := range e.Verdicts {
-		fmt.Fprintf(&b, "  %s: %s Published: %s. Here: %s.\n", v.Verdict, v.Claim, v.Seed, v.Here)
+		kind := "Published"
+		if v.Goal {
+			kind = "Goal"
+		}
+		fmt.Fprintf(&b, "  %s: %s %s: %s. Here: %s.\n", v.Verdict, v.Claim, kind, published(v), v.Here)
 		if v.Reason != "" {
 			fmt.Fprintf(&b, "    %s\n", v.Why)
 		}
@@ -250,10 +254,13 @@ type Advice struct{ Experiment, Text string }
 
 // counts says how many claims got which verdict.
 func counts(r *lab.Results) string {
-	n := map[string]int{}
-	total := 0
+	return count(r, "published claims", false) + "; " + count(r, "goals of this project", true)
+}
+
+func count(r *lab.Results, what string, goals bool) string {
+	n, total := map[string]int{}, 0
 	for _, e := range r.Experiments {
-		for _, v := range e.Verdicts {
+		for _, v := range ofKind(e.Verdicts, goals) {
 			n[v.Verdict]++
 			total++
 		}
@@ -264,7 +271,38 @@ func counts(r *lab.Results) string {
 			parts = append(parts, fmt.Sprintf("%d %s", n[v], v))
 		}
 	}
-	return fmt.Sprintf("%d published claims: %s", total, strings.Join(parts, ", "))
+	return strings.TrimSuffix(fmt.Sprintf("%d %s: %s", total, what, strings.Join(parts, ", ")), ": ")
+}
+
+// ofKind is the verdicts on claims that were published, or those on goals of this project.
+func ofKind(all []lab.Verdict, goals bool) (some []lab.Verdict) {
+	for _, v := range all {
+		if v.Goal == goals {
+			some = append(some, v)
+		}
+	}
+	return some
+}
+
+// published is the figure of a claim, with where it is from.
+func published(v lab.Verdict) string {
+	if v.Source == nil {
+		return strings.TrimPrefix(v.Seed, lab.GoalPrefix)
+	}
+	return fmt.Sprintf("%s (%s, chapter %s)", v.Seed, v.Source.Number, v.Source.Chapter)
+}
+
+// sources lists the documents whose claims are judged.
+func sources(r *lab.Results) (lines []string) {
+	for _, e := range r.Experiments {
+		for _, v := range e.Verdicts {
+			if v.Source != nil {
+				lines = append(lines, fmt.Sprintf("%s: %s. %s", v.Source.Number, v.Source.InEn, v.Source.Title))
+			}
+		}
+	}
+	slices.Sort(lines)
+	return slices.Compact(lines)
 }
 
 // machine is the machine in one line.

@@ -25,6 +25,7 @@ func sample() *lab.Results {
 			"latency_us_p99": figure("µs", 400, 410, 420, 430, 440), "rss_bytes": figure("B", 12<<20),
 		}}
 	}
+	article := lab.SerialArticle.Says("1", "")
 	return &lab.Results{
 		Schema: lab.Schema, Started: time.Date(2026, 11, 20, 7, 30, 0, 0, time.UTC), Command: "tallywheel lab all", Partial: true,
 		Machine: lab.Machine{OS: "linux", Arch: "amd64", Kernel: "6.18.0", CPU: "A CPU <of> kind", CPUs: 2, MemoryBytes: 24 << 30, Go: "go1.26.8", Disk: "ext4, 251 GiB"},
@@ -39,9 +40,10 @@ func sample() *lab.Results {
 					row("c/epoll", "256", 2.0, 2.1, 2.2), row("tallywheel/ring", "256", 2.4, 2.5, 2.6),
 				},
 				Verdicts: []lab.Verdict{
-					{Claim: "468 KB/s at 115,200 baud.", Seed: "468 KB/s", Here: "11.5 KB/s", Verdict: lab.Impossible, Why: "8N1 takes ten bits a byte."},
-					{Claim: "One thread reads all.", Seed: "⅓", Here: "0.28×", Verdict: lab.Reproduced, Why: "No goroutine is woken."},
-					{Claim: "A | in a claim.", Seed: "1", Here: "–", Verdict: lab.NotMeasurable, Why: "not measured: a bar"},
+					{Claim: "468 KB/s at 115,200 baud.", Seed: "468 KB/s", Here: "11.5 KB/s", Verdict: lab.Impossible, Why: "8N1 takes ten bits a byte.", Source: &article},
+					{Claim: "One thread reads all.", Seed: "this project: ≤ ⅓×", Here: "0.28×", Verdict: lab.Reproduced, Why: "No goroutine is woken.", Goal: true},
+					{Claim: "A | in a claim.", Seed: "1", Here: "–", Verdict: lab.NotMeasurable, Why: "not measured: a bar"}, // of before claims had sources
+					{Claim: "Twice as fast.", Seed: "2×", Here: "1.30× (0.90–2.10)", Verdict: lab.NotMeasurable, Reason: lab.TooNoisy, Why: "Too noisy: the interval is on both sides of 2×.", Source: &article},
 				},
 			},
 			{Name: "crc", Plane: "memory", Question: "What does a CRC cost?", Method: "CRCs.", Shown: []string{"ns_per_op"}, Failed: "no room on the disk"},
@@ -92,7 +94,7 @@ func TestPageNeedsNoScript(t *testing.T) {
 			t.Errorf("the page has %q in it", never)
 		}
 	}
-	for _, want := range []string{"<svg", "<table", "468 KB/s", "no difference", "not run: no rustc", "A CPU &lt;of&gt; kind", "Use the ring", "too few rounds", "The run was stopped", "no room on the disk"} {
+	for _, want := range []string{"<svg", "<table", "468 KB/s", "no difference", "not run: no rustc", "A CPU &lt;of&gt; kind", "Use the ring", "too few rounds", "The run was stopped", "no room on the disk", "Goals of this project", "000, chapter 1", "Reading a COM port in Go", "3 published claims: 1 impossible, 2 not measurable here; 1 goals of this project: 1 reproduced"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %q", want)
 		}

@@ -31,8 +31,8 @@ func Experiment() *lab.Experiment {
 			return fmt.Sprintf("Check every frame: it takes %.0f ns, which no line notices.", m)
 		},
 		Claims: []lab.Claim{{
-			Claim: "A CRC-16 by carry-less multiplication is five times as fast as the libraries' tables.",
-			Seed:  "this project: ≥ 5× sigurn/crc16", Needs: "tallywheel/crc16 and sigurn/crc16",
+			Claim:  "A CRC-16 by carry-less multiplication is five times as fast as the libraries' tables.",
+			Source: lab.Goal("≥ 5× sigurn/crc16"), Needs: "tallywheel/crc16 and sigurn/crc16",
 			Judge: func(v lab.View) (lab.Verdict, bool) {
 				r, ok := v.Ratio("sigurn/crc16", "tallywheel/crc16", lab.Params{"bytes": "126"}, "ns_per_op")
 				return lab.AtLeast(r, 5, "A table takes one load a byte, each of which waits for the one before."), ok

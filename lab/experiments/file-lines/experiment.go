@@ -27,12 +27,13 @@ func Experiment() *lab.Experiment {
 			if !ok {
 				return ""
 			}
-			return fmt.Sprintf("For lines use asyncfile.Lines or bufio.Reader.ReadSlice: %.1f GB/s; Scanner.Text makes %.1f GB/s and a string for each line.", m[1]/1e3, m[0]/1e3)
+			return lab.Or(v.Beats("tallywheel/lines", "Scanner.Text", nil, "MB_per_s"), "For lines use asyncfile.Lines or bufio.Reader.ReadSlice", "asyncfile.Lines is not quicker than Scanner.Text") +
+				fmt.Sprintf(": %.1f GB/s; Scanner.Text makes %.1f GB/s and a string for each line.", m[1]/1e3, m[0]/1e3)
 		},
 		Claims: []lab.Claim{
 			{
-				Claim: "ReadSlice reads lines 2.3 times as fast as Scanner, without allocating.",
-				Seed:  "192 MB/s and 0 B against 85 MB/s and ≈ 2 KB", Needs: "ReadSlice and Scanner.Text",
+				Claim:  "ReadSlice reads lines 2.3 times as fast as Scanner, without allocating.",
+				Source: lab.FilesArticle.Says("2.4", "192 MB/s and 0 B against 85 MB/s and ≈ 2 KB"), Needs: "ReadSlice and Scanner.Text",
 				Judge: func(v lab.View) (lab.Verdict, bool) {
 					r, ok := v.Ratio("ReadSlice", "Scanner.Text", lab.Params{}, "MB_per_s")
 					m, _ := v.Medians(lab.Params{}, "allocs_per_op", "ReadSlice", "Scanner.Text")
@@ -44,8 +45,8 @@ func Experiment() *lab.Experiment {
 				},
 			},
 			{
-				Claim: "asyncfile.Lines is as fast as a loop of ReadSlice written by hand.",
-				Seed:  "this project: ≥ 0.95×, no allocation a line", Needs: "tallywheel/lines and ReadSlice",
+				Claim:  "asyncfile.Lines is as fast as a loop of ReadSlice written by hand.",
+				Source: lab.Goal("≥ 0.95×, no allocation a line"), Needs: "tallywheel/lines and ReadSlice",
 				Judge: func(v lab.View) (lab.Verdict, bool) {
 					r, ok := v.Ratio("tallywheel/lines", "ReadSlice", lab.Params{}, "MB_per_s")
 					return lab.AtLeast(r, 0.95, "It looks for the ends of lines in large chunks."), ok

@@ -27,18 +27,18 @@ func Experiment() *lab.Experiment {
 			if !ok {
 				return ""
 			}
-			return fmt.Sprintf("A silent connection holds %.1f KB with net/http, %.1f on a goroutine, %.1f as a coroutine, %.1f inline: with fewer than some ten thousand it does not matter.", m[0]/1e3, m[1]/1e3, m[2]/1e3, m[3]/1e3)
+			return fmt.Sprintf("A silent connection holds %.1f KB with net/http, %.1f on a goroutine, %.1f as a coroutine, %.1f inline.", m[0]/1e3, m[1]/1e3, m[2]/1e3, m[3]/1e3)
 		},
 		Claims: []lab.Claim{
 			atMost("Inline a silent connection holds 2.5 KB.", "tallywheel/uring-inline", 2560),
-			atMost("As a coroutine it holds 6 KB.", "tallywheel/uring-coroutine", 6144),
+			atMost("As a coroutine a silent connection holds 6 KB.", "tallywheel/uring-coroutine", 6144),
 		},
 	}
 }
 
 func atMost(text, who string, bytes float64) lab.Claim {
 	return lab.Claim{
-		Claim: text, Seed: fmt.Sprintf("this project: ≤ %.1f KB", bytes/1024), Needs: who,
+		Claim: text, Source: lab.Goal(fmt.Sprintf("≤ %.1f KB", bytes/1024)), Needs: who,
 		Judge: func(v lab.View) (lab.Verdict, bool) {
 			m, _ := v.Median(who, nil, "bytes_per_conn")
 			r, ok := v.Level(who, nil, "bytes_per_conn", bytes)

@@ -29,13 +29,13 @@ func Experiment() *lab.Experiment {
 			if !ok {
 				return ""
 			}
-			return fmt.Sprintf("A request with this work costs %.0f µs by net/http, %.0f by handlers on a ring, %.0f inline: look at the work before you look at the engine.", m[0], m[1], m[2])
+			return fmt.Sprintf("A request with this work costs %.0f µs by net/http, %.0f by handlers on a ring, %.0f inline.", m[0], m[1], m[2])
 		},
 		Claims: []lab.Claim{{
-			Claim: "An engine on io_uring answers a third more requests, whatever they do.", Seed: "+37.2 % QPS for “a high-performance network stack”", Needs: "tallywheel/uring-goroutine and net/http",
+			Claim: "On goroutines of a ring a request with work costs no more than by net/http.", Source: lab.Goal("≤ 1.0×"), Needs: "tallywheel/uring-goroutine and net/http",
 			Judge: func(v lab.View) (lab.Verdict, bool) {
-				r, ok := v.Ratio("tallywheel/uring-goroutine", "net/http", nil, "ops_per_s")
-				return lab.AtLeast(r, 1.372, "The engine's share of a request with work is small."), ok
+				r, ok := v.Ratio("tallywheel/uring-goroutine", "net/http", nil, "cpu_us_per_op")
+				return lab.AtMost(r, 1, "The engine's share of a request with work is small."), ok
 			},
 		}},
 	}

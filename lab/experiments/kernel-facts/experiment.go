@@ -39,8 +39,8 @@ func Experiment() *lab.Experiment {
 }
 
 // absent judges a claim about a file by whether it is there.
-func absent(claim, seed, path, why string) lab.Claim {
-	return lab.Claim{Claim: claim, Seed: seed, Needs: path, Judge: func(v lab.View) (lab.Verdict, bool) {
+func absent(claim string, source lab.Source, path, why string) lab.Claim {
+	return lab.Claim{Claim: claim, Source: source, Needs: path, Judge: func(v lab.View) (lab.Verdict, bool) {
 		for _, r := range v.Rows {
 			if r.Contestant == path && strings.Contains(r.NotRun, "no such file") {
 				return lab.CannotBe(r.NotRun, why), true
@@ -54,14 +54,14 @@ func absent(claim, seed, path, why string) lab.Claim {
 
 func claims() []lab.Claim {
 	return []lab.Claim{
-		absent("Whether a kernel has io_uring is to be seen in /proc/sys/kernel/unshare_flags.", "grep io_uring /proc/sys/kernel/unshare_flags", "/proc/sys/kernel/unshare_flags",
+		absent("Whether a kernel has io_uring is to be seen in /proc/sys/kernel/unshare_flags.", lab.NetworkArticle.Says("1", "grep io_uring /proc/sys/kernel/unshare_flags"), "/proc/sys/kernel/unshare_flags",
 			"There is no such file (Linux, kernel/sysctl.c). The way to know is to call io_uring_setup."),
-		absent("Writing 1 to /proc/sys/kernel/io_uring_register_files frees io_uring's potential.", "echo 1 > /proc/sys/kernel/io_uring_register_files", "/proc/sys/kernel/io_uring_register_files",
+		absent("Writing 1 to /proc/sys/kernel/io_uring_register_files frees io_uring's potential.", lab.NetworkArticle.Says("1", "echo 1 > /proc/sys/kernel/io_uring_register_files"), "/proc/sys/kernel/io_uring_register_files",
 			"There is no such setting (Documentation/admin-guide/sysctl/kernel.rst knows io_uring_disabled and io_uring_group). Files are registered by each program."),
-		absent("Writing 4096 to rx_trig_lvl makes a UART's receive FIFO larger.", "echo 4096 > /sys/class/tty/ttyS2/device/rx_trig_lvl", "/sys/class/tty/ttyS0/device/rx_trig_lvl",
+		absent("Writing 4096 to rx_trig_lvl makes a UART's receive FIFO larger.", lab.SerialArticle.Says("1", "echo 4096 > /sys/class/tty/ttyS2/device/rx_trig_lvl"), "/sys/class/tty/ttyS0/device/rx_trig_lvl",
 			"The attribute is rx_trig_bytes (Documentation/ABI/testing/sysfs-tty), and it sets when the UART interrupts. The FIFO is 16 to 128 bytes of silicon."),
 		{
-			Claim: "io_uring has an operation for sendfile.", Seed: "IORING_OP_SENDFILE, native since 6.1", Needs: "ring: splice",
+			Claim: "io_uring has an operation for sendfile.", Source: lab.FilesArticle.Says("4.1", "IORING_OP_SENDFILE, native since 6.1"), Needs: "ring: splice",
 			Judge: func(v lab.View) (lab.Verdict, bool) {
 				here := "splice works"
 				if v.Find("ring: splice", nil) == nil {
@@ -71,13 +71,13 @@ func claims() []lab.Claim {
 			},
 		},
 		{
-			Claim: "A kernel 4.19 has io_uring, with CONFIG_IOURING.", Seed: "CentOS 7 with kernel 4.19.290: +37.2 % QPS", Needs: "any file",
+			Claim: "A kernel 4.19 has io_uring, with CONFIG_IOURING.", Source: lab.NetworkArticle.Says("1", "CentOS 7 with kernel 4.19.290 and io_uring"), Needs: "any file",
 			Judge: func(v lab.View) (lab.Verdict, bool) {
 				return lab.CannotBe("–", "io_uring came with Linux 5.1 (commit 2b188cc1bb85, March 2019), its option is CONFIG_IO_URING. What was measured on 4.19 was something else."), len(v.Rows) > 0
 			},
 		},
 		{
-			Claim: "statx and fsync work through a ring.", Seed: "IORING_OP_STATX, IORING_OP_FSYNC", Needs: "ring: statx and ring: fsync",
+			Claim: "statx and fsync work through a ring.", Source: lab.FilesArticle.Says("4.1", "IORING_OP_STATX, IORING_OP_FSYNC"), Needs: "ring: statx and ring: fsync",
 			Judge: func(v lab.View) (lab.Verdict, bool) {
 				both := v.Find("ring: statx", nil) != nil && v.Find("ring: fsync", nil) != nil
 				return lab.Holds(both, map[bool]string{true: "both are there", false: "one is missing"}[both], "Since 5.6 and 5.1."), len(v.Rows) > 0

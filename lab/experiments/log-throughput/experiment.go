@@ -29,8 +29,8 @@ func Experiment() *lab.Experiment {
 			return fmt.Sprintf("If a power cut may cost the last records, sync: never or interval makes %.1f million records a second (zap: %.1f).", m[0]/1e6, m[1]/1e6)
 		},
 		Claims: []lab.Claim{{
-			Claim: "A binary log without a sync writes ten million records a second.",
-			Seed:  "this project: ≥ 10 M/s, ≤ 0.1 µs of CPU each", Needs: "tallywheel/seglog at producers=1",
+			Claim:  "A binary log without a sync writes ten million records a second.",
+			Source: lab.Goal("≥ 10 M/s, ≤ 0.1 µs of CPU each"), Needs: "tallywheel/seglog at producers=1",
 			Judge: func(v lab.View) (lab.Verdict, bool) {
 				rate, ok1 := v.Median("tallywheel/seglog", lab.Params{"producers": "1"}, "ops_per_s")
 				cpu, ok2 := v.Median("tallywheel/seglog", lab.Params{"producers": "1"}, "cpu_us_per_op")

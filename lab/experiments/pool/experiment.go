@@ -26,21 +26,17 @@ func Experiment() *lab.Experiment {
 		},
 		Advice: func(v lab.View) string {
 			small := lab.Params{"work_ns": "1000"}
-			best, most := "", 0.0
-			for _, c := range []string{"fixed/8", "dynamic/4-16", "goroutine", "ants", "pond"} {
-				if m, ok := v.Median(c, small, "ops_per_s"); ok && m > most {
-					best, most = c, m
-				}
-			}
-			if best == "" {
+			best, sure := v.Best(small, "ops_per_s", "fixed/8", "dynamic/4-16", "goroutine", "ants", "pond")
+			most, ok := v.Median(best, small, "ops_per_s")
+			if !ok {
 				return ""
 			}
-			return fmt.Sprintf("For tasks of 1 µs %s did the most here, %.2f million a second; at 20 µs it hardly matters which. Batch tasks that are shorter than that.", best, most/1e6)
+			return fmt.Sprintf("Of tasks of 1 µs %s does %.2f million a second, ", best, most/1e6) + lab.Or(sure, "more than all others.", "and no way beats all others.")
 		},
 		Claims: []lab.Claim{
 			{
-				Claim: "A fixed pool of eight varies less in throughput than one of four to sixteen.",
-				Seed:  "± 3.2 % against ± 8.7 %", Needs: "fixed/8 and dynamic/4-16 at work_ns=20000",
+				Claim:  "A fixed pool of eight varies less in throughput than one of four to sixteen.",
+				Source: lab.SerialArticle.Says("4.1", "± 3.2 % against ± 8.7 %"), Needs: "fixed/8 and dynamic/4-16 at work_ns=20000",
 				Judge: func(v lab.View) (lab.Verdict, bool) {
 					r, ok := v.Ratio("dynamic/4-16", "fixed/8", lab.Params{"work_ns": "20000"}, "rate_variation_percent")
 					m, _ := v.Medians(lab.Params{"work_ns": "20000"}, "rate_variation_percent", "fixed/8", "dynamic/4-16")
@@ -51,8 +47,8 @@ func Experiment() *lab.Experiment {
 				},
 			},
 			{
-				Claim: "A pool that grows takes some 12 ms to do so.",
-				Seed:  "≈ 12 ms", Needs: "dynamic/4-16",
+				Claim:  "A pool that grows takes some 12 ms to do so.",
+				Source: lab.SerialArticle.Says("4.1", "≈ 12 ms"), Needs: "dynamic/4-16",
 				Judge: func(v lab.View) (lab.Verdict, bool) {
 					m, _ := v.Median("dynamic/4-16", lab.Params{"work_ns": "20000"}, "scale_up_us")
 					r, ok := v.Level("dynamic/4-16", lab.Params{"work_ns": "20000"}, "scale_up_us", 12_000)

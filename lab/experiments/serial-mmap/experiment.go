@@ -44,12 +44,12 @@ func Experiment() *lab.Experiment {
 			if !ok {
 				return ""
 			}
-			return fmt.Sprintf("Do not try to map a tty: no kernel offers it. A pread of 4 KiB from the page cache takes %.0f ns here, a first touch of a mapped page %.0f ns.", m[0], m[1])
+			return fmt.Sprintf("A pread of 4 KiB from the page cache takes %.0f ns here, a first touch of a mapped page %.0f ns.", m[0], m[1])
 		},
 		Claims: []lab.Claim{
 			{
-				Claim: "Mapping /dev/ttyS2 with mmap gives a ring that the kernel fills, with head and tail in its first bytes.",
-				Seed:  "468 KB/s, P99 3.7 ms, “the best way”", Needs: "tty/mmap",
+				Claim:  "Mapping /dev/ttyS2 with mmap gives a ring that the kernel fills, with head and tail in its first bytes.",
+				Source: lab.SerialArticle.Says("1", "P99 3.7 ms with /dev/ttyS2 mapped as a ring buffer, “the best way”"), Needs: "tty/mmap",
 				Judge: func(v lab.View) (lab.Verdict, bool) {
 					for _, r := range v.Rows {
 						if r.Contestant == "tty/mmap" && strings.Contains(r.NotRun, "no such device") {
@@ -60,8 +60,8 @@ func Experiment() *lab.Experiment {
 				},
 			},
 			{
-				Claim: "mmap of a tty fails with ENODEV.",
-				Seed:  "-ENODEV (chapter 4.3 of the same document)", Needs: "tty/mmap",
+				Claim:  "mmap of a tty fails with ENODEV.",
+				Source: lab.SerialArticle.Says("4.3", "-ENODEV"), Needs: "tty/mmap",
 				Judge: func(v lab.View) (lab.Verdict, bool) {
 					for _, r := range v.Rows {
 						if r.Contestant == "tty/mmap" && r.NotRun != "" {
@@ -72,8 +72,8 @@ func Experiment() *lab.Experiment {
 				},
 			},
 			{
-				Claim: "A read of a serial port spends 8.2 µs in the kernel.",
-				Seed:  "8.2 µs", Needs: "page/pread",
+				Claim:  "A read of a serial port spends 8.2 µs in the kernel.",
+				Source: lab.SerialArticle.Says("4.3", "8.2 µs"), Needs: "page/pread",
 				Judge: func(v lab.View) (lab.Verdict, bool) {
 					m, ok := v.Median("page/pread", lab.Params{}, "ns_per_op")
 					return lab.NotHere("a UART: the article read a tty. A file in the page cache is something else.").As("%.2f µs from the page cache", m/1e3), ok

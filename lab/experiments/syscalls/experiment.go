@@ -53,8 +53,8 @@ func Experiment() *lab.Experiment {
 func claims() []lab.Claim {
 	return []lab.Claim{
 		{
-			Claim: "Go's runtime uses io_uring for the network since 1.20 where the kernel has it.",
-			Seed:  "runtime/netpoll_io_uring.go: +37.2 % QPS, −37.7 % latency, −45 % context switches", Needs: "the system calls of round trip: socket pair",
+			Claim:  "Go's runtime uses io_uring for the network since 1.20 where the kernel has it.",
+			Source: lab.NetworkArticle.Says("3.1", "runtime/netpoll_io_uring.go"), Needs: "the system calls of round trip: socket pair",
 			Judge: func(v lab.View) (lab.Verdict, bool) {
 				row := v.Find("round trip: socket pair", nil)
 				if row == nil || row.Metrics["syscalls_per_op"].N == 0 {
@@ -68,8 +68,8 @@ func claims() []lab.Claim {
 			},
 		},
 		{
-			Claim: "io_uring spares nearly all system calls.",
-			Seed:  "“bypasses the cost of system calls entirely”", Needs: "the system calls of read: tallywheel/uring and read: os.File",
+			Claim:  "io_uring spares nearly all system calls.",
+			Source: lab.NetworkArticle.Says("4.1", "“submits in batches” instead of one call for each read and each write"), Needs: "the system calls of read: tallywheel/uring and read: os.File",
 			Judge: func(v lab.View) (lab.Verdict, bool) {
 				m, ok := v.Medians(lab.Params{}, "syscalls_per_op", "read: tallywheel/uring", "read: os.File")
 				if !ok {
@@ -79,8 +79,8 @@ func claims() []lab.Claim {
 			},
 		},
 		{
-			Claim: "Each read of a serial port is at least one interrupt.",
-			Seed:  "“each read(2) is at least one interrupt”", Needs: "the system calls of serial: os.File",
+			Claim:  "Each read of a serial port is at least one interrupt.",
+			Source: lab.SerialArticle.Says("3.1", "“each read(2) is at least one interrupt”"), Needs: "the system calls of serial: os.File",
 			Judge: func(v lab.View) (lab.Verdict, bool) {
 				m, ok := v.Median("serial: os.File", lab.Params{}, "syscalls_per_op")
 				return lab.NotHere("a UART, which interrupts; a pty does not.").As("%.2f system calls a frame", m), ok
