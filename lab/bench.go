@@ -135,7 +135,7 @@ type cellOf struct {
 // context's error.
 func (b *Bench) Run(e *Experiment) (r ExperimentResult, err error) {
 	began := time.Now()
-	r = ExperimentResult{Name: e.Name, Plane: e.Plane, Question: e.Question, Method: e.Method, Base: e.Base, Shown: e.Metrics, Chart: e.Chart}
+	r = ExperimentResult{Name: e.Name, Plane: e.Plane.String(), Question: e.Question, Method: e.Method, Base: e.Base, Shown: names(e.Metrics), Chart: e.Chart}
 	if b.Dir, err = os.MkdirTemp(b.options.Dir, "tallywheel-"+e.Name+"-"); err != nil {
 		return r, err
 	}
@@ -285,14 +285,14 @@ func (b *Bench) turnLength(e *Experiment, overhead time.Duration, turns int, lef
 // figure; where there is no base, every figure by itself.
 func (b *Bench) tight(e *Experiment, running []*cellOf) bool {
 	for _, c := range running {
-		own := column(c.rounds, e.Metrics[0])
+		own := column(c.rounds, e.Metrics[0].name)
 		if c.notRun != "" || len(own) == 0 {
 			continue // what decides is counted apart
 		}
 		other := slices.Repeat([]float64{1}, len(own))
 		for _, base := range running {
 			if base.c.Name == e.Base && base.cell.String() == c.cell.String() && len(base.rounds) > 0 {
-				other = column(base.rounds, e.Metrics[0])
+				other = column(base.rounds, e.Metrics[0].name)
 			}
 		}
 		if r, ok := Compare(own, other); ok && !b.options.sure(r) {
@@ -359,6 +359,13 @@ func (c *cellOf) row() Row {
 		r.Metrics[name] = Summarise(Describe(name).Unit, []float64{v})
 	}
 	return r
+}
+
+func names(metrics []Metric) (all []string) {
+	for _, m := range metrics {
+		all = append(all, m.name)
+	}
+	return all
 }
 
 func column(rounds []Metrics, name string) (v []float64) {
@@ -431,9 +438,9 @@ func (d disturbance) excess() (w []string) {
 // disturbanceOf is what went on in the rounds of some rows: of the one that was disturbed most.
 func disturbanceOf(rows ...*Row) (d disturbance) {
 	for _, row := range rows {
-		d.others = max(d.others, mean(row.Metrics["others_percent"].Samples)/100)
-		d.steal = max(d.steal, mean(row.Metrics["steal_percent"].Samples)/100)
-		for _, n := range row.Metrics["throttled"].Samples {
+		d.others = max(d.others, mean(row.Metrics[Others.name].Samples)/100)
+		d.steal = max(d.steal, mean(row.Metrics[Steal.name].Samples)/100)
+		for _, n := range row.Metrics[Throttled.name].Samples {
 			d.stopped += n
 		}
 	}

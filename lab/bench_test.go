@@ -23,7 +23,7 @@ import (
 	"github.com/tallywheel/tallywheel/lab"
 	"github.com/tallywheel/tallywheel/lab/contestant"
 	"github.com/tallywheel/tallywheel/lab/contestants/own"
-	"github.com/tallywheel/tallywheel/lab/experiments"
+	_ "github.com/tallywheel/tallywheel/lab/experiments"
 	"github.com/tallywheel/tallywheel/probe"
 )
 
@@ -161,7 +161,7 @@ func run(t *testing.T, ctx context.Context, o lab.Options, e *lab.Experiment) (l
 
 func TestRoundsAndCosts(t *testing.T) {
 	e := &lab.Experiment{
-		Name: "test", Metrics: []string{"ns_per_op"}, Base: "works", Calls: true, Turn: 200 * time.Millisecond,
+		Name: "test", Metrics: []lab.Metric{lab.NsPerOp}, Base: "works", Calls: true, Turn: 200 * time.Millisecond,
 		Contestants: []lab.Contestant{lab.Ours("works", "nop"), lab.Ours("sleeps", "sleeps"), lab.Ours("counts", "counts")},
 	}
 	r, err := run(t, t.Context(), quickly(t), e)
@@ -170,26 +170,26 @@ func TestRoundsAndCosts(t *testing.T) {
 	}
 	v := lab.View{ExperimentResult: &r}
 	for _, c := range []string{"works", "sleeps", "counts"} {
-		if f, ok := v.Figure(c, nil, "ns_per_op"); !ok || f.N < 1 || f.N != r.Rounds || f.Median <= 0 || len(f.Samples) != f.N {
+		if f, ok := v.Figure(c, nil, lab.NsPerOp); !ok || f.N < 1 || f.N != r.Rounds || f.Median <= 0 || len(f.Samples) != f.N {
 			t.Errorf("%s: %+v of %d rounds", c, f, r.Rounds)
 		}
 	}
-	busy, ok1 := v.Median("works", nil, "cpu_percent")
-	idle, ok2 := v.Median("sleeps", nil, "cpu_percent")
+	busy, ok1 := v.Median("works", nil, lab.CPUPercent)
+	idle, ok2 := v.Median("sleeps", nil, lab.CPUPercent)
 	if !ok1 || !ok2 || idle > 20 || busy < 2*idle {
 		t.Errorf("CPU: %.1f %% at work, %.1f %% asleep", busy, idle)
 	}
-	user, ok1 := v.Median("works", nil, "cpu_user_us_per_op")
-	system, ok2 := v.Median("counts", nil, "cpu_system_us_per_op")
-	if whole, _ := v.Median("works", nil, "cpu_us_per_op"); !ok1 || !ok2 || user < whole/2 || user > whole || system <= 0 {
+	user, ok1 := v.Median("works", nil, lab.CPUUserPerOp)
+	system, ok2 := v.Median("counts", nil, lab.CPUSystemPerOp)
+	if whole, _ := v.Median("works", nil, lab.CPUPerOp); !ok1 || !ok2 || user < whole/2 || user > whole || system <= 0 {
 		t.Errorf("%.3f of %.3f µs in the program that only calculates, %.3f µs in the kernel for the one that opens files", user, whole, system)
 	}
-	for _, name := range []string{"wall_s", "others_percent", "steal_percent", "throttled"} {
+	for _, name := range []lab.Metric{lab.Wall, lab.Others, lab.Steal, lab.Throttled} {
 		if f, ok := v.Figure("works", nil, name); !ok || f.Lo < 0 {
 			t.Errorf("%s: %+v", name, f)
 		}
 	}
-	if calls, ok := v.Median("counts", nil, "call_openat"); !ok || math.Abs(calls-1) > 0.1 {
+	if calls, ok := v.Median("counts", nil, lab.Calls("openat")); !ok || math.Abs(calls-1) > 0.1 {
 		t.Errorf("%.2f opens an operation, want 1 (%v)", calls, ok)
 	}
 	result, inKernel := probe.CountCalls(os.Getpid())
@@ -199,7 +199,7 @@ func TestRoundsAndCosts(t *testing.T) {
 	if row := v.Find("counts", nil); strings.Contains(row.Note, "ptrace") != (inKernel != nil) {
 		t.Errorf("the note on how calls were counted is %q; in the kernel: %v", row.Note, inKernel)
 	}
-	if rss, ok := v.Median("works", nil, "rss_bytes"); !ok || rss < 1<<20 || rss > 1<<30 {
+	if rss, ok := v.Median("works", nil, lab.RSS); !ok || rss < 1<<20 || rss > 1<<30 {
 		t.Errorf("memory %.0f bytes", rss)
 	}
 }
@@ -214,7 +214,7 @@ func TestCountingEnds(t *testing.T) {
 	o := quickly(t)
 	o.MaxRounds = 1
 	r, err := run(t, t.Context(), o, &lab.Experiment{
-		Name: "test", Metrics: []string{"ns_per_op"}, Calls: true, Cells: func(lab.Options) []lab.Params { return lab.Cells("again", cells...) },
+		Name: "test", Metrics: []lab.Metric{lab.NsPerOp}, Calls: true, Cells: func(lab.Options) []lab.Params { return lab.Cells("again", cells...) },
 		Contestants: []lab.Contestant{lab.Ours("pool", "pool", "how=dynamic")},
 	})
 	if err != nil {
@@ -229,7 +229,7 @@ func TestCountingEnds(t *testing.T) {
 
 func TestWhatIsNotRunSaysWhy(t *testing.T) {
 	e := &lab.Experiment{
-		Name: "test", Metrics: []string{"ns_per_op"}, Base: "works", Advice: func(lab.View) string { return "take what works" },
+		Name: "test", Metrics: []lab.Metric{lab.NsPerOp}, Base: "works", Advice: func(lab.View) string { return "take what works" },
 		Contestants: []lab.Contestant{
 			lab.Ours("works", "nop"), lab.Ours("refuses", "refuses"), lab.Ours("fails", "fails"), lab.Ours("silent", "silent"), lab.Ours("babbles", "babbles"),
 			lab.Ours("stranger", "nobody"),
@@ -267,7 +267,7 @@ func TestStopped(t *testing.T) {
 	defer stop()
 	turns := 0
 	e := &lab.Experiment{
-		Name: "test", Metrics: []string{"ns_per_op"},
+		Name: "test", Metrics: []lab.Metric{lab.NsPerOp},
 		Contestants: []lab.Contestant{lab.Ours("first", "nop"), lab.Ours("second", "nop")},
 		Scene: func(*lab.Bench, *lab.Contestant, lab.Params) (*lab.Scene, error) {
 			if turns++; turns == 4 { // two to warm up, the first of the first round, and no further
@@ -275,8 +275,8 @@ func TestStopped(t *testing.T) {
 			}
 			return &lab.Scene{}, nil
 		},
-		Claims: []lab.Claim{{Claim: "the second is faster", Needs: "second", Judge: func(v lab.View) (lab.Verdict, bool) {
-			_, ok := v.Median("second", nil, "ns_per_op")
+		Claims: []lab.Claim{{Claim: "the second is faster", Needs: "both", Judge: func(v lab.View) (lab.Verdict, bool) {
+			_, ok := v.Medians(nil, lab.NsPerOp, "first", "second")
 			return lab.Holds(true, "", ""), ok
 		}}},
 	}
@@ -284,10 +284,17 @@ func TestStopped(t *testing.T) {
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("stopped with %v", err)
 	}
-	if len(r.Rows) != 2 || r.Rows[0].Metrics == nil || r.Rows[1].Metrics != nil || r.Rows[1].NotRun != "stopped before its first round" {
+	if len(r.Rows) != 2 {
+		t.Fatalf("rows: %+v", r.Rows)
+	}
+	done, not := r.Rows[0], r.Rows[1]
+	if done.Metrics == nil { // who is first is chance
+		done, not = not, done
+	}
+	if done.Metrics == nil || not.Metrics != nil || not.NotRun != "stopped before its first round" {
 		t.Errorf("rows: %+v", r.Rows)
 	}
-	if len(r.Verdicts) != 1 || r.Verdicts[0].Verdict != lab.NotMeasurable || r.Verdicts[0].Why != "not measured: second" {
+	if len(r.Verdicts) != 1 || r.Verdicts[0].Verdict != lab.NotMeasurable || r.Verdicts[0].Why != "not measured: both" {
 		t.Errorf("verdicts: %+v", r.Verdicts)
 	}
 }
@@ -296,7 +303,7 @@ func TestStopped(t *testing.T) {
 // reader of benchmarks takes the text.
 func TestResults(t *testing.T) {
 	e := &lab.Experiment{
-		Name: "test-results", Plane: "memory", Question: "?", Method: ".", Metrics: []string{"ns_per_op"}, Base: "a",
+		Name: "test-results", Plane: lab.Memory, Question: "?", Method: ".", Metrics: []lab.Metric{lab.NsPerOp}, Base: "a",
 		Cells:       func(lab.Options) []lab.Params { return []lab.Params{{"depth": "8", "how": "with care"}} },
 		Contestants: []lab.Contestant{lab.Ours("a", "nop"), lab.Ours("b/c", "nop"), lab.Ours("refuses", "refuses")},
 		Claims: []lab.Claim{{Claim: "a holds", Source: lab.NetworkArticle.Says("1", "1"), Judge: func(lab.View) (lab.Verdict, bool) {
@@ -433,34 +440,34 @@ func TestReferences(t *testing.T) {
 }
 
 // TestOrderIsShuffled: in every round all contestants have a turn, those of a cell one after the
-// other, and who begins is chance: that all of twelve rounds begin alike comes once in 6¹¹.
+// other, and who begins is chance: that all of ten rounds begin alike comes once in 4⁹.
 func TestOrderIsShuffled(t *testing.T) {
 	var turns []string
 	e := &lab.Experiment{
-		Name: "test", Metrics: []string{"ns_per_op"}, Cells: func(lab.Options) []lab.Params { return lab.Cells("cell", "x", "y") },
-		Contestants: []lab.Contestant{lab.Ours("a", "nop"), lab.Ours("b", "nop"), lab.Ours("c", "nop")},
+		Name: "test", Metrics: []lab.Metric{lab.NsPerOp}, Cells: func(lab.Options) []lab.Params { return lab.Cells("cell", "x", "y") },
+		Contestants: []lab.Contestant{lab.Ours("a", "nop"), lab.Ours("b", "nop")}, Turn: time.Millisecond,
 		Scene: func(_ *lab.Bench, c *lab.Contestant, cell lab.Params) (*lab.Scene, error) {
 			turns = append(turns, cell["cell"]+c.Name)
 			return &lab.Scene{}, nil
 		},
 	}
+	const rounds, round = 10, 4
 	o := quickly(t)
-	o.Budget, o.MaxRounds, o.Tight = time.Minute, 12, 0
+	o.Budget, o.MaxRounds, o.Tight = time.Hour, rounds, 0
 	if _, err := run(t, t.Context(), o, e); err != nil {
 		t.Fatal(err)
 	}
-	const round = 6
-	if len(turns) != 13*round { // one to warm up
-		t.Fatalf("%d turns, want 13 rounds of %d", len(turns), round)
+	if len(turns) != (rounds+1)*round { // one to warm up
+		t.Fatalf("%d turns, want %d rounds of %d", len(turns), rounds+1, round)
 	}
 	first := map[string]bool{}
 	for r := round; r < len(turns); r += round {
 		one := turns[r : r+round]
 		first[one[0]] = true
+		if one[0][0] != one[1][0] || one[2][0] != one[3][0] {
+			t.Errorf("the turns of a cell are not together: %v", one)
+		}
 		for i, turn := range one {
-			if i%3 > 0 && turn[0] != one[i-1][0] {
-				t.Errorf("the turns of a cell are not together: %v", one)
-			}
 			if slices.Contains(one[:i], turn) {
 				t.Errorf("%s has two turns in a round: %v", turn, one)
 			}
@@ -471,34 +478,19 @@ func TestOrderIsShuffled(t *testing.T) {
 	}
 }
 
-// TestExperimentsAreWhole: each has what a reader needs, its contestants' names are different, and
-// its claims are its own: each is a sentence that stands alone, has a source, and is judged once.
-func TestExperimentsAreWhole(t *testing.T) {
-	names, judged := map[string]bool{}, map[any]string{}
-	for _, e := range experiments.All() {
-		if names[e.Name] {
-			t.Errorf("two experiments are called %s", e.Name)
-		}
-		names[e.Name] = true
-		if _, err := os.Stat("experiments/" + e.Name + "/experiment.go"); err != nil {
+// TestExperiments: each folder has registered its experiment, and its claims are its own: each is a
+// sentence that stands alone, has a source, and is judged once, not without figures.
+func TestExperiments(t *testing.T) {
+	folders, err := filepath.Glob("experiments/*/experiment.go")
+	if err != nil || len(folders) != len(lab.Experiments()) {
+		t.Errorf("%d folders, %d experiments: is one missing in experiments.go? %v", len(folders), len(lab.Experiments()), err)
+	}
+	judged := map[any]string{}
+	empty := lab.View{ExperimentResult: &lab.ExperimentResult{}}
+	for _, e := range lab.Experiments() {
+		if !slices.Contains(folders, "experiments/"+e.Name+"/experiment.go") {
 			t.Errorf("%s has no folder of its name", e.Name)
 		}
-		if e.Question == "" || e.Method == "" || len(e.Metrics) == 0 || len(e.Claims) == 0 || len(e.Contestants) == 0 || e.Advice == nil {
-			t.Errorf("%s is not whole", e.Name)
-		}
-		base := e.Base == ""
-		for _, c := range e.Contestants {
-			base = base || c.Name == e.Base
-		}
-		if !base {
-			t.Errorf("%s compares to %s, which does not take part", e.Name, e.Base)
-		}
-		for _, m := range e.Metrics {
-			if lab.Describe(m).Unit == "" && lab.Describe(m).Label == strings.ReplaceAll(m, "_", " ") {
-				t.Errorf("%s shows %s, which nothing describes", e.Name, m)
-			}
-		}
-		empty := lab.View{ExperimentResult: &lab.ExperimentResult{}}
 		if text := e.Advice(empty); text != "" {
 			t.Errorf("%s advises without figures: %s", e.Name, text)
 		}
@@ -524,6 +516,113 @@ func TestExperimentsAreWhole(t *testing.T) {
 	}
 }
 
+// everything is results in which every contestant was measured in every cell that it is for, by all
+// metrics and eight rounds, but for what must fail to be judged.
+func everything(e *lab.Experiment) lab.View {
+	r := lab.ExperimentResult{Name: e.Name, Rounds: lab.MinRounds}
+	cells := []lab.Params{{}}
+	if e.Cells != nil {
+		cells = append(e.Cells(lab.Quick()), e.Cells(lab.Full())...)
+	}
+	metrics := map[string]lab.Figure{}
+	for _, m := range append(lab.AllMetrics(), e.Metrics...) {
+		if m != lab.Others && m != lab.Steal && m != lab.Throttled {
+			metrics[m.String()] = lab.Summarise("", []float64{1, 2, 3, 4, 5, 6, 7, 8})
+		}
+	}
+	for _, cell := range cells {
+		for _, c := range e.Contestants {
+			row := lab.Row{Contestant: c.Name, Params: cell, Metrics: metrics}
+			if c.Name == "tty/mmap" {
+				row.Metrics, row.NotRun = nil, "no such device"
+			}
+			if c.Skip == nil || !c.Skip(cell) {
+				r.Rows = append(r.Rows, row)
+			}
+		}
+	}
+	return lab.View{ExperimentResult: &r}
+}
+
+// TestClaimsAskForWhatIsMeasured: where everything was measured every claim is judged and advice is
+// given, so none asks for a contestant or a cell that there is not. A misspelt one would read "not
+// measurable here" for ever.
+func TestClaimsAskForWhatIsMeasured(t *testing.T) {
+	for _, e := range lab.Experiments() {
+		v := everything(e)
+		if e.Advice(v) == "" {
+			t.Errorf("%s: no advice, although all was measured", e.Name)
+		}
+		for _, c := range e.Claims {
+			verdict, ok := c.Judge(v)
+			if !ok || verdict.Reason == lab.TooFewRounds {
+				t.Errorf("%s: %q is not judged, although all was measured: %+v", e.Name, c.Claim, verdict)
+			}
+		}
+	}
+	typo := &lab.Experiment{Contestants: []lab.Contestant{lab.Ours("crc16", "crc")}}
+	if _, ok := everything(typo).Median("crc61", nil, lab.NsPerOp); ok {
+		t.Error("a misspelt contestant was measured")
+	}
+}
+
+// TestCounts: the documents say how many questions there are.
+func TestCounts(t *testing.T) {
+	n := len(lab.Experiments())
+	for file, want := range map[string]string{"../README.md": "%d questions", "../CHANGELOG.md": "%d experiments with verdicts"} {
+		b, err := os.ReadFile(file)
+		if want = fmt.Sprintf(want, n); err != nil || !bytes.Contains(b, []byte(want)) {
+			t.Errorf("%s does not say %q: %v", file, want, err)
+		}
+	}
+}
+
+// TestContestantsAreThere: what our contestants are called with, and the sources of the others,
+// exist.
+func TestContestantsAreThere(t *testing.T) {
+	for _, e := range lab.Experiments() {
+		for _, c := range e.Contestants {
+			if err := c.Program.Exists(); err != nil {
+				t.Errorf("%s, %s: %v", e.Name, c.Name, err)
+			}
+			if c.Program == lab.Own() && !slices.Contains(own.Names(), c.Args[0]) {
+				t.Errorf("%s, %s: we have no %q; there are %v", e.Name, c.Name, c.Args[0], own.Names())
+			}
+		}
+	}
+	for _, p := range []lab.Program{lab.C("crc61.c", ""), lab.Rust("serail.rs"), lab.Python("reader.py", "serial", ""), lab.Peers("crc61")} {
+		if p.Exists() == nil {
+			t.Errorf("%v exists", p)
+		}
+	}
+}
+
+// TestRegisterRefuses: an experiment that cannot be what was meant ends the program at its start.
+func TestRegisterRefuses(t *testing.T) {
+	whole := lab.Experiment{
+		Name: "new", Plane: lab.Files, Question: "?", Method: ".", Metrics: []lab.Metric{lab.NsPerOp}, Contestants: []lab.Contestant{lab.Ours("a", "nop")},
+		Claims: make([]lab.Claim, 1), Advice: func(lab.View) string { return "" },
+	}
+	for want, spoil := range map[string]func(e *lab.Experiment){
+		`"crc" is there already`:        func(e *lab.Experiment) { e.Name = "crc" },
+		"is of no plane":                func(e *lab.Experiment) { e.Plane = lab.Plane{} },
+		"is not whole":                  func(e *lab.Experiment) { e.Claims = nil },
+		"compares to b, which does not": func(e *lab.Experiment) { e.Base = "b" },
+		"has two contestants a":         func(e *lab.Experiment) { e.Contestants = append(e.Contestants, e.Contestants...) },
+	} {
+		e := whole
+		spoil(&e)
+		func() {
+			defer func() {
+				if said := fmt.Sprint(recover()); !strings.Contains(said, want) {
+					t.Errorf("%q, want %q", said, want)
+				}
+			}()
+			lab.Register(&e)
+		}()
+	}
+}
+
 // TestCopies is for a quiet machine: go test ./lab -run Copies -runs 20. Two copies of a contestant
 // differ in no more than one run of twenty, and one that is 10 % slower is found in all.
 func TestCopies(t *testing.T) {
@@ -535,15 +634,15 @@ func TestCopies(t *testing.T) {
 		o := lab.Quick()
 		o.Dir = t.TempDir()
 		r, err := run(t, t.Context(), o, &lab.Experiment{
-			Name: "test", Metrics: []string{"ns_per_op"}, Turn: 300 * time.Millisecond,
+			Name: "test", Metrics: []lab.Metric{lab.NsPerOp}, Turn: 300 * time.Millisecond,
 			Contestants: []lab.Contestant{lab.Ours("a", "nop"), lab.Ours("b", "nop"), lab.Ours("slower", "nop", "slower=10")},
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
 		v := lab.View{ExperimentResult: &r}
-		same, _ := v.Ratio("b", "a", nil, "ns_per_op")
-		slow, _ := v.Ratio("slower", "a", nil, "ns_per_op")
+		same, _ := v.Ratio("b", "a", nil, lab.NsPerOp)
+		slow, _ := v.Ratio("slower", "a", nil, lab.NsPerOp)
 		t.Logf("run %2d: %d rounds, copies %v differ %v; slower %v differ %v", i+1, r.Rounds, same, same.Differ(), slow, slow.Differ())
 		if same.Differ() {
 			alike++

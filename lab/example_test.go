@@ -11,7 +11,7 @@ import (
 // An experiment of one's own, with fio and a program that speaks the protocol.
 func ExampleBench_Run() {
 	e := &lab.Experiment{
-		Name: "my-disk", Plane: "files", Question: "How fast is my disk?", Metrics: []string{"ops_per_s", "cpu_us_per_op"}, Base: "fio/psync",
+		Name: "my-disk", Plane: lab.Files, Question: "How fast is my disk?", Metrics: []lab.Metric{lab.OpsPerSecond, lab.CPUPerOp}, Base: "fio/psync",
 		Cells: func(lab.Options) []lab.Params { return lab.Cells("bytes", 4096, 65536) },
 		Contestants: []lab.Contestant{
 			lab.FIO("fio/psync", func(b *lab.Bench, cell lab.Params) []string {
@@ -32,7 +32,7 @@ func ExampleBench_Run() {
 		return
 	}
 	v := lab.View{ExperimentResult: &r}
-	if ratio, ok := v.Ratio("mine", "fio/psync", lab.Params{"bytes": "4096"}, "ops_per_s"); ok {
+	if ratio, ok := v.Ratio("mine", "fio/psync", lab.Params{"bytes": "4096"}, lab.OpsPerSecond); ok {
 		fmt.Println(ratio, ratio.Differ())
 	}
 }

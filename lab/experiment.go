@@ -106,10 +106,10 @@ func Cells(name string, values ...any) (cells []Params) {
 // Experiment is a question and how it is put to the machine.
 type Experiment struct {
 	Name     string // as its folder is called
-	Plane    string // serial, memory, files, log or network
+	Plane    Plane
 	Question string
 	Method   string   // what is done, what the figures mean, what they do not
-	Metrics  []string // what is shown, the deciding one first
+	Metrics  []Metric // what is shown, the deciding one first
 	Base     string   // the contestant that the others are compared to
 	Chart    Chart
 
@@ -124,11 +124,30 @@ type Experiment struct {
 	Derive      func(cell Params, contestant string, length time.Duration, m Metrics) // figures that follow from others
 }
 
+// Plane is a kind of I/O.
+type Plane struct{ name string }
+
+// The planes.
+var (
+	Serial     = Plane{"serial"}
+	Memory     = Plane{"memory"}
+	Files      = Plane{"files"}
+	Log        = Plane{"log"}
+	Network    = Plane{"network"}
+	Laboratory = Plane{"laboratory"}
+)
+
+// Planes lists them.
+func Planes() []Plane { return []Plane{Serial, Memory, Files, Log, Network, Laboratory} }
+
+// String is the plane's name.
+func (p Plane) String() string { return p.name }
+
 // Chart is how the main figure is drawn.
 type Chart struct {
 	Over   string `json:"over,omitempty"`   // the parameter on the x axis: cost as work grows; "": bars for each cell
 	Along  string `json:"along,omitempty"`  // a parameter that changes along with it, if there is one
-	Metric string `json:"metric,omitempty"` // "": the first of the experiment's metrics
+	Metric string `json:"metric,omitempty"` // its name; "": the first of the experiment's metrics
 }
 
 // Contestant is one way to do it.
@@ -296,7 +315,7 @@ func All(parts ...Verdict) Verdict {
 
 // AllAtMost is a claim that each of several contestants takes at most x of what another one does,
 // in a cell, by a metric. The verdict is on the worst of them and names it.
-func AllAtMost(text string, source Source, of []string, b string, cell Params, metric string, x float64, why string) Claim {
+func AllAtMost(text string, source Source, of []string, b string, cell Params, metric Metric, x float64, why string) Claim {
 	return Claim{
 		Claim: text, Source: source, Needs: strings.TrimSpace(strings.Join(of, ", ") + " and " + b + " " + cell.String()),
 		Judge: func(v View) (Verdict, bool) {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/tallywheel/tallywheel/lab"
 	"github.com/tallywheel/tallywheel/lab/contestant"
-	"github.com/tallywheel/tallywheel/lab/experiments"
+	_ "github.com/tallywheel/tallywheel/lab/experiments"
 )
 
 // lies is an HTTP server whose answers are wrong, in the way that the parameter how says.
@@ -58,7 +58,7 @@ func lies(t *contestant.Turn) error {
 
 func experiment(t *testing.T, name string) *lab.Experiment {
 	t.Helper()
-	for _, e := range experiments.All() {
+	for _, e := range lab.Experiments() {
 		if e.Name == name {
 			return e
 		}

@@ -1,64 +1,104 @@
 package lab
 
-import "strings"
+import (
+	"maps"
+	"slices"
+	"strings"
+)
 
-// Metric says what a figure is.
-type Metric struct {
+// Metric is one of the figures of a turn. There are no others than those below, so that a misspelt
+// one does not compile.
+type Metric struct{ name string }
+
+// The metrics. Their names, which contestants print and results have, are the same in every
+// experiment and stay so.
+var (
+	OpsPerSecond         = metric("ops_per_s", "1/s", "operations", more)
+	NsPerOp              = metric("ns_per_op", "ns", "time an operation", less)
+	MBPerSecond          = metric("MB_per_s", "MB/s", "throughput", more)
+	CPUPerOp             = metric("cpu_us_per_op", "µs", "CPU time an operation", less)
+	CPUUserPerOp         = metric("cpu_user_us_per_op", "µs", "CPU time an operation, in the program", less)
+	CPUSystemPerOp       = metric("cpu_system_us_per_op", "µs", "CPU time an operation, in the kernel", less)
+	Wall                 = metric("wall_s", "s", "time on the clock", neither)
+	Others               = metric("others_percent", "%", "CPU time of the machine that went to others", neither)
+	Steal                = metric("steal_percent", "%", "CPU time that the hypervisor took", neither)
+	Throttled            = metric("throttled", "times", "times a CPU limit stopped it", neither)
+	CPUPercent           = metric("cpu_percent", "%", "CPU", less)
+	CPUPerMB             = metric("cpu_ms_per_MB", "ms/MB", "CPU time a megabyte", less)
+	LatencyP50           = metric("latency_us_p50", "µs", "latency, median", less)
+	LatencyP90           = metric("latency_us_p90", "µs", "latency, 90 %", less)
+	LatencyP99           = metric("latency_us_p99", "µs", "latency, 99 %", less)
+	LatencyP999          = metric("latency_us_p999", "µs", "latency, 99.9 %", less)
+	LatencyP9999         = metric("latency_us_p9999", "µs", "latency, 99.99 %", less)
+	LatencyMax           = metric("latency_us_max", "µs", "latency, longest", less)
+	SyscallsPerOp        = metric("syscalls_per_op", "calls", "system calls an operation", less)
+	SyscallsPerMB        = metric("syscalls_per_MB", "calls/MB", "system calls a megabyte", less)
+	ContextSwitchesPerOp = metric("context_switches_per_op", "switches", "context switches an operation", less)
+	PageFaultsPerOp      = metric("page_faults_per_op", "faults", "page faults an operation", less)
+	MajorFaultsPerOp     = metric("major_faults_per_op", "faults", "major page faults an operation", less)
+	RSS                  = metric("rss_bytes", "B", "memory", less)
+	AllocsPerOp          = metric("allocs_per_op", "allocs", "allocations an operation", less)
+	AllocsPerMB          = metric("allocs_per_MB", "allocs/MB", "allocations a megabyte", less)
+	GCCycles             = metric("gc_cycles", "cycles", "garbage collections", less)
+	GCPause              = metric("gc_pause_us", "µs", "pauses of the garbage collector", less)
+	BinaryBytes          = metric("binary_bytes", "B", "size of the program", less)
+	BytesPerConn         = metric("bytes_per_conn", "B", "memory a connection", less)
+	Unsent               = metric("unsent", "requests", "requests due and not sent", less)
+	SentFrames           = metric("sent_frames", "frames", "frames sent", neither)
+	LostFrames           = metric("lost_frames", "frames", "frames lost", less)
+	FalseFrames          = metric("false_frames", "frames", "damaged frames taken for good", less)
+	LostPercent          = metric("lost_percent", "%", "frames lost", less)
+	RateVariation        = metric("rate_variation_percent", "%", "variation of throughput, 10 ms slices", less)
+	ScaleUp              = metric("scale_up_us", "µs", "delay until the pool has grown", less)
+	PredictedMBPerSecond = metric("predicted_MB_per_s", "MB/s", "throughput, predicted", neither)
+	InvoluntaryPerOp     = metric("involuntary_per_op", "switches", "involuntary context switches an operation", less)
+)
+
+// Which way a figure is better.
+const (
+	less    = -1
+	neither = 0
+	more    = 1
+)
+
+// Description says what a figure is.
+type Description struct {
 	Unit   string
 	Label  string
 	Better int // 1: more is better, -1: less is, 0: neither
 }
 
-// metrics are all figures there are. Names are the same in every experiment and stay so.
-var metrics = map[string]Metric{
-	"ops_per_s":               {"1/s", "operations", 1},
-	"ns_per_op":               {"ns", "time an operation", -1},
-	"MB_per_s":                {"MB/s", "throughput", 1},
-	"cpu_us_per_op":           {"µs", "CPU time an operation", -1},
-	"cpu_user_us_per_op":      {"µs", "CPU time an operation, in the program", -1},
-	"cpu_system_us_per_op":    {"µs", "CPU time an operation, in the kernel", -1},
-	"wall_s":                  {"s", "time on the clock", 0},
-	"others_percent":          {"%", "CPU time of the machine that went to others", 0},
-	"steal_percent":           {"%", "CPU time that the hypervisor took", 0},
-	"throttled":               {"times", "times a CPU limit stopped it", 0},
-	"cpu_percent":             {"%", "CPU", -1},
-	"cpu_ms_per_MB":           {"ms/MB", "CPU time a megabyte", -1},
-	"latency_us_p50":          {"µs", "latency, median", -1},
-	"latency_us_p90":          {"µs", "latency, 90 %", -1},
-	"latency_us_p99":          {"µs", "latency, 99 %", -1},
-	"latency_us_p999":         {"µs", "latency, 99.9 %", -1},
-	"latency_us_p9999":        {"µs", "latency, 99.99 %", -1},
-	"latency_us_max":          {"µs", "latency, longest", -1},
-	"syscalls_per_op":         {"calls", "system calls an operation", -1},
-	"syscalls_per_MB":         {"calls/MB", "system calls a megabyte", -1},
-	"context_switches_per_op": {"switches", "context switches an operation", -1},
-	"page_faults_per_op":      {"faults", "page faults an operation", -1},
-	"major_faults_per_op":     {"faults", "major page faults an operation", -1},
-	"rss_bytes":               {"B", "memory", -1},
-	"allocs_per_op":           {"allocs", "allocations an operation", -1},
-	"allocs_per_MB":           {"allocs/MB", "allocations a megabyte", -1},
-	"gc_cycles":               {"cycles", "garbage collections", -1},
-	"gc_pause_us":             {"µs", "pauses of the garbage collector", -1},
-	"binary_bytes":            {"B", "size of the program", -1},
-	"bytes_per_conn":          {"B", "memory a connection", -1},
-	"unsent":                  {"requests", "requests due and not sent", -1},
-	"sent_frames":             {"frames", "frames sent", 0},
-	"lost_frames":             {"frames", "frames lost", -1},
-	"false_frames":            {"frames", "damaged frames taken for good", -1},
-	"lost_percent":            {"%", "frames lost", -1},
-	"rate_variation_percent":  {"%", "variation of throughput, 10 ms slices", -1},
-	"scale_up_us":             {"µs", "delay until the pool has grown", -1},
-	"predicted_MB_per_s":      {"MB/s", "throughput, predicted", 0},
-	"involuntary_per_op":      {"switches", "involuntary context switches an operation", -1},
+var descriptions = map[string]Description{}
+
+func metric(name, unit, label string, better int) Metric {
+	descriptions[name] = Description{unit, label, better}
+	return Metric{name}
+}
+
+// Calls is the metric that counts one system call an operation.
+func Calls(call string) Metric { return Metric{callMetric + call} }
+
+// Named is the metric of a name that stands in results.
+func Named(name string) Metric { return Metric{name} }
+
+// String is the metric's name in results.
+func (m Metric) String() string { return m.name }
+
+// AllMetrics lists the metrics by name, without those of single system calls.
+func AllMetrics() (all []Metric) {
+	for _, name := range slices.Sorted(maps.Keys(descriptions)) {
+		all = append(all, Metric{name})
+	}
+	return all
 }
 
 // Describe says what a metric is; one that is not known is described by its name.
-func Describe(name string) Metric {
-	if m, ok := metrics[name]; ok {
-		return m
+func Describe(name string) Description {
+	if d, ok := descriptions[name]; ok {
+		return d
 	}
 	if call, ok := strings.CutPrefix(name, callMetric); ok {
-		return Metric{"calls", call + " an operation", -1}
+		return Description{"calls", call + " an operation", less}
 	}
-	return Metric{Label: strings.ReplaceAll(name, "_", " ")}
+	return Description{Label: strings.ReplaceAll(name, "_", " ")}
 }

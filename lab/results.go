@@ -93,23 +93,23 @@ func (r *ExperimentResult) Cells() (cells []Params) {
 type View struct{ *ExperimentResult }
 
 // Figure is a figure of a contestant in a cell; false if it was not measured.
-func (v View) Figure(contestant string, cell Params, metric string) (Figure, bool) {
+func (v View) Figure(contestant string, cell Params, metric Metric) (Figure, bool) {
 	row := v.Find(contestant, cell)
 	if row == nil {
 		return Figure{}, false
 	}
-	f, ok := row.Metrics[metric]
+	f, ok := row.Metrics[metric.name]
 	return f, ok
 }
 
 // Median is the median of a figure, false if it was not measured.
-func (v View) Median(contestant string, cell Params, metric string) (float64, bool) {
+func (v View) Median(contestant string, cell Params, metric Metric) (float64, bool) {
 	f, ok := v.Figure(contestant, cell, metric)
 	return f.Median, ok
 }
 
 // Medians are several medians of a cell at once; false if one was not measured.
-func (v View) Medians(cell Params, metric string, contestants ...string) ([]float64, bool) {
+func (v View) Medians(cell Params, metric Metric, contestants ...string) ([]float64, bool) {
 	var all []float64
 	for _, c := range contestants {
 		m, ok := v.Median(c, cell, metric)
@@ -122,42 +122,42 @@ func (v View) Medians(cell Params, metric string, contestants ...string) ([]floa
 }
 
 // Ratio compares two contestants in a cell.
-func (v View) Ratio(a, b string, cell Params, metric string) (Ratio, bool) {
+func (v View) Ratio(a, b string, cell Params, metric Metric) (Ratio, bool) {
 	return v.Across(a, cell, b, cell, metric)
 }
 
 // Across compares two contestants, each in a cell of its own.
-func (v View) Across(a string, cellA Params, b string, cellB Params, metric string) (Ratio, bool) {
+func (v View) Across(a string, cellA Params, b string, cellB Params, metric Metric) (Ratio, bool) {
 	x, y := v.Find(a, cellA), v.Find(b, cellB)
 	if x == nil || y == nil {
 		return Ratio{}, false
 	}
-	r, ok := Compare(x.Metrics[metric].Samples, y.Metrics[metric].Samples)
+	r, ok := Compare(x.Metrics[metric.name].Samples, y.Metrics[metric.name].Samples)
 	r.disturbed = strings.Join(disturbanceOf(x, y).excess(), ", ")
 	return r, ok
 }
 
 // Level compares a contestant to a level: the ratio of its figure to so much.
-func (v View) Level(contestant string, cell Params, metric string, level float64) (Ratio, bool) {
+func (v View) Level(contestant string, cell Params, metric Metric, level float64) (Ratio, bool) {
 	x := v.Find(contestant, cell)
 	if x == nil {
 		return Ratio{}, false
 	}
-	samples := x.Metrics[metric].Samples
+	samples := x.Metrics[metric.name].Samples
 	r, ok := Compare(samples, slices.Repeat([]float64{level}, len(samples)))
 	r.disturbed = strings.Join(disturbanceOf(x).excess(), ", ")
 	return r, ok
 }
 
 // Beats reports whether one contestant is better than another in a cell, by more than chance.
-func (v View) Beats(a, b string, cell Params, metric string) bool {
+func (v View) Beats(a, b string, cell Params, metric Metric) bool {
 	r, ok := v.Ratio(a, b, cell, metric)
-	return ok && r.Quiet() && r.Differ() && (r.Median > 1) == (Describe(metric).Better > 0)
+	return ok && r.Quiet() && r.Differ() && (r.Median > 1) == (Describe(metric.name).Better > 0)
 }
 
 // Best is the contestant of some that is better than the others in a cell, by more than chance; the
 // first of them if none is, and false.
-func (v View) Best(cell Params, metric string, of ...string) (string, bool) {
+func (v View) Best(cell Params, metric Metric, of ...string) (string, bool) {
 	for _, c := range of {
 		beaten := slices.DeleteFunc(slices.Clone(of), func(other string) bool { return other == c || v.Beats(c, other, cell, metric) })
 		if len(beaten) == 0 {
@@ -224,8 +224,8 @@ func (r *Results) WriteText(w io.Writer) error {
 		errs = append(errs, err)
 	}
 	say("goos: linux\ngoarch: %s\ncpu: %s\nkernel: %s\n", r.Machine.Arch, r.Machine.CPU, r.Machine.Kernel)
-	for _, name := range slices.Sorted(maps.Keys(metrics)) {
-		switch metrics[name].Better {
+	for _, name := range slices.Sorted(maps.Keys(descriptions)) {
+		switch descriptions[name].Better {
 		case 1:
 			say("Unit %s better=higher\n", name)
 		case -1:

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"bytes"
 	"embed"
 	"errors"
 	"fmt"
@@ -69,6 +70,23 @@ const OwnVariable = "TALLYWHEEL_CONTESTANT"
 func (p Program) env() []string {
 	if p.kind == "own" {
 		return []string{OwnVariable + "=1"}
+	}
+	return nil
+}
+
+// Exists reports whether a program of which this one carries the source has one.
+func (p Program) Exists() error {
+	name, _, _ := strings.Cut(p.source, " ")
+	switch p.kind {
+	case "c", "rust", "python":
+		_, err := fs.Stat(sources, path.Join("contestants", p.kind, name))
+		return err
+	case "go", "go-cgo":
+		packed, err := sources.ReadFile("contestants/peers.txtar")
+		if err == nil && !bytes.Contains(packed, []byte("-- "+name+"/")) {
+			err = fmt.Errorf("%s: %w among the peers", name, fs.ErrNotExist)
+		}
+		return err
 	}
 	return nil
 }

@@ -15,7 +15,7 @@ import (
 
 	"github.com/tallywheel/tallywheel/lab"
 	"github.com/tallywheel/tallywheel/lab/contestants/own"
-	"github.com/tallywheel/tallywheel/lab/experiments"
+	_ "github.com/tallywheel/tallywheel/lab/experiments"
 	"github.com/tallywheel/tallywheel/lab/heatmap"
 	"github.com/tallywheel/tallywheel/lab/report"
 )
@@ -54,8 +54,8 @@ func newLabList() *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Short: "list the experiments", Args: exactly(0, "no argument"),
 		RunE: func(c *cobra.Command, _ []string) error {
-			for _, e := range experiments.All() {
-				if _, err := fmt.Fprintf(c.OutOrStdout(), "%-18s  %-7s  %s\n", e.Name, e.Plane, e.Question); err != nil {
+			for _, e := range lab.Experiments() {
+				if _, err := fmt.Fprintf(c.OutOrStdout(), "%-18s  %-7s  %s\n", e.Name, e.Plane.String(), e.Question); err != nil {
 					return err
 				}
 			}
@@ -81,7 +81,7 @@ func newLabRun(use string) *cobra.Command {
 	}
 	f := c.Flags()
 	if use == "all" {
-		f.StringSliceVar(&l.planes, "plane", nil, "experiments of these planes alone: serial, memory, files, log, laboratory")
+		f.StringSliceVar(&l.planes, "plane", nil, "experiments of these planes alone: "+planeNames())
 	}
 	f.BoolVar(&l.quick, "quick", false, "little more than a minute an experiment (the default)")
 	f.BoolVar(&l.full, "full", false, "all settings, the articles' sizes, as many rounds as it takes")
@@ -95,7 +95,7 @@ func newLabRun(use string) *cobra.Command {
 }
 
 func chooseExperiments(all bool, names, planes []string) (chosen []*lab.Experiment, err error) {
-	known := experiments.All()
+	known := lab.Experiments()
 	switch {
 	case all && len(names) > 0:
 		return nil, fmt.Errorf("%w: lab all takes no names; lab run does", errUsage)
@@ -116,17 +116,26 @@ func chooseExperiments(all bool, names, planes []string) (chosen []*lab.Experime
 	return chosen, nil
 }
 
+// planeNames lists the planes.
+func planeNames() string {
+	var names []string
+	for _, p := range lab.Planes() {
+		names = append(names, p.String())
+	}
+	return strings.Join(names, ", ")
+}
+
 // ofPlanes picks the experiments of some planes.
 func ofPlanes(known []*lab.Experiment, planes []string) (chosen []*lab.Experiment, err error) {
 	for _, plane := range planes {
 		n := len(chosen)
 		for _, e := range known {
-			if e.Plane == plane {
+			if e.Plane.String() == plane {
 				chosen = append(chosen, e)
 			}
 		}
 		if len(chosen) == n {
-			return nil, fmt.Errorf("%w: there is no experiment of plane %q: want serial, memory, files, log or laboratory", errUsage, plane)
+			return nil, fmt.Errorf("%w: there is no experiment of plane %q: want one of %s", errUsage, plane, planeNames())
 		}
 	}
 	return chosen, nil

@@ -40,6 +40,9 @@ var all = map[string]func(*contestant.Turn) error{
 	"http":        serveHTTP,
 }
 
+// Names lists what [Run] can be called with.
+func Names() []string { return slices.Sorted(maps.Keys(all)) }
+
 // Run is the contestant that args name.
 func Run(args []string, in io.Reader, out io.Writer) error {
 	t, err := contestant.New(args, in, out)
@@ -48,7 +51,7 @@ func Run(args []string, in io.Reader, out io.Writer) error {
 	}
 	work, ok := all[t.Name]
 	if !ok {
-		return fmt.Errorf("no contestant %q; there are %s", t.Name, strings.Join(slices.Sorted(maps.Keys(all)), ", "))
+		return fmt.Errorf("no contestant %q; there are %s", t.Name, strings.Join(Names(), ", "))
 	}
 	return work(t)
 }

@@ -90,7 +90,8 @@ func framesResult(t *contestant.Turn, took time.Duration, f *contestant.Frames) 
 }
 
 // pipeline has four goroutines for the stages read, parse, validate and store of each port, with a
-// channel operation for each chunk or frame between them, as an article describes it.
+// channel operation for each chunk or frame between them, as the article has it. The recorder's
+// own is another (recorder/pipeline.go).
 func pipeline(t *contestant.Turn) error {
 	found := make([]contestant.Frames, len(t.Paths()))
 	files, err := openPorts(t)

@@ -7,14 +7,13 @@ import (
 	"github.com/tallywheel/tallywheel/lab"
 )
 
-// Experiment is the question, its contestants and its claims.
-func Experiment() *lab.Experiment {
-	return &lab.Experiment{
-		Name: "binary-size", Plane: "network",
+func init() {
+	lab.Register(&lab.Experiment{
+		Name: "binary-size", Plane: lab.Network,
 		Question: "How large is a small server in Go, and what do the linker's flags take off?",
 		Method: "A server of package net/http with one handler, built in four ways by the Go command of this machine; the size of the file, in bytes. -s leaves out the symbol table, -w the " +
 			"debugger's data; a panic still names functions and lines.",
-		Metrics: []string{"binary_bytes"}, Base: "static", Turn: 150e6,
+		Metrics: []lab.Metric{lab.BinaryBytes}, Base: "static", Turn: 150e6,
 		Contestants: []lab.Contestant{
 			lab.PeersWith("small", false, "").As("static", "size"),
 			lab.PeersWith("small", false, "-s -w").As("static, -s -w", "size"),
@@ -22,7 +21,7 @@ func Experiment() *lab.Experiment {
 			lab.PeersWith("small", true, "-s -w").As("cgo, -s -w", "size").But("linked with the C library, where there is a C compiler"),
 		},
 		Advice: func(v lab.View) string {
-			m, ok := v.Medians(nil, "binary_bytes", "static", "static, -s -w")
+			m, ok := v.Medians(nil, lab.BinaryBytes, "static", "static, -s -w")
 			if !ok {
 				return ""
 			}
@@ -32,14 +31,14 @@ func Experiment() *lab.Experiment {
 			claim("Without cgo a program is 0.6 of its size.", lab.NetworkArticle.Says("3.2", "15 → 9 MB"), "static", "cgo", 0.7, "The pure Go resolver replaces the C library's, which is linked dynamically and is not in the file."),
 			claim("The linker's flags -s -w take a third off a static program.", lab.NetworkArticle.Says("3.2", "9 → 6.2 MB"), "static, -s -w", "static", 0.72, "What is left is code, and the tables that the garbage collector and panics need."),
 		},
-	}
+	})
 }
 
 func claim(text string, source lab.Source, a, b string, x float64, why string) lab.Claim {
 	return lab.Claim{
 		Claim: text, Source: source, Needs: a + " and " + b,
 		Judge: func(v lab.View) (lab.Verdict, bool) {
-			m, ok := v.Medians(nil, "binary_bytes", a, b)
+			m, ok := v.Medians(nil, lab.BinaryBytes, a, b)
 			if !ok || m[1] == 0 {
 				return lab.Verdict{}, false
 			}

@@ -7,13 +7,12 @@ import (
 	"github.com/tallywheel/tallywheel/lab"
 )
 
-// Experiment is the question, its contestants and its claims.
-func Experiment() *lab.Experiment {
-	return &lab.Experiment{
-		Name: "crc", Plane: "memory",
+func init() {
+	lab.Register(&lab.Experiment{
+		Name: "crc", Plane: lab.Memory,
 		Question: "What does the CRC-16 of a frame cost?",
 		Method:   "CRC-16/MODBUS over blocks that are in the cache; 126 bytes are what a frame of 128 checks. decode is our whole decoder on frames in memory, CRC included.",
-		Metrics:  []string{"ns_per_op", "MB_per_s", "allocs_per_op"},
+		Metrics:  []lab.Metric{lab.NsPerOp, lab.MBPerSecond, lab.AllocsPerOp},
 		Base:     "sigurn/crc16", Turn: 400e6,
 		Cells: func(lab.Options) []lab.Params { return lab.Cells("bytes", 126, 4096) },
 		Contestants: []lab.Contestant{
@@ -24,7 +23,7 @@ func Experiment() *lab.Experiment {
 			lab.Peers("crc").As("howeyc/crc16", "howeyc").But("of the same polynomial, by a table"),
 		},
 		Advice: func(v lab.View) string {
-			m, ok := v.Median("tallywheel/crc16", lab.Params{"bytes": "126"}, "ns_per_op")
+			m, ok := v.Median("tallywheel/crc16", lab.Params{"bytes": "126"}, lab.NsPerOp)
 			if !ok {
 				return ""
 			}
@@ -34,9 +33,9 @@ func Experiment() *lab.Experiment {
 			Claim:  "A CRC-16 by carry-less multiplication is five times as fast as the libraries' tables.",
 			Source: lab.Goal("≥ 5× sigurn/crc16"), Needs: "tallywheel/crc16 and sigurn/crc16",
 			Judge: func(v lab.View) (lab.Verdict, bool) {
-				r, ok := v.Ratio("sigurn/crc16", "tallywheel/crc16", lab.Params{"bytes": "126"}, "ns_per_op")
+				r, ok := v.Ratio("sigurn/crc16", "tallywheel/crc16", lab.Params{"bytes": "126"}, lab.NsPerOp)
 				return lab.AtLeast(r, 5, "A table takes one load a byte, each of which waits for the one before."), ok
 			},
 		}},
-	}
+	})
 }

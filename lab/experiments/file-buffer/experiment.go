@@ -9,13 +9,12 @@ import (
 	"github.com/tallywheel/tallywheel/lab/bigfile"
 )
 
-// Experiment is the question, its contestants and its claims.
-func Experiment() *lab.Experiment {
-	return &lab.Experiment{
-		Name: "file-buffer", Plane: "files",
+func init() {
+	lab.Register(&lab.Experiment{
+		Name: "file-buffer", Plane: lab.Files,
 		Question: "How large should the buffer be for reading a file, and what does it cost the garbage collector?",
 		Method:   "A cached file of 64 MiB is read again and again with a buffer that is kept, or made anew for each read.",
-		Metrics:  []string{"MB_per_s", "syscalls_per_MB", "allocs_per_MB", "gc_cycles", "gc_pause_us"},
+		Metrics:  []lab.Metric{lab.MBPerSecond, lab.SyscallsPerMB, lab.AllocsPerMB, lab.GCCycles, lab.GCPause},
 		Base:     "kept", Chart: lab.Chart{Over: "bytes"}, Turn: 500e6,
 		Cells: func(lab.Options) []lab.Params { return lab.Cells("bytes", 1<<10, 8<<10, 64<<10, 256<<10) },
 		Contestants: []lab.Contestant{
@@ -23,12 +22,12 @@ func Experiment() *lab.Experiment {
 		},
 		Prepare: bigfile.Text(64), Scene: bigfile.Scene,
 		Advice: func(v lab.View) string {
-			a, ok1 := v.Median("kept", lab.Params{"bytes": "65536"}, "MB_per_s")
-			b, ok2 := v.Median("kept", lab.Params{"bytes": "1024"}, "MB_per_s")
+			a, ok1 := v.Median("kept", lab.Params{"bytes": "65536"}, lab.MBPerSecond)
+			b, ok2 := v.Median("kept", lab.Params{"bytes": "1024"}, lab.MBPerSecond)
 			if !ok1 || !ok2 {
 				return ""
 			}
-			r, _ := v.Across("kept", lab.Params{"bytes": "65536"}, "kept", lab.Params{"bytes": "1024"}, "MB_per_s")
+			r, _ := v.Across("kept", lab.Params{"bytes": "65536"}, "kept", lab.Params{"bytes": "1024"}, lab.MBPerSecond)
 			return lab.Or(r.Differ() && r.Median > 1, "Read files with 64 KiB rather than 1 KiB", "64 KiB are not quicker than 1 KiB") + fmt.Sprintf(": %.1f GB/s of cached data, %.1f GB/s with 1 KiB.", a/1e3, b/1e3)
 		},
 		Claims: []lab.Claim{{
@@ -36,13 +35,13 @@ func Experiment() *lab.Experiment {
 			Source: lab.FilesArticle.Says("2.2", "42, 9 and 3 young collections a minute, 8.3, 2.1 and 1.9 ms each (Java's figures)"), Needs: "kept and fresh at 1024 and 65536 bytes",
 			Judge: func(v lab.View) (lab.Verdict, bool) {
 				few, many := lab.Params{"bytes": "65536"}, lab.Params{"bytes": "1024"}
-				kept, ok1 := v.Median("kept", many, "gc_cycles")
-				small, ok2 := v.Median("fresh", many, "gc_cycles")
-				large, ok3 := v.Median("fresh", few, "gc_cycles")
-				r, ok4 := v.Across("fresh", many, "fresh", few, "gc_cycles")
+				kept, ok1 := v.Median("kept", many, lab.GCCycles)
+				small, ok2 := v.Median("fresh", many, lab.GCCycles)
+				large, ok3 := v.Median("fresh", few, lab.GCCycles)
+				r, ok4 := v.Across("fresh", many, "fresh", few, lab.GCCycles)
 				return lab.AtLeast(r, 2, "Go has no young generation. A buffer that is kept costs no collection whatever its size; made anew, what counts is the bytes a second, so larger ones collect more often.").
 					As("kept: %.0f; new for each read: %.0f with 1 KiB, %.0f with 64 KiB a turn, %v", kept, small, large, r), ok1 && ok2 && ok3 && ok4
 			},
 		}},
-	}
+	})
 }

@@ -8,14 +8,13 @@ import (
 	"github.com/tallywheel/tallywheel/lab/bigfile"
 )
 
-// Experiment is the question, its contestants and its claims.
-func Experiment() *lab.Experiment {
+func init() {
 	of := func(name, how string) lab.Contestant { return lab.Ours(name, "lines", "how="+how, "backend="+how) }
-	return &lab.Experiment{
-		Name: "file-lines", Plane: "files",
+	lab.Register(&lab.Experiment{
+		Name: "file-lines", Plane: lab.Files,
 		Question: "How fast can lines be read, and what do they allocate?",
 		Method:   "A cached text of 128 MiB, lines of some 100 bytes; a turn reads it whole, at least once.",
-		Metrics:  []string{"MB_per_s", "allocs_per_op", "ns_per_op", "rss_bytes"},
+		Metrics:  []lab.Metric{lab.MBPerSecond, lab.AllocsPerOp, lab.NsPerOp, lab.RSS},
 		Base:     "ReadSlice", Calls: true,
 		Contestants: []lab.Contestant{
 			of("Scanner.Text", "scanner-text"), of("Scanner.Bytes", "scanner-bytes"), of("ReadSlice", "readslice").But("bufio.Reader of 64 KiB"),
@@ -23,11 +22,11 @@ func Experiment() *lab.Experiment {
 		},
 		Prepare: bigfile.Text(128), Scene: bigfile.Scene,
 		Advice: func(v lab.View) string {
-			m, ok := v.Medians(lab.Params{}, "MB_per_s", "Scanner.Text", "tallywheel/lines")
+			m, ok := v.Medians(lab.Params{}, lab.MBPerSecond, "Scanner.Text", "tallywheel/lines")
 			if !ok {
 				return ""
 			}
-			return lab.Or(v.Beats("tallywheel/lines", "Scanner.Text", nil, "MB_per_s"), "For lines use asyncfile.Lines or bufio.Reader.ReadSlice", "asyncfile.Lines is not quicker than Scanner.Text") +
+			return lab.Or(v.Beats("tallywheel/lines", "Scanner.Text", nil, lab.MBPerSecond), "For lines use asyncfile.Lines or bufio.Reader.ReadSlice", "asyncfile.Lines is not quicker than Scanner.Text") +
 				fmt.Sprintf(": %.1f GB/s; Scanner.Text makes %.1f GB/s and a string for each line.", m[1]/1e3, m[0]/1e3)
 		},
 		Claims: []lab.Claim{
@@ -35,8 +34,8 @@ func Experiment() *lab.Experiment {
 				Claim:  "ReadSlice reads lines 2.3 times as fast as Scanner, without allocating.",
 				Source: lab.FilesArticle.Says("2.4", "192 MB/s and 0 B against 85 MB/s and ≈ 2 KB"), Needs: "ReadSlice and Scanner.Text",
 				Judge: func(v lab.View) (lab.Verdict, bool) {
-					r, ok := v.Ratio("ReadSlice", "Scanner.Text", lab.Params{}, "MB_per_s")
-					m, _ := v.Medians(lab.Params{}, "allocs_per_op", "ReadSlice", "Scanner.Text")
+					r, ok := v.Ratio("ReadSlice", "Scanner.Text", lab.Params{}, lab.MBPerSecond)
+					m, _ := v.Medians(lab.Params{}, lab.AllocsPerOp, "ReadSlice", "Scanner.Text")
 					if !ok {
 						return lab.Verdict{}, false
 					}
@@ -48,10 +47,10 @@ func Experiment() *lab.Experiment {
 				Claim:  "asyncfile.Lines is as fast as a loop of ReadSlice written by hand.",
 				Source: lab.Goal("≥ 0.95×, no allocation a line"), Needs: "tallywheel/lines and ReadSlice",
 				Judge: func(v lab.View) (lab.Verdict, bool) {
-					r, ok := v.Ratio("tallywheel/lines", "ReadSlice", lab.Params{}, "MB_per_s")
+					r, ok := v.Ratio("tallywheel/lines", "ReadSlice", lab.Params{}, lab.MBPerSecond)
 					return lab.AtLeast(r, 0.95, "It looks for the ends of lines in large chunks."), ok
 				},
 			},
 		},
-	}
+	})
 }

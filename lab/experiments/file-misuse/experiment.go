@@ -8,26 +8,25 @@ import (
 	"github.com/tallywheel/tallywheel/lab/bigfile"
 )
 
-// Experiment is the question, its contestants and its claims.
-func Experiment() *lab.Experiment {
+func init() {
 	of := func(name, how string) lab.Contestant { return lab.Ours(name, "misuse", "how="+how) }
-	return &lab.Experiment{
-		Name: "file-misuse", Plane: "files",
+	lab.Register(&lab.Experiment{
+		Name: "file-misuse", Plane: lab.Files,
 		Question: "What do a Scanner over binary data, and reads of one record, cost?",
 		Method: "Records of 128 bytes in a cached binary file of 8 MiB: a Scanner that takes them for lines, a read for each record, bufio.Reader with its 4 KiB, and chunks of " +
 			"256 KiB whose records are taken in place. An operation is a record, or what the Scanner takes for a line.",
-		Metrics: []string{"MB_per_s", "syscalls_per_MB", "allocs_per_MB", "cpu_ms_per_MB"},
+		Metrics: []lab.Metric{lab.MBPerSecond, lab.SyscallsPerMB, lab.AllocsPerMB, lab.CPUPerMB},
 		Base:    "chunk", Calls: true,
 		Contestants: []lab.Contestant{
 			of("Scanner", "scanner"), of("tiny reads", "tiny"), of("bufio 4 KiB", "bufio"), of("chunk", "chunk"),
 		},
 		Prepare: bigfile.Binary(8), Scene: bigfile.Scene,
 		Advice: func(v lab.View) string {
-			m, ok := v.Medians(lab.Params{}, "MB_per_s", "chunk", "Scanner", "tiny reads")
+			m, ok := v.Medians(lab.Params{}, lab.MBPerSecond, "chunk", "Scanner", "tiny reads")
 			if !ok {
 				return ""
 			}
-			best, sure := v.Best(nil, "MB_per_s", "chunk", "Scanner", "tiny reads", "bufio 4 KiB")
+			best, sure := v.Best(nil, lab.MBPerSecond, "chunk", "Scanner", "tiny reads", "bufio 4 KiB")
 			return lab.Or(sure && best == "chunk", "Read binary records in chunks", "Chunks do not beat all other ways to read binary records") + fmt.Sprintf(": %.1f GB/s; a Scanner makes %.1f, a read for each record %.2f GB/s. asyncfile.Detect finds such readers in a running program.", m[0]/1e3, m[1]/1e3, m[2]/1e3)
 		},
 		Claims: []lab.Claim{
@@ -35,7 +34,7 @@ func Experiment() *lab.Experiment {
 				Claim:  "A Reader of 64 KiB with Read has seven times the throughput of a Scanner with 4 KiB.",
 				Source: lab.FilesArticle.Says("2.5", "89,100 against 12,400 operations a second: 7.2×"), Needs: "chunk and Scanner",
 				Judge: func(v lab.View) (lab.Verdict, bool) {
-					r, ok := v.Ratio("chunk", "Scanner", lab.Params{}, "MB_per_s")
+					r, ok := v.Ratio("chunk", "Scanner", lab.Params{}, lab.MBPerSecond)
 					return lab.AtLeast(r, 3, "Chunks of 256 KiB here. A Scanner looks at every byte, and Text makes a string of each piece."), ok
 				},
 			},
@@ -43,7 +42,7 @@ func Experiment() *lab.Experiment {
 				Claim:  "A Reader of 64 KiB makes 94 % fewer system calls than a Scanner with 4 KiB.",
 				Source: lab.FilesArticle.Says("2.5", "160 against 2,650 a second"), Needs: "the system calls of chunk and bufio 4 KiB",
 				Judge: func(v lab.View) (lab.Verdict, bool) {
-					m, ok := v.Medians(lab.Params{}, "syscalls_per_MB", "chunk", "bufio 4 KiB")
+					m, ok := v.Medians(lab.Params{}, lab.SyscallsPerMB, "chunk", "bufio 4 KiB")
 					if !ok {
 						return lab.Verdict{}, false
 					}
@@ -52,5 +51,5 @@ func Experiment() *lab.Experiment {
 				},
 			},
 		},
-	}
+	})
 }

@@ -8,16 +8,15 @@ import (
 	"github.com/tallywheel/tallywheel/lab/bigfile"
 )
 
-// Experiment is the question, its contestants and its claims.
-func Experiment() *lab.Experiment {
+func init() {
 	of := func(name, how, backend string) lab.Contestant {
 		return lab.Ours(name, "seek", "how="+how, "backend="+backend)
 	}
-	return &lab.Experiment{
-		Name: "file-mmap-seek", Plane: "files",
+	lab.Register(&lab.Experiment{
+		Name: "file-mmap-seek", Plane: lab.Files,
 		Question: "Does a map read a large file at random faster than seek and read?",
 		Method:   "4 KiB at random offsets of a file of 1 GiB (quick: 256 MiB), all of it in the page cache or none of it; copied out in every case.",
-		Metrics:  []string{"ops_per_s", "latency_us_p50", "latency_us_p99", "page_faults_per_op", "major_faults_per_op", "cpu_us_per_op"},
+		Metrics:  []lab.Metric{lab.OpsPerSecond, lab.LatencyP50, lab.LatencyP99, lab.PageFaultsPerOp, lab.MajorFaultsPerOp, lab.CPUPerOp},
 		Base:     "seek+read",
 		Cells:    func(lab.Options) []lab.Params { return lab.Cells("state", "cached", "cold") },
 		Contestants: []lab.Contestant{
@@ -25,13 +24,13 @@ func Experiment() *lab.Experiment {
 		},
 		Prepare: bigfile.Large, Scene: bigfile.Scene,
 		Advice: func(v lab.View) string {
-			a, ok1 := v.Medians(lab.Params{"state": "cached"}, "ops_per_s", "mmap", "ReadAt")
-			b, ok2 := v.Medians(lab.Params{"state": "cold"}, "ops_per_s", "mmap", "ReadAt")
+			a, ok1 := v.Medians(lab.Params{"state": "cached"}, lab.OpsPerSecond, "mmap", "ReadAt")
+			b, ok2 := v.Medians(lab.Params{"state": "cold"}, lab.OpsPerSecond, "mmap", "ReadAt")
 			if !ok1 || !ok2 {
 				return ""
 			}
 			pays := func(state string) string {
-				return lab.Or(v.Beats("mmap", "ReadAt", lab.Params{"state": state}, "ops_per_s"), "pays", "does not pay")
+				return lab.Or(v.Beats("mmap", "ReadAt", lab.Params{"state": state}, lab.OpsPerSecond), "pays", "does not pay")
 			}
 			return fmt.Sprintf("A map %s for cached data (%.2f against %.2f million reads a second), and %s where nothing was cached before (%.0f against %.0f).", pays("cached"), a[0]/1e6, a[1]/1e6, pays("cold"), b[0], b[1])
 		},
@@ -40,7 +39,7 @@ func Experiment() *lab.Experiment {
 				Claim:  "At random, a map has 1.3 times the throughput of seek and read.",
 				Source: lab.FilesArticle.Says("3.3", "1240 against 960 MB/s: 1.29×"), Needs: "mmap and seek+read at state=cached",
 				Judge: func(v lab.View) (lab.Verdict, bool) {
-					r, ok := v.Ratio("mmap", "seek+read", lab.Params{"state": "cached"}, "ops_per_s")
+					r, ok := v.Ratio("mmap", "seek+read", lab.Params{"state": "cached"}, lab.OpsPerSecond)
 					return lab.AtLeast(r, 1.15, "Two system calls are spared; page faults come once a page."), ok
 				},
 			},
@@ -48,7 +47,7 @@ func Experiment() *lab.Experiment {
 				Claim:  "At random, a map has a P99 of 0.6 of that of seek and read.",
 				Source: lab.FilesArticle.Says("3.3", "182 against 310 µs: 0.59×"), Needs: "mmap and seek+read at state=cold",
 				Judge: func(v lab.View) (lab.Verdict, bool) {
-					r, ok := v.Ratio("mmap", "seek+read", lab.Params{"state": "cold"}, "latency_us_p99")
+					r, ok := v.Ratio("mmap", "seek+read", lab.Params{"state": "cold"}, lab.LatencyP99)
 					return lab.AtMost(r, 0.8, "What is not cached waits for the disk either way."), ok
 				},
 			},
@@ -56,11 +55,11 @@ func Experiment() *lab.Experiment {
 				Claim:  "Random reads through a map take a page fault each.",
 				Source: lab.FilesArticle.Says("3.3", "98,700 faults for 100,000 reads"), Needs: "mmap at state=cold",
 				Judge: func(v lab.View) (lab.Verdict, bool) {
-					a, ok1 := v.Median("mmap", lab.Params{"state": "cold"}, "page_faults_per_op")
-					b, ok2 := v.Median("mmap", lab.Params{"state": "cold"}, "major_faults_per_op")
+					a, ok1 := v.Median("mmap", lab.Params{"state": "cold"}, lab.PageFaultsPerOp)
+					b, ok2 := v.Median("mmap", lab.Params{"state": "cold"}, lab.MajorFaultsPerOp)
 					return lab.Holds(a+b >= 0.7 && a+b <= 1.3, fmt.Sprintf("%.2f faults a read, %.2f of them major", a+b, b), "Until the pages are mapped; then none."), ok1 && ok2
 				},
 			},
 		},
-	}
+	})
 }

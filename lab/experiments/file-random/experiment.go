@@ -8,8 +8,7 @@ import (
 	"github.com/tallywheel/tallywheel/lab/bigfile"
 )
 
-// Experiment is the question, its contestants and its claims.
-func Experiment() *lab.Experiment {
+func init() {
 	fio := func(engine string) lab.Contestant {
 		c := lab.FIO("fio/"+engine, func(b *lab.Bench, cell lab.Params) []string {
 			depth, batch := cell["depth"], cell["batch"]
@@ -21,12 +20,12 @@ func Experiment() *lab.Experiment {
 		})
 		return c
 	}
-	return &lab.Experiment{
-		Name: "file-random", Plane: "files",
+	lab.Register(&lab.Experiment{
+		Name: "file-random", Plane: lab.Files,
 		Question: "How many random reads of 4 KiB past the page cache can be kept going, and what do they cost?",
 		Method: "O_DIRECT reads of a large file, depth of them in flight, submitted and reaped batch at a time by one thread; os.File and fio/psync have depth goroutines or " +
 			"threads instead. fio's CPU time is what it says of its job.",
-		Metrics: []string{"ops_per_s", "cpu_us_per_op", "context_switches_per_op", "syscalls_per_op", "latency_us_p99"},
+		Metrics: []lab.Metric{lab.OpsPerSecond, lab.CPUPerOp, lab.ContextSwitchesPerOp, lab.SyscallsPerOp, lab.LatencyP99},
 		Base:    "fio/io_uring", Chart: lab.Chart{Over: "depth", Along: "batch"}, Calls: true,
 		Cells: func(lab.Options) []lab.Params {
 			return []lab.Params{{"depth": "1", "batch": "1"}, {"depth": "8", "batch": "1"}, {"depth": "64", "batch": "16"}}
@@ -40,12 +39,12 @@ func Experiment() *lab.Experiment {
 		Prepare: bigfile.Large, Scene: bigfile.Scene,
 		Advice: func(v lab.View) string {
 			deep := lab.Params{"depth": "64"}
-			r, ok1 := v.Ratio("tallywheel/uring", "os.File", deep, "ops_per_s")
-			c, ok2 := v.Medians(deep, "cpu_us_per_op", "tallywheel/uring", "os.File")
+			r, ok1 := v.Ratio("tallywheel/uring", "os.File", deep, lab.OpsPerSecond)
+			c, ok2 := v.Medians(deep, lab.CPUPerOp, "tallywheel/uring", "os.File")
 			if !ok1 || !ok2 {
 				return ""
 			}
-			alone := v.Beats("tallywheel/uring", "os.File", lab.Params{"depth": "1"}, "ops_per_s")
+			alone := v.Beats("tallywheel/uring", "os.File", lab.Params{"depth": "1"}, lab.OpsPerSecond)
 			return fmt.Sprintf("Of random reads that miss the cache, io_uring in batches makes %v of what 64 goroutines make, at %.1f µs of CPU a read instead of %.1f µs. One read at a time is %s.", r, c[0], c[1],
 				lab.Or(alone, "quicker by it, too", "not quicker by it"))
 		},
@@ -54,8 +53,8 @@ func Experiment() *lab.Experiment {
 				Claim:  "io_uring in pure Go keeps up with fio.",
 				Source: lab.Goal("≥ 0.95× of fio's io_uring at depth 64, ≥ 0.90× at 8"), Needs: "tallywheel/uring and fio/io_uring",
 				Judge: func(v lab.View) (lab.Verdict, bool) {
-					a, ok1 := v.Ratio("tallywheel/uring", "fio/io_uring", lab.Params{"depth": "64"}, "ops_per_s")
-					b, ok2 := v.Ratio("tallywheel/uring", "fio/io_uring", lab.Params{"depth": "8"}, "ops_per_s")
+					a, ok1 := v.Ratio("tallywheel/uring", "fio/io_uring", lab.Params{"depth": "64"}, lab.OpsPerSecond)
+					b, ok2 := v.Ratio("tallywheel/uring", "fio/io_uring", lab.Params{"depth": "8"}, lab.OpsPerSecond)
 					const why = "Both hand the kernel the same batches; the rest is the disk."
 					verdict := lab.AtLeast(a, 0.95, why)
 					if other := lab.AtLeast(b, 0.90, why); verdict.Verdict == lab.Reproduced {
@@ -66,5 +65,5 @@ func Experiment() *lab.Experiment {
 				},
 			},
 		},
-	}
+	})
 }

@@ -9,15 +9,14 @@ import (
 	"github.com/tallywheel/tallywheel/lab/bigfile"
 )
 
-// Experiment is the question, its contestants and its claims.
-func Experiment() *lab.Experiment {
+func init() {
 	of := func(name, backend string) lab.Contestant { return lab.Ours(name, "sequential", "backend="+backend) }
-	return &lab.Experiment{
-		Name: "file-sequential", Plane: "files",
+	lab.Register(&lab.Experiment{
+		Name: "file-sequential", Plane: lab.Files,
 		Question: "Which way to read and write a file 4 KiB at a time is fastest when nothing is cached?",
 		Method: "A file of 1 GiB (quick: 256 MiB), dropped from the page cache before each turn: read in order, read at random, and a new file written in order and synced before " +
 			"the time ends. uring has 64 operations in flight, the others one. Reading in order the kernel reads ahead for all of them.",
-		Metrics: []string{"MB_per_s", "ops_per_s", "cpu_us_per_op", "major_faults_per_op"},
+		Metrics: []lab.Metric{lab.MBPerSecond, lab.OpsPerSecond, lab.CPUPerOp, lab.MajorFaultsPerOp},
 		Base:    "std",
 		Cells:   func(lab.Options) []lab.Params { return lab.Cells("access", "read", "write", "random") },
 		Contestants: []lab.Contestant{
@@ -26,11 +25,11 @@ func Experiment() *lab.Experiment {
 		},
 		Prepare: bigfile.Large, Scene: bigfile.Scene,
 		Advice: func(v lab.View) string {
-			m, ok := v.Medians(lab.Params{"access": "read"}, "MB_per_s", "std", "bufio", "tallywheel/uring")
+			m, ok := v.Medians(lab.Params{"access": "read"}, lab.MBPerSecond, "std", "bufio", "tallywheel/uring")
 			if !ok {
 				return ""
 			}
-			best, sure := v.Best(lab.Params{"access": "read"}, "MB_per_s", "bufio", "std", "mmap/sequential", "tallywheel/uring")
+			best, sure := v.Best(lab.Params{"access": "read"}, lab.MBPerSecond, "bufio", "std", "mmap/sequential", "tallywheel/uring")
 			return lab.Or(sure, "To read a file in order "+best+" is the quickest", "To read a file in order no way beats all others") + fmt.Sprintf(": 64 KiB at a time make %.0f MB/s, 4 KiB %.0f MB/s, io_uring %.0f MB/s.", m[1], m[0], m[2])
 		},
 		Claims: []lab.Claim{
@@ -38,7 +37,7 @@ func Experiment() *lab.Experiment {
 			table("write", "sequential writes", "146 (bufio), 268 (mmap), 351 (io_uring) MB/s", 351.0/146),
 			table("random", "random reads", "32 (bufio), 211 (mmap), 289 (io_uring) MB/s", 289.0/32),
 		},
-	}
+	})
 }
 
 // table is the claim of one column of the article's table.
@@ -51,9 +50,9 @@ func table(access, what, figures string, ratio float64) lab.Claim {
 			if access == "read" {
 				mapped = "mmap/sequential"
 			}
-			m, ok := v.Medians(lab.Params{"access": access}, "MB_per_s", "bufio", mapped, "tallywheel/uring")
-			overBufio, _ := v.Ratio("tallywheel/uring", "bufio", lab.Params{"access": access}, "MB_per_s")
-			overMap, _ := v.Ratio("tallywheel/uring", mapped, lab.Params{"access": access}, "MB_per_s")
+			m, ok := v.Medians(lab.Params{"access": access}, lab.MBPerSecond, "bufio", mapped, "tallywheel/uring")
+			overBufio, _ := v.Ratio("tallywheel/uring", "bufio", lab.Params{"access": access}, lab.MBPerSecond)
+			overMap, _ := v.Ratio("tallywheel/uring", mapped, lab.Params{"access": access}, lab.MBPerSecond)
 			if !ok {
 				return lab.Verdict{}, false
 			}

@@ -14,22 +14,21 @@ import (
 
 const connections = 32
 
-// Experiment is the question, its contestants and its claims.
-func Experiment() *lab.Experiment {
-	return &lab.Experiment{
-		Name: "http-bodies", Plane: "network",
+func init() {
+	lab.Register(&lab.Experiment{
+		Name: "http-bodies", Plane: lab.Network,
 		Question: "What do bodies cost, received and sent?",
 		Method: fmt.Sprintf("direction=post: a body of so many bytes, which the handler reads to its end, by 8 KB, as io.Discard would; its answer is the length and a sum over it. direction=get: an answer of so many bytes, from memory that never changes. "+
 			"%d connections with keep-alive over loopback, which send again as soon as they are answered. All that comes back is compared: bodies differ from request to request, and an answer of another length, content or request ends the turn with an error. "+
 			"The CPU time of the server for each request decides; requests a second say how much server and load fit on the same CPUs. The quick run asks for the settings that have a goal, --full for all six.", connections),
-		Metrics: []string{"cpu_us_per_op", "MB_per_s", "ops_per_s", "latency_us_p50", "latency_us_p99", "cpu_ms_per_MB", "rss_bytes"},
+		Metrics: []lab.Metric{lab.CPUPerOp, lab.MBPerSecond, lab.OpsPerSecond, lab.LatencyP50, lab.LatencyP99, lab.CPUPerMB, lab.RSS},
 		Base:    "net/http", Turn: time.Second,
 		Cells:       cells,
 		Contestants: slices.Concat(servers.OwnAuto("bodies", servers.Modes), []lab.Contestant{servers.FastHTTP("bodies")}, servers.C()),
 		Scene:       scene,
 		Advice:      advice,
 		Claims:      claims(),
-	}
+	})
 }
 
 func cells(o lab.Options) []lab.Params {
@@ -60,7 +59,7 @@ func scene(b *lab.Bench, _ *lab.Contestant, cell lab.Params) (*lab.Scene, error)
 	return l.Scene(b)
 }
 
-const cpu = "cpu_us_per_op"
+var cpu = lab.CPUPerOp
 
 // What auto takes for each mode, where the kernel has it.
 const (

@@ -11,14 +11,13 @@ import (
 	"github.com/tallywheel/tallywheel/lab/servers"
 )
 
-// Experiment is the question, its contestants and its claims.
-func Experiment() *lab.Experiment {
-	return &lab.Experiment{
-		Name: "http-connect", Plane: "network",
+func init() {
+	lab.Register(&lab.Experiment{
+		Name: "http-connect", Plane: lab.Network,
 		Question: "What does a request cost that has a connection of its own?",
 		Method: "A connection over loopback, GET / with Connection: close, a small answer, whose bytes are compared, and the server's end of the connection, which is waited for: then it is answered. 64 at a time. " +
 			"The CPU time of the server for each decides. The kernel's work for the handshake is done where the client connects, and not counted; accepting, closing and what a server makes for each connection is.",
-		Metrics: []string{"cpu_us_per_op", "ops_per_s", "latency_us_p50", "latency_us_p99", "syscalls_per_op", "context_switches_per_op", "rss_bytes"},
+		Metrics: []lab.Metric{lab.CPUPerOp, lab.OpsPerSecond, lab.LatencyP50, lab.LatencyP99, lab.SyscallsPerOp, lab.ContextSwitchesPerOp, lab.RSS},
 		Base:    "net/http", Turn: time.Second, Calls: true,
 		Cells:       func(lab.Options) []lab.Params { return lab.Cells("connections", 64) },
 		Contestants: slices.Concat(servers.OwnAuto("hello", servers.Modes), []lab.Contestant{servers.Gnet(), servers.FastHTTP("hello")}, servers.C("once=1")),
@@ -33,10 +32,10 @@ func Experiment() *lab.Experiment {
 			return fmt.Sprintf("A request with a connection of its own costs %.0f µs by net/http, %.0f on goroutines, %.0f as a coroutine, %.0f inline.", m[0], m[1], m[2], m[3])
 		},
 		Claims: claims(),
-	}
+	})
 }
 
-const cpu = "cpu_us_per_op"
+var cpu = lab.CPUPerOp
 
 // What auto takes for each mode, where the kernel has it.
 const (

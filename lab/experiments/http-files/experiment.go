@@ -17,14 +17,13 @@ import (
 	"github.com/tallywheel/tallywheel/lab/servers"
 )
 
-// Experiment is the question, its contestants and its claims.
-func Experiment() *lab.Experiment {
-	return &lab.Experiment{
-		Name: "http-files", Plane: "network",
+func init() {
+	lab.Register(&lab.Experiment{
+		Name: "http-files", Plane: lab.Network,
 		Question: "What does it cost to serve a file that is in the page cache?",
 		Method: fmt.Sprintf("GET of one file with keep-alive over loopback: by http.ServeFile in ours and net/http, by the file handler of fasthttp, by nginx with sendfile. %d connections for 1 MB and %d for 100 MB, which send again as soon as they are answered. "+
 			"Every byte that comes back is compared with the file, on the same CPUs; the CPU time of the server decides. Who sends by sendfile pays for no copy: on loopback the one who receives makes it, from the page cache.", connections(large/100), connections(large)),
-		Metrics: []string{"cpu_us_per_op", "MB_per_s", "cpu_ms_per_MB", "latency_us_p50", "latency_us_p99", "context_switches_per_op", "rss_bytes"},
+		Metrics: []lab.Metric{lab.CPUPerOp, lab.MBPerSecond, lab.CPUPerMB, lab.LatencyP50, lab.LatencyP99, lab.ContextSwitchesPerOp, lab.RSS},
 		Base:    "net/http", Turn: time.Second,
 		Cells: func(lab.Options) []lab.Params { return []lab.Params{cell(large / 100), cell(large)} },
 		Contestants: slices.Concat(servers.OwnAuto("file", []string{"coroutine", "goroutine"}), []lab.Contestant{
@@ -35,7 +34,7 @@ func Experiment() *lab.Experiment {
 		Scene:   scene,
 		Advice:  advice,
 		Claims:  claims(),
-	}
+	})
 }
 
 const large = 100 << 20
@@ -73,18 +72,18 @@ func scene(b *lab.Bench, _ *lab.Contestant, cell lab.Params) (*lab.Scene, error)
 	return s, nil
 }
 
-const cpu = "cpu_us_per_op"
+var cpu = lab.CPUPerOp
 
 // every is what auto takes for each mode that has http.Handlers, where the kernel has it.
 var every = []string{"tallywheel/auto", "tallywheel/uring-coroutine"}
 
 func advice(v lab.View) string {
-	m, ok := v.Medians(cell(large), "cpu_ms_per_MB", "net/http", every[0], every[1])
+	m, ok := v.Medians(cell(large), lab.CPUPerMB, "net/http", every[0], every[1])
 	if !ok {
 		return ""
 	}
 	text := fmt.Sprintf("A megabyte of a large file costs %.3f ms by net/http, %.3f on goroutines, %.3f as a coroutine", m[0], m[1], m[2])
-	if n, ok := v.Median("nginx", cell(large), "cpu_ms_per_MB"); ok {
+	if n, ok := v.Median("nginx", cell(large), lab.CPUPerMB); ok {
 		text += fmt.Sprintf(", %.3f by nginx", n)
 	}
 	return text + "."

@@ -9,21 +9,20 @@ import (
 	"github.com/tallywheel/tallywheel/lab/servers"
 )
 
-// Experiment is the question, its contestants and its claims.
-func Experiment() *lab.Experiment {
-	return &lab.Experiment{
-		Name: "http-idle", Plane: "network",
+func init() {
+	lab.Register(&lab.Experiment{
+		Name: "http-idle", Plane: lab.Network,
 		Question: "How much memory does a connection hold that is open and silent?",
 		Method: "A server answers 100 connections, which close; then so many connect, get one answer each, and rest. What the process's own memory (RssAnon) is larger than before, by connection, is the least of " +
 			"half a second of rest. The kernel's memory for sockets, some 5 KB at both ends together, is the same for all and not in it.",
-		Metrics: []string{"bytes_per_conn", "ops_per_s"}, Base: "net/http",
+		Metrics: []lab.Metric{lab.BytesPerConn, lab.OpsPerSecond}, Base: "net/http",
 		Cells:       func(lab.Options) []lab.Params { return lab.Cells("connections", 10000) },
 		Contestants: append(append(servers.Own("hello"), servers.Peers("hello")...), servers.Others()...),
 		Scene: func(b *lab.Bench, _ *lab.Contestant, cell lab.Params) (*lab.Scene, error) {
 			return load.Idle{Connections: cell.Int("connections")}.Scene(b)
 		},
 		Advice: func(v lab.View) string {
-			m, ok := v.Medians(nil, "bytes_per_conn", "net/http", "tallywheel/uring-goroutine", "tallywheel/uring-coroutine", "tallywheel/uring-inline")
+			m, ok := v.Medians(nil, lab.BytesPerConn, "net/http", "tallywheel/uring-goroutine", "tallywheel/uring-coroutine", "tallywheel/uring-inline")
 			if !ok {
 				return ""
 			}
@@ -33,15 +32,15 @@ func Experiment() *lab.Experiment {
 			atMost("Inline a silent connection holds 2.5 KB.", "tallywheel/uring-inline", 2560),
 			atMost("As a coroutine a silent connection holds 6 KB.", "tallywheel/uring-coroutine", 6144),
 		},
-	}
+	})
 }
 
 func atMost(text, who string, bytes float64) lab.Claim {
 	return lab.Claim{
 		Claim: text, Source: lab.Goal(fmt.Sprintf("≤ %.1f KB", bytes/1024)), Needs: who,
 		Judge: func(v lab.View) (lab.Verdict, bool) {
-			m, _ := v.Median(who, nil, "bytes_per_conn")
-			r, ok := v.Level(who, nil, "bytes_per_conn", bytes)
+			m, _ := v.Median(who, nil, lab.BytesPerConn)
+			r, ok := v.Level(who, nil, lab.BytesPerConn, bytes)
 			return lab.AtMost(r, 1, "Two operations of the ring, the connection's state and, for a coroutine, its stack.").As("%.1f KB, %v", m/1024, r), ok
 		},
 	}

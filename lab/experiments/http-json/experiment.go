@@ -10,14 +10,13 @@ import (
 	"github.com/tallywheel/tallywheel/lab/servers"
 )
 
-// Experiment is the question, its contestants and its claims.
-func Experiment() *lab.Experiment {
-	return &lab.Experiment{
-		Name: "http-json", Plane: "network",
+func init() {
+	lab.Register(&lab.Experiment{
+		Name: "http-json", Plane: lab.Network,
 		Question: "How much of an engine's advantage is left when a request has 20 to 50 µs of work?",
 		Method: "As http-plaintext, but each answer is some 1.5 kB of JSON that is encoded anew by encoding/json, the same in every server. The work is 15 to 40 µs, depending on the CPU: " +
 			"the difference to http-plaintext says how much.",
-		Metrics: []string{"cpu_us_per_op", "ops_per_s", "latency_us_p50", "latency_us_p99", "rss_bytes"},
+		Metrics: []lab.Metric{lab.CPUPerOp, lab.OpsPerSecond, lab.LatencyP50, lab.LatencyP99, lab.RSS},
 		Base:    "net/http", Turn: 1500 * time.Millisecond,
 		Cells:       func(lab.Options) []lab.Params { return lab.Cells("connections", 64) },
 		Contestants: append(servers.Own("json"), servers.Peers("json")...),
@@ -25,7 +24,7 @@ func Experiment() *lab.Experiment {
 			return load.HTTP{Connections: cell.Int("connections")}.Scene(b)
 		},
 		Advice: func(v lab.View) string {
-			m, ok := v.Medians(nil, "cpu_us_per_op", "net/http", "tallywheel/uring-goroutine", "tallywheel/uring-inline")
+			m, ok := v.Medians(nil, lab.CPUPerOp, "net/http", "tallywheel/uring-goroutine", "tallywheel/uring-inline")
 			if !ok {
 				return ""
 			}
@@ -34,9 +33,9 @@ func Experiment() *lab.Experiment {
 		Claims: []lab.Claim{{
 			Claim: "On goroutines of a ring a request with work costs no more than by net/http.", Source: lab.Goal("≤ 1.0×"), Needs: "tallywheel/uring-goroutine and net/http",
 			Judge: func(v lab.View) (lab.Verdict, bool) {
-				r, ok := v.Ratio("tallywheel/uring-goroutine", "net/http", nil, "cpu_us_per_op")
+				r, ok := v.Ratio("tallywheel/uring-goroutine", "net/http", nil, lab.CPUPerOp)
 				return lab.AtMost(r, 1, "The engine's share of a request with work is small."), ok
 			},
 		}},
-	}
+	})
 }

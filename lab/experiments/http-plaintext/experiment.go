@@ -11,15 +11,14 @@ import (
 	"github.com/tallywheel/tallywheel/lab/servers"
 )
 
-// Experiment is the question, its contestants and its claims.
-func Experiment() *lab.Experiment {
-	return &lab.Experiment{
-		Name: "http-plaintext", Plane: "network",
+func init() {
+	lab.Register(&lab.Experiment{
+		Name: "http-plaintext", Plane: lab.Network,
 		Question: "What does an HTTP server itself cost, by engine and by the way handlers run?",
 		Method: "GET / with keep-alive over loopback, a small answer, connections that send again as soon as they are answered, or 16 requests at a time; with --full also wrk -t12 -c400, the articles' load, whose 30 s are several turns here. The load is made on the same CPUs by " +
 			"two threads, as wrk would, so requests a second say how much server and load fit on them together; the CPU time of the server for each request is what decides. " +
 			"Latency under such a load is mostly waiting for a CPU: see http-tail.",
-		Metrics: []string{"cpu_us_per_op", "ops_per_s", "latency_us_p50", "latency_us_p99", "syscalls_per_op", "context_switches_per_op", "rss_bytes"},
+		Metrics: []lab.Metric{lab.CPUPerOp, lab.OpsPerSecond, lab.LatencyP50, lab.LatencyP99, lab.SyscallsPerOp, lab.ContextSwitchesPerOp, lab.RSS},
 		Base:    "net/http", Turn: 1500 * time.Millisecond, Calls: true,
 		Cells: func(o lab.Options) []lab.Params {
 			cells := []lab.Params{{"connections": "64", "pipeline": "1"}, {"connections": "400", "pipeline": "1"}}
@@ -37,10 +36,10 @@ func Experiment() *lab.Experiment {
 		},
 		Advice: advice,
 		Claims: claims(),
-	}
+	})
 }
 
-const cpu = "cpu_us_per_op"
+var cpu = lab.CPUPerOp
 
 func cell(connections string) lab.Params {
 	return lab.Params{"connections": connections, "pipeline": "1"}
@@ -74,11 +73,11 @@ func claims() []lab.Claim {
 			Claim: "An engine on io_uring answers 37.2 % more requests than net/http, with the same handlers.", Source: lab.NetworkArticle.Says("1", "+37.2 % QPS with wrk -t12 -c400 -d30s"),
 			Needs: "tallywheel/uring-goroutine, tallywheel/uring-coroutine and net/http with 400 connections",
 			Judge: func(v lab.View) (lab.Verdict, bool) {
-				on, ok1 := v.Ratio("tallywheel/uring-goroutine", "net/http", cell("400"), "ops_per_s")
-				as, ok2 := v.Ratio("tallywheel/uring-coroutine", "net/http", cell("400"), "ops_per_s")
+				on, ok1 := v.Ratio("tallywheel/uring-goroutine", "net/http", cell("400"), lab.OpsPerSecond)
+				as, ok2 := v.Ratio("tallywheel/uring-coroutine", "net/http", cell("400"), lab.OpsPerSecond)
 				const why = "The same code on epoll has most of the gain: it is net/http's goroutine for each request that is not woken."
 				verdict := lab.All(lab.AtLeast(on, 1.372, why), lab.AtLeast(as, 1.372, why)).As("%v on goroutines, %v as coroutines", on, as)
-				if epoll, ok := v.Ratio("tallywheel/uring-inline", "tallywheel/epoll-inline", cell("400"), "ops_per_s"); ok {
+				if epoll, ok := v.Ratio("tallywheel/uring-inline", "tallywheel/epoll-inline", cell("400"), lab.OpsPerSecond); ok {
 					verdict.Here += fmt.Sprintf("; inline, over the same code on epoll, %v", epoll)
 				}
 				return verdict, ok1 && ok2
@@ -88,8 +87,8 @@ func claims() []lab.Claim {
 			Claim: "An engine on io_uring cuts the mean latency by 37.7 %, with the same handlers.", Source: lab.NetworkArticle.Says("1", "13.8 → 8.6 ms with wrk -t12 -c400 -d30s"),
 			Needs: "tallywheel/uring-goroutine, tallywheel/uring-coroutine and net/http with 400 connections",
 			Judge: func(v lab.View) (lab.Verdict, bool) {
-				on, ok1 := v.Ratio("net/http", "tallywheel/uring-goroutine", cell("400"), "ops_per_s")
-				as, ok2 := v.Ratio("net/http", "tallywheel/uring-coroutine", cell("400"), "ops_per_s")
+				on, ok1 := v.Ratio("net/http", "tallywheel/uring-goroutine", cell("400"), lab.OpsPerSecond)
+				as, ok2 := v.Ratio("net/http", "tallywheel/uring-coroutine", cell("400"), lab.OpsPerSecond)
 				const why = "Of 400 connections that send again at once, the mean latency is 400 ÷ requests a second (Little's law): 37.7 % less is 60 % more requests, where the article has 37.2 %."
 				return lab.All(lab.AtMost(on, 0.623, why), lab.AtMost(as, 0.623, why)).As("%v on goroutines, %v as coroutines", on, as), ok1 && ok2
 			},
@@ -97,7 +96,7 @@ func claims() []lab.Claim {
 		{
 			Claim: "An engine on io_uring makes 45.2 % fewer context switches than net/http.", Source: lab.NetworkArticle.Says("1", "124K → 68K a second"), Needs: "tallywheel/uring-inline and net/http",
 			Judge: func(v lab.View) (lab.Verdict, bool) {
-				r, ok := v.Ratio("tallywheel/uring-inline", "net/http", cell("400"), "context_switches_per_op")
+				r, ok := v.Ratio("tallywheel/uring-inline", "net/http", cell("400"), lab.ContextSwitchesPerOp)
 				return lab.AtMost(r, 0.548, "Counted by request, server threads only."), ok
 			},
 		},
@@ -110,8 +109,8 @@ func claims() []lab.Claim {
 		{
 			Claim: "A ring needs a quarter of a system call for each request.", Source: lab.Goal("≤ 0.25 with 400 connections"), Needs: "system calls of tallywheel/uring-inline",
 			Judge: func(v lab.View) (lab.Verdict, bool) {
-				m, ok := v.Median("tallywheel/uring-inline", cell("400"), "syscalls_per_op")
-				co, _ := v.Median("tallywheel/uring-coroutine", cell("400"), "syscalls_per_op")
+				m, ok := v.Median("tallywheel/uring-inline", cell("400"), lab.SyscallsPerOp)
+				co, _ := v.Median("tallywheel/uring-coroutine", cell("400"), lab.SyscallsPerOp)
 				return lab.Holds(m <= 0.25, strings.TrimSpace(fmt.Sprintf("%.2f inline, %.2f as coroutines", m, co)), "One call a turn receives and sends for all connections; counting slows the turn down, which makes it larger."), ok
 			},
 		},

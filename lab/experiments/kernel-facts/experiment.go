@@ -8,14 +8,13 @@ import (
 	"github.com/tallywheel/tallywheel/lab"
 )
 
-// Experiment is the question, its contestants and its claims.
-func Experiment() *lab.Experiment {
+func init() {
 	file := func(path string) lab.Contestant { return lab.Ours(path, "fact", "file="+path) }
-	return &lab.Experiment{
-		Name: "kernel-facts", Plane: "laboratory",
+	lab.Register(&lab.Experiment{
+		Name: "kernel-facts", Plane: lab.Laboratory,
 		Question: "Is there what the articles say of the kernel?",
 		Method:   "Each contestant is a file that is opened again and again, or an operation that a ring is asked for. What is not there says so in its place; the time that it takes is of no interest.",
-		Metrics:  []string{"ns_per_op"}, Turn: 150e6,
+		Metrics:  []lab.Metric{lab.NsPerOp}, Turn: 150e6,
 		Contestants: []lab.Contestant{
 			file("/proc/sys/kernel/io_uring_disabled").But("the switch that there is"),
 			file("/proc/sys/kernel/unshare_flags"), file("/proc/sys/kernel/io_uring_register_files"), file("/proc/sys/fs/io_uring"),
@@ -35,7 +34,7 @@ func Experiment() *lab.Experiment {
 			return fmt.Sprintf("Do not check features by files or versions that articles name: %d of %d things asked for are not there. `tallywheel doctor` tries them.", n, len(v.Rows))
 		},
 		Claims: claims(),
-	}
+	})
 }
 
 // absent judges a claim about a file by whether it is there.

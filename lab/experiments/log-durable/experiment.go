@@ -10,8 +10,7 @@ import (
 
 const ours = "tallywheel/seglog"
 
-// Experiment is the question, its contestants and its claims.
-func Experiment() *lab.Experiment {
+func init() {
 	var peers []lab.Contestant
 	for _, name := range []string{"pebble", "etcd/wal", "etcd/wal+group", "raft-wal", "raft-wal+group", "bbolt", "jetstream"} {
 		c := lab.Peers("durable").As(name, name)
@@ -25,12 +24,12 @@ func Experiment() *lab.Experiment {
 		}
 		peers = append(peers, c)
 	}
-	return &lab.Experiment{
-		Name: "log-durable", Plane: "log",
+	lab.Register(&lab.Experiment{
+		Name: "log-durable", Plane: lab.Log,
 		Question: "How many records of 128 bytes a second can be acknowledged after they are durable?",
 		Method: "1 to 64 goroutines append; each append returns after an fdatasync that holds its record. fio writes and syncs one record at a time on a file filled with zeros: times " +
 			"producers, that is what one sync for all of them could give at best. +group: with a group commit around it that gathers what comes during a sync.",
-		Metrics: []string{"ops_per_s", "latency_us_p50", "latency_us_p99", "cpu_us_per_op", "rss_bytes"},
+		Metrics: []lab.Metric{lab.OpsPerSecond, lab.LatencyP50, lab.LatencyP99, lab.CPUPerOp, lab.RSS},
 		Base:    ours, Chart: lab.Chart{Over: "producers"},
 		Cells: func(lab.Options) []lab.Params { return lab.Cells("producers", 1, 16, 64) },
 		Contestants: append([]lab.Contestant{
@@ -38,17 +37,17 @@ func Experiment() *lab.Experiment {
 			lab.Ours("tallywheel/seglog linked", "durable", "engine=linked").But("a linked operation for each record"),
 		}, peers...),
 		Advice: func(v lab.View) string {
-			m, ok := v.Medians(lab.Params{"producers": "64"}, "ops_per_s", ours, "etcd/wal+group")
-			p, ok2 := v.Median(ours, lab.Params{"producers": "1"}, "latency_us_p99")
+			m, ok := v.Medians(lab.Params{"producers": "64"}, lab.OpsPerSecond, ours, "etcd/wal+group")
+			p, ok2 := v.Median(ours, lab.Params{"producers": "1"}, lab.LatencyP99)
 			if !ok || !ok2 {
 				return ""
 			}
-			std := v.Beats(ours, "tallywheel/seglog uring", lab.Params{"producers": "64"}, "ops_per_s")
+			std := v.Beats(ours, "tallywheel/seglog uring", lab.Params{"producers": "64"}, lab.OpsPerSecond)
 			return fmt.Sprintf("seglog with its std engine makes %.0f records a second durable from 64 goroutines, %s (etcd's wal in a group commit: %.0f); one producer waits %.0f µs at most for 99 %% of its records.",
 				m[0], lab.Or(std, "more than with engine uring", "not more than with engine uring"), m[1], p)
 		},
 		Claims: claims(),
-	}
+	})
 }
 
 func fio() lab.Contestant {
@@ -74,7 +73,7 @@ func claims() []lab.Claim {
 		return lab.Claim{
 			Claim: claim, Source: source, Needs: a + " and " + b + " at producers=" + producers,
 			Judge: func(v lab.View) (lab.Verdict, bool) {
-				r, ok := v.Ratio(a, b, lab.Params{"producers": producers}, "ops_per_s")
+				r, ok := v.Ratio(a, b, lab.Params{"producers": producers}, lab.OpsPerSecond)
 				return lab.AtLeast(r, ratio, why), ok
 			},
 		}

@@ -7,13 +7,12 @@ import (
 	"github.com/tallywheel/tallywheel/lab"
 )
 
-// Experiment is the question, its contestants and its claims.
-func Experiment() *lab.Experiment {
-	return &lab.Experiment{
-		Name: "log-throughput", Plane: "log",
+func init() {
+	lab.Register(&lab.Experiment{
+		Name: "log-throughput", Plane: lab.Log,
 		Question: "How many records a second can be logged when nothing waits for the disk?",
 		Method:   "1 or 16 goroutines append records of 128 bytes. seglog numbers, dates and checks them; zap writes JSON into a sink of 256 KiB; lumberjack writes each record.",
-		Metrics:  []string{"ops_per_s", "cpu_us_per_op", "MB_per_s", "rss_bytes"},
+		Metrics:  []lab.Metric{lab.OpsPerSecond, lab.CPUPerOp, lab.MBPerSecond, lab.RSS},
 		Base:     "tallywheel/seglog",
 		Cells:    func(lab.Options) []lab.Params { return lab.Cells("producers", 1, 16) },
 		Contestants: []lab.Contestant{
@@ -22,7 +21,7 @@ func Experiment() *lab.Experiment {
 			lab.Peers("append").As("lumberjack", "lumberjack"),
 		},
 		Advice: func(v lab.View) string {
-			m, ok := v.Medians(lab.Params{"producers": "16"}, "ops_per_s", "tallywheel/seglog", "zap")
+			m, ok := v.Medians(lab.Params{"producers": "16"}, lab.OpsPerSecond, "tallywheel/seglog", "zap")
 			if !ok {
 				return ""
 			}
@@ -32,13 +31,13 @@ func Experiment() *lab.Experiment {
 			Claim:  "A binary log without a sync writes ten million records a second.",
 			Source: lab.Goal("≥ 10 M/s, ≤ 0.1 µs of CPU each"), Needs: "tallywheel/seglog at producers=1",
 			Judge: func(v lab.View) (lab.Verdict, bool) {
-				rate, ok1 := v.Median("tallywheel/seglog", lab.Params{"producers": "1"}, "ops_per_s")
-				cpu, ok2 := v.Median("tallywheel/seglog", lab.Params{"producers": "1"}, "cpu_us_per_op")
-				fast, _ := v.Level("tallywheel/seglog", lab.Params{"producers": "1"}, "ops_per_s", 10e6)
-				lean, _ := v.Level("tallywheel/seglog", lab.Params{"producers": "1"}, "cpu_us_per_op", 0.1)
+				rate, ok1 := v.Median("tallywheel/seglog", lab.Params{"producers": "1"}, lab.OpsPerSecond)
+				cpu, ok2 := v.Median("tallywheel/seglog", lab.Params{"producers": "1"}, lab.CPUPerOp)
+				fast, _ := v.Level("tallywheel/seglog", lab.Params{"producers": "1"}, lab.OpsPerSecond, 10e6)
+				lean, _ := v.Level("tallywheel/seglog", lab.Params{"producers": "1"}, lab.CPUPerOp, 0.1)
 				const why = "Records are copied into one of two buffers; whoever fills it writes it."
 				return lab.All(lab.AtLeast(fast, 1, why), lab.AtMost(lean, 1, why)).As("%.1f M/s, %.3f µs", rate/1e6, cpu), ok1 && ok2
 			},
 		}},
-	}
+	})
 }

@@ -7,14 +7,13 @@ import (
 	"github.com/tallywheel/tallywheel/lab"
 )
 
-// Experiment is the question, its contestants and its claims.
-func Experiment() *lab.Experiment {
-	return &lab.Experiment{
-		Name: "pool", Plane: "memory",
+func init() {
+	lab.Register(&lab.Experiment{
+		Name: "pool", Plane: lab.Memory,
 		Question: "A fixed pool of workers, one that grows, or a goroutine for each task?",
 		Method: "One goroutine submits tasks of 1 or 20 µs of work for as long as the turn takes. rate_variation_percent is the coefficient of variation of the throughput of " +
 			"slices of 10 ms. scale_up_us is how long a pool at rest takes until 16 tasks that wait for each other all run; none for a pool that never has 16 workers.",
-		Metrics: []string{"ops_per_s", "rate_variation_percent", "scale_up_us", "cpu_us_per_op", "rss_bytes"},
+		Metrics: []lab.Metric{lab.OpsPerSecond, lab.RateVariation, lab.ScaleUp, lab.CPUPerOp, lab.RSS},
 		Base:    "fixed/8",
 		Cells:   func(lab.Options) []lab.Params { return lab.Cells("work_ns", 1000, 20000) },
 		Contestants: []lab.Contestant{
@@ -26,8 +25,8 @@ func Experiment() *lab.Experiment {
 		},
 		Advice: func(v lab.View) string {
 			small := lab.Params{"work_ns": "1000"}
-			best, sure := v.Best(small, "ops_per_s", "fixed/8", "dynamic/4-16", "goroutine", "ants", "pond")
-			most, ok := v.Median(best, small, "ops_per_s")
+			best, sure := v.Best(small, lab.OpsPerSecond, "fixed/8", "dynamic/4-16", "goroutine", "ants", "pond")
+			most, ok := v.Median(best, small, lab.OpsPerSecond)
 			if !ok {
 				return ""
 			}
@@ -38,8 +37,8 @@ func Experiment() *lab.Experiment {
 				Claim:  "A fixed pool of eight varies less in throughput than one of four to sixteen.",
 				Source: lab.SerialArticle.Says("4.1", "± 3.2 % against ± 8.7 %"), Needs: "fixed/8 and dynamic/4-16 at work_ns=20000",
 				Judge: func(v lab.View) (lab.Verdict, bool) {
-					r, ok := v.Ratio("dynamic/4-16", "fixed/8", lab.Params{"work_ns": "20000"}, "rate_variation_percent")
-					m, _ := v.Medians(lab.Params{"work_ns": "20000"}, "rate_variation_percent", "fixed/8", "dynamic/4-16")
+					r, ok := v.Ratio("dynamic/4-16", "fixed/8", lab.Params{"work_ns": "20000"}, lab.RateVariation)
+					m, _ := v.Medians(lab.Params{"work_ns": "20000"}, lab.RateVariation, "fixed/8", "dynamic/4-16")
 					if !ok {
 						return lab.Verdict{}, false
 					}
@@ -50,11 +49,11 @@ func Experiment() *lab.Experiment {
 				Claim:  "A pool that grows takes some 12 ms to do so.",
 				Source: lab.SerialArticle.Says("4.1", "≈ 12 ms"), Needs: "dynamic/4-16",
 				Judge: func(v lab.View) (lab.Verdict, bool) {
-					m, _ := v.Median("dynamic/4-16", lab.Params{"work_ns": "20000"}, "scale_up_us")
-					r, ok := v.Level("dynamic/4-16", lab.Params{"work_ns": "20000"}, "scale_up_us", 12_000)
+					m, _ := v.Median("dynamic/4-16", lab.Params{"work_ns": "20000"}, lab.ScaleUp)
+					r, ok := v.Level("dynamic/4-16", lab.Params{"work_ns": "20000"}, lab.ScaleUp, 12_000)
 					return lab.Within(r, 1.0/3, 3, "A goroutine starts in microseconds; a pool that takes longer waits by its own rule.").As("%.2f ms, %v of it", m/1e3, r), ok
 				},
 			},
 		},
-	}
+	})
 }

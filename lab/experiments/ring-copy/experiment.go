@@ -9,15 +9,14 @@ import (
 	"github.com/tallywheel/tallywheel/lab"
 )
 
-// Experiment is the question, its contestants and its claims.
-func Experiment() *lab.Experiment {
+func init() {
 	how := func(name, how string) lab.Contestant { return lab.Ours(name, "ring-copy", "how="+how) }
-	return &lab.Experiment{
-		Name: "ring-copy", Plane: "memory",
+	lab.Register(&lab.Experiment{
+		Name: "ring-copy", Plane: lab.Memory,
 		Question: "What does it cost to hand bytes from one goroutine to another: read in place, copied, through a channel, under a lock?",
 		Method: "A producer fills messages, a consumer reads every byte of them. load=max: as fast as it goes, a queue of 1 MiB. load=paced: a message every 20 µs, " +
 			"latency from the moment it was due. Waiting is by Gosched on all sides.",
-		Metrics: []string{"ns_per_op", "MB_per_s", "latency_us_p50", "latency_us_p99", "cpu_us_per_op"},
+		Metrics: []lab.Metric{lab.NsPerOp, lab.MBPerSecond, lab.LatencyP50, lab.LatencyP99, lab.CPUPerOp},
 		Base:    "tallywheel/ring",
 		Cells: func(o lab.Options) (cells []lab.Params) {
 			sizes := []any{64, 4096}
@@ -32,7 +31,9 @@ func Experiment() *lab.Experiment {
 		},
 		Derive: func(cell lab.Params, _ string, _ time.Duration, m lab.Metrics) {
 			if cell["load"] == "paced" { // the pace is given: latency is what is asked for
-				maps.DeleteFunc(m, func(name string, _ float64) bool { return name == "ns_per_op" || name == "MB_per_s" })
+				maps.DeleteFunc(m, func(name string, _ float64) bool {
+					return name == lab.NsPerOp.String() || name == lab.MBPerSecond.String()
+				})
 			}
 		},
 		Contestants: []lab.Contestant{
@@ -41,11 +42,11 @@ func Experiment() *lab.Experiment {
 		Advice: func(v lab.View) string {
 			cell := lab.Params{"bytes": "64", "load": "max"}
 			all := []string{"tallywheel/ring", "ring+memcpy", "channel", "mutex"}
-			m, ok := v.Medians(cell, "ns_per_op", all...)
+			m, ok := v.Medians(cell, lab.NsPerOp, all...)
 			if !ok {
 				return ""
 			}
-			best, sure := v.Best(cell, "ns_per_op", all...)
+			best, sure := v.Best(cell, lab.NsPerOp, all...)
 			return fmt.Sprintf("To hand on 64 bytes takes %.0f ns by a ring, %.0f with a copy, %.0f by a channel, %.0f under a lock: ", m[0], m[1], m[2], m[3]) + lab.Or(sure, best+" is the quickest.", "none beats all others.")
 		},
 		Claims: []lab.Claim{
@@ -53,7 +54,7 @@ func Experiment() *lab.Experiment {
 				Claim:  "Reading in place has 42 ns of latency, copying out 117 ns.",
 				Source: lab.SerialArticle.Says("3.2", "42 against 117 ns: 0.36×"), Needs: "tallywheel/ring and ring+memcpy at load=paced",
 				Judge: func(v lab.View) (lab.Verdict, bool) {
-					r, ok := v.Ratio("tallywheel/ring", "ring+memcpy", lab.Params{"load": "paced"}, "latency_us_p50")
+					r, ok := v.Ratio("tallywheel/ring", "ring+memcpy", lab.Params{"load": "paced"}, lab.LatencyP50)
 					return lab.AtMost(r, 0.6, "A copy of 64 bytes takes a few ns; latency between two threads is that of cache lines and of the scheduler."), ok
 				},
 			},
@@ -61,10 +62,10 @@ func Experiment() *lab.Experiment {
 				Claim:  "Reading in place has 1.4 times the throughput of copying out, at 64 bytes.",
 				Source: lab.SerialArticle.Says("3.2", "18.3 against 12.9 million messages a second: 1.42×"), Needs: "tallywheel/ring and ring+memcpy at bytes=64, load=max",
 				Judge: func(v lab.View) (lab.Verdict, bool) {
-					r, ok := v.Ratio("tallywheel/ring", "ring+memcpy", lab.Params{"bytes": "64", "load": "max"}, "ops_per_s")
+					r, ok := v.Ratio("tallywheel/ring", "ring+memcpy", lab.Params{"bytes": "64", "load": "max"}, lab.OpsPerSecond)
 					return lab.AtLeast(r, 1.2, "What is copied is in the cache anyway. What costs is to hand over message by message."), ok
 				},
 			},
 		},
-	}
+	})
 }

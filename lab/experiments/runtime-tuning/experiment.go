@@ -9,18 +9,17 @@ import (
 	"github.com/tallywheel/tallywheel/lab/load"
 )
 
-// Experiment is the question, its contestants and its claims.
-func Experiment() *lab.Experiment {
+func init() {
 	with := func(name, arg string, env ...string) lab.Contestant {
 		c := lab.Ours(name, "http", "engine=net/http", arg)
 		c.Env = env
 		return c
 	}
-	return &lab.Experiment{
-		Name: "runtime-tuning", Plane: "network",
+	lab.Register(&lab.Experiment{
+		Name: "runtime-tuning", Plane: lab.Network,
 		Question: "What do GOMAXPROCS, asyncpreemptoff, Gosched and the garbage collector's settings do for a server?",
 		Method:   "The server of package net/http, with one setting changed in each contestant, under the load of http-plaintext with 64 connections. gosched: every handler yields ten times.",
-		Metrics:  []string{"ops_per_s", "cpu_us_per_op", "latency_us_p50", "latency_us_p99", "context_switches_per_op", "rss_bytes"},
+		Metrics:  []lab.Metric{lab.OpsPerSecond, lab.CPUPerOp, lab.LatencyP50, lab.LatencyP99, lab.ContextSwitchesPerOp, lab.RSS},
 		Base:     "as it is", Turn: time.Second,
 		Cells: func(lab.Options) []lab.Params { return lab.Cells("connections", 64) },
 		Contestants: []lab.Contestant{
@@ -36,37 +35,37 @@ func Experiment() *lab.Experiment {
 			return load.HTTP{Connections: cell.Int("connections")}.Scene(b)
 		},
 		Advice: func(v lab.View) string {
-			gc, ok := v.Ratio("GOGC=400", "as it is", nil, "cpu_us_per_op")
-			off, ok2 := v.Ratio("asyncpreemptoff=1", "as it is", nil, "cpu_us_per_op")
+			gc, ok := v.Ratio("GOGC=400", "as it is", nil, lab.CPUPerOp)
+			off, ok2 := v.Ratio("asyncpreemptoff=1", "as it is", nil, lab.CPUPerOp)
 			if !ok || !ok2 {
 				return ""
 			}
-			procs, _ := v.Best(nil, "cpu_us_per_op", "as it is", "GOMAXPROCS=1", "GOMAXPROCS=8")
+			procs, _ := v.Best(nil, lab.CPUPerOp, "as it is", "GOMAXPROCS=1", "GOMAXPROCS=8")
 			return fmt.Sprintf("asyncpreemptoff changes a request's CPU time to %v of what it was, GOGC=400 to %v for some memory. ", off, gc) + lab.Or(procs == "as it is", "Leave GOMAXPROCS as it is.", procs+" costs the least CPU time.")
 		},
 		Claims: []lab.Claim{
 			{
 				Claim: "A server answers 12 % more requests with asyncpreemptoff=1.", Source: lab.NetworkArticle.Says("3.3", "24,800 → 27,900 a second"), Needs: "asyncpreemptoff=1 and as it is",
 				Judge: func(v lab.View) (lab.Verdict, bool) {
-					r, ok := v.Ratio("asyncpreemptoff=1", "as it is", nil, "ops_per_s")
+					r, ok := v.Ratio("asyncpreemptoff=1", "as it is", nil, lab.OpsPerSecond)
 					return lab.AtLeast(r, 1.12, "Handlers return long before they would be preempted, so there is nothing to switch off."), ok
 				},
 			},
 			{
 				Claim: "A server answers 5 % more requests with GOMAXPROCS=8.", Source: lab.NetworkArticle.Says("3.3", "24,800 → 26,100 a second, of 16 CPUs"), Needs: "GOMAXPROCS=8 and as it is",
 				Judge: func(v lab.View) (lab.Verdict, bool) {
-					r, ok := v.Ratio("GOMAXPROCS=8", "as it is", nil, "ops_per_s")
+					r, ok := v.Ratio("GOMAXPROCS=8", "as it is", nil, lab.OpsPerSecond)
 					return lab.AtLeast(r, 1.05, "More Ps than CPUs only means more threads that look for work."), ok
 				},
 			},
 			{
 				Claim: "runtime.Gosched costs next to nothing.", Source: lab.NetworkArticle.Says("3.3", "“extremely low overhead”"), Needs: "gosched and as it is",
 				Judge: func(v lab.View) (lab.Verdict, bool) {
-					r, ok := v.Ratio("gosched", "as it is", nil, "cpu_us_per_op")
-					base, _ := v.Median("as it is", nil, "cpu_us_per_op")
+					r, ok := v.Ratio("gosched", "as it is", nil, lab.CPUPerOp)
+					base, _ := v.Median("as it is", nil, lab.CPUPerOp)
 					return lab.AtMost(r, 1.5, "There are ten of them in each request: less than half more is less than 5 % for one.").As("%.2f µs each; with ten of them %v", base*(r.Median-1)/10, r), ok
 				},
 			},
 		},
-	}
+	})
 }

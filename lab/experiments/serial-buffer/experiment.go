@@ -14,8 +14,7 @@ const (
 	perSecond = 50_000 // datagrams; the article has 100,000
 )
 
-// Experiment is the question, its contestants and its claims.
-func Experiment() *lab.Experiment {
+func init() {
 	only := func(c lab.Contestant, input string, bytes ...string) lab.Contestant {
 		c.Skip = func(cell lab.Params) bool {
 			return cell["input"] != input || len(bytes) > 0 && !slices.Contains(bytes, cell["bytes"])
@@ -23,13 +22,13 @@ func Experiment() *lab.Experiment {
 		return c
 	}
 	own := "has a buffer of its own, whatever the parameter says"
-	return &lab.Experiment{
-		Name: "serial-buffer", Plane: "serial",
+	lab.Register(&lab.Experiment{
+		Name: "serial-buffer", Plane: lab.Serial,
 		Question: "How large should a read buffer be, and what does bufio.Reader change?",
 		Method: fmt.Sprintf("One goroutine reads with a buffer of 128 B to 64 KiB: a serial port at 400 KB/s, by Read and through a bufio.Reader a frame at a time, and "+
 			"%d datagrams of %d bytes a second. System calls are counted in a turn apart, in which the reader is slow, so that there are fewer of them a byte.", perSecond, datagram),
-		Metrics: []string{"cpu_us_per_op", "cpu_percent", "lost_percent", "syscalls_per_op", "context_switches_per_op"},
-		Base:    "os.File", Chart: lab.Chart{Over: "bytes", Metric: "cpu_percent"}, Calls: true,
+		Metrics: []lab.Metric{lab.CPUPerOp, lab.CPUPercent, lab.LostPercent, lab.SyscallsPerOp, lab.ContextSwitchesPerOp},
+		Base:    "os.File", Chart: lab.Chart{Over: "bytes", Metric: lab.CPUPercent.String()}, Calls: true,
 		Cells: func(o lab.Options) (cells []lab.Params) {
 			sizes := []any{128, 4096, 65536}
 			if o.Full {
@@ -57,15 +56,15 @@ func Experiment() *lab.Experiment {
 			return load.Serial{Ports: 1, Rate: 400_000}.Scene(b)
 		},
 		Advice: func(v lab.View) string {
-			m, ok := v.Medians(lab.Params{"input": "serial", "bytes": "4096"}, "cpu_percent", "os.File", "bufio.Reader")
+			m, ok := v.Medians(lab.Params{"input": "serial", "bytes": "4096"}, lab.CPUPercent, "os.File", "bufio.Reader")
 			if !ok {
 				return ""
 			}
-			r, _ := v.Across("os.File", lab.Params{"input": "serial", "bytes": "65536"}, "os.File", lab.Params{"input": "serial", "bytes": "4096"}, "cpu_us_per_op")
+			r, _ := v.Across("os.File", lab.Params{"input": "serial", "bytes": "65536"}, "os.File", lab.Params{"input": "serial", "bytes": "4096"}, lab.CPUPerOp)
 			return fmt.Sprintf("A serial port at 400 KB/s takes %.1f %% of a CPU by Read with 4 KiB, %.1f %% through bufio.Reader; 64 KiB instead of 4 take %v of the CPU time. For datagrams the buffer must hold the largest.", m[0], m[1], r)
 		},
 		Claims: claims(),
-	}
+	})
 }
 
 func claims() []lab.Claim {
@@ -74,9 +73,9 @@ func claims() []lab.Claim {
 			Claim:  "A larger read buffer saves two thirds of the CPU time: 128 B against 8 KiB and more.",
 			Source: lab.SerialArticle.Says("3.3", "38 % CPU with 128 B, 11 % with 8 KiB, 9 % with 64 KiB"), Needs: "net.UDPConn at input=udp with 128 and 4096 bytes",
 			Judge: func(v lab.View) (lab.Verdict, bool) {
-				a, ok1 := v.Median("net.UDPConn", lab.Params{"input": "udp", "bytes": "128"}, "cpu_us_per_op")
-				b, ok2 := v.Median("net.UDPConn", lab.Params{"input": "udp", "bytes": "4096"}, "cpu_us_per_op")
-				r, ok3 := v.Across("net.UDPConn", lab.Params{"input": "udp", "bytes": "4096"}, "net.UDPConn", lab.Params{"input": "udp", "bytes": "128"}, "cpu_us_per_op")
+				a, ok1 := v.Median("net.UDPConn", lab.Params{"input": "udp", "bytes": "128"}, lab.CPUPerOp)
+				b, ok2 := v.Median("net.UDPConn", lab.Params{"input": "udp", "bytes": "4096"}, lab.CPUPerOp)
+				r, ok3 := v.Across("net.UDPConn", lab.Params{"input": "udp", "bytes": "4096"}, "net.UDPConn", lab.Params{"input": "udp", "bytes": "128"}, lab.CPUPerOp)
 				return lab.AtMost(r, 0.5, "A read brings one datagram, however large the buffer is (udp(7)): the number of calls is the same.").
 					As("%.2f µs with 128 B, %.2f µs with 4 KiB a datagram: %v", a, b, r), ok1 && ok2 && ok3
 			},
@@ -85,9 +84,9 @@ func claims() []lab.Claim {
 			Claim:  "A buffer of 64 KiB loses 1.7 % of the datagrams, because what is behind the first MTU stays in the kernel and is written over.",
 			Source: lab.SerialArticle.Says("3.3", "1.7 % with 64 KiB, 0.003 % with 8 KiB"), Needs: "net.UDPConn at input=udp with 4096 and 65536 bytes",
 			Judge: func(v lab.View) (lab.Verdict, bool) {
-				a, ok1 := v.Median("net.UDPConn", lab.Params{"input": "udp", "bytes": "65536"}, "lost_percent")
-				b, ok2 := v.Median("net.UDPConn", lab.Params{"input": "udp", "bytes": "4096"}, "lost_percent")
-				r, ok3 := v.Level("net.UDPConn", lab.Params{"input": "udp", "bytes": "65536"}, "lost_percent", 1.7)
+				a, ok1 := v.Median("net.UDPConn", lab.Params{"input": "udp", "bytes": "65536"}, lab.LostPercent)
+				b, ok2 := v.Median("net.UDPConn", lab.Params{"input": "udp", "bytes": "4096"}, lab.LostPercent)
+				r, ok3 := v.Level("net.UDPConn", lab.Params{"input": "udp", "bytes": "65536"}, lab.LostPercent, 1.7)
 				return lab.AtLeast(r, 0.3, "A read takes a datagram out of the socket's queue whole; nothing of it stays (udp(7)). Loss comes from a queue that is full.").
 					As("%.3f %% with 64 KiB, %.3f %% with 4 KiB", a, b), ok1 && ok2 && ok3
 			},
@@ -96,7 +95,7 @@ func claims() []lab.Claim {
 			Claim:  "A buffer smaller than the datagram reads all of it in pieces, with 0.2 % loss.",
 			Source: lab.SerialArticle.Says("3.3", "0.2 % lost with 128 B at 256 B datagrams"), Needs: "net.UDPConn at input=udp with 128 bytes",
 			Judge: func(v lab.View) (lab.Verdict, bool) {
-				lost, ok := v.Median("net.UDPConn", lab.Params{"input": "udp", "bytes": "128"}, "lost_percent")
+				lost, ok := v.Median("net.UDPConn", lab.Params{"input": "udp", "bytes": "128"}, lab.LostPercent)
 				if !ok {
 					return lab.Verdict{}, false
 				}
@@ -107,7 +106,7 @@ func claims() []lab.Claim {
 			Claim:  "bufio.Reader in front of a serial port costs more than reading it directly.",
 			Source: lab.SerialArticle.Says("3.1", "“the bufio.Reader + port.Read bottleneck”: 62 % of the CPU in system calls"), Needs: "bufio.Reader and os.File at input=serial, bytes=4096",
 			Judge: func(v lab.View) (lab.Verdict, bool) {
-				r, ok := v.Ratio("bufio.Reader", "os.File", lab.Params{"input": "serial", "bytes": "4096"}, "cpu_us_per_op")
+				r, ok := v.Ratio("bufio.Reader", "os.File", lab.Params{"input": "serial", "bytes": "4096"}, lab.CPUPerOp)
 				return lab.AtLeast(r, 1.05, "The wait for each frame is what costs, with or without bufio."), ok
 			},
 		},

@@ -13,15 +13,14 @@ import (
 	"github.com/tallywheel/tallywheel/lab/load"
 )
 
-// Experiment is the question, its contestants and its claims.
-func Experiment() *lab.Experiment {
+func init() {
 	page := func(how string) lab.Contestant { return lab.Ours("page/"+how, "touch", "how="+how) }
-	return &lab.Experiment{
-		Name: "serial-mmap", Plane: "serial",
+	lab.Register(&lab.Experiment{
+		Name: "serial-mmap", Plane: lab.Serial,
 		Question: "Can a serial port be mapped into memory, and what would that save?",
 		Method: "tty/mmap opens a tty and maps it; what the kernel answers stands in its place. Beside it, what a page of a file in the page cache costs: by pread of 4 KiB, " +
 			"by a byte of a page that is mapped, and by one that is not mapped yet, page fault included (the kernel maps up to 16 neighbours at a fault).",
-		Metrics: []string{"ns_per_op", "cpu_us_per_op", "page_faults_per_op"},
+		Metrics: []lab.Metric{lab.NsPerOp, lab.CPUPerOp, lab.PageFaultsPerOp},
 		Base:    "page/pread",
 		Contestants: []lab.Contestant{
 			lab.Ours("tty/mmap", "tty-map"), page("pread"), page("mapped"), page("fault"),
@@ -40,7 +39,7 @@ func Experiment() *lab.Experiment {
 			return s, err
 		},
 		Advice: func(v lab.View) string {
-			m, ok := v.Medians(lab.Params{}, "ns_per_op", "page/pread", "page/fault")
+			m, ok := v.Medians(lab.Params{}, lab.NsPerOp, "page/pread", "page/fault")
 			if !ok {
 				return ""
 			}
@@ -75,10 +74,10 @@ func Experiment() *lab.Experiment {
 				Claim:  "A read of a serial port spends 8.2 µs in the kernel.",
 				Source: lab.SerialArticle.Says("4.3", "8.2 µs"), Needs: "page/pread",
 				Judge: func(v lab.View) (lab.Verdict, bool) {
-					m, ok := v.Median("page/pread", lab.Params{}, "ns_per_op")
+					m, ok := v.Median("page/pread", lab.Params{}, lab.NsPerOp)
 					return lab.NotHere("a UART: the article read a tty. A file in the page cache is something else.").As("%.2f µs from the page cache", m/1e3), ok
 				},
 			},
 		},
-	}
+	})
 }

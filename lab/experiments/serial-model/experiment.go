@@ -31,15 +31,14 @@ func SafeBaud(latency time.Duration) float64 {
 	return (fifo - trigger) * bitsPerByte / latency.Seconds()
 }
 
-// Experiment is the question, its contestants and its claims.
-func Experiment() *lab.Experiment {
-	return &lab.Experiment{
-		Name: "serial-model", Plane: "serial",
+func init() {
+	lab.Register(&lab.Experiment{
+		Name: "serial-model", Plane: lab.Serial,
 		Question: "What can a serial line carry, by arithmetic and by measurement?",
 		Method: "A virtual line sends frames as fast as a baud rate allows at 8N1, ten bits a byte. Predicted is baud ÷ 10; measured is what the reader took. " +
 			"The longest latency of the reader says, by (FIFO − trigger) × bits ÷ latency, up to which rate a 16550A (FIFO 16, trigger 14) would not overrun if interrupts " +
 			"were served no better than this program is: a bound from below, since an interrupt is served before any program.",
-		Metrics: []string{"MB_per_s", "predicted_MB_per_s", "latency_us_p99", "latency_us_max", "lost_frames"},
+		Metrics: []lab.Metric{lab.MBPerSecond, lab.PredictedMBPerSecond, lab.LatencyP99, lab.LatencyMax, lab.LostFrames},
 		Chart:   lab.Chart{Over: "baud"}, Turn: 2 * time.Second,
 		Cells: func(lab.Options) []lab.Params { return lab.Cells("baud", 9600, 115200, 921600, 3000000) },
 		Contestants: []lab.Contestant{
@@ -49,12 +48,12 @@ func Experiment() *lab.Experiment {
 			return load.Serial{Ports: 1, Rate: ByteRate(float64(cell.Int("baud")))}.Scene(b)
 		},
 		Derive: func(cell lab.Params, _ string, _ time.Duration, m lab.Metrics) {
-			m["predicted_MB_per_s"] = ByteRate(float64(cell.Int("baud"))) / 1e6
+			m[lab.PredictedMBPerSecond.String()] = ByteRate(float64(cell.Int("baud"))) / 1e6
 		},
 		Advice: func(v lab.View) string {
 			worst := 0.0
 			for _, row := range v.Rows {
-				worst = max(worst, slices.Max(append(row.Metrics["latency_us_max"].Samples, 0)))
+				worst = max(worst, slices.Max(append(row.Metrics[lab.LatencyMax.String()].Samples, 0)))
 			}
 			if worst == 0 {
 				return ""
@@ -63,7 +62,7 @@ func Experiment() *lab.Experiment {
 				worst, 4096*bitsPerByte/worst)
 		},
 		Claims: claims(),
-	}
+	})
 }
 
 func claims() []lab.Claim {
@@ -72,7 +71,7 @@ func claims() []lab.Claim {
 			Claim:  "A serial line at 115,200 baud, 8N1, was read at 468 KB/s (397 and 182 KB/s by other ways).",
 			Source: lab.SerialArticle.Says("1", "468 KB/s"), Needs: "tallywheel/ring at baud=115200",
 			Judge: func(v lab.View) (lab.Verdict, bool) {
-				m, ok := v.Median("tallywheel/ring", lab.Params{"baud": "115200"}, "MB_per_s")
+				m, ok := v.Median("tallywheel/ring", lab.Params{"baud": "115200"}, lab.MBPerSecond)
 				return lab.CannotBe(fmt.Sprintf("%.2f KB/s", 1e3*m), "8N1 needs ten bits a byte: 115,200 baud carry at most 11.52 KB/s (TIA-232, 16550A data sheet). 468 KB/s need 4.7 Mbaud."), ok
 			},
 		},
@@ -83,8 +82,8 @@ func claims() []lab.Claim {
 				worst := 0.0
 				for _, baud := range []int{9600, 115200, 921600, 3000000} {
 					cell := lab.Params{"baud": strconv.Itoa(baud)}
-					got, ok1 := v.Median("tallywheel/ring", cell, "MB_per_s")
-					want, ok2 := v.Median("tallywheel/ring", cell, "predicted_MB_per_s")
+					got, ok1 := v.Median("tallywheel/ring", cell, lab.MBPerSecond)
+					want, ok2 := v.Median("tallywheel/ring", cell, lab.PredictedMBPerSecond)
 					if !ok1 || !ok2 {
 						return lab.Verdict{}, false
 					}

@@ -8,16 +8,15 @@ import (
 	"github.com/tallywheel/tallywheel/lab/load"
 )
 
-// Experiment is the question, its contestants and its claims.
-func Experiment() *lab.Experiment {
+func init() {
 	noCRC := "checks no CRC"
-	return &lab.Experiment{
-		Name: "serial-ports", Plane: "serial",
+	lab.Register(&lab.Experiment{
+		Name: "serial-ports", Plane: lab.Serial,
 		Question: "What does it cost to read many serial ports at once?",
 		Method: "1 to 256 virtual ports, each with frames of 128 bytes at 11.52 KB/s, what 115,200 baud carry. CPU time is that of the reader alone. " +
 			"tallywheel/run is the whole recorder: it decodes, books, writes a log that is synced in batches, and serves its page.",
-		Metrics: []string{"cpu_us_per_op", "cpu_percent", "latency_us_p99", "lost_frames", "context_switches_per_op", "rss_bytes"},
-		Base:    "c/epoll", Chart: lab.Chart{Over: "ports", Metric: "cpu_percent"},
+		Metrics: []lab.Metric{lab.CPUPerOp, lab.CPUPercent, lab.LatencyP99, lab.LostFrames, lab.ContextSwitchesPerOp, lab.RSS},
+		Base:    "c/epoll", Chart: lab.Chart{Over: "ports", Metric: lab.CPUPercent.String()},
 		Cells: func(o lab.Options) []lab.Params {
 			if o.Full {
 				return lab.Cells("ports", 1, 4, 16, 64, 256)
@@ -37,11 +36,11 @@ func Experiment() *lab.Experiment {
 		},
 		Advice: func(v lab.View) string {
 			many := lab.Params{"ports": "256"}
-			m, ok := v.Medians(many, "cpu_percent", "tallywheel/ring", "tallywheel/throughput", "go.bug.st/serial")
+			m, ok := v.Medians(many, lab.CPUPercent, "tallywheel/ring", "tallywheel/throughput", "go.bug.st/serial")
 			if !ok {
 				return ""
 			}
-			saves := v.Beats("tallywheel/throughput", "tallywheel/ring", many, "cpu_us_per_op")
+			saves := v.Beats("tallywheel/throughput", "tallywheel/ring", many, lab.CPUPerOp)
 			return lab.Or(saves, "For many ports use mode throughput where 5 ms of delay do no harm", "Mode throughput saves nothing that was seen") +
 				fmt.Sprintf(": 256 ports cost %.1f %% of a CPU, in mode latency %.1f %%, with go.bug.st/serial %.1f %%.", m[1], m[0], m[2])
 		},
@@ -50,7 +49,7 @@ func Experiment() *lab.Experiment {
 				Claim:  "One thread with one epoll set reads 256 ports with a third of the CPU time of a goroutine for each port.",
 				Source: lab.Goal("at most ⅓ of go.bug.st/serial"), Needs: "tallywheel/ring and go.bug.st/serial at ports=256",
 				Judge: func(v lab.View) (lab.Verdict, bool) {
-					r, ok := v.Ratio("tallywheel/ring", "go.bug.st/serial", lab.Params{"ports": "256"}, "cpu_us_per_op")
+					r, ok := v.Ratio("tallywheel/ring", "go.bug.st/serial", lab.Params{"ports": "256"}, lab.CPUPerOp)
 					return lab.AtMost(r, 1.0/3, "Per frame a goroutine is woken, scheduled and put to sleep again."), ok
 				},
 			},
@@ -58,10 +57,10 @@ func Experiment() *lab.Experiment {
 				Claim:  "A Go program can read serial ports at the cost of a C program.",
 				Source: lab.Goal("256 ports within 1.1× of one epoll loop in C"), Needs: "tallywheel/ring and c/epoll at ports=256",
 				Judge: func(v lab.View) (lab.Verdict, bool) {
-					r, ok := v.Ratio("tallywheel/ring", "c/epoll", lab.Params{"ports": "256"}, "cpu_us_per_op")
+					r, ok := v.Ratio("tallywheel/ring", "c/epoll", lab.Params{"ports": "256"}, lab.CPUPerOp)
 					return lab.AtMost(r, 1.1, "The Go program also checks the CRC of each frame."), ok
 				},
 			},
 		},
-	}
+	})
 }

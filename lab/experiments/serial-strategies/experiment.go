@@ -11,18 +11,17 @@ import (
 
 const ringName = "tallywheel/ring"
 
-// Experiment is the question, its contestants and its claims.
-func Experiment() *lab.Experiment {
+func init() {
 	noCRC := "checks no CRC"
-	return &lab.Experiment{
-		Name: "serial-strategies", Plane: "serial",
+	lab.Register(&lab.Experiment{
+		Name: "serial-strategies", Plane: lab.Serial,
 		Question: "Which way to read a serial port loses nothing, and what does it cost?",
 		Method: "One virtual port (a pty) carries frames of 128 bytes with sequence number, time and CRC16: burst: 10 ms at 500 KB/s, ten times a second; " +
 			"steady: 400 KB/s; disturbed: as steady, with frames dropped, repeated, damaged, reordered and held up; max: as fast as the port takes them. " +
 			"Latency is from the moment a frame was due (disturbed: was made; max: was handed over) until the reader had it. " +
 			"tallywheel/… decode and check every frame; the others look for two bytes, so damaged frames that they take for good can hide lost ones. " +
 			"A pty has no baud rate and no UART that overruns: loss here is what a reader itself loses.",
-		Metrics: []string{"cpu_us_per_op", "latency_us_p50", "latency_us_p99", "lost_frames", "false_frames", "MB_per_s", "context_switches_per_op", "cpu_percent", "rss_bytes"},
+		Metrics: []lab.Metric{lab.CPUPerOp, lab.LatencyP50, lab.LatencyP99, lab.LostFrames, lab.FalseFrames, lab.MBPerSecond, lab.ContextSwitchesPerOp, lab.CPUPercent, lab.RSS},
 		Base:    "c/epoll",
 		Cells:   func(lab.Options) []lab.Params { return lab.Cells("condition", "burst", "steady", "disturbed", "max") },
 		Contestants: []lab.Contestant{
@@ -31,7 +30,7 @@ func Experiment() *lab.Experiment {
 			lab.Ours("tallywheel/hybrid", "serial", "strategy=ring", "mode=hybrid").But("looks all the time while data flows: a CPU for itself"),
 			lab.Ours("tallywheel/blocking", "serial", "strategy=blocking"),
 			lab.Ours("tallywheel/polling", "serial", "strategy=polling").But("looks every 10 ms"),
-			lab.Ours("tallywheel/pipeline", "serial", "strategy=pipeline").But("four goroutines and a channel operation for each frame, as an article describes it"),
+			lab.Ours("article/pipeline", "serial", "strategy=pipeline").But("four goroutines and a channel operation for each frame, as the article has it; the recorder's own is another"),
 			lab.Ours("os.File", "serial-file").But(noCRC),
 			lab.Peers("serial").As("go.bug.st/serial", "serial").But(noCRC),
 			lab.Rust("serial.rs").As("rust/blocking", "serial").But(noCRC),
@@ -50,17 +49,17 @@ func Experiment() *lab.Experiment {
 			return s.Scene(b)
 		},
 		Advice: advice, Claims: claims(),
-	}
+	})
 }
 
 func advice(v lab.View) string {
 	var parts []string
 	for _, condition := range []string{"steady", "burst"} {
 		cell := lab.Params{"condition": condition}
-		best, sure := v.Best(cell, "cpu_us_per_op", ringName, "tallywheel/blocking", "tallywheel/pipeline")
-		cpu, ok1 := v.Median(best, cell, "cpu_percent")
-		p99, ok2 := v.Median(best, cell, "latency_us_p99")
-		files, ok3 := v.Median("os.File", cell, "cpu_percent")
+		best, sure := v.Best(cell, lab.CPUPerOp, ringName, "tallywheel/blocking")
+		cpu, ok1 := v.Median(best, cell, lab.CPUPercent)
+		p99, ok2 := v.Median(best, cell, lab.LatencyP99)
+		files, ok3 := v.Median("os.File", cell, lab.CPUPercent)
 		if !ok1 || !ok2 || !ok3 {
 			return ""
 		}
@@ -75,9 +74,9 @@ func claims() []lab.Claim {
 	return []lab.Claim{
 		{
 			Claim:  "A pipeline of four goroutines (read, parse, validate, store) doubles the throughput of one goroutine that blocks in read.",
-			Source: lab.SerialArticle.Says("1", "397 KB/s against 182 KB/s: 2.18×"), Needs: "tallywheel/pipeline and tallywheel/blocking at condition=max",
+			Source: lab.SerialArticle.Says("1", "397 KB/s against 182 KB/s: 2.18×"), Needs: "article/pipeline and tallywheel/blocking at condition=max",
 			Judge: func(v lab.View) (lab.Verdict, bool) {
-				r, ok := v.Ratio("tallywheel/pipeline", "tallywheel/blocking", most, "MB_per_s")
+				r, ok := v.Ratio("article/pipeline", "tallywheel/blocking", most, lab.MBPerSecond)
 				return lab.AtLeast(r, 1.5, "The work on a frame is far less than what it costs to hand it to another goroutine."), ok
 			},
 		},
@@ -85,7 +84,7 @@ func claims() []lab.Claim {
 			Claim:  "Reading in place from a ring has a third of the P99 latency of blocking reads.",
 			Source: lab.SerialArticle.Says("1", "3.7 ms against 12.4 ms: 0.30×"), Needs: "tallywheel/ring and os.File at condition=steady",
 			Judge: func(v lab.View) (lab.Verdict, bool) {
-				r, ok := v.Ratio(ringName, "os.File", steady, "latency_us_p99")
+				r, ok := v.Ratio(ringName, "os.File", steady, lab.LatencyP99)
 				return lab.AtMost(r, 0.5, "The article's ring was a mapped tty, which does not exist; this is the ring that works, filled by read."), ok
 			},
 		},
@@ -93,11 +92,11 @@ func claims() []lab.Claim {
 			Claim:  "A ring saves most of the context switches of blocking reads.",
 			Source: lab.SerialArticle.Says("1", "83 % fewer"), Needs: "tallywheel/ring and os.File at condition=steady",
 			Judge: func(v lab.View) (lab.Verdict, bool) {
-				m, ok := v.Medians(steady, "context_switches_per_op", ringName, "os.File")
+				m, ok := v.Medians(steady, lab.ContextSwitchesPerOp, ringName, "os.File")
 				if !ok || m[1] == 0 {
 					return lab.Verdict{}, false
 				}
-				r, _ := v.Ratio(ringName, "os.File", steady, "context_switches_per_op")
+				r, _ := v.Ratio(ringName, "os.File", steady, lab.ContextSwitchesPerOp)
 				return lab.AtMost(r, 0.4, "Not because it goes around the kernel: its thread waits in one epoll set, and no scheduler is in between.").
 					As("%.0f %% fewer: %.2f against %.2f a frame", 100*(1-r.Median), m[0], m[1]), true
 			},
@@ -106,7 +105,7 @@ func claims() []lab.Claim {
 			Claim:  "Under bursts, a reader that waits for input loses 12.7 % of the frames, one that polls while data flows 0.1 %.",
 			Source: lab.SerialArticle.Says("4.4", "12.7 % against 0.1 %"), Needs: "tallywheel/blocking and tallywheel/hybrid at condition=burst",
 			Judge: func(v lab.View) (lab.Verdict, bool) {
-				m, ok := v.Medians(burst, "lost_percent", "tallywheel/blocking", "tallywheel/hybrid")
+				m, ok := v.Medians(burst, lab.LostPercent, "tallywheel/blocking", "tallywheel/hybrid")
 				if !ok {
 					return lab.Verdict{}, false
 				}

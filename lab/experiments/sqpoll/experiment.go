@@ -9,17 +9,16 @@ import (
 	"github.com/tallywheel/tallywheel/lab/load"
 )
 
-// Experiment is the question, its contestants and its claims.
-func Experiment() *lab.Experiment {
+func init() {
 	ours := func(name string, args ...string) lab.Contestant {
 		return lab.Ours(name, append([]string{"http", "engine=uring", "mode=inline"}, args...)...)
 	}
-	return &lab.Experiment{
-		Name: "sqpoll", Plane: "network",
+	lab.Register(&lab.Experiment{
+		Name: "sqpoll", Plane: lab.Network,
 		Question: "Does a polling kernel thread (SQPOLL) make a server on a ring quicker?",
 		Method: "The server tallywheel/uring-inline with and without, under the load of http-plaintext. The kernel thread's CPU time is the server's, as far as the kernel counts it there. It goes to " +
 			"sleep after 2 ms without work, or after 50 µs.",
-		Metrics: []string{"ops_per_s", "cpu_percent", "cpu_us_per_op", "latency_us_p50", "latency_us_p99", "syscalls_per_op"},
+		Metrics: []lab.Metric{lab.OpsPerSecond, lab.CPUPercent, lab.CPUPerOp, lab.LatencyP50, lab.LatencyP99, lab.SyscallsPerOp},
 		Base:    "without", Turn: time.Second, Calls: true,
 		Cells:       func(lab.Options) []lab.Params { return lab.Cells("connections", 1, 64) },
 		Contestants: []lab.Contestant{ours("without"), ours("sqpoll/2ms", "sqpoll=1", "sqpoll_idle_us=2000"), ours("sqpoll/50us", "sqpoll=1", "sqpoll_idle_us=50").But("rounded up to 1 ms by the kernel's unit")},
@@ -27,7 +26,7 @@ func Experiment() *lab.Experiment {
 			return load.HTTP{Connections: cell.Int("connections")}.Scene(b)
 		},
 		Advice: func(v lab.View) string {
-			r, ok := v.Ratio("sqpoll/2ms", "without", lab.Params{"connections": "64"}, "ops_per_s")
+			r, ok := v.Ratio("sqpoll/2ms", "without", lab.Params{"connections": "64"}, lab.OpsPerSecond)
 			if !ok {
 				return ""
 			}
@@ -40,14 +39,14 @@ func Experiment() *lab.Experiment {
 			{
 				Claim: "SQPOLL makes a server quicker, since it needs no system calls.", Source: lab.NetworkArticle.Says("4.2", "“bypasses the cost of system calls”"), Needs: "sqpoll/2ms and without, connections=64",
 				Judge: func(v lab.View) (lab.Verdict, bool) {
-					r, ok := v.Ratio("sqpoll/2ms", "without", lab.Params{"connections": "64"}, "ops_per_s")
+					r, ok := v.Ratio("sqpoll/2ms", "without", lab.Params{"connections": "64"}, lab.OpsPerSecond)
 					return lab.AtLeast(r, 1.01, "A batch needs one system call for dozens of requests; the polling thread needs a CPU, which server and load need as well."), ok
 				},
 			},
 			{
 				Claim: "SQPOLL needs CAP_SYS_ADMIN.", Source: lab.NetworkArticle.Says("4.2", "“and the capability CAP_SYS_ADMIN”"), Needs: "sqpoll/2ms",
 				Judge: func(v lab.View) (lab.Verdict, bool) {
-					_, ok := v.Median("sqpoll/2ms", lab.Params{"connections": "64"}, "ops_per_s")
+					_, ok := v.Median("sqpoll/2ms", lab.Params{"connections": "64"}, lab.OpsPerSecond)
 					if lab.Privileged() {
 						return lab.NotHere("a user without CAP_SYS_ADMIN: this one has it, so that it got a polling thread proves nothing."), ok
 					}
@@ -55,5 +54,5 @@ func Experiment() *lab.Experiment {
 				},
 			},
 		},
-	}
+	})
 }

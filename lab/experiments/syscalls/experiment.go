@@ -9,17 +9,16 @@ import (
 	"github.com/tallywheel/tallywheel/lab/load"
 )
 
-// Experiment is the question, its contestants and its claims.
-func Experiment() *lab.Experiment {
+func init() {
 	serial := func(name string, args ...string) lab.Contestant {
 		return lab.Ours("serial: "+name, args...)
 	}
-	return &lab.Experiment{
-		Name: "syscalls", Plane: "files",
+	lab.Register(&lab.Experiment{
+		Name: "syscalls", Plane: lab.Files,
 		Question: "How many system calls does an operation make, and which?",
 		Method: "Every call of every thread is counted in a turn apart: in the kernel, where programs may be loaded into it, else by ptrace, which slows the program down. A frame of a serial port, at 400 KB/s; a random " +
 			"read of 4 KiB, 64 at a time or one; a record that is made durable by 64 goroutines; a ping-pong through a socket pair.",
-		Metrics: []string{"syscalls_per_op", "call_read", "call_pread64", "call_epoll_pwait", "call_io_uring_enter", "call_fdatasync", "call_pwrite64", "call_write", "call_futex", "cpu_us_per_op"},
+		Metrics: []lab.Metric{lab.SyscallsPerOp, lab.Calls("read"), lab.Calls("pread64"), lab.Calls("epoll_pwait"), lab.Calls("io_uring_enter"), lab.Calls("fdatasync"), lab.Calls("pwrite64"), lab.Calls("write"), lab.Calls("futex"), lab.CPUPerOp},
 		Base:    "", Calls: true, Turn: 200e6,
 		Contestants: []lab.Contestant{
 			serial("tallywheel/ring", "serial", "strategy=ring"),
@@ -40,14 +39,14 @@ func Experiment() *lab.Experiment {
 			return bigfile.Scene(b, c, cell)
 		},
 		Advice: func(v lab.View) string {
-			m, ok := v.Medians(lab.Params{}, "syscalls_per_op", "read: tallywheel/uring", "read: os.File", "record: tallywheel/seglog")
+			m, ok := v.Medians(lab.Params{}, lab.SyscallsPerOp, "read: tallywheel/uring", "read: os.File", "record: tallywheel/seglog")
 			if !ok {
 				return ""
 			}
 			return fmt.Sprintf("Batching is what spares system calls: %.2f a read by io_uring at depth 64 against %.2f, %.2f a durable record with 64 producers.", m[0], m[1], m[2])
 		},
 		Claims: claims(),
-	}
+	})
 }
 
 func claims() []lab.Claim {
@@ -57,11 +56,11 @@ func claims() []lab.Claim {
 			Source: lab.NetworkArticle.Says("3.1", "runtime/netpoll_io_uring.go"), Needs: "the system calls of round trip: socket pair",
 			Judge: func(v lab.View) (lab.Verdict, bool) {
 				row := v.Find("round trip: socket pair", nil)
-				if row == nil || row.Metrics["syscalls_per_op"].N == 0 {
+				if row == nil || row.Metrics[lab.SyscallsPerOp.String()].N == 0 {
 					return lab.Verdict{}, false
 				}
-				here := fmt.Sprintf("%.2f epoll_pwait and %.2f io_uring_enter a round trip", row.Metrics["call_epoll_pwait"].Median, row.Metrics["call_io_uring_enter"].Median)
-				if row.Metrics["call_io_uring_enter"].Median > 0 {
+				here := fmt.Sprintf("%.2f epoll_pwait and %.2f io_uring_enter a round trip", row.Metrics[lab.Calls("epoll_pwait").String()].Median, row.Metrics[lab.Calls("io_uring_enter").String()].Median)
+				if row.Metrics[lab.Calls("io_uring_enter").String()].Median > 0 {
 					return lab.Holds(true, here, "Then this Go is another than any so far."), true
 				}
 				return lab.CannotBe(here, "No version of Go has such a file (go.dev, src/runtime: netpoll_epoll.go). What uses io_uring in Go is a package of its own, such as this project's."), true
@@ -71,7 +70,7 @@ func claims() []lab.Claim {
 			Claim:  "io_uring spares nearly all system calls.",
 			Source: lab.NetworkArticle.Says("4.1", "“submits in batches” instead of one call for each read and each write"), Needs: "the system calls of read: tallywheel/uring and read: os.File",
 			Judge: func(v lab.View) (lab.Verdict, bool) {
-				m, ok := v.Medians(lab.Params{}, "syscalls_per_op", "read: tallywheel/uring", "read: os.File")
+				m, ok := v.Medians(lab.Params{}, lab.SyscallsPerOp, "read: tallywheel/uring", "read: os.File")
 				if !ok {
 					return lab.Verdict{}, false
 				}
@@ -82,7 +81,7 @@ func claims() []lab.Claim {
 			Claim:  "Each read of a serial port is at least one interrupt.",
 			Source: lab.SerialArticle.Says("3.1", "“each read(2) is at least one interrupt”"), Needs: "the system calls of serial: os.File",
 			Judge: func(v lab.View) (lab.Verdict, bool) {
-				m, ok := v.Median("serial: os.File", lab.Params{}, "syscalls_per_op")
+				m, ok := v.Median("serial: os.File", lab.Params{}, lab.SyscallsPerOp)
 				return lab.NotHere("a UART, which interrupts; a pty does not.").As("%.2f system calls a frame", m), ok
 			},
 		},

@@ -1,0 +1,36 @@
+// Package experiments is the questions that the laboratory puts to a machine, each in a folder of
+// its own, which registers itself.
+package experiments
+
+import (
+	_ "github.com/tallywheel/tallywheel/lab/experiments/binary-size"
+	_ "github.com/tallywheel/tallywheel/lab/experiments/crc"
+	_ "github.com/tallywheel/tallywheel/lab/experiments/file-buffer"
+	_ "github.com/tallywheel/tallywheel/lab/experiments/file-lines"
+	_ "github.com/tallywheel/tallywheel/lab/experiments/file-misuse"
+	_ "github.com/tallywheel/tallywheel/lab/experiments/file-mmap-seek"
+	_ "github.com/tallywheel/tallywheel/lab/experiments/file-random"
+	_ "github.com/tallywheel/tallywheel/lab/experiments/file-sequential"
+	_ "github.com/tallywheel/tallywheel/lab/experiments/http-bodies"
+	_ "github.com/tallywheel/tallywheel/lab/experiments/http-connect"
+	_ "github.com/tallywheel/tallywheel/lab/experiments/http-files"
+	_ "github.com/tallywheel/tallywheel/lab/experiments/http-idle"
+	_ "github.com/tallywheel/tallywheel/lab/experiments/http-json"
+	_ "github.com/tallywheel/tallywheel/lab/experiments/http-plaintext"
+	_ "github.com/tallywheel/tallywheel/lab/experiments/http-tail"
+	_ "github.com/tallywheel/tallywheel/lab/experiments/kernel-facts"
+	_ "github.com/tallywheel/tallywheel/lab/experiments/log-durable"
+	_ "github.com/tallywheel/tallywheel/lab/experiments/log-throughput"
+	_ "github.com/tallywheel/tallywheel/lab/experiments/noise"
+	_ "github.com/tallywheel/tallywheel/lab/experiments/pool"
+	_ "github.com/tallywheel/tallywheel/lab/experiments/ring-copy"
+	_ "github.com/tallywheel/tallywheel/lab/experiments/runtime-tuning"
+	_ "github.com/tallywheel/tallywheel/lab/experiments/serial-buffer"
+	_ "github.com/tallywheel/tallywheel/lab/experiments/serial-mmap"
+	_ "github.com/tallywheel/tallywheel/lab/experiments/serial-model"
+	_ "github.com/tallywheel/tallywheel/lab/experiments/serial-ports"
+	_ "github.com/tallywheel/tallywheel/lab/experiments/serial-strategies"
+	_ "github.com/tallywheel/tallywheel/lab/experiments/sqpoll"
+	_ "github.com/tallywheel/tallywheel/lab/experiments/syscalls"
+	_ "github.com/tallywheel/tallywheel/lab/experiments/uring-nop"
+)
