@@ -138,10 +138,22 @@ func raise(positions map[string][]ledger.Position, source string, ps []ledger.Po
 	for _, p := range ps {
 		if at := find(positions[source], idOf(p)); at == nil {
 			positions[source] = append(positions[source], p)
+		} else {
+			at.Gaps = withDropped(at.Gaps, p.Gaps)
 		}
 		both.raise(source, p)
 	}
 	raiseAll(positions, both)
+}
+
+// withDropped is gaps, and what is dropped of others and in none of them.
+func withDropped(gaps, others []ledger.Gap) []ledger.Gap {
+	for _, g := range others {
+		if g.Dropped {
+			gaps = append(gaps, g.Without(gaps)...)
+		}
+	}
+	return gaps
 }
 
 func idOf(p ledger.Position) ledger.Stream { return ledger.Stream{Device: p.Device, Epoch: p.Epoch} }

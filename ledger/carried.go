@@ -22,6 +22,29 @@ func (g Gap) contains(number uint64) bool { return number-g.From <= g.To-g.From 
 // overlaps reports whether two gaps have a number in common.
 func (g Gap) overlaps(o Gap) bool { return g.contains(o.From) || o.contains(g.From) }
 
+// Without is what of g is in none of others.
+func (g Gap) Without(others []Gap) (left []Gap) {
+	left = []Gap{g}
+	for _, o := range others {
+		var rest []Gap
+		for _, g := range left {
+			if !g.overlaps(o) {
+				rest = append(rest, g)
+				continue
+			}
+			before, behind := g, g
+			if before.To = o.From - 1; !o.contains(g.From) {
+				rest = append(rest, before)
+			}
+			if behind.From = o.To + 1; !o.contains(g.To) {
+				rest = append(rest, behind)
+			}
+		}
+		left = rest
+	}
+	return left
+}
+
 // carry takes in the gaps of an earlier book. Those that cannot be are left out: files may be
 // damaged.
 func (q *sequence) carry(gaps []Gap) {
@@ -249,6 +272,16 @@ func (b *Book) isKnown(generation uint32) bool {
 func (b *Book) Awaits(id Stream, number uint64) bool {
 	q := b.streams[id]
 	return q != nil && slices.ContainsFunc(q.carried, func(g Gap) bool { return !g.Dropped && g.contains(number) })
+}
+
+// Misses reports whether the numbers from–to of a stream are missing now, all of them.
+func (b *Book) Misses(id Stream, from, to uint64) bool {
+	q := b.streams[id]
+	if q == nil {
+		return false
+	}
+	i := q.at(from - q.origin)
+	return i < len(q.gaps) && q.gaps[i].from <= from-q.origin && to-q.origin <= q.gaps[i].to
 }
 
 // KnowCarried says that the gaps of earlier books were acknowledged.

@@ -48,6 +48,7 @@ type outlet struct {
 	waste   []waste // quarantined bytes in the log's hands
 	// reached is the highest number of each stream that is stored: where the next start goes on.
 	reached map[ledger.Stream]uint64
+	dropped dropped // … and what beyond that is counted
 }
 
 // waste is quarantined bytes in one record of the log.
@@ -68,19 +69,21 @@ func (o *outlet) store(f *frame.Frame, at int64) {
 			o.staged.add(seq, at, f)
 			return
 		} else if !errors.Is(err, seglog.ErrBusy) {
-			o.drop(err)
+			o.drop(causeOf(err), f)
 			return
 		}
 	}
 	if o.overflow == config.OverflowNewest && o.backlog.bytes+len(data) > o.buffer {
-		o.book.Drop(causeNewest, 1)
+		o.drop(causeNewest, f)
 		return
 	}
 	o.backlog.push(at, data)
 	if o.overflow == config.OverflowOldest {
 		for o.backlog.bytes*100 > o.buffer*fillLimit {
+			_, data := o.backlog.front()
+			oldest := o.numbersOf(data)
+			o.drop(causeOldest, &oldest)
 			o.backlog.pop()
-			o.book.Drop(causeOldest, 1)
 		}
 	}
 }
@@ -92,15 +95,31 @@ func (o *outlet) quarantine(stream uint32, at int64, record []byte, n int) {
 	}
 }
 
-func (o *outlet) drop(err error) {
+// drop accounts for a frame that is given up.
+func (o *outlet) drop(cause string, f *frame.Frame) {
+	o.book.Drop(cause, 1)
+	o.dropped.add(f, o.book)
+}
+
+// causeOf is why the log does not take a frame.
+func causeOf(err error) string {
 	switch {
 	case errors.Is(err, seglog.ErrDiskFull):
-		o.book.Drop(causeDiskFull, 1)
+		return causeDiskFull
 	case errors.Is(err, seglog.ErrTooLarge):
-		o.book.Drop(causeTooLarge, 1)
-	default:
-		o.book.Drop(causeFailed, 1)
+		return causeTooLarge
 	}
+	return causeFailed
+}
+
+// numbersOf is a frame of the backlog, which has its bytes alone.
+func (o *outlet) numbersOf(data []byte) frame.Frame {
+	if o.numbered != nil {
+		if f, ok := o.numbered.Number(data); ok {
+			return f
+		}
+	}
+	return frame.Frame{Data: data}
 }
 
 // drain offers the backlog to the log.
@@ -111,15 +130,10 @@ func (o *outlet) drain() {
 		if errors.Is(err, seglog.ErrBusy) {
 			return
 		}
+		f := o.numbersOf(data)
 		if err != nil {
-			o.drop(err)
+			o.drop(causeOf(err), &f)
 		} else {
-			f := frame.Frame{Data: data}
-			if o.numbered != nil {
-				if numbered, ok := o.numbered.Number(data); ok {
-					f = numbered
-				}
-			}
 			o.staged.add(seq, at, &f)
 		}
 		o.backlog.pop()
@@ -189,16 +203,23 @@ func (o *outlet) isStale(id ledger.Stream, number uint64) bool {
 	return ok && number != last && ledger.Later(number, last) == number
 }
 
-// reach notes what an earlier lane of the source has stored.
+// reach notes what an earlier lane of the source has stored, and dropped behind that.
 func (o *outlet) reach(ps []ledger.Position) {
 	for _, p := range ps {
-		o.raise(ledger.Stream{Device: p.Device, Epoch: p.Epoch}, p.Last)
+		id := ledger.Stream{Device: p.Device, Epoch: p.Epoch}
+		o.raise(id, p.Last)
+		for _, g := range p.Gaps {
+			if g.Dropped {
+				o.dropped.addRun(id, g, o.book)
+			}
+		}
 	}
 }
 
 // positions lists how far the numbers of the streams that the book still follows are accounted for:
 // up to the highest one stored, or, where nothing is in flight, the highest one seen, for what is
-// not stored of those has been dropped, and counted.
+// not stored of those has been dropped, and counted. What was dropped behind the highest one stored
+// is among the gaps.
 func (o *outlet) positions() []ledger.Position {
 	ps := o.book.Positions()
 	if o.inFlight() > 0 {
@@ -206,14 +227,25 @@ func (o *outlet) positions() []ledger.Position {
 			_, ok := o.reached[ledger.Stream{Device: p.Device, Epoch: p.Epoch}]
 			return !ok
 		})
+		left := ledger.MaxCarriedGaps
 		for i, p := range ps {
 			id := ledger.Stream{Device: p.Device, Epoch: p.Epoch}
 			if ps[i].Last = o.reached[id]; o.isStale(id, ps[i].Last) { // nothing is stored since the device began anew
 				ps[i].Last, _, _ = o.book.Follows(id)
 			}
+			if gaps := o.dropped.behind(id, ps[i].Last, p.Last, p.Gaps); len(gaps) <= left {
+				ps[i].Gaps, left = append(p.Gaps, gaps...), left-len(gaps)
+			}
 		}
+	} else {
+		for id := range o.dropped {
+			if _, last, ok := o.book.Follows(id); ok {
+				o.reached[id] = last
+			}
+		}
+		clear(o.dropped)
 	}
-	if len(o.reached) > 2*ledger.MaxPositions {
+	if max(len(o.reached), len(o.dropped)) > 2*ledger.MaxPositions {
 		o.forget()
 	}
 	return ps
@@ -227,14 +259,17 @@ func withoutGaps(ps []ledger.Position) []ledger.Position {
 	return ps
 }
 
-// forget drops what is stored of streams that the book has settled.
+// forget drops what is stored, and dropped, of streams that the book has settled.
 func (o *outlet) forget() {
-	kept := map[ledger.Stream]uint64{}
+	kept, left := map[ledger.Stream]uint64{}, dropped{}
 	for _, p := range o.book.Positions() {
 		id := ledger.Stream{Device: p.Device, Epoch: p.Epoch}
 		if last, ok := o.reached[id]; ok {
 			kept[id] = last
 		}
+		if runs, ok := o.dropped[id]; ok {
+			left[id] = runs
+		}
 	}
-	o.reached = kept
+	o.reached, o.dropped = kept, left
 }

@@ -29,7 +29,6 @@ type books struct {
 	corrupt, missing, dropped, stored, forgotten uint64
 	valid                                        uint64
 	overrun, byTime, silences                    uint64
-	beyond                                       uint64 // of dropped: what killed starts may have dropped beyond what they had stored
 	erased                                       uint64 // records that the log has lost, by what the books say of it
 	reach                                        int    // sheets
 	green, clean                                 bool
@@ -131,9 +130,6 @@ func (a *books) add(s *stage, start archive.StartSheet, p ledger.Port) {
 	a.silences += p.Silences
 	for _, n := range p.Frames.Dropped {
 		a.dropped += n
-		if killed {
-			a.beyond += n
-		}
 	}
 	for _, n := range p.Unread {
 		a.unread += n
@@ -426,9 +422,7 @@ func (s *stage) numbersLaw(f *feeder, a *books) {
 			widen(&d.sure, e.number)
 		}
 	}
-	// What a killed start has called missing or dropped beyond what it had stored, the next one
-	// names, too: as missing.
-	least, most := uint64(0), a.beyond
+	least, most := uint64(0), uint64(0)
 	unseen := func(d *both) uint64 { return d.most.last - d.most.first + 1 - d.seen }
 	for _, d := range devices {
 		if len(s.kills) > 0 {

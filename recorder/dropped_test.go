@@ -1,0 +1,88 @@
+package recorder
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/tallywheel/tallywheel/config"
+	"github.com/tallywheel/tallywheel/frame/tally128"
+	"github.com/tallywheel/tallywheel/ledger"
+	"github.com/tallywheel/tallywheel/seglog"
+)
+
+// Whatever was dropped, missing and in flight when the recorder is killed, the account of its sheet
+// and the next one name each number that is not in the log once.
+func TestDroppedNumbersAreNamedOnce(t *testing.T) {
+	drops := 0
+	for seed := range uint64(400) {
+		rng := rand.New(rand.NewPCG(seed, 7))
+		l, log := testLane(t, []string{config.OverflowOldest, config.OverflowNewest}[rng.IntN(2)])
+		next := uint64(0)
+		send := func(l *lane, n uint64) {
+			l.Arrived(frames(next, n), int(n)*tally128.Size, int64(next)+1)
+			next += n
+		}
+		settle := func(l *lane, log *stubLog) { l.settle(seglog.Commit{Stored: log.seq, Durable: log.seq}, 1) }
+		send(l, 1)
+		settle(l, log)
+		inLog := 1 // of what it was given
+		for range 5 + rng.IntN(40) {
+			switch rng.IntN(8) {
+			case 0:
+				log.err = nil
+			case 1:
+				log.err = seglog.ErrBusy
+			case 2:
+				log.err = seglog.ErrDiskFull
+			case 3:
+				next += uint64(1 + rng.IntN(3)) // missing
+			case 4:
+				inLog = len(log.kept) // which takes what waits then
+				settle(l, log)
+			case 5:
+				l.positions() // a sheet
+			default:
+				send(l, uint64(1+rng.IntN(300)))
+			}
+		}
+		first, accounted, _, _ := l.statement()
+		after, log2 := testLane(t, config.OverflowBlock)
+		after.resume(place{seen: accounted, stored: accounted})
+		next += uint64(rng.IntN(2))
+		send(after, 1)
+		settle(after, log2)
+		second := balanced(t, after)
+		named := first.Frames.Missing + second.Missing + second.Duplicate
+		for _, n := range first.Frames.Dropped {
+			named += n
+			drops++
+		}
+		if want := next - uint64(inLog) - 1; named != want {
+			t.Errorf("seed %d: %d numbers are not in the log, %d are named; %+v, then %+v; behind %+v",
+				seed, want, named, first.Frames, second, accounted)
+		}
+	}
+	if drops == 0 {
+		t.Error("nothing was dropped")
+	}
+}
+
+// A lane that goes on with a source knows what the one before it has dropped.
+func TestDroppedNumbersGoOnWithTheSource(t *testing.T) {
+	l, log := testLane(t, config.OverflowNewest)
+	l.Arrived(frames(0, 10), 10*tally128.Size, 1)
+	l.settle(seglog.Commit{Stored: log.seq, Durable: log.seq}, 1)
+	log.err = seglog.ErrDiskFull
+	l.Arrived(frames(10, 5), 5*tally128.Size, 2)
+	log.err = seglog.ErrBusy
+	l.Arrived(frames(15, 5), 5*tally128.Size, 3)
+	next, log2 := testLane(t, config.OverflowNewest)
+	next.resume(place{seen: l.seen(), stored: l.positions()})
+	log2.err = seglog.ErrBusy
+	next.Arrived(frames(20, 1), tally128.Size, 4)
+	ps := next.positions()
+	want := ledger.Gap{From: 10, To: 14, Dropped: true}
+	if len(ps) != 1 || ps[0].Last != 9 || len(ps[0].Gaps) != 1 || ps[0].Gaps[0] != want {
+		t.Errorf("%+v; want 9 stored, and %+v", ps, want)
+	}
+}
