@@ -19,7 +19,8 @@ type Ack struct {
 	ledger.Ack
 	// Sheet is the sheet of that moment: what it has counted counts no more. nil: no recorder ran.
 	Sheet *ledger.Sheet `json:"sheet,omitempty"`
-	// History is how long the history was then, in bytes: what cannot be read before that is known.
+	// History is how long the history was then, in bytes, with what of it is folded: what cannot be
+	// read before that is known.
 	History int64 `json:"history,omitempty"`
 	// Logs is the identities of the logs that it speaks of: the one of then, and those of the
 	// starts before. None: a program before this wrote it, and it speaks of all.
@@ -63,8 +64,8 @@ func (a *Ack) Save(dir, identity string) error {
 		}
 	}
 	note(identity)
-	err := eachKept(dir, func(l *historyLine, size int64) error {
-		a.History = size
+	err := eachKept(dir, func(l *historyLine, of extent) error {
+		a.History = of.size
 		note(l.sheet.Identity)
 		return nil
 	})

@@ -54,6 +54,9 @@ func (s *StartSheet) Keep(dir string) error {
 	if err == nil {
 		err = f.Sync()
 	}
+	if err == nil {
+		_ = fold(dir, f, s.Identity) // else with the next line
+	}
 	return errors.Join(err, f.Close())
 }
 
@@ -78,7 +81,8 @@ func (s *StartSheet) Ended(dir string) *StartSheet {
 	return &last
 }
 
-// HistoryMark says how long a history was, and how it ended: one that was longer since begins so.
+// HistoryMark says how long a history was, with what of it is folded, and how it ended: one that
+// was longer since begins so.
 type HistoryMark struct {
 	Bytes int64  `json:"bytes"`
 	Sum   uint32 `json:"sum"` // CRC-32C of the last 4 KiB of these bytes
@@ -100,8 +104,12 @@ func markHistory(dir string) (HistoryMark, error) {
 	if err != nil {
 		return HistoryMark{}, err
 	}
+	at, _, err := layoutOf(f)
+	if err != nil {
+		return HistoryMark{}, err
+	}
 	sum, err := sumBefore(f, st.Size())
-	return HistoryMark{Bytes: st.Size(), Sum: sum}, err
+	return HistoryMark{Bytes: st.Size() + at.shift, Sum: sum}, err
 }
 
 func sumBefore(f io.ReaderAt, end int64) (uint32, error) {
@@ -130,17 +138,32 @@ func (s *StartSheet) HistoryGone(dir string) *StartSheet {
 	}
 	if err == nil {
 		defer f.Close()
-		st, err := f.Stat()
-		if err != nil {
+		if is, err := s.History.begins(f); err != nil || is {
 			return nil
-		}
-		if st.Size() >= s.History.Bytes {
-			if sum, err := sumBefore(f, s.History.Bytes); err != nil || sum == s.History.Sum {
-				return nil
-			}
 		}
 	}
 	return &StartSheet{End: causeCut, Part: true, Identity: s.Identity, Sheet: ledger.Sheet{At: s.Sheet.At}}
+}
+
+// begins reports whether a history begins as it was when it was marked, as far as it is not folded.
+func (m *HistoryMark) begins(f *os.File) (bool, error) {
+	st, err := f.Stat()
+	if err != nil {
+		return false, err
+	}
+	at, _, err := layoutOf(f)
+	if err != nil {
+		return false, err
+	}
+	end := m.Bytes - at.shift
+	if end > st.Size() {
+		return false, nil
+	}
+	if at.head > 0 && end-markedEnd < at.head {
+		return true, nil
+	}
+	sum, err := sumBefore(f, end)
+	return sum == m.Sum, err
 }
 
 // tellsOfGaps reports whether s stands where the history, or a sheet, has lost something.

@@ -46,7 +46,7 @@ func (s *StartSheet) tellBooks() {
 // PartsBehind lists the parts of its start in dir that the sheet has not given up, in their order.
 // Lines that cannot be read are passed over.
 func (s *StartSheet) PartsBehind(dir string) (parts []*StartSheet, err error) {
-	err = eachKept(dir, func(l *historyLine, _ int64) error {
+	err = eachKept(dir, func(l *historyLine, _ extent) error {
 		if part := l.sheet; l.err == nil && part.isPartOf(s) && part.Parts > s.Parts {
 			part.tellBooks()
 			parts = append(parts, &part)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"os"
 	"slices"
 
 	"github.com/tallywheel/tallywheel/ledger"
@@ -24,9 +25,8 @@ var maxPast int64 = 32 << 20
 // is among the owed.
 func PastOf(dir, identity string, a *Ack, owed []*StartSheet) (*ledger.Past, error) {
 	p := pastSum{identity: identity, ack: a}
-	err := eachKept(dir, func(l *historyLine, size int64) error {
-		p.past.Partial = size > maxPast
-		p.line(l, size)
+	err := eachKept(dir, func(l *historyLine, of extent) error {
+		p.line(l, of)
 		return nil
 	})
 	p.past.Unreadable = p.past.Unreadable || err != nil
@@ -56,11 +56,14 @@ type pastSum struct {
 	err      error        // the first line that cannot be read
 }
 
-// line takes in the next line of a history of that size.
-func (p *pastSum) line(l *historyLine, size int64) {
+// line takes in the next line of a history.
+func (p *pastSum) line(l *historyLine, of extent) {
 	p.noteTorn()
-	isKnown := p.ack.SpeaksOf(p.identity) && l.at < p.ack.History && p.ack.History <= size // it was there then
+	p.past.Partial = p.past.Partial || of.isPartial
+	isKnown := p.ack.SpeaksOf(p.identity) && l.at < p.ack.History && p.ack.History <= of.size // it was there then
 	switch {
+	case l.err == nil && l.sheet.Folded != nil:
+		p.addFolded(&l.sheet, of.size)
 	case l.err != nil && !isKnown:
 		torn := *l
 		torn.text = bytes.Clone(l.text)
@@ -106,8 +109,14 @@ func (p *pastSum) add(s StartSheet) {
 	}
 }
 
-// eachKept reads the end of the history in dir: each line, with how long all is.
-func eachKept(dir string, f func(l *historyLine, size int64) error) error {
+// extent is how long a history is, with what of it is folded, and whether not all is read.
+type extent struct {
+	size      int64
+	isPartial bool
+}
+
+// eachKept reads the end of the history in dir, and what is folded of it.
+func eachKept(dir string, f func(l *historyLine, of extent) error) error {
 	h, err := OpenHistory(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -116,13 +125,31 @@ func eachKept(dir string, f func(l *historyLine, size int64) error) error {
 		return err
 	}
 	defer h.Close()
+	return eachKeptOf(h, f)
+}
+
+func eachKeptOf(h *os.File, f func(l *historyLine, of extent) error) error {
 	st, err := h.Stat()
 	if err != nil {
 		return err
 	}
-	from := max(0, st.Size()-maxPast)
+	at, folds, err := layoutOf(h)
+	if err != nil {
+		return err
+	}
+	of := extent{size: st.Size() + at.shift}
+	from := at.head
+	if from+maxPast < st.Size() {
+		from, of.isPartial = st.Size()-maxPast, true
+	}
+	for i := range folds {
+		folds[i].at += at.shift
+		if err := f(&folds[i], of); err != nil {
+			return err
+		}
+	}
 	end := io.NewSectionReader(h, from, st.Size()-from)
-	if from > 0 { // what is left of a line cannot be read, and is no error
+	if from > at.head { // what is left of a line cannot be read, and is no error
 		if err := skipLine(end); err != nil {
 			return err
 		}
@@ -132,8 +159,8 @@ func eachKept(dir string, f func(l *historyLine, size int64) error) error {
 		return err
 	}
 	return eachLine(end, func(l *historyLine) error {
-		l.at += from + begin
-		return f(l, st.Size())
+		l.at += from + begin + at.shift
+		return f(l, of)
 	})
 }
 

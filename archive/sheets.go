@@ -28,6 +28,7 @@ const (
 	CauseKilled  = "killed, or the power was cut: the sheet is of the last second"
 	causeOlder   = "its last sheet could not be read: this one is of a second before"
 	causeRebuilt = "its sheets could not be read: this one has only what the log's last records say"
+	causeFolded  = "older starts, folded into one line"
 	causeCut     = "what sheets.ndjson had before this line is gone: it was cut, removed or replaced"
 )
 
@@ -78,6 +79,8 @@ type StartSheet struct {
 	// Books is which book of its start each account is of, in the order of the ports, then of those
 	// that are leaving; of a peer, that of its source.
 	Books []uint64 `json:"books,omitempty"`
+	// Folded: the line stands for all starts before it that were on its log.
+	Folded *Folded `json:"folded,omitempty"`
 	// History is what the history was when its own start saved this sheet; null: a program before
 	// this saved it, or the history could not be read.
 	History *HistoryMark `json:"history,omitempty"`

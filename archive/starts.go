@@ -34,6 +34,10 @@ func LastStarts(dir string, n int) (starts []StartSheet, more bool, err error) {
 		}
 	}
 	err = EachStart(tail, func(s StartSheet) error {
+		if s.Folded != nil {
+			more = true
+			return nil
+		}
 		if starts = append(starts, s); len(starts) > n {
 			starts, more = slices.Delete(starts, 0, 1), true
 		}

@@ -70,6 +70,22 @@ func (p *Past) Add(s *Sheet) {
 	p.LastLoss = max(p.LastLoss, v.LastLoss)
 }
 
+// Join adds what starts had lost that are in no sum with those of p.
+func (p *Past) Join(o *Past) {
+	p.Starts, p.OtherLog, p.of = p.Starts+o.Starts, p.OtherLog+o.OtherLog, 0
+	if p.Since == 0 || o.Since != 0 && o.Since < p.Since {
+		p.Since = o.Since
+	}
+	p.LostWire.add(o.LostWire)
+	p.LostHere.add(o.LostHere)
+	p.Damaged.add(o.Damaged)
+	p.LastLoss = max(p.LastLoss, o.LastLoss)
+	p.Unreadable, p.Partial = p.Unreadable || o.Unreadable, p.Partial || o.Partial
+	for _, id := range o.Unproven {
+		p.unproven(id)
+	}
+}
+
 // TakeBack takes out frames that came late by the sheet of a start: they are missing in the sheet
 // of one before it. Where that is not in the sum, nothing is taken out of it.
 func (p *Past) TakeBack(s *Sheet) {
@@ -98,10 +114,15 @@ func (s *Sheet) late() (n uint64) {
 // had none to give: a program before this wrote it.
 func (p *Past) doubt(of *Port) {
 	id, _, _ := strings.Cut(of.ID, "/")
-	if of.Proof == ProofNumbers || of.Proof == "" || len(p.Unproven) >= MaxUnproven || slices.Contains(p.Unproven, id) {
-		return
+	if of.Proof != ProofNumbers && of.Proof != "" {
+		p.unproven(id)
 	}
-	p.Unproven = append(slices.Clip(p.Unproven), id) // a copy of p may share the others
+}
+
+func (p *Past) unproven(id string) {
+	if len(p.Unproven) < MaxUnproven && !slices.Contains(p.Unproven, id) {
+		p.Unproven = append(slices.Clip(p.Unproven), id) // a copy of p may share the others
+	}
 }
 
 // findUnproven is what the verdict says of sources that could not know what never arrived, and of

@@ -318,6 +318,20 @@ func (v *logView) export() *cobra.Command {
 	return c
 }
 
+// folded says what is left of older starts.
+func folded(s *archive.StartSheet) string {
+	f := s.Folded
+	text := fmt.Sprintf("%d older starts, %s to %s, folded into one line", f.Starts, s.Sheet.Since, s.Sheet.At)
+	for _, lost := range []struct{ what, n string }{
+		{"lost on the wire", f.All.LostWire.String()}, {"lost here", f.All.LostHere.String()}, {"damaged", f.All.Damaged.String()},
+	} {
+		if lost.n != "" {
+			text += fmt.Sprintf("; %s: %s", lost.what, lost.n)
+		}
+	}
+	return text
+}
+
 func (v *logView) sheets() *cobra.Command {
 	return v.bare("sheets", "print the sheets of earlier starts", func(c *cobra.Command, _ seglog.FS) error {
 		f, err := archive.OpenHistory(v.dir)
@@ -335,6 +349,10 @@ func (v *logView) sheets() *cobra.Command {
 		}
 		log := archive.LogOf(v.dir)
 		return archive.EachStart(f, func(s archive.StartSheet) error {
+			if s.Folded != nil {
+				_, err := fmt.Fprintln(c.OutOrStdout(), folded(&s))
+				return err
+			}
 			v := s.Sheet.Whole().Judge()
 			balanced := "balanced"
 			if !s.Sheet.Balanced {
