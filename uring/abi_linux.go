@@ -194,6 +194,7 @@ const (
 	timeoutUpdate     = 1 << 1
 	timeoutBootTime   = 1 << 2
 	timeoutRealTime   = 1 << 3
+	linkTimeoutUpdate = 1 << 4
 	timeoutMultishot  = 1 << 6
 	pollAddMulti      = 1 << 0
 	cancelAll         = 1 << 0

@@ -33,8 +33,8 @@ func (b *Buffer) Reset(mem []byte) {
 	b.mem = mem
 }
 
-// Bytes is the memory. The slice must not be used once an operation with this buffer has been
-// pushed.
+// Bytes is the memory; nil of an arena that was closed. The slice must not be used once an
+// operation with this buffer has been pushed, or its arena closed.
 func (b *Buffer) Bytes() []byte {
 	b.mustBeIdle()
 	return b.mem
@@ -129,6 +129,9 @@ func (a *Arena) Close() error {
 	}
 	mem := a.mem
 	a.mem = nil
+	for i := range a.buffers {
+		a.buffers[i].mem = nil
+	}
 	return os.NewSyscallError("munmap", unix.Munmap(mem))
 }
 
@@ -138,6 +141,9 @@ func (a *Arena) Close() error {
 func (r *Ring) RegisterArena(a *Arena) error {
 	if r.arena != nil || a.ring != nil {
 		return fmt.Errorf("uring: register arena: one is registered already: %w", ErrBusy)
+	}
+	if a.mem == nil {
+		return fmt.Errorf("uring: register arena: %w", ErrClosed)
 	}
 	iov := make([]unix.Iovec, len(a.buffers))
 	for i := range a.buffers {

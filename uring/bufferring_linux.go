@@ -22,21 +22,34 @@ type BufferRing struct {
 	tail        uint16
 	taken       []taken
 	free        int
+	lent        int   // pieces that the caller has
+	uses        int32 // operations in flight
+	ended       bool  // with its ring
 }
 
 // taken is the state of a buffer that the kernel picked.
 type taken struct {
-	used  int  // incremental: bytes of it handed out
-	views int  // … and pieces not given back
-	ended bool // the kernel has done with it
+	used  int      // incremental: bytes of it handed out
+	views int      // pieces not given back
+	made  uint32   // pieces handed out
+	given []uint64 // which of them came back, a bit each
+	ended bool     // the kernel has done with it
+	round uint32   // times that the buffer was put into the stock
+}
+
+// arrival says where the newest completion of an operation has left its bytes.
+type arrival struct {
+	at    int // in the buffer
+	piece uint32
 }
 
 // Piece is a part of a buffer that holds what one completion received. Its bytes are valid until
 // Give.
 type Piece struct {
-	Bytes []byte
-	id    uint16
-	group *BufferRing
+	Bytes        []byte
+	id           uint16
+	piece, round uint32
+	group        *BufferRing
 }
 
 // NewBufferRing gives the ring n buffers (a power of two, at most 32768) of size bytes, outside the
@@ -93,14 +106,16 @@ func (r *Ring) NewBufferRing(n, size int, incremental bool) (*BufferRing, error)
 // Incremental reports whether the kernel fills buffers by several arrivals.
 func (g *BufferRing) Incremental() bool { return g.incremental }
 
-// Free is the number of buffers that the kernel can still pick.
+// Free is the number of buffers that the kernel can still pick, as far as Next has seen.
 func (g *BufferRing) Free() int { return g.free }
 
 func (g *BufferRing) put(id uint16) {
 	e := &g.entries[g.tail&uint16(len(g.entries)-1)]
 	e.addr = uint64(uintptr(unsafe.Pointer(&g.mem[int(id)*g.size])))
 	e.len, e.bid = uint32(g.size), id
-	g.taken[id] = taken{}
+	t := &g.taken[id]
+	clear(t.given)
+	*t = taken{given: t.given, round: t.round + 1}
 	g.tail++
 	g.free++
 }
@@ -118,50 +133,105 @@ func (g *BufferRing) publish() {
 
 var bigEndian = *(*byte)(unsafe.Pointer(&[1]uint16{1})) == 0
 
-// Picked is what the newest completion of a RecvFrom or RecvEach received, and false if it took no
-// buffer: at the end of the stream, or on an error. It must be asked once per completion, before
-// the next call of Next, and given back.
-func (o *Op) Picked() (Piece, bool) {
-	if o.from == nil || o.flags&cqeBuffer == 0 {
-		return Piece{}, false
+// arrive notes what a completion brings, for each of them, so that the stock is counted rightly
+// whether somebody asks for the piece or not. One that nobody has asked for goes back.
+func (o *Op) arrive(res int32, flags uint32) {
+	o.forget()
+	if g := o.from; g != nil && flags&cqeBuffer != 0 {
+		o.at = g.arrived(uint16(flags>>cqeBufferShift), max(int(res), 0), flags&cqeBufMore == 0)
 	}
-	g, id := o.from, uint16(o.flags>>cqeBufferShift)
+}
+
+func (g *BufferRing) arrived(id uint16, n int, ended bool) arrival {
 	t := &g.taken[id]
-	lo := int(id)*g.size + t.used
-	n := max(int(o.Res), 0)
+	a := arrival{t.used, t.made}
 	t.views++
+	t.made++
 	if g.incremental {
 		t.used += n
 	}
-	if o.flags&cqeBufMore == 0 {
+	if ended {
 		t.ended = true
 		g.free--
 	}
-	return Piece{g.mem[lo : lo+n : lo+n], id, g}, true
+	return a
+}
+
+// forget gives back the piece that nobody has asked for.
+func (o *Op) forget() {
+	if o.flags&cqeBuffer != 0 {
+		p, _ := o.Picked()
+		p.Give()
+	}
+}
+
+// Picked is what the newest completion of a RecvFrom or RecvEach received, and false if it took no
+// buffer: at the end of the stream, or on an error. It is the caller's, to be given back; the
+// second call for one completion returns false. A piece that was not asked for goes back when the
+// operation completes again, or is filled or pushed.
+func (o *Op) Picked() (Piece, bool) {
+	g := o.from
+	if g == nil || o.flags&cqeBuffer == 0 {
+		return Piece{}, false
+	}
+	o.flags &^= cqeBuffer
+	if g.mem == nil {
+		return Piece{}, false
+	}
+	id := uint16(o.flags >> cqeBufferShift)
+	lo := int(id)*g.size + o.at.at
+	hi := lo + max(int(o.Res), 0)
+	g.lent++
+	return Piece{g.mem[lo:hi:hi], id, o.at.piece, g.taken[id].round, g}, true
 }
 
 // Give gives the memory of the piece back to the kernel; its bytes must not be used any more. A
 // buffer goes back into the stock once the kernel has filled it and all its pieces have been given
 // back.
 func (p Piece) Give() {
-	if p.group == nil {
+	g := p.group
+	if g == nil || g.mem == nil {
 		return
 	}
-	t := &p.group.taken[p.id]
-	if t.views <= 0 {
+	t := &g.taken[p.id]
+	if t.round != p.round || !t.back(p.piece) {
 		panic("uring: the piece was given back before")
 	}
-	if t.views--; t.views == 0 && t.ended {
-		p.group.put(p.id)
-		p.group.publish()
+	g.lent--
+	switch t.views--; {
+	case g.ended:
+		if g.lent == 0 {
+			g.unmap()
+		}
+	case t.views == 0 && t.ended:
+		g.put(p.id)
+		g.publish()
 	}
 }
 
-// Close takes the buffers from the kernel and unmaps them. Operations that receive into them must
-// have ended.
+// back marks a piece as given back; false: it was before.
+func (t *taken) back(piece uint32) bool {
+	i, bit := int(piece/64), uint64(1)<<(piece%64)
+	for len(t.given) <= i {
+		t.given = append(t.given, 0)
+	}
+	if t.given[i]&bit != 0 {
+		return false
+	}
+	t.given[i] |= bit
+	return true
+}
+
+// Close takes the buffers from the kernel and unmaps them. It refuses with ErrBusy while operations
+// receive into them, or pieces have not been given back.
 func (g *BufferRing) Close() error {
-	if g.mem == nil {
+	switch {
+	case g.mem == nil:
 		return nil
+	case g.uses > 0:
+		return fmt.Errorf("uring: buffer ring: %d operations: %w", g.uses, ErrBusy)
+	case g.lent > 0:
+		return fmt.Errorf("uring: buffer ring: %d pieces: %w", g.lent, ErrBusy)
 	}
 	if g.ring.fd >= 0 {
 		reg := bufReg{bgid: g.group}
@@ -172,6 +242,14 @@ func (g *BufferRing) Close() error {
 	}
 	g.unmap()
 	return nil
+}
+
+// end unmaps the buffers of a ring that has ended; where pieces of them are out, the last that
+// comes back does.
+func (g *BufferRing) end() {
+	if g.ended = true; g.lent == 0 {
+		g.unmap()
+	}
 }
 
 func (g *BufferRing) unmap() {

@@ -36,7 +36,7 @@
 //
 // # What can go wrong, and does not
 //
-// The kernel writes to memory while Go does other things. Four mistakes are then easy, and each is
+// The kernel writes to memory while Go does other things. Some mistakes are then easy, and each is
 // made hard:
 //
 //   - Memory that moves or is collected. Everything that an entry points to is kept alive and
@@ -44,12 +44,14 @@
 //     outside the Go heap.
 //   - Memory used while the kernel has it. A [Buffer] knows: its Bytes panics while it is in
 //     flight, and a second operation that would write it is refused with [ErrBusy]. So is pushing
-//     an [Op] twice.
+//     an [Op] twice. How much an operation reads or writes is checked at Push, by what the buffer
+//     is then.
 //   - A descriptor that is closed, and whose number then means another file. A [File] owns its
-//     descriptor, and refuses to close while operations use it.
-//   - A completion taken for another operation's. The number that the kernel carries has a
-//     generation; a completion that fits no operation in flight is counted, and Wait and Close
-//     return [ErrStray].
+//     descriptor, and refuses to close while operations use it. One that [FileOf] or an operation
+//     has made is closed when nobody has it any more.
+//   - A completion taken for another operation's. The number that the kernel carries names the ring
+//     and a generation: [Op.Cancel] and [Op.Message] reach what they were meant for, or nothing. A
+//     completion that fits no operation in flight is counted, and Wait and Close return [ErrStray].
 //
 // A ring holds at most Config.InFlight operations, and its completion queue is at least as large,
 // so that single completions always find room. Multishot operations can fill it; the kernel then

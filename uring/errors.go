@@ -28,6 +28,8 @@ var (
 	ErrStray = errors.New("completion of no known operation")
 	// ErrUnreaped: the ring was closed before every completion had been seen.
 	ErrUnreaped = errors.New("operations were not waited for")
+	// ErrIdle: a wait for completions while nothing is in flight.
+	ErrIdle = errors.New("nothing is in flight")
 	// ErrClosed: the ring, file or buffer was closed.
 	ErrClosed = errors.New("closed")
 )

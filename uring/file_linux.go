@@ -1,8 +1,10 @@
 package uring
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"syscall"
 	"unsafe"
 
@@ -14,13 +16,43 @@ import (
 // use it, so that its number cannot come to mean another file under them. It belongs to one
 // goroutine at a time, as a ring does.
 type File struct {
-	fd   int32 // or the slot of a direct descriptor; negative: closed
-	ring *Ring // of a direct descriptor
+	n    int32 // the descriptor, or the slot of a direct one, and 1; 0: closed
 	uses int32 // operations queued or in flight
+	ring *Ring // of a direct descriptor
+
+	guarded   bool            // the descriptor is closed when nobody has the File any more …
+	forgotten runtime.Cleanup // … by this
 }
 
 // NewFile takes over a descriptor: Close closes it.
-func NewFile(fd int) *File { return &File{fd: int32(fd)} }
+func NewFile(fd int) *File { return &File{n: int32(fd) + 1} }
+
+// closeWhenForgotten has the collector close the descriptor, as it does that of an os.File. It is
+// for descriptors that were made for this File: of others somebody else may have the number, too.
+func (f *File) closeWhenForgotten() {
+	f.guarded = true
+	f.forgotten = runtime.AddCleanup(f, func(fd int) { unix.Close(fd) }, f.FD())
+}
+
+// taken leaves the descriptor to who closes it.
+func (f *File) taken() {
+	f.n = 0
+	f.forgotten.Stop()
+}
+
+// num is the number that the kernel knows the file by.
+func (f *File) num() int32 { return f.n - 1 }
+
+// check says why operations of a ring cannot have the file.
+func (f *File) check(r *Ring) error {
+	switch {
+	case f.n <= 0:
+		return fmt.Errorf("file: %w", ErrClosed)
+	case f.ring != nil && f.ring != r:
+		return errors.New("file: registered with another ring")
+	}
+	return nil
+}
 
 // FileOf duplicates the descriptor of an *os.File, *net.TCPConn or the like. The two are closed
 // independently, so that neither a finalizer nor a Close elsewhere can take the descriptor from
@@ -38,25 +70,27 @@ func FileOf(c syscall.Conn) (*File, error) {
 	if dupErr != nil {
 		return nil, fmt.Errorf("uring: %w", os.NewSyscallError("fcntl", dupErr))
 	}
-	return NewFile(fd), nil
+	f := NewFile(fd)
+	f.closeWhenForgotten()
+	return f, nil
 }
 
 // FD is the descriptor, or the slot of a direct one; -1 once closed.
-func (f *File) FD() int { return int(f.fd) }
+func (f *File) FD() int { return int(f.num()) }
 
 // Direct reports whether the file is a direct descriptor.
 func (f *File) Direct() bool { return f.ring != nil }
 
 // Close closes the descriptor. While operations use it, it refuses with ErrBusy: cancel them first.
 func (f *File) Close() error {
-	if f.fd < 0 {
+	if f.n <= 0 {
 		return fmt.Errorf("uring: file: %w", ErrClosed)
 	}
 	if f.uses > 0 {
 		return fmt.Errorf("uring: file: %d operations: %w", f.uses, ErrBusy)
 	}
-	fd := f.fd
-	f.fd = -1
+	fd := f.num()
+	f.taken()
 	if f.ring == nil {
 		return os.NewSyscallError("close", unix.Close(int(fd)))
 	}
@@ -89,14 +123,12 @@ func (r *Ring) RegisterFiles(n int) error {
 // are closed independently. It completes with ENFILE if the table is full. Linux 5.19.
 func (o *Op) Install(f *File) *Op {
 	e := o.set(OpFilesUpdate)
-	if f.fd < 0 || f.ring != nil {
-		o.err = fmt.Errorf("uring: install: want an ordinary descriptor that is open")
+	o.source, o.direct = f, true
+	if f == nil || f.ring != nil {
+		o.fail(errors.New("want an ordinary descriptor"))
 	}
-	o.file2 = f
-	x := o.extra()
-	x.fd = f.fd
-	e.addr, e.len, e.off = uint64(uintptr(unsafe.Pointer(&x.fd))), 1, uint64(fileIndexAlloc)
-	return o
+	e.addr, e.len, e.off = uint64(uintptr(unsafe.Pointer(&o.extra().fd))), 1, uint64(fileIndexAlloc)
+	return o.special()
 }
 
 // clearSlot empties a slot of the table.

@@ -139,10 +139,6 @@ func TestOpenAndClose(t *testing.T) {
 // A file that was handed to CloseFile is nobody's to close: its descriptor must go, too, where the
 // operation never happens.
 func TestACancelledCloseCloses(t *testing.T) {
-	isOpen := func(fd int) bool {
-		_, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
-		return err == nil
-	}
 	kinds(t, func(t *testing.T, cfg uring.Config) {
 		r := open(t, cfg)
 		var fail, end, busy uring.Op

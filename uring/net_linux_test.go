@@ -215,33 +215,6 @@ func TestReceiveEach(t *testing.T) {
 	}
 }
 
-func TestPieceGivenBackTwice(t *testing.T) {
-	if err := uring.Probe().Has(uring.BufferRings); err != nil {
-		t.Skipf("SKIPPED: %v", err)
-	}
-	r := open(t, uring.Config{})
-	g, err := r.NewBufferRing(1, 64, false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a, b := sockets(t)
-	var recv, send, none uring.Op
-	do(t, r, recv.RecvFrom(a, g), send.Send(b, uring.Wrap([]byte("x"))))
-	p, ok := recv.Picked()
-	if !ok || string(p.Bytes) != "x" {
-		t.Fatal(p, ok)
-	}
-	do(t, r, send.Send(b, uring.Wrap([]byte("y"))), none.RecvFrom(a, g))
-	fails(t, &none, unix.ENOBUFS)
-	p.Give()
-	defer func() {
-		if recover() == nil {
-			t.Error("a piece was given back twice")
-		}
-	}()
-	p.Give()
-}
-
 func TestZeroCopySend(t *testing.T) {
 	needs(t, uring.OpSendZC)
 	r := open(t, uring.Config{})

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"runtime"
 	"syscall"
-	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -35,15 +34,24 @@ type Op struct {
 	err   error // what a filling method could not do
 	e     sqe
 
-	buf     *Buffer
-	lo, hi  int // the part of buf; hi < 0: to its end
-	vec     []*Buffer
-	file    *File
-	file2   *File
-	closing *File
-	from    *BufferRing
-	aux     *aux
-	pin     runtime.Pinner
+	buf    *Buffer
+	lo, hi int // the part of buf; hi < 0: to its end
+	vec    []*Buffer
+	file   *File
+	self   *Op // where it was filled: a copy is another operation
+	aux    *aux
+	pin    runtime.Pinner
+
+	// What few operations need; rare says that there is some of it.
+	rare    bool
+	direct  bool        // it makes a direct descriptor …
+	home    *Ring       // … in the table of this ring
+	source  *File       // of a Splice or an Install
+	closing *File       // of a CloseFile
+	target  *Op         // of a Cancel or an UpdateTimeout
+	to      *door       // of a Message
+	from    *BufferRing // of a RecvFrom
+	at      arrival     // of the newest completion in a buffer of from
 }
 
 // aux holds what some operations point to: too large for all to carry.
@@ -63,6 +71,8 @@ type aux struct {
 // Reset empties an operation that is not in flight: until it is filled again it keeps no file and
 // no memory alive. Who keeps operations for later calls it.
 func (o *Op) Reset() {
+	o.mustBeIdle()
+	o.beOneself()
 	clear(o.vec)
 	if o.aux != nil {
 		clear(o.aux.iov)
@@ -71,21 +81,72 @@ func (o *Op) Reset() {
 	o.set(OpNop)
 }
 
-// set starts to fill the operation anew.
-func (o *Op) set(code Opcode) *sqe {
+func (o *Op) mustBeIdle() {
 	if o.ring != nil {
 		panic("uring: the operation is in flight: it can be filled again after its last completion")
 	}
+}
+
+// beOneself lets go of what a copy has in common with the operation that it was copied from.
+func (o *Op) beOneself() {
+	if o.self != o {
+		o.self, o.aux, o.vec, o.pin = o, nil, nil, runtime.Pinner{}
+		o.flags = nothing // a piece or a descriptor is the original's
+	}
+}
+
+// set starts to fill the operation anew.
+func (o *Op) set(code Opcode) *sqe {
+	o.mustBeIdle()
+	o.beOneself()
 	o.e = sqe{opcode: uint8(code), fd: -1}
 	o.parts, o.err, o.buf, o.lo, o.hi, o.vec, o.write = false, nil, nil, 0, -1, o.vec[:0], false
-	o.file, o.file2, o.closing, o.from = nil, nil, nil, nil
+	o.file = nil
+	o.forget()
+	if o.rare {
+		o.rare, o.direct, o.home, o.source, o.closing, o.target, o.to, o.from = false, false, nil, nil, nil, nil, nil, nil
+	}
 	return &o.e
+}
+
+// nothing is a flag of no completion: there is no descriptor to take.
+const nothing = 1 << 31
+
+// adjust is for the methods that change an operation which was just filled.
+func (o *Op) adjust() *sqe {
+	o.mustBeIdle()
+	return &o.e
+}
+
+// special says that the ring has to look at more than the file and the buffers.
+func (o *Op) special() *Op {
+	o.parts, o.rare = true, true
+	return o
 }
 
 func (o *Op) setFile(code Opcode, f *File) *sqe {
 	e := o.set(code)
 	o.file, o.parts = f, true
+	if f == nil {
+		o.fail(errors.New("no file"))
+	}
 	return e
+}
+
+// fail keeps the first error of a filling method for Push.
+func (o *Op) fail(err error) {
+	if o.err == nil && err != nil {
+		o.err = fmt.Errorf("uring: %v: %w", o.Code(), err)
+	}
+}
+
+// memory sets the buffer, which the kernel writes or reads.
+func (o *Op) memory(b *Buffer, write bool) *Op {
+	o.buf, o.write = b, write
+	if b == nil {
+		o.fail(errors.New("no buffer"))
+	}
+	return o
 }
 
 func (o *Op) extra() *aux {
@@ -98,31 +159,31 @@ func (o *Op) extra() *aux {
 
 // acquire takes hold of all that the kernel will use until the last completion: the files cannot be
 // closed, the buffers cannot be touched, and nothing that the entry points to can move or be
-// collected.
+// collected. On an error nothing is held.
 func (o *Op) acquire(r *Ring) error {
-	if err := o.check(r); err != nil {
+	err := o.check(r)
+	if err == nil && o.rare {
+		err = o.acquireRare(r)
+	}
+	if err == nil && len(o.vec) > 0 {
+		err = o.takeAll()
+	}
+	if err != nil {
 		return fmt.Errorf("uring: %v: %w", o.Code(), err)
 	}
 	o.held = true
 	if f := o.file; f != nil {
 		f.uses++
-		o.e.fd = f.fd
+		o.e.fd = f.num()
 		o.e.flags &^= sqeFixedFile
 		if f.ring != nil {
 			o.e.flags |= sqeFixedFile
 		}
 	}
-	if f := o.file2; f != nil {
-		f.uses++
-	}
-	if o.closing != nil {
-		o.closing.fd = -1
-	}
 	if o.buf != nil {
 		o.aim(r)
 	}
 	for i, b := range o.vec {
-		b.take(o.write)
 		base := unsafe.SliceData(b.mem)
 		if !b.mapped {
 			o.pin.Pin(base)
@@ -148,30 +209,103 @@ func pinFirst[T any](p *runtime.Pinner, s []T) {
 	}
 }
 
-// check says why a part of the operation cannot be had now. It changes nothing.
+// check says why the file or the buffer cannot be had now. It changes nothing.
 func (o *Op) check(r *Ring) error {
-	for _, f := range [...]*File{o.file, o.file2} {
-		if f != nil && f.fd < 0 {
-			return fmt.Errorf("file: %w", ErrClosed)
-		}
-		if f != nil && f.ring != nil && f.ring != r {
-			return errors.New("file: registered with another ring")
-		}
+	if o.self != o {
+		return errors.New("operation: copied after it was filled")
 	}
-	if f := o.closing; f != nil && f.uses > 0 {
-		return fmt.Errorf("file: %d operations: %w", f.uses, ErrBusy)
-	}
-	if o.buf != nil {
-		if err := o.buf.check(o.write); err != nil {
+	if f := o.file; f != nil {
+		if err := f.check(r); err != nil {
 			return err
 		}
 	}
-	for _, b := range o.vec {
-		if err := b.check(o.write); err != nil {
-			return err
-		}
+	if o.buf == nil {
+		return nil
+	}
+	if err := o.buf.check(o.write); err != nil {
+		return err
+	}
+	if o.hi > len(o.buf.mem) {
+		return fmt.Errorf("buffer: bytes %d to %d of a buffer of %d", o.lo, o.hi, len(o.buf.mem))
 	}
 	return nil
+}
+
+// takeAll takes the buffers of a vector, all or none; one that is written cannot be in it twice.
+func (o *Op) takeAll() error {
+	for i, b := range o.vec {
+		if err := b.check(o.write); err != nil {
+			for _, taken := range o.vec[:i] {
+				taken.letGo(o.write)
+			}
+			return fmt.Errorf("buffer %d of %d: %w", i, len(o.vec), err)
+		}
+		b.take(o.write)
+	}
+	return nil
+}
+
+// acquireRare does for the rare parts what acquire does. Descriptors and names are put into the
+// entry here: between filling and pushing they may have come to mean something else.
+func (o *Op) acquireRare(r *Ring) error {
+	if f := o.source; f != nil {
+		if err := f.check(r); err != nil {
+			return err
+		}
+	}
+	if f := o.closing; f != nil {
+		if err := f.check(r); err != nil {
+			return err
+		}
+		if f.uses > 0 {
+			return fmt.Errorf("file: %d operations: %w", f.uses, ErrBusy)
+		}
+	}
+	if t := o.target; t != nil && t.ring != nil && t.ring != r {
+		return errors.New("operation: in flight on another ring")
+	}
+	if o.from != nil && o.from.ring != r {
+		return errors.New("ring of buffers: of another ring")
+	}
+	if o.to != nil {
+		if err := o.to.enter(&o.e); err != nil {
+			return err
+		}
+	}
+	if o.direct {
+		o.home = r
+	}
+	o.aimRare()
+	return nil
+}
+
+// aimRare puts the rare parts into the entry, and takes them.
+func (o *Op) aimRare() {
+	if f := o.source; f != nil {
+		f.uses++
+		if o.Code() == OpFilesUpdate {
+			o.aux.fd = f.num()
+		} else if o.e.fileIdx, o.e.opFlags = uint32(f.num()), 0; f.ring != nil {
+			o.e.opFlags = spliceFDInFixed
+		}
+	}
+	if f := o.closing; f != nil {
+		if o.e.fd, o.e.fileIdx = f.num(), 0; f.ring != nil {
+			o.e.fd, o.e.fileIdx = 0, uint32(f.n)
+		}
+		f.taken()
+	}
+	if t := o.target; t != nil {
+		o.e.addr = t.userData()
+		if o.Code() == OpTimeoutRemove {
+			if o.e.opFlags = timeoutUpdate; t.Code() == OpLinkTimeout {
+				o.e.opFlags |= linkTimeoutUpdate
+			}
+		}
+	}
+	if o.from != nil {
+		o.from.uses++
+	}
 }
 
 // aim points the entry at its buffer, as a registered one where it is.
@@ -186,7 +320,7 @@ func (o *Op) aim(r *Ring) {
 	if hi < 0 {
 		hi = len(b.mem)
 	}
-	o.e.addr, o.e.len = uint64(uintptr(unsafe.Pointer(base)))+uint64(o.lo), uint32(hi-o.lo)
+	o.e.addr, o.e.len = uint64(uintptr(unsafe.Pointer(base)))+uint64(o.lo), uint32(min(hi-o.lo, maxTransfer))
 	registered := b.arena != nil && b.arena.ring == r
 	switch Opcode(o.e.opcode) {
 	case OpRead, OpReadFixed:
@@ -213,8 +347,8 @@ func (o *Op) release() {
 	if o.file != nil {
 		o.file.uses--
 	}
-	if o.file2 != nil {
-		o.file2.uses--
+	if o.rare {
+		o.releaseRare()
 	}
 	if o.buf != nil {
 		o.buf.letGo(o.write)
@@ -225,12 +359,27 @@ func (o *Op) release() {
 	o.pin.Unpin()
 }
 
+func (o *Op) releaseRare() {
+	if o.source != nil {
+		o.source.uses--
+	}
+	if o.from != nil {
+		o.from.uses--
+	}
+	if o.to != nil {
+		o.to.leave()
+	}
+}
+
 // reopen gives the file of a CloseFile that did not happen its descriptor back.
 func (o *Op) reopen() {
 	if f := o.closing; f != nil {
-		f.fd = o.e.fd
+		f.n = o.e.fd + 1
 		if f.ring != nil {
-			f.fd = int32(o.e.fileIdx) - 1
+			f.n = int32(o.e.fileIdx)
+		}
+		if f.guarded {
+			f.closeWhenForgotten()
 		}
 	}
 }
@@ -278,27 +427,29 @@ func (o *Op) NonEmpty() bool { return o.flags&cqeNonEmpty != 0 }
 
 // Drain makes the operation wait until all that were submitted before have completed. It is for the
 // operation just filled.
-func (o *Op) Drain() *Op { o.e.flags |= sqeIODrain; return o }
+func (o *Op) Drain() *Op { o.adjust().flags |= sqeIODrain; return o }
 
 // Async makes the kernel run the operation on a worker thread without trying it inline first.
-func (o *Op) Async() *Op { o.e.flags |= sqeAsync; return o }
+func (o *Op) Async() *Op { o.adjust().flags |= sqeAsync; return o }
 
 // userData is the name by which other operations can mean this one; 0 if it is not in flight.
 func (o *Op) userData() uint64 {
 	if o.ring == nil {
 		return 0
 	}
-	return uint64(o.ring.slots[o.slot].gen)<<32 | uint64(o.slot)
+	return o.ring.slots[o.slot].name
 }
 
-// discard undoes what a completion that nobody wants has made: a descriptor would leak.
+// discard undoes what a completion that nobody wants has made: a descriptor would leak, and a
+// buffer.
 func (o *Op) discard() {
+	o.forget()
 	if o.Res < 0 {
 		return
 	}
 	switch o.Code() {
 	case OpAccept, OpOpenAt, OpSocket:
-		if o.e.fileIdx == 0 {
+		if !o.direct {
 			unix.Close(int(o.Res))
 		}
 	}
@@ -306,120 +457,6 @@ func (o *Op) discard() {
 
 // Nop does nothing and completes: to measure the ring, or to wake its owner.
 func (o *Op) Nop() *Op { o.set(OpNop); return o }
-
-// Timeout completes after d with ETIME, or with 0 once count further operations have completed
-// (count 0: never so).
-func (o *Op) Timeout(d time.Duration, count int) *Op {
-	return o.timeout(timespecOf(d), uint64(count), 0)
-}
-
-// Clock is the clock of an absolute time-out.
-type Clock uint32
-
-// The clocks: time since boot without and with time asleep, and the wall clock.
-const (
-	Monotonic Clock = 0
-	BootTime  Clock = timeoutBootTime
-	RealTime  Clock = timeoutRealTime
-)
-
-// TimeoutAt is Timeout at a reading of a clock, in nanoseconds.
-func (o *Op) TimeoutAt(c Clock, ns int64) *Op {
-	return o.timeout(timespecOf(time.Duration(ns)), 0, timeoutAbs|uint32(c))
-}
-
-// minTick keeps the timer from firing faster than its owner can leave the kernel.
-const minTick = 100 * time.Microsecond
-
-// Tick completes every d, at least 100 µs, each time with ETIME and More, until it is cancelled.
-// Linux 6.4.
-func (o *Op) Tick(d time.Duration) *Op {
-	o.timeout(timespecOf(d), 0, timeoutMultishot)
-	if d < minTick {
-		o.err = fmt.Errorf("uring: tick of %v: want at least %v", d, minTick)
-	}
-	return o
-}
-
-func (o *Op) timeout(ts timespec, count uint64, flags uint32) *Op {
-	e := o.set(OpTimeout)
-	x := o.extra()
-	x.ts = ts
-	e.addr, e.len, e.off, e.opFlags = uint64(uintptr(unsafe.Pointer(&x.ts))), 1, count, flags
-	return o
-}
-
-// LinkTimeout bounds the operation before it in a Chain: if d passes first, that one is cancelled
-// and completes with ECANCELED, this one with ETIME. Otherwise this one completes with ECANCELED.
-func (o *Op) LinkTimeout(d time.Duration) *Op {
-	e := o.set(OpLinkTimeout)
-	x := o.extra()
-	x.ts = timespecOf(d)
-	e.addr, e.len = uint64(uintptr(unsafe.Pointer(&x.ts))), 1
-	return o
-}
-
-// UpdateTimeout sets a Timeout in flight to d from now. It completes with ENOENT if that has ended.
-func (o *Op) UpdateTimeout(target *Op, d time.Duration) *Op {
-	e := o.set(OpTimeoutRemove)
-	x := o.extra()
-	x.ts = timespecOf(d)
-	e.addr, e.off, e.opFlags = target.userData(), uint64(uintptr(unsafe.Pointer(&x.ts))), timeoutUpdate
-	return o
-}
-
-// Cancel asks the kernel to end an operation in flight. It completes with 0 if that will end with
-// ECANCELED, with ENOENT if it has ended already, and with EALREADY if it runs and cannot be
-// stopped for certain. The target completes in any case, by itself: a cancelled operation is reaped
-// like any other. A [Op.Tick] that has come due and was not reported yet is not found (ENOENT) and
-// goes on: cancel it again while it is in flight.
-func (o *Op) Cancel(target *Op) *Op {
-	o.set(OpAsyncCancel).addr = target.userData()
-	return o
-}
-
-// CancelFile cancels every operation on a file; Res is how many. Linux 5.19.
-func (o *Op) CancelFile(f *File) *Op {
-	e := o.setFile(OpAsyncCancel, f)
-	e.opFlags = cancelFD | cancelAll
-	if f.ring != nil {
-		e.opFlags |= cancelFDFixed
-	}
-	return o
-}
-
-// CancelAll cancels everything in flight on the ring; Res is how many. Linux 5.19.
-func (o *Op) CancelAll() *Op {
-	o.set(OpAsyncCancel).opFlags = cancelAny | cancelAll
-	return o
-}
-
-// Mailbox lets other rings complete this operation, any number of times: see Message. Push it like
-// an operation; the kernel never sees it, and it is in flight until the ring is shut down.
-func (o *Op) Mailbox() *Op { o.set(opMailbox); return o }
-
-// Address is where a mailbox can be reached, from any goroutine.
-type Address struct {
-	fd   int
-	data uint64
-}
-
-// Address of a mailbox in flight.
-func (o *Op) Address() Address {
-	if o.Code() != opMailbox || o.ring == nil {
-		panic("uring: Address is for a Mailbox that has been pushed")
-	}
-	return Address{o.ring.fd, o.userData()}
-}
-
-// Message completes a mailbox of another ring with Res = value, and wakes its owner. It completes
-// with EOVERFLOW if that ring's completion queue is full, with EBADFD or ENXIO if it is gone. Linux
-// 5.18.
-func (o *Op) Message(to Address, value uint32) *Op {
-	e := o.set(OpMsgRing)
-	e.fd, e.off, e.len = int32(to.fd), to.data, value
-	return o
-}
 
 // FutexWait completes with 0 when the word is woken, at once with EAGAIN if it is not equal to
 // value. The word must be memory that others wake by futex(2) with FUTEX_PRIVATE_FLAG, or by
@@ -434,6 +471,9 @@ func (o *Op) FutexWake(word *uint32, n int) *Op { return o.futex(OpFutexWake, wo
 func (o *Op) futex(code Opcode, word *uint32, value uint64) *Op {
 	e := o.set(code)
 	o.extra().word = word
+	if word == nil {
+		o.fail(errors.New("no word"))
+	}
 	e.fd, e.off, e.addr, e.addr3 = futexSizeU32|futexPrivate, value, uint64(uintptr(unsafe.Pointer(word))), futexMatchAnyBits
 	return o
 }

@@ -1,8 +1,11 @@
 package uring
 
 import (
+	"errors"
+	"fmt"
 	"io/fs"
 	"math"
+	"slices"
 	"time"
 	"unsafe"
 
@@ -21,20 +24,19 @@ const maxTransfer = math.MaxInt32 &^ 4095
 func (o *Op) Read(f *File, b *Buffer, off int64) *Op {
 	e := o.setFile(OpRead, f)
 	e.off = uint64(off)
-	o.buf, o.write = b, true
-	return o
+	return o.memory(b, true)
 }
 
 // Write writes the whole buffer at an offset. Fewer bytes than asked are no error.
 func (o *Op) Write(f *File, b *Buffer, off int64) *Op {
 	e := o.setFile(OpWrite, f)
 	e.off = uint64(off)
-	o.buf = b
-	return o
+	return o.memory(b, false)
 }
 
 // Part limits the operation just filled to bytes from lo to hi of its buffer.
 func (o *Op) Part(lo, hi int) *Op {
+	o.mustBeIdle()
 	if o.buf == nil || lo < 0 || hi < lo || hi > o.buf.Len() || hi-lo > maxTransfer {
 		panic("uring: Part: outside the buffer")
 	}
@@ -50,7 +52,10 @@ func (o *Op) Writev(f *File, off int64, bufs ...*Buffer) *Op { return o.vector(O
 
 func (o *Op) vector(code Opcode, f *File, off int64, bufs []*Buffer) *Op {
 	e := o.setFile(code, f)
-	o.vec, o.write = append(o.vec, bufs...), code == OpReadv
+	o.vec, o.write = append(o.vec, bufs...), code == OpReadv || code == OpRecvMsg
+	if slices.Contains(bufs, nil) {
+		o.fail(errors.New("no buffer"))
+	}
 	x := o.extra()
 	x.vector(len(bufs))
 	if len(bufs) > 0 {
@@ -103,7 +108,7 @@ func (o *Op) Open(path string, flags int, perm fs.FileMode) *Op {
 func (o *Op) path(p string) uint64 {
 	b, err := unix.ByteSliceFromString(p)
 	if err != nil {
-		o.err = &fs.PathError{Op: o.Code().String(), Path: p, Err: err}
+		o.fail(&fs.PathError{Op: o.Code().String(), Path: p, Err: err})
 		b = []byte{0}
 	}
 	x := o.extra()
@@ -114,29 +119,42 @@ func (o *Op) path(p string) uint64 {
 // Direct makes the Open, Accept or Socket just filled give a direct descriptor, in a free slot of
 // the ring's table. It completes with ENFILE if the table is full. Linux 5.19.
 func (o *Op) Direct() *Op {
+	e := o.adjust()
 	switch o.Code() {
 	case OpOpenAt, OpAccept, OpSocket:
 	default:
 		panic("uring: Direct: " + o.Code().String() + " makes no descriptor")
 	}
-	o.e.fileIdx = fileIndexAlloc
-	o.e.opFlags &^= unix.O_CLOEXEC // means nothing there, and is refused
-	return o
+	e.fileIdx = fileIndexAlloc
+	e.opFlags &^= unix.O_CLOEXEC // means nothing there, and is refused
+	o.direct = true
+	return o.special()
 }
 
-// NewFile is the file that an Open, Accept, Socket or Install made, the caller's to close. Every
-// descriptor must be asked for: it is open whether it is or not. ring is the ring of a direct one.
+// NewFile is the file that the newest completion of an Open, Accept, Socket or Install made, the
+// caller's to close, and an error the second time: a descriptor has one owner. Every descriptor
+// must be asked for: it is open whether it is or not. ring is the ring of a direct one.
 func (o *Op) NewFile(ring *Ring) (*File, error) {
 	fd, err := o.Result()
-	if err != nil {
+	switch code := o.Code(); {
+	case err != nil:
 		return nil, err
+	case code != OpOpenAt && code != OpAccept && code != OpSocket && code != OpFilesUpdate:
+		return nil, fmt.Errorf("uring: new file: %v makes no descriptor", code)
+	case o.flags&nothing != 0:
+		return nil, fmt.Errorf("uring: new file: %v: no completion, or its descriptor was taken before", code)
+	case o.direct && ring != o.home:
+		return nil, fmt.Errorf("uring: new file: %v: the descriptor is of another ring", code)
 	}
+	o.flags |= nothing
 	f := NewFile(fd)
-	switch {
-	case o.Code() == OpFilesUpdate:
-		f.fd, f.ring = o.aux.fd, ring
-	case o.e.fileIdx == fileIndexAlloc:
+	if o.Code() == OpFilesUpdate {
+		f = NewFile(int(o.aux.fd))
+	}
+	if o.direct {
 		f.ring = ring
+	} else {
+		f.closeWhenForgotten()
 	}
 	return f, nil
 }
@@ -145,13 +163,11 @@ func (o *Op) NewFile(ring *Ring) (*File, error) {
 // pushed, whatever comes of it: where the operation is cancelled, by its chain or by the end of the
 // ring, an ordinary call closes the descriptor.
 func (o *Op) CloseFile(f *File) *Op {
-	e := o.set(OpClose)
-	o.closing, o.parts = f, true
-	e.fd = f.fd
-	if f.ring != nil {
-		e.fd, e.fileIdx = 0, uint32(f.fd)+1
+	o.set(OpClose)
+	if o.closing = f; f == nil {
+		o.fail(errors.New("no file"))
 	}
-	return o
+	return o.special()
 }
 
 // Statx asks for the facts about a path, relative to the working directory; Stat gives them.
@@ -200,12 +216,14 @@ func (o *Op) Stat() Stat {
 // its offset is Current. This is what sendfile is made of: io_uring has no operation of that name.
 func (o *Op) Splice(from *File, fromOff int64, to *File, toOff int64, n int) *Op {
 	e := o.setFile(OpSplice, to)
-	o.file2 = from
-	e.off, e.addr, e.len, e.fileIdx = uint64(toOff), uint64(fromOff), uint32(min(n, maxTransfer)), uint32(from.fd)
-	if from.ring != nil {
-		e.opFlags = spliceFDInFixed
+	if o.source = from; from == nil {
+		o.fail(errors.New("no file"))
 	}
-	return o
+	if n < 0 {
+		o.fail(fmt.Errorf("%d bytes", n))
+	}
+	e.off, e.addr, e.len = uint64(toOff), uint64(fromOff), uint32(min(n, maxTransfer))
+	return o.special()
 }
 
 // Poll completes once the file is ready for one of the events (unix.POLLIN and so on), with Res the

@@ -2,6 +2,7 @@ package uring
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net/netip"
 	"unsafe"
@@ -25,7 +26,7 @@ func (o *Op) AcceptEach(f *File) *Op {
 
 // NonBlocking makes the sockets of the Accept or AcceptEach just filled ones that do not block, for
 // those who use them by ordinary calls as well.
-func (o *Op) NonBlocking() *Op { o.e.opFlags |= unix.SOCK_NONBLOCK; return o }
+func (o *Op) NonBlocking() *Op { o.adjust().opFlags |= unix.SOCK_NONBLOCK; return o }
 
 // Socket makes a socket; NewFile gives it. domain, kind and protocol are those of socket(2). Linux
 // 5.19.
@@ -39,7 +40,7 @@ func (o *Op) Socket(domain, kind, protocol int) *Op {
 func (o *Op) Connect(f *File, to netip.AddrPort) *Op {
 	e := o.setFile(OpConnect, f)
 	x := o.extra()
-	o.err = x.setAddr(to)
+	o.fail(x.setAddr(to))
 	e.addr, e.off = uint64(uintptr(unsafe.Pointer(&x.name[0]))), uint64(x.nameLen)
 	return o
 }
@@ -53,8 +54,7 @@ func (o *Op) Shutdown(f *File, how int) *Op {
 // Recv receives into the buffer; 0 means that the peer has ended its side.
 func (o *Op) Recv(f *File, b *Buffer) *Op {
 	o.setFile(OpRecv, f)
-	o.buf, o.write = b, true
-	return o
+	return o.memory(b, true)
 }
 
 // RecvFrom receives into a buffer that the kernel takes from a BufferRing at that moment, so that
@@ -62,9 +62,12 @@ func (o *Op) Recv(f *File, b *Buffer) *Op {
 // if none was free.
 func (o *Op) RecvFrom(f *File, g *BufferRing) *Op {
 	e := o.setFile(OpRecv, f)
+	if o.from = g; g == nil {
+		o.fail(errors.New("no ring of buffers"))
+		return o
+	}
 	e.flags, e.bufIndex = sqeBufferSelect, g.group
-	o.from = g
-	return o
+	return o.special()
 }
 
 // RecvEach is RecvFrom that completes for each arrival, with More, until the peer has ended its
@@ -80,8 +83,7 @@ func (o *Op) RecvEach(f *File, g *BufferRing) *Op {
 // all is.
 func (o *Op) Send(f *File, b *Buffer) *Op {
 	o.setFile(OpSend, f).opFlags = unix.MSG_NOSIGNAL
-	o.buf = b
-	return o
+	return o.memory(b, false)
 }
 
 // SendZeroCopy sends without copying the buffer. It completes twice: first with the count and More,
@@ -91,17 +93,16 @@ func (o *Op) Send(f *File, b *Buffer) *Op {
 // net.ListenConfig.SetMultipathTCP(false) was called. Linux 6.0.
 func (o *Op) SendZeroCopy(f *File, b *Buffer) *Op {
 	o.setFile(OpSendZC, f).opFlags = unix.MSG_NOSIGNAL
-	o.buf = b
-	return o
+	return o.memory(b, false)
 }
 
 // Followed makes the Send or SendMsg just filled one that the end of the sending, or another send,
 // follows at once: the kernel may wait with the last of it and send both together.
-func (o *Op) Followed() *Op { o.e.opFlags |= unix.MSG_MORE; return o }
+func (o *Op) Followed() *Op { o.adjust().opFlags |= unix.MSG_MORE; return o }
 
 // WaitAll makes the Send, Recv, SendMsg or RecvMsg just filled go on until the whole buffer is
 // done, or the connection ends.
-func (o *Op) WaitAll() *Op { o.e.opFlags |= unix.MSG_WAITALL; return o }
+func (o *Op) WaitAll() *Op { o.adjust().opFlags |= unix.MSG_WAITALL; return o }
 
 // SendMsg sends several buffers as one message, with control data (nil: none) and to an address
 // (zero: the connected one).
@@ -115,7 +116,8 @@ func (o *Op) SendMsgZeroCopy(f *File, to netip.AddrPort, control []byte, bufs ..
 }
 
 // RecvMsg receives a message into several buffers and its control data into control (nil: none).
-// From says who sent it.
+// From says who sent it, and Truncated what of it did not fit. Descriptors in the control data are
+// closed on exec.
 func (o *Op) RecvMsg(f *File, control []byte, bufs ...*Buffer) *Op {
 	o.message(OpRecvMsg, f, netip.AddrPort{}, control, bufs)
 	x := o.aux
@@ -126,7 +128,6 @@ func (o *Op) RecvMsg(f *File, control []byte, bufs ...*Buffer) *Op {
 
 func (o *Op) message(code Opcode, f *File, to netip.AddrPort, control []byte, bufs []*Buffer) *Op {
 	o.vector(code, f, 0, bufs)
-	o.write = code == OpRecvMsg
 	x := o.aux
 	x.msg, x.control = unix.Msghdr{}, control
 	if len(bufs) > 0 {
@@ -138,13 +139,14 @@ func (o *Op) message(code Opcode, f *File, to netip.AddrPort, control []byte, bu
 		x.msg.SetControllen(len(control))
 	}
 	if to.IsValid() {
-		o.err = x.setAddr(to)
+		o.fail(x.setAddr(to))
 		x.msg.Name, x.msg.Namelen = &x.name[0], x.nameLen
 	}
 	e := &o.e
 	e.addr, e.len = uint64(uintptr(unsafe.Pointer(&x.msg))), 1
-	if code != OpRecvMsg {
-		e.opFlags = unix.MSG_NOSIGNAL
+	e.opFlags = unix.MSG_NOSIGNAL
+	if code == OpRecvMsg {
+		e.opFlags = unix.MSG_CMSG_CLOEXEC
 	}
 	return o
 }
@@ -155,6 +157,16 @@ func (o *Op) From() netip.AddrPort { return o.extra().addr(int(o.aux.msg.Namelen
 // Control is the control data that RecvMsg received.
 func (o *Op) Control() []byte {
 	return o.extra().control[:min(int(o.aux.msg.Controllen), len(o.aux.control))]
+}
+
+// Truncated reports whether the message that RecvMsg received was longer than the buffers, and its
+// control data longer than control: the rest of it is lost.
+func (o *Op) Truncated() (data, control bool) {
+	if o.Code() != OpRecvMsg || o.Res < 0 {
+		return false, false
+	}
+	flags := o.aux.msg.Flags
+	return flags&unix.MSG_TRUNC != 0, flags&unix.MSG_CTRUNC != 0
 }
 
 // setAddr writes struct sockaddr_in or sockaddr_in6.
@@ -172,7 +184,7 @@ func (x *aux) setAddr(a netip.AddrPort) error {
 		*(*[16]byte)(x.name[8:]) = ip.As16()
 		x.nameLen = unix.SizeofSockaddrInet6
 	default:
-		return fmt.Errorf("uring: address %v: want IPv4 or IPv6", a)
+		return fmt.Errorf("address %v: want IPv4 or IPv6", a)
 	}
 	return nil
 }

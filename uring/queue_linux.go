@@ -17,7 +17,12 @@ import (
 // ring. A full submission queue is submitted first.
 //
 // It returns ErrFull or ErrBusy, wrapped, and then nothing was queued.
-func (r *Ring) Push(op *Op) error { return r.enqueue(op, 0) }
+func (r *Ring) Push(op *Op) error {
+	if op == nil {
+		return errors.New("uring: push: no operation")
+	}
+	return r.enqueue(op, 0)
+}
 
 // Chain queues operations that run one after the other: each starts when the one before has done
 // all it was asked to. A failure, and a read or write that was shorter than its buffer, cancels the
@@ -33,6 +38,11 @@ func (r *Ring) chain(link uint8, ops []*Op) error {
 	}
 	if err := r.reserve(len(ops), cancelSlots); err != nil {
 		return err
+	}
+	for i, op := range ops {
+		if op == nil || op.Code() == opMailbox {
+			return fmt.Errorf("uring: operation %d of a chain: a mailbox, or none", i)
+		}
 	}
 	for i, op := range ops {
 		flags := link
@@ -87,12 +97,15 @@ func (r *Ring) enqueue(op *Op, link uint8) error {
 			return err
 		}
 	}
-	if op.InFlight() {
+	switch {
+	case op.ring != nil:
 		return fmt.Errorf("uring: %v: operation: %w", op.Code(), ErrBusy)
-	}
-	if op.err != nil {
+	case op.err != nil:
 		return op.err
+	case op.flags&cqeBuffer != 0:
+		op.forget()
 	}
+	op.flags = nothing
 	if op.parts {
 		if err := op.acquire(r); err != nil {
 			return err
@@ -104,12 +117,13 @@ func (r *Ring) enqueue(op *Op, link uint8) error {
 	s.op = op
 	op.ring, op.slot = r, i
 	if op.Code() == opMailbox {
+		r.boxes++
 		return nil
 	}
 	e := &r.sqes[r.tail&r.sqMask]
 	*e = op.e
 	e.flags |= link
-	e.userData = uint64(s.gen)<<32 | uint64(i)
+	e.userData = s.name
 	r.tail++
 	return nil
 }
@@ -136,7 +150,7 @@ func (r *Ring) makeRoom(op *Op) error {
 // close is open.
 func (r *Ring) unqueueLast() *Op {
 	r.tail--
-	i := uint32(r.sqes[r.tail&r.sqMask].userData)
+	i := uint32(r.sqes[r.tail&r.sqMask].userData & nameIndex)
 	s := &r.slots[i]
 	op := s.op
 	r.finish(s, i)
@@ -157,7 +171,7 @@ func (r *Ring) finish(s *slot, i uint32) {
 // vacate makes a slot free; what comes for it from now on is a stray.
 func (r *Ring) vacate(s *slot, i uint32) {
 	s.op = nil
-	s.gen += genStep
+	s.name += genStep
 	r.free[r.nFree] = i
 	r.nFree++
 }
@@ -210,7 +224,7 @@ func (r *Ring) wait(n int, deadline time.Time) error {
 	case r.fd < 0:
 		return fmt.Errorf("uring: ring: %w", ErrClosed)
 	case n > 0 && r.InFlight() == 0:
-		return errors.New("uring: wait: nothing is in flight")
+		return fmt.Errorf("uring: wait for %d completions: %w", n, ErrIdle)
 	case n > len(r.cqes):
 		return fmt.Errorf("uring: wait for %d completions: the queue holds %d", n, len(r.cqes))
 	}
@@ -326,14 +340,17 @@ func (r *Ring) Next() *Op {
 		c := &r.cqes[r.head&r.cqMask]
 		data, res, flags := c.userData, c.res, c.flags
 		r.head++
-		i := uint32(data)
-		if uint64(i) >= uint64(len(r.slots)) || r.slots[i].gen != uint32(data>>32) || r.slots[i].op == nil {
+		i := uint32(data & nameIndex)
+		if int(i) >= len(r.slots) || r.slots[i].name != data || r.slots[i].op == nil {
 			r.strays++
 			r.lastBad = data
 			continue
 		}
 		s := &r.slots[i]
 		op := s.op
+		if (op.flags|flags)&cqeBuffer != 0 {
+			op.arrive(res, flags)
+		}
 		op.Res, op.flags = res, flags
 		if flags&cqeMore == 0 && op.Code() != opMailbox { // finish, without a call
 			r.vacate(s, i)
@@ -409,13 +426,14 @@ func (r *Ring) Shutdown(each func(*Op)) error {
 		atomic.StoreUint32(r.sqTail, r.tail)
 	}
 	err := r.cancelAll(each)
+	r.endBoxes()
 	r.unregisterRing()
 	if stuck := r.InFlight(); stuck > 0 {
 		r.strand()
 		err = errors.Join(err, fmt.Errorf("uring: close: %d operations never came back; their memory is kept", stuck))
 	} else {
 		for _, g := range r.groups {
-			g.unmap()
+			g.end()
 		}
 		alive.Delete(r)
 	}
@@ -423,7 +441,7 @@ func (r *Ring) Shutdown(each func(*Op)) error {
 		r.arena.ring = nil
 	}
 	r.giveBack()
-	err = errors.Join(err, r.health(), os.NewSyscallError("close", unix.Close(r.fd)),
+	err = errors.Join(err, r.health(), r.door.close(),
 		os.NewSyscallError("munmap", unix.Munmap(r.mem)), os.NewSyscallError("munmap", unix.Munmap(r.sqeMem)))
 	r.fd = -1
 	r.headSeen = r.tail - uint32(len(r.sqes))     // Push finds no room, and then the reason
@@ -438,43 +456,61 @@ func (r *Ring) strand() {
 		if s.op == nil {
 			continue
 		}
-		for _, f := range [...]*File{s.op.file, s.op.file2} {
+		for _, f := range [...]*File{s.op.file, s.op.source} {
 			if f != nil {
 				f.uses--
 			}
 		}
+		if s.op.to != nil {
+			s.op.to.leave()
+		}
 	}
 }
 
+// cancelAll ends what is in flight. A cancellation misses what is between two of the kernel's lists
+// at that moment, so it is repeated, less and less often, while something is left.
 func (r *Ring) cancelAll(each func(*Op)) error {
-	for i := range r.slots {
-		if s := &r.slots[i]; s.op != nil && s.op.Code() == opMailbox {
-			r.finish(s, uint32(i))
-		}
-	}
 	var cancel Op
-	asked := false
-	for deadline := time.Now().Add(closePatience); ; {
+	pause, end := cancelFirst, time.Now().Add(closePatience)
+	for again := time.Now(); ; {
 		for op := r.Next(); op != nil; op = r.Next() {
 			if op != &cancel {
 				each(op)
 			}
 		}
-		if r.InFlight() == 0 {
+		now := time.Now()
+		if r.InFlight() == r.boxes || now.After(end) {
 			return nil
 		}
-		if !asked && r.nFree > 0 {
-			cancel.CancelAll()
-			if err := r.Push(&cancel); err != nil {
+		if !cancel.InFlight() && r.nFree > 0 && !now.Before(again) {
+			if err := r.Push(cancel.CancelAll()); err != nil && !errors.Is(err, ErrFull) {
 				return err
 			}
-			asked = true
+			again = now.Add(pause)
+			pause = min(2*pause, cancelLast)
 		}
-		err := r.wait(1, deadline)
-		if errors.Is(err, ErrTimeout) {
-			return nil
-		} else if err != nil {
+		until := end
+		if again.After(now) && again.Before(end) {
+			until = again
+		}
+		err := r.wait(1, until)
+		if err != nil && !errors.Is(err, ErrTimeout) && !errors.Is(err, ErrFull) && !errors.Is(err, ErrStray) {
 			return err
 		}
 	}
+}
+
+const (
+	cancelFirst = time.Millisecond
+	cancelLast  = 100 * time.Millisecond
+)
+
+// endBoxes ends the mailboxes, which the kernel knows nothing of.
+func (r *Ring) endBoxes() {
+	for i := range r.slots {
+		if s := &r.slots[i]; s.op != nil && s.op.Code() == opMailbox {
+			r.finish(s, uint32(i))
+		}
+	}
+	r.boxes = 0
 }

@@ -28,7 +28,8 @@ type Config struct {
 	// that this thread alone will use the ring. The kernel then completes operations on that
 	// thread, inside Wait, and interrupts nobody. That pays where many completions are waited for
 	// at a time, as in a server; one that waits for each single read of a disk is better off
-	// without. Any other thread gets ErrOwner.
+	// without. Any other thread gets ErrOwner from Submit and Wait; Push does not look, since that
+	// would cost a system call.
 	Locked bool
 
 	// RegisterRing spares each system call the look-up of the ring's descriptor, some 10 ns. It
@@ -68,6 +69,7 @@ const (
 // is every load of what the other side stores.
 type Ring struct {
 	fd      int
+	door    *door   // the same, for other rings
 	enterFd uintptr // fd, or its index among the thread's registered rings
 	regular uint32  // flags of every enter
 	setup   uint32  // flags the ring was made with
@@ -92,6 +94,7 @@ type Ring struct {
 	slots []slot
 	free  []uint32 // the first nFree: slots not in use
 	nFree int
+	boxes int // slots of mailboxes
 
 	waits    uint
 	calmed   time.Time
@@ -111,15 +114,33 @@ type Ring struct {
 // owner forgets must not be collected, with memory that the kernel may still write.
 var alive sync.Map
 
-// slot binds an operation to a user_data: generation in the upper half, index in the lower. The
-// generation moves on when an operation ends, so that a late or doubled completion cannot be taken
-// for a newer operation's. It is always odd: no user_data is 0.
+// slot binds an operation to a name, its user_data: the slot's index in the lowest 16 bits, above
+// it 24 of the ring's serial number, above those 24 of a generation. The generation moves on when
+// an operation ends, so that a late or doubled completion cannot be taken for a newer operation's;
+// the serial number keeps apart the operations of all rings of the process, which messages and
+// cancellations may mean. No serial number is 0, and so no name is.
 type slot struct {
-	op  *Op
-	gen uint32
+	op   *Op
+	name uint64
 }
 
-const genStep = 2
+const (
+	nameIndex  = 1<<16 - 1
+	nameSerial = 16
+	serialMask = 1<<24 - 1
+	genStep    = 1 << 40
+)
+
+// serials counts the rings of the process.
+var serials atomic.Uint32
+
+func serial() uint64 {
+	for {
+		if s := serials.Add(1) & serialMask; s != 0 {
+			return uint64(s)
+		}
+	}
+}
 
 // Stats counts what a ring did.
 type Stats struct {
@@ -151,7 +172,7 @@ func New(cfg Config) (*Ring, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Ring{fd: fd, enterFd: uintptr(fd), setup: p.flags, feats: p.features}
+	r := &Ring{fd: fd, door: &door{fd: fd}, enterFd: uintptr(fd), setup: p.flags, feats: p.features}
 	if cfg.Locked {
 		r.owner = unix.Gettid()
 	}
@@ -161,9 +182,10 @@ func New(cfg Config) (*Ring, error) {
 	}
 	n := cfg.InFlight + cancelSlots
 	r.slots, r.free, r.nFree = make([]slot, n), make([]uint32, n), n
+	names := serial() << nameSerial
 	for i := range r.free {
 		r.free[i] = uint32(n - 1 - i)
-		r.slots[i].gen = 1
+		r.slots[i].name = names | uint64(i)
 	}
 	if cfg.RegisterRing {
 		r.registerRing()
