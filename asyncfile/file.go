@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"math/bits"
 	"os"
 	"sync/atomic"
@@ -26,17 +27,18 @@ var (
 )
 
 // AccessError is a load or store on a mapped file that had no memory behind it: the file was
-// truncated by others, or a hole could not be filled because the disk is full or broken.
+// truncated by others, or a hole could not be filled because the disk is full or broken. A sync
+// returns one if the file has become shorter than what was written to it.
 type AccessError struct {
-	Op   string // "read" or "write"
+	Op   string // "read", "write" or "sync"
 	Path string
-	Off  int64 // in the file, of the page that failed
-	Err  error // the fault, as the runtime reports it
+	Off  int64 // in the file, of the page that failed; of a sync: the end
+	Err  error // the fault, as the runtime reports it; of a sync: io.ErrUnexpectedEOF
 }
 
 // Error is one line.
 func (e *AccessError) Error() string {
-	return fmt.Sprintf("%s %s: no page at offset %d: the file was truncated by others, or the disk is full or broken: %v", e.Op, e.Path, e.Off, e.Err)
+	return fmt.Sprintf("%s %s: nothing at offset %d: the file was truncated by others, or the disk is full or broken", e.Op, e.Path, e.Off)
 }
 
 // Unwrap returns the fault.
@@ -98,7 +100,7 @@ type Config struct {
 	Sequential bool
 	// Shared makes Mmap ask for the size before each access, some 200 ns. It is for files that
 	// others truncate or append to: without it, what others append is not seen, and bytes of the
-	// last page beyond a new end read as zeros.
+	// last page beyond a new end read as zeros, and are lost if written, which Sync tells.
 	Shared bool
 	// Chains counts what becomes of the chains of a [ChainWriter]; nil counts nothing. Files may
 	// share one.
@@ -139,7 +141,11 @@ func Open(path string, cfg Config) (File, error) {
 	if cfg.Direct {
 		flags |= sys.ODirect
 	}
-	f, err := os.OpenFile(path, flags, cfg.Perm)
+	f, err := sys.OpenRegular(path, flags, cfg.Perm)
+	var other *sys.NoOrdinaryFile
+	if errors.As(err, &other) {
+		return nil, fmt.Errorf("open %s: not a regular file", path)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -161,7 +167,12 @@ func wrap(f *os.File, cfg Config, choice Choice) (File, error) {
 	}
 	switch choice.Backend {
 	case Mmap:
-		return newMapped(f, cfg, choice)
+		if err := mappable(f, st.Size()); err == nil {
+			return newMapped(f, cfg, choice)
+		} else if cfg.Backend == Mmap {
+			return nil, err
+		}
+		choice = Choice{Std, "the kernel makes this file as it is read: it has no pages to map"}
 	case Uring:
 		return newRinged(f, cfg, choice)
 	}
@@ -248,6 +259,35 @@ func aligned(op, path string, b []byte, off int64) error {
 		return fmt.Errorf("%s %s: %d bytes at %d: %w: want multiples of %d; Aligned gives such memory", op, path, len(b), off, ErrAlignment, Align)
 	}
 	return nil
+}
+
+// mappable returns an error for the files that the kernel makes as they are read, such as those of
+// /proc: they have bytes, and a size of 0.
+func mappable(f *os.File, size int64) error {
+	if size > 0 {
+		return nil
+	}
+	n, err := f.ReadAt(make([]byte, 1), 0)
+	if n == 0 || err != nil {
+		return nil
+	}
+	if st, err := f.Stat(); err != nil || st.Size() > 0 { // somebody writes it
+		return err
+	}
+	return fmt.Errorf("map %s: %w: it has bytes and no size; the std backend reads it", f.Name(), ErrUnavailable)
+}
+
+// tooFar refuses a write that would end beyond what an offset can say.
+func tooFar(path string, n int, off int64) error {
+	if off <= math.MaxInt64-int64(n) {
+		return nil
+	}
+	return &fs.PathError{Op: "write", Path: path, Err: syscall.EFBIG}
+}
+
+// readOnly is the error of a write to a file that was opened for reading.
+func readOnly(path string) error {
+	return fmt.Errorf("write %s: opened for reading: %w", path, syscall.EBADF)
 }
 
 func negative(op, path string, off int64) error {

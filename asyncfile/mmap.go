@@ -28,6 +28,8 @@ type mapped struct {
 	size     int64
 	reserved int64 // bytes that have room on the disk
 	closed   bool
+
+	mapFile func(f *os.File, n int, write bool) ([]byte, error) // sys.MapFile, but in tests
 }
 
 const (
@@ -38,42 +40,44 @@ const (
 )
 
 func newMapped(f *os.File, cfg Config, choice Choice) (File, error) {
-	m := &mapped{f: f, path: f.Name(), cfg: cfg, choice: choice}
+	m := &mapped{f: f, path: f.Name(), cfg: cfg, choice: choice, mapFile: sys.MapFile}
 	st, err := f.Stat()
 	if err != nil {
 		return nil, err
 	}
-	m.size = st.Size()
-	m.reserved = m.size // holes in it stay holes: guarded like the rest
-	return m, m.remap()
+	m.reserved = st.Size() // holes in it stay holes: guarded like the rest
+	return m, m.remap(st.Size())
 }
 
-// remap makes the map fit the size.
-func (m *mapped) remap() error {
-	want := m.size
+// remap makes the map fit a new size, which holds from then on. Where that fails, the map and the
+// size stay what they were.
+func (m *mapped) remap(size int64) error {
+	if int64(len(m.mem)) >= size && (sys.MapsBeyondEnd || int64(len(m.mem)) == size) {
+		m.size = size
+		return nil
+	}
+	want := size
 	if sys.MapsBeyondEnd && m.cfg.Write {
-		want = max(want+want/2, minMap)
+		want = max(size+min(size/2, math.MaxInt64-size), minMap)
 	}
 	if want > math.MaxInt {
 		return fmt.Errorf("map %s: %d bytes are more than this machine can address", m.path, want)
 	}
-	if int64(len(m.mem)) >= m.size && (sys.MapsBeyondEnd || int64(len(m.mem)) == m.size) {
-		return nil
+	var mem []byte
+	if want > 0 {
+		var err error
+		if mem, err = m.mapFile(m.f, int(want), m.cfg.Write); err != nil {
+			return fmt.Errorf("map %s: %w", m.path, err)
+		}
+		advise := sys.AdviseRandom
+		if m.cfg.Sequential {
+			advise = sys.AdviseSequential
+		}
+		_ = advise(mem) // advice: without it the map only reads ahead as the kernel sees fit
 	}
-	if err := m.unmap(); err != nil || m.size == 0 && want == 0 {
-		return err
-	}
-	mem, err := sys.MapFile(m.f, int(want), m.cfg.Write)
-	if err != nil {
-		return fmt.Errorf("map %s: %w", m.path, err)
-	}
-	m.mem = mem
-	advise := sys.AdviseRandom
-	if m.cfg.Sequential {
-		advise = sys.AdviseSequential
-	}
-	_ = advise(mem) // advice: without it the map only reads ahead as the kernel sees fit
-	return nil
+	err := m.unmap()
+	m.mem, m.size = mem, size
+	return err
 }
 
 func (m *mapped) unmap() error {
@@ -133,6 +137,8 @@ func (m *mapped) ReadAt(b []byte, off int64) (int, error) {
 		return 0, nil
 	case off >= m.size:
 		return 0, io.EOF
+	case m.lost():
+		return 0, fmt.Errorf("read %s: %w", m.path, errLost)
 	}
 	n, err := m.guarded("read", off, b, m.mem[off:m.size])
 	if err == nil && n < len(b) {
@@ -158,17 +164,25 @@ func (m *mapped) look() error {
 	if m.closed {
 		return os.ErrClosed
 	}
-	m.size = st.Size()
-	m.reserved = min(m.reserved, m.size)
-	return m.remap()
+	m.reserved = min(m.reserved, st.Size())
+	return m.remap(st.Size())
 }
+
+// lost reports that the map had to go before a change of the length, and could not be made again
+// behind it: only where a map cannot be longer than its file.
+func (m *mapped) lost() bool { return int64(len(m.mem)) < m.size }
+
+var errLost = errors.New("not mapped any more; open the file again")
 
 func (m *mapped) WriteAt(b []byte, off int64) (int, error) {
 	switch {
 	case off < 0:
 		return 0, negative("write", m.path, off)
-	case !m.cfg.Write:
-		return 0, fmt.Errorf("write %s: opened for reading", m.path)
+	case !m.cfg.Write && len(b) > 0:
+		return 0, readOnly(m.path)
+	}
+	if err := tooFar(m.path, len(b), off); err != nil {
+		return 0, err
 	}
 	if m.cfg.Shared {
 		if err := m.look(); err != nil {
@@ -199,6 +213,9 @@ func (m *mapped) store(b []byte, off int64) (int, error) {
 	if len(b) == 0 {
 		return 0, nil
 	}
+	if m.lost() {
+		return 0, fmt.Errorf("write %s: %w", m.path, errLost)
+	}
 	return m.guarded("write", off, m.mem[off:off+int64(len(b))], b)
 }
 
@@ -228,8 +245,13 @@ func (m *mapped) resize(size int64) error {
 	if size < m.size {
 		m.reserved = min(m.reserved, size) // shortening gives the room back
 	}
-	m.size = size
-	return m.remap()
+	old := m.size
+	err := m.remap(size)
+	if err != nil && size > old {
+		err = errors.Join(err, m.f.Truncate(old)) // nothing was written to what it grew by
+		m.reserved = min(m.reserved, old)
+	}
+	return err
 }
 
 // Sync writes the changed pages, then the length.
@@ -241,11 +263,21 @@ func (m *mapped) Sync() error {
 	}
 	return m.poison.sync(m.path, func() error {
 		if m.size > 0 && m.cfg.Write {
+			if m.lost() {
+				return fmt.Errorf("sync %s: %w", m.path, errLost)
+			}
 			if err := sys.SyncMap(m.mem[:m.size]); err != nil {
 				return fmt.Errorf("sync %s: %w", m.path, err)
 			}
 		}
-		return sys.Datasync(m.f)
+		if err := sys.Datasync(m.f); err != nil {
+			return err
+		}
+		st, err := m.f.Stat()
+		if err == nil && m.cfg.Write && !m.cfg.Shared && st.Size() < m.size {
+			err = &AccessError{Op: "sync", Path: m.path, Off: st.Size(), Err: io.ErrUnexpectedEOF}
+		}
+		return err
 	})
 }
 
@@ -282,11 +314,11 @@ func (m *mapped) Close() error {
 		return os.ErrClosed
 	}
 	m.closed = true
-	var trim error
-	if m.reserved > m.size { // give back the room beyond the end
-		trim = m.f.Truncate(m.size)
+	st, err := m.f.Stat()
+	if err == nil && m.reserved > m.size && st.Size() == m.size { // give back the room beyond the end
+		err = m.f.Truncate(m.size)
 	}
-	return errors.Join(m.unmap(), trim, m.f.Close())
+	return errors.Join(m.unmap(), err, m.f.Close())
 }
 
 func (m *mapped) Choice() Choice { return m.choice }

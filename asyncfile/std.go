@@ -53,7 +53,7 @@ func newPlain(f raw, cfg Config, choice Choice) *plain {
 func newStd(f raw, cfg Config, choice Choice) File {
 	p := newPlain(f, cfg, choice)
 	if cfg.Buffer > 0 {
-		return newWindow(p, cfg.Buffer)
+		return newWindow(p, cfg)
 	}
 	return p
 }
@@ -82,7 +82,7 @@ func (p *plain) ReadAt(b []byte, off int64) (int, error) {
 func (p *plain) readOn(b []byte, off int64, n int, err error) (int, error) {
 	for tries := 0; ; tries++ {
 		switch {
-		case n == len(b):
+		case n == len(b) && off >= 0:
 			return n, nil
 		case err != nil && !again(err), err == io.EOF:
 			return n, err
@@ -109,7 +109,7 @@ func (p *plain) WriteAt(b []byte, off int64) (int, error) {
 			n, tries = n+m, 0
 		}
 		switch {
-		case n == len(b):
+		case n == len(b) && off >= 0:
 			return n, nil
 		case err != nil && !again(err) && err != io.ErrShortWrite:
 			return n, err

@@ -23,6 +23,7 @@ func ringed() error {
 // needed.
 type ringFile struct {
 	*plain
+	os    *os.File
 	stats *ChainStats
 
 	mu     sync.Mutex // over all below
@@ -67,7 +68,7 @@ func newRinged(f *os.File, cfg Config, choice Choice) (File, error) {
 	}
 	return &ringFile{
 		plain: newPlain(disk{f}, cfg, choice),
-		stats: cfg.Chains, file: file,
+		os:    f, stats: cfg.Chains, file: file,
 	}, nil
 }
 
@@ -159,6 +160,13 @@ func (f *ringFile) chain(parts [][]byte, off int64, sync bool) (p progress, err 
 	case sync && first != nil:
 		return p, fmt.Errorf("write %s: %w: %w", f.path, ErrSyncFailed, *first)
 	}
+	end := off
+	for _, b := range parts { // a sum beyond MaxInt64 would be an offset again
+		if err := tooFar(f.path, len(b), end); err != nil {
+			return p, err
+		}
+		end += int64(len(b))
+	}
 	for tries := 0; p.written < len(parts) || sync && !p.synced; {
 		before := p
 		cause := f.chainOnce(parts, sync, &p)
@@ -242,6 +250,7 @@ func (f *ringFile) Close() error {
 // ringBatch is a batch on a ring of its own.
 type ringBatch struct {
 	f      *ringFile
+	file   *uring.File // its own: a File belongs to one goroutine
 	ring   *uring.Ring
 	jobs   []ringJob
 	free   []*ringJob
@@ -257,11 +266,15 @@ type ringJob struct {
 }
 
 func (f *ringFile) newBatch(cfg BatchConfig) (Batcher, error) {
-	ring, err := uring.New(uring.Config{Entries: cfg.Depth, InFlight: cfg.Depth, Locked: cfg.Locked})
+	file, err := uring.FileOf(f.os)
 	if err != nil {
 		return nil, err
 	}
-	b := &ringBatch{f: f, ring: ring, jobs: make([]ringJob, cfg.Depth), free: make([]*ringJob, cfg.Depth)}
+	ring, err := uring.New(uring.Config{Entries: cfg.Depth, InFlight: cfg.Depth, Locked: cfg.Locked})
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	b := &ringBatch{f: f, file: file, ring: ring, jobs: make([]ringJob, cfg.Depth), free: make([]*ringJob, cfg.Depth)}
 	for i := range b.jobs {
 		b.jobs[i].op.Tag = uint64(i)
 		b.free[i] = &b.jobs[i]
@@ -294,7 +307,7 @@ func (b *ringBatch) push(j *ringJob) error {
 	off := u.Off + int64(u.N)
 	switch {
 	case u.Kind == Sync:
-		j.op.Fsync(b.f.file, true)
+		j.op.Fsync(b.file, true)
 	case u.Kind > Sync:
 		return fmt.Errorf("batch: kind %d", u.Kind)
 	case off < 0:
@@ -307,9 +320,9 @@ func (b *ringBatch) push(j *ringJob) error {
 		}
 		j.buf.Reset(u.Buf[u.N:])
 		if u.Kind == Read {
-			j.op.Read(b.f.file, &j.buf, off)
+			j.op.Read(b.file, &j.buf, off)
 		} else {
-			j.op.Write(b.f.file, &j.buf, off)
+			j.op.Write(b.file, &j.buf, off)
 		}
 		b.f.script.part(&j.op, j.buf.Len())
 	}
@@ -384,8 +397,8 @@ func (b *ringBatch) Close() error {
 	b.closed = true
 	if b.InFlight() > 0 {
 		if _, err := b.Reap(nil, b.InFlight()); err != nil {
-			return errors.Join(err, b.ring.Shutdown(nil))
+			return errors.Join(err, b.ring.Shutdown(nil), b.file.Close())
 		}
 	}
-	return b.ring.Close()
+	return errors.Join(b.ring.Close(), b.file.Close())
 }

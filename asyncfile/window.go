@@ -3,6 +3,7 @@ package asyncfile
 import (
 	"errors"
 	"io"
+	"math"
 	"os"
 	"sync"
 )
@@ -15,10 +16,17 @@ type window struct {
 	buf    []byte // bytes of the file from off
 	off    int64
 	dirty  bool // buf holds writes
+	write  bool // the file was opened for it
 	closed bool
 }
 
-func newWindow(p *plain, size int) *window { return &window{plain: p, buf: make([]byte, 0, size)} }
+// gatherBelow bounds the offsets of what is gathered. A write that no file system here may take is
+// handed over at once: held, it would fail again and again with whatever comes after it.
+const gatherBelow = 1 << 40
+
+func newWindow(p *plain, cfg Config) *window {
+	return &window{plain: p, buf: make([]byte, 0, cfg.Buffer), write: cfg.Write}
+}
 
 // ReadAt serves from the bytes read ahead. What is larger than the window goes past it.
 func (w *window) ReadAt(b []byte, off int64) (int, error) {
@@ -44,7 +52,7 @@ func (w *window) ReadAt(b []byte, off int64) (int, error) {
 		m, err := w.plain.ReadAt(b, off)
 		return n + m, err
 	}
-	m, err := w.plain.ReadAt(w.buf[:cap(w.buf)], off)
+	m, err := w.plain.ReadAt(w.buf[:min(int64(cap(w.buf)), math.MaxInt64-off)], off)
 	w.buf, w.off = w.buf[:m], off
 	if err != nil && err != io.EOF {
 		w.buf = w.buf[:0]
@@ -75,16 +83,22 @@ func (w *window) WriteAt(b []byte, off int64) (int, error) {
 	if off < 0 {
 		return 0, negative("write", w.path, off)
 	}
+	if !w.write && len(b) > 0 {
+		return 0, readOnly(w.path)
+	}
+	if err := tooFar(w.path, len(b), off); err != nil {
+		return 0, err
+	}
 	if !w.dirty {
 		w.buf = w.buf[:0] // read ahead, and old after this
 	}
 	at := off - w.off
-	if w.dirty && (at < 0 || at > int64(len(w.buf)) || at+int64(len(b)) > int64(cap(w.buf))) {
+	if w.dirty && (at < 0 || at > int64(len(w.buf)) || int64(len(b)) > int64(cap(w.buf))-at) {
 		if err := w.flush(); err != nil {
 			return 0, err
 		}
 	}
-	if len(b) > cap(w.buf) {
+	if len(b) > cap(w.buf) || off >= gatherBelow {
 		return w.plain.WriteAt(b, off)
 	}
 	if !w.dirty {

@@ -3,18 +3,31 @@ package sys
 import (
 	"errors"
 	"os"
+	"strconv"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
+// withFD calls with the file's descriptor, which a Close elsewhere waits for: by its bare number
+// the call might reach the file that is opened next.
+func withFD(f *os.File, call func(fd int) error) (err error) {
+	raw, connErr := f.SyscallConn()
+	if connErr != nil || raw.Control(func(fd uintptr) { err = call(int(fd)) }) != nil {
+		return os.ErrClosed
+	}
+	return err
+}
+
 // Datasync makes the file's data, and what is needed to read it back, durable.
 func Datasync(f *os.File) error {
-	for {
-		if err := unix.Fdatasync(int(f.Fd())); err != unix.EINTR {
-			return os.NewSyscallError("fdatasync", err)
+	return withFD(f, func(fd int) error {
+		for {
+			if err := unix.Fdatasync(fd); err != unix.EINTR {
+				return os.NewSyscallError("fdatasync", err)
+			}
 		}
-	}
+	})
 }
 
 // ODirect opens a file past the page cache: offsets, lengths and memory must then be multiples of
@@ -24,20 +37,24 @@ const ODirect = unix.O_DIRECT
 // Reserve takes room on the disk for n bytes from off, without changing the size of the file. A
 // file system that cannot gives errors.ErrUnsupported.
 func Reserve(f *os.File, off, n int64) error {
-	for {
-		switch err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, off, n); err {
-		case unix.EINTR:
-		case unix.EOPNOTSUPP, unix.ENOSYS:
-			return errors.ErrUnsupported
-		default:
-			return os.NewSyscallError("fallocate", err)
+	return withFD(f, func(fd int) error {
+		for {
+			switch err := unix.Fallocate(fd, unix.FALLOC_FL_KEEP_SIZE, off, n); err {
+			case unix.EINTR:
+			case unix.EOPNOTSUPP, unix.ENOSYS:
+				return errors.ErrUnsupported
+			default:
+				return os.NewSyscallError("fallocate", err)
+			}
 		}
-	}
+	})
 }
 
 // DropCache drops the file's clean pages from the page cache; what is dirty stays.
 func DropCache(f *os.File) error {
-	return os.NewSyscallError("fadvise", unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED))
+	return withFD(f, func(fd int) error {
+		return os.NewSyscallError("fadvise", unix.Fadvise(fd, 0, 0, unix.FADV_DONTNEED))
+	})
 }
 
 // FreeBytes is the space that an ordinary user may still take on the file system of path.
@@ -52,7 +69,11 @@ func FreeBytes(path string) (int64, error) {
 // Lock takes an exclusive lock on the file, for this open file alone, or fails at once with held =
 // true.
 func Lock(f *os.File) (held bool, err error) {
-	return LockFD(int(f.Fd()))
+	err = withFD(f, func(fd int) error {
+		held, err = LockFD(fd)
+		return err
+	})
+	return held, err
 }
 
 // LockFD is Lock for a bare descriptor.
@@ -87,9 +108,44 @@ func Dirty(f *os.File) (int, error) {
 	const sysCachestat = 451
 	window := struct{ off, len uint64 }{}
 	var stat struct{ cache, dirty, writeback, evicted, recentlyEvicted uint64 }
-	_, _, e := unix.Syscall6(sysCachestat, f.Fd(), uintptr(unsafe.Pointer(&window)), uintptr(unsafe.Pointer(&stat)), 0, 0, 0)
-	if e != 0 {
-		return 0, os.NewSyscallError("cachestat", e)
+	err := withFD(f, func(fd int) error {
+		_, _, e := unix.Syscall6(sysCachestat, uintptr(fd), uintptr(unsafe.Pointer(&window)), uintptr(unsafe.Pointer(&stat)), 0, 0, 0)
+		if e != 0 {
+			return os.NewSyscallError("cachestat", e)
+		}
+		return nil
+	})
+	return int(stat.dirty + stat.writeback), err
+}
+
+// OpenRegular opens a regular file, and nothing else: to open a pipe is to wait for its other end,
+// and to open a device may be to use it. So it looks first, and opens what it has looked at.
+func OpenRegular(path string, flag int, perm os.FileMode) (*os.File, error) {
+	look, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err == unix.ENOENT && flag&os.O_CREATE != 0 {
+		return os.OpenFile(path, flag, perm)
 	}
-	return int(stat.dirty + stat.writeback), nil
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	defer unix.Close(look)
+	var st unix.Stat_t
+	if err := unix.Fstat(look, &st); err != nil {
+		return nil, &os.PathError{Op: "stat", Path: path, Err: err}
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return nil, &NoOrdinaryFile{path}
+	}
+	for {
+		fd, err := unix.Open("/proc/self/fd/"+strconv.Itoa(look), flag&^os.O_CREATE|unix.O_CLOEXEC, 0)
+		switch err {
+		case nil:
+			return os.NewFile(uintptr(fd), path), nil
+		case unix.EINTR:
+		case unix.ENOENT: // no /proc here
+			return os.OpenFile(path, flag, perm)
+		default:
+			return nil, &os.PathError{Op: "open", Path: path, Err: err}
+		}
+	}
 }

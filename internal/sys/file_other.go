@@ -28,6 +28,15 @@ func FreeBytes(string) (int64, error) { return 0, errors.ErrUnsupported }
 // Lock does nothing here: one process a directory is the user's care.
 func Lock(*os.File) (held bool, err error) { return false, nil }
 
+// OpenRegular opens a regular file, and nothing else: to open a pipe is to wait for its other end,
+// and to open a device may be to use it.
+func OpenRegular(path string, flag int, perm os.FileMode) (*os.File, error) {
+	if st, err := os.Stat(path); err == nil && !st.Mode().IsRegular() {
+		return nil, &NoOrdinaryFile{path}
+	}
+	return os.OpenFile(path, flag, perm)
+}
+
 // SyncDir makes the names in a directory durable, where directories can be synced.
 func SyncDir(path string) error {
 	if runtime.GOOS == "windows" {

@@ -19,7 +19,14 @@ func MapFile(f *os.File, n int, write bool) ([]byte, error) {
 	if write {
 		prot |= unix.PROT_WRITE
 	}
-	p, err := unix.MmapPtr(int(f.Fd()), 0, nil, uintptr(n), prot, unix.MAP_SHARED)
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	var p unsafe.Pointer
+	if raw.Control(func(fd uintptr) { p, err = unix.MmapPtr(int(fd), 0, nil, uintptr(n), prot, unix.MAP_SHARED) }) != nil {
+		return nil, os.ErrClosed
+	}
 	if err != nil {
 		return nil, os.NewSyscallError("mmap", err)
 	}
