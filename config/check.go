@@ -39,6 +39,7 @@ var forms = map[string]form{
 	"period":  {`^(off|[1-9][0-9]{0,3}h)$`, "hours, as 24h, or off"},
 	"percent": {`^([1-4]?[0-9]|50)%$`, "0% to 50%"},
 	"token":   {`^.{16,}$`, "at least 16 characters"},
+	"web":     {`^(https?://[^/?#]+.*)?$`, "a URL, as https://example.org/alarms"},
 }
 
 func fieldOf(f reflect.StructField) field {
@@ -66,14 +67,20 @@ func checked(section any) (p Problems) {
 			}
 		case reflect.Int, reflect.Int64:
 			switch n := value.Int(); {
-			case f.max != "" && (n < amount(value.Type(), f.min) || n > amount(value.Type(), f.max)):
-				p.add(f.key, "%v: want %s to %s", value.Interface(), f.min, f.max)
-			case f.min != "" && n < amount(value.Type(), f.min):
-				p.add(f.key, "%v: want at least %s", value.Interface(), f.min)
+			case f.max != "" && n > amount(value.Type(), f.max), f.min != "" && n < amount(value.Type(), f.min):
+				p.add(f.key, "%v: %s", value.Interface(), f.span())
 			}
 		}
 	}
 	return p
+}
+
+// span puts the values of a number in words.
+func (f field) span() string {
+	if f.max == "" {
+		return "want at least " + f.min
+	}
+	return "want " + f.min + " to " + f.max
 }
 
 // text says what is wrong with a text.

@@ -292,7 +292,7 @@ func (r Read) Reader() reader.Config {
 
 // Notify is who is told of troubles; see package recorder/notify.
 type Notify struct {
-	Webhook string        `yaml:"webhook" about:"URL that a JSON event is sent to by POST; nothing: none"`
+	Webhook string        `yaml:"webhook" form:"web" about:"URL that a JSON event is sent to by POST; nothing: none"`
 	Command []string      `yaml:"command" about:"program and arguments, run with a JSON event on its standard input; nothing: none"`
 	Timeout time.Duration `yaml:"timeout" min:"100ms" max:"5m" about:"of one try"`
 	Queue   int           `yaml:"queue" min:"1" max:"100000" about:"events that wait, at most"`
@@ -307,7 +307,7 @@ func (n Notify) withDefaults() Notify {
 // Validate reports what is wrong with the section.
 func (n Notify) Validate() Problems {
 	p := checked(n)
-	if u, err := url.Parse(n.Webhook); n.Webhook != "" && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "") {
+	if _, err := url.Parse(n.Webhook); err != nil && len(p) == 0 {
 		p.add("webhook", "%q: want a URL, as https://example.org/alarms", n.Webhook)
 	}
 	if len(n.Command) > 0 && n.Command[0] == "" {

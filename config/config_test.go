@@ -294,3 +294,25 @@ func TestWrongIntervalIsBlamedAlone(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Editors of Windows begin a file with a mark of its encoding, which YAML allows.
+func TestMarkOfTheEncoding(t *testing.T) {
+	if _, err := Parse([]byte("\ufeff" + goodConfig)); err != nil {
+		t.Error(err)
+	}
+}
+
+// A 0 where more is needed is wrong, not the default.
+func TestZeroIsNoDefault(t *testing.T) {
+	for text, want := range map[string]string{
+		"baud: 9600":      "",
+		"baud: 0":         "0: want 50 to 20000000",
+		"data_bits: 0":    "0: want 5 to 8",
+		"fifo_trigger: 0": "",
+	} {
+		_, err := Parse([]byte("sources: [{id: a, frame: raw, serial: {port: /dev/x, " + text + "}}]"))
+		if err == nil && want != "" || err != nil && (want == "" || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+}

@@ -54,7 +54,7 @@ func Parse(b []byte) (c Config, err error) {
 			err = Problems{{Text: fmt.Sprintf("this cannot be read: %q", fmt.Sprint(r))}}
 		}
 	}()
-	root, problem := document(b)
+	root, problem := document(bytes.TrimPrefix(b, []byte("\ufeff"))) // which editors of Windows write
 	if problem != nil {
 		return c, Problems{*problem}
 	}
@@ -261,7 +261,19 @@ func (d *decoder) section(path string, n ast.Node, into reflect.Value) {
 		at := below(path, key)
 		d.lines[at] = lineOf(e.Key)
 		into.Field(i).SetZero()
+		before := len(d.problems)
 		d.value(at, e.Value, into.Field(i))
+		if text, ok := scalar(e.Value); ok && len(d.problems) == before && into.Field(i).IsZero() {
+			d.zero(at, e.Value, text, fieldOf(fields[i]), into.Field(i))
+		}
+	}
+}
+
+// zero complains of a 0 that stands in the file where a field must have more. Without that it would
+// be taken for nothing, and the default for it.
+func (d *decoder) zero(path string, n ast.Node, text string, f field, v reflect.Value) {
+	if v.CanInt() && f.min != "" && amount(v.Type(), f.min) > 0 {
+		d.complain(path, n, "%s: %s", text, f.span())
 	}
 }
 

@@ -8,8 +8,8 @@ import (
 )
 
 // Schema is the JSON schema of the configuration file (draft 2020-12), for editors and for programs
-// that write one. It is made from the types, so it says what the checks say of single fields; what
-// concerns several is beyond it.
+// that write one. It is made from the types, so it says what the checks say of single fields, and
+// of which keys there must be one alone; what else concerns several is beyond it.
 func Schema() ([]byte, error) {
 	// One of each, so that there is a default to be shown for every field.
 	sample := Config{Notify: Notify{Command: []string{""}}, Sources: []Source{{Serial: &Serial{RS485: &RS485{}}, TCP: &Net{}, UDP: &Net{}, Expect: &Expect{}}}}.WithDefaults()
@@ -80,7 +80,20 @@ func sectionSchema(v reflect.Value) schema {
 	if len(need) > 0 {
 		s["required"] = need
 	}
+	if one := alone[v.Type()]; one != nil {
+		var each []schema
+		for _, key := range one {
+			each = append(each, schema{"required": []string{key}})
+		}
+		s["oneOf"] = each
+	}
 	return s
+}
+
+// alone are the keys of sections of which there must be one, and no more.
+var alone = map[reflect.Type][]string{
+	reflect.TypeFor[Source](): {"serial", "tcp", "udp"},
+	reflect.TypeFor[Net]():    {"listen", "dial"},
 }
 
 func (s schema) bounds(f field) {

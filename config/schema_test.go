@@ -66,6 +66,17 @@ func wrongObject(s, v map[string]any) string {
 			return fmt.Sprintf("%v is missing", key)
 		}
 	}
+	if all, ok := s["oneOf"].([]any); ok {
+		fit := 0
+		for _, one := range all {
+			if _, ok := v[one.(map[string]any)["required"].([]any)[0].(string)]; ok {
+				fit++
+			}
+		}
+		if fit != 1 {
+			return fmt.Sprintf("%d of %v, want 1", fit, all)
+		}
+	}
 	properties := s["properties"].(map[string]any)
 	for key, value := range v {
 		p, ok := properties[key].(map[string]any)
@@ -218,12 +229,15 @@ func TestSchemaRefuses(t *testing.T) {
 		"server: {loops: 1000}", "log: [1]", "api: {token: short}", "sources: {id: a}", "sources: [{frame: raw}]", "sources: [{id: a}]",
 		"sources: [{id: a b, frame: raw}]", "sources: [{id: a, frame: tally129}]", "sources: [{id: a, frame: {max: 5}}]",
 		"sources: [{id: a, frame: raw, serial: {baud: 9600}}]", "sources: [{id: a, frame: raw, serial: {port: x, baud: 1}}]",
-		"read: {readers: 0}",
+		"read: {readers: 0}", "log: {records: 0}", "notify: {queue: 0}", "notify: {webhook: ftp://a/b}",
+		"sources: [{id: a, frame: raw}]", "sources: [{id: a, frame: raw, tcp: {listen: ':1', dial: 'a:1'}}]",
+		"sources: [{id: a, frame: raw, serial: {port: x}, udp: {listen: ':1'}}]",
+		"sources: [{id: a, frame: line, udp: {listen: ':1'}, expect: {tolerance: 5%}}]",
 	} {
 		if wrong(s, asJSON(t, text)) == "" {
 			t.Errorf("the schema accepts %s", text)
 		}
-		if _, err := Parse([]byte(text)); err == nil && text != "read: {readers: 0}" { // for the program that is the default
+		if _, err := Parse([]byte(text)); err == nil {
 			t.Errorf("the program accepts %s", text)
 		}
 	}

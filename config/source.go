@@ -40,7 +40,7 @@ type Source struct {
 
 // Expect is the rhythm of a device whose frames have no numbers.
 type Expect struct {
-	Interval  time.Duration `yaml:"interval" min:"1ms" max:"24h" about:"between two frames"`
+	Interval  time.Duration `yaml:"interval" need:"yes" min:"1ms" max:"24h" about:"between two frames"`
 	Tolerance string        `yaml:"tolerance" form:"percent" about:"of the interval, by which a frame may be late"`
 }
 
