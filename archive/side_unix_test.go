@@ -69,3 +69,30 @@ func TestSideFileThatCannotBeWritten(t *testing.T) {
 		}
 	}
 }
+
+// What a link in the place of a file in the making leads to is not written over, nor what has
+// another name.
+func TestPartThatLeadsElsewhere(t *testing.T) {
+	for kind, put := range map[string]func(from, to string) error{"link": os.Symlink, "hard link": os.Link} {
+		dir, theirs := t.TempDir(), filepath.Join(t.TempDir(), "theirs")
+		if err := os.WriteFile(theirs, []byte("theirs"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := put(theirs, filepath.Join(dir, currentFile+".part")); err != nil {
+			t.Fatal(err)
+		}
+		s := &StartSheet{LogStored: 7}
+		if err := s.Save(dir, true); err != nil {
+			t.Fatalf("%s: %v", kind, err)
+		}
+		if b, err := os.ReadFile(theirs); err != nil || string(b) != "theirs" {
+			t.Errorf("%s: it leads to %q, %v", kind, b, err)
+		}
+		if st, err := os.Lstat(filepath.Join(dir, currentFile)); err != nil || !st.Mode().IsRegular() {
+			t.Errorf("%s: the sheet is %v, %v", kind, st, err)
+		}
+		if _, stored := Known(dir); stored != 7 {
+			t.Errorf("%s: the sheet knows %d records", kind, stored)
+		}
+	}
+}

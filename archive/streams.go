@@ -310,7 +310,13 @@ func (s *Streams) Numbers(wants []Stream) (numbers []uint32, err error) {
 // replaceFile puts a whole file in the place of another, which goes on as before where that is a
 // name. The contents are synced before they have the name, and the name where asked.
 func replaceFile(path, before string, b []byte, durable bool) (err error) {
-	f, err := openSide(path+".part", os.O_WRONLY|os.O_CREATE|os.O_TRUNC)
+	part := path + ".part"
+	if st, err := os.Stat(part); err != nil || st.Mode().IsRegular() { // what a link leads to, or another name, stays as it is
+		if err := os.Remove(part); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	f, err := openSide(part, os.O_WRONLY|os.O_CREATE|os.O_TRUNC)
 	if err != nil {
 		return err
 	}
@@ -326,7 +332,7 @@ func replaceFile(path, before string, b []byte, durable bool) (err error) {
 			return err
 		}
 	}
-	if err := os.Rename(path+".part", path); err != nil || !durable {
+	if err := os.Rename(part, path); err != nil || !durable {
 		return err
 	}
 	return sys.SyncDir(filepath.Dir(path))

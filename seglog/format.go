@@ -317,6 +317,16 @@ func segmentBase(name string) (uint64, bool) {
 	return n, err == nil
 }
 
+// isScratch reports whether name is that of a file that the log makes for later, and writes over: a
+// spare segment, or a segment in the making.
+func isScratch(name string) bool {
+	s, part := strings.CutSuffix(name, partSuffix)
+	number, spare := strings.CutSuffix(s, spareSuffix)
+	_, digits := segmentBase(number + segmentSuffix)
+	_, segment := segmentBase(s)
+	return spare && digits || part && segment
+}
+
 // indexBase reads the base out of an index's name.
 func indexBase(name string) (uint64, bool) {
 	s, ok := strings.CutSuffix(name, indexSuffix)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -13,9 +14,10 @@ import (
 
 // FS is what the log needs of a directory. All names are plain file names in it.
 type FS interface {
-	// Create makes an empty file, or empties the one that is there.
+	// Create makes an empty file, in the place of the one that is there.
 	Create(name string) (File, error)
-	// Open opens an existing file; a missing one gives fs.ErrNotExist.
+	// Open opens an existing file; a missing one gives fs.ErrNotExist. A file that may only be read
+	// opens, too: its WriteAt fails.
 	Open(name string) (File, error)
 	Rename(from, to string) error
 	// Remove of a missing file gives fs.ErrNotExist.
@@ -130,26 +132,70 @@ type osDir struct {
 
 func (d osDir) path(name string) string { return filepath.Join(d.dir, name) }
 
-func (d osDir) Create(name string) (File, error) { return d.open(d.path(name), true) }
+var (
+	// errNoFile: what stands in a file's place is a directory, a pipe or the like. To open a pipe
+	// may take for ever. Where the log would write over it, a link is no file either: what it leads
+	// to is not the log's.
+	errNoFile = errors.New("it is no ordinary file")
+	// errShared: a file that the log would write over has another name, too, as in a backup made of
+	// hard links.
+	errShared = errors.New("it has another name, too")
+)
 
-// errNoFile: what stands in a file's place is a directory, a pipe or the like. To open a pipe may
-// take for ever.
-var errNoFile = errors.New("it is no ordinary file")
+// Create takes what is there out of the folder first: under another name it stays as it is.
+func (d osDir) Create(name string) (File, error) {
+	if err := d.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	return d.open(d.path(name), true)
+}
 
 func (d osDir) Open(name string) (File, error) {
-	if st, err := os.Lstat(d.path(name)); err != nil {
+	st, err := os.Lstat(d.path(name))
+	if err != nil {
 		return nil, err
+	}
+	own := isScratch(name)
+	if own {
+		err = d.mayOverwrite(name, st)
 	} else if !st.Mode().IsRegular() {
 		if st, err = os.Stat(d.path(name)); err != nil || !st.Mode().IsRegular() { // a link to a file is as good as a file
-			return nil, fmt.Errorf("open %s: %w", d.path(name), errNoFile)
+			err = fmt.Errorf("%s: %w", d.path(name), errNoFile)
 		}
 	}
+	if err != nil {
+		return nil, err
+	}
 	f, err := d.open(d.path(name), false)
-	if errors.Is(err, os.ErrPermission) { // reading is enough for those who only look
-		return wrap(os.Open(d.path(name)))
+	if !own && (errors.Is(err, os.ErrPermission) || errors.Is(err, syscall.EROFS)) { // reading is enough for those who only look
+		f, readErr := os.Open(d.path(name))
+		if readErr != nil {
+			return nil, readErr
+		}
+		return readOnly{osFile{f}, err}, nil
 	}
 	return f, err
 }
+
+// mayOverwrite is an error for what is no file of the log's alone.
+func (d osDir) mayOverwrite(name string, st fs.FileInfo) error {
+	switch {
+	case !st.Mode().IsRegular():
+		return fmt.Errorf("%s: %w", d.path(name), errNoFile)
+	case sys.Links(st) > 1:
+		return fmt.Errorf("%s: %w", d.path(name), errShared)
+	}
+	return nil
+}
+
+// readOnly is a file that this process may only read, and why.
+type readOnly struct {
+	osFile
+	why error
+}
+
+// WriteAt implements io.WriterAt.
+func (f readOnly) WriteAt([]byte, int64) (int, error) { return 0, f.why }
 
 func wrap(f *os.File, err error) (File, error) {
 	if err != nil {
@@ -158,10 +204,28 @@ func wrap(f *os.File, err error) (File, error) {
 	return osFile{f}, nil
 }
 
-func (d osDir) Rename(from, to string) error { return os.Rename(d.path(from), d.path(to)) }
-func (d osDir) Remove(name string) error     { return os.Remove(d.path(name)) }
-func (d osDir) Sync() error                  { return sys.SyncDir(d.dir) }
-func (d osDir) FreeBytes() (int64, error)    { return sys.FreeBytes(d.dir) }
+// Rename gives the name of a spare segment only to what may be written over.
+func (d osDir) Rename(from, to string) error {
+	if st, err := os.Lstat(d.path(from)); err == nil && isScratch(to) {
+		if err := d.mayOverwrite(from, st); err != nil {
+			return err
+		}
+	}
+	return os.Rename(d.path(from), d.path(to))
+}
+
+func (d osDir) Sync() error               { return sys.SyncDir(d.dir) }
+func (d osDir) FreeBytes() (int64, error) { return sys.FreeBytes(d.dir) }
+
+// Remove leaves what is neither a file nor a link where it is; under the name of a spare segment a
+// link, too.
+func (d osDir) Remove(name string) error {
+	st, err := os.Lstat(d.path(name))
+	if err == nil && !st.Mode().IsRegular() && (isScratch(name) || st.Mode()&fs.ModeSymlink == 0) {
+		return fmt.Errorf("%s: %w", d.path(name), errNoFile)
+	}
+	return os.Remove(d.path(name))
+}
 
 func (d osDir) List() ([]string, error) {
 	entries, err := os.ReadDir(d.dir)

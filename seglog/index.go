@@ -134,6 +134,9 @@ func loadIndex(dir FS, base uint64) (*index, error) {
 // index, or damaged.
 func readIndex(dir FS, base uint64) (x *index, salt uint32, err error) {
 	f, err := dir.Open(indexName(base))
+	if errors.Is(err, errNoFile) {
+		return nil, 0, nil
+	}
 	if err != nil {
 		return nil, 0, err
 	}

@@ -48,7 +48,14 @@ func (d osDir) Lock() (io.Closer, error) {
 // take locks the file, and makes sure that it is the one under the name.
 func (l *dirLock) take() error {
 	for {
-		f, err := os.OpenFile(l.dir.path(lockFile), os.O_RDWR|os.O_CREATE, FilePerm)
+		path := l.dir.path(lockFile)
+		if st, err := os.Stat(path); err == nil && !st.Mode().IsRegular() {
+			return fmt.Errorf("%s: %w: move it away", path, errNoFile)
+		}
+		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, FilePerm)
+		if errors.Is(err, os.ErrPermission) {
+			f, err = os.Open(path) // enough for a lock on a local disk
+		}
 		if err != nil {
 			return err
 		}

@@ -103,9 +103,9 @@ type Config struct {
 	// on a goroutine of its own, and must not call the log.
 	OnChecked func(Checked)
 
-	// OnLeft is told, once, of what stands in the place of a spare segment and is no ordinary file,
-	// as a folder: it is left alone, and the log does without. It is called on a goroutine of its
-	// own, and must not call the log.
+	// OnLeft is told, once, of what stands in the place of a spare segment, or of an index, and is
+	// no ordinary file of the log's, as a folder, or a link: it is left alone, and the log does
+	// without. It is called on a goroutine of its own, and must not call the log.
 	OnLeft func(error)
 
 	// OnCommit is told of every commit, and of the failure that poisons the log, in order, on the

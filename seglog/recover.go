@@ -6,7 +6,6 @@ import (
 	"io"
 	"io/fs"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -161,19 +160,16 @@ func (l *Log) tidy() error {
 		return err
 	}
 	for _, name := range names {
-		if strings.HasSuffix(name, spareSuffix) || strings.HasSuffix(name, partSuffix) {
-			err := l.cfg.FS.Remove(name)
-			if err == nil || errors.Is(err, fs.ErrNotExist) {
-				continue
-			}
-			f, openErr := l.cfg.FS.Open(name)
-			if !errors.Is(openErr, errNoFile) {
-				if openErr == nil {
-					_ = f.Close()
-				}
-				return err
-			}
-			l.shelf.leave(openErr) // a folder with something in it
+		if !isScratch(name) {
+			continue
+		}
+		err := l.cfg.FS.Remove(name)
+		switch {
+		case err == nil, errors.Is(err, fs.ErrNotExist):
+		case errors.Is(err, errNoFile), errors.Is(err, fs.ErrPermission): // it is in nobody's way
+			l.shelf.leave(name, err)
+		default:
+			return err
 		}
 	}
 	return nil
@@ -324,6 +320,9 @@ func (l *Log) reopen(base, durable uint64, behind []head, found traces) (whole b
 		}
 		l.shelf.old = append(l.shelf.old, s.sealed())
 		return true, f.Close()
+	}
+	if _, err := f.WriteAt(nil, s.off); err != nil {
+		return false, fmt.Errorf("%w: the log goes on in this segment: see to it that this user may write it", err)
 	}
 	if err := s.track(l.cfg.FS); err != nil {
 		return false, err

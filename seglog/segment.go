@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -120,7 +121,11 @@ func (l *Log) seal(clean bool) error {
 		_ = s.index.save(l.cfg.FS, s.header, s.last, true) // it tells, should the segment be cut or removed: see traces
 	}
 	if !clean {
-		_ = s.index.save(l.cfg.FS, s.header, s.last, false) // it can be made again
+		if err := s.index.save(l.cfg.FS, s.header, s.last, false); errors.Is(err, errNoFile) { // else it can be made again
+			l.shelf.mu.Lock()
+			l.shelf.note(err)
+			l.shelf.mu.Unlock()
+		}
 	}
 	return nil
 }
@@ -174,7 +179,7 @@ func (l *Log) begin(base, durable uint64, gone Missing) (*segment, error) {
 		spare, _ = l.shelf.takeSpare()
 		s, err = l.beginIn(spare, base, durable, gone)
 	}
-	if spare != "" && errors.Is(err, errNoFile) { // another one, or none
+	if spare != "" && (errors.Is(err, errNoFile) || errors.Is(err, errShared)) { // another one, or none
 		return l.begin(base, durable, gone)
 	}
 	if err != nil {
@@ -202,7 +207,9 @@ func (l *Log) beginIn(spare string, base, durable uint64, gone Missing) (*segmen
 		spare = spareName(s.id)
 		s.file, err = l.cfg.FS.Create(spare)
 	} else if s.file, err = l.cfg.FS.Open(spare); errors.Is(err, errNoFile) {
-		l.shelf.leave(err)
+		l.shelf.leave(spare, err)
+	} else if errors.Is(err, errShared) { // its bytes are safe under the other name
+		_ = l.cfg.FS.Remove(spare)
 	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		l.shelf.putSpare(spare)
 	}
@@ -287,7 +294,7 @@ type shelf struct {
 	id       uint64          // of the last segment begun
 	old      []sealedSegment // by base
 	next     []string        // spare files, filled with zeros or with old records, ready for use
-	left     []error         // what stood in the place of a spare file and is none: not told yet
+	left     []error         // what stood in the place of a file of the log's and is none: not told yet
 	growing  bool            // the segment in use grows
 	evicting bool            // DropOldest: the disk has been full, and has no room for two segments since
 	evicted  uint64          // records that were removed for that
@@ -385,22 +392,23 @@ func (s *shelf) dropOldest(keep, early bool) (spare string, ok bool) {
 		return "", false
 	}
 	o := s.old[0]
-	err := s.cfg.FS.Remove(indexName(o.base)) // before the segment: see traces
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := s.remove(indexName(o.base)); err != nil { // before the segment: see traces
 		return "", false
 	}
-	if !keep || o.bytes != s.cfg.SegmentBytes {
-		err = s.cfg.FS.Remove(segmentName(o.base))
-	} else {
+	err := errShared
+	if keep && o.bytes == s.cfg.SegmentBytes {
 		s.id++
 		spare = spareName(s.id)
 		err = s.cfg.FS.Rename(segmentName(o.base), spare)
 	}
 	if err != nil {
 		spare = ""
-		if !errors.Is(err, fs.ErrNotExist) {
-			return "", false
-		}
+	}
+	if errors.Is(err, errShared) || errors.Is(err, errNoFile) { // it is not to be written over
+		err = s.remove(segmentName(o.base))
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", false
 	}
 	if early {
 		s.evicting = true
@@ -408,6 +416,20 @@ func (s *shelf) dropOldest(keep, early bool) (spare string, ok bool) {
 	}
 	s.old = s.old[1:]
 	return spare, true
+}
+
+// remove takes a file of the log's out of the folder. What stands in its place and is none stays
+// there. mu is held.
+func (s *shelf) remove(name string) error {
+	err := s.cfg.FS.Remove(name)
+	if errors.Is(err, errNoFile) {
+		s.note(err)
+		return nil
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
 // giveWay frees room for a segment that cannot grow, and reports whether it did: the spare goes
@@ -504,13 +526,23 @@ func (s *shelf) putSpare(name string) {
 // mostLeft is how many of shelf.left are kept.
 const mostLeft = 16
 
-// leave notes what stands in the place of a spare file and is none. It stays where it is.
-func (s *shelf) leave(err error) {
+// leave notes what stands in the place of a spare file and is none. It stays where it is, and no
+// other file gets its number.
+func (s *shelf) leave(name string, err error) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
+	number, _, _ := strings.Cut(name, ".")
+	if id, err := strconv.ParseUint(number, 10, 63); err == nil {
+		s.id = max(s.id, id)
+	}
+	s.note(err)
+}
+
+// note has an error told soon. mu is held.
+func (s *shelf) note(err error) {
 	if len(s.left) < mostLeft {
 		s.left = append(s.left, err)
 	}
-	s.mu.Unlock()
 }
 
 // tellLeft tells what was left where it is, once each.
