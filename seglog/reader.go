@@ -47,7 +47,7 @@ type Reader struct {
 	base  uint64   // of the open segment; 0 if none
 	file  File
 	sc    *scanner
-	room  []byte     // for the buffer of the next scanner
+	room  buffers    // for the next scanner
 	queue []rawFrame // of the current batch, not handed out yet
 	ended int64      // where End found the end; 0 if it did not
 }
@@ -78,7 +78,7 @@ func (r *Reader) Close() error {
 		return nil
 	}
 	f := r.file
-	r.room = r.sc.room
+	r.room = r.sc.buffers
 	r.file, r.base, r.sc, r.queue, r.ended = nil, 0, nil, nil, 0
 	return f.Close()
 }
@@ -196,7 +196,7 @@ func (r *Reader) nothingFollows() bool {
 	if err != nil {
 		return false
 	}
-	w := window{f: r.sc.f}
+	w := window{f: r.sc.f, size: size}
 	stop := r.sc.off + r.sc.bad
 	if b, err := w.at(stop, frameHeader); err != nil {
 		return false

@@ -476,7 +476,7 @@ func (s *segment) renew(seq uint64) error {
 // lastNonZero returns the offset behind the last byte other than zero in [off, size), or off.
 func lastNonZero(f io.ReaderAt, off, size int64) (int64, error) {
 	end := off
-	buf := make([]byte, 256<<10)
+	buf := make([]byte, max(0, min(256<<10, size-off)))
 	for at := off; at < size; {
 		n, err := f.ReadAt(buf[:min(int64(len(buf)), size-at)], at)
 		for i := n - 1; i >= 0; i-- {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 )
 
 // scanner reads one segment batch by batch, from any batch on.
@@ -14,12 +15,19 @@ type scanner struct {
 	off  int64  // of the next batch
 	next uint64 // sequence that its first record should have; 0 if that is not known
 
-	room    []byte // that buf is a part of
-	buf     []byte
-	have    int   // buf[:have] is the file from off on
-	bad     int64 // errEnd: where, behind off, reading stopped making sense
+	buffers
+	buf     []byte // a part of room
+	have    int    // buf[:have] is the file from off on
+	bad     int64  // errEnd: where, behind off, reading stopped making sense
 	readErr error
-	frames  []rawFrame
+}
+
+// buffers are the memory of a scanner. Who reads segment after segment hands them on: segments may
+// be small, and many.
+type buffers struct {
+	room   []byte     // for what is read
+	frames []rawFrame // of a batch
+	window []byte     // of a search
 }
 
 // errEnd: no whole batch follows.
@@ -64,10 +72,10 @@ func (s *scanner) seek(off int64, next uint64) { s.off, s.next, s.have = off, ne
 
 const scanBytes = 256 << 10 // what a scanner reads at once, at least
 
-// reuse takes room for the buffer, maybe that which it is in. No view of it may be in use.
-func (s *scanner) reuse(room []byte) {
-	copy(room, s.buf[:s.have])
-	s.room, s.buf = room, room
+// reuse takes over buffers, maybe its own. No view of them may be in use.
+func (s *scanner) reuse(b buffers) {
+	copy(b.room, s.buf[:s.have])
+	s.buffers, s.buf = b, b.room
 }
 
 // fill makes at least n bytes from off on available, as far as the file goes.
@@ -94,8 +102,8 @@ func (s *scanner) batch() (batch, error) {
 	b := batch{off: s.off}
 	at, next, digest := 0, s.next, uint64(0)
 	s.bad, s.readErr = 0, nil // a disk that did not answer once may do so now
-	if len(s.buf) < scanBytes/4 && len(s.room) > 0 {
-		s.reuse(s.room)
+	if short := max(scanBytes/4, len(s.room)/2); len(s.buf) < short && len(s.room) > 0 {
+		s.reuse(s.buffers)
 	}
 	b.frames = s.frames[:0]
 	for {
@@ -177,7 +185,8 @@ func (s *scanner) laterDurable(size int64) (durable uint64, any bool, err error)
 // search calls found for every whole frame of this segment that begins in [off, size), until it
 // returns false.
 func (s *scanner) search(off, size int64, found func(off int64, f rawFrame) bool) error {
-	w := window{f: s.f}
+	w := window{f: s.f, size: size, buf: s.window[:0]}
+	defer func() { s.window = w.buf }()
 	for off+frameHeader <= size {
 		b, err := w.at(off, frameHeader)
 		if err != nil {
@@ -207,6 +216,7 @@ func (s *scanner) search(off, size int64, found func(off int64, f rawFrame) bool
 // window reads a file in large steps and shows small parts of it.
 type window struct {
 	f     io.ReaderAt
+	size  int64 // of the file
 	start int64
 	buf   []byte
 }
@@ -218,10 +228,8 @@ func (w *window) at(off int64, n int) ([]byte, error) {
 	if off >= w.start && off+int64(n) <= w.start+int64(len(w.buf)) {
 		return w.buf[off-w.start:][:n], nil
 	}
-	if want := max(n, windowStep); cap(w.buf) < want {
-		w.buf = make([]byte, want)
-	}
-	w.start, w.buf = off, w.buf[:cap(w.buf)]
+	want := max(n, int(min(windowStep, w.size-off)))
+	w.start, w.buf = off, slices.Grow(w.buf[:0], want)[:want]
 	got, err := w.f.ReadAt(w.buf, off)
 	clear(w.buf[got:])
 	if err == io.EOF {

@@ -47,7 +47,8 @@ type Summary struct {
 	blind  bool   // nothing can be read of the last segment, and the last problem says so
 	part   []bool // of the batch that is cut off there, what is whole: is it a record?
 	chain  chain  // of the segment that is being read
-	prior  prior  // what a segment behind the last one that was whole should say of it; its kind is hashNone if there is none
+	room   buffers
+	prior  prior // what a segment behind the last one that was whole should say of it; its kind is hashNone if there is none
 }
 
 // Clean reports whether nothing was found that a repair would have to see to.
@@ -235,6 +236,8 @@ func (s *Summary) segment(dir FS, base, next uint64) error {
 	if err != nil {
 		return s.unreadable(err, base, next)
 	}
+	sc.reuse(s.room)
+	defer func() { s.room = sc.buffers }()
 	if err := s.header(f, sc.header); err != nil {
 		return err
 	}
@@ -353,13 +356,15 @@ func (s *Summary) damage(sc *scanner, part []rawFrame, size int64, next uint64) 
 	// damage.
 	var resume int64
 	var resumeSeq uint64
-	err = sc.search(at+alignment, size, func(off int64, f rawFrame) bool {
-		if f.kind == kindCommit && f.seq+1 >= expected {
-			resume, resumeSeq = off+int64(f.size), f.seq+1
-			return false
-		}
-		return true
-	})
+	if frames {
+		err = sc.search(at+alignment, size, func(off int64, f rawFrame) bool {
+			if f.kind == kindCommit && f.seq+1 >= expected {
+				resume, resumeSeq = off+int64(f.size), f.seq+1
+				return false
+			}
+			return true
+		})
+	}
 	if err != nil {
 		return false, err
 	}
