@@ -5,12 +5,14 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/tallywheel/tallywheel/internal/testenv"
+	"github.com/tallywheel/tallywheel/ledger"
 	"github.com/tallywheel/tallywheel/serial/serialtest"
 )
 
@@ -150,4 +152,46 @@ func TestPageListsLossesOfEarlierStarts(t *testing.T) {
 	if bad := b.errors(); len(bad) > 0 {
 		t.Errorf("the console reports %v", bad)
 	}
+}
+
+// TestPageShowsTheLossAmongAbsentPorts: after a restart many ports wait for their devices. They are
+// one row of the list, and what was lost before is still in sight.
+func TestPageShowsTheLossAmongAbsentPorts(t *testing.T) {
+	b := startBrowser(t)
+	dir := t.TempDir()
+	var ports []*serialtest.Port
+	var lose [6]atomic.Int64
+	sources := ""
+	for i := range lose {
+		port, err := serialtest.NewPort(filepath.Join(dir, fmt.Sprintf("line-%d", i)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ports = append(ports, port)
+		sources += serialSource(filepath.Base(port.Link), port.Link)
+		if i == 0 {
+			beat(t, port, 1, &lose[i])
+		}
+	}
+	r := startRecorder(t, dir, sources)
+	testenv.Until(t, time.Minute, "all are open, and it records", func() bool {
+		s := r.sheet(t)
+		return s.Ports[0].Frames.Stored > 0 && !slices.ContainsFunc(s.Ports, func(p ledger.Port) bool { return p.State != ledger.StateOpen })
+	})
+	lose[0].Store(5)
+	testenv.Until(t, time.Minute, "it is lost", func() bool { return r.sheet(t).Ports[0].Frames.Missing == 5 })
+	r.stop(t)
+	for _, p := range ports[1:] {
+		if err := p.Unplug(); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	r = startRecorder(t, dir, sources)
+	b.view(1440, 900, "light")
+	b.open(r.url)
+	testenv.Until(t, time.Minute, "the loss is listed, and what waits is one row", func() bool {
+		rows := b.text(`return document.getElementById("losses-list").innerText`)
+		return strings.Contains(rows, "5 frames") && strings.Contains(rows, "5 ports")
+	})
 }

@@ -31,10 +31,29 @@ export async function loadLosses(sheet, source, limit) {
   if (!answer.ok) throw new Error(`the recorder answers ${answer.status}`);
   const { losses, more } = await answer.json();
   const of = (p) => !source || p.id === source || p.id.startsWith(`${source}/`);
-  const outages = sheet.ports.filter(of).flatMap((p) => (p.outages || []).map((o) => ({ source: p.id, where: "wire", cause: `not read: ${o.cause}`, n: null, from: o.from, to: o.to, start: null })));
+  const each = sheet.ports.filter(of).flatMap((p) => (p.outages || []).map((o) => ({ source: p.id, where: "wire", cause: `not read: ${o.cause}`, n: null, from: o.from, to: o.to, start: null })));
+  const outages = source ? each : together(each);
   const at = (l) => Date.parse(l.to ?? sheet.at);
   const all = [...losses, ...outages].sort((a, b) => at(b) - at(a));
   return { losses: all.slice(0, limit), more: more + Math.max(0, all.length - limit) };
+}
+
+const fewOutages = 3; // of one cause in the same second are told one by one
+
+// together makes one entry of the outages of many ports that ended in the same second, or have not
+// ended, by one cause: after a restart they would hide what was lost before it. What is behind
+// "; then" is of each port alone: why that device cannot be opened.
+function together(outages) {
+  const groups = new Map(), first = (o) => o.cause.split("; then")[0];
+  for (const o of outages) {
+    const key = `${o.to ? Math.floor(Date.parse(o.to) / 1000) : ""} ${first(o)}`;
+    groups.set(key, [...(groups.get(key) ?? []), o]);
+  }
+  return [...groups.values()].flatMap((g) => {
+    if (g.length <= fewOutages) return g;
+    const from = g.map((o) => o.from).sort((a, b) => Date.parse(a) - Date.parse(b))[0];
+    return [{ ...g[0], cause: first(g[0]), source: "", ports: new Set(g.map((o) => o.source)).size, from }];
+  });
 }
 
 // amountOf says how much an entry is: 7 frames, or 104 frames within 58 s; of an outage, how long.
@@ -45,7 +64,7 @@ export function amountOf(l) {
 }
 
 // linkTo is where the records around an entry are.
-export const linkTo = (l) => l.source === "" || l.other_log ? "#/starts" : `#/records?${new URLSearchParams({ source: l.source, around: l.to ?? l.from, cause: l.cause, much: amountOf(l), where: l.where })}`;
+export const linkTo = (l) => l.ports ? "#/" : l.source === "" || l.other_log ? "#/starts" : `#/records?${new URLSearchParams({ source: l.source, around: l.to ?? l.from, cause: l.cause, much: amountOf(l), where: l.where })}`;
 
 // lossTable is a table of losses. The first cell is the link; the whole row follows it.
 export function lossTable(losses, caption, withPort = true) {
@@ -64,10 +83,11 @@ export function lossTable(losses, caption, withPort = true) {
     start = l.start;
     const row = body.insertRow(), link = make("a", "", time(l.to ?? l.from, 3));
     link.href = linkTo(l);
+    if (l.n !== null) link.dataset.loss = l.where;
     const when = make("th", "", link);
     when.scope = "row";
     if (l.to && l.from !== l.to && l.n !== null) when.title = `from ${timeText(l.from, 3)} to ${timeText(l.to, 3)}`;
-    row.append(when, ...(withPort ? [make("td", "of", l.source || "unknown")] : []), make("td", "n much", amountOf(l)), make("td", "cause", l.cause), make("td", "where", places[l.where]));
+    row.append(when, ...(withPort ? [make("td", "of", l.ports ? plural(l.ports, "port") : l.source || "unknown")] : []), make("td", "n much", amountOf(l)), make("td", "cause", l.cause), make("td", "where", places[l.where]));
     row.onclick = (e) => { if (!e.target.closest("a") && !String(getSelection())) location.hash = link.hash; };
   }
   return tableRoles(table);

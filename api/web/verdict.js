@@ -50,12 +50,15 @@ function facts(s) {
   $("facts").replaceChildren(...list.map(([k, x]) => make("div", "", make("dt", "", k), make("dd", "", x))));
 }
 
-// toLosses is a time that leads to the list of losses.
+// toLosses is a time that leads to the records around the last loss, or to the list of losses where
+// it is not listed.
 function toLosses(t) {
   const link = make("a", "", time(t));
   link.href = "#/";
   link.onclick = (e) => {
     e.preventDefault();
+    const last = $("losses-list").querySelector("a[data-loss]");
+    if (last) { location.hash = last.hash; return; }
     $("losses-name").scrollIntoView();
     $("losses-name").focus();
   };
