@@ -168,6 +168,9 @@ var sheetRules = []sheetRule{
 	{"dropping_oldest", Watch, nil, func(s *Sheet) []find {
 		return when(s.logState().Evicting, "the disk is full: the oldest records make room for new ones, though they should be kept")
 	}},
+	{"sheet_unsaved", Watch, nil, func(s *Sheet) []find {
+		return when(s.logState().Unsaved != "", "the sheet on disk cannot be renewed, so after a kill the next start would know less: %s", s.logState().Unsaved)
+	}},
 	{"log_damaged", Bad, nil, func(s *Sheet) []find {
 		switch d := s.LogDamage; {
 		case d == nil:

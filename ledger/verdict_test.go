@@ -72,6 +72,7 @@ var verdictCases = []struct {
 	{"disk_full", func(s *Sheet, _ *Port) { s.Log = &LogState{Full: true} }, Bad, "the disk is full; nothing known lost"},
 	{"disk_full", func(s *Sheet, _ *Port) { s.Log = &LogState{Full: true, Stalled: "1 KiB are free"} }, Bad, "the disk is full, and the log waits: 1 KiB are free; nothing known lost"},
 	{"dropping_oldest", func(s *Sheet, _ *Port) { s.Log = &LogState{Evicting: true, Evicted: 7} }, Watch, "the disk is full: the oldest records make room"},
+	{"sheet_unsaved", func(s *Sheet, _ *Port) { s.Log = &LogState{Unsaved: "sheet.json: is a directory"} }, Watch, "the sheet on disk cannot be renewed, so after a kill the next start would know less: sheet.json: is a directory"},
 	{"log_stalled", func(s *Sheet, _ *Port) { s.Log = &LogState{Stalled: "no memory"} }, Bad, "the log waits, and tries again: no memory"},
 	{"log_damaged", func(s *Sheet, _ *Port) {
 		s.LogDamage = new(LogDamage)

@@ -3,11 +3,14 @@ package recorder
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tallywheel/tallywheel/archive"
 	"github.com/tallywheel/tallywheel/config"
+	"github.com/tallywheel/tallywheel/internal/testenv"
 	"github.com/tallywheel/tallywheel/ledger"
 	"github.com/tallywheel/tallywheel/seglog"
 )
@@ -194,3 +197,29 @@ func TestKillBetweenTheLastSheets(t *testing.T) {
 type fullLog struct{ appender }
 
 func (fullLog) TryAppend(uint32, int64, []byte) (uint64, error) { return 0, seglog.ErrDiskFull }
+
+// While the sheet on disk cannot be renewed, the verdict says so.
+func TestSheetThatCannotBeRenewed(t *testing.T) {
+	dir := t.TempDir()
+	g := start(t, dir, nil, tcp("a"))
+	path := filepath.Join(dir, "sheet.json")
+	testenv.Until(t, time.Minute, "there is a sheet", func() bool { _, err := os.Lstat(path); return err == nil })
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(path, "something"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	has := func() bool {
+		s := g.Sheet()
+		return slices.ContainsFunc(s.Judge().Reasons, func(r ledger.Reason) bool { return r.Kind == "sheet_unsaved" })
+	}
+	next := uint64(0)
+	lose(t, g, &next, 1) // it is renewed when something has changed
+	testenv.Until(t, time.Minute, "the verdict says it", has)
+	if err := os.RemoveAll(path); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Until(t, time.Minute, "it is renewed again", func() bool { return !has() })
+	stop(t, g)
+}

@@ -60,9 +60,10 @@ type Recorder struct {
 	owed    []*archive.StartSheet   // sheets of the start before, as long as they could not be kept; of whoever writes sheets
 	parted  map[string]archive.Span // frames of sources that have left, while a power cut can take them; of whoever draws up start sheets
 
-	changing sync.Mutex      // held while sources are added and taken out; taken before all others
-	late     []config.Source // they wait for room on the disk, to have a number in the log; guarded by changing
-	waiting  atomic.Int32    // how many they are
+	changing sync.Mutex             // held while sources are added and taken out; taken before all others
+	late     []config.Source        // they wait for room on the disk, to have a number in the log; guarded by changing
+	waiting  atomic.Int32           // how many they are
+	unsaved  atomic.Pointer[string] // why the sheet on disk could not be renewed last; nil: it was
 
 	places map[string]place // where sources that are not read now go on, by source
 
@@ -350,20 +351,17 @@ func accounts(ports []*port) []ledger.Port {
 func (r *Recorder) tick() {
 	t := time.NewTicker(time.Second)
 	defer t.Stop()
-	failed := false
 	for {
 		select {
 		case <-r.quit:
 			return
 		case <-t.C:
 		}
-		err := r.second()
-		if err != nil != failed { // tell when it begins, and when it ends
-			if failed = err != nil; failed {
-				r.slog.Warn("the sheet on disk cannot be renewed: after a kill, the next start knows less", "error", err)
-			} else {
-				r.slog.Info("the sheet on disk is renewed again")
-			}
+		if err := r.second(); err != nil {
+			why := err.Error()
+			r.unsaved.Store(&why)
+		} else {
+			r.unsaved.Store(nil)
 		}
 	}
 }

@@ -11,6 +11,12 @@ import (
 // inTheWay says what keeps frames from being recorded now, or from being kept; nil: nothing.
 func (r *Recorder) inTheWay() *ledger.LogState {
 	s := inTheWay(r.log.Position())
+	if why := r.unsaved.Load(); why != nil {
+		if s == nil {
+			s = &ledger.LogState{}
+		}
+		s.Unsaved = *why
+	}
 	n := r.waiting.Load()
 	if n == 0 || s != nil && (s.Full || s.Stalled != "" || s.Error != "") {
 		return s
