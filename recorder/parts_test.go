@@ -113,6 +113,43 @@ func TestKillBeforeTheSheetGivesUpWhatLeft(t *testing.T) {
 	}
 }
 
+// What is missing of a source that came after the last sheet of a start that was killed is named by
+// the next one, once, also where its numbers go across 2^64.
+func TestKillBeforeTheSheetHasTheSource(t *testing.T) {
+	for _, peers := range []string{config.PeersNewest, config.PeersAll} {
+		t.Run(peers, func(t *testing.T) {
+			const first = 1<<64 - 12
+			lives := func(g *Recorder, numbers ...uint64) {
+				t.Helper()
+				at := g.log.Position().Stored
+				c := dial(t, address(g, "a"))
+				defer c.Close()
+				for _, n := range numbers {
+					write(t, c, frames(first+n, 1))
+				}
+				testenv.Until(t, time.Minute, "they are in the log", func() bool { return g.log.Position().Stored == at+uint64(len(numbers)) })
+			}
+			dir, a := t.TempDir(), tcp("a")
+			a.TCP.Peers = peers
+			g := start(t, dir, nil, a)
+			lives(g, consecutive(0, 10)...)
+			stop(t, g)
+			g = start(t, dir, nil, tcp("b"))
+			killed := beforeItsSheet(t, g, dir, func() { lives(g, 13, 14, 15) }, a, tcp("b"))
+			stop(t, g)
+			g = start(t, killed, nil, a)
+			if s := g.Sheet(); onWire(s) != 3 || s.Past == nil || s.Past.Starts != 1 {
+				t.Errorf("%s; past %+v; want 3 lost in one start", s.Verdict.Text, s.Past)
+			}
+			lives(g, 16, 11) // which is late
+			if s := g.Sheet(); onWire(s) != 2 {
+				t.Errorf("%s; past %+v; want 2 lost", s.Verdict.Text, s.Past)
+			}
+			stop(t, g)
+		})
+	}
+}
+
 // The sheet of a source that leaves and cannot be kept is kept as soon as it can be, once, whether
 // or not its start was killed in between.
 func TestSheetOfASourceThatLeavesIsNotLost(t *testing.T) {
