@@ -13,7 +13,7 @@ import (
 )
 
 // openLog opens the log and closes the books of the start before this one. When it returns, what
-// the log has lost is in a sheet on disk, and no record has been added.
+// the log has lost is in the sheet of that start on disk, and no record has been added.
 func (r *Recorder) openLog() error {
 	c := r.cfg.Log
 	dir, err := openFiles(c, &r.chains, r.slog)
@@ -62,7 +62,6 @@ func (r *Recorder) openLog() error {
 	r.unnamed.look(r.log, r.streams)
 	r.loadAck() // after the start before this one is in the history
 	r.settled.Store(r.log.Position().Stored)
-	r.saveFirst()
 	return nil
 }
 

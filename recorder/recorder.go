@@ -158,24 +158,42 @@ func StartWatched(cfg config.Config, logger *slog.Logger, w Watcher) (*Recorder,
 	r.herald.adopt(r.open, r.since)
 	r.done.Go(r.settle)
 	r.prepare(cfg)
-	for _, s := range cfg.Sources {
+	if err := r.begin(cfg.Sources); err != nil {
+		_, stopErr := r.Stop("could not start")
+		return nil, errors.Join(err, stopErr)
+	}
+	r.done.Go(r.tick)
+	r.slog.Info("recording", "sources", len(cfg.Sources), "log", cfg.Log.Dir)
+	return r, nil
+}
+
+// begin begins the sources of a start. The first sheet of the start has all of them, and is on disk
+// before a byte is read: whenever the start is killed, the next one knows whom nobody has read
+// since.
+func (r *Recorder) begin(sources []config.Source) error {
+	var lanes []*lane
+	for _, s := range sources {
 		l, err := r.lane(s)
 		switch {
 		case err == nil:
-			r.add(l, nil)
+			lanes = append(lanes, l)
 		case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 			r.slog.Warn("the disk is full: a source that is new to the log waits for room", "source", s.ID, "error", err)
 			r.late = append(r.late, s)
 			r.waiting.Add(1)
 		default:
-			_, stopErr := r.Stop("could not start")
-			return nil, errors.Join(err, stopErr)
+			return err
 		}
 	}
-	r.saveFirst() // with the sources: a kill in the first second must leave that, too
-	r.done.Go(r.tick)
-	r.slog.Info("recording", "sources", len(cfg.Sources), "log", cfg.Log.Dir)
-	return r, nil
+	var runs []func()
+	for _, l := range lanes {
+		runs = append(runs, r.list(l, nil))
+	}
+	r.saveFirst()
+	for _, run := range runs {
+		go run()
+	}
+	return nil
 }
 
 // Failed brings the error once the log has failed: it takes nothing more until it is opened again,
@@ -230,21 +248,27 @@ func (r *Recorder) waste(s config.Source) (uint32, error) {
 	return r.streams.Number(archive.Stream{Source: s.ID, Frame: s.Frame.Kind, Quarantine: true})
 }
 
-// add starts a source, from where it was left. open is what an earlier port of it had open; nil:
-// nothing.
+// add starts a source, as list has it.
 func (r *Recorder) add(l *lane, open *handover) {
+	go r.list(l, open)() // not before it is listed: every commit and every sheet knows the frames that it brings
+}
+
+// list makes the port of a source, from where it was left, and returns what reads it, for a
+// goroutine of its own. open is what an earlier port of it had open; nil: nothing.
+func (r *Recorder) list(l *lane, open *handover) (run func()) {
 	r.folding.RLock() // an acknowledgement finds its gaps in its place, or in its lane
+	defer r.folding.RUnlock()
 	r.resume(l)
 	p, ctx := newPort(l, open, r.read, r.slog)
-	run := p.keepOpen
+	run = func() { p.keepOpen(ctx, open) }
 	if l.cfg.TCP.All() {
-		run = r.newHub(p).run
+		h := r.newHub(p)
+		run = func() { h.run(ctx, open) }
 	}
 	r.mu.Lock()
 	r.ports = append(r.ports, p)
 	r.mu.Unlock()
-	r.folding.RUnlock()
-	go run(ctx, open) // not before: every commit and every sheet knows the frames that it brings
+	return run
 }
 
 // resume makes the books of a source, or of a peer, go on where it was left.

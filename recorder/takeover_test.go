@@ -2,6 +2,7 @@ package recorder
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io/fs"
 	"log/slog"
@@ -604,6 +605,45 @@ func TestKillBeforeTheSheetHasPeers(t *testing.T) {
 		t.Errorf("%d sheets; the one that was killed has %d missing, want 2", len(sheets), f.Missing)
 	}
 }
+
+// A start that is killed as soon as its sources are opened has all of them in its sheet: the next
+// one says that nobody has read them since, also those whose frames have no numbers.
+func TestKillWhenTheSourcesAreOpened(t *testing.T) {
+	dir := t.TempDir()
+	line := config.Source{ID: "a", TCP: &config.Net{Listen: "127.0.0.1:0"}, Frame: config.Frame{Kind: "line"}}
+	stop(t, start(t, dir, nil, line))
+	killed, kept := t.TempDir(), make(chan error, 1)
+	openSource = func(config.Source) opener { return killedAtOpen{dir, killed, kept} }
+	g := start(t, dir, nil, line)
+	openSource = newOpener
+	if err := <-kept; err != nil {
+		t.Fatal(err)
+	}
+	stop(t, g)
+	g = start(t, killed, nil, line)
+	if p := portOf(g, "a"); p.OutageCount == 0 || p.Outages[0].Cause != outageNotRunning {
+		t.Errorf("outages %+v; want one since the kill", p.Outages)
+	}
+	stop(t, g)
+	if s := lastKept(t, killed, archive.CauseKilled).Sheet; len(s.Ports) != 1 {
+		t.Errorf("the sheet of the start that was killed has %+v", s.Ports)
+	}
+}
+
+// killedAtOpen keeps what a kill leaves when its source is opened, which never comes.
+type killedAtOpen struct {
+	dir, killed string
+	kept        chan<- error
+}
+
+func (o killedAtOpen) open(ctx context.Context) (device, error) {
+	o.kept <- copyFiles(o.killed, o.dir)
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+func (o killedAtOpen) replaced() <-chan struct{}          { return nil }
+func (o killedAtOpen) close(bool) ([]device, bool, error) { return nil, false, nil }
 
 // The journal has times for people, as the verdict has them.
 func TestJournalHasTimesForPeople(t *testing.T) {
