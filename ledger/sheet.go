@@ -93,6 +93,27 @@ func (k *Kernel) Lost() uint64 {
 	return sum(k.Overrun, k.BufferOverrun)
 }
 
+// Plus is the counts of both; nil of two that are nil.
+func (k *Kernel) Plus(o *Kernel) *Kernel {
+	if k == nil {
+		k, o = o, nil
+	}
+	if o == nil {
+		return k.copied()
+	}
+	of := func(a, b *uint64) *uint64 {
+		if a == nil && b == nil {
+			return nil
+		}
+		n := sum(a, b)
+		return &n
+	}
+	return &Kernel{
+		of(k.Overrun, o.Overrun), of(k.BufferOverrun, o.BufferOverrun), of(k.Framing, o.Framing),
+		of(k.Parity, o.Parity), of(k.Break, o.Break),
+	}
+}
+
 // Outage is a time in which the port could not be read; To is 0 while it lasts.
 type Outage struct {
 	From  Time   `json:"from"`

@@ -17,7 +17,7 @@ type device interface {
 	fd() int
 	name() string                // where it was found
 	settings() map[string]string // optional settings and what became of them; may be nil
-	kernel() *ledger.Kernel      // the driver's counts since the lane began; nil if it has none
+	kernel() *ledger.Kernel      // the driver's counts since it was opened; nil if it has none, or does not answer
 	recount()                    // another lane begins: kernel counts from what the last one was told
 	deafen()                     // nothing more arrives, as far as that can be had; what has arrived can still be read
 	waiting() uint64             // bytes that have arrived and nobody has read; they are lost when the device is closed
@@ -54,7 +54,6 @@ func newOpener(cfg config.Source) opener {
 type serialOpener struct {
 	cfg      *config.Serial
 	identity string
-	counted  serial.Counters // of devices closed before
 }
 
 func (o *serialOpener) open(context.Context) (device, error) {
@@ -69,9 +68,9 @@ func (o *serialOpener) open(context.Context) (device, error) {
 	if id := serial.Identity(path); id != "" {
 		o.identity = id
 	}
-	d := &serialDevice{port: p, o: o}
-	d.start, err = p.Counters()
-	d.counts, d.told = err == nil, d.start
+	d := &serialDevice{port: p, path: p.Path, accepted: p.Accepted}
+	d.told, err = p.Counters()
+	d.counts = err == nil
 	return d, nil
 }
 
@@ -79,20 +78,30 @@ func (o *serialOpener) replaced() <-chan struct{}          { return nil }
 func (o *serialOpener) close(bool) ([]device, bool, error) { return nil, false, nil }
 
 type serialDevice struct {
-	port   *serial.Port
-	o      *serialOpener
-	counts bool
-	start  serial.Counters
-	told   serial.Counters // what the driver said last
+	port     serialPort
+	path     string
+	accepted map[string]string
+	counts   bool
+	told     serial.Counters // what the driver said last
+	n        serial.Counters // … of which so much is new since it was opened, or since recount
+}
+
+// serialPort is what a device needs of a [serial.Port]. An adapter that is unplugged does not say
+// any more what it has counted.
+type serialPort interface {
+	FD() int
+	Counters() (serial.Counters, error)
+	Close() error
 }
 
 func (d *serialDevice) fd() int                     { return d.port.FD() }
-func (d *serialDevice) name() string                { return d.port.Path }
-func (d *serialDevice) settings() map[string]string { return d.port.Accepted }
-func (d *serialDevice) recount()                    { d.o.counted, d.start = serial.Counters{}, d.told }
+func (d *serialDevice) name() string                { return d.path }
+func (d *serialDevice) settings() map[string]string { return d.accepted }
+func (d *serialDevice) recount()                    { d.n = serial.Counters{} }
 
 func (d *serialDevice) deafen()         {} // a line cannot be stopped
 func (d *serialDevice) waiting() uint64 { return waiting(d.port.FD()) }
+func (d *serialDevice) close() error    { return d.port.Close() }
 
 func (d *serialDevice) kernel() *ledger.Kernel {
 	if !d.counts {
@@ -102,28 +111,20 @@ func (d *serialDevice) kernel() *ledger.Kernel {
 	if err != nil {
 		return nil
 	}
+	total := func(n *uint64, told, now uint64) *uint64 {
+		*n += uint64(uint32(now - told)) // across the driver's 2^32, too
+		sum := *n
+		return &sum
+	}
+	k := &ledger.Kernel{
+		Overrun:       total(&d.n.Overrun, d.told.Overrun, now.Overrun),
+		BufferOverrun: total(&d.n.BufferOverrun, d.told.BufferOverrun, now.BufferOverrun),
+		Framing:       total(&d.n.Framing, d.told.Framing, now.Framing),
+		Parity:        total(&d.n.Parity, d.told.Parity, now.Parity),
+		Break:         total(&d.n.Break, d.told.Break, now.Break),
+	}
 	d.told = now
-	t := d.o.counted
-	total := func(before, start, now uint64) *uint64 {
-		n := before + now - start
-		return &n
-	}
-	return &ledger.Kernel{
-		Overrun:       total(t.Overrun, d.start.Overrun, now.Overrun),
-		BufferOverrun: total(t.BufferOverrun, d.start.BufferOverrun, now.BufferOverrun),
-		Framing:       total(t.Framing, d.start.Framing, now.Framing),
-		Parity:        total(t.Parity, d.start.Parity, now.Parity),
-		Break:         total(t.Break, d.start.Break, now.Break),
-	}
-}
-
-func (d *serialDevice) close() error {
-	if k := d.kernel(); k != nil {
-		d.o.counted = serial.Counters{
-			Overrun: *k.Overrun, BufferOverrun: *k.BufferOverrun, Framing: *k.Framing, Parity: *k.Parity, Break: *k.Break,
-		}
-	}
-	return d.port.Close()
+	return k
 }
 
 // socket is a network connection, taken out of the hands of package net: the runtime's poller,
@@ -132,13 +133,9 @@ type socket struct {
 	descriptor int
 	peer       string
 	datagrams  bool
-	drops      *drops // of datagrams; else nil
-	told       uint32 // what the kernel said last of those that it has dropped at this socket
+	told       uint32 // what the kernel said last of the datagrams that it has dropped here
+	dropped    uint64 // … of which so many since it was opened, or since recount
 }
-
-// drops is the datagrams that the kernel has dropped since the lane began, at sockets that are
-// closed, too: each begins to count at 0.
-type drops struct{ n uint64 }
 
 // newSocket makes a second descriptor for a connection, which the caller closes.
 func newSocket(conn net.Conn) (*socket, error) {
@@ -206,38 +203,27 @@ func waiting(fd int) uint64 {
 	return uint64(n)
 }
 
-func (s *socket) close() error {
-	_ = s.kernel() // what was dropped since it was last asked counts, too
-	return sys.CloseFD(s.descriptor)
-}
+func (s *socket) close() error { return sys.CloseFD(s.descriptor) }
+func (s *socket) recount()     { s.dropped = 0 }
 
 func (s *socket) kernel() *ledger.Kernel {
-	if s.drops == nil {
+	if !s.datagrams {
 		return nil
 	}
 	now, err := sys.SocketDrops(s.descriptor)
 	if err != nil {
 		return nil
 	}
-	s.drops.n += uint64(now - s.told) // across its 2^32, too
+	s.dropped += uint64(now - s.told) // across its 2^32, too
 	s.told = now
-	n := s.drops.n
+	n := s.dropped
 	return &ledger.Kernel{BufferOverrun: &n}
-}
-
-func (s *socket) recount() {
-	if s.drops != nil {
-		s.drops.n = 0
-	}
 }
 
 // udpBuffer is the receive buffer asked of the kernel, in bytes: half a second of a fast source.
 const udpBuffer = 4 << 20
 
-type udpOpener struct {
-	addr  string
-	drops drops
-}
+type udpOpener struct{ addr string }
 
 func (o *udpOpener) open(context.Context) (device, error) {
 	addr, err := net.ResolveUDPAddr("udp", o.addr)
@@ -250,11 +236,7 @@ func (o *udpOpener) open(context.Context) (device, error) {
 	}
 	defer conn.Close()
 	_ = conn.SetReadBuffer(udpBuffer) // the kernel gives what its limit allows
-	s, err := newSocket(conn)
-	if err == nil {
-		s.drops = &o.drops
-	}
-	return asDevice(s, err)
+	return asDevice(newSocket(conn))
 }
 
 func (o *udpOpener) replaced() <-chan struct{}          { return nil }

@@ -32,10 +32,11 @@ type lane struct {
 	in       intake
 	out      outlet
 	state    string
-	handle   reader.Handle // nil while nothing is read
-	device   device        // nil while the port is closed
-	kernel   *ledger.Kernel
-	overrun  time.Time // when it was noticed last that the kernel has lost something
+	handle   reader.Handle  // nil while nothing is read
+	device   device         // nil while the port is closed
+	kernel   *ledger.Kernel // what the drivers have counted since the lane began
+	past     *ledger.Kernel // … of which this much of devices that are closed
+	overrun  time.Time      // when it was noticed last that the kernel has lost something
 	accepted map[string]string
 	path     string
 	why      string // what keeps the device from being open now; "": it is open, or was not tried yet
@@ -412,7 +413,8 @@ func (l *lane) turnLatency() hist.Summary {
 // readCounters brings the driver's counts up to date. mu is held.
 func (l *lane) readCounters() {
 	if l.device != nil {
-		if k := l.device.kernel(); k != nil {
+		if k := l.device.kernel(); k != nil { // else it does not answer any more, and what it has said counts
+			k = l.past.Plus(k)
 			if k.Lost() > l.kernel.Lost() {
 				l.in.book.At(time.Now().UnixNano())
 				l.in.book.Overrun()
@@ -499,7 +501,7 @@ func (l *lane) detach() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.readCounters()
-	l.device = nil
+	l.device, l.past = nil, l.kernel
 }
 
 // outage posts that the port cannot be opened.
