@@ -20,6 +20,15 @@ type resetEvent struct {
 	reset
 }
 
+// damageEvent tells a client that what follows cannot be read.
+type damageEvent struct {
+	From  uint64 `json:"from"`  // the first record that cannot
+	Error string `json:"error"` // why, where, and what to do
+}
+
+// damageLook is how often a stream that has met damage looks whether it can go on.
+const damageLook = time.Second
+
 // stream sends records as server-sent events as they are stored. A client that reads slowly falls
 // behind in the log; it never holds up the recorder. The id of an event is the mark of its record.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
@@ -71,7 +80,8 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 	s.follow(r.Context(), e, c, err)
 }
 
-// follow sends what a cursor finds until the client leaves, or an error ends it.
+// follow sends what a cursor finds until the client leaves, or cannot be written to. At damage it
+// says so, once, and stays: a client whose stream ends would come back at once, and for ever.
 func (s *Server) follow(ctx context.Context, e *eventWriter, c *archive.Cursor, err error) {
 	poll := time.NewTicker(50 * time.Millisecond)
 	defer poll.Stop()
@@ -83,8 +93,9 @@ func (s *Server) follow(ctx context.Context, e *eventWriter, c *archive.Cursor, 
 				err = wait(ctx, poll.C)
 			}
 		case lookErr != nil:
-			return
+			err = e.damage(ctx, c, lookErr)
 		case ok:
+			e.told = ""
 			err = e.send("record", c.Mark().String(), rec)
 		}
 		if err == nil {
@@ -148,6 +159,7 @@ type eventWriter struct {
 	at   func() archive.Mark // nil: these events have no ids
 	held bool                // something was written and not sent
 	last time.Time           // when something was sent
+	told string              // the damage that was told; "": none since the last record
 }
 
 func newEvents(w http.ResponseWriter) *eventWriter {
@@ -175,6 +187,23 @@ func (e *eventWriter) write(event, id string, data []byte) error {
 		}
 	}
 	_, err := fmt.Fprintf(e.w, "event: %s\ndata: %s\n\n", event, data)
+	return err
+}
+
+// damage tells once that the cursor cannot read on, and why. It has it try again after a while: a
+// segment may be put back.
+func (e *eventWriter) damage(ctx context.Context, c *archive.Cursor, why error) (err error) {
+	if at := c.Mark(); why.Error() != e.told {
+		e.told = why.Error()
+		err = e.send("damage", at.String(), damageEvent{at.Seq + 1, e.told})
+	}
+	if err == nil {
+		err = e.rest()
+	}
+	if err == nil {
+		err = wait(ctx, time.After(damageLook))
+	}
+	c.Again()
 	return err
 }
 

@@ -183,6 +183,16 @@ func (c *Cursor) Mark() Mark {
 	return m
 }
 
+// Again has a walk towards the newest begin anew behind what was looked at last: at damage a reader
+// stands for good, though the segment may be put back.
+func (c *Cursor) Again() {
+	if c.last.Seq > 0 {
+		c.Query.From = c.last.Seq + 1
+	}
+	_ = c.Close() // of a file that nobody reads any more
+	c.r, c.empty = nil, 0
+}
+
 // Begin opens the log at the first record that may answer; the first Next does so, if nobody has.
 func (c *Cursor) Begin() error {
 	if c.r != nil {
