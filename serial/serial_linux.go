@@ -42,7 +42,7 @@ type Flow string
 const (
 	NoFlow  Flow = "none"
 	RTSCTS  Flow = "rtscts"
-	XonXoff Flow = "xonxoff"
+	XonXoff Flow = "xonxoff" // the kernel has the device pause; what that sends is data, also 0x11 and 0x13
 )
 
 // Config is how a line is set. The zero value is 115200 8N1 without flow control.

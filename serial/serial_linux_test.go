@@ -1,14 +1,17 @@
 package serial
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/tallywheel/tallywheel/internal/sys"
+	"github.com/tallywheel/tallywheel/internal/testenv"
 	"github.com/tallywheel/tallywheel/serial/serialtest"
 )
 
@@ -120,6 +123,41 @@ func TestOpenVirtualPort(t *testing.T) {
 	for _, path := range []string{"/dev/null", filepath.Join(t.TempDir(), "absent")} {
 		if _, err := Open(path, Config{}); err == nil {
 			t.Errorf("Open(%s) gives no error", path)
+		}
+	}
+}
+
+// Flow control takes nothing out of the data, whatever bytes that has.
+func TestFlowControlLeavesTheData(t *testing.T) {
+	var all []byte
+	for b := range 256 {
+		all = append(all, byte(b))
+	}
+	for _, flow := range []Flow{NoFlow, XonXoff, RTSCTS} {
+		link := filepath.Join(t.TempDir(), "line")
+		v, err := serialtest.NewPort(link)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer v.Close()
+		p, err := Open(link, Config{Flow: flow})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		if _, err := v.Write(all); err != nil {
+			t.Fatal(err)
+		}
+		var got []byte
+		testenv.Until(t, time.Minute, "the last byte is there", func() bool {
+			b := make([]byte, 512)
+			if n, err := syscall.Read(p.FD(), b); err == nil {
+				got = append(got, b[:n]...)
+			}
+			return bytes.HasSuffix(got, all[255:])
+		})
+		if !bytes.Equal(got, all) {
+			t.Errorf("flow %s: % X arrive of all bytes", flow, got)
 		}
 	}
 }

@@ -228,7 +228,7 @@ func Write(fd int, b []byte) (int, error) {
 // Line is the form of a character and the flow control of a line.
 type Line struct {
 	Baud, DataBits            int
-	TwoStops, RTSCTS, XonXoff bool
+	TwoStops, RTSCTS, XonXoff bool   // XonXoff: of what is received
 	Parity                    uint32 // 0 or one of the parities
 }
 
@@ -255,7 +255,9 @@ func SetLine(t *Termios, l Line) {
 		t.Cflag |= unix.CRTSCTS
 	}
 	if l.XonXoff {
-		t.Iflag |= unix.IXON | unix.IXOFF
+		// Not IXON, which takes both characters out of what is read: they may be data, and nothing
+		// is sent that the other side could hold up.
+		t.Iflag |= unix.IXOFF
 		t.Cc[unix.VSTART], t.Cc[unix.VSTOP] = 0x11, 0x13 // XON and XOFF of ASCII
 	}
 }
