@@ -48,6 +48,10 @@ func (c *clockWatch) wrongTimes() []archive.WrongClock {
 	return slices.Clone(c.wrong)
 }
 
+// wrongClock is a time that no clock shows which has been set: boards without a battery begin in
+// 1970 or with their firmware.
+var wrongClock = time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano()
+
 // age is how old a record of a time is at least, by the last readings: a clock that was set, or
 // that nobody keeps, makes no record older than it is.
 func (c *clockWatch) age(at int64) time.Duration {

@@ -45,26 +45,6 @@ func TestClockSteps(t *testing.T) {
 	}
 }
 
-// A place is not too old because the clock was wrong when it was left, or is wrong now.
-func TestPlaceOfAWrongClock(t *testing.T) {
-	const day = int64(24 * time.Hour)
-	now := time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC).UnixNano()
-	for name, c := range map[string]struct {
-		left, now int64
-		goesOn    bool
-	}{
-		"yesterday":                       {now - day, now, true},
-		"long ago":                        {now - 40*day, now, false},
-		"left in 1970":                    {5 * day, now, true},
-		"now in 1970":                     {now, 5 * day, true},
-		"left in the future, as it seems": {now + 400*day, now, true},
-	} {
-		if got := (place{at: c.left}).goesOn(c.now); got != c.goesOn {
-			t.Errorf("%s: %v", name, got)
-		}
-	}
-}
-
 // The sheet says what the kernel says of the clock, and when it was set.
 func TestSheetNamesTheClock(t *testing.T) {
 	g := start(t, t.TempDir(), nil, tcp("a"))

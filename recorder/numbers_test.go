@@ -1,10 +1,13 @@
 package recorder
 
 import (
+	"log/slog"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/tallywheel/tallywheel/archive"
 	"github.com/tallywheel/tallywheel/config"
 	"github.com/tallywheel/tallywheel/internal/testenv"
 	"github.com/tallywheel/tallywheel/ledger"
@@ -139,4 +142,39 @@ func TestRecordsThatAreGoneAreNoLossOnTheWire(t *testing.T) {
 		t.Errorf("%d records gone, %+v: %q", n, portOf(g, "a").Frames, s.Verdict.Text)
 	}
 	stop(t, g)
+}
+
+// A source goes on where it was left, however long ago that was, or seems to be by a clock that was
+// wrong: the time in which nobody recorded is an outage, and what the device sent then is missing.
+func TestLongPauseIsAnOutage(t *testing.T) {
+	const year = 365 * 24 * time.Hour
+	for name, ago := range map[string]time.Duration{
+		"yesterday": 24 * time.Hour, "40 days": 40 * 24 * time.Hour, "years": 20 * year, "the future": -year,
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			g := start(t, dir, nil, tcp("a"), lines("b", ""))
+			feed(t, g, consecutive(0, 100)...)
+			stop(t, g)
+			s, err := archive.LoadStart(dir, slog.New(slog.DiscardHandler))
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.Sheet.At -= ledger.Time(ago)
+			if err := s.Save(dir, true); err != nil {
+				t.Fatal(err)
+			}
+			g = start(t, dir, nil, tcp("a"), lines("b", ""))
+			defer stop(t, g)
+			feed(t, g, consecutive(150, 100)...)
+			if f := portOf(g, "a").Frames; f.MissingUnseen != 50 {
+				t.Errorf("%+v; want 50 never seen", f)
+			}
+			for _, p := range g.Sheet().Ports {
+				if len(p.Outages) == 0 || !strings.HasPrefix(p.Outages[0].Cause, outageNotRunning) || p.Outages[0].From != s.Sheet.At {
+					t.Errorf("%s: %+v; want an outage since %v", p.ID, p.Outages, s.Sheet.At)
+				}
+			}
+		})
+	}
 }

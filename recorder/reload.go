@@ -32,20 +32,6 @@ const (
 // ErrNotConnected says to a watcher that nobody has connected yet.
 var ErrNotConnected = errors.New(outageNotConnected)
 
-// resumeLimit is the age of a place that a source still goes on from: an older gap is no loss but a
-// pause.
-const resumeLimit = 30 * 24 * time.Hour
-
-// wrongClock is a time that no clock shows which has been set: boards without a battery begin in
-// 1970 or with their firmware.
-var wrongClock = time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano()
-
-// goesOn reports whether a source that was left here may go on from here. How old the place is
-// nobody knows if a clock was wrong.
-func (p place) goesOn(now int64) bool {
-	return p.at < wrongClock || now-p.at < int64(resumeLimit)
-}
-
 // Reload starts, stops and changes sources as the new configuration has them. Sources that stay the
 // same are not touched, nor is the log. A source of which only overflow, buffer or quarantine
 // change goes on with its books; another whose device stays the same goes on with that, open as it
