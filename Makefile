@@ -38,7 +38,8 @@ ARM_SKIP := TestLossIsNamedHoweverAnOpeningEnds|TestFlippedBits|TestVersion1Afte
 arm:
 	@if command -v qemu-arm >/dev/null; then \
 		GOOS=linux GOARCH=arm GOARM=7 $(GO) test -short -timeout 30m -skip '$(ARM_SKIP)' -exec qemu-arm ./crc16 ./frame/... ./ring ./ledger ./uring ./asyncfile ./seglog && \
-		GOOS=linux GOARCH=arm GOARM=7 $(GO) test -exec qemu-arm -run 'OfARing|Waits|AnyStep|ManyDeaths|Packets|Slot' ./ipc; \
+		GOOS=linux GOARCH=arm GOARM=7 $(GO) test -exec qemu-arm -run 'OfARing|Waits|AnyStep|ManyDeaths|Packets|Slot' ./ipc && \
+		GOOS=linux GOARCH=arm GOARM=7 $(GO) test -exec qemu-arm -skip Killed ./internal/spool; \
 	else echo "SKIPPED: the ARM tests: qemu-arm is missing; apt install qemu-user"; fi
 
 # What a change should pass before it is committed. FUZZ is how long each fuzzer looks for something new; nothing: not at all, since what they find is
@@ -61,10 +62,11 @@ fuzz:
 	$(GO) test ./config -run '^$$' -fuzz FuzzConfig -fuzztime $(TIME)
 	$(GO) test ./crc16 -run '^$$' -fuzz FuzzSplit -fuzztime $(TIME)
 	$(GO) test ./ring -run '^$$' -fuzz FuzzShared -fuzztime $(TIME)
+	$(GO) test ./internal/spool -run '^$$' -fuzz FuzzDamage -fuzztime $(TIME)
 
 # What takes longer than every change can wait: ten minutes of random load on each kind of ring, a million random operations on each
 # kind of file, 100,000 rude connections to each kind of server, as many requests beside net/http, a million deaths in the model of a
-# ring between processes and ten minutes of real ones, twelve hours of fake time and half an hour of a recorder to which everything
+# ring between processes and ten minutes of real ones, as many in that of a spool and 10,000 real ones, twelve hours of fake time and half an hour of a recorder to which everything
 # happens at once, and as long of the demo in two conditions.
 .PHONY: soak
 soak: build
@@ -76,6 +78,7 @@ soak: build
 	$(GO) test ./server -run Integrity -answers 10000000 -timeout 120m
 	$(GO) test ./prefork -run 'RestartsLoseNothing|NothingIsLeft' -requests 100000 -rounds 50 -kills 1000 -timeout 60m
 	$(GO) test ./ipc -run 'ManyDeaths|Killed' -kills 1000000 -kill-for 10m -timeout 30m
+	$(GO) test ./internal/spool -run 'ManyDeaths|Killed' -kills 1000000 -real-kills 10000 -timeout 30m
 	$(GO) test ./server/internal/... -seeds 20000 -timeout 60m
 	$(GO) test ./recorder -run EverythingAtOnce -hours 12 -timeout 60m -v
 	$(GO) test ./e2e/stranger -run TestSoak -soak 30m -timeout 60m -v

@@ -29,6 +29,7 @@
 //	           server             HTTP and TCP by net/http, epoll and io_uring, with the same handlers
 //	           prefork            any server on several processes: restarts, upgrades, kills without a lost client
 //	           ipc                processes of one machine: messages with descriptors, rings in shared memory
+//	           internal/spool     what one process reads from a port and another records, in memory that outlives both
 //	           loadgen            an open-loop load of HTTP requests
 //	product    archive            what a log means: streams, records, a cursor, sheets of starts
 //	           config             the configuration file: defaults, checks, schema

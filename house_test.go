@@ -23,7 +23,7 @@ const module = "github.com/tallywheel/tallywheel"
 var layers = [][]string{
 	{"crc16", "internal/sys", "internal/http1", "internal/hist", "internal/fault", "internal/testenv"},
 	{"frame", "ledger", "ring", "rt", "uring", "admission"},
-	{"serial", "reader", "asyncfile", "seglog", "server", "loadgen", "prefork", "ipc"},
+	{"serial", "reader", "asyncfile", "seglog", "server", "loadgen", "prefork", "ipc", "internal/spool"},
 	{"archive", "config", "doctor", "probe"},
 	{"recorder"},
 	{"api", "tap"},

@@ -1,0 +1,68 @@
+package spool
+
+import "encoding/binary"
+
+// Kind is what a mark says.
+type Kind uint32
+
+// The kinds of marks. What A and B are not said to be is 0.
+const (
+	Chunk   Kind = 1 + iota // bytes of a stream were read: A of them (at least 1), at B by the steady clock, ns
+	Message                 // the same, and they are a message of its own, which may be empty: a datagram
+	Silent                  // nothing has come for B ns since the bytes before
+	Opened                  // the device is open from here on
+	Closed                  // the stream ended, or failed: A is the errno, 0 the end of the stream
+	Lost                    // up to B bytes are missing here: A is the cause
+	Step                    // the wall clock was set by B ns, a signed number
+	kinds
+)
+
+// Causes of [Lost].
+const (
+	Uncertain uint32 = 1 + iota // the producer was killed in a read: so many bytes may have been at the end of it
+	Overrun                     // the kernel or the device had no room
+)
+
+// Mark is what the bytes do not say.
+type Mark struct {
+	At   uint64 // the offset on the wire that it stands behind
+	Time int64  // ns since 1970
+	Kind Kind
+	A    uint32
+	B    uint64
+}
+
+// read reports whether the mark tells of bytes, as each byte needs one.
+func (m Mark) read() bool { return m.Kind == Chunk || m.Kind == Message }
+
+// markBytes is the size of a slot.
+const markBytes = 32
+
+func (m Mark) put(slot []byte) {
+	binary.NativeEndian.PutUint64(slot, m.At)
+	binary.NativeEndian.PutUint64(slot[8:], uint64(m.Time))
+	binary.NativeEndian.PutUint32(slot[16:], uint32(m.Kind))
+	binary.NativeEndian.PutUint32(slot[20:], m.A)
+	binary.NativeEndian.PutUint64(slot[24:], m.B)
+}
+
+// markOf reads a slot once, whatever changes there meanwhile.
+func markOf(slot []byte) Mark {
+	b := [markBytes]byte(slot)
+	return Mark{
+		At: binary.NativeEndian.Uint64(b[0:]), Time: int64(binary.NativeEndian.Uint64(b[8:])),
+		Kind: Kind(binary.NativeEndian.Uint32(b[16:])), A: binary.NativeEndian.Uint32(b[20:]), B: binary.NativeEndian.Uint64(b[24:]),
+	}
+}
+
+// follows reports whether the mark can stand behind one at an offset.
+func (m Mark) follows(at uint64) bool {
+	n := m.At - at
+	switch {
+	case m.Kind == 0 || m.Kind >= kinds:
+		return false
+	case m.read():
+		return n == uint64(m.A) && (n > 0 || m.Kind == Message)
+	}
+	return n == 0
+}

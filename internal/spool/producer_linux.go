@@ -1,0 +1,181 @@
+package spool
+
+import (
+	"encoding/binary"
+	"fmt"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/tallywheel/tallywheel/ring"
+)
+
+// Producer is the end that reads from a descriptor and writes down what it sees. One goroutine at a
+// time may use it.
+type Producer struct {
+	spool     *Spool
+	ring      *ring.Producer
+	published uint64 // marks; the shared word only tells it
+	passed    uint64 // … that the consumer had passed when it was last looked at
+	laid      uint64 // the offset up to which the pattern lies, from the position on
+	most      int    // bytes that a read takes
+	recovered Recovery
+
+	tell, look *atomic.Uint64
+	intent     []byte
+	armed      *atomic.Uint64 // the last word of the intent; 0: there is none
+
+	step func() // between two steps that another process can see; tests end a producer there
+}
+
+// Recovery is what a producer found of the one before it.
+type Recovery struct {
+	CutOff    bool // it was killed in a read, or right before or behind it
+	Bytes     int  // that nobody had been told of
+	Uncertain int  // up to so many more may have been read, and are lost
+}
+
+// Moment is one reading of two clocks.
+type Moment struct {
+	Wall   int64 // ns since 1970
+	Steady int64 // ns, by a clock that nobody sets, and all processes of the machine share
+}
+
+// reserve is how many marks a read leaves free, for those that tell of the device.
+const reserve = 16
+
+// intentBytes is what an intent takes: offset u64, marks u64, time i64, steady i64, kind u32,
+// most u32.
+const intentBytes = 40
+
+// Producer takes the end that fills. It reads most bytes at a time; 0 means 4 KiB, which is more
+// than a tty gives. What the one before it, which has ended, was killed in is recovered first:
+// [Producer.Recovered] tells.
+func (s *Spool) Producer(most int) (*Producer, error) { return s.produce(most, func() {}) }
+
+func (s *Spool) produce(most int, step func()) (*Producer, error) {
+	if most == 0 {
+		most = 4 << 10
+	}
+	if most < 0 || most > s.Size() {
+		return nil, fmt.Errorf("spool: reads of %d bytes: want 1 to %d", most, s.Size())
+	}
+	published, passed, err := s.marks()
+	if err != nil {
+		return nil, err
+	}
+	r, err := s.ring.Producer()
+	if err != nil {
+		return nil, fmt.Errorf("spool: %w", err)
+	}
+	p := &Producer{
+		spool: s, ring: r, published: published, passed: passed, most: most,
+		tell: ring.Uint64(s.owner, publishedAt), look: ring.Uint64(s.owner, passedAt),
+		intent: s.owner[intentAt:][:intentBytes:intentBytes], armed: ring.Uint64(s.owner, intentAt+32), step: step,
+	}
+	if err := p.recover(); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// Recovered is what was found of the producer before.
+func (p *Producer) Recovered() Recovery { return p.recovered }
+
+// Position is the offset of the next byte to be read.
+func (p *Producer) Position() uint64 { return p.ring.Position() }
+
+// Read has read put the next bytes of a descriptor into the spool, and publishes them with their
+// mark: a [Chunk], or a [Message], which may be empty. at is when they were noticed. n is what read
+// returned: 0 of a stream is its end. An error is ErrFull or ErrCorrupt, and then read was not
+// called, or the errno that read returned.
+func (p *Producer) Read(kind Kind, at Moment, fd int, read func(fd int, b []byte) (int, syscall.Errno)) (n int, err error) {
+	space, err := p.space()
+	if err != nil {
+		return 0, err
+	}
+	p.state(kind, len(space), at)
+	n, errno := read(fd, space)
+	if errno != 0 {
+		n, err = 0, errno
+	} else if n > 0 || kind == Message {
+		p.step()
+		p.write(Mark{At: p.Position() + uint64(n), Time: at.Wall, Kind: kind, A: uint32(n), B: uint64(at.Steady)})
+		p.publish()
+		p.ring.Publish(n)
+	}
+	p.step()
+	p.armed.Store(0)
+	return n, err
+}
+
+// Note publishes a mark that tells of no bytes, behind those that were read. An error is ErrFull or
+// ErrCorrupt.
+func (p *Producer) Note(m Mark) error {
+	if m.At = p.Position(); !m.follows(m.At) || m.read() {
+		panic(fmt.Sprintf("spool: Note(%+v)", m))
+	}
+	if err := p.slots(1); err != nil {
+		return err
+	}
+	p.write(m)
+	p.publish()
+	return nil
+}
+
+// space is where the next bytes go, with the pattern in it.
+func (p *Producer) space() ([]byte, error) {
+	if err := p.slots(reserve); err != nil {
+		return nil, err
+	}
+	space, err := p.ring.Space(p.most)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("spool: %w", err)
+	case len(space) == 0:
+		return nil, ErrFull
+	}
+	space = space[:min(len(space), p.most)]
+	if from := p.Position(); p.laid < from+uint64(len(space)) {
+		p.spool.key.lay(space[p.laid-from:], p.laid)
+		p.laid = from + uint64(len(space))
+	}
+	return space, nil
+}
+
+// slots makes sure that so many marks have room.
+func (p *Producer) slots(n uint64) error {
+	if p.spool.slots-(p.published-p.passed) >= n {
+		return nil
+	}
+	passed := p.look.Load()
+	if passed-p.passed > p.published-p.passed {
+		return fmt.Errorf("spool: the consumer says %d marks after %d, with %d published: %w", passed, p.passed, p.published, ErrCorrupt)
+	}
+	if p.passed = passed; p.spool.slots-(p.published-p.passed) < n {
+		return ErrFull
+	}
+	return nil
+}
+
+// state states the intent to read. It counts once its last word is there.
+func (p *Producer) state(kind Kind, most int, at Moment) {
+	for i, w := range [...]uint64{p.Position(), p.published, uint64(at.Wall), uint64(at.Steady)} {
+		binary.NativeEndian.PutUint64(p.intent[8*i:], w)
+	}
+	p.step()
+	p.armed.Store(uint64(most)<<32 | uint64(kind))
+	p.step()
+}
+
+// write puts a mark behind those that are there.
+func (p *Producer) write(m Mark) {
+	m.put(p.spool.mark(p.published))
+	p.published++
+	p.step()
+}
+
+// publish makes known all marks that were written, at once.
+func (p *Producer) publish() {
+	p.tell.Store(p.published)
+	p.step()
+}
