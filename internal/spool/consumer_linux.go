@@ -152,8 +152,21 @@ func (c *Consumer) Next() (m Mark, view []byte, ok bool, err error) {
 	c.working = true
 	c.at.Marks++
 	c.at.Shown = m.At
+	if m.read() {
+		c.at.Time = m.Time
+	}
 	c.step()
 	return m, all[c.at.Done-tail : m.At-tail : m.At-tail], true, nil
+}
+
+// held is what was shown and is not done with.
+func (c *Consumer) held() ([]byte, error) {
+	tail := c.ring.Position()
+	all, err := c.ring.View(int(c.at.Shown - tail))
+	if err != nil {
+		return nil, fmt.Errorf("spool: %w", err)
+	}
+	return all[c.at.Done-tail : c.at.Shown-tail : c.at.Shown-tail], nil
 }
 
 // refresh looks how many marks there are.

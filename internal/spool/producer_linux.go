@@ -48,8 +48,8 @@ const reserve = 16
 const intentBytes = 40
 
 // Producer takes the end that fills. It reads most bytes at a time; 0 means 4 KiB, which is more
-// than a tty gives. What the one before it, which has ended, was killed in is recovered first:
-// [Producer.Recovered] tells.
+// than a tty gives; a longer message is cut off. What the one before it, which has ended, was
+// killed in is recovered first: [Producer.Recovered] tells.
 func (s *Spool) Producer(most int) (*Producer, error) { return s.produce(most, func() {}) }
 
 func (s *Spool) produce(most int, step func()) (*Producer, error) {

@@ -102,7 +102,7 @@ func TestWhatIsReadComesWithItsMarks(t *testing.T) {
 	if m, _, ok, err := c.Next(); ok || err != nil {
 		t.Errorf("%+v behind the end, %v", m, err)
 	}
-	if at := c.Point(); at != (Point{6, 6, 6}) {
+	if at := c.Point(); at != (Point{6, 6, 6, 6}) {
 		t.Errorf("the consumer is at %+v", at)
 	}
 }
@@ -493,7 +493,7 @@ func TestAPeerThatGoesBack(t *testing.T) {
 	if _, err := p.Read(Chunk, Moment{}, 0, give("0123456789")); err != nil {
 		t.Fatal(err)
 	}
-	for _, at := range []Point{{0, 11, 1}, {11, 10, 1}, {5, 4, 1}, {1 << 63, 1 << 63, 1}, {0, 0, 2}, {0, 0, 1 << 63}} {
+	for _, at := range []Point{{0, 11, 1, 0}, {11, 10, 1, 0}, {5, 4, 1, 0}, {1 << 63, 1 << 63, 1, 0}, {0, 0, 2, 0}, {0, 0, 1 << 63, 0}} {
 		forged := Checkpoint{Point: at}
 		forged.put(s.checkpoint(0), 1, func() {})
 		if _, err := s.Consumer(0); !errors.Is(err, ErrCorrupt) {
