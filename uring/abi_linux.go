@@ -113,6 +113,7 @@ const (
 	OpReadFixed     Opcode = 4
 	OpWriteFixed    Opcode = 5
 	OpPollAdd       Opcode = 6
+	OpPollRemove    Opcode = 7
 	OpSendMsg       Opcode = 9
 	OpRecvMsg       Opcode = 10
 	OpTimeout       Opcode = 11
@@ -132,13 +133,19 @@ const (
 	OpRecv          Opcode = 27
 	OpSplice        Opcode = 30
 	OpShutdown      Opcode = 34
+	OpRenameAt      Opcode = 35
+	OpUnlinkAt      Opcode = 36
+	OpMkdirAt       Opcode = 37
 	OpMsgRing       Opcode = 40
 	OpSocket        Opcode = 45
 	OpSendZC        Opcode = 47
 	OpSendMsgZC     Opcode = 48
+	OpReadMultishot Opcode = 49
 	OpFutexWait     Opcode = 51
 	OpFutexWake     Opcode = 52
 	OpFtruncate     Opcode = 55
+	OpBind          Opcode = 56
+	OpListen        Opcode = 57
 
 	// opMailbox is ours: an operation that the kernel never sees, see [Op.Mailbox].
 	opMailbox Opcode = 255
@@ -153,6 +160,8 @@ var opcodes = map[Opcode]struct{ name, since string }{
 	OpLinkTimeout: {"link_timeout", "5.5"}, OpConnect: {"connect", "5.5"}, OpFallocate: {"fallocate", "5.6"},
 	OpOpenAt: {"openat", "5.6"}, OpClose: {"close", "5.6"}, OpFilesUpdate: {"files_update", "5.6"}, OpStatx: {"statx", "5.6"}, OpRead: {"read", "5.6"},
 	OpWrite: {"write", "5.6"}, OpSend: {"send", "5.6"}, OpRecv: {"recv", "5.6"}, OpSplice: {"splice", "5.7"},
+	OpPollRemove: {"poll_remove", "5.1"}, OpRenameAt: {"renameat", "5.11"}, OpUnlinkAt: {"unlinkat", "5.11"}, OpMkdirAt: {"mkdirat", "5.15"},
+	OpReadMultishot: {"read_multishot", "6.7"}, OpBind: {"bind", "6.11"}, OpListen: {"listen", "6.11"},
 	OpShutdown: {"shutdown", "5.11"}, OpMsgRing: {"msg_ring", "5.18"}, OpSocket: {"socket", "5.19"},
 	OpSendZC: {"send_zc", "6.0"}, OpSendMsgZC: {"sendmsg_zc", "6.1"}, OpFutexWait: {"futex_wait", "6.7"},
 	OpFutexWake: {"futex_wake", "6.7"}, OpFtruncate: {"ftruncate", "6.9"}, opMailbox: {"mailbox", "5.18"},
@@ -197,6 +206,7 @@ const (
 	linkTimeoutUpdate = 1 << 4
 	timeoutMultishot  = 1 << 6
 	pollAddMulti      = 1 << 0
+	pollUpdateEvents  = 1 << 1
 	cancelAll         = 1 << 0
 	cancelFD          = 1 << 1
 	cancelAny         = 1 << 2

@@ -39,7 +39,7 @@ type taken struct {
 
 // arrival says where the newest completion of an operation has left its bytes.
 type arrival struct {
-	at    int // in the buffer
+	at, n int // in the buffer
 	piece uint32
 }
 
@@ -144,7 +144,8 @@ func (o *Op) arrive(res int32, flags uint32) {
 
 func (g *BufferRing) arrived(id uint16, n int, ended bool) arrival {
 	t := &g.taken[id]
-	a := arrival{t.used, t.made}
+	n = min(n, g.size-t.used) // of a datagram the result may be its length
+	a := arrival{t.used, n, t.made}
 	t.views++
 	t.made++
 	if g.incremental {
@@ -180,7 +181,7 @@ func (o *Op) Picked() (Piece, bool) {
 	}
 	id := uint16(o.flags >> cqeBufferShift)
 	lo := int(id)*g.size + o.at.at
-	hi := lo + max(int(o.Res), 0)
+	hi := lo + o.at.n
 	g.lent++
 	return Piece{g.mem[lo:hi:hi], id, o.at.piece, g.taken[id].round, g}, true
 }

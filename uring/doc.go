@@ -53,6 +53,9 @@
 //     and a generation: [Op.Cancel] and [Op.Message] reach what they were meant for, or nothing. A
 //     completion that fits no operation in flight is counted, and Wait and Close return [ErrStray].
 //
+// One thing of the kernel's is left out for that reason: completions that are skipped where all
+// went well. Nobody would know when their memory is free.
+//
 // A ring holds at most Config.InFlight operations, and its completion queue is at least as large,
 // so that single completions always find room. Multishot operations can fill it; the kernel then
 // keeps the rest aside, and Next fetches them. Waits that signals interrupt are continued. A read

@@ -63,6 +63,7 @@ type aux struct {
 	control []byte
 	iov     []unix.Iovec
 	path    []byte
+	path2   []byte
 	statx   unix.Statx_t
 	word    *uint32
 	fd      int32
@@ -195,6 +196,7 @@ func (o *Op) acquire(r *Ring) error {
 		o.pin.Pin(x)
 		pinFirst(&o.pin, x.iov)
 		pinFirst(&o.pin, x.path)
+		pinFirst(&o.pin, x.path2)
 		pinFirst(&o.pin, x.control)
 		if x.word != nil {
 			o.pin.Pin(x.word)

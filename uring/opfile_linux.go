@@ -34,6 +34,14 @@ func (o *Op) Write(f *File, b *Buffer, off int64) *Op {
 	return o.memory(b, false)
 }
 
+// ReadEach reads from a pipe, a terminal or the like into buffers that the kernel takes from a
+// BufferRing, and completes each time with More, as RecvEach does. Picked gives the buffer. Linux
+// 6.7.
+func (o *Op) ReadEach(f *File, g *BufferRing) *Op {
+	o.setFile(OpReadMultishot, f).off = ^uint64(0) // Current
+	return o.fromStock(g)
+}
+
 // Part limits the operation just filled to bytes from lo to hi of its buffer.
 func (o *Op) Part(lo, hi int) *Op {
 	o.mustBeIdle()
@@ -102,6 +110,37 @@ func (o *Op) Truncate(f *File, size int64) *Op {
 func (o *Op) Open(path string, flags int, perm fs.FileMode) *Op {
 	e := o.set(OpOpenAt)
 	e.fd, e.addr, e.len, e.opFlags = unix.AT_FDCWD, o.path(path), uint32(perm.Perm()), uint32(flags|unix.O_CLOEXEC|unix.O_LARGEFILE)
+	return o
+}
+
+// Remove removes a name, relative to the working directory: of a file, or with dir of an empty
+// folder.
+func (o *Op) Remove(path string, dir bool) *Op {
+	e := o.set(OpUnlinkAt)
+	e.fd, e.addr = unix.AT_FDCWD, o.path(path)
+	if dir {
+		e.opFlags = unix.AT_REMOVEDIR
+	}
+	return o
+}
+
+// Mkdir makes a folder, relative to the working directory. Linux 5.15.
+func (o *Op) Mkdir(path string, perm fs.FileMode) *Op {
+	e := o.set(OpMkdirAt)
+	e.fd, e.addr, e.len = unix.AT_FDCWD, o.path(path), uint32(perm.Perm())
+	return o
+}
+
+// Rename gives a file or folder another name, both relative to the working directory. What has the
+// new name is replaced.
+func (o *Op) Rename(from, to string) *Op {
+	e := o.set(OpRenameAt)
+	e.fd, e.addr = unix.AT_FDCWD, o.path(from)
+	e.len = 1<<32 + unix.AT_FDCWD // the folder that the new name is relative to
+	x := o.aux
+	old := x.path
+	e.off = o.path(to)
+	x.path2, x.path = x.path, old
 	return o
 }
 
@@ -231,6 +270,14 @@ func (o *Op) Splice(from *File, fromOff int64, to *File, toOff int64, n int) *Op
 func (o *Op) Poll(f *File, events uint32) *Op {
 	o.setFile(OpPollAdd, f).opFlags = events
 	return o
+}
+
+// UpdatePoll sets what a PollEach of the same ring waits for. It completes with ENOENT if that is
+// not in flight. Linux 5.13.
+func (o *Op) UpdatePoll(target *Op, events uint32) *Op {
+	e := o.set(OpPollRemove)
+	e.len, e.opFlags = pollUpdateEvents|pollAddMulti, events
+	return o.aimAt(target)
 }
 
 // PollEach is Poll that completes each time, with More, until it is cancelled or fails.

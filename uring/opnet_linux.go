@@ -45,6 +45,21 @@ func (o *Op) Connect(f *File, to netip.AddrPort) *Op {
 	return o
 }
 
+// Bind gives a socket its own address. Linux 6.11.
+func (o *Op) Bind(f *File, at netip.AddrPort) *Op {
+	e := o.setFile(OpBind, f)
+	x := o.extra()
+	o.fail(x.setAddr(at))
+	e.addr, e.off = uint64(uintptr(unsafe.Pointer(&x.name[0]))), uint64(x.nameLen)
+	return o
+}
+
+// Listen lets a socket accept connections; so many may wait to be accepted. Linux 6.11.
+func (o *Op) Listen(f *File, backlog int) *Op {
+	o.setFile(OpListen, f).len = uint32(max(backlog, 0))
+	return o
+}
+
 // Shutdown ends sending, receiving or both: unix.SHUT_WR, SHUT_RD, SHUT_RDWR.
 func (o *Op) Shutdown(f *File, how int) *Op {
 	o.setFile(OpShutdown, f).len = uint32(how)
@@ -61,12 +76,17 @@ func (o *Op) Recv(f *File, b *Buffer) *Op {
 // connections which are silent hold no memory. Picked gives the buffer. It completes with ENOBUFS
 // if none was free.
 func (o *Op) RecvFrom(f *File, g *BufferRing) *Op {
-	e := o.setFile(OpRecv, f)
+	o.setFile(OpRecv, f)
+	return o.fromStock(g)
+}
+
+// fromStock has the kernel take the buffer from a stock.
+func (o *Op) fromStock(g *BufferRing) *Op {
 	if o.from = g; g == nil {
 		o.fail(errors.New("no ring of buffers"))
 		return o
 	}
-	e.flags, e.bufIndex = sqeBufferSelect, g.group
+	o.e.flags, o.e.bufIndex = sqeBufferSelect, g.group
 	return o.special()
 }
 
@@ -103,6 +123,20 @@ func (o *Op) Followed() *Op { o.adjust().opFlags |= unix.MSG_MORE; return o }
 // WaitAll makes the Send, Recv, SendMsg or RecvMsg just filled go on until the whole buffer is
 // done, or the connection ends.
 func (o *Op) WaitAll() *Op { o.adjust().opFlags |= unix.MSG_WAITALL; return o }
+
+// Flags adds flags of send(2) or recv(2) to the operation just filled, such as unix.MSG_PEEK or
+// MSG_DONTWAIT. With MSG_TRUNC a datagram that was longer than its buffer has its whole length in
+// Res.
+func (o *Op) Flags(flags int) *Op {
+	e := o.adjust()
+	switch o.Code() {
+	case OpSend, OpRecv, OpSendMsg, OpRecvMsg, OpSendZC, OpSendMsgZC:
+	default:
+		panic("uring: Flags: " + o.Code().String() + " has none")
+	}
+	e.opFlags |= uint32(flags)
+	return o
+}
 
 // SendMsg sends several buffers as one message, with control data (nil: none) and to an address
 // (zero: the connected one).

@@ -219,6 +219,22 @@ func (r *Ring) Wait(n int) error { return r.wait(n, time.Time{}) }
 // WaitFor is Wait that gives up with ErrTimeout after d.
 func (r *Ring) WaitFor(n int, d time.Duration) error { return r.wait(n, time.Now().Add(d)) }
 
+// WaitSome is for who takes many at a time, and does not let the first of them wait for long: it
+// waits until n completions are there, or gather has passed and at least one is. It gives up with
+// ErrTimeout after d. Before Linux 6.12 it waits for the first alone: see MinTimeout.
+func (r *Ring) WaitSome(n int, gather, d time.Duration) error {
+	if r.feats&featMinTimeout == 0 {
+		return r.WaitFor(min(n, 1), d)
+	}
+	if gather < 0 || gather > time.Hour {
+		return fmt.Errorf("uring: gather for %v: want 0 to %v", gather, time.Hour)
+	}
+	r.untilArg.minWaitUsec = uint32(gather / time.Microsecond)
+	err := r.wait(n, time.Now().Add(d))
+	r.untilArg.minWaitUsec = 0
+	return err
+}
+
 func (r *Ring) wait(n int, deadline time.Time) error {
 	switch {
 	case r.fd < 0:
@@ -262,6 +278,9 @@ func (r *Ring) wait(n int, deadline time.Time) error {
 		}
 		if r.setup&setupSQPoll == 0 { // there the polling thread takes them
 			r.took(uint32(taken))
+		}
+		if arg != nil && arg.minWaitUsec > 0 { // what was to be gathered is, or a signal came
+			arg.minWaitUsec, n = 0, min(n, 1)
 		}
 	}
 }
