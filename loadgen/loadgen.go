@@ -4,9 +4,10 @@
 //
 // With a rate the load is open-loop: when a request is due does not depend on whether earlier ones
 // were answered, and its latency counts from that moment, so a server that stalls is charged for
-// all that it delays. Without a rate it is closed-loop, as of wrk: every connection sends its next
-// request when the last is answered; that finds the most a server can do, and says little about
-// latency, since a stalled server is not asked.
+// all that it delays; what it never answers counts as long as it was waited for. Without a rate it
+// is closed-loop, as of wrk: every connection sends its next request when the last is answered;
+// that finds the most a server can do, and says little about latency, since a stalled server is not
+// asked.
 //
 // # What is checked
 //
@@ -28,7 +29,6 @@ import (
 	"net/netip"
 	"net/url"
 	"runtime"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -81,6 +81,7 @@ type Result struct {
 	Errors   map[string]int `json:"errors"` // by kind: connect, reset, timeout, status 500 …
 
 	LatencyUs Latency  `json:"latency_us"` // of the late ones, too
+	AtLeast   uint64   `json:"at_least"`   // of an open loop: requests in LatencyUs that were never answered, by how long they had waited when they were given up
 	Samples   []Sample `json:"samples"`
 }
 
@@ -94,9 +95,10 @@ type Latency struct {
 	Max  int64   `json:"max"`
 }
 
-// Sample is one second.
+// Sample is one second, or what there is of the last.
 type Sample struct {
 	Second     int     `json:"second"`
+	Seconds    float64 `json:"seconds"`
 	Requests   uint64  `json:"requests"`
 	P99Us      int64   `json:"p99_us"`
 	CPUPercent float64 `json:"cpu_percent"` // of the server; 100 is one CPU
@@ -303,12 +305,13 @@ func newHistogram() *hdrhistogram.Histogram { return hdrhistogram.New(lowest, hi
 // collect adds the threads up.
 func collect(cfg *Config, threads []*thread) *Result {
 	r := &Result{URL: cfg.URL, Connections: cfg.Connections, Pipeline: cfg.Pipeline, Rate: cfg.Rate, Errors: map[string]int{}}
-	whole := newHistogram()
+	whole, seconds := newHistogram(), []*hdrhistogram.Histogram(nil)
 	for _, t := range threads {
 		whole.Merge(t.latency)
 		r.Requests += t.answered
 		r.Late += t.late
 		r.Unsent += t.unsent
+		r.AtLeast += t.atLeast
 		r.Bytes += t.received
 		for k, n := range t.errors {
 			r.Errors[k] += n
@@ -316,14 +319,17 @@ func collect(cfg *Config, threads []*thread) *Result {
 		r.Seconds = max(r.Seconds, t.counted.Seconds())
 		r.Drained = max(r.Drained, t.counted.Seconds(), t.lastAnswer.Seconds())
 		for i, s := range t.seconds {
-			if i == len(r.Samples) {
-				r.Samples = append(r.Samples, Sample{Second: i})
+			if i == len(seconds) {
+				seconds = append(seconds, newHistogram())
 			}
-			r.Samples[i].Requests += uint64(s.TotalCount())
-			r.Samples[i].P99Us = max(r.Samples[i].P99Us, s.ValueAtQuantile(99))
+			seconds[i].Merge(s)
 		}
 	}
-	r.Samples = slices.Clip(r.Samples)
+	for i, s := range seconds {
+		r.Samples = append(r.Samples, Sample{
+			Second: i, Seconds: min(1, r.Seconds-float64(i)), Requests: uint64(s.TotalCount()), P99Us: s.ValueAtQuantile(99),
+		})
+	}
 	if r.Seconds > 0 {
 		r.PerSec = float64(r.Requests) / r.Seconds
 	}

@@ -3,6 +3,7 @@ package loadgen
 import (
 	"bytes"
 	"fmt"
+	"net/http"
 	"net/netip"
 	"runtime"
 	"strconv"
@@ -40,6 +41,7 @@ type thread struct {
 	answered uint64
 	late     uint64
 	unsent   uint64
+	atLeast  uint64
 	received uint64
 	errors   map[string]int
 	counted  time.Duration
@@ -53,11 +55,15 @@ type conn struct {
 	made    int // connections so far: a descriptor's number can be the last one's
 	index   int
 	due     []time.Duration // of the requests that are not answered, oldest first
+	sent    time.Duration   // when the newest of them began to be
 	unsent  []byte
 	partial []byte // of an answer
 	skip    int64  // bytes of a body still to come
 	chunked bool   // … that is chunked
 	chunks  http1.Chunks
+	toEnd   bool     // the body goes on until the server closes
+	last    bool     // the server closes behind the answer
+	bare    bool     // answers have no body, whatever their heads say
 	status  int      // of the answer whose body is coming
 	next    int      // the exchange to send
 	want    *Content // of the answers to what was sent; nil: anything
@@ -82,7 +88,7 @@ func newThread(cfg *Config, to netip.AddrPort, requests [][]byte, index int) (*t
 		return nil, err
 	}
 	for i := index; i < cfg.Connections; i += cfg.Threads {
-		c := &conn{fd: -1, index: len(t.conns), next: i % len(requests)}
+		c := &conn{fd: -1, index: len(t.conns), next: i % len(requests), bare: cfg.Method == http.MethodHead}
 		t.conns = append(t.conns, c)
 		if err := t.connect(c); err != nil {
 			t.close()
@@ -111,7 +117,7 @@ func (t *thread) connect(c *conn) error {
 		return err
 	}
 	c.made++
-	c.fd, c.unsent, c.partial, c.skip, c.chunked, c.closes = fd, nil, nil, 0, false, 0
+	c.fd, c.unsent, c.partial, c.skip, c.chunked, c.toEnd, c.last, c.closes = fd, nil, nil, 0, false, false, false, 0
 	if t.interval > 0 {
 		t.idle = append(t.idle, c)
 	}
@@ -123,7 +129,7 @@ func (t *thread) reset(began time.Time, length time.Duration, index int) {
 	t.began, t.length, t.over, t.looked = began, length, false, 0
 	t.next = t.interval * float64(index) / float64(t.cfg.Threads)
 	t.latency, t.errors, t.seconds = newHistogram(), map[string]int{}, nil
-	t.answered, t.late, t.unsent, t.received, t.counted, t.lastAnswer = 0, 0, 0, 0, 0, 0
+	t.answered, t.late, t.unsent, t.atLeast, t.received, t.counted, t.lastAnswer = 0, 0, 0, 0, 0, 0, 0
 }
 
 // answersFor is how long nothing may move on any connection until answers are no longer waited for
@@ -150,7 +156,7 @@ func (t *thread) run(stop <-chan struct{}) {
 			t.length = t.now
 		default:
 		}
-		if t.over = t.now >= t.length || t.once && int(t.answered)+len(t.errors) >= len(t.conns); t.over {
+		if t.over = t.now >= t.length || t.once && int(t.answered)+t.failed() >= len(t.conns); t.over {
 			break
 		}
 		wait := min(t.length-t.now, 100*time.Millisecond)
@@ -167,10 +173,32 @@ func (t *thread) run(stop <-chan struct{}) {
 	}
 	t.over, t.counted = true, t.now
 	for t.interval > 0 && time.Duration(t.next) < t.length {
+		t.waited(t.now - time.Duration(t.next))
 		t.next += t.interval
 		t.unsent++
 	}
 	t.rest()
+}
+
+// waited counts a request of an open loop that has no answer yet by how long it has waited: left
+// out, the worst would not be in the percentiles.
+func (t *thread) waited(d time.Duration) {
+	t.atLeast++
+	t.record(d)
+}
+
+func (t *thread) record(d time.Duration) int64 {
+	us := min(max(int64(d/time.Microsecond), lowest), highest)
+	_ = t.latency.RecordValue(us) // in range
+	return us
+}
+
+// failed is how many requests had no good answer.
+func (t *thread) failed() (n int) {
+	for _, k := range t.errors {
+		n += k
+	}
+	return n
 }
 
 // rest waits for the answers to what has been sent.
@@ -187,7 +215,7 @@ func (t *thread) rest() {
 	}
 	for _, c := range t.conns {
 		if c.fd >= 0 && len(c.due) > 0 {
-			t.lost(c, "timeout")
+			t.lost(c, timedOut)
 		}
 	}
 }
@@ -235,7 +263,7 @@ func (t *thread) sendBurst(c *conn) {
 // sendNext sends the connection's next exchange, and remembers what must come back.
 func (t *thread) sendNext(c *conn) {
 	i := c.next
-	c.next, c.want = (i+1)%len(t.bursts), nil
+	c.next, c.want, c.sent = (i+1)%len(t.bursts), nil, t.now
 	if want := &t.cfg.Exchanges[i].Want; want.Pattern != nil {
 		c.want = want
 	}
@@ -279,6 +307,9 @@ func (t *thread) ready(c *conn, events uint32) {
 	case n == 0 && c.closes > 0:
 		t.count(c, c.closes)
 		t.renew(c)
+		return
+	case n == 0 && c.toEnd && len(c.due) > 0:
+		t.endOf(c)
 		return
 	case n == 0:
 		t.lost(c, "closed")
@@ -324,7 +355,7 @@ const maxHead = 64 << 10
 
 // answer reads as much of an answer as b has. whole is its status once it is over.
 func (c *conn) answer(b []byte) (used, whole int, bad string) {
-	if c.skip > 0 || c.chunked {
+	if c.skip > 0 || c.chunked || c.toEnd {
 		return c.body(b, 0)
 	}
 	end := bytes.Index(b, []byte("\r\n\r\n"))
@@ -346,13 +377,15 @@ func (c *conn) answer(b []byte) (used, whole int, bad string) {
 		return end + 4, 0, ""
 	}
 	c.skip, c.chunked, c.status, c.got = 0, false, status, 0
-	if status != 204 && status != 304 {
-		if v := field(head, "content-length"); v != nil {
-			if c.skip, err = strconv.ParseInt(string(v), 10, 64); err != nil {
-				return 0, 0, "no HTTP"
-			}
-		} else if v := field(head, "transfer-encoding"); bytes.EqualFold(v, []byte("chunked")) {
+	goesOn := field(head, "connection")
+	c.last = bytes.EqualFold(goesOn, []byte("close")) || head[7] == '0' && !bytes.EqualFold(goesOn, []byte("keep-alive"))
+	if status != 204 && status != 304 && !c.bare {
+		if v := field(head, "transfer-encoding"); bytes.EqualFold(v, []byte("chunked")) {
 			c.chunked, c.chunks = true, http1.Chunks{}
+		} else if v := field(head, "content-length"); v == nil {
+			c.toEnd = true
+		} else if c.skip, err = strconv.ParseInt(string(v), 10, 64); err != nil || c.skip < 0 {
+			return 0, 0, "no HTTP"
 		}
 	}
 	return c.body(b, end+4)
@@ -379,6 +412,9 @@ func (c *conn) body(b []byte, at int) (used, whole int, bad string) {
 		default:
 			return at, 0, ""
 		}
+	}
+	if c.toEnd {
+		return len(b), 0, c.look(b[at:])
 	}
 	n := min(int64(len(b)-at), c.skip)
 	if bad := c.look(b[at : at+int(n)]); bad != "" {
@@ -424,6 +460,10 @@ func (t *thread) done(c *conn, status int) bool {
 	t.count(c, status)
 	made := c.made
 	switch {
+	case c.last && len(c.due) > 0:
+		t.lost(c, "closed")
+	case c.last:
+		t.renew(c)
 	case t.interval > 0:
 		t.idle = append(t.idle, c)
 	case len(c.due) == 0 && !t.over && !t.once:
@@ -441,8 +481,7 @@ func (t *thread) count(c *conn, status int) {
 		t.errors["status "+strconv.Itoa(status)]++
 		return
 	}
-	us := min(max(int64((t.now-due)/time.Microsecond), lowest), highest)
-	_ = t.latency.RecordValue(us) // in range
+	us := t.record(t.now - due)
 	if t.over {
 		t.late++
 		return
@@ -455,10 +494,36 @@ func (t *thread) count(c *conn, status int) {
 	_ = t.seconds[second].RecordValue(us)
 }
 
+// endOf is the end of a connection that was the end of an answer, too.
+func (t *thread) endOf(c *conn) {
+	_, status, bad := c.ended(0)
+	switch {
+	case bad != "":
+		t.lost(c, bad)
+		return
+	case len(c.unsent) > 0:
+		t.lost(c, "answered before the request was sent: status "+strconv.Itoa(status))
+		return
+	}
+	t.count(c, status)
+	if len(c.due) > 0 {
+		t.lost(c, "closed")
+		return
+	}
+	t.renew(c)
+}
+
+const timedOut = "timeout"
+
 // lost gives up a connection and makes another.
 func (t *thread) lost(c *conn, why string) {
 	if len(c.due) > 0 { // else it was the server's right
 		t.errors[why] += len(c.due)
+	}
+	if t.interval > 0 && why == timedOut {
+		for _, due := range c.due {
+			t.waited(t.now - due)
+		}
 	}
 	t.renew(c)
 }
@@ -494,8 +559,8 @@ func (t *thread) lookForLost() {
 		switch {
 		case c.fd < 0 && t.now >= c.retryAt:
 			t.renew(c)
-		case c.fd >= 0 && len(c.due) > 0 && t.now-c.due[0] > t.cfg.Timeout && t.interval == 0:
-			t.lost(c, "timeout")
+		case c.fd >= 0 && len(c.due) > 0 && t.now-c.sent > t.cfg.Timeout:
+			t.lost(c, timedOut)
 		}
 	}
 }
