@@ -513,7 +513,7 @@ func TestClosedFilesAreNotClosedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	for range 100 {
+	for i := range 100 {
 		var op uring.Op
 		a, errA := uring.FileOf(f)
 		b, errB := uring.FileOf(f)
@@ -524,7 +524,15 @@ func TestClosedFilesAreNotClosedAgain(t *testing.T) {
 		if err := a.Close(); err != nil {
 			t.Fatal(err)
 		}
-		do(t, r, op.CloseFile(b))
+		if i%2 == 0 {
+			do(t, r, op.CloseFile(b))
+		} else { // by a ring that ends before it has submitted that
+			short := open(t, uring.Config{})
+			if err := errors.Join(short.Push(op.CloseFile(b)), short.Shutdown(nil)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		op.Reset() // it has b no more
 		var again [2]int
 		for i := range again {
 			if again[i], err = unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, fds[i]); err != nil {

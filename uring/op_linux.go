@@ -375,7 +375,7 @@ func (o *Op) releaseRare() {
 
 // reopen gives the file of a CloseFile that did not happen its descriptor back.
 func (o *Op) reopen() {
-	if f := o.closing; f != nil {
+	if f := o.closing; f != nil && f.n == 0 {
 		f.n = o.e.fd + 1
 		if f.ring != nil {
 			f.n = int32(o.e.fileIdx)
