@@ -43,7 +43,9 @@ type lane struct {
 	paused   string // why nobody read the device before this lane, which has not opened it yet; else ""
 	handOn   bool   // what is not classified when the reading ends is left for another lane
 	left     half   // … and this is it
+	ending   bool   // its source stops, or the recording does: an end of the reading is no absence now
 	gone     bool   // it was not there when the recording began to stop, and has not come since
+	replaced bool   // its port ends the reading, for a newer connection
 
 	short func() bool // whether connections wait for descriptors; nil: it has no listener
 }
@@ -103,7 +105,7 @@ func (l *lane) Closed(view []byte, at int64, err error) {
 	l.mu.Lock()
 	l.in.book.At(at)
 	l.handle = nil
-	if errors.Is(err, reader.ErrRemoved) {
+	if l.ending || errors.Is(err, reader.ErrRemoved) {
 		if l.handOn {
 			l.left = l.in.leave(view)
 		} else {
@@ -114,7 +116,9 @@ func (l *lane) Closed(view []byte, at int64, err error) {
 		l.in.end(view, at, AtGone)
 		l.in.beat(0)
 		l.state = ledger.StateWaiting
-		l.why = cause(err)
+		if l.why = cause(err); l.replaced {
+			l.why = outageReplaced
+		}
 		l.in.book.OutageBegins(at, l.why)
 		l.watch(Event{Kind: PortGone, At: at, Err: err})
 	}
@@ -439,7 +443,7 @@ func (l *lane) overran() bool {
 func (l *lane) opened(d device, now int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.device, l.state, l.in.heard, l.paused, l.why, l.gone = d, ledger.StateOpen, false, "", "", false
+	l.device, l.state, l.in.heard, l.paused, l.why, l.gone, l.replaced = d, ledger.StateOpen, false, "", "", false, false
 	l.in.book.At(now)
 	l.in.restart()
 	l.path, l.accepted = d.name(), d.settings()
@@ -458,11 +462,19 @@ func (l *lane) attach(h reader.Handle) {
 }
 
 // ends says that the recording is about to stop: a device that is not there now, and does not come
-// meanwhile, is not there in the last sheet either.
+// meanwhile, is not there in the last sheet either. One that goes from now on was there.
 func (l *lane) ends() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.gone = l.state == ledger.StateWaiting
+	l.ending, l.gone = true, l.state == ledger.StateWaiting
+}
+
+// finishes says that the port ends the reading. What ends it then is most often the port's own
+// doing: a connection that is made deaf comes to its end.
+func (l *lane) finishes(why string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ending, l.replaced = l.ending || why == unreadStopped, why == unreadReplaced
 }
 
 // stopped is the end of a lane: its source is closed for good.
@@ -508,7 +520,9 @@ func (l *lane) detach() {
 func (l *lane) outage(now int64, why string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.why = why
+	if l.why = why; l.ending {
+		return
+	}
 	l.in.book.OutageBegins(now, why)
 	if l.paused != "" {
 		l.in.book.OutageGoesOn(l.paused + "; then: " + why)

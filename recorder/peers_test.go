@@ -121,6 +121,9 @@ func TestPeers(t *testing.T) {
 	if _, err := senders["newest"].Read(make([]byte, 1)); err != io.EOF {
 		t.Errorf("the older connection reads %v, want the end in order", err)
 	}
+	if o := portOf(g, "newest").Outages; len(o) != 2 || o[1].Cause != outageReplaced {
+		t.Errorf("the change of connections: %+v", o)
+	}
 	write(t, senders["first"], []byte("three\n"))
 	stored(t, g, "first", 2)
 	senders["first"].Close()

@@ -257,6 +257,7 @@ func (p *port) leave(d device, h reader.Handle) {
 // finish has what has arrived read to its end, and ends the reading. What the log does not take
 // before the deadline is counted.
 func (p *port) finish(d device, h reader.Handle, cause string, deadline time.Time) {
+	p.lane.finishes(cause)
 	d.deafen()
 	h.Finish()
 	patience := time.NewTimer(time.Until(deadline))

@@ -27,6 +27,7 @@ const (
 	outageTakenOut   = "the source was not in the configuration"
 
 	outageNotConnected = "not connected"
+	outageReplaced     = "a newer connection took over"
 )
 
 // ErrNotConnected says to a watcher that nobody has connected yet.

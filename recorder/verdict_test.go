@@ -3,7 +3,9 @@ package recorder
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"log/slog"
+	"net"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -157,6 +159,79 @@ func TestVerdictOfAStop(t *testing.T) {
 			}
 			if kept, err := archive.LoadStart(dir, slog.New(slog.DiscardHandler)); err != nil || kept.Sheet.Verdict.Level != want {
 				t.Errorf("%s, gone: %v: on disk %+v, %v", name, gone, kept, err)
+			}
+		}
+	}
+}
+
+// hears has a recorder tell its troubles to nobody but the test, which asks for them.
+func hears(g *Recorder) (told func() string) {
+	l := &heard{}
+	g.saving.Lock()
+	g.herald.tell = func(e notify.Event) { l.events = append(l.events, e) }
+	g.saving.Unlock()
+	return func() string {
+		g.saving.Lock()
+		defer g.saving.Unlock()
+		return l.told()
+	}
+}
+
+// A stop makes the connections deaf that it reads to their end, and so ends them: that is no
+// absence, in no sheet, and is told to nobody. Neither is a device that goes while the recorder
+// stops. One that was away when the stop began is told, though nobody has looked since.
+func TestStopTellsOfNoAbsenceOfItsOwn(t *testing.T) {
+	all := tcp("a")
+	all.TCP.Peers = config.PeersAll
+	for name, src := range map[string]config.Source{"listen": tcp("a"), "all": all, "dial": {}} {
+		for _, how := range []string{"stays", "goes meanwhile", "is away"} {
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if name == "dial" {
+				src = tcp("a")
+				src.TCP = &config.Net{Dial: l.Addr().String()}
+			}
+			g := start(t, t.TempDir(), nil, src)
+			close(g.quit) // nobody looks
+			g.done.Wait()
+			g.quit = make(chan struct{})
+			g.done.Go(g.settle)
+			told := hears(g)
+			var c net.Conn
+			if name != "dial" {
+				c = dial(t, address(g, "a"))
+			} else if c, err = l.Accept(); err != nil {
+				t.Fatal(err)
+			}
+			write(t, c, frames(0, 5))
+			last := func() ledger.Port { ports := g.Sheet().Ports; return ports[len(ports)-1] }
+			testenv.Until(t, time.Minute, "the frames are stored", func() bool { return last().Frames.Stored == 5 })
+			if err := g.second(); err != nil {
+				t.Error(err)
+			}
+			before, want := last().OutageCount, ""
+			l.Close() // it cannot come back
+			switch how {
+			case "goes meanwhile":
+				for _, p := range g.snapshot() {
+					p.lane.ends()
+				}
+				c.Close()
+				testenv.Until(t, time.Minute, "the end is noticed", func() bool { return last().State != ledger.StateOpen })
+			case "is away":
+				c.Close()
+				testenv.Until(t, time.Minute, "the end is noticed", func() bool { return last().State == ledger.StateWaiting })
+				before, want = before+1, fmt.Sprintf("begin not_there 0 [%s] 0", last().ID)
+			}
+			s := stop(t, g)
+			c.Close()
+			if got := told(); got != want {
+				t.Errorf("%s, %s: told %q, want %q", name, how, got, want)
+			}
+			if p := s.Ports[len(s.Ports)-1]; p.OutageCount != before || how == "is away" && !strings.HasPrefix(p.Outages[len(p.Outages)-1].Cause, "end of stream") {
+				t.Errorf("%s, %s: %+v, want %d outages", name, how, p.Outages, before)
 			}
 		}
 	}

@@ -76,7 +76,9 @@ func (l *lane) watch(e Event) {
 func (l *lane) absent(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.watch(Event{Kind: PortAbsent, At: time.Now().UnixNano(), Err: err})
+	if !l.ending {
+		l.watch(Event{Kind: PortAbsent, At: time.Now().UnixNano(), Err: err})
+	}
 }
 
 // saw tells of bytes that are in no frame, or of damage.
