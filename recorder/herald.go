@@ -66,6 +66,9 @@ func newHerald(log *slog.Logger, tell func(notify.Event)) *herald {
 // quietKinds are reasons that are no trouble: what a source is, or not yet.
 var quietKinds = map[string]bool{"unknown": true, "unheard": true, "clock_steps": true}
 
+// pastKinds are reasons that earlier starts have left: they hold until somebody says `ack`.
+var pastKinds = map[string]bool{"earlier_starts": true, "history_unreadable": true}
+
 // look tells what has changed. now is a time that nobody sets, since the start. With last the
 // recorder has stopped: troubles begin, but only losses end. A source that is not there then is
 // told of only if it has gone since the look before.
@@ -83,6 +86,11 @@ func (h *herald) look(s *ledger.Sheet, now time.Duration, last bool) {
 	for _, r := range s.Whole().Judge().Reasons {
 		if !quietKinds[r.Kind] && !(last && r.Kind == "not_there") {
 			note(r, why(s, r))
+		}
+	}
+	for _, r := range s.Judge().Reasons {
+		if pastKinds[r.Kind] {
+			note(r, "")
 		}
 	}
 	for _, r := range h.clockSteps(s) {
@@ -241,6 +249,9 @@ var advice = map[string]string{
 	"log_stalled":     "frames wait, and `overflow` decides as their buffers fill: make room, or see to the disk",
 	"unbalanced":      "keep the sheet and the log: this is an error of the recorder",
 	"no_frame":        "compare baud rate and framing with the device's",
+
+	"earlier_starts":     "`tallywheel log sheets` and the page say what was lost; once you know it, `tallywheel ack` says so",
+	"history_unreadable": "once you have looked at sheets.ndjson, `tallywheel ack` says so",
 }
 
 // outcome is what has become of the data when a trouble is over, where that is not plain.
@@ -248,6 +259,7 @@ var outcome = map[string]string{
 	"disk_full":       "the log takes frames again; `dropped` of the sheet says what was lost, if anything was",
 	"few_descriptors": "all connections are read, with what waited",
 	"dropping_oldest": "nothing more is removed early; what was removed is gone, and readers see a gap",
+	"earlier_starts":  "it is acknowledged",
 }
 
 // line writes one line into the journal, and sends one event of a beginning or an end.
@@ -302,7 +314,9 @@ func (h *herald) line(what string, c *matter, of []*episode, lasted string) {
 		d, _ := time.ParseDuration(lasted) // it was printed by Duration
 		e.Seconds = d.Seconds()
 	}
-	h.tell(e)
+	if len(of) > 0 { // else all were brief: nothing is open that an end would follow
+		h.tell(e)
+	}
 }
 
 // why says more of a trouble than its kind: how it began, and what it is now.

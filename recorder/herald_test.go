@@ -128,6 +128,53 @@ func TestAbsenceIsTold(t *testing.T) {
 	}
 }
 
+// What has begun and ended within the minute is a line of the journal, and no event: its end would
+// never come.
+func TestWhatWasBriefIsNoEvent(t *testing.T) {
+	l := newHeard()
+	l.look(1, nil, gone("a"), lossy("b", 0))
+	l.look(2, nil, lossy("a", 0), gone("b"))
+	l.look(3, nil, lossy("a", 0), lossy("b", 0))
+	if got := l.look(62, nil, lossy("a", 0), lossy("b", 0)); len(got) != 1 || !strings.Contains(got[0], "more_that_were_brief=1") {
+		t.Errorf("%q", got)
+	}
+	if got := l.told(); got != "begin not_there 0 [a] 0; end not_there 0 [a] 0" {
+		t.Errorf("told %s", got)
+	}
+}
+
+// In an event the source that lost most is first, those with the same go by their names.
+func TestOrderOfSourcesInAnEvent(t *testing.T) {
+	l := newHeard()
+	l.look(1, nil, lossy("c", 1), lossy("d", 2), lossy("a", 1), lossy("b", 3))
+	l.look(100, nil, lossy("c", 1), lossy("d", 2), lossy("a", 1), lossy("b", 3))
+	if got := l.told(); got != "begin missing_unseen 7 [b d a c] 0; end missing_unseen 7 [b d a c] 0" {
+		t.Errorf("told %s", got)
+	}
+}
+
+// What earlier starts have lost is a trouble until it is acknowledged; what a source could not know
+// is none.
+func TestLossesOfEarlierStartsAreTold(t *testing.T) {
+	l := newHeard()
+	past := func(s *ledger.Sheet) {
+		s.Past = &ledger.Past{Starts: 1, Damaged: ledger.Amount{Frames: 1}, Unproven: []string{"b"}, Unreadable: true}
+	}
+	if got := l.look(1, past, lossy("a", 0)); len(got) != 2 || !strings.Contains(got[0], `begins: earlier: 1 frame damaged in 1 start`) ||
+		!strings.Contains(got[0], "ack") || !strings.Contains(got[1], "trouble=history_unreadable") {
+		t.Errorf("%q", got)
+	}
+	if got := l.look(2, past, lossy("a", 0)); len(got) > 0 {
+		t.Errorf("%q", got)
+	}
+	if got := l.look(11, nil, lossy("a", 0)); len(got) != 2 || !strings.Contains(got[0], `over: earlier: 1 frame damaged`) {
+		t.Errorf("%q", got)
+	}
+	if got := l.told(); got != "begin earlier_starts 0 [] 0; begin history_unreadable 0 [] 0; end earlier_starts 0 [] 1; end history_unreadable 0 [] 1" {
+		t.Errorf("told %s", got)
+	}
+}
+
 // What keeps the log from recording is told with what to do; so are a silence, and a step of the
 // clock, also where a time service made it.
 func TestTroublesOfTheLogAndTheClockAreTold(t *testing.T) {

@@ -94,10 +94,15 @@ func (h *herald) leave() {
 		}
 		var sources []string
 		for k := range c.open {
-			sources = append(sources, k.source)
+			if k.source != "" {
+				sources = append(sources, k.source)
+			}
 		}
 		slices.Sort(sources)
-		h.log.Info("the recorder stops, and this is not over: "+c.What, "trouble", c.Kind,
-			"sources", ledger.Some(sources))
+		attrs := []any{"trouble", c.Kind}
+		if len(sources) > 0 {
+			attrs = append(attrs, "sources", ledger.Some(sources))
+		}
+		h.log.Info("the recorder stops, and this is not over: "+c.What, attrs...)
 	}
 }

@@ -75,41 +75,115 @@ func TestTroublesGoOnInTheNextStart(t *testing.T) {
 	}
 }
 
-// Whoever is notified gets the end of a trouble from the start after the one that told it, stopped
-// or killed. The history keeps no troubles.
-func TestEndIsToldByTheNextStart(t *testing.T) {
-	var mu sync.Mutex
-	var events []string
-	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+// receiver is somebody who is notified, and may be away.
+type receiver struct {
+	*httptest.Server
+	mu     sync.Mutex
+	away   bool
+	events []string
+}
+
+func newReceiver(t *testing.T) *receiver {
+	n := &receiver{}
+	n.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var e notify.Event
 		_ = json.NewDecoder(r.Body).Decode(&e)
-		mu.Lock()
-		defer mu.Unlock()
-		events = append(events, e.Event+" "+e.Trouble+" "+strings.Join(e.Sources, " "))
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		if n.away {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		n.events = append(n.events, strings.TrimSpace(e.Event+" "+e.Trouble+" "+strings.Join(e.Sources, " ")))
 	}))
-	defer s.Close()
-	told := func(want string) {
-		t.Helper()
-		testenv.Until(t, 30*time.Second, want, func() bool {
-			mu.Lock()
-			defer mu.Unlock()
-			return slices.Contains(events, want)
-		})
-		mu.Lock()
-		defer mu.Unlock()
-		events = nil
-	}
-	by := func(c *config.Config) { c.Notify.Webhook = s.URL }
-	dir := t.TempDir()
-	g := start(t, dir, by, tcp("a"))
-	told("begin not_there a")
-	testenv.Until(t, 30*time.Second, "the sheet has the trouble", func() bool {
+	t.Cleanup(n.Close)
+	return n
+}
+
+func (n *receiver) isAway(away bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.away, n.events = away, nil
+}
+
+// got waits until it has got an event, and returns all since isAway.
+func (n *receiver) got(t *testing.T, want string) []string {
+	t.Helper()
+	testenv.Until(t, time.Minute, want, func() bool {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		return slices.Contains(n.events, want)
+	})
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.events)
+}
+
+// sheetHas waits until the sheet on disk has some words.
+func sheetHas(t *testing.T, dir, words string) {
+	t.Helper()
+	testenv.Until(t, time.Minute, "the sheet has "+words, func() bool {
 		b, err := os.ReadFile(filepath.Join(dir, "sheet.json"))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			t.Fatal(err)
 		}
-		return strings.Contains(string(b), `"troubles":[{"kind":"not_there"`)
+		return strings.Contains(string(b), words)
 	})
+}
+
+// Events that the receiver had not got when the recorder was stopped, or killed, come from the next
+// start: no end comes without its beginning, and what began and ended is told. What earlier starts
+// have lost is a trouble until somebody says `ack`.
+func TestNextStartSendsWhatWasNotDelivered(t *testing.T) {
+	n := newReceiver(t)
+	n.isAway(true)
+	by := func(c *config.Config) { c.Notify.Webhook = n.URL }
+	dir := t.TempDir()
+	g := start(t, dir, by, tcp("a"))
+	c := dial(t, address(g, "a"))
+	defer c.Close()
+	write(t, c, append(frames(0, 5), frames(7, 3)...))
+	stored(t, g, "a", 8)
+	sheetHas(t, dir, `"trouble":"missing_unseen"`)
+	killed := copyFolder(t, dir)
+	stop(t, g)
+	for _, dir := range []string{killed, dir} {
+		n.isAway(false)
+		g := start(t, dir, by, tcp("a"))
+		n.got(t, "begin earlier_starts")
+		all := n.got(t, "end missing_unseen a")
+		begin, end := slices.Index(all, "begin missing_unseen a"), slices.Index(all, "end missing_unseen a")
+		if begin < 0 || end < begin {
+			t.Errorf("told %q", all)
+		}
+		if _, err := g.Ack("a cable"); err != nil {
+			t.Error(err)
+		}
+		n.got(t, "end earlier_starts")
+		n.isAway(true)
+		stop(t, g)
+		for _, k := range keptSheets(t, dir) {
+			if len(k.Unsent) > 0 {
+				t.Errorf("the history has %s", k.Unsent)
+			}
+		}
+	}
+}
+
+// Whoever is notified gets the end of a trouble from the start after the one that told it, stopped
+// or killed. The history keeps no troubles.
+func TestEndIsToldByTheNextStart(t *testing.T) {
+	n := newReceiver(t)
+	told := func(want string) {
+		t.Helper()
+		n.got(t, want)
+		n.isAway(false)
+	}
+	by := func(c *config.Config) { c.Notify.Webhook = n.URL }
+	dir := t.TempDir()
+	g := start(t, dir, by, tcp("a"))
+	told("begin not_there a")
+	sheetHas(t, dir, `"troubles":[{"kind":"not_there"`)
 	killed := copyFolder(t, dir)
 	stop(t, g)
 	for _, dir := range []string{killed, dir} {
@@ -119,6 +193,9 @@ func TestEndIsToldByTheNextStart(t *testing.T) {
 		g = start(t, dir, by, tcp("b"))
 		told("end not_there a")
 		stop(t, g)
+		if b, err := os.ReadFile(filepath.Join(dir, "sheet.json")); err != nil || strings.Contains(string(b), `"unsent"`) {
+			t.Errorf("all is delivered, and the sheet has %s, %v", b, err)
+		}
 		for _, k := range keptSheets(t, dir) {
 			if len(k.Troubles) > 0 {
 				t.Errorf("%+v", k.Troubles)

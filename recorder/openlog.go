@@ -24,7 +24,7 @@ func (r *Recorder) openLog() error {
 	left = left.Ended(c.Dir)
 	if left != nil {
 		r.clock.carry(left.ClockWrong)
-		r.open = left.Troubles
+		r.open, r.unsent = left.Troubles, left.Unsent
 	}
 	r.clock.look(r.slog)
 	r.files = newReserve(dir)

@@ -74,6 +74,7 @@ type Recorder struct {
 	past    pastLosses
 	herald  *herald           // guarded by saving
 	open    []archive.Trouble // … and what it has told and not ended; guarded by mu
+	unsent  notify.Unsent     // what those who are notified had not got yet at the last look; guarded by mu
 	teller  *notify.Teller
 	acks    acks
 	clock   clockWatch
@@ -153,6 +154,7 @@ func StartWatched(cfg config.Config, logger *slog.Logger, w Watcher) (*Recorder,
 	r.clock.look(r.slog)
 	r.teller = notify.New(notify.Config{
 		Webhook: cfg.Notify.Webhook, Command: cfg.Notify.Command, Timeout: cfg.Notify.Timeout, Queue: cfg.Notify.Queue, Log: r.slog,
+		Unsent: r.unsent,
 	})
 	r.herald = newHerald(r.slog, r.teller.Tell)
 	r.herald.adopt(r.open, r.since)
@@ -398,7 +400,7 @@ func (r *Recorder) second() error {
 	return r.saveAnd(func(s *archive.StartSheet) {
 		r.noteLosses(s)
 		r.sample(s.Sheet.Ports)
-		s.Troubles = r.proclaim(&s.Sheet, false)                  // it is saved with what was just told
+		r.proclaim(s, false)                                      // it is saved with what was just told
 		if gone, err := r.streams.Restore(); gone && err == nil { // else the log's folder is gone, which the log tells
 			r.slog.Warn("somebody removed the table of streams, or its copy, or put something else there: it was written again, and no name is lost")
 		}
@@ -515,32 +517,31 @@ func (r *Recorder) Stop(end string) (ledger.Sheet, error) {
 	defer r.saving.Unlock()
 	r.farewell(true)
 	s := r.startSheet(end)
-	s.Troubles = nil // a line of the history has none
 	s.LogFirst = r.log.Position().First
 	r.noteLosses(&s)
-	open := r.proclaim(&s.Sheet, true)
+	r.proclaim(&s, true)
 	r.teller.Close()
+	s.Unsent = r.teller.Unsent()
 	if errors.Is(err, seglog.ErrFailed) {
-		s.Troubles = open
 		s.End = fmt.Sprintf("%s; %v", end, err)
 		s.Uncertain = true // the next start knows what the log has, and keeps the sheet
 		return s.Sheet, errors.Join(err, r.write(&s, true))
 	}
 	keepErr := r.settleOwed()
 	if keepErr == nil {
-		keepErr = s.Keep(r.cfg.Log.Dir) // first: the next start keeps what says nothing of its end
+		kept := s
+		kept.Troubles, kept.Unsent = nil, nil // a line of the history has neither
+		keepErr = kept.Keep(r.cfg.Log.Dir)    // first: the next start keeps what says nothing of its end
 	}
-	s.Troubles = open
 	return s.Sheet, errors.Join(err, keepErr, r.write(&s, true))
 }
 
-// proclaim has the herald look at a sheet, and returns the troubles that it has told and not ended,
-// which the next sheet on disk has.
-func (r *Recorder) proclaim(s *ledger.Sheet, last bool) []archive.Trouble {
-	r.herald.look(s, time.Since(r.began), last)
-	open := r.herald.open(r.since)
+// proclaim has the herald look at a sheet, which gets the troubles that it has told and not ended,
+// and the events that nobody has got yet.
+func (r *Recorder) proclaim(s *archive.StartSheet, last bool) {
+	r.herald.look(&s.Sheet, time.Since(r.began), last)
+	s.Troubles, s.Unsent = r.herald.open(r.since), r.teller.Unsent()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.open = open
-	return open
+	r.open, r.unsent = s.Troubles, s.Unsent
 }

@@ -431,7 +431,8 @@ func TestLossBeforeAReload(t *testing.T) {
 		var told []archive.Trouble
 		err := g.saveAnd(func(s *archive.StartSheet) {
 			g.noteLosses(s)
-			told = g.proclaim(&s.Sheet, false)
+			g.proclaim(s, false)
+			told = s.Troubles
 		})
 		all, _, listErr := g.Losses("a")
 		if err != nil || listErr != nil || len(all) != 1 || all[0].N != 155 {

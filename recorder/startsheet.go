@@ -57,7 +57,7 @@ func (r *Recorder) startSheet(end string) archive.StartSheet {
 			s.Positions[source] = at.stored
 		}
 	}
-	s.Troubles = r.open
+	s.Troubles, s.Unsent = r.open, r.unsent
 	r.mu.Unlock()
 	s.Sheet = r.draw(ports, accounts)
 	r.folding.RUnlock()

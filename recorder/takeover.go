@@ -127,7 +127,7 @@ func (r *Recorder) end(e *archive.StartSheet) {
 	if !e.Uncertain { // it has kept its sheet itself; should that be gone, it is kept again
 		if e.Sheet.Since != 0 {
 			kept := *e
-			kept.Troubles, kept.History = nil, nil
+			kept.Troubles, kept.Unsent, kept.History = nil, nil, nil
 			r.owed = append(r.owed, &kept)
 		}
 		return
@@ -135,7 +135,8 @@ func (r *Recorder) end(e *archive.StartSheet) {
 	v := r.judge(e) // of what the log's end has put right
 	e.Sheet.Verdict = &v
 	kept := *e
-	kept.Uncertain, kept.Unsynced, kept.LogMissing, kept.Found, kept.Troubles, kept.History = false, nil, nil, nil, nil, nil
+	kept.Uncertain, kept.Unsynced, kept.LogMissing, kept.Found, kept.History = false, nil, nil, nil, nil
+	kept.Troubles, kept.Unsent = nil, nil
 	r.owed = append(r.owed, &kept)
 }
 

@@ -5,8 +5,10 @@
 // [Teller.Tell] never waits: an event goes into a queue with a bound, from which a goroutine takes
 // it. When the queue is full the oldest event goes, and is counted. An event that cannot be
 // delivered is tried again, after one second at first and then less and less often, and is given
-// up after [MaxTries]; those behind it wait. A command has a time limit, and is killed with its
-// process group. What it has started in a session of its own (setsid) is not in that, and stays.
+// up after [MaxTries]; those behind it wait, so events come in their order. What [Teller.Close]
+// leaves, or a kill, is in [Teller.Unsent], and another Teller goes on with it: an event may come
+// twice. A command has a time limit, and is killed with its process group. What it has started in a
+// session of its own (setsid) is not in that, and stays.
 package notify
 
 import (
@@ -17,8 +19,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -47,6 +51,8 @@ const (
 	maxOutput  = 1 << 10         // bytes of what a command or a server says that are told
 	afterKill  = 2 * time.Second // how long the output of a killed command is waited for
 	closeLimit = 3 * time.Second // how long Close delivers what waits
+
+	MaxUnsent = 64 // events of each of the two that another Teller goes on with, at most: the newest
 )
 
 // Config says who is told.
@@ -56,7 +62,12 @@ type Config struct {
 	Timeout time.Duration // of one try
 	Queue   int           // events that wait, at most, for each of the two
 	Log     *slog.Logger
+	Unsent  Unsent // of a Teller before this
 }
+
+// Unsent is events that were not delivered, the oldest first, by who was to be told: webhook or
+// command.
+type Unsent map[string][]json.RawMessage
 
 // Counts is what became of events.
 type Counts struct {
@@ -76,6 +87,12 @@ func New(c Config) *Teller {
 	}
 	if len(c.Command) > 0 {
 		t.posts = append(t.posts, newPost("command", c, command(c.Command).run))
+	}
+	for _, by := range slices.Sorted(maps.Keys(c.Unsent)) {
+		if !slices.ContainsFunc(t.posts, func(p *post) bool { return p.name == by }) {
+			c.Log.Warn("events of an earlier start are delivered to nobody, for the configuration has no such receiver any more",
+				"by", by, "events", len(c.Unsent[by]))
+		}
 	}
 	if len(t.posts) == 0 {
 		return nil
@@ -110,7 +127,22 @@ func (t *Teller) Counts() map[string]Counts {
 	return all
 }
 
-// Close delivers what waits, for three seconds at most, and ends. What is left is given up.
+// Unsent is what is not delivered, and not given up.
+func (t *Teller) Unsent() Unsent {
+	if t == nil {
+		return nil
+	}
+	all := Unsent{}
+	for _, p := range t.posts {
+		if left := p.left(); len(left) > 0 {
+			all[p.name] = left[max(0, len(left)-MaxUnsent):]
+		}
+	}
+	return all
+}
+
+// Close delivers what waits, for three seconds at most, and ends. It says in the journal how much
+// is left.
 func (t *Teller) Close() {
 	if t == nil {
 		return
@@ -135,6 +167,7 @@ type post struct {
 	done    chan struct{}
 
 	mu     sync.Mutex
+	now    []byte // on its way; nil: nothing is
 	queue  [][]byte
 	news   chan struct{}
 	closed bool
@@ -147,6 +180,13 @@ func newPost(name string, c Config, send func(context.Context, []byte) error) *p
 		news: make(chan struct{}, 1),
 	}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
+	for _, b := range c.Unsent[name] {
+		var line bytes.Buffer
+		if err := json.Compact(&line, b); err != nil {
+			panic("notify: an event that is no JSON: " + err.Error())
+		}
+		p.put(append(line.Bytes(), '\n'))
+	}
 	go p.run()
 	return p
 }
@@ -177,7 +217,21 @@ func (p *post) take() (b []byte, over bool) {
 		return nil, p.closed
 	}
 	b, p.queue = p.queue[0], p.queue[1:]
+	p.now = b
 	return b, false
+}
+
+// left is what is not delivered, and not given up.
+func (p *post) left() (all []json.RawMessage) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.now != nil {
+		all = append(all, bytes.TrimSpace(p.now))
+	}
+	for _, b := range p.queue {
+		all = append(all, bytes.TrimSpace(b))
+	}
+	return all
 }
 
 func (p *post) close() {
@@ -189,6 +243,9 @@ func (p *post) close() {
 	defer time.AfterFunc(closeLimit, p.cancel).Stop()
 	<-p.done
 	p.cancel()
+	if n := len(p.left()); n > 0 {
+		p.log.Warn(fmt.Sprintf("events were not delivered: the next start sends them, the newest %d at most", MaxUnsent), "by", p.name, "events", n)
+	}
 }
 
 func (p *post) run() {
@@ -203,15 +260,27 @@ func (p *post) run() {
 			<-p.news
 			continue
 		}
-		err := p.deliver(b, &ill)
-		p.mu.Lock()
-		if err == nil {
-			p.counts.Sent++
-		} else {
-			p.counts.Failed++
+		if err := p.deliver(b, &ill); !p.settle(err) {
+			return
 		}
-		p.mu.Unlock()
 	}
+}
+
+// settle counts what became of the event on its way. With false it stays there, and those behind it
+// wait, too: for another Teller, as this one closes.
+func (p *post) settle(err error) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case err == nil:
+		p.counts.Sent++
+	case p.closed && !errors.As(err, &permanent{}):
+		return false
+	default:
+		p.counts.Failed++
+	}
+	p.now = nil
+	return true
 }
 
 // permanent marks an error that no further try can mend.

@@ -1,6 +1,7 @@
 package notify
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -100,8 +101,74 @@ func TestCloseEnds(t *testing.T) {
 		if took := time.Since(began); took > closeLimit {
 			t.Errorf("it took %v", took)
 		}
-		if c := tell.Counts()["x"]; c.Failed != 3 {
-			t.Errorf("%+v", c)
+		if c, left := tell.Counts()["x"], tell.Unsent()["x"]; c != (Counts{}) || len(left) != 3 {
+			t.Errorf("%+v, %d left", c, len(left))
+		}
+	})
+}
+
+// What one Teller has not delivered, also the event on its way, another one goes on with, in order:
+// behind an event that fails none goes out while a Teller closes.
+func TestAnotherGoesOnWithWhatIsUnsent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ill := true
+		var got []string
+		send := func(_ context.Context, b []byte) error {
+			var e Event
+			if err := json.Unmarshal(b, &e); err != nil || !strings.HasSuffix(string(b), "}\n") {
+				t.Errorf("%q: %v", b, err)
+			}
+			switch {
+			case e.Text == "wrong":
+				return permanent{errors.New("no")}
+			case ill && e.Text != "1":
+				return errors.New("not now")
+			}
+			got = append(got, e.Text)
+			return nil
+		}
+		var said bytes.Buffer
+		c := Config{Timeout: time.Second, Queue: 8, Log: slog.New(slog.NewTextHandler(&said, nil))}
+		one := sends("x", c, send)
+		for _, text := range []string{"wrong", "0", "1", "2"} {
+			one.Tell(Event{Text: text})
+		}
+		synctest.Wait() // the second one fails
+		killed := one.Unsent()
+		one.Close()
+		if !strings.Contains(said.String(), "events were not delivered: the next start sends them, the newest 64 at most\" by=x events=3") {
+			t.Errorf("said %s", said.String())
+		}
+		ill = false
+		for _, left := range []Unsent{killed, one.Unsent()} {
+			got = nil
+			b, err := json.MarshalIndent(left, "", "  ") // whoever keeps them may write them as he likes
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.Unsent = nil
+			if err := json.Unmarshal(b, &c.Unsent); err != nil {
+				t.Fatal(err)
+			}
+			two := sends("x", c, send)
+			two.Tell(Event{Text: "3"})
+			two.Close()
+			if strings.Join(got, "") != "0123" || len(two.Unsent()) > 0 {
+				t.Errorf("told %v, %v left", got, two.Unsent())
+			}
+		}
+		ill, c.Queue, c.Unsent = true, 100, nil
+		many := sends("x", c, send)
+		for i := range 90 {
+			many.Tell(Event{Text: strconv.Itoa(100 + i)})
+		}
+		many.Close()
+		if left := many.Unsent()["x"]; len(left) != MaxUnsent || !strings.Contains(string(left[MaxUnsent-1]), `"189"`) {
+			t.Errorf("%d left: %s", len(left), left)
+		}
+		said.Reset()
+		if New(Config{Log: c.Log, Unsent: killed}) != nil || !strings.Contains(said.String(), "no such receiver any more\" by=x events=3") {
+			t.Errorf("said %s", said.String())
 		}
 	})
 }
