@@ -67,8 +67,8 @@ type StartSheet struct {
 	Uncertain bool `json:"uncertain,omitempty"`
 	// Troubles is what was told to have begun, and not to be over; of the newest sheet only.
 	Troubles []Trouble `json:"troubles,omitempty"`
-	// Unsent is events that were told to nobody yet, by who is to be told: webhook or command. Of
-	// the newest sheet only.
+	// Unsent is events that are not delivered yet, by who is to be told: webhook or command; of the
+	// newest sheet only.
 	Unsent map[string][]json.RawMessage `json:"unsent,omitempty"`
 	// Losses is the newest of what was lost, the oldest entry first, and LossesBefore how many
 	// entries there were before them.

@@ -21,6 +21,7 @@ import (
 //	min, max the numbers, times and sizes it may have
 //	form     the form of a text, see forms
 //	need     it must be there
+//	secret   what is wrong with it is said without it
 //	lacks    keys of its type that it does not take; see places
 type field struct {
 	key, about string
@@ -28,6 +29,7 @@ type field struct {
 	min, max   string
 	form       form
 	need       bool
+	secret     bool
 }
 
 // form is what a text must look like, and the same in words.
@@ -46,7 +48,7 @@ func fieldOf(f reflect.StructField) field {
 	t := f.Tag
 	out := field{
 		key: t.Get("yaml"), about: t.Get("about"), one: strings.Fields(t.Get("one")), min: t.Get("min"), max: t.Get("max"),
-		form: forms[t.Get("form")], need: t.Get("need") != "",
+		form: forms[t.Get("form")], need: t.Get("need") != "", secret: t.Get("secret") != "",
 	}
 	if f.Type == reflect.TypeFor[string]() && out.key == "kind" {
 		out.one = framings.Names()
@@ -62,7 +64,9 @@ func checked(section any) (p Problems) {
 		f := fieldOf(v.Type().Field(i))
 		switch value := v.Field(i); value.Kind() {
 		case reflect.String:
-			if why := f.text(value.String()); why != "" {
+			if why := f.text(value.String()); why != "" && f.secret {
+				p.add(f.key, "%s", why)
+			} else if why != "" {
 				p.add(f.key, "%q: %s", value.String(), why)
 			}
 		case reflect.Int, reflect.Int64:

@@ -147,7 +147,7 @@ type Keep struct {
 // API is the API and the page.
 type API struct {
 	Listen string `yaml:"listen" about:"host:port, or off; anything but loopback needs token and tls"`
-	Token  string `yaml:"token" form:"token" about:"asked for as Authorization: Bearer, or as the password"`
+	Token  string `yaml:"token" form:"token" secret:"yes" about:"asked for as Authorization: Bearer, or as the password"`
 	TLS    TLS    `yaml:"tls" about:"PEM files"`
 }
 
@@ -292,7 +292,7 @@ func (r Read) Reader() reader.Config {
 
 // Notify is who is told of troubles; see package recorder/notify.
 type Notify struct {
-	Webhook string        `yaml:"webhook" form:"web" about:"URL that a JSON event is sent to by POST; nothing: none"`
+	Webhook string        `yaml:"webhook" form:"web" secret:"yes" about:"URL that a JSON event is sent to by POST; nothing: none"`
 	Command []string      `yaml:"command" about:"program and arguments, run with a JSON event on its standard input; nothing: none"`
 	Timeout time.Duration `yaml:"timeout" min:"100ms" max:"5m" about:"of one try"`
 	Queue   int           `yaml:"queue" min:"1" max:"100000" about:"events that wait, at most"`
@@ -308,7 +308,7 @@ func (n Notify) withDefaults() Notify {
 func (n Notify) Validate() Problems {
 	p := checked(n)
 	if _, err := url.Parse(n.Webhook); err != nil && len(p) == 0 {
-		p.add("webhook", "%q: want a URL, as https://example.org/alarms", n.Webhook)
+		p.add("webhook", "want a URL, as https://example.org/alarms") // what it is may be a secret
 	}
 	if len(n.Command) > 0 && n.Command[0] == "" {
 		p.add("command", "its first word is the program")

@@ -2,15 +2,26 @@ package config
 
 import (
 	"fmt"
+	"net/url"
 	"os"
+	"slices"
+	"strings"
 )
 
-// Exposed lists the secrets of a configuration that everybody on this machine can read, a line
-// each: the token, in the file that it was read from, and the private key.
+// Exposed lists the secrets of a configuration that everybody on this machine can read, a line for
+// each file: the token, and the address of a webhook, in the file that they were read from, and the
+// private key.
 func (c Config) Exposed(file string) (all []string) {
 	secrets := []struct{ path, what string }{{c.API.TLS.Key, "is a private key"}}
+	var held []string
 	if c.API.Token != "" {
-		secrets = append(secrets, struct{ path, what string }{file, "holds a token"})
+		held = append(held, "a token")
+	}
+	if slices.ContainsFunc(append([]string{c.Notify.Webhook}, c.Notify.Command...), letsIn) {
+		held = append(held, "the URL of a webhook")
+	}
+	if len(held) > 0 {
+		secrets = append(secrets, struct{ path, what string }{file, "holds " + strings.Join(held, " and ")})
 	}
 	for _, s := range secrets {
 		if s.path == "" {
@@ -22,4 +33,10 @@ func (c Config) Exposed(file string) (all []string) {
 		}
 	}
 	return all
+}
+
+// letsIn reports whether a text is a URL of which more than the host may be a secret.
+func letsIn(s string) bool {
+	u, err := url.Parse(s)
+	return err == nil && u.Host != "" && (u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "")
 }

@@ -95,7 +95,7 @@ func examineSecrets(file string) (all []doctor.Finding, err error) {
 		return nil, err
 	}
 	const area, name = "configuration", "secrets"
-	const wanted, why = "only owner and group read them", "whoever has the token or the key can read all that is recorded, and answer in this recorder's place"
+	const wanted, why = "only owner and group read them", "whoever has the token or the key can read all that is recorded, and answer in this recorder's place; whoever has the URL of a webhook can send there, too"
 	for _, found := range cfg.Exposed(file) {
 		what, how, _ := strings.Cut(found, ": ")
 		all = append(all, doctor.Finding{Area: area, Name: name, State: doctor.Poor, Found: what, Wanted: wanted, Why: why, How: how})

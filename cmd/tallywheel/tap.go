@@ -179,6 +179,9 @@ func parseMode(s string) (*config.Serial, error) {
 // parseFrame reads a framing with its settings, as length,prefix=2,check=ccitt.
 func parseFrame(s string) (f config.Frame, err error) {
 	kind, settings, _ := strings.Cut(s, ",")
+	if kind == "nmea" {
+		return f, errors.New(`"nmea": want line,check=nmea, or ubx for a receiver that sends binary, too`)
+	}
 	f.Kind = kind
 	for setting := range strings.SplitSeq(settings, ",") {
 		key, value, _ := strings.Cut(setting, "=")

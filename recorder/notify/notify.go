@@ -21,6 +21,7 @@ import (
 	"log/slog"
 	"maps"
 	"net/http"
+	"net/url"
 	"os/exec"
 	"slices"
 	"strings"
@@ -326,7 +327,7 @@ type webhook struct{ url string }
 func (w *webhook) send(ctx context.Context, b []byte) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.url, bytes.NewReader(b))
 	if err != nil {
-		return permanent{err}
+		return permanent{errors.New("the webhook is no URL")}
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("User-Agent", "tallywheel")
@@ -336,14 +337,18 @@ func (w *webhook) send(ctx context.Context, b []byte) error {
 	}
 	resp, err := client.Do(req)
 	if err != nil {
-		return err
+		var all *url.Error // its words begin with the whole URL
+		if errors.As(err, &all) {
+			err = all.Err
+		}
+		return fmt.Errorf("%s: %w", req.URL.Host, err)
 	}
 	defer resp.Body.Close()
 	said, _ := io.ReadAll(io.LimitReader(resp.Body, maxOutput)) // for the journal only
 	if resp.StatusCode/100 == 2 {
 		return nil
 	}
-	err = fmt.Errorf("%s answers %s: %s", req.URL.Host, resp.Status, strings.TrimSpace(string(said)))
+	err = fmt.Errorf("%s answers %s: %s", req.URL.Host, resp.Status, without(strings.TrimSpace(string(said)), w.url))
 	if c := resp.StatusCode; c < 500 && c != http.StatusRequestTimeout && c != http.StatusTooManyRequests {
 		return permanent{err}
 	}
@@ -368,9 +373,35 @@ func (c command) run(ctx context.Context, b []byte) error {
 		err = fmt.Errorf("%s was killed after its time: %w", c[0], err)
 	}
 	if err != nil && len(said.b) > 0 {
-		err = fmt.Errorf("%w: %s", err, strings.TrimSpace(string(said.b)))
+		err = fmt.Errorf("%w: %s", err, without(strings.TrimSpace(string(said.b)), c[1:]...))
 	}
 	return err
+}
+
+// shortestSecret is how long a part of a URL is that may be a secret, in bytes. A password is one
+// in any case.
+const shortestSecret = 8
+
+// without takes out of a text what may be a secret of URLs: the address of a webhook is the
+// password to it, and whoever answers, or a command, may repeat it.
+func without(text string, urls ...string) string {
+	for _, s := range urls {
+		u, err := url.Parse(s)
+		if err != nil || u.Host == "" {
+			continue
+		}
+		word, _ := u.User.Password()
+		if word != "" {
+			text = strings.ReplaceAll(text, word, "…")
+		}
+		rest := strings.Join([]string{u.User.Username(), u.Path, u.EscapedPath(), u.RawQuery}, "/")
+		for _, p := range strings.FieldsFunc(rest, func(r rune) bool { return strings.ContainsRune("/&=", r) }) {
+			if len(p) >= shortestSecret {
+				text = strings.ReplaceAll(text, p, "…")
+			}
+		}
+	}
+	return text
 }
 
 // beginning keeps the beginning of what a command says.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"log"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -217,6 +218,42 @@ func TestWebhook(t *testing.T) {
 	if len(got) != 1 || got[0].Text != want.Text || got[0].Sources[0] != "a" || got[0].Count != 3 {
 		t.Errorf("%+v", got)
 	}
+}
+
+// The address of a webhook is the password to it: no error has more of it than the host.
+func TestErrorsKeepTheAddressOfAWebhook(t *testing.T) {
+	var ill atomic.Int32
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if ill.Load() == 1 {
+			panic(http.ErrAbortHandler)
+		}
+		http.Error(w, "there is no "+r.URL.Path+" with "+r.URL.RawQuery, http.StatusNotFound)
+	}))
+	defer s.Close()
+	s.Config.ErrorLog = log.New(io.Discard, "", 0)
+	host := strings.TrimPrefix(s.URL, "http://")
+	const secret = "/services/T0000000/GEHEIM-GEHEIM?token=GEHEIM-GEHEIM"
+	check := func(err error, want string) {
+		t.Helper()
+		if err == nil || strings.Contains(err.Error(), "GEHEIM") || strings.Contains(err.Error(), "T0000000") || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v; want %s", err, want)
+		}
+	}
+	send := func(ctx context.Context, url string) error { return (&webhook{url}).send(ctx, []byte("{}")) }
+	check(send(t.Context(), s.URL+secret), host+" answers 404 Not Found: there is no /…/…/…")
+	ill.Store(1)
+	check(send(t.Context(), s.URL+secret), host+": EOF")
+	check(send(t.Context(), "https://user:GEHEIM@"+host+secret), host+": http: server gave HTTP response to HTTPS client")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := send(ctx, s.URL+secret); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	check(send(t.Context(), "http://%zz"+secret), "no URL")
+	s.Close()
+	check(send(t.Context(), s.URL+secret), host+": dial tcp")
+	says := command{"/bin/sh", "-c", `echo "cannot reach $1" >&2; exit 1`, "sh", "https://user:GEHEIM@example.org" + secret}
+	check(says.run(t.Context(), nil), "cannot reach https://user:…@example.org/…/…/…")
 }
 
 // A command has the event on its input; what it says is in the error.
