@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/tallywheel/tallywheel/internal/sys"
@@ -69,11 +70,35 @@ func NewBench(ctx context.Context, o Options, talk io.Writer) (*Bench, error) {
 	if err != nil {
 		return nil, err
 	}
-	bin, err := os.MkdirTemp("", "tallywheel-lab-")
+	if err := sweep(); err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	bin, err := os.MkdirTemp("", binPrefix)
 	if err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
 	return &Bench{ctx: ctx, options: o, bin: bin, talk: talk, programs: map[Program]built{}, lock: lock}, nil
+}
+
+// binPrefix begins the name of the folder of what was built, and of what compilers put down.
+const binPrefix = "tallywheel-lab-"
+
+// sweep removes the folders that benches left that were killed. Nobody uses one: whoever does has
+// the lock.
+func sweep() error {
+	left, err := filepath.Glob(filepath.Join(os.TempDir(), binPrefix+"*"))
+	if err != nil {
+		return err
+	}
+	for _, dir := range left {
+		if info, err := os.Stat(dir); err != nil || !info.IsDir() || info.Sys().(*syscall.Stat_t).Uid != uint32(os.Getuid()) {
+			continue // somebody else's, who may have a lock that we cannot see
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // mayPin reports whether contestants may run on a CPU alone; a negative one means all.
@@ -136,6 +161,9 @@ type cellOf struct {
 func (b *Bench) Run(e *Experiment) (r ExperimentResult, err error) {
 	began := time.Now()
 	r = ExperimentResult{Name: e.Name, Plane: e.Plane.String(), Question: e.Question, Method: e.Method, Base: e.Base, Shown: names(e.Metrics), Chart: e.Chart}
+	if !slices.ContainsFunc(e.Contestants, func(c Contestant) bool { return strings.Contains(c.Name, b.options.Only) }) {
+		return r, fmt.Errorf("no contestant has %q in its name", b.options.Only)
+	}
 	if b.Dir, err = os.MkdirTemp(b.options.Dir, "tallywheel-"+e.Name+"-"); err != nil {
 		return r, err
 	}

@@ -142,6 +142,28 @@ func TestOneAtATime(t *testing.T) {
 	}
 }
 
+// TestSweep: what a bench left that was killed goes when the next one begins, and nothing else.
+func TestSweep(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("TMPDIR", dir)
+	for _, path := range []string{"tallywheel-lab-1/go-build2", "tallywheel-run-3"} {
+		if err := os.MkdirAll(filepath.Join(dir, path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b, err := lab.NewBench(t.Context(), quickly(t), io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+	left, err := filepath.Glob(filepath.Join(dir, "tallywheel-*"))
+	if err != nil || len(left) != 2 || filepath.Base(left[1]) != "tallywheel-run-3" { // and the lock
+		t.Errorf("left: %v %v", left, err)
+	}
+}
+
 func run(t *testing.T, ctx context.Context, o lab.Options, e *lab.Experiment) (lab.ExperimentResult, error) {
 	t.Helper()
 	if *runs == 0 {

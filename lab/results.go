@@ -200,11 +200,18 @@ func ReadJSON(path string) (*Results, error) {
 		}
 	}
 	var r Results
-	if err := json.NewDecoder(io.LimitReader(in, mostResults)).Decode(&r); err != nil {
+	d := json.NewDecoder(io.LimitReader(in, mostResults))
+	if err := d.Decode(&r); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	if r.Schema != Schema {
 		return nil, fmt.Errorf("%s: results of schema %d; this program reads %d", path, r.Schema, Schema)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("%s: there is more behind the results", path)
+	}
+	if r.Machine.Kernel == "" || r.Started.IsZero() {
+		return nil, fmt.Errorf("%s: results of no machine, or of no time", path)
 	}
 	for _, e := range r.Experiments {
 		for i, v := range e.Verdicts { // results of before 2026-11-23 have no source, but say it in words

@@ -11,6 +11,7 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"golang.org/x/tools/txtar"
 )
@@ -176,7 +177,8 @@ func (b *Bench) compile(dir, compiler string, args ...string) error {
 	}
 	c := exec.CommandContext(b.ctx, compiler, args...)
 	c.Dir = dir
-	c.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=")
+	c.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=", "TMPDIR="+b.bin) // what it leaves if it is killed goes with that
+	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	out, err := c.CombinedOutput()
 	if err == nil {
 		return nil

@@ -69,14 +69,14 @@ func medianInterval(n int) (lo, hi int) {
 }
 
 // Differ reports whether the rounds of two runs differ by more than chance, by the Mann-Whitney U
-// test: nothing pairs their rounds. Contestants of one run are held together by [Compare].
-func Differ(a, b []float64) (bool, float64) {
+// test, for nothing pairs their rounds; not ok if there are too few. Contestants of one run are
+// held together by [Compare].
+func Differ(a, b []float64) (differ, ok bool) {
 	if len(a) < apart || len(b) < apart {
-		return false, 1
+		return false, false
 	}
 	sample := func(v []float64) *benchmath.Sample {
 		return benchmath.NewSample(slices.Clone(v), &benchmath.Thresholds{CompareAlpha: alpha})
 	}
-	p := benchmath.AssumeNothing.Compare(sample(a), sample(b)).P
-	return p < alpha, p
+	return benchmath.AssumeNothing.Compare(sample(a), sample(b)).P < alpha, true
 }

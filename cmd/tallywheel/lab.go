@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tallywheel/tallywheel/internal/sys"
 	"github.com/tallywheel/tallywheel/lab"
 	"github.com/tallywheel/tallywheel/lab/contestants/own"
 	_ "github.com/tallywheel/tallywheel/lab/experiments"
@@ -163,6 +164,11 @@ func (l laboratory) run(ctx context.Context, chosen []*lab.Experiment, command s
 	if err != nil {
 		return err
 	}
+	folder, err := takeFolder(l.out)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = folder.Close() }() // nothing was written to it
 	b, err := lab.NewBench(ctx, o, talk)
 	if err != nil {
 		return err
@@ -194,7 +200,38 @@ func (l laboratory) run(ctx context.Context, chosen []*lab.Experiment, command s
 		}
 	}
 	fmt.Fprintf(talk, "the report is %s\n", filepath.Join(l.out, "report.html"))
-	return b.Close()
+	return errors.Join(b.Close(), measured(r))
+}
+
+// takeFolder makes the folder of a report and keeps others from it until it is closed.
+func takeFolder(path string) (*os.File, error) {
+	if err := os.MkdirAll(path, 0o755); err != nil {
+		return nil, err
+	}
+	folder, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	if held, err := sys.Lock(folder); held {
+		return nil, errors.Join(fmt.Errorf("%s: another run writes its report there; choose another folder by --out", path), folder.Close())
+	} else if err != nil {
+		return nil, errors.Join(err, folder.Close())
+	}
+	return folder, nil
+}
+
+// measured is an error if an experiment has measured nothing.
+func measured(r *lab.Results) error {
+	var nothing []string
+	for _, e := range r.Experiments {
+		if !slices.ContainsFunc(e.Rows, func(row lab.Row) bool { return row.Metrics != nil }) {
+			nothing = append(nothing, e.Name)
+		}
+	}
+	if len(nothing) > 0 {
+		return fmt.Errorf("nothing was measured by %s; the report says why", strings.Join(nothing, ", "))
+	}
+	return nil
 }
 
 func newLabCompare() *cobra.Command {

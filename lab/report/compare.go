@@ -29,11 +29,13 @@ func Comparison(w io.Writer, a, b *lab.Results) error {
 				continue
 			}
 			x, ok := before.Metrics[metric]
-			if !ok || x.Median == 0 {
+			if !ok || x.Median == 0 || y.Median == 0 {
 				continue
 			}
 			text := fmt.Sprintf("%.2f×", y.Median/x.Median)
-			if differ, _ := lab.Differ(x.Samples, y.Samples); !differ {
+			if differ, ok := lab.Differ(x.Samples, y.Samples); !ok {
+				text += " (" + lab.TooFewRounds + ")"
+			} else if !differ {
 				text = "no difference (" + text + ")"
 			}
 			name := e.Name + ", " + row.Contestant
@@ -47,7 +49,7 @@ func Comparison(w io.Writer, a, b *lab.Results) error {
 		out.WriteString("they have no contestant in common\n")
 	}
 	align(&out, grid)
-	_, err := io.WriteString(w, out.String())
+	_, err := io.WriteString(w, printable(out.String()))
 	return err
 }
 
@@ -78,6 +80,6 @@ func Verdicts(w io.Writer, r *lab.Results) error {
 		fmt.Fprintln(&out, s)
 	}
 	fmt.Fprintf(&out, "%s (%s)\n", counts(r), machine(r.Machine))
-	_, err := io.WriteString(w, out.String())
+	_, err := io.WriteString(w, printable(out.String()))
 	return err
 }

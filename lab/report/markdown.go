@@ -17,7 +17,7 @@ const method = "Figures are medians of rounds in which all contestants took turn
 // Markdown writes the report as Markdown.
 func Markdown(w io.Writer, r *lab.Results) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# Laboratory report\n\n%s. `%s`, %s.\n\n", machine(r.Machine), r.Command, r.Started.Format("2006-01-02 15:04 MST"))
+	fmt.Fprintf(&b, "# Laboratory report\n\n%s. `%s`, %s.\n\n", escape(machine(r.Machine)), strings.ReplaceAll(r.Command, "`", "'"), r.Started.Format("2006-01-02 15:04 MST"))
 	if r.Partial {
 		b.WriteString("**The run was stopped: what is missing was not measured.**\n\n")
 	}
@@ -113,5 +113,7 @@ func markdownRow(b *strings.Builder, e *lab.ExperimentResult, row *lab.Row, name
 	b.WriteString("\n")
 }
 
-// escape keeps text from ending a cell or a line of a table.
-func escape(s string) string { return strings.NewReplacer("|", "\\|", "\n", " ").Replace(s) }
+// escape keeps text from ending a cell or a line of a table, and from being taken for HTML.
+func escape(s string) string {
+	return strings.NewReplacer("|", "\\|", "\n", " ", "<", "&lt;", "&", "&amp;").Replace(s)
+}

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/tallywheel/tallywheel/lab"
 )
@@ -191,8 +192,18 @@ func Table(w io.Writer, e *lab.ExperimentResult) error {
 			fmt.Fprintf(&b, "    %s\n", v.Why)
 		}
 	}
-	_, err := io.WriteString(w, b.String())
+	_, err := io.WriteString(w, printable(b.String()))
 	return err
+}
+
+// printable leaves out what a terminal would not show, but obey: results may come from anybody.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r != '\n' && !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, s)
 }
 
 func heads(names []string) (h []string) {

@@ -101,6 +101,49 @@ func TestPageNeedsNoScript(t *testing.T) {
 	}
 }
 
+// TestNothingIsObeyed: what results say in HTML or to a terminal stays text.
+func TestNothingIsObeyed(t *testing.T) {
+	r := sample()
+	const evil = "\x1b[2J<script>\u202e"
+	e := &r.Experiments[0]
+	r.Machine.CPU, e.Question, e.Rows[0].Contestant, e.Verdicts[0].Claim, e.Verdicts[0].Here = evil, evil, evil, evil, evil
+	for name, write := range map[string]func(io.Writer) error{
+		"md":       func(w io.Writer) error { return report.Markdown(w, r) },
+		"html":     func(w io.Writer) error { return report.HTML(w, r) },
+		"table":    func(w io.Writer) error { return report.Table(w, e) },
+		"verdicts": func(w io.Writer) error { return report.Verdicts(w, r) },
+		"compare":  func(w io.Writer) error { return report.Comparison(w, r, r) },
+	} {
+		var b bytes.Buffer
+		if err := write(&b); err != nil {
+			t.Fatal(name, err)
+		}
+		never := "\x1b"
+		if name == "md" || name == "html" {
+			never = "<script"
+		}
+		if strings.Contains(b.String(), never) {
+			t.Errorf("%s: %q is in it", name, never)
+		}
+	}
+}
+
+// TestComparisonOfLittle: too few rounds show no difference, and nothing is not compared.
+func TestComparisonOfLittle(t *testing.T) {
+	r := sample()
+	row := func(name string, v ...float64) lab.Row {
+		return lab.Row{Contestant: name, Params: lab.Params{}, Metrics: map[string]lab.Figure{"ns_per_op": lab.Summarise("ns", v)}}
+	}
+	r.Experiments = []lab.ExperimentResult{{Name: "crc", Shown: []string{"ns_per_op"}, Rows: []lab.Row{row("few", 1, 1), row("nothing", 0, 0, 0, 0, 0)}}}
+	var b bytes.Buffer
+	if err := report.Comparison(&b, r, r); err != nil {
+		t.Fatal(err)
+	}
+	if s := b.String(); !strings.Contains(s, "1.00× (too few rounds)") || strings.Contains(s, "nothing") {
+		t.Error(s)
+	}
+}
+
 // TestWriteReplacesWhole: a report is replaced only by a whole one.
 func TestWriteReplacesWhole(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "deep", "report")
