@@ -61,25 +61,3 @@ func find(r *lab.Results, name string) *lab.ExperimentResult {
 	}
 	return nil
 }
-
-// Verdicts lists all claims and what was found, those that were published first.
-func Verdicts(w io.Writer, r *lab.Results) error {
-	var out strings.Builder
-	for _, goals := range []bool{false, true} {
-		for _, e := range r.Experiments {
-			for _, v := range ofKind(e.Verdicts, goals) {
-				what := "published:"
-				if goals {
-					what = "goal:     "
-				}
-				fmt.Fprintf(&out, "%s: %s\n  %s %s\n  here:      %s\n  %s\n\n", strings.ToUpper(v.Verdict), v.Claim, what, published(v), v.Here, v.Why)
-			}
-		}
-	}
-	for _, s := range sources(r) {
-		fmt.Fprintln(&out, s)
-	}
-	fmt.Fprintf(&out, "%s (%s)\n", counts(r), machine(r.Machine))
-	_, err := io.WriteString(w, printable(out.String()))
-	return err
-}

@@ -33,6 +33,7 @@ func Markdown(w io.Writer, r *lab.Results) error {
 	for i := range r.Experiments {
 		markdownExperiment(&b, &r.Experiments[i])
 	}
+	markdownClaims(&b, r)
 	for _, s := range sources(r) {
 		fmt.Fprintf(&b, "- %s\n", escape(s))
 	}
