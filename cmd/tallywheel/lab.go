@@ -56,7 +56,7 @@ func newLabList() *cobra.Command {
 		Use: "list", Short: "list the experiments", Args: exactly(0, "no argument"),
 		RunE: func(c *cobra.Command, _ []string) error {
 			for _, e := range lab.Experiments() {
-				if _, err := fmt.Fprintf(c.OutOrStdout(), "%-18s  %-7s  %s\n", e.Name, e.Plane.String(), e.Question); err != nil {
+				if _, err := fmt.Fprintf(c.OutOrStdout(), "%-18s  %-10s  %s\n", e.Name, e.Plane.String(), e.Question); err != nil {
 					return err
 				}
 			}
