@@ -125,6 +125,21 @@ func TestLogErrorsAreAccounted(t *testing.T) {
 	}
 }
 
+// What waits for a log that is closed is given up by whoever closed it, under one cause with what
+// the log had taken.
+func TestClosedLogLeavesTheCause(t *testing.T) {
+	l, log := testLane(t, config.OverflowBlock)
+	l.Arrived(frames(0, 3), 3*tally128.Size, 1)
+	log.err = seglog.ErrBusy
+	l.Arrived(frames(3, 4), 4*tally128.Size, 1)
+	log.err = seglog.ErrClosed
+	l.settle(seglog.Commit{}, 2)
+	l.lose(causeStalled)
+	if f := balanced(t, l); f.Dropped[causeStalled] != 7 || len(f.Dropped) != 1 {
+		t.Errorf("%+v; want 7 dropped as %s", f, causeStalled)
+	}
+}
+
 // A sheet balances after every step of a random life.
 func TestSheetBalancesAtEveryMoment(t *testing.T) {
 	for seed := range uint64(30) {

@@ -19,6 +19,7 @@ const (
 	causeNewest   = "overflow_newest"
 	causeDiskFull = "disk_full"
 	causeFailed   = archive.CauseLogFailed
+	causeStalled  = "log_stalled" // it could not write until the recorder had stopped
 	causeTooLarge = "too_large"
 )
 
@@ -127,7 +128,7 @@ func (o *outlet) drain() {
 	for o.backlog.frames > 0 {
 		at, data := o.backlog.front()
 		seq, err := o.log.TryAppend(o.stream, at, data)
-		if errors.Is(err, seglog.ErrBusy) {
+		if errors.Is(err, seglog.ErrBusy) || errors.Is(err, seglog.ErrClosed) { // whoever has closed it says why
 			return
 		}
 		f := o.numbersOf(data)

@@ -444,14 +444,15 @@ func (r *Recorder) draw(ports []*port, accounts []ledger.Port) ledger.Sheet {
 var stopPatience = 10 * time.Second
 
 // empty waits until the log has taken and stored what stopped ports still hold, each of them for so
-// long at most. A log that is stalled may go on at any moment: all of them wait for that together.
+// long at most. A log that cannot write, as on a full disk, may go on at any moment: all of them
+// wait for that together.
 func (r *Recorder) empty(ports []*port, patience time.Duration) {
 	stalled := time.Now().Add(patience)
 	for _, p := range ports {
 		for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
 			p.lane.settle(r.commits.get(), time.Now().UnixNano())
 			at := r.log.Position()
-			if p.lane.isSettled() || at.Err != nil || at.Full {
+			if p.lane.isSettled() || at.Err != nil {
 				break
 			}
 			if at.Stalled == nil {
@@ -505,8 +506,11 @@ func (r *Recorder) Stop(end string) (ledger.Sheet, error) {
 		r.slog.Info("the log's linked batches", "outcome", r.chains.Counts())
 	}
 	lost := causeFailed
-	if errors.Is(err, seglog.ErrDiskFull) {
+	switch {
+	case errors.Is(err, seglog.ErrDiskFull):
 		lost = causeDiskFull
+	case errors.Is(err, seglog.ErrStalled):
+		lost = causeStalled
 	}
 	for _, p := range r.all() {
 		p.lane.settle(r.commits.get(), time.Now().UnixNano())

@@ -128,7 +128,69 @@ func TestAStalledLogHoldsNobodyUp(t *testing.T) {
 	if err := within("the stop"); !errors.Is(err, seglog.ErrStalled) || !errors.Is(err, syscall.EMFILE) {
 		t.Errorf("the stop brings %v", err)
 	}
-	if p := s.Ports[0]; !s.Balanced || p.Frames.InFlight != 0 || p.Frames.Dropped[causeFailed] == 0 {
+	if p := s.Ports[0]; !s.Balanced || p.Frames.InFlight != 0 || p.Frames.Dropped[causeStalled] == 0 || len(p.Frames.Dropped) != 1 {
 		t.Errorf("the last sheet: %+v", p)
+	}
+}
+
+// A stop waits for a log that cannot write, whatever it waits for: what it had taken is stored when
+// there is room within that time.
+func TestStopWaitsForTheLog(t *testing.T) {
+	patience := stopPatience
+	stopPatience = time.Minute
+	defer func() { stopPatience = patience }()
+	for name, c := range map[string]struct {
+		ill  func(*fault.Dir)
+		well func(*fault.Dir)
+	}{
+		"the disk is full": {func(d *fault.Dir) { d.SetFree(0) }, func(d *fault.Dir) { d.SetFree(-1) }},
+		"no descriptor": {
+			func(d *fault.Dir) {
+				d.SetInject(func(op fault.Op, _ string) (int, error) {
+					if op == fault.OpCreate || op == fault.OpOpen {
+						return 0, syscall.EMFILE
+					}
+					return 0, nil
+				})
+			},
+			func(d *fault.Dir) { d.SetInject(nil) },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := onDisk(t)
+			g := start(t, t.TempDir(), nil, tcp("a"))
+			conn := dial(t, address(g, "a"))
+			defer conn.Close()
+			c.ill(d)
+			n := uint64(0)
+			testenv.Until(t, time.Minute, "the log waits", func() bool {
+				write(t, conn, frames(n, 1000))
+				n += 1000
+				testenv.Until(t, time.Minute, "they are booked", func() bool { return portOf(g, "a").Frames.OK == n })
+				return g.Position().Stalled != nil
+			})
+			ended := make(chan error, 1)
+			var s ledger.Sheet
+			go func() {
+				var err error
+				s, err = g.Stop("test")
+				ended <- err
+			}()
+			testenv.Until(t, time.Minute, "the source has stopped", func() bool {
+				select {
+				case err := <-ended:
+					t.Fatalf("the stop does not wait: %v, %+v", err, s.Ports)
+				default:
+				}
+				return portOf(g, "a").State == ledger.StateStopped
+			})
+			c.well(d)
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+			if f := s.Ports[0].Frames; f.Stored != n || f.Durable != n || len(f.Dropped) > 0 {
+				t.Errorf("%+v; want %d frames durable", f, n)
+			}
+		})
 	}
 }
