@@ -49,11 +49,11 @@ func (l *Log) TryAppendAt(stream uint32, time int64, offset uint64, data []byte)
 	return l.tryAppend(wireEntry(stream, time, offset, data))
 }
 
-func wireEntry(stream uint32, time int64, offset uint64, data []byte) entry {
+func wireEntry(stream uint32, time int64, offset uint64, data []byte) *entry {
 	if offset == NoOffset {
-		return entry{kindRecord, stream, time, offset, data}
+		return &entry{kindRecord, stream, time, offset, data}
 	}
-	return entry{kindWire, stream, time, offset, data}
+	return &entry{kindWire, stream, time, offset, data}
 }
 
 // TryAppendLane notes that a lane opens: records of the stream are of it from here on. It never
@@ -61,7 +61,7 @@ func wireEntry(stream uint32, time int64, offset uint64, data []byte) entry {
 func (l *Log) TryAppendLane(stream uint32, time int64, lane Lane) (uint64, error) {
 	var b [24]byte
 	binary.LittleEndian.PutUint64(b[copy(b[:], lane.ID[:]):], lane.Offset)
-	return l.tryAppend(entry{kindLane, stream, time, NoOffset, b[:]})
+	return l.tryAppend(&entry{kindLane, stream, time, NoOffset, b[:]})
 }
 
 // TryAppendDrop notes what of a stream's lane was dropped. It never waits, as TryAppend.
@@ -74,7 +74,7 @@ func (l *Log) TryAppendDrop(stream uint32, time int64, d Drop) (uint64, error) {
 	binary.LittleEndian.PutUint64(b[8:], d.To)
 	binary.LittleEndian.PutUint64(b[16:], d.N)
 	n := 24 + copy(b[24:], d.Cause)
-	return l.tryAppend(entry{kindDrop, stream, time, NoOffset, b[:n]})
+	return l.tryAppend(&entry{kindDrop, stream, time, NoOffset, b[:n]})
 }
 
 // Lane is what a note of KindLane says. ok is false where the entry is something else.

@@ -152,7 +152,7 @@ func TestLaterKindsArePassedOver(t *testing.T) {
 		if n%3 == 1 {
 			kind = kindMax
 		}
-		if _, err := l.append(entry{kind, 0, 1, NoOffset, payload(n + 1)}); err != nil {
+		if _, err := l.append(&entry{kind, 0, 1, NoOffset, payload(n + 1)}); err != nil {
 			t.Fatal(err)
 		}
 	}
