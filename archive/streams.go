@@ -327,8 +327,8 @@ func replaceFile(path, before string, b []byte, durable bool) (err error) {
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
-	if before != "" {
-		if err := os.Rename(path, before); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if st, err := os.Lstat(path); before != "" && err == nil && st.Mode().IsRegular() { // what is no file is not what was written here
+		if err := os.Rename(path, before); err != nil {
 			return err
 		}
 	}

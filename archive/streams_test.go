@@ -1,6 +1,7 @@
 package archive
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -48,5 +49,25 @@ func TestNumbersOfMany(t *testing.T) {
 		if s, err = LoadStreams(dir); err != nil || !s.Has("a") || s.Has("c") {
 			t.Fatal(err)
 		}
+	}
+}
+
+// What is no file, in the place of one that is replaced, does not take the place of the one before.
+func TestFolderIsNotKeptAsTheOneBefore(t *testing.T) {
+	dir := t.TempDir()
+	path, before := filepath.Join(dir, "a"), filepath.Join(dir, "b")
+	for _, text := range []string{"1", "2"} {
+		if err := replaceFile(path, before, []byte(text), false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(os.Remove(path), os.MkdirAll(filepath.Join(path, "x"), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	if err := replaceFile(path, before, []byte("3"), false); err == nil {
+		t.Error("a folder was replaced by a file")
+	}
+	if b, err := os.ReadFile(before); string(b) != "1" {
+		t.Errorf("the one before is %q, %v", b, err)
 	}
 }
