@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -51,17 +52,26 @@ func TestStartOnAFullDisk(t *testing.T) {
 		if s.Log == nil || !s.Log.Full || s.Log.Stalled == "" || s.Verdict.Level != ledger.Bad {
 			t.Errorf("%s: %+v, %+v", name, s.Log, s.Verdict)
 		}
+		infos := g.Ports()
+		if p := s.Ports[1]; len(s.Ports) != 2 || len(infos) != 2 || p.State != ledger.StateWaiting || p.Why != outageNoRoom || infos[1].Why != p.Why ||
+			len(p.Outages) != 1 || p.Outages[0].To != 0 || !hasReason(s.Verdict, "not_there") {
+			t.Errorf("%s: what waits for room: %+v, %+v, %q", name, p, infos, s.Verdict.Text)
+		}
+		began := s.Ports[1].Outages[0].From
 		d.SetFree(-1)
 		for _, file := range inTheWay {
 			if err := os.Remove(filepath.Join(dir, file)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		testenv.Until(t, 20*time.Second, "every source is there", func() bool { return len(g.Sheet().Ports) == 2 })
+		testenv.Until(t, 20*time.Second, "every source is there", func() bool { return len(g.sources()) == 2 })
 		c := dial(t, address(g, "a"))
 		write(t, c, frames(200, 10))
 		stored(t, g, "a", 10)
 		c.Close()
+		if p := portOf(g, "new"); p.OutageCount != 1 || p.Outages[0].From != began || !strings.HasPrefix(p.Outages[0].Cause, outageNoRoom) {
+			t.Errorf("%s: what has waited for room: %+v; want an outage since %v", name, p, began)
+		}
 		if s := stop(t, g); s.Log != nil || s.Recovered != nil || s.Ports[0].Frames.Missing != 0 {
 			t.Errorf("%s: with room: %+v, %+v, %+v", name, s.Log, s.Recovered, s.Ports[0].Frames)
 		}
@@ -79,4 +89,29 @@ func glob(t *testing.T, dir, pattern string) []string {
 		t.Fatal(err)
 	}
 	return all
+}
+
+// A source that has waited for room in vain is not there in the last sheet either, and the next
+// start says that nobody read it in between.
+func TestStopBeforeThereIsRoom(t *testing.T) {
+	d, dir := onDisk(t), t.TempDir()
+	d.SetFree(0)
+	name := filepath.Join(dir, "streams.json.part")
+	if err := os.Symlink("/dev/full", name); err != nil {
+		t.Fatal(err)
+	}
+	g := start(t, dir, nil, lines("new", ""))
+	s, _ := g.Stop("test") // its error is that of the disk
+	if len(s.Ports) != 1 || s.Ports[0].State != ledger.StateWaiting || s.Ports[0].OutageCount != 1 {
+		t.Errorf("the last sheet: %+v", s.Ports)
+	}
+	d.SetFree(-1)
+	if err := os.Remove(name); err != nil {
+		t.Fatal(err)
+	}
+	g = start(t, dir, nil, lines("new", ""))
+	defer stop(t, g)
+	if p := portOf(g, "new"); p.OutageCount != 1 || !strings.HasPrefix(p.Outages[0].Cause, outageNotRunning) {
+		t.Errorf("the next start: %+v", p.Outages)
+	}
 }

@@ -61,8 +61,8 @@ type Recorder struct {
 	parted  map[string]archive.Span // frames of sources that have left, while a power cut can take them; of whoever draws up start sheets
 
 	changing sync.Mutex             // held while sources are added and taken out; taken before all others
-	late     []config.Source        // they wait for room on the disk, to have a number in the log; guarded by changing
-	waiting  atomic.Int32           // how many they are
+	late     []*lane                // of sources that wait for room on the disk, to have a number in the log; written under changing and mu
+	waiting  atomic.Int32           // how many they are; 0 once the recorder stops
 	unsaved  atomic.Pointer[string] // why the sheet on disk could not be renewed last; nil: it was
 
 	places map[string]place // where sources that are not read now go on, by source
@@ -81,7 +81,7 @@ type Recorder struct {
 	commits commits
 
 	folding sync.RWMutex // written while the counts of a peer go from its book to that of its source, or are acknowledged; read-locked while a place becomes a lane; taken before mu
-	mu      sync.Mutex   // guards ports, leaving and places, and the peers of ports
+	mu      sync.Mutex   // guards ports, leaving, late and places, and the peers of ports
 	ports   []*port
 	leaving []*port       // stopped by a reload; the log has not settled all of their frames yet
 	settled atomic.Uint64 // last record of the log that every lane knows to be stored
@@ -181,8 +181,9 @@ func (r *Recorder) begin(sources []config.Source) error {
 			lanes = append(lanes, l)
 		case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 			r.slog.Warn("the disk is full: a source that is new to the log waits for room", "source", s.ID, "error", err)
-			r.late = append(r.late, s)
-			r.waiting.Add(1)
+			if err := r.postpone(s); err != nil {
+				return err
+			}
 		default:
 			return err
 		}
@@ -416,9 +417,13 @@ func (r *Recorder) Sheet() ledger.Sheet {
 	return r.draw(ports, accounts(ports))
 }
 
-// draw makes a sheet of this moment from the accounts of the ports. What sources have lost that
-// left since this start began is in the past. Recorder.folding is held.
+// draw makes a sheet of this moment from the accounts of the ports, and of sources that wait for
+// room. What sources have lost that left since this start began is in the past. Recorder.folding is
+// held.
 func (r *Recorder) draw(ports []*port, accounts []ledger.Port) ledger.Sheet {
+	for _, l := range r.postponed() {
+		accounts = append(accounts, l.sheet())
+	}
 	s := ledger.NewSheet(time.Now().UnixNano(), r.since, accounts)
 	s.Clock, s.Recovered, s.Log = r.clock.account(), r.found, r.inTheWay()
 	s.StreamsUnknown = r.unnamed.account()

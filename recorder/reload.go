@@ -25,6 +25,7 @@ const (
 	outageNotRunning = "the recorder was not running"
 	outageChanged    = "the source was changed"
 	outageTakenOut   = "the source was not in the configuration"
+	outageNoRoom     = "no room on the disk for a source that is new to the log"
 
 	outageNotConnected = "not connected"
 	outageReplaced     = "a newer connection took over"
@@ -94,8 +95,8 @@ func (r *Recorder) Reload(cfg config.Config) error {
 	r.mu.Lock()
 	r.cfg.Sources = cfg.Sources
 	r.waiting.Store(0)
+	r.late = nil // each has another lane, or is not configured
 	r.mu.Unlock()
-	r.late = nil // each has its lane
 	for _, l := range lanes {
 		r.add(l, handovers[l.cfg.ID])
 	}
@@ -127,24 +128,6 @@ func needsRestart(a, b config.Config) string {
 		}
 	}
 	return ""
-}
-
-// addLate adds the sources that wait for room, once there is some.
-func (r *Recorder) addLate() {
-	if r.waiting.Load() == 0 || !r.changing.TryLock() { // a reload adds them, or says why not
-		return
-	}
-	defer r.changing.Unlock()
-	for len(r.late) > 0 {
-		l, err := r.lane(r.late[0])
-		if err != nil {
-			return
-		}
-		r.add(l, nil)
-		r.slog.Info("there is room: the source is recorded", "source", r.late[0].ID)
-		r.late = r.late[1:]
-		r.waiting.Store(int32(len(r.late)))
-	}
 }
 
 // reconfigure changes a source that goes on with its books, and its peers.

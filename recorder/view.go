@@ -81,6 +81,9 @@ func (r *Recorder) Ports() []PortInfo {
 	for _, p := range r.snapshot() {
 		out = append(out, p.lane.info())
 	}
+	for _, l := range r.postponed() {
+		out = append(out, l.info())
+	}
 	return out
 }
 
