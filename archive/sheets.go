@@ -43,8 +43,8 @@ type StartSheet struct {
 	// Seen is the highest numbers that the sheet has counted, of sources of which something was in
 	// flight.
 	Seen map[string][]ledger.Position `json:"seen,omitempty"`
-	// LogFirst is the oldest record kept, of a start that has closed its log; 0 where retention may
-	// have gone on.
+	// LogFirst is the oldest record kept, of a start that has closed its log, or whose log keeps
+	// everything; 0 where retention may have gone on.
 	LogFirst uint64 `json:"log_first,omitempty"`
 	// LogEnd is the highest number that the log has given, of a start whose log is closed or has
 	// failed: no record behind it can be on disk. 0 where records may have been added since.

@@ -526,7 +526,6 @@ func (r *Recorder) Stop(end string) (ledger.Sheet, error) {
 	defer r.saving.Unlock()
 	r.farewell(true)
 	s := r.startSheet(end)
-	s.LogFirst = r.log.Position().First
 	r.noteLosses(&s)
 	r.proclaim(&s, true)
 	r.teller.Close()

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tallywheel/tallywheel/archive"
+	"github.com/tallywheel/tallywheel/config"
 	"github.com/tallywheel/tallywheel/ledger"
 )
 
@@ -63,6 +64,9 @@ func (r *Recorder) startSheet(end string) archive.StartSheet {
 	r.folding.RUnlock()
 	at := r.log.Position() // after the positions, which know no more than this
 	s.LogDurable = at.Durable
+	if end != "" || !mayRemove(r.cfg.Log) {
+		s.LogFirst = at.First
+	}
 	if at.Err != nil { // closed, or failed: nothing is added any more
 		s.LogEnd = at.Next - 1
 	}
@@ -73,6 +77,11 @@ func (r *Recorder) startSheet(end string) archive.StartSheet {
 	s.Parts = r.parts
 	s.NumberAccounts()
 	return s
+}
+
+// mayRemove reports whether a log removes its oldest records by itself, at any moment.
+func mayRemove(c config.Log) bool {
+	return c.Keep.Size > 0 || c.Keep.Age > 0 || c.OnFull == "drop-oldest"
 }
 
 // idlePeriod is how old the sheet on disk may get while nothing changes: the outage of a start that

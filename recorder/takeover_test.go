@@ -222,10 +222,42 @@ func TestRemovedWhileItRunsIsCountedByTheLastSheet(t *testing.T) {
 	if at := g.log.Position(); at.Stored < given || !strings.Contains(said, "durable records are gone") {
 		t.Errorf("the log goes on at %d, want behind %d; the journal says %q", at.Stored, given, said)
 	}
-	if known, _ := archive.Known(dir); known.First != 0 || known.End != 0 {
+	if known, _ := archive.Known(dir); known.First != 1 || known.End != 0 {
 		t.Errorf("while a start goes on, its sheet says %+v: records may be added", known)
 	}
 	stop(t, g)
+}
+
+// The oldest segment is removed together with its index, which leaves no trace in the folder. Where
+// the log keeps everything the sheet knows where it began, after a kill, too; the next start names
+// what is gone, once.
+func TestOldestSegmentRemovedAfterAKill(t *testing.T) {
+	killed, stopped := recordedFor(t, t.TempDir(), 15_000)
+	for name, dir := range map[string]string{"killed": killed, "stopped": stopped} {
+		segs := segments(t, dir)
+		oldest := strings.TrimSuffix(segs[0], ".seg")
+		files := glob(t, dir, filepath.Base(oldest)+".*")
+		if len(segs) < 2 || len(files) != 2 {
+			t.Fatalf("%s: %v, %v; want a segment with its index, and another", name, segs, files)
+		}
+		for _, file := range files {
+			if err := os.Remove(file); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i := range 2 {
+			g, said := startLogged(t, dir, tcp("a"))
+			r := g.Sheet().Recovered
+			if i == 0 {
+				if first := g.Position().First; r == nil || len(r.Missing) != 1 || r.Missing[0].From != 1 || r.Missing[0].To != first-1 {
+					t.Errorf("%s: %+v; want that records 1 to %d are missing", name, r, first-1)
+				}
+			} else if r != nil {
+				t.Errorf("%s, and again: %+v, %q", name, r, said)
+			}
+			stop(t, g)
+		}
+	}
 }
 
 // What retention drops is not called gone, also by a start whose sheet is older than the drop.
