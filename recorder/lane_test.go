@@ -3,6 +3,10 @@ package recorder
 import (
 	"errors"
 	"math/rand/v2"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -137,6 +141,22 @@ func TestClosedLogLeavesTheCause(t *testing.T) {
 	l.lose(causeStalled)
 	if f := balanced(t, l); f.Dropped[causeStalled] != 7 || len(f.Dropped) != 1 {
 		t.Errorf("%+v; want 7 dropped as %s", f, causeStalled)
+	}
+}
+
+// The page says what each cause of a dropped frame means.
+func TestThePageKnowsTheCauses(t *testing.T) {
+	page, err := os.ReadFile("../api/web/losses.js")
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := regexp.MustCompile(`(?m)^  \[/\^(dropped: [^/]+)/`).FindAllSubmatch(page, -1)
+	for _, cause := range []string{causeOldest, causeNewest, causeDiskFull, causeFailed, causeStalled, causeTooLarge} {
+		p := ledger.Port{ID: "a", Frames: ledger.Frames{Dropped: map[string]uint64{cause: 1}}}
+		losses := (&ledger.Sheet{Ports: []ledger.Port{p}}).Losses()
+		if len(losses) != 1 || !slices.ContainsFunc(known, func(like [][]byte) bool { return strings.HasPrefix(losses[0].Cause, string(like[1])) }) {
+			t.Errorf("%s: %+v has no meaning on the page, which knows %q", cause, losses, known)
+		}
 	}
 }
 

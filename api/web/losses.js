@@ -14,6 +14,8 @@ const causes = [
   [/^damaged/, "Frames came and failed their check: noise, a wrong baud rate, or two devices that send at the same time."],
   [/^dropped: disk full/, "The frames were read and had no room on the disk. Make room, or bound the log with keep."],
   [/^dropped: log failed/, "The frames were read, and a write to the log failed. See to the disk: the journal names the error."],
+  [/^dropped: log stalled/, "The frames were read, and the log could not write them before the recorder had stopped. The journal names the error."],
+  [/^dropped: too large/, "The frames were larger than a record of the log can be: half a MiB, or an eighth of a segment where that is less."],
   [/^dropped: overflow/, "The frames were read, and the log was slower than the line. With overflow: block they would wait."],
   [/^over-run below us/, "The UART, the tty or the socket had no room: the kernel got no turn in time, or the buffer is too small."],
   [/^unread/, "The kernel had taken these bytes, and they were thrown away before they were read."],
