@@ -34,7 +34,7 @@ func TestHistoryThatIsNotWhatItWas(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			last.MarkHistory(dir)
+			last.History = mark(t, dir)
 			if err := last.Save(dir, true); err != nil {
 				t.Fatal(err)
 			}

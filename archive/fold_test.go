@@ -163,7 +163,7 @@ func testFoldedAndWhole(t *testing.T) {
 			if marked.HistoryGone(h.folded) != nil {
 				t.Fatalf("seed %d: the history is called another one; after %v", seed, done)
 			}
-			marked.MarkHistory(h.folded)
+			marked.History = mark(t, h.folded)
 			st, err := os.Stat(filepath.Join(h.folded, HistoryFile))
 			if err == nil && st.Size() > 22_000 {
 				t.Fatalf("seed %d: it has %d bytes; after %v", seed, st.Size(), done)
@@ -179,6 +179,15 @@ func testFoldedAndWhole(t *testing.T) {
 func TestFoldedHistorySaysTheSame(t *testing.T)              { testFoldedAndWhole(t) }
 func TestFoldedHistoryOfSeveralLogsSaysTheSame(t *testing.T) { testFoldedAndWhole(t) }
 func TestFoldedHistoryWithTornLinesSaysTheSame(t *testing.T) { testFoldedAndWhole(t) }
+
+func mark(t *testing.T, dir string) *HistoryMark {
+	t.Helper()
+	m, err := MarkHistory(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &m
+}
 
 func readText(t *testing.T, dir string) string {
 	t.Helper()
@@ -216,7 +225,7 @@ func TestKillWhileTheHistoryIsFolded(t *testing.T) {
 			}
 		}
 		write(path, before)
-		marked.MarkHistory(dir)
+		marked.History = mark(t, dir)
 		if write(path, c.is); c.part != "" {
 			write(path+".part", c.part)
 		}
@@ -235,7 +244,7 @@ func TestKillWhileTheHistoryIsFolded(t *testing.T) {
 			t.Errorf("%s, and another start: %+v, %v; want %d", name, p, err, starts+1)
 		}
 		if c.is == after {
-			marked.MarkHistory(dir)
+			marked.History = mark(t, dir)
 			text := readText(t, dir)
 			for what, cut := range map[string]string{
 				"its fold":      text[strings.IndexByte(text, '\n')+1:],

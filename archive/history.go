@@ -90,8 +90,8 @@ type HistoryMark struct {
 
 const markedEnd = 4 << 10
 
-// markHistory is the mark of the history in dir as it is; of none, that of an empty one.
-func markHistory(dir string) (HistoryMark, error) {
+// MarkHistory is the mark of the history in dir as it is; of none, that of an empty one.
+func MarkHistory(dir string) (HistoryMark, error) {
 	f, err := OpenHistory(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return HistoryMark{}, nil
@@ -116,14 +116,6 @@ func sumBefore(f io.ReaderAt, end int64) (uint32, error) {
 	b := make([]byte, min(end, markedEnd))
 	_, err := f.ReadAt(b, end-int64(len(b)))
 	return crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)), err
-}
-
-// MarkHistory notes what the history in dir is now, for HistoryGone.
-func (s *StartSheet) MarkHistory(dir string) {
-	s.History = nil
-	if mark, err := markHistory(dir); err == nil {
-		s.History = &mark
-	}
 }
 
 // HistoryGone is the line that tells for good that the history in dir does not begin as it was when

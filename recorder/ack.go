@@ -98,6 +98,18 @@ func (a *acks) close(s ledger.Sheet) {
 	a.past = with(a.past, s)
 }
 
+// forget says that a part of what earlier starts have lost is not known any more.
+func (a *acks) forget() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var past ledger.Past
+	if a.past != nil {
+		past = *a.past
+	}
+	past.Unreadable = true
+	a.past = &past
+}
+
 // Ack makes the verdict count from now on: what was lost is known. The books do not change. It is
 // durable when Ack returns.
 func (r *Recorder) Ack(note string) (ledger.Ack, error) {
@@ -106,6 +118,7 @@ func (r *Recorder) Ack(note string) (ledger.Ack, error) {
 	}
 	r.saving.Lock() // no source that is leaving goes meanwhile
 	defer r.saving.Unlock()
+	_ = r.settleOwed() // first, for the word speaks of what is in the history; what is not is told again
 	noted, s := r.beginAck()
 	at := ledger.Ack{At: ledger.Time(time.Now().UnixNano()), Note: note}
 	base := s.Whole().Copy()

@@ -194,14 +194,17 @@ func (r *Recorder) write(s *archive.StartSheet, durable bool) error {
 	if err := r.settleOwed(); err != nil {
 		return err
 	}
-	s.MarkHistory(r.cfg.Log.Dir)
+	if r.marked == nil {
+		r.markHistory()
+	}
+	s.History = r.marked
 	return s.Save(r.cfg.Log.Dir, durable)
 }
 
 // settleOwed keeps the last sheet of the start before this one.
 func (r *Recorder) settleOwed() error {
 	for len(r.owed) > 0 {
-		if err := r.owed[0].Keep(r.cfg.Log.Dir); err != nil {
+		if err := r.keep(r.owed[0]); err != nil {
 			return fmt.Errorf("keep the last sheet of the start before: %w", err)
 		}
 		r.owed = r.owed[1:]

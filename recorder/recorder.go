@@ -91,6 +91,9 @@ type Recorder struct {
 	parts  uint64 // sheets of sources that have left, in the history
 	unkept bool   // the next one could not be kept there
 
+	marked   *archive.HistoryMark // the history as this start has left it; nil: it is not known
+	lookedAt time.Time            // when it was looked at last
+
 	quit chan struct{}
 	done sync.WaitGroup
 }
@@ -399,6 +402,7 @@ func (r *Recorder) second() error {
 	r.files.restock()
 	r.addLate()
 	return r.saveAnd(func(s *archive.StartSheet) {
+		r.lookAtHistory(false)
 		r.noteLosses(s)
 		r.sample(s.Sheet.Ports)
 		r.proclaim(s, false)                                      // it is saved with what was just told
@@ -539,7 +543,7 @@ func (r *Recorder) Stop(end string) (ledger.Sheet, error) {
 	if keepErr == nil {
 		kept := s
 		kept.Troubles, kept.Unsent = nil, nil // a line of the history has neither
-		keepErr = kept.Keep(r.cfg.Log.Dir)    // first: the next start keeps what says nothing of its end
+		keepErr = r.keep(&kept)               // first: the next start keeps what says nothing of its end
 	}
 	return s.Sheet, errors.Join(err, keepErr, r.write(&s, true))
 }

@@ -226,7 +226,7 @@ func (r *Recorder) farewell(atEnd bool) {
 			continue
 		}
 		end := r.lastOf(p)
-		if err := end.Keep(r.cfg.Log.Dir); err != nil {
+		if err := r.keep(&end); err != nil {
 			if !r.unkept {
 				r.slog.Warn("the sheet of a source that is gone cannot be kept, and is tried again", "source", p.lane.cfg.ID, "error", err)
 			}

@@ -121,7 +121,7 @@ func (r *Recorder) end(e *archive.StartSheet) {
 		e.Uncertain = true
 	}
 	if gone := e.HistoryGone(r.cfg.Log.Dir); gone != nil {
-		r.slog.Warn("sheets.ndjson is not what it was: somebody cut, removed or replaced it; what earlier starts lost is not known, as the verdict says until the next ack")
+		r.tellHistoryGone()
 		r.owed = append(r.owed, gone)
 	}
 	if !e.Uncertain { // it has kept its sheet itself; should that be gone, it is kept again
