@@ -1,7 +1,9 @@
 package archive
 
 import (
+	"maps"
 	"slices"
+	"strings"
 
 	"github.com/tallywheel/tallywheel/ledger"
 )
@@ -38,6 +40,9 @@ func PastLosses(dir, identity string, owed []*StartSheet, now ledger.Time) (all 
 		if s.Part || s.Sheet.Since == now { // what a source had lost that left is in the list of its start
 			continue
 		}
+		for _, source := range slices.Sorted(maps.Keys(s.Late)) {
+			all, _ = TakeLate(all, source, s.Late[source])
+		}
 		for _, l := range s.losses() {
 			l.Start, l.OtherLog = s.Sheet.Since, s.OnOtherLog(identity)
 			all = append(all, l)
@@ -47,10 +52,34 @@ func PastLosses(dir, identity string, owed []*StartSheet, now ledger.Time) (all 
 	return all, more, err
 }
 
+// TakeLate takes so many frames of a source that came late out of a list, the newest last: out of
+// what the source lost last, then what its peers, or the source that it is a peer of, did. rest is
+// how many are not in the list.
+func TakeLate(list []Loss, source string, n uint64) (left []Loss, rest uint64) {
+	root, _, _ := strings.Cut(source, "/")
+	for _, isOf := range []func(id string) bool{
+		func(id string) bool { return id == source },
+		func(id string) bool { return Within(id, root) },
+	} {
+		for i := len(list) - 1; i >= 0 && n > 0; i-- {
+			if l := &list[i]; l.MayCome() && isOf(l.Source) {
+				late := min(n, l.N)
+				l.N, n = l.N-late, n-late
+			}
+		}
+	}
+	return slices.DeleteFunc(list, func(l Loss) bool { return l.N == 0 }), n
+}
+
+// HasList reports whether the start has left a list of what it lost, though it may be empty.
+func (s *StartSheet) HasList() bool {
+	return len(s.Losses) > 0 || s.LossesBefore > 0 || s.Books != nil
+}
+
 // losses is the list that the start has left. Of one that has left none, as by a program before
 // this, each cause is an entry, with the time of the last loss of its source.
 func (s *StartSheet) losses() []Loss {
-	if len(s.Losses) > 0 || s.LossesBefore > 0 {
+	if s.HasList() {
 		return s.Losses
 	}
 	last := map[string]ledger.Time{}

@@ -74,6 +74,8 @@ type StartSheet struct {
 	// entries there were before them.
 	Losses       []Loss `json:"losses,omitempty"`
 	LossesBefore uint64 `json:"losses_before,omitempty"`
+	// Late is how many frames came late that are in the lists of earlier starts, by source.
+	Late map[string]uint64 `json:"late,omitempty"`
 	// Part: the sheet is of a source that has left, and its peers; the start went on.
 	Part bool `json:"part,omitempty"`
 	// Parts is how many parts the start has kept by now, a part itself among them. What those have

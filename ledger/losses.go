@@ -16,6 +16,11 @@ type Loss struct {
 	Unit   string `json:"unit"` // frame, byte, datagram or record
 }
 
+// MayCome reports whether what was lost are numbers that may still come, late.
+func (l Loss) MayCome() bool {
+	return l.Where == WhereWire && (l.Cause == causeUnseen || l.Cause == causeCorrupt)
+}
+
 // Losses lists what was lost or damaged so far: the amounts of the verdict, each with its source
 // and cause. Damage of frames whose numbers are missing is there once, as missing.
 func (s *Sheet) Losses() (all []Loss) {

@@ -63,13 +63,19 @@ const longestFrame = 16 << 10
 // kindCorrupt is the rule whose frames may be missing, too: by their numbers.
 const kindCorrupt = "corrupt"
 
+// What is said of numbers that are missing.
+const (
+	causeUnseen  = "never seen"
+	causeCorrupt = "seen corrupt"
+)
+
 // sourceRules are asked of each source. docs/guide/verdict.md has the same table with the reasons.
 var sourceRules = []sourceRule{
 	{"unbalanced", Bad, nil, func(_ *Sheet, p *Port) []find {
 		return when(len(p.Unbalanced) > 0, "the books do not balance")
 	}},
-	{"missing_unseen", Bad, wire, func(_ *Sheet, p *Port) []find { return counts(p.Frames.MissingUnseen, "frame", "never seen") }},
-	{"missing_corrupt", Bad, wire, func(_ *Sheet, p *Port) []find { return counts(p.Frames.MissingCorrupt, "frame", "seen corrupt") }},
+	{"missing_unseen", Bad, wire, func(_ *Sheet, p *Port) []find { return counts(p.Frames.MissingUnseen, "frame", causeUnseen) }},
+	{"missing_corrupt", Bad, wire, func(_ *Sheet, p *Port) []find { return counts(p.Frames.MissingCorrupt, "frame", causeCorrupt) }},
 	{"missing_by_time", Bad, wire, func(_ *Sheet, p *Port) []find {
 		return counts(p.Frames.MissingByTime, "frame", "missing by time")
 	}},

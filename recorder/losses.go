@@ -27,7 +27,12 @@ type lossWatch struct {
 	at        ledger.Time    // of the last look
 	list      []archive.Loss // the newest last
 	forgotten uint64         // entries
+
+	late map[string]uint64 // frames that came late and are in no entry, by source: earlier starts had lost them
 }
+
+// whereLate is that of frames that came late: they are followed like losses, and take losses back.
+const whereLate = "late"
 
 // bookKey names a book: a source that is started anew has another. What no source has is in none.
 type bookKey struct {
@@ -48,9 +53,20 @@ func withoutAmount(l ledger.Loss) ledger.Loss {
 	return l
 }
 
-// keysOf lists the losses of sheets in their order, with their amounts.
+// keysOf lists the losses of sheets in their order, with their amounts. First come frames that came
+// late: what they were missing in was before.
 func keysOf(sheets ...*ledger.Sheet) (keys []lossKey, n map[lossKey]uint64) {
 	n = map[lossKey]uint64{}
+	for _, s := range sheets {
+		for i := range s.Ports {
+			p := &s.Ports[i]
+			k := lossKey{ledger.Loss{Source: p.ID, Where: whereLate}, p.Book, p.Hub}
+			if p.Frames.Late > 0 {
+				keys = append(keys, k)
+				n[k] += p.Frames.Late
+			}
+		}
+	}
 	for _, s := range sheets {
 		books := map[string]lossKey{}
 		for i := range s.Ports {
@@ -102,7 +118,9 @@ func (w *lossWatch) compare(there map[bookKey]ledger.Time, sheets ...*ledger.She
 		if last := there[k.in()]; k.loss.Source == "" || last > w.at && last < at {
 			at = last
 		}
-		if before := w.known[k]; now[k] > before {
+		if before := w.known[k]; k.loss.Where == whereLate {
+			w.came(k.loss.Source, now[k]-min(before, now[k]))
+		} else if now[k] > before {
 			w.post(k.loss, now[k]-before, at)
 		} else {
 			w.takeBack(k.loss, before-now[k])
@@ -110,7 +128,7 @@ func (w *lossWatch) compare(there map[bookKey]ledger.Time, sheets ...*ledger.She
 	}
 	for k, before := range w.known {
 		_, open := there[k.in()]
-		if open && now[k] == 0 { // else the book is closed, and what it had lost stays lost
+		if open && now[k] == 0 && k.loss.Where != whereLate { // else the book is closed, and what it had lost stays lost
 			w.takeBack(k.loss, before)
 		}
 	}
@@ -154,6 +172,17 @@ func (w *lossWatch) post(k ledger.Loss, n uint64, at ledger.Time) {
 	w.list = append(w.list, l)
 }
 
+// came takes back frames that came late and that another book had called missing.
+func (w *lossWatch) came(source string, n uint64) {
+	w.list, n = archive.TakeLate(w.list, source, n)
+	if root, _, _ := strings.Cut(source, "/"); n > 0 {
+		if w.late == nil {
+			w.late = map[string]uint64{}
+		}
+		w.late[root] += n
+	}
+}
+
 // takeBack takes so many from the newest entries: they came late, and were none.
 func (w *lossWatch) takeBack(k ledger.Loss, n uint64) {
 	for i := w.newest(k, len(w.list)); i >= 0 && n > 0; i = w.newest(k, i) {
@@ -177,26 +206,28 @@ func (w *lossWatch) newest(k ledger.Loss, end int) int {
 	return -1
 }
 
-// kept is what goes with the sheet: the newest entries, and how many there are before them.
-func (w *lossWatch) kept() (newest []archive.Loss, before uint64) {
+// leave gives a sheet what goes with it: the newest entries, how many there are before them, and
+// what came late of earlier starts.
+func (w *lossWatch) leave(s *archive.StartSheet) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	n := max(0, len(w.list)-archive.KeptLosses)
-	return slices.Clone(w.list[n:]), w.forgotten + uint64(n)
+	s.Losses, s.LossesBefore = slices.Clone(w.list[n:]), w.forgotten+uint64(n)
+	s.Late = maps.Clone(w.late)
 }
 
 // noteLosses takes what the sheet says was lost into the list, and the newest of that to the sheet.
 func (r *Recorder) noteLosses(s *archive.StartSheet) {
 	r.losses.look(s.Sheet)
-	s.Losses, s.LossesBefore = r.losses.kept()
+	r.losses.leave(s)
 }
 
 // lossesLeft is the watch of a start that has left that sheet: what its end adds is to be listed,
 // too.
 func lossesLeft(e *archive.StartSheet) *lossWatch {
 	w := &lossWatch{list: slices.Clone(e.Losses), forgotten: e.LossesBefore}
-	if len(e.Losses) > 0 || e.LossesBefore > 0 { // else it has left no list, and all is to be listed
-		w.at = e.Sheet.At
+	if e.HasList() { // else all is to be listed
+		w.at, w.late = e.Sheet.At, maps.Clone(e.Late)
 		_, w.known = keysOf(&e.Sheet, &ledger.Sheet{Ports: e.Sheet.Leaving})
 	}
 	return w
@@ -242,6 +273,10 @@ func (r *Recorder) Losses(of string) (all []archive.Loss, forgotten uint64, err 
 	w := &r.losses
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	past = slices.Clone(past)
+	for _, source := range slices.Sorted(maps.Keys(w.late)) {
+		past, _ = archive.TakeLate(past, source, w.late[source])
+	}
 	all = []archive.Loss{}
 	for _, l := range slices.Concat(past, w.list) {
 		if of == "" || archive.Within(l.Source, of) {

@@ -2,6 +2,7 @@ package recorder
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tallywheel/tallywheel/archive"
+	"github.com/tallywheel/tallywheel/config"
 	"github.com/tallywheel/tallywheel/internal/testenv"
 	"github.com/tallywheel/tallywheel/ledger"
 )
@@ -179,7 +181,7 @@ func TestLossesOfEarlierStarts(t *testing.T) {
 	if err != nil || !bytes.Contains(b, []byte(`,"losses":[`)) {
 		t.Fatalf("%v; the history has no list of losses: %s", err, b)
 	}
-	if err := os.WriteFile(history, regexp.MustCompile(`,"losses":\[[^\]]*\]`).ReplaceAll(b, nil), 0o600); err != nil {
+	if err := os.WriteFile(history, regexp.MustCompile(`,"(losses|books)":\[[^\]]*\]`).ReplaceAll(b, nil), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
@@ -206,6 +208,66 @@ func TestLossesOfEarlierStarts(t *testing.T) {
 	}
 }
 
+// Frames that come late are taken out of the list, whichever start or book had lost them, and how
+// ever that start ended: what is listed is what the verdict counts.
+func TestLossesThatComeLate(t *testing.T) {
+	dir, next := t.TempDir(), uint64(0)
+	first := tcp("a")
+	first.TCP.Peers = config.PeersFirst
+	g := start(t, dir, nil, tcp("a"))
+	check := func(what string, want uint64) {
+		t.Helper()
+		if err := g.save(); err != nil { // and the list is of now
+			t.Fatal(err)
+		}
+		testenv.Until(t, time.Minute, what, func() bool {
+			all, _, err := g.Losses("")
+			listed := uint64(0)
+			for _, l := range all {
+				listed += l.N
+			}
+			s := g.Sheet()
+			lost := s.Verdict.LostWire.Frames
+			if s.Past != nil {
+				lost += s.Past.LostWire.Frames
+			}
+			return err == nil && listed == want && lost == want
+		})
+	}
+	again := func(kill bool) {
+		t.Helper()
+		if err := errors.Join(g.save(), g.log.Sync()); err != nil {
+			t.Fatal(err)
+		}
+		killed := copyFolder(t, dir)
+		if stop(t, g); kill {
+			dir = killed
+		}
+		g = start(t, dir, nil, tcp("a"))
+	}
+	lose(t, g, &next, 3) // 5, 6 and 7
+	again(false)
+	lose(t, g, &next, 2) // 18 and 19
+	check("both starts", 5)
+	feed(t, g, 6)
+	check("one of the start before", 4)
+	feed(t, g, 18)
+	check("one of this one", 3)
+	again(true)
+	check("killed, and nothing came", 3)
+	reloaded(t, g, first)
+	lose(t, g, &next, 2)
+	reloaded(t, g, tcp("a"))
+	feed(t, g, next-6)
+	check("one of the book before", 4)
+	feed(t, g, 5)
+	check("one of the first start", 3)
+	again(true)
+	again(false)
+	check("over two starts", 3)
+	stop(t, g)
+}
+
 // What a start leaves of its list is bounded, and so is what is listed of all; how many are missing
 // is told.
 func TestLossesOfEarlierStartsAreBounded(t *testing.T) {
@@ -217,7 +279,7 @@ func TestLossesOfEarlierStartsAreBounded(t *testing.T) {
 	const starts = 12
 	for n := range int64(starts) {
 		s := archive.StartSheet{End: "stopped", Sheet: ledger.NewSheet(1e15, 1e12+n, nil)}
-		if s.Losses, s.LossesBefore = w.kept(); len(s.Losses) != archive.KeptLosses || s.LossesBefore != 5 {
+		if w.leave(&s); len(s.Losses) != archive.KeptLosses || s.LossesBefore != 5 {
 			t.Fatalf("%d entries are kept, %d before; want %d and 5", len(s.Losses), s.LossesBefore, archive.KeptLosses)
 		}
 		if err := s.Keep(dir); err != nil {

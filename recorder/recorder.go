@@ -403,7 +403,6 @@ func (r *Recorder) second() error {
 	r.addLate()
 	return r.saveAnd(func(s *archive.StartSheet) {
 		r.lookAtHistory(false)
-		r.noteLosses(s)
 		r.sample(s.Sheet.Ports)
 		r.proclaim(s, false)                                      // it is saved with what was just told
 		if gone, err := r.streams.Restore(); gone && err == nil { // else the log's folder is gone, which the log tells
@@ -530,7 +529,6 @@ func (r *Recorder) Stop(end string) (ledger.Sheet, error) {
 	defer r.saving.Unlock()
 	r.farewell(true)
 	s := r.startSheet(end)
-	r.noteLosses(&s)
 	r.proclaim(&s, true)
 	r.teller.Close()
 	s.Unsent = r.teller.Unsent()

@@ -73,7 +73,7 @@ func (r *Recorder) startSheet(end string) archive.StartSheet {
 	maps.DeleteFunc(r.parted, func(_ string, u archive.Span) bool { return u.Last <= at.Durable })
 	s.Identity, s.LogMissing = hexIdentity(r.log), r.missing
 	s.ClockWrong = r.clock.wrongTimes()
-	s.Losses, s.LossesBefore = r.losses.kept()
+	r.noteLosses(&s) // or the list would be of before what the sheet counts
 	s.Parts = r.parts
 	s.NumberAccounts()
 	return s

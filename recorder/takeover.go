@@ -64,7 +64,7 @@ func (r *Recorder) takeOver(e *archive.StartSheet) {
 	}
 	if e.End == "" || e.Uncertain { // what it had lost behind its sheet is in it now
 		losses.look(e.Sheet)
-		e.Losses, e.LossesBefore = losses.kept()
+		losses.leave(e)
 	}
 	r.end(e)
 	from := place{at: max(int64(e.Sheet.At), last), why: why}
