@@ -32,7 +32,8 @@ type herald struct {
 	tell    func(notify.Event)
 	host    string
 	matters map[string]*matter
-	ports   map[string]uint64 // outages of each source at the last look
+	ports   map[string]uint64   // outages of each source at the last look
+	hubs    map[bookKey]bookKey // the book of the source of each peer that was there then
 }
 
 // matter is all troubles of one cause.
@@ -74,6 +75,8 @@ var pastKinds = map[string]bool{"earlier_starts": true, "history_unreadable": tr
 // told of only if it has gone since the look before.
 func (h *herald) look(s *ledger.Sheet, now time.Duration, last bool) {
 	seen := map[*matter]map[bookKey]bool{}
+	h.carry(s.Ports, s.Leaving)
+	h.hubs = hubsOf(s.Ports)
 	books := booksOf(s.Ports)
 	note := func(r ledger.Reason, why string) {
 		c, k := h.matter(r), keyOf(r, books)
@@ -122,10 +125,53 @@ func (h *herald) look(s *ledger.Sheet, now time.Duration, last bool) {
 // close takes in the last accounts of a source that has left and its peers: the next look tells
 // what they had lost.
 func (h *herald) close(ports []ledger.Port, now time.Duration) {
+	h.carry(ports)
 	books := booksOf(ports)
 	for _, r := range lossesOf(ports) {
 		h.matter(r).note(r, keyOf(r, books), "", now)
 	}
+}
+
+// carry sees to peers that are gone: what they had counted, and may have been told, is in the book
+// of their source now, where that is among the accounts.
+func (h *herald) carry(accounts ...[]ledger.Port) {
+	if len(h.hubs) == 0 {
+		return
+	}
+	there := map[bookKey]bool{}
+	for _, ports := range accounts {
+		for i := range ports {
+			there[bookKey{ports[i].ID, ports[i].Book}] = true
+		}
+	}
+	for peer, hub := range h.hubs {
+		if there[peer] || !there[hub] {
+			continue
+		}
+		delete(h.hubs, peer)
+		for _, c := range h.matters {
+			if n := c.counts[peer]; n > 0 {
+				c.counts[hub] += n
+				delete(c.counts, peer)
+			}
+		}
+	}
+}
+
+// hubsOf is the book of the source of each peer; nil: there are no peers.
+func hubsOf(ports []ledger.Port) (hubs map[bookKey]bookKey) {
+	for i := range ports {
+		p := &ports[i]
+		if p.Hub == 0 {
+			continue
+		}
+		if hubs == nil {
+			hubs = map[bookKey]bookKey{}
+		}
+		source, _, _ := strings.Cut(p.ID, "/")
+		hubs[bookKey{p.ID, p.Book}] = bookKey{source, p.Hub}
+	}
+	return hubs
 }
 
 // lossesOf is the reasons with a count that the accounts of sources that leave have: their state is

@@ -85,6 +85,31 @@ func TestLossIsTold(t *testing.T) {
 	}
 }
 
+// What a peer has lost is told once: its source, which has its book when it is gone, is told of for
+// what is new alone, also where the source leaves right then.
+func TestLossOfAPeerThatLeavesIsToldOnce(t *testing.T) {
+	of := func(id string, lost, book, hub uint64) ledger.Port {
+		p := lossy(id, lost)
+		p.Book, p.Hub = book, hub
+		return p
+	}
+	for _, leaves := range []bool{false, true} {
+		l := newHeard()
+		l.look(1, nil, of("hub", 0, 1, 0), of("hub/10.0.0.7", 3, 2, 1), of("hub/10.0.0.8", 4, 3, 1))
+		if leaves {
+			l.h.close([]ledger.Port{of("hub", 5, 1, 0), of("hub/10.0.0.8", 4, 3, 1)}, 100*time.Second)
+			l.look(100, nil, lossy("a", 0))
+		} else {
+			l.look(100, nil, of("hub", 5, 1, 0), of("hub/10.0.0.8", 4, 3, 1))
+		}
+		want := "begin missing_unseen 7 [hub/10.0.0.8 hub/10.0.0.7] 0; begin missing_unseen 2 [hub] 0; " +
+			"end missing_unseen 7 [hub/10.0.0.8 hub/10.0.0.7] 0"
+		if got := l.told(); got != want {
+			t.Errorf("leaves %v: told %s, want %s", leaves, got, want)
+		}
+	}
+}
+
 // However many ports go and come, there is a line a minute when they go, and one when they come.
 func TestFlappingPortsAreNoFlood(t *testing.T) {
 	l := newHeard()
