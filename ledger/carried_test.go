@@ -177,3 +177,62 @@ func TestCarriedGapsAreBounded(t *testing.T) {
 		t.Errorf("%+v, %d parts", f, len(next.streams[one].carried))
 	}
 }
+
+// What is left of a gap without others is the numbers that are in none of them, also across 2^64.
+func TestGapWithoutOthers(t *testing.T) {
+	for seed := range uint64(300) {
+		rng := rand.New(rand.NewPCG(seed, 9))
+		zero := -uint64(rng.IntN(30)) // the device counts on across 2^64
+		random := func() Gap {
+			from := zero + uint64(rng.IntN(40))
+			return Gap{From: from, To: from + uint64(rng.IntN(12)), Dropped: true}
+		}
+		g, others := random(), []Gap{}
+		for range rng.IntN(5) {
+			others = append(others, random())
+		}
+		in := func(gaps []Gap, n uint64) (times int) {
+			for _, g := range gaps {
+				if g.contains(n) {
+					times++
+				}
+			}
+			return times
+		}
+		left := g.Without(others)
+		for n := zero - 5; n != zero+60; n++ {
+			want := 0
+			if g.contains(n) && in(others, n) == 0 {
+				want = 1
+			}
+			if in(left, n) != want {
+				t.Fatalf("seed %d: %v without %v is %v, and %d is in it %d times", seed, g, others, left, n, in(left, n))
+			}
+		}
+		for _, l := range left {
+			if !l.Dropped {
+				t.Fatalf("seed %d: %v has lost what it is", seed, l)
+			}
+		}
+	}
+}
+
+// A book says of numbers whether all of them are missing now.
+func TestBookMisses(t *testing.T) {
+	id := Stream{1, 1}
+	b := NewBook(0)
+	for _, n := range []uint64{0, 5, 9, 3} { // 1, 2, 4 and 6 to 8 are missing
+		b.Numbered(1, id, n)
+	}
+	for _, c := range []struct {
+		from, to uint64
+		want     bool
+	}{{1, 2, true}, {2, 2, true}, {1, 3, false}, {4, 4, true}, {4, 6, false}, {5, 7, false}, {6, 8, true}, {7, 8, true}, {8, 9, false}, {9, 9, false}, {10, 10, false}} {
+		if got := b.Misses(id, c.from, c.to); got != c.want {
+			t.Errorf("%d to %d: %v", c.from, c.to, got)
+		}
+	}
+	if b.Misses(Stream{2, 1}, 1, 1) {
+		t.Error("a device that never came misses something")
+	}
+}
