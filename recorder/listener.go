@@ -176,9 +176,19 @@ func (o *listener) open(ctx context.Context) (device, error) {
 	}
 }
 
+// replaced gives the signal of a connection that waits again: a port that a reload has stopped may
+// have had it.
 func (o *listener) replaced() <-chan struct{} {
 	if o.peers == config.PeersFirst {
 		return nil
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.waiting != nil {
+		select {
+		case o.newer <- struct{}{}:
+		default: // it is there
+		}
 	}
 	return o.newer
 }

@@ -131,6 +131,29 @@ func TestPeers(t *testing.T) {
 	stop(t, g)
 }
 
+// A source that a reload changes while a newer connection waits for the older one to fall silent is
+// taken over all the same.
+func TestTakeoverGoesOnBehindAReload(t *testing.T) {
+	source := lines("a", config.PeersNewest)
+	g := start(t, t.TempDir(), nil, source)
+	older := dial(t, address(g, "a"))
+	defer older.Close()
+	write(t, older, []byte("one\n"))
+	stored(t, g, "a", 1)
+	newer := dial(t, address(g, "a"))
+	defer newer.Close()
+	write(t, newer, []byte("two\n"))
+	o := g.sources()[0].opener.(*listener)
+	testenv.Until(t, time.Minute, "the port knows of the newer one", func() bool {
+		return len(o.newer) == 0 && (o.waits() || portOf(g, "a").Frames.Stored == 2)
+	})
+	source.Frame.Max = 1000
+	reloaded(t, g, source)
+	write(t, newer, []byte("three\n"))
+	stored(t, g, "a", 1) // in its new book
+	stop(t, g)
+}
+
 // Datagrams that the kernel has taken when the stop comes are read first.
 func TestStopReadsDatagramsThatWait(t *testing.T) {
 	for _, strategy := range strategies {

@@ -447,10 +447,15 @@ func (o *simListener) take() (device, error) {
 }
 
 func (o *simListener) replaced() <-chan struct{} {
-	if o.e.kind == byListener {
-		return o.newer
+	if o.e.kind != byListener {
+		return nil
 	}
-	return nil
+	o.e.k.mu.Lock()
+	defer o.e.k.mu.Unlock()
+	if len(o.e.queue) > 0 {
+		poke(o.newer)
+	}
+	return o.newer
 }
 
 func (o *simListener) close(bool) (rest []device, more bool, err error) {
