@@ -63,6 +63,7 @@ fuzz:
 	$(GO) test ./crc16 -run '^$$' -fuzz FuzzSplit -fuzztime $(TIME)
 	$(GO) test ./ring -run '^$$' -fuzz FuzzShared -fuzztime $(TIME)
 	$(GO) test ./internal/spool -run '^$$' -fuzz FuzzDamage -fuzztime $(TIME)
+	$(GO) test ./ledger -run '^$$' -fuzz FuzzState -fuzztime $(TIME)
 
 # What takes longer than every change can wait: ten minutes of random load on each kind of ring, a million random operations on each
 # kind of file, 100,000 rude connections to each kind of server, as many requests beside net/http, a million deaths in the model of a

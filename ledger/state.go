@@ -1,0 +1,273 @@
+package ledger
+
+import (
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
+	"slices"
+)
+
+// A book's state is version u8, the fields of an [image] as its describe names them, and CRC-32C
+// u32, little-endian, of all before. Numbers are varints of package encoding/binary.
+const (
+	stateVersion = 1
+	stateSum     = 4
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// LeastState is room enough for the state of a book that follows one stream without gaps.
+const LeastState = 6 << 10
+
+// State is all that a book knows, for one that goes on behind it. It is at most so many bytes, at
+// least [LeastState]. A stream takes 10 to 20 bytes, and 4 for a usual gap: 64 KiB hold 3,000
+// streams, or one with all of its gaps. Of more, the state forgets what is worth least: old
+// outages, gaps of streams that have not sent for long, and then those streams, which it counts in
+// Forgotten. The book itself forgets nothing.
+func (b *Book) State(most int) []byte {
+	m := b.image()
+	for {
+		c := coder{b: []byte{stateVersion}}
+		m.describe(&c)
+		over := len(c.b) + stateSum - most
+		if over <= 0 || !m.forget(over) {
+			return binary.LittleEndian.AppendUint32(c.b, crc32.Checksum(c.b, castagnoli))
+		}
+	}
+}
+
+// Restore makes a new book know what the one did that gave its state. The size of frames and the
+// [Rhythm] are no part of it. After an error the book is as it was.
+func (b *Book) Restore(state []byte) error {
+	n := len(state) - stateSum
+	if n < 1 || crc32.Checksum(state[:n], castagnoli) != binary.LittleEndian.Uint32(state[n:]) || state[0] != stateVersion {
+		return errors.New("not the state of a book, or of another version")
+	}
+	m := image{Book: Book{known: map[uint32]bool{}}}
+	c := coder{b: state[1:n], reading: true}
+	if m.describe(&c); c.bad || len(c.b) > 0 || !m.isSound() {
+		return errors.New("the state of a book that cannot be")
+	}
+	m.frameSize, m.rhythm.Rhythm = b.frameSize, b.rhythm.Rhythm
+	*b = m.Book
+	b.streams = map[Stream]*sequence{}
+	for _, device := range m.devices {
+		b.known[device] = true
+	}
+	for _, of := range []struct {
+		list []*sequence
+		to   *lineup
+	}{{m.silent, &b.resting}, {m.sending, &b.active}} {
+		for _, q := range of.list {
+			b.streams[q.id] = q
+			of.to.add(q)
+		}
+	}
+	if m.hasRecent {
+		b.recent = b.streams[b.recentK]
+	}
+	return nil
+}
+
+// image is a book whose streams and devices are lists.
+type image struct {
+	Book
+	sending, silent []*sequence // the active and the resting ones; those that sent last come last
+	devices         []uint32    // the known ones that no stream is of
+	hasRecent       bool
+}
+
+func (b *Book) image() *image {
+	m := &image{Book: *b, hasRecent: b.recent != nil}
+	followed := map[uint32]bool{}
+	for id := range b.streams {
+		followed[id.Device] = true
+	}
+	for device := range b.known {
+		if !followed[device] {
+			m.devices = append(m.devices, device)
+		}
+	}
+	slices.Sort(m.devices)
+	for q := b.active.oldest; q != nil; q = q.newer {
+		m.sending = append(m.sending, q)
+	}
+	for q := b.resting.oldest; q != nil; q = q.newer {
+		m.silent = append(m.silent, q)
+	}
+	return m
+}
+
+// describe names all fields. The test of it finds those that are missing.
+func (m *image) describe(c *coder) {
+	signed(c, &m.now, &m.lastLoss, &m.lastFrame)
+	y := &m.bytes
+	natural(c, &y.Read, &y.Framed, &y.Resync, &y.Partial, &y.Quarantined)
+	f := &m.frames
+	natural(c, &f.OK, &f.Corrupt, &f.Unique, &f.Duplicate, &f.Reordered, &f.Late, &f.LateKnown,
+		&f.Missing, &f.MissingCorrupt, &f.MissingUnseen, &f.MissingByTime, &f.Requests, &f.Answered, &f.Unanswered,
+		&f.Restarts, &f.Forgotten, &f.Stored, &f.Durable, &f.InFlight)
+	natural(c, &m.plain, &m.settled, &m.told, &m.runBytes, &m.runDamaged, &m.credit, &m.creditLeft, &m.silences)
+	c.byCause(&f.Dropped, &m.unread, &m.refused)
+
+	r, t := &m.rhythm, &m.turns
+	signed(c, &r.last, &r.heard, &r.behind, &t.since)
+	natural(c, &r.owed)
+	c.flags(&r.running, &t.waiting, &t.overdue, &m.outageOpen, &m.hasRecent)
+
+	natural(c, &m.outageCount)
+	list(c, &m.outages, func(o *Outage) { o.describe(c) })
+
+	a := &m.ack
+	natural(c, &a.generation, &a.knownBefore, &a.notedBefore, &a.owedIn, &a.overdueIn)
+	optional(c, &a.known, func(n *Counts) { n.describe(c) })
+	optional(c, &a.noted, func(n *Counts) { n.describe(c) })
+
+	natural(c, &m.recentK.Device, &m.recentK.Epoch)
+	last := uint32(0)
+	list(c, &m.devices, func(d *uint32) {
+		by := *d - last
+		natural(c, &by)
+		*d = last + by
+		last = *d
+	})
+	for _, streams := range []*[]*sequence{&m.silent, &m.sending} {
+		list(c, streams, func(q **sequence) {
+			if c.reading {
+				*q = &sequence{}
+			}
+			(*q).describe(c)
+			known := m.known[(*q).id.Device]
+			if c.flags(&known); known && c.reading {
+				m.known[(*q).id.Device] = true
+			}
+		})
+	}
+}
+
+func (o *Outage) describe(c *coder) {
+	signed(c, &o.From, &o.To)
+	c.text(&o.Cause)
+}
+
+func (n *Counts) describe(c *coder) {
+	natural(c, &n.Corrupt, &n.MissingCorrupt, &n.MissingUnseen, &n.MissingByTime, &n.Late, &n.Unanswered,
+		&n.Restarts, &n.Forgotten, &n.Resync)
+	c.byCause(&n.Dropped, &n.Unread, &n.Refused)
+	optional(c, &n.Kernel, func(k *Kernel) {
+		for _, p := range []**uint64{&k.Overrun, &k.BufferOverrun, &k.Framing, &k.Parity, &k.Break} {
+			optional(c, p, func(n *uint64) { natural(c, n) })
+		}
+	})
+}
+
+func (q *sequence) describe(c *coder) {
+	natural(c, &q.id.Device, &q.id.Epoch)
+	c.flags(&q.resumed, &q.forgot, &q.ahead)
+	c.near(&q.origin, middle)
+	c.near(&q.first, middle)
+	c.near(&q.next, q.first)
+	last := q.first
+	list(c, &q.gaps, func(g *gap) {
+		c.near(&g.from, last)
+		c.near(&g.to, g.from)
+		natural(c, &g.corrupt)
+		natural(c, &g.generation)
+		last = g.to
+	})
+	carried := func(g *Gap) {
+		c.near(&g.From, q.origin+q.first)
+		c.near(&g.To, g.From)
+		c.flags(&g.Known, &g.Dropped)
+	}
+	list(c, &q.carried, carried)
+	list(c, &q.low, func(l *lowFrame) {
+		c.near(&l.seq, q.first)
+		c.flags(&l.late)
+		carried(&l.gap)
+	})
+	if len(q.low) > 0 {
+		c.near(&q.lowAt, q.next)
+	}
+	optional(c, &q.before, func(e *earlier) {
+		natural(c, &e.next)
+		natural(c, &e.generation)
+		c.flags(&e.resumed)
+		list(c, &e.carried, carried)
+	})
+}
+
+// isSound reports whether a book can be so. What only makes its numbers wrong is not looked at: the
+// CRC says that somebody has counted so.
+func (m *image) isSound() bool {
+	if len(m.outages) > maxOutages || m.outageOpen && len(m.outages) == 0 ||
+		len(m.sending) > MaxStreams || len(m.silent) > MaxPositions-MaxStreams {
+		return false
+	}
+	seen := map[Stream]bool{}
+	for _, q := range slices.Concat(m.sending, m.silent) {
+		if seen[q.id] || !q.isSound() {
+			return false
+		}
+		seen[q.id] = true
+	}
+	return !m.hasRecent || seen[m.recentK]
+}
+
+// isSound reports whether the gaps lie apart from each other, in order, and within what was seen.
+func (q *sequence) isSound() bool {
+	at := q.first
+	for _, g := range q.gaps {
+		if g.from < at || g.to < g.from || g.to >= q.next || g.corrupt > g.size() {
+			return false
+		}
+		at = g.to + 1
+	}
+	return q.first <= q.next && len(q.low) <= maxLow
+}
+
+// forget takes out what is worth least, until the state is about so many bytes shorter. ok is false
+// where there is nothing left to take.
+func (m *image) forget(over int) (ok bool) {
+	for ; over > 0 && len(m.outages) > 1; ok = true {
+		over -= size(m.outages[0].describe)
+		m.outages = m.outages[1:]
+	}
+	lists := [...]*[]*sequence{&m.silent, &m.sending}
+	for _, l := range lists {
+		for i, q := range *l {
+			if over <= 0 || len(q.gaps) <= MaxRestingGaps {
+				continue
+			}
+			lean := *q
+			lean.gaps, lean.forgot = q.gaps[len(q.gaps)-MaxRestingGaps:], true
+			if !q.forgot {
+				m.frames.Forgotten++
+			}
+			(*l)[i], ok = &lean, true
+			over -= size(q.describe) - size(lean.describe)
+		}
+	}
+	for ; over > 0 && len(m.devices) > 0; ok = true {
+		over--
+		m.devices = m.devices[1:]
+	}
+	for _, l := range lists {
+		for ; over > 0 && len(*l) > 0; ok = true {
+			q := (*l)[0]
+			m.settled += q.next - q.first
+			m.frames.Forgotten++
+			m.hasRecent = m.hasRecent && q.id != m.recentK
+			over -= size(q.describe) + 1 // whether its device is known
+			*l = (*l)[1:]
+		}
+	}
+	return ok
+}
+
+// size is how many bytes something takes.
+func size(describe func(*coder)) int {
+	var c coder
+	describe(&c)
+	return len(c.b)
+}
