@@ -31,6 +31,7 @@ import (
 	"github.com/tallywheel/tallywheel/archive"
 	"github.com/tallywheel/tallywheel/asyncfile"
 	"github.com/tallywheel/tallywheel/config"
+	"github.com/tallywheel/tallywheel/internal/beat"
 	"github.com/tallywheel/tallywheel/internal/hist"
 	"github.com/tallywheel/tallywheel/ledger"
 	"github.com/tallywheel/tallywheel/reader"
@@ -378,13 +379,13 @@ func accounts(ports []*port) []ledger.Port {
 
 // tick does what is due every second: samples for the charts, and the sheet on disk.
 func (r *Recorder) tick() {
-	t := time.NewTicker(time.Second)
-	defer t.Stop()
-	for {
+	next := time.NewTimer(beat.Next(time.Second))
+	defer next.Stop()
+	for ; ; next.Reset(beat.Next(time.Second)) {
 		select {
 		case <-r.quit:
 			return
-		case <-t.C:
+		case <-next.C:
 		}
 		if err := r.second(); err != nil {
 			why := err.Error()

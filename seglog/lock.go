@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tallywheel/tallywheel/internal/beat"
 	"github.com/tallywheel/tallywheel/internal/sys"
 )
 
@@ -160,13 +161,13 @@ func (l *Log) inPlace() error {
 func (l *Log) watch() {
 	defer l.done.Done()
 	var before tail
-	tick := time.NewTicker(watchPeriod)
-	defer tick.Stop()
-	for {
+	next := time.NewTimer(beat.Next(watchPeriod))
+	defer next.Stop()
+	for ; ; next.Reset(beat.Next(watchPeriod)) {
 		select {
 		case <-l.quit:
 			return
-		case <-tick.C:
+		case <-next.C:
 		}
 		if err := l.inPlace(); err != nil {
 			l.fail(fmt.Errorf("%w: %w", ErrFailed, err))

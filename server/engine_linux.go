@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/tallywheel/tallywheel/internal/beat"
 	"github.com/tallywheel/tallywheel/internal/sys"
 	"github.com/tallywheel/tallywheel/server/internal/h1"
 	"github.com/tallywheel/tallywheel/server/internal/loop"
@@ -149,13 +150,13 @@ const listenerLook = time.Second // an idle server wakes no more often for it
 // stays open then, and package net tells of a close only who accepts by it; so it is asked now and
 // then.
 func (s *Server) watchListener(raw syscall.RawConn, closed func(error)) {
-	tick := time.NewTicker(listenerLook)
-	defer tick.Stop()
-	for {
+	next := time.NewTimer(beat.Next(listenerLook))
+	defer next.Stop()
+	for ; ; next.Reset(beat.Next(listenerLook)) {
 		select {
 		case <-s.done:
 			return
-		case <-tick.C:
+		case <-next.C:
 		}
 		if err := raw.Control(func(uintptr) {}); err != nil {
 			closed(net.ErrClosed)

@@ -5,6 +5,8 @@ import (
 	"iter"
 	"runtime/debug"
 	"time"
+
+	"github.com/tallywheel/tallywheel/internal/beat"
 )
 
 // diedByGoexit stands for a call of runtime.Goexit, which cannot be recovered from. Who calls it in
@@ -71,7 +73,7 @@ func (l *Loop) afterDeath() {
 	}
 }
 
-// stallAfter is how long a handler may hold its loop before that is said aloud.
+// stallAfter is about how long a handler may hold its loop before that is said aloud.
 const stallAfter = time.Second
 
 // watchStalls looks after the loop while handlers run on it. One that waits for something other
@@ -80,26 +82,27 @@ const stallAfter = time.Second
 func (l *Loop) watchStalls() (stop func()) {
 	over := make(chan struct{})
 	l.group.running.Go(func() {
-		tick := time.NewTicker(stallAfter)
-		defer tick.Stop()
+		next := time.NewTimer(beat.Next(stallAfter))
+		defer next.Stop()
+		var seen time.Time
 		var last, told uint64 // the turn that was under way at the last look, 0 if none was; and the last one that was told of
-		for {
+		for ; ; next.Reset(beat.Next(stallAfter)) {
 			select {
 			case <-over:
 				return
-			case <-tick.C:
+			case <-next.C:
 			}
 			turn := l.turns.Load()
 			switch {
 			case l.asleep.Load():
 				last = 0
 			case turn != last:
-				last = turn
+				last, seen = turn, time.Now()
 			case turn != told:
 				told = turn
 				l.shared.Stalls.Add(1)
 				l.group.cfg.Log.Warn("a handler holds up all connections of a loop; handlers that wait belong on goroutines: mode goroutine",
-					"loop", l.index, "longer than", stallAfter)
+					"loop", l.index, "longer than", time.Since(seen).Truncate(time.Millisecond))
 			}
 		}
 	})
