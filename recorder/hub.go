@@ -54,6 +54,8 @@ type hub struct {
 	full    bool          // a connection waits for a place; of the goroutine of run
 	waiting []arrival     // in the order in which they came; the rest belongs to the goroutine of run, too
 	trouble trouble
+	shut    error     // why an address that is new gets no books; nil: it does
+	again   time.Time // … and when that is tried again
 }
 
 // arrival is a connection that nobody reads yet.
@@ -171,6 +173,10 @@ func (h *hub) run(ctx context.Context, from *handover) {
 	for ctx.Err() == nil {
 		err := h.accept(ctx)
 		h.seatAll(time.Now())
+		if err == nil && h.shut == nil { // else an outage goes on
+			h.trouble = trouble{}
+			h.p.lane.listens(time.Now().UnixNano())
+		}
 		var newer <-chan struct{}
 		var look <-chan time.Time
 		switch {
@@ -204,7 +210,6 @@ func (h *hub) accept(ctx context.Context) error {
 	if err := h.l.listen(ctx); err != nil {
 		return err
 	}
-	h.p.lane.listens(time.Now().UnixNano())
 	h.full = false
 	if len(h.waiting) >= maxArrivals {
 		return nil
@@ -217,9 +222,6 @@ func (h *hub) accept(ctx context.Context) error {
 	}
 	h.l.short.share.Store(false)
 	d, err := h.l.take()
-	if err == nil {
-		h.trouble = trouble{}
-	}
 	if d == nil {
 		giveBack()
 		return err
@@ -250,6 +252,9 @@ func (h *hub) seatAll(now time.Time) {
 		before[a.id] = before[a.id] || !done
 		return done
 	})
+	if len(h.waiting) == 0 {
+		h.shut = nil
+	}
 }
 
 // seat has a connection read, or refuses it; false: it has to wait.
@@ -277,13 +282,16 @@ func (h *hub) seat(a arrival, now time.Time) (done bool) {
 		}
 		return !patient
 	}
+	if h.shut != nil && now.Before(h.again) {
+		return false
+	}
 	err := h.invite(a)
 	if errors.Is(err, errAddresses) {
 		h.refuse(a, refusedAddresses)
 		return true
 	}
-	if err != nil { // of the disk: it may have room again
-		h.p.trouble(&h.trouble, err)
+	if h.shut = err; err != nil { // of the disk: it may have room again
+		h.again = now.Add(h.p.trouble(&h.trouble, err))
 	}
 	return err == nil
 }

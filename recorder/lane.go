@@ -523,6 +523,7 @@ func (l *lane) outage(now int64, why string) {
 	if l.why = why; l.ending {
 		return
 	}
+	l.state = ledger.StateWaiting
 	l.in.book.OutageBegins(now, why)
 	if l.paused != "" {
 		l.in.book.OutageGoesOn(l.paused + "; then: " + why)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -275,4 +276,42 @@ func sendAndAbort(l net.Listener, b []byte) error {
 		}
 	}
 	return c.(*net.TCPConn).SetLinger(0)
+}
+
+// An address that is new to the log while the disk has no room for its name: the source is not
+// there for it, which is one outage until there is room. Those that the log knows are read
+// meanwhile, and the list of outages keeps what it had.
+func TestNoRoomForANewAddressIsOneOutage(t *testing.T) {
+	dir := t.TempDir()
+	g := start(t, dir, nil, all("plant", 8))
+	addr := address(g, "plant")
+	send := func(n int, from uint64) net.Conn {
+		c := dialFrom(t, n, addr)
+		write(t, c, of(uint32(n), from, 10))
+		return c
+	}
+	send(1, 0).Close()
+	storedInAll(t, g, "plant", 10)
+	inTheWay := filepath.Join(dir, "streams.json.part")
+	if err := os.Symlink("/dev/full", inTheWay); err != nil {
+		t.Fatal(err)
+	}
+	defer send(2, 0).Close()
+	testenv.Until(t, 20*time.Second, "an outage", func() bool { return portOf(g, "plant").State == ledger.StateWaiting })
+	for i := range uint64(5) { // the hub takes and looks again, several times each
+		send(1, 10*(i+1)).Close()
+		storedInAll(t, g, "plant", 10*(i+2))
+		if p := portOf(g, "plant"); p.OutageCount != 1 || p.Outages[0].To != 0 || p.State != ledger.StateWaiting || p.Why == "" {
+			t.Fatalf("an address waits for room: %s, %q, %+v; want one outage that lasts", p.State, p.Why, p.Outages)
+		}
+	}
+	if err := os.Remove(inTheWay); err != nil {
+		t.Fatal(err)
+	}
+	storedInAll(t, g, "plant", 70)
+	testenv.Until(t, 20*time.Second, "the source is there", func() bool { return portOf(g, "plant").State == ledger.StateOpen })
+	if p := portOf(g, "plant"); p.OutageCount != 1 || p.Outages[0].To == 0 {
+		t.Errorf("with room: %+v; want one outage that is over", p.Outages)
+	}
+	stop(t, g)
 }
