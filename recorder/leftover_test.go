@@ -3,6 +3,7 @@ package recorder
 import (
 	"encoding/json"
 	"errors"
+	"io"
 	"io/fs"
 	"net/http"
 	"net/http/httptest"
@@ -201,5 +202,28 @@ func TestEndIsToldByTheNextStart(t *testing.T) {
 				t.Errorf("%+v", k.Troubles)
 			}
 		}
+	}
+}
+
+// A stop writes its last sheet before it waits for whoever is notified: one who takes long, and a
+// kill meanwhile, cost no sheet. What was not delivered then is in the sheet in the end.
+func TestLastSheetIsWrittenBeforeTheLastEvents(t *testing.T) {
+	dir := t.TempDir()
+	late := make(chan bool, 16) // of each event that was given up: whether the sheet was there by then
+	n := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		<-r.Context().Done() // the stop waits no longer
+		s, err := archive.LoadStart(dir, quiet())
+		late <- err == nil && s != nil && s.End == "test" && len(s.Unsent) > 0
+	}))
+	defer n.Close()
+	g := start(t, dir, func(c *config.Config) { c.Notify.Webhook, c.Notify.Timeout = n.URL, time.Minute }, tcp("a"))
+	sheetHas(t, dir, `"troubles":[{"kind":"not_there"`)
+	stop(t, g)
+	if !<-late {
+		t.Error("the last events were waited for before the last sheet was written")
+	}
+	if s, err := archive.LoadStart(dir, quiet()); err != nil || s.End != "test" || len(s.Unsent) == 0 {
+		t.Errorf("the last sheet: %+v, %v", s, err)
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -531,20 +532,29 @@ func (r *Recorder) Stop(end string) (ledger.Sheet, error) {
 	r.farewell(true)
 	s := r.startSheet(end)
 	r.proclaim(&s, true)
-	r.teller.Close()
-	s.Unsent = r.teller.Unsent()
-	if errors.Is(err, seglog.ErrFailed) {
-		s.End = fmt.Sprintf("%s; %v", end, err)
+	err = errors.Join(err, r.leave(&s, err))
+	r.teller.Close() // may take its time: a kill meanwhile finds the sheet written
+	if unsent := r.teller.Unsent(); !reflect.DeepEqual(unsent, s.Unsent) {
+		s.Unsent = unsent
+		err = errors.Join(err, r.write(&s, true))
+	}
+	return s.Sheet, err
+}
+
+// leave keeps the last sheet, in the history, too. logErr is how the log has ended.
+func (r *Recorder) leave(s *archive.StartSheet, logErr error) error {
+	if errors.Is(logErr, seglog.ErrFailed) {
+		s.End = fmt.Sprintf("%s; %v", s.End, logErr)
 		s.Uncertain = true // the next start knows what the log has, and keeps the sheet
-		return s.Sheet, errors.Join(err, r.write(&s, true))
+		return r.write(s, true)
 	}
 	keepErr := r.settleOwed()
 	if keepErr == nil {
-		kept := s
+		kept := *s
 		kept.Troubles, kept.Unsent = nil, nil // a line of the history has neither
 		keepErr = r.keep(&kept)               // first: the next start keeps what says nothing of its end
 	}
-	return s.Sheet, errors.Join(err, keepErr, r.write(&s, true))
+	return errors.Join(keepErr, r.write(s, true))
 }
 
 // proclaim has the herald look at a sheet, which gets the troubles that it has told and not ended,
