@@ -259,6 +259,9 @@ func (h *hub) seatAll(now time.Time) {
 
 // seat has a connection read, or refuses it; false: it has to wait.
 func (h *hub) seat(a arrival, now time.Time) (done bool) {
+	if !h.p.lane.isSettled() { // it read one connection at a time until now, and a kill could take what it knows from then
+		return false
+	}
 	var free *port
 	patient := now.Sub(a.since) < takeover
 	for _, p := range h.of(a.id) {
@@ -314,7 +317,7 @@ func (h *hub) teach(l *lane, id string) {
 			l.learn(p.lane.positions())
 		}
 	}
-	l.learn(h.p.lane.positions()) // from when it read one connection at a time, itself
+	l.learn(h.p.lane.seen()) // from when it read one connection at a time, itself
 	h.r.mu.Lock()
 	defer h.r.mu.Unlock()
 	for name, at := range h.r.places {

@@ -327,11 +327,27 @@ func (l *lane) seen() []ledger.Position {
 	return l.in.book.Positions()
 }
 
-// isSettled reports whether nothing is held that is not stored yet.
+// follows says that another lane had the source before, and has stopped.
+func (l *lane) follows(before *lane) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.out.before = before
+}
+
+// isSettled reports whether nothing is held that is not stored yet, here or in lanes before this
+// one.
 func (l *lane) isSettled() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.out.inFlight() == 0 && len(l.out.waste) == 0
+	return !l.out.isUnsettled() && len(l.out.waste) == 0
+}
+
+// isThrough reports whether the log has got all that a lane which has stopped had for it, and that
+// those before it had.
+func (l *lane) isThrough() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.out.backlog.frames == 0 && l.out.isNext()
 }
 
 // positions lists how far the numbers of the streams that the book still follows are accounted for.
@@ -368,7 +384,7 @@ func (l *lane) sheet() ledger.Port {
 func (l *lane) statement() (p ledger.Port, accounted, seen []ledger.Position, unsynced archive.Span) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.out.inFlight() > 0 {
+	if l.out.isUnsettled() {
 		seen = withoutGaps(l.in.book.Positions())
 	}
 	return l.account(), l.out.positions(), seen, l.out.staged.unsynced()

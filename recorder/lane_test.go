@@ -129,6 +129,70 @@ func TestLogErrorsAreAccounted(t *testing.T) {
 	}
 }
 
+// What lanes hold that have stopped goes into the log before what their successor has read, however
+// the moments fall: the log has the records of a source in their order. No number counts as stored
+// before it is, nor does a lane that has nothing itself.
+func TestLanesOfASourceKeepTheOrder(t *testing.T) {
+	for name, c := range map[string]struct {
+		then  func(log *stubLog, lanes []*lane) // the log goes on
+		kept  uint64
+		cause string
+	}{
+		"the log has room again": {func(log *stubLog, lanes []*lane) {
+			log.err = nil
+			lanes[2].Arrived(frames(6, 1), tally128.Size, 2) // before anybody has told the others
+			lanes[2].settle(seglog.Commit{}, 2)
+			if f := balanced(t, lanes[2]); f.InFlight != 4 || len(log.kept) != 0 || lanes[2].isSettled() || lanes[1].isSettled() {
+				t.Errorf("the last lane has %+v, the log %v", f, log.kept)
+			}
+			for _, l := range lanes {
+				l.settle(seglog.Commit{}, 3)
+			}
+		}, 7, ""},
+		"the log fails": {func(log *stubLog, lanes []*lane) {
+			log.err = seglog.ErrFailed
+			for _, l := range lanes {
+				l.settle(seglog.Commit{Err: seglog.ErrFailed}, 3)
+			}
+		}, 0, causeFailed},
+		"the log is closed": {func(log *stubLog, lanes []*lane) {
+			log.err = seglog.ErrClosed
+			for _, l := range lanes {
+				l.settle(seglog.Commit{}, 3)
+				l.lose(causeStalled)
+			}
+		}, 0, causeStalled},
+	} {
+		var lanes []*lane
+		log := &stubLog{err: seglog.ErrBusy}
+		for i, n := range []uint64{3, 0, 3} { // the one in the middle reads nothing
+			l, _ := testLane(t, config.OverflowBlock)
+			l.out.log = log
+			if i > 0 {
+				l.resume(place{seen: lanes[i-1].seen(), stored: lanes[i-1].positions()})
+				l.follows(lanes[i-1])
+			}
+			l.Arrived(frames(3*uint64(i/2), n), int(n)*tally128.Size, 1)
+			if lanes = append(lanes, l); len(l.positions()) != 0 {
+				t.Errorf("lane %d: %+v counts as stored", i, l.positions())
+			}
+		}
+		c.then(log, lanes)
+		if !slices.Equal(log.kept, consecutive(0, c.kept)) {
+			t.Errorf("%s: the log has %v", name, log.kept)
+		}
+		for _, l := range lanes {
+			l.settle(seglog.Commit{Stored: log.seq, Durable: log.seq}, 4)
+			if f := balanced(t, l); f.Dropped[c.cause] != f.OK-f.Stored || !l.isSettled() {
+				t.Errorf("%s: %+v", name, f)
+			}
+		}
+		if f := lanes[2].sheet().Frames; f.Missing+f.Duplicate > 0 {
+			t.Errorf("%s: %+v", name, f)
+		}
+	}
+}
+
 // What waits for a log that is closed is given up by whoever closed it, under one cause with what
 // the log had taken.
 func TestClosedLogLeavesTheCause(t *testing.T) {

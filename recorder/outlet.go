@@ -42,6 +42,7 @@ type outlet struct {
 	book     *ledger.Book
 	numbered frame.Numbered // nil: the framing does not number its frames
 	latency  *hist.Histogram
+	before   *lane // had the source before this one, and has stopped; see isNext; nil: none, or all of its frames are stored
 
 	between int // frames posted and not offered to the log yet (strategy pipeline)
 	backlog backlog
@@ -61,11 +62,31 @@ type waste struct {
 // inFlight is the number of frames held and not stored yet.
 func (o *outlet) inFlight() int { return o.between + o.backlog.frames + o.staged.frames }
 
+// earlier is the lane before this one, as long as the log has not stored all of its frames; else
+// nil.
+func (o *outlet) earlier() *lane {
+	if o.before != nil && o.before.isSettled() {
+		o.before = nil
+	}
+	return o.before
+}
+
+// isNext reports whether the log may have the next frame: not while the lane before this one has
+// some that the log could not take yet, or the records of a source would not be in their order.
+func (o *outlet) isNext() bool {
+	before := o.earlier()
+	return before == nil || before.isThrough()
+}
+
+// isUnsettled reports whether a frame is held and not stored yet, here or in a lane before this
+// one.
+func (o *outlet) isUnsettled() bool { return o.inFlight() > 0 || o.earlier() != nil }
+
 // store brings a valid frame, read at a time, into the log, or into the backlog, or accounts for
 // its loss.
 func (o *outlet) store(f *frame.Frame, at int64) {
 	data := f.Data
-	if o.backlog.frames == 0 {
+	if o.backlog.frames == 0 && o.isNext() {
 		if seq, err := o.log.TryAppend(o.stream, at, data); err == nil {
 			o.staged.add(seq, at, f)
 			return
@@ -125,7 +146,7 @@ func (o *outlet) numbersOf(data []byte) frame.Frame {
 
 // drain offers the backlog to the log.
 func (o *outlet) drain() {
-	for o.backlog.frames > 0 {
+	for o.backlog.frames > 0 && o.isNext() {
 		at, data := o.backlog.front()
 		seq, err := o.log.TryAppend(o.stream, at, data)
 		if errors.Is(err, seglog.ErrBusy) || errors.Is(err, seglog.ErrClosed) { // whoever has closed it says why
@@ -218,12 +239,12 @@ func (o *outlet) reach(ps []ledger.Position) {
 }
 
 // positions lists how far the numbers of the streams that the book still follows are accounted for:
-// up to the highest one stored, or, where nothing is in flight, the highest one seen, for what is
-// not stored of those has been dropped, and counted. What was dropped behind the highest one stored
+// up to the highest one stored, or, where all is settled, the highest one seen, for what is not
+// stored of those has been dropped, and counted. What was dropped behind the highest one stored
 // is among the gaps.
 func (o *outlet) positions() []ledger.Position {
 	ps := o.book.Positions()
-	if o.inFlight() > 0 {
+	if o.isUnsettled() {
 		ps = slices.DeleteFunc(ps, func(p ledger.Position) bool {
 			_, ok := o.reached[ledger.Stream{Device: p.Device, Epoch: p.Epoch}]
 			return !ok

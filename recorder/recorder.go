@@ -279,11 +279,17 @@ func (r *Recorder) list(l *lane, open *handover) (run func()) {
 	return run
 }
 
-// resume makes the books of a source, or of a peer, go on where it was left.
+// resume makes the books of a source, or of a peer, go on where it was left, and its records come
+// behind those of that time.
 func (r *Recorder) resume(l *lane) {
 	r.mu.Lock()
 	at, ok := r.places[l.cfg.ID]
 	delete(r.places, l.cfg.ID)
+	for _, p := range families(r.leaving) { // of two, the one that left last follows the other
+		if p.lane.cfg.ID == l.cfg.ID {
+			l.follows(p.lane)
+		}
+	}
 	r.mu.Unlock()
 	if ok {
 		l.resume(at)
@@ -339,11 +345,12 @@ func (r *Recorder) settle() {
 	}
 }
 
-// all is the sources and their peers, with those that are leaving.
+// all is the sources and their peers, behind those that are leaving: what those hold goes into the
+// log first.
 func (r *Recorder) all() []*port {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return families(slices.Concat(r.ports, r.leaving))
+	return families(slices.Concat(r.leaving, r.ports))
 }
 
 // snapshot is the sources, each with its peers behind it.

@@ -2,16 +2,20 @@ package recorder
 
 import (
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/tallywheel/tallywheel/archive"
+	"github.com/tallywheel/tallywheel/asyncfile"
 	"github.com/tallywheel/tallywheel/config"
+	"github.com/tallywheel/tallywheel/frame/tally128"
 	"github.com/tallywheel/tallywheel/internal/testenv"
 	"github.com/tallywheel/tallywheel/ledger"
 	"github.com/tallywheel/tallywheel/seglog"
@@ -222,6 +226,118 @@ func TestRemovedSourceLeavesNothingInFlight(t *testing.T) {
 		t.Errorf("the sheet: %+v; want 3 stored and none in flight", f)
 	}
 	g.commits.put(seglog.Commit{})
+	stop(t, g)
+}
+
+// stalled starts a recorder with one source, of which the log has 10 frames, and cannot store so
+// many more until release is called.
+func stalled(t *testing.T, dir string, source config.Source, n uint64) (g *Recorder, release func()) {
+	t.Helper()
+	waits := &atomic.Bool{}
+	openFiles = func(c config.Log, chains *asyncfile.ChainStats, log *slog.Logger) (seglog.FS, error) {
+		fs, err := logFiles(c, chains, log)
+		return waitingDisk{fs, waits}, err
+	}
+	t.Cleanup(func() { openFiles = logFiles })
+	g = start(t, dir, nil, source)
+	feed(t, g, consecutive(0, 10)...)
+	waits.Store(true)
+	c := dial(t, address(g, "a"))
+	defer c.Close()
+	write(t, c, frames(10, n))
+	testenv.Until(t, time.Minute, "they are booked", func() bool { return portOf(g, "a").Frames.OK == 10+n })
+	return g, func() { openFiles = logFiles; waits.Store(false) }
+}
+
+// A source that a reload changes while the log is slow has its records in their order, and loses
+// none: what it reads then waits for what the log could not take before.
+func TestChangeOnASlowLogKeepsTheOrder(t *testing.T) {
+	a, moved := tcp("a"), tcp("a")
+	a.Buffer, moved.TCP.Listen = 4<<20, "127.0.0.2:0"
+	for name, to := range map[string][][]config.Source{
+		"changed": {{moved}}, "changed twice": {{moved}, {a}}, "taken out, and in again": {nil, {a}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			g, release := stalled(t, dir, a, 7000) // more than the log's own buffers hold
+			old := g.snapshot()[0].lane
+			for _, sources := range to {
+				reloaded(t, g, sources...)
+			}
+			if old.isThrough() {
+				t.Fatal("nothing waits for the log")
+			}
+			c := dial(t, address(g, "a"))
+			defer c.Close()
+			write(t, c, frames(7010, 100))
+			testenv.Until(t, time.Minute, "they are booked", func() bool { return portOf(g, "a").Frames.OK == 100 })
+			release()
+			stored(t, g, "a", 100)
+			log, next := g.log.NewReader(0), uint64(0)
+			defer log.Close()
+			for rec, err := log.Next(); err == nil; rec, err = log.Next() {
+				h, _ := tally128.Parse(rec.Data)
+				if h.Seq != next {
+					t.Fatalf("record %d is frame %d, want %d", rec.Seq, h.Seq, next)
+				}
+				next++
+			}
+			if f := portOf(g, "a").Frames; next != 7110 || f.Missing+f.Duplicate > 0 {
+				t.Errorf("%d records; %+v", next, f)
+			}
+			stop(t, g)
+		})
+	}
+}
+
+// What a kill takes of a source that is leaving is missing in the next start, though the lane that
+// goes on with the source has nothing in flight.
+func TestKillWhileASourceLeaves(t *testing.T) {
+	moved, first := tcp("a"), tcp("a")
+	moved.TCP.Listen, first.TCP.Peers = "127.0.0.2:0", config.PeersFirst
+	for name, to := range map[string][][]config.Source{
+		"changed": {{moved}}, "changed twice": {{moved}, {first}}, "taken out": {{tcp("b")}}, "taken out, and in again": {nil, {first}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			g, release := stalled(t, dir, tcp("a"), 10)
+			for _, sources := range to {
+				reloaded(t, g, sources...)
+			}
+			if err := g.save(); err != nil {
+				t.Fatal(err)
+			}
+			killed := copyFolder(t, dir)
+			release()
+			stop(t, g)
+			g = start(t, killed, nil, tcp("a"))
+			feed(t, g, 20)
+			if f := portOf(g, "a").Frames; f.Missing != 10 {
+				t.Errorf("%+v; want 10 missing", f)
+			}
+			stop(t, g)
+		})
+	}
+}
+
+// A source that is to read all connections, after a time in which it read one of them, knows what
+// the log has not stored of that time: none of it is missing to its peers.
+func TestPeersBehindASlowLog(t *testing.T) {
+	all := tcp("a")
+	all.TCP.Peers = config.PeersAll
+	g, release := stalled(t, t.TempDir(), tcp("a"), 10)
+	reloaded(t, g, all)
+	if g.snapshot()[0].lane.isSettled() {
+		t.Fatal("nothing waits for the log")
+	}
+	c := dial(t, address(g, "a"))
+	defer c.Close()
+	write(t, c, frames(20, 5))
+	release()
+	testenv.Until(t, time.Minute, "it is read", func() bool { return portOf(g, "a/127.0.0.1").Frames.OK == 5 })
+	if f := portOf(g, "a/127.0.0.1").Frames; f.Missing > 0 {
+		t.Errorf("%+v; want none missing", f)
+	}
 	stop(t, g)
 }
 

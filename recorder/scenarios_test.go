@@ -219,6 +219,9 @@ func (s *stage) prepare() {
 			harm: pick(rng, 0, 0, 3, 20),
 			e:    s.k.newEndpoint(pick(rng, carriages...), pick(rng, 4<<10, 64<<10, 200<<10), held[kind]),
 		}
+		if f.e.kind != byListener && f.tempo.interval == 0 { // a connection that waits is taken at once; what waited is in no rhythm
+			f.e.opens = pick(rand.New(rand.NewPCG(s.seed, uint64(300+n))), 0, 0, 30*time.Millisecond, 300*time.Millisecond)
+		}
 		if kind == "tally128" {
 			f.devices = pick(rng, 1, 1, 3, 100, 2000)
 			f.next[1] = pick[uint64](rng, 0, 0, 1<<32-100, 1<<63-50, 1<<64-200)

@@ -317,6 +317,7 @@ type endpoint struct {
 	limit int
 	line  *wire // byLine
 	hold  uint64
+	opens time.Duration // so long an opening takes
 
 	away    bool         // byLine: unplugged; byDial: it refuses
 	queue   []*wire      // byListener: connections that wait; byDial: those that the device has not seen yet
@@ -390,6 +391,7 @@ type simListener struct {
 }
 
 func (o *simListener) open(ctx context.Context) (device, error) {
+	time.Sleep(o.e.opens)
 	for {
 		d, err := o.take()
 		if d != nil || err != nil {
