@@ -91,11 +91,13 @@ func (n stored) with(e Stream, data []byte) stored {
 // find moves frames that were given up when the log failed to those that are stored, for they are
 // in it; likewise bytes that were in no frame.
 func (s *StartSheet) find(found map[string]stored) {
-	for i := range s.Sheet.Ports {
-		is := found[s.Sheet.Ports[i].ID]
-		f, y := &s.Sheet.Ports[i].Frames, &s.Sheet.Ports[i].Bytes
-		y.Quarantined += min(is.waste, y.Resync-min(y.Resync, y.Quarantined))
+	for _, p := range s.accounts() {
+		is := found[p.ID]
+		f, y := &p.Frames, &p.Bytes
+		waste := min(is.waste, y.Resync-min(y.Resync, y.Quarantined))
+		y.Quarantined += waste
 		n := min(is.frames, f.Dropped[CauseLogFailed])
+		found[p.ID] = stored{is.frames - n, is.waste - waste}
 		if n == 0 {
 			continue
 		}
@@ -104,7 +106,7 @@ func (s *StartSheet) find(found map[string]stored) {
 			delete(f.Dropped, CauseLogFailed)
 		}
 		// What was in the log's hands was dropped first, so those that were acknowledged go first.
-		if known := s.Sheet.Ports[i].Known; known != nil && known.Dropped[CauseLogFailed] > 0 {
+		if known := p.Known; known != nil && known.Dropped[CauseLogFailed] > 0 {
 			known.Dropped[CauseLogFailed] -= min(n, known.Dropped[CauseLogFailed])
 		}
 	}

@@ -131,6 +131,17 @@ func TestTakeBackCountsNothingTwice(t *testing.T) {
 	if f := s.Sheet.Ports[0].Frames; f.Missing != 4 || f.Stored != 6 || f.InFlight != 14 || s.Positions["a"][0].Last != 23 {
 		t.Errorf("%+v, the numbers go on behind %d", f, s.Positions["a"][0].Last)
 	}
+	// So is it where the source is leaving, and has another account.
+	s = &StartSheet{LogStored: 20, Positions: at(23), Unsynced: map[string]Span{"a": {3, 20, 18}}}
+	s.Sheet.Ports = []ledger.Port{{ID: "a", Frames: ledger.Frames{OK: 5, Stored: 5}}}
+	s.Sheet.Leaving = []ledger.Port{{ID: "a", Frames: ledger.Frames{OK: 15, Stored: 15, Durable: 2}}}
+	if lost, err := s.TakeBack(log, streams, 6); lost != 14 || err != nil {
+		t.Errorf("leaving: %d frames lost, %v; want 14", lost, err)
+	}
+	now, left := s.Sheet.Ports[0].Frames, s.Sheet.Leaving[0].Frames
+	if now.InFlight+left.InFlight != 14 || now.Stored+left.Stored != 6 || left.Stored < left.Durable {
+		t.Errorf("leaving: %+v and %+v; want 14 of both in flight", now, left)
+	}
 	// The log failed with all of them in its hands: they are below the numbers that the sheet
 	// knows, and no device that counts anew.
 	s = &StartSheet{Positions: at(9)}
@@ -142,5 +153,20 @@ func TestTakeBackCountsNothingTwice(t *testing.T) {
 	}
 	if f := s.Sheet.Ports[0].Frames; f.Missing != 4 || f.Restarts != 0 || f.Stored != 6 || len(f.Dropped) > 0 {
 		t.Errorf("%+v; want 4 missing, 6 stored", f)
+	}
+	// The same with half of them of a source that was leaving.
+	half := func() ledger.Frames {
+		return ledger.Frames{OK: 3, Dropped: map[string]uint64{CauseLogFailed: 3}}
+	}
+	s = &StartSheet{Positions: at(9)}
+	s.Sheet.Ports = []ledger.Port{{ID: "a", Frames: half()}}
+	s.Sheet.Leaving = []ledger.Port{{ID: "a", Frames: half()}}
+	if _, err := s.Replay(log, streams, 0); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range s.accounts() {
+		if f := p.Frames; f.Stored != 3 || len(f.Dropped) > 0 {
+			t.Errorf("leaving: %+v; want 3 stored", f)
+		}
 	}
 }

@@ -45,10 +45,10 @@ func (s *StartSheet) TakeBack(log *seglog.Log, streams *Streams, end uint64) (lo
 	for source, u := range s.Unsynced {
 		n := u.N - min(u.N, found[source])
 		lost += n
-		for i := range s.Sheet.Ports {
-			if f := &s.Sheet.Ports[i].Frames; s.Sheet.Ports[i].ID == source {
-				n = min(n, f.Stored-min(f.Stored, f.Durable))
-				f.Stored, f.InFlight = f.Stored-n, f.InFlight+n
+		for _, p := range s.accounts() {
+			if f := &p.Frames; p.ID == source {
+				back := min(n, f.Stored-min(f.Stored, f.Durable))
+				f.Stored, f.InFlight, n = f.Stored-back, f.InFlight+back, n-back
 			}
 		}
 	}

@@ -287,3 +287,48 @@ func TestMovedSourceIsInTheRunningSheet(t *testing.T) {
 		t.Errorf("kept: %+v", p)
 	}
 }
+
+// Frames of a source that leaves while the log fails, and that stand in the log all the same, are
+// stored by the books of the next start, and not dropped.
+func TestLeavingWhileTheLogFails(t *testing.T) {
+	ill := onIllDisk(t)
+	dir := t.TempDir()
+	g := start(t, dir, nil, tcp("a"), tcp("b"))
+	c := dial(t, address(g, "a"))
+	defer c.Close()
+	write(t, c, frames(0, 10))
+	stored(t, g, "a", 10)
+	ill.Store(true)
+	write(t, c, frames(10, 10))
+	select {
+	case <-g.Failed():
+	case <-time.After(time.Minute):
+		t.Fatal("the log does not fail")
+	}
+	testenv.Until(t, time.Minute, "20 frames are booked", func() bool { return portOf(g, "a").Frames.OK == 20 })
+	reloaded(t, g, tcp("b"))
+	if _, err := g.Stop("failed"); !errors.Is(err, seglog.ErrFailed) {
+		t.Fatalf("the stop brings %v", err)
+	}
+	ill.Store(false)
+	stop(t, start(t, dir, nil, tcp("b")))
+	var all ledger.Frames
+	var dropped uint64
+	for _, s := range past(t, dir) {
+		for _, p := range append(s.Sheet.Ports, s.Sheet.Leaving...) {
+			all.OK, all.Stored, dropped = all.OK+p.Frames.OK, all.Stored+p.Frames.Stored, dropped+p.Frames.Dropped[causeFailed]
+		}
+	}
+	fs, err := seglog.Dir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, n := seglog.NewReader(fs, 0), uint64(0)
+	defer r.Close()
+	for ; err == nil; n++ {
+		_, err = r.Next()
+	}
+	if n--; n <= 10 || all.OK != 20 || all.Stored != n || dropped != 20-n {
+		t.Errorf("%d frames, %d stored, %d dropped, by the books; the log has %d", all.OK, all.Stored, dropped, n)
+	}
+}

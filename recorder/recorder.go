@@ -536,7 +536,9 @@ func (r *Recorder) Stop(end string) (ledger.Sheet, error) {
 	r.settled.Store(r.commits.get().Stored)
 	r.saving.Lock()
 	defer r.saving.Unlock()
-	r.farewell(true)
+	if !errors.Is(err, seglog.ErrFailed) { // else sources go on leaving: the next start knows what the log has of them
+		r.farewell(true)
+	}
 	s := r.startSheet(end)
 	r.proclaim(&s, true)
 	err = errors.Join(err, r.leave(&s, err))

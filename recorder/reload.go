@@ -218,8 +218,12 @@ func (r *Recorder) departing() []*port {
 const leavePatience = time.Second
 
 // farewell closes the books of sources that leave, once the log has settled all of their frames; at
-// the end of the recording in any case. One whose sheet cannot be kept goes on leaving.
+// the end of the recording in any case. One whose sheet cannot be kept goes on leaving, and so do
+// all once the log has failed: what they have dropped for that may be in it.
 func (r *Recorder) farewell(atEnd bool) {
+	if !atEnd && r.log.Position().Err != nil {
+		return
+	}
 	for _, p := range r.departing() {
 		family := p.family()
 		if !atEnd && slices.ContainsFunc(family, func(q *port) bool { return !q.lane.isSettled() }) {

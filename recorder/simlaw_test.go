@@ -90,14 +90,19 @@ func (s *stage) readBooks() map[string]*books {
 	}
 	defer f.Close()
 	err = archive.EachStart(f, func(start archive.StartSheet) error {
-		for _, p := range start.Sheet.Ports {
-			a := all[p.ID]
-			if a == nil {
-				a = &books{green: true, clean: true}
-				all[p.ID] = a
+		add := func(ports []ledger.Port) {
+			for _, p := range ports {
+				a := all[p.ID]
+				if a == nil {
+					a = &books{green: true, clean: true}
+					all[p.ID] = a
+				}
+				a.add(s, start, p)
 			}
-			a.add(s, start, p)
 		}
+		add(start.Sheet.Ports)
+		start.Sheet.Recovered = nil // it is told of each source once
+		add(start.Sheet.Leaving)    // of a start that was killed meanwhile
 		return nil
 	})
 	if err != nil {

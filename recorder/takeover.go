@@ -68,7 +68,7 @@ func (r *Recorder) takeOver(e *archive.StartSheet) {
 	}
 	r.end(e)
 	from := place{at: max(int64(e.Sheet.At), last), why: why}
-	for _, p := range slices.Concat(gone, e.Sheet.Ports) { // those without numbers, too
+	for _, p := range slices.Concat(gone, e.Sheet.Leaving, e.Sheet.Ports) { // those without numbers, too
 		r.places[p.ID] = from
 	}
 	if e.Sheet.Since == 0 && last > 0 { // no sheet names them, but the table of streams does
