@@ -63,6 +63,53 @@ func TestLastStarts(t *testing.T) {
 	}
 }
 
+// The parts of a start are in one with it, whatever stands between them, and so is what was leaving
+// when it was killed; those of a start that goes on are one by themselves.
+func TestStartsAreWhole(t *testing.T) {
+	dir := t.TempDir()
+	of := func(id string, missing uint64) ledger.Port {
+		return ledger.Port{ID: id, Frames: ledger.Frames{
+			Missing: missing, MissingUnseen: missing, Dropped: map[string]uint64{"why": missing},
+		}}
+	}
+	line := func(end string, since int64, isPart bool, ports ...ledger.Port) StartSheet {
+		return StartSheet{End: end, Part: isPart, Sheet: ledger.NewSheet(since+1, since, ports)}
+	}
+	killed := line(CauseKilled, 20, false, of("a", 1))
+	killed.Sheet.Leaving = []ledger.Port{of("a", 2), of("b", 4)}
+	for n, s := range []StartSheet{
+		line("left", 10, true, of("a", 1)), line("left", 10, true, of("b", 2)), line("end", 10, false, of("a", 4)),
+		line("left", 20, true, of("a", 8)),
+		{End: causeCut, Part: true},
+		killed,
+		line("end", 30, false, of("a", 0)), line("left", 40, true, of("a", 1)), line("left", 40, true, of("a", 2)),
+	} {
+		s.Parts = uint64(n)
+		if err := s.Keep(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	starts, more, err := LastStarts(dir, 9)
+	var got []string
+	for _, s := range starts {
+		text := s.End
+		for _, p := range s.Sheet.Ports {
+			text += fmt.Sprintf(" %s %d", p.ID, p.Frames.Missing)
+			if p.Frames.Dropped["why"] != p.Frames.Missing {
+				t.Errorf("%s: of %s %v is dropped, want %d", s.End, p.ID, p.Frames.Dropped, p.Frames.Missing)
+			}
+		}
+		got = append(got, text)
+	}
+	want := []string{"left a 3", "end a 0", CauseKilled + " a 11 b 4", causeCut, "end a 5 b 2"}
+	if !slices.Equal(got, want) || more || err != nil {
+		t.Errorf("the starts are %q, want %q; %v %v", got, want, more, err)
+	}
+	if starts, more, err := LastStarts(dir, 3); len(starts) != 3 || !more || err != nil {
+		t.Errorf("the last three: %v %v %v", ends(starts), more, err)
+	}
+}
+
 // Of a loss that is wider than what was named before only the rest is news.
 func TestUntoldIsWhatNobodyNamed(t *testing.T) {
 	part := func(from, to uint64) ledger.MissingRecords { return ledger.MissingRecords{From: from, To: to} }

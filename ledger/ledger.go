@@ -445,33 +445,9 @@ func (b *Book) Advance(p Position) {
 // Absorb adds the counts of a book that is closed: nothing is held for it any more. Its sequences
 // are followed no longer.
 func (b *Book) Absorb(from *Book) {
-	y, f := &b.bytes, &b.frames
-	y.Read += from.bytes.Read
-	y.Framed += from.bytes.Framed
-	y.Resync += from.bytes.Resync
-	y.Quarantined += from.bytes.Quarantined
-	f.OK += from.frames.OK
-	f.Corrupt += from.frames.Corrupt
-	f.Unique += from.frames.Unique
-	f.Duplicate += from.frames.Duplicate
-	f.Reordered += from.frames.Reordered
-	f.Missing += from.frames.Missing
-	f.MissingCorrupt += from.frames.MissingCorrupt
-	f.MissingUnseen += from.frames.MissingUnseen
-	f.Restarts += from.frames.Restarts
-	f.Forgotten += from.frames.Forgotten
-	f.Late += from.frames.Late
-	f.LateKnown += from.frames.LateKnown
-	f.MissingByTime += from.frames.MissingByTime
-	f.Requests += from.frames.Requests
-	f.Answered += from.frames.Answered
-	f.Unanswered += from.frames.Unanswered
+	b.bytes.add(&from.bytes)
+	b.frames.add(&from.frames)
 	b.silences += from.silences
-	f.Stored += from.frames.Stored
-	f.Durable += from.frames.Durable
-	for cause, n := range from.frames.Dropped {
-		count(&b.frames.Dropped, cause, n)
-	}
 	for cause, n := range from.unread {
 		count(&b.unread, cause, n)
 	}

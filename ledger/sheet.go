@@ -76,6 +76,39 @@ type Frames struct {
 	InFlight       uint64            `json:"in_flight"`       // held, not stored yet
 }
 
+func (y *Bytes) add(o *Bytes) {
+	y.Read += o.Read
+	y.Framed += o.Framed
+	y.Resync += o.Resync
+	y.Partial += o.Partial
+	y.Quarantined += o.Quarantined
+}
+
+func (f *Frames) add(o *Frames) {
+	f.OK += o.OK
+	f.Corrupt += o.Corrupt
+	f.Unique += o.Unique
+	f.Duplicate += o.Duplicate
+	f.Reordered += o.Reordered
+	f.Late += o.Late
+	f.LateKnown += o.LateKnown
+	f.Missing += o.Missing
+	f.MissingCorrupt += o.MissingCorrupt
+	f.MissingUnseen += o.MissingUnseen
+	f.MissingByTime += o.MissingByTime
+	f.Requests += o.Requests
+	f.Answered += o.Answered
+	f.Unanswered += o.Unanswered
+	f.Restarts += o.Restarts
+	f.Forgotten += o.Forgotten
+	f.Stored += o.Stored
+	f.Durable += o.Durable
+	f.InFlight += o.InFlight
+	for cause, n := range o.Dropped {
+		count(&f.Dropped, cause, n)
+	}
+}
+
 // Kernel is what the driver counted below us; a nil field is one it does not count.
 type Kernel struct {
 	Overrun       *uint64 `json:"overrun"`        // UART FIFO full: characters lost in hardware
@@ -351,6 +384,28 @@ func (p *Port) check(span uint64) (wrong []string) {
 		wrong = append(wrong, fmt.Sprintf("quarantined ≤ resync: %d is more than %d", y.Quarantined, y.Resync))
 	}
 	return wrong
+}
+
+// Join is the account of a source that had other books before, with what those had counted. It says
+// nothing of what is known.
+func (p Port) Join(earlier *Port) Port {
+	p.Known = nil
+	p.Frames.Dropped, p.Unread, p.Refused = maps.Clone(p.Frames.Dropped), maps.Clone(p.Unread), maps.Clone(p.Refused)
+	p.Bytes.add(&earlier.Bytes)
+	p.Frames.add(&earlier.Frames)
+	for cause, n := range earlier.Unread {
+		count(&p.Unread, cause, n)
+	}
+	for cause, n := range earlier.Refused {
+		count(&p.Refused, cause, n)
+	}
+	p.Kernel = p.Kernel.Plus(earlier.Kernel)
+	p.Silences += earlier.Silences
+	p.Outages = slices.Concat(earlier.Outages, p.Outages)
+	p.OutageCount += earlier.OutageCount
+	p.LastLoss = max(p.LastLoss, earlier.LastLoss)
+	p.Unbalanced = slices.Concat(earlier.Unbalanced, p.Unbalanced)
+	return p
 }
 
 // NewSheet puts the ports' accounts together.

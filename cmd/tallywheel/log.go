@@ -348,7 +348,7 @@ func (v *logView) sheets() *cobra.Command {
 			return err
 		}
 		log := archive.LogOf(v.dir)
-		return archive.EachStart(f, func(s archive.StartSheet) error {
+		return archive.EachWhole(f, func(s archive.StartSheet) error {
 			if s.Folded != nil {
 				_, err := fmt.Fprintln(c.OutOrStdout(), folded(&s))
 				return err
