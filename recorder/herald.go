@@ -70,6 +70,9 @@ var quietKinds = map[string]bool{"unknown": true, "unheard": true, "clock_steps"
 // pastKinds are reasons that earlier starts have left: they hold until somebody says `ack`.
 var pastKinds = map[string]bool{"earlier_starts": true, "history_unreadable": true}
 
+// stateKinds are reasons that have a count and are no loss: they hold until something is mended.
+var stateKinds = map[string]bool{"log_damaged": true}
+
 // look tells what has changed. now is a time that nobody sets, since the start. With last the
 // recorder has stopped: troubles begin, but only losses end. A source that is not there then is
 // told of only if it has gone since the look before.
@@ -87,6 +90,9 @@ func (h *herald) look(s *ledger.Sheet, now time.Duration, last bool) {
 		c.note(r, k, why, now)
 	}
 	for _, r := range s.Whole().Judge().Reasons {
+		if stateKinds[r.Kind] {
+			r.Count, r.Unit, r.What = 0, "", r.Text
+		}
 		if !quietKinds[r.Kind] && !(last && r.Kind == "not_there") {
 			note(r, why(s, r))
 		}

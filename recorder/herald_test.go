@@ -245,6 +245,35 @@ func TestTroublesOfTheLogAndTheClockAreTold(t *testing.T) {
 	}
 }
 
+// Damage to what is stored has a count, and is no loss that ends by itself: it is over when a look
+// finds the segment whole, also in a later start, and a stop says that it is not.
+func TestDamageOfTheLogIsAStateThatIsTold(t *testing.T) {
+	damaged := func(s *ledger.Sheet) { s.LogDamage = &ledger.LogDamage{Places: 1, Records: 3} }
+	one := newHeard()
+	if got := one.look(1, damaged, lossy("a", 0)); len(got) != 1 || !strings.Contains(got[0], `begins: 3 records stored that cannot be read`) {
+		t.Errorf("%q", got)
+	}
+	for second := 2; second < 200; second++ {
+		if got := one.look(second, damaged, lossy("a", 0)); len(got) != 0 {
+			t.Fatalf("second %d: %q", second, got)
+		}
+	}
+	s := ledger.NewSheet(1, 1, []ledger.Port{lossy("a", 0)})
+	damaged(&s)
+	one.said.Reset()
+	one.h.look(&s, 200*time.Second, true)
+	if got := one.told(); got != "begin log_damaged 0 [] 0" || !strings.Contains(one.said.String(), "this is not over: 3 records stored") {
+		t.Errorf("told %s, said %s", got, one.said.String())
+	}
+	two := newHeard()
+	two.h.adopt(one.h.open(0), int64(300*time.Second))
+	two.look(1, damaged, lossy("a", 0))
+	two.look(100, nil, lossy("a", 0))
+	if got := two.told(); got != "begin log_damaged 0 [] 0; end log_damaged 0 [] 300" {
+		t.Errorf("the next start told %s", got)
+	}
+}
+
 // A source that is taken out, and its trouble with it, leaves nothing behind.
 func TestHeraldForgets(t *testing.T) {
 	l := newHeard()
