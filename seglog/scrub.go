@@ -30,8 +30,8 @@ const (
 
 // scrub reads what is stored, slowly, and tells what is damaged. A pass begins at any segment, so
 // that a log which is often opened is read to its end, too. Segments that somebody seems to have
-// written to, and those of Config.Suspect, come first, and at once. It returns when the log is
-// closed.
+// written to, and those of Config.Suspect, come first, and at once: a pass rests for them. It
+// returns when the log is closed.
 func (l *Log) scrub() {
 	defer l.done.Done()
 	for _, base := range l.cfg.Suspect {
@@ -76,7 +76,7 @@ func (l *Log) lookAtSuspects() {
 		base := l.suspects[0]
 		l.suspects = l.suspects[1:]
 		l.mu.Unlock()
-		s, dir := &Summary{}, l.paced(suspectRate)
+		s, dir := &Summary{}, l.paced(suspectRate, nil)
 		if prev := l.before(base); prev > 0 && !l.look(s, dir, prev, false) { // for its hash
 			return
 		}
@@ -107,7 +107,7 @@ func (l *Log) scrubAll() {
 	live, liveBytes := l.seg.base, l.end
 	l.mu.Unlock()
 	bases, bytes = append(bases, live), bytes+liveBytes
-	dir := l.paced(max(scrubRate, float64(bytes)/l.cfg.Scrub.Seconds()))
+	dir := l.paced(max(scrubRate, float64(bytes)/l.cfg.Scrub.Seconds()), l.doubts)
 	s, from := &Summary{}, rand.IntN(len(bases))
 	for i := range bases {
 		at := (from + i) % len(bases)
@@ -117,13 +117,12 @@ func (l *Log) scrubAll() {
 		if !l.look(s, dir, bases[at], i == len(bases)-1) {
 			return
 		}
-		l.lookAtSuspects()
 	}
 }
 
 // look reads one segment and tells what it has found; false: the log is closed. What cannot be read
 // for want of something else than the disk is left to the next pass.
-func (l *Log) look(s *Summary, dir FS, base uint64, last bool) (goOn bool) {
+func (l *Log) look(s *Summary, dir *paced, base uint64, last bool) (goOn bool) {
 	counted := &counting{FS: dir}
 	for tries := 1; ; tries++ {
 		s.Problems = nil
@@ -136,10 +135,8 @@ func (l *Log) look(s *Summary, dir FS, base uint64, last bool) (goOn bool) {
 			s.unanswered(err, last)
 			break
 		}
-		select {
-		case <-l.quit:
+		if !dir.rest(scrubPause) {
 			return false
-		case <-time.After(scrubPause):
 		}
 		if tries == scrubTries {
 			return true
@@ -304,14 +301,30 @@ type tail struct {
 // paced is a directory that is read slowly.
 type paced struct {
 	FS
-	quit <-chan struct{}
-	rate float64   // bytes in a second
-	free time.Time // when the next read may be
+	log    *Log
+	doubts <-chan struct{} // for which whoever reads it rests; nil: for none
+	rate   float64         // bytes in a second
+	free   time.Time       // when the next read may be
 }
 
-func (l *Log) paced(rate float64) *paced {
+func (l *Log) paced(rate float64, doubts <-chan struct{}) *paced {
 	ahead := time.Duration(scrubAtOnce / rate * float64(time.Second))
-	return &paced{FS: l.cfg.FS, quit: l.quit, rate: rate, free: time.Now().Add(-ahead)}
+	return &paced{FS: l.cfg.FS, log: l, doubts: doubts, rate: rate, free: time.Now().Add(-ahead)}
+}
+
+// rest waits, and sees to suspects meanwhile; false: the log is closed.
+func (p *paced) rest(d time.Duration) (goOn bool) {
+	over := time.After(d)
+	for {
+		select {
+		case <-p.log.quit:
+			return false
+		case <-p.doubts:
+			p.log.lookAtSuspects()
+		case <-over:
+			return true
+		}
+	}
 }
 
 // Open implements FS.
@@ -328,10 +341,8 @@ type pacedFile struct {
 // ReadAt implements io.ReaderAt.
 func (f pacedFile) ReadAt(b []byte, off int64) (int, error) {
 	p := f.p
-	select {
-	case <-p.quit:
+	if !p.rest(time.Until(p.free)) {
 		return 0, errStopped
-	case <-time.After(time.Until(p.free)):
 	}
 	n, err := f.File.ReadAt(b, off)
 	p.free = p.free.Add(time.Duration(float64(n) / p.rate * float64(time.Second)))

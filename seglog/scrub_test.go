@@ -255,3 +255,38 @@ func TestScrubWhileRetentionRecycles(t *testing.T) {
 		t.Errorf("%d bytes read: %+v", found.bytes, p)
 	}
 }
+
+// Damage to the segment that is written to is told within seconds also while a pass reads slowly,
+// and the pass goes on behind that.
+func TestAPassRestsForASuspect(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, found := fault.New(), &findings{}
+		cfg := small(faulty{d}, SyncBatch)
+		cfg.SegmentBytes, cfg.BufferBytes, cfg.OnChecked = 64<<20, 1<<20, found.checked
+		l := open(t, cfg)
+		record := make([]byte, 256<<10)
+		for range 128 { // 32 MiB, of which a pass reads 16 at once, and the rest in a minute
+			if _, err := l.Append(1, 1, record); err != nil {
+				t.Fatal(err)
+			}
+		}
+		closeLog(t, l)
+		cfg.Scrub = time.Hour
+		l = open(t, cfg)
+		time.Sleep(20 * time.Second)
+		if found.passes > 0 {
+			t.Fatal("the pass is over before the damage")
+		}
+		if err := d.Cut(segmentName(1), 31<<20); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Second)
+		if p := found.problems(); len(p) != 1 || p[0].To != 128 {
+			t.Errorf("told after 5 s: %+v; want what was cut", p)
+		}
+		if time.Sleep(time.Minute); found.passes != 1 {
+			t.Errorf("%d passes, want one", found.passes)
+		}
+		closeLog(t, l)
+	})
+}
