@@ -30,6 +30,9 @@ type Past struct {
 	Partial bool `json:"partial,omitempty"`
 	// Unproven is sources whose frames did not prove that none was lost, the first [MaxUnproven].
 	Unproven []string `json:"unproven,omitempty"`
+	// Doubts is the kinds of reasons, as docs/guide/verdict.md has them, of what no amount says:
+	// that something may be lost.
+	Doubts []string `json:"doubts,omitempty"`
 
 	of Time // the start that was added last, by its Since
 }
@@ -39,7 +42,7 @@ const MaxUnproven = 64
 
 // IsEmpty reports whether there is nothing to say of earlier starts.
 func (p *Past) IsEmpty() bool {
-	return p.Starts == 0 && !p.Unreadable && !p.Partial && len(p.Unproven) == 0
+	return p.Starts == 0 && !p.Unreadable && !p.Partial && len(p.Unproven)+len(p.Doubts) == 0
 }
 
 // Add adds the sheet of a start, or of a part of its sources that has left it. What an Ack of that
@@ -51,10 +54,15 @@ func (p *Past) Add(s *Sheet) {
 		s = &whole
 	}
 	for i := range s.Ports {
-		p.doubt(&s.Ports[i])
+		p.prove(&s.Ports[i])
 	}
 	defer p.TakeBack(s)
 	v := s.Judge()
+	for _, r := range v.Reasons {
+		if r.Level == Watch && r.Count > 0 || r.Kind == kindUnbalanced { // the others are states, in amounts, or stand until they are mended
+			p.doubt(r.Kind)
+		}
+	}
 	if v.LostWire == (Amount{}) && v.LostHere == (Amount{}) && v.Damaged == (Amount{}) {
 		return
 	}
@@ -84,6 +92,9 @@ func (p *Past) Join(o *Past) {
 	for _, id := range o.Unproven {
 		p.unproven(id)
 	}
+	for _, kind := range o.Doubts {
+		p.doubt(kind)
+	}
 }
 
 // TakeBack takes out frames that came late by the sheet of a start: they are missing in the sheet
@@ -110,9 +121,9 @@ func (s *Sheet) late() (n uint64) {
 	return n
 }
 
-// doubt notes a source whose frames did not prove that none was lost. An account without a proof
+// prove notes a source whose frames did not prove that none was lost. An account without a proof
 // had none to give: a program before this wrote it.
-func (p *Past) doubt(of *Port) {
+func (p *Past) prove(of *Port) {
 	id, _, _ := strings.Cut(of.ID, "/")
 	if of.Proof != ProofNumbers && of.Proof != "" {
 		p.unproven(id)
@@ -123,6 +134,21 @@ func (p *Past) unproven(id string) {
 	if len(p.Unproven) < MaxUnproven && !slices.Contains(p.Unproven, id) {
 		p.Unproven = append(slices.Clip(p.Unproven), id) // a copy of p may share the others
 	}
+}
+
+func (p *Past) doubt(kind string) {
+	if !slices.Contains(p.Doubts, kind) {
+		p.Doubts = append(slices.Clip(p.Doubts), kind) // as above
+		slices.Sort(p.Doubts)
+	}
+}
+
+// findDoubts is what the verdict says of what earlier starts had, and this one may not.
+func (p *Past) findDoubts() []find {
+	if p == nil {
+		return nil
+	}
+	return when(len(p.Doubts) > 0, "earlier: %s", strings.Join(p.Doubts, ", "))
 }
 
 // findUnproven is what the verdict says of sources that could not know what never arrived, and of

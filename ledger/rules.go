@@ -63,6 +63,9 @@ const longestFrame = 16 << 10
 // kindCorrupt is the rule whose frames may be missing, too: by their numbers.
 const kindCorrupt = "corrupt"
 
+// kindUnbalanced is the rule about books that are wrong.
+const kindUnbalanced = "unbalanced"
+
 // What is said of numbers that are missing.
 const (
 	causeUnseen  = "never seen"
@@ -71,7 +74,7 @@ const (
 
 // sourceRules are asked of each source. docs/guide/verdict.md has the same table with the reasons.
 var sourceRules = []sourceRule{
-	{"unbalanced", Bad, nil, func(_ *Sheet, p *Port) []find {
+	{kindUnbalanced, Bad, nil, func(_ *Sheet, p *Port) []find {
 		return when(len(p.Unbalanced) > 0, "the books do not balance")
 	}},
 	{"missing_unseen", Bad, wire, func(_ *Sheet, p *Port) []find { return counts(p.Frames.MissingUnseen, "frame", causeUnseen) }},
@@ -210,6 +213,7 @@ var sheetRules = []sheetRule{
 		return when(s.Past != nil && s.Past.Unreadable, "what earlier starts lost cannot be read")
 	}},
 	{"unproven", Watch, nil, func(s *Sheet) []find { return s.Past.findUnproven(s.Ports) }},
+	{"earlier_doubts", Watch, nil, func(s *Sheet) []find { return s.Past.findDoubts() }},
 	{"streams_unknown", Watch, nil, func(s *Sheet) []find {
 		return when(len(s.StreamsUnknown) > 0, "nobody knows of which sources older records are: streams.json does not name them")
 	}},

@@ -91,6 +91,7 @@ var verdictCases = []struct {
 		s.Past = &Past{Starts: 3, Since: 1e9, LostWire: Amount{Frames: 10}, LostHere: Amount{Frames: 2, Bytes: 7}, Damaged: Amount{Frames: 1}}
 	}, Bad, "; earlier: 12 frames, 7 bytes lost, 1 frame damaged in 3 starts since 1970-01-01 "},
 	{"unproven", func(s *Sheet, _ *Port) { s.Past = &Past{Unproven: []string{"b"}} }, Watch, "; earlier: b could not know what never arrived"},
+	{"earlier_doubts", func(s *Sheet, _ *Port) { s.Past = &Past{Doubts: []string{"refused", "restarts"}} }, Watch, "; earlier: refused, restarts"},
 	{"history_unreadable", func(s *Sheet, _ *Port) { s.Past = &Past{Unreadable: true} }, Watch, "; what earlier starts lost cannot be read"},
 	{"streams_unknown", func(s *Sheet, _ *Port) { s.StreamsUnknown = []uint32{1} }, Watch, "; nobody knows of which sources older records are"},
 	{"no_source", func(s *Sheet, _ *Port) { s.Ports = nil }, Watch, "no source is recorded"},

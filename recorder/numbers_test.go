@@ -115,6 +115,17 @@ func TestCounterThatBeginsAnewBetweenStarts(t *testing.T) {
 		if f := portOf(g, "a").Frames; f.Missing != 2 || f.Duplicate != 0 || f.Restarts != 0 {
 			t.Errorf("%s: %+v; want 2 missing", name, f)
 		}
+		if v := g.Sheet().Verdict; !hasReason(v, "earlier_doubts") || !strings.Contains(v.Text, "earlier: restarts") {
+			t.Errorf("%s: a restart before this start: %q", name, v.Text)
+		}
+		if _, err := g.Ack("known"); err != nil {
+			t.Fatal(err)
+		}
+		stop(t, g)
+		g = start(t, dir, nil, tcp("a"))
+		if v := g.Sheet().Verdict; hasReason(v, "earlier_doubts") {
+			t.Errorf("%s: a restart that was acknowledged: %q", name, v.Text)
+		}
 		stop(t, g)
 	}
 }
