@@ -19,7 +19,7 @@ type dialOpener struct{ addr string }
 func (o *dialOpener) open(ctx context.Context) (device, error) {
 	var t tries
 	defer t.close()
-	conn, err := (&net.Dialer{ControlContext: t.add}).DialContext(ctx, "tcp", o.addr)
+	conn, err := (&net.Dialer{ControlContext: t.add, KeepAliveConfig: keepAlive}).DialContext(ctx, "tcp", o.addr)
 	if err != nil {
 		if d := t.spoke(); d != nil {
 			d.peer = o.addr

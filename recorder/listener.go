@@ -38,7 +38,7 @@ type listener struct {
 	sealed  bool // of whoever closes it
 }
 
-// keepAlive finds a peer that is gone without a word after 25 seconds.
+// keepAlive finds a peer that is gone without a word after 25 seconds, whoever has connected.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3}
 
 // newListener listens at once where it can; an address that is taken is tried again by open.
