@@ -6,24 +6,25 @@ import (
 )
 
 // dismissCut sets segments aside that are cut off within their header, or hold nothing but zeros:
-// nothing can be read of them. It leaves traces of what was in them.
-func (l *Log) dismissCut() error {
+// nothing can be read of them. It leaves traces of what was in them, and returns the others.
+func (l *Log) dismissCut() (whole []head, err error) {
 	dir := l.cfg.FS
 	heads, err := readHeads(dir)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var cut []head
 	for _, h := range heads {
 		is, err := isCut(dir, h)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if is {
 			cut = append(cut, h)
+		} else {
+			whole = append(whole, h)
 		}
 	}
-	whole := slices.DeleteFunc(heads, func(h head) bool { return isAmong(cut, h.name) })
 	id, _ := identify(whole, l.cfg.Identity)
 	none := [16]byte{}
 	for _, h := range slices.Backward(cut) { // the newest first: a kill leaves no gap between two segments
@@ -33,16 +34,16 @@ func (l *Log) dismissCut() error {
 		}
 		if !h.ok || h.log == none || h.log == id { // else it came from elsewhere
 			if err := leaveTrace(dir, h); err != nil {
-				return err
+				return nil, err
 			}
 		}
 		name, err := setDamagedAside(dir, segmentName(h.name))
 		if err != nil {
-			return err
+			return nil, err
 		}
 		l.recovered.Damaged = append(l.recovered.Damaged, name)
 	}
-	return nil
+	return whole, nil
 }
 
 // isCut reports whether a segment ends within its header, or holds nothing but zeros, as a file

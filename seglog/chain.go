@@ -29,7 +29,7 @@ type chain struct{ state hash.Hash }
 // chainFrom begins to hash a segment with that header.
 func chainFrom(h header) chain {
 	c := chain{sha256.New()}
-	c.add(h.encode()[:h.used()])
+	c.add(h.image())
 	return c
 }
 

@@ -1,6 +1,7 @@
 package seglog
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
@@ -73,8 +74,9 @@ func (h header) used() int {
 	return headerV2
 }
 
-func (h header) encode() []byte {
-	b := make([]byte, headerBytes)
+// image is the header as it stands in the first block, twice.
+func (h header) image() []byte {
+	b := make([]byte, headerV2)
 	copy(b, magic)
 	binary.LittleEndian.PutUint32(b[8:], h.version)
 	binary.LittleEndian.PutUint64(b[16:], h.id)
@@ -93,9 +95,35 @@ func (h header) encode() []byte {
 	if h.version >= 2 {
 		binary.LittleEndian.PutUint32(b[124:], crc32.Checksum(b[:124], castagnoli))
 	}
-	copy(b[headerCopy:], b[:h.used()])
+	return b[:h.used()]
+}
+
+// encode is the first block.
+func (h header) encode() []byte {
+	b, image := make([]byte, headerBytes), h.image()
+	copy(b, image)
+	copy(b[headerCopy:], image)
 	return b
 }
+
+// harm is where the first block is not as it was written; -1: nowhere.
+func (h header) harm(block []byte) int64 {
+	image, rest := h.image(), zeros[h.used():]
+	whole := func(half []byte) bool {
+		return bytes.Equal(half[:len(image)], image) && bytes.Equal(half[len(image):], rest)
+	}
+	if whole(block[:headerCopy]) && whole(block[headerCopy:headerBytes]) {
+		return -1
+	}
+	for i, b := range h.encode() {
+		if block[i] != b {
+			return int64(i)
+		}
+	}
+	return -1
+}
+
+var zeros [headerCopy]byte
 
 // headerCRC covers what every version has, so that a program knows a version that it does not read.
 func headerCRC(b []byte) uint32 {

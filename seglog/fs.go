@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 
 	"github.com/tallywheel/tallywheel/internal/sys"
@@ -85,7 +86,7 @@ func Dir(path string) (FS, error) {
 		if create {
 			flags |= os.O_CREATE | os.O_TRUNC
 		}
-		return wrap(os.OpenFile(path, flags, FilePerm))
+		return wrap(sys.OpenFile(path, flags, FilePerm))
 	})
 }
 
@@ -228,11 +229,13 @@ func (d osDir) Remove(name string) error {
 }
 
 func (d osDir) List() ([]string, error) {
-	entries, err := os.ReadDir(d.dir)
-	names := make([]string, len(entries))
-	for i, e := range entries {
-		names[i] = e.Name()
+	f, err := os.Open(d.dir)
+	if err != nil {
+		return nil, err
 	}
+	defer f.Close()
+	names, err := f.Readdirnames(-1) // there may be many, and no more is asked of them than their names
+	slices.Sort(names)
 	return names, err
 }
 

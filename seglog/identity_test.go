@@ -126,6 +126,26 @@ func TestSegmentOfAnotherLog(t *testing.T) {
 	}
 }
 
+// Verify reads each segment once, and learns which log it is as it goes. A foreign segment that it
+// cannot read, or passes over, is named all the same: one that begins within another, or says by
+// its header that it begins elsewhere.
+func TestForeignSegmentThatIsNotReadIsNamed(t *testing.T) {
+	d := severalSegments(t, 400, true)
+	bases := segmentsOf(t, d)
+	for what, stray := range map[string]header{
+		"within":       {version: version, id: 1, base: bases[1] + 7, salt: 5, log: [16]byte{1, 2, 3}},
+		"another name": {version: version, id: 1, base: bases[1] + 8, salt: 5, log: [16]byte{1, 2, 3}},
+	} {
+		d, at := d.Copy(), bases[1]+7
+		put(t, d, segmentName(at), stray.encode())
+		s, err := Verify(faulty{d})
+		if err != nil || len(s.Problems) != 1 || s.Problems[0].Segment != segmentName(at) ||
+			!strings.Contains(s.Problems[0].What, "another log") || s.Records != 400 {
+			t.Errorf("%s: %+v, %v", what, s, err)
+		}
+	}
+}
+
 // A log leaves a segment of another log alone that stands where its own next one would go, with or
 // without records.
 func TestSegmentOfAnotherLogIsNotReplaced(t *testing.T) {

@@ -266,3 +266,61 @@ func TestReadingManySegmentsListsThemOnce(t *testing.T) {
 		t.Errorf("Verify: %+v, %v; listed %d times", s, err, times.Load())
 	}
 }
+
+// openings counts, by name, how often segments are opened, and how often their first byte is read.
+type openings struct {
+	faulty
+	opened, read map[string]int
+}
+
+func (o openings) Open(name string) (File, error) {
+	f, err := o.faulty.Open(name)
+	if _, ok := segmentBase(name); ok {
+		o.opened[name]++
+	}
+	return firstByte{f, o.read, name}, err
+}
+
+type firstByte struct {
+	File
+	read map[string]int
+	name string
+}
+
+func (f firstByte) ReadAt(b []byte, off int64) (int, error) {
+	if off == 0 {
+		f.read[f.name]++
+	}
+	return f.File.ReadAt(b, off)
+}
+
+// Verify opens a segment once, and reads its header once: opening is what many small segments cost.
+// The start of a log looks at the header of each, and at no more of those that have an index.
+func TestEachSegmentIsOpenedOnce(t *testing.T) {
+	d := severalSegments(t, 3000, true)
+	bases := segmentsOf(t, d)
+	if len(bases) < 20 {
+		t.Fatalf("%d segments, want more", len(bases))
+	}
+	once := func(what string, o openings, bases []uint64) {
+		t.Helper()
+		for _, base := range bases {
+			if name := segmentName(base); o.opened[name] != 1 || o.read[name] != 1 {
+				t.Errorf("%s opened %s %d times, and read its header %d times", what, name, o.opened[name], o.read[name])
+			}
+		}
+	}
+	counted := func() openings { return openings{faulty{d}, map[string]int{}, map[string]int{}} }
+	o := counted()
+	if s, err := Verify(o); err != nil || !s.Clean() || s.Segments != len(bases) {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	newest := len(bases) - 1
+	once("Verify", o, bases[:newest]) // the index of the newest must be its own, so that one is looked at again
+	o = counted()
+	cfg := small(o, SyncBatch)
+	cfg.SegmentBytes /= 2 // none is shorter: that would have to be read
+	l := open(t, cfg)
+	once("a start", o, bases[:newest-1]) // those from there on may not be durable
+	closeLog(t, l)
+}

@@ -50,17 +50,18 @@ func (l *Log) recover() error {
 	if err := l.tidy(); err != nil {
 		return err
 	}
-	if err := l.dismissCut(); err != nil {
+	heads, err := l.dismissCut()
+	if err != nil {
 		return err
 	}
 	found, err := findTraces(l.cfg.FS, nil)
 	if err != nil {
 		return err
 	}
-	if len(found.bases) == 0 {
+	if len(heads) == 0 {
 		err = l.create(found)
 	} else {
-		err = l.resume(found)
+		err = l.resume(found, heads)
 	}
 	if err == nil {
 		err = l.upgrade()
@@ -99,15 +100,15 @@ func (l *Log) recover() error {
 	return found.forget(l.cfg.FS)
 }
 
-// resume finds the end of a log that has segments.
-func (l *Log) resume(found traces) (err error) {
-	bases := found.bases
-	heads := make([]head, len(bases))
-	for i, base := range bases {
-		if heads[i].header, err = readHeader(l.cfg.FS, base); err != nil {
-			return err
+// resume finds the end of a log that has segments, with these headers.
+func (l *Log) resume(found traces, heads []head) (err error) {
+	for i, h := range heads {
+		if !h.ok || h.base != h.name { // its copy may be the right one; else the error says what is wrong
+			if heads[i].header, err = readHeader(l.cfg.FS, h.name); err != nil {
+				return err
+			}
+			heads[i].ok = true
 		}
-		heads[i].name, heads[i].ok = base, true
 		l.shelf.id = max(l.shelf.id, heads[i].id)
 	}
 	if err := l.recognize(heads); err != nil {
@@ -115,31 +116,32 @@ func (l *Log) resume(found traces) (err error) {
 	}
 	// What the last header knows to be durable needs no look; it begins in the segment that holds
 	// the record after that.
-	from := len(bases) - 1
-	for from > 0 && bases[from] > heads[len(heads)-1].durable+1 {
+	newest := len(heads) - 1
+	from := newest
+	for from > 0 && heads[from].name > heads[newest].durable+1 {
 		from--
 	}
-	if empty, err := isEmpty(l.cfg.FS, bases[from]); err != nil {
+	if empty, err := isEmpty(l.cfg.FS, heads[from].name); err != nil {
 		return err
 	} else if empty && from > 0 { // the end of the one before it may be a hole of which nobody was told
 		from--
 	}
 	l.recovered.Missing = found.head(l.cfg.Expect)
-	for i, base := range bases[:from] {
-		old, err := l.describe(base, heads[i+1].header)
+	for i, h := range heads[:from] {
+		old, err := l.describe(h, heads[i+1].header)
 		if err != nil {
 			return err
 		}
-		if next := bases[i+1]; old.last+1 < next {
+		if next := heads[i+1].name; old.last+1 < next {
 			l.recovered.Missing = append(l.recovered.Missing, Missing{
-				From: old.last + 1, To: next - 1, What: "what followed in " + segmentName(base) + ", or behind it, is gone",
+				From: old.last + 1, To: next - 1, What: "what followed in " + segmentName(h.name) + ", or behind it, is gone",
 			})
 		}
 		l.shelf.old = append(l.shelf.old, old)
 	}
-	l.recovered.First = bases[0]
-	for i := from; i < len(bases); i++ {
-		whole, err := l.reopen(bases[i], heads[len(heads)-1].durable, heads[i+1:], found)
+	l.recovered.First = heads[0].name
+	for i, h := range heads[from:] {
+		whole, err := l.reopen(h.name, heads[newest].durable, heads[from+i+1:], found)
 		if err != nil {
 			return err
 		}
@@ -215,22 +217,18 @@ func (l *Log) create(found traces) error {
 
 // describe reads the extent of a sealed segment, by its index where that is good; next is the
 // header of the one behind it.
-func (l *Log) describe(base uint64, next header) (sealedSegment, error) {
-	f, size, err := openSegment(l.cfg.FS, base)
-	if err != nil {
-		return sealedSegment{}, err
+func (l *Log) describe(h head, next header) (sealedSegment, error) {
+	x, salt, err := readIndex(l.cfg.FS, h.name)
+	if err != nil || x == nil || salt != h.salt {
+		x, err = loadIndex(l.cfg.FS, h.name)
 	}
-	if err := f.Close(); err != nil {
-		return sealedSegment{}, err
-	}
-	x, err := loadIndex(l.cfg.FS, base)
-	if err == nil && size < l.cfg.SegmentBytes { // it may have been cut since
-		err = l.reaches(base, x)
+	if err == nil && h.size < l.cfg.SegmentBytes { // it may have been cut since
+		err = l.reaches(h.name, x)
 	}
 	if err != nil {
 		return sealedSegment{}, err
 	}
-	s := sealedSegment{base, x.last, x.maxTime(), size}
+	s := sealedSegment{h.name, x.last, x.maxTime(), h.size}
 	if x.last+1 != next.base { // not all of it can be read: it must not seem older than it is
 		s.time = max(s.time, next.created)
 	}

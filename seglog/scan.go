@@ -12,6 +12,8 @@ import (
 type scanner struct {
 	f io.ReaderAt
 	header
+	harm int64  // where the first block is not as it was written; -1: nowhere
+	size int64  // of the file, when scanning began; 0: not known
 	off  int64  // of the next batch
 	next uint64 // sequence that its first record should have; 0 if that is not known
 
@@ -44,9 +46,32 @@ type batch struct {
 	commit      []byte // its commit frame
 }
 
+// newScanner reads the header of a segment.
 func newScanner(f io.ReaderAt, base uint64) (*scanner, error) {
-	b := make([]byte, headerBytes)
-	n, err := f.ReadAt(b, 0)
+	s, err := startScanner(f, base, headerBytes, buffers{room: make([]byte, headerBytes)})
+	if err == nil {
+		s.buffers, s.buf = buffers{}, nil
+	}
+	return s, err
+}
+
+// beginScan is newScanner for who goes on to read all of a segment whose file has that size: it
+// reads its first part by the same call, into buffers that nobody uses any more.
+func beginScan(f io.ReaderAt, base uint64, size int64, b buffers) (*scanner, error) {
+	if len(b.room) < scanBytes {
+		b.room = make([]byte, scanBytes)
+	}
+	s, err := startScanner(f, base, int(max(headerBytes, min(size, int64(len(b.room))))), b)
+	if err == nil {
+		s.size = size
+	}
+	return s, err
+}
+
+// startScanner reads that many bytes, of which the first are the header.
+func startScanner(f io.ReaderAt, base uint64, want int, room buffers) (*scanner, error) {
+	b := room.room
+	n, err := f.ReadAt(b[:want], 0)
 	if err != nil && err != io.EOF {
 		return nil, fmt.Errorf("read header of %s: %w", segmentName(base), err)
 	}
@@ -64,7 +89,10 @@ func newScanner(f io.ReaderAt, base uint64) (*scanner, error) {
 			return nil, &CorruptError{segmentName(base), 0, harm.Error()}
 		}
 	}
-	return &scanner{f: f, header: h, off: headerBytes, next: base}, nil
+	return &scanner{
+		f: f, header: h, harm: h.harm(b), off: headerBytes, next: base,
+		buffers: room, buf: b[headerBytes:], have: n - headerBytes,
+	}, nil
 }
 
 // seek goes to a batch that is known to begin at off with the record next.
@@ -88,7 +116,12 @@ func (s *scanner) fill(n int) bool {
 		copy(grown, s.buf[:s.have])
 		s.room, s.buf = grown, grown
 	}
-	got, err := s.f.ReadAt(s.buf[s.have:], s.off+int64(s.have))
+	at := s.off + int64(s.have)
+	want := s.buf[s.have:]
+	if rest := s.size - at; int64(n-s.have) <= rest && rest < int64(len(want)) { // else it would be asked once more whether there is an end
+		want = want[:rest]
+	}
+	got, err := s.f.ReadAt(want, at)
 	s.have += got
 	if err != nil && err != io.EOF {
 		s.readErr = err
@@ -180,6 +213,19 @@ func (s *scanner) laterDurable(size int64) (durable uint64, any bool, err error)
 		return true
 	})
 	return durable, any, err
+}
+
+// behind is where the next batch begins behind what is not whole: behind the next whole commit
+// frame that closes a batch from there on. off is 0 if there is none.
+func (s *scanner) behind(size int64) (off int64, next uint64, err error) {
+	err = s.search(s.off+s.bad+alignment, size, func(at int64, f rawFrame) bool {
+		if f.kind == kindCommit && f.seq+1 >= s.next {
+			off, next = at+int64(f.size), f.seq+1
+			return false
+		}
+		return true
+	})
+	return off, next, err
 }
 
 // search calls found for every whole frame of this segment that begins in [off, size), until it

@@ -252,7 +252,7 @@ func (s *segment) intact(end int64, was tail) error {
 	if size, err := s.file.Size(); err == nil && size < least {
 		return fmt.Errorf("%s was cut: it has %d bytes of %d", s.name(), size, least)
 	}
-	image := s.encode()[:s.used()]
+	image := s.image()
 	got := make([]byte, len(image))
 	if n, _ := s.file.ReadAt(got, 0); n == len(got) && !bytes.Equal(got, image) {
 		return fmt.Errorf("the header of %s was written over", s.name())

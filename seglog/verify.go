@@ -1,7 +1,6 @@
 package seglog
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -39,14 +38,16 @@ type Summary struct {
 	// Streams counts the records and notes of each stream.
 	Streams map[uint32]uint64 `json:"-"`
 
-	next   uint64 // sequence that would follow the last
-	reach  uint64 // the highest sequence so far
-	off    int64  // where, in the last segment
-	newest string // the last segment
-	size   int64  // of its file
-	blind  bool   // nothing can be read of the last segment, and the last problem says so
-	part   []bool // of the batch that is cut off there, what is whole: is it a record?
-	chain  chain  // of the segment that is being read
+	next   uint64   // sequence that would follow the last
+	reach  uint64   // the highest sequence so far
+	off    int64    // where, in the last segment
+	newest string   // the last segment
+	size   int64    // of its file
+	blind  bool     // nothing can be read of the last segment, and the last problem says so
+	part   []bool   // of the batch that is cut off there, what is whole: is it a record?
+	log    [16]byte // the identity of the first segment that has one
+	mixed  bool     // another has another one, or none that could be read: all headers together tell what belongs here
+	chain  chain    // of the segment that is being read
 	room   buffers
 	prior  prior // what a segment behind the last one that was whole should say of it; its kind is hashNone if there is none
 }
@@ -68,23 +69,49 @@ func Verify(dir FS) (Summary, error) { return VerifyKnown(dir, Extent{}) }
 // VerifyKnown is Verify for who knows what the log held. What it says to be gone is what the next
 // opening, with the same Config.Expect, finds missing.
 func VerifyKnown(dir FS, known Extent) (Summary, error) {
-	s := Summary{Problems: []Problem{}, Streams: map[uint32]uint64{}}
-	heads, err := readHeads(dir)
+	s := newSummary()
+	bases, err := segmentBases(dir)
+	if err == nil {
+		err = s.segments(dir, bases)
+	}
+	var foreign []head
+	if err == nil && s.mixed {
+		if foreign, err = s.strangers(dir); len(foreign) > 0 {
+			bases = slices.DeleteFunc(bases, func(base uint64) bool { return isAmong(foreign, base) })
+			err = s.segments(dir, bases)
+		}
+	}
 	if err != nil {
 		return s, err
 	}
+	found, err := findTraces(dir, foreign)
+	if err == nil && slices.Equal(found.bases, bases) { // else the log goes on, and what was last is not
+		s.missing(found, known)
+	}
+	return s, err
+}
+
+func newSummary() Summary { return Summary{Problems: []Problem{}, Streams: map[uint32]uint64{}} }
+
+// strangers finds the segments that belong to other logs, for which it takes all headers. If there
+// are any, the summary begins anew, with them as its problems.
+func (s *Summary) strangers(dir FS) ([]head, error) {
+	heads, err := readHeads(dir)
 	id, foreign := identify(heads, [16]byte{})
+	if err != nil || len(foreign) == 0 {
+		return nil, err
+	}
+	*s = newSummary()
 	for _, h := range foreign {
 		other := h.foreignTo(id)
 		s.Problems = append(s.Problems, Problem{Segment: other.Segment, Offset: other.Offset, What: other.What})
 	}
-	var bases []uint64
-	for _, h := range heads {
-		if !isAmong(foreign, h.name) {
-			bases = append(bases, h.name)
-		}
-	}
-	err = eachSegment(bases, func(base, next uint64) error {
+	return foreign, nil
+}
+
+// segments verifies segments, in the order of the log.
+func (s *Summary) segments(dir FS, bases []uint64) error {
+	return eachSegment(bases, func(base, next uint64) error {
 		before := len(s.Problems)
 		err := s.segment(dir, base, next)
 		if err != nil || len(s.Problems) > before {
@@ -99,14 +126,6 @@ func VerifyKnown(dir FS, known Extent) (Summary, error) {
 		}
 		return err
 	})
-	if err != nil {
-		return s, err
-	}
-	found, err := findTraces(dir, foreign)
-	if err == nil && slices.Equal(found.bases, bases) { // else the log goes on, and what was last is not
-		s.missing(found, known)
-	}
-	return s, err
 }
 
 // missing reports what is gone by the traces that it left, and by what is known.
@@ -217,7 +236,7 @@ func openSegment(dir FS, base uint64) (File, int64, error) {
 // segment verifies one segment; next is the base of the one behind it, 0 if it is the last.
 func (s *Summary) segment(dir FS, base, next uint64) error {
 	if base <= s.reach { // its records are there already: others have their sequences
-		s.prior = prior{}
+		s.prior, s.mixed = prior{}, true
 		s.Problems = append(s.Problems, Problem{
 			Segment: segmentName(base), within: true,
 			What: fmt.Sprintf("it begins with record %d, and %s reaches up to record %d", base, s.newest, s.reach),
@@ -232,15 +251,13 @@ func (s *Summary) segment(dir FS, base, next uint64) error {
 	}
 	defer f.Close()
 	s.size = size
-	sc, err := newScanner(f, base)
+	sc, err := beginScan(f, base, size, s.room)
 	if err != nil {
 		return s.unreadable(err, base, next)
 	}
-	sc.reuse(s.room)
 	defer func() { s.room = sc.buffers }()
-	if err := s.header(f, sc.header); err != nil {
-		return err
-	}
+	s.belongs(sc.header)
+	s.header(sc)
 	s.follows(sc.header)
 	before := len(s.Problems)
 	s.chain = chainFrom(sc.header)
@@ -283,7 +300,7 @@ func (s *Summary) follows(h header) {
 
 // unreadable reports a segment of which nothing can be read, if that is what err says.
 func (s *Summary) unreadable(err error, base, next uint64) error {
-	s.prior = prior{}
+	s.prior, s.mixed = prior{}, true
 	corrupt := (*CorruptError)(nil)
 	if !errors.As(err, &corrupt) {
 		return err
@@ -298,24 +315,22 @@ func (s *Summary) unreadable(err error, base, next uint64) error {
 	return nil
 }
 
-// header reports every byte of the first block that is not as it was written.
-func (s *Summary) header(f File, h header) error {
-	got := make([]byte, headerBytes)
-	if _, err := f.ReadAt(got, 0); err != nil {
-		return err
+// belongs notes which log a segment says to belong to.
+func (s *Summary) belongs(h header) {
+	if none := [16]byte{}; s.log == none {
+		s.log = h.log
+	} else if h.log != none && h.log != s.log {
+		s.mixed = true
 	}
-	want := h.encode()
-	if bytes.Equal(got, want) {
-		return nil
+}
+
+// header reports a first block that is not as it was written.
+func (s *Summary) header(sc *scanner) {
+	if sc.harm >= 0 {
+		s.Problems = append(s.Problems, Problem{
+			Segment: segmentName(sc.base), Offset: sc.harm, What: "the header is damaged; a copy of it is whole",
+		})
 	}
-	at := 0
-	for got[at] == want[at] {
-		at++
-	}
-	s.Problems = append(s.Problems, Problem{
-		Segment: segmentName(h.base), Offset: int64(at), What: "the header is damaged; a copy of it is whole",
-	})
-	return nil
 }
 
 func (s *Summary) count(b batch) {
@@ -352,21 +367,12 @@ func (s *Summary) damage(sc *scanner, part []rawFrame, size int64, next uint64) 
 	if err != nil {
 		return false, err
 	}
-	// The next batch begins behind the next whole commit frame that closes a batch behind the
-	// damage.
 	var resume int64
 	var resumeSeq uint64
 	if frames {
-		err = sc.search(at+alignment, size, func(off int64, f rawFrame) bool {
-			if f.kind == kindCommit && f.seq+1 >= expected {
-				resume, resumeSeq = off+int64(f.size), f.seq+1
-				return false
-			}
-			return true
-		})
-	}
-	if err != nil {
-		return false, err
+		if resume, resumeSeq, err = sc.behind(size); err != nil {
+			return false, err
+		}
 	}
 	p := Problem{Segment: segmentName(sc.base), Offset: at, Bytes: max(0, cmp.Or(resume, size)-at), From: expected}
 	var whole []bool

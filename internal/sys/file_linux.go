@@ -118,6 +118,21 @@ func Dirty(f *os.File) (int, error) {
 	return int(stat.dirty + stat.writeback), err
 }
 
+// OpenFile is os.OpenFile for what is known to be an ordinary file. It does not ask whether the
+// network poller takes it: those are five system calls, and the answer is no.
+func OpenFile(path string, flag int, perm os.FileMode) (*os.File, error) {
+	for {
+		fd, err := unix.Open(path, flag|unix.O_CLOEXEC, uint32(perm.Perm()))
+		switch err {
+		case nil:
+			return os.NewFile(uintptr(fd), path), nil
+		case unix.EINTR:
+		default:
+			return nil, &os.PathError{Op: "open", Path: path, Err: err}
+		}
+	}
+}
+
 // OpenRegular opens a regular file, and nothing else: to open a pipe is to wait for its other end,
 // and to open a device may be to use it. So it looks first, and opens what it has looked at.
 func OpenRegular(path string, flag int, perm os.FileMode) (*os.File, error) {

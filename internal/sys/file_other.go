@@ -28,6 +28,11 @@ func FreeBytes(string) (int64, error) { return 0, errors.ErrUnsupported }
 // Lock does nothing here: one process a directory is the user's care.
 func Lock(*os.File) (held bool, err error) { return false, nil }
 
+// OpenFile is os.OpenFile.
+func OpenFile(path string, flag int, perm os.FileMode) (*os.File, error) {
+	return os.OpenFile(path, flag, perm)
+}
+
 // OpenRegular opens a regular file, and nothing else: to open a pipe is to wait for its other end,
 // and to open a device may be to use it.
 func OpenRegular(path string, flag int, perm os.FileMode) (*os.File, error) {
