@@ -135,7 +135,7 @@ func (a *Archive) ResumeBack(m Mark) (before uint64, err error) {
 }
 
 // Mark is that of a record, of a log that is open for writing; without a time where the record is
-// not in the log any more.
+// not in the log any more, or cannot be read.
 func (a *Archive) Mark(seq uint64) (Mark, error) {
 	m := Mark{Log: a.log.Identity(), Seq: seq}
 	rec, err := a.record(seq)
@@ -146,7 +146,7 @@ func (a *Archive) Mark(seq uint64) (Mark, error) {
 }
 
 // record reads the record of that number, or the first one behind it where it is a note; the zero
-// value if it is not in the log.
+// value if it is not in the log, or cannot be read: then nothing speaks against a mark.
 func (a *Archive) record(seq uint64) (seglog.Record, error) {
 	if seq == 0 {
 		return seglog.Record{}, nil
@@ -155,7 +155,8 @@ func (a *Archive) record(seq uint64) (seglog.Record, error) {
 	rec, err := r.Next()
 	rec.Data = nil // a view of what is closed now
 	var gap *seglog.GapError
-	if err == io.EOF || errors.As(err, &gap) {
+	var corrupt *seglog.CorruptError
+	if err == io.EOF || errors.As(err, &gap) || errors.As(err, &corrupt) {
 		err = nil
 	}
 	return rec, errors.Join(err, r.Close())

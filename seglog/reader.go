@@ -176,6 +176,9 @@ func (r *Reader) load() error {
 	} else if last || r.sc.next < r.bases[at+1] {
 		// There is a next one, so this one is complete; or the log itself knows that there is more.
 		// What is missing now is missing.
+		if passed, err := r.pass(r.next); passed || err != nil {
+			return err
+		}
 		return r.damage(fmt.Sprintf("record %d cannot be read", r.sc.next))
 	}
 	r.next = max(r.next, r.bases[at+1])
@@ -205,6 +208,26 @@ func (r *Reader) nothingFollows() bool {
 	}
 	_, frames, err := r.sc.laterDurable(size)
 	return err == nil && !frames
+}
+
+// pass goes on behind the damage where reading stopped, unless that is behind the record seq, and
+// reports whether it did. Reading begins at a place that the index knows, some way before the
+// record that was asked for: damage between the two is no affair of who asked.
+func (r *Reader) pass(seq uint64) (bool, error) {
+	if r.sc == nil || r.sc.next >= seq {
+		return false, nil
+	}
+	size, err := r.file.Size()
+	if err != nil {
+		return false, err
+	}
+	off, next, err := r.sc.behind(size)
+	if err != nil || off == 0 || next > seq {
+		return false, err
+	}
+	r.sc.seek(off, next)
+	r.next = max(r.next, next)
+	return true, nil
 }
 
 // damage is an error for the place where reading stopped.
@@ -251,6 +274,9 @@ func (r *Reader) End() error {
 	}
 	switch {
 	case durable >= r.sc.next:
+		if passed, err := r.pass(r.next); passed || err != nil {
+			return err
+		}
 		return r.damage(fmt.Sprintf("record %d and what follows was durable and cannot be read", r.sc.next))
 	case last >= r.sc.next || more:
 		part := wholeOf(b.frames, r.sc.next, last)

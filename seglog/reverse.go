@@ -1,6 +1,7 @@
 package seglog
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"io/fs"
@@ -18,6 +19,7 @@ type Reverse struct {
 	before uint64  // records from here on have been handed out, or are in held; 0: none has been looked for
 	held   []heldRecord
 	data   []byte // of what is held
+	damage error  // what stands before that; nil: nothing that is known
 
 	base  uint64 // of the segment that is read
 	index *index // … and its index
@@ -48,9 +50,12 @@ func (r *Reverse) End() error { return nil }
 
 // Next returns the record before the last one, whose sequence may be some lower where there are
 // notes between; io.EOF where the log begins; a [*GapError] where records are gone between two that
-// are there, and a [*CorruptError] where a stretch cannot be read: that one is final.
+// are // there, and a [*CorruptError] where they cannot be read: that one is final.
 func (r *Reverse) Next() (Record, error) {
 	for len(r.held) == 0 {
+		if r.damage != nil {
+			return Record{}, r.damage
+		}
 		if err := r.load(); err != nil {
 			return Record{}, err
 		}
@@ -76,14 +81,28 @@ func (r *Reverse) load() error {
 	}
 	r.r.next = first
 	held, data := r.held[:0], r.data[:0]
+	var damage error
 	for r.r.next <= last {
 		rec, err := r.r.Next()
+		if err == io.EOF { // of a log that is read from outside; is it the end?
+			if err = r.r.End(); err == nil {
+				rec, err = r.r.Next()
+			}
+		}
 		var gap *GapError
+		var corrupt *CorruptError
 		switch {
+		case errors.As(err, &corrupt):
+			passed, passErr := r.r.pass(last)
+			if err := cmp.Or(passErr, err); !passed {
+				return err
+			}
+			held, data, damage = held[:0], data[:0], err // the walk ends there
+			continue
 		case errors.As(err, &gap):
 			held = append(held, heldRecord{gap: &GapError{gap.From, min(gap.To, last)}})
 			continue
-		case err == io.EOF: // a log that is read from outside ends here
+		case err == io.EOF: // the log ends here
 		case err != nil:
 			return err
 		case rec.Seq <= last:
@@ -93,7 +112,7 @@ func (r *Reverse) load() error {
 		}
 		break
 	}
-	r.held, r.data, r.before = held, data, first
+	r.held, r.data, r.before, r.damage = held, data, first, damage
 	return nil
 }
 
