@@ -121,7 +121,8 @@ func (s *Server) Close() error {
 }
 
 // routes serves what there is. What there is not, and what is asked for by another method, is an
-// error in JSON as any other.
+// error in JSON as any other. What is under /api refuses parameters that it does not know; the
+// rest, which probes and scrapers ask for, passes over theirs.
 func (s *Server) routes() http.Handler {
 	m := http.NewServeMux()
 	for _, r := range []struct {

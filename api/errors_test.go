@@ -50,3 +50,21 @@ func TestErrorsOfPathsAndMethodsAreJSON(t *testing.T) {
 		}
 	}
 }
+
+// A parameter that nothing under /api knows is refused there: a misspelt one must not be passed
+// over in silence. What probes and scrapers ask for takes whatever they add.
+func TestUnknownParameters(t *testing.T) {
+	g := start(t, nil)
+	defer stop(t, g)
+	s := serve(t, g)
+	defer s.Close()
+	want := map[string]int{"healthz": http.StatusOK, "metrics": http.StatusOK, "": http.StatusOK}
+	for _, name := range []string{"sheet", "ports", "status", "losses", "starts", "records", "stream", "events"} {
+		want["api/v1/"+name] = http.StatusBadRequest
+	}
+	for path, code := range want {
+		if got, body := get(t, s.URL()+path+"?collect[]=tcp&_=1", nil); got != code {
+			t.Errorf("/%s: %d, %.200s; want %d", path, got, body, code)
+		}
+	}
+}

@@ -131,7 +131,7 @@ func testIDsOfAStream(t *testing.T) {
 		t.Fatalf("%.300s, %v", body, err)
 	}
 	cursor := page.Cursor
-	foreign := strings.Repeat("0a", 16) + cursor[32:]
+	foreign, zeros := strings.Repeat("0a", 16)+cursor[32:], strings.Repeat("00", 16)+cursor[32:] // no log has that identity
 	for _, id := range []string{cursor, "4"} {
 		e = openStream(t, url+"stream?from_seq=9", id) // what the client has goes before what it asked for once
 		if first := e.next(t); first.id != cursor {
@@ -159,7 +159,7 @@ func testIDsOfAStream(t *testing.T) {
 	e.close()
 	for query, want := range map[string]int{
 		"cursor=" + foreign: 409, "cursor=" + page.Log + "-12": 409, "from_seq=13": 409, "from_seq=12": 200, "cursor=12": 200,
-		"cursor=x-1": 400, "from_seq=" + foreign: 400,
+		"cursor=x-1": 400, "from_seq=" + foreign: 400, "cursor=" + zeros: 400,
 	} {
 		if code, body := get(t, url+"records?"+query, nil); code != want {
 			t.Errorf("%s: %d, %s; want %d", query, code, body, want)
@@ -170,8 +170,10 @@ func testIDsOfAStream(t *testing.T) {
 	} else if resp.Body.Close(); resp.StatusCode != http.StatusOK {
 		t.Errorf("HEAD: %s", resp.Status)
 	}
-	if code, body := get(t, url+"stream", func(r *http.Request) { r.Header.Set("Last-Event-ID", "nonsense") }); code != 400 {
-		t.Errorf("an id that is none: %d, %s", code, body)
+	for _, id := range []string{"nonsense", zeros} {
+		if code, body := get(t, url+"stream", func(r *http.Request) { r.Header.Set("Last-Event-ID", id) }); code != 400 {
+			t.Errorf("%s, an id that is none: %d, %s", id, code, body)
+		}
 	}
 }
 

@@ -21,7 +21,10 @@ type Mark struct {
 	Time int64    // of the record, ns since 1970; 0: not known
 }
 
-var none [16]byte
+var (
+	none          [16]byte
+	errNoIdentity = errors.New("an identity of zeros")
+)
 
 // String is the mark as a text without spaces: identity, number, and time in hexadecimal.
 func (m Mark) String() string {
@@ -46,6 +49,9 @@ func ParseMark(text string) (m Mark, err error) {
 			err = cmp.Or(err, hex.ErrLength)
 		}
 		copy(m.Log[:], id)
+		if m.Log == none { // no log has that: String leaves it out
+			err = cmp.Or(err, errNoIdentity)
+		}
 		number = parts[1]
 	}
 	var timeErr error
