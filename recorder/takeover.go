@@ -34,7 +34,7 @@ func recovered(found seglog.Recovery, missing []ledger.MissingRecords, log *slog
 	}
 	for _, name := range found.Torn {
 		log.Warn("a segment was set aside, for the one before it is torn: it had not been durable; "+
-			"`log cat` of a copy of the folder may read it", "segment", name, "kept as", name+".torn")
+			"`log cat` of a copy of the folder may read it", "kept as", name)
 	}
 	return r
 }

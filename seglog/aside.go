@@ -2,6 +2,7 @@ package seglog
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 )
 
@@ -37,7 +38,7 @@ func (l *Log) dismissCut() (whole []head, err error) {
 				return nil, err
 			}
 		}
-		name, err := setDamagedAside(dir, segmentName(h.name))
+		name, err := setAside(dir, segmentName(h.name), damagedSuffix)
 		if err != nil {
 			return nil, err
 		}
@@ -71,4 +72,18 @@ func leaveTrace(dir FS, h head) error {
 		err = (&index{}).save(dir, mark, h.name-1, true)
 	}
 	return err
+}
+
+// setAside takes a file out of the log, under a name that nothing has: its own with that suffix,
+// and a number behind that where need be. It returns the name.
+func setAside(dir FS, name, suffix string) (to string, err error) {
+	names, err := dir.List()
+	if err != nil {
+		return "", err
+	}
+	to = name + suffix
+	for n := 2; slices.Contains(names, to); n++ {
+		to = fmt.Sprintf("%s%s.%d", name, suffix, n)
+	}
+	return to, dir.Rename(name, to)
 }

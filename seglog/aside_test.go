@@ -155,3 +155,47 @@ func TestCutAnywhereIsNamed(t *testing.T) {
 		}
 	}
 }
+
+// Segments behind a torn one are set aside, and what an earlier start has set aside under such a
+// name stays as it is.
+func TestTornSegmentsReplaceNone(t *testing.T) {
+	d := fault.New()
+	l := open(t, small(faulty{d}, SyncNever))
+	appendUpTo(t, l, 600)
+	killed := d.Copy()
+	closeLog(t, l)
+	d, cfg := killed, small(faulty{killed}, SyncNever)
+	bases := segmentsOf(t, d)
+	if len(bases) < 4 {
+		t.Fatalf("the segments begin with %v", bases)
+	}
+	flip(t, d, segmentName(bases[1]), headerBytes+frameHeader)
+	want := map[string][]byte{}
+	var names []string
+	for i, base := range bases[2:] {
+		name := segmentName(base) + tornSuffix
+		if i == 0 {
+			want[name] = []byte("of an earlier start")
+			put(t, d, name, want[name])
+			name += ".2"
+		}
+		want[name] = d.Bytes(segmentName(base))
+		names = append(names, name)
+	}
+	l = open(t, cfg)
+	if r := l.Recovered(); !slices.Equal(r.Torn, names) || len(r.Missing) > 0 || r.Last != bases[1]-1 {
+		t.Errorf("%+v; want %v set aside, and record %d the last", r, names, bases[1]-1)
+	}
+	for name, b := range want {
+		if !bytes.Equal(d.Bytes(name), b) {
+			t.Errorf("%s is not as it was", name)
+		}
+	}
+	appendUpTo(t, l, 700)
+	closeLog(t, l)
+	l = open(t, cfg)
+	if r := l.Recovered(); len(r.Torn) > 0 || len(r.Missing) > 0 || r.Last != 700 {
+		t.Errorf("the next start: %+v", r)
+	}
+	closeLog(t, l)
+}

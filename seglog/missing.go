@@ -65,7 +65,7 @@ func findTraces(dir FS, foreign []head) (t traces, err error) {
 	t.bases = slices.DeleteFunc(basesOf(names), func(base uint64) bool { return isAmong(foreign, base) })
 	aside := map[uint64]bool{} // segments that were set aside are not gone
 	for _, name := range names {
-		if seg, ok := strings.CutSuffix(name, tornSuffix); ok {
+		if seg, _, ok := strings.Cut(name, tornSuffix); ok {
 			if base, ok := segmentBase(seg); ok {
 				aside[base] = true
 			}

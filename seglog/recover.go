@@ -16,7 +16,7 @@ type Recovery struct {
 	Last     uint64   // last sequence kept
 	CutBytes int64    // bytes of a torn tail that were cut
 	CutAt    string   // segment and offset of the cut, "" if there was none
-	Torn     []string // later segments that were set aside because the one before them was torn
+	Torn     []string // names that later segments now have, set aside because the one before them was torn
 	Damaged  []string // names that segments now have whose header is cut off: nothing can be read of them
 
 	// Missing is what had been durable and is gone, by the traces that it left, by Config.Expect,
@@ -325,7 +325,7 @@ func (l *Log) reopen(base, durable uint64, behind []head, found traces) (whole b
 	if err := s.track(l.cfg.FS); err != nil {
 		return false, err
 	}
-	if err := l.setAside(base, behind); err != nil {
+	if err := l.dismissTorn(base, behind); err != nil {
 		return false, err
 	}
 	l.use(s)
@@ -422,9 +422,9 @@ func (l *Log) complete(s *segment, end ending, found traces) error {
 	return err
 }
 
-// setAside keeps segments out of the log that follow a torn one, and removes the index of that one:
-// it is written to again.
-func (l *Log) setAside(base uint64, behind []head) error {
+// dismissTorn keeps segments out of the log that follow a torn one, and removes the index of that
+// one: it is written to again.
+func (l *Log) dismissTorn(base uint64, behind []head) error {
 	remove := func(base uint64) error {
 		if err := l.cfg.FS.Remove(indexName(base)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
@@ -435,11 +435,11 @@ func (l *Log) setAside(base uint64, behind []head) error {
 		return err
 	}
 	for _, h := range slices.Backward(behind) { // the newest first: a cut leaves no gap between two segments
-		name := segmentName(h.name)
 		if err := remove(h.name); err != nil {
 			return err
 		}
-		if err := l.cfg.FS.Rename(name, name+tornSuffix); err != nil {
+		name, err := setAside(l.cfg.FS, segmentName(h.name), tornSuffix)
+		if err != nil {
 			return err
 		}
 		l.recovered.Torn = append(l.recovered.Torn, name)

@@ -65,7 +65,7 @@ func takeOut(dir FS, h head) error {
 			return err
 		}
 	}
-	_, err = setDamagedAside(dir, segmentName(h.name))
+	_, err = setAside(dir, segmentName(h.name), damagedSuffix)
 	return err
 }
 
@@ -156,7 +156,7 @@ func straighten(dir FS) error {
 	}
 	for _, h := range heads { // nothing can be read of it, and what belongs here is elsewhere
 		if !h.ok && (says[h.name] || own[h.name]) {
-			if _, err := setDamagedAside(dir, segmentName(h.name)); err != nil {
+			if _, err := setAside(dir, segmentName(h.name), damagedSuffix); err != nil {
 				return err
 			}
 		}
@@ -165,7 +165,7 @@ func straighten(dir FS) error {
 		switch {
 		case !h.ok || h.base == h.name:
 		case own[h.base]: // a copy: the place is free for its own
-			_, err = setDamagedAside(dir, segmentName(h.name))
+			_, err = setAside(dir, segmentName(h.name), damagedSuffix)
 		default:
 			own[h.base] = true
 			err = dir.Rename(segmentName(h.name), segmentName(h.base)+movedSuffix)
@@ -232,7 +232,7 @@ func rebuild(dir FS, id [16]byte, base, last uint64, atMost bool) error {
 	if err := dir.Rename(name+partSuffix, name+movedSuffix); err != nil {
 		return err
 	}
-	if _, err := setDamagedAside(dir, name); err != nil {
+	if _, err := setAside(dir, name, damagedSuffix); err != nil {
 		return err
 	}
 	if err := dir.Rename(name+movedSuffix, name); err != nil {
@@ -271,19 +271,6 @@ func salvage(dir FS, base uint64) (*scanner, int64, error) {
 		none.salt = salt
 	}
 	return none, size, nil
-}
-
-// setDamagedAside gives what is damaged a name that nothing has, and returns that.
-func setDamagedAside(dir FS, name string) (to string, err error) {
-	names, err := dir.List()
-	if err != nil {
-		return "", err
-	}
-	to = name + damagedSuffix
-	for n := 2; slices.Contains(names, to); n++ {
-		to = fmt.Sprintf("%s%s.%d", name, damagedSuffix, n)
-	}
-	return to, dir.Rename(name, to)
 }
 
 // finishRepair gives segments their names where a cut came in the middle of a repair: those with
