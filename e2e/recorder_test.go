@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tallywheel/tallywheel/api"
 	"github.com/tallywheel/tallywheel/internal/testenv"
 	"github.com/tallywheel/tallywheel/ledger"
 )
@@ -116,4 +117,13 @@ func command(t *testing.T, args ...string) string {
 		t.Fatalf("tallywheel %v: %v\n%s%s", args, err, p.Out, p.Err)
 	}
 	return p.Out.String()
+}
+
+func (r *recorder) status(t *testing.T) api.Status {
+	t.Helper()
+	var s api.Status
+	if !r.get("api/v1/status", &s) {
+		t.Fatalf("no status; stderr: %s", r.Err)
+	}
+	return s
 }
