@@ -14,6 +14,7 @@
 //	           internal/http1     the framing of HTTP/1.1 requests, strictly
 //	           internal/hist      latency histogram
 //	           internal/beat      lets what is done each second be done together
+//	           internal/pack      writes and reads the fields of a type by one description
 //	           internal/fault     a disk in memory that can be cut off and told to fail
 //	           internal/testenv   what a test needs, and how it says that it is missing
 //	mechanism  frame              what a framing is; frame/…: tally128, modbus, cobs, slip, line, ubx, length, raw;

@@ -21,7 +21,7 @@ const module = "github.com/tallywheel/tallywheel"
 // layers lists the folders from the ground up. A folder may import folders of lower layers, and its
 // own sub-folders.
 var layers = [][]string{
-	{"crc16", "internal/sys", "internal/http1", "internal/hist", "internal/beat", "internal/fault", "internal/testenv"},
+	{"crc16", "internal/sys", "internal/http1", "internal/hist", "internal/beat", "internal/pack", "internal/fault", "internal/testenv"},
 	{"frame", "ledger", "ring", "rt", "uring", "admission"},
 	{"serial", "reader", "asyncfile", "seglog", "server", "loadgen", "prefork", "ipc", "internal/spool"},
 	{"archive", "config", "doctor", "probe"},

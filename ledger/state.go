@@ -1,20 +1,15 @@
 package ledger
 
 import (
-	"encoding/binary"
-	"errors"
-	"hash/crc32"
+	"fmt"
+	"maps"
 	"slices"
+
+	"github.com/tallywheel/tallywheel/internal/pack"
 )
 
-// A book's state is version u8, the fields of an [image] as its describe names them, and CRC-32C
-// u32, little-endian, of all before. Numbers are varints of package encoding/binary.
-const (
-	stateVersion = 1
-	stateSum     = 4
-)
-
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+// A book's state is the fields of an [image], as its describe names them, sealed by package pack.
+const stateVersion = 1
 
 // LeastState is room enough for the state of a book that follows one stream without gaps.
 const LeastState = 6 << 10
@@ -27,11 +22,9 @@ const LeastState = 6 << 10
 func (b *Book) State(most int) []byte {
 	m := b.image()
 	for {
-		c := coder{b: []byte{stateVersion}}
-		m.describe(&c)
-		over := len(c.b) + stateSum - most
-		if over <= 0 || !m.forget(over) {
-			return binary.LittleEndian.AppendUint32(c.b, crc32.Checksum(c.b, castagnoli))
+		state := pack.Seal(stateVersion, m.describe)
+		if over := len(state) - most; over <= 0 || !m.forget(over) {
+			return state
 		}
 	}
 }
@@ -39,14 +32,15 @@ func (b *Book) State(most int) []byte {
 // Restore makes a new book know what the one did that gave its state. The size of frames and the
 // [Rhythm] are no part of it. After an error the book is as it was.
 func (b *Book) Restore(state []byte) error {
-	n := len(state) - stateSum
-	if n < 1 || crc32.Checksum(state[:n], castagnoli) != binary.LittleEndian.Uint32(state[n:]) || state[0] != stateVersion {
-		return errors.New("not the state of a book, or of another version")
-	}
 	m := image{Book: Book{known: map[uint32]bool{}}}
-	c := coder{b: state[1:n], reading: true}
-	if m.describe(&c); c.bad || len(c.b) > 0 || !m.isSound() {
-		return errors.New("the state of a book that cannot be")
+	err := pack.Open(stateVersion, state, func(c *pack.Coder) {
+		m.describe(c)
+		if !c.IsBad() && !m.isSound() {
+			c.Refuse()
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("the state of a book: %w", err)
 	}
 	m.frameSize, m.rhythm.Rhythm = b.frameSize, b.rhythm.Rhythm
 	*b = m.Book
@@ -99,101 +93,115 @@ func (b *Book) image() *image {
 }
 
 // describe names all fields. The test of it finds those that are missing.
-func (m *image) describe(c *coder) {
-	signed(c, &m.now, &m.lastLoss, &m.lastFrame)
+func (m *image) describe(c *pack.Coder) {
+	pack.Signed(c, &m.now, &m.lastLoss, &m.lastFrame)
 	y := &m.bytes
-	natural(c, &y.Read, &y.Framed, &y.Resync, &y.Partial, &y.Quarantined)
+	pack.Natural(c, &y.Read, &y.Framed, &y.Resync, &y.Partial, &y.Quarantined)
 	f := &m.frames
-	natural(c, &f.OK, &f.Corrupt, &f.Unique, &f.Duplicate, &f.Reordered, &f.Late, &f.LateKnown,
+	pack.Natural(c, &f.OK, &f.Corrupt, &f.Unique, &f.Duplicate, &f.Reordered, &f.Late, &f.LateKnown,
 		&f.Missing, &f.MissingCorrupt, &f.MissingUnseen, &f.MissingByTime, &f.Requests, &f.Answered, &f.Unanswered,
 		&f.Restarts, &f.Forgotten, &f.Stored, &f.Durable, &f.InFlight)
-	natural(c, &m.plain, &m.settled, &m.told, &m.runBytes, &m.runDamaged, &m.credit, &m.creditLeft, &m.silences)
-	c.byCause(&f.Dropped, &m.unread, &m.refused)
+	pack.Natural(c, &m.plain, &m.settled, &m.told, &m.runBytes, &m.runDamaged, &m.credit, &m.creditLeft, &m.silences)
+	byCause(c, &f.Dropped, &m.unread, &m.refused)
 
 	r, t := &m.rhythm, &m.turns
-	signed(c, &r.last, &r.heard, &r.behind, &t.since)
-	natural(c, &r.owed)
-	c.flags(&r.running, &t.waiting, &t.overdue, &m.outageOpen, &m.hasRecent)
+	pack.Signed(c, &r.last, &r.heard, &r.behind, &t.since)
+	pack.Natural(c, &r.owed)
+	c.Flags(&r.running, &t.waiting, &t.overdue, &m.outageOpen, &m.hasRecent)
 
-	natural(c, &m.outageCount)
-	list(c, &m.outages, func(o *Outage) { o.describe(c) })
+	pack.Natural(c, &m.outageCount)
+	pack.List(c, &m.outages, func(o *Outage) { o.describe(c) })
 
 	a := &m.ack
-	natural(c, &a.generation, &a.knownBefore, &a.notedBefore, &a.owedIn, &a.overdueIn)
-	optional(c, &a.known, func(n *Counts) { n.describe(c) })
-	optional(c, &a.noted, func(n *Counts) { n.describe(c) })
+	pack.Natural(c, &a.generation, &a.knownBefore, &a.notedBefore, &a.owedIn, &a.overdueIn)
+	pack.Optional(c, &a.known, func(n *Counts) { n.describe(c) })
+	pack.Optional(c, &a.noted, func(n *Counts) { n.describe(c) })
 
-	natural(c, &m.recentK.Device, &m.recentK.Epoch)
+	pack.Natural(c, &m.recentK.Device, &m.recentK.Epoch)
 	last := uint32(0)
-	list(c, &m.devices, func(d *uint32) {
+	pack.List(c, &m.devices, func(d *uint32) {
 		by := *d - last
-		natural(c, &by)
+		pack.Natural(c, &by)
 		*d = last + by
 		last = *d
 	})
 	for _, streams := range []*[]*sequence{&m.silent, &m.sending} {
-		list(c, streams, func(q **sequence) {
-			if c.reading {
+		pack.List(c, streams, func(q **sequence) {
+			if c.Reading() {
 				*q = &sequence{}
 			}
 			(*q).describe(c)
 			known := m.known[(*q).id.Device]
-			if c.flags(&known); known && c.reading {
+			if c.Flags(&known); known && c.Reading() {
 				m.known[(*q).id.Device] = true
 			}
 		})
 	}
 }
 
-func (o *Outage) describe(c *coder) {
-	signed(c, &o.From, &o.To)
-	c.text(&o.Cause)
+// byCause is counts by the cause, in its order.
+func byCause(c *pack.Coder, fields ...*map[string]uint64) {
+	for _, m := range fields {
+		causes := slices.Sorted(maps.Keys(*m))
+		pack.List(c, &causes, func(cause *string) {
+			c.Text(cause)
+			n := (*m)[*cause]
+			if pack.Natural(c, &n); c.Reading() && !c.IsBad() {
+				count(m, *cause, n)
+			}
+		})
+	}
 }
 
-func (n *Counts) describe(c *coder) {
-	natural(c, &n.Corrupt, &n.MissingCorrupt, &n.MissingUnseen, &n.MissingByTime, &n.Late, &n.Unanswered,
+func (o *Outage) describe(c *pack.Coder) {
+	pack.Signed(c, &o.From, &o.To)
+	c.Text(&o.Cause)
+}
+
+func (n *Counts) describe(c *pack.Coder) {
+	pack.Natural(c, &n.Corrupt, &n.MissingCorrupt, &n.MissingUnseen, &n.MissingByTime, &n.Late, &n.Unanswered,
 		&n.Restarts, &n.Forgotten, &n.Resync)
-	c.byCause(&n.Dropped, &n.Unread, &n.Refused)
-	optional(c, &n.Kernel, func(k *Kernel) {
+	byCause(c, &n.Dropped, &n.Unread, &n.Refused)
+	pack.Optional(c, &n.Kernel, func(k *Kernel) {
 		for _, p := range []**uint64{&k.Overrun, &k.BufferOverrun, &k.Framing, &k.Parity, &k.Break} {
-			optional(c, p, func(n *uint64) { natural(c, n) })
+			pack.Optional(c, p, func(n *uint64) { pack.Natural(c, n) })
 		}
 	})
 }
 
-func (q *sequence) describe(c *coder) {
-	natural(c, &q.id.Device, &q.id.Epoch)
-	c.flags(&q.resumed, &q.forgot, &q.ahead)
-	c.near(&q.origin, middle)
-	c.near(&q.first, middle)
-	c.near(&q.next, q.first)
+func (q *sequence) describe(c *pack.Coder) {
+	pack.Natural(c, &q.id.Device, &q.id.Epoch)
+	c.Flags(&q.resumed, &q.forgot, &q.ahead)
+	c.Near(&q.origin, middle)
+	c.Near(&q.first, middle)
+	c.Near(&q.next, q.first)
 	last := q.first
-	list(c, &q.gaps, func(g *gap) {
-		c.near(&g.from, last)
-		c.near(&g.to, g.from)
-		natural(c, &g.corrupt)
-		natural(c, &g.generation)
+	pack.List(c, &q.gaps, func(g *gap) {
+		c.Near(&g.from, last)
+		c.Near(&g.to, g.from)
+		pack.Natural(c, &g.corrupt)
+		pack.Natural(c, &g.generation)
 		last = g.to
 	})
 	carried := func(g *Gap) {
-		c.near(&g.From, q.origin+q.first)
-		c.near(&g.To, g.From)
-		c.flags(&g.Known, &g.Dropped)
+		c.Near(&g.From, q.origin+q.first)
+		c.Near(&g.To, g.From)
+		c.Flags(&g.Known, &g.Dropped)
 	}
-	list(c, &q.carried, carried)
-	list(c, &q.low, func(l *lowFrame) {
-		c.near(&l.seq, q.first)
-		c.flags(&l.late)
+	pack.List(c, &q.carried, carried)
+	pack.List(c, &q.low, func(l *lowFrame) {
+		c.Near(&l.seq, q.first)
+		c.Flags(&l.late)
 		carried(&l.gap)
 	})
 	if len(q.low) > 0 {
-		c.near(&q.lowAt, q.next)
+		c.Near(&q.lowAt, q.next)
 	}
-	optional(c, &q.before, func(e *earlier) {
-		natural(c, &e.next)
-		natural(c, &e.generation)
-		c.flags(&e.resumed)
-		list(c, &e.carried, carried)
+	pack.Optional(c, &q.before, func(e *earlier) {
+		pack.Natural(c, &e.next)
+		pack.Natural(c, &e.generation)
+		c.Flags(&e.resumed)
+		pack.List(c, &e.carried, carried)
 	})
 }
 
@@ -230,7 +238,7 @@ func (q *sequence) isSound() bool {
 // where there is nothing left to take.
 func (m *image) forget(over int) (ok bool) {
 	for ; over > 0 && len(m.outages) > 1; ok = true {
-		over -= size(m.outages[0].describe)
+		over -= pack.Size(m.outages[0].describe)
 		m.outages = m.outages[1:]
 	}
 	lists := [...]*[]*sequence{&m.silent, &m.sending}
@@ -245,7 +253,7 @@ func (m *image) forget(over int) (ok bool) {
 				m.frames.Forgotten++
 			}
 			(*l)[i], ok = &lean, true
-			over -= size(q.describe) - size(lean.describe)
+			over -= pack.Size(q.describe) - pack.Size(lean.describe)
 		}
 	}
 	for ; over > 0 && len(m.devices) > 0; ok = true {
@@ -258,16 +266,9 @@ func (m *image) forget(over int) (ok bool) {
 			m.settled += q.next - q.first
 			m.frames.Forgotten++
 			m.hasRecent = m.hasRecent && q.id != m.recentK
-			over -= size(q.describe) + 1 // whether its device is known
+			over -= pack.Size(q.describe) + 1 // whether its device is known
 			*l = (*l)[1:]
 		}
 	}
 	return ok
-}
-
-// size is how many bytes something takes.
-func size(describe func(*coder)) int {
-	var c coder
-	describe(&c)
-	return len(c.b)
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tallywheel/tallywheel/internal/pack"
 	"github.com/tallywheel/tallywheel/internal/testenv"
 	"pgregory.net/rapid"
 )
@@ -352,10 +353,7 @@ func TestUnsoundStates(t *testing.T) {
 	} {
 		m := fullBook(t).image()
 		harm(m)
-		c := coder{b: []byte{stateVersion}}
-		m.describe(&c)
-		state := binary.LittleEndian.AppendUint32(c.b, crc32.Checksum(c.b, castagnoli))
-		if err := NewBook(128).Restore(state); (err == nil) != (name == "nothing wrong") {
+		if err := NewBook(128).Restore(pack.Seal(stateVersion, m.describe)); (err == nil) != (name == "nothing wrong") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -380,12 +378,12 @@ func FuzzState(f *testing.F) {
 			l.step(b)
 		}
 		state := b.State(64 << 10)
-		f.Add(state[:len(state)-stateSum])
+		f.Add(state[:len(state)-crc32.Size])
 	}
 	f.Fuzz(func(t *testing.T, state []byte) {
 		b := NewBook(128)
 		b.Expect(Rhythm{20 * time.Millisecond, time.Millisecond, 70 * time.Millisecond})
-		if b.Restore(binary.LittleEndian.AppendUint32(bytes.Clone(state), crc32.Checksum(state, castagnoli))) != nil {
+		if b.Restore(binary.LittleEndian.AppendUint32(bytes.Clone(state), crc32.Checksum(state, crc32.MakeTable(crc32.Castagnoli)))) != nil {
 			return
 		}
 		most := 2*len(state) + LeastState
