@@ -21,7 +21,7 @@ import (
 // keepingLog has what it was given.
 type keepingLog struct{ all [][]byte }
 
-func (k *keepingLog) TryAppend(_ uint32, _ int64, data []byte) (uint64, error) {
+func (k *keepingLog) TryAppendAt(_ uint32, _ int64, _ uint64, data []byte) (uint64, error) {
 	k.all = append(k.all, bytes.Clone(data))
 	return uint64(len(k.all)), nil
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/tallywheel/tallywheel/config"
 	"github.com/tallywheel/tallywheel/frame"
 	"github.com/tallywheel/tallywheel/ledger"
+	"github.com/tallywheel/tallywheel/seglog"
 )
 
 // intake is the first half of a lane: it classifies the bytes of a port by the framing, posts what
@@ -31,11 +32,12 @@ type intake struct {
 	within time.Duration // an answer comes, where frames are requests and answers
 	// overran reports whether the kernel has just lost something: then it may have been an answer.
 	overran func() bool
-	clock   time.Time // where its times begin
-	came    uint64    // frames, valid or damaged, that the rhythm does not know yet
-	longest uint64    // frame of the framing, in bytes
-	offset  uint64    // of the next byte to be classified, in what was read since the start
-	framed  uint64    // offset behind the frames that the rhythm knows
+	steady  func() time.Duration // a clock that nobody sets
+	came    uint64               // frames, valid or damaged, that the rhythm does not know yet
+	longest uint64               // frame of the framing, in bytes
+	offset  uint64               // of the next byte to be classified, in what was read since the start
+	framed  uint64               // offset behind the frames that the rhythm knows
+	spooled bool                 // offset counts on the wire, also over starts
 }
 
 func newIntake(cfg config.Source, out *outlet, waste uint32) (intake, error) {
@@ -48,7 +50,7 @@ func newIntake(cfg config.Source, out *outlet, waste uint32) (intake, error) {
 		size = f.FixedSize()
 	}
 	in := intake{
-		source: cfg.ID, dec: dec, messages: cfg.UDP != nil, book: ledger.NewBook(size), out: out, waste: waste, clock: time.Now(),
+		source: cfg.ID, dec: dec, messages: cfg.UDP != nil, book: ledger.NewBook(size), out: out, waste: waste, steady: stopwatch(),
 	}
 	var r ledger.Rhythm
 	r.Interval, r.Tolerance, r.Silence = cfg.Rhythm()
@@ -56,6 +58,12 @@ func newIntake(cfg config.Source, out *outlet, waste uint32) (intake, error) {
 	in.book.Expect(r)
 	in.listen()
 	return in, nil
+}
+
+// stopwatch is a clock that begins now.
+func stopwatch() func() time.Duration {
+	began := time.Now()
+	return func() time.Duration { return time.Since(began) }
 }
 
 // classify has the decoder look at what is not classified yet, and returns how much it has done.
@@ -95,7 +103,7 @@ func (in *intake) listen() {
 func (in *intake) overdue() {
 	if in.within > 0 && in.held == 0 && in.book.IsAnswerDue() && !in.overran() {
 		in.book.At(time.Now().UnixNano())
-		in.book.Overdue(time.Since(in.clock), in.within)
+		in.book.Overdue(in.steady(), in.within)
 	}
 }
 
@@ -130,7 +138,7 @@ func (in *intake) leave(view []byte) half {
 // restore makes the decoder go on where another of its framing was.
 func (in *intake) restore(h half) {
 	if d, ok := in.dec.(frame.Stateful); ok && h.state != nil && d.Restore(h.state) == nil && h.asked { // with other settings it may begin anew
-		in.book.AnswerDue(time.Since(in.clock))
+		in.book.AnswerDue(in.steady())
 	}
 }
 
@@ -157,12 +165,12 @@ func (in *intake) beat(fresh int) {
 	switch {
 	case !in.paced:
 	case in.came > 0:
-		in.book.Arrived(in.came, time.Since(in.clock))
+		in.book.Arrived(in.came, in.steady())
 		in.framed = in.offset
 	case !in.mayFrame():
 		in.book.NoPartial()
 	case fresh > 0:
-		in.book.Partial(time.Since(in.clock))
+		in.book.Partial(in.steady())
 	}
 	in.came = 0
 }
@@ -177,17 +185,25 @@ func (in *intake) mayFrame() bool {
 // restart makes the time before now count for no frame.
 func (in *intake) restart() {
 	if in.paced {
-		in.book.Restart(time.Since(in.clock))
+		in.book.Restart(in.steady())
 	}
 	if in.book.IsAnswerDue() {
-		in.book.AnswerDue(time.Since(in.clock))
+		in.book.AnswerDue(in.steady())
 	}
 }
 
 // Frame implements frame.Sink.
 func (in *intake) Frame(f *frame.Frame) {
 	in.post(f)
-	in.out.store(f, in.now)
+	in.out.store(f, in.now, in.onWire(len(f.Data)))
+}
+
+// onWire is where on the wire the last n bytes began that were classified.
+func (in *intake) onWire(n int) uint64 {
+	if !in.spooled {
+		return seglog.NoOffset // what was read since the start is no wire that anybody can find again
+	}
+	return in.offset - uint64(n)
 }
 
 // post books a valid frame.
@@ -224,7 +240,7 @@ func (in *intake) turn(f *frame.Frame) {
 	}
 	in.book.TurnOver()
 	if f.Asks {
-		in.book.Asked(time.Since(in.clock))
+		in.book.Asked(in.steady())
 	}
 }
 
@@ -251,7 +267,7 @@ func (in *intake) Skip(b []byte) {
 	in.book.Skip(len(b))
 	in.saw(SawBytes, b)
 	if in.waste != 0 {
-		in.out.quarantine(in.waste, in.now, archive.Quarantined(in.offset, b), len(b))
+		in.out.quarantine(in.waste, in.now, in.onWire(0), archive.Quarantined(in.offset, b), len(b))
 	}
 	in.offset += uint64(len(b))
 }

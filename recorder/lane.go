@@ -215,7 +215,7 @@ func (l *lane) store(c *chunk) {
 	for i := range c.ops {
 		if o := &c.ops[i]; o.kind == opFrame {
 			l.out.between--
-			l.out.store(&o.frame, c.at)
+			l.out.store(&o.frame, c.at, seglog.NoOffset)
 			o.frame.Data = nil
 		}
 	}
@@ -404,7 +404,7 @@ func (l *lane) account() ledger.Port {
 		p.Why = l.why
 	}
 	p.FewDescriptors = l.short != nil && l.state != ledger.StateStopped && l.short()
-	p.SilentSince = l.in.book.SilentSince(time.Since(l.in.clock))
+	p.SilentSince = l.in.book.SilentSince(l.in.steady())
 	return p
 }
 
@@ -459,10 +459,15 @@ func (l *lane) overran() bool {
 func (l *lane) opened(d device, now int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.device, l.state, l.in.heard, l.paused, l.why, l.gone, l.replaced = d, ledger.StateOpen, false, "", "", false, false
+	l.device, l.path, l.accepted = d, d.name(), d.settings()
+	l.begin(now)
+}
+
+// begin says that what comes from now on is of a device that was opened. mu is held.
+func (l *lane) begin(now int64) {
+	l.state, l.in.heard, l.paused, l.why, l.gone, l.replaced = ledger.StateOpen, false, "", "", false, false
 	l.in.book.At(now)
 	l.in.restart()
-	l.path, l.accepted = d.name(), d.settings()
 	l.in.book.OutageEnds(now)
 	l.watch(Event{Kind: PortOpen, At: now, Device: l.path})
 }

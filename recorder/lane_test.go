@@ -23,7 +23,7 @@ type stubLog struct {
 	kept []uint64 // frame numbers
 }
 
-func (s *stubLog) TryAppend(_ uint32, _ int64, data []byte) (uint64, error) {
+func (s *stubLog) TryAppendAt(_ uint32, _ int64, _ uint64, data []byte) (uint64, error) {
 	if s.err != nil {
 		return 0, s.err
 	}
@@ -302,7 +302,7 @@ func TestQuarantineCountsWhatTheLogStored(t *testing.T) {
 // countingLog takes every record and keeps none.
 type countingLog struct{ seq uint64 }
 
-func (c *countingLog) TryAppend(uint32, int64, []byte) (uint64, error) {
+func (c *countingLog) TryAppendAt(uint32, int64, uint64, []byte) (uint64, error) {
 	c.seq++
 	return c.seq, nil
 }

@@ -21,14 +21,19 @@ const (
 	causeFailed   = archive.CauseLogFailed
 	causeStalled  = "log_stalled" // it could not write until the recorder had stopped
 	causeTooLarge = "too_large"
+	causeKilled   = "killed" // a recorder that was killed behind its checkpoint had given it up, and knew why
 )
 
 // fillLimit is the fill, in percent, above which drop-oldest begins.
 const fillLimit = 70
 
+// errGivenUp says that a frame which comes again was not stored when it came first, and frames
+// behind it were.
+var errGivenUp = errors.New("it was given up by a recorder that was killed")
+
 // appender is what an outlet needs of the log.
 type appender interface {
-	TryAppend(stream uint32, time int64, data []byte) (seq uint64, err error)
+	TryAppendAt(stream uint32, time int64, offset uint64, data []byte) (seq uint64, err error)
 }
 
 // outlet is the second half of a lane: it brings valid frames into the log, keeps in a backlog what
@@ -83,11 +88,11 @@ func (o *outlet) isNext() bool {
 func (o *outlet) isUnsettled() bool { return o.inFlight() > 0 || o.earlier() != nil }
 
 // store brings a valid frame, read at a time, into the log, or into the backlog, or accounts for
-// its loss.
-func (o *outlet) store(f *frame.Frame, at int64) {
+// its loss. offset is where it began on the wire, or seglog.NoOffset.
+func (o *outlet) store(f *frame.Frame, at int64, offset uint64) {
 	data := f.Data
 	if o.backlog.frames == 0 && o.isNext() {
-		if seq, err := o.log.TryAppend(o.stream, at, data); err == nil {
+		if seq, err := o.log.TryAppendAt(o.stream, at, offset, data); err == nil {
 			o.staged.add(seq, at, f)
 			return
 		} else if !errors.Is(err, seglog.ErrBusy) {
@@ -99,10 +104,10 @@ func (o *outlet) store(f *frame.Frame, at int64) {
 		o.drop(causeNewest, f)
 		return
 	}
-	o.backlog.push(at, data)
+	o.backlog.push(at, offset, data)
 	if o.overflow == config.OverflowOldest {
 		for o.backlog.bytes*100 > o.buffer*fillLimit {
-			_, data := o.backlog.front()
+			_, _, data := o.backlog.front()
 			oldest := o.numbersOf(data)
 			o.drop(causeOldest, &oldest)
 			o.backlog.pop()
@@ -111,8 +116,8 @@ func (o *outlet) store(f *frame.Frame, at int64) {
 }
 
 // quarantine brings the record of n bytes that are in no frame into the log, if that takes it now.
-func (o *outlet) quarantine(stream uint32, at int64, record []byte, n int) {
-	if seq, err := o.log.TryAppend(stream, at, record); err == nil {
+func (o *outlet) quarantine(stream uint32, at int64, offset uint64, record []byte, n int) {
+	if seq, err := o.log.TryAppendAt(stream, at, offset, record); err == nil {
 		o.waste = append(o.waste, waste{seq, n})
 	}
 }
@@ -130,6 +135,8 @@ func causeOf(err error) string {
 		return causeDiskFull
 	case errors.Is(err, seglog.ErrTooLarge):
 		return causeTooLarge
+	case errors.Is(err, errGivenUp):
+		return causeKilled
 	}
 	return causeFailed
 }
@@ -147,8 +154,8 @@ func (o *outlet) numbersOf(data []byte) frame.Frame {
 // drain offers the backlog to the log.
 func (o *outlet) drain() {
 	for o.backlog.frames > 0 && o.isNext() {
-		at, data := o.backlog.front()
-		seq, err := o.log.TryAppend(o.stream, at, data)
+		at, offset, data := o.backlog.front()
+		seq, err := o.log.TryAppendAt(o.stream, at, offset, data)
 		if errors.Is(err, seglog.ErrBusy) || errors.Is(err, seglog.ErrClosed) { // whoever has closed it says why
 			return
 		}

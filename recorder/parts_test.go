@@ -233,7 +233,9 @@ func TestKillBetweenTheLastSheets(t *testing.T) {
 // fullLog is a log that takes nothing.
 type fullLog struct{ appender }
 
-func (fullLog) TryAppend(uint32, int64, []byte) (uint64, error) { return 0, seglog.ErrDiskFull }
+func (fullLog) TryAppendAt(uint32, int64, uint64, []byte) (uint64, error) {
+	return 0, seglog.ErrDiskFull
+}
 
 // While the sheet on disk cannot be renewed, the verdict says so.
 func TestSheetThatCannotBeRenewed(t *testing.T) {

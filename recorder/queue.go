@@ -13,35 +13,36 @@ import (
 // backlog holds frames that the log could not take yet, in order. The zero value is empty; it takes
 // no memory until it is used.
 type backlog struct {
-	buf    []byte // length u32, time u64, bytes; from head on
+	buf    []byte // length u32, time u64, offset u64, bytes; from head on
 	head   int
 	frames int
 	bytes  int // of frames alone
 }
 
-const backlogHeader = 12
+const backlogHeader = 20
 
-func (b *backlog) push(at int64, data []byte) {
+func (b *backlog) push(at int64, offset uint64, data []byte) {
 	if b.head > len(b.buf)/2 { // move down once the free part in front is the larger one
 		b.buf = b.buf[:copy(b.buf, b.buf[b.head:])]
 		b.head = 0
 	}
 	b.buf = binary.LittleEndian.AppendUint32(b.buf, uint32(len(data)))
 	b.buf = binary.LittleEndian.AppendUint64(b.buf, uint64(at))
+	b.buf = binary.LittleEndian.AppendUint64(b.buf, offset)
 	b.buf = append(b.buf, data...)
 	b.frames++
 	b.bytes += len(data)
 }
 
 // front shows the oldest frame; there must be one.
-func (b *backlog) front() (at int64, data []byte) {
+func (b *backlog) front() (at int64, offset uint64, data []byte) {
 	f := b.buf[b.head:]
 	n := binary.LittleEndian.Uint32(f)
-	return int64(binary.LittleEndian.Uint64(f[4:])), f[backlogHeader:][:n]
+	return int64(binary.LittleEndian.Uint64(f[4:])), binary.LittleEndian.Uint64(f[12:]), f[backlogHeader:][:n]
 }
 
 func (b *backlog) pop() {
-	_, data := b.front()
+	_, _, data := b.front()
 	b.head += backlogHeader + len(data)
 	b.frames--
 	b.bytes -= len(data)

@@ -1,8 +1,8 @@
 // Package pack writes fields to bytes, and reads them, by one description of both: a function that
 // names each field of a type by a call. [Seal] writes what it describes, [Open] reads it.
 //
-// Numbers are varints of package encoding/binary. What is read is bounded by its bytes: a list takes
-// at least one for each element.
+// Numbers are varints of package encoding/binary. What is read is bounded by its bytes: a list
+// takes at least one for each element.
 package pack
 
 import (

@@ -11,6 +11,8 @@ type Point struct {
 	Shown uint64 // … and up to which they were shown
 	Marks uint64 // the number of marks that were shown
 	Time  int64  // when the bytes shown last were read, ns since 1970
+	// Steady is when those were read, or the device opened or closed last, by the steady clock, ns.
+	Steady int64
 }
 
 // Checkpoint is what a consumer needs to go on.
@@ -21,7 +23,7 @@ type Checkpoint struct {
 }
 
 // checkpointBytes is what stands before the data: number u64, Done u64, Shown u64, Marks u64,
-// Sequence u64, length u32, CRC-32C u32 of all else, Time i64, 8 bytes of zeros.
+// Sequence u64, length u32, CRC-32C u32 of all else, Time i64, Steady i64.
 const checkpointBytes = 64
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -35,6 +37,7 @@ func (c Checkpoint) put(slot []byte, number uint64, step func()) {
 	}
 	binary.NativeEndian.PutUint32(head[40:], uint32(len(c.Data)))
 	binary.NativeEndian.PutUint64(head[48:], uint64(c.Time))
+	binary.NativeEndian.PutUint64(head[56:], uint64(c.Steady))
 	binary.NativeEndian.PutUint32(head[44:], sumOf(head[:], c.Data))
 	copy(slot, head[:])
 	step()
@@ -54,7 +57,7 @@ func checkpointOf(slot []byte) (c Checkpoint, number uint64, ok bool) {
 	head := [checkpointBytes]byte(slot)
 	word := func(i int) uint64 { return binary.NativeEndian.Uint64(head[8*i:]) }
 	n, sum := binary.NativeEndian.Uint32(head[40:]), binary.NativeEndian.Uint32(head[44:])
-	number, c.Point, c.Sequence = word(0), Point{word(1), word(2), word(3), int64(word(6))}, word(4)
+	number, c.Point, c.Sequence = word(0), Point{word(1), word(2), word(3), int64(word(6)), int64(word(7))}, word(4)
 	if number == 0 || uint64(n) > uint64(len(slot)-checkpointBytes) {
 		return c, 0, false
 	}

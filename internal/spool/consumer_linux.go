@@ -12,6 +12,7 @@ type Consumer struct {
 	spool     *Spool
 	ring      *ring.Consumer
 	at        Point
+	silent    int64  // what a mark of a silence says, if it was shown last
 	published uint64 // marks, as last seen: at least so many are there
 	released  uint64 // marks that were given back; the shared word only tells it
 	restored  Checkpoint
@@ -123,6 +124,10 @@ func (c *Consumer) Deaths() (n int, mark uint64) {
 // Point is how far the consumer is.
 func (c *Consumer) Point() Point { return c.at }
 
+// Steady is when the mark that was shown last was written, by the clock of [Moment], ns: what is
+// measured by it, and not by the consumer's own clock, is the same when it is shown again.
+func (c *Consumer) Steady() int64 { return c.at.Steady + c.silent }
+
 // Next is the next mark, and all bytes up to it that are not done with. ok is false where there is
 // none yet. The bytes are lent: a wrong or hostile producer can change them at any time.
 func (c *Consumer) Next() (m Mark, view []byte, ok bool, err error) {
@@ -154,6 +159,13 @@ func (c *Consumer) Next() (m Mark, view []byte, ok bool, err error) {
 	c.at.Shown = m.At
 	if m.read() {
 		c.at.Time = m.Time
+	}
+	c.silent = 0
+	switch {
+	case m.read(), m.Kind == Opened, m.Kind == Closed:
+		c.at.Steady = int64(m.B)
+	case m.Kind == Silent:
+		c.silent = int64(m.B)
 	}
 	c.step()
 	return m, all[c.at.Done-tail : m.At-tail : m.At-tail], true, nil

@@ -10,8 +10,8 @@ const (
 	Chunk   Kind = 1 + iota // bytes of a stream were read: A of them (at least 1), at B by the steady clock, ns
 	Message                 // the same, and they are a message of its own, which may be empty: a datagram
 	Silent                  // nothing has come for B ns since the bytes before
-	Opened                  // the device is open from here on
-	Closed                  // the stream ended, or failed: A is the errno, 0 the end of the stream
+	Opened                  // the device is open from here on, which it was at B by the steady clock
+	Closed                  // the stream ended, or failed: A is the errno, 0 the end of the stream; at B by the steady clock
 	Lost                    // up to B bytes are missing here: A is the cause
 	Step                    // the wall clock was set by B ns, a signed number
 	kinds

@@ -26,7 +26,11 @@ type Player struct {
 // Play shows what the consumer holds, if it goes on from a checkpoint: none of it is fresh.
 func (c *Consumer) Play(to Handler) (*Player, error) {
 	p := &Player{from: c, to: to}
-	return p, p.again()
+	view, err := c.held()
+	if len(view) > 0 {
+		p.show(view, 0)
+	}
+	return p, err
 }
 
 // Next shows the next mark, and returns it: one that says something else of the device than a
@@ -59,19 +63,18 @@ func (p *Player) Next() (m Mark, ok bool, err error) {
 	return m, true, nil
 }
 
-// Resume lets a handler go on that paused: it is shown again what it holds.
+// Paused reports whether the handler has not taken yet what it was shown last. A checkpoint does
+// not know that.
+func (p *Player) Paused() bool { return p.paused }
+
+// Resume lets a handler go on that paused: it is shown again what it holds, which may be an empty
+// message.
 func (p *Player) Resume() error {
 	if !p.paused {
 		return nil
 	}
-	return p.again()
-}
-
-// again shows what is held.
-func (p *Player) again() error {
-	p.paused = false
 	view, err := p.from.held()
-	if err == nil && len(view) > 0 {
+	if err == nil {
 		p.show(view, 0)
 	}
 	return err

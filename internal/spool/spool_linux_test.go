@@ -80,7 +80,7 @@ func TestWhatIsReadComesWithItsMarks(t *testing.T) {
 	if _, err := p.Read(Chunk, Moment{}, 0, func(int, []byte) (int, syscall.Errno) { return -1, syscall.EIO }); !errors.Is(err, syscall.EIO) {
 		t.Fatalf("an errno: %v", err)
 	}
-	must(p.Note(Mark{Time: 8, Kind: Closed, A: 5}))
+	must(p.Note(Mark{Time: 8, Kind: Closed, A: 5, B: 20}))
 	for _, want := range []struct {
 		mark Mark
 		view string
@@ -91,7 +91,7 @@ func TestWhatIsReadComesWithItsMarks(t *testing.T) {
 		{Mark{6, 3, Chunk, 3, 13}, "netwo", 4},
 		{Mark{6, 4, Silent, 0, 5}, "o", 0},
 		{Mark{6, 6, Message, 0, 16}, "o", 0},
-		{Mark{6, 8, Closed, 5, 0}, "o", 1},
+		{Mark{6, 8, Closed, 5, 20}, "o", 1},
 	} {
 		m, view, ok, err := c.Next()
 		if err != nil || !ok || m != want.mark || string(view) != want.view {
@@ -102,7 +102,7 @@ func TestWhatIsReadComesWithItsMarks(t *testing.T) {
 	if m, _, ok, err := c.Next(); ok || err != nil {
 		t.Errorf("%+v behind the end, %v", m, err)
 	}
-	if at := c.Point(); at != (Point{6, 6, 6, 6}) {
+	if at := c.Point(); at != (Point{6, 6, 6, 6, 20}) {
 		t.Errorf("the consumer is at %+v", at)
 	}
 }
@@ -493,7 +493,14 @@ func TestAPeerThatGoesBack(t *testing.T) {
 	if _, err := p.Read(Chunk, Moment{}, 0, give("0123456789")); err != nil {
 		t.Fatal(err)
 	}
-	for _, at := range []Point{{0, 11, 1, 0}, {11, 10, 1, 0}, {5, 4, 1, 0}, {1 << 63, 1 << 63, 1, 0}, {0, 0, 2, 0}, {0, 0, 1 << 63, 0}} {
+	for _, at := range []Point{
+		{Shown: 11, Marks: 1},
+		{Done: 11, Shown: 10, Marks: 1},
+		{Done: 5, Shown: 4, Marks: 1},
+		{Done: 1 << 63, Shown: 1 << 63, Marks: 1},
+		{Marks: 2},
+		{Marks: 1 << 63},
+	} {
 		forged := Checkpoint{Point: at}
 		forged.put(s.checkpoint(0), 1, func() {})
 		if _, err := s.Consumer(0); !errors.Is(err, ErrCorrupt) {

@@ -1,0 +1,308 @@
+package recorder
+
+import (
+	"fmt"
+	"math"
+	"sync/atomic"
+	"time"
+
+	"github.com/tallywheel/tallywheel/frame"
+	"github.com/tallywheel/tallywheel/internal/pack"
+	"github.com/tallywheel/tallywheel/internal/spool"
+	"github.com/tallywheel/tallywheel/seglog"
+)
+
+// spooled records a spool: it plays it to a lane, and saves how far that is. It may be killed at
+// any instruction. The next on the same spool and log goes on at the newest checkpoint:
+//
+//  1. the lane knows what it knew there, books included (lane.inherit);
+//  2. bytes and marks behind it come again, with the times at which they were read;
+//  3. frames of them that the log has already are not appended again (replay).
+//
+// So each frame is in the log once, and the books are those of a recorder that was never killed.
+//
+// One goroutine may use it. The lane has its own lock.
+type spooled struct {
+	lane   *lane
+	log    wireLog
+	from   *spool.Consumer
+	player *spool.Player
+	room   int // bytes of a checkpoint
+	most   int // marks that are shown before a checkpoint is looked at
+	now    func() time.Duration
+	at     atomic.Int64 // the time of what is shown, by the clock of now; isLive: nothing is left to be shown
+
+	due   *spool.Checkpoint // taken, and to be saved once the log has stored its sequence; nil: none
+	kept  spool.Checkpoint  // saved last, without its data
+	twice bool              // … and the one before has the same point, so all room before it is given back
+}
+
+const isLive = math.MinInt64
+
+// unreadKilled is the cause of bytes that a reader may have taken when it was killed.
+const unreadKilled = "reader_killed"
+
+// wireLog is what a spooled lane needs of the log.
+type wireLog interface {
+	appender
+	// stored is up to which sequence records are read back, also after a kill.
+	stored() uint64
+	// since shows the records behind a sequence, in order.
+	since(seq uint64, each func(seglog.Record)) error
+}
+
+// newSpooled makes a new lane record a spool, from where the recorder before left it. now is the
+// steady clock by which its marks are written.
+func newSpooled(l *lane, s *spool.Spool, log wireLog, now func() time.Duration) (*spooled, error) {
+	c, err := s.Consumer(log.stored())
+	if err != nil {
+		return nil, err
+	}
+	p := &spooled{lane: l, log: log, from: c, room: s.Room(), most: 64, now: now}
+	l.out.log = log
+	l.in.spooled, l.in.steady = true, p.steady
+	if cp, ok := c.Restored(); ok {
+		behind, err := l.inherit(cp)
+		if err != nil {
+			return nil, err
+		}
+		if l.out.log, err = newReplay(log, behind, l.out.stream, l.in.waste); err != nil {
+			return nil, err
+		}
+		p.kept = cp
+	} else { // nothing of this spool is in the log
+		p.kept.Sequence = log.stored()
+		p.take()
+		if err := p.save(); err != nil {
+			return nil, err
+		}
+	}
+	p.player, err = c.Play(p)
+	return p, err
+}
+
+// steady is the time by which the lane measures: that of what it is shown, and that of now once
+// nothing is left.
+func (p *spooled) steady() time.Duration {
+	if at := p.at.Load(); at != isLive {
+		return time.Duration(at)
+	}
+	return p.now()
+}
+
+// step shows the lane what is there, up to a bound, and saves what can be. more says that there may
+// be more at once; else something has to come first: a mark, room in the lane, or a commit.
+func (p *spooled) step() (more bool, err error) {
+	if err := p.player.Resume(); err != nil {
+		return false, err
+	}
+	for range p.most {
+		m, ok, err := p.player.Next()
+		if err != nil {
+			return false, err
+		}
+		if more = ok; !ok {
+			p.at.Store(isLive)
+			break
+		}
+		p.tell(m)
+	}
+	return more, p.save()
+}
+
+// tell tells the lane what a mark says that is no call of a reader.
+func (p *spooled) tell(m spool.Mark) {
+	l := p.lane
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p.at.Store(p.from.Steady())
+	switch {
+	case m.Kind == spool.Opened:
+		l.begin(m.Time)
+	case m.Kind == spool.Lost && m.A == spool.Uncertain:
+		l.in.book.At(m.Time)
+		l.in.book.Unread(unreadKilled, m.B)
+	}
+}
+
+// Arrived implements spool.Handler.
+func (p *spooled) Arrived(view []byte, fresh int, at int64) (done int, more bool) {
+	p.at.Store(p.from.Steady())
+	return p.lane.Arrived(view, fresh, at)
+}
+
+// Silent implements spool.Handler.
+func (p *spooled) Silent(view []byte, at int64) (done int) {
+	p.at.Store(p.from.Steady())
+	return p.lane.Silent(view, at)
+}
+
+// Closed implements spool.Handler.
+func (p *spooled) Closed(view []byte, at int64, err error) {
+	p.at.Store(p.from.Steady())
+	p.lane.Closed(view, at, err)
+	<-p.lane.closed // nobody else waits for it
+}
+
+// save saves the checkpoint that is due, if the log has stored what it is behind, and takes the
+// next where something has changed.
+func (p *spooled) save() error {
+	if p.due != nil && p.log.stored() >= p.due.Sequence {
+		if err := p.from.Save(*p.due); err != nil {
+			return err
+		}
+		p.twice = p.due.Point == p.kept.Point
+		p.kept, p.due = *p.due, nil
+	}
+	if p.due == nil && (!p.twice || p.kept.Point != p.from.Point()) {
+		p.take()
+	}
+	return nil
+}
+
+// take takes a checkpoint, unless the lane holds what the log has not taken yet.
+func (p *spooled) take() {
+	if p.player != nil && p.player.Paused() {
+		return
+	}
+	if data, last, ok := p.lane.checkpoint(p.kept.Sequence, p.room); ok {
+		p.due = &spool.Checkpoint{Point: p.from.Point(), Sequence: last, Data: data}
+	}
+}
+
+// laneState is what a lane knows beside its settings, once what it has given to the log is stored.
+type laneState struct {
+	book, decoder []byte
+	state, why    string
+	heard         bool
+	framed        uint64 // see intake
+	frames, waste uint64 // … that the log had not stored: frames, and bytes that are in none
+	durable       uint64 // frames that become durable with that
+	behind        uint64 // the log may have what comes again behind this sequence
+}
+
+const laneStateVersion = 1
+
+func (s *laneState) describe(c *pack.Coder) {
+	c.Bytes(&s.book)
+	c.Bytes(&s.decoder)
+	c.Text(&s.state)
+	c.Text(&s.why)
+	c.Flags(&s.heard)
+	pack.Natural(c, &s.framed, &s.frames, &s.waste, &s.durable, &s.behind)
+}
+
+// checkpoint is the state of the lane, in so many bytes at most, and the sequence of the last
+// record that it gave to the log, at least that of the checkpoint before. ok is false while it
+// holds frames that are not in the log.
+func (l *lane) checkpoint(before uint64, most int) (state []byte, last uint64, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	o := &l.out
+	if o.backlog.frames+o.between > 0 {
+		return nil, 0, false
+	}
+	s := laneState{state: l.state, why: l.why, heard: l.in.heard, framed: l.in.framed, frames: uint64(o.staged.frames)}
+	if d, ok := l.in.dec.(frame.Stateful); ok {
+		s.decoder = d.State()
+	}
+	last = before
+	for _, r := range o.staged.runs[o.staged.head:] {
+		s.durable, last = s.durable+uint64(r.n), max(last, r.last)
+	}
+	for _, w := range o.waste {
+		s.waste, last = s.waste+uint64(w.n), max(last, w.seq)
+	}
+	s.behind = last
+	if r, ok := o.log.(*replay); ok {
+		if next, ok := r.next(l.in.offset); ok {
+			s.behind = next - 1
+		} else { // the log has nothing of what comes from now on
+			o.log = r.appender
+		}
+	}
+	const length = 4 // of the book's, at most, beyond that of no book
+	s.book = l.in.book.State(most - pack.Overhead - length - pack.Size(s.describe))
+	return pack.Seal(laneStateVersion, s.describe), last, true
+}
+
+// inherit makes a new lane know what the one did that gave the state of a checkpoint. All that it
+// had given to the log is stored, and durable: the log was opened since. Behind the sequence that
+// inherit returns, the log may have what comes again.
+func (l *lane) inherit(cp spool.Checkpoint) (behind uint64, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var s laneState
+	if err := pack.Open(laneStateVersion, cp.Data, s.describe); err != nil {
+		return 0, fmt.Errorf("the state of source %s: %w", l.cfg.ID, err)
+	}
+	if err := l.in.book.Restore(s.book); err != nil {
+		return 0, fmt.Errorf("source %s: %w", l.cfg.ID, err)
+	}
+	if d, ok := l.in.dec.(frame.Stateful); ok {
+		if err := d.Restore(s.decoder); err != nil {
+			return 0, fmt.Errorf("source %s: %w", l.cfg.ID, err)
+		}
+	}
+	l.state, l.why = s.state, s.why
+	l.in.heard, l.in.framed, l.in.offset, l.in.now = s.heard, s.framed, cp.Done, cp.Time
+	l.in.book.Stored(s.frames)
+	l.in.book.Durable(s.durable)
+	l.in.book.Quarantine(int(s.waste))
+	l.out.reach(withoutGaps(l.in.book.Positions()))
+	return s.behind, nil
+}
+
+// replay is a log to which frames come again that it has. It knows them by where on the wire they
+// began, so that it does not matter how records lie in the log, nor which of them a kill took.
+type replay struct {
+	appender
+	had map[uint32]*had // by stream
+}
+
+// had is the records of a stream behind a checkpoint.
+type had struct {
+	sequences map[uint64]uint64 // by their offset on the wire
+	end       uint64            // they begin before it
+}
+
+// newReplay reads what a log has of streams behind a sequence. They have come from one wire since.
+func newReplay(log wireLog, behind uint64, streams ...uint32) (*replay, error) {
+	r := &replay{log, map[uint32]*had{}}
+	for _, s := range streams {
+		r.had[s] = &had{sequences: map[uint64]uint64{}}
+	}
+	err := log.since(behind, func(rec seglog.Record) {
+		if h := r.had[rec.Stream]; h != nil && rec.Offset != seglog.NoOffset {
+			h.sequences[rec.Offset], h.end = rec.Seq, max(h.end, rec.Offset+1)
+		}
+	})
+	return r, err
+}
+
+// next is the least sequence of the records that begin at an offset or behind it. That of a record
+// which is before it on the wire may be higher: frames wait for a log that takes nothing, and bytes
+// that are in none do not.
+func (r *replay) next(offset uint64) (seq uint64, ok bool) {
+	seq = math.MaxUint64
+	for _, h := range r.had {
+		for at, n := range h.sequences {
+			if at >= offset {
+				seq = min(seq, n)
+			}
+		}
+	}
+	return seq, seq != math.MaxUint64
+}
+
+// TryAppendAt implements appender.
+func (r *replay) TryAppendAt(stream uint32, time int64, offset uint64, data []byte) (uint64, error) {
+	h := r.had[stream]
+	if h == nil || offset >= h.end {
+		return r.appender.TryAppendAt(stream, time, offset, data)
+	}
+	if seq, ok := h.sequences[offset]; ok {
+		return seq, nil
+	}
+	return 0, errGivenUp
+}
