@@ -3,6 +3,7 @@ package seglog
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"runtime"
 	"slices"
@@ -438,6 +439,45 @@ func TestSegmentInTheMiddleIsGone(t *testing.T) {
 			if gaps, _ := holds(t, NewReader(faulty{d}, 0), 900); !slices.Equal(gaps, want) {
 				t.Errorf("%d: after the repair the gaps are %v", i, gaps)
 			}
+		}
+	}
+}
+
+// What is damaged is not gone: an opening that has no index of a segment, or takes it for one that
+// was cut, finds its end behind the damage. The index is made anew where all can be read.
+func TestDamageIsNotMissing(t *testing.T) {
+	for name, prepare := range map[string]func(t *testing.T, d *fault.Dir, base uint64){
+		"index": func(t *testing.T, d *fault.Dir, base uint64) {},
+		"no index": func(t *testing.T, d *fault.Dir, base uint64) {
+			if err := d.Remove(indexName(base)); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"empty index": func(t *testing.T, d *fault.Dir, base uint64) {
+			if err := d.Cut(indexName(base), 0); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		for _, larger := range []int64{1, 4} { // a log whose segments are larger now: these may have been cut
+			t.Run(fmt.Sprintf("%s, segments %d times as large", name, larger), func(t *testing.T) {
+				d := severalSegments(t, 900, true)
+				base := segmentsOf(t, d)[1]
+				prepare(t, d, base)
+				cfg := small(faulty{d}, SyncAlways)
+				cfg.SegmentBytes *= larger
+				closeLog(t, open(t, cfg))
+				if x, _, err := readIndex(faulty{d}, base); err != nil || x == nil {
+					t.Errorf("the index was not made anew: %v", err)
+				}
+				prepare(t, d, base)
+				flip(t, d, segmentName(base), headerBytes+1000)
+				l := open(t, cfg)
+				defer closeLog(t, l)
+				if got := l.Recovered(); len(got.Missing) > 0 {
+					t.Errorf("one bit is wrong, and the start says %v", got.Missing)
+				}
+			})
 		}
 	}
 }

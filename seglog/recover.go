@@ -220,7 +220,9 @@ func (l *Log) create(found traces) error {
 func (l *Log) describe(h head, next header) (sealedSegment, error) {
 	x, salt, err := readIndex(l.cfg.FS, h.name)
 	if err != nil || x == nil || salt != h.salt {
-		x, err = loadIndex(l.cfg.FS, h.name)
+		if x, err = loadIndex(l.cfg.FS, h.name); err == nil && x.last+1 == next.base {
+			_ = x.save(l.cfg.FS, h.header, x.last, false) // else each reader makes it anew, and so does the next start
+		}
 	}
 	if err == nil && h.size < l.cfg.SegmentBytes { // it may have been cut since
 		err = l.reaches(h.name, x)
@@ -229,10 +231,36 @@ func (l *Log) describe(h head, next header) (sealedSegment, error) {
 		return sealedSegment{}, err
 	}
 	s := sealedSegment{h.name, x.last, x.maxTime(), h.size}
-	if x.last+1 != next.base { // not all of it can be read: it must not seem older than it is
+	if s.last+1 < next.base { // not all of it can be read: it must not seem older than it is
 		s.time = max(s.time, next.created)
+		behind, err := l.lastWhole(h)
+		if err != nil {
+			return sealedSegment{}, err
+		}
+		s.last = max(s.last, min(behind, next.base-1))
 	}
 	return s, nil
+}
+
+// lastWhole is the last record of the last whole batch of a segment, also behind damage, of which
+// an index that was made anew knows nothing: what is damaged is not gone.
+func (l *Log) lastWhole(h head) (last uint64, err error) {
+	f, size, err := openSegment(l.cfg.FS, h.name)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	sc, err := newScanner(f, h.name)
+	if err != nil {
+		return 0, err
+	}
+	err = sc.search(headerBytes, size, func(_ int64, f rawFrame) bool {
+		if f.kind == kindCommit {
+			last = max(last, f.seq)
+		}
+		return true
+	})
+	return last, err
 }
 
 // reaches puts the last record of an index right where the segment has been cut before it.
