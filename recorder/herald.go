@@ -296,7 +296,7 @@ var advice = map[string]string{
 	"few_descriptors": "what they send waits in the kernel: LimitNOFILE in the unit, or `ulimit -n` before the start, allows more; or end connections that are silent",
 	"disk_full":       "make room: frames wait in the log's buffer (1 MiB, or a quarter of a segment); when that is full, what comes, and what waits in a source's, is lost, whatever `overflow` says; all goes on by itself when there is room",
 	"dropping_oldest": "what is removed is gone: make room, or copy what is to be kept; a lower log.keep says that less is wanted",
-	"log_failed":      "see to the disk: the next start recovers the log",
+	kindLogFailed:     "see to the disk: the next start recovers the log",
 	"log_damaged":     "the sheet has the places: bring the segment back from a copy, or keep what is whole by `log repair`, both with the recorder stopped",
 	"log_stalled":     "frames wait, and `overflow` decides as their buffers fill: make room, or see to the disk",
 	"unbalanced":      "keep the sheet and the log: this is an error of the recorder",
@@ -310,6 +310,7 @@ var advice = map[string]string{
 var outcome = map[string]string{
 	"disk_full":       "the log takes frames again; `dropped` of the sheet says what was lost, if anything was",
 	"few_descriptors": "all connections are read, with what waited",
+	kindLogFailed:     "the log takes frames again; what came meanwhile is not recorded",
 	"dropping_oldest": "nothing more is removed early; what was removed is gone, and readers see a gap",
 	"earlier_starts":  "it is acknowledged",
 }

@@ -205,6 +205,51 @@ func TestEndIsToldByTheNextStart(t *testing.T) {
 	}
 }
 
+// A log that fails tells so, and the disk that failed keeps nothing of it. The next start finds no
+// end, and tells that it is over, once it is, and whether or not it was told. It says nothing of it
+// behind a start that was stopped.
+func TestEndOfAFailureThatTheDiskCouldNotKeep(t *testing.T) {
+	n := newReceiver(t)
+	by := func(c *config.Config) { c.Notify.Webhook = n.URL }
+	ill, dir := onIllDisk(t), t.TempDir()
+	g := start(t, dir, by, tcp("a"))
+	c := dial(t, address(g, "a"))
+	defer c.Close()
+	write(t, c, frames(0, 10))
+	stored(t, g, "a", 10)
+	sheetHas(t, dir, `"heard":true`)
+	disk := copyFolder(t, dir) // as the disk is left: nothing is written from now on
+	ill.Store(true)
+	write(t, c, frames(10, 10))
+	<-g.Failed()
+	_, _ = g.Stop("test")
+	n.got(t, "begin log_failed")
+	n.isAway(false)
+	if g.LastEnd() != EndFirst {
+		t.Errorf("the first start says that one before it has ended: %q", g.LastEnd())
+	}
+	ill.Store(false)
+	g = start(t, disk, by, tcp("a"))
+	n.got(t, "end log_failed")
+	if g.LastEnd() != EndUnknown {
+		t.Errorf("the start before ended: %q", g.LastEnd())
+	}
+	stop(t, g)
+	n.isAway(false)
+	g = start(t, disk, by, tcp("a"))
+	n.got(t, "begin not_there a")
+	if all := n.got(t, "begin not_there a"); slices.Contains(all, "end log_failed") || g.LastEnd() != EndStopped {
+		t.Errorf("behind a stop: %q, told %q", g.LastEnd(), all)
+	}
+	stop(t, g)
+	g = start(t, dir, by, tcp("a")) // whose disk has kept that the log failed
+	if g.LastEnd() != EndFailed {
+		t.Errorf("behind a failure: %q", g.LastEnd())
+	}
+	n.got(t, "end log_failed")
+	stop(t, g)
+}
+
 // A stop writes its last sheet before it waits for whoever is notified: one who takes long, and a
 // kill meanwhile, cost no sheet. What was not delivered then is in the sheet in the end.
 func TestLastSheetIsWrittenBeforeTheLastEvents(t *testing.T) {

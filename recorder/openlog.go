@@ -24,8 +24,9 @@ func (r *Recorder) openLog() error {
 	left = left.Ended(c.Dir)
 	if left != nil {
 		r.clock.carry(left.ClockWrong)
-		r.open, r.unsent = left.Troubles, left.Unsent
+		r.unsent = left.Unsent
 	}
+	r.lastEnd, r.open = endOf(left), openOf(left)
 	r.clock.look(r.slog)
 	r.files = newReserve(dir)
 	known, err := r.openAs(left)

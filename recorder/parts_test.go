@@ -217,7 +217,7 @@ func TestKillBetweenTheLastSheets(t *testing.T) {
 		t.Fatal(err)
 	}
 	g, said := startWarned(t, dir, source)
-	if strings.Contains(said, "without notice") {
+	if strings.Contains(said, "left no end") {
 		t.Error(said)
 	}
 	feed(t, g, next+2)

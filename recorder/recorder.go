@@ -59,6 +59,7 @@ type Recorder struct {
 	unnamed unnamedWatch
 	found   *ledger.Recovered       // what the log had lost when it was opened; nil: nothing
 	missing []ledger.MissingRecords // what the log said then, also what earlier sheets have named
+	lastEnd LastEnd
 	owed    []*archive.StartSheet   // sheets of the start before, as long as they could not be kept; of whoever writes sheets
 	parted  map[string]archive.Span // frames of sources that have left, while a power cut can take them; of whoever draws up start sheets
 

@@ -117,7 +117,7 @@ func (r *Recorder) ackedBehind(e *archive.StartSheet) ledger.Time {
 func (r *Recorder) end(e *archive.StartSheet) {
 	if e.End == "" {
 		e.End = archive.CauseKilled
-		r.slog.Warn("the start before this one ended without notice; its last sheet is kept", "at", e.Sheet.At)
+		r.slog.Warn("the start before this one left no end: it was killed, the power was cut, or the disk took no more; its last sheet is kept", "at", e.Sheet.At)
 		e.Uncertain = true
 	}
 	if gone := e.HistoryGone(r.cfg.Log.Dir); gone != nil {

@@ -686,7 +686,7 @@ func TestJournalHasTimesForPeople(t *testing.T) {
 	}
 	g, said := startWarned(t, killed, tcp("a"))
 	stop(t, g)
-	want := `"the start before this one ended without notice; its last sheet is kept" at="` + left.Sheet.At.String() + `"`
+	want := `"the start before this one left no end: it was killed, the power was cut, or the disk took no more; its last sheet is kept" at="` + left.Sheet.At.String() + `"`
 	if !strings.Contains(said, want) {
 		t.Errorf("%s; want %s", said, want)
 	}
