@@ -2,6 +2,7 @@ package recorder
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
@@ -187,5 +188,36 @@ func TestDropsOfAllSockets(t *testing.T) {
 		if err := d.close(); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// To ask whether datagrams wait takes none of them. What is given up is counted to the byte, and is
+// gone.
+func TestDatagramsWaitUntilTheyAreGivenUp(t *testing.T) {
+	d, err := (&udpOpener{"127.0.0.1:0"}).open(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.close()
+	if d.waiting() || d.discard() != 0 {
+		t.Error("something waits, and nobody has sent")
+	}
+	c, err := net.Dial("udp", d.name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for _, n := range []int{7, 30_000, 500} {
+		if _, err := c.Write(make([]byte, n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	testenv.Until(t, time.Minute, "the datagrams have come", d.waiting)
+	b := make([]byte, maxDatagram)
+	if n, err := sys.Receive(d.fd(), b); n != 7 || err != nil || !d.waiting() {
+		t.Errorf("the first datagram has %d bytes, %v; want 7, and more behind it", n, err)
+	}
+	if n := d.discard(); n != 30_500 || d.waiting() {
+		t.Errorf("%d bytes are given up, something waits: %v; want 30500, and nothing", n, d.waiting())
 	}
 }

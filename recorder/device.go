@@ -20,7 +20,8 @@ type device interface {
 	kernel() *ledger.Kernel      // the driver's counts since it was opened; nil if it has none, or does not answer
 	recount()                    // another lane begins: kernel counts from what the last one was told
 	deafen()                     // nothing more arrives, as far as that can be had; what has arrived can still be read
-	waiting() uint64             // bytes that have arrived and nobody has read; they are lost when the device is closed
+	waiting() bool               // something has arrived that nobody has read
+	discard() uint64             // gives that up, before the device is closed, and says how many bytes it was
 	close() error
 }
 
@@ -100,7 +101,8 @@ func (d *serialDevice) settings() map[string]string { return d.accepted }
 func (d *serialDevice) recount()                    { d.n = serial.Counters{} }
 
 func (d *serialDevice) deafen()         {} // a line cannot be stopped
-func (d *serialDevice) waiting() uint64 { return waiting(d.port.FD()) }
+func (d *serialDevice) waiting() bool   { return waiting(d.port.FD()) > 0 }
+func (d *serialDevice) discard() uint64 { return waiting(d.port.FD()) }
 func (d *serialDevice) close() error    { return d.port.Close() }
 
 func (d *serialDevice) kernel() *ledger.Kernel {
@@ -177,7 +179,10 @@ func (s *socket) deafen() {
 	sys.Hang(s.descriptor)
 }
 
-func (s *socket) waiting() (n uint64) {
+func (s *socket) waiting() bool { return waiting(s.descriptor) > 0 }
+
+// discard takes datagrams one by one: the kernel tells the length of the next one only.
+func (s *socket) discard() (n uint64) {
 	if !s.datagrams {
 		return waiting(s.descriptor)
 	}

@@ -388,7 +388,7 @@ func (h *hub) register() {
 // refuse ends a connection that has no books.
 func (h *hub) refuse(a arrival, cause string) {
 	a.guest.deafen()
-	h.p.lane.refuse(cause, 1, a.guest.waiting())
+	h.p.lane.refuse(cause, 1, a.guest.discard())
 	if err := a.guest.close(); err != nil {
 		h.p.log.Warn("close", "error", err)
 	}

@@ -177,7 +177,7 @@ func (p *port) begin(d device, deadline time.Time) (h reader.Handle, err error) 
 		return err
 	})
 	if err != nil {
-		p.lane.unread(unreadFailed, d.waiting()+uint64(len(before.bytes)))
+		p.lane.unread(unreadFailed, d.discard()+uint64(len(before.bytes)))
 		p.end(d)
 		return nil, err
 	}
@@ -232,7 +232,7 @@ func (p *port) read(ctx context.Context, d device, h reader.Handle) {
 			newer, looks, before = nil, look.C, p.lane.bytesRead()
 			look.Reset(takeover)
 		case <-looks:
-			if now := p.lane.bytesRead(); now != before || d.waiting() > 0 { // it lives
+			if now := p.lane.bytesRead(); now != before || d.waiting() { // it lives
 				before = now
 				continue
 			}
@@ -269,7 +269,7 @@ func (p *port) finish(d device, h reader.Handle, cause string, deadline time.Tim
 	}
 	h.Remove()
 	<-p.lane.closed
-	if n := d.waiting(); n > 0 {
+	if n := d.discard(); n > 0 {
 		p.lane.unread(cause, n)
 		p.log.Debug("bytes that had arrived are thrown away unread", "bytes", n, "cause", cause, "device", d.name())
 	}

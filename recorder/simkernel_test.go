@@ -266,7 +266,13 @@ func (d *simDevice) deafen() {
 	}
 }
 
-func (d *simDevice) waiting() uint64 {
+func (d *simDevice) waiting() bool {
+	d.w.k.mu.Lock()
+	defer d.w.k.mu.Unlock()
+	return !d.l.dead && d.w.held > 0
+}
+
+func (d *simDevice) discard() uint64 {
 	d.w.k.mu.Lock()
 	defer d.w.k.mu.Unlock()
 	if d.l.dead {
