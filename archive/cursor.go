@@ -120,23 +120,13 @@ func (c *Cursor) Close() error {
 	return c.r.Close()
 }
 
-// Next returns the next record that answers the query, however many it has to look at for that.
-// io.EOF says that there is none yet: Next may be called again. The data of the record is a view,
-// valid until then. Damage is a [*seglog.CorruptError], even where it looks like the end of the
-// log.
-func (c *Cursor) Next() (Record, error) {
-	for {
-		if out, ok, err := c.Look(); ok || err != nil {
-			return out, err
-		}
-	}
-}
-
 // lookAround is how many looks in a row find nothing before the end is looked at again: is it one?
 const lookAround = 10
 
-// Look is Next for one record of the log, or one gap: a caller who must not search for long looks
-// again as long as it may. ok reports whether the record answers the query.
+// Look looks at the next record of the log, or gap: a caller who must not search for long looks
+// again as long as it may. ok reports whether it is a record that answers the query; its data is a
+// view, valid until the next look. io.EOF says that there is no more yet: Look may be called again.
+// Damage is a [*seglog.CorruptError], even where it looks like the end of the log.
 func (c *Cursor) Look() (out Record, ok bool, err error) {
 	if err := c.Begin(); err != nil {
 		return Record{}, false, err
@@ -193,7 +183,7 @@ func (c *Cursor) Again() {
 	c.r, c.empty = nil, 0
 }
 
-// Begin opens the log at the first record that may answer; the first Next does so, if nobody has.
+// Begin opens the log at the first record that may answer; the first Look does so, if nobody has.
 func (c *Cursor) Begin() error {
 	if c.r != nil {
 		return nil

@@ -296,7 +296,7 @@ func (o *soak) follow() {
 		c := o.r.Archive().Records(archive.Cursor{})
 		for n := 0; n < 600 && more; n++ {
 			for err := error(nil); err == nil; o.passed.Add(1) {
-				_, err = c.Next()
+				_, _, err = c.Look()
 			}
 			more = o.sleep(time.Second)
 		}

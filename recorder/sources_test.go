@@ -147,14 +147,16 @@ func eachRecord(t *testing.T, dir string, q archive.Query, f func(archive.Record
 	c := a.Records(archive.Cursor{Query: q})
 	defer c.Close()
 	for {
-		r, err := c.Next()
+		r, ok, err := c.Look()
 		if errors.Is(err, io.EOF) {
 			return
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		f(r)
+		if ok {
+			f(r)
+		}
 	}
 }
 
