@@ -13,13 +13,7 @@ import (
 // What was lost is acknowledged by a request that no form of another site can make; from then on
 // the status counts anew, and the books stay.
 func TestAck(t *testing.T) {
-	a := newDevice(t)
-	g := start(t, nil, a.source("a"))
-	defer stop(t, g)
-	s := serve(t, g)
-	defer s.Close()
-	c := a.connected(t)
-	defer c.Close()
+	g, s, c := served(t, nil, device.source)
 	write(t, c, append(frames(0, 3), frames(5, 3)...))
 	stored(t, g, "a", 6)
 	if code, body := get(t, s.URL()+"healthz", nil); code != http.StatusServiceUnavailable || strings.Contains(body, "wire") {

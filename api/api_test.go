@@ -143,6 +143,22 @@ func eachEngine(t *testing.T, f func(*testing.T)) {
 	}
 }
 
+// served is a recorder of one source, "a", with its API, and the connection of the device behind
+// the source. All of it ends with the test.
+func served(
+	t *testing.T, edit func(*config.Config), source func(d device, id string) config.Source,
+) (g *recorder.Recorder, s *Server, c net.Conn) {
+	t.Helper()
+	d := newDevice(t)
+	g = start(t, edit, source(d, "a"))
+	t.Cleanup(func() { stop(t, g) })
+	s = serve(t, g)
+	t.Cleanup(func() { s.Close() })
+	c = d.connected(t)
+	t.Cleanup(func() { c.Close() })
+	return g, s, c
+}
+
 func serve(t *testing.T, g *recorder.Recorder) *Server {
 	t.Helper()
 	s, err := Serve(g, slog.New(slog.DiscardHandler))

@@ -45,13 +45,7 @@ func (l *largest) SetWriteDeadline(t time.Time) error { l.deadline = t; return n
 // However many records are asked for, and however large they are, a page has a bound in bytes, is
 // never in memory as a whole, and the pages together have everything.
 func TestPagesAreBoundedInBytes(t *testing.T) {
-	a := newDevice(t)
-	g := start(t, nil, a.large("a"))
-	defer stop(t, g)
-	s := serve(t, g)
-	defer s.Close()
-	c := a.connected(t)
-	defer c.Close()
+	g, s, c := served(t, nil, device.large)
 	const n, size = 700, 16_000
 	write(t, c, lengths(n, size))
 	stored(t, g, "a", n)

@@ -8,8 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/tallywheel/tallywheel/config"
 )
 
 // change replaces what stands once in the segments of a log.
@@ -58,19 +56,12 @@ func hurtFrame(t *testing.T, dir string, number uint64) (whole, hurt []byte) {
 func TestStreamAtDamage(t *testing.T) { eachEngine(t, testStreamAtDamage) }
 
 func testStreamAtDamage(t *testing.T) {
-	a := newDevice(t)
-	var dir string
-	g := start(t, func(c *config.Config) { dir = c.Log.Dir }, a.source("a"))
-	defer stop(t, g)
-	s := serve(t, g)
-	defer s.Close()
-	c := a.connected(t)
-	defer c.Close()
+	g, s, c := served(t, nil, device.source)
 	write(t, c, frames(0, 5))
 	stored(t, g, "a", 5)
 	write(t, c, frames(5, 5))
 	stored(t, g, "a", 10)
-	whole, hurt := hurtFrame(t, dir, 7) // record 8
+	whole, hurt := hurtFrame(t, g.Config().Log.Dir, 7) // record 8
 
 	e := openStream(t, s.URL()+"api/v1/stream?from_seq=1", "")
 	defer e.close()
@@ -89,7 +80,7 @@ func testStreamAtDamage(t *testing.T) {
 	if parts := strings.Split(ev.id, "-"); len(parts) != 3 {
 		t.Errorf("the id of the damage is %q: a client could not go on by it", ev.id)
 	}
-	change(t, dir, hurt, whole)
+	change(t, g.Config().Log.Dir, hurt, whole)
 	for last < 10 {
 		last++
 		e.record(t, last)
@@ -102,14 +93,7 @@ func testStreamAtDamage(t *testing.T) {
 func TestWhatBeginsBehindDamage(t *testing.T) { eachEngine(t, testWhatBeginsBehindDamage) }
 
 func testWhatBeginsBehindDamage(t *testing.T) {
-	a := newDevice(t)
-	var dir string
-	g := start(t, func(c *config.Config) { dir = c.Log.Dir }, a.source("a"))
-	defer stop(t, g)
-	s := serve(t, g)
-	defer s.Close()
-	c := a.connected(t)
-	defer c.Close()
+	g, s, c := served(t, nil, device.source)
 	for n := range uint64(10) { // a batch each
 		write(t, c, frames(n, 1))
 		stored(t, g, "a", n+1)
@@ -117,7 +101,7 @@ func testWhatBeginsBehindDamage(t *testing.T) {
 	url := s.URL() + "api/v1/"
 	_, p := pageOf(t, url+"records?limit=4")
 	id := p.Cursor // of record 4
-	hurtFrame(t, dir, 3)
+	hurtFrame(t, g.Config().Log.Dir, 3)
 	for query, want := range map[string]string{
 		"from_seq=5": "[5 6 7 8 9 10]", "cursor=" + id: "[5 6 7 8 9 10]", "from_seq=8&limit=2": "[8 9]", "from_seq=1": "[1 2 3]",
 		"order=newest": "[10 9 8 7 6 5]", "order=newest&from_seq=6": "[6 5]", "order=newest&from_seq=3": "[3 2 1]",

@@ -31,13 +31,7 @@ func figure(t *testing.T, metrics, series string) float64 {
 
 // The size of the log is what is recorded, not what its files hold in advance.
 func TestLogBytesAreWhatIsRecorded(t *testing.T) {
-	a := newDevice(t)
-	g := start(t, func(c *config.Config) { c.Log.Segment = 4 << 20 }, a.source("a"))
-	defer stop(t, g)
-	s := serve(t, g)
-	defer s.Close()
-	c := a.connected(t)
-	defer c.Close()
+	g, s, c := served(t, func(c *config.Config) { c.Log.Segment = 4 << 20 }, device.source)
 	write(t, c, frames(0, 100))
 	stored(t, g, "a", 100)
 	_, body := get(t, s.URL()+"metrics", nil)

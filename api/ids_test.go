@@ -100,13 +100,7 @@ func (e *eventReader) record(t *testing.T, seq uint64) event {
 func TestIDsOfAStream(t *testing.T) { eachEngine(t, testIDsOfAStream) }
 
 func testIDsOfAStream(t *testing.T) {
-	a := newDevice(t)
-	g := start(t, nil, a.source("a"))
-	defer stop(t, g)
-	s := serve(t, g)
-	defer s.Close()
-	c := a.connected(t)
-	defer c.Close()
+	g, s, c := served(t, nil, device.source)
 	write(t, c, frames(0, 10))
 	stored(t, g, "a", 10)
 	url := s.URL() + "api/v1/"
@@ -179,13 +173,7 @@ func testIDsOfAStream(t *testing.T) {
 
 // What retention has removed behind an id is told with its count, once.
 func TestIDBeforeWhatIsKept(t *testing.T) {
-	a := newDevice(t)
-	g := start(t, func(c *config.Config) { c.Log.Keep.Size = 3 << 20 }, a.large("a"))
-	defer stop(t, g)
-	s := serve(t, g)
-	defer s.Close()
-	c := a.connected(t)
-	defer c.Close()
+	g, s, c := served(t, func(c *config.Config) { c.Log.Keep.Size = 3 << 20 }, device.large)
 	write(t, c, lengths(600, 16_000))
 	stored(t, g, "a", 600)
 	var first uint64
@@ -224,13 +212,7 @@ func pageOf(t *testing.T, url string) (seqs []uint64, p testPage) {
 // With order=newest a page begins at the newest record, or at the one that is named, and goes
 // towards the oldest: whoever has found a place can look at what was before it.
 func TestPagesTowardsTheOldest(t *testing.T) {
-	a := newDevice(t)
-	g := start(t, nil, a.source("a"))
-	defer stop(t, g)
-	s := serve(t, g)
-	defer s.Close()
-	c := a.connected(t)
-	defer c.Close()
+	g, s, c := served(t, nil, device.source)
 	write(t, c, frames(0, 10))
 	stored(t, g, "a", 10)
 	newest := s.URL() + "api/v1/records?order=newest&"

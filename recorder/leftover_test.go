@@ -101,6 +101,9 @@ func newReceiver(t *testing.T) *receiver {
 	return n
 }
 
+// notified has a recorder notify it.
+func (n *receiver) notified(c *config.Config) { c.Notify.Webhook = n.URL }
+
 func (n *receiver) isAway(away bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -138,9 +141,8 @@ func sheetHas(t *testing.T, dir, words string) {
 func TestNextStartSendsWhatWasNotDelivered(t *testing.T) {
 	n := newReceiver(t)
 	n.isAway(true)
-	by := func(c *config.Config) { c.Notify.Webhook = n.URL }
 	dir := t.TempDir()
-	g := start(t, dir, by, tcp("a"))
+	g := start(t, dir, n.notified, tcp("a"))
 	c := dial(t, address(g, "a"))
 	defer c.Close()
 	write(t, c, append(frames(0, 5), frames(7, 3)...))
@@ -150,7 +152,7 @@ func TestNextStartSendsWhatWasNotDelivered(t *testing.T) {
 	stop(t, g)
 	for _, dir := range []string{killed, dir} {
 		n.isAway(false)
-		g := start(t, dir, by, tcp("a"))
+		g := start(t, dir, n.notified, tcp("a"))
 		n.got(t, "begin earlier_starts")
 		all := n.got(t, "end missing_unseen a")
 		begin, end := slices.Index(all, "begin missing_unseen a"), slices.Index(all, "end missing_unseen a")
@@ -180,18 +182,17 @@ func TestEndIsToldByTheNextStart(t *testing.T) {
 		n.got(t, want)
 		n.isAway(false)
 	}
-	by := func(c *config.Config) { c.Notify.Webhook = n.URL }
 	dir := t.TempDir()
-	g := start(t, dir, by, tcp("a"))
+	g := start(t, dir, n.notified, tcp("a"))
 	told("begin not_there a")
 	sheetHas(t, dir, `"troubles":[{"kind":"not_there"`)
 	killed := copyFolder(t, dir)
 	stop(t, g)
 	for _, dir := range []string{killed, dir} {
-		g := start(t, dir, by, tcp("a"))
+		g := start(t, dir, n.notified, tcp("a"))
 		told("begin not_there a")
 		stop(t, g)
-		g = start(t, dir, by, tcp("b"))
+		g = start(t, dir, n.notified, tcp("b"))
 		told("end not_there a")
 		stop(t, g)
 		if b, err := os.ReadFile(filepath.Join(dir, "sheet.json")); err != nil || strings.Contains(string(b), `"unsent"`) {

@@ -91,15 +91,10 @@ func TestLossesOfAPeerThatComesAgain(t *testing.T) {
 		p.Book, p.Hub = book, hub
 		return p
 	}
-	hub := func(book, unseen uint64, at int64) ledger.Port {
-		p := account("hub", 100, unseen, at)
-		p.Book = book
-		return p
-	}
 	var w lossWatch
-	w.look(ledger.Sheet{At: 20e9, Ports: []ledger.Port{hub(1, 4, 10), peer(2, 1, 3, 19)}})
-	w.look(ledger.Sheet{At: 30e9, Ports: []ledger.Port{hub(1, 7, 19), peer(3, 1, 5, 29)}})
-	w.look(ledger.Sheet{At: 40e9, Ports: []ledger.Port{hub(4, 0, 0), peer(5, 4, 1, 39)}})
+	w.look(ledger.Sheet{At: 20e9, Ports: []ledger.Port{booked("hub", 1, 4, 10), peer(2, 1, 3, 19)}})
+	w.look(ledger.Sheet{At: 30e9, Ports: []ledger.Port{booked("hub", 1, 7, 19), peer(3, 1, 5, 29)}})
+	w.look(ledger.Sheet{At: 40e9, Ports: []ledger.Port{booked("hub", 4, 0, 0), peer(5, 4, 1, 39)}})
 	want := "[hub wire 4 frame never seen 10-10 hub/10.0.0.7 wire 3 frame never seen 19-19 " +
 		"hub/10.0.0.7 wire 5 frame never seen 29-29 hub/10.0.0.7 wire 1 frame never seen 39-39]"
 	if got := fmt.Sprint(told(&w)); got != want {
@@ -107,19 +102,30 @@ func TestLossesOfAPeerThatComesAgain(t *testing.T) {
 	}
 }
 
+// booked is account of a book that is known.
+func booked(id string, book, unseen uint64, at int64) ledger.Port {
+	p := account(id, 100, unseen, at)
+	p.Book = book
+	return p
+}
+
+// farApart is a list of so many losses of a frame each, too far apart for one entry.
+func farApart(n int) *lossWatch {
+	var w lossWatch
+	for i := range int64(n) {
+		w.look(ledger.Sheet{At: ledger.Time(100 * (i + 1) * 1e9), Ports: []ledger.Port{account("a", 1, uint64(i+1), 100*(i+1)-1)}})
+	}
+	return &w
+}
+
 // Books that are leaving and those that follow them are told apart, and the last account of the
 // former counts.
 func TestLossesOfBooksThatLeave(t *testing.T) {
-	of := func(id string, book, unseen uint64, at int64) ledger.Port {
-		p := account(id, 100, unseen, at)
-		p.Book = book
-		return p
-	}
 	var w lossWatch
-	w.look(ledger.Sheet{At: 20e9, Ports: []ledger.Port{of("a", 1, 3, 19), of("b", 2, 1, 18)}})
-	w.look(ledger.Sheet{At: 30e9, Ports: []ledger.Port{of("a", 3, 1, 29), of("b", 2, 1, 18)}, Leaving: []ledger.Port{of("a", 1, 5, 26)}})
-	w.close(ledger.Sheet{At: 40e9, Ports: []ledger.Port{of("a", 1, 9, 39)}})
-	w.look(ledger.Sheet{At: 50e9, Ports: []ledger.Port{of("a", 3, 1, 29), of("b", 2, 1, 18)}})
+	w.look(ledger.Sheet{At: 20e9, Ports: []ledger.Port{booked("a", 1, 3, 19), booked("b", 2, 1, 18)}})
+	w.look(ledger.Sheet{At: 30e9, Ports: []ledger.Port{booked("a", 3, 1, 29), booked("b", 2, 1, 18)}, Leaving: []ledger.Port{booked("a", 1, 5, 26)}})
+	w.close(ledger.Sheet{At: 40e9, Ports: []ledger.Port{booked("a", 1, 9, 39)}})
+	w.look(ledger.Sheet{At: 50e9, Ports: []ledger.Port{booked("a", 3, 1, 29), booked("b", 2, 1, 18)}})
 	want := "[a wire 3 frame never seen 19-19 b wire 1 frame never seen 18-18 a wire 1 frame never seen 29-29 " +
 		"a wire 2 frame never seen 26-26 a wire 4 frame never seen 39-39]"
 	if got := fmt.Sprint(told(&w)); got != want {
@@ -129,11 +135,7 @@ func TestLossesOfBooksThatLeave(t *testing.T) {
 
 // The list is bounded, and says what it has not kept.
 func TestLossesAreBounded(t *testing.T) {
-	var w lossWatch
-	const pause = 10 // s, longer than a burst's
-	for i := range int64(maxLosses + 3) {
-		w.look(ledger.Sheet{At: ledger.Time(pause * (i + 1) * 1e9), Ports: []ledger.Port{account("a", 1, uint64(i+1), pause*(i+1)-1)}})
-	}
+	w := farApart(maxLosses + 3)
 	if len(w.list) != maxLosses || w.forgotten != 3 {
 		t.Errorf("%d entries, %d forgotten; want %d and 3", len(w.list), w.forgotten, maxLosses)
 	}
@@ -272,10 +274,7 @@ func TestLossesThatComeLate(t *testing.T) {
 // is told.
 func TestLossesOfEarlierStartsAreBounded(t *testing.T) {
 	dir := t.TempDir()
-	var w lossWatch
-	for i := range int64(archive.KeptLosses + 5) {
-		w.look(ledger.Sheet{At: ledger.Time(100 * (i + 1) * 1e9), Ports: []ledger.Port{account("a", 1, uint64(i+1), 100*(i+1)-1)}})
-	}
+	w := farApart(archive.KeptLosses + 5)
 	const starts = 12
 	for n := range int64(starts) {
 		s := archive.StartSheet{End: "stopped", Sheet: ledger.NewSheet(1e15, 1e12+n, nil)}

@@ -32,14 +32,7 @@ func TestSpareThatIsNoFile(t *testing.T) {
 	} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			path := t.TempDir()
-			dir, err := Dir(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			told := make(chan error, 100)
-			cfg := small(dir, SyncNever)
-			cfg.OnLeft = func(err error) { told <- err }
+			path, cfg, told := telling(t)
 			l := open(t, cfg)
 			spare := filepath.Join(path, readySpare(t, l))
 			if err := errors.Join(os.Remove(spare), put(spare)); err != nil {
@@ -70,7 +63,7 @@ func TestSpareThatIsNoFile(t *testing.T) {
 				t.Errorf("read up to %d, want 1000", last)
 			}
 			closeLog(t, l)
-			if s, err := Verify(dir); err != nil || !s.Clean() || len(s.Problems) > 0 {
+			if s, err := Verify(cfg.FS); err != nil || !s.Clean() || len(s.Problems) > 0 {
 				t.Errorf("Verify: %+v, %v", s, err)
 			}
 			if b, err := os.ReadFile(theirs); err != nil || len(b) != 32<<10 || len(bytes.TrimLeft(b, "\x00")) > 0 {
@@ -178,14 +171,7 @@ func TestLinkedSegment(t *testing.T) {
 // A folder in the place of an index, or of a segment that retention takes, hinders neither the log
 // nor retention; it is told, and stays.
 func TestRetentionGoesOnPastAFolder(t *testing.T) {
-	path := t.TempDir()
-	dir, err := Dir(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	told := make(chan error, 100)
-	cfg := small(dir, SyncNever)
-	cfg.OnLeft = func(err error) { told <- err }
+	path, cfg, told := telling(t)
 	l := open(t, cfg)
 	fill(t, l, 1, 1000)
 	closeLog(t, l)
@@ -310,15 +296,18 @@ func fill(t *testing.T, l *Log, next, last uint64) {
 	settles(t, l, last)
 }
 
-func await(t *testing.T, told <-chan error) error {
+// telling is a small log that tells what it leaves where it is.
+func telling(t *testing.T) (path string, cfg Config, told <-chan error) {
 	t.Helper()
-	select {
-	case err := <-told:
-		return err
-	case <-time.After(patience):
-		t.Fatal("nobody was told")
-		return nil
+	path = t.TempDir()
+	dir, err := Dir(path)
+	if err != nil {
+		t.Fatal(err)
 	}
+	c := make(chan error, 100)
+	cfg = small(dir, SyncNever)
+	cfg.OnLeft = func(err error) { c <- err }
+	return path, cfg, c
 }
 
 // What stands in the place of LOCK and is no file is named.

@@ -275,13 +275,8 @@ func TestFailureMeanwhileIsTold(t *testing.T) {
 		if _, err := l.TryAppend(1, 1, payload(1)); err != nil {
 			t.Fatal(err)
 		}
-		select {
-		case err := <-told:
-			if !errors.Is(err, gone) {
-				t.Errorf("told %v", err)
-			}
-		case <-time.After(patience):
-			t.Errorf("policy %v: nobody is told", policy)
+		if err := await(t, told); !errors.Is(err, gone) {
+			t.Errorf("policy %v: told %v", policy, err)
 		}
 		_ = l.Close()
 	}

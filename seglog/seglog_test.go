@@ -595,3 +595,15 @@ func FuzzReader(f *testing.F) {
 }
 
 func rngFor(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 0x5E6)) }
+
+// await waits for an error that somebody is told.
+func await(t *testing.T, told <-chan error) error {
+	t.Helper()
+	select {
+	case err := <-told:
+		return err
+	case <-time.After(patience):
+		t.Fatal("nobody was told")
+		return nil
+	}
+}

@@ -189,13 +189,7 @@ func TestPieceOutlivesItsRing(t *testing.T) {
 // RecvMsg did not say that a message was longer than its buffers.
 func TestTruncatedMessages(t *testing.T) {
 	r := open(t, uring.Config{})
-	p, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a, b := uring.NewFile(p[0]), uring.NewFile(p[1])
-	defer a.Close()
-	defer b.Close()
+	a, b := socketsOf(t, unix.SOCK_DGRAM)
 	var op uring.Op
 	for _, test := range []struct {
 		message, rights string

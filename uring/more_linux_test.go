@@ -155,13 +155,7 @@ func TestBindAndListen(t *testing.T) {
 // A datagram that is longer than its buffer: its length is told, and no byte beyond the buffer is.
 func TestFlagsOfASocket(t *testing.T) {
 	stocks(t, 2, 8, func(t *testing.T, r *uring.Ring, g *uring.BufferRing) {
-		p, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		a, b := uring.NewFile(p[0]), uring.NewFile(p[1])
-		defer a.Close()
-		defer b.Close()
+		a, b := socketsOf(t, unix.SOCK_DGRAM)
 		var op uring.Op
 		buf := uring.Wrap(make([]byte, 8))
 		do(t, r, op.Recv(a, buf).Flags(unix.MSG_DONTWAIT))

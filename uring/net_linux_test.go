@@ -16,7 +16,13 @@ import (
 // sockets returns a connected pair of stream sockets.
 func sockets(t testing.TB) (a, b *uring.File) {
 	t.Helper()
-	p, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	return socketsOf(t, unix.SOCK_STREAM)
+}
+
+// socketsOf returns a connected pair of sockets of that kind.
+func socketsOf(t testing.TB, kind int) (a, b *uring.File) {
+	t.Helper()
+	p, err := unix.Socketpair(unix.AF_UNIX, kind|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
