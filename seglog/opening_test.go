@@ -100,6 +100,50 @@ func TestLossIsNamedHoweverAnOpeningEnds(t *testing.T) {
 	}
 }
 
+// A segment that somebody removed just before may come back, if the power is cut during the
+// opening: the log is whole then. What that opening has written is not in its way.
+func TestRemovedSegmentsThatComeBack(t *testing.T) {
+	const records = 500
+	whole := severalSegments(t, records, true)
+	bases := segmentsOf(t, whole)
+	for removed := 1; removed <= len(bases); removed++ {
+		back := 0
+		for n, met := 1, true; met; n++ {
+			d, cfg := whole.Copy(), small(nil, SyncAlways)
+			for _, base := range bases[len(bases)-removed:] {
+				if err := d.Remove(segmentName(base)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			l, err, ok := openUntil(d, cfg, n, interruption{err: syscall.EIO, last: true})
+			if met = ok; err == nil {
+				_ = l.Close()
+			}
+			for seed := range uint64(8) {
+				cfg.FS = faulty{d.Crash(seed)}
+				l, err := Open(cfg)
+				if err != nil {
+					t.Fatalf("the newest %d of %d removed, the power cut at operation %d: %v", removed, len(bases), n, err)
+				}
+				if len(l.Recovered().Missing) == 0 {
+					back++
+					holds(t, l.NewReader(0), records)
+					if s, err := Verify(cfg.FS); err != nil || len(s.Problems) > 0 {
+						t.Fatalf("the newest %d of %d removed, the power cut at operation %d: %+v, %v", removed, len(bases), n, s.Problems, err)
+					}
+				}
+				if next := l.Position().Next; next != records+1 {
+					t.Errorf("the newest %d of %d removed, the power cut at operation %d: %d is next", removed, len(bases), n, next)
+				}
+				closeLog(t, l)
+			}
+		}
+		if back == 0 {
+			t.Errorf("the newest %d of %d removed: they never come back", removed, len(bases))
+		}
+	}
+}
+
 // An owner that cannot keep what was found is told again.
 func TestOwnerIsToldUntilItHasKeptIt(t *testing.T) {
 	for name, c := range harms(500) {

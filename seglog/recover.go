@@ -443,6 +443,9 @@ func (l *Log) complete(s *segment, end ending, found traces) error {
 	if to <= s.last {
 		return nil
 	}
+	if err := l.cfg.FS.Sync(); err != nil { // a segment that was removed must not come back beside the hole for its records
+		return err
+	}
 	missing, err := s.complete(end.part, last, to, end.durable, to > last)
 	if missing.To > 0 {
 		l.recovered.Missing = append(l.recovered.Missing, missing)
