@@ -14,7 +14,7 @@ var historyLook = time.Minute
 // keep adds a sheet to the history.
 func (r *Recorder) keep(s *archive.StartSheet) error {
 	r.lookAtHistory(true)
-	err := s.Keep(r.cfg.Log.Dir)
+	err := writeSheet(r.cfg.Log.Dir, func() error { return s.Keep(r.cfg.Log.Dir) })
 	r.markHistory()
 	return err
 }

@@ -18,7 +18,10 @@ var (
 	openReader = reader.New
 	openSource = newOpener
 	uptime     = sys.Uptime // since the machine started, by a clock that nobody sets
+	writeSheet = inPlace    // a sheet, or a line of the history, into a folder
 )
+
+func inPlace(_ string, f func() error) error { return f() }
 
 // logFiles is the log's directory with the file engine that is configured. Where io_uring is
 // refused it is the ordinary one, and a warning says why.

@@ -168,7 +168,7 @@ func (r *Recorder) hold(left *archive.StartSheet, found seglog.Recovery) *archiv
 	}
 	with := *left
 	with.LogFirst, with.LogEnd, with.Found = 0, 0, append(with.Found, news...)
-	if err := with.Save(r.cfg.Log.Dir, true); err != nil {
+	if err := writeSheet(r.cfg.Log.Dir, func() error { return with.Save(r.cfg.Log.Dir, true) }); err != nil {
 		r.slog.Warn("what the log has lost is not on disk yet; it is lost from sight if the recorder is killed now", "error", err)
 	}
 	return &with
@@ -199,7 +199,7 @@ func (r *Recorder) write(s *archive.StartSheet, durable bool) error {
 		r.markHistory()
 	}
 	s.History = r.marked
-	return s.Save(r.cfg.Log.Dir, durable)
+	return writeSheet(r.cfg.Log.Dir, func() error { return s.Save(r.cfg.Log.Dir, durable) })
 }
 
 // settleOwed keeps the last sheet of the start before this one.

@@ -8,8 +8,8 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -40,6 +40,7 @@ var (
 // may have to be played a few times.
 func TestScenarios(t *testing.T) {
 	var dues, moments uint64
+	kills, early := 0, 0
 	for n := range *scenarioCount {
 		seed := *scenarioSeed + uint64(n)
 		if n%500 == 499 {
@@ -47,13 +48,15 @@ func TestScenarios(t *testing.T) {
 		}
 		s := play(t, seed, strings.FieldsFunc(*scenarioOnly, func(r rune) bool { return r == ',' }))
 		dues, moments = dues+s.dues, moments+s.moments
+		kills, early = kills+len(s.kills), early+s.early
 		if len(s.complaints) == 0 {
 			continue
 		}
 		t.Errorf("seed %d: %s\n\t%s\nagain: go test ./recorder -run TestScenarios -scenarios 1 -seed %d%s",
 			seed, strings.Join(s.did, ", "), strings.Join(s.complaints, "\n\t"), seed, smaller(t, seed))
 	}
-	t.Logf("%d frames did not come when they were due; at %d moments a source was rightly silent, or not", dues, moments)
+	t.Logf("%d frames did not come when they were due; at %d moments a source was rightly silent, or not; %d processes were killed, %d of them before they recorded",
+		dues, moments, kills, early)
 }
 
 // smaller looks for a situation that fails alone, and returns the flag that plays it.
@@ -68,24 +71,26 @@ func smaller(t *testing.T, seed uint64) string {
 
 // stage is one scenario.
 type stage struct {
-	t     *testing.T
-	rng   *rand.Rand
-	seed  uint64
-	k     *kernel
-	disk  *fault.Dir
-	bad   *diskTrouble
-	dir   string // of the sheets
-	dirs  int
-	log   config.Log
-	read  string // strategy
-	quiet *testenv.Buffer
-	tell  []string // command that is told of troubles
+	t      *testing.T
+	rng    *rand.Rand
+	fate   *rand.Rand // of processes that begin
+	seed   uint64
+	k      *kernel
+	disk   *fault.Dir
+	bad    *diskTrouble
+	dir    string     // of the sheets
+	saving sync.Mutex // held while a sheet is written, and while a process dies; guards disk, bad and dir
+	dirs   int
+	log    config.Log
+	read   string // strategy
+	quiet  *testenv.Buffer
+	tell   []string // command that is told of troubles
 
 	feeders []*feeder
 	sources []config.Source
 	others  []config.Source
 	r       *Recorder
-	reader  *simReader
+	life    *life        // of that process
 	began   time.Time    // of the scenario
 	clock   atomic.Int64 // ns by which the machine's clock was set
 	hidden  atomic.Int64 // ns of the fake time that are none to the machine
@@ -96,6 +101,7 @@ type stage struct {
 	dues, moments    uint64 // frames that were due and did not come; moments at which a silence was looked for
 	kills            []killed
 	starts           int
+	early            int    // processes that were killed before Start returned
 	failures         int    // of the log
 	harmed           uint64 // records that were taken out of the log
 	complaints       []string
@@ -123,11 +129,11 @@ func play(t *testing.T, seed uint64, only []string) *stage {
 	}
 	defer os.RemoveAll(tmp)
 	s := &stage{
-		t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 14)), dir: filepath.Join(tmp, "0"),
+		t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 14)), fate: rand.New(rand.NewPCG(seed, 16)), dir: filepath.Join(tmp, "0"),
 		bad: &diskTrouble{}, quiet: &testenv.Buffer{},
 	}
 	defer func() {
-		openFiles, openReader, openSource, uptime = logFiles, reader.New, newOpener, realUptime
+		openFiles, openReader, openSource, uptime, writeSheet = logFiles, reader.New, newOpener, realUptime, realWriteSheet
 		if p := recover(); p != nil {
 			t.Fatalf("seed %d: %s: %v\n%s", seed, strings.Join(s.did, ", "), p, s.quiet.String())
 		}
@@ -139,7 +145,7 @@ func play(t *testing.T, seed uint64, only []string) *stage {
 	return s
 }
 
-var realUptime = uptime
+var realUptime, realWriteSheet = uptime, writeSheet
 
 func (s *stage) play(only []string) {
 	s.began = time.Now()
@@ -238,25 +244,31 @@ func (s *stage) prepare() {
 		s.feeders = append(s.feeders, f)
 		s.sources = append(s.sources, s.source(f))
 	}
+	uptime = func() (time.Duration, error) { return time.Since(s.began) - time.Duration(s.hidden.Load()), nil }
+	writeSheet = s.writeSheet
+}
+
+// outside is what a process that begins finds.
+func (s *stage) outside() (life *life) {
+	life = s.k.running()
 	openFiles = func(config.Log, *asyncfile.ChainStats, *slog.Logger) (seglog.FS, error) {
 		return simDisk{s.disk, s.bad}, nil
 	}
 	openReader = func(reader.Config) (reader.Reader, error) {
-		s.reader = &simReader{
-			k: s.k, life: s.k.life, rng: rand.New(rand.NewPCG(s.seed, uint64(s.starts))), most: pick(s.rng, 7, 300, 4096, 16384),
+		return &simReader{
+			k: s.k, life: life, rng: rand.New(rand.NewPCG(s.seed, uint64(s.starts))), most: pick(s.rng, 7, 300, 4096, 16384),
 			wall: s.wall, live: map[*simHandle]bool{},
-		}
-		return s.reader, nil
+		}, nil
 	}
 	openSource = func(c config.Source) opener {
 		for _, f := range s.feeders {
 			if f.id == c.ID {
-				return f.e.opener()
+				return f.e.opener(life)
 			}
 		}
-		return (&endpoint{k: s.k, kind: byLine, away: true}).opener()
+		return (&endpoint{k: s.k, kind: byLine, away: true}).opener(life)
 	}
-	uptime = func() (time.Duration, error) { return time.Since(s.began) - time.Duration(s.hidden.Load()), nil }
+	return life
 }
 
 // held is what a framing may hold back behind a length that is false, in bytes: for length as much
@@ -295,25 +307,6 @@ func (s *stage) config() config.Config {
 	c.Log.Dir, c.Notify.Command = s.dir, s.tell
 	c.Sources = append(append(c.Sources, s.sources...), s.others...)
 	return c
-}
-
-// start starts a recorder, as a supervisor does: again and again.
-func (s *stage) start() {
-	s.starts++
-	for range 40 {
-		r, err := Start(s.config(), slog.New(slog.NewTextHandler(s.quiet, nil)))
-		if err == nil {
-			s.r = r
-			return
-		}
-		fmt.Fprintln(s.quiet, "start:", err)
-		if s.failing() {
-			s.mend()
-			continue
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
-	panic(fmt.Sprintf("seed %d: the recorder does not start; %v\n%s", s.seed, s.did, s.quiet.String()))
 }
 
 func (s *stage) failing() bool { return s.troubled.After(s.calmed) }
@@ -552,41 +545,6 @@ func (s *stage) reload() {
 	s.supervise()
 }
 
-// kill ends the process between two operations on the disk, and starts another.
-func (s *stage) kill(power bool) {
-	if s.rng.IntN(2) == 0 {
-		synctest.Wait()
-		s.die(power)
-	} else {
-		dead := make(chan struct{})
-		s.bad.mu.Lock()
-		s.bad.killAt = s.bad.ops + 1 + s.rng.IntN(30)
-		s.bad.kill = func() { s.die(power); close(dead) }
-		s.bad.mu.Unlock()
-		select {
-		case <-dead:
-		case <-time.After(time.Second):
-			s.bad.mu.Lock()
-			late := s.bad.killAt != 0
-			s.bad.killAt = 0
-			s.bad.mu.Unlock()
-			if late {
-				s.die(power)
-			} else {
-				<-dead
-			}
-		}
-	}
-	zombie, ended := s.r, make(chan struct{})
-	go func() {
-		defer close(ended)
-		s.within(time.Minute, "the end of one that was killed", func() { _, _ = zombie.Stop("killed") })
-	}()
-	s.rest = append(s.rest, func() { <-ended })
-	time.Sleep(time.Duration(s.rng.IntN(300)) * time.Millisecond)
-	s.start()
-}
-
 // harm cuts or removes the newest segment while nothing runs.
 func harm(s *stage) {
 	s.goesOn("before harm")
@@ -634,43 +592,4 @@ func (s *stage) records() (n uint64) {
 			return n
 		}
 	}
-}
-
-// die keeps what a process leaves that ends now.
-func (s *stage) die(power bool) {
-	var all []*endpoint
-	for _, f := range s.feeders {
-		all = append(all, f.e)
-	}
-	life := s.k.life.n
-	s.k.kill(all)
-	k := killed{life: life, at: time.Now(), from: time.Now().Add(-100 * time.Millisecond)}
-	if s.failing() || time.Since(s.calmed) < 2*time.Second {
-		k.from = s.troubled.Add(-100 * time.Millisecond)
-	}
-	if power && s.log.Sync == "interval" {
-		k.from = k.from.Add(-s.log.Interval)
-	}
-	if power && s.log.Sync == "never" {
-		k.from, k.all = s.began.Add(-time.Second), true
-	}
-	s.kills = append(s.kills, k)
-	fmt.Fprintf(s.quiet, "killed at %v, dark from %v\n", k.at.Sub(s.began), k.from.Sub(s.began))
-	old, bad := s.disk, s.bad
-	if s.disk = old.Copy(); power {
-		s.disk = old.Crash(s.rng.Uint64())
-	}
-	old.SetInject(nil)
-	old.SetFree(-1)
-	s.bad = &diskTrouble{}
-	bad.slow(0)
-	if s.failing() {
-		s.calmed = time.Now()
-	}
-	s.dirs++
-	to := filepath.Join(filepath.Dir(s.dir), strconv.Itoa(s.dirs))
-	if err := copyFiles(to, s.dir); err != nil {
-		s.complain("copy: %v", err)
-	}
-	s.dir = to
 }

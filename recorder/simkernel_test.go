@@ -378,11 +378,11 @@ func (e *endpoint) connect() *wire {
 	return e.sock
 }
 
-// opener makes the endpoint's opener for the process that runs.
-func (e *endpoint) opener() opener {
+// opener makes the endpoint's opener for a process.
+func (e *endpoint) opener(l *life) opener {
 	e.k.mu.Lock()
 	defer e.k.mu.Unlock()
-	o := &simListener{e: e, l: e.k.life, newer: make(chan struct{}, 1)}
+	o := &simListener{e: e, l: l, newer: make(chan struct{}, 1)}
 	if e.kind == byListener && !o.l.dead {
 		e.at = o
 	}
@@ -480,6 +480,19 @@ func (o *simListener) close(bool) (rest []device, more bool, err error) {
 	}
 	e.queue, e.at = nil, nil
 	return rest, false, nil
+}
+
+// running is the process that runs, or is to begin.
+func (k *kernel) running() *life {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.life
+}
+
+func (k *kernel) isDead(l *life) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return l.dead
 }
 
 // kill ends the process that runs, as far as the kernel is concerned, and begins another.

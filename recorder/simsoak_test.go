@@ -165,10 +165,10 @@ func (o *soak) setUp() {
 	openSource = func(c config.Source) opener {
 		for _, f := range o.feeders {
 			if f.id == c.ID {
-				return f.e.opener()
+				return f.e.opener(o.k.life)
 			}
 		}
-		return (&endpoint{k: o.k, kind: byLine, away: true}).opener()
+		return (&endpoint{k: o.k, kind: byLine, away: true}).opener(o.k.life)
 	}
 	uptime = func() (time.Duration, error) { return time.Since(o.began) - time.Duration(o.hidden.Load()), nil }
 }
