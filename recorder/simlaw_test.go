@@ -395,7 +395,6 @@ func (s *stage) numbersLaw(f *feeder, a *books) {
 	type both struct {
 		sure, most span
 		stored     uint64
-		seen       uint64
 	}
 	widen := func(p *span, n uint64) {
 		if !p.known {
@@ -419,7 +418,6 @@ func (s *stage) numbersLaw(f *feeder, a *books) {
 			devices[e.device] = d
 		}
 		widen(&d.most, e.number)
-		d.seen++
 		if e.stored {
 			d.stored++
 		}
@@ -428,11 +426,7 @@ func (s *stage) numbersLaw(f *feeder, a *books) {
 		}
 	}
 	least, most := uint64(0), uint64(0)
-	unseen := func(d *both) uint64 { return d.most.last - d.most.first + 1 - d.seen }
 	for _, d := range devices {
-		if len(s.kills) > 0 {
-			most += unseen(d)
-		}
 		if d.sure.known {
 			least += d.sure.last - d.sure.first + 1 - d.stored
 		}
