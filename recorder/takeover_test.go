@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -257,6 +258,42 @@ func TestOldestSegmentRemovedAfterAKill(t *testing.T) {
 			}
 			stop(t, g)
 		}
+	}
+}
+
+// So it is after a kill of a recorder that removes old records by itself.
+func TestOldestSegmentRemovedBesideRetention(t *testing.T) {
+	dir := t.TempDir()
+	keep := func(c *config.Config) { c.Log.Keep.Size = 3 << 20 }
+	g := start(t, dir, keep, tcp("a"))
+	c := dial(t, address(g, "a"))
+	defer c.Close()
+	const n = 15_000
+	for i := uint64(0); i < n; i += 100 {
+		write(t, c, frames(i, 100))
+	}
+	stored(t, g, "a", n)
+	testenv.Until(t, time.Minute, "the first segment is dropped", func() bool { return g.log.Position().First > 1 })
+	if err := g.save(); err != nil {
+		t.Fatal(err)
+	}
+	killed := copyFolder(t, dir)
+	stop(t, g)
+	segs := segments(t, killed)
+	oldest := strings.TrimSuffix(filepath.Base(segs[0]), ".seg")
+	for _, file := range glob(t, killed, oldest+".*") {
+		if err := os.Remove(file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 2 {
+		g := start(t, killed, keep, tcp("a"))
+		gone, _ := g.Sheet().Recovered.Gone()
+		first := strings.TrimSuffix(filepath.Base(segs[1]), ".seg")
+		if i == 0 && (gone == 0 || fmt.Sprintf("%020d", g.Sheet().Recovered.Missing[0].To+1) != first) || i > 0 && gone > 0 {
+			t.Errorf("start %d: %+v; want that what was before record %s is gone, once", i, g.Sheet().Recovered, first)
+		}
+		stop(t, g)
 	}
 }
 

@@ -82,7 +82,9 @@
 // example the last durable sequence, from the owner's books). It goes on: [Recovery].Missing says
 // what is gone, readers get a [GapError] there, and the sequences are not given again. An opening
 // that fails keeps nothing from the next one. [Config.OnRecovered] lets the owner keep what was
-// found, before the log forgets it. [Verify] reports the same ([Summary.Expect]).
+// found, before the log forgets it. [Verify] reports the same ([Summary.Expect]). The oldest
+// segment is missed, too: a log that removes its oldest segments by itself says by the name of an
+// empty file which record it keeps first.
 //
 // A log that finds no room for its first segment opens all the same: appending then waits as on any
 // full disk.

@@ -53,6 +53,7 @@ type traces struct {
 	bases []uint64 // of the segments that are there, in order
 	gone  []trace  // of segments that are not, in order
 	tail  trace    // of the last one that is; its base is 0 if it has no index
+	kept  []kept   // what logs say of their first record
 }
 
 // findTraces looks for traces in a directory. What is under the names of foreign segments is not
@@ -69,6 +70,9 @@ func findTraces(dir FS, foreign []head) (t traces, err error) {
 			if base, ok := segmentBase(seg); ok {
 				aside[base] = true
 			}
+		}
+		if k, ok := keptOf(name); ok {
+			t.kept = append(t.kept, k)
 		}
 	}
 	for _, name := range names {

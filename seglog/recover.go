@@ -97,7 +97,7 @@ func (l *Log) recover() error {
 		l.found = found
 		return nil
 	}
-	return found.forget(l.cfg.FS)
+	return l.settle(found)
 }
 
 // resume finds the end of a log that has segments, with these headers.
@@ -126,7 +126,7 @@ func (l *Log) resume(found traces, heads []head) (err error) {
 	} else if empty && from > 0 { // the end of the one before it may be a hole of which nobody was told
 		from--
 	}
-	l.recovered.Missing = found.head(l.cfg.Expect)
+	l.recovered.Missing = found.head(found.knowing(l.cfg.Expect, l.identity))
 	for i, h := range heads[:from] {
 		old, err := l.describe(h, heads[i+1].header)
 		if err != nil {
@@ -183,7 +183,7 @@ func (l *Log) tidy() error {
 func (l *Log) create(found traces) error {
 	var gone Missing
 	if last, more := found.end(l.cfg.Expect); last > 0 || more {
-		gone = Missing{From: found.first(l.cfg.Expect), To: last, What: "every segment is gone"}
+		gone = Missing{From: found.first(found.knowing(l.cfg.Expect, l.cfg.Identity)), To: last, What: "every segment is gone"}
 		if more {
 			gone.To = l.cfg.Expect.most(max(last, gone.From-1), l.cfg.SegmentBytes)
 			gone.AtMost = gone.To > last

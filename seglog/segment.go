@@ -67,7 +67,7 @@ func (l *Log) rotate(base, durable uint64) error {
 		next, err := l.begin(l.seg.base, l.seg.last, l.seg.lacks)
 		if err == nil {
 			l.use(next)
-			_ = l.found.forget(l.cfg.FS)
+			_ = l.settle(l.found)
 		}
 		return err
 	}
@@ -298,6 +298,7 @@ type shelf struct {
 	growing  bool            // the segment in use grows
 	evicting bool            // DropOldest: the disk has been full, and has no room for two segments since
 	evicted  uint64          // records that were removed for that
+	kept     kept            // the log's word for its first record; zero: it has none
 
 	inPlace    func() error // of the log
 	work, quit chan struct{}
@@ -391,7 +392,13 @@ func (s *shelf) dropOldest(keep, early bool) (spare string, ok bool) {
 	if len(s.old) == 0 {
 		return "", false
 	}
-	o := s.old[0]
+	o, first := s.old[0], s.old[0].last+1
+	if len(s.old) > 1 {
+		first = s.old[1].base
+	}
+	if err := s.keepFrom(first); err != nil {
+		return "", false
+	}
 	if err := s.remove(indexName(o.base)); err != nil { // before the segment: see traces
 		return "", false
 	}

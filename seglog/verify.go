@@ -86,7 +86,7 @@ func VerifyKnown(dir FS, known Extent) (Summary, error) {
 	}
 	found, err := findTraces(dir, foreign)
 	if err == nil && slices.Equal(found.bases, bases) { // else the log goes on, and what was last is not
-		s.missing(found, known)
+		s.missing(found, found.knowing(known, s.log))
 	}
 	return s, err
 }
