@@ -186,7 +186,15 @@ func (s script) spooled(t *testing.T) *spool.Spool {
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.feed(t, p)
+	return sp
+}
+
+// feed is what a reader makes of a part of a script.
+func (s script) feed(t *testing.T, p *spool.Producer) {
+	t.Helper()
 	for _, step := range s {
+		var err error
 		if kind := step.mark.Kind; kind == spool.Chunk || kind == spool.Message {
 			_, err = p.Read(kind, spool.Moment{Wall: step.mark.Time, Steady: int64(step.mark.B)}, 0, func(_ int, b []byte) (int, syscall.Errno) {
 				return copy(b, step.bytes), 0
@@ -198,7 +206,6 @@ func (s script) spooled(t *testing.T) *spool.Spool {
 			t.Fatal(err)
 		}
 	}
-	return sp
 }
 
 // direct shows the script to a lane as a reader does in the same process.
@@ -249,37 +256,52 @@ func ended(l *lane, log *killable) ledger.Port {
 	return p
 }
 
+var killedKinds = []string{"tally128", "modbus", "cobs", "slip", "line", "ubx", "length", "raw"}
+
+// killedSource is a source whose recorders are killed.
+func killedSource(kind string, messages bool) config.Source {
+	cfg := config.Source{
+		ID: "a", Serial: &config.Serial{Port: "x"}, Frame: (&maker{kind: kind}).settings(),
+		Overflow: config.OverflowBlock, Buffer: 1 << 20, SilentAfter: 50 * time.Millisecond,
+		Expect: &config.Expect{Interval: 20 * time.Millisecond, Tolerance: "20%"},
+	}
+	if messages {
+		cfg.Serial, cfg.UDP = nil, &config.Net{}
+	}
+	return cfg
+}
+
+// lived is a script for a source, and what a lane that lives through it makes of it.
+func lived(t *testing.T, rng *rand.Rand, cfg config.Source) (s script, records []entry, books ledger.Port) {
+	t.Helper()
+	log := &killable{rng: rng}
+	l, err := newLane(cfg, log, frameStream, wasteStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s = scriptFor(rng, cfg.Frame.Kind, cfg.UDP != nil, l.in.dec)
+	s.direct(l)
+	books, records = ended(l, log), log.entries().story()
+	if all := sentIn(records); !bytes.HasPrefix(s.bytes(), all) || len(records) < 20 {
+		t.Fatalf("%s: %d entries with %d bytes, which were not sent", cfg.Frame.Kind, len(records), len(all))
+	}
+	return s, records, books
+}
+
 // TestARecorderThatIsKilled is a lane behind a spool that is killed again and again, while the log
 // has stored some of what it has taken, and none of the rest. In the end records and books are
 // those of a lane in front of the device that lived through it.
 func TestARecorderThatIsKilled(t *testing.T) {
 	rng := rand.New(rand.NewPCG(testenv.Seed(t), 1))
-	for _, kind := range []string{"tally128", "modbus", "cobs", "slip", "line", "ubx", "length", "raw"} {
+	for _, kind := range killedKinds {
 		for _, messages := range []bool{false, true} {
 			for round, kills := range []int{0, 8, 2, 2, 8} { // one in so many steps; 0: none
-				cfg := config.Source{
-					ID: "a", Serial: &config.Serial{Port: "x"}, Frame: (&maker{kind: kind}).settings(), Overflow: config.OverflowBlock, Buffer: 1 << 20,
-				}
+				cfg := killedSource(kind, messages)
 				log := &killable{rng: rng}
 				if round > 2 { // it pauses now and then, and the rhythm with it
-					log.busy, cfg.Buffer = 3, 200
-				} else {
-					cfg.SilentAfter, cfg.Expect = 50*time.Millisecond, &config.Expect{Interval: 20 * time.Millisecond, Tolerance: "20%"}
+					log.busy, cfg.Buffer, cfg.SilentAfter, cfg.Expect = 3, 200, 0, nil
 				}
-				if messages {
-					cfg.Serial, cfg.UDP = nil, &config.Net{}
-				}
-				direct := &killable{rng: rng}
-				l, err := newLane(cfg, direct, frameStream, wasteStream)
-				if err != nil {
-					t.Fatal(err)
-				}
-				s := scriptFor(rng, kind, messages, l.in.dec)
-				s.direct(l)
-				wantBooks, want := ended(l, direct), direct.entries().story()
-				if all := sentIn(want); !bytes.HasPrefix(s.bytes(), all) || len(want) < 20 {
-					t.Fatalf("%s, messages %v: %d entries with %d bytes, which were not sent", kind, messages, len(want), len(all))
-				}
+				s, want, wantBooks := lived(t, rng, cfg)
 				got, deaths := replayed(t, s.spooled(t), cfg, log, kills)
 				if log.busy > 0 { // waste is never in the way of frames, and may be lost
 					wantBooks.Bytes.Quarantined, got.Bytes.Quarantined = 0, 0

@@ -1,7 +1,9 @@
 package recorder
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"math"
 	"sync/atomic"
 	"time"
@@ -305,4 +307,26 @@ func (r *replay) TryAppendAt(stream uint32, time int64, offset uint64, data []by
 		return seq, nil
 	}
 	return 0, errGivenUp
+}
+
+// liveLog is a log that is open.
+type liveLog struct{ *seglog.Log }
+
+func (l liveLog) stored() uint64 { return l.Position().Stored }
+
+func (l liveLog) since(seq uint64, each func(seglog.Record)) error {
+	r := l.NewReader(seq + 1)
+	defer r.Close()
+	for {
+		rec, err := r.Next()
+		var gap *seglog.GapError
+		switch {
+		case err == nil:
+			each(rec)
+		case errors.Is(err, io.EOF):
+			return nil
+		case !errors.As(err, &gap): // what is gone is gone: those frames come again
+			return fmt.Errorf("the log behind record %d: %w", seq, err)
+		}
+	}
 }
