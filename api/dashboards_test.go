@@ -18,7 +18,7 @@ var shown = map[string][]string{
 		"verdict_level", "lost",
 	},
 	"alerts.yml": {
-		"source_up", "missing_frames", "frames_total", "outages_total", "disk_full", "disk_free_bytes", "log_failed", "verdict_level", "lost",
+		"source_up", "losses_total", "outages_total", "disk_free_bytes", "last_end", "reason",
 	},
 }
 

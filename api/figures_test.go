@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tallywheel/tallywheel/config"
+	"github.com/tallywheel/tallywheel/internal/testenv"
 	"github.com/tallywheel/tallywheel/ledger"
 )
 
@@ -101,6 +102,49 @@ func TestVerdictIsTheSameEverywhere(t *testing.T) {
 	write(t, cb, []byte("$GPGLL*00\ntwo\n"))
 	stored(t, g, "b", 2)
 	same(ledger.Bad, 2, http.StatusServiceUnavailable, 2, 1)
+}
+
+// Each rule of the verdict is a series, 0 where it does not hold; so is what each source may lose,
+// or the first loss would be no increase. A frame that comes late takes nothing out of what was
+// lost.
+func TestReasonsAndLossesAreSeries(t *testing.T) {
+	a := newDevice(t)
+	absent := a.source("b")
+	absent.TCP = &config.Net{Listen: "127.0.0.1:0"}
+	g := start(t, nil, a.source("a"), absent)
+	defer stop(t, g)
+	s := serve(t, g)
+	defer s.Close()
+	has := func(of string, want map[string]float64) bool {
+		_, metrics := get(t, s.URL()+"metrics", nil)
+		rules := ledger.Rules()
+		if n := strings.Count(metrics, "\ntallywheel_reason{"); n != len(rules) {
+			t.Errorf("%s: %d reasons; there are %d rules", of, n, len(rules))
+		}
+		for _, r := range rules {
+			series := `tallywheel_reason{level="` + string(r.Level) + `",reason="` + r.Kind + `"}`
+			if got := figure(t, metrics, series); got != want[r.Kind] && r.Kind != "clock_steps" { // of this machine
+				t.Logf("%s: %s is %v", of, series, got)
+				return false
+			}
+		}
+		return figure(t, metrics, `tallywheel_losses_total{source="a",unit="frames",where="wire"}`) == want["wire"] &&
+			figure(t, metrics, `tallywheel_losses_total{source="a",unit="bytes",where="here"}`) == 0 &&
+			figure(t, metrics, `tallywheel_losses_total{source="",unit="records",where="here"}`) == 0 &&
+			figure(t, metrics, `tallywheel_last_end{end="stopped"}`) == 0
+	}
+	until := func(of string, want map[string]float64) {
+		t.Helper()
+		testenv.Until(t, time.Minute, of, func() bool { return has(of, want) })
+	}
+	c := a.connected(t)
+	defer c.Close()
+	write(t, c, frames(0, 3))
+	until("b is not there", map[string]float64{"not_there": 1})
+	write(t, c, frames(5, 3))
+	until("two are missing", map[string]float64{"not_there": 1, "missing_unseen": 1, "wire": 2})
+	write(t, c, frames(3, 2))
+	until("they came late", map[string]float64{"not_there": 1, "wire": 2})
 }
 
 // A client that asks and asks, and takes no answer, is cut, however short the answers are.

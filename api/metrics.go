@@ -2,6 +2,7 @@ package api
 
 import (
 	"cmp"
+	"maps"
 	"net/http"
 	"runtime"
 	"runtime/debug"
@@ -11,11 +12,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/tallywheel/tallywheel/asyncfile"
 	"github.com/tallywheel/tallywheel/internal/hist"
 	"github.com/tallywheel/tallywheel/ledger"
 	"github.com/tallywheel/tallywheel/recorder"
-	"github.com/tallywheel/tallywheel/recorder/notify"
 )
 
 // metrics serves the books, the log and the server in the form of Prometheus.
@@ -73,6 +72,9 @@ var (
 	descUnnamed  = desc("streams_unknown", "Streams of the oldest and the newest records of earlier starts that have no name.")
 	descLevel    = desc("verdict_level", "The verdict: 0 good, 1 watch, 2 bad.")
 	descLost     = desc("lost", "What is lost, by unit and by where: on the wire, or here, in this machine.", "where", "unit")
+	descReason   = desc("reason", "How many sources each rule of the verdict holds for; 1 of one that is about no source.", "reason", "level")
+	descLosses   = desc("losses_total", "What was lost or came damaged since the start; what comes late takes nothing back.", "source", "where", "unit")
+	descLastEnd  = desc("last_end", "1 for how the start before this one has ended: stopped, log_failed, or unknown where it left no end.", "end")
 	descDamaged  = desc("damaged", "What arrived damaged, by unit.", "unit")
 	descUnknown  = desc("absence_unknown", "Whether a frame of the source may be lost without a trace.", "source")
 	descNotified = desc("notified_total", "Events of troubles by who was told, and what became of them: sent, failed, dropped.", "by", "outcome")
@@ -86,7 +88,7 @@ var (
 	descFull     = desc("disk_full", "Whether the log waits for space.")
 	descEvicting = desc("log_dropping_oldest", "Whether the disk is full and the oldest records make room, though they should be kept.")
 	descEvicted  = desc("log_evicted_records_total", "Records that were removed for want of room, though they should be kept.")
-	descStalled  = desc("log_stalled", "Whether the log cannot write for now, and tries again.")
+	descStalled  = desc("log_stalled", "Whether the log cannot write for now, for another reason than a full disk, and tries again.")
 	descFailed   = desc("log_failed", "Whether the log has failed.")
 	descPlaces   = desc("log_damaged_places", "Places of the log that are damaged, and not repaired.")
 	descHurt     = desc("log_damaged_records", "Records that are stored and cannot be read, at most.")
@@ -119,17 +121,19 @@ func (e *exporter) Collect(c chan<- prometheus.Metric) {
 		c <- prometheus.MustNewConstHistogram(d, n, sum, buckets, labels...)
 	}
 	sheet := e.rec.Sheet()
-	flag(descBalanced, sheet.Balanced)
-	collectVerdict(&sheet, gauge)
+	collectVerdict(&sheet, gauge, flag)
+	e.collectLosses(&sheet, counter)
+	e.collectLastEnd(flag)
 	counter(descSteps, sheet.Clock.StepCount)
 	if on := sheet.Clock.Synchronised; on != nil {
 		flag(descSynced, *on)
 	}
 	for _, p := range sheet.Ports {
-		counter(descBytes, p.Bytes.Read, p.ID, "read")
-		counter(descBytes, p.Bytes.Framed, p.ID, "framed")
-		counter(descBytes, p.Bytes.Resync, p.ID, "resync")
-		counter(descBytes, p.Bytes.Quarantined, p.ID, "quarantined")
+		for kind, n := range map[string]uint64{
+			"read": p.Bytes.Read, "framed": p.Bytes.Framed, "resync": p.Bytes.Resync, "quarantined": p.Bytes.Quarantined,
+		} {
+			counter(descBytes, n, p.ID, kind)
+		}
 		gauge(descPartial, float64(p.Bytes.Partial), p.ID)
 		f := p.Frames
 		for kind, n := range map[string]uint64{
@@ -138,9 +142,9 @@ func (e *exporter) Collect(c chan<- prometheus.Metric) {
 		} {
 			counter(descFrames, n, p.ID, kind)
 		}
-		gauge(descMissing, float64(f.MissingCorrupt), p.ID, "corrupt")
-		gauge(descMissing, float64(f.MissingUnseen), p.ID, "unseen")
-		gauge(descMissing, float64(f.MissingByTime), p.ID, "by_time")
+		for how, n := range map[string]uint64{"corrupt": f.MissingCorrupt, "unseen": f.MissingUnseen, "by_time": f.MissingByTime} {
+			gauge(descMissing, float64(n), p.ID, how)
+		}
 		counter(descRequests, f.Requests, p.ID, "asked")
 		counter(descRequests, f.Answered, p.ID, "answered")
 		gauge(descNoAnswer, float64(f.Unanswered), p.ID)
@@ -164,10 +168,8 @@ func (e *exporter) Collect(c chan<- prometheus.Metric) {
 		histogram(descLatency, h, source)
 	}
 	histogram(descSync, e.rec.Syncs())
-	collectNotified(e.rec.Notified(), counter)
-	if c, ok := e.rec.Chains(); ok {
-		collectChains(c, counter)
-	}
+	e.collectNotified(counter)
+	e.collectChains(counter)
 	e.collectLog(sheet.LogDamage, counter, gauge, flag)
 }
 
@@ -188,7 +190,7 @@ func (e *exporter) collectLog(
 	flag(descFull, l.Full)
 	flag(descEvicting, l.Evicting)
 	counter(descEvicted, l.Evicted)
-	flag(descStalled, l.Stalled != "")
+	flag(descStalled, l.Stalled != "" && !l.Full)
 	flag(descFailed, l.Error != "")
 	read, whole := e.rec.Checked()
 	counter(descChecked, read)
@@ -198,10 +200,21 @@ func (e *exporter) collectLog(
 	gauge(descHurt, float64(damage.Records))
 }
 
-func collectVerdict(s *ledger.Sheet, gauge func(*prometheus.Desc, float64, ...string)) {
+func collectVerdict(s *ledger.Sheet, gauge func(*prometheus.Desc, float64, ...string), flag func(*prometheus.Desc, bool, ...string)) {
 	v := s.Verdict
+	flag(descBalanced, s.Balanced)
 	gauge(descUnnamed, float64(len(s.StreamsUnknown)))
 	gauge(descLevel, float64(v.Level.Rank()))
+	holds := map[string]map[string]bool{} // the sources of each kind: one may have several causes
+	for _, r := range v.Reasons {
+		if holds[r.Kind] == nil {
+			holds[r.Kind] = map[string]bool{}
+		}
+		holds[r.Kind][r.Source] = true
+	}
+	for _, r := range ledger.Rules() {
+		gauge(descReason, float64(len(holds[r.Kind])), r.Kind, string(r.Level))
+	}
 	for unit, of := range map[string]func(ledger.Amount) uint64{
 		"frames": func(a ledger.Amount) uint64 { return a.Frames }, "bytes": func(a ledger.Amount) uint64 { return a.Bytes },
 		"datagrams": func(a ledger.Amount) uint64 { return a.Datagrams }, "records": func(a ledger.Amount) uint64 { return a.Records },
@@ -212,8 +225,39 @@ func collectVerdict(s *ledger.Sheet, gauge func(*prometheus.Desc, float64, ...st
 	}
 }
 
-func collectNotified(by map[string]notify.Counts, counter func(*prometheus.Desc, uint64, ...string)) {
-	for who, n := range by {
+// lossUnits is in what a source may lose something. A counter that is there before it first counts
+// lets nobody miss that.
+var lossUnits = []recorder.Grown{
+	{Where: ledger.WhereWire, Unit: "frame"},
+	{Where: ledger.WhereHere, Unit: "frame"},
+	{Where: ledger.WhereHere, Unit: "byte"},
+	{Where: ledger.WhereHere, Unit: "datagram"},
+	{Where: ledger.WhereDamaged, Unit: "frame"},
+	{Where: ledger.WhereDamaged, Unit: "byte"},
+}
+
+func (e *exporter) collectLosses(s *ledger.Sheet, counter func(*prometheus.Desc, uint64, ...string)) {
+	all := map[recorder.Grown]uint64{{Where: ledger.WhereHere, Unit: "record"}: 0}
+	for i := range s.Ports {
+		for _, g := range lossUnits {
+			g.Source = s.Ports[i].ID
+			all[g] = 0
+		}
+	}
+	maps.Copy(all, e.rec.Grown())
+	for g, n := range all {
+		counter(descLosses, n, g.Source, g.Where, g.Unit+"s")
+	}
+}
+
+func (e *exporter) collectLastEnd(flag func(*prometheus.Desc, bool, ...string)) {
+	for _, end := range []recorder.LastEnd{recorder.EndStopped, recorder.EndFailed, recorder.EndUnknown} {
+		flag(descLastEnd, e.rec.LastEnd() == end, string(end))
+	}
+}
+
+func (e *exporter) collectNotified(counter func(*prometheus.Desc, uint64, ...string)) {
+	for who, n := range e.rec.Notified() {
 		counter(descNotified, n.Sent, who, "sent")
 		counter(descNotified, n.Failed, who, "failed")
 		counter(descNotified, n.Dropped, who, "dropped")
@@ -234,7 +278,11 @@ func collectKernel(p ledger.Port, counter func(*prometheus.Desc, uint64, ...stri
 	}
 }
 
-func collectChains(c asyncfile.ChainCounts, counter func(*prometheus.Desc, uint64, ...string)) {
+func (e *exporter) collectChains(counter func(*prometheus.Desc, uint64, ...string)) {
+	c, ok := e.rec.Chains()
+	if !ok {
+		return
+	}
 	counter(descChains, c.Chains, "written")
 	counter(descChains, c.Whole, "whole")
 	counter(descChains, c.Breaks, "taken up again")

@@ -231,6 +231,23 @@ var sheetRules = []sheetRule{
 	}},
 }
 
+// Rule is one rule of the verdict, whether or not it holds.
+type Rule struct {
+	Kind  string
+	Level Level
+}
+
+// Rules lists all rules: those about each source, then those about the sheet.
+func Rules() (all []Rule) {
+	for _, r := range sourceRules {
+		all = append(all, Rule{r.kind, r.level})
+	}
+	for _, r := range sheetRules {
+		all = append(all, Rule{r.kind, r.level})
+	}
+	return all
+}
+
 func overruns(_ *Sheet, p *Port) []find {
 	const what = "over-run below us"
 	switch k := p.Kernel; {

@@ -27,9 +27,14 @@ type lossWatch struct {
 	at        ledger.Time    // of the last look
 	list      []archive.Loss // the newest last
 	forgotten uint64         // entries
+	grown     map[Grown]uint64
 
 	late map[string]uint64 // frames that came late and are in no entry, by source: earlier starts had lost them
 }
+
+// Grown names a count of what was lost since the start: it only grows, for what comes late takes
+// nothing out of it.
+type Grown struct{ Source, Where, Unit string }
 
 // whereLate is that of frames that came late: they are followed like losses, and take losses back.
 const whereLate = "late"
@@ -91,6 +96,11 @@ func (w *lossWatch) look(s ledger.Sheet) {
 	defer w.mu.Unlock()
 	there := map[bookKey]ledger.Time{{}: s.Since} // what no source has was found at the start
 	w.known, w.at = w.compare(there, &s, &ledger.Sheet{At: s.At, Ports: s.Leaving}), s.At
+	sources := map[string]bool{"": true}
+	for k := range there {
+		sources[k.source] = true
+	}
+	maps.DeleteFunc(w.grown, func(g Grown, _ uint64) bool { return !sources[g.Source] })
 }
 
 // close takes in the last account of a source that has left, and of its peers.
@@ -122,6 +132,7 @@ func (w *lossWatch) compare(there map[bookKey]ledger.Time, sheets ...*ledger.She
 			w.came(k.loss.Source, now[k]-min(before, now[k]))
 		} else if now[k] > before {
 			w.post(k.loss, now[k]-before, at)
+			w.grow(k.loss, now[k]-before)
 		} else {
 			w.takeBack(k.loss, before-now[k])
 		}
@@ -152,6 +163,20 @@ func (w *lossWatch) carry(there map[bookKey]ledger.Time) {
 	for k, n := range gone {
 		w.known[k] += n
 	}
+}
+
+func (w *lossWatch) grow(l ledger.Loss, n uint64) {
+	if w.grown == nil {
+		w.grown = map[Grown]uint64{}
+	}
+	w.grown[Grown{l.Source, l.Where, l.Unit}] += n
+}
+
+// Grown is what was lost since the start, of the sources that are there, as of the last second.
+func (r *Recorder) Grown() map[Grown]uint64 {
+	r.losses.mu.Lock()
+	defer r.losses.mu.Unlock()
+	return maps.Clone(r.losses.grown)
 }
 
 // post adds a loss to the list.

@@ -76,7 +76,13 @@ func TestLossesAreToldOnce(t *testing.T) {
 func TestLossesOfAPeerThatLeaves(t *testing.T) {
 	var w lossWatch
 	w.look(ledger.Sheet{At: 2e9, Ports: []ledger.Port{account("hub", 0, 0, 0), account("hub/10.0.0.7", 100, 3, 1)}})
+	if n := w.grown[Grown{"hub/10.0.0.7", ledger.WhereWire, "frame"}]; n != 3 {
+		t.Errorf("the peer has lost %d", n)
+	}
 	w.look(ledger.Sheet{At: 3e9, Ports: []ledger.Port{account("hub", 100, 4, 3)}})
+	if n := w.grown[Grown{"hub", ledger.WhereWire, "frame"}]; n != 1 || len(w.grown) != 1 {
+		t.Errorf("what was lost: %v", w.grown)
+	}
 	want := "[hub/10.0.0.7 wire 3 frame never seen 1-1 hub wire 1 frame never seen 3-3]"
 	if got := fmt.Sprint(told(&w)); got != want {
 		t.Errorf("%s, want %s", got, want)
