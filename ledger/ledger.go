@@ -88,8 +88,8 @@ type Position struct {
 type Book struct {
 	frameSize int // bytes of every frame, 0 if they vary
 
-	now      int64 // the time that the owner gave last, ns since 1970
-	lastLoss int64 // … when something was lost or damaged last
+	now    int64   // the time that the owner gave last, ns since 1970
+	losses moments // … when something was lost or damaged
 
 	bytes   Bytes
 	frames  Frames
@@ -147,7 +147,7 @@ func (b *Book) Skip(n int) {
 	b.bytes.Resync += uint64(n)
 	b.runBytes += uint64(n)
 	if b.frames.OK == 0 {
-		b.lastLoss = b.now
+		b.losses.lost(b.now)
 	}
 }
 
@@ -158,7 +158,7 @@ func (b *Book) Quarantine(n int) { b.bytes.Quarantined += uint64(n) }
 func (b *Book) Damaged() {
 	b.frames.Corrupt++
 	b.runDamaged++
-	b.lastLoss = b.now
+	b.losses.lost(b.now)
 	b.TurnOver()
 }
 
@@ -228,6 +228,7 @@ func (b *Book) outOfLine(q *sequence, id Stream, seq uint64) {
 	default:
 		if found, g := q.fill(seq); found {
 			f.Missing--
+			b.losses.came(g.moment, 1)
 			if g.corrupt > 0 {
 				f.MissingCorrupt--
 				b.takeBack(g.generation, 1, missingCorrupt)
@@ -274,6 +275,7 @@ func (b *Book) goBack(q *sequence, id Stream) {
 	var missing, corrupt uint64
 	for _, g := range q.gaps {
 		missing, corrupt = missing+g.size(), corrupt+g.corrupt
+		b.losses.came(g.moment, g.size())
 		b.takeBack(g.generation, g.corrupt, missingCorrupt)
 		b.takeBack(g.generation, g.size()-g.corrupt, missingUnseen)
 	}
@@ -298,9 +300,8 @@ func (b *Book) miss(q *sequence, from, to, corrupt uint64) {
 	b.frames.Missing += n
 	b.frames.MissingCorrupt += corrupt
 	b.frames.MissingUnseen += n - corrupt
-	q.insert(gap{from, to, corrupt, b.ack.generation})
+	q.insert(gap{from, to, corrupt, b.ack.generation, b.losses.missed(lateNumber, b.now, n)})
 	b.forgets(q, MaxGaps)
-	b.lastLoss = b.now
 }
 
 // endRun closes the damage before a good frame and returns how many of the lost frames that damage
@@ -451,7 +452,7 @@ func (b *Book) Absorb(from *Book) {
 	for cause, n := range from.unread {
 		count(&b.unread, cause, n)
 	}
-	b.lastLoss = max(b.lastLoss, from.lastLoss)
+	b.losses.lost(from.losses.last()) // what comes late of it is in no gap of this book
 	b.plain += from.plain
 	b.settled += from.span()
 	b.outageCount += from.outageCount
@@ -496,7 +497,7 @@ func (b *Book) Durable(n uint64) { b.frames.Durable += n }
 // Drop posts n valid frames given up, by cause.
 func (b *Book) Drop(cause string, n uint64) {
 	count(&b.frames.Dropped, cause, n)
-	b.lastLoss = b.now
+	b.losses.lost(b.now)
 }
 
 // Unread posts n bytes that the kernel had taken from the sender and that were thrown away before
@@ -504,12 +505,12 @@ func (b *Book) Drop(cause string, n uint64) {
 func (b *Book) Unread(cause string, n uint64) {
 	if n > 0 {
 		count(&b.unread, cause, n)
-		b.lastLoss = b.now
+		b.losses.lost(b.now)
 	}
 }
 
 // Overrun says that what the driver or the kernel has lost has grown; they keep the count.
-func (b *Book) Overrun() { b.lastLoss = b.now }
+func (b *Book) Overrun() { b.losses.lost(b.now) }
 
 // Refuse posts n connections that were not taken, by cause. Their bytes are posted by Unread.
 func (b *Book) Refuse(cause string, n uint64) { count(&b.refused, cause, n) }
@@ -524,8 +525,9 @@ func count(by *map[string]uint64, cause string, n uint64) {
 // Frames returns the counts of frames so far; InFlight is not set.
 func (b *Book) Frames() Frames { return b.frames }
 
-// LastLoss returns when something was lost or damaged last, in ns since 1970; 0: nothing was.
-func (b *Book) LastLoss() int64 { return b.lastLoss }
+// LastLoss returns when something was lost or damaged last that has not come since, in ns since
+// 1970; 0: nothing was.
+func (b *Book) LastLoss() int64 { return b.losses.last() }
 
 // BytesRead returns the bytes read so far.
 func (b *Book) BytesRead() uint64 { return b.bytes.Read }

@@ -82,8 +82,10 @@ func (b *Book) Arrived(n uint64, now time.Duration) {
 	missing, silent := b.rhythm.arrived(n, now)
 	b.frames.MissingByTime += uint64(missing) // two's complement: it never takes back more than it has given
 	if missing > 0 {
-		b.lastLoss, b.ack.owedIn = b.now, b.ack.generation
+		b.ack.owedIn = b.ack.generation
+		b.losses.missed(lateTime, b.now, uint64(missing))
 	} else if missing < 0 {
+		b.losses.cameLast(lateTime, uint64(-missing))
 		b.takeBack(b.ack.owedIn, uint64(-missing), missingByTime)
 	}
 	if silent {

@@ -93,6 +93,7 @@ func (q *sequence) rest() {
 type gap struct {
 	from, to, corrupt uint64
 	generation        uint32
+	moment            uint32 // when, see moments
 }
 
 func (g gap) size() uint64 { return g.to - g.from + 1 }
@@ -152,12 +153,12 @@ func (q *sequence) fill(seq uint64) (found bool, was gap) {
 		return false, gap{}
 	}
 	g := q.gaps[i]
-	was = gap{seq, seq, 0, g.generation}
+	was = gap{seq, seq, 0, g.generation, g.moment}
 	if g.corrupt == g.size() {
 		g.corrupt--
 		was.corrupt = 1
 	}
-	left, right := gap{g.from, seq - 1, 0, g.generation}, gap{seq + 1, g.to, 0, g.generation}
+	left, right := gap{g.from, seq - 1, 0, g.generation, g.moment}, gap{seq + 1, g.to, 0, g.generation, g.moment}
 	var parts []gap
 	if g.from < seq {
 		left.corrupt = min(g.corrupt, left.size())

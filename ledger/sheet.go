@@ -186,7 +186,7 @@ type Port struct {
 	Refused     map[string]uint64 `json:"refused,omitempty"`
 	Outages     []Outage          `json:"outages"`
 	OutageCount uint64            `json:"outage_count"`
-	LastLoss    Time              `json:"last_loss"`            // when something was found to be lost or damaged last
+	LastLoss    Time              `json:"last_loss"`            // when something was found to be lost or damaged last, and has not come since
 	Unbalanced  []string          `json:"unbalanced,omitempty"` // the equations that do not hold
 	// Known is how much of the counts was acknowledged in this start, and has not come late since;
 	// null: nothing was acknowledged while the source had these books.
@@ -326,7 +326,7 @@ type Held struct {
 // Sheet draws up the account of the port and checks every equation.
 func (b *Book) Sheet(id, state string, held Held, kernel *Kernel) Port {
 	p := Port{ID: id, State: state, Bytes: b.bytes, Frames: b.frames, Kernel: kernel, OutageCount: b.outageCount}
-	p.LastLoss, p.Silences = Time(b.lastLoss), b.silences
+	p.LastLoss, p.Silences = Time(b.LastLoss()), b.silences
 	p.Bytes.Partial = held.Bytes
 	p.Frames.InFlight = held.Frames
 	p.Frames.Dropped = maps.Clone(b.frames.Dropped)

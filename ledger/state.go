@@ -9,13 +9,13 @@ import (
 )
 
 // A book's state is the fields of an [image], as its describe names them, sealed by package pack.
-const stateVersion = 1
+const stateVersion = 2
 
 // LeastState is room enough for the state of a book that follows one stream without gaps.
 const LeastState = 6 << 10
 
 // State is all that a book knows, for one that goes on behind it. It is at most so many bytes, at
-// least [LeastState]. A stream takes 10 to 20 bytes, and 4 for a usual gap: 64 KiB hold 3,000
+// least [LeastState]. A stream takes 10 to 20 bytes, and 5 to 7 for a usual gap: 64 KiB hold 3,000
 // streams, or one with all of its gaps. Of more, the state forgets what is worth least: old
 // outages, gaps of streams that have not sent for long, and then those streams, which it counts in
 // Forgotten. The book itself forgets nothing.
@@ -94,7 +94,8 @@ func (b *Book) image() *image {
 
 // describe names all fields. The test of it finds those that are missing.
 func (m *image) describe(c *pack.Coder) {
-	pack.Signed(c, &m.now, &m.lastLoss, &m.lastFrame)
+	pack.Signed(c, &m.now, &m.lastFrame)
+	m.losses.describe(c)
 	y := &m.bytes
 	pack.Natural(c, &y.Read, &y.Framed, &y.Resync, &y.Partial, &y.Quarantined)
 	f := &m.frames
@@ -180,7 +181,7 @@ func (q *sequence) describe(c *pack.Coder) {
 		c.Near(&g.from, last)
 		c.Near(&g.to, g.from)
 		pack.Natural(c, &g.corrupt)
-		pack.Natural(c, &g.generation)
+		pack.Natural(c, &g.generation, &g.moment)
 		last = g.to
 	})
 	carried := func(g *Gap) {
@@ -208,7 +209,7 @@ func (q *sequence) describe(c *pack.Coder) {
 // isSound reports whether a book can be so. What only makes its numbers wrong is not looked at: the
 // CRC says that somebody has counted so.
 func (m *image) isSound() bool {
-	if len(m.outages) > maxOutages || m.outageOpen && len(m.outages) == 0 ||
+	if len(m.losses.open) > maxMoments || len(m.outages) > maxOutages || m.outageOpen && len(m.outages) == 0 ||
 		len(m.sending) > MaxStreams || len(m.silent) > MaxPositions-MaxStreams {
 		return false
 	}

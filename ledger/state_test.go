@@ -90,7 +90,7 @@ func fullBook(t *testing.T) *Book {
 		q := &sequence{}
 		leaves(reflect.ValueOf(q).Elem(), "sequence", true, fill)
 		q.first, q.next = middle-uint64(3+i), middle+1000
-		q.gaps = []gap{{middle + 3, middle + 9, 2, 5}}
+		q.gaps = []gap{{middle + 3, middle + 9, 2, 5, 6}}
 		b.streams[q.id], b.known[q.id.Device] = q, true
 		l.add(q)
 		b.recent, b.recentK = q, q.id

@@ -27,6 +27,7 @@ func (b *Book) Answered() {
 	b.frames.Answered++
 	if b.turns.overdue {
 		b.frames.Unanswered--
+		b.losses.cameLast(lateAnswer, 1)
 		b.takeBack(b.ack.overdueIn, 1, unanswered)
 	}
 }
@@ -48,7 +49,8 @@ func (b *Book) Overdue(now, within time.Duration) {
 
 func (b *Book) unanswered() {
 	b.frames.Unanswered++
-	b.lastLoss, b.ack.overdueIn = b.now, b.ack.generation
+	b.ack.overdueIn = b.ack.generation
+	b.losses.missed(lateAnswer, b.now, 1)
 }
 
 // TurnOver says that the last request is not waited for any more: a frame came behind it, damage,

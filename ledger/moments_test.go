@@ -1,0 +1,94 @@
+package ledger
+
+import (
+	"testing"
+	"time"
+)
+
+// What comes late takes its moment with it: the last loss is the last one of what is still lost, as
+// of frames by their numbers, by their time, and of answers.
+func TestLastLossGoesBackWithWhatComesLate(t *testing.T) {
+	b := NewBook(0)
+	b.Expect(Rhythm{Interval: time.Second})
+	post := func(second int64, numbers ...uint64) {
+		b.At(second * 1e9)
+		for _, n := range numbers {
+			b.Numbered(128, Stream{1, 1}, n)
+		}
+	}
+	last := func(of string, want int64) {
+		t.Helper()
+		if got := b.LastLoss() / 1e9; got != want {
+			t.Errorf("%s: the last loss is at %d, want %d", of, got, want)
+		}
+	}
+	post(1, 1, 2, 3)
+	last("nothing", 0)
+	post(5, 6, 7)
+	last("4 and 5 are missing", 5)
+	post(13, 9)
+	last("so is 8", 13)
+	post(15, 8)
+	last("8 came late", 5)
+	post(16, 13)
+	last("10 to 12 are missing", 16)
+	post(17, 11)
+	last("11 came late", 16)
+	post(18, 10, 12)
+	last("so did the others", 5)
+
+	b.Arrived(1, 0)
+	b.At(20e9)
+	b.Arrived(1, 2*time.Second)
+	last("one did not come in time", 20)
+	b.At(21e9)
+	b.Arrived(2, 3*time.Second)
+	last("it came then", 5)
+
+	b.At(22e9)
+	b.Asked(0)
+	b.Overdue(5*time.Second, time.Second)
+	last("a request is not answered", 22)
+	b.Answered()
+	last("it is", 5)
+
+	b.At(23e9)
+	b.Drop("overflow", 1)
+	last("one was dropped", 23)
+	post(24, 15, 14, 4, 5)
+	last("all the others came", 23)
+}
+
+// Of many moments the oldest are kept as what does not come any more.
+func TestLastLossWithMoreMomentsThanAreKnown(t *testing.T) {
+	b := NewBook(0)
+	for n := range int64(maxMoments + 10) {
+		b.At((n + 1) * 1e9)
+		b.Numbered(128, Stream{1, 1}, uint64(2*n))
+	}
+	for n := int64(maxMoments + 10); n > 1; n-- {
+		if got := b.LastLoss() / 1e9; got != max(n, 10) {
+			t.Fatalf("with those to second %d missing the last loss is at %d", n, got)
+		}
+		b.Numbered(128, Stream{1, 1}, uint64(2*(n-1)-1))
+	}
+	if b.Frames().Missing != 0 {
+		t.Errorf("%d are missing", b.Frames().Missing)
+	}
+}
+
+// A device that seemed to count anew, and goes on where it was, has lost nothing then.
+func TestLastLossOfADeviceThatGoesBack(t *testing.T) {
+	b := NewBook(0)
+	b.Resume(Position{Device: 1, Epoch: 1, Last: 99})
+	for i, n := range []uint64{10, 11, 12, 15, 100} {
+		b.At(int64(i+1) * 1e9)
+		b.Numbered(128, Stream{1, 1}, n)
+		if got := b.LastLoss(); i == 3 && (got != 4e9 || b.Frames().Missing != 2) {
+			t.Errorf("it counts anew, %d are missing, the last loss is at %d", b.Frames().Missing, got)
+		}
+	}
+	if b.LastLoss() != 0 || b.Frames().Missing != 0 {
+		t.Errorf("it goes on: %d are missing, the last loss is at %d", b.Frames().Missing, b.LastLoss())
+	}
+}
