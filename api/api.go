@@ -7,6 +7,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -145,11 +146,14 @@ func (s *Server) routes() http.Handler {
 		m.HandleFunc(r.path, only(r.method, r.handler))
 	}
 	for _, path := range []string{"/api", "/api/"} {
-		m.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
-			fail(w, http.StatusNotFound, fmt.Sprintf("there is no %s; docs/guide/api.md lists what there is", r.URL.Path))
-		})
+		m.HandleFunc(path, none)
 	}
 	return m
+}
+
+// none says that there is nothing at a path.
+func none(w http.ResponseWriter, r *http.Request) {
+	fail(w, http.StatusNotFound, fmt.Sprintf("there is no %s; docs/guide/api.md lists what there is", r.URL.Path))
 }
 
 // only refuses requests by another method than the one. Who may GET may ask for the HEAD.
@@ -173,8 +177,9 @@ func page() http.HandlerFunc {
 	files, _ := fs.Sub(web, "web") // the folder is there: it is embedded
 	all := http.FileServerFS(files)
 	return func(w http.ResponseWriter, r *http.Request) {
-		if !fs.ValidPath(strings.Trim(path.Clean(r.URL.Path), "/")) && r.URL.Path != "/" { // as one that is no UTF-8
-			http.NotFound(w, r)
+		name := cmp.Or(strings.Trim(path.Clean(r.URL.Path), "/"), ".")
+		if _, err := fs.Stat(files, name); err != nil || name == "." && r.URL.Path != "/" { // also of a path that is no UTF-8
+			none(w, r)
 			return
 		}
 		all.ServeHTTP(w, r)

@@ -112,6 +112,9 @@ func (s *Server) ask(r *http.Request, known []string) (a asked, err error) {
 // place is where to begin: at from_seq, or behind the cursor of a page, which may be a number to
 // begin at, too. back: towards the oldest.
 func place(v url.Values, back bool) (*archive.Mark, error) {
+	if v.Get("cursor") != "" && v.Get("from_seq") != "" {
+		return nil, errors.New("from_seq and cursor both say where to begin: want one of them")
+	}
 	for _, name := range []string{"cursor", "from_seq"} {
 		t := v.Get(name)
 		if t == "" {
