@@ -141,7 +141,7 @@ var sourceRules = []sourceRule{
 		return when(!p.Heard && p.State != StateWaiting && !s.hasPeers(p.ID), "no frame since it was opened")
 	}},
 	{"restarts", Watch, nil, func(_ *Sheet, p *Port) []find {
-		return counts(p.Frames.Restarts, "device restart", "what was sent just before one leaves no trace")
+		return counts(p.Frames.Restarts, "device restart", "seen: what was sent just before one leaves no trace")
 	}},
 	{"forgotten", Watch, nil, func(_ *Sheet, p *Port) []find {
 		return counts(p.Frames.Forgotten, "sequence", "too many to follow, or with too many gaps")

@@ -42,7 +42,7 @@ type matter struct {
 	counts        map[bookKey]uint64
 	open          map[bookKey]*episode // of a loss by its book; of a state, and of an earlier start, by the source alone
 	over          []*episode           // ended, and not told yet
-	brief         int                  // ended before anybody was told
+	brief         []*episode           // ended before anybody was told
 	begin, end    time.Duration        // of the last line of that kind; 0: there was none
 	more          time.Duration
 }
@@ -250,7 +250,7 @@ func (c *matter) endThose(seen map[bookKey]bool, now time.Duration) {
 		if e.begun || e.old {
 			c.over = append(c.over, e)
 		} else {
-			c.brief++
+			c.brief = append(c.brief, e)
 		}
 	}
 }
@@ -268,13 +268,16 @@ func (h *herald) announce(c *matter, now time.Duration, all bool) {
 			going = append(going, e)
 		}
 	}
-	if (len(fresh) > 0 || c.brief > 0) && due(c.begin) {
+	if (len(fresh) > 0 || len(c.brief) > 0) && due(c.begin) {
 		for _, e := range fresh {
 			e.begun = true
 		}
-		c.begin = now
-		h.line("begin", c, fresh, "")
-		c.brief = 0
+		if c.begin = now; len(fresh) > 0 {
+			h.line("begin", c, fresh, "")
+		} else {
+			h.line("brief", c, c.brief, "")
+		}
+		c.brief = nil
 	} else if len(going) > 0 && due(max(c.begin, c.more)) {
 		c.more = now
 		h.line("more", c, going, "")
@@ -326,8 +329,8 @@ func (h *herald) line(what string, c *matter, of []*episode, lasted string) {
 		if p.source != "" && !slices.Contains(e.Sources, p.source) { // two of its books may have it
 			e.Sources = append(e.Sources, p.source)
 		}
-		if p.why != "" && len(whys) < 4 {
-			whys = append(whys, strings.TrimPrefix(p.source+": "+p.why, ": "))
+		if w := strings.TrimPrefix(p.source+": "+p.why, ": "); p.why != "" && len(whys) < 4 && !slices.Contains(whys, w) {
+			whys = append(whys, w)
 		}
 		e.Count += p.count - p.told
 		p.told = p.count
@@ -349,12 +352,15 @@ func (h *herald) line(what string, c *matter, of []*episode, lasted string) {
 	if do := advice[c.Kind]; do != "" && what == "begin" {
 		attrs = append(attrs, "do", do)
 	}
-	if c.brief > 0 && what == "begin" {
-		attrs = append(attrs, "more_that_were_brief", c.brief)
+	if n := len(c.brief); n > 0 && what == "begin" {
+		attrs = append(attrs, "more_that_were_brief", n)
 	}
 	switch what {
 	case "begin":
 		h.log.Warn("begins: "+e.Text, attrs...)
+	case "brief": // all is over: no event, for nothing is open that an end would follow
+		h.log.Warn("came and went: "+e.Text, append(attrs, "times", len(of))...)
+		return
 	case "more":
 		h.log.Warn("goes on: "+e.Text, attrs...)
 		return
@@ -367,9 +373,7 @@ func (h *herald) line(what string, c *matter, of []*episode, lasted string) {
 		d, _ := time.ParseDuration(lasted) // it was printed by Duration
 		e.Seconds = d.Seconds()
 	}
-	if len(of) > 0 { // else all were brief: nothing is open that an end would follow
-		h.tell(e)
-	}
+	h.tell(e)
 }
 
 // why says more of a trouble than its kind: how it began, and what it is now.

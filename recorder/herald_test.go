@@ -160,7 +160,7 @@ func TestWhatWasBriefIsNoEvent(t *testing.T) {
 	l.look(1, nil, gone("a"), lossy("b", 0))
 	l.look(2, nil, lossy("a", 0), gone("b"))
 	l.look(3, nil, lossy("a", 0), lossy("b", 0))
-	if got := l.look(62, nil, lossy("a", 0), lossy("b", 0)); len(got) != 1 || !strings.Contains(got[0], "more_that_were_brief=1") {
+	if got := l.look(62, nil, lossy("a", 0), lossy("b", 0)); len(got) != 1 || !strings.Contains(got[0], `came and went: not there" trouble=not_there sources=b why="b: input/output error" times=1`) {
 		t.Errorf("%q", got)
 	}
 	if got := l.told(); got != "begin not_there 0 [a] 0; end not_there 0 [a] 0" {

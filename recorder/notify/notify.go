@@ -261,8 +261,14 @@ func (p *post) run() {
 			<-p.news
 			continue
 		}
-		if err := p.deliver(b, &ill); !p.settle(err) {
+		err := p.deliver(b, &ill)
+		if !p.settle(err) {
 			return
+		}
+		if err != nil {
+			var e Event
+			_ = json.Unmarshal(b, &e) // one of an earlier start may be of another program
+			p.log.Error("an event is given up", "by", p.name, "event", e.Event, "trouble", e.Trouble, "error", err)
 		}
 	}
 }

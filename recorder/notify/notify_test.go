@@ -36,14 +36,15 @@ func TestTriedAgainAndGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var tries []time.Duration
 		began := time.Now()
-		tell := sends("x", Config{Timeout: time.Second, Queue: 8, Log: quiet()}, func(_ context.Context, b []byte) error {
+		var said testenv.Buffer
+		tell := sends("x", Config{Timeout: time.Second, Queue: 8, Log: slog.New(slog.NewTextHandler(&said, nil))}, func(_ context.Context, b []byte) error {
 			if strings.Contains(string(b), "bad") {
 				tries = append(tries, time.Since(began))
 				return errors.New("no")
 			}
 			return nil
 		})
-		tell.Tell(Event{Text: "bad"})
+		tell.Tell(Event{Event: "begin", Trouble: "silent", Text: "bad"})
 		tell.Tell(Event{Text: "fine"})
 		time.Sleep(time.Hour)
 		synctest.Wait()
@@ -52,6 +53,9 @@ func TestTriedAgainAndGivenUp(t *testing.T) {
 		}
 		if c := tell.Counts()["x"]; c != (Counts{Sent: 1, Failed: 1}) {
 			t.Errorf("%+v", c)
+		}
+		if want := `msg="an event is given up" by=x event=begin trouble=silent error=no`; strings.Count(said.String(), want) != 1 {
+			t.Errorf("said %s", said.String())
 		}
 		tell.Close()
 	})
