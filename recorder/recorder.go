@@ -67,6 +67,7 @@ type Recorder struct {
 	late     []*lane                // of sources that wait for room on the disk, to have a number in the log; written under changing and mu
 	waiting  atomic.Int32           // how many they are; 0 once the recorder stops
 	unsaved  atomic.Pointer[string] // why the sheet on disk could not be renewed last; nil: it was
+	ticks    atomic.Int64           // since when the tick does what is due each second, in ns since the start; 0: it waits
 
 	places map[string]place // where sources that are not read now go on, by source
 
@@ -171,6 +172,7 @@ func StartWatched(cfg config.Config, logger *slog.Logger, w Watcher) (*Recorder,
 		return nil, errors.Join(err, stopErr)
 	}
 	r.done.Go(r.tick)
+	r.done.Go(r.overlook)
 	r.slog.Info("recording", "sources", len(cfg.Sources), "log", cfg.Log.Dir)
 	return r, nil
 }
@@ -396,7 +398,10 @@ func (r *Recorder) tick() {
 			return
 		case <-next.C:
 		}
-		if err := r.second(); err != nil {
+		r.ticks.Store(int64(time.Since(r.began)))
+		err := r.second()
+		r.ticks.Store(0)
+		if err != nil {
 			why := err.Error()
 			r.unsaved.Store(&why)
 		} else {

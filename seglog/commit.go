@@ -68,6 +68,7 @@ func (l *Log) lead(yield bool) {
 	l.mu.Unlock()
 	c, end := l.commit(b)
 	l.mu.Lock()
+	l.leads = time.Time{}
 	switch {
 	case end.again != nil && l.stall == nil: // whoever led: the background tries again until it succeeds
 		signal(l.kick)
@@ -179,6 +180,7 @@ type outcome struct {
 func (l *Log) commit(b *staging) (c Commit, end outcome) {
 	start := time.Now()
 	l.mu.Lock()
+	l.leads = start
 	c = Commit{Stored: l.stored, Durable: l.durable, Doubt: l.doubt, Err: l.failed}
 	l.mu.Unlock()
 	if c.Err != nil {

@@ -56,6 +56,8 @@
 // Errors that leave nothing in doubt are tried again, five times a second, until they pass. Nothing
 // that was taken is lost meanwhile; [Position].Stalled says why the log waits.
 //
+// A write or a sync that gives neither an error nor an end is [ErrNoAnswer] there.
+//
 //	beginning a segment: any error                 tried again; TryAppend says ErrBusy, Append waits
 //	write: EAGAIN, EINTR, ENOMEM, ENOBUFS          tried again; TryAppend says ErrBusy, Append waits
 //	either: ENOSPC, EDQUOT                         tried again; both say ErrDiskFull, once the buffer is full

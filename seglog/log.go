@@ -185,6 +185,7 @@ type Log struct {
 	end      int64  // of what is written in it
 	crowd    int    // producers that waited for the last commit
 	calmed   time.Time
+	leads    time.Time // since when the commit is under way; zero: none is
 	failed   error
 	doubt    uint64   // with failed: the last sequence that may stand in the log all the same
 	told     bool     // OnCommit has been called with failed
@@ -443,7 +444,7 @@ type Position struct {
 	Used     int64  // of these, up to the end of what is written
 	Ahead    int64  // bytes of the disk that are held for records to come: the rest of the segment in use, and spare ones
 	Full     bool   // the disk is full: a batch waits for room
-	Stalled  error  // why a batch waits and is tried again: the disk is full, or another error that may pass
+	Stalled  error  // why a batch waits: the disk is full, or another error that may pass, and it is tried again; or ErrNoAnswer
 	Err      error  // the log has failed
 	Evicting bool   // DropOldest: for want of room, records are removed that KeepBytes and KeepAge would keep
 	Evicted  uint64 // how many were, since the log was opened
@@ -464,8 +465,17 @@ func (l *Log) Position() Position {
 		p.First = first
 	}
 	p.Evicting, p.Evicted = evicting, evicted
+	if p.Stalled == nil && !l.leads.IsZero() && time.Since(l.leads) > NoAnswer {
+		p.Stalled = ErrNoAnswer
+	}
 	return p
 }
+
+// NoAnswer is how long a commit takes that is a stall: no disk that works needs so long.
+const NoAnswer = 20 * time.Second
+
+// ErrNoAnswer is a write or a sync that is under way for longer than [NoAnswer].
+var ErrNoAnswer = errors.New("the disk does not answer: a write or a sync is under way for more than 20 s")
 
 // Identity is a random number that the log was given when it was made, and that all its segments
 // carry.

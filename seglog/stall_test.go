@@ -421,3 +421,55 @@ func TestCloseWaitsForWhoLeads(t *testing.T) {
 		})
 	}
 }
+
+// hungDir is a directory whose files do not answer when they are written to, from when it hangs on.
+type hungDir struct {
+	FS
+	hangs   *atomic.Bool
+	answers <-chan struct{}
+}
+
+type hungFile struct {
+	File
+	of hungDir
+}
+
+func (d hungDir) Open(name string) (File, error) {
+	f, err := d.FS.Open(name)
+	return hungFile{f, d}, err
+}
+
+func (f hungFile) WriteAt(b []byte, off int64) (int, error) {
+	if f.of.hangs.Load() {
+		<-f.of.answers
+	}
+	return f.File.WriteAt(b, off)
+}
+
+// A write that gives neither an error nor an end is a stall: it is told, and over with its end.
+func TestAWriteWithoutAnAnswerIsAStall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, answers := fault.New(), make(chan struct{})
+		closeLog(t, open(t, small(faulty{d}, SyncBatch)))
+		disk := hungDir{faulty{d}, &atomic.Bool{}, answers}
+		l := open(t, small(disk, SyncBatch))
+		disk.hangs.Store(true)
+		if _, err := l.TryAppend(1, 1, payload(1)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(NoAnswer)
+		if p := l.Position(); p.Stalled != nil {
+			t.Errorf("after %v: %v", NoAnswer, p.Stalled)
+		}
+		time.Sleep(time.Second)
+		if p := l.Position(); !errors.Is(p.Stalled, ErrNoAnswer) || p.Err != nil {
+			t.Errorf("then: %v, %v; want %v", p.Stalled, p.Err, ErrNoAnswer)
+		}
+		close(answers)
+		time.Sleep(time.Second)
+		if p := l.Position(); p.Stalled != nil || p.Durable != 1 {
+			t.Errorf("with an answer: %+v", p)
+		}
+		closeLog(t, l)
+	})
+}
