@@ -560,3 +560,28 @@ func TestLossBeforeAReload(t *testing.T) {
 		stop(t, g)
 	}
 }
+
+// A source whose frames have no numbers is taken out, and comes back after other starts: that nobody
+// read it meanwhile is an outage.
+func TestSourceThatComesBackStartsLater(t *testing.T) {
+	dir := t.TempDir()
+	g := start(t, dir, nil, lines("a", ""), lines("b", ""))
+	next := g.cfg
+	next.Sources = next.Sources[1:]
+	if err := g.Reload(next); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		stop(t, g)
+		g = start(t, dir, nil, lines("b", ""))
+	}
+	next = g.cfg
+	next.Sources = append(slices.Clone(next.Sources), lines("a", ""))
+	if err := g.Reload(next); err != nil {
+		t.Fatal(err)
+	}
+	if p := portOf(g, "a"); p.OutageCount != 1 || !strings.HasPrefix(p.Outages[0].Cause, outageNotRunning) {
+		t.Errorf("%+v; want an outage since it was taken out", p.Outages)
+	}
+	stop(t, g)
+}

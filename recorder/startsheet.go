@@ -4,6 +4,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/tallywheel/tallywheel/archive"
@@ -53,8 +54,9 @@ func (r *Recorder) startSheet(end string) archive.StartSheet {
 		s.Unsure(source, u)
 	}
 	r.mu.Lock()
-	for source, at := range r.places { // sources that are not configured now keep their places
-		if _, ok := s.Positions[source]; !ok && len(at.stored) > 0 {
+	for source, at := range r.places { // sources that are not configured now keep their places, those without numbers, too
+		_, ok := s.Positions[source]
+		if isPeer := strings.Contains(source, "/"); !ok && (len(at.stored) > 0 || !isPeer) {
 			s.Positions[source] = at.stored
 		}
 	}
