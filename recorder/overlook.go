@@ -1,6 +1,7 @@
 package recorder
 
 import (
+	"log/slog"
 	"time"
 
 	"github.com/tallywheel/tallywheel/internal/beat"
@@ -18,12 +19,16 @@ var noAnswer = seglog.NoAnswer
 func (r *Recorder) overlook() {
 	next := time.NewTimer(beat.Next(time.Second))
 	defer next.Stop()
+	still := stillness{log: r.slog}
 	var since time.Duration // the tick waits since then, and that is told; 0: it is not
 	for ; ; next.Reset(beat.Next(time.Second)) {
 		select {
 		case <-r.quit:
 			return
 		case <-next.C:
+		}
+		if up, err := uptime(); err == nil && still.look(up) { // who stood still is no disk
+			continue
 		}
 		now, began := time.Since(r.began), time.Duration(r.ticks.Load())
 		if since != 0 && began != since { // it went on
@@ -35,6 +40,27 @@ func (r *Recorder) overlook() {
 			since = began
 		}
 	}
+}
+
+// stillFor is how long the process may be held up: a busy machine, or a slow one, does that.
+const stillFor = 10 * time.Second
+
+// stillness notices that the process, or the machine, stood still: nobody read then.
+type stillness struct {
+	log *slog.Logger
+	at  time.Duration // the uptime at the last look, which counts while the machine is suspended; 0: there was none
+}
+
+// look comes once a second, and reports whether it was held up.
+func (s *stillness) look(uptime time.Duration) bool {
+	held := uptime - s.at
+	isFirst := s.at == 0
+	if s.at = uptime; isFirst || held < stillFor {
+		return false
+	}
+	s.log.Warn("the recorder, or the machine, stood still: what came meanwhile, and the kernel could not hold, is lost",
+		"for", held.Round(time.Second))
+	return true
 }
 
 const silentDisk = "the disk does not answer"

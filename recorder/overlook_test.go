@@ -29,8 +29,8 @@ func (s *said) has(words string) bool {
 	return strings.Contains(s.b.String(), words)
 }
 
-// A disk that does not answer holds the tick up. That is in the verdict, the journal and an event all
-// the same, and so is its end.
+// A disk that does not answer holds the tick up. That is in the verdict, the journal and an event
+// all the same, and so is its end.
 func TestADiskThatDoesNotAnswerIsTold(t *testing.T) {
 	defer func(d time.Duration) { noAnswer = d }(noAnswer)
 	noAnswer = 10 * time.Millisecond
@@ -55,4 +55,21 @@ func TestADiskThatDoesNotAnswerIsTold(t *testing.T) {
 		t.Errorf("the journal has not both: %s", journal.b.String())
 	}
 	stop(t, g)
+}
+
+// A process that is held up says so; one that looks each second, more or less, says nothing.
+func TestStandingStillIsTold(t *testing.T) {
+	journal := &said{}
+	s := stillness{log: slog.New(slog.NewTextHandler(journal, nil))}
+	for _, up := range []time.Duration{100, 101, 102, 109, 110} {
+		if s.look(up * time.Second) {
+			t.Errorf("at %d s it stood still", up)
+		}
+	}
+	if !s.look(150*time.Second) || !journal.has("stood still") || !journal.has("for=40s") {
+		t.Errorf("after 40 s: %s", journal.b.String())
+	}
+	if s.look(151 * time.Second) {
+		t.Error("it still stands still")
+	}
 }

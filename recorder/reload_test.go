@@ -561,8 +561,8 @@ func TestLossBeforeAReload(t *testing.T) {
 	}
 }
 
-// A source whose frames have no numbers is taken out, and comes back after other starts: that nobody
-// read it meanwhile is an outage.
+// A source whose frames have no numbers is taken out, and comes back after other starts: that
+// nobody read it meanwhile is an outage.
 func TestSourceThatComesBackStartsLater(t *testing.T) {
 	dir := t.TempDir()
 	g := start(t, dir, nil, lines("a", ""), lines("b", ""))
