@@ -27,6 +27,9 @@
 //	           only, and must not hold runtime.LockOSThread where it reads or writes: the runtime would end the process
 //	inline     a [LeanHandler] on the loop's own thread, called when a request is whole: the least work for each request
 //
+// Under load the loops of the last two keep their CPUs to themselves: other goroutines of the
+// program run on them about once a millisecond.
+//
 // A request that asks for an upgrade (WebSocket) or a tunnel (CONNECT) runs on a goroutine in every
 // mode, because who takes a connection over waits as it likes; and so does all of TLS. Hijack works
 // for these requests, and in goroutine mode for all: the connection leaves the engine, and the

@@ -219,6 +219,17 @@ func (r *Ring) Wait(n int) error { return r.wait(n, time.Time{}) }
 // WaitFor is Wait that gives up with ErrTimeout after d.
 func (r *Ring) WaitFor(n int, d time.Duration) error { return r.wait(n, time.Now().Add(d)) }
 
+// WaitBriefly is WaitFor for waits that are mostly shorter than what it takes to give the CPU to
+// another goroutine and to get it back: the Go scheduler is not told, and no other goroutine runs
+// in this one's place meanwhile. The garbage collector ends such a wait by a signal where it has
+// to, but not with GODEBUG=asyncpreemptoff=1: d should be a fraction of a millisecond.
+func (r *Ring) WaitBriefly(n int, d time.Duration) error {
+	r.brief = true
+	err := r.WaitFor(n, d)
+	r.brief = false
+	return err
+}
+
 // WaitSome is for who takes many at a time, and does not let the first of them wait for long: it
 // waits until n completions are there, or gather has passed and at least one is. It gives up with
 // ErrTimeout after d. Before Linux 6.12 it waits for the first alone: see MinTimeout.
@@ -316,7 +327,13 @@ func (r *Ring) enter(todo uint32, n int, flags uint32, arg *geteventsArg) (int, 
 		flags |= enterExtArg
 		size = unsafe.Sizeof(*arg)
 	}
-	res, _, e := unix.Syscall6(unix.SYS_IO_URING_ENTER, r.enterFd, uintptr(todo), uintptr(n), uintptr(flags|r.regular), uintptr(unsafe.Pointer(arg)), size)
+	var res uintptr
+	var e unix.Errno
+	if r.brief {
+		res, _, e = unix.RawSyscall6(unix.SYS_IO_URING_ENTER, r.enterFd, uintptr(todo), uintptr(n), uintptr(flags|r.regular), uintptr(unsafe.Pointer(arg)), size)
+	} else {
+		res, _, e = unix.Syscall6(unix.SYS_IO_URING_ENTER, r.enterFd, uintptr(todo), uintptr(n), uintptr(flags|r.regular), uintptr(unsafe.Pointer(arg)), size)
+	}
 	if e != 0 {
 		return 0, e
 	}

@@ -96,6 +96,7 @@ type Ring struct {
 	nFree int
 	boxes int // slots of mailboxes
 
+	brief    bool // the wait under way keeps the P
 	waits    uint
 	calmed   time.Time
 	until    timespec // of the wait under way

@@ -198,6 +198,45 @@ func TestWaitForGivesUp(t *testing.T) {
 	})
 }
 
+// TestWaitBriefly: it gives up as WaitFor does, finds what completes, and the garbage collector
+// need not wait for its end, though the runtime knows nothing of the wait.
+func TestWaitBriefly(t *testing.T) {
+	kinds(t, func(t *testing.T, cfg uring.Config) {
+		r := open(t, cfg)
+		op := new(uring.Op).Timeout(time.Hour, 0)
+		if err := r.Push(op); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.WaitBriefly(1, time.Millisecond); !errors.Is(err, uring.ErrTimeout) {
+			t.Fatal(err)
+		}
+		var nop uring.Op
+		if err := r.Push(nop.Nop()); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.WaitBriefly(1, time.Minute); err != nil || r.Next() != &nop {
+			t.Fatalf("the completion that was there: %v", err)
+		}
+		in, out := pipe(t)
+		var told uring.Op
+		if err := r.Push(told.Poll(in, unix.POLLIN)); err != nil {
+			t.Fatal(err)
+		}
+		fd, over := out.FD(), make(chan struct{})
+		go func() {
+			defer close(over)
+			runtime.GC()
+			_, _ = unix.Write(fd, []byte{1})
+		}()
+		if err := r.WaitBriefly(1, time.Minute); err != nil || r.Next() != &told {
+			t.Fatalf("the garbage collector waits for the wait: %v", err)
+		}
+		<-over
+		do2(t, r, op, new(uring.Op).Cancel(op))
+		fails(t, op, unix.ECANCELED)
+	})
+}
+
 // do2 pushes the second operation and reaps both.
 func do2(t testing.TB, r *uring.Ring, _, second *uring.Op) {
 	t.Helper()

@@ -70,6 +70,21 @@ func (e *Epoll) WaitRaw(ms int) (int, error) {
 	return waited("epoll_pwait", n, errno)
 }
 
+// WaitBriefly waits for at most d and keeps the P, as WaitRaw does. Before Linux 5.11 it is Wait.
+//
+//go:noinline
+func (e *Epoll) WaitBriefly(d time.Duration) (int, error) {
+	if !e.coarse {
+		ts := unix.NsecToTimespec(int64(d))
+		n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT2, uintptr(e.fd), uintptr(unsafe.Pointer(&e.events[0])), uintptr(len(e.events)), uintptr(unsafe.Pointer(&ts)), 0, 0)
+		if errno != unix.ENOSYS && errno != unix.EPERM {
+			return waited("epoll_pwait2", n, errno)
+		}
+		e.coarse = true
+	}
+	return e.Wait(milliseconds(d))
+}
+
 // WaitFor is Wait with a finer time (Linux 5.11; before, milliseconds).
 func (e *Epoll) WaitFor(d time.Duration) (int, error) {
 	if !e.coarse {
@@ -80,8 +95,11 @@ func (e *Epoll) WaitFor(d time.Duration) (int, error) {
 		}
 		e.coarse = true
 	}
-	return e.Wait(int((d + time.Millisecond - 1) / time.Millisecond))
+	return e.Wait(milliseconds(d))
 }
+
+// milliseconds rounds up.
+func milliseconds(d time.Duration) int { return int((d + time.Millisecond - 1) / time.Millisecond) }
 
 func waited(call string, n uintptr, errno syscall.Errno) (int, error) {
 	switch errno {

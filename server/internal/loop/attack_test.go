@@ -21,7 +21,7 @@ type stub struct {
 	onWake func()
 }
 
-func (d *stub) Wait(timeout time.Duration) error {
+func (d *stub) Wait(timeout time.Duration, _ bool) error {
 	after := make(<-chan time.Time)
 	if timeout >= 0 {
 		after = time.After(timeout)

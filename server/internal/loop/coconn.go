@@ -497,6 +497,7 @@ func (g *CoConn) sendPart(from *os.File, off, n int64) (int, error) {
 	}
 	a := &aside{}
 	g.aside = a
+	g.c.loop.serving++
 	go func() {
 		a.n, a.err = g.c.sock.SendFile(from, off, int(n))
 		a.over.Store(true)
@@ -505,6 +506,7 @@ func (g *CoConn) sendPart(from *os.File, off, n int64) (int, error) {
 	for !a.over.Load() {
 		g.wait(toWrite)
 	}
+	g.c.loop.serving--
 	g.aside = nil
 	if a.err == ErrWait { // there may have been room since, of which the loop was told meanwhile, and not again
 		return g.c.sock.SendFile(from, off, int(n))

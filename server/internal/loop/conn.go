@@ -97,6 +97,10 @@ func (c *Conn) Alive() bool { return c.state == Open }
 // InputEnded reports whether the peer has ended its side.
 func (c *Conn) InputEnded() bool { return c.ended }
 
+// Deaf reports whether nothing that the peer still sends matters: the connection ends with its
+// output.
+func (c *Conn) Deaf() bool { return c.state == Flushing && !c.linger || c.state == Dead }
+
 // Held reports whether input is held back.
 func (c *Conn) Held() bool { return c.held }
 

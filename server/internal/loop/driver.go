@@ -12,8 +12,8 @@ import (
 // Ended, Sent, Writable and Closed, and only from within Wait and Close.
 type Driver interface {
 	// Wait hands over what was queued, waits for at most d (negative: for ever) until something
-	// happens, and tells the loop.
-	Wait(d time.Duration) error
+	// happens, and tells the loop. If brief, no other goroutine gets the CPU meanwhile.
+	Wait(d time.Duration, brief bool) error
 	// Wake ends a Wait, from any goroutine.
 	Wake()
 

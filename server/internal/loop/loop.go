@@ -25,7 +25,7 @@ type Loop struct {
 
 	first    *Conn // of those that are open, newest first
 	open     int
-	serving  int   // goroutines that serve connections, open or not
+	serving  int   // goroutines that serve connections, open or not, or send a file for one
 	apart    int   // open connections that somebody else has taken over: the end does not wait for them
 	acceptor       // of loop 0
 	current  *Conn // whose App is being called
@@ -36,6 +36,8 @@ type Loop struct {
 	stopped bool          // nobody will do posts any more
 	asleep  atomic.Bool   // in the kernel, or about to be: a post must wake it
 	turns   atomic.Uint64 // for watchStalls
+	brisk   bool          // the last wait was over within briefWait
+	yielded int64         // when other goroutines could have the CPU last, as now
 	leaving leaving
 	hard    bool          // … and nobody is let in
 	drained chan struct{} // closed when nothing is left to wait for
@@ -182,7 +184,7 @@ func (l *Loop) turn() error {
 		wait = 0
 	}
 	l.mu.Unlock()
-	if err := l.driver.Wait(wait); err != nil {
+	if err := l.wait(wait); err != nil {
 		return err
 	}
 	l.takePosts()
@@ -193,6 +195,33 @@ func (l *Loop) turn() error {
 	}
 	l.publish()
 	return nil
+}
+
+const (
+	briefWait = 200 * time.Microsecond
+	yieldEach = time.Millisecond
+)
+
+// wait waits in the driver. Under load a loop that waited as other goroutines do would lose its CPU
+// to the runtime's monitor after 20 µs, for nobody, and pay four switches of threads to get it back
+// (docs/design/2026-11-23-what-the-monitor-costs.md). So where handlers run on the loop, it waits
+// briefly as long as something comes at once, unless goroutines of its connections want the CPU;
+// those that it knows nothing of get it now and then.
+func (l *Loop) wait(d time.Duration) error {
+	brief := l.brisk && l.group.cfg.OnLoop && l.serving == 0
+	if brief {
+		if l.now-l.yielded > int64(yieldEach) {
+			l.yielded = l.now
+			runtime.Gosched()
+		}
+		if d < 0 || d > briefWait {
+			d = briefWait
+		}
+	}
+	began := l.group.Clock()
+	err := l.driver.Wait(d, brief)
+	l.brisk = l.now-began < int64(briefWait)
+	return err
 }
 
 // leave ends the loop once it has no connections.

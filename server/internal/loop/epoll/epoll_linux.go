@@ -76,17 +76,12 @@ func New(l *loop.Loop) (loop.Driver, error) {
 func (d *driver) Wake() { sys.EventfdSignal(d.wakeFD) }
 
 // Wait implements loop.Driver.
-func (d *driver) Wait(timeout time.Duration) error {
-	ms := -1
+func (d *driver) Wait(timeout time.Duration, brief bool) error {
 	if len(d.again) > 0 {
 		timeout = 0
 	}
-	if timeout >= 0 {
-		ms = int((timeout + time.Millisecond - 1) / time.Millisecond)
-	}
 	if d.next >= d.events { // else a handler died in the midst of the last batch
-		d.calls++
-		n, err := d.epoll.Wait(ms)
+		n, err := d.wait(timeout, brief)
 		if err != nil {
 			return err
 		}
@@ -109,6 +104,17 @@ func (d *driver) Wait(timeout time.Duration) error {
 	}
 	d.receiveAgain()
 	return nil
+}
+
+func (d *driver) wait(timeout time.Duration, brief bool) (int, error) {
+	d.calls++
+	switch {
+	case brief:
+		return d.epoll.WaitBriefly(timeout)
+	case timeout < 0:
+		return d.epoll.Wait(-1)
+	}
+	return d.epoll.Wait(int((timeout + time.Millisecond - 1) / time.Millisecond))
 }
 
 // event handles what has changed at a socket.

@@ -27,7 +27,7 @@ type step struct {
 const stepsOfATurn = 4
 
 // Wait implements loop.Driver.
-func (d *driver) Wait(timeout time.Duration) error {
+func (d *driver) Wait(timeout time.Duration, _ bool) error {
 	steps := d.possible()
 	if len(steps) == 0 && timeout != 0 {
 		if timeout < 0 || timeout > time.Millisecond { // what goroutines do gives no sign

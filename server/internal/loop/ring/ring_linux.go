@@ -1,5 +1,5 @@
-// Package ring drives a loop by io_uring: one multishot receive for each connection, one send at a
-// time, and one system call a turn for all of them.
+// Package ring drives a loop by io_uring: one multishot receive for each connection that has said
+// something, one send at a time, and one system call a turn for all of them.
 package ring
 
 import (
@@ -131,7 +131,7 @@ func New(l *loop.Loop, cfg Config) (loop.Driver, error) {
 func (d *driver) Wake() { sys.EventfdSignal(d.wakeFD) }
 
 // Wait implements loop.Driver.
-func (d *driver) Wait(timeout time.Duration) error {
+func (d *driver) Wait(timeout time.Duration, brief bool) error {
 	d.retry()
 	n, most := d.patience()
 	if most > 0 && (timeout < 0 || timeout > most) {
@@ -143,6 +143,8 @@ func (d *driver) Wait(timeout time.Duration) error {
 		err = d.ring.Wait(n)
 	case timeout == 0:
 		err = d.ring.Wait(0)
+	case brief:
+		err = d.ring.WaitBriefly(n, timeout)
 	default:
 		err = d.ring.WaitFor(n, timeout)
 	}
@@ -268,7 +270,7 @@ func (d *driver) Recover() {
 
 // receive begins to receive unless the connection does not want to.
 func (d *driver) receive(e *conn) {
-	if e.c.Held() || e.c.InputEnded() || e.ending || e.detaching || e.recv.InFlight() {
+	if e.c.Held() || e.c.InputEnded() || e.c.Deaf() || e.ending || e.detaching || e.recv.InFlight() {
 		return
 	}
 	if err := d.ring.Push(e.recv.RecvEach(e.file, d.bufs)); err != nil {
@@ -276,7 +278,9 @@ func (d *driver) receive(e *conn) {
 	}
 }
 
-// Open implements loop.Driver.
+// Open implements loop.Driver. The first receive is for one arrival: a connection that ends with
+// the answer to its first request then has none under way, which would have to come back before its
+// descriptor is closed.
 func (d *driver) Open(c *loop.Conn) error {
 	if len(d.free) == 0 {
 		if len(d.conns) >= MaxConns {
@@ -289,7 +293,7 @@ func (d *driver) Open(c *loop.Conn) error {
 	e := &conn{c: c, file: uring.NewFile(c.Socket().FD())}
 	c.Slot, c.ID = e, i
 	e.recv.Tag = uint64(i)<<tagBits | tagRecv
-	if err := d.ring.Push(e.recv.RecvEach(e.file, d.bufs)); err != nil {
+	if err := d.ring.Push(e.recv.RecvFrom(e.file, d.bufs)); err != nil {
 		return err
 	}
 	d.free = d.free[:len(d.free)-1]
@@ -430,8 +434,10 @@ func (d *driver) Close(c *loop.Conn) {
 		return // it is closed
 	}
 	switch {
-	case c.Sending() || e.polling > 0 || e.cancelling || c.Corked():
+	case c.Sending() || e.polling > 0 || e.cancelling || c.Corked() && e.recv.InFlight():
 		c.Socket().Hang() // then they come back, and what was held back goes out
+	case c.Corked():
+		_ = c.Socket().EndSending()
 	case e.recv.InFlight():
 		if d.cancelReceive(e); !e.cancelling {
 			c.Socket().Hang()
