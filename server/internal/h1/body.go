@@ -29,7 +29,7 @@ type body struct {
 }
 
 func (x *exchange) setBody(w *response) error {
-	s, r := w.s, x.req
+	s, r := w.s, &x.req
 	h := &s.head
 	max := s.cfg.MaxBodyBytes
 	if h.Length == 0 {
@@ -165,7 +165,7 @@ func (b *body) readChunk(p []byte) (int, error) {
 }
 
 func (b *body) trailer() {
-	r := b.x.req
+	r := &b.x.req
 	b.chunks.Trailer(func(name, value []byte) {
 		key := canonical(string(name))
 		switch key {

@@ -14,7 +14,7 @@ import (
 // as long as they like; so it is never used again. What is used again, the response, is theirs only
 // until they return: then w is nil, and whoever still writes hears of it.
 type exchange struct {
-	req  *http.Request // apart: only package http can give one a context
+	req  http.Request
 	ctx  requestContext
 	body *body // nil: there is none
 	url  url.URL
@@ -37,8 +37,8 @@ func (s *Session) request(head []byte) (*exchange, error) {
 	x := &exchange{}
 	x.ctx.s, x.ctx.local = s, s.c
 	x.ctx.follow(s.Context)
-	x.req = emptyRequest.WithContext(&x.ctx)
-	r := x.req
+	x.req = *emptyRequest.WithContext(&x.ctx) // only package http can give it one
+	r := &x.req
 	text := string(head) // one copy, and everything is a part of it
 	part := func(p http1.Span) string { return text[p.Lo:p.Hi] }
 	r.Method, r.RequestURI = commonMethod(part(h.Method)), part(h.Target)
@@ -54,7 +54,7 @@ func (s *Session) request(head []byte) (*exchange, error) {
 		r.Host = r.URL.Host
 	}
 	r.Header = make(http.Header, len(h.Fields))
-	values := make([]string, len(h.Fields))
+	var values []string // one memory for the values of all fields
 	for i, f := range h.Fields {
 		key := canonical(part(f.Name))
 		switch key {
@@ -65,8 +65,12 @@ func (s *Session) request(head []byte) (*exchange, error) {
 			r.Header[key] = append(old, part(f.Value))
 			continue
 		}
-		values[i] = part(f.Value)
-		r.Header[key] = values[i : i+1 : i+1]
+		if values == nil {
+			values = make([]string, len(h.Fields)-i)
+		}
+		values[0] = part(f.Value)
+		r.Header[key] = values[:1:1]
+		values = values[1:]
 	}
 	if r.Header["Pragma"] != nil && r.Header["Pragma"][0] == "no-cache" && r.Header["Cache-Control"] == nil { // as net/http
 		r.Header["Cache-Control"] = []string{"no-cache"}
@@ -89,7 +93,7 @@ var emptyRequest = &http.Request{}
 // setURL parses the target. The plain ones, which nothing in them needs unescaping or escaping, are
 // not worth a parser.
 func (x *exchange) setURL() error {
-	r := x.req
+	r := &x.req
 	target := r.RequestURI
 	if target[0] == '/' {
 		i := 0
@@ -138,7 +142,7 @@ func canonical(name string) string { return textproto.CanonicalMIMEHeaderKey(nam
 // headerText reports whether a value may stand in a header field, and gives it without what may
 // not.
 func headerText(v string) string {
-	if strings.ContainsAny(v, "\r\n") {
+	if strings.IndexByte(v, '\n') >= 0 || strings.IndexByte(v, '\r') >= 0 {
 		v = strings.NewReplacer("\n", " ", "\r", " ").Replace(v)
 	}
 	return textproto.TrimString(v)

@@ -129,9 +129,9 @@ func (w *response) inform(status int) {
 		w.x.body.encouraged()
 	}
 	b := w.statusLine(nil, status)
-	w.eachField(func(key, value string) {
+	w.eachField(func(key string, values []string) {
 		if key != "Content-Length" && key != "Transfer-Encoding" {
-			b = appendField(b, key, value)
+			b = appendFields(b, key, values)
 		}
 	})
 	_ = w.s.out.put(w.s.c, append(b, "\r\n"...)) // an error shows again at the end
@@ -152,71 +152,86 @@ func (w *response) sendContinue() error {
 }
 
 // eachField calls each with the fields of the header in order.
-func (w *response) eachField(each func(key, value string)) {
-	if len(w.header) == 1 {
-		for key, values := range w.header {
-			for _, v := range values {
-				each(key, v)
-			}
-		}
-		return
+func (w *response) eachField(each func(key string, values []string)) {
+	type field struct {
+		key    string
+		values []string
 	}
-	var room [16]string
-	keys := room[:0]
-	for key := range w.header {
-		keys = append(keys, key)
+	var room [8]field
+	all := room[:0]
+	for key, values := range w.header {
+		all = append(all, field{key, values})
 	}
-	slices.Sort(keys)
-	for _, key := range keys {
-		for _, v := range w.header[key] {
-			each(key, v)
-		}
+	if len(all) > 1 {
+		slices.SortFunc(all, func(a, b field) int { return strings.Compare(a.key, b.key) })
+	}
+	for _, f := range all {
+		each(f.key, f.values)
 	}
 }
 
 // fields writes the header into the head, and takes note of what decides about the framing.
 func (w *response) fields() {
-	f := &w.facts
-	var lengths []string
-	if lengths, f.lengthKey = w.header["Content-Length"]; len(lengths) > 0 {
-		if n, err := strconv.ParseInt(lengths[0], 10, 64); err == nil && n >= 0 {
-			f.length, w.text = n, lengths[0]
-		} else {
-			w.s.cfg.Log.Warn("a handler set a Content-Length that is none", "value", lengths[0], "path", w.x.req.URL.Path)
-		}
-	}
-	w.eachField(func(key, value string) {
+	w.eachField(func(key string, values []string) {
 		switch key {
 		case "Content-Length":
+			w.lengthField(values)
 			return
 		case "Transfer-Encoding":
-			f.coding = value
+			if n := len(values); n > 0 {
+				w.facts.coding = values[n-1]
+			}
 			return
 		case "Connection":
-			f.connection = append(f.connection, value)
+			w.facts.connection = append(w.facts.connection, values...)
 			return
 		case "Content-Type":
+			w.hasType = true // even if it has no value: then none is sent
 			if w.status == http.StatusNotModified {
 				return
 			}
-			w.events = IsEventStream(value)
+			for _, v := range values {
+				w.events = IsEventStream(v)
+			}
+		case "Date":
+			w.hasDate = true
 		case "Content-Encoding":
-			w.encoded = w.encoded || value != ""
+			for _, v := range values {
+				w.encoded = w.encoded || v != ""
+			}
 		case "Trailer":
-			for _, t := range strings.Split(value, ",") {
-				if t = canonical(strings.TrimSpace(t)); httpguts.ValidTrailerHeader(t) {
-					w.trailers = append(w.trailers, t)
-				}
+			for _, v := range values {
+				w.declare(v)
 			}
 		}
 		if strings.HasPrefix(key, http.TrailerPrefix) {
-			w.prefixed = true
+			w.prefixed = w.prefixed || len(values) > 0
 			return
 		}
-		w.head = appendField(w.head, key, value)
+		w.head = appendFields(w.head, key, values)
 	})
-	_, w.hasType = w.header["Content-Type"] // even if it has no value: then none is sent
-	_, w.hasDate = w.header["Date"]
+}
+
+// lengthField takes note of Content-Length.
+func (w *response) lengthField(values []string) {
+	f := &w.facts
+	if f.lengthKey = true; len(values) == 0 {
+		return
+	}
+	if n, err := strconv.ParseInt(values[0], 10, 64); err == nil && n >= 0 {
+		f.length, w.text = n, values[0]
+	} else {
+		w.s.cfg.Log.Warn("a handler set a Content-Length that is none", "value", values[0], "path", w.x.req.URL.Path)
+	}
+}
+
+// declare takes note of the trailer fields that a field Trailer names.
+func (w *response) declare(names string) {
+	for _, t := range strings.Split(names, ",") {
+		if t = canonical(strings.TrimSpace(t)); httpguts.ValidTrailerHeader(t) {
+			w.trailers = append(w.trailers, t)
+		}
+	}
 }
 
 // IsEventStream reports whether a Content-Type is that of server-sent events, whose answers last as
@@ -226,13 +241,21 @@ func IsEventStream(contentType string) bool {
 }
 
 func appendField(b []byte, key, value string) []byte {
+	return appendFields(b, key, []string{value})
+}
+
+// appendFields appends a field for each value.
+func appendFields(b []byte, key string, values []string) []byte {
 	if !httpguts.ValidHeaderFieldName(key) {
 		return b
 	}
-	b = append(b, key...)
-	b = append(b, ": "...)
-	b = append(b, headerText(value)...)
-	return append(b, "\r\n"...)
+	for _, v := range values {
+		b = append(b, key...)
+		b = append(b, ": "...)
+		b = append(b, headerText(v)...)
+		b = append(b, "\r\n"...)
+	}
+	return b
 }
 
 // Write adds to the body.
@@ -296,7 +319,7 @@ var crlf = []byte("\r\n")
 // sendHead puts the head into the output. start is what is known of the body's beginning; known is
 // the length of the body, -1 if there may be more.
 func (w *response) sendHead(start []byte, known int64) error {
-	s, r := w.s, w.x.req
+	s, r := w.s, &w.x.req
 	keeps := s.head.KeepAlive()
 	if w.fullDuplex || !keeps && w.x.body.busy() || !w.x.body.unread() {
 		// nothing to read
@@ -355,10 +378,7 @@ func appendFraming(b []byte, p *plan, text string) []byte {
 		}
 		b = append(b, "\r\n"...)
 	}
-	for _, v := range p.connection {
-		b = appendField(b, "Connection", v)
-	}
-	return b
+	return appendFields(b, "Connection", p.connection)
 }
 
 // finish ends the answer.
@@ -377,13 +397,11 @@ func (w *response) finish() error {
 	if w.plan.chunked {
 		b := []byte("0\r\n")
 		for _, key := range w.trailers {
-			for _, v := range w.header[key] {
-				b = appendField(b, key, v)
-			}
+			b = appendFields(b, key, w.header[key])
 		}
-		w.eachField(func(key, value string) {
+		w.eachField(func(key string, values []string) {
 			if name, ok := strings.CutPrefix(key, http.TrailerPrefix); ok {
-				b = appendField(b, name, value)
+				b = appendFields(b, name, values)
 			}
 		})
 		if err := w.s.out.put(w.s.c, append(b, "\r\n"...)); err != nil {

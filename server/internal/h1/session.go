@@ -85,12 +85,11 @@ func (s *Session) Serve() error {
 		}
 		s.tell(http.StateActive)
 		keep, err := s.answer(n)
-		var refused *http1.Error
 		switch {
 		case err == errHijacked:
 			s.release()
 			return err
-		case errors.As(err, &refused):
+		case err != nil && refused(err):
 			s.giveUp(err)
 			return err
 		case err != nil || !keep || s.cfg.Closes():
@@ -98,6 +97,12 @@ func (s *Session) Serve() error {
 		}
 		s.tell(http.StateIdle)
 	}
+}
+
+// refused reports whether err is a request that cannot be answered.
+func refused(err error) bool {
+	var e *http1.Error
+	return errors.As(err, &e)
 }
 
 // tell tells of the connection's state where somebody wants to know.
@@ -425,7 +430,7 @@ func (s *Session) call(x *exchange) (ok bool) {
 	if x.req.Method == http.MethodOptions && x.req.RequestURI == "*" && !s.cfg.PlainSlash {
 		h = http.HandlerFunc(allOptions)
 	}
-	h.ServeHTTP((*writer)(x), x.req)
+	h.ServeHTTP((*writer)(x), &x.req)
 	returned = true
 	return true
 }
