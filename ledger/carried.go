@@ -4,7 +4,7 @@ import "slices"
 
 // maxCarriedParts is how many gaps of earlier starts a stream follows, at most: a late frame within
 // one makes two of it.
-const maxCarriedParts = 64
+const maxCarriedParts = 128
 
 // Gap is a run of numbers that a book has counted as lost, for the book that goes on behind it. A
 // frame of a later book that fills it is late: what is missing over all books becomes one less.
@@ -244,14 +244,14 @@ func (q *sequence) seen(g Gap) (parts []Gap) {
 	return parts
 }
 
-// carries lists the gaps that a later book is to know: the last [MaxRestingGaps] of those that are
-// open, and what was dropped.
-func (b *Book) carries(q *sequence) (gaps []Gap) {
+// carries lists the gaps that a later book is to know: the last ones of those that are open, and
+// what was dropped.
+func (b *Book) carries(q *sequence, most int) (gaps []Gap) {
 	if len(q.carried)+len(q.gaps) == 0 {
 		return nil
 	}
 	gaps = slices.Clone(q.carried)
-	for _, g := range q.gaps[max(0, len(q.gaps)-MaxRestingGaps):] {
+	for _, g := range q.gaps[max(0, len(q.gaps)-most):] {
 		gaps = append(gaps, Gap{From: g.from + q.origin, To: g.to + q.origin, Known: b.isKnown(g.generation)})
 	}
 	slices.SortFunc(gaps, func(x, y Gap) int {
@@ -260,7 +260,23 @@ func (b *Book) carries(q *sequence) (gaps []Gap) {
 		}
 		return 1
 	})
-	return gaps[max(0, len(gaps)-MaxRestingGaps):]
+	return gaps[max(0, len(gaps)-most):]
+}
+
+// GapsFrom lists the gaps of a stream for a later book that goes on behind a number: the last
+// [MaxRestingGaps], and all others that lie behind it, up to [MaxGapsAhead]. The later book calls
+// all numbers behind it missing that it is not told of, for nothing of them is stored.
+func (b *Book) GapsFrom(id Stream, number uint64) []Gap {
+	q := b.streams[id]
+	if q == nil {
+		return nil
+	}
+	gaps := b.carries(q, MaxGapsAhead)
+	ahead := slices.IndexFunc(gaps, func(g Gap) bool { return Later(g.To, number) != number })
+	if ahead < 0 {
+		ahead = len(gaps)
+	}
+	return gaps[min(ahead, max(0, len(gaps)-MaxRestingGaps)):]
 }
 
 // isKnown reports whether what was missed in a generation was acknowledged.

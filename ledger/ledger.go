@@ -47,7 +47,8 @@
 // each. It remembers the last number of [MaxPositions] in all, so that one that sends again goes
 // on where it was, and the last [MaxRestingGaps] of its gaps: a frame that fills an older one is
 // taken for a duplicate. A later book is told of so many, and of [MaxCarriedGaps] in all, those
-// of the streams that sent last. What it has to forget it counts in Forgotten, by the stream:
+// of the streams that sent last; where it goes on behind a number that is not the last one, of up
+// to [MaxGapsAhead] behind that. What it has to forget it counts in Forgotten, by the stream:
 // from then on losses of that stream may go unseen, and late frames of it are called duplicates.
 // A jump of more than [MaxJump] frames, up or down, is a new sequence, counted in Restarts.
 //
@@ -65,6 +66,7 @@ const (
 	MaxGaps        = 4096
 	MaxRestingGaps = 16
 	MaxCarriedGaps = 1024
+	MaxGapsAhead   = 48
 	MaxJump        = 1 << 32
 	RestartRun     = 4
 
@@ -475,7 +477,7 @@ func (b *Book) Positions() []Position {
 	ps := make([]Position, 0, len(b.streams))
 	for _, l := range []*lineup{&b.resting, &b.active} {
 		for q := l.oldest; q != nil; q = q.newer {
-			ps = append(ps, Position{q.id.Device, q.id.Epoch, q.next + q.origin - 1, b.carries(q)})
+			ps = append(ps, Position{q.id.Device, q.id.Epoch, q.next + q.origin - 1, b.carries(q, MaxRestingGaps)})
 		}
 	}
 	left := MaxCarriedGaps

@@ -86,3 +86,43 @@ func TestDroppedNumbersGoOnWithTheSource(t *testing.T) {
 		t.Errorf("%+v; want 9 stored, and %+v", ps, want)
 	}
 }
+
+// Numbers that are missing among those which the log had not taken when the recorder was killed are
+// named once, though they are more than a stream that rests keeps, and though others were dropped
+// among them.
+func TestGapsInFlightAreNamedOnce(t *testing.T) {
+	l, log := testLane(t, config.OverflowNewest)
+	next := uint64(0)
+	send := func(l *lane, n uint64) {
+		l.Arrived(frames(next, n), int(n)*tally128.Size, int64(next)+1)
+		next += n
+	}
+	for range 10 { // gaps behind which all is stored: those of the stream that a late frame may fill
+		send(l, 3)
+		next += 2
+	}
+	send(l, 1)
+	l.settle(seglog.Commit{Stored: log.seq, Durable: log.seq}, 1)
+	stored := log.seq
+	log.err = seglog.ErrBusy
+	for i := range ledger.MaxGapsAhead {
+		next++
+		if log.err = seglog.ErrBusy; i%5 == 0 {
+			log.err = seglog.ErrDiskFull
+		}
+		send(l, 1)
+	}
+	first, accounted, _, _ := l.statement()
+	after, log2 := testLane(t, config.OverflowBlock)
+	after.resume(place{seen: accounted, stored: accounted})
+	send(after, 1)
+	after.settle(seglog.Commit{Stored: log2.seq, Durable: log2.seq}, 1)
+	second := balanced(t, after)
+	named := first.Frames.Missing + second.Missing
+	for _, n := range first.Frames.Dropped {
+		named += n
+	}
+	if want := next - uint64(stored) - 1; named != want {
+		t.Errorf("%d numbers are not in the log, %d are named; %+v, then %+v; behind %+v", want, named, first.Frames, second, accounted)
+	}
+}

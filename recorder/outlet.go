@@ -262,8 +262,11 @@ func (o *outlet) positions() []ledger.Position {
 			if ps[i].Last = o.reached[id]; o.isStale(id, ps[i].Last) { // nothing is stored since the device began anew
 				ps[i].Last, _, _ = o.book.Follows(id)
 			}
-			if gaps := o.dropped.behind(id, ps[i].Last, p.Last, p.Gaps); len(gaps) <= left {
-				ps[i].Gaps, left = append(p.Gaps, gaps...), left-len(gaps)
+			if gaps := o.book.GapsFrom(id, ps[i].Last); len(gaps)-len(p.Gaps) <= left {
+				ps[i].Gaps, left = gaps, left-(len(gaps)-len(p.Gaps))
+			}
+			if gaps := o.dropped.behind(id, ps[i].Last, p.Last, ps[i].Gaps); len(gaps) <= left {
+				ps[i].Gaps, left = append(ps[i].Gaps, gaps...), left-len(gaps)
 			}
 		}
 	} else {
