@@ -21,22 +21,24 @@ const causes = [
   [/^unread/, "The kernel had taken these bytes, and they were thrown away before they were read."],
   [/^and no valid frame/, "Bytes come, and none of them is a frame: the framing or the baud rate is not that of the device."],
   [/^with line errors/, "Characters came with a wrong parity or without a stop bit: noise, or other settings than the device's."],
+  [/^not read: the recorder was not running/, "The recorder did not run in that time. What the device sent meanwhile is lost, and shows as never seen where frames have numbers."],
   [/^not read/, "The port could not be read in that time. What the device sent meanwhile is lost, and shows as never seen where frames have numbers."],
   [/gone from the log|not synced/, "Records of an earlier start are not in the log any more: a power cut, a damaged disk, or a segment that was removed."],
 ];
 export const meaning = (cause) => causes.find(([like]) => like.test(cause))?.[1] ?? "";
 
 // loadLosses asks for what was lost in this start and in earlier ones, of one source or of all (""),
-// and puts the outages of the sheet between.
-export async function loadLosses(sheet, source, limit) {
+// and puts the outages of the status between.
+export async function loadLosses({ sheet, ack }, source, limit) {
   const answer = await fetch(`api/v1/losses?limit=${limit}&source=${encodeURIComponent(source)}`, { cache: "no-store" });
   if (!answer.ok) throw new Error(`the recorder answers ${answer.status}`);
   const { losses, more } = await answer.json();
   const of = (p) => !source || p.id === source || p.id.startsWith(`${source}/`);
-  const each = sheet.ports.filter(of).flatMap((p) => (p.outages || []).map((o) => ({ source: p.id, where: "wire", cause: `not read: ${o.cause}`, n: null, from: o.from, to: o.to, start: null })));
+  const each = sheet.ports.filter(of).flatMap((p) => (p.outages || []).map((o) => ({ source: p.id, where: o.cause.startsWith("the recorder was not running") ? "here" : "wire", cause: `not read: ${o.cause}`, n: null, from: o.from, to: o.to, start: null })));
   const outages = source ? each : together(each);
   const at = (l) => Date.parse(l.to ?? sheet.at);
-  const all = [...losses, ...outages].sort((a, b) => at(b) - at(a));
+  const known = ack ? Date.parse(ack.at) : 0;
+  const all = [...losses, ...outages].map((l) => ({ ...l, known: l.to !== null && at(l) <= known })).sort((a, b) => at(b) - at(a));
   return { losses: all.slice(0, limit), more: more + Math.max(0, all.length - limit) };
 }
 
@@ -66,7 +68,7 @@ export function amountOf(l) {
 }
 
 // linkTo is where the records around an entry are.
-export const linkTo = (l) => l.ports ? "#/" : l.source === "" || l.other_log ? "#/starts" : `#/records?${new URLSearchParams({ source: l.source, around: l.to ?? l.from, cause: l.cause, much: amountOf(l), where: l.where })}`;
+export const linkTo = (l) => l.ports ? "#/" : l.source === "" || l.other_log ? "#/starts" : `#/records?${new URLSearchParams({ source: l.source, around: l.to ?? l.from, ...(l.to && l.from !== l.to ? { first: l.from, last: l.to } : {}), cause: l.cause, much: amountOf(l), where: l.where })}`;
 
 // lossTable is a table of losses. The first cell is the link; the whole row follows it.
 export function lossTable(losses, caption, withPort = true) {
@@ -89,7 +91,8 @@ export function lossTable(losses, caption, withPort = true) {
     const when = make("th", "", link);
     when.scope = "row";
     if (l.to && l.from !== l.to && l.n !== null) when.title = `from ${timeText(l.from, 3)} to ${timeText(l.to, 3)}`;
-    row.append(when, ...(withPort ? [make("td", "of", l.ports ? plural(l.ports, "port") : l.source || "unknown")] : []), make("td", "n much", amountOf(l)), make("td", "cause", l.cause), make("td", "where", places[l.where]));
+    row.append(when, ...(withPort ? [make("td", "of", l.ports ? plural(l.ports, "port") : l.source || "unknown")] : []), make("td", "n much", amountOf(l)), make("td", "cause", l.cause), make("td", "where", `${places[l.where]}${l.known ? ", acknowledged" : ""}`));
+    if (l.known) row.classList.add("known");
     row.onclick = (e) => { if (!e.target.closest("a") && !String(getSelection())) location.hash = link.hash; };
   }
   return tableRoles(table);
@@ -117,13 +120,13 @@ export function makeLosses(limit) {
 
   async function show(s) {
     newest = s;
-    const now = JSON.stringify([s.lost_wire, s.lost_here, s.damaged, s.sheet.since, s.sheet.ports.map((p) => [p.outage_count, p.state])]);
+    const now = JSON.stringify([s.ack, s.lost_wire, s.lost_here, s.damaged, s.sheet.since, s.sheet.ports.map((p) => [p.outage_count, p.state])]);
     if (now !== counted) { counted = now; wanted = 2; }
     if (!wanted || busy || Date.now() - asked < pause || $("losses-list").contains(document.activeElement)) return; // no row goes from under the focus
     busy = true;
     asked = Date.now();
     try {
-      const { losses, more } = await loadLosses(s.sheet, "", limit);
+      const { losses, more } = await loadLosses(s, "", limit);
       wanted--;
       $("losses-list").replaceChildren(losses.length ? lossTable(losses, "The last losses") : make("p", "none", s.sheet.ports.length ? "Nothing was lost, in this start or in earlier ones." : ""));
       $("beside").classList.toggle("calm", !losses.length);

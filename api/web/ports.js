@@ -1,6 +1,6 @@
 // The ports: the worst first, what is lost before all else. A row is an account of the sheet.
 
-import { $, bytes, count, make, micros, none, plural, tableRoles, text } from "./format.js";
+import { $, bytes, count, make, micros, none, plural, tableRoles, text, timeText } from "./format.js";
 import { hint } from "./tips.js";
 import { levelMark } from "./verdict.js";
 
@@ -15,8 +15,9 @@ const kernel = (p, ...names) => {
 // above zero hurts (2: lost or damaged, 1: look at it), and how it is written.
 const columns = [
   { group: "Lost on the wire" },
-  { name: "Never seen", about: "Frames whose numbers never came, or that were not there when one was expected: lost before this machine. A dash: its frames have no numbers, so nobody can know.", of: (p) => p.proof === "numbered" ? p.frames.missing_unseen : p.frames.missing_by_time || null, hurts: 2 },
+  { name: "Never seen", about: "Frames whose numbers never came: lost before this machine. A dash: its frames have no numbers, so nobody can know.", of: (p) => p.proof === "numbered" ? p.frames.missing_unseen : null, hurts: 2 },
   { name: "Damaged", about: "Frames that came and failed their check, so that what they held is lost.", of: (p) => p.proof === "counted" ? null : Math.max(p.frames.corrupt, p.frames.missing_corrupt), hurts: 2 },
+  { name: "By time", about: "Frames that were not there when one was expected, by the rhythm that the configuration names (expect). A dash: none is missing so.", of: (p) => p.frames.missing_by_time || null, hurts: 2 },
   { name: "Unanswered", about: "Requests that another request followed, or nothing for 5 s, and no answer: a device did not hear it or is off, or its answer was lost. A dash: no request was heard, or its framing has none.", of: (p) => p.frames.requests ? p.frames.unanswered : null, hurts: 2, more: (p) => `${count(p.frames.answered)} of ${plural(p.frames.requests, "request")} answered` },
   { name: "Outages", about: "Times the port could not be read. What the device sent meanwhile is lost, and never seen.", of: (p) => p.outage_count, hurts: 1 },
   { group: "Lost by us" },
@@ -87,6 +88,14 @@ export function makePorts() {
 const rank = { good: 0, watch: 1, bad: 2 };
 const lost = (p) => p.frames.missing_unseen + p.frames.missing_by_time + p.frames.unanswered + Math.max(p.frames.missing_corrupt, p.frames.corrupt) + sum(p.frames.dropped) + sum(p.unread) + (kernel(p, "overrun", "buffer_overrun") ?? 0);
 
+// news is an account without what of it was acknowledged.
+function news(p) {
+  if (!p.known) return p;
+  const less = (of, known) => Object.fromEntries(Object.entries(of || {}).map(([k, n]) => [k, typeof n === "number" ? n - Math.min(n, known?.[k] ?? 0) : n]));
+  const k = p.known;
+  return { ...p, frames: { ...less(p.frames, k), dropped: less(p.frames.dropped, k.dropped) }, bytes: less(p.bytes, k), unread: less(p.unread, k.unread), kernel: p.kernel && less(p.kernel, k.kernel) };
+}
+
 // levelsOf is the level of each port: the worst of the reasons that the verdict names for it.
 function levelsOf({ sheet, reasons }) {
   const levels = new Map(sheet.ports.map((p) => [p.id, "good"]));
@@ -144,17 +153,20 @@ function fill(r, p, sample, level, info) {
     r.row.dataset.level = level;
     r.mark.replaceChildren(levelMark(level));
   }
-  text(r.what, info ? ` ${info.frame}` : "");
+  const fresh = news(p), silent = p.state === "open" && p.silent_since;
+  text(r.what, `${info ? ` ${info.frame}` : ""}${figures.some((c) => c.hurts === 2 && c.of(p) && c.of(p) !== c.of(fresh)) ? " · acknowledged" : ""}`);
   r.what.title = [info && `${info.kind} ${info.address}`, info?.device, proofs[p.proof]].filter(Boolean).join("\n");
-  text(r.state, p.state);
-  if (r.state.title !== p.why) r.state.title = p.why;
-  r.state.className = `state ${p.state}`;
+  const state = silent ? "silent" : p.state, why = silent ? `open, and no frame since ${timeText(p.silent_since)}` : p.why;
+  text(r.state, state);
+  if (r.state.title !== why) r.state.title = why;
+  r.state.className = `state ${state}`;
   for (const { td, value, c, base } of r.cells) {
     const n = c.of(p, sample);
     text(value, n === null ? none : (c.show ?? count)(n));
-    const className = `${base}${n ? c.hurts === 2 ? " hurt" : c.hurts ? " look" : "" : " zero"}`;
+    const left = c.hurts ? c.of(fresh, sample) : n; // what was not acknowledged
+    const className = `${base}${left ? c.hurts === 2 ? " hurt" : c.hurts ? " look" : "" : n ? " known" : " zero"}`;
     if (td.className !== className) td.className = className;
-    const more = n && c.more ? c.more(p) : "";
+    const more = [n && c.more ? c.more(p) : "", n && left !== n ? left ? `${(c.show ?? count)(left)} of it since the acknowledgement` : "all of it is acknowledged" : ""].filter(Boolean).join("; ");
     if (td.title !== more) td.title = more;
   }
 }

@@ -3,13 +3,14 @@
 
 import { $, count, make, moment, plural, tableRoles, text, time, timeText, zone } from "./format.js";
 import { decode, dump, line, wanted } from "./bytes.js";
-import { loadLosses, lossTable, meaning, places } from "./losses.js";
+import { amountOf, loadLosses, lossTable, meaning, places } from "./losses.js";
 import { proofs } from "./ports.js";
 import { key, makeWalk } from "./walk.js";
 
 const around = 25; // records shown on each side of a loss at first
 
 let walk = null, shown = [], query = {}, infos = [], status = null;
+let known = []; // what the port has lost, by its list
 
 // openRecords shows what the address asks for.
 export async function openRecords(parameters, s, ports) {
@@ -97,7 +98,7 @@ async function port() {
   $("port-loss").hidden = !query.cause;
   if (query.cause) {
     text($("port-loss-what"), `${query.much} ${query.cause}, ${places[query.where] ?? ""}`);
-    $("port-loss-when").replaceChildren(time(query.around, 3));
+    $("port-loss-when").replaceChildren(...(query.first ? ["first at ", placeOf(query.first), ", last at ", placeOf(query.last)] : [time(query.around, 3)]));
     text($("port-loss-why"), meaning(query.cause));
   }
   const facts = [["State", account?.why ? `${account.state}: ${account.why}` : account?.state], ["Framing", info?.frame], ["Proves", proofs[account?.proof]], [info?.kind ?? "Address", info?.address], ["Device", info?.device], ...Object.entries(info?.settings || {})];
@@ -105,11 +106,29 @@ async function port() {
   const said = status.reasons.filter((r) => r.source === query.source);
   text($("port-reasons"), said.length ? `Of it is said: ${said.map((r) => r.text).join("; ")}.` : "");
   $("port-losses").replaceChildren();
+  known = [];
   if (!query.source) return;
   const source = query.source;
-  const { losses } = await loadLosses(status.sheet, source, 6).catch(() => ({ losses: [] }));
+  const { losses } = await loadLosses(status, source, 512).catch(() => ({ losses: [] }));
   if (source !== query.source) return;
-  $("port-losses").replaceChildren(losses.length ? make("div", "scroll", lossTable(losses, `The last losses of ${source}`, losses.some((l) => l.source !== source))) : make("p", "none", "Nothing was lost here, in this start or in earlier ones."));
+  known = losses.filter((l) => /^(never seen|seen corrupt)/.test(l.cause));
+  if (query.around && known.some((l) => l.cause !== query.cause)) draw();
+  $("port-losses").replaceChildren(losses.length ? make("div", "scroll", lossTable(losses.slice(0, 6), `The last losses of ${source}`, losses.some((l) => l.source !== source))) : make("p", "none", "Nothing was lost here, in this start or in earlier ones."));
+}
+
+// placeOf is a moment of a loss that lasted: it leads to the records around it, where they are not
+// shown.
+function placeOf(at) {
+  if (at === query.around) return time(at, 3);
+  const link = make("a", "", time(at, 3));
+  link.href = `#/records?${new URLSearchParams({ ...query, around: at })}`;
+  return link;
+}
+
+// causesAt is what was lost by its numbers in front of a record: the gap may have more than one cause.
+function causesAt(r) {
+  const since = key(r.time), until = key(new Date(Date.parse(r.time) + 1100).toISOString());
+  return known.filter((l) => l.source === r.source && key(l.from) <= until && key(l.to) >= since);
 }
 
 // gaps finds the numbers that are missing between records of one device: by the record behind them.
@@ -165,8 +184,11 @@ function draw() {
   for (const r of shown) {
     while (between.length && key(between[0].from) < key(r.time)) outage(between.shift(), note);
     const ranges = missing.get(r);
-    const why = r === here && query.cause ? [make("p", "why", meaning(query.cause))] : [];
-    if (ranges) note(r === here ? "here" : "", `✕ missing: ${plural(ranges.reduce((n, [a, b]) => n + b - a + 1, 0), "frame")}, number ${ranges.map(rangeText).join(", ")}`, ...why);
+    const causes = ranges ? causesAt(r) : [], all = new Set(r === here && query.cause ? [query.cause, ...causes.map((l) => l.cause)] : []);
+    const why = [...all].map((cause) => make("p", "why", `${all.size > 1 ? `${cause}: ` : ""}${meaning(cause)}`));
+    const lost = (ranges ?? []).reduce((n, [a, b]) => n + b - a + 1, 0), isAll = causes.reduce((n, l) => n + l.n, 0) === lost; // else they are of other gaps, too
+    const each = causes.length > 1 ? ` (${causes.map((l) => `${isAll ? `${amountOf(l)} ` : ""}${l.cause}`).join(", ")})` : "";
+    if (ranges) note(r === here ? "here" : "", `✕ missing: ${plural(lost, "frame")}, number ${ranges.map(rangeText).join(", ")}${each}`, ...why);
     else if (r === here) note("here", query.cause ? `✕ here: ${query.much} ${query.cause}` : "that time", ...why);
     body.append(row(r, many, numbered, asText, want));
   }

@@ -38,8 +38,8 @@ export function showVerdict(s) {
 function facts(s) {
   const list = [
     ["Lost on the wire", amount(s.lost_wire)], ["Lost by us", amount(s.lost_here)], ["Damaged", amount(s.damaged)],
-    ["Last loss", s.last_loss ? toLosses(s.last_loss) : "none"], ["Counted since", time(s.since)],
-    ["Cannot prove absence", s.unknown.length ? plural(s.unknown.length, "source") : "no source"],
+    ["Last loss", s.last_loss ? toLosses(s.last_loss) : s.level === "good" ? "none" : "none known"], ["Counted since", time(s.since)],
+    ["Cannot prove absence", s.unknown.length ? plural(s.unknown.length, "source") : s.sheet.ports.length ? "none: each has numbers" : "–"],
     ...(s.ack ? [["Acknowledged", s.ack.note || "without a note"]] : []),
     ...(s.past?.starts ? [["Earlier", `${plural(s.past.starts, "start")} with losses`]] : []),
     ...(s.past?.unreadable ? [["Earlier, too", "a history that cannot be read"]] : []),
