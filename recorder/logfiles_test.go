@@ -176,8 +176,8 @@ func TestLinkedBatchesAreCounted(t *testing.T) {
 		t.Skipf("SKIPPED: %v", err)
 	}
 	var said bytes.Buffer
-	g := start(t, t.TempDir(), func(c *config.Config) { c.Log.Engine, c.Log.Linked = "uring", true })
-	g.slog = slog.New(slog.NewTextHandler(&said, nil))
+	log := slog.New(slog.NewTextHandler(&said, nil))
+	g := startTelling(t, log, t.TempDir(), func(c *config.Config) { c.Log.Engine, c.Log.Linked = "uring", true })
 	if _, err := g.log.Append(0, 1, []byte("one")); err != nil {
 		t.Fatal(err)
 	}

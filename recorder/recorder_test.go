@@ -29,6 +29,11 @@ func TestMain(m *testing.M) {
 
 func start(t *testing.T, dir string, edit func(*config.Config), sources ...config.Source) *Recorder {
 	t.Helper()
+	return startTelling(t, slog.New(slog.DiscardHandler), dir, edit, sources...)
+}
+
+func startTelling(t *testing.T, log *slog.Logger, dir string, edit func(*config.Config), sources ...config.Source) *Recorder {
+	t.Helper()
 	cfg := config.Config{
 		Log: config.Log{Dir: dir, Segment: 1 << 20, Delay: time.Millisecond},
 		API: config.API{Listen: "127.0.0.1:0"}, Sources: sources,
@@ -36,7 +41,7 @@ func start(t *testing.T, dir string, edit func(*config.Config), sources ...confi
 	if edit != nil {
 		edit(&cfg)
 	}
-	g, err := Start(cfg, slog.New(slog.DiscardHandler))
+	g, err := Start(cfg, log)
 	if err != nil {
 		t.Fatal(err)
 	}

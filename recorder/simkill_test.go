@@ -154,7 +154,7 @@ func (s *stage) die(power bool) {
 	fmt.Fprintf(s.quiet, "killed at %v, dark from %v\n", k.at.Sub(s.began), k.from.Sub(s.began))
 	old, bad := s.disk, s.bad
 	if s.disk = old.Copy(); power {
-		s.disk = old.Crash(s.rng.Uint64())
+		s.disk = old.Crash(s.seed + uint64(len(s.kills))<<32) // not from s.rng: any goroutine may die
 	}
 	old.SetInject(nil)
 	old.SetFree(-1)

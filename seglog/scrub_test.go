@@ -34,6 +34,12 @@ func (f *findings) checked(c Checked) {
 	}
 }
 
+func (f *findings) passed() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.passes
+}
+
 func (f *findings) problems() (all []Problem) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -275,7 +281,7 @@ func TestAPassRestsForASuspect(t *testing.T) {
 		cfg.Scrub = time.Hour
 		l = open(t, cfg)
 		time.Sleep(20 * time.Second)
-		if found.passes > 0 {
+		if found.passed() > 0 {
 			t.Fatal("the pass is over before the damage")
 		}
 		if err := d.Cut(segmentName(1), 31<<20); err != nil {
@@ -285,8 +291,8 @@ func TestAPassRestsForASuspect(t *testing.T) {
 		if p := found.problems(); len(p) != 1 || p[0].To != 128 {
 			t.Errorf("told after 5 s: %+v; want what was cut", p)
 		}
-		if time.Sleep(time.Minute); found.passes != 1 {
-			t.Errorf("%d passes, want one", found.passes)
+		if time.Sleep(time.Minute); found.passed() != 1 {
+			t.Errorf("%d passes, want one", found.passed())
 		}
 		closeLog(t, l)
 	})
