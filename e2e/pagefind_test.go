@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tallywheel/tallywheel/frame/tally128"
 	"github.com/tallywheel/tallywheel/internal/testenv"
 	"github.com/tallywheel/tallywheel/serial/serialtest"
 )
@@ -87,6 +88,45 @@ func TestThreeClicksToTheLastLoss(t *testing.T) {
 	}
 	if bad := b.errors(); len(bad) > 0 {
 		t.Errorf("the console reports %v", bad)
+	}
+}
+
+// TestPageFindsALossAmidOneRead: a read may bring more records of one moment than are shown around
+// a loss at first; the gap is found among them all the same.
+func TestPageFindsALossAmidOneRead(t *testing.T) {
+	b := startBrowser(t)
+	addr := fmt.Sprintf("127.0.0.1:%d", freePort(t))
+	r := startRecorder(t, t.TempDir(), fmt.Sprintf("  - {id: meter, udp: {listen: %q}, frame: tally128}\n", addr))
+	c, err := net.Dial("udp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	var read []byte
+	for i := range uint64(300) {
+		seq := i
+		if i >= 200 {
+			seq += 7
+		}
+		var f [tally128.Size]byte
+		tally128.Encode(f[:], tally128.Header{Device: 1, Epoch: 1, Seq: seq}, nil)
+		read = append(read, f[:]...)
+	}
+	testenv.Until(t, time.Minute, "the port is open", func() bool { return r.sheet(t).Ports[0].State == "open" })
+	if _, err := c.Write(read); err != nil { // a datagram is one read
+		t.Fatal(err)
+	}
+	b.view(1440, 900, "light")
+	b.open(r.url)
+	testenv.Until(t, time.Minute, "the loss is listed", func() bool {
+		return b.yes(`return document.querySelector("#losses-list tbody a") !== null`)
+	})
+	b.click("#losses-list tbody a")
+	testenv.Until(t, time.Minute, "the place of the loss is shown", func() bool {
+		return b.yes(`return document.querySelector("#records-list .here") !== null`)
+	})
+	if got := b.text(`return document.querySelector("#records-list .here").textContent`); !strings.Contains(got, "missing: 7 frames, number 200 to 206") {
+		t.Errorf("the place of the loss says %q", got)
 	}
 }
 

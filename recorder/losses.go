@@ -24,9 +24,9 @@ const (
 type lossWatch struct {
 	mu        sync.Mutex
 	known     map[lossKey]uint64
-	at        ledger.Time    // of the last look
-	list      []archive.Loss // the newest last
-	forgotten uint64         // entries
+	last      map[bookKey]ledger.Time // when each book had lost something last, at the last look
+	list      []archive.Loss          // the newest last
+	forgotten uint64                  // entries
 	grown     map[Grown]uint64
 
 	late map[string]uint64 // frames that came late and are in no entry, by source: earlier starts had lost them
@@ -95,7 +95,7 @@ func (w *lossWatch) look(s ledger.Sheet) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	there := map[bookKey]ledger.Time{{}: s.Since} // what no source has was found at the start
-	w.known, w.at = w.compare(there, &s, &ledger.Sheet{At: s.At, Ports: s.Leaving}), s.At
+	w.known, w.last = w.compare(there, &s, &ledger.Sheet{At: s.At, Ports: s.Leaving}), there
 	sources := map[string]bool{"": true}
 	for k := range there {
 		sources[k.source] = true
@@ -110,6 +110,7 @@ func (w *lossWatch) close(s ledger.Sheet) {
 	there := map[bookKey]ledger.Time{}
 	w.compare(there, &s)
 	maps.DeleteFunc(w.known, func(k lossKey, _ uint64) bool { _, closed := there[k.in()]; return closed })
+	maps.DeleteFunc(w.last, func(k bookKey, _ ledger.Time) bool { _, closed := there[k]; return closed })
 }
 
 // compare lists what was lost since the last look, by the books of the sheets, and returns what was
@@ -125,8 +126,8 @@ func (w *lossWatch) compare(there map[bookKey]ledger.Time, sheets ...*ledger.She
 	keys, now := keysOf(sheets...)
 	for _, k := range keys {
 		at := sheets[0].At
-		if last := there[k.in()]; k.loss.Source == "" || last > w.at && last < at {
-			at = last
+		if last := there[k.in()]; k.loss.Source == "" || last > w.last[k.in()] {
+			at = last // the book knows the moment; it may lie before the last sheet, whose accounts are older than its time
 		}
 		if before := w.known[k]; k.loss.Where == whereLate {
 			w.came(k.loss.Source, now[k]-min(before, now[k]))
@@ -252,8 +253,11 @@ func (r *Recorder) noteLosses(s *archive.StartSheet) {
 func lossesLeft(e *archive.StartSheet) *lossWatch {
 	w := &lossWatch{list: slices.Clone(e.Losses), forgotten: e.LossesBefore}
 	if e.HasList() { // else all is to be listed
-		w.at, w.late = e.Sheet.At, maps.Clone(e.Late)
+		w.late, w.last = maps.Clone(e.Late), map[bookKey]ledger.Time{}
 		_, w.known = keysOf(&e.Sheet, &ledger.Sheet{Ports: e.Sheet.Leaving})
+		for _, p := range slices.Concat(e.Sheet.Ports, e.Sheet.Leaving) {
+			w.last[bookKey{p.ID, p.Book}] = p.LastLoss
+		}
 	}
 	return w
 }

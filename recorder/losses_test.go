@@ -72,6 +72,27 @@ func TestLossesAreToldOnce(t *testing.T) {
 	}
 }
 
+// A loss has the time of its book, also where that lies before the last look, whose accounts are
+// older than its time, or behind this one.
+func TestLossesHaveTheTimeOfTheBook(t *testing.T) {
+	var w lossWatch
+	for _, step := range []struct {
+		at    int64 // s
+		ports []ledger.Port
+		want  string
+	}{
+		{20, []ledger.Port{account("a", 100, 0, 0)}, "[]"},
+		{40, []ledger.Port{account("a", 200, 3, 19)}, "[a wire 3 frame never seen 19-19]"}, // between the account and second 20
+		{60, []ledger.Port{account("a", 300, 4, 61)}, "[a wire 3 frame never seen 19-19 a wire 1 frame never seen 61-61]"},
+		{80, []ledger.Port{account("a", 400, 6, 61)}, "[a wire 3 frame never seen 19-19 a wire 1 frame never seen 61-61 a wire 2 frame never seen 80-80]"},
+	} {
+		w.look(ledger.Sheet{At: ledger.Time(step.at * 1e9), Ports: step.ports})
+		if got := fmt.Sprint(told(&w)); got != step.want {
+			t.Errorf("second %d: %s, want %s", step.at, got, step.want)
+		}
+	}
+}
+
 // What a peer had lost is in the book of its source when it is gone, and no loss of that.
 func TestLossesOfAPeerThatLeaves(t *testing.T) {
 	var w lossWatch

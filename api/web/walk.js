@@ -68,6 +68,9 @@ export function makeWalk(query) {
       places.newer = { from_time: query.around };
       await more("newer", around, patience);
       turn("older");
+      // One read may bring hundreds of records: the loss is among those of its moment, wherever.
+      const until = key(query.around);
+      for (let n = 0; n < patience && !w.ended.newer && w.records.length && key(w.records.at(-1).time) <= until; n++) await more("newer");
       places.newer = { cursor: places.newer.cursor }; // a time is no bound for what comes next
       await more("older", around, patience);
       w.begun = true;
