@@ -116,10 +116,13 @@ func TestUnreadIsCounted(t *testing.T) {
 			}
 		}
 	}()
-	testenv.Until(t, 20*time.Second, "the source is blocked", func() bool { return portOf(g, "a").State == ledger.StateBlocked })
+	testenv.Until(t, 20*time.Second, "the source is blocked, and the kernel holds more", func() bool {
+		p := portOf(g, "a")
+		return p.State == ledger.StateBlocked && acknowledged(t, c) > p.Bytes.Read
+	})
 	go func() {
-		defer close(wait)
-		for !t.Failed() && portOf(g, "a").Unread[unreadStopped] == 0 {
+		defer close(wait) // in any case, or the stop never ends
+		for late := time.Now().Add(time.Minute); portOf(g, "a").Unread[unreadStopped] == 0 && time.Now().Before(late); {
 			runtime.Gosched()
 		}
 	}()

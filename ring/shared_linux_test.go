@@ -254,6 +254,8 @@ func TestHostileIndices(t *testing.T) {
 			c.Release(min(n, len(view)))
 		}
 	})
+	Uint64(s.mem, headAt).Store(1000) // whatever the last hostile words were
+	Uint64(s.mem, tailAt).Store(500)
 	p, c := ends(t, s, s)
 	for name, back := range map[string]func() error{
 		"tail": func() error {
