@@ -1,5 +1,10 @@
 // Package ring drives a loop by io_uring: one multishot receive for each connection that has said
 // something, one send at a time, and one system call a turn for all of them.
+//
+// TCP's urgent byte ends a receive, and a multishot receive then asks how much is left up to that
+// byte (tcp_inq), which is nothing: it waits for the next arrival, though more may stand behind the
+// byte already. So what a client sends behind an urgent byte, together with it, may be seen only
+// with what it sends next. HTTP has no urgent data; epoll and std read on.
 package ring
 
 import (
