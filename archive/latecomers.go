@@ -18,19 +18,48 @@ type latecomers struct {
 	books   map[string]*ledger.Book             // by address
 	counted reached                             // by the sheet, by address
 	came    map[string]map[ledger.Stream]string // the lane in which a device was last, by address
+	afloat  map[string][]ledger.Position        // what the sheet calls filled and not stored, by lane
 }
 
 func newLatecomers(from *StartSheet, acked ledger.Time) *latecomers {
-	return &latecomers{
+	l := &latecomers{
 		from: from, acked: acked, books: map[string]*ledger.Book{}, counted: reached{},
-		came: map[string]map[ledger.Stream]string{},
+		came: map[string]map[ledger.Stream]string{}, afloat: map[string][]ledger.Position{},
 	}
+	for lane, ps := range from.Positions {
+		for i, p := range ps {
+			p.Filled = slices.DeleteFunc(p.Filled, func(g ledger.Gap) bool { return g.To-g.From >= ledger.MaxJump }) // files may be damaged
+			if ps[i].Filled = nil; len(p.Filled) > 0 {
+				l.afloat[lane] = append(l.afloat[lane], p)
+			}
+		}
+	}
+	return l
+}
+
+// lands reports whether the log has got a frame that the sheet knows as filled and not stored.
+func (l *latecomers) lands(lane string, f frame.Frame) bool {
+	p := find(l.afloat[lane], ledger.Stream{Device: f.Device, Epoch: f.Epoch})
+	if p == nil {
+		return false
+	}
+	var left []ledger.Gap
+	number := []ledger.Gap{{From: f.Seq, To: f.Seq}}
+	for _, g := range p.Filled {
+		left = append(left, g.Without(number)...)
+	}
+	landed := !slices.Equal(left, p.Filled)
+	p.Filled = left
+	return landed
 }
 
 // frame posts one, unless the sheet has counted it.
 func (l *latecomers) frame(source string, f frame.Frame, at int64) {
 	if l.acked != 0 && at > int64(l.acked) {
 		l.know()
+	}
+	if l.lands(source, f) {
+		return
 	}
 	address := addressOf(source)
 	b := l.books[address]
@@ -119,6 +148,29 @@ func (l *latecomers) post() {
 			}
 		}
 	}
+	l.sink()
+}
+
+// sink posts what is afloat, and has not come to the log: it is missing after all.
+func (l *latecomers) sink() {
+	for lane, ps := range l.afloat {
+		for _, p := range ps {
+			n := uint64(0)
+			for _, g := range p.Filled {
+				n += g.To - g.From + 1
+			}
+			if n == 0 {
+				continue
+			}
+			if of := l.account(addressOf(lane)); of != nil {
+				of.Frames.Missing, of.Frames.MissingUnseen = of.Frames.Missing+n, of.Frames.MissingUnseen+n
+				of.LastLoss = max(of.LastLoss, l.from.Sheet.At)
+			}
+			if at := find(l.from.Positions[lane], idOf(p)); at != nil {
+				at.Gaps = slices.Concat(at.Gaps, p.Filled)
+			}
+		}
+	}
 }
 
 // hand gives the gaps of a stream to the lane in which its device was last, and to no other.
@@ -143,10 +195,10 @@ func (l *latecomers) newAccount(address string) *ledger.Port {
 	return &(*all)[len(*all)-1]
 }
 
-// account is that of an address; of one that came after the sheet, that of its source.
+// account is that of an address; of one that came after the sheet, that of its source; of one that
+// was leaving, what left.
 func (l *latecomers) account(address string) (p *ledger.Port) {
-	for i := range l.from.Sheet.Ports {
-		at := &l.from.Sheet.Ports[i]
+	for _, at := range l.from.accounts() {
 		if Within(address, at.ID) && (p == nil || len(at.ID) > len(p.ID)) {
 			p = at
 		}

@@ -80,6 +80,8 @@ func (s *StartSheet) GiveUp(part *StartSheet) {
 				s.Positions[source] = append(s.Positions[source], p)
 			case ledger.Later(p.Last, at.Last) == p.Last:
 				*at = p
+			default:
+				at.Filled = nil // stored, or counted as dropped
 			}
 		}
 	}

@@ -3,6 +3,7 @@ package archive
 import (
 	"errors"
 	"io"
+	"slices"
 
 	"github.com/tallywheel/tallywheel/ledger"
 	"github.com/tallywheel/tallywheel/seglog"
@@ -142,6 +143,7 @@ func raise(positions map[string][]ledger.Position, source string, ps []ledger.Po
 			positions[source] = append(positions[source], p)
 		} else {
 			at.Gaps = withDropped(at.Gaps, p.Gaps)
+			at.Filled = slices.Concat(at.Filled, p.Filled)
 		}
 		both.raise(source, p)
 	}

@@ -114,7 +114,7 @@ func TestAcknowledgedCountsFollowEachFrame(t *testing.T) {
 	for seed := range uint64(50) {
 		rng := rand.New(rand.NewPCG(seed, 7))
 		b, m := NewBook(0), ackModel{lost: map[uint64]bool{}}
-		b.Resume(Position{1, 1, 99, nil})
+		b.Resume(Position{Device: 1, Epoch: 1, Last: 99})
 		m.next = 100
 		acked := false
 		for step := range 150 {

@@ -34,7 +34,7 @@ func TestLateOverBooks(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := NewBook(128)
-			b.Resume(Position{1, 1, 1009, gaps})
+			b.Resume(Position{Device: 1, Epoch: 1, Last: 1009, Gaps: gaps})
 			post(b, c.posts...)
 			f := sheet(t, b)
 			got := Frames{Unique: f.Unique, Late: f.Late, LateKnown: f.LateKnown, Duplicate: f.Duplicate, Restarts: f.Restarts, Missing: f.Missing}
@@ -62,7 +62,7 @@ func TestCountedBeyondThePosition(t *testing.T) {
 		"up to its brink": {[]uint64{10, 13, 16}, 3, 0, 0, 1},
 	} {
 		b := NewBook(128)
-		b.Resume(Position{1, 1, 8, gaps})
+		b.Resume(Position{Device: 1, Epoch: 1, Last: 8, Gaps: gaps})
 		post(b, c.posts...)
 		if f := sheet(t, b); f.Unique != c.unique || f.Late != c.late || f.Duplicate != c.duplicate || f.Missing != c.missing {
 			t.Errorf("%s: %+v; want %+v", name, f, c)
@@ -169,7 +169,7 @@ func TestCarriedGapsAreBounded(t *testing.T) {
 		t.Errorf("%d gaps; of the last stream %+v", n, last.Gaps)
 	}
 	next := NewBook(128)
-	next.Resume(Position{1, 1, 1 << 20, []Gap{{From: 0, To: 1000}, {From: 1, To: 0}, {From: 5, To: 9}}}) // of a damaged file
+	next.Resume(Position{Device: 1, Epoch: 1, Last: 1 << 20, Gaps: []Gap{{From: 0, To: 1000}, {From: 1, To: 0}, {From: 5, To: 9}}}) // of a damaged file
 	for i := range uint64(400) {
 		post(next, 999-2*i)
 	}

@@ -79,11 +79,15 @@ type Stream struct{ Device, Epoch uint32 }
 
 // Position is the last number of a stream, to resume a book from, and the gaps that are open. Gaps
 // beyond Last are counted, too.
+//
+// Filled are numbers up to Last that came late, after higher ones, and that the log has not stored:
+// if the recorder is killed now, they are missing after all.
 type Position struct {
 	Device uint32 `json:"device"`
 	Epoch  uint32 `json:"epoch"`
 	Last   uint64 `json:"last"`
 	Gaps   []Gap  `json:"gaps,omitempty"`
+	Filled []Gap  `json:"filled,omitempty"`
 }
 
 // Book is the account of one port. Make it with [NewBook].
@@ -477,7 +481,9 @@ func (b *Book) Positions() []Position {
 	ps := make([]Position, 0, len(b.streams))
 	for _, l := range []*lineup{&b.resting, &b.active} {
 		for q := l.oldest; q != nil; q = q.newer {
-			ps = append(ps, Position{q.id.Device, q.id.Epoch, q.next + q.origin - 1, b.carries(q, MaxRestingGaps)})
+			ps = append(ps, Position{
+				Device: q.id.Device, Epoch: q.id.Epoch, Last: q.next + q.origin - 1, Gaps: b.carries(q, MaxRestingGaps),
+			})
 		}
 	}
 	left := MaxCarriedGaps
@@ -530,6 +536,17 @@ func (b *Book) Frames() Frames { return b.frames }
 // LastLoss returns when something was lost or damaged last that has not come since, in ns since
 // 1970; 0: nothing was.
 func (b *Book) LastLoss() int64 { return b.losses.last() }
+
+// Reordered returns how many frames came after higher numbers of their streams, and were not there
+// before: the last one posted did if there is one more.
+func (b *Book) Reordered() uint64 { return b.frames.Reordered }
+
+// Forget says that the owner of the book had to forget some of a stream.
+func (b *Book) Forget(id Stream) {
+	if q := b.streams[id]; q != nil {
+		b.forget(q)
+	}
+}
 
 // BytesRead returns the bytes read so far.
 func (b *Book) BytesRead() uint64 { return b.bytes.Read }

@@ -82,24 +82,27 @@ func TestEachFaultUnderItsName(t *testing.T) {
 			Frames{Unique: 4, Restarts: 1},
 		},
 		"resumed, then older frames again": {
-			func(b *Book) { b.Resume(Position{1, 1, 1000, nil}); post(b, 998, 0, 1001) },
+			func(b *Book) { b.Resume(Position{Device: 1, Epoch: 1, Last: 1000}); post(b, 998, 0, 1001) },
 			Frames{Unique: 1, Duplicate: 2},
 		},
 		"resumed, then counted anew": {
-			func(b *Book) { b.Resume(Position{1, 1, 1009, nil}); post(b, 0, 1, 3, 4, 6) },
+			func(b *Book) { b.Resume(Position{Device: 1, Epoch: 1, Last: 1009}); post(b, 0, 1, 3, 4, 6) },
 			Frames{Unique: 5, Restarts: 1, Missing: 2, MissingUnseen: 2},
 		},
 		"resumed, then a few older frames, beside new ones": {
-			func(b *Book) { b.Resume(Position{1, 1, 1009, nil}); post(b, 3, 4, 5, 1010, 6, 7, 8, 1011) },
+			func(b *Book) {
+				b.Resume(Position{Device: 1, Epoch: 1, Last: 1009})
+				post(b, 3, 4, 5, 1010, 6, 7, 8, 1011)
+			},
 			Frames{Unique: 2, Duplicate: 6},
 		},
 		"resumed, then one old frame again and again": {
-			func(b *Book) { b.Resume(Position{1, 1, 1009, nil}); post(b, 7, 7, 7, 7, 7, 1010) },
+			func(b *Book) { b.Resume(Position{Device: 1, Epoch: 1, Last: 1009}); post(b, 7, 7, 7, 7, 7, 1010) },
 			Frames{Unique: 1, Duplicate: 5},
 		},
 		"resumed, then a block of old frames again, and on where it was": {
 			func(b *Book) {
-				b.Resume(Position{1, 1, 1009, nil})
+				b.Resume(Position{Device: 1, Epoch: 1, Last: 1009})
 				post(b, 500, 501, 502, 503, 504)
 				corrupt(b, 128)
 				post(b, 506, 509, 1010, 1012, 499)
@@ -119,7 +122,7 @@ func TestEachFaultUnderItsName(t *testing.T) {
 			Frames{Unique: 6, Restarts: 2, Missing: 1, MissingUnseen: 1},
 		},
 		"resumed after a stop": {
-			func(b *Book) { b.Resume(Position{1, 1, 9, nil}); post(b, 13) },
+			func(b *Book) { b.Resume(Position{Device: 1, Epoch: 1, Last: 9}); post(b, 13) },
 			Frames{Unique: 1, Missing: 3, MissingUnseen: 3},
 		},
 	} {
@@ -311,7 +314,7 @@ func TestNumbersAcrossTheEnd(t *testing.T) {
 	}
 	for _, end := range []uint64{last - 2, last - 1, last, 0, 1} {
 		b = NewBook(128)
-		b.Resume(Position{1, 1, end, nil})
+		b.Resume(Position{Device: 1, Epoch: 1, Last: end})
 		post(b, end+1, end+2, end+5)
 		if f := sheet(t, b); f.Missing != 2 || f.Duplicate != 0 || b.Positions()[0].Last != end+5 {
 			t.Errorf("resumed after %d: %+v, %+v", end, f, b.Positions())
@@ -337,9 +340,9 @@ func TestUnbalancedIsNamed(t *testing.T) {
 func TestAdvance(t *testing.T) {
 	b := NewBook(128)
 	post(b, 0, 2)
-	b.Advance(Position{1, 1, 1, nil}) // it has come further
-	b.Advance(Position{1, 1, 9, nil})
-	b.Advance(Position{2, 1, 4, nil})
+	b.Advance(Position{Device: 1, Epoch: 1, Last: 1}) // it has come further
+	b.Advance(Position{Device: 1, Epoch: 1, Last: 9})
+	b.Advance(Position{Device: 2, Epoch: 1, Last: 4})
 	post(b, 10, 12, 1)
 	b.Numbered(128, Stream{2, 1}, 5)
 	b.Read(128)

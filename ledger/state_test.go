@@ -158,7 +158,7 @@ func (l *life) step(b *Book) {
 	b.At(1e18 + int64(l.clock))
 	device := l.rng.IntN(len(l.next))
 	id := Stream{uint32(device), uint32(l.next[device] >> 9)} // a new epoch now and then
-	p := Position{id.Device, id.Epoch, l.next[device], []Gap{{From: l.next[device] - 9, To: l.next[device] - 7}}}
+	p := Position{Device: id.Device, Epoch: id.Epoch, Last: l.next[device], Gaps: []Gap{{From: l.next[device] - 9, To: l.next[device] - 7}}}
 	cause := []string{"a", "b", "c"}[l.rng.IntN(3)]
 	n := l.rng.IntN(9)
 	switch l.rng.IntN(30) {

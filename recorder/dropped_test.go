@@ -2,6 +2,7 @@ package recorder
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/tallywheel/tallywheel/config"
@@ -10,24 +11,29 @@ import (
 	"github.com/tallywheel/tallywheel/seglog"
 )
 
-// Whatever was dropped, missing and in flight when the recorder is killed, the account of its sheet
-// and the next one name each number that is not in the log once.
+// Whatever was dropped, missing, late and in flight when the recorder is killed, the account of its
+// sheet and the next one name each number that is not in the log once.
 func TestDroppedNumbersAreNamedOnce(t *testing.T) {
-	drops := 0
+	drops, sunk := 0, uint64(0)
 	for seed := range uint64(400) {
 		rng := rand.New(rand.NewPCG(seed, 7))
 		l, log := testLane(t, []string{config.OverflowOldest, config.OverflowNewest}[rng.IntN(2)])
-		next := uint64(0)
+		next, now := uint64(0), int64(0)
+		from := func(l *lane, number, n uint64) {
+			now++
+			l.Arrived(frames(number, n), int(n)*tally128.Size, now)
+		}
 		send := func(l *lane, n uint64) {
-			l.Arrived(frames(next, n), int(n)*tally128.Size, int64(next)+1)
+			from(l, next, n)
 			next += n
 		}
+		var missing []uint64
 		settle := func(l *lane, log *stubLog) { l.settle(seglog.Commit{Stored: log.seq, Durable: log.seq}, 1) }
 		send(l, 1)
 		settle(l, log)
 		inLog := 1 // of what it was given
 		for range 5 + rng.IntN(40) {
-			switch rng.IntN(8) {
+			switch rng.IntN(10) {
 			case 0:
 				log.err = nil
 			case 1:
@@ -35,12 +41,21 @@ func TestDroppedNumbersAreNamedOnce(t *testing.T) {
 			case 2:
 				log.err = seglog.ErrDiskFull
 			case 3:
-				next += uint64(1 + rng.IntN(3)) // missing
+				for range 1 + rng.IntN(3) {
+					missing = append(missing, next)
+					next++
+				}
 			case 4:
 				inLog = len(log.kept) // which takes what waits then
 				settle(l, log)
 			case 5:
 				l.positions() // a sheet
+			case 6, 7:
+				if n := len(missing); n > 0 { // it comes late
+					i := rng.IntN(n)
+					from(l, missing[i], 1)
+					missing = slices.Delete(missing, i, i+1)
+				}
 			default:
 				send(l, uint64(1+rng.IntN(300)))
 			}
@@ -57,13 +72,19 @@ func TestDroppedNumbersAreNamedOnce(t *testing.T) {
 			named += n
 			drops++
 		}
+		for _, p := range accounted {
+			for _, g := range p.Filled { // the start that takes over says so
+				named += g.To - g.From + 1
+				sunk += g.To - g.From + 1
+			}
+		}
 		if want := next - uint64(inLog) - 1; named != want {
 			t.Errorf("seed %d: %d numbers are not in the log, %d are named; %+v, then %+v; behind %+v",
 				seed, want, named, first.Frames, second, accounted)
 		}
 	}
-	if drops == 0 {
-		t.Error("nothing was dropped")
+	if drops == 0 || sunk == 0 {
+		t.Errorf("%d dropped, %d late ones in flight", drops, sunk)
 	}
 }
 

@@ -221,7 +221,11 @@ func (in *intake) post(f *frame.Frame) {
 // account is post for the book alone.
 func (in *intake) account(f *frame.Frame) {
 	if f.Sequenced {
+		reordered := in.book.Reordered()
 		in.book.Numbered(len(f.Data), ledger.Stream{Device: f.Device, Epoch: f.Epoch}, f.Seq)
+		if in.book.Reordered() > reordered {
+			in.out.filled.add(f, in.book)
+		}
 	} else {
 		in.book.Plain(len(f.Data))
 	}

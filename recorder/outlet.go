@@ -56,6 +56,7 @@ type outlet struct {
 	// reached is the highest number of each stream that is stored: where the next start goes on.
 	reached map[ledger.Stream]uint64
 	dropped dropped // … and what beyond that is counted
+	filled  filled  // … and what before that is not stored
 }
 
 // waste is quarantined bytes in one record of the log.
@@ -93,7 +94,7 @@ func (o *outlet) store(f *frame.Frame, at int64, offset uint64) {
 	data := f.Data
 	if o.backlog.frames == 0 && o.isNext() {
 		if seq, err := o.log.TryAppendAt(o.stream, at, offset, data); err == nil {
-			o.staged.add(seq, at, f)
+			o.taken(seq, at, f)
 			return
 		} else if !errors.Is(err, seglog.ErrBusy) {
 			o.drop(causeOf(err), f)
@@ -115,6 +116,14 @@ func (o *outlet) store(f *frame.Frame, at int64, offset uint64) {
 	}
 }
 
+// taken notes that the log has taken a frame, read at a time, as a record.
+func (o *outlet) taken(seq uint64, at int64, f *frame.Frame) {
+	o.staged.add(seq, at, f)
+	if len(o.filled) > 0 {
+		o.filled.taken(f, seq)
+	}
+}
+
 // quarantine brings the record of n bytes that are in no frame into the log, if that takes it now.
 func (o *outlet) quarantine(stream uint32, at int64, offset uint64, record []byte, n int) {
 	if seq, err := o.log.TryAppendAt(stream, at, offset, record); err == nil {
@@ -126,6 +135,7 @@ func (o *outlet) quarantine(stream uint32, at int64, offset uint64, record []byt
 func (o *outlet) drop(cause string, f *frame.Frame) {
 	o.book.Drop(cause, 1)
 	o.dropped.add(f, o.book)
+	o.filled.drop(f)
 }
 
 // causeOf is why the log does not take a frame.
@@ -163,7 +173,7 @@ func (o *outlet) drain() {
 		if err != nil {
 			o.drop(causeOf(err), &f)
 		} else {
-			o.staged.add(seq, at, &f)
+			o.taken(seq, at, &f)
 		}
 		o.backlog.pop()
 	}
@@ -190,6 +200,7 @@ func (o *outlet) settle(c seglog.Commit, now int64) {
 		o.book.Quarantine(o.waste[stored].n)
 	}
 	o.waste = slices.Delete(o.waste, 0, stored)
+	o.filled.settle(c.Stored, c.Err != nil)
 	if c.Err != nil { // what was staged will never be written
 		o.waste = nil
 		if n := o.staged.abandon(); n > 0 {
@@ -203,7 +214,7 @@ func (o *outlet) settle(c seglog.Commit, now int64) {
 
 // lose posts what is still held when the log has closed: it will not be stored.
 func (o *outlet) lose(cause string) {
-	o.waste = nil
+	o.waste, o.filled = nil, nil
 	n := uint64(o.staged.abandon())
 	for o.backlog.frames > 0 {
 		o.backlog.pop()
@@ -262,6 +273,7 @@ func (o *outlet) positions() []ledger.Position {
 			if ps[i].Last = o.reached[id]; o.isStale(id, ps[i].Last) { // nothing is stored since the device began anew
 				ps[i].Last, _, _ = o.book.Follows(id)
 			}
+			ps[i].Filled = o.filled.upTo(id, ps[i].Last)
 			if gaps := o.book.GapsFrom(id, ps[i].Last); len(gaps)-len(p.Gaps) <= left {
 				ps[i].Gaps, left = gaps, left-(len(gaps)-len(p.Gaps))
 			}
@@ -286,7 +298,7 @@ func (o *outlet) positions() []ledger.Position {
 // withoutGaps is positions for a book that may not count late frames: another one does.
 func withoutGaps(ps []ledger.Position) []ledger.Position {
 	for i := range ps {
-		ps[i].Gaps = nil
+		ps[i].Gaps, ps[i].Filled = nil, nil
 	}
 	return ps
 }

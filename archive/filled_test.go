@@ -1,0 +1,54 @@
+package archive
+
+import (
+	"slices"
+	"sync/atomic"
+	"testing"
+
+	"github.com/tallywheel/tallywheel/ledger"
+	"github.com/tallywheel/tallywheel/seglog"
+)
+
+// A number that had come late, and was in flight when the recorder was killed, is missing after
+// all, unless the log has it; who goes on takes it for a gap then.
+func TestWhatWasFilledAndNotStoredIsMissing(t *testing.T) {
+	dir, err := seglog.Dir(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, streams := numberedLog(t, illFolder{dir, &atomic.Int64{}, &atomic.Int64{}, &atomic.Int64{}}, 30)
+	for name, c := range map[string]struct {
+		accounts func(*StartSheet) *[]ledger.Port
+		filled   []ledger.Gap
+		missing  uint64
+		left     []ledger.Gap
+	}{
+		"the log has none": {ports, []ledger.Gap{{From: 4, To: 6}, {From: 9, To: 9}}, 4, []ledger.Gap{{From: 2, To: 2}, {From: 4, To: 6}, {From: 9, To: 9}}},
+		"the log has two":  {ports, []ledger.Gap{{From: 5, To: 5}, {From: 15, To: 16}}, 1, []ledger.Gap{{From: 2, To: 2}, {From: 5, To: 5}}},
+		"it is leaving":    {leaving, []ledger.Gap{{From: 5, To: 5}}, 1, []ledger.Gap{{From: 2, To: 2}, {From: 5, To: 5}}},
+		"it is damaged":    {ports, []ledger.Gap{{From: 5, To: 1 << 60}}, 0, []ledger.Gap{{From: 2, To: 2}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &StartSheet{LogStored: 11} // 10 is the last frame that it knows to be stored
+			accounts := c.accounts(s)
+			*accounts = []ledger.Port{{ID: "a"}}
+			s.Sheet.At = 77
+			s.Reach("a", []ledger.Position{{Device: 1, Epoch: 1, Last: 25, Gaps: []ledger.Gap{{From: 2, To: 2}}, Filled: c.filled}}, nil)
+			if _, err := s.Replay(log, streams, 0); err != nil {
+				t.Fatal(err)
+			}
+			p := (*accounts)[0]
+			if f := p.Frames; f.Missing != c.missing || f.MissingUnseen != c.missing || f.Late != 0 || (p.LastLoss == 77) != (c.missing > 0) {
+				t.Errorf("%+v, lost last at %d; want %d missing, and none late", f, p.LastLoss, c.missing)
+			}
+			at := s.Positions["a"][0]
+			slices.SortFunc(at.Gaps, func(a, b ledger.Gap) int { return int(a.From) - int(b.From) })
+			if at.Last != 29 || len(at.Filled) != 0 || !slices.Equal(at.Gaps, c.left) {
+				t.Errorf("the next start goes on at %+v; want 29, and %+v", at, c.left)
+			}
+		})
+	}
+}
+
+func ports(s *StartSheet) *[]ledger.Port   { return &s.Sheet.Ports }
+func leaving(s *StartSheet) *[]ledger.Port { return &s.Sheet.Leaving }
