@@ -52,7 +52,12 @@ func startRecorderBy(t *testing.T, by []string, dir, sources string) *recorder {
 	}
 	args := append(by[:len(by):len(by)], testenv.Binary(t), "run", "-c", file, "--json")
 	r := &recorder{Process: testenv.Start(t, args[0], args[1:]...)}
-	testenv.Until(t, 20*time.Second, "the recorder serves; stderr: "+r.Err.String(), func() bool {
+	t.Cleanup(func() {
+		if said := r.Err.String(); t.Failed() {
+			t.Logf("the recorder said, at the end:\n%s", said[max(0, len(said)-4000):])
+		}
+	})
+	testenv.Until(t, 20*time.Second, "the recorder serves", func() bool {
 		m := pageURL.FindStringSubmatch(r.Err.String())
 		if m != nil {
 			r.url = m[1]

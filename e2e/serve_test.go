@@ -146,9 +146,10 @@ func TestServeUpgradesUnderLoad(t *testing.T) {
 	if code, text := asked(t, r, err); code != http.StatusOK {
 		t.Errorf("restart: %d %s", code, text)
 	}
-	if log := s.Err.String(); strings.Count(log, "upgrade done") != 3 || strings.Count(log, "restart done") != 1 {
-		t.Errorf("three upgrades and a restart, and the log says\n%s", log)
-	}
+	testenv.Until(t, time.Minute, "the log says that there were three upgrades and a restart", func() bool {
+		log := s.Err.String()
+		return strings.Count(log, "upgrade done") == 3 && strings.Count(log, "restart done") == 1
+	})
 	close(stop)
 	clients.Wait()
 	testenv.Until(t, time.Minute, "the status has each request once", func() bool {

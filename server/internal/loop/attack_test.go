@@ -205,7 +205,7 @@ func TestTwoReadersAreBothWoken(t *testing.T) {
 	for i := range 2 {
 		select {
 		case <-got:
-		case <-time.After(2 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatalf("%d of 2 readers were woken, for 20 bytes of which each takes 10", i)
 		}
 	}
