@@ -16,22 +16,28 @@ import (
 	"github.com/tallywheel/tallywheel/serial/serialtest"
 )
 
-// flip changes a bit of a file.
-func flip(t *testing.T, path string, at int64) {
+// flip changes a bit of a segment, at the first place from there on that has those bytes, and
+// returns where. They are of a record: how many commit frames there are, and where, is a matter of
+// time, and damage to one of those is another.
+func flip(t *testing.T, path string, from int, bytesOf string) (at int) {
 	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if at = strings.Index(string(b[from:]), bytesOf); at < 0 {
+		t.Fatalf("%q is not in %s from %d on", bytesOf, path, from)
+	}
+	at += from
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	b := make([]byte, 1)
-	if _, err := f.ReadAt(b, at); err != nil {
+	if _, err := f.WriteAt([]byte{b[at] ^ 4}, int64(at)); err != nil {
 		t.Fatal(err)
 	}
-	b[0] ^= 4
-	if _, err := f.WriteAt(b, at); err != nil {
-		t.Fatal(err)
-	}
+	return at
 }
 
 // TestPageShowsDamage: a bit of what is stored changes. The page says where, how much, which
@@ -73,7 +79,7 @@ func TestPageShowsDamage(t *testing.T) {
 	if err != nil || len(segs) < 2 {
 		t.Fatalf("%v, %v; want two segments", segs, err)
 	}
-	flip(t, segs[0], 1_000_000)
+	flip(t, segs[0], 1_000_000, "xxxxxxxx")
 
 	r = startRecorder(t, dir, source)
 	testenv.Until(t, time.Minute, "the damage is found", func() bool { return r.sheet(t).LogDamage != nil })

@@ -110,23 +110,11 @@ func TestFlippedBitIsFoundAndRepaired(t *testing.T) {
 	data := filepath.Join(dir, "data")
 	command(t, "demo", "--for", "1s", "--ports", "1", "--condition", "steady", "--listen", "off", "--dir", dir)
 	segment := filepath.Join(data, fmt.Sprintf("%020d.seg", 1))
-	f, err := os.OpenFile(segment, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := make([]byte, 1)
-	const at = 50_000
-	if _, err := f.ReadAt(b, at); err != nil {
-		t.Fatal(err)
-	}
-	b[0] ^= 4
-	if _, err := f.WriteAt(b, at); err != nil {
-		t.Fatal(err)
-	}
-	f.Close()
+	at := flip(t, segment, 50_000, "\xa5\x5a\x01") // a frame begins, behind the header of its record
+	place := fmt.Sprintf("00000000000000000001.seg at %d", at-32)
 	bin := testenv.Binary(t)
 	verify := testenv.Start(t, bin, "log", "verify", "--dir", data)
-	if err := verify.Cmd.Wait(); err == nil || !strings.Contains(verify.Out.String(), "00000000000000000001.seg at 49") {
+	if err := verify.Cmd.Wait(); err == nil || !strings.Contains(verify.Out.String(), place) {
 		t.Errorf("verify: %v: %s; want the place", err, verify.Out)
 	}
 	config := filepath.Join(dir, "tallywheel.yaml")
