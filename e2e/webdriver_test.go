@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -49,6 +50,14 @@ func startBrowser(t *testing.T) *browser {
 
 func (b *browser) call(method, path string, body, value any) {
 	b.t.Helper()
+	if refused := b.try(method, path, body, value); refused != "" {
+		b.t.Fatalf("webdriver %s %s: %s", method, path, refused)
+	}
+}
+
+// try is call that returns what the driver says against it, or "".
+func (b *browser) try(method, path string, body, value any) (refused string) {
+	b.t.Helper()
 	var r io.Reader
 	if body != nil {
 		j, err := json.Marshal(body)
@@ -71,13 +80,14 @@ func (b *browser) call(method, path string, body, value any) {
 		b.t.Fatal(err)
 	}
 	if resp.StatusCode != http.StatusOK {
-		b.t.Fatalf("webdriver %s %s: %s", method, path, answer.Value)
+		return string(answer.Value)
 	}
 	if value != nil {
 		if err := json.Unmarshal(answer.Value, value); err != nil {
 			b.t.Fatal(err)
 		}
 	}
+	return ""
 }
 
 func (b *browser) open(url string) { b.call("POST", "/url", map[string]string{"url": url}, nil) }
@@ -139,14 +149,22 @@ func (b *browser) picture(name string) {
 }
 
 // click clicks on the first element of a selector, where a person could: it must be there and
-// uncovered.
+// uncovered. The page may put another in its place between the two calls: then that is clicked on.
 func (b *browser) click(selector string) {
 	b.t.Helper()
-	var found map[string]string
-	b.call("POST", "/element", map[string]string{"using": "css selector", "value": selector}, &found)
-	for _, id := range found {
-		b.call("POST", "/element/"+id+"/click", map[string]string{}, nil)
-	}
+	testenv.Until(b.t, time.Minute, "a click on "+selector, func() bool {
+		var found map[string]string
+		b.call("POST", "/element", map[string]string{"using": "css selector", "value": selector}, &found)
+		for _, id := range found {
+			switch refused := b.try("POST", "/element/"+id+"/click", map[string]string{}, nil); {
+			case strings.Contains(refused, "stale element reference"):
+				return false
+			case refused != "":
+				b.t.Fatalf("webdriver: click on %s: %s", selector, refused)
+			}
+		}
+		return true
+	})
 }
 
 // keys presses keys one after the other, where the focus is.
