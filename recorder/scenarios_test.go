@@ -231,6 +231,9 @@ func (s *stage) prepare() {
 		if kind == "tally128" {
 			f.devices = pick(rng, 1, 1, 3, 100, 2000)
 			f.next[1] = pick[uint64](rng, 0, 0, 1<<32-100, 1<<63-50, 1<<64-200)
+			if lags := rand.New(rand.NewPCG(s.seed, uint64(400+n))); f.tempo.interval == 0 && f.harm <= 3 && lags.IntN(2) == 0 {
+				f.lag = &lag{rng: lags}
+			}
 		}
 		if rng.IntN(8) == 0 {
 			f.burst, f.pause = 400, 20*time.Millisecond

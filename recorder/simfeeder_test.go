@@ -18,6 +18,7 @@ type feeder struct {
 	burst   int               // frames at a time
 	pause   time.Duration     // between them, on the average
 	harm    int               // damaged or noisy ones of a hundred
+	lag     *lag              // nil: all come in their order
 	tempo   tempo             // when they are due
 
 	quit  chan struct{}
@@ -29,6 +30,41 @@ type feeder struct {
 	idle   bool // it has noticed that it is to be still
 	frames []*sentFrame
 	valid  uint64 // frames that were taken whole; of a kernel that keeps only sums
+}
+
+// lag holds frames back, which come late: after some that were made after them.
+type lag struct {
+	rng  *rand.Rand
+	held []heldFrame // most a few, and not for long: a book that goes on knows the last gaps of a stream
+}
+
+type heldFrame struct {
+	*sentFrame
+	until int // so many more frames are made
+}
+
+// hold reports whether a frame is to come late.
+func (l *lag) hold(s *sentFrame) bool {
+	if l == nil || len(l.held) == 3 || l.rng.IntN(15) > 0 {
+		return false
+	}
+	l.held = append(l.held, heldFrame{s, 1 + l.rng.IntN(20)})
+	return true
+}
+
+// due is a frame that comes late now, if there is one: one is asked for behind each that is made.
+func (l *lag) due() *sentFrame {
+	if l == nil {
+		return nil
+	}
+	for i := range l.held {
+		if l.held[i].until--; l.held[i].until <= 0 {
+			s := l.held[i].sentFrame
+			l.held = slices.Delete(l.held, i, i+1)
+			return s
+		}
+	}
+	return nil
 }
 
 // sentFrame is a frame, or harm, that was offered to the kernel.
@@ -67,8 +103,16 @@ func (f *feeder) batch(n int) (all []*sentFrame, b []byte) {
 		default:
 			s.number = f.take(device)
 			s.data = f.m.good(device, s.number)
+			if f.lag.hold(s) {
+				continue
+			}
 		}
 		all = append(all, s)
+		if late := f.lag.due(); late != nil {
+			all = append(all, late)
+		}
+	}
+	for _, s := range all {
 		b = append(b, s.data...)
 	}
 	return all, b
