@@ -272,16 +272,46 @@ var errLongLine = errors.New("it is longer than 16 MiB")
 
 // EachStart reads a history. A line that cannot be read, which a power cut can leave, keeps nothing
 // behind it from being read: the first such line is the error at the end.
+// A line that stands there again is passed over.
 func EachStart(r io.Reader, f func(StartSheet) error) error {
 	var torn error
+	told := toldLines{}
 	err := eachLine(r, func(l *historyLine) error {
 		if l.err != nil {
 			torn = cmp.Or(torn, l.err)
 			return nil
 		}
+		if told.again(&l.sheet) {
+			return nil
+		}
 		return f(l.sheet)
 	})
 	return errors.Join(torn, err)
+}
+
+// toldLines is which lines of a history were read: somebody may have copied some of them, and no
+// start has lost anything twice.
+type toldLines map[lineName]bool
+
+// lineName is what no two lines of a history have in common.
+type lineName struct {
+	identity string
+	since    ledger.Time
+	part     uint64 // 0: the line is of the whole start
+}
+
+// again reports whether the line of s was read before. One that does not say whose it is was not.
+func (t toldLines) again(s *StartSheet) bool {
+	name := lineName{identity: s.Identity, since: s.Sheet.Since}
+	if s.Part {
+		name.part = s.Parts
+	}
+	if s.Folded != nil || name.since == 0 || s.Part && name.part == 0 {
+		return false
+	}
+	was := t[name]
+	t[name] = true
+	return was
 }
 
 // eachLine calls f with each line of a history that is not empty. The line is valid until f

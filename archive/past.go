@@ -115,7 +115,8 @@ type extent struct {
 	isPartial bool
 }
 
-// eachKept reads the end of the history in dir, and what is folded of it.
+// eachKept reads the end of the history in dir, and what is folded of it. A line that stands there
+// again is passed over.
 func eachKept(dir string, f func(l *historyLine, of extent) error) error {
 	h, err := OpenHistory(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -158,8 +159,11 @@ func eachKeptOf(h *os.File, f func(l *historyLine, of extent) error) error {
 	if err != nil {
 		return err
 	}
+	told := toldLines{}
 	return eachLine(end, func(l *historyLine) error {
-		l.at += from + begin + at.shift
+		if l.at += from + begin + at.shift; l.err == nil && told.again(&l.sheet) {
+			return nil
+		}
 		return f(l, of)
 	})
 }

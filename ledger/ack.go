@@ -121,11 +121,11 @@ func (s *Sheet) late() (n uint64) {
 	return n
 }
 
-// prove notes a source whose frames did not prove that none was lost. An account without a proof
-// had none to give: a program before this wrote it.
+// prove notes a source whose frames did not prove that none was lost. An account that does not say
+// what they proved is one of those: a program before there were proofs wrote it.
 func (p *Past) prove(of *Port) {
 	id, _, _ := strings.Cut(of.ID, "/")
-	if of.Proof != ProofNumbers && of.Proof != "" {
+	if of.Proof != ProofNumbers {
 		p.unproven(id)
 	}
 }

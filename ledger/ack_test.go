@@ -231,3 +231,30 @@ func TestPastHasWhatWasLeaving(t *testing.T) {
 		t.Errorf("%+v; want 5 frames of one start", p)
 	}
 }
+
+// An account that does not say what its frames proved could not know what never arrived: nor does
+// one that is joined with it.
+func TestNoProofIsNoneInThePast(t *testing.T) {
+	for _, proof := range []Proof{"", ProofNone, ProofChecks, ProofNumbers} {
+		gone := Port{ID: "gone", Proof: proof, Heard: true}
+		s := NewSheet(9e9, 1e9, []Port{fine("a"), gone})
+		if proof == ProofChecks { // it was leaving
+			s.Ports, s.Leaving = s.Ports[:1], s.Ports[1:]
+		}
+		var p Past
+		p.Add(&s)
+		now := NewSheet(19e9, 11e9, []Port{fine("a")})
+		now.Past = &p
+		want := Watch
+		if proof == ProofNumbers {
+			want = Good
+		}
+		if v := now.Judge(); v.Level != want || p.IsEmpty() != (want == Good) {
+			t.Errorf("%q in the past: %s: %s; want %s", proof, v.Level, v.Text, want)
+		}
+		numbered := fine("gone")
+		if one, other := numbered.Join(&gone), gone.Join(&numbered); one.Proof != proof || other.Proof != proof {
+			t.Errorf("%q and %q prove together %q, or %q", proof, ProofNumbers, one.Proof, other.Proof)
+		}
+	}
+}

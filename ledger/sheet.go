@@ -390,6 +390,7 @@ func (p *Port) check(span uint64) (wrong []string) {
 // nothing of what is known.
 func (p Port) Join(earlier *Port) Port {
 	p.Known = nil
+	p.Proof = weaker(p.Proof, earlier.Proof)
 	p.Frames.Dropped, p.Unread, p.Refused = maps.Clone(p.Frames.Dropped), maps.Clone(p.Unread), maps.Clone(p.Refused)
 	p.Bytes.add(&earlier.Bytes)
 	p.Frames.add(&earlier.Frames)

@@ -30,6 +30,15 @@ const (
 	ProofNone    Proof = "counted"  // frames are counted: neither damage nor absence shows
 )
 
+// weaker is what the frames of two accounts prove together.
+func weaker(a, b Proof) Proof {
+	proofs := []Proof{ProofNumbers, ProofChecks, ProofNone} // "" is worth nothing, see Judge
+	if i, j := slices.Index(proofs, a), slices.Index(proofs, b); i < 0 || j >= 0 && i > j {
+		return a
+	}
+	return b
+}
+
 // Amount is how much was lost or damaged, each part in its own unit.
 type Amount struct {
 	Frames    uint64 `json:"frames"`
