@@ -13,6 +13,9 @@ import (
 // dialOpener connects to a device that listens.
 type dialOpener struct{ addr string }
 
+// redials implements redialer.
+func (o *dialOpener) redials() bool { return true }
+
 // open connects. A device may accept, send and hang up before connect has returned here, which is
 // an error then, or the context may end at that moment: its connection is open all the same if the
 // kernel has taken bytes from it.

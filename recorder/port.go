@@ -114,6 +114,7 @@ func (p *port) keepOpen(ctx context.Context, from *handover) {
 		first = from.devices[0]
 	}
 	var t trouble
+	var idle idleness
 	for ctx.Err() == nil {
 		d, err := first, error(nil)
 		if first = nil; d == nil {
@@ -123,6 +124,7 @@ func (p *port) keepOpen(ctx context.Context, from *handover) {
 			d.recount()
 		}
 		if err == nil {
+			began, before := time.Now(), p.lane.bytesRead()
 			var h reader.Handle
 			if h, err = p.begin(d, time.Now().Add(finishPatience)); err == nil {
 				t = trouble{}
@@ -130,18 +132,16 @@ func (p *port) keepOpen(ctx context.Context, from *handover) {
 				if p.read(ctx, d, h); len(p.left) == 0 {
 					p.end(d)
 				}
+				if o, ok := p.opener.(redialer); ok && o.redials() {
+					pause(ctx, idle.next(time.Since(began), p.lane.bytesRead()-before))
+				}
 				continue
 			}
 		}
 		if ctx.Err() != nil {
 			break
 		}
-		wait := time.NewTimer(p.trouble(&t, err))
-		select {
-		case <-ctx.Done():
-		case <-wait.C:
-		}
-		wait.Stop()
+		pause(ctx, p.trouble(&t, err))
 	}
 	switch {
 	case p.handOn == closeAll:
@@ -150,6 +150,39 @@ func (p *port) keepOpen(ctx context.Context, from *handover) {
 		p.left = []device{first}
 	}
 	p.lane.stopped()
+}
+
+// pause waits for so long, or until ctx is done.
+func pause(ctx context.Context, d time.Duration) {
+	wait := time.NewTimer(d)
+	defer wait.Stop()
+	select {
+	case <-ctx.Done():
+	case <-wait.C:
+	}
+}
+
+// redialer is an opener that may call the other side again and again.
+type redialer interface{ redials() bool }
+
+// idleness is how long to wait before a device is dialled again whose connections end at once and
+// bring nothing, as those of a gateway do that another client has: without it each end is a new
+// beginning, some thousand times a second.
+type idleness time.Duration
+
+const (
+	atOnce       = time.Second // a connection that ends sooner has ended at once
+	longestPause = time.Second
+)
+
+// next is how long to wait behind a connection that lasted so long, and brought so many bytes.
+func (i *idleness) next(lasted time.Duration, bytes uint64) time.Duration {
+	if lasted >= atOnce || bytes > 0 {
+		*i = 0
+	} else {
+		*i = max(idleness(firstRetry), min(2**i, idleness(longestPause)))
+	}
+	return time.Duration(*i)
 }
 
 // trouble is what has kept a port from being opened since it was open last.

@@ -396,6 +396,8 @@ type simListener struct {
 	newer chan struct{} // byListener: a connection waits
 }
 
+func (o *simListener) redials() bool { return o.e.kind == byDial }
+
 func (o *simListener) open(ctx context.Context) (device, error) {
 	time.Sleep(o.e.opens)
 	for {
