@@ -3,6 +3,8 @@ package api
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
 	"mime"
 	"net/http"
 
@@ -11,6 +13,9 @@ import (
 
 // maxAck is the longest request to acknowledge, in bytes.
 const maxAck = 8 << 10
+
+// errMore says that something stands behind the JSON of a request.
+var errMore = errors.New("something stands behind it")
 
 // ack makes the verdict count from now on. It asks for JSON, which no form of another site can
 // send.
@@ -24,8 +29,16 @@ func (s *Server) ack(w http.ResponseWriter, r *http.Request) {
 	}
 	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxAck))
 	d.DisallowUnknownFields()
-	if err := d.Decode(&ask); err != nil {
-		fail(w, http.StatusBadRequest, `want {"note": "…"}`)
+	err := d.Decode(&ask)
+	if err == nil {
+		if _, err = d.Token(); err == nil { // nothing may follow
+			err = errMore
+		} else if errors.Is(err, io.EOF) {
+			err = nil
+		}
+	}
+	if err != nil {
+		fail(w, http.StatusBadRequest, fmt.Sprintf(`want {"note": "…"} and nothing else, in %d bytes: %v`, maxAck, err))
 		return
 	}
 	a, err := s.rec.Ack(ask.Note)

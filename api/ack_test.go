@@ -39,6 +39,9 @@ func TestAck(t *testing.T) {
 		{"application/json", "note", 400},
 		{"application/json", `{"nota":"x"}`, 400},
 		{"application/json", `{"note":"two\nlines"}`, 400},
+		{"application/json", `{"note":"x"} {"note":"y"}`, 400},
+		{"application/json", `{"note":"x"}, and more`, 400},
+		{"application/json", `{"note":"x"}` + strings.Repeat(" ", maxAck) + "x", 400},
 		{"application/json", `{"note":"` + strings.Repeat("x", 2*maxAck) + `"}`, 400},
 	} {
 		if code, text := post(bad.kind, bad.body); code != bad.code || text == "" {

@@ -532,10 +532,24 @@ func TestMetricsAsTheyAreAskedFor(t *testing.T) {
 		if got := w.Header().Get("Content-Type"); !strings.HasPrefix(got, want) || w.Code != http.StatusOK {
 			t.Errorf("%q is answered with %d, %s", accept, w.Code, got)
 		}
-		for _, name := range []string{"tallywheel_build_info{goversion=", "go_goroutines ", "go_memstats_heap_alloc_bytes ", "process_resident_memory_bytes ", "process_open_fds "} {
+		for _, name := range []string{"tallywheel_build_info{goversion=", "go_goroutines ", "go_memory_classes_heap_objects_bytes ", "process_resident_memory_bytes ", "process_open_fds "} {
 			if !strings.Contains(w.Body.String(), "\n"+name) {
 				t.Errorf("%q: there is no %s", accept, name)
 			}
+		}
+		kinds := map[string]string{}
+		for line := range strings.Lines(w.Body.String()) {
+			var name, kind string
+			if n, _ := fmt.Sscanf(line, "# TYPE %s %s", &name, &kind); n < 2 {
+				continue
+			}
+			if before, ok := kinds[name]; ok {
+				t.Errorf("%q: the family %s is a %s and a %s", accept, name, before, kind)
+			}
+			kinds[name] = kind
+		}
+		if len(kinds) == 0 {
+			t.Errorf("%q: no family has a kind", accept)
 		}
 	}
 }
