@@ -47,8 +47,23 @@ func copyFolderWithout(t *testing.T, from, name string) string {
 	return to
 }
 
-// copyFiles copies what is in a folder. One that is taken away meanwhile is not there.
+// copyFiles copies what is in a folder. A file that is taken away meanwhile is not there. The sheet
+// has no name for a moment while a recorder replaces it: then the copy is made again.
 func copyFiles(to, from string) error {
+	there := func(dir string) bool {
+		_, err := os.Lstat(filepath.Join(dir, "sheet.json"))
+		return err == nil
+	}
+	err := copyOnce(to, from)
+	for err == nil && !there(to) && there(from) {
+		if err = os.RemoveAll(to); err == nil {
+			err = copyOnce(to, from)
+		}
+	}
+	return err
+}
+
+func copyOnce(to, from string) error {
 	all, err := os.ReadDir(from)
 	if err == nil {
 		err = os.MkdirAll(to, 0o700)
