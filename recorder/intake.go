@@ -38,7 +38,13 @@ type intake struct {
 	offset  uint64               // of the next byte to be classified, in what was read since the start
 	framed  uint64               // offset behind the frames that the rhythm knows
 	spooled bool                 // offset counts on the wire, also over starts
+	junk    []byte               // the last bytes classified, in no frame, and not in quarantine yet …
+	junkAt  uint64               // … and the offset of the first
 }
+
+// maxJunk is how many bytes a record of the quarantine has, but where the decoder gives up more at
+// once.
+const maxJunk = 4 << 10
 
 func newIntake(cfg config.Source, out *outlet, waste uint32) (intake, error) {
 	dec, err := cfg.Decoder()
@@ -68,6 +74,7 @@ func stopwatch() func() time.Duration {
 
 // classify has the decoder look at what is not classified yet, and returns how much it has done.
 func (in *intake) classify(view []byte) (done int) {
+	defer in.bury()
 	in.part = InFlow
 	done = in.dec.Decode(view, in)
 	if in.messages { // also where nothing is left: the decoder may be giving up what has no end yet
@@ -85,6 +92,7 @@ func (in *intake) silent(view []byte, at int64) (done int) {
 	if in.dec.Silence() == 0 { // the device was opened for a framing to which silences mean something
 		return 0
 	}
+	defer in.bury()
 	in.part = AtSilence
 	done = silence(in.dec, view, time.Duration(at-in.now), in)
 	in.held = len(view) - done
@@ -109,6 +117,7 @@ func (in *intake) overdue() {
 
 // end classifies all that is left: nothing follows.
 func (in *intake) end(view []byte, at int64, why Part) {
+	defer in.bury()
 	in.now, in.part = at, why
 	in.dec.Break(view, frame.Closed, in)
 	in.held = 0
@@ -208,6 +217,7 @@ func (in *intake) onWire(n int) uint64 {
 
 // post books a valid frame.
 func (in *intake) post(f *frame.Frame) {
+	in.bury()
 	in.heard = true
 	in.came++
 	if in.watcher != nil {
@@ -271,9 +281,34 @@ func (in *intake) Skip(b []byte) {
 	in.book.Skip(len(b))
 	in.saw(SawBytes, b)
 	if in.waste != 0 {
-		in.out.quarantine(in.waste, in.now, in.onWire(0), archive.Quarantined(in.offset, b), len(b))
+		in.gather(b)
 	}
 	in.offset += uint64(len(b))
+}
+
+// gather takes in bytes for the quarantine. Some decoders give up one at a time, and each record
+// costs as much as a frame: they are gathered, as long as one stands behind the other.
+func (in *intake) gather(b []byte) {
+	if len(in.junk)+len(b) > maxJunk || in.spooled { // records of a spool are known by where they begin
+		in.bury()
+	}
+	if len(in.junk) == 0 {
+		in.junkAt = in.offset
+	}
+	in.junk = append(in.junk, b...)
+}
+
+// bury brings what was gathered into the quarantine: before a frame that comes behind it, and
+// before the lane is left.
+func (in *intake) bury() {
+	n := len(in.junk)
+	if n == 0 {
+		return
+	}
+	in.out.quarantine(in.waste, in.now, in.onWire(int(in.offset-in.junkAt)), archive.Quarantined(in.junkAt, in.junk), n)
+	if in.junk = in.junk[:0]; cap(in.junk) > 2*maxJunk {
+		in.junk = nil
+	}
 }
 
 var _ frame.Sink = (*intake)(nil)

@@ -202,6 +202,7 @@ func (l *lane) classified(c *chunk) {
 		at += o.n
 		l.in.held -= o.n
 	}
+	l.in.bury()
 	l.in.beat(len(c.data))
 }
 

@@ -1,6 +1,8 @@
 package recorder
 
 import (
+	"bytes"
+	"encoding/binary"
 	"errors"
 	"math/rand/v2"
 	"os"
@@ -275,8 +277,10 @@ func TestQuarantineCountsWhatTheLogStored(t *testing.T) {
 	l, log := testLane(t, config.OverflowBlock)
 	l.in.waste = 2
 	l.in.Skip(make([]byte, 100))
+	l.in.bury()
 	log.err = seglog.ErrBusy
 	l.in.Skip(make([]byte, 30))
+	l.in.bury()
 	l.in.book.Read(130)
 	want := func(when string, quarantined uint64) {
 		t.Helper()
@@ -292,10 +296,65 @@ func TestQuarantineCountsWhatTheLogStored(t *testing.T) {
 	want("stored", 100)
 	log.err = nil
 	l.in.Skip(make([]byte, 7))
+	l.in.bury()
 	l.in.book.Read(7)
 	l.settle(seglog.Commit{Stored: log.seq - 1, Err: seglog.ErrFailed}, 0)
 	if b := l.sheet().Bytes; b.Quarantined != 100 || !l.isSettled() {
 		t.Errorf("%+v, settled %v; want what the log has when it has failed", b, l.isSettled())
+	}
+}
+
+// wasteLog keeps what it is given of the streams.
+type wasteLog struct {
+	waste  [][]byte
+	order  []uint32
+	frames int
+}
+
+func (s *wasteLog) TryAppendAt(stream uint32, _ int64, _ uint64, data []byte) (uint64, error) {
+	if stream == 2 {
+		s.waste = append(s.waste, bytes.Clone(data))
+	} else {
+		s.frames++
+	}
+	s.order = append(s.order, stream)
+	return uint64(len(s.order)), nil
+}
+
+// A decoder may give up byte by byte: the quarantine has the run of them in one record, or a few,
+// and before the frame that comes behind it.
+func TestQuarantineGathersBytes(t *testing.T) {
+	for _, kind := range []string{"modbus", "length"} {
+		f := config.Frame{Kind: kind, Max: 100}
+		good := append([]byte{1, 6, 0, 1, 0, 9}, 0x18, 0x0C) // a Modbus request to write, and its sum
+		if kind == "length" {
+			good = append([]byte{0, 5}, "hello"...)
+		} else {
+			f.Max = 0
+		}
+		l, err := newLane(config.Source{ID: "a", Serial: &config.Serial{Port: "x"}, Frame: f, Overflow: config.OverflowBlock, Buffer: 64 << 10}, nil, 1, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		log := &wasteLog{}
+		l.out.log = log
+		const junk = 10_000
+		b := append(bytes.Repeat([]byte{0xFF}, junk), good...)
+		done, _ := l.Arrived(b, len(b), 1)
+		done += l.Silent(b[done:], int64(time.Second))
+		l.ends()
+		l.Closed(b[done:], int64(2*time.Second), nil)
+		var all []byte
+		for _, r := range log.waste {
+			all = append(all, r[8:]...)
+			if at := binary.LittleEndian.Uint64(r); at != uint64(len(all)-len(r)+8) {
+				t.Errorf("%s: a record of byte %d says that it is of byte %d", kind, len(all)-len(r)+8, at)
+			}
+		}
+		if want := b[:junk]; !bytes.Equal(all, want) || len(log.waste) > 2*junk/maxJunk || log.frames != 1 || log.order[len(log.order)-1] != 1 {
+			t.Errorf("%s: %d bytes in %d records, %d frames, in the order %v; want %d bytes in a few records, then one frame",
+				kind, len(all), len(log.waste), log.frames, log.order[max(0, len(log.order)-5):], junk)
+		}
 	}
 }
 
