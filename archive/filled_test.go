@@ -52,3 +52,32 @@ func TestWhatWasFilledAndNotStoredIsMissing(t *testing.T) {
 
 func ports(s *StartSheet) *[]ledger.Port   { return &s.Sheet.Ports }
 func leaving(s *StartSheet) *[]ledger.Port { return &s.Sheet.Leaving }
+
+// Numbers below the first one that the sheet knows of a stream, as an older connection brings them,
+// are no older ones: what they leave out is missing. Where the stream was there before this start,
+// they are.
+func TestAStreamBeginsBelowWhatTheSheetKnows(t *testing.T) {
+	dir, err := seglog.Dir(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, streams := logOf(t, illFolder{dir, &atomic.Int64{}, &atomic.Int64{}, &atomic.Int64{}}, 20, 24, 25, 10, 12, 11, 15, 26)
+	first := uint64(20)
+	for name, c := range map[string]struct {
+		first   *uint64
+		missing uint64
+	}{"it began in this start": {&first, 6}, "it was there before": {nil, 0}} {
+		s := &StartSheet{LogStored: 3}
+		s.Sheet.Ports = []ledger.Port{{ID: "a"}}
+		s.Reach("a", []ledger.Position{{Device: 1, Epoch: 1, First: c.first, Last: 25, Gaps: []ledger.Gap{{From: 21, To: 23}}}}, nil)
+		if _, err := s.Replay(log, streams, 0); err != nil {
+			t.Fatal(err)
+		}
+		if f := s.Sheet.Ports[0].Frames; f.Missing != c.missing || f.Late != 0 {
+			t.Errorf("%s: %d missing, %d late; want %d missing", name, f.Missing, f.Late, c.missing)
+		}
+		if at := s.Positions["a"][0]; at.Last != 26 {
+			t.Errorf("%s: the next start goes on at %+v", name, at)
+		}
+	}
+}

@@ -68,7 +68,7 @@ func (l *latecomers) frame(source string, f frame.Frame, at int64) {
 		l.books[address] = b
 	}
 	id := ledger.Stream{Device: f.Device, Epoch: f.Epoch}
-	if last, ok := l.counted[address][id]; ok && ledger.Later(f.Seq, last) == last && !b.Awaits(id, f.Seq) {
+	if last, ok := l.counted[address][id]; ok && ledger.Later(f.Seq, last) == last && !b.MayCome(id, f.Seq) {
 		return // it was in the log's hands then: to the book it would be a device that counts anew
 	}
 	b.At(at)
@@ -80,7 +80,7 @@ func (l *latecomers) frame(source string, f frame.Frame, at int64) {
 // source itself, which may have read it before; of the gaps it has those of its lanes.
 func (l *latecomers) open(address string) *ledger.Book {
 	source, _, _ := strings.Cut(address, "/")
-	gaps := map[ledger.Stream][]ledger.Gap{}
+	gaps, first := map[ledger.Stream][]ledger.Gap{}, map[ledger.Stream]*uint64{}
 	l.came[address] = map[ledger.Stream]string{}
 	for _, known := range []map[string][]ledger.Position{l.from.Positions, l.from.Seen} {
 		for name, ps := range known {
@@ -91,13 +91,16 @@ func (l *latecomers) open(address string) *ledger.Book {
 				l.counted.raise(address, p)
 				if Within(name, address) {
 					gaps[idOf(p)] = append(gaps[idOf(p)], p.Gaps...)
+					if at := first[idOf(p)]; p.First != nil && (at == nil || ledger.Later(*at, *p.First) == *at) {
+						first[idOf(p)] = p.First
+					}
 				}
 			}
 		}
 	}
 	b := ledger.NewBook(0)
 	for id, last := range l.counted[address] {
-		b.Resume(ledger.Position{Device: id.Device, Epoch: id.Epoch, Last: last, Gaps: gaps[id]})
+		b.GoOn(ledger.Position{Device: id.Device, Epoch: id.Epoch, First: first[id], Last: last, Gaps: gaps[id]})
 	}
 	return b
 }

@@ -42,6 +42,16 @@ func (f illFile) ReadAt(b []byte, off int64) (int, error) {
 // closed: it can be read, and nobody else reads it.
 func numberedLog(t *testing.T, d illFolder, frames uint64) (*seglog.Log, *Streams) {
 	t.Helper()
+	var numbers []uint64
+	for n := range frames {
+		numbers = append(numbers, n)
+	}
+	return logOf(t, d, numbers...)
+}
+
+// logOf is numberedLog with these numbers, in this order.
+func logOf(t *testing.T, d illFolder, numbers ...uint64) (*seglog.Log, *Streams) {
+	t.Helper()
 	log, err := seglog.Open(seglog.Config{FS: d, SegmentBytes: 16 << 10, MinFree: -1})
 	if err != nil {
 		t.Fatal(err)
@@ -54,10 +64,10 @@ func numberedLog(t *testing.T, d illFolder, frames uint64) (*seglog.Log, *Stream
 	if err != nil {
 		t.Fatal(err)
 	}
-	for n := range frames {
+	for i, n := range numbers {
 		var b [tally128.Size]byte
 		tally128.Encode(b[:], tally128.Header{Device: 1, Epoch: 1, Seq: n}, nil)
-		appendRecord(t, log, stream, int64(n+1), string(b[:]))
+		appendRecord(t, log, stream, int64(i+1), string(b[:]))
 	}
 	if err := log.Close(); err != nil {
 		t.Fatal(err)

@@ -284,10 +284,12 @@ func (b *Book) isKnown(generation uint32) bool {
 	return b.ack.known != nil && generation < b.ack.knownBefore
 }
 
-// Awaits reports whether a number is missing in an earlier book, and would come late.
-func (b *Book) Awaits(id Stream, number uint64) bool {
+// MayCome reports whether a number that is not above all others of its stream has not come yet: it
+// is missing, here or in an earlier book, or below where a stream seemed to begin.
+func (b *Book) MayCome(id Stream, number uint64) bool {
 	q := b.streams[id]
-	return q != nil && slices.ContainsFunc(q.carried, func(g Gap) bool { return !g.Dropped && g.contains(number) })
+	return q != nil && (!q.resumed && number-q.origin < q.first || b.Misses(id, number, number) ||
+		slices.ContainsFunc(q.carried, func(g Gap) bool { return !g.Dropped && g.contains(number) }))
 }
 
 // Misses reports whether the numbers from–to of a stream are missing now, all of them.

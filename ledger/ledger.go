@@ -82,12 +82,16 @@ type Stream struct{ Device, Epoch uint32 }
 //
 // Filled are numbers up to Last that came late, after higher ones, and that the log has not stored:
 // if the recorder is killed now, they are missing after all.
+//
+// First is the least number of a stream that the book has followed from its beginning: one below it
+// has not been counted, and makes those between missing.
 type Position struct {
-	Device uint32 `json:"device"`
-	Epoch  uint32 `json:"epoch"`
-	Last   uint64 `json:"last"`
-	Gaps   []Gap  `json:"gaps,omitempty"`
-	Filled []Gap  `json:"filled,omitempty"`
+	Device uint32  `json:"device"`
+	Epoch  uint32  `json:"epoch"`
+	First  *uint64 `json:"first,omitempty"`
+	Last   uint64  `json:"last"`
+	Gaps   []Gap   `json:"gaps,omitempty"`
+	Filled []Gap   `json:"filled,omitempty"`
 }
 
 // Book is the account of one port. Make it with [NewBook].
@@ -431,6 +435,16 @@ func (b *Book) Resume(p Position) {
 	}
 }
 
+// GoOn is Resume for who reads again what another book was shown: with p.First a number below that
+// is no older one, but the stream begins earlier than was known.
+func (b *Book) GoOn(p Position) {
+	b.Resume(p)
+	q := b.streams[Stream{p.Device, p.Epoch}]
+	if p.First != nil && q.next == q.first && q.next-(*p.First-q.origin) <= MaxJump {
+		q.first, q.resumed = *p.First-q.origin, false
+	}
+}
+
 // Advance makes the book expect the number after p.Last, unless it has come further: another book
 // has the numbers up to there, and the gaps. What is missing before stays missing.
 func (b *Book) Advance(p Position) {
@@ -481,9 +495,12 @@ func (b *Book) Positions() []Position {
 	ps := make([]Position, 0, len(b.streams))
 	for _, l := range []*lineup{&b.resting, &b.active} {
 		for q := l.oldest; q != nil; q = q.newer {
-			ps = append(ps, Position{
-				Device: q.id.Device, Epoch: q.id.Epoch, Last: q.next + q.origin - 1, Gaps: b.carries(q, MaxRestingGaps),
-			})
+			p := Position{Device: q.id.Device, Epoch: q.id.Epoch, Last: q.next + q.origin - 1, Gaps: b.carries(q, MaxRestingGaps)}
+			if !q.resumed && q.first < q.next {
+				first := q.first + q.origin
+				p.First = &first
+			}
+			ps = append(ps, p)
 		}
 	}
 	left := MaxCarriedGaps
