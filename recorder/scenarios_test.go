@@ -100,6 +100,7 @@ type stage struct {
 	upsets           [][2]time.Time
 	dues, moments    uint64 // frames that were due and did not come; moments at which a silence was looked for
 	kills            []killed
+	saved            [2]time.Time // when the last sheet but one, and the last one, had their name; saving guards it
 	starts           int
 	early            int    // processes that were killed before Start returned
 	failures         int    // of the log
@@ -112,6 +113,8 @@ type stage struct {
 type killed struct {
 	life     int
 	at, from time.Time // what was read before from must be in the log
+	torn     bool      // the newest sheet is, and the one before it serves, …
+	saved    time.Time // … which is of this time: what any process has read since may be in no sheet
 	all      bool      // what earlier processes have stored is not safe either
 }
 

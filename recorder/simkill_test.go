@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"strconv"
 	"testing/synctest"
@@ -127,7 +128,12 @@ func (s *stage) writeSheet(dir string, write func() error) error {
 	}
 	s.saving.Lock()
 	defer s.saving.Unlock()
-	return write()
+	was, _ := os.Stat(filepath.Join(dir, "sheet.json"))
+	err := write()
+	if is, _ := os.Stat(filepath.Join(dir, "sheet.json")); dir == s.dir && is != nil && (was == nil || !os.SameFile(was, is)) {
+		s.saved = [2]time.Time{s.saved[1], time.Now()}
+	}
+	return err
 }
 
 // die keeps what a process leaves that ends now.
@@ -150,6 +156,13 @@ func (s *stage) die(power bool) {
 	if power && s.log.Sync == "never" {
 		k.from, k.all = s.began.Add(-time.Second), true
 	}
+	rng := rand.New(rand.NewPCG(s.seed, 400+uint64(len(s.kills)))) // not s.rng: any goroutine may die
+	if k.torn = rng.IntN(3) == 0; k.torn {
+		k.torn = tearSheet(s.dir, rng)
+	}
+	if k.torn {
+		k.saved = s.saved[0].Add(-200 * time.Millisecond)
+	}
 	s.kills = append(s.kills, k)
 	fmt.Fprintf(s.quiet, "killed at %v, dark from %v\n", k.at.Sub(s.began), k.from.Sub(s.began))
 	old, bad := s.disk, s.bad
@@ -169,4 +182,14 @@ func (s *stage) die(power bool) {
 		s.complain("copy: %v", err)
 	}
 	s.dir = to
+}
+
+// tearSheet leaves half of the newest sheet, so that the one before it serves, if there is one.
+func tearSheet(dir string, rng *rand.Rand) bool {
+	path := filepath.Join(dir, "sheet.json")
+	if _, err := os.Stat(path + ".before"); err != nil {
+		return false
+	}
+	st, err := os.Stat(path)
+	return err == nil && os.Truncate(path, rng.Int64N(st.Size())) == nil
 }

@@ -113,7 +113,7 @@ func (s *stage) readBooks() map[string]*books {
 }
 
 func (a *books) add(s *stage, start archive.StartSheet, p ledger.Port) {
-	killed := strings.HasPrefix(start.End, "killed")
+	killed := strings.HasPrefix(start.End, "killed") || strings.HasPrefix(start.End, "its last sheet could not be read")
 	if len(p.Unbalanced) > 0 {
 		s.complain("%s: the sheet of %q does not balance: %v", p.ID, start.End, p.Unbalanced)
 	}
@@ -165,11 +165,16 @@ func (s *stage) dark(f *sentFrame) bool {
 		return true
 	}
 	for _, k := range s.kills {
-		if k.all && m.life < k.life || m.life == k.life && (m.at.After(k.from) || f.w.heldBack(f, k)) {
+		if k.unsaves(m) || k.all && m.life < k.life || m.life == k.life && (m.at.After(k.from) || f.w.heldBack(f, k)) {
 			return true
 		}
 	}
 	return false
+}
+
+// unsaves reports whether what was read may be in no sheet any more, for the newest one is torn.
+func (k killed) unsaves(m readMark) bool {
+	return k.torn && m.life <= k.life && m.at.After(k.saved)
 }
 
 // heldBack reports whether a frame may have been held back, behind a length that is false, until
@@ -255,8 +260,9 @@ func (s *stage) bytesLaw(f *feeder, a *books, waste uint64) {
 		last := uint64(0)
 		for _, m := range w.reads {
 			for _, k := range s.kills { // its last sheet is of the last second, or the disk was in the way
-				if m.life == k.life && k.at.Sub(m.at) < 1200*time.Millisecond {
+				if m.life == k.life && k.at.Sub(m.at) < 1200*time.Millisecond || k.unsaves(m) {
 					inDark += m.end - last
+					break
 				}
 			}
 			last = m.end
