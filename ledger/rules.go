@@ -106,7 +106,7 @@ var sourceRules = []sourceRule{
 		if p.Frames.OK > 0 || p.Bytes.Resync <= longestFrame {
 			return nil
 		}
-		return counts(p.Bytes.Resync, "byte", "and no valid frame: is the framing right, and the baud rate?")
+		return counts(p.Bytes.Resync, "byte", "in no valid frame: is the framing right, and the baud rate?")
 	}},
 	{"line_errors", Bad, damaged, func(_ *Sheet, p *Port) []find {
 		if p.Proof != ProofNone { // else a check has seen what it cost

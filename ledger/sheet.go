@@ -237,14 +237,14 @@ type Sheet struct {
 	Known *SheetKnown `json:"known,omitempty"`
 }
 
-// LogState is what keeps a log from taking frames, or from keeping them.
+// LogState is what keeps a log from taking frames, or from keeping them, or has kept it from that.
 type LogState struct {
 	Full     bool   `json:"full"`               // its disk is
 	Stalled  string `json:"stalled,omitempty"`  // why it waits, and tries again
 	Unsaved  string `json:"unsaved,omitempty"`  // why the sheet of each second cannot be kept beside it
 	Error    string `json:"error,omitempty"`    // why it has failed: nothing is recorded until the next start
 	Evicting bool   `json:"evicting,omitempty"` // `on_full: drop-oldest` removes records that `keep` would keep
-	Evicted  uint64 `json:"evicted,omitempty"`  // how many it has removed since the start, while it is evicting
+	Evicted  uint64 `json:"evicted,omitempty"`  // how many it has removed so since the start
 }
 
 // LogDamage is what is damaged of what a log has stored, until it is repaired.

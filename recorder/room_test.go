@@ -59,8 +59,11 @@ func TestDroppingTheOldestIsTold(t *testing.T) {
 	h := newHerald(slog.New(slog.NewTextHandler(&said, nil)), func(notify.Event) {})
 	h.look(&s, time.Second, false)
 	d.SetFree(-1)
-	testenv.Until(t, time.Minute, "there is room", func() bool { return g.Sheet().Log == nil })
-	s = g.Sheet()
+	testenv.Until(t, time.Minute, "there is room", func() bool { s := g.Sheet(); return s.Log == nil || !s.Log.Evicting })
+	removed := s.Log.Evicted
+	if s = g.Sheet(); s.Log == nil || s.Log.Evicted < removed || slices.ContainsFunc(s.Verdict.Reasons, watched) {
+		t.Errorf("with room again: %+v, %+v; want the %d records still counted", s.Log, s.Verdict.Reasons, removed)
+	}
 	h.look(&s, 2*time.Second, false)
 	var lines []string
 	for line := range strings.Lines(said.String()) {

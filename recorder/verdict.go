@@ -28,13 +28,10 @@ func (r *Recorder) inTheWay() *ledger.LogState {
 	return s
 }
 
-// inTheWay says what keeps the log from taking frames, or from keeping them, at that position; nil:
-// nothing.
+// inTheWay says what keeps the log from taking frames, or from keeping them, at that position, or
+// has kept it from that since the start; nil: nothing.
 func inTheWay(p seglog.Position) *ledger.LogState {
-	s := ledger.LogState{Full: p.Full}
-	if p.Evicting {
-		s.Evicting, s.Evicted = true, p.Evicted
-	}
+	s := ledger.LogState{Full: p.Full, Evicting: p.Evicting, Evicted: p.Evicted}
 	if p.Err != nil && !errors.Is(p.Err, seglog.ErrClosed) {
 		s.Error = p.Err.Error()
 	}

@@ -19,7 +19,7 @@ const causes = [
   [/^dropped: overflow/, "The frames were read, and the log was slower than the line. With overflow: block they would wait."],
   [/^over-run below us/, "The UART, the tty or the socket had no room: the kernel got no turn in time, or the buffer is too small."],
   [/^unread/, "The kernel had taken these bytes, and they were thrown away before they were read."],
-  [/^and no valid frame/, "Bytes come, and none of them is a frame: the framing or the baud rate is not that of the device."],
+  [/^in no valid frame/, "Bytes come, and none of them is a frame: the framing or the baud rate is not that of the device."],
   [/^with line errors/, "Characters came with a wrong parity or without a stop bit: noise, or other settings than the device's."],
   [/^not read: the recorder was not running/, "The recorder did not run in that time. What the device sent meanwhile is lost, and shows as never seen where frames have numbers."],
   [/^not read/, "The port could not be read in that time. What the device sent meanwhile is lost, and shows as never seen where frames have numbers."],

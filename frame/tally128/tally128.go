@@ -6,7 +6,7 @@
 //	     3     1  flags
 //	     4     4  device
 //	     8     4  epoch: changes each time the device's counter starts anew
-//	    12     8  sequence: counts every frame of the epoch
+//	    12     8  sequence: counts every frame of the epoch, from 0 on
 //	    20     8  device time, ns
 //	    28    98  payload
 //	   126     2  CRC-16/MODBUS of bytes 0–125
