@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"slices"
 
@@ -187,6 +188,23 @@ func LoadStart(dir string, log *slog.Logger) (*StartSheet, error) {
 	}
 	before.LogFirst, before.LogEnd = 0, 0 // there was a start since
 	return before, nil
+}
+
+// SetTornAside gives the last sheet in dir another name, which it returns, where it cannot be read
+// and the one before it can: the next one that is written would have it take that one's place. Only
+// who has the log may call it.
+func SetTornAside(dir string) (aside string, err error) {
+	path := filepath.Join(dir, currentFile)
+	if st, err := os.Lstat(path); err != nil || !st.Mode().IsRegular() {
+		return "", nil // what is no file takes nobody's place
+	}
+	if _, err := readStart(path); err == nil {
+		return "", nil
+	}
+	if _, err := readStart(filepath.Join(dir, beforeFile)); err != nil {
+		return "", nil
+	}
+	return setAside(path)
 }
 
 // Rebuilt stands for the sheet of a start that left none: it has only what the log's records, from

@@ -3,6 +3,7 @@ package archive
 import (
 	"bytes"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -168,5 +169,38 @@ func TestTakeBackCountsNothingTwice(t *testing.T) {
 		if f := p.Frames; f.Stored != 3 || len(f.Dropped) > 0 {
 			t.Errorf("leaving: %+v; want 3 stored", f)
 		}
+	}
+}
+
+// A torn sheet takes the place of no good one: when the next one is torn, too, the one before both
+// serves.
+func TestTornSheetTakesNoGoodOnesPlace(t *testing.T) {
+	dir := t.TempDir()
+	save := func(n uint64) {
+		t.Helper()
+		if err := (&StartSheet{LogStored: n}).Save(dir, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tear := func() {
+		t.Helper()
+		if err := os.Truncate(filepath.Join(dir, currentFile), 5); err != nil {
+			t.Fatal(err)
+		}
+	}
+	save(1)
+	save(2)
+	tear()
+	if aside, err := SetTornAside(dir); err != nil || aside == "" {
+		t.Fatalf("%q, %v", aside, err)
+	}
+	if aside, err := SetTornAside(dir); err != nil || aside != "" {
+		t.Fatalf("again: %q, %v", aside, err)
+	}
+	save(3)
+	tear()
+	s, err := LoadStart(dir, slog.New(slog.DiscardHandler))
+	if err != nil || s.LogStored != 1 {
+		t.Fatalf("%+v, %v; want the first sheet", s, err)
 	}
 }

@@ -164,7 +164,7 @@ func (s *Streams) write(all []Stream) error {
 	return nil
 }
 
-// maxAside is how many damaged tables are kept beside a log.
+// maxAside is how many damaged tables, and sheets, are kept beside a log.
 const maxAside = 100
 
 // setAside gives what stands at path a name that is free, which it returns.

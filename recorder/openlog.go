@@ -44,6 +44,11 @@ func (r *Recorder) openLog() error {
 		}
 		return fmt.Errorf("log %s: %w", c.Dir, err)
 	}
+	if aside, err := archive.SetTornAside(c.Dir); err != nil {
+		r.slog.Warn("the last sheet, which cannot be read, stays where it is", "error", err)
+	} else if aside != "" {
+		r.slog.Warn("the last sheet, which cannot be read, was set aside", "kept as", aside)
+	}
 	if r.streams, err = r.loadStreams(); err == nil {
 		// Of a log of another identity, or of none before, an empty one has nothing to tell.
 		isNew := errors.Is(noSheet, archive.ErrNoSheet) || errors.Is(noSheet, seglog.ErrOther)

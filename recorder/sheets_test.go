@@ -307,3 +307,24 @@ func TestSheetIsWrittenWhenItHasNews(t *testing.T) {
 		t.Error("a frame is no news")
 	}
 }
+
+// A sheet that is torn takes the place of no good one: it is set aside by the next start.
+func TestTornSheetIsSetAside(t *testing.T) {
+	dir := t.TempDir()
+	g := start(t, dir, nil, tcp("a"))
+	feed(t, g, 0, 1, 5, 6) // 2, 3, 4 are missing
+	stop(t, g)
+	torn := filepath.Join(dir, "sheet.json")
+	if err := os.Truncate(torn, 20); err != nil {
+		t.Fatal(err)
+	}
+	g = start(t, dir, nil, tcp("a"))
+	if st, err := os.Stat(torn + ".damaged"); err != nil || st.Size() != 20 {
+		t.Errorf("the torn sheet: %v, %v", st, err)
+	}
+	feed(t, g, 7, 2, 3, 4)
+	if s := g.Sheet(); onWire(s) != 0 || s.Ports[0].Frames.Duplicate > 0 {
+		t.Errorf("%s; %+v", s.Verdict.Text, s.Ports[0].Frames)
+	}
+	stop(t, g)
+}

@@ -157,7 +157,7 @@ func (s *stage) die(power bool) {
 		k.from, k.all = s.began.Add(-time.Second), true
 	}
 	rng := rand.New(rand.NewPCG(s.seed, 400+uint64(len(s.kills)))) // not s.rng: any goroutine may die
-	if k.torn = rng.IntN(3) == 0; k.torn {
+	if k.torn = *scenarioTorn && rng.IntN(3) == 0; k.torn {
 		k.torn = tearSheet(s.dir, rng)
 	}
 	if k.torn {

@@ -172,6 +172,11 @@ func (s *stage) dark(f *sentFrame) bool {
 	return false
 }
 
+// isUnsaved reports whether what was read may be in no sheet any more.
+func (s *stage) isUnsaved(m readMark) bool {
+	return slices.ContainsFunc(s.kills, func(k killed) bool { return k.unsaves(m) })
+}
+
 // unsaves reports whether what was read may be in no sheet any more, for the newest one is torn.
 func (k killed) unsaves(m readMark) bool {
 	return k.torn && m.life <= k.life && m.at.After(k.saved)

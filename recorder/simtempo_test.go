@@ -117,7 +117,7 @@ func (s *stage) absences(f *feeder) (missing, silences span) {
 			}
 			if before != nil && w.sameOpening(last, m) {
 				gap, left := m.at.Sub(last.at), uint64(max(0, e.slot-before.slot-1))
-				sure := !doubt && !s.isUpset(last.at, m.at)
+				sure := !doubt && !s.isUpset(last.at, m.at) && !s.isUnsaved(m)
 				if before.late && (!sure || left > 0) { // it was one that is missing, and may have stayed one
 					missing.add(1, false)
 					sure = false
