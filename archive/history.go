@@ -63,7 +63,7 @@ func (s *StartSheet) Keep(dir string) error {
 // Ended is the last sheet of the start of s that the history in dir has, if that start was killed
 // before it could write it in the place of s; else s.
 func (s *StartSheet) Ended(dir string) *StartSheet {
-	if s == nil || s.End != "" {
+	if s == nil || s.End != "" && s.End != causeOlder {
 		return s
 	}
 	f, err := OpenHistory(dir)
@@ -72,7 +72,11 @@ func (s *StartSheet) Ended(dir string) *StartSheet {
 	}
 	defer f.Close()
 	end, err := readEnd(f)
-	if err != nil || !s.sameStart(end.newest) || end.newest.End == CauseKilled {
+	if err != nil || !s.sameStart(end.newest) {
+		return s
+	}
+	if isKilled := end.newest.End == CauseKilled || end.newest.End == causeOlder; isKilled || s.End == causeOlder {
+		s.isOlder = isKilled && s.End == causeOlder // a later start has kept it
 		return s
 	}
 	last := *end.newest
@@ -135,6 +139,15 @@ func (s *StartSheet) HistoryGone(dir string) *StartSheet {
 		}
 	}
 	return &StartSheet{End: causeCut, Part: true, Identity: s.Identity, Sheet: ledger.Sheet{At: s.Sheet.At}}
+}
+
+// FollowerGone is the line that tells for good that a start behind that of s has left no sheet that
+// can be read; nil: there was none, by what the log has stored.
+func (s *StartSheet) FollowerGone(logStored uint64) *StartSheet {
+	if !s.isOlder || logStored <= s.LogStored {
+		return nil
+	}
+	return &StartSheet{End: causeRebuilt, Part: true, Identity: s.Identity, Sheet: ledger.Sheet{At: s.Sheet.At}}
 }
 
 // begins reports whether a history begins as it was when it was marked, as far as it is not folded.

@@ -90,6 +90,8 @@ type StartSheet struct {
 	// History is what the history was when its own start saved this sheet; null: a program before
 	// this saved it, or the history could not be read.
 	History *HistoryMark `json:"history,omitempty"`
+
+	isOlder bool // a start may have begun since, whose only sheet cannot be read
 }
 
 // Trouble is one that was told when it began.
@@ -183,8 +185,10 @@ func LoadStart(dir string, log *slog.Logger) (*StartSheet, error) {
 		return nil, errors.Join(err, beforeErr)
 	}
 	log.Warn("the last sheet cannot be read; the one before it, and the log, serve instead", "error", err)
-	if before.End == "" { // else it is of a start that has kept it
+	if before.End == "" {
 		before.End, before.Uncertain = causeOlder, true
+	} else { // it is of a start that has kept it
+		before.isOlder = true
 	}
 	before.LogFirst, before.LogEnd = 0, 0 // there was a start since
 	return before, nil

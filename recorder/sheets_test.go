@@ -328,3 +328,55 @@ func TestTornSheetIsSetAside(t *testing.T) {
 	}
 	stop(t, g)
 }
+
+// Where the only sheet of a start cannot be read, nobody knows what it lost, and the verdict says
+// so. Where no start has begun since the one before it, there is nothing to tell.
+func TestAStartWithoutASheetIsTold(t *testing.T) {
+	for name, c := range map[string]struct {
+		end    func(t *testing.T, g *Recorder, dir string) string // of the start whose sheet is kept
+		follow bool
+	}{
+		"behind a stop": {func(t *testing.T, g *Recorder, dir string) string { stop(t, g); return dir }, true},
+		"behind a kill": {func(t *testing.T, g *Recorder, dir string) string {
+			killed := copyFolder(t, dir)
+			stop(t, g)
+			return killed
+		}, true},
+		"a torn stop": {func(t *testing.T, g *Recorder, dir string) string { stop(t, g); return dir }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			g := start(t, dir, nil, tcp("a"))
+			feed(t, g, consecutive(0, 5)...)
+			if err := g.save(); err != nil {
+				t.Fatal(err)
+			}
+			dir = c.end(t, g, dir)
+			kept, err := os.ReadFile(filepath.Join(dir, "sheet.json"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.follow {
+				g = start(t, dir, nil, tcp("a"))
+				feed(t, g, consecutive(5, 5)...)
+				if err := g.log.Sync(); err != nil {
+					t.Fatal(err)
+				}
+				killed := copyFolder(t, dir)
+				stop(t, g)
+				dir = killed
+				if err := os.WriteFile(filepath.Join(dir, "sheet.json.before"), kept, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := os.Truncate(filepath.Join(dir, "sheet.json"), 20); err != nil {
+				t.Fatal(err)
+			}
+			g = start(t, dir, nil, tcp("a"))
+			if s := g.Sheet(); hasReason(s.Verdict, "history_unreadable") != c.follow {
+				t.Errorf("%s: %s", name, s.Verdict.Text)
+			}
+			stop(t, g)
+		})
+	}
+}

@@ -124,6 +124,10 @@ func (r *Recorder) end(e *archive.StartSheet) {
 		r.tellHistoryGone()
 		r.owed = append(r.owed, gone)
 	}
+	if gone := e.FollowerGone(r.log.Position().Stored); gone != nil {
+		r.slog.Warn("a start since then has left no sheet that can be read: what it lost is not known, as the verdict says until the next ack")
+		r.owed = append(r.owed, gone)
+	}
 	if !e.Uncertain { // it has kept its sheet itself; should that be gone, it is kept again
 		if e.Sheet.Since != 0 {
 			kept := *e
