@@ -3,8 +3,8 @@ package ledger
 import "slices"
 
 // maxCarriedParts is how many gaps of earlier starts a stream follows, at most: a late frame within
-// one makes two of it.
-const maxCarriedParts = 128
+// one makes two of it, and runs of dropped frames may lie between them.
+const maxCarriedParts = 2*MaxGapsAhead + MaxRestingGaps
 
 // Gap is a run of numbers that a book has counted as lost, for the book that goes on behind it. A
 // frame of a later book that fills it is late: what is missing over all books becomes one less.

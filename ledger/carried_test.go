@@ -169,9 +169,9 @@ func TestCarriedGapsAreBounded(t *testing.T) {
 		t.Errorf("%d gaps; of the last stream %+v", n, last.Gaps)
 	}
 	next := NewBook(128)
-	next.Resume(Position{Device: 1, Epoch: 1, Last: 1 << 20, Gaps: []Gap{{From: 0, To: 1000}, {From: 1, To: 0}, {From: 5, To: 9}}}) // of a damaged file
-	for i := range uint64(400) {
-		post(next, 999-2*i)
+	next.Resume(Position{Device: 1, Epoch: 1, Last: 1 << 20, Gaps: []Gap{{From: 0, To: 8000}, {From: 1, To: 0}, {From: 5, To: 9}}}) // of a damaged file
+	for i := range uint64(2 * maxCarriedParts) {
+		post(next, 7999-2*i)
 	}
 	if f := sheet(t, next); f.Late == 0 || f.Forgotten != 1 || len(next.streams[one].carried) > maxCarriedParts {
 		t.Errorf("%+v, %d parts", f, len(next.streams[one].carried))

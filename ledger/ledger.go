@@ -48,8 +48,9 @@
 // on where it was, and the last [MaxRestingGaps] of its gaps: a frame that fills an older one is
 // taken for a duplicate. A later book is told of so many, and of [MaxCarriedGaps] in all, those
 // of the streams that sent last; where it goes on behind a number that is not the last one, of up
-// to [MaxGapsAhead] behind that. What it has to forget it counts in Forgotten, by the stream:
-// from then on losses of that stream may go unseen, and late frames of it are called duplicates.
+// to [MaxGapsAhead] behind that: of one that it is not told of both books count what is missing.
+// What it has to forget it counts in Forgotten, by the stream: from then on losses of that stream
+// may go unseen, and late frames of it are called duplicates.
 // A jump of more than [MaxJump] frames, up or down, is a new sequence, counted in Restarts.
 //
 // A [Book] is not safe for concurrent use; its owner locks.
@@ -66,7 +67,7 @@ const (
 	MaxGaps        = 4096
 	MaxRestingGaps = 16
 	MaxCarriedGaps = 1024
-	MaxGapsAhead   = 48
+	MaxGapsAhead   = MaxCarriedGaps / 2
 	MaxJump        = 1 << 32
 	RestartRun     = 4
 

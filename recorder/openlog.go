@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -34,7 +35,7 @@ func (r *Recorder) openLog() error {
 		r.slog.Error("the log in the folder is not the one that was recorded last: the books begin anew, and nothing is compared with the last sheet; "+
 			"stop the recorder and bring the right log back, if this is a mistake", "error", err)
 		noSheet = err
-		r.end(left)
+		r.end(left, math.MaxUint64) // what a start since then has stored is not known
 		known, err = r.openAs(nil)
 	}
 	if err != nil {

@@ -337,6 +337,13 @@ func TestAStartWithoutASheetIsTold(t *testing.T) {
 		follow bool
 	}{
 		"behind a stop": {func(t *testing.T, g *Recorder, dir string) string { stop(t, g); return dir }, true},
+		"beside another log": {func(t *testing.T, g *Recorder, dir string) string {
+			stop(t, g)
+			other := t.TempDir()
+			stop(t, start(t, other, nil, tcp("a")))
+			swapLog(t, dir, other)
+			return dir
+		}, true},
 		"behind a kill": {func(t *testing.T, g *Recorder, dir string) string {
 			killed := copyFolder(t, dir)
 			stop(t, g)

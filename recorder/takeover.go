@@ -66,7 +66,7 @@ func (r *Recorder) takeOver(e *archive.StartSheet) {
 		losses.look(e.Sheet)
 		losses.leave(e)
 	}
-	r.end(e)
+	r.end(e, r.log.Position().Stored)
 	from := place{at: max(int64(e.Sheet.At), last), why: why}
 	for _, p := range slices.Concat(gone, e.Sheet.Leaving, e.Sheet.Ports) { // those without numbers, too
 		r.places[p.ID] = from
@@ -113,8 +113,9 @@ func (r *Recorder) ackedBehind(e *archive.StartSheet) ledger.Time {
 	return a.At
 }
 
-// end has the last sheet of the start before this one kept, unless that start has done so.
-func (r *Recorder) end(e *archive.StartSheet) {
+// end has the last sheet of the start before this one kept, unless that start has done so. stored
+// is how many records the log has.
+func (r *Recorder) end(e *archive.StartSheet, stored uint64) {
 	if e.End == "" {
 		e.End = archive.CauseKilled
 		r.slog.Warn("the start before this one left no end: it was killed, the power was cut, or the disk took no more; its last sheet is kept", "at", e.Sheet.At)
@@ -124,7 +125,7 @@ func (r *Recorder) end(e *archive.StartSheet) {
 		r.tellHistoryGone()
 		r.owed = append(r.owed, gone)
 	}
-	if gone := e.FollowerGone(r.log.Position().Stored); gone != nil {
+	if gone := e.FollowerGone(stored); gone != nil {
 		r.slog.Warn("a start since then has left no sheet that can be read: what it lost is not known, as the verdict says until the next ack")
 		r.owed = append(r.owed, gone)
 	}

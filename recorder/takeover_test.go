@@ -591,6 +591,25 @@ func keptSheets(t *testing.T, dir string) (all []archive.StartSheet) {
 	return all
 }
 
+// swapLog puts the log of another folder in the place of that of dir.
+func swapLog(t *testing.T, dir, other string) {
+	t.Helper()
+	for _, seg := range segments(t, dir) {
+		if err := os.Remove(seg); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, seg := range segments(t, other) {
+		b, err := os.ReadFile(seg)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, filepath.Base(seg)), b, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // A folder that holds another log than the last sheet says: that is told, and nothing is compared.
 func TestAnotherLogInTheFolder(t *testing.T) {
 	killed, _ := recordedFor(t, t.TempDir(), 200)
@@ -601,20 +620,7 @@ func TestAnotherLogInTheFolder(t *testing.T) {
 	stored(t, g, "a", 100)
 	c.Close()
 	stop(t, g)
-	for _, seg := range segments(t, killed) {
-		if err := os.Remove(seg); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, seg := range segments(t, other) {
-		b, err := os.ReadFile(seg)
-		if err == nil {
-			err = os.WriteFile(filepath.Join(killed, filepath.Base(seg)), b, 0o600)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
+	swapLog(t, killed, other)
 	g, said := startLogged(t, killed, tcp("a"))
 	if !strings.Contains(said, "is not the one that was recorded last") {
 		t.Errorf("the journal says %q", said)
