@@ -28,7 +28,7 @@ func TestDashboardsAskForWhatIsServed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	served := append(slices.Clone(probe.Metrics), prom.Metrics...)
+	served := append(probe.Metrics(), prom.Metrics()...)
 	for _, m := range regexp.MustCompile(`desc\("([a-z_]+)"`).FindAllStringSubmatch(string(source), -1) {
 		served = append(served, "tallywheel_"+m[1])
 	}

@@ -178,6 +178,108 @@ func TestFixTwiceKeepsTheFirstValue(t *testing.T) {
 	}
 }
 
+// What the doctor may change it also takes from its record.
+func TestPrescribedSettingsAreTreated(t *testing.T) {
+	k := poor(t)
+	fix, err := k.Prescribe(k.Examine(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range fix.Changes {
+		if err := c.check(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A record that no doctor has written is refused as a whole, and no other file is read for it.
+func TestForeignRecords(t *testing.T) {
+	const swappiness = "/proc/sys/vm/swappiness"
+	for name, c := range map[string]Change{
+		"another file":       {Path: "/etc/passwd", Old: "1", New: "root"},
+		"a way out":          {Path: "/proc/sys/../../etc/passwd", Old: "1", New: "root"},
+		"a way out of a tty": {Path: "/sys/class/tty/../device/latency_timer", Old: "1", New: "2"},
+		"another setting":    {Path: "/proc/sys/kernel/core_pattern", Old: "|/tmp/program", New: "core"},
+		"a long value":       {Path: swappiness, Old: strings.Repeat("9", 10_000), New: "10"},
+		"two lines":          {Path: swappiness, Old: "60\n\x1b[2J", New: "10"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := poor(t)
+			if err := os.MkdirAll(k.path("/etc"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(k.path("/etc/passwd"), []byte("root"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			record := filepath.Join(t.TempDir(), "doctor.json")
+			written := recordFile{Changes: []Change{{Path: swappiness, Old: "1", New: "60"}, c}}
+			if err := written.write(record); err != nil {
+				t.Fatal(err)
+			}
+			_, err := k.Undo(record)
+			if err == nil || !strings.Contains(err.Error(), "nothing was changed") || len(err.Error()) > 400 || strings.ContainsAny(err.Error(), "\n\x1b") {
+				t.Errorf("Undo: %v", err)
+			}
+			fix, err := k.Prescribe(k.Examine(), record)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := fix.Apply(); err == nil || read(t, k, swappiness) != "60" {
+				t.Errorf("Apply: %v", err)
+			}
+		})
+	}
+}
+
+// The doctor is killed when it has written down what it will change: undo puts back what it had
+// changed, and leaves the rest as it is.
+func TestKilledBetween(t *testing.T) {
+	for changed := range 3 {
+		k := poor(t)
+		record := filepath.Join(t.TempDir(), "doctor.json")
+		fix, err := k.Prescribe(k.Examine(), record)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var r recordFile
+		for _, c := range fix.Changes {
+			r.remember(c)
+		}
+		if err := r.write(record); err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range fix.Changes[:changed] {
+			if err := k.write(c.Path, c.New); err != nil {
+				t.Fatal(err)
+			}
+		}
+		undo, err := k.Undo(record)
+		if err != nil {
+			t.Fatal(err)
+		}
+		skipped := 0
+		for _, c := range undo.Changes {
+			if c.Skip != "" {
+				skipped++
+				if !strings.HasSuffix(c.Skip, " already") {
+					t.Errorf("left alone: %+v", c)
+				}
+			}
+		}
+		if err := undo.Apply(); err != nil || skipped != len(fix.Changes)-changed {
+			t.Errorf("%d changed, %d left alone: %v", changed, skipped, err)
+		}
+		for _, c := range fix.Changes {
+			if v := choice(read(t, k, c.Path)); v != c.Old {
+				t.Errorf("%s is %s, not %s", c.Path, v, c.Old)
+			}
+		}
+		if _, err := os.Stat(record); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("the record is still there: %v", err)
+		}
+	}
+}
+
 // TestWhatCannotBeChanged: the rest is changed all the same, the error says which was not, and undo
 // knows only of what was.
 func TestWhatCannotBeChanged(t *testing.T) {

@@ -5,9 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/tallywheel/tallywheel/internal/sys"
 )
@@ -80,10 +84,14 @@ func (k Kernel) Undo(record string) (*Treatment, error) {
 	for i := len(r.Changes) - 1; i >= 0; i-- {
 		c := r.Changes[i]
 		back := Change{Path: c.Path, Old: c.New, New: c.Old}
-		if now, ok := k.read(c.Path); !ok {
+		switch now, ok := k.read(c.Path); {
+		case !ok:
 			back.Skip = "it is not there any more"
-		} else if choice(now) != c.New {
-			back.Skip = fmt.Sprintf("it is %s now, not the %s that was set: somebody has changed it since", choice(now), c.New)
+		case choice(now) == c.New:
+		case choice(now) == c.Old: // or the doctor was killed before it had changed it
+			back.Skip = "it is " + shown(c.Old) + " already"
+		default:
+			back.Skip = fmt.Sprintf("it is %s now, not the %s that was set: somebody has changed it since", shown(choice(now)), shown(c.New))
 		}
 		t.Changes = append(t.Changes, back)
 	}
@@ -106,7 +114,52 @@ func readRecord(path string) (r recordFile, err error) {
 	if err := json.Unmarshal(b, &r); err != nil {
 		return r, fmt.Errorf("%s: %w; put back by hand what it says, then remove it", path, err)
 	}
+	for _, c := range r.Changes {
+		if err := c.check(); err != nil {
+			return recordFile{}, fmt.Errorf("%s: %w; no doctor has written that: nothing was changed", path, err)
+		}
+	}
 	return r, nil
+}
+
+// maxValue is the most bytes that a setting may have: those that the doctor changes have a few.
+const maxValue = 128
+
+// treated lists the settings that are safe to change, as patterns of [path.Match].
+func treated() []string {
+	return []string{
+		"/proc/sys/vm/swappiness", "/proc/sys/net/core/rmem_max", "/proc/sys/net/core/somaxconn",
+		"/proc/sys/net/ipv4/tcp_max_syn_backlog", "/proc/sys/fs/file-max",
+		"/sys/kernel/mm/transparent_hugepage/enabled", "/sys/devices/system/cpu/cpu*/cpufreq/scaling_governor",
+		"/sys/class/tty/*/device/latency_timer", "/sys/class/tty/*/rx_trig_bytes",
+	}
+}
+
+// check reports what no doctor writes down. Whoever can write the record must not have root read,
+// show or write anything else: by some settings of the kernel a program is run.
+func (c Change) check() error {
+	isTreated := slices.ContainsFunc(treated(), func(p string) bool { ok, _ := path.Match(p, c.Path); return ok })
+	if !isTreated || path.Clean(c.Path) != c.Path {
+		return fmt.Errorf("%s is no setting that the doctor changes", shown(c.Path))
+	}
+	for _, v := range []string{c.Old, c.New} {
+		if len(v) > maxValue || strings.ContainsFunc(v, unicode.IsControl) {
+			return fmt.Errorf("%s is no value for %s", shown(v), c.Path)
+		}
+	}
+	return nil
+}
+
+// shown is a value of a file as one short line.
+func shown(v string) string {
+	const most = 40
+	if len(v) > most {
+		v = strings.ToValidUTF8(v[:most], "") + "…"
+	}
+	if strings.ContainsFunc(v, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return strconv.Quote(v)
+	}
+	return v
 }
 
 // Apply makes the changes. The old values are written down, durably, before the first is made:
@@ -137,7 +190,8 @@ func (t *Treatment) Apply() error {
 	return errors.Join(append(errs, r.write(t.record))...)
 }
 
-// remember adds a change; of a setting that was changed before, the first old value is kept.
+// remember adds a change; of a setting that was changed before, the first old value is kept: undo
+// puts back what was there before the doctor came.
 func (r *recordFile) remember(c Change) {
 	for i := range r.Changes {
 		if r.Changes[i].Path == c.Path {
@@ -180,7 +234,10 @@ func (r *recordFile) write(path string) error {
 	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
 	}
-	return os.Rename(path+".new", path)
+	if err := os.Rename(path+".new", path); err != nil {
+		return err
+	}
+	return sys.SyncDir(filepath.Dir(path))
 }
 
 func (t *Treatment) putBack() error {

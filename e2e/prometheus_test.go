@@ -86,7 +86,7 @@ func TestPrometheusAndDashboard(t *testing.T) {
 	for _, m := range familyName.FindAllStringSubmatch(fetch(t, base+"/metrics"), -1) {
 		known[m[1]] = true
 	}
-	for _, name := range append(probe.Metrics, prom.Metrics...) { // not every engine has all
+	for _, name := range append(probe.Metrics(), prom.Metrics()...) { // not every engine has all
 		known[name] = true
 	}
 	known["tallywheel_frames_total"], known["tallywheel_dropped_frames_total"] = true, true // of sources, and there is none

@@ -24,7 +24,7 @@ func Exactly(b []byte) Content { return Content{Pattern: b, Bytes: int64(len(b))
 
 func (c *Content) check() error {
 	if c.Bytes < 0 || c.Bytes > 0 && len(c.Pattern) == 0 {
-		return errors.New("load: want a pattern for the content of answers, and a length that is not negative")
+		return errors.New("want a pattern for the content of answers, and a length that is not negative")
 	}
 	return nil
 }

@@ -113,49 +113,18 @@ func (r *Result) Failed() (n int) {
 	return n
 }
 
+// ErrConfig is in the error for a [Config] that no load can have.
+var ErrConfig = errors.New("wrong configuration")
+
+type configError struct{ error }
+
+func (configError) Is(target error) bool { return target == ErrConfig }
+
+// check fills in what is left out, and returns the address and the requests.
 func (c *Config) check() (addr string, requests [][]byte, err error) {
-	u, err := url.Parse(c.URL)
+	u, err := c.settle()
 	if err != nil {
-		return "", nil, err
-	}
-	if u.Scheme != "http" || u.Host == "" {
-		return "", nil, fmt.Errorf("load: %q: want http://host:port/path; TLS is not spoken", c.URL)
-	}
-	for _, n := range []struct {
-		name  string
-		value *int
-		def   int
-		max   int
-	}{
-		{"connections", &c.Connections, 64, maxConnections},
-		{"pipeline", &c.Pipeline, 1, maxPipeline},
-		{"threads", &c.Threads, min(runtime.NumCPU(), 4), maxThreads},
-	} {
-		if *n.value == 0 {
-			*n.value = n.def
-		}
-		if *n.value < 1 || *n.value > n.max {
-			return "", nil, fmt.Errorf("load: %s %d: want 1 to %d", n.name, *n.value, n.max)
-		}
-	}
-	c.Threads = min(c.Threads, c.Connections)
-	if c.Duration == 0 {
-		c.Duration = 10 * time.Second
-	}
-	if c.Timeout == 0 {
-		c.Timeout = 10 * time.Second
-	}
-	if c.Rate < 0 || c.Rate > maxRate || c.Duration < 0 || c.Warmup < 0 || c.Timeout < 0 {
-		return "", nil, fmt.Errorf("load: want a rate of at most %.0f and no negative times", maxRate)
-	}
-	if c.Rate > 0 && c.Pipeline > 1 {
-		return "", nil, errors.New("load: pipelining goes without a rate")
-	}
-	if err := c.checkExchanges(); err != nil {
-		return "", nil, err
-	}
-	if c.Method == "" {
-		c.Method = http.MethodGet
+		return "", nil, configError{fmt.Errorf("load: %w", err)}
 	}
 	host := u.Host
 	if u.Port() == "" {
@@ -171,18 +140,67 @@ func (c *Config) check() (addr string, requests [][]byte, err error) {
 	return a.String(), requests, nil
 }
 
+func (c *Config) settle() (*url.URL, error) {
+	u, err := url.Parse(c.URL)
+	if err != nil {
+		return nil, err
+	}
+	if u.Scheme != "http" || u.Host == "" {
+		return nil, fmt.Errorf("%q: want http://host:port/path; TLS is not spoken", c.URL)
+	}
+	for _, n := range []struct {
+		name  string
+		value *int
+		def   int
+		max   int
+	}{
+		{"connections", &c.Connections, 64, maxConnections},
+		{"pipeline", &c.Pipeline, 1, maxPipeline},
+		{"threads", &c.Threads, min(runtime.NumCPU(), 4), maxThreads},
+	} {
+		if *n.value == 0 {
+			*n.value = n.def
+		}
+		if *n.value < 1 || *n.value > n.max {
+			return nil, fmt.Errorf("%s %d: want 1 to %d", n.name, *n.value, n.max)
+		}
+	}
+	c.Threads = min(c.Threads, c.Connections)
+	if c.Duration == 0 {
+		c.Duration = 10 * time.Second
+	}
+	if c.Timeout == 0 {
+		c.Timeout = 10 * time.Second
+	}
+	if !(c.Rate >= 0 && c.Rate <= maxRate) || c.Duration < 0 || c.Warmup < 0 || c.Timeout < 0 {
+		return nil, fmt.Errorf("want a rate of at most %.0f and no negative times", maxRate)
+	}
+	if c.Rate > 0 && c.Pipeline > 1 {
+		return nil, errors.New("pipelining goes without a rate")
+	}
+	if c.PID != 0 {
+		if _, _, err := sys.ProcessUsage(c.PID); err != nil {
+			return nil, fmt.Errorf("process %d is not there: %w", c.PID, err)
+		}
+	}
+	if c.Method == "" {
+		c.Method = http.MethodGet
+	}
+	return u, c.checkExchanges()
+}
+
 // checkExchanges makes Body one exchange if there are none.
 func (c *Config) checkExchanges() error {
 	switch {
 	case len(c.Exchanges) == 0:
 		c.Exchanges = []Exchange{{Body: c.Body}}
 	case len(c.Body) > 0:
-		return errors.New("load: want Body or Exchanges, not both")
+		return errors.New("want Body or Exchanges, not both")
 	case len(c.Exchanges) > 1 && c.Pipeline > 1:
-		return errors.New("load: pipelining goes with one exchange only")
+		return errors.New("pipelining goes with one exchange only")
 	}
 	if c.Close && c.Pipeline > 1 {
-		return errors.New("load: nothing can be pipelined on a connection for one request")
+		return errors.New("nothing can be pipelined on a connection for one request")
 	}
 	for i := range c.Exchanges {
 		if err := c.Exchanges[i].Want.check(); err != nil {

@@ -16,6 +16,9 @@ const (
 // on, until result is called, which must be. The process keeps its speed, but for some ten
 // nanoseconds a call.
 func CountCalls(pid int) (result func() (map[string]uint64, error), err error) {
+	if err := isProcess(pid); err != nil {
+		return nil, err
+	}
 	c, links, err := load(calls, nil)
 	if err != nil {
 		return nil, err

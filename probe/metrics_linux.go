@@ -13,8 +13,10 @@ var (
 	metricCompleted = prometheus.NewDesc("tallywheel_probe_events_total", "Completions, reads or wake-ups seen.", []string{"probe"}, nil)
 )
 
-// Metrics are the names of the metrics that a probe can have.
-var Metrics = []string{"tallywheel_probe_seconds", "tallywheel_probe_sqe_total", "tallywheel_probe_events_total"}
+// Metrics lists the names of the metrics that a probe can have.
+func Metrics() []string {
+	return []string{"tallywheel_probe_seconds", "tallywheel_probe_sqe_total", "tallywheel_probe_events_total"}
+}
 
 // Describe implements prometheus.Collector.
 func (*Probe) Describe(c chan<- *prometheus.Desc) {

@@ -25,7 +25,7 @@ const (
 )
 
 // Kinds lists them.
-var Kinds = []Kind{Uring, Net, Sched}
+func Kinds() []Kind { return []Kind{Uring, Net, Sched} }
 
 // Options say what to look at.
 type Options struct {

@@ -7,7 +7,9 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -47,14 +49,17 @@ func Available(k Kind) error {
 
 // Start begins to count. Close must be called.
 func Start(k Kind, o Options) (*Probe, error) {
-	if !slices.Contains(Kinds, k) {
-		return nil, fmt.Errorf("probe: %q: want one of %v", k, Kinds)
+	if !slices.Contains(Kinds(), k) {
+		return nil, fmt.Errorf("probe: %q: want one of %v", k, Kinds())
 	}
 	if o.Sample == 0 {
 		o.Sample = usualSample[k]
 	}
 	if o.PID < 0 || o.Sample < 1 || o.Sample > mostSample || o.Sample&(o.Sample-1) != 0 {
 		return nil, fmt.Errorf("probe: pid %d, sample %d: want a pid, and a power of two up to %d", o.PID, o.Sample, mostSample)
+	}
+	if err := isProcess(o.PID); err != nil {
+		return nil, err
 	}
 	c, links, err := load(k, map[string]any{"only_tgid": uint32(o.PID), "sample_mask": uint64(o.Sample - 1)})
 	if err != nil {
@@ -65,6 +70,25 @@ func Start(k Kind, o Options) (*Probe, error) {
 	}
 	defer c.Close() // links and maps keep what they need
 	return &Probe{kind: k, sample: o.Sample, links: links, slots: c.DetachMap("slots"), sums: c.DetachMap("sums"), counts: c.DetachMap("counts")}, nil
+}
+
+// isProcess says whether a process is there of which something can be counted; 0 is all.
+func isProcess(pid int) error {
+	if pid == 0 {
+		return nil
+	}
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
+		return fmt.Errorf("probe: there is no process %d", pid)
+	} else if err != nil {
+		return fmt.Errorf("probe: process %d: %w", pid, err)
+	}
+	for line := range strings.Lines(string(b)) {
+		if group, ok := strings.CutPrefix(line, "Tgid:"); ok && strings.TrimSpace(group) != strconv.Itoa(pid) {
+			return fmt.Errorf("probe: %d is a thread of process %s: want the process", pid, strings.TrimSpace(group))
+		}
+	}
+	return nil
 }
 
 // programs are those of a kind, in bpf/probe.c.

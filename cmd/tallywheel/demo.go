@@ -25,7 +25,7 @@ type demo struct {
 	length    time.Duration
 	ports     int
 	rate      int
-	condition string
+	condition serialtest.Condition
 	seed      uint64
 	strategy  string
 	mode      string
@@ -43,13 +43,13 @@ func newDemo() *cobra.Command {
 		RunE: func(c *cobra.Command, _ []string) error { return d.run(c.Context(), c.OutOrStdout(), os.Stderr) },
 	}
 	f := c.Flags()
-	f.DurationVar(&d.length, "for", 30*time.Second, "how long to record")
+	addSpan(c, &d.length, "for", 30*time.Second, false, "how long to record")
 	f.IntVar(&d.ports, "ports", 8, "number of ports")
 	f.IntVar(&d.rate, "rate", 0, "bytes a second and port; 0: that of the condition")
-	f.StringVar(&d.condition, "condition", "disturbed", "burst, steady or disturbed")
+	addWord(c, &d.condition, "condition", serialtest.Disturbed, serialtest.Conditions(), "what the devices do")
 	f.Uint64Var(&d.seed, "seed", 1, "seed of the faults")
-	f.StringVar(&d.strategy, "strategy", "ring", "how ports are read: ring, pipeline, blocking or polling")
-	f.StringVar(&d.mode, "mode", "latency", "mode of the strategy ring: latency, throughput or hybrid")
+	addWord(c, &d.strategy, "strategy", "ring", []string{"ring", "pipeline", "blocking", "polling"}, "how ports are read")
+	addWord(c, &d.mode, "mode", "latency", []string{"latency", "throughput", "hybrid"}, "mode of the strategy ring")
 	f.StringVar(&d.listen, "listen", "127.0.0.1:0", "where the page is; off: nowhere")
 	f.StringVar(&d.dir, "dir", "", "keep ports and log in this folder; default: a temporary one")
 	f.StringVar(&d.trace, "trace", "", "write a trace of Go's runtime here, for lab trace")

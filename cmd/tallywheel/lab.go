@@ -79,16 +79,24 @@ func newLabRun(use string) *cobra.Command {
 	}
 	if use == "all" {
 		c.Short = "run all experiments and write a report"
+	} else {
+		for _, e := range lab.Experiments() {
+			c.ValidArgs = append(c.ValidArgs, e.Name)
+		}
 	}
 	f := c.Flags()
 	if use == "all" {
 		f.StringSliceVar(&l.planes, "plane", nil, "experiments of these planes alone: "+planeNames())
+		complete := cobra.FixedCompletions(strings.Split(planeNames(), ", "), cobra.ShellCompDirectiveNoFileComp)
+		if err := c.RegisterFlagCompletionFunc("plane", complete); err != nil {
+			panic(err) // the flag is there, and has none yet
+		}
 	}
 	f.BoolVar(&l.quick, "quick", false, "little more than a minute an experiment (the default)")
 	f.BoolVar(&l.full, "full", false, "all settings, the articles' sizes, as many rounds as it takes")
 	f.StringVar(&l.out, "out", "lab-results", "folder of the report")
 	f.StringVar(&l.dir, "dir", ".", "where to make the files that are measured: on the disk that is asked about")
-	f.DurationVar(&l.budget, "budget", 0, "time for an experiment; 0: that of --quick or --full")
+	addSpan(c, &l.budget, "budget", 0, true, "time for an experiment; 0: that of --quick or --full")
 	f.IntVar(&l.cpu, "cpu", -1, "run contestants on this CPU alone; -1: on all")
 	f.StringVar(&l.only, "only", "", "contestants whose name has this in it, and the one that all are compared to")
 	f.BoolVar(&l.asJSON, "json", false, "print the results as JSON instead of tables")

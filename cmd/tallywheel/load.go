@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -9,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -45,7 +47,9 @@ every connection sends as soon as it is answered, which finds the most that the 
 				cfg.Body = b
 			}
 			r, err := loadgen.Run(c.Context(), cfg)
-			if err != nil {
+			if errors.Is(err, loadgen.ErrConfig) {
+				return fmt.Errorf("%w: %w", errUsage, err)
+			} else if err != nil {
 				return err
 			}
 			if asJSON {
@@ -63,9 +67,9 @@ every connection sends as soon as it is answered, which finds the most that the 
 	f.Float64Var(&cfg.Rate, "rate", 0, "requests a second; 0: as fast as answers come")
 	f.IntVarP(&cfg.Connections, "connections", "c", 64, "connections")
 	f.IntVar(&cfg.Pipeline, "pipeline", 1, "requests on a connection before the first answer, without --rate")
-	f.DurationVar(&cfg.Duration, "for", 0, "how long (default 10s)")
-	f.DurationVar(&cfg.Warmup, "warmup", 0, "before that: sent and not counted")
-	f.DurationVar(&cfg.Timeout, "timeout", 0, "for one answer (default 10s)")
+	addSpan(c, &cfg.Duration, "for", 10*time.Second, false, "how long")
+	addSpan(c, &cfg.Warmup, "warmup", 0, true, "before that: sent and not counted")
+	addSpan(c, &cfg.Timeout, "timeout", 10*time.Second, false, "for one answer")
 	f.IntVar(&cfg.Threads, "threads", 0, "threads that send (default: one for each CPU, at most 4)")
 	f.IntVar(&cfg.PID, "pid", 0, "process whose CPU time and memory are sampled each second")
 	f.StringVarP(&cfg.Method, "method", "X", "GET", "method")

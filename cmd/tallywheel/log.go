@@ -89,7 +89,7 @@ func (v *logView) queryFlags(c *cobra.Command) *cobra.Command {
 
 // lineFlags are those of verbs that print a line for each record.
 func (v *logView) lineFlags(c *cobra.Command) *cobra.Command {
-	c.Flags().StringVar((*string)(&v.as), "as", string(asAuto), "how bytes are shown: text, hex, or auto: text where all of it is printable")
+	addWord(c, &v.as, "as", asAuto, []bytesAs{asAuto, asText, asHex}, "how bytes are shown, auto as text where all of it is printable")
 	return v.queryFlags(c)
 }
 
@@ -157,13 +157,6 @@ const (
 	asHex  bytesAs = "hex"
 )
 
-func (a bytesAs) check() error {
-	if a != asAuto && a != asText && a != asHex {
-		return fmt.Errorf("%w: --as %q: want auto, text or hex", errUsage, string(a))
-	}
-	return nil
-}
-
 func (a bytesAs) show(b []byte) string {
 	if a == asText || a == asAuto && isText(b) {
 		return strconv.Quote(string(b))
@@ -194,9 +187,6 @@ func (v *logView) line(w io.Writer) func(archive.Record) error {
 
 func (v *logView) cat() *cobra.Command {
 	return v.lineFlags(v.verb("cat", "print the records", func(c *cobra.Command, dir seglog.FS, log *archive.Archive) error {
-		if err := v.as.check(); err != nil {
-			return err
-		}
 		w := bufio.NewWriter(c.OutOrStdout())
 		err := v.each(c.Context(), log, false, v.line(w))
 		return errors.Join(err, w.Flush())
@@ -205,9 +195,6 @@ func (v *logView) cat() *cobra.Command {
 
 func (v *logView) tail() *cobra.Command {
 	return v.lineFlags(v.verb("tail", "print records as they come, until Ctrl-C", func(c *cobra.Command, dir seglog.FS, log *archive.Archive) error {
-		if err := v.as.check(); err != nil {
-			return err
-		}
 		if v.query.From == 0 && v.since == "" {
 			last, err := seglog.LastSequence(dir)
 			if err != nil {
@@ -299,22 +286,19 @@ func (v *logView) export() *cobra.Command {
 	c := v.queryFlags(v.verb("export", "write records out: raw bytes of one source, or JSON lines", func(c *cobra.Command, dir seglog.FS, log *archive.Archive) error {
 		w := bufio.NewWriterSize(c.OutOrStdout(), 256<<10)
 		var write func(archive.Record) error
-		switch format {
-		case "raw":
+		if format == "raw" {
 			if v.query.Source == "" {
 				return fmt.Errorf("%w: export --format raw: of which source? use --source ID", errUsage)
 			}
 			write = func(r archive.Record) error { _, err := w.Write(r.Data); return err }
-		case "ndjson":
+		} else {
 			e := json.NewEncoder(w)
 			write = func(r archive.Record) error { return e.Encode(r) }
-		default:
-			return fmt.Errorf("%w: export --format %q: want raw or ndjson", errUsage, format)
 		}
 		err := v.each(c.Context(), log, false, write)
 		return errors.Join(err, w.Flush())
 	}))
-	c.Flags().StringVar(&format, "format", "ndjson", "raw or ndjson")
+	addWord(c, &format, "format", "ndjson", []string{"ndjson", "raw"}, "what is written")
 	return c
 }
 

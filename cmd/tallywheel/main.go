@@ -4,11 +4,13 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
+	"runtime"
 	"runtime/debug"
 	"strings"
 	"syscall"
@@ -88,6 +90,8 @@ func newRoot() *cobra.Command {
 		},
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
+	root.Version = thisBuild().String()
+	root.SetVersionTemplate("tallywheel {{.Version}}\n")
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fmt.Errorf("%w: %w", errUsage, err) })
 	root.AddCommand(newDemo(), newRun(), newCheck(), newAck(), newPorts(), newTap(), newSim(), newLog(), newLab(), newLoad(), newServe(), newProbe(), newDoctor(), newVersion())
@@ -104,16 +108,51 @@ func exactly(n int, what string) cobra.PositionalArgs {
 	}
 }
 
+// build says which program this is.
+type build struct {
+	Version  string `json:"version"`
+	Go       string `json:"go"`
+	OS       string `json:"os"`
+	Arch     string `json:"arch"`
+	Revision string `json:"revision,omitempty"`
+	Time     string `json:"time,omitempty"`     // of the revision
+	Modified bool   `json:"modified,omitempty"` // the tree had changes that no revision has
+}
+
+func thisBuild() build {
+	b := build{Version: "(unknown)", Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return b
+	}
+	b.Version = info.Main.Version
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			b.Revision = s.Value
+		case "vcs.time":
+			b.Time = s.Value
+		case "vcs.modified":
+			b.Modified = s.Value == "true"
+		}
+	}
+	return b
+}
+
+func (b build) String() string { return b.Version + " " + b.Go }
+
 func newVersion() *cobra.Command {
-	return &cobra.Command{
+	var asJSON bool
+	c := &cobra.Command{
 		Use: "version", Short: "print the version", Args: exactly(0, "no argument"),
 		RunE: func(c *cobra.Command, _ []string) error {
-			version := "(unknown)"
-			if info, ok := debug.ReadBuildInfo(); ok {
-				version = info.Main.Version + " " + info.GoVersion
+			if asJSON {
+				return json.NewEncoder(c.OutOrStdout()).Encode(thisBuild())
 			}
-			_, err := fmt.Fprintln(c.OutOrStdout(), "tallywheel", version)
+			_, err := fmt.Fprintln(c.OutOrStdout(), "tallywheel", thisBuild())
 			return err
 		},
 	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print it as JSON, with the revision")
+	return c
 }

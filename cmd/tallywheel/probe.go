@@ -34,7 +34,6 @@ func newProbe() *cobra.Command {
 
 It needs root, or CAP_BPF and CAP_PERFMON, and a kernel with BTF. With --listen it serves the histograms to Prometheus meanwhile.`,
 		Example: "  tallywheel probe uring --for 10s --pid $(pidof tallywheel)",
-		Args:    exactly(1, "uring, net or sched"),
 		RunE: func(c *cobra.Command, args []string) (err error) {
 			p, err := probe.Start(probe.Kind(args[0]), o)
 			if err != nil {
@@ -64,8 +63,9 @@ It needs root, or CAP_BPF and CAP_PERFMON, and a kernel with BTF. With --listen 
 			return printProbe(c.OutOrStdout(), r)
 		},
 	}
+	oneOf(c, probe.Kinds())
 	f := c.Flags()
-	f.DurationVar(&length, "for", 10*time.Second, "how long")
+	addSpan(c, &length, "for", 10*time.Second, false, "how long")
 	f.IntVar(&o.PID, "pid", 0, "process to look at; 0: all")
 	f.IntVar(&o.Sample, "sample", 0, "take the time of one request (uring) or one socket (net) in so many, a power of two; 0: 64 requests, 16 sockets")
 	f.StringVar(&listen, "listen", "", "serve /metrics at this loopback address meanwhile, as 127.0.0.1:9400")

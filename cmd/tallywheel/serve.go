@@ -27,8 +27,9 @@ const defaultAdmin = "127.0.0.1:7481"
 // serving is what tallywheel serve is told.
 type serving struct {
 	prefork.Config
-	engine, mode string
-	admin        string
+	engine server.Engine
+	mode   server.Mode
+	admin  string
 }
 
 func newServe() *cobra.Command {
@@ -50,8 +51,8 @@ shows a row for each worker. A folder named status or upgrade is ./status, ./upg
 	f := c.Flags()
 	f.StringVar(&listen, "listen", "127.0.0.1:8080", "loopback address; a proxy before it can serve others")
 	f.IntVar(&s.Workers, "workers", 0, "processes; 0: one for each CPU")
-	f.StringVar(&s.engine, "engine", "auto", "auto, uring, epoll or std")
-	f.StringVar(&s.mode, "mode", "goroutine", "goroutine or coroutine")
+	addWord(c, &s.engine, "engine", server.Auto, []server.Engine{server.Auto, server.Uring, server.Epoll, server.Std}, "what carries the connections")
+	addWord(c, &s.mode, "mode", server.Goroutine, []server.Mode{server.Goroutine, server.Coroutine}, "how a request is worked on")
 	f.IntVar(&s.InFlight, "in-flight", 0, "requests that a worker works on at a time; 0: no limit")
 	f.IntVar(&s.Queue, "queue", 0, "requests of a worker that wait beyond these; others get 503")
 	f.StringVar(&s.admin, "admin", defaultAdmin, "loopback address of the master's status, metrics and upgrade; or off")
@@ -87,7 +88,7 @@ func (s *serving) run(ctx context.Context, what string) error {
 	}()
 	err = prefork.Run(ctx, s.Config, func(w *prefork.Worker) error {
 		srv, err := server.New(server.Config{
-			Engine: server.Engine(s.engine), Mode: server.Mode(s.mode), Handler: w.Handler(content(w.Slot())), Loops: 1,
+			Engine: s.engine, Mode: s.mode, Handler: w.Handler(content(w.Slot())), Loops: 1,
 			ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute,
 		})
 		if err != nil {

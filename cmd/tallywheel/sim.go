@@ -24,13 +24,13 @@ type fleet struct {
 const maxPorts = 256
 
 // newFleet makes the ports as links named line-1 … in dir.
-func newFleet(dir string, n int, condition string, seed uint64, rate int) (*fleet, error) {
+func newFleet(dir string, n int, condition serialtest.Condition, seed uint64, rate int) (*fleet, error) {
 	if n < 1 || n > maxPorts {
 		return nil, fmt.Errorf("%w: %d ports: want 1 to %d", errUsage, n, maxPorts)
 	}
 	f := &fleet{}
 	for i := range n {
-		plan, err := serialtest.PlanFor(serialtest.Condition(condition), uint32(i+1), seed)
+		plan, err := serialtest.PlanFor(condition, uint32(i+1), seed)
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", errUsage, err)
 		}
@@ -78,7 +78,8 @@ func (f *fleet) truths() map[string]serialtest.Truth {
 }
 
 func newSim() *cobra.Command {
-	var dir, condition string
+	var dir string
+	var condition serialtest.Condition
 	var ports, rate int
 	var length time.Duration
 	var seed uint64
@@ -119,8 +120,8 @@ func newSim() *cobra.Command {
 	c.Flags().StringVar(&dir, "dir", "./ports", "folder for the links to the ports")
 	c.Flags().IntVar(&ports, "ports", 1, "number of ports")
 	c.Flags().IntVar(&rate, "rate", 0, "bytes a second and port; 0: that of the condition")
-	c.Flags().StringVar(&condition, "condition", "steady", "burst, steady or disturbed")
-	c.Flags().DurationVar(&length, "for", 0, "how long to send; 0: until Ctrl-C")
+	addWord(c, &condition, "condition", serialtest.Steady, serialtest.Conditions(), "what the devices do")
+	addSpan(c, &length, "for", 0, true, "how long to send; 0: until Ctrl-C")
 	c.Flags().Uint64Var(&seed, "seed", 1, "seed of the faults")
 	c.Flags().BoolVar(&asJSON, "json", false, "print what was done as JSON at the end")
 	return c

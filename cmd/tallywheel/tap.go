@@ -63,9 +63,9 @@ func newTap() *cobra.Command {
 	f.StringVar(&v.mode, "mode", "8N1", "data bits, parity (N, E, O, M, S) and stop bits")
 	f.StringVar(&v.frame, "frame", "auto", "auto, or a framing with its settings")
 	f.StringVar(&v.dir, "log", "", "keep everything in this folder, for tallywheel log")
-	f.DurationVar(&v.length, "for", 0, "end after so long; 0: do not")
+	addSpan(c, &v.length, "for", 0, true, "end after so long; 0: do not")
 	f.Uint64Var(&v.count, "count", 0, "end with so many frames; 0: do not")
-	f.StringVar(&v.format, "format", "text", "text or json, an object a line")
+	addWord(c, &v.format, "format", "text", []string{"text", "json"}, "what is printed, json as an object a line")
 	f.BoolVar(&v.noColor, "no-color", false, "no color on a terminal, as with NO_COLOR set")
 	return c
 }
@@ -99,17 +99,7 @@ func (v *tapFlags) run(c *cobra.Command, port string) error {
 
 // config makes a configuration of what the command line says.
 func (v *tapFlags) config(port string) (c tap.Config, err error) {
-	c = tap.Config{Dir: v.dir, For: v.length, Count: v.count, Auto: v.frame == "auto"}
-	switch v.format {
-	case "json":
-		c.JSON = true
-	case "text":
-	default:
-		return c, fmt.Errorf("--format %q: want text or json", v.format)
-	}
-	if v.length < 0 {
-		return c, fmt.Errorf("--for %v: want a time ahead", v.length)
-	}
+	c = tap.Config{Dir: v.dir, For: v.length, Count: v.count, Auto: v.frame == "auto", JSON: v.format == "json"}
 	if c.Source, err = v.source(port); err != nil {
 		return c, err
 	}

@@ -3,17 +3,21 @@
 package prom
 
 import (
+	"slices"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tallywheel/tallywheel/server"
 )
 
-// Metrics are the names of the metrics that a server can have.
-var Metrics []string
+var names []string
+
+// Metrics lists the names of the metrics that a server can have.
+func Metrics() []string { return slices.Clone(names) }
 
 // metric describes one figure of a server.
 func metric(name, help string, labels ...string) *prometheus.Desc {
-	Metrics = append(Metrics, "tallywheel_server_"+name)
+	names = append(names, "tallywheel_server_"+name)
 	return prometheus.NewDesc("tallywheel_server_"+name, help, append(labels, "engine", "mode"), nil)
 }
 

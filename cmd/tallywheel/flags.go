@@ -1,0 +1,104 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// addWord adds a flag that takes one of a few words; the shell completes them.
+func addWord[T ~string](c *cobra.Command, p *T, name string, value T, words []T, usage string) {
+	*p = value
+	c.Flags().Var(&wordFlag[T]{p, words}, name, usage+": "+either(words))
+	complete := cobra.FixedCompletions(texts(words), cobra.ShellCompDirectiveNoFileComp)
+	if err := c.RegisterFlagCompletionFunc(name, complete); err != nil {
+		panic(err) // the flag is there, and has none yet
+	}
+}
+
+type wordFlag[T ~string] struct {
+	p     *T
+	words []T
+}
+
+func (f *wordFlag[T]) String() string {
+	if f.p == nil { // pflag asks a zero value for its default
+		return ""
+	}
+	return string(*f.p)
+}
+
+func (*wordFlag[T]) Type() string { return "string" }
+
+func (f *wordFlag[T]) Set(s string) error {
+	if !slices.Contains(f.words, T(s)) {
+		return fmt.Errorf("want %s", either(f.words))
+	}
+	*f.p = T(s)
+	return nil
+}
+
+// either lists words: "a, b or c".
+func either[T ~string](words []T) string {
+	all := texts(words)
+	if len(all) < 2 {
+		return strings.Join(all, "")
+	}
+	return strings.Join(all[:len(all)-1], ", ") + " or " + all[len(all)-1]
+}
+
+func texts[T ~string](words []T) (all []string) {
+	for _, w := range words {
+		all = append(all, string(w))
+	}
+	return all
+}
+
+// oneOf makes anything but one of a few words, as the only argument, a wrong use; the shell
+// completes them.
+func oneOf[T ~string](c *cobra.Command, words []T) {
+	c.ValidArgs = texts(words)
+	c.Args = func(c *cobra.Command, args []string) error {
+		if len(args) != 1 || !slices.Contains(words, T(args[0])) {
+			return fmt.Errorf("%w: %s: want %s", errUsage, c.CommandPath(), either(words))
+		}
+		return nil
+	}
+}
+
+// addSpan adds a flag that takes a duration, not a negative one; 0 only where that has a meaning.
+func addSpan(c *cobra.Command, p *time.Duration, name string, value time.Duration, zero bool, usage string) {
+	*p = value
+	c.Flags().Var(&spanFlag{p, zero}, name, usage)
+}
+
+type spanFlag struct {
+	p    *time.Duration
+	zero bool
+}
+
+func (f *spanFlag) String() string {
+	if f.p == nil || *f.p == 0 { // pflag shows no default then
+		return ""
+	}
+	return f.p.String()
+}
+
+func (*spanFlag) Type() string { return "duration" }
+
+func (f *spanFlag) Set(s string) error {
+	d, err := time.ParseDuration(s)
+	switch {
+	case err != nil:
+		return fmt.Errorf("want a time, as 1m30s")
+	case f.zero && d < 0:
+		return fmt.Errorf("want a time, not less than 0")
+	case !f.zero && d <= 0:
+		return fmt.Errorf("want a time above 0")
+	}
+	*f.p = d
+	return nil
+}
