@@ -50,6 +50,45 @@ func TestWhatWasFilledAndNotStoredIsMissing(t *testing.T) {
 	}
 }
 
+// Numbers that were seen and not stored when the recorder was killed are missing where the log goes
+// on behind them; those behind all that it has are counted by who goes on there.
+func TestWhatWasInFlightAndNotStoredIsMissing(t *testing.T) {
+	dir, err := seglog.Dir(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, streams := logOf(t, illFolder{dir, &atomic.Int64{}, &atomic.Int64{}, &atomic.Int64{}}, 9, 10, 11, 13, 17, 15, 18)
+	for name, c := range map[string]struct {
+		last, inFlight uint64
+		gaps           []ledger.Gap
+		missing        uint64
+		left           []ledger.Gap
+	}{
+		"three are lost":                {25, 15, nil, 3, []ledger.Gap{{From: 12, To: 12}, {From: 14, To: 14}, {From: 16, To: 16}}},
+		"one was missing before":        {25, 14, []ledger.Gap{{From: 16, To: 16}}, 2, []ledger.Gap{{From: 12, To: 12}, {From: 14, To: 14}, {From: 16, To: 16}}},
+		"two came behind the sheet":     {16, 6, nil, 3, []ledger.Gap{{From: 12, To: 12}, {From: 14, To: 14}, {From: 16, To: 16}}},
+		"the sheet says less in flight": {25, 14, nil, 0, nil},
+		"another device is ahead":       {10, 15, nil, 3, []ledger.Gap{{From: 12, To: 12}, {From: 14, To: 14}, {From: 16, To: 16}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &StartSheet{LogStored: 2}
+			s.Sheet.Ports = []ledger.Port{{ID: "a", Frames: ledger.Frames{InFlight: c.inFlight}}}
+			s.Reach("a", []ledger.Position{{Device: 1, Epoch: 1, Last: 10, Gaps: c.gaps}}, []ledger.Position{{Device: 1, Epoch: 1, Last: c.last}})
+			if _, err := s.Replay(log, streams, 0); err != nil {
+				t.Fatal(err)
+			}
+			if f := s.Sheet.Ports[0].Frames; f.Missing != c.missing || f.MissingUnseen != c.missing || f.Late != 0 {
+				t.Errorf("%+v; want %d missing, and none late", f, c.missing)
+			}
+			at := s.Positions["a"][0]
+			slices.SortFunc(at.Gaps, func(a, b ledger.Gap) int { return int(a.From) - int(b.From) })
+			if at.Last != 18 || !slices.Equal(at.Gaps, c.left) {
+				t.Errorf("the next start goes on at %+v; want 18, and %+v", at, c.left)
+			}
+		})
+	}
+}
+
 func ports(s *StartSheet) *[]ledger.Port   { return &s.Sheet.Ports }
 func leaving(s *StartSheet) *[]ledger.Port { return &s.Sheet.Leaving }
 

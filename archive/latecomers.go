@@ -14,43 +14,18 @@ import (
 // which is in no record of the log.
 type latecomers struct {
 	from    *StartSheet
-	acked   ledger.Time                         // when what was lost was acknowledged behind the sheet; 0: it was not, or that was passed
-	books   map[string]*ledger.Book             // by address
-	counted reached                             // by the sheet, by address
-	came    map[string]map[ledger.Stream]string // the lane in which a device was last, by address
-	afloat  map[string][]ledger.Position        // what the sheet calls filled and not stored, by lane
+	acked   ledger.Time                          // when what was lost was acknowledged behind the sheet; 0: it was not, or that was passed
+	books   map[string]*ledger.Book              // by address
+	counted reached                              // by the sheet, by address
+	came    map[string]map[ledger.Stream]string  // the lane in which a device was last, by address
+	afloat  map[string]map[ledger.Stream]*afloat // by lane
 }
 
 func newLatecomers(from *StartSheet, acked ledger.Time) *latecomers {
-	l := &latecomers{
+	return &latecomers{
 		from: from, acked: acked, books: map[string]*ledger.Book{}, counted: reached{},
-		came: map[string]map[ledger.Stream]string{}, afloat: map[string][]ledger.Position{},
+		came: map[string]map[ledger.Stream]string{}, afloat: from.afloat(),
 	}
-	for lane, ps := range from.Positions {
-		for i, p := range ps {
-			p.Filled = slices.DeleteFunc(p.Filled, func(g ledger.Gap) bool { return g.To-g.From >= ledger.MaxJump }) // files may be damaged
-			if ps[i].Filled = nil; len(p.Filled) > 0 {
-				l.afloat[lane] = append(l.afloat[lane], p)
-			}
-		}
-	}
-	return l
-}
-
-// lands reports whether the log has got a frame that the sheet knows as filled and not stored.
-func (l *latecomers) lands(lane string, f frame.Frame) bool {
-	p := find(l.afloat[lane], ledger.Stream{Device: f.Device, Epoch: f.Epoch})
-	if p == nil {
-		return false
-	}
-	var left []ledger.Gap
-	number := []ledger.Gap{{From: f.Seq, To: f.Seq}}
-	for _, g := range p.Filled {
-		left = append(left, g.Without(number)...)
-	}
-	landed := !slices.Equal(left, p.Filled)
-	p.Filled = left
-	return landed
 }
 
 // frame posts one, unless the sheet has counted it.
@@ -58,7 +33,8 @@ func (l *latecomers) frame(source string, f frame.Frame, at int64) {
 	if l.acked != 0 && at > int64(l.acked) {
 		l.know()
 	}
-	if l.lands(source, f) {
+	id := ledger.Stream{Device: f.Device, Epoch: f.Epoch}
+	if a := l.afloat[source][id]; a != nil && a.lands(f.Seq) {
 		return
 	}
 	address := addressOf(source)
@@ -67,7 +43,6 @@ func (l *latecomers) frame(source string, f frame.Frame, at int64) {
 		b = l.open(address)
 		l.books[address] = b
 	}
-	id := ledger.Stream{Device: f.Device, Epoch: f.Epoch}
 	if last, ok := l.counted[address][id]; ok && ledger.Later(f.Seq, last) == last && !b.MayCome(id, f.Seq) {
 		return // it was in the log's hands then: to the book it would be a device that counts anew
 	}
@@ -156,12 +131,9 @@ func (l *latecomers) post() {
 
 // sink posts what is afloat, and has not come to the log: it is missing after all.
 func (l *latecomers) sink() {
-	for lane, ps := range l.afloat {
-		for _, p := range ps {
-			n := uint64(0)
-			for _, g := range p.Filled {
-				n += g.To - g.From + 1
-			}
+	for lane, streams := range l.afloat {
+		for id, a := range streams {
+			lost, n := a.sunk()
 			if n == 0 {
 				continue
 			}
@@ -169,8 +141,8 @@ func (l *latecomers) sink() {
 				of.Frames.Missing, of.Frames.MissingUnseen = of.Frames.Missing+n, of.Frames.MissingUnseen+n
 				of.LastLoss = max(of.LastLoss, l.from.Sheet.At)
 			}
-			if at := find(l.from.Positions[lane], idOf(p)); at != nil {
-				at.Gaps = slices.Concat(at.Gaps, p.Filled)
+			if at := find(l.from.Positions[lane], id); at != nil {
+				at.Gaps = slices.Concat(at.Gaps, lost)
 			}
 		}
 	}

@@ -1,10 +1,32 @@
 package ledger
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // maxCarriedParts is how many gaps of earlier starts a stream follows, at most: a late frame within
 // one makes two of it, and runs of dropped frames may lie between them.
 const maxCarriedParts = 2*MaxGapsAhead + MaxRestingGaps
+
+// Position is the last number of a stream, to resume a book from, and the gaps that are open. Gaps
+// beyond Last are counted, too.
+//
+// Filled are numbers up to Last that came late, after higher ones, and that the log has not stored:
+// if the recorder is killed now, they are missing after all.
+//
+// First is the least number of a stream that the book has followed from its beginning: one below it
+// has not been counted, and makes those between missing. Begin is the same number of a stream that
+// an earlier book has followed from its beginning.
+type Position struct {
+	Device uint32  `json:"device"`
+	Epoch  uint32  `json:"epoch"`
+	First  *uint64 `json:"first,omitempty"`
+	Begin  *uint64 `json:"begin,omitempty"`
+	Last   uint64  `json:"last"`
+	Gaps   []Gap   `json:"gaps,omitempty"`
+	Filled []Gap   `json:"filled,omitempty"`
+}
 
 // Gap is a run of numbers that a book has counted as lost, for the book that goes on behind it. A
 // frame of a later book that fills it is late: what is missing over all books becomes one less.
@@ -43,6 +65,51 @@ func (g Gap) Without(others []Gap) (left []Gap) {
 		left = rest
 	}
 	return left
+}
+
+// Resume makes the book expect the number after p.Last, as if this run had seen that frame: what
+// was lost while nobody recorded shows as missing. Of the books that are open one only may be told
+// of a gap.
+func (b *Book) Resume(p Position) {
+	id := Stream{p.Device, p.Epoch}
+	q := b.streams[id]
+	if q == nil {
+		q = b.open(id, p.Last+1)
+		q.resumed, q.begin = true, cmp.Or(p.First, p.Begin)
+		q.carry(p.Gaps)
+	} else if q.next == q.first {
+		q.restart(Later(p.Last+1, q.next+q.origin))
+		q.begin = cmp.Or(q.begin, p.First, p.Begin)
+		q.carry(p.Gaps)
+	}
+}
+
+// GoOn is Resume for who reads again what another book was shown: with p.First a number below that
+// is no older one, but the stream begins earlier than was known.
+func (b *Book) GoOn(p Position) {
+	b.Resume(p)
+	q := b.streams[Stream{p.Device, p.Epoch}]
+	if p.First != nil && q.next == q.first && q.next-(*p.First-q.origin) <= MaxJump {
+		q.first, q.resumed = *p.First-q.origin, false
+	}
+}
+
+// Advance makes the book expect the number after p.Last, unless it has come further: another book
+// has the numbers up to there, and the gaps. What is missing before stays missing.
+func (b *Book) Advance(p Position) {
+	q := b.streams[Stream{p.Device, p.Epoch}]
+	if q == nil {
+		p.Gaps = nil
+		b.Resume(p)
+		return
+	}
+	if last := q.next + q.origin - 1; last == p.Last || Later(last, p.Last) == last {
+		return
+	}
+	b.settled += q.next - q.first
+	q.gaps, q.resumed, q.begin, q.below = nil, true, nil, nil
+	q.restart(p.Last + 1)
+	q.arrange()
 }
 
 // carry takes in the gaps of an earlier book. Those that cannot be are left out: files may be
@@ -132,6 +199,9 @@ func (b *Book) notLate(g Gap) {
 // advance posts a frame whose number is the next one, or beyond. What lies between is missing,
 // but for what earlier books have counted: that is in no span of this one.
 func (b *Book) advance(q *sequence, seq uint64) {
+	if len(q.below) > 0 {
+		b.beginBelow(q)
+	}
 	var open []gap
 	var lost uint64
 	from := q.next
@@ -181,6 +251,7 @@ func (b *Book) lower(q *sequence, id Stream, seq uint64) {
 	e := lowFrame{seq: seq}
 	if e.gap, e.late = b.lateFor(q, seq); !e.late {
 		b.frames.Duplicate++
+		q.isBelow(seq + q.origin)
 	}
 	run := q.lower(e)
 	if run == nil {
@@ -196,6 +267,41 @@ func (b *Book) lower(q *sequence, id Stream, seq uint64) {
 		}
 	}
 	b.restart(q, id, numbers)
+}
+
+// isBelow notes a number before the one with which the stream began, if it is one: no book has
+// counted it. The device may count anew; if the next frame shows that it does not, the number is no
+// duplicate.
+func (q *sequence) isBelow(number uint64) {
+	if q.begin == nil || *q.begin-number-1 >= MaxGaps || len(q.below) == maxLow || slices.Contains(q.below, number) {
+		return
+	}
+	q.below, q.ahead = append(q.below, number), true // see Numbered
+}
+
+// beginBelow posts the numbers before the one with which the stream began: what they leave out is
+// missing.
+func (b *Book) beginBelow(q *sequence) {
+	begin := *q.begin
+	slices.SortFunc(q.below, func(x, y uint64) int { return cmp.Compare(begin-y, begin-x) }) // the least first
+	first, n := q.below[0], uint64(len(q.below))
+	missing := begin - first - n
+	b.settled += begin - first
+	b.frames.Unique, b.frames.Reordered, b.frames.Duplicate = b.frames.Unique+n, b.frames.Reordered+n, b.frames.Duplicate-n
+	for i, number := range q.below {
+		end := begin
+		if i+1 < len(q.below) {
+			end = q.below[i+1]
+		}
+		if number+1 != end {
+			q.carry([]Gap{{From: number + 1, To: end - 1}})
+		}
+	}
+	if missing > 0 {
+		b.frames.Missing, b.frames.MissingUnseen = b.frames.Missing+missing, b.frames.MissingUnseen+missing
+		b.losses.lost(b.now)
+	}
+	q.begin, q.below = &first, nil
 }
 
 // lateAfterAll posts frames of a device that did not count anew: those that filled gaps of earlier

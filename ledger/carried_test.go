@@ -1,8 +1,10 @@
 package ledger
 
 import (
+	"cmp"
 	"maps"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"testing"
 )
@@ -41,6 +43,55 @@ func TestLateOverBooks(t *testing.T) {
 			if got.Unique != c.want.Unique || got.Late != c.want.Late || got.LateKnown != c.want.LateKnown ||
 				got.Duplicate != c.want.Duplicate || got.Restarts != c.want.Restarts || got.Missing != c.want.Missing {
 				t.Errorf("\n got %+v\nwant %+v", got, c.want)
+			}
+		})
+	}
+}
+
+// Numbers before the one with which an earlier book began are no duplicates, and what they leave
+// out is missing, unless the device counts anew.
+func TestNumbersBeforeTheBeginning(t *testing.T) {
+	for name, c := range map[string]struct {
+		posts []uint64
+		want  Frames
+		begin uint64
+	}{
+		"two":                  {[]uint64{997, 995, 1010}, Frames{Unique: 3, Reordered: 2, Missing: 3}, 995},
+		"one after the other":  {[]uint64{997, 1010, 995, 1011}, Frames{Unique: 4, Reordered: 2, Missing: 3}, 995},
+		"and one of the gap":   {[]uint64{995, 1010, 998, 996}, Frames{Unique: 4, Reordered: 3, Missing: 4, Late: 2}, 995},
+		"the one before":       {[]uint64{999, 1010}, Frames{Unique: 2, Reordered: 1}, 999},
+		"the same twice":       {[]uint64{999, 999, 1010, 999}, Frames{Unique: 2, Reordered: 1, Duplicate: 2}, 999},
+		"behind the beginning": {[]uint64{1001, 1010}, Frames{Unique: 1, Duplicate: 1}, 1000},
+		"nothing goes on":      {[]uint64{997, 995}, Frames{Duplicate: 2}, 1000},
+		"far away":             {[]uint64{1<<64 - MaxGaps + 999, 1010}, Frames{Unique: 1, Duplicate: 1}, 1000},
+		"the device is new":    {[]uint64{990, 991, 992, 994}, Frames{Unique: 4, Restarts: 1, Missing: 1}, 990},
+		"old ones again, and on where it was": {
+			[]uint64{990, 991, 992, 993, 1010, 999, 1011}, Frames{Unique: 3, Reordered: 1, Duplicate: 4}, 999,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			first := NewBook(128)
+			for number := uint64(1000); number < 1010; number++ {
+				post(first, number)
+			}
+			b := NewBook(128)
+			b.Resume(first.Positions()[0])
+			post(b, c.posts...)
+			f := sheet(t, b)
+			got := Frames{Unique: f.Unique, Reordered: f.Reordered, Late: f.Late, Duplicate: f.Duplicate, Restarts: f.Restarts, Missing: f.Missing}
+			if !reflect.DeepEqual(got, c.want) {
+				t.Errorf("\n got %+v\nwant %+v", got, c.want)
+			}
+			at := b.Positions()[0]
+			if begin := cmp.Or(at.First, at.Begin); begin == nil || *begin != c.begin {
+				t.Errorf("the stream began with %v, want %d", begin, c.begin)
+			}
+			if next := NewBook(128); true {
+				next.Resume(at)
+				post(next, c.begin-1, at.Last+1)
+				if f := sheet(t, next); f.Unique != 2 || f.Duplicate+f.Missing > 0 {
+					t.Errorf("the book behind: %+v", f)
+				}
 			}
 		})
 	}

@@ -78,23 +78,6 @@ const (
 // Stream names one sequence: a device and its epoch.
 type Stream struct{ Device, Epoch uint32 }
 
-// Position is the last number of a stream, to resume a book from, and the gaps that are open. Gaps
-// beyond Last are counted, too.
-//
-// Filled are numbers up to Last that came late, after higher ones, and that the log has not stored:
-// if the recorder is killed now, they are missing after all.
-//
-// First is the least number of a stream that the book has followed from its beginning: one below it
-// has not been counted, and makes those between missing.
-type Position struct {
-	Device uint32  `json:"device"`
-	Epoch  uint32  `json:"epoch"`
-	First  *uint64 `json:"first,omitempty"`
-	Last   uint64  `json:"last"`
-	Gaps   []Gap   `json:"gaps,omitempty"`
-	Filled []Gap   `json:"filled,omitempty"`
-}
-
 // Book is the account of one port. Make it with [NewBook].
 type Book struct {
 	frameSize int // bytes of every frame, 0 if they vary
@@ -261,12 +244,12 @@ func (b *Book) outOfLine(q *sequence, id Stream, seq uint64) {
 // device counts from the beginning again. If it turns out to have sent old frames again, it goes
 // back to where q was.
 func (b *Book) restart(q *sequence, id Stream, run []uint64) {
-	from, back, resumed, carried := q.origin, q.next+q.origin, q.resumed, q.carried
+	from, was := q.origin, earlier{next: q.next + q.origin, resumed: q.resumed, begin: q.begin, generation: b.ack.generation, carried: q.carried}
 	b.settle(q)
 	b.frames.Restarts++
 	q = b.open(id, run[0]+from)
 	if len(run) > 1 {
-		q.before = &earlier{next: back, resumed: resumed, generation: b.ack.generation, carried: carried}
+		q.before = &was
 	}
 	b.recent, b.recentK = q, id
 	for _, number := range run {
@@ -299,7 +282,7 @@ func (b *Book) goBack(q *sequence, id Stream) {
 	q.next = q.first
 	b.settle(q)
 	q = b.open(id, before.next)
-	q.resumed = before.resumed
+	q.resumed, q.begin = before.resumed, before.begin
 	q.carry(carried)
 	b.recent, b.recentK = q, id
 	b.advance(q, q.next)
@@ -420,50 +403,6 @@ func (b *Book) settle(q *sequence) {
 	b.recent = nil
 }
 
-// Resume makes the book expect the number after p.Last, as if this run had seen that frame: what
-// was lost while nobody recorded shows as missing. Of the books that are open one only may be told
-// of a gap.
-func (b *Book) Resume(p Position) {
-	id := Stream{p.Device, p.Epoch}
-	q := b.streams[id]
-	if q == nil {
-		q = b.open(id, p.Last+1)
-		q.resumed = true
-		q.carry(p.Gaps)
-	} else if q.next == q.first {
-		q.restart(Later(p.Last+1, q.next+q.origin))
-		q.carry(p.Gaps)
-	}
-}
-
-// GoOn is Resume for who reads again what another book was shown: with p.First a number below that
-// is no older one, but the stream begins earlier than was known.
-func (b *Book) GoOn(p Position) {
-	b.Resume(p)
-	q := b.streams[Stream{p.Device, p.Epoch}]
-	if p.First != nil && q.next == q.first && q.next-(*p.First-q.origin) <= MaxJump {
-		q.first, q.resumed = *p.First-q.origin, false
-	}
-}
-
-// Advance makes the book expect the number after p.Last, unless it has come further: another book
-// has the numbers up to there, and the gaps. What is missing before stays missing.
-func (b *Book) Advance(p Position) {
-	q := b.streams[Stream{p.Device, p.Epoch}]
-	if q == nil {
-		p.Gaps = nil
-		b.Resume(p)
-		return
-	}
-	if last := q.next + q.origin - 1; last == p.Last || Later(last, p.Last) == last {
-		return
-	}
-	b.settled += q.next - q.first
-	q.gaps, q.resumed = nil, true
-	q.restart(p.Last + 1)
-	q.arrange()
-}
-
 // Absorb adds the counts of a book that is closed: nothing is held for it any more. Its sequences
 // are followed no longer.
 func (b *Book) Absorb(from *Book) {
@@ -500,6 +439,8 @@ func (b *Book) Positions() []Position {
 			if !q.resumed && q.first < q.next {
 				first := q.first + q.origin
 				p.First = &first
+			} else if q.resumed {
+				p.Begin = q.begin
 			}
 			ps = append(ps, p)
 		}

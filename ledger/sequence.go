@@ -14,11 +14,13 @@ type sequence struct {
 	id          Stream
 	origin      uint64
 	first, next uint64
-	resumed     bool  // an earlier start has followed the numbers before first
-	forgot      bool  // gaps were dropped
-	gaps        []gap // by number, apart from each other
-	carried     []Gap // of earlier books, as the device counts; in order, apart from each other
-	ahead       bool  // some of those are not below next
+	resumed     bool     // an earlier start has followed the numbers before first
+	begin       *uint64  // resumed: the number with which the stream began, as the device counts; nil: it is not known
+	below       []uint64 // numbers before that which have come since next was counted
+	forgot      bool     // gaps were dropped
+	gaps        []gap    // by number, apart from each other
+	carried     []Gap    // of earlier books, as the device counts; in order, apart from each other
+	ahead       bool     // some of those are not below next
 
 	low    []lowFrame // the last numbers before first that came one after the other, rising
 	lowAt  uint64     // … next was this then
@@ -32,6 +34,7 @@ type sequence struct {
 type earlier struct {
 	next    uint64 // as the device counts
 	resumed bool
+	begin   *uint64
 	carried []Gap
 
 	generation uint32 // when it seemed so, see [Book.BeginAck]

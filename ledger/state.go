@@ -198,8 +198,12 @@ func (q *sequence) describe(c *pack.Coder) {
 	if len(q.low) > 0 {
 		c.Near(&q.lowAt, q.next)
 	}
+	number := func(n *uint64) { c.Near(n, q.origin+q.first) }
+	pack.Optional(c, &q.begin, number)
+	pack.List(c, &q.below, number)
 	pack.Optional(c, &q.before, func(e *earlier) {
 		pack.Natural(c, &e.next)
+		pack.Optional(c, &e.begin, number)
 		pack.Natural(c, &e.generation)
 		c.Flags(&e.resumed)
 		pack.List(c, &e.carried, carried)
@@ -232,7 +236,7 @@ func (q *sequence) isSound() bool {
 		}
 		at = g.to + 1
 	}
-	return q.first <= q.next && len(q.low) <= maxLow
+	return q.first <= q.next && len(q.low) <= maxLow && len(q.below) <= maxLow && (q.begin != nil || len(q.below) == 0)
 }
 
 // forget takes out what is worth least, until the state is about so many bytes shorter. ok is false
