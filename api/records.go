@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"net/http"
 	"net/url"
 	"slices"
@@ -135,24 +134,17 @@ func place(v url.Values, back bool) (*archive.Mark, error) {
 	return nil, nil
 }
 
-// timeOf reads a time, in ns since 1970; 0: it is not there. The log has no times before 1970, nor
-// after 2262: what is beyond is taken for the bound, which asks for the same records.
+// timeOf reads a time, in ns since 1970; 0: it is not there.
 func timeOf(v url.Values, name string) (int64, error) {
 	t := v.Get(name)
 	if t == "" {
 		return 0, nil
 	}
-	at, err := time.Parse(time.RFC3339Nano, t)
+	at, err := archive.ParseTime(t)
 	if err != nil {
-		return 0, fmt.Errorf("%s %q: want RFC 3339, as 2026-01-02T15:04:05Z", name, t)
+		return 0, fmt.Errorf("%s %w", name, err)
 	}
-	switch {
-	case at.Before(time.Unix(0, 1)):
-		return 1, nil
-	case at.After(time.Unix(0, math.MaxInt64)):
-		return math.MaxInt64, nil
-	}
-	return at.UnixNano(), nil
+	return at, nil
 }
 
 // pageEnd is what stands behind the records of a page.

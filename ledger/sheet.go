@@ -11,12 +11,15 @@ import (
 // Time is a moment in ns since 1970; in JSON it is RFC 3339 in UTC, null when 0.
 type Time int64
 
+// TimeLayout is how a time is shown to people.
+const TimeLayout = "2006-01-02 15:04:05 -07:00"
+
 // String is the moment for people, on the clock of this machine; "an unknown time" for 0.
 func (t Time) String() string {
 	if t == 0 {
 		return "an unknown time"
 	}
-	return time.Unix(0, int64(t)).Local().Format("2006-01-02 15:04:05 -07:00")
+	return time.Unix(0, int64(t)).Local().Format(TimeLayout)
 }
 
 // MarshalJSON implements [json.Marshaler].

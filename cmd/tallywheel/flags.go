@@ -1,12 +1,15 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/tallywheel/tallywheel/archive"
 )
 
 // addWord adds a flag that takes one of a few words; the shell completes them.
@@ -101,4 +104,36 @@ func (f *spanFlag) Set(s string) error {
 	}
 	*f.p = d
 	return nil
+}
+
+// parsed is a flag whose words are read by a function.
+type parsed struct {
+	words, kind string
+	read        func(string) error
+}
+
+func (f *parsed) String() string { return f.words }
+func (f *parsed) Type() string   { return f.kind }
+
+func (f *parsed) Set(s string) error {
+	f.words = s
+	return f.read(s)
+}
+
+// addMoment adds a flag that takes a time, in ns since 1970; 0: it is not given.
+func addMoment(c *cobra.Command, p *int64, name, usage string) {
+	c.Flags().Var(&parsed{kind: "time", read: func(s string) (err error) {
+		*p, err = archive.ParseTime(s)
+		return err
+	}}, name, usage)
+}
+
+// addContains adds a flag that takes a text, or bytes in digits.
+func addContains(c *cobra.Command, p *[]byte, name, usage string) {
+	c.Flags().Var(&parsed{kind: "text", read: func(s string) (err error) {
+		if *p, err = archive.ParseContains(s); err == nil && len(*p) == 0 {
+			err = errors.New("want a text, or bytes as hex:0d0a")
+		}
+		return err
+	}}, name, usage)
 }

@@ -44,7 +44,6 @@ type logView struct {
 	dir    string
 	asJSON bool
 	query  archive.Query
-	since  string
 	as     bytesAs // of cat and tail
 }
 
@@ -79,18 +78,22 @@ func (v *logView) bare(use, short string, run func(c *cobra.Command, dir seglog.
 	}
 }
 
-func (v *logView) queryFlags(c *cobra.Command) *cobra.Command {
+func (v *logView) queryFlags(c *cobra.Command, follows bool) *cobra.Command {
 	c.Flags().StringVar(&v.query.Source, "source", "", "only this source")
 	c.Flags().Uint64Var(&v.query.From, "from", 0, "begin with this sequence of the log")
-	c.Flags().StringVar(&v.since, "since", "", "begin with this time, RFC 3339")
+	addMoment(c, &v.query.Since, "since", "only records made at this time or after it, RFC 3339")
+	if !follows {
+		addMoment(c, &v.query.Until, "until", "only records made at this time or before it, RFC 3339")
+	}
+	addContains(c, &v.query.Contains, "contains", "only records that have this text, or these bytes: hex:0d0a")
 	c.Flags().BoolVar(&v.query.Quarantine, "quarantine", false, "bytes that were no frame, instead of frames")
 	return c
 }
 
 // lineFlags are those of verbs that print a line for each record.
-func (v *logView) lineFlags(c *cobra.Command) *cobra.Command {
+func (v *logView) lineFlags(c *cobra.Command, follows bool) *cobra.Command {
 	addWord(c, &v.as, "as", asAuto, []bytesAs{asAuto, asText, asHex}, "how bytes are shown, auto as text where all of it is printable")
-	return v.queryFlags(c)
+	return v.queryFlags(c, follows)
 }
 
 func (v *logView) ls() *cobra.Command {
@@ -112,12 +115,8 @@ func (v *logView) ls() *cobra.Command {
 // each calls f with every record that answers the query, and reports gaps on stderr. With follow it
 // waits for more.
 func (v *logView) each(ctx context.Context, log *archive.Archive, follow bool, f func(archive.Record) error) error {
-	if v.since != "" {
-		at, err := time.Parse(time.RFC3339Nano, v.since)
-		if err != nil {
-			return fmt.Errorf("%w: --since %q: want RFC 3339, as 2026-01-02T15:04:05Z", errUsage, v.since)
-		}
-		v.query.Since = at.UnixNano()
+	if v.query.Until != 0 && v.query.Since > v.query.Until {
+		return fmt.Errorf("%w: --since is after --until", errUsage)
 	}
 	records := log.Records(archive.Cursor{Query: v.query, OnGap: func(gap *seglog.GapError) error {
 		fmt.Fprintln(os.Stderr, "tallywheel:", gap)
@@ -190,12 +189,12 @@ func (v *logView) cat() *cobra.Command {
 		w := bufio.NewWriter(c.OutOrStdout())
 		err := v.each(c.Context(), log, false, v.line(w))
 		return errors.Join(err, w.Flush())
-	}))
+	}), false)
 }
 
 func (v *logView) tail() *cobra.Command {
 	return v.lineFlags(v.verb("tail", "print records as they come, until Ctrl-C", func(c *cobra.Command, dir seglog.FS, log *archive.Archive) error {
-		if v.query.From == 0 && v.since == "" {
+		if v.query.From == 0 && v.query.Since == 0 {
 			last, err := seglog.LastSequence(dir)
 			if err != nil {
 				return err
@@ -203,7 +202,7 @@ func (v *logView) tail() *cobra.Command {
 			v.query.From = last + 1
 		}
 		return v.each(c.Context(), log, true, v.line(c.OutOrStdout()))
-	}))
+	}), true)
 }
 
 func (v *logView) verify() *cobra.Command {
@@ -297,7 +296,7 @@ func (v *logView) export() *cobra.Command {
 		}
 		err := v.each(c.Context(), log, false, write)
 		return errors.Join(err, w.Flush())
-	}))
+	}), false)
 	addWord(c, &format, "format", "ndjson", []string{"ndjson", "raw"}, "what is written")
 	return c
 }
