@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/tallywheel/tallywheel/archive"
+	"github.com/tallywheel/tallywheel/ledger"
 )
 
 // measures is how often a soak measures what there is.
@@ -107,6 +108,8 @@ func (o *soak) bound(path string) int {
 		return ports * 256 // of each port package ledger keeps so many
 	case strings.HasSuffix(path, ".gaps"): // numbers that never came; each book follows 4096 of a stream
 		return 4096
+	case strings.HasSuffix(path, ".carried"), strings.HasSuffix(path, ".Gaps"): // what is handed on, most of it where much is in flight
+		return ports * ledger.MaxCarriedGaps
 	case path == "bytes of "+archive.HistoryFile: // what sources had that a reload took out, or changed
 		return o.turns["change"] * 4 * 8 << 10
 	}
