@@ -3,10 +3,13 @@ package loadgen
 import (
 	"bytes"
 	"errors"
+	"fmt"
+	"strings"
 )
 
-// Exchange is the body of a request, and what must come back.
+// Exchange is where a request goes, its body, and what must come back.
 type Exchange struct {
+	Path string // with the query, from "/" on; "": that of the URL
 	Body []byte
 	Want Content // of an answer whose status is below 400; others are errors as they are
 }
@@ -21,6 +24,13 @@ type Content struct {
 
 // Exactly is b and nothing else.
 func Exactly(b []byte) Content { return Content{Pattern: b, Bytes: int64(len(b))} }
+
+func (e *Exchange) check() error {
+	if strings.ContainsFunc(e.Path, func(r rune) bool { return r <= ' ' || r == 0x7f }) || e.Path != "" && e.Path[0] != '/' {
+		return fmt.Errorf("path %q: want it to begin with /, and as it goes over the wire", e.Path)
+	}
+	return e.Want.check()
+}
 
 func (c *Content) check() error {
 	if c.Bytes < 0 || c.Bytes > 0 && len(c.Pattern) == 0 {

@@ -17,11 +17,13 @@
 //
 // # What it does not do
 //
-// No TLS, no HTTP/2, no redirects. A response body is not kept. Linux only.
+// No HTTP/2, no redirects. A response body is not kept. Linux only.
 package loadgen
 
 import (
+	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -40,7 +42,8 @@ import (
 
 // Config says what to send. URL must be set.
 type Config struct {
-	URL         string        // http://host:port/path
+	URL         string        // http://host:port/path, or https://
+	TLS         *tls.Config   // of https; nil: the roots of this machine are trusted. HTTP/1.1 is what is asked for
 	Method      string        // "" is GET
 	Header      http.Header   // besides Host and Content-Length
 	Body        []byte        // of every request
@@ -49,11 +52,13 @@ type Config struct {
 	Connections int           // 0: 64
 	Pipeline    int           // requests on a connection before the first answer, closed-loop only; 0: 1
 	Rate        float64       // requests a second; 0: closed-loop
+	ThinkMin    time.Duration // closed-loop: a connection is a user, who thinks before each request, from so long …
+	ThinkMax    time.Duration // … to so long, at random; before the first one from 0. With Close the connection is made after that
 	Duration    time.Duration // 0: 10 s
 	Warmup      time.Duration // before it: sent and not counted
 	Threads     int           // 0: one for each CPU, at most 4
 	PID         int           // of the server: its CPU time and memory are sampled each second; 0: not
-	Timeout     time.Duration // for one answer: the connection is then given up; 0: 10 s
+	Timeout     time.Duration // for one answer, which is then given up with its connection, and for making one; 0: 10 s
 }
 
 // Limits of a configuration.
@@ -77,22 +82,26 @@ type Result struct {
 	PerSec   float64        `json:"requests_per_second"`
 	Late     uint64         `json:"late"`   // sent in time and answered after it, not in Requests
 	Unsent   uint64         `json:"unsent"` // due and not sent when the time was over
-	Bytes    uint64         `json:"bytes"`  // received
+	Bytes    uint64         `json:"bytes"`  // received, before TLS
 	Errors   map[string]int `json:"errors"` // by kind: connect, reset, timeout, status 500 …
 
 	LatencyUs Latency  `json:"latency_us"` // of the late ones, too
 	AtLeast   uint64   `json:"at_least"`   // of an open loop: requests in LatencyUs that were never answered, by how long they had waited when they were given up
 	Samples   []Sample `json:"samples"`
+
+	wrk wrkStats
 }
 
 // Latency is in microseconds.
 type Latency struct {
-	Mean float64 `json:"mean"`
-	P50  int64   `json:"p50"`
-	P90  int64   `json:"p90"`
-	P99  int64   `json:"p99"`
-	P999 int64   `json:"p99.9"`
-	Max  int64   `json:"max"`
+	Mean   float64 `json:"mean"`
+	StdDev float64 `json:"stdev"`
+	P50    int64   `json:"p50"`
+	P75    int64   `json:"p75"`
+	P90    int64   `json:"p90"`
+	P99    int64   `json:"p99"`
+	P999   int64   `json:"p99.9"`
+	Max    int64   `json:"max"`
 }
 
 // Sample is one second, or what there is of the last.
@@ -128,14 +137,14 @@ func (c *Config) check() (addr string, requests [][]byte, err error) {
 	}
 	host := u.Host
 	if u.Port() == "" {
-		host = net.JoinHostPort(u.Hostname(), "80")
+		host = net.JoinHostPort(u.Hostname(), map[string]string{"http": "80", "https": "443"}[u.Scheme])
 	}
 	a, err := net.ResolveTCPAddr("tcp", host)
 	if err != nil {
 		return "", nil, fmt.Errorf("load: %w", err)
 	}
 	for i := range c.Exchanges {
-		requests = append(requests, c.request(u, c.Exchanges[i].Body))
+		requests = append(requests, c.request(u, &c.Exchanges[i]))
 	}
 	return a.String(), requests, nil
 }
@@ -145,8 +154,16 @@ func (c *Config) settle() (*url.URL, error) {
 	if err != nil {
 		return nil, err
 	}
-	if u.Scheme != "http" || u.Host == "" {
-		return nil, fmt.Errorf("%q: want http://host:port/path; TLS is not spoken", c.URL)
+	switch {
+	case u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
+		return nil, fmt.Errorf("%q: want http://host:port/path, or https://", c.URL)
+	case u.Scheme == "http":
+		c.TLS = nil
+	default:
+		if c.TLS = c.TLS.Clone(); c.TLS == nil {
+			c.TLS = &tls.Config{}
+		}
+		c.TLS.NextProtos, c.TLS.ServerName = []string{"http/1.1"}, cmp.Or(c.TLS.ServerName, u.Hostname())
 	}
 	for _, n := range []struct {
 		name  string
@@ -174,6 +191,12 @@ func (c *Config) settle() (*url.URL, error) {
 	}
 	if !(c.Rate >= 0 && c.Rate <= maxRate) || c.Duration < 0 || c.Warmup < 0 || c.Timeout < 0 {
 		return nil, fmt.Errorf("want a rate of at most %.0f and no negative times", maxRate)
+	}
+	switch think := c.ThinkMin != 0 || c.ThinkMax != 0; {
+	case think && (c.ThinkMin < 0 || c.ThinkMax < c.ThinkMin || c.ThinkMax == 0):
+		return nil, fmt.Errorf("users think from %v to %v: want no negative time, and the longer one last", c.ThinkMin, c.ThinkMax)
+	case think && (c.Rate > 0 || c.Pipeline > 1):
+		return nil, errors.New("users think without a rate, and without pipelining")
 	}
 	if c.Rate > 0 && c.Pipeline > 1 {
 		return nil, errors.New("pipelining goes without a rate")
@@ -203,25 +226,25 @@ func (c *Config) checkExchanges() error {
 		return errors.New("nothing can be pipelined on a connection for one request")
 	}
 	for i := range c.Exchanges {
-		if err := c.Exchanges[i].Want.check(); err != nil {
+		if err := c.Exchanges[i].check(); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (c *Config) request(u *url.URL, body []byte) []byte {
+func (c *Config) request(u *url.URL, e *Exchange) []byte {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s %s HTTP/1.1\r\nHost: %s\r\n", c.Method, u.RequestURI(), u.Host)
+	fmt.Fprintf(&b, "%s %s HTTP/1.1\r\nHost: %s\r\n", c.Method, cmp.Or(e.Path, u.RequestURI()), u.Host)
 	_ = c.Header.Write(&b) // into memory
 	if c.Close {
 		b.WriteString("Connection: close\r\n")
 	}
-	if len(body) > 0 {
-		fmt.Fprintf(&b, "Content-Length: %d\r\n", len(body))
+	if len(e.Body) > 0 {
+		fmt.Fprintf(&b, "Content-Length: %d\r\n", len(e.Body))
 	}
 	b.WriteString("\r\n")
-	return append([]byte(b.String()), body...)
+	return append([]byte(b.String()), e.Body...)
 }
 
 // Load is connections to a server that are open.
@@ -230,8 +253,10 @@ type Load struct {
 	threads []*thread
 }
 
-// New connects.
-func New(cfg Config) (*Load, error) {
+// New connects. A connection that cannot be made within the time for an answer is an error.
+func New(cfg Config) (*Load, error) { return connect(context.Background(), cfg) }
+
+func connect(ctx context.Context, cfg Config) (*Load, error) {
 	addr, requests, err := cfg.check()
 	if err != nil {
 		return nil, err
@@ -247,6 +272,11 @@ func New(cfg Config) (*Load, error) {
 			return nil, errors.Join(fmt.Errorf("load: %w", err), l.Close())
 		}
 		l.threads = append(l.threads, t)
+	}
+	for _, t := range l.threads {
+		if err := t.open(ctx); err != nil {
+			return nil, errors.Join(fmt.Errorf("load: %w", err), l.Close())
+		}
 	}
 	return l, nil
 }
@@ -301,7 +331,7 @@ func (l *Load) Once(ctx context.Context) *Result {
 // Run connects, sends for the warm-up and then for the time that counts, and closes. Errors of
 // single requests are in the result; the error is for what kept it from beginning.
 func Run(ctx context.Context, cfg Config) (*Result, error) {
-	l, err := New(cfg)
+	l, err := connect(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -348,12 +378,13 @@ func collect(cfg *Config, threads []*thread) *Result {
 			Second: i, Seconds: min(1, r.Seconds-float64(i)), Requests: uint64(s.TotalCount()), P99Us: s.ValueAtQuantile(99),
 		})
 	}
+	r.wrk = statsForWrk(threads, whole)
 	if r.Seconds > 0 {
 		r.PerSec = float64(r.Requests) / r.Seconds
 	}
 	r.LatencyUs = Latency{
-		Mean: whole.Mean(), P50: whole.ValueAtQuantile(50), P90: whole.ValueAtQuantile(90), P99: whole.ValueAtQuantile(99),
-		P999: whole.ValueAtQuantile(99.9), Max: whole.Max(),
+		Mean: whole.Mean(), StdDev: whole.StdDev(), P50: whole.ValueAtQuantile(50), P75: whole.ValueAtQuantile(75),
+		P90: whole.ValueAtQuantile(90), P99: whole.ValueAtQuantile(99), P999: whole.ValueAtQuantile(99.9), Max: whole.Max(),
 	}
 	return r
 }

@@ -112,7 +112,13 @@ func TestLostConnectionsAreCountedAndMadeAgain(t *testing.T) {
 
 func TestBadConfigurations(t *testing.T) {
 	for _, c := range []Config{
-		{URL: "https://127.0.0.1/"},
+		{URL: "ftp://127.0.0.1/"},
+		{URL: "http://127.0.0.1:1/", ThinkMin: 2, ThinkMax: 1},
+		{URL: "http://127.0.0.1:1/", ThinkMin: -1, ThinkMax: 1},
+		{URL: "http://127.0.0.1:1/", ThinkMax: 1, Rate: 5},
+		{URL: "http://127.0.0.1:1/", ThinkMax: 1, Pipeline: 2},
+		{URL: "http://127.0.0.1:1/", Exchanges: []Exchange{{Path: "a"}}},
+		{URL: "http://127.0.0.1:1/", Exchanges: []Exchange{{Path: "/a b"}}},
 		{URL: "nonsense"},
 		{URL: "http://127.0.0.1:1/"},
 		{URL: "http://127.0.0.1:1/", Connections: -1},

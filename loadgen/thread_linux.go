@@ -2,7 +2,9 @@ package loadgen
 
 import (
 	"bytes"
-	"fmt"
+	"crypto/tls"
+	"errors"
+	"math/rand/v2"
 	"net/http"
 	"net/netip"
 	"runtime"
@@ -20,6 +22,7 @@ import (
 type thread struct {
 	cfg    *Config
 	to     netip.AddrPort
+	dialer *dialer  // nil: connections are made by the thread itself
 	bursts [][]byte // of each exchange, Pipeline requests
 	began  time.Time
 	length time.Duration
@@ -29,6 +32,8 @@ type thread struct {
 	epoll  *sys.Epoll
 	conns  []*conn
 	idle   []*conn // open loop: without a request
+	users  users   // closed loop: those that think
+	random *rand.Rand
 	buf    []byte
 	looked time.Duration // for answers that do not come
 	moved  time.Duration // the last time that bytes came or went
@@ -52,7 +57,11 @@ type thread struct {
 // conn is a connection.
 type conn struct {
 	fd      int
-	made    int // connections so far: a descriptor's number can be the last one's
+	tls     *tls.Conn // nil: it has none
+	wire    *wire     // … below it
+	opening bool      // it is being made
+	waits   bool      // for the socket to take more
+	made    int       // connections so far: a descriptor's number can be the last one's
 	index   int
 	due     []time.Duration // of the requests that are not answered, oldest first
 	sent    time.Duration   // when the newest of them began to be
@@ -70,10 +79,13 @@ type conn struct {
 	got     int64    // bytes of the body that is coming
 	closes  int      // Config.Close: the status of the answer behind which the server has yet to close; else 0
 	retryAt time.Duration
+	failed  error // why it was not made
 }
 
 func newThread(cfg *Config, to netip.AddrPort, requests [][]byte, index int) (*thread, error) {
-	t := &thread{cfg: cfg, to: to, buf: make([]byte, 256<<10)}
+	t := &thread{
+		cfg: cfg, to: to, buf: make([]byte, 256<<10), random: rand.New(rand.NewPCG(uint64(index), 1)), errors: map[string]int{},
+	}
 	for _, r := range requests {
 		if cfg.Pipeline > 1 {
 			r = bytes.Repeat(r, cfg.Pipeline)
@@ -88,45 +100,34 @@ func newThread(cfg *Config, to netip.AddrPort, requests [][]byte, index int) (*t
 		return nil, err
 	}
 	for i := index; i < cfg.Connections; i += cfg.Threads {
-		c := &conn{fd: -1, index: len(t.conns), next: i % len(requests), bare: cfg.Method == http.MethodHead}
-		t.conns = append(t.conns, c)
-		if err := t.connect(c); err != nil {
-			t.close()
-			return nil, fmt.Errorf("connect %v: %w", to, err)
+		t.conns = append(t.conns, &conn{fd: -1, index: len(t.conns), next: i % len(requests), bare: cfg.Method == http.MethodHead})
+	}
+	if cfg.TLS != nil {
+		if t.dialer, err = newDialer(cfg, to, len(t.conns)); err == nil {
+			err = t.epoll.Add(t.dialer.news, sys.Readable, uint64(len(t.conns)))
 		}
+	}
+	if err != nil {
+		t.close()
+		return nil, err
 	}
 	return t, nil
 }
 
 func (t *thread) close() {
 	for _, c := range t.conns {
-		if c.fd >= 0 {
-			_ = sys.CloseFD(c.fd)
-		}
+		c.shut()
+	}
+	if t.dialer != nil {
+		t.dialer.close()
 	}
 	_ = t.epoll.Close()
-}
-
-func (t *thread) connect(c *conn) error {
-	fd, err := sys.Connect(t.to)
-	if err != nil {
-		return err
-	}
-	if err := t.epoll.Add(fd, sys.Readable, uint64(c.index)); err != nil {
-		_ = sys.CloseFD(fd)
-		return err
-	}
-	c.made++
-	c.fd, c.unsent, c.partial, c.skip, c.chunked, c.toEnd, c.last, c.closes = fd, nil, nil, 0, false, false, false, 0
-	if t.interval > 0 {
-		t.idle = append(t.idle, c)
-	}
-	return nil
 }
 
 // reset makes the thread ready for a run.
 func (t *thread) reset(began time.Time, length time.Duration, index int) {
 	t.began, t.length, t.over, t.looked = began, length, false, 0
+	t.users = t.users[:0]
 	t.next = t.interval * float64(index) / float64(t.cfg.Threads)
 	t.latency, t.errors, t.seconds = newHistogram(), map[string]int{}, nil
 	t.answered, t.late, t.unsent, t.atLeast, t.received, t.counted, t.lastAnswer = 0, 0, 0, 0, 0, 0, 0
@@ -144,6 +145,9 @@ func (t *thread) run(stop <-chan struct{}) {
 	t.tick()
 	for _, c := range t.conns {
 		switch {
+		case c.opening:
+		case t.cfg.ThinkMax > 0 && len(c.due) == 0:
+			t.thinks(c, 0) // so that they are not in step
 		case c.fd < 0:
 			t.renew(c)
 		case t.interval == 0 && len(c.due) == 0:
@@ -166,9 +170,13 @@ func (t *thread) run(stop <-chan struct{}) {
 				wait = min(wait, max(time.Duration(t.next)-t.now, 0))
 			}
 		}
+		if len(t.users) > 0 {
+			wait = min(wait, max(t.users[0].at-t.now, 0))
+		}
 		if !t.turn(wait) {
 			break
 		}
+		t.wakeUsers()
 		t.lookForLost()
 	}
 	t.over, t.counted = true, t.now
@@ -207,14 +215,14 @@ func (t *thread) rest() {
 	for t.moved = t.now; t.now < min(end, t.moved+answersFor); {
 		waits := false
 		for _, c := range t.conns {
-			waits = waits || c.fd >= 0 && len(c.due) > 0
+			waits = waits || len(c.due) > 0
 		}
 		if !waits || !t.turn(min(end, t.moved+answersFor)-t.now) {
 			return
 		}
 	}
 	for _, c := range t.conns {
-		if c.fd >= 0 && len(c.due) > 0 {
+		if len(c.due) > 0 {
 			t.lost(c, timedOut)
 		}
 	}
@@ -230,7 +238,9 @@ func (t *thread) turn(wait time.Duration) bool {
 	}
 	for i := range n {
 		events, id := t.epoll.Event(i)
-		if c := t.conns[id]; c.fd >= 0 {
+		if id == uint64(len(t.conns)) {
+			t.takeDialled()
+		} else if c := t.conns[id]; c.fd >= 0 {
 			t.ready(c, events)
 		}
 	}
@@ -244,7 +254,7 @@ func (t *thread) sendDue() {
 	for len(t.idle) > 0 && time.Duration(t.next) <= t.now {
 		c := t.idle[len(t.idle)-1]
 		t.idle = t.idle[:len(t.idle)-1]
-		if c.fd < 0 || len(c.due) > 0 {
+		if c.fd < 0 || c.opening || len(c.due) > 0 {
 			continue // it comes back when it is connected, or it came twice: the server had closed it while it was idle
 		}
 		c.due = append(c.due, time.Duration(t.next))
@@ -271,24 +281,33 @@ func (t *thread) sendNext(c *conn) {
 }
 
 func (t *thread) send(c *conn, b []byte) {
-	n, err := sys.Send(c.fd, b)
-	if err != nil && !sys.Pending(err) {
+	n, whole, err := c.write(b)
+	if err != nil {
 		t.lost(c, "reset")
 		return
 	}
 	if n > 0 {
 		t.moved = t.now
 	}
-	if n < len(b) {
-		c.unsent = b[n:]
+	if !whole {
+		c.unsent, c.waits = b[n:], true
 		_ = t.epoll.Set(c.fd, sys.Readable|sys.Writable, uint64(c.index))
 	}
 }
 
 func (t *thread) ready(c *conn, events uint32) {
-	if events&sys.Writable != 0 && len(c.unsent) > 0 {
+	if c.opening {
+		if err := sys.SocketError(c.fd); err != nil {
+			t.notMade(c, "connect", err)
+		} else if events&sys.Writable != 0 {
+			_ = t.epoll.Set(c.fd, sys.Readable, uint64(c.index))
+			t.opened(c)
+		}
+		return
+	}
+	if events&sys.Writable != 0 && c.waits {
 		b := c.unsent
-		c.unsent = nil
+		c.unsent, c.waits = nil, false
 		_ = t.epoll.Set(c.fd, sys.Readable, uint64(c.index))
 		if t.send(c, b); c.fd < 0 {
 			return
@@ -297,27 +316,35 @@ func (t *thread) ready(c *conn, events uint32) {
 	if events&(sys.Readable|sys.Gone) == 0 {
 		return
 	}
-	n, err := sys.Receive(c.fd, t.buf)
+	for made, more := c.made, true; more && c.fd >= 0 && c.made == made; {
+		more = t.receive(c)
+	}
+}
+
+// receive reads once. It reports whether more may be there that no event will tell.
+func (t *thread) receive(c *conn) (more bool) {
+	n, err := c.read(t.buf)
 	switch {
-	case sys.Pending(err):
-		return
+	case err == errAgain:
+		return false
 	case err != nil:
 		t.lost(c, "reset")
-		return
+		return false
 	case n == 0 && c.closes > 0:
 		t.count(c, c.closes)
 		t.renew(c)
-		return
+		return false
 	case n == 0 && c.toEnd && len(c.due) > 0:
 		t.endOf(c)
-		return
+		return false
 	case n == 0:
 		t.lost(c, "closed")
-		return
+		return false
 	}
 	t.moved = t.now
 	t.received += uint64(n)
 	t.take(c, t.buf[:n])
+	return c.tls != nil
 }
 
 // take reads the answers in what has come.
@@ -350,99 +377,6 @@ func (t *thread) take(c *conn, b []byte) {
 	c.partial = append(c.partial[:0], b...)
 }
 
-// maxHead bounds the head of an answer.
-const maxHead = 64 << 10
-
-// answer reads as much of an answer as b has. whole is its status once it is over.
-func (c *conn) answer(b []byte) (used, whole int, bad string) {
-	if c.skip > 0 || c.chunked || c.toEnd {
-		return c.body(b, 0)
-	}
-	end := bytes.Index(b, []byte("\r\n\r\n"))
-	if end < 0 {
-		if len(b) > maxHead {
-			return 0, 0, "head too large"
-		}
-		return 0, 0, ""
-	}
-	head := b[:end+2]
-	if len(head) < 14 || string(head[:7]) != "HTTP/1." {
-		return 0, 0, "no HTTP"
-	}
-	status, err := strconv.Atoi(string(head[9:12]))
-	if err != nil {
-		return 0, 0, "no HTTP"
-	}
-	if status < 200 {
-		return end + 4, 0, ""
-	}
-	c.skip, c.chunked, c.status, c.got = 0, false, status, 0
-	goesOn := field(head, "connection")
-	c.last = bytes.EqualFold(goesOn, []byte("close")) || head[7] == '0' && !bytes.EqualFold(goesOn, []byte("keep-alive"))
-	if status != 204 && status != 304 && !c.bare {
-		if v := field(head, "transfer-encoding"); bytes.EqualFold(v, []byte("chunked")) {
-			c.chunked, c.chunks = true, http1.Chunks{}
-		} else if v := field(head, "content-length"); v == nil {
-			c.toEnd = true
-		} else if c.skip, err = strconv.ParseInt(string(v), 10, 64); err != nil || c.skip < 0 {
-			return 0, 0, "no HTTP"
-		}
-	}
-	return c.body(b, end+4)
-}
-
-// body goes on with a body. An answer that comes in pieces counts as a good one when its end comes:
-// c.status keeps what it was.
-func (c *conn) body(b []byte, at int) (used, whole int, bad string) {
-	for c.chunked {
-		skip, data, err := c.chunks.Next(b[at:])
-		at += skip
-		switch {
-		case err != nil:
-			return 0, 0, "malformed chunk"
-		case data > 0:
-			if bad := c.look(b[at : at+data]); bad != "" {
-				return 0, 0, bad
-			}
-			c.chunks.Took(data)
-			at += data
-		case c.chunks.Done():
-			c.chunked = false
-			return c.ended(at)
-		default:
-			return at, 0, ""
-		}
-	}
-	if c.toEnd {
-		return len(b), 0, c.look(b[at:])
-	}
-	n := min(int64(len(b)-at), c.skip)
-	if bad := c.look(b[at : at+int(n)]); bad != "" {
-		return 0, 0, bad
-	}
-	at += int(n)
-	if c.skip -= n; c.skip > 0 {
-		return at, 0, ""
-	}
-	return c.ended(at)
-}
-
-// field is the value of a header field whose name is given in lower case.
-func field(head []byte, name string) []byte {
-	for len(head) > 0 {
-		i := bytes.IndexByte(head, '\n')
-		if i < 0 {
-			return nil
-		}
-		line := head[:i]
-		head = head[i+1:]
-		if len(line) > len(name) && line[len(name)] == ':' && bytes.EqualFold(line[:len(name)], []byte(name)) {
-			return bytes.TrimSpace(line[len(name)+1:])
-		}
-	}
-	return nil
-}
-
 // done counts an answer, and sends the next request. It reports whether the connection is still the
 // one that the answer came from.
 func (t *thread) done(c *conn, status int) bool {
@@ -450,7 +384,7 @@ func (t *thread) done(c *conn, status int) bool {
 	case len(c.due) == 0:
 		t.lost(c, "answers that nobody asked for")
 		return false
-	case len(c.unsent) > 0: // what is left of the request would be taken for the next one
+	case c.waits: // what is left of the request would be taken for the next one
 		t.lost(c, "answered before the request was sent: status "+strconv.Itoa(status))
 		return false
 	case t.cfg.Close:
@@ -467,7 +401,7 @@ func (t *thread) done(c *conn, status int) bool {
 	case t.interval > 0:
 		t.idle = append(t.idle, c)
 	case len(c.due) == 0 && !t.over && !t.once:
-		t.sendBurst(c)
+		t.goOn(c)
 	}
 	return c.fd >= 0 && c.made == made
 }
@@ -501,7 +435,7 @@ func (t *thread) endOf(c *conn) {
 	case bad != "":
 		t.lost(c, bad)
 		return
-	case len(c.unsent) > 0:
+	case c.waits:
 		t.lost(c, "answered before the request was sent: status "+strconv.Itoa(status))
 		return
 	}
@@ -514,6 +448,8 @@ func (t *thread) endOf(c *conn) {
 }
 
 const timedOut = "timeout"
+
+var errNoAnswer = errors.New("no answer in time")
 
 // lost gives up a connection and makes another.
 func (t *thread) lost(c *conn, why string) {
@@ -528,27 +464,6 @@ func (t *thread) lost(c *conn, why string) {
 	t.renew(c)
 }
 
-// renew makes a connection anew, and in a closed loop sends on it. When the time is over, one for a
-// single request waits for the next run, so that the server's work for it does not go into this
-// one.
-func (t *thread) renew(c *conn) {
-	if c.fd >= 0 {
-		_ = sys.CloseFD(c.fd)
-	}
-	c.fd, c.due = -1, c.due[:0]
-	if t.cfg.Close && (t.over || t.once) {
-		return
-	}
-	if err := t.connect(c); err != nil {
-		t.errors["connect"]++
-		c.retryAt = t.now + 100*time.Millisecond
-		return
-	}
-	if t.interval == 0 && !t.over {
-		t.sendBurst(c)
-	}
-}
-
 // lookForLost gives up answers that take too long, and tries again to connect.
 func (t *thread) lookForLost() {
 	if t.now-t.looked < 50*time.Millisecond {
@@ -557,9 +472,14 @@ func (t *thread) lookForLost() {
 	t.looked = t.now
 	for _, c := range t.conns {
 		switch {
-		case c.fd < 0 && t.now >= c.retryAt:
+		case c.opening && t.now-c.sent > t.cfg.Timeout:
+			if c.fd >= 0 { // else the dialer says so
+				t.notMade(c, "connect", errNoAnswer)
+			}
+		case c.failed != nil && t.now >= c.retryAt:
+			c.failed = nil
 			t.renew(c)
-		case c.fd >= 0 && len(c.due) > 0 && t.now-c.sent > t.cfg.Timeout:
+		case len(c.due) > 0 && t.now-c.sent > t.cfg.Timeout:
 			t.lost(c, timedOut)
 		}
 	}

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -17,66 +19,148 @@ import (
 	"github.com/tallywheel/tallywheel/loadgen"
 )
 
+// loadFlags is what `load` is asked for.
+type loadFlags struct {
+	cfg      loadgen.Config
+	headers  []string
+	body     string
+	insecure bool
+	asJSON   bool
+	format   loadFormat
+}
+
 func newLoad() *cobra.Command {
-	var cfg loadgen.Config
-	var headers []string
-	var body string
-	var asJSON bool
+	var l loadFlags
 	c := &cobra.Command{
-		Use:   "load URL",
+		Use:   "load URL [URL...]",
 		Short: "send HTTP requests and measure the answers",
 		Long: `Sends HTTP/1.1 requests. With --rate each request is due at its moment, whatever became of those before, and latency counts from that moment. Without,
-every connection sends as soon as it is answered, which finds the most that the server can do and says little about latency.`,
-		Example: "  tallywheel load http://127.0.0.1:7411/healthz --rate 5000 --for 30s --pid $(pidof tallywheel)",
-		Args:    exactly(1, "a URL"),
-		RunE: func(c *cobra.Command, args []string) error {
-			cfg.URL, cfg.Header = args[0], http.Header{}
-			for _, h := range headers {
-				name, value, ok := strings.Cut(h, ":")
-				if !ok {
-					return fmt.Errorf("%w: --header %q: want Name: value", errUsage, h)
-				}
-				cfg.Header.Add(strings.TrimSpace(name), strings.TrimSpace(value))
+every connection sends as soon as it is answered, which finds the most that the server can do and says little about latency.
+Several URLs of one server are asked in turn by each connection. With --think every connection is a user, who waits before each request.`,
+		Example: `  tallywheel load http://127.0.0.1:7411/healthz --rate 5000 --for 30s --pid $(pidof tallywheel)
+  tallywheel load http://127.0.0.1:8080/ http://127.0.0.1:8080/product/123 -c 100 --think 1s-3s --warmup 5s --for 30s`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return fmt.Errorf("%w: load: want a URL", errUsage)
 			}
-			cfg.Body = []byte(body)
-			if path, ok := strings.CutPrefix(body, "@"); ok {
-				b, err := os.ReadFile(path)
-				if err != nil {
-					return err
-				}
-				cfg.Body = b
-			}
-			r, err := loadgen.Run(c.Context(), cfg)
-			if errors.Is(err, loadgen.ErrConfig) {
-				return fmt.Errorf("%w: %w", errUsage, err)
-			} else if err != nil {
-				return err
-			}
-			if asJSON {
-				err = json.NewEncoder(c.OutOrStdout()).Encode(r)
-			} else {
-				err = printLoad(c.OutOrStdout(), r)
-			}
-			if err == nil && r.Requests == 0 {
-				err = fmt.Errorf("no request was answered")
-			}
-			return err
+			return nil
 		},
+		RunE: l.run,
 	}
-	f := c.Flags()
+	f, cfg := c.Flags(), &l.cfg
 	f.Float64Var(&cfg.Rate, "rate", 0, "requests a second; 0: as fast as answers come")
 	f.IntVarP(&cfg.Connections, "connections", "c", 64, "connections")
 	f.IntVar(&cfg.Pipeline, "pipeline", 1, "requests on a connection before the first answer, without --rate")
 	addSpan(c, &cfg.Duration, "for", 10*time.Second, false, "how long")
 	addSpan(c, &cfg.Warmup, "warmup", 0, true, "before that: sent and not counted")
-	addSpan(c, &cfg.Timeout, "timeout", 10*time.Second, false, "for one answer")
+	addSpan(c, &cfg.Timeout, "timeout", 10*time.Second, false, "for one answer, and for a connection")
+	f.Var(&parsed{kind: "duration", read: func(s string) (err error) {
+		cfg.ThinkMin, cfg.ThinkMax, err = parseThink(s)
+		return err
+	}}, "think", "each connection is a user, who thinks so long before each request: 2s, or 1s-3s for any time between them; without --rate")
+	f.BoolVar(&cfg.Close, "close", false, "a connection for each request")
 	f.IntVar(&cfg.Threads, "threads", 0, "threads that send (default: one for each CPU, at most 4)")
 	f.IntVar(&cfg.PID, "pid", 0, "process whose CPU time and memory are sampled each second")
 	f.StringVarP(&cfg.Method, "method", "X", "GET", "method")
-	f.StringArrayVarP(&headers, "header", "H", nil, "header field, Name: value")
-	f.StringVarP(&body, "data", "d", "", "body of every request; @FILE takes it from a file")
-	f.BoolVar(&asJSON, "json", false, "print the result as JSON")
+	f.StringArrayVarP(&l.headers, "header", "H", nil, "header field, Name: value")
+	f.StringVarP(&l.body, "data", "d", "", "body of every request; @FILE takes it from a file")
+	f.BoolVarP(&l.insecure, "insecure", "k", false, "https: take any certificate")
+	addWord(c, &l.format, "format", loadText, []loadFormat{loadText, loadWrk, loadJSON}, "how the result is printed, wrk as wrk does")
+	f.BoolVar(&l.asJSON, "json", false, "print the result as JSON: --format json")
 	return c
+}
+
+func (l *loadFlags) run(c *cobra.Command, urls []string) error {
+	cfg := &l.cfg
+	cfg.Header = http.Header{}
+	for _, h := range l.headers {
+		name, value, ok := strings.Cut(h, ":")
+		if !ok {
+			return fmt.Errorf("%w: --header %q: want Name: value", errUsage, h)
+		}
+		cfg.Header.Add(strings.TrimSpace(name), strings.TrimSpace(value))
+	}
+	cfg.Body = []byte(l.body)
+	if path, ok := strings.CutPrefix(l.body, "@"); ok {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		cfg.Body = b
+	}
+	if err := setURLs(cfg, urls); err != nil {
+		return err
+	}
+	if l.insecure {
+		cfg.TLS = &tls.Config{InsecureSkipVerify: true} // the user has said so
+	}
+	r, err := loadgen.Run(c.Context(), *cfg)
+	if errors.Is(err, loadgen.ErrConfig) {
+		return fmt.Errorf("%w: %w", errUsage, err)
+	} else if err != nil {
+		return err
+	}
+	switch {
+	case l.asJSON || l.format == loadJSON:
+		err = json.NewEncoder(c.OutOrStdout()).Encode(r)
+	case l.format == loadWrk:
+		err = r.WriteWrk(c.OutOrStdout())
+	default:
+		err = printLoad(c.OutOrStdout(), r)
+	}
+	if err == nil && r.Requests == 0 {
+		err = errors.New("no request was answered")
+	}
+	return err
+}
+
+// loadFormat is how a result is printed.
+type loadFormat string
+
+// Formats of a result.
+const (
+	loadText loadFormat = "text"
+	loadWrk  loadFormat = "wrk"
+	loadJSON loadFormat = "json"
+)
+
+// setURLs makes an exchange of each URL if there are several, which must be of one server.
+func setURLs(cfg *loadgen.Config, urls []string) error {
+	cfg.URL = urls[0]
+	if len(urls) == 1 {
+		return nil
+	}
+	var first *url.URL
+	for _, s := range urls {
+		u, err := url.Parse(s)
+		switch {
+		case err != nil:
+			return fmt.Errorf("%w: %w", errUsage, err)
+		case first == nil:
+			first = u
+		case u.Scheme != first.Scheme || u.Host != first.Host:
+			return fmt.Errorf("%w: %s and %s are not of one server", errUsage, first, u)
+		}
+		cfg.Exchanges = append(cfg.Exchanges, loadgen.Exchange{Path: u.RequestURI(), Body: cfg.Body})
+	}
+	cfg.Body = nil
+	return nil
+}
+
+// parseThink reads 2s, or 1s-3s.
+func parseThink(s string) (least, most time.Duration, err error) {
+	from, to, isRange := strings.Cut(s, "-")
+	if !isRange {
+		to = from
+	}
+	least, err = time.ParseDuration(from)
+	if err == nil {
+		most, err = time.ParseDuration(to)
+	}
+	if err != nil || least < 0 || most < least || most == 0 {
+		return 0, 0, errors.New("want a time above 0, as 2s, or two, as 1s-3s")
+	}
+	return least, most, nil
 }
 
 func printLoad(out io.Writer, r *loadgen.Result) error {

@@ -188,28 +188,37 @@ func Unseal(fd int) {
 	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DETACH_FILTER, 0)
 }
 
-// Connect makes a TCP connection whose socket does not block any more.
-func Connect(to netip.AddrPort) (int, error) {
+// Connect begins a TCP connection whose socket does not block. open: it is made; else the socket
+// becomes writable when it is, and [SocketError] says what came of it.
+func Connect(to netip.AddrPort) (fd int, open bool, err error) {
 	family, addr := unix.AF_INET6, unix.Sockaddr(nil)
 	if ip := to.Addr().Unmap(); ip.Is4() {
 		family, addr = unix.AF_INET, &unix.SockaddrInet4{Port: int(to.Port()), Addr: ip.As4()}
 	} else {
 		addr = &unix.SockaddrInet6{Port: int(to.Port()), Addr: ip.As16()}
 	}
-	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	fd, err = unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
-		return -1, os.NewSyscallError("socket", err)
-	}
-	err = unix.Connect(fd, addr)
-	if err == nil {
-		err = unix.SetNonblock(fd, true)
-	}
-	if err != nil {
-		unix.Close(fd)
-		return -1, os.NewSyscallError("connect", err)
+		return -1, false, os.NewSyscallError("socket", err)
 	}
 	NoDelay(fd)
-	return fd, nil
+	switch err = unix.Connect(fd, addr); err {
+	case nil:
+		return fd, true, nil
+	case unix.EINPROGRESS:
+		return fd, false, nil
+	}
+	unix.Close(fd)
+	return -1, false, os.NewSyscallError("connect", err)
+}
+
+// SocketError takes the error that a socket has kept; nil: it has none.
+func SocketError(fd int) error {
+	errno, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
+	if err == nil && errno != 0 {
+		err = unix.Errno(errno)
+	}
+	return os.NewSyscallError("connect", err)
 }
 
 // Pending reports whether an error of Receive, Send or Accept only says that it would have to wait.

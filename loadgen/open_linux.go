@@ -1,0 +1,111 @@
+package loadgen
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/tallywheel/tallywheel/internal/sys"
+)
+
+// maxOpening is how many connections of a thread are made at a time: a server's queue has room for
+// so many.
+const maxOpening = 100
+
+// open makes the connections, before the first run. It ends with ctx, and where one cannot be made
+// in time.
+func (t *thread) open(ctx context.Context) error {
+	t.began, t.over = time.Now(), true
+	for next, opening := 0, 0; ; {
+		t.tick()
+		for ; next < len(t.conns) && opening < maxOpening; next, opening = next+1, opening+1 {
+			t.connect(t.conns[next])
+		}
+		opening = 0
+		for _, c := range t.conns[:next] {
+			switch {
+			case c.failed != nil:
+				return fmt.Errorf("connect to %v: %w", t.to, c.failed)
+			case c.opening && t.now-c.sent > t.cfg.Timeout:
+				return fmt.Errorf("connect to %v: no answer within %v", t.to, t.cfg.Timeout)
+			case c.opening:
+				opening++
+			}
+		}
+		if opening == 0 && next == len(t.conns) {
+			return nil
+		}
+		if opening < maxOpening && next < len(t.conns) {
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if !t.turn(100 * time.Millisecond) {
+			return errors.New("epoll_wait fails")
+		}
+	}
+}
+
+// connect begins a connection.
+func (t *thread) connect(c *conn) {
+	c.made++
+	c.fd, c.tls, c.wire, c.opening, c.waits, c.failed, c.sent = -1, nil, nil, true, false, nil, t.now
+	c.unsent, c.partial, c.skip, c.chunked, c.toEnd, c.last, c.closes = nil, nil, 0, false, false, false, 0
+	if t.dialer != nil {
+		t.dialer.dial(c.index)
+		return
+	}
+	fd, open, err := sys.Connect(t.to)
+	if err != nil {
+		t.notMade(c, "connect", err)
+		return
+	}
+	events := uint32(sys.Readable)
+	if c.fd = fd; !open {
+		events |= sys.Writable
+	}
+	if err := t.epoll.Add(fd, events, uint64(c.index)); err != nil {
+		t.notMade(c, "connect", err)
+	} else if open {
+		t.opened(c)
+	}
+}
+
+// opened is a connection that is made.
+func (t *thread) opened(c *conn) {
+	c.opening = false
+	t.moved = t.now
+	switch {
+	case t.interval > 0:
+		t.idle = append(t.idle, c)
+	case t.over:
+	case t.cfg.Close: // who uses it has thought before
+		t.sendBurst(c)
+	default:
+		t.goOn(c)
+	}
+}
+
+// notMade is a connection that cannot be made now.
+func (t *thread) notMade(c *conn, kind string, err error) {
+	c.shut()
+	c.opening, c.failed, c.retryAt = false, err, t.now+100*time.Millisecond
+	t.errors[kind]++
+}
+
+// renew makes a connection anew, and in a closed loop sends on it. When the time is over, one for a
+// single request waits for the next run, so that the server's work for it does not go into this
+// one.
+func (t *thread) renew(c *conn) {
+	c.shut()
+	c.fd, c.due = -1, c.due[:0]
+	switch {
+	case t.cfg.Close && (t.over || t.once):
+	case t.cfg.Close && t.cfg.ThinkMax > 0:
+		t.thinks(c, t.cfg.ThinkMin)
+	default:
+		t.connect(c)
+	}
+}

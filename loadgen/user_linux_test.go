@@ -1,0 +1,238 @@
+package loadgen
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Over TLS, too, every request has its answer, whole and in order, whatever its length.
+func TestOverTLS(t *testing.T) {
+	const size = 300_000
+	var bad, connections atomic.Int64
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		b, err := io.ReadAll(r.Body)
+		if err != nil || r.Method == http.MethodPost && string(b) != string(spread(size)) {
+			bad.Add(1)
+		}
+		if r.URL.Path == "/long" {
+			_, _ = w.Write(spread(size))
+		} else {
+			_, _ = io.WriteString(w, r.URL.RequestURI())
+		}
+	}))
+	s.Config.ErrorLog = log.New(io.Discard, "", 0)
+	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			connections.Add(1)
+		}
+	}
+	s.StartTLS()
+	defer s.Close()
+	long := Content{Pattern: pattern(), Bytes: size}
+	for name, cfg := range map[string]Config{
+		"short":     {Connections: 20},
+		"pipelined": {Connections: 3, Pipeline: 10},
+		"at a rate": {Connections: 20, Rate: 500},
+		"one each":  {Connections: 4, Close: true},
+		"long": {Connections: 4, Method: "POST", Exchanges: []Exchange{
+			{Path: "/long", Body: spread(size), Want: long}, {Path: "/a?b", Body: spread(size), Want: Exactly([]byte("/a?b"))},
+		}},
+		"users": {Connections: 20, ThinkMin: time.Millisecond, ThinkMax: 20 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := connections.Load()
+			cfg.URL, cfg.Duration, cfg.Timeout, cfg.TLS = s.URL+"/x", 300*time.Millisecond, time.Minute, &tls.Config{InsecureSkipVerify: true}
+			r, err := Run(t.Context(), cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			made := connections.Load() - before
+			if r.Requests+r.Late == 0 || r.Failed() > 0 || bad.Load() > 0 {
+				t.Errorf("%d answered, %v failed, %d wrong for the server", r.Requests, r.Errors, bad.Load())
+			}
+			if few := int64(cfg.Connections); !cfg.Close && made != few || cfg.Close && made < int64(r.Requests) {
+				t.Errorf("%d connections were made for %d answers", made, r.Requests)
+			}
+		})
+	}
+}
+
+// Who cannot be trusted, or does not speak TLS, is named before anything is sent.
+func TestTLSThatFails(t *testing.T) {
+	s := httptest.NewUnstartedServer(http.NotFoundHandler())
+	s.Config.ErrorLog = log.New(io.Discard, "", 0)
+	s.StartTLS()
+	defer s.Close()
+	plain := httptest.NewServer(http.NotFoundHandler())
+	defer plain.Close()
+	for url, want := range map[string]string{s.URL: "certificate", strings.Replace(plain.URL, "http", "https", 1): "TLS"} {
+		if _, err := Run(t.Context(), Config{URL: url, Connections: 3}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want it to say %s", url, err, want)
+		}
+	}
+}
+
+// A connection over TLS that breaks is made again.
+func TestBrokenTLSIsMadeAgain(t *testing.T) {
+	var n atomic.Int64
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		if n.Add(1)%10 == 0 {
+			panic(http.ErrAbortHandler)
+		}
+	}))
+	s.Config.ErrorLog = log.New(io.Discard, "", 0)
+	s.StartTLS()
+	defer s.Close()
+	l, err := New(Config{URL: s.URL, Connections: 4, TLS: &tls.Config{InsecureSkipVerify: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for end := time.Now().Add(time.Minute); n.Load() < 100; {
+		if l.Run(t.Context(), 50*time.Millisecond); time.Now().After(end) {
+			t.Fatalf("%d requests in a minute", n.Load())
+		}
+	}
+}
+
+// A server that accepts nothing does not hold up who asks: neither at the beginning nor later.
+func TestAServerThatDoesNotAccept(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	began := time.Now()
+	r, err := Run(t.Context(), Config{URL: "https://" + l.Addr().String(), Connections: 2, Timeout: 200 * time.Millisecond})
+	if err == nil || time.Since(began) > time.Minute {
+		t.Errorf("%+v, %v after %v: want an error", r, err, time.Since(began))
+	}
+	// The kernel takes connections until the queue is full; then it does not answer.
+	var all []net.Conn
+	defer func() {
+		for _, c := range all {
+			c.Close()
+		}
+	}()
+	full, err := listenWithoutQueue()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer full.Close()
+	for {
+		c, err := net.DialTimeout("tcp", full.addr, 200*time.Millisecond)
+		if err != nil {
+			break
+		}
+		if all = append(all, c); len(all) > 100 {
+			t.Fatal("the kernel makes connections without end")
+		}
+	}
+	began = time.Now()
+	if r, err = Run(t.Context(), Config{URL: "http://" + full.addr, Connections: 2, Timeout: 200 * time.Millisecond}); err == nil || time.Since(began) > time.Minute {
+		t.Errorf("%+v, %v after %v: want an error", r, err, time.Since(began))
+	}
+}
+
+// Users think at least so long, each for itself.
+func TestUsersThink(t *testing.T) {
+	var asked sync.Map
+	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		n, _ := asked.LoadOrStore(r.URL.Path, new(atomic.Int64))
+		n.(*atomic.Int64).Add(1)
+	}))
+	defer s.Close()
+	const length, least, users = 400 * time.Millisecond, 40 * time.Millisecond, 30
+	for _, each := range []bool{false, true} {
+		r, err := Run(t.Context(), Config{
+			URL: s.URL, Connections: users, ThinkMin: least, ThinkMax: 2 * least, Duration: length, Timeout: time.Minute, Close: each,
+			Exchanges: []Exchange{{Path: "/a"}, {Path: "/b"}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if most := uint64(users * (1 + int(time.Duration(r.Seconds*1e9)/least))); r.Requests < users/2 || r.Requests > most || r.Failed() > 0 {
+			t.Errorf("a connection each %v: %d answered in %.3f s, %v failed; want at most %d", each, r.Requests, r.Seconds, r.Errors, most)
+		}
+	}
+	for _, path := range []string{"/a", "/b"} {
+		if n, ok := asked.Load(path); !ok || n.(*atomic.Int64).Load() < users/2 {
+			t.Errorf("%s was asked for %v times", path, n)
+		}
+	}
+}
+
+// What is printed for programs that read wrk's output is what they look for.
+func TestWriteWrk(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "hello") }))
+	defer s.Close()
+	r, err := Run(t.Context(), Config{URL: s.URL, Connections: 4, Threads: 2, Duration: 200 * time.Millisecond, Timeout: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Errors = map[string]int{"connect": 1, "reset": 2, "closed": 3, timedOut: 4, "status 500": 5}
+	var b strings.Builder
+	if err := r.WriteWrk(&b); err != nil {
+		t.Fatal(err)
+	}
+	number := `\s+\d+\.\d\d`
+	want := `^Running \d+(s|us) test @ http://127\.0\.0\.1:\d+
+  2 threads and 4 connections
+  Thread Stats   Avg      Stdev     Max   \+/- Stdev
+    Latency( +\d+\.\d\d(us|ms|s)){3}` + number + `%
+    Req/Sec( +\d+\.\d\dk?){3}` + number + `%
+  Latency Distribution
+     50% +\d+\.\d\d(us|ms)
+     75% +\d+\.\d\d(us|ms)
+     90% +\d+\.\d\d(us|ms)
+     99% +\d+\.\d\d(us|ms)
+  \d+ requests in \d+\.\d\dm?s, \d+\.\d\d[KM]?B read
+  Socket errors: connect 1, read 5, write 0, timeout 4
+  Non-2xx or 3xx responses: 5
+Requests/sec:` + number + `
+Transfer/sec:\s+\d+\.\d\d[KM]B
+$`
+	if !regexp.MustCompile(want).MatchString(b.String()) {
+		t.Errorf("printed is\n%s", b.String())
+	}
+	if l := r.LatencyUs; l.P50 > l.P75 || l.P75 > l.P90 || l.StdDev < 0 {
+		t.Errorf("%+v", l)
+	}
+}
+
+// queueless is a listener whose queue has room for nothing but one connection.
+type queueless struct {
+	fd   int
+	addr string
+}
+
+func (q queueless) Close() { syscall.Close(q.fd) }
+
+func listenWithoutQueue() (q queueless, err error) {
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return q, err
+	}
+	if err = syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err == nil {
+		err = syscall.Listen(fd, 0)
+	}
+	at, nameErr := syscall.Getsockname(fd)
+	if err = errors.Join(err, nameErr); err != nil {
+		syscall.Close(fd)
+		return q, err
+	}
+	return queueless{fd, fmt.Sprintf("127.0.0.1:%d", at.(*syscall.SockaddrInet4).Port)}, nil
+}
