@@ -16,7 +16,7 @@ import (
 // resetEvent tells a client that its id does not hold.
 type resetEvent struct {
 	Reason string `json:"reason"`
-	Asked  string `json:"asked"` // the id that does not hold
+	Asked  string `json:"asked"` // the id or number that does not hold, as it was given
 	reset
 }
 
@@ -38,7 +38,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 		if m, err = archive.ParseMark(id); err != nil {
 			err = fmt.Errorf("Last-Event-ID %w", err)
 		}
-		a.after = &m
+		a.after, a.named = &m, id
 	}
 	if err != nil {
 		fail(w, http.StatusBadRequest, err.Error())
@@ -73,7 +73,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 		return start
 	}
 	if no != nil {
-		err = e.send("reset", start.String(), resetEvent{no.Reason, a.after.String(), resetTo(start, no)})
+		err = e.send("reset", start.String(), resetEvent{no.Reason, a.named, resetTo(start, no)})
 	} else {
 		err = e.id()
 	}

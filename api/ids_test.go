@@ -191,11 +191,18 @@ func TestIDBeforeWhatIsKept(t *testing.T) {
 	if err := json.Unmarshal([]byte(body), &page); err != nil || page.Gone != first-11 || page.Records[0].Seq != first {
 		t.Errorf("%.300s, %v; want %d gone", body, err, first-11)
 	}
-	for _, all := range []string{"", "?from_seq=0", "?from_seq=1"} { // the oldest there is
+	for all, gone := range map[string]uint64{"": 0, "?from_seq=0": 0, "?from_seq=1": first - 1, "?cursor=1": first - 1} { // the first two: the oldest there is
 		_, body = get(t, s.URL()+"api/v1/records"+all, nil)
-		if err := json.Unmarshal([]byte(body), &page); err != nil || page.Gone != 0 || page.Records[0].Seq != first {
-			t.Errorf("%s: %.300s, %v", all, body, err)
+		if err := json.Unmarshal([]byte(body), &page); err != nil || page.Gone != gone || page.Records[0].Seq != first {
+			t.Errorf("%s: %.300s, %v; want %d gone", all, body, err, gone)
 		}
+	}
+	for _, n := range []string{"1", "7"} { // a reset says what was asked for
+		e := openStream(t, s.URL()+"api/v1/stream?from_seq="+n, "")
+		if r := e.reset(t, archive.Removed, first, first-uint64(n[0]-'0')); !strings.Contains(r.data, `"asked":"`+n+`"`) {
+			t.Errorf("from_seq=%s: the reset says %s", n, r.data)
+		}
+		e.close()
 	}
 }
 

@@ -31,6 +31,7 @@ type asked struct {
 	query archive.Query // its From and Before are not set
 	limit int
 	after *archive.Mark // begin behind it; nil: no place was named
+	named string        // … as the client wrote it
 }
 
 // Parameters of requests for records.
@@ -104,15 +105,16 @@ func (s *Server) ask(r *http.Request, known []string) (a asked, err error) {
 	if a.query.Until != 0 && a.query.Since > a.query.Until {
 		return a, errors.New("from_time is after to_time")
 	}
-	a.after, err = place(v, a.query.Back)
+	a.after, a.named, err = place(v, a.query.Back)
 	return a, err
 }
 
 // place is where to begin: at from_seq, or behind the cursor of a page, which may be a number to
-// begin at, too. back: towards the oldest.
-func place(v url.Values, back bool) (*archive.Mark, error) {
+// begin at, too; 0 is the oldest one, whichever that is. named is its text. back: towards the
+// oldest.
+func place(v url.Values, back bool) (after *archive.Mark, named string, err error) {
 	if v.Get("cursor") != "" && v.Get("from_seq") != "" {
-		return nil, errors.New("from_seq and cursor both say where to begin: want one of them")
+		return nil, "", errors.New("from_seq and cursor both say where to begin: want one of them")
 	}
 	for _, name := range []string{"cursor", "from_seq"} {
 		t := v.Get(name)
@@ -121,7 +123,7 @@ func place(v url.Values, back bool) (*archive.Mark, error) {
 		}
 		m, err := archive.ParseMark(t)
 		if number := m.Log == [16]byte{}; err != nil || name == "from_seq" && !number {
-			return nil, fmt.Errorf("%s %q: want %s", name, t, map[string]string{
+			return nil, "", fmt.Errorf("%s %q: want %s", name, t, map[string]string{
 				"cursor": "that of a page, or the number of a record", "from_seq": "the number of a record",
 			}[name])
 		} else if number && back {
@@ -129,9 +131,9 @@ func place(v url.Values, back bool) (*archive.Mark, error) {
 		} else if number && m.Seq > 0 {
 			m.Seq--
 		}
-		return &m, nil
+		return &m, t, nil
 	}
-	return nil, nil
+	return nil, "", nil
 }
 
 // timeOf reads a time, in ns since 1970; 0: it is not there.
@@ -191,7 +193,7 @@ func begin(in *archive.Archive, a *asked) (no *archive.MarkError, err error) {
 		return nil, err
 	}
 	a.query.From = no.From
-	if *a.after == (archive.Mark{}) { // the oldest one, whichever that is
+	if n, notNumber := strconv.ParseUint(a.named, 10, 63); n == 0 && notNumber == nil { // the oldest one, whichever that is
 		no = nil
 	}
 	return no, nil

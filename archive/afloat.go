@@ -72,7 +72,7 @@ func (s *StartSheet) inFlight(lane string) (n uint64) {
 // seen may be the other's to store.
 func (s *StartSheet) isElsewhere(lane string, id ledger.Stream) bool {
 	for name, ps := range s.Positions {
-		if name != lane && addressOf(name) == addressOf(lane) && find(ps, id) != nil {
+		if name != lane && AddressOf(name) == AddressOf(lane) && find(ps, id) != nil {
 			return true
 		}
 	}

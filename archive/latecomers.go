@@ -37,7 +37,7 @@ func (l *latecomers) frame(source string, f frame.Frame, at int64) {
 	if a := l.afloat[source][id]; a != nil && a.lands(f.Seq) {
 		return
 	}
-	address := addressOf(source)
+	address := AddressOf(source)
 	b := l.books[address]
 	if b == nil {
 		b = l.open(address)
@@ -137,7 +137,7 @@ func (l *latecomers) sink() {
 			if n == 0 {
 				continue
 			}
-			if of := l.account(addressOf(lane)); of != nil {
+			if of := l.account(AddressOf(lane)); of != nil {
 				of.Frames.Missing, of.Frames.MissingUnseen = of.Frames.Missing+n, of.Frames.MissingUnseen+n
 				of.LastLoss = max(of.LastLoss, l.from.Sheet.At)
 			}

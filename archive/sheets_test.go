@@ -82,7 +82,7 @@ func TestAddressOf(t *testing.T) {
 	for name, want := range map[string]string{
 		"plant": "plant", "plant/10.0.0.7": "plant/10.0.0.7", "plant/10.0.0.7/2": "plant/10.0.0.7", "plant/fe80::1/12": "plant/fe80::1",
 	} {
-		if got := addressOf(name); got != want {
+		if got := AddressOf(name); got != want {
 			t.Errorf("the address of %s is %s, want %s", name, got, want)
 		}
 	}

@@ -260,9 +260,9 @@ func Within(name, source string) bool {
 	return ok && (rest == "" || rest[0] == '/')
 }
 
-// addressOf is the name of the first peer of the address that a peer belongs to: the one without a
+// AddressOf is the name of the first peer of the address that a peer belongs to: the one without a
 // number of its own. The name of a source is its own.
-func addressOf(name string) string {
+func AddressOf(name string) string {
 	parts := strings.SplitN(name, "/", 3)
 	return strings.Join(parts[:min(2, len(parts))], "/")
 }

@@ -39,12 +39,16 @@ func (b *Book) Unanswered() {
 	}
 }
 
-// Overdue posts the last request as unanswered if nothing came behind it for so long.
-func (b *Book) Overdue(now, within time.Duration) {
-	if t := &b.turns; t.waiting && !t.overdue && now-t.since >= within {
-		t.overdue = true
-		b.unanswered()
+// Overdue posts the last request as unanswered if nothing came behind it for so long, once; false:
+// it does not.
+func (b *Book) Overdue(now, within time.Duration) bool {
+	t := &b.turns
+	if !t.waiting || t.overdue || now-t.since < within {
+		return false
 	}
+	t.overdue = true
+	b.unanswered()
+	return true
 }
 
 func (b *Book) unanswered() {

@@ -137,6 +137,11 @@ func (r *Recorder) Ack(note string) (ledger.Ack, error) {
 		return ledger.Ack{}, fmt.Errorf("the acknowledgement cannot be kept: %w", err)
 	}
 	r.ackPlaces() // after the lanes, which leave their gaps in places
+	for _, p := range r.sources() {
+		if p.hub != nil { // whoever is gone is known to be
+			p.hub.acknowledged(int64(at.At))
+		}
+	}
 	r.acks.mu.Lock()
 	r.acks.last, r.acks.past = next, nil
 	r.acks.mu.Unlock()

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tallywheel/tallywheel/archive"
@@ -56,6 +57,8 @@ type hub struct {
 	trouble trouble
 	shut    error     // why an address that is new gets no books; nil: it does
 	again   time.Time // … and when that is tried again
+
+	acked atomic.Int64 // when it was acknowledged that peers are gone, which make room for that, ns since 1970; 0: it is done
 }
 
 // arrival is a connection that nobody reads yet.
@@ -100,13 +103,16 @@ type seat struct {
 	rest  []device // to be read when the peer stops
 }
 
-func newSeat(freed chan<- struct{}, g *guest) *seat {
-	return &seat{freed: freed, next: make(chan device, 1), guest: g}
+// newSeat makes a seat for a guest, or one that is free since left.
+func newSeat(freed chan<- struct{}, g *guest, left time.Time) *seat {
+	return &seat{freed: freed, next: make(chan device, 1), guest: g, left: left}
 }
 
 func (s *seat) open(ctx context.Context) (device, error) {
 	s.mu.Lock()
-	s.guest, s.left = nil, time.Now()
+	if s.guest != nil && len(s.next) == 0 { // else it was free, or has the next one already
+		s.guest, s.left = nil, time.Now()
+	}
 	s.mu.Unlock()
 	select {
 	case s.freed <- struct{}{}:
@@ -123,9 +129,9 @@ func (s *seat) open(ctx context.Context) (device, error) {
 // give seats a guest; the seat is free.
 func (s *seat) give(g *guest) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.guest = g
-	s.mu.Unlock()
-	s.next <- g
+	s.next <- g // has room, for the seat is free
 }
 
 // taken returns who has the seat, nil if it is free, and since when it is free.
@@ -162,17 +168,21 @@ func (r *Recorder) newHub(p *port) *hub {
 	return p.hub
 }
 
-// run is the goroutine of the hub. A connection, a free seat, or time passing wakes it.
-func (h *hub) run(ctx context.Context, from *handover) {
-	defer close(h.p.done)
-	if from != nil {
-		for _, d := range from.devices {
-			h.arrived(d)
-		}
+// takes has connections read that another port has left open. run has not begun.
+func (h *hub) takes(devices []device) {
+	for _, d := range devices {
+		h.arrived(d)
 	}
+	h.seatAll(time.Now())
+}
+
+// run is the goroutine of the hub. A connection, a free seat, or time passing wakes it.
+func (h *hub) run(ctx context.Context) {
+	defer close(h.p.done)
 	for ctx.Err() == nil {
 		err := h.accept(ctx)
 		h.seatAll(time.Now())
+		h.letGo()
 		if err == nil && h.shut == nil { // else an outage goes on
 			h.trouble = trouble{}
 			h.p.lane.listens(time.Now().UnixNano())
@@ -182,7 +192,7 @@ func (h *hub) run(ctx context.Context, from *handover) {
 		switch {
 		case err != nil:
 			look = time.After(h.p.trouble(&h.trouble, err))
-		case len(h.waiting) > 0:
+		case len(h.waiting) > 0, h.acked.Load() != 0:
 			look = time.After(lookAround)
 		case h.full: // a peer of another source may leave
 			look = time.After(takeover)
@@ -236,11 +246,16 @@ func (h *hub) arrived(d device) {
 	if !ok { // it waited when the source stopped
 		g = &guest{socket: d.(*socket), giveBack: func() {}}
 	}
-	from := g.peer
+	h.waiting = append(h.waiting, arrival{g, peerOf(h.p.lane.cfg.ID, g.socket), time.Now()})
+}
+
+// peerOf is the name of the first peer of the address that a connection comes from.
+func peerOf(source string, s *socket) string {
+	from := s.peer
 	if a, err := netip.ParseAddrPort(from); err == nil {
 		from = a.Addr().Unmap().WithZone("").String()
 	}
-	h.waiting = append(h.waiting, arrival{g, archive.Peer(h.p.lane.cfg.ID, from), time.Now()})
+	return archive.Peer(source, from)
 }
 
 // seatAll has those read that need not wait any longer, those of one address in the order in which
@@ -346,18 +361,24 @@ func (h *hub) invite(a arrival) error {
 	if err != nil {
 		return fmt.Errorf("peer %s: %w", cfg.ID, err)
 	}
+	h.r.folding.RLock() // as in Recorder.list
+	run := h.join(l, a.id, &handover{newSeat(h.freed, a.guest, time.Time{}), []device{a.guest}, h.p.halves})
+	h.r.folding.RUnlock()
+	go run()
+	return nil
+}
+
+// join makes the port of a peer's lane, from where it was left, and returns what reads it, for a
+// goroutine of its own. Recorder.folding is read-locked.
+func (h *hub) join(l *lane, id string, from *handover) (run func()) {
 	l.hubNumber = h.p.lane.number
-	h.r.folding.RLock() // as in Recorder.add
 	h.r.resume(l)
-	h.teach(l, a.id)
-	from := &handover{newSeat(h.freed, a.guest), []device{a.guest}, h.p.halves}
+	h.teach(l, id)
 	p, ctx := newPort(l, from, h.r.read, h.r.slog)
 	h.r.mu.Lock()
 	h.p.peers = append(slices.Clone(h.p.peers), p)
 	h.r.mu.Unlock()
-	h.r.folding.RUnlock()
-	go p.keepOpen(ctx, from)
-	return nil
+	return func() { p.keepOpen(ctx, from) }
 }
 
 // addresses is how many names the log has for a source and its peers.
@@ -401,20 +422,61 @@ func (h *hub) room() bool {
 	if len(h.p.peers) < h.max {
 		return true
 	}
-	var gone *port
-	var since time.Time
+	gone, since := h.longestGone()
+	return gone != nil && h.dismiss(gone, since)
+}
+
+// longestGone is the peer that has been gone for longest, of those whose frames are all in the log,
+// and since when; nil: there is none.
+func (h *hub) longestGone() (gone *port, since time.Time) {
 	for _, p := range h.p.peers {
 		g, left := p.opener.(*seat).taken()
 		if g == nil && p.lane.isSettled() && (gone == nil || left.Before(since)) {
 			gone, since = p, left
 		}
 	}
-	if gone == nil || h.r.log.Position().Err != nil { // after an error the next start looks for each peer's frames
+	return gone, since
+}
+
+// dismiss makes a peer that is gone one that is not missed any more. Should it come again, it goes
+// on. false: not now.
+func (h *hub) dismiss(gone *port, since time.Time) bool {
+	if h.r.log.Position().Err != nil { // after an error the next start looks for each peer's frames
 		return false
 	}
 	gone.stop(closeAll)
 	h.r.fold(h.p, gone, since)
 	return true
+}
+
+// letGo dismisses the peers of which it was acknowledged that they are gone.
+func (h *hub) letGo() {
+	at := h.acked.Load()
+	if at == 0 {
+		return
+	}
+	unsettled := false
+	for _, p := range slices.Clone(h.p.peers) {
+		g, left := p.opener.(*seat).taken()
+		if g != nil || left.UnixNano() >= at {
+			continue
+		}
+		if !p.lane.isSettled() || !h.dismiss(p, left) {
+			unsettled = true
+		}
+	}
+	if !unsettled {
+		h.acked.CompareAndSwap(at, 0)
+	}
+}
+
+// acknowledged has the peers that are gone dismissed, by the goroutine of run.
+func (h *hub) acknowledged(at int64) {
+	h.acked.Store(at)
+	select {
+	case h.freed <- struct{}{}:
+	default:
+	}
 }
 
 // fold adds the books of a peer that has been gone since then to those of its source. Should it

@@ -110,8 +110,11 @@ func (in *intake) listen() {
 // overdue posts a request whose answer has not come in time. Nothing is held, and the line is read.
 func (in *intake) overdue() {
 	if in.within > 0 && in.held == 0 && in.book.IsAnswerDue() && !in.overran() {
-		in.book.At(time.Now().UnixNano())
-		in.book.Overdue(in.steady(), in.within)
+		now := time.Now().UnixNano()
+		in.book.At(now)
+		if in.book.Overdue(in.steady(), in.within) && in.watcher != nil {
+			in.watcher.Watch(Event{Kind: NoAnswer, Source: in.source, At: now})
+		}
 	}
 }
 

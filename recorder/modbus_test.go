@@ -1,7 +1,9 @@
 package recorder
 
 import (
+	"fmt"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -153,6 +155,41 @@ func TestUnansweredRequests(t *testing.T) {
 		want("asked before the reload, and no more", portOf(g, "m").Frames, 0, 0, 1)
 		stop(t, g)
 		port.Close()
+	}
+}
+
+// A watcher hears of a request that nothing has followed in time, once, and of an answer that comes
+// after all.
+func TestWatcherHearsOfNoAnswer(t *testing.T) {
+	l, err := newLane(config.Source{
+		ID: "m", Serial: &config.Serial{Port: "x"}, Frame: config.Frame{Kind: "modbus"}, Overflow: config.OverflowBlock, Buffer: 64 << 10,
+	}, &stubLog{}, 1, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var heard []string
+	l.in.watcher = watchFunc(func(e Event) {
+		switch {
+		case e.Kind == NoAnswer:
+			heard = append(heard, "no answer")
+		case e.Kind == SawFrame && e.Frame.Answers:
+			heard = append(heard, fmt.Sprintf("answer, late: %v", e.Fate.AnsweredLate))
+		}
+	})
+	l.device, l.state = &losing{}, ledger.StateOpen
+	request, answer := []byte{1, 3, 0, 0, 0, 2, 0xC4, 0x0B}, []byte{1, 3, 4, 0, 9, 0, 8}
+	sum := crc16.Modbus(answer)
+	answer = append(answer, byte(sum), byte(sum>>8))
+	l.Arrived(request, len(request), 1)
+	balanced(t, l)
+	l.mu.Lock()
+	ages(l, 6*time.Second)
+	l.mu.Unlock()
+	balanced(t, l)
+	balanced(t, l)
+	l.Arrived(answer, len(answer), 2)
+	if got := strings.Join(heard, "; "); got != "no answer; answer, late: true" {
+		t.Errorf("the watcher heard: %s", got)
 	}
 }
 

@@ -70,6 +70,7 @@ type Recorder struct {
 	ticks    atomic.Int64           // since when the tick does what is due each second, in ns since the start; 0: it waits
 
 	places map[string]place // where sources that are not read now go on, by source
+	missed missed           // who was there when their sources were left
 
 	chains  asyncfile.ChainStats
 	syncs   *hist.Histogram
@@ -85,7 +86,7 @@ type Recorder struct {
 	commits commits
 
 	folding sync.RWMutex // written while the counts of a peer go from its book to that of its source, or are acknowledged; read-locked while a place becomes a lane; taken before mu
-	mu      sync.Mutex   // guards ports, leaving, late and places, and the peers of ports
+	mu      sync.Mutex   // guards ports, leaving, late, places and missed, and the peers of ports
 	ports   []*port
 	leaving []*port       // stopped by a reload; the log has not settled all of their frames yet
 	settled atomic.Uint64 // last record of the log that every lane knows to be stored
@@ -143,7 +144,7 @@ func StartWatched(cfg config.Config, logger *slog.Logger, w Watcher) (*Recorder,
 	now := time.Now()
 	r := &Recorder{
 		cfg: cfg, slog: logger, since: now.UnixNano(), began: now, syncs: hist.New(), history: newHistory(),
-		commits: commits{news: make(chan struct{}, 1)}, quit: make(chan struct{}), places: map[string]place{}, parted: map[string]archive.Span{},
+		commits: commits{news: make(chan struct{}, 1)}, quit: make(chan struct{}), places: map[string]place{}, missed: missed{}, parted: map[string]archive.Span{},
 		failed: make(chan error, 1), watcher: w,
 	}
 	r.damage.log = logger
@@ -267,18 +268,23 @@ func (r *Recorder) add(l *lane, open *handover) {
 // list makes the port of a source, from where it was left, and returns what reads it, for a
 // goroutine of its own. open is what an earlier port of it had open; nil: nothing.
 func (r *Recorder) list(l *lane, open *handover) (run func()) {
+	peers := r.lanesOfMissed(l.cfg)
 	r.folding.RLock() // an acknowledgement finds its gaps in its place, or in its lane
-	defer r.folding.RUnlock()
 	r.resume(l)
 	p, ctx := newPort(l, open, r.read, r.slog)
 	run = func() { p.keepOpen(ctx, open) }
 	if l.cfg.TCP.All() {
 		h := r.newHub(p)
-		run = func() { h.run(ctx, open) }
+		wait := h.await(peers)
+		run = func() { wait(); h.run(ctx) }
 	}
 	r.mu.Lock()
 	r.ports = append(r.ports, p)
 	r.mu.Unlock()
+	r.folding.RUnlock()
+	if p.hub != nil && open != nil { // at once: each sheet has the peers that were there
+		p.hub.takes(open.devices)
+	}
 	return run
 }
 

@@ -195,6 +195,7 @@ func (r *Recorder) release(p *port, why string, how parting) *handover {
 		at.seen, at.stored = q.lane.seen(), q.lane.positions()
 		r.places[q.lane.cfg.ID] = at
 	}
+	r.missed.leave(p, h, at.at)
 	r.ports = slices.DeleteFunc(r.ports, func(q *port) bool { return q == p })
 	r.leaving = append(r.leaving, p)
 	return h

@@ -68,7 +68,9 @@ func (r *Recorder) takeOver(e *archive.StartSheet) {
 	}
 	r.end(e, r.log.Position().Stored)
 	from := place{at: max(int64(e.Sheet.At), last), why: why}
-	for _, p := range slices.Concat(gone, e.Sheet.Leaving, e.Sheet.Ports) { // those without numbers, too
+	left := slices.Concat(gone, e.Sheet.Leaving, e.Sheet.Ports)
+	r.missed.of(left, e.Sheet.At, r.ackedBehind(e) != 0)
+	for _, p := range left { // those without numbers, too
 		r.places[p.ID] = from
 	}
 	if e.Sheet.Since == 0 && last > 0 { // no sheet names them, but the table of streams does

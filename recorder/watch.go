@@ -26,6 +26,7 @@ const (
 	PortGone                    // it is gone; Err says why
 	PortAbsent                  // it cannot be opened; Err says why, at each try
 	Turned                      // what follows is framed as Recorder.Reframe was asked to
+	NoAnswer                    // the answer to the last request has not come in time; nothing has followed it
 )
 
 // Part is what stands behind the bytes of an event.
@@ -62,6 +63,8 @@ type Fate struct {
 	From     uint64 // the first of them
 	// Unanswered says that the request before this frame got no answer. The framing has no numbers.
 	Unanswered bool
+	// AnsweredLate says that the frame answers a request of which NoAnswer was told.
+	AnsweredLate bool
 }
 
 // watch tells of the port. mu is held.
@@ -93,7 +96,7 @@ func (in *intake) postWatched(f *frame.Frame) {
 	before := in.book.Frames()
 	in.account(f)
 	after := in.book.Frames()
-	fate := Fate{Unanswered: after.Unanswered > before.Unanswered}
+	fate := Fate{Unanswered: after.Unanswered > before.Unanswered, AnsweredLate: after.Unanswered < before.Unanswered}
 	if f.Sequenced {
 		fate.Repeated = after.Duplicate > before.Duplicate
 		fate.Late = after.Missing < before.Missing || after.Late > before.Late

@@ -65,13 +65,13 @@ func TestWatcherIsToldOfEachByte(t *testing.T) {
 	l.Closed(frames(10, 1)[:tally128.Size-1], 9, reader.ErrRemoved) // … or nobody reads any more
 	n.flush()
 	want := []string{
-		"1 frame 5 {Repeated:false Late:false Missing:0 Corrupt:0 From:0 Unanswered:false}",
-		"2 frame 7 {Repeated:false Late:false Missing:1 Corrupt:0 From:6 Unanswered:false}",
-		"3 frame 6 {Repeated:false Late:true Missing:0 Corrupt:0 From:0 Unanswered:false}",
-		"4 frame 6 {Repeated:true Late:false Missing:0 Corrupt:0 From:0 Unanswered:false}",
+		"1 frame 5 {Repeated:false Late:false Missing:0 Corrupt:0 From:0 Unanswered:false AnsweredLate:false}",
+		"2 frame 7 {Repeated:false Late:false Missing:1 Corrupt:0 From:6 Unanswered:false AnsweredLate:false}",
+		"3 frame 6 {Repeated:false Late:true Missing:0 Corrupt:0 From:0 Unanswered:false AnsweredLate:false}",
+		"4 frame 6 {Repeated:true Late:false Missing:0 Corrupt:0 From:0 Unanswered:false AnsweredLate:false}",
 		"5 damage, part 0", "128 bytes",
-		"5 frame 9 {Repeated:false Late:false Missing:1 Corrupt:1 From:8 Unanswered:false}",
-		"6 frame 3 {Repeated:false Late:false Missing:1 Corrupt:0 From:4 Unanswered:false}",
+		"5 frame 9 {Repeated:false Late:false Missing:1 Corrupt:1 From:8 Unanswered:false AnsweredLate:false}",
+		"6 frame 3 {Repeated:false Late:false Missing:1 Corrupt:0 From:4 Unanswered:false AnsweredLate:false}",
 		fmt.Sprintf("8 damage, part %d", AtGone), "100 bytes", "8 gone: " + io.ErrUnexpectedEOF.Error(),
 		fmt.Sprintf("9 damage, part %d", AtStop), "127 bytes",
 	}

@@ -209,6 +209,9 @@ func (p *printer) frame(l *line) {
 	if l.fate.Unanswered {
 		p.say(l, true, "no answer to the request before")
 	}
+	if l.fate.AnsweredLate {
+		p.say(l, false, "the answer comes late")
+	}
 	p.time(l)
 	p.buf = p.format.frame(p.buf, l)
 	for _, text := range p.search.frame(l) {

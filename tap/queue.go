@@ -68,7 +68,7 @@ type Counts struct {
 	Late       uint64 `json:"late"`       // … and came after all
 	Repeated   uint64 `json:"repeated"`   // frames whose number had come before
 	CutBytes   uint64 `json:"cut_bytes"`  // of frames that were under way at the beginning and at the end
-	Unanswered uint64 `json:"unanswered"` // requests that the next one followed, and no answer
+	Unanswered uint64 `json:"unanswered"` // requests that the next one followed, or nothing in time
 	Outages    uint64 `json:"outages"`    // times the port was lost, but for the ordinary end of a connection
 	NotShown   uint64 `json:"not_shown"`  // frames
 
@@ -150,6 +150,9 @@ func (q *queue) Watch(e recorder.Event) {
 	case recorder.Turned:
 		i.kind = aTurn
 		q.put(i, nil)
+	case recorder.NoAnswer:
+		q.counts.Unanswered++
+		q.put(item{kind: aNote, at: e.At, bad: true, text: "no answer to the last request yet"}, nil)
 	case recorder.PortGone:
 		i.kind, i.bad = portGone, q.line || !errors.Is(e.Err, io.EOF)
 		if i.bad {
@@ -188,6 +191,9 @@ func (q *queue) frame(e recorder.Event, i item) {
 	}
 	if e.Fate.Unanswered {
 		c.Unanswered++
+	}
+	if e.Fate.AnsweredLate {
+		c.Unanswered--
 	}
 	if f.Answers {
 		c.answers++

@@ -423,6 +423,33 @@ func TestSummary(t *testing.T) {
 	}
 }
 
+// A request that nothing has followed in time is said and counted once; a late answer takes it
+// back.
+func TestOverdueRequests(t *testing.T) {
+	for _, late := range []bool{false, true} {
+		var q *queue
+		got := show(t, text{zone: time.UTC}, func(told *queue) {
+			q = told
+			p := &player{q, 0}
+			p.open()
+			p.frame(&frame.Frame{Data: []byte("say\n"), Answers: true}, recorder.Fate{})
+			p.frame(&frame.Frame{Data: []byte("ask\n"), Asks: true}, recorder.Fate{})
+			p.event(recorder.Event{Kind: recorder.NoAnswer})
+			if late {
+				p.frame(&frame.Frame{Data: []byte("say\n"), Answers: true}, recorder.Fate{AnsweredLate: true})
+			}
+			q.end()
+		})
+		want := "ask\n── no answer to the last request yet\n"
+		if late {
+			want += "── the answer comes late\n"
+		}
+		if c := q.total(); !strings.Contains(got, want) || (c.Unanswered == 0) != late || c.Bad() == late {
+			t.Errorf("late %v: %+v\n%s", late, c, got)
+		}
+	}
+}
+
 // A request without an answer is said before the frame that shows it, and is a loss where others
 // were answered.
 func TestUnansweredRequests(t *testing.T) {

@@ -1,0 +1,121 @@
+package recorder
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tallywheel/tallywheel/archive"
+	"github.com/tallywheel/tallywheel/config"
+	"github.com/tallywheel/tallywheel/ledger"
+)
+
+// missed is the peers that were there when their source was left, by a stop, a kill or a reload,
+// and since when each is gone. A source that begins again gives each of them a port, so that it is
+// missed until it comes.
+type missed map[string]time.Time
+
+// of takes in the peers of the start before, by the accounts that it left at a time, the newest of
+// a peer last. Those that were gone when somebody acknowledged it behind that sheet are not missed.
+func (m missed) of(ports []ledger.Port, at ledger.Time, acked bool) {
+	for i := range ports {
+		p := &ports[i]
+		if !isPeer(p.ID) {
+			continue
+		}
+		left := at
+		if p.State == ledger.StateWaiting {
+			if acked {
+				delete(m, p.ID) // it was there in an account before
+				continue
+			}
+			if n := len(p.Outages); n > 0 {
+				left = p.Outages[n-1].From
+			}
+		}
+		m[p.ID] = time.Unix(0, int64(left))
+	}
+}
+
+// leave takes in the peers of a source that has stopped, but those whose connections are handed on.
+// Recorder.mu is held.
+func (m missed) leave(p *port, handed *handover, at int64) {
+	for _, q := range p.peers {
+		if !isPeer(q.lane.cfg.ID) {
+			continue
+		}
+		g, left := q.opener.(*seat).taken()
+		if g != nil {
+			left = time.Unix(0, at)
+		}
+		m[q.lane.cfg.ID] = left
+	}
+	if handed == nil {
+		return
+	}
+	for _, d := range handed.devices {
+		if g, ok := d.(*guest); ok {
+			delete(m, peerOf(p.lane.cfg.ID, g.socket))
+		}
+	}
+}
+
+// isPeer reports whether a name is that of an address, as which a peer is missed. A further
+// connection beside another from its address has a number, too, and may never come again.
+func isPeer(name string) bool {
+	_, address, _ := strings.Cut(name, "/")
+	_, err := netip.ParseAddr(address)
+	return err == nil
+}
+
+// lanesOfMissed makes the lanes of the peers of a source that are missed, of those that were there
+// last.
+func (r *Recorder) lanesOfMissed(source config.Source) (lanes []*lane) {
+	if !source.TCP.All() {
+		return nil
+	}
+	var names []string
+	r.mu.Lock()
+	for name := range r.missed {
+		if archive.Within(name, source.ID) {
+			names = append(names, name)
+		}
+	}
+	slices.SortFunc(names, func(a, b string) int {
+		if c := r.missed[b].Compare(r.missed[a]); c != 0 {
+			return c
+		}
+		return strings.Compare(a, b)
+	})
+	r.mu.Unlock()
+	for _, name := range names[:min(len(names), source.TCP.MaxPeers)] {
+		cfg := source
+		cfg.ID = name
+		l, err := r.lane(cfg)
+		if err != nil {
+			r.slog.Warn("a peer that was there before has no books until it comes, and is not missed", "peer", name, "error", err)
+			continue
+		}
+		lanes = append(lanes, l)
+	}
+	return lanes
+}
+
+// await makes the ports of peers that are missed, and returns what has them wait. Recorder.folding
+// is read-locked.
+func (h *hub) await(lanes []*lane) (wait func()) {
+	var runs []func()
+	for _, l := range lanes {
+		h.r.mu.Lock()
+		left := h.r.missed[l.cfg.ID]
+		delete(h.r.missed, l.cfg.ID)
+		h.r.mu.Unlock()
+		runs = append(runs, h.join(l, l.cfg.ID, &handover{newSeat(h.freed, nil, left), nil, h.p.halves}))
+	}
+	return func() {
+		for _, run := range runs {
+			go run()
+		}
+	}
+}
