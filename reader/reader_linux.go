@@ -165,6 +165,7 @@ type feed struct {
 	ring   *ring.Ring
 	paused bool
 	atEnd  bool   // the stream has ended behind what there is to read
+	urgent bool   // a read may end at an urgent byte of TCP, with more behind it
 	finish bool   // the port ends as soon as there is nothing to read
 	told   int    // calls of Silent since bytes last arrived
 	last   moment // when bytes last arrived
@@ -211,8 +212,8 @@ type visit struct {
 }
 
 // pull reads what there is, up to a burst, by the given system call. A short read of a stream means
-// that there is no more for now, unless the stream has ended behind it: then it reads on to the
-// end. now is the time at which the input was noticed.
+// that there is no more for now, unless the stream has ended behind it, or a byte in it is urgent:
+// then it reads on until there is nothing. now is the time at which the input was noticed.
 func (f *feed) pull(read func(int, []byte) (int, syscall.Errno), now moment) (v visit, err error) {
 	f.ring.Rewind()
 	for range burst {
@@ -223,6 +224,7 @@ func (f *feed) pull(read func(int, []byte) (int, syscall.Errno), now moment) (v 
 		n, errno := read(f.FD, space)
 		switch {
 		case errno == syscall.EAGAIN:
+			f.urgent = false
 			return v, nil
 		case errno == syscall.EINTR:
 			continue
@@ -236,7 +238,7 @@ func (f *feed) pull(read func(int, []byte) (int, syscall.Errno), now moment) (v 
 		v.bytes += n
 		f.last, f.told = now, 0
 		f.arrived(space, n)
-		if f.paused || n < fullRead && !f.Messages && !f.atEnd && !f.finish {
+		if f.paused || n < fullRead && !f.Messages && !f.atEnd && !f.urgent && !f.finish {
 			return v, nil
 		}
 	}

@@ -20,7 +20,7 @@ const (
 
 	// idleAfter is how long without input the thread keeps its P.
 	idleAfter = 20 * time.Millisecond
-	// maxWait bounds every wait, so that a lost wake-up cannot hang a stop for ever.
+	// maxWait bounds waits, so that a lost wake-up cannot hang a stop for ever; but for forever.
 	maxWait = 10 * time.Second
 )
 
@@ -76,7 +76,7 @@ func newRingReader(cfg Config) (*ringReader, error) {
 
 // watch has events that carry tag tell when a descriptor has got input since the last of them.
 func (r *ringReader) watch(fd int, tag int32) error {
-	return r.epoll.Add(fd, sys.Readable|sys.Edges, uint64(uint32(tag)))
+	return r.epoll.Add(fd, sys.Readable|sys.Urgent|sys.Edges, uint64(uint32(tag)))
 }
 
 var procs sync.Mutex
@@ -215,7 +215,7 @@ func (r *ringReader) drop(tag int32, err error) {
 		r.withSilence--
 	}
 	if !f.paused {
-		_ = r.epoll.Remove(f.FD) // it goes with the descriptor in any case
+		_ = r.epoll.Remove(f.FD) // an error is of a descriptor that is gone, and goes with it
 	}
 	f.end(err)
 }
@@ -246,7 +246,7 @@ func (r *ringReader) loop() {
 		}
 		for i := range n {
 			events, id := r.epoll.Event(i)
-			r.event(int32(uint32(id)), events&sys.Ended != 0)
+			r.event(int32(uint32(id)), events)
 		}
 		for _, tag := range again {
 			r.visit(tag)
@@ -283,7 +283,7 @@ func (r *ringReader) shut() {
 // turn, or the garbage collector could never stop the thread.
 //
 //go:noinline
-func (r *ringReader) event(tag int32, atEnd bool) {
+func (r *ringReader) event(tag int32, events uint32) {
 	if tag == wakeTag {
 		sys.EventfdDrain(r.wake)
 		r.mu.Lock()
@@ -296,7 +296,8 @@ func (r *ringReader) event(tag int32, atEnd bool) {
 		return
 	}
 	if f := r.ports[tag]; f != nil {
-		f.atEnd = f.atEnd || atEnd
+		f.atEnd = f.atEnd || events&sys.Ended != 0
+		f.urgent = f.urgent || events&sys.Urgent != 0
 		r.visit(tag)
 	}
 }

@@ -199,6 +199,12 @@ func (s *socket) discard() (n uint64) {
 // maxDatagram is more than a datagram can have, in bytes.
 const maxDatagram = 64 << 10
 
+// inlineUrgent is the Control of sockets: a byte that is sent as urgent is one of the stream.
+func inlineUrgent(_, _ string, c syscall.RawConn) error {
+	var err error
+	return errors.Join(c.Control(func(fd uintptr) { err = sys.InlineUrgent(int(fd)) }), err)
+}
+
 // waiting is what the kernel holds for a descriptor.
 func waiting(fd int) uint64 {
 	n, err := sys.Waiting(fd)

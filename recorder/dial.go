@@ -46,6 +46,9 @@ type tries struct {
 
 // add is a Dialer's ControlContext. A socket without a second descriptor is tried as well.
 func (t *tries) add(_ context.Context, _, _ string, c syscall.RawConn) error {
+	if err := inlineUrgent("", "", c); err != nil {
+		return err
+	}
 	return c.Control(func(fd uintptr) {
 		t.mu.Lock()
 		defer t.mu.Unlock()

@@ -110,7 +110,7 @@ func newSeat(freed chan<- struct{}, g *guest, left time.Time) *seat {
 
 func (s *seat) open(ctx context.Context) (device, error) {
 	s.mu.Lock()
-	if s.guest != nil && len(s.next) == 0 { // else it was free, or has the next one already
+	if s.guest != nil && len(s.next)+len(s.rest) == 0 { // else it was free, or has the next one already
 		s.guest, s.left = nil, time.Now()
 	}
 	s.mu.Unlock()
@@ -141,11 +141,12 @@ func (s *seat) taken() (*guest, time.Time) {
 	return s.guest, s.left
 }
 
-// later has a connection read when the peer stops.
+// later has a connection read when the peer stops. Until then the seat is taken: a peer that made
+// room for another one would read it too late for its books.
 func (s *seat) later(g *guest) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.rest = append(s.rest, g)
+	s.guest, s.rest = g, append(s.rest, g)
 }
 
 func (s *seat) replaced() <-chan struct{} { return nil }

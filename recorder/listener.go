@@ -57,7 +57,7 @@ func (o *listener) listen(ctx context.Context) error {
 	if o.l != nil {
 		return nil
 	}
-	c := &net.ListenConfig{KeepAliveConfig: keepAlive}
+	c := &net.ListenConfig{KeepAliveConfig: keepAlive, Control: inlineUrgent}
 	c.SetMultipathTCP(false) // or the kernel would not let us seal it
 	l, err := c.Listen(ctx, "tcp", o.addr)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tallywheel/tallywheel/config"
+	"github.com/tallywheel/tallywheel/frame/tally128"
 	"github.com/tallywheel/tallywheel/internal/testenv"
 	"github.com/tallywheel/tallywheel/ledger"
 )
@@ -159,4 +160,33 @@ func TestSomebodyNewTakesThePlaceOfAPeerThatIsMissed(t *testing.T) {
 	stored(t, g, peer("a", 6), 1)
 	waitsFor(t, g, peer("a", 5))
 	stop(t, g)
+}
+
+// A peer that is gone, and whose next connection a stop has found, makes no room for another one:
+// what that has sent is in its books.
+func TestAStopKeepsThePlaceOfAPeerThatIsToBeRead(t *testing.T) {
+	g := start(t, t.TempDir(), nil, all("a", 2))
+	first := dialFrom(t, 9, address(g, "a")) // it has the place that the source has in any case
+	defer first.Close()
+	write(t, first, of(9, 0, 1))
+	stored(t, g, peer("a", 9), 1)
+	send := func(n int, from, frames uint64) {
+		c := dialFrom(t, n, address(g, "a"))
+		defer c.Close()
+		write(t, c, of(uint32(n), from, frames))
+	}
+	send(2, 0, 10)
+	waitsFor(t, g, peer("a", 2))
+	stored(t, g, peer("a", 2), 10)
+	g.allotted.mu.Lock()
+	g.allotted.most = 0 // what comes now waits until the stop
+	g.allotted.mu.Unlock()
+	send(2, 10, 500)
+	send(3, 0, 10)
+	send(2, 510, 500)
+	s := stop(t, g)
+	f, _, unread := total(t, s, "a")
+	if f.OK != 1011 || f.Stored != 1011 || f.Durable != 1011 || unread != 10*tally128.Size || !s.Balanced {
+		t.Errorf("%+v, %d bytes unread; balanced: %v", f, unread, s.Balanced)
+	}
 }

@@ -272,8 +272,16 @@ func Deafen(fd int) error {
 	return os.NewSyscallError("connect", err)
 }
 
+// InlineUrgent leaves the byte that a peer has sent as urgent (MSG_OOB) where it is in the stream
+// (SO_OOBINLINE). Without it a read steps over that byte, which is lost although it was
+// acknowledged. Connections inherit it from their listener. A read still ends before such a byte,
+// once.
+func InlineUrgent(fd int) error {
+	return os.NewSyscallError("setsockopt SO_OOBINLINE", unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_OOBINLINE, 1))
+}
+
 // Waiting is the number of bytes that a stream socket or a tty holds and nobody has read (SIOCINQ,
-// TIOCINQ).
+// TIOCINQ); of a socket without [InlineUrgent] at most those before an urgent byte.
 func Waiting(fd int) (int, error) {
 	n, err := unix.IoctlGetInt(fd, unix.TIOCINQ)
 	return n, os.NewSyscallError("ioctl TIOCINQ", err)
