@@ -102,20 +102,14 @@ func (r *Recorder) lanesOfMissed(source config.Source) (lanes []*lane) {
 	return lanes
 }
 
-// await makes the ports of peers that are missed, and returns what has them wait. Recorder.folding
-// is read-locked.
-func (h *hub) await(lanes []*lane) (wait func()) {
-	var runs []func()
+// await makes the ports of peers that are missed, which wait from now on. Recorder.folding is
+// read-locked.
+func (h *hub) await(lanes []*lane) {
 	for _, l := range lanes {
 		h.r.mu.Lock()
 		left := h.r.missed[l.cfg.ID]
 		delete(h.r.missed, l.cfg.ID)
 		h.r.mu.Unlock()
-		runs = append(runs, h.join(l, l.cfg.ID, &handover{newSeat(h.freed, nil, left), nil, h.p.halves}))
-	}
-	return func() {
-		for _, run := range runs {
-			go run()
-		}
+		go h.join(l, l.cfg.ID, &handover{newSeat(h.freed, nil, left), nil, h.p.halves})()
 	}
 }

@@ -162,6 +162,31 @@ func TestSomebodyNewTakesThePlaceOfAPeerThatIsMissed(t *testing.T) {
 	stop(t, g)
 }
 
+// A reload that leaves fewer places than peers: one that is missed makes room for one whose
+// connection is handed on.
+func TestAReloadWithFewerPlacesThanPeers(t *testing.T) {
+	g := start(t, t.TempDir(), nil, all("a", 3))
+	var conns []net.Conn
+	for n := 2; n <= 4; n++ {
+		conns = append(conns, dialFrom(t, n, address(g, "a")))
+		write(t, conns[n-2], of(uint32(n), 0, 1))
+		stored(t, g, peer("a", n), 1)
+	}
+	conns[1].Close()
+	conns[2].Close()
+	defer conns[0].Close()
+	waitsFor(t, g, peer("a", 3), peer("a", 4))
+	next := g.Config()
+	next.Sources[0].TCP = &config.Net{Listen: next.Sources[0].TCP.Listen, Peers: config.PeersAll, MaxPeers: 1}
+	if err := g.Reload(next); err != nil {
+		t.Fatal(err)
+	}
+	write(t, conns[0], of(2, 1, 1))
+	stored(t, g, peer("a", 2), 1)
+	waitsFor(t, g)
+	stop(t, g)
+}
+
 // A peer that is gone, and whose next connection a stop has found, makes no room for another one:
 // what that has sent is in its books.
 func TestAStopKeepsThePlaceOfAPeerThatIsToBeRead(t *testing.T) {

@@ -275,8 +275,8 @@ func (r *Recorder) list(l *lane, open *handover) (run func()) {
 	run = func() { p.keepOpen(ctx, open) }
 	if l.cfg.TCP.All() {
 		h := r.newHub(p)
-		wait := h.await(peers)
-		run = func() { wait(); h.run(ctx) }
+		h.await(peers)
+		run = func() { h.run(ctx) }
 	}
 	r.mu.Lock()
 	r.ports = append(r.ports, p)
