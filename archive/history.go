@@ -60,11 +60,15 @@ func (s *StartSheet) Keep(dir string) error {
 	return errors.Join(err, f.Close())
 }
 
-// Ended is the last sheet of the start of s that the history in dir has, if that start was killed
-// before it could write it in the place of s; else s.
+// Ended is s, or the last sheet that the history in dir has of its start or of one since then,
+// which was killed, or had an error, before it could write it in the place of s.
 func (s *StartSheet) Ended(dir string) *StartSheet {
-	if s == nil || s.End != "" && s.End != causeOlder {
-		return s
+	if s == nil {
+		return nil
+	}
+	hasEnded := s.End != "" && !s.Uncertain
+	if hasEnded {
+		s.closed = s
 	}
 	f, err := OpenHistory(dir)
 	if err != nil { // it is told otherwise
@@ -72,17 +76,41 @@ func (s *StartSheet) Ended(dir string) *StartSheet {
 	}
 	defer f.Close()
 	end, err := readEnd(f)
-	if err != nil || !s.sameStart(end.newest) {
-		return s
-	}
-	if isKilled := end.newest.End == CauseKilled || end.newest.End == causeOlder; isKilled || s.End == causeOlder {
-		s.isOlder = isKilled && s.End == causeOlder // a later start has kept it
+	if err != nil || end.newest == nil {
 		return s
 	}
 	last := *end.newest
-	last.Troubles, last.History = s.Troubles, s.History
+	last.History, last.Troubles = s.History, s.Troubles
+	last.closed = &last
 	last.tellBooks()
-	return &last
+	switch {
+	case !s.sameStart(end.newest):
+		if last.Identity != s.Identity || !hasLine(f, s) {
+			return s
+		}
+		last.LogFirst, last.LogEnd = 0, 0 // there may have been a start since, which removed the oldest records
+		s = &last
+	case s.End == "" && last.End != CauseKilled && last.End != causeOlder:
+		s = &last
+	case !hasEnded:
+		s.closed, s.isOlder = &last, true // by a start that was to go on from s
+	}
+	if n := len(end.parts); n > 0 {
+		s.next = end.parts[n-1].Sheet.Since
+	}
+	return s
+}
+
+// hasLine reports whether a history has the line of a whole start.
+func hasLine(f io.ReadSeeker, s *StartSheet) (has bool) {
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return false
+	}
+	_ = EachStart(f, func(o StartSheet) error { // what cannot be read is told otherwise
+		has = has || s.sameStart(&o)
+		return nil
+	})
+	return has
 }
 
 // HistoryMark says how long a history was, with what of it is folded, and how it ended: one that
@@ -141,10 +169,33 @@ func (s *StartSheet) HistoryGone(dir string) *StartSheet {
 	return &StartSheet{End: causeCut, Part: true, Identity: s.Identity, Sheet: ledger.Sheet{At: s.Sheet.At}}
 }
 
-// FollowerGone is the line that tells for good that a start behind that of s has left no sheet that
-// can be read; nil: there was none, by what the log has stored.
-func (s *StartSheet) FollowerGone(logStored uint64) *StartSheet {
-	if !s.isOlder || logStored <= s.LogStored {
+// Follower stands for a start behind that of s which has left no sheet that can be read: what the
+// log has of it, up to the record logStored, is all that is known. closed is s as the history has
+// it. nil: there was none.
+func (s *StartSheet) Follower(logStored uint64) (closed, follower *StartSheet) {
+	closed = s.closed
+	if closed == nil || logStored <= closed.LogStored {
+		return nil, nil
+	}
+	since := s.next
+	if since == 0 {
+		since = closed.Sheet.At + 1
+	}
+	follower = &StartSheet{
+		End: causeRebuilt, Uncertain: true, Identity: closed.Identity, LogStored: closed.LogStored,
+		Positions: map[string][]ledger.Position{}, Sheet: ledger.NewSheet(0, int64(since), nil),
+		LogMissing: s.LogMissing, Found: s.Found, ClockWrong: s.ClockWrong,
+	}
+	for source, ps := range closed.Positions {
+		follower.Positions[source] = slices.Clone(ps)
+	}
+	return closed, follower
+}
+
+// FollowerGone is the line that tells for good that a start behind that of s may have left no sheet
+// that can be read, where the log that it was on is not at hand; nil: nothing speaks for one.
+func (s *StartSheet) FollowerGone() *StartSheet {
+	if !s.isOlder {
 		return nil
 	}
 	return &StartSheet{End: causeRebuilt, Part: true, Identity: s.Identity, Sheet: ledger.Sheet{At: s.Sheet.At}}

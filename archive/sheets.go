@@ -91,6 +91,11 @@ type StartSheet struct {
 	// this saved it, or the history could not be read.
 	History *HistoryMark `json:"history,omitempty"`
 
+	// closed is the same start as it has ended, and as the history has it: what the log has behind
+	// that is of a start since then. nil: it has not ended, as far as it is known.
+	closed *StartSheet
+	next   ledger.Time // when that start began; 0: it is not known
+
 	isOlder bool // a start may have begun since, whose only sheet cannot be read
 }
 
@@ -220,6 +225,9 @@ func Rebuilt(first, last uint64) *StartSheet {
 	}
 	return s
 }
+
+// HasNone reports whether the sheet stands for a start that has left none.
+func (s *StartSheet) HasNone() bool { return s.End == causeRebuilt }
 
 // KnowsNoEnd reports whether the sheet was made of a log whose last records are gone: the numbers
 // in them are not known, so nothing behind them can be called missing a second time.

@@ -4,7 +4,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
@@ -35,7 +34,10 @@ func (r *Recorder) openLog() error {
 		r.slog.Error("the log in the folder is not the one that was recorded last: the books begin anew, and nothing is compared with the last sheet; "+
 			"stop the recorder and bring the right log back, if this is a mistake", "error", err)
 		noSheet = err
-		r.end(left, math.MaxUint64) // what a start since then has stored is not known
+		r.end(left)
+		if gone := left.FollowerGone(); gone != nil {
+			r.owed = append(r.owed, gone)
+		}
 		known, err = r.openAs(nil)
 	}
 	if err != nil {

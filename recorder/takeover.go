@@ -45,6 +45,14 @@ func (r *Recorder) takeOver(e *archive.StartSheet) {
 	if e == nil {
 		return
 	}
+	var there []ledger.Port // who was there before the start that e is of
+	if closed, next := e.Follower(r.log.Position().Stored); next != nil {
+		r.slog.Warn("a start since the last sheet has left none that can be read: the books go on from what the log has of it; " +
+			"what else it lost is not known, as the verdict says until the next ack")
+		r.lastEnd, r.open = EndUnknown, openOf(&archive.StartSheet{Troubles: e.Troubles, Sheet: closed.Sheet})
+		r.end(closed)
+		there, e = slices.Concat(closed.Sheet.Leaving, closed.Sheet.Ports), next
+	}
 	why := outageNotRunning
 	if n := r.takeBack(e); n > 0 {
 		why += fmt.Sprintf("; the log lost its last %d records, which had not been synced", n)
@@ -65,15 +73,20 @@ func (r *Recorder) takeOver(e *archive.StartSheet) {
 	if e.End == "" || e.Uncertain { // what it had lost behind its sheet is in it now
 		losses.look(e.Sheet)
 		losses.leave(e)
+		e.LogStored = r.log.Position().Stored // up to where it knows of the log now
 	}
-	r.end(e, r.log.Position().Stored)
-	from := place{at: max(int64(e.Sheet.At), last), why: why}
-	left := slices.Concat(gone, e.Sheet.Leaving, e.Sheet.Ports)
-	r.missed.of(left, e.Sheet.At, r.ackedBehind(e) != 0)
-	for _, p := range left { // those without numbers, too
+	r.end(e)
+	r.leaveOff(e, slices.Concat(there, gone, e.Sheet.Leaving, e.Sheet.Ports), place{at: max(int64(e.Sheet.At), last), why: why})
+}
+
+// leaveOff notes where the sources go on that a start has left, by its sheet, and by the accounts
+// of those that were there, the newest of each last.
+func (r *Recorder) leaveOff(e *archive.StartSheet, there []ledger.Port, from place) {
+	r.missed.of(there, e.Sheet.At, r.ackedBehind(e) != 0)
+	for _, p := range there { // those without numbers, too
 		r.places[p.ID] = from
 	}
-	if e.Sheet.Since == 0 && last > 0 { // no sheet names them, but the table of streams does
+	if e.HasNone() && from.at > 0 { // no sheet names them, but the table of streams does
 		for _, source := range r.streams.Sources() {
 			r.places[source] = from
 		}
@@ -115,9 +128,8 @@ func (r *Recorder) ackedBehind(e *archive.StartSheet) ledger.Time {
 	return a.At
 }
 
-// end has the last sheet of the start before this one kept, unless that start has done so. stored
-// is how many records the log has.
-func (r *Recorder) end(e *archive.StartSheet, stored uint64) {
+// end has the last sheet of the start before this one kept, unless that start has done so.
+func (r *Recorder) end(e *archive.StartSheet) {
 	if e.End == "" {
 		e.End = archive.CauseKilled
 		r.slog.Warn("the start before this one left no end: it was killed, the power was cut, or the disk took no more; its last sheet is kept", "at", e.Sheet.At)
@@ -125,10 +137,6 @@ func (r *Recorder) end(e *archive.StartSheet, stored uint64) {
 	}
 	if gone := e.HistoryGone(r.cfg.Log.Dir); gone != nil {
 		r.tellHistoryGone()
-		r.owed = append(r.owed, gone)
-	}
-	if gone := e.FollowerGone(stored); gone != nil {
-		r.slog.Warn("a start since then has left no sheet that can be read: what it lost is not known, as the verdict says until the next ack")
 		r.owed = append(r.owed, gone)
 	}
 	if !e.Uncertain { // it has kept its sheet itself; should that be gone, it is kept again

@@ -545,7 +545,7 @@ func momentsOfAStart(t *testing.T, dir string) (moments []string) {
 	moment := func() { moments = append(moments, copyFolder(t, dir)) }
 	g := &Recorder{
 		cfg: config.Config{Log: config.Log{Dir: dir, Segment: 1 << 20}}.WithDefaults(), slog: quiet(), since: time.Now().UnixNano(),
-		syncs: hist.New(), places: map[string]place{}, parted: map[string]archive.Span{}, commits: commits{news: make(chan struct{}, 1)},
+		syncs: hist.New(), places: map[string]place{}, missed: missed{}, parted: map[string]archive.Span{}, commits: commits{news: make(chan struct{}, 1)},
 	}
 	files, err := logFiles(g.cfg.Log, nil, g.slog)
 	if err != nil {

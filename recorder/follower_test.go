@@ -1,0 +1,107 @@
+package recorder
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/tallywheel/tallywheel/internal/testenv"
+	"github.com/tallywheel/tallywheel/ledger"
+)
+
+// ends says how a start ends in a test.
+type ends string
+
+const (
+	stops ends = "stops"
+	dies  ends = "dies"
+)
+
+// left is the folder of a start that has sent frames, and has ended so.
+func left(t *testing.T, g *Recorder, dir string, how ends) string {
+	t.Helper()
+	if how == stops {
+		_, _ = g.Stop("test") // its sheet may not be written
+		return dir
+	}
+	killed := t.TempDir()
+	if err := os.CopyFS(killed, os.DirFS(dir)); err != nil { // the folder in the way, too
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = g.Stop("test") })
+	return killed
+}
+
+// sendTo has a device bring the frames from..from+n-1, until they are durable.
+func sendTo(t *testing.T, g *Recorder, from, n uint64) {
+	t.Helper()
+	c := dial(t, address(g, "a"))
+	defer c.Close()
+	before := portOf(g, "a").Frames.Durable
+	write(t, c, frames(from, n))
+	testenv.Until(t, 20*time.Second, "the frames are durable", func() bool { return portOf(g, "a").Frames.Durable == before+n })
+}
+
+// What a start lost that could not write its sheet is counted, once, by what the log has of it, and
+// the verdict says that more may be lost; one that has told the history is not told again.
+func TestAStartThatLeavesNoSheet(t *testing.T) {
+	for _, c := range []struct {
+		first, second ends
+		hole          string // where 16 frames are missing
+	}{
+		{stops, dies, "before"}, {stops, dies, "within"}, {stops, stops, "before"}, {stops, stops, "within"},
+		{dies, dies, "before"}, {dies, dies, "within"}, {dies, stops, "before"}, {dies, stops, "within"}, {stops, dies, "none"},
+	} {
+		t.Run(string(c.first+" "+c.second+" ")+c.hole, func(t *testing.T) {
+			dir, next := t.TempDir(), uint64(0)
+			send := func(g *Recorder, n uint64) {
+				t.Helper()
+				sendTo(t, g, next, n)
+				next += n
+			}
+			g := start(t, dir, nil, tcp("a"))
+			send(g, 100)
+			dir = left(t, g, dir, c.first)
+
+			inTheWay := filepath.Join(dir, "sheet.json.part")
+			if err := os.Mkdir(inTheWay, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			g = start(t, dir, nil, tcp("a"))
+			lost := uint64(16)
+			switch c.hole {
+			case "before":
+				next += lost
+				send(g, 50)
+			case "within":
+				send(g, 20)
+				next += lost
+				send(g, 30)
+			case "none":
+				send(g, 50)
+				lost = 0
+			}
+			dir = left(t, g, dir, c.second)
+			if err := os.RemoveAll(filepath.Join(dir, "sheet.json.part")); err != nil {
+				t.Fatal(err)
+			}
+			for i := range 3 { // it stays so
+				g = start(t, dir, nil, tcp("a"))
+				send(g, 1)
+				s := g.Sheet()
+				if f := s.Ports[0].Frames; f.Missing+f.Duplicate+f.Restarts != 0 {
+					t.Errorf("start %d: %+v", i, f)
+				}
+				past := ledger.Past{}
+				if s.Past != nil {
+					past = *s.Past
+				}
+				if past.LostWire.Frames != lost || past.Unreadable != (c.second == dies) || s.Verdict.Level == ledger.Good {
+					t.Errorf("start %d: %s: %s; past %+v; want %d lost", i, s.Verdict.Level, s.Verdict.Text, past, lost)
+				}
+				stop(t, g)
+			}
+		})
+	}
+}
