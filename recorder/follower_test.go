@@ -50,8 +50,15 @@ func TestAStartThatLeavesNoSheet(t *testing.T) {
 		first, second ends
 		hole          string // where 16 frames are missing
 	}{
-		{stops, dies, "before"}, {stops, dies, "within"}, {stops, stops, "before"}, {stops, stops, "within"},
-		{dies, dies, "before"}, {dies, dies, "within"}, {dies, stops, "before"}, {dies, stops, "within"}, {stops, dies, "none"},
+		{stops, dies, "before"},
+		{stops, dies, "within"},
+		{stops, stops, "before"},
+		{stops, stops, "within"},
+		{dies, dies, "before"},
+		{dies, dies, "within"},
+		{dies, stops, "before"},
+		{dies, stops, "within"},
+		{stops, dies, "none"},
 	} {
 		t.Run(string(c.first+" "+c.second+" ")+c.hole, func(t *testing.T) {
 			dir, next := t.TempDir(), uint64(0)
