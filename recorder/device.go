@@ -45,7 +45,7 @@ func newOpener(cfg config.Source) opener {
 	case cfg.UDP != nil:
 		return &udpOpener{addr: cfg.UDP.Listen}
 	case cfg.TCP.Dial != "":
-		return &dialOpener{addr: cfg.TCP.Dial}
+		return &dialOpener{cfg.TCP.Dial, answersWithin}
 	default:
 		return newListener(cfg.TCP.Listen, cfg.TCP.Peers)
 	}

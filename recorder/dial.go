@@ -2,19 +2,30 @@ package recorder
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net"
 	"slices"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/tallywheel/tallywheel/internal/sys"
 )
 
-// dialOpener connects to a device that listens.
-type dialOpener struct{ addr string }
+// answersWithin is how long a device that is dialled has to answer. The kernel asks again after 1, 3
+// and 7 s, so that a slow link has four tries; left to itself it would go on for two minutes, and
+// ask less and less often.
+const answersWithin = 10 * time.Second
 
-// redials implements redialer.
-func (o *dialOpener) redials() bool { return true }
+// dialOpener connects to a device that listens.
+type dialOpener struct {
+	addr   string
+	within time.Duration // the device has to answer: answersWithin, but in tests
+}
+
+// dials implements dialler.
+func (o *dialOpener) dials() string { return o.addr }
 
 // open connects. A device may accept, send and hang up before connect has returned here, which is
 // an error then, or the context may end at that moment: its connection is open all the same if the
@@ -22,16 +33,29 @@ func (o *dialOpener) redials() bool { return true }
 func (o *dialOpener) open(ctx context.Context) (device, error) {
 	var t tries
 	defer t.close()
-	conn, err := (&net.Dialer{ControlContext: t.add, KeepAliveConfig: keepAlive}).DialContext(ctx, "tcp", o.addr)
+	conn, err := (&net.Dialer{
+		ControlContext: t.add, KeepAliveConfig: keepAlive, Timeout: o.within,
+	}).DialContext(ctx, "tcp", o.addr)
 	if err != nil {
 		if d := t.spoke(); d != nil {
 			d.peer = o.addr
 			return d, nil
 		}
-		return nil, err
+		return nil, o.silence(err)
 	}
 	defer conn.Close()
 	return asDevice(newSocket(conn))
+}
+
+// silence says that the device did not answer in time, where err is that. Others say it themselves:
+// that of a name server, and that of a kernel which gives up sooner.
+func (o *dialOpener) silence(err error) error {
+	var names *net.DNSError
+	var late net.Error
+	if !errors.As(err, &late) || !late.Timeout() || errors.As(err, &names) || errors.Is(err, syscall.ETIMEDOUT) {
+		return err
+	}
+	return fmt.Errorf("dial tcp %s: the device does not answer within %v", o.addr, o.within)
 }
 
 func (o *dialOpener) replaced() <-chan struct{}          { return nil }

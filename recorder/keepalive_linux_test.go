@@ -19,7 +19,7 @@ func TestDeadConnectionsAreNoticed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer device.Close()
-	for name, o := range map[string]opener{"listen": listening, "dial": &dialOpener{device.Addr().String()}} {
+	for name, o := range map[string]opener{"listen": listening, "dial": &dialOpener{device.Addr().String(), answersWithin}} {
 		d, err := o.open(t.Context())
 		if err != nil {
 			t.Fatal(err)

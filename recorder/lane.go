@@ -538,6 +538,14 @@ func (l *lane) detach() {
 	l.device, l.past = nil, l.kernel
 }
 
+// awaits says what keeps a port from being open that is about to be. It posts no outage: that is for
+// what lasts.
+func (l *lane) awaits(why string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.why = why
+}
+
 // outage posts that the port cannot be opened.
 func (l *lane) outage(now int64, why string) {
 	l.mu.Lock()

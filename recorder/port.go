@@ -118,8 +118,7 @@ func (p *port) keepOpen(ctx context.Context, from *handover) {
 	for ctx.Err() == nil {
 		d, err := first, error(nil)
 		if first = nil; d == nil {
-			p.watchForAbsence(ctx)
-			d, err = p.opener.open(ctx)
+			d, err = p.open(ctx, t == trouble{})
 		} else {
 			d.recount()
 		}
@@ -132,7 +131,7 @@ func (p *port) keepOpen(ctx context.Context, from *handover) {
 				if p.read(ctx, d, h); len(p.left) == 0 {
 					p.end(d)
 				}
-				if o, ok := p.opener.(redialer); ok && o.redials() {
+				if p.dials() != "" {
 					pause(ctx, idle.next(time.Since(began), p.lane.bytesRead()-before))
 				}
 				continue
@@ -162,8 +161,18 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// redialer is an opener that may call the other side again and again.
-type redialer interface{ redials() bool }
+// dialler is an opener that may call the other side, again and again.
+type dialler interface {
+	dials() string // its address; "": it waits to be called
+}
+
+// dials is the address that the port's opener calls, "" if it calls nobody.
+func (p *port) dials() string {
+	if o, ok := p.opener.(dialler); ok {
+		return o.dials()
+	}
+	return ""
+}
 
 // idleness is how long to wait before a device is dialled again whose connections end at once and
 // bring nothing, as those of a gateway do that another client has: without it each end is a new
@@ -224,6 +233,39 @@ func (p *port) end(d device) {
 	if err := d.close(); err != nil && !os.IsNotExist(err) {
 		p.log.Warn("close", "error", err)
 	}
+}
+
+// answersAtOnce is how long a device that is dialled may take to answer without an outage: then the
+// kernel calls again, for the call or its answer was lost, or nobody is there.
+const answersAtOnce = time.Second
+
+// open opens the device. The port says meanwhile what it waits for; fresh: no attempt has failed
+// since it was open last, so that there is no error which says it.
+func (p *port) open(ctx context.Context, fresh bool) (device, error) {
+	p.watchForAbsence(ctx)
+	addr := p.dials()
+	if addr == "" || !fresh {
+		return p.opener.open(ctx)
+	}
+	began, why := time.Now(), outageConnecting+addr
+	p.lane.awaits(why)
+	var d device
+	var err error
+	answered := make(chan struct{})
+	go func() {
+		defer close(answered)
+		d, err = p.opener.open(ctx)
+	}()
+	late := time.NewTimer(answersAtOnce)
+	defer late.Stop()
+	select {
+	case <-answered:
+	case <-late.C:
+		p.lane.outage(began.UnixNano(), why)
+		p.lane.absent(errors.New(why))
+		<-answered
+	}
+	return d, err
 }
 
 // watchForAbsence opens an outage right away where the opener waits for the other side.

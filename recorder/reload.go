@@ -28,6 +28,7 @@ const (
 	outageNoRoom     = "no room on the disk for a source that is new to the log"
 
 	outageNotConnected = "not connected"
+	outageConnecting   = "connecting to " // … the address
 	outageReplaced     = "a newer connection took over"
 )
 

@@ -396,7 +396,12 @@ type simListener struct {
 	newer chan struct{} // byListener: a connection waits
 }
 
-func (o *simListener) redials() bool { return o.e.kind == byDial }
+func (o *simListener) dials() string {
+	if o.e.kind == byDial {
+		return "the device"
+	}
+	return ""
+}
 
 func (o *simListener) open(ctx context.Context) (device, error) {
 	time.Sleep(o.e.opens)
