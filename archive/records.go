@@ -50,8 +50,9 @@ func (s *Streams) Describe(rec seglog.Record) (Record, Stream) {
 	return r, e
 }
 
-// quarantineHeader stands before quarantined bytes: their offset in what was read since the start,
-// u64 little-endian.
+// quarantineHeader stands before quarantined bytes: their offset in what was read of the source,
+// u64 little-endian. It begins at 0 with each start, and again with a reload that changes more of
+// the source than overflow, buffer and quarantine; each peer has its own.
 const quarantineHeader = 8
 
 // Quarantined is the record of bytes that were no frame, which stood at offset in what was read.
