@@ -125,8 +125,8 @@ func (r *Recorder) Ack(note string) (ledger.Ack, error) {
 	base.Verdict, base.Leaving = nil, nil // what is leaving says itself what is known
 	next := &archive.Ack{Ack: at, Sheet: base}
 	err := next.Save(r.cfg.Log.Dir, hexIdentity(r.log))
-	r.folding.Lock() // for every sheet the word holds in all books, or in none
-	defer r.folding.Unlock()
+	r.absorbing.Lock() // for every sheet the word holds in all books, or in none
+	defer r.absorbing.Unlock()
 	if err == nil { // also of sources that have come since the books were noted
 		noted = append(noted, r.all()...)
 	}
@@ -161,8 +161,8 @@ func (r *Recorder) ackPlaces() {
 
 // beginAck has every book note what it has counted, and draws up the sheet of that moment.
 func (r *Recorder) beginAck() (noted []*port, s ledger.Sheet) {
-	r.folding.Lock()
-	defer r.folding.Unlock()
+	r.absorbing.Lock()
+	defer r.absorbing.Unlock()
 	ports := r.snapshot()
 	var accounts []ledger.Port
 	for _, p := range ports {

@@ -13,9 +13,9 @@ import (
 	"github.com/tallywheel/tallywheel/internal/sys"
 )
 
-// answersWithin is how long a device that is dialled has to answer. The kernel asks again after 1, 3
-// and 7 s, so that a slow link has four tries; left to itself it would go on for two minutes, and
-// ask less and less often.
+// answersWithin is how long a device that is dialled has to answer. The kernel asks again after
+// 1, 3 and 7 s, so that a slow link has four tries; left to itself it would go on for two minutes,
+// and ask less and less often.
 const answersWithin = 10 * time.Second
 
 // dialOpener connects to a device that listens.

@@ -74,8 +74,8 @@ func TestADialThatIsRefusedSaysSo(t *testing.T) {
 	}
 }
 
-// A source whose device does not answer says so, on the first start and on a later one, and it is in
-// an outage from the beginning.
+// A source whose device does not answer says so, on the first start and on a later one, and it is
+// in an outage from the beginning.
 func TestADeviceThatDoesNotAnswerIsNotThere(t *testing.T) {
 	dir, addr := t.TempDir(), unanswered(t)
 	source := config.Source{ID: "a", TCP: &config.Net{Dial: addr}, Frame: tcp("a").Frame}

@@ -94,8 +94,8 @@ func (o *slowOpener) open(ctx context.Context) (device, error) {
 	return stubDevice{}, ctx.Err()
 }
 
-// A device that does not answer is not there from when it was dialled, and its port says so. One that
-// answers soon has no outage.
+// A device that does not answer is not there from when it was dialled, and its port says so. One
+// that answers soon has no outage.
 func TestADialThatLastsIsAnOutage(t *testing.T) {
 	const connecting = "connecting to stub"
 	synctest.Test(t, func(t *testing.T) {

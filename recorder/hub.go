@@ -362,15 +362,15 @@ func (h *hub) invite(a arrival) error {
 	if err != nil {
 		return fmt.Errorf("peer %s: %w", cfg.ID, err)
 	}
-	h.r.folding.RLock() // as in Recorder.list
+	h.r.absorbing.RLock() // as in Recorder.list
 	run := h.join(l, a.id, &handover{newSeat(h.freed, a.guest, time.Time{}), []device{a.guest}, h.p.halves})
-	h.r.folding.RUnlock()
+	h.r.absorbing.RUnlock()
 	go run()
 	return nil
 }
 
 // join makes the port of a peer's lane, from where it was left, and returns what reads it, for a
-// goroutine of its own. Recorder.folding is read-locked.
+// goroutine of its own. Recorder.absorbing is read-locked.
 func (h *hub) join(l *lane, id string, from *handover) (run func()) {
 	l.hubNumber = h.p.lane.number
 	h.r.resume(l)
@@ -446,7 +446,7 @@ func (h *hub) dismiss(gone *port, since time.Time) bool {
 		return false
 	}
 	gone.stop(closeAll)
-	h.r.fold(h.p, gone, since)
+	h.r.absorb(h.p, gone, since)
 	return true
 }
 
@@ -480,10 +480,10 @@ func (h *hub) acknowledged(at int64) {
 	}
 }
 
-// fold adds the books of a peer that has been gone since then to those of its source. Should it
+// absorb adds the books of a peer that has been gone since then to those of its source. Should it
 // come again, its numbers go on. Its gaps are in a book that is open, and do not.
-func (r *Recorder) fold(into, gone *port, since time.Time) {
-	r.folding.Lock()
+func (r *Recorder) absorb(into, gone *port, since time.Time) {
+	r.absorbing.Lock()
 	r.mu.Lock()
 	into.lane.absorb(gone.lane)
 	into.peers = slices.DeleteFunc(slices.Clone(into.peers), func(p *port) bool { return p == gone })
@@ -491,7 +491,7 @@ func (r *Recorder) fold(into, gone *port, since time.Time) {
 		seen: withoutGaps(gone.lane.seen()), stored: withoutGaps(gone.lane.positions()), at: since.UnixNano(), why: outageNotConnected,
 	}
 	r.mu.Unlock()
-	r.folding.Unlock()
+	r.absorbing.Unlock()
 	into.lane.settle(r.commits.get(), time.Now().UnixNano()) // a commit may have passed by what was absorbed
 }
 

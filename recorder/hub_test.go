@@ -260,7 +260,7 @@ func TestMaxPeers(t *testing.T) {
 	g := start(t, dir, nil, all("plant", 2))
 	addr := address(g, "plant")
 	quit, looked := make(chan struct{}), make(chan struct{})
-	go func() { // whoever looks while books are folded sees no frame twice, and none vanish
+	go func() { // whoever looks while books are absorbed sees no frame twice, and none vanish
 		defer close(looked)
 		for last := uint64(0); ; {
 			f, _, _ := total(t, g.Sheet(), "plant")
@@ -337,7 +337,7 @@ func TestPeersAllBoundsAddresses(t *testing.T) {
 	stop(t, g)
 }
 
-// Peers go on with their numbers after a restart, also those whose books were folded away.
+// Peers go on with their numbers after a restart, also those whose books were absorbed.
 func TestPeersAllRestart(t *testing.T) {
 	dir := t.TempDir()
 	for round := range uint64(3) {
@@ -575,7 +575,7 @@ func TestPeersAllStopReadsWhatWaits(t *testing.T) {
 	}
 }
 
-// What a peer had stored, and nobody knew to be durable when its books were folded, is durable in
+// What a peer had stored, and nobody knew to be durable when its books were absorbed, is durable in
 // those of its source.
 func TestFoldedFramesBecomeDurable(t *testing.T) {
 	source, log := testLane(t, config.OverflowBlock)

@@ -15,11 +15,11 @@ import (
 // they are into the book, and passes valid frames on to the outlet. It is the decoder's frame.Sink,
 // and belongs to whoever holds the lane's lock.
 type intake struct {
-	dec      frame.Decoder
-	messages bool // what is read at a time is a message: a datagram, which ends its frames
-	book     *ledger.Book
-	out      *outlet
-	waste    uint32 // stream of quarantined bytes in the log; 0: not kept
+	dec         frame.Decoder
+	messages    bool // what is read at a time is a message: a datagram, which ends its frames
+	book        *ledger.Book
+	out         *outlet
+	wasteStream uint32 // stream of quarantined bytes in the log; 0: not kept
 
 	source  string  // for the watcher
 	watcher Watcher // nil: nobody watches
@@ -35,7 +35,7 @@ type intake struct {
 	steady  func() time.Duration // a clock that nobody sets
 	came    uint64               // frames, valid or damaged, that the rhythm does not know yet
 	longest uint64               // frame of the framing, in bytes
-	offset  uint64               // of the next byte to be classified, in what was read since the start
+	offset  uint64               // of the next byte to be classified, in what this lane has read: 0 again at each start, and where a reload makes the source another lane
 	framed  uint64               // offset behind the frames that the rhythm knows
 	spooled bool                 // offset counts on the wire, also over starts
 	junk    []byte               // the last bytes classified, in no frame, and not in quarantine yet …
@@ -56,7 +56,7 @@ func newIntake(cfg config.Source, out *outlet, waste uint32) (intake, error) {
 		size = f.FixedSize()
 	}
 	in := intake{
-		source: cfg.ID, dec: dec, messages: cfg.UDP != nil, book: ledger.NewBook(size), out: out, waste: waste, steady: stopwatch(),
+		source: cfg.ID, dec: dec, messages: cfg.UDP != nil, book: ledger.NewBook(size), out: out, wasteStream: waste, steady: stopwatch(),
 	}
 	var r ledger.Rhythm
 	r.Interval, r.Tolerance, r.Silence = cfg.Rhythm()
@@ -213,7 +213,7 @@ func (in *intake) Frame(f *frame.Frame) {
 // onWire is where on the wire the last n bytes began that were classified.
 func (in *intake) onWire(n int) uint64 {
 	if !in.spooled {
-		return seglog.NoOffset // what was read since the start is no wire that anybody can find again
+		return seglog.NoOffset // what a lane has read is no wire that anybody can find again
 	}
 	return in.offset - uint64(n)
 }
@@ -283,7 +283,7 @@ func (in *intake) Damaged() {
 func (in *intake) Skip(b []byte) {
 	in.book.Skip(len(b))
 	in.saw(SawBytes, b)
-	if in.waste != 0 {
+	if in.wasteStream != 0 {
 		in.gather(b)
 	}
 	in.offset += uint64(len(b))
@@ -308,7 +308,7 @@ func (in *intake) bury() {
 	if n == 0 {
 		return
 	}
-	in.out.quarantine(in.waste, in.now, in.onWire(int(in.offset-in.junkAt)), archive.Quarantined(in.junkAt, in.junk), n)
+	in.out.quarantine(in.wasteStream, in.now, in.onWire(int(in.offset-in.junkAt)), archive.Quarantined(in.junkAt, in.junk), n)
 	if in.junk = in.junk[:0]; cap(in.junk) > 2*maxJunk {
 		in.junk = nil
 	}

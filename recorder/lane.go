@@ -22,6 +22,9 @@ import (
 // Everything is done on the goroutine that reads, under mu, which sheets and the settling of
 // commits take for moments. Only methods of lane take it. A frame goes straight from the ring into
 // the log's staging buffer; only what that cannot take is kept in the backlog.
+//
+// With the strategy pipeline four goroutines share the work: they call took, classified and store,
+// and one of them runs the decoder, without mu.
 type lane struct {
 	cfg       config.Source // Frame, Overflow, Buffer and Quarantine under mu; what else it says stays the same
 	closed    chan error    // the end of the reading, for its port
@@ -317,7 +320,7 @@ func (l *lane) reconfigure(cfg config.Source, waste uint32) {
 	defer l.mu.Unlock()
 	// Field by field: the others stay the same, and are read without the lock.
 	l.cfg.Overflow, l.cfg.Buffer, l.cfg.Quarantine = cfg.Overflow, cfg.Buffer, cfg.Quarantine
-	l.out.overflow, l.out.buffer, l.in.waste = cfg.Overflow, int(cfg.Buffer), waste
+	l.out.overflow, l.out.buffer, l.in.wasteStream = cfg.Overflow, int(cfg.Buffer), waste
 	l.goOn()
 }
 
@@ -391,7 +394,8 @@ func (l *lane) statement() (p ledger.Port, accounted, seen []ledger.Position, un
 	return l.account(), l.out.positions(), seen, l.out.staged.unsynced()
 }
 
-// account is sheet; mu is held.
+// account is sheet; mu is held. It first asks the driver for its counters, and posts a request
+// whose answer is overdue.
 func (l *lane) account() ledger.Port {
 	l.readCounters()
 	if l.state == ledger.StateOpen {
@@ -538,8 +542,8 @@ func (l *lane) detach() {
 	l.device, l.past = nil, l.kernel
 }
 
-// awaits says what keeps a port from being open that is about to be. It posts no outage: that is for
-// what lasts.
+// awaits says what keeps a port from being open that is about to be. It posts no outage: that is
+// for what lasts.
 func (l *lane) awaits(why string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -275,7 +275,7 @@ func TestSheetBalancesAtEveryMoment(t *testing.T) {
 // so.
 func TestQuarantineCountsWhatTheLogStored(t *testing.T) {
 	l, log := testLane(t, config.OverflowBlock)
-	l.in.waste = 2
+	l.in.wasteStream = 2
 	l.in.Skip(make([]byte, 100))
 	l.in.bury()
 	log.err = seglog.ErrBusy

@@ -102,7 +102,7 @@ func (r *Recorder) lanesOfMissed(source config.Source) (lanes []*lane) {
 	return lanes
 }
 
-// await makes the ports of peers that are missed, which wait from now on. Recorder.folding is
+// await makes the ports of peers that are missed, which wait from now on. Recorder.absorbing is
 // read-locked.
 func (h *hub) await(lanes []*lane) {
 	for _, l := range lanes {

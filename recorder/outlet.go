@@ -52,15 +52,15 @@ type outlet struct {
 	between int // frames posted and not offered to the log yet (strategy pipeline)
 	backlog backlog
 	staged  staged
-	waste   []waste // quarantined bytes in the log's hands
+	waste   []wasteRecord // quarantined bytes in the log's hands
 	// reached is the highest number of each stream that is stored: where the next start goes on.
 	reached map[ledger.Stream]uint64
 	dropped dropped // … and what beyond that is counted
 	filled  filled  // … and what before that is not stored
 }
 
-// waste is quarantined bytes in one record of the log.
-type waste struct {
+// wasteRecord is quarantined bytes in one record of the log.
+type wasteRecord struct {
 	seq uint64
 	n   int
 }
@@ -127,7 +127,7 @@ func (o *outlet) taken(seq uint64, at int64, f *frame.Frame) {
 // quarantine brings the record of n bytes that are in no frame into the log, if that takes it now.
 func (o *outlet) quarantine(stream uint32, at int64, offset uint64, record []byte, n int) {
 	if seq, err := o.log.TryAppendAt(stream, at, offset, record); err == nil {
-		o.waste = append(o.waste, waste{seq, n})
+		o.waste = append(o.waste, wasteRecord{seq, n})
 	}
 }
 
@@ -179,7 +179,9 @@ func (o *outlet) drain() {
 	}
 }
 
-// full reports whether the policy forbids to take more.
+// full reports whether the policy forbids to take more. The reading stops at half: what the ring
+// has by then, up to 64 KiB or, of datagrams, 128 KiB, is classified in one go, and its frames have
+// the other half. Where that is less, nothing of it is dropped: the backlog grows.
 func (o *outlet) full() bool {
 	return o.overflow == config.OverflowBlock && o.backlog.bytes > o.buffer/2
 }

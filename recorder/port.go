@@ -42,8 +42,11 @@ type port struct {
 	halves map[device]half // what was half read of devices that another port has left; nobody writes to it
 	done   chan struct{}   // closed by keepOpen, or by hub.run
 
-	peers []*port // the ports of its peers, under Recorder.mu; see hub
-	hub   *hub    // nil: it has a device of its own
+	// peers is the ports of its peers. They are written under Recorder.mu by the goroutine of
+	// hub.run, and before that runs by whoever begins it (hub.await, hub.takes): those read them
+	// without the lock. Everybody else holds it, until the port has stopped.
+	peers []*port
+	hub   *hub // nil: it has a device of its own
 }
 
 // handover is what a port that has stopped leaves open for the next.

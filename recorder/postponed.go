@@ -28,7 +28,7 @@ func (r *Recorder) postpone(s config.Source) error {
 		at = place{at: now, why: outageNoRoom}
 	}
 	l.outage(now, outageNoRoom)
-	r.places[s.ID], r.late = at, append(r.late, l)
+	r.places[s.ID], r.postponedLanes = at, append(r.postponedLanes, l)
 	r.waiting.Add(1)
 	return nil
 }
@@ -37,11 +37,11 @@ func (r *Recorder) postpone(s config.Source) error {
 func (r *Recorder) postponed() []*lane {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.Clone(r.late)
+	return slices.Clone(r.postponedLanes)
 }
 
-// addLate adds the sources that wait for room, once there is some.
-func (r *Recorder) addLate() {
+// addPostponed adds the sources that wait for room, once there is some.
+func (r *Recorder) addPostponed() {
 	if r.waiting.Load() == 0 || !r.changing.TryLock() { // a reload adds them, or says why not
 		return
 	}
@@ -52,7 +52,7 @@ func (r *Recorder) addLate() {
 			return
 		}
 		r.mu.Lock()
-		r.late = r.late[1:]
+		r.postponedLanes = r.postponedLanes[1:]
 		r.waiting.Add(-1)
 		r.mu.Unlock()
 		r.add(l, nil)

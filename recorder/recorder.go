@@ -63,11 +63,11 @@ type Recorder struct {
 	owed    []*archive.StartSheet   // sheets of the start before, as long as they could not be kept; of whoever writes sheets
 	parted  map[string]archive.Span // frames of sources that have left, while a power cut can take them; of whoever draws up start sheets
 
-	changing sync.Mutex             // held while sources are added and taken out; taken before all others
-	late     []*lane                // of sources that wait for room on the disk, to have a number in the log; written under changing and mu
-	waiting  atomic.Int32           // how many they are; 0 once the recorder stops
-	unsaved  atomic.Pointer[string] // why the sheet on disk could not be renewed last; nil: it was
-	ticks    atomic.Int64           // since when the tick does what is due each second, in ns since the start; 0: it waits
+	changing       sync.Mutex             // held while sources are added and taken out; taken before all others
+	postponedLanes []*lane                // of sources that wait for room on the disk, to have a number in the log; written under changing and mu
+	waiting        atomic.Int32           // how many they are; 0 once the recorder stops
+	unsaved        atomic.Pointer[string] // why the sheet on disk could not be renewed last; nil: it was
+	ticks          atomic.Int64           // since when the tick does what is due each second, in ns since the start; 0: it waits
 
 	places map[string]place // where sources that are not read now go on, by source
 	missed missed           // who was there when their sources were left
@@ -85,13 +85,17 @@ type Recorder struct {
 	clock   clockWatch
 	commits commits
 
-	folding sync.RWMutex // written while the counts of a peer go from its book to that of its source, or are acknowledged; read-locked while a place becomes a lane; taken before mu
-	mu      sync.Mutex   // guards ports, leaving, late, places and missed, and the peers of ports
+	// absorbing is locked while the counts of a peer go from its book to that of its source, or are
+	// acknowledged; read-locked while a place becomes a lane, and while a sheet is drawn up. It is
+	// taken before mu.
+	absorbing sync.RWMutex
+
+	mu      sync.Mutex // guards ports, leaving, postponedLanes, places and missed, and the peers of ports
 	ports   []*port
 	leaving []*port       // stopped by a reload; the log has not settled all of their frames yet
 	settled atomic.Uint64 // last record of the log that every lane knows to be stored
 
-	saving sync.Mutex // of the sheet on disk, or of an acknowledgement; guards what follows; taken before folding
+	saving sync.Mutex // of the sheet on disk, or of an acknowledgement; guards what follows; taken before absorbing
 	saved  savedSheet
 	parts  uint64 // sheets of sources that have left, in the history
 	unkept bool   // the next one could not be kept there
@@ -240,7 +244,7 @@ func (r *Recorder) lane(s config.Source) (*lane, error) {
 	if err != nil {
 		return nil, err
 	}
-	waste, err := r.waste(s)
+	waste, err := r.wasteStream(s)
 	if err != nil {
 		return nil, err
 	}
@@ -252,8 +256,8 @@ func (r *Recorder) lane(s config.Source) (*lane, error) {
 	return l, nil
 }
 
-// waste is the stream number of a source's quarantined bytes, 0 if they are not kept.
-func (r *Recorder) waste(s config.Source) (uint32, error) {
+// wasteStream is the stream number of a source's quarantined bytes, 0 if they are not kept.
+func (r *Recorder) wasteStream(s config.Source) (uint32, error) {
 	if !s.Quarantine {
 		return 0, nil
 	}
@@ -269,7 +273,7 @@ func (r *Recorder) add(l *lane, open *handover) {
 // goroutine of its own. open is what an earlier port of it had open; nil: nothing.
 func (r *Recorder) list(l *lane, open *handover) (run func()) {
 	peers := r.lanesOfMissed(l.cfg)
-	r.folding.RLock() // an acknowledgement finds its gaps in its place, or in its lane
+	r.absorbing.RLock() // an acknowledgement finds its gaps in its place, or in its lane
 	r.resume(l)
 	p, ctx := newPort(l, open, r.read, r.slog)
 	run = func() { p.keepOpen(ctx, open) }
@@ -281,7 +285,7 @@ func (r *Recorder) list(l *lane, open *handover) (run func()) {
 	r.mu.Lock()
 	r.ports = append(r.ports, p)
 	r.mu.Unlock()
-	r.folding.RUnlock()
+	r.absorbing.RUnlock()
 	if p.hub != nil && open != nil { // at once: each sheet has the peers that were there
 		p.hub.takes(open.devices)
 	}
@@ -421,7 +425,7 @@ func (r *Recorder) tick() {
 func (r *Recorder) second() error {
 	r.clock.look(r.slog)
 	r.files.restock()
-	r.addLate()
+	r.addPostponed()
 	return r.saveAnd(func(s *archive.StartSheet) {
 		r.lookAtHistory(false)
 		r.sample(s.Sheet.Ports)
@@ -435,15 +439,15 @@ func (r *Recorder) second() error {
 
 // Sheet draws up the balance sheet of this moment.
 func (r *Recorder) Sheet() ledger.Sheet {
-	r.folding.RLock()
-	defer r.folding.RUnlock()
+	r.absorbing.RLock()
+	defer r.absorbing.RUnlock()
 	ports := r.snapshot()
 	return r.draw(ports, accounts(ports))
 }
 
 // draw makes a sheet of this moment from the accounts of the ports, and of sources that wait for
-// room. What sources have lost that left since this start began is in the past. Recorder.folding is
-// held.
+// room. What sources have lost that left since this start began is in the past.
+// Recorder.absorbing is held.
 func (r *Recorder) draw(ports []*port, accounts []ledger.Port) ledger.Sheet {
 	for _, l := range r.postponed() {
 		accounts = append(accounts, l.sheet())
@@ -457,7 +461,7 @@ func (r *Recorder) draw(ports []*port, accounts []ledger.Port) ledger.Sheet {
 	r.mu.Unlock()
 	for _, p := range leaving {
 		if !slices.Contains(ports, p) {
-			left := r.parting(p)
+			left := r.lastSheet(p)
 			past = with(past, left)
 			s.Leaving, s.Balanced = append(s.Leaving, left.Ports...), s.Balanced && left.Balanced
 		}

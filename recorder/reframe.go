@@ -35,7 +35,7 @@ func (r *Recorder) Reframe(source string, f config.Frame) error {
 	if err != nil {
 		return err
 	}
-	waste, err := r.waste(s)
+	waste, err := r.wasteStream(s)
 	if err != nil {
 		return err
 	}
@@ -52,7 +52,7 @@ func (r *Recorder) Reframe(source string, f config.Frame) error {
 	}
 	l.reframe(dec, shadow, func() {
 		l.cfg.Frame = f
-		l.in.dec, l.in.waste = dec, waste
+		l.in.dec, l.in.wasteStream = dec, waste
 		l.in.listen()
 		l.out.stream = stream
 		l.out.numbered, _ = dec.(frame.Numbered)

@@ -64,7 +64,7 @@ func (r *Recorder) Reload(cfg config.Config) error {
 	for _, s := range cfg.Sources {
 		p := before[s.ID]
 		if p != nil && sameBooks(p.lane.cfg, s) {
-			waste, err := r.waste(s)
+			waste, err := r.wasteStream(s)
 			if err != nil {
 				return fmt.Errorf("source %s: %w; nothing was changed", s.ID, err)
 			}
@@ -96,7 +96,7 @@ func (r *Recorder) Reload(cfg config.Config) error {
 	r.mu.Lock()
 	r.cfg.Sources = cfg.Sources
 	r.waiting.Store(0)
-	r.late = nil // each has another lane, or is not configured
+	r.postponedLanes = nil // each has another lane, or is not configured
 	r.mu.Unlock()
 	for _, l := range lanes {
 		r.add(l, handovers[l.cfg.ID])
@@ -143,7 +143,7 @@ func (r *Recorder) reconfigure(p *port, s config.Source, waste uint32) {
 	r.mu.Unlock()
 	for _, q := range peers {
 		s.ID = q.lane.cfg.ID
-		waste, err := r.waste(s)
+		waste, err := r.wasteStream(s)
 		if err != nil {
 			q.log.Warn("bytes in no frame are not kept", "error", err)
 		}
@@ -202,8 +202,8 @@ func (r *Recorder) release(p *port, why string, how parting) *handover {
 	return h
 }
 
-// parting is the sheet of a source that has left, and its peers. Recorder.folding is held.
-func (r *Recorder) parting(p *port) ledger.Sheet {
+// lastSheet is that of a source that has left, and its peers. Recorder.absorbing is held.
+func (r *Recorder) lastSheet(p *port) ledger.Sheet {
 	s := ledger.NewSheet(time.Now().UnixNano(), r.since, accounts(p.family()))
 	r.acks.mark(&s)
 	return s
@@ -266,12 +266,12 @@ func (r *Recorder) lastOf(p *port) archive.StartSheet {
 	end := archive.StartSheet{
 		End: "taken out of the configuration, or changed", Part: true, Parts: r.parts + 1, Identity: hexIdentity(r.log),
 	}
-	r.folding.RLock()
-	defer r.folding.RUnlock()
+	r.absorbing.RLock()
+	defer r.absorbing.RUnlock()
 	for _, q := range p.family() {
 		end.Reach(q.lane.cfg.ID, q.lane.positions(), nil)
 	}
-	end.Sheet = r.parting(p)
+	end.Sheet = r.lastSheet(p)
 	end.NumberAccounts()
 	return end
 }

@@ -68,7 +68,7 @@ func newSpooled(l *lane, s *spool.Spool, log wireLog, now func() time.Duration) 
 		if err != nil {
 			return nil, err
 		}
-		if l.out.log, err = newReplay(log, behind, l.out.stream, l.in.waste); err != nil {
+		if l.out.log, err = newReplay(log, behind, l.out.stream, l.in.wasteStream); err != nil {
 			return nil, err
 		}
 		p.kept = cp

@@ -36,7 +36,7 @@ func (r *Recorder) saveAnd(look func(*archive.StartSheet)) error {
 // startSheet draws up what the next start is to know. Only one goroutine at a time may call it.
 func (r *Recorder) startSheet(end string) archive.StartSheet {
 	s := archive.StartSheet{End: end, LogStored: r.settled.Load(), Positions: map[string][]ledger.Position{}}
-	r.folding.RLock()
+	r.absorbing.RLock()
 	r.mu.Lock()
 	ports, leaving := families(r.ports), families(r.leaving)
 	r.mu.Unlock()
@@ -63,7 +63,7 @@ func (r *Recorder) startSheet(end string) archive.StartSheet {
 	s.Troubles, s.Unsent = r.open, r.unsent
 	r.mu.Unlock()
 	s.Sheet = r.draw(ports, accounts)
-	r.folding.RUnlock()
+	r.absorbing.RUnlock()
 	at := r.log.Position() // after the positions, which know no more than this
 	s.LogDurable = at.Durable
 	if end != "" || !mayRemove(r.cfg.Log) {
