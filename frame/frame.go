@@ -20,7 +20,7 @@
 //   - How the stream was cut into views makes no difference to the result, nor does it that a
 //     decoder was saved and restored in between ([Stateful]).
 //   - No allocation per frame, and views are never kept after Decode returns.
-//   - Pending bytes never exceed the longest frame of the framing ([Decoder.Max]).
+//   - Pending bytes never exceed a bound: [Decoder.Max].
 //   - After a false sync the search goes on one byte later, so a true frame inside a damaged one
 //     is found.
 //
@@ -75,6 +75,6 @@ type Decoder interface {
 	Break(view []byte, why Cause, sink Sink)
 	// Silence is the gap after which Break(…, Silence, …) must be called; 0 if gaps mean nothing.
 	Silence() time.Duration
-	// Max is the length in bytes of the longest frame; no more than that stays pending.
+	// Max is how many bytes may stay pending. No frame is longer.
 	Max() int
 }

@@ -8,8 +8,10 @@
 //
 // So a silence is a hint, a border, and no more. The length of a frame comes from its function code
 // where that says it (1–8, 11, 12, 15–17, 20–24, 43 with MEI type 14, exceptions), and its CRC must
-// be right. Other functions, and frames of another length, are found between borders: a whole chunk
-// first, then the longest one whose CRC is right and behind which a frame follows, or nothing.
+// be right. Other functions, and frames of another length, are found between borders: the shortest
+// one whose CRC is right and behind which a frame follows, or nothing. What follows may be such a
+// frame, too: run.go says how much it must prove. Where no border comes, they wait until the line
+// has brought 512 bytes.
 //
 // A frame that is not whole yet is waited for across borders, until the bytes behind a border are a
 // frame by themselves, or the line has been silent for [Patience].
@@ -21,7 +23,6 @@
 package modbus
 
 import (
-	"bytes"
 	"encoding/binary"
 	"time"
 
@@ -34,6 +35,10 @@ const (
 	MinSize = 4
 	MaxSize = 256
 )
+
+// window is how many bytes are held at most: a frame whose length only its CRC says, and the one
+// behind it that proves it.
+const window = 2 * MaxSize
 
 // Patience is how long a line must be silent before a frame that is not whole is given up.
 const Patience = time.Second
@@ -80,8 +85,8 @@ func T35(baud, charBits int) time.Duration {
 	return time.Duration(3.5 * float64(charBits) / float64(baud) * float64(time.Second))
 }
 
-// Max is [MaxSize].
-func (d *Decoder) Max() int { return MaxSize }
+// Max is how many bytes may be pending: two frames. None is longer than [MaxSize].
+func (d *Decoder) Max() int { return window }
 
 // CheckBits implements [frame.Checked].
 func (d *Decoder) CheckBits() int { return 16 }
@@ -105,14 +110,20 @@ func (d *Decoder) Decode(view []byte, sink frame.Sink) int {
 		switch {
 		case n > 0:
 			d.frame(rest[:n], sink)
-		case waits, !d.lost && len(rest) <= MaxSize: // a border may come
+		case waits, !d.lost && borderMayTell(rest):
 			return at
 		default:
-			n = d.search(rest[:min(len(rest), MaxSize+1)], sink) // no more, so that it makes no difference how much has come
+			n = d.search(rest[:min(len(rest), window)], false, sink) // no more, so that it makes no difference how much has come
 		}
 		at += n
 	}
 	return at
+}
+
+// borderMayTell reports whether it is worth waiting for a border behind b: it may end the frame at
+// the front, or prove one that ends already.
+func borderMayTell(b []byte) bool {
+	return len(b) <= MaxSize || len(b) <= window && ends(b[:MaxSize])
 }
 
 // Pause implements [frame.Patient].
@@ -128,7 +139,7 @@ func (d *Decoder) Pause(view []byte, sink frame.Sink) int {
 		if d.goesOn(rest) {
 			break
 		}
-		at += d.search(rest, sink)
+		at += d.search(rest, true, sink)
 		at += d.Decode(view[at:], sink)
 	}
 	if n := len(view) - at; n > 0 && (len(d.borders) == 0 || d.borders[len(d.borders)-1] < n) {
@@ -143,7 +154,7 @@ func (d *Decoder) goesOn(b []byte) bool {
 	if _, waits := d.known(b, false); waits {
 		return true
 	}
-	return shapeOf(b) == nil && !d.lost && longest(b) == 0
+	return shapeOf(b) == nil && !d.lost && ended(b, true) == 0
 }
 
 // Break implements [frame.Decoder].
@@ -164,7 +175,7 @@ func (d *Decoder) settle(b []byte, sink frame.Sink) int {
 		if n > 0 {
 			d.frame(rest[:n], sink)
 		} else {
-			n = d.search(rest, sink)
+			n = d.search(rest, true, sink)
 		}
 		at += n
 	}
@@ -229,10 +240,11 @@ func front(b []byte) int {
 }
 
 // search takes the frame at the front of b whose length nothing but its CRC says, or gives up one
-// byte. Such a frame is only believed where one is due, and where another follows it, or nothing.
-func (d *Decoder) search(b []byte, sink frame.Sink) int {
+// byte. Such a frame is only believed where one is due, and where another follows it, or nothing:
+// final says that b ends at a border.
+func (d *Decoder) search(b []byte, final bool, sink frame.Sink) int {
 	if !d.lost {
-		if n := longest(b); n > 0 {
+		if n := ended(b, final); n > 0 {
 			d.frame(b[:n], sink)
 			return n
 		}
@@ -242,28 +254,6 @@ func (d *Decoder) search(b []byte, sink frame.Sink) int {
 	sink.Skip(b[:1])
 	d.passed(1)
 	return 1
-}
-
-// longest is the size of the longest frame at the front of b that nothing or another frame follows.
-// The CRC of a frame and its CRC is 0.
-func longest(b []byte) (n int) {
-	if len(b) < MinSize || b[1]&0x7F == 0 { // function codes are 1–127, 129–255 in exceptions
-		return 0
-	}
-	crc := crc16.UpdateModbus(crc16.InitModbus, b[:MinSize-1])
-	for size := MinSize; size <= min(len(b), MaxSize); size++ {
-		if crc = crc16.UpdateModbus(crc, b[size-1:size]); crc == 0 &&
-			(size == len(b) || front(b[size:]) > 0 || twice(b, size)) {
-			n = size
-		}
-	}
-	return n
-}
-
-// twice reports whether b begins with a diagnostic of that size and its answer, which is the same
-// again.
-func twice(b []byte, size int) bool {
-	return echoes(b) && len(b) >= 2*size && bytes.Equal(b[:size], b[size:2*size])
 }
 
 func (d *Decoder) frame(b []byte, sink frame.Sink) {

@@ -6,15 +6,22 @@ import (
 )
 
 // The state of a decoder: version u8, flags u8, two questions (what was asked, and that of turns),
-// number of borders u16, and each border as one byte, less 1. A question is unit u8, function u8,
-// body of 4 bytes, size u16 and CRC u16. All is little-endian. It is what the decoder knows of the
-// pending bytes, and of the frame before them; whoever saves it keeps those bytes.
+// and the borders: a bit for each byte that may be pending, set where the line was silent behind
+// it, the lowest bit of the first byte first. A question is unit u8, function u8, body of 4 bytes,
+// size u16 and CRC u16. All is little-endian. It is what the decoder knows of the pending bytes,
+// and of the frame before them; whoever saves it keeps those bytes.
+//
+// In version 2, which is still read, the borders are their number u16, and each as one byte, less
+// 1.
 const (
-	stateVersion = 2
+	stateVersion = 3
 	questionSize = 10
 	bordersAt    = 2 + 2*questionSize
-	stateHeader  = bordersAt + 2
-	maxState     = stateHeader + MaxSize
+	stateSize    = bordersAt + window/8
+
+	stateVersion2 = 2
+	stateHeader2  = bordersAt + 2
+	maxState2     = stateHeader2 + MaxSize
 
 	flagFollows = 1
 	flagLost    = 2
@@ -32,7 +39,7 @@ func questionFrom(b []byte) question {
 	return question{b[0], b[1], [4]byte(b[2:]), int(binary.LittleEndian.Uint16(b[6:])), binary.LittleEndian.Uint16(b[8:])}
 }
 
-// State implements [frame.Stateful]: at most 280 bytes.
+// State implements [frame.Stateful]: 86 bytes.
 func (d *Decoder) State() []byte {
 	flags := byte(0)
 	if d.follows {
@@ -44,29 +51,39 @@ func (d *Decoder) State() []byte {
 	if d.turns.sure {
 		flags |= flagSure
 	}
-	b := make([]byte, 0, maxState)
+	b := make([]byte, 0, stateSize)
 	b = append(b, stateVersion, flags)
 	for _, q := range []question{d.asked, d.turns.open} {
 		b = q.append(b)
 	}
-	b = binary.LittleEndian.AppendUint16(b, uint16(len(d.borders)))
+	b = b[:stateSize]
 	for _, at := range d.borders {
-		b = append(b, byte(at-1))
+		b[bordersAt+(at-1)/8] |= 1 << ((at - 1) % 8)
 	}
 	return b
 }
 
 // Restore implements [frame.Stateful].
 func (d *Decoder) Restore(b []byte) error {
-	if len(b) < stateHeader || b[0] != stateVersion || len(b) != stateHeader+int(binary.LittleEndian.Uint16(b[bordersAt:])) || len(b) > maxState {
+	old := len(b) >= stateHeader2 && b[0] == stateVersion2 && len(b) <= maxState2 &&
+		len(b) == stateHeader2+int(binary.LittleEndian.Uint16(b[bordersAt:]))
+	if !old && (len(b) != stateSize || b[0] != stateVersion) {
 		return errors.New("not the state of a modbus decoder")
 	}
 	d.follows, d.lost = b[1]&flagFollows != 0, b[1]&flagLost != 0
 	d.asked = questionFrom(b[2:])
 	d.turns = turns{questionFrom(b[2+questionSize:]), b[1]&flagSure != 0}
 	d.borders = d.borders[:0]
-	for _, at := range b[stateHeader:] {
-		d.borders = append(d.borders, int(at)+1)
+	if old {
+		for _, at := range b[stateHeader2:] {
+			d.borders = append(d.borders, int(at)+1)
+		}
+		return nil
+	}
+	for at := range window {
+		if b[bordersAt+at/8]>>(at%8)&1 == 1 {
+			d.borders = append(d.borders, at+1)
+		}
 	}
 	return nil
 }
