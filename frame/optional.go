@@ -20,6 +20,17 @@ type Patient interface {
 	Patience() time.Duration
 }
 
+// Holding is implemented by Patient decoders that hold a frame through any silence, until something
+// proves that it is none.
+type Holding interface {
+	Patient
+	// Wait is called at a silence in the place of Pause and Break, first behind Silence and again
+	// behind Patience. It is told for how long the line has been silent, and for how long the first
+	// byte of view has been pending. It returns how many bytes, from the front of view, it
+	// classified.
+	Wait(view []byte, silent, held time.Duration, sink Sink) int
+}
+
 // Stateful is implemented by decoders that remember more than the pending bytes. One that is
 // restored, and shown those bytes again, goes on as if it had never stopped. Its settings are not
 // part of the state. A decoder that is not Stateful goes on without a state.

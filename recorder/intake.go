@@ -27,6 +27,7 @@ type intake struct {
 
 	now    int64         // when the bytes at hand were read, ns since 1970
 	held   int           // bytes that are not classified yet
+	since  int64         // when the first of them was read, ns since 1970
 	heard  bool          // a valid frame has come since the port was opened
 	paced  bool          // the book has a rhythm
 	within time.Duration // an answer comes, where frames are requests and answers
@@ -82,8 +83,17 @@ func (in *intake) classify(view []byte) (done int) {
 		in.dec.Break(view[done:], frame.Message, in)
 		done = len(view)
 	}
-	in.held = len(view) - done
+	in.holds(len(view)-done, done > 0)
 	return done
+}
+
+// holds notes how many bytes are not classified, and whether others were before them.
+func (in *intake) holds(n int, moved bool) {
+	if moved || in.held == 0 {
+		in.since = in.now
+	}
+	in.since = min(in.since, in.now) // somebody set the clock
+	in.held = n
 }
 
 // silent is a pause of the line, which ended at a time. Frames that it ends are of the time when
@@ -94,8 +104,8 @@ func (in *intake) silent(view []byte, at int64) (done int) {
 	}
 	defer in.bury()
 	in.part = AtSilence
-	done = silence(in.dec, view, time.Duration(at-in.now), in)
-	in.held = len(view) - done
+	done = silence(in.dec, view, time.Duration(at-in.now), time.Duration(at-in.since), in)
+	in.holds(len(view)-done, done > 0)
 	return done
 }
 
@@ -154,8 +164,12 @@ func (in *intake) restore(h half) {
 	}
 }
 
-// silence tells a decoder that the line has been silent for so long.
-func silence(dec frame.Decoder, view []byte, d time.Duration, sink frame.Sink) (done int) {
+// silence tells a decoder that the line has been silent for so long, and that the first byte was
+// held for so long.
+func silence(dec frame.Decoder, view []byte, d, held time.Duration, sink frame.Sink) (done int) {
+	if h, ok := dec.(frame.Holding); ok {
+		return h.Wait(view, d, held, sink)
+	}
 	if p, ok := dec.(frame.Patient); ok && d < p.Patience() {
 		return p.Pause(view, sink)
 	}

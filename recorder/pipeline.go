@@ -119,6 +119,7 @@ func (p *pipeline) parseStage() {
 	dec := p.lane.in.dec // nobody else asks it while the pipeline runs
 	var rest []byte      // not classified yet
 	var last int64       // when its last byte was read
+	var since int64      // … and its first
 	var heard time.Time  // the same
 	var waits []time.Duration
 	pause := time.NewTimer(time.Hour)
@@ -140,6 +141,10 @@ func (p *pipeline) parseStage() {
 			}
 			c = next
 			last, heard, waits = c.at, c.heard, []time.Duration{dec.Silence(), patience(dec)}
+			if len(rest) == 0 {
+				since = last
+			}
+			since = min(since, last) // somebody set the clock
 			rest = append(rest, c.data...)
 			done = dec.Decode(rest, c)
 			if c.ends {
@@ -149,8 +154,11 @@ func (p *pipeline) parseStage() {
 		case <-silent:
 			c = <-p.quiet // the others may all wait to be parsed
 			c.reset(last)
-			done = silence(dec, rest, waits[0], c)
+			done = silence(dec, rest, waits[0], time.Duration(last-since)+waits[0], c)
 			waits = waits[1:]
+		}
+		if done > 0 {
+			since = last
 		}
 		rest = rest[:copy(rest, rest[done:])]
 		p.valid <- c

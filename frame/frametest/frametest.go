@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"time"
 
 	"github.com/tallywheel/tallywheel/frame"
 )
@@ -144,11 +145,12 @@ type stop struct {
 	at    int
 	why   frame.Cause
 	pause bool // a silence that a Patient decoder may sit through
+	long  bool // … of an hour, for one that is Holding; else it begins behind an hour of waiting
 }
 
 func randomStops(rng *rand.Rand, n int) (all []stop) {
 	for at := 0; at < n; at += 1 + rng.IntN(1+rng.IntN(2000)) {
-		all = append(all, stop{at: at, why: frame.Cause(rng.IntN(3)), pause: rng.IntN(2) == 0})
+		all = append(all, stop{at: at, why: frame.Cause(rng.IntN(3)), pause: rng.IntN(2) == 0, long: rng.IntN(2) == 0})
 	}
 	return all
 }
@@ -182,6 +184,16 @@ func (f *feeder) all(cut func(left int) int, stops []stop) error {
 			if f.done != done || f.r.Harm != harm {
 				return fmt.Errorf("at byte %d: the decoder was shown nothing new, and said something new", f.shown)
 			}
+		}
+		if h, ok := f.dec.(frame.Holding); ok && s.pause {
+			silent := f.dec.Silence()
+			if s.long {
+				silent = time.Hour
+			}
+			if err := f.call(func(view []byte) int { return h.Wait(view, silent, time.Hour, f) }); err != nil {
+				return err
+			}
+			continue
 		}
 		if p, ok := f.dec.(frame.Patient); ok && s.pause {
 			if err := f.call(func(view []byte) int { return p.Pause(view, f) }); err != nil {

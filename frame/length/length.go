@@ -4,12 +4,26 @@
 // A length alone cannot tell a frame from noise. With a check (a CRC-16 at the end of the content)
 // a wrong frame is found and the search goes on one byte later; without, only a length out of range
 // is noticed.
+//
+// # A length that is too long
+//
+// A length that was damaged, and is still in range, claims the frames behind it. Without a check
+// they are its content. With one, they are found when it has all bytes that it claims, and its
+// check value is wrong. Where those come slowly, a pause shows it sooner: a frame whose first byte
+// has been pending for [Patience] is given up at a pause of [Silence] if the bytes behind its
+// beginning end in two whole frames, up to the last byte before the pause. One is enough where the
+// line has been silent for Patience. The frame counts as damaged, and what it held is searched from
+// its second byte on.
+//
+// So a frame is never given up for being slow, nor for pauses: only for frames in its content that
+// end where a pause begins, and not before Patience. A sender of such content, whose pauses fall
+// there, must send each frame within Patience. A line without any pause holds frames back until so
+// many bytes have come; so does one on which something else than frames stands before each pause.
 package length
 
 import (
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/tallywheel/tallywheel/frame"
 )
@@ -35,6 +49,7 @@ type Decoder struct {
 
 var (
 	_ frame.Decoder  = (*Decoder)(nil)
+	_ frame.Holding  = (*Decoder)(nil)
 	_ frame.Stateful = (*Decoder)(nil)
 	_ frame.Checked  = (*Decoder)(nil)
 )
@@ -55,9 +70,6 @@ func New(cfg Config) (*Decoder, error) {
 
 // Max is the longest frame in bytes, prefix included.
 func (d *Decoder) Max() int { return d.cfg.Prefix + d.cfg.Max }
-
-// Silence is 0: a pause within a frame means nothing.
-func (d *Decoder) Silence() time.Duration { return 0 }
 
 // CheckBits implements [frame.Checked].
 func (d *Decoder) CheckBits() int { return d.cfg.Check.Bits() }
