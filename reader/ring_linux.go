@@ -215,7 +215,7 @@ func (r *ringReader) drop(tag int32, err error) {
 		r.withSilence--
 	}
 	if !f.paused {
-		_ = r.epoll.Remove(f.FD) // an error is of a descriptor that is gone, and goes with it
+		_ = r.epoll.Remove(f.FD) // a reload may hand the descriptor on; where it is closed it leaves by itself
 	}
 	f.end(err)
 }
