@@ -21,6 +21,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -312,6 +313,9 @@ func (n Notify) Validate() Problems {
 	}
 	if len(n.Command) > 0 && n.Command[0] == "" {
 		p.add("command", "its first word is the program")
+	}
+	if slices.ContainsFunc(n.Command, func(word string) bool { return strings.Contains(word, "\x00") }) {
+		p.add("command", "want no byte of zero: no program can be given one")
 	}
 	return p
 }

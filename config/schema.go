@@ -3,7 +3,9 @@ package config
 import (
 	"encoding/json"
 	"reflect"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -31,7 +33,11 @@ func schemaOf(v reflect.Value) schema {
 	case reflect.Pointer:
 		return schemaOf(v.Elem())
 	case reflect.Slice:
-		return schema{"type": "array", "items": schemaOf(v.Index(0))}
+		items := schemaOf(v.Index(0))
+		if items["type"] == "string" { // words of a command, of any lines
+			items["pattern"] = `^[^\x00]*$`
+		}
+		return schema{"type": "array", "items": items}
 	case reflect.Struct:
 		s := sectionSchema(v)
 		if v.Type() == reflect.TypeFor[Frame]() { // a name alone, or a mapping
@@ -58,6 +64,9 @@ func sectionSchema(v reflect.Value) schema {
 	for i := range v.NumField() {
 		f, value := fieldOf(v.Type().Field(i)), v.Field(i)
 		s := schemaOf(value)
+		for _, key := range strings.Fields(v.Type().Field(i).Tag.Get("lacks")) {
+			s.without(key)
+		}
 		s["description"] = f.about
 		if f.form.pattern != "" {
 			s["pattern"] = f.form.pattern
@@ -94,6 +103,14 @@ func sectionSchema(v reflect.Value) schema {
 var alone = map[reflect.Type][]string{
 	reflect.TypeFor[Source](): {"serial", "tcp", "udp"},
 	reflect.TypeFor[Net]():    {"listen", "dial"},
+}
+
+// without takes a key out of a section, also where it is one of which there must be one.
+func (s schema) without(key string) {
+	delete(s["properties"].(schema), key)
+	if each, ok := s["oneOf"].([]schema); ok {
+		s["oneOf"] = slices.DeleteFunc(each, func(one schema) bool { return one["required"].([]string)[0] == key })
+	}
 }
 
 func (s schema) bounds(f field) {

@@ -224,6 +224,12 @@ func TestSchemaRefuses(t *testing.T) {
 	if wrong(s, map[string]any{"log": map[string]any{"dir": "a\x00"}}) == "" {
 		t.Error("the schema accepts a control character")
 	}
+	if wrong(s, map[string]any{"notify": map[string]any{"command": []any{"a\x00"}}}) == "" {
+		t.Error("the schema accepts a command with a byte of zero")
+	}
+	if _, err := Parse([]byte(`notify: {command: ["a\u0000"]}`)); err == nil {
+		t.Error("the program accepts a command with a byte of zero")
+	}
 	for _, text := range []string{
 		"sorces: []", "log: {dri: x}", "log: {sync: sometimes}", "log: {delay: fast}", "log: {delay: 5}", "log: {segment: 3 bananas}",
 		"server: {loops: 1000}", "log: [1]", "api: {token: short}", "sources: {id: a}", "sources: [{frame: raw}]", "sources: [{id: a}]",
@@ -233,6 +239,7 @@ func TestSchemaRefuses(t *testing.T) {
 		"sources: [{id: a, frame: raw}]", "sources: [{id: a, frame: raw, tcp: {listen: ':1', dial: 'a:1'}}]",
 		"sources: [{id: a, frame: raw, serial: {port: x}, udp: {listen: ':1'}}]",
 		"sources: [{id: a, frame: line, udp: {listen: ':1'}, expect: {tolerance: 5%}}]",
+		"sources: [{id: a, frame: raw, udp: {dial: 'a:1'}}]", "sources: [{id: a, frame: raw, udp: {listen: ':1', peers: all}}]",
 	} {
 		if wrong(s, asJSON(t, text)) == "" {
 			t.Errorf("the schema accepts %s", text)
