@@ -22,8 +22,10 @@ func (l Loss) MayCome() bool {
 }
 
 // Losses lists what was lost or damaged so far: the amounts of the verdict, each with its source
-// and cause. Damage of frames whose numbers are missing is there once, as missing.
+// and cause, also what of it was acknowledged. Damage of frames whose numbers are missing is there
+// once, as missing.
 func (s *Sheet) Losses() (all []Loss) {
+	whole := s.Whole()
 	var v Verdict
 	names := map[*Amount]string{&v.LostWire: WhereWire, &v.LostHere: WhereHere, &v.Damaged: WhereDamaged}
 	add := func(source string, where func(*Verdict) *Amount, found []find) {
@@ -48,7 +50,7 @@ func (s *Sheet) Losses() (all []Loss) {
 	}
 	for _, r := range sheetRules {
 		if r.where != nil {
-			add("", r.where, r.finds(s))
+			add("", r.where, r.finds(whole))
 		}
 	}
 	return all

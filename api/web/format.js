@@ -12,7 +12,7 @@ const units = (n, names, step) => {
 };
 export const bytes = (n) => units(n, ["B", "KB", "MB", "GB", "TB"], 1000);
 export const micros = (n) => units(n, ["µs", "ms", "s"], 1000);
-export const count = (n) => Math.round(n).toLocaleString("en");
+export const count = (n) => (typeof n === "bigint" ? n : Math.round(n)).toLocaleString("en");
 export const plural = (n, one, many = `${one}s`) => `${count(n)} ${n === 1 ? one : many}`;
 
 // duration says how long it was, for people: 3.2 s, 4 min 10 s, 2 h 5 min.

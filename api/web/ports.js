@@ -58,7 +58,7 @@ export function makePorts() {
     }
     const there = new Set(sheet.ports.map((p) => p.id));
     for (const [id, r] of rows) if (!there.has(id)) { r.row.remove(); rows.delete(id); }
-    order(sheet.ports, levels);
+    order(sheet.ports, levels, status.reasons);
     $("ports").hidden = $("charts").hidden = sheet.ports.length === 0;
     $("no-ports").hidden = sheet.ports.length > 0;
     const worse = [...levels.values()].filter((l) => l !== "good").length;
@@ -67,13 +67,14 @@ export function makePorts() {
   }
 
   // order puts the worst first, but never moves rows under a pointer or a focus.
-  function order(ports, levels) {
+  function order(ports, levels, reasons) {
     const body = $("rows");
     if (body.childElementCount === ports.length && (body.matches(":hover") || body.contains(document.activeElement))) return;
-    const key = new Map(ports.map((p) => [p.id, [rank[levels.get(p.id)], lost(p)]]));
+    const found = (id) => reasons.filter((r) => r.source === id && r.kind !== "unknown").length; // that it cannot know is no news
+    const key = new Map(ports.map((p) => [p.id, [rank[levels.get(p.id)], lost(p), found(p.id)]]));
     const sorted = [...ports].sort((a, b) => {
-      const [al, an] = key.get(a.id), [bl, bn] = key.get(b.id);
-      return bl - al || bn - an || a.id.localeCompare(b.id, "en", { numeric: true });
+      const [al, an, af] = key.get(a.id), [bl, bn, bf] = key.get(b.id);
+      return bl - al || bn - an || bf - af || a.id.localeCompare(b.id, "en", { numeric: true });
     });
     sorted.forEach((p, i) => {
       const row = rows.get(p.id).row;

@@ -143,17 +143,18 @@ function gaps(records) {
   for (const r of records) {
     if (r.number === undefined) continue;
     const before = last.get(device(r));
-    if (before !== undefined && r.number > before + 1) {
+    const one = typeof r.number === "bigint" ? 1n : 1;
+    if (before !== undefined && r.number > before + one) {
       const ranges = [];
-      for (let n = before + 1, seen = there.get(device(r)); n < r.number && ranges.length < 20; n++) {
+      for (let n = before + one, seen = there.get(device(r)); n < r.number && ranges.length < 20; n++) {
         if (seen.has(n)) continue;
-        if (ranges.at(-1)?.[1] === n - 1) ranges.at(-1)[1] = n;
+        if (ranges.at(-1)?.[1] === n - one) ranges.at(-1)[1] = n;
         else ranges.push([n, n]);
-        if (r.number - n > 1e5) { ranges.at(-1)[1] = r.number - 1; break; } // a jump: no single frame of it is here
+        if (r.number - n > 1e5) { ranges.at(-1)[1] = r.number - one; break; } // a jump: no single frame of it is here
       }
       if (ranges.length) missing.set(r, ranges);
     }
-    last.set(device(r), Math.max(before ?? 0, r.number));
+    last.set(device(r), before > r.number ? before : r.number);
   }
   return missing;
 }
@@ -186,7 +187,7 @@ function draw() {
     const ranges = missing.get(r);
     const causes = ranges ? causesAt(r) : [], all = new Set(r === here && query.cause ? [query.cause, ...causes.map((l) => l.cause)] : []);
     const why = [...all].map((cause) => make("p", "why", `${all.size > 1 ? `${cause}: ` : ""}${meaning(cause)}`));
-    const lost = (ranges ?? []).reduce((n, [a, b]) => n + b - a + 1, 0), isAll = causes.reduce((n, l) => n + l.n, 0) === lost; // else they are of other gaps, too
+    const lost = (ranges ?? []).reduce((n, [a, b]) => n + Number(b - a) + 1, 0), isAll = causes.reduce((n, l) => n + l.n, 0) === lost; // else they are of other gaps, too
     const each = causes.length > 1 ? ` (${causes.map((l) => `${isAll ? `${amountOf(l)} ` : ""}${l.cause}`).join(", ")})` : "";
     if (ranges) note(r === here ? "here" : "", `✕ missing: ${plural(lost, "frame")}, number ${ranges.map(rangeText).join(", ")}${each}`, ...why);
     else if (r === here) note("here", query.cause ? `✕ here: ${query.much} ${query.cause}` : "that time", ...why);

@@ -10,10 +10,13 @@ const patience = 5; // pages that may be asked for, where those before have foun
 // key makes times that are strings comparable, to the nanosecond.
 export const key = (t) => t.slice(0, 19) + (/\.(\d+)/.exec(t)?.[1] ?? "").padEnd(9, "0");
 
+// exact keeps the numbers of frames as they are sent, beyond 2^53, too, where the browser can.
+const exact = (key, value, from) => key === "number" && from?.source ? BigInt(from.source) : value;
+
 async function ask(parameters) {
   const q = new URLSearchParams(Object.entries(parameters).filter(([, v]) => v !== "" && v !== undefined && v !== null));
   const answer = await fetch(`api/v1/records?${q}`, { cache: "no-store" });
-  const body = await answer.json();
+  const body = JSON.parse(await answer.text(), exact);
   if (!answer.ok) throw new Error(body.error ?? `the recorder answers ${answer.status}`);
   return body;
 }
