@@ -194,6 +194,7 @@ type Counts struct {
 	Unanswered     uint64            `json:"unanswered,omitempty"`
 	Restarts       uint64            `json:"restarts,omitempty"`
 	Forgotten      uint64            `json:"forgotten,omitempty"`
+	Joined         uint64            `json:"joined,omitempty"`
 	Resync         uint64            `json:"resync,omitempty"`
 	Dropped        map[string]uint64 `json:"dropped,omitempty"`
 	Unread         map[string]uint64 `json:"unread,omitempty"`
@@ -320,7 +321,8 @@ func (p *Port) Counts() *Counts {
 	f := &p.Frames
 	return &Counts{
 		Corrupt: f.Corrupt, MissingCorrupt: f.MissingCorrupt, MissingUnseen: f.MissingUnseen, MissingByTime: f.MissingByTime,
-		Late: f.Late - min(f.Late, f.LateKnown), Unanswered: f.Unanswered, Restarts: f.Restarts, Forgotten: f.Forgotten, Resync: p.Bytes.Resync,
+		Late: f.Late - min(f.Late, f.LateKnown), Unanswered: f.Unanswered, Restarts: f.Restarts, Forgotten: f.Forgotten, Joined: f.Joined,
+		Resync:  p.Bytes.Resync,
 		Dropped: copied(f.Dropped), Unread: copied(p.Unread), Refused: copied(p.Refused), Kernel: p.Kernel.copied(),
 	}
 }
@@ -335,7 +337,7 @@ func (p *Port) news() *Port {
 	q := *p
 	f := &q.Frames
 	f.Corrupt, f.MissingCorrupt, f.MissingUnseen, f.MissingByTime = c.Corrupt, c.MissingCorrupt, c.MissingUnseen, c.MissingByTime
-	f.Unanswered, f.Restarts, f.Forgotten, q.Bytes.Resync = c.Unanswered, c.Restarts, c.Forgotten, c.Resync
+	f.Unanswered, f.Restarts, f.Forgotten, f.Joined, q.Bytes.Resync = c.Unanswered, c.Restarts, c.Forgotten, c.Joined, c.Resync
 	f.Late, f.LateKnown = c.Late, 0
 	f.Dropped, q.Unread, q.Refused, q.Kernel = c.Dropped, c.Unread, c.Refused, c.Kernel
 	return &q
@@ -356,6 +358,7 @@ func (c *Counts) each(other *Counts, f func(to *uint64, of uint64)) {
 	f(&c.Unanswered, other.Unanswered)
 	f(&c.Restarts, other.Restarts)
 	f(&c.Forgotten, other.Forgotten)
+	f(&c.Joined, other.Joined)
 	f(&c.Resync, other.Resync)
 	eachCause(&c.Dropped, other.Dropped, f)
 	eachCause(&c.Unread, other.Unread, f)

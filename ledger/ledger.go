@@ -95,6 +95,9 @@ type Book struct {
 	active  lineup // those that sent last, with their gaps
 	resting lineup // those that have not sent for long: their last numbers
 	known   map[uint32]bool
+
+	distrusts bool // see Distrust
+
 	recent  *sequence // the stream of the last frame
 	recentK Stream
 
@@ -339,6 +342,9 @@ func (b *Book) stream(id Stream, seq uint64) *sequence {
 		return q
 	}
 	first := seq
+	if b.distrusts && seq > 0 && !b.known[id.Device] {
+		b.frames.Joined++
+	}
 	if b.known[id.Device] {
 		b.frames.Restarts++
 		if seq <= MaxJump {
@@ -347,6 +353,12 @@ func (b *Book) stream(id Stream, seq uint64) *sequence {
 	}
 	return b.open(id, first)
 }
+
+// Distrust says that frames were lost before the book was begun, and nobody knows of which devices:
+// the process was killed that had taken them. A device that is known shows it by its numbers. One
+// that is heard for the first time, and not with its first number, may have lost those before: they
+// are no missing ones, for it may have sent them to nobody, and Joined counts it.
+func (b *Book) Distrust() { b.distrusts = true }
 
 func (b *Book) open(id Stream, first uint64) *sequence {
 	if len(b.known) >= MaxPositions {

@@ -73,6 +73,7 @@ type Frames struct {
 	Unanswered     uint64            `json:"unanswered"`      // … and did not come; of the others damage, or an end, leaves it open
 	Restarts       uint64            `json:"restarts"`        // sequences that began anew
 	Forgotten      uint64            `json:"forgotten"`       // sequences too many to remember, or with too many gaps: their losses may go unseen
+	Joined         uint64            `json:"joined"`          // devices that were new behind a kill, and not at their first number: see Book.Distrust
 	Stored         uint64            `json:"stored"`          // in the log, visible to its readers
 	Durable        uint64            `json:"durable"`         // … and safe from a power cut
 	Dropped        map[string]uint64 `json:"dropped"`         // given up after they were valid, by cause
@@ -104,6 +105,7 @@ func (f *Frames) add(o *Frames) {
 	f.Unanswered += o.Unanswered
 	f.Restarts += o.Restarts
 	f.Forgotten += o.Forgotten
+	f.Joined += o.Joined
 	f.Stored += o.Stored
 	f.Durable += o.Durable
 	f.InFlight += o.InFlight

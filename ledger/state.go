@@ -9,7 +9,7 @@ import (
 )
 
 // A book's state is the fields of an [image], as its describe names them, sealed by package pack.
-const stateVersion = 2
+const stateVersion = 3
 
 // LeastState is room enough for the state of a book that follows one stream without gaps.
 const LeastState = 6 << 10
@@ -101,14 +101,14 @@ func (m *image) describe(c *pack.Coder) {
 	f := &m.frames
 	pack.Natural(c, &f.OK, &f.Corrupt, &f.Unique, &f.Duplicate, &f.Reordered, &f.Late, &f.LateKnown,
 		&f.Missing, &f.MissingCorrupt, &f.MissingUnseen, &f.MissingByTime, &f.Requests, &f.Answered, &f.Unanswered,
-		&f.Restarts, &f.Forgotten, &f.Stored, &f.Durable, &f.InFlight)
+		&f.Restarts, &f.Forgotten, &f.Joined, &f.Stored, &f.Durable, &f.InFlight)
 	pack.Natural(c, &m.plain, &m.settled, &m.told, &m.runBytes, &m.runDamaged, &m.credit, &m.creditLeft, &m.silences)
 	byCause(c, &f.Dropped, &m.unread, &m.refused)
 
 	r, t := &m.rhythm, &m.turns
 	pack.Signed(c, &r.last, &r.heard, &r.behind, &t.since)
 	pack.Natural(c, &r.owed)
-	c.Flags(&r.running, &t.waiting, &t.overdue, &m.outageOpen, &m.hasRecent)
+	c.Flags(&r.running, &t.waiting, &t.overdue, &m.outageOpen, &m.hasRecent, &m.distrusts)
 
 	pack.Natural(c, &m.outageCount)
 	pack.List(c, &m.outages, func(o *Outage) { o.describe(c) })
@@ -161,7 +161,7 @@ func (o *Outage) describe(c *pack.Coder) {
 
 func (n *Counts) describe(c *pack.Coder) {
 	pack.Natural(c, &n.Corrupt, &n.MissingCorrupt, &n.MissingUnseen, &n.MissingByTime, &n.Late, &n.Unanswered,
-		&n.Restarts, &n.Forgotten, &n.Resync)
+		&n.Restarts, &n.Forgotten, &n.Joined, &n.Resync)
 	byCause(c, &n.Dropped, &n.Unread, &n.Refused)
 	pack.Optional(c, &n.Kernel, func(k *Kernel) {
 		for _, p := range []**uint64{&k.Overrun, &k.BufferOverrun, &k.Framing, &k.Parity, &k.Break} {

@@ -112,3 +112,37 @@ func TestAStartThatLeavesNoSheet(t *testing.T) {
 		})
 	}
 }
+
+// A device that is new behind a kill, and begins amid its numbers, may have lost what the kernel
+// held then: the verdict is watch, until that is acknowledged. Behind a stop nothing is held.
+func TestADeviceThatIsNewBehindAKill(t *testing.T) {
+	for _, how := range []ends{stops, dies} {
+		dir := t.TempDir()
+		g := start(t, dir, nil, tcp("a"))
+		sendTo(t, g, 0, 10)
+		g = start(t, left(t, g, dir, how), nil, tcp("a"))
+		c := dial(t, address(g, "a"))
+		defer c.Close()
+		write(t, c, frames(10, 5))
+		stored(t, g, "a", 5)
+		if v := g.Sheet().Verdict; v.Level != ledger.Good {
+			t.Errorf("%s: behind it the device that was there goes on: %s, %s", how, v.Level, v.Text)
+		}
+		write(t, c, of(7, 100, 5))
+		stored(t, g, "a", 10)
+		want, joined := ledger.Good, uint64(0)
+		if how == dies {
+			want, joined = ledger.Watch, 1
+		}
+		if s := g.Sheet(); s.Verdict.Level != want || s.Ports[0].Frames.Joined != joined {
+			t.Errorf("%s: %s, %s; %d joined", how, s.Verdict.Level, s.Verdict.Text, s.Ports[0].Frames.Joined)
+		}
+		if _, err := g.Ack("it is new"); err != nil {
+			t.Fatal(err)
+		}
+		if v := g.Sheet().Verdict; v.Level != ledger.Good {
+			t.Errorf("%s: acknowledged: %s, %s", how, v.Level, v.Text)
+		}
+		stop(t, g)
+	}
+}

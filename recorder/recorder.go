@@ -253,6 +253,9 @@ func (r *Recorder) lane(s config.Source) (*lane, error) {
 		return nil, fmt.Errorf("source %s: %w", s.ID, err)
 	}
 	l.in.watcher = r.watcher
+	if r.lastEnd == EndUnknown || r.lastEnd == EndFailed {
+		l.in.book.Distrust()
+	}
 	return l, nil
 }
 
