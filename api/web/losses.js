@@ -7,7 +7,7 @@ export const places = { wire: "on the wire", here: "by us", damaged: "on the wir
 
 // causes says what a cause means, and what is to be done; the first that fits.
 const causes = [
-  [/^never seen/, "Numbers were skipped, and nothing came in their place: the device did not send those frames, or they were lost before this machine. Look at the cable, the adapter and the device, and whether the port was away at that time."],
+  [/^never seen/, "Numbers were skipped, and nothing came in their place: the device did not send those frames, or they were lost before they were read. Look at the cable, the adapter and the device, and whether the port was away, the recorder did not run or was killed, or the kernel ran over at that time."],
   [/^seen corrupt/, "Damaged bytes came in the place of those frames: noise, a wrong baud rate, or a cable that is too long."],
   [/^missing by time/, "No frame was there when one was expected, by the rhythm that the configuration names: the device sent none, or it was lost before this machine."],
   [/^unanswered/, "A request was followed by another one, or by nothing for 5 s, and by no answer: a device did not hear it or is off, or its answer was lost before this machine."],
