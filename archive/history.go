@@ -198,6 +198,11 @@ func (s *StartSheet) FollowerGone() *StartSheet {
 	if !s.isOlder {
 		return nil
 	}
+	return s.RecordsGone()
+}
+
+// RecordsGone is the line that tells for good that what was lost behind the sheet is not known.
+func (s *StartSheet) RecordsGone() *StartSheet {
 	return &StartSheet{End: causeRebuilt, Part: true, Identity: s.Identity, Sheet: ledger.Sheet{At: s.Sheet.At}}
 }
 

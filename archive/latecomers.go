@@ -19,6 +19,7 @@ type latecomers struct {
 	counted reached                              // by the sheet, by address
 	came    map[string]map[ledger.Stream]string  // the lane in which a device was last, by address
 	afloat  map[string]map[ledger.Stream]*afloat // by lane
+	removed bool                                 // the log has removed records behind the sheet
 }
 
 func newLatecomers(from *StartSheet, acked ledger.Time) *latecomers {
@@ -45,6 +46,9 @@ func (l *latecomers) frame(source string, f frame.Frame, at int64) {
 	}
 	if last, ok := l.counted[address][id]; ok && ledger.Later(f.Seq, last) == last && !b.MayCome(id, f.Seq) {
 		return // it was in the log's hands then: to the book it would be a device that counts anew
+	}
+	if _, here := l.came[address][id]; !here && l.removed { // the records before it may have what lies between
+		b.Advance(ledger.Position{Device: f.Device, Epoch: f.Epoch, Last: f.Seq - 1})
 	}
 	b.At(at)
 	b.Numbered(len(f.Data), id, f.Seq)
@@ -126,7 +130,23 @@ func (l *latecomers) post() {
 			}
 		}
 	}
-	l.sink()
+	if l.removed {
+		l.forget()
+	} else {
+		l.sink()
+	}
+}
+
+// forget takes out the positions of devices that are in none of the records which the log still
+// has: how far those had come is not known.
+func (l *latecomers) forget() {
+	for lane, ps := range l.from.Positions {
+		came := l.came[AddressOf(lane)]
+		l.from.Positions[lane] = slices.DeleteFunc(slices.Clone(ps), func(p ledger.Position) bool {
+			_, here := came[idOf(p)]
+			return !here
+		})
+	}
 }
 
 // sink posts what is afloat, and has not come to the log: it is missing after all.

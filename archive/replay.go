@@ -14,7 +14,9 @@ const replayTries = 3
 
 // Replay brings the positions of an earlier start up to the end of the log: what it stored after
 // its last sheet. It returns the time of the last record. After an error the positions are as good
-// as what could be read. acked is when somebody acknowledged what was lost, of a word that the
+// as what could be read. Where the log has removed records behind the sheet ([StartSheet.Lacks]),
+// nothing is called missing that those may have had, and of devices that are in none of the others
+// nobody knows where they are. acked is when somebody acknowledged what was lost, of a word that the
 // sheet does not know; 0: there is none.
 func (s *StartSheet) Replay(log *seglog.Log, streams *Streams, acked ledger.Time) (last int64, err error) {
 	if s.Positions == nil {
@@ -22,6 +24,7 @@ func (s *StartSheet) Replay(log *seglog.Log, streams *Streams, acked ledger.Time
 	}
 	found := map[string]stored{} // what the sheet does not know to be stored, by source
 	highest, late := reached{}, newLatecomers(s, acked)
+	late.removed = s.Lacks(log.Position().First)
 	defer func() {
 		s.find(found)
 		raiseAll(s.Positions, highest)
@@ -59,6 +62,10 @@ func (s *StartSheet) Replay(log *seglog.Log, streams *Streams, acked ledger.Time
 		}
 	}
 }
+
+// Lacks reports whether a log that begins with the record first has removed some behind the sheet:
+// it fills so fast, or the sheet is older than it should be.
+func (s *StartSheet) Lacks(first uint64) bool { return first > s.LogStored+1 }
 
 // Reach notes how far the numbers of one lane of a source are accounted for, and the highest that
 // its account has seen. A source that was changed has two lanes until the old one has left: then

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tallywheel/tallywheel/archive"
+	"github.com/tallywheel/tallywheel/config"
 	"github.com/tallywheel/tallywheel/internal/testenv"
 	"github.com/tallywheel/tallywheel/ledger"
 )
@@ -145,4 +147,47 @@ func TestADeviceThatIsNewBehindAKill(t *testing.T) {
 		}
 		stop(t, g)
 	}
+}
+
+// Records that the log has removed, by its keep, before a sheet knew of them are no missing frames.
+// What was lost among them nobody knows, nor where devices are that only they have.
+func TestRecordsThatWereRemovedBehindTheSheet(t *testing.T) {
+	dir := t.TempDir()
+	keep := func(c *config.Config) { c.Log.Segment, c.Log.Keep.Size = 1<<20, 3<<20 }
+	g := start(t, dir, keep, tcp("a"))
+	c := dial(t, address(g, "a"))
+	defer c.Close()
+	write(t, c, of(1, 0, 10))
+	write(t, c, of(7, 0, 10))
+	stored(t, g, "a", 20)
+	testenv.Until(t, 20*time.Second, "the sheet knows of them", func() bool { _, stored := archive.Known(dir); return stored == 20 })
+	if err := os.Mkdir(filepath.Join(dir, "sheet.json.part"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	const n = 60_000
+	write(t, c, of(7, 10, 5))
+	write(t, c, of(1, 10, n))
+	testenv.Until(t, time.Minute, "the oldest records are gone", func() bool {
+		at := g.Position()
+		return at.Durable == n+25 && at.First > 100
+	})
+	dir = left(t, g, dir, dies)
+	if err := os.RemoveAll(filepath.Join(dir, "sheet.json.part")); err != nil {
+		t.Fatal(err)
+	}
+	g = start(t, dir, keep, tcp("a"))
+	next := dial(t, address(g, "a"))
+	defer next.Close()
+	write(t, next, of(1, n+10, 5))
+	stored(t, g, "a", 5)
+	s := g.Sheet()
+	if f := s.Ports[0].Frames; f.Missing+f.Joined != 0 || s.Past == nil || !s.Past.Unreadable || s.Past.LostWire.Frames != 0 || s.Verdict.Level != ledger.Watch {
+		t.Errorf("%s: %s; %+v; past %+v", s.Verdict.Level, s.Verdict.Text, f, s.Past)
+	}
+	write(t, next, of(7, 20, 5)) // five of it are lost, or are where the others were
+	stored(t, g, "a", 10)
+	if f := portOf(g, "a").Frames; f.Missing != 0 || f.Joined != 1 {
+		t.Errorf("of a device that was not seen since: %+v", f)
+	}
+	stop(t, g)
 }

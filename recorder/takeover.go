@@ -57,6 +57,10 @@ func (r *Recorder) takeOver(e *archive.StartSheet) {
 	if n := r.takeBack(e); n > 0 {
 		why += fmt.Sprintf("; the log lost its last %d records, which had not been synced", n)
 	}
+	if e.Lacks(r.log.Position().First) && !e.HasNone() {
+		r.slog.Warn("the log has removed records that no sheet knew of yet: whether frames were missing among them is not known, as the verdict says until the next ack")
+		r.owed = append(r.owed, e.RecordsGone())
+	}
 	losses := lossesLeft(e)
 	gone := r.giveUp(e, losses)
 	last, err := e.Replay(r.log, r.streams, r.ackedBehind(e))
