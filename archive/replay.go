@@ -16,8 +16,8 @@ const replayTries = 3
 // its last sheet. It returns the time of the last record. After an error the positions are as good
 // as what could be read. Where the log has removed records behind the sheet ([StartSheet.Lacks]),
 // nothing is called missing that those may have had, and of devices that are in none of the others
-// nobody knows where they are. acked is when somebody acknowledged what was lost, of a word that the
-// sheet does not know; 0: there is none.
+// nobody knows where they are. acked is when somebody acknowledged what was lost, of a word that
+// the sheet does not know; 0: there is none.
 func (s *StartSheet) Replay(log *seglog.Log, streams *Streams, acked ledger.Time) (last int64, err error) {
 	if s.Positions == nil {
 		s.Positions = map[string][]ledger.Position{}
