@@ -4,6 +4,7 @@ package testenv
 import (
 	"bytes"
 	"context"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -71,6 +72,7 @@ var build struct {
 func Binary(t testing.TB) string {
 	t.Helper()
 	build.once.Do(func() {
+		dependOn(root(t))
 		dir, err := os.MkdirTemp("", "tallywheel-bin-")
 		if err != nil {
 			build.err = err
@@ -90,6 +92,18 @@ func Binary(t testing.TB) string {
 		t.Fatalf("build: %v\n%s", build.err, build.out)
 	}
 	return build.path
+}
+
+// dependOn makes the result of a test depend on every file of the module: the Go command keeps
+// results, and does not see that a program which the test starts was built of them. It notes the
+// folders that a test reads.
+func dependOn(module string) {
+	_ = filepath.WalkDir(module, func(path string, e fs.DirEntry, err error) error {
+		if err == nil && e.IsDir() && path != module && (e.Name()[0] == '.' || e.Name() == "bin" || e.Name() == "testdata") {
+			return fs.SkipDir
+		}
+		return nil
+	})
 }
 
 // CleanUp removes what Binary built; for TestMain.
