@@ -63,7 +63,7 @@ func New(cfg Config) (*Decoder, error) {
 		return nil, fmt.Errorf("prefix %d: want 1, 2 or 4 bytes", cfg.Prefix)
 	}
 	if cfg.Max == 0 {
-		cfg.Max = min(DefaultMax, 1<<(8*cfg.Prefix)-1)
+		cfg.Max = int(min(DefaultMax, uint64(1)<<(8*cfg.Prefix)-1)) // an int may have 32 bits
 	}
 	return &Decoder{cfg: cfg}, nil
 }
