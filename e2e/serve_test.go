@@ -148,7 +148,8 @@ func TestServeUpgradesUnderLoad(t *testing.T) {
 	}
 	testenv.Until(t, time.Minute, "the log says that there were three upgrades and a restart", func() bool {
 		log := s.Err.String()
-		return strings.Count(log, "upgrade done") == 3 && strings.Count(log, "restart done") == 1
+		return strings.Count(log, "upgrade done") == 3 && strings.Count(log, "restart done") == 1 &&
+			strings.Count(log, "msg=serving") == 4 // the master that was started, and three that it became
 	})
 	close(stop)
 	clients.Wait()

@@ -58,8 +58,17 @@ func app(text string) error {
 	if err := json.Unmarshal([]byte(text), &c); err != nil {
 		return err
 	}
+	if version() == "more workers" {
+		c.Workers++
+	}
 	c.Config.Started = func(m *Master) {
-		fmt.Println(strings.Join(m.Addresses(), " "))
+		all, err := m.Listeners()
+		for _, ln := range all {
+			go func() { _ = http.Serve(ln, http.HandlerFunc(ofMaster)) }()
+		}
+		if fmt.Println(strings.Join(m.Addresses(), " ")); err != nil {
+			fmt.Println(err)
+		}
 		go command(m)
 	}
 	return Run(context.Background(), c.Config, func(w *Worker) error {
@@ -90,6 +99,12 @@ func app(text string) error {
 			_, _ = out.Write(text)
 		}))})
 	})
+}
+
+// ofMaster answers for the master.
+func ofMaster(out http.ResponseWriter, _ *http.Request) {
+	out.Header().Set("Connection", "close")
+	_ = json.NewEncoder(out).Encode(answer{PID: os.Getpid(), Version: version(), Left: os.Getenv(estateVariable)})
 }
 
 // fill opens files until there are no descriptors left.
@@ -167,6 +182,8 @@ func command(m *Master) {
 			err = m.Restart(context.Background())
 		case "upgrade":
 			err = m.Upgrade(context.Background())
+		case "renew":
+			err = m.Renew(context.Background())
 		case "status":
 			text, _ := json.Marshal(m.Status())
 			fmt.Println(string(text))
@@ -286,8 +303,12 @@ func (r *running) status() (all []WorkerStatus) {
 
 // get asks once, on a connection of its own.
 func (r *running) get(query string) (a answer, err error) {
+	return ask("http://" + r.addr + "/" + query)
+}
+
+func ask(url string) (a answer, err error) {
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Minute}
-	res, err := client.Get("http://" + r.addr + "/" + query)
+	res, err := client.Get(url)
 	if err != nil {
 		return a, err
 	}

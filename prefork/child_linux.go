@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -29,6 +30,7 @@ type packet struct {
 	Return bool   `json:"return,omitempty"` // master: no longer, from those of Slot
 	Drain  bool   `json:"drain,omitempty"`  // master: end
 	Refuse bool   `json:"refuse,omitempty"` // worker: it could not take the sockets of Slot
+	Tell   bool   `json:"tell,omitempty"`   // master: send the count
 	Slot   int    `json:"slot,omitempty"`
 }
 
@@ -113,7 +115,7 @@ const (
 )
 
 // masterless are variables that are not for workers, and not for what they start.
-var masterless = []string{slotVariable, fdsVariable, "LISTEN_PID", "LISTEN_FDNAMES", "LISTEN_PIDFDID", "NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC"}
+var masterless = []string{slotVariable, estateVariable, fdsVariable, "LISTEN_PID", "LISTEN_FDNAMES", "LISTEN_PIDFDID", "NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC"}
 
 // run implements Run: it finds out which part this process has.
 func run(ctx context.Context, cfg Config, worker func(*Worker) error) error {
@@ -155,7 +157,7 @@ func runWorker(slot string, cfg Config, worker func(*Worker) error) error {
 		return fmt.Errorf("prefork: worker %d: %w", n, err)
 	}
 	// The kernel has named it for the descriptor that it was started by.
-	_ = os.WriteFile("/proc/self/comm", []byte(filepath.Base(os.Args[0])), 0)
+	_ = os.WriteFile("/proc/self/comm", []byte(commOf(os.Args[0])), 0)
 	if cfg.Limit.Files > 0 {
 		if err := sys.SetLimit(sys.LimitFiles, cfg.Limit.Files); err != nil {
 			return fmt.Errorf("prefork: worker %d: %d descriptors: %w; lower Limit.Files, or raise the hard limit (LimitNOFILE= in a unit)", n, cfg.Limit.Files, err)
@@ -180,6 +182,8 @@ func runWorker(slot string, cfg Config, worker func(*Worker) error) error {
 	return err
 }
 
+func commOf(program string) string { return filepath.Base(program) }
+
 // ready implements toMaster.
 func (w *wire) ready(takes bool) error { return w.send(packet{Ready: true, Takes: takes}) }
 
@@ -200,6 +204,9 @@ func (w *Worker) obey(link *wire) {
 			w.drain()
 		case p.Return:
 			w.giveBack(p.Slot)
+		case p.Tell:
+			count := w.count()
+			_ = link.send(packet{Count: &count})
 		case p.Lend:
 			w.borrow(link, p.Slot, fds, err)
 			fds = nil
@@ -260,15 +267,15 @@ func (w *Worker) report(link *wire) {
 func environment(cfg *Config, slot, sockets int, more ...string) []string {
 	var env []string
 	for _, v := range append(os.Environ(), cfg.Env...) {
-		name, _, _ := strings.Cut(v, "=")
-		drop := false
-		for _, m := range masterless {
-			drop = drop || name == m
-		}
-		if !drop {
+		if name, _, _ := strings.Cut(v, "="); !slices.Contains(masterless, name) {
 			env = append(env, v)
 		}
 	}
 	env = append(env, more...)
 	return append(env, "GOMAXPROCS="+strconv.Itoa(cfg.Procs), slotVariable+"="+strconv.Itoa(slot), fdsVariable+"="+strconv.Itoa(sockets))
+}
+
+// bare is an environment without the estate that this process itself has taken over.
+func bare(env []string) []string {
+	return slices.DeleteFunc(env, func(v string) bool { return strings.HasPrefix(v, estateVariable+"=") })
 }

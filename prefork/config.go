@@ -1,6 +1,7 @@
 package prefork
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"runtime"
@@ -16,6 +17,9 @@ type Config struct {
 	// Listen are TCP addresses, host:port; port 0 is any. Without one, the sockets of LISTEN_FDS
 	// are served, and shared by all workers.
 	Listen []string
+	// MasterListen are TCP addresses of the master itself, for status and commands: see
+	// Master.Listeners.
+	MasterListen []string
 	// Workers is their number, 1 to 1024; 0: one for each CPU that this process may use.
 	Workers int
 	// Procs is GOMAXPROCS of each worker; 0: 1.
@@ -56,10 +60,13 @@ type Config struct {
 	Started func(*Master) // called in the master when all workers serve; may be nil. It must not block
 }
 
+// ErrMasterListen is the error of Run where an address of Config.MasterListen cannot be had.
+var ErrMasterListen = errors.New("prefork: the master cannot listen at its own address")
+
 // Limit bounds each worker. The master's log says by which means.
 type Limit struct {
-	CPU    float64 // CPUs' worth of time, such as 0.5; 0: no limit. Needs cgroup v2
-	Memory int64   // bytes; 0: no limit. By cgroup v2, else as GOMEMLIMIT, which only makes Go collect harder
+	CPU    float64 // CPUs' worth of time, such as 0.5; 0: no limit. Needs a cgroup, of version 2 or 1
+	Memory int64   // bytes; 0: no limit. By a cgroup, else as GOMEMLIMIT, which only makes Go collect harder
 	Files  uint64  // descriptors, RLIMIT_NOFILE; 0: as they are
 }
 

@@ -14,7 +14,9 @@
 //     answers with Connection: close for as long as its clients need to leave (Config.LameDuck at
 //     most), ends what is under way, and exits. After Config.DrainFor it is killed.
 //   - An upgrade starts new workers in all slots. They serve once all are ready; if one is not,
-//     they are ended before they have served anybody, and the old ones go on.
+//     they are ended before they have served anybody, and the old ones go on. Then the master
+//     itself becomes the new program (Master.Renew): the same process, by execve(2), with the
+//     sockets and the workers that it has. The new program has shown before that it can take over.
 //   - The kill of a worker costs the requests that it holds: at most Config.MaxConns, where that is
 //     set. Its socket is lent to another worker until its successor is ready, after a back-off that
 //     doubles; a slot whose workers keep dying rests.
@@ -38,6 +40,8 @@
 //
 // An idle connection that a worker closes at its end may be one that its client is about to use:
 // HTTP/1.1 has clients try again then (RFC 9112, 9.3.1), and those of package net/http do.
+//
+// What main does before Run is done by a rehearsal of an upgrade, too.
 //
 // Linux only. Elsewhere Run serves in one process: no workers, no restarts.
 package prefork

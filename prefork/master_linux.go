@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"os/signal"
 	"sync"
@@ -27,6 +28,7 @@ type Master struct {
 	end     context.CancelCauseFunc
 	running sync.WaitGroup // the goroutines that wait for workers, or to start one
 
+	signals  chan os.Signal
 	changing chan struct{} // a token: who has it may start and replace workers
 
 	mu    sync.Mutex
@@ -53,21 +55,22 @@ func runMaster(ctx context.Context, cfg Config) (err error) {
 			return fmt.Errorf("prefork: %w; set Config.Path", err)
 		}
 	}
-	m := &Master{cfg: cfg, log: cfg.Log, changing: make(chan struct{}, 1), all: map[*child]struct{}{}}
+	before, rehearses, err := inheritedEstate(&cfg)
+	if err != nil || rehearses {
+		return err
+	}
+	m := &Master{cfg: cfg, log: cfg.Log, changing: make(chan struct{}, 1), signals: make(chan os.Signal, 8), all: map[*child]struct{}{}}
 	m.life, m.end = context.WithCancelCause(ctx)
 	defer m.end(nil)
-	if m.prog, err = choose(&m.cfg); err != nil {
+	defer m.release()
+	if before != nil {
+		err = m.take(before)
+	} else {
+		err = m.acquire()
+	}
+	if err != nil {
 		return err
 	}
-	defer func() { m.prog.close() }()
-	if m.sockets, err = listen(&m.cfg); err != nil {
-		return err
-	}
-	defer m.sockets.close()
-	if m.quota, err = newQuota("/", &m.cfg); err != nil {
-		return err
-	}
-	defer m.quota.close()
 	if err := sys.Subreaper(); err != nil {
 		return fmt.Errorf("prefork: %w", err)
 	}
@@ -76,14 +79,13 @@ func runMaster(ctx context.Context, cfg Config) (err error) {
 	for i := range cfg.Workers {
 		m.slots = append(m.slots, &slot{number: i})
 	}
-	signals := make(chan os.Signal, 8)
-	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGUSR2)
-	heard := make(chan struct{})
+	signal.Notify(m.signals, heard...)
+	deaf := make(chan struct{})
 	go func() {
-		defer close(heard)
-		m.hear(signals)
+		defer close(deaf)
+		m.hear()
 	}()
-	if err = m.first(); err == nil {
+	if err = m.first(before); err == nil {
 		<-m.life.Done()
 		err = context.Cause(m.life)
 	}
@@ -91,24 +93,49 @@ func runMaster(ctx context.Context, cfg Config) (err error) {
 		err = nil // it was asked to end, and what failed did so for that
 	}
 	m.shut()
-	signal.Stop(signals)
-	close(signals)
-	<-heard
+	signal.Stop(m.signals)
+	close(m.signals)
+	<-deaf
 	m.changing <- struct{}{} // nobody changes anything any more
 	return err
 }
 
+// acquire gets what a master needs that is the first.
+func (m *Master) acquire() (err error) {
+	if m.prog, err = choose(&m.cfg); err != nil {
+		return err
+	}
+	if m.sockets, err = listen(&m.cfg); err != nil {
+		return err
+	}
+	m.quota, err = newQuota("/", &m.cfg, "")
+	return err
+}
+
+func (m *Master) release() {
+	m.prog.close()
+	m.quota.close()
+	_ = m.sockets.close() // nobody is left whom an error could tell anything
+}
+
+// heard are the signals that a master obeys.
+var heard = []os.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGUSR2}
+
 // errAsked ends a master without an error.
 var errAsked = errors.New("asked to end")
 
-// first starts the workers.
-func (m *Master) first() error {
+// first starts the workers, or takes over those of the program that was the master before.
+func (m *Master) first(before *estate) (err error) {
 	all := make([]int, len(m.slots))
 	for i := range all {
 		all[i] = i
 	}
 	m.changing <- struct{}{}
-	_, err := m.replace(m.life, all, m.prog)
+	if before != nil {
+		err = m.adopt(before)
+	} else {
+		_, err = m.replace(m.life, all, m.prog)
+	}
 	<-m.changing
 	if err != nil {
 		return err
@@ -123,14 +150,19 @@ func (m *Master) first() error {
 
 // hear obeys signals. One that has ended the context of Run, too, as signal.NotifyContext has it,
 // asks once.
-func (m *Master) hear(signals <-chan os.Signal) {
+func (m *Master) hear() {
 	asked := false
-	for s := range signals {
+	for s := range m.signals {
 		switch s {
 		case syscall.SIGHUP:
 			go func() { m.tell("restart", m.Restart(m.life)) }()
 		case syscall.SIGUSR2:
-			go func() { m.tell("upgrade", m.Upgrade(m.life)) }()
+			go func() {
+				err := m.Upgrade(m.life)
+				if m.tell("upgrade", err); err == nil {
+					m.tell("renewal of the master", m.Renew(m.life)) // it comes back with an error only
+				}
+			}()
 		default:
 			if asked {
 				m.log.Warn("the workers are killed: asked to end a second time")
@@ -148,6 +180,17 @@ func (m *Master) tell(what string, err error) {
 		return
 	}
 	m.log.Info(what + " done")
+}
+
+// Listeners are the sockets of Config.MasterListen. They stay open over [Master.Renew].
+func (m *Master) Listeners() (all []net.Listener, err error) {
+	for _, f := range m.sockets.own {
+		ln, lerr := net.FileListener(f)
+		if err = errors.Join(err, lerr); lerr == nil {
+			all = append(all, ln)
+		}
+	}
+	return all, err
 }
 
 // Addresses are those that the workers serve at.
@@ -175,7 +218,8 @@ func (m *Master) Restart(ctx context.Context) error {
 
 // Upgrade replaces all workers by those of the program that lies at Config.Path now. The new ones
 // serve when all of them are ready; if one is not, all are ended, the old ones go on, and the error
-// says why. It returns when the last old one has ended. The master itself goes on as it is.
+// says why. It returns when the last old one has ended. The master itself goes on as it is, until
+// [Master.Renew]; but the new program has to show before all else that it could be one.
 func (m *Master) Upgrade(ctx context.Context) error {
 	if err := m.change(ctx); err != nil {
 		return err
@@ -189,7 +233,10 @@ func (m *Master) Upgrade(ctx context.Context) error {
 	for i := range all {
 		all[i] = i
 	}
-	old, err := m.replace(ctx, all, next)
+	var old []*child
+	if err = m.rehearse(ctx, next); err == nil {
+		old, err = m.replace(ctx, all, next)
+	}
 	if err != nil {
 		next.close()
 		return fmt.Errorf("%w; the old workers go on", err)

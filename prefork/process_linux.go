@@ -51,15 +51,17 @@ type child struct {
 	slot  int
 	pid   int
 	since time.Time
-	cmd   *exec.Cmd
+	proc  *os.Process
 	link  *wire
 	count atomic.Pointer[Count] // as it last told
 
 	ready chan struct{} // closed when it says so
-	gone  chan struct{} // closed when it has ended, and what it left behind
+	gone  chan struct{} // closed when it has ended, and what it left behind, and the master has seen to that
 	err   error         // how; valid once gone
 	takes bool          // accepts from what is lent; valid once ready, then Master.mu
 	asked bool          // to end; Master.mu
+
+	adopted bool // from the program that was the master before
 }
 
 // starter starts processes, all from one thread: the kernel kills a worker when the thread that
@@ -129,31 +131,36 @@ func (m *Master) launch(slot int, p *program) (*child, error) {
 		err = m.starter.start(cmd, cpus)
 		release()
 	}
+	if err == nil {
+		if err = m.quota.put(cmd.Process.Pid, slot); err != nil { // else it would work without bounds
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+		}
+	}
 	if err != nil {
 		_ = link.conn.Close()
-		if p := (*os.PathError)(nil); errors.As(err, &p) {
-			p.Path = m.cfg.Path // not the descriptor that it was pinned by
-		}
-		return nil, fmt.Errorf("prefork: worker %d: %w", slot, err)
+		return nil, fmt.Errorf("prefork: worker %d: %w", slot, m.cfg.named(err))
 	}
-	c := &child{
-		slot: slot, pid: cmd.Process.Pid, since: time.Now(), cmd: cmd, link: link,
-		ready: make(chan struct{}), gone: make(chan struct{}),
-	}
-	c.count.Store(&Count{})
+	return m.watch(&child{slot: slot, pid: cmd.Process.Pid, since: time.Now(), proc: cmd.Process, link: link}, Count{}), nil
+}
+
+// watch hears what a worker tells, and waits for its end. The caller holds mu.
+func (m *Master) watch(c *child, count Count) *child {
+	c.ready, c.gone = make(chan struct{}), make(chan struct{})
+	c.count.Store(&count)
+	m.all[c] = struct{}{}
 	told := make(chan struct{})
-	go c.listen(told, func(slot int) { m.refused(c, slot) })
+	go c.listen(told, c.adopted, func(slot int) { m.refused(c, slot) })
 	m.running.Go(func() {
 		c.await(told)
 		m.ended(c)
 	})
-	return c, nil
+	return c
 }
 
-// listen hears what the worker tells, until it has no more to say.
-func (c *child) listen(told chan<- struct{}, refused func(slot int)) {
+// listen hears what the worker tells (ready: it has told that it is), until it has no more to say.
+func (c *child) listen(told chan<- struct{}, ready bool, refused func(slot int)) {
 	defer close(told)
-	ready := false
 	for {
 		p, fds, err := c.link.receive()
 		closeAll(fds) // a worker has nothing to pass
@@ -176,9 +183,13 @@ func (c *child) listen(told chan<- struct{}, refused func(slot int)) {
 // await waits until the worker has ended. Until it is reaped its number, which is its group's, too,
 // is nobody else's: so what it has started is killed before.
 func (c *child) await(told <-chan struct{}) {
-	_ = sys.AwaitEnd(c.pid)
-	_ = sys.KillGroup(c.pid) // an error: nobody is left
-	c.err = c.cmd.Wait()
+	if sys.AwaitEnd(c.pid) == nil { // else it was reaped before this process became the master
+		_ = sys.KillGroup(c.pid) // an error: nobody is left
+	}
+	state, err := c.proc.Wait()
+	if c.err = err; err == nil && !state.Success() {
+		c.err = &exec.ExitError{ProcessState: state}
+	}
 	sys.ReapGroup(c.pid) // its orphans are ours, as a subreaper
 	_ = c.link.conn.SetReadDeadline(time.Now().Add(time.Second))
 	<-told // the last count; something that left the group may hold the other end, hence the deadline
@@ -186,7 +197,6 @@ func (c *child) await(told <-chan struct{}) {
 	if c.err == nil {
 		c.err = fmt.Errorf("it returned, with exit status 0")
 	}
-	close(c.gone)
 }
 
 // kill ends the worker at once, with what it has started.
@@ -194,7 +204,7 @@ func (c *child) kill() {
 	select {
 	case <-c.gone:
 	default:
-		_ = c.cmd.Process.Kill() // by its pidfd: never somebody else who has its number now
+		_ = c.proc.Kill() // by its pidfd: never somebody else who has its number now
 	}
 }
 

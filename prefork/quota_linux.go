@@ -5,107 +5,208 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 )
 
-// quota bounds workers by cgroup v2, where one is delegated to this process: a group for each slot,
-// into which workers are born. Else only Go's own memory limit is left.
+// quota bounds workers by control groups, one for each slot: by version 2, where a group is
+// delegated to this process, into whose own ones workers are born; else by the controllers of
+// version 1, into whose groups a worker is put as soon as it is there. Without either only Go's own
+// memory limit is left.
 type quota struct {
-	how    string // for the log
-	limit  Limit
-	groups string // folder of the slots' groups; empty: there are none
+	how   string // for the log
+	limit Limit
+
+	groups string   // version 2: the folder of the slots' groups; empty: not that
+	first  []string // version 1: those of each controller
 }
 
-// cpuPeriod is the period of cpu.max in µs, the kernel's default.
+// cpuPeriod is the period of a limit of CPU time in µs, the kernel's default.
 const cpuPeriod = 100_000
 
-// newQuota finds out by which means workers are bounded. root is / but for tests.
-func newQuota(root string, cfg *Config) (*quota, error) {
+// masterGroup begins the name of the folder in which version 1 has the groups of a master; its
+// process number follows.
+const masterGroup = "prefork-"
+
+// newQuota finds out by which means workers are bounded. root is / but for tests; groups is where
+// the master before has had them, in version 2.
+func newQuota(root string, cfg *Config, groups string) (*quota, error) {
 	q := &quota{how: "none", limit: cfg.Limit}
 	if q.limit.CPU == 0 && q.limit.Memory == 0 {
 		return q, nil
 	}
-	err := q.delegated(root, cfg.Workers)
-	if err == nil {
+	second := q.delegated(root, cfg.Workers, groups)
+	if second == nil {
 		q.how = "cgroup v2, " + q.groups
 		return q, nil
 	}
 	q.groups = ""
+	first := q.controllers(root, cfg.Workers)
+	if first == nil {
+		q.how = "cgroup v1, " + strings.Join(q.first, " ")
+		cfg.Log.Info("workers are bounded by cgroup v1", "why", second)
+		return q, nil
+	}
+	q.close()
+	q.first = nil
 	if q.limit.CPU > 0 {
-		return nil, fmt.Errorf("prefork: Limit.CPU needs cgroup v2, delegated to this process: %w; Delegate=cpu memory in a unit has systemd do that. Procs and CPUs bound it without", err)
+		return nil, fmt.Errorf("prefork: Limit.CPU needs a cgroup: version 2: %w; version 1: %w; Delegate=cpu memory in a unit has systemd do that. "+
+			"Procs and CPUs bound it without", second, first)
 	}
 	q.how = "GOMEMLIMIT"
-	cfg.Log.Info("memory is bounded by GOMEMLIMIT alone, which has Go collect harder and kills nobody", "why", err)
+	cfg.Log.Info("memory is bounded by GOMEMLIMIT alone, which has Go collect harder and kills nobody", "v2", second, "v1", first)
 	return q, nil
 }
 
-// delegated makes the groups. This process moves into one of its own, since a group of version 2
-// with controllers for its children holds no process itself.
-func (q *quota) delegated(root string, workers int) error {
+// memberships are the groups of this process by controller; version 2 is "".
+func memberships(root string) (map[string]string, error) {
 	b, err := os.ReadFile(filepath.Join(root, "proc/self/cgroup"))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	own, found := "", false
+	all := map[string]string{}
 	for line := range strings.Lines(string(b)) {
-		if path, ok := strings.CutPrefix(strings.TrimSpace(line), "0::"); ok {
-			own, found = path, true
+		if f := strings.SplitN(strings.TrimSpace(line), ":", 3); len(f) == 3 {
+			for _, controller := range strings.Split(f[1], ",") {
+				all[controller] = f[2]
+			}
 		}
 	}
-	base := filepath.Join(root, "sys/fs/cgroup", own)
-	have, err := os.ReadFile(filepath.Join(base, "cgroup.controllers"))
-	if !found || err != nil {
-		return errors.Join(errors.New("there is no cgroup v2"), err)
-	}
+	return all, nil
+}
+
+// delegated makes the groups of version 2. This process moves into one of its own, since a group
+// with controllers for its children holds no process itself.
+func (q *quota) delegated(root string, workers int, base string) error {
 	var enable []string
 	for name, wanted := range map[string]bool{"cpu": q.limit.CPU > 0, "memory": q.limit.Memory > 0} {
-		if !wanted {
-			continue
+		if wanted {
+			enable = append(enable, "+"+name)
 		}
-		if !strings.Contains(" "+strings.TrimSpace(string(have))+" ", " "+name+" ") {
-			return fmt.Errorf("%s has no controller %s", base, name)
+	}
+	if base == "" {
+		own, err := memberships(root)
+		if err != nil {
+			return err
 		}
-		enable = append(enable, "+"+name)
-	}
-	master := filepath.Join(base, "master")
-	if err := os.Mkdir(master, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
-		return err
-	}
-	if err := write(master, "cgroup.procs", strconv.Itoa(os.Getpid())); err != nil {
-		return err
+		path, found := own[""]
+		base = filepath.Join(root, "sys/fs/cgroup", path)
+		have, err := os.ReadFile(filepath.Join(base, "cgroup.controllers"))
+		if !found || err != nil {
+			return errors.Join(errors.New("there is no cgroup v2"), err)
+		}
+		for _, name := range enable {
+			if !slices.Contains(strings.Fields(string(have)), name[1:]) {
+				return fmt.Errorf("%s has no controller %s", base, name[1:])
+			}
+		}
+		master := filepath.Join(base, "master")
+		if err := folder(master); err != nil {
+			return err
+		}
+		if err := write(master, "cgroup.procs", strconv.Itoa(os.Getpid())); err != nil {
+			return err
+		}
 	}
 	if err := write(base, "cgroup.subtree_control", strings.Join(enable, " ")); err != nil {
 		return err
 	}
 	q.groups = base
-	for slot := range workers {
-		if err := q.group(slot); err != nil {
+	return q.each(workers, func(slot string) error {
+		dir := filepath.Join(base, slot)
+		err := folder(dir)
+		if err == nil && q.limit.CPU > 0 {
+			err = write(dir, "cpu.max", fmt.Sprintf("%d %d", int(q.limit.CPU*cpuPeriod), cpuPeriod))
+		}
+		if err == nil && q.limit.Memory > 0 {
+			err = write(dir, "memory.max", strconv.FormatInt(q.limit.Memory, 10))
+		}
+		return err
+	})
+}
+
+// controllers makes the groups of version 1, below those of this process.
+func (q *quota) controllers(root string, workers int) error {
+	own, err := memberships(root)
+	if err != nil {
+		return err
+	}
+	for _, c := range []struct {
+		name   string
+		wanted bool
+		values [][2]string
+	}{
+		{"cpu", q.limit.CPU > 0, [][2]string{
+			{"cpu.cfs_period_us", strconv.Itoa(cpuPeriod)}, {"cpu.cfs_quota_us", strconv.Itoa(int(q.limit.CPU * cpuPeriod))},
+		}},
+		{"memory", q.limit.Memory > 0, [][2]string{{"memory.limit_in_bytes", strconv.FormatInt(q.limit.Memory, 10)}}},
+	} {
+		if !c.wanted {
+			continue
+		}
+		path, found := own[c.name]
+		if !found {
+			return fmt.Errorf("there is no controller %s", c.name)
+		}
+		parent := filepath.Join(root, "sys/fs/cgroup", c.name, path)
+		sweep(parent)
+		base := filepath.Join(parent, masterGroup+strconv.Itoa(os.Getpid()))
+		q.first = append(q.first, base)
+		if err := folder(base); err != nil {
+			return err
+		}
+		err := q.each(workers, func(slot string) error {
+			dir := filepath.Join(base, slot)
+			err := folder(dir)
+			for _, v := range c.values {
+				if err == nil {
+					err = write(dir, v[0], v[1])
+				}
+			}
+			return err
+		})
+		if err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (q *quota) folder(slot int) string {
-	return filepath.Join(q.groups, "worker-"+strconv.Itoa(slot))
+// sweep removes the groups of masters that were killed.
+func sweep(parent string) {
+	left, _ := filepath.Glob(filepath.Join(parent, masterGroup+"*")) // the pattern is good
+	for _, dir := range left {
+		pid, _ := strings.CutPrefix(filepath.Base(dir), masterGroup)
+		if _, err := os.Stat("/proc/" + pid); err == nil {
+			continue
+		}
+		slots, _ := filepath.Glob(filepath.Join(dir, "worker-*"))
+		for _, s := range slots {
+			_ = os.Remove(s)
+		}
+		_ = os.Remove(dir) // an error: somebody is in it
+	}
 }
 
-// group makes the group of a slot.
-func (q *quota) group(slot int) error {
-	dir := q.folder(slot)
+func slotName(slot int) string { return "worker-" + strconv.Itoa(slot) }
+
+func (q *quota) each(workers int, make func(slot string) error) error {
+	for slot := range workers {
+		if err := make(slotName(slot)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// folder makes a group, unless it is there.
+func folder(dir string) error {
 	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
 		return err
 	}
-	var err error
-	if q.limit.CPU > 0 {
-		err = write(dir, "cpu.max", fmt.Sprintf("%d %d", int(q.limit.CPU*cpuPeriod), cpuPeriod))
-	}
-	if q.limit.Memory > 0 {
-		err = errors.Join(err, write(dir, "memory.max", strconv.FormatInt(q.limit.Memory, 10)))
-	}
-	return err
+	return nil
 }
 
 func write(dir, name, text string) error {
@@ -125,12 +226,12 @@ func (q *quota) environment() []string {
 	return []string{"GOMEMLIMIT=" + strconv.FormatInt(q.limit.Memory-q.limit.Memory/10, 10)}
 }
 
-// enter has a worker be born in its group. release is called once it is.
+// enter has a worker be born in its group, where that can be. release is called once it is.
 func (q *quota) enter(attr *syscall.SysProcAttr, slot int) (release func(), err error) {
 	if q.groups == "" {
 		return func() {}, nil
 	}
-	f, err := os.Open(q.folder(slot))
+	f, err := os.Open(filepath.Join(q.groups, slotName(slot)))
 	if err != nil {
 		return nil, err
 	}
@@ -138,11 +239,26 @@ func (q *quota) enter(attr *syscall.SysProcAttr, slot int) (release func(), err 
 	return func() { _ = f.Close() }, nil
 }
 
-// close removes the groups of the slots; that of this process stays, it is in it.
-func (q *quota) close() {
-	for slot := range 1024 {
-		if q.groups == "" || os.Remove(q.folder(slot)) != nil {
-			return
+// put puts a worker into its groups, where it was not born there.
+func (q *quota) put(pid, slot int) error {
+	for _, base := range q.first {
+		if err := write(filepath.Join(base, slotName(slot)), "cgroup.procs", strconv.Itoa(pid)); err != nil {
+			return err
 		}
+	}
+	return nil
+}
+
+// close removes the groups; in version 2 that of this process stays, it is in it.
+func (q *quota) close() {
+	if q == nil {
+		return
+	}
+	for _, base := range append(slices.Clone(q.first), q.groups) {
+		for slot := 0; base != "" && os.Remove(filepath.Join(base, slotName(slot))) == nil; slot++ {
+		}
+	}
+	for _, base := range q.first {
+		_ = os.Remove(base)
 	}
 }

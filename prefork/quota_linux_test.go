@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -14,7 +15,7 @@ import (
 func TestQuota(t *testing.T) {
 	root := t.TempDir()
 	cfg := &Config{Workers: 2, Limit: Limit{CPU: 0.5, Memory: 1 << 30}, Log: slog.New(slog.DiscardHandler)}
-	if _, err := newQuota(root, cfg); err == nil || !strings.Contains(err.Error(), "Delegate=") {
+	if _, err := newQuota(root, cfg, ""); err == nil || !strings.Contains(err.Error(), "Delegate=") {
 		t.Errorf("without a cgroup: %v", err)
 	}
 	base := filepath.Join(root, "sys/fs/cgroup/system.slice/x.service")
@@ -35,14 +36,14 @@ func TestQuota(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(base, "cgroup.controllers"), []byte(controllers+"\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := newQuota(root, cfg); err == nil || !strings.Contains(err.Error(), "no controller cpu") {
+		if _, err := newQuota(root, cfg, ""); err == nil || !strings.Contains(err.Error(), "no controller cpu") {
 			t.Errorf("controllers %s: %v", controllers, err)
 		}
 	}
 	if err := os.WriteFile(filepath.Join(base, "cgroup.controllers"), []byte("cpuset cpu memory pids\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	q, err := newQuota(root, cfg)
+	q, err := newQuota(root, cfg, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,5 +60,96 @@ func TestQuota(t *testing.T) {
 	release()
 	if env := q.environment(); len(env) != 1 || env[0] != "GOMEMLIMIT=966367642" || !strings.HasPrefix(q.how, "cgroup v2") {
 		t.Errorf("%v, by %s", env, q.how)
+	}
+}
+
+// TestQuotaOfTheFirstVersion makes groups in folders that look like the controllers of version 1.
+func TestQuotaOfTheFirstVersion(t *testing.T) {
+	root := t.TempDir()
+	cfg := &Config{Workers: 2, Limit: Limit{CPU: 1.5, Memory: 1 << 28}, Log: slog.New(slog.DiscardHandler)}
+	own := masterGroup + strconv.Itoa(os.Getpid())
+	gone := masterGroup + "4194304" // beyond the largest number of a process
+	for dir, files := range map[string]string{
+		"proc/self": "", "sys/fs/cgroup/cpu": "", "sys/fs/cgroup/memory/below": "",
+		"sys/fs/cgroup/cpu/" + gone + "/worker-0":         "",
+		"sys/fs/cgroup/cpu/" + own + "/worker-0":          "cpu.cfs_period_us cpu.cfs_quota_us cgroup.procs",
+		"sys/fs/cgroup/cpu/" + own + "/worker-1":          "cpu.cfs_period_us cpu.cfs_quota_us cgroup.procs",
+		"sys/fs/cgroup/memory/below/" + own + "/worker-0": "memory.limit_in_bytes cgroup.procs",
+		"sys/fs/cgroup/memory/below/" + own + "/worker-1": "memory.limit_in_bytes cgroup.procs",
+	} { // the kernel would make these files
+		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range strings.Fields(files) {
+			if err := os.WriteFile(filepath.Join(root, dir, name), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	groups := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(root, "proc/self/cgroup"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	groups("4:memory:/below\n0::/\n")
+	if _, err := newQuota(root, cfg, ""); err == nil || !strings.Contains(err.Error(), "there is no controller cpu") {
+		t.Errorf("without one for CPU time: %v", err)
+	}
+	groups("4:memory:/below\n1:cpu,cpuacct:/\n0::/\n")
+	q, err := newQuota(root, cfg, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := q.put(4711, 1); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{
+		"cpu/" + own + "/worker-0/cpu.cfs_quota_us": "150000", "cpu/" + own + "/worker-1/cpu.cfs_period_us": "100000",
+		"memory/below/" + own + "/worker-0/memory.limit_in_bytes": "268435456", "cpu/" + own + "/worker-1/cgroup.procs": "4711",
+		"memory/below/" + own + "/worker-1/cgroup.procs": "4711", "cpu/" + own + "/worker-0/cgroup.procs": "",
+	} {
+		if b, err := os.ReadFile(filepath.Join(root, "sys/fs/cgroup", name)); err != nil || string(b) != want {
+			t.Errorf("%s: %q, %v; want %q", name, b, err, want)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(root, "sys/fs/cgroup/cpu", gone)); err == nil {
+		t.Error("the groups of a master that was killed are still there")
+	}
+	if !strings.HasPrefix(q.how, "cgroup v1, ") {
+		t.Errorf("it says %q", q.how)
+	}
+}
+
+// TestQuotaHere bounds real workers by what this machine has.
+func TestQuotaHere(t *testing.T) {
+	t.Parallel()
+	q, err := newQuota("/", &Config{Workers: 1, Limit: Limit{CPU: 0.5, Memory: 1 << 28}, Log: slog.New(slog.DiscardHandler)}, "")
+	if err != nil {
+		t.Skipf("SKIPPED: %v", err)
+	}
+	second := q.groups != ""
+	if q.close(); second {
+		t.Skip("SKIPPED: this process would be moved into a group of its own (cgroup v2); the machines of CI have version 1")
+	}
+	r := start(t, appConfig{Config: Config{Listen: anyPort, Workers: 2, Limit: Limit{CPU: 0.5, Memory: 1 << 28}, StartFor: patience}}, nil)
+	group := masterGroup + strconv.Itoa(r.cmd.Process.Pid)
+	for slot, st := range r.status() {
+		b, err := os.ReadFile("/proc/" + strconv.Itoa(st.PID) + "/cgroup")
+		if want := "/" + group + "/" + slotName(slot) + "\n"; err != nil || strings.Count(string(b), want) != 2 {
+			t.Errorf("slot %d is in %s, not twice in %s: %v", slot, b, want, err)
+		}
+	}
+	if !strings.Contains(r.said.String(), `quota="cgroup v1, `) {
+		t.Errorf("it said: %s", r.said)
+	}
+	if err := r.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	<-r.waited
+	for _, pattern := range []string{"/sys/fs/cgroup/*/" + group, "/sys/fs/cgroup/memory/*/*/" + group} {
+		if left, _ := filepath.Glob(pattern); len(left) > 0 {
+			t.Errorf("left: %v", left)
+		}
 	}
 }

@@ -45,11 +45,7 @@ func (m *Master) begin(slot int, p *program) (*child, error) {
 	if m.over {
 		return nil, errors.New("prefork: the master ends")
 	}
-	c, err := m.launch(slot, p)
-	if err == nil {
-		m.all[c] = struct{}{}
-	}
-	return c, err
+	return m.launch(slot, p)
 }
 
 // allReady waits until new workers are ready.
@@ -187,6 +183,7 @@ func (m *Master) refused(c *child, number int) {
 func (m *Master) ended(c *child) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	defer close(c.gone)
 	delete(m.all, c)
 	s := m.slots[c.slot]
 	s.past.add(c.count.Load(), false)
@@ -199,13 +196,17 @@ func (m *Master) ended(c *child) {
 		return
 	}
 	s.restarts++
-	m.lend(s)
-	m.running.Go(func() { m.revive(s, c) })
+	m.orphan(s, fmt.Errorf("%v has ended: %w", c, c.err))
 }
 
-// revive starts a worker in a slot whose last one has ended unasked.
-func (m *Master) revive(s *slot, dead *child) {
-	why := error(fmt.Errorf("%v has ended: %w", dead, dead.err))
+// orphan sees to a slot that has no worker, and says why. The caller holds mu.
+func (m *Master) orphan(s *slot, why error) {
+	m.lend(s)
+	m.running.Go(func() { m.revive(s, why) })
+}
+
+// revive starts a worker in a slot that has none.
+func (m *Master) revive(s *slot, why error) {
 	for {
 		m.mu.Lock()
 		wait, resting := s.backoff.next(&m.cfg, time.Now())

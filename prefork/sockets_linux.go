@@ -16,7 +16,8 @@ import (
 // closes them before its end: a socket that is closed resets those who wait at it.
 type sockets struct {
 	slots  [][]*os.File
-	shared bool // all slots have the same
+	own    []*os.File // of Config.MasterListen
+	shared bool       // all slots have the same
 }
 
 // listen opens the sockets.
@@ -24,6 +25,9 @@ func listen(cfg *Config) (*sockets, error) {
 	s := &sockets{slots: make([][]*os.File, cfg.Workers), shared: cfg.Shared || len(cfg.Listen) == 0}
 	if len(cfg.Listen) > maxPassed {
 		return nil, fmt.Errorf("prefork: %d addresses: want at most %d", len(cfg.Listen), maxPassed)
+	}
+	if err := s.openOwn(cfg.MasterListen); err != nil {
+		return nil, errors.Join(err, s.close())
 	}
 	if len(cfg.Listen) == 0 {
 		return s, s.passed()
@@ -34,6 +38,24 @@ func listen(cfg *Config) (*sockets, error) {
 		}
 	}
 	return s, nil
+}
+
+// openOwn opens the sockets of the master itself.
+func (s *sockets) openOwn(addrs []string) error {
+	for _, addr := range addrs {
+		ln, err := net.Listen("tcp", addr)
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrMasterListen, err)
+		}
+		fd, err := sys.SocketOf(ln.(*net.TCPListener))
+		if err == nil {
+			s.own = append(s.own, os.NewFile(uintptr(fd), addr))
+		}
+		if err = errors.Join(err, ln.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // passed takes the sockets that systemd, or a master like it, passes: see sd_listen_fds(3).
@@ -117,7 +139,13 @@ func (s *sockets) fds(slot int) (fds []int) {
 }
 
 func (s *sockets) close() error {
+	if s == nil {
+		return nil
+	}
 	var err error
+	for _, f := range s.own {
+		err = errors.Join(err, f.Close())
+	}
 	for slot, files := range s.slots {
 		if s.shared && slot > 0 {
 			break

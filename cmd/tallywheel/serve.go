@@ -39,7 +39,7 @@ func newServe() *cobra.Command {
 		Use:   "serve DIR|echo|json",
 		Short: "serve files, an echo or JSON by several processes on one port",
 		Long: `Serves the files of a folder, the body of each request, or a line of JSON, by workers that share a port. SIGUSR2 or "serve upgrade" has new workers of
-the program that lies here now take over, SIGHUP restarts the workers one by one, SIGTERM drains them: no request is lost by any of these. "serve status"
+the program that lies here now take over, and the master become that program, SIGHUP restarts the workers one by one, SIGTERM drains them: no request is lost by any of these. "serve status"
 shows a row for each worker. A folder named status or upgrade is ./status, ./upgrade.`,
 		Example: "  tallywheel serve --listen 127.0.0.1:8080 --workers 2 /srv/www",
 		Args:    exactly(1, "a folder, echo or json"),
@@ -71,6 +71,9 @@ func (s *serving) run(ctx context.Context, what string) error {
 	if err != nil {
 		return err
 	}
+	if s.admin != "off" {
+		s.MasterListen = []string{s.admin}
+	}
 	master := make(chan *prefork.Master, 1)
 	s.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
 	s.Started = func(m *prefork.Master) { master <- m }
@@ -97,6 +100,9 @@ func (s *serving) run(ctx context.Context, what string) error {
 		return w.Serve(srv)
 	})
 	cancel()
+	if errors.Is(err, prefork.ErrMasterListen) {
+		err = fmt.Errorf("%w; --admin chooses another address, or off", err)
+	}
 	return errors.Join(err, <-failed)
 }
 
@@ -137,29 +143,42 @@ func answerJSON(w http.ResponseWriter, r *http.Request, slot int) {
 	_ = json.NewEncoder(w).Encode(map[string]any{"path": r.URL.Path, "worker": slot, "pid": os.Getpid()})
 }
 
-// administer serves the master's figures until ctx ends.
+// administer serves the master's figures until ctx ends, and renews the master when that is asked.
 func (s *serving) administer(ctx context.Context, m *prefork.Master) error {
 	s.Log.Info("serving", "addresses", strings.Join(m.Addresses(), " "), "workers", len(m.Status()))
 	if s.admin == "off" {
 		<-ctx.Done()
 		return nil
 	}
-	ln, err := net.Listen("tcp", s.admin)
-	if err != nil {
-		return fmt.Errorf("%w; --admin chooses another address, or off", err)
-	}
-	s.Log.Info("status, metrics and upgrade", "url", "http://"+ln.Addr().String())
-	srv := &http.Server{Handler: adminHandler(m, s.Log), ReadHeaderTimeout: 10 * time.Second}
-	defer context.AfterFunc(ctx, func() { _ = srv.Close() })()
-	if err := srv.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
-		return err
+	for ctx.Err() == nil {
+		own, err := m.Listeners()
+		if err != nil {
+			return err
+		}
+		s.Log.Info("status, metrics and upgrade", "url", "http://"+own[0].Addr().String())
+		renew := make(chan struct{}, 1)
+		srv := &http.Server{Handler: adminHandler(m, s.Log, renew), ReadHeaderTimeout: 10 * time.Second}
+		ended := make(chan error, 1)
+		go func() { ended <- srv.Serve(own[0]) }()
+		select {
+		case err := <-ended:
+			return err
+		case <-ctx.Done():
+			_ = srv.Close()
+		case <-renew:
+			answered, cancel := context.WithTimeout(ctx, time.Second)
+			_ = srv.Shutdown(answered) // who asked for the upgrade has its answer then
+			cancel()
+			s.Log.Error("renewal of the master failed", "error", m.Renew(ctx)) // else it does not come back
+		}
+		<-ended
 	}
 	return nil
 }
 
 // adminHandler answers only who names this machine (a foreign name may point to it), and no page of
 // another site.
-func adminHandler(m *prefork.Master, log *slog.Logger) http.Handler {
+func adminHandler(m *prefork.Master, log *slog.Logger, renew chan<- struct{}) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -180,7 +199,16 @@ func adminHandler(m *prefork.Master, log *slog.Logger) http.Handler {
 			_, _ = io.WriteString(w, "done\n")
 		}
 	}
-	mux.HandleFunc("POST /upgrade", change("upgrade", m.Upgrade))
+	mux.HandleFunc("POST /upgrade", change("upgrade", func(ctx context.Context) error {
+		err := m.Upgrade(ctx)
+		if err == nil {
+			select {
+			case renew <- struct{}{}:
+			default: // it is about to
+			}
+		}
+		return err
+	}))
 	mux.HandleFunc("POST /restart", change("restart", m.Restart))
 	own := http.NewCrossOriginProtection().Handler(mux)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -293,7 +321,7 @@ func newServeUpgrade() *cobra.Command {
 	var admin string
 	c := &cobra.Command{
 		Use:   "upgrade",
-		Short: "have new workers of the program that lies there now take over from a running serve's",
+		Short: "have a running serve become the program that lies there now: new workers, then the master",
 		Args:  exactly(0, "no argument"),
 		RunE: func(c *cobra.Command, _ []string) error {
 			_, err := askMaster(c.Context(), http.MethodPost, admin, "/upgrade")

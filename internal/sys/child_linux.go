@@ -58,3 +58,17 @@ func ReapGroup(group int) {
 func SetLimit(r Resource, n uint64) error {
 	return os.NewSyscallError("setrlimit", syscall.Setrlimit(int(r), &syscall.Rlimit{Cur: n, Max: n}))
 }
+
+// KeepOnExec has descriptors stay open when this process executes another program, or not.
+func KeepOnExec(fds []int, keep bool) error {
+	flags := unix.FD_CLOEXEC
+	if keep {
+		flags = 0
+	}
+	for _, fd := range fds {
+		if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFD, flags); err != nil {
+			return os.NewSyscallError("fcntl F_SETFD", err)
+		}
+	}
+	return nil
+}
