@@ -22,7 +22,7 @@ const module = "github.com/tallywheel/tallywheel"
 // own sub-folders.
 var layers = [][]string{
 	{"crc16", "internal/sys", "internal/http1", "internal/hist", "internal/beat", "internal/pack", "internal/fault", "internal/testenv"},
-	{"frame", "ledger", "ring", "rt", "uring", "admission"},
+	{"frame", "ledger", "ring", "rt", "uring", "admission", "steal"},
 	{"serial", "reader", "asyncfile", "seglog", "server", "loadgen", "prefork", "ipc", "internal/spool"},
 	{"archive", "config", "doctor", "probe"},
 	{"recorder"},

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"runtime"
+	"slices"
 	"syscall"
 	"time"
 
@@ -30,6 +32,14 @@ type Config struct {
 	// no worker is woken in vain, and connections are shared out by a hash, unevenly if they are
 	// few.
 	Shared bool
+
+	// Weights shares new connections out by the slots' weights, each above 0, and by their load:
+	// weight × (1 − load). Slot i has Weights[i % len(Weights)]; its load, from 0 to 1, is the
+	// largest of its CPU time, its memory and its connections, each by its limit where there is
+	// one: Limit.CPU or Procs, Limit.Memory, MaxConns; connections without a limit count by their
+	// share of all. It is looked at each second. Empty: the kernel shares them out by a hash, which
+	// knows nothing of load.
+	Weights []float64
 
 	Path  string               // of the program that workers run; empty: this one
 	Dir   string               // of the workers; empty: this one's
@@ -115,6 +125,10 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("prefork: Queue is %d without InFlight: nobody would wait", c.Queue)
 	case c.LameDuck >= c.DrainFor:
 		return c, fmt.Errorf("prefork: LameDuck %v is not below DrainFor %v: requests would have no time to end", c.LameDuck, c.DrainFor)
+	case len(c.Weights) > 0 && (c.Shared || len(c.Listen) == 0):
+		return c, errors.New("prefork: Weights need a socket for each slot: not with Shared, nor with sockets that systemd passes")
+	case slices.ContainsFunc(c.Weights, func(w float64) bool { return !(w > 0) || math.IsInf(w, 0) }):
+		return c, fmt.Errorf("prefork: Weights are %v: want each above 0", c.Weights)
 	case c.Limit.CPU < 0 || c.Limit.Memory < 0:
 		return c, fmt.Errorf("prefork: limits of %v CPUs and %d bytes: want 0 or more", c.Limit.CPU, c.Limit.Memory)
 	}

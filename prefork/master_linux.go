@@ -46,6 +46,7 @@ type slot struct {
 	restarts int    // after an end that nobody asked for
 	past     Count  // of those that have ended
 	backoff  backoff
+	share    float64 // of new connections
 }
 
 // runMaster is Run in the master.
@@ -77,7 +78,7 @@ func runMaster(ctx context.Context, cfg Config) (err error) {
 	m.starter = newStarter()
 	defer close(m.starter.work)
 	for i := range cfg.Workers {
-		m.slots = append(m.slots, &slot{number: i})
+		m.slots = append(m.slots, &slot{number: i, share: 1 / float64(cfg.Workers)})
 	}
 	signal.Notify(m.signals, heard...)
 	deaf := make(chan struct{})
@@ -140,7 +141,7 @@ func (m *Master) first(before *estate) (err error) {
 	if err != nil {
 		return err
 	}
-	m.log.Info("workers serve", "workers", len(m.slots), "on", m.sockets.addresses(), "quota", m.quota.how)
+	m.log.Info("workers serve", "workers", len(m.slots), "on", m.sockets.addresses(), "quota", m.quota.how, "shares", m.balance())
 	notify("READY=1")
 	if m.cfg.Started != nil {
 		m.cfg.Started(m)
@@ -281,7 +282,8 @@ type WorkerStatus struct {
 	LentTo   int       // the worker that serves the slot's sockets meanwhile, by its slot; -1: none
 	Count              // of all workers of the slot so far
 	CPU      time.Duration
-	Resident int64 // bytes
+	Resident int64   // bytes
+	Share    float64 // of new connections, 0 to 1; by the hash all have the same
 }
 
 // Status lists the slots. Counts are as the workers last told, at most a second ago.
@@ -291,7 +293,7 @@ func (m *Master) Status() []WorkerStatus {
 	all := make([]WorkerStatus, len(m.slots))
 	for i, s := range m.slots {
 		st := &all[i]
-		*st = WorkerStatus{Slot: i, Restarts: s.restarts, Count: s.past, LentTo: -1}
+		*st = WorkerStatus{Slot: i, Restarts: s.restarts, Count: s.past, LentTo: -1, Share: s.share}
 		for c := range m.all { // the one that serves, and those that drain
 			if c.slot == i {
 				st.add(c.count.Load(), true)

@@ -33,7 +33,7 @@ func listen(cfg *Config) (*sockets, error) {
 		return s, s.passed()
 	}
 	for _, addr := range cfg.Listen {
-		if err := s.open(addr); err != nil {
+		if err := s.open(addr, len(cfg.Weights) > 0); err != nil {
 			return nil, errors.Join(err, s.close())
 		}
 	}
@@ -76,9 +76,14 @@ func (s *sockets) passed() error {
 
 // open opens the sockets of an address. The first is opened as if nobody else might have the port,
 // which fails if anybody has: a master that is there already, too. Once it listens the port is
-// ours, and it lets the others in.
-func (s *sockets) open(addr string) error {
-	first, err := net.Listen("tcp", addr)
+// ours, and it lets the others in. Sockets of multipath TCP, which package net makes where it can,
+// cannot be weighed.
+func (s *sockets) open(addr string, weighed bool) error {
+	var alone net.ListenConfig
+	if weighed {
+		alone.SetMultipathTCP(false)
+	}
+	first, err := alone.Listen(context.Background(), "tcp", addr)
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return fmt.Errorf("prefork: %w; another master or server has it: end that, or pass it a new program by SIGUSR2", err)
 	} else if err != nil {
@@ -105,7 +110,8 @@ func (s *sockets) open(addr string) error {
 	if err := reuse("", "", raw); err != nil {
 		return fmt.Errorf("prefork: %w; use Config.Shared", err)
 	}
-	config := net.ListenConfig{Control: reuse}
+	config := alone
+	config.Control = reuse
 	for slot := 1; slot < len(s.slots); slot++ {
 		ln, err := config.Listen(context.Background(), "tcp", first.Addr().String())
 		if err != nil {

@@ -2,6 +2,7 @@ package sys
 
 import (
 	"os"
+	"runtime"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -71,4 +72,37 @@ func KeepOnExec(fds []int, keep bool) error {
 		}
 	}
 	return nil
+}
+
+// ShareOut has the sockets that listen at an address with SO_REUSEPORT get connections by shares,
+// whose sum is 1, in the order in which they began to listen; fd is any of them. nil: by the
+// kernel's hash again. Linux 4.5; 4.20 for TCP sockets that already listen.
+func ShareOut(fd int, shares []float64) error {
+	if shares == nil {
+		const detach = 68 // SO_DETACH_REUSEPORT_BPF, Linux 5.3
+		err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, detach, 0)
+		if err == unix.ENOENT { // there is none
+			err = nil
+		}
+		return os.NewSyscallError("setsockopt SO_DETACH_REUSEPORT_BPF", err)
+	}
+	// A number of chance in the accumulator; then for each socket: from its bound on, go on, else
+	// it is the one.
+	const random = 0xFFFFF000 + 56 // SKF_AD_OFF + SKF_AD_RANDOM, linux/filter.h
+	program := []unix.SockFilter{{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: random}}
+	sum, last := 0.0, 0
+	for i, share := range shares {
+		if share > 0 {
+			last = i
+		}
+		sum += share
+		bound := uint32(min(sum*(1<<32), 1<<32-1))
+		program = append(program,
+			unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JGE | unix.BPF_K, Jt: 1, K: bound},
+			unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: uint32(i)})
+	}
+	program = append(program, unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: uint32(last)}) // rounding
+	err := unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_REUSEPORT_CBPF, &unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]})
+	runtime.KeepAlive(program)
+	return os.NewSyscallError("setsockopt SO_ATTACH_REUSEPORT_CBPF", err)
 }
