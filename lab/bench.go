@@ -152,6 +152,7 @@ type cellOf struct {
 	cell   Params
 	rounds []Metrics
 	calls  Metrics
+	said   string // by it, of what it found out
 	notRun string
 	note   string // what a reader should know of it
 }
@@ -171,6 +172,9 @@ func (b *Bench) Run(e *Experiment) (r ExperimentResult, err error) {
 	if b.Dir, err = filepath.Abs(b.Dir); err != nil {
 		return r, err
 	}
+	if why := e.asksWrongly(); why != "" {
+		return r, fmt.Errorf("%s: %s", e.Name, why)
+	}
 	all := b.cells(e)
 	start := time.Now() // what is built once does not count
 	if e.Prepare != nil {
@@ -188,7 +192,9 @@ func (b *Bench) Run(e *Experiment) (r ExperimentResult, err error) {
 		r.Rows = append(r.Rows, c.row())
 		r.Rounds = max(r.Rounds, len(c.rounds))
 	}
-	r.Warnings = noise.warnings(r.Rounds, b.options.MaxRounds)
+	if !e.Once {
+		r.Warnings = noise.warnings(r.Rounds, b.options.MaxRounds)
+	}
 	v := View{&r}
 	r.Verdicts = e.judge(v)
 	if e.Advice != nil && len(r.Warnings) == 0 { // else nothing is sure
@@ -230,7 +236,7 @@ func (b *Bench) rounds(e *Experiment, all []*cellOf, start time.Time) (n noises)
 	began := time.Now()
 	budget := b.options.Budget - time.Since(start) - b.countingTakes(e, all)
 	for _, c := range all {
-		if c.notRun != "" || b.ctx.Err() != nil {
+		if c.notRun != "" || b.ctx.Err() != nil || e.Once {
 			continue
 		}
 		b.tell("%s: warming up %s %s", e.Name, c.c.Name, c.cell)
@@ -246,7 +252,7 @@ func (b *Bench) rounds(e *Experiment, all []*cellOf, start time.Time) (n noises)
 	overhead := time.Since(began)/time.Duration(len(running)) - warmUp
 	length := b.turnLength(e, overhead, len(running), budget-time.Since(began))
 	var round time.Duration
-	for i := range b.options.MaxRounds {
+	for i := range b.options.mostRounds(e) {
 		spent := time.Since(began) + round
 		if i >= 1 && spent > budget+grace || i >= MinRounds && spent > budget {
 			break
@@ -268,13 +274,20 @@ func (b *Bench) rounds(e *Experiment, all []*cellOf, start time.Time) (n noises)
 				c.notRun = fmt.Sprintf("failed in round %d: %s", i+1, firstLine(err))
 				continue
 			}
-			c.rounds = append(c.rounds, o.metrics)
+			c.rounds, c.said = append(c.rounds, o.metrics), o.said
 			n.add(o)
 		}
 		round = time.Since(roundBegan)
 		n.needs = prepared + (MinRounds+1)*round + b.countingTakes(e, all)
 	}
 	return n
+}
+
+func (o Options) mostRounds(e *Experiment) int {
+	if e.Once {
+		return 1
+	}
+	return o.MaxRounds
 }
 
 // shuffled is the turns of a round in an order of chance: the cells, and in each its contestants,
@@ -368,7 +381,7 @@ func (b *Bench) countCalls(e *Experiment, all []*cellOf) {
 
 // row summarises the rounds of a cell. ops served to work out others.
 func (c *cellOf) row() Row {
-	r := Row{Contestant: c.c.Name, Params: c.cell, Note: c.note, NotRun: c.notRun}
+	r := Row{Contestant: c.c.Name, Params: c.cell, Note: c.note, Said: c.said, NotRun: c.notRun}
 	if len(c.rounds) == 0 {
 		if r.NotRun == "" {
 			r.NotRun = "stopped before its first round"
@@ -378,6 +391,9 @@ func (c *cellOf) row() Row {
 	r.Metrics = map[string]Figure{}
 	for _, m := range c.rounds {
 		for name := range m {
+			if _, answers := m[Answer.name]; answers && name != Answer.name {
+				continue // how long it took to find out is of no interest
+			}
 			if _, done := r.Metrics[name]; !done && name != "ops" {
 				r.Metrics[name] = Summarise(Describe(name).Unit, column(c.rounds, name))
 			}

@@ -90,6 +90,8 @@ func misbehave(args []string) error {
 		return errors.Join(err, t.Result(took, n))
 	case "lies":
 		return lies(t)
+	case "knows":
+		return t.Answer(false, "two lines\nin one")
 	case "sleeps": // uses next to no CPU time
 		until, err := t.Ready()
 		if err != nil {
@@ -538,53 +540,68 @@ func TestExperiments(t *testing.T) {
 	}
 }
 
-// everything is results in which every contestant was measured in every cell that it is for, by all
-// metrics and eight rounds, but for what must fail to be judged.
-func everything(e *lab.Experiment) lab.View {
-	r := lab.ExperimentResult{Name: e.Name, Rounds: lab.MinRounds}
-	cells := []lab.Params{{}}
-	if e.Cells != nil {
-		cells = append(e.Cells(lab.Quick()), e.Cells(lab.Full())...)
-	}
-	metrics := map[string]lab.Figure{}
-	for _, m := range append(lab.AllMetrics(), e.Metrics...) {
-		if m != lab.Others && m != lab.Steal && m != lab.Throttled {
-			metrics[m.String()] = lab.Summarise("", []float64{1, 2, 3, 4, 5, 6, 7, 8})
-		}
-	}
-	for _, cell := range cells {
-		for _, c := range e.Contestants {
-			row := lab.Row{Contestant: c.Name, Params: cell, Metrics: metrics}
-			if c.Name == "tty/mmap" {
-				row.Metrics, row.NotRun = nil, "no such device"
-			}
-			if c.Skip == nil || !c.Skip(cell) {
-				r.Rows = append(r.Rows, row)
-			}
-		}
-	}
-	return lab.View{ExperimentResult: &r}
-}
-
 // TestClaimsAskForWhatIsMeasured: where everything was measured every claim is judged and advice is
-// given, so none asks for a contestant or a cell that there is not. A misspelt one would read "not
-// measurable here" for ever.
+// given, so none asks for a contestant or a cell that there is not.
 func TestClaimsAskForWhatIsMeasured(t *testing.T) {
 	for _, e := range lab.Experiments() {
-		v := everything(e)
-		if e.Advice(v) == "" {
-			t.Errorf("%s: no advice, although all was measured", e.Name)
-		}
-		for _, c := range e.Claims {
-			verdict, ok := c.Judge(v)
-			if !ok || verdict.Reason == lab.TooFewRounds {
-				t.Errorf("%s: %q is not judged, although all was measured: %+v", e.Name, c.Claim, verdict)
-			}
+		if why := e.AsksWrongly(); why != "" {
+			t.Errorf("%s: %s", e.Name, why)
 		}
 	}
-	typo := &lab.Experiment{Contestants: []lab.Contestant{lab.Ours("crc16", "crc")}}
-	if _, ok := everything(typo).Median("crc61", nil, lab.NsPerOp); ok {
-		t.Error("a misspelt contestant was measured")
+}
+
+// TestMisspeltDoesNotStart: an experiment whose claim or advice asks for a contestant or a setting
+// that it has not is an error before anything is measured. It would read "not measurable here" for
+// ever.
+func TestMisspeltDoesNotStart(t *testing.T) {
+	for what, spoil := range map[string]func(e *lab.Experiment){
+		`the claim "c." asks`: func(e *lab.Experiment) {
+			e.Claims[0].Judge = func(v lab.View) (lab.Verdict, bool) {
+				_, ok := v.Median("crc61", nil, lab.NsPerOp)
+				return lab.Verdict{}, ok
+			}
+		},
+		`the claim "c." asks for`: func(e *lab.Experiment) {
+			e.Claims[0].Judge = func(v lab.View) (lab.Verdict, bool) {
+				_, ok := v.Median("crc16", lab.Params{"bites": "1"}, lab.NsPerOp)
+				return lab.Verdict{}, ok
+			}
+		},
+		"its advice asks": func(e *lab.Experiment) { e.Advice = func(lab.View) string { return "" } },
+	} {
+		e := &lab.Experiment{
+			Name: "test", Metrics: []lab.Metric{lab.NsPerOp}, Contestants: []lab.Contestant{lab.Ours("crc16", "nop")},
+			Advice: func(lab.View) string { return "take it" },
+			Claims: []lab.Claim{{Claim: "c.", Judge: func(v lab.View) (lab.Verdict, bool) {
+				_, ok := v.Median("crc16", nil, lab.NsPerOp)
+				return lab.Verdict{}, ok
+			}}},
+		}
+		spoil(e)
+		if r, err := run(t, t.Context(), quickly(t), e); err == nil || !strings.Contains(err.Error(), what) || len(r.Rows) > 0 {
+			t.Errorf("it starts: %v, want %q", err, what)
+		}
+	}
+}
+
+// TestAnswers: what a contestant was asked and found out stands in the results, in words, after one
+// round and without figures of time.
+func TestAnswers(t *testing.T) {
+	e := &lab.Experiment{
+		Name: "test", Metrics: []lab.Metric{lab.Answer}, Once: true,
+		Contestants: []lab.Contestant{lab.Ours("knows", "knows"), lab.Ours("refuses", "refuses")},
+		Claims:      []lab.Claim{lab.FilesArticle.Claims(7, "1", "It is so.", "so").Refuted("knows", "never")},
+	}
+	r, err := run(t, t.Context(), quickly(t), e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	row := r.Rows[0]
+	if row.Said != "two lines in one" || len(row.Metrics) != 1 || row.Metrics["answer"].N != 1 || len(r.Warnings) > 0 {
+		t.Errorf("the row is %+v, the warnings are %q", row, r.Warnings)
+	}
+	if v := r.Verdicts[0]; v.Verdict != lab.Impossible || v.Here != "two lines in one" || v.Source.ID != "001-07" {
+		t.Errorf("the verdict is %+v", v)
 	}
 }
 

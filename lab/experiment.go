@@ -115,6 +115,7 @@ type Experiment struct {
 
 	Cells       func(o Options) []Params // nil: one cell without parameters
 	Contestants []Contestant
+	Once        bool                                                                  // one round will do: what is asked for is counted or looked up, not timed
 	Turn        time.Duration                                                         // how long a turn should be where there is time; 0: 1 s
 	Prepare     func(ctx context.Context, b *Bench) error                             // makes in b.Dir what all turns need
 	Scene       func(b *Bench, c *Contestant, cell Params) (*Scene, error)            // makes what one turn needs

@@ -83,10 +83,11 @@ func TestWrongAnswersAreFound(t *testing.T) {
 		{"http-connect", "open", lab.Params{"connections": "4"}, "timeout"},
 	} {
 		t.Run(c.how, func(t *testing.T) {
-			e := experiment(t, c.experiment)
+			e := *experiment(t, c.experiment)
+			e.Claims, e.Advice = nil, nil // which ask for others
 			e.Contestants, e.Base, e.Calls = []lab.Contestant{lab.Ours("liar", "lies", "how="+c.how)}, "liar", false
 			e.Cells = func(lab.Options) []lab.Params { return []lab.Params{c.cell} }
-			r, err := run(t, t.Context(), quickly(t), e)
+			r, err := run(t, t.Context(), quickly(t), &e)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -51,6 +51,7 @@ var (
 	RateVariation        = metric("rate_variation_percent", "%", "variation of throughput, 10 ms slices", less)
 	ScaleUp              = metric("scale_up_us", "µs", "delay until the pool has grown", less)
 	PredictedMBPerSecond = metric("predicted_MB_per_s", "MB/s", "throughput, predicted", neither)
+	Answer               = metric("answer", "", "answer", neither)
 	InvoluntaryPerOp     = metric("involuntary_per_op", "switches", "involuntary context switches an operation", less)
 )
 

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"compress/gzip"
 	"encoding/json"
 	"errors"
@@ -51,6 +52,7 @@ type Row struct {
 	Params     Params            `json:"params"`
 	Metrics    map[string]Figure `json:"metrics,omitempty"`
 	Note       string            `json:"note,omitempty"`
+	Said       string            `json:"said,omitempty"` // what it found out, in words
 	NotRun     string            `json:"not_run,omitempty"`
 }
 
@@ -106,6 +108,16 @@ func (v View) Figure(contestant string, cell Params, metric Metric) (Figure, boo
 func (v View) Median(contestant string, cell Params, metric Metric) (float64, bool) {
 	f, ok := v.Figure(contestant, cell, metric)
 	return f.Median, ok
+}
+
+// Answer is what a contestant found out, by yes or no, and what it said of it; false if it could
+// not be asked.
+func (v View) Answer(contestant string) (yes bool, said string, ok bool) {
+	row := v.Find(contestant, nil)
+	if row == nil || row.Metrics[Answer.name].N == 0 {
+		return false, "", false
+	}
+	return row.Metrics[Answer.name].Median == 1, cmp.Or(row.Said, Or(row.Metrics[Answer.name].Median == 1, "yes", "no")), true
 }
 
 // Medians are several medians of a cell at once; false if one was not measured.

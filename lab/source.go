@@ -37,11 +37,51 @@ var (
 type Source struct {
 	Document
 	Chapter string `json:"chapter"`
+	ID      string `json:"id,omitempty"` // of the claim, in the list of package claims
 	figure  string
 }
 
 // Says is a claim of a chapter: the figure, in its unit, or the words that stand there.
-func (d Document) Says(chapter, figure string) Source { return Source{d, chapter, figure} }
+func (d Document) Says(chapter, figure string) Source {
+	return Source{Document: d, Chapter: chapter, figure: figure}
+}
+
+// Published is a claim of an article. Package claims has the list.
+type Published struct {
+	Text   string // one sentence, which says all that it means
+	Source Source
+}
+
+// Claims makes a claim of a document: its number there, the chapter, the claim in one sentence, and
+// the figure in its unit, or the words that stand there.
+func (d Document) Claims(number int, chapter, text, figure string) Published {
+	return Published{text, Source{d, chapter, fmt.Sprintf("%s-%02d", d.Number, number), figure}}
+}
+
+// Judged is the claim with its judge, and with what must have been measured for it.
+func (p Published) Judged(needs string, judge func(v View) (Verdict, bool)) Claim {
+	return Claim{Claim: p.Text, Source: p.Source, Needs: needs, Judge: judge}
+}
+
+// Asked is the claim that is judged by what a contestant found out, by yes or no ([Answer]), and
+// said of it. It holds if the answer is yes.
+func (p Published) Asked(contestant, why string) Claim {
+	return p.Judged(contestant, func(v View) (Verdict, bool) {
+		yes, said, ok := v.Answer(contestant)
+		return Holds(yes, said, why), ok
+	})
+}
+
+// Refuted is as Asked, for what cannot be so if the answer is no.
+func (p Published) Refuted(contestant, why string) Claim {
+	return p.Judged(contestant, func(v View) (Verdict, bool) {
+		yes, said, ok := v.Answer(contestant)
+		if ok && !yes {
+			return CannotBe(said, why), true
+		}
+		return Holds(yes, said, "It was otherwise wherever this project has run."), ok
+	})
+}
 
 // GoalPrefix begins the figure of a goal of this project in the results.
 const GoalPrefix = "this project: "

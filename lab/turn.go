@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/tallywheel/tallywheel/lab/contestant"
 	"github.com/tallywheel/tallywheel/rt"
 )
 
@@ -42,6 +43,7 @@ type outcome struct {
 	stopped int64   // times a CPU limit stopped it
 	warm    float64 // operations before the time that counts
 	note    string  // on how it was measured
+	said    string  // by the contestant, of what it found out
 }
 
 // run runs the turn.
@@ -112,6 +114,8 @@ type process struct {
 	in   io.WriteCloser
 	out  *bufio.Reader
 	talk *bytes.Buffer
+
+	found string // what it said that it found out
 }
 
 // launch starts a command, on the CPU that was asked for.
@@ -219,6 +223,7 @@ func (p *process) work(ctx context.Context, t turn, scene Scene) (o outcome, err
 	if o.metrics, err = p.results(scene, said, judge); err != nil {
 		return o, err
 	}
+	o.said = p.found
 	if usedErr != nil { // it does not wait to be looked at
 		used = usageAtEnd(p.cmd.ProcessState)
 	}
@@ -320,7 +325,9 @@ func (p *process) finish(said string) (Metrics, error) {
 	if err := p.cmd.Wait(); err != nil {
 		return nil, err
 	}
-	return parseResult(append([]byte(said), out...))
+	out = append([]byte(said), out...)
+	p.found = foundOut(out)
+	return parseResult(out)
 }
 
 // done waits until a contestant that works for its time says that it is done, and returns what it
@@ -441,6 +448,17 @@ func parseResult(out []byte) (Metrics, error) {
 		return nil, fmt.Errorf("no line of results in %q", strings.TrimSpace(string(out)))
 	}
 	return m, nil
+}
+
+// foundOut is what the lines "found: …" say.
+func foundOut(out []byte) string {
+	var all []string
+	for line := range strings.Lines(string(out)) {
+		if text, ok := strings.CutPrefix(line, contestant.FoundPrefix); ok {
+			all = append(all, strings.TrimSpace(text))
+		}
+	}
+	return strings.Join(all, "; ")
 }
 
 // limited keeps the first bytes of what is written.

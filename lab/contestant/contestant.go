@@ -16,6 +16,8 @@
 //     is how many operations it did, "ns/op" the time on the clock divided by that, and every other
 //     unit a metric's name; and ends with exit status 0.
 //
+// A line "found: TEXT" before that says in words what it found out.
+//
 // What goes wrong is said on standard error, with another exit status. Whoever runs it counts the
 // rest: CPU time, switches, faults, memory.
 package contestant
@@ -138,6 +140,30 @@ func (t *Turn) Result(took time.Duration, ops uint64, values ...Value) error {
 	}
 	_, err := fmt.Fprintln(t.out, line)
 	return err
+}
+
+// FoundPrefix begins a line that says what a contestant found out.
+const FoundPrefix = "found: "
+
+// Answer ends a turn that has asked the machine something, by yes or no: what was found out, in one
+// line, is said beside the answer.
+func (t *Turn) Answer(yes bool, format string, args ...any) error {
+	if _, err := t.Ready(); err != nil {
+		return err
+	}
+	took, err := t.Done()
+	if err != nil {
+		return err
+	}
+	text := strings.Join(strings.Fields(fmt.Sprintf(format, args...)), " ")
+	if _, err := fmt.Fprintln(t.out, FoundPrefix+text); err != nil {
+		return err
+	}
+	v := Value{Metric: "answer"}
+	if yes {
+		v.V = 1
+	}
+	return t.Result(max(1, took), 1, v)
 }
 
 // Latencies summarises latencies in ns: the values at 50, 90, 99, 99.9 and 99.99 % and the longest,

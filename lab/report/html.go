@@ -113,6 +113,8 @@ func htmlRowOf(e *lab.ExperimentResult, row *lab.Row, names []string) htmlRow {
 		switch {
 		case !ok:
 			h.Figures = append(h.Figures, htmlFigure{Median: "–"})
+		case n == lab.Answer.String():
+			h.Figures = append(h.Figures, htmlFigure{Median: answer(row)})
 		case f.N < 2 || f.Lo == f.Hi:
 			h.Figures = append(h.Figures, htmlFigure{Median: Value(n, f.Median)})
 		default:
@@ -143,7 +145,7 @@ func bars(e *lab.ExperimentResult, params lab.Params) (all []bar, scale string) 
 			}
 		}
 	}
-	if len(rows) < 2 || most <= 0 {
+	if len(rows) < 2 || most <= 0 || metric == lab.Answer.String() {
 		return nil, ""
 	}
 	at := func(v float64) float64 { return 100 * v / most }

@@ -106,7 +106,7 @@ func markdownRow(b *strings.Builder, e *lab.ExperimentResult, row *lab.Row, name
 		return
 	}
 	for i, n := range names {
-		fmt.Fprintf(b, " %s |", cell(row, n, i == 0))
+		fmt.Fprintf(b, " %s |", escape(cell(row, n, i == 0)))
 	}
 	if e.Base != "" {
 		fmt.Fprintf(b, " %s |", against(e, row))

@@ -110,10 +110,21 @@ func cell(r *lab.Row, metric string, interval bool) string {
 	switch {
 	case !ok:
 		return "–"
+	case metric == lab.Answer.String():
+		return answer(r)
 	case !interval || f.N < 2 || f.Lo == f.Hi:
 		return Value(metric, f.Median)
 	}
 	return fmt.Sprintf("%s (%s–%s)", Value(metric, f.Median), Value(metric, f.Lo), Value(metric, f.Hi))
+}
+
+// answer is what a contestant found out: yes or no, and in its words.
+func answer(r *lab.Row) string {
+	text := lab.Or(r.Metrics[lab.Answer.String()].Median == 1, "yes", "no")
+	if r.Said != "" {
+		text += ": " + r.Said
+	}
+	return text
 }
 
 // against compares a row with the base of its cell by the experiment's deciding metric; "" if it

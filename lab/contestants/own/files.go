@@ -50,26 +50,6 @@ func nopRing(t *contestant.Turn) error {
 	return errors.Join(err, failed, r.Close())
 }
 
-// fact asks for a file (file=PATH), or for an operation of a ring (op=NAME): an error if it is not
-// there.
-func fact(t *contestant.Turn) error {
-	path := t.Text("file")
-	if path == "" {
-		op, ok := map[string]uring.Opcode{"splice": uring.OpSplice, "fsync": uring.OpFsync, "statx": uring.OpStatx}[t.Text("op")]
-		if !ok {
-			return fmt.Errorf("op=%s: want splice, fsync or statx", t.Text("op"))
-		}
-		if err := uring.Probe().HasOp(op); err != nil {
-			return err
-		}
-		return contestant.Repeat(t, 1, 0, func() { _ = uring.Probe().HasOp(op) })
-	}
-	if _, err := os.Stat(path); err != nil {
-		return err
-	}
-	return contestant.Repeat(t, 1, 0, func() { _, _ = os.Stat(path) })
-}
-
 // random reads blocks of 4 KiB at random from a file, past the page cache, depth at a time: by our
 // batch on a ring (how=uring), reaped batch at a time, or by os.File and as many goroutines
 // (how=os).

@@ -311,19 +311,17 @@ func workers(lo, hi int) contestant.Pool {
 	}
 }
 
-// mapTTY tries to map a tty into memory, as one of the articles does. It never can; the error is
-// the result.
+// mapTTY asks whether a tty can be mapped into memory, as one of the articles does it.
 func mapTTY(t *contestant.Turn) error {
 	f, err := openPort(t.Paths()[0])
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	_, err = syscall.Mmap(int(f.Fd()), 0, 65536, syscall.PROT_READ, syscall.MAP_SHARED)
-	if err == nil {
-		return errors.New("mmap of a tty worked: tell us about this kernel")
+	if _, err = syscall.Mmap(int(f.Fd()), 0, 65536, syscall.PROT_READ, syscall.MAP_SHARED); err != nil {
+		return t.Answer(false, "mmap of a tty: %v", err)
 	}
-	return fmt.Errorf("mmap of a tty: %w", err)
+	return t.Answer(true, "a tty was mapped")
 }
 
 // touch reads one byte of each page of a file of the page cache: through a map whose pages are not

@@ -3,23 +3,22 @@ package kernelfacts
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/tallywheel/tallywheel/lab"
 )
 
 func init() {
-	file := func(path string) lab.Contestant { return lab.Ours(path, "fact", "file="+path) }
+	file := func(path string) lab.Contestant { return lab.Ours(path, "fact", "ask=file", "file="+path) }
 	lab.Register(&lab.Experiment{
 		Name: "kernel-facts", Plane: lab.Laboratory,
 		Question: "Is there what the articles say of the kernel?",
-		Method:   "Each contestant is a file that is opened again and again, or an operation that a ring is asked for. What is not there says so in its place; the time that it takes is of no interest.",
-		Metrics:  []lab.Metric{lab.NsPerOp}, Turn: 150e6,
+		Method:   "Each contestant is a file that is looked for, or an operation that a ring is asked for, once.",
+		Metrics:  []lab.Metric{lab.Answer}, Once: true,
 		Contestants: []lab.Contestant{
 			file("/proc/sys/kernel/io_uring_disabled").But("the switch that there is"),
 			file("/proc/sys/kernel/unshare_flags"), file("/proc/sys/kernel/io_uring_register_files"), file("/proc/sys/fs/io_uring"),
 			file("/sys/class/tty/ttyS0/rx_trig_bytes").But("the trigger that there is, where a UART has a FIFO"), file("/sys/class/tty/ttyS0/device/rx_trig_lvl"),
-			lab.Ours("ring: splice", "fact", "op=splice"), lab.Ours("ring: fsync", "fact", "op=fsync"), lab.Ours("ring: statx", "fact", "op=statx"),
+			lab.Ours("ring: splice", "fact", "ask=op", "op=splice"), lab.Ours("ring: fsync", "fact", "ask=op", "op=fsync"), lab.Ours("ring: statx", "fact", "ask=op", "op=statx"),
 		},
 		Advice: func(v lab.View) string {
 			if len(v.Rows) == 0 {
@@ -27,7 +26,7 @@ func init() {
 			}
 			n := 0
 			for _, r := range v.Rows {
-				if r.NotRun != "" {
+				if r.Metrics[lab.Answer.String()].Median == 0 {
 					n++
 				}
 			}
@@ -39,16 +38,7 @@ func init() {
 
 // absent judges a claim about a file by whether it is there.
 func absent(claim string, source lab.Source, path, why string) lab.Claim {
-	return lab.Claim{Claim: claim, Source: source, Needs: path, Judge: func(v lab.View) (lab.Verdict, bool) {
-		for _, r := range v.Rows {
-			if r.Contestant == path && strings.Contains(r.NotRun, "no such file") {
-				return lab.CannotBe(r.NotRun, why), true
-			} else if r.Contestant == path && r.Metrics != nil {
-				return lab.Holds(true, path+" is there", "It was not on any kernel that this project has seen."), true
-			}
-		}
-		return lab.Verdict{}, false
-	}}
+	return lab.Published{Text: claim, Source: source}.Refuted(path, why)
 }
 
 func claims() []lab.Claim {
@@ -62,11 +52,8 @@ func claims() []lab.Claim {
 		{
 			Claim: "io_uring has an operation for sendfile.", Source: lab.FilesArticle.Says("4.1", "IORING_OP_SENDFILE, native since 6.1"), Needs: "ring: splice",
 			Judge: func(v lab.View) (lab.Verdict, bool) {
-				here := "splice works"
-				if v.Find("ring: splice", nil) == nil {
-					here = "neither does splice work"
-				}
-				return lab.CannotBe(here, "There is none in include/uapi/linux/io_uring.h of any version; IORING_OP_SPLICE (5.7) does it through a pipe."), len(v.Rows) > 0
+				_, here, ok := v.Answer("ring: splice")
+				return lab.CannotBe(here, "There is none in include/uapi/linux/io_uring.h of any version; IORING_OP_SPLICE (5.7) does it through a pipe."), ok
 			},
 		},
 		{
@@ -78,8 +65,9 @@ func claims() []lab.Claim {
 		{
 			Claim: "statx and fsync work through a ring.", Source: lab.FilesArticle.Says("4.1", "IORING_OP_STATX, IORING_OP_FSYNC"), Needs: "ring: statx and ring: fsync",
 			Judge: func(v lab.View) (lab.Verdict, bool) {
-				both := v.Find("ring: statx", nil) != nil && v.Find("ring: fsync", nil) != nil
-				return lab.Holds(both, map[bool]string{true: "both are there", false: "one is missing"}[both], "Since 5.6 and 5.1."), len(v.Rows) > 0
+				statx, one, ok1 := v.Answer("ring: statx")
+				fsync, other, ok2 := v.Answer("ring: fsync")
+				return lab.Holds(statx && fsync, one+"; "+other, "Since 5.6 and 5.1."), ok1 && ok2
 			},
 		},
 	}

@@ -20,7 +20,7 @@ func init() {
 		Question: "Can a serial port be mapped into memory, and what would that save?",
 		Method: "tty/mmap opens a tty and maps it; what the kernel answers stands in its place. Beside it, what a page of a file in the page cache costs: by pread of 4 KiB, " +
 			"by a byte of a page that is mapped, and by one that is not mapped yet, page fault included (the kernel maps up to 16 neighbours at a fault).",
-		Metrics: []lab.Metric{lab.NsPerOp, lab.CPUPerOp, lab.PageFaultsPerOp},
+		Metrics: []lab.Metric{lab.NsPerOp, lab.CPUPerOp, lab.PageFaultsPerOp, lab.Answer},
 		Base:    "page/pread",
 		Contestants: []lab.Contestant{
 			lab.Ours("tty/mmap", "tty-map"), page("pread"), page("mapped"), page("fault"),
@@ -50,24 +50,19 @@ func init() {
 				Claim:  "Mapping /dev/ttyS2 with mmap gives a ring that the kernel fills, with head and tail in its first bytes.",
 				Source: lab.SerialArticle.Says("1", "P99 3.7 ms with /dev/ttyS2 mapped as a ring buffer, “the best way”"), Needs: "tty/mmap",
 				Judge: func(v lab.View) (lab.Verdict, bool) {
-					for _, r := range v.Rows {
-						if r.Contestant == "tty/mmap" && strings.Contains(r.NotRun, "no such device") {
-							return lab.CannotBe(r.NotRun, "No tty driver implements mmap: tty_fops has none (Linux, drivers/tty/tty_io.c), so the call gives ENODEV. The article's fourth chapter says so itself."), true
-						}
+					yes, said, ok := v.Answer("tty/mmap")
+					if ok && !yes {
+						return lab.CannotBe(said, "No tty driver implements mmap: tty_fops has none (Linux, drivers/tty/tty_io.c), so the call gives ENODEV. The article's fourth chapter says so itself."), true
 					}
-					return lab.Verdict{}, false
+					return lab.Holds(yes, said, "It could not wherever this project has run."), ok
 				},
 			},
 			{
 				Claim:  "mmap of a tty fails with ENODEV.",
 				Source: lab.SerialArticle.Says("4.3", "-ENODEV"), Needs: "tty/mmap",
 				Judge: func(v lab.View) (lab.Verdict, bool) {
-					for _, r := range v.Rows {
-						if r.Contestant == "tty/mmap" && r.NotRun != "" {
-							return lab.Holds(strings.Contains(r.NotRun, "no such device"), r.NotRun, "What maps UARTs is UIO, where a driver offers its registers."), true
-						}
-					}
-					return lab.Verdict{}, false
+					_, said, ok := v.Answer("tty/mmap")
+					return lab.Holds(strings.Contains(said, "no such device"), said, "What maps UARTs is UIO, where a driver offers its registers."), ok
 				},
 			},
 			{

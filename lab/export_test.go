@@ -1,0 +1,4 @@
+package lab
+
+// AsksWrongly is asksWrongly, for the tests of all experiments.
+func (e *Experiment) AsksWrongly() string { return e.asksWrongly() }
