@@ -21,6 +21,7 @@ import (
 
 	"github.com/tallywheel/tallywheel/internal/testenv"
 	"github.com/tallywheel/tallywheel/lab"
+	"github.com/tallywheel/tallywheel/lab/claims"
 	"github.com/tallywheel/tallywheel/lab/contestant"
 	"github.com/tallywheel/tallywheel/lab/contestants/own"
 	_ "github.com/tallywheel/tallywheel/lab/experiments"
@@ -536,6 +537,31 @@ func TestExperiments(t *testing.T) {
 			} else if !ok && c.Needs == "" {
 				t.Errorf("%s does not say what %q needs", e.Name, c.Claim)
 			}
+		}
+	}
+}
+
+// TestEveryClaimIsJudged: each claim of the list has one judge; of the documents that the list has,
+// nothing else is judged; and no two have one number.
+func TestEveryClaimIsJudged(t *testing.T) {
+	judges, numbers, documents := map[lab.Source]int{}, map[string]bool{}, map[string]bool{}
+	for _, e := range lab.Experiments() {
+		for _, c := range e.Claims {
+			judges[c.Source]++
+		}
+	}
+	for _, p := range claims.All() {
+		if n := judges[p.Source]; n != 1 {
+			t.Errorf("claim %s has %d judges: %s", p.Source.ID, n, p.Text)
+		}
+		if numbers[p.Source.ID] {
+			t.Errorf("two claims are %s", p.Source.ID)
+		}
+		numbers[p.Source.ID], documents[p.Source.Number] = true, true
+	}
+	for s := range judges {
+		if documents[s.Number] && !numbers[s.ID] {
+			t.Errorf("a claim of %s is judged that is not in the list: package claims", s)
 		}
 	}
 }

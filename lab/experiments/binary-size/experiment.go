@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/tallywheel/tallywheel/lab"
+	"github.com/tallywheel/tallywheel/lab/claims"
 )
 
 func init() {
@@ -28,21 +29,18 @@ func init() {
 			return fmt.Sprintf("-s -w makes %.1f MB of %.1f. It costs the debugger and some profilers' symbols; leave it off unless the disk is small.", m[1]/1e6, m[0]/1e6)
 		},
 		Claims: []lab.Claim{
-			claim("Without cgo a program is 0.6 of its size.", lab.NetworkArticle.Says("3.2", "15 → 9 MB"), "static", "cgo", 0.7, "The pure Go resolver replaces the C library's, which is linked dynamically and is not in the file."),
-			claim("The linker's flags -s -w take a third off a static program.", lab.NetworkArticle.Says("3.2", "9 → 6.2 MB"), "static, -s -w", "static", 0.72, "What is left is code, and the tables that the garbage collector and panics need."),
+			claim(claims.StaticSize, "static", "cgo", 0.7, "The pure Go resolver replaces the C library's, which is linked dynamically and is not in the file."),
+			claim(claims.StrippedSize, "static, -s -w", "static", 0.72, "What is left is code, and the tables that the garbage collector and panics need."),
 		},
 	})
 }
 
-func claim(text string, source lab.Source, a, b string, x float64, why string) lab.Claim {
-	return lab.Claim{
-		Claim: text, Source: source, Needs: a + " and " + b,
-		Judge: func(v lab.View) (lab.Verdict, bool) {
-			m, ok := v.Medians(nil, lab.BinaryBytes, a, b)
-			if !ok || m[1] == 0 {
-				return lab.Verdict{}, false
-			}
-			return lab.Holds(m[0]/m[1] <= x, fmt.Sprintf("%.1f → %.1f MB, %.2f×", m[1]/1e6, m[0]/1e6, m[0]/m[1]), why), true // the same in every round
-		},
-	}
+func claim(p lab.Published, a, b string, x float64, why string) lab.Claim {
+	return p.Judged(a+" and "+b, func(v lab.View) (lab.Verdict, bool) {
+		m, ok := v.Medians(nil, lab.BinaryBytes, a, b)
+		if !ok || m[1] == 0 {
+			return lab.Verdict{}, false
+		}
+		return lab.Holds(m[0]/m[1] <= x, fmt.Sprintf("%.1f → %.1f MB, %.2f×", m[1]/1e6, m[0]/1e6, m[0]/m[1]), why), true // the same in every round
+	})
 }

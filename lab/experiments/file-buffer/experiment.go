@@ -7,6 +7,7 @@ import (
 
 	"github.com/tallywheel/tallywheel/lab"
 	"github.com/tallywheel/tallywheel/lab/bigfile"
+	"github.com/tallywheel/tallywheel/lab/claims"
 )
 
 func init() {
@@ -30,18 +31,14 @@ func init() {
 			r, _ := v.Across("kept", lab.Params{"bytes": "65536"}, "kept", lab.Params{"bytes": "1024"}, lab.MBPerSecond)
 			return lab.Or(r.Differ() && r.Median > 1, "Read files with 64 KiB rather than 1 KiB", "64 KiB are not quicker than 1 KiB") + fmt.Sprintf(": %.1f GB/s of cached data, %.1f GB/s with 1 KiB.", a/1e3, b/1e3)
 		},
-		Claims: []lab.Claim{{
-			Claim:  "Small buffers make the garbage collector run often: 1 KiB 42 times a minute, 8 KiB 9 times, 64 KiB 3 times.",
-			Source: lab.FilesArticle.Says("2.2", "42, 9 and 3 young collections a minute, 8.3, 2.1 and 1.9 ms each (Java's figures)"), Needs: "kept and fresh at 1024 and 65536 bytes",
-			Judge: func(v lab.View) (lab.Verdict, bool) {
-				few, many := lab.Params{"bytes": "65536"}, lab.Params{"bytes": "1024"}
-				kept, ok1 := v.Median("kept", many, lab.GCCycles)
-				small, ok2 := v.Median("fresh", many, lab.GCCycles)
-				large, ok3 := v.Median("fresh", few, lab.GCCycles)
-				r, ok4 := v.Across("fresh", many, "fresh", few, lab.GCCycles)
-				return lab.AtLeast(r, 2, "Go has no young generation. A buffer that is kept costs no collection whatever its size; made anew, what counts is the bytes a second, so larger ones collect more often.").
-					As("kept: %.0f; new for each read: %.0f with 1 KiB, %.0f with 64 KiB a turn, %v", kept, small, large, r), ok1 && ok2 && ok3 && ok4
-			},
-		}},
+		Claims: []lab.Claim{claims.GCBySize.Judged("kept and fresh at 1024 and 65536 bytes", func(v lab.View) (lab.Verdict, bool) {
+			few, many := lab.Params{"bytes": "65536"}, lab.Params{"bytes": "1024"}
+			kept, ok1 := v.Median("kept", many, lab.GCCycles)
+			small, ok2 := v.Median("fresh", many, lab.GCCycles)
+			large, ok3 := v.Median("fresh", few, lab.GCCycles)
+			r, ok4 := v.Across("fresh", many, "fresh", few, lab.GCCycles)
+			return lab.AtLeast(r, 2, "Go has no young generation. A buffer that is kept costs no collection whatever its size; made anew, what counts is the bytes a second, so larger ones collect more often.").
+				As("kept: %.0f; new for each read: %.0f with 1 KiB, %.0f with 64 KiB a turn, %v", kept, small, large, r), ok1 && ok2 && ok3 && ok4
+		})},
 	})
 }

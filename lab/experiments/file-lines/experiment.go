@@ -6,6 +6,7 @@ import (
 
 	"github.com/tallywheel/tallywheel/lab"
 	"github.com/tallywheel/tallywheel/lab/bigfile"
+	"github.com/tallywheel/tallywheel/lab/claims"
 )
 
 func init() {
@@ -30,19 +31,15 @@ func init() {
 				fmt.Sprintf(": %.1f GB/s; Scanner.Text makes %.1f GB/s and a string for each line.", m[1]/1e3, m[0]/1e3)
 		},
 		Claims: []lab.Claim{
-			{
-				Claim:  "ReadSlice reads lines 2.3 times as fast as Scanner, without allocating.",
-				Source: lab.FilesArticle.Says("2.4", "192 MB/s and 0 B against 85 MB/s and ≈ 2 KB"), Needs: "ReadSlice and Scanner.Text",
-				Judge: func(v lab.View) (lab.Verdict, bool) {
-					r, ok := v.Ratio("ReadSlice", "Scanner.Text", lab.Params{}, lab.MBPerSecond)
-					m, _ := v.Medians(lab.Params{}, lab.AllocsPerOp, "ReadSlice", "Scanner.Text")
-					if !ok {
-						return lab.Verdict{}, false
-					}
-					const why = "It is the string that Text makes of each line which costs; Scanner.Bytes makes none."
-					return lab.All(lab.AtLeast(r, 1.8, why), lab.Holds(m[0] < 0.01, fmt.Sprintf("%.4f against %.2f allocations a line", m[0], m[1]), why)), true
-				},
-			},
+			claims.ReadSlice.Judged("ReadSlice and Scanner.Text", func(v lab.View) (lab.Verdict, bool) {
+				r, ok := v.Ratio("ReadSlice", "Scanner.Text", lab.Params{}, lab.MBPerSecond)
+				m, _ := v.Medians(lab.Params{}, lab.AllocsPerOp, "ReadSlice", "Scanner.Text")
+				if !ok {
+					return lab.Verdict{}, false
+				}
+				const why = "It is the string that Text makes of each line which costs; Scanner.Bytes makes none."
+				return lab.All(lab.AtLeast(r, 1.8, why), lab.Holds(m[0] < 0.01, fmt.Sprintf("%.4f against %.2f allocations a line", m[0], m[1]), why)), true
+			}),
 			{
 				Claim:  "asyncfile.Lines is as fast as a loop of ReadSlice written by hand.",
 				Source: lab.Goal("≥ 0.95×, no allocation a line"), Needs: "tallywheel/lines and ReadSlice",

@@ -6,6 +6,7 @@ import (
 
 	"github.com/tallywheel/tallywheel/lab"
 	"github.com/tallywheel/tallywheel/lab/bigfile"
+	"github.com/tallywheel/tallywheel/lab/claims"
 )
 
 func init() {
@@ -30,26 +31,18 @@ func init() {
 			return lab.Or(sure && best == "chunk", "Read binary records in chunks", "Chunks do not beat all other ways to read binary records") + fmt.Sprintf(": %.1f GB/s; a Scanner makes %.1f, a read for each record %.2f GB/s. asyncfile.Detect finds such readers in a running program.", m[0]/1e3, m[1]/1e3, m[2]/1e3)
 		},
 		Claims: []lab.Claim{
-			{
-				Claim:  "A Reader of 64 KiB with Read has seven times the throughput of a Scanner with 4 KiB.",
-				Source: lab.FilesArticle.Says("2.5", "89,100 against 12,400 operations a second: 7.2×"), Needs: "chunk and Scanner",
-				Judge: func(v lab.View) (lab.Verdict, bool) {
-					r, ok := v.Ratio("chunk", "Scanner", lab.Params{}, lab.MBPerSecond)
-					return lab.AtLeast(r, 3, "Chunks of 256 KiB here. A Scanner looks at every byte, and Text makes a string of each piece."), ok
-				},
-			},
-			{
-				Claim:  "A Reader of 64 KiB makes 94 % fewer system calls than a Scanner with 4 KiB.",
-				Source: lab.FilesArticle.Says("2.5", "160 against 2,650 a second"), Needs: "the system calls of chunk and bufio 4 KiB",
-				Judge: func(v lab.View) (lab.Verdict, bool) {
-					m, ok := v.Medians(lab.Params{}, lab.SyscallsPerMB, "chunk", "bufio 4 KiB")
-					if !ok {
-						return lab.Verdict{}, false
-					}
-					fewer := 100 * (1 - m[0]/m[1])
-					return lab.Holds(fewer >= 85, fmt.Sprintf("%.0f %% fewer: %.1f against %.0f a megabyte", fewer, m[0], m[1]), "The number of calls is the bytes divided by the buffer."), true
-				},
-			},
+			claims.ScannerThroughput.Judged("chunk and Scanner", func(v lab.View) (lab.Verdict, bool) {
+				r, ok := v.Ratio("chunk", "Scanner", lab.Params{}, lab.MBPerSecond)
+				return lab.AtLeast(r, 3, "Chunks of 256 KiB here. A Scanner looks at every byte, and Text makes a string of each piece."), ok
+			}),
+			claims.ScannerCalls.Judged("the system calls of chunk and bufio 4 KiB", func(v lab.View) (lab.Verdict, bool) {
+				m, ok := v.Medians(lab.Params{}, lab.SyscallsPerMB, "chunk", "bufio 4 KiB")
+				if !ok {
+					return lab.Verdict{}, false
+				}
+				fewer := 100 * (1 - m[0]/m[1])
+				return lab.Holds(fewer >= 85, fmt.Sprintf("%.0f %% fewer: %.1f against %.0f a megabyte", fewer, m[0], m[1]), "The number of calls is the bytes divided by the buffer."), true
+			}),
 		},
 	})
 }

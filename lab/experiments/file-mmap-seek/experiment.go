@@ -6,6 +6,7 @@ import (
 
 	"github.com/tallywheel/tallywheel/lab"
 	"github.com/tallywheel/tallywheel/lab/bigfile"
+	"github.com/tallywheel/tallywheel/lab/claims"
 )
 
 func init() {
@@ -35,31 +36,19 @@ func init() {
 			return fmt.Sprintf("A map %s for cached data (%.2f against %.2f million reads a second), and %s where nothing was cached before (%.0f against %.0f).", pays("cached"), a[0]/1e6, a[1]/1e6, pays("cold"), b[0], b[1])
 		},
 		Claims: []lab.Claim{
-			{
-				Claim:  "At random, a map has 1.3 times the throughput of seek and read.",
-				Source: lab.FilesArticle.Says("3.3", "1240 against 960 MB/s: 1.29×"), Needs: "mmap and seek+read at state=cached",
-				Judge: func(v lab.View) (lab.Verdict, bool) {
-					r, ok := v.Ratio("mmap", "seek+read", lab.Params{"state": "cached"}, lab.OpsPerSecond)
-					return lab.AtLeast(r, 1.15, "Two system calls are spared; page faults come once a page."), ok
-				},
-			},
-			{
-				Claim:  "At random, a map has a P99 of 0.6 of that of seek and read.",
-				Source: lab.FilesArticle.Says("3.3", "182 against 310 µs: 0.59×"), Needs: "mmap and seek+read at state=cold",
-				Judge: func(v lab.View) (lab.Verdict, bool) {
-					r, ok := v.Ratio("mmap", "seek+read", lab.Params{"state": "cold"}, lab.LatencyP99)
-					return lab.AtMost(r, 0.8, "What is not cached waits for the disk either way."), ok
-				},
-			},
-			{
-				Claim:  "Random reads through a map take a page fault each.",
-				Source: lab.FilesArticle.Says("3.3", "98,700 faults for 100,000 reads"), Needs: "mmap at state=cold",
-				Judge: func(v lab.View) (lab.Verdict, bool) {
-					a, ok1 := v.Median("mmap", lab.Params{"state": "cold"}, lab.PageFaultsPerOp)
-					b, ok2 := v.Median("mmap", lab.Params{"state": "cold"}, lab.MajorFaultsPerOp)
-					return lab.Holds(a+b >= 0.7 && a+b <= 1.3, fmt.Sprintf("%.2f faults a read, %.2f of them major", a+b, b), "Until the pages are mapped; then none."), ok1 && ok2
-				},
-			},
+			claims.MapThroughput.Judged("mmap and seek+read at state=cached", func(v lab.View) (lab.Verdict, bool) {
+				r, ok := v.Ratio("mmap", "seek+read", lab.Params{"state": "cached"}, lab.OpsPerSecond)
+				return lab.AtLeast(r, 1.15, "Two system calls are spared; page faults come once a page."), ok
+			}),
+			claims.MapP99.Judged("mmap and seek+read at state=cold", func(v lab.View) (lab.Verdict, bool) {
+				r, ok := v.Ratio("mmap", "seek+read", lab.Params{"state": "cold"}, lab.LatencyP99)
+				return lab.AtMost(r, 0.8, "What is not cached waits for the disk either way."), ok
+			}),
+			claims.MapFaults.Judged("mmap at state=cold", func(v lab.View) (lab.Verdict, bool) {
+				a, ok1 := v.Median("mmap", lab.Params{"state": "cold"}, lab.PageFaultsPerOp)
+				b, ok2 := v.Median("mmap", lab.Params{"state": "cold"}, lab.MajorFaultsPerOp)
+				return lab.Holds(a+b >= 0.7 && a+b <= 1.3, fmt.Sprintf("%.2f faults a read, %.2f of them major", a+b, b), "Until the pages are mapped; then none."), ok1 && ok2
+			}),
 		},
 	})
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/tallywheel/tallywheel/lab"
 	"github.com/tallywheel/tallywheel/lab/bigfile"
+	"github.com/tallywheel/tallywheel/lab/claims"
 )
 
 func init() {
@@ -33,35 +34,31 @@ func init() {
 			return lab.Or(sure, "To read a file in order "+best+" is the quickest", "To read a file in order no way beats all others") + fmt.Sprintf(": 64 KiB at a time make %.0f MB/s, 4 KiB %.0f MB/s, io_uring %.0f MB/s.", m[1], m[0], m[2])
 		},
 		Claims: []lab.Claim{
-			table("read", "sequential reads", "182 (bufio), 295 (mmap), 378 (io_uring) MB/s", 378.0/182),
-			table("write", "sequential writes", "146 (bufio), 268 (mmap), 351 (io_uring) MB/s", 351.0/146),
-			table("random", "random reads", "32 (bufio), 211 (mmap), 289 (io_uring) MB/s", 289.0/32),
+			table(claims.SequentialReads, "read", 378.0/182),
+			table(claims.SequentialWrites, "write", 351.0/146),
+			table(claims.RandomReads, "random", 289.0/32),
 		},
 	})
 }
 
 // table is the claim of one column of the article's table.
-func table(access, what, figures string, ratio float64) lab.Claim {
-	return lab.Claim{
-		Claim:  fmt.Sprintf("io_uring is the fastest for %s of 4 KiB, bufio the slowest: %.1f× between them.", what, ratio),
-		Source: lab.FilesArticle.Says("1", figures), Needs: "bufio, the maps and tallywheel/uring at access=" + access,
-		Judge: func(v lab.View) (lab.Verdict, bool) {
-			mapped := "mmap" // as who reads in order, or at random, would map it
-			if access == "read" {
-				mapped = "mmap/sequential"
-			}
-			m, ok := v.Medians(lab.Params{"access": access}, lab.MBPerSecond, "bufio", mapped, "tallywheel/uring")
-			overBufio, _ := v.Ratio("tallywheel/uring", "bufio", lab.Params{"access": access}, lab.MBPerSecond)
-			overMap, _ := v.Ratio("tallywheel/uring", mapped, lab.Params{"access": access}, lab.MBPerSecond)
-			if !ok {
-				return lab.Verdict{}, false
-			}
-			why := "In order, the kernel reads ahead and writes behind for all of them: what is left is copying."
-			if access == "random" {
-				why = "Not by the calls that are spared, but by 64 reads in flight instead of one; goroutines can have that, too."
-			}
-			return lab.All(lab.AtLeast(overBufio, ratio/2, why), lab.AtLeast(overMap, 1, why)).
-				As("%.0f (bufio), %.0f (%s), %.0f (io_uring) MB/s: %v and %v", m[0], m[1], mapped, m[2], overBufio, overMap), true
-		},
-	}
+func table(p lab.Published, access string, ratio float64) lab.Claim {
+	return p.Judged("bufio, the maps and tallywheel/uring at access="+access, func(v lab.View) (lab.Verdict, bool) {
+		mapped := "mmap" // as who reads in order, or at random, would map it
+		if access == "read" {
+			mapped = "mmap/sequential"
+		}
+		m, ok := v.Medians(lab.Params{"access": access}, lab.MBPerSecond, "bufio", mapped, "tallywheel/uring")
+		overBufio, _ := v.Ratio("tallywheel/uring", "bufio", lab.Params{"access": access}, lab.MBPerSecond)
+		overMap, _ := v.Ratio("tallywheel/uring", mapped, lab.Params{"access": access}, lab.MBPerSecond)
+		if !ok {
+			return lab.Verdict{}, false
+		}
+		why := "In order, the kernel reads ahead and writes behind for all of them: what is left is copying."
+		if access == "random" {
+			why = "Not by the calls that are spared, but by 64 reads in flight instead of one; goroutines can have that, too."
+		}
+		return lab.All(lab.AtLeast(overBufio, ratio/2, why), lab.AtLeast(overMap, 1, why)).
+			As("%.0f (bufio), %.0f (%s), %.0f (io_uring) MB/s: %v and %v", m[0], m[1], mapped, m[2], overBufio, overMap), true
+	})
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tallywheel/tallywheel/lab"
+	"github.com/tallywheel/tallywheel/lab/claims"
 	"github.com/tallywheel/tallywheel/lab/load"
 	"github.com/tallywheel/tallywheel/lab/servers"
 )
@@ -35,7 +36,7 @@ func init() {
 			return load.HTTP{Connections: cell.Int("connections"), Pipeline: cell.Int("pipeline")}.Scene(b)
 		},
 		Advice: advice,
-		Claims: claims(),
+		Claims: judges(),
 	})
 }
 
@@ -65,41 +66,30 @@ func atMost(text, goal, a, b, connections string, x float64, why string) lab.Cla
 	}
 }
 
-func claims() []lab.Claim {
+func judges() []lab.Claim {
 	const ring = "A ring and C cost the kernel's network stack alike; what is above is parsing, which C does not do, and the bookkeeping that makes misuse an error."
 	const churn = "net/http wakes a goroutine for each request and makes garbage for it."
 	return []lab.Claim{
-		{
-			Claim: "An engine on io_uring answers 37.2 % more requests than net/http, with the same handlers.", Source: lab.NetworkArticle.Says("1", "+37.2 % QPS with wrk -t12 -c400 -d30s"),
-			Needs: "tallywheel/uring-goroutine, tallywheel/uring-coroutine and net/http with 400 connections",
-			Judge: func(v lab.View) (lab.Verdict, bool) {
-				on, ok1 := v.Ratio("tallywheel/uring-goroutine", "net/http", cell("400"), lab.OpsPerSecond)
-				as, ok2 := v.Ratio("tallywheel/uring-coroutine", "net/http", cell("400"), lab.OpsPerSecond)
-				const why = "The same code on epoll has most of the gain: it is net/http's goroutine for each request that is not woken."
-				verdict := lab.All(lab.AtLeast(on, 1.372, why), lab.AtLeast(as, 1.372, why)).As("%v on goroutines, %v as coroutines", on, as)
-				if epoll, ok := v.Ratio("tallywheel/uring-inline", "tallywheel/epoll-inline", cell("400"), lab.OpsPerSecond); ok {
-					verdict.Here += fmt.Sprintf("; inline, over the same code on epoll, %v", epoll)
-				}
-				return verdict, ok1 && ok2
-			},
-		},
-		{
-			Claim: "An engine on io_uring cuts the mean latency by 37.7 %, with the same handlers.", Source: lab.NetworkArticle.Says("1", "13.8 → 8.6 ms with wrk -t12 -c400 -d30s"),
-			Needs: "tallywheel/uring-goroutine, tallywheel/uring-coroutine and net/http with 400 connections",
-			Judge: func(v lab.View) (lab.Verdict, bool) {
-				on, ok1 := v.Ratio("net/http", "tallywheel/uring-goroutine", cell("400"), lab.OpsPerSecond)
-				as, ok2 := v.Ratio("net/http", "tallywheel/uring-coroutine", cell("400"), lab.OpsPerSecond)
-				const why = "Of 400 connections that send again at once, the mean latency is 400 ÷ requests a second (Little's law): 37.7 % less is 60 % more requests, where the article has 37.2 %."
-				return lab.All(lab.AtMost(on, 0.623, why), lab.AtMost(as, 0.623, why)).As("%v on goroutines, %v as coroutines", on, as), ok1 && ok2
-			},
-		},
-		{
-			Claim: "An engine on io_uring makes 45.2 % fewer context switches than net/http.", Source: lab.NetworkArticle.Says("1", "124K → 68K a second"), Needs: "tallywheel/uring-inline and net/http",
-			Judge: func(v lab.View) (lab.Verdict, bool) {
-				r, ok := v.Ratio("tallywheel/uring-inline", "net/http", cell("400"), lab.ContextSwitchesPerOp)
-				return lab.AtMost(r, 0.548, "Counted by request, server threads only."), ok
-			},
-		},
+		claims.EngineRate.Judged("tallywheel/uring-goroutine, tallywheel/uring-coroutine and net/http with 400 connections", func(v lab.View) (lab.Verdict, bool) {
+			on, ok1 := v.Ratio("tallywheel/uring-goroutine", "net/http", cell("400"), lab.OpsPerSecond)
+			as, ok2 := v.Ratio("tallywheel/uring-coroutine", "net/http", cell("400"), lab.OpsPerSecond)
+			const why = "The same code on epoll has most of the gain: it is net/http's goroutine for each request that is not woken."
+			verdict := lab.All(lab.AtLeast(on, 1.372, why), lab.AtLeast(as, 1.372, why)).As("%v on goroutines, %v as coroutines", on, as)
+			if epoll, ok := v.Ratio("tallywheel/uring-inline", "tallywheel/epoll-inline", cell("400"), lab.OpsPerSecond); ok {
+				verdict.Here += fmt.Sprintf("; inline, over the same code on epoll, %v", epoll)
+			}
+			return verdict, ok1 && ok2
+		}),
+		claims.EngineLatency.Judged("tallywheel/uring-goroutine, tallywheel/uring-coroutine and net/http with 400 connections", func(v lab.View) (lab.Verdict, bool) {
+			on, ok1 := v.Ratio("net/http", "tallywheel/uring-goroutine", cell("400"), lab.OpsPerSecond)
+			as, ok2 := v.Ratio("net/http", "tallywheel/uring-coroutine", cell("400"), lab.OpsPerSecond)
+			const why = "Of 400 connections that send again at once, the mean latency is 400 ÷ requests a second (Little's law): 37.7 % less is 60 % more requests, where the article has 37.2 %."
+			return lab.All(lab.AtMost(on, 0.623, why), lab.AtMost(as, 0.623, why)).As("%v on goroutines, %v as coroutines", on, as), ok1 && ok2
+		}),
+		claims.EngineSwitches.Judged("tallywheel/uring-inline and net/http", func(v lab.View) (lab.Verdict, bool) {
+			r, ok := v.Ratio("tallywheel/uring-inline", "net/http", cell("400"), lab.ContextSwitchesPerOp)
+			return lab.AtMost(r, 0.548, "Counted by request, server threads only."), ok
+		}),
 		atMost("Inline, a ring in Go costs at most a sixth more than liburing in C, with 400 connections.", "≤ 1.15×", "tallywheel/uring-inline", "c/liburing", "400", 1.15, ring),
 		atMost("Inline, a ring in Go costs at most a quarter more than liburing in C, with 64 connections.", "≤ 1.25×", "tallywheel/uring-inline", "c/liburing", "64", 1.25, ring),
 		atMost("Inline, a ring in Go costs about half of net/http.", "≤ 0.55×", "tallywheel/uring-inline", "net/http", "400", 0.55, churn),

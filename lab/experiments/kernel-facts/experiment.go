@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/tallywheel/tallywheel/lab"
+	"github.com/tallywheel/tallywheel/lab/claims"
 )
 
 func init() {
@@ -32,43 +33,29 @@ func init() {
 			}
 			return fmt.Sprintf("Do not check features by files or versions that articles name: %d of %d things asked for are not there. `tallywheel doctor` tries them.", n, len(v.Rows))
 		},
-		Claims: claims(),
+		Claims: judges(),
 	})
 }
 
-// absent judges a claim about a file by whether it is there.
-func absent(claim string, source lab.Source, path, why string) lab.Claim {
-	return lab.Published{Text: claim, Source: source}.Refuted(path, why)
-}
-
-func claims() []lab.Claim {
+func judges() []lab.Claim {
 	return []lab.Claim{
-		absent("Whether a kernel has io_uring is to be seen in /proc/sys/kernel/unshare_flags.", lab.NetworkArticle.Says("1", "grep io_uring /proc/sys/kernel/unshare_flags"), "/proc/sys/kernel/unshare_flags",
+		claims.UnshareFlags.Refuted("/proc/sys/kernel/unshare_flags",
 			"There is no such file (Linux, kernel/sysctl.c). The way to know is to call io_uring_setup."),
-		absent("Writing 1 to /proc/sys/kernel/io_uring_register_files frees io_uring's potential.", lab.NetworkArticle.Says("1", "echo 1 > /proc/sys/kernel/io_uring_register_files"), "/proc/sys/kernel/io_uring_register_files",
+		claims.RegisterFiles.Refuted("/proc/sys/kernel/io_uring_register_files",
 			"There is no such setting (Documentation/admin-guide/sysctl/kernel.rst knows io_uring_disabled and io_uring_group). Files are registered by each program."),
-		absent("Writing 4096 to rx_trig_lvl makes a UART's receive FIFO larger.", lab.SerialArticle.Says("1", "echo 4096 > /sys/class/tty/ttyS2/device/rx_trig_lvl"), "/sys/class/tty/ttyS0/device/rx_trig_lvl",
+		claims.TriggerLevel.Refuted("/sys/class/tty/ttyS0/device/rx_trig_lvl",
 			"The attribute is rx_trig_bytes (Documentation/ABI/testing/sysfs-tty), and it sets when the UART interrupts. The FIFO is 16 to 128 bytes of silicon."),
-		{
-			Claim: "io_uring has an operation for sendfile.", Source: lab.FilesArticle.Says("4.1", "IORING_OP_SENDFILE, native since 6.1"), Needs: "ring: splice",
-			Judge: func(v lab.View) (lab.Verdict, bool) {
-				_, here, ok := v.Answer("ring: splice")
-				return lab.CannotBe(here, "There is none in include/uapi/linux/io_uring.h of any version; IORING_OP_SPLICE (5.7) does it through a pipe."), ok
-			},
-		},
-		{
-			Claim: "A kernel 4.19 has io_uring, with CONFIG_IOURING.", Source: lab.NetworkArticle.Says("1", "CentOS 7 with kernel 4.19.290 and io_uring"), Needs: "any file",
-			Judge: func(v lab.View) (lab.Verdict, bool) {
-				return lab.CannotBe("–", "io_uring came with Linux 5.1 (commit 2b188cc1bb85, March 2019), its option is CONFIG_IO_URING. What was measured on 4.19 was something else."), len(v.Rows) > 0
-			},
-		},
-		{
-			Claim: "statx and fsync work through a ring.", Source: lab.FilesArticle.Says("4.1", "IORING_OP_STATX, IORING_OP_FSYNC"), Needs: "ring: statx and ring: fsync",
-			Judge: func(v lab.View) (lab.Verdict, bool) {
-				statx, one, ok1 := v.Answer("ring: statx")
-				fsync, other, ok2 := v.Answer("ring: fsync")
-				return lab.Holds(statx && fsync, one+"; "+other, "Since 5.6 and 5.1."), ok1 && ok2
-			},
-		},
+		claims.Sendfile.Judged("ring: splice", func(v lab.View) (lab.Verdict, bool) {
+			_, here, ok := v.Answer("ring: splice")
+			return lab.CannotBe(here, "There is none in include/uapi/linux/io_uring.h of any version; IORING_OP_SPLICE (5.7) does it through a pipe."), ok
+		}),
+		claims.Kernel419.Judged("any file", func(v lab.View) (lab.Verdict, bool) {
+			return lab.CannotBe("–", "io_uring came with Linux 5.1 (commit 2b188cc1bb85, March 2019), its option is CONFIG_IO_URING. What was measured on 4.19 was something else."), len(v.Rows) > 0
+		}),
+		claims.StatxFsync.Judged("ring: statx and ring: fsync", func(v lab.View) (lab.Verdict, bool) {
+			statx, one, ok1 := v.Answer("ring: statx")
+			fsync, other, ok2 := v.Answer("ring: fsync")
+			return lab.Holds(statx && fsync, one+"; "+other, "Since 5.6 and 5.1."), ok1 && ok2
+		}),
 	}
 }

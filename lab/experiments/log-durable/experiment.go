@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tallywheel/tallywheel/lab"
+	"github.com/tallywheel/tallywheel/lab/claims"
 )
 
 const ours = "tallywheel/seglog"
@@ -46,7 +47,7 @@ func init() {
 			return fmt.Sprintf("seglog with its std engine makes %.0f records a second durable from 64 goroutines, %s (etcd's wal in a group commit: %.0f); one producer waits %.0f µs at most for 99 %% of its records.",
 				m[0], lab.Or(std, "more than with engine uring", "not more than with engine uring"), m[1], p)
 		},
-		Claims: claims(),
+		Claims: judges(),
 	})
 }
 
@@ -68,7 +69,7 @@ func fio() lab.Contestant {
 	return c
 }
 
-func claims() []lab.Claim {
+func judges() []lab.Claim {
 	atLeast := func(claim string, source lab.Source, a, b string, producers string, ratio float64, why string) lab.Claim {
 		return lab.Claim{
 			Claim: claim, Source: source, Needs: a + " and " + b + " at producers=" + producers,
@@ -79,9 +80,9 @@ func claims() []lab.Claim {
 		}
 	}
 	return []lab.Claim{
-		atLeast("Linking the submissions of 64 records, each with its own completion, makes a log fast.", lab.FilesArticle.Says("4.4", "64 linked SQEs or 1 ms a batch, “QPS at ten thousands”"),
+		atLeast(claims.LinkedLog.Text, claims.LinkedLog.Source,
 			"tallywheel/seglog linked", ours, "64", 1, "One write of the whole batch does with one operation what the chain does with 64."),
-		atLeast("io_uring makes a log that syncs faster.", lab.FilesArticle.Says("4.3", "IORING_OP_FSYNC instead of fdatasync"), "tallywheel/seglog uring", ours, "64", 1.02,
+		atLeast(claims.RingSync.Text, claims.RingSync.Source, "tallywheel/seglog uring", ours, "64", 1.02,
 			"An fsync on a ring goes to a worker thread of the kernel (io_uring: io_fsync always punts), so each commit pays for two wake-ups more."),
 		atLeast("A log with leader and followers commits twice as many records as pebble.", lab.Goal("≥ 2×"), ours, "pebble", "64", 2, "Whoever appends first writes for all who wait."),
 		atLeast("A log with leader and followers commits twice as many records as etcd's wal with a group commit around it.", lab.Goal("≥ 2×"), ours, "etcd/wal+group", "64", 2, "No hand-over to a writer goroutine and back."),

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/tallywheel/tallywheel/lab"
+	"github.com/tallywheel/tallywheel/lab/claims"
 )
 
 func init() {
@@ -33,27 +34,19 @@ func init() {
 			return fmt.Sprintf("Of tasks of 1 µs %s does %.2f million a second, ", best, most/1e6) + lab.Or(sure, "more than all others.", "and no way beats all others.")
 		},
 		Claims: []lab.Claim{
-			{
-				Claim:  "A fixed pool of eight varies less in throughput than one of four to sixteen.",
-				Source: lab.SerialArticle.Says("4.1", "± 3.2 % against ± 8.7 %"), Needs: "fixed/8 and dynamic/4-16 at work_ns=20000",
-				Judge: func(v lab.View) (lab.Verdict, bool) {
-					r, ok := v.Ratio("dynamic/4-16", "fixed/8", lab.Params{"work_ns": "20000"}, lab.RateVariation)
-					m, _ := v.Medians(lab.Params{"work_ns": "20000"}, lab.RateVariation, "fixed/8", "dynamic/4-16")
-					if !ok {
-						return lab.Verdict{}, false
-					}
-					return lab.AtLeast(r, 1.2, "Under a load that never pauses both are at their largest size; what varies is the machine.").As("± %.1f %% against ± %.1f %%: %v", m[0], m[1], r), true
-				},
-			},
-			{
-				Claim:  "A pool that grows takes some 12 ms to do so.",
-				Source: lab.SerialArticle.Says("4.1", "≈ 12 ms"), Needs: "dynamic/4-16",
-				Judge: func(v lab.View) (lab.Verdict, bool) {
-					m, _ := v.Median("dynamic/4-16", lab.Params{"work_ns": "20000"}, lab.ScaleUp)
-					r, ok := v.Level("dynamic/4-16", lab.Params{"work_ns": "20000"}, lab.ScaleUp, 12_000)
-					return lab.Within(r, 1.0/3, 3, "A goroutine starts in microseconds; a pool that takes longer waits by its own rule.").As("%.2f ms, %v of it", m/1e3, r), ok
-				},
-			},
+			claims.PoolVariation.Judged("fixed/8 and dynamic/4-16 at work_ns=20000", func(v lab.View) (lab.Verdict, bool) {
+				r, ok := v.Ratio("dynamic/4-16", "fixed/8", lab.Params{"work_ns": "20000"}, lab.RateVariation)
+				m, _ := v.Medians(lab.Params{"work_ns": "20000"}, lab.RateVariation, "fixed/8", "dynamic/4-16")
+				if !ok {
+					return lab.Verdict{}, false
+				}
+				return lab.AtLeast(r, 1.2, "Under a load that never pauses both are at their largest size; what varies is the machine.").As("± %.1f %% against ± %.1f %%: %v", m[0], m[1], r), true
+			}),
+			claims.PoolGrowth.Judged("dynamic/4-16", func(v lab.View) (lab.Verdict, bool) {
+				m, _ := v.Median("dynamic/4-16", lab.Params{"work_ns": "20000"}, lab.ScaleUp)
+				r, ok := v.Level("dynamic/4-16", lab.Params{"work_ns": "20000"}, lab.ScaleUp, 12_000)
+				return lab.Within(r, 1.0/3, 3, "A goroutine starts in microseconds; a pool that takes longer waits by its own rule.").As("%.2f ms, %v of it", m/1e3, r), ok
+			}),
 		},
 	})
 }

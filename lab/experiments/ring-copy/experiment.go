@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tallywheel/tallywheel/lab"
+	"github.com/tallywheel/tallywheel/lab/claims"
 )
 
 func init() {
@@ -50,22 +51,14 @@ func init() {
 			return fmt.Sprintf("To hand on 64 bytes takes %.0f ns by a ring, %.0f with a copy, %.0f by a channel, %.0f under a lock: ", m[0], m[1], m[2], m[3]) + lab.Or(sure, best+" is the quickest.", "none beats all others.")
 		},
 		Claims: []lab.Claim{
-			{
-				Claim:  "Reading in place has 42 ns of latency, copying out 117 ns.",
-				Source: lab.SerialArticle.Says("3.2", "42 against 117 ns: 0.36×"), Needs: "tallywheel/ring and ring+memcpy at load=paced",
-				Judge: func(v lab.View) (lab.Verdict, bool) {
-					r, ok := v.Ratio("tallywheel/ring", "ring+memcpy", lab.Params{"load": "paced"}, lab.LatencyP50)
-					return lab.AtMost(r, 0.6, "A copy of 64 bytes takes a few ns; latency between two threads is that of cache lines and of the scheduler."), ok
-				},
-			},
-			{
-				Claim:  "Reading in place has 1.4 times the throughput of copying out, at 64 bytes.",
-				Source: lab.SerialArticle.Says("3.2", "18.3 against 12.9 million messages a second: 1.42×"), Needs: "tallywheel/ring and ring+memcpy at bytes=64, load=max",
-				Judge: func(v lab.View) (lab.Verdict, bool) {
-					r, ok := v.Ratio("tallywheel/ring", "ring+memcpy", lab.Params{"bytes": "64", "load": "max"}, lab.OpsPerSecond)
-					return lab.AtLeast(r, 1.2, "What is copied is in the cache anyway. What costs is to hand over message by message."), ok
-				},
-			},
+			claims.RingLatency.Judged("tallywheel/ring and ring+memcpy at load=paced", func(v lab.View) (lab.Verdict, bool) {
+				r, ok := v.Ratio("tallywheel/ring", "ring+memcpy", lab.Params{"load": "paced"}, lab.LatencyP50)
+				return lab.AtMost(r, 0.6, "A copy of 64 bytes takes a few ns; latency between two threads is that of cache lines and of the scheduler."), ok
+			}),
+			claims.RingThroughput.Judged("tallywheel/ring and ring+memcpy at bytes=64, load=max", func(v lab.View) (lab.Verdict, bool) {
+				r, ok := v.Ratio("tallywheel/ring", "ring+memcpy", lab.Params{"bytes": "64", "load": "max"}, lab.OpsPerSecond)
+				return lab.AtLeast(r, 1.2, "What is copied is in the cache anyway. What costs is to hand over message by message."), ok
+			}),
 		},
 	})
 }

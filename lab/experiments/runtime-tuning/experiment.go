@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tallywheel/tallywheel/lab"
+	"github.com/tallywheel/tallywheel/lab/claims"
 	"github.com/tallywheel/tallywheel/lab/load"
 )
 
@@ -44,28 +45,19 @@ func init() {
 			return fmt.Sprintf("asyncpreemptoff changes a request's CPU time to %v of what it was, GOGC=400 to %v for some memory. ", off, gc) + lab.Or(procs == "as it is", "Leave GOMAXPROCS as it is.", procs+" costs the least CPU time.")
 		},
 		Claims: []lab.Claim{
-			{
-				Claim: "A server answers 12 % more requests with asyncpreemptoff=1.", Source: lab.NetworkArticle.Says("3.3", "24,800 → 27,900 a second"), Needs: "asyncpreemptoff=1 and as it is",
-				Judge: func(v lab.View) (lab.Verdict, bool) {
-					r, ok := v.Ratio("asyncpreemptoff=1", "as it is", nil, lab.OpsPerSecond)
-					return lab.AtLeast(r, 1.12, "Handlers return long before they would be preempted, so there is nothing to switch off."), ok
-				},
-			},
-			{
-				Claim: "A server answers 5 % more requests with GOMAXPROCS=8.", Source: lab.NetworkArticle.Says("3.3", "24,800 → 26,100 a second, of 16 CPUs"), Needs: "GOMAXPROCS=8 and as it is",
-				Judge: func(v lab.View) (lab.Verdict, bool) {
-					r, ok := v.Ratio("GOMAXPROCS=8", "as it is", nil, lab.OpsPerSecond)
-					return lab.AtLeast(r, 1.05, "More Ps than CPUs only means more threads that look for work."), ok
-				},
-			},
-			{
-				Claim: "runtime.Gosched costs next to nothing.", Source: lab.NetworkArticle.Says("3.3", "“extremely low overhead”"), Needs: "gosched and as it is",
-				Judge: func(v lab.View) (lab.Verdict, bool) {
-					r, ok := v.Ratio("gosched", "as it is", nil, lab.CPUPerOp)
-					base, _ := v.Median("as it is", nil, lab.CPUPerOp)
-					return lab.AtMost(r, 1.5, "There are ten of them in each request: less than half more is less than 5 % for one.").As("%.2f µs each; with ten of them %v", base*(r.Median-1)/10, r), ok
-				},
-			},
+			claims.PreemptOff.Judged("asyncpreemptoff=1 and as it is", func(v lab.View) (lab.Verdict, bool) {
+				r, ok := v.Ratio("asyncpreemptoff=1", "as it is", nil, lab.OpsPerSecond)
+				return lab.AtLeast(r, 1.12, "Handlers return long before they would be preempted, so there is nothing to switch off."), ok
+			}),
+			claims.Procs8.Judged("GOMAXPROCS=8 and as it is", func(v lab.View) (lab.Verdict, bool) {
+				r, ok := v.Ratio("GOMAXPROCS=8", "as it is", nil, lab.OpsPerSecond)
+				return lab.AtLeast(r, 1.05, "More Ps than CPUs only means more threads that look for work."), ok
+			}),
+			claims.Gosched.Judged("gosched and as it is", func(v lab.View) (lab.Verdict, bool) {
+				r, ok := v.Ratio("gosched", "as it is", nil, lab.CPUPerOp)
+				base, _ := v.Median("as it is", nil, lab.CPUPerOp)
+				return lab.AtMost(r, 1.5, "There are ten of them in each request: less than half more is less than 5 % for one.").As("%.2f µs each; with ten of them %v", base*(r.Median-1)/10, r), ok
+			}),
 		},
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/tallywheel/tallywheel/lab"
+	"github.com/tallywheel/tallywheel/lab/claims"
 	"github.com/tallywheel/tallywheel/lab/load"
 )
 
@@ -63,52 +64,36 @@ func init() {
 			r, _ := v.Across("os.File", lab.Params{"input": "serial", "bytes": "65536"}, "os.File", lab.Params{"input": "serial", "bytes": "4096"}, lab.CPUPerOp)
 			return fmt.Sprintf("A serial port at 400 KB/s takes %.1f %% of a CPU by Read with 4 KiB, %.1f %% through bufio.Reader; 64 KiB instead of 4 take %v of the CPU time. For datagrams the buffer must hold the largest.", m[0], m[1], r)
 		},
-		Claims: claims(),
+		Claims: judges(),
 	})
 }
 
-func claims() []lab.Claim {
+func judges() []lab.Claim {
 	return []lab.Claim{
-		{
-			Claim:  "A larger read buffer saves two thirds of the CPU time: 128 B against 8 KiB and more.",
-			Source: lab.SerialArticle.Says("3.3", "38 % CPU with 128 B, 11 % with 8 KiB, 9 % with 64 KiB"), Needs: "net.UDPConn at input=udp with 128 and 4096 bytes",
-			Judge: func(v lab.View) (lab.Verdict, bool) {
-				a, ok1 := v.Median("net.UDPConn", lab.Params{"input": "udp", "bytes": "128"}, lab.CPUPerOp)
-				b, ok2 := v.Median("net.UDPConn", lab.Params{"input": "udp", "bytes": "4096"}, lab.CPUPerOp)
-				r, ok3 := v.Across("net.UDPConn", lab.Params{"input": "udp", "bytes": "4096"}, "net.UDPConn", lab.Params{"input": "udp", "bytes": "128"}, lab.CPUPerOp)
-				return lab.AtMost(r, 0.5, "A read brings one datagram, however large the buffer is (udp(7)): the number of calls is the same.").
-					As("%.2f µs with 128 B, %.2f µs with 4 KiB a datagram: %v", a, b, r), ok1 && ok2 && ok3
-			},
-		},
-		{
-			Claim:  "A buffer of 64 KiB loses 1.7 % of the datagrams, because what is behind the first MTU stays in the kernel and is written over.",
-			Source: lab.SerialArticle.Says("3.3", "1.7 % with 64 KiB, 0.003 % with 8 KiB"), Needs: "net.UDPConn at input=udp with 4096 and 65536 bytes",
-			Judge: func(v lab.View) (lab.Verdict, bool) {
-				a, ok1 := v.Median("net.UDPConn", lab.Params{"input": "udp", "bytes": "65536"}, lab.LostPercent)
-				b, ok2 := v.Median("net.UDPConn", lab.Params{"input": "udp", "bytes": "4096"}, lab.LostPercent)
-				r, ok3 := v.Level("net.UDPConn", lab.Params{"input": "udp", "bytes": "65536"}, lab.LostPercent, 1.7)
-				return lab.AtLeast(r, 0.3, "A read takes a datagram out of the socket's queue whole; nothing of it stays (udp(7)). Loss comes from a queue that is full.").
-					As("%.3f %% with 64 KiB, %.3f %% with 4 KiB", a, b), ok1 && ok2 && ok3
-			},
-		},
-		{
-			Claim:  "A buffer smaller than the datagram reads all of it in pieces, with 0.2 % loss.",
-			Source: lab.SerialArticle.Says("3.3", "0.2 % lost with 128 B at 256 B datagrams"), Needs: "net.UDPConn at input=udp with 128 bytes",
-			Judge: func(v lab.View) (lab.Verdict, bool) {
-				lost, ok := v.Median("net.UDPConn", lab.Params{"input": "udp", "bytes": "128"}, lab.LostPercent)
-				if !ok {
-					return lab.Verdict{}, false
-				}
-				return lab.CannotBe(fmt.Sprintf("%.0f %% cut", lost), "What does not fit into the buffer of a read is thrown away by the kernel (udp(7)): each datagram is cut in two and its second half is gone."), true
-			},
-		},
-		{
-			Claim:  "bufio.Reader in front of a serial port costs more than reading it directly.",
-			Source: lab.SerialArticle.Says("3.1", "“the bufio.Reader + port.Read bottleneck”: 62 % of the CPU in system calls"), Needs: "bufio.Reader and os.File at input=serial, bytes=4096",
-			Judge: func(v lab.View) (lab.Verdict, bool) {
-				r, ok := v.Ratio("bufio.Reader", "os.File", lab.Params{"input": "serial", "bytes": "4096"}, lab.CPUPerOp)
-				return lab.AtLeast(r, 1.05, "The wait for each frame is what costs, with or without bufio."), ok
-			},
-		},
+		claims.BufferCPU.Judged("net.UDPConn at input=udp with 128 and 4096 bytes", func(v lab.View) (lab.Verdict, bool) {
+			a, ok1 := v.Median("net.UDPConn", lab.Params{"input": "udp", "bytes": "128"}, lab.CPUPerOp)
+			b, ok2 := v.Median("net.UDPConn", lab.Params{"input": "udp", "bytes": "4096"}, lab.CPUPerOp)
+			r, ok3 := v.Across("net.UDPConn", lab.Params{"input": "udp", "bytes": "4096"}, "net.UDPConn", lab.Params{"input": "udp", "bytes": "128"}, lab.CPUPerOp)
+			return lab.AtMost(r, 0.5, "A read brings one datagram, however large the buffer is (udp(7)): the number of calls is the same.").
+				As("%.2f µs with 128 B, %.2f µs with 4 KiB a datagram: %v", a, b, r), ok1 && ok2 && ok3
+		}),
+		claims.BufferLoss.Judged("net.UDPConn at input=udp with 4096 and 65536 bytes", func(v lab.View) (lab.Verdict, bool) {
+			a, ok1 := v.Median("net.UDPConn", lab.Params{"input": "udp", "bytes": "65536"}, lab.LostPercent)
+			b, ok2 := v.Median("net.UDPConn", lab.Params{"input": "udp", "bytes": "4096"}, lab.LostPercent)
+			r, ok3 := v.Level("net.UDPConn", lab.Params{"input": "udp", "bytes": "65536"}, lab.LostPercent, 1.7)
+			return lab.AtLeast(r, 0.3, "A read takes a datagram out of the socket's queue whole; nothing of it stays (udp(7)). Loss comes from a queue that is full.").
+				As("%.3f %% with 64 KiB, %.3f %% with 4 KiB", a, b), ok1 && ok2 && ok3
+		}),
+		claims.BufferPieces.Judged("net.UDPConn at input=udp with 128 bytes", func(v lab.View) (lab.Verdict, bool) {
+			lost, ok := v.Median("net.UDPConn", lab.Params{"input": "udp", "bytes": "128"}, lab.LostPercent)
+			if !ok {
+				return lab.Verdict{}, false
+			}
+			return lab.CannotBe(fmt.Sprintf("%.0f %% cut", lost), "What does not fit into the buffer of a read is thrown away by the kernel (udp(7)): each datagram is cut in two and its second half is gone."), true
+		}),
+		claims.BufioCost.Judged("bufio.Reader and os.File at input=serial, bytes=4096", func(v lab.View) (lab.Verdict, bool) {
+			r, ok := v.Ratio("bufio.Reader", "os.File", lab.Params{"input": "serial", "bytes": "4096"}, lab.CPUPerOp)
+			return lab.AtLeast(r, 1.05, "The wait for each frame is what costs, with or without bufio."), ok
+		}),
 	}
 }

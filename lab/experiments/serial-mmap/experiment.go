@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/tallywheel/tallywheel/lab"
+	"github.com/tallywheel/tallywheel/lab/claims"
 	"github.com/tallywheel/tallywheel/lab/load"
 )
 
@@ -46,33 +47,21 @@ func init() {
 			return fmt.Sprintf("A pread of 4 KiB from the page cache takes %.0f ns here, a first touch of a mapped page %.0f ns.", m[0], m[1])
 		},
 		Claims: []lab.Claim{
-			{
-				Claim:  "Mapping /dev/ttyS2 with mmap gives a ring that the kernel fills, with head and tail in its first bytes.",
-				Source: lab.SerialArticle.Says("1", "P99 3.7 ms with /dev/ttyS2 mapped as a ring buffer, “the best way”"), Needs: "tty/mmap",
-				Judge: func(v lab.View) (lab.Verdict, bool) {
-					yes, said, ok := v.Answer("tty/mmap")
-					if ok && !yes {
-						return lab.CannotBe(said, "No tty driver implements mmap: tty_fops has none (Linux, drivers/tty/tty_io.c), so the call gives ENODEV. The article's fourth chapter says so itself."), true
-					}
-					return lab.Holds(yes, said, "It could not wherever this project has run."), ok
-				},
-			},
-			{
-				Claim:  "mmap of a tty fails with ENODEV.",
-				Source: lab.SerialArticle.Says("4.3", "-ENODEV"), Needs: "tty/mmap",
-				Judge: func(v lab.View) (lab.Verdict, bool) {
-					_, said, ok := v.Answer("tty/mmap")
-					return lab.Holds(strings.Contains(said, "no such device"), said, "What maps UARTs is UIO, where a driver offers its registers."), ok
-				},
-			},
-			{
-				Claim:  "A read of a serial port spends 8.2 µs in the kernel.",
-				Source: lab.SerialArticle.Says("4.3", "8.2 µs"), Needs: "page/pread",
-				Judge: func(v lab.View) (lab.Verdict, bool) {
-					m, ok := v.Median("page/pread", lab.Params{}, lab.NsPerOp)
-					return lab.NotHere("a UART: the article read a tty. A file in the page cache is something else.").As("%.2f µs from the page cache", m/1e3), ok
-				},
-			},
+			claims.MappedPort.Judged("tty/mmap", func(v lab.View) (lab.Verdict, bool) {
+				yes, said, ok := v.Answer("tty/mmap")
+				if ok && !yes {
+					return lab.CannotBe(said, "No tty driver implements mmap: tty_fops has none (Linux, drivers/tty/tty_io.c), so the call gives ENODEV. The article's fourth chapter says so itself."), true
+				}
+				return lab.Holds(yes, said, "It could not wherever this project has run."), ok
+			}),
+			claims.MapRefused.Judged("tty/mmap", func(v lab.View) (lab.Verdict, bool) {
+				_, said, ok := v.Answer("tty/mmap")
+				return lab.Holds(strings.Contains(said, "no such device"), said, "What maps UARTs is UIO, where a driver offers its registers."), ok
+			}),
+			claims.ReadKernelTime.Judged("page/pread", func(v lab.View) (lab.Verdict, bool) {
+				m, ok := v.Median("page/pread", lab.Params{}, lab.NsPerOp)
+				return lab.NotHere("a UART: the article read a tty. A file in the page cache is something else.").As("%.2f µs from the page cache", m/1e3), ok
+			}),
 		},
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tallywheel/tallywheel/lab"
+	"github.com/tallywheel/tallywheel/lab/claims"
 	"github.com/tallywheel/tallywheel/lab/load"
 )
 
@@ -61,44 +62,32 @@ func init() {
 			return fmt.Sprintf("115,200 baud are 11.52 KB/s, whatever reads them. The longest wait of the reader in all rounds was %.0f µs, in which the 4 KiB that a tty holds at least fill up at %.1f Mbaud.",
 				worst, 4096*bitsPerByte/worst)
 		},
-		Claims: claims(),
+		Claims: judges(),
 	})
 }
 
-func claims() []lab.Claim {
+func judges() []lab.Claim {
 	return []lab.Claim{
-		{
-			Claim:  "A serial line at 115,200 baud, 8N1, was read at 468 KB/s (397 and 182 KB/s by other ways).",
-			Source: lab.SerialArticle.Says("1", "468 KB/s"), Needs: "tallywheel/ring at baud=115200",
-			Judge: func(v lab.View) (lab.Verdict, bool) {
-				m, ok := v.Median("tallywheel/ring", lab.Params{"baud": "115200"}, lab.MBPerSecond)
-				return lab.CannotBe(fmt.Sprintf("%.2f KB/s", 1e3*m), "8N1 needs ten bits a byte: 115,200 baud carry at most 11.52 KB/s (TIA-232, 16550A data sheet). 468 KB/s need 4.7 Mbaud."), ok
-			},
-		},
-		{
-			Claim:  "A serial line carries baud ÷ 10 × (1 − 2δ) bytes a second at 8N1, with clocks that differ by δ.",
-			Source: lab.SerialArticle.Says("2.3", "effective rate = baud ÷ 10 × (1 − 2δ)"), Needs: "tallywheel/ring at all rates",
-			Judge: func(v lab.View) (lab.Verdict, bool) {
-				worst := 0.0
-				for _, baud := range []int{9600, 115200, 921600, 3000000} {
-					cell := lab.Params{"baud": strconv.Itoa(baud)}
-					got, ok1 := v.Median("tallywheel/ring", cell, lab.MBPerSecond)
-					want, ok2 := v.Median("tallywheel/ring", cell, lab.PredictedMBPerSecond)
-					if !ok1 || !ok2 {
-						return lab.Verdict{}, false
-					}
-					worst = max(worst, 100*max(got/want-1, 1-got/want))
+		claims.BaudLimit.Judged("tallywheel/ring at baud=115200", func(v lab.View) (lab.Verdict, bool) {
+			m, ok := v.Median("tallywheel/ring", lab.Params{"baud": "115200"}, lab.MBPerSecond)
+			return lab.CannotBe(fmt.Sprintf("%.2f KB/s", 1e3*m), "8N1 needs ten bits a byte: 115,200 baud carry at most 11.52 KB/s (TIA-232, 16550A data sheet). 468 KB/s need 4.7 Mbaud."), ok
+		}),
+		claims.ClockFormula.Judged("tallywheel/ring at all rates", func(v lab.View) (lab.Verdict, bool) {
+			worst := 0.0
+			for _, baud := range []int{9600, 115200, 921600, 3000000} {
+				cell := lab.Params{"baud": strconv.Itoa(baud)}
+				got, ok1 := v.Median("tallywheel/ring", cell, lab.MBPerSecond)
+				want, ok2 := v.Median("tallywheel/ring", cell, lab.PredictedMBPerSecond)
+				if !ok1 || !ok2 {
+					return lab.Verdict{}, false
 				}
-				return lab.NotHere("two UARTs with clocks of their own. On a pty the sender keeps the pace, so what arrives says nothing of the factor (1 − 2δ). By arithmetic it is wrong: a clock that differs by δ changes the rate by δ, up to 4.6 % for both ends, and beyond that frames are damaged.").
-					As("at most %.1f %% beside what the sender was told to send", worst), true
-			},
-		},
-		{
-			Claim:  "With a FIFO trigger of 12 instead of 14 bytes, 115,200 baud can be sustained at 10.1 KB/s instead of 9.2 KB/s.",
-			Source: lab.SerialArticle.Says("2.3", "10.1 KB/s against 9.2 KB/s"),
-			Judge: func(lab.View) (lab.Verdict, bool) {
-				return lab.NotHere("a UART with a FIFO and a device at its other end; a pty has neither"), true
-			},
-		},
+				worst = max(worst, 100*max(got/want-1, 1-got/want))
+			}
+			return lab.NotHere("two UARTs with clocks of their own. On a pty the sender keeps the pace, so what arrives says nothing of the factor (1 − 2δ). By arithmetic it is wrong: a clock that differs by δ changes the rate by δ, up to 4.6 % for both ends, and beyond that frames are damaged.").
+				As("at most %.1f %% beside what the sender was told to send", worst), true
+		}),
+		claims.Trigger12.Judged("–", func(lab.View) (lab.Verdict, bool) {
+			return lab.NotHere("a UART with a FIFO and a device at its other end; a pty has neither"), true
+		}),
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/tallywheel/tallywheel/lab"
+	"github.com/tallywheel/tallywheel/lab/claims"
 	"github.com/tallywheel/tallywheel/lab/load"
 )
 
@@ -48,7 +49,7 @@ func init() {
 			}
 			return s.Scene(b)
 		},
-		Advice: advice, Claims: claims(),
+		Advice: advice, Claims: judges(),
 	})
 }
 
@@ -69,49 +70,33 @@ func advice(v lab.View) string {
 	return "Of the ways that check every frame as it comes: " + strings.Join(parts, "; ") + "."
 }
 
-func claims() []lab.Claim {
+func judges() []lab.Claim {
 	burst, steady, most := lab.Params{"condition": "burst"}, lab.Params{"condition": "steady"}, lab.Params{"condition": "max"}
 	return []lab.Claim{
-		{
-			Claim:  "A pipeline of four goroutines (read, parse, validate, store) doubles the throughput of one goroutine that blocks in read.",
-			Source: lab.SerialArticle.Says("1", "397 KB/s against 182 KB/s: 2.18×"), Needs: "article/pipeline and tallywheel/blocking at condition=max",
-			Judge: func(v lab.View) (lab.Verdict, bool) {
-				r, ok := v.Ratio("article/pipeline", "tallywheel/blocking", most, lab.MBPerSecond)
-				return lab.AtLeast(r, 1.5, "The work on a frame is far less than what it costs to hand it to another goroutine."), ok
-			},
-		},
-		{
-			Claim:  "Reading in place from a ring has a third of the P99 latency of blocking reads.",
-			Source: lab.SerialArticle.Says("1", "3.7 ms against 12.4 ms: 0.30×"), Needs: "tallywheel/ring and os.File at condition=steady",
-			Judge: func(v lab.View) (lab.Verdict, bool) {
-				r, ok := v.Ratio(ringName, "os.File", steady, lab.LatencyP99)
-				return lab.AtMost(r, 0.5, "The article's ring was a mapped tty, which does not exist; this is the ring that works, filled by read."), ok
-			},
-		},
-		{
-			Claim:  "A ring saves most of the context switches of blocking reads.",
-			Source: lab.SerialArticle.Says("1", "83 % fewer"), Needs: "tallywheel/ring and os.File at condition=steady",
-			Judge: func(v lab.View) (lab.Verdict, bool) {
-				m, ok := v.Medians(steady, lab.ContextSwitchesPerOp, ringName, "os.File")
-				if !ok || m[1] == 0 {
-					return lab.Verdict{}, false
-				}
-				r, _ := v.Ratio(ringName, "os.File", steady, lab.ContextSwitchesPerOp)
-				return lab.AtMost(r, 0.4, "Not because it goes around the kernel: its thread waits in one epoll set, and no scheduler is in between.").
-					As("%.0f %% fewer: %.2f against %.2f a frame", 100*(1-r.Median), m[0], m[1]), true
-			},
-		},
-		{
-			Claim:  "Under bursts, a reader that waits for input loses 12.7 % of the frames, one that polls while data flows 0.1 %.",
-			Source: lab.SerialArticle.Says("4.4", "12.7 % against 0.1 %"), Needs: "tallywheel/blocking and tallywheel/hybrid at condition=burst",
-			Judge: func(v lab.View) (lab.Verdict, bool) {
-				m, ok := v.Medians(burst, lab.LostPercent, "tallywheel/blocking", "tallywheel/hybrid")
-				if !ok {
-					return lab.Verdict{}, false
-				}
-				return lab.NotHere("a UART whose FIFO overruns: the article lost frames there. A pty has none, and its 20 KiB hold four bursts.").
-					As("%.2f %% against %.2f %% on a pty", m[0], m[1]), true
-			},
-		},
+		claims.PipelineThroughput.Judged("article/pipeline and tallywheel/blocking at condition=max", func(v lab.View) (lab.Verdict, bool) {
+			r, ok := v.Ratio("article/pipeline", "tallywheel/blocking", most, lab.MBPerSecond)
+			return lab.AtLeast(r, 1.5, "The work on a frame is far less than what it costs to hand it to another goroutine."), ok
+		}),
+		claims.RingP99.Judged("tallywheel/ring and os.File at condition=steady", func(v lab.View) (lab.Verdict, bool) {
+			r, ok := v.Ratio(ringName, "os.File", steady, lab.LatencyP99)
+			return lab.AtMost(r, 0.5, "The article's ring was a mapped tty, which does not exist; this is the ring that works, filled by read."), ok
+		}),
+		claims.RingSwitches.Judged("tallywheel/ring and os.File at condition=steady", func(v lab.View) (lab.Verdict, bool) {
+			m, ok := v.Medians(steady, lab.ContextSwitchesPerOp, ringName, "os.File")
+			if !ok || m[1] == 0 {
+				return lab.Verdict{}, false
+			}
+			r, _ := v.Ratio(ringName, "os.File", steady, lab.ContextSwitchesPerOp)
+			return lab.AtMost(r, 0.4, "Not because it goes around the kernel: its thread waits in one epoll set, and no scheduler is in between.").
+				As("%.0f %% fewer: %.2f against %.2f a frame", 100*(1-r.Median), m[0], m[1]), true
+		}),
+		claims.BurstLoss.Judged("tallywheel/blocking and tallywheel/hybrid at condition=burst", func(v lab.View) (lab.Verdict, bool) {
+			m, ok := v.Medians(burst, lab.LostPercent, "tallywheel/blocking", "tallywheel/hybrid")
+			if !ok {
+				return lab.Verdict{}, false
+			}
+			return lab.NotHere("a UART whose FIFO overruns: the article lost frames there. A pty has none, and its 20 KiB hold four bursts.").
+				As("%.2f %% against %.2f %% on a pty", m[0], m[1]), true
+		}),
 	}
 }

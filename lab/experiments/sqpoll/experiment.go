@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tallywheel/tallywheel/lab"
+	"github.com/tallywheel/tallywheel/lab/claims"
 	"github.com/tallywheel/tallywheel/lab/load"
 )
 
@@ -36,23 +37,17 @@ func init() {
 			return fmt.Sprintf("Leave it off: %v of the requests with it here. It wants a CPU of its own for each ring.", r)
 		},
 		Claims: []lab.Claim{
-			{
-				Claim: "SQPOLL makes a server quicker, since it needs no system calls.", Source: lab.NetworkArticle.Says("4.2", "“bypasses the cost of system calls”"), Needs: "sqpoll/2ms and without, connections=64",
-				Judge: func(v lab.View) (lab.Verdict, bool) {
-					r, ok := v.Ratio("sqpoll/2ms", "without", lab.Params{"connections": "64"}, lab.OpsPerSecond)
-					return lab.AtLeast(r, 1.01, "A batch needs one system call for dozens of requests; the polling thread needs a CPU, which server and load need as well."), ok
-				},
-			},
-			{
-				Claim: "SQPOLL needs CAP_SYS_ADMIN.", Source: lab.NetworkArticle.Says("4.2", "“and the capability CAP_SYS_ADMIN”"), Needs: "sqpoll/2ms",
-				Judge: func(v lab.View) (lab.Verdict, bool) {
-					_, ok := v.Median("sqpoll/2ms", lab.Params{"connections": "64"}, lab.OpsPerSecond)
-					if lab.Privileged() {
-						return lab.NotHere("a user without CAP_SYS_ADMIN: this one has it, so that it got a polling thread proves nothing."), ok
-					}
-					return lab.Holds(false, "it got a polling thread without", "Linux before 5.11 asked for it, 5.11 and 5.12 for CAP_SYS_NICE; see io_uring_setup(2)."), ok
-				},
-			},
+			claims.SQPollRate.Judged("sqpoll/2ms and without, connections=64", func(v lab.View) (lab.Verdict, bool) {
+				r, ok := v.Ratio("sqpoll/2ms", "without", lab.Params{"connections": "64"}, lab.OpsPerSecond)
+				return lab.AtLeast(r, 1.01, "A batch needs one system call for dozens of requests; the polling thread needs a CPU, which server and load need as well."), ok
+			}),
+			claims.SQPollCap.Judged("sqpoll/2ms", func(v lab.View) (lab.Verdict, bool) {
+				_, ok := v.Median("sqpoll/2ms", lab.Params{"connections": "64"}, lab.OpsPerSecond)
+				if lab.Privileged() {
+					return lab.NotHere("a user without CAP_SYS_ADMIN: this one has it, so that it got a polling thread proves nothing."), ok
+				}
+				return lab.Holds(false, "it got a polling thread without", "Linux before 5.11 asked for it, 5.11 and 5.12 for CAP_SYS_NICE; see io_uring_setup(2)."), ok
+			}),
 		},
 	})
 }

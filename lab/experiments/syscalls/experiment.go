@@ -6,6 +6,7 @@ import (
 
 	"github.com/tallywheel/tallywheel/lab"
 	"github.com/tallywheel/tallywheel/lab/bigfile"
+	"github.com/tallywheel/tallywheel/lab/claims"
 	"github.com/tallywheel/tallywheel/lab/load"
 )
 
@@ -45,45 +46,33 @@ func init() {
 			}
 			return fmt.Sprintf("Batching is what spares system calls: %.2f a read by io_uring at depth 64 against %.2f, %.2f a durable record with 64 producers.", m[0], m[1], m[2])
 		},
-		Claims: claims(),
+		Claims: judges(),
 	})
 }
 
-func claims() []lab.Claim {
+func judges() []lab.Claim {
 	return []lab.Claim{
-		{
-			Claim:  "Go's runtime uses io_uring for the network since 1.20 where the kernel has it.",
-			Source: lab.NetworkArticle.Says("3.1", "runtime/netpoll_io_uring.go"), Needs: "the system calls of round trip: socket pair",
-			Judge: func(v lab.View) (lab.Verdict, bool) {
-				row := v.Find("round trip: socket pair", nil)
-				if row == nil || row.Metrics[lab.SyscallsPerOp.String()].N == 0 {
-					return lab.Verdict{}, false
-				}
-				here := fmt.Sprintf("%.2f epoll_pwait and %.2f io_uring_enter a round trip", row.Metrics[lab.Calls("epoll_pwait").String()].Median, row.Metrics[lab.Calls("io_uring_enter").String()].Median)
-				if row.Metrics[lab.Calls("io_uring_enter").String()].Median > 0 {
-					return lab.Holds(true, here, "Then this Go is another than any so far."), true
-				}
-				return lab.CannotBe(here, "No version of Go has such a file (go.dev, src/runtime: netpoll_epoll.go). What uses io_uring in Go is a package of its own, such as this project's."), true
-			},
-		},
-		{
-			Claim:  "io_uring spares nearly all system calls.",
-			Source: lab.NetworkArticle.Says("4.1", "“submits in batches” instead of one call for each read and each write"), Needs: "the system calls of read: tallywheel/uring and read: os.File",
-			Judge: func(v lab.View) (lab.Verdict, bool) {
-				m, ok := v.Medians(lab.Params{}, lab.SyscallsPerOp, "read: tallywheel/uring", "read: os.File")
-				if !ok {
-					return lab.Verdict{}, false
-				}
-				return lab.Holds(m[0] <= 0.2*m[1], fmt.Sprintf("%.3f against %.2f a read", m[0], m[1]), "One io_uring_enter submits and reaps a batch of 16. Not entirely, and only where there is a batch."), true
-			},
-		},
-		{
-			Claim:  "Each read of a serial port is at least one interrupt.",
-			Source: lab.SerialArticle.Says("3.1", "“each read(2) is at least one interrupt”"), Needs: "the system calls of serial: os.File",
-			Judge: func(v lab.View) (lab.Verdict, bool) {
-				m, ok := v.Median("serial: os.File", lab.Params{}, lab.SyscallsPerOp)
-				return lab.NotHere("a UART, which interrupts; a pty does not.").As("%.2f system calls a frame", m), ok
-			},
-		},
+		claims.RuntimeUring.Judged("the system calls of round trip: socket pair", func(v lab.View) (lab.Verdict, bool) {
+			row := v.Find("round trip: socket pair", nil)
+			if row == nil || row.Metrics[lab.SyscallsPerOp.String()].N == 0 {
+				return lab.Verdict{}, false
+			}
+			here := fmt.Sprintf("%.2f epoll_pwait and %.2f io_uring_enter a round trip", row.Metrics[lab.Calls("epoll_pwait").String()].Median, row.Metrics[lab.Calls("io_uring_enter").String()].Median)
+			if row.Metrics[lab.Calls("io_uring_enter").String()].Median > 0 {
+				return lab.Holds(true, here, "Then this Go is another than any so far."), true
+			}
+			return lab.CannotBe(here, "No version of Go has such a file (go.dev, src/runtime: netpoll_epoll.go). What uses io_uring in Go is a package of its own, such as this project's."), true
+		}),
+		claims.BatchedCalls.Judged("the system calls of read: tallywheel/uring and read: os.File", func(v lab.View) (lab.Verdict, bool) {
+			m, ok := v.Medians(lab.Params{}, lab.SyscallsPerOp, "read: tallywheel/uring", "read: os.File")
+			if !ok {
+				return lab.Verdict{}, false
+			}
+			return lab.Holds(m[0] <= 0.2*m[1], fmt.Sprintf("%.3f against %.2f a read", m[0], m[1]), "One io_uring_enter submits and reaps a batch of 16. Not entirely, and only where there is a batch."), true
+		}),
+		claims.ReadInterrupts.Judged("the system calls of serial: os.File", func(v lab.View) (lab.Verdict, bool) {
+			m, ok := v.Median("serial: os.File", lab.Params{}, lab.SyscallsPerOp)
+			return lab.NotHere("a UART, which interrupts; a pty does not.").As("%.2f system calls a frame", m), ok
+		}),
 	}
 }

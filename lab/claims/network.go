@@ -1,0 +1,54 @@
+package claims
+
+import "github.com/tallywheel/tallywheel/lab"
+
+var network = of(lab.NetworkArticle)
+
+// What the article on networks claims.
+var (
+	EngineRate = network(1, "1",
+		"An engine on io_uring answers 37.2 % more requests than net/http, with the same handlers.",
+		"+37.2 % QPS with wrk -t12 -c400 -d30s")
+	EngineLatency = network(2, "1",
+		"An engine on io_uring cuts the mean latency by 37.7 %, with the same handlers.",
+		"13.8 → 8.6 ms with wrk -t12 -c400 -d30s")
+	EngineSwitches = network(3, "1",
+		"An engine on io_uring makes 45.2 % fewer context switches than net/http.",
+		"124K → 68K a second")
+	Kernel419 = network(6, "1",
+		"A kernel 4.19 has io_uring, with CONFIG_IOURING.",
+		"CentOS 7 with kernel 4.19.290 and io_uring")
+	UnshareFlags = network(7, "1",
+		"Whether a kernel has io_uring is to be seen in /proc/sys/kernel/unshare_flags.",
+		"grep io_uring /proc/sys/kernel/unshare_flags")
+	RegisterFiles = network(8, "1",
+		"Writing 1 to /proc/sys/kernel/io_uring_register_files frees io_uring's potential.",
+		"echo 1 > /proc/sys/kernel/io_uring_register_files")
+	RuntimeUring = network(15, "3.1",
+		"Go's runtime uses io_uring for the network since 1.20 where the kernel has it.",
+		"runtime/netpoll_io_uring.go")
+	StaticSize = network(16, "3.2",
+		"Without cgo a program is 0.6 of its size.",
+		"15 → 9 MB")
+	StrippedSize = network(17, "3.2",
+		"The linker's flags -s -w take a third off a static program.",
+		"9 → 6.2 MB")
+	PreemptOff = network(18, "3.3",
+		"A server answers 12 % more requests with asyncpreemptoff=1.",
+		"24,800 → 27,900 a second")
+	Procs8 = network(19, "3.3",
+		"A server answers 5 % more requests with GOMAXPROCS=8.",
+		"24,800 → 26,100 a second, of 16 CPUs")
+	Gosched = network(20, "3.3",
+		"runtime.Gosched costs next to nothing.",
+		"“extremely low overhead”")
+	BatchedCalls = network(23, "4.1",
+		"io_uring spares nearly all system calls.",
+		"“submits in batches” instead of one call for each read and each write")
+	SQPollRate = network(28, "4.2",
+		"SQPOLL makes a server quicker, since it needs no system calls.",
+		"“bypasses the cost of system calls”")
+	SQPollCap = network(29, "4.2",
+		"SQPOLL needs CAP_SYS_ADMIN.",
+		"“and the capability CAP_SYS_ADMIN”")
+)
