@@ -40,7 +40,7 @@ var sharp = map[string][]string{
 	"github.com/prometheus/":      {"api", "server/prom", "probe", "cmd/tallywheel", "e2e"},
 	"github.com/goccy/":           {"config"},
 	"github.com/spf13/":           {"cmd/tallywheel"},
-	"github.com/HdrHistogram/":    {"internal/hist", "loadgen"},
+	"github.com/HdrHistogram/":    {"loadgen"},
 	"github.com/cilium/":          {"probe"},
 	"golang.org/x/perf/":          {"lab"},
 	"golang.org/x/exp/":           {"lab"},

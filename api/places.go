@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/tallywheel/tallywheel/internal/beat"
 	"github.com/tallywheel/tallywheel/recorder"
 )
 
@@ -81,7 +82,7 @@ const (
 // makeRoom ends connections that nobody uses while there is no place for another: whoever asks how
 // the recorder does is answered, however many connect and say nothing.
 func (s *Server) makeRoom() {
-	look := time.NewTimer(roomLook)
+	look := time.NewTimer(beat.Next(roomLook))
 	defer look.Stop()
 	for {
 		select {
@@ -89,7 +90,7 @@ func (s *Server) makeRoom() {
 			return
 		case <-look.C:
 		}
-		next := roomLook
+		next := beat.Next(roomLook)
 		if s.http.Stats().Open >= s.seats.conns {
 			s.http.EndIdle(silentMost)
 			next = crowdLook

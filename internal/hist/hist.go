@@ -1,39 +1,63 @@
-// Package hist is a latency histogram with a memory of the last moments: quantiles of all time and
-// of the last full window.
+// Package hist is a latency histogram with a memory of the last moments: quantiles of the last full
+// window, and counts of all time.
+//
+// A recorder has one for each port, and counts in it for each read. So it is small, 6 KB, and a
+// count touches two lines of the cache: docs/design/2026-11-25-a-histogram-of-our-own.md.
 package hist
 
 import (
+	"math"
+	"math/bits"
+	"slices"
 	"sync"
 	"time"
-
-	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
 const (
 	lowest  = 1 // µs
 	highest = 60_000_000
-	digits  = 2 // two significant figures: 1 % of error
+
+	// A cell covers one value up to cells, and then 1/cells of a power of two: a quantile is the
+	// middle of its cell, and at most 0.8 % from the truth.
+	cells    = 64
+	cellBits = 6
 )
 
+// allCells is one more than the cell of the highest value.
+var allCells = cellOf(highest) + 1
+
+// bounds are the upper bounds of the buckets of all time, in µs.
+var bounds = [...]int64{50, 100, 250, 500, 1000, 2500, 5000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 10_000_000}
+
 // Histogram counts durations from 1 µs to 60 s; longer ones count as 60 s. It is safe for
-// concurrent use.
+// concurrent use. Make it with [New].
 type Histogram struct {
-	mu            sync.Mutex
-	now, last     *hdrhistogram.Histogram
-	total         int64
-	sum           time.Duration
-	worst         time.Duration
-	bucketsUs     []int64
-	bucketsCounts []uint64
+	mu   sync.Mutex
+	last Summary // of the last full window
+
+	// The window that is open.
+	counts []uint32 // by cell; one that is full stays so
+	most   int64    // the longest, µs; 0: there is none
+	least  int64    // the shortest
+
+	total   uint64
+	sum     time.Duration
+	buckets [len(bounds)]uint64
 }
 
 // New returns an empty histogram.
-func New() *Histogram {
-	bounds := []int64{50, 100, 250, 500, 1000, 2500, 5000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 10_000_000}
-	return &Histogram{
-		now: hdrhistogram.New(lowest, highest, digits), last: hdrhistogram.New(lowest, highest, digits),
-		bucketsUs: bounds, bucketsCounts: make([]uint64, len(bounds)),
-	}
+func New() *Histogram { return &Histogram{counts: make([]uint32, allCells)} }
+
+// cellOf is the cell of a duration in µs.
+func cellOf(us int64) int {
+	shift := max(bits.Len64(uint64(us))-cellBits-1, 0)
+	return shift*cells + int(us>>shift)
+}
+
+// middle is the duration in the middle of a cell, in µs.
+func middle(cell int) int64 {
+	shift := max(cell/cells-1, 0)
+	return int64(cell-shift*cells)<<shift + int64(1)<<shift/2
 }
 
 // Record counts d, n times.
@@ -41,27 +65,46 @@ func (h *Histogram) Record(d time.Duration, n int64) {
 	us := min(max(d.Microseconds(), lowest), highest)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	_ = h.now.RecordValues(us, n) // us is in range
-	h.total += n
+	c := &h.counts[cellOf(us)]
+	*c = uint32(min(uint64(*c)+uint64(n), math.MaxUint32))
+	if h.most = max(h.most, us); h.least == 0 || us < h.least {
+		h.least = us
+	}
+	h.total += uint64(n)
 	h.sum += d * time.Duration(n)
-	h.worst = max(h.worst, d)
-	for i, b := range h.bucketsUs {
-		if us <= b {
-			h.bucketsCounts[i] += uint64(n)
-			break
-		}
+	if i, _ := slices.BinarySearch(bounds[:], us); i < len(bounds) {
+		h.buckets[i] += uint64(n)
 	}
 }
 
-// Turn ends a window and begins the next.
+// Turn ends a window, which [Histogram.Last] has from then on, and begins the next.
 func (h *Histogram) Turn() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.now, h.last = h.last, h.now
-	h.now.Reset()
+	h.last = Summary{}
+	if h.most == 0 {
+		return
+	}
+	first := cellOf(h.least)
+	used := h.counts[first : cellOf(h.most)+1]
+	for _, c := range used {
+		h.last.N += int64(c)
+	}
+	quantile := func(percent int64) int64 {
+		rank := (h.last.N*percent + 99) / 100 // at least 1, for there is one
+		for i, c := range used {
+			if rank -= int64(c); rank <= 0 {
+				return min(max(middle(first+i), h.least), h.most)
+			}
+		}
+		return h.most
+	}
+	h.last.P50, h.last.P99, h.last.Max = quantile(50), quantile(99), h.most
+	clear(used)
+	h.most, h.least = 0, 0
 }
 
-// Summary is the last full window, in microseconds.
+// Summary is a full window, in microseconds.
 type Summary struct {
 	N   int64 `json:"n"`
 	P50 int64 `json:"p50_us"`
@@ -73,7 +116,7 @@ type Summary struct {
 func (h *Histogram) Last() Summary {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return Summary{h.last.TotalCount(), h.last.ValueAtQuantile(50), h.last.ValueAtQuantile(99), h.last.Max()}
+	return h.last
 }
 
 // Cumulative returns the count and sum of all time and, by upper bound in seconds, how many were
@@ -81,11 +124,11 @@ func (h *Histogram) Last() Summary {
 func (h *Histogram) Cumulative() (n uint64, sumSeconds float64, buckets map[float64]uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	buckets = make(map[float64]uint64, len(h.bucketsUs))
+	buckets = make(map[float64]uint64, len(bounds))
 	var below uint64
-	for i, b := range h.bucketsUs {
-		below += h.bucketsCounts[i]
+	for i, b := range bounds {
+		below += h.buckets[i]
 		buckets[float64(b)/1e6] = below
 	}
-	return uint64(h.total), h.sum.Seconds(), buckets
+	return h.total, h.sum.Seconds(), buckets
 }
