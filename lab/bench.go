@@ -271,7 +271,10 @@ func (b *Bench) rounds(e *Experiment, all []*cellOf, start time.Time) (n noises)
 				return n
 			}
 			if err != nil {
-				c.notRun = fmt.Sprintf("failed in round %d: %s", i+1, firstLine(err))
+				c.notRun = firstLine(err)
+				if !e.Once {
+					c.notRun = fmt.Sprintf("failed in round %d: %s", i+1, c.notRun)
+				}
 				continue
 			}
 			c.rounds, c.said = append(c.rounds, o.metrics), o.said

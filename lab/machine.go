@@ -45,13 +45,6 @@ func ThisMachine(dir string) Machine {
 	return m
 }
 
-// Privileged reports whether this process has CAP_SYS_ADMIN.
-func Privileged() bool {
-	const sysAdmin = 21 // its bit, linux/capability.h
-	set, err := strconv.ParseUint(after("/proc/self/status", "CapEff"), 16, 64)
-	return err == nil && set>>sysAdmin&1 == 1
-}
-
 // fileSystem names the type of the file system that a folder is on, from its entry in the list of
 // mounts.
 func fileSystem(dir string) string {

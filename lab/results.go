@@ -120,6 +120,23 @@ func (v View) Answer(contestant string) (yes bool, said string, ok bool) {
 	return row.Metrics[Answer.name].Median == 1, cmp.Or(row.Said, Or(row.Metrics[Answer.name].Median == 1, "yes", "no")), true
 }
 
+// notRun is why a contestant has no figures; "" if it has some, or took no part.
+func (v View) notRun(contestant string) string {
+	for _, row := range v.Rows {
+		if row.Contestant == contestant && row.NotRun != "" {
+			return row.NotRun
+		}
+	}
+	return ""
+}
+
+// notAsked is the verdict on a claim that a contestant could not be asked about; false if it took
+// no part.
+func (v View) notAsked(contestant string) (Verdict, bool) {
+	why := v.notRun(contestant)
+	return NotHere("not measured: " + why), why != ""
+}
+
 // Medians are several medians of a cell at once; false if one was not measured.
 func (v View) Medians(cell Params, metric Metric, contestants ...string) ([]float64, bool) {
 	var all []float64

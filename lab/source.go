@@ -1,6 +1,9 @@
 package lab
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // Document is an article whose claims are judged.
 type Document struct {
@@ -64,11 +67,14 @@ func (p Published) Judged(needs string, judge func(v View) (Verdict, bool)) Clai
 }
 
 // Asked is the claim that is judged by what a contestant found out, by yes or no ([Answer]), and
-// said of it. It holds if the answer is yes.
+// said of it. It holds if the answer is yes. Where it could not be asked, the reason stands there.
 func (p Published) Asked(contestant, why string) Claim {
 	return p.Judged(contestant, func(v View) (Verdict, bool) {
 		yes, said, ok := v.Answer(contestant)
-		return Holds(yes, said, why), ok
+		if !ok {
+			return v.notAsked(contestant)
+		}
+		return Holds(yes, said, why), true
 	})
 }
 
@@ -76,10 +82,30 @@ func (p Published) Asked(contestant, why string) Claim {
 func (p Published) Refuted(contestant, why string) Claim {
 	return p.Judged(contestant, func(v View) (Verdict, bool) {
 		yes, said, ok := v.Answer(contestant)
-		if ok && !yes {
+		switch {
+		case !ok:
+			return v.notAsked(contestant)
+		case !yes:
 			return CannotBe(said, why), true
 		}
-		return Holds(yes, said, "It was otherwise wherever this project has run."), ok
+		return Holds(yes, said, "It was otherwise wherever this project has run."), true
+	})
+}
+
+// Compiled is the claim that something exists which the source of a contestant uses: a compiler
+// that says that it is not defined has refuted it.
+func (p Published) Compiled(contestant, why string) Claim {
+	return p.Judged(contestant, func(v View) (Verdict, bool) {
+		if yes, said, ok := v.Answer(contestant); ok {
+			return Holds(yes, said, "It was otherwise wherever this project has run."), true
+		}
+		said := v.notRun(contestant)
+		for _, is := range []string{"undefined: ", "undeclared", "has no member"} {
+			if strings.Contains(said, is) {
+				return CannotBe(said, why), true
+			}
+		}
+		return v.notAsked(contestant)
 	})
 }
 

@@ -158,7 +158,7 @@ func (b *Bench) build(p Program) ([]string, error) {
 		if _, err := exec.LookPath("go"); err != nil {
 			return nil, errors.New("no go")
 		}
-		args := []string{"CGO_ENABLED=0", "go", "build", "-o", out, "-ldflags=" + rest, "./" + source}
+		args := []string{"CGO_ENABLED=0", "go", "build", "-tags=fact", "-o", out, "-ldflags=" + rest, "./" + source}
 		if p.kind == "go-cgo" {
 			if _, err := exec.LookPath("cc"); err != nil {
 				return nil, errors.New("no cc")
@@ -184,7 +184,7 @@ func (b *Bench) compile(dir, compiler string, args ...string) error {
 		return nil
 	}
 	for line := range strings.Lines(string(out)) {
-		if strings.Contains(line, "error") || strings.HasPrefix(line, "go:") {
+		if strings.Contains(line, "error") || strings.Contains(line, "undefined: ") || strings.HasPrefix(line, "go:") {
 			return fmt.Errorf("%s: %s", compiler, strings.TrimSpace(line))
 		}
 	}

@@ -24,18 +24,39 @@ var (
 	TriggerLevel = serial(8, "1",
 		"Writing 4096 to rx_trig_lvl makes a UART's receive FIFO larger.",
 		"echo 4096 > /sys/class/tty/ttyS2/device/rx_trig_lvl")
+	SkipTxen = serial(9, "1",
+		"The option skip_txen=1 of the 8250 driver cuts the interrupts of a UART.",
+		"options serial8250 skip_txen=1")
+	SetserialDMA = serial(10, "1",
+		"setserial switches a UART to DMA.",
+		"setserial /dev/ttyS2 dma 1")
+	PortLists = serial(13, "2.2",
+		"go-serial cannot list the serial ports.",
+		"“must be named by hand”; gopsutil lists them")
 	ClockFormula = serial(15, "2.3",
 		"A serial line carries baud ÷ 10 × (1 − 2δ) bytes a second at 8N1, with clocks that differ by δ.",
 		"effective rate = baud ÷ 10 × (1 − 2δ)")
 	Trigger12 = serial(18, "2.3",
 		"With a FIFO trigger of 12 instead of 14 bytes, 115,200 baud can be sustained at 10.1 KB/s instead of 9.2 KB/s.",
 		"10.1 KB/s against 9.2 KB/s")
+	BlockedInRead = serial(19, "2.4",
+		"A goroutine that blocks in read is in a system call, and its P is handed to another thread.",
+		"_Grunning → _Gsyscall, handoffp")
 	ReadInterrupts = serial(21, "3.1",
 		"Each read of a serial port is at least one interrupt.",
 		"“each read(2) is at least one interrupt”")
 	BufioCost = serial(22, "3.1",
 		"bufio.Reader in front of a serial port costs more than reading it directly.",
 		"“the bufio.Reader + port.Read bottleneck”: 62 % of the CPU in system calls")
+	DMAUse = serial(24, "3.1",
+		"Reading a UART through bufio.Reader uses 37 % of its DMA.",
+		"37 %")
+	BufioRefills = serial(25, "3.1",
+		"bufio.Reader reads again from the port while it still holds data.",
+		"“refills even while n < cap(buf)”")
+	ReadBypassesDMA = serial(26, "3.1",
+		"A read of a serial port goes around the DMA and reads the FIFO.",
+		"“read(2) bypasses DMA”")
 	RingLatency = serial(27, "3.2",
 		"Reading in place has 42 ns of latency, copying out 117 ns.",
 		"42 against 117 ns: 0.36×")
@@ -60,6 +81,9 @@ var (
 	MapRefused = serial(37, "4.3",
 		"mmap of a tty fails with ENODEV.",
 		"-ENODEV")
+	PortFops = serial(38, "4.3",
+		"The kernel's operations of a serial port, serial_port_fops, have no mmap.",
+		"serial_port_fops = {.mmap = NULL}")
 	ReadKernelTime = serial(40, "4.3",
 		"A read of a serial port spends 8.2 µs in the kernel.",
 		"8.2 µs")

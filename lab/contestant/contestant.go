@@ -155,8 +155,7 @@ func (t *Turn) Answer(yes bool, format string, args ...any) error {
 	if err != nil {
 		return err
 	}
-	text := strings.Join(strings.Fields(fmt.Sprintf(format, args...)), " ")
-	if _, err := fmt.Fprintln(t.out, FoundPrefix+text); err != nil {
+	if err := t.Found(format, args...); err != nil {
 		return err
 	}
 	v := Value{Metric: "answer"}
@@ -164,6 +163,13 @@ func (t *Turn) Answer(yes bool, format string, args ...any) error {
 		v.V = 1
 	}
 	return t.Result(max(1, took), 1, v)
+}
+
+// Found says in one line what was found out, beside the figures.
+func (t *Turn) Found(format string, args ...any) error {
+	text := strings.Join(strings.Fields(fmt.Sprintf(format, args...)), " ")
+	_, err := fmt.Fprintln(t.out, FoundPrefix+text)
+	return err
 }
 
 // Latencies summarises latencies in ns: the values at 50, 90, 99, 99.9 and 99.99 % and the longest,

@@ -11,6 +11,7 @@ import (
 	_ "github.com/tallywheel/tallywheel/lab/experiments/file-mmap-seek"
 	_ "github.com/tallywheel/tallywheel/lab/experiments/file-random"
 	_ "github.com/tallywheel/tallywheel/lab/experiments/file-sequential"
+	_ "github.com/tallywheel/tallywheel/lab/experiments/go-facts"
 	_ "github.com/tallywheel/tallywheel/lab/experiments/http-bodies"
 	_ "github.com/tallywheel/tallywheel/lab/experiments/http-connect"
 	_ "github.com/tallywheel/tallywheel/lab/experiments/http-files"

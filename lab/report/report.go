@@ -168,7 +168,9 @@ func Table(w io.Writer, e *lab.ExperimentResult) error {
 	names = names[:min(len(names), 5)]
 	for _, params := range e.Cells() {
 		grid := [][]string{append([]string{params.String()}, heads(names)...)}
-		grid[0] = append(grid[0], "÷ "+e.Base)
+		if e.Base != "" {
+			grid[0] = append(grid[0], "÷ "+e.Base)
+		}
 		var missing []string
 		for i := range e.Rows {
 			row := &e.Rows[i]
@@ -183,7 +185,10 @@ func Table(w io.Writer, e *lab.ExperimentResult) error {
 			for k, name := range names {
 				line = append(line, cell(row, name, k == 0))
 			}
-			grid = append(grid, append(line, against(e, row)))
+			if e.Base != "" {
+				line = append(line, against(e, row))
+			}
+			grid = append(grid, line)
 		}
 		align(&b, grid)
 		for _, m := range missing {
@@ -199,7 +204,7 @@ func Table(w io.Writer, e *lab.ExperimentResult) error {
 			kind = "Goal"
 		}
 		fmt.Fprintf(&b, "  %s: %s %s: %s. Here: %s.\n", v.Verdict, v.Claim, kind, published(v), v.Here)
-		if v.Reason != "" {
+		if v.Verdict == lab.NotMeasurable {
 			fmt.Fprintf(&b, "    %s\n", v.Why)
 		}
 	}
@@ -238,7 +243,7 @@ func align(b *strings.Builder, grid [][]string) {
 	for _, line := range grid {
 		for i, c := range line {
 			pad := strings.Repeat(" ", width[i]-len([]rune(c)))
-			if i == 0 {
+			if i == 0 || grid[0][i] == head(lab.Answer.String()) {
 				b.WriteString("  " + c + pad)
 			} else {
 				b.WriteString("  " + pad + c)

@@ -13,7 +13,7 @@ static int64_t clock_ns(clockid_t which) {
 	return t.tv_sec * 1000000000ll + t.tv_nsec;
 }
 
-static const char *param(int argc, char **argv, const char *key) {
+__attribute__((unused)) static const char *param(int argc, char **argv, const char *key) {
 	size_t n = strlen(key);
 	for (int i = 2; i < argc; i++)
 		if (!strncmp(argv[i], key, n) && argv[i][n] == '=')
@@ -57,7 +57,7 @@ static int by_size(const void *a, const void *b) {
 }
 
 /* result prints the line of results; latencies may be none. */
-static void result(const char *name, uint64_t ops, int64_t took, double mb, int64_t *lat, size_t n) {
+__attribute__((unused)) static void result(const char *name, uint64_t ops, int64_t took, double mb, int64_t *lat, size_t n) {
 	static const struct {
 		const char *name;
 		double p;

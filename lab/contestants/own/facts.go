@@ -22,8 +22,25 @@ type found struct {
 // facts are what can be asked by ask=NAME. Each tries it; the error says why it cannot be tried
 // here.
 var facts = map[string]func(*contestant.Turn) (found, error){
-	"file": fileIsThere,
-	"op":   ringHas,
+	"file":            fileIsThere,
+	"op":              ringHas,
+	"rlock-twice":     readLockTwice,
+	"syncmap-no-lock": syncMapLocks,
+	"bufio-locks":     bufioLocks,
+	"buffer-grows":    bufferGrows,
+	"bufio-refills":   bufioRefills,
+	"heap-moves":      heapMoves,
+	"indexbyte":       indexByteSpares,
+	"preempt-build":   needsPreemptAtBuild,
+	"runtime-syscall": runtimeUsesSyscall,
+	"barrier-map":     barrierByMap,
+	"size-check":      sizeCheckKeeps,
+	"broken-link":     brokenLink,
+	"sqpoll-thread":   pollerNeedsThread,
+	"8250":            skipTxen,
+	"port-map":        portHasNoMap,
+	"blocked":         blockedInRead,
+	"receive-times":   receiveTimes,
 }
 
 // fact asks this machine something, once, by the parameter ask.

@@ -41,13 +41,6 @@ func init() {
 				r, ok := v.Ratio("sqpoll/2ms", "without", lab.Params{"connections": "64"}, lab.OpsPerSecond)
 				return lab.AtLeast(r, 1.01, "A batch needs one system call for dozens of requests; the polling thread needs a CPU, which server and load need as well."), ok
 			}),
-			claims.SQPollCap.Judged("sqpoll/2ms", func(v lab.View) (lab.Verdict, bool) {
-				_, ok := v.Median("sqpoll/2ms", lab.Params{"connections": "64"}, lab.OpsPerSecond)
-				if lab.Privileged() {
-					return lab.NotHere("a user without CAP_SYS_ADMIN: this one has it, so that it got a polling thread proves nothing."), ok
-				}
-				return lab.Holds(false, "it got a polling thread without", "Linux before 5.11 asked for it, 5.11 and 5.12 for CAP_SYS_NICE; see io_uring_setup(2)."), ok
-			}),
 		},
 	})
 }

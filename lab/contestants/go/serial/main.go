@@ -1,9 +1,12 @@
-// Command serial is the contestant go.bug.st/serial: a goroutine for each port that reads and takes
-// frames. It checks no CRC.
+// Command serial is the contestant go.bug.st/serial. serial: a goroutine for each port that reads
+// and takes frames; it checks no CRC. timeout: reads of a silent port, each with a time-out of 1 ms.
+// list: the ports of this machine.
 package main
 
 import (
+	"errors"
 	"sync"
+	"time"
 
 	"github.com/tallywheel/tallywheel/lab/contestant"
 	"go.bug.st/serial"
@@ -12,6 +15,13 @@ import (
 func main() { contestant.Main(run) }
 
 func run(t *contestant.Turn) error {
+	switch t.Name {
+	case "timeout":
+		return timeOut(t)
+	case "list":
+		ports, err := serial.GetPortsList()
+		return t.Answer(err != nil, "go.bug.st/serial.GetPortsList lists %d ports, %v", len(ports), err)
+	}
 	found := make([]contestant.Frames, len(t.Paths()))
 	var ports []serial.Port
 	var done sync.WaitGroup
@@ -50,4 +60,32 @@ func run(t *contestant.Turn) error {
 	}
 	mb := float64(sum.N) * 128 / 1e6
 	return t.Result(took, sum.N, append(contestant.Latencies(sum.Latencies), contestant.Value{Metric: "MB_per_s", V: mb / took.Seconds()})...)
+}
+
+func timeOut(t *contestant.Turn) error {
+	p, err := serial.Open(t.Paths()[0], &serial.Mode{BaudRate: 115200})
+	if err != nil {
+		return err
+	}
+	if err := p.SetReadTimeout(time.Millisecond); err != nil {
+		return err
+	}
+	until, err := t.Ready()
+	if err != nil {
+		return err
+	}
+	b, n, got := make([]byte, 128), uint64(0), 0
+	var last error
+	for time.Now().Before(until) {
+		got, last = p.Read(b)
+		n++
+	}
+	took, err := t.Done()
+	if err != nil {
+		return err
+	}
+	if err := t.Found("a read that finds nothing within its time-out returns %d and the error %v", got, last); err != nil {
+		return err
+	}
+	return errors.Join(t.Result(took, n), p.Close())
 }
