@@ -16,12 +16,13 @@ type Archive struct {
 	Streams *Streams
 	read    func(from uint64) *seglog.Reader
 	back    func(before uint64) *seglog.Reverse
-	log     *seglog.Log // nil: it is read from a folder
+	log     *seglog.Log // nil: it is read from a folder …
+	dir     seglog.FS   // … which is this
 }
 
 // Live is the archive of a log that is open for writing.
 func Live(log *seglog.Log, streams *Streams) *Archive {
-	return &Archive{streams, log.NewReader, log.NewReverse, log}
+	return &Archive{streams, log.NewReader, log.NewReverse, log, nil}
 }
 
 // ErrNone says that a folder holds no log.
@@ -60,30 +61,34 @@ func Open(path string) (*Archive, error) {
 		return r
 	}
 	back := func(before uint64) *seglog.Reverse { return seglog.NewReverse(dir, before) }
-	return &Archive{streams, read, back, nil}, nil
+	return &Archive{streams, read, back, nil, dir}, nil
+}
+
+// Last is the sequence of the last record that is there to be read; 0: there is none yet.
+func (a *Archive) Last() (uint64, error) {
+	if a.log != nil {
+		return a.log.Position().Stored, nil
+	}
+	return seglog.LastSequence(a.dir)
 }
 
 // Query asks for records of the log. The zero value asks for all frames, the oldest first.
 type Query struct {
 	Back       bool   // the newest first
 	Before     uint64 // with Back: begin at the record before this one; 0: at the newest
-	Source     string // "" means all; that of a source means its peers, too
+	Source     string // see Selects; "" means all
 	From       uint64 // without Back: first sequence; 0 or 1: the oldest record, or the first one of Since
 	Since      int64  // ns since 1970: skip records before; 0 means none
 	Until      int64  // ns since 1970: skip records after, for a clock may step back; 0 means none
 	Quarantine bool   // quarantined bytes instead of frames
+	Wire       bool   // frames and quarantined bytes; Quarantine says nothing then
 	Contains   []byte // the data has these bytes; empty: it may have any
 }
 
-// match reports whether a record of the log answers the query, and describes it.
-func (q Query) match(streams *Streams, rec seglog.Record) (Record, bool) {
-	e, ok := streams.By(rec.Stream)
-	if q.Source != "" && (!ok || !Within(e.Source, q.Source)) || e.Quarantine != q.Quarantine ||
-		q.Since > rec.Time || q.Until > 0 && q.Until < rec.Time {
-		return Record{}, false
-	}
-	out, _ := streams.Describe(rec)
-	return out, q.contains(out.Data)
+// takes reports whether records of a stream may answer the query. known is false where the table
+// does not name the stream.
+func (q Query) takes(s Stream, known bool) bool {
+	return (q.Source == "" || known && Selects(q.Source, s.Source)) && (q.Wire || s.Quarantine == q.Quarantine)
 }
 
 // Cursor goes through the records that answer a query, in order. It belongs to one goroutine.
@@ -97,6 +102,34 @@ type Cursor struct {
 	r     walk // nil before the first record
 	last  Mark // of what was looked at last
 	empty int  // looks in a row that found nothing more
+	met   map[uint32]*taken
+}
+
+// taken is a stream that the table names, and whether its records may answer: asking the table for
+// each record would take longer than reading it.
+type taken struct {
+	Stream
+	takes bool
+}
+
+// stream is what the query makes of a stream. One that the table does not name yet is asked for
+// again: the log may be written to.
+func (c *Cursor) stream(number uint32) *taken {
+	if t, ok := c.met[number]; ok {
+		return t
+	}
+	s, known := c.in.Streams.By(number)
+	if !known {
+		s.Number, s.Source = number, unnamed(number)
+	}
+	t := &taken{s, c.Query.takes(s, known)}
+	if known {
+		if c.met == nil {
+			c.met = map[uint32]*taken{}
+		}
+		c.met[number] = t
+	}
+	return t
 }
 
 // walk is a reader of the log, in one of the two directions.
@@ -128,10 +161,20 @@ const lookAround = 10
 // view, valid until the next look. io.EOF says that there is no more yet: Look may be called again.
 // Damage is a [*seglog.CorruptError], even where it looks like the end of the log.
 func (c *Cursor) Look() (out Record, ok bool, err error) {
-	if err := c.Begin(); err != nil {
-		return Record{}, false, err
+	rec, of, ok, err := c.Next()
+	if ok {
+		out = Describe(*of, rec)
 	}
-	rec, err := c.r.Next()
+	return out, ok, err
+}
+
+// Next is Look for those who need no description: it gives the record as the log has it, and its
+// stream, which is nil unless ok. [Payload] takes what stands before quarantined bytes off them.
+func (c *Cursor) Next() (rec seglog.Record, of *Stream, ok bool, err error) {
+	if err := c.Begin(); err != nil {
+		return rec, nil, false, err
+	}
+	rec, err = c.r.Next()
 	if err == io.EOF && c.empty%lookAround == 0 {
 		if err = c.r.End(); err == nil {
 			rec, err = c.r.Next()
@@ -144,18 +187,21 @@ func (c *Cursor) Look() (out Record, ok bool, err error) {
 			c.last.Seq = gap.From
 		}
 		if c.OnGap != nil {
-			return Record{}, false, c.OnGap(gap)
+			return rec, nil, false, c.OnGap(gap)
 		}
-		return Record{}, false, nil
+		return rec, nil, false, nil
 	case err == io.EOF:
 		c.empty++
-		return Record{}, false, err
+		return rec, nil, false, err
 	case err != nil:
-		return Record{}, false, err
+		return rec, nil, false, err
 	}
 	c.empty, c.last = 0, Mark{Seq: rec.Seq, Time: rec.Time}
-	out, ok = c.Query.match(c.in.Streams, rec)
-	return out, ok, nil
+	q, t := &c.Query, c.stream(rec.Stream)
+	if !t.takes || q.Since > rec.Time || q.Until > 0 && q.Until < rec.Time || !q.contains(Payload(&t.Stream, rec.Data)) {
+		return rec, nil, false, nil
+	}
+	return rec, &t.Stream, true, nil
 }
 
 // Mark is where the walk is: everything up to it has been looked at, or with Back down to it, and

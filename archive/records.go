@@ -24,30 +24,54 @@ type Record struct {
 	Data       []byte    `json:"data"` // base64 in JSON; a view in memory
 }
 
-// describe reads what the framing says about a record of that stream.
-func describe(s Stream, data []byte) frame.Frame {
-	if s.Quarantine {
+// Frame is what the framing says about a record of that stream.
+func Frame(of *Stream, data []byte) frame.Frame {
+	if of.Quarantine {
 		return frame.Frame{Data: data}
 	}
-	return framings.Describe(s.Frame, data)
+	return framings.Describe(of.Frame, data)
 }
+
+// unnamed is the name of a source whose stream is in no table.
+func unnamed(stream uint32) string { return fmt.Sprintf("stream-%d", stream) }
 
 // Describe makes a record of the log readable.
 func (s *Streams) Describe(rec seglog.Record) (Record, Stream) {
 	e, ok := s.By(rec.Stream)
 	if !ok {
-		e.Source = fmt.Sprintf("stream-%d", rec.Stream)
+		e.Source = unnamed(rec.Stream)
 	}
-	r := Record{Source: e.Source, Seq: rec.Seq, Time: time.Unix(0, rec.Time).UTC(), Data: rec.Data}
-	if e.Quarantine && len(rec.Data) >= quarantineHeader {
-		offset := binary.LittleEndian.Uint64(rec.Data)
-		r.Offset, r.Data = &offset, rec.Data[quarantineHeader:]
+	return Describe(e, rec), e
+}
+
+// Describe makes a record of that stream readable.
+func Describe(e Stream, rec seglog.Record) Record {
+	r := Record{Source: e.Source, Seq: rec.Seq, Time: time.Unix(0, rec.Time).UTC(), Data: Payload(&e, rec.Data)}
+	if offset, ok := WasteOffset(&e, rec.Data); ok {
+		r.Offset = &offset
 	}
-	if f := describe(e, rec.Data); f.Sequenced {
+	if f := Frame(&e, rec.Data); f.Sequenced {
 		r.Device, r.Epoch, r.Number, r.DeviceTime = &f.Device, &f.Epoch, &f.Seq, &f.DeviceTime
 	}
 	r.Len = len(r.Data)
-	return r, e
+	return r
+}
+
+// Payload is what was on the wire of a record of that stream.
+func Payload(of *Stream, data []byte) []byte {
+	if of.Quarantine && len(data) >= quarantineHeader {
+		return data[quarantineHeader:]
+	}
+	return data
+}
+
+// WasteOffset is where in what was read of its source a record of quarantined bytes stood. ok is
+// false of other records.
+func WasteOffset(of *Stream, data []byte) (offset uint64, ok bool) {
+	if !of.Quarantine || len(data) < quarantineHeader {
+		return 0, false
+	}
+	return binary.LittleEndian.Uint64(data), true
 }
 
 // quarantineHeader stands before quarantined bytes: their offset in what was read of the source,

@@ -56,7 +56,7 @@ func (s *StartSheet) Replay(log *seglog.Log, streams *Streams, acked ledger.Time
 		if e.Quarantine {
 			continue
 		}
-		if f := describe(e, rec.Data); f.Sequenced {
+		if f := Frame(&e, rec.Data); f.Sequenced {
 			highest.raise(e.Source, ledger.Position{Device: f.Device, Epoch: f.Epoch, Last: f.Seq})
 			late.frame(e.Source, f, rec.Time)
 		}

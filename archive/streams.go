@@ -9,6 +9,7 @@ import (
 	"iter"
 	"math"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -230,10 +231,10 @@ func (s *Streams) Sources() (all []string) {
 // maxNamed is how many sources an error names.
 const maxNamed = 20
 
-// KnownSource is an error that names those that are known, unless source is one of them, or has
-// peers among them. "" is all of them.
+// KnownSource is an error that names those that are known, unless source selects one of them. "" is
+// all of them.
 func KnownSource(source string, known []string) error {
-	if source == "" || slices.ContainsFunc(known, func(name string) bool { return Within(name, source) }) {
+	if source == "" || slices.ContainsFunc(known, func(name string) bool { return Selects(source, name) }) {
 		return nil
 	}
 	known = slices.Compact(slices.Sorted(slices.Values(known)))
@@ -258,6 +259,28 @@ func Peer(source, name string) string { return source + "/" + name }
 func Within(name, source string) bool {
 	rest, ok := strings.CutPrefix(name, source)
 	return ok && (rest == "" || rest[0] == '/')
+}
+
+// Selects reports whether a source is asked for: by its name, or that of the source whose peer it
+// is, or by a pattern of either, in which * stands for any text without a slash, and ? for one
+// character.
+func Selects(asked, name string) bool {
+	if Within(name, asked) {
+		return true
+	}
+	if !strings.ContainsAny(asked, "*?") {
+		return false
+	}
+	for end := 0; end < len(name); {
+		more := strings.IndexByte(name[end+1:], '/')
+		if end += 1 + more; more < 0 {
+			end = len(name)
+		}
+		if ok, err := path.Match(asked, name[:end]); ok && err == nil {
+			return true
+		}
+	}
+	return false
 }
 
 // AddressOf is the name of the first peer of the address that a peer belongs to: the one without a

@@ -22,6 +22,12 @@ if [ ! -e "$newest" ] && python3 -c 'import venv' >/dev/null 2>&1; then
 		.deps-python/bin/python3 -m pip install --quiet --disable-pip-version-check --retries 1 --timeout 15 \
 			pyserial requests 'pymodbus>=3.10' pynmea2 >/dev/null 2>&1 && : >"$newest" || rm -rf .deps-python
 fi
+# What reads exported tables is large, and there is no wheel of it for every machine: the tests that need it say when it is missing.
+tables=.deps-python/.tables
+if [ ! -e "$tables" ] && [ -x .deps-python/bin/python3 ]; then
+	.deps-python/bin/python3 -m pip install --quiet --disable-pip-version-check --retries 1 --timeout 15 --only-binary :all: \
+		pandas pyarrow duckdb >/dev/null 2>&1 && : >"$tables"
+fi
 need=$(missing)
 if [ -n "$need" ] && command -v apt-get >/dev/null 2>&1; then
 	run=""

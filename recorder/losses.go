@@ -308,7 +308,7 @@ func (r *Recorder) Losses(of string) (all []archive.Loss, forgotten uint64, err 
 	}
 	all = []archive.Loss{}
 	for _, l := range slices.Concat(past, w.list) {
-		if of == "" || archive.Within(l.Source, of) {
+		if of == "" || archive.Selects(of, l.Source) {
 			all = append(all, l)
 		}
 	}

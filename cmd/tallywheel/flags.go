@@ -120,12 +120,16 @@ func (f *parsed) Set(s string) error {
 	return f.read(s)
 }
 
-// addMoment adds a flag that takes a time, in ns since 1970; 0: it is not given.
-func addMoment(c *cobra.Command, p *int64, name, usage string) {
-	c.Flags().Var(&parsed{kind: "time", read: func(s string) (err error) {
-		*p, err = archive.ParseTime(s)
-		return err
-	}}, name, usage)
+// addSwitch adds a flag without a value; on is called where it is given.
+func addSwitch(c *cobra.Command, name, usage string, on func()) {
+	f := c.Flags().VarPF(&parsed{kind: "bool", read: func(s string) error {
+		if s != "true" {
+			return errors.New("it takes no value")
+		}
+		on()
+		return nil
+	}}, name, "", usage)
+	f.NoOptDefVal = "true"
 }
 
 // addContains adds a flag that takes a text, or bytes in digits.

@@ -44,6 +44,7 @@ type logView struct {
 	dir    string
 	asJSON bool
 	query  archive.Query
+	window window
 	as     bytesAs // of cat and tail
 }
 
@@ -56,6 +57,9 @@ func (v *logView) verb(use, short string, run func(c *cobra.Command, dir seglog.
 		}
 		if err := archive.KnownSource(v.query.Source, log.Streams.Sources()); err != nil {
 			return fmt.Errorf("log in %s: %w", v.dir, err)
+		}
+		if v.query.Since, v.query.Until, err = v.window.moments(time.Now()); err != nil {
+			return err
 		}
 		return run(c, dir, log)
 	})
@@ -79,12 +83,9 @@ func (v *logView) bare(use, short string, run func(c *cobra.Command, dir seglog.
 }
 
 func (v *logView) queryFlags(c *cobra.Command, follows bool) *cobra.Command {
-	c.Flags().StringVar(&v.query.Source, "source", "", "only this source")
+	c.Flags().StringVar(&v.query.Source, "source", "", "only this source, or those of a pattern, as 'line-*'")
 	c.Flags().Uint64Var(&v.query.From, "from", 0, "begin with this sequence of the log")
-	addMoment(c, &v.query.Since, "since", "only records made at this time or after it, RFC 3339")
-	if !follows {
-		addMoment(c, &v.query.Until, "until", "only records made at this time or before it, RFC 3339")
-	}
+	v.window.flags(c, !follows)
 	addContains(c, &v.query.Contains, "contains", "only records that have this text, or these bytes: hex:0d0a")
 	c.Flags().BoolVar(&v.query.Quarantine, "quarantine", false, "bytes that were no frame, instead of frames")
 	return c
@@ -93,6 +94,9 @@ func (v *logView) queryFlags(c *cobra.Command, follows bool) *cobra.Command {
 // lineFlags are those of verbs that print a line for each record.
 func (v *logView) lineFlags(c *cobra.Command, follows bool) *cobra.Command {
 	addWord(c, &v.as, "as", asAuto, []bytesAs{asAuto, asText, asHex}, "how bytes are shown, auto as text where all of it is printable")
+	addSwitch(c, "text", "as --as text", func() { v.as = asText })
+	addSwitch(c, "hex", "as --as hex", func() { v.as = asHex })
+	c.MarkFlagsMutuallyExclusive("as", "text", "hex")
 	return v.queryFlags(c, follows)
 }
 
@@ -115,9 +119,6 @@ func (v *logView) ls() *cobra.Command {
 // each calls f with every record that answers the query, and reports gaps on stderr. With follow it
 // waits for more.
 func (v *logView) each(ctx context.Context, log *archive.Archive, follow bool, f func(archive.Record) error) error {
-	if v.query.Until != 0 && v.query.Since > v.query.Until {
-		return fmt.Errorf("%w: --since is after --until", errUsage)
-	}
 	records := log.Records(archive.Cursor{Query: v.query, OnGap: func(gap *seglog.GapError) error {
 		fmt.Fprintln(os.Stderr, "tallywheel:", gap)
 		return nil
@@ -135,6 +136,7 @@ func (v *logView) each(ctx context.Context, log *archive.Archive, follow bool, f
 		case err != nil:
 			return err
 		case ok:
+			r.Time = r.Time.In(v.window.location())
 			if err := f(r); err != nil {
 				return err
 			}
@@ -193,7 +195,7 @@ func (v *logView) cat() *cobra.Command {
 }
 
 func (v *logView) tail() *cobra.Command {
-	return v.lineFlags(v.verb("tail", "print records as they come, until Ctrl-C", func(c *cobra.Command, dir seglog.FS, log *archive.Archive) error {
+	c := v.lineFlags(v.verb("tail", "print records as they come, until Ctrl-C", func(c *cobra.Command, dir seglog.FS, log *archive.Archive) error {
 		if v.query.From == 0 && v.query.Since == 0 {
 			last, err := seglog.LastSequence(dir)
 			if err != nil {
@@ -203,6 +205,8 @@ func (v *logView) tail() *cobra.Command {
 		}
 		return v.each(c.Context(), log, true, v.line(c.OutOrStdout()))
 	}), true)
+	c.Flags().BoolP("follow", "f", true, "it follows in any case")
+	return c
 }
 
 func (v *logView) verify() *cobra.Command {
@@ -278,27 +282,6 @@ func (v *logView) repair() *cobra.Command {
 		}
 		return v.summary(c.OutOrStdout(), s)
 	})
-}
-
-func (v *logView) export() *cobra.Command {
-	var format string
-	c := v.queryFlags(v.verb("export", "write records out: raw bytes of one source, or JSON lines", func(c *cobra.Command, dir seglog.FS, log *archive.Archive) error {
-		w := bufio.NewWriterSize(c.OutOrStdout(), 256<<10)
-		var write func(archive.Record) error
-		if format == "raw" {
-			if v.query.Source == "" {
-				return fmt.Errorf("%w: export --format raw: of which source? use --source ID", errUsage)
-			}
-			write = func(r archive.Record) error { _, err := w.Write(r.Data); return err }
-		} else {
-			e := json.NewEncoder(w)
-			write = func(r archive.Record) error { return e.Encode(r) }
-		}
-		err := v.each(c.Context(), log, false, write)
-		return errors.Join(err, w.Flush())
-	}), false)
-	addWord(c, &format, "format", "ndjson", []string{"ndjson", "raw"}, "what is written")
-	return c
 }
 
 // folded says what is left of older starts.

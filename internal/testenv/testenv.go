@@ -32,13 +32,32 @@ func Program(t testing.TB, name, install string) string {
 // deps` comes first: its modules are the newest.
 func Python(t testing.TB, module, install string) string {
 	t.Helper()
+	path := python(t, module)
+	if path == "" {
+		missing(t, "Python module "+module, install)
+	}
+	return path
+}
+
+// LargePython is Python for a module so large that `make deps` does not insist on it: without it
+// the test skips in any case.
+func LargePython(t testing.TB, module, install string) string {
+	t.Helper()
+	path := python(t, module)
+	if path == "" {
+		t.Skipf("SKIPPED: Python module %s is missing; %s", module, install)
+	}
+	return path
+}
+
+// python is the Python that has the module; "" if there is none.
+func python(t testing.TB, module string) string {
 	for _, name := range []string{filepath.Join(root(t), ".deps-python/bin/python3"), "python3", "/usr/bin/python3"} {
 		path, err := exec.LookPath(name)
 		if err == nil && exec.Command(path, "-c", "import "+module).Run() == nil {
 			return path
 		}
 	}
-	missing(t, "Python module "+module, install)
 	return ""
 }
 
