@@ -68,6 +68,8 @@ const (
 // Features that the kernel reports at set-up.
 const (
 	featExtArg     = 1 << 8
+	featCQESkip    = 1 << 11
+	featBundle     = 1 << 14
 	featMinTimeout = 1 << 15
 )
 
@@ -96,6 +98,7 @@ const (
 	unregisterRingFDs   = 21
 	registerPBufRing    = 22
 	unregisterPBufRing  = 23
+	registerResizeRings = 33
 
 	registerSparse = 1 << 0 // flag of registerFiles2
 	pbufRingInc    = 1 << 1 // flag of registerPBufRing
@@ -129,6 +132,8 @@ const (
 	OpStatx         Opcode = 21
 	OpRead          Opcode = 22
 	OpWrite         Opcode = 23
+	OpFadvise       Opcode = 24
+	OpMadvise       Opcode = 25
 	OpSend          Opcode = 26
 	OpRecv          Opcode = 27
 	OpSplice        Opcode = 30
@@ -141,6 +146,7 @@ const (
 	OpSendZC        Opcode = 47
 	OpSendMsgZC     Opcode = 48
 	OpReadMultishot Opcode = 49
+	OpWaitID        Opcode = 50
 	OpFutexWait     Opcode = 51
 	OpFutexWake     Opcode = 52
 	OpFtruncate     Opcode = 55
@@ -164,6 +170,7 @@ var opcodes = map[Opcode]struct{ name, since string }{
 	OpReadMultishot: {"read_multishot", "6.7"}, OpBind: {"bind", "6.11"}, OpListen: {"listen", "6.11"},
 	OpShutdown: {"shutdown", "5.11"}, OpMsgRing: {"msg_ring", "5.18"}, OpSocket: {"socket", "5.19"},
 	OpSendZC: {"send_zc", "6.0"}, OpSendMsgZC: {"sendmsg_zc", "6.1"}, OpFutexWait: {"futex_wait", "6.7"},
+	OpFadvise: {"fadvise", "5.6"}, OpMadvise: {"madvise", "5.6"}, OpWaitID: {"waitid", "6.7"},
 	OpFutexWake: {"futex_wake", "6.7"}, OpFtruncate: {"ftruncate", "6.9"}, opMailbox: {"mailbox", "5.18"},
 }
 
@@ -183,6 +190,7 @@ const (
 	sqeIOHardlink   = 1 << 3
 	sqeAsync        = 1 << 4
 	sqeBufferSelect = 1 << 5
+	sqeCQESkip      = 1 << 6
 )
 
 // Flags of a cqe.
@@ -213,6 +221,7 @@ const (
 	cancelFDFixed     = 1 << 3
 	recvMultishot     = 1 << 1
 	recvSendFixedBuf  = 1 << 2
+	recvSendBundle    = 1 << 4
 	acceptMultishot   = 1 << 0
 	spliceFDInFixed   = 1 << 31
 	fileIndexAlloc    = ^uint32(0)

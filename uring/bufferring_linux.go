@@ -1,6 +1,7 @@
 package uring
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"sync/atomic"
@@ -35,12 +36,14 @@ type taken struct {
 	given []uint64 // which of them came back, a bit each
 	ended bool     // the kernel has done with it
 	round uint32   // times that the buffer was put into the stock
+	place uint16   // in the queue, where it was put last
 }
 
 // arrival says where the newest completion of an operation has left its bytes.
 type arrival struct {
 	at, n int // in the buffer
 	piece uint32
+	rest  int // of a bundle: bytes in the buffers behind this one
 }
 
 // Piece is a part of a buffer that holds what one completion received. Its bytes are valid until
@@ -115,7 +118,7 @@ func (g *BufferRing) put(id uint16) {
 	e.len, e.bid = uint32(g.size), id
 	t := &g.taken[id]
 	clear(t.given)
-	*t = taken{given: t.given, round: t.round + 1}
+	*t = taken{given: t.given, round: t.round + 1, place: g.tail}
 	g.tail++
 	g.free++
 }
@@ -138,14 +141,39 @@ var bigEndian = *(*byte)(unsafe.Pointer(&[1]uint16{1})) == 0
 func (o *Op) arrive(res int32, flags uint32) {
 	o.forget()
 	if g := o.from; g != nil && flags&cqeBuffer != 0 {
-		o.at = g.arrived(uint16(flags>>cqeBufferShift), max(int(res), 0), flags&cqeBufMore == 0)
+		id, n := uint16(flags>>cqeBufferShift), max(int(res), 0)
+		o.at = g.arrived(id, n, flags&cqeBufMore == 0)
+		if o.Code() == OpRecv && o.e.ioprio&recvSendBundle != 0 {
+			o.at.rest = n - o.at.n
+			for rest := o.at.rest; rest > 0; {
+				id = g.behind(id)
+				rest -= g.arrived(id, rest, true).n
+			}
+		}
 	}
+}
+
+// check says why an operation of a ring cannot have the stock.
+func (g *BufferRing) check(r *Ring, e *sqe) error {
+	switch {
+	case g.ring != r:
+		return errors.New("ring of buffers: of another ring")
+	case Opcode(e.opcode) == OpRecv && e.ioprio&recvSendBundle != 0 && r.feats&featBundle == 0:
+		return notSupported(string(ReceiveBundles), "6.10")
+	}
+	return nil
+}
+
+// behind is the buffer that stands behind another one in the queue: where the kernel goes on with a
+// bundle. Nothing is put there before all of the bundle has been given back.
+func (g *BufferRing) behind(id uint16) uint16 {
+	return g.entries[(g.taken[id].place+1)&uint16(len(g.entries)-1)].bid
 }
 
 func (g *BufferRing) arrived(id uint16, n int, ended bool) arrival {
 	t := &g.taken[id]
 	n = min(n, g.size-t.used) // of a datagram the result may be its length
-	a := arrival{t.used, n, t.made}
+	a := arrival{at: t.used, n: n, piece: t.made}
 	t.views++
 	t.made++
 	if g.incremental {
@@ -160,7 +188,7 @@ func (g *BufferRing) arrived(id uint16, n int, ended bool) arrival {
 
 // forget gives back the piece that nobody has asked for.
 func (o *Op) forget() {
-	if o.flags&cqeBuffer != 0 {
+	for o.flags&cqeBuffer != 0 {
 		p, _ := o.Picked()
 		p.Give()
 	}
@@ -168,8 +196,8 @@ func (o *Op) forget() {
 
 // Picked is what the newest completion of a RecvFrom or RecvEach received, and false if it took no
 // buffer: at the end of the stream, or on an error. It is the caller's, to be given back; the
-// second call for one completion returns false. A piece that was not asked for goes back when the
-// operation completes again, or is filled or pushed.
+// second call for one completion returns false, or of a Bundle the piece behind. A piece that was
+// not asked for goes back when the operation completes again, or is filled or pushed.
 func (o *Op) Picked() (Piece, bool) {
 	g := o.from
 	if g == nil || o.flags&cqeBuffer == 0 {
@@ -183,7 +211,13 @@ func (o *Op) Picked() (Piece, bool) {
 	lo := int(id)*g.size + o.at.at
 	hi := lo + o.at.n
 	g.lent++
-	return Piece{g.mem[lo:hi:hi], id, o.at.piece, g.taken[id].round, g}, true
+	p := Piece{g.mem[lo:hi:hi], id, o.at.piece, g.taken[id].round, g}
+	if rest := o.at.rest; rest > 0 {
+		n := min(rest, g.size)
+		o.at = arrival{n: n, rest: rest - n}
+		o.flags = o.flags&^(1<<32-1<<cqeBufferShift) | uint32(g.behind(id))<<cqeBufferShift | cqeBuffer
+	}
+	return p, true
 }
 
 // Give gives the memory of the piece back to the kernel; its bytes must not be used any more. A

@@ -53,8 +53,8 @@
 //     and a generation: [Op.Cancel] and [Op.Message] reach what they were meant for, or nothing. A
 //     completion that fits no operation in flight is counted, and Wait and Close return [ErrStray].
 //
-// One thing of the kernel's is left out for that reason: completions that are skipped where all
-// went well. Nobody would know when their memory is free.
+// The kernel can skip the completions of what went well. Alone that is left out, since nobody would
+// know when the memory is free; of a [Ring.QuietChain] the one completion that comes tells it.
 //
 // A ring holds at most Config.InFlight operations, and its completion queue is at least as large,
 // so that single completions always find room. Multishot operations can fill it; the kernel then

@@ -14,3 +14,9 @@ func FDOf(r *Ring) int { return r.fd }
 
 // Mapped is a buffer of memory outside the Go heap.
 func Mapped(mem []byte) *Buffer { return &Buffer{mem: mem, mapped: true} }
+
+// NameOf is the name of an operation in flight.
+func NameOf(o *Op) uint64 { return o.userData() }
+
+// EndsChain is what this package knows of a failure within a chain.
+func EndsChain(o Opcode) bool { return o.endsChain() }

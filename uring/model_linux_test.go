@@ -50,6 +50,7 @@ type task struct {
 	lo, hi int        // of into[0], where there is one
 	off    int64      // in file; -1: the bytes come from a pipe
 	closed bool       // a CloseFile that was taken once
+	quiet  []*task    // the quiet chain that it is in
 	box    bool
 }
 
@@ -401,10 +402,16 @@ func (w *world) chain(r *modelRing) {
 	l := w.idle()
 	free[0].off, free[0].into, free[0].hi = int64(w.rng.IntN(blocks*blockBytes)), []*lent{l}, l.buf.Len()
 	ops := []*uring.Op{free[0].op.Read(w.file, l.buf, free[0].off), free[1].op.Fsync(w.file, true), free[2].op.LinkTimeout(time.Hour)}
+	push, quiet := r.Chain, w.rng.IntN(2) == 0 && uring.Probe().Has(uring.QuietChains) == nil
+	if quiet {
+		push = r.QuietChain
+		ops[1].Nop()
+		ops[2].Fsync(w.file, true)
+	}
 	if w.rng.IntN(4) == 0 {
 		ops[2].Readv(w.file, 0, l.buf) // which the first has
 	}
-	if err := r.Chain(ops...); err != nil {
+	if err := push(ops...); err != nil {
 		w.misuse++
 		for i, k := range free {
 			if k.into = nil; ops[i].InFlight() {
@@ -415,7 +422,9 @@ func (w *world) chain(r *modelRing) {
 	}
 	l.flying = true
 	for _, k := range free {
-		k.r = r
+		if k.r = r; quiet {
+			k.quiet = free
+		}
 	}
 	w.taken += len(free)
 }
@@ -456,11 +465,24 @@ func (w *world) came(op *uring.Op) {
 	if k.box {
 		return
 	}
-	w.ended++
-	k.r = nil
 	if op.InFlight() {
 		w.t.Fatalf("%v is in flight after it came back", op.Code())
 	}
+	for _, m := range k.quiet { // one completion is that of all; at the end of their ring each has its own
+		if m.r != nil && m != k && !m.op.InFlight() {
+			m.quiet = nil
+			w.ends(m, m.op.Res == 0)
+		}
+	}
+	k.quiet = nil
+	w.ends(k, false)
+}
+
+// ends looks at what an operation has done. all: everything that it was asked to.
+func (w *world) ends(k *task, all bool) {
+	op := &k.op
+	w.ended++
+	k.r = nil
 	if op.Code() == uring.OpOpenAt && op.Err() == nil {
 		f, err := op.NewFile(nil)
 		if err == nil {
@@ -471,6 +493,9 @@ func (w *world) came(op *uring.Op) {
 		}
 	}
 	left := max(int(op.Res), 0)
+	if all && len(k.into) > 0 {
+		left = k.into[0].buf.Len()
+	}
 	at := 0
 	for i, l := range k.into {
 		l.flying = false

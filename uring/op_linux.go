@@ -52,6 +52,7 @@ type Op struct {
 	to      *door       // of a Message
 	from    *BufferRing // of a RecvFrom
 	at      arrival     // of the newest completion in a buffer of from
+	mates   []*Op       // of a quiet chain: all of it
 }
 
 // aux holds what some operations point to: too large for all to carry.
@@ -67,6 +68,7 @@ type aux struct {
 	statx   unix.Statx_t
 	word    *uint32
 	fd      int32
+	child   siginfo
 }
 
 // Reset empties an operation that is not in flight: until it is filled again it keeps no file and
@@ -105,7 +107,7 @@ func (o *Op) set(code Opcode) *sqe {
 	o.file = nil
 	o.forget()
 	if o.rare {
-		o.rare, o.direct, o.home, o.source, o.closing, o.target, o.to, o.from = false, false, nil, nil, nil, nil, nil, nil
+		o.rare, o.direct, o.home, o.source, o.closing, o.target, o.to, o.from, o.mates = false, false, nil, nil, nil, nil, nil, nil, nil
 	}
 	return &o.e
 }
@@ -266,13 +268,23 @@ func (o *Op) acquireRare(r *Ring) error {
 	if t := o.target; t != nil && t.ring != nil && t.ring != r {
 		return errors.New("operation: in flight on another ring")
 	}
-	if o.from != nil && o.from.ring != r {
-		return errors.New("ring of buffers: of another ring")
+	if o.from != nil {
+		if err := o.from.check(r, &o.e); err != nil {
+			return err
+		}
 	}
 	if o.to != nil {
 		if err := o.to.enter(&o.e); err != nil {
 			return err
 		}
+	}
+	if o.Code() == OpMadvise {
+		if err := o.buf.advisable(); err != nil {
+			return err
+		}
+	}
+	if o.e.flags&sqeIODrain != 0 && r.quiet {
+		return errors.New("drain: not on a ring that has had a quiet chain")
 	}
 	if o.direct {
 		o.home = r
@@ -371,6 +383,9 @@ func (o *Op) releaseRare() {
 	if o.to != nil {
 		o.to.leave()
 	}
+	if o.mates != nil {
+		o.endMates()
+	}
 }
 
 // reopen gives the file of a CloseFile that did not happen its descriptor back.
@@ -429,7 +444,7 @@ func (o *Op) NonEmpty() bool { return o.flags&cqeNonEmpty != 0 }
 
 // Drain makes the operation wait until all that were submitted before have completed. It is for the
 // operation just filled.
-func (o *Op) Drain() *Op { o.adjust().flags |= sqeIODrain; return o }
+func (o *Op) Drain() *Op { o.adjust().flags |= sqeIODrain; return o.special() }
 
 // Async makes the kernel run the operation on a worker thread without trying it inline first.
 func (o *Op) Async() *Op { o.adjust().flags |= sqeAsync; return o }

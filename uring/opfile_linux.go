@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"math"
+	"os"
 	"slices"
 	"time"
 	"unsafe"
@@ -97,6 +98,40 @@ func (o *Op) Fallocate(f *File, mode uint32, off, n int64) *Op {
 	e := o.setFile(OpFallocate, f)
 	e.off, e.addr, e.len = uint64(off), uint64(n), mode
 	return o
+}
+
+// AdviseFile tells how a part of the file will be read: advice is that of posix_fadvise(2), as
+// unix.FADV_WILLNEED. n is at most 2 GiB; 0 means to the end.
+func (o *Op) AdviseFile(f *File, off, n int64, advice int) *Op {
+	e := o.setFile(OpFadvise, f)
+	if off < 0 || n < 0 || n > math.MaxInt32 {
+		o.fail(fmt.Errorf("%d bytes at %d: want 0 to %d", n, off, math.MaxInt32))
+	}
+	e.off, e.len, e.opFlags = uint64(off), uint32(n), uint32(advice)
+	return o
+}
+
+// Advise tells what becomes of a buffer's memory: advice is that of madvise(2), as
+// unix.MADV_DONTNEED. The kernel does it to whole pages, and may throw away what they hold: so the
+// buffer must be one of an Arena that has its pages for itself, and is not registered.
+func (o *Op) Advise(b *Buffer, advice int) *Op {
+	o.set(OpMadvise).opFlags = uint32(advice)
+	o.memory(b, true)
+	return o.special()
+}
+
+// advisable says why a buffer's memory cannot be had by Advise.
+func (b *Buffer) advisable() error {
+	page := os.Getpagesize()
+	switch {
+	case b.arena == nil:
+		return errors.New("buffer: of Go memory: want one of an arena")
+	case len(b.mem)%page != 0:
+		return fmt.Errorf("buffer of %d bytes: want whole pages of %d", len(b.mem), page)
+	case b.arena.ring != nil:
+		return errors.New("buffer: its arena is registered with a ring, which would go on with the old pages")
+	}
+	return nil
 }
 
 // Truncate sets the size of the file. Linux 6.9.

@@ -99,6 +99,21 @@ func (o *Op) RecvEach(f *File, g *BufferRing) *Op {
 	return o
 }
 
+// Bundle lets one completion of the RecvFrom or RecvEach just filled bring as many buffers as what
+// has come fills: Picked gives one after the other. The BufferRing must not be an incremental one,
+// which has no need of it. Linux 6.10: see ReceiveBundles.
+func (o *Op) Bundle() *Op {
+	e := o.adjust()
+	if o.Code() != OpRecv || o.from == nil {
+		panic("uring: Bundle: is for RecvFrom and RecvEach")
+	}
+	if o.from.incremental {
+		o.fail(errors.New("ring of buffers: an incremental one takes no bundles"))
+	}
+	e.ioprio |= recvSendBundle
+	return o
+}
+
 // Send sends the buffer. Less than all of it may be taken; with WaitAll the kernel goes on until
 // all is.
 func (o *Op) Send(f *File, b *Buffer) *Op {
@@ -138,71 +153,6 @@ func (o *Op) Flags(flags int) *Op {
 	return o
 }
 
-// SendMsg sends several buffers as one message, with control data (nil: none) and to an address
-// (zero: the connected one).
-func (o *Op) SendMsg(f *File, to netip.AddrPort, control []byte, bufs ...*Buffer) *Op {
-	return o.message(OpSendMsg, f, to, control, bufs)
-}
-
-// SendMsgZeroCopy is SendMsg that completes twice, as SendZeroCopy does. Linux 6.1.
-func (o *Op) SendMsgZeroCopy(f *File, to netip.AddrPort, control []byte, bufs ...*Buffer) *Op {
-	return o.message(OpSendMsgZC, f, to, control, bufs)
-}
-
-// RecvMsg receives a message into several buffers and its control data into control (nil: none).
-// From says who sent it, and Truncated what of it did not fit. Descriptors in the control data are
-// closed on exec.
-func (o *Op) RecvMsg(f *File, control []byte, bufs ...*Buffer) *Op {
-	o.message(OpRecvMsg, f, netip.AddrPort{}, control, bufs)
-	x := o.aux
-	x.nameLen = uint32(len(x.name))
-	x.msg.Name, x.msg.Namelen = &x.name[0], x.nameLen
-	return o
-}
-
-func (o *Op) message(code Opcode, f *File, to netip.AddrPort, control []byte, bufs []*Buffer) *Op {
-	o.vector(code, f, 0, bufs)
-	x := o.aux
-	x.msg, x.control = unix.Msghdr{}, control
-	if len(bufs) > 0 {
-		x.msg.Iov = &x.iov[0]
-		x.msg.SetIovlen(len(bufs))
-	}
-	if len(control) > 0 {
-		x.msg.Control = &control[0]
-		x.msg.SetControllen(len(control))
-	}
-	if to.IsValid() {
-		o.fail(x.setAddr(to))
-		x.msg.Name, x.msg.Namelen = &x.name[0], x.nameLen
-	}
-	e := &o.e
-	e.addr, e.len = uint64(uintptr(unsafe.Pointer(&x.msg))), 1
-	e.opFlags = unix.MSG_NOSIGNAL
-	if code == OpRecvMsg {
-		e.opFlags = unix.MSG_CMSG_CLOEXEC
-	}
-	return o
-}
-
-// From is the sender of the message that RecvMsg received; not valid for connected sockets.
-func (o *Op) From() netip.AddrPort { return o.extra().addr(int(o.aux.msg.Namelen)) }
-
-// Control is the control data that RecvMsg received.
-func (o *Op) Control() []byte {
-	return o.extra().control[:min(int(o.aux.msg.Controllen), len(o.aux.control))]
-}
-
-// Truncated reports whether the message that RecvMsg received was longer than the buffers, and its
-// control data longer than control: the rest of it is lost.
-func (o *Op) Truncated() (data, control bool) {
-	if o.Code() != OpRecvMsg || o.Res < 0 {
-		return false, false
-	}
-	flags := o.aux.msg.Flags
-	return flags&unix.MSG_TRUNC != 0, flags&unix.MSG_CTRUNC != 0
-}
-
 // setAddr writes struct sockaddr_in or sockaddr_in6.
 func (x *aux) setAddr(a netip.AddrPort) error {
 	clear(x.name[:])
@@ -223,13 +173,17 @@ func (x *aux) setAddr(a netip.AddrPort) error {
 	return nil
 }
 
-func (x *aux) addr(n int) netip.AddrPort {
-	port := binary.BigEndian.Uint16(x.name[2:])
-	switch family := binary.NativeEndian.Uint16(x.name[0:]); {
-	case family == unix.AF_INET && n >= unix.SizeofSockaddrInet4:
-		return netip.AddrPortFrom(netip.AddrFrom4([4]byte(x.name[4:8])), port)
-	case family == unix.AF_INET6 && n >= unix.SizeofSockaddrInet6:
-		return netip.AddrPortFrom(netip.AddrFrom16([16]byte(x.name[8:24])), port)
+// addrOf reads them; an address that is none of these is not valid.
+func addrOf(b []byte) netip.AddrPort {
+	if len(b) < unix.SizeofSockaddrInet4 {
+		return netip.AddrPort{}
+	}
+	port := binary.BigEndian.Uint16(b[2:])
+	switch family := binary.NativeEndian.Uint16(b); {
+	case family == unix.AF_INET:
+		return netip.AddrPortFrom(netip.AddrFrom4([4]byte(b[4:8])), port)
+	case family == unix.AF_INET6 && len(b) >= unix.SizeofSockaddrInet6:
+		return netip.AddrPortFrom(netip.AddrFrom16([16]byte(b[8:24])), port)
 	}
 	return netip.AddrPort{}
 }

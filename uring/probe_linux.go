@@ -30,6 +30,10 @@ const (
 	MultishotReceive   Feature = "multishot receive"
 	MultishotTimeout   Feature = "multishot timeout"
 	MinTimeout         Feature = "minimum wait"
+	MultishotMessages  Feature = "multishot messages"
+	ReceiveBundles     Feature = "receive bundles"
+	QuietChains        Feature = "quiet chains"
+	Resizing           Feature = "resizing of rings"
 )
 
 // Support is what this kernel lets this process do. It never changes while a process runs.
@@ -119,6 +123,7 @@ func (s *Support) run() {
 		for _, f := range []Feature{
 			Rings, DeferTaskrun, SubmissionPolling, RegisteredRing, DirectDescriptors, RegisteredBuffers,
 			BufferRings, IncrementalBuffers, MultishotAccept, MultishotReceive, MultishotTimeout, MinTimeout,
+			MultishotMessages, ReceiveBundles, QuietChains, Resizing,
 		} {
 			s.features[f] = err
 		}
@@ -135,6 +140,11 @@ func (s *Support) run() {
 	flag(DeferTaskrun, r.setup&setupDeferTaskrun != 0, "6.1")
 	flag(RegisteredRing, r.regular&enterRegisteredRing != 0, "5.18")
 	flag(MinTimeout, r.feats&featMinTimeout != 0, "6.12")
+	flag(ReceiveBundles, r.feats&featBundle != 0, "6.10")
+	flag(QuietChains, r.feats&featCQESkip != 0, "5.17")
+	if s.features[Resizing] = s.features[DeferTaskrun]; s.features[Resizing] == nil {
+		s.features[Resizing] = r.Resize(16, 0)
+	}
 	s.features[SubmissionPolling] = tryPolling()
 	s.features[DirectDescriptors] = r.RegisterFiles(4)
 	s.features[RegisteredBuffers] = tryRegister(r)
@@ -149,6 +159,7 @@ func (s *Support) run() {
 		flag(IncrementalBuffers, g.incremental, "6.12")
 		s.features[MultishotReceive] = tryReceive(r, g)
 	}
+	s.features[MultishotMessages] = tryMessages(r)
 	s.features[MultishotAccept] = tryAccept(r)
 	s.features[MultishotTimeout] = tryMultishot(r, new(Op).Tick(10*time.Millisecond), MultishotTimeout, "6.4")
 }
@@ -230,18 +241,32 @@ func endEach(r *Ring, op *Op) error {
 	return nil
 }
 
+func tryMessages(r *Ring) error {
+	g, err := r.NewBufferRing(2, 4096, false)
+	if err != nil {
+		return notSupported(string(MultishotMessages), "6.0")
+	}
+	err = trySocket(r, unix.SOCK_DGRAM, MultishotMessages, func(f *File) *Op { return new(Op).RecvMsgEach(f, 0, g) })
+	return errors.Join(err, g.Close())
+}
+
 func tryReceive(r *Ring, g *BufferRing) error {
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	return trySocket(r, unix.SOCK_STREAM, MultishotReceive, func(f *File) *Op { return new(Op).RecvEach(f, g) })
+}
+
+// trySocket has an operation receive a byte.
+func trySocket(r *Ring, kind int, f Feature, each func(*File) *Op) error {
+	pair, err := unix.Socketpair(unix.AF_UNIX, kind|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("uring: probe: socketpair: %w", err)
 	}
-	f := NewFile(pair[0])
+	file := NewFile(pair[0])
 	defer unix.Close(pair[1])
-	defer f.Close()
+	defer file.Close()
 	if _, err := unix.Write(pair[1], []byte("x")); err != nil {
 		return fmt.Errorf("uring: probe: %w", err)
 	}
-	return tryMultishot(r, new(Op).RecvEach(f, g), MultishotReceive, "6.0")
+	return tryMultishot(r, each(file), f, "6.0")
 }
 
 func tryAccept(r *Ring) error {

@@ -26,7 +26,9 @@ func (r *Ring) Push(op *Op) error {
 
 // Chain queues operations that run one after the other: each starts when the one before has done
 // all it was asked to. A failure, and a read or write that was shorter than its buffer, cancels the
-// rest of the chain: those complete with ECANCELED. All are queued, or none.
+// rest of the chain: those complete with ECANCELED. All are queued, or none. The kernel goes on
+// behind a failed Fsync, Fallocate, Truncate, Shutdown, Statx or Advise, and behind one that changes
+// names: let those be the last.
 func (r *Ring) Chain(ops ...*Op) error { return r.chain(sqeIOLink, ops) }
 
 // HardChain is Chain whose operations run in order whatever the results of those before.
@@ -153,6 +155,7 @@ func (r *Ring) unqueueLast() *Op {
 	i := uint32(r.sqes[r.tail&r.sqMask].userData & nameIndex)
 	s := &r.slots[i]
 	op := s.op
+	op.unmate() // each of a quiet chain is taken back by itself
 	r.finish(s, i)
 	op.reopen()
 	return op
@@ -461,7 +464,11 @@ func (r *Ring) Shutdown(each func(*Op)) error {
 		}
 		atomic.StoreUint32(r.sqTail, r.tail)
 	}
-	err := r.cancelAll(each)
+	return r.end(r.cancelAll(each))
+}
+
+// end frees the ring. What is in flight is given up.
+func (r *Ring) end(err error) error {
 	r.endBoxes()
 	r.unregisterRing()
 	if stuck := r.InFlight(); stuck > 0 {

@@ -94,7 +94,9 @@ type Ring struct {
 	slots []slot
 	free  []uint32 // the first nFree: slots not in use
 	nFree int
-	boxes int // slots of mailboxes
+	boxes int    // slots of mailboxes
+	quiet bool   // it has had a quiet chain
+	spent uint64 // generations that slots had which Resize has removed
 
 	brief    bool // the wait under way keeps the P
 	waits    uint

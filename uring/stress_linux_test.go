@@ -196,7 +196,7 @@ func TestRandomLoad(t *testing.T) {
 			for range l.rng.IntN(100) {
 				l.push()
 			}
-			l.reap(l.rng.IntN(2))
+			l.reap(min(l.rng.IntN(2), len(l.live)))
 		}
 		l.finish()
 		close(stop)
