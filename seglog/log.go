@@ -366,14 +366,27 @@ func signal(c chan struct{}) {
 // Sync makes all that was appended before durable, under every policy.
 func (l *Log) Sync() error {
 	l.mu.Lock()
-	if l.failed != nil || l.closed {
-		defer l.mu.Unlock()
-		return cmp.Or(l.failed, ErrClosed)
+	if err := l.unusable(); err != nil {
+		l.mu.Unlock()
+		return err
 	}
+	return l.await(l.waitForSync())
+}
+
+// unusable says why nothing can be done with the log any more. mu is held.
+func (l *Log) unusable() error {
+	if l.failed == nil && l.closed {
+		return ErrClosed
+	}
+	return l.failed
+}
+
+// waitForSync has the open batch synced, and waits for it. mu is held.
+func (l *Log) waitForSync() *waiter {
 	w := l.waiters.Get().(*waiter)
 	l.open.waiters = append(l.open.waiters, w)
 	l.open.force = true
-	return l.await(w)
+	return w
 }
 
 // Close commits and syncs what is staged, marks the log as closed cleanly, and lets other processes
