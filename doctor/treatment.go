@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -111,7 +112,9 @@ func readRecord(path string) (r recordFile, err error) {
 	} else if err != nil {
 		return r, err
 	}
-	if err := json.Unmarshal(b, &r); err != nil {
+	if err := json.Unmarshal(b, &r); err != nil && !bytes.HasPrefix(bytes.TrimSpace(b), []byte("{")) {
+		return r, fmt.Errorf("%s is no record of the doctor: %w", path, err)
+	} else if err != nil {
 		return r, fmt.Errorf("%s: %w; put back by hand what it says, then remove it", path, err)
 	}
 	for _, c := range r.Changes {

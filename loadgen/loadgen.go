@@ -30,6 +30,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"os"
 	"runtime"
 	"strings"
 	"sync"
@@ -82,6 +83,7 @@ type Result struct {
 	PerSec   float64        `json:"requests_per_second"`
 	Late     uint64         `json:"late"`   // sent in time and answered after it, not in Requests
 	Unsent   uint64         `json:"unsent"` // due and not sent when the time was over
+	Down     int            `json:"down"`   // connections that were lost, and could not be made again by the end
 	Bytes    uint64         `json:"bytes"`  // received, before TLS
 	Errors   map[string]int `json:"errors"` // by kind: connect, reset, timeout, status 500 …
 
@@ -189,8 +191,11 @@ func (c *Config) settle() (*url.URL, error) {
 	if c.Timeout == 0 {
 		c.Timeout = 10 * time.Second
 	}
-	if !(c.Rate >= 0 && c.Rate <= maxRate) || c.Duration < 0 || c.Warmup < 0 || c.Timeout < 0 {
-		return nil, fmt.Errorf("want a rate of at most %.0f and no negative times", maxRate)
+	if !(c.Rate >= 0 && c.Rate <= maxRate) {
+		return nil, fmt.Errorf("rate %v: want 0 to %.0f requests a second", c.Rate, maxRate)
+	}
+	if c.Duration < 0 || c.Warmup < 0 || c.Timeout < 0 {
+		return nil, errors.New("want no negative times")
 	}
 	switch think := c.ThinkMin != 0 || c.ThinkMax != 0; {
 	case think && (c.ThinkMin < 0 || c.ThinkMax < c.ThinkMin || c.ThinkMax == 0):
@@ -203,7 +208,10 @@ func (c *Config) settle() (*url.URL, error) {
 	}
 	if c.PID != 0 {
 		if _, _, err := sys.ProcessUsage(c.PID); err != nil {
-			return nil, fmt.Errorf("process %d is not there: %w", c.PID, err)
+			if errors.Is(err, os.ErrNotExist) {
+				return nil, fmt.Errorf("there is no process %d", c.PID)
+			}
+			return nil, fmt.Errorf("process %d: %w", c.PID, err)
 		}
 	}
 	if c.Method == "" {
@@ -360,6 +368,7 @@ func collect(cfg *Config, threads []*thread) *Result {
 		r.Late += t.late
 		r.Unsent += t.unsent
 		r.AtLeast += t.atLeast
+		r.Down += t.down()
 		r.Bytes += t.received
 		for k, n := range t.errors {
 			r.Errors[k] += n

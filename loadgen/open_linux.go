@@ -75,7 +75,7 @@ func (t *thread) connect(c *conn) {
 
 // opened is a connection that is made.
 func (t *thread) opened(c *conn) {
-	c.opening = false
+	c.opening, c.down = false, false
 	t.moved = t.now
 	switch {
 	case t.interval > 0:
@@ -91,7 +91,7 @@ func (t *thread) opened(c *conn) {
 // notMade is a connection that cannot be made now.
 func (t *thread) notMade(c *conn, kind string, err error) {
 	c.shut()
-	c.opening, c.failed, c.retryAt = false, err, t.now+100*time.Millisecond
+	c.opening, c.down, c.failed, c.retryAt = false, true, err, t.now+100*time.Millisecond
 	t.errors[kind]++
 }
 

@@ -80,6 +80,7 @@ type conn struct {
 	closes  int      // Config.Close: the status of the answer behind which the server has yet to close; else 0
 	retryAt time.Duration
 	failed  error // why it was not made
+	down    bool  // … and it has not been since
 }
 
 func newThread(cfg *Config, to netip.AddrPort, requests [][]byte, index int) (*thread, error) {
@@ -205,6 +206,16 @@ func (t *thread) record(d time.Duration) int64 {
 func (t *thread) failed() (n int) {
 	for _, k := range t.errors {
 		n += k
+	}
+	return n
+}
+
+// down is how many connections could not be made again.
+func (t *thread) down() (n int) {
+	for _, c := range t.conns {
+		if c.down {
+			n++
+		}
 	}
 	return n
 }

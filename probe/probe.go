@@ -12,7 +12,10 @@
 // splice(2) is not seen.
 package probe
 
-import "time"
+import (
+	"errors"
+	"time"
+)
 
 // Kind is what is looked at.
 type Kind string
@@ -32,6 +35,9 @@ type Options struct {
 	PID    int // of the process; 0: all
 	Sample int // times are taken of one request (Uring) or socket (Net) in so many, a power of two up to 1024; 0: 64 requests, 16 sockets
 }
+
+// ErrOptions is in the error for a kind and options that no probe can have.
+var ErrOptions = errors.New("wrong options")
 
 // Report is what was seen since the start.
 type Report struct {

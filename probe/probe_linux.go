@@ -50,13 +50,13 @@ func Available(k Kind) error {
 // Start begins to count. Close must be called.
 func Start(k Kind, o Options) (*Probe, error) {
 	if !slices.Contains(Kinds(), k) {
-		return nil, fmt.Errorf("probe: %q: want one of %v", k, Kinds())
+		return nil, fmt.Errorf("probe: %w: %q: want one of %v", ErrOptions, k, Kinds())
 	}
 	if o.Sample == 0 {
 		o.Sample = usualSample[k]
 	}
 	if o.PID < 0 || o.Sample < 1 || o.Sample > mostSample || o.Sample&(o.Sample-1) != 0 {
-		return nil, fmt.Errorf("probe: pid %d, sample %d: want a pid, and a power of two up to %d", o.PID, o.Sample, mostSample)
+		return nil, fmt.Errorf("probe: %w: pid %d, sample %d: want a pid, and a power of two up to %d", ErrOptions, o.PID, o.Sample, mostSample)
 	}
 	if err := isProcess(o.PID); err != nil {
 		return nil, err

@@ -72,6 +72,9 @@ Several URLs of one server are asked in turn by each connection. With --think ev
 
 func (l *loadFlags) run(c *cobra.Command, urls []string) error {
 	cfg := &l.cfg
+	if cfg.Connections == 0 || cfg.Pipeline == 0 {
+		return fmt.Errorf("%w: load: 0 connections, or nothing pipelined: want 1 or more", errUsage)
+	}
 	cfg.Header = http.Header{}
 	for _, h := range l.headers {
 		name, value, ok := strings.Cut(h, ":")
@@ -108,8 +111,12 @@ func (l *loadFlags) run(c *cobra.Command, urls []string) error {
 	default:
 		err = printLoad(c.OutOrStdout(), r)
 	}
-	if err == nil && r.Requests == 0 {
+	switch {
+	case err != nil:
+	case r.Requests+r.Late == 0:
 		err = errors.New("no request was answered")
+	case r.Down == r.Connections:
+		err = errors.New("the server has gone: no connection could be made again")
 	}
 	return err
 }

@@ -243,7 +243,7 @@ func (v *logView) summary(w io.Writer, s seglog.Summary) error {
 			}
 			fmt.Fprintln(w)
 		}
-		fmt.Fprintf(w, "%d records in %d segments, %d to %d; %d known to be lost\n", s.Records, s.Segments, s.First, s.Last, s.Lost)
+		fmt.Fprintf(w, "%s in %s, %d to %d; %d known to be lost\n", several(s.Records, "record"), several(s.Segments, "segment"), s.First, s.Last, s.Lost)
 	}
 	if tableErr == nil && !s.Clean() {
 		return errQuiet
@@ -332,4 +332,12 @@ func (v *logView) sheets() *cobra.Command {
 			return err
 		})
 	})
+}
+
+// several is a number of things: "1 segment", "3 segments".
+func several[N ~int | ~uint64](n N, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return fmt.Sprintf("%d %s", n, what)
 }

@@ -36,7 +36,9 @@ It needs root, or CAP_BPF and CAP_PERFMON, and a kernel with BTF. With --listen 
 		Example: "  tallywheel probe uring --for 10s --pid $(pidof tallywheel)",
 		RunE: func(c *cobra.Command, args []string) (err error) {
 			p, err := probe.Start(probe.Kind(args[0]), o)
-			if err != nil {
+			if errors.Is(err, probe.ErrOptions) {
+				return fmt.Errorf("%w: %w", errUsage, err)
+			} else if err != nil {
 				return err
 			}
 			defer func() { err = errors.Join(err, p.Close()) }()
