@@ -19,8 +19,8 @@ import (
 	"github.com/tallywheel/tallywheel/internal/testenv"
 )
 
-// truth is how long each shape of TestTruth runs, and asks for quantiles within 2 % or 0.2 ms: for a
-// machine that does nothing else. 0: short runs, of which any machine must get the counts right.
+// truth is how long each shape of TestTruth runs, and asks for quantiles within 2 % or 0.2 ms: for
+// a machine that does nothing else. 0: short runs, of which any machine must get the counts right.
 var truth = flag.Duration("truth", 0, "time of each shape of TestTruth, with narrow bounds")
 
 // deed is what the truth server does with a request.
@@ -42,8 +42,7 @@ const (
 
 // truthServer answers as it is told, and writes down what it did: what a load measures must agree.
 type truthServer struct {
-	do   func(n int, rng *rand.Rand) deed
-	open sync.WaitGroup
+	do func(n int, rng *rand.Rand) deed
 
 	mu     sync.Mutex
 	rng    *rand.Rand

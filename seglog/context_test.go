@@ -13,8 +13,8 @@ import (
 	"github.com/tallywheel/tallywheel/internal/fault"
 )
 
-// A disk that does not answer kept Append and Sync for as long as it liked. With a context they come
-// back in its time, say what is known of the record, and what they had begun goes on.
+// A disk that does not answer kept Append and Sync for as long as it liked. With a context they
+// come back in its time, say what is known of the record, and what they had begun goes on.
 func TestContextEndsTheWaitForADisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, answers := fault.New(), make(chan struct{})

@@ -14,9 +14,9 @@ import (
 )
 
 // TestBehaviours holds this package and the kernel to what liburing's own tests hold them to
-// (github.com/axboe/liburing, test/), written anew. The name of each is that of the file there. What
-// those test of cancelled reads, overflow, threads that end, drains, polled completion, zero copy,
-// splice, multishot and registered things stands with the rest of our tests.
+// (github.com/axboe/liburing, test/), written anew. The name of each is that of the file there.
+// What those test of cancelled reads, overflow, threads that end, drains, polled completion, zero
+// copy, splice, multishot and registered things stands with the rest of our tests.
 func TestBehaviours(t *testing.T) {
 	all := map[string]func(t *testing.T, r *uring.Ring){}
 	for _, part := range []map[string]func(t *testing.T, r *uring.Ring){behavioursOfFiles, behavioursOfSockets, behavioursOfRings} {

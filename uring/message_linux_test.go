@@ -179,7 +179,7 @@ func TestBundle(t *testing.T) {
 				if most < 4 {
 					t.Errorf("at most %d buffers came at a time", most)
 				}
-				send(t, b, "of which nobody asks: two")
+				send(t, b, "of which nobody asks: two of three buffers")
 				if !op.InFlight() {
 					if err := r.Push(op.RecvFrom(a, g).Bundle()); err != nil {
 						t.Fatal(err)

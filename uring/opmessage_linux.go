@@ -80,9 +80,9 @@ func (o *Op) Truncated() (data, control bool) {
 
 // RecvMsgEach receives messages into buffers that the kernel takes from a BufferRing, and completes
 // for each, with More, as RecvEach does. PickedMessage gives the message. control is how many bytes
-// of control data are kept of each (0: none); they, the sender and a header of 16 bytes stand in the
-// buffer before the message. The BufferRing must not be an incremental one. An empty message ends
-// it, as the end of a stream does. Linux 6.0.
+// of control data are kept of each (0: none); they, the sender and a header of 16 bytes stand in
+// the buffer before the message. The BufferRing must not be an incremental one. An empty message
+// ends it, as the end of a stream does. Linux 6.0.
 func (o *Op) RecvMsgEach(f *File, control int, g *BufferRing) *Op {
 	o.setFile(OpRecvMsg, f).opFlags = unix.MSG_CMSG_CLOEXEC
 	x := o.extra()

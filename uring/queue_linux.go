@@ -27,8 +27,8 @@ func (r *Ring) Push(op *Op) error {
 // Chain queues operations that run one after the other: each starts when the one before has done
 // all it was asked to. A failure, and a read or write that was shorter than its buffer, cancels the
 // rest of the chain: those complete with ECANCELED. All are queued, or none. The kernel goes on
-// behind a failed Fsync, Fallocate, Truncate, Shutdown, Statx or Advise, and behind one that changes
-// names: let those be the last.
+// behind a failed Fsync, Fallocate, Truncate, Shutdown, Statx or Advise, and behind one that
+// changes names: let those be the last.
 func (r *Ring) Chain(ops ...*Op) error { return r.chain(sqeIOLink, ops) }
 
 // HardChain is Chain whose operations run in order whatever the results of those before.

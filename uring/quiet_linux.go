@@ -11,15 +11,15 @@ import (
 // QuietChain is Chain that completes once, and so costs one completion instead of one for each
 // operation. Next gives the last operation, if all went well: then each of those before it has done
 // all that it was asked to. Otherwise Next gives the one that failed or did less, as a read at the
-// end of a file does; those before it are done, and those behind it were not begun. Where the kernel
-// refuses one before the first begins (a flag that it does not know), that is the first, with
-// ECANCELED. All operations of the chain are the caller's again then; Res of the others is 0 or
-// -ECANCELED.
+// end of a file does; those before it are done, and those behind it were not begun. Where the
+// kernel refuses one before the first begins (a flag that it does not know), that is the first,
+// with ECANCELED. All operations of the chain are the caller's again then; Res of the others is 0
+// or -ECANCELED.
 //
 // Operations that complete more than once, that make a descriptor or pick a buffer cannot be in it,
-// nor can a LinkTimeout or a Drain. Those whose failure does not end a chain (see Chain) can only be
-// the last: the kernel would say nothing of it. And no operation that is pushed on this ring later can have
-// Drain: the kernel forbids it from then on. Linux 5.17: see QuietChains.
+// nor can a LinkTimeout or a Drain. Those whose failure does not end a chain (see Chain) can only
+// be the last: the kernel would say nothing of it. And no operation that is pushed on this ring
+// later can have Drain: the kernel forbids it from then on. Linux 5.17: see QuietChains.
 func (r *Ring) QuietChain(ops ...*Op) error {
 	if r.feats&featCQESkip == 0 {
 		return notSupported(string(QuietChains), "5.17")

@@ -150,8 +150,8 @@ func TestQuietChainRefuses(t *testing.T) {
 	}
 }
 
-// TestWhatEndsAChain holds the list of operations whose failure ends a chain to the kernel: one that
-// is in it wrongly would fail unseen within a quiet chain.
+// TestWhatEndsAChain holds the list of operations whose failure ends a chain to the kernel: one
+// that is in it wrongly would fail unseen within a quiet chain.
 func TestWhatEndsAChain(t *testing.T) {
 	r := open(t, uring.Config{})
 	in, out := pipe(t)

@@ -66,8 +66,8 @@ type slotTable struct {
 	spent uint64
 }
 
-// slotsFor is the ring's slots in a table of n. An operation keeps its slot, since that is a part of
-// its name; so a table can be no shorter than the last slot in use.
+// slotsFor is the ring's slots in a table of n. An operation keeps its slot, since that is a part
+// of its name; so a table can be no shorter than the last slot in use.
 func (r *Ring) slotsFor(n int) (t slotTable, err error) {
 	fits := r.InFlight() <= n-cancelSlots
 	for i := n; i < len(r.slots); i++ {

@@ -144,7 +144,7 @@ func TestWaitID(t *testing.T) {
 			fails(t, &again, unix.ECHILD)
 			_ = child.Wait() // which finds nobody any more
 		}
-		for _, op := range []*uring.Op{new(uring.Op).WaitID(-1, 0, unix.WEXITED), new(uring.Op).WaitID(unix.P_PID, 1<<40, unix.WEXITED)} {
+		for _, op := range []*uring.Op{new(uring.Op).WaitID(-1, 0, unix.WEXITED), new(uring.Op).WaitID(unix.P_PID, -5, unix.WEXITED)} {
 			if err := r.Push(op); err == nil {
 				t.Error("a wait for what cannot be")
 			}
