@@ -45,7 +45,7 @@ const (
 	warmLoad     = 50 * time.Millisecond  // of a load that others send, at the beginning of each turn
 	countTurn    = 300 * time.Millisecond // length of a turn whose system calls are counted
 	lockTick     = 200 * time.Millisecond // between looks at a lock that is taken
-	grace        = 5 * time.Second        // that the rounds a comparison needs may take beyond the budget
+	grace        = 2                      // the rounds a comparison needs may take beyond the budget one part in so many of it
 )
 
 // Bench is where experiments are carried out.
@@ -254,7 +254,7 @@ func (b *Bench) rounds(e *Experiment, all []*cellOf, start time.Time) (n noises)
 	var round time.Duration
 	for i := range b.options.mostRounds(e) {
 		spent := time.Since(began) + round
-		if i >= 1 && spent > budget+grace || i >= MinRounds && spent > budget {
+		if i >= 1 && spent > budget+b.options.Budget/grace || i >= MinRounds && spent > budget {
 			break
 		}
 		if i > 0 && i%MinRounds == 0 && b.tight(e, running) { // to look more often would find differences where there are none

@@ -224,6 +224,9 @@ func TestRoundsAndCosts(t *testing.T) {
 	if row := v.Find("counts", nil); strings.Contains(row.Note, "ptrace") != (inKernel != nil) {
 		t.Errorf("the note on how calls were counted is %q; in the kernel: %v", row.Note, inKernel)
 	}
+	if n, ok := v.Median("works", nil, lab.Threads); !ok || n < 1 || n > 100 {
+		t.Errorf("%.0f threads", n)
+	}
 	if rss, ok := v.Median("works", nil, lab.RSS); !ok || rss < 1<<20 || rss > 1<<30 {
 		t.Errorf("memory %.0f bytes", rss)
 	}
@@ -631,13 +634,18 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestCounts: the documents say how many questions there are.
+// TestCounts: the documents say how many questions and claims there are.
 func TestCounts(t *testing.T) {
-	n := len(lab.Experiments())
-	for file, want := range map[string]string{"../README.md": "%d questions", "../CHANGELOG.md": "%d experiments with verdicts"} {
+	n, published := len(lab.Experiments()), len(claims.All())
+	for file, all := range map[string][]string{
+		"../README.md":    {fmt.Sprintf("%d questions", n), fmt.Sprintf("%d claims", published)},
+		"../CHANGELOG.md": {fmt.Sprintf("%d experiments with verdicts", n), fmt.Sprintf("%d claims", published)},
+	} {
 		b, err := os.ReadFile(file)
-		if want = fmt.Sprintf(want, n); err != nil || !bytes.Contains(b, []byte(want)) {
-			t.Errorf("%s does not say %q: %v", file, want, err)
+		for _, want := range all {
+			if err != nil || !bytes.Contains(b, []byte(want)) {
+				t.Errorf("%s does not say %q: %v", file, want, err)
+			}
 		}
 	}
 }

@@ -20,6 +20,7 @@ type usage struct {
 	cpu                   time.Duration
 	voluntary, preempted  int64 // context switches
 	minorFaults, majorFts int64
+	threads               int
 }
 
 // usageOf reads what a running process has used so far. The CPU time is the scheduler's own count
@@ -43,6 +44,7 @@ func usageOf(pid int) (u usage, err error) {
 			return u, fmt.Errorf("%s/schedstat: %w", t, err)
 		}
 		u.cpu += time.Duration(ns)
+		u.threads++
 		status, err := os.ReadFile(t + "/status")
 		if err != nil {
 			continue

@@ -137,6 +137,24 @@ func (v View) notAsked(contestant string) (Verdict, bool) {
 	return NotHere("not measured: " + why), why != ""
 }
 
+// Largest is the largest value of all rounds, false if there is none.
+func (v View) Largest(contestant string, cell Params, metric Metric) (float64, bool) {
+	f, ok := v.Figure(contestant, cell, metric)
+	if !ok || len(f.Samples) == 0 {
+		return 0, false
+	}
+	return slices.Max(f.Samples), true
+}
+
+// Sum is the sum of all rounds, false if there is none.
+func (v View) Sum(contestant string, cell Params, metric Metric) (sum float64, ok bool) {
+	f, ok := v.Figure(contestant, cell, metric)
+	for _, x := range f.Samples {
+		sum += x
+	}
+	return sum, ok && len(f.Samples) > 0
+}
+
 // Medians are several medians of a cell at once; false if one was not measured.
 func (v View) Medians(cell Params, metric Metric, contestants ...string) ([]float64, bool) {
 	var all []float64

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -51,5 +53,29 @@ func (p *process) stop(judge func(Metrics)) (Metrics, error) {
 	m["ns_per_op"], m["ops_per_s"] = m["wall_s"]*1e9/m["ops"], m["ops"]/m["wall_s"]
 	_ = p.cmd.Process.Kill() // a server that ends in good order takes its time, and nobody needs it
 	_ = p.cmd.Wait()
+	m.collections(p.talk.String())
 	return m, nil
+}
+
+// collections adds what a server in Go says of its garbage collections, if GODEBUG=gctrace=1 has it
+// say something: how many there were, and how long each stopped it, at its begin and at its end, in
+// all. The lines are described at package runtime: gc 1 @0.1s 2%: 0.02+1.3+0.07 ms clock, …
+func (m Metrics) collections(talk string) {
+	for line := range strings.Lines(talk) {
+		if !strings.HasPrefix(line, "gc ") {
+			continue
+		}
+		_, times, _ := strings.Cut(line, "%: ")
+		times, _, ok := strings.Cut(times, " ms clock")
+		phases := strings.Split(times, "+")
+		if !ok || len(phases) != 3 {
+			continue
+		}
+		begin, err1 := strconv.ParseFloat(phases[0], 64)
+		end, err2 := strconv.ParseFloat(phases[2], 64)
+		if err1 == nil && err2 == nil {
+			m[GCCycles.name]++
+			m[GCPause.name] += 1e3 * (begin + end)
+		}
+	}
 }

@@ -63,3 +63,14 @@ func TestDiffer(t *testing.T) {
 		t.Error("four rounds are enough to tell")
 	}
 }
+
+// TestCollections: what a server says of its collections is counted, and how long it stood still at
+// the begin and the end of each; what is not such a line is left out.
+func TestCollections(t *testing.T) {
+	m := Metrics{}
+	m.collections("gc 1 @0.004s 4%: 0.25+1.3+0.5 ms clock, 0.04+0.2/1.0/2.2+0.1 ms cpu, 3->4->1 MB, 4 MB goal, 0 MB stacks, 0 MB globals, 2 P\n" +
+		"a server's own line\ngc 2 @0.009s 5%: broken\ngc 3 @1s 1%: 0.25+9+1 ms clock, …\n")
+	if m[GCCycles.name] != 2 || m[GCPause.name] != 2000 {
+		t.Errorf("%v, want 2 collections and 2000 µs", m)
+	}
+}

@@ -352,6 +352,9 @@ func (o *outcome) cost(after, before usage, took time.Duration) {
 	o.metrics["cpu_us_per_op"] = cpu.Seconds() * 1e6 / ops
 	o.metrics["cpu_percent"] = 100 * cpu.Seconds() / took.Seconds()
 	o.metrics["context_switches_per_op"] = float64(after.voluntary-before.voluntary+after.preempted-before.preempted) / ops
+	if after.threads > 0 { // it was looked at while it ran
+		o.metrics[Threads.name] = float64(after.threads)
+	}
 	o.metrics["involuntary_per_op"] = float64(after.preempted-before.preempted) / ops
 	o.metrics["page_faults_per_op"] = float64(after.minorFaults-before.minorFaults) / ops
 	o.metrics["major_faults_per_op"] = float64(after.majorFts-before.majorFts) / ops

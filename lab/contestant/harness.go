@@ -104,6 +104,7 @@ const (
 func Pools(t *Turn, p Pool) error {
 	work := t.Int("work_ns", 5000)
 	loops := calibrate(work)
+	rest := stacks()
 	grown := growth(p)
 	until, err := t.Ready()
 	if err != nil {
@@ -139,6 +140,7 @@ func Pools(t *Turn, p Pool) error {
 			left.Done()
 		})
 	}
+	more := stacks() - rest
 	left.Wait()
 	close(stop)
 	<-sampled
@@ -146,12 +148,19 @@ func Pools(t *Turn, p Pool) error {
 	if err != nil {
 		return err
 	}
-	v := []Value{{"rate_variation_percent", variation(slices)}}
+	v := []Value{{"rate_variation_percent", variation(slices)}, {"grown_bytes", more}}
 	if grown > 0 {
 		v = append(v, Value{"scale_up_us", float64(grown.Nanoseconds()) / 1e3})
 	}
 	p.Close()
 	return t.Result(took, n, v...)
+}
+
+// stacks is the memory for the stacks of goroutines, in bytes.
+func stacks() float64 {
+	s := []metrics.Sample{{Name: "/memory/classes/heap/stacks:bytes"}}
+	metrics.Read(s)
+	return float64(s[0].Value.Uint64())
 }
 
 // growth is how long it takes until poolWorkers tasks run at the same time; 0 if they never do.

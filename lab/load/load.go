@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -73,41 +74,57 @@ func (s Serial) Scene(b *lab.Bench) (*lab.Scene, error) {
 		if !serialtest.DrainAll(lines, drainLimit) {
 			return nil, errors.New("it does not read to the end")
 		}
-		return judge(sent), nil
+		return sent.judge, nil
 	}
 	return &lab.Scene{Params: lab.Params{"paths": strings.Join(paths, ",")}, Load: load, Close: closeAll}, nil
 }
 
+// sent is what a load has sent, in frames.
+type sent struct {
+	whole                      uint64 // valid, repetitions included
+	damaged, dropped, repeated uint64 // faults, as they were made
+}
+
 // judge holds what a reader says it has seen against what was sent. Damaged frames that it took for
 // good make up for lost ones.
-func judge(sent uint64) func(lab.Metrics) {
-	return func(m lab.Metrics) {
-		seen := m["ops"] - m["cut_frames"]
-		delete(m, "cut_frames")
-		m["sent_frames"] = float64(sent)
-		m["lost_frames"] = max(0, float64(sent)-seen)
-		m["false_frames"] = max(0, seen-float64(sent))
-		m["lost_percent"] = 100 * m["lost_frames"] / max(1, float64(sent))
+func (s sent) judge(m lab.Metrics) {
+	seen, whole := m["ops"]-m["cut_frames"], float64(s.whole)
+	delete(m, "cut_frames")
+	m[lab.SentFrames.String()] = whole
+	m[lab.LostFrames.String()] = max(0, whole-seen)
+	m[lab.FalseFrames.String()] = max(0, seen-whole)
+	m[lab.LostPercent.String()] = 100 * m[lab.LostFrames.String()] / max(1, whole)
+	if faults := s.damaged + s.dropped + s.repeated; faults > 0 {
+		m[lab.DamagedFrames.String()], m[lab.DroppedFrames.String()], m[lab.RepeatedFrames.String()] = float64(s.damaged), float64(s.dropped), float64(s.repeated)
 	}
 }
 
-func (s Serial) send(ctx context.Context, lines []*serialtest.Port, length time.Duration) (uint64, error) {
+// oftener is how much more often than the demonstration's the laboratory's device makes faults: a
+// turn is short, and each kind shall come in it.
+const oftener = 10
+
+func (s Serial) send(ctx context.Context, lines []*serialtest.Port, length time.Duration) (did sent, err error) {
 	switch {
 	case s.Disturbed:
-		plan, err := serialtest.PlanFor(serialtest.Disturbed, 1, 1)
+		plan, err := serialtest.PlanFor(serialtest.Disturbed, 1, rand.Uint64()) // other faults in each turn
 		if err != nil {
-			return 0, err
+			return did, err
+		}
+		for _, mean := range []*int{&plan.Drop, &plan.Duplicate, &plan.Corrupt, &plan.Reorder, &plan.Stall} {
+			*mean /= oftener
 		}
 		plan.Unplug = 0 // no peer opens a port again that was gone
 		d := serialtest.NewDevice(lines[0], plan)
 		ctx, cancel := context.WithTimeout(ctx, length)
 		defer cancel()
 		err = d.Run(ctx)
-		return d.Truth.Sent, err
+		return sent{d.Truth.Sent, d.Truth.Corrupted, d.Truth.Dropped, d.Truth.Duplicated}, err
 	case s.Rate == 0:
-		return flood(ctx, lines, length)
+		did.whole, err = flood(ctx, lines, length)
+		return did, err
 	}
-	return s.pace(ctx, lines, length)
+	did.whole, err = s.pace(ctx, lines, length)
+	return did, err
 }
 
 // pace writes one frame at a time, the ports in turn, each when it is due.
@@ -197,7 +214,7 @@ func (u UDP) Scene() (*lab.Scene, error) {
 	}
 	load := func(ctx context.Context, length time.Duration) (func(lab.Metrics), error) {
 		b := make([]byte, u.Size)
-		sent, group := uint64(0), u.PerSecond/1000
+		n, group := uint64(0), u.PerSecond/1000
 		start := time.Now()
 		for tick := time.Duration(0); tick < length && ctx.Err() == nil; tick += time.Millisecond {
 			if wait := tick - time.Since(start); wait > 0 {
@@ -205,12 +222,12 @@ func (u UDP) Scene() (*lab.Scene, error) {
 			}
 			for range group {
 				if _, err := out.Write(b); err == nil { // what the sender's socket refuses was not sent
-					sent++
+					n++
 				}
 			}
 		}
 		sys.Sleep(20 * time.Millisecond) // what is in the socket is read
-		return judge(sent), ctx.Err()
+		return sent{whole: n}.judge, ctx.Err()
 	}
 	return &lab.Scene{Files: []*os.File{f}, Load: load, Close: func() error { return errors.Join(in.Close(), f.Close(), out.Close()) }}, nil
 }

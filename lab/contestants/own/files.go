@@ -398,6 +398,7 @@ func passes(t *contestant.Turn, path string, pass func() (int, uint64, error)) e
 	}
 	var m0, m1 runtime.MemStats
 	runtime.ReadMemStats(&m0)
+	gc0, _ := contestant.Collections()
 	items, total := uint64(0), 0
 	for ok := true; ok; ok = time.Now().Before(until) {
 		n, k, err := pass()
@@ -415,8 +416,9 @@ func passes(t *contestant.Turn, path string, pass func() (int, uint64, error)) e
 		return err
 	}
 	runtime.ReadMemStats(&m1)
+	gc1, _ := contestant.Collections()
 	return t.Result(
-		took, items, contestant.Value{Metric: "MB_per_s", V: float64(total) / 1e6 / took.Seconds()},
+		took, items, contestant.Value{Metric: "gc_cycles", V: gc1 - gc0}, contestant.Value{Metric: "MB_per_s", V: float64(total) / 1e6 / took.Seconds()},
 		contestant.Value{Metric: "allocs_per_op", V: float64(m1.Mallocs-m0.Mallocs) / float64(items)},
 		contestant.Value{Metric: "allocs_per_MB", V: float64(m1.Mallocs-m0.Mallocs) / (float64(total) / 1e6)},
 	)

@@ -38,6 +38,10 @@ var all = map[string]func(*contestant.Turn) error{
 	"frames":      decode,
 	"round-trip":  roundTrip,
 	"http":        serveHTTP,
+	"open-file":   openFile,
+	"touch-any":   touchAtRandom,
+	"give-back":   giveBack,
+	"read-times":  readTimes,
 }
 
 // Names lists what [Run] can be called with.

@@ -46,8 +46,11 @@ func (l *lane) Skip([]byte)                 {}
 // blocking, polling, pipeline.
 func readSerial(t *contestant.Turn) error {
 	cfg := reader.Config{Strategy: reader.Strategy(t.Text("strategy")), Mode: reader.Mode(t.Text("mode")), Tick: 5 * time.Millisecond}
-	if cfg.Strategy == "pipeline" {
+	switch cfg.Strategy {
+	case "pipeline":
 		return pipeline(t)
+	case "select":
+		return selecting(t)
 	}
 	if cfg.Strategy == reader.Polling {
 		cfg.Tick = 0
@@ -152,6 +155,49 @@ func validateStage(candidates <-chan []byte, valid chan<- []byte) {
 			valid <- c
 		}
 	}
+}
+
+// The article's way to wait: at most so long for a chunk, so many readers at a time, and so long
+// until a reader that found no place tries again.
+const (
+	selectLimit   = 10 * time.Millisecond
+	selectReaders = 3
+	selectRetry   = 5 * time.Millisecond
+)
+
+// selecting takes what a goroutine reads from each port by select with a time-out, as the article
+// has it: a channel, a timer for each wait, and a semaphore for the readers.
+func selecting(t *contestant.Turn) error {
+	found := make([]contestant.Frames, len(t.Paths()))
+	files, err := openPorts(t)
+	if err != nil {
+		return err
+	}
+	places := make(chan struct{}, selectReaders)
+	var done sync.WaitGroup
+	for i, f := range files {
+		chunks := make(chan []byte, 64)
+		go readStage(f, chunks)
+		done.Go(func() {
+			var held []byte
+			for more := true; more; {
+				select {
+				case places <- struct{}{}:
+				default:
+					time.Sleep(selectRetry)
+					continue
+				}
+				select {
+				case c, ok := <-chunks:
+					held, more = append(held, c...), ok
+					held = append(held[:0], held[found[i].Take(held):]...)
+				case <-time.After(selectLimit):
+				}
+				<-places
+			}
+		})
+	}
+	return untilEnd(t, files, &done, found)
 }
 
 // untilEnd lets goroutines read the files until the turn ends, and reports what they have found.

@@ -16,7 +16,7 @@ func init() {
 		Question: "What do a Scanner over binary data, and reads of one record, cost?",
 		Method: "Records of 128 bytes in a cached binary file of 8 MiB: a Scanner that takes them for lines, a read for each record, bufio.Reader with its 4 KiB, and chunks of " +
 			"256 KiB whose records are taken in place. An operation is a record, or what the Scanner takes for a line.",
-		Metrics: []lab.Metric{lab.MBPerSecond, lab.SyscallsPerMB, lab.AllocsPerMB, lab.CPUPerMB},
+		Metrics: []lab.Metric{lab.MBPerSecond, lab.SyscallsPerMB, lab.AllocsPerMB, lab.CPUPerMB, lab.GCCycles},
 		Base:    "chunk", Calls: true,
 		Contestants: []lab.Contestant{
 			of("Scanner", "scanner"), of("tiny reads", "tiny"), of("bufio 4 KiB", "bufio"), of("chunk", "chunk"),
@@ -34,6 +34,17 @@ func init() {
 			claims.ScannerThroughput.Judged("chunk and Scanner", func(v lab.View) (lab.Verdict, bool) {
 				r, ok := v.Ratio("chunk", "Scanner", lab.Params{}, lab.MBPerSecond)
 				return lab.AtLeast(r, 3, "Chunks of 256 KiB here. A Scanner looks at every byte, and Text makes a string of each piece."), ok
+			}),
+			claims.ScannerGC.Judged("chunk and Scanner", func(v lab.View) (lab.Verdict, bool) {
+				m, ok := v.Medians(lab.Params{}, lab.GCCycles, "Scanner", "chunk")
+				if !ok {
+					return lab.Verdict{}, false
+				}
+				return lab.Holds(m[0] >= 9*max(1, m[1]), fmt.Sprintf("%.0f against %.0f in a turn", m[0], m[1]), "Text makes garbage of every piece; what is taken in place is none."), true
+			}),
+			claims.ScannerCPU.Judged("chunk and Scanner", func(v lab.View) (lab.Verdict, bool) {
+				r, ok := v.Ratio("Scanner", "chunk", lab.Params{}, lab.CPUPerMB)
+				return lab.AtLeast(r, 1.37, "Counted for each megabyte."), ok
 			}),
 			claims.ScannerCalls.Judged("the system calls of chunk and bufio 4 KiB", func(v lab.View) (lab.Verdict, bool) {
 				m, ok := v.Medians(lab.Params{}, lab.SyscallsPerMB, "chunk", "bufio 4 KiB")

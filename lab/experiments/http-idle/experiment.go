@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/tallywheel/tallywheel/lab"
+	"github.com/tallywheel/tallywheel/lab/claims"
 	"github.com/tallywheel/tallywheel/lab/load"
 	"github.com/tallywheel/tallywheel/lab/servers"
 )
@@ -29,6 +30,16 @@ func init() {
 			return fmt.Sprintf("A silent connection holds %.1f KB with net/http, %.1f on a goroutine, %.1f as a coroutine, %.1f inline.", m[0]/1e3, m[1]/1e3, m[2]/1e3, m[3]/1e3)
 		},
 		Claims: []lab.Claim{
+			claims.ConnectionMemory.Judged("net/http and gnet", func(v lab.View) (lab.Verdict, bool) {
+				m, ok := v.Medians(nil, lab.BytesPerConn, "net/http", "gnet")
+				if !ok {
+					return lab.Verdict{}, false
+				}
+				std, _ := v.Level("net/http", nil, lab.BytesPerConn, 2000)
+				lean, _ := v.Level("gnet", nil, lab.BytesPerConn, 200)
+				const why = "net/http keeps a goroutine, and a buffer for each direction, of 4 KiB."
+				return lab.All(lab.Within(std, 0.5, 2, why), lab.Within(lean, 0.5, 2, why)).As("%.1f KB and %.2f KB", m[0]/1e3, m[1]/1e3), true
+			}),
 			atMost("Inline a silent connection holds 2.5 KB.", "tallywheel/uring-inline", 2560),
 			atMost("As a coroutine a silent connection holds 6 KB.", "tallywheel/uring-coroutine", 6144),
 		},

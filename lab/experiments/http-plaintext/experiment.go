@@ -19,8 +19,11 @@ func init() {
 		Method: "GET / with keep-alive over loopback, a small answer, connections that send again as soon as they are answered, or 16 requests at a time; with --full also wrk -t12 -c400, the articles' load, whose 30 s are several turns here. The load is made on the same CPUs by " +
 			"two threads, as wrk would, so requests a second say how much server and load fit on them together; the CPU time of the server for each request is what decides. " +
 			"Latency under such a load is mostly waiting for a CPU: see http-tail.",
-		Metrics: []lab.Metric{lab.CPUPerOp, lab.OpsPerSecond, lab.LatencyP50, lab.LatencyP99, lab.SyscallsPerOp, lab.ContextSwitchesPerOp, lab.RSS},
-		Base:    "net/http", Turn: 1500 * time.Millisecond, Calls: true,
+		Metrics: []lab.Metric{
+			lab.CPUPerOp, lab.OpsPerSecond, lab.LatencyP50, lab.LatencyP99, lab.SyscallsPerOp, lab.ContextSwitchesPerOp, lab.RSS, lab.CPUSystemPerOp, lab.Threads,
+			lab.Calls("read"), lab.Calls("write"), lab.Calls("epoll_pwait"), lab.Calls("io_uring_enter"), lab.Calls("futex"),
+		},
+		Base: "net/http", Turn: 1500 * time.Millisecond, Calls: true,
 		Cells: func(o lab.Options) []lab.Params {
 			cells := []lab.Params{{"connections": "64", "pipeline": "1"}, {"connections": "400", "pipeline": "1"}}
 			if o.Full {
@@ -89,6 +92,29 @@ func judges() []lab.Claim {
 		claims.EngineSwitches.Judged("tallywheel/uring-inline and net/http", func(v lab.View) (lab.Verdict, bool) {
 			r, ok := v.Ratio("tallywheel/uring-inline", "net/http", cell("400"), lab.ContextSwitchesPerOp)
 			return lab.AtMost(r, 0.548, "Counted by request, server threads only."), ok
+		}),
+		claims.EngineSystemTime.Judged("tallywheel/uring-goroutine, tallywheel/uring-coroutine and net/http with 400 connections", func(v lab.View) (lab.Verdict, bool) {
+			on, ok1 := v.Ratio("tallywheel/uring-goroutine", "net/http", cell("400"), lab.CPUSystemPerOp)
+			as, ok2 := v.Ratio("tallywheel/uring-coroutine", "net/http", cell("400"), lab.CPUSystemPerOp)
+			const why = "Counted for each request. The network stack itself is the same for all; what goes is waking and asking."
+			return lab.All(lab.AtMost(on, 0.625, why), lab.AtMost(as, 0.625, why)).As("%v on goroutines, %v as coroutines", on, as), ok1 && ok2
+		}),
+		claims.LatencyByRate.Judged("net/http with 400 connections", func(v lab.View) (lab.Verdict, bool) {
+			rate, ok1 := v.Median("net/http", cell("400"), lab.OpsPerSecond)
+			p50, ok2 := v.Median("net/http", cell("400"), lab.LatencyP50)
+			return lab.CannotBe(fmt.Sprintf("400 ÷ 38,985 is %.1f ms; here 400 ÷ %.0f is %.1f ms, and the median latency was %.1f ms", 400/38.985, rate, 400e3/rate, p50/1e3),
+				"Connections that send again at once have a mean latency of their number divided by the rate (J. D. C. Little, Operations Research 9, 1961)."), ok1 && ok2
+		}),
+		claims.ThreadPool.Judged("net/http with 400 connections", func(v lab.View) (lab.Verdict, bool) {
+			m, ok := v.Median("net/http", cell("400"), lab.Threads)
+			return lab.Holds(m >= 200, fmt.Sprintf("%.0f threads for 400 connections", m), "A goroutine that waits for a connection has no thread; epoll waits for all of them."), ok
+		}),
+		claims.CallsPerRequest.Judged("the system calls of net/http with 400 connections", func(v lab.View) (lab.Verdict, bool) {
+			reads, ok1 := v.Median("net/http", cell("400"), lab.Calls("read"))
+			writes, ok2 := v.Median("net/http", cell("400"), lab.Calls("write"))
+			all, ok3 := v.Median("net/http", cell("400"), lab.SyscallsPerOp)
+			return lab.Holds(reads >= 0.9 && reads <= 1.1 && writes >= 0.9 && writes <= 1.1, fmt.Sprintf("%.2f read, %.2f write, %.2f calls in all", reads, writes, all),
+				"One read more finds nothing, before the goroutine waits."), ok1 && ok2 && ok3
 		}),
 		atMost("Inline, a ring in Go costs at most a sixth more than liburing in C, with 400 connections.", "≤ 1.15×", "tallywheel/uring-inline", "c/liburing", "400", 1.15, ring),
 		atMost("Inline, a ring in Go costs at most a quarter more than liburing in C, with 64 connections.", "≤ 1.25×", "tallywheel/uring-inline", "c/liburing", "64", 1.25, ring),

@@ -80,6 +80,11 @@ func judges() []lab.Claim {
 		}
 	}
 	return []lab.Claim{
+		claims.BatchSuccess.Judged("tallywheel/seglog linked at producers=64", func(v lab.View) (lab.Verdict, bool) {
+			m, ok := v.Median("tallywheel/seglog linked", lab.Params{"producers": "64"}, lab.OpsPerSecond)
+			return lab.NotHere("what failed for the article: it names no reason for the other 2.8 %, and calls the figure an example. A turn in which an append fails has no figures.").
+				As("all of %.0f appends a second succeeded", m), ok
+		}),
 		atLeast(claims.LinkedLog.Text, claims.LinkedLog.Source,
 			"tallywheel/seglog linked", ours, "64", 1, "One write of the whole batch does with one operation what the chain does with 64."),
 		atLeast(claims.RingSync.Text, claims.RingSync.Source, "tallywheel/seglog uring", ours, "64", 1.02,

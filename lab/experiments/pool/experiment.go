@@ -14,7 +14,7 @@ func init() {
 		Question: "A fixed pool of workers, one that grows, or a goroutine for each task?",
 		Method: "One goroutine submits tasks of 1 or 20 µs of work for as long as the turn takes. rate_variation_percent is the coefficient of variation of the throughput of " +
 			"slices of 10 ms. scale_up_us is how long a pool at rest takes until 16 tasks that wait for each other all run; none for a pool that never has 16 workers.",
-		Metrics: []lab.Metric{lab.OpsPerSecond, lab.RateVariation, lab.ScaleUp, lab.CPUPerOp, lab.RSS},
+		Metrics: []lab.Metric{lab.OpsPerSecond, lab.RateVariation, lab.ScaleUp, lab.CPUPerOp, lab.RSS, lab.GrownBytes},
 		Base:    "fixed/8",
 		Cells:   func(lab.Options) []lab.Params { return lab.Cells("work_ns", 1000, 20000) },
 		Contestants: []lab.Contestant{
@@ -41,6 +41,15 @@ func init() {
 					return lab.Verdict{}, false
 				}
 				return lab.AtLeast(r, 1.2, "Under a load that never pauses both are at their largest size; what varies is the machine.").As("± %.1f %% against ± %.1f %%: %v", m[0], m[1], r), true
+			}),
+			claims.PoolMemory.Judged("fixed/8 and dynamic/4-16", func(v lab.View) (lab.Verdict, bool) {
+				m, ok := v.Medians(lab.Params{"work_ns": "20000"}, lab.GrownBytes, "fixed/8", "dynamic/4-16")
+				if !ok {
+					return lab.Verdict{}, false
+				}
+				const same = 64 << 10
+				return lab.Holds(m[0] < same && m[1] >= 2*max(m[0], 8<<10), fmt.Sprintf("stacks take %.0f KiB more at work than at rest in the fixed pool, %.0f KiB in the one that grows", m[0]/1024, m[1]/1024),
+					"A goroutine begins with a stack of some KiB: twelve more of them are no matter."), true
 			}),
 			claims.PoolGrowth.Judged("dynamic/4-16", func(v lab.View) (lab.Verdict, bool) {
 				m, _ := v.Median("dynamic/4-16", lab.Params{"work_ns": "20000"}, lab.ScaleUp)

@@ -84,6 +84,10 @@ func judges() []lab.Claim {
 			return lab.AtLeast(r, 0.3, "A read takes a datagram out of the socket's queue whole; nothing of it stays (udp(7)). Loss comes from a queue that is full.").
 				As("%.3f %% with 64 KiB, %.3f %% with 4 KiB", a, b), ok1 && ok2 && ok3
 		}),
+		claims.BufferCalls.Judged("the system calls of net.UDPConn at input=udp with 128 bytes", func(v lab.View) (lab.Verdict, bool) {
+			m, ok := v.Median("net.UDPConn", lab.Params{"input": "udp", "bytes": "128"}, lab.SyscallsPerOp)
+			return lab.Holds(m >= 7, fmt.Sprintf("%.2f calls a datagram", m), "A read takes a datagram whole, so there are no more reads than datagrams, and a wait at most beside each."), ok
+		}),
 		claims.BufferPieces.Judged("net.UDPConn at input=udp with 128 bytes", func(v lab.View) (lab.Verdict, bool) {
 			lost, ok := v.Median("net.UDPConn", lab.Params{"input": "udp", "bytes": "128"}, lab.LostPercent)
 			if !ok {

@@ -26,6 +26,18 @@ const (
 // ByteRate is what a line of a baud rate carries at 8N1, in bytes a second.
 func ByteRate(baud float64) float64 { return baud / bitsPerByte }
 
+// Bits is how many bits a byte takes on a line.
+func Bits(data int, parity bool, stop int) float64 {
+	n := 1 + data + stop
+	if parity {
+		n++
+	}
+	return float64(n)
+}
+
+// Tolerance is how far the clocks of both ends may differ at 8N1.
+func Tolerance() float64 { return (0.5 - 1.0/16) / (bitsPerByte - 0.5) }
+
 // SafeBaud is the highest baud rate at which a FIFO does not overrun if every interrupt is served
 // within the latency.
 func SafeBaud(latency time.Duration) float64 {
@@ -85,6 +97,25 @@ func judges() []lab.Claim {
 			}
 			return lab.NotHere("two UARTs with clocks of their own. On a pty the sender keeps the pace, so what arrives says nothing of the factor (1 − 2δ). By arithmetic it is wrong: a clock that differs by δ changes the rate by δ, up to 4.6 % for both ends, and beyond that frames are damaged.").
 				As("at most %.1f %% beside what the sender was told to send", worst), true
+		}),
+		claims.Framing.Judged("any", func(v lab.View) (lab.Verdict, bool) {
+			least, most := 1-8.0/Bits(8, false, 1), 1-8.0/Bits(8, true, 1)
+			return lab.Holds(least >= 0.195 && most <= 0.305, fmt.Sprintf("by arithmetic: 8N1 %.0f %%, 8E1 %.0f %%, 8E2 %.0f %%", 100*least, 100*most, 100*(1-8.0/Bits(8, true, 2))),
+				"A start bit, perhaps a parity bit, and one or two stop bits around eight bits of data (TIA-232, 16550A data sheet)."), len(v.Rows) > 0
+		}),
+		claims.ClockLoss.Judged("any", func(v lab.View) (lab.Verdict, bool) {
+			const differ = 0.02
+			lost := differ // a slower sender sends less
+			if differ > Tolerance() {
+				lost = 1 // bits are taken for their neighbours
+			}
+			return lab.Holds(lost >= 0.10 && lost <= 0.12, fmt.Sprintf("by arithmetic: %.0f %% less; up to %.1f %% no bit is taken for another", 100*lost, 100*Tolerance()),
+				"A receiver finds each byte's start anew, so a difference adds up over one byte only."), len(v.Rows) > 0
+		}),
+		claims.NeedsDMA.Judged("any", func(v lab.View) (lab.Verdict, bool) {
+			slow, quick := SafeBaud(20*time.Microsecond), SafeBaud(5*time.Microsecond)
+			return lab.Holds(slow < 500_000, fmt.Sprintf("by arithmetic: no overrun up to %.1f Mbit/s where interrupts are served within 20 µs, up to %.1f Mbit/s within 5 µs", slow/1e6, quick/1e6),
+				"(FIFO − trigger) × bits ÷ latency, with the trigger at its highest; the article's own formula gives eight times as much."), len(v.Rows) > 0
 		}),
 		claims.Trigger12.Judged("–", func(lab.View) (lab.Verdict, bool) {
 			return lab.NotHere("a UART with a FIFO and a device at its other end; a pty has neither"), true

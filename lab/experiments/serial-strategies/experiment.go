@@ -3,6 +3,7 @@ package serialstrategies
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/tallywheel/tallywheel/lab"
@@ -18,11 +19,11 @@ func init() {
 		Name: "serial-strategies", Plane: lab.Serial,
 		Question: "Which way to read a serial port loses nothing, and what does it cost?",
 		Method: "One virtual port (a pty) carries frames of 128 bytes with sequence number, time and CRC16: burst: 10 ms at 500 KB/s, ten times a second; " +
-			"steady: 400 KB/s; disturbed: as steady, with frames dropped, repeated, damaged, reordered and held up; max: as fast as the port takes them. " +
+			"steady: 400 KB/s; disturbed: as steady, with frames dropped, repeated, damaged and reordered, each once in 150 frames on average, and held up, other ones in each turn; max: as fast as the port takes them. " +
 			"Latency is from the moment a frame was due (disturbed: was made; max: was handed over) until the reader had it. " +
 			"tallywheel/… decode and check every frame; the others look for two bytes, so damaged frames that they take for good can hide lost ones. " +
 			"A pty has no baud rate and no UART that overruns: loss here is what a reader itself loses.",
-		Metrics: []lab.Metric{lab.CPUPerOp, lab.LatencyP50, lab.LatencyP99, lab.LostFrames, lab.FalseFrames, lab.MBPerSecond, lab.ContextSwitchesPerOp, lab.CPUPercent, lab.RSS},
+		Metrics: []lab.Metric{lab.CPUPerOp, lab.LostFrames, lab.FalseFrames, lab.LatencyP50, lab.LatencyP99, lab.MBPerSecond, lab.ContextSwitchesPerOp, lab.CPUPercent, lab.RSS, lab.LatencyMax, lab.SentFrames, lab.LostPercent, lab.DamagedFrames, lab.DroppedFrames, lab.RepeatedFrames, lab.PageFaultsPerOp},
 		Base:    "c/epoll",
 		Cells:   func(lab.Options) []lab.Params { return lab.Cells("condition", "burst", "steady", "disturbed", "max") },
 		Contestants: []lab.Contestant{
@@ -32,6 +33,7 @@ func init() {
 			lab.Ours("tallywheel/blocking", "serial", "strategy=blocking"),
 			lab.Ours("tallywheel/polling", "serial", "strategy=polling").But("looks every 10 ms"),
 			lab.Ours("article/pipeline", "serial", "strategy=pipeline").But("four goroutines and a channel operation for each frame, as the article has it; the recorder's own is another"),
+			steadily(lab.Ours("article/select", "serial", "strategy=select").But(noCRC + "; a channel, and a timer of 10 ms for each wait, as the article has it")),
 			lab.Ours("os.File", "serial-file").But(noCRC),
 			lab.Peers("serial").As("go.bug.st/serial", "serial").But(noCRC),
 			lab.Rust("serial.rs").As("rust/blocking", "serial").But(noCRC),
@@ -53,6 +55,12 @@ func init() {
 	})
 }
 
+// steadily is for one condition, the one that there is a claim on.
+func steadily(c lab.Contestant) lab.Contestant {
+	c.Skip = func(cell lab.Params) bool { return cell["condition"] != "steady" }
+	return c
+}
+
 func advice(v lab.View) string {
 	var parts []string
 	for _, condition := range []string{"steady", "burst"} {
@@ -70,8 +78,12 @@ func advice(v lab.View) string {
 	return "Of the ways that check every frame as it comes: " + strings.Join(parts, "; ") + "."
 }
 
-func judges() []lab.Claim {
-	burst, steady, most := lab.Params{"condition": "burst"}, lab.Params{"condition": "steady"}, lab.Params{"condition": "max"}
+var burst, steady, disturbed, most = lab.Params{"condition": "burst"}, lab.Params{"condition": "steady"}, lab.Params{"condition": "disturbed"}, lab.Params{"condition": "max"}
+
+func judges() []lab.Claim { return slices.Concat(speed(), loss()) }
+
+// speed is the claims on throughput, latency and cost.
+func speed() []lab.Claim {
 	return []lab.Claim{
 		claims.PipelineThroughput.Judged("article/pipeline and tallywheel/blocking at condition=max", func(v lab.View) (lab.Verdict, bool) {
 			r, ok := v.Ratio("article/pipeline", "tallywheel/blocking", most, lab.MBPerSecond)
@@ -90,6 +102,47 @@ func judges() []lab.Claim {
 			return lab.AtMost(r, 0.4, "Not because it goes around the kernel: its thread waits in one epoll set, and no scheduler is in between.").
 				As("%.0f %% fewer: %.2f against %.2f a frame", 100*(1-r.Median), m[0], m[1]), true
 		}),
+		claims.PipelineP99.Judged("article/pipeline and tallywheel/blocking at condition=steady", func(v lab.View) (lab.Verdict, bool) {
+			r, ok := v.Ratio("article/pipeline", "tallywheel/blocking", steady, lab.LatencyP99)
+			return lab.AtMost(r, 0.8, "Each stage is a wake-up more between a frame and its reader."), ok
+		}),
+		claims.PipelineCPU.Judged("article/pipeline, tallywheel/ring and tallywheel/blocking at condition=steady", func(v lab.View) (lab.Verdict, bool) {
+			four, ok1 := v.Ratio("article/pipeline", "tallywheel/blocking", steady, lab.CPUPerOp)
+			ring, ok2 := v.Ratio(ringName, "tallywheel/blocking", steady, lab.CPUPerOp)
+			const why = "Goroutines that hand on frame by frame cost more; a ring hands on nothing, so it need not."
+			return lab.All(lab.AtLeast(four, 2, why), lab.AtLeast(ring, 1.4, why)).As("%v for the pipeline, %v for the ring", four, ring), ok1 && ok2
+		}),
+		claims.SelectRealTime.Judged("article/select at condition=steady", func(v lab.View) (lab.Verdict, bool) {
+			const limit = 10_000 // µs, the time-out
+			p99, _ := v.Median("article/select", steady, lab.LatencyP99)
+			longest, _ := v.Largest("article/select", steady, lab.LatencyMax)
+			r, ok := v.Level("article/select", steady, lab.LatencyMax, limit)
+			return lab.AtMost(r, 1, "The time-out bounds how long the reader waits for nothing, not how long a frame waits for the reader: that is up to the scheduler.").
+				As("99 %% within %.0f µs, the longest of all rounds %.1f ms", p99, longest/1e3), ok
+		}),
+		claims.SteadyLatency.Judged("tallywheel/ring at condition=steady", func(v lab.View) (lab.Verdict, bool) {
+			p99, ok1 := v.Level(ringName, steady, lab.LatencyP99, 9300)
+			most, ok2 := v.Level(ringName, steady, lab.LatencyMax, 12_000)
+			m, _ := v.Median(ringName, steady, lab.LatencyP99)
+			longest, _ := v.Largest(ringName, steady, lab.LatencyMax)
+			const why = "At 400 KB/s a reader that is awake has nothing to drop."
+			return lab.All(lab.AtMost(p99, 1, why), lab.AtMost(most, 1, why)).As("99 %% within %.0f µs, the longest of all rounds %.1f ms; --full measures longer", m, longest/1e3), ok1 && ok2
+		}),
+		claims.ReadFaults.Judged("os.File at condition=steady", func(v lab.View) (lab.Verdict, bool) {
+			m, ok := v.Median("os.File", steady, lab.PageFaultsPerOp)
+			return lab.Holds(m < 0.01, fmt.Sprintf("%.4f page faults a frame", m), "The bytes are copied into a buffer that is there; what faults there are are the runtime's."), ok
+		}),
+	}
+}
+
+// loss is the claims on what is lost. What a UART loses, a pty does not.
+func loss() []lab.Claim {
+	return []lab.Claim{
+		claims.PollAndRing.Judged("tallywheel/ring at condition=steady", func(v lab.View) (lab.Verdict, bool) {
+			sent, ok1 := v.Sum(ringName, steady, lab.SentFrames)
+			lost, ok2 := v.Sum(ringName, steady, lab.LostFrames)
+			return lab.Holds(lost == 0, lostOf(lost, sent), "epoll and a ring do it; TIOCGSERIAL tells how a UART is set, not what it has received."), ok1 && ok2
+		}),
 		claims.BurstLoss.Judged("tallywheel/blocking and tallywheel/hybrid at condition=burst", func(v lab.View) (lab.Verdict, bool) {
 			m, ok := v.Medians(burst, lab.LostPercent, "tallywheel/blocking", "tallywheel/hybrid")
 			if !ok {
@@ -98,5 +151,39 @@ func judges() []lab.Claim {
 			return lab.NotHere("a UART whose FIFO overruns: the article lost frames there. A pty has none, and its 20 KiB hold four bursts.").
 				As("%.2f %% against %.2f %% on a pty", m[0], m[1]), true
 		}),
+		claims.BurstLossPolling.Judged("tallywheel/polling at condition=burst", func(v lab.View) (lab.Verdict, bool) {
+			sent, ok1 := v.Sum("tallywheel/polling", burst, lab.SentFrames)
+			lost, ok2 := v.Sum("tallywheel/polling", burst, lab.LostFrames)
+			return lab.NotHere("a UART whose FIFO overruns, and its DMA.").As("%s on a pty", lostOf(lost, sent)), ok1 && ok2
+		}),
+		claims.ErrorRates.Judged("tallywheel/blocking, tallywheel/polling and tallywheel/hybrid at condition=steady", func(v lab.View) (lab.Verdict, bool) {
+			var here []string
+			for _, c := range []string{"tallywheel/blocking", "tallywheel/polling", "tallywheel/hybrid"} {
+				sent, ok1 := v.Sum(c, steady, lab.SentFrames)
+				lost, ok2 := v.Sum(c, steady, lab.LostFrames)
+				if !ok1 || !ok2 {
+					return lab.Verdict{}, false
+				}
+				here = append(here, strings.TrimPrefix(c, "tallywheel/")+": "+lostOf(lost, sent))
+			}
+			return lab.NotHere("a line that makes errors: what a pty delivers is what was sent, so this is what the readers lose.").As("%s", strings.Join(here, "; ")), true
+		}),
+		claims.BrownOut.Judged("tallywheel/blocking and tallywheel/hybrid at condition=disturbed", func(v lab.View) (lab.Verdict, bool) {
+			waits, ok1 := v.Sum("tallywheel/blocking", disturbed, lab.LostFrames)
+			hybrid, ok2 := v.Sum("tallywheel/hybrid", disturbed, lab.LostFrames)
+			sent, _ := v.Sum("tallywheel/blocking", disturbed, lab.SentFrames)
+			other, _ := v.Sum("tallywheel/hybrid", disturbed, lab.SentFrames)
+			return lab.Holds(waits >= 2*max(hybrid, 1), fmt.Sprintf("by waiting: %s; hybrid: %s", lostOf(waits, sent), lostOf(hybrid, other)),
+				"Frames that were sent whole, while others were damaged, dropped and repeated: a decoder that finds the next frame loses no other, however it waits. The voltage of a USB line is not among the faults."), ok1 && ok2
+		}),
 	}
+}
+
+// lostOf says how many were lost, and where none were what that rules out at 95 %: more than 3 in
+// so many (the rule of three).
+func lostOf(lost, sent float64) string {
+	if lost == 0 {
+		return fmt.Sprintf("none of %.0f frames lost: a rate below %.1e", sent, 3/max(1, sent))
+	}
+	return fmt.Sprintf("%.0f of %.0f frames lost: %.1e", lost, sent, lost/max(1, sent))
 }

@@ -1,0 +1,50 @@
+// Package fileopen asks what it costs to begin with a file.
+package fileopen
+
+import (
+	"fmt"
+
+	"github.com/tallywheel/tallywheel/lab"
+	"github.com/tallywheel/tallywheel/lab/bigfile"
+	"github.com/tallywheel/tallywheel/lab/claims"
+)
+
+const mib = 256
+
+func init() {
+	of := func(name, how string) lab.Contestant {
+		return lab.Ours(name, "open-file", "how="+how, "backend="+how)
+	}
+	lab.Register(&lab.Experiment{
+		Name: "file-open", Plane: lab.Files,
+		Question: "What does it cost to open a file, read its first 4 KiB and close it again?",
+		Method: fmt.Sprintf("A cached file of %d MiB, opened and closed again and again: by the backends of package asyncfile, and by mmap alone, with and without MAP_POPULATE, which makes all pages "+
+			"ready. A ring is made anew for each file here; a program makes one for all.", mib),
+		Metrics: []lab.Metric{lab.NsPerOp, lab.CPUPerOp, lab.PageFaultsPerOp, lab.RSS}, Base: "std", Turn: 400e6,
+		Contestants: []lab.Contestant{of("std", "std"), of("bufio", "window").But("with a buffer of 64 KiB"), of("asyncfile/mmap", "mmap"), of("asyncfile/uring", "uring"), of("mmap", "map"), of("mmap+populate", "populate")},
+		Prepare:     bigfile.Binary(mib),
+		Scene:       bigfile.Scene,
+		Advice: func(v lab.View) string {
+			m, ok := v.Medians(nil, lab.NsPerOp, "std", "mmap", "mmap+populate", "asyncfile/uring")
+			if !ok {
+				return ""
+			}
+			return fmt.Sprintf("To begin with a file costs %.0f µs by read, %.0f by a map, %.0f by a ring of its own; MAP_POPULATE takes %.1f ms for %d MiB that are cached.", m[0]/1e3, m[1]/1e3, m[3]/1e3, m[2]/1e6, mib)
+		},
+		Claims: []lab.Claim{
+			claims.Populate.Judged("mmap+populate", func(v lab.View) (lab.Verdict, bool) {
+				const perMiB = 2.3e9 / (16 << 10)
+				m, _ := v.Median("mmap+populate", nil, lab.NsPerOp)
+				r, ok := v.Level("mmap+populate", nil, lab.NsPerOp, perMiB*mib)
+				return lab.Within(r, 1.0/3, 3, "What is cached is mapped in large pieces; what is not is read from the disk first, and that is as slow as the disk.").
+					As("%.1f ms for %d MiB that are cached: %.2f s for 16 GiB, %v of what was published", m/1e6, mib, m*(16<<10)/mib/1e9, r), ok
+			}),
+			claims.Backends.Judged("bufio, asyncfile/mmap and asyncfile/uring", func(v lab.View) (lab.Verdict, bool) {
+				low, ok1 := v.Ratio("asyncfile/mmap", "bufio", nil, lab.NsPerOp)
+				high, ok2 := v.Ratio("asyncfile/uring", "asyncfile/mmap", nil, lab.NsPerOp)
+				const why = "A ring is three maps and some ten system calls; a program makes one for all its files."
+				return lab.All(lab.AtLeast(low, 1, why), lab.AtLeast(high, 1, why)).As("the map takes %v of bufio, the ring %v of the map", low, high), ok1 && ok2
+			}),
+		},
+	})
+}
