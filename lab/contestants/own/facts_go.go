@@ -181,7 +181,7 @@ func indexByteSpares(*contestant.Turn) (found, error) {
 }
 
 // loops is what a loop without a call does at least, some seconds' worth.
-const loops = 2 << 30
+const loops = uint64(2 << 30)
 
 // needsPreemptAtBuild asks whether this program, which was built without any such setting, can
 // interrupt a loop without calls.
@@ -200,7 +200,7 @@ func needsPreemptAtBuild(*contestant.Turn) (found, error) {
 	go func() {
 		x := uint64(1)
 		for i := range loops {
-			x = x*3 + uint64(i)
+			x = x*3 + i
 		}
 		spunOut.Store(x)
 		over.Store(true)
