@@ -12,10 +12,12 @@ import (
 	"github.com/tallywheel/tallywheel/asyncfile"
 	"github.com/tallywheel/tallywheel/internal/sys"
 	"github.com/tallywheel/tallywheel/lab/contestant"
+	"github.com/tallywheel/tallywheel/uring"
 )
 
-// openFile opens a file, reads its first 4 KiB and closes it: by a backend of ours, or, with
-// how=map and how=populate, by mmap alone, in the second case with all its pages made ready.
+// openFile opens a file, reads its first 4 KiB and closes it: by a backend of ours; with how=ring
+// by a ring that is made for it; with how=map and how=populate by mmap alone, in the second case
+// with all its pages made ready.
 func openFile(t *contestant.Turn) error {
 	cfg, _ := fileConfig(t)
 	path, b := t.Text("file"), make([]byte, block)
@@ -26,6 +28,8 @@ func openFile(t *contestant.Turn) error {
 			failed = errors.Join(failed, mapOnce(path, b, 0))
 		case "populate":
 			failed = errors.Join(failed, mapOnce(path, b, syscall.MAP_POPULATE))
+		case "ring":
+			failed = errors.Join(failed, ringOnce(path, b))
 		default:
 			failed = errors.Join(failed, openOnce(path, b, cfg))
 		}
@@ -40,6 +44,34 @@ func openOnce(path string, b []byte, cfg asyncfile.Config) error {
 	}
 	_, err = f.ReadAt(b, 0)
 	return errors.Join(err, f.Close())
+}
+
+func ringOnce(path string, b []byte) (err error) {
+	r, err := uring.New(uring.Config{Entries: 8})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.Close()) }()
+	plain, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer plain.Close()
+	f, err := uring.FileOf(plain)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	var op uring.Op
+	op.Read(f, uring.Wrap(b), 0)
+	if err := r.Push(&op); err != nil {
+		return err
+	}
+	if err := r.Wait(1); err != nil {
+		return err
+	}
+	r.Next()
+	return op.Err()
 }
 
 func mapOnce(path string, b []byte, flags int) error {
