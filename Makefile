@@ -82,7 +82,9 @@ fuzz:
 soak: build
 	$(GO) test ./frame/framings -seeds 20000 -timeout 30m
 	$(GO) test ./uring -run RandomLoad -soak 10m -timeout 60m
+	GOGC=1 $(GO) test -race ./uring -run 'TestModel$$' -steps 10000000 -timeout 60m
 	$(GO) test ./asyncfile -run Differential -operations 1000000 -timeout 30m
+	$(GO) test ./loadgen -run 'TestTruth$$' -truth 5s -timeout 10m -v
 	$(GO) test -race ./server -run Churn -connections 100000 -timeout 30m
 	$(GO) test ./server -run Differential -requests 100000 -timeout 30m
 	$(GO) test ./server -run Integrity -answers 10000000 -timeout 120m

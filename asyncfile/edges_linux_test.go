@@ -101,54 +101,145 @@ func TestEveryCallAtEveryEdge(t *testing.T) {
 		"std": {Backend: Std}, "auto": {}, "auto for a map": {Cached: true}, "window": {Backend: Std, Buffer: 3000}, "mmap": {Backend: Mmap},
 		"mmap shared": {Backend: Mmap, Shared: true}, "uring": {Backend: Uring},
 	}
+	ways := map[string]func(File) (calls, error){"": nil, " in batches": inBatches, " with a sync": withSync, " in chains": inChains}
 	for name, cfg := range subjects {
-		if cfg.Backend == Uring && ringed() != nil {
-			t.Logf("SKIPPED: %s: %v", name, ringed())
-			continue
+		for way, wrap := range ways {
+			everyCall(t, name+way, cfg, wrap, offsets)
 		}
-		for _, kind := range kindsOfFiles {
-			t.Run(name+"/"+kind.name, func(t *testing.T) {
-				cfg.Write = !kind.read
-				dir := t.TempDir()
-				path := kind.make(t, filepath.Join(dir, "a"))
-				f, err := Open(path, cfg)
-				if errors.Is(err, ErrUnavailable) && cfg.Backend == Mmap && kind.name == "made by the kernel" {
+	}
+}
+
+// batched does its reads, writes and syncs by a batch.
+type batched struct {
+	File
+	b Batcher
+}
+
+func inBatches(f File) (calls, error) {
+	b, err := NewBatch(f, BatchConfig{Depth: 2})
+	return batched{f, b}, err
+}
+
+// one does one operation; the error may come before it is begun, or with its end.
+func (f batched) one(op Op) (int, error) {
+	if err := f.b.SubmitOne(&op); err != nil {
+		return 0, err
+	}
+	done, err := f.b.Reap(nil, 1)
+	if err == nil && (len(done) != 1 || done[0] != &op || f.b.InFlight() != 0) {
+		err = fmt.Errorf("%d came back, %d are in flight", len(done), f.b.InFlight())
+	}
+	return op.N, errors.Join(err, op.Err)
+}
+
+func (f batched) ReadAt(b []byte, off int64) (int, error) {
+	return f.one(Op{Kind: Read, Buf: b, Off: off})
+}
+
+func (f batched) WriteAt(b []byte, off int64) (int, error) {
+	return f.one(Op{Kind: Write, Buf: b, Off: off})
+}
+
+func (f batched) Sync() error {
+	_, err := f.one(Op{Kind: Sync})
+	return err
+}
+
+func (f batched) Close() error { return errors.Join(f.b.Close(), f.File.Close()) }
+
+// synced writes by WriteSync, chained by WriteChain in parts.
+type synced struct {
+	File
+	SyncWriter
+}
+
+type chained struct {
+	File
+	ChainWriter
+}
+
+func withSync(f File) (calls, error) {
+	if w, ok := f.(SyncWriter); ok && f.Sync() == nil { // a file that the kernel makes cannot be synced
+		return synced{f, w}, nil
+	}
+	return nil, ErrUnavailable
+}
+
+func inChains(f File) (calls, error) {
+	if w, ok := f.(ChainWriter); ok {
+		return chained{f, w}, nil
+	}
+	return nil, ErrUnavailable
+}
+
+func (f synced) WriteAt(b []byte, off int64) (int, error) { return f.WriteSync(b, off) }
+
+func (f chained) WriteAt(b []byte, off int64) (n int, err error) {
+	parts := [][]byte{b[:len(b)/3], b[len(b)/3 : len(b)/2], b[len(b)/2:]}
+	written, err := f.WriteChain(parts, off, false)
+	for _, p := range parts[:written] {
+		n += len(p)
+	}
+	return n, err
+}
+
+// everyCall does each call at each offset to each kind of file, and to one of package os.
+func everyCall(t *testing.T, name string, cfg Config, wrap func(File) (calls, error), offsets []int64) {
+	if cfg.Backend == Uring && ringed() != nil {
+		t.Logf("SKIPPED: %s: %v", name, ringed())
+		return
+	}
+	for _, kind := range kindsOfFiles {
+		t.Run(name+"/"+kind.name, func(t *testing.T) {
+			cfg.Write = !kind.read
+			dir := t.TempDir()
+			path := kind.make(t, filepath.Join(dir, "a"))
+			opened, err := Open(path, cfg)
+			if errors.Is(err, ErrUnavailable) && cfg.Backend == Mmap && kind.name == "made by the kernel" {
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			f := calls(opened)
+			if wrap != nil {
+				if f, err = wrap(opened); errors.Is(err, ErrUnavailable) { // this backend has no such calls
+					opened.Close()
 					return
-				}
-				if err != nil {
+				} else if err != nil {
 					t.Fatal(err)
 				}
-				flags := os.O_RDONLY
-				if cfg.Write {
-					flags = os.O_RDWR
+			}
+			flags := os.O_RDONLY
+			if cfg.Write {
+				flags = os.O_RDWR
+			}
+			g, err := os.OpenFile(kind.make(t, filepath.Join(dir, "b")), flags, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			same := func(what string, call func(calls) outcome) {
+				t.Helper()
+				if got, want := call(f), call(osFile{g}); got != want {
+					t.Errorf("%s: %.80v, want %.80v", what, got, want)
 				}
-				g, err := os.OpenFile(kind.make(t, filepath.Join(dir, "b")), flags, 0)
-				if err != nil {
-					t.Fatal(err)
+			}
+			edges(t, offsets, same)
+			same("close", func(f calls) outcome { return outcomeOf(0, f.Close(), nil) })
+			same("read after close", func(f calls) outcome { n, err := f.ReadAt(make([]byte, 1), 0); return outcomeOf(int64(n), err, nil) })
+			if !kind.read { // of others a sync may have failed before, which counts more
+				same("sync after close", func(f calls) outcome { return outcomeOf(0, f.Sync(), nil) })
+			}
+			same("size after close", func(f calls) outcome { n, err := f.Size(); return outcomeOf(n, err, nil) })
+			same("close again", func(f calls) outcome { return outcomeOf(0, f.Close(), nil) })
+			if !kind.read {
+				a, errA := os.ReadFile(path)
+				b, errB := os.ReadFile(g.Name())
+				if errA != nil || errB != nil || !bytes.Equal(a, b) {
+					t.Errorf("the files differ: %d and %d bytes, %v, %v", len(a), len(b), errA, errB)
 				}
-				same := func(what string, call func(calls) outcome) {
-					t.Helper()
-					if got, want := call(f), call(osFile{g}); got != want {
-						t.Errorf("%s: %.80v, want %.80v", what, got, want)
-					}
-				}
-				edges(t, offsets, same)
-				same("close", func(f calls) outcome { return outcomeOf(0, f.Close(), nil) })
-				same("read after close", func(f calls) outcome { n, err := f.ReadAt(make([]byte, 1), 0); return outcomeOf(int64(n), err, nil) })
-				if !kind.read { // of others a sync may have failed before, which counts more
-					same("sync after close", func(f calls) outcome { return outcomeOf(0, f.Sync(), nil) })
-				}
-				same("size after close", func(f calls) outcome { n, err := f.Size(); return outcomeOf(n, err, nil) })
-				same("close again", func(f calls) outcome { return outcomeOf(0, f.Close(), nil) })
-				if !kind.read {
-					a, errA := os.ReadFile(path)
-					b, errB := os.ReadFile(g.Name())
-					if errA != nil || errB != nil || !bytes.Equal(a, b) {
-						t.Errorf("the files differ: %d and %d bytes, %v, %v", len(a), len(b), errA, errB)
-					}
-				}
-			})
-		}
+			}
+		})
 	}
 }
 

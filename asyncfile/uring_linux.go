@@ -197,7 +197,9 @@ func (f *ringFile) chainOnce(parts [][]byte, sync bool, p *progress) error {
 		b := parts[p.written+i][skip:]
 		skip = 0
 		f.bufs[i].Reset(b)
-		f.ops[i].Write(f.file, &f.bufs[i], at)
+		if f.ops[i].Write(f.file, &f.bufs[i], at); len(b) == 0 { // which the kernel refuses where os.File does not ask it
+			f.ops[i].Nop()
+		}
 		f.script.part(&f.ops[i], len(b))
 		at += int64(len(b))
 	}
@@ -319,9 +321,12 @@ func (b *ringBatch) push(j *ringJob) error {
 			}
 		}
 		j.buf.Reset(u.Buf[u.N:])
-		if u.Kind == Read {
+		switch {
+		case j.buf.Len() == 0:
+			j.op.Nop()
+		case u.Kind == Read:
 			j.op.Read(b.file, &j.buf, off)
-		} else {
+		default:
 			j.op.Write(b.file, &j.buf, off)
 		}
 		b.f.script.part(&j.op, j.buf.Len())

@@ -292,7 +292,7 @@ func TestBadExchanges(t *testing.T) {
 		{Exchanges: []Exchange{{Want: Content{Pattern: []byte{1}, Bytes: -1}}}},
 	} {
 		c.URL = "http://127.0.0.1:1/"
-		if _, _, err := c.check(); err == nil {
+		if _, _, err := c.check(t.Context()); err == nil {
 			t.Errorf("%+v is no error", c)
 		}
 	}

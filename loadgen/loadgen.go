@@ -132,23 +132,40 @@ type configError struct{ error }
 func (configError) Is(target error) bool { return target == ErrConfig }
 
 // check fills in what is left out, and returns the address and the requests.
-func (c *Config) check() (addr string, requests [][]byte, err error) {
+func (c *Config) check(ctx context.Context) (to netip.AddrPort, requests [][]byte, err error) {
 	u, err := c.settle()
 	if err != nil {
-		return "", nil, configError{fmt.Errorf("load: %w", err)}
+		return to, nil, configError{fmt.Errorf("load: %w", err)}
 	}
-	host := u.Host
-	if u.Port() == "" {
-		host = net.JoinHostPort(u.Hostname(), map[string]string{"http": "80", "https": "443"}[u.Scheme])
-	}
-	a, err := net.ResolveTCPAddr("tcp", host)
-	if err != nil {
-		return "", nil, fmt.Errorf("load: %w", err)
+	if to, err = resolve(ctx, u, c.Timeout); err != nil {
+		return to, nil, fmt.Errorf("load: %w", err)
 	}
 	for i := range c.Exchanges {
 		requests = append(requests, c.request(u, &c.Exchanges[i]))
 	}
-	return a.String(), requests, nil
+	return to, requests, nil
+}
+
+// resolve finds the address of a server, of IPv4 if it has one.
+func resolve(ctx context.Context, u *url.URL, patience time.Duration) (to netip.AddrPort, err error) {
+	ctx, end := context.WithTimeout(ctx, patience)
+	defer end()
+	port, err := net.DefaultResolver.LookupPort(ctx, "tcp", cmp.Or(u.Port(), u.Scheme))
+	if err != nil {
+		return to, err
+	}
+	all, err := net.DefaultResolver.LookupNetIP(ctx, "ip", u.Hostname())
+	if err != nil {
+		return to, err
+	}
+	ip := all[0]
+	for _, a := range all {
+		if a.Unmap().Is4() {
+			ip = a.Unmap()
+			break
+		}
+	}
+	return netip.AddrPortFrom(ip, uint16(port)), nil
 }
 
 func (c *Config) settle() (*url.URL, error) {
@@ -262,16 +279,13 @@ type Load struct {
 }
 
 // New connects. A connection that cannot be made within the time for an answer is an error.
-func New(cfg Config) (*Load, error) { return connect(context.Background(), cfg) }
+func New(cfg Config) (*Load, error) { return NewContext(context.Background(), cfg) }
 
-func connect(ctx context.Context, cfg Config) (*Load, error) {
-	addr, requests, err := cfg.check()
+// NewContext is New that gives up with the end of ctx.
+func NewContext(ctx context.Context, cfg Config) (*Load, error) {
+	to, requests, err := cfg.check(ctx)
 	if err != nil {
 		return nil, err
-	}
-	to, err := netip.ParseAddrPort(addr)
-	if err != nil {
-		return nil, fmt.Errorf("load: %w", err)
 	}
 	l := &Load{cfg: cfg}
 	for i := range cfg.Threads {
@@ -339,7 +353,7 @@ func (l *Load) Once(ctx context.Context) *Result {
 // Run connects, sends for the warm-up and then for the time that counts, and closes. Errors of
 // single requests are in the result; the error is for what kept it from beginning.
 func Run(ctx context.Context, cfg Config) (*Result, error) {
-	l, err := connect(ctx, cfg)
+	l, err := NewContext(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package loadgen
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -144,6 +145,15 @@ func TestAServerThatDoesNotAccept(t *testing.T) {
 	began = time.Now()
 	if r, err = Run(t.Context(), Config{URL: "http://" + full.addr, Connections: 2, Timeout: 200 * time.Millisecond}); err == nil || time.Since(began) > time.Minute {
 		t.Errorf("%+v, %v after %v: want an error", r, err, time.Since(began))
+	}
+	ctx, end := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer end()
+	began = time.Now()
+	if r, err = Run(ctx, Config{URL: "http://" + full.addr, Connections: 2, Timeout: time.Hour}); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) > time.Minute {
+		t.Errorf("%+v, %v after %v: want the end of the context", r, err, time.Since(began))
+	}
+	if _, err = Run(ctx, Config{URL: "http://a.name.that.is.looked.for.invalid/", Timeout: time.Hour}); err == nil {
+		t.Error("a name that nobody has")
 	}
 }
 
