@@ -59,8 +59,8 @@ func TestResize(t *testing.T) {
 		if box.Res != 5 {
 			t.Errorf("the mailbox has %d", box.Res)
 		}
+		seen := map[uring.Address]bool{}
 		for range 3 { // slots that are removed do not come back under a name that they had
-			seen := map[uring.Address]bool{}
 			if err := r.Resize(8, 20); err != nil {
 				t.Fatal(err)
 			}
@@ -69,13 +69,20 @@ func TestResize(t *testing.T) {
 				if err := r.Push(boxes[i].Nop()); err != nil {
 					t.Fatal(err)
 				}
-				if n := uring.NameOf(&boxes[i]); seen[uring.AddressOf(at, n)] {
+				n := uring.NameOf(&boxes[i])
+				if seen[uring.AddressOf(at, n)] {
 					t.Fatalf("the name %#x came before", n)
-				} else {
-					seen[uring.AddressOf(at, n)] = true
 				}
+				seen[uring.AddressOf(at, n)] = true
+			}
+			if err := errors.Join(r.Push(read.Read(in, b, uring.Current)), r.Submit()); err != nil { // in a slot far up
+				t.Fatal(err)
 			}
 			reap(t, r, len(boxes))
+			if err := r.Resize(1, 7); !errors.Is(err, uring.ErrBusy) {
+				t.Errorf("a slot is in use that was to go: %v", err)
+			}
+			do2(t, r, &read, new(uring.Op).Cancel(&read))
 			if err := r.Resize(1, 7); err != nil {
 				t.Fatal(err)
 			}
