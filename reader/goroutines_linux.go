@@ -56,7 +56,7 @@ func (g *goroutines) Add(p Port) (Handle, error) {
 		g.mu.Unlock()
 	}
 	if err != nil {
-		_ = f.ring.Close()
+		f.close()
 		return nil, err
 	}
 	go h.run()

@@ -41,6 +41,19 @@ type Port struct {
 	Hold     int           // bytes that may be held at once; 0 means 64 KiB
 	Messages bool          // every read is a message of its own (datagrams): read until there is none left
 	Before   []byte        // what an earlier reading of the descriptor held at its end: it counts as read when the port is added
+	Into     Sink          // where bytes are read to; nil: to memory of the reader, and Handler is shown them there
+}
+
+// Sink is memory that bytes are read to, and that somebody else looks at. A port that has one calls
+// Handler.Arrived behind each read, without a view, and Handler.Silent after each pause, whoever
+// may hold bytes.
+type Sink interface {
+	// Read calls read with the place for the next bytes. at is when they were noticed. With full it
+	// has not called it, for there is no room: the port pauses until Handle.Resume.
+	Read(at time.Time, fd int, read func(fd int, b []byte) (int, syscall.Errno)) (n int, errno syscall.Errno, full bool)
+	// Last is when bytes came last, and how often Silent was called since, by an earlier reading;
+	// zero: there was none.
+	Last() (at time.Time, silences int)
 }
 
 // Handle is a port being read.
@@ -176,16 +189,24 @@ type feed struct {
 type moment struct {
 	wall   int64
 	steady time.Duration // since the program started
+	both   time.Time
 }
 
 var programStart = time.Now()
 
 func clock() moment {
 	t := time.Now()
-	return moment{t.UnixNano(), t.Sub(programStart)}
+	return moment{t.UnixNano(), t.Sub(programStart), t}
 }
 
 func newFeed(p Port) (*feed, error) {
+	if p.Into != nil {
+		f := &feed{Port: p, told: len(silences{})} // before the first byte no silence is told
+		if at, told := p.Into.Last(); !at.IsZero() {
+			f.last, f.told = moment{at.UnixNano(), at.Sub(programStart), at}, told
+		}
+		return f, nil
+	}
 	if p.Hold == 0 {
 		p.Hold = defaultHold
 	}
@@ -198,6 +219,9 @@ func newFeed(p Port) (*feed, error) {
 
 // begin shows what an earlier reading held.
 func (f *feed) begin() {
+	if f.Into != nil {
+		return
+	}
 	if n := copy(f.ring.Space(), f.Before); n > 0 {
 		f.last = clock()
 		f.arrived(f.ring.Space(), n)
@@ -215,14 +239,14 @@ type visit struct {
 // that there is no more for now, unless the stream has ended behind it, or a byte in it is urgent:
 // then it reads on until there is nothing. now is the time at which the input was noticed.
 func (f *feed) pull(read func(int, []byte) (int, syscall.Errno), now moment) (v visit, err error) {
-	f.ring.Rewind()
+	if f.Into == nil {
+		f.ring.Rewind()
+	}
 	for range burst {
-		space := f.ring.Space()
-		if len(space) == 0 {
-			return v, fmt.Errorf("handler holds all %d bytes of the buffer", f.ring.Size())
-		}
-		n, errno := read(f.FD, space)
+		n, errno, space, err := f.read(read, now)
 		switch {
+		case err != nil || f.paused:
+			return v, err
 		case errno == syscall.EAGAIN:
 			f.urgent = false
 			return v, nil
@@ -246,6 +270,19 @@ func (f *feed) pull(read func(int, []byte) (int, syscall.Errno), now moment) (v 
 	return v, nil
 }
 
+// read reads once: to the ring, behind which space is, or to the sink, which may have no room.
+func (f *feed) read(read func(int, []byte) (int, syscall.Errno), now moment) (n int, errno syscall.Errno, space []byte, err error) {
+	if f.Into != nil {
+		n, errno, f.paused = f.Into.Read(now.both, f.FD, read)
+		return n, errno, nil, nil
+	}
+	if space = f.ring.Space(); len(space) == 0 {
+		return 0, 0, nil, fmt.Errorf("handler holds all %d bytes of the buffer", f.ring.Size())
+	}
+	n, errno = read(f.FD, space)
+	return n, errno, space, nil
+}
+
 // finished reports whether a visit that ended without an error was the last one of a port that
 // finishes.
 func (f *feed) finished(v visit) bool { return f.finish && !f.paused && !v.more }
@@ -253,6 +290,10 @@ func (f *feed) finished(v visit) bool { return f.finish && !f.paused && !v.more 
 // arrived shows the n bytes that were just read into the ring's space. When nothing was held before
 // and the handler is done with all of it, which is the common case, the ring need not know.
 func (f *feed) arrived(space []byte, n int) {
+	if f.Into != nil {
+		f.show(n)
+		return
+	}
 	if f.ring.Len() > 0 {
 		f.ring.Publish(n)
 		f.show(n)
@@ -268,24 +309,44 @@ func (f *feed) arrived(space []byte, n int) {
 
 // show presents what is held to the handler.
 func (f *feed) show(fresh int) {
-	done, more := f.Handler.Arrived(f.ring.View(), fresh, f.last.wall)
-	f.ring.Release(done)
+	done, more := f.Handler.Arrived(f.view(), fresh, f.last.wall)
+	f.release(done)
 	f.paused = !more
 }
+
+// view is what the handler holds; nil where others look at it.
+func (f *feed) view() []byte {
+	if f.Into != nil {
+		return nil
+	}
+	return f.ring.View()
+}
+
+func (f *feed) release(n int) {
+	if f.Into == nil {
+		f.ring.Release(n)
+	}
+}
+
+// isQuiet reports whether nothing is held that a silence could end.
+func (f *feed) isQuiet() bool { return f.Into == nil && f.ring.Len() == 0 }
+
+// silences is the pauses of a port after which Silent is called.
+type silences [2]time.Duration
 
 // silence calls the handler if the pause has been long enough, and returns how long it still has to
 // be; < 0 if no call is due.
 func (f *feed) silence(now moment) time.Duration {
-	if f.Silence == 0 || f.paused || f.ring.Len() == 0 {
+	if f.Silence == 0 || f.paused || f.isQuiet() {
 		return -1
 	}
-	due, silent := [2]time.Duration{f.Silence, f.Patience}, now.steady-f.last.steady
-	for f.told < len(due) && due[f.told] > 0 && f.ring.Len() > 0 {
+	due, silent := silences{f.Silence, f.Patience}, now.steady-f.last.steady
+	for f.told < len(due) && due[f.told] > 0 && !f.isQuiet() {
 		if left := due[f.told] - silent; left > 0 {
 			return left
 		}
 		f.told++
-		f.ring.Release(f.Handler.Silent(f.ring.View(), f.last.wall+int64(silent)))
+		f.release(f.Handler.Silent(f.view(), f.last.wall+int64(silent)))
 	}
 	return -1
 }
@@ -295,8 +356,14 @@ func (f *feed) end(err error) {
 	if f.finish && err == io.EOF {
 		err = ErrRemoved
 	}
-	f.Handler.Closed(f.ring.View(), time.Now().UnixNano(), err)
-	_ = f.ring.Close() // unmapping memory that we mapped cannot fail
+	f.Handler.Closed(f.view(), time.Now().UnixNano(), err)
+	f.close()
+}
+
+func (f *feed) close() {
+	if f.Into == nil {
+		_ = f.ring.Close() // unmapping memory that we mapped cannot fail
+	}
 }
 
 // clockMs rounds a wait up to the milliseconds that epoll takes; a negative one has no end.

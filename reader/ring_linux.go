@@ -121,7 +121,7 @@ func (r *ringReader) Add(p Port) (Handle, error) {
 		err = fmt.Errorf("reader is closed")
 	}
 	if err != nil {
-		_ = f.ring.Close()
+		f.close()
 		return nil, err
 	}
 	return h, nil

@@ -179,6 +179,27 @@ func Open(path string, cfg Config) (*Port, error) {
 	return p, nil
 }
 
+// Adopt is a port that another process has opened, at a path, and passed on: with its lock, its
+// settings, and what it holds. An error leaves the descriptor open.
+func Adopt(fd int, path string, accepted map[string]string) (*Port, error) {
+	device, err := sys.DeviceOf(fd)
+	if err != nil {
+		return nil, fmt.Errorf("adopt %s: %w", path, err)
+	}
+	t, err := sys.GetTermios(fd)
+	if err != nil {
+		return nil, fmt.Errorf("adopt %s: not a serial port, or it is gone: %w", path, err)
+	}
+	opened.Lock()
+	defer opened.Unlock()
+	if device != (sys.Device{}) {
+		opened.names[device] = path
+	}
+	return &Port{
+		Path: path, Baud: int(t.Ispeed), Accepted: accepted, fd: fd, device: device, exclusive: !device.IsPTY() && sys.IsExclusive(fd),
+	}, nil
+}
+
 // access says how to be let into a device.
 func access(path string) string {
 	info, err := os.Stat(path)
@@ -351,5 +372,6 @@ func (p *Port) Close() error {
 		delete(opened.names, p.device)
 		opened.Unlock()
 	}
+	sys.UnlockFD(fd) // another process may have the descriptor, too, and give it back a little later
 	return sys.CloseFD(fd)
 }

@@ -162,7 +162,7 @@ func (c *Consumer) Next() (m Mark, view []byte, ok bool, err error) {
 	}
 	c.silent = 0
 	switch {
-	case m.read(), m.Kind == Opened, m.Kind == Closed:
+	case m.read(), m.Kind == Opened, m.Kind == Closed, m.Kind == Ended:
 		c.at.Steady = int64(m.B)
 	case m.Kind == Silent:
 		c.silent = int64(m.B)
@@ -171,8 +171,8 @@ func (c *Consumer) Next() (m Mark, view []byte, ok bool, err error) {
 	return m, all[c.at.Done-tail : m.At-tail : m.At-tail], true, nil
 }
 
-// held is what was shown and is not done with.
-func (c *Consumer) held() ([]byte, error) {
+// Held is what was shown and is not done with. It is lent, as that of Next.
+func (c *Consumer) Held() ([]byte, error) {
 	tail := c.ring.Position()
 	all, err := c.ring.View(int(c.at.Shown - tail))
 	if err != nil {
@@ -234,5 +234,6 @@ func (c *Consumer) Save(cp Checkpoint) error {
 	return nil
 }
 
-// Close says that the consumer ends in order: what it is at work on did not kill it.
+// Close says that the consumer is at work on nothing: what it was shown did not kill it. It may go
+// on.
 func (c *Consumer) Close() { c.rest() }

@@ -7,13 +7,17 @@ type Kind uint32
 
 // The kinds of marks. What A and B are not said to be is 0.
 const (
-	Chunk   Kind = 1 + iota // bytes of a stream were read: A of them (at least 1), at B by the steady clock, ns
-	Message                 // the same, and they are a message of its own, which may be empty: a datagram
-	Silent                  // nothing has come for B ns since the bytes before
-	Opened                  // the device is open from here on, which it was at B by the steady clock
-	Closed                  // the stream ended, or failed: A is the errno, 0 the end of the stream; at B by the steady clock
-	Lost                    // up to B bytes are missing here: A is the cause
-	Step                    // the wall clock was set by B ns, a signed number
+	Chunk      Kind = 1 + iota // bytes of a stream were read: A of them (at least 1), at B by the steady clock, ns
+	Message                    // the same, and they are a message of its own, which may be empty: a datagram
+	Silent                     // nothing has come for B ns since the bytes before
+	Opened                     // the device is open from here on, which it was at B by the steady clock
+	Closed                     // the stream ended, or failed: A is the errno, 0 the end of the stream; at B by the steady clock
+	Lost                       // up to B bytes are missing here: A is the cause
+	Step                       // the wall clock was set by B ns, a signed number
+	Absent                     // the device cannot be opened: A is the errno, 0 where there is none
+	Counted                    // the driver's counter A stands at B; the first behind Opened says where it began
+	Unattended                 // nobody read from that time on, for B ns: a producer was killed, and this one goes on
+	Ended                      // the producer gave the wire up, in order: nothing follows; at B by the steady clock
 	kinds
 )
 
@@ -21,6 +25,7 @@ const (
 const (
 	Uncertain uint32 = 1 + iota // the producer was killed in a read: so many bytes may have been at the end of it
 	Overrun                     // the kernel or the device had no room
+	Discarded                   // the kernel held so many when the wire was given up, and nobody had time to read them
 )
 
 // Mark is what the bytes do not say.

@@ -1,6 +1,7 @@
 package spool
 
 import (
+	"errors"
 	"io"
 	"os"
 	"syscall"
@@ -14,6 +15,9 @@ type Handler interface {
 	Closed(view []byte, at int64, err error)
 }
 
+// ErrEnded is given to Handler.Closed where the producer gave the wire up ([Ended]).
+var ErrEnded = errors.New("the wire was given up")
+
 // Player shows a spool to a handler, mark by mark. It looks at no clock: where a handler was
 // restored from what it had saved with a checkpoint, it gets the same calls again, with the same
 // bytes and times.
@@ -26,7 +30,7 @@ type Player struct {
 // Play shows what the consumer holds, if it goes on from a checkpoint: none of it is fresh.
 func (c *Consumer) Play(to Handler) (*Player, error) {
 	p := &Player{from: c, to: to}
-	view, err := c.held()
+	view, err := c.Held()
 	if len(view) > 0 {
 		p.show(view, 0)
 	}
@@ -34,7 +38,7 @@ func (c *Consumer) Play(to Handler) (*Player, error) {
 }
 
 // Next shows the next mark, and returns it: one that says something else of the device than a
-// Handler takes ([Opened], [Lost], [Step]) is the caller's. ok is false where there is none yet,
+// Handler takes ([Opened], [Lost], [Counted]) is the caller's. ok is false where there is none yet,
 // and while the handler pauses.
 func (p *Player) Next() (m Mark, ok bool, err error) {
 	if p.paused {
@@ -52,9 +56,12 @@ func (p *Player) Next() (m Mark, ok bool, err error) {
 		if len(view) > 0 {
 			p.from.Done(p.to.Silent(view, m.Time))
 		}
-	case Closed:
+	case Closed, Ended:
 		err := error(io.EOF)
-		if m.A != 0 {
+		switch {
+		case m.Kind == Ended:
+			err = ErrEnded
+		case m.A != 0:
 			err = os.NewSyscallError("read", syscall.Errno(m.A))
 		}
 		p.to.Closed(view, m.Time, err)
@@ -73,7 +80,7 @@ func (p *Player) Resume() error {
 	if !p.paused {
 		return nil
 	}
-	view, err := p.from.held()
+	view, err := p.from.Held()
 	if err == nil {
 		p.show(view, 0)
 	}

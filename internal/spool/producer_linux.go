@@ -34,12 +34,6 @@ type Recovery struct {
 	Uncertain int  // up to so many more may have been read, and are lost
 }
 
-// Moment is one reading of two clocks.
-type Moment struct {
-	Wall   int64 // ns since 1970
-	Steady int64 // ns, by a clock that nobody sets, and all processes of the machine share
-}
-
 // reserve is how many marks a read leaves free, for those that tell of the device.
 const reserve = 16
 
@@ -108,18 +102,46 @@ func (p *Producer) Read(kind Kind, at Moment, fd int, read func(fd int, b []byte
 	return n, err
 }
 
-// Note publishes a mark that tells of no bytes, behind those that were read. An error is ErrFull or
-// ErrCorrupt.
+// Note publishes a mark that tells of no bytes, behind those that were read. One of [Counted]
+// leaves room for others, as a read does. An error is ErrFull or ErrCorrupt.
 func (p *Producer) Note(m Mark) error {
 	if m.At = p.Position(); !m.follows(m.At) || m.read() {
 		panic(fmt.Sprintf("spool: Note(%+v)", m))
 	}
-	if err := p.slots(1); err != nil {
+	room := uint64(1)
+	if m.Kind == Counted {
+		room = reserve
+	}
+	if err := p.slots(room); err != nil {
 		return err
 	}
 	p.write(m)
 	p.publish()
 	return nil
+}
+
+// Past is what the newest marks of a spool say.
+type Past struct {
+	Read     Mark // that bytes were read last; its Kind is 0: it is not known
+	Silences int  // marks of silence behind that
+	Device   Kind // the last one of Opened, Closed, Absent and Ended; 0: it is not known
+}
+
+// Past looks back, so that a producer goes on with silences and the device where the one before it
+// was. Marks stay there when they were passed, until others take their places.
+func (p *Producer) Past() (past Past) {
+	for i := p.published; i > 0 && p.published-i < p.spool.slots && (past.Read.Kind == 0 || past.Device == 0); i-- {
+		m := markOf(p.spool.mark(i - 1))
+		switch {
+		case m.Kind == Silent && past.Read.Kind == 0:
+			past.Silences++
+		case m.read() && past.Read.Kind == 0:
+			past.Read = m
+		case past.Device == 0 && (m.Kind == Opened || m.Kind == Closed || m.Kind == Absent || m.Kind == Ended):
+			past.Device = m.Kind
+		}
+	}
+	return past
 }
 
 // space is where the next bytes go, with the pattern in it.

@@ -82,6 +82,9 @@ func LockFD(fd int) (held bool, err error) {
 	return err == unix.EWOULDBLOCK, os.NewSyscallError("flock", err)
 }
 
+// UnlockFD takes back what LockFD has taken, for all processes that have the descriptor.
+func UnlockFD(fd int) { _ = unix.Flock(fd, unix.LOCK_UN) }
+
 // MayWrite returns nil if this process may make files in a folder, by the permissions and the mount
 // as they are now: else EACCES, EROFS, or what keeps it from being known.
 func MayWrite(dir string) error {
@@ -163,4 +166,10 @@ func OpenRegular(path string, flag int, perm os.FileMode) (*os.File, error) {
 			return nil, &os.PathError{Op: "open", Path: path, Err: err}
 		}
 	}
+}
+
+// GiveBackPages has the kernel forget pages of a file that are mapped and not written to: they come
+// back from the file when they are touched.
+func GiveBackPages(from, bytes uintptr) {
+	_, _, _ = unix.Syscall(unix.SYS_MADVISE, from, bytes, unix.MADV_DONTNEED)
 }
