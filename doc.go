@@ -37,6 +37,7 @@
 //	product    archive            what a log means: streams, records, a cursor, sheets of starts
 //	           config             the configuration file: defaults, checks, schema
 //	           export             writes records out: CSV, Parquet, JSON lines, raw bytes; above archive
+//	           internal/isolate   keeper and reader of a recorder that is three processes, and what they tell each other
 //	           recorder           sources → frames → books → log, the verdict; above archive and config
 //	           api                the API, its events, the page and the metrics; above recorder
 //	           tap                shows what comes on a line while it comes; above recorder

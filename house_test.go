@@ -24,7 +24,7 @@ var layers = [][]string{
 	{"crc16", "internal/sys", "internal/http1", "internal/hist", "internal/beat", "internal/pack", "internal/fault", "internal/testenv"},
 	{"frame", "ledger", "ring", "rt", "uring", "admission", "steal"},
 	{"serial", "reader", "asyncfile", "seglog", "server", "loadgen", "prefork", "ipc", "internal/spool"},
-	{"archive", "config", "doctor", "probe"},
+	{"archive", "config", "doctor", "probe", "internal/isolate"},
 	{"recorder", "export"},
 	{"api", "tap"},
 	{"lab"},

@@ -27,6 +27,7 @@ import (
 	"time"
 
 	"github.com/tallywheel/tallywheel/config"
+	"github.com/tallywheel/tallywheel/internal/isolate"
 	"github.com/tallywheel/tallywheel/ledger"
 	"github.com/tallywheel/tallywheel/recorder"
 	"github.com/tallywheel/tallywheel/server"
@@ -318,6 +319,8 @@ type Status struct {
 	Past     *ledger.Past    `json:"past"`      // what earlier starts have lost since; null: nothing
 	Sheet    ledger.Sheet    `json:"sheet"`
 	Sample   recorder.Sample `json:"sample"`
+
+	Processes []isolate.Process `json:"processes"` // who reads and records
 }
 
 func (s *Server) now() Status {
@@ -329,7 +332,7 @@ func (s *Server) now() Status {
 	v := sheet.Verdict
 	status := Status{
 		v.Text, v.Level, v.Level == ledger.Good, v.LostWire, v.LostHere, v.Damaged, v.LastLoss, v.Unknown, v.Reasons,
-		v.Since, sheet.Ack, sheet.Past, sheet, sample,
+		v.Since, sheet.Ack, sheet.Past, sheet, sample, s.rec.Processes(),
 	}
 	status.Sheet.Verdict, status.Sheet.Ack, status.Sheet.Past = nil, nil, nil // they are beside it
 	return status

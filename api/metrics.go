@@ -85,6 +85,7 @@ var (
 	descReason   = desc("reason", "How many sources each rule of the verdict holds for; 1 of one that is about no source.", "reason", "level")
 	descLosses   = desc("losses_total", "What was lost or came damaged since the start; what comes late takes nothing back.", "source", "where", "unit")
 	descLastEnd  = desc("last_end", "1 for how the start before this one has ended: stopped, log_failed, or unknown where it left no end.", "end")
+	descRestarts = desc("process_restarts_total", "Times a process of the recorder was started again behind a crash, by its role: keeper, reader, recorder.", "role")
 	descDamaged  = desc("damaged", "What arrived damaged, by unit.", "unit")
 	descUnknown  = desc("absence_unknown", "Whether a frame of the source may be lost without a trace.", "source")
 	descNotified = desc("notified_total", "Events of troubles by who was told, and what became of them: sent, failed, dropped.", "by", "outcome")
@@ -133,7 +134,7 @@ func (e *exporter) Collect(c chan<- prometheus.Metric) {
 	sheet := e.rec.Sheet()
 	collectVerdict(&sheet, gauge, flag)
 	e.collectLosses(&sheet, counter)
-	e.collectLastEnd(flag)
+	e.collectStarts(flag, counter)
 	counter(descSteps, sheet.Clock.StepCount)
 	if on := sheet.Clock.Synchronised; on != nil {
 		flag(descSynced, *on)
@@ -260,7 +261,10 @@ func (e *exporter) collectLosses(s *ledger.Sheet, counter func(*prometheus.Desc,
 	}
 }
 
-func (e *exporter) collectLastEnd(flag func(*prometheus.Desc, bool, ...string)) {
+func (e *exporter) collectStarts(flag func(*prometheus.Desc, bool, ...string), counter func(*prometheus.Desc, uint64, ...string)) {
+	for _, p := range e.rec.Processes() {
+		counter(descRestarts, uint64(p.Restarts), string(p.Role))
+	}
 	for _, end := range []recorder.LastEnd{recorder.EndStopped, recorder.EndFailed, recorder.EndUnknown} {
 		flag(descLastEnd, e.rec.LastEnd() == end, string(end))
 	}

@@ -38,6 +38,7 @@ type Config struct {
 	Server  Server   `yaml:"server" about:"what serves the API and the page"`
 	Read    Read     `yaml:"read" about:"how ports are read"`
 	Notify  Notify   `yaml:"notify" about:"who is told when a trouble begins, and when it ends"`
+	Isolate string   `yaml:"isolate" one:"none process" about:"process: reading, recording and what both need lie in three processes, so that a crash of one loses nothing"`
 	Sources []Source `yaml:"sources" about:"what is recorded"`
 }
 
@@ -45,6 +46,7 @@ type Config struct {
 func (c Config) WithDefaults() Config {
 	c.Log, c.API = c.Log.withDefaults(), c.API.withDefaults()
 	c.Server, c.Read, c.Notify = c.Server.withDefaults(), c.Read.withDefaults(), c.Notify.withDefaults()
+	fill(&c.Isolate, "none")
 	sources := make([]Source, len(c.Sources))
 	for i, s := range c.Sources {
 		sources[i] = s.withDefaults()
@@ -56,7 +58,10 @@ func (c Config) WithDefaults() Config {
 // Validate reports everything that is wrong with a configuration that has its defaults, as
 // [Problems].
 func (c Config) Validate() error {
-	var p Problems
+	p := checked(c)
+	if c.Isolated() && c.Read.Strategy == Pipeline {
+		p.add("isolate", "process goes with read.strategy ring, blocking or polling: the stages of pipeline are of one process")
+	}
 	p.under("log", c.Log.Validate())
 	p.under("api", c.API.Validate())
 	p.under("server", c.Server.Validate())
@@ -74,6 +79,9 @@ func (c Config) Validate() error {
 	p = append(p, c.collisions()...)
 	return p.orNil()
 }
+
+// Isolated reports whether reading and recording are processes of their own.
+func (c Config) Isolated() bool { return c.Isolate == "process" }
 
 // Log is the log on disk.
 type Log struct {

@@ -39,6 +39,9 @@ type lane struct {
 	device   device         // nil while the port is closed
 	kernel   *ledger.Kernel // what the drivers have counted since the lane began
 	past     *ledger.Kernel // … of which this much of devices that are closed
+	counts   counts         // … as marks of a spool tell it
+	touched  bool           // the books have changed otherwise than by what was read: a checkpoint is due
+	wordless bool           // why is the number of an error, and its words may come
 	overrun  time.Time      // when it was noticed last that the kernel has lost something
 	accepted map[string]string
 	path     string
@@ -427,6 +430,14 @@ func (l *lane) endAck(known bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.in.book.EndAck(known)
+	l.touched = true
+}
+
+// isTouched reports whether a checkpoint is due though nothing was read.
+func (l *lane) isTouched() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.touched
 }
 
 // turnLatency is the time from read to stored since it was last asked.
@@ -554,6 +565,11 @@ func (l *lane) awaits(why string) {
 func (l *lane) outage(now int64, why string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.isOut(now, why)
+}
+
+// isOut is outage; mu is held.
+func (l *lane) isOut(now int64, why string) {
 	if l.why = why; l.ending {
 		return
 	}

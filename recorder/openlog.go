@@ -61,7 +61,12 @@ func (r *Recorder) openLog() error {
 				known = archive.Rebuilt(at.First, at.Stored)
 			}
 		}
-		r.takeOver(known)
+		if r.goesOn(known) {
+			r.restarted = true
+			r.goOn(known)
+		} else {
+			r.takeOver(known)
+		}
 	}
 	if err != nil {
 		return errors.Join(err, r.closeLog())

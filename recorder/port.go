@@ -47,6 +47,8 @@ type port struct {
 	// without the lock. Everybody else holds it, until the port has stopped.
 	peers []*port
 	hub   *hub // nil: it has a device of its own
+
+	remote *remote // nil: this process reads it
 }
 
 // handover is what a port that has stopped leaves open for the next.

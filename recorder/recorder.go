@@ -22,7 +22,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -48,6 +47,9 @@ type Recorder struct {
 	files *reserve // of the log
 
 	allotted *allotment
+
+	iso       *isolation // nil: this process does all
+	restarted bool       // it goes on with the start of one that was killed
 
 	failed  chan error // has the error once the log has failed
 	reader  reader.Reader
@@ -145,11 +147,16 @@ func StartWatched(cfg config.Config, logger *slog.Logger, w Watcher) (*Recorder,
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
+	return startWith(cfg, logger, w, nil)
+}
+
+// startWith is Start with a configuration that was checked.
+func startWith(cfg config.Config, logger *slog.Logger, w Watcher, iso *isolation) (*Recorder, error) {
 	now := time.Now()
 	r := &Recorder{
 		cfg: cfg, slog: logger, since: now.UnixNano(), began: now, syncs: hist.New(), history: newHistory(),
 		commits: commits{news: make(chan struct{}, 1)}, quit: make(chan struct{}), places: map[string]place{}, missed: missed{}, parted: map[string]archive.Span{},
-		failed: make(chan error, 1), watcher: w,
+		failed: make(chan error, 1), watcher: w, iso: iso,
 	}
 	r.damage.log = logger
 	limit, open := measure()
@@ -172,9 +179,17 @@ func StartWatched(cfg config.Config, logger *slog.Logger, w Watcher) (*Recorder,
 	r.herald.adopt(r.open, r.since)
 	r.done.Go(r.settle)
 	r.prepare(cfg)
-	if err := r.begin(cfg.Sources); err != nil {
+	err = r.beginIsolated()
+	if err == nil {
+		err = r.begin(cfg.Sources)
+	}
+	if err != nil {
 		_, stopErr := r.Stop("could not start")
 		return nil, errors.Join(err, stopErr)
+	}
+	if iso != nil {
+		r.done.Go(r.pump)
+		go iso.follow() // until the keeper ends
 	}
 	r.done.Go(r.tick)
 	r.done.Go(r.overlook)
@@ -205,6 +220,7 @@ func (r *Recorder) begin(sources []config.Source) error {
 	for _, l := range lanes {
 		runs = append(runs, r.list(l, nil))
 	}
+	r.closeLeft()
 	r.saveFirst()
 	for _, run := range runs {
 		go run()
@@ -253,7 +269,7 @@ func (r *Recorder) lane(s config.Source) (*lane, error) {
 		return nil, fmt.Errorf("source %s: %w", s.ID, err)
 	}
 	l.in.watcher = r.watcher
-	if r.lastEnd == EndUnknown || r.lastEnd == EndFailed {
+	if r.distrusts() {
 		l.in.book.Distrust()
 	}
 	return l, nil
@@ -277,9 +293,18 @@ func (r *Recorder) add(l *lane, open *handover) {
 func (r *Recorder) list(l *lane, open *handover) (run func()) {
 	peers := r.lanesOfMissed(l.cfg)
 	r.absorbing.RLock() // an acknowledgement finds its gaps in its place, or in its lane
-	r.resume(l)
+	if !r.iso.has(l) {  // else its books go on
+		r.resume(l)
+	}
 	p, ctx := newPort(l, open, r.read, r.slog)
 	run = func() { p.keepOpen(ctx, open) }
+	if r.iso.reads(l.cfg) {
+		if err := r.attach(p); err != nil {
+			p.log.Error("the source is read in this process, and not isolated", "error", err)
+		} else {
+			run = func() { p.keepRemote(ctx) }
+		}
+	}
 	if l.cfg.TCP.All() {
 		h := r.newHub(p)
 		h.await(peers)
@@ -352,6 +377,9 @@ func (r *Recorder) settle() {
 			p.lane.settle(c, now)
 		}
 		r.settled.Store(c.Stored)
+		if r.iso != nil {
+			r.iso.bell.Ring() // checkpoints wait for that, and lanes that are blocked
+		}
 		if c.Err != nil {
 			select {
 			case r.failed <- c.Err:
@@ -474,115 +502,6 @@ func (r *Recorder) draw(ports []*port, accounts []ledger.Port) ledger.Sheet {
 	v := s.Judge()
 	s.Verdict = &v
 	return s
-}
-
-// stopPatience is how long a stop waits for the log to take what is held. Tests have less.
-var stopPatience = 10 * time.Second
-
-// empty waits until the log has taken and stored what stopped ports still hold, each of them for so
-// long at most. A log that cannot write, as on a full disk, may go on at any moment: all of them
-// wait for that together.
-func (r *Recorder) empty(ports []*port, patience time.Duration) {
-	stalled := time.Now().Add(patience)
-	for _, p := range ports {
-		for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
-			p.lane.settle(r.commits.get(), time.Now().UnixNano())
-			at := r.log.Position()
-			if p.lane.isSettled() || at.Err != nil {
-				break
-			}
-			if at.Stalled == nil {
-				r.syncUntil(deadline)
-			} else if deadline = stalled; time.Now().Before(deadline) {
-				time.Sleep(stallLook)
-			}
-		}
-	}
-}
-
-// stallLook is how often a stop looks whether a log that is stalled goes on.
-const stallLook = 20 * time.Millisecond
-
-// syncUntil syncs the log. It waits until the deadline at most: a log that stalls now syncs when it
-// goes on, or is closed. The error shows in Position.
-func (r *Recorder) syncUntil(deadline time.Time) {
-	synced := make(chan struct{})
-	go func() {
-		defer close(synced)
-		_ = r.log.Sync()
-	}()
-	patience := time.NewTimer(time.Until(deadline))
-	defer patience.Stop()
-	select {
-	case <-synced:
-	case <-patience.C:
-	}
-}
-
-// Stop ends the recording: it stops the sources, brings what is held into the log, syncs and closes
-// it, and returns the last sheet. end says why, for the record.
-func (r *Recorder) Stop(end string) (ledger.Sheet, error) {
-	r.changing.Lock() // no source is added from now on
-	r.waiting.Store(0)
-	r.changing.Unlock()
-	for _, p := range r.snapshot() { // the verdict is on what held until now
-		p.lane.ends()
-	}
-	var all sync.WaitGroup
-	for _, p := range r.sources() {
-		all.Go(func() { p.stop(closeAll) })
-	}
-	all.Wait()
-	err := r.reader.Close()
-	r.empty(r.all(), stopPatience)
-	close(r.quit)
-	r.done.Wait()
-	err = errors.Join(err, r.closeLog())
-	if r.cfg.Log.Linked {
-		r.slog.Info("the log's linked batches", "outcome", r.chains.Counts())
-	}
-	lost := causeFailed
-	switch {
-	case errors.Is(err, seglog.ErrDiskFull):
-		lost = causeDiskFull
-	case errors.Is(err, seglog.ErrStalled):
-		lost = causeStalled
-	}
-	for _, p := range r.all() {
-		p.lane.settle(r.commits.get(), time.Now().UnixNano())
-		p.lane.lose(lost)
-	}
-	r.settled.Store(r.commits.get().Stored)
-	r.saving.Lock()
-	defer r.saving.Unlock()
-	if !errors.Is(err, seglog.ErrFailed) { // else sources go on leaving: the next start knows what the log has of them
-		r.farewell(true)
-	}
-	s := r.startSheet(end)
-	r.proclaim(&s, true)
-	err = errors.Join(err, r.leave(&s, err))
-	r.teller.Close() // may take its time: a kill meanwhile finds the sheet written
-	if unsent := r.teller.Unsent(); !reflect.DeepEqual(unsent, s.Unsent) {
-		s.Unsent = unsent
-		err = errors.Join(err, r.write(&s, true))
-	}
-	return s.Sheet, err
-}
-
-// leave keeps the last sheet, in the history, too. logErr is how the log has ended.
-func (r *Recorder) leave(s *archive.StartSheet, logErr error) error {
-	if errors.Is(logErr, seglog.ErrFailed) {
-		s.End = fmt.Sprintf("%s; %v", s.End, logErr)
-		s.Uncertain = true // the next start knows what the log has, and keeps the sheet
-		return r.write(s, true)
-	}
-	keepErr := r.settleOwed()
-	if keepErr == nil {
-		kept := *s
-		kept.Troubles, kept.Unsent = nil, nil // a line of the history has neither
-		keepErr = r.keep(&kept)               // first: the next start keeps what says nothing of its end
-	}
-	return errors.Join(keepErr, r.write(s, true))
 }
 
 // proclaim has the herald look at a sheet, which gets the troubles that it has told and not ended,

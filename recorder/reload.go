@@ -27,6 +27,9 @@ const (
 	outageTakenOut   = "the source was not in the configuration"
 	outageNoRoom     = "no room on the disk for a source that is new to the log"
 
+	outageRestarted = "the recorder was restarted"
+	outageReader    = "the reader was restarted"
+
 	outageNotConnected = "not connected"
 	outageConnecting   = "connecting to " // … the address
 	outageReplaced     = "a newer connection took over"
@@ -88,7 +91,7 @@ func (r *Recorder) Reload(cfg config.Config) error {
 		}
 		why, how := outageTakenOut, closeAll
 		if i := slices.IndexFunc(lanes, func(l *lane) bool { return l.cfg.ID == id }); i >= 0 {
-			why, how = outageChanged, howToPart(p.lane.cfg, lanes[i].cfg)
+			why, how = outageChanged, howToPart(p, lanes[i].cfg)
 		}
 		handovers[id] = r.release(p, why, how)
 	}
@@ -123,6 +126,7 @@ func needsRestart(a, b config.Config) string {
 		{"server", a.Server, b.Server},
 		{"read", a.Read, b.Read},
 		{"notify", a.Notify, b.Notify},
+		{"isolate", a.Isolate, b.Isolate},
 	} {
 		if !reflect.DeepEqual(part.old, part.now) {
 			return part.name
@@ -138,6 +142,11 @@ func (r *Recorder) reconfigure(p *port, s config.Source, waste uint32) {
 		defer p.hub.making.Unlock()
 	}
 	p.lane.reconfigure(s, waste)
+	if p.remote != nil {
+		if err := p.remote.put(nil); err != nil { // the source, for whoever comes after a kill
+			r.slog.Error("the keeper does not listen", "error", err)
+		}
+	}
 	r.mu.Lock()
 	peers := slices.Clone(p.peers)
 	r.mu.Unlock()
@@ -172,10 +181,11 @@ func sameDevice(a, b config.Source) bool {
 	return reflect.DeepEqual(a.Serial, b.Serial) && reflect.DeepEqual(a.TCP, b.TCP) && reflect.DeepEqual(a.UDP, b.UDP)
 }
 
-// howToPart is how the port of a stops for that of b.
-func howToPart(a, b config.Source) parting {
+// howToPart is how a port stops for that of b. That of another process goes with its spool.
+func howToPart(p *port, b config.Source) parting {
+	a := p.lane.cfg
 	switch {
-	case !sameDevice(a, b):
+	case p.remote != nil, !sameDevice(a, b):
 		return closeAll
 	case a.Frame.Kind != b.Frame.Kind:
 		return leaveOpen

@@ -6,11 +6,15 @@ import (
 	"io"
 	"math"
 	"sync/atomic"
+	"syscall"
 	"time"
 
+	"github.com/tallywheel/tallywheel/archive"
 	"github.com/tallywheel/tallywheel/frame"
 	"github.com/tallywheel/tallywheel/internal/pack"
 	"github.com/tallywheel/tallywheel/internal/spool"
+	"github.com/tallywheel/tallywheel/ledger"
+	"github.com/tallywheel/tallywheel/reader"
 	"github.com/tallywheel/tallywheel/seglog"
 )
 
@@ -34,6 +38,10 @@ type spooled struct {
 	now    func() time.Duration
 	at     atomic.Int64 // the time of what is shown, by the clock of now; isLive: nothing is left to be shown
 
+	why   func() string // the words for a device that cannot be opened; nil, "": the error's number has to do
+	ended bool          // the reader has given the wire up
+	past  uint64        // nothing is shown before a checkpoint is behind that many marks: what was skipped would come again
+
 	due   *spool.Checkpoint // taken, and to be saved once the log has stored its sequence; nil: none
 	kept  spool.Checkpoint  // saved last, without its data
 	twice bool              // … and the one before has the same point, so all room before it is given back
@@ -41,8 +49,14 @@ type spooled struct {
 
 const isLive = math.MinInt64
 
-// unreadKilled is the cause of bytes that a reader may have taken when it was killed.
-const unreadKilled = "reader_killed"
+// deadly is how many recorders in a row may die at work on one mark before it is skipped.
+const deadly = 3
+
+// Causes of bytes that were read, or may have been, and that nobody has classified.
+const (
+	unreadKilled  = "reader_killed"    // a reader may have taken them when it was killed
+	unreadCrashed = "recorder_crashed" // again and again a recorder has died of them
+)
 
 // wireLog is what a spooled lane needs of the log.
 type wireLog interface {
@@ -99,6 +113,16 @@ func (p *spooled) step() (more bool, err error) {
 		return false, err
 	}
 	for range p.most {
+		if p.kept.Marks < p.past {
+			more = false
+			break
+		}
+		if n, mark := p.from.Deaths(); n >= deadly && p.from.Point().Marks == mark && !p.player.Paused() {
+			if err := p.skip(); err != nil {
+				return false, err
+			}
+			continue
+		}
 		m, ok, err := p.player.Next()
 		if err != nil {
 			return false, err
@@ -109,7 +133,10 @@ func (p *spooled) step() (more bool, err error) {
 		}
 		p.tell(m)
 	}
-	return more, p.save()
+	p.from.Close() // who is killed from here on is not killed by what was shown
+	held := p.kept.Marks < p.past
+	err = p.save()
+	return more || held && p.kept.Marks >= p.past, err
 }
 
 // tell tells the lane what a mark says that is no call of a reader.
@@ -118,13 +145,127 @@ func (p *spooled) tell(m spool.Mark) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p.at.Store(p.from.Steady())
-	switch {
-	case m.Kind == spool.Opened:
+	switch m.Kind {
+	case spool.Opened:
+		l.counts.told = [5]uint64{}
 		l.begin(m.Time)
-	case m.Kind == spool.Lost && m.A == spool.Uncertain:
+	case spool.Absent:
+		why, words := p.absence(m)
+		l.wordless = !words && l.state != ledger.StateWaiting
+		l.isOut(m.Time, why)
+	case spool.Unattended:
+		l.in.book.At(m.Time + int64(m.B))
+		l.in.book.OutageBegins(m.Time, outageReader)
+		l.in.book.OutageEnds(m.Time + int64(m.B))
+		l.in.restart()
+	case spool.Counted:
+		l.counted(m.Time, m.A, m.B)
+	case spool.Lost:
 		l.in.book.At(m.Time)
-		l.in.book.Unread(unreadKilled, m.B)
+		switch m.A {
+		case spool.Uncertain:
+			l.in.book.Unread(unreadKilled, m.B)
+		case spool.Discarded:
+			l.in.book.Unread(unreadStopped, m.B)
+		}
 	}
+}
+
+// absence is why a device cannot be opened, and whether that is in words that were made for it.
+func (p *spooled) absence(m spool.Mark) (why string, words bool) {
+	if p.why != nil {
+		if text := p.why(); text != "" {
+			return text, true
+		}
+	}
+	if m.A == 0 {
+		return "it cannot be opened", false
+	}
+	return syscall.Errno(m.A).Error(), false
+}
+
+// skip leaves out a mark of which recorders have died: its bytes, and those that were held before
+// it, go to the quarantine. The decoder begins anew. Nothing more is shown before that is in a
+// checkpoint.
+func (p *spooled) skip() error {
+	shown := p.from.Point().Shown
+	m, view, ok, err := p.from.Next()
+	if err != nil || !ok {
+		return err
+	}
+	if err := p.lane.bypass(view, int(m.At-shown), m.Time); err != nil {
+		return err
+	}
+	p.from.Done(len(view))
+	p.past = p.from.Point().Marks
+	switch m.Kind {
+	case spool.Closed:
+		p.Closed(nil, m.Time, io.EOF)
+	case spool.Ended:
+		p.Closed(nil, m.Time, spool.ErrEnded)
+	default:
+		p.tell(m)
+	}
+	return nil
+}
+
+// bypass takes bytes out of the way of a decoder that they crash, the last fresh of which it never
+// got.
+func (l *lane) bypass(view []byte, fresh int, at int64) error {
+	dec, err := l.cfg.Decoder()
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	in := &l.in
+	in.bury()
+	in.dec, in.now = dec, at
+	in.listen()
+	in.book.At(at)
+	held := len(view) - fresh
+	in.book.Skip(held)
+	in.book.Unread(unreadCrashed, uint64(fresh))
+	if in.wasteStream != 0 && len(view) > 0 {
+		in.out.quarantine(in.wasteStream, at, in.offset, archive.Quarantined(in.offset, view), held)
+	}
+	in.offset += uint64(len(view))
+	in.held = 0
+	return nil
+}
+
+// counts is what a driver has counted, by the marks of a spool.
+type counts struct {
+	told [5]uint64 // each counter as it stood last, and 1; 0: it is not known since the device was opened
+}
+
+// counted posts where a counter of the driver stands: how much that is more than before. mu is
+// held.
+func (l *lane) counted(at int64, which uint32, n uint64) {
+	if which >= uint32(len(l.counts.told)) {
+		return // a reader of another version
+	}
+	before := l.counts.told[which]
+	l.counts.told[which] = n + 1
+	if l.kernel == nil {
+		l.kernel = &ledger.Kernel{}
+	}
+	k := *l.kernel // sheets have the one before
+	of := []**uint64{&k.Overrun, &k.BufferOverrun, &k.Framing, &k.Parity, &k.Break}[which]
+	var sum uint64
+	if *of != nil {
+		sum = **of
+	}
+	if before != 0 {
+		sum += uint64(uint32(n - (before - 1))) // across the driver's 2^32, too
+	}
+	*of = &sum
+	if k.Lost() > l.kernel.Lost() {
+		l.in.book.At(at)
+		l.in.book.Overrun()
+		l.overrun = time.Now()
+	}
+	l.kernel = &k
 }
 
 // Arrived implements spool.Handler.
@@ -142,6 +283,9 @@ func (p *spooled) Silent(view []byte, at int64) (done int) {
 // Closed implements spool.Handler.
 func (p *spooled) Closed(view []byte, at int64, err error) {
 	p.at.Store(p.from.Steady())
+	if errors.Is(err, spool.ErrEnded) {
+		p.ended, err = true, reader.ErrRemoved
+	}
 	p.lane.Closed(view, at, err)
 	<-p.lane.closed // nobody else waits for it
 }
@@ -156,7 +300,7 @@ func (p *spooled) save() error {
 		p.twice = p.due.Point == p.kept.Point
 		p.kept, p.due = *p.due, nil
 	}
-	if p.due == nil && (!p.twice || p.kept.Point != p.from.Point()) {
+	if p.due == nil && (!p.twice || p.kept.Point != p.from.Point() || p.lane.isTouched()) {
 		p.take()
 	}
 	return nil
@@ -181,9 +325,11 @@ type laneState struct {
 	frames, waste uint64 // … that the log had not stored: frames, and bytes that are in none
 	durable       uint64 // frames that become durable with that
 	behind        uint64 // the log may have what comes again behind this sequence
+	told          [5]uint64
+	kernel        *ledger.Kernel
 }
 
-const laneStateVersion = 1
+const laneStateVersion = 2
 
 func (s *laneState) describe(c *pack.Coder) {
 	c.Bytes(&s.book)
@@ -192,6 +338,14 @@ func (s *laneState) describe(c *pack.Coder) {
 	c.Text(&s.why)
 	c.Flags(&s.heard)
 	pack.Natural(c, &s.framed, &s.frames, &s.waste, &s.durable, &s.behind)
+	for i := range s.told {
+		pack.Natural(c, &s.told[i])
+	}
+	pack.Optional(c, &s.kernel, func(k *ledger.Kernel) {
+		for _, p := range []**uint64{&k.Overrun, &k.BufferOverrun, &k.Framing, &k.Parity, &k.Break} {
+			pack.Optional(c, p, func(n *uint64) { pack.Natural(c, n) })
+		}
+	})
 }
 
 // checkpoint is the state of the lane, in so many bytes at most, and the sequence of the last
@@ -204,7 +358,11 @@ func (l *lane) checkpoint(before uint64, most int) (state []byte, last uint64, o
 	if o.backlog.frames+o.between > 0 {
 		return nil, 0, false
 	}
-	s := laneState{state: l.state, why: l.why, heard: l.in.heard, framed: l.in.framed, frames: uint64(o.staged.frames)}
+	s := laneState{
+		state: l.state, why: l.why, heard: l.in.heard, framed: l.in.framed, frames: uint64(o.staged.frames),
+		told: l.counts.told, kernel: l.kernel,
+	}
+	l.touched = false
 	if d, ok := l.in.dec.(frame.Stateful); ok {
 		s.decoder = d.State()
 	}
@@ -246,7 +404,7 @@ func (l *lane) inherit(cp spool.Checkpoint) (behind uint64, err error) {
 			return 0, fmt.Errorf("source %s: %w", l.cfg.ID, err)
 		}
 	}
-	l.state, l.why = s.state, s.why
+	l.state, l.why, l.counts.told, l.kernel = s.state, s.why, s.told, s.kernel
 	l.in.heard, l.in.framed, l.in.offset, l.in.now = s.heard, s.framed, cp.Done, cp.Time
 	l.in.book.Stored(s.frames)
 	l.in.book.Durable(s.durable)

@@ -39,6 +39,9 @@ func main() { os.Exit(run(os.Args[1:])) }
 func run(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
+	if code, ok := role(); ok {
+		return code
+	}
 	root := newRoot()
 	root.SetArgs(args)
 	out := &output{w: os.Stdout}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/tallywheel/tallywheel/api"
 	"github.com/tallywheel/tallywheel/config"
+	"github.com/tallywheel/tallywheel/internal/isolate"
 	"github.com/tallywheel/tallywheel/ledger"
 	"github.com/tallywheel/tallywheel/recorder"
 	"github.com/tallywheel/tallywheel/seglog"
@@ -56,16 +57,31 @@ func record(ctx context.Context, file string, hup <-chan os.Signal, asJSON bool,
 		return err
 	}
 	logger := newLogger(os.Stderr)
-	for _, warning := range cfg.Exposed(file) {
-		logger.Warn(warning)
-	}
-	limitMemory(cfg, logger)
-	g, err := recorder.Start(cfg, logger)
+	link, err := inheritLink()
 	if err != nil {
 		return err
 	}
-	end, err := serve(ctx, g, cfg, file, hup, logger)
+	if link == nil {
+		becomeKeeper(cfg, logger)
+	}
+	for _, warning := range append(cfg.Exposed(file), shared(cfg)...) {
+		logger.Warn(warning)
+	}
+	limitMemory(cfg, logger)
+	var g *recorder.Recorder
+	if link != nil {
+		g, err = recorder.StartIsolated(cfg, logger, link)
+	} else {
+		g, err = recorder.Start(cfg, logger)
+	}
+	if err != nil {
+		return err
+	}
+	end, err := serve(ctx, g, cfg, file, hup, logger, link)
 	notify("STOPPING=1")
+	if link != nil && errors.Is(err, errLogFailed) {
+		return err // as if it had been killed: the next recorder goes on at what the log has, and loses nothing
+	}
 	sheet, stopErr := g.Stop(end)
 	return errors.Join(err, stopErr, printSheet(out, sheet, asJSON))
 }
@@ -74,10 +90,14 @@ func record(ctx context.Context, file string, hup <-chan os.Signal, asJSON bool,
 var errLogFailed = errors.New("recording has ended, because the log takes nothing more; start it again, as a supervisor does: the next " +
 	"start recovers the log and names what is lost")
 
+// errKeeper ends a recorder whose keeper is gone.
+var errKeeper = errors.New("recording has ended, because the process that keeps the ports open has ended; start it again, as a supervisor does")
+
 // serve runs the API until the context ends or the log fails, reloading on SIGHUP, and returns why
 // it ended.
 func serve(
 	ctx context.Context, g *recorder.Recorder, cfg config.Config, file string, hup <-chan os.Signal, logger *slog.Logger,
+	link *isolate.Link,
 ) (string, error) {
 	failed := (<-chan error)(nil)
 	if cfg.API.Listen != "off" {
@@ -95,7 +115,13 @@ func serve(
 	go reload.run(ctx, hup)
 	defer reload.end()
 	notify("READY=1")
+	if link != nil {
+		_ = link.Ready() // an error: the keeper has ended, which KeeperEnded says
+	}
 	select {
+	case <-g.KeeperEnded():
+		logger.Error("the keeper has ended: what is in memory is recorded, and the recorder stops")
+		return "the keeper has ended", errKeeper
 	case <-ctx.Done():
 		return "stopped on request", nil
 	case err := <-failed:
@@ -237,7 +263,7 @@ func newCheck() *cobra.Command {
 			if err == nil {
 				err = checkHere(cfg, args[0])
 			}
-			exposed := cfg.Exposed(args[0])
+			exposed := append(cfg.Exposed(args[0]), shared(cfg)...)
 			if asJSON {
 				r := map[string]any{"ok": err == nil, "sources": len(cfg.Sources)}
 				if len(exposed) > 0 {

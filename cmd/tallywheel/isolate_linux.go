@@ -1,0 +1,114 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/tallywheel/tallywheel/config"
+	"github.com/tallywheel/tallywheel/internal/isolate"
+	"github.com/tallywheel/tallywheel/internal/spool"
+	"github.com/tallywheel/tallywheel/internal/sys"
+)
+
+// With `isolate: process` the process that was called becomes the keeper, by executing the program
+// anew: it keeps its number, for a supervisor's sake, and has none of the memory that reading the
+// configuration took. It starts reader and recorder with the same arguments.
+
+// role does what a process of a keeper does, or the keeper itself. ok is false in any other
+// process, and in the recorder, which goes on as any other `run` does.
+func role() (code int, ok bool) {
+	switch isolate.Role(os.Getenv(isolate.RoleVariable)) {
+	case isolate.Keeper:
+		return keep(), true
+	case isolate.Reader:
+		signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP) // the keeper says when it is over
+		link, err := isolate.Inherit()
+		if err == nil {
+			err = isolate.ReadPorts(link, newLogger(os.Stderr).With("process", isolate.Reader))
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "tallywheel: reader:", err)
+			return exitFailed, true
+		}
+		return exitGood, true
+	}
+	return 0, false
+}
+
+// keep is the keeper.
+func keep() int {
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	debug.SetGCPercent(20) // it has next to nothing, and shall keep it so
+	return isolate.Keeping{
+		Program: "/proc/self/exe", Args: os.Args[1:], Log: newLogger(os.Stderr).With("process", isolate.Keeper), Notify: notify,
+	}.Run(signals)
+}
+
+// becomeKeeper does not return where the configuration asks for processes of their own, and this
+// machine has what that needs. Else it says why this process does all.
+func becomeKeeper(cfg config.Config, log *slog.Logger) {
+	if !cfg.Isolated() {
+		return
+	}
+	if err := mayIsolate(cfg); err != nil {
+		log.Warn("isolate: process is not to be had here: one process reads and records, and a crash of it loses what it had in its hands", "error", err)
+		return
+	}
+	program, err := os.Executable()
+	if err == nil {
+		signal.Ignore(syscall.SIGHUP) // in between; the keeper hears the next
+		err = syscall.Exec(program, os.Args, append(os.Environ(), isolate.RoleVariable+"="+string(isolate.Keeper)))
+		signal.Reset(syscall.SIGHUP)
+	}
+	log.Warn("the keeper of isolate: process cannot be started: one process reads and records", "error", err)
+}
+
+// inheritLink is the link to the keeper of a process that is its recorder; nil: it is none.
+func inheritLink() (*isolate.Link, error) {
+	if isolate.Role(os.Getenv(isolate.RoleVariable)) != isolate.Recorder {
+		return nil, nil
+	}
+	return isolate.Inherit()
+}
+
+// keeperNeeds is how many descriptors a keeper has beside those of ports.
+const keeperNeeds = 64
+
+// mayIsolate tries what the three processes need of the kernel.
+func mayIsolate(cfg config.Config) error {
+	s, err := spool.Create(spool.Config{})
+	if err != nil {
+		return fmt.Errorf("memory that processes share: %w", err)
+	}
+	err = s.Close()
+	pidfd, pidErr := sys.OpenProcess(os.Getpid())
+	if pidErr != nil {
+		return fmt.Errorf("a descriptor of a process, which Linux 5.3 has: %w", pidErr)
+	}
+	err = errors.Join(err, sys.CloseFD(pidfd))
+	limit, limitErr := sys.LimitOf(sys.LimitFiles)
+	if n := uint64(keeperNeeds + 3*cfg.Devices()); limitErr == nil && limit.Soft < n {
+		return fmt.Errorf("%d descriptors, and it needs %d: raise the limit (ulimit -n, LimitNOFILE=)", limit.Soft, n)
+	}
+	return errors.Join(err, limitErr)
+}
+
+// shared says in words what `isolate: process` does with a configuration; "": it has none.
+func shared(cfg config.Config) (warnings []string) {
+	if !cfg.Isolated() {
+		return nil
+	}
+	for _, s := range cfg.Sources {
+		if s.Serial == nil {
+			warnings = append(warnings, fmt.Sprintf("source %s is not isolated: only serial ports are read by a process of their own yet; "+
+				"a crash of the recorder loses what it had in its hands, and the outage names it", s.ID))
+		}
+	}
+	return warnings
+}

@@ -1,0 +1,67 @@
+package isolate
+
+import (
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/tallywheel/tallywheel/internal/sys"
+	"github.com/tallywheel/tallywheel/ring"
+)
+
+// Bell is a word in shared memory at which one process sleeps, and which others ring. It says
+// nothing of why: who is woken looks everywhere. Its memory outlives both.
+//
+// Who sleeps stores asleep, looks once more, and sleeps while it is there. Who has something to
+// tell publishes that first, and then takes asleep away. Both are operations of the one order that
+// all sequentially consistent ones have, so either the sleeper's look finds what is published, or
+// the other finds it asleep. Who is killed in between leaves a sleeper: it looks again each
+// longestSleep.
+type Bell struct {
+	mem  *ring.Shared
+	word *atomic.Uint32
+}
+
+const asleep = 1
+
+// longestSleep is how long something may lie in a spool of which a killed reader could not tell.
+const longestSleep = time.Second
+
+// NewBell makes a bell.
+func NewBell() (*Bell, error) {
+	mem, err := ring.NewShared("tallywheel-bell", os.Getpagesize(), 8)
+	if err != nil {
+		return nil, err
+	}
+	return bellOf(mem), nil
+}
+
+// OpenBell maps a bell that another process has made. It takes f over, unless there is an error.
+func OpenBell(f *os.File) (*Bell, error) {
+	mem, err := ring.OpenShared(f)
+	if err != nil {
+		return nil, err
+	}
+	return bellOf(mem), nil
+}
+
+func bellOf(mem *ring.Shared) *Bell { return &Bell{mem, ring.Uint32(mem.Owner(), 0)} }
+
+// File is the descriptor of its memory, to be passed on.
+func (b *Bell) File() *os.File { return b.mem.File() }
+
+// Ring wakes who sleeps there.
+func (b *Bell) Ring() {
+	if b.word.Load() == asleep && b.word.CompareAndSwap(asleep, 0) {
+		sys.FutexWake(b.word)
+	}
+}
+
+// Sleep returns when the bell was rung, when look finds something to do, or after a while.
+func (b *Bell) Sleep(look func() bool) {
+	b.word.Store(asleep)
+	if !look() {
+		sys.FutexWait(b.word, asleep, longestSleep)
+	}
+	b.word.Store(0)
+}

@@ -1,0 +1,32 @@
+// Package isolate is `isolate: process`: a recorder that is three processes of one program, so
+// that none of them takes bytes with it when it is killed.
+//
+//	keeper ──── starts the other two, again and again; holds every descriptor that they must not lose
+//	reader ──── reads the ports, each into a spool
+//	recorder ── frames, books, log, API, from the spools
+//
+// # Concepts
+//
+//   - The shelf ([Link.Put]) is all that the keeper knows: named entries, each a little data and
+//     a few descriptors. What one of the two puts there, the other gets at once, and whoever is
+//     started gets all of it. It outlives both. The names are [BellEntry], [StartEntry],
+//     [ReadEntry], [EndEntry], and a [LaneOf] and a [PortOf] for each source.
+//   - A [Bell] is a word of shared memory at which the recorder sleeps. The reader rings it when
+//     it has written to a spool: a system call only where the other sleeps.
+//   - A spool (package spool) has the bytes of one port, and what happened to it. Reader and
+//     recorder tell each other about the port in there, and nowhere else: the order of marks and
+//     bytes is the order of events, for whoever comes after a kill, too. The shelf adds what has
+//     no order: which ports there are, and texts for people.
+//
+// # Who dies, and what then
+//
+//   - The recorder: bytes go on into the spools. Its successor goes on at the last checkpoint of
+//     each.
+//   - The reader: devices stay open, for the keeper has them. Its successor recovers the read
+//     that was cut off, writes down for how long nobody read, and goes on.
+//   - The keeper: the other two see the end of their links. The reader reads what there is and
+//     ends; the recorder records that, and stops in order.
+//
+// Nothing here waits without a bound: a child that does not take what it is sent within 5 s is
+// taken for dead, and killed.
+package isolate

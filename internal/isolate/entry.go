@@ -1,0 +1,79 @@
+package isolate
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/tallywheel/tallywheel/serial"
+)
+
+// Role is which of the three processes one is.
+type Role string
+
+// The roles.
+const (
+	Keeper   Role = "keeper"
+	Reader   Role = "reader"
+	Recorder Role = "recorder"
+)
+
+// RoleVariable is the environment variable that tells a process its role. Such a process was
+// started by this package alone.
+const RoleVariable = "TALLYWHEEL_ROLE"
+
+// Names of entries on the shelf. The recorder puts all but PortOf, which the reader does.
+const (
+	BellEntry  = "bell"  // the memory of a [Bell]
+	StartEntry = "start" // a [Start]
+	ReadEntry  = "read"  // how to read: a reader.Config
+	EndEntry   = "end"   // the recording has ended in order: nobody is to be started again
+)
+
+// LaneOf names the entry of a source that the reader is to read: a [Lane], and its spool.
+func LaneOf(source string) string { return "lane/" + source }
+
+// PortOf names the entry of the device of a source: a [Port], and its descriptor while it is open.
+func PortOf(source string) string { return "port/" + source }
+
+// SourceOf is the source of an entry's name, and what kind of entry it is: "lane", "port" or "".
+func SourceOf(name string) (kind, source string) {
+	for _, kind := range []string{"lane", "port"} {
+		if n := len(kind) + 1; len(name) > n && name[:n] == kind+"/" {
+			return kind, name[n:]
+		}
+	}
+	return "", ""
+}
+
+// Start is the start of the recorder that goes on over restarts.
+type Start struct {
+	Since    int64  // when it began, ns since 1970: it names the start
+	Identity string // of its log
+	LastEnd  string // how the start before it had ended
+}
+
+// Lane is what the reader needs to know of a source.
+type Lane struct {
+	Source   json.RawMessage // as the recorder records it; the reader does not look at it
+	Port     string          // path or identity of a serial port
+	Line     serial.Config
+	Silence  time.Duration // see reader.Port
+	Patience time.Duration
+	GiveUp   *time.Time // the reader is to read what there is, until then at most, and to end the spool
+}
+
+// Port is what the reader tells of a source's device.
+type Port struct {
+	Path     string            // where it was opened last
+	Identity string            // … and what it was, by which it is found under another name
+	Accepted map[string]string // optional settings and what became of them
+	Why      string            // what keeps it from being open; "": it is open
+}
+
+// Process is one of the three, as the status shows it.
+type Process struct {
+	Role     Role      `json:"role"`
+	PID      int       `json:"pid"` // 0: it is about to be started again
+	Since    time.Time `json:"since"`
+	Restarts int       `json:"restarts"` // of crashes
+}

@@ -1,0 +1,156 @@
+package isolate
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/tallywheel/tallywheel/internal/spool"
+	"github.com/tallywheel/tallywheel/internal/sys"
+	"github.com/tallywheel/tallywheel/ipc"
+)
+
+// TestPace starts at once what did its work, and waits for what does not get so far, or crashes
+// again and again.
+func TestPace(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	var p pace
+	for range crashes - 1 {
+		if d := p.next(now, true); d != 0 {
+			t.Fatalf("it waits for %v", d)
+		}
+	}
+	if d := p.next(now, true); d != firstWait {
+		t.Errorf("behind %d crashes at once it waits for %v, want %v", crashes, d, firstWait)
+	}
+	if d := p.next(now.Add(2*crashTime), true); d != 0 {
+		t.Errorf("after a while it waits for %v", d)
+	}
+	var q pace
+	var waits []time.Duration
+	for range 9 {
+		waits = append(waits, q.next(now, false))
+	}
+	if !slices.IsSorted(waits) || waits[0] != firstWait || waits[8] != longWait {
+		t.Errorf("what is never ready waits for %v", waits)
+	}
+}
+
+// TestIsOver says when the end of a recorder is that of all.
+func TestIsOver(t *testing.T) {
+	for _, c := range []struct {
+		name             string
+		end, begun, over bool
+		stops            bool
+		code             int // negative: it was killed
+	}{
+		{name: "stopped", begun: true, over: true},
+		{name: "could not begin", code: 2, over: true},
+		{name: "killed before it had begun", code: -1},
+		{name: "killed", begun: true, code: -1},
+		{name: "the log has failed", begun: true, code: 1},
+		{name: "asked to stop, with an error", begun: true, stops: true, code: 1, over: true},
+		{name: "killed while it stops", begun: true, stops: true, code: -1},
+		{name: "killed behind its end", begun: true, stops: true, end: true, code: -1, over: true},
+	} {
+		k := &keeper{Keeping: Keeping{Log: slog.New(slog.DiscardHandler)}, stopping: c.stops}
+		if c.end {
+			k.place(message{Op: opPut, Name: EndEntry}, nil)
+		}
+		tries := 0
+		if _, over := k.isOverBy(c.code, c.code < 0, "", c.begun, &tries); over != c.over {
+			t.Errorf("%s: over is %v", c.name, over)
+		}
+	}
+	k := &keeper{Keeping: Keeping{Log: slog.New(slog.DiscardHandler)}, stopping: true}
+	tries, n := 0, 1
+	for ; n < 10; n++ {
+		if _, over := k.isOverBy(-1, true, "", true, &tries); over {
+			break
+		}
+	}
+	if n != stopTries+1 {
+		t.Errorf("a recorder that crashes while it stops is given up at crash %d", n)
+	}
+}
+
+// TestShelf puts, replaces and drops entries, and counts descriptors: none is left behind.
+func TestShelf(t *testing.T) {
+	open := func() int {
+		all, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Skipf("SKIPPED: %v; mount /proc", err)
+		}
+		return len(all)
+	}
+	file, err := os.Create(filepath.Join(t.TempDir(), "x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	k := &keeper{Keeping: Keeping{Log: slog.New(slog.DiscardHandler)}, children: map[Role]*child{}}
+	before := open()
+	ours, theirs, err := ipc.Pair(linkConfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := ipc.Inherit(theirs, linkConfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &child{Process: Process{Role: Recorder}, conn: ours, heard: make(chan struct{})}
+	go k.listen(c, ours)
+	link := &Link{conn: conn}
+	fd, err := dupOf(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"a", "b", "a", "c"} {
+		if err := link.Put(name, name, fd); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := link.Drop("b"); err != nil {
+		t.Fatal(err)
+	}
+	_ = sys.CloseFD(fd)
+	_ = conn.Close() // what was put before counts
+	<-c.heard
+	var names []string
+	for _, e := range k.shelf {
+		names = append(names, e.name)
+		Entry{FDs: e.fds}.CloseFDs()
+	}
+	if !slices.Equal(names, []string{"a", "c"}) {
+		t.Errorf("on the shelf: %q", names)
+	}
+	_ = ours.Close()
+	if n := open(); n != before {
+		t.Errorf("%d descriptors are open, %d were before", n, before)
+	}
+}
+
+// TestBell wakes who sleeps, and keeps nobody asleep who finds something.
+func TestBell(t *testing.T) {
+	b, err := NewBell()
+	if err != nil {
+		t.Skipf("SKIPPED: %v; needs memory that can be sealed", err)
+	}
+	b.Sleep(func() bool { return true })
+	began := time.Now()
+	b.Sleep(func() bool { b.Ring(); return false }) // what came between the look and the sleep
+	if d := time.Since(began); d > longestSleep/2 {
+		t.Errorf("it slept for %v though it was rung", d)
+	}
+}
+
+// TestMomentsOfTwoClocks holds the steady clock of this process to that of the machine.
+func TestMomentsOfTwoClocks(t *testing.T) {
+	before, steady, after := sys.Monotonic(), spool.Steady(), sys.Monotonic()
+	if steady < before-time.Millisecond || steady > after+time.Millisecond {
+		t.Errorf("%v, between %v and %v", steady, before, after)
+	}
+}

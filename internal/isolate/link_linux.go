@@ -1,0 +1,196 @@
+package isolate
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/tallywheel/tallywheel/internal/sys"
+	"github.com/tallywheel/tallywheel/ipc"
+)
+
+// linkFD is the descriptor of the link in a process that a keeper has started.
+const linkFD = 3
+
+// What a message is about.
+const (
+	opPut       = "put"       // an entry: its name, data and descriptors
+	opDrop      = "drop"      // … is gone
+	opReady     = "ready"     // keeper: all that is on the shelf was told. recorder: it records
+	opProcesses = "processes" // keeper: the three, as they are now
+)
+
+// message is what goes over a link, beside descriptors.
+type message struct {
+	Op   string          `json:"op"`
+	Name string          `json:"name,omitempty"`
+	Data json.RawMessage `json:"data,omitempty"`
+	// Died is when the one before was seen dead, of ready from the keeper; ns since 1970, 0: there
+	// was none.
+	Died int64 `json:"died,omitempty"`
+}
+
+// Entry is one on the shelf, as a link brings it. Whoever gets it has its descriptors to close.
+type Entry struct {
+	Name    string
+	Data    json.RawMessage
+	FDs     []int
+	Dropped bool
+}
+
+// Link is the connection of reader or recorder to the keeper. Any goroutine may put; one receives.
+type Link struct {
+	conn *ipc.Conn
+	died int64
+}
+
+// Inherit is the link of this process, which the keeper has started.
+func Inherit() (*Link, error) {
+	conn, err := ipc.Inherit(os.NewFile(linkFD, "keeper"), linkConfig)
+	if err != nil {
+		return nil, fmt.Errorf("the link to the keeper: %w", err)
+	}
+	return &Link{conn: conn}, nil
+}
+
+// linkConfig bounds messages: a source's configuration is the largest part of one.
+var linkConfig = ipc.ConnConfig{MaxData: 128 << 10, MaxFiles: 4}
+
+// sendWithin is how long a message may wait for the other side to take some.
+const sendWithin = 5 * time.Second
+
+// Put puts an entry on the shelf, in the place of one of that name. Descriptors stay the caller's.
+// Once Put has returned, the entry is kept, also if the caller is killed.
+func (l *Link) Put(name string, data any, fds ...int) error {
+	b, err := json.Marshal(data)
+	if err != nil {
+		return err
+	}
+	return send(l.conn, message{Op: opPut, Name: name, Data: b}, fds)
+}
+
+// Drop takes an entry off the shelf.
+func (l *Link) Drop(name string) error { return send(l.conn, message{Op: opDrop, Name: name}, nil) }
+
+// Ready tells the keeper that this process does its work.
+func (l *Link) Ready() error { return send(l.conn, message{Op: opReady}, nil) }
+
+// Shelf receives all that is there at the beginning.
+func (l *Link) Shelf() (all []Entry, err error) {
+	for {
+		m, fds, err := receive(l.conn)
+		switch {
+		case err != nil:
+			return all, err
+		case m.Op == opReady:
+			l.died = m.Died
+			return all, nil
+		case m.Op == opPut:
+			all = append(all, Entry{Name: m.Name, Data: m.Data, FDs: fds})
+		}
+	}
+}
+
+// Died is when the process was seen dead in whose place this one is; zero: there was none. It is
+// known behind Shelf.
+func (l *Link) Died() time.Time {
+	if l.died == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, l.died)
+}
+
+// Follow tells what the other puts and drops, and how the processes are, until the keeper has
+// ended.
+func (l *Link) Follow(entry func(Entry), processes func([]Process)) {
+	for {
+		m, fds, err := receive(l.conn)
+		if err != nil {
+			return
+		}
+		switch m.Op {
+		case opPut, opDrop:
+			entry(Entry{Name: m.Name, Data: m.Data, FDs: fds, Dropped: m.Op == opDrop})
+		case opProcesses:
+			var all []Process
+			if json.Unmarshal(m.Data, &all) == nil {
+				processes(all)
+			}
+		}
+	}
+}
+
+// CloseFDs closes the descriptors of an entry.
+func (e Entry) CloseFDs() {
+	for _, fd := range e.FDs {
+		_ = sys.CloseFD(fd)
+	}
+}
+
+// File is the first descriptor of an entry as a file, of memory; the others are closed.
+func (e Entry) File() (*os.File, error) {
+	if len(e.FDs) == 0 {
+		return nil, fmt.Errorf("entry %s has no descriptor", e.Name)
+	}
+	Entry{FDs: e.FDs[1:]}.CloseFDs()
+	return os.NewFile(uintptr(e.FDs[0]), e.Name), nil
+}
+
+// send sends a message with duplicates of descriptors: an os.File makes its descriptor known to the
+// runtime's poller, and would close it.
+func send(conn *ipc.Conn, m message, fds []int) error {
+	b, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	out := ipc.Message{Data: b}
+	defer out.Close()
+	for i, fd := range fds {
+		dup, err := sys.Dup(fd)
+		if err != nil {
+			return fmt.Errorf("%s %s: %w", m.Op, m.Name, err)
+		}
+		out.Files = append(out.Files, ipc.File{Name: strconv.Itoa(i), File: os.NewFile(uintptr(dup), "entry")})
+	}
+	_ = conn.SetWriteDeadline(time.Now().Add(sendWithin))
+	if err := conn.Send(out); err != nil {
+		return fmt.Errorf("%s %s: %w", m.Op, m.Name, err)
+	}
+	return nil
+}
+
+// receive receives a message. Its descriptors are bare: the runtime's poller would wake for every
+// byte that comes to a port.
+func receive(conn *ipc.Conn) (m message, fds []int, err error) {
+	in, err := conn.Receive()
+	if err != nil {
+		return m, nil, err
+	}
+	defer in.Close()
+	for _, f := range in.Files {
+		fd, err := dupOf(f.File)
+		if err != nil {
+			Entry{FDs: fds}.CloseFDs()
+			return m, nil, err
+		}
+		fds = append(fds, fd)
+	}
+	if err := json.Unmarshal(in.Data, &m); err != nil {
+		Entry{FDs: fds}.CloseFDs()
+		return m, nil, fmt.Errorf("a message that cannot be read: %w", err)
+	}
+	return m, fds, nil
+}
+
+func dupOf(f *os.File) (fd int, err error) {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var dupErr error
+	err = raw.Control(func(from uintptr) { fd, dupErr = sys.Dup(int(from)) })
+	return fd, errors.Join(err, dupErr)
+}

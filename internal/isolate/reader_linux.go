@@ -1,0 +1,162 @@
+package isolate
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/tallywheel/tallywheel/internal/spool"
+	"github.com/tallywheel/tallywheel/reader"
+	"github.com/tallywheel/tallywheel/serial"
+)
+
+// giveUpWithin is how long a reader whose keeper has ended reads what there is.
+const giveUpWithin = 5 * time.Second
+
+// ports is the reader's process: the lines that it reads. The goroutine that follows the link owns
+// it.
+type ports struct {
+	link  *Link
+	log   *slog.Logger
+	bell  *Bell
+	read  reader.Reader
+	lines map[string]*line
+	known map[string]adoption // devices that the reader before has left, until their lines begin
+}
+
+// adoption is a device that another process has opened, or has lost.
+type adoption struct {
+	Port
+	fd int // -1: it is not open
+}
+
+// ReadPorts is all that a reader's process does, until the keeper has ended.
+func ReadPorts(link *Link, log *slog.Logger) error {
+	shelf, err := link.Shelf()
+	if err != nil {
+		return fmt.Errorf("the shelf: %w", err)
+	}
+	r := &ports{link: link, log: log, lines: map[string]*line{}, known: map[string]adoption{}}
+	for _, e := range shelf {
+		if kind, source := SourceOf(e.Name); kind == "port" {
+			r.know(source, e)
+		}
+	}
+	for _, e := range shelf {
+		if kind, _ := SourceOf(e.Name); kind != "port" {
+			r.entry(e)
+		}
+	}
+	if err := link.Ready(); err != nil {
+		log.Warn("the keeper has ended", "error", err) // which Follow notices
+	}
+	link.Follow(r.entry, func([]Process) {})
+	by := time.Now().Add(giveUpWithin)
+	var all sync.WaitGroup
+	for _, l := range r.lines {
+		all.Go(func() { l.end(by) })
+	}
+	all.Wait()
+	if r.read != nil {
+		return r.read.Close()
+	}
+	return nil
+}
+
+// know notes a device of the reader before.
+func (r *ports) know(source string, e Entry) {
+	a := adoption{fd: -1}
+	if err := json.Unmarshal(e.Data, &a.Port); err != nil {
+		r.log.Error("a device on the shelf cannot be read", "source", source, "error", err)
+	}
+	if len(e.FDs) > 0 {
+		a.fd = e.FDs[0]
+	}
+	r.known[source] = a
+}
+
+// entry does what the recorder asks for.
+func (r *ports) entry(e Entry) {
+	err := r.take(e)
+	if err != nil {
+		r.log.Error("the reader cannot do what the recorder asks for", "entry", e.Name, "error", err)
+	}
+}
+
+func (r *ports) take(e Entry) (err error) {
+	kind, source := SourceOf(e.Name)
+	switch {
+	case e.Name == BellEntry && r.bell == nil:
+		f, err := e.File()
+		if err == nil {
+			r.bell, err = OpenBell(f)
+		}
+		return err
+	case e.Name == ReadEntry && r.read == nil:
+		var cfg reader.Config
+		if err := json.Unmarshal(e.Data, &cfg); err != nil {
+			return err
+		}
+		r.read, err = reader.New(cfg)
+		return err
+	case kind == "lane" && e.Dropped:
+		if l := r.lines[source]; l != nil {
+			delete(r.lines, source)
+			go l.end(time.Now()) // what the recorder drops it has seen the end of
+		}
+		return nil
+	case kind == "lane":
+		return r.lane(source, e)
+	}
+	e.CloseFDs()
+	return nil
+}
+
+// lane begins to read a source, or changes how it is read.
+func (r *ports) lane(source string, e Entry) error {
+	var lane Lane
+	if err := json.Unmarshal(e.Data, &lane); err != nil {
+		e.CloseFDs()
+		return err
+	}
+	if l := r.lines[source]; l != nil {
+		e.CloseFDs()
+		if lane.GiveUp != nil {
+			go l.end(*lane.GiveUp)
+		}
+		return nil
+	}
+	if r.bell == nil || r.read == nil {
+		e.CloseFDs()
+		return errors.New("there is no bell yet, or it is not known how to read")
+	}
+	f, err := e.File()
+	if err != nil {
+		return err
+	}
+	s, err := spool.Open(f)
+	if err != nil {
+		return err
+	}
+	p, err := s.Producer(0)
+	if err != nil {
+		return errors.Join(err, s.Close())
+	}
+	l := newLine(r, source, lane, s, p)
+	a, ok := r.known[source]
+	if delete(r.known, source); !ok {
+		a.fd = -1
+	}
+	r.lines[source] = l
+	go l.run(a)
+	if lane.GiveUp != nil {
+		go l.end(*lane.GiveUp)
+	}
+	return nil
+}
+
+// adopt is a port of the reader before.
+func (a adoption) adopt() (*serial.Port, error) { return serial.Adopt(a.fd, a.Path, a.Accepted) }

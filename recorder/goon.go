@@ -1,0 +1,147 @@
+package recorder
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tallywheel/tallywheel/archive"
+	"github.com/tallywheel/tallywheel/internal/isolate"
+	"github.com/tallywheel/tallywheel/ledger"
+)
+
+// A recorder that was killed, of `isolate: process`, goes on with its start: the next one has the
+// same beginning, the same books of the sources whose spools have outlived it, and the same list
+// of losses. So no account is there twice, and nothing is closed that goes on. Sources that it read
+// itself have died with it: their accounts go to the history as a part of the start, as those of
+// sources that leave do, and they begin anew behind an outage.
+
+// goesOn reports whether the sheet on disk is that of the start that this process is to go on
+// with, on this log.
+func (r *Recorder) goesOn(e *archive.StartSheet) bool {
+	if r.iso == nil || r.iso.start.Since == 0 {
+		return false
+	}
+	if e != nil && e.End == "" && int64(e.Sheet.Since) == r.iso.start.Since && e.Identity == r.iso.start.Identity && hexIdentity(r.log) == e.Identity {
+		return true
+	}
+	r.slog.Error("the recorder was restarted, and its last sheet is not there, or is not of this log: it begins a new start, " +
+		"and what waited in memory for the log is missing")
+	for _, id := range r.iso.sources() {
+		r.iso.giveUp(id)
+	}
+	return false
+}
+
+// sources lists those of the spools that are left.
+func (i *isolation) sources() (all []string) {
+	for id := range i.left {
+		all = append(all, id)
+	}
+	slices.Sort(all)
+	return all
+}
+
+// goOn goes on with the start that has left that sheet.
+func (r *Recorder) goOn(e *archive.StartSheet) {
+	r.since, r.lastEnd, r.open = int64(e.Sheet.Since), LastEnd(r.iso.start.LastEnd), e.Troubles
+	if r.found == nil {
+		r.found = e.Sheet.Recovered
+	}
+	lost := lossesLeft(e)
+	gone := r.giveUp(e, lost)
+	r.parts = e.Parts
+	for _, p := range slices.Concat(e.Sheet.Ports, e.Sheet.Leaving) {
+		lanesMade.Store(max(lanesMade.Load(), p.Book, p.Hub))
+		if l := r.iso.left[p.ID]; l != nil {
+			l.book = p.Book // of two of one name, one has left
+		}
+	}
+	for _, id := range r.iso.sources() { // its spool was made, and no sheet has it: it is new
+		if l := r.iso.left[id]; l.book == 0 {
+			l.book = lanesMade.Add(1)
+		}
+	}
+	died := r.without(e)
+	r.losses.list, r.losses.forgotten, r.losses.known, r.losses.last, r.losses.late = lost.list, lost.forgotten, lost.known, lost.last, lost.late
+	r.closeDied(died, gone)
+	r.slog.Info("recorder restarted, 0 bytes lost", "sources", r.iso.sources(), "began", time.Unix(0, r.since))
+}
+
+// without is the sheet without the accounts that go on.
+func (r *Recorder) without(e *archive.StartSheet) *archive.StartSheet {
+	died := *e
+	goesOn := func(p ledger.Port) bool {
+		l := r.iso.left[p.ID]
+		return l != nil && l.book == p.Book
+	}
+	died.Sheet.Ports = slices.DeleteFunc(slices.Clone(e.Sheet.Ports), goesOn)
+	died.Sheet.Leaving = slices.Clone(e.Sheet.Leaving)
+	died.Positions = map[string][]ledger.Position{}
+	for source, ps := range e.Positions {
+		if r.iso.left[source] == nil {
+			died.Positions[source] = ps
+		}
+	}
+	return &died
+}
+
+// closeDied closes the accounts of sources that have died with the recorder before. gone is those
+// that had left.
+func (r *Recorder) closeDied(e *archive.StartSheet, gone []ledger.Port) {
+	there := slices.Concat(gone, e.Sheet.Leaving, e.Sheet.Ports)
+	last, err := e.Replay(r.log, r.streams, r.ackedBehind(e))
+	if err != nil {
+		r.slog.Warn("the end of the log cannot be read: frames that are there may be called missing", "error", err)
+	}
+	for source := range e.Positions { // of which the log has records behind the sheet
+		root, _, _ := strings.Cut(source, "/")
+		if r.iso.left[root] != nil {
+			delete(e.Positions, source)
+		}
+	}
+	if len(e.Sheet.Ports)+len(e.Sheet.Leaving) > 0 {
+		accounts := slices.Concat(e.Sheet.Ports, e.Sheet.Leaving)
+		part := archive.StartSheet{End: outageRestarted, Part: true, Parts: r.parts + 1, Identity: e.Identity, Positions: e.Positions}
+		part.Sheet = ledger.NewSheet(int64(e.Sheet.At), r.since, slices.DeleteFunc(accounts, func(p ledger.Port) bool {
+			return r.iso.left[p.ID] != nil && !slices.ContainsFunc(e.Sheet.Leaving, func(q ledger.Port) bool { return q.Book == p.Book })
+		}))
+		part.NumberAccounts()
+		r.parts++
+		r.losses.close(part.Sheet)
+		r.owed = append(r.owed, &part)
+	}
+	r.leaveOff(e, there, place{at: max(int64(e.Sheet.At), last), why: outageRestarted})
+	for id := range r.iso.left {
+		delete(r.places, id)
+	}
+}
+
+// has reports whether the books of a lane go on from a spool.
+func (i *isolation) has(l *lane) bool { return i != nil && i.left[l.cfg.ID] != nil }
+
+// closeLeft forgets spools of which no source is left: the configuration was changed so that they
+// cannot be shown to anybody.
+func (r *Recorder) closeLeft() {
+	if r.iso == nil {
+		return
+	}
+	for _, id := range r.iso.sources() {
+		r.slog.Error("what waited in memory for the log cannot be recorded: its source waits for room on the disk", "source", id)
+		r.iso.giveUp(id)
+	}
+}
+
+// beginIsolated tells whoever comes after a kill which start this is.
+func (r *Recorder) beginIsolated() error {
+	if r.iso == nil || r.iso.start.Since != 0 {
+		return nil
+	}
+	r.iso.start = isolate.Start{Since: r.since, Identity: hexIdentity(r.log), LastEnd: string(r.lastEnd)}
+	return r.iso.link.Put(isolate.StartEntry, r.iso.start)
+}
+
+// distrusts reports whether frames may have been lost that a recorder had taken which was killed.
+func (r *Recorder) distrusts() bool {
+	return r.lastEnd == EndUnknown || r.lastEnd == EndFailed || r.restarted
+}

@@ -1,0 +1,456 @@
+package recorder
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/tallywheel/tallywheel/config"
+	"github.com/tallywheel/tallywheel/internal/isolate"
+	"github.com/tallywheel/tallywheel/internal/spool"
+	"github.com/tallywheel/tallywheel/ledger"
+	"github.com/tallywheel/tallywheel/reader"
+)
+
+// isolation is the recorder's side of `isolate: process`: the spools that another process fills,
+// and the shelf on which the next recorder finds them.
+//
+// One goroutine, pump, shows all spools to their lanes. Whoever takes a spool in or out holds mu,
+// which pump holds for a round.
+type isolation struct {
+	link *isolate.Link
+	bell *isolate.Bell
+	log  *slog.Logger
+	gone chan struct{} // closed once the keeper has ended
+
+	start isolate.Start         // of which this process is to go on; zero: it begins one
+	left  map[string]*leftSpool // spools of the recorder before that no lane has taken yet, by source
+	file  []config.Source       // what the configuration says, where spools of other sources have to be played first; nil: nothing else
+
+	mu      sync.Mutex
+	remotes []*remote
+
+	told      sync.Mutex // guards what follows, held for moments
+	ports     map[string]isolate.Port
+	processes []isolate.Process
+}
+
+// leftSpool is a spool that the recorder before has left.
+type leftSpool struct {
+	spool  *spool.Spool
+	source config.Source // as it was recorded
+	lane   isolate.Lane
+	book   uint64 // number of its books
+}
+
+// remote is a source that the reader's process reads.
+type remote struct {
+	iso   *isolation
+	lane  *lane
+	spool *spool.Spool
+	play  *spooled
+	ended chan struct{} // closed once the spool has been shown to its end, or err says why not
+	err   error
+}
+
+// caughtUp is how long a recorder that goes on shows what waits, before it has a sheet of its own
+// and says that it records.
+const caughtUp = 2 * time.Second
+
+// StartIsolated is Start in a process that a keeper has started, which has what a recorder before
+// this one has left.
+func StartIsolated(cfg config.Config, logger *slog.Logger, link *isolate.Link) (*Recorder, error) {
+	cfg = cfg.WithDefaults()
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	iso, err := isolated(link, cfg, logger)
+	if err != nil {
+		return nil, err
+	}
+	r, err := startWith(iso.before(cfg), logger, nil, iso)
+	if err == nil && iso.file != nil {
+		if err = r.Reload(cfg); err != nil {
+			logger.Error("the configuration has changed, and cannot be taken: it is recorded as before", "error", err)
+		}
+	}
+	return r, nil
+}
+
+// isolated takes in what is on the shelf, and puts there what a first recorder brings.
+func isolated(link *isolate.Link, cfg config.Config, log *slog.Logger) (*isolation, error) {
+	i := &isolation{link: link, log: log, gone: make(chan struct{}), left: map[string]*leftSpool{}, ports: map[string]isolate.Port{}}
+	shelf, err := link.Shelf()
+	if err != nil {
+		return nil, fmt.Errorf("the shelf of the keeper: %w", err)
+	}
+	for _, e := range shelf {
+		if err := i.take(e); err != nil {
+			return nil, fmt.Errorf("%s on the shelf of the keeper: %w", e.Name, err)
+		}
+	}
+	if i.bell == nil {
+		if i.bell, err = isolate.NewBell(); err != nil {
+			return nil, err
+		}
+		if err := put(link, isolate.BellEntry, nil, i.bell); err != nil {
+			return nil, err
+		}
+		if err := link.Put(isolate.ReadEntry, cfg.Read.Reader()); err != nil {
+			return nil, err
+		}
+	}
+	return i, nil
+}
+
+// put puts an entry on the shelf with memory that has a file.
+func put(link *isolate.Link, name string, data any, of interface{ File() *os.File }) error {
+	raw, err := of.File().SyscallConn()
+	if err != nil {
+		return err
+	}
+	var putErr error
+	err = raw.Control(func(fd uintptr) { putErr = link.Put(name, data, int(fd)) })
+	return errors.Join(err, putErr)
+}
+
+// take takes in an entry of the shelf.
+func (i *isolation) take(e isolate.Entry) error {
+	kind, source := isolate.SourceOf(e.Name)
+	switch {
+	case e.Name == isolate.BellEntry:
+		f, err := e.File()
+		if err == nil {
+			i.bell, err = isolate.OpenBell(f)
+		}
+		return err
+	case e.Name == isolate.StartEntry:
+		return json.Unmarshal(e.Data, &i.start)
+	case kind == "lane":
+		l := &leftSpool{}
+		err := json.Unmarshal(e.Data, &l.lane)
+		if err == nil {
+			err = json.Unmarshal(l.lane.Source, &l.source)
+		}
+		if err != nil {
+			return err
+		}
+		f, err := e.File()
+		if err != nil {
+			return err
+		}
+		if l.spool, err = spool.Open(f); err != nil {
+			return err
+		}
+		i.left[source] = l
+		return nil
+	case kind == "port":
+		i.tell(source, e)
+	}
+	e.CloseFDs() // the devices are the reader's
+	return nil
+}
+
+// tell keeps what the reader says of a device.
+func (i *isolation) tell(source string, e isolate.Entry) {
+	var p isolate.Port
+	if err := json.Unmarshal(e.Data, &p); err != nil {
+		i.log.Error("what the reader says of a device cannot be read", "source", source, "error", err)
+		return
+	}
+	i.told.Lock()
+	i.ports[source] = p
+	i.told.Unlock()
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for _, r := range i.remotes {
+		if r.lane.cfg.ID == source {
+			r.lane.describe(p)
+		}
+	}
+}
+
+// port is what the reader says of a device.
+func (i *isolation) port(source string) isolate.Port {
+	i.told.Lock()
+	defer i.told.Unlock()
+	return i.ports[source]
+}
+
+// describe takes in where a device was opened, or why it cannot be: the mark that says it may have
+// come before the words.
+func (l *lane) describe(p isolate.Port) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.wordless && p.Why != "" && l.state == ledger.StateWaiting {
+		l.why, l.wordless, l.touched = p.Why, false, true
+		l.in.book.OutageGoesOn(p.Why)
+	}
+	if p.Path != "" {
+		l.path, l.accepted = p.Path, p.Accepted
+	}
+}
+
+// follow hears what the keeper tells, until that has ended.
+func (i *isolation) follow() {
+	defer close(i.gone)
+	i.link.Follow(func(e isolate.Entry) {
+		if kind, source := isolate.SourceOf(e.Name); kind == "port" && !e.Dropped {
+			i.tell(source, e)
+		}
+		e.CloseFDs()
+	}, func(all []isolate.Process) {
+		i.told.Lock()
+		defer i.told.Unlock()
+		i.processes = all
+	})
+}
+
+// Processes are those that read and record: this one, or the three of `isolate: process`.
+func (r *Recorder) Processes() []isolate.Process {
+	if r.iso == nil {
+		return []isolate.Process{{Role: isolate.Recorder, PID: os.Getpid(), Since: r.began}}
+	}
+	r.iso.told.Lock()
+	defer r.iso.told.Unlock()
+	return slices.Clone(r.iso.processes)
+}
+
+// KeeperEnded is closed once the keeper has ended, and with it the reader: the recorder is to stop.
+// It is nil where there is none.
+func (r *Recorder) KeeperEnded() <-chan struct{} {
+	if r.iso == nil {
+		return nil
+	}
+	return r.iso.gone
+}
+
+// before is a configuration that has the sources of the spools on the shelf as they were recorded:
+// what is in those is to be shown to lanes as they were. What the file says comes behind that, by
+// a reload.
+func (i *isolation) before(cfg config.Config) config.Config {
+	was := cfg
+	was.Sources = slices.Clone(cfg.Sources)
+	for id, l := range i.left {
+		at := slices.IndexFunc(was.Sources, func(s config.Source) bool { return s.ID == id })
+		switch {
+		case at < 0:
+			was.Sources = append(was.Sources, l.source)
+		case !reflect.DeepEqual(was.Sources[at], l.source):
+			was.Sources[at] = l.source
+		default:
+			continue
+		}
+		i.file = cfg.Sources
+	}
+	if i.file == nil {
+		return cfg
+	}
+	if err := was.Validate(); err != nil { // as where the port of one source is another's now
+		i.log.Error("the configuration was changed while the recorder was down, so that what waited for it cannot be recorded with what is new: "+
+			"those sources begin anew, and what the log did not have yet of them is missing", "error", err)
+		for id, l := range i.left {
+			if at := slices.IndexFunc(cfg.Sources, func(s config.Source) bool { return reflect.DeepEqual(s, l.source) }); at < 0 {
+				i.giveUp(id)
+			}
+		}
+		i.file = nil
+		return cfg
+	}
+	return was
+}
+
+// giveUp forgets a spool, for the reader, too.
+func (i *isolation) giveUp(source string) {
+	l := i.left[source]
+	delete(i.left, source)
+	_ = errors.Join(i.link.Drop(isolate.LaneOf(source)), i.link.Drop(isolate.PortOf(source)), l.spool.Close())
+}
+
+// reads reports whether another process reads a source.
+func (i *isolation) reads(s config.Source) bool { return i != nil && s.Serial != nil }
+
+// Size of a spool: what comes while the recorder is started again, and more.
+const (
+	spoolTime  = 4 * time.Second
+	leastSpool = 256 << 10
+	mostSpool  = 8 << 20
+)
+
+// SpoolBytes is how much memory the spool of a source takes for its bytes.
+func SpoolBytes(s config.Source) int {
+	n := s.Serial.Line().BytesPerSecond() * spoolTime.Seconds()
+	return max(leastSpool, min(int(n), mostSpool))
+}
+
+// attach gives a source its spool: the one that the recorder before has left, or a new one.
+func (r *Recorder) attach(p *port) error {
+	i, l := r.iso, p.lane
+	rm := &remote{iso: i, lane: l, ended: make(chan struct{})}
+	if old := i.left[l.cfg.ID]; old != nil {
+		delete(i.left, l.cfg.ID)
+		rm.spool, l.number = old.spool, old.book
+	} else {
+		s, err := spool.Create(spool.Config{Size: SpoolBytes(l.cfg), Room: spool.MaxRoom})
+		if err != nil {
+			return err
+		}
+		rm.spool = s
+	}
+	play, err := newSpooled(l, rm.spool, liveLog{r.log}, spool.Steady)
+	if err != nil {
+		return err
+	}
+	play.why = func() string { return i.port(l.cfg.ID).Why }
+	rm.play = play
+	l.describe(i.port(l.cfg.ID))
+	p.remote = rm
+	for until := time.Now().Add(caughtUp); time.Now().Before(until); {
+		if more, err := play.step(); err != nil || !more {
+			break // an error shows again
+		}
+	}
+	return nil
+}
+
+// put tells the reader, and whoever comes next, of the source.
+func (rm *remote) put(giveUp *time.Time) error {
+	l := rm.lane
+	cfg := l.config()
+	source, err := json.Marshal(cfg)
+	if err != nil {
+		return err
+	}
+	silence, most := l.waits()
+	return put(rm.iso.link, isolate.LaneOf(cfg.ID), isolate.Lane{
+		Source: source, Port: cfg.Serial.Port, Line: cfg.Serial.Line(), Silence: silence, Patience: most, GiveUp: giveUp,
+	}, rm.spool)
+}
+
+// begin has the spool shown by pump from now on.
+func (rm *remote) begin() {
+	rm.iso.mu.Lock()
+	rm.iso.remotes = append(rm.iso.remotes, rm)
+	rm.iso.mu.Unlock()
+	rm.iso.bell.Ring()
+}
+
+// cease has it shown no more.
+func (rm *remote) cease() {
+	rm.iso.mu.Lock()
+	defer rm.iso.mu.Unlock()
+	rm.iso.remotes = slices.DeleteFunc(rm.iso.remotes, func(o *remote) bool { return o == rm })
+}
+
+// round shows all spools, and reports whether there may be more at once.
+func (i *isolation) round() (more bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for _, rm := range i.remotes {
+		if rm.isOver() {
+			_ = rm.play.save()
+			continue
+		}
+		m, err := rm.play.step()
+		if more = more || m; err != nil || rm.play.ended {
+			rm.err = err
+			close(rm.ended)
+		}
+	}
+	return more
+}
+
+func (rm *remote) isOver() bool {
+	select {
+	case <-rm.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// pump shows spools to their lanes until the recorder stops. The reader rings the bell for what it
+// has written, and settle for what the log has stored.
+func (r *Recorder) pump() {
+	for {
+		for r.iso.round() {
+		}
+		select {
+		case <-r.quit:
+			return
+		default:
+		}
+		r.iso.bell.Sleep(r.iso.round)
+	}
+}
+
+// keepRemote is keepOpen for a source that another process reads: it sees that one does, until ctx
+// is done.
+func (p *port) keepRemote(ctx context.Context) {
+	defer close(p.done)
+	rm := p.remote
+	rm.begin()
+	if err := rm.put(nil); err != nil {
+		p.log.Error("the keeper does not listen: it has ended, and so will the recorder", "error", err)
+	}
+	select {
+	case <-ctx.Done():
+	case <-rm.ended:
+		if rm.err != nil {
+			p.log.Error("the spool of the source makes no sense: it is read no more until the recorder is started anew", "error", rm.err)
+			p.lane.outage(time.Now().UnixNano(), "its spool makes no sense, and a restart of Tallywheel is needed: "+rm.err.Error())
+		}
+		<-ctx.Done()
+	}
+	deadline := p.finishBy()
+	if err := rm.put(&deadline); err != nil {
+		p.log.Debug("the keeper has ended, which the reader sees, too", "error", err)
+	}
+	late := time.NewTimer(time.Until(deadline) + time.Second)
+	defer late.Stop()
+	select {
+	case <-rm.ended:
+	case <-late.C:
+	}
+	rm.cease()
+	if n := rm.rest(); n > 0 {
+		p.lane.unread(unreadStopped, n)
+		p.log.Debug("bytes that had arrived are thrown away unread", "bytes", n, "cause", unreadStopped)
+	}
+	id := p.lane.cfg.ID
+	_ = errors.Join(rm.iso.link.Drop(isolate.LaneOf(id)), rm.iso.link.Drop(isolate.PortOf(id))) // an error: the keeper has ended
+	p.lane.stopped()
+}
+
+// rest is what was not shown when the source stopped, in bytes; what is held is classified as it
+// is. Nobody shows the spool any more.
+func (rm *remote) rest() (n uint64) {
+	if rm.play.ended {
+		return 0
+	}
+	if rm.err != nil {
+		return 0 // nobody knows
+	}
+	held, err := rm.play.from.Held()
+	if err != nil {
+		return 0
+	}
+	rm.lane.Closed(held, time.Now().UnixNano(), reader.ErrRemoved)
+	<-rm.lane.closed
+	rm.play.from.Done(len(held))
+	for {
+		at := rm.play.from.Point().Shown
+		m, _, ok, err := rm.play.from.Next()
+		if err != nil || !ok {
+			return n
+		}
+		n += m.At - at
+	}
+}

@@ -1,0 +1,129 @@
+package recorder
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"sync"
+	"time"
+
+	"github.com/tallywheel/tallywheel/archive"
+	"github.com/tallywheel/tallywheel/internal/isolate"
+	"github.com/tallywheel/tallywheel/ledger"
+	"github.com/tallywheel/tallywheel/seglog"
+)
+
+// stopPatience is how long a stop waits for the log to take what is held. Tests have less.
+var stopPatience = 10 * time.Second
+
+// empty waits until the log has taken and stored what stopped ports still hold, each of them for so
+// long at most. A log that cannot write, as on a full disk, may go on at any moment: all of them
+// wait for that together.
+func (r *Recorder) empty(ports []*port, patience time.Duration) {
+	stalled := time.Now().Add(patience)
+	for _, p := range ports {
+		for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
+			p.lane.settle(r.commits.get(), time.Now().UnixNano())
+			at := r.log.Position()
+			if p.lane.isSettled() || at.Err != nil {
+				break
+			}
+			if at.Stalled == nil {
+				r.syncUntil(deadline)
+			} else if deadline = stalled; time.Now().Before(deadline) {
+				time.Sleep(stallLook)
+			}
+		}
+	}
+}
+
+// stallLook is how often a stop looks whether a log that is stalled goes on.
+const stallLook = 20 * time.Millisecond
+
+// syncUntil syncs the log. It waits until the deadline at most: a log that stalls now syncs when it
+// goes on, or is closed. The error shows in Position.
+func (r *Recorder) syncUntil(deadline time.Time) {
+	synced := make(chan struct{})
+	go func() {
+		defer close(synced)
+		_ = r.log.Sync()
+	}()
+	patience := time.NewTimer(time.Until(deadline))
+	defer patience.Stop()
+	select {
+	case <-synced:
+	case <-patience.C:
+	}
+}
+
+// Stop ends the recording: it stops the sources, brings what is held into the log, syncs and closes
+// it, and returns the last sheet. end says why, for the record.
+func (r *Recorder) Stop(end string) (ledger.Sheet, error) {
+	r.changing.Lock() // no source is added from now on
+	r.waiting.Store(0)
+	r.changing.Unlock()
+	for _, p := range r.snapshot() { // the verdict is on what held until now
+		p.lane.ends()
+	}
+	var all sync.WaitGroup
+	for _, p := range r.sources() {
+		all.Go(func() { p.stop(closeAll) })
+	}
+	all.Wait()
+	err := r.reader.Close()
+	r.empty(r.all(), stopPatience)
+	close(r.quit)
+	if r.iso != nil {
+		r.iso.bell.Ring()
+	}
+	r.done.Wait()
+	err = errors.Join(err, r.closeLog())
+	if r.cfg.Log.Linked {
+		r.slog.Info("the log's linked batches", "outcome", r.chains.Counts())
+	}
+	lost := causeFailed
+	switch {
+	case errors.Is(err, seglog.ErrDiskFull):
+		lost = causeDiskFull
+	case errors.Is(err, seglog.ErrStalled):
+		lost = causeStalled
+	}
+	for _, p := range r.all() {
+		p.lane.settle(r.commits.get(), time.Now().UnixNano())
+		p.lane.lose(lost)
+	}
+	r.settled.Store(r.commits.get().Stored)
+	r.saving.Lock()
+	defer r.saving.Unlock()
+	if !errors.Is(err, seglog.ErrFailed) { // else sources go on leaving: the next start knows what the log has of them
+		r.farewell(true)
+	}
+	if r.iso != nil { // whoever came after a kill from here on would find a start that has ended
+		_ = r.iso.link.Put(isolate.EndEntry, true) // an error: the keeper has ended itself
+	}
+	s := r.startSheet(end)
+	r.proclaim(&s, true)
+	err = errors.Join(err, r.leave(&s, err))
+	r.teller.Close() // may take its time: a kill meanwhile finds the sheet written
+	if unsent := r.teller.Unsent(); !reflect.DeepEqual(unsent, s.Unsent) {
+		s.Unsent = unsent
+		err = errors.Join(err, r.write(&s, true))
+	}
+	return s.Sheet, err
+}
+
+// leave keeps the last sheet, in the history, too. logErr is how the log has ended.
+func (r *Recorder) leave(s *archive.StartSheet, logErr error) error {
+	if errors.Is(logErr, seglog.ErrFailed) {
+		s.End = fmt.Sprintf("%s; %v", s.End, logErr)
+		s.Uncertain = true // the next start knows what the log has, and keeps the sheet
+		return r.write(s, true)
+	}
+	keepErr := r.settleOwed()
+	if keepErr == nil {
+		kept := *s
+		kept.Troubles, kept.Unsent = nil, nil // a line of the history has neither
+		keepErr = r.keep(&kept)               // first: the next start keeps what says nothing of its end
+	}
+	return errors.Join(keepErr, r.write(s, true))
+}
