@@ -82,6 +82,7 @@ func Serve(rec *recorder.Recorder, log *slog.Logger) (*Server, error) {
 		Handler: s.guard(s.routes()), MaxConns: s.seats.conns,
 		ReadHeaderTimeout: headerTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
 		Engine: server.Engine(all.Server.Engine), Loops: all.Server.Loops, Log: log,
+		Headroom: -1, // memory is the recorder's
 	}
 	if s.tls {
 		cert, _, err := c.TLS.Load()

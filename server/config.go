@@ -81,6 +81,14 @@ type Config struct {
 	// modes hand a body to the handler as it comes.
 	MaxBodyMemory int64
 
+	// Headroom is how many bytes of garbage more than Go would allow may gather before a
+	// collection, once the process collects more than 25 times a second since its heap is small:
+	// fewer collections, for so much more memory at the most. A process that makes less garbage
+	// never has it. runtime.MemStats counts it as in use, although nobody touches it. 0 means 16
+	// MiB, -1 none, and the most is 1 GiB. Where GOGC or GOMEMLIMIT are set it does nothing, nor
+	// with engine std.
+	Headroom int64
+
 	// As in http.Server. ConnState and ConnContext are called on the loop's thread in mode
 	// coroutine; mode inline has neither of the three.
 	ConnState   func(net.Conn, http.ConnState)
@@ -190,6 +198,12 @@ func (c *Config) checkLimits() error {
 	}
 	if c.MaxBodyBytes < 0 || c.MaxBodyMemory < 0 {
 		return fmt.Errorf("server: MaxBodyBytes %d, MaxBodyMemory %d: want 0 or more", c.MaxBodyBytes, c.MaxBodyMemory)
+	}
+	if c.Headroom < -1 || c.Headroom > mostHeadroom {
+		return fmt.Errorf("server: Headroom %d: want -1 to %d", c.Headroom, mostHeadroom)
+	}
+	if c.Headroom == 0 {
+		c.Headroom = defaultHeadroom
 	}
 	if c.MaxBodyMemory == 0 {
 		c.MaxBodyMemory = defaultBodies

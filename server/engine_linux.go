@@ -176,6 +176,9 @@ func (s *Server) startLoops() error {
 		if late {
 			_ = s.group.Stop()
 			s.failed = ErrClosed
+		} else if s.failed == nil {
+			garbage.add(s, s.cfg.Headroom)
+			context.AfterFunc(s.ctx, func() { garbage.remove(s) }) // also at once, if it has been ended meanwhile
 		}
 	})
 	return s.failed

@@ -45,6 +45,9 @@ func start(t testing.TB, cfg Config) (*Server, string) {
 	if cfg.Loops == 0 {
 		cfg.Loops = 2
 	}
+	if cfg.Headroom == 0 {
+		cfg.Headroom = -1 // tests measure the heap
+	}
 	s, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)

@@ -22,18 +22,18 @@ type goStream struct {
 func (g goStream) WaitInput() (bool, error) { return true, g.GoConn.WaitInput() }
 
 // Count implements h1.Stream.
-func (g goStream) Count(came int64, timed bool) { g.s.count(g.Loop(), came, timed) }
+func (g goStream) Count(came int64, n int, timed bool) { g.s.count(g.Loop(), came, n, timed) }
 
 // Hijack implements h1.Stream.
 func (g goStream) Hijack() (net.Conn, []byte, error) { return g.Detach() }
 
-// count counts a request that a goroutine has answered.
-func (s *Server) count(l *loop.Loop, came int64, timed bool) {
-	n := &s.counts[l.Index()]
+// count counts requests that a goroutine has answered.
+func (s *Server) count(l *loop.Loop, came int64, n int, timed bool) {
+	c := &s.counts[l.Index()]
 	if timed {
-		n.latency.record(time.Duration(s.group.Clock()-came), 1)
+		c.latency.record(time.Duration(s.group.Clock()-came), int64(n))
 	}
-	n.answered.Add(1)
+	c.answered.Add(uint64(n))
 }
 
 // coStream is a connection on a coroutine as a session sees it.
@@ -43,11 +43,11 @@ type coStream struct {
 }
 
 // Count implements h1.Stream.
-func (g coStream) Count(_ int64, timed bool) {
+func (g coStream) Count(_ int64, n int, timed bool) {
 	l := g.Conn().Loop()
-	l.Tally().Requests++
+	l.Tally().Requests += uint64(n)
 	if timed {
-		l.Data.(*turnCount).answers++
+		l.Data.(*turnCount).answers += int64(n)
 	}
 }
 

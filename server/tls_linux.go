@@ -80,11 +80,11 @@ func (t *tlsStream) Read(b []byte) (int, error) {
 // ReadPart implements h1.Stream. TLS has buffers of its own.
 func (t *tlsStream) ReadPart(b []byte, _ int64) (int, error) { return t.Read(b) }
 
-func (t *tlsStream) OnGone(f func())              { t.under.OnGone(f) }
-func (t *tlsStream) BodyRead()                    { t.under.BodyRead() }
-func (t *tlsStream) Draining() bool               { return t.under.Draining() }
-func (t *tlsStream) Came() int64                  { return t.under.Came() }
-func (t *tlsStream) Count(came int64, timed bool) { t.s.count(t.under.Loop(), came, timed) }
+func (t *tlsStream) OnGone(f func())                     { t.under.OnGone(f) }
+func (t *tlsStream) BodyRead()                           { t.under.BodyRead() }
+func (t *tlsStream) Draining() bool                      { return t.under.Draining() }
+func (t *tlsStream) Came() int64                         { return t.under.Came() }
+func (t *tlsStream) Count(came int64, n int, timed bool) { t.s.count(t.under.Loop(), came, n, timed) }
 
 // WriteLast implements h1.Stream: TLS has a goodbye of its own.
 func (t *tlsStream) WriteLast(b []byte) (int, error) { return t.Write(b) }

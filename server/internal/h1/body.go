@@ -28,8 +28,10 @@ type body struct {
 	err    error
 }
 
-func (x *exchange) setBody(w *response) error {
-	s, r := w.s, &x.req
+// setBody gives the request its body.
+func (w *response) setBody() error {
+	s, x := w.s, w.x
+	r := &x.req
 	h := &s.head
 	max := s.cfg.MaxBodyBytes
 	if h.Length == 0 {
@@ -40,15 +42,15 @@ func (x *exchange) setBody(w *response) error {
 	if max > 0 && h.Length > max {
 		return &http1.Error{Status: http.StatusRequestEntityTooLarge, Reason: "body too large"}
 	}
-	x.body = &body{s: s, x: x, w: w, left: h.Length, chunk: h.Chunked, asks: h.Continue, limit: -1}
+	w.asked = &body{s: s, x: x, w: w, left: h.Length, chunk: h.Chunked, asks: h.Continue, limit: -1}
 	if max > 0 {
-		x.body.limit = max
+		w.asked.limit = max
 	}
 	if h.Chunked {
 		r.TransferEncoding = []string{"chunked"}
 		x.announceTrailer()
 	}
-	r.Body = x.body
+	r.Body = w.asked
 	return nil
 }
 

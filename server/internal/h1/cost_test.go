@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"reflect"
 	"runtime"
 	"testing"
 	"time"
@@ -50,7 +51,7 @@ func (*memoryStream) OnGone(func())                             {}
 func (*memoryStream) BodyRead()                                 {}
 func (*memoryStream) Draining() bool                            { return false }
 func (*memoryStream) Came() int64                               { return 0 }
-func (*memoryStream) Count(int64, bool)                         {}
+func (*memoryStream) Count(int64, int, bool)                    {}
 func (*memoryStream) End(bool) error                            { return nil }
 func (*memoryStream) Close() error                              { return nil }
 func (*memoryStream) Hijack() (net.Conn, []byte, error)         { return nil, nil, errors.ErrUnsupported }
@@ -99,8 +100,11 @@ func TestGarbageOfARequest(t *testing.T) {
 	if got := float64(after.Mallocs-before.Mallocs) / n; got > 5.5 {
 		t.Errorf("%.2f pieces of memory for each request, want 5", got)
 	}
-	if got := (after.TotalAlloc-before.TotalAlloc)/n - uint64(len("GET / HTTP/1.1\r\nHost: 127.0.0.1:80\r\n\r\n")); got > 1200 {
+	if got := (after.TotalAlloc-before.TotalAlloc)/n - uint64(len("GET / HTTP/1.1\r\nHost: 127.0.0.1:80\r\n\r\n")); got > 1030 {
 		t.Errorf("%d bytes for each request", got)
+	}
+	if got := reflect.TypeFor[exchange]().Size(); got > 480 {
+		t.Errorf("an exchange has %d bytes: the allocator gives it 512 or more", got)
 	}
 }
 

@@ -51,7 +51,7 @@ type Stream interface {
 	Draining() bool                                               // the server is going to end
 	Came() int64                                                  // when the newest input came
 	End(linger bool) error                                        // closes; linger lets the peer read what was written
-	Count(came int64, timed bool)                                 // a request was answered that came at that time; timed: it says how quick we are
+	Count(came int64, n int, timed bool)                          // n requests were answered that came at that time; timed: they say how quick we are
 	WriteLast(b []byte) (int, error)                              // Write, which End(false) follows
 	WriteAll(net.Buffers) error                                   // writes all, and uses the argument up
 	SendFile(from *os.File, off, n int64) (sent int64, err error) // errors.ErrUnsupported: it cannot

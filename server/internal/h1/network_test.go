@@ -32,13 +32,13 @@ func testConfig(h http.Handler) *Config {
 type goTest struct{ *loop.GoConn }
 
 func (g goTest) WaitInput() (bool, error)        { return true, g.GoConn.WaitInput() }
-func (goTest) Count(int64, bool)                 {}
+func (goTest) Count(int64, int, bool)            {}
 func (goTest) Hijack() (net.Conn, []byte, error) { return nil, nil, errors.ErrUnsupported }
 
 type coTest struct{ *loop.CoConn }
 
 func (coTest) BodyRead()                         {}
-func (coTest) Count(int64, bool)                 {}
+func (coTest) Count(int64, int, bool)            {}
 func (coTest) Hijack() (net.Conn, []byte, error) { return nil, nil, errors.ErrUnsupported }
 
 type service struct{ sess *Session }

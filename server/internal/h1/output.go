@@ -4,6 +4,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -12,10 +13,11 @@ import (
 // that nothing overtakes.
 type output struct {
 	mu     sync.Mutex
-	buf    []byte
-	sent   int   // of buf, by the timer
-	mark   int   // where complete answers end in buf
-	failed error // of the first send that failed: nothing may follow it, since the client could not tell where that belongs
+	buf    []byte      // changed by the session alone
+	sent   int         // of buf, by the timer
+	mark   int         // where complete answers end in buf
+	failed error       // of the first send that failed: nothing may follow it, since the client could not tell where that belongs
+	broken atomic.Bool // failed is set
 	timer  *time.Timer
 	armed  bool
 }
@@ -32,10 +34,8 @@ func (o *output) take(b []byte) {
 }
 
 // room is free memory behind what was written, of at least n bytes or none. What is put there is
-// not output before claim says so.
+// not output before claim says so. The session calls it, so that nobody changes buf meanwhile.
 func (o *output) room(n int) []byte {
-	o.mu.Lock()
-	defer o.mu.Unlock()
 	if free := cap(o.buf) - len(o.buf); free >= n {
 		return o.buf[len(o.buf):len(o.buf):cap(o.buf)]
 	}
@@ -88,9 +88,10 @@ func (o *output) putLocked(c Stream, b []byte) error {
 		return nil
 	}
 	if waiting := o.buf[o.sent:]; len(waiting) > 0 {
-		o.failed = c.WriteAll(net.Buffers{waiting, b})
+		o.fail(c.WriteAll(net.Buffers{waiting, b}))
 	} else {
-		_, o.failed = c.Write(b)
+		_, err := c.Write(b)
+		o.fail(err)
 	}
 	o.reset()
 	return o.failed
@@ -108,7 +109,8 @@ func (o *output) flushLocked(c Stream) error { return o.handOver(c.Write) }
 // handOver gives all to write, or nothing if there is none.
 func (o *output) handOver(write func([]byte) (int, error)) error {
 	if waiting := o.buf[o.sent:]; len(waiting) > 0 && o.failed == nil {
-		_, o.failed = write(waiting)
+		_, err := write(waiting)
+		o.fail(err)
 	}
 	o.reset()
 	return o.failed
@@ -163,7 +165,8 @@ func (o *output) flushMarked(c Stream) {
 	}
 	o.armed = false
 	if o.mark > o.sent && o.failed == nil {
-		_, o.failed = c.Write(o.buf[o.sent:o.mark])
+		_, err := c.Write(o.buf[o.sent:o.mark])
+		o.fail(err)
 		o.sent = o.mark
 	}
 }
@@ -176,14 +179,25 @@ func (o *output) sendFile(c Stream, f *os.File, off, n int64) (int64, error) {
 		return 0, err
 	}
 	sent, err := c.SendFile(f, off, n)
-	if err != nil && !unsupported(err) {
-		o.failed = err
+	if !unsupported(err) {
+		o.fail(err)
 	}
 	return sent, err
 }
 
+// fail takes note of what a send has come to. mu is held.
+func (o *output) fail(err error) {
+	if err != nil {
+		o.failed = err
+		o.broken.Store(true)
+	}
+}
+
 // failure is the error of the first send that failed.
 func (o *output) failure() error {
+	if !o.broken.Load() {
+		return nil
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.failed

@@ -24,6 +24,7 @@ import (
 type response struct {
 	s      *Session
 	x      *exchange
+	asked  *body      // of the request; nil: there is none
 	headMu sync.Mutex // between WriteHeader and a 100-continue that reading the body asks for
 
 	header http.Header
@@ -126,7 +127,7 @@ func (w *response) inform(status int) {
 		return
 	}
 	if status == http.StatusContinue {
-		w.x.body.encouraged()
+		w.asked.encouraged()
 	}
 	b := w.statusLine(nil, status)
 	w.eachField(func(key string, values []string) {
@@ -162,8 +163,14 @@ func (w *response) eachField(each func(key string, values []string)) {
 	for key, values := range w.header {
 		all = append(all, field{key, values})
 	}
-	if len(all) > 1 {
+	if len(all) > len(room) {
 		slices.SortFunc(all, func(a, b field) int { return strings.Compare(a.key, b.key) })
+	} else {
+		for n := range all { // a few are sorted sooner than a function is called for them
+			for i := n; i > 0 && all[i].key < all[i-1].key; i-- {
+				all[i], all[i-1] = all[i-1], all[i]
+			}
+		}
 	}
 	for _, f := range all {
 		each(f.key, f.values)
@@ -317,13 +324,13 @@ func (w *response) emit(b []byte) error {
 var crlf = []byte("\r\n")
 
 // sendHead puts the head into the output. start is what is known of the body's beginning; known is
-// the length of the body, -1 if there may be more.
+// the length of the body, which goes with the head, or -1 if there may be more.
 func (w *response) sendHead(start []byte, known int64) error {
 	s, r := w.s, &w.x.req
 	keeps := s.head.KeepAlive()
-	if w.fullDuplex || !keeps && w.x.body.busy() || !w.x.body.unread() {
+	if w.fullDuplex || !keeps && w.asked.busy() || !w.asked.unread() {
 		// nothing to read
-	} else if e := w.x.body.discard(); e != nil { // whatever the handler made of it, this was no request
+	} else if e := w.asked.discard(); e != nil { // whatever the handler made of it, this was no request
 		w.refused = true
 		w.out, w.closeAfter = true, true
 		w.head = nil
@@ -333,7 +340,7 @@ func (w *response) sendHead(start []byte, known int64) error {
 	f.head, f.minor, f.keepAlive = r.Method == http.MethodHead, r.ProtoMinor, keeps
 	f.status, f.known = w.status, known
 	f.trailers = w.prefixed || len(w.trailers) > 0
-	f.leaving = s.c.Draining() || s.cfg.Closes() || keeps && !w.fullDuplex && w.x.body.unread()
+	f.leaving = s.c.Draining() || s.cfg.Closes() || keeps && !w.fullDuplex && w.asked.unread()
 	w.plan = decide(*f)
 	if w.plan.conflict {
 		s.cfg.Log.Warn("a handler set both Content-Length and Transfer-Encoding", "path", r.URL.Path)
@@ -343,6 +350,9 @@ func (w *response) sendHead(start []byte, known int64) error {
 	w.out = true
 	b := append(w.framing(w.head, start), "\r\n"...)
 	w.head = nil
+	if known >= 0 && w.plan.body && !w.plan.chunked { // the whole answer in one piece
+		b, w.body = append(b, w.body...), w.body[:0]
+	}
 	return s.out.claim(s.c, b)
 }
 
@@ -411,7 +421,7 @@ func (w *response) finish() error {
 	if w.plan.body && w.facts.length >= 0 && w.facts.length != w.written {
 		w.closeAfter = true // the client waits for more than there is
 	}
-	w.x.body.discard() // what came to light since the head
+	w.asked.discard() // what came to light since the head
 	return nil
 }
 

@@ -28,6 +28,7 @@ type Session struct {
 	head     http1.Head
 	buf      []byte // input is buf[lo:hi]
 	lo, hi   int
+	from     *origin // of requests that come now
 	block    *sessionBlock
 	out      output
 	lastPost bool
@@ -35,24 +36,25 @@ type Session struct {
 	began    int64     // when the head was whole, as Stream.Came
 	asked    time.Time // when the request under way began; zero if no time-out needs it
 
-	current  atomic.Pointer[requestContext]
-	peerLeft atomic.Bool
-	left     func() // gone, made once
-	answered bool   // a request
-	hijacked bool   // a handler has taken the connection over
-	active   bool   // State was told so
-	idling   bool   // Serve has returned ErrIdle
-	pending  int    // length of a head that was parsed by a coroutine, and is to be answered on a goroutine
+	current   atomic.Pointer[requestContext]
+	peerLeft  atomic.Bool
+	left      func() // gone, made once
+	answered  bool   // a request
+	uncounted int    // answers that Stream.Count does not know of yet
+	hijacked  bool   // a handler has taken the connection over
+	active    bool   // State was told so
+	idling    bool   // Serve has returned ErrIdle
+	pending   int    // length of a head that was parsed by a coroutine, and is to be answered on a goroutine
 }
 
 // sessionBlock is what a session has only while it has something to do.
 type sessionBlock struct {
-	in   [4 << 10]byte
-	out  [4 << 10]byte
-	body [heldBody]byte
-	w    response // of one request after the other
+	w response // of one request after the other; first, since the collector looks no further than the last pointer
 
 	fields [16]http1.Field // more are on the heap
+	in     [4 << 10]byte
+	out    [4 << 10]byte
+	body   [heldBody]byte
 }
 
 var sessionBlocks = sync.Pool{New: func() any { return new(sessionBlock) }}
@@ -60,17 +62,18 @@ var sessionBlocks = sync.Pool{New: func() any { return new(sessionBlock) }}
 // NewSession makes a session on a stream.
 func NewSession(cfg *Config, c Stream) *Session {
 	s := &Session{cfg: cfg, c: c, Context: context.Background()}
-	s.left = s.gone
+	s.left, s.from = s.gone, &origin{s, c}
 	return s
 }
 
 // Move gives the session another stream of the same connection, on a goroutine.
-func (s *Session) Move(c Stream) { s.c, s.Coroutine = c, false }
+func (s *Session) Move(c Stream) { s.c, s.from, s.Coroutine = c, &origin{s, c}, false }
 
 // Serve answers requests until the connection is over, whose end it has seen to. ErrPromote asks to
 // be called again on a goroutine, ErrIdle when there is input, both only of a coroutine.
 func (s *Session) Serve() error {
 	s.c.OnGone(s.left)
+	defer s.count()
 	for {
 		n, err := s.readHead()
 		switch {
@@ -127,6 +130,24 @@ func (s *Session) leave(err error) error {
 
 // Hijacked reports whether a handler has taken the connection over.
 func (s *Session) Hijacked() bool { return s.hijacked }
+
+// counts takes note of an answer.
+func (s *Session) counts(w *response) {
+	s.answered = true
+	if w.events {
+		s.c.Count(s.began, 1, false)
+	} else if s.uncounted++; s.lo == s.hi || w.closeAfter || s.Coroutine {
+		s.count()
+	}
+}
+
+// count counts what was answered: pipelined requests, whose answers go out together, together.
+func (s *Session) count() {
+	if n := s.uncounted; n > 0 {
+		s.uncounted = 0
+		s.c.Count(s.began, n, true)
+	}
+}
 
 // gone is called, from elsewhere, when the client has left.
 func (s *Session) gone() {
@@ -188,7 +209,10 @@ func (s *Session) readHead() (int, error) {
 			return 0, err
 		}
 		if n > 0 {
-			s.began = s.c.Came()
+			if came := s.c.Came(); came != s.began {
+				s.count()
+				s.began = came
+			}
 			if s.head.Upgrade && s.Coroutine {
 				s.pending = n
 				return 0, ErrPromote
@@ -196,6 +220,7 @@ func (s *Session) readHead() (int, error) {
 			s.bodyDeadline()
 			return n, nil
 		}
+		s.count()
 		if err := s.out.flush(s.c); err != nil {
 			return 0, err
 		}
@@ -344,9 +369,9 @@ func (s *Session) answer(n int) (keep bool, err error) {
 	if d := s.cfg.WriteTimeout; d > 0 {
 		_ = s.c.SetWriteDeadline(time.Now().Add(d))
 	}
-	s.current.Store(&x.ctx)
+	s.current.Store(x.ctx())
 	if s.peerLeft.Load() {
-		x.ctx.cancel()
+		x.ctx().cancel()
 	}
 	w := x.w
 	ok := false
@@ -355,15 +380,15 @@ func (s *Session) answer(n int) (keep bool, err error) {
 		case ok:
 		case w.hijacked: // the connection is not ours any more
 			x.detach()
-			x.ctx.cancel()
-			x.body.end()
+			x.ctx().cancel()
+			w.asked.end()
 		default: // a panic, or runtime.Goexit: only what earlier requests were answered may go out
 			x.detach()
-			x.ctx.cancel()
+			x.ctx().cancel()
 			s.out.abort()
 			_ = s.out.flush(s.c)
 			_ = s.c.End(true) // whoever still reads the body comes back …
-			x.body.end()      // … and cannot begin again: the memory is another session's soon
+			w.asked.end()     // … and cannot begin again: the memory is another session's soon
 		}
 	}()
 	if ok = s.call(x); !ok && w.hijacked {
@@ -373,21 +398,20 @@ func (s *Session) answer(n int) (keep bool, err error) {
 	}
 	x.detach() // from now on the handler's writes are refused
 	if w.hijacked {
-		x.body.end()
-		x.ctx.cancel()
+		w.asked.end()
+		x.ctx().cancel()
 		s.current.Store(nil)
 		return false, errHijacked
 	}
-	x.body.interrupt(w)
+	w.asked.interrupt(w)
 	err = w.finish()
-	unread := x.body.end()
-	x.ctx.cancel()
+	unread := w.asked.end()
+	x.ctx().cancel()
 	s.current.Store(nil)
 	if f := x.req.MultipartForm; f != nil {
 		_ = f.RemoveAll()
 	}
-	s.answered = true
-	s.c.Count(s.began, !w.events)
+	s.counts(w)
 	if w.timed { // the handler's deadlines were for this request
 		_ = s.c.SetDeadline(time.Time{})
 	}

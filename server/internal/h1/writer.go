@@ -148,8 +148,8 @@ func (x *writer) SetWriteDeadline(t time.Time) error {
 // CloseNotify implements http.CloseNotifier, which is deprecated but still used.
 func (x *writer) CloseNotify() <-chan bool {
 	c := make(chan bool, 1)
-	x.ctx.AfterFunc(func() {
-		if x.ctx.s.peerLeft.Load() {
+	(*requestContext)(x).AfterFunc(func() {
+		if x.from.s.peerLeft.Load() {
 			c <- true
 		}
 	})
