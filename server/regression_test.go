@@ -97,6 +97,7 @@ func serve(t testing.TB, w way, cfg server.Config) *running {
 		cfg.Loops = 1
 	}
 	var err error
+	cfg.Headroom = -1 // tests measure the heap
 	if r.Server, err = server.New(cfg); err != nil {
 		t.Fatal(err)
 	}

@@ -156,6 +156,7 @@ func open(t testing.TB, p place, h http.HandlerFunc, tune ...func(*server.Config
 		f(&cfg)
 	}
 	var err error
+	cfg.Headroom = -1 // tests measure the heap
 	if s.Server, err = server.New(cfg); err != nil {
 		t.Fatal(err)
 	}
