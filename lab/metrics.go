@@ -54,6 +54,7 @@ var (
 	RateVariation        = metric("rate_variation_percent", "%", "variation of throughput, 10 ms slices", less)
 	ScaleUp              = metric("scale_up_us", "µs", "delay until the pool has grown", less)
 	PredictedMBPerSecond = metric("predicted_MB_per_s", "MB/s", "throughput, predicted", neither)
+	CachedPercent        = metric("cached_percent", "%", "of the file cached at the end", neither)
 	Threads              = metric("threads", "threads", "threads of the program", less)
 	BlockedP50           = metric("blocked_us_p50", "µs", "blocked in a read, median", neither)
 	HandledP50           = metric("handled_us_p50", "µs", "work on what a read brought, median", less)

@@ -57,6 +57,32 @@ func DropCache(f *os.File) error {
 	})
 }
 
+// Cached is the share of a file's pages that are in the page cache, 0 to 1. The file must not be
+// empty.
+func Cached(f *os.File) (share float64, err error) {
+	info, err := f.Stat()
+	if err != nil {
+		return 0, err
+	}
+	err = withFD(f, func(fd int) error {
+		m, err := unix.Mmap(fd, 0, int(info.Size()), unix.PROT_READ, unix.MAP_SHARED)
+		if err != nil {
+			return os.NewSyscallError("mmap", err)
+		}
+		pages := make([]byte, (len(m)+os.Getpagesize()-1)/os.Getpagesize())
+		_, _, e := unix.Syscall(unix.SYS_MINCORE, uintptr(unsafe.Pointer(&m[0])), uintptr(len(m)), uintptr(unsafe.Pointer(&pages[0])))
+		for _, p := range pages {
+			share += float64(p&1) / float64(len(pages)) // the other bits mean nothing
+		}
+		err = unix.Munmap(m)
+		if e != 0 {
+			err = e
+		}
+		return os.NewSyscallError("mincore", err)
+	})
+	return share, err
+}
+
 // FreeBytes is the space that an ordinary user may still take on the file system of path.
 func FreeBytes(path string) (int64, error) {
 	var s unix.Statfs_t

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"os"
 	"runtime"
@@ -271,8 +272,28 @@ func forget(path string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(f.Sync(), sys.DropCache(f), f.Close())
+	err = errors.Join(f.Sync(), sys.DropCache(f))
+	if err == nil {
+		var left float64
+		if left, err = sys.Cached(f); err == nil && left > cachedAtMost {
+			err = fmt.Errorf("%.0f %% of the file stayed in the page cache: nothing can be read cold here", 100*left)
+		}
+	}
+	return errors.Join(err, f.Close())
 }
+
+// recall reads a file, so that it is in the page cache.
+func recall(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(struct{ io.Writer }{io.Discard}, f) // not by splice: into the page cache
+	return errors.Join(err, f.Close())
+}
+
+// cachedAtMost is the share of a file that may be in the page cache where it is said to be cold.
+const cachedAtMost = 0.01
 
 var sink []byte // keeps buffers from living on the stack
 
@@ -424,22 +445,17 @@ func passes(t *contestant.Turn, path string, pass func() (int, uint64, error)) e
 	)
 }
 
+// coldShare is one part in so many of a cold file that a turn reads at most.
+const coldShare = 16
+
 // seek reads blocks of 4 KiB at random: how=seek, by Seek and Read, else by ReadAt of a backend.
 // state=cold drops the page cache before.
 func seek(t *contestant.Turn) error {
-	path := t.Text("file")
-	warm := forget
-	if t.Text("state") != "cold" {
-		warm = func(path string) error {
-			f, err := os.Open(path)
-			if err != nil {
-				return err
-			}
-			_, err = io.Copy(struct{ io.Writer }{io.Discard}, f) // not by splice: into the page cache
-			return errors.Join(err, f.Close())
-		}
+	path, prepare := t.Text("file"), recall
+	if t.Text("state") == "cold" {
+		prepare = forget
 	}
-	if err := warm(path); err != nil {
+	if err := prepare(path); err != nil {
 		return err
 	}
 	cfg, _ := fileConfig(t)
@@ -474,7 +490,11 @@ func seek(t *contestant.Turn) error {
 	b := make([]byte, block)
 	var took []int64
 	n := uint64(0)
-	for now := time.Now(); now.Before(until); n++ {
+	most := uint64(math.MaxUint64)
+	if t.Text("state") == "cold" { // else a long turn would find more of it cached than a short one
+		most = uint64(size / block / coldShare)
+	}
+	for now := time.Now(); now.Before(until) && n < most; n++ {
 		if _, err := read(b, rng.Int64N(size/block)*block); err != nil {
 			return err
 		}
@@ -488,7 +508,11 @@ func seek(t *contestant.Turn) error {
 	if err != nil {
 		return err
 	}
-	return t.Result(length, n, contestant.Latencies(took)...)
+	cached, err := sys.Cached(plain)
+	if err != nil {
+		return err
+	}
+	return t.Result(length, n, append(contestant.Latencies(took), contestant.Value{Metric: "cached_percent", V: 100 * cached})...)
 }
 
 // misuse reads records of 128 bytes out of a binary file: with bufio.Scanner as if it were text
