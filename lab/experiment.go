@@ -135,11 +135,12 @@ var (
 	Files      = Plane{"files"}
 	Log        = Plane{"log"}
 	Network    = Plane{"network"}
+	Processes  = Plane{"processes"}
 	Laboratory = Plane{"laboratory"}
 )
 
 // Planes lists them.
-func Planes() []Plane { return []Plane{Serial, Memory, Files, Log, Network, Laboratory} }
+func Planes() []Plane { return []Plane{Serial, Memory, Files, Log, Network, Processes, Laboratory} }
 
 // String is the plane's name.
 func (p Plane) String() string { return p.name }

@@ -60,6 +60,12 @@ var (
 	HandledP50           = metric("handled_us_p50", "µs", "work on what a read brought, median", less)
 	GrownBytes           = metric("grown_bytes", "B", "memory for stacks, more at work than at rest", less)
 	Answer               = metric("answer", "", "answer", neither)
+	FailedPerEvent       = metric("failed_per_event", "requests", "requests that failed, an event", less)
+	RefusedPerSecond     = metric("refused_per_s", "1/s", "refused", less)
+	DescriptorDrift      = metric("descriptor_drift", "descriptors", "descriptors more at the end", less)
+	GoroutineDrift       = metric("goroutine_drift", "goroutines", "goroutines more at the end", less)
+	AllocationVariation  = metric("allocation_variation_percent", "%", "variation of what is allocated, fifths of a turn", less)
+	LockWait             = metric("lock_wait_percent", "%", "CPU time waited for locks", less)
 	InvoluntaryPerOp     = metric("involuntary_per_op", "switches", "involuntary context switches an operation", less)
 )
 

@@ -148,7 +148,7 @@ func Pools(t *Turn, p Pool) error {
 	if err != nil {
 		return err
 	}
-	v := []Value{{"rate_variation_percent", variation(slices)}, {"grown_bytes", more}}
+	v := []Value{{"rate_variation_percent", Variation(slices)}, {"grown_bytes", more}}
 	if grown > 0 {
 		v = append(v, Value{"scale_up_us", float64(grown.Nanoseconds()) / 1e3})
 	}
@@ -198,8 +198,8 @@ func growth(p Pool) time.Duration {
 	return time.Duration(took.Load())
 }
 
-// variation is the coefficient of variation, in %.
-func variation(v []float64) float64 {
+// Variation is the coefficient of variation, in %.
+func Variation(v []float64) float64 {
 	if len(v) < 2 {
 		return 0
 	}

@@ -42,6 +42,13 @@ var all = map[string]func(*contestant.Turn) error{
 	"touch-any":   touchAtRandom,
 	"give-back":   giveBack,
 	"read-times":  readTimes,
+	"workers":     serveWorkers,
+	"plain":       plainWorkers,
+	"tree":        tree,
+	"database":    database,
+	"drift":       drift,
+	"talk":        talk,
+	"talk-back":   talkBack,
 }
 
 // Names lists what [Run] can be called with.

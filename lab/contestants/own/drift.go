@@ -1,0 +1,75 @@
+package own
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"runtime"
+	"runtime/metrics"
+	"time"
+
+	"github.com/tallywheel/tallywheel/lab/contestant"
+	"github.com/tallywheel/tallywheel/loadgen"
+)
+
+// drift serves as serveHTTP does, is its own client, whose connections come and go, and looks at
+// itself all the while: what is more at the end than at the beginning is a leak.
+func drift(t *contestant.Turn) error {
+	s, err := httpServer(t)
+	if err != nil {
+		return err
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(ln) }()
+	l, err := loadgen.New(loadgen.Config{URL: "http://" + ln.Addr().String() + "/", Connections: 64, Threads: 1, Close: t.Text("load") == "new"})
+	if err != nil {
+		return err
+	}
+	l.Run(context.Background(), 200*time.Millisecond) // what is made once is made
+	until, err := t.Ready()
+	if err != nil {
+		return err
+	}
+	const parts = 5
+	looks := []look{lookAround()}
+	requests, part := uint64(0), time.Until(until)/parts
+	for range parts {
+		r := l.Run(context.Background(), part)
+		if r.Failed() > 0 {
+			return fmt.Errorf("requests failed: %v", r.Errors)
+		}
+		requests += r.Requests + r.Late
+		looks = append(looks, lookAround())
+	}
+	took, err := t.Done()
+	if err != nil {
+		return err
+	}
+	first, last := looks[1], looks[parts]
+	var rates []float64
+	for i := 1; i < len(looks); i++ {
+		rates = append(rates, looks[i].allocated-looks[i-1].allocated)
+	}
+	err = t.Result(took, requests,
+		contestant.Value{Metric: "descriptor_drift", V: last.descriptors - first.descriptors},
+		contestant.Value{Metric: "goroutine_drift", V: last.goroutines - first.goroutines},
+		contestant.Value{Metric: "allocation_variation_percent", V: contestant.Variation(rates)},
+		contestant.Value{Metric: "lock_wait_percent", V: 100 * (last.locked - looks[0].locked) / took.Seconds() / float64(runtime.GOMAXPROCS(0))})
+	return errors.Join(err, l.Close(), s.Close())
+}
+
+// look is what a process says of itself.
+type look struct{ descriptors, goroutines, allocated, locked float64 }
+
+func lookAround() (l look) {
+	fds, _ := os.ReadDir("/proc/self/fd") // none without /proc
+	s := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}, {Name: "/sync/mutex/wait/total:seconds"}}
+	metrics.Read(s)
+	return look{float64(len(fds)), float64(runtime.NumGoroutine()), float64(s[0].Value.Uint64()), s[1].Value.Float64()}
+}

@@ -1,0 +1,73 @@
+// Package processaffinity asks how many workers there should be, and whether to bind them to CPUs.
+package processaffinity
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/tallywheel/tallywheel/lab"
+	"github.com/tallywheel/tallywheel/lab/load"
+	"github.com/tallywheel/tallywheel/rt"
+)
+
+const (
+	half   = "n ÷ 2 workers"
+	n      = "n workers"
+	pinned = "n workers, bound"
+	twice  = "2n workers"
+	more   = "4n workers"
+)
+
+func init() {
+	cpus := 2
+	if all, err := rt.Affinity(0); err == nil {
+		cpus = len(all)
+	}
+	workers := func(name string, count int, args ...string) lab.Contestant {
+		count = max(1, count)
+		return lab.Ours(name, append([]string{"workers", fmt.Sprintf("workers=%d", count), "procs=1"}, args...)...).But(fmt.Sprintf("%d here", count))
+	}
+	lab.Register(&lab.Experiment{
+		Name: "process-affinity", Plane: lab.Processes,
+		Question: "How many workers for n CPUs, and bound to them or not?",
+		Method: "net/http behind prefork; each worker has GOMAXPROCS=1. A request computes some 20 µs (cpu) or waits 2 ms (io). 64 connections ask as soon as they are answered. Bound: worker i runs on CPU i " +
+			"only, as by taskset. The client is on the same CPUs.",
+		Metrics: []lab.Metric{lab.OpsPerSecond, lab.LatencyP50, lab.LatencyP99},
+		Base:    n, Turn: time.Second,
+		Cells:       func(lab.Options) []lab.Params { return lab.Cells("work", "cpu", "io") },
+		Contestants: []lab.Contestant{workers(half, cpus/2), workers(n, cpus), workers(pinned, cpus, "pin=1"), workers(twice, 2*cpus), workers(more, 4*cpus)},
+		Scene: func(b *lab.Bench, _ *lab.Contestant, _ lab.Params) (*lab.Scene, error) {
+			return load.HTTP{Connections: 64}.Scene(b)
+		},
+		Advice: func(v lab.View) string {
+			r, ok := v.Ratio(twice, n, lab.Params{"work": "cpu"}, lab.OpsPerSecond)
+			p, ok2 := v.Ratio(pinned, n, lab.Params{"work": "cpu"}, lab.OpsPerSecond)
+			if !ok || !ok2 {
+				return ""
+			}
+			return fmt.Sprintf("As many workers as CPUs: twice as many do %.2f times the work. To bind them brings %.2f times.", r.Median, p.Median)
+		},
+		Claims: claims(),
+	})
+}
+
+func claims() []lab.Claim {
+	says := func(figure string) lab.Source { return lab.ProcessesArticle.Says("4.1", figure) }
+	ratio := func(text string, source lab.Source, a string, work string, judge func(lab.Ratio) lab.Verdict) lab.Claim {
+		return lab.Claim{Claim: text, Source: source, Needs: a + " and " + n + ", work=" + work, Judge: func(v lab.View) (lab.Verdict, bool) {
+			r, ok := v.Ratio(a, n, lab.Params{"work": work}, lab.OpsPerSecond)
+			return judge(r), ok
+		}}
+	}
+	return []lab.Claim{
+		ratio("Of work that computes, as many processes as CPUs do most: twice as many do no more.", says("进程数 = 物理核心数 (8 → 8)"), twice, "cpu", func(r lab.Ratio) lab.Verdict {
+			return lab.AtMost(r, 1.02, "A CPU that computes has nothing to give to another process; switches only cost.")
+		}),
+		ratio("Of work that waits, up to twice as many processes as CPUs do more.", says("2×核心数 (8 → 12–16)"), twice, "io", func(r lab.Ratio) lab.Verdict {
+			return lab.AtLeast(r, 1.05, "A Go process waits for thousands of requests at a time: one is as good at waiting as two. The rule is of processes that wait for one.")
+		}),
+		ratio("To bind processes to CPUs makes them quicker: fewer switches, warmer caches.", says("taskset -c 0,1: 减少缓存失效"), pinned, "cpu", func(r lab.Ratio) lab.Verdict {
+			return lab.AtLeast(r, 1.02, "The kernel moves a process that computes only where a CPU is idle; a bound one has to wait for its own, which the client may have.")
+		}),
+	}
+}

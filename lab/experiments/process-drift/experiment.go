@@ -1,0 +1,68 @@
+// Package processdrift asks whether a server holds more the longer it runs.
+package processdrift
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/tallywheel/tallywheel/lab"
+)
+
+func init() {
+	lab.Register(&lab.Experiment{
+		Name: "process-drift", Plane: lab.Processes,
+		Question: "Does a server hold more the longer it runs, and do its requests wait for locks?",
+		Method: "A server and its client in one process, 64 connections: kept, or a new one for each request. Descriptors and goroutines are counted after the first and the last fifth of a turn; what is allocated " +
+			"is compared from fifth to fifth. lock_wait_percent is what goroutines have waited for sync.Mutex and sync.RWMutex, of the time of all CPUs (runtime/metrics).",
+		Metrics: []lab.Metric{lab.DescriptorDrift, lab.GoroutineDrift, lab.AllocationVariation, lab.LockWait, lab.OpsPerSecond, lab.RSS},
+		Turn:    2 * time.Second,
+		Cells:   func(lab.Options) []lab.Params { return lab.Cells("load", "kept", "new") },
+		Contestants: []lab.Contestant{
+			lab.Ours("net/http", "drift", "engine=net/http"), lab.Ours("tallywheel/auto", "drift", "engine=auto", "mode=goroutine"),
+			lab.Ours("tallywheel/uring-inline", "drift", "engine=uring", "mode=inline"), lab.Ours("tallywheel/epoll-goroutine", "drift", "engine=epoll", "mode=goroutine"),
+		},
+		Advice: func(v lab.View) string {
+			m, ok := v.Medians(lab.Params{"load": "kept"}, lab.LockWait, "net/http", "tallywheel/auto")
+			if !ok {
+				return ""
+			}
+			return fmt.Sprintf("Locks take %.2f %% of the CPUs' time in net/http, %.2f %% in ours.", m[0], m[1])
+		},
+		Claims: []lab.Claim{
+			steady("No descriptor leaks.", "未出现句柄泄漏", lab.DescriptorDrift),
+			steady("No goroutine is left.", "未出现 goroutine 堆积", lab.GoroutineDrift),
+			{
+				Claim: "There is no lock that is waited for.", Source: lab.ProcessesArticle.Says("1", "无锁竞争热点"), Needs: "net/http, load=kept",
+				Judge: func(v lab.View) (lab.Verdict, bool) {
+					m, ok := v.Median("net/http", lab.Params{"load": "kept"}, lab.LockWait)
+					return lab.Holds(m < 1, fmt.Sprintf("%.3f %% of the CPUs' time", m), "The article looked at a profile; this is all waiting for locks. 1 % is what is let pass here."), ok
+				},
+			},
+			{
+				Claim: "What is allocated stays the same.", Source: lab.ProcessesArticle.Says("1", "内存分配速率保持稳定"), Needs: "net/http, load=kept",
+				Judge: func(v lab.View) (lab.Verdict, bool) {
+					m, ok := v.Median("net/http", lab.Params{"load": "kept"}, lab.AllocationVariation)
+					return lab.Holds(m < 25, fmt.Sprintf("± %.1f %%", m), "It goes with the requests, which vary with the machine; 25 % from fifth to fifth is what is let pass here."), ok
+				},
+			},
+		},
+	})
+}
+
+// steady is the claim that a figure of each contestant does not grow, by more than what comes and
+// goes with 64 connections.
+func steady(text, words string, metric lab.Metric) lab.Claim {
+	return lab.Claim{Claim: text, Source: lab.ProcessesArticle.Says("1", words), Needs: "all servers", Judge: func(v lab.View) (lab.Verdict, bool) {
+		worst, most, seen := "", -1.0, false
+		for _, who := range []string{"net/http", "tallywheel/auto", "tallywheel/uring-inline", "tallywheel/epoll-goroutine"} {
+			for _, cell := range lab.Cells("load", "kept", "new") {
+				if m, ok := v.Median(who, cell, metric); ok {
+					if seen = true; m > most {
+						worst, most = who+" "+cell.String(), m
+					}
+				}
+			}
+		}
+		return lab.Holds(most <= 16, fmt.Sprintf("at most %.0f more, %s", most, worst), "With 64 connections that come and go some are open at any moment; what leaks grows with the requests, of which there were tens of thousands."), seen
+	}}
+}

@@ -1,0 +1,97 @@
+// Package processipc asks how processes of one machine should talk.
+package processipc
+
+import (
+	"fmt"
+
+	"github.com/tallywheel/tallywheel/lab"
+)
+
+var flood, turns, wake = lab.Params{"load": "flood"}, lab.Params{"load": "turns"}, lab.Params{"load": "wake"}
+
+func ours(name, how, note string) lab.Contestant { return lab.Ours(name, "talk", "how="+how).But(note) }
+
+func inC(how, note string) lab.Contestant {
+	return lab.C("ipc.c", "apt install gcc", "-lpthread", "-lrt").As("c/"+how, "ipc", "how="+how).But(note)
+}
+
+func init() {
+	lab.Register(&lab.Experiment{
+		Name: "process-ipc", Plane: lab.Processes,
+		Question: "How should two processes of one machine talk?",
+		Method: "Messages of 128 bytes, each sent by itself, between two processes. flood: one way, as many as go, until the last is there. turns: there and back, one at a time; latency is of the round " +
+			"trip. wake: the same, each after a pause of 1 ms, when the other process sleeps. CPU time is of the process that sends alone.",
+		Metrics: []lab.Metric{lab.OpsPerSecond, lab.LatencyP50, lab.LatencyP99, lab.CPUPerOp, lab.ContextSwitchesPerOp},
+		Base:    "go/unix",
+		Cells:   func(lab.Options) []lab.Params { return lab.Cells("load", "flood", "turns", "wake") },
+		Contestants: []lab.Contestant{
+			ours("tallywheel/ring", "ring", "looks for as long as a wake-up takes, then sleeps"),
+			ours("tallywheel/futex", "futex", "sleeps at once"),
+			ours("go/unix", "unix", "a stream"), ours("go/seqpacket", "seqpacket", ""), ours("go/pipe", "pipe", ""),
+			ours("go/fifo", "fifo", "bufio, let go after each message, as the article has it"), ours("go/tcp", "tcp", ""),
+			inC("ring", "looks for 20 µs, then sleeps"), inC("futex", "sleeps at once"), inC("unix", "a stream"), inC("seqpacket", ""), inC("pipe", ""), inC("tcp", ""),
+			inC("mq", "a POSIX message queue of 10 messages, the most without privileges"),
+			inC("sem", "shared memory under a semaphore of value 1; who finds nothing calls sched_yield"),
+		},
+		Advice: func(v lab.View) string {
+			r, ok := v.Ratio("tallywheel/ring", "go/unix", flood, lab.OpsPerSecond)
+			m, more := v.Medians(turns, lab.LatencyP50, "tallywheel/ring", "go/unix")
+			if !ok || !more {
+				return ""
+			}
+			return fmt.Sprintf("A ring carries %.0f times the small messages of a Unix socket, and a round trip takes %.1f µs instead of %.1f. For a few messages a second a socket is simpler.", r.Median, m[0], m[1])
+		},
+		Claims: claims(),
+	})
+}
+
+func claims() []lab.Claim {
+	article := func(figure string) lab.Source { return lab.ProcessesArticle.Says("2.4", figure) }
+	return []lab.Claim{
+		{
+			Claim: "Shared memory is the fast way.", Source: article("高性能, needs manual synchronisation"), Needs: "tallywheel/ring and go/pipe in flood",
+			Judge: func(v lab.View) (lab.Verdict, bool) {
+				r, ok := v.Ratio("tallywheel/ring", "go/pipe", flood, lab.OpsPerSecond)
+				return lab.AtLeast(r, 2, "No call and no copy by the kernel for each message. The article gives no figure; twice a pipe is asked for here."), ok
+			},
+		},
+		{
+			Claim: "Shared memory with a semaphore of value 1 avoids the cost of system calls and copies.", Source: lab.ProcessesArticle.Says("4.2", "突破性能瓶颈, sem_open(…, 1)"), Needs: "c/sem and c/pipe in flood",
+			Judge: func(v lab.View) (lab.Verdict, bool) {
+				r, ok := v.Ratio("c/sem", "c/pipe", flood, lab.OpsPerSecond)
+				return lab.AtLeast(r, 1, "A lock does not say that something has come: who waits has to ask again and again, and takes the lock from the one who would bring it."), ok
+			},
+		},
+		{
+			Claim: "A pipe is simple and one-way, a Unix socket goes both ways.", Source: article("单向通信 / 双向、流式通信"), Needs: "go/fifo and go/unix in turns",
+			Judge: func(v lab.View) (lab.Verdict, bool) {
+				m, ok := v.Medians(turns, lab.LatencyP50, "go/fifo", "go/unix")
+				if !ok {
+					return lab.Verdict{}, false
+				}
+				return lab.Holds(true, fmt.Sprintf("two FIFOs %.1f µs there and back, one socket %.1f", m[0], m[1]), "A FIFO has one direction, so a conversation takes two of them; here both carried one."), true
+			},
+		},
+		{
+			Claim: "Our ring carries ten times the messages of a Unix socket.", Source: lab.Goal("≥ 10×, 128 B"), Needs: "tallywheel/ring and go/unix in flood",
+			Judge: func(v lab.View) (lab.Verdict, bool) {
+				r, ok := v.Ratio("tallywheel/ring", "go/unix", flood, lab.OpsPerSecond)
+				return lab.AtLeast(r, 10, "A message is a copy and one atomic store."), ok
+			},
+		},
+		{
+			Claim: "Our ring carries as many messages as one in C.", Source: lab.Goal("≥ 1.0×, 128 B"), Needs: "tallywheel/ring and c/ring in flood",
+			Judge: func(v lab.View) (lab.Verdict, bool) {
+				r, ok := v.Ratio("tallywheel/ring", "c/ring", flood, lab.OpsPerSecond)
+				return lab.AtLeast(r, 1, "The work is the same; Go's atomic stores are as those in C."), ok
+			},
+		},
+		{
+			Claim: "To be woken by our ring takes at most 1.3 times as long as in C, at 99 %.", Source: lab.Goal("≤ 1.3×"), Needs: "tallywheel/ring and c/ring in wake",
+			Judge: func(v lab.View) (lab.Verdict, bool) {
+				r, ok := v.Ratio("tallywheel/ring", "c/ring", wake, lab.LatencyP99)
+				return lab.AtMost(r, 1.3, "futex(2) wakes a thread; Go's scheduler has kept its place for it."), ok
+			},
+		},
+	}
+}

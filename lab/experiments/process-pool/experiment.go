@@ -1,0 +1,89 @@
+// Package processpool asks what a larger pool of workers brings.
+package processpool
+
+import (
+	"fmt"
+
+	"github.com/tallywheel/tallywheel/lab"
+)
+
+const (
+	small  = "8 workers, queue 1024"
+	large  = "32 to 64 workers, queue 8192"
+	larger = "32 workers, 200 connections"
+	free   = "a goroutine each, 200 connections"
+)
+
+func pool(name, core, most, queue, full, connections string) lab.Contestant {
+	return lab.Ours(name, "database", "how=pool", "core="+core, "max="+most, "queue="+queue, "full="+full, "connections="+connections)
+}
+
+func init() {
+	lab.Register(&lab.Experiment{
+		Name: "process-pool", Plane: lab.Processes,
+		Question: "How many workers should wait for a database?",
+		Method: "A task takes one of so many connections to a database and waits 6.67 ms for it, so that 8 workers do the 1,200 tasks a second that the article has. The pools are admission's, which obey the rules " +
+			"of Java's ThreadPoolExecutor: workers beyond the core come when the queue is full. steady: 128 clients, each with the next task when the last is done. bursts: 1,024 clients for 50 ms, then 8 for " +
+			"as long, so that a pool has to grow, or to refuse. Latency is from the submission to the end.",
+		Metrics: []lab.Metric{lab.OpsPerSecond, lab.LatencyP50, lab.LatencyP99, lab.RefusedPerSecond, lab.CPUPerOp, lab.RSS},
+		Base:    small,
+		Cells:   func(lab.Options) []lab.Params { return lab.Cells("load", "steady", "bursts") },
+		Contestants: []lab.Contestant{
+			pool(small, "8", "8", "1024", "refuse", "50").But("AbortPolicy"),
+			pool(large, "32", "64", "8192", "caller-runs", "50").But("CallerRunsPolicy; the article's, with 50 connections"),
+			pool(larger, "32", "64", "8192", "caller-runs", "200").But("the article's"),
+			pool("8 to 64 workers, queue 16", "8", "64", "16", "caller-runs", "200").But("grows at once"),
+			lab.Ours(free, "database", "how=goroutine", "connections=200"),
+		},
+		Advice: func(v lab.View) string {
+			m, ok := v.Medians(lab.Params{"load": "steady"}, lab.OpsPerSecond, small, larger, free)
+			if !ok {
+				return ""
+			}
+			return fmt.Sprintf("What waits needs places, not threads: 8 workers do %.0f tasks a second, 32 do %.0f, a goroutine each with 200 connections %.0f.", m[0], m[1], m[2])
+		},
+		Claims: claims(),
+	})
+}
+
+func claims() []lab.Claim {
+	steady, bursts := lab.Params{"load": "steady"}, lab.Params{"load": "bursts"}
+	says := func(figure string) lab.Source { return lab.ProcessesArticle.Says("4.4", figure) }
+	return []lab.Claim{
+		{
+			Claim: "With 32 instead of 8 workers four times the tasks are done.", Source: says("1,200 → 4,800 TPS"), Needs: larger + " and " + small,
+			Judge: func(v lab.View) (lab.Verdict, bool) {
+				r, ok := v.Ratio(larger, small, steady, lab.OpsPerSecond)
+				m, _ := v.Medians(steady, lab.OpsPerSecond, small, larger)
+				if !ok {
+					return lab.Verdict{}, false
+				}
+				return lab.Within(r, 3.6, 4.2, "A worker that waits 6.67 ms does 150 tasks a second: 8 do 1,200, 32 do 4,800. It is the number of workers, and says nothing of processes.").As("%.0f → %.0f/s, %v", m[0], m[1], r), true
+			},
+		},
+		{
+			Claim: "The time of a task falls by 67 %.", Source: says("−67 %"), Needs: larger + " and " + small,
+			Judge: func(v lab.View) (lab.Verdict, bool) {
+				r, ok := v.Ratio(larger, small, steady, lab.LatencyP50)
+				return lab.Within(r, 0.28, 0.38, "With the same clients four times the throughput is a quarter of the time (Little's law): −75 %."), ok
+			},
+		},
+		{
+			Claim: "200 connections to the database instead of 50 bring more.", Source: says("50 → 200"), Needs: large + " and " + larger,
+			Judge: func(v lab.View) (lab.Verdict, bool) {
+				r, ok := v.Ratio(larger, large, steady, lab.OpsPerSecond)
+				return lab.AtLeast(r, 1.05, "32 workers hold at most 32 connections; beyond the core none comes before 8,192 tasks wait."), ok
+			},
+		},
+		{
+			Claim: "A queue of 8,192 with caller runs refuses nobody, where one of 1,024 with abort does.", Source: says("1024 → 8192, AbortPolicy → CallerRunsPolicy"), Needs: small + " and " + larger + " in bursts",
+			Judge: func(v lab.View) (lab.Verdict, bool) {
+				m, ok := v.Medians(bursts, lab.RefusedPerSecond, small, larger)
+				if !ok {
+					return lab.Verdict{}, false
+				}
+				return lab.Holds(m[1] == 0 && m[0] > 0, fmt.Sprintf("%.0f and %.0f refused a second", m[0], m[1]), "1,024 clients with a task each fill a queue of 1,024 only if all come at once; who waits in a long queue is not refused, but late."), true
+			},
+		},
+	}
+}

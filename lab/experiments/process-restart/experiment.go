@@ -1,0 +1,106 @@
+// Package processrestart asks how many requests a restart of a server costs.
+package processrestart
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/tallywheel/tallywheel/lab"
+	"github.com/tallywheel/tallywheel/lab/load"
+)
+
+const (
+	ours  = "tallywheel/prefork"
+	plain = "net/http, own sockets"
+	nginx = "nginx"
+)
+
+func init() {
+	lab.Register(&lab.Experiment{
+		Name: "process-restart", Plane: lab.Processes,
+		Question: "How many requests does a restart of a server cost?",
+		Method: "Two workers at one address; 16 clients, each with a connection for each request (new) or with one for as long as the server keeps it (kept). In the middle of a turn all workers are " +
+			"replaced (restart), they and the master by a program anew (upgrade), or one is killed (kill). A request has failed that got no answer, or no connection. Nobody asks a second time.",
+		Metrics: []lab.Metric{lab.FailedPerEvent, lab.OpsPerSecond, lab.LatencyP99, lab.LatencyMax},
+		Turn:    3 * time.Second, Cells: cells,
+		Contestants: []lab.Contestant{
+			lab.Ours(ours, "workers", "workers=2"),
+			{
+				Name: plain, Program: lab.Own(), Args: []string{"plain", "workers=2"}, Note: "SO_REUSEPORT sockets of each worker's own; Shutdown at SIGTERM",
+				Skip: func(cell lab.Params) bool { return cell["event"] == "upgrade" },
+			},
+			{
+				Name: nginx, Program: lab.Tool("nginx", "apt install nginx-light"), Note: "two workers; reload by SIGHUP",
+				Skip:    func(cell lab.Params) bool { return cell["event"] == "upgrade" },
+				Command: nginxCommand,
+			},
+		},
+		Scene: func(b *lab.Bench, _ *lab.Contestant, cell lab.Params) (*lab.Scene, error) {
+			return load.Events{Event: cell["event"], Connections: 16, Close: cell["connections"] == "new"}.Scene(b)
+		},
+		Advice: func(v lab.View) string {
+			m, ok := v.Medians(cell("restart", "new"), lab.FailedPerEvent, ours, plain)
+			if !ok {
+				return ""
+			}
+			return fmt.Sprintf("Sockets that the master holds: a restart costs %.0f requests; with sockets of the workers' own %.0f.", m[0], m[1])
+		},
+		Claims: claims(),
+	})
+}
+
+func cell(event, connections string) lab.Params {
+	return lab.Params{"event": event, "connections": connections}
+}
+
+func cells(lab.Options) (all []lab.Params) {
+	for _, event := range []string{"restart", "upgrade", "kill"} {
+		all = append(all, cell(event, "new"), cell(event, "kept"))
+	}
+	return all
+}
+
+func nginxCommand(b *lab.Bench, p lab.Params, _ time.Duration) []string {
+	conf := filepath.Join(b.Dir, "restart.conf")
+	text := fmt.Sprintf(`daemon off; worker_processes 2; worker_shutdown_timeout 2s; pid %[1]s/restart.pid; error_log stderr crit;
+events { worker_connections 1024; }
+http { access_log off; keepalive_requests 1000000000; server { listen %[2]s reuseport; location / { default_type text/plain; return 200 "Hello, World!"; } } }
+`, b.Dir, p["addr"])
+	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
+		return []string{"-t"} // it says that there is no configuration
+	}
+	return []string{"-p", b.Dir, "-e", "stderr", "-c", conf}
+}
+
+func claims() []lab.Claim {
+	goal := func(text, event string) lab.Claim {
+		return lab.Claim{Claim: text, Source: lab.Goal("0 failed"), Needs: ours + " event=" + event, Judge: func(v lab.View) (lab.Verdict, bool) {
+			worst, seen := 0.0, false
+			for _, connections := range []string{"new", "kept"} {
+				if f, ok := v.Figure(ours, cell(event, connections), lab.FailedPerEvent); ok {
+					seen = true
+					for _, n := range f.Samples {
+						worst = max(worst, n)
+					}
+				}
+			}
+			return lab.Holds(worst == 0, fmt.Sprintf("at most %.0f failed", worst), "The master holds the sockets; who leaves lets its clients leave first."), seen
+		}}
+	}
+	return []lab.Claim{
+		goal("A rolling restart by prefork costs no request.", "restart"),
+		goal("An upgrade by prefork, of workers and master, costs no request.", "upgrade"),
+		{
+			Claim: "Workers that share a port by SO_REUSEPORT need nothing else.", Source: lab.ProcessesArticle.Says("1", "通过SO_REUSEPORT…无需额外负载均衡组件"), Needs: plain + " event=restart",
+			Judge: func(v lab.View) (lab.Verdict, bool) {
+				m, ok := v.Medians(cell("restart", "new"), lab.FailedPerEvent, plain)
+				if !ok {
+					return lab.Verdict{}, false
+				}
+				return lab.Holds(m[0] == 0, fmt.Sprintf("%.0f requests a restart", m[0]), "A socket that its worker closes resets who waits in its queue."), true
+			},
+		},
+	}
+}

@@ -1,0 +1,118 @@
+// Package processscale asks what several processes bring that one with all CPUs does not.
+package processscale
+
+import (
+	"fmt"
+	"runtime"
+	"time"
+
+	"github.com/tallywheel/tallywheel/lab"
+	"github.com/tallywheel/tallywheel/lab/load"
+)
+
+const (
+	one   = "1 process, GOMAXPROCS=1"
+	whole = "1 process, all CPUs"
+	two   = "2 processes, GOMAXPROCS=1"
+	four  = "4 processes, GOMAXPROCS=1"
+)
+
+func served(name, workers, procs string) lab.Contestant {
+	return lab.Ours(name, "workers", "workers="+workers, "procs="+procs).But("a master of package prefork beside, which serves nobody")
+}
+
+func init() {
+	lab.Register(&lab.Experiment{
+		Name: "process-scale", Plane: lab.Processes,
+		Question: "What do several processes bring that one with all CPUs does not?",
+		Method: "net/http behind prefork, one worker or more, each with a socket of its own. A request computes some 20 µs (cpu), allocates 200 × 512 bytes (alloc), holds a lock for 10 µs that all of its " +
+			"process want (mutex), or waits 2 ms (io). Each connection asks as soon as it is answered. With n CPUs no number of processes does more than n times what one with GOMAXPROCS=1 does; the client " +
+			"takes its share of them, too.",
+		Metrics: []lab.Metric{lab.OpsPerSecond, lab.LatencyP50, lab.LatencyP99},
+		Base:    whole, Turn: time.Second,
+		Cells:       cells,
+		Contestants: []lab.Contestant{served(one, "1", "1"), served(whole, "1", "0"), served(two, "2", "1"), served(four, "4", "1"), served("2 processes, all CPUs", "2", "0")},
+		Scene: func(b *lab.Bench, _ *lab.Contestant, cell lab.Params) (*lab.Scene, error) {
+			return load.HTTP{Connections: cell.Int("connections")}.Scene(b)
+		},
+		Advice: func(v lab.View) string {
+			cpu, ok1 := v.Ratio(two, whole, at("cpu"), lab.OpsPerSecond)
+			lock, ok2 := v.Ratio(two, whole, at("mutex"), lab.OpsPerSecond)
+			alloc, ok3 := v.Ratio(two, whole, at("alloc"), lab.OpsPerSecond)
+			if !ok1 || !ok2 || !ok3 {
+				return ""
+			}
+			return fmt.Sprintf("Against one process with all CPUs, two do %.2f times the requests that compute, %.2f times those that allocate, %.2f times those that want one lock.", cpu.Median, alloc.Median, lock.Median)
+		},
+		Claims: claims(),
+	})
+}
+
+func cells(o lab.Options) (all []lab.Params) {
+	for _, connections := range []string{"100", "2000"} {
+		for _, work := range []string{"cpu", "alloc", "mutex", "io"} {
+			if o.Full || connections == "100" {
+				all = append(all, lab.Params{"work": work, "connections": connections})
+			}
+		}
+	}
+	return all
+}
+
+func at(work string) lab.Params { return lab.Params{"work": work, "connections": "100"} }
+
+func claims() []lab.Claim {
+	article := func(figure string) lab.Source { return lab.ProcessesArticle.Says("1", figure) }
+	all := []lab.Claim{
+		{
+			Claim: "Four processes answer four times the requests of one.", Source: article("2,053 → 8,196 QPS (+300 %)"), Needs: "1 and 4 processes, work=cpu",
+			Judge: func(v lab.View) (lab.Verdict, bool) {
+				r, ok := v.Ratio(four, one, at("cpu"), lab.OpsPerSecond)
+				if n := runtime.NumCPU(); ok && n < 4 {
+					return lab.NotHere(fmt.Sprintf("this machine has %d CPUs, so the most that there can be is %d×", n, n)).As("%v", r), true
+				}
+				return lab.AtLeast(r, 3.99, "One process with GOMAXPROCS=1 uses one CPU: what is compared is one CPU with four."), ok
+			},
+		},
+		{
+			Claim: "The gain is that of several processes.", Source: article("吞吐量提升300%的关键: 多进程"), Needs: "2 processes and one with all CPUs, work=cpu",
+			Judge: func(v lab.View) (lab.Verdict, bool) {
+				r, ok := v.Ratio(two, whole, at("cpu"), lab.OpsPerSecond)
+				return lab.AtLeast(r, 1.2, "One process with all CPUs is what one has without any of this; a fifth more is asked for here."), ok
+			},
+		},
+		{
+			Claim: "One process with 2,000 connections answers 2,053 requests a second in 48.7 ms on average.", Source: article("2,000 / 2,053 QPS / 48.7 ms"), Needs: "1 process, work=cpu",
+			Judge: func(v lab.View) (lab.Verdict, bool) {
+				m, ok := v.Medians(at("cpu"), lab.OpsPerSecond, one)
+				if !ok {
+					return lab.Verdict{}, false
+				}
+				return lab.CannotBe(byLittle(100, m[0]), "2,000 connections that each wait for an answer, at 2,053 answers a second, wait 2,000 ÷ 2,053 = 0.974 s on average (J. D. C. Little, Operations Research 9, 1961). 48.7 ms is what 100 connections would see."), true
+			},
+		},
+		{
+			Claim: "Four processes with 2,000 connections answer 8,196 requests a second in 12.3 ms on average.", Source: article("2,000 / 8,196 QPS / 12.3 ms"), Needs: "4 processes, work=cpu",
+			Judge: func(v lab.View) (lab.Verdict, bool) {
+				m, ok := v.Medians(at("cpu"), lab.OpsPerSecond, four)
+				if !ok {
+					return lab.Verdict{}, false
+				}
+				return lab.CannotBe(byLittle(100, m[0]), "2,000 ÷ 8,196 = 0.244 s, by the same law. 12.3 ms is what 100 connections would see."), true
+			},
+		},
+		{
+			Claim: "Several processes keep a hot lock from being one.", Source: article("避免线程争抢, 减少集中于单一调度器"), Needs: "2 processes and one with all CPUs, work=mutex",
+			Judge: func(v lab.View) (lab.Verdict, bool) {
+				r, ok := v.Ratio(two, whole, at("mutex"), lab.OpsPerSecond)
+				return lab.AtLeast(r, 1.1, "Each process has a lock of its own."), ok
+			},
+		},
+	}
+	return all
+}
+
+// byLittle says what the mean has to be of so many connections that each wait for an answer.
+func byLittle(connections int, perSecond float64) string {
+	return fmt.Sprintf("%d connections at %.0f/s: %.1f ms", connections, perSecond, 1e3*float64(connections)/perSecond)
+}
