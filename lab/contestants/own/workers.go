@@ -89,10 +89,11 @@ func burdenOf(work string) (http.Handler, error) {
 		f = func() uint64 {
 			mu.Lock()
 			defer mu.Unlock()
+			sum := uint64(0)
 			for began := time.Now(); time.Since(began) < burdenLocked; {
-				spin(100)
+				sum |= spin(100)
 			}
-			return 1
+			return sum
 		}
 	case "io":
 		f = func() uint64 {
