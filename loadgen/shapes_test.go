@@ -64,6 +64,27 @@ func TestShapesOfAnswers(t *testing.T) {
 	}
 }
 
+// A connection that ends takes all requests with it that were on their way.
+func TestAllThatWereOnTheirWayFail(t *testing.T) {
+	var served atomic.Uint64
+	url := serveRaw(t, func(conn net.Conn) {
+		in := bufio.NewReader(conn)
+		for range 8 {
+			if _, err := http.ReadRequest(in); err != nil {
+				return
+			}
+		}
+		served.Add(1)
+	})
+	r, err := Run(t.Context(), Config{URL: url, Connections: 2, Pipeline: 8, Timeout: time.Minute, Duration: 100 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := served.Load(); n < 2 || r.Errors["closed"] != 8*int(n) || len(r.Errors) != 1 {
+		t.Errorf("%d connections of 8 requests were closed; errors %v", n, r.Errors)
+	}
+}
+
 // A length below zero is no answer; it ended the program.
 func TestLengthBelowZero(t *testing.T) {
 	c := &conn{}

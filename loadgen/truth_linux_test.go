@@ -220,6 +220,9 @@ func (h shape) try(t *testing.T, length time.Duration, within func(time.Duration
 	if !maps.Equal(got, s.counts) {
 		t.Errorf("the load counts %v, the server %v", got, s.counts)
 	}
+	if want := due(cfg) - len(s.ends); h.due && int(r.AtLeast) != want {
+		t.Errorf("%d are told to have had no answer, %d had none", r.AtLeast, want)
+	}
 	known := s.latencies(h, cfg, r)
 	if len(known) < 20 {
 		return fmt.Errorf("%d answers in %v", len(known), length)
@@ -241,6 +244,9 @@ func (h shape) try(t *testing.T, length time.Duration, within func(time.Duration
 	return errors.Join(wrong...)
 }
 
+// due is how many requests an open loop of one thread has to send.
+func due(cfg Config) int { return int(math.Ceil(cfg.Rate * cfg.Duration.Seconds())) }
+
 // latencies is what the server knows of them, in order of size.
 func (s *truthServer) latencies(h shape, cfg Config, r *Result) (known []time.Duration) {
 	known = slices.Clone(s.waits)
@@ -251,7 +257,7 @@ func (s *truthServer) latencies(h shape, cfg Config, r *Result) (known []time.Du
 		for i, end := range s.ends {
 			known = append(known, end-time.Duration(i)*interval)
 		}
-		for i := len(s.ends); i < len(s.ends)+int(r.AtLeast); i++ { // it had no answer
+		for i := len(s.ends); i < due(cfg); i++ { // it had no answer
 			until := time.Duration(r.Seconds * float64(time.Second))
 			if i < len(s.ends)+s.counts[timedOut] { // it was sent, and given up behind the end
 				until += min(cfg.Timeout, answersFor)
