@@ -177,11 +177,15 @@ type feed struct {
 	Port
 	ring   *ring.Ring
 	paused bool
-	atEnd  bool   // the stream has ended behind what there is to read
-	urgent bool   // a read may end at an urgent byte of TCP, with more behind it
-	finish bool   // the port ends as soon as there is nothing to read
-	told   int    // calls of Silent since bytes last arrived
-	last   moment // when bytes last arrived
+	atEnd  bool // the stream has ended behind what there is to read
+	urgent bool // a read may end at an urgent byte of TCP, with more behind it
+	finish bool // the port ends as soon as there is nothing to read
+	given  int  // bytes that the sink had room for at the last read
+	filled bool // … which took all of it: there may be more
+	call   func(int, []byte) (int, syscall.Errno)
+	fill   func(int, []byte) (int, syscall.Errno) // call, which notes what was given; made once
+	told   int                                    // calls of Silent since bytes last arrived
+	last   moment                                 // when bytes last arrived
 }
 
 // moment is one reading of the clock: wall is what handlers are told, in ns since 1970, and may be
@@ -202,6 +206,10 @@ func clock() moment {
 func newFeed(p Port) (*feed, error) {
 	if p.Into != nil {
 		f := &feed{Port: p, told: len(silences{})} // before the first byte no silence is told
+		f.fill = func(fd int, b []byte) (int, syscall.Errno) {
+			f.given = len(b)
+			return f.call(fd, b)
+		}
 		if at, told := p.Into.Last(); !at.IsZero() {
 			f.last, f.told = moment{at.UnixNano(), at.Sub(programStart), at}, told
 		}
@@ -262,7 +270,7 @@ func (f *feed) pull(read func(int, []byte) (int, syscall.Errno), now moment) (v 
 		v.bytes += n
 		f.last, f.told = now, 0
 		f.arrived(space, n)
-		if f.paused || n < fullRead && !f.Messages && !f.atEnd && !f.urgent && !f.finish {
+		if f.paused || n < fullRead && !f.filled && !f.Messages && !f.atEnd && !f.urgent && !f.finish {
 			return v, nil
 		}
 	}
@@ -273,7 +281,9 @@ func (f *feed) pull(read func(int, []byte) (int, syscall.Errno), now moment) (v 
 // read reads once: to the ring, behind which space is, or to the sink, which may have no room.
 func (f *feed) read(read func(int, []byte) (int, syscall.Errno), now moment) (n int, errno syscall.Errno, space []byte, err error) {
 	if f.Into != nil {
-		n, errno, f.paused = f.Into.Read(now.both, f.FD, read)
+		f.call = read
+		n, errno, f.paused = f.Into.Read(now.both, f.FD, f.fill)
+		f.filled = n > 0 && n == f.given
 		return n, errno, nil, nil
 	}
 	if space = f.ring.Space(); len(space) == 0 {

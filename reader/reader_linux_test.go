@@ -385,3 +385,107 @@ func TestBefore(t *testing.T) {
 		}
 	})
 }
+
+// pool is a sink that has room for so many bytes.
+type pool struct {
+	mu   sync.Mutex
+	got  []byte
+	room int
+	last time.Time
+	told int
+}
+
+func (p *pool) Read(_ time.Time, fd int, read func(int, []byte) (int, syscall.Errno)) (int, syscall.Errno, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.room == 0 {
+		return 0, 0, true
+	}
+	b := make([]byte, min(p.room, 100))
+	n, errno := read(fd, b)
+	if errno == 0 {
+		p.got, p.room = append(p.got, b[:n]...), p.room-n
+	}
+	return n, errno, false
+}
+
+func (p *pool) Last() (time.Time, int) { return p.last, p.told }
+
+// watched counts the calls of a handler that is shown nothing.
+type watched struct {
+	mu      sync.Mutex
+	fresh   int
+	silents int
+	closed  chan error
+}
+
+func (w *watched) Arrived(view []byte, fresh int, _ int64) (int, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if view != nil {
+		panic("a view of what is in a sink")
+	}
+	w.fresh += fresh
+	return 0, true
+}
+
+func (w *watched) Silent([]byte, int64) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.silents++
+	return 0
+}
+
+func (w *watched) Closed(_ []byte, _ int64, err error) { w.closed <- err }
+
+// TestSink reads into memory of somebody else, by each strategy: it pauses where there is no room,
+// tells each pause, and goes on with those of an earlier reading.
+func TestSink(t *testing.T) {
+	for _, strategy := range []Strategy{Ring, Blocking, Polling} {
+		r, err := New(Config{Strategy: strategy})
+		if err != nil {
+			t.Fatal(err)
+		}
+		from, to, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		fd := int(from.Fd()) // makes it one that blocks
+		if err := syscall.SetNonblock(fd, true); err != nil {
+			t.Fatal(err)
+		}
+		p, w := &pool{room: 1000}, &watched{closed: make(chan error, 1)}
+		h, err := r.Add(Port{FD: fd, Handler: w, Into: p, Silence: 5 * time.Millisecond, Patience: 10 * time.Millisecond})
+		if err != nil {
+			t.Fatal(err)
+		}
+		sent := bytes.Repeat([]byte("0123456789"), 300)
+		if _, err := to.Write(sent); err != nil {
+			t.Fatal(err)
+		}
+		has := func(n int) func() bool {
+			return func() bool { p.mu.Lock(); defer p.mu.Unlock(); return len(p.got) == n }
+		}
+		testenv.Until(t, time.Minute, "the sink is full", has(1000))
+		p.mu.Lock()
+		p.room = 10000
+		p.mu.Unlock()
+		testenv.Until(t, time.Minute, "the rest is read", func() bool { h.Resume(); return has(3000)() })
+		testenv.Until(t, time.Minute, "two pauses are told", func() bool { w.mu.Lock(); defer w.mu.Unlock(); return w.silents == 2 })
+		_ = to.Close()
+		if err := <-w.closed; err != io.EOF || !bytes.Equal(p.got, sent) || w.fresh != len(sent) {
+			t.Errorf("%s: closed by %v, %d bytes, %d told", strategy, err, len(p.got), w.fresh)
+		}
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+		_ = from.Close()
+	}
+	f, err := newFeed(Port{Into: &pool{last: time.Now().Add(-time.Second), told: 1}, Handler: &watched{}, Silence: time.Millisecond, Patience: time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f.silence(clock()); f.told != 2 || f.Handler.(*watched).silents != 1 {
+		t.Errorf("an earlier reading had told one of two pauses, and %d are told now", f.Handler.(*watched).silents)
+	}
+}

@@ -25,6 +25,10 @@ func (r *Recorder) goesOn(e *archive.StartSheet) bool {
 	if e != nil && e.End == "" && int64(e.Sheet.Since) == r.iso.start.Since && e.Identity == r.iso.start.Identity && hexIdentity(r.log) == e.Identity {
 		return true
 	}
+	r.iso.start = isolate.Start{} // this one begins another
+	if len(r.iso.left) == 0 {
+		return false
+	}
 	r.slog.Error("the recorder was restarted, and its last sheet is not there, or is not of this log: it begins a new start, " +
 		"and what waited in memory for the log is missing")
 	for _, id := range r.iso.sources() {
@@ -62,6 +66,7 @@ func (r *Recorder) goOn(e *archive.StartSheet) {
 			l.book = lanesMade.Add(1)
 		}
 	}
+	r.iso.last = e
 	died := r.without(e)
 	r.losses.list, r.losses.forgotten, r.losses.known, r.losses.last, r.losses.late = lost.list, lost.forgotten, lost.known, lost.last, lost.late
 	r.closeDied(died, gone)
@@ -116,9 +121,6 @@ func (r *Recorder) closeDied(e *archive.StartSheet, gone []ledger.Port) {
 		delete(r.places, id)
 	}
 }
-
-// has reports whether the books of a lane go on from a spool.
-func (i *isolation) has(l *lane) bool { return i != nil && i.left[l.cfg.ID] != nil }
 
 // closeLeft forgets spools of which no source is left: the configuration was changed so that they
 // cannot be shown to anybody.

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tallywheel/tallywheel/archive"
 	"github.com/tallywheel/tallywheel/config"
 	"github.com/tallywheel/tallywheel/internal/isolate"
 	"github.com/tallywheel/tallywheel/internal/spool"
@@ -32,6 +33,7 @@ type isolation struct {
 
 	start isolate.Start         // of which this process is to go on; zero: it begins one
 	left  map[string]*leftSpool // spools of the recorder before that no lane has taken yet, by source
+	last  *archive.StartSheet   // the sheet that the recorder before has left, if this one goes on
 	file  []config.Source       // what the configuration says, where spools of other sources have to be played first; nil: nothing else
 
 	mu      sync.Mutex
@@ -40,6 +42,7 @@ type isolation struct {
 	told      sync.Mutex // guards what follows, held for moments
 	ports     map[string]isolate.Port
 	processes []isolate.Process
+	alone     *time.Timer // runs while there is no reader
 }
 
 // leftSpool is a spool that the recorder before has left.
@@ -86,7 +89,9 @@ func StartIsolated(cfg config.Config, logger *slog.Logger, link *isolate.Link) (
 
 // isolated takes in what is on the shelf, and puts there what a first recorder brings.
 func isolated(link *isolate.Link, cfg config.Config, log *slog.Logger) (*isolation, error) {
-	i := &isolation{link: link, log: log, gone: make(chan struct{}), left: map[string]*leftSpool{}, ports: map[string]isolate.Port{}}
+	i := &isolation{
+		link: link, log: log, alone: time.NewTimer(0), gone: make(chan struct{}), left: map[string]*leftSpool{}, ports: map[string]isolate.Port{},
+	}
 	shelf, err := link.Shelf()
 	if err != nil {
 		return nil, fmt.Errorf("the shelf of the keeper: %w", err)
@@ -173,6 +178,9 @@ func (i *isolation) tell(source string, e isolate.Entry) {
 	for _, r := range i.remotes {
 		if r.lane.cfg.ID == source {
 			r.lane.describe(p)
+			if p.Refused {
+				r.lane.outage(time.Now().UnixNano(), "the reader cannot take it, and a restart of Tallywheel is needed: "+p.Why)
+			}
 		}
 	}
 }
@@ -210,7 +218,41 @@ func (i *isolation) follow() {
 		i.told.Lock()
 		defer i.told.Unlock()
 		i.processes = all
+		i.missReader()
 	})
+	i.told.Lock()
+	defer i.told.Unlock()
+	i.alone.Stop()
+}
+
+// readerMay is how long a reader may be gone until that is an outage of its own: the next one
+// writes down how long it was, once it is there.
+const readerMay = 2 * time.Second
+
+// missReader sees to it that a reader which does not come back shows. told is held.
+func (i *isolation) missReader() {
+	at := slices.IndexFunc(i.processes, func(p isolate.Process) bool { return p.Role == isolate.Reader })
+	if at < 0 || i.processes[at].PID != 0 {
+		i.alone.Stop()
+		return
+	}
+	since := i.processes[at].Since
+	i.alone = time.AfterFunc(readerMay, func() {
+		i.mu.Lock()
+		defer i.mu.Unlock()
+		for _, rm := range i.remotes {
+			rm.lane.unattended(since.UnixNano(), outageReader+", and is not there yet")
+		}
+	})
+}
+
+// unattended posts that nobody reads a device that is open.
+func (l *lane) unattended(at int64, why string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.state == ledger.StateOpen || l.state == ledger.StateBlocked {
+		l.isOut(at, why)
+	}
 }
 
 // Processes are those that read and record: this one, or the three of `isolate: process`.
@@ -290,34 +332,60 @@ func SpoolBytes(s config.Source) int {
 	return max(leastSpool, min(int(n), mostSpool))
 }
 
-// attach gives a source its spool: the one that the recorder before has left, or a new one.
-func (r *Recorder) attach(p *port) error {
-	i, l := r.iso, p.lane
-	rm := &remote{iso: i, lane: l, ended: make(chan struct{})}
-	if old := i.left[l.cfg.ID]; old != nil {
-		delete(i.left, l.cfg.ID)
-		rm.spool, l.number = old.spool, old.book
-	} else {
-		s, err := spool.Create(spool.Config{Size: SpoolBytes(l.cfg), Room: spool.MaxRoom})
-		if err != nil {
-			return err
-		}
-		rm.spool = s
+// adopt gives a lane the spool that the recorder before has left of its source: its books go on. It
+// is nil where there is none, and where it cannot be gone on with: then the account of the source
+// is closed as that of one that has died, and it begins anew.
+func (r *Recorder) adopt(l *lane) *remote {
+	if r.iso == nil || r.iso.left[l.cfg.ID] == nil {
+		return nil
 	}
-	play, err := newSpooled(l, rm.spool, liveLog{r.log}, spool.Steady)
+	i, id, own := r.iso, l.cfg.ID, l.number
+	old := i.left[id]
+	l.number = old.book
+	rm, err := r.attach(l, old.spool)
+	if err == nil {
+		delete(i.left, id)
+		return rm
+	}
+	l.number = own
+	i.log.Error("what waited in memory of a source cannot be gone on with: its books begin anew, and what the log does not have is missing",
+		"source", id, "error", err)
+	i.giveUp(id)
+	died := *i.last
+	died.Sheet.Leaving, died.Positions = nil, map[string][]ledger.Position{id: i.last.Positions[id]}
+	died.Sheet.Ports = slices.DeleteFunc(slices.Clone(i.last.Sheet.Ports), func(p ledger.Port) bool { return p.Book != old.book })
+	r.closeDied(&died, nil)
+	return nil
+}
+
+// newSpool gives a lane a spool of its own.
+func (r *Recorder) newSpool(l *lane) (*remote, error) {
+	s, err := spool.Create(spool.Config{Size: SpoolBytes(l.cfg), Room: spool.MaxRoom})
 	if err != nil {
-		return err
+		return nil, err
+	}
+	rm, err := r.attach(l, s)
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return rm, nil
+}
+
+// attach has a lane record a spool, from where it is, and shows it what waits.
+func (r *Recorder) attach(l *lane, s *spool.Spool) (*remote, error) {
+	i := r.iso
+	play, err := newSpooled(l, s, liveLog{r.log}, spool.Steady)
+	if err != nil {
+		return nil, err
 	}
 	play.why = func() string { return i.port(l.cfg.ID).Why }
-	rm.play = play
 	l.describe(i.port(l.cfg.ID))
-	p.remote = rm
 	for until := time.Now().Add(caughtUp); time.Now().Before(until); {
 		if more, err := play.step(); err != nil || !more {
 			break // an error shows again
 		}
 	}
-	return nil
+	return &remote{iso: i, lane: l, spool: s, play: play, ended: make(chan struct{})}, nil
 }
 
 // put tells the reader, and whoever comes next, of the source.

@@ -293,17 +293,20 @@ func (r *Recorder) add(l *lane, open *handover) {
 func (r *Recorder) list(l *lane, open *handover) (run func()) {
 	peers := r.lanesOfMissed(l.cfg)
 	r.absorbing.RLock() // an acknowledgement finds its gaps in its place, or in its lane
-	if !r.iso.has(l) {  // else its books go on
+	rm := r.adopt(l)
+	if rm == nil { // else its books go on
 		r.resume(l)
 	}
 	p, ctx := newPort(l, open, r.read, r.slog)
 	run = func() { p.keepOpen(ctx, open) }
-	if r.iso.reads(l.cfg) {
-		if err := r.attach(p); err != nil {
+	if rm == nil && r.iso.reads(l.cfg) {
+		var err error
+		if rm, err = r.newSpool(l); err != nil {
 			p.log.Error("the source is read in this process, and not isolated", "error", err)
-		} else {
-			run = func() { p.keepRemote(ctx) }
 		}
+	}
+	if p.remote = rm; rm != nil {
+		run = func() { p.keepRemote(ctx) }
 	}
 	if l.cfg.TCP.All() {
 		h := r.newHub(p)

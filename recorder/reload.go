@@ -29,6 +29,7 @@ const (
 
 	outageRestarted = "the recorder was restarted"
 	outageReader    = "the reader was restarted"
+	outageNoMemory  = "no room in memory for what waits: the recorder was restarted, or the log is slow"
 
 	outageNotConnected = "not connected"
 	outageConnecting   = "connecting to " // … the address

@@ -155,9 +155,15 @@ func (p *spooled) tell(m spool.Mark) {
 		l.isOut(m.Time, why)
 	case spool.Unattended:
 		l.in.book.At(m.Time + int64(m.B))
-		l.in.book.OutageBegins(m.Time, outageReader)
+		why := outageReader
+		if m.A == spool.NoRoom {
+			why = outageNoMemory
+		}
+		l.in.book.OutageBegins(m.Time, why)
 		l.in.book.OutageEnds(m.Time + int64(m.B))
-		l.in.restart()
+		if l.in.restart(); l.state == ledger.StateWaiting { // the reader was missed
+			l.state, l.why = ledger.StateOpen, ""
+		}
 	case spool.Counted:
 		l.counted(m.Time, m.A, m.B)
 	case spool.Lost:

@@ -68,6 +68,7 @@ type Port struct {
 	Identity string            // … and what it was, by which it is found under another name
 	Accepted map[string]string // optional settings and what became of them
 	Why      string            // what keeps it from being open; "": it is open
+	Refused  bool              // the reader cannot take the source at all, and why
 }
 
 // Process is one of the three, as the status shows it.

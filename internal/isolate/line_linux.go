@@ -53,6 +53,7 @@ type line struct {
 	producer *spool.Producer
 	giveUp   time.Time // when run ends at the latest, once it is stopped
 	last     int64     // when bytes came last, ns since 1970
+	stuck    time.Time // since when there was no room; zero: there is some
 }
 
 func newLine(r *ports, source string, lane Lane, s *spool.Spool, p *spool.Producer) *line {
@@ -297,8 +298,12 @@ func (l *line) note(m spool.Mark) {
 func (l *line) Read(at time.Time, fd int, read func(int, []byte) (int, syscall.Errno)) (n int, errno syscall.Errno, full bool) {
 	l.mu.Lock()
 	n, err := l.producer.Read(spool.Chunk, spool.MomentOf(at), fd, read)
-	if err == nil && n > 0 {
+	switch {
+	case err == nil && n > 0:
 		l.last = at.UnixNano()
+		l.hadRoom()
+	case errors.Is(err, spool.ErrFull) && l.stuck.IsZero():
+		l.stuck = time.Now()
 	}
 	l.mu.Unlock()
 	switch {
@@ -314,6 +319,23 @@ func (l *line) Read(at time.Time, fd int, read func(int, []byte) (int, syscall.E
 	}
 	l.log.Error("the spool makes no sense: the source cannot be read until the recorder is started anew", "error", err)
 	return 0, syscall.EPROTO, false
+}
+
+// stuckLong is for how long a port that is not read for want of room is in no outage: the kernel
+// holds what comes meanwhile.
+const stuckLong = 100 * time.Millisecond
+
+// hadRoom writes down for how long there was none. mu is held, and a read has left room for marks.
+func (l *line) hadRoom() {
+	if l.stuck.IsZero() {
+		return
+	}
+	if d := time.Since(l.stuck); d >= stuckLong {
+		if err := l.producer.Note(spool.Mark{Time: l.stuck.UnixNano(), Kind: spool.Unattended, A: spool.NoRoom, B: uint64(d)}); err != nil {
+			l.log.Error("that there was no room cannot be written down", "error", err)
+		}
+	}
+	l.stuck = time.Time{}
 }
 
 // Last implements reader.Sink.

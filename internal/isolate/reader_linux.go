@@ -81,6 +81,9 @@ func (r *ports) know(source string, e Entry) {
 // entry does what the recorder asks for.
 func (r *ports) entry(e Entry) {
 	err := r.take(e)
+	if kind, source := SourceOf(e.Name); err != nil && kind == "lane" { // nobody else would tell
+		err = errors.Join(err, r.link.Put(PortOf(source), Port{Why: err.Error(), Refused: true}))
+	}
 	if err != nil {
 		r.log.Error("the reader cannot do what the recorder asks for", "entry", e.Name, "error", err)
 	}

@@ -16,7 +16,7 @@ const (
 	Step                       // the wall clock was set by B ns, a signed number
 	Absent                     // the device cannot be opened: A is the errno, 0 where there is none
 	Counted                    // the driver's counter A stands at B; the first behind Opened says where it began
-	Unattended                 // nobody read from that time on, for B ns: a producer was killed, and this one goes on
+	Unattended                 // nobody read from that time on, for B ns: A is the cause
 	Ended                      // the producer gave the wire up, in order: nothing follows; at B by the steady clock
 	kinds
 )
@@ -26,6 +26,12 @@ const (
 	Uncertain uint32 = 1 + iota // the producer was killed in a read: so many bytes may have been at the end of it
 	Overrun                     // the kernel or the device had no room
 	Discarded                   // the kernel held so many when the wire was given up, and nobody had time to read them
+)
+
+// Causes of [Unattended].
+const (
+	Killed uint32 = iota // the producer before was killed, and this one goes on
+	NoRoom               // the spool was full
 )
 
 // Mark is what the bytes do not say.

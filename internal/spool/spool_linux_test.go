@@ -660,3 +660,53 @@ func BenchmarkRoundOf128Bytes(b *testing.B) {
 }
 
 func read128(_ int, b []byte) (int, syscall.Errno) { return len(b[:128]), 0 }
+
+// TestPast looks back at what the producer before has written, also where the consumer has passed
+// it, and holds marks of counters to the room that reads leave.
+func TestPast(t *testing.T) {
+	s := create(t, Config{Marks: minMarks})
+	p, c := ends(t, s, s)
+	if past := p.Past(); past != (Past{}) {
+		t.Errorf("of nothing: %+v", past)
+	}
+	note := func(m Mark) {
+		t.Helper()
+		if err := p.Note(m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	note(Mark{Time: 1, Kind: Opened, B: 1})
+	if _, err := p.Read(Chunk, Moment{Wall: 2, Steady: 3}, 0, read128); err != nil {
+		t.Fatal(err)
+	}
+	note(Mark{Time: 4, Kind: Silent, B: 5})
+	note(Mark{Time: 5, Kind: Counted, A: 1, B: 7})
+	for {
+		_, view, ok, err := c.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !ok {
+			break
+		}
+		c.Done(len(view))
+	}
+	want := Past{Read: Mark{At: 128, Time: 2, Kind: Chunk, A: 128, B: 3}, Silences: 1, Device: Opened}
+	if past := p.Past(); past != want {
+		t.Errorf("it is %+v, want %+v", past, want)
+	}
+	note(Mark{Time: 6, Kind: Closed, A: 5, B: 9})
+	if want.Device = Closed; p.Past() != want {
+		t.Errorf("it is %+v, want %+v", p.Past(), want)
+	}
+	full := error(nil)
+	for n := 0; full == nil && n <= minMarks; n++ {
+		full = p.Note(Mark{Kind: Counted, B: uint64(n)})
+	}
+	if !errors.Is(full, ErrFull) {
+		t.Errorf("counters fill all: %v", full)
+	}
+	for range 3 {
+		note(Mark{Time: 7, Kind: Silent, B: 1})
+	}
+}
