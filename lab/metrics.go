@@ -60,6 +60,7 @@ var (
 	HandledP50           = metric("handled_us_p50", "µs", "work on what a read brought, median", less)
 	GrownBytes           = metric("grown_bytes", "B", "memory for stacks, more at work than at rest", less)
 	Answer               = metric("answer", "", "answer", neither)
+	OpenedPerSecond      = metric("opened_per_s", "1/s", "connections opened", more)
 	FailedPerEvent       = metric("failed_per_event", "requests", "requests that failed, an event", less)
 	RefusedPerSecond     = metric("refused_per_s", "1/s", "refused", less)
 	DescriptorDrift      = metric("descriptor_drift", "descriptors", "descriptors more at the end", less)

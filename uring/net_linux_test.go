@@ -320,3 +320,35 @@ func TestMessages(t *testing.T) {
 		}
 	}
 }
+
+// A socket may be a direct descriptor, too.
+func TestDirectSocket(t *testing.T) {
+	needs(t, uring.OpSocket)
+	r := open(t, uring.Config{Entries: 8})
+	if err := r.RegisterFiles(4); err != nil {
+		t.Skipf("SKIPPED: %v", err)
+	}
+	ln, addr := listen(t)
+	var accept, op uring.Op
+	do(t, r, op.Socket(unix.AF_INET, unix.SOCK_STREAM, 0).Direct())
+	client, err := op.NewFile(r)
+	if err != nil || !client.Direct() {
+		t.Fatalf("%+v: %v", client, err)
+	}
+	do(t, r, accept.Accept(ln).Direct(), op.Connect(client, addr))
+	is(t, &op, 0)
+	server, err := accept.NewFile(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := uring.Wrap(make([]byte, 2))
+	var recv uring.Op
+	do(t, r, op.Send(client, uring.Wrap([]byte("hi"))), recv.Recv(server, got))
+	is(t, &op, 2)
+	is(t, &recv, 2)
+	for _, f := range []*uring.File{client, server} {
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}

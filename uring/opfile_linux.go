@@ -201,6 +201,9 @@ func (o *Op) Direct() *Op {
 	}
 	e.fileIdx = fileIndexAlloc
 	e.opFlags &^= unix.O_CLOEXEC // means nothing there, and is refused
+	if o.Code() == OpSocket {
+		e.off &^= unix.SOCK_CLOEXEC // which has it in its type
+	}
 	o.direct = true
 	return o.special()
 }

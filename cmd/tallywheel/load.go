@@ -27,6 +27,8 @@ type loadFlags struct {
 	insecure bool
 	asJSON   bool
 	format   loadFormat
+	hold     time.Duration
+	spread   int
 }
 
 func newLoad() *cobra.Command {
@@ -36,9 +38,11 @@ func newLoad() *cobra.Command {
 		Short: "send HTTP requests and measure the answers",
 		Long: `Sends HTTP/1.1 requests. With --rate each request is due at its moment, whatever became of those before, and latency counts from that moment. Without,
 every connection sends as soon as it is answered, which finds the most that the server can do and says little about latency.
-Several URLs of one server are asked in turn by each connection. With --think every connection is a user, who waits before each request.`,
+Several URLs of one server are asked in turn by each connection. With --think every connection is a user, who waits before each request.
+With --hold up to millions of connections stay open, and each sends a request every so often; they share the addresses from that of the URL upward.`,
 		Example: `  tallywheel load http://127.0.0.1:7411/healthz --rate 5000 --for 30s --pid $(pidof tallywheel)
-  tallywheel load http://127.0.0.1:8080/ http://127.0.0.1:8080/product/123 -c 100 --think 1s-3s --warmup 5s --for 30s`,
+  tallywheel load http://127.0.0.1:8080/ http://127.0.0.1:8080/product/123 -c 100 --think 1s-3s --warmup 5s --for 30s
+  tallywheel load http://127.1.0.1:8080/ --hold 1m --spread 50 -c 100000 --for 1m`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return fmt.Errorf("%w: load: want a URL", errUsage)
@@ -58,6 +62,8 @@ Several URLs of one server are asked in turn by each connection. With --think ev
 		cfg.ThinkMin, cfg.ThinkMax, err = parseThink(s)
 		return err
 	}}, "think", "each connection is a user, who thinks so long before each request: 2s, or 1s-3s for any time between them; without --rate")
+	addSpan(c, &l.hold, "hold", 0, true, "open all connections, and have each send a request that often")
+	f.IntVar(&l.spread, "spread", 1, "with --hold: addresses that share the connections, some 2,000 each")
 	f.BoolVar(&cfg.Close, "close", false, "a connection for each request")
 	f.IntVar(&cfg.Threads, "threads", 0, "threads that send (default: one for each CPU, at most 4)")
 	f.IntVar(&cfg.PID, "pid", 0, "process whose CPU time and memory are sampled each second")
@@ -72,6 +78,9 @@ Several URLs of one server are asked in turn by each connection. With --think ev
 
 func (l *loadFlags) run(c *cobra.Command, urls []string) error {
 	cfg := &l.cfg
+	if l.hold > 0 {
+		return l.runHold(c, urls)
+	}
 	if cfg.Connections == 0 || cfg.Pipeline == 0 {
 		return fmt.Errorf("%w: load: 0 connections, or nothing pipelined: want 1 or more", errUsage)
 	}

@@ -30,6 +30,7 @@ import (
 	_ "github.com/tallywheel/tallywheel/lab/experiments/process-affinity"
 	_ "github.com/tallywheel/tallywheel/lab/experiments/process-drift"
 	_ "github.com/tallywheel/tallywheel/lab/experiments/process-ipc"
+	_ "github.com/tallywheel/tallywheel/lab/experiments/process-million"
 	_ "github.com/tallywheel/tallywheel/lab/experiments/process-pool"
 	_ "github.com/tallywheel/tallywheel/lab/experiments/process-restart"
 	_ "github.com/tallywheel/tallywheel/lab/experiments/process-scale"

@@ -27,7 +27,7 @@ __attribute__((unused)) static void die(const char *what) {
 }
 
 /* ready says so, waits for the start, and returns its time in ns. */
-static int64_t ready(void) {
+__attribute__((unused)) static int64_t ready(void) {
 	char go[3];
 	puts("ready");
 	fflush(stdout);

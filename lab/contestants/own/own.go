@@ -47,6 +47,7 @@ var all = map[string]func(*contestant.Turn) error{
 	"tree":        tree,
 	"database":    database,
 	"drift":       drift,
+	"million":     million,
 	"talk":        talk,
 	"talk-back":   talkBack,
 }

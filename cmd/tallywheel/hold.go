@@ -1,0 +1,41 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tallywheel/tallywheel/loadgen"
+)
+
+// runHold is load --hold.
+func (l *loadFlags) runHold(c *cobra.Command, urls []string) error {
+	for _, name := range []string{"rate", "pipeline", "warmup", "think", "close", "threads", "pid", "method", "header", "data", "insecure"} {
+		if c.Flags().Changed(name) || len(urls) > 1 {
+			return fmt.Errorf("%w: load: --hold goes with one URL, --spread, --connections, --for, --timeout and --json alone", errUsage)
+		}
+	}
+	r, err := loadgen.Hold(c.Context(), loadgen.HoldConfig{
+		URL: urls[0], Spread: l.spread, Connections: l.cfg.Connections, Every: l.hold, Duration: l.cfg.Duration, Timeout: l.cfg.Timeout,
+	})
+	if errors.Is(err, loadgen.ErrConfig) {
+		return fmt.Errorf("%w: %w", errUsage, err)
+	} else if err != nil {
+		return err
+	}
+	if l.asJSON || l.format == loadJSON {
+		err = json.NewEncoder(c.OutOrStdout()).Encode(r)
+	} else {
+		q := r.LatencyUs
+		_, err = fmt.Fprintf(c.OutOrStdout(), `%d connections open, made in %.1f s: %.0f a second; %.0f bytes each here
+%d requests answered in %.1f s, %d failed, %d sent late
+latency, µs: mean %.0f, p50 %d, p90 %d, p99 %d, p99.9 %d, max %d
+`, r.Connections, r.OpenSeconds, r.OpenPerSec, r.BytesPerConn, r.Requests, r.Seconds, r.Failed, r.Late, q.Mean, q.P50, q.P90, q.P99, q.P999, q.Max)
+	}
+	if err == nil && r.Failed > 0 {
+		err = fmt.Errorf("%d requests were not answered", r.Failed)
+	}
+	return err
+}

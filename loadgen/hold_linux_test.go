@@ -1,0 +1,94 @@
+package loadgen
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// TestHold: connections are open all the time, and each is asked as often as is due; what a server
+// has counted is what was answered.
+func TestHold(t *testing.T) {
+	var asked, conns atomic.Int64
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &http.Server{
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { asked.Add(1); fmt.Fprint(w, "hello") }),
+		ConnState: func(_ net.Conn, st http.ConnState) {
+			if st == http.StateNew {
+				conns.Add(1)
+			}
+		},
+	}
+	go func() { _ = s.Serve(ln) }()
+	t.Cleanup(func() { _ = s.Close() })
+	r, err := Hold(t.Context(), HoldConfig{URL: "http://" + ln.Addr().String() + "/", Connections: 200, Every: 500 * time.Millisecond, Duration: 2 * time.Second, Timeout: time.Minute})
+	if errors.Is(err, errors.ErrUnsupported) {
+		t.Skipf("SKIPPED: %v", err)
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	if r.Connections != 200 || conns.Load() != 200 || int64(r.Requests) != asked.Load()-200 || r.Requests+r.Failed < 790 || r.Requests < 200 {
+		t.Errorf("%+v; the server has seen %d connections, %d requests", r, conns.Load(), asked.Load())
+	}
+}
+
+// TestHoldCountsWhatIsLost: a server that closes connections, or says no, is found out.
+func TestHoldCountsWhatIsLost(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var no atomic.Bool
+	var asked atomic.Int64
+	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if n := asked.Add(1); n > 20 && n%2 == 0 {
+			w.Header().Set("Connection", "close")
+		}
+		if no.Load() {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+		fmt.Fprint(w, "hello")
+	})}
+	go func() { _ = s.Serve(ln) }()
+	t.Cleanup(func() { _ = s.Close() })
+	cfg := HoldConfig{URL: "http://" + ln.Addr().String() + "/", Connections: 20, Every: 200 * time.Millisecond, Duration: time.Second, Timeout: time.Minute}
+	r, err := Hold(t.Context(), cfg)
+	if errors.Is(err, errors.ErrUnsupported) {
+		t.Skipf("SKIPPED: %v", err)
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	if r.Failed == 0 || r.Connections == 20 {
+		t.Errorf("nothing is lost of a server that closes connections: %+v", r)
+	}
+	no.Store(true)
+	if _, err := Hold(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "could not be made and answered") {
+		t.Errorf("a server that refuses: %v", err)
+	}
+}
+
+// TestHoldThatCannotBe is refused, with what is wrong.
+func TestHoldThatCannotBe(t *testing.T) {
+	for want, cfg := range map[string]HoldConfig{
+		"want http://ADDRESS:PORT":  {URL: "http://localhost:80/", Connections: 1},
+		"0 connections: want":       {URL: "http://127.0.0.1:80/"},
+		"65537 addresses: want":     {URL: "http://127.0.0.1:80/", Connections: 1, Spread: 65537},
+		"no 2 addresses":            {URL: "http://255.255.255.255:80/", Connections: 1, Spread: 2},
+		"a client has no more than": {URL: "http://127.0.0.1:80/", Connections: 100_000},
+		"want 1 to 4000000":         {URL: "http://127.0.0.1:80/", Connections: 5_000_000, Spread: 5000},
+		"a time is negative":        {URL: "http://127.0.0.1:80/", Connections: 1, Every: -1},
+	} {
+		if _, err := Hold(context.Background(), cfg); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v; want %s", cfg, err, want)
+		}
+	}
+}
