@@ -25,7 +25,7 @@ var layers = [][]string{
 	{"frame", "ledger", "ring", "rt", "uring", "admission", "steal"},
 	{"serial", "reader", "asyncfile", "seglog", "server", "loadgen", "prefork", "ipc", "internal/spool"},
 	{"archive", "config", "doctor", "probe", "internal/isolate"},
-	{"recorder", "export"},
+	{"recorder", "export", "replay"},
 	{"api", "tap"},
 	{"lab"},
 	{"cmd/tallywheel", "examples", "e2e"},

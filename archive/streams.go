@@ -252,6 +252,13 @@ func (s *Streams) Has(source string) bool {
 	return slices.ContainsFunc(s.all, func(e Stream) bool { return e.Source == source })
 }
 
+// Quarantines reports whether the table has a stream for bytes of a source that were no frame.
+func (s *Streams) Quarantines(source string) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return slices.ContainsFunc(s.all, func(e Stream) bool { return e.Source == source && e.Quarantine })
+}
+
 // Peer is the name of one peer of a source, or of one of several that a peer is.
 func Peer(source, name string) string { return source + "/" + name }
 

@@ -137,6 +137,10 @@ func (p *progressLine) show(at export.Progress) {
 	if left := at.Left(); left > 0 {
 		text += fmt.Sprintf(", about %s left", max(left, time.Second).Round(time.Second))
 	}
+	p.write(text)
+}
+
+func (p *progressLine) write(text string) {
 	p.there = true
 	fmt.Fprintf(os.Stderr, "\r%s\x1b[K", text)
 }

@@ -97,7 +97,7 @@ func newRoot() *cobra.Command {
 	root.SetVersionTemplate("tallywheel {{.Version}}\n")
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fmt.Errorf("%w: %w", errUsage, err) })
-	root.AddCommand(newDemo(), newRun(), newCheck(), newAck(), newPorts(), newTap(), newSim(), newLog(), newLab(), newLoad(), newServe(), newProbe(), newDoctor(), newVersion())
+	root.AddCommand(newDemo(), newRun(), newCheck(), newAck(), newPorts(), newTap(), newSim(), newLog(), newReplay(), newLab(), newLoad(), newServe(), newProbe(), newDoctor(), newVersion())
 	return root
 }
 

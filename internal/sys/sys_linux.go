@@ -157,3 +157,13 @@ func Uptime() (time.Duration, error) {
 	err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts)
 	return time.Duration(ts.Nano()), os.NewSyscallError("clock_gettime", err)
 }
+
+// PollOut waits up to timeout until fd can be written to, and reports whether its other end is
+// closed. It gives the P back meanwhile.
+func PollOut(fd int, timeout time.Duration) (gone bool, err error) {
+	p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
+	if _, err := unix.Poll(p, int((timeout+time.Millisecond-1)/time.Millisecond)); err != nil && err != unix.EINTR {
+		return false, os.NewSyscallError("poll", err)
+	}
+	return p[0].Revents&(unix.POLLHUP|unix.POLLERR) != 0, nil
+}

@@ -261,3 +261,9 @@ func SetLine(t *Termios, l Line) {
 		t.Cc[unix.VSTART], t.Cc[unix.VSTOP] = 0x11, 0x13 // XON and XOFF of ASCII
 	}
 }
+
+// Unsent is how many bytes the driver has still to send.
+func Unsent(fd int) (n int, err error) {
+	n, err = unix.IoctlGetInt(fd, unix.TIOCOUTQ)
+	return n, os.NewSyscallError("ioctl TIOCOUTQ", err)
+}
