@@ -111,16 +111,14 @@ func Run(ctx context.Context, log *archive.Archive, cfg Config, w Wire) (Result,
 	stop()
 	for range f.out { // let the feeder end
 	}
-	if fed := <-done; err == nil {
-		err = fed
-	}
-	if err == nil && p.result.Bytes == 0 {
-		err = ErrNothing
-	}
-	if err == nil {
+	fed := <-done
+	if err == nil && p.result.Bytes > 0 { // what was read before damage was sent, too
 		err = w.Finish(ctx)
 	}
-	return p.result, err
+	if err == nil && fed == nil && p.result.Bytes == 0 {
+		err = ErrNothing
+	}
+	return p.result, errors.Join(err, fed)
 }
 
 // player is the goroutine that waits and writes.
@@ -272,6 +270,9 @@ func (f *feeder) take(ctx context.Context, pieces []piece) error {
 			}
 		}
 		f.at.at, f.at.seq, f.at.data = p.at, p.seq, append(f.at.data, p.data...)
+		if f.datagram && len(f.at.data) > f.room {
+			return fmt.Errorf("record %d: more was read at once than a datagram has, %d bytes", p.seq, f.room)
+		}
 		f.at.notThere += p.missing
 		if p.waste {
 			f.at.quarantined++
@@ -288,9 +289,6 @@ func (f *feeder) pass(ctx context.Context) error {
 	f.at = chunk{}
 	if len(c.data) == 0 {
 		return nil
-	}
-	if f.datagram && len(c.data) > f.room {
-		return fmt.Errorf("record %d: %d bytes were read at once, and a datagram has %d at most", c.seq, len(c.data), f.room)
 	}
 	select {
 	case f.out <- c:

@@ -88,16 +88,28 @@ const whole = "one\ntwo\n\xff\xfethree\nthe clock was set back\nfour\n"
 
 // tape keeps what is sent, and when.
 type tape struct {
-	sent []string
-	at   []time.Duration
+	sent     []string
+	at       []time.Duration
+	datagram int // what one has at most; 0: it is a stream
+	finished bool
 }
 
 func (w *tape) Send(_ context.Context, b []byte) error {
 	w.sent, w.at = append(w.sent, string(b)), append(w.at, rt.Now())
 	return nil
 }
-func (w *tape) Finish(context.Context) error { return nil }
-func (w *tape) MaxSend() (int, bool)         { return 1 << 10, false }
+
+func (w *tape) Finish(context.Context) error {
+	w.finished = true
+	return nil
+}
+
+func (w *tape) MaxSend() (int, bool) {
+	if w.datagram > 0 {
+		return w.datagram, true
+	}
+	return 1 << 10, false
+}
 
 // What was read at once is sent at once, and no pause is shorter than it was.
 func TestPauses(t *testing.T) {
@@ -142,6 +154,19 @@ func TestRunThatEnds(t *testing.T) {
 	since := time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC).UnixNano()
 	if _, err := replay.Run(context.Background(), log, replay.Config{Source: "s", Since: since}, w); !errors.Is(err, replay.ErrNothing) {
 		t.Errorf("a time without records: %v", err)
+	}
+}
+
+// What was read at once is not cut to fit into a datagram; and what is whole before the end is sent
+// to its end, whatever comes then.
+func TestDatagramsAreNotCut(t *testing.T) {
+	w := &tape{datagram: 10}
+	_, err := replay.Run(context.Background(), logOf(t, line...), quick, w)
+	if err == nil || !strings.Contains(err.Error(), "record 5: more was read at once than a datagram has, 10 bytes") {
+		t.Errorf("too large a datagram: %v", err)
+	}
+	if got := strings.Join(w.sent, "|"); got != "one\ntwo\n|\xff\xfethree\n" || !w.finished {
+		t.Errorf("%q was sent, finished: %v", got, w.finished)
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 )
 
 // What was on a wire comes in its order, however long frames waited for the log, as long as nothing
-// is missing; and each record comes once in any case.
+// is missing. Each record comes once in any case, and none before one that was read earlier.
 func TestWeave(t *testing.T) {
 	testenv.Check(t, func(rt *rapid.T) {
 		frames, waste := &archive.Stream{Frame: "raw"}, &archive.Stream{Frame: "raw", Quarantine: true}
@@ -21,6 +21,7 @@ func TestWeave(t *testing.T) {
 		var waiting []seglog.Record // frames that the log does not take yet
 		w := weave{knows: true}
 		var got string
+		at := map[rune]int64{} // when a letter was read
 		put := func(rec seglog.Record, of *archive.Stream) {
 			for _, p := range w.put(rec, of) {
 				got += string(p.data)
@@ -29,6 +30,7 @@ func TestWeave(t *testing.T) {
 		kept := 0
 		for n := range rapid.IntRange(1, 40).Draw(rt, "n") {
 			now += int64(rapid.IntRange(0, 1).Draw(rt, "later"))
+			at[rune('A'+n)] = now
 			data := make([]byte, rapid.IntRange(1, 4).Draw(rt, "len"))
 			for i := range data {
 				data[i] = byte('A' + n)
@@ -63,6 +65,13 @@ func TestWeave(t *testing.T) {
 		}
 		if len(got) != kept {
 			rt.Fatalf("%d bytes of %d", len(got), kept)
+		}
+		last := int64(0)
+		for _, letter := range got {
+			if at[letter] < last {
+				rt.Fatalf("%c comes late in %s", letter, got)
+			}
+			last = at[letter]
 		}
 		if !lossy && got != wire {
 			rt.Fatalf("%s came, and %s was on the wire", got, wire)

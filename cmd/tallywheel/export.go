@@ -55,7 +55,7 @@ func (e *exportFlags) run(c *cobra.Command, v *logView, log *archive.Archive) er
 			e.cfg.Format = ending
 		}
 	}
-	if err := e.settings(c, v, log); err != nil {
+	if err := e.settings(v, log); err != nil {
 		return err
 	}
 	show := e.progress()
@@ -74,7 +74,7 @@ func (e *exportFlags) run(c *cobra.Command, v *logView, log *archive.Archive) er
 }
 
 // settings makes the configuration of what the command line says.
-func (e *exportFlags) settings(c *cobra.Command, v *logView, log *archive.Archive) error {
+func (e *exportFlags) settings(v *logView, log *archive.Archive) error {
 	wrong := func(format string, args ...any) error {
 		return fmt.Errorf("%w: export: "+format, append([]any{errUsage}, args...)...)
 	}
@@ -100,7 +100,7 @@ func (e *exportFlags) settings(c *cobra.Command, v *logView, log *archive.Archiv
 			return wrong("--format raw: --source %s is %s; name one of them", v.query.Source, strings.Join(of, ", "))
 		}
 	case export.Parquet:
-		if e.path == "" && isTerminal(os.Stdout) && c.OutOrStdout() != io.Discard {
+		if e.path == "" && isTerminal(os.Stdout) {
 			return wrong("--format parquet is nothing for a terminal; use -o FILE")
 		}
 	}
