@@ -434,9 +434,11 @@ func (b *Book) Absorb(from *Book) {
 // Follows returns between which numbers the book has followed a stream since it began it: the last
 // one before, and the last one of all. They are the same where none has come.
 func (b *Book) Follows(id Stream) (before, last uint64, ok bool) {
-	q := b.streams[id]
-	if q == nil {
-		return 0, 0, false
+	q := b.recent
+	if q == nil || b.recentK != id {
+		if q = b.streams[id]; q == nil {
+			return 0, 0, false
+		}
 	}
 	return q.first + q.origin - 1, q.next + q.origin - 1, true
 }

@@ -81,7 +81,7 @@ func (s *staged) add(seq uint64, at int64, f *frame.Frame) {
 		r.n++
 		return
 	}
-	if s.head > 1024 && s.head > len(s.runs)/2 {
+	if s.head > 32 && s.head > len(s.runs)/2 { // so that it stays in the cache
 		s.runs = s.runs[:copy(s.runs, s.runs[s.head:])]
 		s.unseen -= s.head
 		s.head = 0

@@ -32,8 +32,7 @@ var bounds = [...]int64{50, 100, 250, 500, 1000, 2500, 5000, 10_000, 25_000, 50_
 // Histogram counts durations from 1 µs to 60 s; longer ones count as 60 s. It is safe for
 // concurrent use. Make it with [New].
 type Histogram struct {
-	mu   sync.Mutex
-	last Summary // of the last full window
+	mu sync.Mutex // what it guards and Record touches is in one line of the cache, but for the counts themselves
 
 	// The window that is open.
 	counts []uint32 // by cell; one that is full stays so
@@ -43,6 +42,8 @@ type Histogram struct {
 	total   uint64
 	sum     time.Duration
 	buckets [len(bounds)]uint64
+
+	last Summary // of the last full window
 }
 
 // New returns an empty histogram.
