@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"runtime"
 	"time"
+
+	"github.com/tallywheel/tallywheel/server/internal/loop"
 )
 
 // Engine is a way to talk to the kernel.
@@ -43,6 +45,10 @@ var (
 	ErrClosed = http.ErrServerClosed
 	// ErrUnavailable: the engine cannot be had here; the message says why.
 	ErrUnavailable = errors.New("engine is not available here")
+	// ErrElsewhere: in mode coroutine another goroutine than the handler's own would have to wait
+	// for the client, to read the body or to write, as with httputil.ReverseProxy and
+	// http.TimeoutHandler. Those want mode goroutine.
+	ErrElsewhere = loop.ErrElsewhere
 )
 
 // Limits and defaults.

@@ -24,7 +24,9 @@
 //	coroutine  on the loop's own thread, as a coroutine that gives way where it would wait for the network. The handler must not wait
 //	           for anything else: a lock held long, a channel, a disk, a time.Sleep stop all connections of the loop meanwhile; after
 //	           a second the log says so ([Stats].Stalls). It must use its ResponseWriter, body and connection on its own goroutine
-//	           only, and must not hold runtime.LockOSThread where it reads or writes: the runtime would end the process
+//	           only: another one gets [ErrElsewhere] where it would have to wait, as those of httputil.ReverseProxy and
+//	           http.TimeoutHandler do; and it must not hold runtime.LockOSThread where it reads or writes: the runtime would
+//	           end the process. Its context does not follow the client
 //	inline     a [LeanHandler] on the loop's own thread, called when a request is whole: the least work for each request
 //
 // Under load the loops of the last two keep their CPUs to themselves: other goroutines of the

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"net/http"
@@ -40,8 +41,18 @@ func (r *LeanRequest) Path() []byte {
 	return t
 }
 
-// Host is the value of the header field Host.
-func (r *LeanRequest) Host() []byte { return r.h.Host.Of(r.head) }
+// Host is the host that is asked: that of a target in absolute form (RFC 9112, 3.2.2), else the
+// value of the header field Host.
+func (r *LeanRequest) Host() []byte {
+	_, rest, absolute := bytes.Cut(r.Target(), []byte("://"))
+	if t := r.Target(); !absolute || t[0] == '/' || bytes.ContainsAny(t[:len(t)-len(rest)], "?") {
+		return r.h.Host.Of(r.head)
+	}
+	if end := bytes.IndexAny(rest, "/?"); end >= 0 {
+		rest = rest[:end]
+	}
+	return rest[bytes.LastIndexByte(rest, '@')+1:]
+}
 
 // Header is the value of the first field of that name, which is given in lower case; nil if there
 // is none.

@@ -48,23 +48,30 @@ func (w *response) setBody() error {
 	}
 	if h.Chunked {
 		r.TransferEncoding = []string{"chunked"}
-		x.announceTrailer()
+		if err := x.announceTrailer(); err != nil {
+			return err
+		}
 	}
 	r.Body = w.asked
 	return nil
 }
 
-// announceTrailer fills in the names of the trailer fields that the head promises.
-func (x *exchange) announceTrailer() {
+// announceTrailer fills in the names of the trailer fields that the head promises. Those that say
+// how the body is framed are none (RFC 9110, 6.5.1): whoever passed them on would pass on a lie.
+func (x *exchange) announceTrailer() error {
 	announced, ok := x.req.Header["Trailer"]
 	if !ok {
-		return
+		return nil
 	}
 	delete(x.req.Header, "Trailer")
 	t := http.Header{}
 	for _, v := range announced {
 		for _, key := range strings.Split(v, ",") {
-			if key = canonical(textproto.TrimString(key)); key != "" {
+			switch key = canonical(textproto.TrimString(key)); key {
+			case "":
+			case "Content-Length", "Transfer-Encoding", "Trailer":
+				return &http1.Error{Status: http.StatusBadRequest, Reason: "bad trailer key"}
+			default:
 				t[key] = nil
 			}
 		}
@@ -72,6 +79,7 @@ func (x *exchange) announceTrailer() {
 	if len(t) > 0 {
 		x.req.Trailer = t
 	}
+	return nil
 }
 
 // Read implements io.Reader.

@@ -51,20 +51,13 @@ type response struct {
 	refused    bool // the body was no body: the answer is ours
 }
 
-// response is a new one, in the memory of the last. A coroutine's keeps its header's memory as
-// well, since such a handler has no other goroutine that could still have it.
+// response is a new one, in the memory of the last. The header is no part of that: a handler may
+// keep it, as a cache does, or leave a goroutine behind that reads it.
 func (s *Session) response(x *exchange) *response {
 	w := &s.block.w
-	var header http.Header
-	if s.Coroutine && len(w.header) <= maxHeaderKept {
-		header = w.header
-		clear(header)
-	}
-	*w = response{s: s, x: x, header: header, facts: facts{length: -1, known: -1}, body: s.block.body[:0]}
+	*w = response{s: s, x: x, facts: facts{length: -1, known: -1}, body: s.block.body[:0]}
 	return w
 }
-
-const maxHeaderKept = 8 // fields: the memory of a map does not shrink
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
@@ -304,6 +297,8 @@ func (w *response) emit(b []byte) error {
 		start := held
 		if len(start) == 0 {
 			start = b
+		} else if n := sniffed - len(held); n > 0 && !w.hasType { // what is guessed is guessed of both
+			start = append(slices.Clip(held), b[:min(n, len(b))]...)
 		}
 		if err := w.sendHead(start, -1); err != nil {
 			return err
@@ -322,6 +317,8 @@ func (w *response) emit(b []byte) error {
 }
 
 var crlf = []byte("\r\n")
+
+const sniffed = 512 // bytes that http.DetectContentType looks at
 
 // sendHead puts the head into the output. start is what is known of the body's beginning; known is
 // the length of the body, which goes with the head, or -1 if there may be more.

@@ -1,11 +1,12 @@
 package loop
 
 import (
+	"cmp"
+	"errors"
 	"io"
 	"iter"
 	"net"
 	"os"
-	"sync/atomic"
 	"time"
 )
 
@@ -29,13 +30,6 @@ type CoConn struct {
 	gone    func()
 	addrs   [2]net.Addr
 	aside   *aside // sends a part of a file; nil: there is none
-}
-
-// aside is a part of a file that a goroutine sends for a coroutine, which waits.
-type aside struct {
-	over atomic.Bool
-	n    int
-	err  error
 }
 
 // Service is what runs on a coroutine.
@@ -167,11 +161,28 @@ func (g *CoConn) run() {
 	}
 }
 
+// ErrElsewhere is what a connection of a coroutine says to another goroutine that would have to
+// wait for it.
+var ErrElsewhere = errors.New("the handler's mode is coroutine, and this is another goroutine, which cannot wait for the client: mode goroutine is for such handlers")
+
+// elsewhere is an error on any goroutine but the coroutine's own. The loop's thread runs all
+// coroutines, and nothing else. To give way anywhere else would end the process.
+func (g *CoConn) elsewhere() error {
+	if t := g.c.loop.thread; t != 0 && t != threadID() {
+		return ErrElsewhere
+	}
+	return nil
+}
+
 // wait gives way until the loop has something for the coroutine. It looks again then: it may be
-// something else.
-func (g *CoConn) wait(w want) {
+// something else. The error is ErrElsewhere.
+func (g *CoConn) wait(w want) error {
+	if err := g.elsewhere(); err != nil {
+		return err
+	}
 	g.wants = w
 	g.w.yield(struct{}{})
+	return nil
 }
 
 // serve runs on the coroutine.
@@ -318,7 +329,9 @@ func (g *CoConn) await() error {
 		case g.passed(g.c.readBy):
 			return os.ErrDeadlineExceeded
 		}
-		g.wait(toRead)
+		if err := g.wait(toRead); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -417,7 +430,9 @@ func (g *CoConn) Write(b []byte) (n int, err error) {
 		if n == len(b) {
 			return n, nil
 		}
-		g.wait(toWrite)
+		if err := g.wait(toWrite); err != nil {
+			return n, opError("write", err)
+		}
 	}
 }
 
@@ -428,7 +443,7 @@ func (g *CoConn) WriteLast(b []byte) (int, error) { return g.Write(b) }
 // writeLarge lends b to the loop until it is sent. It must not return before nobody uses b any
 // more.
 func (g *CoConn) writeLarge(b []byte) (int, error) {
-	if err := g.writeError(); err != nil {
+	if err := cmp.Or(g.elsewhere(), g.writeError()); err != nil {
 		return 0, opError("write", err)
 	}
 	g.c.WriteForeign(b)
@@ -440,7 +455,7 @@ func (g *CoConn) writeLarge(b []byte) (int, error) {
 				continue
 			}
 		}
-		g.wait(toWrite)
+		_ = g.wait(toWrite) // it is the coroutine
 	}
 	if err == nil {
 		err = g.writeError()
@@ -459,59 +474,6 @@ func (g *CoConn) WriteAll(bufs net.Buffers) error {
 		}
 	}
 	return nil
-}
-
-// SendFile sends n bytes of a file, and returns how many were sent.
-func (g *CoConn) SendFile(from *os.File, off int64, n int64) (done int64, err error) {
-	g.drainOutput()
-	for done < n {
-		if err := g.writeError(); err != nil {
-			return done, opError("sendfile", err)
-		}
-		m, err := g.sendPart(from, off+done, n-done)
-		done += int64(m)
-		g.c.loop.tally.Out += uint64(m)
-		switch {
-		case err == ErrWait:
-			g.c.AwaitRoom()
-			g.wait(toWrite)
-		case err != nil:
-			return done, opError("sendfile", err)
-		case m == 0:
-			return done, nil
-		}
-	}
-	return done, nil
-}
-
-const (
-	maxSendFile = 4 << 20   // at a time, so that its pieces are counted as they go
-	asideFrom   = 256 << 10 // bytes: what takes long, or may have to wait for the disk, does not hold the loop
-)
-
-// sendPart sends of a file what the socket takes, of n bytes.
-func (g *CoConn) sendPart(from *os.File, off, n int64) (int, error) {
-	n = min(n, maxSendFile)
-	if n < asideFrom {
-		return g.c.sock.SendFile(from, off, int(n))
-	}
-	a := &aside{}
-	g.aside = a
-	g.c.loop.serving++
-	go func() {
-		a.n, a.err = g.c.sock.SendFile(from, off, int(n))
-		a.over.Store(true)
-		g.c.loop.post(post{what: postConn, c: g.c})
-	}()
-	for !a.over.Load() {
-		g.wait(toWrite)
-	}
-	g.c.loop.serving--
-	g.aside = nil
-	if a.err == ErrWait { // there may have been room since, of which the loop was told meanwhile, and not again
-		return g.c.sock.SendFile(from, off, int(n))
-	}
-	return a.n, a.err
 }
 
 // Close implements net.Conn.
@@ -540,7 +502,9 @@ func (g *CoConn) CloseWrite() error {
 // drainOutput waits until all that was written has been sent.
 func (g *CoConn) drainOutput() {
 	for g.c.queued > 0 && g.writeError() == nil {
-		g.wait(toWrite)
+		if g.wait(toWrite) != nil {
+			return
+		}
 	}
 }
 

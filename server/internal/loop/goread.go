@@ -146,7 +146,9 @@ func (g *GoConn) WaitInput() error {
 func (g *GoConn) BodyRead() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.mine && g.giveBack() { // the next request, or the end: the loop takes it
+	// The next request, or the end: the loop takes it. It may have left that to a reader, who has
+	// not come to it: a request without a body is read before its end is looked for.
+	if something := g.mine && g.giveBack() || g.aside && g.ready && g.in.Len() == 0; something {
 		g.mine, g.asked.resume = false, true
 		g.ask()
 	}

@@ -18,6 +18,7 @@ type Loop struct {
 
 	group  *Group
 	index  int
+	thread int // that it is locked to; 0: to none
 	driver Driver
 	now    int64 // ns of Group.Clock, read once a turn
 	timers timers
@@ -97,6 +98,7 @@ func (l *Loop) run(ready chan<- error) {
 	if cfg.Locked {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
+		l.thread = threadID()
 	}
 	var err error
 	l.driver, err = cfg.NewDriver(l)

@@ -4,9 +4,12 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"syscall"
 
 	"github.com/tallywheel/tallywheel/internal/sys"
 )
+
+func threadID() int { return syscall.Gettid() }
 
 // FDSocket is a socket of the kernel that does not block.
 type FDSocket struct {

@@ -7,4 +7,6 @@ import (
 	"os"
 )
 
+func threadID() int { return 0 }
+
 func duplicate(int) (*os.File, error) { return nil, errors.ErrUnsupported }
