@@ -283,3 +283,47 @@ func TestAnswersBeforeAPanicAreSent(t *testing.T) {
 		})
 	}
 }
+
+// TestShutdownDespiteAByte: a byte or two behind an answer are no request that Shutdown waits for:
+// neither of a client that still reads the answer nor of one that has it.
+func TestShutdownDespiteAByte(t *testing.T) {
+	page := strings.Repeat("x", 8<<20) // more than sockets hold
+	eachWay(t, httpWays(t), func(t *testing.T, w way) {
+		t.Parallel() // each waits for its moment
+		r := serve(t, w, httpConfig(w, func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/large" {
+				_, _ = io.WriteString(w, page)
+			}
+		}, func(w *server.LeanResponse, r *server.LeanRequest) {
+			if string(r.Path()) == "/large" {
+				_, _ = w.WriteString(page)
+			}
+		}))
+		waits, reads := newClient(t, r.addr), newClient(t, r.addr)
+		_, _ = io.WriteString(waits, "GET / HTTP/1.1\r\nHost: a\r\n\r\nG")
+		if got, err := waits.answer("GET"); err != nil || got != "" {
+			t.Errorf("the answer is %q, %v", got, err)
+		}
+		_, _ = io.WriteString(reads, "GET /large HTTP/1.1\r\nHost: a\r\n\r\nG")
+		if _, err := reads.in.Peek(1); err != nil { // what the answer says of its connection is decided
+			t.Errorf("the large answer: %v", err)
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), soon/4)
+		defer cancel()
+		down := make(chan error, 1)
+		go func() { down <- r.Shutdown(ctx) }()
+		take(t, r.ended, "the begin of the end")
+		if got := ended(t, waits); len(got) > 0 {
+			t.Errorf("behind the answer came %q", got)
+		}
+		if got, err := reads.answer("GET"); err != nil || got != page {
+			t.Errorf("of the answer came %d bytes, %v", len(got), err)
+		}
+		if err := take(t, down, "the end of Shutdown"); err != nil {
+			t.Errorf("Shutdown: %v", err)
+		}
+		if got := ended(t, reads); len(got) > 0 {
+			t.Errorf("behind the large answer came %q", got)
+		}
+	})
+}

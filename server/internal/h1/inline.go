@@ -61,12 +61,13 @@ type Inline struct {
 	body     []byte      // what has come of its body
 	paid     int         // of the budget
 	chunks   *http1.Chunks
-	began    int64 // when it began
+	began    int64 // what the deadline counts from; see deadline
 	stage    stage
-	wrote    bool // 100 Continue
-	lead     lead // what came between two requests
-	answered bool // a request
-	duck     bool
+	wrote    bool  // 100 Continue
+	lead     lead  // what came between two requests
+	answered bool  // a request
+	due      bool  // an answer, or its rest, is still to be sent
+	drained  int64 // when Drain was called; 0: it was not
 }
 
 // stage is how much of a request has come.
@@ -99,30 +100,42 @@ func (a *Inline) Input(b loop.Lent) {
 	}
 }
 
-// deadline sets the time for the next request to come, or for one that has begun to be whole. A
-// client that does not take its answers is not read from, and has no such time.
+// deadline sets the time by which the client must have sent more:
+//
+//	what there is                        the deadline              it counts from
+//	answers are due                      none: WriteTimeout acts
+//	nothing yet of the first request     ReadHeaderTimeout         the connection's beginning
+//	a part of the first head             ReadHeaderTimeout         the connection's beginning
+//	behind an answer less than 4 bytes   IdleTimeout               the answer's end
+//	nothing or that, and Drain came      DuckFor                   that, or Drain if it came later
+//	4 bytes of a later head              ReadHeaderTimeout         the 4th byte
+//	a head, and not all of the body      ReadTimeout               as the head's
+//
+// An answer has its end when the kernel has all of it, and of those before it. What came earlier
+// counts from there: a client that takes its time over answers has as much for the next request as
+// others. Input is held back only while answers are due.
 func (a *Inline) deadline() {
-	cfg, now := a.t.Config, a.c.Loop().Now()
+	cfg := a.t.Config
 	before := a.stage
 	switch {
 	case a.text != nil:
 		a.stage = inBody
 	case a.in.Len() >= leastRequest || a.in.Len() > 0 && !a.answered:
 		a.stage = inHead
-	case a.in.Len() > 0: // still the wait for a request
-		return
-	default:
+	default: // less than that is still the wait for a request
 		a.stage = idle
 	}
 	if before == idle && a.stage != idle && a.answered {
-		a.began = now
+		a.began = a.c.Loop().Now()
 	}
 	var d time.Duration
 	from := a.began
 	switch {
-	case a.c.Held():
+	case a.due:
+	case a.stage == idle && a.drained > 0:
+		d, from = loop.DuckFor, max(from, a.drained)
 	case a.stage == idle && a.answered:
-		d, from = cfg.IdleTimeout, now
+		d = cfg.IdleTimeout
 	case a.stage != inBody:
 		d = cfg.ReadHeaderTimeout
 	default:
@@ -131,9 +144,6 @@ func (a *Inline) deadline() {
 	by := int64(0)
 	if d > 0 {
 		by = loop.Later(from, d)
-	}
-	if a.duck && a.stage == idle {
-		return // leaveSoon has set it
 	}
 	if by != a.c.ReadBy() {
 		a.c.SetReadBy(by)
@@ -339,7 +349,7 @@ func (a *Inline) answer(h *http1.Head, head, body []byte, behind int) (keep bool
 	}
 	p := decide(f)
 	a.write(w, &p, h.Minor)
-	a.answered = true
+	a.answered, a.due = true, true
 	l.Tally().Requests++
 	a.t.Answers++
 	if d := a.t.Config.WriteTimeout; d > 0 {
@@ -415,12 +425,27 @@ func (a *Inline) Ended(err error) {
 
 // Sent implements loop.App.
 func (a *Inline) Sent() {
-	if a.c.Queued() == 0 && a.c.WriteBy() != 0 {
-		a.c.SetWriteBy(0)
+	left := a.c.Queued()
+	if left == 0 {
+		if a.c.WriteBy() != 0 {
+			a.c.SetWriteBy(0)
+		}
+		if a.due {
+			a.due, a.began = false, a.c.Loop().Now()
+		}
 	}
-	if !a.c.Held() || a.c.Queued() >= loop.MaxQueued/2 {
-		return
+	switch {
+	case !a.c.Held():
+		if left == 0 {
+			a.deadline()
+		}
+	case left < loop.MaxQueued/2:
+		a.goOnServing()
 	}
+}
+
+// goOnServing answers the requests that waited for room.
+func (a *Inline) goOnServing() {
 	a.serve()
 	if !a.c.Alive() {
 		a.drop()
@@ -460,10 +485,8 @@ func (a *Inline) Posted() {}
 
 // Drain implements loop.App.
 func (a *Inline) Drain() {
-	a.duck = true
-	if a.stage == idle && !a.c.Held() {
-		a.c.SetReadBy(a.c.Loop().Now() + int64(loop.DuckFor))
-	}
+	a.drained = a.c.Loop().Now()
+	a.deadline()
 }
 
 // EndIdle implements loop.App.

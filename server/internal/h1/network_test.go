@@ -130,9 +130,8 @@ func script(rng *rand.Rand, i int) (b []byte) {
 }
 
 // apps are the ways to serve: what makes an App, and the network it needs.
-var apps = map[string]func() looptest.Config{
-	"inline": func() looptest.Config {
-		cfg := testConfig(nil)
+var apps = map[string]func(*Config) looptest.Config{
+	"inline": func(cfg *Config) looptest.Config {
 		var t *Tools
 		return looptest.Config{OnLoop: true, NewApp: func(c *loop.Conn) loop.App {
 			if t == nil {
@@ -141,8 +140,7 @@ var apps = map[string]func() looptest.Config{
 			return NewInline(c, t)
 		}}
 	},
-	"coroutine": func() looptest.Config {
-		cfg := testConfig(http.HandlerFunc(echoHandler))
+	"coroutine": func(cfg *Config) looptest.Config {
 		return looptest.Config{OnLoop: true, NewApp: func(c *loop.Conn) loop.App {
 			g := loop.NewCoConn(c)
 			sess := NewSession(cfg, coTest{g})
@@ -151,12 +149,11 @@ var apps = map[string]func() looptest.Config{
 			return g
 		}}
 	},
-	"goroutine":               func() looptest.Config { return onGoroutines(false) },
-	"goroutine that receives": func() looptest.Config { return onGoroutines(true) },
+	"goroutine":               func(cfg *Config) looptest.Config { return onGoroutines(cfg, false) },
+	"goroutine that receives": func(cfg *Config) looptest.Config { return onGoroutines(cfg, true) },
 }
 
-func onGoroutines(aside bool) looptest.Config {
-	cfg := testConfig(http.HandlerFunc(echoHandler))
+func onGoroutines(cfg *Config, aside bool) looptest.Config {
 	return looptest.Config{Aside: aside, NewApp: func(c *loop.Conn) loop.App {
 		return loop.NewGoConn(c, func(g *loop.GoConn) { _ = NewSession(cfg, goTest{g}).Serve() })
 	}}
@@ -165,7 +162,7 @@ func onGoroutines(aside bool) looptest.Config {
 // run serves the scripts, and returns what each client got.
 func run(t testing.TB, app string, seed uint64, gentle bool, scripts [][]byte, ends []looptest.End) [][]byte {
 	t.Helper()
-	cfg := apps[app]()
+	cfg := apps[app](testConfig(http.HandlerFunc(echoHandler)))
 	cfg.Seed, cfg.Gentle = seed, gentle
 	var clients []*looptest.Client
 	for i, s := range scripts {

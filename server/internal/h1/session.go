@@ -25,16 +25,16 @@ type Session struct {
 	cfg *Config
 	c   Stream
 
-	head     http1.Head
-	buf      []byte // input is buf[lo:hi]
-	lo, hi   int
-	from     *origin // of requests that come now
-	block    *sessionBlock
-	out      output
-	lastPost bool
-	remote   string
-	began    int64     // when the head was whole, as Stream.Came
-	asked    time.Time // when the request under way began; zero if no time-out needs it
+	head    http1.Head
+	buf     []byte // input is buf[lo:hi]
+	lo, hi  int
+	from    *origin // of requests that come now
+	block   *sessionBlock
+	out     output
+	between lead // what came between two requests
+	remote  string
+	began   int64     // when the head was whole, as Stream.Came
+	asked   time.Time // when the request under way began; zero if no time-out needs it
 
 	current   atomic.Pointer[requestContext]
 	peerLeft  atomic.Bool
@@ -175,67 +175,98 @@ func (s *Session) release() {
 	}
 }
 
-// readHead reads until a head is whole, and returns its length.
+// readHead reads until a head is whole, and returns its length. What must come by when:
+//
+//	what there is                        the deadline        it counts from
+//	an answer is being written           none: WriteTimeout acts
+//	nothing yet of the first request     ReadHeaderTimeout   the connection's beginning
+//	a part of the first head             ReadHeaderTimeout   the connection's beginning
+//	behind an answer less than 4 bytes   IdleTimeout         the answer's end
+//	nothing or that, and a server ends   DuckFor             that, or Drain: WaitInput sees to it
+//	4 bytes of a later head              ReadHeaderTimeout   the 4th byte, or the answer's end
+//	a head, and not all of the body      ReadTimeout         as the head's
+//
+// An answer has its end when the stream has taken all of it: deadlines are set behind the flush.
 func (s *Session) readHead() (int, error) {
 	if s.pending > 0 {
 		n := s.pending
 		s.pending = 0
 		return n, nil
 	}
-	cfg := s.cfg
 	s.head.Reset()
+	waits := s.idling || s.lo == s.hi // a time for the next request to come is set, or is by idle
 	if s.lo == s.hi {
 		if err := s.idle(); err != nil {
 			return 0, err
 		}
 	}
-	if d := cfg.IdleTimeout; d > 0 && s.answered && s.hi-s.lo < leastRequest && s.lo < s.hi {
-		_ = s.c.SetReadDeadline(time.Now().Add(d)) // a byte or two behind the last request are no request
-	}
-	timed := false
-	between := lead{afterPost: s.lastPost}
-	for {
-		if !timed && (s.hi-s.lo >= leastRequest || !s.answered) { // fewer bytes are still the wait for a request
-			timed = true
-			s.headDeadline()
-		}
-		skip, wait := between.skip(s.buf[s.lo:s.hi])
-		s.lo += skip
-		n, err := 0, error(nil)
-		if !wait && (s.hi-s.lo >= leastRequest || !s.answered) {
-			n, err = s.head.Parse(s.buf[s.lo:s.hi], cfg.MaxHeaderBytes)
-		}
+	for timed := false; ; {
+		begun := timed || s.hi-s.lo >= leastRequest || !s.answered
+		n, err := s.parse()
 		if err != nil {
 			return 0, err
 		}
 		if n > 0 {
-			if came := s.c.Came(); came != s.began {
-				s.count()
-				s.began = came
+			if !timed {
+				s.headDeadline()
 			}
-			if s.head.Upgrade && s.Coroutine {
-				s.pending = n
-				return 0, ErrPromote
-			}
-			s.bodyDeadline()
-			return n, nil
+			return s.whole(n)
 		}
 		s.count()
 		if err := s.out.flush(s.c); err != nil {
 			return 0, err
 		}
-		if err := s.fill(); err != nil {
-			if s.hi > s.lo && (s.hi-s.lo >= leastRequest || !s.answered) {
-				switch {
-				case err == io.EOF:
-					err = errCut
-				case errors.Is(err, os.ErrDeadlineExceeded):
-					err = errSlow
-				}
+		switch {
+		case !begun: // still the wait for a request
+			if err := s.idleOn(waits); err != nil {
+				return 0, err
 			}
-			return 0, err
+			waits = true
+		case !timed:
+			timed = true
+			s.headDeadline()
+		}
+		if err := s.fill(); err != nil {
+			return 0, s.cut(err)
 		}
 	}
+}
+
+// parse looks for a head at the start of what there is, and returns its length; 0: it is not whole.
+func (s *Session) parse() (int, error) {
+	skip, wait := s.between.skip(s.buf[s.lo:s.hi])
+	s.lo += skip
+	if wait || s.hi-s.lo < leastRequest && s.answered {
+		return 0, nil
+	}
+	return s.head.Parse(s.buf[s.lo:s.hi], s.cfg.MaxHeaderBytes)
+}
+
+// whole goes on from a whole head of n bytes.
+func (s *Session) whole(n int) (int, error) {
+	if came := s.c.Came(); came != s.began {
+		s.count()
+		s.began = came
+	}
+	if s.head.Upgrade && s.Coroutine {
+		s.pending = n
+		return 0, ErrPromote
+	}
+	s.bodyDeadline()
+	return n, nil
+}
+
+// cut says what the failure to read more of a head means for the client.
+func (s *Session) cut(err error) error {
+	if s.hi > s.lo && (s.hi-s.lo >= leastRequest || !s.answered) {
+		switch {
+		case err == io.EOF:
+			return errCut
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			return errSlow
+		}
+	}
+	return err
 }
 
 // idle waits for the next request, without memory to work with.
@@ -256,12 +287,27 @@ func (s *Session) idle() error {
 			_ = s.c.SetReadDeadline(since.Add(wait))
 		}
 	}
+	err := s.waitInput()
+	if err == nil {
+		s.borrow()
+	}
+	return err
+}
+
+// idleOn waits for the next request where less than leastRequest bytes are there, which it keeps.
+// The stream must know of the wait, or the end of the server would not end it.
+func (s *Session) idleOn(timed bool) error {
+	if d := s.cfg.IdleTimeout; d > 0 && !timed {
+		_ = s.c.SetReadDeadline(time.Now().Add(d))
+	}
+	return s.waitInput()
+}
+
+// waitInput waits between requests. ErrIdle: it must not be here.
+func (s *Session) waitInput() error {
 	ready, err := s.c.WaitInput()
 	if s.idling = !ready; s.idling {
 		return ErrIdle
-	}
-	if err == nil {
-		s.borrow()
 	}
 	return err
 }
@@ -365,7 +411,7 @@ func (s *Session) answer(n int) (keep bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	s.lastPost = x.req.Method == http.MethodPost
+	s.between = lead{afterPost: x.req.Method == http.MethodPost}
 	if d := s.cfg.WriteTimeout; d > 0 {
 		_ = s.c.SetWriteDeadline(time.Now().Add(d))
 	}

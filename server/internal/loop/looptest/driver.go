@@ -58,6 +58,11 @@ func (d *driver) possible() (steps []step) {
 	defer d.n.mu.Unlock()
 	add := func(s *socket, do func(*socket)) { steps = append(steps, step{s, do}) }
 	for _, s := range d.n.sockets {
+		passed := time.Since(d.n.began)
+		for len(s.later) > 0 && s.later[0].At <= passed {
+			s.toSend = append(s.toSend[:len(s.toSend):len(s.toSend)], s.later[0].Send...)
+			s.later = s.later[1:]
+		}
 		switch {
 		case s.closed:
 		case !s.accepted:
@@ -67,16 +72,16 @@ func (d *driver) possible() (steps []step) {
 		default:
 			if len(s.toSend) > 0 && !s.reset {
 				add(s, d.clientSends)
-			} else if !s.ended && !s.reset && s.client.End != Never && !(d.n.cfg.Gentle && s.busy()) {
+			} else if !s.ended && !s.reset && len(s.later) == 0 && s.client.End != Never && !(d.n.cfg.Gentle && s.busy()) {
 				add(s, d.clientEnds)
 			}
 			if s.edge && s.conn != nil && !s.held {
 				add(s, d.receive)
 			}
-			if s.window == 0 && !s.reset {
+			if s.window == 0 && !s.reset && s.client.Reads <= passed {
 				add(s, d.clientReads)
 			}
-			if s.pending {
+			if s.pending && (s.client.Reads <= passed || s.window > 0 || s.canceled || s.fail() != nil) {
 				add(s, d.send)
 			}
 			if s.roomEdge && s.conn != nil {

@@ -4,6 +4,7 @@
 package looptest
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -20,10 +21,21 @@ import (
 
 // Client is one connection: what it sends, how it ends, and afterwards what it got.
 type Client struct {
-	Send []byte
-	End  End
-	Got  []byte
+	Send  []byte
+	Later []Piece       // sent behind that, each in its time
+	Reads time.Duration // when it begins to read; until then there is room for smallWindow bytes
+	End   End
+	Got   []byte
+	Ended time.Duration // when the server had closed the connection
 }
+
+// Piece is what a client sends at a time from the beginning of Run.
+type Piece struct {
+	At   time.Duration
+	Send []byte
+}
+
+const smallWindow = 1000
 
 // End is what a client does when it has sent everything.
 type End uint8
@@ -42,16 +54,20 @@ type Config struct {
 	Aside  bool // goroutines may receive by themselves, as with epoll
 	OnLoop bool // as in loop.Config
 	NewApp func(*loop.Conn) loop.App
-	Limit  time.Duration // for everything; 0 means 20 s
+	Limit  time.Duration // for everything; 0 means 1 min
+	Drain  time.Duration // when the server begins to end; 0: never
 	Log    *slog.Logger  // nil: none
 }
 
 // Run serves the clients by one loop, until each connection is closed. It returns an error if that
 // does not come to an end.
 func Run(cfg Config, clients []*Client) error {
-	n := &network{cfg: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 1)), left: len(clients), over: make(chan struct{})}
+	n := &network{cfg: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 1)), left: len(clients), over: make(chan struct{}), began: time.Now()}
 	for i, c := range clients {
-		n.sockets = append(n.sockets, &socket{n: n, client: c, index: i, toSend: c.Send, window: n.roomForOutput()})
+		n.sockets = append(n.sockets, &socket{n: n, client: c, index: i, toSend: c.Send, later: c.Later, window: n.roomForOutput()})
+		if c.Reads > 0 {
+			n.sockets[i].window = smallWindow
+		}
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -66,6 +82,9 @@ func Run(cfg Config, clients []*Client) error {
 		return err
 	}
 	g.Listen(&loop.Listener{FD: -1}, 0, nil, nil)
+	if cfg.Drain > 0 {
+		defer time.AfterFunc(cfg.Drain, func() { _ = g.Drain(context.Background()) }).Stop()
+	}
 	limit := cfg.Limit
 	if limit == 0 {
 		limit = time.Minute
@@ -94,6 +113,7 @@ type network struct {
 	sockets []*socket
 	left    int // connections that are not closed
 	over    chan struct{}
+	began   time.Time
 }
 
 // some is a part of n, by the seed.
@@ -124,6 +144,7 @@ type socket struct {
 	index    int
 	conn     *loop.Conn // once it is open
 	toSend   []byte     // by the client, and not sent yet
+	later    []Piece    // … and those whose time has not come
 	rx       []byte     // sent, and not received by the server
 	corked   []byte     // of SendMore, and not at the client yet
 	window   int        // bytes that the client's side still takes
@@ -278,6 +299,7 @@ func (s *socket) Close() error {
 		return os.ErrClosed
 	}
 	s.closed = true
+	s.client.Ended = time.Since(s.n.began)
 	if s.n.left--; s.n.left == 0 {
 		close(s.n.over)
 	}
