@@ -3,7 +3,6 @@ package isolate
 import (
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"math/rand/v2"
 	"os"
@@ -373,5 +372,4 @@ func (l *line) Closed(_ []byte, _ int64, err error) { l.closed <- err }
 var (
 	_ reader.Handler = (*line)(nil)
 	_ reader.Sink    = (*line)(nil)
-	_                = io.EOF
 )
