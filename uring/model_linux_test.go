@@ -22,18 +22,19 @@ var steps = flag.Int("steps", 30_000, "random steps of the model")
 // that it was taken; what it read is what lies in the file there; no byte changes but those lent,
 // and those only while they are lent.
 type world struct {
-	t      *testing.T
-	rng    *rand.Rand
-	rings  [3]*modelRing
-	tasks  [48]*task
-	lent   [24]*lent
-	file   *uring.File // blockBytes × blocks, each byte tells where it is
-	in     [2]*uring.File
-	out    [2]*uring.File
-	old    []uring.Address // of rings, some of them closed
-	taken  int
-	ended  int
-	misuse int
+	t       *testing.T
+	rng     *rand.Rand
+	rings   [3]*modelRing
+	tasks   [48]*task
+	lent    [24]*lent
+	file    *uring.File // blockBytes × blocks, each byte tells where it is
+	in      [2]*uring.File
+	out     [2]*uring.File
+	old     []uring.Address // of rings, some of them closed
+	taken   int
+	ended   int
+	misuse  int
+	starved int // times that all buffers were in flight
 }
 
 type modelRing struct {
@@ -173,7 +174,7 @@ func TestModel(t *testing.T) {
 	if w.taken != w.ended {
 		t.Errorf("%d operations were taken, %d came back", w.taken, w.ended)
 	}
-	t.Logf("%d operations, %d mistakes refused", w.taken, w.misuse)
+	t.Logf("%d operations, %d mistakes refused, %d times out of buffers", w.taken, w.misuse, w.starved)
 }
 
 func (w *world) open() *modelRing {
@@ -279,10 +280,16 @@ func (w *world) push(r *modelRing, k *task) error {
 	return nil
 }
 
-// idle picks a buffer that no operation writes, of some of its memory.
+// idle picks a buffer that no operation writes, of some of its memory. On a busy machine all may be
+// in flight, waiting for bytes of a pipe that nobody sends while this one looks for a buffer.
 func (w *world) idle() *lent {
 	l := w.lent[w.rng.IntN(len(w.lent))]
-	for l.flying {
+	for tries := 1; l.flying; tries++ {
+		if tries%1000 == 0 {
+			w.starved++
+			w.feed()
+			w.reap(w.rings[w.rng.IntN(len(w.rings))])
+		}
 		l = w.lent[w.rng.IntN(len(w.lent))]
 	}
 	w.check(l, 0, 0, nil)
