@@ -61,6 +61,9 @@ const (
 	mostConns        = 1 << 20
 	minHeader        = 256
 	mostHeader       = 16 << 20
+
+	defaultHeadroom = 16 << 20
+	mostHeadroom    = 1 << 30
 )
 
 // Config says what to serve and how. One of Handler, Lean and Conn must be set.

@@ -25,10 +25,8 @@ type headroom struct {
 }
 
 const (
-	defaultHeadroom = 16 << 20
-	mostHeadroom    = 1 << 30
-	piece           = 1 << 20               // of the block: the runtime clears, and so touches, what lies on used pages in part
-	oftenCollected  = 40 * time.Millisecond // between collections: less is too often
+	piece          = 1 << 20               // of the block: the runtime clears, and so touches, what lies on used pages in part
+	oftenCollected = 40 * time.Millisecond // between collections: less is too often
 )
 
 var garbage headroom
