@@ -337,7 +337,7 @@ func TestBadConfigs(t *testing.T) {
 func TestClockThatIsSetIsNoSilence(t *testing.T) {
 	c := newCollector()
 	c.atLeast = 10
-	f, err := newFeed(Port{Handler: c, Silence: 10 * time.Millisecond})
+	f, err := newFeed(Port{FD: -1, Handler: c, Silence: 10 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -352,6 +352,36 @@ func TestClockThatIsSetIsNoSilence(t *testing.T) {
 	}
 	if f.silence(moment{wall: 4 * hour, steady: time.Second + 10*time.Millisecond}); c.silent != 1 {
 		t.Errorf("set an hour back: %d silences after one", c.silent)
+	}
+}
+
+// A reader that is late, or was paused, finds bytes behind a pause that was long enough: nobody knows
+// when they came, so they are read first.
+func TestBytesThatWaitAreNoSilence(t *testing.T) {
+	fd, w := pipe(t)
+	defer syscall.Close(fd)
+	defer w.Close()
+	c := newCollector()
+	c.atLeast = 20
+	f, err := newFeed(Port{FD: fd, Handler: c, Silence: 10 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.ring.Close()
+	for i, word := range []string{"first", "other"} {
+		if _, err := w.WriteString(word); err != nil {
+			t.Fatal(err)
+		}
+		at := moment{steady: time.Duration(1+i) * time.Second}
+		if left := f.silence(at); i > 0 && left != lookAgain || c.silent > 0 {
+			t.Errorf("%d silences beside %d bytes to be read, the next look in %v", c.silent, len(word), left)
+		}
+		if _, err := f.pull(plainRead, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if f.silence(moment{steady: 3 * time.Second}); c.silent != 1 || string(c.got) != "firstother" {
+		t.Errorf("%d silences behind %q", c.silent, c.got)
 	}
 }
 
@@ -481,7 +511,7 @@ func TestSink(t *testing.T) {
 		}
 		_ = from.Close()
 	}
-	f, err := newFeed(Port{Into: &pool{last: time.Now().Add(-time.Second), told: 1}, Handler: &watched{}, Silence: time.Millisecond, Patience: time.Millisecond})
+	f, err := newFeed(Port{FD: -1, Into: &pool{last: time.Now().Add(-time.Second), told: 1}, Handler: &watched{}, Silence: time.Millisecond, Patience: time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
