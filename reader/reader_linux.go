@@ -15,9 +15,9 @@ import (
 // Handler takes the bytes of one port. Its methods are called one at a time.
 type Handler interface {
 	// Arrived is shown all bytes that it is not done with; the last fresh of them were read just
-	// now, at a time in ns since 1970. It returns how many, from the front, it is done with, and
-	// whether more may be read: false pauses the port until Handle.Resume, which leads to another
-	// call with fresh = 0.
+	// now, at a time in ns since 1970, which datagrams that were read in a row never share. It
+	// returns how many, from the front, it is done with, and whether more may be read: false pauses
+	// the port until Handle.Resume, which leads to another call with fresh = 0.
 	Arrived(view []byte, fresh int, at int64) (done int, more bool)
 	// Silent is called when nothing has arrived for Port.Silence and bytes are held, and once more,
 	// if some are still held, when nothing has arrived for Port.Patience. at is so much later than
@@ -198,6 +198,11 @@ type moment struct {
 	both   time.Time
 }
 
+// next is a moment for what was noticed at the same time and came behind.
+func (m moment) next() moment {
+	return moment{m.wall + 1, m.steady + 1, m.both.Add(1)}
+}
+
 var programStart = time.Now()
 
 func clock() moment {
@@ -272,6 +277,9 @@ func (f *feed) pull(read func(int, []byte) (int, syscall.Errno), now moment) (v 
 		v.bytes += n
 		f.last, f.told = now, 0
 		f.arrived(space, n)
+		if f.Messages {
+			now = now.next()
+		}
 		if f.paused || n < fullRead && !f.filled && !f.Messages && !f.atEnd && !f.urgent && !f.finish {
 			return v, nil
 		}

@@ -441,6 +441,50 @@ func (p *pool) Read(_ time.Time, fd int, read func(int, []byte) (int, syscall.Er
 
 func (p *pool) Last() (time.Time, int) { return p.last, p.told }
 
+// clocked notes when what arrived was read.
+type clocked struct {
+	*watched
+	at chan int64
+}
+
+func (c clocked) Arrived(view []byte, fresh int, at int64) (int, bool) {
+	c.at <- at
+	return len(view), true
+}
+
+// Datagrams that wait together are read at one look at the clock, and can still be told apart by
+// their times: a log that has many frames of a datagram has no other border.
+func TestDatagramsHaveTimesOfTheirOwn(t *testing.T) {
+	each(t, func(t *testing.T, r Reader) {
+		fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_DGRAM|syscall.SOCK_NONBLOCK, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer syscall.Close(fds[0])
+		defer syscall.Close(fds[1])
+		for i := range burst / 2 {
+			if _, err := syscall.Write(fds[1], []byte{byte(i)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c := clocked{&watched{closed: make(chan error, 1)}, make(chan int64, burst)}
+		h, err := r.Add(Port{FD: fds[0], Handler: c, Messages: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var last int64
+		for i := range burst / 2 {
+			if at := <-c.at; at <= last {
+				t.Errorf("datagram %d was read at %d, and the one before it at %d", i, at, last)
+			} else {
+				last = at
+			}
+		}
+		h.Remove()
+		<-c.closed
+	})
+}
+
 // watched counts the calls of a handler that is shown nothing.
 type watched struct {
 	mu      sync.Mutex
