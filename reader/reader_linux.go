@@ -166,7 +166,8 @@ const (
 	// fullRead is a read after which a tty may hold more at once: its own buffer gives up to 4095
 	// bytes.
 	fullRead = 2048
-	// lookAgain is how soon a pause is looked at again that ends with bytes to read, which end the wait at once.
+	// lookAgain is how soon a pause is looked at again that ends with bytes to read, which end the
+	// wait at once.
 	lookAgain = time.Millisecond
 	// pressing is what one visit to a port may bring before a tick is too long: all that the line
 	// discipline of a tty holds.
@@ -355,8 +356,8 @@ func (f *feed) isQuiet() bool { return f.Into == nil && f.ring.Len() == 0 }
 type silences [2]time.Duration
 
 // silence calls the handler if the pause has been long enough, and returns how long it still has to
-// be; < 0 if no call is due. A line whose bytes wait to be read is not silent: a reader that is late,
-// or had no room for a while, would cut a frame in two.
+// be; < 0 if no call is due. A line whose bytes wait to be read is not silent: a reader that is
+// late, or had no room for a while, would cut a frame in two.
 func (f *feed) silence(now moment) time.Duration {
 	if f.Silence == 0 || f.paused || f.isQuiet() {
 		return -1

@@ -355,8 +355,8 @@ func TestClockThatIsSetIsNoSilence(t *testing.T) {
 	}
 }
 
-// A reader that is late, or was paused, finds bytes behind a pause that was long enough: nobody knows
-// when they came, so they are read first.
+// A reader that is late, or was paused, finds bytes behind a pause that was long enough: nobody
+// knows when they came, so they are read first.
 func TestBytesThatWaitAreNoSilence(t *testing.T) {
 	fd, w := pipe(t)
 	defer syscall.Close(fd)
