@@ -111,7 +111,7 @@ bench-parts:
 # Write the expected output of scripts and reports anew, and the copy of the peers that the program carries.
 golden:
 	$(GO) test ./cmd/tallywheel -run TestScripts -update
-	$(GO) test ./lab -run PeersArchive -update
+	$(GO) test ./lab -run 'PeersArchive|ExperimentsList' -update
 	$(GO) test ./lab/report -run Golden -update
 
 clean:

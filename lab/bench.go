@@ -161,8 +161,8 @@ type cellOf struct {
 // context's error.
 func (b *Bench) Run(e *Experiment) (r ExperimentResult, err error) {
 	began := time.Now()
-	r = ExperimentResult{Name: e.Name, Plane: e.Plane.String(), Question: e.Question, Method: e.Method, Base: e.Base, Shown: names(e.Metrics), Chart: e.Chart}
-	if !slices.ContainsFunc(e.Contestants, func(c Contestant) bool { return strings.Contains(c.Name, b.options.Only) }) {
+	r = ExperimentResult{Name: e.Name, Plane: e.Plane.String(), Question: e.Question, Method: e.Method, Base: e.Base.name(), Shown: names(e.Metrics), Chart: e.Chart}
+	if !slices.ContainsFunc(e.Contestants, func(c *Contestant) bool { return strings.Contains(c.Name, b.options.Only) }) {
 		return r, fmt.Errorf("no contestant has %q in its name", b.options.Only)
 	}
 	if b.Dir, err = os.MkdirTemp(b.options.Dir, "tallywheel-"+e.Name+"-"); err != nil {
@@ -211,9 +211,8 @@ func (b *Bench) cells(e *Experiment) (all []*cellOf) {
 		cells = e.Cells(b.options)
 	}
 	for _, cell := range cells {
-		for i := range e.Contestants {
-			c := &e.Contestants[i]
-			if b.options.Only != "" && !strings.Contains(c.Name, b.options.Only) && c.Name != e.Base {
+		for _, c := range e.Contestants {
+			if b.options.Only != "" && !strings.Contains(c.Name, b.options.Only) && c != e.Base {
 				continue
 			}
 			if c.Skip != nil && c.Skip(cell) {
@@ -335,7 +334,7 @@ func (b *Bench) tight(e *Experiment, running []*cellOf) bool {
 		}
 		other := slices.Repeat([]float64{1}, len(own))
 		for _, base := range running {
-			if base.c.Name == e.Base && base.cell.String() == c.cell.String() && len(base.rounds) > 0 {
+			if base.c == e.Base && base.cell.String() == c.cell.String() && len(base.rounds) > 0 {
 				other = column(base.rounds, e.Metrics[0].name)
 			}
 		}

@@ -23,22 +23,26 @@ import (
 	"github.com/tallywheel/tallywheel/lab"
 	"github.com/tallywheel/tallywheel/lab/claims"
 	"github.com/tallywheel/tallywheel/lab/contestant"
-	"github.com/tallywheel/tallywheel/lab/contestants/own"
 	_ "github.com/tallywheel/tallywheel/lab/experiments"
+	"github.com/tallywheel/tallywheel/lab/experiments/noise"
 	"github.com/tallywheel/tallywheel/probe"
 )
 
 var runs = flag.Int("runs", 0, "how often TestCopies compares copies of a contestant on this machine; nothing else should run meanwhile")
 
-// TestMain is the tests, or a contestant of theirs.
+// TestMain is the tests, or a contestant of theirs or of an experiment.
 func TestMain(m *testing.M) {
 	if os.Getenv(lab.OwnVariable) == "" {
 		os.Exit(m.Run())
 	}
 	args := os.Args[3:] // behind "lab contestant"
-	err := misbehave(args)
-	if errors.Is(err, errWell) {
-		err = own.Run(args, os.Stdin, os.Stdout)
+	err := errors.New("no name")
+	if len(args) > 1 {
+		if work, ok := works(args[1]); ok {
+			err = contest(work, args[2:])
+		} else {
+			err = lab.Contest(args, os.Stdin, os.Stdout)
+		}
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -47,62 +51,81 @@ func TestMain(m *testing.M) {
 	os.Exit(0)
 }
 
-var errWell = errors.New("well-behaved")
-
-// misbehave is contestants that do not keep to the protocol.
-func misbehave(args []string) error {
-	t, err := contestant.New(args, os.Stdin, os.Stdout)
+func contest(work contestant.Work, args []string) error {
+	t, err := contestant.New(append([]string{"test"}, args...), os.Stdin, os.Stdout)
 	if err != nil {
 		return err
 	}
-	switch t.Name {
-	case "refuses":
-		return errors.New("no such device here\nand more about it")
-	case "fails":
-		if _, err := t.Ready(); err != nil {
-			return err
-		}
-		return errors.New("lost its disk")
-	case "silent":
-		_, err := t.Ready()
-		return err
-	case "babbles":
-		if _, err := t.Ready(); err != nil {
-			return err
-		}
-		_, err := fmt.Println("BenchmarkBabble -1 12 ns/op\nBenchmarkBabble many ns/op x")
-		return err
-	case "counts": // opens a file so many times, which are known system calls
-		until, err := t.Ready()
-		if err != nil {
-			return err
-		}
-		n := uint64(0)
-		for ; time.Now().Before(until); n++ {
-			f, err := os.Open("/dev/null")
-			if err != nil {
-				return err
-			}
-			if err := f.Close(); err != nil {
-				return err
-			}
-		}
-		took, err := t.Done()
-		return errors.Join(err, t.Result(took, n))
-	case "lies":
-		return lies(t)
-	case "knows":
-		return t.Answer(false, "two lines\nin one")
-	case "sleeps": // uses next to no CPU time
-		until, err := t.Ready()
-		if err != nil {
-			return err
-		}
-		time.Sleep(time.Until(until))
-		took, err := t.Done()
-		return errors.Join(err, t.Result(took, 1))
+	return work(t)
+}
+
+// our is a contestant of the tests.
+func our(name string) *lab.Contestant {
+	work, _ := works(name)
+	return lab.Ours(name, work)
+}
+
+// works is what the contestants of the tests do; some of them do not keep to the protocol.
+func works(name string) (contestant.Work, bool) {
+	if how, ok := liars[name]; ok {
+		return lies(how), true
 	}
-	return errWell
+	work, ok := map[string]contestant.Work{
+		"a": noise.Work(0), "b": noise.Work(0), "b/c": noise.Work(0), "works": noise.Work(0), "first": noise.Work(0), "second": noise.Work(0), "crc16": noise.Work(0),
+		"slower":  noise.Work(10),
+		"refuses": func(*contestant.Turn) error { return errors.New("no such device here\nand more about it") },
+		"fails":   after(func() error { return errors.New("lost its disk") }),
+		"silent":  after(func() error { return nil }),
+		"babbles": after(func() error {
+			_, err := fmt.Println("BenchmarkBabble -1 12 ns/op\nBenchmarkBabble many ns/op x")
+			return err
+		}),
+		"counts": opens,
+		"knows":  func(t *contestant.Turn) error { return t.Answer(false, "two lines\nin one") },
+		"sleeps": sleeps,
+	}[name]
+	return work, ok
+}
+
+// after does something once the turn has begun.
+func after(do func() error) contestant.Work {
+	return func(t *contestant.Turn) error {
+		if _, err := t.Ready(); err != nil {
+			return err
+		}
+		return do()
+	}
+}
+
+// opens opens a file again and again, which are known system calls.
+func opens(t *contestant.Turn) error {
+	until, err := t.Ready()
+	if err != nil {
+		return err
+	}
+	n := uint64(0)
+	for ; time.Now().Before(until); n++ {
+		f, err := os.Open("/dev/null")
+		if err != nil {
+			return err
+		}
+		if err := f.Close(); err != nil {
+			return err
+		}
+	}
+	took, err := t.Done()
+	return errors.Join(err, t.Result(took, n))
+}
+
+// sleeps uses next to no CPU time.
+func sleeps(t *contestant.Turn) error {
+	until, err := t.Ready()
+	if err != nil {
+		return err
+	}
+	time.Sleep(time.Until(until))
+	took, err := t.Done()
+	return errors.Join(err, t.Result(took, 1))
 }
 
 // quickly is options for tests: they are about what is said, not about how fast anything is.
@@ -185,49 +208,50 @@ func run(t *testing.T, ctx context.Context, o lab.Options, e *lab.Experiment) (l
 }
 
 func TestRoundsAndCosts(t *testing.T) {
+	works, sleeps, counts := our("works"), our("sleeps"), our("counts")
 	e := &lab.Experiment{
-		Name: "test", Metrics: []lab.Metric{lab.NsPerOp}, Base: "works", Calls: true, Turn: 200 * time.Millisecond,
-		Contestants: []lab.Contestant{lab.Ours("works", "nop"), lab.Ours("sleeps", "sleeps"), lab.Ours("counts", "counts")},
+		Name: "test", Metrics: []lab.Metric{lab.NsPerOp}, Base: works, Calls: true, Turn: 200 * time.Millisecond,
+		Contestants: []*lab.Contestant{works, sleeps, counts},
 	}
 	r, err := run(t, t.Context(), quickly(t), e)
 	if err != nil {
 		t.Fatal(err)
 	}
 	v := lab.View{ExperimentResult: &r}
-	for _, c := range []string{"works", "sleeps", "counts"} {
+	for _, c := range e.Contestants {
 		if f, ok := v.Figure(c, nil, lab.NsPerOp); !ok || f.N < 1 || f.N != r.Rounds || f.Median <= 0 || len(f.Samples) != f.N {
-			t.Errorf("%s: %+v of %d rounds", c, f, r.Rounds)
+			t.Errorf("%s: %+v of %d rounds", c.Name, f, r.Rounds)
 		}
 	}
-	busy, ok1 := v.Median("works", nil, lab.CPUPercent)
-	idle, ok2 := v.Median("sleeps", nil, lab.CPUPercent)
+	busy, ok1 := v.Median(works, nil, lab.CPUPercent)
+	idle, ok2 := v.Median(sleeps, nil, lab.CPUPercent)
 	if !ok1 || !ok2 || idle > 20 || busy < 2*idle {
 		t.Errorf("CPU: %.1f %% at work, %.1f %% asleep", busy, idle)
 	}
-	user, ok1 := v.Median("works", nil, lab.CPUUserPerOp)
-	system, ok2 := v.Median("counts", nil, lab.CPUSystemPerOp)
-	if whole, _ := v.Median("works", nil, lab.CPUPerOp); !ok1 || !ok2 || user < whole/2 || user > whole || system <= 0 {
+	user, ok1 := v.Median(works, nil, lab.CPUUserPerOp)
+	system, ok2 := v.Median(counts, nil, lab.CPUSystemPerOp)
+	if whole, _ := v.Median(works, nil, lab.CPUPerOp); !ok1 || !ok2 || user < whole/2 || user > whole || system <= 0 {
 		t.Errorf("%.3f of %.3f µs in the program that only calculates, %.3f µs in the kernel for the one that opens files", user, whole, system)
 	}
 	for _, name := range []lab.Metric{lab.Wall, lab.Others, lab.Steal, lab.Throttled} {
-		if f, ok := v.Figure("works", nil, name); !ok || f.Lo < 0 {
+		if f, ok := v.Figure(works, nil, name); !ok || f.Lo < 0 {
 			t.Errorf("%s: %+v", name, f)
 		}
 	}
-	if calls, ok := v.Median("counts", nil, lab.Calls("openat")); !ok || math.Abs(calls-1) > 0.1 {
+	if calls, ok := v.Median(counts, nil, lab.Calls("openat")); !ok || math.Abs(calls-1) > 0.1 {
 		t.Errorf("%.2f opens an operation, want 1 (%v)", calls, ok)
 	}
 	result, inKernel := probe.CountCalls(os.Getpid())
 	if inKernel == nil {
 		_, _ = result()
 	}
-	if row := v.Find("counts", nil); strings.Contains(row.Note, "ptrace") != (inKernel != nil) {
+	if row := v.Row(counts, nil); strings.Contains(row.Note, "ptrace") != (inKernel != nil) {
 		t.Errorf("the note on how calls were counted is %q; in the kernel: %v", row.Note, inKernel)
 	}
-	if n, ok := v.Median("works", nil, lab.Threads); !ok || n < 1 || n > 100 {
+	if n, ok := v.Median(works, nil, lab.Threads); !ok || n < 1 || n > 100 {
 		t.Errorf("%.0f threads", n)
 	}
-	if rss, ok := v.Median("works", nil, lab.RSS); !ok || rss < 1<<20 || rss > 1<<30 {
+	if rss, ok := v.Median(works, nil, lab.RSS); !ok || rss < 1<<20 || rss > 1<<30 {
 		t.Errorf("memory %.0f bytes", rss)
 	}
 }
@@ -242,8 +266,8 @@ func TestCountingEnds(t *testing.T) {
 	o := quickly(t)
 	o.MaxRounds = 1
 	r, err := run(t, t.Context(), o, &lab.Experiment{
-		Name: "test", Metrics: []lab.Metric{lab.NsPerOp}, Calls: true, Cells: func(lab.Options) []lab.Params { return lab.Cells("again", cells...) },
-		Contestants: []lab.Contestant{lab.Ours("pool", "pool", "how=dynamic")},
+		Name: "pool", Metrics: []lab.Metric{lab.NsPerOp}, Calls: true, Cells: func(lab.Options) []lab.Params { return lab.Cells("again", cells...) },
+		Contestants: experiment(t, "pool").Contestants[1:2],
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -256,11 +280,12 @@ func TestCountingEnds(t *testing.T) {
 }
 
 func TestWhatIsNotRunSaysWhy(t *testing.T) {
+	works := our("works")
 	e := &lab.Experiment{
-		Name: "test", Metrics: []lab.Metric{lab.NsPerOp}, Base: "works", Advice: func(lab.View) string { return "take what works" },
-		Contestants: []lab.Contestant{
-			lab.Ours("works", "nop"), lab.Ours("refuses", "refuses"), lab.Ours("fails", "fails"), lab.Ours("silent", "silent"), lab.Ours("babbles", "babbles"),
-			lab.Ours("stranger", "nobody"),
+		Name: "test", Metrics: []lab.Metric{lab.NsPerOp}, Base: works, Advice: func(lab.View) string { return "take what works" },
+		Contestants: []*lab.Contestant{
+			works, our("refuses"), our("fails"), our("silent"), our("babbles"),
+			lab.Ours("stranger", noise.Work(0)),
 			lab.Tool("no-such-program", "apt install it").As("tool"), lab.C("epoll_reader.c", "apt install liblacking-dev", "-llacking").As("c"),
 			lab.Python("serial_reader.py", "no_such_module", "pip install it").As("python"),
 		},
@@ -273,7 +298,7 @@ func TestWhatIsNotRunSaysWhy(t *testing.T) {
 		t.Errorf("of %d rounds the advice is %q, with the warnings %q", r.Rounds, r.Advice, r.Warnings)
 	}
 	want := map[string]string{
-		"refuses": "no such device here", "fails": "lost its disk", "silent": "no line of results", "babbles": "is no number of operations", "stranger": `no contestant "nobody"`,
+		"refuses": "no such device here", "fails": "lost its disk", "silent": "no line of results", "babbles": "is no number of operations", "stranger": `no contestant "stranger" of experiment "test"`,
 		"tool": "no no-such-program (apt install it)", "c": "(apt install liblacking-dev)", "python": "no python3 with the module no_such_module (pip install it)",
 	}
 	for _, row := range r.Rows {
@@ -294,9 +319,10 @@ func TestStopped(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	turns := 0
+	first, second := our("first"), our("second")
 	e := &lab.Experiment{
 		Name: "test", Metrics: []lab.Metric{lab.NsPerOp},
-		Contestants: []lab.Contestant{lab.Ours("first", "nop"), lab.Ours("second", "nop")},
+		Contestants: []*lab.Contestant{first, second},
 		Scene: func(*lab.Bench, *lab.Contestant, lab.Params) (*lab.Scene, error) {
 			if turns++; turns == 4 { // two to warm up, the first of the first round, and no further
 				stop()
@@ -304,7 +330,7 @@ func TestStopped(t *testing.T) {
 			return &lab.Scene{}, nil
 		},
 		Claims: []lab.Claim{{Claim: "the second is faster", Needs: "both", Judge: func(v lab.View) (lab.Verdict, bool) {
-			_, ok := v.Medians(nil, lab.NsPerOp, "first", "second")
+			_, ok := v.Medians(nil, lab.NsPerOp, first, second)
 			return lab.Holds(true, "", ""), ok
 		}}},
 	}
@@ -330,10 +356,11 @@ func TestStopped(t *testing.T) {
 // TestResults: what is written as JSON fits the schema and is read again unchanged, and Go's own
 // reader of benchmarks takes the text.
 func TestResults(t *testing.T) {
+	a := our("a")
 	e := &lab.Experiment{
-		Name: "test-results", Plane: lab.Memory, Question: "?", Method: ".", Metrics: []lab.Metric{lab.NsPerOp}, Base: "a",
+		Name: "test-results", Plane: lab.Memory, Question: "?", Method: ".", Metrics: []lab.Metric{lab.NsPerOp}, Base: a,
 		Cells:       func(lab.Options) []lab.Params { return []lab.Params{{"depth": "8", "how": "with care"}} },
-		Contestants: []lab.Contestant{lab.Ours("a", "nop"), lab.Ours("b/c", "nop"), lab.Ours("refuses", "refuses")},
+		Contestants: []*lab.Contestant{a, our("b/c"), our("refuses")},
 		Claims: []lab.Claim{{Claim: "a holds", Source: lab.NetworkArticle.Says("1", "1"), Judge: func(lab.View) (lab.Verdict, bool) {
 			return lab.CannotBe("0", "because"), true
 		}}},
@@ -473,7 +500,7 @@ func TestOrderIsShuffled(t *testing.T) {
 	var turns []string
 	e := &lab.Experiment{
 		Name: "test", Metrics: []lab.Metric{lab.NsPerOp}, Cells: func(lab.Options) []lab.Params { return lab.Cells("cell", "x", "y") },
-		Contestants: []lab.Contestant{lab.Ours("a", "nop"), lab.Ours("b", "nop")}, Turn: time.Millisecond,
+		Contestants: []*lab.Contestant{our("a"), our("b")}, Turn: time.Millisecond,
 		Scene: func(_ *lab.Bench, c *lab.Contestant, cell lab.Params) (*lab.Scene, error) {
 			turns = append(turns, cell["cell"]+c.Name)
 			return &lab.Scene{}, nil
@@ -511,7 +538,7 @@ func TestOrderIsShuffled(t *testing.T) {
 func TestExperiments(t *testing.T) {
 	folders, err := filepath.Glob("experiments/*/experiment.go")
 	if err != nil || len(folders) != len(lab.Experiments()) {
-		t.Errorf("%d folders, %d experiments: is one missing in experiments.go? %v", len(folders), len(lab.Experiments()), err)
+		t.Errorf("%d folders, %d experiments registered: %v", len(folders), len(lab.Experiments()), err)
 	}
 	judged := map[any]string{}
 	empty := lab.View{ExperimentResult: &lab.ExperimentResult{}}
@@ -583,26 +610,27 @@ func TestClaimsAskForWhatIsMeasured(t *testing.T) {
 // that it has not is an error before anything is measured. It would read "not measurable here" for
 // ever.
 func TestMisspeltDoesNotStart(t *testing.T) {
+	crc := our("crc16")
 	for what, spoil := range map[string]func(e *lab.Experiment){
 		`the claim "c." asks`: func(e *lab.Experiment) {
 			e.Claims[0].Judge = func(v lab.View) (lab.Verdict, bool) {
-				_, ok := v.Median("crc61", nil, lab.NsPerOp)
+				_, ok := v.Median(our("crc61"), nil, lab.NsPerOp)
 				return lab.Verdict{}, ok
 			}
 		},
 		`the claim "c." asks for`: func(e *lab.Experiment) {
 			e.Claims[0].Judge = func(v lab.View) (lab.Verdict, bool) {
-				_, ok := v.Median("crc16", lab.Params{"bites": "1"}, lab.NsPerOp)
+				_, ok := v.Median(crc, lab.Params{"bites": "1"}, lab.NsPerOp)
 				return lab.Verdict{}, ok
 			}
 		},
 		"its advice asks": func(e *lab.Experiment) { e.Advice = func(lab.View) string { return "" } },
 	} {
 		e := &lab.Experiment{
-			Name: "test", Metrics: []lab.Metric{lab.NsPerOp}, Contestants: []lab.Contestant{lab.Ours("crc16", "nop")},
+			Name: "test", Metrics: []lab.Metric{lab.NsPerOp}, Contestants: []*lab.Contestant{crc},
 			Advice: func(lab.View) string { return "take it" },
 			Claims: []lab.Claim{{Claim: "c.", Judge: func(v lab.View) (lab.Verdict, bool) {
-				_, ok := v.Median("crc16", nil, lab.NsPerOp)
+				_, ok := v.Median(crc, nil, lab.NsPerOp)
 				return lab.Verdict{}, ok
 			}}},
 		}
@@ -616,10 +644,11 @@ func TestMisspeltDoesNotStart(t *testing.T) {
 // TestAnswers: what a contestant was asked and found out stands in the results, in words, after one
 // round and without figures of time.
 func TestAnswers(t *testing.T) {
+	knows := our("knows")
 	e := &lab.Experiment{
 		Name: "test", Metrics: []lab.Metric{lab.Answer}, Once: true,
-		Contestants: []lab.Contestant{lab.Ours("knows", "knows"), lab.Ours("refuses", "refuses")},
-		Claims:      []lab.Claim{lab.FilesArticle.Claims(7, "1", "It is so.", "so").Refuted("knows", "never")},
+		Contestants: []*lab.Contestant{knows, our("refuses")},
+		Claims:      []lab.Claim{lab.FilesArticle.Claims(7, "1", "It is so.", "so").Refuted(knows, "never")},
 	}
 	r, err := run(t, t.Context(), quickly(t), e)
 	if err != nil {
@@ -658,8 +687,8 @@ func TestContestantsAreThere(t *testing.T) {
 			if err := c.Program.Exists(); err != nil {
 				t.Errorf("%s, %s: %v", e.Name, c.Name, err)
 			}
-			if c.Program == lab.Own() && !slices.Contains(own.Names(), c.Args[0]) {
-				t.Errorf("%s, %s: we have no %q; there are %v", e.Name, c.Name, c.Args[0], own.Names())
+			if (c.Program == lab.Own()) != (c.Work != nil) {
+				t.Errorf("%s, %s: a contestant of ours does something, others are programs", e.Name, c.Name)
 			}
 		}
 	}
@@ -673,14 +702,14 @@ func TestContestantsAreThere(t *testing.T) {
 // TestRegisterRefuses: an experiment that cannot be what was meant ends the program at its start.
 func TestRegisterRefuses(t *testing.T) {
 	whole := lab.Experiment{
-		Name: "new", Plane: lab.Files, Question: "?", Method: ".", Metrics: []lab.Metric{lab.NsPerOp}, Contestants: []lab.Contestant{lab.Ours("a", "nop")},
+		Name: "new", Plane: lab.Files, Question: "?", Method: ".", Metrics: []lab.Metric{lab.NsPerOp}, Contestants: []*lab.Contestant{our("a")},
 		Claims: make([]lab.Claim, 1), Advice: func(lab.View) string { return "" },
 	}
 	for want, spoil := range map[string]func(e *lab.Experiment){
 		`"crc" is there already`:        func(e *lab.Experiment) { e.Name = "crc" },
 		"is of no plane":                func(e *lab.Experiment) { e.Plane = lab.Plane{} },
 		"is not whole":                  func(e *lab.Experiment) { e.Claims = nil },
-		"compares to b, which does not": func(e *lab.Experiment) { e.Base = "b" },
+		"compares to b, which does not": func(e *lab.Experiment) { e.Base = our("b") },
 		"has two contestants a":         func(e *lab.Experiment) { e.Contestants = append(e.Contestants, e.Contestants...) },
 	} {
 		e := whole
@@ -708,14 +737,14 @@ func TestCopies(t *testing.T) {
 		o.Dir = t.TempDir()
 		r, err := run(t, t.Context(), o, &lab.Experiment{
 			Name: "test", Metrics: []lab.Metric{lab.NsPerOp}, Turn: 300 * time.Millisecond,
-			Contestants: []lab.Contestant{lab.Ours("a", "nop"), lab.Ours("b", "nop"), lab.Ours("slower", "nop", "slower=10")},
+			Contestants: []*lab.Contestant{our("a"), our("b"), our("slower")},
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
 		v := lab.View{ExperimentResult: &r}
-		same, _ := v.Ratio("b", "a", nil, lab.NsPerOp)
-		slow, _ := v.Ratio("slower", "a", nil, lab.NsPerOp)
+		same, _ := v.Ratio(our("b"), our("a"), nil, lab.NsPerOp)
+		slow, _ := v.Ratio(our("slower"), our("a"), nil, lab.NsPerOp)
 		t.Logf("run %2d: %d rounds, copies %v differ %v; slower %v differ %v", i+1, r.Rounds, same, same.Differ(), slow, slow.Differ())
 		if same.Differ() {
 			alike++

@@ -10,15 +10,14 @@ import (
 
 // An experiment of one's own, with fio and a program that speaks the protocol.
 func ExampleBench_Run() {
+	fio := lab.FIO("fio/psync", func(b *lab.Bench, cell lab.Params) []string {
+		return []string{"--filename=x", "--size=64m", "--rw=randread", "--direct=1", "--ioengine=psync", "--bs=" + cell["bytes"]}
+	})
+	mine := lab.Tool("./my-reader", "make my-reader").As("mine", "read")
 	e := &lab.Experiment{
-		Name: "my-disk", Plane: lab.Files, Question: "How fast is my disk?", Metrics: []lab.Metric{lab.OpsPerSecond, lab.CPUPerOp}, Base: "fio/psync",
-		Cells: func(lab.Options) []lab.Params { return lab.Cells("bytes", 4096, 65536) },
-		Contestants: []lab.Contestant{
-			lab.FIO("fio/psync", func(b *lab.Bench, cell lab.Params) []string {
-				return []string{"--filename=x", "--size=64m", "--rw=randread", "--direct=1", "--ioengine=psync", "--bs=" + cell["bytes"]}
-			}),
-			lab.Tool("./my-reader", "make my-reader").As("mine", "read"),
-		},
+		Name: "my-disk", Plane: lab.Files, Question: "How fast is my disk?", Metrics: []lab.Metric{lab.OpsPerSecond, lab.CPUPerOp}, Base: fio,
+		Cells:       func(lab.Options) []lab.Params { return lab.Cells("bytes", 4096, 65536) },
+		Contestants: []*lab.Contestant{fio, mine},
 	}
 	b, err := lab.NewBench(context.Background(), lab.Quick(), os.Stderr)
 	if err != nil {
@@ -32,7 +31,7 @@ func ExampleBench_Run() {
 		return
 	}
 	v := lab.View{ExperimentResult: &r}
-	if ratio, ok := v.Ratio("mine", "fio/psync", lab.Params{"bytes": "4096"}, lab.OpsPerSecond); ok {
+	if ratio, ok := v.Ratio(mine, fio, lab.Params{"bytes": "4096"}, lab.OpsPerSecond); ok {
 		fmt.Println(ratio, ratio.Differ())
 	}
 }

@@ -33,6 +33,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/tallywheel/tallywheel/lab/contestant"
 )
 
 // Params are the settings of a cell by name. Values are text; those that are numbers are numbers in
@@ -108,21 +110,21 @@ type Experiment struct {
 	Name     string // as its folder is called
 	Plane    Plane
 	Question string
-	Method   string   // what is done, what the figures mean, what they do not
-	Metrics  []Metric // what is shown, the deciding one first
-	Base     string   // the contestant that the others are compared to
+	Method   string      // what is done, what the figures mean, what they do not
+	Metrics  []Metric    // what is shown, the deciding one first
+	Base     *Contestant // whom the others are compared to; nil: nobody
 	Chart    Chart
 
 	Cells       func(o Options) []Params // nil: one cell without parameters
-	Contestants []Contestant
-	Once        bool                                                                  // one round will do: what is asked for is counted or looked up, not timed
-	Turn        time.Duration                                                         // how long a turn should be where there is time; 0: 1 s
-	Prepare     func(ctx context.Context, b *Bench) error                             // makes in b.Dir what all turns need
-	Scene       func(b *Bench, c *Contestant, cell Params) (*Scene, error)            // makes what one turn needs
-	Calls       bool                                                                  // count system calls, in a turn apart
-	Claims      []Claim                                                               // that were published, and goals
-	Advice      func(v View) string                                                   // what a busy person should do, in one or two sentences; "" if nothing can be said
-	Derive      func(cell Params, contestant string, length time.Duration, m Metrics) // figures that follow from others
+	Contestants []*Contestant
+	Once        bool                                                       // one round will do: what is asked for is counted or looked up, not timed
+	Turn        time.Duration                                              // how long a turn should be where there is time; 0: 1 s
+	Prepare     func(ctx context.Context, b *Bench) error                  // makes in b.Dir what all turns need
+	Scene       func(b *Bench, c *Contestant, cell Params) (*Scene, error) // makes what one turn needs
+	Calls       bool                                                       // count system calls, in a turn apart
+	Claims      []Claim                                                    // that were published, and goals
+	Advice      func(v View) string                                        // what a busy person should do, in one or two sentences; "" if nothing can be said
+	Derive      func(cell Params, length time.Duration, m Metrics)         // figures that follow from others
 }
 
 // Plane is a kind of I/O.
@@ -152,11 +154,14 @@ type Chart struct {
 	Metric string `json:"metric,omitempty"` // its name; "": the first of the experiment's metrics
 }
 
-// Contestant is one way to do it.
+// Contestant is one way to do it. Claims and advice name it by this value, so that a misspelt one
+// does not compile; its name is what results and reports call it. The makers are [Ours],
+// [Program.As] and [FIO].
 type Contestant struct {
 	Name    string
 	Program Program
-	Args    []string               // what it is called with, its own name first
+	Work    contestant.Work        // what it does, if this program carries it
+	Args    []string               // what another program is called with, its own name first
 	Note    string                 // what a reader should know: what it does not do
 	Skip    func(cell Params) bool // not for this cell
 	Env     []string               // besides that of the laboratory
@@ -317,9 +322,9 @@ func All(parts ...Verdict) Verdict {
 
 // AllAtMost is a claim that each of several contestants takes at most x of what another one does,
 // in a cell, by a metric. The verdict is on the worst of them and names it.
-func AllAtMost(text string, source Source, of []string, b string, cell Params, metric Metric, x float64, why string) Claim {
+func AllAtMost(text string, source Source, of []*Contestant, b *Contestant, cell Params, metric Metric, x float64, why string) Claim {
 	return Claim{
-		Claim: text, Source: source, Needs: strings.TrimSpace(strings.Join(of, ", ") + " and " + b + " " + cell.String()),
+		Claim: text, Source: source, Needs: Needs(cell, append(slices.Clone(of), b)...),
 		Judge: func(v View) (Verdict, bool) {
 			var parts []Verdict
 			for _, c := range of {
@@ -329,13 +334,29 @@ func AllAtMost(text string, source Source, of []string, b string, cell Params, m
 				}
 				part := AtMost(r, x, why)
 				if len(of) > 1 {
-					part.Here = c + " " + part.Here
+					part.Here = c.Name + " " + part.Here
 				}
 				parts = append(parts, part)
 			}
 			return All(parts...), true
 		},
 	}
+}
+
+// Needs says that contestants must have been measured, in a cell if one is given.
+func Needs(cell Params, of ...*Contestant) string {
+	var names []string
+	for _, c := range of {
+		names = append(names, c.Name)
+	}
+	text := strings.Join(names, ", ")
+	if i := strings.LastIndex(text, ", "); i >= 0 {
+		text = text[:i] + " and " + text[i+2:]
+	}
+	if len(cell) > 0 {
+		text += " at " + cell.String()
+	}
+	return text
 }
 
 // CannotBe is the verdict that a claim is impossible, with what happens instead, and the reason

@@ -8,8 +8,8 @@ import (
 )
 
 // FIO is fio as a contestant: the arguments besides those that every run has.
-func FIO(name string, args func(b *Bench, cell Params) []string) Contestant {
-	return Contestant{
+func FIO(name string, args func(b *Bench, cell Params) []string) *Contestant {
+	return &Contestant{
 		Name: name, Program: Tool("fio", "apt install fio"),
 		Command: func(b *Bench, cell Params, length time.Duration) []string {
 			// fio takes whole seconds or milliseconds

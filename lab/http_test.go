@@ -14,46 +14,57 @@ import (
 	_ "github.com/tallywheel/tallywheel/lab/experiments"
 )
 
-// lies is an HTTP server whose answers are wrong, in the way that the parameter how says.
-func lies(t *contestant.Turn) error {
-	addr, err := t.Address()
-	if err != nil {
-		return err
-	}
-	page := contestant.Page(t.Int("bytes", 0))
-	var last atomic.Pointer[[]byte]
-	return http.ListenAndServe(addr, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(r.Body)
+// lie answers wrongly: page is what was asked for, body what came.
+type lie func(w http.ResponseWriter, page, body []byte)
+
+// lies is an HTTP server whose answers are wrong.
+func lies(how lie) contestant.Work {
+	return func(t *contestant.Turn) error {
+		addr, err := t.Address()
 		if err != nil {
-			return
+			return err
 		}
-		switch t.Text("how") {
-		case "short":
-			_, _ = w.Write(page[:len(page)-1])
-		case "moved":
-			wrong := slices.Clone(page)
-			copy(wrong[4096:], page[:512])
-			_, _ = w.Write(wrong)
-		case "half":
-			_, _ = w.Write(contestant.DigestOf(body[:len(body)/2]))
-		case "last": // of the request before
+		page := contestant.Page(t.Int("bytes", 0))
+		return http.ListenAndServe(addr, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if body, err := io.ReadAll(r.Body); err == nil {
+				how(w, page, body)
+			}
+		}))
+	}
+}
+
+// liars are the servers whose answers are wrong, by how they are.
+var liars = map[string]lie{
+	"short": func(w http.ResponseWriter, page, _ []byte) { _, _ = w.Write(page[:len(page)-1]) },
+	"moved": func(w http.ResponseWriter, page, _ []byte) {
+		wrong := slices.Clone(page)
+		copy(wrong[4096:], page[:512])
+		_, _ = w.Write(wrong)
+	},
+	"half": func(w http.ResponseWriter, _, body []byte) {
+		_, _ = w.Write(contestant.DigestOf(body[:len(body)/2]))
+	},
+	"last": func() lie { // of the request before
+		var last atomic.Pointer[[]byte]
+		return func(w http.ResponseWriter, _, body []byte) {
 			now := contestant.DigestOf(body)
 			before := last.Swap(&now)
 			if before == nil {
 				before = &now
 			}
 			_, _ = w.Write(*before)
-		case "open":
-			c, out, err := http.NewResponseController(w).Hijack()
-			if err != nil {
-				return
-			}
-			fmt.Fprintf(out, "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", len(contestant.Hello), contestant.Hello)
-			_ = out.Flush()
-			_, _ = io.Copy(io.Discard, c) // until the client gives up
-			_ = c.Close()
 		}
-	}))
+	}(),
+	"open": func(w http.ResponseWriter, _, _ []byte) {
+		c, out, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			return
+		}
+		fmt.Fprintf(out, "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", len(contestant.Hello), contestant.Hello)
+		_ = out.Flush()
+		_, _ = io.Copy(io.Discard, c) // until the client gives up
+		_ = c.Close()
+	},
 }
 
 func experiment(t *testing.T, name string) *lab.Experiment {
@@ -85,7 +96,7 @@ func TestWrongAnswersAreFound(t *testing.T) {
 		t.Run(c.how, func(t *testing.T) {
 			e := *experiment(t, c.experiment)
 			e.Claims, e.Advice = nil, nil // which ask for others
-			e.Contestants, e.Base, e.Calls = []lab.Contestant{lab.Ours("liar", "lies", "how="+c.how)}, "liar", false
+			e.Contestants, e.Base, e.Calls = []*lab.Contestant{our(c.how)}, nil, false
 			e.Cells = func(lab.Options) []lab.Params { return []lab.Params{c.cell} }
 			r, err := run(t, t.Context(), quickly(t), &e)
 			if err != nil {

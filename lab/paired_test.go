@@ -235,6 +235,9 @@ func TestVerdictSaysWhatWouldTell(t *testing.T) {
 	}
 }
 
+// who is a contestant of a name.
+func who(name string) *Contestant { return &Contestant{Name: name} }
+
 // TestBusyMachineJudgesNothing: of a row in whose rounds others had the machine, nothing is said.
 func TestBusyMachineJudgesNothing(t *testing.T) {
 	row := func(name, disturbs string, amount float64, v ...float64) Row {
@@ -251,11 +254,11 @@ func TestBusyMachineJudgesNothing(t *testing.T) {
 		judged   bool
 	}{{"", 0, true}, {"others_percent", 14, true}, {"others_percent", 16, false}, {"steal_percent", 2, true}, {"steal_percent", 4, false}, {"throttled", 1, false}} {
 		v := View{&ExperimentResult{Rows: []Row{row("slow", c.disturbs, c.amount, slow...), row("quick", "", 0, quick...)}}}
-		r, ok := v.Ratio("slow", "quick", nil, NsPerOp)
+		r, ok := v.Ratio(who("slow"), who("quick"), nil, NsPerOp)
 		if verdict := AtLeast(r, 2, ""); !ok || (verdict.Verdict == Reproduced) != c.judged {
 			t.Errorf("%s %g: %+v", c.disturbs, c.amount, verdict)
 		}
-		level, ok := v.Level("quick", nil, NsPerOp, 2)
+		level, ok := v.Level(who("quick"), nil, NsPerOp, 2)
 		if verdict := AtMost(level, 0.5, ""); !ok || verdict.Verdict != Reproduced {
 			t.Errorf("%s %g, on one that was not disturbed: %+v", c.disturbs, c.amount, verdict)
 		}
@@ -274,7 +277,11 @@ func TestAllAtMost(t *testing.T) {
 	}
 	v := View{&ExperimentResult{Rows: []Row{row("base", 10), row("good", 5), row("bad", 20)}}}
 	claim := func(of ...string) Claim {
-		return AllAtMost("", Goal("≤ 1×"), of, "base", nil, NsPerOp, 1, "why")
+		var all []*Contestant
+		for _, name := range of {
+			all = append(all, who(name))
+		}
+		return AllAtMost("", Goal("≤ 1×"), all, who("base"), nil, NsPerOp, 1, "why")
 	}
 	for _, c := range []struct {
 		of         []string
@@ -312,8 +319,12 @@ func TestBest(t *testing.T) {
 		{"ops_per_s", []string{"high", "few"}, "high", false},
 		{"ops_per_s", []string{"high", "absent"}, "high", false},
 	} {
-		if best, sure := v.Best(nil, Named(c.metric), c.of...); best != c.best || sure != c.sure {
-			t.Errorf("%s of %v: %s, %v", c.metric, c.of, best, sure)
+		var of []*Contestant
+		for _, name := range c.of {
+			of = append(of, who(name))
+		}
+		if best, sure := v.Best(nil, Named(c.metric), of...); best.Name != c.best || sure != c.sure {
+			t.Errorf("%s of %v: %s, %v", c.metric, c.of, best.Name, sure)
 		}
 	}
 }

@@ -40,8 +40,8 @@ func (e *Experiment) wrong() string {
 		return "is of no plane"
 	case e.Question == "" || e.Method == "" || len(e.Metrics) == 0 || len(e.Contestants) == 0 || len(e.Claims) == 0 || e.Advice == nil:
 		return "is not whole"
-	case e.Base != "" && !slices.ContainsFunc(e.Contestants, func(c Contestant) bool { return c.Name == e.Base }):
-		return "compares to " + e.Base + ", which does not take part"
+	case e.Base != nil && !slices.Contains(e.Contestants, e.Base):
+		return "compares to " + e.Base.Name + ", which does not take part"
 	}
 	return ""
 }

@@ -67,6 +67,22 @@ func (r *ExperimentResult) Find(contestant string, cell Params) *Row {
 	return nil
 }
 
+// Compared is a row's ratio to the row of the contestant that all are compared to, by a metric;
+// false if there is none.
+func (r *ExperimentResult) Compared(row *Row, metric Metric) (Ratio, bool) {
+	return r.Find(row.Contestant, row.Params).over(r.Find(r.Base, row.Params), metric)
+}
+
+// over is the ratio of one row to another.
+func (row *Row) over(other *Row, metric Metric) (Ratio, bool) {
+	if row == nil || other == nil {
+		return Ratio{}, false
+	}
+	r, ok := Compare(row.Metrics[metric.name].Samples, other.Metrics[metric.name].Samples)
+	r.disturbed = strings.Join(disturbanceOf(row, other).excess(), ", ")
+	return r, ok
+}
+
 // Decides is the metric that a cell is judged by: the first of those shown that it has.
 func (r *ExperimentResult) Decides(cell Params) string {
 	for _, name := range r.Shown {
@@ -94,9 +110,13 @@ func (r *ExperimentResult) Cells() (cells []Params) {
 // View is what claims and advice are judged by.
 type View struct{ *ExperimentResult }
 
+// Row is the row of a contestant in the first cell that has the parameters; nil if it has no
+// figures.
+func (v View) Row(contestant *Contestant, cell Params) *Row { return v.Find(contestant.Name, cell) }
+
 // Figure is a figure of a contestant in a cell; false if it was not measured.
-func (v View) Figure(contestant string, cell Params, metric Metric) (Figure, bool) {
-	row := v.Find(contestant, cell)
+func (v View) Figure(contestant *Contestant, cell Params, metric Metric) (Figure, bool) {
+	row := v.Row(contestant, cell)
 	if row == nil {
 		return Figure{}, false
 	}
@@ -105,25 +125,36 @@ func (v View) Figure(contestant string, cell Params, metric Metric) (Figure, boo
 }
 
 // Median is the median of a figure, false if it was not measured.
-func (v View) Median(contestant string, cell Params, metric Metric) (float64, bool) {
+func (v View) Median(contestant *Contestant, cell Params, metric Metric) (float64, bool) {
 	f, ok := v.Figure(contestant, cell, metric)
 	return f.Median, ok
 }
 
 // Answer is what a contestant found out, by yes or no, and what it said of it; false if it could
 // not be asked.
-func (v View) Answer(contestant string) (yes bool, said string, ok bool) {
-	row := v.Find(contestant, nil)
+func (v View) Answer(contestant *Contestant) (yes bool, said string, ok bool) {
+	row := v.Row(contestant, nil)
 	if row == nil || row.Metrics[Answer.name].N == 0 {
 		return false, "", false
 	}
 	return row.Metrics[Answer.name].Median == 1, cmp.Or(row.Said, Or(row.Metrics[Answer.name].Median == 1, "yes", "no")), true
 }
 
-// notRun is why a contestant has no figures; "" if it has some, or took no part.
-func (v View) notRun(contestant string) string {
+// Answers counts the contestants that answered, and those whose answer was yes.
+func (v View) Answers() (n, yes int) {
 	for _, row := range v.Rows {
-		if row.Contestant == contestant && row.NotRun != "" {
+		if f, ok := row.Metrics[Answer.name]; ok {
+			n++
+			yes += int(f.Median)
+		}
+	}
+	return n, yes
+}
+
+// notRun is why a contestant has no figures; "" if it has some, or took no part.
+func (v View) notRun(contestant *Contestant) string {
+	for _, row := range v.Rows {
+		if row.Contestant == contestant.Name && row.NotRun != "" {
 			return row.NotRun
 		}
 	}
@@ -132,13 +163,13 @@ func (v View) notRun(contestant string) string {
 
 // notAsked is the verdict on a claim that a contestant could not be asked about; false if it took
 // no part.
-func (v View) notAsked(contestant string) (Verdict, bool) {
+func (v View) notAsked(contestant *Contestant) (Verdict, bool) {
 	why := v.notRun(contestant)
 	return NotHere("not measured: " + why), why != ""
 }
 
 // Largest is the largest value of all rounds, false if there is none.
-func (v View) Largest(contestant string, cell Params, metric Metric) (float64, bool) {
+func (v View) Largest(contestant *Contestant, cell Params, metric Metric) (float64, bool) {
 	f, ok := v.Figure(contestant, cell, metric)
 	if !ok || len(f.Samples) == 0 {
 		return 0, false
@@ -147,7 +178,7 @@ func (v View) Largest(contestant string, cell Params, metric Metric) (float64, b
 }
 
 // Sum is the sum of all rounds, false if there is none.
-func (v View) Sum(contestant string, cell Params, metric Metric) (sum float64, ok bool) {
+func (v View) Sum(contestant *Contestant, cell Params, metric Metric) (sum float64, ok bool) {
 	f, ok := v.Figure(contestant, cell, metric)
 	for _, x := range f.Samples {
 		sum += x
@@ -156,7 +187,7 @@ func (v View) Sum(contestant string, cell Params, metric Metric) (sum float64, o
 }
 
 // Medians are several medians of a cell at once; false if one was not measured.
-func (v View) Medians(cell Params, metric Metric, contestants ...string) ([]float64, bool) {
+func (v View) Medians(cell Params, metric Metric, contestants ...*Contestant) ([]float64, bool) {
 	var all []float64
 	for _, c := range contestants {
 		m, ok := v.Median(c, cell, metric)
@@ -169,24 +200,18 @@ func (v View) Medians(cell Params, metric Metric, contestants ...string) ([]floa
 }
 
 // Ratio compares two contestants in a cell.
-func (v View) Ratio(a, b string, cell Params, metric Metric) (Ratio, bool) {
+func (v View) Ratio(a, b *Contestant, cell Params, metric Metric) (Ratio, bool) {
 	return v.Across(a, cell, b, cell, metric)
 }
 
 // Across compares two contestants, each in a cell of its own.
-func (v View) Across(a string, cellA Params, b string, cellB Params, metric Metric) (Ratio, bool) {
-	x, y := v.Find(a, cellA), v.Find(b, cellB)
-	if x == nil || y == nil {
-		return Ratio{}, false
-	}
-	r, ok := Compare(x.Metrics[metric.name].Samples, y.Metrics[metric.name].Samples)
-	r.disturbed = strings.Join(disturbanceOf(x, y).excess(), ", ")
-	return r, ok
+func (v View) Across(a *Contestant, cellA Params, b *Contestant, cellB Params, metric Metric) (Ratio, bool) {
+	return v.Row(a, cellA).over(v.Row(b, cellB), metric)
 }
 
 // Level compares a contestant to a level: the ratio of its figure to so much.
-func (v View) Level(contestant string, cell Params, metric Metric, level float64) (Ratio, bool) {
-	x := v.Find(contestant, cell)
+func (v View) Level(contestant *Contestant, cell Params, metric Metric, level float64) (Ratio, bool) {
+	x := v.Row(contestant, cell)
 	if x == nil {
 		return Ratio{}, false
 	}
@@ -197,16 +222,16 @@ func (v View) Level(contestant string, cell Params, metric Metric, level float64
 }
 
 // Beats reports whether one contestant is better than another in a cell, by more than chance.
-func (v View) Beats(a, b string, cell Params, metric Metric) bool {
+func (v View) Beats(a, b *Contestant, cell Params, metric Metric) bool {
 	r, ok := v.Ratio(a, b, cell, metric)
 	return ok && r.Quiet() && r.Differ() && (r.Median > 1) == (Describe(metric.name).Better > 0)
 }
 
 // Best is the contestant of some that is better than the others in a cell, by more than chance; the
 // first of them if none is, and false.
-func (v View) Best(cell Params, metric Metric, of ...string) (string, bool) {
+func (v View) Best(cell Params, metric Metric, of ...*Contestant) (*Contestant, bool) {
 	for _, c := range of {
-		beaten := slices.DeleteFunc(slices.Clone(of), func(other string) bool { return other == c || v.Beats(c, other, cell, metric) })
+		beaten := slices.DeleteFunc(slices.Clone(of), func(other *Contestant) bool { return other == c || v.Beats(c, other, cell, metric) })
 		if len(beaten) == 0 {
 			return c, true
 		}

@@ -68,8 +68,8 @@ func (p Published) Judged(needs string, judge func(v View) (Verdict, bool)) Clai
 
 // Asked is the claim that is judged by what a contestant found out, by yes or no ([Answer]), and
 // said of it. It holds if the answer is yes. Where it could not be asked, the reason stands there.
-func (p Published) Asked(contestant, why string) Claim {
-	return p.Judged(contestant, func(v View) (Verdict, bool) {
+func (p Published) Asked(contestant *Contestant, why string) Claim {
+	return p.Judged(contestant.Name, func(v View) (Verdict, bool) {
 		yes, said, ok := v.Answer(contestant)
 		if !ok {
 			return v.notAsked(contestant)
@@ -79,8 +79,8 @@ func (p Published) Asked(contestant, why string) Claim {
 }
 
 // Refuted is as Asked, for what cannot be so if the answer is no.
-func (p Published) Refuted(contestant, why string) Claim {
-	return p.Judged(contestant, func(v View) (Verdict, bool) {
+func (p Published) Refuted(contestant *Contestant, why string) Claim {
+	return p.Judged(contestant.Name, func(v View) (Verdict, bool) {
 		yes, said, ok := v.Answer(contestant)
 		switch {
 		case !ok:
@@ -94,8 +94,8 @@ func (p Published) Refuted(contestant, why string) Claim {
 
 // Compiled is the claim that something exists which the source of a contestant uses: a compiler
 // that says that it is not defined has refuted it.
-func (p Published) Compiled(contestant, why string) Claim {
-	return p.Judged(contestant, func(v View) (Verdict, bool) {
+func (p Published) Compiled(contestant *Contestant, why string) Claim {
+	return p.Judged(contestant.Name, func(v View) (Verdict, bool) {
 		if yes, said, ok := v.Answer(contestant); ok {
 			return Holds(yes, said, "It was otherwise wherever this project has run."), true
 		}

@@ -5,6 +5,7 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -14,6 +15,8 @@ import (
 	"syscall"
 
 	"golang.org/x/tools/txtar"
+
+	"github.com/tallywheel/tallywheel/lab/contestant"
 )
 
 // sources are the contestants' sources, so that they can be built where the repository is not.
@@ -234,18 +237,63 @@ func (b *Bench) unpackPeers() (string, error) {
 	return dir, nil
 }
 
-// Ours is a contestant that this program carries: its name, then what it is called with.
-func Ours(name string, args ...string) Contestant {
-	return Contestant{Name: name, Program: Own(), Args: args}
+// Ours is a contestant that this program carries: its name, and what it does.
+func Ours(name string, work contestant.Work) *Contestant {
+	return &Contestant{Name: name, Program: Own(), Work: work}
 }
 
-// But adds a note to a contestant.
-func (c Contestant) But(note string) Contestant {
+// But adds a note to a contestant, and returns it.
+func (c *Contestant) But(note string) *Contestant {
 	c.Note = note
 	return c
 }
 
+// For lets a contestant take part in the cells that have all of want alone, and returns it.
+func (c *Contestant) For(want Params) *Contestant {
+	c.Skip = func(cell Params) bool { return !cell.Has(want) }
+	return c
+}
+
+// With sets variables of a contestant's environment, and returns it.
+func (c *Contestant) With(env ...string) *Contestant {
+	c.Env = append(c.Env, env...)
+	return c
+}
+
 // As makes a contestant of a program: its name, and what the program is called with.
-func (p Program) As(name string, args ...string) Contestant {
-	return Contestant{Name: name, Program: p, Args: args}
+func (p Program) As(name string, args ...string) *Contestant {
+	return &Contestant{Name: name, Program: p, Args: args}
+}
+
+// name is what results call a contestant; "" if there is none.
+func (c *Contestant) name() string {
+	if c == nil {
+		return ""
+	}
+	return c.Name
+}
+
+// Contest is the contestant of ours that args name: the experiment, the contestant, and the
+// parameters of the turn as KEY=VALUE. It is what this program does when the laboratory calls it.
+func Contest(args []string, in io.Reader, out io.Writer) error {
+	if len(args) < 2 {
+		return errors.New("want EXPERIMENT CONTESTANT KEY=VALUE …")
+	}
+	t, err := contestant.New(append([]string{"own"}, args[2:]...), in, out)
+	if err != nil {
+		return err
+	}
+	cell := Params{}
+	for _, a := range args[2:] {
+		k, v, _ := strings.Cut(a, "=")
+		cell[k] = v
+	}
+	for _, e := range registered {
+		for _, c := range e.Contestants {
+			if e.Name == args[0] && c.Name == args[1] && c.Work != nil && (c.Skip == nil || !c.Skip(cell)) {
+				return c.Work(t)
+			}
+		}
+	}
+	return fmt.Errorf("no contestant %q of experiment %q", args[1], args[0])
 }

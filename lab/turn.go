@@ -59,7 +59,7 @@ func (t turn) run(ctx context.Context, e *Experiment) (o outcome, err error) {
 	if scene.Close != nil {
 		defer func() { err = errors.Join(err, scene.Close()) }()
 	}
-	argv, err := t.command(scene.Params)
+	argv, err := t.command(e, scene.Params)
 	if err != nil {
 		return o, err
 	}
@@ -85,12 +85,12 @@ func (t turn) run(ctx context.Context, e *Experiment) (o outcome, err error) {
 		return o, err
 	}
 	if e.Derive != nil {
-		e.Derive(t.cell, t.c.Name, t.length, o.metrics)
+		e.Derive(t.cell, t.length, o.metrics)
 	}
 	return o, nil
 }
 
-func (t turn) command(scene Params) ([]string, error) {
+func (t turn) command(e *Experiment, scene Params) ([]string, error) {
 	path, err := t.b.Program(t.c.Program)
 	if err != nil {
 		return nil, err
@@ -102,6 +102,9 @@ func (t turn) command(scene Params) ([]string, error) {
 		return append(path, t.c.Command(t.b, all, t.length)...), nil
 	}
 	argv := append(path, t.c.Args...)
+	if t.c.Work != nil {
+		argv = append(argv, e.Name, t.c.Name)
+	}
 	for k, v := range all {
 		argv = append(argv, k+"="+v)
 	}

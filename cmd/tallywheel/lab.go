@@ -15,7 +15,6 @@ import (
 
 	"github.com/tallywheel/tallywheel/internal/sys"
 	"github.com/tallywheel/tallywheel/lab"
-	"github.com/tallywheel/tallywheel/lab/contestants/own"
 	_ "github.com/tallywheel/tallywheel/lab/experiments"
 	"github.com/tallywheel/tallywheel/lab/heatmap"
 	"github.com/tallywheel/tallywheel/lab/report"
@@ -312,7 +311,7 @@ func newLabTrace() *cobra.Command {
 // newLabContestant is what the laboratory calls: our own contestants.
 func newLabContestant() *cobra.Command {
 	return &cobra.Command{
-		Use: "contestant NAME KEY=VALUE…", Hidden: true, DisableFlagParsing: true,
-		RunE: func(c *cobra.Command, args []string) error { return own.Run(args, os.Stdin, c.OutOrStdout()) },
+		Use: "contestant EXPERIMENT NAME KEY=VALUE…", Hidden: true, DisableFlagParsing: true,
+		RunE: func(c *cobra.Command, args []string) error { return lab.Contest(args, os.Stdin, c.OutOrStdout()) },
 	}
 }

@@ -66,8 +66,11 @@ func New(args []string, in io.Reader, out io.Writer) (*Turn, error) {
 	return t, nil
 }
 
+// Work is what a contestant does in a turn.
+type Work func(*Turn) error
+
 // Main runs a contestant program: work does what the turn says, and its error ends the program.
-func Main(work func(*Turn) error) {
+func Main(work Work) {
 	t, err := New(os.Args[1:], os.Stdin, os.Stdout)
 	if err == nil {
 		err = work(t)
@@ -163,6 +166,24 @@ func (t *Turn) Answer(yes bool, format string, args ...any) error {
 		v.V = 1
 	}
 	return t.Result(max(1, took), 1, v)
+}
+
+// Finding is an answer, by yes or no, and in words what shows it.
+type Finding struct {
+	Yes  bool
+	Text string
+}
+
+// Asks is a contestant that tries something once, and answers; the error says why it cannot be
+// tried here.
+func Asks(try func(*Turn) (Finding, error)) Work {
+	return func(t *Turn) error {
+		f, err := try(t)
+		if err != nil {
+			return err
+		}
+		return t.Answer(f.Yes, "%s", f.Text)
+	}
 }
 
 // Found says in one line what was found out, beside the figures.

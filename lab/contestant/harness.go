@@ -217,15 +217,20 @@ func Variation(v []float64) float64 {
 var spun atomic.Uint64
 
 func spin(loops int) {
-	x := uint64(loops) + 88172645463325252
+	if Spin(loops) == 0 {
+		spun.Add(1)
+	}
+}
+
+// Spin computes something that is never 0, for so many loops of about 1 ns.
+func Spin(loops int) uint64 {
+	x := uint64(88172645463325252)
 	for range loops {
 		x ^= x << 13
 		x ^= x >> 7
 		x ^= x << 17
 	}
-	if x == 1 {
-		spun.Add(1)
-	}
+	return x
 }
 
 // calibrate returns how many loops take so many ns here.

@@ -154,7 +154,7 @@ func versus(r lab.Ratio) string {
 }
 
 func ratio(e *lab.ExperimentResult, row *lab.Row) (lab.Ratio, bool) {
-	return lab.View{ExperimentResult: e}.Ratio(row.Contestant, e.Base, row.Params, lab.Named(e.Decides(row.Params)))
+	return e.Compared(row, lab.Named(e.Decides(row.Params)))
 }
 
 // Table writes an experiment for a terminal.

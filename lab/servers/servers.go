@@ -8,39 +8,64 @@ import (
 	"time"
 
 	"github.com/tallywheel/tallywheel/lab"
+	"github.com/tallywheel/tallywheel/server"
 )
 
-// Modes are the ways in which handlers run.
-var Modes = []string{"inline", "coroutine", "goroutine"}
+// Fleet is servers that do one work: ours, net/http, and other people's in Go.
+type Fleet struct {
+	NetHTTP *lab.Contestant // as a program uses it without us
+	Std     *lab.Contestant // package server by net/http
+	Auto    *lab.Contestant // the engine that is taken without asking for one
 
-// Own are ours, and net/http as a program uses it without us. work is what a request costs: hello
-// or json.
-func Own(work string) []lab.Contestant {
-	return append([]lab.Contestant{netHTTP(work), lab.Ours("tallywheel/std", "http", "engine=std", "work="+work)}, engines(work, Modes)...)
+	UringInline, UringCoroutine, UringGoroutine *lab.Contestant
+	EpollInline, EpollCoroutine, EpollGoroutine *lab.Contestant
+
+	Gnet, FastHTTP, Hertz *lab.Contestant
 }
 
-// OwnAuto are net/http, the engine that is taken without asking for one, and the engines in the
-// given modes. work is hello, bodies or file.
-func OwnAuto(work string, modes []string) []lab.Contestant {
-	auto := lab.Ours("tallywheel/auto", "http", "engine=auto", "mode=goroutine", "work="+work).But("what a server is that asks for nothing: handlers on goroutines")
-	return append([]lab.Contestant{netHTTP(work), auto}, engines(work, modes)...)
-}
-
-func netHTTP(work string) lab.Contestant {
-	return lab.Ours("net/http", "http", "engine=net/http", "work="+work)
-}
-
-func engines(work string, modes []string) (all []lab.Contestant) {
-	for _, engine := range []string{"uring", "epoll"} {
-		for _, mode := range modes {
-			c := lab.Ours("tallywheel/"+engine+"-"+mode, "http", "engine="+engine, "mode="+mode, "work="+work)
-			if mode == "inline" {
-				c = c.But("a handler of its own kind; the other modes run net/http's")
-			}
-			all = append(all, c)
-		}
+// With makes the servers that do a work. Of the peers gnet and hertz can say hello and JSON only.
+func With(w Work) *Fleet {
+	of := func(name string, engine server.Engine, mode server.Mode) *lab.Contestant {
+		return lab.Ours("tallywheel/"+name, Kind{Engine: engine, Mode: mode}.Serves(w))
 	}
-	return all
+	const lean = "a handler of its own kind; the other modes run net/http's"
+	peer, work := lab.Peers("http"), "work="+w.name
+	return &Fleet{
+		NetHTTP: lab.Ours("net/http", Kind{}.Serves(w)),
+		Std:     of("std", server.Std, ""),
+		Auto:    of("auto", server.Auto, server.Goroutine).But("what a server is that asks for nothing: handlers on goroutines"),
+
+		UringInline:    of("uring-inline", server.Uring, server.Inline).But(lean),
+		UringCoroutine: of("uring-coroutine", server.Uring, server.Coroutine),
+		UringGoroutine: of("uring-goroutine", server.Uring, server.Goroutine),
+		EpollInline:    of("epoll-inline", server.Epoll, server.Inline).But(lean),
+		EpollCoroutine: of("epoll-coroutine", server.Epoll, server.Coroutine),
+		EpollGoroutine: of("epoll-goroutine", server.Epoll, server.Goroutine),
+
+		Gnet:     peer.As("gnet", "gnet", work).But(noParser),
+		FastHTTP: peer.As("fasthttp", "fasthttp", work).But(itsOwn),
+		Hertz:    peer.As("hertz", "hertz", work).But(itsOwn),
+	}
+}
+
+// Engines are ours, in every mode.
+func (f *Fleet) Engines() []*lab.Contestant {
+	return []*lab.Contestant{f.UringInline, f.UringCoroutine, f.UringGoroutine, f.EpollInline, f.EpollCoroutine, f.EpollGoroutine}
+}
+
+// Own are ours and net/http, where the engine is asked for.
+func (f *Fleet) Own() []*lab.Contestant {
+	return append([]*lab.Contestant{f.NetHTTP, f.Std}, f.Engines()...)
+}
+
+// OwnAuto are ours and net/http, and the engine that is taken without asking for one.
+func (f *Fleet) OwnAuto() []*lab.Contestant {
+	return append([]*lab.Contestant{f.NetHTTP, f.Auto}, f.Engines()...)
+}
+
+// Peers are other people's in Go.
+func (f *Fleet) Peers() []*lab.Contestant {
+	return []*lab.Contestant{f.Gnet, f.FastHTTP, f.Hertz}
 }
 
 const (
@@ -48,31 +73,18 @@ const (
 	itsOwn   = "handlers of its own kind"
 )
 
-// Peers are other people's in Go. work is hello or json.
-func Peers(work string) []lab.Contestant {
-	p := lab.Peers("http")
-	return []lab.Contestant{p.As("gnet", "gnet", "work="+work).But(noParser), FastHTTP(work), p.As("hertz", "hertz", "work="+work).But(itsOwn)}
-}
-
-// FastHTTP is the one of them that can do all work.
-func FastHTTP(work string) lab.Contestant {
-	return lab.Peers("http").As("fasthttp", "fasthttp", "work="+work).But(itsOwn)
-}
-
-// Gnet is the one that closes connections that ask for it.
-func Gnet() lab.Contestant {
+// ClosingGnet is gnet that closes connections that ask for it.
+func ClosingGnet() *lab.Contestant {
 	return lab.Peers("http").As("gnet", "gnet", "work=close").But("no HTTP: it looks for the end of the head, and in it for Connection: close")
 }
 
 // C are servers that read what they must of requests: method, length, body, and whether the
 // connection is to end. args are theirs besides.
-func C(args ...string) []lab.Contestant {
+func C(args ...string) (ring, epoll *lab.Contestant) {
 	const reads = "reads method, Content-Length, Connection and body, no more: no chunks, no pipelining"
 	args = append([]string{"http"}, args...)
-	return []lab.Contestant{
-		lab.C("http_parse_uring.c", needsRing, "-luring", "-lpthread").As("c/liburing", args...).But(reads),
-		lab.C("http_parse_epoll.c", needsC, "-lpthread").As("c/epoll", args...).But(reads),
-	}
+	return lab.C("http_parse_uring.c", needsRing, "-luring", "-lpthread").As("c/liburing", args...).But(reads),
+		lab.C("http_parse_epoll.c", needsC, "-lpthread").As("c/epoll", args...).But(reads)
 }
 
 const (
@@ -80,10 +92,14 @@ const (
 	needsRing = "apt install gcc liburing-dev"
 )
 
-// Others are those in C and Rust, and nginx. They can say hello only.
-func Others() []lab.Contestant {
-	return []lab.Contestant{
-		lab.C("http_uring.c", needsRing, "-luring", "-lpthread").As("c/liburing", "http").But(noParser),
+// HelloRing is a ring in C that can say hello only.
+func HelloRing() *lab.Contestant {
+	return lab.C("http_uring.c", needsRing, "-luring", "-lpthread").As("c/liburing", "http").But(noParser)
+}
+
+// HelloOthers are those in C and Rust that can say hello only, and nginx.
+func HelloOthers() []*lab.Contestant {
+	return []*lab.Contestant{
 		lab.C("http_epoll.c", needsC, "-lpthread").As("c/epoll", "http").But(noParser),
 		lab.Rust("http.rs").As("rust/epoll", "http").But(noParser),
 		Nginx(func(*lab.Bench) string { return `default_type text/plain; return 200 "Hello, World!";` }),
@@ -91,8 +107,8 @@ func Others() []lab.Contestant {
 }
 
 // Nginx is Debian's; location says what it answers.
-func Nginx(location func(*lab.Bench) string) lab.Contestant {
-	return lab.Contestant{
+func Nginx(location func(*lab.Bench) string) *lab.Contestant {
+	return &lab.Contestant{
 		Name: "nginx", Program: lab.Tool("nginx", "apt install nginx-light"), Note: "one process, so one CPU",
 		Command: func(b *lab.Bench, p lab.Params, _ time.Duration) []string {
 			conf := filepath.Join(b.Dir, "nginx.conf")

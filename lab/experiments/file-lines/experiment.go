@@ -9,31 +9,35 @@ import (
 	"github.com/tallywheel/tallywheel/lab/claims"
 )
 
+var (
+	text   = lab.Ours("Scanner.Text", by(scannerText))
+	bytes  = lab.Ours("Scanner.Bytes", by(scannerBytes))
+	slice  = lab.Ours("ReadSlice", by(readSlice)).But("bufio.Reader of 64 KiB")
+	ours   = lab.Ours("tallywheel/lines", byLines(bigfile.Std))
+	mapped = lab.Ours("tallywheel/lines mmap", byLines(bigfile.MapInOrder))
+)
+
 func init() {
-	of := func(name, how string) lab.Contestant { return lab.Ours(name, "lines", "how="+how, "backend="+how) }
 	lab.Register(&lab.Experiment{
 		Name: "file-lines", Plane: lab.Files,
 		Question: "How fast can lines be read, and what do they allocate?",
 		Method:   "A cached text of 128 MiB, lines of some 100 bytes; a turn reads it whole, at least once.",
 		Metrics:  []lab.Metric{lab.MBPerSecond, lab.AllocsPerOp, lab.NsPerOp, lab.RSS},
-		Base:     "ReadSlice", Calls: true,
-		Contestants: []lab.Contestant{
-			of("Scanner.Text", "scanner-text"), of("Scanner.Bytes", "scanner-bytes"), of("ReadSlice", "readslice").But("bufio.Reader of 64 KiB"),
-			of("tallywheel/lines", "std"), of("tallywheel/lines mmap", "mmap-sequential"),
-		},
-		Prepare: bigfile.Text(128), Scene: bigfile.Scene,
+		Base:     slice, Calls: true,
+		Contestants: []*lab.Contestant{text, bytes, slice, ours, mapped},
+		Prepare:     bigfile.Text(128), Scene: bigfile.Scene,
 		Advice: func(v lab.View) string {
-			m, ok := v.Medians(lab.Params{}, lab.MBPerSecond, "Scanner.Text", "tallywheel/lines")
+			m, ok := v.Medians(lab.Params{}, lab.MBPerSecond, text, ours)
 			if !ok {
 				return ""
 			}
-			return lab.Or(v.Beats("tallywheel/lines", "Scanner.Text", nil, lab.MBPerSecond), "For lines use asyncfile.Lines or bufio.Reader.ReadSlice", "asyncfile.Lines is not quicker than Scanner.Text") +
+			return lab.Or(v.Beats(ours, text, nil, lab.MBPerSecond), "For lines use asyncfile.Lines or bufio.Reader.ReadSlice", "asyncfile.Lines is not quicker than Scanner.Text") +
 				fmt.Sprintf(": %.1f GB/s; Scanner.Text makes %.1f GB/s and a string for each line.", m[1]/1e3, m[0]/1e3)
 		},
 		Claims: []lab.Claim{
 			claims.ReadSlice.Judged("ReadSlice and Scanner.Text", func(v lab.View) (lab.Verdict, bool) {
-				r, ok := v.Ratio("ReadSlice", "Scanner.Text", lab.Params{}, lab.MBPerSecond)
-				m, _ := v.Medians(lab.Params{}, lab.AllocsPerOp, "ReadSlice", "Scanner.Text")
+				r, ok := v.Ratio(slice, text, lab.Params{}, lab.MBPerSecond)
+				m, _ := v.Medians(lab.Params{}, lab.AllocsPerOp, slice, text)
 				if !ok {
 					return lab.Verdict{}, false
 				}
@@ -44,7 +48,7 @@ func init() {
 				Claim:  "asyncfile.Lines is as fast as a loop of ReadSlice written by hand.",
 				Source: lab.Goal("≥ 0.95×, no allocation a line"), Needs: "tallywheel/lines and ReadSlice",
 				Judge: func(v lab.View) (lab.Verdict, bool) {
-					r, ok := v.Ratio("tallywheel/lines", "ReadSlice", lab.Params{}, lab.MBPerSecond)
+					r, ok := v.Ratio(ours, slice, lab.Params{}, lab.MBPerSecond)
 					return lab.AtLeast(r, 0.95, "It looks for the ends of lines in large chunks."), ok
 				},
 			},

@@ -9,45 +9,49 @@ import (
 	"github.com/tallywheel/tallywheel/lab/claims"
 )
 
+var (
+	scans = lab.Ours("Scanner", by(scanner))
+	alone = lab.Ours("tiny reads", by(tiny))
+	small = lab.Ours("bufio 4 KiB", by(buffered))
+	chunk = lab.Ours("chunk", by(chunks))
+)
+
 func init() {
-	of := func(name, how string) lab.Contestant { return lab.Ours(name, "misuse", "how="+how) }
 	lab.Register(&lab.Experiment{
 		Name: "file-misuse", Plane: lab.Files,
 		Question: "What do a Scanner over binary data, and reads of one record, cost?",
 		Method: "Records of 128 bytes in a cached binary file of 8 MiB: a Scanner that takes them for lines, a read for each record, bufio.Reader with its 4 KiB, and chunks of " +
 			"256 KiB whose records are taken in place. An operation is a record, or what the Scanner takes for a line.",
 		Metrics: []lab.Metric{lab.MBPerSecond, lab.SyscallsPerMB, lab.AllocsPerMB, lab.CPUPerMB, lab.GCCycles},
-		Base:    "chunk", Calls: true,
-		Contestants: []lab.Contestant{
-			of("Scanner", "scanner"), of("tiny reads", "tiny"), of("bufio 4 KiB", "bufio"), of("chunk", "chunk"),
-		},
-		Prepare: bigfile.Binary(8), Scene: bigfile.Scene,
+		Base:    chunk, Calls: true,
+		Contestants: []*lab.Contestant{scans, alone, small, chunk},
+		Prepare:     bigfile.Binary(8), Scene: bigfile.Scene,
 		Advice: func(v lab.View) string {
-			m, ok := v.Medians(lab.Params{}, lab.MBPerSecond, "chunk", "Scanner", "tiny reads")
+			m, ok := v.Medians(lab.Params{}, lab.MBPerSecond, chunk, scans, alone)
 			if !ok {
 				return ""
 			}
-			best, sure := v.Best(nil, lab.MBPerSecond, "chunk", "Scanner", "tiny reads", "bufio 4 KiB")
-			return lab.Or(sure && best == "chunk", "Read binary records in chunks", "Chunks do not beat all other ways to read binary records") + fmt.Sprintf(": %.1f GB/s; a Scanner makes %.1f, a read for each record %.2f GB/s. asyncfile.Detect finds such readers in a running program.", m[0]/1e3, m[1]/1e3, m[2]/1e3)
+			best, sure := v.Best(nil, lab.MBPerSecond, chunk, scans, alone, small)
+			return lab.Or(sure && best == chunk, "Read binary records in chunks", "Chunks do not beat all other ways to read binary records") + fmt.Sprintf(": %.1f GB/s; a Scanner makes %.1f, a read for each record %.2f GB/s. asyncfile.Detect finds such readers in a running program.", m[0]/1e3, m[1]/1e3, m[2]/1e3)
 		},
 		Claims: []lab.Claim{
 			claims.ScannerThroughput.Judged("chunk and Scanner", func(v lab.View) (lab.Verdict, bool) {
-				r, ok := v.Ratio("chunk", "Scanner", lab.Params{}, lab.MBPerSecond)
+				r, ok := v.Ratio(chunk, scans, lab.Params{}, lab.MBPerSecond)
 				return lab.AtLeast(r, 3, "Chunks of 256 KiB here. A Scanner looks at every byte, and Text makes a string of each piece."), ok
 			}),
 			claims.ScannerGC.Judged("chunk and Scanner", func(v lab.View) (lab.Verdict, bool) {
-				m, ok := v.Medians(lab.Params{}, lab.GCCycles, "Scanner", "chunk")
+				m, ok := v.Medians(lab.Params{}, lab.GCCycles, scans, chunk)
 				if !ok {
 					return lab.Verdict{}, false
 				}
 				return lab.Holds(m[0] >= 9*max(1, m[1]), fmt.Sprintf("%.0f against %.0f in a turn", m[0], m[1]), "Text makes garbage of every piece; what is taken in place is none."), true
 			}),
 			claims.ScannerCPU.Judged("chunk and Scanner", func(v lab.View) (lab.Verdict, bool) {
-				r, ok := v.Ratio("Scanner", "chunk", lab.Params{}, lab.CPUPerMB)
+				r, ok := v.Ratio(scans, chunk, lab.Params{}, lab.CPUPerMB)
 				return lab.AtLeast(r, 1.37, "Counted for each megabyte."), ok
 			}),
 			claims.ScannerCalls.Judged("the system calls of chunk and bufio 4 KiB", func(v lab.View) (lab.Verdict, bool) {
-				m, ok := v.Medians(lab.Params{}, lab.SyscallsPerMB, "chunk", "bufio 4 KiB")
+				m, ok := v.Medians(lab.Params{}, lab.SyscallsPerMB, chunk, small)
 				if !ok {
 					return lab.Verdict{}, false
 				}

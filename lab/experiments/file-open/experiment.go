@@ -3,6 +3,7 @@ package fileopen
 
 import (
 	"fmt"
+	"syscall"
 
 	"github.com/tallywheel/tallywheel/lab"
 	"github.com/tallywheel/tallywheel/lab/bigfile"
@@ -11,21 +12,28 @@ import (
 
 const mib = 256
 
+var (
+	std       = lab.Ours("std", backend(bigfile.Std))
+	window    = lab.Ours("bufio", backend(bigfile.Window)).But("with a buffer of 64 KiB")
+	ourMap    = lab.Ours("asyncfile/mmap", backend(bigfile.Map))
+	ourRing   = lab.Ours("asyncfile/uring", backend(bigfile.Ring)).But("whose ring is one for all files")
+	ownRing   = lab.Ours("uring", by(ringOnce)).But("with a ring of its own")
+	plainMap  = lab.Ours("mmap", mapped(0))
+	populated = lab.Ours("mmap+populate", mapped(syscall.MAP_POPULATE))
+)
+
 func init() {
-	of := func(name, how string) lab.Contestant {
-		return lab.Ours(name, "open-file", "how="+how, "backend="+how)
-	}
 	lab.Register(&lab.Experiment{
 		Name: "file-open", Plane: lab.Files,
 		Question: "What does it cost to open a file, read its first 4 KiB and close it again?",
 		Method: fmt.Sprintf("A cached file of %d MiB, opened and closed again and again: by the backends of package asyncfile, and by mmap alone, with and without MAP_POPULATE, which makes all pages "+
 			"ready; and by a ring that is made for the one file.", mib),
-		Metrics: []lab.Metric{lab.NsPerOp, lab.CPUPerOp, lab.PageFaultsPerOp, lab.RSS}, Base: "std", Turn: 400e6,
-		Contestants: []lab.Contestant{of("std", "std"), of("bufio", "window").But("with a buffer of 64 KiB"), of("asyncfile/mmap", "mmap"), of("asyncfile/uring", "uring").But("whose ring is one for all files"), of("uring", "ring").But("with a ring of its own"), of("mmap", "map"), of("mmap+populate", "populate")},
+		Metrics: []lab.Metric{lab.NsPerOp, lab.CPUPerOp, lab.PageFaultsPerOp, lab.RSS}, Base: std, Turn: 400e6,
+		Contestants: []*lab.Contestant{std, window, ourMap, ourRing, ownRing, plainMap, populated},
 		Prepare:     bigfile.Binary(mib),
 		Scene:       bigfile.Scene,
 		Advice: func(v lab.View) string {
-			m, ok := v.Medians(nil, lab.NsPerOp, "std", "mmap", "mmap+populate", "uring")
+			m, ok := v.Medians(nil, lab.NsPerOp, std, plainMap, populated, ownRing)
 			if !ok {
 				return ""
 			}
@@ -34,14 +42,14 @@ func init() {
 		Claims: []lab.Claim{
 			claims.Populate.Judged("mmap+populate", func(v lab.View) (lab.Verdict, bool) {
 				const perMiB = 2.3e9 / (16 << 10)
-				m, _ := v.Median("mmap+populate", nil, lab.NsPerOp)
-				r, ok := v.Level("mmap+populate", nil, lab.NsPerOp, perMiB*mib)
+				m, _ := v.Median(populated, nil, lab.NsPerOp)
+				r, ok := v.Level(populated, nil, lab.NsPerOp, perMiB*mib)
 				return lab.Within(r, 1.0/3, 3, "What is cached is mapped in large pieces; what is not is read from the disk first, and that is as slow as the disk.").
 					As("%.1f ms for %d MiB that are cached: %.2f s for 16 GiB, %v of what was published", m/1e6, mib, m*(16<<10)/mib/1e9, r), ok
 			}),
 			claims.Backends.Judged("bufio, asyncfile/mmap and uring", func(v lab.View) (lab.Verdict, bool) {
-				low, ok1 := v.Ratio("asyncfile/mmap", "bufio", nil, lab.NsPerOp)
-				high, ok2 := v.Ratio("uring", "asyncfile/mmap", nil, lab.NsPerOp)
+				low, ok1 := v.Ratio(ourMap, window, nil, lab.NsPerOp)
+				high, ok2 := v.Ratio(ownRing, ourMap, nil, lab.NsPerOp)
 				const why = "A ring is two maps and some ten system calls; a program makes one for all its files."
 				return lab.All(lab.AtLeast(low, 1, why), lab.AtLeast(high, 1, why)).As("the map takes %v of bufio, the ring %v of the map", low, high), ok1 && ok2
 			}),

@@ -8,43 +8,46 @@ import (
 	"github.com/tallywheel/tallywheel/lab/bigfile"
 )
 
+var (
+	fioRing = fio("io_uring")
+	fioSync = fio("psync")
+	inC     = lab.C("uring_random.c", "apt install gcc liburing-dev", "-luring").As("c/liburing", "random")
+	ring    = lab.Ours("tallywheel/uring", bigfile.Random{}.ByRing)
+	files   = lab.Ours("os.File", bigfile.Random{}.ByGoroutines)
+)
+
+func fio(engine string) *lab.Contestant {
+	return lab.FIO("fio/"+engine, func(b *lab.Bench, cell lab.Params) []string {
+		depth, batch := cell["depth"], cell["batch"]
+		args := []string{"--filename=" + bigfile.Path(b), "--rw=randread", "--bs=4k", "--direct=1", "--ioengine=" + engine, "--norandommap", "--randrepeat=0"}
+		if engine == "psync" {
+			return append(args, "--thread", "--numjobs="+depth, "--group_reporting")
+		}
+		return append(args, "--iodepth="+depth, "--iodepth_batch_submit="+batch, "--iodepth_batch_complete_min="+batch, "--iodepth_batch_complete_max="+depth)
+	})
+}
+
 func init() {
-	fio := func(engine string) lab.Contestant {
-		c := lab.FIO("fio/"+engine, func(b *lab.Bench, cell lab.Params) []string {
-			depth, batch := cell["depth"], cell["batch"]
-			args := []string{"--filename=" + bigfile.Path(b), "--rw=randread", "--bs=4k", "--direct=1", "--ioengine=" + engine, "--norandommap", "--randrepeat=0"}
-			if engine == "psync" {
-				return append(args, "--thread", "--numjobs="+depth, "--group_reporting")
-			}
-			return append(args, "--iodepth="+depth, "--iodepth_batch_submit="+batch, "--iodepth_batch_complete_min="+batch, "--iodepth_batch_complete_max="+depth)
-		})
-		return c
-	}
 	lab.Register(&lab.Experiment{
 		Name: "file-random", Plane: lab.Files,
 		Question: "How many random reads of 4 KiB past the page cache can be kept going, and what do they cost?",
 		Method: "O_DIRECT reads of a large file, depth of them in flight, submitted and reaped batch at a time by one thread; os.File and fio/psync have depth goroutines or " +
 			"threads instead. fio's CPU time is what it says of its job.",
 		Metrics: []lab.Metric{lab.OpsPerSecond, lab.CPUPerOp, lab.ContextSwitchesPerOp, lab.SyscallsPerOp, lab.LatencyP99},
-		Base:    "fio/io_uring", Chart: lab.Chart{Over: "depth", Along: "batch"}, Calls: true,
+		Base:    fioRing, Chart: lab.Chart{Over: "depth", Along: "batch"}, Calls: true,
 		Cells: func(lab.Options) []lab.Params {
 			return []lab.Params{{"depth": "1", "batch": "1"}, {"depth": "8", "batch": "1"}, {"depth": "64", "batch": "16"}}
 		},
-		Contestants: []lab.Contestant{
-			fio("io_uring"), fio("psync"),
-			lab.C("uring_random.c", "apt install gcc liburing-dev", "-luring").As("c/liburing", "random"),
-			lab.Ours("tallywheel/uring", "random", "how=uring"),
-			lab.Ours("os.File", "random", "how=os"),
-		},
-		Prepare: bigfile.Large, Scene: bigfile.Scene,
+		Contestants: []*lab.Contestant{fioRing, fioSync, inC, ring, files},
+		Prepare:     bigfile.Large, Scene: bigfile.Scene,
 		Advice: func(v lab.View) string {
 			deep := lab.Params{"depth": "64"}
-			r, ok1 := v.Ratio("tallywheel/uring", "os.File", deep, lab.OpsPerSecond)
-			c, ok2 := v.Medians(deep, lab.CPUPerOp, "tallywheel/uring", "os.File")
+			r, ok1 := v.Ratio(ring, files, deep, lab.OpsPerSecond)
+			c, ok2 := v.Medians(deep, lab.CPUPerOp, ring, files)
 			if !ok1 || !ok2 {
 				return ""
 			}
-			alone := v.Beats("tallywheel/uring", "os.File", lab.Params{"depth": "1"}, lab.OpsPerSecond)
+			alone := v.Beats(ring, files, lab.Params{"depth": "1"}, lab.OpsPerSecond)
 			return fmt.Sprintf("Of random reads that miss the cache, io_uring in batches makes %v of what 64 goroutines make, at %.1f µs of CPU a read instead of %.1f µs. One read at a time is %s.", r, c[0], c[1],
 				lab.Or(alone, "quicker by it, too", "not quicker by it"))
 		},
@@ -53,8 +56,8 @@ func init() {
 				Claim:  "io_uring in pure Go keeps up with fio.",
 				Source: lab.Goal("≥ 0.95× of fio's io_uring at depth 64, ≥ 0.90× at 8"), Needs: "tallywheel/uring and fio/io_uring",
 				Judge: func(v lab.View) (lab.Verdict, bool) {
-					a, ok1 := v.Ratio("tallywheel/uring", "fio/io_uring", lab.Params{"depth": "64"}, lab.OpsPerSecond)
-					b, ok2 := v.Ratio("tallywheel/uring", "fio/io_uring", lab.Params{"depth": "8"}, lab.OpsPerSecond)
+					a, ok1 := v.Ratio(ring, fioRing, lab.Params{"depth": "64"}, lab.OpsPerSecond)
+					b, ok2 := v.Ratio(ring, fioRing, lab.Params{"depth": "8"}, lab.OpsPerSecond)
 					const why = "Both hand the kernel the same batches; the rest is the disk."
 					verdict := lab.AtLeast(a, 0.95, why)
 					if other := lab.AtLeast(b, 0.90, why); verdict.Verdict == lab.Reproduced {

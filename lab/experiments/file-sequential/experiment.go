@@ -10,28 +10,32 @@ import (
 	"github.com/tallywheel/tallywheel/lab/claims"
 )
 
+var (
+	std        = lab.Ours("std", by(bigfile.Std))
+	window     = lab.Ours("bufio", by(bigfile.Window)).But("a window of 64 KiB")
+	mapped     = lab.Ours("mmap", by(bigfile.Map))
+	inOrderMap = lab.Ours("mmap/sequential", by(bigfile.MapInOrder)).But("reads ahead")
+	ring       = lab.Ours("tallywheel/uring", by(bigfile.Ring))
+)
+
 func init() {
-	of := func(name, backend string) lab.Contestant { return lab.Ours(name, "sequential", "backend="+backend) }
 	lab.Register(&lab.Experiment{
 		Name: "file-sequential", Plane: lab.Files,
 		Question: "Which way to read and write a file 4 KiB at a time is fastest when nothing is cached?",
 		Method: "A file of 1 GiB (quick: 256 MiB), dropped from the page cache before each turn: read in order, read at random, and a new file written in order and synced before " +
 			"the time ends. uring has 64 operations in flight, the others one. Reading in order the kernel reads ahead for all of them.",
-		Metrics: []lab.Metric{lab.MBPerSecond, lab.OpsPerSecond, lab.CPUPerOp, lab.MajorFaultsPerOp},
-		Base:    "std",
-		Cells:   func(lab.Options) []lab.Params { return lab.Cells("access", "read", "write", "random") },
-		Contestants: []lab.Contestant{
-			of("std", "std"), of("bufio", "window").But("a window of 64 KiB"), of("mmap", "mmap"), of("mmap/sequential", "mmap-sequential").But("reads ahead"),
-			of("tallywheel/uring", "uring"),
-		},
-		Prepare: bigfile.Large, Scene: bigfile.Scene,
+		Metrics:     []lab.Metric{lab.MBPerSecond, lab.OpsPerSecond, lab.CPUPerOp, lab.MajorFaultsPerOp},
+		Base:        std,
+		Cells:       func(lab.Options) []lab.Params { return lab.Cells("access", "read", "write", "random") },
+		Contestants: []*lab.Contestant{std, window, mapped, inOrderMap, ring},
+		Prepare:     bigfile.Large, Scene: bigfile.Scene,
 		Advice: func(v lab.View) string {
-			m, ok := v.Medians(lab.Params{"access": "read"}, lab.MBPerSecond, "std", "bufio", "tallywheel/uring")
+			m, ok := v.Medians(lab.Params{"access": "read"}, lab.MBPerSecond, std, window, ring)
 			if !ok {
 				return ""
 			}
-			best, sure := v.Best(lab.Params{"access": "read"}, lab.MBPerSecond, "bufio", "std", "mmap/sequential", "tallywheel/uring")
-			return lab.Or(sure, "To read a file in order "+best+" is the quickest", "To read a file in order no way beats all others") + fmt.Sprintf(": 64 KiB at a time make %.0f MB/s, 4 KiB %.0f MB/s, io_uring %.0f MB/s.", m[1], m[0], m[2])
+			best, sure := v.Best(lab.Params{"access": "read"}, lab.MBPerSecond, window, std, inOrderMap, ring)
+			return lab.Or(sure, "To read a file in order "+best.Name+" is the quickest", "To read a file in order no way beats all others") + fmt.Sprintf(": 64 KiB at a time make %.0f MB/s, 4 KiB %.0f MB/s, io_uring %.0f MB/s.", m[1], m[0], m[2])
 		},
 		Claims: []lab.Claim{
 			table(claims.SequentialReads, "read", 378.0/182),
@@ -44,13 +48,13 @@ func init() {
 // table is the claim of one column of the article's table.
 func table(p lab.Published, access string, ratio float64) lab.Claim {
 	return p.Judged("bufio, the maps and tallywheel/uring at access="+access, func(v lab.View) (lab.Verdict, bool) {
-		mapped := "mmap" // as who reads in order, or at random, would map it
+		asRead := mapped // as who reads in order, or at random, would map it
 		if access == "read" {
-			mapped = "mmap/sequential"
+			asRead = inOrderMap
 		}
-		m, ok := v.Medians(lab.Params{"access": access}, lab.MBPerSecond, "bufio", mapped, "tallywheel/uring")
-		overBufio, _ := v.Ratio("tallywheel/uring", "bufio", lab.Params{"access": access}, lab.MBPerSecond)
-		overMap, _ := v.Ratio("tallywheel/uring", mapped, lab.Params{"access": access}, lab.MBPerSecond)
+		m, ok := v.Medians(lab.Params{"access": access}, lab.MBPerSecond, window, asRead, ring)
+		overBufio, _ := v.Ratio(ring, window, lab.Params{"access": access}, lab.MBPerSecond)
+		overMap, _ := v.Ratio(ring, asRead, lab.Params{"access": access}, lab.MBPerSecond)
 		if !ok {
 			return lab.Verdict{}, false
 		}
@@ -59,6 +63,6 @@ func table(p lab.Published, access string, ratio float64) lab.Claim {
 			why = "Not by the calls that are spared, but by 64 reads in flight instead of one; goroutines can have that, too."
 		}
 		return lab.All(lab.AtLeast(overBufio, ratio/2, why), lab.AtLeast(overMap, 1, why)).
-			As("%.0f (bufio), %.0f (%s), %.0f (io_uring) MB/s: %v and %v", m[0], m[1], mapped, m[2], overBufio, overMap), true
+			As("%.0f (bufio), %.0f (%s), %.0f (io_uring) MB/s: %v and %v", m[0], m[1], asRead.Name, m[2], overBufio, overMap), true
 	})
 }

@@ -3,7 +3,6 @@ package httpbodies
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"time"
 
@@ -14,6 +13,12 @@ import (
 
 const connections = 32
 
+var (
+	of            = servers.With(servers.Bodies)
+	cRing, cEpoll = servers.C()
+	net           = of.NetHTTP
+)
+
 func init() {
 	lab.Register(&lab.Experiment{
 		Name: "http-bodies", Plane: lab.Network,
@@ -22,9 +27,9 @@ func init() {
 			"%d connections with keep-alive over loopback, which send again as soon as they are answered. All that comes back is compared: bodies differ from request to request, and an answer of another length, content or request ends the turn with an error. "+
 			"The CPU time of the server for each request decides; requests a second say how much server and load fit on the same CPUs. The quick run asks for the settings that have a goal, --full for all six.", connections),
 		Metrics: []lab.Metric{lab.CPUPerOp, lab.MBPerSecond, lab.OpsPerSecond, lab.LatencyP50, lab.LatencyP99, lab.CPUPerMB, lab.RSS},
-		Base:    "net/http", Turn: time.Second,
+		Base:    net, Turn: time.Second,
 		Cells:       cells,
-		Contestants: slices.Concat(servers.OwnAuto("bodies", servers.Modes), []lab.Contestant{servers.FastHTTP("bodies")}, servers.C()),
+		Contestants: append(of.OwnAuto(), of.FastHTTP, cRing, cEpoll),
 		Scene:       scene,
 		Advice:      advice,
 		Claims:      claims(),
@@ -61,21 +66,14 @@ func scene(b *lab.Bench, _ *lab.Contestant, cell lab.Params) (*lab.Scene, error)
 
 var cpu = lab.CPUPerOp
 
-// What auto takes for each mode, where the kernel has it.
-const (
-	inline    = "tallywheel/uring-inline"
-	coroutine = "tallywheel/uring-coroutine"
-	goroutine = "tallywheel/auto"
-)
-
 func advice(v lab.View) string {
-	who := []string{"net/http", goroutine, coroutine, inline}
+	who := []*lab.Contestant{net, of.Auto, of.UringCoroutine, of.UringInline}
 	post, ok1 := v.Medians(cell("post", 64<<10), cpu, who...)
 	get, ok2 := v.Medians(cell("get", 1<<20), cpu, who...)
 	if !ok1 || !ok2 {
 		return ""
 	}
-	return fmt.Sprintf("A body of 64 KB costs %.0f µs by net/http, %.0f on goroutines, %.0f as a coroutine, %.0f inline; an answer of 1 MB %.0f, %.0f, %.0f and %.0f.",
+	return fmt.Sprintf("A body of 64 KB costs %.0f µs by net/http, %.0f on of.Autos, %.0f as a of.UringCoroutine, %.0f of.UringInline; an answer of 1 MB %.0f, %.0f, %.0f and %.0f.",
 		post[0], post[1], post[2], post[3], get[0], get[1], get[2], get[3])
 }
 
@@ -85,17 +83,17 @@ func claims() []lab.Claim {
 		sent = "An answer in memory can be sent from where it lies; each copy of a megabyte costs as much as dozens of small requests."
 		goal = "≤ %.2f×"
 	)
-	every := []string{goroutine, coroutine, inline}
+	every := []*lab.Contestant{of.Auto, of.UringCoroutine, of.UringInline}
 	post := cell("post", 64<<10)
 	all := []lab.Claim{
-		lab.AllAtMost("Inline, a body of 64 KB costs two thirds of what it does by net/http.", lab.Goal(fmt.Sprintf(goal, 0.65)), []string{inline}, "net/http", post, cpu, 0.65, read),
-		lab.AllAtMost("As a coroutine, a body of 64 KB costs two thirds of what it does by net/http.", lab.Goal(fmt.Sprintf(goal, 0.65)), []string{coroutine}, "net/http", post, cpu, 0.65, read),
-		lab.AllAtMost("On goroutines, a body of 64 KB costs three quarters of what it does by net/http.", lab.Goal(fmt.Sprintf(goal, 0.75)), []string{goroutine}, "net/http", post, cpu, 0.75, read),
-		lab.AllAtMost("In every mode a body of 64 KB costs at most a fifth more than by fasthttp.", lab.Goal(fmt.Sprintf(goal, 1.2)), every, "fasthttp", post, cpu, 1.2, read),
+		lab.AllAtMost("Inline, a body of 64 KB costs two thirds of what it does by net/http.", lab.Goal(fmt.Sprintf(goal, 0.65)), []*lab.Contestant{of.UringInline}, net, post, cpu, 0.65, read),
+		lab.AllAtMost("As a of.UringCoroutine, a body of 64 KB costs two thirds of what it does by net/http.", lab.Goal(fmt.Sprintf(goal, 0.65)), []*lab.Contestant{of.UringCoroutine}, net, post, cpu, 0.65, read),
+		lab.AllAtMost("On of.Autos, a body of 64 KB costs three quarters of what it does by net/http.", lab.Goal(fmt.Sprintf(goal, 0.75)), []*lab.Contestant{of.Auto}, net, post, cpu, 0.75, read),
+		lab.AllAtMost("In every mode a body of 64 KB costs at most a fifth more than by fasthttp.", lab.Goal(fmt.Sprintf(goal, 1.2)), every, of.FastHTTP, post, cpu, 1.2, read),
 	}
 	for _, bytes := range []int{10 << 10, 1 << 20} {
-		for _, than := range []string{"net/http", "fasthttp"} {
-			all = append(all, lab.AllAtMost(fmt.Sprintf("In every mode an answer of %d KB costs no more than by %s.", bytes>>10, than), lab.Goal(fmt.Sprintf(goal, 1.0)), every, than, cell("get", bytes), cpu, 1, sent))
+		for _, than := range []*lab.Contestant{net, of.FastHTTP} {
+			all = append(all, lab.AllAtMost(fmt.Sprintf("In every mode an answer of %d KB costs no more than by %s.", bytes>>10, than.Name), lab.Goal(fmt.Sprintf(goal, 1.0)), every, than, cell("get", bytes), cpu, 1, sent))
 		}
 	}
 	return all

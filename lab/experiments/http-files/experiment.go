@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"time"
 
@@ -17,6 +16,11 @@ import (
 	"github.com/tallywheel/tallywheel/lab/servers"
 )
 
+var (
+	of    = servers.With(servers.File)
+	nginx = servers.Nginx(func(b *lab.Bench) string { return "root " + folder(b) + "; sendfile on;" })
+)
+
 func init() {
 	lab.Register(&lab.Experiment{
 		Name: "http-files", Plane: lab.Network,
@@ -24,16 +28,13 @@ func init() {
 		Method: fmt.Sprintf("GET of one file with keep-alive over loopback: by http.ServeFile in ours and net/http, by the file handler of fasthttp, by nginx with sendfile. %d connections for 1 MB and %d for 100 MB, which send again as soon as they are answered. "+
 			"Every byte that comes back is compared with the file, on the same CPUs; the CPU time of the server decides. Who sends by sendfile pays for no copy: on loopback the one who receives makes it, from the page cache.", connections(large/100), connections(large)),
 		Metrics: []lab.Metric{lab.CPUPerOp, lab.MBPerSecond, lab.CPUPerMB, lab.LatencyP50, lab.LatencyP99, lab.ContextSwitchesPerOp, lab.RSS},
-		Base:    "net/http", Turn: time.Second,
-		Cells: func(lab.Options) []lab.Params { return []lab.Params{cell(large / 100), cell(large)} },
-		Contestants: slices.Concat(servers.OwnAuto("file", []string{"coroutine", "goroutine"}), []lab.Contestant{
-			servers.FastHTTP("file"),
-			servers.Nginx(func(b *lab.Bench) string { return "root " + folder(b) + "; sendfile on;" }),
-		}),
-		Prepare: prepare,
-		Scene:   scene,
-		Advice:  advice,
-		Claims:  claims(),
+		Base:    of.NetHTTP, Turn: time.Second,
+		Cells:       func(lab.Options) []lab.Params { return []lab.Params{cell(large / 100), cell(large)} },
+		Contestants: []*lab.Contestant{of.NetHTTP, of.Auto, of.UringCoroutine, of.UringGoroutine, of.EpollCoroutine, of.EpollGoroutine, of.FastHTTP, nginx},
+		Prepare:     prepare,
+		Scene:       scene,
+		Advice:      advice,
+		Claims:      claims(),
 	})
 }
 
@@ -75,15 +76,15 @@ func scene(b *lab.Bench, _ *lab.Contestant, cell lab.Params) (*lab.Scene, error)
 var cpu = lab.CPUPerOp
 
 // every is what auto takes for each mode that has http.Handlers, where the kernel has it.
-var every = []string{"tallywheel/auto", "tallywheel/uring-coroutine"}
+var every = []*lab.Contestant{of.Auto, of.UringCoroutine}
 
 func advice(v lab.View) string {
-	m, ok := v.Medians(cell(large), lab.CPUPerMB, "net/http", every[0], every[1])
+	m, ok := v.Medians(cell(large), lab.CPUPerMB, of.NetHTTP, every[0], every[1])
 	if !ok {
 		return ""
 	}
 	text := fmt.Sprintf("A megabyte of a large file costs %.3f ms by net/http, %.3f on goroutines, %.3f as a coroutine", m[0], m[1], m[2])
-	if n, ok := v.Median("nginx", cell(large), lab.CPUPerMB); ok {
+	if n, ok := v.Median(nginx, cell(large), lab.CPUPerMB); ok {
 		text += fmt.Sprintf(", %.3f by nginx", n)
 	}
 	return text + "."
@@ -93,8 +94,8 @@ func claims() (all []lab.Claim) {
 	const why = "By sendfile the pages of the cache are sent as they lie; who reads the file into memory and writes it pays for two copies."
 	for _, bytes := range []int{large / 100, large} {
 		all = append(all,
-			lab.AllAtMost(fmt.Sprintf("http.ServeFile of %d MB costs no more than by net/http, on goroutines and as a coroutine.", bytes>>20), lab.Goal("≤ 1.00×"), every, "net/http", cell(bytes), cpu, 1, why),
-			lab.AllAtMost(fmt.Sprintf("http.ServeFile of %d MB costs at most a fifth more than by nginx, on goroutines and as a coroutine.", bytes>>20), lab.Goal("≤ 1.20×"), every, "nginx", cell(bytes), cpu, 1.2, why))
+			lab.AllAtMost(fmt.Sprintf("http.ServeFile of %d MB costs no more than by net/http, on goroutines and as a coroutine.", bytes>>20), lab.Goal("≤ 1.00×"), every, of.NetHTTP, cell(bytes), cpu, 1, why),
+			lab.AllAtMost(fmt.Sprintf("http.ServeFile of %d MB costs at most a fifth more than by nginx, on goroutines and as a coroutine.", bytes>>20), lab.Goal("≤ 1.20×"), every, nginx, cell(bytes), cpu, 1.2, why))
 	}
 	return all
 }

@@ -3,6 +3,7 @@ package httpplaintext
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -10,6 +11,11 @@ import (
 	"github.com/tallywheel/tallywheel/lab/claims"
 	"github.com/tallywheel/tallywheel/lab/load"
 	"github.com/tallywheel/tallywheel/lab/servers"
+)
+
+var (
+	of    = servers.With(servers.Hello)
+	cRing = servers.HelloRing()
 )
 
 func init() {
@@ -23,7 +29,7 @@ func init() {
 			lab.CPUPerOp, lab.OpsPerSecond, lab.LatencyP50, lab.LatencyP99, lab.SyscallsPerOp, lab.ContextSwitchesPerOp, lab.RSS, lab.CPUSystemPerOp, lab.Threads,
 			lab.Calls("read"), lab.Calls("write"), lab.Calls("epoll_pwait"), lab.Calls("io_uring_enter"), lab.Calls("futex"),
 		},
-		Base: "net/http", Turn: 1500 * time.Millisecond, Calls: true,
+		Base: of.NetHTTP, Turn: 1500 * time.Millisecond, Calls: true,
 		Cells: func(o lab.Options) []lab.Params {
 			cells := []lab.Params{{"connections": "64", "pipeline": "1"}, {"connections": "400", "pipeline": "1"}}
 			if o.Full {
@@ -31,7 +37,7 @@ func init() {
 			}
 			return cells
 		},
-		Contestants: append(append(servers.Own("hello"), servers.Peers("hello")...), servers.Others()...),
+		Contestants: slices.Concat(of.Own(), of.Peers(), []*lab.Contestant{cRing}, servers.HelloOthers()),
 		Scene: func(b *lab.Bench, _ *lab.Contestant, cell lab.Params) (*lab.Scene, error) {
 			if cell["load"] == "wrk" {
 				return load.Wrk{Threads: 12, Connections: cell.Int("connections")}.Scene(b)
@@ -50,7 +56,7 @@ func cell(connections string) lab.Params {
 }
 
 func advice(v lab.View) string {
-	m, ok := v.Medians(cell("64"), cpu, "tallywheel/uring-goroutine", "tallywheel/uring-coroutine", "tallywheel/uring-inline", "net/http")
+	m, ok := v.Medians(cell("64"), cpu, of.UringGoroutine, of.UringCoroutine, of.UringInline, of.NetHTTP)
 	if !ok {
 		return ""
 	}
@@ -59,9 +65,9 @@ func advice(v lab.View) string {
 }
 
 // atMost is a claim on CPU time by request.
-func atMost(text, goal, a, b, connections string, x float64, why string) lab.Claim {
+func atMost(text, goal string, a, b *lab.Contestant, connections string, x float64, why string) lab.Claim {
 	return lab.Claim{
-		Claim: text, Source: lab.Goal(goal), Needs: a + " and " + b,
+		Claim: text, Source: lab.Goal(goal), Needs: lab.Needs(nil, a, b),
 		Judge: func(v lab.View) (lab.Verdict, bool) {
 			r, ok := v.Ratio(a, b, cell(connections), cpu)
 			return lab.AtMost(r, x, why), ok
@@ -74,59 +80,59 @@ func judges() []lab.Claim {
 	const churn = "net/http wakes a goroutine for each request and makes garbage for it."
 	return []lab.Claim{
 		claims.EngineRate.Judged("tallywheel/uring-goroutine, tallywheel/uring-coroutine and net/http with 400 connections", func(v lab.View) (lab.Verdict, bool) {
-			on, ok1 := v.Ratio("tallywheel/uring-goroutine", "net/http", cell("400"), lab.OpsPerSecond)
-			as, ok2 := v.Ratio("tallywheel/uring-coroutine", "net/http", cell("400"), lab.OpsPerSecond)
+			on, ok1 := v.Ratio(of.UringGoroutine, of.NetHTTP, cell("400"), lab.OpsPerSecond)
+			as, ok2 := v.Ratio(of.UringCoroutine, of.NetHTTP, cell("400"), lab.OpsPerSecond)
 			const why = "The same code on epoll has most of the gain: it is net/http's goroutine for each request that is not woken."
 			verdict := lab.All(lab.AtLeast(on, 1.372, why), lab.AtLeast(as, 1.372, why)).As("%v on goroutines, %v as coroutines", on, as)
-			if epoll, ok := v.Ratio("tallywheel/uring-inline", "tallywheel/epoll-inline", cell("400"), lab.OpsPerSecond); ok {
+			if epoll, ok := v.Ratio(of.UringInline, of.EpollInline, cell("400"), lab.OpsPerSecond); ok {
 				verdict.Here += fmt.Sprintf("; inline, over the same code on epoll, %v", epoll)
 			}
 			return verdict, ok1 && ok2
 		}),
 		claims.EngineLatency.Judged("tallywheel/uring-goroutine, tallywheel/uring-coroutine and net/http with 400 connections", func(v lab.View) (lab.Verdict, bool) {
-			on, ok1 := v.Ratio("net/http", "tallywheel/uring-goroutine", cell("400"), lab.OpsPerSecond)
-			as, ok2 := v.Ratio("net/http", "tallywheel/uring-coroutine", cell("400"), lab.OpsPerSecond)
+			on, ok1 := v.Ratio(of.NetHTTP, of.UringGoroutine, cell("400"), lab.OpsPerSecond)
+			as, ok2 := v.Ratio(of.NetHTTP, of.UringCoroutine, cell("400"), lab.OpsPerSecond)
 			const why = "Of 400 connections that send again at once, the mean latency is 400 ÷ requests a second (Little's law): 37.7 % less is 60 % more requests, where the article has 37.2 %."
 			return lab.All(lab.AtMost(on, 0.623, why), lab.AtMost(as, 0.623, why)).As("%v on goroutines, %v as coroutines", on, as), ok1 && ok2
 		}),
 		claims.EngineSwitches.Judged("tallywheel/uring-inline and net/http", func(v lab.View) (lab.Verdict, bool) {
-			r, ok := v.Ratio("tallywheel/uring-inline", "net/http", cell("400"), lab.ContextSwitchesPerOp)
+			r, ok := v.Ratio(of.UringInline, of.NetHTTP, cell("400"), lab.ContextSwitchesPerOp)
 			return lab.AtMost(r, 0.548, "Counted by request, server threads only."), ok
 		}),
 		claims.EngineSystemTime.Judged("tallywheel/uring-goroutine, tallywheel/uring-coroutine and net/http with 400 connections", func(v lab.View) (lab.Verdict, bool) {
-			on, ok1 := v.Ratio("tallywheel/uring-goroutine", "net/http", cell("400"), lab.CPUSystemPerOp)
-			as, ok2 := v.Ratio("tallywheel/uring-coroutine", "net/http", cell("400"), lab.CPUSystemPerOp)
+			on, ok1 := v.Ratio(of.UringGoroutine, of.NetHTTP, cell("400"), lab.CPUSystemPerOp)
+			as, ok2 := v.Ratio(of.UringCoroutine, of.NetHTTP, cell("400"), lab.CPUSystemPerOp)
 			const why = "Counted for each request. The network stack itself is the same for all; what goes is waking and asking."
 			return lab.All(lab.AtMost(on, 0.625, why), lab.AtMost(as, 0.625, why)).As("%v on goroutines, %v as coroutines", on, as), ok1 && ok2
 		}),
 		claims.LatencyByRate.Judged("net/http with 400 connections", func(v lab.View) (lab.Verdict, bool) {
-			rate, ok1 := v.Median("net/http", cell("400"), lab.OpsPerSecond)
-			p50, ok2 := v.Median("net/http", cell("400"), lab.LatencyP50)
+			rate, ok1 := v.Median(of.NetHTTP, cell("400"), lab.OpsPerSecond)
+			p50, ok2 := v.Median(of.NetHTTP, cell("400"), lab.LatencyP50)
 			return lab.CannotBe(fmt.Sprintf("400 ÷ 38,985 is %.1f ms; here 400 ÷ %.0f is %.1f ms, and the median latency was %.1f ms", 400/38.985, rate, 400e3/rate, p50/1e3),
 				"Connections that send again at once have a mean latency of their number divided by the rate (J. D. C. Little, Operations Research 9, 1961)."), ok1 && ok2
 		}),
 		claims.ThreadPool.Judged("net/http with 400 connections", func(v lab.View) (lab.Verdict, bool) {
-			m, ok := v.Median("net/http", cell("400"), lab.Threads)
+			m, ok := v.Median(of.NetHTTP, cell("400"), lab.Threads)
 			return lab.Holds(m >= 200, fmt.Sprintf("%.0f threads for 400 connections", m), "A goroutine that waits for a connection has no thread; epoll waits for all of them."), ok
 		}),
 		claims.CallsPerRequest.Judged("the system calls of net/http with 400 connections", func(v lab.View) (lab.Verdict, bool) {
-			reads, ok1 := v.Median("net/http", cell("400"), lab.Calls("read"))
-			writes, ok2 := v.Median("net/http", cell("400"), lab.Calls("write"))
-			all, ok3 := v.Median("net/http", cell("400"), lab.SyscallsPerOp)
+			reads, ok1 := v.Median(of.NetHTTP, cell("400"), lab.Calls("read"))
+			writes, ok2 := v.Median(of.NetHTTP, cell("400"), lab.Calls("write"))
+			all, ok3 := v.Median(of.NetHTTP, cell("400"), lab.SyscallsPerOp)
 			return lab.Holds(reads >= 0.9 && reads <= 1.1 && writes >= 0.9 && writes <= 1.1, fmt.Sprintf("%.2f read, %.2f write, %.2f calls in all", reads, writes, all),
 				"One read more finds nothing, before the goroutine waits."), ok1 && ok2 && ok3
 		}),
-		atMost("Inline, a ring in Go costs at most a sixth more than liburing in C, with 400 connections.", "≤ 1.15×", "tallywheel/uring-inline", "c/liburing", "400", 1.15, ring),
-		atMost("Inline, a ring in Go costs at most a quarter more than liburing in C, with 64 connections.", "≤ 1.25×", "tallywheel/uring-inline", "c/liburing", "64", 1.25, ring),
-		atMost("Inline, a ring in Go costs about half of net/http.", "≤ 0.55×", "tallywheel/uring-inline", "net/http", "400", 0.55, churn),
-		atMost("net/http's own handlers as coroutines cost 0.7 of net/http.", "≤ 0.70×", "tallywheel/uring-coroutine", "net/http", "64", 0.70, churn),
-		atMost("net/http's own handlers as coroutines cost no more than fasthttp.", "≤ 1.0×", "tallywheel/uring-coroutine", "fasthttp", "64", 1.0, "fasthttp saves the garbage by handlers of its own kind, and wakes a goroutine for each request."),
-		atMost("net/http's own handlers on goroutines of a ring cost 0.8 of net/http.", "≤ 0.80×", "tallywheel/uring-goroutine", "net/http", "64", 0.80, churn),
+		atMost("Inline, a ring in Go costs at most a sixth more than liburing in C, with 400 connections.", "≤ 1.15×", of.UringInline, cRing, "400", 1.15, ring),
+		atMost("Inline, a ring in Go costs at most a quarter more than liburing in C, with 64 connections.", "≤ 1.25×", of.UringInline, cRing, "64", 1.25, ring),
+		atMost("Inline, a ring in Go costs about half of net/http.", "≤ 0.55×", of.UringInline, of.NetHTTP, "400", 0.55, churn),
+		atMost("net/http's own handlers as coroutines cost 0.7 of net/http.", "≤ 0.70×", of.UringCoroutine, of.NetHTTP, "64", 0.70, churn),
+		atMost("net/http's own handlers as coroutines cost no more than fasthttp.", "≤ 1.0×", of.UringCoroutine, of.FastHTTP, "64", 1.0, "fasthttp saves the garbage by handlers of its own kind, and wakes a goroutine for each request."),
+		atMost("net/http's own handlers on goroutines of a ring cost 0.8 of net/http.", "≤ 0.80×", of.UringGoroutine, of.NetHTTP, "64", 0.80, churn),
 		{
 			Claim: "A ring needs a quarter of a system call for each request.", Source: lab.Goal("≤ 0.25 with 400 connections"), Needs: "system calls of tallywheel/uring-inline",
 			Judge: func(v lab.View) (lab.Verdict, bool) {
-				m, ok := v.Median("tallywheel/uring-inline", cell("400"), lab.SyscallsPerOp)
-				co, _ := v.Median("tallywheel/uring-coroutine", cell("400"), lab.SyscallsPerOp)
+				m, ok := v.Median(of.UringInline, cell("400"), lab.SyscallsPerOp)
+				co, _ := v.Median(of.UringCoroutine, cell("400"), lab.SyscallsPerOp)
 				return lab.Holds(m <= 0.25, strings.TrimSpace(fmt.Sprintf("%.2f inline, %.2f as coroutines", m, co)), "One call a turn receives and sends for all connections; counting slows the turn down, which makes it larger."), ok
 			},
 		},

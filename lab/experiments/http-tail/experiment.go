@@ -3,11 +3,17 @@ package httptail
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/tallywheel/tallywheel/lab"
 	"github.com/tallywheel/tallywheel/lab/load"
 	"github.com/tallywheel/tallywheel/lab/servers"
+)
+
+var (
+	of    = servers.With(servers.Hello)
+	cRing = servers.HelloRing()
 )
 
 func init() {
@@ -17,32 +23,32 @@ func init() {
 		Method: "Requests are due at a fixed rate on 64 connections, and latency counts from when they are due, so a server that stalls is charged for all that it delays. The load is made on the same CPUs: " +
 			"the tail has its delays, too, which are the same for all. Quick turns are too short for 99.9 %: use --full.",
 		Metrics: []lab.Metric{lab.LatencyP50, lab.LatencyP90, lab.LatencyP99, lab.LatencyP999, lab.CPUPerOp, lab.Unsent},
-		Base:    "net/http", Turn: 2 * time.Second,
+		Base:    of.NetHTTP, Turn: 2 * time.Second,
 		Cells:       func(lab.Options) []lab.Params { return lab.Cells("rate", 10000, 30000) },
-		Contestants: append(append(servers.Own("hello"), servers.Peers("hello")...), servers.Others()...),
+		Contestants: slices.Concat(of.Own(), of.Peers(), []*lab.Contestant{cRing}, servers.HelloOthers()),
 		Scene: func(b *lab.Bench, _ *lab.Contestant, cell lab.Params) (*lab.Scene, error) {
 			return load.HTTP{Connections: 64, Rate: float64(cell.Int("rate"))}.Scene(b)
 		},
 		Advice: func(v lab.View) string {
-			m, ok := v.Medians(lab.Params{"rate": "30000"}, lab.LatencyP99, "net/http", "tallywheel/uring-goroutine", "tallywheel/uring-coroutine", "tallywheel/uring-inline")
+			m, ok := v.Medians(lab.Params{"rate": "30000"}, lab.LatencyP99, of.NetHTTP, of.UringGoroutine, of.UringCoroutine, of.UringInline)
 			if !ok {
 				return ""
 			}
 			return fmt.Sprintf("At 30,000 requests a second 99 %% are answered within %.0f µs by net/http, %.0f on goroutines of a ring, %.0f as coroutines, %.0f inline.", m[0], m[1], m[2], m[3])
 		},
 		Claims: []lab.Claim{
-			atMost("The slowest hundredth is no slower on goroutines than with net/http.", "≤ 1.0×", "tallywheel/uring-goroutine", lab.LatencyP99, 1, "A batch answers its first request when its last has been looked at."),
-			atMost("The slowest hundredth is no slower as coroutines than with net/http.", "≤ 1.0×", "tallywheel/uring-coroutine", lab.LatencyP99, 1, "A batch answers its first request when its last has been looked at."),
-			atMost("The slowest hundredth is no slower inline than with net/http.", "≤ 1.0×", "tallywheel/uring-inline", lab.LatencyP99, 1, "A batch answers its first request when its last has been looked at."),
+			atMost("The slowest hundredth is no slower on goroutines than with net/http.", "≤ 1.0×", of.UringGoroutine, lab.LatencyP99, 1, "A batch answers its first request when its last has been looked at."),
+			atMost("The slowest hundredth is no slower as coroutines than with net/http.", "≤ 1.0×", of.UringCoroutine, lab.LatencyP99, 1, "A batch answers its first request when its last has been looked at."),
+			atMost("The slowest hundredth is no slower inline than with net/http.", "≤ 1.0×", of.UringInline, lab.LatencyP99, 1, "A batch answers its first request when its last has been looked at."),
 		},
 	})
 }
 
-func atMost(text, goal, who string, metric lab.Metric, x float64, why string) lab.Claim {
+func atMost(text, goal string, who *lab.Contestant, metric lab.Metric, x float64, why string) lab.Claim {
 	return lab.Claim{
-		Claim: text, Source: lab.Goal(goal), Needs: who + " and net/http at rate=30000",
+		Claim: text, Source: lab.Goal(goal), Needs: lab.Needs(lab.Params{"rate": "30000"}, who, of.NetHTTP),
 		Judge: func(v lab.View) (lab.Verdict, bool) {
-			r, ok := v.Ratio(who, "net/http", lab.Params{"rate": "30000"}, metric)
+			r, ok := v.Ratio(who, of.NetHTTP, lab.Params{"rate": "30000"}, metric)
 			return lab.AtMost(r, x, why), ok
 		},
 	}

@@ -5,23 +5,26 @@ import (
 	"fmt"
 
 	"github.com/tallywheel/tallywheel/lab"
+	"github.com/tallywheel/tallywheel/lab/logs"
+)
+
+var (
+	ours       = lab.Ours("tallywheel/seglog", logs.Std.Append)
+	zap        = lab.Peers("append").As("zap", "zap")
+	lumberjack = lab.Peers("append").As("lumberjack", "lumberjack")
 )
 
 func init() {
 	lab.Register(&lab.Experiment{
 		Name: "log-throughput", Plane: lab.Log,
-		Question: "How many records a second can be logged when nothing waits for the disk?",
-		Method:   "1 or 16 goroutines append records of 128 bytes. seglog numbers, dates and checks them; zap writes JSON into a sink of 256 KiB; lumberjack writes each record.",
-		Metrics:  []lab.Metric{lab.OpsPerSecond, lab.CPUPerOp, lab.MBPerSecond, lab.RSS},
-		Base:     "tallywheel/seglog",
-		Cells:    func(lab.Options) []lab.Params { return lab.Cells("producers", 1, 16) },
-		Contestants: []lab.Contestant{
-			lab.Ours("tallywheel/seglog", "append", "engine=std"),
-			lab.Peers("append").As("zap", "zap"),
-			lab.Peers("append").As("lumberjack", "lumberjack"),
-		},
+		Question:    "How many records a second can be logged when nothing waits for the disk?",
+		Method:      "1 or 16 goroutines append records of 128 bytes. seglog numbers, dates and checks them; zap writes JSON into a sink of 256 KiB; lumberjack writes each record.",
+		Metrics:     []lab.Metric{lab.OpsPerSecond, lab.CPUPerOp, lab.MBPerSecond, lab.RSS},
+		Base:        ours,
+		Cells:       func(lab.Options) []lab.Params { return lab.Cells("producers", 1, 16) },
+		Contestants: []*lab.Contestant{ours, zap, lumberjack},
 		Advice: func(v lab.View) string {
-			m, ok := v.Medians(lab.Params{"producers": "16"}, lab.OpsPerSecond, "tallywheel/seglog", "zap")
+			m, ok := v.Medians(lab.Params{"producers": "16"}, lab.OpsPerSecond, ours, zap)
 			if !ok {
 				return ""
 			}
@@ -31,10 +34,10 @@ func init() {
 			Claim:  "A binary log without a sync writes ten million records a second.",
 			Source: lab.Goal("≥ 10 M/s, ≤ 0.1 µs of CPU each"), Needs: "tallywheel/seglog at producers=1",
 			Judge: func(v lab.View) (lab.Verdict, bool) {
-				rate, ok1 := v.Median("tallywheel/seglog", lab.Params{"producers": "1"}, lab.OpsPerSecond)
-				cpu, ok2 := v.Median("tallywheel/seglog", lab.Params{"producers": "1"}, lab.CPUPerOp)
-				fast, _ := v.Level("tallywheel/seglog", lab.Params{"producers": "1"}, lab.OpsPerSecond, 10e6)
-				lean, _ := v.Level("tallywheel/seglog", lab.Params{"producers": "1"}, lab.CPUPerOp, 0.1)
+				rate, ok1 := v.Median(ours, lab.Params{"producers": "1"}, lab.OpsPerSecond)
+				cpu, ok2 := v.Median(ours, lab.Params{"producers": "1"}, lab.CPUPerOp)
+				fast, _ := v.Level(ours, lab.Params{"producers": "1"}, lab.OpsPerSecond, 10e6)
+				lean, _ := v.Level(ours, lab.Params{"producers": "1"}, lab.CPUPerOp, 0.1)
 				const why = "Records are copied into one of two buffers; whoever fills it writes it."
 				return lab.All(lab.AtLeast(fast, 1, why), lab.AtMost(lean, 1, why)).As("%.1f M/s, %.3f µs", rate/1e6, cpu), ok1 && ok2
 			},

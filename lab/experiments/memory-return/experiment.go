@@ -8,21 +8,22 @@ import (
 	"github.com/tallywheel/tallywheel/lab/claims"
 )
 
+var (
+	asItIs   = lab.Ours("as it is", giveBack)
+	dontNeed = lab.Ours("madvdontneed=1", giveBack).With("GODEBUG=madvdontneed=1")
+	free     = lab.Ours("madvdontneed=0", giveBack).With("GODEBUG=madvdontneed=0").But("MADV_FREE: the kernel takes it when it needs some")
+)
+
 func init() {
-	with := func(name string, env ...string) lab.Contestant {
-		c := lab.Ours(name, "give-back")
-		c.Env = env
-		return c
-	}
 	lab.Register(&lab.Experiment{
 		Name: "memory-return", Plane: lab.Memory,
 		Question: "What does it cost to give memory back to the kernel, and does madvdontneed change it?",
 		Method:   "64 MiB are made, touched, and given back by debug.FreeOSMemory, again and again: making and touching are part of the time.",
-		Metrics:  []lab.Metric{lab.NsPerOp, lab.CPUPerOp, lab.PageFaultsPerOp, lab.RSS}, Base: "as it is", Turn: 500e6,
-		Contestants: []lab.Contestant{with("as it is"), with("madvdontneed=1", "GODEBUG=madvdontneed=1"), with("madvdontneed=0", "GODEBUG=madvdontneed=0").But("MADV_FREE: the kernel takes it when it needs some")},
+		Metrics:  []lab.Metric{lab.NsPerOp, lab.CPUPerOp, lab.PageFaultsPerOp, lab.RSS}, Base: asItIs, Turn: 500e6,
+		Contestants: []*lab.Contestant{asItIs, dontNeed, free},
 		Advice: func(v lab.View) string {
-			m, ok := v.Median("as it is", nil, lab.NsPerOp)
-			r, ok2 := v.Ratio("madvdontneed=0", "as it is", nil, lab.NsPerOp)
+			m, ok := v.Median(asItIs, nil, lab.NsPerOp)
+			r, ok2 := v.Ratio(free, asItIs, nil, lab.NsPerOp)
 			if !ok || !ok2 {
 				return ""
 			}
@@ -30,7 +31,7 @@ func init() {
 		},
 		Claims: []lab.Claim{
 			claims.MadvDontNeed.Judged("madvdontneed=1 and as it is", func(v lab.View) (lab.Verdict, bool) {
-				r, ok := v.Ratio("madvdontneed=1", "as it is", nil, lab.NsPerOp)
+				r, ok := v.Ratio(dontNeed, asItIs, nil, lab.NsPerOp)
 				return lab.AtMost(r, 0.95, "It is the default since Go 1.16, and is about Go's heap: what is mapped by mmap it does not touch."), ok
 			}),
 		},

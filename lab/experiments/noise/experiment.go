@@ -7,19 +7,24 @@ import (
 	"github.com/tallywheel/tallywheel/lab"
 )
 
+var (
+	copyA    = lab.Ours("copy/a", Work(0))
+	copyB    = lab.Ours("copy/b", Work(0))
+	slower10 = lab.Ours("slower/10", Work(10))
+	slower3  = lab.Ours("slower/3", Work(3))
+)
+
 func init() {
 	lab.Register(&lab.Experiment{
 		Name: "noise", Plane: lab.Laboratory,
 		Question: "How small a difference can this machine tell?",
 		Method: "Four copies of one contestant that only works the CPU: two alike, one that does 10 % more for each operation and one that does 3 % more. What is said of the two alike " +
 			"and of the 10 % is what to think of all other comparisons of this run.",
-		Metrics: []lab.Metric{lab.NsPerOp, lab.CPUPerOp}, Base: "copy/a", Turn: 500e6,
-		Contestants: []lab.Contestant{
-			lab.Ours("copy/a", "nop"), lab.Ours("copy/b", "nop"), lab.Ours("slower/10", "nop", "slower=10"), lab.Ours("slower/3", "nop", "slower=3"),
-		},
+		Metrics: []lab.Metric{lab.NsPerOp, lab.CPUPerOp}, Base: copyA, Turn: 500e6,
+		Contestants: []*lab.Contestant{copyA, copyB, slower10, slower3},
 		Advice: func(v lab.View) string {
-			f, ok := v.Figure("copy/a", lab.Params{}, lab.NsPerOp)
-			r, ok2 := v.Ratio("copy/b", "copy/a", nil, lab.NsPerOp)
+			f, ok := v.Figure(copyA, lab.Params{}, lab.NsPerOp)
+			r, ok2 := v.Ratio(copyB, copyA, nil, lab.NsPerOp)
 			if !ok || !ok2 {
 				return ""
 			}
@@ -29,14 +34,14 @@ func init() {
 			{
 				Claim: "Two copies of the same contestant show no difference.", Source: lab.Goal("in at least 19 of 20 runs"), Needs: "copy/a and copy/b",
 				Judge: func(v lab.View) (lab.Verdict, bool) {
-					r, ok := v.Ratio("copy/b", "copy/a", lab.Params{}, lab.NsPerOp)
+					r, ok := v.Ratio(copyB, copyA, lab.Params{}, lab.NsPerOp)
 					return lab.Alike(r, 0.05, "The test finds a difference where there is none in less than one run of a hundred."), ok
 				},
 			},
 			{
 				Claim: "A slowdown of 10 % is detected.", Source: lab.Goal("a slowdown of 10 % is found"), Needs: "slower/10 and copy/a",
 				Judge: func(v lab.View) (lab.Verdict, bool) {
-					r, ok := v.Ratio("slower/10", "copy/a", lab.Params{}, lab.NsPerOp)
+					r, ok := v.Ratio(slower10, copyA, lab.Params{}, lab.NsPerOp)
 					return lab.AtLeast(r, 1.03, "It does a tenth more for each operation, so the ratio should be 1.10."), ok
 				},
 			},

@@ -8,42 +8,44 @@ import (
 	"github.com/tallywheel/tallywheel/lab/claims"
 )
 
+var (
+	fixed   = lab.Ours("fixed/8", of(8, 8))
+	dynamic = lab.Ours("dynamic/4-16", of(4, 16))
+	each    = lab.Ours("goroutine", goroutines).But("one for each task, at most 16 by a channel as semaphore")
+	ants    = lab.Peers("pool").As("ants", "ants")
+	pond    = lab.Peers("pool").As("pond", "pond")
+)
+
 func init() {
 	lab.Register(&lab.Experiment{
 		Name: "pool", Plane: lab.Memory,
 		Question: "A fixed pool of workers, one that grows, or a goroutine for each task?",
 		Method: "One goroutine submits tasks of 1 or 20 µs of work for as long as the turn takes. rate_variation_percent is the coefficient of variation of the throughput of " +
 			"slices of 10 ms. scale_up_us is how long a pool at rest takes until 16 tasks that wait for each other all run; none for a pool that never has 16 workers.",
-		Metrics: []lab.Metric{lab.OpsPerSecond, lab.RateVariation, lab.ScaleUp, lab.CPUPerOp, lab.RSS, lab.GrownBytes},
-		Base:    "fixed/8",
-		Cells:   func(lab.Options) []lab.Params { return lab.Cells("work_ns", 1000, 20000) },
-		Contestants: []lab.Contestant{
-			lab.Ours("fixed/8", "pool", "how=fixed"),
-			lab.Ours("dynamic/4-16", "pool", "how=dynamic"),
-			lab.Ours("goroutine", "pool", "how=goroutine").But("one for each task, at most 16 by a channel as semaphore"),
-			lab.Peers("pool").As("ants", "ants"),
-			lab.Peers("pool").As("pond", "pond"),
-		},
+		Metrics:     []lab.Metric{lab.OpsPerSecond, lab.RateVariation, lab.ScaleUp, lab.CPUPerOp, lab.RSS, lab.GrownBytes},
+		Base:        fixed,
+		Cells:       func(lab.Options) []lab.Params { return lab.Cells("work_ns", 1000, 20000) },
+		Contestants: []*lab.Contestant{fixed, dynamic, each, ants, pond},
 		Advice: func(v lab.View) string {
 			small := lab.Params{"work_ns": "1000"}
-			best, sure := v.Best(small, lab.OpsPerSecond, "fixed/8", "dynamic/4-16", "goroutine", "ants", "pond")
+			best, sure := v.Best(small, lab.OpsPerSecond, fixed, dynamic, each, ants, pond)
 			most, ok := v.Median(best, small, lab.OpsPerSecond)
 			if !ok {
 				return ""
 			}
-			return fmt.Sprintf("Of tasks of 1 µs %s does %.2f million a second, ", best, most/1e6) + lab.Or(sure, "more than all others.", "and no way beats all others.")
+			return fmt.Sprintf("Of tasks of 1 µs %s does %.2f million a second, ", best.Name, most/1e6) + lab.Or(sure, "more than all others.", "and no way beats all others.")
 		},
 		Claims: []lab.Claim{
 			claims.PoolVariation.Judged("fixed/8 and dynamic/4-16 at work_ns=20000", func(v lab.View) (lab.Verdict, bool) {
-				r, ok := v.Ratio("dynamic/4-16", "fixed/8", lab.Params{"work_ns": "20000"}, lab.RateVariation)
-				m, _ := v.Medians(lab.Params{"work_ns": "20000"}, lab.RateVariation, "fixed/8", "dynamic/4-16")
+				r, ok := v.Ratio(dynamic, fixed, lab.Params{"work_ns": "20000"}, lab.RateVariation)
+				m, _ := v.Medians(lab.Params{"work_ns": "20000"}, lab.RateVariation, fixed, dynamic)
 				if !ok {
 					return lab.Verdict{}, false
 				}
 				return lab.AtLeast(r, 1.2, "Under a load that never pauses both are at their largest size; what varies is the machine.").As("± %.1f %% against ± %.1f %%: %v", m[0], m[1], r), true
 			}),
 			claims.PoolMemory.Judged("fixed/8 and dynamic/4-16", func(v lab.View) (lab.Verdict, bool) {
-				m, ok := v.Medians(lab.Params{"work_ns": "20000"}, lab.GrownBytes, "fixed/8", "dynamic/4-16")
+				m, ok := v.Medians(lab.Params{"work_ns": "20000"}, lab.GrownBytes, fixed, dynamic)
 				if !ok {
 					return lab.Verdict{}, false
 				}
@@ -52,8 +54,8 @@ func init() {
 					"A goroutine begins with a stack of some KiB: twelve more of them are no matter."), true
 			}),
 			claims.PoolGrowth.Judged("dynamic/4-16", func(v lab.View) (lab.Verdict, bool) {
-				m, _ := v.Median("dynamic/4-16", lab.Params{"work_ns": "20000"}, lab.ScaleUp)
-				r, ok := v.Level("dynamic/4-16", lab.Params{"work_ns": "20000"}, lab.ScaleUp, 12_000)
+				m, _ := v.Median(dynamic, lab.Params{"work_ns": "20000"}, lab.ScaleUp)
+				r, ok := v.Level(dynamic, lab.Params{"work_ns": "20000"}, lab.ScaleUp, 12_000)
 				return lab.Within(r, 1.0/3, 3, "A goroutine starts in microseconds; a pool that takes longer waits by its own rule.").As("%.2f ms, %v of it", m/1e3, r), ok
 			}),
 		},

@@ -7,26 +7,33 @@ import (
 
 	"github.com/tallywheel/tallywheel/lab"
 	"github.com/tallywheel/tallywheel/lab/load"
+	"github.com/tallywheel/tallywheel/lab/workers"
 	"github.com/tallywheel/tallywheel/rt"
 )
 
-const (
-	half   = "n ÷ 2 workers"
-	n      = "n workers"
-	pinned = "n workers, bound"
-	twice  = "2n workers"
-	more   = "4n workers"
+// cpus is n.
+var cpus = func() int {
+	all, err := rt.Affinity(0)
+	if err != nil {
+		return 2
+	}
+	return len(all)
+}()
+
+var (
+	half   = served("n ÷ 2 workers", cpus/2, false)
+	n      = served("n workers", cpus, false)
+	pinned = served("n workers, bound", cpus, true)
+	twice  = served("2n workers", 2*cpus, false)
+	more   = served("4n workers", 4*cpus, false)
 )
 
+func served(name string, count int, pin bool) *lab.Contestant {
+	count = max(1, count)
+	return lab.Ours(name, workers.Prefork{Workers: count, Procs: 1, Pin: pin}.Serves).But(fmt.Sprintf("%d here", count))
+}
+
 func init() {
-	cpus := 2
-	if all, err := rt.Affinity(0); err == nil {
-		cpus = len(all)
-	}
-	workers := func(name string, count int, args ...string) lab.Contestant {
-		count = max(1, count)
-		return lab.Ours(name, append([]string{"workers", fmt.Sprintf("workers=%d", count), "procs=1"}, args...)...).But(fmt.Sprintf("%d here", count))
-	}
 	lab.Register(&lab.Experiment{
 		Name: "process-affinity", Plane: lab.Processes,
 		Question: "How many workers for n CPUs, and bound to them or not?",
@@ -35,7 +42,7 @@ func init() {
 		Metrics: []lab.Metric{lab.OpsPerSecond, lab.LatencyP50, lab.LatencyP99},
 		Base:    n, Turn: time.Second,
 		Cells:       func(lab.Options) []lab.Params { return lab.Cells("work", "cpu", "io") },
-		Contestants: []lab.Contestant{workers(half, cpus/2), workers(n, cpus), workers(pinned, cpus, "pin=1"), workers(twice, 2*cpus), workers(more, 4*cpus)},
+		Contestants: []*lab.Contestant{half, n, pinned, twice, more},
 		Scene: func(b *lab.Bench, _ *lab.Contestant, _ lab.Params) (*lab.Scene, error) {
 			return load.HTTP{Connections: 64}.Scene(b)
 		},
@@ -53,8 +60,8 @@ func init() {
 
 func claims() []lab.Claim {
 	says := func(figure string) lab.Source { return lab.ProcessesArticle.Says("4.1", figure) }
-	ratio := func(text string, source lab.Source, a string, work string, judge func(lab.Ratio) lab.Verdict) lab.Claim {
-		return lab.Claim{Claim: text, Source: source, Needs: a + " and " + n + ", work=" + work, Judge: func(v lab.View) (lab.Verdict, bool) {
+	ratio := func(text string, source lab.Source, a *lab.Contestant, work string, judge func(lab.Ratio) lab.Verdict) lab.Claim {
+		return lab.Claim{Claim: text, Source: source, Needs: lab.Needs(lab.Params{"work": work}, a, n), Judge: func(v lab.View) (lab.Verdict, bool) {
 			r, ok := v.Ratio(a, n, lab.Params{"work": work}, lab.OpsPerSecond)
 			return judge(r), ok
 		}}

@@ -6,6 +6,16 @@ import (
 	"time"
 
 	"github.com/tallywheel/tallywheel/lab"
+	"github.com/tallywheel/tallywheel/lab/servers"
+	"github.com/tallywheel/tallywheel/server"
+)
+
+var (
+	netHTTP = lab.Ours("net/http", drift(servers.Kind{}))
+	auto    = lab.Ours("tallywheel/auto", drift(servers.Kind{Engine: server.Auto, Mode: server.Goroutine}))
+	inline  = lab.Ours("tallywheel/uring-inline", drift(servers.Kind{Engine: server.Uring, Mode: server.Inline}))
+	epoll   = lab.Ours("tallywheel/epoll-goroutine", drift(servers.Kind{Engine: server.Epoll, Mode: server.Goroutine}))
+	all     = []*lab.Contestant{netHTTP, auto, inline, epoll}
 )
 
 func init() {
@@ -14,15 +24,12 @@ func init() {
 		Question: "Does a server hold more the longer it runs, and do its requests wait for locks?",
 		Method: "A server and its client in one process, 64 connections: kept, or a new one for each request. Descriptors and goroutines are counted after the first and the last fifth of a turn; what is allocated " +
 			"is compared from fifth to fifth. lock_wait_percent is what goroutines have waited for sync.Mutex and sync.RWMutex, of the time of all CPUs (runtime/metrics).",
-		Metrics: []lab.Metric{lab.DescriptorDrift, lab.GoroutineDrift, lab.AllocationVariation, lab.LockWait, lab.OpsPerSecond, lab.RSS},
-		Turn:    2 * time.Second,
-		Cells:   func(lab.Options) []lab.Params { return lab.Cells("load", "kept", "new") },
-		Contestants: []lab.Contestant{
-			lab.Ours("net/http", "drift", "engine=net/http"), lab.Ours("tallywheel/auto", "drift", "engine=auto", "mode=goroutine"),
-			lab.Ours("tallywheel/uring-inline", "drift", "engine=uring", "mode=inline"), lab.Ours("tallywheel/epoll-goroutine", "drift", "engine=epoll", "mode=goroutine"),
-		},
+		Metrics:     []lab.Metric{lab.DescriptorDrift, lab.GoroutineDrift, lab.AllocationVariation, lab.LockWait, lab.OpsPerSecond, lab.RSS},
+		Turn:        2 * time.Second,
+		Cells:       func(lab.Options) []lab.Params { return lab.Cells("load", "kept", "new") },
+		Contestants: all,
 		Advice: func(v lab.View) string {
-			m, ok := v.Medians(lab.Params{"load": "kept"}, lab.LockWait, "net/http", "tallywheel/auto")
+			m, ok := v.Medians(lab.Params{"load": "kept"}, lab.LockWait, netHTTP, auto)
 			if !ok {
 				return ""
 			}
@@ -34,14 +41,14 @@ func init() {
 			{
 				Claim: "There is no lock that is waited for.", Source: lab.ProcessesArticle.Says("1", "无锁竞争热点"), Needs: "net/http, load=kept",
 				Judge: func(v lab.View) (lab.Verdict, bool) {
-					m, ok := v.Median("net/http", lab.Params{"load": "kept"}, lab.LockWait)
+					m, ok := v.Median(netHTTP, lab.Params{"load": "kept"}, lab.LockWait)
 					return lab.Holds(m < 1, fmt.Sprintf("%.3f %% of the CPUs' time", m), "The article looked at a profile; this is all waiting for locks. 1 % is what is let pass here."), ok
 				},
 			},
 			{
 				Claim: "What is allocated stays the same.", Source: lab.ProcessesArticle.Says("1", "内存分配速率保持稳定"), Needs: "net/http, load=kept",
 				Judge: func(v lab.View) (lab.Verdict, bool) {
-					m, ok := v.Median("net/http", lab.Params{"load": "kept"}, lab.AllocationVariation)
+					m, ok := v.Median(netHTTP, lab.Params{"load": "kept"}, lab.AllocationVariation)
 					return lab.Holds(m < 25, fmt.Sprintf("± %.1f %%", m), "It goes with the requests, which vary with the machine; 25 % from fifth to fifth is what is let pass here."), ok
 				},
 			},
@@ -54,11 +61,11 @@ func init() {
 func steady(text, words string, metric lab.Metric) lab.Claim {
 	return lab.Claim{Claim: text, Source: lab.ProcessesArticle.Says("1", words), Needs: "all servers", Judge: func(v lab.View) (lab.Verdict, bool) {
 		worst, most, seen := "", -1.0, false
-		for _, who := range []string{"net/http", "tallywheel/auto", "tallywheel/uring-inline", "tallywheel/epoll-goroutine"} {
+		for _, who := range all {
 			for _, cell := range lab.Cells("load", "kept", "new") {
 				if m, ok := v.Median(who, cell, metric); ok {
 					if seen = true; m > most {
-						worst, most = who+" "+cell.String(), m
+						worst, most = who.Name+" "+cell.String(), m
 					}
 				}
 			}

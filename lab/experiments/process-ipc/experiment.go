@@ -9,11 +9,28 @@ import (
 
 var flood, turns, wake = lab.Params{"load": "flood"}, lab.Params{"load": "turns"}, lab.Params{"load": "wake"}
 
-func ours(name, how, note string) lab.Contestant { return lab.Ours(name, "talk", "how="+how).But(note) }
-
-func inC(how, note string) lab.Contestant {
+func inC(how, note string) *lab.Contestant {
 	return lab.C("ipc.c", "apt install gcc", "-lpthread", "-lrt").As("c/"+how, "ipc", "how="+how).But(note)
 }
+
+var (
+	ring      = lab.Ours("tallywheel/ring", talk(rings(0))).But("looks for as long as a wake-up takes, then sleeps")
+	futex     = lab.Ours("tallywheel/futex", talk(rings(-1))).But("sleeps at once")
+	unix      = lab.Ours("go/unix", talk(socket("unix", stream))).But("a stream")
+	seqpacket = lab.Ours("go/seqpacket", talk(socket("unixpacket", packets)))
+	pipe      = lab.Ours("go/pipe", talk(pipes))
+	fifo      = lab.Ours("go/fifo", talk(fifos)).But("bufio, let go after each message, as the article has it")
+	tcp       = lab.Ours("go/tcp", talk(socket("tcp", stream)))
+
+	cRing      = inC("ring", "looks for 20 µs, then sleeps")
+	cFutex     = inC("futex", "sleeps at once")
+	cUnix      = inC("unix", "a stream")
+	cSeqpacket = inC("seqpacket", "")
+	cPipe      = inC("pipe", "")
+	cTCP       = inC("tcp", "")
+	cMQ        = inC("mq", "a POSIX message queue of 10 messages, the most without privileges")
+	cSem       = inC("sem", "shared memory under a semaphore of value 1; who finds nothing calls sched_yield")
+)
 
 func init() {
 	lab.Register(&lab.Experiment{
@@ -21,21 +38,13 @@ func init() {
 		Question: "How should two processes of one machine talk?",
 		Method: "Messages of 128 bytes, each sent by itself, between two processes. flood: one way, as many as go, until the last is there. turns: there and back, one at a time; latency is of the round " +
 			"trip. wake: the same, each after a pause of 1 ms, when the other process sleeps. CPU time is of the process that sends alone.",
-		Metrics: []lab.Metric{lab.OpsPerSecond, lab.LatencyP50, lab.LatencyP99, lab.CPUPerOp, lab.ContextSwitchesPerOp},
-		Base:    "go/unix",
-		Cells:   func(lab.Options) []lab.Params { return lab.Cells("load", "flood", "turns", "wake") },
-		Contestants: []lab.Contestant{
-			ours("tallywheel/ring", "ring", "looks for as long as a wake-up takes, then sleeps"),
-			ours("tallywheel/futex", "futex", "sleeps at once"),
-			ours("go/unix", "unix", "a stream"), ours("go/seqpacket", "seqpacket", ""), ours("go/pipe", "pipe", ""),
-			ours("go/fifo", "fifo", "bufio, let go after each message, as the article has it"), ours("go/tcp", "tcp", ""),
-			inC("ring", "looks for 20 µs, then sleeps"), inC("futex", "sleeps at once"), inC("unix", "a stream"), inC("seqpacket", ""), inC("pipe", ""), inC("tcp", ""),
-			inC("mq", "a POSIX message queue of 10 messages, the most without privileges"),
-			inC("sem", "shared memory under a semaphore of value 1; who finds nothing calls sched_yield"),
-		},
+		Metrics:     []lab.Metric{lab.OpsPerSecond, lab.LatencyP50, lab.LatencyP99, lab.CPUPerOp, lab.ContextSwitchesPerOp},
+		Base:        unix,
+		Cells:       func(lab.Options) []lab.Params { return lab.Cells("load", "flood", "turns", "wake") },
+		Contestants: []*lab.Contestant{ring, futex, unix, seqpacket, pipe, fifo, tcp, cRing, cFutex, cUnix, cSeqpacket, cPipe, cTCP, cMQ, cSem},
 		Advice: func(v lab.View) string {
-			r, ok := v.Ratio("tallywheel/ring", "go/unix", flood, lab.OpsPerSecond)
-			m, more := v.Medians(turns, lab.LatencyP50, "tallywheel/ring", "go/unix")
+			r, ok := v.Ratio(ring, unix, flood, lab.OpsPerSecond)
+			m, more := v.Medians(turns, lab.LatencyP50, ring, unix)
 			if !ok || !more {
 				return ""
 			}
@@ -51,21 +60,21 @@ func claims() []lab.Claim {
 		{
 			Claim: "Shared memory is the fast way.", Source: article("高性能, needs manual synchronisation"), Needs: "tallywheel/ring and go/pipe in flood",
 			Judge: func(v lab.View) (lab.Verdict, bool) {
-				r, ok := v.Ratio("tallywheel/ring", "go/pipe", flood, lab.OpsPerSecond)
+				r, ok := v.Ratio(ring, pipe, flood, lab.OpsPerSecond)
 				return lab.AtLeast(r, 2, "No call and no copy by the kernel for each message. The article gives no figure; twice a pipe is asked for here."), ok
 			},
 		},
 		{
 			Claim: "Shared memory with a semaphore of value 1 avoids the cost of system calls and copies.", Source: lab.ProcessesArticle.Says("4.2", "突破性能瓶颈, sem_open(…, 1)"), Needs: "c/sem and c/pipe in flood",
 			Judge: func(v lab.View) (lab.Verdict, bool) {
-				r, ok := v.Ratio("c/sem", "c/pipe", flood, lab.OpsPerSecond)
+				r, ok := v.Ratio(cSem, cPipe, flood, lab.OpsPerSecond)
 				return lab.AtLeast(r, 1, "A lock does not say that something has come: who waits has to ask again and again, and takes the lock from the one who would bring it."), ok
 			},
 		},
 		{
 			Claim: "A pipe is simple and one-way, a Unix socket goes both ways.", Source: article("单向通信 / 双向、流式通信"), Needs: "go/fifo and go/unix in turns",
 			Judge: func(v lab.View) (lab.Verdict, bool) {
-				m, ok := v.Medians(turns, lab.LatencyP50, "go/fifo", "go/unix")
+				m, ok := v.Medians(turns, lab.LatencyP50, fifo, unix)
 				if !ok {
 					return lab.Verdict{}, false
 				}
@@ -75,21 +84,21 @@ func claims() []lab.Claim {
 		{
 			Claim: "Our ring carries ten times the messages of a Unix socket.", Source: lab.Goal("≥ 10×, 128 B"), Needs: "tallywheel/ring and go/unix in flood",
 			Judge: func(v lab.View) (lab.Verdict, bool) {
-				r, ok := v.Ratio("tallywheel/ring", "go/unix", flood, lab.OpsPerSecond)
+				r, ok := v.Ratio(ring, unix, flood, lab.OpsPerSecond)
 				return lab.AtLeast(r, 10, "A message is a copy and one atomic store."), ok
 			},
 		},
 		{
 			Claim: "Our ring carries as many messages as one in C.", Source: lab.Goal("≥ 1.0×, 128 B"), Needs: "tallywheel/ring and c/ring in flood",
 			Judge: func(v lab.View) (lab.Verdict, bool) {
-				r, ok := v.Ratio("tallywheel/ring", "c/ring", flood, lab.OpsPerSecond)
+				r, ok := v.Ratio(ring, cRing, flood, lab.OpsPerSecond)
 				return lab.AtLeast(r, 1, "The work is the same; Go's atomic stores are as those in C."), ok
 			},
 		},
 		{
 			Claim: "To be woken by our ring takes at most 1.3 times as long as in C, at 99 %.", Source: lab.Goal("≤ 1.3×"), Needs: "tallywheel/ring and c/ring in wake",
 			Judge: func(v lab.View) (lab.Verdict, bool) {
-				r, ok := v.Ratio("tallywheel/ring", "c/ring", wake, lab.LatencyP99)
+				r, ok := v.Ratio(ring, cRing, wake, lab.LatencyP99)
 				return lab.AtMost(r, 1.3, "futex(2) wakes a thread; Go's scheduler has kept its place for it."), ok
 			},
 		},

@@ -9,9 +9,9 @@ import (
 	"github.com/tallywheel/tallywheel/lab/load"
 )
 
-const (
-	ours = "tallywheel/direct"
-	inC  = "c/direct"
+var (
+	ours = lab.Ours("tallywheel/direct", million).But("no HTTP: it looks for the end of each head")
+	inC  = lab.C("million.c", "apt install gcc liburing-dev", "-luring", "-lpthread").As("c/direct", "million").But("no HTTP: it answers whatever comes")
 )
 
 func init() {
@@ -29,10 +29,7 @@ func init() {
 			}
 			return lab.Cells("connections", 1000, 10_000, 100_000)
 		},
-		Contestants: []lab.Contestant{
-			lab.Ours(ours, "million").But("no HTTP: it looks for the end of each head"),
-			lab.C("million.c", "apt install gcc liburing-dev", "-luring", "-lpthread").As(inC, "million").But("no HTTP: it answers whatever comes"),
-		},
+		Contestants: []*lab.Contestant{ours, inC},
 		Scene: func(_ *lab.Bench, _ *lab.Contestant, cell lab.Params) (*lab.Scene, error) {
 			return load.Million{Connections: cell.Int("connections"), Every: time.Minute, Least: time.Second}.Scene(nil)
 		},
@@ -46,7 +43,7 @@ func init() {
 		},
 		Claims: []lab.Claim{
 			{
-				Claim: "A server in Go can hold a million connections.", Source: lab.ProcessesArticle.Says("1", "10⁶ (高并发)"), Needs: ours,
+				Claim: "A server in Go can hold a million connections.", Source: lab.ProcessesArticle.Says("1", "10⁶ (高并发)"), Needs: ours.Name,
 				Judge: func(v lab.View) (lab.Verdict, bool) {
 					if m, ok := v.Median(ours, lab.Params{"connections": "1000000"}, lab.OpsPerSecond); ok {
 						return lab.Holds(true, fmt.Sprintf("1,000,000 open, %.0f answers a second", m), "Each is a slot in a table and a receive that waits; all were answered."), true
@@ -58,7 +55,7 @@ func init() {
 			level("A connection holds at most 600 bytes of the server's own memory.", "≤ 600 B", lab.BytesPerConn, 600, "A receive that waits, its place in the ring, and the file."),
 			level("At 99 % a request is answered within 50 ms of when it was due.", "≤ 50 ms", lab.LatencyP99, 50_000, "1,667 requests a second from 100,000 connections leave the CPUs mostly idle."),
 			{
-				Claim: "Connections come at least 0.8 times as fast as to a server in C.", Source: lab.Goal("≥ 0.8×"), Needs: ours + " and " + inC,
+				Claim: "Connections come at least 0.8 times as fast as to a server in C.", Source: lab.Goal("≥ 0.8×"), Needs: lab.Needs(large, ours, inC),
 				Judge: func(v lab.View) (lab.Verdict, bool) {
 					r, ok := v.Ratio(ours, inC, large, lab.OpenedPerSecond)
 					return lab.AtLeast(r, 0.8, "The kernel's part of a connection is most of it, and the client is the same."), ok
@@ -71,7 +68,7 @@ func init() {
 var large = lab.Params{"connections": "100000"}
 
 func level(text, goal string, metric lab.Metric, x float64, why string) lab.Claim {
-	return lab.Claim{Claim: text, Source: lab.Goal(goal), Needs: ours + " connections=100000", Judge: func(v lab.View) (lab.Verdict, bool) {
+	return lab.Claim{Claim: text, Source: lab.Goal(goal), Needs: lab.Needs(large, ours), Judge: func(v lab.View) (lab.Verdict, bool) {
 		m, _ := v.Median(ours, large, metric)
 		r, ok := v.Level(ours, large, metric, x)
 		return lab.AtMost(r, 1, why).As("%.0f, %v of it", m, r), ok

@@ -3,19 +3,22 @@ package processpool
 
 import (
 	"fmt"
+	"time"
 
+	"github.com/tallywheel/tallywheel/admission"
 	"github.com/tallywheel/tallywheel/lab"
 )
 
-const (
-	small  = "8 workers, queue 1024"
-	large  = "32 to 64 workers, queue 8192"
-	larger = "32 workers, 200 connections"
-	free   = "a goroutine each, 200 connections"
+var (
+	small  = of("8 workers, queue 1024", 50, 8, 8, 1024, admission.Refuse).But("AbortPolicy")
+	large  = of("32 to 64 workers, queue 8192", 50, 32, 64, 8192, admission.CallerRuns).But("CallerRunsPolicy; the article's, with 50 connections")
+	larger = of("32 workers, 200 connections", 200, 32, 64, 8192, admission.CallerRuns).But("the article's")
+	grows  = of("8 to 64 workers, queue 16", 200, 8, 64, 16, admission.CallerRuns).But("grows at once")
+	free   = lab.Ours("a goroutine each, 200 connections", database(200, goroutines))
 )
 
-func pool(name, core, most, queue, full, connections string) lab.Contestant {
-	return lab.Ours(name, "database", "how=pool", "core="+core, "max="+most, "queue="+queue, "full="+full, "connections="+connections)
+func of(name string, connections, core, most, queue int, full admission.Policy) *lab.Contestant {
+	return lab.Ours(name, database(connections, pooled(admission.PoolConfig{Core: core, Max: most, KeepAlive: time.Minute, Queue: queue, Full: full})))
 }
 
 func init() {
@@ -25,16 +28,10 @@ func init() {
 		Method: "A task takes one of so many connections to a database and waits 6.67 ms for it, so that 8 workers do the 1,200 tasks a second that the article has. The pools are admission's, which obey the rules " +
 			"of Java's ThreadPoolExecutor: workers beyond the core come when the queue is full. steady: 128 clients, each with the next task when the last is done. bursts: 1,024 clients for 50 ms, then 8 for " +
 			"as long, so that a pool has to grow, or to refuse. Latency is from the submission to the end.",
-		Metrics: []lab.Metric{lab.OpsPerSecond, lab.LatencyP50, lab.LatencyP99, lab.RefusedPerSecond, lab.CPUPerOp, lab.RSS},
-		Base:    small,
-		Cells:   func(lab.Options) []lab.Params { return lab.Cells("load", "steady", "bursts") },
-		Contestants: []lab.Contestant{
-			pool(small, "8", "8", "1024", "refuse", "50").But("AbortPolicy"),
-			pool(large, "32", "64", "8192", "caller-runs", "50").But("CallerRunsPolicy; the article's, with 50 connections"),
-			pool(larger, "32", "64", "8192", "caller-runs", "200").But("the article's"),
-			pool("8 to 64 workers, queue 16", "8", "64", "16", "caller-runs", "200").But("grows at once"),
-			lab.Ours(free, "database", "how=goroutine", "connections=200"),
-		},
+		Metrics:     []lab.Metric{lab.OpsPerSecond, lab.LatencyP50, lab.LatencyP99, lab.RefusedPerSecond, lab.CPUPerOp, lab.RSS},
+		Base:        small,
+		Cells:       func(lab.Options) []lab.Params { return lab.Cells("load", "steady", "bursts") },
+		Contestants: []*lab.Contestant{small, large, larger, grows, free},
 		Advice: func(v lab.View) string {
 			m, ok := v.Medians(lab.Params{"load": "steady"}, lab.OpsPerSecond, small, larger, free)
 			if !ok {
@@ -51,7 +48,7 @@ func claims() []lab.Claim {
 	says := func(figure string) lab.Source { return lab.ProcessesArticle.Says("4.4", figure) }
 	return []lab.Claim{
 		{
-			Claim: "With 32 instead of 8 workers four times the tasks are done.", Source: says("1,200 → 4,800 TPS"), Needs: larger + " and " + small,
+			Claim: "With 32 instead of 8 workers four times the tasks are done.", Source: says("1,200 → 4,800 TPS"), Needs: lab.Needs(steady, larger, small),
 			Judge: func(v lab.View) (lab.Verdict, bool) {
 				r, ok := v.Ratio(larger, small, steady, lab.OpsPerSecond)
 				m, _ := v.Medians(steady, lab.OpsPerSecond, small, larger)
@@ -62,21 +59,21 @@ func claims() []lab.Claim {
 			},
 		},
 		{
-			Claim: "The time of a task falls by 67 %.", Source: says("−67 %"), Needs: larger + " and " + small,
+			Claim: "The time of a task falls by 67 %.", Source: says("−67 %"), Needs: lab.Needs(steady, larger, small),
 			Judge: func(v lab.View) (lab.Verdict, bool) {
 				r, ok := v.Ratio(larger, small, steady, lab.LatencyP50)
 				return lab.Within(r, 0.28, 0.38, "With the same clients four times the throughput is a quarter of the time (Little's law): −75 %."), ok
 			},
 		},
 		{
-			Claim: "200 connections to the database instead of 50 bring more.", Source: says("50 → 200"), Needs: large + " and " + larger,
+			Claim: "200 connections to the database instead of 50 bring more.", Source: says("50 → 200"), Needs: lab.Needs(steady, large, larger),
 			Judge: func(v lab.View) (lab.Verdict, bool) {
 				r, ok := v.Ratio(larger, large, steady, lab.OpsPerSecond)
 				return lab.AtLeast(r, 1.05, "32 workers hold at most 32 connections; beyond the core none comes before 8,192 tasks wait."), ok
 			},
 		},
 		{
-			Claim: "A queue of 8,192 with caller runs refuses nobody, where one of 1,024 with abort does.", Source: says("1024 → 8192, AbortPolicy → CallerRunsPolicy"), Needs: small + " and " + larger + " in bursts",
+			Claim: "A queue of 8,192 with caller runs refuses nobody, where one of 1,024 with abort does.", Source: says("1024 → 8192, AbortPolicy → CallerRunsPolicy"), Needs: lab.Needs(bursts, small, larger),
 			Judge: func(v lab.View) (lab.Verdict, bool) {
 				m, ok := v.Medians(bursts, lab.RefusedPerSecond, small, larger)
 				if !ok {

@@ -9,15 +9,22 @@ import (
 
 	"github.com/tallywheel/tallywheel/lab"
 	"github.com/tallywheel/tallywheel/lab/load"
+	"github.com/tallywheel/tallywheel/lab/workers"
 )
 
-const (
-	ours  = "tallywheel/prefork"
-	plain = "net/http, own sockets"
-	nginx = "nginx"
+var (
+	ours  = lab.Ours("tallywheel/prefork", workers.Prefork{Workers: 2, Procs: 1}.Serves)
+	plain = neverUpgraded(lab.Ours("net/http, own sockets", workers.Plain(2)).But("SO_REUSEPORT sockets of each worker's own; Shutdown at SIGTERM"))
+	nginx = neverUpgraded(lab.Tool("nginx", "apt install nginx-light").As("nginx").But("two workers; reload by SIGHUP"))
 )
+
+func neverUpgraded(c *lab.Contestant) *lab.Contestant {
+	c.Skip = func(cell lab.Params) bool { return cell["event"] == "upgrade" }
+	return c
+}
 
 func init() {
+	nginx.Command = nginxCommand
 	lab.Register(&lab.Experiment{
 		Name: "process-restart", Plane: lab.Processes,
 		Question: "How many requests does a restart of a server cost?",
@@ -25,18 +32,7 @@ func init() {
 			"replaced (restart), they and the master by a program anew (upgrade), or one is killed (kill). A request has failed that got no answer, or no connection. Nobody asks a second time.",
 		Metrics: []lab.Metric{lab.FailedPerEvent, lab.OpsPerSecond, lab.LatencyP99, lab.LatencyMax},
 		Turn:    3 * time.Second, Cells: cells,
-		Contestants: []lab.Contestant{
-			lab.Ours(ours, "workers", "workers=2"),
-			{
-				Name: plain, Program: lab.Own(), Args: []string{"plain", "workers=2"}, Note: "SO_REUSEPORT sockets of each worker's own; Shutdown at SIGTERM",
-				Skip: func(cell lab.Params) bool { return cell["event"] == "upgrade" },
-			},
-			{
-				Name: nginx, Program: lab.Tool("nginx", "apt install nginx-light"), Note: "two workers; reload by SIGHUP",
-				Skip:    func(cell lab.Params) bool { return cell["event"] == "upgrade" },
-				Command: nginxCommand,
-			},
-		},
+		Contestants: []*lab.Contestant{ours, plain, nginx},
 		Scene: func(b *lab.Bench, _ *lab.Contestant, cell lab.Params) (*lab.Scene, error) {
 			return load.Events{Event: cell["event"], Connections: 16, Close: cell["connections"] == "new"}.Scene(b)
 		},
@@ -76,7 +72,7 @@ http { access_log off; keepalive_requests 1000000000; server { listen %[2]s reus
 
 func claims() []lab.Claim {
 	goal := func(text, event string) lab.Claim {
-		return lab.Claim{Claim: text, Source: lab.Goal("0 failed"), Needs: ours + " event=" + event, Judge: func(v lab.View) (lab.Verdict, bool) {
+		return lab.Claim{Claim: text, Source: lab.Goal("0 failed"), Needs: lab.Needs(lab.Params{"event": event}, ours), Judge: func(v lab.View) (lab.Verdict, bool) {
 			worst, seen := 0.0, false
 			for _, connections := range []string{"new", "kept"} {
 				if f, ok := v.Figure(ours, cell(event, connections), lab.FailedPerEvent); ok {
@@ -93,7 +89,7 @@ func claims() []lab.Claim {
 		goal("A rolling restart by prefork costs no request.", "restart"),
 		goal("An upgrade by prefork, of workers and master, costs no request.", "upgrade"),
 		{
-			Claim: "Workers that share a port by SO_REUSEPORT need nothing else.", Source: lab.ProcessesArticle.Says("1", "通过SO_REUSEPORT…无需额外负载均衡组件"), Needs: plain + " event=restart",
+			Claim: "Workers that share a port by SO_REUSEPORT need nothing else.", Source: lab.ProcessesArticle.Says("1", "通过SO_REUSEPORT…无需额外负载均衡组件"), Needs: lab.Needs(cell("restart", "new"), plain),
 			Judge: func(v lab.View) (lab.Verdict, bool) {
 				m, ok := v.Medians(cell("restart", "new"), lab.FailedPerEvent, plain)
 				if !ok {

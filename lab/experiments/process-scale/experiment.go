@@ -8,17 +8,19 @@ import (
 
 	"github.com/tallywheel/tallywheel/lab"
 	"github.com/tallywheel/tallywheel/lab/load"
+	"github.com/tallywheel/tallywheel/lab/workers"
 )
 
-const (
-	one   = "1 process, GOMAXPROCS=1"
-	whole = "1 process, all CPUs"
-	two   = "2 processes, GOMAXPROCS=1"
-	four  = "4 processes, GOMAXPROCS=1"
+var (
+	one      = served("1 process, GOMAXPROCS=1", 1, 1)
+	whole    = served("1 process, all CPUs", 1, 0)
+	two      = served("2 processes, GOMAXPROCS=1", 2, 1)
+	four     = served("4 processes, GOMAXPROCS=1", 4, 1)
+	twoWhole = served("2 processes, all CPUs", 2, 0)
 )
 
-func served(name, workers, procs string) lab.Contestant {
-	return lab.Ours(name, "workers", "workers="+workers, "procs="+procs).But("a master of package prefork beside, which serves nobody")
+func served(name string, count, procs int) *lab.Contestant {
+	return lab.Ours(name, workers.Prefork{Workers: count, Procs: procs}.Serves).But("a master of package prefork beside, which serves nobody")
 }
 
 func init() {
@@ -31,7 +33,7 @@ func init() {
 		Metrics: []lab.Metric{lab.OpsPerSecond, lab.LatencyP50, lab.LatencyP99},
 		Base:    whole, Turn: time.Second,
 		Cells:       cells,
-		Contestants: []lab.Contestant{served(one, "1", "1"), served(whole, "1", "0"), served(two, "2", "1"), served(four, "4", "1"), served("2 processes, all CPUs", "2", "0")},
+		Contestants: []*lab.Contestant{one, whole, two, four, twoWhole},
 		Scene: func(b *lab.Bench, _ *lab.Contestant, cell lab.Params) (*lab.Scene, error) {
 			return load.HTTP{Connections: cell.Int("connections")}.Scene(b)
 		},

@@ -14,23 +14,27 @@ import (
 	"github.com/tallywheel/tallywheel/lab/load"
 )
 
+var (
+	tty    = lab.Ours("tty/mmap", mapTTY)
+	pread  = lab.Ours("page/pread", touching((*pages).pread))
+	mapped = lab.Ours("page/mapped", touching((*pages).mapped))
+	fault  = lab.Ours("page/fault", touching((*pages).fault))
+)
+
 func init() {
-	page := func(how string) lab.Contestant { return lab.Ours("page/"+how, "touch", "how="+how) }
 	lab.Register(&lab.Experiment{
 		Name: "serial-mmap", Plane: lab.Serial,
 		Question: "Can a serial port be mapped into memory, and what would that save?",
 		Method: "tty/mmap opens a tty and maps it; what the kernel answers stands in its place. Beside it, what a page of a file in the page cache costs: by pread of 4 KiB, " +
 			"by a byte of a page that is mapped, and by one that is not mapped yet, page fault included (the kernel maps up to 16 neighbours at a fault).",
-		Metrics: []lab.Metric{lab.NsPerOp, lab.CPUPerOp, lab.PageFaultsPerOp, lab.Answer},
-		Base:    "page/pread",
-		Contestants: []lab.Contestant{
-			lab.Ours("tty/mmap", "tty-map"), page("pread"), page("mapped"), page("fault"),
-		},
+		Metrics:     []lab.Metric{lab.NsPerOp, lab.CPUPerOp, lab.PageFaultsPerOp, lab.Answer},
+		Base:        pread,
+		Contestants: []*lab.Contestant{tty, pread, mapped, fault},
 		Prepare: func(_ context.Context, b *lab.Bench) error {
 			return os.WriteFile(filepath.Join(b.Dir, "pages"), make([]byte, 4096*os.Getpagesize()), 0o600)
 		},
 		Scene: func(b *lab.Bench, c *lab.Contestant, _ lab.Params) (*lab.Scene, error) {
-			if c.Name != "tty/mmap" {
+			if c != tty {
 				return &lab.Scene{Params: lab.Params{"file": filepath.Join(b.Dir, "pages")}}, nil
 			}
 			s, err := load.Serial{Ports: 1}.Scene(b)
@@ -40,7 +44,7 @@ func init() {
 			return s, err
 		},
 		Advice: func(v lab.View) string {
-			m, ok := v.Medians(lab.Params{}, lab.NsPerOp, "page/pread", "page/fault")
+			m, ok := v.Medians(lab.Params{}, lab.NsPerOp, pread, fault)
 			if !ok {
 				return ""
 			}
@@ -48,18 +52,18 @@ func init() {
 		},
 		Claims: []lab.Claim{
 			claims.MappedPort.Judged("tty/mmap", func(v lab.View) (lab.Verdict, bool) {
-				yes, said, ok := v.Answer("tty/mmap")
+				yes, said, ok := v.Answer(tty)
 				if ok && !yes {
 					return lab.CannotBe(said, "No tty driver implements mmap: tty_fops has none (Linux, drivers/tty/tty_io.c), so the call gives ENODEV. The article's fourth chapter says so itself."), true
 				}
 				return lab.Holds(yes, said, "It could not wherever this project has run."), ok
 			}),
 			claims.MapRefused.Judged("tty/mmap", func(v lab.View) (lab.Verdict, bool) {
-				_, said, ok := v.Answer("tty/mmap")
+				_, said, ok := v.Answer(tty)
 				return lab.Holds(strings.Contains(said, "no such device"), said, "What maps UARTs is UIO, where a driver offers its registers."), ok
 			}),
 			claims.ReadKernelTime.Judged("page/pread", func(v lab.View) (lab.Verdict, bool) {
-				m, ok := v.Median("page/pread", lab.Params{}, lab.NsPerOp)
+				m, ok := v.Median(pread, lab.Params{}, lab.NsPerOp)
 				return lab.NotHere("a UART: the article read a tty. A file in the page cache is something else.").As("%.2f µs from the page cache", m/1e3), ok
 			}),
 		},

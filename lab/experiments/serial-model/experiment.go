@@ -11,6 +11,8 @@ import (
 	"github.com/tallywheel/tallywheel/lab"
 	"github.com/tallywheel/tallywheel/lab/claims"
 	"github.com/tallywheel/tallywheel/lab/load"
+	"github.com/tallywheel/tallywheel/lab/readers"
+	"github.com/tallywheel/tallywheel/reader"
 )
 
 // The model of a UART, 8N1. Byte rate: each byte takes a start bit, eight data bits and a stop bit.
@@ -44,6 +46,8 @@ func SafeBaud(latency time.Duration) float64 {
 	return (fifo - trigger) * bitsPerByte / latency.Seconds()
 }
 
+var ring = lab.Ours("tallywheel/ring", readers.By(reader.Ring, ""))
+
 func init() {
 	lab.Register(&lab.Experiment{
 		Name: "serial-model", Plane: lab.Serial,
@@ -53,14 +57,12 @@ func init() {
 			"were served no better than this program is: a bound from below, since an interrupt is served before any program.",
 		Metrics: []lab.Metric{lab.MBPerSecond, lab.PredictedMBPerSecond, lab.LatencyP99, lab.LatencyMax, lab.LostFrames},
 		Chart:   lab.Chart{Over: "baud"}, Turn: 2 * time.Second,
-		Cells: func(lab.Options) []lab.Params { return lab.Cells("baud", 9600, 115200, 921600, 3000000) },
-		Contestants: []lab.Contestant{
-			lab.Ours("tallywheel/ring", "serial", "strategy=ring"),
-		},
+		Cells:       func(lab.Options) []lab.Params { return lab.Cells("baud", 9600, 115200, 921600, 3000000) },
+		Contestants: []*lab.Contestant{ring},
 		Scene: func(b *lab.Bench, _ *lab.Contestant, cell lab.Params) (*lab.Scene, error) {
 			return load.Serial{Ports: 1, Rate: ByteRate(float64(cell.Int("baud")))}.Scene(b)
 		},
-		Derive: func(cell lab.Params, _ string, _ time.Duration, m lab.Metrics) {
+		Derive: func(cell lab.Params, _ time.Duration, m lab.Metrics) {
 			m[lab.PredictedMBPerSecond.String()] = ByteRate(float64(cell.Int("baud"))) / 1e6
 		},
 		Advice: func(v lab.View) string {
@@ -81,15 +83,15 @@ func init() {
 func judges() []lab.Claim {
 	return []lab.Claim{
 		claims.BaudLimit.Judged("tallywheel/ring at baud=115200", func(v lab.View) (lab.Verdict, bool) {
-			m, ok := v.Median("tallywheel/ring", lab.Params{"baud": "115200"}, lab.MBPerSecond)
+			m, ok := v.Median(ring, lab.Params{"baud": "115200"}, lab.MBPerSecond)
 			return lab.CannotBe(fmt.Sprintf("%.2f KB/s", 1e3*m), "8N1 needs ten bits a byte: 115,200 baud carry at most 11.52 KB/s (TIA-232, 16550A data sheet). 468 KB/s need 4.7 Mbaud."), ok
 		}),
 		claims.ClockFormula.Judged("tallywheel/ring at all rates", func(v lab.View) (lab.Verdict, bool) {
 			worst := 0.0
 			for _, baud := range []int{9600, 115200, 921600, 3000000} {
 				cell := lab.Params{"baud": strconv.Itoa(baud)}
-				got, ok1 := v.Median("tallywheel/ring", cell, lab.MBPerSecond)
-				want, ok2 := v.Median("tallywheel/ring", cell, lab.PredictedMBPerSecond)
+				got, ok1 := v.Median(ring, cell, lab.MBPerSecond)
+				want, ok2 := v.Median(ring, cell, lab.PredictedMBPerSecond)
 				if !ok1 || !ok2 {
 					return lab.Verdict{}, false
 				}

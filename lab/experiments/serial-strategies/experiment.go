@@ -9,12 +9,27 @@ import (
 	"github.com/tallywheel/tallywheel/lab"
 	"github.com/tallywheel/tallywheel/lab/claims"
 	"github.com/tallywheel/tallywheel/lab/load"
+	"github.com/tallywheel/tallywheel/lab/readers"
+	"github.com/tallywheel/tallywheel/reader"
 )
 
-const ringName = "tallywheel/ring"
+const noCRC = "checks no CRC"
+
+var (
+	cEpoll   = lab.C("epoll_reader.c", "apt install gcc").As("c/epoll", "serial").But(noCRC)
+	ring     = lab.Ours("tallywheel/ring", readers.By(reader.Ring, ""))
+	hybrid   = lab.Ours("tallywheel/hybrid", readers.By(reader.Ring, reader.Hybrid)).But("looks all the time while data flows: a CPU for itself")
+	blocking = lab.Ours("tallywheel/blocking", readers.By(reader.Blocking, ""))
+	polling  = lab.Ours("tallywheel/polling", readers.By(reader.Polling, "")).But("looks every 10 ms")
+	pipeline = lab.Ours("article/pipeline", readers.Pipeline).But("four goroutines and a channel operation for each frame, as the article has it; the recorder's own is another")
+	selects  = lab.Ours("article/select", readers.Select).For(steady).But(noCRC + "; a channel, and a timer of 10 ms for each wait, as the article has it") // there is one claim on it
+	files    = lab.Ours("os.File", readers.Files).But(noCRC)
+	bugst    = lab.Peers("serial").As("go.bug.st/serial", "serial").But(noCRC)
+	rust     = lab.Rust("serial.rs").As("rust/blocking", "serial").But(noCRC)
+	pyserial = lab.Python("serial_reader.py", "serial", "pip install pyserial").As("pyserial", "serial").But(noCRC)
+)
 
 func init() {
-	noCRC := "checks no CRC"
 	lab.Register(&lab.Experiment{
 		Name: "serial-strategies", Plane: lab.Serial,
 		Question: "Which way to read a serial port loses nothing, and what does it cost?",
@@ -23,22 +38,10 @@ func init() {
 			"Latency is from the moment a frame was due (disturbed: was made; max: was handed over) until the reader had it. " +
 			"tallywheel/… decode and check every frame; the others look for two bytes, so damaged frames that they take for good can hide lost ones. " +
 			"A pty has no baud rate and no UART that overruns: loss here is what a reader itself loses.",
-		Metrics: []lab.Metric{lab.CPUPerOp, lab.LostFrames, lab.FalseFrames, lab.LatencyP50, lab.LatencyP99, lab.MBPerSecond, lab.ContextSwitchesPerOp, lab.CPUPercent, lab.RSS, lab.LatencyMax, lab.SentFrames, lab.LostPercent, lab.DamagedFrames, lab.DroppedFrames, lab.RepeatedFrames, lab.PageFaultsPerOp},
-		Base:    "c/epoll",
-		Cells:   func(lab.Options) []lab.Params { return lab.Cells("condition", "burst", "steady", "disturbed", "max") },
-		Contestants: []lab.Contestant{
-			lab.C("epoll_reader.c", "apt install gcc").As("c/epoll", "serial").But(noCRC),
-			lab.Ours(ringName, "serial", "strategy=ring"),
-			lab.Ours("tallywheel/hybrid", "serial", "strategy=ring", "mode=hybrid").But("looks all the time while data flows: a CPU for itself"),
-			lab.Ours("tallywheel/blocking", "serial", "strategy=blocking"),
-			lab.Ours("tallywheel/polling", "serial", "strategy=polling").But("looks every 10 ms"),
-			lab.Ours("article/pipeline", "serial", "strategy=pipeline").But("four goroutines and a channel operation for each frame, as the article has it; the recorder's own is another"),
-			steadily(lab.Ours("article/select", "serial", "strategy=select").But(noCRC + "; a channel, and a timer of 10 ms for each wait, as the article has it")),
-			lab.Ours("os.File", "serial-file").But(noCRC),
-			lab.Peers("serial").As("go.bug.st/serial", "serial").But(noCRC),
-			lab.Rust("serial.rs").As("rust/blocking", "serial").But(noCRC),
-			lab.Python("serial_reader.py", "serial", "pip install pyserial").As("pyserial", "serial").But(noCRC),
-		},
+		Metrics:     []lab.Metric{lab.CPUPerOp, lab.LostFrames, lab.FalseFrames, lab.LatencyP50, lab.LatencyP99, lab.MBPerSecond, lab.ContextSwitchesPerOp, lab.CPUPercent, lab.RSS, lab.LatencyMax, lab.SentFrames, lab.LostPercent, lab.DamagedFrames, lab.DroppedFrames, lab.RepeatedFrames, lab.PageFaultsPerOp},
+		Base:        cEpoll,
+		Cells:       func(lab.Options) []lab.Params { return lab.Cells("condition", "burst", "steady", "disturbed", "max") },
+		Contestants: []*lab.Contestant{cEpoll, ring, hybrid, blocking, polling, pipeline, selects, files, bugst, rust, pyserial},
 		Scene: func(b *lab.Bench, _ *lab.Contestant, cell lab.Params) (*lab.Scene, error) {
 			s := load.Serial{Ports: 1, Rate: 400_000}
 			switch cell["condition"] {
@@ -55,25 +58,19 @@ func init() {
 	})
 }
 
-// steadily is for one condition, the one that there is a claim on.
-func steadily(c lab.Contestant) lab.Contestant {
-	c.Skip = func(cell lab.Params) bool { return cell["condition"] != "steady" }
-	return c
-}
-
 func advice(v lab.View) string {
 	var parts []string
 	for _, condition := range []string{"steady", "burst"} {
 		cell := lab.Params{"condition": condition}
-		best, sure := v.Best(cell, lab.CPUPerOp, ringName, "tallywheel/blocking")
+		best, sure := v.Best(cell, lab.CPUPerOp, ring, blocking)
 		cpu, ok1 := v.Median(best, cell, lab.CPUPercent)
 		p99, ok2 := v.Median(best, cell, lab.LatencyP99)
-		files, ok3 := v.Median("os.File", cell, lab.CPUPercent)
+		files, ok3 := v.Median(files, cell, lab.CPUPercent)
 		if !ok1 || !ok2 || !ok3 {
 			return ""
 		}
 		parts = append(parts, fmt.Sprintf("%s: %s %s, %.1f %% of a CPU, 99 %% of the frames within %.0f µs (os.File: %.1f %% of a CPU)",
-			condition, best, lab.Or(sure, "costs least", "is not beaten"), cpu, p99, files))
+			condition, best.Name, lab.Or(sure, "costs least", "is not beaten"), cpu, p99, files))
 	}
 	return "Of the ways that check every frame as it comes: " + strings.Join(parts, "; ") + "."
 }
@@ -86,50 +83,50 @@ func judges() []lab.Claim { return slices.Concat(speed(), loss()) }
 func speed() []lab.Claim {
 	return []lab.Claim{
 		claims.PipelineThroughput.Judged("article/pipeline and tallywheel/blocking at condition=max", func(v lab.View) (lab.Verdict, bool) {
-			r, ok := v.Ratio("article/pipeline", "tallywheel/blocking", most, lab.MBPerSecond)
+			r, ok := v.Ratio(pipeline, blocking, most, lab.MBPerSecond)
 			return lab.AtLeast(r, 1.5, "The work on a frame is far less than what it costs to hand it to another goroutine."), ok
 		}),
 		claims.RingP99.Judged("tallywheel/ring and os.File at condition=steady", func(v lab.View) (lab.Verdict, bool) {
-			r, ok := v.Ratio(ringName, "os.File", steady, lab.LatencyP99)
+			r, ok := v.Ratio(ring, files, steady, lab.LatencyP99)
 			return lab.AtMost(r, 0.5, "The article's ring was a mapped tty, which does not exist; this is the ring that works, filled by read."), ok
 		}),
 		claims.RingSwitches.Judged("tallywheel/ring and os.File at condition=steady", func(v lab.View) (lab.Verdict, bool) {
-			m, ok := v.Medians(steady, lab.ContextSwitchesPerOp, ringName, "os.File")
+			m, ok := v.Medians(steady, lab.ContextSwitchesPerOp, ring, files)
 			if !ok || m[1] == 0 {
 				return lab.Verdict{}, false
 			}
-			r, _ := v.Ratio(ringName, "os.File", steady, lab.ContextSwitchesPerOp)
+			r, _ := v.Ratio(ring, files, steady, lab.ContextSwitchesPerOp)
 			return lab.AtMost(r, 0.4, "Not because it goes around the kernel: its thread waits in one epoll set, and no scheduler is in between.").
 				As("%.0f %% fewer: %.2f against %.2f a frame", 100*(1-r.Median), m[0], m[1]), true
 		}),
 		claims.PipelineP99.Judged("article/pipeline and tallywheel/blocking at condition=steady", func(v lab.View) (lab.Verdict, bool) {
-			r, ok := v.Ratio("article/pipeline", "tallywheel/blocking", steady, lab.LatencyP99)
+			r, ok := v.Ratio(pipeline, blocking, steady, lab.LatencyP99)
 			return lab.AtMost(r, 0.8, "Each stage is a wake-up more between a frame and its reader."), ok
 		}),
 		claims.PipelineCPU.Judged("article/pipeline, tallywheel/ring and tallywheel/blocking at condition=steady", func(v lab.View) (lab.Verdict, bool) {
-			four, ok1 := v.Ratio("article/pipeline", "tallywheel/blocking", steady, lab.CPUPerOp)
-			ring, ok2 := v.Ratio(ringName, "tallywheel/blocking", steady, lab.CPUPerOp)
+			four, ok1 := v.Ratio(pipeline, blocking, steady, lab.CPUPerOp)
+			ring, ok2 := v.Ratio(ring, blocking, steady, lab.CPUPerOp)
 			const why = "Goroutines that hand on frame by frame cost more; a ring hands on nothing, so it need not."
 			return lab.All(lab.AtLeast(four, 2, why), lab.AtLeast(ring, 1.4, why)).As("%v for the pipeline, %v for the ring", four, ring), ok1 && ok2
 		}),
 		claims.SelectRealTime.Judged("article/select at condition=steady", func(v lab.View) (lab.Verdict, bool) {
 			const limit = 10_000 // µs, the time-out
-			p99, _ := v.Median("article/select", steady, lab.LatencyP99)
-			longest, _ := v.Largest("article/select", steady, lab.LatencyMax)
-			r, ok := v.Level("article/select", steady, lab.LatencyMax, limit)
+			p99, _ := v.Median(selects, steady, lab.LatencyP99)
+			longest, _ := v.Largest(selects, steady, lab.LatencyMax)
+			r, ok := v.Level(selects, steady, lab.LatencyMax, limit)
 			return lab.AtMost(r, 1, "The time-out bounds how long the reader waits for nothing, not how long a frame waits for the reader: that is up to the scheduler.").
 				As("99 %% within %.0f µs, the longest of all rounds %.1f ms", p99, longest/1e3), ok
 		}),
 		claims.SteadyLatency.Judged("tallywheel/ring at condition=steady", func(v lab.View) (lab.Verdict, bool) {
-			p99, ok1 := v.Level(ringName, steady, lab.LatencyP99, 9300)
-			most, ok2 := v.Level(ringName, steady, lab.LatencyMax, 12_000)
-			m, _ := v.Median(ringName, steady, lab.LatencyP99)
-			longest, _ := v.Largest(ringName, steady, lab.LatencyMax)
+			p99, ok1 := v.Level(ring, steady, lab.LatencyP99, 9300)
+			most, ok2 := v.Level(ring, steady, lab.LatencyMax, 12_000)
+			m, _ := v.Median(ring, steady, lab.LatencyP99)
+			longest, _ := v.Largest(ring, steady, lab.LatencyMax)
 			const why = "At 400 KB/s a reader that is awake has nothing to drop."
 			return lab.All(lab.AtMost(p99, 1, why), lab.AtMost(most, 1, why)).As("99 %% within %.0f µs, the longest of all rounds %.1f ms; --full measures longer", m, longest/1e3), ok1 && ok2
 		}),
 		claims.ReadFaults.Judged("os.File at condition=steady", func(v lab.View) (lab.Verdict, bool) {
-			m, ok := v.Median("os.File", steady, lab.PageFaultsPerOp)
+			m, ok := v.Median(files, steady, lab.PageFaultsPerOp)
 			return lab.Holds(m < 0.01, fmt.Sprintf("%.4f page faults a frame", m), "The bytes are copied into a buffer that is there; what faults there are are the runtime's."), ok
 		}),
 	}
@@ -139,12 +136,12 @@ func speed() []lab.Claim {
 func loss() []lab.Claim {
 	return []lab.Claim{
 		claims.PollAndRing.Judged("tallywheel/ring at condition=steady", func(v lab.View) (lab.Verdict, bool) {
-			sent, ok1 := v.Sum(ringName, steady, lab.SentFrames)
-			lost, ok2 := v.Sum(ringName, steady, lab.LostFrames)
+			sent, ok1 := v.Sum(ring, steady, lab.SentFrames)
+			lost, ok2 := v.Sum(ring, steady, lab.LostFrames)
 			return lab.Holds(lost == 0, lostOf(lost, sent), "epoll and a ring do it; TIOCGSERIAL tells how a UART is set, not what it has received."), ok1 && ok2
 		}),
 		claims.BurstLoss.Judged("tallywheel/blocking and tallywheel/hybrid at condition=burst", func(v lab.View) (lab.Verdict, bool) {
-			m, ok := v.Medians(burst, lab.LostPercent, "tallywheel/blocking", "tallywheel/hybrid")
+			m, ok := v.Medians(burst, lab.LostPercent, blocking, hybrid)
 			if !ok {
 				return lab.Verdict{}, false
 			}
@@ -152,28 +149,28 @@ func loss() []lab.Claim {
 				As("%.2f %% against %.2f %% on a pty", m[0], m[1]), true
 		}),
 		claims.BurstLossPolling.Judged("tallywheel/polling at condition=burst", func(v lab.View) (lab.Verdict, bool) {
-			sent, ok1 := v.Sum("tallywheel/polling", burst, lab.SentFrames)
-			lost, ok2 := v.Sum("tallywheel/polling", burst, lab.LostFrames)
+			sent, ok1 := v.Sum(polling, burst, lab.SentFrames)
+			lost, ok2 := v.Sum(polling, burst, lab.LostFrames)
 			return lab.NotHere("a UART whose FIFO overruns, and its DMA.").As("%s on a pty", lostOf(lost, sent)), ok1 && ok2
 		}),
 		claims.ErrorRates.Judged("tallywheel/blocking, tallywheel/polling and tallywheel/hybrid at condition=steady", func(v lab.View) (lab.Verdict, bool) {
 			var here []string
-			for _, c := range []string{"tallywheel/blocking", "tallywheel/polling", "tallywheel/hybrid"} {
+			for _, c := range []*lab.Contestant{blocking, polling, hybrid} {
 				sent, ok1 := v.Sum(c, steady, lab.SentFrames)
 				lost, ok2 := v.Sum(c, steady, lab.LostFrames)
 				if !ok1 || !ok2 {
 					return lab.Verdict{}, false
 				}
-				here = append(here, strings.TrimPrefix(c, "tallywheel/")+": "+lostOf(lost, sent))
+				here = append(here, strings.TrimPrefix(c.Name, "tallywheel/")+": "+lostOf(lost, sent))
 			}
 			return lab.NotHere("a line that makes errors: what a pty delivers is what was sent, so this is what the readers lose.").As("%s", strings.Join(here, "; ")), true
 		}),
 		claims.BrownOut.Judged("tallywheel/blocking and tallywheel/hybrid at condition=disturbed", func(v lab.View) (lab.Verdict, bool) {
-			waits, ok1 := v.Sum("tallywheel/blocking", disturbed, lab.LostFrames)
-			hybrid, ok2 := v.Sum("tallywheel/hybrid", disturbed, lab.LostFrames)
-			sent, _ := v.Sum("tallywheel/blocking", disturbed, lab.SentFrames)
-			other, _ := v.Sum("tallywheel/hybrid", disturbed, lab.SentFrames)
-			return lab.Holds(waits >= 2*max(hybrid, 1), fmt.Sprintf("by waiting: %s; hybrid: %s", lostOf(waits, sent), lostOf(hybrid, other)),
+			waits, ok1 := v.Sum(blocking, disturbed, lab.LostFrames)
+			looks, ok2 := v.Sum(hybrid, disturbed, lab.LostFrames)
+			sent, _ := v.Sum(blocking, disturbed, lab.SentFrames)
+			other, _ := v.Sum(hybrid, disturbed, lab.SentFrames)
+			return lab.Holds(waits >= 2*max(looks, 1), fmt.Sprintf("by waiting: %s; hybrid: %s", lostOf(waits, sent), lostOf(looks, other)),
 				"Frames that were sent whole, while others were damaged, dropped and repeated: a decoder that finds the next frame loses no other, however it waits. The voltage of a USB line is not among the faults."), ok1 && ok2
 		}),
 	}

@@ -8,26 +8,35 @@ import (
 	"github.com/tallywheel/tallywheel/lab"
 	"github.com/tallywheel/tallywheel/lab/claims"
 	"github.com/tallywheel/tallywheel/lab/load"
+	"github.com/tallywheel/tallywheel/lab/servers"
+	"github.com/tallywheel/tallywheel/server"
 )
 
+var (
+	without = with("without", 0)
+	ms2     = with("sqpoll/2ms", 2*time.Millisecond)
+	us50    = with("sqpoll/50us", 50*time.Microsecond).But("rounded up to 1 ms by the kernel's unit")
+)
+
+func with(name string, poll time.Duration) *lab.Contestant {
+	return lab.Ours(name, servers.Kind{Engine: server.Uring, Mode: server.Inline, SQPoll: poll}.Serves(servers.Hello))
+}
+
 func init() {
-	ours := func(name string, args ...string) lab.Contestant {
-		return lab.Ours(name, append([]string{"http", "engine=uring", "mode=inline"}, args...)...)
-	}
 	lab.Register(&lab.Experiment{
 		Name: "sqpoll", Plane: lab.Network,
 		Question: "Does a polling kernel thread (SQPOLL) make a server on a ring quicker?",
 		Method: "The server tallywheel/uring-inline with and without, under the load of http-plaintext. The kernel thread's CPU time is the server's, as far as the kernel counts it there. It goes to " +
 			"sleep after 2 ms without work, or after 50 µs.",
 		Metrics: []lab.Metric{lab.OpsPerSecond, lab.CPUPercent, lab.CPUPerOp, lab.LatencyP50, lab.LatencyP99, lab.SyscallsPerOp},
-		Base:    "without", Turn: time.Second, Calls: true,
+		Base:    without, Turn: time.Second, Calls: true,
 		Cells:       func(lab.Options) []lab.Params { return lab.Cells("connections", 1, 64) },
-		Contestants: []lab.Contestant{ours("without"), ours("sqpoll/2ms", "sqpoll=1", "sqpoll_idle_us=2000"), ours("sqpoll/50us", "sqpoll=1", "sqpoll_idle_us=50").But("rounded up to 1 ms by the kernel's unit")},
+		Contestants: []*lab.Contestant{without, ms2, us50},
 		Scene: func(b *lab.Bench, _ *lab.Contestant, cell lab.Params) (*lab.Scene, error) {
 			return load.HTTP{Connections: cell.Int("connections")}.Scene(b)
 		},
 		Advice: func(v lab.View) string {
-			r, ok := v.Ratio("sqpoll/2ms", "without", lab.Params{"connections": "64"}, lab.OpsPerSecond)
+			r, ok := v.Ratio(ms2, without, lab.Params{"connections": "64"}, lab.OpsPerSecond)
 			if !ok {
 				return ""
 			}
@@ -38,7 +47,7 @@ func init() {
 		},
 		Claims: []lab.Claim{
 			claims.SQPollRate.Judged("sqpoll/2ms and without, connections=64", func(v lab.View) (lab.Verdict, bool) {
-				r, ok := v.Ratio("sqpoll/2ms", "without", lab.Params{"connections": "64"}, lab.OpsPerSecond)
+				r, ok := v.Ratio(ms2, without, lab.Params{"connections": "64"}, lab.OpsPerSecond)
 				return lab.AtLeast(r, 1.01, "A batch needs one system call for dozens of requests; the polling thread needs a CPU, which server and load need as well."), ok
 			}),
 		},

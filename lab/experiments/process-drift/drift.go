@@ -1,4 +1,4 @@
-package own
+package processdrift
 
 import (
 	"context"
@@ -11,13 +11,18 @@ import (
 	"time"
 
 	"github.com/tallywheel/tallywheel/lab/contestant"
+	"github.com/tallywheel/tallywheel/lab/servers"
 	"github.com/tallywheel/tallywheel/loadgen"
 )
 
-// drift serves as serveHTTP does, is its own client, whose connections come and go, and looks at
+// drift serves, is its own client, whose connections come and go, and looks at
 // itself all the while: what is more at the end than at the beginning is a leak.
-func drift(t *contestant.Turn) error {
-	s, err := httpServer(t)
+func drift(k servers.Kind) contestant.Work {
+	return func(t *contestant.Turn) error { return look(t, k) }
+}
+
+func look(t *contestant.Turn, k servers.Kind) error {
+	s, err := k.New(t, servers.Hello)
 	if err != nil {
 		return err
 	}
@@ -37,7 +42,7 @@ func drift(t *contestant.Turn) error {
 		return err
 	}
 	const parts = 5
-	looks := []look{lookAround()}
+	looks := []state{lookAround()}
 	requests, part := uint64(0), time.Until(until)/parts
 	for range parts {
 		r := l.Run(context.Background(), part)
@@ -64,12 +69,12 @@ func drift(t *contestant.Turn) error {
 	return errors.Join(err, l.Close(), s.Close())
 }
 
-// look is what a process says of itself.
-type look struct{ descriptors, goroutines, allocated, locked float64 }
+// state is what a process says of itself.
+type state struct{ descriptors, goroutines, allocated, locked float64 }
 
-func lookAround() (l look) {
+func lookAround() (l state) {
 	fds, _ := os.ReadDir("/proc/self/fd") // none without /proc
 	s := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}, {Name: "/sync/mutex/wait/total:seconds"}}
 	metrics.Read(s)
-	return look{float64(len(fds)), float64(runtime.NumGoroutine()), float64(s[0].Value.Uint64()), s[1].Value.Float64()}
+	return state{float64(len(fds)), float64(runtime.NumGoroutine()), float64(s[0].Value.Uint64()), s[1].Value.Float64()}
 }

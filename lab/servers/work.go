@@ -1,7 +1,6 @@
-package own
+package servers
 
 import (
-	"fmt"
 	"io"
 	"net/http"
 	"runtime"
@@ -12,44 +11,56 @@ import (
 	"github.com/tallywheel/tallywheel/server"
 )
 
-// httpWork is what a request asks for, by a handler of each kind; nil if there is none.
-type httpWork struct {
+// Work is what a request costs. Peers, which are other programs, know it by its name.
+type Work struct {
+	name string
+	task func(*contestant.Turn) task
+}
+
+// task answers a request, by a handler of each kind; nil if there is none.
+type task struct {
 	handler http.Handler
 	lean    server.LeanHandler
 }
 
-// workOf reads the parameter work: hello, which is the default; json, which is encoded anew;
-// bodies, which answers POST by a digest of the body and GET by so many bytes; file, which is the
-// one at the parameter file.
-func workOf(t *contestant.Turn) (httpWork, error) {
-	yields := t.Int("yield", 0) // every handler yields to the scheduler so many times
-	switch work := t.Text("work"); work {
-	case "", "hello":
-		hello := []byte(contestant.Hello)
-		return small(func() []byte { return hello }, yields), nil
-	case "json":
-		return small(contestant.JSON, yields), nil
-	case "bodies":
-		page := contestant.Page(t.Int("bytes", 0))
-		return httpWork{bodies(page), leanBodies(page)}, nil
-	case "file":
-		path := t.Text("file")
-		return httpWork{handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { http.ServeFile(w, r, path) })}, nil
-	default:
-		return httpWork{}, fmt.Errorf("no work %q; there are hello, json, bodies and file", work)
-	}
+// The works.
+var (
+	Hello  = Work{"hello", func(*contestant.Turn) task { return hello(0) }}
+	JSON   = Work{"json", func(*contestant.Turn) task { return small(contestant.JSON, 0) }} // some 1.5 kB, encoded anew
+	Bodies = Work{"bodies", bodies}                                                         // POST: a digest of the body; GET: the parameter bytes
+	File   = Work{"file", file}                                                             // the one at the parameter file
+)
+
+// Yielding is Hello, whose handlers yield to the scheduler so many times.
+func Yielding(times int) Work {
+	return Work{"hello", func(*contestant.Turn) task { return hello(times) }}
+}
+
+func hello(yields int) task {
+	text := []byte(contestant.Hello)
+	return small(func() []byte { return text }, yields)
+}
+
+func bodies(t *contestant.Turn) task {
+	page := contestant.Page(t.Int("bytes", 0))
+	return task{digests(page), leanDigests(page)}
+}
+
+func file(t *contestant.Turn) task {
+	path := t.Text("file")
+	return task{handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { http.ServeFile(w, r, path) })}
 }
 
 var plainText = []string{"text/plain"}
 
 // small answers every request by a few bytes.
-func small(work func() []byte, yields int) httpWork {
-	return httpWork{
+func small(work func() []byte, yields int) task {
+	return task{
 		handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			for range yields {
 				runtime.Gosched()
 			}
-			answer(w, work())
+			Answer(w, work())
 		}),
 		lean: func(w *server.LeanResponse, _ *server.LeanRequest) {
 			w.ContentType("text/plain")
@@ -58,7 +69,8 @@ func small(work func() []byte, yields int) httpWork {
 	}
 }
 
-func answer(w http.ResponseWriter, b []byte) {
+// Answer answers by text.
+func Answer(w http.ResponseWriter, b []byte) {
 	h := w.Header()
 	h["Content-Type"] = plainText
 	h["Content-Length"] = []string{strconv.Itoa(len(b))}
@@ -69,10 +81,10 @@ func answer(w http.ResponseWriter, b []byte) {
 // net/http makes fewer calls; without a pool, or by io.ReadAll, garbage is most of the cost.
 var pieces = sync.Pool{New: func() any { return new([8 << 10]byte) }}
 
-func bodies(page []byte) http.Handler {
+func digests(page []byte) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost {
-			answer(w, page)
+			Answer(w, page)
 			return
 		}
 		var d contestant.Digest
@@ -83,11 +95,11 @@ func bodies(page []byte) http.Handler {
 			w.WriteHeader(http.StatusBadRequest)
 			return
 		}
-		answer(w, d.Append(nil))
+		Answer(w, d.Append(nil))
 	})
 }
 
-func leanBodies(page []byte) server.LeanHandler {
+func leanDigests(page []byte) server.LeanHandler {
 	return func(w *server.LeanResponse, r *server.LeanRequest) {
 		w.ContentType("text/plain")
 		if string(r.Method()) != http.MethodPost {

@@ -1,33 +1,45 @@
-package own
+// Package workers is servers of several processes as contestants.
+package workers
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"os/signal"
 	"runtime"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/tallywheel/tallywheel/internal/sys"
 	"github.com/tallywheel/tallywheel/lab/contestant"
+	"github.com/tallywheel/tallywheel/lab/servers"
 	"github.com/tallywheel/tallywheel/prefork"
 	"github.com/tallywheel/tallywheel/rt"
 )
 
-// serveWorkers serves by net/http in the parameter workers many processes, by package prefork.
-// procs is GOMAXPROCS of each, 0: one for each CPU; pin=1 gives each a CPU of its own; work is what
-// a request costs, as burdenOf has it.
-func serveWorkers(t *contestant.Turn) error {
+// Prefork serves by net/http in several processes, by package prefork. What a request costs is the
+// parameter work: hello, or as the experiments on processes have it cpu, alloc, mutex or io.
+type Prefork struct {
+	Workers int
+	Procs   int  // GOMAXPROCS of each; 0: one for each CPU
+	Pin     bool // each has a CPU of its own
+}
+
+// Serves is the contestant.
+func (p Prefork) Serves(t *contestant.Turn) error {
 	addr, err := t.Address()
 	if err != nil {
 		return err
@@ -41,13 +53,13 @@ func serveWorkers(t *contestant.Turn) error {
 		return err
 	}
 	cfg := prefork.Config{
-		Listen: []string{addr}, Workers: t.Int("workers", 1), Procs: t.Int("procs", 1), BackOff: time.Millisecond, Intensity: 1000,
+		Listen: []string{addr}, Workers: p.Workers, Procs: p.Procs, BackOff: time.Millisecond, Intensity: 1000,
 		Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})),
 	}
 	if cfg.Procs == 0 {
 		cfg.Procs = len(cpus)
 	}
-	if t.Text("pin") == "1" {
+	if p.Pin {
 		for _, c := range cpus {
 			cfg.CPUs = append(cfg.CPUs, rt.CPUs{c})
 		}
@@ -65,68 +77,58 @@ const (
 	burdenLocked = 10 * time.Microsecond // of mutex: how long the lock is held, at least
 )
 
-// burdenOf is a handler that computes (cpu), allocates (alloc), works under a lock that all
-// requests of the process want (mutex), or waits for another (io).
+// burdens are what a request may cost: it computes (cpu), allocates (alloc), works under a lock
+// that all requests of the process want (mutex), or waits for another (io).
+var burdens = map[string]func(mu *sync.Mutex) uint64{
+	"hello": func(*sync.Mutex) uint64 { return 1 },
+	"cpu":   func(*sync.Mutex) uint64 { return contestant.Spin(burdenLoops) },
+	"alloc": func(*sync.Mutex) uint64 {
+		kept := make([]*[512]byte, burdenAllocs)
+		for i := range kept {
+			kept[i] = new([512]byte)
+			kept[i][i&511] = byte(i)
+		}
+		return uint64(len(kept))
+	},
+	"mutex": func(mu *sync.Mutex) uint64 {
+		mu.Lock()
+		defer mu.Unlock()
+		sum := uint64(0)
+		for began := time.Now(); time.Since(began) < burdenLocked; {
+			sum |= contestant.Spin(100)
+		}
+		return sum
+	},
+	"io": func(*sync.Mutex) uint64 {
+		time.Sleep(burdenWait)
+		return 1
+	},
+}
+
 func burdenOf(work string) (http.Handler, error) {
+	f, ok := burdens[cmp.Or(work, "hello")]
+	if !ok {
+		return nil, fmt.Errorf("no work %q; there are %s", work, strings.Join(slices.Sorted(maps.Keys(burdens)), ", "))
+	}
 	hello := []byte(contestant.Hello)
 	var mu sync.Mutex
-	var f func() uint64
-	switch work {
-	case "", "hello":
-		f = func() uint64 { return 1 }
-	case "cpu":
-		f = func() uint64 { return spin(burdenLoops) }
-	case "alloc":
-		f = func() uint64 {
-			kept := make([]*[512]byte, burdenAllocs)
-			for i := range kept {
-				kept[i] = new([512]byte)
-				kept[i][i&511] = byte(i)
-			}
-			return uint64(len(kept))
-		}
-	case "mutex":
-		f = func() uint64 {
-			mu.Lock()
-			defer mu.Unlock()
-			sum := uint64(0)
-			for began := time.Now(); time.Since(began) < burdenLocked; {
-				sum |= spin(100)
-			}
-			return sum
-		}
-	case "io":
-		f = func() uint64 {
-			time.Sleep(burdenWait)
-			return 1
-		}
-	default:
-		return nil, fmt.Errorf("no work %q; there are hello, cpu, alloc, mutex and io", work)
-	}
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		if f() == 0 {
+		if f(&mu) == 0 {
 			http.Error(w, "no", http.StatusInternalServerError)
 			return
 		}
-		answer(w, hello)
+		servers.Answer(w, hello)
 	}), nil
 }
 
-// spin computes something that is never 0.
-func spin(loops int) uint64 {
-	x := uint64(88172645463325252)
-	for range loops {
-		x ^= x << 13
-		x ^= x >> 7
-		x ^= x << 17
-	}
-	return x
+// Plain is what one writes first: so many workers that open sockets of their own by SO_REUSEPORT.
+// At SIGHUP each is replaced: a new one starts, and once it serves the old one is told to shut
+// down, which net/http does in good order.
+func Plain(count int) contestant.Work {
+	return func(t *contestant.Turn) error { return plainWorkers(t, count) }
 }
 
-// plainWorkers is what one writes first: workers that open sockets of their own by SO_REUSEPORT. At
-// SIGHUP each is replaced: a new one starts, and once it serves the old one is told to shut down,
-// which net/http does in good order.
-func plainWorkers(t *contestant.Turn) error {
+func plainWorkers(t *contestant.Turn, count int) error {
 	addr, err := t.Address()
 	if err != nil {
 		return err
@@ -134,7 +136,7 @@ func plainWorkers(t *contestant.Turn) error {
 	if os.Getenv(plainVariable) != "" {
 		return plainWorker(addr)
 	}
-	workers := make([]*plain, t.Int("workers", 2))
+	workers := make([]*plain, count)
 	for i := range workers {
 		if workers[i], err = startPlain(); err != nil {
 			return err

@@ -1,4 +1,6 @@
-package own
+// Package readers is the ways to read ports and datagrams that experiments on serial lines compare:
+// ours, the articles', and those of the standard library.
+package readers
 
 import (
 	"bufio"
@@ -23,49 +25,50 @@ import (
 	"github.com/tallywheel/tallywheel/serial"
 )
 
-// lane decodes the bytes of one port, checks them, and counts.
-type lane struct {
-	dec     tally128.Decoder
-	found   contestant.Frames
-	now     int64
-	arrived atomic.Int64 // bytes
+// Lane decodes the bytes of one port, checks them, and counts.
+type Lane struct {
+	dec   tally128.Decoder
+	found contestant.Frames
+	now   int64
 }
 
-func (l *lane) Arrived(view []byte, fresh int, _ int64) (int, bool) {
+// Arrived takes what has come.
+func (l *Lane) Arrived(view []byte, _ int, _ int64) (int, bool) {
 	l.now = time.Now().UnixNano()
-	l.arrived.Add(int64(fresh))
 	return l.dec.Decode(view, l), true
 }
-func (l *lane) Silent([]byte, int64) int    { return 0 }
-func (l *lane) Closed([]byte, int64, error) {}
-func (l *lane) Frame(f *frame.Frame)        { l.found.Count(f.Data, l.now) }
-func (l *lane) Damaged()                    {}
-func (l *lane) Skip([]byte)                 {}
 
-// readSerial reads ports by one of our strategies: ring (modes latency, throughput, hybrid),
-// blocking, polling, pipeline.
-func readSerial(t *contestant.Turn) error {
-	cfg := reader.Config{Strategy: reader.Strategy(t.Text("strategy")), Mode: reader.Mode(t.Text("mode")), Tick: 5 * time.Millisecond}
-	switch cfg.Strategy {
-	case "pipeline":
-		return pipeline(t)
-	case "select":
-		return selecting(t)
-	}
-	if cfg.Strategy == reader.Polling {
+// Silent, Closed, Frame, Damaged and Skip make a Lane a handler and a sink of frames.
+func (l *Lane) Silent([]byte, int64) int    { return 0 }
+func (l *Lane) Closed([]byte, int64, error) {}
+func (l *Lane) Frame(f *frame.Frame)        { l.found.Count(f.Data, l.now) }
+func (l *Lane) Damaged()                    {}
+func (l *Lane) Skip([]byte)                 {}
+
+// tick is how often mode throughput looks.
+const tick = 5 * time.Millisecond
+
+// By reads ports by one of our strategies.
+func By(strategy reader.Strategy, mode reader.Mode) contestant.Work {
+	cfg := reader.Config{Strategy: strategy, Mode: mode, Tick: tick}
+	if strategy == reader.Polling {
 		cfg.Tick = 0
 	}
+	return func(t *contestant.Turn) error { return readPorts(t, cfg) }
+}
+
+func readPorts(t *contestant.Turn, cfg reader.Config) error {
 	r, err := reader.New(cfg)
 	if err != nil {
 		return err
 	}
-	var lanes []*lane
+	var lanes []*Lane
 	for _, path := range t.Paths() {
 		p, err := serial.Open(path, serial.Config{})
 		if err != nil {
 			return err
 		}
-		l := &lane{}
+		l := &Lane{}
 		lanes = append(lanes, l)
 		if _, err := r.Add(reader.Port{FD: p.FD(), Handler: l}); err != nil {
 			return err
@@ -92,12 +95,12 @@ func framesResult(t *contestant.Turn, took time.Duration, f *contestant.Frames) 
 	return t.Result(took, f.N, append(contestant.Latencies(f.Latencies), contestant.Value{Metric: "MB_per_s", V: mb / took.Seconds()})...)
 }
 
-// pipeline has four goroutines for the stages read, parse, validate and store of each port, with a
+// Pipeline has four goroutines for the stages read, parse, validate and store of each port, with a
 // channel operation for each chunk or frame between them, as the article has it. The recorder's
 // own is another (recorder/pipeline.go).
-func pipeline(t *contestant.Turn) error {
+func Pipeline(t *contestant.Turn) error {
 	found := make([]contestant.Frames, len(t.Paths()))
-	files, err := openPorts(t)
+	files, err := OpenPorts(t)
 	if err != nil {
 		return err
 	}
@@ -165,11 +168,11 @@ const (
 	selectRetry   = 5 * time.Millisecond
 )
 
-// selecting takes what a goroutine reads from each port by select with a time-out, as the article
+// Select takes what a goroutine reads from each port by select with a time-out, as the article
 // has it: a channel, a timer for each wait, and a semaphore for the readers.
-func selecting(t *contestant.Turn) error {
+func Select(t *contestant.Turn) error {
 	found := make([]contestant.Frames, len(t.Paths()))
-	files, err := openPorts(t)
+	files, err := OpenPorts(t)
 	if err != nil {
 		return err
 	}
@@ -227,8 +230,8 @@ func (c *counter) Frame(*frame.Frame) { *c++ }
 func (c *counter) Damaged()           {}
 func (c *counter) Skip([]byte)        {}
 
-// openPort opens a port in raw mode as a file that Go's poller watches.
-func openPort(path string) (*os.File, error) {
+// OpenPort opens a port in raw mode as a file that Go's poller watches.
+func OpenPort(path string) (*os.File, error) {
 	p, err := serial.Open(path, serial.Config{}) // sets the line
 	if err != nil {
 		return nil, err
@@ -237,10 +240,10 @@ func openPort(path string) (*os.File, error) {
 	return f, errors.Join(err, p.Close())
 }
 
-// openPorts opens the ports of a turn.
-func openPorts(t *contestant.Turn) (files []*os.File, err error) {
+// OpenPorts opens the ports of a turn.
+func OpenPorts(t *contestant.Turn) (files []*os.File, err error) {
 	for _, path := range t.Paths() {
-		f, err := openPort(path)
+		f, err := OpenPort(path)
 		if err != nil {
 			return nil, err
 		}
@@ -249,24 +252,22 @@ func openPorts(t *contestant.Turn) (files []*os.File, err error) {
 	return files, nil
 }
 
-// readFile reads ports as files, a goroutine each, with a buffer of the parameter bytes (4096);
-// with the parameter bufio=1 through a bufio.Reader of that size, a frame at a time.
-func readFile(t *contestant.Turn) error {
+// Files reads ports as files, a goroutine each, with a buffer of the parameter bytes (4096).
+func Files(t *contestant.Turn) error { return readFiles(t, chunkByChunk) }
+
+// Buffered reads as Files does, through a bufio.Reader of that size, a frame at a time.
+func Buffered(t *contestant.Turn) error { return readFiles(t, frameByFrame) }
+
+func readFiles(t *contestant.Turn, read func(r io.Reader, size int, found *contestant.Frames)) error {
 	size := t.Int("bytes", 4096)
 	found := make([]contestant.Frames, len(t.Paths()))
-	files, err := openPorts(t)
+	files, err := OpenPorts(t)
 	if err != nil {
 		return err
 	}
 	var done sync.WaitGroup
 	for i, f := range files {
-		done.Go(func() {
-			if t.Int("bufio", 0) == 1 {
-				frameByFrame(bufio.NewReaderSize(f, size), &found[i])
-			} else {
-				chunkByChunk(f, size, &found[i])
-			}
-		})
+		done.Go(func() { read(f, size, &found[i]) })
 	}
 	return untilEnd(t, files, &done, found)
 }
@@ -283,7 +284,8 @@ func chunkByChunk(r io.Reader, size int, found *contestant.Frames) {
 	}
 }
 
-func frameByFrame(r io.Reader, found *contestant.Frames) {
+func frameByFrame(port io.Reader, size int, found *contestant.Frames) {
+	r := bufio.NewReaderSize(port, size)
 	var one [tally128.Size]byte
 	have := 0
 	for {
@@ -299,29 +301,15 @@ func frameByFrame(r io.Reader, found *contestant.Frames) {
 // udpSize is the size of the datagrams, in bytes.
 const udpSize = 256
 
-// readUDP reads datagrams of 256 bytes from the socket that is descriptor 3: by net.UDPConn into a
-// buffer of the parameter bytes, or, with strategy=ring, by our reader. A datagram that does not
-// fit is cut by the kernel.
-func readUDP(t *contestant.Turn) error {
-	if err := syscall.SetNonblock(3, true); err != nil { // handing it over made it block
-		return os.NewSyscallError("fcntl", err)
-	}
-	f := os.NewFile(3, "udp")
-	var got, whole atomic.Uint64
-	if t.Text("strategy") == "ring" {
-		r, err := reader.New(reader.Config{Mode: reader.Mode(t.Text("mode"))})
-		if err != nil {
-			return err
-		}
-		if _, err := r.Add(reader.Port{FD: 3, Messages: true, Hold: 1 << 20, Handler: &datagrams{&got, &whole}}); err != nil {
-			return err
-		}
-	} else {
+// Datagrams reads datagrams of 256 bytes from the socket that is descriptor 3, by net.UDPConn into
+// a buffer of the parameter bytes. A datagram that does not fit is cut by the kernel.
+func Datagrams(t *contestant.Turn) error {
+	size := t.Int("bytes", 4096)
+	return readUDP(t, func(f *os.File, d *datagrams) error {
 		c, err := net.FilePacketConn(f)
 		if err != nil {
 			return err
 		}
-		size := t.Int("bytes", 4096)
 		go func() {
 			u, buf := c.(*net.UDPConn), make([]byte, size)
 			for {
@@ -329,25 +317,48 @@ func readUDP(t *contestant.Turn) error {
 				if err != nil {
 					return
 				}
-				got.Add(1)
-				if n == udpSize {
-					whole.Add(1)
-				}
+				d.Arrived(nil, n, 0)
 			}
 		}()
+		return nil
+	})
+}
+
+// RingDatagrams reads them by our reader.
+func RingDatagrams(t *contestant.Turn) error {
+	return readUDP(t, func(_ *os.File, d *datagrams) error {
+		r, err := reader.New(reader.Config{})
+		if err != nil {
+			return err
+		}
+		_, err = r.Add(reader.Port{FD: 3, Messages: true, Hold: 1 << 20, Handler: d})
+		return err
+	})
+}
+
+// readUDP lets read begin, and reports what it has seen when the turn ends.
+func readUDP(t *contestant.Turn, read func(f *os.File, d *datagrams) error) error {
+	if err := syscall.SetNonblock(3, true); err != nil { // handing it over made it block
+		return os.NewSyscallError("fcntl", err)
+	}
+	f := os.NewFile(3, "udp")
+	defer f.Close()
+	var d datagrams
+	if err := read(f, &d); err != nil {
+		return err
 	}
 	if _, err := t.Ready(); err != nil {
 		return err
 	}
 	t.End()
-	took, n := t.Elapsed(), got.Load()
+	took, n := t.Elapsed(), d.got.Load()
 	return t.Result(
-		took, n, contestant.Value{Metric: "cut_frames", V: float64(n - whole.Load())},
+		took, n, contestant.Value{Metric: "cut_frames", V: float64(n - d.whole.Load())},
 		contestant.Value{Metric: "MB_per_s", V: float64(n) * udpSize / 1e6 / took.Seconds()},
 	)
 }
 
-type datagrams struct{ got, whole *atomic.Uint64 }
+type datagrams struct{ got, whole atomic.Uint64 }
 
 func (d *datagrams) Arrived(view []byte, fresh int, _ int64) (int, bool) {
 	d.got.Add(1)
@@ -359,9 +370,9 @@ func (d *datagrams) Arrived(view []byte, fresh int, _ int64) (int, bool) {
 func (d *datagrams) Silent([]byte, int64) int    { return 0 }
 func (d *datagrams) Closed([]byte, int64, error) {}
 
-// record is the whole recorder: it reads, decodes, books and writes the log, synced in batches,
+// Record is the whole recorder: it reads, decodes, books and writes the log, synced in batches,
 // with its API on. It reports the frames that its sheet says are durable.
-func record(t *contestant.Turn) error {
+func Record(t *contestant.Turn) error {
 	dir, err := os.MkdirTemp(t.Text("dir"), "record-")
 	if err != nil {
 		return err
@@ -369,7 +380,7 @@ func record(t *contestant.Turn) error {
 	defer os.RemoveAll(dir)
 	cfg := config.Config{
 		Log: config.Log{Dir: dir}, API: config.API{Listen: "127.0.0.1:0"},
-		Read: config.Read{Strategy: t.Text("strategy"), Mode: t.Text("mode")},
+		Read: config.Read{Mode: string(reader.Latency)},
 	}
 	for i, path := range t.Paths() {
 		cfg.Sources = append(cfg.Sources, config.Source{

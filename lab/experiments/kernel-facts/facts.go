@@ -1,9 +1,10 @@
-package own
+package kernelfacts
 
 import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math"
 	"net"
 	"os"
@@ -14,13 +15,14 @@ import (
 	"time"
 
 	"github.com/tallywheel/tallywheel/lab/contestant"
+	"github.com/tallywheel/tallywheel/lab/readers"
 	"github.com/tallywheel/tallywheel/probe"
 	"github.com/tallywheel/tallywheel/serial/serialtest"
 	"github.com/tallywheel/tallywheel/uring"
 )
 
 // brokenLink asks how those end that stand behind a failed operation in a chain.
-func brokenLink(t *contestant.Turn) (f found, err error) {
+func brokenLink(t *contestant.Turn) (f contestant.Finding, err error) {
 	r, err := uring.New(uring.Config{Entries: 8})
 	if err != nil {
 		return f, err
@@ -48,15 +50,15 @@ func brokenLink(t *contestant.Turn) (f found, err error) {
 	}
 	for r.Next() != nil {
 	}
-	return found{
-		ops[0].Err() == nil && ops[1].Err() != nil && errors.Is(ops[2].Err(), syscall.ECANCELED),
-		fmt.Sprintf("a chain of three, of which the second reads a file that is open for writing alone: %v, %v, %v", ops[0].Err(), ops[1].Err(), ops[2].Err()),
+	return contestant.Finding{
+		Yes:  ops[0].Err() == nil && ops[1].Err() != nil && errors.Is(ops[2].Err(), syscall.ECANCELED),
+		Text: fmt.Sprintf("a chain of three, of which the second reads a file that is open for writing alone: %v, %v, %v", ops[0].Err(), ops[1].Err(), ops[2].Err()),
 	}, nil
 }
 
 // pollerNeedsThread asks whether a ring with a polling thread stops where its goroutine changes
 // threads.
-func pollerNeedsThread(*contestant.Turn) (f found, err error) {
+func pollerNeedsThread(*contestant.Turn) (f contestant.Finding, err error) {
 	r, err := uring.New(uring.Config{Entries: 8, SQPoll: true, SQPollIdle: time.Millisecond})
 	if err != nil {
 		return f, err
@@ -81,21 +83,21 @@ func pollerNeedsThread(*contestant.Turn) (f found, err error) {
 			done <- err
 		}()
 		if err := <-done; err != nil {
-			return found{true, fmt.Sprintf("operation %d, on thread %d of its life: %v", i+1, len(threads), err)}, nil
+			return contestant.Finding{Yes: true, Text: fmt.Sprintf("operation %d, on thread %d of its life: %v", i+1, len(threads), err)}, nil
 		}
 		if i%50 == 0 {
 			time.Sleep(5 * time.Millisecond) // until the polling thread sleeps and must be woken
 		}
 	}
-	return found{false, fmt.Sprintf("%d operations of one ring with SQPOLL, submitted from %d threads, all completed; its thread slept and was woken meanwhile", rounds, len(threads))}, nil
+	return contestant.Finding{Yes: false, Text: fmt.Sprintf("%d operations of one ring with SQPOLL, submitted from %d threads, all completed; its thread slept and was woken meanwhile", rounds, len(threads))}, nil
 }
 
 // skipTxen asks for a setting of the driver of UARTs.
-func skipTxen(*contestant.Turn) (found, error) {
+func skipTxen(*contestant.Turn) (contestant.Finding, error) {
 	const dir = "/sys/module/8250/parameters"
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return found{}, fmt.Errorf("no driver of UARTs: %w", err)
+		return contestant.Finding{}, fmt.Errorf("no driver of UARTs: %w", err)
 	}
 	var names []string
 	there := false
@@ -103,11 +105,11 @@ func skipTxen(*contestant.Turn) (found, error) {
 		names = append(names, e.Name())
 		there = there || e.Name() == "skip_txen"
 	}
-	return found{there, "the settings of the 8250 driver are " + strings.Join(names, ", ")}, nil
+	return contestant.Finding{Yes: there, Text: "the settings of the 8250 driver are " + strings.Join(names, ", ")}, nil
 }
 
 // portHasNoMap asks a serial port of this machine, else a pty, for a map.
-func portHasNoMap(t *contestant.Turn) (f found, err error) {
+func portHasNoMap(t *contestant.Turn) (f contestant.Finding, err error) {
 	path := "/dev/ttyS0"
 	file, err := os.OpenFile(path, os.O_RDWR|syscall.O_NOCTTY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -117,83 +119,18 @@ func portHasNoMap(t *contestant.Turn) (f found, err error) {
 			return f, err
 		}
 		defer func() { err = errors.Join(err, p.Close()) }()
-		if file, err = openPort(path); err != nil {
+		if file, err = readers.OpenPort(path); err != nil {
 			return f, err
 		}
 	}
 	defer file.Close()
 	_, err = syscall.Mmap(int(file.Fd()), 0, 4096, syscall.PROT_READ, syscall.MAP_SHARED)
-	return found{errors.Is(err, syscall.ENODEV), fmt.Sprintf("mmap of %s: %v", filepath.Base(path), err)}, nil
-}
-
-// readBlocked blocks in read until a byte comes.
-func readBlocked(read func([]byte) (int, error)) {
-	_, _ = read(make([]byte, 1))
-}
-
-// stateOf waits until the goroutine in readBlocked waits for something, and names it.
-func stateOf() (string, error) {
-	buf := make([]byte, 1<<16)
-	for until := time.Now().Add(10 * time.Second); time.Now().Before(until); time.Sleep(time.Millisecond) {
-		for g := range strings.SplitSeq(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
-			if _, state, ok := strings.Cut(g, "["); ok && strings.Contains(g, "own.readBlocked(") {
-				if state, _, _ = strings.Cut(state, "]"); state == "syscall" || state == "IO wait" {
-					return state, nil
-				}
-			}
-		}
-	}
-	return "", errors.New("a goroutine that reads an empty port does not wait")
-}
-
-// blockedInRead asks what becomes of a goroutine that reads an empty port, by a read that blocks
-// and by a file that the poller watches, and whether others run on meanwhile on the only processor.
-func blockedInRead(t *contestant.Turn) (f found, err error) {
-	path := filepath.Join(t.Text("dir"), "blocked")
-	p, err := serialtest.NewPort(path)
-	if err != nil {
-		return f, err
-	}
-	defer func() { err = errors.Join(err, p.Close()) }()
-	file, err := openPort(path)
-	if err != nil {
-		return f, err
-	}
-	defer file.Close()
-	fd, err := syscall.Open(path, syscall.O_RDWR|syscall.O_NOCTTY|syscall.O_CLOEXEC, 0)
-	if err != nil {
-		return f, os.NewSyscallError("open", err)
-	}
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	var states []string
-	for _, read := range []func([]byte) (int, error){func(b []byte) (int, error) { return syscall.Read(fd, b) }, file.Read} {
-		over := make(chan bool)
-		go func() { readBlocked(read); close(over) }()
-		state, err := stateOf() // runs on the only P: the reader has given it away
-		if err != nil {
-			return f, err
-		}
-		states = append(states, state)
-		for more := true; more; { // a byte of another turn may have been taken by the other
-			if _, err := p.Write([]byte{1}); err != nil {
-				return f, err
-			}
-			select {
-			case <-over:
-				more = false
-			case <-time.After(blockedLimit):
-			}
-		}
-	}
-	return found{
-		states[0] == "syscall",
-		fmt.Sprintf("with one P, others ran on while syscall.Read blocked (state: %s) and while os.File.Read did (state: %s: no thread is in a system call)", states[0], states[1]),
-	}, nil
+	return contestant.Finding{Yes: errors.Is(err, syscall.ENODEV), Text: fmt.Sprintf("mmap of %s: %v", filepath.Base(path), err)}, nil
 }
 
 // receiveTimes asks how long received bytes wait until they are read, in a ping-pong over loopback,
 // and holds it against what the article says of three classes.
-func receiveTimes(*contestant.Turn) (f found, err error) {
+func receiveTimes(*contestant.Turn) (f contestant.Finding, err error) {
 	p, err := probe.Start(probe.Net, probe.Options{PID: os.Getpid(), Sample: 1})
 	if err != nil {
 		return f, err
@@ -245,5 +182,28 @@ func receiveTimes(*contestant.Turn) (f found, err error) {
 	}
 	quick, slow = 100*quick/all, 100*slow/all
 	const near = 10 // points
-	return found{math.Abs(quick-68) <= near && math.Abs(slow-5) <= near, fmt.Sprintf("of %.0f receives %.0f %% were read within 8 µs, %.0f %% within 131 µs, %.1f %% later", all, quick, 100-quick-slow, slow)}, nil
+	return contestant.Finding{Yes: math.Abs(quick-68) <= near && math.Abs(slow-5) <= near, Text: fmt.Sprintf("of %.0f receives %.0f %% were read within 8 µs, %.0f %% within 131 µs, %.1f %% later", all, quick, 100-quick-slow, slow)}, nil
+}
+
+// fileIsThere asks for a file.
+func fileIsThere(path string) contestant.Work {
+	return contestant.Asks(func(*contestant.Turn) (contestant.Finding, error) {
+		switch _, err := os.Stat(path); {
+		case errors.Is(err, fs.ErrNotExist):
+			return contestant.Finding{Text: err.Error()}, nil
+		case err != nil:
+			return contestant.Finding{}, err
+		}
+		return contestant.Finding{Yes: true, Text: path + " is there"}, nil
+	})
+}
+
+// ringHas asks for an operation of a ring.
+func ringHas(op uring.Opcode, name string) contestant.Work {
+	return contestant.Asks(func(*contestant.Turn) (contestant.Finding, error) {
+		if err := uring.Probe().HasOp(op); err != nil {
+			return contestant.Finding{Text: err.Error()}, nil
+		}
+		return contestant.Finding{Yes: true, Text: "a ring does " + name}, nil
+	})
 }

@@ -1,4 +1,4 @@
-package own
+package servers
 
 import (
 	"fmt"
@@ -23,36 +23,37 @@ func TestHTTPAnswers(t *testing.T) {
 	if err := os.WriteFile(file, contestant.Page(fileBytes), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, who := range []string{
-		"engine=net/http", "engine=auto mode=goroutine", "engine=uring mode=goroutine", "engine=uring mode=coroutine", "engine=uring mode=inline",
-		"engine=epoll mode=goroutine", "engine=epoll mode=coroutine", "engine=epoll mode=inline",
+	for name, k := range map[string]Kind{
+		"net/http": {}, "auto": {Engine: server.Auto, Mode: server.Goroutine},
+		"uring-goroutine": {Engine: server.Uring, Mode: server.Goroutine}, "uring-coroutine": {Engine: server.Uring, Mode: server.Coroutine}, "uring-inline": {Engine: server.Uring, Mode: server.Inline},
+		"epoll-goroutine": {Engine: server.Epoll, Mode: server.Goroutine}, "epoll-coroutine": {Engine: server.Epoll, Mode: server.Coroutine}, "epoll-inline": {Engine: server.Epoll, Mode: server.Inline},
 	} {
-		if _, name, _ := strings.Cut(who, "engine="); strings.HasPrefix(name, "uring") && server.Available(server.Uring) != nil {
-			t.Logf("SKIPPED: %s: %v", who, server.Available(server.Uring))
+		if k.Engine == server.Uring && server.Available(server.Uring) != nil {
+			t.Logf("SKIPPED: %s: %v", name, server.Available(server.Uring))
 			continue
 		}
-		ask := func(work string, cfg loadgen.Config) {
-			t.Run(strings.ReplaceAll(who+" "+work, " ", "_"), func(t *testing.T) { asked(t, who+" "+work, cfg) })
+		ask := func(w Work, param string, cfg loadgen.Config) {
+			t.Run(name+"_"+w.name+"_"+filepath.Base(param), func(t *testing.T) { asked(t, k, w, param, cfg) })
 		}
 		for _, bytes := range []int{10 << 10, 64 << 10, 1 << 20} {
-			work := fmt.Sprintf("work=bodies bytes=%d", bytes)
-			ask(work, loadgen.Config{Exchanges: load.Answers(bytes)})
-			ask(work, loadgen.Config{Method: "POST", Exchanges: load.Bodies(bytes)})
+			param := fmt.Sprintf("bytes=%d", bytes)
+			ask(Bodies, param, loadgen.Config{Exchanges: load.Answers(bytes)})
+			ask(Bodies, param, loadgen.Config{Method: "POST", Exchanges: load.Bodies(bytes)})
 		}
-		ask("work=hello", loadgen.Config{Close: true, Exchanges: load.Hello()})
-		if !strings.Contains(who, "inline") {
-			ask("work=file file="+file, loadgen.Config{Exchanges: load.Answers(fileBytes)})
+		ask(Hello, "bytes=0", loadgen.Config{Close: true, Exchanges: load.Hello()})
+		if k.Mode != server.Inline {
+			ask(File, "file="+file, loadgen.Config{Exchanges: load.Answers(fileBytes)})
 		}
 	}
 }
 
 // asked serves as a contestant would, and sends for a moment.
-func asked(t *testing.T, args string, cfg loadgen.Config) {
-	turn, err := contestant.New(append([]string{"http"}, strings.Fields(args)...), strings.NewReader(""), os.Stdout)
+func asked(t *testing.T, k Kind, w Work, param string, cfg loadgen.Config) {
+	turn, err := contestant.New([]string{"http", param}, strings.NewReader(""), os.Stdout)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := httpServer(turn)
+	s, err := k.New(turn, w)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package own
+package processipc
 
 import (
 	"bufio"
@@ -62,20 +62,41 @@ func (l buffered) send(b []byte) error {
 	return errors.Join(err, l.w.Flush())
 }
 
-// talk sends messages to another process: by our ring, which spins and sleeps (how=ring) or only
-// sleeps (how=futex), by a Unix socket (unix, seqpacket), a pipe, a FIFO with bufio, or TCP. Load
-// "flood": one way, as many as go; "turns": there and back, one at a time; "wake": the same, each
-// after a pause of 1 ms, when the other one sleeps.
-func talk(t *contestant.Turn) error {
-	l, end, err := connect(t)
-	if err != nil {
-		return err
+// way is a way to another process: how one starts that and is connected to it, and the way back, as
+// the other one has it.
+type way struct {
+	connect func(t *contestant.Turn) (l line, end func(), err error)
+	back    func() (line, error)
+}
+
+// secondVariable is set for the other process.
+const secondVariable = "TALLYWHEEL_LAB_SECOND"
+
+// talk sends messages to another process. Load "flood": one way, as many as go; "turns": there and
+// back, one at a time; "wake": the same, each after a pause of 1 ms, when the other one sleeps.
+func talk(w way) contestant.Work {
+	return func(t *contestant.Turn) error {
+		if os.Getenv(secondVariable) == "" {
+			return w.talk(t)
+		}
+		l, err := w.back()
+		if err != nil {
+			return err
+		}
+		return talkBack(l)
 	}
-	defer end()
+}
+
+func (w way) talk(t *contestant.Turn) error {
 	load := t.Text("load")
 	if load != "flood" && load != "turns" && load != "wake" {
 		return fmt.Errorf("load=%s: want flood, turns or wake", load)
 	}
+	l, end, err := w.connect(t)
+	if err != nil {
+		return err
+	}
+	defer end()
 	b := make([]byte, messageSize)
 	turn := func() error {
 		b[0] = 1
@@ -128,11 +149,7 @@ func talk(t *contestant.Turn) error {
 }
 
 // talkBack is the other process: it sends back the messages whose first byte asks for it.
-func talkBack(t *contestant.Turn) error {
-	l, err := other(t.Text("how"))
-	if err != nil {
-		return err
-	}
+func talkBack(l line) error {
 	for b := make([]byte, messageSize); ; {
 		err := l.receive(b)
 		if err == nil && b[0] == 1 {
@@ -147,12 +164,13 @@ func talkBack(t *contestant.Turn) error {
 }
 
 // second starts this program as the other process, which has files from descriptor 3.
-func second(how string, files ...*os.File) (end func(), err error) {
+func second(files ...*os.File) (end func(), err error) {
 	exe, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	c := exec.Command(exe, "lab", "contestant", "talk-back", "how="+how)
+	c := exec.Command(exe, os.Args[1:]...)
+	c.Env = append(os.Environ(), secondVariable+"=1")
 	c.ExtraFiles, c.Stderr = files, os.Stderr
 	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := c.Start(); err != nil {
@@ -164,45 +182,65 @@ func second(how string, files ...*os.File) (end func(), err error) {
 	}, nil
 }
 
-func ringFor(how string) ipc.RingConfig {
-	cfg := ipc.RingConfig{Slot: messageSize, Size: 128 << 10}
-	if how == "futex" {
-		cfg.Spin = -1
+// handed are the files that the other process has.
+func handed() (there, back *os.File) { return os.NewFile(3, "there"), os.NewFile(4, "back") }
+
+// rings are our rings, one for each direction, which spin for so long before they sleep.
+func rings(spin time.Duration) way {
+	cfg := ipc.RingConfig{Slot: messageSize, Size: 128 << 10, Spin: spin}
+	return way{
+		connect: func(*contestant.Turn) (line, func(), error) {
+			there, err1 := ipc.Create(cfg)
+			back, err2 := ipc.Create(cfg)
+			if err := errors.Join(err1, err2); err != nil {
+				return nil, nil, err
+			}
+			s, err1 := there.Sender()
+			r, err2 := back.Receiver()
+			if err := errors.Join(err1, err2); err != nil {
+				return nil, nil, err
+			}
+			end, err := second(there.File(), back.File())
+			return ringLine{s, r}, end, err
+		},
+		back: func() (line, error) {
+			there, back := handed()
+			a, err1 := ipc.Open(there, cfg)
+			b, err2 := ipc.Open(back, cfg)
+			if err := errors.Join(err1, err2); err != nil {
+				return nil, err
+			}
+			r, err1 := a.Receiver()
+			s, err2 := b.Sender()
+			return ringLine{s, r}, errors.Join(err1, err2)
+		},
 	}
-	return cfg
 }
 
-// connect starts the other process and returns the way to it.
-func connect(t *contestant.Turn) (l line, end func(), err error) {
-	switch how := t.Text("how"); how {
-	case "ring", "futex":
-		there, err1 := ipc.Create(ringFor(how))
-		back, err2 := ipc.Create(ringFor(how))
-		if err := errors.Join(err1, err2); err != nil {
-			return nil, nil, err
-		}
-		s, err1 := there.Sender()
-		r, err2 := back.Receiver()
-		if err := errors.Join(err1, err2); err != nil {
-			return nil, nil, err
-		}
-		end, err = second(how, there.File(), back.File())
-		return ringLine{s, r}, end, err
-	case "pipe":
+// pipes are two of them.
+var pipes = way{
+	connect: func(*contestant.Turn) (line, func(), error) {
 		r1, w1, err1 := os.Pipe()
 		r2, w2, err2 := os.Pipe()
 		if err := errors.Join(err1, err2); err != nil {
 			return nil, nil, err
 		}
-		end, err = second(how, r1, w2)
+		end, err := second(r1, w2)
 		return streamLine{w1, r2}, end, err
-	case "fifo":
-		return connectFIFO(t)
-	case "unix", "seqpacket", "tcp":
-		return connectSocket(t, how)
-	default:
-		return nil, nil, fmt.Errorf("how=%s: want ring, futex, unix, seqpacket, pipe, fifo or tcp", how)
-	}
+	},
+	back: func() (line, error) {
+		there, back := handed()
+		return streamLine{back, bufio.NewReaderSize(there, 64<<10)}, nil
+	},
+}
+
+// fifos are two pipes with names, each behind a buffer.
+var fifos = way{
+	connect: connectFIFO,
+	back: func() (line, error) {
+		there, back := handed()
+		return buffered{bufio.NewWriter(back), streamLine{r: bufio.NewReader(there)}}, nil
+	},
 }
 
 func connectFIFO(t *contestant.Turn) (line, func(), error) {
@@ -221,14 +259,41 @@ func connectFIFO(t *contestant.Turn) (line, func(), error) {
 			return nil, nil, err
 		}
 	}
-	end, err := second("fifo", files[0], files[1])
+	end, err := second(files[0], files[1])
 	return buffered{bufio.NewWriter(files[0]), streamLine{r: bufio.NewReader(files[1])}}, end, err
 }
 
-func connectSocket(t *contestant.Turn, how string) (line, func(), error) {
-	network := map[string]string{"unix": "unix", "seqpacket": "unixpacket", "tcp": "tcp"}[how]
+// stream and packets are how messages are taken from a connection: packets come one a read.
+func stream(c net.Conn) line  { return streamLine{c, bufio.NewReaderSize(c, 64<<10)} }
+func packets(c net.Conn) line { return streamLine{c, c} }
+
+// socket is a connection of a network.
+func socket(network string, of func(net.Conn) line) way {
+	return way{
+		connect: func(*contestant.Turn) (line, func(), error) {
+			ours, f, err := connected(network)
+			if err != nil {
+				return nil, nil, err
+			}
+			defer f.Close()
+			end, err := second(f)
+			return of(ours), end, err
+		},
+		back: func() (line, error) {
+			there, _ := handed()
+			c, err := net.FileConn(there)
+			if err != nil {
+				return nil, err
+			}
+			return of(c), nil
+		},
+	}
+}
+
+// connected is both ends of a connection, the other one as a file to hand over.
+func connected(network string) (ours net.Conn, theirs *os.File, err error) {
 	addr := "127.0.0.1:0"
-	if how != "tcp" {
+	if network != "tcp" {
 		dir, err := os.MkdirTemp("", "ipc-") // a path of at most 107 bytes
 		if err != nil {
 			return nil, nil, err
@@ -241,48 +306,14 @@ func connectSocket(t *contestant.Turn, how string) (line, func(), error) {
 		return nil, nil, err
 	}
 	defer ln.Close()
-	ours, err := net.Dial(network, ln.Addr().String())
+	if ours, err = net.Dial(network, ln.Addr().String()); err != nil {
+		return nil, nil, err
+	}
+	other, err := ln.Accept()
 	if err != nil {
 		return nil, nil, err
 	}
-	theirs, err := ln.Accept()
-	if err != nil {
-		return nil, nil, err
-	}
-	defer theirs.Close()
-	f, err := theirs.(interface{ File() (*os.File, error) }).File()
-	if err != nil {
-		return nil, nil, err
-	}
-	defer f.Close()
-	end, err := second(how, f)
-	if how == "seqpacket" { // a read is a packet
-		return streamLine{ours, ours}, end, err
-	}
-	return streamLine{ours, bufio.NewReaderSize(ours, 64<<10)}, end, err
-}
-
-// other is the way from the other process.
-func other(how string) (line, error) {
-	there, back := os.NewFile(3, "there"), os.NewFile(4, "back")
-	switch how {
-	case "pipe":
-		return streamLine{back, bufio.NewReaderSize(there, 64<<10)}, nil
-	case "fifo":
-		return buffered{bufio.NewWriter(back), streamLine{r: bufio.NewReader(there)}}, nil
-	case "unix", "seqpacket", "tcp":
-		c, err := net.FileConn(there)
-		if how == "seqpacket" {
-			return streamLine{c, c}, err
-		}
-		return streamLine{c, bufio.NewReaderSize(c, 64<<10)}, err
-	}
-	a, err1 := ipc.Open(there, ringFor(how))
-	b, err2 := ipc.Open(back, ringFor(how))
-	if err := errors.Join(err1, err2); err != nil {
-		return nil, err
-	}
-	r, err1 := a.Receiver()
-	s, err2 := b.Sender()
-	return ringLine{s, r}, errors.Join(err1, err2)
+	defer other.Close()
+	theirs, err = other.(interface{ File() (*os.File, error) }).File()
+	return ours, theirs, err
 }

@@ -1,4 +1,4 @@
-package own
+package gofacts
 
 import (
 	"bufio"
@@ -26,7 +26,7 @@ const blockedLimit = 200 * time.Millisecond
 
 // readLockTwice asks whether who holds an RWMutex for reading may take it for reading again, while
 // another one waits to write.
-func readLockTwice(*contestant.Turn) (found, error) {
+func readLockTwice(*contestant.Turn) (contestant.Finding, error) {
 	var mu sync.RWMutex
 	mu.RLock()
 	go func() {
@@ -41,12 +41,12 @@ func readLockTwice(*contestant.Turn) (found, error) {
 	go func() { mu.RLock(); close(again) }()
 	select {
 	case <-again:
-		return found{true, "a second RLock was granted while a writer waits"}, nil
+		return contestant.Finding{Yes: true, Text: "a second RLock was granted while a writer waits"}, nil
 	case <-time.After(blockedLimit):
 	}
 	mu.RUnlock() // lets both go on
 	<-again
-	return found{false, fmt.Sprintf("while a writer waits, a second RLock was not granted within %v, until the first was given back: who held both would wait for ever", blockedLimit)}, nil
+	return contestant.Finding{Yes: false, Text: fmt.Sprintf("while a writer waits, a second RLock was not granted within %v, until the first was given back: who held both would wait for ever", blockedLimit)}, nil
 }
 
 // lockWait is how long goroutines have waited for mutexes, in all.
@@ -77,14 +77,14 @@ func contended(work func(g int)) time.Duration {
 // contendedShare is the share of the time that counts as contention.
 const contendedShare = 100 // one in so many
 
-func syncMapLocks(*contestant.Turn) (found, error) {
+func syncMapLocks(*contestant.Turn) (contestant.Finding, error) {
 	var m sync.Map
 	waited := contended(func(g int) { m.Store(1, g) })
 	read := contended(func(int) { m.Load(1) })
-	return found{waited < blockedLimit/contendedShare, fmt.Sprintf("8 goroutines that store waited %v for locks in %v, 8 that load %v", waited.Round(time.Microsecond), blockedLimit, read.Round(time.Microsecond))}, nil
+	return contestant.Finding{Yes: waited < blockedLimit/contendedShare, Text: fmt.Sprintf("8 goroutines that store waited %v for locks in %v, 8 that load %v", waited.Round(time.Microsecond), blockedLimit, read.Round(time.Microsecond))}, nil
 }
 
-func bufioLocks(*contestant.Turn) (found, error) {
+func bufioLocks(*contestant.Turn) (contestant.Finding, error) {
 	own := make([]*bufio.Writer, 8)
 	for i := range own {
 		own[i] = bufio.NewWriter(io.Discard)
@@ -93,7 +93,7 @@ func bufioLocks(*contestant.Turn) (found, error) {
 	alone := contended(func(g int) { _, _ = own[g].Write(line) })
 	var mu sync.Mutex
 	shared := contended(func(int) { mu.Lock(); _, _ = own[0].Write(line); mu.Unlock() })
-	return found{alone > blockedLimit/contendedShare, fmt.Sprintf("8 goroutines with a bufio.Writer each waited %v for locks in %v; with one under a lock of their own %v", alone.Round(time.Microsecond), blockedLimit, shared.Round(time.Microsecond))}, nil
+	return contestant.Finding{Yes: alone > blockedLimit/contendedShare, Text: fmt.Sprintf("8 goroutines with a bufio.Writer each waited %v for locks in %v; with one under a lock of their own %v", alone.Round(time.Microsecond), blockedLimit, shared.Round(time.Microsecond))}, nil
 }
 
 // endless is a text without an end.
@@ -106,16 +106,16 @@ func (e endless) Read(b []byte) (n int, err error) {
 	return n, nil
 }
 
-func bufferGrows(*contestant.Turn) (found, error) {
+func bufferGrows(*contestant.Turn) (contestant.Finding, error) {
 	r := bufio.NewReaderSize(endless{append(bytes.Repeat([]byte("x"), 99), '\n')}, 64<<10)
 	before := r.Size()
 	const read = 1 << 20
 	for range read {
 		if _, err := r.ReadSlice('\n'); err != nil {
-			return found{}, err
+			return contestant.Finding{}, err
 		}
 	}
-	return found{r.Size() > before, fmt.Sprintf("after %d lines by ReadSlice, without Discard, the buffer has %d bytes; it had %d", read, r.Size(), before)}, nil
+	return contestant.Finding{Yes: r.Size() > before, Text: fmt.Sprintf("after %d lines by ReadSlice, without Discard, the buffer has %d bytes; it had %d", read, r.Size(), before)}, nil
 }
 
 // counted counts the reads, each of which brings a frame.
@@ -126,7 +126,7 @@ func (c *counted) Read(b []byte) (int, error) {
 	return min(len(b), 128), nil
 }
 
-func bufioRefills(*contestant.Turn) (found, error) {
+func bufioRefills(*contestant.Turn) (contestant.Finding, error) {
 	c := &counted{}
 	r := bufio.NewReaderSize(c, 4096)
 	b := make([]byte, 16)
@@ -134,21 +134,21 @@ func bufioRefills(*contestant.Turn) (found, error) {
 	for range 4096 {
 		had, before := r.Buffered(), c.reads
 		if _, err := r.Read(b); err != nil {
-			return found{}, err
+			return contestant.Finding{}, err
 		}
 		if had > 0 {
 			held++
 			early += c.reads - before
 		}
 	}
-	return found{early > 0, fmt.Sprintf("of %d calls of Read while data was held %d read from the port; %d reads brought %d calls their data", held, early, c.reads, 4096)}, nil
+	return contestant.Finding{Yes: early > 0, Text: fmt.Sprintf("of %d calls of Read while data was held %d read from the port; %d reads brought %d calls their data", held, early, c.reads, 4096)}, nil
 }
 
 var kept *[4096]byte
 
 // heapMoves asks whether the collector moves what is on the heap. What is on a stack moves when the
 // stack grows.
-func heapMoves(*contestant.Turn) (found, error) {
+func heapMoves(*contestant.Turn) (contestant.Finding, error) {
 	kept = new([4096]byte)
 	at := fmt.Sprintf("%p", kept)
 	var garbage []byte
@@ -159,10 +159,10 @@ func heapMoves(*contestant.Turn) (found, error) {
 	}
 	runtime.KeepAlive(garbage)
 	now := fmt.Sprintf("%p", kept)
-	return found{now != at, fmt.Sprintf("a buffer on the heap lay at %s, and after %d collections at %s", at, cycles, now)}, nil
+	return contestant.Finding{Yes: now != at, Text: fmt.Sprintf("a buffer on the heap lay at %s, and after %d collections at %s", at, cycles, now)}, nil
 }
 
-func indexByteSpares(*contestant.Turn) (found, error) {
+func indexByteSpares(*contestant.Turn) (contestant.Finding, error) {
 	line := append(bytes.Repeat([]byte("x"), 99), '\n')
 	allocations := func(work func() int) float64 {
 		const runs = 1000
@@ -177,7 +177,7 @@ func indexByteSpares(*contestant.Turn) (found, error) {
 		return float64(after.Mallocs-before.Mallocs) / runs
 	}
 	by, copied := allocations(func() int { return bytes.IndexByte(line, '\n') }), allocations(func() int { return strings.Index(string(line), "\n") })
-	return found{by < 0.1 && copied > 0.9, fmt.Sprintf("a line of 100 bytes takes %.2f allocations by bytes.IndexByte, %.2f by strings.Index of a string made of it", by, copied)}, nil
+	return contestant.Finding{Yes: by < 0.1 && copied > 0.9, Text: fmt.Sprintf("a line of 100 bytes takes %.2f allocations by bytes.IndexByte, %.2f by strings.Index of a string made of it", by, copied)}, nil
 }
 
 // loops is what a loop without a call does at least, some seconds' worth.
@@ -185,7 +185,7 @@ const loops = uint64(2 << 30)
 
 // needsPreemptAtBuild asks whether this program, which was built without any such setting, can
 // interrupt a loop without calls.
-func needsPreemptAtBuild(*contestant.Turn) (found, error) {
+func needsPreemptAtBuild(*contestant.Turn) (contestant.Finding, error) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	info, _ := debug.ReadBuildInfo()
 	set := "was built without GODEBUG"
@@ -209,7 +209,7 @@ func needsPreemptAtBuild(*contestant.Turn) (found, error) {
 	time.Sleep(time.Millisecond) // the one processor goes to the loop; who comes back has interrupted it
 	took := time.Since(began)
 	interrupted := !over.Load()
-	return found{!interrupted, fmt.Sprintf("this program %s; on one processor a loop without calls was interrupted: %v, after %v", set, interrupted, took.Round(time.Microsecond))}, nil
+	return contestant.Finding{Yes: !interrupted, Text: fmt.Sprintf("this program %s; on one processor a loop without calls was interrupted: %v, after %v", set, interrupted, took.Round(time.Microsecond))}, nil
 }
 
 var spunOut atomic.Uint64
@@ -241,15 +241,15 @@ var (
 )
 
 // runtimeUsesSyscall asks the runtime's source whether it maps memory through package syscall.
-func runtimeUsesSyscall(*contestant.Turn) (found, error) {
+func runtimeUsesSyscall(*contestant.Turn) (contestant.Finding, error) {
 	const file = "mem_linux.go"
 	dir, lines, err := runtimeSource(file)
 	if err != nil {
-		return found{}, err
+		return contestant.Finding{}, err
 	}
 	sources, err := filepath.Glob(filepath.Join(dir, "*.go"))
 	if err != nil {
-		return found{}, err
+		return contestant.Finding{}, err
 	}
 	for _, path := range sources {
 		if strings.HasSuffix(path, "_test.go") {
@@ -257,35 +257,35 @@ func runtimeUsesSyscall(*contestant.Turn) (found, error) {
 		}
 		b, err := os.ReadFile(path)
 		if err != nil {
-			return found{}, err
+			return contestant.Finding{}, err
 		}
 		if l := lineOf(filepath.Base(path), strings.Split(string(b), "\n"), importsSyscall); l != "" {
-			return found{true, l}, nil
+			return contestant.Finding{Yes: true, Text: l}, nil
 		}
 	}
 	l := lineOf(file, lines, mapsMemory)
 	if l == "" {
-		return found{}, fmt.Errorf("src/runtime/%s of this Go has no call of mmap", file)
+		return contestant.Finding{}, fmt.Errorf("src/runtime/%s of this Go has no call of mmap", file)
 	}
-	return found{false, fmt.Sprintf("no file of the runtime imports syscall; %s", l)}, nil
+	return contestant.Finding{Yes: false, Text: fmt.Sprintf("no file of the runtime imports syscall; %s", l)}, nil
 }
 
 // barrierByMap asks the runtime's source what switches the write barrier on.
-func barrierByMap(*contestant.Turn) (found, error) {
+func barrierByMap(*contestant.Turn) (contestant.Finding, error) {
 	const file = "mgc.go"
 	_, lines, err := runtimeSource(file)
 	if err != nil {
-		return found{}, err
+		return contestant.Finding{}, err
 	}
 	l := lineOf(file, lines, setsBarrier)
 	if l == "" {
-		return found{}, fmt.Errorf("src/runtime/%s of this Go does not set writeBarrier", file)
+		return contestant.Finding{}, fmt.Errorf("src/runtime/%s of this Go does not set writeBarrier", file)
 	}
-	return found{strings.Contains(l, "PROT"), l}, nil
+	return contestant.Finding{Yes: strings.Contains(l, "PROT"), Text: l}, nil
 }
 
 // sizeCheckKeeps asks whether a check of the size before mapping keeps SIGBUS away.
-func sizeCheckKeeps(t *contestant.Turn) (f found, err error) {
+func sizeCheckKeeps(t *contestant.Turn) (f contestant.Finding, err error) {
 	file, err := os.CreateTemp(t.Text("dir"), "shrinks-")
 	if err != nil {
 		return f, err
@@ -311,8 +311,8 @@ func sizeCheckKeeps(t *contestant.Turn) (f found, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if fault := recover(); fault != nil {
-			f = found{false, fmt.Sprintf("the size, %d bytes, was right when it was checked; the file shrank, and a read of the map was a fault: %v", info.Size(), fault)}
+			f = contestant.Finding{Yes: false, Text: fmt.Sprintf("the size, %d bytes, was right when it was checked; the file shrank, and a read of the map was a fault: %v", info.Size(), fault)}
 		}
 	}()
-	return found{true, fmt.Sprintf("a byte behind the end of the file was read: %d", b[size-1])}, nil
+	return contestant.Finding{Yes: true, Text: fmt.Sprintf("a byte behind the end of the file was read: %d", b[size-1])}, nil
 }

@@ -1,0 +1,82 @@
+package filemisuse
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"os"
+
+	"github.com/tallywheel/tallywheel/lab/bigfile"
+	"github.com/tallywheel/tallywheel/lab/contestant"
+)
+
+const record = 128
+
+// pass reads a file whole, and returns how many bytes and records that were.
+type pass func(f *os.File) (n int, records uint64, err error)
+
+// by reads records of 128 bytes out of a binary file, again and again.
+func by(read pass) contestant.Work {
+	return func(t *contestant.Turn) error {
+		path := t.Text("file")
+		return bigfile.Passes(t, path, func() (int, uint64, error) {
+			f, err := os.Open(path)
+			if err != nil {
+				return 0, 0, err
+			}
+			defer f.Close()
+			return read(f)
+		})
+	}
+}
+
+// scanner takes binary data for "lines" of any length, and makes a string of each.
+func scanner(f *os.File) (n int, k uint64, err error) {
+	s := bufio.NewScanner(f)
+	s.Split(func(data []byte, atEOF bool) (int, []byte, error) {
+		if i := bytes.IndexByte(data, '\n'); i >= 0 {
+			return i + 1, data[:i+1], nil
+		}
+		if atEOF && len(data) > 0 {
+			return len(data), data, nil
+		}
+		return 0, nil, nil
+	})
+	for ; s.Scan(); k++ {
+		n += len(s.Text())
+	}
+	return n, k, s.Err()
+}
+
+// tiny makes a read for each record.
+func tiny(f *os.File) (int, uint64, error) { return recordsOf(f, make([]byte, record)) }
+
+// chunks are of 256 KiB, whose records are taken in place, as one should.
+func chunks(f *os.File) (int, uint64, error) { return recordsOf(f, make([]byte, 256<<10)) }
+
+// buffered takes each record out of a bufio.Reader with its 4 KiB.
+func buffered(f *os.File) (n int, k uint64, err error) {
+	one := make([]byte, record)
+	for r := bufio.NewReader(f); ; k++ {
+		if _, err := io.ReadFull(r, one); err == io.EOF {
+			return n, k, nil
+		} else if err != nil {
+			return n, k, err
+		}
+		n += record
+	}
+}
+
+func recordsOf(f *os.File, b []byte) (n int, k uint64, err error) {
+	for {
+		m, err := io.ReadFull(f, b)
+		n += m
+		k += uint64(m / record)
+		if err == io.EOF || errors.Is(err, io.ErrUnexpectedEOF) {
+			return n, k, nil
+		} else if err != nil {
+			return n, k, err
+		}
+	}
+}
