@@ -327,15 +327,16 @@ func (b *Bench) turnLength(e *Experiment, overhead time.Duration, turns int, lef
 // tight reports whether every comparison to the base is as sure as was asked for, by the deciding
 // figure; where there is no base, every figure by itself.
 func (b *Bench) tight(e *Experiment, running []*cellOf) bool {
+	decides := decisive(names(e.Metrics), func(string) bool { return true })
 	for _, c := range running {
-		own := column(c.rounds, e.Metrics[0].name)
+		own := column(c.rounds, decides)
 		if c.notRun != "" || len(own) == 0 {
 			continue // what decides is counted apart
 		}
 		other := slices.Repeat([]float64{1}, len(own))
 		for _, base := range running {
 			if base.c == e.Base && base.cell.String() == c.cell.String() && len(base.rounds) > 0 {
-				other = column(base.rounds, e.Metrics[0].name)
+				other = column(base.rounds, decides)
 			}
 		}
 		if r, ok := Compare(own, other); ok && !b.options.sure(r) {
@@ -400,6 +401,10 @@ func (c *cellOf) row() Row {
 				r.Metrics[name] = Summarise(Describe(name).Unit, column(c.rounds, name))
 			}
 		}
+	}
+	if sent := r.Metrics[SentFrames.name]; sent.N > 0 {
+		bound := errorBound(sum(r.Metrics[LostFrames.name].Samples), max(1, sum(sent.Samples)))
+		r.Metrics[ErrorBound.name] = Summarise("", []float64{bound})
 	}
 	for name, v := range c.calls {
 		r.Metrics[name] = Summarise(Describe(name).Unit, []float64{v})

@@ -10,9 +10,12 @@ import (
 	"io"
 	"math"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -83,6 +86,19 @@ func works(name string) (contestant.Work, bool) {
 		"counts": opens,
 		"knows":  func(t *contestant.Turn) error { return t.Answer(false, "two lines\nin one") },
 		"sleeps": sleeps,
+		"parent": func(t *contestant.Turn) error {
+			child := exec.Command("sh", "-c", "while :; do :; done")
+			child.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+			runtime.LockOSThread() // it dies with the thread that started it
+			if err := child.Start(); err != nil {
+				return err
+			}
+			defer func() {
+				_ = child.Process.Kill()
+				_ = child.Wait()
+			}()
+			return sleeps(t)
+		},
 	}[name]
 	return work, ok
 }
@@ -253,6 +269,22 @@ func TestRoundsAndCosts(t *testing.T) {
 	}
 	if rss, ok := v.Median(works, nil, lab.RSS); !ok || rss < 1<<20 || rss > 1<<30 {
 		t.Errorf("memory %.0f bytes", rss)
+	}
+}
+
+// TestChildrenCount: what a contestant's children use is its own.
+func TestChildrenCount(t *testing.T) {
+	if _, err := os.Stat(fmt.Sprintf("/proc/self/task/%d/children", os.Getpid())); err != nil {
+		t.Skipf("SKIPPED: the kernel does not tell children: %v; run this on one with CONFIG_PROC_CHILDREN", err)
+	}
+	e := &lab.Experiment{Name: "test", Metrics: []lab.Metric{lab.CPUPerOp}, Contestants: []*lab.Contestant{our("parent")}, Turn: 300 * time.Millisecond}
+	r, err := run(t, t.Context(), quickly(t), e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// It sleeps, which takes it some 100 µs, and its child works all the time.
+	if cpu, ok := (lab.View{ExperimentResult: &r}).Median(e.Contestants[0], nil, lab.CPUPerOp); !ok || cpu < 2000 {
+		t.Errorf("%.0f µs of CPU time in a turn in which a child worked all the time", cpu)
 	}
 }
 

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"maps"
+	"math"
 	"slices"
 	"strings"
 )
@@ -25,6 +26,7 @@ var (
 	Throttled            = metric("throttled", "times", "times a CPU limit stopped it", neither)
 	CPUPercent           = metric("cpu_percent", "%", "CPU", less)
 	CPUPerMB             = metric("cpu_ms_per_MB", "ms/MB", "CPU time a megabyte", less)
+	LatencyMean          = metric("latency_us_mean", "µs", "latency, mean", less)
 	LatencyP50           = metric("latency_us_p50", "µs", "latency, median", less)
 	LatencyP90           = metric("latency_us_p90", "µs", "latency, 90 %", less)
 	LatencyP99           = metric("latency_us_p99", "µs", "latency, 99 %", less)
@@ -50,6 +52,7 @@ var (
 	DamagedFrames        = metric("damaged_frames", "frames", "frames sent damaged", neither)
 	DroppedFrames        = metric("dropped_frames", "frames", "frames left out by the device", neither)
 	RepeatedFrames       = metric("repeated_frames", "frames", "frames sent twice", neither)
+	ErrorBound           = metric("error_rate_at_most", "", "error rate, at most (95 %)", less)
 	LostPercent          = metric("lost_percent", "%", "frames lost", less)
 	RateVariation        = metric("rate_variation_percent", "%", "variation of throughput, 10 ms slices", less)
 	ScaleUp              = metric("scale_up_us", "µs", "delay until the pool has grown", less)
@@ -90,6 +93,49 @@ func metric(name, unit, label string, better int) Metric {
 	descriptions[name] = Description{unit, label, better}
 	return Metric{name}
 }
+
+// failures are metrics of what went wrong, or was made to. They stand first where the question is
+// loss, but contestants are compared by another.
+var failures = []Metric{SentFrames, LostFrames, LostPercent, ErrorBound, FalseFrames, DamagedFrames, DroppedFrames, RepeatedFrames}
+
+// decisive is the metric by which contestants are compared: the first of those shown, by name, that
+// is not of failures, and that there is.
+func decisive(shown []string, is func(name string) bool) string {
+	for _, name := range shown {
+		if !slices.Contains(failures, Named(name)) && is(name) {
+			return name
+		}
+	}
+	return ""
+}
+
+// errorBound is the rate below which that of errors is, at 95 %, if so many of n were lost: 3 ÷ n
+// if none was (the rule of three), else by the Poisson distribution.
+func errorBound(lost, n float64) float64 {
+	atMost := func(mu float64) float64 { // the chance of so few
+		term := math.Exp(-mu)
+		sum := term
+		for k := 1.0; k <= lost; k++ {
+			term *= mu / k
+			sum += term
+		}
+		return sum
+	}
+	if lost > manyLost { // it is as good as normal then
+		return (lost + 1.645*math.Sqrt(lost)) / n
+	}
+	lo, hi := lost, 3*lost+10
+	for range 50 {
+		if mid := (lo + hi) / 2; atMost(mid) > 0.05 {
+			lo = mid
+		} else {
+			hi = mid
+		}
+	}
+	return hi / n
+}
+
+const manyLost = 400
 
 // Calls is the metric that counts one system call an operation.
 func Calls(call string) Metric { return Metric{callMetric + call} }

@@ -83,16 +83,15 @@ func (row *Row) over(other *Row, metric Metric) (Ratio, bool) {
 	return r, ok
 }
 
-// Decides is the metric that a cell is judged by: the first of those shown that it has.
+// Decides is the metric that a cell is judged by: the first of those shown that it has, losses
+// aside.
 func (r *ExperimentResult) Decides(cell Params) string {
-	for _, name := range r.Shown {
-		for _, row := range r.Rows {
-			if _, ok := row.Metrics[name]; ok && row.Params.String() == cell.String() {
-				return name
-			}
-		}
-	}
-	return ""
+	return decisive(r.Shown, func(name string) bool {
+		return slices.ContainsFunc(r.Rows, func(row Row) bool {
+			_, ok := row.Metrics[name]
+			return ok && row.Params.String() == cell.String()
+		})
+	})
 }
 
 // Cells lists the settings of the rows, in their order.

@@ -43,13 +43,14 @@ func Median(values []float64) float64 {
 	return v[len(v)/2]
 }
 
-func mean(values []float64) float64 {
-	sum := 0.0
+func sum(values []float64) (s float64) {
 	for _, v := range values {
-		sum += v
+		s += v
 	}
-	return sum / float64(max(1, len(values)))
+	return s
 }
+
+func mean(values []float64) float64 { return sum(values) / float64(max(1, len(values))) }
 
 // medianInterval returns the ranks, from 0, of the narrowest symmetric interval that holds the
 // median with the confidence, whatever the distribution: the number of values below the median is

@@ -74,3 +74,19 @@ func TestCollections(t *testing.T) {
 		t.Errorf("%v, want 2 collections and 2000 µs", m)
 	}
 }
+
+// TestErrorBound: the upper limits of Poisson's distribution, by its tables, and no step where it
+// is taken for normal.
+func TestErrorBound(t *testing.T) {
+	for lost, want := range map[float64]float64{0: 2.996, 1: 4.744, 2: 6.296, 10: 16.96} {
+		if got := errorBound(lost, 1); math.Abs(got-want) > 0.005 {
+			t.Errorf("%.0f lost: at most %.3f, want %.3f", lost, got, want)
+		}
+	}
+	if a, b := errorBound(manyLost, 1), errorBound(manyLost+1, 1); b < a-3 || b > a+3 {
+		t.Errorf("%d lost: at most %.1f; one more: %.1f", manyLost, a, b)
+	}
+	if got := errorBound(0, 1e6); math.Abs(got-2.996e-6) > 1e-8 {
+		t.Errorf("none of a million: %g", got)
+	}
+}

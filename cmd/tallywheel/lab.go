@@ -73,6 +73,9 @@ func newLabRun(use string) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if use == "all" && !l.full && l.budget == 0 {
+				l.budget = share(chosen)
+			}
 			return l.run(c.Context(), chosen, "tallywheel "+strings.Join(os.Args[1:], " "), c.OutOrStdout(), os.Stderr)
 		},
 	}
@@ -122,6 +125,21 @@ func chooseExperiments(all bool, names, planes []string) (chosen []*lab.Experime
 		chosen = append(chosen, known[i])
 	}
 	return chosen, nil
+}
+
+// quickAll is the time for the turns of all experiments in a quick run; building, preparing and
+// what is asked once come on top.
+const quickAll = 32 * time.Minute
+
+// share is the time for each of the experiments that measure, so that all of them are soon done.
+func share(chosen []*lab.Experiment) time.Duration {
+	timed := time.Duration(0)
+	for _, e := range chosen {
+		if !e.Once {
+			timed++
+		}
+	}
+	return min(lab.Quick().Budget, quickAll/max(1, timed))
 }
 
 // planeNames lists the planes.
@@ -259,7 +277,8 @@ func newLabCompare() *cobra.Command {
 }
 
 func newLabVerdicts() *cobra.Command {
-	return &cobra.Command{
+	var documents []string
+	c := &cobra.Command{
 		Use: "verdicts [RESULTS]", Short: "list the published claims and their verdicts, from results.json",
 		RunE: func(c *cobra.Command, args []string) error {
 			path := filepath.Join("lab-results", "results.json")
@@ -276,9 +295,11 @@ func newLabVerdicts() *cobra.Command {
 			} else if err != nil {
 				return err
 			}
-			return report.Verdicts(c.OutOrStdout(), r)
+			return report.Verdicts(c.OutOrStdout(), r, documents...)
 		},
 	}
+	c.Flags().StringSliceVar(&documents, "claims", nil, "claims of these documents alone, by their numbers, as 000,003")
+	return c
 }
 
 func newLabTrace() *cobra.Command {

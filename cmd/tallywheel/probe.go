@@ -22,19 +22,22 @@ func newProbe() *cobra.Command {
 	var o probe.Options
 	var length time.Duration
 	var listen string
-	var asJSON bool
+	var asJSON, rings bool
 	c := &cobra.Command{
 		Use:   "probe uring|net|sched",
 		Short: "look into the kernel: latencies of io_uring, of sockets and of the scheduler",
 		Long: `Counts in the kernel, by eBPF, and prints histograms:
 
-  uring   io_uring requests from submission to completion, by operation
+  uring   io_uring requests from submission to completion, by operation; with --rings the rings that a process has
   net     sockets, from the arrival of data to its being read
   sched   threads, from being woken to running
 
 It needs root, or CAP_BPF and CAP_PERFMON, and a kernel with BTF. With --listen it serves the histograms to Prometheus meanwhile.`,
 		Example: "  tallywheel probe uring --for 10s --pid $(pidof tallywheel)",
 		RunE: func(c *cobra.Command, args []string) (err error) {
+			if rings {
+				return printRings(c.OutOrStdout(), args[0], o.PID, asJSON)
+			}
 			p, err := probe.Start(probe.Kind(args[0]), o)
 			if errors.Is(err, probe.ErrOptions) {
 				return fmt.Errorf("%w: %w", errUsage, err)
@@ -71,8 +74,33 @@ It needs root, or CAP_BPF and CAP_PERFMON, and a kernel with BTF. With --listen 
 	f.IntVar(&o.PID, "pid", 0, "process to look at; 0: all")
 	f.IntVar(&o.Sample, "sample", 0, "take the time of one request (uring) or one socket (net) in so many, a power of two; 0: 64 requests, 16 sockets")
 	f.StringVar(&listen, "listen", "", "serve /metrics at this loopback address meanwhile, as 127.0.0.1:9400")
+	f.BoolVar(&rings, "rings", false, "uring with --pid: list the rings of the process, their sizes and what they have, and end; it needs no rights but those to look at the process")
 	f.BoolVar(&asJSON, "json", false, "print the counts as JSON")
 	return c
+}
+
+// printRings lists the rings of a process.
+func printRings(out io.Writer, kind string, pid int, asJSON bool) error {
+	if probe.Kind(kind) != probe.Uring || pid == 0 {
+		return fmt.Errorf("%w: --rings wants probe uring --pid N", errUsage)
+	}
+	all, err := probe.Rings(pid)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return json.NewEncoder(out).Encode(all)
+	}
+	if len(all) == 0 {
+		_, err := fmt.Fprintf(out, "process %d has no ring\n", pid)
+		return err
+	}
+	for _, r := range all {
+		if _, err := fmt.Fprintln(out, r); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // serveProbe serves the figures to Prometheus, on loopback only: there is no token.

@@ -272,8 +272,11 @@ func Passes(t *contestant.Turn, path string, pass func() (int, uint64, error)) e
 	)
 }
 
-// coldShare is one part in so many of a cold file that a turn reads at most.
-const coldShare = 16
+// What a turn reads of a cold file at most: one part in so many of it, and so many blocks.
+const (
+	coldShare = 16
+	coldReads = 100_000
+)
 
 // SeekAndRead reads blocks of 4 KiB at random by Seek and Read. state=cold drops the page cache
 // before.
@@ -329,7 +332,7 @@ func readAtRandom(t *contestant.Turn, read func(b []byte, off int64) (int, error
 	n := uint64(0)
 	most := uint64(math.MaxUint64)
 	if t.Text("state") == "cold" { // else a long turn would find more of it cached than a short one
-		most = uint64(size / Block / coldShare)
+		most = min(coldReads, uint64(size/Block/coldShare))
 	}
 	for now := time.Now(); now.Before(until) && n < most; n++ {
 		if _, err := read(b, rng.Int64N(size/Block)*Block); err != nil {

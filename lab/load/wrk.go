@@ -57,6 +57,12 @@ func parseWrk(out string) (lab.Metrics, error) {
 				return nil, fmt.Errorf("wrk: %q is no result", strings.TrimSpace(line))
 			}
 			m["ops"], m["wall_s"] = n, took.Seconds()
+		case len(f) == 5 && f[0] == "Latency": // its mean, deviation, maximum, and how many are within the deviation
+			d, err := time.ParseDuration(f[1])
+			if err != nil {
+				return nil, fmt.Errorf("wrk: %q is no latency", strings.TrimSpace(line))
+			}
+			m["latency_us_mean"] = float64(d) / float64(time.Microsecond)
 		case len(f) == 2 && (f[0] == "50%" || f[0] == "90%" || f[0] == "99%"):
 			d, err := time.ParseDuration(f[1])
 			if err != nil {

@@ -59,11 +59,11 @@ func growth(e *lab.ExperimentResult) (charts []template.HTML) {
 
 func growthOf(e *lab.ExperimentResult, rest lab.Params) template.HTML {
 	over, metric := e.Chart.Over, e.Chart.Metric
-	if over == "" || len(e.Shown) == 0 {
+	if over == "" || len(e.Shown) == 0 || len(e.Rows) == 0 {
 		return ""
 	}
 	if metric == "" {
-		metric = e.Shown[0]
+		metric = e.Decides(e.Rows[0].Params)
 	}
 	var rows []lab.Row
 	var values []float64

@@ -16,6 +16,9 @@ type claim struct {
 	lab.Verdict
 }
 
+// of reports whether a claim is of a document.
+func (c claim) of(number string) bool { return c.Source != nil && c.Source.Number == number }
+
 // Where is the document and the chapter of a claim: 004, 3.1; "" if the results do not say it.
 func (c claim) Where() string {
 	if c.Source == nil {
@@ -45,10 +48,19 @@ func allClaims(r *lab.Results) (all []claim) {
 }
 
 // Verdicts lists all claims and what was found, by document and chapter, then the goals of this
-// project.
-func Verdicts(w io.Writer, r *lab.Results) error {
+// project; if documents are given, the claims of those alone. It is an error if one has none.
+func Verdicts(w io.Writer, r *lab.Results, documents ...string) error {
 	var out strings.Builder
-	for _, c := range allClaims(r) {
+	all := allClaims(r)
+	for _, d := range documents {
+		if !slices.ContainsFunc(all, func(c claim) bool { return c.of(d) }) {
+			return fmt.Errorf("these results have no claim of document %q", d)
+		}
+	}
+	for _, c := range all {
+		if len(documents) > 0 && !slices.ContainsFunc(documents, c.of) {
+			continue
+		}
 		what := "published:"
 		if c.Goal {
 			what = "goal:     "

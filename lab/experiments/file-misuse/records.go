@@ -52,8 +52,10 @@ func scanner(f *os.File) (n int, k uint64, err error) {
 // tiny makes a read for each record.
 func tiny(f *os.File) (int, uint64, error) { return recordsOf(f, make([]byte, record)) }
 
-// chunks are of 256 KiB, whose records are taken in place, as one should.
-func chunks(f *os.File) (int, uint64, error) { return recordsOf(f, make([]byte, 256<<10)) }
+// reads are of so many bytes, whose records are taken in place, as one should.
+func reads(size int) pass {
+	return func(f *os.File) (int, uint64, error) { return recordsOf(f, make([]byte, size)) }
+}
 
 // buffered takes each record out of a bufio.Reader with its 4 KiB.
 func buffered(f *os.File) (n int, k uint64, err error) {

@@ -20,13 +20,14 @@ func init() {
 	lab.Register(&lab.Experiment{
 		Name: "file-mmap-seek", Plane: lab.Files,
 		Question: "Does a map read a large file at random faster than seek and read?",
-		Method: "4 KiB at random offsets of a file of 1 GiB (quick: 256 MiB), all of it in the page cache or none of it at the beginning; copied out in every case. Of a cold file at most one block in 16 is read in a turn, " +
+		Method: "4 KiB at random offsets of a file of 256 MiB, with --full 16 GiB where memory and disk have room for that, else 1 GiB; all of it in the page cache or none of it at the beginning; copied out in every case. " +
+			"Of a cold file at most one block in 16 is read in a turn, and at most 100,000, " +
 			"and what of it is cached at the end is shown: who reads ahead has more, so its reads are not cold any more.",
 		Metrics:     []lab.Metric{lab.OpsPerSecond, lab.LatencyP50, lab.LatencyP99, lab.PageFaultsPerOp, lab.MajorFaultsPerOp, lab.CPUPerOp, lab.CachedPercent},
 		Base:        seekRead,
 		Cells:       func(lab.Options) []lab.Params { return lab.Cells("state", "cached", "cold") },
 		Contestants: []*lab.Contestant{seekRead, readAt, mapped, inOrder},
-		Prepare:     bigfile.Large, Scene: bigfile.Scene,
+		Prepare:     bigfile.Largest, Scene: bigfile.Scene,
 		Advice: func(v lab.View) string {
 			a, ok1 := v.Medians(lab.Params{"state": "cached"}, lab.OpsPerSecond, mapped, readAt)
 			b, ok2 := v.Medians(lab.Params{"state": "cold"}, lab.OpsPerSecond, mapped, readAt)

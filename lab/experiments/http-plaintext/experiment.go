@@ -22,7 +22,7 @@ func init() {
 	lab.Register(&lab.Experiment{
 		Name: "http-plaintext", Plane: lab.Network,
 		Question: "What does an HTTP server itself cost, by engine and by the way handlers run?",
-		Method: "GET / with keep-alive over loopback, a small answer, connections that send again as soon as they are answered, or 16 requests at a time; with --full also wrk -t12 -c400, the articles' load, whose 30 s are several turns here. The load is made on the same CPUs by " +
+		Method: "GET / with keep-alive over loopback, a small answer, connections that send again as soon as they are answered, or 16 requests at a time. The articles' own load is in http-wrk. The load is made on the same CPUs by " +
 			"two threads, as wrk would, so requests a second say how much server and load fit on them together; the CPU time of the server for each request is what decides. " +
 			"Latency under such a load is mostly waiting for a CPU: see http-tail.",
 		Metrics: []lab.Metric{
@@ -33,15 +33,12 @@ func init() {
 		Cells: func(o lab.Options) []lab.Params {
 			cells := []lab.Params{{"connections": "64", "pipeline": "1"}, {"connections": "400", "pipeline": "1"}}
 			if o.Full {
-				cells = append(cells, lab.Params{"connections": "64", "pipeline": "16"}, lab.Params{"connections": "400", "pipeline": "1", "load": "wrk"})
+				cells = append(cells, lab.Params{"connections": "64", "pipeline": "16"})
 			}
 			return cells
 		},
 		Contestants: slices.Concat(of.Own(), of.Peers(), []*lab.Contestant{cRing}, servers.HelloOthers()),
 		Scene: func(b *lab.Bench, _ *lab.Contestant, cell lab.Params) (*lab.Scene, error) {
-			if cell["load"] == "wrk" {
-				return load.Wrk{Threads: 12, Connections: cell.Int("connections")}.Scene(b)
-			}
 			return load.HTTP{Connections: cell.Int("connections"), Pipeline: cell.Int("pipeline")}.Scene(b)
 		},
 		Advice: advice,
@@ -79,25 +76,11 @@ func judges() []lab.Claim {
 	const ring = "A ring and C cost the kernel's network stack alike; what is above is parsing, which C does not do, and the bookkeeping that makes misuse an error."
 	const churn = "net/http wakes a goroutine for each request and makes garbage for it."
 	return []lab.Claim{
-		claims.EngineRate.Judged("tallywheel/uring-goroutine, tallywheel/uring-coroutine and net/http with 400 connections", func(v lab.View) (lab.Verdict, bool) {
-			on, ok1 := v.Ratio(of.UringGoroutine, of.NetHTTP, cell("400"), lab.OpsPerSecond)
-			as, ok2 := v.Ratio(of.UringCoroutine, of.NetHTTP, cell("400"), lab.OpsPerSecond)
-			const why = "The same code on epoll has most of the gain: it is net/http's goroutine for each request that is not woken."
-			verdict := lab.All(lab.AtLeast(on, 1.372, why), lab.AtLeast(as, 1.372, why)).As("%v on goroutines, %v as coroutines", on, as)
-			if epoll, ok := v.Ratio(of.UringInline, of.EpollInline, cell("400"), lab.OpsPerSecond); ok {
-				verdict.Here += fmt.Sprintf("; inline, over the same code on epoll, %v", epoll)
-			}
-			return verdict, ok1 && ok2
-		}),
-		claims.EngineLatency.Judged("tallywheel/uring-goroutine, tallywheel/uring-coroutine and net/http with 400 connections", func(v lab.View) (lab.Verdict, bool) {
-			on, ok1 := v.Ratio(of.NetHTTP, of.UringGoroutine, cell("400"), lab.OpsPerSecond)
-			as, ok2 := v.Ratio(of.NetHTTP, of.UringCoroutine, cell("400"), lab.OpsPerSecond)
-			const why = "Of 400 connections that send again at once, the mean latency is 400 ÷ requests a second (Little's law): 37.7 % less is 60 % more requests, where the article has 37.2 %."
-			return lab.All(lab.AtMost(on, 0.623, why), lab.AtMost(as, 0.623, why)).As("%v on goroutines, %v as coroutines", on, as), ok1 && ok2
-		}),
-		claims.EngineSwitches.Judged("tallywheel/uring-inline and net/http", func(v lab.View) (lab.Verdict, bool) {
-			r, ok := v.Ratio(of.UringInline, of.NetHTTP, cell("400"), lab.ContextSwitchesPerOp)
-			return lab.AtMost(r, 0.548, "Counted by request, server threads only."), ok
+		claims.EngineSwitches.Judged("tallywheel/uring-goroutine, tallywheel/uring-coroutine and net/http with 400 connections", func(v lab.View) (lab.Verdict, bool) {
+			on, ok1 := v.Ratio(of.UringGoroutine, of.NetHTTP, cell("400"), lab.ContextSwitchesPerOp)
+			as, ok2 := v.Ratio(of.UringCoroutine, of.NetHTTP, cell("400"), lab.ContextSwitchesPerOp)
+			const why = "Counted by request, server threads only."
+			return lab.All(lab.AtMost(on, 0.548, why), lab.AtMost(as, 0.548, why)).As("%v on goroutines, %v as coroutines", on, as), ok1 && ok2
 		}),
 		claims.EngineSystemTime.Judged("tallywheel/uring-goroutine, tallywheel/uring-coroutine and net/http with 400 connections", func(v lab.View) (lab.Verdict, bool) {
 			on, ok1 := v.Ratio(of.UringGoroutine, of.NetHTTP, cell("400"), lab.CPUSystemPerOp)

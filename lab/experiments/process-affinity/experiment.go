@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tallywheel/tallywheel/lab"
+	"github.com/tallywheel/tallywheel/lab/claims"
 	"github.com/tallywheel/tallywheel/lab/load"
 	"github.com/tallywheel/tallywheel/lab/workers"
 	"github.com/tallywheel/tallywheel/rt"
@@ -52,28 +53,28 @@ func init() {
 			if !ok || !ok2 {
 				return ""
 			}
-			return fmt.Sprintf("As many workers as CPUs: twice as many do %.2f times the work. To bind them brings %.2f times.", r.Median, p.Median)
+			return lab.Or(r.Differ() && r.Median > 1, "More workers than CPUs do more", "As many workers as CPUs are enough") + fmt.Sprintf(": twice as many do %v of the work. To bind them ", r) +
+				lab.Or(p.Differ(), fmt.Sprintf("makes %v of it.", p), "changes nothing that was seen.")
 		},
-		Claims: claims(),
+		Claims: judges(),
 	})
 }
 
-func claims() []lab.Claim {
-	says := func(figure string) lab.Source { return lab.ProcessesArticle.Says("4.1", figure) }
-	ratio := func(text string, source lab.Source, a *lab.Contestant, work string, judge func(lab.Ratio) lab.Verdict) lab.Claim {
-		return lab.Claim{Claim: text, Source: source, Needs: lab.Needs(lab.Params{"work": work}, a, n), Judge: func(v lab.View) (lab.Verdict, bool) {
+func judges() []lab.Claim {
+	ratio := func(p lab.Published, a *lab.Contestant, work string, judge func(lab.Ratio) lab.Verdict) lab.Claim {
+		return p.Judged(lab.Needs(lab.Params{"work": work}, a, n), func(v lab.View) (lab.Verdict, bool) {
 			r, ok := v.Ratio(a, n, lab.Params{"work": work}, lab.OpsPerSecond)
 			return judge(r), ok
-		}}
+		})
 	}
 	return []lab.Claim{
-		ratio("Of work that computes, as many processes as CPUs do most: twice as many do no more.", says("进程数 = 物理核心数 (8 → 8)"), twice, "cpu", func(r lab.Ratio) lab.Verdict {
+		ratio(claims.CPUBoundCount, twice, "cpu", func(r lab.Ratio) lab.Verdict {
 			return lab.AtMost(r, 1.02, "A CPU that computes has nothing to give to another process; switches only cost.")
 		}),
-		ratio("Of work that waits, up to twice as many processes as CPUs do more.", says("2×核心数 (8 → 12–16)"), twice, "io", func(r lab.Ratio) lab.Verdict {
+		ratio(claims.IOBoundCount, twice, "io", func(r lab.Ratio) lab.Verdict {
 			return lab.AtLeast(r, 1.05, "A Go process waits for thousands of requests at a time: one is as good at waiting as two. The rule is of processes that wait for one.")
 		}),
-		ratio("To bind processes to CPUs makes them quicker: fewer switches, warmer caches.", says("taskset -c 0,1: 减少缓存失效"), pinned, "cpu", func(r lab.Ratio) lab.Verdict {
+		ratio(claims.Binding, pinned, "cpu", func(r lab.Ratio) lab.Verdict {
 			return lab.AtLeast(r, 1.02, "The kernel moves a process that computes only where a CPU is idle; a bound one has to wait for its own, which the client may have.")
 		}),
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tallywheel/tallywheel/lab"
+	"github.com/tallywheel/tallywheel/lab/claims"
 	"github.com/tallywheel/tallywheel/lab/servers"
 	"github.com/tallywheel/tallywheel/server"
 )
@@ -36,30 +37,24 @@ func init() {
 			return fmt.Sprintf("Locks take %.2f %% of the CPUs' time in net/http, %.2f %% in ours.", m[0], m[1])
 		},
 		Claims: []lab.Claim{
-			steady("No descriptor leaks.", "未出现句柄泄漏", lab.DescriptorDrift),
-			steady("No goroutine is left.", "未出现 goroutine 堆积", lab.GoroutineDrift),
-			{
-				Claim: "There is no lock that is waited for.", Source: lab.ProcessesArticle.Says("1", "无锁竞争热点"), Needs: "net/http, load=kept",
-				Judge: func(v lab.View) (lab.Verdict, bool) {
-					m, ok := v.Median(netHTTP, lab.Params{"load": "kept"}, lab.LockWait)
-					return lab.Holds(m < 1, fmt.Sprintf("%.3f %% of the CPUs' time", m), "The article looked at a profile; this is all waiting for locks. 1 % is what is let pass here."), ok
-				},
-			},
-			{
-				Claim: "What is allocated stays the same.", Source: lab.ProcessesArticle.Says("1", "内存分配速率保持稳定"), Needs: "net/http, load=kept",
-				Judge: func(v lab.View) (lab.Verdict, bool) {
-					m, ok := v.Median(netHTTP, lab.Params{"load": "kept"}, lab.AllocationVariation)
-					return lab.Holds(m < 25, fmt.Sprintf("± %.1f %%", m), "It goes with the requests, which vary with the machine; 25 % from fifth to fifth is what is let pass here."), ok
-				},
-			},
+			steady(claims.NoDescriptorLeak, lab.DescriptorDrift),
+			steady(claims.NoGoroutineLeft, lab.GoroutineDrift),
+			claims.NoLockWait.Judged("net/http, load=kept", func(v lab.View) (lab.Verdict, bool) {
+				m, ok := v.Median(netHTTP, lab.Params{"load": "kept"}, lab.LockWait)
+				return lab.Holds(m < 1, fmt.Sprintf("%.3f %% of the CPUs' time", m), "The article looked at a profile; this is all waiting for locks. 1 % is what is let pass here."), ok
+			}),
+			claims.SteadyAllocation.Judged("net/http, load=kept", func(v lab.View) (lab.Verdict, bool) {
+				m, ok := v.Median(netHTTP, lab.Params{"load": "kept"}, lab.AllocationVariation)
+				return lab.Holds(m < 25, fmt.Sprintf("± %.1f %%", m), "It goes with the requests, which vary with the machine; 25 % from fifth to fifth is what is let pass here."), ok
+			}),
 		},
 	})
 }
 
 // steady is the claim that a figure of each contestant does not grow, by more than what comes and
 // goes with 64 connections.
-func steady(text, words string, metric lab.Metric) lab.Claim {
-	return lab.Claim{Claim: text, Source: lab.ProcessesArticle.Says("1", words), Needs: "all servers", Judge: func(v lab.View) (lab.Verdict, bool) {
+func steady(p lab.Published, metric lab.Metric) lab.Claim {
+	return p.Judged("all servers", func(v lab.View) (lab.Verdict, bool) {
 		worst, most, seen := "", -1.0, false
 		for _, who := range all {
 			for _, cell := range lab.Cells("load", "kept", "new") {
@@ -71,5 +66,5 @@ func steady(text, words string, metric lab.Metric) lab.Claim {
 			}
 		}
 		return lab.Holds(most <= 16, fmt.Sprintf("at most %.0f more, %s", most, worst), "With 64 connections that come and go some are open at any moment; what leaks grows with the requests, of which there were tens of thousands."), seen
-	}}
+	})
 }

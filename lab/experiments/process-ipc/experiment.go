@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/tallywheel/tallywheel/lab"
+	"github.com/tallywheel/tallywheel/lab/claims"
 )
 
 var flood, turns, wake = lab.Params{"load": "flood"}, lab.Params{"load": "turns"}, lab.Params{"load": "wake"}
@@ -37,7 +38,7 @@ func init() {
 		Name: "process-ipc", Plane: lab.Processes,
 		Question: "How should two processes of one machine talk?",
 		Method: "Messages of 128 bytes, each sent by itself, between two processes. flood: one way, as many as go, until the last is there. turns: there and back, one at a time; latency is of the round " +
-			"trip. wake: the same, each after a pause of 1 ms, when the other process sleeps. CPU time is of the process that sends alone.",
+			"trip. wake: the same, each after a pause of 1 ms, when the other process sleeps. CPU time is of both processes.",
 		Metrics:     []lab.Metric{lab.OpsPerSecond, lab.LatencyP50, lab.LatencyP99, lab.CPUPerOp, lab.ContextSwitchesPerOp},
 		Base:        unix,
 		Cells:       func(lab.Options) []lab.Params { return lab.Cells("load", "flood", "turns", "wake") },
@@ -50,37 +51,31 @@ func init() {
 			}
 			return fmt.Sprintf("A ring carries %.0f times the small messages of a Unix socket, and a round trip takes %.1f µs instead of %.1f. For a few messages a second a socket is simpler.", r.Median, m[0], m[1])
 		},
-		Claims: claims(),
+		Claims: judges(),
 	})
 }
 
-func claims() []lab.Claim {
-	article := func(figure string) lab.Source { return lab.ProcessesArticle.Says("2.4", figure) }
+func judges() []lab.Claim {
 	return []lab.Claim{
-		{
-			Claim: "Shared memory is the fast way.", Source: article("高性能, needs manual synchronisation"), Needs: "tallywheel/ring and go/pipe in flood",
-			Judge: func(v lab.View) (lab.Verdict, bool) {
-				r, ok := v.Ratio(ring, pipe, flood, lab.OpsPerSecond)
-				return lab.AtLeast(r, 2, "No call and no copy by the kernel for each message. The article gives no figure; twice a pipe is asked for here."), ok
-			},
-		},
-		{
-			Claim: "Shared memory with a semaphore of value 1 avoids the cost of system calls and copies.", Source: lab.ProcessesArticle.Says("4.2", "突破性能瓶颈, sem_open(…, 1)"), Needs: "c/sem and c/pipe in flood",
-			Judge: func(v lab.View) (lab.Verdict, bool) {
-				r, ok := v.Ratio(cSem, cPipe, flood, lab.OpsPerSecond)
-				return lab.AtLeast(r, 1, "A lock does not say that something has come: who waits has to ask again and again, and takes the lock from the one who would bring it."), ok
-			},
-		},
-		{
-			Claim: "A pipe is simple and one-way, a Unix socket goes both ways.", Source: article("单向通信 / 双向、流式通信"), Needs: "go/fifo and go/unix in turns",
-			Judge: func(v lab.View) (lab.Verdict, bool) {
-				m, ok := v.Medians(turns, lab.LatencyP50, fifo, unix)
-				if !ok {
-					return lab.Verdict{}, false
-				}
-				return lab.Holds(true, fmt.Sprintf("two FIFOs %.1f µs there and back, one socket %.1f", m[0], m[1]), "A FIFO has one direction, so a conversation takes two of them; here both carried one."), true
-			},
-		},
+		claims.SharedMemoryFast.Judged("tallywheel/ring and go/pipe in flood", func(v lab.View) (lab.Verdict, bool) {
+			r, ok := v.Ratio(ring, pipe, flood, lab.OpsPerSecond)
+			return lab.AtLeast(r, 2, "No call and no copy by the kernel for each message. The article gives no figure; twice a pipe is asked for here."), ok
+		}),
+		claims.SemaphoreMemory.Judged("c/sem and c/pipe in flood", func(v lab.View) (lab.Verdict, bool) {
+			r, ok := v.Ratio(cSem, cPipe, flood, lab.OpsPerSecond)
+			return lab.AtLeast(r, 1, "A lock does not say that something has come: who waits has to ask again and again, and takes the lock from the one who would bring it."), ok
+		}),
+		claims.PipeOneWay.Judged("go/fifo and go/unix in turns", func(v lab.View) (lab.Verdict, bool) {
+			m, ok := v.Medians(turns, lab.LatencyP50, fifo, unix)
+			if !ok {
+				return lab.Verdict{}, false
+			}
+			return lab.Holds(true, fmt.Sprintf("two FIFOs %.1f µs there and back, one socket %.1f", m[0], m[1]), "A FIFO has one direction, so a conversation takes two of them; here both carried one."), true
+		}),
+		claims.BufferedFIFO.Judged("go/fifo and go/pipe in flood", func(v lab.View) (lab.Verdict, bool) {
+			r, ok := v.Ratio(fifo, pipe, flood, lab.OpsPerSecond)
+			return lab.AtLeast(r, 1.05, "A buffer that is let go after each message saves no call; it is one more copy."), ok
+		}),
 		{
 			Claim: "Our ring carries ten times the messages of a Unix socket.", Source: lab.Goal("≥ 10×, 128 B"), Needs: "tallywheel/ring and go/unix in flood",
 			Judge: func(v lab.View) (lab.Verdict, bool) {

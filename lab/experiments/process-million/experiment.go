@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tallywheel/tallywheel/lab"
+	"github.com/tallywheel/tallywheel/lab/claims"
 	"github.com/tallywheel/tallywheel/lab/load"
 )
 
@@ -42,16 +43,13 @@ func init() {
 			return fmt.Sprintf("A connection that is mostly silent holds %.0f bytes of a server on direct descriptors; %.0f thousand a second can come.", m, n/1e3)
 		},
 		Claims: []lab.Claim{
-			{
-				Claim: "A server in Go can hold a million connections.", Source: lab.ProcessesArticle.Says("1", "10⁶ (高并发)"), Needs: ours.Name,
-				Judge: func(v lab.View) (lab.Verdict, bool) {
-					if m, ok := v.Median(ours, lab.Params{"connections": "1000000"}, lab.OpsPerSecond); ok {
-						return lab.Holds(true, fmt.Sprintf("1,000,000 open, %.0f answers a second", m), "Each is a slot in a table and a receive that waits; all were answered."), true
-					}
-					_, ok := v.Median(ours, large, lab.OpsPerSecond)
-					return lab.NotHere("a million was not run here: --full, 20 GiB of free memory; 100,000 were"), ok
-				},
-			},
+			claims.MillionConnections.Judged(ours.Name, func(v lab.View) (lab.Verdict, bool) {
+				if m, ok := v.Median(ours, lab.Params{"connections": "1000000"}, lab.OpsPerSecond); ok {
+					return lab.Holds(true, fmt.Sprintf("1,000,000 open, %.0f answers a second", m), "Each is a slot in a table and a receive that waits; all were answered."), true
+				}
+				_, ok := v.Median(ours, large, lab.OpsPerSecond)
+				return lab.NotHere("a million was not run here: --full, 20 GiB of free memory; 100,000 were"), ok
+			}),
 			level("A connection holds at most 600 bytes of the server's own memory.", "≤ 600 B", lab.BytesPerConn, 600, "A receive that waits, its place in the ring, and the file."),
 			level("At 99 % a request is answered within 50 ms of when it was due.", "≤ 50 ms", lab.LatencyP99, 50_000, "1,667 requests a second from 100,000 connections leave the CPUs mostly idle."),
 			{

@@ -7,6 +7,7 @@ import (
 
 	"github.com/tallywheel/tallywheel/admission"
 	"github.com/tallywheel/tallywheel/lab"
+	"github.com/tallywheel/tallywheel/lab/claims"
 )
 
 var (
@@ -37,50 +38,37 @@ func init() {
 			if !ok {
 				return ""
 			}
-			return fmt.Sprintf("What waits needs places, not threads: 8 workers do %.0f tasks a second, 32 do %.0f, a goroutine each with 200 connections %.0f.", m[0], m[1], m[2])
+			return lab.Or(v.Beats(free, small, lab.Params{"load": "steady"}, lab.OpsPerSecond), "Work that waits needs places, not threads", "A goroutine for each task does not beat 8 workers") + fmt.Sprintf(": 8 workers do %.0f tasks a second, 32 do %.0f, a goroutine each with 200 connections %.0f.", m[0], m[1], m[2])
 		},
-		Claims: claims(),
+		Claims: judges(),
 	})
 }
 
-func claims() []lab.Claim {
+func judges() []lab.Claim {
 	steady, bursts := lab.Params{"load": "steady"}, lab.Params{"load": "bursts"}
-	says := func(figure string) lab.Source { return lab.ProcessesArticle.Says("4.4", figure) }
 	return []lab.Claim{
-		{
-			Claim: "With 32 instead of 8 workers four times the tasks are done.", Source: says("1,200 → 4,800 TPS"), Needs: lab.Needs(steady, larger, small),
-			Judge: func(v lab.View) (lab.Verdict, bool) {
-				r, ok := v.Ratio(larger, small, steady, lab.OpsPerSecond)
-				m, _ := v.Medians(steady, lab.OpsPerSecond, small, larger)
-				if !ok {
-					return lab.Verdict{}, false
-				}
-				return lab.Within(r, 3.6, 4.2, "A worker that waits 6.67 ms does 150 tasks a second: 8 do 1,200, 32 do 4,800. It is the number of workers, and says nothing of processes.").As("%.0f → %.0f/s, %v", m[0], m[1], r), true
-			},
-		},
-		{
-			Claim: "The time of a task falls by 67 %.", Source: says("−67 %"), Needs: lab.Needs(steady, larger, small),
-			Judge: func(v lab.View) (lab.Verdict, bool) {
-				r, ok := v.Ratio(larger, small, steady, lab.LatencyP50)
-				return lab.Within(r, 0.28, 0.38, "With the same clients four times the throughput is a quarter of the time (Little's law): −75 %."), ok
-			},
-		},
-		{
-			Claim: "200 connections to the database instead of 50 bring more.", Source: says("50 → 200"), Needs: lab.Needs(steady, large, larger),
-			Judge: func(v lab.View) (lab.Verdict, bool) {
-				r, ok := v.Ratio(larger, large, steady, lab.OpsPerSecond)
-				return lab.AtLeast(r, 1.05, "32 workers hold at most 32 connections; beyond the core none comes before 8,192 tasks wait."), ok
-			},
-		},
-		{
-			Claim: "A queue of 8,192 with caller runs refuses nobody, where one of 1,024 with abort does.", Source: says("1024 → 8192, AbortPolicy → CallerRunsPolicy"), Needs: lab.Needs(bursts, small, larger),
-			Judge: func(v lab.View) (lab.Verdict, bool) {
-				m, ok := v.Medians(bursts, lab.RefusedPerSecond, small, larger)
-				if !ok {
-					return lab.Verdict{}, false
-				}
-				return lab.Holds(m[1] == 0 && m[0] > 0, fmt.Sprintf("%.0f and %.0f refused a second", m[0], m[1]), "1,024 clients with a task each fill a queue of 1,024 only if all come at once; who waits in a long queue is not refused, but late."), true
-			},
-		},
+		claims.PoolTasks.Judged(lab.Needs(steady, larger, small), func(v lab.View) (lab.Verdict, bool) {
+			r, ok := v.Ratio(larger, small, steady, lab.OpsPerSecond)
+			m, _ := v.Medians(steady, lab.OpsPerSecond, small, larger)
+			if !ok {
+				return lab.Verdict{}, false
+			}
+			return lab.Within(r, 3.6, 4.2, "A worker that waits 6.67 ms does 150 tasks a second: 8 do 1,200, 32 do 4,800. It is the number of workers, and says nothing of processes.").As("%.0f → %.0f/s, %v", m[0], m[1], r), true
+		}),
+		claims.PoolTime.Judged(lab.Needs(steady, larger, small), func(v lab.View) (lab.Verdict, bool) {
+			r, ok := v.Ratio(larger, small, steady, lab.LatencyP50)
+			return lab.Within(r, 0.28, 0.38, "With the same clients four times the throughput is a quarter of the time (Little's law): −75 %."), ok
+		}),
+		claims.PoolConnections.Judged(lab.Needs(steady, large, larger), func(v lab.View) (lab.Verdict, bool) {
+			r, ok := v.Ratio(larger, large, steady, lab.OpsPerSecond)
+			return lab.AtLeast(r, 1.05, "32 workers hold at most 32 connections; beyond the core none comes before 8,192 tasks wait."), ok
+		}),
+		claims.PoolRefusals.Judged(lab.Needs(bursts, small, larger), func(v lab.View) (lab.Verdict, bool) {
+			m, ok := v.Medians(bursts, lab.RefusedPerSecond, small, larger)
+			if !ok {
+				return lab.Verdict{}, false
+			}
+			return lab.Holds(m[1] == 0 && m[0] > 0, fmt.Sprintf("%.0f and %.0f refused a second", m[0], m[1]), "1,024 clients with a task each fill a queue of 1,024 only if all come at once; who waits in a long queue is not refused, but late."), true
+		}),
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tallywheel/tallywheel/lab"
+	"github.com/tallywheel/tallywheel/lab/claims"
 	"github.com/tallywheel/tallywheel/lab/load"
 	"github.com/tallywheel/tallywheel/lab/workers"
 )
@@ -41,9 +42,9 @@ func init() {
 			if !ok {
 				return ""
 			}
-			return fmt.Sprintf("Sockets that the master holds: a restart costs %.0f requests; with sockets of the workers' own %.0f.", m[0], m[1])
+			return fmt.Sprintf("A restart costs %.0f requests where the master holds the sockets, %.0f where each worker has its own.", m[0], m[1])
 		},
-		Claims: claims(),
+		Claims: judges(),
 	})
 }
 
@@ -70,7 +71,7 @@ http { access_log off; keepalive_requests 1000000000; server { listen %[2]s reus
 	return []string{"-p", b.Dir, "-e", "stderr", "-c", conf}
 }
 
-func claims() []lab.Claim {
+func judges() []lab.Claim {
 	goal := func(text, event string) lab.Claim {
 		return lab.Claim{Claim: text, Source: lab.Goal("0 failed"), Needs: lab.Needs(lab.Params{"event": event}, ours), Judge: func(v lab.View) (lab.Verdict, bool) {
 			worst, seen := 0.0, false
@@ -88,15 +89,12 @@ func claims() []lab.Claim {
 	return []lab.Claim{
 		goal("A rolling restart by prefork costs no request.", "restart"),
 		goal("An upgrade by prefork, of workers and master, costs no request.", "upgrade"),
-		{
-			Claim: "Workers that share a port by SO_REUSEPORT need nothing else.", Source: lab.ProcessesArticle.Says("1", "通过SO_REUSEPORT…无需额外负载均衡组件"), Needs: lab.Needs(cell("restart", "new"), plain),
-			Judge: func(v lab.View) (lab.Verdict, bool) {
-				m, ok := v.Medians(cell("restart", "new"), lab.FailedPerEvent, plain)
-				if !ok {
-					return lab.Verdict{}, false
-				}
-				return lab.Holds(m[0] == 0, fmt.Sprintf("%.0f requests a restart", m[0]), "A socket that its worker closes resets who waits in its queue."), true
-			},
-		},
+		claims.ReusePort.Judged(lab.Needs(cell("restart", "new"), plain), func(v lab.View) (lab.Verdict, bool) {
+			m, ok := v.Medians(cell("restart", "new"), lab.FailedPerEvent, plain)
+			if !ok {
+				return lab.Verdict{}, false
+			}
+			return lab.Holds(m[0] == 0, fmt.Sprintf("%.0f requests a restart", m[0]), "A socket that its worker closes resets who waits in its queue."), true
+		}),
 	}
 }

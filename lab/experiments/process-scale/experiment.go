@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tallywheel/tallywheel/lab"
+	"github.com/tallywheel/tallywheel/lab/claims"
 	"github.com/tallywheel/tallywheel/lab/load"
 	"github.com/tallywheel/tallywheel/lab/workers"
 )
@@ -30,7 +31,7 @@ func init() {
 		Method: "net/http behind prefork, one worker or more, each with a socket of its own. A request computes some 20 µs (cpu), allocates 200 × 512 bytes (alloc), holds a lock for 10 µs that all of its " +
 			"process want (mutex), or waits 2 ms (io). Each connection asks as soon as it is answered. With n CPUs no number of processes does more than n times what one with GOMAXPROCS=1 does; the client " +
 			"takes its share of them, too.",
-		Metrics: []lab.Metric{lab.OpsPerSecond, lab.LatencyP50, lab.LatencyP99},
+		Metrics: []lab.Metric{lab.OpsPerSecond, lab.LatencyP50, lab.LatencyP99, lab.CPUPercent},
 		Base:    whole, Turn: time.Second,
 		Cells:       cells,
 		Contestants: []*lab.Contestant{one, whole, two, four, twoWhole},
@@ -46,7 +47,7 @@ func init() {
 			}
 			return fmt.Sprintf("Against one process with all CPUs, two do %.2f times the requests that compute, %.2f times those that allocate, %.2f times those that want one lock.", cpu.Median, alloc.Median, lock.Median)
 		},
-		Claims: claims(),
+		Claims: judges(),
 	})
 }
 
@@ -63,55 +64,46 @@ func cells(o lab.Options) (all []lab.Params) {
 
 func at(work string) lab.Params { return lab.Params{"work": work, "connections": "100"} }
 
-func claims() []lab.Claim {
-	article := func(figure string) lab.Source { return lab.ProcessesArticle.Says("1", figure) }
-	all := []lab.Claim{
-		{
-			Claim: "Four processes answer four times the requests of one.", Source: article("2,053 → 8,196 QPS (+300 %)"), Needs: "1 and 4 processes, work=cpu",
-			Judge: func(v lab.View) (lab.Verdict, bool) {
-				r, ok := v.Ratio(four, one, at("cpu"), lab.OpsPerSecond)
-				if n := runtime.NumCPU(); ok && n < 4 {
-					return lab.NotHere(fmt.Sprintf("this machine has %d CPUs, so the most that there can be is %d×", n, n)).As("%v", r), true
-				}
-				return lab.AtLeast(r, 3.99, "One process with GOMAXPROCS=1 uses one CPU: what is compared is one CPU with four."), ok
-			},
-		},
-		{
-			Claim: "The gain is that of several processes.", Source: article("吞吐量提升300%的关键: 多进程"), Needs: "2 processes and one with all CPUs, work=cpu",
-			Judge: func(v lab.View) (lab.Verdict, bool) {
-				r, ok := v.Ratio(two, whole, at("cpu"), lab.OpsPerSecond)
-				return lab.AtLeast(r, 1.2, "One process with all CPUs is what one has without any of this; a fifth more is asked for here."), ok
-			},
-		},
-		{
-			Claim: "One process with 2,000 connections answers 2,053 requests a second in 48.7 ms on average.", Source: article("2,000 / 2,053 QPS / 48.7 ms"), Needs: "1 process, work=cpu",
-			Judge: func(v lab.View) (lab.Verdict, bool) {
-				m, ok := v.Medians(at("cpu"), lab.OpsPerSecond, one)
-				if !ok {
-					return lab.Verdict{}, false
-				}
-				return lab.CannotBe(byLittle(100, m[0]), "2,000 connections that each wait for an answer, at 2,053 answers a second, wait 2,000 ÷ 2,053 = 0.974 s on average (J. D. C. Little, Operations Research 9, 1961). 48.7 ms is what 100 connections would see."), true
-			},
-		},
-		{
-			Claim: "Four processes with 2,000 connections answer 8,196 requests a second in 12.3 ms on average.", Source: article("2,000 / 8,196 QPS / 12.3 ms"), Needs: "4 processes, work=cpu",
-			Judge: func(v lab.View) (lab.Verdict, bool) {
-				m, ok := v.Medians(at("cpu"), lab.OpsPerSecond, four)
-				if !ok {
-					return lab.Verdict{}, false
-				}
-				return lab.CannotBe(byLittle(100, m[0]), "2,000 ÷ 8,196 = 0.244 s, by the same law. 12.3 ms is what 100 connections would see."), true
-			},
-		},
-		{
-			Claim: "Several processes keep a hot lock from being one.", Source: article("避免线程争抢, 减少集中于单一调度器"), Needs: "2 processes and one with all CPUs, work=mutex",
-			Judge: func(v lab.View) (lab.Verdict, bool) {
-				r, ok := v.Ratio(two, whole, at("mutex"), lab.OpsPerSecond)
-				return lab.AtLeast(r, 1.1, "Each process has a lock of its own."), ok
-			},
-		},
+func judges() []lab.Claim {
+	return []lab.Claim{
+		claims.FourProcesses.Judged("1 and 4 processes, work=cpu", func(v lab.View) (lab.Verdict, bool) {
+			r, ok := v.Ratio(four, one, at("cpu"), lab.OpsPerSecond)
+			if n := runtime.NumCPU(); ok && n < 4 {
+				return lab.NotHere(fmt.Sprintf("this machine has %d CPUs, so the most that there can be is %d×", n, n)).As("%v", r), true
+			}
+			return lab.AtLeast(r, 3.99, "One process with GOMAXPROCS=1 uses one CPU: what is compared is one CPU with four."), ok
+		}),
+		claims.GainOfProcesses.Judged("2 processes and one with all CPUs, work=cpu", func(v lab.View) (lab.Verdict, bool) {
+			r, ok := v.Ratio(two, whole, at("cpu"), lab.OpsPerSecond)
+			return lab.AtLeast(r, 1.2, "One process with all CPUs is what one has without any of this; a fifth more is asked for here."), ok
+		}),
+		claims.OneLatency.Judged("1 process, work=cpu", func(v lab.View) (lab.Verdict, bool) {
+			m, ok := v.Medians(at("cpu"), lab.OpsPerSecond, one)
+			if !ok {
+				return lab.Verdict{}, false
+			}
+			return lab.CannotBe(byLittle(100, m[0]), "2,000 connections that each wait for an answer, at 2,053 answers a second, wait 2,000 ÷ 2,053 = 0.974 s on average (J. D. C. Little, Operations Research 9, 1961). 48.7 ms is what 100 connections would see."), true
+		}),
+		claims.FourLatency.Judged("4 processes, work=cpu", func(v lab.View) (lab.Verdict, bool) {
+			m, ok := v.Medians(at("cpu"), lab.OpsPerSecond, four)
+			if !ok {
+				return lab.Verdict{}, false
+			}
+			return lab.CannotBe(byLittle(100, m[0]), "2,000 ÷ 8,196 = 0.244 s, by the same law. 12.3 ms is what 100 connections would see."), true
+		}),
+		claims.WorkersCPU.Judged("1 and 4 processes, work=cpu", func(v lab.View) (lab.Verdict, bool) {
+			alone, ok1 := v.Median(one, at("cpu"), lab.CPUPercent)
+			all, ok2 := v.Median(four, at("cpu"), lab.CPUPercent)
+			if n := runtime.NumCPU(); ok1 && ok2 && n < 5 {
+				return lab.NotHere(fmt.Sprintf("CPUs: four workers and a load that keeps them busy want five at least, this machine has %d", n)).As("%.0f %% and %.0f %%", alone, all), true
+			}
+			return lab.Holds(alone >= 90 && all >= 4*90, fmt.Sprintf("%.0f %%, and %.0f %% for all four", alone, all), "A load that asks as soon as it is answered leaves a server no pause."), ok1 && ok2
+		}),
+		claims.HotLock.Judged("2 processes and one with all CPUs, work=mutex", func(v lab.View) (lab.Verdict, bool) {
+			r, ok := v.Ratio(two, whole, at("mutex"), lab.OpsPerSecond)
+			return lab.AtLeast(r, 1.1, "Each process has a lock of its own."), ok
+		}),
 	}
-	return all
 }
 
 // byLittle says what the mean has to be of so many connections that each wait for an answer.

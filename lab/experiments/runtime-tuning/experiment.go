@@ -39,10 +39,15 @@ func init() {
 	lab.Register(&lab.Experiment{
 		Name: "runtime-tuning", Plane: lab.Network,
 		Question: "What do GOMAXPROCS, asyncpreemptoff, Gosched and the garbage collector's settings do for a server?",
-		Method:   "The server of package net/http, with one setting changed in each contestant, under the load of http-plaintext with 64 connections. gosched: every handler yields ten times. Collections and their pauses are what the runtime says of them (gctrace=1).",
+		Method:   "The server of package net/http, with one setting changed in each contestant, under the load of http-plaintext with 400 connections, with --full also 2,000. gosched: every handler yields ten times. Collections and their pauses are what the runtime says of them (gctrace=1).",
 		Metrics:  []lab.Metric{lab.OpsPerSecond, lab.CPUPerOp, lab.LatencyP50, lab.LatencyP99, lab.ContextSwitchesPerOp, lab.RSS, lab.GCCycles, lab.GCPause},
 		Base:     asItIs, Turn: time.Second,
-		Cells:       func(lab.Options) []lab.Params { return lab.Cells("connections", 64) },
+		Cells: func(o lab.Options) []lab.Params {
+			if o.Full {
+				return lab.Cells("connections", 400, 2000)
+			}
+			return lab.Cells("connections", 400)
+		},
 		Contestants: []*lab.Contestant{asItIs, procs1, procs8, preemptOff, yielding, gogc400, gogcOff},
 		Scene: func(b *lab.Bench, _ *lab.Contestant, cell lab.Params) (*lab.Scene, error) {
 			return load.HTTP{Connections: cell.Int("connections")}.Scene(b)

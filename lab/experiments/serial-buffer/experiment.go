@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	datagram  = 256    // bytes, as in the article
-	perSecond = 50_000 // datagrams; the article has 100,000
+	datagram  = 256     // bytes, as in the article
+	perSecond = 100_000 // datagrams
 )
 
 var (
@@ -37,13 +37,9 @@ func init() {
 			"%d datagrams of %d bytes a second. System calls are counted in a turn apart, in which the reader is slow, so that there are fewer of them a byte.", perSecond, datagram),
 		Metrics: []lab.Metric{lab.CPUPerOp, lab.CPUPercent, lab.LostPercent, lab.SyscallsPerOp, lab.ContextSwitchesPerOp},
 		Base:    files, Chart: lab.Chart{Over: "bytes", Metric: lab.CPUPercent.String()}, Calls: true,
-		Cells: func(o lab.Options) (cells []lab.Params) {
-			sizes := []any{128, 4096, 65536}
-			if o.Full {
-				sizes = []any{128, 256, 512, 2048, 4096, 8192, 65536}
-			}
+		Cells: func(lab.Options) (cells []lab.Params) {
 			for _, input := range []string{"serial", "udp"} {
-				for _, c := range lab.Cells("bytes", sizes...) {
+				for _, c := range lab.Cells("bytes", 128, 512, 1<<10, 4<<10, 8<<10, 16<<10, 64<<10) {
 					c["input"] = input
 					cells = append(cells, c)
 				}

@@ -27,7 +27,7 @@ func init() {
 		Question: "What does it cost to read many serial ports at once?",
 		Method: "1 to 256 virtual ports, each with frames of 128 bytes at 11.52 KB/s, what 115,200 baud carry. CPU time is that of the reader alone. " +
 			"tallywheel/run is the whole recorder: it decodes, books, writes a log that is synced in batches, and serves its page.",
-		Metrics: []lab.Metric{lab.CPUPerOp, lab.CPUPercent, lab.LatencyP99, lab.LostFrames, lab.ContextSwitchesPerOp, lab.RSS},
+		Metrics: []lab.Metric{lab.CPUPerOp, lab.CPUPercent, lab.LatencyP99, lab.LostFrames, lab.ErrorBound, lab.ContextSwitchesPerOp, lab.RSS},
 		Base:    cEpoll, Chart: lab.Chart{Over: "ports", Metric: lab.CPUPercent.String()},
 		Cells: func(o lab.Options) []lab.Params {
 			if o.Full {

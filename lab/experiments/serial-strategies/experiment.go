@@ -38,7 +38,10 @@ func init() {
 			"Latency is from the moment a frame was due (disturbed: was made; max: was handed over) until the reader had it. " +
 			"tallywheel/… decode and check every frame; the others look for two bytes, so damaged frames that they take for good can hide lost ones. " +
 			"A pty has no baud rate and no UART that overruns: loss here is what a reader itself loses.",
-		Metrics:     []lab.Metric{lab.CPUPerOp, lab.LostFrames, lab.FalseFrames, lab.LatencyP50, lab.LatencyP99, lab.MBPerSecond, lab.ContextSwitchesPerOp, lab.CPUPercent, lab.RSS, lab.LatencyMax, lab.SentFrames, lab.LostPercent, lab.DamagedFrames, lab.DroppedFrames, lab.RepeatedFrames, lab.PageFaultsPerOp},
+		Metrics: []lab.Metric{
+			lab.SentFrames, lab.LostFrames, lab.LostPercent, lab.ErrorBound, lab.DamagedFrames, lab.DroppedFrames, lab.RepeatedFrames, lab.FalseFrames,
+			lab.CPUPerOp, lab.LatencyP50, lab.LatencyP99, lab.MBPerSecond, lab.ContextSwitchesPerOp, lab.CPUPercent, lab.RSS, lab.LatencyMax, lab.PageFaultsPerOp,
+		},
 		Base:        cEpoll,
 		Cells:       func(lab.Options) []lab.Params { return lab.Cells("condition", "burst", "steady", "disturbed", "max") },
 		Contestants: []*lab.Contestant{cEpoll, ring, hybrid, blocking, polling, pipeline, selects, files, bugst, rust, pyserial},

@@ -53,7 +53,7 @@ func init() {
 			if !ok {
 				return ""
 			}
-			return fmt.Sprintf("Batching is what spares system calls: %.2f a read by io_uring at depth 64 against %.2f, %.2f a durable record with 64 producers.", m[0], m[1], m[2])
+			return lab.Or(m[0] < m[1]/2, "Batching spares system calls", "Batching spared few system calls here") + fmt.Sprintf(": %.2f a read by io_uring at depth 64 against %.2f, %.2f a durable record with 64 producers.", m[0], m[1], m[2])
 		},
 		Claims: judges(),
 	})
