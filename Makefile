@@ -109,7 +109,12 @@ bench-parts:
 	$(GO) test -run '^$$' -bench . ./crc16 ./ring ./ipc ./frame/framings ./uring ./asyncfile ./seglog
 
 # Write the expected output of scripts and reports anew, and the copy of the peers that the program carries.
-golden:
+# What README.md says in figures, from the results in lab/results, by lab/report/testdata/figures.tmpl.
+.PHONY: figures
+figures:
+	$(GO) test ./lab/report -run Figures -update
+
+golden: figures
 	$(GO) test ./cmd/tallywheel -run TestScripts -update
 	$(GO) test ./lab -run 'PeersArchive|ExperimentsList' -update
 	$(GO) test ./lab/report -run Golden -update
