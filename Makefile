@@ -48,7 +48,8 @@ arm:
 	@if command -v qemu-arm >/dev/null; then \
 		GOOS=linux GOARCH=arm GOARM=7 $(GO) test -short -timeout 30m -skip '$(ARM_SKIP)' -exec qemu-arm ./crc16 ./frame/... ./ring ./ledger ./uring ./asyncfile ./seglog && \
 		GOOS=linux GOARCH=arm GOARM=7 $(GO) test -exec qemu-arm -run 'OfARing|Waits|AnyStep|ManyDeaths|Packets|Slot' ./ipc && \
-		GOOS=linux GOARCH=arm GOARM=7 $(GO) test -exec qemu-arm -skip Killed ./internal/spool; \
+		GOOS=linux GOARCH=arm GOARM=7 $(GO) test -exec qemu-arm -skip Killed ./internal/spool && \
+		GOOS=linux GOARCH=arm GOARM=7 $(GO) test -exec qemu-arm -run 'Account|Shown' ./cell ./cell/cyclic; \
 	else echo "SKIPPED: the ARM tests: qemu-arm is missing; apt install qemu-user"; fi
 
 # What a change should pass before it is committed. FUZZ is how long each fuzzer looks for something new; nothing: not at all, since what they find is

@@ -34,6 +34,7 @@
 //	           ipc                processes of one machine: messages with descriptors, rings in shared memory
 //	           internal/spool     what one process reads from a port and another records, in memory that outlives both
 //	           loadgen            an open-loop load of HTTP requests
+//	           cell               a part of a program that keeps time, in a process of its own; above ipc
 //	product    archive            what a log means: streams, records, a cursor, sheets of starts
 //	           config             the configuration file: defaults, checks, schema
 //	           export             writes records out: CSV, Parquet, JSON lines, raw bytes; above archive

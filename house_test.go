@@ -24,7 +24,7 @@ var layers = [][]string{
 	{"crc16", "internal/sys", "internal/http1", "internal/hist", "internal/beat", "internal/pack", "internal/fault", "internal/testenv"},
 	{"frame", "ledger", "ring", "rt", "uring", "admission", "steal"},
 	{"serial", "reader", "asyncfile", "seglog", "server", "loadgen", "prefork", "ipc", "internal/spool"},
-	{"archive", "config", "doctor", "probe", "internal/isolate"},
+	{"archive", "config", "doctor", "probe", "internal/isolate", "cell"},
 	{"recorder", "export", "replay"},
 	{"api", "tap"},
 	{"lab"},
@@ -279,6 +279,9 @@ func functionsOf(t *testing.T, file string) map[string]bool {
 				of := fn.Recv.List[0].Type
 				if star, ok := of.(*ast.StarExpr); ok {
 					of = star.X
+				}
+				if generic, ok := of.(*ast.IndexExpr); ok {
+					of = generic.X
 				}
 				name = of.(*ast.Ident).Name + "." + name
 			}

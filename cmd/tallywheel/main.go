@@ -16,6 +16,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/tallywheel/tallywheel/cell"
 )
 
 // Exit codes.
@@ -37,6 +39,7 @@ func main() { os.Exit(run(os.Args[1:])) }
 // run is main with an exit code. Messages for people go to stderr: one line each, lower case, what
 // happened and what to do. Data goes to stdout.
 func run(args []string) int {
+	cell.Main() // does not return in the process of a cell
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	if code, ok := role(); ok {
@@ -97,7 +100,7 @@ func newRoot() *cobra.Command {
 	root.SetVersionTemplate("tallywheel {{.Version}}\n")
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fmt.Errorf("%w: %w", errUsage, err) })
-	root.AddCommand(newDemo(), newRun(), newCheck(), newAck(), newPorts(), newTap(), newSim(), newLog(), newReplay(), newLab(), newLoad(), newServe(), newProbe(), newDoctor(), newVersion())
+	root.AddCommand(newDemo(), newRun(), newCheck(), newAck(), newPorts(), newTap(), newSim(), newLog(), newReplay(), newLab(), newLoad(), newServe(), newProbe(), newCyclic(), newDoctor(), newVersion())
 	return root
 }
 

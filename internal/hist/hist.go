@@ -24,7 +24,7 @@ const (
 )
 
 // allCells is one more than the cell of the highest value.
-var allCells = cellOf(highest) + 1
+var allCells = Cell(highest) + 1
 
 // bounds are the upper bounds of the buckets of all time, in µs.
 var bounds = [...]int64{50, 100, 250, 500, 1000, 2500, 5000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 10_000_000}
@@ -49,14 +49,15 @@ type Histogram struct {
 // New returns an empty histogram.
 func New() *Histogram { return &Histogram{counts: make([]uint32, allCells)} }
 
-// cellOf is the cell of a duration in µs.
-func cellOf(us int64) int {
-	shift := max(bits.Len64(uint64(us))-cellBits-1, 0)
-	return shift*cells + int(us>>shift)
+// Cell is the cell of a value of any unit, at least 0: one value wide up to 64, and then a 64th of
+// a power of two.
+func Cell(v int64) int {
+	shift := max(bits.Len64(uint64(v))-cellBits-1, 0)
+	return shift*cells + int(v>>shift)
 }
 
-// middle is the duration in the middle of a cell, in µs.
-func middle(cell int) int64 {
+// Middle is the value in the middle of a cell, at most 0.8 % from any other there.
+func Middle(cell int) int64 {
 	shift := max(cell/cells-1, 0)
 	return int64(cell-shift*cells)<<shift + int64(1)<<shift/2
 }
@@ -66,7 +67,7 @@ func (h *Histogram) Record(d time.Duration, n int64) {
 	us := min(max(d.Microseconds(), lowest), highest)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	c := &h.counts[cellOf(us)]
+	c := &h.counts[Cell(us)]
 	*c = uint32(min(uint64(*c)+uint64(n), math.MaxUint32))
 	if h.most = max(h.most, us); h.least == 0 || us < h.least {
 		h.least = us
@@ -86,8 +87,8 @@ func (h *Histogram) Turn() {
 	if h.most == 0 {
 		return
 	}
-	first := cellOf(h.least)
-	used := h.counts[first : cellOf(h.most)+1]
+	first := Cell(h.least)
+	used := h.counts[first : Cell(h.most)+1]
 	for _, c := range used {
 		h.last.N += int64(c)
 	}
@@ -95,7 +96,7 @@ func (h *Histogram) Turn() {
 		rank := (h.last.N*percent + 99) / 100 // at least 1, for there is one
 		for i, c := range used {
 			if rank -= int64(c); rank <= 0 {
-				return min(max(middle(first+i), h.least), h.most)
+				return min(max(Middle(first+i), h.least), h.most)
 			}
 		}
 		return h.most

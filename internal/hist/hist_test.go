@@ -71,8 +71,8 @@ func TestCells(t *testing.T) {
 		t.Errorf("a full cell says %d", h.Last().N)
 	}
 	for us := int64(1); us <= highest; us += 1 + us/1000 {
-		if c := cellOf(us); c >= allCells || us < 128 && middle(c) != us || cellOf(middle(c)) != c {
-			t.Fatalf("%d µs are in cell %d of %d, whose middle is %d", us, c, allCells, middle(c))
+		if c := Cell(us); c >= allCells || us < 128 && Middle(c) != us || Cell(Middle(c)) != c {
+			t.Fatalf("%d µs are in cell %d of %d, whose middle is %d", us, c, allCells, Middle(c))
 		}
 	}
 }

@@ -133,9 +133,10 @@ const (
 	LimitFiles            Resource = unix.RLIMIT_NOFILE  // descriptors
 	LimitLockedMemory     Resource = unix.RLIMIT_MEMLOCK // bytes
 	LimitRealTimePriority Resource = unix.RLIMIT_RTPRIO
-	LimitAddressSpace     Resource = unix.RLIMIT_AS    // bytes
-	LimitCore             Resource = unix.RLIMIT_CORE  // bytes
-	LimitProcesses        Resource = unix.RLIMIT_NPROC // of the user, threads too
+	LimitAddressSpace     Resource = unix.RLIMIT_AS     // bytes
+	LimitCore             Resource = unix.RLIMIT_CORE   // bytes
+	LimitProcesses        Resource = unix.RLIMIT_NPROC  // of the user, threads too
+	LimitRealTimeRun      Resource = unix.RLIMIT_RTTIME // µs of a real-time thread without a wait
 )
 
 // NoLimit is the value of a limit that is none.

@@ -1,0 +1,110 @@
+package cyclic
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tallywheel/tallywheel/cell"
+	"github.com/tallywheel/tallywheel/internal/testenv"
+	"github.com/tallywheel/tallywheel/rt"
+	"github.com/tallywheel/tallywheel/uring"
+)
+
+func TestMain(m *testing.M) {
+	_ = os.Setenv("GORACE", "atexit_sleep_ms=0 "+os.Getenv("GORACE"))
+	cell.Main()
+	testenv.NoLeaks(m)
+}
+
+// TestStyles: each style wakes up for each release of one grid, none before it, and tells each
+// once.
+func TestStyles(t *testing.T) {
+	for _, style := range Styles() {
+		t.Run(string(style), func(t *testing.T) {
+			t.Parallel()
+			if err := uring.Probe().Has(uring.Rings); style == Uring && err != nil {
+				t.Skipf("SKIPPED: %v", err)
+			}
+			const period = 3 * time.Millisecond
+			var all []Sample
+			r, err := Run(t.Context(), Config{Style: style, Interval: period, Count: 50, Sample: func(s Sample) { all = append(all, s) }})
+			if err != nil || r.Cycles != 50 || r.Latency.Count != 50 || len(all) != 50 || r.LostSamples != 0 || r.TID == 0 {
+				t.Fatalf("%d samples, %+v: %v", len(all), r, err)
+			}
+			missed := uint64(0)
+			for i, s := range all {
+				if s.Woke < s.Release {
+					t.Errorf("%d: woke %v early", i, s.Release-s.Woke)
+				}
+				if i == 0 {
+					continue
+				}
+				step := s.Release - all[i-1].Release
+				if step%period != 0 || step <= 0 {
+					t.Fatalf("%d: a release %v behind the one before", i, step)
+				}
+				missed += uint64(step/period) - 1
+			}
+			if r.Missed < missed { // those behind the last one count, too
+				t.Errorf("%d missed by the samples, %d by the account", missed, r.Missed)
+			}
+		})
+	}
+}
+
+func TestEndsWithItsContext(t *testing.T) {
+	for _, style := range []Style{Cell, Ticker} {
+		ctx, cancel := context.WithCancel(t.Context())
+		seen := 0
+		r, err := Run(ctx, Config{Style: style, Interval: time.Millisecond, Watch: func(tid int, s cell.Stats) {
+			if seen++; tid == 0 || s.Cycles == 0 {
+				t.Errorf("thread %d, %d cycles", tid, s.Cycles)
+			}
+			cancel()
+		}})
+		if err != nil || r.Cycles == 0 || seen == 0 {
+			t.Errorf("%s: %+v after %d looks: %v", style, r, seen, err)
+		}
+		cancel()
+	}
+}
+
+func TestBadConfigs(t *testing.T) {
+	for want, cfg := range map[string]Config{
+		`style "tea"`:                     {Style: "tea", Interval: time.Millisecond},
+		"an interval of 0s: want":         {Style: Ticker},
+		"an interval of 1ns: want":        {Style: Cell, Interval: 1},
+		"an interval of 8760h0m0s: want":  {Style: Raw, Interval: 365 * 24 * time.Hour},
+		"priority 100: want":              {Style: Sleep, Interval: time.Millisecond, Priority: 100},
+		`CPUs "999": sched_setaffinity: `: {Style: Sleep, Interval: time.Millisecond, CPU: rt.CPUs{999}},
+	} {
+		_, err := Run(t.Context(), cfg)
+		if err == nil || !strings.Contains(err.Error(), want) || errors.Is(err, cell.ErrConfig) != (cfg.CPU == nil) {
+			t.Errorf("%v; want %q", err, want)
+		}
+	}
+}
+
+// TestShown draws a histogram of three latencies, and a line as cyclictest's.
+func TestShown(t *testing.T) {
+	a := cell.NewAccount(time.Millisecond)
+	for i, late := range []time.Duration{2 * time.Microsecond, 2 * time.Microsecond, 3 * time.Microsecond} {
+		a.Woke(time.Duration(i+1)*time.Millisecond, time.Duration(i+1)*time.Millisecond+late)
+	}
+	s := a.Stats()
+	want := "       2.00 µs         2  ▇▇▇▇\n       2.51 µs         1  ▇▇\n"
+	if got := Histogram(s.Latency, 4); got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	want = "T: 0 (   17) P:80 I:1000 C:      3 Min:      2 Act:    3 Avg:    2 Max:       3"
+	if got := Line(Config{Interval: time.Millisecond, Priority: 80}, 17, s); got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got := Histogram(cell.Latency{}, 4); got != "" {
+		t.Errorf("%q of nothing", got)
+	}
+}

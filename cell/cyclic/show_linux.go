@@ -1,0 +1,42 @@
+package cyclic
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/tallywheel/tallywheel/cell"
+)
+
+// Line is a line as cyclictest prints it, in µs: thread, priority, interval, cycles; latencies.
+func Line(cfg Config, tid int, s cell.Stats) string {
+	us := time.Duration.Microseconds
+	l := s.Latency
+	return fmt.Sprintf("T:%2d (%5d) P:%2d I:%d C:%7d Min:%7d Act:%5d Avg:%5d Max:%8d",
+		0, tid, cfg.Priority, us(cfg.Interval), s.Cycles, us(l.Min), us(l.Last), us(l.Mean), us(l.Max))
+}
+
+// rowsPerDecade is how many rows of a histogram make ten times the latency.
+const rowsPerDecade = 10
+
+// Histogram draws latencies: a row for each tenth of a power of ten, the fullest so many columns
+// wide. A row begins with its lower bound, and with how many there were.
+func Histogram(l cell.Latency, wide int) string {
+	counts, most := map[int]uint64{}, uint64(0)
+	first, last := math.MaxInt, math.MinInt
+	for d, n := range l.Cells() {
+		row := int(math.Floor(rowsPerDecade * math.Log10(float64(max(d, 1)))))
+		counts[row] += n
+		most = max(most, counts[row])
+		first, last = min(first, row), max(last, row)
+	}
+	var b strings.Builder
+	for row := first; row <= last; row++ {
+		n := counts[row]
+		from := math.Pow(10, float64(row)/rowsPerDecade) / 1e3
+		bar := int(math.Ceil(float64(wide) * float64(n) / float64(most)))
+		fmt.Fprintf(&b, "%s\n", strings.TrimRight(fmt.Sprintf("%11.2f µs %9d  %s", from, n, strings.Repeat("▇", bar)), " "))
+	}
+	return b.String()
+}

@@ -1,0 +1,117 @@
+package sys
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// WakeAt sleeps until CLOCK_MONOTONIC is at, as SleepUntilRaw does, and returns what that clock
+// says right behind it. Between the two there is no call at which Go's scheduler could stop the
+// goroutine, so the time is that of the wake-up.
+//
+//go:noinline
+func WakeAt(at time.Duration) (woke time.Duration, err error) {
+	ts := unix.NsecToTimespec(int64(max(at, 0)))
+	var now unix.Timespec
+	for {
+		_, _, e := unix.RawSyscall6(unix.SYS_CLOCK_NANOSLEEP, unix.CLOCK_MONOTONIC, unix.TIMER_ABSTIME, uintptr(unsafe.Pointer(&ts)), 0, 0, 0)
+		unix.RawSyscall(unix.SYS_CLOCK_GETTIME, unix.CLOCK_MONOTONIC, uintptr(unsafe.Pointer(&now)), 0)
+		if e == 0 {
+			return time.Duration(now.Nano()), nil
+		}
+		if e != unix.EINTR {
+			return time.Duration(now.Nano()), os.NewSyscallError("clock_nanosleep", e)
+		}
+	}
+}
+
+// ThreadID is the number of the calling thread.
+func ThreadID() int { return unix.Gettid() }
+
+// ThreadUsage is what getrusage(2) counts of the calling thread.
+type ThreadUsage struct{ MinorFaults, MajorFaults, Involuntary uint64 }
+
+// UsageOfThread asks for the calling thread's, by a raw call.
+func UsageOfThread() ThreadUsage {
+	var r unix.Rusage
+	if _, _, e := unix.RawSyscall(unix.SYS_GETRUSAGE, unix.RUSAGE_THREAD, uintptr(unsafe.Pointer(&r)), 0); e != 0 {
+		return ThreadUsage{} // cannot be: the arguments are right
+	}
+	return ThreadUsage{uint64(r.Minflt), uint64(r.Majflt), uint64(r.Nivcsw)}
+}
+
+// BlockSignals keeps signals from the calling thread, so that other threads get them. Those of
+// errors of the thread's own, as SIGSEGV, still come.
+func BlockSignals() error {
+	var set unix.Sigset_t
+	for i := range set.Val {
+		set.Val[i] = ^set.Val[i]
+	}
+	bits := int(8 * unsafe.Sizeof(set.Val[0]))
+	for _, own := range []unix.Signal{unix.SIGSEGV, unix.SIGBUS, unix.SIGFPE, unix.SIGILL, unix.SIGTRAP, unix.SIGSYS} {
+		n := int(own) - 1
+		set.Val[n/bits] &^= 1 << (n % bits)
+	}
+	return os.NewSyscallError("rt_sigprocmask", unix.PthreadSigmask(unix.SIG_BLOCK, &set, nil))
+}
+
+// populateLimit is the largest mapping that PopulateMemory takes: what is larger may be reserved,
+// and never needed.
+const populateLimit = 64 << 20
+
+// PopulateMemory has the kernel map all pages of this process that it would map at the first touch
+// of each: of the program's file, of its variables and its heap, and of memory that it shares with
+// others (madvise MADV_POPULATE_READ and _WRITE, Linux 5.14). Mappings above 64 MiB are left out.
+func PopulateMemory() error {
+	f, err := os.Open("/proc/self/maps")
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	populated := false
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		var from, to uintptr
+		var perms string
+		if n, _ := fmt.Sscanf(lines.Text(), "%x-%x %s", &from, &to, &perms); n != 3 || to-from > populateLimit {
+			continue
+		}
+		advice := unix.MADV_POPULATE_READ
+		switch {
+		case strings.HasPrefix(perms, "rw"):
+			advice = unix.MADV_POPULATE_WRITE
+		case perms[0] != 'r' || strings.HasSuffix(lines.Text(), "]"): // reserved, or the kernel's own: [vdso]
+			continue
+		}
+		_, _, e := unix.Syscall(unix.SYS_MADVISE, from, to-from, uintptr(advice))
+		if e == 0 {
+			populated = true
+		} else {
+			err = os.NewSyscallError("madvise MADV_POPULATE", e)
+		}
+	}
+	if populated { // some mappings have no pages of their own
+		return nil
+	}
+	return err
+}
+
+// Timerfd makes a timer that expires at a moment of CLOCK_MONOTONIC, and every so often behind it.
+// Its descriptor can be waited for, and each read says how often it has expired.
+func Timerfd(first, every time.Duration) (fd int, err error) {
+	fd, err = unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_CLOEXEC|unix.TFD_NONBLOCK)
+	if err != nil {
+		return -1, os.NewSyscallError("timerfd_create", err)
+	}
+	spec := unix.ItimerSpec{Value: unix.NsecToTimespec(int64(first)), Interval: unix.NsecToTimespec(int64(every))}
+	if err := unix.TimerfdSettime(fd, unix.TFD_TIMER_ABSTIME, &spec, nil); err != nil {
+		_ = unix.Close(fd)
+		return -1, os.NewSyscallError("timerfd_settime", err)
+	}
+	return fd, nil
+}
