@@ -1,6 +1,7 @@
 package uring
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"unsafe"
@@ -139,10 +140,12 @@ func (a *Arena) Close() error {
 // look-up and locking of their pages. One arena can be registered with a ring, and it must outlive
 // the ring. The memory counts against ulimit -l.
 func (r *Ring) RegisterArena(a *Arena) error {
-	if r.arena != nil || a.ring != nil {
+	switch {
+	case a == nil:
+		return errors.New("uring: register arena: none")
+	case r.arena != nil || a.ring != nil:
 		return fmt.Errorf("uring: register arena: one is registered already: %w", ErrBusy)
-	}
-	if a.mem == nil {
+	case a.mem == nil || r.fd < 0:
 		return fmt.Errorf("uring: register arena: %w", ErrClosed)
 	}
 	iov := make([]unix.Iovec, len(a.buffers))

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"sync/atomic"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -13,14 +12,10 @@ import (
 // BufferRing is a stock of buffers from which the kernel picks one when data arrives: RecvFrom,
 // RecvEach. What it has picked is the caller's until Give puts it back.
 type BufferRing struct {
-	ring        *Ring
-	group       uint16
+	provided
 	incremental bool
 	size        int
 	mem         []byte // of the buffers
-	queue       []byte // shared with the kernel
-	entries     []bufEntry
-	tail        uint16
 	taken       []taken
 	free        int
 	lent        int   // pieces that the caller has
@@ -60,32 +55,26 @@ type Piece struct {
 // one, which wastes less with small messages; where it cannot (before Linux 6.12) the buffers are
 // used up one arrival each. Linux 5.19.
 func (r *Ring) NewBufferRing(n, size int, incremental bool) (*BufferRing, error) {
-	if n < 1 || n > 32768 || n&(n-1) != 0 || size < 1 || size > 1<<30/n {
-		return nil, fmt.Errorf("uring: buffer ring of %d × %d bytes: want a power of two up to 32768 and at most 1 GiB", n, size)
+	if n < 1 || n > maxProvided || n&(n-1) != 0 || size < 1 || size > 1<<30/n {
+		return nil, fmt.Errorf("uring: buffer ring of %d × %d bytes: want a power of two up to %d and at most 1 GiB", n, size, maxProvided)
+	}
+	g := &BufferRing{size: size, taken: make([]taken, n)}
+	if err := g.open(r, n); err != nil {
+		return nil, fmt.Errorf("uring: buffer ring: %w", err)
 	}
 	const prot, how = unix.PROT_READ | unix.PROT_WRITE, unix.MAP_PRIVATE | unix.MAP_ANONYMOUS
-	g := &BufferRing{ring: r, size: size, taken: make([]taken, n)}
-	for _, used := r.groups[g.group]; used; _, used = r.groups[g.group] {
-		g.group++
-	}
 	var err error
-	if g.queue, err = unix.Mmap(-1, 0, n*int(unsafe.Sizeof(bufEntry{})), prot, how); err != nil {
-		return nil, fmt.Errorf("uring: buffer ring: %w", os.NewSyscallError("mmap", err))
-	}
 	if g.mem, err = unix.Mmap(-1, 0, n*size, prot, how); err != nil {
-		unix.Munmap(g.queue)
+		g.unmap()
 		return nil, fmt.Errorf("uring: buffer ring of %d × %d bytes: %w", n, size, os.NewSyscallError("mmap", err))
 	}
-	reg := bufReg{ringAddr: uint64(uintptr(unsafe.Pointer(&g.queue[0]))), ringEntries: uint32(n), bgid: g.group}
 	e := unix.EINVAL
 	if incremental {
-		reg.flags = pbufRingInc
-		_, e = r.register(registerPBufRing, unsafe.Pointer(&reg), 1)
+		e = g.register(pbufRingInc)
 		g.incremental = e == 0
 	}
 	if e == unix.EINVAL {
-		reg.flags = 0
-		_, e = r.register(registerPBufRing, unsafe.Pointer(&reg), 1)
+		e = g.register(0)
 	}
 	if e != 0 {
 		g.unmap()
@@ -94,15 +83,11 @@ func (r *Ring) NewBufferRing(n, size int, incremental bool) (*BufferRing, error)
 		}
 		return nil, fmt.Errorf("uring: buffer ring: %w", r.refused("io_uring_register", e))
 	}
-	g.entries = unsafe.Slice((*bufEntry)(unsafe.Pointer(&g.queue[0])), n)
 	for i := range n {
 		g.put(uint16(i))
 	}
 	g.publish()
-	if r.groups == nil {
-		r.groups = map[uint16]*BufferRing{}
-	}
-	r.groups[g.group] = g
+	r.addGroup(g.group, g)
 	return g, nil
 }
 
@@ -113,32 +98,20 @@ func (g *BufferRing) Incremental() bool { return g.incremental }
 func (g *BufferRing) Free() int { return g.free }
 
 func (g *BufferRing) put(id uint16) {
-	e := &g.entries[g.tail&uint16(len(g.entries)-1)]
-	e.addr = uint64(uintptr(unsafe.Pointer(&g.mem[int(id)*g.size])))
-	e.len, e.bid = uint32(g.size), id
 	t := &g.taken[id]
 	clear(t.given)
 	*t = taken{given: t.given, round: t.round + 1, place: g.tail}
-	g.tail++
+	g.provided.put(uintptr(unsafe.Pointer(&g.mem[int(id)*g.size])), g.size, id)
 	g.free++
 }
 
-// publish stores the tail, 16 bits that share a word with the buffer id of entry 0, which only this
-// side writes.
-func (g *BufferRing) publish() {
-	word := (*uint32)(unsafe.Pointer(&g.entries[0].bid))
-	if bigEndian {
-		atomic.StoreUint32(word, uint32(g.entries[0].bid)<<16|uint32(g.tail))
-		return
-	}
-	atomic.StoreUint32(word, uint32(g.tail)<<16|uint32(g.entries[0].bid))
-}
-
-var bigEndian = *(*byte)(unsafe.Pointer(&[1]uint16{1})) == 0
-
 // arrive notes what a completion brings, for each of them, so that the stock is counted rightly
-// whether somebody asks for the piece or not. One that nobody has asked for goes back.
-func (o *Op) arrive(res int32, flags uint32) {
+// whether somebody asks for the piece or not. One that nobody has asked for goes back. It returns
+// the flags that the operation is to have.
+func (o *Op) arrive(res int32, flags uint32) uint32 {
+	if q := o.queue; q != nil {
+		return q.sent(res, flags)
+	}
 	o.forget()
 	if g := o.from; g != nil && flags&cqeBuffer != 0 {
 		id, n := uint16(flags>>cqeBufferShift), max(int(res), 0)
@@ -151,11 +124,14 @@ func (o *Op) arrive(res int32, flags uint32) {
 			}
 		}
 	}
+	return flags
 }
 
 // check says why an operation of a ring cannot have the stock.
 func (g *BufferRing) check(r *Ring, e *sqe) error {
 	switch {
+	case g.mem == nil: // another may have its group by now
+		return fmt.Errorf("ring of buffers: %w", ErrClosed)
 	case g.ring != r:
 		return errors.New("ring of buffers: of another ring")
 	case Opcode(e.opcode) == OpRecv && e.ioprio&recvSendBundle != 0 && r.feats&featBundle == 0:
@@ -188,8 +164,7 @@ func (g *BufferRing) arrived(id uint16, n int, ended bool) arrival {
 
 // forget gives back the piece that nobody has asked for.
 func (o *Op) forget() {
-	for o.flags&cqeBuffer != 0 {
-		p, _ := o.Picked()
+	for p, ok := o.Picked(); ok; p, ok = o.Picked() {
 		p.Give()
 	}
 }
@@ -269,9 +244,8 @@ func (g *BufferRing) Close() error {
 		return fmt.Errorf("uring: buffer ring: %d pieces: %w", g.lent, ErrBusy)
 	}
 	if g.ring.fd >= 0 {
-		reg := bufReg{bgid: g.group}
-		if _, e := g.ring.register(unregisterPBufRing, unsafe.Pointer(&reg), 1); e != 0 {
-			return fmt.Errorf("uring: buffer ring: %w", g.ring.refused("io_uring_register", e))
+		if err := g.unregister(); err != nil {
+			return fmt.Errorf("uring: buffer ring: %w", err)
 		}
 		delete(g.ring.groups, g.group)
 	}
@@ -288,10 +262,9 @@ func (g *BufferRing) end() {
 }
 
 func (g *BufferRing) unmap() {
-	for _, m := range [][]byte{g.mem, g.queue} {
-		if m != nil {
-			unix.Munmap(m)
-		}
+	g.provided.unmap()
+	if g.mem != nil {
+		unix.Munmap(g.mem)
 	}
-	g.mem, g.queue, g.entries = nil, nil, nil
+	g.mem = nil
 }

@@ -32,7 +32,8 @@
 //
 // Nothing is allocated on the way: operations and buffers are the caller's, and are used again.
 // [Ring.Chain] makes operations run one after the other. Operations whose name ends in Each
-// complete many times (multishot): [Op.More] says whether they are still in flight.
+// complete many times (multishot): [Op.More] says whether they are still in flight. What is to be
+// sent on a connection waits in a [SendQueue], in its order.
 //
 // # What can go wrong, and does not
 //

@@ -20,3 +20,9 @@ func NameOf(o *Op) uint64 { return o.userData() }
 
 // EndsChain is what this package knows of a failure within a chain.
 func EndsChain(o Opcode) bool { return o.endsChain() }
+
+// WithoutBundles has a ring do as on a kernel that lacks them.
+func WithoutBundles(r *Ring) { r.feats &^= featBundle }
+
+// LeftOut tells a queue that the kernel has sent n bytes, and goes on behind the buffer.
+func LeftOut(q *SendQueue, n int32) { q.sent(n, cqeMore|cqeBuffer); q.sent(1, cqeBuffer) }

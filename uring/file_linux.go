@@ -59,6 +59,9 @@ func (f *File) check(r *Ring) error {
 // operations in flight. Descriptors of Go's pipes and sockets do not block; older kernels answer a
 // Read of those with EAGAIN where newer ones wait: Poll first, or use Recv.
 func FileOf(c syscall.Conn) (*File, error) {
+	if c == nil {
+		return nil, errors.New("uring: no file")
+	}
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return nil, fmt.Errorf("uring: %w", err)
@@ -104,6 +107,9 @@ func (f *File) Close() error {
 func (r *Ring) RegisterFiles(n int) error {
 	if n < 1 || n > 1<<20 {
 		return fmt.Errorf("uring: register %d files: want 1 to %d", n, 1<<20)
+	}
+	if r.fd < 0 {
+		return fmt.Errorf("uring: register files: ring: %w", ErrClosed)
 	}
 	reg := rsrcRegister{nr: uint32(n), flags: registerSparse}
 	if _, e := r.register(registerFiles2, unsafe.Pointer(&reg), int(unsafe.Sizeof(reg))); e != 0 {

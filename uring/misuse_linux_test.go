@@ -363,6 +363,12 @@ func TestNothingGiven(t *testing.T) {
 	if err := new(uring.File).Close(); !errors.Is(err, uring.ErrClosed) {
 		t.Errorf("closing no file: %v", err)
 	}
+	if _, err := uring.FileOf(nil); err == nil {
+		t.Error("the file of nothing")
+	}
+	if err := r.RegisterArena(nil); err == nil {
+		t.Error("no arena is registered")
+	}
 }
 
 func TestMailboxInAChain(t *testing.T) {

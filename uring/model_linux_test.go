@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// steps is the length of TestModel; the release test is 10,000,000.
+// steps is the length of TestModel; the release test is 10,000,000 (make soak-uring).
 var steps = flag.Int("steps", 30_000, "random steps of the model")
 
 // world is some rings and what they share: operations, files and buffers that are used rightly and

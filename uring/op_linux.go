@@ -44,6 +44,8 @@ type Op struct {
 
 	// What few operations need; rare says that there is some of it.
 	rare    bool
+	many    bool        // it completes more than once
+	silent  bool        // it does not complete by itself: of a quiet chain
 	direct  bool        // it makes a direct descriptor …
 	home    *Ring       // … in the table of this ring
 	source  *File       // of a Splice or an Install
@@ -52,6 +54,7 @@ type Op struct {
 	to      *door       // of a Message
 	from    *BufferRing // of a RecvFrom
 	at      arrival     // of the newest completion in a buffer of from
+	queue   *SendQueue  // of a SendEach
 	mates   []*Op       // of a quiet chain: all of it
 }
 
@@ -107,7 +110,8 @@ func (o *Op) set(code Opcode) *sqe {
 	o.file = nil
 	o.forget()
 	if o.rare {
-		o.rare, o.direct, o.home, o.source, o.closing, o.target, o.to, o.from, o.mates = false, false, nil, nil, nil, nil, nil, nil, nil
+		o.rare, o.many, o.silent, o.direct, o.home, o.source, o.closing, o.target = false, false, false, false, nil, nil, nil, nil
+		o.to, o.from, o.queue, o.mates = nil, nil, nil, nil
 	}
 	return &o.e
 }
@@ -125,6 +129,12 @@ func (o *Op) adjust() *sqe {
 func (o *Op) special() *Op {
 	o.parts, o.rare = true, true
 	return o
+}
+
+// repeats says that the operation completes more than once.
+func (o *Op) repeats() *Op {
+	o.many = true
+	return o.special()
 }
 
 func (o *Op) setFile(code Opcode, f *File) *sqe {
@@ -166,7 +176,7 @@ func (o *Op) extra() *aux {
 func (o *Op) acquire(r *Ring) error {
 	err := o.check(r)
 	if err == nil && o.rare {
-		err = o.acquireRare(r)
+		err = o.checkRare(r)
 	}
 	if err == nil && len(o.vec) > 0 {
 		err = o.takeAll()
@@ -174,7 +184,9 @@ func (o *Op) acquire(r *Ring) error {
 	if err != nil {
 		return fmt.Errorf("uring: %v: %w", o.Code(), err)
 	}
-	o.held = true
+	if o.held = true; o.rare {
+		o.aimRare(r)
+	}
 	if f := o.file; f != nil {
 		f.uses++
 		o.e.fd = f.num()
@@ -249,9 +261,9 @@ func (o *Op) takeAll() error {
 	return nil
 }
 
-// acquireRare does for the rare parts what acquire does. Descriptors and names are put into the
-// entry here: between filling and pushing they may have come to mean something else.
-func (o *Op) acquireRare(r *Ring) error {
+// checkRare says why the rare parts cannot be had now. Only of a Message it takes what it asks for:
+// it has nothing else.
+func (o *Op) checkRare(r *Ring) error {
 	if f := o.source; f != nil {
 		if err := f.check(r); err != nil {
 			return err
@@ -273,6 +285,11 @@ func (o *Op) acquireRare(r *Ring) error {
 			return err
 		}
 	}
+	if o.queue != nil {
+		if err := o.queue.ready(r); err != nil {
+			return err
+		}
+	}
 	if o.to != nil {
 		if err := o.to.enter(&o.e); err != nil {
 			return err
@@ -286,15 +303,16 @@ func (o *Op) acquireRare(r *Ring) error {
 	if o.e.flags&sqeIODrain != 0 && r.quiet {
 		return errors.New("drain: not on a ring that has had a quiet chain")
 	}
-	if o.direct {
-		o.home = r
-	}
-	o.aimRare()
 	return nil
 }
 
-// aimRare puts the rare parts into the entry, and takes them.
-func (o *Op) aimRare() {
+// aimRare puts the rare parts into the entry, and takes them: descriptors and names only now, since
+// between filling and pushing they may have come to mean something else.
+func (o *Op) aimRare(r *Ring) {
+	r.count(o, 1)
+	if o.direct {
+		o.home = r
+	}
 	if f := o.source; f != nil {
 		f.uses++
 		if o.Code() == OpFilesUpdate {
@@ -319,6 +337,9 @@ func (o *Op) aimRare() {
 	}
 	if o.from != nil {
 		o.from.uses++
+	}
+	if o.queue != nil {
+		o.queue.begin(o)
 	}
 }
 
@@ -356,13 +377,13 @@ func (o *Op) aim(r *Ring) {
 	}
 }
 
-func (o *Op) release() {
+func (o *Op) release(r *Ring) {
 	o.held = false
 	if o.file != nil {
 		o.file.uses--
 	}
 	if o.rare {
-		o.releaseRare()
+		o.releaseRare(r)
 	}
 	if o.buf != nil {
 		o.buf.letGo(o.write)
@@ -373,12 +394,16 @@ func (o *Op) release() {
 	o.pin.Unpin()
 }
 
-func (o *Op) releaseRare() {
+func (o *Op) releaseRare(r *Ring) {
+	r.count(o, -1)
 	if o.source != nil {
 		o.source.uses--
 	}
 	if o.from != nil {
 		o.from.uses--
+	}
+	if o.queue != nil {
+		o.queue.busy = false
 	}
 	if o.to != nil {
 		o.to.leave()

@@ -38,7 +38,7 @@ func (o *Op) Tick(d time.Duration) *Op {
 	if d < minTick {
 		o.fail(fmt.Errorf("tick of %v: want at least %v", d, minTick))
 	}
-	return o
+	return o.repeats()
 }
 
 func (o *Op) timeout(ts timespec, count uint64, flags uint32) *Op {

@@ -40,7 +40,7 @@ func (o *Op) Write(f *File, b *Buffer, off int64) *Op {
 // 6.7.
 func (o *Op) ReadEach(f *File, g *BufferRing) *Op {
 	o.setFile(OpReadMultishot, f).off = ^uint64(0) // Current
-	return o.fromStock(g)
+	return o.fromStock(g).repeats()
 }
 
 // Part limits the operation just filled to bytes from lo to hi of its buffer.
@@ -322,5 +322,5 @@ func (o *Op) UpdatePoll(target *Op, events uint32) *Op {
 func (o *Op) PollEach(f *File, events uint32) *Op {
 	e := o.setFile(OpPollAdd, f)
 	e.opFlags, e.len = events, pollAddMulti
-	return o
+	return o.repeats()
 }

@@ -18,7 +18,7 @@ func (o *Op) SendMsg(f *File, to netip.AddrPort, control []byte, bufs ...*Buffer
 
 // SendMsgZeroCopy is SendMsg that completes twice, as SendZeroCopy does. Linux 6.1.
 func (o *Op) SendMsgZeroCopy(f *File, to netip.AddrPort, control []byte, bufs ...*Buffer) *Op {
-	return o.message(OpSendMsgZC, f, to, control, bufs)
+	return o.message(OpSendMsgZC, f, to, control, bufs).repeats()
 }
 
 // RecvMsg receives a message into several buffers and its control data into control (nil: none).
@@ -102,7 +102,7 @@ func (o *Op) RecvMsgEach(f *File, control int, g *BufferRing) *Op {
 	}
 	o.e.ioprio = recvMultishot
 	o.e.addr, o.e.len = uint64(uintptr(unsafe.Pointer(&x.msg))), 1
-	return o
+	return o.repeats()
 }
 
 const (

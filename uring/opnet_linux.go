@@ -21,7 +21,7 @@ func (o *Op) Accept(f *File) *Op {
 func (o *Op) AcceptEach(f *File) *Op {
 	e := o.setFile(OpAccept, f)
 	e.opFlags, e.ioprio = unix.SOCK_CLOEXEC, acceptMultishot
-	return o
+	return o.repeats()
 }
 
 // NonBlocking makes the sockets of the Accept or AcceptEach just filled ones that do not block, for
@@ -96,7 +96,7 @@ func (o *Op) fromStock(g *BufferRing) *Op {
 func (o *Op) RecvEach(f *File, g *BufferRing) *Op {
 	o.RecvFrom(f, g)
 	o.e.ioprio = recvMultishot
-	return o
+	return o.repeats()
 }
 
 // Bundle lets one completion of the RecvFrom or RecvEach just filled bring as many buffers as what
@@ -128,7 +128,7 @@ func (o *Op) Send(f *File, b *Buffer) *Op {
 // net.ListenConfig.SetMultipathTCP(false) was called. Linux 6.0.
 func (o *Op) SendZeroCopy(f *File, b *Buffer) *Op {
 	o.setFile(OpSendZC, f).opFlags = unix.MSG_NOSIGNAL
-	return o.memory(b, false)
+	return o.memory(b, false).repeats()
 }
 
 // Followed makes the Send or SendMsg just filled one that the end of the sending, or another send,

@@ -32,6 +32,7 @@ const (
 	MinTimeout         Feature = "minimum wait"
 	MultishotMessages  Feature = "multishot messages"
 	ReceiveBundles     Feature = "receive bundles"
+	SendBundles        Feature = "send bundles"
 	QuietChains        Feature = "quiet chains"
 	Resizing           Feature = "resizing of rings"
 )
@@ -123,7 +124,7 @@ func (s *Support) run() {
 		for _, f := range []Feature{
 			Rings, DeferTaskrun, SubmissionPolling, RegisteredRing, DirectDescriptors, RegisteredBuffers,
 			BufferRings, IncrementalBuffers, MultishotAccept, MultishotReceive, MultishotTimeout, MinTimeout,
-			MultishotMessages, ReceiveBundles, QuietChains, Resizing,
+			MultishotMessages, ReceiveBundles, SendBundles, QuietChains, Resizing,
 		} {
 			s.features[f] = err
 		}
@@ -141,6 +142,7 @@ func (s *Support) run() {
 	flag(RegisteredRing, r.regular&enterRegisteredRing != 0, "5.18")
 	flag(MinTimeout, r.feats&featMinTimeout != 0, "6.12")
 	flag(ReceiveBundles, r.feats&featBundle != 0, "6.10")
+	flag(SendBundles, r.feats&featBundle != 0, "6.10")
 	flag(QuietChains, r.feats&featCQESkip != 0, "5.17")
 	if s.features[Resizing] = s.features[DeferTaskrun]; s.features[Resizing] == nil {
 		s.features[Resizing] = r.Resize(16, 0)

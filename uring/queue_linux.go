@@ -167,7 +167,7 @@ func (r *Ring) finish(s *slot, i uint32) {
 	r.vacate(s, i)
 	op.ring = nil
 	if op.held {
-		op.release()
+		op.release(r)
 	}
 }
 
@@ -215,8 +215,11 @@ func (r *Ring) took(n uint32) {
 	r.stats.Submitted += uint64(n)
 }
 
-// Wait submits what is queued and waits until at least n completions are there for Next; Wait(0)
-// takes what has completed and does not wait. On an error what was not taken stays queued.
+// Wait submits what is queued and waits until at least n completions are there for Next, or all
+// that can come; Wait(0) takes what has completed and does not wait. Wait(InFlight()) so waits for
+// all, of which a QuietChain has one; but an operation in flight that completes many times may
+// always bring more: ask for as many as must come then. On an error what was not taken stays
+// queued.
 func (r *Ring) Wait(n int) error { return r.wait(n, time.Time{}) }
 
 // WaitFor is Wait that gives up with ErrTimeout after d.
@@ -250,6 +253,7 @@ func (r *Ring) WaitSome(n int, gather, d time.Duration) error {
 }
 
 func (r *Ring) wait(n int, deadline time.Time) error {
+	n = max(n, 0)
 	switch {
 	case r.fd < 0:
 		return fmt.Errorf("uring: ring: %w", ErrClosed)
@@ -257,6 +261,9 @@ func (r *Ring) wait(n int, deadline time.Time) error {
 		return fmt.Errorf("uring: wait for %d completions: %w", n, ErrIdle)
 	case n > len(r.cqes):
 		return fmt.Errorf("uring: wait for %d completions: the queue holds %d", n, len(r.cqes))
+	}
+	if coming := r.InFlight() - r.silent; n > coming && r.many+r.boxes == 0 {
+		n = coming
 	}
 	r.calm()
 	r.giveBack()
@@ -388,14 +395,14 @@ func (r *Ring) Next() *Op {
 		s := &r.slots[i]
 		op := s.op
 		if (op.flags|flags)&cqeBuffer != 0 {
-			op.arrive(res, flags)
+			flags = op.arrive(res, flags)
 		}
 		op.Res, op.flags = res, flags
 		if flags&cqeMore == 0 && op.Code() != opMailbox { // finish, without a call
 			r.vacate(s, i)
 			op.ring = nil
 			if op.held {
-				op.release()
+				op.release(r)
 				if res == -int32(unix.ECANCELED) {
 					op.closeAnyway()
 				}

@@ -38,12 +38,14 @@ func (r *Ring) QuietChain(ops ...*Op) error {
 	}
 	for i, op := range ops {
 		if op.special(); i < len(ops)-1 {
+			op.silent = true
 			op.e.flags |= sqeCQESkip
 		}
 	}
 	if err := r.Chain(ops...); err != nil {
 		for _, op := range ops {
 			op.unmate()
+			op.silent = false
 		}
 		return err
 	}
@@ -70,17 +72,16 @@ func (o *Op) canBeQuiet() error {
 		return fmt.Errorf("%v: with a drain or a picked buffer", o.Code())
 	}
 	switch o.Code() {
-	case opMailbox, OpOpenAt, OpAccept, OpSocket, OpFilesUpdate, OpSendZC, OpSendMsgZC, OpLinkTimeout:
+	case opMailbox, OpOpenAt, OpAccept, OpSocket, OpFilesUpdate, OpLinkTimeout:
 		return fmt.Errorf("%v: its completion must be seen", o.Code())
-	case OpPollAdd, OpTimeout:
-		if o.e.len&pollAddMulti != 0 && o.Code() == OpPollAdd || o.e.opFlags&timeoutMultishot != 0 && o.Code() == OpTimeout {
-			return fmt.Errorf("%v: it completes more than once", o.Code())
-		}
+	}
+	if o.many {
+		return fmt.Errorf("%v: it completes more than once", o.Code())
 	}
 	return nil
 }
 
-// unmate takes an operation out of its quiet chain.
+// unmate takes an operation out of its quiet chain. What the ring has counted stays until it ends.
 func (o *Op) unmate() {
 	o.mates = nil
 	o.e.flags &^= sqeCQESkip

@@ -94,9 +94,12 @@ type Ring struct {
 	slots []slot
 	free  []uint32 // the first nFree: slots not in use
 	nFree int
-	boxes int    // slots of mailboxes
-	quiet bool   // it has had a quiet chain
-	spent uint64 // generations that slots had which Resize has removed
+	boxes int // slots of mailboxes
+	many  int // operations in flight that complete more than once
+	// silent are those of a quiet chain: they do not complete by themselves.
+	silent int
+	quiet  bool   // it has had a quiet chain
+	spent  uint64 // generations that slots had which Resize has removed
 
 	brief    bool // the wait under way keeps the P
 	waits    uint
@@ -104,10 +107,10 @@ type Ring struct {
 	until    timespec // of the wait under way
 	untilArg geteventsArg
 
-	groups  map[uint16]*BufferRing
-	arena   *Arena // registered
-	files   int    // slots of the table of direct descriptors
-	fdArg   int32  // of clearSlot
+	groups  map[uint16]interface{ end() } // what is provided: BufferRings and SendQueues
+	arena   *Arena                        // registered
+	files   int                           // slots of the table of direct descriptors
+	fdArg   int32                         // of clearSlot
 	strays  uint64
 	lastBad uint64 // user_data of the last stray
 	stats   Stats
@@ -336,6 +339,17 @@ func (r *Ring) Stats() Stats {
 // InFlight is the number of operations that are queued, in the kernel's hands, or completed and not
 // yet seen by Next.
 func (r *Ring) InFlight() int { return len(r.slots) - r.nFree }
+
+// count keeps account of what does not complete once.
+func (r *Ring) count(o *Op, n int) {
+	if o.many {
+		r.many += n
+	}
+	if o.silent {
+		r.silent += n
+		o.silent = n > 0 // it can be pushed again, by itself
+	}
+}
 
 // Depth is the most operations that the ring holds at a time: Config.InFlight.
 func (r *Ring) Depth() int { return len(r.slots) - cancelSlots }
