@@ -75,18 +75,17 @@ fuzz:
 	$(GO) test ./internal/spool -run '^$$' -fuzz FuzzDamage -fuzztime $(TIME)
 	$(GO) test ./ledger -run '^$$' -fuzz FuzzState -fuzztime $(TIME)
 
-# What takes longer than every change can wait: ten minutes of random load on each kind of ring, a million random operations on each
-# kind of file, 100,000 rude connections to each kind of server, as many requests beside net/http, a million deaths in the model of a
+# What takes longer than every change can wait: ten minutes of random load on each kind of ring, ten million random steps of rings and of
+# files, 100,000 rude connections to each kind of server, as many requests beside net/http, a million deaths in the model of a
 # ring between processes and ten minutes of real ones, as many in that of a spool and 10,000 real ones, twelve hours of fake time and half an hour of a recorder to which everything
 # happens at once, and as long of the demo in two conditions.
 .PHONY: soak
 soak: build
 	$(GO) test ./frame/framings -seeds 20000 -timeout 30m
 	$(GO) test ./uring -run RandomLoad -soak 10m -timeout 60m
-	GOGC=1 $(GO) test -race ./uring -run 'TestModel$$' -steps 10000000 -timeout 60m
-	$(GO) test ./asyncfile -run Differential -operations 1000000 -timeout 30m
+	$(MAKE) --no-print-directory soak-uring soak-asyncfile
 	$(GO) test ./loadgen -run 'TestTruth$$' -truth 5s -timeout 10m -v
-	$(GO) test -race ./server -run Churn -connections 100000 -timeout 30m
+	CGO_ENABLED=1 $(GO) test -race ./server -run Churn -connections 100000 -timeout 30m
 	$(GO) test ./server -run Differential -requests 100000 -timeout 30m
 	$(GO) test ./server -run Integrity -answers 10000000 -timeout 120m
 	$(GO) test ./prefork -run 'RestartsLoseNothing|NothingIsLeft' -requests 100000 -rounds 50 -kills 1000 -timeout 60m
@@ -98,6 +97,14 @@ soak: build
 	$(GO) test ./e2e/stranger -run TestSoak -soak 30m -timeout 60m -v
 	./$(BIN) demo --for 30m --ports 1 --condition steady
 	./$(BIN) demo --for 30m --ports 2 --condition disturbed
+
+# Ten million steps of the model of rings, and of the differential test of files, with the race detector and a collection at each chance.
+.PHONY: soak-uring soak-asyncfile
+soak-uring:
+	GOGC=1 CGO_ENABLED=1 $(GO) test -race ./uring -run 'TestModel$$' -steps 10000000 -timeout 120m -v
+
+soak-asyncfile:
+	GOGC=1 CGO_ENABLED=1 $(GO) test -race ./asyncfile -run 'TestDifferential$$' -operations 10000000 -timeout 120m -v
 
 # The laboratory's quick run, of the planes that a change touches: make bench PLANE=files,network; default: all. Nothing else should run meanwhile.
 # bench-parts is Go's own benchmarks of the parts.

@@ -52,6 +52,36 @@ func TestChoice(t *testing.T) {
 	}
 }
 
+// What is nothing is refused: it ended the program from a goroutine of the batch.
+func TestNothingGiven(t *testing.T) {
+	if _, err := NewBatch(nil, BatchConfig{}); err == nil {
+		t.Error("a batch of no file")
+	}
+	for _, s := range subjects(t) {
+		b, err := NewBatch(s.f, BatchConfig{Depth: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := b.SubmitOne(nil); err == nil || b.InFlight() != 0 {
+			t.Errorf("%s: no operation: %v", s.name, err)
+		}
+		op := Op{Kind: Kind(77)}
+		err = b.SubmitOne(&op)
+		if done, reapErr := b.Reap(nil, b.InFlight()); err == nil && (reapErr != nil || len(done) != 1 || op.Err == nil) {
+			t.Errorf("%s: no kind: %v, %v", s.name, op.Err, reapErr)
+		}
+		if err := errors.Join(b.Close(), b.Close(), s.f.Close()); err != nil {
+			t.Errorf("%s: %v", s.name, err)
+		}
+		if err := b.SubmitOne(&op); !errors.Is(err, os.ErrClosed) {
+			t.Errorf("%s: after close: %v", s.name, err)
+		}
+	}
+	if l := NewLines(strings.NewReader("a\nb"), 1<<40); !l.Next() || string(l.Bytes()) != "a" || len(l.buf) > maxLine {
+		t.Errorf("chunks of a terabyte: %q of %d", l.Bytes(), len(l.buf))
+	}
+}
+
 func TestBadConfig(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(path, []byte("x"), 0o600); err != nil {

@@ -67,6 +67,8 @@ var ErrFull = errors.New("the batch is full")
 // errWait is a wait that would never end.
 var errWait = errors.New("reap: fewer operations are in flight than are waited for")
 
+var errNoOp = errors.New("batch: no operation")
+
 // NewBatch makes a batch for a file of this package: on a ring of its own for the uring backend, by
 // as many goroutines as the depth for the others. The file must outlive the batch.
 func NewBatch(f File, cfg BatchConfig) (Batcher, error) {
@@ -75,6 +77,9 @@ func NewBatch(f File, cfg BatchConfig) (Batcher, error) {
 	}
 	if cfg.Depth < 1 || cfg.Depth > maxDepth {
 		return nil, fmt.Errorf("batch of depth %d: want 1 to %d", cfg.Depth, maxDepth)
+	}
+	if f == nil {
+		return nil, errors.New("batch: no file")
 	}
 	if r, ok := f.(interface {
 		newBatch(cfg BatchConfig) (Batcher, error)
@@ -140,6 +145,8 @@ func (p *pool) Submit(ops []Op) (int, error) { return submit(p, ops) }
 
 func (p *pool) SubmitOne(op *Op) error {
 	switch {
+	case op == nil:
+		return errNoOp
 	case p.todo == nil:
 		return os.ErrClosed
 	case p.inFlight == p.depth:

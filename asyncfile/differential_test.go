@@ -16,7 +16,8 @@ import (
 	"github.com/tallywheel/tallywheel/internal/testenv"
 )
 
-// operations is the length of the differential test; the release test is 1,000,000.
+// operations is the length of the differential test; the release test is
+// 10,000,000 (make soak-asyncfile).
 var operations = flag.Int("operations", 200_000, "random operations of the differential test")
 
 // model is a file in memory, the oracle: what every backend must do, in the plainest way.

@@ -31,13 +31,13 @@ const (
 	maxLine   = 64 << 20
 )
 
-// NewLines reads from the start of r by chunks of size bytes; 0 means 256 KiB. A line may be
-// longer: the chunk grows up to 64 MiB.
+// NewLines reads from the start of r by chunks of size bytes, at most 64 MiB; 0 means 256 KiB. A
+// line may be longer: the chunk grows up to 64 MiB.
 func NewLines(r io.ReaderAt, size int) *Lines {
 	if size <= 0 {
 		size = lineChunk
 	}
-	return &Lines{r: r, buf: make([]byte, size)}
+	return &Lines{r: r, buf: make([]byte, min(size, maxLine))}
 }
 
 // Next moves to the next line and reports whether there is one.

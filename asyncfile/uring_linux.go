@@ -288,6 +288,8 @@ func (b *ringBatch) Submit(ops []Op) (int, error) { return submit(b, ops) }
 
 func (b *ringBatch) SubmitOne(op *Op) error {
 	switch {
+	case op == nil:
+		return errNoOp
 	case b.closed:
 		return os.ErrClosed
 	case len(b.free) == 0:
@@ -345,9 +347,7 @@ func (b *ringBatch) Reap(done []*Op, wait int) ([]*Op, error) {
 		for op := b.ring.Next(); op != nil; op = b.ring.Next() {
 			j := &b.jobs[op.Tag]
 			b.f.script.judge(op)
-			if ended, err := b.settle(j); err != nil {
-				return done, err
-			} else if ended {
+			if b.settle(j) {
 				done = append(done, j.user)
 				j.user = nil
 				b.free = append(b.free, j)
@@ -359,7 +359,7 @@ func (b *ringBatch) Reap(done []*Op, wait int) ([]*Op, error) {
 }
 
 // settle looks at what came of an operation, and sends the rest of it if it was cut short.
-func (b *ringBatch) settle(j *ringJob) (ended bool, err error) {
+func (b *ringBatch) settle(j *ringJob) (ended bool) {
 	u, res := j.user, int(j.op.Res)
 	switch e := j.op.Err(); {
 	case e != nil && again(e) && u.Kind != Sync:
@@ -368,18 +368,18 @@ func (b *ringBatch) settle(j *ringJob) (ended bool, err error) {
 		if u.Kind == Sync {
 			u.Err = b.f.poison.sync(b.f.path, func() error { return fmt.Errorf("sync %s: %w", b.f.path, e) })
 		}
-		return true, nil
+		return true
 	case u.Kind == Sync:
 		u.Err = b.f.poison.sync(b.f.path, func() error { return nil })
-		return true, nil
+		return true
 	default:
 		u.N += res
 		if u.N == len(u.Buf) {
-			return true, nil
+			return true
 		}
 		if u.Kind == Read && (res == 0 || b.f.direct && res%Align != 0) {
 			u.Err = io.EOF
-			return true, nil
+			return true
 		}
 		if res > 0 {
 			j.tries = 0
@@ -387,9 +387,10 @@ func (b *ringBatch) settle(j *ringJob) (ended bool, err error) {
 	}
 	if j.tries++; j.tries > maxTries {
 		u.Err = io.ErrNoProgress
-		return true, nil
+		return true
 	}
-	return false, b.push(j)
+	u.Err = b.push(j) // what cannot go on has ended
+	return u.Err != nil
 }
 
 func (b *ringBatch) InFlight() int { return len(b.jobs) - len(b.free) }

@@ -37,6 +37,7 @@ import (
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
+	"golang.org/x/net/http/httpguts"
 
 	"github.com/tallywheel/tallywheel/internal/sys"
 )
@@ -46,7 +47,7 @@ type Config struct {
 	URL         string        // http://host:port/path, or https://
 	TLS         *tls.Config   // of https; nil: the roots of this machine are trusted. HTTP/1.1 is what is asked for
 	Method      string        // "" is GET
-	Header      http.Header   // besides Host and Content-Length
+	Header      http.Header   // Host in it goes instead of the URL's; Content-Length and Transfer-Encoding are made from the body
 	Body        []byte        // of every request
 	Exchanges   []Exchange    // instead of Body: each connection sends them in turn, the first another one than its neighbour's; one with Pipeline
 	Close       bool          // a connection for each request, which asks for its end: it is answered once the server has closed it
@@ -231,10 +232,36 @@ func (c *Config) settle() (*url.URL, error) {
 			return nil, fmt.Errorf("process %d: %w", c.PID, err)
 		}
 	}
-	if c.Method == "" {
-		c.Method = http.MethodGet
+	c.Method = cmp.Or(c.Method, http.MethodGet)
+	if err := c.checkHead(u); err != nil {
+		return nil, err
 	}
 	return u, c.checkExchanges()
+}
+
+// checkHead says what could not be sent as it is meant.
+func (c *Config) checkHead(u *url.URL) error {
+	if !httpguts.ValidHeaderFieldName(c.Method) { // a method is a token, as a name is
+		return fmt.Errorf("method %q: want a word, as GET", c.Method)
+	}
+	if u.User != nil {
+		return errors.New("a user in the URL is not sent: want a header Authorization")
+	}
+	for name, values := range c.Header {
+		switch http.CanonicalHeaderKey(name) {
+		case "Content-Length", "Transfer-Encoding":
+			return fmt.Errorf("header %s: it is made from the body", name)
+		}
+		if !httpguts.ValidHeaderFieldName(name) {
+			return fmt.Errorf("header %q: a name cannot have that", name)
+		}
+		for _, v := range values {
+			if !httpguts.ValidHeaderFieldValue(v) {
+				return fmt.Errorf("header %s: %q: a value cannot have that", name, v)
+			}
+		}
+	}
+	return nil
 }
 
 // checkExchanges makes Body one exchange if there are none.
@@ -260,12 +287,12 @@ func (c *Config) checkExchanges() error {
 
 func (c *Config) request(u *url.URL, e *Exchange) []byte {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s %s HTTP/1.1\r\nHost: %s\r\n", c.Method, cmp.Or(e.Path, u.RequestURI()), u.Host)
-	_ = c.Header.Write(&b) // into memory
+	fmt.Fprintf(&b, "%s %s HTTP/1.1\r\nHost: %s\r\n", c.Method, cmp.Or(e.Path, u.RequestURI()), cmp.Or(c.Header.Get("Host"), u.Host))
+	_ = c.Header.WriteSubset(&b, map[string]bool{"Host": true}) // into memory
 	if c.Close {
 		b.WriteString("Connection: close\r\n")
 	}
-	if len(e.Body) > 0 {
+	if len(e.Body) > 0 || c.Method == http.MethodPost || c.Method == http.MethodPut || c.Method == http.MethodPatch {
 		fmt.Fprintf(&b, "Content-Length: %d\r\n", len(e.Body))
 	}
 	b.WriteString("\r\n")

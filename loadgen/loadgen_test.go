@@ -1,7 +1,9 @@
 package loadgen
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -127,6 +129,39 @@ func TestBadConfigurations(t *testing.T) {
 	} {
 		if _, err := Run(context.Background(), c); err == nil {
 			t.Errorf("%+v is no error", c)
+		}
+	}
+	s := httptest.NewServer(http.NotFoundHandler())
+	defer s.Close()
+	for _, c := range []Config{ // which were sent, as something else
+		{Method: "GE T"},
+		{Method: "GET / HTTP/1.1\r\nX: "},
+		{Header: http.Header{"Content-Length": {"5"}}},
+		{Header: http.Header{"transfer-encoding": {"chunked"}}},
+		{Header: http.Header{"X Y": {"z"}}},
+		{Header: http.Header{"X": {"a\r\nY: b"}}},
+		{URL: strings.Replace(s.URL, "//", "//user:secret@", 1)},
+	} {
+		c.URL, c.Connections, c.Duration = cmp.Or(c.URL, s.URL), 1, time.Millisecond
+		if _, err := Run(context.Background(), c); !errors.Is(err, ErrConfig) {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+}
+
+// TestHeadOfARequest: a Host of the header goes instead of the URL's, and not beside it; a method
+// that has a body says how long it is, even if that is nothing.
+func TestHeadOfARequest(t *testing.T) {
+	for method, want := range map[string]string{
+		"GET": "", "POST": "Content-Length: 0\r\n", "PUT": "Content-Length: 0\r\n", "PATCH": "Content-Length: 0\r\n",
+	} {
+		c := Config{URL: "http://127.0.0.1:1/a?b", Method: method, Header: http.Header{"Host": {"example.org"}, "X": {"y"}}}
+		_, requests, err := c.check(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := string(requests[0]); got != method+" /a?b HTTP/1.1\r\nHost: example.org\r\nX: y\r\n"+want+"\r\n" {
+			t.Errorf("%q", got)
 		}
 	}
 }
