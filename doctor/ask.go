@@ -4,6 +4,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/tallywheel/tallywheel/internal/sys"
 	"github.com/tallywheel/tallywheel/rt"
@@ -29,9 +30,21 @@ func thisMachine() *Asker {
 			}
 			return features, order
 		},
-		Clock:    sys.ClockSynchronised,
-		FIFO:     func() error { return rt.TryScheduling(rt.Scheduling{Policy: rt.FIFO, Priority: 1}) },
-		Lock:     rt.TryLockMemory,
+		Clock: sys.ClockSynchronised,
+		FIFO: func(priority int) error {
+			return rt.TryScheduling(rt.Scheduling{Policy: rt.FIFO, Priority: priority, ResetOnFork: true})
+		},
+		Deadline: func() error {
+			return rt.TryScheduling(rt.Scheduling{Policy: rt.Deadline, Runtime: 10 * time.Microsecond, Deadline: time.Millisecond, ResetOnFork: true})
+		},
+		Lock: rt.TryLockMemory,
+		LockAll: func() error {
+			err := rt.LockMemory()
+			if err == nil {
+				err = rt.UnlockMemory()
+			}
+			return err
+		},
 		HugePage: sys.TryHugePage, Perf: sys.TryPerf, BPF: sys.TryBPF,
 		Files: func() (uint64, uint64, error) {
 			l, err := sys.LimitOf(sys.LimitFiles)

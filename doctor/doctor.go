@@ -91,8 +91,10 @@ func (k Kernel) Examine() (all []Finding) {
 // Asker asks the kernel for things by trying.
 type Asker struct {
 	Rings    func() (features map[string]error, order []string)
-	FIFO     func() error
+	FIFO     func(priority int) error
+	Deadline func() error // SCHED_DEADLINE
 	Lock     func(bytes int) error
+	LockAll  func() error // all memory of this process
 	HugePage func() error
 	Perf     func() error
 	BPF      func() error

@@ -14,7 +14,8 @@ func fake(t *testing.T, files map[string]string) Kernel {
 	t.Helper()
 	k := Kernel{Root: t.TempDir(), Ask: &Asker{
 		Rings: func() (map[string]error, []string) { return map[string]error{"io_uring": nil}, []string{"io_uring"} },
-		FIFO:  func() error { return nil }, Lock: func(int) error { return nil }, HugePage: func() error { return nil },
+		FIFO:  func(int) error { return nil }, Deadline: func() error { return nil }, HugePage: func() error { return nil },
+		Lock: func(int) error { return nil }, LockAll: func() error { return nil },
 		Perf: func() error { return nil }, BPF: func() error { return nil },
 		Files: func() (uint64, uint64, error) { return 1024, 1 << 20, nil },
 		Ports: func() ([]string, error) { return []string{"ttyUSB0"}, nil },
@@ -52,7 +53,14 @@ func find(t *testing.T, all []Finding, name string) Finding {
 
 func TestExamine(t *testing.T) {
 	k := poor(t)
-	k.Ask.FIFO = func() error { return syscall.EPERM }
+	k.Ask.FIFO = func(priority int) error {
+		if priority > 10 { // a reader's, and not a cell's
+			return syscall.EPERM
+		}
+		return nil
+	}
+	k.Ask.Deadline = func() error { return syscall.EPERM }
+	k.Ask.LockAll = func() error { return syscall.ENOMEM }
 	k.Ask.Rings = func() (map[string]error, []string) {
 		return map[string]error{"io_uring": errors.New("forbidden by seccomp")}, []string{"io_uring"}
 	}
@@ -60,7 +68,7 @@ func TestExamine(t *testing.T) {
 	all := k.Examine()
 	for name, want := range map[string]State{
 		"clock synchronised": Poor,
-		"io_uring":           Missing, "SCHED_FIFO": Missing, "perf events": Good, "transparent huge pages": Poor, "vm.swappiness": Poor, "ttyUSB0, latency timer": Poor,
+		"io_uring":           Missing, "SCHED_FIFO": Good, "SCHED_FIFO 80": Missing, "SCHED_DEADLINE": Poor, "memory lock of 64 MiB": Good, "memory lock of a whole program": Missing, "perf events": Good, "transparent huge pages": Poor, "vm.swappiness": Poor, "ttyUSB0, latency timer": Poor,
 		"frequency governor, cpu1": Poor, "CPU limit of the cgroup": Poor, "clock source": Poor, "open files": Good, "tracefs": Missing, "net.ipv4.tcp_max_syn_backlog": Unknown, "fs.file-max": Good,
 	} {
 		f := find(t, all, name)

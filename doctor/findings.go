@@ -35,11 +35,24 @@ func rings(ask *Asker) (all []Finding) {
 
 const lockBytes = 64 << 20
 
+// cellPriority is what `tallywheel cyclic` and the cells of the guide ask for.
+const cellPriority = 80
+
 func (k Kernel) realTime(ask *Asker) []Finding {
+	deadline := tried("real time", "SCHED_DEADLINE", ask.Deadline(), "optional: a cell with a budget, to which the kernel promises so much of each period",
+		"run as root, or with CAP_SYS_NICE, and not bound to some of the CPUs of a cpuset")
+	if deadline.State == Missing {
+		deadline.State = Poor
+	}
 	return []Finding{
-		tried("real time", "SCHED_FIFO", ask.FIFO(), "a reader or a real-time cell that nothing ordinary delays",
+		tried("real time", "SCHED_FIFO", ask.FIFO(1), "a reader or a real-time cell that nothing ordinary delays",
 			"run as root, or set LimitRTPRIO=10 in the unit (ulimit -r), or give the program CAP_SYS_NICE"),
+		tried("real time", fmt.Sprintf("SCHED_FIFO %d", cellPriority), ask.FIFO(cellPriority), "a cell before the kernel's own threads for interrupts, which have 50",
+			fmt.Sprintf("run as root, or set LimitRTPRIO=%d in the unit (ulimit -r), or give the program CAP_SYS_NICE; a cgroup of version 1 needs microseconds in cpu.rt_runtime_us, and so do its parents", cellPriority)),
+		deadline,
 		tried("real time", "memory lock of 64 MiB", ask.Lock(lockBytes), "no page fault while time is kept",
+			"LimitMEMLOCK=infinity in the unit (ulimit -l unlimited), or CAP_IPC_LOCK"),
+		tried("real time", "memory lock of a whole program", ask.LockAll(), "a cell locks all that it touches, and Go reserves much more than that",
 			"LimitMEMLOCK=infinity in the unit (ulimit -l unlimited), or CAP_IPC_LOCK"),
 		k.setting("real time", "real-time throttling", "/proc/sys/kernel/sched_rt_runtime_us", "950000",
 			"leaves 5 % to others when a real-time thread runs away: better on than off", func(v string) bool { return v != "-1" }, false),

@@ -22,6 +22,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"golang.org/x/perf/benchfmt"
 
+	"github.com/tallywheel/tallywheel/cell"
 	"github.com/tallywheel/tallywheel/internal/testenv"
 	"github.com/tallywheel/tallywheel/lab"
 	"github.com/tallywheel/tallywheel/lab/claims"
@@ -35,6 +36,7 @@ var runs = flag.Int("runs", 0, "how often TestCopies compares copies of a contes
 
 // TestMain is the tests, or a contestant of theirs or of an experiment.
 func TestMain(m *testing.M) {
+	cell.Main()
 	if os.Getenv(lab.OwnVariable) == "" {
 		os.Exit(m.Run())
 	}

@@ -138,11 +138,14 @@ var (
 	Log        = Plane{"log"}
 	Network    = Plane{"network"}
 	Processes  = Plane{"processes"}
+	RealTime   = Plane{"realtime"}
 	Laboratory = Plane{"laboratory"}
 )
 
 // Planes lists them.
-func Planes() []Plane { return []Plane{Serial, Memory, Files, Log, Network, Processes, Laboratory} }
+func Planes() []Plane {
+	return []Plane{Serial, Memory, Files, Log, Network, Processes, RealTime, Laboratory}
+}
 
 // String is the plane's name.
 func (p Plane) String() string { return p.name }

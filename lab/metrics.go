@@ -71,6 +71,10 @@ var (
 	AllocationVariation  = metric("allocation_variation_percent", "%", "variation of what is allocated, fifths of a turn", less)
 	LockWait             = metric("lock_wait_percent", "%", "CPU time waited for locks", less)
 	InvoluntaryPerOp     = metric("involuntary_per_op", "switches", "involuntary context switches an operation", less)
+	MissedReleases       = metric("missed_releases", "releases", "releases missed", less)
+	PeriodStddev         = metric("period_stddev_us", "µs", "standard deviation of the period", less)
+	FaultsAfterSetUp     = metric("faults_after_setup", "faults", "page faults behind the set-up", less)
+	AllocsAfterSetUp     = metric("allocs_after_setup", "allocs", "allocations behind the set-up", less)
 )
 
 // Which way a figure is better.

@@ -1,0 +1,84 @@
+package claims
+
+import "github.com/tallywheel/tallywheel/lab"
+
+var realTime = of(lab.RealTimeArticle)
+
+// What the article on real time claims, as far as it is judged.
+var (
+	TickerIsExact = realTime(1, "1",
+		"A time.Ticker on a locked thread keeps an exact period.",
+		"“LockOSThread, and a time.Ticker for an exact period”, 5 ms × 1000")
+	NoPauses = realTime(2, "1",
+		"Go has been tuned so that its collector makes no pauses that matter to a periodic task.",
+		"“optimised to have no GC pauses”")
+	CrossVariable = realTime(3, "1",
+		"GOCROSSCOMPILE is a variable of the Go command.",
+		"GOCROSSCOMPILE=1 go build")
+	GoroutineStack = realTime(4, "2.1",
+		"A goroutine begins with a stack of 2 KB that grows.",
+		"about 2 KB")
+	ThreadStack = realTime(5, "2.1",
+		"A POSIX thread has a fixed stack of 2 to 8 MB.",
+		"2–8 MB")
+	CyclictestExact = realTime(6, "2.2",
+		"cyclictest tells the wake-up latency to about 10 µs.",
+		"~10 µs")
+	GoschedCost = realTime(7, "2.3",
+		"runtime.Gosched costs 20 to 50 ns.",
+		"20–50 ns")
+	GoschedQueue = realTime(8, "2.3",
+		"Gosched puts the goroutine into the global queue.",
+		"“into the global run queue”")
+	LoopMean = realTime(9, "2.3",
+		"10⁷ iterations with 10⁴ calls of Gosched take 1,240 µs on average on a Cortex-A7.",
+		"1240 µs")
+	MoreProcsMean = realTime(10, "2.3",
+		"With GOMAXPROCS=8 instead of 1 such a loop takes a fifth less on average.",
+		"1240 → 980 µs")
+	MoreProcsWorst = realTime(11, "2.3",
+		"With GOMAXPROCS=8 instead of 1 the worst case of such a loop is a third.",
+		"P99.9 8920 → 3150 µs")
+	SysmonTenMs = realTime(12, "2.4",
+		"sysmon asks a goroutine to yield that has run for 10 ms.",
+		"“every 10 ms by default”")
+	PreemptFails = realTime(13, "2.4",
+		"Beside a goroutine that computes, one that wakes at 10 kHz waits for up to 42.6 ms, because pre-emption fails.",
+		"42.6 ms")
+	PatchSchedule = realTime(14, "2.4",
+		"A check of the request to yield at the entry of runtime.schedule bounds that to 9.8 ms.",
+		"42.6 → ≤ 9.8 ms")
+	Jitter = realTime(15, "2.4",
+		"With such a patch the jitter of switches falls from 15,200 to 310 µs.",
+		"15,200 → 310 µs")
+	FlushTLB = realTime(16, "2.5",
+		"A benchmark in user space keeps the TLB out of it by the instruction INVLPG.",
+		"INVLPG")
+	CounterOfA7 = realTime(17, "2.5",
+		"The A40i's time is read by mrs from cntvct_el0.",
+		"mrs x0, cntvct_el0")
+	PageOf4K = realTime(18, "3.1",
+		"A page of Go's allocator has 4 KB.",
+		"_PageSize = 4096")
+	HugePageField = realTime(19, "3.2",
+		"/proc/PID/smaps has a field HugePageSize.",
+		"HugePageSize")
+	Fragmentation = realTime(20, "3.2",
+		"Over 72 hours 38.7 % of the huge pages cannot be had on average, 62.4 % at the peak, and 41.2 % of the trials fail.",
+		"38.7 %, 62.4 %, 41.2 %")
+	ArenaFragments = realTime(21, "3.3",
+		"Over 1,000 hours malloc fragments by 38.7 % and fails 12 times, an arena by 0 % and never.",
+		"38.7 % and 12, 0 % and 0")
+	StaticStart = realTime(22, "4.1",
+		"Static and without cgo a program starts in 128.3 ± 1.7 ms from the A40i's NAND, dynamic in 147.6 ± 9.4.",
+		"128.3 ± 1.7 ms, 147.6 ± 9.4 ms")
+	InitCall = realTime(23, "4.2",
+		"A Go program's init functions run in the kernel's do_initcalls, by a symbol in __initcall_level7.",
+		"__initcall_level7")
+	ConstFlag = realTime(24, "4.3",
+		"GCC has a flag -fconstexpr.",
+		"GCC -fconstexpr")
+	HeapAtStart = realTime(25, "4.4",
+		"runtime.startTheWorld calls mheap_.init.",
+		"mheap_.init() in startTheWorld, P99 1347 µs")
+)

@@ -1,0 +1,133 @@
+package rtfacts
+
+import (
+	"bufio"
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/tallywheel/tallywheel/lab/contestant"
+)
+
+// found is the line of Go's own source that a pattern matches first, below src; "" if none does.
+// Its file is read from where Go is installed.
+func found(name string, want *regexp.Regexp) (line string, text string, err error) {
+	out, err := exec.Command("go", "env", "GOROOT").Output()
+	if err != nil {
+		return "", "", fmt.Errorf("no source of Go: go env GOROOT: %w (go.dev/dl)", err)
+	}
+	b, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(out)), "src", filepath.FromSlash(name)))
+	if err != nil {
+		return "", "", err
+	}
+	text = string(b)
+	for i, l := range strings.Split(text, "\n") {
+		if want.MatchString(l) {
+			return fmt.Sprintf("src/%s:%d: %s", name, i+1, strings.TrimSpace(l)), text, nil
+		}
+	}
+	return "", text, nil
+}
+
+// shows answers by whether a line of Go's source is what it is said to be.
+func shows(name, pattern string) (contestant.Finding, error) {
+	line, _, err := found(name, regexp.MustCompile(pattern))
+	if err == nil && line == "" {
+		err = fmt.Errorf("src/%s has no line %q any more", name, pattern)
+	}
+	return contestant.Finding{Yes: true, Text: line}, err
+}
+
+// crossVariable asks the Go command for its variables.
+func crossVariable(*contestant.Turn) (contestant.Finding, error) {
+	out, err := exec.Command("go", "env", "-json").Output()
+	if err != nil {
+		return contestant.Finding{}, fmt.Errorf("go env: %w (go.dev/dl)", err)
+	}
+	yes := strings.Contains(string(out), `"GOCROSSCOMPILE"`)
+	return contestant.Finding{Yes: yes, Text: fmt.Sprintf("go env lists %d variables; GOCROSSCOMPILE is among them: %v", strings.Count(string(out), "\n\t\""), yes)}, nil
+}
+
+func goroutineStack(*contestant.Turn) (contestant.Finding, error) {
+	return shows("runtime/stack.go", `^\s*stackMin\s*=\s*2048`)
+}
+
+func sysmonAsks(*contestant.Turn) (contestant.Finding, error) {
+	return shows("runtime/proc.go", `forcePreemptNS\s*=\s*10 \* 1000 \* 1000`)
+}
+
+// goschedQueue looks into the function behind Gosched.
+func goschedQueue(*contestant.Turn) (contestant.Finding, error) {
+	_, text, err := found("runtime/proc.go", regexp.MustCompile(`^func goschedImpl\(`))
+	if err != nil {
+		return contestant.Finding{}, err
+	}
+	_, body, _ := strings.Cut(text, "\nfunc goschedImpl(")
+	body, _, _ = strings.Cut(body, "\n}")
+	if body == "" {
+		return contestant.Finding{}, errors.New("src/runtime/proc.go has no goschedImpl any more")
+	}
+	yes := strings.Contains(body, "globrunqput(gp)")
+	return contestant.Finding{Yes: yes, Text: fmt.Sprintf("runtime.goschedImpl calls globrunqput(gp): %v", yes)}, nil
+}
+
+// allocatorPage asks how large a page of Go's allocator is.
+func allocatorPage(*contestant.Turn) (contestant.Finding, error) {
+	line, _, err := found("internal/runtime/gc/sizeclasses.go", regexp.MustCompile(`PageShift\s*=`))
+	if err != nil {
+		return contestant.Finding{}, err
+	}
+	if line == "" {
+		return contestant.Finding{}, errors.New("the size of a page does not stand where it did")
+	}
+	return contestant.Finding{Yes: regexp.MustCompile(`=\s*12$`).MatchString(line), Text: line}, nil
+}
+
+// heapAtStart asks which function makes the heap.
+func heapAtStart(*contestant.Turn) (contestant.Finding, error) {
+	line, text, err := found("runtime/malloc.go", regexp.MustCompile(`^\tmheap_\.init\(\)`))
+	if err != nil {
+		return contestant.Finding{}, err
+	}
+	before, _, ok := strings.Cut(text, "\tmheap_.init()")
+	if !ok {
+		return contestant.Finding{}, errors.New("src/runtime/malloc.go does not make the heap any more")
+	}
+	functions := regexp.MustCompile(`(?m)^func (\w+)`).FindAllStringSubmatch(before, -1)
+	in := functions[len(functions)-1][1]
+	return contestant.Finding{Yes: strings.HasPrefix(in, "startTheWorld"), Text: line + ", in " + in}, nil
+}
+
+// hugePageField looks for a field of smaps.
+func hugePageField(*contestant.Turn) (contestant.Finding, error) {
+	f, err := os.Open("/proc/self/smaps")
+	if err != nil {
+		return contestant.Finding{}, err
+	}
+	defer f.Close()
+	fields := map[string]bool{}
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		if name, _, ok := strings.Cut(lines.Text(), ":"); ok && !strings.Contains(name, " ") {
+			fields[name] = true
+		}
+	}
+	yes := fields["HugePageSize"]
+	return contestant.Finding{Yes: yes, Text: fmt.Sprintf("HugePageSize: %v; KernelPageSize: %v; MMUPageSize: %v", yes, fields["KernelPageSize"], fields["MMUPageSize"])}, lines.Err()
+}
+
+// constFlag asks the compiler.
+func constFlag(*contestant.Turn) (contestant.Finding, error) {
+	cc, err := exec.LookPath("gcc")
+	if err != nil {
+		return contestant.Finding{}, errors.New("no gcc (apt install gcc)")
+	}
+	out, err := exec.Command(cc, "-fconstexpr", "-fsyntax-only", "-x", "c", "/dev/null").CombinedOutput()
+	said, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
+	return contestant.Finding{Yes: err == nil, Text: "gcc -fconstexpr: " + cmp.Or(said, "taken")}, nil
+}
