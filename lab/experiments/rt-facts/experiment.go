@@ -67,7 +67,6 @@ func init() {
 			}),
 			board(claims.Fragmentation, "72 hours of an A40i with 512 MB; `tallywheel doctor` says whether huge pages can be had now"),
 			board(claims.ArenaFragments, "1,000 hours of an embedded device"),
-			board(claims.StaticStart, "an A40i that loads programs from NAND"),
 		},
 	})
 }
