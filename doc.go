@@ -40,6 +40,8 @@
 //	           export             writes records out: CSV, Parquet, JSON lines, raw bytes; above archive
 //	           internal/isolate   keeper and reader of a recorder that is three processes, and what they tell each other
 //	           replay             plays a source onto a wire again; above archive
+//	           forward            the log goes on to NATS JetStream and MQTT, each frame once; above archive and config;
+//	                              forward/batch decodes what it sends
 //	           recorder           sources → frames → books → log, the verdict; above archive and config
 //	           api                the API, its events, the page and the metrics; above recorder
 //	           tap                shows what comes on a line while it comes; above recorder

@@ -133,12 +133,10 @@ func (e *exporter) Collect(c chan<- prometheus.Metric) {
 	}
 	sheet := e.rec.Sheet()
 	collectVerdict(&sheet, gauge, flag)
+	collectForwards(sheet.Forward, counter, gauge, flag)
 	e.collectLosses(&sheet, counter)
 	e.collectStarts(flag, counter)
-	counter(descSteps, sheet.Clock.StepCount)
-	if on := sheet.Clock.Synchronised; on != nil {
-		flag(descSynced, *on)
-	}
+	collectClock(sheet.Clock, counter, flag)
 	for _, p := range sheet.Ports {
 		for kind, n := range map[string]uint64{
 			"read": p.Bytes.Read, "framed": p.Bytes.Framed, "resync": p.Bytes.Resync, "quarantined": p.Bytes.Quarantined,
@@ -245,6 +243,13 @@ var lossUnits = []recorder.Grown{
 	{Where: ledger.WhereHere, Unit: "datagram"},
 	{Where: ledger.WhereDamaged, Unit: "frame"},
 	{Where: ledger.WhereDamaged, Unit: "byte"},
+}
+
+func collectClock(c *ledger.Clock, counter func(*prometheus.Desc, uint64, ...string), flag func(*prometheus.Desc, bool, ...string)) {
+	counter(descSteps, c.StepCount)
+	if on := c.Synchronised; on != nil {
+		flag(descSynced, *on)
+	}
 }
 
 func (e *exporter) collectLosses(s *ledger.Sheet, counter func(*prometheus.Desc, uint64, ...string)) {

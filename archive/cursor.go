@@ -72,6 +72,19 @@ func (a *Archive) Last() (uint64, error) {
 	return seglog.LastSequence(a.dir)
 }
 
+// Durable is the last record that a power cut cannot take, of a log that is open for writing.
+func (a *Archive) Durable() uint64 { return a.log.Position().Durable }
+
+// First is the oldest record that is kept, of a log that is open for writing.
+func (a *Archive) First() uint64 { return a.log.Position().First }
+
+// BytesAfter is about how many bytes of the log hold the records behind seq, of a log that is open
+// for writing.
+func (a *Archive) BytesAfter(seq uint64) int64 { return a.log.BytesAfter(seq) }
+
+// Identity is that of the log, of one that is open for writing.
+func (a *Archive) Identity() [16]byte { return a.log.Identity() }
+
 // Query asks for records of the log. The zero value asks for all frames, the oldest first.
 type Query struct {
 	Back       bool   // the newest first

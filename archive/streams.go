@@ -206,6 +206,13 @@ func (s *Streams) By(number uint32) (Stream, bool) {
 	return Stream{}, false
 }
 
+// All lists the table.
+func (s *Streams) All() []Stream {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return slices.Clone(s.all)
+}
+
 // Unnamed lists those of the streams that the table does not name, in order.
 func (s *Streams) Unnamed(streams iter.Seq[uint32]) (numbers []uint32) {
 	for number := range streams {

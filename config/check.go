@@ -36,12 +36,13 @@ type field struct {
 type form struct{ pattern, want string }
 
 var forms = map[string]form{
-	"":        {},
-	"id":      {`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`, "letters, digits, dot, dash and underscore, at most 64"},
-	"period":  {`^(off|[1-9][0-9]{0,3}h)$`, "hours, as 24h, or off"},
-	"percent": {`^([1-4]?[0-9]|50)%$`, "0% to 50%"},
-	"token":   {`^.{16,}$`, "at least 16 characters"},
-	"web":     {`^(https?://[^/?#]+.*)?$`, "a URL, as https://example.org/alarms"},
+	"":           {},
+	"id":         {`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`, "letters, digits, dot, dash and underscore, at most 64"},
+	"period":     {`^(off|[1-9][0-9]{0,3}h)$`, "hours, as 24h, or off"},
+	"percent":    {`^([1-4]?[0-9]|50)%$`, "0% to 50%"},
+	"token-name": {`^[A-Za-z0-9_-]{1,64}$`, "letters, digits, dash and underscore, at most 64"},
+	"token":      {`^.{16,}$`, "at least 16 characters"},
+	"web":        {`^(https?://[^/?#]+.*)?$`, "a URL, as https://example.org/alarms"},
 }
 
 func fieldOf(f reflect.StructField) field {

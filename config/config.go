@@ -33,13 +33,14 @@ import (
 
 // Config is the configuration file. Fields that are zero mean what WithDefaults makes of them.
 type Config struct {
-	Log     Log      `yaml:"log" about:"the log on disk"`
-	API     API      `yaml:"api" about:"the API and the page"`
-	Server  Server   `yaml:"server" about:"what serves the API and the page"`
-	Read    Read     `yaml:"read" about:"how ports are read"`
-	Notify  Notify   `yaml:"notify" about:"who is told when a trouble begins, and when it ends"`
-	Isolate string   `yaml:"isolate" one:"none process" about:"process: reading, recording and what both need lie in three processes, so that a crash of one loses nothing"`
-	Sources []Source `yaml:"sources" about:"what is recorded"`
+	Log     Log       `yaml:"log" about:"the log on disk"`
+	API     API       `yaml:"api" about:"the API and the page"`
+	Server  Server    `yaml:"server" about:"what serves the API and the page"`
+	Read    Read      `yaml:"read" about:"how ports are read"`
+	Notify  Notify    `yaml:"notify" about:"who is told when a trouble begins, and when it ends"`
+	Forward []Forward `yaml:"forward" about:"where frames go on to"`
+	Isolate string    `yaml:"isolate" one:"none process" about:"process: reading, recording and what both need lie in three processes, so that a crash of one loses nothing"`
+	Sources []Source  `yaml:"sources" about:"what is recorded"`
 }
 
 // WithDefaults is the configuration with everything filled in that it leaves open.
@@ -52,6 +53,11 @@ func (c Config) WithDefaults() Config {
 		sources[i] = s.withDefaults()
 	}
 	c.Sources = sources
+	forward := make([]Forward, len(c.Forward))
+	for i, f := range c.Forward {
+		forward[i] = f.withDefaults()
+	}
+	c.Forward = forward
 	return c
 }
 
@@ -76,6 +82,7 @@ func (c Config) Validate() error {
 		}
 		seen[s.ID] = true
 	}
+	p = append(p, c.validateForward()...)
 	p = append(p, c.collisions()...)
 	return p.orNil()
 }
@@ -151,7 +158,12 @@ func (l Log) Policy() seglog.SyncPolicy {
 type Keep struct {
 	Size Size          `yaml:"size" min:"0" about:"of all segments; nothing: no limit"`
 	Age  time.Duration `yaml:"age" min:"0s" about:"of a segment's last record; nothing: no limit"`
+	// Unforwarded is true unless the file says otherwise.
+	Unforwarded *bool `yaml:"unforwarded" about:"keep what a destination of forward has not acknowledged, also beyond the limits"`
 }
+
+// Holds reports whether the limits wait for what has not been forwarded.
+func (k Keep) Holds() bool { return k.Unforwarded == nil || *k.Unforwarded }
 
 // API is the API and the page.
 type API struct {

@@ -46,7 +46,7 @@ func TestWrongConfigs(t *testing.T) {
 		{source("udp: {listen: ':9000'}, frame: raw, peers: all"), `sources[0]: unknown key "peers" here; it belongs in tcp`},
 		{source("serial: {port: x, peers: all}, frame: raw"), `unknown key "peers" here; it belongs in sources[].tcp`},
 		{source("frame: raw, peer: all"), `unknown key "peer"; did you mean "peers", in tcp?`},
-		{"listen: off", `line 1: unknown key "listen" here; it belongs in api, sources[].tcp or sources[].udp`},
+		{"listen: off", `line 1: unknown key "listen" here; it belongs in api, forward[], sources[].tcp or sources[].udp`},
 		{"log: {sources: []}", `log: unknown key "sources" here; it belongs at the top level`},
 		{"log: [1", "line 1"},
 		{"log: {sync: sometimes}", `log.sync: "sometimes": want always, batch, interval or never`},

@@ -14,7 +14,13 @@ import (
 // of which keys there must be one alone; what else concerns several is beyond it.
 func Schema() ([]byte, error) {
 	// One of each, so that there is a default to be shown for every field.
-	sample := Config{Notify: Notify{Command: []string{""}}, Sources: []Source{{Serial: &Serial{RS485: &RS485{}}, TCP: &Net{}, UDP: &Net{}, Expect: &Expect{}}}}.WithDefaults()
+	yes := true
+	sample := Config{
+		Log:     Log{Keep: Keep{Unforwarded: &yes}},
+		Notify:  Notify{Command: []string{""}},
+		Forward: []Forward{{To: "nats", URLs: []string{""}}},
+		Sources: []Source{{Serial: &Serial{RS485: &RS485{}}, TCP: &Net{}, UDP: &Net{}, Expect: &Expect{}}},
+	}.WithDefaults()
 	s := schemaOf(reflect.ValueOf(sample))
 	s["$schema"] = "https://json-schema.org/draft/2020-12/schema"
 	s["title"] = "configuration of tallywheel"

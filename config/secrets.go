@@ -9,13 +9,19 @@ import (
 )
 
 // Exposed lists the secrets of a configuration that everybody on this machine can read, a line for
-// each file: the token, and the address of a webhook, in the file that they were read from, and the
-// private key.
+// each file: the token, passwords and the address of a webhook, in the file that they were read
+// from, private keys, and credentials.
 func (c Config) Exposed(file string) (all []string) {
 	secrets := []struct{ path, what string }{{c.API.TLS.Key, "is a private key"}}
+	for _, f := range c.Forward {
+		secrets = append(secrets, struct{ path, what string }{f.Creds, "holds credentials"}, struct{ path, what string }{f.TLS.Key, "is a private key"})
+	}
 	var held []string
 	if c.API.Token != "" {
 		held = append(held, "a token")
+	}
+	if slices.ContainsFunc(c.Forward, func(f Forward) bool { return f.Password != "" }) {
+		held = append(held, "a password")
 	}
 	if slices.ContainsFunc(append([]string{c.Notify.Webhook}, c.Notify.Command...), letsIn) {
 		held = append(held, "the URL of a webhook")

@@ -164,7 +164,7 @@ var sourceRules = []sourceRule{
 const kindPast = "earlier_starts"
 
 // sheetRules are asked of the sheet.
-var sheetRules = []sheetRule{
+var sheetRules = append([]sheetRule{
 	{"log_failed", Bad, nil, func(s *Sheet) []find {
 		return when(s.logState().Error != "", "nothing is recorded: %s", s.logState().Error)
 	}},
@@ -232,7 +232,7 @@ var sheetRules = []sheetRule{
 		}
 		return counts(steps, "clock step", "and no time service keeps the clock")
 	}},
-}
+}, forwardRules...)
 
 // Rule is one rule of the verdict, whether or not it holds.
 type Rule struct {

@@ -227,6 +227,10 @@ type Sheet struct {
 	Log *LogState `json:"log,omitempty"`
 	// LogDamage is what the log has found damaged of what it has stored; null: nothing.
 	LogDamage *LogDamage `json:"log_damage,omitempty"`
+	// Forward is the accounts of destinations that frames go on to; null: there are none.
+	Forward []Forwarding `json:"forward,omitempty"`
+	// ForwardUnbalanced is the laws that they break; null: none.
+	ForwardUnbalanced []string `json:"forward_unbalanced,omitempty"`
 	// StreamsUnknown is stream numbers of the oldest and of the newest records of earlier starts
 	// that the table of streams does not name: nobody knows which sources those are of.
 	StreamsUnknown []uint32 `json:"streams_unknown,omitempty"`

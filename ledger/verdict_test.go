@@ -100,6 +100,20 @@ var verdictCases = []struct {
 	{"clock_steps", func(s *Sheet, _ *Port) { s.Clock = &Clock{StepCount: 1, Synchronised: new(bool)} }, Watch, "1 clock step and"},
 	{"", func(s *Sheet, _ *Port) { on := true; s.Clock = &Clock{StepCount: 1, Synchronised: &on} }, Good, "nothing lost"},
 	{"", func(s *Sheet, _ *Port) { s.Clock = &Clock{Synchronised: new(bool)} }, Good, "nothing lost"},
+	{"forward_unbalanced", func(s *Sheet, _ *Port) { s.Forwards([]Forwarding{{Name: "nats", Through: 8}}, 7) }, Bad, "do not balance: nats: through ≤ durable: 8 is more than 7"},
+	{"forward_unbalanced", func(s *Sheet, _ *Port) {
+		s.Forwards([]Forwarding{{Name: "nats", Sources: []ForwardSource{{ID: "a", Acknowledged: 2, Forwarded: 1}}}}, 7)
+	}, Bad, "a: acknowledged ≤ forwarded: 2 is more than 1"},
+	{"forward_gone", func(s *Sheet, _ *Port) { s.Forward = []Forwarding{{Name: "nats", Gone: 3}} }, Bad, "3 records removed from the log before they were forwarded to nats, at most"},
+	{"forward_stopped", func(s *Sheet, _ *Port) {
+		s.Forward = []Forwarding{{Name: "nats", State: ForwardStopped, Why: "the stream is gone"}}
+	}, Watch, "forwarding to nats has stopped: the stream is gone"},
+	{"forward_stopped", func(s *Sheet, _ *Port) {
+		s.Forward = []Forwarding{{Name: "nats", State: ForwardOn, Sources: []ForwardSource{{ID: "a", State: ForwardStopped, Why: "it is too large"}}}}
+	}, Watch, "forwarding a to nats has stopped: it is too large"},
+	{"forward_down", func(s *Sheet, _ *Port) { s.Forward = []Forwarding{{Name: "nats", State: ForwardDown, Why: "refused"}} }, Watch, "nats takes no frames now: refused"},
+	{"forward_holds", func(s *Sheet, _ *Port) { s.Forward = []Forwarding{{Name: "nats", State: ForwardOn, Holding: true}} }, Watch, "the log keeps more than log.keep says"},
+	{"", func(s *Sheet, _ *Port) { s.Forwards([]Forwarding{{Name: "nats", State: ForwardOn, Through: 7}}, 7) }, Good, "nothing lost"},
 }
 
 func of(n uint64) *uint64 { return &n }

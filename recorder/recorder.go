@@ -97,8 +97,10 @@ type Recorder struct {
 	leaving []*port       // stopped by a reload; the log has not settled all of their frames yet
 	settled atomic.Uint64 // last record of the log that every lane knows to be stored
 
-	saving sync.Mutex // of the sheet on disk, or of an acknowledgement; guards what follows; taken before absorbing
-	saved  savedSheet
+	saving  sync.Mutex // of the sheet on disk, or of an acknowledgement; guards what follows; taken before absorbing
+	saved   savedSheet
+	forward forwarding
+
 	parts  uint64 // sheets of sources that have left, in the history
 	unkept bool   // the next one could not be kept there
 
@@ -159,6 +161,7 @@ func startWith(cfg config.Config, logger *slog.Logger, w Watcher, iso *isolation
 		failed: make(chan error, 1), watcher: w, iso: iso,
 	}
 	r.damage.log = logger
+	r.forward.wait = len(cfg.Forward) > 0 && cfg.Log.Keep.Holds()
 	limit, open := measure()
 	var err error
 	if r.allotted, err = newAllotment(cfg, limit, open); err != nil {
@@ -489,6 +492,7 @@ func (r *Recorder) draw(ports []*port, accounts []ledger.Port) ledger.Sheet {
 	s := ledger.NewSheet(time.Now().UnixNano(), r.since, accounts)
 	s.Clock, s.Recovered, s.Log = r.clock.account(), r.found, r.inTheWay()
 	s.StreamsUnknown = r.unnamed.account()
+	r.accountForwards(&s)
 	s.LogDamage = r.damage.account(r.log.Position().First)
 	r.mu.Lock()
 	leaving, past := slices.Clone(r.leaving), r.acks.earlier()

@@ -42,8 +42,8 @@ var ErrNotConnected = errors.New(outageNotConnected)
 // Reload starts, stops and changes sources as the new configuration has them. Sources that stay the
 // same are not touched, nor is the log. A source of which only overflow, buffer or quarantine
 // change goes on with its books; another whose device stays the same goes on with that, open as it
-// is. A change of log, api, server, read or notify needs a restart, and is an error that changes
-// nothing.
+// is. A change of log, api, server, read, notify or forward needs a restart, and is an error that
+// changes nothing.
 func (r *Recorder) Reload(cfg config.Config) error {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {
@@ -127,6 +127,7 @@ func needsRestart(a, b config.Config) string {
 		{"server", a.Server, b.Server},
 		{"read", a.Read, b.Read},
 		{"notify", a.Notify, b.Notify},
+		{"forward", a.Forward, b.Forward},
 		{"isolate", a.Isolate, b.Isolate},
 	} {
 		if !reflect.DeepEqual(part.old, part.now) {

@@ -73,6 +73,14 @@ type Config struct {
 	// call the log.
 	Age func(time int64) time.Duration
 
+	// Hold is the first record that KeepBytes and KeepAge must leave in the log, however far they
+	// are passed; nil: none. A full disk under DropOldest takes it all the same. It must not call
+	// the log, but for [Log.Position].
+	Hold func() uint64
+
+	// Beside is how many bytes that are not the log's count towards KeepBytes; nil: none.
+	Beside func() int64
+
 	// Chain writes each record of a batch by an operation of its own, all linked, where the files
 	// offer that (ChainWriter), so that a failure names its record. It is slower than the one write
 	// that a batch is otherwise: see the package comment.
@@ -461,6 +469,7 @@ type Position struct {
 	Err      error  // the log has failed
 	Evicting bool   // DropOldest: for want of room, records are removed that KeepBytes and KeepAge would keep
 	Evicted  uint64 // how many were, since the log was opened
+	Held     bool   // Config.Hold keeps records that KeepBytes or KeepAge would remove
 }
 
 // Position returns how far the log has come.
@@ -468,6 +477,7 @@ func (l *Log) Position() Position {
 	first, bytes := l.shelf.extent()
 	spares := l.shelf.spares()
 	evicting, evicted := l.shelf.pressure()
+	held := l.shelf.held()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p := Position{
@@ -477,7 +487,7 @@ func (l *Log) Position() Position {
 	if first != 0 {
 		p.First = first
 	}
-	p.Evicting, p.Evicted = evicting, evicted
+	p.Evicting, p.Evicted, p.Held = evicting, evicted, held
 	if p.Stalled == nil && !l.leads.IsZero() && time.Since(l.leads) > NoAnswer {
 		p.Stalled = ErrNoAnswer
 	}

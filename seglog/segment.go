@@ -298,6 +298,7 @@ type shelf struct {
 	growing  bool            // the segment in use grows
 	evicting bool            // DropOldest: the disk has been full, and has no room for two segments since
 	evicted  uint64          // records that were removed for that
+	holding  bool            // the oldest segment is beyond a limit, and Config.Hold keeps it
 	kept     kept            // the log's word for its first record; zero: it has none
 
 	inPlace    func() error // of the log
@@ -317,8 +318,6 @@ func (s *shelf) stop() {
 	close(s.quit)
 	s.done.Wait()
 }
-
-const retentionPeriod = 10 * time.Second // how often the age of segments is looked at
 
 // tend applies retention and keeps one spare segment ready.
 func (s *shelf) tend() {
@@ -349,22 +348,6 @@ func (s *shelf) tend() {
 			s.makeSpare()
 		}
 	}
-}
-
-// overdue reports whether the oldest sealed segment is beyond a limit. The active segment and the
-// spare count as whole.
-func (s *shelf) overdue() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.old) == 0 {
-		return false
-	}
-	total := 2 * s.cfg.SegmentBytes
-	for _, o := range s.old {
-		total += o.bytes
-	}
-	return s.cfg.KeepBytes > 0 && total > s.cfg.KeepBytes ||
-		s.cfg.KeepAge > 0 && s.cfg.Age(s.old[0].time) > s.cfg.KeepAge
 }
 
 // recycleOldest takes the oldest segment out of the log and keeps its file as a spare, or removes

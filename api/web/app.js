@@ -6,6 +6,7 @@ import { makeAck, showAck } from "./ack.js";
 import { connect } from "./link.js";
 import { makeCharts, worst } from "./charts.js";
 import { showDamage } from "./damage.js";
+import { showForward } from "./forward.js";
 import { makeLosses } from "./losses.js";
 import { makePorts } from "./ports.js";
 import { makeRecords, openRecords } from "./records.js";
@@ -20,6 +21,7 @@ function show(s) {
   showVerdict(s);
   showAck(s);
   showDamage(s.sheet.log_damage);
+  showForward(s.sheet.forward);
   ports.show(s);
   losses(s);
   tiles(s.sample);

@@ -18,6 +18,7 @@ import (
 
 	"github.com/tallywheel/tallywheel/api"
 	"github.com/tallywheel/tallywheel/config"
+	"github.com/tallywheel/tallywheel/forward"
 	"github.com/tallywheel/tallywheel/internal/isolate"
 	"github.com/tallywheel/tallywheel/ledger"
 	"github.com/tallywheel/tallywheel/recorder"
@@ -77,8 +78,15 @@ func record(ctx context.Context, file string, hup <-chan os.Signal, asJSON bool,
 	if err != nil {
 		return err
 	}
+	onward := forward.Start(cfg, g.Archive(), logger)
+	if onward != nil {
+		g.Forwards(onward)
+	}
 	end, err := serve(ctx, g, cfg, file, hup, logger, link)
 	notify("STOPPING=1")
+	if onward != nil { // it reads the log, which is closed next
+		onward.Stop()
+	}
 	if link != nil && errors.Is(err, errLogFailed) {
 		return err // as if it had been killed: the next recorder goes on at what the log has, and loses nothing
 	}

@@ -1,0 +1,225 @@
+package forward
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/tallywheel/tallywheel/internal/testenv"
+	"github.com/tallywheel/tallywheel/ledger"
+)
+
+// kills is how often something is killed.
+const kills = 12
+
+// device sends numbered lines to whoever connects, until it is told to end.
+type device struct {
+	l    net.Listener
+	sent atomic.Int64
+	over atomic.Bool
+	busy sync.WaitGroup
+}
+
+func newDevice(t *testing.T) *device {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &device{l: l}
+	d.busy.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			d.busy.Go(func() { d.feed(c) })
+		}
+	})
+	t.Cleanup(d.end)
+	return d
+}
+
+func (d *device) feed(c net.Conn) {
+	defer c.Close()
+	for tick := time.NewTicker(time.Millisecond); !d.over.Load(); <-tick.C {
+		var b []byte
+		for range 20 {
+			b = fmt.Appendf(b, "frame %d\n", d.sent.Add(1))
+		}
+		if _, err := c.Write(b); err != nil {
+			return
+		}
+	}
+}
+
+func (d *device) end() {
+	d.over.Store(true)
+	d.l.Close()
+	d.busy.Wait()
+}
+
+// child is a process that is killed and started again.
+type child struct {
+	start func() *exec.Cmd
+	cmd   *exec.Cmd
+}
+
+func (c *child) begin(t *testing.T) {
+	t.Helper()
+	c.cmd = c.start()
+	if err := c.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (c *child) kill() {
+	_ = c.cmd.Process.Kill()
+	_ = c.cmd.Wait()
+}
+
+// TestKills forwards what two devices send, while the recorder and the server are killed at random
+// moments, one or both. Then the stream has what the log has, each frame once, in the order of each
+// source: no double, no gap.
+func TestKills(t *testing.T) {
+	for _, within := range []bool{false, true} {
+		t.Run(fmt.Sprintf("server within %v", within), func(t *testing.T) { killAtRandom(t, within) })
+	}
+}
+
+func killAtRandom(t *testing.T, within bool) {
+	dir, port := t.TempDir(), freePort(t)
+	url := fmt.Sprintf("nats://127.0.0.1:%d", port)
+	a, b := newDevice(t), newDevice(t)
+	to := fmt.Sprintf("urls: [%q]", url)
+	if within {
+		to = fmt.Sprintf("listen: 127.0.0.1:%d", port)
+	}
+	file := filepath.Join(dir, "tallywheel.yaml")
+	text := fmt.Sprintf("log: {dir: %s/data, segment: 1MiB}\napi: {listen: 127.0.0.1:0}\nforward: [{to: nats, %s, batch: {frames: 61}}]\nsources:\n"+
+		"  - {id: a, tcp: {dial: %s}, frame: line}\n  - {id: b.2, tcp: {dial: %s}, frame: line}\n", dir, to, a.l.Addr(), b.l.Addr())
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	said, err := os.Create(filepath.Join(dir, "said"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer said.Close()
+	t.Cleanup(func() {
+		if b, _ := os.ReadFile(said.Name()); t.Failed() {
+			t.Logf("the recorder said, at the end:\n%s", b[max(0, len(b)-3000):])
+		}
+	})
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	binary := testenv.Binary(t)
+	recorder := &child{start: func() *exec.Cmd {
+		c := exec.Command(binary, "run", "-c", file)
+		c.Stderr = said
+		return c
+	}}
+	all := []*child{recorder}
+	if !within {
+		all = append(all, &child{start: func() *exec.Cmd {
+			c := exec.Command(self)
+			c.Env = append(os.Environ(), fmt.Sprintf("%s=%d %s/js", serverRole, port, dir))
+			return c
+		}})
+	}
+	for _, c := range all {
+		c.begin(t)
+		defer c.kill()
+	}
+	rng := rand.New(rand.NewPCG(testenv.Seed(t), 1))
+	count := func() uint64 { return messages(url) }
+	for range kills {
+		before := count()
+		testenv.Until(t, time.Minute, "messages arrive", func() bool { return count() > before })
+		time.Sleep(time.Duration(rng.IntN(150)) * time.Millisecond) // a kill comes at any moment
+		hit := all
+		if n := rng.IntN(len(all) + 1); n < len(all) {
+			hit = all[n : n+1]
+		}
+		for _, c := range hit {
+			c.kill()
+		}
+		for _, c := range hit {
+			c.begin(t)
+		}
+	}
+	a.end()
+	b.end()
+	var f ledger.Forwarding
+	testenv.Until(t, 2*time.Minute, "everything is forwarded", func() bool {
+		f = booksOf(t, said.Name())
+		return f.State == ledger.ForwardOn && f.LagRecords == 0 && f.Through > 0
+	})
+	got := consumed(t, url, "TALLYWHEEL")
+	want := logged(t, filepath.Join(dir, "data"))
+	same(t, got, want)
+	n := 0
+	for _, frames := range want {
+		n += len(frames)
+	}
+	t.Logf("%d kills: %d frames forwarded, none twice, none missing", kills, n)
+}
+
+// messages is how many a stream has; 0 while nobody answers.
+func messages(url string) uint64 {
+	nc, err := nats.Connect(url, nats.NoReconnect())
+	if err != nil {
+		return 0
+	}
+	defer nc.Close()
+	m, err := nc.Request("$JS.API.STREAM.INFO.TALLYWHEEL", nil, time.Second)
+	var i struct {
+		State struct {
+			Messages uint64 `json:"messages"`
+		} `json:"state"`
+	}
+	if err != nil || json.Unmarshal(m.Data, &i) != nil {
+		return 0
+	}
+	return i.State.Messages
+}
+
+var pageURL = regexp.MustCompile(`url=(http://\S+)`)
+
+// booksOf asks the recorder that has said where its page is last.
+func booksOf(t *testing.T, said string) (f ledger.Forwarding) {
+	t.Helper()
+	b, err := os.ReadFile(said)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := pageURL.FindAllSubmatch(b, -1)
+	if len(all) == 0 {
+		return f
+	}
+	r, err := http.Get(string(all[len(all)-1][1]) + "api/v1/sheet")
+	if err != nil {
+		return f
+	}
+	defer r.Body.Close()
+	var s ledger.Sheet
+	if b, err = io.ReadAll(r.Body); err != nil || json.Unmarshal(b, &s) != nil || len(s.Forward) == 0 {
+		return f
+	}
+	return s.Forward[0]
+}

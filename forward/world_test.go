@@ -1,0 +1,312 @@
+package forward
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/tallywheel/tallywheel/archive"
+	"github.com/tallywheel/tallywheel/config"
+	"github.com/tallywheel/tallywheel/internal/testenv"
+	"github.com/tallywheel/tallywheel/ledger"
+	"github.com/tallywheel/tallywheel/seglog"
+)
+
+// serverRole is set for a test binary that is to be a NATS server: its port and its folder.
+const serverRole = "TALLYWHEEL_TEST_NATS"
+
+func TestMain(m *testing.M) {
+	if role := os.Getenv(serverRole); role != "" {
+		beServer(role)
+		return
+	}
+	code := m.Run()
+	testenv.CleanUp()
+	os.Exit(code)
+}
+
+// beServer serves until it is killed.
+func beServer(role string) {
+	port, dir, _ := strings.Cut(role, " ")
+	o := serverOptions(dir)
+	o.Port, _ = strconv.Atoi(port)
+	s, err := server.NewServer(o)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	s.Start()
+	s.WaitForShutdown()
+}
+
+func serverOptions(dir string) *server.Options {
+	return &server.Options{
+		ServerName: "test", Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: dir, NoLog: true, NoSigs: true,
+		DisableJetStreamBanner: true,
+	}
+}
+
+// freePort is one that was free a moment ago, and is none of those that the kernel hands out.
+func freePort(t *testing.T) int {
+	t.Helper()
+	for range 100 {
+		n := 10_000 + rand.IntN(20_000)
+		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", n)); err == nil {
+			l.Close()
+			return n
+		}
+	}
+	t.Fatal("no free port")
+	return 0
+}
+
+// world is a log, a server and a forwarder between them.
+type world struct {
+	t       *testing.T
+	dir     string
+	log     *seglog.Log
+	streams *archive.Streams
+	cfg     config.Config
+	options *server.Options
+	server  *server.Server
+	fw      *Forwarder
+	numbers map[string]int
+}
+
+// newWorld has no forwarder yet. change may be nil.
+func newWorld(t *testing.T, change func(*server.Options)) *world {
+	t.Helper()
+	w := &world{t: t, dir: t.TempDir(), numbers: map[string]int{}, options: serverOptions(filepath.Join(t.TempDir(), "js"))}
+	if change != nil {
+		change(w.options)
+	}
+	w.serve()
+	w.options.Port = w.server.Addr().(*net.TCPAddr).Port // the same again
+	w.cfg = config.Config{
+		Log: config.Log{Dir: w.dir}, Forward: []config.Forward{{To: "nats", URLs: []string{w.url()}, Batch: config.Batch{Frames: 7}}},
+	}
+	w.open()
+	t.Cleanup(func() {
+		if w.fw != nil {
+			w.fw.Stop()
+		}
+		_ = w.log.Close()
+		w.unserve()
+	})
+	return w
+}
+
+func (w *world) url() string { return w.server.ClientURL() }
+
+func (w *world) serve() {
+	w.t.Helper()
+	s, err := server.NewServer(w.options)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.server = s
+	s.Start()
+	if !s.ReadyForConnections(time.Minute) {
+		w.t.Fatal("the server does not serve")
+	}
+}
+
+func (w *world) unserve() {
+	w.server.Shutdown()
+	w.server.WaitForShutdown()
+}
+
+// open opens the log of the folder.
+func (w *world) open() {
+	w.t.Helper()
+	dir, err := seglog.Dir(w.dir)
+	if err == nil {
+		w.log, err = seglog.Open(seglog.Config{FS: dir, SegmentBytes: 1 << 20, MinFree: -1, BatchDelay: time.Millisecond})
+	}
+	if err == nil {
+		w.streams, err = archive.LoadStreams(w.dir)
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// add appends frames of sources, in turn, and waits until they are durable.
+func (w *world) add(n int, sources ...string) {
+	w.t.Helper()
+	for range n {
+		for _, s := range sources {
+			number, err := w.streams.Number(archive.Stream{Source: s, Frame: "line"})
+			if err == nil {
+				w.numbers[s]++
+				_, err = w.log.Append(number, time.Now().UnixNano(), fmt.Appendf(nil, "%s frame %d", s, w.numbers[s]))
+			}
+			if err != nil {
+				w.t.Fatal(err)
+			}
+		}
+	}
+	if err := w.log.Sync(); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// forward starts a forwarder, behind the end of the one before.
+func (w *world) forward() {
+	w.t.Helper()
+	if w.fw != nil {
+		w.fw.Stop()
+	}
+	cfg := w.cfg.WithDefaults()
+	w.fw = Start(cfg, archive.Live(w.log, w.streams), slog.New(slog.NewTextHandler(w.t.Output(), nil)))
+}
+
+func (w *world) book() ledger.Forwarding { return w.fw.Books()[0] }
+
+// caughtUp waits until everything is acknowledged.
+func (w *world) caughtUp() {
+	w.t.Helper()
+	testenv.Until(w.t, time.Minute, "everything is forwarded", func() bool {
+		b := w.book()
+		return b.State == ledger.ForwardOn && b.Through == w.log.Position().Durable
+	})
+}
+
+// stops waits until the destination, or a source of it, has stopped or is down for a reason.
+func (w *world) fails(state, reason string) {
+	w.t.Helper()
+	testenv.Until(w.t, time.Minute, state+": "+reason, func() bool {
+		b := w.book()
+		return b.State == state && b.Reason == reason ||
+			slices.ContainsFunc(b.Sources, func(s ledger.ForwardSource) bool { return s.State == state && s.Reason == reason })
+	})
+}
+
+// js is a connection of a test.
+func (w *world) js() jetstream.JetStream {
+	w.t.Helper()
+	nc, err := nats.Connect(w.url())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return js
+}
+
+// frame is one as a consumer finds it.
+type frame struct {
+	seq  uint64
+	data string
+}
+
+// consumed reads a stream from its beginning, by nothing of this package: what it finds by subject,
+// in order.
+func consumed(t *testing.T, url, stream string) map[string][]frame {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	nc, err := nats.Connect(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := js.Stream(ctx, stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i, err := s.Info(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := s.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string][]frame{}
+	for n := uint64(0); n < i.State.Msgs; n++ {
+		m, err := c.Next(jetstream.FetchMaxWait(time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := m.Data()
+		if m.Headers().Get("Tallywheel-Batch") == "" {
+			seq, _ := strconv.ParseUint(m.Headers().Get("Tallywheel-Last"), 10, 64)
+			all[m.Subject()] = append(all[m.Subject()], frame{seq, string(b)})
+			continue
+		}
+		for len(b) > 0 {
+			end := 20 + binary.LittleEndian.Uint32(b[16:])
+			all[m.Subject()] = append(all[m.Subject()], frame{binary.LittleEndian.Uint64(b), string(b[20:end])})
+			b = b[end:]
+		}
+	}
+	return all
+}
+
+// logged is what a log has, by the subject that it should have.
+func logged(t *testing.T, dir string) map[string][]frame {
+	t.Helper()
+	in, err := archive.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := in.Records(archive.Cursor{})
+	defer c.Close()
+	all := map[string][]frame{}
+	for {
+		rec, of, ok, err := c.Next()
+		if err != nil {
+			return all
+		}
+		if ok {
+			subject := "tallywheel." + Escape(of.Source)
+			all[subject] = append(all[subject], frame{rec.Seq, string(rec.Data)})
+		}
+	}
+}
+
+// same fails unless two have the same frames in the same order.
+func same(t *testing.T, got, want map[string][]frame) {
+	t.Helper()
+	if len(got) != len(want) {
+		t.Errorf("%d subjects, want %d", len(got), len(want))
+	}
+	for subject, frames := range want {
+		has := got[subject]
+		if i := firstDifference(has, frames); i >= 0 {
+			t.Errorf("%s: %d frames, want %d; the first difference is at %d: %v, want %v",
+				subject, len(has), len(frames), i, has[min(i, len(has)):min(i+3, len(has))], frames[min(i, len(frames)):min(i+3, len(frames))])
+		}
+	}
+}
+
+func firstDifference(a, b []frame) int {
+	for i := range max(len(a), len(b)) {
+		if i >= len(a) || i >= len(b) || a[i] != b[i] {
+			return i
+		}
+	}
+	return -1
+}
