@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/cilium/ebpf"
@@ -36,6 +37,7 @@ type Probe struct {
 	sums   *ebpf.Map
 	counts *ebpf.Map
 	links  []link.Link
+	closed atomic.Bool
 }
 
 // Available says whether a kind can be had here, and what is missing.
@@ -173,9 +175,12 @@ func explain(k Kind, err error) error {
 	return fmt.Errorf("probe: %s: %w", k, err)
 }
 
-// Read returns what has been counted so far.
+// Read returns what has been counted so far; [os.ErrClosed], wrapped, after Close.
 func (p *Probe) Read() (Report, error) {
 	r := Report{Kind: p.kind, Sample: p.sample}
+	if p.closed.Load() {
+		return r, fmt.Errorf("probe: read: %w", os.ErrClosed)
+	}
 	counts, err := sum(p.counts, 2+opcodes)
 	if err != nil {
 		return r, err
@@ -233,6 +238,9 @@ func sum(m *ebpf.Map, n int) ([]uint64, error) {
 
 // Close takes the programs out of the kernel.
 func (p *Probe) Close() error {
+	if p.closed.Swap(true) {
+		return nil
+	}
 	err := closeAll(p.links)
 	for _, m := range []*ebpf.Map{p.slots, p.sums, p.counts} {
 		if m != nil {

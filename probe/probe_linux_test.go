@@ -204,6 +204,19 @@ func TestNetAndSched(t *testing.T) {
 	}
 }
 
+// A probe that was closed says so, in place of the kernel's "bad file descriptor".
+func TestReadAfterClose(t *testing.T) {
+	p := &Probe{kind: Sched}
+	for range 2 {
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := p.Read(); !errors.Is(err, os.ErrClosed) {
+		t.Error(err)
+	}
+}
+
 func TestWrongOptions(t *testing.T) {
 	for _, o := range []Options{{PID: -1}, {Sample: 3}, {Sample: 4096}} {
 		if _, err := Start(Uring, o); err == nil {

@@ -168,6 +168,8 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("staging buffer of %d bytes: want 1 KiB to 16 MiB, and less than a segment", c.BufferBytes)
 	case c.BatchDelay < 0 || c.SyncInterval < 0 || c.KeepBytes < 0 || c.KeepAge < 0 || c.BatchRecords < 0:
 		return c, errors.New("seglog: negative limit")
+	case c.Sync > SyncNever || c.OnFull > DropOldest:
+		return c, fmt.Errorf("seglog: sync policy %d and policy of a full disk %d: want %d and %d at most", c.Sync, c.OnFull, SyncNever, DropOldest)
 	case c.Expect.Last >= 1<<63:
 		return c, fmt.Errorf("record %d is expected: no log is that long", c.Expect.Last)
 	}

@@ -550,6 +550,8 @@ func TestBadConfigs(t *testing.T) {
 		"staging buffer": {FS: dir, BufferBytes: 100},
 		"negative limit": {FS: dir, KeepBytes: -1},
 		"is expected":    {FS: dir, Expect: Extent{Last: 1 << 63}},
+		"sync policy 4":  {FS: dir, Sync: SyncNever + 1}, // which synced as none of them does
+		"full disk 2":    {FS: dir, OnFull: DropOldest + 1},
 	} {
 		if _, err := Open(cfg); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Open(%+v) gives %v, want %q", cfg, err, want)
