@@ -182,10 +182,12 @@ func TestBadTasks(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			s, err := Run(t.Context(), Config{Task: does.With(what), Period: time.Millisecond, Count: 1000, Runaway: 20 * time.Millisecond, Strict: true})
+			runaway := time.Minute // a machine that stands still must not end what is right
+			if what == "blocks" || what == "sleeps" || what == "computes" {
+				runaway = 20 * time.Millisecond
+			}
+			s, err := Run(t.Context(), Config{Task: does.With(what), Period: time.Millisecond, Count: 1000, Runaway: runaway, Strict: true})
 			switch {
-			case want == "" && err != nil && strings.Contains(err.Error(), "not come back"):
-				t.Logf("a machine that stands still: %v", err)
 			case want == "" && err != nil:
 				t.Error(err)
 			case want == "" && what == "ends" && s.Cycles != 3:
@@ -249,7 +251,7 @@ func TestClasses(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if l := c.Lacking(); l != nil {
+		if l := c.Lacking(); strings.Contains(strings.Join(l, "\n"), "scheduling ") {
 			if cfg.Budget == 0 {
 				t.Errorf("lacking %q", l)
 			}
@@ -286,6 +288,9 @@ func TestWithoutRights(t *testing.T) {
 	s, err := c.Wait()
 	if err != nil || s.Cycles != 20 {
 		t.Errorf("%d cycles: %v", s.Cycles, err)
+	}
+	if os.Geteuid() != 0 && rt.TryScheduling(rt.Scheduling{Policy: rt.FIFO, Priority: 80}) == nil {
+		t.Skip("SKIPPED: this user may have a real-time priority and cannot give that away; run it as another one, or as root")
 	}
 	lacking := strings.Join(c.Lacking(), "\n")
 	for _, want := range []string{"scheduling fifo 80: ", "CAP_SYS_NICE"} {

@@ -74,6 +74,7 @@ var (
 	MissedReleases       = metric("missed_releases", "releases", "releases missed", less)
 	PeriodStddev         = metric("period_stddev_us", "µs", "standard deviation of the period", less)
 	FaultsAfterSetUp     = metric("faults_after_setup", "faults", "page faults behind the set-up", less)
+	WaitingBytes         = metric("waiting_bytes", "B", "memory of one that waits", less)
 	Stddev               = metric("stddev_us", "µs", "standard deviation", less)
 	AllocsAfterSetUp     = metric("allocs_after_setup", "allocs", "allocations behind the set-up", less)
 )

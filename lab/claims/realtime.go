@@ -84,4 +84,13 @@ var (
 	HeapAtStart = realTime(25, "4.4",
 		"runtime.startTheWorld calls mheap_.init.",
 		"mheap_.init() in startTheWorld, P99 1347 µs")
+	GoroutineSwitch = realTime(27, "2.1",
+		"To go from goroutine to goroutine costs less than from thread to thread: the kernel has no part in it.",
+		"“scheduled M:N in user space”")
+	RustStack = realTime(28, "2.1",
+		"A Rust thread has a stack of about 2 MB.",
+		"~2 MB")
+	AsyncStack = realTime(29, "2.1",
+		"A Rust async task has a stack of about 4 KB.",
+		"~4 KB")
 )

@@ -1,0 +1,53 @@
+// Package rtswitch asks what it costs to go from one task to the next.
+package rtswitch
+
+import (
+	"fmt"
+
+	"github.com/tallywheel/tallywheel/lab"
+	"github.com/tallywheel/tallywheel/lab/claims"
+)
+
+var (
+	goroutine  = lab.Ours("go/goroutine", pingPong(false)).But("GOMAXPROCS=1")
+	locked     = lab.Ours("go/locked goroutine", pingPong(true)).But("each on a thread of its own (LockOSThread)")
+	futex      = lab.C("switch.c", "apt install gcc", "-lpthread").As("c/futex", "switch", "how=futex")
+	condvar    = lab.C("switch.c", "apt install gcc", "-lpthread").As("c/condvar", "switch", "how=condvar")
+	rustThread = lab.Rust("switch.rs").As("rust/thread", "switch", "how=thread").But("park and unpark")
+	rustAsync  = lab.Rust("switch.rs").As("rust/async", "switch", "how=async").But("an executor of two tasks, without a queue: the least that one can be")
+	python     = lab.Python("switch.py", "threading", "apt install python3").As("python/thread", "switch", "how=thread")
+	asyncio    = lab.Python("switch.py", "asyncio", "apt install python3").As("python/asyncio", "switch", "how=asyncio")
+)
+
+func init() {
+	lab.Register(&lab.Experiment{
+		Name: "rt-switch", Plane: lab.RealTime,
+		Question: "What does it cost to go from one task to the next, and how much memory has one that waits?",
+		Method: "Two tasks wake each other in turns; an operation is one of those switches, with the wake-up. The threads in C are on one CPU, others where the kernel has them. waiting_bytes is by how much the " +
+			"process's resident memory grows for each of some hundred threads, or some thousand tasks, that wait for ever.",
+		Metrics:     []lab.Metric{lab.NsPerOp, lab.WaitingBytes, lab.ContextSwitchesPerOp},
+		Base:        futex,
+		Contestants: []*lab.Contestant{goroutine, locked, futex, condvar, rustThread, rustAsync, python, asyncio},
+		Advice: func(v lab.View) string {
+			m, ok := v.Medians(nil, lab.NsPerOp, goroutine, futex, locked)
+			if !ok {
+				return ""
+			}
+			return fmt.Sprintf("From goroutine to goroutine it takes %.0f ns, from thread to thread in C %.0f, and %.0f between goroutines that are locked to threads: lock none that has to talk to others often.", m[0], m[1], m[2])
+		},
+		Claims: []lab.Claim{
+			claims.GoroutineSwitch.Judged(lab.Needs(nil, goroutine, futex), func(v lab.View) (lab.Verdict, bool) {
+				r, ok := v.Ratio(goroutine, futex, nil, lab.NsPerOp)
+				return lab.AtMost(r, 0.5, "The kernel has no part in it. The article has no figure; half is what is asked for here."), ok
+			}),
+			claims.AsyncStack.Judged(lab.Needs(nil, rustAsync), func(v lab.View) (lab.Verdict, bool) {
+				m, ok := v.Median(rustAsync, nil, lab.WaitingBytes)
+				return lab.Holds(m >= 2048 && m <= 8192, fmt.Sprintf("%.0f bytes", m), "An async task has no stack: what it keeps over a wait is a value, as large as its variables are. From 2 to 8 KiB is what is let pass here."), ok
+			}),
+			claims.RustStack.Judged(lab.Needs(nil, rustThread), func(v lab.View) (lab.Verdict, bool) {
+				m, ok := v.Median(rustThread, nil, lab.WaitingBytes)
+				return lab.Holds(m >= 1<<20, fmt.Sprintf("%.0f bytes resident", m), "2 MiB of addresses are the default (std::thread, Builder::stack_size); memory comes page by page as it is touched. One MiB is what is asked for here."), ok
+			}),
+		},
+	})
+}
