@@ -35,8 +35,10 @@
 // A request that asks for an upgrade (WebSocket) or a tunnel (CONNECT) runs on a goroutine in every
 // mode, because who takes a connection over waits as it likes; and so does all of TLS. Hijack works
 // for these requests, and in goroutine mode for all: the connection leaves the engine, and the
-// handler gets a *net.TCPConn or *net.UnixConn of package net, by TLS the *tls.Conn. It does not
-// count among MaxConns any more.
+// handler gets a *net.TCPConn or *net.UnixConn of package net, by TLS the *tls.Conn, without
+// deadlines. What the client has sent behind the request is in the buffer of the reader that comes
+// with it. The connection does not count among MaxConns any more, and Shutdown and Close leave it
+// alone: who has it closes it.
 //
 // A panic in a handler ends its connection and nothing else, and is logged; so does runtime.Goexit,
 // on a loop's thread too. What was answered to earlier requests of the connection still goes out.
@@ -60,7 +62,8 @@
 //     allowed, as RFC 9112 has it.
 //   - A [LeanHandler] gets targets as they came; on engine std net/http has refused those that are
 //     malformed.
-//   - Half a head at the end of its time is answered by 408.
+//   - Half a head at the end of its time is answered by 408. An Expect of anything but 100-continue
+//     is answered by 417, as by net/http, but with a text and the end of the connection.
 //   - At most 256 header fields; and one limit, MaxHeaderBytes, for the request line with all of
 //     them.
 //   - The target may not have control characters, spaces or DEL.

@@ -23,8 +23,9 @@ func TestSuitePanic(t *testing.T) {
 		_, _ = io.WriteString(w, "sent")
 		flush(w)
 	}
+	long := func(w http.ResponseWriter) { _, _ = io.WriteString(w, strings.Repeat("x", 3000)) }
 	cases := []struct {
-		name string
+		name string // with the method, if it is not GET
 		h    func(http.ResponseWriter)
 		want string // that is there; "" is nothing at all
 		not  string
@@ -45,6 +46,14 @@ func TestSuitePanic(t *testing.T) {
 			flush(w)
 			_, _ = io.WriteString(w, "unsent")
 		}, "\r\n\r\nsent", "unsent"},
+		{"after more than is held back", long, "xxxxxxxx", "\r\n0\r\n"},
+		{"after a large part of Content-Length", func(w http.ResponseWriter) {
+			w.Header().Set("Content-Length", "5000")
+			long(w)
+		}, "Content-Length: 5000\r\n", ""},
+		{"HEAD after more than is held back", long, "HTTP/1.1 200 OK\r\n", "xxx"},
+		{"HEAD after a Flush", flushed, "HTTP/1.1 200 OK\r\n", "sent"},
+		{"HEAD after a Write", func(w http.ResponseWriter) { _, _ = io.WriteString(w, "hi") }, "", ""},
 	}
 	values := map[string]any{"ordered": "as ordered", "abort": http.ErrAbortHandler, "nil": nil}
 	everywhere(t, func(t *testing.T, p place) {
@@ -55,7 +64,11 @@ func TestSuitePanic(t *testing.T) {
 				t.Run(c.name+" "+kind, func(t *testing.T) {
 					s.set(func(w http.ResponseWriter, _ *http.Request) { c.h(w); panic(value) })
 					conn := s.dial(t)
-					conn.send("GET / HTTP/1.1\nHost: a\n\n")
+					method := "GET"
+					if strings.HasPrefix(c.name, "HEAD") {
+						method = "HEAD"
+					}
+					conn.send(method + " / HTTP/1.1\nHost: a\n\n")
 					got := conn.rest(t)
 					if c.want == "" && got != "" || !strings.Contains(got, c.want) || c.not != "" && strings.Contains(got, c.not) {
 						t.Errorf("the client got %q, want %q", got, c.want)

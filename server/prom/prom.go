@@ -41,6 +41,11 @@ var (
 type collector struct{ s *server.Server }
 
 // Collector gives the server's figures to Prometheus. Every series has the labels engine and mode.
+//
+// A registry takes one server: another one has the same series, and is refused. Where a process has
+// several, give each a label of its own:
+//
+//	prometheus.WrapRegistererWith(prometheus.Labels{"server": "api"}, registry).MustRegister(prom.Collector(s))
 func Collector(s *server.Server) prometheus.Collector { return collector{s} }
 
 // Describe implements prometheus.Collector.

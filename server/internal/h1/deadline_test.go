@@ -18,6 +18,9 @@ import (
 // largePath is answered with more than a connection may have waiting.
 var largePath = "/large/" + strings.Repeat("x", 40)
 
+// queuedPath is answered with more than such a client takes, and less than the loop does.
+var queuedPath = "/" + strings.Repeat("x", 1500)
+
 // get is a request for a path.
 func get(path string) string { return "GET " + path + " HTTP/1.1\r\nHost: a\r\n\r\n" }
 
@@ -35,11 +38,12 @@ func TestDeadlines(t *testing.T) {
 	cases := []struct {
 		name            string
 		head, idle      time.Duration // time-outs
+		write           time.Duration
 		send            string
 		later           []piece
 		reads, drain    time.Duration // when
-		answers         int
-		refused, closes bool // the last one by 408; … says that the connection ends
+		answers         int           // -1: as many as there is room for
+		refused, closes bool          // the last one by 408; … says that the connection ends
 		ended           time.Duration
 	}{
 		{
@@ -69,6 +73,18 @@ func TestDeadlines(t *testing.T) {
 			reads: 2500 * ms, answers: 2, refused: true, ended: 3500 * ms,
 		},
 		{
+			name: "… of one that waits in the loop, too", idle: 1000 * ms, send: get(queuedPath),
+			reads: 2500 * ms, answers: 1, ended: 3500 * ms,
+		},
+		{
+			name: "… also where the server ends meanwhile", send: get(queuedPath), idle: 9000 * ms,
+			drain: 200 * ms, reads: 2500 * ms, answers: 1, ended: 2500*ms + loop.DuckFor,
+		},
+		{
+			name: "a client that takes no answer has the time of a write", idle: 9000 * ms, write: 1500 * ms,
+			send: get(queuedPath), reads: 5000 * ms, answers: -1, ended: 1500 * ms,
+		},
+		{
 			name: "the time of a head counts from its 4th byte", head: 1000 * ms, idle: 9000 * ms, send: get("/1") + "G",
 			later: []piece{at(1700, "ET /x"), at(2300, " HT")}, answers: 2, refused: true, ended: 2700 * ms,
 		},
@@ -93,7 +109,7 @@ func TestDeadlines(t *testing.T) {
 		for _, c := range cases {
 			t.Run(app+"/"+c.name, func(t *testing.T) {
 				cfg := testConfig(http.HandlerFunc(echoHandler))
-				cfg.ReadHeaderTimeout, cfg.IdleTimeout = c.head, c.idle
+				cfg.ReadHeaderTimeout, cfg.IdleTimeout, cfg.WriteTimeout = c.head, c.idle, c.write
 				client := &looptest.Client{Send: []byte(c.send), Later: c.later, Reads: c.reads, End: looptest.Never}
 				synctest.Test(t, func(t *testing.T) {
 					net := apps[app](cfg)
@@ -102,7 +118,7 @@ func TestDeadlines(t *testing.T) {
 						t.Fatal(err)
 					}
 				})
-				if n := bytes.Count(client.Got, []byte("HTTP/1.1 ")); n != c.answers {
+				if n := bytes.Count(client.Got, []byte("HTTP/1.1 ")); n != c.answers && c.answers >= 0 {
 					t.Errorf("%d answers, want %d: … %q", n, c.answers, client.Got[max(len(client.Got)-200, 0):])
 				}
 				if strings.Contains(c.send, largePath) && !bytes.Contains(client.Got, bytes.Repeat([]byte(largePath), 3000)) {

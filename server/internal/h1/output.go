@@ -131,13 +131,6 @@ func (o *output) reset() {
 	}
 }
 
-// abort forgets what was written since the last complete answer, and not handed over.
-func (o *output) abort() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.buf = o.buf[:max(o.mark, o.sent)]
-}
-
 // later marks what was written as complete, and hands it over after flushWithin at the latest.
 func (o *output) later(c Stream) error {
 	o.mu.Lock()

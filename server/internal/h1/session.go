@@ -428,10 +428,9 @@ func (s *Session) answer(n int) (keep bool, err error) {
 			x.detach()
 			x.ctx().cancel()
 			w.asked.end()
-		default: // a panic, or runtime.Goexit: only what earlier requests were answered may go out
+		default: // a panic, or runtime.Goexit: what was handed over goes out, and what is held back does not
 			x.detach()
 			x.ctx().cancel()
-			s.out.abort()
 			_ = s.out.flush(s.c)
 			_ = s.c.End(true) // whoever still reads the body comes back …
 			w.asked.end()     // … and cannot begin again: the memory is another session's soon

@@ -27,9 +27,12 @@ type CoConn struct {
 	leaving bool  // … and a last request is waited for
 	idle    bool
 	grace   bool // WaitInput has found something in time: the next Read gets it
-	gone    func()
-	addrs   [2]net.Addr
-	aside   *aside // sends a part of a file; nil: there is none
+	// patience is how long the wait for the next request may last, from when the client has taken
+	// the output that is still queued; 0: the deadline runs, or there is none.
+	patience time.Duration
+	gone     func()
+	addrs    [2]net.Addr
+	aside    *aside // sends a part of a file; nil: there is none
 }
 
 // Service is what runs on a coroutine.
@@ -249,6 +252,9 @@ func (g *CoConn) Ended(err error) {
 
 // Sent implements App.
 func (g *CoConn) Sent() {
+	if g.c.queued == 0 {
+		g.tick()
+	}
 	if g.wants == toWrite && g.c.queued < MaxQueued {
 		g.run()
 	}
@@ -263,7 +269,10 @@ func (g *CoConn) Writable() {
 
 // Expired implements App.
 func (g *CoConn) Expired() {
-	if g.wants != nothing {
+	switch {
+	case g.idle && g.c.queued > 0 && g.passed(g.c.writeBy): // nobody writes who could be told
+		g.c.Kill(ErrTooSlow)
+	case g.wants != nothing:
 		g.run()
 	}
 }
@@ -286,6 +295,7 @@ func (g *CoConn) Drain() {
 // EndIdle implements App.
 func (g *CoConn) EndIdle() {
 	if g.idle {
+		g.patience = 0
 		g.c.SetReadBy(-1)
 	}
 }
@@ -303,8 +313,26 @@ func (g *CoConn) Died() {
 
 // leaveSoon ends the wait for a request that does not come although the server is about to end.
 func (g *CoConn) leaveSoon() {
-	g.leaving = true
+	g.leaving, g.patience = true, 0
 	g.c.SetReadBy(g.c.loop.now + int64(DuckFor))
+	g.waitForClient()
+}
+
+// waitForClient stops the time for the next request while the client has not taken the answers
+// before.
+func (g *CoConn) waitForClient() {
+	if g.c.queued > 0 && g.c.readBy > 0 {
+		g.patience = time.Duration(max(g.c.readBy-g.c.loop.now, 1))
+		g.c.SetReadBy(0)
+	}
+}
+
+// tick lets that time go on.
+func (g *CoConn) tick() {
+	if d := g.patience; d > 0 {
+		g.patience = 0
+		g.c.SetReadBy(Later(g.c.loop.now, d))
+	}
 }
 
 // MayClose implements App.
@@ -347,8 +375,10 @@ func (g *CoConn) WaitInput() (ready bool, err error) {
 		if g.duck && !g.leaving {
 			g.leaveSoon()
 		}
+		g.waitForClient()
 		return false, nil
 	}
+	g.tick()
 	err = g.await()
 	g.idle, g.grace = false, err == nil
 	return true, err
