@@ -64,15 +64,29 @@ const (
 // is cut. Tests do not wait that long.
 var writeTimeout = 30 * time.Second
 
-// Serve begins to serve the API of a recorder as its configuration says. log is told of what the
-// server does.
-func Serve(rec *recorder.Recorder, log *slog.Logger) (*Server, error) {
-	all := rec.Config()
-	c := all.API
+// Listen binds the address of an API.
+func Listen(c config.API) (net.Listener, error) {
 	l, err := net.Listen("tcp", c.Listen)
 	if err != nil {
 		return nil, fmt.Errorf("api: %w", err)
 	}
+	return l, nil
+}
+
+// Serve begins to serve the API of a recorder as its configuration says. log is told of what the
+// server does.
+func Serve(rec *recorder.Recorder, log *slog.Logger) (*Server, error) {
+	l, err := Listen(rec.Config().API)
+	if err != nil {
+		return nil, err
+	}
+	return ServeOn(rec, l, log)
+}
+
+// ServeOn is Serve on a listener, which it closes.
+func ServeOn(rec *recorder.Recorder, l net.Listener, log *slog.Logger) (*Server, error) {
+	all := rec.Config()
+	c := all.API
 	s := &Server{
 		rec: rec, tls: c.TLS.Cert != "", addr: l.Addr(), done: make(chan error, 1), open: c.Token == "", token: sha256.Sum256([]byte(c.Token)),
 		seats: seatsFor(rec),
@@ -91,6 +105,7 @@ func Serve(rec *recorder.Recorder, log *slog.Logger) (*Server, error) {
 		}
 		cfg.TLS = &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}
 	}
+	var err error
 	if s.http, err = server.New(cfg); err != nil {
 		return nil, errors.Join(fmt.Errorf("api: %w", err), l.Close())
 	}

@@ -9,7 +9,8 @@ import (
 )
 
 // A book's state is the fields of an [image], as its describe names them, sealed by package pack.
-const stateVersion = 3
+// StateVersion is of the form of [Book.State].
+const StateVersion = 3
 
 // LeastState is room enough for the state of a book that follows one stream without gaps.
 const LeastState = 6 << 10
@@ -22,7 +23,7 @@ const LeastState = 6 << 10
 func (b *Book) State(most int) []byte {
 	m := b.image()
 	for {
-		state := pack.Seal(stateVersion, m.describe)
+		state := pack.Seal(StateVersion, m.describe)
 		if over := len(state) - most; over <= 0 || !m.forget(over) {
 			return state
 		}
@@ -33,7 +34,7 @@ func (b *Book) State(most int) []byte {
 // [Rhythm] are no part of it. After an error the book is as it was.
 func (b *Book) Restore(state []byte) error {
 	m := image{Book: Book{known: map[uint32]bool{}}}
-	err := pack.Open(stateVersion, state, func(c *pack.Coder) {
+	err := pack.Open(StateVersion, state, func(c *pack.Coder) {
 		m.describe(c)
 		if !c.IsBad() && !m.isSound() {
 			c.Refuse()

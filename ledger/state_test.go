@@ -353,7 +353,7 @@ func TestUnsoundStates(t *testing.T) {
 	} {
 		m := fullBook(t).image()
 		harm(m)
-		if err := NewBook(128).Restore(pack.Seal(stateVersion, m.describe)); (err == nil) != (name == "nothing wrong") {
+		if err := NewBook(128).Restore(pack.Seal(StateVersion, m.describe)); (err == nil) != (name == "nothing wrong") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -1,13 +1,19 @@
 package recorder
 
 import (
+	"errors"
+	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/tallywheel/tallywheel/archive"
+	"github.com/tallywheel/tallywheel/config"
 	"github.com/tallywheel/tallywheel/internal/isolate"
+	"github.com/tallywheel/tallywheel/internal/spool"
 	"github.com/tallywheel/tallywheel/ledger"
+	"github.com/tallywheel/tallywheel/seglog"
 )
 
 // A recorder that was killed, of `isolate: process`, goes on with its start: the next one has the
@@ -139,9 +145,66 @@ func (r *Recorder) beginIsolated() error {
 	if r.iso == nil || r.iso.start.Since != 0 {
 		return nil
 	}
-	r.iso.start = isolate.Start{Since: r.since, Identity: hexIdentity(r.log), LastEnd: string(r.lastEnd)}
+	dir, err := filepath.Abs(r.cfg.Log.Dir)
+	if err != nil {
+		return err
+	}
+	r.iso.start = isolate.Start{
+		Since: r.since, Identity: hexIdentity(r.log), LastEnd: string(r.lastEnd), Dir: dir, Formats: formats(),
+	}
 	return r.iso.link.Put(isolate.StartEntry, r.iso.start)
 }
+
+// formats names what lies in shared memory, and in which form.
+func formats() string {
+	return fmt.Sprintf("spool %d, lane %d, books %d", spool.Version, laneStateVersion, ledger.StateVersion)
+}
+
+// CheckGoOn is an error where a recorder of this program that has a configuration cannot take the
+// place of one that records a start. It looks only, while that goes on.
+func CheckGoOn(cfg config.Config, s isolate.Start) error {
+	dir, err := filepath.Abs(cfg.Log.Dir)
+	switch {
+	case err != nil:
+		return err
+	case !cfg.Isolated():
+		return errors.New("isolate has changed: that needs a stop and a start")
+	case dir != s.Dir:
+		return fmt.Errorf("log.dir has changed from %s: that needs a stop and a start, for another log begins there", s.Dir)
+	case formats() != s.Formats:
+		return fmt.Errorf("this program keeps what is under way in another form (%s, not %s): that needs a stop and a start", formats(), s.Formats)
+	}
+	limit, open := measure()
+	if _, err := newAllotment(cfg, limit, open); err != nil {
+		return err
+	}
+	if _, err := archive.LoadStreams(dir); err != nil {
+		return err
+	}
+	fs, err := seglog.Dir(dir)
+	if err != nil {
+		return err
+	}
+	r := seglog.NewReader(fs, 0)
+	defer r.Close()
+	if _, err := r.Next(); errors.Is(err, seglog.ErrVersion) {
+		return fmt.Errorf("the log: %w", err)
+	}
+	return nil
+}
+
+// renew has the keeper start another recorder for a change that one which runs cannot take up.
+func (i *isolation) renew(section string, a, b config.Config) error {
+	err := i.link.Renew(isolate.Renewal{Reader: a.Read != b.Read, Why: section + " has changed"})
+	if err != nil {
+		return fmt.Errorf("%s has changed: that needs another recorder, and the keeper does not listen: %w", section, err)
+	}
+	return ErrRenews
+}
+
+// ErrRenews is returned by Reload where another recorder takes up the change, if it can: the keeper
+// tells. Nothing was changed in this one.
+var ErrRenews = errors.New("another recorder takes this up")
 
 // distrusts reports whether frames may have been lost that a recorder had taken which was killed.
 func (r *Recorder) distrusts() bool {

@@ -26,11 +26,13 @@ import (
 // One goroutine, pump, shows all spools to their lanes. Whoever takes a spool in or out holds mu,
 // which pump holds for a round.
 type isolation struct {
-	link *isolate.Link
-	bell *isolate.Bell
-	log  *slog.Logger
-	gone chan struct{} // closed once the keeper has ended
+	link   *isolate.Link
+	bell   *isolate.Bell
+	log    *slog.Logger
+	gone   chan struct{} // closed once the keeper has ended
+	yields chan struct{} // closed once another recorder is to go on
 
+	read  reader.Config         // of the reader that is there
 	start isolate.Start         // of which this process is to go on; zero: it begins one
 	left  map[string]*leftSpool // spools of the recorder before that no lane has taken yet, by source
 	last  *archive.StartSheet   // the sheet that the recorder before has left, if this one goes on
@@ -38,6 +40,7 @@ type isolation struct {
 
 	mu      sync.Mutex
 	remotes []*remote
+	holds   bool // nothing more is shown: the next recorder gets it
 
 	told      sync.Mutex // guards what follows, held for moments
 	ports     map[string]isolate.Port
@@ -90,7 +93,8 @@ func StartIsolated(cfg config.Config, logger *slog.Logger, link *isolate.Link) (
 // isolated takes in what is on the shelf, and puts there what a first recorder brings.
 func isolated(link *isolate.Link, cfg config.Config, log *slog.Logger) (*isolation, error) {
 	i := &isolation{
-		link: link, log: log, alone: time.NewTimer(0), gone: make(chan struct{}), left: map[string]*leftSpool{}, ports: map[string]isolate.Port{},
+		link: link, log: log, alone: time.NewTimer(0), gone: make(chan struct{}), yields: make(chan struct{}),
+		left: map[string]*leftSpool{}, ports: map[string]isolate.Port{},
 	}
 	shelf, err := link.Shelf()
 	if err != nil {
@@ -108,7 +112,9 @@ func isolated(link *isolate.Link, cfg config.Config, log *slog.Logger) (*isolati
 		if err := put(link, isolate.BellEntry, nil, i.bell); err != nil {
 			return nil, err
 		}
-		if err := link.Put(isolate.ReadEntry, cfg.Read.Reader()); err != nil {
+	}
+	if read := cfg.Read.Reader(); i.read != read { // a reader that is there goes on as it began
+		if err := link.Put(isolate.ReadEntry, read); err != nil {
 			return nil, err
 		}
 	}
@@ -138,6 +144,8 @@ func (i *isolation) take(e isolate.Entry) error {
 		return err
 	case e.Name == isolate.StartEntry:
 		return json.Unmarshal(e.Data, &i.start)
+	case e.Name == isolate.ReadEntry:
+		return json.Unmarshal(e.Data, &i.read)
 	case kind == "lane":
 		l := &leftSpool{}
 		err := json.Unmarshal(e.Data, &l.lane)
@@ -209,20 +217,26 @@ func (l *lane) describe(p isolate.Port) {
 // follow hears what the keeper tells, until that has ended.
 func (i *isolation) follow() {
 	defer close(i.gone)
-	i.link.Follow(func(e isolate.Entry) {
-		if kind, source := isolate.SourceOf(e.Name); kind == "port" && !e.Dropped {
-			i.tell(source, e)
-		}
-		e.CloseFDs()
-	}, func(all []isolate.Process) {
+	for first := true; i.link.Follow(i.heard, func(all []isolate.Process) {
 		i.told.Lock()
 		defer i.told.Unlock()
 		i.processes = all
 		i.missReader()
-	})
+	}); first = false {
+		if first {
+			close(i.yields)
+		}
+	}
 	i.told.Lock()
 	defer i.told.Unlock()
 	i.alone.Stop()
+}
+
+func (i *isolation) heard(e isolate.Entry) {
+	if kind, source := isolate.SourceOf(e.Name); kind == "port" && !e.Dropped {
+		i.tell(source, e)
+	}
+	e.CloseFDs()
 }
 
 // readerMay is how long a reader may be gone until that is an outage of its own: the next one
@@ -422,7 +436,7 @@ func (i *isolation) round() (more bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	for _, rm := range i.remotes {
-		if rm.isOver() {
+		if i.holds || rm.isOver() {
 			_ = rm.play.save()
 			continue
 		}
@@ -433,6 +447,26 @@ func (i *isolation) round() (more bool) {
 		}
 	}
 	return more
+}
+
+// hold has nothing shown any more.
+func (i *isolation) hold() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.holds = true
+}
+
+// saveAll saves how far all spools are, as far as the log has stored that. Nothing is shown any
+// more.
+func (i *isolation) saveAll() (err error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for _, rm := range i.remotes {
+		for range 2 { // what was taken before, and what is
+			err = errors.Join(err, rm.play.save())
+		}
+	}
+	return err
 }
 
 func (rm *remote) isOver() bool {

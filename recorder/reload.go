@@ -43,7 +43,7 @@ var ErrNotConnected = errors.New(outageNotConnected)
 // same are not touched, nor is the log. A source of which only overflow, buffer or quarantine
 // change goes on with its books; another whose device stays the same goes on with that, open as it
 // is. A change of log, api, server, read, notify or forward needs a restart, and is an error that
-// changes nothing.
+// changes nothing; where the recorder is isolated it is ErrRenews.
 func (r *Recorder) Reload(cfg config.Config) error {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {
@@ -51,11 +51,8 @@ func (r *Recorder) Reload(cfg config.Config) error {
 	}
 	r.changing.Lock()
 	defer r.changing.Unlock()
-	if name := needsRestart(r.cfg, cfg); name != "" {
-		return fmt.Errorf("%s has changed: that needs a restart; nothing was changed", name)
-	}
-	if err := r.allotted.check(cfg); err != nil {
-		return fmt.Errorf("%w; nothing was changed", err)
+	if err := r.mayChange(cfg); err != nil {
+		return err
 	}
 	before := map[string]*port{}
 	for _, p := range r.sources() {
@@ -111,6 +108,21 @@ func (r *Recorder) Reload(cfg config.Config) error {
 	r.empty(families(r.departing()), leavePatience)
 	if err := r.save(); err != nil {
 		r.slog.Warn("sheet on disk", "error", err)
+	}
+	return nil
+}
+
+// mayChange is an error where this recorder cannot take up a configuration, or another one is to.
+func (r *Recorder) mayChange(cfg config.Config) error {
+	name := needsRestart(r.cfg, cfg)
+	switch {
+	case name != "" && name != "isolate" && r.iso != nil:
+		return r.iso.renew(name, r.cfg, cfg)
+	case name != "":
+		return fmt.Errorf("%s has changed: that needs a restart; nothing was changed", name)
+	}
+	if err := r.allotted.check(cfg); err != nil {
+		return fmt.Errorf("%w; nothing was changed", err)
 	}
 	return nil
 }

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"runtime/debug"
 	"syscall"
 
@@ -26,7 +28,7 @@ func role() (code int, ok bool) {
 	case isolate.Keeper:
 		return keep(), true
 	case isolate.Reader:
-		signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP) // the keeper says when it is over
+		signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGUSR2) // the keeper says when it is over
 		link, err := isolate.Inherit()
 		if err == nil {
 			err = isolate.ReadPorts(link, newLogger(os.Stderr).With("process", isolate.Reader))
@@ -43,11 +45,38 @@ func role() (code int, ok bool) {
 // keep is the keeper.
 func keep() int {
 	signals := make(chan os.Signal, 8)
-	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGUSR2)
 	debug.SetGCPercent(20) // it has next to nothing, and shall keep it so
+	log := newLogger(os.Stderr).With("process", isolate.Keeper)
+	next, err := programPath()
+	if err != nil {
+		log.Warn("where this program lies is not known: no upgrade will find it", "error", err)
+	}
 	return isolate.Keeping{
-		Program: "/proc/self/exe", Args: os.Args[1:], Log: newLogger(os.Stderr).With("process", isolate.Keeper), Notify: notify,
+		Program: "/proc/self/exe", Next: next, Args: os.Args[1:], Log: log, Notify: notify,
 	}.Run(signals)
+}
+
+// programPath is where an upgrade looks for the program: as it was called, for that may be a link
+// which will lead to another.
+func programPath() (string, error) {
+	own, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	called, err := exec.LookPath(os.Args[0])
+	if err != nil {
+		return own, nil
+	}
+	if called, err = filepath.Abs(called); err != nil {
+		return own, nil
+	}
+	a, errA := os.Stat(own)
+	b, errB := os.Stat(called)
+	if errA != nil || errB != nil || !os.SameFile(a, b) {
+		return own, nil
+	}
+	return called, nil
 }
 
 // becomeKeeper does not return where the configuration asks for processes of their own, and this
@@ -62,19 +91,11 @@ func becomeKeeper(cfg config.Config, log *slog.Logger) {
 	}
 	program, err := os.Executable()
 	if err == nil {
-		signal.Ignore(syscall.SIGHUP) // in between; the keeper hears the next
+		signal.Ignore(syscall.SIGHUP, syscall.SIGUSR2) // in between; the keeper hears the next
 		err = syscall.Exec(program, os.Args, append(os.Environ(), isolate.RoleVariable+"="+string(isolate.Keeper)))
-		signal.Reset(syscall.SIGHUP)
+		signal.Reset(syscall.SIGHUP, syscall.SIGUSR2)
 	}
 	log.Warn("the keeper of isolate: process cannot be started: one process reads and records", "error", err)
-}
-
-// inheritLink is the link to the keeper of a process that is its recorder; nil: it is none.
-func inheritLink() (*isolate.Link, error) {
-	if isolate.Role(os.Getenv(isolate.RoleVariable)) != isolate.Recorder {
-		return nil, nil
-	}
-	return isolate.Inherit()
 }
 
 // keeperNeeds is how many descriptors a keeper has beside those of ports.

@@ -19,7 +19,6 @@ import (
 	"github.com/tallywheel/tallywheel/api"
 	"github.com/tallywheel/tallywheel/config"
 	"github.com/tallywheel/tallywheel/forward"
-	"github.com/tallywheel/tallywheel/internal/isolate"
 	"github.com/tallywheel/tallywheel/ledger"
 	"github.com/tallywheel/tallywheel/recorder"
 	"github.com/tallywheel/tallywheel/seglog"
@@ -32,6 +31,7 @@ func newRun() *cobra.Command {
 		Use: "run -c FILE", Short: "record: read the sources of FILE into the log, serve the API and the page",
 		Long: "run records until SIGTERM or Ctrl-C: then it drains what is held, syncs, and prints the balance sheet.\n" +
 			"SIGHUP reads FILE again: sources are started, stopped or changed; the log and unchanged ports are not touched.\n" +
+			"With `isolate: process` SIGUSR2 has a new program go on: see upgrade.\n" +
 			"Exit code: 0 after SIGTERM or Ctrl-C; 1 if it cannot start, as where another recorder has the log, or cannot go on,\n" +
 			"as where the log has failed; 2 for wrong use.",
 		Args: exactly(0, "no argument, and the configuration by -c FILE"),
@@ -53,25 +53,19 @@ func newRun() *cobra.Command {
 func newLogger(w io.Writer) *slog.Logger { return slog.New(slog.NewTextHandler(w, nil)) }
 
 func record(ctx context.Context, file string, hup <-chan os.Signal, asJSON bool, out io.Writer) error {
-	cfg, err := config.Load(file)
-	if err != nil {
-		return err
-	}
 	logger := newLogger(os.Stderr)
-	link, err := inheritLink()
+	b, err := begin(file, logger)
 	if err != nil {
 		return err
 	}
-	if link == nil {
-		becomeKeeper(cfg, logger)
-	}
+	cfg := b.cfg
 	for _, warning := range append(cfg.Exposed(file), shared(cfg)...) {
 		logger.Warn(warning)
 	}
 	limitMemory(cfg, logger)
 	var g *recorder.Recorder
-	if link != nil {
-		g, err = recorder.StartIsolated(cfg, logger, link)
+	if b.link != nil {
+		g, err = recorder.StartIsolated(cfg, logger, b.link)
 	} else {
 		g, err = recorder.Start(cfg, logger)
 	}
@@ -82,14 +76,17 @@ func record(ctx context.Context, file string, hup <-chan os.Signal, asJSON bool,
 	if onward != nil {
 		g.Forwards(onward)
 	}
-	end, err := serve(ctx, g, cfg, file, hup, logger, link)
-	notify("STOPPING=1")
+	end, err := serve(ctx, g, b, file, hup, logger)
 	if onward != nil { // it reads the log, which is closed next
 		onward.Stop()
 	}
-	if link != nil && errors.Is(err, errLogFailed) {
+	switch {
+	case errors.Is(err, errYields):
+		return g.Yield()
+	case b.link != nil && errors.Is(err, errLogFailed):
 		return err // as if it had been killed: the next recorder goes on at what the log has, and loses nothing
 	}
+	notify("STOPPING=1")
 	sheet, stopErr := g.Stop(end)
 	return errors.Join(err, stopErr, printSheet(out, sheet, asJSON))
 }
@@ -98,18 +95,26 @@ func record(ctx context.Context, file string, hup <-chan os.Signal, asJSON bool,
 var errLogFailed = errors.New("recording has ended, because the log takes nothing more; start it again, as a supervisor does: the next " +
 	"start recovers the log and names what is lost")
 
+// errYields ends a recorder in whose place another goes on.
+var errYields = errors.New("another recorder goes on")
+
 // errKeeper ends a recorder whose keeper is gone.
 var errKeeper = errors.New("recording has ended, because the process that keeps the ports open has ended; start it again, as a supervisor does")
 
 // serve runs the API until the context ends or the log fails, reloading on SIGHUP, and returns why
 // it ended.
 func serve(
-	ctx context.Context, g *recorder.Recorder, cfg config.Config, file string, hup <-chan os.Signal, logger *slog.Logger,
-	link *isolate.Link,
+	ctx context.Context, g *recorder.Recorder, b beginning, file string, hup <-chan os.Signal, logger *slog.Logger,
 ) (string, error) {
 	failed := (<-chan error)(nil)
-	if cfg.API.Listen != "off" {
-		s, err := api.Serve(g, logger)
+	if !b.cfg.API.Off() {
+		if b.listener == nil {
+			var err error
+			if b.listener, err = api.Listen(b.cfg.API); err != nil {
+				return "the API could not be served", err
+			}
+		}
+		s, err := api.ServeOn(g, b.listener, logger)
 		if err != nil {
 			return "the API could not be served", err
 		}
@@ -119,14 +124,16 @@ func serve(
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	reload := &reloader{load: func() (config.Config, error) { return config.Reload(file) }, change: g.Reload, file: file, log: logger}
+	reload := &reloader{
+		load: func() (config.Config, error) { return config.Reload(file) }, change: g.Reload, keep: b.keep, file: file, log: logger,
+	}
 	go reload.run(ctx, hup)
 	defer reload.end()
 	notify("READY=1")
-	if link != nil {
-		_ = link.Ready() // an error: the keeper has ended, which KeeperEnded says
-	}
+	b.ready()
 	select {
+	case <-g.Yields():
+		return "another recorder goes on", errYields
 	case <-g.KeeperEnded():
 		logger.Error("the keeper has ended: what is in memory is recorded, and the recorder stops")
 		return "the keeper has ended", errKeeper
@@ -145,6 +152,7 @@ func serve(
 type reloader struct {
 	load   func() (config.Config, error)
 	change func(config.Config) error
+	keep   func(config.Config) // what is recorded with from now on
 	file   string
 	log    *slog.Logger
 
@@ -173,9 +181,13 @@ func (r *reloader) reload() {
 	if err == nil {
 		err = r.change(next)
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, recorder.ErrRenews):
+		r.log.Info("reload: another recorder is started for what has changed", "file", r.file)
+	case err != nil:
 		r.log.Error("reload", "error", err)
-	} else {
+	default:
+		r.keep(next)
 		r.log.Info("reloaded", "file", r.file)
 	}
 }

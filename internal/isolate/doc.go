@@ -10,7 +10,11 @@
 //   - The shelf ([Link.Put]) is all that the keeper knows: named entries, each a little data and
 //     a few descriptors. What one of the two puts there, the other gets at once, and whoever is
 //     started gets all of it. It outlives both. The names are [BellEntry], [StartEntry],
-//     [ReadEntry], [EndEntry], and a [LaneOf] and a [PortOf] for each source.
+//     [ReadEntry], [APIEntry], [ConfigEntry], [DoorEntry], [EndEntry], and a [LaneOf] and a
+//     [PortOf] for each source.
+//   - A [Renewal] replaces a process while it works, by another of the same or of a new program:
+//     the new one prepares itself, the old one ends as soon as it has nothing in its hands, and
+//     the new one has the shelf. Where it cannot, the old program goes on, or is started again.
 //   - A [Bell] is a word of shared memory at which the recorder sleeps. The reader rings it when
 //     it has written to a spool: a system call only where the other sleeps.
 //   - A spool (package spool) has the bytes of one port, and what happened to it. Reader and

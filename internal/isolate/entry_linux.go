@@ -27,6 +27,10 @@ const (
 	StartEntry = "start" // a [Start]
 	ReadEntry  = "read"  // how to read: a reader.Config
 	EndEntry   = "end"   // the recording has ended in order: nobody is to be started again
+	// A recorder that prepares itself has the first of these, and StartEntry, before the others.
+	APIEntry    = "api"    // where the API listens, as the configuration says it, and the socket
+	ConfigEntry = "config" // the text of the configuration that is recorded with
+	DoorEntry   = "door"   // the path at which the keeper is to listen for upgrades
 )
 
 // LaneOf names the entry of a source that the reader is to read: a [Lane], and its spool.
@@ -50,6 +54,8 @@ type Start struct {
 	Since    int64  // when it began, ns since 1970: it names the start
 	Identity string // of its log
 	LastEnd  string // how the start before it had ended
+	Dir      string // of its log: an absolute path
+	Formats  string // of what lies in shared memory: a recorder with others cannot go on with that
 }
 
 // Lane is what the reader needs to know of a source.

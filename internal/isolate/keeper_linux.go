@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"log/slog"
 	"os"
-	"os/exec"
 	"slices"
 	"sync"
 	"syscall"
@@ -16,6 +15,7 @@ import (
 // Keeping is what a keeper does.
 type Keeping struct {
 	Program string   // that reader and recorder run
+	Next    string   // where the program lies that they run from an upgrade on
 	Args    []string // of both, without the name
 	Log     *slog.Logger
 	Notify  func(state string) // tells a supervisor, as sd_notify(3)
@@ -33,17 +33,25 @@ const (
 	readerEnds = 10 * time.Second // how long a reader may take to end
 )
 
-// keeper is the process. Its main loop owns the children's lives; what lies on the shelf, and what
-// is sent, is under mu.
+// keeper is the process. Its main loop owns the children's lives, and the swap that is under way;
+// what lies on the shelf, what is sent, and what others have asked for is under mu.
 type keeper struct {
 	Keeping
 	ended chan *child
+	news  chan struct{} // has a signal when a child has said something, or somebody asks for a renewal
+
+	programs map[Role]*os.File // that the processes run since an upgrade; none: Program
+	swap     *swap             // nil: none is under way
 
 	mu       sync.Mutex // held while messages are sent: for sendWithin at most
 	shelf    []shelved
 	children map[Role]*child
+	begun    bool // a recorder was ready
 	stopping bool
 	owed     syscall.Signal // the recorder is to be told once it is ready; 0: nothing
+	wanted   *Renewal       // nil: nobody has asked for one
+	asking   []*ipc.Conn    // … who waits to hear what becomes of it
+	door     *ipc.Listener  // by which one asks; nil: there is none
 }
 
 // shelved is an entry on the shelf. Its descriptors are bare: see receive.
@@ -53,33 +61,20 @@ type shelved struct {
 	fds  []int
 }
 
-// child is one life of reader or recorder.
-type child struct {
-	Process
-	cmd   *exec.Cmd
-	conn  *ipc.Conn
-	ready bool          // it has said that it does its work
-	heard chan struct{} // closed once all that it has said is taken
-}
-
-// outcome is how a child has ended: by itself, with a code, or crashed, as where it could not even
-// be started.
-func (c *child) outcome() (code int, crashed bool, what string) {
-	state := c.cmd.ProcessState
-	if state == nil {
-		return 1, true, "not started"
+func newKeeper(cfg Keeping) *keeper {
+	return &keeper{
+		Keeping: cfg, ended: make(chan *child), news: make(chan struct{}, 1), programs: map[Role]*os.File{}, children: map[Role]*child{},
 	}
-	return state.ExitCode(), !state.Exited(), state.String()
 }
 
 // Run keeps a recorder and a reader until the recorder has ended in order, or could not begin, and
 // returns its exit code. Signals are the process's: SIGTERM and SIGINT stop the recorder, SIGHUP is
-// passed on to it.
+// passed on to it, SIGUSR2 asks for an upgrade.
 func (cfg Keeping) Run(signals <-chan os.Signal) (code int) {
-	k := &keeper{Keeping: cfg, ended: make(chan *child), children: map[Role]*child{}}
-	k.start(Reader, nil)
-	k.start(Recorder, nil)
-	hasBegun, waits, tries := false, false, 0 // of the recorder: waits is that a timer starts it
+	k := newKeeper(cfg)
+	k.start(Reader, nil, false)
+	k.start(Recorder, nil, false)
+	waits, tries := false, 0 // of the recorder: waits is that a timer starts it
 	again := map[Role]*time.Timer{Reader: stoppedTimer(), Recorder: stoppedTimer()}
 	pace := map[Role]*pace{Reader: {}, Recorder: {}}
 	settled := time.NewTimer(calm)
@@ -92,16 +87,23 @@ func (cfg Keeping) Run(signals <-chan os.Signal) (code int) {
 			if k.signal(s.(syscall.Signal)) && waits {
 				again[Recorder].Reset(0) // it is told to stop once it is there
 			}
+		case <-k.news:
+			k.look()
+		case <-k.late():
+			k.tooLate()
 		case <-again[Reader].C:
-			k.start(Reader, k.child(Reader))
+			k.start(Reader, k.child(Reader), false)
 		case <-again[Recorder].C:
 			waits = false
-			k.start(Recorder, k.child(Recorder))
+			k.startAgain()
 		case c := <-k.ended:
+			settled.Reset(calm)
+			if k.swapEnded(c) || c != k.child(c.Role) {
+				continue
+			}
 			if c.Role == Recorder {
 				waits = true
-				hasBegun = hasBegun || k.isReady(c)
-				if code, over := k.isOver(c, hasBegun, &tries); over {
+				if code, over := k.isOver(c, &tries); over {
 					return k.finish(code)
 				}
 			}
@@ -115,12 +117,25 @@ func (cfg Keeping) Run(signals <-chan os.Signal) (code int) {
 	}
 }
 
+// startAgain starts a recorder behind one that has ended. Where that could not begin, though one
+// before it had, this one begins with the configuration of then.
+func (k *keeper) startAgain() {
+	before := k.child(Recorder)
+	k.mu.Lock()
+	asBefore := k.begun && !before.ready
+	k.mu.Unlock()
+	k.start(Recorder, before, asBefore)
+}
+
 // isOver says whether the end of a recorder is that of all, and with which code. It is where the
 // recorder ended by itself with 0, or before one had begun, or as it was asked to, and where it had
 // said that all is done. tries counts its crashes while it stops.
-func (k *keeper) isOver(c *child, hasBegun bool, tries *int) (code int, over bool) {
+func (k *keeper) isOver(c *child, tries *int) (code int, over bool) {
 	code, crashed, what := c.outcome()
-	return k.isOverBy(code, crashed, what, hasBegun, tries)
+	k.mu.Lock()
+	begun := k.begun
+	k.mu.Unlock()
+	return k.isOverBy(code, crashed, what, begun, tries)
 }
 
 func (k *keeper) isOverBy(end int, crashed bool, what string, hasBegun bool, tries *int) (code int, over bool) {
@@ -160,8 +175,16 @@ func stoppedTimer() *time.Timer {
 }
 
 // signal does what a signal asks for, and reports whether that is to stop. A recorder that is not
-// ready yet hears of it once it is: it might not hear signals yet.
+// ready yet hears of it once it is: it might not hear signals yet. One that another is about to
+// replace hears of no reload: the other may have read the file before.
 func (k *keeper) signal(s syscall.Signal) (stops bool) {
+	if s == syscall.SIGUSR2 {
+		k.want(Renewal{Upgrade: true, Why: "upgrade"}, nil)
+		return false
+	}
+	if s != syscall.SIGHUP {
+		k.giveUpSwap()
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if s != syscall.SIGHUP {
@@ -171,121 +194,12 @@ func (k *keeper) signal(s syscall.Signal) (stops bool) {
 		k.stopping, s = true, syscall.SIGTERM
 		k.Notify("STOPPING=1")
 	}
-	if c := k.children[Recorder]; c.PID != 0 && c.ready {
+	if c := k.children[Recorder]; c.PID != 0 && c.ready && (k.stopping || !k.replaces(Recorder)) {
 		_ = c.cmd.Process.Signal(s)
 	} else {
 		k.owed = s
 	}
 	return k.stopping
-}
-
-// start begins a life of a child, in the place of another.
-func (k *keeper) start(role Role, before *child) {
-	c := &child{Process: Process{Role: role, Since: time.Now()}, heard: make(chan struct{})}
-	var died int64
-	if before != nil {
-		c.Restarts, died = before.Restarts+1, before.Since.UnixNano()
-	}
-	conn, theirs, err := ipc.Pair(linkConfig)
-	if err == nil {
-		c.cmd = exec.Command(k.Program, k.Args...)
-		c.cmd.Args[0] = "tallywheel: " + string(role)
-		c.cmd.Env = append(os.Environ(), RoleVariable+"="+string(role), "NOTIFY_SOCKET=")
-		c.cmd.Stdout, c.cmd.Stderr, c.cmd.ExtraFiles = os.Stdout, os.Stderr, []*os.File{theirs}
-		c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a terminal's Ctrl-C is for the keeper alone
-		err = c.cmd.Start()
-		_ = theirs.Close()
-	}
-	if err != nil { // no memory, no descriptors: this passes, or the keeper ends by its supervisor
-		k.Log.Error("a process of the recorder cannot be started", "role", role, "error", err)
-		c.cmd = &exec.Cmd{}
-		c.Since = time.Now()
-		k.set(c)
-		go func() { k.ended <- c }()
-		return
-	}
-	c.conn, c.PID = conn, c.cmd.Process.Pid
-	k.give(c, died)
-	go k.listen(c, conn)
-	go func() {
-		_ = c.cmd.Wait() // by its pidfd, as package os does it
-		select {
-		case <-c.heard: // what it had put counts, also right before its end
-		case <-time.After(sendWithin): // somebody else has its end of the link: nobody should
-		}
-		k.mu.Lock()
-		c.PID, c.Since = 0, time.Now()
-		_ = c.conn.Close()
-		c.conn = nil
-		k.mu.Unlock()
-		k.ended <- c
-	}()
-}
-
-// give makes a child the one of its role, and tells it all that is on the shelf.
-func (k *keeper) give(c *child, died int64) {
-	k.mu.Lock()
-	k.children[c.Role] = c
-	var err error
-	for _, e := range k.shelf {
-		if err == nil {
-			err = send(c.conn, message{Op: opPut, Name: e.name, Data: e.data}, e.fds)
-		}
-	}
-	if err == nil {
-		err = send(c.conn, message{Op: opReady, Died: died}, nil)
-	}
-	k.mu.Unlock()
-	k.broken(c, err)
-	k.tellProcesses()
-}
-
-// broken kills a child that does not take what it is sent.
-func (k *keeper) broken(c *child, err error) {
-	if err != nil {
-		k.Log.Error("a process of the recorder does not listen, and is killed", "role", c.Role, "error", err)
-		_ = c.cmd.Process.Kill()
-	}
-}
-
-// listen takes what a child says, until it has ended.
-func (k *keeper) listen(c *child, conn *ipc.Conn) {
-	defer close(c.heard)
-	for {
-		m, fds, err := receive(conn)
-		if err != nil {
-			return // the end, or what no child of ours says
-		}
-		k.mu.Lock()
-		var other *child
-		switch m.Op {
-		case opPut, opDrop:
-			k.place(m, fds)
-			for role, o := range k.children {
-				if role != c.Role && o.conn != nil {
-					other = o
-				}
-			}
-			if other != nil {
-				err = send(other.conn, m, fds)
-			}
-		case opReady:
-			if c.ready = true; c.Role == Recorder {
-				k.Notify("READY=1")
-				if k.stopping {
-					k.owed = syscall.SIGTERM // also of one that was killed since
-				}
-				if k.owed != 0 {
-					_ = c.cmd.Process.Signal(k.owed)
-				}
-				k.owed = 0
-			}
-		}
-		k.mu.Unlock()
-		if other != nil {
-			k.broken(other, err)
-		}
-	}
 }
 
 // place puts an entry on the shelf, or takes it off. mu is held.
@@ -327,10 +241,12 @@ func (k *keeper) tellProcesses() {
 // begun is when this process did.
 var begun = time.Now()
 
-func (k *keeper) set(c *child) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.children[c.Role] = c
+// wake has the main loop look what there is.
+func (k *keeper) wake() {
+	select {
+	case k.news <- struct{}{}:
+	default:
+	}
 }
 
 func (k *keeper) child(role Role) *child {
@@ -359,11 +275,17 @@ func (k *keeper) has(name string) bool {
 
 // finish ends the reader, which sees the end of its link, and returns the exit code.
 func (k *keeper) finish(code int) int {
+	if k.swap != nil {
+		k.endSwap(errStops)
+	}
 	k.mu.Lock()
 	c := k.children[Reader]
 	conn := c.conn
 	if conn != nil {
 		_ = conn.Close()
+	}
+	if k.door != nil {
+		_ = k.door.Close()
 	}
 	k.mu.Unlock()
 	if conn == nil {
@@ -371,11 +293,16 @@ func (k *keeper) finish(code int) int {
 	}
 	late := time.NewTimer(readerEnds)
 	defer late.Stop()
-	select {
-	case <-k.ended:
-	case <-late.C:
-		k.Log.Error("the reader does not end, and is killed", "pid", c.PID)
-		_ = c.cmd.Process.Kill()
+	for {
+		select {
+		case e := <-k.ended:
+			if e == c {
+				return code
+			}
+		case <-late.C:
+			k.Log.Error("the reader does not end, and is killed", "pid", c.PID)
+			_ = c.cmd.Process.Kill()
+			return code
+		}
 	}
-	return code
 }

@@ -51,6 +51,7 @@ type line struct {
 	mu       sync.Mutex
 	producer *spool.Producer
 	giveUp   time.Time // when run ends at the latest, once it is stopped
+	leaves   bool      // … and another reader goes on with the device, which stays open
 	last     int64     // when bytes came last, ns since 1970
 	stuck    time.Time // since when there was no room; zero: there is some
 }
@@ -73,6 +74,22 @@ func (l *line) end(by time.Time) {
 	<-l.done
 }
 
+// leave has the line end as if its process had been killed, but between two reads, and returns when
+// it has.
+func (l *line) leave(by time.Time) {
+	l.mu.Lock()
+	l.giveUp, l.leaves = by, true
+	l.mu.Unlock()
+	l.stop()
+	<-l.done
+}
+
+func (l *line) isLeft() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.leaves
+}
+
 // run keeps the device open until the line ends. It begins with what the reader before has left.
 func (l *line) run(before adoption) {
 	defer close(l.done)
@@ -89,11 +106,18 @@ func (l *line) run(before adoption) {
 			}
 		}
 		retry = 0
-		if err := l.serve(p); err != nil {
+		err := l.serve(p)
+		if errors.Is(err, errLeft) {
+			return
+		}
+		if err != nil {
 			l.gone(err)
 		}
 		l.forget(p)
 		p = nil
+	}
+	if l.isLeft() {
+		return
 	}
 	if p != nil { // it was adopted, and never read
 		l.discard(p)
@@ -163,6 +187,9 @@ func (l *line) open() (*serial.Port, error) {
 	return p, nil
 }
 
+// errLeft ends the reading of a device that another reader goes on with.
+var errLeft = errors.New("another reader goes on")
+
 // serve has an open device read, until it is gone, which is an error, or the line ends.
 func (l *line) serve(p *serial.Port) error {
 	l.count(p)
@@ -189,6 +216,13 @@ func (l *line) serve(p *serial.Port) error {
 			l.count(p)
 		case <-ends:
 			ends = nil
+			if l.isLeft() {
+				h.Remove()
+				if err := <-l.closed; !errors.Is(err, reader.ErrRemoved) {
+					return err // it was gone before
+				}
+				return errLeft
+			}
 			l.mu.Lock()
 			late = time.After(time.Until(l.giveUp))
 			l.mu.Unlock()

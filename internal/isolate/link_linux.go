@@ -19,9 +19,29 @@ const linkFD = 3
 const (
 	opPut       = "put"       // an entry: its name, data and descriptors
 	opDrop      = "drop"      // … is gone
-	opReady     = "ready"     // keeper: all that is on the shelf was told. recorder: it records
+	opReady     = "ready"     // keeper: all that is on the shelf was told. child: it does its work
 	opProcesses = "processes" // keeper: the three, as they are now
+	opPrepare   = "prepare"   // keeper: what a child needs to prepare itself was told: a Beginning
+	opPrepared  = "prepared"  // child: it could begin
+	opRefuse    = "refuse"    // child: it cannot begin, and why, in place of a name
+	opYield     = "yield"     // keeper: another goes on, once the child has ended
+	opRenew     = "renew"     // recorder: a Renewal
 )
+
+// Beginning is how a child is to begin.
+type Beginning struct {
+	Waits    bool `json:"waits,omitempty"`     // another does its work: it prepares itself, and waits until that has ended
+	Upgrade  bool `json:"upgrade,omitempty"`   // … which may be of another program
+	AsBefore bool `json:"as_before,omitempty"` // with the configuration on the shelf: with the one in the file it did not go
+}
+
+func (b Beginning) encode() json.RawMessage {
+	out, err := json.Marshal(b)
+	if err != nil {
+		panic(err) // it has nothing that JSON lacks
+	}
+	return out
+}
 
 // message is what goes over a link, beside descriptors.
 type message struct {
@@ -78,7 +98,40 @@ func (l *Link) Drop(name string) error { return send(l.conn, message{Op: opDrop,
 // Ready tells the keeper that this process does its work.
 func (l *Link) Ready() error { return send(l.conn, message{Op: opReady}, nil) }
 
-// Shelf receives all that is there at the beginning.
+// Prepare receives what this process needs to prepare itself. Prepared or Refuse is to follow, and
+// then Shelf.
+func (l *Link) Prepare() (some []Entry, b Beginning, err error) {
+	for {
+		m, fds, err := receive(l.conn)
+		switch {
+		case err != nil:
+			return some, b, err
+		case m.Op == opPrepare:
+			return some, b, json.Unmarshal(m.Data, &b)
+		case m.Op == opPut:
+			some = append(some, Entry{Name: m.Name, Data: m.Data, FDs: fds})
+		}
+	}
+}
+
+// Prepared tells the keeper that this process can begin.
+func (l *Link) Prepared() error { return send(l.conn, message{Op: opPrepared}, nil) }
+
+// Refuse tells the keeper why this process cannot begin: it ends.
+func (l *Link) Refuse(why error) error {
+	return send(l.conn, message{Op: opRefuse, Name: why.Error()}, nil)
+}
+
+// Renew asks the keeper to have processes replaced.
+func (l *Link) Renew(r Renewal) error {
+	b, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	return send(l.conn, message{Op: opRenew, Data: b}, nil)
+}
+
+// Shelf receives all that is there at the beginning. It waits until this process is to begin.
 func (l *Link) Shelf() (all []Entry, err error) {
 	for {
 		m, fds, err := receive(l.conn)
@@ -104,14 +157,16 @@ func (l *Link) Died() time.Time {
 }
 
 // Follow tells what the other puts and drops, and how the processes are, until the keeper has
-// ended.
-func (l *Link) Follow(entry func(Entry), processes func([]Process)) {
+// ended, or has told this process to yield.
+func (l *Link) Follow(entry func(Entry), processes func([]Process)) (yields bool) {
 	for {
 		m, fds, err := receive(l.conn)
 		if err != nil {
-			return
+			return false
 		}
 		switch m.Op {
+		case opYield:
+			return true
 		case opPut, opDrop:
 			entry(Entry{Name: m.Name, Data: m.Data, FDs: fds, Dropped: m.Op == opDrop})
 		case opProcesses:
@@ -128,6 +183,36 @@ func (e Entry) CloseFDs() {
 	for _, fd := range e.FDs {
 		_ = sys.CloseFD(fd)
 	}
+}
+
+// PutText puts an entry on the shelf that is a text of any length, in memory of its own.
+func (l *Link) PutText(name string, text []byte) error {
+	fd, err := sys.SealedMemory("tallywheel-"+name, int64(len(text)))
+	if err != nil {
+		return err
+	}
+	f := os.NewFile(uintptr(fd), name)
+	defer f.Close()
+	if _, err := f.WriteAt(text, 0); err != nil {
+		return err
+	}
+	return l.Put(name, nil, fd)
+}
+
+// Text is what PutText has put, and closes it.
+func (e Entry) Text() ([]byte, error) {
+	f, err := e.File()
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	size, err := sys.SealedSize(e.FDs[0])
+	if err != nil {
+		return nil, err
+	}
+	b := make([]byte, size)
+	_, err = f.ReadAt(b, 0)
+	return b, err
 }
 
 // File is the first descriptor of an entry as a file, of memory; the others are closed.

@@ -33,8 +33,16 @@ type adoption struct {
 	fd int // -1: it is not open
 }
 
-// ReadPorts is all that a reader's process does, until the keeper has ended.
+// ReadPorts is all that a reader's process does, until the keeper has ended, or another reader goes
+// on in its place.
 func ReadPorts(link *Link, log *slog.Logger) error {
+	_, _, err := link.Prepare() // there is nothing to prepare
+	if err == nil {
+		err = link.Prepared()
+	}
+	if err != nil {
+		return fmt.Errorf("the link to the keeper: %w", err)
+	}
 	shelf, err := link.Shelf()
 	if err != nil {
 		return fmt.Errorf("the shelf: %w", err)
@@ -53,11 +61,17 @@ func ReadPorts(link *Link, log *slog.Logger) error {
 	if err := link.Ready(); err != nil {
 		log.Warn("the keeper has ended", "error", err) // which Follow notices
 	}
-	link.Follow(r.entry, func([]Process) {})
+	yields := link.Follow(r.entry, func([]Process) {})
 	by := time.Now().Add(giveUpWithin)
 	var all sync.WaitGroup
 	for _, l := range r.lines {
-		all.Go(func() { l.end(by) })
+		all.Go(func() {
+			if yields {
+				l.leave(by)
+			} else {
+				l.end(by)
+			}
+		})
 	}
 	all.Wait()
 	if r.read != nil {

@@ -59,7 +59,8 @@ func (c Config) check() (Config, error) {
 	return c, nil
 }
 
-const version = 1
+// Version is of the form of the memory.
+const Version = 1
 
 // Where words lie in the owner's part of the ring's header; see the package comment.
 const (
@@ -109,7 +110,7 @@ func Create(cfg Config) (*Spool, error) {
 	_, _ = rand.Read(o[idAt:slotsAt]) // the id and the key; it never fails
 	ring.Uint64(o, slotsAt).Store(uint64(cfg.Marks))
 	ring.Uint64(o, roomAt).Store(uint64(cfg.Room))
-	ring.Uint64(o, versionAt).Store(version)
+	ring.Uint64(o, versionAt).Store(Version)
 	return of(r)
 }
 
@@ -133,8 +134,8 @@ func of(r *ring.Shared) (*Spool, error) {
 	if len(o) < checkpointsAt {
 		return nil, fmt.Errorf("spool: a ring, but no spool: %w", ErrCorrupt)
 	}
-	if v := ring.Uint64(o, versionAt).Load(); v != version {
-		return nil, fmt.Errorf("spool: version %d, this is %d: the other process is of another version", v, version)
+	if v := ring.Uint64(o, versionAt).Load(); v != Version {
+		return nil, fmt.Errorf("spool: version %d, this is %d: the other process is of another version", v, Version)
 	}
 	slots, room := ring.Uint64(o, slotsAt).Load(), ring.Uint64(o, roomAt).Load()
 	if slots < minMarks || slots > MaxMarks || slots&(slots-1) != 0 || room > MaxRoom || room%8 != 0 ||

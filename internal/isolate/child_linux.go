@@ -1,0 +1,204 @@
+package isolate
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/tallywheel/tallywheel/ipc"
+)
+
+// child is one life of reader or recorder.
+type child struct {
+	Process
+	cmd      *exec.Cmd
+	conn     *ipc.Conn
+	prepared bool          // it has said that it could begin
+	refused  string        // … or why it cannot
+	ready    bool          // it has said that it does its work
+	heard    chan struct{} // closed once all that it has said is taken
+}
+
+// outcome is how a child has ended: by itself, with a code, or crashed, as where it could not even
+// be started.
+func (c *child) outcome() (code int, crashed bool, what string) {
+	state := c.cmd.ProcessState
+	if state == nil {
+		return 1, true, "not started"
+	}
+	return state.ExitCode(), !state.Exited(), state.String()
+}
+
+// start begins a life of a child, in the place of another that has ended; nil: there was none. As
+// before: with the configuration that was recorded with last, whatever the file says now.
+func (k *keeper) start(role Role, before *child, asBefore bool) {
+	c, err := k.spawn(role, k.programs[role], before, Beginning{AsBefore: asBefore})
+	if err != nil { // no memory, no descriptors: this passes, or the keeper ends by its supervisor
+		k.Log.Error("a process of the recorder cannot be started", "role", role, "error", err)
+		c.cmd, c.Since = &exec.Cmd{}, time.Now()
+		k.mu.Lock()
+		k.children[role] = c
+		k.mu.Unlock()
+		go func() { k.ended <- c }()
+		return
+	}
+	if before != nil {
+		c.Restarts++
+	}
+	k.give(c, before)
+}
+
+// spawn starts a process of a role, and tells it what it needs to prepare itself. It is the one of
+// its role once it is given the shelf.
+func (k *keeper) spawn(role Role, program *os.File, before *child, b Beginning) (*child, error) {
+	c := &child{Process: Process{Role: role, Since: time.Now()}, heard: make(chan struct{})}
+	if before != nil {
+		c.Restarts = before.Restarts
+	}
+	conn, theirs, err := ipc.Pair(linkConfig)
+	if err != nil {
+		return c, err
+	}
+	path := k.Program
+	if program != nil { // of this process: a child that is about to run it moves its own descriptors
+		path = fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), program.Fd())
+	}
+	c.cmd = exec.Command(path, k.Args...)
+	c.cmd.Args[0] = "tallywheel: " + string(role)
+	c.cmd.Env = append(os.Environ(), RoleVariable+"="+string(role), "NOTIFY_SOCKET=")
+	c.cmd.Stdout, c.cmd.Stderr, c.cmd.ExtraFiles = os.Stdout, os.Stderr, []*os.File{theirs}
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a terminal's Ctrl-C is for the keeper alone
+	err = c.cmd.Start()
+	_ = theirs.Close()
+	if err != nil {
+		_ = conn.Close()
+		return c, err
+	}
+	c.conn, c.PID = conn, c.cmd.Process.Pid
+	k.mu.Lock()
+	err = k.tell(c, []string{StartEntry, APIEntry, ConfigEntry}, message{Op: opPrepare, Data: b.encode()})
+	k.mu.Unlock()
+	k.broken(c, err)
+	go k.listen(c, conn)
+	go func() {
+		_ = c.cmd.Wait() // by its pidfd, as package os does it
+		select {
+		case <-c.heard: // what it had put counts, also right before its end
+		case <-time.After(sendWithin): // somebody else has its end of the link: nobody should
+		}
+		k.mu.Lock()
+		c.PID, c.Since = 0, time.Now()
+		_ = c.conn.Close()
+		c.conn = nil
+		k.mu.Unlock()
+		k.ended <- c
+	}()
+	return c, nil
+}
+
+// give makes a child the one of its role, and tells it all that is on the shelf. before has ended.
+func (k *keeper) give(c, before *child) {
+	var died int64
+	if before != nil {
+		died = before.Since.UnixNano()
+	}
+	k.mu.Lock()
+	k.children[c.Role] = c
+	var err error
+	if c.conn != nil { // else it has ended already
+		err = k.tell(c, nil, message{Op: opReady, Died: died})
+	}
+	k.mu.Unlock()
+	k.broken(c, err)
+	k.tellProcesses()
+}
+
+// tell sends a child the entries of those names, nil: all, and a word behind them. mu is held.
+func (k *keeper) tell(c *child, names []string, last message) error {
+	for _, e := range k.shelf {
+		if names != nil && !slices.Contains(names, e.name) {
+			continue
+		}
+		if err := send(c.conn, message{Op: opPut, Name: e.name, Data: e.data}, e.fds); err != nil {
+			return err
+		}
+	}
+	return send(c.conn, last, nil)
+}
+
+// broken kills a child that does not take what it is sent.
+func (k *keeper) broken(c *child, err error) {
+	if err != nil {
+		k.Log.Error("a process of the recorder does not listen, and is killed", "role", c.Role, "error", err)
+		_ = c.cmd.Process.Kill()
+	}
+}
+
+// listen takes what a child says, until it has ended.
+func (k *keeper) listen(c *child, conn *ipc.Conn) {
+	defer close(c.heard)
+	for {
+		m, fds, err := receive(conn)
+		if err != nil {
+			return // the end, or what no child of ours says
+		}
+		k.mu.Lock()
+		other, err := k.hear(c, m, fds)
+		k.mu.Unlock()
+		if other != nil {
+			k.broken(other, err)
+		}
+	}
+}
+
+// hear does what a child says. What is for the other child was sent to it, or that failed. mu is
+// held.
+func (k *keeper) hear(c *child, m message, fds []int) (other *child, err error) {
+	switch m.Op {
+	case opPut, opDrop:
+		k.place(m, fds)
+		if m.Name == DoorEntry {
+			k.openDoor(m.Data)
+		}
+		for role, o := range k.children {
+			if role != c.Role && o.conn != nil {
+				other = o
+			}
+		}
+		if other != nil {
+			err = send(other.conn, m, fds)
+		}
+	case opPrepared:
+		c.prepared = true
+		k.wake()
+	case opRefuse:
+		c.refused = m.Name
+	case opRenew:
+		if r, err := renewalOf(m.Data); err == nil {
+			k.wish(r, nil)
+		}
+	case opReady:
+		c.ready = true
+		k.wake()
+		if c.Role == Recorder {
+			k.begun = true
+			k.Notify("READY=1")
+			if k.stopping {
+				k.owed = syscall.SIGTERM // also of one that was killed since
+			}
+			k.payOwed(c)
+		}
+	}
+	return other, err
+}
+
+// payOwed sends a recorder the signal that it is to get. mu is held.
+func (k *keeper) payOwed(c *child) {
+	if k.owed != 0 {
+		_ = c.cmd.Process.Signal(k.owed)
+	}
+	k.owed = 0
+}

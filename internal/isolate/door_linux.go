@@ -1,0 +1,89 @@
+package isolate
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/tallywheel/tallywheel/ipc"
+)
+
+// The door is a Unix socket beside the log, at which the keeper listens: whoever connects asks for
+// an upgrade, and hears what becomes of it. Its file is of the user's alone, and of root.
+
+// upgradeWithin is how long an upgrade may take, with one that is under way before it.
+const upgradeWithin = 3 * time.Minute
+
+// openDoor listens at a path, which a recorder has put on the shelf. That has the lock of the log
+// beside it, so what lies there is of a keeper that was killed. mu is held.
+func (k *keeper) openDoor(data json.RawMessage) {
+	var path string
+	if json.Unmarshal(data, &path) != nil || k.door != nil && k.door.Addr() == path {
+		return
+	}
+	if k.door != nil {
+		_ = k.door.Close()
+		k.door = nil
+	}
+	if st, err := os.Lstat(path); err == nil && st.Mode().Type() == os.ModeSocket {
+		_ = os.Remove(path)
+	}
+	door, err := ipc.Listen(path, ipc.ConnConfig{})
+	if err != nil {
+		k.Log.Warn("`tallywheel upgrade` will not find this keeper: send it SIGUSR2 instead", "error", err)
+		return
+	}
+	k.door = door
+	go func() {
+		for {
+			c, err := door.Accept()
+			switch {
+			case err == nil:
+				k.want(Renewal{Upgrade: true, Why: "upgrade"}, c)
+			case !errors.Is(err, ipc.ErrRefused):
+				return // it was closed
+			}
+		}
+	}()
+}
+
+// answer tells somebody at the door how it went; "": well.
+func answer(c *ipc.Conn, result string) {
+	_ = c.SetWriteDeadline(time.Now().Add(time.Second))
+	if b, err := json.Marshal(result); err == nil {
+		_ = c.Send(ipc.Message{Data: b}) // an error: it has not waited
+	}
+	_ = c.Close()
+}
+
+// Upgrade asks the keeper that listens at a path for an upgrade, and returns once that is over.
+func Upgrade(ctx context.Context, path string) error {
+	c, err := ipc.Dial(ctx, path, ipc.ConnConfig{})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	defer context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Now()) })()
+	_ = c.SetReadDeadline(time.Now().Add(upgradeWithin))
+	m, err := c.Receive()
+	var result string
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.Is(err, io.EOF):
+		return errors.New("the keeper has ended")
+	case err != nil:
+		return fmt.Errorf("the keeper does not answer: %w", err)
+	}
+	if err := json.Unmarshal(m.Data, &result); err != nil {
+		return fmt.Errorf("an answer that cannot be read: %w", err)
+	}
+	if result != "" {
+		return errors.New(result)
+	}
+	return nil
+}
