@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -471,4 +472,62 @@ func TestWindowIsNotPoisoned(t *testing.T) {
 	if err := f.Close(); err != nil {
 		t.Error(err)
 	}
+}
+
+// The pages of a map are ready where that is asked for, and what is cached of a file is told.
+func TestPopulate(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	const pages = 512
+	want := bytes.Repeat([]byte("0123456789abcdef"), pages*os.Getpagesize()/16)
+	if err := os.WriteFile(path, want, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if share, err := CachedShare(path); err != nil || share < 0.99 {
+		t.Errorf("%.2f of a file that was just written is cached: %v", share, err)
+	}
+	if share, err := CachedShare(os.DevNull); err == nil {
+		t.Errorf("%.2f of a device is cached", share)
+	}
+	for _, cfg := range []Config{{Backend: Mmap, Populate: true}, {Backend: Mmap, Huge: true}, {Backend: Mmap, Populate: true, Huge: true, Write: true}} {
+		f, err := Open(path, cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ready, why := residentOf(t, path), f.Choice().Why; cfg.Populate && !strings.Contains(why, "as they are touched") != (ready == len(want)) || !cfg.Populate && ready != 0 {
+			t.Errorf("%+v: %d of %d bytes are mapped before anything is read (%s)", cfg, ready, len(want), why)
+		}
+		got := make([]byte, len(want))
+		if n, err := f.ReadAt(got, 0); n != len(want) || err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%+v: read %d bytes: %v", cfg, n, err)
+		}
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := Open(path, Config{Populate: true}); err == nil {
+		t.Error("Populate is taken without a map")
+	}
+}
+
+// residentOf is how much of the map of a file this process has mapped, in bytes.
+func residentOf(t *testing.T, path string) (bytes int) {
+	t.Helper()
+	smaps, err := os.ReadFile("/proc/self/smaps")
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := false
+	for line := range strings.Lines(string(smaps)) {
+		switch f := strings.Fields(line); {
+		case strings.Contains(f[0], "-"): // a mapping begins
+			of = f[len(f)-1] == path
+		case of && f[0] == "Rss:":
+			kb, err := strconv.Atoi(f[1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			bytes += kb << 10
+		}
+	}
+	return bytes
 }

@@ -98,6 +98,11 @@ type Config struct {
 	// Sequential tells Mmap to read ahead of faults. The default is not to, which suits random
 	// access: reading ahead then loads up to 32 pages for each that is wanted.
 	Sequential bool
+	// Populate makes Mmap read all of the file and make its pages ready when it is opened, so that
+	// no access waits for a fault: an open of what is not cached takes as long as the disk does.
+	// Huge asks for huge pages, which few file systems have. Where either cannot be had the map is
+	// an ordinary one, and Choice says so.
+	Populate, Huge bool
 	// Shared makes Mmap ask for the size before each access, some 200 ns. It is for files that
 	// others truncate or append to: without it, what others append is not seen, and bytes of the
 	// last page beyond a new end read as zeros, and are lost if written, which Sync tells.
@@ -195,10 +200,30 @@ func (c Config) check() (Config, error) {
 		return c, fmt.Errorf("direct access: %w: this system cannot open files past the page cache", ErrUnavailable)
 	case c.Direct && (c.Buffer != 0 || c.Backend == Mmap):
 		return c, errors.New("direct access goes with neither a buffer nor a map")
+	case (c.Populate || c.Huge) && c.Backend != Mmap:
+		return c, errors.New("Populate and Huge go with the mmap backend only")
 	case c.Buffer != 0 && c.Backend != Std && c.Backend != Auto:
 		return c, errors.New("a buffer goes with the std backend only")
 	}
 	return c, nil
+}
+
+// CachedShare is the share of a file's pages that are in the page cache, 0 to 1, by mincore(2);
+// [errors.ErrUnsupported] where there is no such call.
+func CachedShare(path string) (float64, error) {
+	f, err := sys.OpenRegular(path, os.O_RDONLY, 0)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	if st, err := f.Stat(); err != nil || st.Size() == 0 {
+		return 0, err
+	}
+	share, err := sys.Cached(f)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", path, err)
+	}
+	return share, nil
 }
 
 // Available says why a backend cannot be had here; nil if it can.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"strings"
 	"sync"
 
 	"github.com/tallywheel/tallywheel/internal/sys"
@@ -74,10 +75,33 @@ func (m *mapped) remap(size int64) error {
 			advise = sys.AdviseSequential
 		}
 		_ = advise(mem) // advice: without it the map only reads ahead as the kernel sees fit
+		m.prepare(mem[:size])
 	}
 	err := m.unmap()
 	m.mem, m.size = mem, size
 	return err
+}
+
+// prepare does what Huge and Populate ask for; of what cannot be had Choice tells.
+func (m *mapped) prepare(mem []byte) {
+	if len(mem) == 0 {
+		return
+	}
+	for _, p := range []struct {
+		wanted  bool
+		do      func([]byte) error
+		without string
+	}{
+		{m.cfg.Huge, sys.AdviseHuge, "no huge pages"},
+		{m.cfg.Populate, sys.Populate, "its pages come as they are touched"},
+	} {
+		if !p.wanted {
+			continue
+		}
+		if err := p.do(mem); err != nil && !strings.Contains(m.choice.Why, p.without) {
+			m.choice.Why += fmt.Sprintf("; %s: %v", p.without, err)
+		}
+	}
 }
 
 func (m *mapped) unmap() error {

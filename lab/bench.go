@@ -314,13 +314,20 @@ func shuffled(turns []*cellOf) []*cellOf {
 }
 
 // turnLength divides the time for so many turns a round, so that the rounds that a comparison needs
-// fit.
+// fit; what is counted once has it for its one.
 func (b *Bench) turnLength(e *Experiment, overhead time.Duration, turns int, left time.Duration) time.Duration {
 	want := e.Turn
 	if want == 0 {
 		want = time.Second
 	}
-	fits := left*9/10/time.Duration(turns*MinRounds) - max(overhead, 0)
+	rounds := MinRounds
+	if e.Once {
+		rounds = 1
+		if b.options.Full { // as long as it asks for: how much it counts is its point
+			return want
+		}
+	}
+	fits := left*9/10/time.Duration(turns*rounds) - max(overhead, 0)
 	return max(shortestTurn, min(want, fits))
 }
 

@@ -27,6 +27,7 @@ import (
 func newRun() *cobra.Command {
 	var file string
 	var asJSON bool
+	var traced tracing
 	c := &cobra.Command{
 		Use: "run -c FILE", Short: "record: read the sources of FILE into the log, serve the API and the page",
 		Long: "run records until SIGTERM or Ctrl-C: then it drains what is held, syncs, and prints the balance sheet.\n" +
@@ -35,18 +36,25 @@ func newRun() *cobra.Command {
 			"Exit code: 0 after SIGTERM or Ctrl-C; 1 if it cannot start, as where another recorder has the log, or cannot go on,\n" +
 			"as where the log has failed; 2 for wrong use.",
 		Args: exactly(0, "no argument, and the configuration by -c FILE"),
-		RunE: func(c *cobra.Command, _ []string) error {
+		RunE: func(c *cobra.Command, _ []string) (err error) {
 			if file == "" {
 				return fmt.Errorf("%w: run: which configuration? use -c FILE", errUsage)
 			}
 			hup := make(chan os.Signal, 1) // from the first moment on: a reload must not end a start
 			signal.Notify(hup, syscall.SIGHUP)
 			defer signal.Stop(hup)
+			stop, err := traced.start(os.Stderr)
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, stop()) }()
 			return record(c.Context(), file, hup, asJSON, c.OutOrStdout())
 		},
 	}
 	c.Flags().StringVarP(&file, "config", "c", "", "configuration file")
 	c.Flags().BoolVar(&asJSON, "json", false, "print the last sheet as JSON")
+	addSpan(c, &traced.length, "trace", 0, true, "trace Go's runtime for so long from the start, in the process that records, for `tallywheel lab trace`; 0: not at all")
+	c.Flags().StringVar(&traced.out, "trace-out", "tallywheel.trace", "the file of --trace")
 	return c
 }
 

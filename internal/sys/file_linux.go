@@ -57,6 +57,17 @@ func DropCache(f *os.File) error {
 	})
 }
 
+// Populate makes the pages of a mapping of a file ready, reading what is not cached (madvise(2),
+// MADV_POPULATE_READ, Linux 5.14).
+func Populate(b []byte) error {
+	return os.NewSyscallError("madvise MADV_POPULATE_READ", unix.Madvise(b, unix.MADV_POPULATE_READ))
+}
+
+// AdviseHuge asks for huge pages (madvise(2), MADV_HUGEPAGE), which few file systems have.
+func AdviseHuge(b []byte) error {
+	return os.NewSyscallError("madvise MADV_HUGEPAGE", unix.Madvise(b, unix.MADV_HUGEPAGE))
+}
+
 // Cached is the share of a file's pages that are in the page cache, 0 to 1. The file must not be
 // empty.
 func Cached(f *os.File) (share float64, err error) {

@@ -22,6 +22,15 @@ func Reserve(*os.File, int64, int64) error { return errors.ErrUnsupported }
 // DropCache cannot be done here.
 func DropCache(*os.File) error { return errors.ErrUnsupported }
 
+// Populate cannot be done here.
+func Populate([]byte) error { return errors.ErrUnsupported }
+
+// AdviseHuge cannot be done here.
+func AdviseHuge([]byte) error { return errors.ErrUnsupported }
+
+// Cached is not known here.
+func Cached(*os.File) (share float64, err error) { return 0, errors.ErrUnsupported }
+
 // FreeBytes is not known here.
 func FreeBytes(string) (int64, error) { return 0, errors.ErrUnsupported }
 

@@ -148,6 +148,8 @@ var (
 	Window     = Backend{Config: asyncfile.Config{Backend: asyncfile.Std, Buffer: 64 << 10}}
 	Map        = Backend{Config: asyncfile.Config{Backend: asyncfile.Mmap}}                   // MADV_RANDOM
 	MapInOrder = Backend{Config: asyncfile.Config{Backend: asyncfile.Mmap, Sequential: true}} // MADV_SEQUENTIAL
+	MapReady   = Backend{Config: asyncfile.Config{Backend: asyncfile.Mmap, Populate: true}}
+	MapHuge    = Backend{Config: asyncfile.Config{Backend: asyncfile.Mmap, Huge: true}}
 	Ring       = Backend{Config: asyncfile.Config{Backend: asyncfile.Uring}, batch: true}
 )
 

@@ -96,14 +96,18 @@ type Pool struct {
 const (
 	poolSlice   = 10 * time.Millisecond // of which throughput is compared
 	poolWorkers = 16                    // most that a pool may have
+	poolWave    = 50 * time.Millisecond // each, high and low
+	poolWait    = time.Millisecond
 )
 
 // Pools lets a pool do small tasks, of the parameter "work_ns" (5000) each, until the time is over.
-// Before, it measures how long a pool at rest takes to have as many workers as it may at work: so
-// many tasks that wait for each other are handed to it.
+// With load=waves they come in waves: for poolWave as many as the pool takes, for as long one each
+// millisecond, and each waits a millisecond for another, as for a disk. Before, it measures
+// how long a pool at rest takes to have as many workers as it may at work: so many tasks that wait
+// for each other are handed to it.
 func Pools(t *Turn, p Pool) error {
 	work := t.Int("work_ns", 5000)
-	loops := calibrate(work)
+	loops, waves := calibrate(work), t.Text("load") == "waves"
 	rest := stacks()
 	grown := growth(p)
 	until, err := t.Ready()
@@ -131,11 +135,19 @@ func Pools(t *Turn, p Pool) error {
 	}()
 	n := uint64(0)
 	var left sync.WaitGroup
-	for ok := true; ok; ok = n%64 != 0 || time.Now().Before(until) {
+	began := time.Now()
+	for ok := true; ok; ok = n%64 != 0 && !waves || time.Now().Before(until) {
+		if waves && time.Since(began)/poolWave%2 == 1 {
+			time.Sleep(poolWait)
+		}
 		n++
 		left.Add(1)
 		p.Submit(func() {
-			spin(loops)
+			if waves {
+				time.Sleep(poolWait)
+			} else {
+				spin(loops)
+			}
 			done.Add(1)
 			left.Done()
 		})

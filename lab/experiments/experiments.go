@@ -48,6 +48,7 @@ import (
 	_ "github.com/tallywheel/tallywheel/lab/experiments/rt-wcet"
 	_ "github.com/tallywheel/tallywheel/lab/experiments/runtime-tuning"
 	_ "github.com/tallywheel/tallywheel/lab/experiments/serial-buffer"
+	_ "github.com/tallywheel/tallywheel/lab/experiments/serial-long"
 	_ "github.com/tallywheel/tallywheel/lab/experiments/serial-mmap"
 	_ "github.com/tallywheel/tallywheel/lab/experiments/serial-model"
 	_ "github.com/tallywheel/tallywheel/lab/experiments/serial-ports"

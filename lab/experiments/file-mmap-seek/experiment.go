@@ -13,6 +13,8 @@ var (
 	seekRead = lab.Ours("seek+read", bigfile.SeekAndRead)
 	readAt   = lab.Ours("ReadAt", bigfile.Std.ReadAt)
 	mapped   = lab.Ours("mmap", bigfile.Map.ReadAt).But("MADV_RANDOM")
+	ready    = lab.Ours("mmap+populate", bigfile.MapReady.ReadAt).For(lab.Params{"state": "cached"}).But("all pages are mapped before the time counts")
+	huge     = lab.Ours("mmap+huge", bigfile.MapHuge.ReadAt).For(lab.Params{"state": "cached"}).But("MADV_HUGEPAGE, which most file systems do not follow")
 	inOrder  = lab.Ours("mmap/sequential", bigfile.MapInOrder.ReadAt).But("MADV_SEQUENTIAL: the kernel reads ahead, and much of the file is cached soon")
 )
 
@@ -26,7 +28,7 @@ func init() {
 		Metrics:     []lab.Metric{lab.OpsPerSecond, lab.LatencyP50, lab.LatencyP99, lab.PageFaultsPerOp, lab.MajorFaultsPerOp, lab.CPUPerOp, lab.CachedPercent},
 		Base:        seekRead,
 		Cells:       func(lab.Options) []lab.Params { return lab.Cells("state", "cached", "cold") },
-		Contestants: []*lab.Contestant{seekRead, readAt, mapped, inOrder},
+		Contestants: []*lab.Contestant{seekRead, readAt, mapped, ready, huge, inOrder},
 		Prepare:     bigfile.Largest, Scene: bigfile.Scene,
 		Advice: func(v lab.View) string {
 			a, ok1 := v.Medians(lab.Params{"state": "cached"}, lab.OpsPerSecond, mapped, readAt)

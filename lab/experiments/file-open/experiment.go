@@ -16,6 +16,8 @@ var (
 	std       = lab.Ours("std", backend(bigfile.Std))
 	window    = lab.Ours("bufio", backend(bigfile.Window)).But("with a buffer of 64 KiB")
 	ourMap    = lab.Ours("asyncfile/mmap", backend(bigfile.Map))
+	ourReady  = lab.Ours("asyncfile/mmap+populate", backend(bigfile.MapReady)).But("Populate: by madvise, MADV_POPULATE_READ")
+	ourHuge   = lab.Ours("asyncfile/mmap+huge", backend(bigfile.MapHuge)).But("Huge: advice, which most file systems do not follow")
 	ourRing   = lab.Ours("asyncfile/uring", backend(bigfile.Ring)).But("whose ring is one for all files")
 	ownRing   = lab.Ours("uring", by(ringOnce)).But("with a ring of its own")
 	plainMap  = lab.Ours("mmap", mapped(0))
@@ -29,7 +31,7 @@ func init() {
 		Method: fmt.Sprintf("A cached file of %d MiB, opened and closed again and again: by the backends of package asyncfile, and by mmap alone, with and without MAP_POPULATE, which makes all pages "+
 			"ready; and by a ring that is made for the one file.", mib),
 		Metrics: []lab.Metric{lab.NsPerOp, lab.CPUPerOp, lab.PageFaultsPerOp, lab.RSS}, Base: std, Turn: 400e6,
-		Contestants: []*lab.Contestant{std, window, ourMap, ourRing, ownRing, plainMap, populated},
+		Contestants: []*lab.Contestant{std, window, ourMap, ourReady, ourHuge, ourRing, ownRing, plainMap, populated},
 		Prepare:     bigfile.Binary(mib),
 		Scene:       bigfile.Scene,
 		Advice: func(v lab.View) string {

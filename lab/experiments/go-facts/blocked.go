@@ -25,7 +25,7 @@ func stateOf() (string, error) {
 	buf := make([]byte, 1<<16)
 	for until := time.Now().Add(10 * time.Second); time.Now().Before(until); time.Sleep(time.Millisecond) {
 		for g := range strings.SplitSeq(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
-			if _, state, ok := strings.Cut(g, "["); ok && strings.Contains(g, "gofacts.readBlocked(") {
+			if _, state, ok := strings.Cut(g, "["); ok && strings.Contains(g, ".readBlocked(") {
 				if state, _, _ = strings.Cut(state, "]"); state == "syscall" || state == "IO wait" {
 					return state, nil
 				}

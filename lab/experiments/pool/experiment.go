@@ -9,6 +9,7 @@ import (
 )
 
 var (
+	waves   = lab.Params{"load": "waves"}
 	fixed   = lab.Ours("fixed/8", of(8, 8))
 	dynamic = lab.Ours("dynamic/4-16", of(4, 16))
 	each    = lab.Ours("goroutine", goroutines).But("one for each task, at most 16 by a channel as semaphore")
@@ -20,11 +21,11 @@ func init() {
 	lab.Register(&lab.Experiment{
 		Name: "pool", Plane: lab.Memory,
 		Question: "A fixed pool of workers, one that grows, or a goroutine for each task?",
-		Method: "One goroutine submits tasks of 1 or 20 µs of work for as long as the turn takes. rate_variation_percent is the coefficient of variation of the throughput of " +
+		Method: "One goroutine submits tasks for as long as the turn takes: of 1 or 20 µs of work, as many as the pool takes; or, load=waves, tasks that wait 1 ms for another, for 50 ms as many as it takes and for 50 ms one each millisecond. rate_variation_percent is the coefficient of variation of the throughput of " +
 			"slices of 10 ms. scale_up_us is how long a pool at rest takes until 16 tasks that wait for each other all run; none for a pool that never has 16 workers.",
 		Metrics:     []lab.Metric{lab.OpsPerSecond, lab.RateVariation, lab.ScaleUp, lab.CPUPerOp, lab.RSS, lab.GrownBytes},
 		Base:        fixed,
-		Cells:       func(lab.Options) []lab.Params { return lab.Cells("work_ns", 1000, 20000) },
+		Cells:       func(lab.Options) []lab.Params { return append(lab.Cells("work_ns", 1000, 20000), waves) },
 		Contestants: []*lab.Contestant{fixed, dynamic, each, ants, pond},
 		Advice: func(v lab.View) string {
 			small := lab.Params{"work_ns": "1000"}
@@ -36,16 +37,16 @@ func init() {
 			return fmt.Sprintf("Of tasks of 1 µs %s does %.2f million a second, ", best.Name, most/1e6) + lab.Or(sure, "more than all others.", "and no way beats all others.")
 		},
 		Claims: []lab.Claim{
-			claims.PoolVariation.Judged("fixed/8 and dynamic/4-16 at work_ns=20000", func(v lab.View) (lab.Verdict, bool) {
-				r, ok := v.Ratio(dynamic, fixed, lab.Params{"work_ns": "20000"}, lab.RateVariation)
-				m, _ := v.Medians(lab.Params{"work_ns": "20000"}, lab.RateVariation, fixed, dynamic)
+			claims.PoolVariation.Judged("fixed/8 and dynamic/4-16 at load=waves", func(v lab.View) (lab.Verdict, bool) {
+				r, ok := v.Ratio(dynamic, fixed, waves, lab.RateVariation)
+				m, _ := v.Medians(waves, lab.RateVariation, fixed, dynamic)
 				if !ok {
 					return lab.Verdict{}, false
 				}
-				return lab.AtLeast(r, 1.2, "Under a load that never pauses both are at their largest size; what varies is the machine.").As("± %.1f %% against ± %.1f %%: %v", m[0], m[1], r), true
+				return lab.AtLeast(r, 1.2, "Throughput follows the load, and the larger pool follows it further up.").As("± %.1f %% against ± %.1f %%: %v", m[0], m[1], r), true
 			}),
 			claims.PoolMemory.Judged("fixed/8 and dynamic/4-16", func(v lab.View) (lab.Verdict, bool) {
-				m, ok := v.Medians(lab.Params{"work_ns": "20000"}, lab.GrownBytes, fixed, dynamic)
+				m, ok := v.Medians(waves, lab.GrownBytes, fixed, dynamic)
 				if !ok {
 					return lab.Verdict{}, false
 				}

@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"runtime"
 	"runtime/metrics"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -223,7 +224,14 @@ func zombiesAndOrphans(*contestant.Turn) (f contestant.Finding, err error) {
 	if err != nil {
 		return f, err
 	}
-	_, err = fmt.Sscan(strings.TrimLeft(state(orphan), "RSDT "), &parent)
+	err = eventually("the orphan has a parent", func() (bool, error) {
+		f := strings.Fields(state(orphan)) // its state, its parent, …
+		if len(f) < 2 {
+			return false, fmt.Errorf("process %d, which was an orphan, has ended", orphan)
+		}
+		parent, err = strconv.Atoi(f[1])
+		return parent == os.Getpid(), err
+	})
 	_ = p.Kill()
 	_, waited := p.Wait() // it is ours now
 	return contestant.Finding{

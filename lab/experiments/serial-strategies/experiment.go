@@ -156,18 +156,6 @@ func loss() []lab.Claim {
 			lost, ok2 := v.Sum(polling, burst, lab.LostFrames)
 			return lab.NotHere("a UART whose FIFO overruns, and its DMA.").As("%s on a pty", lostOf(lost, sent)), ok1 && ok2
 		}),
-		claims.ErrorRates.Judged("tallywheel/blocking, tallywheel/polling and tallywheel/hybrid at condition=steady", func(v lab.View) (lab.Verdict, bool) {
-			var here []string
-			for _, c := range []*lab.Contestant{blocking, polling, hybrid} {
-				sent, ok1 := v.Sum(c, steady, lab.SentFrames)
-				lost, ok2 := v.Sum(c, steady, lab.LostFrames)
-				if !ok1 || !ok2 {
-					return lab.Verdict{}, false
-				}
-				here = append(here, strings.TrimPrefix(c.Name, "tallywheel/")+": "+lostOf(lost, sent))
-			}
-			return lab.NotHere("a line that makes errors: what a pty delivers is what was sent, so this is what the readers lose.").As("%s", strings.Join(here, "; ")), true
-		}),
 		claims.BrownOut.Judged("tallywheel/blocking and tallywheel/hybrid at condition=disturbed", func(v lab.View) (lab.Verdict, bool) {
 			waits, ok1 := v.Sum(blocking, disturbed, lab.LostFrames)
 			looks, ok2 := v.Sum(hybrid, disturbed, lab.LostFrames)
