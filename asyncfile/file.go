@@ -201,7 +201,7 @@ func (c Config) check() (Config, error) {
 	case c.Direct && (c.Buffer != 0 || c.Backend == Mmap):
 		return c, errors.New("direct access goes with neither a buffer nor a map")
 	case (c.Populate || c.Huge) && c.Backend != Mmap:
-		return c, errors.New("Populate and Huge go with the mmap backend only")
+		return c, errors.New("pages that are populated or huge go with the mmap backend only")
 	case c.Buffer != 0 && c.Backend != Std && c.Backend != Auto:
 		return c, errors.New("a buffer goes with the std backend only")
 	}

@@ -104,6 +104,15 @@ func TestMap(t *testing.T) {
 			}
 		}
 	}
+	var ran time.Duration
+	for _, p := range m.Processors {
+		if ran += p.Running; p.Running+p.Idle > m.Length || p.Running > 0 && p.Threads == 0 || p.Moves > p.Starts {
+			t.Errorf("of a trace of %v: %v", m.Length, p)
+		}
+	}
+	if ran < m.Total[Running]/2 || ran > m.Length*time.Duration(len(m.Processors)) { // a goroutine runs on a P
+		t.Errorf("%v on processors, goroutines ran for %v", ran, m.Total[Running])
+	}
 	var page, text bytes.Buffer
 	if err := m.HTML(&page, "a <test>"); err != nil {
 		t.Fatal(err)

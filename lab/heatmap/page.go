@@ -30,6 +30,7 @@ func (m *Map) HTML(w io.Writer, title string) error {
 		Lines                    []line
 		CallMap                  template.HTML
 		Waits                    []wait
+		Ps                       []processor
 	}{Map: m, Title: title, Length: round(m.Length), Quantiles: quantiles(m.CallTimes), CallMap: m.callMap()}
 	for s := range states {
 		view.States = append(view.States, s.String())
@@ -37,6 +38,9 @@ func (m *Map) HTML(w io.Writer, title string) error {
 	}
 	for _, b := range m.Blockers {
 		view.Waits = append(view.Waits, wait{b, round(b.Total), round(b.Longest)})
+	}
+	for _, p := range m.Processors {
+		view.Ps = append(view.Ps, processor{p, 100 * p.Running.Seconds() / m.Length.Seconds(), 100 * p.Idle.Seconds() / m.Length.Seconds()})
 	}
 	for _, g := range m.Goroutines {
 		name := g.Name
@@ -65,6 +69,12 @@ func (g *Goroutine) perCall() string {
 
 // fewCalls are too few for an average.
 const fewCalls = 10
+
+// processor is a P as it is shown.
+type processor struct {
+	Processor
+	RunningPercent, IdlePercent float64
+}
 
 // wait is a blocker as it is shown.
 type wait struct {
@@ -166,6 +176,9 @@ func (m *Map) Text(w io.Writer) error {
 	fmt.Fprintf(&b, "what blocked most:\n")
 	for _, x := range m.Blockers {
 		fmt.Fprintf(&b, "  %10s in %6d waits, longest %10s  %s, %s\n", round(x.Total), x.Times, round(x.Longest), x.Reason, x.Where)
+	}
+	for _, p := range m.Processors {
+		fmt.Fprintf(&b, "  %v\n", p)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

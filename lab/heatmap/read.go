@@ -79,6 +79,7 @@ type Map struct {
 	Calls      [bins][callBuckets]int // system calls by when they ended and how long they took
 	CallTimes  []time.Duration        // sorted; of all calls, or of the first of them
 	Blockers   []Blocker
+	Processors []Processor
 	Partial    string // why the end is missing
 }
 
@@ -104,7 +105,7 @@ func Read(path string) (*Map, error) {
 	}
 	c := collector{
 		m: &Map{Length: time.Duration(last - first), Events: n, Partial: partial}, first: first, last: last,
-		all: map[trace.GoID]*Goroutine{}, blockers: map[[2]string]*Blocker{},
+		all: map[trace.GoID]*Goroutine{}, blockers: map[[2]string]*Blocker{}, procs: map[trace.ProcID]*Processor{},
 	}
 	if _, err := events(path, c.event); err != nil {
 		return nil, err
@@ -144,6 +145,7 @@ type collector struct {
 	first, last trace.Time
 	all         map[trace.GoID]*Goroutine
 	blockers    map[[2]string]*Blocker
+	procs       map[trace.ProcID]*Processor
 }
 
 func (c *collector) event(ev trace.Event) {
@@ -151,7 +153,12 @@ func (c *collector) event(ev trace.Event) {
 		return
 	}
 	st := ev.StateTransition()
-	if st.Resource.Kind != trace.ResourceGoroutine {
+	switch st.Resource.Kind {
+	case trace.ResourceProc:
+		c.processor(ev, st)
+		return
+	case trace.ResourceGoroutine:
+	default:
 		return
 	}
 	id := st.Resource.Goroutine()
@@ -269,6 +276,7 @@ func (c *collector) finish() *Map {
 	}
 	m.Blockers = m.Blockers[:min(len(m.Blockers), mostBlockers)]
 	slices.Sort(m.CallTimes)
+	m.Processors = c.processors()
 	return m
 }
 
