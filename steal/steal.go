@@ -32,6 +32,9 @@ const (
 	fair = 61
 )
 
+// ErrNoTask is the error of Submit without a task, and what Spawn panics with.
+var ErrNoTask = errors.New("steal: the task is nil")
+
 // ErrClosed is the error of Submit after Close.
 var ErrClosed = errors.New("steal: the pool is closed")
 
@@ -110,6 +113,9 @@ func New(cfg Config) (*Pool, error) {
 // An error says that it will not be done. Tasks should not call it: when all wait for room, nobody
 // makes any.
 func (p *Pool) Submit(ctx context.Context, t Task) error {
+	if t == nil {
+		return ErrNoTask
+	}
 	for {
 		p.mu.Lock()
 		if p.closed {
@@ -176,6 +182,9 @@ func (p *Pool) rouse() {
 // never waits; where all queues are full it does the task itself. Only a task may call it, on the
 // worker that it was given.
 func (w *Worker) Spawn(t Task) {
+	if t == nil {
+		panic(ErrNoTask)
+	}
 	w.mu.Lock()
 	full := !w.own.push(t)
 	var half []Task

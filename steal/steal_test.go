@@ -206,3 +206,19 @@ func BenchmarkSpawn(b *testing.B) {
 	}
 	p.Close()
 }
+
+// TestNoTask: a task that is none is refused at once, and not taken for an empty queue later.
+func TestNoTask(t *testing.T) {
+	p := open(t, Config{Workers: 1})
+	if err := p.Submit(context.Background(), nil); !errors.Is(err, ErrNoTask) {
+		t.Errorf("Submit(nil): %v", err)
+	}
+	var told any
+	err := p.Submit(context.Background(), func(w *Worker) {
+		defer func() { told = recover() }()
+		w.Spawn(nil)
+	})
+	if p.Close(); err != nil || told != ErrNoTask {
+		t.Errorf("Spawn(nil): %v, told %v", err, told)
+	}
+}
