@@ -377,13 +377,25 @@ func (b *Book) GapsFrom(id Stream, number uint64) []Gap {
 	if q == nil {
 		return nil
 	}
-	gaps := b.carries(q, MaxGapsAhead)
-	ahead := slices.IndexFunc(gaps, func(g Gap) bool { return Later(g.To, number) != number })
+	return b.gapsFrom(q, number)
+}
+
+func (b *Book) gapsFrom(q *sequence, number uint64) []Gap {
+	most := MaxRestingGaps
+	if last := q.next + q.origin - 1; number != last || slices.ContainsFunc(q.carried, func(g Gap) bool { return isBehind(g, last) }) {
+		most = MaxGapsAhead
+	}
+	gaps := b.carries(q, most)
+	ahead := slices.IndexFunc(gaps, func(g Gap) bool { return isBehind(g, number) })
 	if ahead < 0 {
 		ahead = len(gaps)
 	}
 	return gaps[min(ahead, max(0, len(gaps)-MaxRestingGaps)):]
 }
+
+// isBehind reports whether some of a gap lies behind a number: a book that was told of it has not
+// come that far.
+func isBehind(g Gap, number uint64) bool { return Later(g.To, number) != number }
 
 // isKnown reports whether what was missed in a generation was acknowledged.
 func (b *Book) isKnown(generation uint32) bool {

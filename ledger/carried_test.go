@@ -287,3 +287,27 @@ func TestBookMisses(t *testing.T) {
 		t.Error("a device that never came misses something")
 	}
 }
+
+// TestABookThatSawNothingHandsOnWhatItWasTold: a process that is killed before it has read anything
+// leaves as many gaps behind its last number as it was told of, and the next one names none twice.
+func TestABookThatSawNothingHandsOnWhatItWasTold(t *testing.T) {
+	at := Position{Device: 1, Epoch: 1, Last: 100}
+	for n := range uint64(100) {
+		at.Gaps = append(at.Gaps, Gap{From: 110 + 10*n, To: 112 + 10*n})
+	}
+	for range 3 {
+		b := NewBook(128)
+		b.Resume(at)
+		ps := b.Positions()
+		if len(ps) != 1 || !slices.Equal(ps[0].Gaps, at.Gaps) || ps[0].Last != at.Last {
+			t.Fatalf("of 100 gaps behind number 100 a later book is told %+v", ps)
+		}
+		at = ps[0]
+	}
+	b := NewBook(128)
+	b.Resume(at)
+	post(b, 2000)
+	if f := sheet(t, b); f.Missing != 1899-300 {
+		t.Errorf("%d missing, 300 of the 1899 have a name already", f.Missing)
+	}
+}

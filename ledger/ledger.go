@@ -449,7 +449,8 @@ func (b *Book) Positions() []Position {
 	ps := make([]Position, 0, len(b.streams))
 	for _, l := range []*lineup{&b.resting, &b.active} {
 		for q := l.oldest; q != nil; q = q.newer {
-			p := Position{Device: q.id.Device, Epoch: q.id.Epoch, Last: q.next + q.origin - 1, Gaps: b.carries(q, MaxRestingGaps)}
+			p := Position{Device: q.id.Device, Epoch: q.id.Epoch, Last: q.next + q.origin - 1}
+			p.Gaps = b.gapsFrom(q, p.Last)
 			if !q.resumed && q.first < q.next {
 				first := q.first + q.origin
 				p.First = &first
