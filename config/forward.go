@@ -56,13 +56,13 @@ func (f Forward) withDefaults() Forward {
 	fill(&f.Batch.Bytes, 256<<10)
 	fill(&f.Batch.Delay, 20*time.Millisecond)
 	fill(&f.Reset, "stop")
+	fill(&f.Replicas, 1)
 	if f.To == "mqtt" {
 		fill(&f.Subject, "tallywheel/"+SourceToken)
 		return f
 	}
 	fill(&f.Stream, "TALLYWHEEL")
 	fill(&f.Subject, "tallywheel."+SourceToken)
-	fill(&f.Replicas, 1)
 	if f.Embedded() {
 		fill(&f.Listen, "127.0.0.1:4222")
 		fill(&f.MQTT, "off")
@@ -120,7 +120,7 @@ func (f Forward) validateMQTT() Problems {
 	if len(f.URLs) == 0 {
 		p.add("urls", "want the broker, as mqtts://host:8883")
 	}
-	if f.Listen != "" || f.MQTT != "" || f.Creds != "" || f.Stream != "" || f.Replicas != 0 || f.MaxAge != 0 || f.MaxBytes != 0 {
+	if f.Listen != "" || f.MQTT != "" || f.Creds != "" || f.Stream != "" || f.Replicas > 1 || f.MaxAge != 0 || f.MaxBytes != 0 {
 		p.add("to", "mqtt has no listen, mqtt, creds, stream, replicas, max_age or max_bytes: those are of nats")
 	}
 	return p

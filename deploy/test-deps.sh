@@ -3,7 +3,7 @@
 # that the tests fail rather than skip; nothing else.
 set -u
 cd "$(dirname "$0")/.." || exit 1
-wanted="chromium:chromium chromedriver:chromium-driver socat:socat qemu-arm:qemu-user qemu-storage-daemon:qemu-system-common mkfs.ext4:e2fsprogs losetup:mount mkfs.xfs:xfsprogs python3:python3 strace:strace curl:curl wrk:wrk nginx:nginx-light prometheus:prometheus node:nodejs"
+wanted="chromium:chromium chromedriver:chromium-driver socat:socat qemu-arm:qemu-user qemu-storage-daemon:qemu-system-common mkfs.ext4:e2fsprogs losetup:mount mkfs.xfs:xfsprogs python3:python3 strace:strace curl:curl wrk:wrk nginx:nginx-light prometheus:prometheus node:nodejs mosquitto:mosquitto mosquitto_sub:mosquitto-clients"
 missing() {
 	for w in $wanted; do command -v "${w%%:*}" >/dev/null 2>&1 || printf '%s ' "${w##*:}"; done
 	for m in serial:serial requests:requests pymodbus:pymodbus pynmea2:nmea2; do
@@ -27,6 +27,10 @@ tables=.deps-python/.tables
 if [ ! -e "$tables" ] && [ -x .deps-python/bin/python3 ]; then
 	.deps-python/bin/python3 -m pip install --quiet --disable-pip-version-check --retries 1 --timeout 15 --only-binary :all: \
 		pandas pyarrow duckdb >/dev/null 2>&1 && : >"$tables"
+fi
+streams=.deps-python/.streams
+if [ ! -e "$streams" ] && [ -x .deps-python/bin/python3 ]; then
+	.deps-python/bin/python3 -m pip install --quiet --disable-pip-version-check --retries 1 --timeout 15 nats-py >/dev/null 2>&1 && : >"$streams"
 fi
 need=$(missing)
 if [ -n "$need" ] && command -v apt-get >/dev/null 2>&1; then

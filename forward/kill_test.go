@@ -1,6 +1,8 @@
 package forward
 
 import (
+	"bytes"
+	"encoding/csv"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -11,6 +13,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -177,7 +181,39 @@ func killAtRandom(t *testing.T, within bool) {
 	for _, frames := range want {
 		n += len(frames)
 	}
+	out, err := exec.Command(binary, "tail", url, "--all", "--end").Output()
+	if lines := bytes.Count(out, []byte("\n")); err != nil || lines != n {
+		t.Errorf("tail prints %d lines, want %d: %v", lines, n, err)
+	}
+	t.Run("python", func(t *testing.T) { readByPython(t, url, want) })
 	t.Logf("%d kills: %d frames forwarded, none twice, none missing", kills, n)
+}
+
+// readByPython has the script of the guide read a stream, which is a consumer that shares no code
+// with this.
+func readByPython(t *testing.T, url string, want map[string][]frame) {
+	python := testenv.LargePython(t, "nats, pandas", "make deps, or pip install nats-py pandas")
+	guide, err := os.ReadFile("../docs/guide/forward.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	script := regexp.MustCompile("(?s)```python\n(.*?)```").FindSubmatch(guide)
+	out, err := exec.Command(python, "-c", string(script[1]), url).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	got := map[string][]frame{}
+	rows, err := csv.NewReader(bytes.NewReader(bytes.TrimSpace(out))).ReadAll()
+	if err != nil || len(rows) == 0 {
+		t.Fatalf("%d rows, %v", len(rows), err)
+	}
+	for _, row := range rows[1:] {
+		seq, _ := strconv.ParseUint(row[1], 10, 64)
+		subject := "tallywheel." + Escape(row[0])
+		data := strings.TrimSuffix(strings.TrimPrefix(row[3], "b'"), "'") // as Python writes bytes
+		got[subject] = append(got[subject], frame{seq, strings.ReplaceAll(data, `\n`, "\n")})
+	}
+	same(t, got, want)
 }
 
 // messages is how many a stream has; 0 while nobody answers.

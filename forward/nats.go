@@ -240,7 +240,7 @@ func (n *natsLink) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, 3*callPatience)
+	ctx, cancel := context.WithTimeout(ctx, callPatience)
 	defer cancel()
 	d := n.d
 	n.stream, err = js.Stream(ctx, d.cfg.Stream)

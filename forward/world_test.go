@@ -221,34 +221,38 @@ type frame struct {
 // in order.
 func consumed(t *testing.T, url, stream string) map[string][]frame {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	all, err := consume(url, stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func consume(url, stream string) (map[string][]frame, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	nc, err := nats.Connect(url)
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	defer nc.Close()
 	js, err := jetstream.New(nc)
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	s, err := js.Stream(ctx, stream)
 	if err != nil {
-		t.Fatal(err)
-	}
-	i, err := s.Info(ctx)
-	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	c, err := s.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{})
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	all := map[string][]frame{}
-	for n := uint64(0); n < i.State.Msgs; n++ {
-		m, err := c.Next(jetstream.FetchMaxWait(time.Minute))
+	for range s.CachedInfo().State.Msgs {
+		m, err := c.Next(jetstream.FetchMaxWait(20 * time.Second))
 		if err != nil {
-			t.Fatal(err)
+			return nil, err
 		}
 		b := m.Data()
 		if m.Headers().Get("Tallywheel-Batch") == "" {
@@ -262,7 +266,7 @@ func consumed(t *testing.T, url, stream string) map[string][]frame {
 			b = b[end:]
 		}
 	}
-	return all
+	return all, nil
 }
 
 // logged is what a log has, by the subject that it should have.

@@ -93,11 +93,16 @@ func (v *logView) queryFlags(c *cobra.Command, follows bool) *cobra.Command {
 
 // lineFlags are those of verbs that print a line for each record.
 func (v *logView) lineFlags(c *cobra.Command, follows bool) *cobra.Command {
+	v.showFlags(c)
+	return v.queryFlags(c, follows)
+}
+
+// showFlags are those that say how bytes are shown.
+func (v *logView) showFlags(c *cobra.Command) {
 	addWord(c, &v.as, "as", asAuto, []bytesAs{asAuto, asText, asHex}, "how bytes are shown, auto as text where all of it is printable")
 	addSwitch(c, "text", "as --as text", func() { v.as = asText })
 	addSwitch(c, "hex", "as --as hex", func() { v.as = asHex })
 	c.MarkFlagsMutuallyExclusive("as", "text", "hex")
-	return v.queryFlags(c, follows)
 }
 
 func (v *logView) ls() *cobra.Command {

@@ -1,0 +1,174 @@
+package forward
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tallywheel/tallywheel/config"
+	"github.com/tallywheel/tallywheel/internal/testenv"
+)
+
+const mosquittoFrom = "apt install mosquitto mosquitto-clients"
+
+// mosquitto starts a broker with some lines of configuration more.
+func mosquitto(t *testing.T, port int, more string) *exec.Cmd {
+	t.Helper()
+	program := testenv.Program(t, "mosquitto", mosquittoFrom)
+	dir := t.TempDir()
+	file := filepath.Join(dir, "mosquitto.conf")
+	text := fmt.Sprintf("listener %d 127.0.0.1\npersistence false\nmax_queued_messages 0\n%s\n", port, more)
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(dir, 0o755); err != nil { // it may become another user
+		t.Fatal(err)
+	}
+	c := exec.Command(program, "-c", file)
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Process.Kill(); _ = c.Wait() })
+	testenv.Until(t, time.Minute, "the broker serves", func() bool {
+		conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err == nil {
+			conn.Close()
+		}
+		return err == nil
+	})
+	return c
+}
+
+// subscriber is mosquitto_sub, and the lines that it prints. It has subscribed when this returns.
+func subscriber(t *testing.T, port int, version, topic string, args ...string) <-chan string {
+	t.Helper()
+	program := testenv.Program(t, "mosquitto_sub", mosquittoFrom)
+	args = append([]string{"-h", "127.0.0.1", "-p", fmt.Sprint(port), "-V", version, "-q", "1", "-d", "-t", topic}, args...)
+	c := exec.Command(testenv.Program(t, "stdbuf", "apt install coreutils"), append([]string{"-oL", program}, args...)...)
+	out, err := c.StdoutPipe()
+	c.Stderr = c.Stdout
+	if err == nil {
+		err = c.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Process.Kill(); _ = c.Wait() })
+	lines := make(chan string, 10_000)
+	subscribed := make(chan struct{})
+	var once sync.Once
+	go func() {
+		defer close(lines)
+		for s := bufio.NewScanner(out); s.Scan(); {
+			switch line := s.Text(); {
+			case strings.HasPrefix(line, "Subscribed"):
+				once.Do(func() { close(subscribed) }) // and again behind each break
+			case strings.HasPrefix(line, "frame "):
+				lines <- line
+			}
+		}
+	}()
+	select {
+	case <-subscribed:
+	case <-time.After(time.Minute):
+		t.Fatal("nobody could subscribe")
+	}
+	return lines
+}
+
+// take reads lines until some are there.
+func take(t *testing.T, lines <-chan string, n int) (all []string) {
+	t.Helper()
+	late := time.After(time.Minute)
+	for len(all) < n {
+		select {
+		case line, ok := <-lines:
+			if !ok {
+				t.Fatalf("the subscriber ended behind %d messages, want %d", len(all), n)
+			}
+			all = append(all, line)
+		case <-late:
+			t.Fatalf("%d messages, want %d", len(all), n)
+		}
+	}
+	return all
+}
+
+// Frames come to a subscriber of mosquitto, each at least once, in order, with the names of their
+// records; a broker that was away gets what came meanwhile.
+func TestMosquitto(t *testing.T) {
+	port := freePort(t)
+	broker := mosquitto(t, port, "allow_anonymous true")
+	w := newWorld(t, nil)
+	w.cfg.Forward = []config.Forward{{To: "mqtt", URLs: []string{fmt.Sprintf("mqtt://127.0.0.1:%d", port)}, Batch: config.Batch{Frames: 1}}}
+	form := []string{"-F", "frame %p %P"}
+	lines := subscriber(t, port, "mqttv5", "tallywheel/#", form...)
+	w.add(50, "a.1")
+	w.forward()
+	for i, line := range take(t, lines, 50) {
+		if !strings.HasPrefix(line, fmt.Sprintf("frame a.1 frame %d ", i+1)) || !strings.Contains(line, fmt.Sprintf("Tallywheel-Last:%d", i+1)) {
+			t.Fatalf("message %d is %q", i+1, line)
+		}
+	}
+	w.caughtUp()
+	_ = broker.Process.Kill()
+	_ = broker.Wait()
+	w.add(50, "a.1")
+	w.fails("down", reasonUnreachable)
+	mosquitto(t, port, "allow_anonymous true")
+	lines = subscriber(t, port, "mqttv5", "tallywheel/a%2E1", form...)
+	// What went out before the subscriber came back is not sent to it: the protocol is like that.
+	w.caughtUp()
+	w.add(10, "a.1")
+	w.caughtUp()
+	last := ""
+	for !strings.Contains(last, "Tallywheel-Last:110") {
+		last = take(t, lines, 1)[0]
+	}
+	if b := w.book(); b.Sources[0].Acknowledged != 110 {
+		t.Errorf("%d frames acknowledged, want 110", b.Sources[0].Acknowledged)
+	}
+	w.forward() // another start, which goes on behind the mark
+	w.add(1, "a.1")
+	w.caughtUp()
+	if b := w.book(); b.Sources[0].Acknowledged != 1 {
+		t.Errorf("%d frames acknowledged by another start, want 1", b.Sources[0].Acknowledged)
+	}
+}
+
+// A user whom the broker does not know.
+func TestMosquittoRefuses(t *testing.T) {
+	port := freePort(t)
+	mosquitto(t, port, "allow_anonymous false")
+	w := newWorld(t, nil)
+	w.cfg.Forward = []config.Forward{{To: "mqtt", URLs: []string{fmt.Sprintf("mqtt://127.0.0.1:%d", port)}, User: "u", Password: "p"}}
+	w.add(1, "a")
+	w.forward()
+	w.fails("down", reasonCredentials)
+}
+
+// Whoever speaks MQTT 3.1.1 subscribes at the server within.
+func TestServerWithinSpeaksMQTT(t *testing.T) {
+	testenv.Program(t, "mosquitto_sub", mosquittoFrom)
+	port := freePort(t)
+	w := newWorld(t, nil)
+	w.cfg.Forward[0].URLs, w.cfg.Forward[0].Listen = nil, "off"
+	w.cfg.Forward[0].MQTT = fmt.Sprintf("127.0.0.1:%d", port)
+	w.cfg.Forward[0].Batch.Frames = 1
+	w.forward()
+	testenv.Until(t, time.Minute, "it is connected", func() bool { return w.book().State == "forwarding" })
+	lines := subscriber(t, port, "mqttv311", "tallywheel/#", "-F", "frame %p")
+	w.add(20, "a", "b.c")
+	for _, line := range take(t, lines, 40) {
+		if !strings.HasPrefix(line, "frame a frame ") && !strings.HasPrefix(line, "frame b.c frame ") {
+			t.Errorf("a message is %q", line)
+		}
+	}
+}

@@ -1,0 +1,120 @@
+package forward
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/tallywheel/tallywheel/archive"
+	"github.com/tallywheel/tallywheel/config"
+	"github.com/tallywheel/tallywheel/forward/batch"
+)
+
+// Tail reads what was forwarded to a stream of NATS JetStream, and proves that nothing is missing.
+type Tail struct {
+	URL    string
+	Creds  string // file; "": none
+	TLS    config.ClientTLS
+	Stream string
+	Source string // which sources, see archive.Selects; "": all
+
+	All    bool      // begin with the oldest message; else with those that come
+	Since  time.Time // begin with messages of this time or later; zero: not given
+	Follow bool      // wait for more; else end with what is there
+
+	Each     func(batch.Message) error // gets each message; its error ends the reading
+	OnBroken func(error)               // is told of gaps and doubles, *batch.GapError and *batch.DoubleError
+	OnOther  func(subject string, err error)
+}
+
+// Run reads until the context ends, or the stream, or something fails.
+func (t Tail) Run(ctx context.Context) error {
+	options, err := optionsOf(config.Forward{Creds: t.Creds, TLS: t.TLS})
+	if err != nil {
+		return err
+	}
+	nc, err := nats.Connect(t.URL, append(options, nats.Name("tallywheel tail"), nats.Timeout(callPatience), nats.MaxReconnects(-1))...)
+	if err != nil {
+		return fmt.Errorf("connect to %s: %w", t.URL, natsFault(err))
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return err
+	}
+	stream, err := js.Stream(ctx, t.Stream)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return fmt.Errorf("there is no stream %s at %s; name it by --stream", t.Stream, t.URL)
+	}
+	if err != nil {
+		return natsFault(err)
+	}
+	left := stream.CachedInfo().State.Msgs // of those that are there
+	from := jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverNewPolicy}
+	switch {
+	case !t.Since.IsZero():
+		from.DeliverPolicy, from.OptStartTime = jetstream.DeliverByStartTimePolicy, &t.Since
+	case t.All:
+		from.DeliverPolicy = jetstream.DeliverAllPolicy
+	}
+	if !t.Follow && (left == 0 || from.DeliverPolicy == jetstream.DeliverNewPolicy) {
+		return nil
+	}
+	c, err := stream.OrderedConsumer(ctx, from)
+	if err != nil {
+		return natsFault(err)
+	}
+	return t.read(ctx, c)
+}
+
+// endLook is how long nothing comes before it is asked whether there is anything.
+const endLook = time.Second
+
+func (t Tail) read(ctx context.Context, c jetstream.Consumer) error {
+	all, err := c.Messages()
+	if err != nil {
+		return natsFault(err)
+	}
+	defer context.AfterFunc(ctx, all.Stop)()
+	defer all.Stop()
+	var chain batch.Chain
+	for {
+		m, err := all.Next(jetstream.NextMaxWait(endLook))
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, nats.ErrTimeout), errors.Is(err, context.DeadlineExceeded), errors.Is(err, jetstream.ErrNoMessages):
+			if i, err := c.Info(ctx); !t.Follow && err == nil && i.NumPending == 0 {
+				return nil
+			}
+			continue
+		case err != nil:
+			return natsFault(err)
+		}
+		if err := t.message(m, &chain); err != nil {
+			return err
+		}
+		if at, err := m.Metadata(); err == nil && at.NumPending == 0 && !t.Follow {
+			return nil
+		}
+	}
+}
+
+func (t Tail) message(m jetstream.Msg, chain *batch.Chain) error {
+	b, err := batch.Parse(m.Headers(), m.Data())
+	if err != nil {
+		t.OnOther(m.Subject(), err)
+		return nil
+	}
+	if t.Source != "" && !archive.Selects(t.Source, b.Source) {
+		return nil
+	}
+	if err := chain.Next(b.Header); err != nil {
+		t.OnBroken(err)
+	}
+	return t.Each(b)
+}
