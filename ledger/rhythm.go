@@ -34,6 +34,7 @@ type rhythm struct {
 // arrived takes n frames at a time, and returns by how much the missing ones change, and whether
 // they end a silence.
 func (r *rhythm) arrived(n uint64, now time.Duration) (missing int64, silent bool) {
+	now = max(now, r.last) // bytes may wait from before the source was opened
 	gap, running, silent := now-r.last, r.running, r.running && r.isSilent(now)
 	r.last, r.heard, r.running = now, now, true
 	if !running || r.Interval == 0 || silent {

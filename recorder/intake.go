@@ -186,12 +186,12 @@ func patience(dec frame.Decoder) time.Duration {
 }
 
 // beat tells the book's rhythm what was classified, or read and not classified yet: fresh bytes.
-// Only a source that has one reads a clock for it.
-func (in *intake) beat(fresh int) {
+// What a pause has ended came that long ago. Only a source that has a rhythm reads a clock for it.
+func (in *intake) beat(fresh int, pause time.Duration) {
 	switch {
 	case !in.paced:
 	case in.came > 0:
-		in.book.Arrived(in.came, in.steady())
+		in.book.Arrived(in.came, in.steady()-pause)
 		in.framed = in.offset
 	case !in.mayFrame():
 		in.book.NoPartial()

@@ -93,7 +93,7 @@ func (l *lane) Arrived(view []byte, fresh int, at int64) (done int, more bool) {
 		l.in.restart()
 	}
 	done = l.in.classify(view)
-	l.in.beat(fresh)
+	l.in.beat(fresh, 0)
 	return done, true
 }
 
@@ -102,7 +102,7 @@ func (l *lane) Silent(view []byte, at int64) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.in.book.At(at)
-	defer l.in.beat(0)
+	defer l.in.beat(0, max(0, time.Duration(at-l.in.now)))
 	return l.in.silent(view, at)
 }
 
@@ -120,7 +120,7 @@ func (l *lane) Closed(view []byte, at int64, err error) {
 		l.state = ledger.StateStopped
 	} else {
 		l.in.end(view, at, AtGone)
-		l.in.beat(0)
+		l.in.beat(0, 0)
 		l.state = ledger.StateWaiting
 		if l.why = cause(err); l.replaced {
 			l.why = outageReplaced
@@ -209,7 +209,7 @@ func (l *lane) classified(c *chunk) {
 		l.in.held -= o.n
 	}
 	l.in.bury()
-	l.in.beat(len(c.data))
+	l.in.beat(len(c.data), c.pause)
 }
 
 // store brings the frames of a pipeline's chunk into the log.

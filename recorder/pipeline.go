@@ -29,7 +29,8 @@ type chunk struct {
 	home   chan *chunk // where it waits to be used again
 	data   []byte      // bytes of a read, copied out of the ring
 	at     int64
-	heard  time.Time // at, by the clock that nobody sets
+	heard  time.Time     // at, by the clock that nobody sets
+	pause  time.Duration // of the line, which made the decoder look again
 	ends   bool
 	why    frame.Cause // with ends: why nothing follows
 	ops    []op
@@ -154,6 +155,7 @@ func (p *pipeline) parseStage() {
 		case <-silent:
 			c = <-p.quiet // the others may all wait to be parsed
 			c.reset(last)
+			c.pause = time.Since(heard)
 			done = silence(dec, rest, waits[0], time.Duration(last-since)+waits[0], c)
 			waits = waits[1:]
 		}
