@@ -282,6 +282,32 @@ func TestIsolatedWithOthers(t *testing.T) {
 	}
 }
 
+// TestIsolatedCannotBegin: a recorder that cannot have its log says why and ends all, as one
+// process does.
+func TestIsolatedCannotBegin(t *testing.T) {
+	dir := t.TempDir()
+	first := startRecorder(t, dir, serialSource("x", filepath.Join(dir, "none")))
+	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for log, want := range map[string]string{"data": seglog.ErrLocked.Error(), "file": "is no folder"} {
+		for _, isolate := range []string{"none", "process"} {
+			config := filepath.Join(dir, log+"-"+isolate+".yaml")
+			text := fmt.Sprintf("isolate: %s\nlog: {dir: %s}\napi: {listen: off}\nsources:\n%s", isolate, filepath.Join(dir, log), serialSource("x", "/none"))
+			if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			p := testenv.Start(t, testenv.Binary(t), "run", "-c", config)
+			ended := time.AfterFunc(time.Minute, func() { _ = p.Cmd.Process.Kill() })
+			err := p.Cmd.Wait()
+			if ended.Stop(); p.Cmd.ProcessState.ExitCode() != 1 || !strings.Contains(p.Err.String(), want) {
+				t.Errorf("isolate: %s on %s: %v, want exit code 1 and %q:\n%.2000s", isolate, log, err, want, p.Err)
+			}
+		}
+	}
+	first.stop(t)
+}
+
 // storedOnce counts the frames in a log, each of which must be there once.
 func storedOnce(t *testing.T, dir string) (n uint64) {
 	t.Helper()

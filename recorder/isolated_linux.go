@@ -82,8 +82,11 @@ func StartIsolated(cfg config.Config, logger *slog.Logger, link *isolate.Link) (
 		return nil, err
 	}
 	r, err := startWith(iso.before(cfg), logger, nil, iso)
-	if err == nil && iso.file != nil {
-		if err = r.Reload(cfg); err != nil {
+	if err != nil {
+		return nil, err
+	}
+	if iso.file != nil {
+		if err := r.Reload(cfg); err != nil {
 			logger.Error("the configuration has changed, and cannot be taken: it is recorded as before", "error", err)
 		}
 	}
