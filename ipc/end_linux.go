@@ -53,6 +53,7 @@ type end struct {
 	closedErr      error         // what a closed peer means here
 	spin           time.Duration // before it sleeps
 	kernel         kernel
+	gone           *atomic.Bool // of the ring: its memory is released
 
 	dead atomic.Uint32         // the newest life of the peer that is known to have ended; 0: none
 	halt atomic.Pointer[error] // of Interrupt
@@ -92,7 +93,7 @@ func (r *Ring) endOf(i int, k kernel) *end {
 	e := &end{
 		life: ring.Uint32(o, livesAt+4*i), peerLife: ring.Uint32(o, livesAt+4*(1-i)),
 		bell: ring.Uint32(o, bellsAt+betweenEnds*i), peerBell: ring.Uint32(o, bellsAt+betweenEnds*(1-i)),
-		closedErr: ErrPeerClosed, spin: r.spin, kernel: k, closed: make(chan struct{}),
+		closedErr: ErrPeerClosed, spin: r.spin, kernel: k, gone: &r.gone, closed: make(chan struct{}),
 	}
 	if i == 1 {
 		e.closedErr = io.EOF
@@ -130,8 +131,21 @@ func (e *end) wakePeer(want uint32) {
 	}
 }
 
-// current is an error if another has taken this end.
+// errClosed is the error of an end of a ring that this process has closed.
+var errClosed = fmt.Errorf("ipc: the ring: %w", os.ErrClosed)
+
+// mustBeThere panics where the memory is released: to touch it would end the process.
+func (e *end) mustBeThere() {
+	if e.gone.Load() {
+		panic(errClosed)
+	}
+}
+
+// current is an error if the memory is released, or another has taken this end.
 func (e *end) current() error {
+	if e.gone.Load() {
+		return errClosed
+	}
 	if life := e.life.Load(); life != e.own {
 		return fmt.Errorf("ipc: %w (generation %d, this is %d)", ErrReplaced, (life+1)/2, e.Generation())
 	}

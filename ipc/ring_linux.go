@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tallywheel/tallywheel/ring"
@@ -60,7 +61,8 @@ type Ring struct {
 	spin   time.Duration
 
 	mu   sync.Mutex
-	ends [2]*end // given out last, to be closed by Close
+	ends [2]*end     // given out last, to be closed by Close
+	gone atomic.Bool // the memory is released
 }
 
 func (c *RingConfig) fill() error {
@@ -140,7 +142,8 @@ func (r *Ring) Size() int { return r.shared.Size() }
 func (r *Ring) Owner() []byte { return r.shared.Owner()[ownAt:] }
 
 // Close closes the ends that were taken here and releases the memory: views and Owner must not be
-// used any more. The other process's mapping stays.
+// used any more, and no other goroutine may be using an end. Who asks an end for bytes afterwards
+// gets [os.ErrClosed]. The other process's mapping stays.
 func (r *Ring) Close() error {
 	r.mu.Lock()
 	ends := r.ends
@@ -151,6 +154,7 @@ func (r *Ring) Close() error {
 			e.close()
 		}
 	}
+	r.gone.Store(true)
 	return r.shared.Close()
 }
 
@@ -172,6 +176,9 @@ func (r *Ring) Producer() (*Producer, error) {
 }
 
 func (r *Ring) producer() (*Producer, error) {
+	if r.gone.Load() {
+		return nil, errClosed
+	}
 	p, err := r.shared.Producer()
 	if err != nil {
 		return nil, fmt.Errorf("ipc: %w", err)
@@ -215,8 +222,9 @@ func (p *Producer) Wait(n int, within time.Duration) ([]byte, error) {
 }
 
 // Publish hands the first n bytes of Space to the consumer, all at once, and wakes it if it sleeps
-// for them. It panics if n is negative or more than the last Space had.
+// for them. It panics if n is negative or more than the last Space had, or the ring is closed.
 func (p *Producer) Publish(n int) {
+	p.mustBeThere()
 	p.ring.Publish(n)
 	p.tell()
 }
@@ -249,6 +257,9 @@ func (r *Ring) Consumer() (*Consumer, error) {
 }
 
 func (r *Ring) consumer() (*Consumer, error) {
+	if r.gone.Load() {
+		return nil, errClosed
+	}
 	c, err := r.shared.Consumer()
 	if err != nil {
 		return nil, fmt.Errorf("ipc: %w", err)
@@ -290,8 +301,9 @@ func (c *Consumer) Wait(n int, within time.Duration) ([]byte, error) {
 }
 
 // Release gives the first n bytes of View back, all at once, and wakes the producer if it sleeps
-// for them. It panics if n is negative or more than the last View had.
+// for them. It panics if n is negative or more than the last View had, or the ring is closed.
 func (c *Consumer) Release(n int) {
+	c.mustBeThere()
 	c.ring.Release(n)
 	c.tell()
 }

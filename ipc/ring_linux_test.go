@@ -366,3 +366,55 @@ func TestLengthOfASlotIsChecked(t *testing.T) {
 		}
 	})
 }
+
+// TestRingThatIsClosed: an end that outlives its ring is refused, and touches no memory.
+func TestRingThatIsClosed(t *testing.T) {
+	for _, slot := range []int{0, 100} {
+		r, err := Create(RingConfig{Slot: slot})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var uses []func() error
+		if slot == 0 {
+			p, errP := r.Producer()
+			c, errC := r.Consumer()
+			if err := errors.Join(errP, errC); err != nil {
+				t.Fatal(err)
+			}
+			uses = []func() error{
+				func() error { _, err := p.Space(1); return err },
+				func() error { _, err := p.Wait(1, 0); return err },
+				func() error { _, err := c.View(1); return err },
+				func() error { _, err := c.Wait(1, -1); return err },
+				func() (err error) { defer func() { err = recover().(error) }(); p.Publish(0); return nil },
+				func() (err error) { defer func() { err = recover().(error) }(); c.Release(0); return nil },
+				func() error { _, err := r.Producer(); return err },
+				func() error { _, err := r.Consumer(); return err },
+			}
+			defer p.Close()
+			defer c.Interrupt(os.ErrInvalid)
+		} else {
+			s, errS := r.Sender()
+			v, errV := r.Receiver()
+			if err := errors.Join(errS, errV); err != nil {
+				t.Fatal(err)
+			}
+			uses = []func() error{
+				func() error { return s.Send([]byte("x"), 0) },
+				func() error { _, err := v.Receive(make([]byte, 100), -1); return err },
+				func() error { _, err := v.Peek(make([]byte, 100), 0); return err },
+				func() (err error) { defer func() { err = recover().(error) }(); v.Discard(); return nil },
+				func() error { _, err := r.Sender(); return err },
+			}
+			defer s.Close()
+		}
+		if err := errors.Join(r.Close(), r.Close()); err != nil {
+			t.Fatal(err)
+		}
+		for i, use := range uses {
+			if err := use(); !errors.Is(err, os.ErrClosed) {
+				t.Errorf("slots of %d, use %d of a closed ring: %v", slot, i, err)
+			}
+		}
+	}
+}
