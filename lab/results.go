@@ -139,15 +139,22 @@ func (v View) Answer(contestant *Contestant) (yes bool, said string, ok bool) {
 	return row.Metrics[Answer.name].Median == 1, cmp.Or(row.Said, Or(row.Metrics[Answer.name].Median == 1, "yes", "no")), true
 }
 
-// Answers counts the contestants that answered, and those whose answer was yes.
-func (v View) Answers() (n, yes int) {
-	for _, row := range v.Rows {
-		if f, ok := row.Metrics[Answer.name]; ok {
-			n++
-			yes += int(f.Median)
+// HowManySo makes the advice of an experiment whose contestants answer by yes or no. The format
+// gets how many answered, and how many of those by yes.
+func HowManySo(format string) func(View) string {
+	return func(v View) string {
+		n, yes := 0, 0
+		for _, row := range v.Rows {
+			if f, ok := row.Metrics[Answer.name]; ok {
+				n++
+				yes += int(f.Median)
+			}
 		}
+		if n == 0 {
+			return ""
+		}
+		return fmt.Sprintf(format, n, yes)
 	}
-	return n, yes
 }
 
 // notRun is why a contestant has no figures; "" if it has some, or took no part.

@@ -236,6 +236,25 @@ func recall(path string) error {
 // cachedAtMost is the share of a file that may be in the page cache where it is said to be cold.
 const cachedAtMost = 0.01
 
+// Pass reads a file to its end, and returns how many bytes and items that were.
+type Pass func(f *os.File) (n int, items uint64, err error)
+
+// Whole is a contestant that opens the file of the experiment, and reads it by read, again and
+// again.
+func Whole(read Pass) contestant.Work {
+	return func(t *contestant.Turn) error {
+		path := t.Text("file")
+		return Passes(t, path, func() (int, uint64, error) {
+			f, err := os.Open(path)
+			if err != nil {
+				return 0, 0, err
+			}
+			defer f.Close()
+			return read(f)
+		})
+	}
+}
+
 // Passes reads a whole file again and again, and checks that all of it was read each time.
 func Passes(t *contestant.Turn, path string, pass func() (int, uint64, error)) error {
 	info, err := os.Stat(path)

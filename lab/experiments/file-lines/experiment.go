@@ -10,9 +10,9 @@ import (
 )
 
 var (
-	text   = lab.Ours("Scanner.Text", by(scannerText))
-	bytes  = lab.Ours("Scanner.Bytes", by(scannerBytes))
-	slice  = lab.Ours("ReadSlice", by(readSlice)).But("bufio.Reader of 64 KiB")
+	text   = lab.Ours("Scanner.Text", bigfile.Whole(scannerText))
+	bytes  = lab.Ours("Scanner.Bytes", bigfile.Whole(scannerBytes))
+	slice  = lab.Ours("ReadSlice", bigfile.Whole(readSlice)).But("bufio.Reader of 64 KiB")
 	ours   = lab.Ours("tallywheel/lines", byLines(bigfile.Std))
 	mapped = lab.Ours("tallywheel/lines mmap", byLines(bigfile.MapInOrder))
 )

@@ -10,24 +10,6 @@ import (
 	"github.com/tallywheel/tallywheel/lab/contestant"
 )
 
-// pass reads a file whole, and returns how many bytes and lines that were.
-type pass func(f *os.File) (n int, lines uint64, err error)
-
-// by cuts a cached text into lines, again and again.
-func by(read pass) contestant.Work {
-	return func(t *contestant.Turn) error {
-		path := t.Text("file")
-		return bigfile.Passes(t, path, func() (int, uint64, error) {
-			f, err := os.Open(path)
-			if err != nil {
-				return 0, 0, err
-			}
-			defer f.Close()
-			return read(f)
-		})
-	}
-}
-
 func scannerText(f *os.File) (n int, k uint64, err error) {
 	s := bufio.NewScanner(f)
 	for ; s.Scan(); k++ {

@@ -10,11 +10,11 @@ import (
 )
 
 var (
-	scans  = lab.Ours("Scanner", by(scanner))
-	alone  = lab.Ours("tiny reads", by(tiny))
-	small  = lab.Ours("bufio 4 KiB", by(buffered))
-	read64 = lab.Ours("read 64 KiB", by(reads(64<<10))).But("the article's remedy: records taken in place")
-	chunk  = lab.Ours("chunk", by(reads(256<<10)))
+	scans  = lab.Ours("Scanner", bigfile.Whole(scanner))
+	alone  = lab.Ours("tiny reads", bigfile.Whole(tiny))
+	small  = lab.Ours("bufio 4 KiB", bigfile.Whole(buffered))
+	read64 = lab.Ours("read 64 KiB", bigfile.Whole(reads(64<<10))).But("the article's remedy: records taken in place")
+	chunk  = lab.Ours("chunk", bigfile.Whole(reads(256<<10)))
 )
 
 func init() {

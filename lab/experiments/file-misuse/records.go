@@ -8,28 +8,9 @@ import (
 	"os"
 
 	"github.com/tallywheel/tallywheel/lab/bigfile"
-	"github.com/tallywheel/tallywheel/lab/contestant"
 )
 
 const record = 128
-
-// pass reads a file whole, and returns how many bytes and records that were.
-type pass func(f *os.File) (n int, records uint64, err error)
-
-// by reads records of 128 bytes out of a binary file, again and again.
-func by(read pass) contestant.Work {
-	return func(t *contestant.Turn) error {
-		path := t.Text("file")
-		return bigfile.Passes(t, path, func() (int, uint64, error) {
-			f, err := os.Open(path)
-			if err != nil {
-				return 0, 0, err
-			}
-			defer f.Close()
-			return read(f)
-		})
-	}
-}
 
 // scanner takes binary data for "lines" of any length, and makes a string of each.
 func scanner(f *os.File) (n int, k uint64, err error) {
@@ -53,7 +34,7 @@ func scanner(f *os.File) (n int, k uint64, err error) {
 func tiny(f *os.File) (int, uint64, error) { return recordsOf(f, make([]byte, record)) }
 
 // reads are of so many bytes, whose records are taken in place, as one should.
-func reads(size int) pass {
+func reads(size int) bigfile.Pass {
 	return func(f *os.File) (int, uint64, error) { return recordsOf(f, make([]byte, size)) }
 }
 

@@ -2,8 +2,6 @@
 package gofacts
 
 import (
-	"fmt"
-
 	"github.com/tallywheel/tallywheel/lab"
 	"github.com/tallywheel/tallywheel/lab/claims"
 	"github.com/tallywheel/tallywheel/lab/contestant"
@@ -43,13 +41,7 @@ func init() {
 			setupInXSys, statxInXSys, gnetUring, portLists, bufioLock, growing, refilling, indexByte, lockTwice, mapLocks,
 			runtimeMmap, runtimeBarrier, movingHeap, preemptBuild, blocked, sizeCheck,
 		},
-		Advice: func(v lab.View) string {
-			if len(v.Rows) == 0 {
-				return ""
-			}
-			n, so := v.Answers()
-			return fmt.Sprintf("Of %d things that articles say of Go and its packages %d are so with this Go: try before you build on one.", n, so)
-		},
+		Advice: lab.HowManySo("Of %d things that articles say of Go and its packages %d are so with this Go: try before you build on one."),
 		Claims: []lab.Claim{
 			claims.SetupInXSys.Compiled(setupInXSys, "The package has neither helpers nor types for io_uring."),
 			claims.XSysStatx.Asked(statxInXSys, "Statx_t and Statx are there since 2018."),

@@ -11,7 +11,6 @@ import (
 	"regexp"
 	"runtime"
 	"runtime/debug"
-	"runtime/metrics"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -49,30 +48,8 @@ func readLockTwice(*contestant.Turn) (contestant.Finding, error) {
 	return contestant.Finding{Yes: false, Text: fmt.Sprintf("while a writer waits, a second RLock was not granted within %v, until the first was given back: who held both would wait for ever", blockedLimit)}, nil
 }
 
-// lockWait is how long goroutines have waited for mutexes, in all.
-func lockWait() time.Duration {
-	s := []metrics.Sample{{Name: "/sync/mutex/wait/total:seconds"}}
-	metrics.Read(s)
-	return time.Duration(s[0].Value.Float64() * float64(time.Second))
-}
-
-// contended is how long eight goroutines waited for mutexes while they did work for a while.
-func contended(work func(g int)) time.Duration {
-	before := lockWait()
-	until := time.Now().Add(blockedLimit)
-	var all sync.WaitGroup
-	for g := range 8 {
-		all.Go(func() {
-			for time.Now().Before(until) {
-				for range 256 {
-					work(g)
-				}
-			}
-		})
-	}
-	all.Wait()
-	return lockWait() - before
-}
+// contended is how long eight goroutines waited for locks while they did work.
+func contended(work func(g int)) time.Duration { return contestant.Contended(blockedLimit, work) }
 
 // contendedShare is the share of the time that counts as contention.
 const contendedShare = 100 // one in so many
@@ -85,7 +62,7 @@ func syncMapLocks(*contestant.Turn) (contestant.Finding, error) {
 }
 
 func bufioLocks(*contestant.Turn) (contestant.Finding, error) {
-	own := make([]*bufio.Writer, 8)
+	own := make([]*bufio.Writer, contestant.Contenders)
 	for i := range own {
 		own[i] = bufio.NewWriter(io.Discard)
 	}

@@ -3,8 +3,6 @@
 package processfacts
 
 import (
-	"fmt"
-
 	"github.com/tallywheel/tallywheel/lab"
 	"github.com/tallywheel/tallywheel/lab/claims"
 	"github.com/tallywheel/tallywheel/lab/contestant"
@@ -32,13 +30,7 @@ func init() {
 		Method:   "Each contestant tries it, or reads the source of the Go that is installed. It answers once, by yes or no, and says what shows it.",
 		Metrics:  []lab.Metric{lab.Answer}, Once: true,
 		Contestants: []*lab.Contestant{fewThreads, channels, threads, statements, forks, noShell, zombies, sameFile},
-		Advice: func(v lab.View) string {
-			n, so := v.Answers()
-			if n == 0 {
-				return ""
-			}
-			return fmt.Sprintf("Of %d things that the article says of goroutines, threads and processes %d are so here.", n, so)
-		},
+		Advice:      lab.HowManySo("Of %d things that the article says of goroutines, threads and processes %d are so here."),
 		Claims: []lab.Claim{
 			claims.CheapGoroutine.Asked(fewThreads, "A goroutine that waits needs a stack of some KiB and no thread."),
 			claims.ChannelsNoLocks.Asked(channels, "A channel has a lock in it (runtime/chan.go, hchan.lock); what it spares is to forget to take it."),

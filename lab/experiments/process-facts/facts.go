@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
-	"runtime/metrics"
 	"strconv"
 	"strings"
 	"sync"
@@ -61,30 +60,11 @@ func goroutinesOnThreads(*contestant.Turn) (f contestant.Finding, err error) {
 	return contestant.Finding{Yes: n < 100, Text: fmt.Sprintf("%d goroutines waited on %d threads", waiting, n)}, err
 }
 
-// contended is the share of a while that eight goroutines waited, for locks of the runtime and of
-// package sync, while they did work.
+// contended is the share of a while, in percent, that eight goroutines waited for locks while they
+// did work.
 func contended(work func(g int)) float64 {
 	const while = 200 * time.Millisecond
-	before := lockWait()
-	until := time.Now().Add(while)
-	var all sync.WaitGroup
-	for g := range 8 {
-		all.Go(func() {
-			for time.Now().Before(until) {
-				for range 256 {
-					work(g)
-				}
-			}
-		})
-	}
-	all.Wait()
-	return 100 * (lockWait() - before).Seconds() / while.Seconds()
-}
-
-func lockWait() time.Duration {
-	s := []metrics.Sample{{Name: "/sync/mutex/wait/total:seconds"}}
-	metrics.Read(s)
-	return time.Duration(s[0].Value.Float64() * float64(time.Second))
+	return 100 * contestant.Contended(while, work).Seconds() / while.Seconds()
 }
 
 // channelsContend has eight goroutines use one channel, and asks for how long they waited for its
@@ -97,7 +77,7 @@ func channelsContend(*contestant.Turn) (contestant.Finding, error) {
 		case <-c:
 		}
 	})
-	var own [8]chan int
+	var own [contestant.Contenders]chan int
 	for i := range own {
 		own[i] = make(chan int, 1)
 	}

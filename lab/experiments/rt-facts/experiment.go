@@ -3,8 +3,6 @@
 package rtfacts
 
 import (
-	"fmt"
-
 	"github.com/tallywheel/tallywheel/lab"
 	"github.com/tallywheel/tallywheel/lab/claims"
 	"github.com/tallywheel/tallywheel/lab/contestant"
@@ -41,13 +39,7 @@ func init() {
 		Method:   "Each contestant tries it, or reads the source of the Go that is installed. It answers once, by yes or no, and says what shows it.",
 		Metrics:  []lab.Metric{lab.Answer}, Once: true,
 		Contestants: []*lab.Contestant{crossCompile, smallStack, queue, tenMs, pageSize, heapInit, smaps, constexpr, threadStack, invlpg},
-		Advice: func(v lab.View) string {
-			n, so := v.Answers()
-			if n == 0 {
-				return ""
-			}
-			return fmt.Sprintf("Of %d things that the article says of Go, the kernel and the processor %d are so here.", n, so)
-		},
+		Advice:      lab.HowManySo("Of %d things that the article says of Go, the kernel and the processor %d are so here."),
 		Claims: []lab.Claim{
 			claims.CrossVariable.Refuted(crossCompile, "GOOS and GOARCH are enough; a variable that the Go command does not know does nothing."),
 			claims.GoroutineStack.Asked(smallStack, "It is copied to one of twice the size when it is too small (runtime/stack.go)."),
