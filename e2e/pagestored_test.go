@@ -111,6 +111,39 @@ func TestPageShowsDamage(t *testing.T) {
 	}
 }
 
+// TestPageShowsDestinations: a broker does not answer. The page says which, and why nothing goes on
+// to it.
+func TestPageShowsDestinations(t *testing.T) {
+	b := startBrowser(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := l.Addr().String()
+	_ = l.Close() // nobody answers there
+	r := startRecorder(t, t.TempDir(), fmt.Sprintf(`  - {id: meter, udp: {listen: "127.0.0.1:0"}, frame: line}
+forward: [{to: nats, name: plant, urls: ["nats://%s"]}]
+`, at))
+	b.view(1440, 900, "light")
+	b.open(r.url)
+	testenv.Until(t, time.Minute, "the destination is shown as down", func() bool {
+		return b.yes(`return document.querySelector("#forward tbody tr td.hurt")?.textContent.includes("down")`)
+	})
+	said := b.text(`return document.getElementById("forward").innerText`)
+	for _, want := range []string{"plant", at, "0 of 1 destination", "nothing", "no servers available"} {
+		if !strings.Contains(said, want) {
+			t.Errorf("it does not say %q: %s", want, said)
+		}
+	}
+	if !b.yes(`const row = document.querySelector("#forward tbody tr"); return row.cells[0].scope === "row" && row.cells.length === 6`) {
+		t.Error("the row has no head, or not six cells")
+	}
+	if bad := b.errors(); len(bad) > 0 {
+		t.Errorf("the console reports %v", bad)
+	}
+	r.stop(t)
+}
+
 // TestPageListsLossesOfEarlierStarts: a recorder is killed behind a loss. The page of the next one
 // lists it, with the start that it is of, and leads to its records.
 func TestPageListsLossesOfEarlierStarts(t *testing.T) {

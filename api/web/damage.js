@@ -1,6 +1,6 @@
 // Damage to what is stored: where it is, what of it cannot be read, and since when that is known.
 
-import { $, bytes, count, make, plural, tableRoles, text, time } from "./format.js";
+import { $, bytes, cards, count, make, plural, text, time } from "./format.js";
 
 let shown = "";
 
@@ -17,31 +17,16 @@ export function showDamage(damage) {
 }
 
 function table(places) {
-  const t = make("table", "list damage");
-  t.append(make("caption", "unseen", "Damaged places, in the order of the log"));
-  const head = t.createTHead().insertRow(), body = t.createTBody();
-  for (const name of ["Found", "Segment", "At byte", "Damaged", "Records", "What", "Before it"]) {
-    const th = make("th", ["At byte", "Damaged"].includes(name) ? "n" : "", name);
-    th.scope = "col";
-    head.append(th);
-  }
-  for (const p of places) {
-    const row = body.insertRow();
-    const labelled = (tag, name, className, value) => {
-      const label = make("span", "label", name);
-      label.setAttribute("aria-hidden", "true"); // the head of the column says it
-      return row.appendChild(make(tag, className, label, make("span", "value", value)));
-    };
-    const cell = (...of) => labelled("td", ...of);
-    labelled("th", "Found", "", time(p.found)).scope = "row";
+  const columns = ["Found", "Segment", "At byte", "Damaged", "Records", "What", "Before it"];
+  return cards("damage", "Damaged places, in the order of the log", columns, ["At byte", "Damaged"], places, (p, cell) => {
+    cell("Found", "", time(p.found));
     cell("Segment", "name", p.segment);
     cell("At byte", "n", count(p.offset));
     cell("Damaged", "n", p.bytes ? bytes(p.bytes) : "not known");
     cell("Records", "hurt", p.to ? `${p.from === p.to ? count(p.from) : `${count(p.from)} to ${count(p.to)}`}${p.at_most ? ", at most" : ""}` : "all can be read");
     cell("What", "wide", p.what);
     cell("Before it", "", p.to && p.from > 1 ? before(p) : "–");
-  }
-  return tableRoles(t);
+  });
 }
 
 // before leads to the records before the damage: they can be read.

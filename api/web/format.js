@@ -87,6 +87,31 @@ export function tableRoles(e) {
   return e;
 }
 
+// cards is a table whose rows are cards on a phone, where each cell says what it is: columns are the
+// names, and numeric are those of figures. fill gets each item, and how to append a cell of a column;
+// the first is the head of its row.
+export function cards(className, caption, columns, numeric, items, fill) {
+  const t = make("table", `list ${className}`);
+  t.append(make("caption", "unseen", caption));
+  const head = t.createTHead().insertRow(), body = t.createTBody();
+  for (const name of columns) {
+    const th = make("th", numeric.includes(name) ? "n" : "", name);
+    th.scope = "col";
+    head.append(th);
+  }
+  for (const item of items) {
+    const row = body.insertRow();
+    fill(item, (name, className, value) => {
+      const label = make("span", "label", name);
+      label.setAttribute("aria-hidden", "true"); // the head of the column says it
+      const first = !row.cells.length;
+      const cell = row.appendChild(make(first ? "th" : "td", className, label, make("span", "value", value)));
+      if (first) cell.scope = "row";
+    });
+  }
+  return tableRoles(t);
+}
+
 // text sets what an element says, if that is news: an untouched element keeps focus and selection.
 export function text(e, s) {
   if (e.textContent !== s) e.textContent = s;
