@@ -64,7 +64,8 @@ type Pool struct {
 	wake   sync.Cond
 	common queue
 	room   chan struct{} // closed when the common queue has room again; nil: nobody waits for that
-	closed bool
+	closed bool          // no more tasks are taken
+	over   bool          // and none is left, nor anyone who could spawn one: the workers end
 }
 
 // Worker is one of a pool's goroutines.
@@ -314,7 +315,13 @@ func (w *Worker) rest() (end bool) {
 	p.idle.Add(1)
 	defer p.idle.Add(-1)
 	for !p.anything() {
-		if p.closed {
+		// A worker that does a task may still spawn others, and wait for them: all stay until none
+		// does one.
+		if p.closed && int(p.idle.Load()) == len(p.workers) && !p.over {
+			p.over = true
+			p.wake.Broadcast()
+		}
+		if p.over {
 			return true
 		}
 		p.wake.Wait()

@@ -91,6 +91,32 @@ func TestStealing(t *testing.T) {
 	}
 }
 
+// TestSpawnAfterClose: what a task spawns once Close has been called is done by others, too, so that
+// it may wait for them.
+func TestSpawnAfterClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := open(t, Config{Workers: 2})
+		closing := make(chan struct{})
+		err := p.Submit(context.Background(), func(w *Worker) {
+			<-closing
+			other := make(chan struct{})
+			w.Spawn(func(*Worker) { close(other) })
+			<-other
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		closed := make(chan struct{})
+		go func() { p.Close(); close(closed) }()
+		synctest.Wait() // Close waits, and so does the other worker
+		close(closing)
+		<-closed
+		if s := p.Stats(); s.Done != 2 || s.Stolen != 1 {
+			t.Errorf("%+v; want 2 done, 1 of them stolen", s)
+		}
+	})
+}
+
 // TestBounds: a full common queue has Submit wait, as long as its context lasts; a worker whose
 // queues are full does the tasks itself.
 func TestBounds(t *testing.T) {
