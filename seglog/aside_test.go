@@ -92,7 +92,7 @@ func TestOpenOnAFullDisk(t *testing.T) {
 				t.Errorf("with room: %+v", p)
 			}
 			gaps, n := holds(t, l.NewReader(0), gone+1)
-			if n != 1 || gone > 0 != slices.Equal(gaps, []GapError{{1, gone}}) {
+			if n != 1 || gone > 0 != slices.Equal(gaps, []GapError{{From: 1, To: gone}}) {
 				t.Errorf("%d records, gaps %v", n, gaps)
 			}
 			closeLog(t, l)

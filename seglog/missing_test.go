@@ -411,7 +411,7 @@ func TestSegmentInTheMiddleIsGone(t *testing.T) {
 			if err := d.Remove(segmentName(bases[1])); err != nil {
 				t.Fatal(err)
 			}
-			want := []GapError{{bases[1], bases[2] - 1}}
+			want := []GapError{{bases[1], bases[2] - 1, GapDamage}}
 			for range 2 { // it is said again until it is repaired
 				l, err := Open(small(faulty{d}, policy))
 				if err != nil {
@@ -436,6 +436,7 @@ func TestSegmentInTheMiddleIsGone(t *testing.T) {
 				t.Fatal(err)
 			}
 			closeLog(t, openRepaired(t, small(faulty{d}, policy)))
+			want[0].Cause = GapNoted
 			if gaps, _ := holds(t, NewReader(faulty{d}, 0), 900); !slices.Equal(gaps, want) {
 				t.Errorf("%d: after the repair the gaps are %v", i, gaps)
 			}

@@ -356,7 +356,7 @@ func (m *machine) recount(r Recovery, floor uint64, harmed bool) {
 	found, gaps := census(t, reader, first, r.Last)
 	first = m.l.Position().First // retention goes on meanwhile
 	for _, missing := range r.Missing {
-		gaps = append(gaps, GapError{missing.From, missing.To})
+		gaps = append(gaps, GapError{From: missing.From, To: missing.To})
 	}
 	for seq, id := range m.known {
 		got, there := found[seq]

@@ -22,15 +22,6 @@ type Record struct {
 	Kind   Kind   // other than KindRecord only for readers that ask for it: see Reader.Notes
 }
 
-// GapError says that records are not in the log any more: retention removed them, or a repair could
-// not save them. The reader goes on behind them.
-type GapError struct{ From, To uint64 }
-
-// Error implements error.
-func (e *GapError) Error() string {
-	return fmt.Sprintf("records %d to %d are not in the log any more", e.From, e.To)
-}
-
 // Reader reads records in order. It belongs to one goroutine at a time, sees only what is
 // committed, and may read while the log is written, from another process too.
 type Reader struct {
@@ -112,7 +103,7 @@ func (r *Reader) Next() (Record, error) {
 				to--
 				r.queue = slices.Insert(r.queue, 0, f)
 			}
-			gap := &GapError{r.next, to}
+			gap := &GapError{From: r.next, To: to}
 			r.next = to + 1
 			return Record{}, gap
 		}
@@ -170,9 +161,7 @@ func (r *Reader) load() error {
 		r.next = max(r.next, r.bases[at+1])
 		return r.reopen() // which names it
 	} else if !last && r.sc.next < r.bases[at+1] && r.nothingFollows() {
-		gap := &GapError{max(r.next, r.sc.next), r.bases[at+1] - 1}
-		r.next = r.bases[at+1]
-		return cmp.Or(r.Close(), error(gap))
+		return r.hole(r.bases[at+1])
 	} else if last || r.sc.next < r.bases[at+1] {
 		// There is a next one, so this one is complete; or the log itself knows that there is more.
 		// What is missing now is missing.
@@ -329,13 +318,11 @@ func (r *Reader) openAt() error {
 	}
 	i := sort.Search(len(bases), func(i int) bool { return bases[i] > r.next }) - 1
 	if i < 0 {
-		gone := &GapError{r.next, bases[0] - 1}
-		first := r.next == 1 // asked for the oldest: nothing is missing that was asked for
-		r.next = bases[0]
-		if !first {
-			return gone
+		from := r.next
+		if from > 1 { // else the oldest was asked for: nothing is missing of that
+			return r.before(from)
 		}
-		i = 0
+		r.next, i = bases[0], 0
 	}
 	f, _, err := openSegment(r.dir, bases[i])
 	if errors.Is(err, fs.ErrNotExist) { // removed since the listing

@@ -100,7 +100,7 @@ func (r *Reverse) load() error {
 			held, data, damage = held[:0], data[:0], err // the walk ends there
 			continue
 		case errors.As(err, &gap):
-			held = append(held, heldRecord{gap: &GapError{gap.From, min(gap.To, last)}})
+			held = append(held, heldRecord{gap: &GapError{gap.From, min(gap.To, last), gap.Cause}})
 			continue
 		case err == io.EOF: // the log ends here
 		case err != nil:

@@ -2,6 +2,7 @@ package seglog
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"syscall"
 )
@@ -12,18 +13,18 @@ type noRoom struct{ free, want, reserve int64 }
 // Error implements error.
 func (e noRoom) Error() string {
 	return fmt.Sprintf("no room for another segment: %s of the disk are free, it takes %s beside the reserve of %s",
-		size(e.free), size(e.want), size(e.reserve))
+		size(e.free, math.Floor), size(e.want, math.Ceil), size(e.reserve, math.Ceil))
 }
 
 // Unwrap makes it the system's own error.
 func (e noRoom) Unwrap() error { return syscall.ENOSPC }
 
-// size is a number of bytes for people.
-func size(n int64) string {
+// size is a number of bytes for people, rounded so that what they are told adds up.
+func size(n int64, round func(float64) float64) string {
 	if n < 1<<20 {
-		return strconv.FormatInt(n>>10, 10) + " KiB"
+		return strconv.FormatFloat(round(float64(n)/(1<<10)), 'f', 0, 64) + " KiB"
 	}
-	return strconv.FormatFloat(float64(n>>10)/1024, 'f', 1, 64) + " MiB"
+	return strconv.FormatFloat(round(float64(n)/(1<<20)*10)/10, 'f', 1, 64) + " MiB"
 }
 
 // hasRoom is an error that says that the disk is full when it cannot take that many more segments.
