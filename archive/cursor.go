@@ -16,13 +16,14 @@ type Archive struct {
 	Streams *Streams
 	read    func(from uint64) *seglog.Reader
 	back    func(before uint64) *seglog.Reverse
-	log     *seglog.Log // nil: it is read from a folder …
-	dir     seglog.FS   // … which is this
+	log     *seglog.Log   // nil: it is read from a folder …
+	dir     seglog.FS     // … which is this
+	known   seglog.Extent // … and of which the recorder's sheet says so much
 }
 
 // Live is the archive of a log that is open for writing.
 func Live(log *seglog.Log, streams *Streams) *Archive {
-	return &Archive{streams, log.NewReader, log.NewReverse, log, nil}
+	return &Archive{Streams: streams, read: log.NewReader, back: log.NewReverse, log: log}
 }
 
 // ErrNone says that a folder holds no log.
@@ -61,7 +62,7 @@ func Open(path string) (*Archive, error) {
 		return r
 	}
 	back := func(before uint64) *seglog.Reverse { return seglog.NewReverse(dir, before) }
-	return &Archive{streams, read, back, nil, dir}, nil
+	return &Archive{streams, read, back, nil, dir, known}, nil
 }
 
 // Last is the sequence of the last record that is there to be read; 0: there is none yet.
@@ -74,6 +75,38 @@ func (a *Archive) Last() (uint64, error) {
 
 // Durable is the last record that a power cut cannot take, of a log that is open for writing.
 func (a *Archive) Durable() uint64 { return a.log.Position().Durable }
+
+// Before says what the log has not any more of what a query asks for before the oldest record that
+// is there. A walk from the oldest record on tells of no such gap. Where the query has a time, it
+// may be that none of those records was made in it.
+func (a *Archive) Before(q Query) ([]seglog.GapError, error) {
+	if q.From > 1 { // a walk tells of it
+		return nil, nil
+	}
+	if a.log != nil {
+		if first := a.First(); first > 1 && q.Since == 0 {
+			return []seglog.GapError{{From: 1, To: first - 1, Cause: seglog.GapRemoved}}, nil
+		}
+		return nil, nil
+	}
+	gone, err := seglog.Before(a.dir, a.known)
+	if err != nil || len(gone) == 0 || q.Since == 0 {
+		return gone, err
+	}
+	r := a.read(0)
+	defer r.Close()
+	for {
+		rec, err := r.Next()
+		var gap *seglog.GapError
+		switch {
+		case errors.As(err, &gap):
+			continue
+		case err == nil && rec.Time < q.Since:
+			return nil, nil
+		}
+		return gone, nil // what is wrong with the record a walk says
+	}
+}
 
 // First is the oldest record that is kept, of a log that is open for writing.
 func (a *Archive) First() uint64 { return a.log.Position().First }

@@ -94,7 +94,8 @@ type Config struct {
 	Exact   bool           // CSV: no cell gets an apostrophe
 	BOM     bool           // CSV: begin with a byte order mark, by which a spreadsheet knows UTF-8
 
-	// OnGap is told of records that were asked for and are not in the log any more. nil: nobody is.
+	// OnGap is told of records that were asked for and are not in the log any more, as the log has
+	// removed them, or notes that they are lost. nil: nobody is.
 	OnGap func(*seglog.GapError)
 	// OnProgress is told a few times a second how far it is. nil: nobody is.
 	OnProgress func(Progress)
@@ -133,6 +134,9 @@ func (cfg Config) Check() error {
 			return fmt.Errorf("format %s: columns, and how data is written, are of csv and parquet", cfg.Format)
 		}
 		return nil
+	}
+	if cfg.Format == Parquet && (cfg.BOM || cfg.Exact) {
+		return errors.New("format parquet: a byte order mark, and what a spreadsheet computes, are of csv")
 	}
 	for i, c := range cfg.Columns {
 		if !slices.Contains(Columns(), c) {
@@ -189,17 +193,19 @@ func Run(ctx context.Context, log *archive.Archive, cfg Config, w io.Writer) (re
 	if err != nil {
 		last = 0 // reading says what is wrong, where it is
 	}
+	before, err := log.Before(cfg.Query)
+	for i := range before {
+		err = errors.Join(err, cfg.gap(&before[i]))
+	}
+	if err != nil {
+		return 0, err
+	}
 	out, err := cfg.open(w)
 	if err != nil {
 		return 0, err
 	}
 	s := survey{cfg: cfg, log: log, began: time.Now(), last: last}
-	c := log.Records(archive.Cursor{Query: cfg.Query, OnGap: func(gap *seglog.GapError) error {
-		if cfg.OnGap != nil {
-			cfg.OnGap(gap)
-		}
-		return nil
-	}})
+	c := log.Records(archive.Cursor{Query: cfg.Query, OnGap: cfg.gap})
 	err = s.walk(ctx, c, out)
 	// The sink is closed in any case: it may have a goroutine.
 	if closed := out.close(err == nil); err == nil {
@@ -209,6 +215,17 @@ func Run(ctx context.Context, log *archive.Archive, cfg Config, w io.Writer) (re
 		err = closed
 	}
 	return s.records, err
+}
+
+// gap tells of records that are not in the log. Where nobody has noted why, it is damage.
+func (cfg Config) gap(gap *seglog.GapError) error {
+	if gap.Cause == seglog.GapDamage {
+		return fmt.Errorf("%w; bring it back, or let log repair give them up", gap)
+	}
+	if cfg.OnGap != nil {
+		cfg.OnGap(gap)
+	}
+	return nil
 }
 
 // survey is a walk through the log, and how far it is.

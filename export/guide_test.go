@@ -28,10 +28,11 @@ assert df[df.source == "gps"].data.iloc[0] == '$GPTXT,0,"Grüße"', df.data
 assert len(df) == 300 and str(df.time.dtype) == "datetime64[ns, UTC]", df.dtypes
 assert df.time[0] == pd.Timestamp("2026-11-20T10:00:00.000000005Z"), df.time[0]
 assert str(df.local[0]) == "2026-11-20 11:00:00.000000005+01:00", df.local[0]
-assert str(df.seq.dtype) == "uint64" and str(df.len.dtype) == "uint32", df.dtypes
+assert [str(df[c].dtype) for c in ("seq", "len", "device", "device_time")] == ["UInt64", "UInt32", "UInt32", "Int64"], df.dtypes
+assert df[df.source == "gps"].device_time.isna().all()
 assert len(frames) == 100 and all(len(f) == 128 for f in frames) and frames.iloc[0][:2] == b"\xa5\x5a"
 assert text.iloc[0] == '$GPTXT,0,"Grüße"\r\n', text
-assert df[df.source == "line-1"].device_time.tolist() == [1000 * n for n in range(100)]
+assert df[df.source == "line-1"].device_time.tolist() == [2**60 + n for n in range(100)]
 `, `
 assert [(s, n, b) for s, n, b, _ in counts] == [("bus", 100, 300), ("gps", 100, 2050), ("line-1", 100, 12800)], counts
 assert counts[0][3].total_seconds() == 297, counts
@@ -58,7 +59,7 @@ func TestGuide(t *testing.T) {
 	m, dir := newLog(t, t.TempDir()), t.TempDir()
 	for n := range 100 {
 		frame, at := make([]byte, tally128.Size), begin.Add(time.Duration(n)*3*time.Second)
-		tally128.Encode(frame, tally128.Header{Device: 7, Epoch: 3, Seq: uint64(n), DeviceTime: int64(n) * 1000}, make([]byte, tally128.PayloadSize))
+		tally128.Encode(frame, tally128.Header{Device: 7, Epoch: 3, Seq: uint64(n), DeviceTime: 1<<60 + int64(n)}, make([]byte, tally128.PayloadSize))
 		m.add(t, archive.Stream{Source: "gps", Frame: "line"}, at, []byte("$GPTXT,"+string(rune('0'+n%10))+strings.Repeat("0", n/10%2)+",\"Grüße\"\r\n"))
 		m.add(t, archive.Stream{Source: "bus", Frame: "raw"}, at.Add(time.Second), []byte{0, 1, 0xFF})
 		m.add(t, archive.Stream{Source: "line-1", Frame: "tally128"}, at.Add(2*time.Second), frame)

@@ -37,7 +37,7 @@ type Config struct {
 	Until      int64                  // … or before it; 0: all
 	Speed      float64                // times as fast as it was recorded; 0: as fast as the receiver takes it
 	MaxPause   time.Duration          // no pause of the recording is longer, before Speed; 0: they may be
-	OnGap      func(*seglog.GapError) // is told of records that are not in the log any more; nil: nobody is
+	OnGap      func(*seglog.GapError) // is told of records that the log has removed, or notes to be lost; nil: nobody is
 	OnProgress func(Result)           // is told once a second, without Late; nil: nobody is
 }
 
@@ -71,6 +71,9 @@ type Wire interface {
 	// MaxSend is how much may be sent at once; where it is a datagram, what was read at once is not
 	// cut to fit, but refused.
 	MaxSend() (n int, datagram bool)
+	// Gone is an error, which wraps ErrGone, if the receiver has gone away, as far as that can be
+	// known without sending. It does not wait.
+	Gone() error
 }
 
 // ErrNothing says that the log has no record that was asked for.
@@ -153,7 +156,7 @@ func (p *player) play(ctx context.Context, chunks <-chan chunk) error {
 	return ctx.Err()
 }
 
-// nap is how long the player sleeps before it looks whether it has been ended.
+// nap is how long the player sleeps before it looks whether it has been ended, or left.
 const nap = 50 * time.Millisecond
 
 // wait sleeps until a chunk is due.
@@ -176,6 +179,9 @@ func (p *player) wait(ctx context.Context, c chunk) error {
 	for ; now < at; now = rt.Now() {
 		if ctx.Err() != nil {
 			return ctx.Err()
+		}
+		if err := p.wire.Gone(); err != nil {
+			return fmt.Errorf("before record %d: %w", c.seq, err)
 		}
 		if err := rt.SleepUntil(min(at, now+nap)); err != nil {
 			return err
@@ -212,15 +218,15 @@ func (f *feeder) read(ctx context.Context, log *archive.Archive) error {
 	if err != nil {
 		last = 0 // reading says what is wrong, and where
 	}
-	c := log.Records(archive.Cursor{
-		Query: archive.Query{Source: f.cfg.Source, From: f.cfg.From, Since: f.cfg.Since, Until: f.cfg.Until, Wire: true},
-		OnGap: func(gap *seglog.GapError) error {
-			if f.cfg.OnGap != nil {
-				f.cfg.OnGap(gap)
-			}
-			return nil
-		},
-	})
+	q := archive.Query{Source: f.cfg.Source, From: f.cfg.From, Since: f.cfg.Since, Until: f.cfg.Until, Wire: true}
+	before, err := log.Before(q)
+	for i := range before {
+		err = errors.Join(err, f.gap(&before[i]))
+	}
+	if err != nil {
+		return err
+	}
+	c := log.Records(archive.Cursor{Query: q, OnGap: f.gap})
 	defer c.Close()
 	for {
 		if ctx.Err() != nil {
@@ -231,7 +237,7 @@ func (f *feeder) read(ctx context.Context, log *archive.Archive) error {
 			break
 		}
 		if err != nil {
-			return err
+			return f.rest(ctx, err)
 		}
 		if rec.Seq == 1 { // nothing was before
 			f.weave.knows = true
@@ -243,10 +249,32 @@ func (f *feeder) read(ctx context.Context, log *archive.Archive) error {
 			return err
 		}
 	}
-	if err := f.take(ctx, f.weave.rest()); err != nil {
-		return err
+	return f.rest(ctx, nil)
+}
+
+// rest hands on what is left where the reading has ended, with an error or without. Of a datagram a
+// part may be missing then.
+func (f *feeder) rest(ctx context.Context, end error) error {
+	if end != nil && f.datagram {
+		return end
 	}
-	return f.pass(ctx)
+	err := f.take(ctx, f.weave.rest())
+	if err == nil {
+		err = f.pass(ctx)
+	}
+	return errors.Join(end, err)
+}
+
+// gap tells of records that are not in the log. Where nobody has noted why, it is damage, and ends
+// the reading.
+func (f *feeder) gap(gap *seglog.GapError) error {
+	if gap.Cause == seglog.GapDamage {
+		return gap
+	}
+	if f.cfg.OnGap != nil {
+		f.cfg.OnGap(gap)
+	}
+	return nil
 }
 
 // hasGrown reports whether a record behind the last one has come since. Else it is what is whole of

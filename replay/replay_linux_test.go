@@ -104,6 +104,8 @@ func (w *tape) Finish(context.Context) error {
 	return nil
 }
 
+func (w *tape) Gone() error { return nil }
+
 func (w *tape) MaxSend() (int, bool) {
 	if w.datagram > 0 {
 		return w.datagram, true
@@ -167,6 +169,49 @@ func TestDatagramsAreNotCut(t *testing.T) {
 	}
 	if got := strings.Join(w.sent, "|"); got != "one\ntwo\n|\xff\xfethree\n" || !w.finished {
 		t.Errorf("%q was sent, finished: %v", got, w.finished)
+	}
+}
+
+// A segment in the middle that somebody has removed ends it, and what is before is played.
+func TestRecordsThatAreMissing(t *testing.T) {
+	dir := t.TempDir()
+	files, err := seglog.Dir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, err := seglog.Open(seglog.Config{FS: files, MinFree: -1, SegmentBytes: 64 << 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	streams, err := archive.LoadStreams(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	number, err := streams.Number(archive.Stream{Source: "s", Frame: "raw"})
+	for range 400 {
+		if err == nil {
+			_, err = log.Append(number, 1, make([]byte, 1000))
+		}
+	}
+	if err = errors.Join(err, log.Close()); err != nil {
+		t.Fatal(err)
+	}
+	segments, err := filepath.Glob(filepath.Join(dir, "*.seg"))
+	if err != nil || len(segments) < 3 {
+		t.Fatalf("%d segments, %v", len(segments), err)
+	}
+	if err := os.Remove(segments[1]); err != nil {
+		t.Fatal(err)
+	}
+	in, err := archive.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &tape{}
+	r, err := replay.Run(context.Background(), in, quick, w)
+	var gap *seglog.GapError
+	if !errors.As(err, &gap) || gap.Cause != seglog.GapDamage || r.Frames != gap.From-1 || !w.finished {
+		t.Errorf("%d frames were played, %v, finished: %v", r.Frames, err, w.finished)
 	}
 }
 
@@ -270,6 +315,43 @@ func TestReceiversOfAPTYThatAreNone(t *testing.T) {
 	}
 }
 
+// Whoever has a pty open goes away in a pause, and before a byte is sent: nothing more is sent to
+// nobody, though the kernel would take it.
+func TestAReceiverOfAPTYThatLeaves(t *testing.T) {
+	for _, speed := range []float64{0, 1} { // at 1 there is a pause of an hour
+		var port *os.File
+		w, err := replay.ToPTY(context.Background(), "", replay.Bounds{}, func(path string) {
+			var err error
+			if port, err = os.OpenFile(path, os.O_RDWR, 0); err != nil {
+				t.Error(err)
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		steps := []step{{0, "one\n", false}, {time.Hour, "two\n", false}}
+		var left sync.WaitGroup
+		if speed == 0 {
+			_ = port.Close()
+		} else {
+			left.Go(func() {
+				_, _ = io.ReadFull(port, make([]byte, 4))
+				_ = port.Close()
+			})
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		r, err := replay.Run(ctx, logOf(t, steps...), replay.Config{Source: "s", Speed: speed}, w)
+		cancel()
+		left.Wait()
+		if want := uint64(speed) * 4; !errors.Is(err, replay.ErrGone) || r.Bytes != want {
+			t.Errorf("speed %v: %d bytes were sent, %v; want %d, and that it has gone", speed, r.Bytes, err, want)
+		}
+		if err := w.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // A port that is unplugged meanwhile.
 func TestToPortThatVanishes(t *testing.T) {
 	p, err := serialtest.NewPort(filepath.Join(t.TempDir(), "port"))
@@ -292,6 +374,48 @@ func TestToPortThatVanishes(t *testing.T) {
 	}
 }
 
+// notYet fails where nobody is told to wait.
+func notYet(t *testing.T) func(string) {
+	return func(address string) { t.Errorf("it waits for %s", address) }
+}
+
+// Nobody is there yet: it waits as long as it is told to.
+func TestToTCPWaits(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := l.Addr().String()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var reader sync.WaitGroup
+	w, err := replay.ToAddress(context.Background(), "tcp", address, replay.Bounds{}, func(at string) {
+		l, err := net.Listen("tcp", at)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		reader.Go(func() {
+			defer l.Close()
+			if c, err := l.Accept(); err == nil {
+				_ = c.Close()
+			}
+		})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Error(err)
+	}
+	reader.Wait()
+	_, err = replay.ToAddress(context.Background(), "tcp", address, replay.Bounds{Open: time.Millisecond}, notYet(t))
+	if err == nil || !strings.Contains(err.Error(), "nobody has taken the connection within 1ms") {
+		t.Errorf("nobody comes: %v", err)
+	}
+}
+
 func TestToTCP(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -310,7 +434,7 @@ func TestToTCP(t *testing.T) {
 		_, _ = io.Copy(&got, c)
 		_ = c.Close()
 	})
-	w, err := replay.ToAddress(context.Background(), "tcp", l.Addr().String(), replay.Bounds{})
+	w, err := replay.ToAddress(context.Background(), "tcp", l.Addr().String(), replay.Bounds{}, notYet(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -383,7 +507,7 @@ func TestToUDP(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	w, err := replay.ToAddress(context.Background(), "udp", l.LocalAddr().String(), replay.Bounds{})
+	w, err := replay.ToAddress(context.Background(), "udp", l.LocalAddr().String(), replay.Bounds{}, notYet(t))
 	if err != nil {
 		t.Fatal(err)
 	}

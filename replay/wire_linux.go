@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -59,6 +60,9 @@ func (t *tty) MaxSend() (int, bool) { return maxStream, false }
 
 func (t *tty) Send(ctx context.Context, b []byte) error {
 	for moved := time.Now(); len(b) > 0; {
+		if err := t.Gone(); err != nil { // a pty takes what nobody will read until it is full
+			return err
+		}
 		n, err := sys.Write(t.fd, b)
 		if err != nil {
 			return t.gone(err)
@@ -76,6 +80,18 @@ func (t *tty) Send(ctx context.Context, b []byte) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
+	}
+	return nil
+}
+
+// Gone asks the kernel.
+func (t *tty) Gone() error {
+	gone, err := sys.PollOut(t.fd, 0)
+	if gone {
+		err = syscall.EIO
+	}
+	if err != nil {
+		return t.gone(err)
 	}
 	return nil
 }
@@ -227,7 +243,8 @@ type connection struct {
 	name     string
 	stall    time.Duration
 	datagram bool
-	hears    sync.WaitGroup // the goroutine that takes what the receiver says
+	hears    sync.WaitGroup        // the goroutine that takes what the receiver says …
+	reset    atomic.Pointer[error] // … and what has ended it, but the receiver's own end: that may read on
 }
 
 // maxDatagram is what a UDP datagram carries over IPv4.
@@ -269,6 +286,14 @@ func (c *connection) Send(ctx context.Context, b []byte) error {
 	return nil
 }
 
+// Gone is what came back.
+func (c *connection) Gone() error {
+	if why := c.reset.Load(); why != nil {
+		return fmt.Errorf("%s: %w (%w)", c.name, ErrGone, *why)
+	}
+	return nil
+}
+
 // Finish ends a stream, and waits until the receiver has ended it, too: to close it with what it
 // says unread would take from it what it has not read yet.
 func (c *connection) Finish(ctx context.Context) error {
@@ -296,14 +321,44 @@ func (c *connection) Close() error {
 	return err
 }
 
-// ToAddress plays to an address, by network tcp or udp.
-func ToAddress(ctx context.Context, network, address string, b Bounds) (Closer, error) {
+// ToAddress plays to an address, by network tcp or udp. Where nobody takes a connection there yet,
+// it tells waits the address, and tries again until somebody does, within b.Open.
+func ToAddress(ctx context.Context, network, address string, b Bounds, waits func(address string)) (Closer, error) {
 	b = b.filled()
-	conn, err := (&net.Dialer{Timeout: b.Open}).DialContext(ctx, network, address)
-	if err != nil {
-		return nil, err
+	late, told := time.Now().Add(b.Open), false
+	for {
+		conn, err := (&net.Dialer{Deadline: late}).DialContext(ctx, network, address)
+		switch {
+		case err == nil:
+			return newConnection(conn, network+":"+address, b), nil
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case !isAbsent(err):
+			return nil, err
+		case time.Until(late) < redial:
+			return nil, fmt.Errorf("%s:%s: nobody has taken the connection within %v: %w", network, address, b.Open, err)
+		}
+		if !told {
+			told = true
+			waits(address)
+		}
+		if !pass(ctx, redial) {
+			return nil, ctx.Err()
+		}
 	}
-	return newConnection(conn, network+":"+address, b), nil
+}
+
+// redial is between two tries to connect.
+const redial = 100 * time.Millisecond
+
+// isAbsent reports whether an error says that nobody is at an address, who may come.
+func isAbsent(err error) bool {
+	for _, no := range []error{syscall.ECONNREFUSED, syscall.EHOSTUNREACH, syscall.ENETUNREACH, syscall.ECONNRESET} {
+		if errors.Is(err, no) {
+			return true
+		}
+	}
+	return false
 }
 
 // ToCaller plays to the first who connects to an address, at which it listens by TCP: ready is told
@@ -340,7 +395,11 @@ func newConnection(conn net.Conn, name string, b Bounds) *connection {
 	_, stream := conn.(*net.TCPConn)
 	c := &connection{conn: conn, name: name, stall: b.Stall, datagram: !stream}
 	if stream { // what is not read would end in a reset, and one of UDP would hide that nobody is there
-		c.hears.Go(func() { _, _ = io.Copy(io.Discard, conn) })
+		c.hears.Go(func() {
+			if _, err := io.Copy(io.Discard, conn); err != nil {
+				c.reset.Store(&err)
+			}
+		})
 	}
 	return c
 }

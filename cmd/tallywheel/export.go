@@ -30,7 +30,8 @@ func (v *logView) export() *cobra.Command {
 		func(c *cobra.Command, _ seglog.FS, log *archive.Archive) error { return e.run(c, v, log) })
 	c.Long = "export writes the records that the log has when it begins, and ends; docs/guide/export.md shows pandas, DuckDB\n" +
 		"and Excel. The columns of CSV and Parquet are " + columnNames(export.Usual()) + ";\nnumber and offset can be had by --columns.\n\n" +
-		"Exit code: 0 if all was written; 1 if the log is damaged, the disk is full, or it was interrupted; 2 for wrong use."
+		"Exit code: 0 if all that the log has was written; 1 if the log is damaged, as where records are missing that it has not\n" +
+		"removed, the disk is full, or it was interrupted; 2 for wrong use."
 	c.Example = "  tallywheel log export --dir ./data --since 10m -o last.csv\n" +
 		"  tallywheel log export --dir ./data --source 'line-*' --since 2026-11-20T10:00 --tz Europe/Berlin -o day.parquet\n" +
 		"  tallywheel log export --dir ./data --source line-1 --format raw > frames.bin"
@@ -53,6 +54,11 @@ func (e *exportFlags) run(c *cobra.Command, v *logView, log *archive.Archive) er
 		switch ending {
 		case export.CSV, export.Parquet, export.NDJSON:
 			e.cfg.Format = ending
+		}
+	}
+	if e.cfg.Format != export.NDJSON {
+		if err := idle(c, "is what --format ndjson writes, and this is "+string(e.cfg.Format), "json"); err != nil {
+			return err
 		}
 	}
 	if err := e.settings(v, log); err != nil {

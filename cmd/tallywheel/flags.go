@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/tallywheel/tallywheel/archive"
 )
@@ -130,6 +131,34 @@ func addSwitch(c *cobra.Command, name, usage string, on func()) {
 		return nil
 	}}, name, "", usage)
 	f.NoOptDefVal = "true"
+}
+
+// groupOf is the annotation by which cobra knows flags that exclude each other.
+const groupOf = "cobra_annotation_mutually_exclusive"
+
+// exclusive makes flags that exclude each other a wrong use, before cobra says so at length. A
+// command has one group of them at most.
+func exclusive(c *cobra.Command, _ []string) error {
+	var all []string
+	c.Flags().Visit(func(f *pflag.Flag) {
+		if len(f.Annotations[groupOf]) > 0 {
+			all = append(all, "--"+f.Name)
+		}
+	})
+	if len(all) < 2 {
+		return nil
+	}
+	return fmt.Errorf("%w: %s: %s exclude each other: leave out one", errUsage, c.CommandPath(), strings.Join(all, " and "))
+}
+
+// idle makes flags a wrong use that have nothing to do here; why says of what they are.
+func idle(c *cobra.Command, why string, names ...string) error {
+	for _, name := range names {
+		if c.Flags().Changed(name) {
+			return fmt.Errorf("%w: %s: --%s %s: leave it out", errUsage, c.CommandPath(), name, why)
+		}
+	}
+	return nil
 }
 
 // addContains adds a flag that takes a text, or bytes in digits.

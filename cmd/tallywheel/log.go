@@ -121,13 +121,23 @@ func (v *logView) ls() *cobra.Command {
 	})
 }
 
-// each calls f with every record that answers the query, and reports gaps on stderr. With follow it
-// waits for more.
-func (v *logView) each(ctx context.Context, log *archive.Archive, follow bool, f func(archive.Record) error) error {
-	records := log.Records(archive.Cursor{Query: v.query, OnGap: func(gap *seglog.GapError) error {
-		fmt.Fprintln(os.Stderr, "tallywheel:", gap)
+// each calls f with every record that answers the query, and reports gaps on stderr, of which
+// damage is a failure in the end. With follow it waits for more.
+func (v *logView) each(ctx context.Context, log *archive.Archive, follow bool, f func(archive.Record) error) (failure error) {
+	tell := func(gap *seglog.GapError) error {
+		if fmt.Fprintln(os.Stderr, "tallywheel:", gap); gap.Cause == seglog.GapDamage {
+			failure = errQuiet
+		}
 		return nil
-	}})
+	}
+	before, err := log.Before(v.query)
+	if err != nil {
+		return err
+	}
+	for i := range before {
+		_ = tell(&before[i])
+	}
+	records := log.Records(archive.Cursor{Query: v.query, OnGap: tell})
 	defer records.Close()
 	for ctx.Err() == nil {
 		switch r, ok, err := records.Look(); { // one at a time, so that Ctrl-C ends a search that finds nothing
@@ -137,7 +147,7 @@ func (v *logView) each(ctx context.Context, log *archive.Archive, follow bool, f
 			case <-time.After(followDelay):
 			}
 		case err == io.EOF:
-			return nil
+			return failure
 		case err != nil:
 			return err
 		case ok:
@@ -147,7 +157,7 @@ func (v *logView) each(ctx context.Context, log *archive.Archive, follow bool, f
 			}
 		}
 	}
-	return nil
+	return failure
 }
 
 // followDelay is between two looks for more records.
@@ -175,6 +185,14 @@ func isText(b []byte) bool {
 	return len(b) > 0 && utf8.Valid(b) && !bytes.ContainsFunc(b, func(r rune) bool { return !unicode.IsPrint(r) && !strings.ContainsRune("\r\n\t", r) })
 }
 
+// asked is an error where a flag says how bytes are shown, and JSON has them in base64.
+func (v *logView) asked(c *cobra.Command) error {
+	if !v.asJSON {
+		return nil
+	}
+	return idle(c, "is nothing for JSON, which has data in base64", "as", "text", "hex")
+}
+
 // line prints a record for people: where and when, then its bytes.
 func (v *logView) line(w io.Writer) func(archive.Record) error {
 	if v.asJSON {
@@ -193,6 +211,9 @@ func (v *logView) line(w io.Writer) func(archive.Record) error {
 
 func (v *logView) cat() *cobra.Command {
 	return v.lineFlags(v.verb("cat", "print the records", func(c *cobra.Command, dir seglog.FS, log *archive.Archive) error {
+		if err := v.asked(c); err != nil {
+			return err
+		}
 		w := bufio.NewWriter(c.OutOrStdout())
 		err := v.each(c.Context(), log, false, v.line(w))
 		return errors.Join(err, w.Flush())
@@ -201,6 +222,9 @@ func (v *logView) cat() *cobra.Command {
 
 func (v *logView) tail() *cobra.Command {
 	c := v.lineFlags(v.verb("tail", "print records as they come, until Ctrl-C", func(c *cobra.Command, dir seglog.FS, log *archive.Archive) error {
+		if err := v.asked(c); err != nil {
+			return err
+		}
 		if v.query.From == 0 && v.query.Since == 0 {
 			last, err := seglog.LastSequence(dir)
 			if err != nil {

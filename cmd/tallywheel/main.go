@@ -94,7 +94,8 @@ func newRoot() *cobra.Command {
 			}
 			return nil
 		},
-		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+		PersistentPreRunE: exclusive,
+		RunE:              func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	root.Version = thisBuild().String()
 	root.SetVersionTemplate("tallywheel {{.Version}}\n")

@@ -87,6 +87,9 @@ func (v *replayFlags) run(c *cobra.Command) (err error) {
 	if v.cfg.Source == "" || v.to == "" {
 		return fmt.Errorf("%w: replay: want --source ID and --to WIRE; `tallywheel help replay` lists wires", errUsage)
 	}
+	if err := v.idle(c); err != nil {
+		return err
+	}
 	if _, err := archive.Folder(v.dir); err != nil {
 		return fmt.Errorf("%w; name the folder of the log with --dir", err)
 	}
@@ -130,6 +133,25 @@ func (v *replayFlags) run(c *cobra.Command) (err error) {
 	return err
 }
 
+// idle is an error where a flag has nothing to do.
+func (v *replayFlags) idle(c *cobra.Command) error {
+	kind, _, _ := strings.Cut(v.to, ":")
+	var err error
+	switch kind {
+	case "pty", "tcp", "tcp-listen", "udp":
+		err = idle(c, "is of a serial port, and --to is "+kind, "baud", "mode", "flow")
+		if kind == "udp" && err == nil {
+			err = idle(c, "has nothing to wait for by UDP", "wait")
+		}
+	default:
+		err = idle(c, "has nothing to wait for at a serial port", "wait")
+	}
+	if v.cfg.Speed == 0 && err == nil {
+		err = idle(c, "has no pause to shorten at --speed max", "max-pause")
+	}
+	return err
+}
+
 // known is an error unless the log has records of this very source, and says what they cannot be.
 func (v *replayFlags) known(streams *archive.Streams) error {
 	if err := archive.KnownSource(v.cfg.Source, streams.Sources()); err != nil {
@@ -137,6 +159,9 @@ func (v *replayFlags) known(streams *archive.Streams) error {
 	}
 	if !streams.Has(v.cfg.Source) {
 		all := slices.DeleteFunc(streams.Sources(), func(name string) bool { return !archive.Selects(v.cfg.Source, name) })
+		if len(all) == 1 {
+			return fmt.Errorf("%w: replay: --source %s: want the whole name, %s", errUsage, v.cfg.Source, all[0])
+		}
 		return fmt.Errorf("%w: replay: --source %s is several, each with a wire of its own: name one of %s",
 			errUsage, v.cfg.Source, strings.Join(all, ", "))
 	}
@@ -155,7 +180,7 @@ func (v *replayFlags) wire(ctx context.Context) (replay.Closer, error) {
 	case "pty":
 		return replay.ToPTY(ctx, rest, v.bounds, ready)
 	case "tcp", "udp":
-		return replay.ToAddress(ctx, kind, rest, v.bounds)
+		return replay.ToAddress(ctx, kind, rest, v.bounds, ready)
 	case "tcp-listen":
 		if _, err := strconv.Atoi(rest); err == nil { // a port alone: of this machine alone
 			rest = "127.0.0.1:" + rest

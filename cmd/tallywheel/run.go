@@ -40,6 +40,11 @@ func newRun() *cobra.Command {
 			if file == "" {
 				return fmt.Errorf("%w: run: which configuration? use -c FILE", errUsage)
 			}
+			if traced.length == 0 {
+				if err := idle(c, "is the file of --trace", "trace-out"); err != nil {
+					return err
+				}
+			}
 			hup := make(chan os.Signal, 1) // from the first moment on: a reload must not end a start
 			signal.Notify(hup, syscall.SIGHUP)
 			defer signal.Stop(hup)
@@ -275,7 +280,7 @@ func newCheck() *cobra.Command {
 		Use: "check FILE", Short: "check a configuration without starting anything",
 		Args: func(c *cobra.Command, args []string) error {
 			if schema {
-				return exactly(0, "no file beside --schema")(c, args)
+				return errors.Join(exactly(0, "no file beside --schema")(c, args), idle(c, "says nothing of a schema, which is JSON", "json"))
 			}
 			return exactly(1, "one configuration file")(c, args)
 		},

@@ -25,7 +25,7 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata", UpdateScripts: *update,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"makelog": makeLog, "steplog": stepLog, "flip": flip, "cut": cut,
+			"makelog": makeLog, "steplog": stepLog, "keptlog": keptLog, "flip": flip, "cut": cut, "harm": harm,
 		},
 	})
 }
@@ -64,6 +64,43 @@ func stepLog(ts *testscript.TestScript, _ bool, args []string) {
 
 func fillLog(ts *testscript.TestScript, path string) {
 	appendRecords(ts, path, 100, func(n int) int { return n })
+}
+
+// keptLog writes a log as makeLog does, whose oldest segments are removed as log.keep says:
+// keptlog DIR.
+func keptLog(ts *testscript.TestScript, _ bool, args []string) {
+	path := ts.MkAbs(args[0])
+	fillLog(ts, path)
+	dir, err := seglog.Dir(path)
+	ts.Check(err)
+	l, err := seglog.Open(seglog.Config{FS: dir, SegmentBytes: 16 << 10, MinFree: -1, KeepBytes: 32 << 10})
+	ts.Check(err)
+	for n := 100; l.Position().First == 1; n++ {
+		if n > 100_000 {
+			ts.Fatalf("nothing is removed")
+		}
+		_, err := l.Append(1, int64(1767225600+n)*1e9, make([]byte, 200))
+		ts.Check(err)
+	}
+	ts.Check(l.Close())
+}
+
+// harm removes a segment, or cuts it to a size: harm DIR NUMBER [BYTES].
+func harm(ts *testscript.TestScript, _ bool, args []string) {
+	segments, err := filepath.Glob(filepath.Join(ts.MkAbs(args[0]), "*.seg"))
+	ts.Check(err)
+	n, err := strconv.Atoi(args[1])
+	ts.Check(err)
+	if len(segments) < 3 || n > len(segments) {
+		ts.Fatalf("%d segments", len(segments))
+	}
+	if len(args) == 2 {
+		ts.Check(os.Remove(segments[n-1]))
+		return
+	}
+	bytes, err := strconv.ParseInt(args[2], 10, 64)
+	ts.Check(err)
+	ts.Check(os.Truncate(segments[n-1], bytes))
 }
 
 // appendRecords makes a log of so many records. second gives the time of each, from

@@ -63,6 +63,13 @@ func (t *tailView) run(c *cobra.Command, args []string) (err error) {
 	if t.end && !t.tail.All && t.since == 0 {
 		return fmt.Errorf("%w: --end goes with --all or --since: else there is nothing to print", errUsage)
 	}
+	err = t.view.asked(c)
+	if t.since > 0 && err == nil {
+		err = idle(c, "is more than --since asks for", "all")
+	}
+	if err != nil {
+		return err
+	}
 	t.print = t.view.line(c.OutOrStdout())
 	t.tail.URL, t.tail.Follow, t.tail.Each = args[0], !t.end, t.each
 	t.tail.OnOther = func(subject string, err error) {
