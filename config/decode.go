@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -105,21 +106,32 @@ func explain(err error, b []byte) *Problem {
 			p.Line = t.Position.Line
 		}
 	}
-	if tabbed(b, p.Line) {
+	line := lineAt(b, p.Line)
+	switch {
+	case tabbed(line):
 		p.Text = "a tab in the indentation, where YAML wants spaces: replace it with spaces"
+	case braced.Match(line):
+		p.Text += "; within brackets, text with a colon, a bracket or a brace goes into quotes"
 	}
 	p.Text = strings.Join(strings.Fields(p.Text), " ")
 	return p
 }
 
-// tabbed reports whether what a line of the file begins with has a tab, list dashes included. Lines
-// count from 1.
-func tabbed(b []byte, line int) bool {
+// braced is a line on which a URL, or the name of a source in a template, stands within brackets or
+// braces without quotes.
+var braced = regexp.MustCompile(`[\[{].*[ ,\[:]([a-z]+://|[^ "']*\` + SourceToken + `)`)
+
+// lineAt is a line of a file; they count from 1.
+func lineAt(b []byte, line int) []byte {
 	lines := bytes.Split(b, []byte("\n"))
 	if line < 1 || line > len(lines) {
-		return false
+		return nil
 	}
-	text := lines[line-1]
+	return lines[line-1]
+}
+
+// tabbed reports whether what a line begins with has a tab, list dashes included.
+func tabbed(text []byte) bool {
 	return bytes.IndexByte(text[:len(text)-len(bytes.TrimLeft(text, " \t-"))], '\t') >= 0
 }
 
@@ -211,6 +223,10 @@ func (d *decoder) value(path string, n ast.Node, into reflect.Value) {
 		d.section(path, n, into)
 	default:
 		text, ok := scalar(n)
+		if address := unquoted(n); !ok && address != "" {
+			d.complain(path, n, "put it in quotes, as %q: without them YAML takes what is before the last colon for a key", address)
+			return
+		}
 		if !ok {
 			d.complain(path, n, "want %s, not %s", wanted(into.Type()), kindOf(n))
 			return
@@ -219,6 +235,19 @@ func (d *decoder) value(path string, n ast.Node, into reflect.Value) {
 			d.complain(path, n, "%s", why)
 		}
 	}
+}
+
+// unquoted is a URL with a port that a list in brackets takes for a mapping; "": it is none.
+func unquoted(n ast.Node) string {
+	entries, ok := mapping(n)
+	if !ok || len(entries) != 1 {
+		return ""
+	}
+	host := entries[0].Key.GetToken().Value
+	if port, ok := scalar(entries[0].Value); ok && strings.Contains(host, "://") {
+		return host + ":" + port
+	}
+	return ""
 }
 
 func (d *decoder) list(path string, n ast.Node, into reflect.Value) {

@@ -5,6 +5,26 @@ import (
 	"testing"
 )
 
+// What YAML cannot read for want of quotes, or reads as something else, is told with what to do.
+func TestTextWithoutQuotes(t *testing.T) {
+	const source = "\nsources: [{id: a, tcp: {dial: 127.0.0.1:1}, frame: line}]\n"
+	for text, want := range map[string]string{
+		"forward: [{to: nats, urls: [nats://a:4222, \"nats://b:4222\"]}]":                      `forward[0].urls[0]: put it in quotes, as "nats://a:4222": `,
+		"forward:\n  - {to: mqtt, urls: [mqtt://[::1]:1883]}":                                  "within brackets, text with a colon, a bracket or a brace goes into quotes",
+		"forward:\n  - {to: nats, subject: plant.{source}}":                                    "within brackets, text with a colon, a bracket or a brace goes into quotes",
+		"forward:\n  - {to: nats, subject: {a: b}}":                                            "want text, not a mapping",
+		"forward:\n  - {to: nats, batch: {frames: 1}, urls: [\"nats://a:4222\"], replicas: [}": "",
+	} {
+		_, err := Parse([]byte(text + source))
+		if err == nil || !strings.Contains(err.Error(), want) || want == "" && strings.Contains(err.Error(), "quotes") {
+			t.Errorf("%s: %v; want %q", text, err, want)
+		}
+	}
+	if _, err := Parse([]byte("forward:\n  - to: nats\n    urls: [nats://a:4222, nats://b:4222]" + source)); err != nil {
+		t.Error(err)
+	}
+}
+
 // A tab in the indentation is named with its line, and with what to do.
 func TestTabInTheIndentation(t *testing.T) {
 	for text, line := range map[string]string{
