@@ -91,8 +91,8 @@ func TestStealing(t *testing.T) {
 	}
 }
 
-// TestSpawnAfterClose: what a task spawns once Close has been called is done by others, too, so that
-// it may wait for them.
+// TestSpawnAfterClose: what a task spawns once Close has been called is done by others, too, so
+// that it may wait for them.
 func TestSpawnAfterClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := open(t, Config{Workers: 2})
