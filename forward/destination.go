@@ -30,7 +30,8 @@ type destination struct {
 	fresh bool // there was no mark of this log: it begins with the oldest record that is there
 	all   map[laneKey]*lane
 	grace grace
-	told  string // the fault that was logged last
+	told  string        // the fault that was logged last
+	last  chan struct{} // closed: what is durable is to be sent, and then nothing more
 
 	mu     sync.Mutex
 	book   ledger.Forwarding // Through is live, and not the mark's
@@ -45,13 +46,26 @@ const (
 	goodTime   = 30 * time.Second // a link that lasts so long begins with the first again
 )
 
+// errSent ends a session that has brought everything away, and is the last.
+var errSent = errors.New("everything is sent")
+
+// finishes reports whether it is to end once everything is sent.
+func (d *destination) finishes() bool {
+	select {
+	case <-d.last:
+		return true
+	default:
+		return false
+	}
+}
+
 // run connects again and again.
 func (d *destination) run(ctx context.Context) {
 	pause := firstPause
 	for {
 		began := time.Now()
 		err := d.session(ctx)
-		if ctx.Err() != nil {
+		if ctx.Err() != nil || errors.Is(err, errSent) {
 			return
 		}
 		if errors.Is(err, errLookAgain) {
@@ -64,6 +78,9 @@ func (d *destination) run(ctx context.Context) {
 		wait := time.NewTimer(pause/2 + rand.N(pause))
 		select {
 		case <-ctx.Done():
+			wait.Stop()
+			return
+		case <-d.last: // nobody is there to bring it to
 			wait.Stop()
 			return
 		case <-wait.C:

@@ -9,6 +9,7 @@ import (
 const (
 	reasonUnreachable  = "unreachable"    // nobody answers at the address
 	reasonCredentials  = "credentials"    // they are refused, or have expired
+	reasonTLS          = "tls"            // one of the two does not take the other's certificate
 	reasonConfig       = "configuration"  // a file that is named cannot be read
 	reasonNoResponders = "no_responders"  // no stream listens to the subject, or there is no JetStream
 	reasonNoAnswer     = "no_answer"      // a message was not acknowledged in time

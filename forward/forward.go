@@ -16,9 +16,12 @@ import (
 // Forwarder brings a log that is recorded to all destinations of a configuration.
 type Forwarder struct {
 	all  []*destination
+	slog *slog.Logger
 	stop context.CancelFunc
 	done sync.WaitGroup
 	hub  *broker // the server within; nil: there is none
+
+	patience time.Duration // of Finish
 }
 
 // Start begins to forward the records of a log that is open for writing, as the sections of cfg
@@ -28,10 +31,11 @@ func Start(cfg config.Config, in *archive.Archive, log *slog.Logger) *Forwarder 
 		return nil
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	f := &Forwarder{stop: cancel}
+	f := &Forwarder{slog: log, stop: cancel, patience: finishPatience}
 	for _, c := range cfg.Forward {
 		d := &destination{
 			cfg: c, slog: log, in: in, log: in.Identity(), path: archive.ForwardMark(cfg.Log.Dir, c.Name), all: map[laneKey]*lane{},
+			last: make(chan struct{}),
 		}
 		var err error
 		if d.mark, d.fresh, err = loadMark(d.path, d.log); err != nil {
@@ -57,6 +61,27 @@ func Start(cfg config.Config, in *archive.Archive, log *slog.Logger) *Forwarder 
 		f.done.Go(func() { d.run(ctx) })
 	}
 	return f
+}
+
+// finishPatience is how long Finish waits for destinations, if nothing else is said.
+const finishPatience = 2 * time.Second
+
+// Finish brings what is durable now to the destinations that take it, for two seconds at most, and
+// ends it. What is left is told, and sent by the next start. It is called once.
+func (f *Forwarder) Finish() {
+	for _, d := range f.all {
+		close(d.last)
+	}
+	late := time.AfterFunc(f.patience, f.stop)
+	defer late.Stop()
+	f.done.Wait()
+	f.Stop()
+	for _, b := range f.Books() {
+		if b.LagRecords > 0 {
+			f.slog.Warn("not all of the log is forwarded: the next start goes on", "destination", b.Name,
+				"lag_records", b.LagRecords, "lag_bytes", b.LagBytes, "through", b.Through, "state", b.State)
+		}
+	}
 }
 
 // Stop ends it. What has not been acknowledged is sent by the next start.

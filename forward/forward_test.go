@@ -1,11 +1,18 @@
 package forward
 
 import (
+	"bytes"
+	"net"
+	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
+	"github.com/tallywheel/tallywheel/archive"
+	"github.com/tallywheel/tallywheel/config"
 	"github.com/tallywheel/tallywheel/internal/testenv"
+	"github.com/tallywheel/tallywheel/seglog"
 )
 
 // Frames of several sources, some with names that no subject can hold, arrive once and in order,
@@ -59,6 +66,89 @@ func TestServerWithin(t *testing.T) {
 	w.add(50, "b", "c")
 	w.caughtUp()
 	same(t, consumed(t, w.book().Address, "TALLYWHEEL"), logged(t, w.dir))
+}
+
+// A stop brings away what is durable, whatever the delay of batches, and takes no time where nobody
+// is there to take it: then it says what is left.
+func TestFinish(t *testing.T) {
+	w := newWorld(t, nil)
+	w.cfg.Forward[0].Batch = config.Batch{Frames: 1000, Delay: time.Minute}
+	w.add(100, "a", "b")
+	w.forward()
+	w.fw.patience = time.Hour
+	w.fw.Finish()
+	if b := w.book(); b.LagRecords != 0 || b.Through != 200 {
+		t.Errorf("the books say %+v", b)
+	}
+	same(t, consumed(t, w.url(), "TALLYWHEEL"), logged(t, w.dir))
+	w.unserve()
+	w.add(7, "a")
+	var said bytes.Buffer
+	w.told = &said
+	w.forward()
+	w.fails("down", reasonUnreachable)
+	w.fw.patience = time.Hour
+	w.fw.Finish()
+	if b := w.book(); b.LagRecords != 7 || !strings.Contains(said.String(), "not all of the log is forwarded") || !strings.Contains(said.String(), "lag_records=7 ") {
+		t.Errorf("%d are left; it says %s", b.LagRecords, said.String())
+	}
+	w.told, w.cfg.Forward[0].Batch.Delay = nil, 0
+	w.serve()
+	w.forward()
+	w.caughtUp()
+	same(t, consumed(t, w.url(), "TALLYWHEEL"), logged(t, w.dir))
+}
+
+// A server that takes a connection and says nothing does not keep a stop waiting.
+func TestStopWaitsForNobody(t *testing.T) {
+	was := callPatience
+	callPatience = time.Hour
+	t.Cleanup(func() { callPatience = was })
+	mute, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(t, nil)
+	w.cfg.Forward[0].URLs = []string{"nats://" + mute.Addr().String()}
+	w.add(1, "a")
+	w.forward()
+	c, err := mute.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() { w.fw.Finish(); close(ended) }()
+	testenv.Until(t, time.Minute, "it ends", func() bool {
+		select {
+		case <-ended:
+			return true
+		default:
+			return false
+		}
+	})
+	_, _ = c.Close(), mute.Close()
+	if b := w.book(); b.LagRecords != 1 {
+		t.Errorf("%d records are behind, want 1", b.LagRecords)
+	}
+}
+
+// Notes at the end of a log are nothing that is behind.
+func TestNotesAreNoLag(t *testing.T) {
+	w := newWorld(t, nil)
+	w.add(3, "a")
+	number, err := w.streams.Number(archive.Stream{Source: "a", Frame: "line"})
+	if err == nil {
+		_, err = w.log.TryAppendDrop(number, 1, seglog.Drop{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.add(0)
+	w.forward()
+	w.caughtUp()
+	if b := w.book(); b.LagRecords != 0 || b.Through != 4 {
+		t.Errorf("the books say %+v", b)
+	}
 }
 
 func TestEscape(t *testing.T) {

@@ -2,10 +2,17 @@ package forward
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
 	"encoding/csv"
+	"encoding/hex"
 	"encoding/json"
+	"errors"
+	"flag"
 	"fmt"
+	"hash"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -22,12 +29,22 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/tallywheel/tallywheel/archive"
 	"github.com/tallywheel/tallywheel/internal/testenv"
 	"github.com/tallywheel/tallywheel/ledger"
 )
 
-// kills is how often something is killed.
-const kills = 12
+// How long TestKills goes on: 200 kills and ten million frames are
+//
+//	go test ./forward -run TestKills -kills 200 -frames 10000000 -wait 1h -timeout 4h
+var (
+	kills  = flag.Int("kills", 12, "TestKills: how often something is killed")
+	frames = flag.Int64("frames", 0, "TestKills: go on until the devices have sent so many frames")
+	wait   = flag.Duration("wait", 2*time.Minute, "TestKills: how long to wait for the end")
+)
+
+// readable is how many frames a test holds in memory.
+const readable = 1 << 20
 
 // device sends numbered lines to whoever connects, until it is told to end.
 type device struct {
@@ -78,6 +95,7 @@ func (d *device) end() {
 
 // child is a process that is killed and started again.
 type child struct {
+	name  string
 	start func() *exec.Cmd
 	cmd   *exec.Cmd
 }
@@ -128,23 +146,15 @@ func killAtRandom(t *testing.T, within bool) {
 			t.Logf("the recorder said, at the end:\n%s", b[max(0, len(b)-3000):])
 		}
 	})
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	binary := testenv.Binary(t)
-	recorder := &child{start: func() *exec.Cmd {
-		c := exec.Command(binary, "run", "-c", file)
+	program := testenv.Binary(t)
+	recorder := &child{name: "recorder", start: func() *exec.Cmd {
+		c := exec.Command(program, "run", "-c", file)
 		c.Stderr = said
 		return c
 	}}
 	all := []*child{recorder}
 	if !within {
-		all = append(all, &child{start: func() *exec.Cmd {
-			c := exec.Command(self)
-			c.Env = append(os.Environ(), fmt.Sprintf("%s=%d %s/js", serverRole, port, dir))
-			return c
-		}})
+		all = append(all, &child{name: "server", start: func() *exec.Cmd { return role{Port: port, Dir: dir + "/js"}.command(t) }})
 	}
 	for _, c := range all {
 		c.begin(t)
@@ -152,7 +162,8 @@ func killAtRandom(t *testing.T, within bool) {
 	}
 	rng := rand.New(rand.NewPCG(testenv.Seed(t), 1))
 	count := func() uint64 { return messages(url) }
-	for range kills {
+	hits := map[string]int{}
+	for range *kills {
 		before := count()
 		testenv.Until(t, time.Minute, "messages arrive", func() bool { return count() > before })
 		time.Sleep(time.Duration(rng.IntN(150)) * time.Millisecond) // a kill comes at any moment
@@ -161,32 +172,107 @@ func killAtRandom(t *testing.T, within bool) {
 			hit = all[n : n+1]
 		}
 		for _, c := range hit {
+			hits[c.name]++
 			c.kill()
 		}
 		for _, c := range hit {
 			c.begin(t)
 		}
 	}
+	testenv.Until(t, *wait, "the devices have sent enough", func() bool { return a.sent.Load()+b.sent.Load() >= *frames })
 	a.end()
 	b.end()
 	var f ledger.Forwarding
-	testenv.Until(t, 2*time.Minute, "everything is forwarded", func() bool {
+	testenv.Until(t, *wait, "everything is forwarded", func() bool {
 		f = booksOf(t, said.Name())
 		return f.State == ledger.ForwardOn && f.LagRecords == 0 && f.Through > 0
 	})
+	n := 0
+	t.Run("consumer", func(t *testing.T) { n = readByOthers(t, url, filepath.Join(dir, "data")) })
+	t.Logf("killed %v: %d frames forwarded", hits, n)
+	if n > readable {
+		return
+	}
 	got := consumed(t, url, "TALLYWHEEL")
 	want := logged(t, filepath.Join(dir, "data"))
 	same(t, got, want)
-	n := 0
+	n = 0
 	for _, frames := range want {
 		n += len(frames)
 	}
-	out, err := exec.Command(binary, "tail", url, "--all", "--end").Output()
+	out, err := exec.Command(program, "tail", url, "--all", "--end").Output()
 	if lines := bytes.Count(out, []byte("\n")); err != nil || lines != n {
 		t.Errorf("tail prints %d lines, want %d: %v", lines, n, err)
 	}
 	t.Run("python", func(t *testing.T) { readByPython(t, url, want) })
-	t.Logf("%d kills: %d frames forwarded, none twice, none missing", kills, n)
+}
+
+// readByOthers has a consumer in Python read a stream, and holds the digest of what it had of each
+// subject against the log's. It returns how many frames that were.
+func readByOthers(t *testing.T, url, dir string) (n int) {
+	python := testenv.LargePython(t, "nats", "make deps, or pip install nats-py")
+	out, err := exec.Command(python, "testdata/consume.py", url, "TALLYWHEEL").Output()
+	var got struct {
+		Subjects map[string]tally
+		Wrong    []string
+	}
+	if err = errors.Join(err, json.Unmarshal(out, &got)); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for _, wrong := range got.Wrong {
+		t.Error(wrong)
+	}
+	want := tallied(t, dir)
+	if !maps.Equal(got.Subjects, want) {
+		t.Errorf("the stream has %+v, and the log %+v", got.Subjects, want)
+	}
+	for _, s := range want {
+		n += s.Frames
+	}
+	return n
+}
+
+// tally is what there is of a subject.
+type tally struct {
+	Frames int
+	Last   uint64
+	Digest string
+}
+
+// tallied is what a log has, by subject.
+func tallied(t *testing.T, dir string) map[string]tally {
+	in, err := archive.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := in.Records(archive.Cursor{})
+	defer c.Close()
+	all, digests := map[string]tally{}, map[string]hash.Hash{}
+	for {
+		rec, of, ok, err := c.Next()
+		switch {
+		case err == io.EOF:
+			for subject, s := range all {
+				s.Digest = hex.EncodeToString(digests[subject].Sum(nil))
+				all[subject] = s
+			}
+			return all
+		case err != nil:
+			t.Fatal(err)
+		case !ok:
+			continue
+		}
+		subject := "tallywheel." + Escape(of.Source)
+		if digests[subject] == nil {
+			digests[subject] = sha256.New()
+		}
+		s := all[subject]
+		all[subject] = tally{Frames: s.Frames + 1, Last: rec.Seq}
+		b := binary.LittleEndian.AppendUint64(nil, rec.Seq)
+		b = binary.LittleEndian.AppendUint64(b, uint64(rec.Time))
+		b = binary.LittleEndian.AppendUint32(b, uint32(len(rec.Data)))
+		digests[subject].Write(append(b, rec.Data...))
+	}
 }
 
 // readByPython has the script of the guide read a stream, which is a consumer that shares no code

@@ -177,5 +177,11 @@ func mqttFault(err error) error {
 	case errors.Is(err, context.DeadlineExceeded):
 		return down(reasonNoAnswer, "the broker does not answer (%v)", err)
 	}
+	if isTLS(err) {
+		return down(reasonTLS, "%v: see to tls.ca, by which this machine takes the broker's certificate, and to tls.cert, by which the broker takes ours", err)
+	}
+	if isTLS(err) {
+		return down(reasonTLS, "%v: see to tls.ca, by which this machine takes the broker's certificate, and to tls.cert, by which the broker takes ours", err)
+	}
 	return down(reasonUnreachable, "%v", err)
 }

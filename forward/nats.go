@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -39,10 +40,39 @@ type natsLink struct {
 
 // Bounds of a connection.
 const (
-	callPatience = 10 * time.Second // of one question
-	headerRoom   = 2 << 10          // for the headers of a message
-	pingEach     = 10 * time.Second
+	headerRoom = 2 << 10 // for the headers of a message
+	pingEach   = 10 * time.Second
 )
+
+// callPatience is that of one question. Only tests change it.
+var callPatience = 10 * time.Second
+
+// dialer connects as long as its context goes on, and closes the connection with it: the library
+// would wait for a server that says nothing.
+type dialer struct{ ctx context.Context }
+
+// Dial implements nats.CustomDialer.
+func (d dialer) Dial(network, address string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(d.ctx, callPatience)
+	defer cancel()
+	c, err := (&net.Dialer{}).DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	return &bound{c, context.AfterFunc(d.ctx, func() { _ = c.Close() })}, nil
+}
+
+// bound is a connection that ends with a context.
+type bound struct {
+	net.Conn
+	free func() bool
+}
+
+// Close implements net.Conn.
+func (b *bound) Close() error {
+	b.free()
+	return b.Conn.Close()
+}
 
 // dialNATS connects to the servers of a destination.
 func dialNATS(ctx context.Context, d *destination) (link, error) {
@@ -100,7 +130,7 @@ func connectNATS(ctx context.Context, d *destination, more ...nats.Option) (link
 	n := &natsLink{d: d, ended: make(chan error, 1), waiting: map[uint64]*message{}}
 	var err error
 	n.nc, err = nats.Connect(strings.Join(d.cfg.URLs, ","), append([]nats.Option{
-		nats.Name("tallywheel " + d.cfg.Name), nats.NoReconnect(), nats.Timeout(callPatience), nats.PingInterval(pingEach), nats.MaxPingsOutstanding(2),
+		nats.Name("tallywheel " + d.cfg.Name), nats.SetCustomDialer(dialer{ctx}), nats.NoReconnect(), nats.Timeout(callPatience), nats.PingInterval(pingEach), nats.MaxPingsOutstanding(2),
 		nats.ClosedHandler(func(c *nats.Conn) { n.end(natsFault(cmp.Or(c.LastError(), errClosed))) }),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			if errors.Is(err, nats.ErrSlowConsumer) || errors.Is(err, nats.ErrPermissionViolation) {
@@ -215,7 +245,19 @@ func natsFault(err error) error {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout):
 		return down(reasonNoAnswer, "the server does not answer (%v)", err)
 	}
+	if isTLS(err) {
+		return down(reasonTLS, "%v: see to tls.ca, by which this machine takes the server's certificate, and to tls.cert, by which the server takes ours", err)
+	}
 	return down(reasonUnreachable, "%v", err)
+}
+
+// isTLS reports whether certificates are what is wrong.
+func isTLS(err error) bool {
+	var verify *tls.CertificateVerificationError
+	var header tls.RecordHeaderError
+	var alert tls.AlertError
+	return errors.As(err, &verify) || errors.As(err, &header) || errors.As(err, &alert) || errors.Is(err, nats.ErrSecureConnRequired) ||
+		strings.Contains(err.Error(), "remote error: tls: ") // the other side's alert, of a type that crypto/tls keeps for itself
 }
 
 func apiFault(api *jetstream.APIError) *fault {

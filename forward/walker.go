@@ -34,6 +34,7 @@ const (
 	turn        = 50 * time.Millisecond  // how long records are read before anything else is done
 	maxMemory   = 16 << 20               // of all messages that fill or are on their way, in bytes
 	resumers    = 16                     // lanes that ask where to go on at a time
+	finishTick  = time.Millisecond       // how often it looks for acknowledgements at the end
 )
 
 // errLookAgain ends a walk so that lanes that have stopped are asked again.
@@ -72,7 +73,9 @@ func (w *walker) walk(ctx context.Context) error {
 	defer w.patience.Stop()
 	w.saved, w.lookedAt = time.Now(), time.Now()
 	defer w.report()
+	last := w.d.last
 	for {
+		finishes := w.d.finishes() // before it is asked what there is
 		more, err := w.read(ctx)
 		if err == nil {
 			err = w.flush(ctx, false)
@@ -91,10 +94,12 @@ func (w *walker) walk(ctx context.Context) error {
 			w.d.publish(w)
 			w.shown, w.shownAt = time.Now(), w.at
 		}
-		if w.stopped > 0 && time.Since(w.lookedAt) > lookAgain {
+		switch {
+		case finishes && !more && len(w.flying)+len(w.parts) == 0:
+			return errSent
+		case w.stopped > 0 && time.Since(w.lookedAt) > lookAgain:
 			return errLookAgain
-		}
-		if more {
+		case more:
 			continue
 		}
 		select {
@@ -102,6 +107,9 @@ func (w *walker) walk(ctx context.Context) error {
 			return ctx.Err()
 		case err := <-w.to.broken():
 			return err
+		case <-last:
+			last = nil
+			tick.Reset(finishTick)
 		case <-tick.C:
 		}
 	}
@@ -127,7 +135,8 @@ func (w *walker) read(ctx context.Context) (more bool, err error) {
 	for n := 1; w.at < limit; n++ {
 		rec, of, ok, err := w.c.Next()
 		switch {
-		case errors.Is(err, io.EOF):
+		case errors.Is(err, io.EOF): // what is left up to there are notes
+			w.at = max(w.at, limit)
 			return false, nil
 		case err != nil:
 			w.c.Again()

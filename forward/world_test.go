@@ -3,15 +3,19 @@ package forward
 import (
 	"context"
 	"encoding/binary"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"math/rand/v2"
 	"net"
+	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -26,12 +30,37 @@ import (
 	"github.com/tallywheel/tallywheel/seglog"
 )
 
-// serverRole is set for a test binary that is to be a NATS server: its port and its folder.
+// serverRole is set for a test binary that is to be a NATS server: a role in JSON.
 const serverRole = "TALLYWHEEL_TEST_NATS"
 
+// role is what such a server is.
+type role struct {
+	Port   int
+	Dir    string
+	Name   string   // of one in a cluster; "": it is alone
+	Route  int      // port for the others
+	Routes []string // to the others
+	Log    string   // file
+}
+
+// command runs the test binary as such a server.
+func (r role) command(t *testing.T) *exec.Cmd {
+	self, err := os.Executable()
+	text, jsonErr := json.Marshal(r)
+	if err = errors.Join(err, jsonErr); err != nil {
+		t.Fatal(err)
+	}
+	c := exec.Command(self)
+	c.Env = append(os.Environ(), serverRole+"="+string(text))
+	return c
+}
+
 func TestMain(m *testing.M) {
-	if role := os.Getenv(serverRole); role != "" {
-		beServer(role)
+	if text := os.Getenv(serverRole); text != "" {
+		if err := beServer(text); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
 		return
 	}
 	code := m.Run()
@@ -40,17 +69,37 @@ func TestMain(m *testing.M) {
 }
 
 // beServer serves until it is killed.
-func beServer(role string) {
-	port, dir, _ := strings.Cut(role, " ")
-	o := serverOptions(dir)
-	o.Port, _ = strconv.Atoi(port)
+func beServer(text string) error {
+	var r role
+	if err := json.Unmarshal([]byte(text), &r); err != nil {
+		return err
+	}
+	o := serverOptions(r.Dir)
+	o.Port = r.Port
+	if r.Name != "" {
+		o.ServerName = r.Name
+		o.Cluster = server.ClusterOpts{Name: "test", Host: "127.0.0.1", Port: r.Route, NoAdvertise: true} // others come by the routes alone
+		for _, text := range r.Routes {
+			u, err := url.Parse(text)
+			if err != nil {
+				return err
+			}
+			o.Routes = append(o.Routes, u)
+		}
+	}
+	if r.Log != "" {
+		o.NoLog, o.LogFile = false, r.Log
+	}
 	s, err := server.NewServer(o)
 	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
+		return err
+	}
+	if r.Log != "" {
+		s.ConfigureLogger()
 	}
 	s.Start()
 	s.WaitForShutdown()
+	return nil
 }
 
 func serverOptions(dir string) *server.Options {
@@ -85,6 +134,7 @@ type world struct {
 	server  *server.Server
 	fw      *Forwarder
 	numbers map[string]int
+	told    io.Writer // gets what the next forwarder says, too; nil: nobody does
 }
 
 // newWorld has no forwarder yet. change may be nil.
@@ -172,7 +222,11 @@ func (w *world) forward() {
 		w.fw.Stop()
 	}
 	cfg := w.cfg.WithDefaults()
-	w.fw = Start(cfg, archive.Live(w.log, w.streams), slog.New(slog.NewTextHandler(w.t.Output(), nil)))
+	out := w.t.Output()
+	if w.told != nil {
+		out = io.MultiWriter(out, w.told)
+	}
+	w.fw = Start(cfg, archive.Live(w.log, w.streams), slog.New(slog.NewTextHandler(out, nil)))
 }
 
 func (w *world) book() ledger.Forwarding { return w.fw.Books()[0] }
@@ -248,9 +302,14 @@ func consume(url, stream string) (map[string][]frame, error) {
 	if err != nil {
 		return nil, err
 	}
+	messages, err := c.Messages() // Next would have the servers make a consumer for each message
+	if err != nil {
+		return nil, err
+	}
+	defer messages.Stop()
 	all := map[string][]frame{}
 	for range s.CachedInfo().State.Msgs {
-		m, err := c.Next(jetstream.FetchMaxWait(20 * time.Second))
+		m, err := messages.Next(jetstream.NextMaxWait(20 * time.Second))
 		if err != nil {
 			return nil, err
 		}

@@ -5,18 +5,22 @@ import (
 	"math"
 	"path/filepath"
 	"sync/atomic"
+	"time"
 
 	"github.com/tallywheel/tallywheel/archive"
 	"github.com/tallywheel/tallywheel/config"
 	"github.com/tallywheel/tallywheel/ledger"
 )
 
-// Forwarder is whoever brings the log to destinations; package forward has one. Its methods wait
+// Forwarder is whoever brings the log to destinations; package forward has one. Books and Hold wait
 // for nobody, and are called on any goroutine.
 type Forwarder interface {
 	Books() []ledger.Forwarding
 	// Hold is the first record that retention must leave in the log.
 	Hold() uint64
+	// Finish brings away what is durable, within a bound of a few seconds, and ends. Stop calls it
+	// once nothing more comes, before it closes the log.
+	Finish()
 }
 
 // forwarding is what the recorder has of the forwarder. The zero value has none.
@@ -28,6 +32,14 @@ type forwarding struct {
 // Forwards makes a forwarder known, whose books the sheets then have, and whose records retention
 // leaves in the log. Until then it leaves all of them, if the configuration has destinations.
 func (r *Recorder) Forwards(f Forwarder) { r.forward.by.Store(&f) }
+
+// finishForward has the forwarder bring away the rest, of which as much as may be is durable.
+func (r *Recorder) finishForward() {
+	if by := r.forward.by.Load(); by != nil {
+		r.syncUntil(time.Now().Add(stopPatience))
+		(*by).Finish()
+	}
+}
 
 // hold is the first record that retention must leave in the log.
 func (f *forwarding) hold() uint64 {

@@ -56,8 +56,8 @@ func (r *Recorder) syncUntil(deadline time.Time) {
 	}
 }
 
-// Stop ends the recording: it stops the sources, brings what is held into the log, syncs and closes
-// it, and returns the last sheet. end says why, for the record.
+// Stop ends the recording: it stops the sources, brings what is held into the log, syncs it, has
+// the forwarder finish, closes the log, and returns the last sheet. end says why, for the record.
 func (r *Recorder) Stop(end string) (ledger.Sheet, error) {
 	r.changing.Lock() // no source is added from now on
 	r.waiting.Store(0)
@@ -77,6 +77,7 @@ func (r *Recorder) Stop(end string) (ledger.Sheet, error) {
 		r.iso.bell.Ring()
 	}
 	r.done.Wait()
+	r.finishForward()
 	err = errors.Join(err, r.closeLog())
 	if r.cfg.Log.Linked {
 		r.slog.Info("the log's linked batches", "outcome", r.chains.Counts())

@@ -90,13 +90,14 @@ func record(ctx context.Context, file string, hup <-chan os.Signal, asJSON bool,
 		g.Forwards(onward)
 	}
 	end, err := serve(ctx, g, b, file, hup, logger)
-	if onward != nil { // it reads the log, which is closed next
+	yields, dies := errors.Is(err, errYields), b.link != nil && errors.Is(err, errLogFailed)
+	if onward != nil && (yields || dies) { // else it ends with the recorder, behind the last frame
 		onward.Stop()
 	}
 	switch {
-	case errors.Is(err, errYields):
+	case yields:
 		return g.Yield()
-	case b.link != nil && errors.Is(err, errLogFailed):
+	case dies:
 		return err // as if it had been killed: the next recorder goes on at what the log has, and loses nothing
 	}
 	notify("STOPPING=1")
