@@ -3,7 +3,6 @@ package forward
 import (
 	"log/slog"
 	"testing"
-	"time"
 
 	"github.com/tallywheel/tallywheel/archive"
 	"github.com/tallywheel/tallywheel/config"
@@ -53,9 +52,14 @@ func BenchmarkForward(b *testing.B) {
 			b.SetBytes(int64(len(data)))
 			b.ResetTimer()
 			f := Start(cfg, archive.Live(l, streams), slog.New(slog.DiscardHandler))
-			defer f.Stop()
-			for f.Books()[0].Through < l.Position().Durable {
-				time.Sleep(time.Millisecond)
+			for _, d := range f.all { // as Finish does, but for the end of the server
+				close(d.last)
+			}
+			f.done.Wait()
+			b.StopTimer()
+			f.Stop()
+			if through := f.Books()[0].Through; through < l.Position().Durable {
+				b.Fatalf("%d of %d records are acknowledged", through, b.N)
 			}
 			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "frames/s")
 		})
