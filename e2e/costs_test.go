@@ -21,8 +21,11 @@ import (
 
 // costs is how long TestForwardCosts measures each load, of which it has two, three times:
 //
-//	go test ./e2e -run TestForwardCosts -costs 20s -v
-var costs = flag.Duration("costs", 0, "TestForwardCosts: how long to measure each time; 0: not at all")
+//	go test ./e2e -run TestForwardCosts -costs 20s -delay 20ms -v
+var (
+	costs = flag.Duration("costs", 0, "TestForwardCosts: how long to measure each time; 0: not at all")
+	delay = flag.Duration("delay", 20*time.Millisecond, "TestForwardCosts: batch.delay")
+)
 
 // clockTicks is how many of the ticks in /proc/PID/stat a second has, on every Linux for programs.
 const clockTicks = 100
@@ -79,7 +82,7 @@ func runBoth(t *testing.T, dir string, forwards []bool, ports, rate int, used *[
 			devices.Go(func() { _ = device.Run(ctx) })
 		}
 		if with {
-			sources.WriteString("forward: [{to: nats, listen: off}]\n")
+			fmt.Fprintf(&sources, "forward: [{to: nats, listen: off, batch: {delay: %v}}]\n", *delay)
 		}
 		recorders = append(recorders, startRecorder(t, at, sources.String()))
 	}
