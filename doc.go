@@ -33,6 +33,7 @@
 //	           prefork            any server on several processes: restarts, upgrades, kills without a lost client
 //	           ipc                processes of one machine: messages with descriptors, rings in shared memory
 //	           internal/spool     what one process reads from a port and another records, in memory that outlives both
+//	           internal/sockets   connections and datagrams that are read: dialling, listening, as bare descriptors
 //	           loadgen            an open-loop load of HTTP requests
 //	           cell               a part of a program that keeps time, in a process of its own; above ipc
 //	product    archive            what a log means: streams, records, a cursor, sheets of starts

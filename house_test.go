@@ -23,7 +23,7 @@ const module = "github.com/tallywheel/tallywheel"
 var layers = [][]string{
 	{"crc16", "internal/sys", "internal/http1", "internal/hist", "internal/beat", "internal/pack", "internal/fault", "internal/testenv"},
 	{"frame", "ledger", "ring", "rt", "uring", "admission", "steal"},
-	{"serial", "reader", "asyncfile", "seglog", "server", "loadgen", "prefork", "ipc", "internal/spool"},
+	{"serial", "reader", "asyncfile", "seglog", "server", "loadgen", "prefork", "ipc", "internal/spool", "internal/sockets"},
 	{"archive", "config", "doctor", "probe", "internal/isolate", "cell"},
 	{"recorder", "export", "replay", "forward"},
 	{"api", "tap"},

@@ -81,6 +81,9 @@ func (c Config) Validate() error {
 			p.add(path+".id", "%q is there twice", s.ID)
 		}
 		seen[s.ID] = true
+		if c.Isolated() && s.TCP.All() {
+			p.add(path+".tcp.peers", "all does not go with isolate: process yet, which reads one connection of a source at a time: want first, newest, or isolate: none")
+		}
 	}
 	p = append(p, c.validateForward()...)
 	p = append(p, c.collisions()...)

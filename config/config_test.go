@@ -128,6 +128,7 @@ func TestWrongConfigs(t *testing.T) {
 		{source("tcp: {listen: ':http'}, frame: raw}, {id: b, tcp: {listen: ':80'}, frame: raw"), "is taken by sources[0].tcp.listen"},
 		{source("tcp: {listen: ':1', peers: some}, frame: raw"), "want first, newest or all"},
 		{source("tcp: {listen: ':1', max_peers: 2}, frame: raw"), "goes with peers: all"},
+		{"isolate: process\n" + source("tcp: {listen: ':1', peers: all}, frame: raw"), "sources[0].tcp.peers: all does not go with isolate: process yet"},
 		{source("tcp: {listen: ':1', peers: all, max_peers: 2000}, frame: raw"), "want 0 to 1024"},
 		{source("udp: {listen: ':1', max_peers: 2}, frame: raw"), "goes with tcp and peers: all"},
 		{source("tcp: {dial: ':1', peers: first}, frame: raw"), "goes with listen"},

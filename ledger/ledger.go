@@ -482,11 +482,17 @@ func (b *Book) Drop(cause string, n uint64) {
 	b.losses.lost(b.now)
 }
 
+// UnreadUncertain is the cause of up to so many bytes that a reader may have taken when it was
+// killed, or not: nothing says that any is lost.
+const UnreadUncertain = "reader_killed"
+
 // Unread posts n bytes that the kernel had taken from the sender and that were thrown away before
 // they were read, by cause. They are in no equation: nobody knows what they were.
 func (b *Book) Unread(cause string, n uint64) {
 	if n > 0 {
 		count(&b.unread, cause, n)
+	}
+	if n > 0 && cause != UnreadUncertain {
 		b.losses.lost(b.now)
 	}
 }

@@ -98,7 +98,9 @@ var sourceRules = []sourceRule{
 	{"overrun", Bad, here, overruns},
 	{"unread", Bad, here, func(_ *Sheet, p *Port) (all []find) {
 		for _, cause := range slices.Sorted(maps.Keys(p.Unread)) {
-			all = append(all, counts(p.Unread[cause], "byte", "unread: "+words(cause))...)
+			if cause != UnreadUncertain {
+				all = append(all, counts(p.Unread[cause], "byte", "unread: "+words(cause))...)
+			}
 		}
 		return all
 	}},
@@ -119,6 +121,9 @@ var sourceRules = []sourceRule{
 			return nil
 		}
 		return counts(p.lineErrors(), "byte", "with line errors")
+	}},
+	{"uncertain", Watch, nil, func(_ *Sheet, p *Port) []find {
+		return counts(p.Unread[UnreadUncertain], "byte", "uncertain: a killed reader may have taken them")
 	}},
 	{"resync", Watch, nil, func(_ *Sheet, p *Port) []find { return counts(p.Bytes.Resync, "byte", "in no frame") }},
 	{"no_answers", Watch, nil, func(_ *Sheet, p *Port) []find {

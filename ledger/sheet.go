@@ -182,7 +182,7 @@ type Port struct {
 	Frames      Frames  `json:"frames"`
 	Kernel      *Kernel `json:"kernel"`
 	// Unread is bytes that the kernel had taken from the sender and that were thrown away before
-	// they were read, by cause.
+	// they were read, by cause; those of UnreadUncertain may have been.
 	Unread map[string]uint64 `json:"unread"`
 	// FewDescriptors says that connections wait to be read, for the process has no descriptors for
 	// them.

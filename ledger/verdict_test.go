@@ -41,6 +41,7 @@ var verdictCases = []struct {
 	{"overrun", func(_ *Sheet, p *Port) { p.Kernel = &Kernel{Overrun: of(2), BufferOverrun: of(3)} }, Bad, "5 bytes here (5 over-run below us)"},
 	{"overrun", func(_ *Sheet, p *Port) { p.Kernel = &Kernel{BufferOverrun: of(7)} }, Bad, "7 datagrams here"},
 	{"unread", func(_ *Sheet, p *Port) { p.Unread = map[string]uint64{"stopped": 9} }, Bad, "9 bytes here (9 unread: stopped)"},
+	{"uncertain", func(_ *Sheet, p *Port) { p.Unread = map[string]uint64{UnreadUncertain: 1} }, Watch, "1 byte uncertain: a killed reader may have taken them: a"},
 	{"no_frame", func(_ *Sheet, p *Port) { p.Frames, p.Bytes = Frames{}, Bytes{Resync: longestFrame + 1} }, Bad, "damaged since "},
 	{"line_errors", func(_ *Sheet, p *Port) { p.Proof, p.Kernel = ProofNone, &Kernel{Parity: of(1), Framing: of(2)} }, Bad, ": 3 bytes;"},
 	{"line_errors_checked", func(_ *Sheet, p *Port) { p.Kernel = &Kernel{Parity: of(1)} }, Watch, "1 byte with line errors: a"},

@@ -48,9 +48,10 @@ type Port struct {
 // Handler.Arrived behind each read, without a view, and Handler.Silent after each pause, whoever
 // may hold bytes.
 type Sink interface {
-	// Read calls read with the place for the next bytes. at is when they were noticed. With full it
-	// has not called it, for there is no room: the port pauses until Handle.Resume.
-	Read(at time.Time, fd int, read func(fd int, b []byte) (int, syscall.Errno)) (n int, errno syscall.Errno, full bool)
+	// Read calls read with the place for the next bytes. at is when they were noticed. With more
+	// the descriptor may have more than there was place for. With full it has not called read, for
+	// there is no room: the port pauses until Handle.Resume.
+	Read(at time.Time, fd int, read func(fd int, b []byte) (int, syscall.Errno)) (n int, errno syscall.Errno, more, full bool)
 	// Last is when bytes came last, and how often Silent was called since, by an earlier reading;
 	// zero: there was none.
 	Last() (at time.Time, silences int)
@@ -180,15 +181,12 @@ type feed struct {
 	Port
 	ring   *ring.Ring
 	paused bool
-	atEnd  bool // the stream has ended behind what there is to read
-	urgent bool // a read may end at an urgent byte of TCP, with more behind it
-	finish bool // the port ends as soon as there is nothing to read
-	given  int  // bytes that the sink had room for at the last read
-	filled bool // … which took all of it: there may be more
-	call   func(int, []byte) (int, syscall.Errno)
-	fill   func(int, []byte) (int, syscall.Errno) // call, which notes what was given; made once
-	told   int                                    // calls of Silent since bytes last arrived
-	last   moment                                 // when bytes last arrived
+	atEnd  bool   // the stream has ended behind what there is to read
+	urgent bool   // a read may end at an urgent byte of TCP, with more behind it
+	finish bool   // the port ends as soon as there is nothing to read
+	filled bool   // the last read took all that the sink had place for: there may be more
+	told   int    // calls of Silent since bytes last arrived
+	last   moment // when bytes last arrived
 }
 
 // moment is one reading of the clock: wall is what handlers are told, in ns since 1970, and may be
@@ -214,10 +212,6 @@ func clock() moment {
 func newFeed(p Port) (*feed, error) {
 	if p.Into != nil {
 		f := &feed{Port: p, told: len(silences{})} // before the first byte no silence is told
-		f.fill = func(fd int, b []byte) (int, syscall.Errno) {
-			f.given = len(b)
-			return f.call(fd, b)
-		}
 		if at, told := p.Into.Last(); !at.IsZero() {
 			f.last, f.told = moment{at.UnixNano(), at.Sub(programStart), at}, told
 		}
@@ -292,9 +286,7 @@ func (f *feed) pull(read func(int, []byte) (int, syscall.Errno), now moment) (v 
 // read reads once: to the ring, behind which space is, or to the sink, which may have no room.
 func (f *feed) read(read func(int, []byte) (int, syscall.Errno), now moment) (n int, errno syscall.Errno, space []byte, err error) {
 	if f.Into != nil {
-		f.call = read
-		n, errno, f.paused = f.Into.Read(now.both, f.FD, f.fill)
-		f.filled = n > 0 && n == f.given
+		n, errno, f.filled, f.paused = f.Into.Read(now.both, f.FD, read)
 		return n, errno, nil, nil
 	}
 	if space = f.ring.Space(); len(space) == 0 {

@@ -425,18 +425,18 @@ type pool struct {
 	told int
 }
 
-func (p *pool) Read(_ time.Time, fd int, read func(int, []byte) (int, syscall.Errno)) (int, syscall.Errno, bool) {
+func (p *pool) Read(_ time.Time, fd int, read func(int, []byte) (int, syscall.Errno)) (n int, errno syscall.Errno, more, full bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.room == 0 {
-		return 0, 0, true
+		return 0, 0, false, true
 	}
 	b := make([]byte, min(p.room, 100))
-	n, errno := read(fd, b)
+	n, errno = read(fd, b)
 	if errno == 0 {
 		p.got, p.room = append(p.got, b[:n]...), p.room-n
 	}
-	return n, errno, false
+	return n, errno, n == len(b), false
 }
 
 func (p *pool) Last() (time.Time, int) { return p.last, p.told }

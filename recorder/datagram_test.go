@@ -15,6 +15,7 @@ import (
 	"github.com/tallywheel/tallywheel/frame/cobs"
 	"github.com/tallywheel/tallywheel/frame/slip"
 	"github.com/tallywheel/tallywheel/frame/ubx"
+	"github.com/tallywheel/tallywheel/internal/sockets"
 	"github.com/tallywheel/tallywheel/internal/sys"
 	"github.com/tallywheel/tallywheel/internal/testenv"
 )
@@ -213,7 +214,7 @@ func TestDatagramsWaitUntilTheyAreGivenUp(t *testing.T) {
 		}
 	}
 	testenv.Until(t, time.Minute, "the datagrams have come", d.waiting)
-	b := make([]byte, maxDatagram)
+	b := make([]byte, sockets.MaxDatagram)
 	if n, err := sys.Receive(d.fd(), b); n != 7 || err != nil || !d.waiting() {
 		t.Errorf("the first datagram has %d bytes, %v; want 7, and more behind it", n, err)
 	}

@@ -2,11 +2,10 @@ package recorder
 
 import (
 	"context"
-	"errors"
 	"net"
-	"syscall"
 
 	"github.com/tallywheel/tallywheel/config"
+	"github.com/tallywheel/tallywheel/internal/sockets"
 	"github.com/tallywheel/tallywheel/internal/sys"
 	"github.com/tallywheel/tallywheel/ledger"
 	"github.com/tallywheel/tallywheel/serial"
@@ -45,7 +44,7 @@ func newOpener(cfg config.Source) opener {
 	case cfg.UDP != nil:
 		return &udpOpener{addr: cfg.UDP.Listen}
 	case cfg.TCP.Dial != "":
-		return &dialOpener{cfg.TCP.Dial, answersWithin}
+		return &dialOpener{cfg.TCP.Dial, sockets.AnswersWithin}
 	default:
 		return newListener(cfg.TCP.Listen, cfg.TCP.Peers)
 	}
@@ -101,8 +100,8 @@ func (d *serialDevice) settings() map[string]string { return d.accepted }
 func (d *serialDevice) recount()                    { d.n = serial.Counters{} }
 
 func (d *serialDevice) deafen()         {} // a line cannot be stopped
-func (d *serialDevice) waiting() bool   { return waiting(d.port.FD()) > 0 }
-func (d *serialDevice) discard() uint64 { return waiting(d.port.FD()) }
+func (d *serialDevice) waiting() bool   { return sockets.Waiting(d.port.FD()) > 0 }
+func (d *serialDevice) discard() uint64 { return sockets.Waiting(d.port.FD()) }
 func (d *serialDevice) close() error    { return d.port.Close() }
 
 func (d *serialDevice) kernel() *ledger.Kernel {
@@ -140,29 +139,12 @@ type socket struct {
 }
 
 // newSocket makes a second descriptor for a connection, which the caller closes.
-func newSocket(conn net.Conn) (*socket, error) {
-	s := &socket{peer: conn.LocalAddr().String()}
-	if r := conn.RemoteAddr(); r != nil {
-		s.peer = r.String()
-	}
-	_, s.datagrams = conn.(*net.UDPConn)
-	raw, err := conn.(syscall.Conn).SyscallConn()
+func newSocket(conn *net.TCPConn) (*socket, error) {
+	fd, err := sys.SocketOf(conn)
 	if err != nil {
 		return nil, err
 	}
-	var dupErr error
-	if err := raw.Control(func(fd uintptr) { s.descriptor, dupErr = sys.Dup(int(fd)) }); err != nil || dupErr != nil {
-		return nil, errors.Join(err, dupErr)
-	}
-	return s, nil
-}
-
-// asDevice keeps a nil socket from becoming a device that is not nil.
-func asDevice(s *socket, err error) (device, error) {
-	if err != nil {
-		return nil, err
-	}
-	return s, nil
+	return &socket{descriptor: fd, peer: conn.RemoteAddr().String()}, nil
 }
 
 func (s *socket) fd() int                     { return s.descriptor }
@@ -179,39 +161,13 @@ func (s *socket) deafen() {
 	sys.Hang(s.descriptor)
 }
 
-func (s *socket) waiting() bool { return waiting(s.descriptor) > 0 }
+func (s *socket) waiting() bool { return sockets.Waiting(s.descriptor) > 0 }
 
-// discard takes datagrams one by one: the kernel tells the length of the next one only.
-func (s *socket) discard() (n uint64) {
-	if !s.datagrams {
-		return waiting(s.descriptor)
+func (s *socket) discard() uint64 {
+	if s.datagrams {
+		return sockets.Discard(s.descriptor)
 	}
-	b := make([]byte, maxDatagram)
-	for {
-		got, err := sys.Receive(s.descriptor, b)
-		if err != nil {
-			return n
-		}
-		n += uint64(got)
-	}
-}
-
-// maxDatagram is more than a datagram can have, in bytes.
-const maxDatagram = 64 << 10
-
-// inlineUrgent is the Control of sockets: a byte that is sent as urgent is one of the stream.
-func inlineUrgent(_, _ string, c syscall.RawConn) error {
-	var err error
-	return errors.Join(c.Control(func(fd uintptr) { err = sys.InlineUrgent(int(fd)) }), err)
-}
-
-// waiting is what the kernel holds for a descriptor.
-func waiting(fd int) uint64 {
-	n, err := sys.Waiting(fd)
-	if err != nil { // the device is gone, and what it held with it
-		return 0
-	}
-	return uint64(n)
+	return sockets.Waiting(s.descriptor)
 }
 
 func (s *socket) close() error { return sys.CloseFD(s.descriptor) }
@@ -231,23 +187,14 @@ func (s *socket) kernel() *ledger.Kernel {
 	return &ledger.Kernel{BufferOverrun: &n}
 }
 
-// udpBuffer is the receive buffer asked of the kernel, in bytes: half a second of a fast source.
-const udpBuffer = 4 << 20
-
 type udpOpener struct{ addr string }
 
 func (o *udpOpener) open(context.Context) (device, error) {
-	addr, err := net.ResolveUDPAddr("udp", o.addr)
+	fd, name, err := sockets.ListenDatagrams(o.addr)
 	if err != nil {
 		return nil, err
 	}
-	conn, err := net.ListenUDP("udp", addr)
-	if err != nil {
-		return nil, err
-	}
-	defer conn.Close()
-	_ = conn.SetReadBuffer(udpBuffer) // the kernel gives what its limit allows
-	return asDevice(newSocket(conn))
+	return &socket{descriptor: fd, peer: name, datagrams: true}, nil
 }
 
 func (o *udpOpener) replaced() <-chan struct{}          { return nil }

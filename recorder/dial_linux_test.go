@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tallywheel/tallywheel/config"
+	"github.com/tallywheel/tallywheel/internal/sockets"
 	"github.com/tallywheel/tallywheel/internal/testenv"
 	"github.com/tallywheel/tallywheel/ledger"
 )
@@ -63,7 +64,7 @@ func TestADialThatIsRefusedSaysSo(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.Close()
-	o := &dialOpener{l.Addr().String(), answersWithin}
+	o := &dialOpener{l.Addr().String(), sockets.AnswersWithin}
 	if _, err := o.open(t.Context()); err == nil || !strings.Contains(err.Error(), "connection refused") {
 		t.Errorf("open: %v; want connection refused", err)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tallywheel/tallywheel/config"
 	"github.com/tallywheel/tallywheel/frame/tally128"
+	"github.com/tallywheel/tallywheel/internal/sockets"
 	"github.com/tallywheel/tallywheel/ledger"
 	"github.com/tallywheel/tallywheel/reader"
 )
@@ -135,7 +136,7 @@ func TestADialThatLastsIsAnOutage(t *testing.T) {
 		if all := l.sheet().Outages; len(all) != 1 || all[0].From != from || all[0].To != to {
 			t.Errorf("outages %v; want the time of the dial, %v to %v", all, from, to)
 		}
-		o.takes = answersAtOnce / 2
+		o.takes = sockets.AnswersAtOnce / 2
 		ends()
 		is(4*time.Second, ledger.StateWaiting, connecting, connecting, "end of stream")
 		is(6*time.Second, ledger.StateOpen, "", connecting, "end of stream")
@@ -152,7 +153,7 @@ func TestADialThatLastsIsAnOutage(t *testing.T) {
 		l, _ := testLane(t, config.OverflowBlock)
 		before := openSource
 		defer func() { openSource = before }()
-		openSource = func(config.Source) opener { return &slowOpener{takes: answersAtOnce / 2} }
+		openSource = func(config.Source) opener { return &slowOpener{takes: sockets.AnswersAtOnce / 2} }
 		add := func(*lane, device, []byte) (reader.Handle, error) { return stubHandle{}, nil }
 		p, ctx := newPort(l, nil, add, slog.New(slog.DiscardHandler))
 		go p.keepOpen(ctx, nil)

@@ -330,21 +330,40 @@ func (i *isolation) before(cfg config.Config) config.Config {
 func (i *isolation) giveUp(source string) {
 	l := i.left[source]
 	delete(i.left, source)
-	_ = errors.Join(i.link.Drop(isolate.LaneOf(source)), i.link.Drop(isolate.PortOf(source)), l.spool.Close())
+	_ = errors.Join(i.link.Forget(source), l.spool.Close())
 }
 
 // reads reports whether another process reads a source.
-func (i *isolation) reads(s config.Source) bool { return i != nil && s.Serial != nil }
+func (i *isolation) reads(s config.Source) bool { return i != nil && !s.TCP.All() }
+
+// deviceOf is what the reader needs to know of the device of a source.
+func deviceOf(s config.Source) (isolate.Kind, string) {
+	switch {
+	case s.Serial != nil:
+		return isolate.Serial, s.Serial.Port
+	case s.UDP != nil:
+		return isolate.Datagrams, s.UDP.Listen
+	case s.TCP.Dial != "":
+		return isolate.Dialled, s.TCP.Dial
+	case s.TCP.Peers == config.PeersFirst:
+		return isolate.First, s.TCP.Listen
+	}
+	return isolate.Newest, s.TCP.Listen
+}
 
 // Size of a spool: what comes while the recorder is started again, and more.
 const (
 	spoolTime  = 4 * time.Second
 	leastSpool = 256 << 10
 	mostSpool  = 8 << 20
+	netSpool   = 4 << 20 // of a source whose rate nobody knows
 )
 
 // SpoolBytes is how much memory the spool of a source takes for its bytes.
 func SpoolBytes(s config.Source) int {
+	if s.Serial == nil {
+		return netSpool
+	}
 	n := s.Serial.Line().BytesPerSecond() * spoolTime.Seconds()
 	return max(leastSpool, min(int(n), mostSpool))
 }
@@ -414,9 +433,12 @@ func (rm *remote) put(giveUp *time.Time) error {
 		return err
 	}
 	silence, most := l.waits()
-	return put(rm.iso.link, isolate.LaneOf(cfg.ID), isolate.Lane{
-		Source: source, Port: cfg.Serial.Port, Line: cfg.Serial.Line(), Silence: silence, Patience: most, GiveUp: giveUp,
-	}, rm.spool)
+	lane := isolate.Lane{Source: source, Silence: silence, Patience: most, GiveUp: giveUp}
+	lane.Kind, lane.Port = deviceOf(cfg)
+	if cfg.Serial != nil {
+		lane.Line = cfg.Serial.Line()
+	}
+	return put(rm.iso.link, isolate.LaneOf(cfg.ID), lane, rm.spool)
 }
 
 // begin has the spool shown by pump from now on.
@@ -515,6 +537,7 @@ func (p *port) keepRemote(ctx context.Context) {
 		<-ctx.Done()
 	}
 	deadline := p.finishBy()
+	p.lane.finishes(unreadStopped)
 	if err := rm.put(&deadline); err != nil {
 		p.log.Debug("the keeper has ended, which the reader sees, too", "error", err)
 	}
@@ -530,7 +553,7 @@ func (p *port) keepRemote(ctx context.Context) {
 		p.log.Debug("bytes that had arrived are thrown away unread", "bytes", n, "cause", unreadStopped)
 	}
 	id := p.lane.cfg.ID
-	_ = errors.Join(rm.iso.link.Drop(isolate.LaneOf(id)), rm.iso.link.Drop(isolate.PortOf(id))) // an error: the keeper has ended
+	_ = rm.iso.link.Forget(id) // an error: the keeper has ended
 	p.lane.stopped()
 }
 

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/tallywheel/tallywheel/config"
+	"github.com/tallywheel/tallywheel/internal/sockets"
 )
 
 // A connection that dies without a word is noticed after 25 seconds, whether the device connects or
@@ -19,7 +20,7 @@ func TestDeadConnectionsAreNoticed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer device.Close()
-	for name, o := range map[string]opener{"listen": listening, "dial": &dialOpener{device.Addr().String(), answersWithin}} {
+	for name, o := range map[string]opener{"listen": listening, "dial": &dialOpener{device.Addr().String(), sockets.AnswersWithin}} {
 		d, err := o.open(t.Context())
 		if err != nil {
 			t.Fatal(err)

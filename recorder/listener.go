@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tallywheel/tallywheel/config"
+	"github.com/tallywheel/tallywheel/internal/sockets"
 	"github.com/tallywheel/tallywheel/internal/sys"
 )
 
@@ -38,9 +39,6 @@ type listener struct {
 	sealed  bool // of whoever closes it
 }
 
-// keepAlive finds a peer that is gone without a word after 25 seconds, whoever has connected.
-var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3}
-
 // newListener listens at once where it can; an address that is taken is tried again by open.
 func newListener(addr, peers string) *listener {
 	o := &listener{
@@ -57,13 +55,11 @@ func (o *listener) listen(ctx context.Context) error {
 	if o.l != nil {
 		return nil
 	}
-	c := &net.ListenConfig{KeepAliveConfig: keepAlive, Control: inlineUrgent}
-	c.SetMultipathTCP(false) // or the kernel would not let us seal it
-	l, err := c.Listen(ctx, "tcp", o.addr)
+	l, err := sockets.Listen(ctx, o.addr)
 	if err != nil {
 		return err
 	}
-	o.l = l.(*net.TCPListener)
+	o.l = l
 	o.done.Go(func() { o.accept(o.l) })
 	return nil
 }
@@ -305,7 +301,7 @@ func (u *untaken) Unwrap() error { return u.err }
 // waitingIn is what the kernel holds for a connection.
 func waitingIn(c *net.TCPConn) (n uint64) {
 	if raw, err := c.SyscallConn(); err == nil {
-		_ = raw.Control(func(fd uintptr) { n = waiting(int(fd)) })
+		_ = raw.Control(func(fd uintptr) { n = sockets.Waiting(int(fd)) })
 	}
 	return n
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/tallywheel/tallywheel/internal/sockets"
 	"github.com/tallywheel/tallywheel/reader"
 )
 
@@ -67,11 +68,11 @@ const (
 	leaveHalf                // … which goes on with what was half read, too
 )
 
-// newPort makes the port of a lane, with what another port has left, or with nothing. Somebody is
-// to keep it open until ctx is done.
+// newPort makes the port of a lane in this process, with what another port has left, or with
+// nothing. Somebody is to keep it open until ctx is done.
 func newPort(l *lane, from *handover, add func(*lane, device, []byte) (reader.Handle, error), log *slog.Logger) (*port, context.Context) {
-	ctx, cancel := context.WithCancel(context.Background())
-	p := &port{lane: l, add: add, log: log.With("source", l.cfg.ID), cancel: cancel, done: make(chan struct{})}
+	p, ctx := newRemotePort(l, nil, log)
+	p.add = add
 	if from != nil {
 		p.opener, p.halves = from.opener, from.halves
 	} else {
@@ -82,6 +83,12 @@ func newPort(l *lane, from *handover, add func(*lane, device, []byte) (reader.Ha
 		l.runsShort(o.short.is)
 	}
 	return p, ctx
+}
+
+// newRemotePort makes the port of a lane that another process reads.
+func newRemotePort(l *lane, rm *remote, log *slog.Logger) (*port, context.Context) {
+	ctx, cancel := context.WithCancel(context.Background())
+	return &port{lane: l, remote: rm, log: log.With("source", l.cfg.ID), cancel: cancel, done: make(chan struct{})}, ctx
 }
 
 // stop ends the reading: what has arrived by now is read first, unless it is left. Bytes read are
@@ -119,7 +126,7 @@ func (p *port) keepOpen(ctx context.Context, from *handover) {
 		first = from.devices[0]
 	}
 	var t trouble
-	var idle idleness
+	var idle sockets.Idleness
 	for ctx.Err() == nil {
 		d, err := first, error(nil)
 		if first = nil; d == nil {
@@ -137,7 +144,7 @@ func (p *port) keepOpen(ctx context.Context, from *handover) {
 					p.end(d)
 				}
 				if p.dials() != "" {
-					pause(ctx, idle.next(time.Since(began), p.lane.bytesRead()-before))
+					pause(ctx, idle.Next(time.Since(began), p.lane.bytesRead()-before))
 				}
 				continue
 			}
@@ -177,26 +184,6 @@ func (p *port) dials() string {
 		return o.dials()
 	}
 	return ""
-}
-
-// idleness is how long to wait before a device is dialled again whose connections end at once and
-// bring nothing, as those of a gateway do that another client has: without it each end is a new
-// beginning, some thousand times a second.
-type idleness time.Duration
-
-const (
-	atOnce       = time.Second // a connection that ends sooner has ended at once
-	longestPause = time.Second
-)
-
-// next is how long to wait behind a connection that lasted so long, and brought so many bytes.
-func (i *idleness) next(lasted time.Duration, bytes uint64) time.Duration {
-	if lasted >= atOnce || bytes > 0 {
-		*i = 0
-	} else {
-		*i = max(idleness(firstRetry), min(2**i, idleness(longestPause)))
-	}
-	return time.Duration(*i)
 }
 
 // trouble is what has kept a port from being opened since it was open last.
@@ -240,10 +227,6 @@ func (p *port) end(d device) {
 	}
 }
 
-// answersAtOnce is how long a device that is dialled may take to answer without an outage: then the
-// kernel calls again, for the call or its answer was lost, or nobody is there.
-const answersAtOnce = time.Second
-
 // open opens the device. The port says meanwhile what it waits for; fresh: no attempt has failed
 // since it was open last, so that there is no error which says it.
 func (p *port) open(ctx context.Context, fresh bool) (device, error) {
@@ -261,7 +244,7 @@ func (p *port) open(ctx context.Context, fresh bool) (device, error) {
 		defer close(answered)
 		d, err = p.opener.open(ctx)
 	}()
-	late := time.NewTimer(answersAtOnce)
+	late := time.NewTimer(sockets.AnswersAtOnce)
 	defer late.Stop()
 	select {
 	case <-answered:

@@ -19,6 +19,7 @@
 package recorder
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -300,16 +301,20 @@ func (r *Recorder) list(l *lane, open *handover) (run func()) {
 	if rm == nil { // else its books go on
 		r.resume(l)
 	}
-	p, ctx := newPort(l, open, r.read, r.slog)
-	run = func() { p.keepOpen(ctx, open) }
-	if rm == nil && r.iso.reads(l.cfg) {
+	if rm == nil && open == nil && r.iso.reads(l.cfg) {
 		var err error
 		if rm, err = r.newSpool(l); err != nil {
-			p.log.Error("the source is read in this process, and not isolated", "error", err)
+			r.slog.Error("the source is read in this process, and not isolated", "source", l.cfg.ID, "error", err)
 		}
 	}
-	if p.remote = rm; rm != nil {
+	var p *port
+	var ctx context.Context
+	if rm != nil {
+		p, ctx = newRemotePort(l, rm, r.slog)
 		run = func() { p.keepRemote(ctx) }
+	} else {
+		p, ctx = newPort(l, open, r.read, r.slog)
+		run = func() { p.keepOpen(ctx, open) }
 	}
 	if l.cfg.TCP.All() {
 		h := r.newHub(p)

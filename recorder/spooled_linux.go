@@ -52,11 +52,9 @@ const isLive = math.MinInt64
 // deadly is how many recorders in a row may die at work on one mark before it is skipped.
 const deadly = 3
 
-// Causes of bytes that were read, or may have been, and that nobody has classified.
-const (
-	unreadKilled  = "reader_killed"    // a reader may have taken them when it was killed
-	unreadCrashed = "recorder_crashed" // again and again a recorder has died of them
-)
+// unreadCrashed is the cause of bytes that were read, and that nobody has classified: again and
+// again a recorder has died of them.
+const unreadCrashed = "recorder_crashed"
 
 // wireLog is what a spooled lane needs of the log.
 type wireLog interface {
@@ -170,7 +168,7 @@ func (p *spooled) tell(m spool.Mark) {
 		l.in.book.At(m.Time)
 		switch m.A {
 		case spool.Uncertain:
-			l.in.book.Unread(unreadKilled, m.B)
+			l.in.book.Unread(ledger.UnreadUncertain, m.B)
 		case spool.Discarded:
 			l.in.book.Unread(unreadStopped, m.B)
 		}
@@ -179,6 +177,13 @@ func (p *spooled) tell(m spool.Mark) {
 
 // absence is why a device cannot be opened, and whether that is in words that were made for it.
 func (p *spooled) absence(m spool.Mark) (why string, words bool) {
+	switch m.A {
+	case spool.NotConnected:
+		return outageNotConnected, true
+	case spool.Connecting:
+		_, other := deviceOf(p.lane.cfg)
+		return outageConnecting + other, true
+	}
 	if p.why != nil {
 		if text := p.why(); text != "" {
 			return text, true

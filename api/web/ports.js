@@ -23,7 +23,7 @@ const columns = [
   { group: "Lost by us" },
   { name: "Dropped", about: "Valid frames given up after they were read, because the log was full, failed or too slow.", of: (p) => sum(p.frames.dropped), hurts: 2, more: (p) => causes(p.frames.dropped) },
   { name: "Overrun", about: "Lost below the recorder: characters that the UART or the tty, datagrams that the socket had no room for. A dash: the driver does not count them.", of: (p) => kernel(p, "overrun", "buffer_overrun"), hurts: 2 },
-  { name: "Unread", about: "Bytes that the kernel had taken from the sender and that nobody read.", of: (p) => sum(p.unread), hurts: 2, more: (p) => causes(p.unread), show: bytes },
+  { name: "Unread", about: "Bytes that the kernel had taken from the sender and that nobody read.", of: (p) => unread(p), hurts: 2, more: (p) => causes(p.unread), show: bytes },
   { group: "Look at" },
   { name: "No frame", about: "Bytes that belong to no valid frame: noise, cut or damaged frames (resync).", of: (p) => p.bytes.resync, hurts: 1, show: bytes },
   { name: "Line errors", about: "Characters with a wrong parity or without a stop bit, and breaks. A dash: the driver does not count them.", of: (p) => kernel(p, "framing", "parity", "break"), hurts: 1 },
@@ -87,7 +87,9 @@ export function makePorts() {
 }
 
 const rank = { good: 0, watch: 1, bad: 2 };
-const lost = (p) => p.frames.missing_unseen + p.frames.missing_by_time + p.frames.unanswered + Math.max(p.frames.missing_corrupt, p.frames.corrupt) + sum(p.frames.dropped) + sum(p.unread) + (kernel(p, "overrun", "buffer_overrun") ?? 0);
+// unread is without what a killed reader may have taken, or not.
+const unread = (p) => sum(p.unread) - (p.unread.reader_killed ?? 0);
+const lost = (p) => p.frames.missing_unseen + p.frames.missing_by_time + p.frames.unanswered + Math.max(p.frames.missing_corrupt, p.frames.corrupt) + sum(p.frames.dropped) + unread(p) + (kernel(p, "overrun", "buffer_overrun") ?? 0);
 
 // news is an account without what of it was acknowledged.
 function news(p) {

@@ -114,22 +114,9 @@ func mayIsolate(cfg config.Config) error {
 	}
 	err = errors.Join(err, sys.CloseFD(pidfd))
 	limit, limitErr := sys.LimitOf(sys.LimitFiles)
-	if n := uint64(keeperNeeds + 3*cfg.Devices()); limitErr == nil && limit.Soft < n {
+	const each = 4 // of a source: its memory, its listener, its device, and a connection that waits
+	if n := uint64(keeperNeeds + each*cfg.Devices()); limitErr == nil && limit.Soft < n {
 		return fmt.Errorf("%d descriptors, and it needs %d: raise the limit (ulimit -n, LimitNOFILE=)", limit.Soft, n)
 	}
 	return errors.Join(err, limitErr)
-}
-
-// shared says in words what `isolate: process` does with a configuration; "": it has none.
-func shared(cfg config.Config) (warnings []string) {
-	if !cfg.Isolated() {
-		return nil
-	}
-	for _, s := range cfg.Sources {
-		if s.Serial == nil {
-			warnings = append(warnings, fmt.Sprintf("source %s is not isolated: only serial ports are read by a process of their own yet; "+
-				"a crash of the recorder loses what it had in its hands, and the outage names it", s.ID))
-		}
-	}
-	return warnings
 }

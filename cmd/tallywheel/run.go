@@ -72,7 +72,7 @@ func record(ctx context.Context, file string, hup <-chan os.Signal, asJSON bool,
 		return err
 	}
 	cfg := b.cfg
-	for _, warning := range append(cfg.Exposed(file), shared(cfg)...) {
+	for _, warning := range cfg.Exposed(file) {
 		logger.Warn(warning)
 	}
 	limitMemory(cfg, logger)
@@ -297,7 +297,7 @@ func newCheck() *cobra.Command {
 			if err == nil {
 				err = checkHere(cfg, args[0])
 			}
-			exposed := append(cfg.Exposed(args[0]), shared(cfg)...)
+			exposed := cfg.Exposed(args[0])
 			if asJSON {
 				r := map[string]any{"ok": err == nil, "sources": len(cfg.Sources)}
 				if len(exposed) > 0 {

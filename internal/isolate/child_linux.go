@@ -171,6 +171,12 @@ func (k *keeper) hear(c *child, m message, fds []int) (other *child, err error) 
 		if other != nil {
 			err = send(other.conn, m, fds)
 		}
+	case opAccept:
+		if c.conn == nil {
+			return nil, nil // it has ended
+		}
+		answer, conn := k.accept(m.Name)
+		return c, send(c.conn, answer, conn)
 	case opPrepared:
 		c.prepared = true
 		k.wake()

@@ -39,9 +39,22 @@ func LaneOf(source string) string { return "lane/" + source }
 // PortOf names the entry of the device of a source: a [Port], and its descriptor while it is open.
 func PortOf(source string) string { return "port/" + source }
 
-// SourceOf is the source of an entry's name, and what kind of entry it is: "lane", "port" or "".
+// listenerOf names the entry of the socket at which a source waits for connections.
+func listenerOf(source string) string { return "listener/" + source }
+
+// nextOf names the entry of a connection that is about to be, or waits to become, the device of a
+// source.
+func nextOf(source string) string { return "next/" + source }
+
+// Of lists the names of all entries that a source may have.
+func Of(source string) []string {
+	return []string{LaneOf(source), PortOf(source), listenerOf(source), nextOf(source)}
+}
+
+// SourceOf is the source of an entry's name, and what kind of entry it is: "lane", "port",
+// "listener", "next" or "".
 func SourceOf(name string) (kind, source string) {
-	for _, kind := range []string{"lane", "port"} {
+	for _, kind := range []string{"lane", "port", "listener", "next"} {
 		if n := len(kind) + 1; len(name) > n && name[:n] == kind+"/" {
 			return kind, name[n:]
 		}
@@ -58,10 +71,23 @@ type Start struct {
 	Formats  string // of what lies in shared memory: a recorder with others cannot go on with that
 }
 
+// Kind is what the device of a source is.
+type Kind string
+
+// The kinds.
+const (
+	Serial    Kind = "serial"
+	Datagrams Kind = "udp"
+	Dialled   Kind = "dial"   // a device that listens
+	First     Kind = "first"  // one that connects: the first connection is read to its end
+	Newest    Kind = "newest" // … or until a newer one takes over
+)
+
 // Lane is what the reader needs to know of a source.
 type Lane struct {
 	Source   json.RawMessage // as the recorder records it; the reader does not look at it
-	Port     string          // path or identity of a serial port
+	Kind     Kind
+	Port     string // path or identity of a serial port; host:port of any other
 	Line     serial.Config
 	Silence  time.Duration // see reader.Port
 	Patience time.Duration
@@ -70,9 +96,10 @@ type Lane struct {
 
 // Port is what the reader tells of a source's device.
 type Port struct {
-	Path     string            // where it was opened last
+	Path     string            // where it was opened last; the peer of a connection
 	Identity string            // … and what it was, by which it is found under another name
 	Accepted map[string]string // optional settings and what became of them
+	Begin    uint64            // the offset on the wire of its first byte, of a connection
 	Why      string            // what keeps it from being open; "": it is open
 	Refused  bool              // the reader cannot take the source at all, and why
 }

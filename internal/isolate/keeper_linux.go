@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/tallywheel/tallywheel/internal/sys"
 	"github.com/tallywheel/tallywheel/ipc"
 )
 
@@ -218,6 +219,35 @@ func (k *keeper) place(m message, fds []int) {
 	default:
 		k.shelf = append(k.shelf, e)
 	}
+}
+
+// accept takes a connection that waits at the listener of a source, and puts it on the shelf: so it
+// is there before anybody may be killed who knows of it. mu is held.
+func (k *keeper) accept(source string) (answer message, conn []int) {
+	answer = message{Op: opAccept, Name: nextOf(source)}
+	if fds := k.fdsOf(answer.Name); len(fds) > 0 { // it was taken for a reader that has not heard of it
+		return answer, fds
+	}
+	err := error(syscall.EBADF)
+	if fds := k.fdsOf(listenerOf(source)); len(fds) > 0 {
+		var fd int
+		if fd, _, err = sys.Accept(fds[0]); err == nil {
+			k.place(message{Op: opPut, Name: answer.Name}, []int{fd})
+			return answer, []int{fd}
+		}
+	}
+	if !sys.PassingAccept(err) { // else there was one, which is gone
+		answer.Data, _ = json.Marshal(err.Error())
+	}
+	return answer, nil
+}
+
+// fdsOf is the descriptors of an entry. mu is held.
+func (k *keeper) fdsOf(name string) []int {
+	if i := slices.IndexFunc(k.shelf, func(e shelved) bool { return e.name == name }); i >= 0 {
+		return k.shelf[i].fds
+	}
+	return nil
 }
 
 // tellProcesses tells both children how the three are.

@@ -10,10 +10,10 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/tallywheel/tallywheel/internal/sockets"
 	"github.com/tallywheel/tallywheel/internal/spool"
 	"github.com/tallywheel/tallywheel/internal/sys"
 	"github.com/tallywheel/tallywheel/reader"
-	"github.com/tallywheel/tallywheel/serial"
 )
 
 // Times of a line.
@@ -38,6 +38,7 @@ type line struct {
 	bell   *Bell
 	read   reader.Reader
 	spool  *spool.Spool
+	wire   wire
 	stop   context.CancelFunc // run is to read what there is, and to end
 	ctx    context.Context
 	done   chan struct{} // closed by run
@@ -45,8 +46,7 @@ type line struct {
 	closed chan error    // of reader.Handler, for run
 	full   chan struct{} // the reader found no room, and pauses
 
-	identity string
-	told     map[uint32]uint64 // counters as they were written last
+	told map[uint32]uint64 // counters as they were written last
 
 	mu       sync.Mutex
 	producer *spool.Producer
@@ -93,43 +93,87 @@ func (l *line) isLeft() bool {
 // run keeps the device open until the line ends. It begins with what the reader before has left.
 func (l *line) run(before adoption) {
 	defer close(l.done)
-	p := l.goOn(before)
+	d := l.goOn(before)
 	var retry time.Duration
+	var idle sockets.Idleness
 	for l.ctx.Err() == nil {
-		if p == nil {
+		if d == nil {
 			var err error
-			if p, err = l.open(); err != nil {
-				l.absent(err)
-				retry = max(firstRetry, min(2*retry, lastRetry))
-				l.pause(retry + rand.N(retry/2))
+			if d, err = l.open(); err != nil {
+				if l.ctx.Err() == nil {
+					l.absent(err)
+					retry = max(firstRetry, min(2*retry, lastRetry))
+					l.pause(retry + rand.N(retry/2))
+				}
 				continue
 			}
 		}
 		retry = 0
-		err := l.serve(p)
-		if errors.Is(err, errLeft) {
+		began, from := time.Now(), l.position()
+		if l.serveToEnd(d) {
+			l.wire.leave()
 			return
 		}
-		if err != nil {
-			l.gone(err)
+		d = nil
+		if l.lane.Kind == Dialled {
+			l.pause(idle.Next(time.Since(began), l.position()-from))
 		}
-		l.forget(p)
-		p = nil
 	}
 	if l.isLeft() {
+		l.wire.leave()
 		return
 	}
-	if p != nil { // it was adopted, and never read
-		l.discard(p)
-		l.forget(p)
-	}
+	l.readRest(d)
+	l.wire.close()
 	now := spool.MomentOf(time.Now())
 	l.note(spool.Mark{Time: now.Wall, Kind: spool.Ended, B: uint64(now.Steady)})
 }
 
+// serveToEnd has a device read, and closes it. left: another reader goes on with it.
+func (l *line) serveToEnd(d device) (left bool) {
+	err := l.serve(d)
+	if errors.Is(err, errLeft) {
+		return true
+	}
+	if err != nil {
+		l.gone(err)
+	}
+	l.forget(d)
+	return false
+}
+
+// readRest reads what there is of a device that was adopted and never read, nil: there is none, and
+// of those that wait.
+func (l *line) readRest(d device) {
+	for ; ; d = nil {
+		if d == nil {
+			if d = l.wire.rest(); d == nil {
+				return
+			}
+			l.mu.Lock()
+			device := l.producer.Past().Device
+			l.mu.Unlock()
+			if device == spool.Opened { // the one before has come to its end, and this one is another wire
+				l.gone(spool.ErrReplaced)
+			}
+			if err := l.keep(d); err != nil {
+				l.log.Warn("a connection cannot be read to its end", "error", err)
+				return
+			}
+		}
+		l.serveToEnd(d)
+	}
+}
+
+// position is the offset of the next byte to be read.
+func (l *line) position() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.producer.Position()
+}
+
 // goOn takes over what the reader before has left, and writes down for how long nobody read it.
-func (l *line) goOn(before adoption) *serial.Port {
-	l.identity = before.Identity
+func (l *line) goOn(before adoption) device {
 	l.mu.Lock()
 	past, found := l.producer.Past(), l.producer.Recovered()
 	l.mu.Unlock()
@@ -143,9 +187,8 @@ func (l *line) goOn(before adoption) *serial.Port {
 		}
 		return nil
 	}
-	p, err := before.adopt()
+	d, err := l.wire.adopt(before.fd, before.Port)
 	if err != nil {
-		_ = sys.CloseFD(before.fd)
 		if past.Device == spool.Opened {
 			l.gone(err)
 		}
@@ -157,7 +200,7 @@ func (l *line) goOn(before adoption) *serial.Port {
 	} else {
 		l.opened()
 	}
-	return p
+	return d
 }
 
 func (l *line) opened() {
@@ -165,57 +208,91 @@ func (l *line) opened() {
 	l.note(spool.Mark{Time: now.Wall, Kind: spool.Opened, B: uint64(now.Steady)})
 }
 
-// open opens the device: by its path at first, and by its identity from then on. The keeper has it
-// before anything is written or read, so that whoever comes next has it, too.
-func (l *line) open() (*serial.Port, error) {
-	path, err := serial.Resolve(l.lane.Port, l.identity)
+// open opens the device, or waits for it.
+func (l *line) open() (device, error) {
+	d, err := l.wire.open(l.ctx)
 	if err != nil {
 		return nil, err
 	}
-	p, err := serial.Open(path, l.lane.Line)
-	if err != nil {
+	if err := l.keep(d); err != nil {
 		return nil, err
 	}
-	if id := serial.Identity(path); id != "" {
-		l.identity = id
+	return d, nil
+}
+
+// keep gives the keeper a device that was opened, before anything is written or read, so that
+// whoever comes next has it, too. After an error the device is closed.
+func (l *line) keep(d device) error {
+	about := d.about()
+	about.Begin = l.position()
+	if err := l.link.Put(PortOf(l.source), about, d.FD()); err != nil {
+		return errors.Join(err, d.Close())
 	}
-	if err := l.link.Put(PortOf(l.source), Port{Path: p.Path, Accepted: p.Accepted, Identity: l.identity}, p.FD()); err != nil {
-		return nil, errors.Join(err, p.Close())
-	}
+	l.wire.kept()
 	clear(l.told)
 	l.opened()
-	return p, nil
+	if l.lane.Kind != Serial { // a socket's counters begin with 0, whatever it has dropped meanwhile
+		for _, c := range d.counts() {
+			l.note(spool.Mark{Time: time.Now().UnixNano(), Kind: spool.Counted, A: c.which})
+			l.told[c.which] = 0
+		}
+	}
+	return nil
 }
 
 // errLeft ends the reading of a device that another reader goes on with.
 var errLeft = errors.New("another reader goes on")
 
-// serve has an open device read, until it is gone, which is an error, or the line ends.
-func (l *line) serve(p *serial.Port) error {
-	l.count(p)
-	h, err := l.read.Add(reader.Port{FD: p.FD(), Handler: l, Into: l, Silence: l.lane.Silence, Patience: l.lane.Patience})
+// takeover is the silence after which a newer connection takes the place of one that has not ended:
+// a device that connects again has lost its old connection, whether we have noticed or not, and one
+// that sends has not.
+const takeover = 500 * time.Millisecond
+
+// serve has an open device read, until it is gone or replaced, which is an error, or the line ends.
+func (l *line) serve(d device) error {
+	l.count(d)
+	h, err := l.read.Add(reader.Port{
+		FD: d.FD(), Handler: l, Into: l, Silence: l.lane.Silence, Patience: l.lane.Patience, Messages: l.lane.Kind == Datagrams,
+	})
 	if err != nil {
 		return err
 	}
-	counts := time.NewTicker(countEach)
+	counts, looks := time.NewTicker(countEach), time.NewTicker(takeover)
 	defer counts.Stop()
-	ends := l.ctx.Done()
-	var late <-chan time.Time
+	defer looks.Stop()
+	ends, newer := l.ctx.Done(), l.wire.newer()
+	var late, look <-chan time.Time
+	var before uint64 // where the wire was at the last look
+	replaced := false
 	for {
 		select {
 		case err := <-l.closed:
-			l.count(p)
-			if errors.Is(err, reader.ErrRemoved) {
+			l.count(d)
+			switch {
+			case replaced:
+				return spool.ErrReplaced
+			case errors.Is(err, reader.ErrRemoved):
 				return nil
 			}
 			return err
+		case <-newer:
+			newer, look, before = nil, looks.C, l.position()
+			looks.Reset(takeover)
+		case <-look:
+			if now := l.position(); now != before || sockets.Waiting(d.FD()) > 0 { // it lives
+				before = now
+				continue
+			}
+			look, replaced = nil, true
+			d.deafen()
+			h.Finish()
 		case <-l.full: // the bell need not be rung: the recorder knows what it has not taken
 			time.Sleep(fullLook)
 			h.Resume()
 		case <-counts.C:
-			l.count(p)
+			l.count(d)
 		case <-ends:
-			ends = nil
+			ends, newer, look = nil, nil, nil
 			if l.isLeft() {
 				h.Remove()
 				if err := <-l.closed; !errors.Is(err, reader.ErrRemoved) {
@@ -226,41 +303,38 @@ func (l *line) serve(p *serial.Port) error {
 			l.mu.Lock()
 			late = time.After(time.Until(l.giveUp))
 			l.mu.Unlock()
+			d.deafen()
 			h.Finish()
 		case <-late:
 			h.Remove()
 			<-l.closed
-			l.discard(p)
+			l.discard(d)
 			return nil
 		}
 	}
 }
 
 // count writes down what the driver has counted, where that has changed.
-func (l *line) count(p *serial.Port) {
-	c, err := p.Counters()
-	if err != nil {
-		return
-	}
-	for i, n := range []uint64{c.Overrun, c.BufferOverrun, c.Framing, c.Parity, c.Break} {
-		if told, ok := l.told[uint32(i)]; ok && told == n {
+func (l *line) count(d device) {
+	for _, c := range d.counts() {
+		if told, ok := l.told[c.which]; ok && told == c.n {
 			continue
 		}
 		l.mu.Lock()
-		err := l.producer.Note(spool.Mark{Time: time.Now().UnixNano(), Kind: spool.Counted, A: uint32(i), B: n})
+		err := l.producer.Note(spool.Mark{Time: time.Now().UnixNano(), Kind: spool.Counted, A: c.which, B: c.n})
 		l.mu.Unlock()
 		if err != nil {
 			return // there is no room: the next look has it, for the counter stands there
 		}
-		l.told[uint32(i)] = n
+		l.told[c.which] = c.n
 	}
 	l.bell.Ring()
 }
 
 // discard counts what the kernel holds, and nobody will read.
-func (l *line) discard(p *serial.Port) {
-	if n, err := sys.Waiting(p.FD()); err == nil && n > 0 {
-		l.note(spool.Mark{Time: time.Now().UnixNano(), Kind: spool.Lost, A: spool.Discarded, B: uint64(n)})
+func (l *line) discard(d device) {
+	if n := d.discard(); n > 0 {
+		l.note(spool.Mark{Time: time.Now().UnixNano(), Kind: spool.Lost, A: spool.Discarded, B: n})
 	}
 }
 
@@ -271,9 +345,15 @@ func (l *line) gone(err error) {
 }
 
 // forget closes a device that is not read any more, here and on the shelf.
-func (l *line) forget(p *serial.Port) {
-	_ = p.Close() // it is gone, or nobody cares
-	if err := l.link.Put(PortOf(l.source), Port{Path: p.Path, Identity: l.identity, Why: "it was closed"}); err != nil {
+func (l *line) forget(d device) {
+	was := d.about()
+	_ = d.Close() // it is gone, or nobody cares
+	l.say(Port{Path: was.Path, Identity: was.Identity, Why: "it was closed"})
+}
+
+// say puts what is known of a device that is not open on the shelf.
+func (l *line) say(p Port) {
+	if err := l.link.Put(PortOf(l.source), p); err != nil {
 		l.log.Warn("the keeper has ended", "error", err)
 	}
 }
@@ -281,9 +361,7 @@ func (l *line) forget(p *serial.Port) {
 // absent writes down why the device cannot be opened. The words are for the shelf, and come before
 // the mark.
 func (l *line) absent(err error) {
-	if err := l.link.Put(PortOf(l.source), Port{Identity: l.identity, Why: err.Error()}); err != nil {
-		l.log.Warn("the keeper has ended", "error", err)
-	}
+	l.say(Port{Identity: l.wire.identity(), Why: err.Error()})
 	now := spool.MomentOf(time.Now())
 	l.note(spool.Mark{Time: now.Wall, Kind: spool.Absent, A: errnoOf(err), B: uint64(now.Steady)})
 }
@@ -291,6 +369,9 @@ func (l *line) absent(err error) {
 // errnoOf is the number of an error of the kernel; 0: it is none, or the end of a stream.
 func errnoOf(err error) uint32 {
 	var errno syscall.Errno
+	if errors.Is(err, spool.ErrReplaced) {
+		return spool.Replaced
+	}
 	if errors.As(err, &errno) {
 		return uint32(errno)
 	}
@@ -327,12 +408,40 @@ func (l *line) note(m spool.Mark) {
 	}
 }
 
+// readOnce reads once. mu is held. more: there may be more than there was place for. A read of no
+// bytes would take nothing, neither an end nor an empty datagram.
+func (l *line) readOnce(at time.Time, fd int, read func(int, []byte) (int, syscall.Errno)) (n int, more bool, err error) {
+	switch l.lane.Kind {
+	case Datagrams:
+		given, errno := sys.NextDatagram(fd)
+		if errno != 0 {
+			return 0, false, errno
+		}
+		n, err = l.producer.ReadWhole(spool.Message, max(1, given), spool.MomentOf(at), fd, read)
+	case Serial:
+		given, waitErr := sys.Waiting(fd)
+		if waitErr != nil {
+			given = 0 // read says what is wrong
+		}
+		n, err = l.producer.ReadWhole(spool.Chunk, max(1, given), spool.MomentOf(at), fd, read)
+		more = 0 < n && n < given
+	default:
+		place := 0
+		n, err = l.producer.Read(spool.Chunk, spool.MomentOf(at), fd, func(fd int, b []byte) (int, syscall.Errno) {
+			place = len(b)
+			return read(fd, b)
+		})
+		more = 0 < n && n == place
+	}
+	return n, more, err
+}
+
 // Read implements reader.Sink.
-func (l *line) Read(at time.Time, fd int, read func(int, []byte) (int, syscall.Errno)) (n int, errno syscall.Errno, full bool) {
+func (l *line) Read(at time.Time, fd int, read func(int, []byte) (int, syscall.Errno)) (n int, errno syscall.Errno, more, full bool) {
 	l.mu.Lock()
-	n, err := l.producer.Read(spool.Chunk, spool.MomentOf(at), fd, read)
+	n, more, err := l.readOnce(at, fd, read)
 	switch {
-	case err == nil && n > 0:
+	case err == nil && (n > 0 || l.lane.Kind == Datagrams):
 		l.last = at.UnixNano()
 		l.hadRoom()
 	case errors.Is(err, spool.ErrFull) && l.stuck.IsZero():
@@ -341,17 +450,17 @@ func (l *line) Read(at time.Time, fd int, read func(int, []byte) (int, syscall.E
 	l.mu.Unlock()
 	switch {
 	case err == nil || errors.As(err, &errno):
-		return n, errno, false
+		return n, errno, more, false
 	case errors.Is(err, spool.ErrFull):
 		l.bell.Ring()
 		select {
 		case l.full <- struct{}{}:
 		default:
 		}
-		return 0, 0, true
+		return 0, 0, false, true
 	}
 	l.log.Error("the spool makes no sense: the source cannot be read until the recorder is started anew", "error", err)
-	return 0, syscall.EPROTO, false
+	return 0, syscall.EPROTO, false, false
 }
 
 // stuckLong is for how long a port that is not read for want of room is in no outage: the kernel

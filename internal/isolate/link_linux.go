@@ -26,6 +26,7 @@ const (
 	opRefuse    = "refuse"    // child: it cannot begin, and why, in place of a name
 	opYield     = "yield"     // keeper: another goes on, once the child has ended
 	opRenew     = "renew"     // recorder: a Renewal
+	opAccept    = "accept"    // reader: take a connection for that source. keeper: that one, or why there is none
 )
 
 // Beginning is how a child is to begin.
@@ -94,6 +95,20 @@ func (l *Link) Put(name string, data any, fds ...int) error {
 
 // Drop takes an entry off the shelf.
 func (l *Link) Drop(name string) error { return send(l.conn, message{Op: opDrop, Name: name}, nil) }
+
+// Forget takes all that a source has off the shelf.
+func (l *Link) Forget(source string) (err error) {
+	for _, name := range Of(source) {
+		err = errors.Join(err, l.Drop(name))
+	}
+	return err
+}
+
+// accept asks the keeper to take a connection that waits at the listener of a source. It answers by
+// an entry that Follow brings: whoever is killed meanwhile, the connection stays open.
+func (l *Link) accept(source string) error {
+	return send(l.conn, message{Op: opAccept, Name: source}, nil)
+}
 
 // Ready tells the keeper that this process does its work.
 func (l *Link) Ready() error { return send(l.conn, message{Op: opReady}, nil) }
@@ -167,7 +182,7 @@ func (l *Link) Follow(entry func(Entry), processes func([]Process)) (yields bool
 		switch m.Op {
 		case opYield:
 			return true
-		case opPut, opDrop:
+		case opPut, opDrop, opAccept:
 			entry(Entry{Name: m.Name, Data: m.Data, FDs: fds, Dropped: m.Op == opDrop})
 		case opProcesses:
 			var all []Process

@@ -8,9 +8,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tallywheel/tallywheel/internal/sockets"
 	"github.com/tallywheel/tallywheel/internal/spool"
+	"github.com/tallywheel/tallywheel/internal/sys"
 	"github.com/tallywheel/tallywheel/reader"
-	"github.com/tallywheel/tallywheel/serial"
 )
 
 // giveUpWithin is how long a reader whose keeper has ended reads what there is.
@@ -27,11 +28,16 @@ type ports struct {
 	known map[string]adoption // devices that the reader before has left, until their lines begin
 }
 
-// adoption is a device that another process has opened, or has lost.
+// adoption is a device that another process has opened, or has lost. Descriptors are -1 where there
+// is none.
 type adoption struct {
 	Port
-	fd int // -1: it is not open
+	fd       int
+	listener int
+	next     int // a connection that waits to become the device, or is about to be made
 }
+
+var nothingLeft = adoption{fd: -1, listener: -1, next: -1}
 
 // ReadPorts is all that a reader's process does, until the keeper has ended, or another reader goes
 // on in its place.
@@ -49,12 +55,12 @@ func ReadPorts(link *Link, log *slog.Logger) error {
 	}
 	r := &ports{link: link, log: log, lines: map[string]*line{}, known: map[string]adoption{}}
 	for _, e := range shelf {
-		if kind, source := SourceOf(e.Name); kind == "port" {
-			r.know(source, e)
+		if kind, source := SourceOf(e.Name); kind != "" && kind != "lane" {
+			r.know(kind, source, e)
 		}
 	}
 	for _, e := range shelf {
-		if kind, _ := SourceOf(e.Name); kind != "port" {
+		if kind, _ := SourceOf(e.Name); kind == "" || kind == "lane" {
 			r.entry(e)
 		}
 	}
@@ -80,16 +86,33 @@ func ReadPorts(link *Link, log *slog.Logger) error {
 	return nil
 }
 
-// know notes a device of the reader before.
-func (r *ports) know(source string, e Entry) {
-	a := adoption{fd: -1}
-	if err := json.Unmarshal(e.Data, &a.Port); err != nil {
-		r.log.Error("a device on the shelf cannot be read", "source", source, "error", err)
-	}
+// know notes what the reader before had of a device.
+func (r *ports) know(kind, source string, e Entry) {
+	a := r.left(source)
+	fd := -1
 	if len(e.FDs) > 0 {
-		a.fd = e.FDs[0]
+		fd = e.FDs[0]
+	}
+	switch kind {
+	case "listener":
+		a.listener = fd
+	case "next":
+		a.next = fd
+	default:
+		a.fd = fd
+		if err := json.Unmarshal(e.Data, &a.Port); err != nil {
+			r.log.Error("a device on the shelf cannot be read", "source", source, "error", err)
+		}
 	}
 	r.known[source] = a
+}
+
+// left is what the reader before had of the device of a source.
+func (r *ports) left(source string) adoption {
+	if a, ok := r.known[source]; ok {
+		return a
+	}
+	return nothingLeft
 }
 
 // entry does what the recorder asks for.
@@ -127,6 +150,9 @@ func (r *ports) take(e Entry) (err error) {
 		return nil
 	case kind == "lane":
 		return r.lane(source, e)
+	case kind == "next" && !e.Dropped && r.lines[source] != nil:
+		r.lines[source].wire.heard(e)
+		return nil
 	}
 	e.CloseFDs()
 	return nil
@@ -158,15 +184,14 @@ func (r *ports) lane(source string, e Entry) error {
 	if err != nil {
 		return err
 	}
-	p, err := s.Producer(0)
+	a := r.left(source)
+	p, err := s.ProducerOf(lane.Kind.most(), a.given(lane.Kind))
 	if err != nil {
 		return errors.Join(err, s.Close())
 	}
 	l := newLine(r, source, lane, s, p)
-	a, ok := r.known[source]
-	if delete(r.known, source); !ok {
-		a.fd = -1
-	}
+	l.wire = l.newWire(a)
+	delete(r.known, source)
 	r.lines[source] = l
 	go l.run(a)
 	if lane.GiveUp != nil {
@@ -175,5 +200,24 @@ func (r *ports) lane(source string, e Entry) error {
 	return nil
 }
 
-// adopt is a port of the reader before.
-func (a adoption) adopt() (*serial.Port, error) { return serial.Adopt(a.fd, a.Path, a.Accepted) }
+// most is how many bytes are read at a time, at most; 0: as many as a tty gives.
+func (k Kind) most() int {
+	switch k {
+	case Serial:
+		return 0
+	case Datagrams:
+		return sockets.MaxDatagram
+	}
+	return 16 << 10
+}
+
+// given is how far on the wire a connection of the reader before has given its bytes.
+func (a adoption) given(k Kind) spool.Given {
+	if k == Serial || k == Datagrams || a.fd < 0 {
+		return nil
+	}
+	return func() (uint64, bool) {
+		n, ok := sys.Taken(a.fd)
+		return a.Begin + n, ok
+	}
+}

@@ -23,7 +23,7 @@
 //
 //	  0  version u64 │ id 16 bytes │ key u64 │ slots u64 │ room u64    written before it is passed on
 //	128  marks published u64                                          the producer's
-//	256  intent: offset u64 │ marks u64 │ time u64 │ steady u64 │ kind u32, most u32
+//	256  intent: offset u64 │ marks u64 │ time u64 │ steady u64 │ kind u32 (whole: bit 16), most u32
 //	384  marks passed u64 │ at work u64 │ suspect u64 │ deaths u64    the consumer's
 //	512  checkpoint A │ checkpoint B                                  64 bytes and room each
 //	  …  slots of 32 bytes: offset u64 │ time i64 │ kind u32, a u32 │ b u64
@@ -45,9 +45,17 @@
 //
 // Its successor finds the intent. If the mark is there, the bytes are. Else they end at the last
 // byte that differs from the pattern. A byte is like the pattern by chance once in 256 times, two
-// once in 65,536: so many may have been at the end and are lost, which a mark says ([Lost],
-// [Uncertain]). That the pattern was written has one more use: the pages are there, so a kill
-// cannot make the kernel's copy fail.
+// once in 65,536. So it matters what else is known:
+//
+//   - A device that tells how many bytes it has given, as a TCP connection does, leaves no doubt
+//     ([Spool.ProducerOf]).
+//   - A read of what a tty or a datagram is known to have takes all of it or nothing
+//     ([Producer.ReadWhole]): one byte that differs says which. Uncertain is only one of less than
+//     eight bytes that left no trace.
+//   - Of any other read up to eight may have been at the end, or have come alone.
+//
+// What is uncertain is said by a mark ([Lost], [Uncertain]). That the pattern was written has one
+// more use: the pages are there, so a kill cannot make the kernel's copy fail.
 //
 // Nothing is lost by a consumer that is killed: the memory is kept from the older of its two
 // checkpoints on. One that is torn fails its CRC, and the other holds.

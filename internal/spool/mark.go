@@ -11,14 +11,21 @@ const (
 	Message                    // the same, and they are a message of its own, which may be empty: a datagram
 	Silent                     // nothing has come for B ns since the bytes before
 	Opened                     // the device is open from here on, which it was at B by the steady clock
-	Closed                     // the stream ended, or failed: A is the errno, 0 the end of the stream; at B by the steady clock
+	Closed                     // the stream ended, or failed: A is the errno, 0 the end of the stream, or Replaced; at B by the steady clock
 	Lost                       // up to B bytes are missing here: A is the cause
 	Step                       // the wall clock was set by B ns, a signed number
-	Absent                     // the device cannot be opened: A is the errno, 0 where there is none
+	Absent                     // the device cannot be opened: A is the errno, 0 where there is none, or NotConnected or Connecting
 	Counted                    // the driver's counter A stands at B; the first behind Opened says where it began
 	Unattended                 // nobody read from that time on, for B ns: A is the cause
 	Ended                      // the producer gave the wire up, in order: nothing follows; at B by the steady clock
 	kinds
+)
+
+// What [Absent] and [Closed] have where no error of the kernel is the cause.
+const (
+	NotConnected uint32 = 1<<16 + iota // nobody has connected
+	Connecting                         // the other side has not answered yet
+	Replaced                           // a newer connection took over
 )
 
 // Causes of [Lost].

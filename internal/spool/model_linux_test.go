@@ -26,6 +26,8 @@ type model struct {
 	producer *Producer
 	consumer *Consumer
 	kills    int
+	tells    bool   // the device tells what it has given
+	whole    bool   // some reads were of all or nothing
 	found    [3]int // kills of a producer that its successor knew: of a read, with bytes, with uncertain ones
 
 	// What the consumer has stored, by offset and by number: a successor must see the same again.
@@ -82,7 +84,17 @@ func (m *model) produce() error {
 		var err error
 		switch kind := Kind(1 + m.choose(4)); kind {
 		case Chunk, Message:
-			_, err = m.producer.Read(kind, Moment{int64(len(m.taken)), int64(len(m.taken)) * 2}, int(kind), m.read)
+			at := Moment{int64(len(m.taken)), int64(len(m.taken)) * 2}
+			if m.choose(2) == 0 {
+				_, err = m.producer.Read(kind, at, int(kind), m.read)
+				break
+			}
+			given := m.choose(40)
+			if kind == Chunk {
+				given++
+			}
+			m.whole = true
+			_, err = m.producer.ReadWhole(kind, given, at, int(kind), m.readWhole)
 		default:
 			err = m.producer.Note(Mark{Time: int64(len(m.taken)), Kind: kind, B: uint64(m.choose(100))})
 		}
@@ -97,7 +109,11 @@ func (m *model) produce() error {
 func sent(at uint64) byte { return byte(at * 0x9e3779b97f4a7c15 >> 56) }
 
 func (m *model) startProducer() error {
-	p, err := m.spool.produce(1+m.choose(600), m.step(m.consume))
+	var given Given
+	if m.tells {
+		given = func() (uint64, bool) { return uint64(len(m.taken)), true }
+	}
+	p, err := m.spool.produce(1+m.choose(600), given, m.step(m.consume))
 	if err != nil {
 		return err
 	}
@@ -130,6 +146,12 @@ func (m *model) read(kind int, b []byte) (int, syscall.Errno) {
 	if n == 0 && Kind(kind) != Message {
 		return 0, syscall.EAGAIN
 	}
+	return m.readWhole(kind, b[:n])
+}
+
+// readWhole is a device that has as many bytes as are asked for.
+func (m *model) readWhole(_ int, b []byte) (int, syscall.Errno) {
+	n := len(b)
 	for i := range b[:n] {
 		b[i] = sent(uint64(len(m.taken) + i))
 	}
@@ -229,7 +251,10 @@ func (m *model) judge() error {
 			}
 		}
 	}
-	if empty > m.empty || m.empty > empty+doubts {
+	if m.tells && doubts > 0 {
+		return fmt.Errorf("%d doubts of a device that tells", doubts)
+	}
+	if empty > m.empty || m.empty > empty+doubts && !m.tells && !m.whole { // else a message without a byte left no trace
 		return fmt.Errorf("%d messages without a byte of %d, with %d doubts", empty, m.empty, doubts)
 	}
 	return account(m.marks, m.log, m.taken)
@@ -300,6 +325,7 @@ func TestEitherEndMayDieAtAnyStep(t *testing.T) {
 		}
 		defer s.Close()
 		m := &model{spool: s, choose: func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "choice") }}
+		m.tells = m.choose(2) == 1
 		if err := m.run(rapid.IntRange(1, 200).Draw(t, "steps")); err != nil {
 			t.Fatal(err)
 		}
@@ -310,7 +336,7 @@ func TestManyDeaths(t *testing.T) {
 	rng := rand.New(rand.NewPCG(testenv.Seed(t), 1))
 	kills, found, offset := 0, [3]int{}, 0
 	for kills < *modelKills {
-		m := &model{spool: create(t, small), choose: rng.IntN}
+		m := &model{spool: create(t, small), choose: rng.IntN, tells: rng.IntN(2) == 1}
 		if err := m.run(2000); err != nil {
 			t.Fatal(err)
 		}

@@ -18,6 +18,9 @@ type Handler interface {
 // ErrEnded is given to Handler.Closed where the producer gave the wire up ([Ended]).
 var ErrEnded = errors.New("the wire was given up")
 
+// ErrReplaced is given to Handler.Closed where a newer connection took over ([Replaced]).
+var ErrReplaced = errors.New("a newer connection took over")
+
 // Player shows a spool to a handler, mark by mark. It looks at no clock: where a handler was
 // restored from what it had saved with a checkpoint, it gets the same calls again, with the same
 // bytes and times.
@@ -61,6 +64,8 @@ func (p *Player) Next() (m Mark, ok bool, err error) {
 		switch {
 		case m.Kind == Ended:
 			err = ErrEnded
+		case m.A == Replaced:
+			err = ErrReplaced
 		case m.A != 0:
 			err = os.NewSyscallError("read", syscall.Errno(m.A))
 		}

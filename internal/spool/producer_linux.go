@@ -38,15 +38,27 @@ type Recovery struct {
 const reserve = 16
 
 // intentBytes is what an intent takes: offset u64, marks u64, time i64, steady i64, kind u32,
-// most u32.
-const intentBytes = 40
+// most u32. The kind of one that takes most bytes or none is marked as whole.
+const (
+	intentBytes = 40
+	whole       = 1 << 16
+)
+
+// Given is the offset on the wire up to which a device has given its bytes to somebody, where it
+// can tell.
+type Given func() (offset uint64, ok bool)
 
 // Producer takes the end that fills. It reads most bytes at a time; 0 means 4 KiB, which is more
 // than a tty gives; a longer message is cut off. What the one before it, which has ended, was
 // killed in is recovered first: [Producer.Recovered] tells.
-func (s *Spool) Producer(most int) (*Producer, error) { return s.produce(most, func() {}) }
+func (s *Spool) Producer(most int) (*Producer, error) { return s.produce(most, nil, func() {}) }
 
-func (s *Spool) produce(most int, step func()) (*Producer, error) {
+// ProducerOf is Producer of a device that can tell what it has given: nothing is uncertain then.
+func (s *Spool) ProducerOf(most int, given Given) (*Producer, error) {
+	return s.produce(most, given, func() {})
+}
+
+func (s *Spool) produce(most int, given Given, step func()) (*Producer, error) {
 	if most == 0 {
 		most = 4 << 10
 	}
@@ -66,7 +78,7 @@ func (s *Spool) produce(most int, step func()) (*Producer, error) {
 		tell: ring.Uint64(s.owner, publishedAt), look: ring.Uint64(s.owner, passedAt),
 		intent: s.owner[intentAt:][:intentBytes:intentBytes], armed: ring.Uint64(s.owner, intentAt+32), step: step,
 	}
-	if err := p.recover(); err != nil {
+	if err := p.recover(given); err != nil {
 		return nil, err
 	}
 	return p, nil
@@ -81,13 +93,24 @@ func (p *Producer) Position() uint64 { return p.ring.Position() }
 // Read has read put the next bytes of a descriptor into the spool, and publishes them with their
 // mark: a [Chunk], or a [Message], which may be empty. at is when they were noticed. n is what read
 // returned: 0 of a stream is its end. An error is ErrFull or ErrCorrupt, and then read was not
-// called, or the errno that read returned.
+// called, or the errno that read returned. A message is read where the longest has room.
 func (p *Producer) Read(kind Kind, at Moment, fd int, read func(fd int, b []byte) (int, syscall.Errno)) (n int, err error) {
-	space, err := p.space()
+	return p.read(kind, kind, p.most, at, fd, read)
+}
+
+// ReadWhole is Read where the device has given bytes to be read now: read takes all of them, or as
+// many as there is room for, or none, so that a successor knows how many it took. A message is
+// read where it has room.
+func (p *Producer) ReadWhole(kind Kind, given int, at Moment, fd int, read func(fd int, b []byte) (int, syscall.Errno)) (n int, err error) {
+	return p.read(kind, kind|whole, min(given, p.most), at, fd, read)
+}
+
+func (p *Producer) read(kind, intent Kind, most int, at Moment, fd int, read func(fd int, b []byte) (int, syscall.Errno)) (n int, err error) {
+	space, err := p.space(kind, most)
 	if err != nil {
 		return 0, err
 	}
-	p.state(kind, len(space), at)
+	p.state(intent, len(space), at)
 	n, errno := read(fd, space)
 	if errno != 0 {
 		n, err = 0, errno
@@ -124,7 +147,7 @@ func (p *Producer) Note(m Mark) error {
 type Past struct {
 	Read     Mark // that bytes were read last; its Kind is 0: it is not known
 	Silences int  // marks of silence behind that
-	Device   Kind // the last one of Opened, Closed, Absent and Ended; 0: it is not known
+	Device   Kind // the last one of Opened, Closed, Absent and Ended; what was read since is of one that was opened; 0: it is not known
 }
 
 // Past looks back, so that a producer goes on with silences and the device where the one before it
@@ -141,22 +164,26 @@ func (p *Producer) Past() (past Past) {
 			past.Device = m.Kind
 		}
 	}
+	if past.Device == 0 && past.Read.Kind != 0 { // it was so long ago that others have taken the mark's place
+		past.Device = Opened
+	}
 	return past
 }
 
-// space is where the next bytes go, with the pattern in it.
-func (p *Producer) space() ([]byte, error) {
+// space is where the next bytes go, so many at most, with the pattern in it. A message has room as
+// a whole, or none.
+func (p *Producer) space(kind Kind, most int) ([]byte, error) {
 	if err := p.slots(reserve); err != nil {
 		return nil, err
 	}
-	space, err := p.ring.Space(p.most)
+	space, err := p.ring.Space(most)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("spool: %w", err)
-	case len(space) == 0:
+	case len(space) == 0 && most > 0, kind == Message && len(space) < most:
 		return nil, ErrFull
 	}
-	space = space[:min(len(space), p.most)]
+	space = space[:min(len(space), most)]
 	if from := p.Position(); p.laid < from+uint64(len(space)) {
 		p.spool.key.lay(space[p.laid-from:], p.laid)
 		p.laid = from + uint64(len(space))

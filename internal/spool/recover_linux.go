@@ -9,8 +9,9 @@ import (
 type intent struct {
 	at, marks uint64 // where the producer stood
 	time      Moment
-	kind      Kind
-	most      uint64 // 0: there is none
+	kind      Kind // 0: there is none
+	most      uint64
+	whole     bool // it takes most bytes, or none
 }
 
 func (p *Producer) intended() intent {
@@ -18,20 +19,20 @@ func (p *Producer) intended() intent {
 	word := func(i int) uint64 { return binary.NativeEndian.Uint64(p.intent[8*i:]) }
 	return intent{
 		at: word(0), marks: word(1), time: Moment{Wall: int64(word(2)), Steady: int64(word(3))},
-		kind: Kind(uint32(armed)), most: armed >> 32,
+		kind: Kind(uint32(armed)) &^ whole, most: armed >> 32, whole: armed&whole != 0,
 	}
 }
 
 // recover goes on where another producer has ended, at whatever step. It may itself be killed at
 // any step: then the next does the same.
-func (p *Producer) recover() error {
-	if in := p.intended(); in.most > 0 {
+func (p *Producer) recover(given Given) error {
+	if in := p.intended(); in.kind != 0 {
 		p.recovered.CutOff = true
 		switch n := p.published - in.marks; {
 		case n > 2: // those of a read and of what is uncertain
 			return fmt.Errorf("spool: a read %+v, with %d marks published: %w", in, p.published, ErrCorrupt)
 		case n == 0:
-			if err := p.salvage(in); err != nil {
+			if err := p.salvage(in, given); err != nil {
 				return err
 			}
 		}
@@ -47,7 +48,7 @@ func (p *Producer) recover() error {
 }
 
 // salvage writes the marks of a read that nobody was told of, if there was one.
-func (p *Producer) salvage(in intent) error {
+func (p *Producer) salvage(in intent, given Given) error {
 	space, err := p.ring.Space(int(min(in.most, uint64(p.spool.Size()))))
 	if err != nil {
 		return fmt.Errorf("spool: %w", err)
@@ -58,8 +59,7 @@ func (p *Producer) salvage(in intent) error {
 	if err := p.slots(2); err != nil {
 		return fmt.Errorf("spool: no room for the marks of a read, which it had: %w", ErrCorrupt)
 	}
-	n := p.spool.key.written(space[:in.most], in.at)
-	left := min(int(in.most)-n, doubt)
+	n, left := in.taken(p.spool.key.written(space[:in.most], in.at), given)
 	p.recovered.Bytes, p.recovered.Uncertain = n, left
 	end := in.at + uint64(n)
 	if n > 0 {
@@ -70,6 +70,26 @@ func (p *Producer) salvage(in intent) error {
 	}
 	p.publish()
 	return nil
+}
+
+// taken is how many bytes a read took, and how many more it may have taken, where the last that
+// differs from the pattern is byte n.
+func (in intent) taken(n int, given Given) (took, uncertain int) {
+	if given != nil {
+		if offset, ok := given(); ok && offset-in.at <= in.most && offset-in.at >= uint64(n) {
+			return int(offset - in.at), 0
+		}
+	}
+	left := int(in.most) - n
+	switch {
+	case !in.whole:
+		return n, min(left, doubt)
+	case n == 0 && left < doubt: // it took none, or those that the pattern has
+		return 0, left
+	case n > 0 && left < doubt: // it took all, and the last are those of the pattern
+		return n + left, 0
+	}
+	return n, 0
 }
 
 // catchUp publishes the bytes that the last mark tells of: at most so many are not published.

@@ -60,7 +60,7 @@ func (c Config) check() (Config, error) {
 }
 
 // Version is of the form of the memory.
-const Version = 1
+const Version = 2
 
 // Where words lie in the owner's part of the ring's header; see the package comment.
 const (

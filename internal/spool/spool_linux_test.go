@@ -107,6 +107,75 @@ func TestWhatIsReadComesWithItsMarks(t *testing.T) {
 	}
 }
 
+// A read that takes all or nothing is known by one byte that differs from the pattern, but for a
+// short one that left no trace.
+func TestAReadOfAllOrNothing(t *testing.T) {
+	for _, given := range []int{1, 5, 7, 8, 9, 100} {
+		for _, like := range []int{0, 1, 7, 8, given} { // the last so many bytes are like the pattern; all: it may have taken none
+			if like > given {
+				continue
+			}
+			s := create(t, Config{Size: 8192})
+			p, _ := ends(t, s, s)
+			_ = (&model{}).try(func() {}, func() error {
+				_, err := p.ReadWhole(Chunk, given, Moment{7, 8}, 0, func(_ int, b []byte) (int, syscall.Errno) {
+					for i := range b[:given-like] {
+						b[i] ^= 0xFF
+					}
+					panic(killed{})
+				})
+				return err
+			})
+			p, err := s.Producer(0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := Recovery{CutOff: true, Bytes: given}
+			switch {
+			case like == given && given < doubt:
+				want.Bytes, want.Uncertain = 0, given
+			case like >= doubt: // it gave fewer than it had said, or nothing
+				want.Bytes = given - like
+			}
+			if got := p.Recovered(); got != want {
+				t.Errorf("%d given, the last %d like the pattern: %+v, want %+v", given, like, got, want)
+			}
+		}
+	}
+}
+
+// A message has room as a whole, or none: it is not cut in two.
+func TestAMessageHasRoomOrNone(t *testing.T) {
+	s := create(t, Config{Size: 1})
+	_, c := ends(t, s, s)
+	p, err := s.Producer(s.Size())
+	if err != nil {
+		t.Fatal(err)
+	}
+	long := make([]byte, s.Size()-10)
+	take := func(_ int, b []byte) (int, syscall.Errno) { return copy(b, long), 0 }
+	if n, err := p.ReadWhole(Message, 10, Moment{1, 1}, 0, take); n != 10 || err != nil {
+		t.Fatal(n, err)
+	}
+	for _, n := range []int{s.Size(), s.Size() - 9} {
+		if _, err := p.ReadWhole(Message, n, Moment{2, 2}, 0, take); !errors.Is(err, ErrFull) {
+			t.Errorf("%d bytes where %d are free: %v", n, s.Size()-10, err)
+		}
+	}
+	if _, err := p.Read(Message, Moment{2, 2}, 0, take); !errors.Is(err, ErrFull) {
+		t.Errorf("a message of any length: %v", err)
+	}
+	if n, err := p.ReadWhole(Message, len(long), Moment{3, 3}, 0, take); n != len(long) || err != nil {
+		t.Errorf("one that just fits: %d, %v", n, err)
+	}
+	for _, want := range []int{10, len(long)} {
+		if m, view, ok, err := c.Next(); !ok || err != nil || len(view) != want {
+			t.Errorf("%+v of %d bytes, %v; want %d", m, len(view), err, want)
+		}
+		c.Done(want)
+	}
+}
+
 // A read whose last bytes are those of the pattern is named as uncertain, and so is one that may
 // have been of nothing.
 func TestWhatLooksLikeNothingIsNamed(t *testing.T) {
@@ -320,7 +389,7 @@ func TestOpenRefusesWhatIsNoSpool(t *testing.T) {
 		at    int
 		value uint64
 	}{
-		{"version", versionAt, 2},
+		{"version", versionAt, Version + 1},
 		{"no marks", slotsAt, 0},
 		{"marks that are no power of two", slotsAt, 65},
 		{"more marks than there are", slotsAt, MaxMarks},
@@ -660,6 +729,36 @@ func BenchmarkRoundOf128Bytes(b *testing.B) {
 }
 
 func read128(_ int, b []byte) (int, syscall.Errno) { return len(b[:128]), 0 }
+
+// TestPastOfALongTime: a device whose mark others have overwritten is open, for it is read.
+func TestPastOfALongTime(t *testing.T) {
+	s := create(t, Config{Marks: minMarks})
+	p, c := ends(t, s, s)
+	if err := p.Note(Mark{Time: 1, Kind: Opened, B: 1}); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 * minMarks {
+		if _, err := p.Read(Chunk, Moment{Wall: 2, Steady: 3}, 0, read128); err != nil {
+			t.Fatal(err)
+		}
+		for {
+			_, view, ok, err := c.Next()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !ok {
+				break
+			}
+			c.Done(len(view))
+		}
+		if err := c.Save(Checkpoint{Point: c.Point()}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if past := p.Past(); past.Device != Opened {
+		t.Errorf("it is %+v, want a device that is open", past)
+	}
+}
 
 // TestPast looks back at what the producer before has written, also where the consumer has passed
 // it, and holds marks of counters to the room that reads leave.

@@ -287,6 +287,62 @@ func Waiting(fd int) (int, error) {
 	return n, os.NewSyscallError("ioctl TIOCINQ", err)
 }
 
+// NextDatagram is the number of bytes of the datagram that the next receive takes. The errno is
+// that of a receive: EAGAIN where there is none. It does not tell the scheduler.
+//
+//go:noinline
+func NextDatagram(fd int) (int, syscall.Errno) {
+	n, _, e := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), 0, 0, unix.MSG_PEEK|unix.MSG_TRUNC|unix.MSG_DONTWAIT, 0, 0)
+	if e != 0 {
+		return 0, e
+	}
+	return int(n), 0
+}
+
+// Taken is the number of bytes of a TCP connection that have been read from it, by whomever; ok is
+// false where the kernel does not say so: before Linux 4.1, and of a connection that was reset.
+func Taken(fd int) (n uint64, ok bool) {
+	for range 100 { // a connection to which bytes come all the time
+		before, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+		if err != nil {
+			return 0, false
+		}
+		waiting, err := unix.IoctlGetInt(fd, unix.TIOCINQ)
+		if err != nil {
+			return 0, false
+		}
+		after, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+		if err != nil {
+			return 0, false
+		}
+		if before.Bytes_received != after.Bytes_received || before.State != after.State {
+			continue
+		}
+		received := after.Bytes_received
+		switch after.State {
+		case unix.BPF_TCP_ESTABLISHED:
+		case unix.BPF_TCP_CLOSE_WAIT, unix.BPF_TCP_LAST_ACK: // the peer's end counts as one
+			received--
+		default:
+			return 0, false
+		}
+		return received - uint64(waiting), received >= uint64(waiting)
+	}
+	return 0, false
+}
+
+// IsConnected reports whether a TCP socket has a peer.
+func IsConnected(fd int) bool {
+	_, err := unix.Getpeername(fd)
+	return err == nil
+}
+
+// SameFile reports whether two descriptors are of one open socket or file.
+func SameFile(a, b int) bool {
+	var x, y unix.Stat_t
+	return unix.Fstat(a, &x) == nil && unix.Fstat(b, &y) == nil && x.Dev == y.Dev && x.Ino == y.Ino
+}
+
 // PeerEnded reports whether the peer of a connection sends nothing more: what it sent may still
 // wait to be read.
 func PeerEnded(fd int) bool {

@@ -1,0 +1,98 @@
+package sockets
+
+import (
+	"context"
+	"errors"
+	"net"
+	"syscall"
+	"time"
+
+	"github.com/tallywheel/tallywheel/internal/sys"
+)
+
+// keepAlive finds a peer that is gone without a word after 25 seconds, whoever has connected.
+var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3}
+
+// Listen waits for connections. An urgent byte of theirs is one of the stream, and sys.Seal makes
+// the listener take nothing more.
+func Listen(ctx context.Context, addr string) (*net.TCPListener, error) {
+	c := &net.ListenConfig{KeepAliveConfig: keepAlive, Control: inlineUrgent}
+	c.SetMultipathTCP(false) // or the kernel would not let us seal it
+	l, err := c.Listen(ctx, "tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	return l.(*net.TCPListener), nil
+}
+
+// inlineUrgent is the Control of sockets: a byte that is sent as urgent is one of the stream.
+func inlineUrgent(_, _ string, c syscall.RawConn) error {
+	var err error
+	return errors.Join(c.Control(func(fd uintptr) { err = sys.InlineUrgent(int(fd)) }), err)
+}
+
+// datagramBuffer is the receive buffer asked of the kernel, in bytes: half a second of a fast
+// source.
+const datagramBuffer = 4 << 20
+
+// ListenDatagrams opens a UDP socket. name is where it listens.
+func ListenDatagrams(addr string) (fd int, name string, err error) {
+	at, err := net.ResolveUDPAddr("udp", addr)
+	if err != nil {
+		return -1, "", err
+	}
+	conn, err := net.ListenUDP("udp", at)
+	if err != nil {
+		return -1, "", err
+	}
+	defer conn.Close()
+	_ = conn.SetReadBuffer(datagramBuffer) // the kernel gives what its limit allows
+	fd, err = sys.SocketOf(conn)
+	return fd, conn.LocalAddr().String(), err
+}
+
+// Waiting is what the kernel holds for a descriptor, in bytes: of datagrams, those of the next one.
+func Waiting(fd int) uint64 {
+	n, err := sys.Waiting(fd)
+	if err != nil { // the device is gone, and what it held with it
+		return 0
+	}
+	return uint64(n)
+}
+
+// MaxDatagram is more than a datagram can have, in bytes.
+const MaxDatagram = 64 << 10
+
+// Discard takes the datagrams that wait, one by one, for the kernel tells the length of the next
+// one only. It returns how many bytes they had.
+func Discard(fd int) (n uint64) {
+	b := make([]byte, MaxDatagram)
+	for {
+		got, err := sys.Receive(fd, b)
+		if err != nil {
+			return n
+		}
+		n += uint64(got)
+	}
+}
+
+// Idleness is how long to wait before a device is dialled again whose connections end at once and
+// bring nothing, as those of a gateway do that another client has: without it each end is a new
+// beginning, some thousand times a second.
+type Idleness time.Duration
+
+const (
+	atOnce       = time.Second // a connection that ends sooner has ended at once
+	firstPause   = 50 * time.Millisecond
+	longestPause = time.Second
+)
+
+// Next is how long to wait behind a connection that lasted so long, and brought so many bytes.
+func (i *Idleness) Next(lasted time.Duration, bytes uint64) time.Duration {
+	if lasted >= atOnce || bytes > 0 {
+		*i = 0
+	} else {
+		*i = max(Idleness(firstPause), min(2**i, Idleness(longestPause)))
+	}
+	return time.Duration(*i)
+}
