@@ -1,6 +1,8 @@
 package recorder
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
@@ -27,12 +29,22 @@ func left(t *testing.T, g *Recorder, dir string, how ends) string {
 		_, _ = g.Stop("test") // its sheet may not be written
 		return dir
 	}
-	killed := t.TempDir()
-	if err := os.CopyFS(killed, os.DirFS(dir)); err != nil { // the folder in the way, too
-		t.Fatal(err)
-	}
 	t.Cleanup(func() { _, _ = g.Stop("test") })
-	return killed
+	return copyOf(t, dir) // the folder in the way, too
+}
+
+// copyOf copies the folder of a recorder that runs: what it has there may go meanwhile.
+func copyOf(t *testing.T, dir string) (copied string) {
+	t.Helper()
+	testenv.Until(t, time.Minute, "the folder is copied", func() bool {
+		copied = t.TempDir()
+		err := os.CopyFS(copied, os.DirFS(dir))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Fatal(err)
+		}
+		return err == nil
+	})
+	return copied
 }
 
 // sendTo has a device bring the frames from..from+n-1, until they are durable.

@@ -87,10 +87,7 @@ func TestPeersAreMissedUntilTheyCome(t *testing.T) {
 		s, err := os.ReadFile(filepath.Join(dir, "sheet.json"))
 		return err == nil && bytes.Contains(s, []byte(`"`+peer("a", 4)+`"`))
 	})
-	killed := t.TempDir()
-	if err := os.CopyFS(killed, os.DirFS(dir)); err != nil {
-		t.Fatal(err)
-	}
+	killed := copyOf(t, dir)
 	k := start(t, killed, nil, source)
 	waitsFor(t, k, peer("a", 2), peer("a", 3), peer("a", 4))
 	stop(t, k)
