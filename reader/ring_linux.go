@@ -3,9 +3,7 @@ package reader
 import (
 	"errors"
 	"fmt"
-	"os"
 	"runtime"
-	"strings"
 	"sync"
 	"time"
 
@@ -24,14 +22,8 @@ const (
 	maxWait = 10 * time.Second
 )
 
-// forever is a wait without a limit. A limit would cost: a timer that is the next to expire is
-// programmed into the hardware at every wait, which in a virtual machine takes about as long as
-// reading a frame. The thread still looks up: the runtime's monitor interrupts a wait that keeps a
-// P within some 10 ms, by a signal.
+// forever is a wait without a limit: see [sys.Interrupts].
 const forever = -time.Millisecond
-
-// signalsOn is whether the runtime's monitor sends such signals.
-var signalsOn = !strings.Contains(os.Getenv("GODEBUG"), "asyncpreemptoff=1")
 
 // ringReader is the strategy ring: everything but commands is the thread's alone.
 type ringReader struct {
@@ -69,7 +61,7 @@ func newRingReader(cfg Config) (*ringReader, error) {
 		_ = sys.CloseFD(wake)
 		return nil, errors.Join(err, ep.Close())
 	}
-	addProcs(1)
+	sys.AddProcs(1)
 	go r.loop()
 	return r, nil
 }
@@ -77,15 +69,6 @@ func newRingReader(cfg Config) (*ringReader, error) {
 // watch has events that carry tag tell when a descriptor has got input since the last of them.
 func (r *ringReader) watch(fd int, tag int32) error {
 	return r.epoll.Add(fd, sys.Readable|sys.Urgent|sys.Edges, uint64(uint32(tag)))
-}
-
-var procs sync.Mutex
-
-// addProcs changes GOMAXPROCS: a thread in raw system calls keeps a P that the others need.
-func addProcs(n int) {
-	procs.Lock()
-	defer procs.Unlock()
-	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + n)
 }
 
 // do runs f on the thread and returns when it has; false if the reader is closed.
@@ -276,7 +259,7 @@ func (r *ringReader) shut() {
 	}
 	_ = sys.CloseFD(r.wake)
 	_ = r.epoll.Close()
-	addProcs(-1)
+	sys.AddProcs(-1)
 }
 
 // event serves one descriptor. It is not inlined: a loop of raw system calls needs one real call a
@@ -343,7 +326,7 @@ func (r *ringReader) wait() (int, error) {
 		limit = 0
 	case r.cfg.Mode == Hybrid && quiet < r.cfg.Spin:
 		limit = 0
-	case !signalsOn:
+	case !sys.Interrupts:
 		limit = min(limit, idleAfter)
 	case limit == maxWait:
 		limit = forever

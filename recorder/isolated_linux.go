@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"runtime"
 	"reflect"
 	"slices"
 	"sync"
@@ -16,6 +17,7 @@ import (
 	"github.com/tallywheel/tallywheel/config"
 	"github.com/tallywheel/tallywheel/internal/isolate"
 	"github.com/tallywheel/tallywheel/internal/spool"
+	"github.com/tallywheel/tallywheel/internal/sys"
 	"github.com/tallywheel/tallywheel/ledger"
 	"github.com/tallywheel/tallywheel/reader"
 )
@@ -504,8 +506,13 @@ func (rm *remote) isOver() bool {
 }
 
 // pump shows spools to their lanes until the recorder stops. The reader rings the bell for what it
-// has written, and settle for what the log has stored.
+// has written, and settle for what the log has stored. It is one thread, as the one of package
+// reader is, and for the same reasons: while it is rung again and again, it keeps its P.
 func (r *Recorder) pump() {
+	runtime.LockOSThread()
+	sys.AddProcs(1)
+	defer sys.AddProcs(-1)
+	rung := false
 	for {
 		for r.iso.round() {
 		}
@@ -514,7 +521,7 @@ func (r *Recorder) pump() {
 			return
 		default:
 		}
-		r.iso.bell.Sleep(r.iso.round)
+		rung = r.iso.bell.Sleep(rung, r.iso.round)
 	}
 }
 

@@ -27,6 +27,9 @@ const asleep = 1
 // longestSleep is how long something may lie in a spool of which a killed reader could not tell.
 const longestSleep = time.Second
 
+// keptSleep is how long a sleep that keeps its P lasts at most, where no monitor ends it.
+const keptSleep = 20 * time.Millisecond
+
 // NewBell makes a bell.
 func NewBell() (*Bell, error) {
 	mem, err := ring.NewShared("tallywheel-bell", os.Getpagesize(), 8)
@@ -57,11 +60,22 @@ func (b *Bell) Ring() {
 	}
 }
 
-// Sleep returns when the bell was rung, when look finds something to do, or after a while.
-func (b *Bell) Sleep(look func() bool) {
+// Sleep returns when the bell was rung, when look finds something to do, or after a while. Only one
+// goroutine may sleep there. With keep it keeps its P meanwhile, for some 10 ms at most. Without,
+// the runtime's monitor wakes to hand that on, which costs more than what the bell is rung for
+// where that is often. It reports whether there is something to do.
+func (b *Bell) Sleep(keep bool, look func() bool) (rung bool) {
 	b.word.Store(asleep)
-	if !look() {
+	switch {
+	case look():
+		b.word.Store(0)
+		return true
+	case !keep:
 		sys.FutexWait(b.word, asleep, longestSleep)
+	case sys.Interrupts:
+		sys.FutexWaitRaw(b.word, asleep, longestSleep) // the monitor ends it earlier
+	default:
+		sys.FutexWaitRaw(b.word, asleep, keptSleep)
 	}
-	b.word.Store(0)
+	return b.word.Swap(0) == 0
 }

@@ -133,17 +133,24 @@ func TestShelf(t *testing.T) {
 	}
 }
 
-// TestBell wakes who sleeps, and keeps nobody asleep who finds something.
+// TestBell wakes who sleeps, keeps nobody asleep who finds something, and a P for short only.
 func TestBell(t *testing.T) {
 	b, err := NewBell()
 	if err != nil {
 		t.Skipf("SKIPPED: %v; needs memory that can be sealed", err)
 	}
-	b.Sleep(func() bool { return true })
-	began := time.Now()
-	b.Sleep(func() bool { b.Ring(); return false }) // what came between the look and the sleep
-	if d := time.Since(began); d > longestSleep/2 {
-		t.Errorf("it slept for %v though it was rung", d)
+	for _, keep := range []bool{false, true} {
+		if !b.Sleep(keep, func() bool { return true }) {
+			t.Errorf("keep %v: it says that nothing was found", keep)
+		}
+		began := time.Now()
+		rung := b.Sleep(keep, func() bool { b.Ring(); return false }) // what came between the look and the sleep
+		if d := time.Since(began); d > longestSleep/2 || !rung {
+			t.Errorf("keep %v: it slept for %v and says %v though it was rung", keep, d, rung)
+		}
+		if b.Sleep(keep, func() bool { return false }) {
+			t.Errorf("keep %v: it says that it was rung", keep)
+		}
 	}
 }
 

@@ -448,19 +448,28 @@ func (l *line) Read(at time.Time, fd int, read func(int, []byte) (int, syscall.E
 		l.stuck = time.Now()
 	}
 	l.mu.Unlock()
+	if err == nil {
+		return n, 0, more, false
+	}
+	errno, full = l.unread(err)
+	return n, errno, more, full
+}
+
+// unread tells the reader why nothing was read.
+func (l *line) unread(err error) (errno syscall.Errno, full bool) {
 	switch {
-	case err == nil || errors.As(err, &errno):
-		return n, errno, more, false
+	case errors.As(err, &errno):
+		return errno, false
 	case errors.Is(err, spool.ErrFull):
 		l.bell.Ring()
 		select {
 		case l.full <- struct{}{}:
 		default:
 		}
-		return 0, 0, false, true
+		return 0, true
 	}
 	l.log.Error("the spool makes no sense: the source cannot be read until the recorder is started anew", "error", err)
-	return 0, syscall.EPROTO, false, false
+	return syscall.EPROTO, false
 }
 
 // stuckLong is for how long a port that is not read for want of room is in no outage: the kernel

@@ -85,6 +85,17 @@ func FutexWait(word *atomic.Uint32, value uint32, atMost time.Duration) {
 	_, _, _ = unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(word)), futexWait, uintptr(value), uintptr(unsafe.Pointer(&ts)), 0, 0)
 }
 
+// FutexWaitRaw is FutexWait that keeps the P. A signal ends it, as the runtime's monitor sends one
+// (see [Interrupts]): the kernel would go on with a wait that has no limit, so each has one. It is
+// not inlined: a loop of raw calls needs one real call a turn, or the garbage collector can never
+// stop it.
+//
+//go:noinline
+func FutexWaitRaw(word *atomic.Uint32, value uint32, atMost time.Duration) {
+	ts := unix.NsecToTimespec(int64(atMost))
+	_, _, _ = unix.RawSyscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(word)), futexWait, uintptr(value), uintptr(unsafe.Pointer(&ts)), 0, 0)
+}
+
 // FutexWake wakes those who sleep at word.
 func FutexWake(word *atomic.Uint32) {
 	const all = 1<<31 - 1
