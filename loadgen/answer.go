@@ -2,6 +2,7 @@ package loadgen
 
 import (
 	"bytes"
+	"net/http"
 	"strconv"
 
 	"github.com/tallywheel/tallywheel/internal/http1"
@@ -9,6 +10,11 @@ import (
 
 // maxHead bounds the head of an answer.
 const maxHead = 64 << 10
+
+// noHTTP is the kind of error for a head that no answer has.
+const noHTTP = "no HTTP"
+
+func kindOfStatus(status int) string { return "status " + strconv.Itoa(status) }
 
 // answer reads as much of an answer as b has. whole is its status once it is over.
 func (c *conn) answer(b []byte) (used, whole int, bad string) {
@@ -22,28 +28,20 @@ func (c *conn) answer(b []byte) (used, whole int, bad string) {
 		}
 		return 0, 0, ""
 	}
-	head := b[:end+2]
-	if len(head) < 14 || string(head[:7]) != "HTTP/1." {
-		return 0, 0, "no HTTP"
-	}
-	status, err := strconv.Atoi(string(head[9:12]))
-	if err != nil {
-		return 0, 0, "no HTTP"
-	}
-	if status < 200 {
+	var f framing
+	switch {
+	case !f.read(b[:end]):
+		return 0, 0, noHTTP
+	case f.status == http.StatusSwitchingProtocols: // what comes now is no HTTP
+		return 0, 0, kindOfStatus(f.status)
+	case f.status < 200:
 		return end + 4, 0, ""
 	}
-	c.skip, c.chunked, c.status, c.got = 0, false, status, 0
-	goesOn := field(head, "connection")
-	c.last = bytes.EqualFold(goesOn, []byte("close")) || head[7] == '0' && !bytes.EqualFold(goesOn, []byte("keep-alive"))
-	if status != 204 && status != 304 && !c.bare {
-		if v := field(head, "transfer-encoding"); bytes.EqualFold(v, []byte("chunked")) {
-			c.chunked, c.chunks = true, http1.Chunks{}
-		} else if v := field(head, "content-length"); v == nil {
-			c.toEnd = true
-		} else if c.skip, err = strconv.ParseInt(string(v), 10, 64); err != nil || c.skip < 0 {
-			return 0, 0, "no HTTP"
-		}
+	c.skip, c.status, c.got = 0, f.status, 0
+	c.last = f.close || f.old && !f.keep
+	if f.status != http.StatusNoContent && f.status != http.StatusNotModified && !c.bare {
+		c.skip, c.chunked, c.chunks = max(f.length, 0), f.chunked, http1.Chunks{}
+		c.toEnd = !f.chunked && f.length < 0
 	}
 	return c.body(b, end+4)
 }
@@ -82,20 +80,4 @@ func (c *conn) body(b []byte, at int) (used, whole int, bad string) {
 		return at, 0, ""
 	}
 	return c.ended(at)
-}
-
-// field is the value of a header field whose name is given in lower case.
-func field(head []byte, name string) []byte {
-	for len(head) > 0 {
-		i := bytes.IndexByte(head, '\n')
-		if i < 0 {
-			return nil
-		}
-		line := head[:i]
-		head = head[i+1:]
-		if len(line) > len(name) && line[len(name)] == ':' && bytes.EqualFold(line[:len(name)], []byte(name)) {
-			return bytes.TrimSpace(line[len(name)+1:])
-		}
-	}
-	return nil
 }

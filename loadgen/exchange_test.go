@@ -232,7 +232,10 @@ func TestTooEarly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.Requests > 0 || r.Failed() == 0 || !strings.HasPrefix(kinds(r)[0], "answered before the request was sent") && kinds(r)[0] != "reset" {
+	early := slices.DeleteFunc(kinds(r), func(kind string) bool { // the last may come when nothing is sent any more
+		return !strings.HasPrefix(kind, "answered before the request was sent") && kind != "reset"
+	})
+	if r.Requests > 0 || len(early) == 0 {
 		t.Errorf("%d answered, errors %v", r.Requests, r.Errors)
 	}
 }

@@ -9,12 +9,11 @@ import (
 	"net/url"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/HdrHistogram/hdrhistogram-go"
 
 	"github.com/tallywheel/tallywheel/uring"
 )
@@ -26,7 +25,7 @@ type HoldConfig struct {
 	Connections int           // 1 to 4,000,000
 	Every       time.Duration // between requests of a connection; 0: 1 min
 	Duration    time.Duration // how long, once all are open; 0: Every
-	Timeout     time.Duration // for the answers that are still awaited at the end, and for a connection; 0: 10 s
+	Timeout     time.Duration // for a connection with its first answer, and for the answers that are still awaited at the end; 0: 10 s
 }
 
 // Held is what came of it.
@@ -60,6 +59,8 @@ func Hold(ctx context.Context, cfg HoldConfig) (*Held, error) {
 	if err != nil {
 		return nil, err
 	}
+	ctx, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
 	before := resident()
 	n := (cfg.Connections + perHolder - 1) / perHolder
 	all := make([]*holder, n)
@@ -80,6 +81,9 @@ func Hold(ctx context.Context, cfg HoldConfig) (*Held, error) {
 				open()
 				return <-start
 			})
+			if errs[i] != nil {
+				giveUp(errOther)
+			}
 		})
 	}
 	opened.Wait()
@@ -92,6 +96,9 @@ func Hold(ctx context.Context, cfg HoldConfig) (*Held, error) {
 	ended.Wait()
 	return r, r.gather(&cfg, all, errs, held)
 }
+
+// errOther ends the holders beside one that has failed: what they hold is not what was asked for.
+var errOther = errors.New("load: hold: another ring has failed")
 
 func (r *Held) gather(cfg *HoldConfig, all []*holder, errs []error, began time.Time) error {
 	r.Seconds = min(time.Since(began), cfg.Duration).Seconds()
@@ -107,14 +114,7 @@ func (r *Held) gather(cfg *HoldConfig, all []*holder, errs []error, began time.T
 	}
 	r.OpenPerSec = float64(made) / r.OpenSeconds
 	r.LatencyUs = latencyOf(latency)
-	return errors.Join(errs...)
-}
-
-func latencyOf(h *hdrhistogram.Histogram) Latency {
-	return Latency{
-		Mean: h.Mean(), StdDev: h.StdDev(), P50: h.ValueAtQuantile(50), P75: h.ValueAtQuantile(75), P90: h.ValueAtQuantile(90),
-		P99: h.ValueAtQuantile(99), P999: h.ValueAtQuantile(99.9), Max: h.Max(),
-	}
+	return errors.Join(slices.DeleteFunc(errs, func(err error) bool { return errors.Is(err, errOther) })...)
 }
 
 // check fills in what is left out, and returns the addresses and the request.
@@ -147,8 +147,8 @@ func (c *HoldConfig) check() (to []netip.AddrPort, request []byte, err error) {
 		return nil, nil, wrong("%d connections: want 1 to %d", c.Connections, maxHeld)
 	case c.Spread < 1 || c.Spread > 1<<16:
 		return nil, nil, wrong("%d addresses: want 1 to %d", c.Spread, 1<<16)
-	case c.Every < 0 || c.Duration < 0 || c.Timeout < 0:
-		return nil, nil, wrong("a time is negative")
+	case min(c.Every, c.Duration, c.Timeout) < 0 || max(c.Every, c.Duration, c.Timeout) > maxTime:
+		return nil, nil, wrong("a time is negative, or longer than %v", maxTime)
 	}
 	for a := first.Addr(); len(to) < c.Spread; a = a.Next() {
 		if !a.IsValid() {

@@ -4,13 +4,25 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"math"
 	"net"
 	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/tallywheel/tallywheel/uring"
 )
+
+// noRings skips a test where the error is that there is no io_uring.
+func noRings(t *testing.T, err error) {
+	var lacks *uring.FeatureError
+	if errors.As(err, &lacks) {
+		t.Skipf("SKIPPED: %v", err)
+	}
+}
 
 // TestHold: connections are open all the time, and each is asked as often as is due; what a server
 // has counted is what was answered.
@@ -31,9 +43,7 @@ func TestHold(t *testing.T) {
 	go func() { _ = s.Serve(ln) }()
 	t.Cleanup(func() { _ = s.Close() })
 	r, err := Hold(t.Context(), HoldConfig{URL: "http://" + ln.Addr().String() + "/", Connections: 200, Every: 500 * time.Millisecond, Duration: 2 * time.Second, Timeout: time.Minute})
-	if errors.Is(err, errors.ErrUnsupported) {
-		t.Skipf("SKIPPED: %v", err)
-	} else if err != nil {
+	if noRings(t, err); err != nil {
 		t.Fatal(err)
 	}
 	if r.Connections != 200 || conns.Load() != 200 || int64(r.Requests) != asked.Load()-200 || r.Requests+r.Failed < 790 || r.Requests < 200 {
@@ -62,9 +72,7 @@ func TestHoldCountsWhatIsLost(t *testing.T) {
 	t.Cleanup(func() { _ = s.Close() })
 	cfg := HoldConfig{URL: "http://" + ln.Addr().String() + "/", Connections: 20, Every: 200 * time.Millisecond, Duration: time.Second, Timeout: time.Minute}
 	r, err := Hold(t.Context(), cfg)
-	if errors.Is(err, errors.ErrUnsupported) {
-		t.Skipf("SKIPPED: %v", err)
-	} else if err != nil {
+	if noRings(t, err); err != nil {
 		t.Fatal(err)
 	}
 	if r.Failed == 0 || r.Connections == 20 {
@@ -73,6 +81,23 @@ func TestHoldCountsWhatIsLost(t *testing.T) {
 	no.Store(true)
 	if _, err := Hold(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "could not be made and answered") {
 		t.Errorf("a server that refuses: %v", err)
+	}
+}
+
+// TestHoldGivesUp: a server that does not accept, or does not answer, does not hold up who opens.
+func TestHoldGivesUp(t *testing.T) {
+	full, err := listenWithoutQueue()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer full.Close()
+	silent := serveRaw(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
+	for _, url := range []string{"http://" + full.addr, silent} {
+		began := time.Now()
+		_, err := Hold(t.Context(), HoldConfig{URL: url, Connections: 20, Timeout: 200 * time.Millisecond})
+		if noRings(t, err); err == nil || !strings.Contains(err.Error(), "no answer within 200ms") || time.Since(began) > time.Minute {
+			t.Errorf("%s: %v after %v", url, err, time.Since(began))
+		}
 	}
 }
 
@@ -86,6 +111,7 @@ func TestHoldThatCannotBe(t *testing.T) {
 		"a client has no more than": {URL: "http://127.0.0.1:80/", Connections: 100_000},
 		"want 1 to 4000000":         {URL: "http://127.0.0.1:80/", Connections: 5_000_000, Spread: 5000},
 		"a time is negative":        {URL: "http://127.0.0.1:80/", Connections: 1, Every: -1},
+		"or longer than":            {URL: "http://127.0.0.1:80/", Connections: 1, Duration: math.MaxInt64},
 	} {
 		if _, err := Hold(context.Background(), cfg); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v; want %s", cfg, err, want)

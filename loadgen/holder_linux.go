@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"strconv"
 	"syscall"
 	"time"
 
@@ -26,6 +25,7 @@ type holder struct {
 
 	conns []held
 	next  int    // connection that is made next
+	first int    // no connection before it is being made
 	asks  []*ask // free
 	busy  int    // in flight
 
@@ -46,18 +46,18 @@ type held struct {
 
 // ask is a request under way, or a connection that is made.
 type ask struct {
-	conn       int
-	op, recv   uring.Op
-	flying     int // of the two
-	got        int // bytes of the answer
-	due        time.Time
-	bad        error
-	connecting bool
+	conn     int
+	op, recv uring.Op
+	flying   int       // of the two
+	got      int       // bytes of the answer
+	due      time.Time // … or begun
+	bad      error
 }
 
 const (
 	askBuffers = 256
 	askSize    = 2048
+	maxAnswer  = 1 << 30
 	patience   = 100 * time.Millisecond // of a wait, so that the end of the context is seen
 )
 
@@ -77,7 +77,7 @@ func (h *holder) hold(to []netip.AddrPort, lo, hi int, start func() time.Time) (
 	for h.next < len(h.conns) || h.busy > 0 {
 		for h.next < len(h.conns) && h.busy < opening {
 			a := h.take(h.next)
-			a.connecting = true
+			a.due = time.Now()
 			a.op.Socket(family(to[0].Addr()), syscall.SOCK_STREAM, 0).Direct()
 			h.next++
 			if err := h.push(a, &a.op); err != nil {
@@ -88,7 +88,10 @@ func (h *holder) hold(to []netip.AddrPort, lo, hi int, start func() time.Time) (
 			return err
 		}
 		if h.ctx.Err() != nil {
-			return h.ctx.Err()
+			return context.Cause(h.ctx)
+		}
+		if err := h.overdue(); err != nil {
+			return err
 		}
 	}
 	if h.failed > 0 {
@@ -96,6 +99,18 @@ func (h *holder) hold(to []netip.AddrPort, lo, hi int, start func() time.Time) (
 	}
 	h.counting = true
 	return h.serve(start(), to, lo)
+}
+
+// overdue is the error for a connection that is not made, or whose first answer does not come, in
+// time. They are begun in order: the first of those under way has waited the longest.
+func (h *holder) overdue() error {
+	for h.first < h.next && h.conns[h.first].ask == nil {
+		h.first++
+	}
+	if h.first < h.next && time.Since(h.conns[h.first].ask.due) > h.cfg.Timeout {
+		return fmt.Errorf("load: hold: connection %d of %d: no answer within %v", h.first+1, len(h.conns), h.cfg.Timeout)
+	}
+	return nil
 }
 
 // serve has each connection ask in its turn. All have one period, so their order stays.
@@ -138,7 +153,7 @@ func (h *holder) take(conn int) *ask {
 	if last := len(h.asks) - 1; last >= 0 {
 		a, h.asks = h.asks[last], h.asks[:last]
 	}
-	a.conn, a.got, a.bad, a.connecting, a.flying = conn, 0, nil, false, 0
+	a.conn, a.got, a.bad, a.flying = conn, 0, nil, 0
 	h.conns[conn].ask = a
 	h.busy++
 	return a
@@ -263,11 +278,14 @@ func lengthOf(b []byte) (int, error) {
 	if end < 0 {
 		return 0, errors.New("the head of the answer does not come in one")
 	}
-	n, err := strconv.Atoi(string(field(b[:end+4], "Content-Length")))
-	if err != nil || n < 0 {
-		return 0, errors.New("the answer has no Content-Length")
+	var f framing
+	switch {
+	case !f.read(b[:end]):
+		return 0, errors.New("the answer is no HTTP")
+	case f.length < 0 || f.length > maxAnswer:
+		return 0, fmt.Errorf("the answer has no Content-Length, or one above %d", maxAnswer)
 	}
-	return end + 4 + n, nil
+	return end + 4 + int(f.length), nil
 }
 
 // end is the end of an ask.

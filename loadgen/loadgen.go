@@ -4,16 +4,18 @@
 //
 // With a rate the load is open-loop: when a request is due does not depend on whether earlier ones
 // were answered, and its latency counts from that moment, so a server that stalls is charged for
-// all that it delays; what it never answers counts as long as it was waited for. Without a rate it
-// is closed-loop, as of wrk: every connection sends its next request when the last is answered;
-// that finds the most a server can do, and says little about latency, since a stalled server is not
-// asked.
+// all that it delays; what it never answers, or with an error, counts as long as it was waited for.
+// Without a rate it is closed-loop, as of wrk: every connection sends its next request when the
+// last is answered; that finds the most a server can do, and says little about latency, since a
+// stalled server is not asked. Its latencies are those of good answers.
 //
 // # What is checked
 //
 // An [Exchange] says what must come back: an answer of another length or content is an error, and
 // so is one that comes before its request has been sent. Without exchanges a body is counted and
-// not looked at.
+// not looked at. Where an answer ends is as RFC 9112 says: a head that says two things of it is an
+// error. So is an answer without a request; it is known by coming behind another one, or while
+// nothing is due.
 //
 // # What it does not do
 //
@@ -69,6 +71,8 @@ const (
 	maxPipeline    = 1024
 	maxThreads     = 64
 	maxRate        = 10e6
+	minRate        = 1e-6 // a request in twelve days
+	maxTime        = 10_000 * time.Hour
 )
 
 // Result is what came of it.
@@ -86,16 +90,16 @@ type Result struct {
 	Unsent   uint64         `json:"unsent"` // due and not sent when the time was over
 	Down     int            `json:"down"`   // connections that were lost, and could not be made again by the end
 	Bytes    uint64         `json:"bytes"`  // received, before TLS
-	Errors   map[string]int `json:"errors"` // by kind: connect, reset, timeout, status 500 …
+	Errors   map[string]int `json:"errors"` // by kind: connect, reset, timeout, status 500, answer without a request …
 
 	LatencyUs Latency  `json:"latency_us"` // of the late ones, too
-	AtLeast   uint64   `json:"at_least"`   // of an open loop: requests in LatencyUs that were never answered, by how long they had waited when they were given up
+	AtLeast   uint64   `json:"at_least"`   // of an open loop: requests in LatencyUs that had no good answer, by how long they had waited when that was known
 	Samples   []Sample `json:"samples"`
 
 	wrk wrkStats
 }
 
-// Latency is in microseconds.
+// Latency is in microseconds; what is longer than an hour counts as an hour.
 type Latency struct {
 	Mean   float64 `json:"mean"`
 	StdDev float64 `json:"stdev"`
@@ -117,7 +121,8 @@ type Sample struct {
 	RSSBytes   int64   `json:"rss_bytes"`
 }
 
-// Failed is how many requests had no good answer.
+// Failed is how many errors there were: requests without a good answer, connections that could not
+// be made, and answers that nobody had asked for.
 func (r *Result) Failed() (n int) {
 	for _, k := range r.Errors {
 		n += k
@@ -209,17 +214,11 @@ func (c *Config) settle() (*url.URL, error) {
 	if c.Timeout == 0 {
 		c.Timeout = 10 * time.Second
 	}
-	if !(c.Rate >= 0 && c.Rate <= maxRate) {
-		return nil, fmt.Errorf("rate %v: want 0 to %.0f requests a second", c.Rate, maxRate)
+	if c.Rate != 0 && !(c.Rate >= minRate && c.Rate <= maxRate) {
+		return nil, fmt.Errorf("rate %v: want %v to %.0f requests a second, or 0 for as many as are answered", c.Rate, minRate, maxRate)
 	}
-	if c.Duration < 0 || c.Warmup < 0 || c.Timeout < 0 {
-		return nil, errors.New("want no negative times")
-	}
-	switch think := c.ThinkMin != 0 || c.ThinkMax != 0; {
-	case think && (c.ThinkMin < 0 || c.ThinkMax < c.ThinkMin || c.ThinkMax == 0):
-		return nil, fmt.Errorf("users think from %v to %v: want no negative time, and the longer one last", c.ThinkMin, c.ThinkMax)
-	case think && (c.Rate > 0 || c.Pipeline > 1):
-		return nil, errors.New("users think without a rate, and without pipelining")
+	if err := c.checkTimes(); err != nil {
+		return nil, err
 	}
 	if c.Rate > 0 && c.Pipeline > 1 {
 		return nil, errors.New("pipelining goes without a rate")
@@ -237,6 +236,21 @@ func (c *Config) settle() (*url.URL, error) {
 		return nil, err
 	}
 	return u, c.checkExchanges()
+}
+
+func (c *Config) checkTimes() error {
+	for _, d := range []time.Duration{c.Duration, c.Warmup, c.Timeout, c.ThinkMin, c.ThinkMax} {
+		if d < 0 || d > maxTime {
+			return fmt.Errorf("a time of %v: want 0 to %v", d, maxTime)
+		}
+	}
+	switch think := c.ThinkMin != 0 || c.ThinkMax != 0; {
+	case think && c.ThinkMax < c.ThinkMin:
+		return fmt.Errorf("users think from %v to %v: want the longer time last", c.ThinkMin, c.ThinkMax)
+	case think && (c.Rate > 0 || c.Pipeline > 1):
+		return errors.New("users think without a rate, and without pipelining")
+	}
+	return nil
 }
 
 // checkHead says what could not be sent as it is meant.
@@ -393,7 +407,7 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 // Range and precision of latencies, in microseconds.
 const (
 	lowest  = 1
-	highest = 120_000_000
+	highest = 3600_000_000
 	digits  = 3
 )
 
@@ -402,7 +416,7 @@ func newHistogram() *hdrhistogram.Histogram { return hdrhistogram.New(lowest, hi
 // collect adds the threads up.
 func collect(cfg *Config, threads []*thread) *Result {
 	r := &Result{URL: cfg.URL, Connections: cfg.Connections, Pipeline: cfg.Pipeline, Rate: cfg.Rate, Errors: map[string]int{}}
-	whole, seconds := newHistogram(), []*hdrhistogram.Histogram(nil)
+	whole := newHistogram()
 	for _, t := range threads {
 		whole.Merge(t.latency)
 		r.Requests += t.answered
@@ -416,27 +430,21 @@ func collect(cfg *Config, threads []*thread) *Result {
 		}
 		r.Seconds = max(r.Seconds, t.counted.Seconds())
 		r.Drained = max(r.Drained, t.counted.Seconds(), t.lastAnswer.Seconds())
-		for i, s := range t.seconds {
-			if i == len(seconds) {
-				seconds = append(seconds, newHistogram())
-			}
-			seconds[i].Merge(s)
-		}
 	}
-	for i, s := range seconds {
-		r.Samples = append(r.Samples, Sample{
-			Second: i, Seconds: min(1, r.Seconds-float64(i)), Requests: uint64(s.TotalCount()), P99Us: s.ValueAtQuantile(99),
-		})
-	}
+	r.Samples = samplesOf(threads, r.Seconds)
 	r.wrk = statsForWrk(threads, whole)
 	if r.Seconds > 0 {
 		r.PerSec = float64(r.Requests) / r.Seconds
 	}
-	r.LatencyUs = Latency{
-		Mean: whole.Mean(), StdDev: whole.StdDev(), P50: whole.ValueAtQuantile(50), P75: whole.ValueAtQuantile(75),
-		P90: whole.ValueAtQuantile(90), P99: whole.ValueAtQuantile(99), P999: whole.ValueAtQuantile(99.9), Max: whole.Max(),
-	}
+	r.LatencyUs = latencyOf(whole)
 	return r
+}
+
+func latencyOf(h *hdrhistogram.Histogram) Latency {
+	return Latency{
+		Mean: h.Mean(), StdDev: h.StdDev(), P50: h.ValueAtQuantile(50), P75: h.ValueAtQuantile(75), P90: h.ValueAtQuantile(90),
+		P99: h.ValueAtQuantile(99), P999: h.ValueAtQuantile(99.9), Max: h.Max(),
+	}
 }
 
 // watch samples a process each second until it is told to end.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -92,6 +93,31 @@ func TestStallsAreCharged(t *testing.T) {
 	})
 }
 
+// What is sent before the time that counts is not counted, and how long it took is in no figure.
+func TestWarmupIsNotCounted(t *testing.T) {
+	var served atomic.Uint64
+	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		if served.Add(1) == 1 {
+			time.Sleep(300 * time.Millisecond) // what is to be left out
+		}
+	}))
+	defer s.Close()
+	testenv.Calm(t, func() error {
+		served.Store(0)
+		r, err := Run(t.Context(), Config{URL: s.URL, Connections: 2, Rate: 200, Warmup: 500 * time.Millisecond, Duration: 200 * time.Millisecond, Timeout: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := r.Requests + r.Late + r.Unsent; n != 40 || served.Load() <= n || r.Failed() > 0 {
+			t.Errorf("%d counted of %d: %+v", n, served.Load(), r)
+		}
+		if r.LatencyUs.Max > 250_000 {
+			return fmt.Errorf("the stall of the warm-up is in the figures: %+v", r.LatencyUs)
+		}
+		return nil
+	})
+}
+
 func TestLostConnectionsAreCountedAndMadeAgain(t *testing.T) {
 	var n atomic.Uint64
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -133,6 +159,25 @@ func TestBadConfigurations(t *testing.T) {
 	}
 	s := httptest.NewServer(http.NotFoundHandler())
 	defer s.Close()
+	for _, c := range []Config{ // of which some never ended, or ended the program
+		{Rate: 1e-10},
+		{Rate: math.NaN()},
+		{Rate: math.Inf(1)},
+		{Duration: math.MaxInt64},
+		{Warmup: math.MaxInt64},
+		{Timeout: math.MaxInt64},
+		{ThinkMax: math.MaxInt64},
+		{Duration: -1},
+		{Timeout: -1},
+	} {
+		c.URL = s.URL
+		if _, err := Run(t.Context(), c); !errors.Is(err, ErrConfig) {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+	if r, err := Run(t.Context(), Config{URL: s.URL, Rate: minRate, Threads: 2, Connections: 64, Duration: 50 * time.Millisecond}); err != nil || r.Failed() != 1 || r.Unsent != 0 {
+		t.Errorf("the least rate: %+v, %v", r, err)
+	}
 	for _, c := range []Config{ // which were sent, as something else
 		{Method: "GE T"},
 		{Method: "GET / HTTP/1.1\r\nX: "},

@@ -4,9 +4,11 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -85,11 +87,95 @@ func TestAllThatWereOnTheirWayFail(t *testing.T) {
 	}
 }
 
-// A length below zero is no answer; it ended the program.
-func TestLengthBelowZero(t *testing.T) {
-	c := &conn{}
-	if _, _, bad := c.answer([]byte("HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\nabcdefgh")); bad != "no HTTP" {
-		t.Errorf("%q", bad)
+// TestHeads: where an answer ends is what RFC 9112 says, and a head that says two things of it, or
+// none that can be trusted, is no answer. A length below zero ended the program; of two lengths the
+// first counted, and +5 was one.
+func TestHeads(t *testing.T) {
+	const ok = "HTTP/1.1 200 OK\r\n"
+	for head, want := range map[string]framing{
+		ok:                                  {status: 200, length: -1},
+		ok + "Content-Length: 5":            {status: 200, length: 5},
+		ok + "content-length:\t005 ":        {status: 200, length: 5},
+		ok + "Content-Length: 5, 5":         {status: 200, length: 5},
+		"HTTP/1.1 200":                      {status: 200, length: -1},
+		"HTTP/1.0 404 Not Found":            {status: 404, length: -1, old: true},
+		ok + "Transfer-Encoding: Chunked":   {status: 200, length: -1, coded: true, chunked: true},
+		ok + "Transfer-Encoding: gzip":      {status: 200, length: -1, coded: true},
+		ok + "Connection: x, Close":         {status: 200, length: -1, close: true},
+		ok + "Connection: Keep-Alive":       {status: 200, length: -1, keep: true},
+		ok + "X: y\r\nContent-Lengthy: 5,6": {status: 200, length: -1},
+		ok + "Content-Length: 5\r\nDate: Wed, 25 Nov 2026 10:00:00 GMT\r\nContent-Length: 5": {status: 200, length: 5},
+		ok + "Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked":                         {status: 200, length: -1, coded: true, chunked: true},
+	} {
+		var f framing
+		if good := f.read([]byte(head)); !good || f != want {
+			t.Errorf("%q: %v, %+v; want %+v", head, good, f, want)
+		}
+	}
+	for _, head := range []string{
+		"", "HTTP/1.1 20", "HTTP/1.1 +20 OK", "HTTP/1.1 2000", "HTTP/1.1  200", "HTTP/1.x 200 OK", "HTTP/2.0 200 OK", "HTTP/1.1 099 x", "ICY 200 OK",
+		ok + "Content-Length: -5", ok + "Content-Length: +5", ok + "Content-Length:", ok + "Content-Length: 0x5", ok + "Content-Length: 5 5",
+		ok + "Content-Length: 5, 6", ok + "Content-Length: 5,", ok + "Content-Length: 5\r\nContent-Length: 6", ok + "Content-Length: 9999999999999999999",
+		ok + "Content-Length: 5\r\nTransfer-Encoding: chunked", ok + "Transfer-Encoding: chunked\r\nContent-Length: 5",
+		ok + "Transfer-Encoding: chunked, chunked", ok + "Transfer-Encoding: chunked\r\nTransfer-Encoding: gzip",
+		ok + "Content-Length : 5", ok + " Content-Length: 5", ok + "Content-Length", ok + ": 5",
+	} {
+		if c := (&conn{}); true {
+			if _, _, bad := c.answer([]byte(head + "\r\n\r\nhello, you")); bad != noHTTP {
+				t.Errorf("%q: %q, want an error", head, bad)
+			}
+		}
+	}
+	if _, _, bad := (&conn{}).answer([]byte("HTTP/1.1 101 Switching Protocols\r\n\r\n")); bad != "status 101" {
+		t.Errorf("another protocol: %q", bad)
+	}
+}
+
+// TestAnswersWithoutARequest: what comes where nothing is due is no answer to the next request, as
+// which it was counted, and does not go on beside it.
+func TestAnswersWithoutARequest(t *testing.T) {
+	for name, c := range map[string]struct {
+		cfg  Config
+		each func(c net.Conn, in *bufio.Reader)
+	}{
+		"behind the answer": {Config{}, func(c net.Conn, _ *bufio.Reader) { _, _ = io.WriteString(c, small+small) }},
+		"behind several": {Config{Pipeline: 4}, func(c net.Conn, in *bufio.Reader) {
+			for range 3 {
+				_, _ = http.ReadRequest(in)
+			}
+			_, _ = io.WriteString(c, strings.Repeat(small, 5))
+		}},
+		"while nothing is due": {Config{Rate: 50}, func(c net.Conn, _ *bufio.Reader) {
+			_, _ = io.WriteString(c, small)
+			_, _ = io.WriteString(c, small)
+		}},
+		"no HTTP": {Config{Rate: 50}, func(c net.Conn, _ *bufio.Reader) { _, _ = io.WriteString(c, small+"!") }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var served atomic.Int64
+			url := serveRaw(t, func(conn net.Conn) {
+				in := bufio.NewReader(conn)
+				for {
+					if _, err := http.ReadRequest(in); err != nil {
+						return
+					}
+					served.Add(int64(max(c.cfg.Pipeline, 1)))
+					c.each(conn, in)
+				}
+			})
+			c.cfg.URL, c.cfg.Connections, c.cfg.Duration, c.cfg.Timeout = url, 2, 200*time.Millisecond, time.Minute
+			r, err := Run(t.Context(), c.cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, n := int64(r.Requests+r.Late), served.Load()
+			if got == 0 || r.Errors[unasked] == 0 || len(r.Errors) > 1 {
+				t.Errorf("%d answered, errors %v", got, r.Errors)
+			}
+			if c.cfg.Rate == 0 && got != n { // what comes by itself may find the next request sent
+				t.Errorf("%d answered, the server has answered %d", got, n)
+			}
+		})
 	}
 }
 
@@ -146,5 +232,16 @@ func TestSecondsAreOfAllThreads(t *testing.T) {
 	r := collect(&Config{}, []*thread{quick, slow})
 	if len(r.Samples) != 1 || r.Samples[0].P99Us > 2000 || r.Samples[0].Requests != 1001 || r.Samples[0].Seconds != 0.5 {
 		t.Errorf("%+v", r.Samples)
+	}
+	slow.counted, slow.length, slow.now = 3200*time.Millisecond, 4*time.Second, 3100*time.Millisecond
+	for i := range 100 {
+		slow.count(&conn{due: []time.Duration{slow.now - time.Duration(i+1)*time.Second}}, 200)
+	}
+	r = collect(&Config{}, []*thread{quick, slow})
+	if len(r.Samples) != 4 || r.Samples[1].Requests+r.Samples[2].Requests != 0 || r.Samples[1].P99Us != 0 {
+		t.Fatalf("%+v", r.Samples)
+	}
+	if s := r.Samples[3]; s.Requests != 100 || math.Abs(s.Seconds-0.2) > 1e-6 || s.P99Us < 98_000_000 || s.P99Us > 100_000_000 || s.P99Us > r.LatencyUs.Max*101/100 {
+		t.Errorf("%+v", s)
 	}
 }

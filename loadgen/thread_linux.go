@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/netip"
 	"runtime"
-	"strconv"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -42,7 +41,7 @@ type thread struct {
 	next     float64 // when the next is due
 
 	latency  *hdrhistogram.Histogram
-	seconds  []*hdrhistogram.Histogram
+	seconds  seconds
 	answered uint64
 	late     uint64
 	unsent   uint64
@@ -130,7 +129,7 @@ func (t *thread) reset(began time.Time, length time.Duration, index int) {
 	t.began, t.length, t.over, t.looked = began, length, false, 0
 	t.users = t.users[:0]
 	t.next = t.interval * float64(index) / float64(t.cfg.Threads)
-	t.latency, t.errors, t.seconds = newHistogram(), map[string]int{}, nil
+	t.latency, t.errors, t.seconds = newHistogram(), map[string]int{}, seconds{}
 	t.answered, t.late, t.unsent, t.atLeast, t.received, t.counted, t.lastAnswer = 0, 0, 0, 0, 0, 0, 0
 }
 
@@ -161,7 +160,7 @@ func (t *thread) run(stop <-chan struct{}) {
 			t.length = t.now
 		default:
 		}
-		if t.over = t.now >= t.length || t.once && int(t.answered)+t.failed() >= len(t.conns); t.over {
+		if t.over = t.now >= t.length || t.once && int(t.answered)+t.failures() >= len(t.conns); t.over {
 			break
 		}
 		wait := min(t.length-t.now, 100*time.Millisecond)
@@ -181,7 +180,7 @@ func (t *thread) run(stop <-chan struct{}) {
 		t.lookForLost()
 	}
 	t.over, t.counted = true, t.now
-	for t.interval > 0 && time.Duration(t.next) < t.length {
+	for t.interval > 0 && t.next < float64(t.length) {
 		t.waited(t.now - time.Duration(t.next))
 		t.next += t.interval
 		t.unsent++
@@ -189,7 +188,7 @@ func (t *thread) run(stop <-chan struct{}) {
 	t.rest()
 }
 
-// waited counts a request of an open loop that has no answer yet by how long it has waited: left
+// waited counts a request of an open loop that has no good answer by how long it has waited: left
 // out, the worst would not be in the percentiles.
 func (t *thread) waited(d time.Duration) {
 	t.atLeast++
@@ -202,8 +201,8 @@ func (t *thread) record(d time.Duration) int64 {
 	return us
 }
 
-// failed is how many requests had no good answer.
-func (t *thread) failed() (n int) {
+// failures is how many requests had no good answer.
+func (t *thread) failures() (n int) {
 	for _, k := range t.errors {
 		n += k
 	}
@@ -358,15 +357,24 @@ func (t *thread) receive(c *conn) (more bool) {
 	return c.tls != nil
 }
 
-// take reads the answers in what has come.
+// unasked is the kind of error for what comes where no answer is due: of one that came before its
+// request nobody knows what it answers.
+const unasked = "answer without a request"
+
+// take reads the answers in what has come, and sends the next request behind the last of them.
 func (t *thread) take(c *conn, b []byte) {
 	if len(c.partial) > 0 {
 		c.partial = append(c.partial, b...)
 		b = c.partial
 	}
 	for len(b) > 0 {
-		if c.closes > 0 {
+		switch {
+		case c.closes > 0:
 			t.lost(c, "more than the answer")
+			return
+		case len(c.due) == 0:
+			t.errors[unasked]++
+			t.renew(c)
 			return
 		}
 		used, whole, bad := c.answer(b)
@@ -386,35 +394,37 @@ func (t *thread) take(c *conn, b []byte) {
 		}
 	}
 	c.partial = append(c.partial[:0], b...)
+	if len(c.due) == 0 {
+		t.ask(c)
+	}
 }
 
-// done counts an answer, and sends the next request. It reports whether the connection is still the
-// one that the answer came from.
-func (t *thread) done(c *conn, status int) bool {
+// ask has a connection whose answers have all come be used again.
+func (t *thread) ask(c *conn) {
 	switch {
-	case len(c.due) == 0:
-		t.lost(c, "answers that nobody asked for")
-		return false
+	case t.interval > 0:
+		t.idle = append(t.idle, c)
+	case !t.over && !t.once:
+		t.goOn(c)
+	}
+}
+
+// done counts an answer. It reports whether the connection goes on.
+func (t *thread) done(c *conn, status int) (goesOn bool) {
+	switch {
 	case c.waits: // what is left of the request would be taken for the next one
-		t.lost(c, "answered before the request was sent: status "+strconv.Itoa(status))
+		t.lost(c, "answered before the request was sent: "+kindOfStatus(status))
 		return false
 	case t.cfg.Close:
 		c.closes = status
 		return true
 	}
 	t.count(c, status)
-	made := c.made
-	switch {
-	case c.last && len(c.due) > 0:
+	if c.last {
 		t.lost(c, "closed")
-	case c.last:
-		t.renew(c)
-	case t.interval > 0:
-		t.idle = append(t.idle, c)
-	case len(c.due) == 0 && !t.over && !t.once:
-		t.goOn(c)
+		return false
 	}
-	return c.fd >= 0 && c.made == made
+	return true
 }
 
 // count counts the answer to the oldest request.
@@ -423,7 +433,7 @@ func (t *thread) count(c *conn, status int) {
 	c.due = c.due[:copy(c.due, c.due[1:])]
 	t.lastAnswer = t.now
 	if status >= 400 {
-		t.errors["status "+strconv.Itoa(status)]++
+		t.failed(kindOfStatus(status), due)
 		return
 	}
 	us := t.record(t.now - due)
@@ -432,11 +442,7 @@ func (t *thread) count(c *conn, status int) {
 		return
 	}
 	t.answered++
-	second := int(t.now / time.Second)
-	for len(t.seconds) <= second {
-		t.seconds = append(t.seconds, newHistogram())
-	}
-	_ = t.seconds[second].RecordValue(us)
+	t.seconds.record(int(t.now/time.Second), us)
 }
 
 // endOf is the end of a connection that was the end of an answer, too.
@@ -447,32 +453,33 @@ func (t *thread) endOf(c *conn) {
 		t.lost(c, bad)
 		return
 	case c.waits:
-		t.lost(c, "answered before the request was sent: status "+strconv.Itoa(status))
+		t.lost(c, "answered before the request was sent: "+kindOfStatus(status))
 		return
 	}
 	t.count(c, status)
-	if len(c.due) > 0 {
-		t.lost(c, "closed")
-		return
-	}
-	t.renew(c)
+	t.lost(c, "closed")
 }
 
 const timedOut = "timeout"
 
 var errNoAnswer = errors.New("no answer in time")
 
-// lost gives up a connection and makes another.
+// lost gives up a connection and makes another. What was asked on it has failed; where nothing was,
+// it was the server's right to close it.
 func (t *thread) lost(c *conn, why string) {
-	if len(c.due) > 0 { // else it was the server's right
-		t.errors[why] += len(c.due)
-	}
-	if t.interval > 0 && why == timedOut {
-		for _, due := range c.due {
-			t.waited(t.now - due)
-		}
+	for _, due := range c.due {
+		t.failed(why, due)
 	}
 	t.renew(c)
+}
+
+// failed counts a request that has no good answer. In an open loop it counts as long as it has
+// waited: a stall that ends with an error is a stall.
+func (t *thread) failed(why string, due time.Duration) {
+	t.errors[why]++
+	if t.interval > 0 {
+		t.waited(t.now - due)
+	}
 }
 
 // lookForLost gives up answers that take too long, and tries again to connect.

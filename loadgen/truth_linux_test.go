@@ -28,6 +28,7 @@ type deed struct {
 	wait   time.Duration
 	status int      // of the answer; 0: there is none, and end says what comes instead
 	pieces int      // of a body in chunks, with pauses of a millisecond; 0: it has a length
+	twice  bool     // the answer comes twice
 	end    deedsEnd // of the connection, behind the answer or in its place
 }
 
@@ -49,7 +50,8 @@ type truthServer struct {
 	n      int
 	first  time.Time // that a request came
 	waits  []time.Duration
-	ends   []time.Duration // since first: when each good answer was sent
+	bad    []time.Duration // as waits, of requests that came to another end
+	ends   []time.Duration // since first: when each request came to an end
 	counts map[string]int  // by the names that errors have in a Result; "": good answers
 }
 
@@ -99,8 +101,15 @@ func (s *truthServer) answer(c net.Conn, came time.Time) (goOn bool) {
 		head += "Connection: close\r\n"
 	}
 	if d.pieces == 0 {
+		whole := head + "Content-Length: 5\r\n\r\nhello"
+		s.mu.Lock()
+		if d.twice {
+			whole += whole
+			s.counts[unasked]++
+		}
+		s.mu.Unlock()
 		s.count(kindOf(d.status), came) // before the last byte, which the load may count at once
-		_, _ = io.WriteString(c, head+"Content-Length: 5\r\n\r\nhello")
+		_, _ = io.WriteString(c, whole)
 		return d.end == goesOn
 	}
 	_, _ = io.WriteString(c, head+"Transfer-Encoding: chunked\r\n\r\n")
@@ -124,10 +133,15 @@ func (s *truthServer) count(kind string, came time.Time) {
 	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.counts[kind]++; kind == "" {
+	switch s.counts[kind]++; kind {
+	case timedOut:
+		return
+	case "":
 		s.waits = append(s.waits, now.Sub(came))
-		s.ends = append(s.ends, now.Sub(s.first))
+	default:
+		s.bad = append(s.bad, now.Sub(came))
 	}
+	s.ends = append(s.ends, now.Sub(s.first))
 }
 
 // shape is a server and a load, and how the truth about latencies is known.
@@ -142,12 +156,20 @@ func good(wait time.Duration) deed { return deed{wait: wait, status: 200} }
 func ms(x float64) time.Duration { return time.Duration(x * float64(time.Millisecond)) }
 
 // shapes are for a run of some length. Those with a rate keep far from what the server can do, but
-// for the two that stall.
+// for those that stall.
 func shapes(length time.Duration) map[string]shape {
 	open := Config{Rate: 500, Connections: 64}
 	closed := Config{Connections: 8}
 	stalled := Config{Rate: 500, Connections: 4}
 	at := func(part float64) int { return int(part * length.Seconds() * stalled.Rate) }
+	stall := func(d deed) shape {
+		return shape{cfg: stalled, due: true, do: func(n int, _ *rand.Rand) deed {
+			if k := at(0.3); n >= k && n < k+stalled.Connections { // all of them
+				return d
+			}
+			return good(ms(1))
+		}}
+	}
 	return map[string]shape{
 		"constant, closed":  {cfg: closed, do: func(int, *rand.Rand) deed { return good(ms(2)) }},
 		"constant, open":    {cfg: open, do: func(int, *rand.Rand) deed { return good(ms(5)) }},
@@ -164,12 +186,16 @@ func shapes(length time.Duration) map[string]shape {
 		"resets": {cfg: closed, do: func(n int, _ *rand.Rand) deed {
 			return []deed{good(ms(2)), good(ms(4)), {wait: ms(2), end: resets}, good(ms(1)), {end: closes}}[n%5]
 		}},
-		"a stall": {cfg: stalled, due: true, do: func(n int, _ *rand.Rand) deed {
-			if k := at(0.3); n >= k && n < k+stalled.Connections { // all of them
-				return good(length / 4)
-			}
-			return good(ms(1))
+		"resets, open": {cfg: open, do: func(n int, _ *rand.Rand) deed {
+			return []deed{good(ms(2)), good(ms(4)), {wait: ms(20), end: resets}, good(ms(1)), {wait: ms(8), end: closes}}[n%5]
 		}},
+		"answers twice": {cfg: closed, do: func(n int, _ *rand.Rand) deed {
+			return deed{wait: ms(2), status: 200, twice: n%3 == 0}
+		}},
+		"a stall":               stall(good(length / 4)),
+		"a stall, then a reset": stall(deed{wait: length / 4, end: resets}),
+		"a stall, then the end": stall(deed{wait: length / 4, end: closes}),
+		"a stall, then errors":  stall(deed{wait: length / 4, status: 503}),
 		"no answer at the end": {cfg: stalled, due: true, do: func(n int, _ *rand.Rand) deed {
 			if n >= at(0.7) {
 				return deed{end: stays}
@@ -220,8 +246,14 @@ func (h shape) try(t *testing.T, length time.Duration, within func(time.Duration
 	if !maps.Equal(got, s.counts) {
 		t.Errorf("the load counts %v, the server %v", got, s.counts)
 	}
-	if want := due(cfg) - len(s.ends); h.due && int(r.AtLeast) != want {
-		t.Errorf("%d are told to have had no answer, %d had none", r.AtLeast, want)
+	want := int(r.Unsent) // of a machine that was held up
+	if h.due {
+		want = due(cfg) - s.counts[""]
+	} else if cfg.Rate > 0 {
+		want += len(s.bad)
+	}
+	if int(r.AtLeast) != want {
+		t.Errorf("%d are told to have had no good answer, %d had none", r.AtLeast, want)
 	}
 	known := s.latencies(h, cfg, r)
 	if len(known) < 20 {
@@ -250,6 +282,9 @@ func due(cfg Config) int { return int(math.Ceil(cfg.Rate * cfg.Duration.Seconds(
 // latencies is what the server knows of them, in order of size.
 func (s *truthServer) latencies(h shape, cfg Config, r *Result) (known []time.Duration) {
 	known = slices.Clone(s.waits)
+	if cfg.Rate > 0 {
+		known = append(known, s.bad...)
+	}
 	if h.due { // request i was due i intervals after the first
 		interval := time.Duration(float64(time.Second) / cfg.Rate)
 		slices.Sort(s.ends)

@@ -43,9 +43,9 @@ func statsForWrk(threads []*thread, latency *hdrhistogram.Histogram) wrkStats {
 	w := wrkStats{threads: len(threads)}
 	var rates []float64
 	for _, t := range threads {
-		for i, s := range t.seconds {
+		for i, s := range t.seconds.all() {
 			if whole := t.counted.Seconds() - float64(i); whole > 0 {
-				rates = append(rates, float64(s.TotalCount())/min(1, whole))
+				rates = append(rates, float64(s.requests)/min(1, whole))
 			}
 		}
 	}

@@ -189,7 +189,7 @@ func printLoad(out io.Writer, r *loadgen.Result) error {
 	l := r.LatencyUs
 	fmt.Fprintf(out, "latency, µs: mean %.0f, p50 %d, p90 %d, p99 %d, p99.9 %d, max %d\n", l.Mean, l.P50, l.P90, l.P99, l.P999, l.Max)
 	if r.AtLeast > 0 {
-		fmt.Fprintf(out, "latency is at least that: %d requests were never answered, and count as long as they had waited\n", r.AtLeast)
+		fmt.Fprintf(out, "latency is at least that: %d requests had no good answer, and count as long as they had waited\n", r.AtLeast)
 	}
 	if r.Unsent > 0 {
 		fmt.Fprintf(out, "%d requests were due and not sent: more connections are needed, or a quicker server\n", r.Unsent)
