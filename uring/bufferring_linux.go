@@ -162,8 +162,14 @@ func (g *BufferRing) arrived(id uint16, n int, ended bool) arrival {
 	return a
 }
 
-// forget gives back the piece that nobody has asked for.
+// forget gives back the pieces that nobody has asked for.
 func (o *Op) forget() {
+	if o.flags&cqeBuffer != 0 { // else it is no more than this, wherever it stands
+		o.giveAll()
+	}
+}
+
+func (o *Op) giveAll() {
 	for p, ok := o.Picked(); ok; p, ok = o.Picked() {
 		p.Give()
 	}

@@ -16,6 +16,9 @@ var (
 	// ErrFull: no room in the submission queue, or as many operations are in flight as the ring may
 	// hold. Nothing was queued: reap completions, then push again.
 	ErrFull = errors.New("the ring is full")
+	// ErrTooLong: a chain has more operations than the ring can ever take at a time. Nothing was
+	// queued: make a larger ring, or several chains.
+	ErrTooLong = errors.New("longer than the ring")
 	// ErrBusy: the operation, its buffer or its file is in the kernel's hands. Nothing was queued.
 	ErrBusy = errors.New("in flight")
 	// ErrTimeout: the time given to a wait passed first. What was queued has been submitted.

@@ -17,26 +17,22 @@ import (
 // ring. A full submission queue is submitted first.
 //
 // It returns ErrFull or ErrBusy, wrapped, and then nothing was queued.
-func (r *Ring) Push(op *Op) error {
-	if op == nil {
-		return errors.New("uring: push: no operation")
-	}
-	return r.enqueue(op, 0)
-}
+func (r *Ring) Push(op *Op) error { return r.enqueue(op, 0) }
 
 // Chain queues operations that run one after the other: each starts when the one before has done
 // all it was asked to. A failure, and a read or write that was shorter than its buffer, cancels the
 // rest of the chain: those complete with ECANCELED. All are queued, or none. The kernel goes on
 // behind a failed Fsync, Fallocate, Truncate, Shutdown, Statx or Advise, and behind one that
-// changes names: let those be the last.
+// changes names: let those be the last. ErrTooLong is for more operations than the ring has room
+// for when it is empty.
 func (r *Ring) Chain(ops ...*Op) error { return r.chain(sqeIOLink, ops) }
 
 // HardChain is Chain whose operations run in order whatever the results of those before.
 func (r *Ring) HardChain(ops ...*Op) error { return r.chain(sqeIOHardlink, ops) }
 
 func (r *Ring) chain(link uint8, ops []*Op) error {
-	if len(ops) > len(r.sqes) {
-		return fmt.Errorf("chain of %d operations on a queue of %d: %w", len(ops), len(r.sqes), ErrFull)
+	if most := min(len(r.sqes), r.Depth()); r.fd >= 0 && len(ops) > most {
+		return fmt.Errorf("uring: chain of %d operations, where %d have room: %w", len(ops), most, ErrTooLong)
 	}
 	if err := r.reserve(len(ops), cancelSlots); err != nil {
 		return err
@@ -94,6 +90,9 @@ func (r *Ring) room() int { return len(r.sqes) - int(r.tail-load(r.sqHead)) }
 // enqueue queues one operation. Of a chain there is room already; else it is made here, which is
 // one call less for Push.
 func (r *Ring) enqueue(op *Op, link uint8) error {
+	if op == nil {
+		return errors.New("uring: push: no operation")
+	}
 	if r.nFree <= cancelSlots || r.tail-r.headSeen >= uint32(len(r.sqes)) {
 		if err := r.makeRoom(op); err != nil {
 			return err

@@ -138,7 +138,7 @@ func TestQuietChainRefuses(t *testing.T) {
 	if err := r.QuietChain(&one); err == nil {
 		t.Error("a chain of one")
 	}
-	if err := r.QuietChain(&one, &two, new(uring.Op), new(uring.Op), new(uring.Op)); !errors.Is(err, uring.ErrFull) {
+	if err := r.QuietChain(&one, &two, new(uring.Op), new(uring.Op), new(uring.Op)); !errors.Is(err, uring.ErrTooLong) {
 		t.Errorf("longer than the queue: %v", err)
 	}
 	if err := r.QuietChain(&one, &two); err != nil {

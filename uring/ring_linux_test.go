@@ -378,9 +378,16 @@ func TestChain(t *testing.T) {
 		for i := range long {
 			long[i] = new(uring.Op)
 		}
-		if err := r.Chain(long...); !errors.Is(err, uring.ErrFull) {
-			t.Errorf("a chain longer than the queue: %v", err)
+		few := open(t, uring.Config{Entries: 16, InFlight: 8})
+		for what, r := range map[string]*uring.Ring{"the queue": r, "what can be in flight": few} { // no waiting helps, as against ErrFull
+			if err := r.Chain(long...); !errors.Is(err, uring.ErrTooLong) || errors.Is(err, uring.ErrFull) || r.InFlight() != 0 {
+				t.Errorf("a chain longer than %s: %v", what, err)
+			}
 		}
+		if err := few.Chain(long[:8]...); err != nil {
+			t.Errorf("a chain as long as what can be in flight: %v", err)
+		}
+		reap(t, few, 8)
 		if err := r.Chain(long[0], long[1], long[0]); !errors.Is(err, uring.ErrBusy) || r.InFlight() != 0 {
 			t.Errorf("a chain with one operation twice: %v, %d in flight", err, r.InFlight())
 		}
