@@ -83,6 +83,52 @@ func TestNothingGiven(t *testing.T) {
 	}
 }
 
+// TestOneOperationTwice: an operation is submitted again once Reap has returned it. Of one that was
+// in flight twice each end was taken for both.
+func TestOneOperationTwice(t *testing.T) {
+	for _, s := range subjects(t) {
+		if err := s.f.Truncate(4096); err != nil {
+			t.Fatal(err)
+		}
+		one, two := batchOf(t, s, 4), batchOf(t, s, 4)
+		op := Op{Kind: Read, Buf: make([]byte, 4096)}
+		if err := one.SubmitOne(&op); err != nil {
+			t.Fatal(err)
+		}
+		for name, b := range map[string]Batcher{"the same batch": one, "another batch": two} {
+			if err := b.SubmitOne(&op); !errors.Is(err, ErrBusy) {
+				t.Errorf("%s: again to %s: %v", s.name, name, err)
+			}
+		}
+		copied := Op{Kind: Read, Buf: make([]byte, 4096), taken: op.taken}
+		if err := one.SubmitOne(&copied); err != nil {
+			t.Errorf("%s: a copy: %v", s.name, err)
+		}
+		if done, err := one.Reap(nil, 2); err != nil || len(done) != 2 || done[0] == done[1] || op.Err != nil || copied.Err != nil {
+			t.Errorf("%s: %v, %v", s.name, done, err)
+		}
+		ops := make([]Op, 2)
+		if n, err := one.Submit(ops); n != 2 || err != nil {
+			t.Errorf("%s: %d, %v", s.name, n, err)
+		}
+		if n, err := one.Submit(ops); n != 0 || !errors.Is(err, ErrBusy) {
+			t.Errorf("%s: the same ones: %d, %v", s.name, n, err)
+		}
+		if err := errors.Join(one.SubmitOne(&op), one.Close(), two.SubmitOne(&op), two.Close(), s.f.Close()); err != nil { // what ended with its batch is free
+			t.Errorf("%s: %v", s.name, err)
+		}
+	}
+}
+
+func batchOf(t *testing.T, s *subject, depth int) Batcher {
+	t.Helper()
+	b, err := NewBatch(s.f, BatchConfig{Depth: depth})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
 func TestBadConfig(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(path, []byte("x"), 0o600); err != nil {

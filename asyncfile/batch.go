@@ -28,15 +28,29 @@ type Op struct {
 
 	N   int   // bytes done: as many as Buf has, or Err says why not
 	Err error // io.EOF at the end of the file, as io.ReaderAt says
+
+	taken *Op // itself, from Submit to Reap: a copy is another operation
+}
+
+// take marks an operation as a batch's, or says why it cannot be.
+func (op *Op) take() error {
+	switch {
+	case op == nil:
+		return errors.New("batch: no operation")
+	case op.taken == op:
+		return fmt.Errorf("batch: operation: %w", ErrBusy)
+	}
+	op.taken = op
+	return nil
 }
 
 // Batcher keeps many operations of one file in flight. It belongs to one goroutine.
 type Batcher interface {
 	// Submit takes operations, as many as there is room for, and returns how many those were. They
-	// begin with the next call of Reap at the latest.
+	// begin with the next call of Reap at the latest. An error is of the first that was not taken.
 	Submit(ops []Op) (int, error)
 	// SubmitOne submits one operation, one that Reap returned for example: ErrFull if there is no
-	// room.
+	// room, ErrBusy if it has been submitted and Reap has not returned it.
 	SubmitOne(op *Op) error
 	// Reap waits until at least wait of the operations submitted have ended, appends all that have
 	// to done, in the order in which they ended, and returns it. Reap(done, 0) waits for nothing,
@@ -61,13 +75,16 @@ type BatchConfig struct {
 
 const defaultDepth = 64
 
-// ErrFull: as many operations are in flight as the batch has depth.
-var ErrFull = errors.New("the batch is full")
+// Errors of a batch that callers act on.
+var (
+	// ErrFull: as many operations are in flight as the batch has depth.
+	ErrFull = errors.New("the batch is full")
+	// ErrBusy: the operation is a batch's already.
+	ErrBusy = errors.New("in flight")
+)
 
 // errWait is a wait that would never end.
 var errWait = errors.New("reap: fewer operations are in flight than are waited for")
-
-var errNoOp = errors.New("batch: no operation")
 
 // NewBatch makes a batch for a file of this package: on a ring of its own for the uring backend, by
 // as many goroutines as the depth for the others. The file must outlive the batch.
@@ -145,12 +162,13 @@ func (p *pool) Submit(ops []Op) (int, error) { return submit(p, ops) }
 
 func (p *pool) SubmitOne(op *Op) error {
 	switch {
-	case op == nil:
-		return errNoOp
 	case p.todo == nil:
 		return os.ErrClosed
 	case p.inFlight == p.depth:
 		return ErrFull
+	}
+	if err := op.take(); err != nil {
+		return err
 	}
 	p.todo <- op
 	p.inFlight++
@@ -162,16 +180,18 @@ func (p *pool) Reap(done []*Op, wait int) ([]*Op, error) {
 		return done, errWait
 	}
 	for ; p.inFlight > 0; wait-- {
+		var op *Op
 		if wait > 0 {
-			done = append(done, <-p.ended)
+			op = <-p.ended
 		} else {
 			select {
-			case op := <-p.ended:
-				done = append(done, op)
+			case op = <-p.ended:
 			default:
 				return done, nil
 			}
 		}
+		op.taken = nil
+		done = append(done, op)
 		p.inFlight--
 	}
 	return done, nil
@@ -186,5 +206,6 @@ func (p *pool) Close() error {
 		p.todo = nil
 	}
 	p.workers.Wait()
-	return nil
+	_, err := p.Reap(nil, p.inFlight) // nobody asks for them any more
+	return err
 }

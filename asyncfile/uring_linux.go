@@ -288,17 +288,19 @@ func (b *ringBatch) Submit(ops []Op) (int, error) { return submit(b, ops) }
 
 func (b *ringBatch) SubmitOne(op *Op) error {
 	switch {
-	case op == nil:
-		return errNoOp
 	case b.closed:
 		return os.ErrClosed
 	case len(b.free) == 0:
 		return ErrFull
 	}
+	if err := op.take(); err != nil {
+		return err
+	}
 	j := b.free[len(b.free)-1]
 	j.user, j.tries = op, 0
 	op.N, op.Err = 0, nil
 	if err := b.push(j); err != nil {
+		op.taken = nil
 		return err
 	}
 	b.free = b.free[:len(b.free)-1]
@@ -348,6 +350,7 @@ func (b *ringBatch) Reap(done []*Op, wait int) ([]*Op, error) {
 			j := &b.jobs[op.Tag]
 			b.f.script.judge(op)
 			if b.settle(j) {
+				j.user.taken = nil
 				done = append(done, j.user)
 				j.user = nil
 				b.free = append(b.free, j)
