@@ -72,6 +72,17 @@ type ChainWriter interface {
 	WriteChain(parts [][]byte, off int64, sync bool) (written int, err error)
 }
 
+// errNoDir is what is nil where a directory is wanted.
+var errNoDir = errors.New("seglog: no directory")
+
+// list lists the files of a directory.
+func list(dir FS) ([]string, error) {
+	if dir == nil {
+		return nil, errNoDir
+	}
+	return dir.List()
+}
+
 // Who may look at a log beside its owner: the group. What devices say can be confidential.
 const (
 	FilePerm   = 0o640 // of its files, and of what stands beside them

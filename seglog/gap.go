@@ -46,7 +46,7 @@ func (r *Reader) hole(next uint64) error {
 		gap.Cause = GapRemoved
 	}
 	r.next = next
-	return cmp.Or(r.Close(), error(gap))
+	return cmp.Or(r.release(), error(gap))
 }
 
 // before is the gap from a record on up to the oldest segment of the list. Where there are two, as

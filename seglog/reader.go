@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"math"
+	"os"
 	"slices"
 	"sort"
 	"strings"
@@ -41,6 +42,8 @@ type Reader struct {
 	room  buffers    // for the next scanner
 	queue []rawFrame // of the current batch, not handed out yet
 	ended int64      // where End found the end; 0 if it did not
+
+	closed bool // by its owner
 }
 
 // NewReader reads the directory from the record from on (0: from the oldest).
@@ -63,8 +66,25 @@ func (r *Reader) Expect(known Extent) { r.known = known }
 // version 2.
 func (r *Reader) Identity() [16]byte { return r.log }
 
-// Close releases the reader's file.
+// Close ends the reading: what follows is [os.ErrClosed].
 func (r *Reader) Close() error {
+	r.closed = true
+	return r.release()
+}
+
+// unusable says why nothing can be read.
+func (r *Reader) unusable() error {
+	switch {
+	case r.closed:
+		return fmt.Errorf("seglog: reader: %w", os.ErrClosed)
+	case r.dir == nil:
+		return errNoDir
+	}
+	return nil
+}
+
+// release closes the reader's file.
+func (r *Reader) release() error {
 	if r.file == nil {
 		return nil
 	}
@@ -79,6 +99,9 @@ func (r *Reader) Close() error {
 // [*CorruptError] where they cannot be read: that one is final. After any other error, of the disk,
 // it may be called again, as after io.EOF, and goes on where it was.
 func (r *Reader) Next() (Record, error) {
+	if err := r.unusable(); err != nil {
+		return Record{}, err
+	}
 	for {
 		if r.live != nil && r.next > r.live.visible() {
 			return Record{}, io.EOF
@@ -230,6 +253,9 @@ func (r *Reader) damage(what string) error {
 // durable, for the next opening keeps them. It reads what is left of the last segment, but no place
 // twice.
 func (r *Reader) End() error {
+	if err := r.unusable(); err != nil {
+		return err
+	}
 	if r.live != nil { // Next knows by itself
 		return nil
 	}
@@ -291,7 +317,7 @@ func (r *Reader) nextBatch() bool {
 }
 
 func (r *Reader) reopen() error {
-	if err := r.Close(); err != nil {
+	if err := r.release(); err != nil {
 		return err
 	}
 	return r.openAt()
@@ -372,7 +398,7 @@ func (r *Reader) index(base uint64) (*index, error) {
 // SeekTime makes the next record the first one not earlier than t, in ns since 1970, that the log
 // holds.
 func (r *Reader) SeekTime(t int64) error {
-	if err := r.Close(); err != nil {
+	if err := cmp.Or(r.unusable(), r.release()); err != nil {
 		return err
 	}
 	if err := r.list(); err != nil {
@@ -412,7 +438,7 @@ func (r *Reader) SeekTime(t int64) error {
 
 // segmentBases lists the segments by the sequence of their first record.
 func segmentBases(dir FS) ([]uint64, error) {
-	names, err := dir.List()
+	names, err := list(dir)
 	return basesOf(names), err
 }
 
@@ -468,7 +494,7 @@ func Segments(dir FS) ([]Segment, error) {
 
 // Exists reports whether a directory holds a log, or what is left of one.
 func Exists(dir FS) (bool, error) {
-	names, err := dir.List()
+	names, err := list(dir)
 	for _, name := range names {
 		base, _, _ := strings.Cut(name, ".") // also what was set aside
 		if _, ok := segmentBase(base + segmentSuffix); ok && !strings.HasSuffix(name, spareSuffix) {

@@ -328,8 +328,8 @@ func (l *Log) reopen(base, durable uint64, behind []head, found traces) (whole b
 	if later > s.last && !skipped {
 		return false, &CorruptError{s.name(), sc.off + sc.bad, fmt.Sprintf("record %d and what follows was durable and cannot be read", s.last+1)}
 	}
-	l.recovered.Clean = end.clean && s.last >= s.base
-	if s.off == headerBytes { // it is empty: what the one before it ends with is the end
+	l.recovered.Clean = end.clean && s.last >= s.base // an empty one has no mark: see mend
+	if s.off == headerBytes {                         // it is empty: what the one before it ends with is the end
 		end.gone = l.untold
 	}
 	l.untold = end.gone
@@ -369,6 +369,9 @@ func (l *Log) mend(s *segment, end ending, last bool, found traces) (torn bool, 
 	}
 	if err != nil {
 		return false, err
+	}
+	if s.base == 1 && s.last == 0 { // a log without a record is as good as new, unless some were on their way
+		l.recovered.Clean = end.clean && used <= s.off
 	}
 	if torn = end.frames && used > s.off; torn {
 		l.recovered.CutBytes += used - s.off

@@ -14,6 +14,9 @@ import (
 // The damaged files, and whatever stands in the place of a segment and is none, stay beside the log
 // with the ending ".damaged", or ".damaged.2" and so on. It returns what Verify found.
 func Repair(dir FS) (Summary, error) {
+	if dir == nil {
+		return Summary{}, errNoDir
+	}
 	lock, err := dir.Lock()
 	if err != nil {
 		return Summary{}, fmt.Errorf("repair log: %w", err)

@@ -42,8 +42,11 @@ func (l *Log) NewReverse(before uint64) *Reverse {
 	return &Reverse{r: l.NewReader(0), before: before}
 }
 
-// Close releases the reader's file.
-func (r *Reverse) Close() error { return r.r.Close() }
+// Close ends the reading: what follows is [os.ErrClosed].
+func (r *Reverse) Close() error {
+	r.held, r.index = nil, nil
+	return r.r.Close()
+}
 
 // End is nil: where Next ends, the log begins.
 func (r *Reverse) End() error { return nil }
@@ -52,6 +55,9 @@ func (r *Reverse) End() error { return nil }
 // notes between; io.EOF where the log begins; a [*GapError] where records are gone between two that
 // are // there, and a [*CorruptError] where they cannot be read: that one is final.
 func (r *Reverse) Next() (Record, error) {
+	if err := r.r.unusable(); err != nil {
+		return Record{}, err
+	}
 	for len(r.held) == 0 {
 		if r.damage != nil {
 			return Record{}, r.damage
@@ -76,7 +82,7 @@ func (r *Reverse) load() error {
 	if err != nil {
 		return err
 	}
-	if err := r.r.Close(); err != nil {
+	if err := r.r.release(); err != nil {
 		return err
 	}
 	r.r.next = first
