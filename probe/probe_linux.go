@@ -29,7 +29,7 @@ const (
 // time.
 var usualSample = map[Kind]int{Uring: 64, Net: 16, Sched: 1}
 
-// Probe is programs in the kernel that count.
+// Probe is programs in the kernel that count: see [Start].
 type Probe struct {
 	kind   Kind
 	sample int
@@ -177,9 +177,12 @@ func explain(k Kind, err error) error {
 
 // Read returns what has been counted so far; [os.ErrClosed], wrapped, after Close.
 func (p *Probe) Read() (Report, error) {
-	r := Report{Kind: p.kind, Sample: p.sample}
-	if p.closed.Load() {
+	r := Report{Kind: p.kind, Sample: p.sample, Latency: []Histogram{}}
+	switch {
+	case p.closed.Load():
 		return r, fmt.Errorf("probe: read: %w", os.ErrClosed)
+	case p.counts == nil:
+		return r, errors.New("probe: read: it was not started: see Start")
 	}
 	counts, err := sum(p.counts, 2+opcodes)
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/tallywheel/tallywheel/internal/sys"
@@ -213,6 +214,22 @@ func TestReadAfterClose(t *testing.T) {
 		}
 	}
 	if _, err := p.Read(); !errors.Is(err, os.ErrClosed) {
+		t.Error(err)
+	}
+}
+
+// A probe that nobody has started counts nothing, and says so: it ended the program.
+func TestReadBeforeStart(t *testing.T) {
+	var p Probe
+	if _, err := p.Read(); err == nil || !strings.Contains(err.Error(), "not started") {
+		t.Error(err)
+	}
+	r := prometheus.NewRegistry()
+	r.MustRegister(&p)
+	if _, err := r.Gather(); err == nil {
+		t.Error("its metrics are no error")
+	}
+	if err := p.Close(); err != nil {
 		t.Error(err)
 	}
 }

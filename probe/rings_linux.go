@@ -43,7 +43,7 @@ func Rings(pid int) ([]Ring, error) {
 	if err != nil {
 		return nil, fmt.Errorf("probe: the descriptors of process %d: %w; look as its user, or as root", pid, err)
 	}
-	var all []Ring
+	all := []Ring{} // as JSON a list, too, where there is none
 	for _, e := range entries {
 		link, err := os.Readlink(filepath.Join(dir, e.Name()))
 		fd, notNumber := strconv.Atoi(e.Name())
