@@ -73,6 +73,13 @@ type Config struct {
 // ErrMasterListen is the error of Run where an address of Config.MasterListen cannot be had.
 var ErrMasterListen = errors.New("prefork: the master cannot listen at its own address")
 
+// ErrConfig is in the error for a [Config] that no master can have.
+var ErrConfig = errors.New("wrong configuration")
+
+type configError struct{ error }
+
+func (configError) Is(target error) bool { return target == ErrConfig }
+
 // Limit bounds each worker. The master's log says by which means.
 type Limit struct {
 	CPU    float64 // CPUs' worth of time, such as 0.5; 0: no limit. Needs a cgroup, of version 2 or 1
@@ -108,29 +115,36 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Log == nil {
 		c.Log = slog.Default()
 	}
+	if err := c.check(); err != nil {
+		return c, configError{err}
+	}
+	return c, nil
+}
+
+func (c Config) check() error {
 	for name, n := range map[string]int{"Procs": c.Procs, "InFlight": c.InFlight, "Queue": c.Queue, "MaxConns": c.MaxConns, "Intensity": c.Intensity} {
 		if n < 0 {
-			return c, fmt.Errorf("prefork: %s is %d: want 0 or more", name, n)
+			return fmt.Errorf("prefork: %s is %d: want 0 or more", name, n)
 		}
 	}
 	for _, d := range []time.Duration{c.RetryAfter, c.StartFor, c.LameDuck, c.DrainFor, c.BackOff, c.MaxBackOff, c.Period} {
 		if d < 0 {
-			return c, fmt.Errorf("prefork: a time of %v: want 0 or more", d)
+			return fmt.Errorf("prefork: a time of %v: want 0 or more", d)
 		}
 	}
 	switch {
 	case c.Workers < 1 || c.Workers > maxWorkers:
-		return c, fmt.Errorf("prefork: %d workers: want 1 to %d", c.Workers, maxWorkers)
+		return fmt.Errorf("prefork: %d workers: want 1 to %d", c.Workers, maxWorkers)
 	case c.Queue > 0 && c.InFlight == 0:
-		return c, fmt.Errorf("prefork: Queue is %d without InFlight: nobody would wait", c.Queue)
+		return fmt.Errorf("prefork: Queue is %d without InFlight: nobody would wait", c.Queue)
 	case c.LameDuck >= c.DrainFor:
-		return c, fmt.Errorf("prefork: LameDuck %v is not below DrainFor %v: requests would have no time to end", c.LameDuck, c.DrainFor)
+		return fmt.Errorf("prefork: LameDuck %v is not below DrainFor %v: requests would have no time to end", c.LameDuck, c.DrainFor)
 	case len(c.Weights) > 0 && (c.Shared || len(c.Listen) == 0):
-		return c, errors.New("prefork: Weights need a socket for each slot: not with Shared, nor with sockets that systemd passes")
+		return errors.New("prefork: Weights need a socket for each slot: not with Shared, nor with sockets that systemd passes")
 	case slices.ContainsFunc(c.Weights, func(w float64) bool { return !(w > 0) || math.IsInf(w, 0) }):
-		return c, fmt.Errorf("prefork: Weights are %v: want each above 0", c.Weights)
+		return fmt.Errorf("prefork: Weights are %v: want each above 0", c.Weights)
 	case c.Limit.CPU < 0 || c.Limit.Memory < 0:
-		return c, fmt.Errorf("prefork: limits of %v CPUs and %d bytes: want 0 or more", c.Limit.CPU, c.Limit.Memory)
+		return fmt.Errorf("prefork: limits of %v CPUs and %d bytes: want 0 or more", c.Limit.CPU, c.Limit.Memory)
 	}
-	return c, nil
+	return nil
 }

@@ -3,7 +3,9 @@ package main
 import (
 	"errors"
 	"fmt"
+	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -11,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/tallywheel/tallywheel/archive"
+	"github.com/tallywheel/tallywheel/config"
 )
 
 // addWord adds a flag that takes one of a few words; the shell completes them.
@@ -104,6 +107,18 @@ func (f *spanFlag) Set(s string) error {
 		return fmt.Errorf("want a time above 0")
 	}
 	*f.p = d
+	return nil
+}
+
+// checkLoopback makes an address that others could reach, or that is none, a wrong use.
+func checkLoopback(addr, example string) error {
+	host, port, err := net.SplitHostPort(addr)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	if err != nil || !config.Loopback(host) {
+		return fmt.Errorf("%w: %q: want a loopback address, as %s", errUsage, addr, example)
+	}
 	return nil
 }
 

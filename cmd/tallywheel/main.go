@@ -49,6 +49,7 @@ func run(args []string) int {
 	root.SetArgs(args)
 	out := &output{w: os.Stdout}
 	root.SetOut(out)
+	strictDefaults(root)
 	err := root.ExecuteContext(ctx)
 	if err == nil && !errors.Is(out.err, syscall.EPIPE) { // whoever read it has gone, as head does
 		err = out.err
@@ -103,6 +104,33 @@ func newRoot() *cobra.Command {
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fmt.Errorf("%w: %w", errUsage, err) })
 	root.AddCommand(newDemo(), newRun(), newUpgrade(), newCheck(), newAck(), newPorts(), newTap(), newSim(), newLog(), newReplay(), newTail(), newLab(), newLoad(), newServe(), newProbe(), newCyclic(), newDoctor(), newVersion())
 	return root
+}
+
+// strictDefaults makes of what cobra adds commands that say what is wrong with their arguments:
+// `help demmo` and `completion foo` were exit code 0. The output is set before: completion keeps
+// it.
+func strictDefaults(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() {
+		switch c.Name() {
+		case "help":
+			c.Args = func(c *cobra.Command, args []string) error {
+				if _, rest, err := c.Root().Find(args); err != nil || len(rest) > 0 {
+					return fmt.Errorf("%w: there is no command %q; `tallywheel help` lists them", errUsage, strings.Join(args, " "))
+				}
+				return nil
+			}
+		case "completion":
+			var shells []string
+			for _, shell := range c.Commands() {
+				shells = append(shells, shell.Name())
+				shell.Args = exactly(0, "no argument")
+			}
+			oneOf(c, shells)
+			c.RunE = func(*cobra.Command, []string) error { return nil } // a shell's name is a command
+		}
+	}
 }
 
 // exactly makes a wrong number of arguments a wrong use.

@@ -105,9 +105,8 @@ func printRings(out io.Writer, kind string, pid int, asJSON bool) error {
 
 // serveProbe serves the figures to Prometheus, on loopback only: there is no token.
 func serveProbe(p *probe.Probe, addr string, talk io.Writer) (stop func(), err error) {
-	host, _, err := net.SplitHostPort(addr)
-	if ip := net.ParseIP(host); err != nil || ip == nil || !ip.IsLoopback() {
-		return nil, fmt.Errorf("%w: --listen %q: want a loopback address, as 127.0.0.1:9400", errUsage, addr)
+	if err := checkLoopback(addr, "127.0.0.1:9400"); err != nil {
+		return nil, err
 	}
 	l, err := net.Listen("tcp", addr)
 	if err != nil {

@@ -62,10 +62,12 @@ shows a row for each worker. A folder named status or upgrade is ./status, ./upg
 
 // run is the master, and in each worker the worker: prefork tells them apart.
 func (s *serving) run(ctx context.Context, what string) error {
-	for _, addr := range []string{s.Listen[0], s.admin} {
-		if host, _, err := net.SplitHostPort(addr); addr != "off" && (err != nil || !config.Loopback(host)) {
-			return fmt.Errorf("%w: %q: want a loopback address, as %s", errUsage, addr, defaultAdmin)
-		}
+	err := checkLoopback(s.Listen[0], defaultAdmin)
+	if err == nil && s.admin != "off" {
+		err = checkLoopback(s.admin, defaultAdmin)
+	}
+	if err != nil {
+		return err
 	}
 	content, err := contentOf(what)
 	if err != nil {
@@ -100,7 +102,10 @@ func (s *serving) run(ctx context.Context, what string) error {
 		return w.Serve(srv)
 	})
 	cancel()
-	if errors.Is(err, prefork.ErrMasterListen) {
+	switch {
+	case errors.Is(err, prefork.ErrConfig):
+		err = fmt.Errorf("%w: %w", errUsage, err)
+	case errors.Is(err, prefork.ErrMasterListen):
 		err = fmt.Errorf("%w; --admin chooses another address, or off", err)
 	}
 	return errors.Join(err, <-failed)
