@@ -37,8 +37,11 @@ type recorder struct {
 }
 
 var (
-	pageURL = regexp.MustCompile(`url=(http://\S+)`)   // in the log of run
-	demoURL = regexp.MustCompile(`page: (http://\S+)`) // in the talk of demo
+	pageURL = regexp.MustCompile(`url=(http://\S+)`) // in the log of run
+	// noMessage is what a message must not have: an error that is none, a time in nanoseconds, a
+	// mistake in a format.
+	noMessage = regexp.MustCompile(`.*(<nil>|[a-z]=1[0-9]{18}\b|%!).*`)
+	demoURL   = regexp.MustCompile(`page: (http://\S+)`) // in the talk of demo
 )
 
 // startRecorder runs the sources, given as YAML list items, on the log in dir.
@@ -64,7 +67,11 @@ func startProgram(t *testing.T, program []string, dir, sources string) *recorder
 	args := append(program[:len(program):len(program)], "run", "-c", file, "--json")
 	r := &recorder{Process: testenv.Start(t, args[0], args[1:]...)}
 	t.Cleanup(func() {
-		if said := r.Err.String(); t.Failed() {
+		said := r.Err.String()
+		if m := noMessage.FindString(said); m != "" {
+			t.Errorf("the recorder said %q, which tells nobody anything", m)
+		}
+		if t.Failed() {
 			t.Logf("the recorder said, at the end:\n%s", said[max(0, len(said)-4000):])
 		}
 	})

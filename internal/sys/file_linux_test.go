@@ -1,10 +1,32 @@
 package sys
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
 )
+
+// A file that was closed has no descriptor any more: the number it had may be another file's.
+func TestClosedFile(t *testing.T) {
+	f, err := os.Create(filepath.Join(t.TempDir(), "file"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	_, cached := Cached(f)
+	_, dirty := Dirty(f)
+	_, locked := Lock(f)
+	for name, err := range map[string]error{
+		"Datasync": Datasync(f), "Reserve": Reserve(f, 0, 4096), "DropCache": DropCache(f), "Cached": cached, "Dirty": dirty, "Lock": locked,
+	} {
+		if !errors.Is(err, os.ErrClosed) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
 
 // TestCached: what was written and synced is cached, and what was dropped is not, where the file
 // system lets go of it.
