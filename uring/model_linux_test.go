@@ -162,7 +162,10 @@ func TestModel(t *testing.T) {
 	for i := range w.rings {
 		w.rings[i] = w.open()
 	}
-	for range *steps {
+	for i := range *steps {
+		if i > 0 && i%1_000_000 == 0 { // of a release test
+			t.Logf("%d of %d steps", i, *steps)
+		}
 		w.step()
 	}
 	for _, r := range w.rings {
