@@ -24,6 +24,7 @@
 //	           rt                 affinity, scheduling classes, locked memory, clocks: asked of the kernel
 //	           uring              io_uring in pure Go
 //	           admission          what a server takes on at a time: gates and pools
+//	           proof              shows others what a log holds: trees of hashes, checkpoints, proofs
 //	           steal              small tasks that beget tasks: bounded queues, workers that take from others
 //	plane      serial             serial ports: opening, identity, line counters; serial/serialtest: virtual ones
 //	           reader             reading descriptors, strategies side by side

@@ -22,7 +22,7 @@ const module = "github.com/tallywheel/tallywheel"
 // own sub-folders.
 var layers = [][]string{
 	{"crc16", "internal/sys", "internal/http1", "internal/hist", "internal/beat", "internal/pack", "internal/fault", "internal/testenv"},
-	{"frame", "ledger", "ring", "rt", "uring", "admission", "steal"},
+	{"frame", "ledger", "ring", "rt", "uring", "admission", "steal", "proof"},
 	{"serial", "reader", "asyncfile", "seglog", "server", "loadgen", "prefork", "ipc", "internal/spool", "internal/sockets"},
 	{"archive", "config", "doctor", "probe", "internal/isolate", "cell"},
 	{"recorder", "export", "replay", "forward"},
@@ -44,6 +44,7 @@ var sharp = map[string][]string{
 	"github.com/cilium/":          {"probe"},
 	"golang.org/x/perf/":          {"lab"},
 	"golang.org/x/exp/":           {"lab"},
+	"golang.org/x/mod/":           {"proof"},
 	"golang.org/x/tools/":         {"lab"},
 	"github.com/parquet-go/":      {"export"},
 	"github.com/nats-io/":         {"forward"},

@@ -98,6 +98,12 @@
 // [Repair] sets it aside. [Config.Identity] refuses another log altogether. Each header also has a
 // hash of the segment before, which [Verify] checks.
 //
+// # What proves it to others
+//
+// [Log.Prove] has the log make a head of each segment that is full: package proof says what that
+// is. [VerifyProven] holds a log to its heads, and [ProveEntry] makes the proof of a record, for
+// somebody who has not the log.
+//
 // # Notes between the records
 //
 // A record may carry the offset of its first byte in the stream of bytes that it was cut from

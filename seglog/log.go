@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -214,6 +215,8 @@ type Log struct {
 	syncedAt time.Time
 
 	kick, hurry, doubts, quit chan struct{}
+	sealings                  chan struct{}          // a segment was sealed: see prover
+	checkpoint                atomic.Pointer[[]byte] // the newest
 	done                      sync.WaitGroup
 	shelf                     shelf  // the other segments, and the next one
 	found                     traces // while the segment is absent: they are all that tells what is gone
@@ -237,6 +240,7 @@ func Open(cfg Config) (*Log, error) {
 		open: newStaging(cfg.BufferBytes), spare: newStaging(cfg.BufferBytes),
 		kick: make(chan struct{}, 1), hurry: make(chan struct{}, 1),
 		doubts: make(chan struct{}, 1), quit: make(chan struct{}),
+		sealings: make(chan struct{}, 1),
 	}
 	l.room.L, l.waiters.New = &l.mu, newWaiter
 	if err := l.recover(); err != nil {

@@ -7,8 +7,8 @@ import (
 
 const retentionPeriod = 10 * time.Second // how often the age of segments is looked at
 
-// overdue reports whether the oldest sealed segment is beyond a limit, and may go. The active
-// segment and the spare count as whole.
+// overdue reports whether the oldest sealed segment is beyond a limit, and may go: not before it
+// has its head. The active segment and the spare count as whole.
 func (s *shelf) overdue() bool {
 	hold, total := uint64(math.MaxUint64), 2*s.cfg.SegmentBytes
 	if s.cfg.Hold != nil {
@@ -21,7 +21,7 @@ func (s *shelf) overdue() bool {
 	defer s.mu.Unlock()
 	over := s.beyond(total)
 	s.holding = over && s.old[0].last >= hold
-	return over && !s.holding
+	return over && !s.holding && !(s.proving && s.old[0].last > s.proven)
 }
 
 // beyond reports whether the oldest sealed segment is beyond a limit, with total beside the sealed

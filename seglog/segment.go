@@ -87,6 +87,7 @@ func (l *Log) rotate(base, durable uint64) error {
 	}
 	l.shelf.push(done)
 	l.use(next)
+	signal(l.sealings)
 	return nil
 }
 
@@ -277,6 +278,7 @@ type sealedSegment struct {
 	base, last uint64
 	time       int64 // the highest of its records
 	bytes      int64 // size of the file: less than a segment's where it grew as it was written
+	salt       uint32
 }
 
 func (s *segment) sealed() sealedSegment {
@@ -284,7 +286,7 @@ func (s *segment) sealed() sealedSegment {
 	if err != nil {
 		bytes = s.off // at least; the file is then never used again
 	}
-	return sealedSegment{s.base, s.last, s.index.maxTime(), bytes}
+	return sealedSegment{s.base, s.last, s.index.maxTime(), bytes, s.salt}
 }
 
 // shelf holds the sealed segments and makes the next one ready in the background.
@@ -300,6 +302,8 @@ type shelf struct {
 	evicted  uint64          // records that were removed for that
 	holding  bool            // the oldest segment is beyond a limit, and Config.Hold keeps it
 	kept     kept            // the log's word for its first record; zero: it has none
+	proving  bool            // retention waits for the heads of segments: see prover
+	proven   uint64          // last record of the last segment that needs no head any more
 
 	inPlace    func() error // of the log
 	work, quit chan struct{}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"github.com/tallywheel/tallywheel/proof"
 )
 
 // Problem is one finding of [Verify].
@@ -49,7 +51,10 @@ type Summary struct {
 	mixed  bool     // another has another one, or none that could be read: all headers together tell what belongs here
 	chain  chain    // of the segment that is being read
 	room   buffers
-	prior  prior // what a segment behind the last one that was whole should say of it; its kind is hashNone if there is none
+	read   header         // of the segment that was read last
+	made   *proof.Segment // what makes its head; nil: none is asked for
+	heads  *headCheck     // what it is held to; nil: nothing
+	prior  prior          // what a segment behind the last one that was whole should say of it; its kind is hashNone if there is none
 }
 
 // Clean reports whether nothing was found that a repair would have to see to.
@@ -70,6 +75,12 @@ func Verify(dir FS) (Summary, error) { return VerifyKnown(dir, Extent{}) }
 // opening, with the same Config.Expect, finds missing.
 func VerifyKnown(dir FS, known Extent) (Summary, error) {
 	s := newSummary()
+	err := s.verify(dir, known)
+	return s, err
+}
+
+// verify fills a summary that is new.
+func (s *Summary) verify(dir FS, known Extent) error {
 	bases, err := segmentBases(dir)
 	if err == nil {
 		err = s.segments(dir, bases)
@@ -82,13 +93,13 @@ func VerifyKnown(dir FS, known Extent) (Summary, error) {
 		}
 	}
 	if err != nil {
-		return s, err
+		return err
 	}
 	found, err := findTraces(dir, foreign)
 	if err == nil && slices.Equal(found.bases, bases) { // else the log goes on, and what was last is not
 		s.missing(found, found.knowing(known, s.log))
 	}
-	return s, err
+	return err
 }
 
 func newSummary() Summary { return Summary{Problems: []Problem{}, Streams: map[uint32]uint64{}} }
@@ -101,7 +112,9 @@ func (s *Summary) strangers(dir FS) ([]head, error) {
 	if err != nil || len(foreign) == 0 {
 		return nil, err
 	}
+	held := s.heads
 	*s = newSummary()
+	s.heads = held.anew()
 	for _, h := range foreign {
 		other := h.foreignTo(id)
 		s.Problems = append(s.Problems, Problem{Segment: other.Segment, Offset: other.Offset, What: other.What})
@@ -113,6 +126,7 @@ func (s *Summary) strangers(dir FS) ([]head, error) {
 func (s *Summary) segments(dir FS, bases []uint64) error {
 	return eachSegment(bases, func(base, next uint64) error {
 		before := len(s.Problems)
+		s.made = s.heads.make(base)
 		err := s.segment(dir, base, next)
 		if err != nil || len(s.Problems) > before {
 			now, listErr := segmentBases(dir)
@@ -123,6 +137,9 @@ func (s *Summary) segments(dir FS, bases []uint64) error {
 		}
 		if s.Segments++; s.First == 0 {
 			s.First = base
+		}
+		if err == nil && s.heads != nil && len(s.Problems) == before {
+			s.compare(base)
 		}
 		return err
 	})
@@ -256,6 +273,9 @@ func (s *Summary) segment(dir FS, base, next uint64) error {
 		return s.unreadable(err, base, next)
 	}
 	defer func() { s.room = sc.buffers }()
+	if s.read = sc.header; s.made != nil {
+		s.made.Reset(s.made.Follows())
+	}
 	s.belongs(sc.header)
 	s.header(sc)
 	s.follows(sc.header)
@@ -338,7 +358,11 @@ func (s *Summary) count(b batch) {
 	for _, f := range b.frames {
 		if f.kind == kindHole {
 			s.Lost += holeSize(f)
+			s.heads.hole(f)
 			continue
+		}
+		if s.made != nil {
+			s.made.Add(f.entry())
 		}
 		if s.Streams != nil { // else nobody asks
 			s.Streams[f.stream]++
