@@ -118,6 +118,10 @@ func (a *Archive) BytesAfter(seq uint64) int64 { return a.log.BytesAfter(seq) }
 // Identity is that of the log, of one that is open for writing.
 func (a *Archive) Identity() [16]byte { return a.log.Identity() }
 
+// Checkpoint is the newest of a log that proves what it holds, and is open for writing; nil: there
+// is none.
+func (a *Archive) Checkpoint() []byte { return a.log.Checkpoint() }
+
 // Query asks for records of the log. The zero value asks for all frames, the oldest first.
 type Query struct {
 	Back       bool   // the newest first

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/tallywheel/tallywheel/internal/sys"
+	"github.com/tallywheel/tallywheel/proof"
 )
 
 // Stream says whose records carry a stream number of the log. The table is kept beside the log:
@@ -204,6 +205,12 @@ func (s *Streams) By(number uint32) (Stream, bool) {
 		}
 	}
 	return Stream{}, false
+}
+
+// Named is what a number stands for, as the log's proofs say it.
+func (s *Streams) Named(number uint32) proof.Stream {
+	e, _ := s.By(number)
+	return proof.Stream{Number: number, Source: e.Source, Frame: e.Frame, Quarantine: e.Quarantine}
 }
 
 // All lists the table.

@@ -27,6 +27,7 @@ import (
 	"time"
 
 	"github.com/tallywheel/tallywheel/internal/sys"
+	"github.com/tallywheel/tallywheel/proof"
 	"github.com/tallywheel/tallywheel/reader"
 	"github.com/tallywheel/tallywheel/seglog"
 )
@@ -107,6 +108,8 @@ type Log struct {
 	Reserve  Size          `yaml:"reserve" min:"1MiB" about:"space of the disk that the log leaves free"`
 	OnFull   string        `yaml:"on_full" one:"stop drop-oldest" about:"what a full disk is met with"`
 	Scrub    string        `yaml:"scrub" form:"period" about:"in which all that is stored is read and checked once"`
+	Prove    string        `yaml:"prove" one:"on off" about:"on: make what proves to others what the log holds, heads of its segments and checkpoints; nothing: on where sign is, else off"`
+	Sign     string        `yaml:"sign" about:"file of the key that signs the checkpoints, as tallywheel log keygen makes it; nothing: nobody signs them"`
 }
 
 func (l Log) withDefaults() Log {
@@ -120,7 +123,30 @@ func (l Log) withDefaults() Log {
 	fill(&l.Reserve, 16<<20)
 	fill(&l.OnFull, "stop")
 	fill(&l.Scrub, "24h")
+	if l.Sign != "" {
+		fill(&l.Prove, "on")
+	}
+	fill(&l.Prove, "off")
 	return l
+}
+
+// maxKey is the largest file of a key, in bytes.
+const maxKey = 4 << 10
+
+// Signer reads the key that signs the checkpoints; nil: there is none.
+func (l Log) Signer() (proof.Signer, error) {
+	if l.Sign == "" {
+		return nil, nil
+	}
+	text, err := sys.ReadOrdinary(l.Sign, maxKey)
+	if err != nil {
+		return nil, err
+	}
+	s, err := proof.ParseSigner(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", l.Sign, err)
+	}
+	return s, nil
 }
 
 // ScrubPeriod is the time in which all that is stored is read and checked once; 0: never.
@@ -142,6 +168,9 @@ func (l Log) Validate() Problems {
 	p.under("keep", checked(l.Keep))
 	if l.Linked && l.Engine != "uring" {
 		p.add("linked", "goes with engine: uring")
+	}
+	if l.Sign != "" && l.Prove == "off" {
+		p.add("sign", "goes with prove: on")
 	}
 	if least := keptSegments * l.Segment; l.Keep.Size != 0 && l.Keep.Size < least {
 		p.add("keep.size", "%s: want at least three segments, which are %s", l.Keep.Size, least)

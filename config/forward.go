@@ -14,6 +14,7 @@ type Forward struct {
 	To         string        `yaml:"to" need:"yes" one:"nats mqtt" about:"what it is"`
 	Source     string        `yaml:"source" about:"which sources: a name, or a pattern with * and ?; nothing: all"`
 	Quarantine bool          `yaml:"quarantine" about:"forward bytes that were no frame, too"`
+	Proof      bool          `yaml:"proof" about:"publish the checkpoints of the log, too, with proof in the place of the source"`
 	Batch      Batch         `yaml:"batch" about:"how much one message carries"`
 	Reset      string        `yaml:"reset" one:"stop resend" about:"what is done where the destination has lost what it had acknowledged, or has what this log has not"`
 	URLs       []string      `yaml:"urls" about:"servers, as nats://host:4222, or mqtts://host:8883; nothing, to nats: a server within this process"`
@@ -46,6 +47,9 @@ type ClientTLS struct {
 
 // SourceToken stands for the name of a source in a subject or a topic.
 const SourceToken = "{source}"
+
+// ProofToken stands for {source} in the subject of checkpoints.
+const ProofToken = "proof"
 
 // Embedded reports whether the destination is a server within this process.
 func (f Forward) Embedded() bool { return f.To == "nats" && len(f.URLs) == 0 }
@@ -175,6 +179,12 @@ func (c Config) validateForward() (p Problems) {
 			p.add(path+".urls", "there is one server within this process, and it is a destination already")
 		}
 		embedded = embedded || f.Embedded()
+		if f.Proof && c.Log.Prove == "off" {
+			p.add(path+".proof", "there are no checkpoints without log.prove: on, or log.sign")
+		}
+		if f.Proof && slices.ContainsFunc(c.Sources, func(s Source) bool { return s.ID == ProofToken }) {
+			p.add(path+".proof", "checkpoints have the subject of the source %q: give that another id", ProofToken)
+		}
 		if room := c.Log.Keep.Size - keptSegments*c.Log.Segment; f.Embedded() && c.Log.Keep.Size > 0 && f.MaxBytes > room {
 			p.add(path+".max_bytes", "%s: log.keep.size counts what the server within stores, too: want at most %s", f.MaxBytes, max(room, 0))
 		}

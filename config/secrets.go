@@ -12,7 +12,7 @@ import (
 // each file: the token, passwords and the address of a webhook, in the file that they were read
 // from, private keys, and credentials.
 func (c Config) Exposed(file string) (all []string) {
-	secrets := []struct{ path, what string }{{c.API.TLS.Key, "is a private key"}}
+	secrets := []struct{ path, what string }{{c.API.TLS.Key, "is a private key"}, {c.Log.Sign, "is a private key"}}
 	for _, f := range c.Forward {
 		secrets = append(secrets, struct{ path, what string }{f.Creds, "holds credentials"}, struct{ path, what string }{f.TLS.Key, "is a private key"})
 	}

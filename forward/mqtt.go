@@ -117,7 +117,12 @@ func (q *mqttLink) resume(_ context.Context, l *lane) error {
 
 // send implements link.
 func (q *mqttLink) send(l *lane, m *message) error {
-	p := &paho.Publish{QoS: 1, Topic: l.subject, Payload: m.body, Properties: &paho.PublishProperties{User: userProperties(m)}}
+	q.publish(&paho.Publish{QoS: 1, Topic: l.subject, Payload: m.body, Properties: &paho.PublishProperties{User: userProperties(m)}}, m)
+	return nil
+}
+
+// publish puts a message on its way.
+func (q *mqttLink) publish(p *paho.Publish, m *message) {
 	q.busy.Go(func() {
 		answer, err := q.cm.Publish(q.ctx, p)
 		if answer != nil && answer.ReasonCode >= 0x80 {
@@ -127,7 +132,6 @@ func (q *mqttLink) send(l *lane, m *message) error {
 		}
 		m.done <- result{err: err}
 	})
-	return nil
 }
 
 // userProperties are the headers of a message, in order.

@@ -166,11 +166,7 @@ func (n *natsLink) close()               { n.nc.Close() }
 
 // send implements link.
 func (n *natsLink) send(l *lane, m *message) error {
-	n.mu.Lock()
-	n.next++
-	number := n.next
-	n.waiting[number] = m
-	n.mu.Unlock()
+	number := n.waitFor(m)
 	headers := m.Headers(m.bare)
 	headers[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(l.at, 10)}
 	headers[jetstream.ExpectedStreamHeader] = []string{n.d.cfg.Stream}
@@ -179,6 +175,15 @@ func (n *natsLink) send(l *lane, m *message) error {
 		return natsFault(err)
 	}
 	return nil
+}
+
+// waitFor gives a message a number, by which its answer is known.
+func (n *natsLink) waitFor(m *message) uint64 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.next++
+	n.waiting[n.next] = m
+	return n.next
 }
 
 // acknowledged has the answer to a message.

@@ -105,6 +105,9 @@ func (t Tail) read(ctx context.Context, c jetstream.Consumer) error {
 }
 
 func (t Tail) message(m jetstream.Msg, chain *batch.Chain) error {
+	if len(m.Headers()[batch.CheckpointHeader]) > 0 {
+		return nil
+	}
 	b, err := batch.Parse(m.Headers(), m.Data())
 	if err != nil {
 		t.OnOther(m.Subject(), err)

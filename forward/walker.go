@@ -20,6 +20,8 @@ type link interface {
 	// send puts a message of a lane on its way; its done gets one result. The body is the link's
 	// until then.
 	send(l *lane, m *message) error
+	// announce puts a checkpoint of the log on its way, likewise.
+	announce(subject string, m *message) error
 	// broken has the error that ended the connection.
 	broken() <-chan error
 	close()
@@ -57,6 +59,7 @@ type walker struct {
 		of  *archive.Stream
 	}
 	stopped  int // lanes
+	proof    announcer
 	saved    time.Time
 	shown    time.Time // when the books were renewed last
 	shownAt  uint64    // … and what at was then, with nothing on its way
@@ -365,8 +368,11 @@ func (w *walker) through() uint64 {
 	return t
 }
 
-// report saves the mark, and publishes the books.
+// report saves the mark, and publishes the books, and the newest checkpoint.
 func (w *walker) report() {
 	w.d.save(w)
 	w.d.publish(w)
+	if w.d.cfg.Proof {
+		w.proof.look(w.to, proofSubject(w.d.cfg), w.d.in.Checkpoint())
+	}
 }

@@ -16,6 +16,11 @@ import (
 // the log has lost is in the sheet of that start on disk, and no record has been added.
 func (r *Recorder) openLog() error {
 	c := r.cfg.Log
+	var by seglog.Proving
+	var err error
+	if by.Sign, err = c.Signer(); err != nil {
+		return fmt.Errorf("log.sign: %w", err)
+	}
 	dir, err := openFiles(c, &r.chains, r.slog)
 	if err != nil {
 		return err
@@ -76,7 +81,20 @@ func (r *Recorder) openLog() error {
 	r.unnamed.look(r.log, r.streams)
 	r.loadAck() // after the start before this one is in the history
 	r.settled.Store(r.log.Position().Stored)
+	r.prove(by)
 	return nil
+}
+
+// prove has the log prove to others what it holds, if that is configured.
+func (r *Recorder) prove(by seglog.Proving) {
+	if r.cfg.Log.Prove == "off" {
+		return
+	}
+	by.Named = r.streams.Named
+	by.OnTrouble = func(err error) {
+		r.slog.Warn("what the log holds is not proven, or not all of it; recording goes on", "error", err)
+	}
+	r.log.Prove(by)
 }
 
 // loadStreams reads the table of streams. A damaged one of a log without a record is set aside: it

@@ -28,14 +28,14 @@ func newLog() *cobra.Command {
 	c := &cobra.Command{
 		Use: "log", Short: "look into a log on disk",
 		Args: func(c *cobra.Command, args []string) error {
-			return fmt.Errorf("%w: log: want ls, cat, tail, verify, repair, export or sheets", errUsage)
+			return fmt.Errorf("%w: log: want ls, cat, tail, verify, repair, export, sheets, prove or keygen", errUsage)
 		},
 		RunE: func(*cobra.Command, []string) error { return nil },
 	}
 	v := &logView{}
 	c.PersistentFlags().StringVar(&v.dir, "dir", "./data", "folder of the log")
 	c.PersistentFlags().BoolVar(&v.asJSON, "json", false, "answer as JSON")
-	c.AddCommand(v.ls(), v.cat(), v.tail(), v.verify(), v.repair(), v.export(), v.sheets())
+	c.AddCommand(v.ls(), v.cat(), v.tail(), v.verify(), v.repair(), v.export(), v.sheets(), v.prove(), newKeygen())
 	return c
 }
 
@@ -239,29 +239,38 @@ func (v *logView) tail() *cobra.Command {
 }
 
 func (v *logView) verify() *cobra.Command {
-	return v.bare("verify", "read everything and report all damage", func(c *cobra.Command, dir seglog.FS) error {
+	var by heldTo
+	c := v.bare("verify", "read everything and report all damage, and all that is not what its proofs say", func(c *cobra.Command, dir seglog.FS) error {
+		held, err := by.read(v.dir)
+		if err != nil {
+			return err
+		}
 		known, stored := archive.Known(v.dir) // first: the recorder may be running
-		s, err := seglog.VerifyKnown(dir, known)
+		s, proven, err := seglog.VerifyProven(dir, known, held)
 		if now, _ := archive.Known(v.dir); err == nil && (now.First != known.First || now.End != known.End) { // a start goes on: retention may have been at work
-			s, err = seglog.VerifyKnown(dir, seglog.Extent{Last: known.Last})
+			s, proven, err = seglog.VerifyProven(dir, seglog.Extent{Last: known.Last}, held)
 		}
 		if err != nil {
 			return err
 		}
 		s.ExpectStored(stored)
-		return v.summary(c.OutOrStdout(), s)
+		return v.summary(c.OutOrStdout(), s, &proven)
 	})
+	return by.flags(c)
 }
 
 // summary prints what was found; damage is a failure, and so is a table of streams that cannot be
-// read, or has no name for what is in the log.
-func (v *logView) summary(w io.Writer, s seglog.Summary) error {
+// read, or has no name for what is in the log. proven is what was held to proofs; nil: nothing was.
+func (v *logView) summary(w io.Writer, s seglog.Summary, proven *seglog.Proven) error {
 	streams, tableErr := archive.LoadStreams(v.dir)
 	if tableErr == nil {
 		s.Problems = append(s.Problems, withoutName(streams, s.Streams)...)
 	}
 	if v.asJSON {
-		if err := json.NewEncoder(w).Encode(s); err != nil {
+		if err := json.NewEncoder(w).Encode(struct {
+			seglog.Summary
+			Proof *seglog.Proven `json:"proof,omitempty"`
+		}{s, proven}); err != nil {
 			return err
 		}
 	} else {
@@ -273,6 +282,9 @@ func (v *logView) summary(w io.Writer, s seglog.Summary) error {
 			fmt.Fprintln(w)
 		}
 		fmt.Fprintf(w, "%s in %s, %d to %d; %d known to be lost\n", several(s.Records, "record"), several(s.Segments, "segment"), s.First, s.Last, s.Lost)
+		if proven != nil && (proven.Heads > 0 || proven.Size > 0) {
+			fmt.Fprintln(w, provenLine(*proven))
+		}
 	}
 	if tableErr == nil && !s.Clean() {
 		return errQuiet
@@ -309,7 +321,7 @@ func (v *logView) repair() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return v.summary(c.OutOrStdout(), s)
+		return v.summary(c.OutOrStdout(), s, nil)
 	})
 }
 

@@ -266,6 +266,9 @@ func checkHere(cfg config.Config, file string) error {
 	if err := seglog.CheckDir(cfg.Log.Dir); err != nil {
 		p = append(p, config.Problem{Path: "log.dir", Text: err.Error()})
 	}
+	if _, err := cfg.Log.Signer(); err != nil {
+		p = append(p, config.Problem{Path: "log.sign", Text: err.Error()})
+	}
 	for i := range p {
 		p[i].File = file
 	}

@@ -11,6 +11,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/tallywheel/tallywheel/archive"
+	"github.com/tallywheel/tallywheel/proof"
 	"github.com/tallywheel/tallywheel/seglog"
 )
 
@@ -25,7 +27,7 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata", UpdateScripts: *update,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"makelog": makeLog, "steplog": stepLog, "keptlog": keptLog, "flip": flip, "cut": cut, "harm": harm,
+			"makelog": makeLog, "steplog": stepLog, "keptlog": keptLog, "provelog": proveLog, "flip": flip, "cut": cut, "harm": harm,
 		},
 	})
 }
@@ -120,6 +122,29 @@ func appendRecords(ts *testscript.TestScript, path string, records int, second f
 			ts.Check(l.Sync())
 		}
 	}
+	ts.Check(l.Close())
+}
+
+// proveLog opens a log, has it prove what it holds, signed by a key, and closes it: provelog DIR
+// KEY.
+func proveLog(ts *testscript.TestScript, _ bool, args []string) {
+	path := ts.MkAbs(args[0])
+	dir, err := seglog.Dir(path)
+	ts.Check(err)
+	streams, err := archive.LoadStreams(path)
+	ts.Check(err)
+	key, err := os.ReadFile(ts.MkAbs(args[1]))
+	ts.Check(err)
+	sign, err := proof.ParseSigner(key)
+	ts.Check(err)
+	l, err := seglog.Open(seglog.Config{FS: dir, SegmentBytes: 16 << 10, MinFree: -1})
+	ts.Check(err)
+	made := make(chan struct{}, 1)
+	l.Prove(seglog.Proving{
+		Named: streams.Named, Sign: sign,
+		OnCheckpoint: func([]byte) { made <- struct{}{} }, OnTrouble: func(err error) { ts.Logf("%v", err) },
+	})
+	<-made
 	ts.Check(l.Close())
 }
 

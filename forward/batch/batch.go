@@ -57,6 +57,10 @@ const (
 	GoneHeader       = "Tallywheel-Gone"
 	QuarantineHeader = "Tallywheel-Quarantine"
 	BatchHeader      = "Tallywheel-Batch"
+
+	// CheckpointHeader is that of messages which have no frame, and the text of a checkpoint of the
+	// log as their body: see package proof.
+	CheckpointHeader = "Tallywheel-Checkpoint"
 )
 
 // version is the value of BatchHeader.
