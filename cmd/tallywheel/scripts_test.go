@@ -32,18 +32,20 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// makeLog writes a log of two sources, 50 records each, one a second from 2026-01-01T00:00:00Z on:
-// makelog DIR.
+// makeLog writes a log of two sources, 50 records each, one a second from 2026-01-01T00:00:00Z on,
+// in two segments: makelog DIR.
 func makeLog(ts *testscript.TestScript, _ bool, args []string) {
 	path := ts.MkAbs(args[0])
 	for range 50 { // where a segment ends depends on when the next one is ready: on a busy machine it may end later
 		fillLog(ts, path)
-		if _, err := os.Stat(filepath.Join(path, "00000000000000000051.seg")); err == nil {
+		segments, err := filepath.Glob(filepath.Join(path, "*.seg"))
+		ts.Check(err)
+		if len(segments) == 2 && filepath.Base(segments[1]) == "00000000000000000051.seg" {
 			return
 		}
 		ts.Check(os.RemoveAll(path))
 	}
-	ts.Fatalf("no log has a segment that begins with record 51")
+	ts.Fatalf("no log has two segments, of which the second begins with record 51")
 }
 
 // stepLog writes a log as makeLog does, in more segments, whose clock is set: 60 records begin at
