@@ -177,17 +177,20 @@ func (l *Log) check(s *Summary, dir *counting, base uint64) error {
 	return nil
 }
 
-// behind is the first sequence of the segment behind one; 0 if that is the last.
+// behind is the first sequence of the segment behind one; 0 if that is the last. The live segment
+// is looked at first: those before it are on the shelf by then. The other way round one that is
+// sealed between the two looks would be in neither, and what it holds would seem to be gone.
 func (l *Log) behind(base uint64) uint64 {
+	l.mu.Lock()
+	live := l.seg.base
+	l.mu.Unlock()
 	for _, s := range l.shelf.sealed() {
 		if s.base > base {
 			return s.base
 		}
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.seg.base > base {
-		return l.seg.base
+	if live > base {
+		return live
 	}
 	return 0
 }

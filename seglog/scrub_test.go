@@ -297,3 +297,44 @@ func TestAPassRestsForASuspect(t *testing.T) {
 		closeLog(t, l)
 	})
 }
+
+// TestBehindWhileItRotates asks again and again for the segment behind the one that is written to,
+// until there is one. The answer is the next one that the log then has, and none behind that.
+func TestBehindWhileItRotates(t *testing.T) {
+	l := open(t, small(faulty{fault.New()}, SyncNever))
+	filled := make(chan struct{})
+	go func() {
+		defer close(filled)
+		for n := range uint64(20_000) {
+			if _, err := l.Append(1, int64(n), payload(n)); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	}()
+	said := map[uint64]uint64{}
+	for base, full := uint64(1), false; ; {
+		select {
+		case <-filled:
+			full = true
+		default:
+		}
+		next := l.behind(base)
+		if next > 0 {
+			said[base] = next
+			base = next
+		} else if full {
+			break
+		}
+	}
+	bases := []uint64{}
+	for _, s := range l.shelf.sealed() {
+		bases = append(bases, s.base)
+	}
+	closeLog(t, l)
+	for i := range len(bases) - 1 {
+		if said[bases[i]] != bases[i+1] {
+			t.Fatalf("behind %d: %d, want %d", bases[i], said[bases[i]], bases[i+1])
+		}
+	}
+}
