@@ -152,7 +152,7 @@ func (r *Recorder) openAs(left *archive.StartSheet) (*archive.StartSheet, error)
 		BatchRecords: c.Records, BatchDelay: c.Delay, SyncInterval: c.Interval,
 		KeepBytes: int64(c.Keep.Size), KeepAge: c.Keep.Age, OnFull: full, MinFree: int64(c.Reserve), Chain: c.Linked,
 		Expect: left.Expect(), Identity: left.Log(),
-		Hold: r.forward.hold, Beside: beside(r.cfg),
+		Hold: r.forward.hold, Proves: c.Prove != "off", Beside: beside(r.cfg),
 		Scrub: c.ScrubPeriod(), Suspect: r.damage.carry(damage), OnChecked: r.damage.checked,
 		OnRecovered: func(found seglog.Recovery) error {
 			left = r.hold(left, found)

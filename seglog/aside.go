@@ -77,6 +77,14 @@ func leaveTrace(dir FS, h head) error {
 // setAside takes a file out of the log, under a name that nothing has: its own with that suffix,
 // and a number behind that where need be. It returns the name.
 func setAside(dir FS, name, suffix string) (to string, err error) {
+	if to, err = nameAside(dir, name, suffix); err != nil {
+		return "", err
+	}
+	return to, dir.Rename(name, to)
+}
+
+// nameAside is the name that setAside gives.
+func nameAside(dir FS, name, suffix string) (to string, err error) {
 	names, err := dir.List()
 	if err != nil {
 		return "", err
@@ -85,5 +93,5 @@ func setAside(dir FS, name, suffix string) (to string, err error) {
 	for n := 2; slices.Contains(names, to); n++ {
 		to = fmt.Sprintf("%s%s.%d", name, suffix, n)
 	}
-	return to, dir.Rename(name, to)
+	return to, nil
 }

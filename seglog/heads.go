@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"slices"
 
 	"github.com/tallywheel/tallywheel/proof"
 )
@@ -101,15 +100,10 @@ func writeCheckpoint(dir FS, text []byte) error {
 	return nil
 }
 
-// copyAside keeps a copy of a file beside the log, under a name that nothing has, which it returns.
+// copyAside keeps a copy of a file beside the log, under the name that setAside would give it.
 func copyAside(dir FS, name string) (to string, err error) {
-	names, err := dir.List()
-	if err != nil {
+	if to, err = nameAside(dir, name, damagedSuffix); err != nil {
 		return "", err
-	}
-	to = name + damagedSuffix
-	for n := 2; slices.Contains(names, to); n++ {
-		to = fmt.Sprintf("%s%s.%d", name, damagedSuffix, n)
 	}
 	from, err := dir.Open(name)
 	if err != nil {

@@ -79,6 +79,9 @@ type Config struct {
 	// the log, but for [Log.Position].
 	Hold func() uint64
 
+	// Proves says that [Log.Prove] will be called: retention removes nothing before that.
+	Proves bool
+
 	// Beside is how many bytes that are not the log's count towards KeepBytes; nil: none.
 	Beside func() int64
 
@@ -250,6 +253,7 @@ func Open(cfg Config) (*Log, error) {
 		lock.Close()
 		return nil, fmt.Errorf("open log: %w", err)
 	}
+	l.shelf.proving = cfg.Proves && cfg.Sync != SyncNever
 	l.shelf.start(l.inPlace)
 	l.done.Add(3)
 	go l.commitInBackground()

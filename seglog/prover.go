@@ -22,8 +22,9 @@ type Proving struct {
 // Prove has the log make a head of each segment that is sealed, and of those that have none, and a
 // checkpoint behind each. It reads the segments once more, on a goroutine of its own, until the log
 // is closed; recording waits for none of it, but retention does: what it removes has a head, unless
-// OnFull takes it, or the heads cannot be written. It is called once. Under SyncNever only what is
-// known to be durable gets a head, which is when the log is opened the next time.
+// OnFull takes it, the heads cannot be written, or it went before the call, which Config.Proves
+// prevents. It is called once. Under SyncNever only what is known to be durable gets a head, which
+// is when the log is opened the next time.
 func (l *Log) Prove(by Proving) {
 	by.Named = onlyKnown(by.Named)
 	p := &prover{log: l, by: by}

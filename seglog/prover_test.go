@@ -226,19 +226,8 @@ func TestHeadsOfOlderLogs(t *testing.T) {
 // digests are right.
 func rewrite(t *testing.T, d *fault.Dir, base uint64, change func(frames []rawFrame) []rawFrame) {
 	t.Helper()
-	f, err := faulty{d}.Open(segmentName(base))
-	if err != nil {
-		t.Fatal(err)
-	}
-	sc, err := newScanner(f, base)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sc, size := scannerOf(t, d, base)
 	var frames []rawFrame
-	size, err := f.Size()
-	if err != nil {
-		t.Fatal(err)
-	}
 	if err := sc.search(headerBytes, size, func(_ int64, fr rawFrame) bool {
 		if fr.kind != kindCommit {
 			fr.data = bytes.Clone(fr.data)
@@ -262,6 +251,22 @@ func rewrite(t *testing.T, d *fault.Dir, base uint64, change func(frames []rawFr
 	rechain(t, d)
 }
 
+// scannerOf reads a segment from its beginning. size is that of its file.
+func scannerOf(t *testing.T, d *fault.Dir, base uint64) (sc *scanner, size int64) {
+	t.Helper()
+	f, err := faulty{d}.Open(segmentName(base))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sc, err = newScanner(f, base); err != nil {
+		t.Fatal(err)
+	}
+	if size, err = f.Size(); err != nil {
+		t.Fatal(err)
+	}
+	return sc, size
+}
+
 // rechain makes the hashes in all headers right again.
 func rechain(t *testing.T, d *fault.Dir) {
 	t.Helper()
@@ -277,14 +282,7 @@ func rechain(t *testing.T, d *fault.Dir) {
 		}
 		copy(b, h.encode())
 		put(t, d, segmentName(base), b)
-		f, err := faulty{d}.Open(segmentName(base))
-		if err != nil {
-			t.Fatal(err)
-		}
-		sc, err := newScanner(f, base)
-		if err != nil {
-			t.Fatal(err)
-		}
+		sc, _ := scannerOf(t, d, base)
 		c := chainFrom(h)
 		for {
 			batch, err := sc.batch()
@@ -494,6 +492,32 @@ func TestHeadsOutliveRetention(t *testing.T) {
 	}
 	if _, err := ProveEntry(faulty{d}, first, namedStream); err != nil {
 		t.Error(err)
+	}
+}
+
+// What retention may remove at an opening waits for Prove, where Config.Proves says that it comes.
+func TestRetentionWaitsForProve(t *testing.T) {
+	d, h := fault.New(), &heard{}
+	cfg := small(faulty{d}, SyncAlways)
+	l := open(t, cfg)
+	fillLog(t, l, 1, 800)
+	closeLog(t, l)
+	cfg.KeepBytes, cfg.Proves = 3*cfg.SegmentBytes, true
+	l = open(t, cfg)
+	if first := l.Position().First; first != 1 || l.shelf.overdue() {
+		t.Errorf("it begins with %d, and retention is about to remove some: %v", first, l.shelf.overdue())
+	}
+	l.Prove(h.proving(nil))
+	testenv.Until(t, 2*time.Minute, "retention has been at work", func() bool { return l.Position().First > 1 && !l.shelf.overdue() })
+	allProven(t, l)
+	closeLog(t, l)
+	first := proof.Head{}
+	if _, _, err := eachHead(faulty{d}, func(leaf int64, h proof.Head) {
+		if leaf == 0 {
+			first = h
+		}
+	}); err != nil || first.First != 1 {
+		t.Errorf("%v: the first head is of %d to %d", err, first.First, first.Last)
 	}
 }
 
@@ -713,7 +737,7 @@ func cutWhileProving(t *testing.T, keep int64) {
 		states = append(states, state{d, told})
 	}
 	cfg := small(c, SyncAlways)
-	cfg.KeepBytes = keep * cfg.SegmentBytes
+	cfg.KeepBytes, cfg.Proves = keep*cfg.SegmentBytes, true
 	l := open(t, cfg)
 	c.on.Store(true)
 	l.Prove(h.proving(sign))
