@@ -99,18 +99,15 @@ func (r *recorder) find() {
 	}
 }
 
-// TestIsolatedKills kills recorder and reader of an isolated recorder under load. Each frame is
-// stored once, the books of the last sheet have all of them, and outages are of restarts.
-func TestIsolatedKills(t *testing.T) {
-	dir := t.TempDir()
-	l, sources := startLines(t, dir, 400_000, 11_520, 11_520)
-	r := startIsolated(t, dir, sources)
+// killAtRandom kills recorder or reader again and again, in one of so many kills the reader, and
+// returns once both are there again. readers is how often it was the reader.
+func (r *recorder) killAtRandom(t *testing.T, in int) (readers int) {
+	t.Helper()
 	rng := rand.New(rand.NewPCG(testenv.Seed(t), 1))
 	last := map[isolate.Role]int{}
-	readers := 0
 	for n := range *isolatedKills {
 		role := isolate.Recorder
-		if rng.IntN(3) == 0 {
+		if rng.IntN(in) == 0 {
 			role = isolate.Reader
 			readers++
 		}
@@ -123,6 +120,16 @@ func TestIsolatedKills(t *testing.T) {
 	}
 	r.process(t, isolate.Recorder, last[isolate.Recorder])
 	r.process(t, isolate.Reader, last[isolate.Reader])
+	return readers
+}
+
+// TestIsolatedKills kills recorder and reader of an isolated recorder under load. Each frame is
+// stored once, the books of the last sheet have all of them, and outages are of restarts.
+func TestIsolatedKills(t *testing.T) {
+	dir := t.TempDir()
+	l, sources := startLines(t, dir, 400_000, 11_520, 11_520)
+	r := startIsolated(t, dir, sources)
+	readers := r.killAtRandom(t, 3)
 	l.drain(t)
 	s := r.stop(t)
 	verifyLog(t, dir)

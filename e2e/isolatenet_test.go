@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"path/filepath"
 	"slices"
@@ -181,23 +180,7 @@ func TestIsolatedNetwork(t *testing.T) {
 	n, sources := newNetwork(t)
 	r := startIsolated(t, dir, sources)
 	n.begin()
-	rng := rand.New(rand.NewPCG(testenv.Seed(t), 1))
-	last, readers := map[isolate.Role]int{}, 0
-	for range *isolatedKills {
-		role := isolate.Recorder
-		if rng.IntN(2) == 0 {
-			role = isolate.Reader
-			readers++
-		}
-		p := r.process(t, role, last[role])
-		last[role] = p.PID
-		time.Sleep(time.Duration(rng.IntN(300)) * time.Millisecond) // the moment of the kill
-		if err := syscall.Kill(p.PID, syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
-	}
-	r.process(t, isolate.Recorder, last[isolate.Recorder])
-	r.process(t, isolate.Reader, last[isolate.Reader])
+	readers := r.killAtRandom(t, 2)
 	n.drain(t, r)
 	s := r.stop(t)
 	n.judge(t, dir, s)
@@ -211,16 +194,7 @@ func TestIsolatedNetworkUpgrades(t *testing.T) {
 	u := startUpgrading(t, dir, sources)
 	n.begin()
 	for range 2 {
-		u.replace(t, testenv.Binary(t))
-		said, ok := u.upgrade(t)
-		for ; !ok && strings.Contains(said, "within 2s"); said, ok = u.upgrade(t) { // a machine that is busy with something else
-			t.Logf("once more: %s", said)
-		}
-		if !ok {
-			t.Fatalf("the upgrade did not go: %s", said)
-		}
-		u.runs(t, isolate.Recorder, true, 0)
-		u.runs(t, isolate.Reader, true, 0)
+		u.upgradeToItself(t)
 	}
 	for _, c := range []struct {
 		from, to string
@@ -229,10 +203,7 @@ func TestIsolatedNetworkUpgrades(t *testing.T) {
 		{"segment: 4MiB", "segment: 2MiB", isolate.Recorder},
 		{"sources:", "read: {mode: throughput}\nsources:", isolate.Reader},
 	} {
-		before := u.process(t, c.role, 0)
-		u.change(t, c.from, c.to)
-		_ = u.Cmd.Process.Signal(syscall.SIGHUP)
-		u.process(t, c.role, before.PID)
+		u.reload(t, c.from, c.to, c.role)
 	}
 	n.drain(t, u.recorder)
 	s := u.stop(t)

@@ -149,6 +149,30 @@ func (r *recorder) ask(t *testing.T, client *http.Client) (stop func()) {
 	return sync.OnceFunc(func() { close(done); all.Wait() })
 }
 
+// upgradeToItself replaces the program by another copy of it, and both processes by those of that.
+func (u *upgrading) upgradeToItself(t *testing.T) {
+	t.Helper()
+	u.replace(t, testenv.Binary(t))
+	said, ok := u.upgrade(t)
+	for ; !ok && strings.Contains(said, "within 2s"); said, ok = u.upgrade(t) { // a machine that is busy with something else
+		t.Logf("once more: %s", said)
+	}
+	if !ok {
+		t.Fatalf("the upgrade did not go: %s", said)
+	}
+	u.runs(t, isolate.Recorder, true, 0)
+	u.runs(t, isolate.Reader, true, 0)
+}
+
+// reload changes the configuration, and returns once another process of a role works with that.
+func (u *upgrading) reload(t *testing.T, from, to string, role isolate.Role) {
+	t.Helper()
+	before := u.process(t, role, 0)
+	u.change(t, from, to)
+	_ = u.Cmd.Process.Signal(syscall.SIGHUP)
+	u.process(t, role, before.PID)
+}
+
 // TestIsolatedUpgrades replaces recorder and reader under load, by new programs and for changed
 // configurations, also by programs that do not work. Each frame is stored once, and none is
 // missing; no request fails.
@@ -162,36 +186,16 @@ func TestIsolatedUpgrades(t *testing.T) {
 	}
 	defer stopAsking[0]()
 	defer stopAsking[1]()
-	upgrade := func() {
-		t.Helper()
-		u.replace(t, testenv.Binary(t))
-		said, ok := u.upgrade(t)
-		for ; !ok && strings.Contains(said, "within 2s"); said, ok = u.upgrade(t) { // a machine that is busy with something else
-			t.Logf("once more: %s", said)
-		}
-		if !ok {
-			t.Fatalf("the upgrade did not go: %s", said)
-		}
-		u.runs(t, isolate.Recorder, true, 0)
-		u.runs(t, isolate.Reader, true, 0)
-	}
-	reload := func(from, to string, role isolate.Role) {
-		t.Helper()
-		before := u.process(t, role, 0)
-		u.change(t, from, to)
-		_ = u.Cmd.Process.Signal(syscall.SIGHUP)
-		u.process(t, role, before.PID)
-	}
-	upgrade()
-	reload("segment: 4MiB", "segment: 2MiB", isolate.Recorder)
-	reload("sources:", "server: {loops: 2}\nsources:", isolate.Recorder)
-	upgrade()
-	reload("sources:", "read: {mode: throughput}\nsources:", isolate.Reader)
+	u.upgradeToItself(t)
+	u.reload(t, "segment: 4MiB", "segment: 2MiB", isolate.Recorder)
+	u.reload(t, "sources:", "server: {loops: 2}\nsources:", isolate.Recorder)
+	u.upgradeToItself(t)
+	u.reload(t, "sources:", "read: {mode: throughput}\nsources:", isolate.Reader)
 	if got := u.process(t, isolate.Recorder, 0); got.Restarts != 0 {
 		t.Errorf("the recorder counts %d crashes", got.Restarts)
 	}
 	failUpgrades(t, u)
-	upgrade()
+	u.upgradeToItself(t)
 	for _, stop := range stopAsking {
 		stop()
 	}

@@ -730,6 +730,21 @@ func BenchmarkRoundOf128Bytes(b *testing.B) {
 
 func read128(_ int, b []byte) (int, syscall.Errno) { return len(b[:128]), 0 }
 
+// passAll has the consumer pass everything that is published.
+func passAll(t *testing.T, c *Consumer) {
+	t.Helper()
+	for {
+		_, view, ok, err := c.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !ok {
+			return
+		}
+		c.Done(len(view))
+	}
+}
+
 // TestPastOfALongTime: a device whose mark others have overwritten is open, for it is read.
 func TestPastOfALongTime(t *testing.T) {
 	s := create(t, Config{Marks: minMarks})
@@ -741,16 +756,7 @@ func TestPastOfALongTime(t *testing.T) {
 		if _, err := p.Read(Chunk, Moment{Wall: 2, Steady: 3}, 0, read128); err != nil {
 			t.Fatal(err)
 		}
-		for {
-			_, view, ok, err := c.Next()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if !ok {
-				break
-			}
-			c.Done(len(view))
-		}
+		passAll(t, c)
 		if err := c.Save(Checkpoint{Point: c.Point()}); err != nil {
 			t.Fatal(err)
 		}
@@ -780,16 +786,7 @@ func TestPast(t *testing.T) {
 	}
 	note(Mark{Time: 4, Kind: Silent, B: 5})
 	note(Mark{Time: 5, Kind: Counted, A: 1, B: 7})
-	for {
-		_, view, ok, err := c.Next()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !ok {
-			break
-		}
-		c.Done(len(view))
-	}
+	passAll(t, c)
 	want := Past{Read: Mark{At: 128, Time: 2, Kind: Chunk, A: 128, B: 3}, Silences: 1, Device: Opened}
 	if past := p.Past(); past != want {
 		t.Errorf("it is %+v, want %+v", past, want)
