@@ -115,9 +115,10 @@ func (s *stage) absences(f *feeder) (missing, silences span) {
 				doubt = true
 				continue
 			}
-			if before != nil && w.sameOpening(last, m) {
+			same := before != nil && w.sameOpening(last, m)
+			if same || before != nil && w.opensAt(m.at) {
 				gap, left := m.at.Sub(last.at), uint64(max(0, e.slot-before.slot-1))
-				sure := !doubt && !s.isUpset(last.at, m.at) && !s.isUnsaved(m)
+				sure := same && !doubt && !s.isUpset(last.at, m.at) && !s.isUnsaved(m)
 				if before.late && (!sure || left > 0) { // it was one that is missing, and may have stayed one
 					missing.add(1, false)
 					sure = false
@@ -211,6 +212,12 @@ func (w *wire) silentEnds(heard []time.Time, silence time.Duration) (n uint64) {
 // sameOpening reports whether two readings were of one opening of the wire.
 func (w *wire) sameOpening(a, b readMark) bool {
 	return a.life == b.life && !slices.ContainsFunc(w.opens, func(at time.Time) bool { return at.After(a.at) && !at.After(b.at) })
+}
+
+// opensAt reports whether the wire was opened at the moment of a reading: that may have been the
+// last one of the opening before.
+func (w *wire) opensAt(read time.Time) bool {
+	return slices.ContainsFunc(w.opens, func(at time.Time) bool { return read.Sub(at).Abs() < time.Millisecond })
 }
 
 // tempoLaw holds what the books say of frames that were due, and of silences, against what the
