@@ -155,6 +155,7 @@ func Main() {
 
 // order is what the process of a cell is told first. Beside it come its page, and the rings.
 type order struct {
+	Parent   int             `json:"parent"` // number of the process that has started it
 	Task     string          `json:"task"`
 	Arg      json.RawMessage `json:"arg"`
 	Period   time.Duration   `json:"period"`

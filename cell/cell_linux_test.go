@@ -29,10 +29,13 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asParent) == "" {
 		testenv.NoLeaks(m)
 	}
-	c, err := Start(context.Background(), Config{Task: does.With("nothing"), Period: time.Millisecond})
+	c, err := Start(context.Background(), Config{Task: does.With(os.Getenv(asParent)), Period: time.Millisecond, Runaway: time.Hour})
 	if err != nil {
 		fmt.Println(err)
 		os.Exit(1)
+	}
+	for c.Stats().Cycles < 3 { // its third step is under way, or over
+		time.Sleep(time.Millisecond)
 	}
 	fmt.Println("cell", c.PID())
 	<-c.Done()
@@ -304,7 +307,7 @@ func TestWithoutRights(t *testing.T) {
 func TestAllThreadsInARealTimeClass(t *testing.T) {
 	mayFIFO(t)
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), asParent+"=1")
+	cmd.Env = append(os.Environ(), asParent+"=nothing")
 	var out testenv.Buffer
 	cmd.Stdout = &out
 	started := make(chan error)
@@ -325,9 +328,15 @@ func TestAllThreadsInARealTimeClass(t *testing.T) {
 	}
 }
 
-// TestParentDies: a cell whose parent was killed ends.
+// TestParentDies: a cell whose parent was killed ends, also one whose step does not.
 func TestParentDies(t *testing.T) {
-	t.Setenv(asParent, "1")
+	for _, what := range []string{"nothing", "blocks", "computes"} {
+		t.Run(what, func(t *testing.T) { parentDies(t, what) })
+	}
+}
+
+func parentDies(t *testing.T, what string) {
+	t.Setenv(asParent, what)
 	p := testenv.Start(t, os.Args[0])
 	var pid int
 	testenv.Until(t, time.Minute, "a cell", func() bool {

@@ -30,7 +30,7 @@ type child struct {
 	account *Account
 	self    Self
 
-	tid       int             // of the thread that keeps time
+	thread    rt.Thread       // that keeps time
 	usage     sys.ThreadUsage // of the end of the set-up
 	usageAt   time.Duration   // when it was looked at last
 	yieldedAt time.Duration
@@ -54,7 +54,7 @@ const (
 
 // become is the whole life of a cell.
 func become() int {
-	runtime.LockOSThread()                                         // never unlocked: it is the main thread
+	runtime.LockOSThread()                                         // the main thread, which lives as long as the process
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP) // the parent says when it is over
 	conn, err := ipc.Inherit(os.NewFile(linkFD, "cell"), linkConfig)
 	if err != nil {
@@ -134,6 +134,9 @@ func (c *child) receive() error {
 	if err != nil {
 		return err
 	}
+	if err := c.dieWithParent(); err != nil {
+		return err
+	}
 	c.self.Period = c.order.Period
 	for _, f := range m.Files {
 		switch f.Name {
@@ -150,6 +153,18 @@ func (c *child) receive() error {
 	}
 	if c.account == nil {
 		return errors.New("an order without a page")
+	}
+	return nil
+}
+
+// dieWithParent has the kernel kill this process when its parent dies: a step may be one that never
+// ends. The calling thread is the main one.
+func (c *child) dieWithParent() error {
+	if err := sys.DieWithParent(); err != nil {
+		return err
+	}
+	if os.Getppid() != c.order.Parent { // it died before
+		return errors.New("the process that has started it has ended")
 	}
 	return nil
 }
@@ -186,6 +201,9 @@ func allAreOrdinary() error {
 
 // prepare makes this process one that keeps time, and says what could not be had.
 func (c *child) prepare() (lacking []string, err error) {
+	if err := c.dieWithParent(); err != nil { // again: a set-up that gave rights away has undone it
+		return nil, err
+	}
 	runtime.GOMAXPROCS(1)
 	growStack()
 	runtime.GC()
@@ -201,7 +219,8 @@ func (c *child) prepare() (lacking []string, err error) {
 		lack(fmt.Errorf("mapping memory ahead: %w; Linux 5.14 has it, and without it what is touched first is a page fault", err))
 	}
 	lack(sys.SetLimit(sys.LimitRealTimeRun, uint64(c.order.Runaway.Microseconds())))
-	c.tid = sys.ThreadID()
+	c.thread.Moved = func() { _, _ = c.prepareThread() } // what is missing was said before
+	c.thread.Begin()
 	missing, err := c.prepareThread()
 	if err != nil {
 		return nil, err
@@ -221,7 +240,7 @@ func (c *child) prepareThread() (lacking []string, err error) {
 			return nil, err
 		}
 	}
-	c.account.store(atThread, uint64(c.tid))
+	c.account.store(atThread, uint64(sys.ThreadID()))
 	errs := []error{rt.SetTimerSlack(1), sys.BlockSignals()}
 	if s := c.order.scheduling(); s != (rt.Scheduling{}) {
 		errs = append(errs, rt.SetScheduling(s))
@@ -245,7 +264,8 @@ func growStack() byte {
 	return room[len(room)-1]
 }
 
-// endWithParent ends the cell when its parent has closed the connection, or died.
+// endWithParent ends the cell when its parent has closed the connection. One whose parent has died
+// is killed by the kernel.
 func (c *child) endWithParent() {
 	_, _ = c.conn.Receive() // it says nothing more
 	c.account.store(atStop, 1)
@@ -338,32 +358,17 @@ func (c *child) await(release time.Duration) (woke time.Duration, err error) {
 	}
 }
 
-// yield lets Go's scheduler run what waits for it. A goroutine that is locked to its thread is
-// given back to that by another thread, an ordinary one, which may wait for a CPU for long: so for
-// this moment it is not locked. There is no other thread that could take it, for GOMAXPROCS is 1
-// and this one never blocks in a call of which the scheduler knows; should it be taken all the
-// same, because another goroutine does, the thread that has it becomes the one that keeps time.
+// yield lets Go's scheduler run what waits for it.
 func (c *child) yield() {
 	began := sys.Monotonic()
-	runtime.UnlockOSThread()
-	runtime.Gosched()
-	runtime.LockOSThread()
-	if tid := sys.ThreadID(); tid != c.tid {
-		c.moved(tid)
+	if c.thread.Yield() {
+		c.account.add(atMoves, 1)
+		c.usage = sys.UsageOfThread()
 	}
 	c.yieldedAt = sys.Monotonic()
 	if took := uint64(c.yieldedAt - began); took > c.account.load(atYield) {
 		c.account.store(atYield, took)
 	}
-}
-
-// moved makes another thread the one that keeps time, and the one before an ordinary one.
-func (c *child) moved(to int) {
-	_ = sys.Schedule(c.tid, sys.SchedAttr{Policy: sys.SchedOther}) // it may have ended
-	c.tid = to
-	c.account.add(atMoves, 1)
-	_, _ = c.prepareThread() // what is missing was said before
-	c.usage = sys.UsageOfThread()
 }
 
 // look notes once in a while what the kernel has counted of this thread.

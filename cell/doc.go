@@ -49,7 +49,8 @@
 // A step that computes for Config.Runaway without an end is killed by the kernel (RLIMIT_RTTIME),
 // if the thread is a real-time one. One that does not come back at all, because it waits for
 // something, is killed by the process that has started it, after ten times as long. A step that
-// panics ends the cell; its error has the place. A cell whose parent has died ends.
+// panics ends the cell; its error has the place. A cell whose parent has died is killed at
+// once, also within a step, for that may be one that never comes back.
 //
 // # What a step must not do
 //

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"sync"
 	"syscall"
 	"time"
@@ -113,8 +114,8 @@ func (c *Cell) launch() (<-chan report, error) {
 		Path: "/proc/self/exe", Args: os.Args, Env: append(os.Environ(), variable+"=1"),
 		Stdout: os.Stdout, Stderr: os.Stderr, ExtraFiles: []*os.File{theirs},
 	}
-	started := make(chan error) // on a goroutine of its own, and so on a thread of no class that the caller has
-	go func() { started <- c.cmd.Start() }()
+	started := make(chan error)
+	go c.parent(started)
 	if err := <-started; err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
@@ -124,7 +125,8 @@ func (c *Cell) launch() (<-chan report, error) {
 	go c.reap(heard)
 	cfg := c.cfg
 	b, err := json.Marshal(order{
-		Task: cfg.Task.name, Arg: cfg.Task.arg, Period: cfg.Period, Count: cfg.Count, Priority: cfg.Priority, Budget: cfg.Budget,
+		Parent: os.Getpid(),
+		Task:   cfg.Task.name, Arg: cfg.Task.arg, Period: cfg.Period, Count: cfg.Count, Priority: cfg.Priority, Budget: cfg.Budget,
 		CPU: cfg.CPU, Strict: cfg.Strict, Runaway: cfg.Runaway, In: cfg.In, Out: cfg.Out,
 	})
 	if err == nil {
@@ -136,6 +138,18 @@ func (c *Cell) launch() (<-chan report, error) {
 		return nil, err
 	}
 	return reports, nil
+}
+
+// parent starts the process, on a thread of its own: one of no class that the caller has, and that
+// lives until the cell has ended, for a cell is killed when the thread ends that has started it.
+func (c *Cell) parent(started chan<- error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	err := c.cmd.Start()
+	started <- err
+	if err == nil {
+		<-c.ended
+	}
 }
 
 // share makes the page, whose file the caller closes, and the rings.

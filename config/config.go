@@ -29,6 +29,7 @@ import (
 	"github.com/tallywheel/tallywheel/internal/sys"
 	"github.com/tallywheel/tallywheel/proof"
 	"github.com/tallywheel/tallywheel/reader"
+	"github.com/tallywheel/tallywheel/rt"
 	"github.com/tallywheel/tallywheel/seglog"
 )
 
@@ -40,13 +41,15 @@ type Config struct {
 	Read    Read      `yaml:"read" about:"how ports are read"`
 	Notify  Notify    `yaml:"notify" about:"who is told when a trouble begins, and when it ends"`
 	Forward []Forward `yaml:"forward" about:"where frames go on to"`
-	Isolate string    `yaml:"isolate" one:"none process" about:"process: reading, recording and what both need lie in three processes, so that a crash of one loses nothing"`
+	Isolate string    `yaml:"isolate" one:"none process cell" about:"process: reading, recording and what both need lie in three processes, so that a crash of one loses nothing; cell: … and the reader keeps time"`
+	Cell    Cell      `yaml:"cell" about:"isolate: cell: how the reader keeps time"`
 	Sources []Source  `yaml:"sources" about:"what is recorded"`
 }
 
 // WithDefaults is the configuration with everything filled in that it leaves open.
 func (c Config) WithDefaults() Config {
 	c.Log, c.API = c.Log.withDefaults(), c.API.withDefaults()
+	c.Cell = c.Cell.withDefaults()
 	c.Server, c.Read, c.Notify = c.Server.withDefaults(), c.Read.withDefaults(), c.Notify.withDefaults()
 	fill(&c.Isolate, "none")
 	sources := make([]Source, len(c.Sources))
@@ -66,9 +69,13 @@ func (c Config) WithDefaults() Config {
 // [Problems].
 func (c Config) Validate() error {
 	p := checked(c)
-	if c.Isolated() && c.Read.Strategy == Pipeline {
+	if c.Isolate == "process" && c.Read.Strategy == Pipeline {
 		p.add("isolate", "process goes with read.strategy ring, blocking or polling: the stages of pipeline are of one process")
 	}
+	if c.KeepsTime() && (c.Read.Strategy != string(reader.Ring) || c.Read.Mode != string(reader.Latency)) {
+		p.add("isolate", "cell goes with read.strategy ring and read.mode latency, where one thread waits for all ports and is woken by each")
+	}
+	p.under("cell", c.Cell.Validate())
 	p.under("log", c.Log.Validate())
 	p.under("api", c.API.Validate())
 	p.under("server", c.Server.Validate())
@@ -83,7 +90,7 @@ func (c Config) Validate() error {
 		}
 		seen[s.ID] = true
 		if c.Isolated() && s.TCP.All() {
-			p.add(path+".tcp.peers", "all does not go with isolate: process yet, which reads one connection of a source at a time: want first, newest, or isolate: none")
+			p.add(path+".tcp.peers", "all does not go with isolate: %s yet, which reads one connection of a source at a time: want first, newest, or isolate: none", c.Isolate)
 		}
 	}
 	p = append(p, c.validateForward()...)
@@ -92,7 +99,36 @@ func (c Config) Validate() error {
 }
 
 // Isolated reports whether reading and recording are processes of their own.
-func (c Config) Isolated() bool { return c.Isolate == "process" }
+func (c Config) Isolated() bool { return c.Isolate == "process" || c.KeepsTime() }
+
+// KeepsTime reports whether the process that reads keeps time.
+func (c Config) KeepsTime() bool { return c.Isolate == "cell" }
+
+// Cell is how the reader of `isolate: cell` keeps time.
+type Cell struct {
+	Priority int    `yaml:"priority" min:"1" max:"99" about:"of the thread that reads, in SCHED_FIFO"`
+	CPU      string `yaml:"cpu" about:"CPUs on which that may run, such as 1 or 2-3; nothing: all"`
+}
+
+// defaultPriority is below that of the threads which serve interrupts under PREEMPT_RT: without
+// those nothing comes that could be read.
+const defaultPriority = 40
+
+func (c Cell) withDefaults() Cell {
+	fill(&c.Priority, defaultPriority)
+	return c
+}
+
+// Validate reports what is wrong with the section.
+func (c Cell) Validate() Problems {
+	p := checked(c)
+	if c.CPU != "" {
+		if _, err := rt.ParseCPUs(c.CPU); err != nil {
+			p.add("cpu", "%v", err)
+		}
+	}
+	return p
+}
 
 // Log is the log on disk.
 type Log struct {

@@ -45,7 +45,7 @@ func (k Kernel) realTime(ask *Asker) []Finding {
 		deadline.State = Poor
 	}
 	return []Finding{
-		tried("real time", "SCHED_FIFO", ask.FIFO(1), "a reader or a real-time cell that nothing ordinary delays",
+		tried("real time", "SCHED_FIFO", ask.FIFO(1), "a real-time cell, or the reader of isolate: cell, that nothing ordinary delays",
 			"run as root, or set LimitRTPRIO=10 in the unit (ulimit -r), or give the program CAP_SYS_NICE"),
 		tried("real time", fmt.Sprintf("SCHED_FIFO %d", cellPriority), ask.FIFO(cellPriority), "a cell before the kernel's own threads for interrupts, which have 50",
 			fmt.Sprintf("run as root, or set LimitRTPRIO=%d in the unit (ulimit -r), or give the program CAP_SYS_NICE; a cgroup of version 1 needs microseconds in cpu.rt_runtime_us, and so do its parents", cellPriority)),

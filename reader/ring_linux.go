@@ -40,6 +40,7 @@ type ringReader struct {
 	again       []int32   // ports that had more than a burst: no event will tell of it
 	pressed     bool      // throughput: a port brought so much that a tick would be too long
 	quietSince  time.Time // of the first wait in vain since the last input
+	beat        *beat     // nil: the thread does not keep time
 
 	mu       sync.Mutex
 	commands []func()
@@ -234,6 +235,9 @@ func (r *ringReader) loop() {
 		for _, tag := range again {
 			r.visit(tag)
 		}
+		if r.beat != nil {
+			r.beat.yield()
+		}
 	}
 	r.shut()
 }
@@ -259,7 +263,9 @@ func (r *ringReader) shut() {
 	}
 	_ = sys.CloseFD(r.wake)
 	_ = r.epoll.Close()
-	sys.AddProcs(-1)
+	if r.beat == nil {
+		sys.AddProcs(-1)
+	}
 }
 
 // event serves one descriptor. It is not inlined: a loop of raw system calls needs one real call a
@@ -319,6 +325,8 @@ func (r *ringReader) wait() (int, error) {
 	switch {
 	case len(r.again) > 0:
 		limit = 0
+	case r.beat != nil: // it holds its place always: to have it back it would wait for others
+		limit = min(limit, yieldAfter)
 	case quiet > idleAfter: // wait as everybody does, and hold nothing
 		wait = r.epoll.Wait
 	case r.cfg.Mode == Throughput && !r.pressed: // else a buffer below us would be full before the tick is over

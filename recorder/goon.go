@@ -195,7 +195,7 @@ func CheckGoOn(cfg config.Config, s isolate.Start) error {
 
 // renew has the keeper start another recorder for a change that one which runs cannot take up.
 func (i *isolation) renew(section string, a, b config.Config) error {
-	err := i.link.Renew(isolate.Renewal{Reader: a.Read != b.Read, Why: section + " has changed"})
+	err := i.link.Renew(isolate.Renewal{Reader: reading(a) != reading(b), Why: section + " has changed"})
 	if err != nil {
 		return fmt.Errorf("%s has changed: that needs another recorder, and the keeper does not listen: %w", section, err)
 	}

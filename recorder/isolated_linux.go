@@ -34,7 +34,7 @@ type isolation struct {
 	gone   chan struct{} // closed once the keeper has ended
 	yields chan struct{} // closed once another recorder is to go on
 
-	read  reader.Config         // of the reader that is there
+	read  isolate.Reading       // of the reader that is there
 	start isolate.Start         // of which this process is to go on; zero: it begins one
 	left  map[string]*leftSpool // spools of the recorder before that no lane has taken yet, by source
 	last  *archive.StartSheet   // the sheet that the recorder before has left, if this one goes on
@@ -47,7 +47,8 @@ type isolation struct {
 	told      sync.Mutex // guards what follows, held for moments
 	ports     map[string]isolate.Port
 	processes []isolate.Process
-	alone     *time.Timer // runs while there is no reader
+	kept      isolate.Kept // how a reader keeps time, which may have ended
+	alone     *time.Timer  // runs while there is no reader
 }
 
 // leftSpool is a spool that the recorder before has left.
@@ -118,7 +119,7 @@ func isolated(link *isolate.Link, cfg config.Config, log *slog.Logger) (*isolati
 			return nil, err
 		}
 	}
-	if read := cfg.Read.Reader(); i.read != read { // a reader that is there goes on as it began
+	if read := reading(cfg); i.read != read { // a reader that is there goes on as it began
 		if err := link.Put(isolate.ReadEntry, read); err != nil {
 			return nil, err
 		}
@@ -171,6 +172,8 @@ func (i *isolation) take(e isolate.Entry) error {
 		return nil
 	case kind == "port":
 		i.tell(source, e)
+	case e.Name == isolate.CellEntry:
+		i.keeps(e)
 	}
 	e.CloseFDs() // the devices are the reader's
 	return nil
@@ -238,8 +241,12 @@ func (i *isolation) follow() {
 }
 
 func (i *isolation) heard(e isolate.Entry) {
-	if kind, source := isolate.SourceOf(e.Name); kind == "port" && !e.Dropped {
+	switch kind, source := isolate.SourceOf(e.Name); {
+	case e.Dropped:
+	case kind == "port":
 		i.tell(source, e)
+	case e.Name == isolate.CellEntry:
+		i.keeps(e)
 	}
 	e.CloseFDs()
 }
@@ -272,16 +279,6 @@ func (l *lane) unattended(at int64, why string) {
 	if l.state == ledger.StateOpen || l.state == ledger.StateBlocked {
 		l.isOut(at, why)
 	}
-}
-
-// Processes are those that read and record: this one, or the three of `isolate: process`.
-func (r *Recorder) Processes() []isolate.Process {
-	if r.iso == nil {
-		return []isolate.Process{{Role: isolate.Recorder, PID: os.Getpid(), Since: r.began}}
-	}
-	r.iso.told.Lock()
-	defer r.iso.told.Unlock()
-	return slices.Clone(r.iso.processes)
 }
 
 // KeeperEnded is closed once the keeper has ended, and with it the reader: the recorder is to stop.
@@ -338,38 +335,6 @@ func (i *isolation) giveUp(source string) {
 // reads reports whether another process reads a source.
 func (i *isolation) reads(s config.Source) bool { return i != nil && !s.TCP.All() }
 
-// deviceOf is what the reader needs to know of the device of a source.
-func deviceOf(s config.Source) (isolate.Kind, string) {
-	switch {
-	case s.Serial != nil:
-		return isolate.Serial, s.Serial.Port
-	case s.UDP != nil:
-		return isolate.Datagrams, s.UDP.Listen
-	case s.TCP.Dial != "":
-		return isolate.Dialled, s.TCP.Dial
-	case s.TCP.Peers == config.PeersFirst:
-		return isolate.First, s.TCP.Listen
-	}
-	return isolate.Newest, s.TCP.Listen
-}
-
-// Size of a spool: what comes while the recorder is started again, and more.
-const (
-	spoolTime  = 4 * time.Second
-	leastSpool = 256 << 10
-	mostSpool  = 8 << 20
-	netSpool   = 4 << 20 // of a source whose rate nobody knows
-)
-
-// SpoolBytes is how much memory the spool of a source takes for its bytes.
-func SpoolBytes(s config.Source) int {
-	if s.Serial == nil {
-		return netSpool
-	}
-	n := s.Serial.Line().BytesPerSecond() * spoolTime.Seconds()
-	return max(leastSpool, min(int(n), mostSpool))
-}
-
 // adopt gives a lane the spool that the recorder before has left of its source: its books go on. It
 // is nil where there is none, and where it cannot be gone on with: then the account of the source
 // is closed as that of one that has died, and it begins anew.
@@ -398,7 +363,7 @@ func (r *Recorder) adopt(l *lane) *remote {
 
 // newSpool gives a lane a spool of its own.
 func (r *Recorder) newSpool(l *lane) (*remote, error) {
-	s, err := spool.Create(spool.Config{Size: SpoolBytes(l.cfg), Room: spool.MaxRoom})
+	s, err := spool.Create(spool.Config{Size: SpoolBytes(l.cfg, r.cfg.KeepsTime()), Room: spool.MaxRoom})
 	if err != nil {
 		return nil, err
 	}

@@ -116,7 +116,7 @@ func (r *Recorder) Reload(cfg config.Config) error {
 func (r *Recorder) mayChange(cfg config.Config) error {
 	name := needsRestart(r.cfg, cfg)
 	switch {
-	case name != "" && name != "isolate" && r.iso != nil:
+	case name != "" && r.iso != nil && cfg.Isolated():
 		return r.iso.renew(name, r.cfg, cfg)
 	case name != "":
 		return fmt.Errorf("%s has changed: that needs a restart; nothing was changed", name)
@@ -141,6 +141,7 @@ func needsRestart(a, b config.Config) string {
 		{"notify", a.Notify, b.Notify},
 		{"forward", a.Forward, b.Forward},
 		{"isolate", a.Isolate, b.Isolate},
+		{"cell", a.Cell, b.Cell},
 	} {
 		if !reflect.DeepEqual(part.old, part.now) {
 			return part.name

@@ -10,8 +10,8 @@
 //   - The shelf ([Link.Put]) is all that the keeper knows: named entries, each a little data and
 //     a few descriptors. What one of the two puts there, the other gets at once, and whoever is
 //     started gets all of it. It outlives both. The names are [BellEntry], [StartEntry],
-//     [ReadEntry], [APIEntry], [ConfigEntry], [DoorEntry], [EndEntry], and a [LaneOf] and a
-//     [PortOf] for each source.
+//     [ReadEntry], [CellEntry], [APIEntry], [ConfigEntry], [DoorEntry], [EndEntry], and a [LaneOf]
+//     and a [PortOf] for each source.
 //   - A [Renewal] replaces a process while it works, by another of the same or of a new program:
 //     the new one prepares itself, the old one ends as soon as it has nothing in its hands, and
 //     the new one has the shelf. Where it cannot, the old program goes on, or is started again.
@@ -21,6 +21,8 @@
 //     recorder tell each other about the port in there, and nowhere else: the order of marks and
 //     bytes is the order of events, for whoever comes after a kill, too. The shelf adds what has
 //     no order: which ports there are, and texts for people.
+//   - A [Cell] makes the reader a process that keeps time: its thread in SCHED_FIFO, its memory
+//     locked, no collection until it has allocated much. What it may not have it does without.
 //
 // # Who dies, and what then
 //

@@ -21,11 +21,13 @@ const (
 // started by this package alone.
 const RoleVariable = "TALLYWHEEL_ROLE"
 
-// Names of entries on the shelf. The recorder puts all but PortOf, which the reader does.
+// Names of entries on the shelf. The recorder puts all but PortOf and CellEntry, which the reader
+// does.
 const (
 	BellEntry  = "bell"  // the memory of a [Bell]
 	StartEntry = "start" // a [Start]
-	ReadEntry  = "read"  // how to read: a reader.Config
+	ReadEntry  = "read"  // how to read: a [Reading]
+	CellEntry  = "cell"  // what has become of a reader that is to keep time: a [Kept]
 	EndEntry   = "end"   // the recording has ended in order: nobody is to be started again
 	// A recorder that prepares itself has the first of these, and StartEntry, before the others.
 	APIEntry    = "api"    // where the API listens, as the configuration says it, and the socket
@@ -109,5 +111,6 @@ type Process struct {
 	Role     Role      `json:"role"`
 	PID      int       `json:"pid"` // 0: it is about to be started again
 	Since    time.Time `json:"since"`
-	Restarts int       `json:"restarts"` // of crashes
+	Restarts int       `json:"restarts"`       // of crashes
+	Cell     *Kept     `json:"cell,omitempty"` // of a reader that keeps time; the recorder adds it
 }

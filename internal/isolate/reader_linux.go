@@ -24,6 +24,7 @@ type ports struct {
 	log   *slog.Logger
 	bell  *Bell
 	read  reader.Reader
+	cell  bool // this process keeps time
 	lines map[string]*line
 	known map[string]adoption // devices that the reader before has left, until their lines begin
 }
@@ -136,11 +137,13 @@ func (r *ports) take(e Entry) (err error) {
 		}
 		return err
 	case e.Name == ReadEntry && r.read == nil:
-		var cfg reader.Config
-		if err := json.Unmarshal(e.Data, &cfg); err != nil {
+		var how Reading
+		if err := json.Unmarshal(e.Data, &how); err != nil {
 			return err
 		}
-		r.read, err = reader.New(cfg)
+		if r.read, err = reader.New(how.Config); err == nil && how.Cell.Priority > 0 {
+			err = r.keepTime(how.Cell)
+		}
 		return err
 	case kind == "lane" && e.Dropped:
 		if l := r.lines[source]; l != nil {
@@ -188,6 +191,9 @@ func (r *ports) lane(source string, e Entry) error {
 	p, err := s.ProducerOf(lane.Kind.most(), a.given(lane.Kind))
 	if err != nil {
 		return errors.Join(err, s.Close())
+	}
+	if err := r.populate(); err != nil {
+		r.log.Debug("the spool of a source is mapped as it is used", "source", source, "error", err) // said at the beginning
 	}
 	l := newLine(r, source, lane, s, p)
 	l.wire = l.newWire(a)

@@ -34,6 +34,12 @@ func WakeAt(at time.Duration) (woke time.Duration, err error) {
 // ThreadID is the number of the calling thread.
 func ThreadID() int { return unix.Gettid() }
 
+// DieWithParent has the kernel kill this process when the thread ends that has started it. The
+// calling thread has to live as long as the process. It does not survive a change of rights.
+func DieWithParent() error {
+	return os.NewSyscallError("prctl PR_SET_PDEATHSIG", unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0))
+}
+
 // ThreadUsage is what getrusage(2) counts of the calling thread.
 type ThreadUsage struct{ MinorFaults, MajorFaults, Involuntary uint64 }
 
