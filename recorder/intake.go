@@ -304,9 +304,11 @@ func (in *intake) Skip(b []byte) {
 }
 
 // gather takes in bytes for the quarantine. Some decoders give up one at a time, and each record
-// costs as much as a frame: they are gathered, as long as one stands behind the other.
+// costs as much as a frame: they are gathered, as long as one stands behind the other, within one
+// call. So where records begin depends on the calls alone: a replay, which gets the same calls,
+// finds its records in the log by that.
 func (in *intake) gather(b []byte) {
-	if len(in.junk)+len(b) > maxJunk || in.spooled { // records of a spool are known by where they begin
+	if len(in.junk)+len(b) > maxJunk {
 		in.bury()
 	}
 	if len(in.junk) == 0 {

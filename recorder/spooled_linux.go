@@ -333,6 +333,7 @@ type laneState struct {
 	state, why    string
 	heard         bool
 	framed        uint64 // see intake
+	since         int64  // see intake
 	frames, waste uint64 // … that the log had not stored: frames, and bytes that are in none
 	durable       uint64 // frames that become durable with that
 	behind        uint64 // the log may have what comes again behind this sequence
@@ -340,7 +341,7 @@ type laneState struct {
 	kernel        *ledger.Kernel
 }
 
-const laneStateVersion = 2
+const laneStateVersion = 3
 
 func (s *laneState) describe(c *pack.Coder) {
 	c.Bytes(&s.book)
@@ -349,6 +350,7 @@ func (s *laneState) describe(c *pack.Coder) {
 	c.Text(&s.why)
 	c.Flags(&s.heard)
 	pack.Natural(c, &s.framed, &s.frames, &s.waste, &s.durable, &s.behind)
+	pack.Signed(c, &s.since)
 	for i := range s.told {
 		pack.Natural(c, &s.told[i])
 	}
@@ -370,7 +372,7 @@ func (l *lane) checkpoint(before uint64, most int) (state []byte, last uint64, o
 		return nil, 0, false
 	}
 	s := laneState{
-		state: l.state, why: l.why, heard: l.in.heard, framed: l.in.framed, frames: uint64(o.staged.frames),
+		state: l.state, why: l.why, heard: l.in.heard, framed: l.in.framed, since: l.in.since, frames: uint64(o.staged.frames),
 		told: l.counts.told, kernel: l.kernel,
 	}
 	l.touched = false
@@ -417,6 +419,7 @@ func (l *lane) inherit(cp spool.Checkpoint) (behind uint64, err error) {
 	}
 	l.state, l.why, l.counts.told, l.kernel = s.state, s.why, s.told, s.kernel
 	l.in.heard, l.in.framed, l.in.offset, l.in.now = s.heard, s.framed, cp.Done, cp.Time
+	l.in.held, l.in.since = int(cp.Shown-cp.Done), s.since
 	l.in.book.Stored(s.frames)
 	l.in.book.Durable(s.durable)
 	l.in.book.Quarantine(int(s.waste))

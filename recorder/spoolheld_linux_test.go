@@ -1,0 +1,94 @@
+package recorder
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/tallywheel/tallywheel/internal/spool"
+	"github.com/tallywheel/tallywheel/seglog"
+)
+
+// spooledLife is a recorder of a spool that is up to date: all is stored, and in a checkpoint.
+func spooledLife(t *testing.T, s *spool.Spool, kind string, log *killable) {
+	t.Helper()
+	l, err := newLane(killedSource(kind, false), log, frameStream, wasteStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := newSpooled(l, s, log, steadyEnd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 4 { // a checkpoint waits for the log
+		if _, err := r.step(); err != nil {
+			t.Fatal(err)
+		}
+		log.visible = len(log.all)
+		l.settle(seglog.Commit{Stored: log.stored(), Durable: log.stored()}, 2e18)
+	}
+}
+
+// TestWasteOfASpool records noise of which the decoder gives up one byte at a time: one record for
+// each byte would fill the log's buffer, and what it cannot take of the quarantine is not kept.
+func TestWasteOfASpool(t *testing.T) {
+	noise := script{{spool.Mark{Time: 1, Kind: spool.Opened, B: 1}, nil}}
+	for i := range 3 {
+		noise = append(noise, scriptStep{spool.Mark{Time: int64(i + 2), Kind: spool.Chunk, B: uint64(i + 2)}, bytes.Repeat([]byte{'x'}, 2000)})
+	}
+	log := &killable{rng: rand.New(rand.NewPCG(1, 1))}
+	spooledLife(t, noise.spooled(t), "modbus", log)
+	n := 0
+	for _, r := range log.all {
+		if r.Stream == wasteStream {
+			n++
+		}
+	}
+	kept := sentIn(log.entries().story())
+	if len(kept) < 6000-512 || n > len(noise) {
+		t.Errorf("%d bytes in %d records: one for each mark would do", len(kept), n)
+	}
+}
+
+// TestBytesThatAreHeldBehindAKill has a recorder killed between two parts of what its decoder
+// holds. How long the first byte waits counts from when that came, or frames behind a false length
+// would wait longer than without the kill.
+func TestBytesThatAreHeldBehindAKill(t *testing.T) {
+	m := &maker{kind: "length", rng: rand.New(rand.NewPCG(1, 1)), size: 20}
+	at, ms := int64(1e18), int64(time.Millisecond)
+	first := append([]byte{3, 0}, m.good(7, 1)...) // a length of 768
+	parts := []script{
+		{
+			{spool.Mark{Time: at, Kind: spool.Opened, B: uint64(at)}, nil},
+			{spool.Mark{Time: at, Kind: spool.Chunk, B: uint64(at)}, first},
+			{spool.Mark{Time: at + 6000*ms, Kind: spool.Chunk, B: uint64(at + 6000*ms)}, m.good(7, 2)},
+		},
+		{{spool.Mark{Time: at + 11_000*ms, Kind: spool.Silent, B: uint64(5000 * ms)}, nil}},
+	}
+	for _, lives := range [][]script{{append(parts[0][:3:3], parts[1]...)}, parts} {
+		s, err := spool.Create(spool.Config{Size: 1 << 16})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = s.Close() })
+		p, err := s.Producer(0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		log := &killable{rng: rand.New(rand.NewPCG(1, 1))}
+		for _, life := range lives {
+			life.feed(t, p)
+			spooledLife(t, s, "length", log)
+		}
+		frames := 0
+		for _, e := range log.entries() {
+			if !e.isWaste() {
+				frames++
+			}
+		}
+		if frames != 2 {
+			t.Errorf("%d lives: %d of 2 frames are stored", len(lives), frames)
+		}
+	}
+}
