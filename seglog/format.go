@@ -16,6 +16,7 @@ const (
 	headerBytes = 4096 // the first block, which carries the header twice
 	headerCopy  = 2048 // where the second one is
 	headerV1    = 64   // bytes that version 1 uses of each
+	saltAt      = 48   // where the salt is in each
 	headerV2    = 128
 
 	frameHeader = 32

@@ -154,7 +154,7 @@ func (r *Reader) load() error {
 	if r.nextBatch() {
 		return nil
 	}
-	if r.nextBatch() { // this try sees what was written since the first one read ahead
+	if !r.sc.whole && r.nextBatch() { // this try sees what was written since the first one read ahead
 		return nil
 	}
 	if r.sc.readErr != nil {
@@ -162,7 +162,7 @@ func (r *Reader) load() error {
 	}
 	// The end of the segment, the end for now, or a file that has been given to a new segment
 	// meanwhile.
-	if again, err := newScanner(r.file, r.base); err != nil || again.salt != r.sc.salt {
+	if !r.sc.isSame() {
 		return r.reopen()
 	}
 	at, there := slices.BinarySearch(r.bases, r.base)
@@ -176,25 +176,22 @@ func (r *Reader) load() error {
 	}
 	if last := at == len(r.bases)-1; last && r.live == nil {
 		return io.EOF
-	} else if r.nextBatch() {
+	} else if !r.sc.whole && r.nextBatch() {
 		return nil
 	} else if r.sc.readErr != nil {
 		return fmt.Errorf("read %s: %w", segmentName(r.base), r.sc.readErr)
-	} else if !last && r.foreign(r.bases[at+1]) {
+	} else if !last && (r.sc.next >= r.bases[at+1] || r.foreign(r.bases[at+1])) {
 		r.next = max(r.next, r.bases[at+1])
-		return r.reopen() // which names it
+		return r.reopen() // which names one of another log
 	} else if !last && r.sc.next < r.bases[at+1] && r.nothingFollows() {
 		return r.hole(r.bases[at+1])
-	} else if last || r.sc.next < r.bases[at+1] {
-		// There is a next one, so this one is complete; or the log itself knows that there is more.
-		// What is missing now is missing.
-		if passed, err := r.pass(r.next); passed || err != nil {
-			return err
-		}
-		return r.damage(fmt.Sprintf("record %d cannot be read", r.sc.next))
 	}
-	r.next = max(r.next, r.bases[at+1])
-	return r.reopen()
+	// There is a next one, so this one is complete; or the log itself knows that there is more.
+	// What is missing now is missing.
+	if passed, err := r.pass(r.next); passed || err != nil {
+		return err
+	}
+	return r.damage(fmt.Sprintf("record %d cannot be read", r.sc.next))
 }
 
 // foreign reports whether a segment is known to belong to another log.
@@ -350,7 +347,7 @@ func (r *Reader) openAt() error {
 		}
 		r.next, i = bases[0], 0
 	}
-	f, _, err := openSegment(r.dir, bases[i])
+	f, size, err := openSegment(r.dir, bases[i])
 	if errors.Is(err, fs.ErrNotExist) { // removed since the listing
 		if listErr := r.list(); listErr != nil {
 			return listErr
@@ -362,7 +359,12 @@ func (r *Reader) openAt() error {
 	if err != nil {
 		return err
 	}
-	sc, err := newScanner(f, bases[i])
+	var sc *scanner
+	if whole := i < len(bases)-1; whole && r.next <= bases[i] {
+		sc, err = beginScan(f, bases[i], size, r.room)
+	} else if sc, err = newScanner(f, bases[i]); err == nil {
+		sc.reuse(r.room)
+	}
 	if err != nil {
 		return errors.Join(err, f.Close())
 	}
@@ -371,7 +373,8 @@ func (r *Reader) openAt() error {
 	} else if sc.log != none {
 		r.log = sc.log
 	}
-	sc.reuse(r.room)
+	// A segment that was listed before another was complete then, so its file does not grow.
+	sc.size, sc.whole = size, i < len(bases)-1
 	r.base, r.file, r.sc = bases[i], f, sc
 	if r.next > bases[i] {
 		if x, err := r.index(bases[i]); err == nil {

@@ -12,10 +12,13 @@ import (
 type scanner struct {
 	f io.ReaderAt
 	header
-	harm int64  // where the first block is not as it was written; -1: nowhere
-	size int64  // of the file, when scanning began; 0: not known
-	off  int64  // of the next batch
-	next uint64 // sequence that its first record should have; 0 if that is not known
+	harm int64 // where the first block is not as it was written; -1: nowhere
+	size int64 // of the file, when scanning began; 0: not known
+	// whole says that the file has not grown since, nor will it: no read is needed to see its end.
+	whole bool
+	front [headerV1]byte // what the file begins with
+	off   int64          // of the next batch
+	next  uint64         // sequence that its first record should have; 0 if that is not known
 
 	buffers
 	buf     []byte // a part of room
@@ -90,9 +93,17 @@ func startScanner(f io.ReaderAt, base uint64, want int, room buffers) (*scanner,
 		}
 	}
 	return &scanner{
-		f: f, header: h, harm: h.harm(b), off: headerBytes, next: base,
+		f: f, header: h, harm: h.harm(b), off: headerBytes, next: base, front: [headerV1]byte(b),
 		buffers: room, buf: b[headerBytes:], have: n - headerBytes,
 	}, nil
+}
+
+// isSame reports whether the file still is of the segment that was begun with: a log gives files of
+// segments that it has removed to new ones, which have another salt.
+func (s *scanner) isSame() bool {
+	var b [headerV1]byte
+	_, err := s.f.ReadAt(b[:], 0)
+	return err == nil && [4]byte(b[saltAt:]) == [4]byte(s.front[saltAt:])
 }
 
 // seek goes to a batch that is known to begin at off with the record next.
@@ -117,6 +128,9 @@ func (s *scanner) fill(n int) bool {
 		s.room, s.buf = grown, grown
 	}
 	at := s.off + int64(s.have)
+	if s.whole && at >= s.size {
+		return false
+	}
 	want := s.buf[s.have:]
 	if rest := s.size - at; int64(n-s.have) <= rest && rest < int64(len(want)) { // else it would be asked once more whether there is an end
 		want = want[:rest]
