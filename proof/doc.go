@@ -5,8 +5,9 @@
 //
 // An [Entry] is a record of a log, or a note between records, with its sequence, time and stream. A
 // [Stream] says what a stream's number stands for. A [Head] says what a whole segment of the log
-// holds: the root of a tree over its entries, and of one over the streams that occur in it. All
-// trees are those of RFC 6962, by SHA-256; [Tree] makes them in one pass.
+// holds: the root of a tree over its entries, some on a leaf, and of one over the streams that
+// occur in it. All trees are those of RFC 6962, by SHA-256; [Tree] makes them in one pass, and
+// [Segment] makes heads.
 //
 // Heads are the leaves of one more tree, of the whole log. A [Checkpoint] is its size and its root,
 // in the form of C2SP's tlog-checkpoint, signed or not. A [Proof] leads from an entry to a

@@ -2,7 +2,6 @@ package proof
 
 import (
 	"bytes"
-	"crypto/sha256"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -14,8 +13,9 @@ import (
 
 // Proof shows that an entry was in a log.
 type Proof struct {
-	Entry Entry
-	Index int64 // among the segment's entries
+	Entry Entry  // as it stands on the page
+	Page  []byte // entries of one stream, in the form that FORMAT.md of package seglog draws
+	Index int64  // of the page among the segment's
 	Path  []Hash
 
 	Stream      Stream
@@ -41,7 +41,7 @@ const (
 // Marshal is the proof as text.
 func (p Proof) Marshal() []byte {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "%s\nentry %d %s\n", proofTitle, p.Index, base64.StdEncoding.EncodeToString(p.Entry.encode(nil)[1:]))
+	fmt.Fprintf(&b, "%s\nentry %d on page %d %s\n", proofTitle, p.Entry.Seq, p.Index, base64.StdEncoding.EncodeToString(p.Page))
 	writePath(&b, p.Path)
 	fmt.Fprintf(&b, "\nstream %d %s", p.StreamIndex, p.Stream.leaf())
 	writePath(&b, p.StreamPath)
@@ -71,8 +71,9 @@ func Parse(b []byte) (p Proof, err error) {
 		return p, ErrForm
 	}
 	text, ok := strings.CutPrefix(parts[0], proofTitle+"\nentry ")
-	entry, path, _ := strings.Cut(text, "\n")
-	index, entry, _ := strings.Cut(entry, " ")
+	page, path, _ := strings.Cut(text, "\n")
+	seqText, page, _ := strings.Cut(page, " on page ")
+	index, page, _ := strings.Cut(page, " ")
 	stream, streamPath, _ := strings.Cut(parts[1], "\n")
 	stream, isStream := strings.CutPrefix(stream, "stream ")
 	streamIndex, stream, _ := strings.Cut(stream, " ")
@@ -82,9 +83,12 @@ func Parse(b []byte) (p Proof, err error) {
 		return p, ErrForm
 	}
 	p.Checkpoint = []byte(parts[4])
-	data, err := base64.StdEncoding.Strict().DecodeString(entry)
+	var seq uint64
+	if p.Page, err = base64.StdEncoding.Strict().DecodeString(page); err == nil {
+		seq, err = strconv.ParseUint(seqText, 10, 64)
+	}
 	if err == nil {
-		p.Entry, err = decodeEntry(data)
+		p.Entry, err = entryOn(p.Page, seq)
 	}
 	if err == nil {
 		p.Stream, err = parseStream(stream)
@@ -135,18 +139,20 @@ func parsePath(text string) (path []Hash, err error) {
 	return path, nil
 }
 
-// Check reports whether the proof holds: that the entry is of the stream, in the segment, in the
-// log of the checkpoint, and that one of the keys has signed that; see [OpenCheckpoint], also for
-// what it returns.
+// Check reports whether the proof holds: that the entry is of the stream, on the page, in the
+// segment, in the log of the checkpoint, and that one of the keys has signed that; see
+// [OpenCheckpoint], also for what it returns.
 func (p Proof) Check(keys ...Verifier) (c Checkpoint, by string, err error) {
 	if c, by, err = OpenCheckpoint(p.Checkpoint, keys...); err != nil {
 		return c, by, err
 	}
 	h := p.Head
-	leaf := sha256.Sum256(p.Entry.encode(nil))
+	on, pageErr := entryOn(p.Page, p.Entry.Seq)
 	switch {
-	case h.Entries > 1<<62 || tlog.CheckRecord(p.Path, int64(h.Entries), h.EntriesRoot, p.Index, leaf) != nil:
-		err = errors.New("the entry is not the one in the segment")
+	case pageErr != nil || !on.equal(p.Entry):
+		err = errors.New("the entry is not the one on the page")
+	case tlog.CheckRecord(p.Path, int64(h.Pages), h.PagesRoot, p.Index, tlog.RecordHash(p.Page)) != nil:
+		err = errors.New("the page is not the one in the segment")
 	case !h.Covers(p.Entry.Seq):
 		err = errors.New("the entry's sequence is not one of the segment's")
 	case p.Stream.Number != p.Entry.Stream:

@@ -240,6 +240,9 @@ func (l *Log) write(b *staging, durable uint64, sync bool) (int, error) {
 	}
 	l.seg.index.add(l.seg.off, b.last-uint64(b.records)+1, b.time)
 	l.seg.chain.add(whole[len(b.buf):])
+	if l.seg.made != nil {
+		addEntries(l.seg.made, b.buf)
+	}
 	l.seg.off += need
 	l.seg.tail = tail{base: l.seg.base, off: l.seg.off - commitBytes, commit: [commitBytes]byte(whole[len(b.buf):])}
 	l.seg.last = b.last

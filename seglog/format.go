@@ -251,14 +251,17 @@ func decodeFrame(b []byte, salt uint32) (f rawFrame, ok bool) {
 	if f.size == 0 || f.size > len(b) || frameCRC(b[:f.size], salt) != binary.LittleEndian.Uint32(b[4:]) {
 		return f, false
 	}
-	n := binary.LittleEndian.Uint32(b)
-	f.crc = binary.LittleEndian.Uint32(b[4:])
-	f.kind = binary.LittleEndian.Uint32(b[28:])
-	f.seq = binary.LittleEndian.Uint64(b[8:])
-	f.time = int64(binary.LittleEndian.Uint64(b[16:]))
-	f.stream = binary.LittleEndian.Uint32(b[24:])
-	f.data = b[frameHeader:][:n]
-	return f, true
+	return parseFrame(b), true
+}
+
+// parseFrame is the frame at the front of b, which is known to be whole.
+func parseFrame(b []byte) rawFrame {
+	n := int(binary.LittleEndian.Uint32(b))
+	return rawFrame{
+		kind: binary.LittleEndian.Uint32(b[28:]), stream: binary.LittleEndian.Uint32(b[24:]),
+		seq: binary.LittleEndian.Uint64(b[8:]), time: int64(binary.LittleEndian.Uint64(b[16:])),
+		crc: binary.LittleEndian.Uint32(b[4:]), data: b[frameHeader:][:n], size: frameLen(n),
+	}
 }
 
 // frameWants is the number of bytes that the frame at the front of b needs, as far as its length

@@ -200,7 +200,7 @@ func (s *Summary) compare(base uint64) {
 	case is.Entries != h.Entries || is.Last != h.Last:
 		s.differs(h.Head, false, "it is not what its head, leaf %d, says: that has %d entries up to %d, here are %d up to %d",
 			h.leaf, h.Entries, h.Last, is.Entries, is.Last)
-	case is.EntriesRoot != h.EntriesRoot:
+	case is.PagesRoot != h.PagesRoot:
 		s.differs(h.Head, false, "it is not what its head, leaf %d, says: a record was changed, or put in another's place", h.leaf)
 	default:
 		s.differs(h.Head, false, "the table of streams names the sources of its %d streams otherwise than its head, leaf %d", is.Streams, h.leaf)

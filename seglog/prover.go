@@ -274,6 +274,27 @@ func has(salts map[uint64]uint32, s sealedSegment) bool {
 
 // prove makes the head of a segment; so many wait.
 func (p *prover) prove(s sealedSegment, waiting int) error {
+	made, last, err := s.made, s.last, error(nil)
+	if made == nil {
+		made, last, err = p.read(s, waiting)
+	}
+	if err != nil || made == nil {
+		return err
+	}
+	l := p.log
+	h := made.Head(proof.Head{Log: l.identity, Salt: s.salt, First: s.base, Last: last}, p.by.Named)
+	leaf := p.tree.Size()
+	if err := writeSync(p.file, h.Encode(leaf), leaf*proof.HeadBytes); err != nil {
+		return fmt.Errorf("write %s: %w", headsFile, err)
+	}
+	l.shelf.proves(s.base)
+	p.take(h)
+	return nil
+}
+
+// read makes what becomes the head of a segment that was not watched while it was written: of an
+// older log, or one that was closed meanwhile. It is nil where there is nothing to be had.
+func (p *prover) read(s sealedSegment, waiting int) (*proof.Segment, uint64, error) {
 	l := p.log
 	rate := float64(proveRate)
 	if waiting > proveLate {
@@ -285,21 +306,26 @@ func (p *prover) prove(s sealedSegment, waiting int) error {
 	switch {
 	case !l.holds(s.base): // OnFull took it meanwhile
 		p.passed[s.base] = s.salt
-		return nil
+		return nil, 0, nil
 	case err != nil:
-		return fmt.Errorf("read %s for its head: %w", segmentName(s.base), err)
+		return nil, 0, fmt.Errorf("read %s for its head: %w", segmentName(s.base), err)
 	case len(sum.Problems) > 0 || sum.read.salt != s.salt:
 		p.passed[s.base] = s.salt
 		p.trouble(fmt.Errorf("%s is damaged, and gets no head before `log repair`: what it holds cannot be proven", segmentName(s.base)))
-		return nil
+		return nil, 0, nil
 	}
-	h := sum.made.Head(proof.Head{Log: l.identity, Salt: s.salt, First: s.base, Last: sum.next - 1}, p.by.Named)
-	leaf := p.tree.Size()
-	if err := writeSync(p.file, h.Encode(leaf), leaf*proof.HeadBytes); err != nil {
-		return fmt.Errorf("write %s: %w", headsFile, err)
+	return sum.made, sum.next - 1, nil
+}
+
+// proves has the memory of what makes a segment's head go, for the head is made.
+func (s *shelf) proves(base uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.old {
+		if s.old[i].base == base {
+			s.old[i].made = nil
+		}
 	}
-	p.take(h)
-	return nil
 }
 
 // checkpoint makes the checkpoint of the heads that there are, if it is new.

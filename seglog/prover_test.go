@@ -118,7 +118,9 @@ func allProven(t testing.TB, l *Log) {
 func provenLog(t testing.TB, sign proof.Signer) (*fault.Dir, *heard) {
 	t.Helper()
 	d, h := fault.New(), &heard{}
-	l := open(t, small(faulty{d}, SyncAlways))
+	cfg := small(faulty{d}, SyncAlways)
+	cfg.Proves = true
+	l := open(t, cfg)
 	l.Prove(h.proving(sign))
 	fillLog(t, l, 1, 800)
 	allProven(t, l)
@@ -220,6 +222,34 @@ func TestHeadsOfOlderLogs(t *testing.T) {
 			t.Errorf("%s: made anew, the heads are others", name)
 		}
 	}
+}
+
+// Of the segments that are full the newest have all that makes their heads in memory, as long as
+// they have none; those that wait for long are read.
+func TestHeadsNeedNoReading(t *testing.T) {
+	cfg := small(faulty{fault.New()}, SyncAlways)
+	cfg.Proves = true
+	l := open(t, cfg)
+	fillLog(t, l, 1, 800)
+	inMemory := func() (n int) {
+		for i, s := range l.shelf.sealed() {
+			if s.made != nil {
+				if n++; i < len(l.shelf.sealed())-proveLate {
+					t.Errorf("segment %d of %d is held in memory", i, len(l.shelf.sealed()))
+				}
+			}
+		}
+		return n
+	}
+	if n := inMemory(); n != proveLate {
+		t.Errorf("%d segments are held in memory, want %d", n, proveLate)
+	}
+	l.Prove((&heard{}).proving(nil))
+	allProven(t, l)
+	if n := inMemory(); n != 0 {
+		t.Errorf("%d segments are held in memory that have a head", n)
+	}
+	closeLog(t, l)
 }
 
 // rewrite writes the frames of a segment anew, as a forger would who knows the format: all CRCs and
@@ -379,7 +409,7 @@ func TestTamperingIsNamed(t *testing.T) {
 		"head changed": {harm: func(d *fault.Dir) {
 			b := d.Bytes(headsFile)
 			h, _ := proof.DecodeHead(b[proof.HeadBytes:], 1)
-			h.EntriesRoot[0]++
+			h.PagesRoot[0]++
 			copy(b[proof.HeadBytes:], h.Encode(1))
 			put(t, d, headsFile, b)
 		}, want: "heads: they are not those that the checkpoint counts"},

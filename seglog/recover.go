@@ -230,7 +230,7 @@ func (l *Log) describe(h head, next header) (sealedSegment, error) {
 	if err != nil {
 		return sealedSegment{}, err
 	}
-	s := sealedSegment{h.name, x.last, x.maxTime(), h.size, h.salt}
+	s := sealedSegment{base: h.name, last: x.last, time: x.maxTime(), bytes: h.size, salt: h.salt}
 	if s.last+1 < next.base { // not all of it can be read: it must not seem older than it is
 		s.time = max(s.time, next.created)
 		behind, err := l.lastWhole(h)

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/tallywheel/tallywheel/proof"
 )
 
 // segment is the one that is written to. It belongs to whoever commits.
@@ -28,6 +30,7 @@ type segment struct {
 	absent bool                 // there is no room for its file yet
 	lacks  Missing              // of one that is absent: what it begins with
 	same   func() (bool, error) // whether its name still stands for its file
+	made   *proof.Segment       // makes its head from what is written; nil: the head is not asked for, or made by reading
 }
 
 func (s *segment) name() string { return segmentName(s.base) }
@@ -203,6 +206,9 @@ func (l *Log) beginIn(spare string, base, durable uint64, gone Missing) (*segmen
 		s.prior = l.seg.chain.sum(l.seg.base)
 	}
 	s.chain = chainFrom(s.header)
+	if l.cfg.Proves && l.cfg.Sync != SyncNever {
+		s.made = &proof.Segment{}
+	}
 	var err error
 	if s.grows {
 		spare = spareName(s.id)
@@ -279,6 +285,7 @@ type sealedSegment struct {
 	time       int64 // the highest of its records
 	bytes      int64 // size of the file: less than a segment's where it grew as it was written
 	salt       uint32
+	made       *proof.Segment // what is to become its head; nil: it was not made while the segment was written
 }
 
 func (s *segment) sealed() sealedSegment {
@@ -286,7 +293,7 @@ func (s *segment) sealed() sealedSegment {
 	if err != nil {
 		bytes = s.off // at least; the file is then never used again
 	}
-	return sealedSegment{s.base, s.last, s.index.maxTime(), bytes, s.salt}
+	return sealedSegment{s.base, s.last, s.index.maxTime(), bytes, s.salt, s.made}
 }
 
 // shelf holds the sealed segments and makes the next one ready in the background.
@@ -563,6 +570,9 @@ func (s *shelf) nextID() uint64 {
 func (s *shelf) push(o sealedSegment) {
 	s.mu.Lock()
 	s.old = append(s.old, o)
+	if late := len(s.old) - 1 - proveLate; late >= 0 { // its memory is bounded: whoever is so late reads
+		s.old[late].made = nil
+	}
 	s.mu.Unlock()
 	signal(s.work)
 }

@@ -193,8 +193,8 @@ func (v *logView) proven(w io.Writer, p proof.Proof, at proof.Checkpoint, key st
 	if key == "" {
 		signed = "and no signature was checked: name the key by --key, or compare the checkpoint with one from elsewhere"
 	}
-	_, err := fmt.Fprintf(w, "proven: it is entry %d of %d in the segment of records %d to %d of log %x,\nwhich is leaf %d of %d of checkpoint %q, %s\n",
-		p.Index, p.Head.Entries, p.Head.First, p.Head.Last, p.Head.Log, p.Leaf, at.Size, at.Origin, signed)
+	_, err := fmt.Fprintf(w, "proven: it is on page %d of %d in the segment of records %d to %d of log %x,\nwhich is leaf %d of %d of checkpoint %q, %s\n",
+		p.Index, p.Head.Pages, p.Head.First, p.Head.Last, p.Head.Log, p.Leaf, at.Size, at.Origin, signed)
 	return err
 }
 
