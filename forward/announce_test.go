@@ -14,23 +14,30 @@ import (
 	"github.com/tallywheel/tallywheel/seglog"
 )
 
+// key is a new one for checkpoints.
+func (w *world) key() (proof.Signer, proof.Verifier) {
+	w.t.Helper()
+	private, public, err := proof.NewKey("test.example/log")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	sign, err := proof.ParseSigner([]byte(private))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	key, err := proof.ParseVerifier(public)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return sign, key
+}
+
 // A destination that asks for checkpoints gets the newest, on a subject of their own, also after a
 // new start; the frames beside them are as before, and who reads frames passes over them.
 func TestCheckpointsArePublished(t *testing.T) {
 	w := newWorld(t, nil)
 	w.cfg.Forward[0].Proof = true
-	private, public, err := proof.NewKey("test.example/log")
-	if err != nil {
-		t.Fatal(err)
-	}
-	sign, err := proof.ParseSigner([]byte(private))
-	if err != nil {
-		t.Fatal(err)
-	}
-	key, err := proof.ParseVerifier(public)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sign, key := w.key()
 	w.log.Prove(seglog.Proving{Named: w.streams.Named, Sign: sign})
 	w.forward()
 	var last []byte

@@ -131,7 +131,7 @@ func killAtRandom(t *testing.T, within bool) {
 		to = fmt.Sprintf("listen: 127.0.0.1:%d", port)
 	}
 	file := filepath.Join(dir, "tallywheel.yaml")
-	text := fmt.Sprintf("log: {dir: %s/data, segment: 1MiB}\napi: {listen: 127.0.0.1:0}\nforward: [{to: nats, %s, batch: {frames: 61}}]\nsources:\n"+
+	text := fmt.Sprintf("log: {dir: %s/data, segment: 1MiB}\napi: {listen: 127.0.0.1:0}\nforward: [{to: nats, %s, batch: {frames: 61, delay: 20ms}}]\nsources:\n"+
 		"  - {id: a, tcp: {dial: %s}, frame: line}\n  - {id: b.2, tcp: {dial: %s}, frame: line}\n", dir, to, a.l.Addr(), b.l.Addr())
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)

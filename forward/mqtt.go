@@ -184,8 +184,5 @@ func mqttFault(err error) error {
 	if isTLS(err) {
 		return down(reasonTLS, "%v: see to tls.ca, by which this machine takes the broker's certificate, and to tls.cert, by which the broker takes ours", err)
 	}
-	if isTLS(err) {
-		return down(reasonTLS, "%v: see to tls.ca, by which this machine takes the broker's certificate, and to tls.cert, by which the broker takes ours", err)
-	}
 	return down(reasonUnreachable, "%v", err)
 }

@@ -2,6 +2,8 @@ package forward
 
 import (
 	"bufio"
+	"bytes"
+	"crypto/x509"
 	"fmt"
 	"net"
 	"os"
@@ -14,6 +16,8 @@ import (
 
 	"github.com/tallywheel/tallywheel/config"
 	"github.com/tallywheel/tallywheel/internal/testenv"
+	"github.com/tallywheel/tallywheel/proof"
+	"github.com/tallywheel/tallywheel/seglog"
 )
 
 const mosquittoFrom = "apt install mosquitto mosquitto-clients"
@@ -107,7 +111,7 @@ func TestMosquitto(t *testing.T) {
 	port := freePort(t)
 	broker := mosquitto(t, port, "allow_anonymous true")
 	w := newWorld(t, nil)
-	w.cfg.Forward = []config.Forward{{To: "mqtt", URLs: []string{fmt.Sprintf("mqtt://127.0.0.1:%d", port)}, Batch: config.Batch{Frames: 1}}}
+	w.cfg.Forward = []config.Forward{{To: "mqtt", URLs: []string{fmt.Sprintf("mqtt://127.0.0.1:%d", port)}, Batch: config.Batch{Frames: 1, Delay: 20 * time.Millisecond}}}
 	form := []string{"-F", "frame %p %P"}
 	lines := subscriber(t, port, "mqttv5", "tallywheel/#", form...)
 	w.add(50, "a.1")
@@ -170,5 +174,70 @@ func TestServerWithinSpeaksMQTT(t *testing.T) {
 		if !strings.HasPrefix(line, "frame a frame ") && !strings.HasPrefix(line, "frame b.c frame ") {
 			t.Errorf("a message is %q", line)
 		}
+	}
+}
+
+// A broker that wants certificates gets what it wants, by mqtts://, or it is said what is wrong.
+func TestMosquittoByTLS(t *testing.T) {
+	a, stranger := newAuthority(t), newAuthority(t)
+	cert, key := a.issue("broker", &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
+	mine, mineKey := a.issue("recorder", &x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	port := freePort(t)
+	mosquitto(t, port, fmt.Sprintf("allow_anonymous true\nuser root\ncafile %s\ncertfile %s\nkeyfile %s\nrequire_certificate true", a.file, cert, key))
+	w := newWorld(t, nil)
+	w.cfg.Forward = []config.Forward{{
+		To: "mqtt", URLs: []string{fmt.Sprintf("mqtts://127.0.0.1:%d", port)}, Batch: config.Batch{Frames: 1, Delay: 20 * time.Millisecond},
+	}}
+	w.add(20, "a")
+	for _, bad := range []config.ClientTLS{
+		{Cert: mine, Key: mineKey},
+		{CA: stranger.file, Cert: mine, Key: mineKey},
+		{CA: a.file},
+	} {
+		w.cfg.Forward[0].TLS = bad
+		w.forward()
+		w.fails("down", reasonTLS)
+		if why := w.book().Why; !strings.Contains(why, "certificate") {
+			t.Errorf("%+v: it says %q", bad, why)
+		}
+	}
+	lines := subscriber(t, port, "mqttv5", "tallywheel/#", "-F", "frame %p", "--cafile", a.file, "--cert", mine, "--key", mineKey)
+	w.cfg.Forward[0].TLS = config.ClientTLS{CA: a.file, Cert: mine, Key: mineKey}
+	w.forward()
+	w.caughtUp()
+	for i, line := range take(t, lines, 20) {
+		if want := fmt.Sprintf("frame a frame %d", i+1); line != want {
+			t.Fatalf("message %d is %q, want %q", i+1, line, want)
+		}
+	}
+}
+
+// Whoever subscribes at a broker of MQTT 5 gets the newest checkpoint of the log, which the broker
+// keeps, on a topic of its own.
+func TestCheckpointsByMQTT(t *testing.T) {
+	program := testenv.Program(t, "mosquitto_sub", mosquittoFrom)
+	port := freePort(t)
+	mosquitto(t, port, "allow_anonymous true")
+	w := newWorld(t, nil)
+	w.cfg.Forward = []config.Forward{{To: "mqtt", URLs: []string{fmt.Sprintf("mqtt://127.0.0.1:%d", port)}, Proof: true, Batch: config.Batch{Delay: 20 * time.Millisecond}}}
+	sign, key := w.key()
+	w.log.Prove(seglog.Proving{Named: w.streams.Named, Sign: sign})
+	w.forward()
+	for w.log.Position().Bytes < 2<<20 {
+		w.add(2000, "a", "b")
+	}
+	w.caughtUp()
+	var text []byte
+	testenv.Until(t, 2*time.Minute, "the broker keeps the newest checkpoint", func() bool {
+		out, err := exec.Command(program, "-h", "127.0.0.1", "-p", fmt.Sprint(port), "-V", "mqttv5", "-t", "tallywheel/proof", "-C", "1", "-W", "2", "-F", "%r %P\n%p").Output()
+		if err != nil { // nothing was kept within two seconds
+			return false
+		}
+		kept, rest, _ := bytes.Cut(out, []byte("\n"))
+		text = bytes.TrimSuffix(rest, []byte("\n"))
+		return string(kept) == "1 Tallywheel-Checkpoint:1" && bytes.Equal(text, w.log.Checkpoint())
+	})
+	if c, by, err := proof.OpenCheckpoint(text, key); err != nil || by == "" || c.Size < 1 {
+		t.Errorf("%v, signed by %q: %v", c, by, err)
 	}
 }

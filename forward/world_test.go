@@ -147,7 +147,7 @@ func newWorld(t *testing.T, change func(*server.Options)) *world {
 	w.serve()
 	w.options.Port = w.server.Addr().(*net.TCPAddr).Port // the same again
 	w.cfg = config.Config{
-		Log: config.Log{Dir: w.dir}, Forward: []config.Forward{{To: "nats", URLs: []string{w.url()}, Batch: config.Batch{Frames: 7}}},
+		Log: config.Log{Dir: w.dir}, Forward: []config.Forward{{To: "nats", URLs: []string{w.url()}, Batch: config.Batch{Frames: 7, Delay: 20 * time.Millisecond}}},
 	}
 	w.open()
 	t.Cleanup(func() {
