@@ -42,6 +42,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/tallywheel/tallywheel/internal/sys"
+	"github.com/tallywheel/tallywheel/rt"
 )
 
 // Config says what to send. URL must be set.
@@ -61,9 +62,13 @@ type Config struct {
 	Duration    time.Duration // 0: 10 s
 	Warmup      time.Duration // before it: sent and not counted
 	Threads     int           // 0: one for each CPU, at most 4
+	RealTime    bool          // threads run before all ordinary ones (SCHED_FIFO), so that latencies have less of this machine's own delays; it needs a right, and a CPU for the server
 	PID         int           // of the server: its CPU time and memory are sampled each second; 0: not
 	Timeout     time.Duration // for one answer, which is then given up with its connection, and for making one; 0: 10 s
 }
+
+// realTime is how threads run with RealTime.
+var realTime = rt.Scheduling{Policy: rt.FIFO, Priority: 1}
 
 // Limits of a configuration.
 const (
@@ -86,26 +91,30 @@ type Result struct {
 
 	Requests uint64         `json:"requests"` // answered, by status below 400
 	PerSec   float64        `json:"requests_per_second"`
-	Late     uint64         `json:"late"`   // sent in time and answered after it, not in Requests
-	Unsent   uint64         `json:"unsent"` // due and not sent when the time was over
-	Down     int            `json:"down"`   // connections that were lost, and could not be made again by the end
-	Bytes    uint64         `json:"bytes"`  // received, before TLS
-	Errors   map[string]int `json:"errors"` // by kind: connect, reset, timeout, status 500, answer without a request …
+	Late     uint64         `json:"late"`     // sent in time and answered after it, not in Requests
+	Unsent   uint64         `json:"unsent"`   // due and not sent when the time was over
+	Down     int            `json:"down"`     // connections that were lost, and could not be made again by the end
+	Bytes    uint64         `json:"bytes"`    // received, without what TLS adds
+	Sent     uint64         `json:"sent"`     // bytes, too
+	Statuses map[int]uint64 `json:"statuses"` // answers, late ones too, by status
+	Errors   map[string]int `json:"errors"`   // by kind: connect, reset, timeout, status 500, answer without a request …
 
 	LatencyUs Latency  `json:"latency_us"` // of the late ones, too
 	AtLeast   uint64   `json:"at_least"`   // of an open loop: requests in LatencyUs that had no good answer, by how long they had waited when that was known
 	Samples   []Sample `json:"samples"`
 
-	wrk wrkStats
+	more more
 }
 
 // Latency is in microseconds; what is longer than an hour counts as an hour.
 type Latency struct {
 	Mean   float64 `json:"mean"`
 	StdDev float64 `json:"stdev"`
+	Min    int64   `json:"min"`
 	P50    int64   `json:"p50"`
 	P75    int64   `json:"p75"`
 	P90    int64   `json:"p90"`
+	P95    int64   `json:"p95"`
 	P99    int64   `json:"p99"`
 	P999   int64   `json:"p99.9"`
 	Max    int64   `json:"max"`
@@ -142,6 +151,11 @@ func (c *Config) check(ctx context.Context) (to netip.AddrPort, requests [][]byt
 	u, err := c.settle()
 	if err != nil {
 		return to, nil, configError{fmt.Errorf("load: %w", err)}
+	}
+	if c.RealTime {
+		if err := rt.TryScheduling(realTime); err != nil {
+			return to, nil, fmt.Errorf("load: %w", err)
+		}
 	}
 	if to, err = resolve(ctx, u, c.Timeout); err != nil {
 		return to, nil, fmt.Errorf("load: %w", err)
@@ -415,7 +429,7 @@ func newHistogram() *hdrhistogram.Histogram { return hdrhistogram.New(lowest, hi
 
 // collect adds the threads up.
 func collect(cfg *Config, threads []*thread) *Result {
-	r := &Result{URL: cfg.URL, Connections: cfg.Connections, Pipeline: cfg.Pipeline, Rate: cfg.Rate, Errors: map[string]int{}}
+	r := &Result{URL: cfg.URL, Connections: cfg.Connections, Pipeline: cfg.Pipeline, Rate: cfg.Rate, Statuses: map[int]uint64{}, Errors: map[string]int{}}
 	whole := newHistogram()
 	for _, t := range threads {
 		whole.Merge(t.latency)
@@ -425,6 +439,12 @@ func collect(cfg *Config, threads []*thread) *Result {
 		r.AtLeast += t.atLeast
 		r.Down += t.down()
 		r.Bytes += t.received
+		r.Sent += t.sent
+		for status, n := range t.statuses {
+			if n > 0 {
+				r.Statuses[status] += n
+			}
+		}
 		for k, n := range t.errors {
 			r.Errors[k] += n
 		}
@@ -432,7 +452,7 @@ func collect(cfg *Config, threads []*thread) *Result {
 		r.Drained = max(r.Drained, t.counted.Seconds(), t.lastAnswer.Seconds())
 	}
 	r.Samples = samplesOf(threads, r.Seconds)
-	r.wrk = statsForWrk(threads, whole)
+	r.more = moreOf(threads, whole)
 	if r.Seconds > 0 {
 		r.PerSec = float64(r.Requests) / r.Seconds
 	}
@@ -442,8 +462,8 @@ func collect(cfg *Config, threads []*thread) *Result {
 
 func latencyOf(h *hdrhistogram.Histogram) Latency {
 	return Latency{
-		Mean: h.Mean(), StdDev: h.StdDev(), P50: h.ValueAtQuantile(50), P75: h.ValueAtQuantile(75), P90: h.ValueAtQuantile(90),
-		P99: h.ValueAtQuantile(99), P999: h.ValueAtQuantile(99.9), Max: h.Max(),
+		Mean: h.Mean(), StdDev: h.StdDev(), Min: h.Min(), P50: h.ValueAtQuantile(50), P75: h.ValueAtQuantile(75), P90: h.ValueAtQuantile(90),
+		P95: h.ValueAtQuantile(95), P99: h.ValueAtQuantile(99), P999: h.ValueAtQuantile(99.9), Max: h.Max(),
 	}
 }
 

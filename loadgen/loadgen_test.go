@@ -10,12 +10,16 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/tallywheel/tallywheel/internal/testenv"
+	"github.com/tallywheel/tallywheel/rt"
 )
 
 func TestCountsAgreeWithTheServer(t *testing.T) {
@@ -207,6 +211,71 @@ func TestHeadOfARequest(t *testing.T) {
 		}
 		if got := string(requests[0]); got != method+" /a?b HTTP/1.1\r\nHost: example.org\r\nX: y\r\n"+want+"\r\n" {
 			t.Errorf("%q", got)
+		}
+	}
+}
+
+// TestTimeOfSending: a request of a closed loop counts from when it is sent, and not from when the
+// thread began to read the many answers before it.
+func TestTimeOfSending(t *testing.T) {
+	pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Close(pair[0])
+	defer syscall.Close(pair[1])
+	x := &thread{cfg: &Config{Pipeline: 2, Exchanges: []Exchange{{}}}, bursts: [][]byte{[]byte("hello")}, began: time.Now().Add(-time.Second)}
+	c := &conn{fd: pair[0]}
+	if x.sendBurst(c); len(c.due) != 2 || c.due[0] < time.Second || x.sent != 5 {
+		t.Errorf("they count from %v, and were sent a second after the beginning; %d bytes", c.due, x.sent)
+	}
+}
+
+// TestWaitsEndEarly: a wait ends earlier by what waits are late, and a thread turns for no more
+// than a tenth of its time.
+func TestWaitsEndEarly(t *testing.T) {
+	for _, c := range []struct {
+		interval, late, least, most time.Duration
+	}{
+		{2 * time.Millisecond, 60 * time.Microsecond, 58 * time.Microsecond, 62 * time.Microsecond},
+		{2 * time.Millisecond, 10 * time.Millisecond, 200 * time.Microsecond, 200 * time.Microsecond},
+		{time.Second, 10 * time.Millisecond, earliest, earliest},
+		{100 * time.Microsecond, 60 * time.Microsecond, 9 * time.Microsecond, 10 * time.Microsecond},
+		{2 * time.Millisecond, 0, 0, 0},
+		{0, 60 * time.Microsecond, 0, 0},
+	} {
+		x := &thread{interval: float64(c.interval), early: 100 * time.Microsecond}
+		for range 1000 {
+			x.learn(c.late)
+		}
+		if x.early < c.least || x.early > c.most {
+			t.Errorf("every %v, late by %v: %v early, want %v to %v", c.interval, c.late, x.early, c.least, c.most)
+		}
+	}
+}
+
+// TestRealTime: threads that send are before others for as long as they do, where that is allowed;
+// else the error says what is missing.
+func TestRealTime(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer s.Close()
+	r, err := Run(t.Context(), Config{URL: s.URL, Connections: 1, Rate: 100, RealTime: true, Duration: 50 * time.Millisecond, Timeout: time.Minute})
+	switch allowed := rt.TryScheduling(realTime) == nil; {
+	case !allowed:
+		if missing := (*rt.NotAllowedError)(nil); !errors.As(err, &missing) {
+			t.Errorf("%v: want it to say which right is missing", err)
+		}
+	case err != nil || r.Requests+r.Late+r.Unsent != 5:
+		t.Errorf("%+v, %v", r, err)
+	}
+	tasks, err := filepath.Glob("/proc/self/task/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, task := range tasks {
+		tid, _ := strconv.Atoi(filepath.Base(task))
+		if s, err := rt.GetScheduling(tid); err == nil && s.Policy != rt.Other {
+			t.Errorf("thread %d is still %v", tid, s)
 		}
 	}
 }

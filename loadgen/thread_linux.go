@@ -37,8 +37,9 @@ type thread struct {
 	looked time.Duration // for answers that do not come
 	moved  time.Duration // the last time that bytes came or went
 
-	interval float64 // open loop: between requests of this thread, in nanoseconds
-	next     float64 // when the next is due
+	interval float64       // open loop: between requests of this thread, in nanoseconds
+	next     float64       // when the next is due
+	early    time.Duration // before that the wait for it ends, as waits end late
 
 	latency  *hdrhistogram.Histogram
 	seconds  seconds
@@ -47,6 +48,8 @@ type thread struct {
 	unsent   uint64
 	atLeast  uint64
 	received uint64
+	sent     uint64
+	statuses [1000]uint64
 	errors   map[string]int
 	counted  time.Duration
 
@@ -130,7 +133,8 @@ func (t *thread) reset(began time.Time, length time.Duration, index int) {
 	t.users = t.users[:0]
 	t.next = t.interval * float64(index) / float64(t.cfg.Threads)
 	t.latency, t.errors, t.seconds = newHistogram(), map[string]int{}, seconds{}
-	t.answered, t.late, t.unsent, t.atLeast, t.received, t.counted, t.lastAnswer = 0, 0, 0, 0, 0, 0, 0
+	t.answered, t.late, t.unsent, t.atLeast, t.received, t.sent, t.counted, t.lastAnswer = 0, 0, 0, 0, 0, 0, 0, 0
+	t.statuses = [1000]uint64{}
 }
 
 // answersFor is how long nothing may move on any connection until answers are no longer waited for
@@ -142,6 +146,11 @@ func (t *thread) run(stop <-chan struct{}) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	_ = rt.SetTimerSlack(1) // waits end when they should, not up to 50 µs later; without it the load is only less even
+	if t.cfg.RealTime {
+		if before, err := rt.GetScheduling(0); err == nil && rt.SetScheduling(realTime) == nil {
+			defer func() { _ = rt.SetScheduling(before) }() // the thread will be another goroutine's
+		}
+	}
 	t.tick()
 	for _, c := range t.conns {
 		switch {
@@ -163,17 +172,18 @@ func (t *thread) run(stop <-chan struct{}) {
 		if t.over = t.now >= t.length || t.once && int(t.answered)+t.failures() >= len(t.conns); t.over {
 			break
 		}
-		wait := min(t.length-t.now, 100*time.Millisecond)
 		if t.interval > 0 {
 			t.sendDue()
-			if len(t.idle) > 0 {
-				wait = min(wait, max(time.Duration(t.next)-t.now, 0))
-			}
+		}
+		t.tick() // to read and to send has taken its time, by which the next would be late
+		until := min(t.length, t.now+100*time.Millisecond)
+		if t.interval > 0 && len(t.idle) > 0 {
+			until = min(until, time.Duration(t.next)-t.early)
 		}
 		if len(t.users) > 0 {
-			wait = min(wait, max(t.users[0].at-t.now, 0))
+			until = min(until, t.users[0].at)
 		}
-		if !t.turn(wait) {
+		if !t.turn(max(until-t.now, 0)) {
 			break
 		}
 		t.wakeUsers()
@@ -240,8 +250,12 @@ func (t *thread) rest() {
 
 // turn waits for the kernel once, and does what it says.
 func (t *thread) turn(wait time.Duration) bool {
+	began := t.now
 	n, err := t.epoll.WaitFor(wait)
 	t.tick()
+	if n == 0 && wait > 0 {
+		t.learn(t.now - began - wait)
+	}
 	if err != nil {
 		t.errors[err.Error()]++
 		return false
@@ -256,6 +270,20 @@ func (t *thread) turn(wait time.Duration) bool {
 	}
 	return true
 }
+
+// learn has the next wait for what is due end earlier if the last ended late, so that two of three
+// end in time. The thread turns until then, for no more than a tenth of its time.
+func (t *thread) learn(late time.Duration) {
+	if late > t.early {
+		t.early += 2 * time.Microsecond
+	} else {
+		t.early -= time.Microsecond
+	}
+	t.early = min(max(t.early, 0), earliest, time.Duration(t.interval/10))
+}
+
+// earliest bounds how early a wait ends: one that is later than that was not the timer's fault.
+const earliest = 200 * time.Microsecond
 
 func (t *thread) tick() { t.now = time.Since(t.began) }
 
@@ -274,8 +302,9 @@ func (t *thread) sendDue() {
 }
 
 func (t *thread) sendBurst(c *conn) {
+	now := time.Since(t.began) // and not t.now: many answers may have been read since
 	for range t.cfg.Pipeline {
-		c.due = append(c.due, t.now)
+		c.due = append(c.due, now)
 	}
 	t.sendNext(c)
 }
@@ -298,6 +327,7 @@ func (t *thread) send(c *conn, b []byte) {
 	}
 	if n > 0 {
 		t.moved = t.now
+		t.sent += uint64(n)
 	}
 	if !whole {
 		c.unsent, c.waits = b[n:], true
@@ -432,6 +462,7 @@ func (t *thread) count(c *conn, status int) {
 	due := c.due[0]
 	c.due = c.due[:copy(c.due, c.due[1:])]
 	t.lastAnswer = t.now
+	t.statuses[status]++
 	if status >= 400 {
 		t.failed(kindOfStatus(status), due)
 		return

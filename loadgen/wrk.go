@@ -5,72 +5,17 @@ import (
 	"io"
 	"math"
 	"strings"
-
-	"github.com/HdrHistogram/hdrhistogram-go"
 )
-
-// wrkStats is what wrk prints and a Result does not have.
-type wrkStats struct {
-	threads int
-	latency float64    // share of latencies within a standard deviation of the mean, in percent
-	rate    dispersion // of requests in a second of a thread
-}
-
-// dispersion is how values spread.
-type dispersion struct{ mean, stdev, max, within float64 }
-
-func dispersionOf(values []float64) (s dispersion) {
-	if len(values) == 0 {
-		return s
-	}
-	for _, v := range values {
-		s.mean += v / float64(len(values))
-		s.max = max(s.max, v)
-	}
-	for _, v := range values {
-		s.stdev += (v - s.mean) * (v - s.mean) / float64(len(values))
-	}
-	s.stdev = math.Sqrt(s.stdev)
-	for _, v := range values {
-		if math.Abs(v-s.mean) <= s.stdev {
-			s.within += 100 / float64(len(values))
-		}
-	}
-	return s
-}
-
-func statsForWrk(threads []*thread, latency *hdrhistogram.Histogram) wrkStats {
-	w := wrkStats{threads: len(threads)}
-	var rates []float64
-	for _, t := range threads {
-		for i, s := range t.seconds.all() {
-			if whole := t.counted.Seconds() - float64(i); whole > 0 {
-				rates = append(rates, float64(s.requests)/min(1, whole))
-			}
-		}
-	}
-	w.rate = dispersionOf(rates)
-	mean, stdev, within := latency.Mean(), latency.StdDev(), int64(0)
-	for _, bar := range latency.Distribution() {
-		if math.Abs(float64(bar.From+bar.To)/2-mean) <= stdev {
-			within += bar.Count
-		}
-	}
-	if n := latency.TotalCount(); n > 0 {
-		w.latency = 100 * float64(within) / float64(n)
-	}
-	return w
-}
 
 // WriteWrk writes the result line by line as wrk 4.2 prints one with --latency, for programs that
 // read that: https://github.com/wg/wrk.
 func (r *Result) WriteWrk(w io.Writer) error {
 	var b strings.Builder
-	l, s := r.LatencyUs, r.wrk
+	l, s := r.LatencyUs, r.more
 	fmt.Fprintf(&b, "Running %s test @ %s\n", wrkTime(math.Round(r.Seconds)*1e6, 0), r.URL)
 	fmt.Fprintf(&b, "  %d threads and %d connections\n", s.threads, r.Connections)
 	fmt.Fprintf(&b, "  Thread Stats   Avg      Stdev     Max   +/- Stdev\n")
-	fmt.Fprintf(&b, "    Latency %s %s %s %8.2f%%\n", wide(wrkTime(l.Mean, 2)), wide(wrkTime(l.StdDev, 2)), wide(wrkTime(float64(l.Max), 2)), s.latency)
+	fmt.Fprintf(&b, "    Latency %s %s %s %8.2f%%\n", wide(wrkTime(l.Mean, 2)), wide(wrkTime(l.StdDev, 2)), wide(wrkTime(float64(l.Max), 2)), s.within())
 	fmt.Fprintf(&b, "    Req/Sec %s %s %s %8.2f%%\n", wide(wrkCount(s.rate.mean)), wide(wrkCount(s.rate.stdev)), wide(wrkCount(s.rate.max)), s.rate.within)
 	fmt.Fprintf(&b, "  Latency Distribution\n")
 	for _, q := range []struct {
@@ -79,27 +24,15 @@ func (r *Result) WriteWrk(w io.Writer) error {
 	}{{50, l.P50}, {75, l.P75}, {90, l.P90}, {99, l.P99}} {
 		fmt.Fprintf(&b, "%7d%% %s\n", q.percent, wide(wrkTime(float64(q.us), 2)))
 	}
-	var statuses, broken, timeouts, connects int
-	for kind, n := range r.Errors {
-		switch {
-		case strings.HasPrefix(kind, "status "):
-			statuses += n
-		case kind == timedOut:
-			timeouts += n
-		case kind == "connect" || kind == "tls":
-			connects += n
-		default:
-			broken += n
-		}
+	e := r.ends()
+	fmt.Fprintf(&b, "  %d requests in %s, %sB read\n", r.Requests+e.statuses, wrkTime(r.Seconds*1e6, 2), wrkBytes(float64(r.Bytes)))
+	if read := e.broken + e.unasked; read+e.timeouts+e.connects > 0 {
+		fmt.Fprintf(&b, "  Socket errors: connect %d, read %d, write 0, timeout %d\n", e.connects, read, e.timeouts)
 	}
-	fmt.Fprintf(&b, "  %d requests in %s, %sB read\n", r.Requests+uint64(statuses), wrkTime(r.Seconds*1e6, 2), wrkBytes(float64(r.Bytes)))
-	if broken+timeouts+connects > 0 {
-		fmt.Fprintf(&b, "  Socket errors: connect %d, read %d, write 0, timeout %d\n", connects, broken, timeouts)
+	if e.statuses > 0 {
+		fmt.Fprintf(&b, "  Non-2xx or 3xx responses: %d\n", e.statuses)
 	}
-	if statuses > 0 {
-		fmt.Fprintf(&b, "  Non-2xx or 3xx responses: %d\n", statuses)
-	}
-	fmt.Fprintf(&b, "Requests/sec: %9.2f\n", (float64(r.Requests)+float64(statuses))/max(r.Seconds, 1e-9))
+	fmt.Fprintf(&b, "Requests/sec: %9.2f\n", float64(r.Requests+e.statuses)/max(r.Seconds, 1e-9))
 	fmt.Fprintf(&b, "Transfer/sec: %8sB\n", wrkBytes(float64(r.Bytes)/max(r.Seconds, 1e-9)))
 	_, err := io.WriteString(w, b.String())
 	return err

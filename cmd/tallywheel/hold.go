@@ -12,10 +12,14 @@ import (
 
 // runHold is load --hold.
 func (l *loadFlags) runHold(c *cobra.Command, urls []string) error {
-	for _, name := range []string{"rate", "pipeline", "warmup", "think", "close", "threads", "pid", "method", "header", "data", "insecure"} {
-		if c.Flags().Changed(name) || len(urls) > 1 {
-			return fmt.Errorf("%w: load: --hold goes with one URL, --spread, --connections, --for, --timeout and --json alone", errUsage)
-		}
+	if len(urls) > 1 {
+		return fmt.Errorf("%w: load: --hold goes with one URL", errUsage)
+	}
+	if err := idle(c, "is nothing for --hold", "rate", "pipeline", "warmup", "think", "close", "threads", "realtime", "pid", "method", "header", "data", "insecure"); err != nil {
+		return err
+	}
+	if l.format != loadText && l.format != loadJSON {
+		return idle(c, "is nothing for --hold, but text and json", "format")
 	}
 	r, err := loadgen.Hold(c.Context(), loadgen.HoldConfig{
 		URL: urls[0], Spread: l.spread, Connections: l.cfg.Connections, Every: l.hold, Duration: l.cfg.Duration, Timeout: l.cfg.Timeout,
@@ -25,7 +29,7 @@ func (l *loadFlags) runHold(c *cobra.Command, urls []string) error {
 	} else if err != nil {
 		return err
 	}
-	if l.asJSON || l.format == loadJSON {
+	if l.format == loadJSON {
 		err = json.NewEncoder(c.OutOrStdout()).Encode(r)
 	} else {
 		q := r.LatencyUs

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/tallywheel/tallywheel/loadgen"
 )
@@ -65,21 +66,48 @@ With --hold up to millions of connections stay open, and each sends a request ev
 	addSpan(c, &l.hold, "hold", 0, true, "open all connections, and have each send a request that often")
 	f.IntVar(&l.spread, "spread", 1, "with --hold: addresses that share the connections, some 2,000 each")
 	f.BoolVar(&cfg.Close, "close", false, "a connection for each request")
-	f.IntVar(&cfg.Threads, "threads", 0, "threads that send (default: one for each CPU, at most 4)")
+	f.IntVar(&cfg.Threads, "threads", 0, "threads that send, no more than connections (default: one for each CPU, at most 4)")
+	f.BoolVar(&cfg.RealTime, "realtime", false, "threads that send run before all others (SCHED_FIFO), on a machine with a CPU to spare: latencies have less of its own delays")
 	f.IntVar(&cfg.PID, "pid", 0, "process whose CPU time and memory are sampled each second")
 	f.StringVarP(&cfg.Method, "method", "X", "GET", "method")
 	f.StringArrayVarP(&l.headers, "header", "H", nil, "header field, Name: value")
 	f.StringVarP(&l.body, "data", "d", "", "body of every request; @FILE takes it from a file")
 	f.BoolVarP(&l.insecure, "insecure", "k", false, "https: take any certificate")
-	addWord(c, &l.format, "format", loadText, []loadFormat{loadText, loadWrk, loadJSON}, "how the result is printed, wrk as wrk does")
+	addWord(c, &l.format, "format", loadText, []loadFormat{loadText, loadWrk, loadOha, loadK6, loadJSON}, "how the result is printed, some as the program of that name does")
 	f.BoolVar(&l.asJSON, "json", false, "print the result as JSON: --format json")
+	c.MarkFlagsMutuallyExclusive("format", "json")
+	completeLoad(c)
 	return c
+}
+
+// completeLoad has the shell offer files only where one can stand.
+func completeLoad(c *cobra.Command) {
+	c.ValidArgsFunction = cobra.NoFileCompletions
+	methods := []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions}
+	c.Flags().VisitAll(func(f *pflag.Flag) {
+		complete := cobra.NoFileCompletions
+		switch f.Name {
+		case "format", "data": // one has its words; the other may be a file
+			return
+		case "method":
+			complete = cobra.FixedCompletions(methods, cobra.ShellCompDirectiveNoFileComp)
+		}
+		if err := c.RegisterFlagCompletionFunc(f.Name, complete); err != nil {
+			panic(err) // the flag is there, and has none yet
+		}
+	})
 }
 
 func (l *loadFlags) run(c *cobra.Command, urls []string) error {
 	cfg := &l.cfg
+	if l.asJSON {
+		l.format = loadJSON
+	}
 	if l.hold > 0 {
 		return l.runHold(c, urls)
+	}
+	if err := idle(c, "is for --hold", "spread"); err != nil {
+		return err
 	}
 	if cfg.Connections == 0 || cfg.Pipeline == 0 {
 		return fmt.Errorf("%w: load: 0 connections, or nothing pipelined: want 1 or more", errUsage)
@@ -104,6 +132,9 @@ func (l *loadFlags) run(c *cobra.Command, urls []string) error {
 		return err
 	}
 	if l.insecure {
+		if !strings.HasPrefix(strings.ToLower(cfg.URL), "https:") {
+			return idle(c, "is of https", "insecure")
+		}
 		cfg.TLS = &tls.Config{InsecureSkipVerify: true} // the user has said so
 	}
 	r, err := loadgen.Run(c.Context(), *cfg)
@@ -112,14 +143,7 @@ func (l *loadFlags) run(c *cobra.Command, urls []string) error {
 	} else if err != nil {
 		return err
 	}
-	switch {
-	case l.asJSON || l.format == loadJSON:
-		err = json.NewEncoder(c.OutOrStdout()).Encode(r)
-	case l.format == loadWrk:
-		err = r.WriteWrk(c.OutOrStdout())
-	default:
-		err = printLoad(c.OutOrStdout(), r)
-	}
+	err = loadFormats[l.format](c.OutOrStdout(), r)
 	switch {
 	case err != nil:
 	case r.Requests+r.Late == 0:
@@ -137,8 +161,18 @@ type loadFormat string
 const (
 	loadText loadFormat = "text"
 	loadWrk  loadFormat = "wrk"
+	loadOha  loadFormat = "oha"
+	loadK6   loadFormat = "k6"
 	loadJSON loadFormat = "json"
 )
+
+var loadFormats = map[loadFormat]func(io.Writer, *loadgen.Result) error{
+	loadText: printLoad,
+	loadWrk:  func(w io.Writer, r *loadgen.Result) error { return r.WriteWrk(w) },
+	loadOha:  func(w io.Writer, r *loadgen.Result) error { return r.WriteOha(w) },
+	loadK6:   func(w io.Writer, r *loadgen.Result) error { return r.WriteK6(w) },
+	loadJSON: func(w io.Writer, r *loadgen.Result) error { return json.NewEncoder(w).Encode(r) },
+}
 
 // setURLs makes an exchange of each URL if there are several, which must be of one server.
 func setURLs(cfg *loadgen.Config, urls []string) error {
@@ -152,6 +186,8 @@ func setURLs(cfg *loadgen.Config, urls []string) error {
 		switch {
 		case err != nil:
 			return fmt.Errorf("%w: %w", errUsage, err)
+		case u.User != nil:
+			return fmt.Errorf("%w: %s: a user in the URL is not sent: want a header Authorization", errUsage, u.Redacted())
 		case first == nil:
 			first = u
 		case u.Scheme != first.Scheme || u.Host != first.Host:

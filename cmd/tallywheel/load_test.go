@@ -2,12 +2,20 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/tallywheel/tallywheel/loadgen"
 )
 
 // loadOf runs tallywheel load, and returns what it prints and its error.
@@ -70,5 +78,104 @@ func TestLoadSaysThatTheServerHasGone(t *testing.T) {
 	}
 	if !strings.Contains(out, "connect ×") {
 		t.Errorf("no failed connection is told: %q", out)
+	}
+}
+
+// TestLoadFlags: each flag does what it says, as the server sees it or the result has it.
+func TestLoadFlags(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "body")
+	if err := os.WriteFile(file, []byte("of a file"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	type seen struct {
+		method, body, header string
+		close                bool
+	}
+	for args, want := range map[string]seen{
+		"-X PUT":            {method: "PUT"},
+		"-H X-A:1 -H X-A:2": {method: "GET", header: "1,2"},
+		"-X POST -d hello":  {method: "POST", body: "hello"},
+		"-d @" + file:       {method: "GET", body: "of a file"},
+		"--close":           {method: "GET", close: true},
+		"-k --warmup 100ms": {method: "GET"},
+		"--think 5ms-10ms":  {method: "GET"},
+		"--pipeline 3":      {method: "GET"},
+		"--rate 100":        {method: "GET"},
+		"-c 3 --threads 2":  {method: "GET"},
+		"-c 5 --timeout 1m": {method: "GET"},
+	} {
+		t.Run(args, func(t *testing.T) {
+			var served, opened atomic.Int64
+			s := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				served.Add(1)
+				body, _ := io.ReadAll(r.Body)
+				if got := (seen{r.Method, string(body), strings.Join(r.Header["X-A"], ","), r.Close}); got != want {
+					t.Errorf("the server got %+v, want %+v", got, want)
+				}
+			}))
+			s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+				if state == http.StateNew {
+					opened.Add(1)
+				}
+			}
+			if strings.Contains(args, "-k") {
+				s.StartTLS()
+			} else {
+				s.Start()
+			}
+			defer s.Close()
+			fields := strings.Fields(args)
+			text, err := loadOf(append(fields, "--for", "300ms", "--json", s.URL)...)
+			var r loadgen.Result
+			if err = errors.Join(err, json.Unmarshal([]byte(text), &r)); err != nil {
+				t.Fatalf("%v: %s", err, text)
+			}
+			all := int64(r.Requests + r.Late)
+			if warm := strings.Contains(args, "--warmup"); all == 0 || r.Failed() > 0 || !warm && all != served.Load() || warm && all >= served.Load() {
+				t.Errorf("%d answered, the server has answered %d: %v", all, served.Load(), r.Errors)
+			}
+			connections := 64
+			for i, f := range fields {
+				if f == "-c" {
+					connections, _ = strconv.Atoi(fields[i+1])
+				}
+			}
+			if n := opened.Load(); r.Connections != connections || !want.close && n != int64(connections) || want.close && n < all {
+				t.Errorf("%d connections were made, the result has %d, want %d", n, r.Connections, connections)
+			}
+			if rate := strings.Contains(args, "--rate"); rate != (r.Rate == 100) || rate && r.Requests+r.Late+r.Unsent != 30 {
+				t.Errorf("a rate of %v, %d answered and %d not sent", r.Rate, all, r.Unsent)
+			}
+			if strings.Contains(args, "--pipeline") != (r.Pipeline == 3) {
+				t.Errorf("pipelined %d", r.Pipeline)
+			}
+		})
+	}
+}
+
+// TestLoadFlagsOfTime: --timeout gives up, --pid is sampled each second, and each format has its
+// own look.
+func TestLoadFlagsOfTime(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/never" {
+			<-r.Context().Done()
+		}
+	}))
+	defer s.Close()
+	text, err := loadOf("-c", "2", "--timeout", "100ms", "--for", "400ms", s.URL+"/never")
+	if err == nil || !strings.Contains(text, "failed: timeout ×") {
+		t.Errorf("%v: %s", err, text)
+	}
+	text, err = loadOf("-c", "2", "--pid", strconv.Itoa(os.Getpid()), "--for", "2200ms", "--rate", "50", "--json", s.URL)
+	var r loadgen.Result
+	if err = errors.Join(err, json.Unmarshal([]byte(text), &r)); err != nil || len(r.Samples) == 0 || r.Samples[0].RSSBytes == 0 {
+		t.Errorf("%v: %s", err, text)
+	}
+	for format, want := range map[string]string{
+		"text": "answered in", "wrk": "  2 threads and 2 connections\n", "oha": "Status code distribution:\n  [200] ", "k6": "http_req_failed...", "json": `"statuses":{"200":`,
+	} {
+		if text, err := loadOf("-c", "2", "--threads", "2", "--for", "50ms", "--format", format, s.URL); err != nil || !strings.Contains(text, want) {
+			t.Errorf("%s: %v: %s", format, err, text)
+		}
 	}
 }
