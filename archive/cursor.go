@@ -153,6 +153,7 @@ type Cursor struct {
 	last  Mark // of what was looked at last
 	empty int  // looks in a row that found nothing more
 	met   map[uint32]*taken
+	near  *taken // of the stream that was met last
 }
 
 // taken is a stream that the table names, and whether its records may answer: asking the table for
@@ -165,7 +166,11 @@ type taken struct {
 // stream is what the query makes of a stream. One that the table does not name yet is asked for
 // again: the log may be written to.
 func (c *Cursor) stream(number uint32) *taken {
+	if c.near != nil && c.near.Number == number {
+		return c.near
+	}
 	if t, ok := c.met[number]; ok {
+		c.near = t
 		return t
 	}
 	s, known := c.in.Streams.By(number)

@@ -56,9 +56,9 @@ func (f Forward) Embedded() bool { return f.To == "nats" && len(f.URLs) == 0 }
 
 func (f Forward) withDefaults() Forward {
 	fill(&f.Name, f.To)
-	fill(&f.Batch.Frames, 512)
+	fill(&f.Batch.Frames, 2048)
 	fill(&f.Batch.Bytes, 256<<10)
-	fill(&f.Batch.Delay, 20*time.Millisecond)
+	fill(&f.Batch.Delay, time.Second)
 	fill(&f.Reset, "stop")
 	fill(&f.Replicas, 1)
 	if f.To == "mqtt" {

@@ -107,7 +107,7 @@ func (d *destination) session(ctx context.Context) error {
 
 // walker asks where each lane goes on, and begins with the one that is farthest behind.
 func (d *destination) walker(ctx context.Context, to link) (*walker, error) {
-	w := &walker{d: d, to: to, lanes: map[laneKey]*lane{}}
+	w := &walker{d: d, to: to, lanes: map[laneKey]*lane{}, near: map[*archive.Stream]*lane{}}
 	for _, s := range d.in.Streams.All() {
 		key := laneKey{s.Source, s.Quarantine}
 		if d.cfg.Source != "" && !archive.Selects(d.cfg.Source, s.Source) || s.Quarantine && !d.cfg.Quarantine || w.lanes[key] != nil {

@@ -49,10 +49,11 @@ type walker struct {
 	c      *archive.Cursor
 	at     uint64 // everything up to it has been looked at
 	lanes  map[laneKey]*lane
-	parts  []*lane  // whose message fills
-	flying []*lane  // whose message is on its way
-	free   [][]byte // bodies for the next messages
-	memory int      // bytes of messages that fill or are on their way
+	near   map[*archive.Stream]*lane // those of streams that were met, for a name is hashed slowly
+	parts  []*lane                   // whose message fills
+	flying []*lane                   // whose message is on its way
+	free   [][]byte                  // bodies for the next messages
+	memory int                       // bytes of messages that fill or are on their way
 
 	held struct { // a record that was read and is not durable yet
 		rec seglog.Record
@@ -164,11 +165,10 @@ func (w *walker) read(ctx context.Context) (more bool, err error) {
 // take puts a record into the message of its lane.
 func (w *walker) take(ctx context.Context, rec seglog.Record, of *archive.Stream) error {
 	w.at = max(w.at, rec.Seq)
-	l := w.lanes[laneKey{of.Source, of.Quarantine}]
+	l := w.near[of]
 	if l == nil {
-		l = w.d.lane(laneKey{of.Source, of.Quarantine})
-		w.lanes[l.laneKey] = l
-		if err := w.resumeOne(ctx, l); err != nil {
+		var err error
+		if l, err = w.laneOf(ctx, of); err != nil {
 			return err
 		}
 	}
@@ -204,6 +204,24 @@ func (w *walker) take(ctx context.Context, rec seglog.Record, of *archive.Stream
 		return w.flush(ctx, true)
 	}
 	return nil
+}
+
+// laneOf is the lane of a stream that is met for the first time.
+func (w *walker) laneOf(ctx context.Context, of *archive.Stream) (*lane, error) {
+	key := laneKey{of.Source, of.Quarantine}
+	l := w.lanes[key]
+	if l == nil {
+		l = w.d.lane(key)
+		w.lanes[key] = l
+		if err := w.resumeOne(ctx, l); err != nil {
+			return nil, err
+		}
+	}
+	if len(w.near) > 2*len(w.lanes)+16 { // one that the table of streams does not name is another each time
+		clear(w.near)
+	}
+	w.near[of] = l
+	return l, nil
 }
 
 // batchRoom is what a batch of one record takes beside the record.

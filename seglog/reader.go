@@ -32,8 +32,9 @@ type Reader struct {
 	known Extent
 	notes bool
 	next  uint64
-	since int64 // if seeks is set
-	seeks bool  // records before since are passed over, until the first that is not
+	seen  uint64 // of a live log: records up to it are known to be visible
+	since int64  // if seeks is set
+	seeks bool   // records before since are passed over, until the first that is not
 
 	bases []uint64 // of the segments, as they were listed last
 	base  uint64   // of the open segment; 0 if none
@@ -103,7 +104,7 @@ func (r *Reader) Next() (Record, error) {
 		return Record{}, err
 	}
 	for {
-		if r.live != nil && r.next > r.live.visible() {
+		if r.beyond(r.next) {
 			return Record{}, io.EOF
 		}
 		if len(r.queue) == 0 {
@@ -113,7 +114,7 @@ func (r *Reader) Next() (Record, error) {
 			continue
 		}
 		f := r.queue[0]
-		if f.kind != kindHole && r.live != nil && f.seq > r.live.visible() {
+		if f.kind != kindHole && r.beyond(f.seq) {
 			return Record{}, io.EOF
 		}
 		r.queue = r.queue[1:]
@@ -138,6 +139,14 @@ func (r *Reader) Next() (Record, error) {
 		r.seeks = false
 		return rec, nil
 	}
+}
+
+// beyond reports whether a record of a live log is not to be seen yet.
+func (r *Reader) beyond(seq uint64) bool {
+	if r.live != nil && seq > r.seen {
+		r.seen = r.live.visible()
+	}
+	return r.live != nil && seq > r.seen
 }
 
 func (l *Log) visible() uint64 {

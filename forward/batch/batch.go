@@ -95,10 +95,11 @@ var ErrForeign = errors.New("this is no message of a recorder")
 
 // Append adds a record to the body of a batch.
 func Append(body []byte, r Record) []byte {
-	body = binary.LittleEndian.AppendUint64(body, r.Seq)
-	body = binary.LittleEndian.AppendUint64(body, uint64(r.Time))
-	body = binary.LittleEndian.AppendUint32(body, uint32(len(r.Data)))
-	return append(body, r.Data...)
+	var front [Overhead]byte
+	binary.LittleEndian.PutUint64(front[0:], r.Seq)
+	binary.LittleEndian.PutUint64(front[8:], uint64(r.Time))
+	binary.LittleEndian.PutUint32(front[16:], uint32(len(r.Data)))
+	return append(append(body, front[:]...), r.Data...)
 }
 
 // Headers are those of a message. bare says that its body is the one frame itself.
