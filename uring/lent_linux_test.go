@@ -101,6 +101,25 @@ func TestPiecesAskedForLater(t *testing.T) {
 	})
 }
 
+// What a receive may not take stays in the socket.
+func TestReceiveUpTo(t *testing.T) {
+	stocks(t, 4, 64, func(t *testing.T, r *uring.Ring, g *uring.BufferRing) {
+		a, b := sockets(t)
+		send(t, b, "0123456789abcdef")
+		var op uring.Op
+		for _, want := range []string{"0123", "4567", "89abcdef"} {
+			do(t, r, op.RecvFrom(a, g).UpTo(max(len(want), 4)))
+			p, ok := op.Picked()
+			if !ok || string(p.Bytes) != want {
+				t.Errorf("%q came, want %q", p.Bytes, want)
+			}
+			p.Give()
+		}
+		panics(t, "a receive of each arrival", func() { new(uring.Op).RecvEach(a, g).UpTo(1) })
+		panics(t, "nothing", func() { new(uring.Op).RecvFrom(a, g).UpTo(0) })
+	})
+}
+
 // A piece that is given back twice gave back the memory of another one.
 func TestPieceGivenBackTwice(t *testing.T) {
 	stocks(t, 1, 32, func(t *testing.T, r *uring.Ring, g *uring.BufferRing) {

@@ -99,6 +99,17 @@ func (o *Op) RecvEach(f *File, g *BufferRing) *Op {
 	return o.repeats()
 }
 
+// UpTo bounds what the RecvFrom just filled receives: n bytes, 1 or more, and no more than a
+// buffer. The rest stays in the socket.
+func (o *Op) UpTo(n int) *Op {
+	e := o.adjust()
+	if o.Code() != OpRecv || o.from == nil || o.many || n < 1 || n > maxTransfer {
+		panic("uring: UpTo: is for RecvFrom, and 1 byte or more")
+	}
+	e.len = uint32(n)
+	return o
+}
+
 // Bundle lets one completion of the RecvFrom or RecvEach just filled bring as many buffers as what
 // has come fills: Picked gives one after the other. The BufferRing must not be an incremental one,
 // which has no need of it. Linux 6.10: see ReceiveBundles.
