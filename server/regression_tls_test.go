@@ -46,7 +46,7 @@ func TestTLSIsForConnHandlersToo(t *testing.T) {
 }
 
 // newCert makes a certificate that is quick to show.
-func newCert(t *testing.T) tls.Certificate {
+func newCert(t testing.TB) tls.Certificate {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
