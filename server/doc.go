@@ -62,8 +62,9 @@
 //     allowed, as RFC 9112 has it.
 //   - A [LeanHandler] gets targets as they came; on engine std net/http has refused those that are
 //     malformed.
-//   - Half a head at the end of its time is answered by 408. An Expect of anything but 100-continue
-//     is answered by 417, as by net/http, but with a text and the end of the connection.
+//   - Half a head at the end of its time is answered by 408; so is one that is not whole 5 s after
+//     its first bytes where Shutdown waits for it. An Expect of anything but 100-continue is
+//     answered by 417, as by net/http, but with a text and the end of the connection.
 //   - At most 256 header fields; and one limit, MaxHeaderBytes, for the request line with all of
 //     them.
 //   - The target may not have control characters, spaces or DEL.

@@ -110,3 +110,29 @@ func bodiesWait(t *testing.T, r *running, memory, body, clients int, chunked, le
 		t.Errorf("%d requests were served and %d refused, want at least %d and 1", served, refused, memory/body)
 	}
 }
+
+// TestBodiesThatHaveHardlyBegunHoldLittle: what is lent to a large body while the socket is asked
+// goes back, so that clients who say that they will send much leave room for those who do.
+func TestBodiesThatHaveHardlyBegunHoldLittle(t *testing.T) {
+	const memory, body, clients = 1 << 20, 1 << 20, 12
+	eachWay(t, ways(t, ofLean, server.Inline), func(t *testing.T, w way) {
+		r := serve(t, w, server.Config{
+			MaxBodyBytes: body, MaxBodyMemory: memory,
+			Lean: func(w *server.LeanResponse, r *server.LeanRequest) { fmt.Fprint(w, len(r.Body())) },
+		})
+		head := fmt.Sprintf("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n", body)
+		for range clients {
+			c := newClient(t, r.addr)
+			_, _ = io.WriteString(c, head+strings.Repeat("x", 5_000))
+		}
+		for range 3 { // the loop has seen what came before
+			newClient(t, r.addr).want(t, "/", "0")
+		}
+		const half = memory / 2
+		c := newClient(t, r.addr)
+		_, _ = fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s", half, strings.Repeat("y", half))
+		if got, err := c.answer("POST"); err != nil || got != fmt.Sprint(half) {
+			t.Errorf("beside %d bodies that have hardly begun one of %d bytes is answered by %.200q, %v", clients, half, got, err)
+		}
+	})
+}

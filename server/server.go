@@ -226,9 +226,10 @@ func (s *Server) fail(err error) {
 }
 
 // Shutdown ends the server without losing a request: it accepts no more, but those who had
-// connected before; answers every request that comes within a moment of it, with Connection: close;
-// and waits until the last connection is gone. Then, or when ctx ends, what is left is closed.
-// Connections that handlers have taken over are left alone.
+// connected before; answers every request that comes within a moment of it, or whose head has begun
+// and is whole within 5 s, with Connection: close; and waits until the last connection is gone.
+// Then, or when ctx ends, what is left is closed. Connections that handlers have taken over are
+// left alone.
 func (s *Server) Shutdown(ctx context.Context) error {
 	if s.choice.Engine == Std {
 		s.tellShutdown()

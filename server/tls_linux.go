@@ -81,6 +81,7 @@ func (t *tlsStream) Read(b []byte) (int, error) {
 func (t *tlsStream) ReadPart(b []byte, _ int64) (int, error) { return t.Read(b) }
 
 func (t *tlsStream) OnGone(f func())                     { t.under.OnGone(f) }
+func (t *tlsStream) AwaitHead(on bool)                   { t.under.AwaitHead(on) }
 func (t *tlsStream) BodyRead()                           { t.under.BodyRead() }
 func (t *tlsStream) Draining() bool                      { return t.under.Draining() }
 func (t *tlsStream) Came() int64                         { return t.under.Came() }

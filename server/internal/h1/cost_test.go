@@ -48,6 +48,7 @@ func (m *memoryStream) WriteLast(b []byte) (int, error)         { return m.Write
 func (m *memoryStream) ReadPart(b []byte, _ int64) (int, error) { return m.Read(b) }
 func (*memoryStream) WaitInput() (bool, error)                  { return true, nil }
 func (*memoryStream) OnGone(func())                             {}
+func (*memoryStream) AwaitHead(bool)                            {}
 func (*memoryStream) BodyRead()                                 {}
 func (*memoryStream) Draining() bool                            { return false }
 func (*memoryStream) Came() int64                               { return 0 }

@@ -104,6 +104,27 @@ func TestDeadlines(t *testing.T) {
 			name: "… but answers a request that is whole in time", send: get("/1") + "G", drain: 200 * ms,
 			later: []piece{at(500, get("/2")[1:])}, answers: 2, closes: true, ended: 500*ms + loop.LingerFor,
 		},
+		{
+			name: "… waits for the rest of a first head as long as net/http", send: "GET / HT",
+			drain: 200 * ms, answers: 1, refused: true, ended: loop.HeadFor,
+		},
+		{
+			name: "… and hardly where that is late", send: "GET / HT",
+			drain: 7000 * ms, answers: 1, refused: true, ended: 7000*ms + loop.DuckFor,
+		},
+		{
+			name: "… for that of a later head, too", send: get("/1") + "GET /x HT", idle: 9000 * ms,
+			drain: 200 * ms, answers: 2, refused: true, ended: loop.HeadFor,
+		},
+		{
+			name: "… for no longer than it would otherwise", send: "GET / HT", head: 1000 * ms,
+			drain: 200 * ms, answers: 1, refused: true, ended: 1000 * ms,
+		},
+		{
+			name: "… and lets the body of such a head take its time", send: "POST / HTTP/1.1\r\nHost: a\r\nContent-Le",
+			drain: 200 * ms, later: []piece{at(3000, "ngth: 3\r\n\r\n"), at(9000, "abc")},
+			answers: 1, closes: true, ended: 9000*ms + loop.LingerFor,
+		},
 	}
 	for app := range apps {
 		for _, c := range cases {

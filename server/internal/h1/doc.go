@@ -47,6 +47,7 @@ type Stream interface {
 	WaitInput() (ready bool, err error)                           // waits for input, its end or a deadline; or reports that one must not wait here
 	OnGone(func())                                                // asks for a call when the peer has left
 	ReadPart(b []byte, left int64) (int, error)                   // Read, where at least left bytes are to come, b's among them
+	AwaitHead(on bool)                                            // the rest of a head is waited for, or is there: a server that ends bounds the wait
 	BodyRead()                                                    // a request was read to its end
 	Draining() bool                                               // the server is going to end
 	Came() int64                                                  // when the newest input came

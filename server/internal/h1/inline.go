@@ -109,6 +109,7 @@ func (a *Inline) Input(b loop.Lent) {
 //	behind an answer less than 4 bytes   IdleTimeout               the answer's end
 //	nothing or that, and Drain came      DuckFor                   that, or Drain if it came later
 //	4 bytes of a later head              ReadHeaderTimeout         the 4th byte
+//	a part of a head, and Drain came     HeadFor, if less          as before; DuckFor from Drain at least
 //	a head, and not all of the body      ReadTimeout               as the head's
 //
 // An answer has its end when the kernel has all of it, and of those before it. What came earlier
@@ -144,6 +145,11 @@ func (a *Inline) deadline() {
 	by := int64(0)
 	if d > 0 {
 		by = loop.Later(from, d)
+	}
+	if a.stage == inHead && a.drained > 0 && !a.due {
+		if last := max(a.began+int64(loop.HeadFor), a.drained+int64(loop.DuckFor)); by == 0 || last < by {
+			by = last
+		}
 	}
 	if by != a.c.ReadBy() {
 		a.c.SetReadBy(by)
@@ -252,8 +258,7 @@ var (
 func (a *Inline) goOn() (more bool, err error) {
 	whole := false
 	if a.chunks == nil {
-		n := int(min(a.head.Length-int64(len(a.body)), int64(a.in.Len())))
-		err = a.take(n, int(a.head.Length))
+		err = a.takeLength()
 		whole = int64(len(a.body)) == a.head.Length
 	} else {
 		whole, err = a.takeChunks()
@@ -270,23 +275,78 @@ func (a *Inline) goOn() (more bool, err error) {
 	return more, nil
 }
 
-// firstBody is the memory that a body gets before anything of it has come: a client must send to
-// make us hold more.
-const firstBody = 16 << 10
+// takeLength moves input to a body of known length. What the socket has of a large one it receives
+// to its place.
+func (a *Inline) takeLength() error {
+	whole := int(a.head.Length)
+	n := min(whole-len(a.body), a.in.Len())
+	straight := whole-len(a.body)-n >= loop.LargeInput && a.c.ExpectLarge()
+	if straight && a.body == nil {
+		a.grow(min(whole, receiveMost))
+	}
+	if err := a.take(n, whole); err != nil {
+		return err
+	}
+	if straight {
+		a.receive(whole)
+	}
+	return nil
+}
+
+const (
+	// firstBody is the memory that a body gets before anything of it has come: a client must send
+	// to make us hold more.
+	firstBody = 16 << 10
+	// receiveMost is how much is lent to a body while the socket is asked what it has.
+	receiveMost = 1 << 20
+)
+
+// receive receives what the socket has of a body that will have whole bytes. Memory that this does
+// not need goes back at once.
+func (a *Inline) receive(whole int) {
+	for more := true; more && len(a.body) < whole; {
+		if len(a.body) == cap(a.body) && !a.grow(min(whole, max(4*len(a.body), receiveMost))) {
+			return // what comes next is refused, if there is no room then
+		}
+		free := a.body[len(a.body):min(cap(a.body), whole)]
+		n := a.c.Receive(free)
+		a.body = a.body[:len(a.body)+n]
+		more = n == len(free)
+	}
+	if size := loop.MemoryFor(bodySize(len(a.body), whole)); size < cap(a.body) {
+		m := &a.c.Loop().Memory
+		smaller := append(m.Get(size), a.body...)
+		m.Put(a.body)
+		a.t.Budget.give(a.paid - size)
+		a.body, a.paid = smaller, size
+	}
+}
+
+// bodySize is the memory for a body of which need bytes have come: once a quarter is there it grows
+// no more.
+func bodySize(need, whole int) int { return min(max(4*need, firstBody), whole) }
+
+// grow gives the body memory of size bytes, if there is room for it.
+func (a *Inline) grow(size int) bool {
+	size = loop.MemoryFor(size)
+	if !a.t.Budget.take(size - a.paid) {
+		return false
+	}
+	a.body = a.c.Loop().Memory.Grow(a.body, size)
+	a.paid = size
+	return true
+}
 
 // take moves n bytes of input to the body, which will have whole bytes; 0 if nobody knows.
 func (a *Inline) take(n, whole int) error {
 	if need := len(a.body) + n; need > cap(a.body) || a.body == nil {
 		size := max(need, min(4*cap(a.body), 1<<20), 4<<10)
 		if whole > 0 {
-			size = min(max(4*need, firstBody), whole) // once a quarter is there it grows no more
+			size = bodySize(need, whole)
 		}
-		size = loop.MemoryFor(size)
-		if !a.t.Budget.take(size - a.paid) {
+		if !a.grow(size) {
 			return errNoRoom
 		}
-		a.body = a.c.Loop().Memory.Grow(a.body, size)
-		a.paid = size
 	}
 	a.body = append(a.body, a.in.Bytes()[:n]...)
 	if n > 0 {

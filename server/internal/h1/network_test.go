@@ -110,7 +110,11 @@ func script(rng *rand.Rand, i int) (b []byte) {
 			kind = []string{"panic", "close"}[rng.IntN(2)]
 		}
 		target := fmt.Sprintf("/%d/%d/%s", i, n, kind)
-		body := bytes.Repeat([]byte{byte('a' + n)}, rng.IntN(1+rng.IntN(12_000)))
+		size := rng.IntN(1 + rng.IntN(12_000))
+		if rng.IntN(6) == 0 {
+			size = rng.IntN(150_000)
+		}
+		body := bytes.Repeat([]byte{byte('a' + n)}, size)
 		switch rng.IntN(4) {
 		case 0, 1:
 			b = fmt.Appendf(b, "GET %s HTTP/1.1\r\nHost: a\r\nX-Pad: %s\r\n\r\n", target, strings.Repeat("p", rng.IntN(1+rng.IntN(6_000))))
@@ -219,6 +223,30 @@ func anyNetwork(t testing.TB, app string, seed uint64) {
 			}
 			t.Errorf("seed %d, client %d: %d bytes came, want %d; they differ from byte %d: %.80q, want %.80q",
 				seed, i, len(got), len(want[i]), at, got[at:], want[i][at:])
+		}
+	}
+}
+
+// TestLargeBodiesComeToTheirPlace: of a large body the driver receives the beginning, and the
+// session the rest, without a copy between; also where it is one of two chunks.
+func TestLargeBodiesComeToTheirPlace(t *testing.T) {
+	const size = 200_000
+	body := strings.Repeat("0123456789", size/10)
+	length := fmt.Sprintf("POST /1 HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s", size, body)
+	chunked := fmt.Sprintf("POST /2 HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n%x\r\n%s\r\n0\r\n\r\n",
+		size-5, body[5:], 5, body[:5])
+	for app, send := range map[string]string{"inline": length + length, "coroutine": length + chunked} {
+		net := apps[app](testConfig(http.HandlerFunc(echoHandler)))
+		net.Seed, net.Gentle = 1, true
+		client := &looptest.Client{Send: []byte(send)}
+		if err := looptest.Run(net, []*looptest.Client{client}); err != nil {
+			t.Fatal(err)
+		}
+		if n := bytes.Count(client.Got, []byte(" 200 OK\r\n")); n != 2 {
+			t.Errorf("%s: %d answers of 200, want 2: %.300q", app, n, client.Got)
+		}
+		if client.Lent > 40_000 {
+			t.Errorf("%s: the driver received %d bytes of %d, want little more than the heads", app, client.Lent, len(send))
 		}
 	}
 }

@@ -184,6 +184,7 @@ func (s *Session) release() {
 //	behind an answer less than 4 bytes   IdleTimeout         the answer's end
 //	nothing or that, and a server ends   DuckFor             that, or Drain: WaitInput sees to it
 //	4 bytes of a later head              ReadHeaderTimeout   the 4th byte, or the answer's end
+//	a part of a head, and a server ends  HeadFor             as before; DuckFor at least: AwaitHead sees to it
 //	a head, and not all of the body      ReadTimeout         as the head's
 //
 // An answer has its end when the stream has taken all of it: deadlines are set behind the flush.
@@ -209,6 +210,8 @@ func (s *Session) readHead() (int, error) {
 		if n > 0 {
 			if !timed {
 				s.headDeadline()
+			} else {
+				s.headCame()
 			}
 			return s.whole(n)
 		}
@@ -225,6 +228,7 @@ func (s *Session) readHead() (int, error) {
 		case !timed:
 			timed = true
 			s.headDeadline()
+			s.c.AwaitHead(true)
 		}
 		if err := s.fill(); err != nil {
 			return 0, s.cut(err)
@@ -322,6 +326,14 @@ func (s *Session) headDeadline() {
 		}
 		s.setReadDeadline(cfg.ReadHeaderTimeout)
 	case cfg.IdleTimeout > 0 || s.c.Draining(): // a server that ends has set a time for the request to come
+		_ = s.c.SetReadDeadline(time.Time{})
+	}
+}
+
+// headCame ends what AwaitHead began: a body may take its time although the server ends.
+func (s *Session) headCame() {
+	s.c.AwaitHead(false)
+	if s.c.Draining() {
 		_ = s.c.SetReadDeadline(time.Time{})
 	}
 }

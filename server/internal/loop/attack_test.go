@@ -1,14 +1,20 @@
 package loop
 
 import (
+	"bytes"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
+
+	"github.com/tallywheel/tallywheel/internal/testenv"
 )
 
 // stub is a driver that needs no kernel: it does what it is told on its loop.
@@ -19,6 +25,7 @@ type stub struct {
 	shut   atomic.Bool
 	late   chan struct{} // gets something when Wake comes after Shut
 	onWake func()
+	all    bool // it receives for goroutines, too
 }
 
 func (d *stub) Wait(timeout time.Duration, _ bool) error {
@@ -67,7 +74,8 @@ func (d *stub) AwaitRoom(*Conn)               {}
 func (d *stub) Detach(c *Conn)                { d.l.Detached(c) }
 func (d *stub) Chunk(bool) *Chunk             { return &Chunk{Mem: make([]byte, LargeChunk)} }
 func (d *stub) Recycle(*Chunk)                {}
-func (d *stub) ReadsAside() bool              { return true }
+func (d *stub) Untouched(*Conn) bool          { return true }
+func (d *stub) ReadsAside() bool              { return !d.all }
 func (d *stub) Recover()                      {}
 func (d *stub) Figures() Figures              { return Figures{} }
 func (d *stub) Shut() error                   { d.shut.Store(true); return nil }
@@ -227,5 +235,67 @@ func TestNothingIsReceivedAfterDetached(t *testing.T) {
 	}
 	if <-may {
 		t.Error("the loop may receive from a socket that it has given away")
+	}
+}
+
+// ending is a socket that holds some bytes, and ends behind them.
+type ending struct {
+	pipe
+	with error // nil: by the end of the stream
+}
+
+func (e *ending) Receive(b []byte) (int, error) {
+	if n, err := e.pipe.Receive(b); err != ErrWait {
+		return n, err
+	}
+	return 0, e.with
+}
+
+// TestTheLoopReceivesLargeInput: for a reader who waits for much the loop receives what the socket
+// has behind the driver's bytes. What it finds there, the end too, the reader is told in its order.
+func TestTheLoopReceivesLargeInput(t *testing.T) {
+	for name, with := range map[string]error{"end": nil, "reset": syscall.ECONNRESET, "more to come": ErrWait} {
+		t.Run(name, func(t *testing.T) {
+			conn, came, end := make(chan *GoConn, 1), make(chan []byte, 10), make(chan error, 1)
+			g, d := stubbed(t, func(c *GoConn) {
+				conn <- c
+				for {
+					b := make([]byte, 100_000)
+					n, err := c.ReadPart(b, 200_000)
+					if err != nil {
+						end <- err
+						return
+					}
+					came <- b[:n]
+				}
+			})
+			d.all = true
+			defer g.Stop()
+			d.open(g, &ending{pipe{b: bytes.Repeat([]byte("b"), 30_000)}, with})
+			c := <-conn
+			for _, behind := range []int{30_000, 0} {
+				testenv.Until(t, time.Minute, "a reader", c.large.Load)
+				d.do <- func() { d.l.Received(c.c, bytes.Repeat([]byte("a"), SmallBlock)) }
+				if got, want := <-came, strings.Repeat("a", SmallBlock)+strings.Repeat("b", behind); string(got) != want {
+					t.Errorf("%d bytes came, want %d: %.10q … %.10q", len(got), len(want), got, got[max(len(got)-10, 0):])
+				}
+			}
+			want := with
+			switch with {
+			case nil:
+				want = io.EOF
+			case ErrWait:
+				want = net.ErrClosed
+				d.do <- func() { c.c.Kill(net.ErrClosed) }
+			}
+			select {
+			case err := <-end:
+				if !errors.Is(err, want) {
+					t.Errorf("the reader is told %v, want %v", err, want)
+				}
+			case <-time.After(time.Minute):
+				t.Errorf("the reader waits, and should be told %v", want)
+			}
+		})
 	}
 }

@@ -24,6 +24,7 @@ type CoConn struct {
 	shut    bool  // by the handler
 	over    bool  // all has been served
 	duck    bool  // the server is about to end
+	headBy  int64 // as in GoConn
 	leaving bool  // … and a last request is waited for
 	idle    bool
 	grace   bool // WaitInput has found something in time: the next Read gets it
@@ -287,8 +288,31 @@ func (g *CoConn) Posted() {
 // Drain implements App.
 func (g *CoConn) Drain() {
 	g.duck = true
-	if g.idle {
+	switch {
+	case g.idle:
 		g.leaveSoon()
+	case g.headBy > 0:
+		g.boundHead()
+	}
+}
+
+// AwaitHead says whether the rest of a request's head is waited for: the end of the server does not
+// wait for it for ever.
+func (g *CoConn) AwaitHead(on bool) {
+	g.headBy = 0
+	if on {
+		g.headBy = g.c.loop.now + int64(HeadFor)
+		if g.duck {
+			g.boundHead()
+		}
+	}
+}
+
+// boundHead ends the wait for the rest of a head.
+func (g *CoConn) boundHead() {
+	by := max(g.headBy, g.c.loop.now+int64(DuckFor))
+	if g.c.readBy == 0 || by < g.c.readBy {
+		g.c.SetReadBy(by)
 	}
 }
 
@@ -347,42 +371,7 @@ func (g *CoConn) Closed() {
 
 // The coroutine's side.
 
-func (g *CoConn) await() error {
-	for g.in.Len() == 0 {
-		switch {
-		case g.shut:
-			return net.ErrClosed
-		case g.err != nil:
-			return g.err
-		case g.passed(g.c.readBy):
-			return os.ErrDeadlineExceeded
-		}
-		if err := g.wait(toRead); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 func (g *CoConn) passed(at int64) bool { return at < 0 || at > 0 && g.c.loop.now >= at }
-
-// WaitInput does not wait: it reports whether there is something to do, input, its end or a
-// deadline. If not, the Service returns Idle.
-func (g *CoConn) WaitInput() (ready bool, err error) {
-	g.idle = true
-	if g.in.Len() == 0 && g.err == nil && !g.shut && !g.passed(g.c.readBy) {
-		g.in.Drop()
-		if g.duck && !g.leaving {
-			g.leaveSoon()
-		}
-		g.waitForClient()
-		return false, nil
-	}
-	g.tick()
-	err = g.await()
-	g.idle, g.grace = false, err == nil
-	return true, err
-}
 
 // OnGone asks for a call of f, once, when the peer has left; nil asks for none.
 func (g *CoConn) OnGone(f func()) {
@@ -404,31 +393,6 @@ func (g *CoConn) Origin() any { return g.c.origin }
 
 // Conn is the loop's side of it.
 func (g *CoConn) Conn() *Conn { return g.c }
-
-// Read implements net.Conn.
-func (g *CoConn) Read(b []byte) (int, error) {
-	if len(b) == 0 {
-		return 0, nil
-	}
-	if g.shut {
-		return 0, opError("read", net.ErrClosed)
-	}
-	if g.passed(g.c.readBy) && !g.grace {
-		return 0, opError("read", os.ErrDeadlineExceeded)
-	}
-	g.grace = false
-	if err := g.await(); err != nil {
-		return 0, opError("read", err)
-	}
-	n := g.in.Read(b)
-	if g.c.held && g.in.Len() <= MaxHeld/2 {
-		g.c.Resume()
-	}
-	return n, nil
-}
-
-// ReadPart is Read: the loop has fetched what there is.
-func (g *CoConn) ReadPart(b []byte, _ int64) (int, error) { return g.Read(b) }
 
 // writeError is why nothing can be written; nil if it can.
 func (g *CoConn) writeError() error {

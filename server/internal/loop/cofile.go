@@ -22,7 +22,7 @@ func (g *CoConn) SendFile(from *os.File, off int64, n int64) (done int64, err er
 		if err := g.writeError(); err != nil {
 			return done, opError("sendfile", err)
 		}
-		m, err := g.sendPart(from, off+done, n-done)
+		m, err := g.sendPart(from, off+done, min(n-done, maxSendFile))
 		done += int64(m)
 		g.c.loop.tally.Out += uint64(m)
 		switch {
@@ -43,12 +43,27 @@ const (
 	asideFrom   = 256 << 10 // bytes: what takes long, or may have to wait for the disk, does not hold the loop
 )
 
-// sendPart sends of a file what the socket takes, of n bytes.
-func (g *CoConn) sendPart(from *os.File, off, n int64) (int, error) {
-	n = min(n, maxSendFile)
-	if n < asideFrom {
-		return g.c.sock.SendFile(from, off, int(n))
+// sendPart sends of a file what the socket takes, of n bytes. ErrWait comes with what it has taken
+// before it was full; 0 without an error is the end of the file.
+func (g *CoConn) sendPart(from *os.File, off, n int64) (sent int, err error) {
+	if n >= asideFrom {
+		sent, err = g.sendAside(from, off, n)
+		if err != ErrWait && (err != nil || sent == 0 || int64(sent) == n) {
+			return sent, err
+		}
+		if err := g.writeError(); err != nil { // the descriptor may be closed by now
+			return sent, err
+		}
+		// It is full most likely. But there may have been room since, of which the loop was told
+		// meanwhile, and not again.
+		off, n = off+int64(sent), min(n-int64(sent), asideFrom)
 	}
+	more, err := g.c.sock.SendFile(from, off, int(n))
+	return sent + more, err
+}
+
+// sendAside does it on a goroutine.
+func (g *CoConn) sendAside(from *os.File, off, n int64) (int, error) {
 	a := &aside{}
 	g.aside = a
 	g.c.loop.serving++
@@ -62,8 +77,5 @@ func (g *CoConn) sendPart(from *os.File, off, n int64) (int, error) {
 	}
 	g.c.loop.serving--
 	g.aside = nil
-	if a.err == ErrWait { // there may have been room since, of which the loop was told meanwhile, and not again
-		return g.c.sock.SendFile(from, off, int(n))
-	}
 	return a.n, a.err
 }

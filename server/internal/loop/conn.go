@@ -2,6 +2,7 @@ package loop
 
 import (
 	"errors"
+	"io"
 	"sync/atomic"
 	"time"
 )
@@ -55,6 +56,9 @@ type Conn struct {
 	origin any // of the listener
 	short  bool
 	spoke  bool  // something has been received
+	bulky  uint8 // how many receives of the driver it still takes for one that brings large input
+	handed bool  // the App is looking at what the driver has received
+	failed error // what Receive has found: io.EOF or a failure
 	began  int64 // ns of Loop.Now
 
 	prev, next *Conn // of the loop's list
@@ -348,6 +352,42 @@ func (c *Conn) Resume() {
 			c.loop.driver.Resume(c)
 		}
 	}
+}
+
+// Large input goes straight to where it belongs. The driver then receives no more than the head of
+// a request before it asks the App, which receives the rest by itself.
+const (
+	LargeInput = 8 << 10 // from so many bytes on a call of the kernel's costs less than to copy
+	bulkyFor   = 8       // receives without large input, and the connection is as others are
+)
+
+// Bulky reports whether the connection brings large input: then the driver receives SmallBlock
+// bytes at most, and asks for more only when the App has seen them.
+func (c *Conn) Bulky() bool { return c.bulky > 0 }
+
+// ExpectLarge says that LargeInput or more is to come, and reports whether Receive may find it.
+func (c *Conn) ExpectLarge() bool {
+	c.bulky = bulkyFor
+	return c.handed && c.state == Open && c.failed == nil && c.loop.driver.Untouched(c)
+}
+
+// Receive receives what the socket has, straight into b; 0 says that there is nothing for now. It
+// may be called only where ExpectLarge has just said so, by an App that has consumed its input.
+// What ends the connection the App is told by Ended, after its Input has returned.
+func (c *Conn) Receive(b []byte) int {
+	if c.failed != nil {
+		return 0
+	}
+	n, err := c.sock.Receive(b)
+	c.loop.tally.In += uint64(n)
+	switch {
+	case err == ErrWait:
+	case err != nil:
+		c.failed = err
+	case n == 0:
+		c.failed = io.EOF
+	}
+	return n
 }
 
 // AwaitRoom asks for App.Writable when the socket takes output again.

@@ -22,6 +22,14 @@
 // detector overwrites each Lent when it goes back (see [Poison]), so that a slice which was kept
 // shows as wrong bytes in a test.
 //
+// # Large input
+//
+// Of a body that is large a driver receives the beginning. From then on the connection is bulky:
+// the App receives the rest by [Conn.Receive], on the loop, straight to where it belongs, in memory
+// that was used a moment ago; the driver receives the first few KiB of what follows, and no more
+// before the App has seen them. A connection on which only small requests come is as before after
+// some of them.
+//
 // # The life of a connection
 //
 //	            input          peer ends its side  the app is done         all output sent       deadline      error

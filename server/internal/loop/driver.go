@@ -32,6 +32,9 @@ type Driver interface {
 	Hold(c *Conn)
 	// Resume receives again, from what may have come meanwhile on.
 	Resume(c *Conn)
+	// Untouched reports whether what the socket has is there for Conn.Receive: no receive is under
+	// way that could take it first.
+	Untouched(c *Conn) bool
 	// Send sends from the connection's output, and calls Loop.Sent when the kernel has taken some
 	// of it.
 	Send(c *Conn)

@@ -27,6 +27,7 @@ type GoConn struct {
 	quiet   bool // AwaitInput was called
 	silent  bool // the loop's: … and nothing has come yet
 	duck    atomic.Bool
+	large   atomic.Bool  // a reader wants LargeInput or more; only where the loop receives
 	arrived atomic.Int64 // when the newest input came
 
 	mu        sync.Mutex
@@ -49,6 +50,7 @@ type GoConn struct {
 	readBy    int64 // as in Conn; -1: long ago
 	writeBy   int64
 	gone      func() // called once when the peer has left
+	headBy    int64  // when the rest of a head is too late for a server that ends; 0: none is waited for
 	idle      bool   // between requests
 	grace     bool   // WaitInput has found something in time: the next Read gets it
 	unwanted  bool   // … it shall not be
@@ -78,6 +80,7 @@ const (
 const (
 	MaxHeld = 64 << 10               // input that is held for a handler which does not read
 	DuckFor = 500 * time.Millisecond // how long a connection without a request is kept when the server ends
+	HeadFor = 5 * time.Second        // … and for the rest of a request's head, from its first bytes: net/http's
 )
 
 // NewGoConn makes the App of a connection that serve serves, on a goroutine of its own.
@@ -182,6 +185,7 @@ func (l *Loop) ReceivedNothing(c *Conn) {
 
 // Input implements App.
 func (g *GoConn) Input(b Lent) {
+	block, n := g.receiveMore(b)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.receiving = false
@@ -191,13 +195,19 @@ func (g *GoConn) Input(b Lent) {
 	}
 	if !g.closed && !g.shut {
 		g.arrived.Store(g.c.loop.now)
-		g.in.Lend(b)
-		g.in.Settle()
+		if block != nil {
+			g.in.add(block, n)
+		} else {
+			g.in.Lend(b)
+			g.in.Settle()
+		}
 		g.ready = g.ready || g.aside && (len(b) == SmallBlock || g.last) // there may be more
-		if g.in.Len() > MaxHeld && !g.held && !g.aside {
+		if g.in.Len() > MaxHeld+SmallBlock && !g.held && !g.aside {
 			g.held = true
 			g.c.Hold()
 		}
+	} else if block != nil {
+		freeBlock(block)
 	}
 	g.read.Broadcast()
 }
@@ -309,8 +319,11 @@ func (g *GoConn) Posted() {
 func (g *GoConn) Drain() {
 	g.duck.Store(true)
 	g.mu.Lock()
-	if g.silent || g.idle && g.in.Len() == 0 {
+	switch {
+	case g.silent || g.idle && g.in.Len() == 0:
 		g.leaveSoon()
+	case g.headBy > 0:
+		g.boundHead()
 	}
 	g.mu.Unlock()
 }
@@ -382,6 +395,29 @@ func (g *GoConn) leaveSoon() {
 	g.readBy = g.c.loop.group.Clock() + int64(DuckFor)
 	g.asked.deadline = true
 	g.ask()
+}
+
+// AwaitHead says whether the rest of a request's head is waited for: the end of the server does not
+// wait for it for ever.
+func (g *GoConn) AwaitHead(on bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.headBy = 0
+	if on {
+		g.headBy = g.c.loop.group.Clock() + int64(HeadFor)
+		if g.duck.Load() {
+			g.boundHead()
+		}
+	}
+}
+
+// boundHead ends the wait for the rest of a head. g.mu is held.
+func (g *GoConn) boundHead() {
+	by := max(g.headBy, g.c.loop.group.Clock()+int64(DuckFor))
+	if g.readBy == 0 || by < g.readBy {
+		g.readBy, g.asked.deadline = by, true
+		g.ask()
+	}
 }
 
 // SetIdle says whether the connection is between requests, and may be ended with the server.

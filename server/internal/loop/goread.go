@@ -26,6 +26,20 @@ func (g *GoConn) readError() error {
 // Read implements net.Conn.
 func (g *GoConn) Read(b []byte) (int, error) { return g.ReadPart(b, 0) }
 
+// receiveMore receives on the loop what the socket has behind b of a large body, and returns memory
+// that begins with b; nil if nobody waits for such a body, or none may be there.
+func (g *GoConn) receiveMore(b Lent) (block *[]byte, n int) {
+	if g.aside || !g.large.Swap(false) || !g.c.ExpectLarge() || len(b) < SmallBlock {
+		return nil, 0
+	}
+	block = newBlock(len(b) + MaxHeld)
+	if block == nil {
+		return nil, 0
+	}
+	n = copy(*block, b)
+	return block, n + g.c.Receive((*block)[n:n+MaxHeld])
+}
+
 const (
 	smallRead = 32 << 10 // a call of the kernel for less costs more than copying twice
 	readAhead = 64 << 10 // what a call fetches then
@@ -36,6 +50,9 @@ const (
 func (g *GoConn) ReadPart(b []byte, left int64) (int, error) {
 	if len(b) == 0 {
 		return 0, nil
+	}
+	if left >= LargeInput && !g.aside && !g.large.Load() {
+		g.large.Store(true)
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -408,11 +408,21 @@ func (l *Loop) MayReceive(c *Conn, n int, last bool) int {
 func (l *Loop) Received(c *Conn, b Lent) {
 	l.tally.In += uint64(len(b))
 	c.spoke = true
-	if c.state == Open {
-		before := l.current
-		l.current = c
-		c.app.Input(b)
-		l.current = before
+	if c.state != Open {
+		return
+	}
+	if c.bulky > 0 {
+		c.bulky--
+	}
+	before := l.current
+	l.current, c.handed = c, true
+	c.app.Input(b)
+	l.current, c.handed = before, false
+	switch {
+	case c.failed == io.EOF:
+		l.Ended(c, nil)
+	case c.failed != nil:
+		l.Ended(c, c.failed)
 	}
 }
 

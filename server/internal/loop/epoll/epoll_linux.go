@@ -232,6 +232,9 @@ func (d *driver) Resume(c *loop.Conn) {
 	}
 }
 
+// Untouched implements loop.Driver: it receives only between calls of the loop.
+func (d *driver) Untouched(*loop.Conn) bool { return true }
+
 // AwaitRoom implements loop.Driver: an edge comes unasked.
 func (d *driver) AwaitRoom(*loop.Conn) {}
 

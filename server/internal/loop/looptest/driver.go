@@ -154,6 +154,7 @@ func (d *driver) receive(s *socket) {
 		d.n.mu.Lock()
 		s.edge = s.edge || len(s.rx) > 0 || s.ended || s.reset
 		d.n.mu.Unlock()
+		s.client.Lent += n
 		d.lent = d.buf[:n]
 		d.l.Received(c, d.lent)
 		d.takeBack()
@@ -296,6 +297,14 @@ func (d *driver) Recycle(c *loop.Chunk) {
 	for i := range c.Mem {
 		c.Mem[i] = 0xdd
 	}
+}
+
+// Untouched implements loop.Driver: a kernel may have taken what came already, so that it has to be
+// waited for.
+func (d *driver) Untouched(*loop.Conn) bool {
+	d.n.mu.Lock()
+	defer d.n.mu.Unlock()
+	return d.n.cfg.Gentle || d.n.rng.IntN(4) > 0
 }
 
 // ReadsAside implements loop.Driver.

@@ -26,6 +26,7 @@ type Client struct {
 	Reads time.Duration // when it begins to read; until then there is room for smallWindow bytes
 	End   End
 	Got   []byte
+	Lent  int           // bytes of what it sent that the driver received: the App has received the others
 	Ended time.Duration // when the server had closed the connection
 }
 

@@ -232,6 +232,9 @@ func (d *driver) received(e *conn) {
 		loop.Lent(piece.Bytes).GiveBack()
 	}
 	piece.Give()
+	if op.More() && c.Bulky() { // from now on one by one
+		d.cancelReceive(e)
+	}
 	d.receivedOn(e)
 }
 
@@ -278,7 +281,12 @@ func (d *driver) receive(e *conn) {
 	if e.c.Held() || e.c.InputEnded() || e.c.Deaf() || e.ending || e.detaching || e.recv.InFlight() {
 		return
 	}
-	if err := d.ring.Push(e.recv.RecvEach(e.file, d.bufs)); err != nil {
+	if e.c.Bulky() {
+		e.recv.RecvFrom(e.file, d.bufs).UpTo(loop.SmallBlock)
+	} else {
+		e.recv.RecvEach(e.file, d.bufs)
+	}
+	if err := d.ring.Push(&e.recv); err != nil {
 		d.l.Ended(e.c, err)
 	}
 }
@@ -323,6 +331,10 @@ func (d *driver) cancelReceive(e *conn) {
 
 // Resume implements loop.Driver.
 func (d *driver) Resume(c *loop.Conn) { d.receive(c.Slot.(*conn)) }
+
+// Untouched implements loop.Driver. A receive for each arrival takes what comes as long as it is
+// under way.
+func (d *driver) Untouched(c *loop.Conn) bool { return !c.Slot.(*conn).recv.InFlight() }
 
 // ReadsAside implements loop.Driver: the kernel receives at all times.
 func (d *driver) ReadsAside() bool { return false }
