@@ -3,6 +3,7 @@ package h1
 import (
 	"errors"
 	"io"
+	"math"
 	"net/http"
 	"runtime/debug"
 	"sync/atomic"
@@ -278,7 +279,7 @@ func (a *Inline) goOn() (more bool, err error) {
 // takeLength moves input to a body of known length. What the socket has of a large one it receives
 // to its place.
 func (a *Inline) takeLength() error {
-	whole := int(a.head.Length)
+	whole := int(min(a.head.Length, math.MaxInt)) // on 32 bits more can be said than be held
 	n := min(whole-len(a.body), a.in.Len())
 	straight := whole-len(a.body)-n >= loop.LargeInput && a.c.ExpectLarge()
 	if straight && a.body == nil {
@@ -314,11 +315,8 @@ func (a *Inline) receive(whole int) {
 		more = n == len(free)
 	}
 	if size := loop.MemoryFor(bodySize(len(a.body), whole)); size < cap(a.body) {
-		m := &a.c.Loop().Memory
-		smaller := append(m.Get(size), a.body...)
-		m.Put(a.body)
 		a.t.Budget.give(a.paid - size)
-		a.body, a.paid = smaller, size
+		a.move(size)
 	}
 }
 
@@ -332,9 +330,16 @@ func (a *Inline) grow(size int) bool {
 	if !a.t.Budget.take(size - a.paid) {
 		return false
 	}
-	a.body = a.c.Loop().Memory.Grow(a.body, size)
-	a.paid = size
+	a.move(size)
 	return true
+}
+
+// move moves the body to memory of size bytes, as MemoryFor says it, that are paid for.
+func (a *Inline) move(size int) {
+	m := &a.c.Loop().Memory
+	b := append(m.Get(size), a.body...)
+	m.Put(a.body)
+	a.body, a.paid = b, size
 }
 
 // take moves n bytes of input to the body, which will have whole bytes; 0 if nobody knows.

@@ -130,11 +130,15 @@ func (p *pipe) FD() int                                    { return -1 }
 
 // stubbed is a group of one loop with a stub, whose connections are served by serve.
 func stubbed(t *testing.T, serve func(*GoConn)) (*Group, *stub) {
+	return stubbedApp(t, func(c *Conn) App { return NewGoConn(c, serve) })
+}
+
+func stubbedApp(t *testing.T, app func(*Conn) App) (*Group, *stub) {
 	d := &stub{wake: make(chan struct{}, 1), do: make(chan func()), late: make(chan struct{}, 1)}
 	g := New(Config{
 		Loops: 1, MaxConns: 100, Log: slog.New(slog.DiscardHandler),
 		NewDriver: func(l *Loop) (Driver, error) { d.l = l; return d, nil },
-		NewApp:    func(c *Conn) App { return NewGoConn(c, serve) },
+		NewApp:    app,
 	})
 	if err := g.Start(); err != nil {
 		t.Fatal(err)
@@ -295,6 +299,66 @@ func TestTheLoopReceivesLargeInput(t *testing.T) {
 				}
 			case <-time.After(time.Minute):
 				t.Errorf("the reader waits, and should be told %v", want)
+			}
+		})
+	}
+}
+
+// endless is a socket of a client that sends more than anybody can take.
+type endless struct{ pipe }
+
+func (*endless) Receive(b []byte) (int, error) { return len(b), nil }
+
+// taker takes all that comes on a coroutine.
+type taker struct {
+	g     *CoConn
+	size  int // of its reads
+	took  int
+	begun chan struct{}
+}
+
+func (s *taker) Begin()           { close(s.begun) }
+func (s *taker) Promoted(*GoConn) {}
+func (s *taker) Closed()          {}
+func (s *taker) Serve() Verdict {
+	b := make([]byte, s.size)
+	for {
+		n, err := s.g.ReadPart(b, 1<<40)
+		if s.took += n; err != nil {
+			return Over
+		}
+	}
+}
+
+// TestAFloodHoldsNobodyUp: who sends without end gets a share of each turn, and no more.
+func TestAFloodHoldsNobodyUp(t *testing.T) {
+	for name, size := range map[string]int{"to its place": 100_000, "by blocks": 8_000} {
+		t.Run(name, func(t *testing.T) {
+			s := &taker{size: size, begun: make(chan struct{})}
+			g, d := stubbedApp(t, func(c *Conn) App {
+				s.g = NewCoConn(c)
+				s.g.Serve(s)
+				return s.g
+			})
+			defer g.Stop()
+			d.open(g, &endless{})
+			<-s.begun
+			took := make(chan int)
+			go func() {
+				for range 3 {
+					d.do <- func() { d.l.Received(s.g.c, make([]byte, SmallBlock)) }
+					d.do <- func() { took <- s.took }
+				}
+			}()
+			for turn := range 3 {
+				select {
+				case n := <-took:
+					if want := (turn + 1) * (SmallBlock + mostShare); n != want {
+						t.Errorf("%d bytes were taken by the end of turn %d, want %d", n, turn, want)
+					}
+				case <-time.After(time.Minute):
+					t.Fatal("the loop has not come back")
+				}
 			}
 		})
 	}

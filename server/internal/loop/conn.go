@@ -57,7 +57,7 @@ type Conn struct {
 	short  bool
 	spoke  bool  // something has been received
 	bulky  uint8 // how many receives of the driver it still takes for one that brings large input
-	handed bool  // the App is looking at what the driver has received
+	share  int   // bytes that Receive may still bring this turn; 0 while the driver has handed nothing over
 	failed error // what Receive has found: io.EOF or a failure
 	began  int64 // ns of Loop.Now
 
@@ -359,6 +359,7 @@ func (c *Conn) Resume() {
 const (
 	LargeInput = 8 << 10 // from so many bytes on a call of the kernel's costs less than to copy
 	bulkyFor   = 8       // receives without large input, and the connection is as others are
+	mostShare  = 1 << 20 // bytes a turn: a client that sends without end shall not hold the loop
 )
 
 // Bulky reports whether the connection brings large input: then the driver receives SmallBlock
@@ -368,17 +369,20 @@ func (c *Conn) Bulky() bool { return c.bulky > 0 }
 // ExpectLarge says that LargeInput or more is to come, and reports whether Receive may find it.
 func (c *Conn) ExpectLarge() bool {
 	c.bulky = bulkyFor
-	return c.handed && c.state == Open && c.failed == nil && c.loop.driver.Untouched(c)
+	return c.share > 0 && c.state == Open && c.failed == nil && c.loop.driver.Untouched(c)
 }
 
-// Receive receives what the socket has, straight into b; 0 says that there is nothing for now. It
-// may be called only where ExpectLarge has just said so, by an App that has consumed its input.
-// What ends the connection the App is told by Ended, after its Input has returned.
+// Receive receives what the socket has, straight into b; 0 says that there is nothing for now, or
+// that the connection has had its share of the turn. It may be called only where ExpectLarge has
+// just said so, by an App that has consumed its input. What ends the connection the App is told by
+// Ended, after its Input has returned.
 func (c *Conn) Receive(b []byte) int {
-	if c.failed != nil {
+	b = b[:min(len(b), c.share)]
+	if c.failed != nil || len(b) == 0 {
 		return 0
 	}
 	n, err := c.sock.Receive(b)
+	c.share -= n
 	c.loop.tally.In += uint64(n)
 	switch {
 	case err == ErrWait:

@@ -27,8 +27,8 @@
 // Of a body that is large a driver receives the beginning. From then on the connection is bulky:
 // the App receives the rest by [Conn.Receive], on the loop, straight to where it belongs, in memory
 // that was used a moment ago; the driver receives the first few KiB of what follows, and no more
-// before the App has seen them. A connection on which only small requests come is as before after
-// some of them.
+// before the App has seen them. That is 1 MiB a turn at most, or one client would hold the loop. A
+// connection on which only small requests come is as before after some of them.
 //
 // # The life of a connection
 //

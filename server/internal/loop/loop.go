@@ -415,9 +415,9 @@ func (l *Loop) Received(c *Conn, b Lent) {
 		c.bulky--
 	}
 	before := l.current
-	l.current, c.handed = c, true
+	l.current, c.share = c, mostShare
 	c.app.Input(b)
-	l.current, c.handed = before, false
+	l.current, c.share = before, 0
 	switch {
 	case c.failed == io.EOF:
 		l.Ended(c, nil)
