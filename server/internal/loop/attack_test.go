@@ -304,53 +304,57 @@ func TestTheLoopReceivesLargeInput(t *testing.T) {
 	}
 }
 
+// task is a Service that does one thing on a coroutine.
+type task struct {
+	g     *CoConn
+	do    func(*CoConn)
+	begun chan struct{}
+}
+
+func (s *task) Begin()           { close(s.begun) }
+func (s *task) Promoted(*GoConn) {}
+func (s *task) Closed()          {}
+func (s *task) Serve() Verdict   { s.do(s.g); return Over }
+
+// tasked opens a connection on which a coroutine does do.
+func tasked(t *testing.T, sock Socket, do func(*CoConn)) (*CoConn, *stub) {
+	s := &task{do: do, begun: make(chan struct{})}
+	g, d := stubbedApp(t, func(c *Conn) App {
+		s.g = NewCoConn(c)
+		s.g.Serve(s)
+		return s.g
+	})
+	t.Cleanup(func() { g.Stop() })
+	d.open(g, sock)
+	<-s.begun
+	return s.g, d
+}
+
 // endless is a socket of a client that sends more than anybody can take.
 type endless struct{ pipe }
 
 func (*endless) Receive(b []byte) (int, error) { return len(b), nil }
 
-// taker takes all that comes on a coroutine.
-type taker struct {
-	g     *CoConn
-	size  int // of its reads
-	took  int
-	begun chan struct{}
-}
-
-func (s *taker) Begin()           { close(s.begun) }
-func (s *taker) Promoted(*GoConn) {}
-func (s *taker) Closed()          {}
-func (s *taker) Serve() Verdict {
-	b := make([]byte, s.size)
-	for {
-		n, err := s.g.ReadPart(b, 1<<40)
-		if s.took += n; err != nil {
-			return Over
-		}
-	}
-}
-
 // TestAFloodHoldsNobodyUp: who sends without end gets a share of each turn, and no more.
 func TestAFloodHoldsNobodyUp(t *testing.T) {
 	for name, size := range map[string]int{"to its place": 100_000, "by blocks": 8_000} {
 		t.Run(name, func(t *testing.T) {
-			s := &taker{size: size, begun: make(chan struct{})}
-			g, d := stubbedApp(t, func(c *Conn) App {
-				s.g = NewCoConn(c)
-				s.g.Serve(s)
-				return s.g
-			})
-			defer g.Stop()
-			d.open(g, &endless{})
-			<-s.begun
-			took := make(chan int)
-			go func() {
-				for range 3 {
-					d.do <- func() { d.l.Received(s.g.c, make([]byte, SmallBlock)) }
-					d.do <- func() { took <- s.took }
+			taken := 0 // the loop's
+			g, d := tasked(t, &endless{}, func(g *CoConn) {
+				b := make([]byte, size)
+				for {
+					n, err := g.ReadPart(b, 1<<40)
+					if taken += n; err != nil {
+						return
+					}
 				}
-			}()
+			})
+			took := make(chan int)
 			for turn := range 3 {
+				go func() {
+					d.do <- func() { d.l.Received(g.c, make([]byte, SmallBlock)) }
+					d.do <- func() { took <- taken }
+				}()
 				select {
 				case n := <-took:
 					if want := (turn + 1) * (SmallBlock + mostShare); n != want {
@@ -361,5 +365,50 @@ func TestAFloodHoldsNobodyUp(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// filing is a socket that sends a part of a file, slowly, and is full then.
+type filing struct {
+	pipe
+	begun, end chan struct{}
+	calls      atomic.Int32
+}
+
+func (f *filing) SendFile(*os.File, int64, int) (int, error) {
+	if f.calls.Add(1) == 1 {
+		close(f.begun)
+		<-f.end
+	}
+	return 1000, ErrWait
+}
+
+// TestNothingOfAFileIsSentAfterTheEnd: a connection ends while a goroutine sends a part of a file
+// for it. Its descriptor may be somebody else's as soon as that comes back.
+func TestNothingOfAFileIsSentAfterTheEnd(t *testing.T) {
+	f := &filing{begun: make(chan struct{}), end: make(chan struct{})}
+	ended := make(chan error, 1)
+	g, d := tasked(t, f, func(g *CoConn) {
+		n, err := g.SendFile(nil, 0, 1<<20)
+		if n != 1000 {
+			t.Errorf("%d bytes of the file are said to be sent, want 1000", n)
+		}
+		ended <- err
+	})
+	<-f.begun
+	d.do <- func() {
+		g.c.Kill(syscall.ECONNRESET)
+		close(f.end)
+	}
+	select {
+	case err := <-ended:
+		if !errors.Is(err, net.ErrClosed) {
+			t.Errorf("it ends by %v, want %v", err, net.ErrClosed)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("the coroutine waits for ever")
+	}
+	if n := f.calls.Load(); n != 1 {
+		t.Errorf("the socket was used %d times, want once", n)
 	}
 }
