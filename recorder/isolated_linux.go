@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"os"
 	"reflect"
-	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -17,7 +16,6 @@ import (
 	"github.com/tallywheel/tallywheel/config"
 	"github.com/tallywheel/tallywheel/internal/isolate"
 	"github.com/tallywheel/tallywheel/internal/spool"
-	"github.com/tallywheel/tallywheel/internal/sys"
 	"github.com/tallywheel/tallywheel/ledger"
 	"github.com/tallywheel/tallywheel/reader"
 )
@@ -68,6 +66,9 @@ type remote struct {
 	ended chan struct{} // closed once the spool has been shown to its end, or err says why not
 	err   error
 }
+
+// checkpointRest is how much may be shown again behind a kill, in time.
+const checkpointRest = 250 * time.Millisecond
 
 // caughtUp is how long a recorder that goes on shows what waits, before it has a sheet of its own
 // and says that it records.
@@ -382,6 +383,7 @@ func (r *Recorder) attach(l *lane, s *spool.Spool) (*remote, error) {
 		return nil, err
 	}
 	play.why = func() string { return i.port(l.cfg.ID).Why }
+	play.rest = checkpointRest
 	l.describe(i.port(l.cfg.ID))
 	for until := time.Now().Add(caughtUp); time.Now().Before(until); {
 		if more, err := play.step(); err != nil || !more {
@@ -423,24 +425,6 @@ func (rm *remote) cease() {
 	rm.iso.remotes = slices.DeleteFunc(rm.iso.remotes, func(o *remote) bool { return o == rm })
 }
 
-// round shows all spools, and reports whether there may be more at once.
-func (i *isolation) round() (more bool) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	for _, rm := range i.remotes {
-		if i.holds || rm.isOver() {
-			_ = rm.play.save()
-			continue
-		}
-		m, err := rm.play.step()
-		if more = more || m; err != nil || rm.play.ended {
-			rm.err = err
-			close(rm.ended)
-		}
-	}
-	return more
-}
-
 // hold has nothing shown any more.
 func (i *isolation) hold() {
 	i.mu.Lock()
@@ -454,6 +438,7 @@ func (i *isolation) saveAll() (err error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	for _, rm := range i.remotes {
+		rm.play.rest = 0
 		for range 2 { // what was taken before, and what is
 			err = errors.Join(err, rm.play.save())
 		}
@@ -467,26 +452,6 @@ func (rm *remote) isOver() bool {
 		return true
 	default:
 		return false
-	}
-}
-
-// pump shows spools to their lanes until the recorder stops. The reader rings the bell for what it
-// has written, and settle for what the log has stored. It is one thread, as the one of package
-// reader is, and for the same reasons: while it is rung again and again, it keeps its P.
-func (r *Recorder) pump() {
-	runtime.LockOSThread()
-	sys.AddProcs(1)
-	defer sys.AddProcs(-1)
-	rung := false
-	for {
-		for r.iso.round() {
-		}
-		select {
-		case <-r.quit:
-			return
-		default:
-		}
-		rung = r.iso.bell.Sleep(rung, r.iso.round)
 	}
 }
 

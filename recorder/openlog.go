@@ -165,6 +165,7 @@ func (r *Recorder) openAs(left *archive.StartSheet) (*archive.StartSheet, error)
 			r.clock.look(r.slog) // or a step since the last look would count
 			return r.clock.age(at)
 		},
+		Gather: r.iso.gather,
 		OnCommit: func(c seglog.Commit) {
 			if c.Synced {
 				r.syncs.Record(c.Took, 1)

@@ -481,6 +481,7 @@ func (r *Recorder) second() error {
 
 // Sheet draws up the balance sheet of this moment.
 func (r *Recorder) Sheet() ledger.Sheet {
+	r.iso.gather()
 	r.absorbing.RLock()
 	defer r.absorbing.RUnlock()
 	ports := r.snapshot()

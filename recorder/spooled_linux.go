@@ -33,8 +33,11 @@ type spooled struct {
 	log    wireLog
 	from   *spool.Consumer
 	player *spool.Player
-	room   int // bytes of a checkpoint
-	most   int // marks that are shown before a checkpoint is looked at
+	room   int           // bytes of a checkpoint
+	size   int           // bytes that the spool holds
+	slots  int           // … and marks
+	most   int           // marks that are shown before a checkpoint is looked at
+	rest   time.Duration // between two checkpoints, as long as the spool has room; 0: none
 	now    func() time.Duration
 	at     atomic.Int64 // the time of what is shown, by the clock of now; isLive: nothing is left to be shown
 
@@ -42,9 +45,10 @@ type spooled struct {
 	ended bool          // the reader has given the wire up
 	past  uint64        // nothing is shown before a checkpoint is behind that many marks: what was skipped would come again
 
-	due   *spool.Checkpoint // taken, and to be saved once the log has stored its sequence; nil: none
-	kept  spool.Checkpoint  // saved last, without its data
-	twice bool              // … and the one before has the same point, so all room before it is given back
+	rested time.Time         // when the next checkpoint is due
+	due    *spool.Checkpoint // taken, and to be saved once the log has stored its sequence; nil: none
+	kept   spool.Checkpoint  // saved last, without its data
+	twice  bool              // … and the one before has the same point, so all room before it is given back
 }
 
 const isLive = math.MinInt64
@@ -72,7 +76,7 @@ func newSpooled(l *lane, s *spool.Spool, log wireLog, now func() time.Duration) 
 	if err != nil {
 		return nil, err
 	}
-	p := &spooled{lane: l, log: log, from: c, room: s.Room(), most: 64, now: now}
+	p := &spooled{lane: l, log: log, from: c, room: s.Room(), size: s.Size(), slots: s.Marks(), most: 64, now: now}
 	l.out.log = log
 	l.in.spooled, l.in.steady = true, p.steady
 	if cp, ok := c.Restored(); ok {
@@ -311,10 +315,28 @@ func (p *spooled) save() error {
 		p.twice = p.due.Point == p.kept.Point
 		p.kept, p.due = *p.due, nil
 	}
-	if p.due == nil && (!p.twice || p.kept.Point != p.from.Point() || p.lane.isTouched()) {
+	if p.due != nil {
+		return nil
+	}
+	if p.lane.isTouched() || (!p.twice || p.kept.Point != p.from.Point()) && p.isRested() {
 		p.take()
 	}
 	return nil
+}
+
+// isRested reports whether a checkpoint is to be taken now. Each takes as long as some frames, and
+// one for each batch of the log is more than room and a short way back need.
+func (p *spooled) isRested() bool {
+	at := p.from.Point()
+	if p.rest == 0 || p.ended || p.kept.Marks < p.past || at.Done-p.kept.Done > uint64(p.size)/8 || at.Marks-p.kept.Marks > uint64(p.slots)/8 {
+		return true
+	}
+	now := time.Now()
+	if now.Before(p.rested) {
+		return false
+	}
+	p.rested = now.Add(p.rest)
+	return true
 }
 
 // take takes a checkpoint, unless the lane holds what the log has not taken yet.
@@ -484,7 +506,7 @@ func (r *replay) TryAppendAt(stream uint32, time int64, offset uint64, data []by
 // liveLog is a log that is open.
 type liveLog struct{ *seglog.Log }
 
-func (l liveLog) stored() uint64 { return l.Position().Stored }
+func (l liveLog) stored() uint64 { return l.Stored() }
 
 func (l liveLog) since(seq uint64, each func(seglog.Record)) error {
 	r := l.NewReader(seq + 1)

@@ -35,6 +35,7 @@ func (r *Recorder) saveAnd(look func(*archive.StartSheet)) error {
 
 // startSheet draws up what the next start is to know. Only one goroutine at a time may call it.
 func (r *Recorder) startSheet(end string) archive.StartSheet {
+	r.iso.gather()
 	s := archive.StartSheet{End: end, LogStored: r.settled.Load(), Positions: map[string][]ledger.Position{}}
 	r.absorbing.RLock()
 	r.mu.Lock()

@@ -284,6 +284,9 @@ func (l *Log) commitInBackground() {
 			case <-l.hurry:
 			case <-timer.C:
 			}
+			if l.cfg.Gather != nil {
+				l.cfg.Gather()
+			}
 		}
 		timer.Reset(l.commitStaged())
 	}
@@ -302,6 +305,14 @@ func (l *Log) linger() time.Duration {
 		return l.cfg.BatchDelay
 	}
 	return writeLinger
+}
+
+// IsOpen reports whether a batch has records and is left open for more: Config.Gather is called
+// before it is taken, or OnCommit soon.
+func (l *Log) IsOpen() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.open.records > 0 && l.cfg.Sync != SyncAlways && l.failed == nil
 }
 
 // commitStaged commits what is staged and returns when to look again without being kicked.

@@ -120,6 +120,11 @@ type Config struct {
 	// without. It is called on a goroutine of its own, and must not call the log.
 	OnLeft func(error)
 
+	// Gather is called before a batch is taken that was left open for more records: those that it
+	// adds by TryAppend are in that batch, as far as it has room. It runs on the goroutine that
+	// commits in the background, without a lock; it must be quick, and must not wait for the log.
+	Gather func()
+
 	// OnCommit is told of every commit, and of the failure that poisons the log, in order, on the
 	// goroutine that commits. It must be quick and must not call the log.
 	OnCommit func(Commit)
@@ -502,6 +507,13 @@ func (l *Log) Position() Position {
 		p.Stalled = ErrNoAnswer
 	}
 	return p
+}
+
+// Stored is that of [Log.Position], for whoever asks often.
+func (l *Log) Stored() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.stored
 }
 
 // NoAnswer is how long a commit takes that is a stall: no disk that works needs so long.

@@ -17,18 +17,28 @@ import (
 // all sequentially consistent ones have, so either the sleeper's look finds what is published, or
 // the other finds it asleep. Who is killed in between leaves a sleeper: it looks again each
 // longestSleep.
+//
+// Who dozes is woken by what is urgent alone, and looks again soon: where so much comes that each
+// bell would cost more than what it is rung for, that is one wake-up for many.
 type Bell struct {
 	mem  *ring.Shared
 	word *atomic.Uint32
 }
 
-const asleep = 1
+// What the word says; 0: nobody sleeps.
+const (
+	asleep = 1 + iota
+	dozing
+)
 
 // longestSleep is how long something may lie in a spool of which a killed reader could not tell.
 const longestSleep = time.Second
 
 // keptSleep is how long a sleep that keeps its P lasts at most, where no monitor ends it.
 const keptSleep = 20 * time.Millisecond
+
+// DozeTime is how long a doze lasts at most.
+const DozeTime = 10 * time.Millisecond
 
 // NewBell makes a bell.
 func NewBell() (*Bell, error) {
@@ -53,8 +63,15 @@ func bellOf(mem *ring.Shared) *Bell { return &Bell{mem, ring.Uint32(mem.Owner(),
 // File is the descriptor of its memory, to be passed on.
 func (b *Bell) File() *os.File { return b.mem.File() }
 
-// Ring wakes who sleeps there.
+// Ring wakes who sleeps or dozes there.
 func (b *Bell) Ring() {
+	if b.word.Load() != 0 && b.word.Swap(0) != 0 {
+		sys.FutexWake(b.word)
+	}
+}
+
+// Tell wakes who sleeps there; who dozes will look by itself.
+func (b *Bell) Tell() {
 	if b.word.Load() == asleep && b.word.CompareAndSwap(asleep, 0) {
 		sys.FutexWake(b.word)
 	}
@@ -78,4 +95,14 @@ func (b *Bell) Sleep(keep bool, look func() bool) (rung bool) {
 		sys.FutexWaitRaw(b.word, asleep, keptSleep)
 	}
 	return b.word.Swap(0) == 0
+}
+
+// Doze returns after DozeTime, when the bell is rung, or at once if look says so. It keeps its P.
+// Only one goroutine may sleep or doze there.
+func (b *Bell) Doze(look func() bool) {
+	b.word.Store(dozing)
+	if !look() {
+		sys.FutexWaitRaw(b.word, dozing, DozeTime)
+	}
+	b.word.Store(0)
 }

@@ -16,7 +16,8 @@
 //     the new one prepares itself, the old one ends as soon as it has nothing in its hands, and
 //     the new one has the shelf. Where it cannot, the old program goes on, or is started again.
 //   - A [Bell] is a word of shared memory at which the recorder sleeps. The reader rings it when
-//     it has written to a spool: a system call only where the other sleeps.
+//     it has written to a spool: a system call only where the other sleeps. Where much comes, the
+//     recorder dozes: it looks by itself, and before the log writes.
 //   - A spool (package spool) has the bytes of one port, and what happened to it. Reader and
 //     recorder tell each other about the port in there, and nowhere else: the order of marks and
 //     bytes is the order of events, for whoever comes after a kill, too. The shelf adds what has

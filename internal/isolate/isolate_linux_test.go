@@ -154,6 +154,33 @@ func TestBell(t *testing.T) {
 	}
 }
 
+// TestDoze goes on through what can wait, ends by what cannot, and begins only where look lets it.
+func TestDoze(t *testing.T) {
+	b, err := NewBell()
+	if err != nil {
+		t.Skipf("SKIPPED: %v; needs memory that can be sealed", err)
+	}
+	stay := func() bool { return false }
+	b.Doze(func() bool {
+		b.Tell()
+		if b.word.Load() != dozing {
+			t.Error("what can wait ends it")
+		}
+		b.Ring()
+		if b.word.Load() == dozing {
+			t.Error("what is urgent does not end it")
+		}
+		return false
+	})
+	b.Doze(stay) // it ends by itself
+	if b.word.Load() != 0 {
+		t.Error("who is awake is still said to doze")
+	}
+	if !b.Sleep(true, func() bool { b.Tell(); return false }) {
+		t.Error("what can wait does not wake who sleeps")
+	}
+}
+
 // TestMomentsOfTwoClocks holds the steady clock of this process to that of the machine.
 func TestMomentsOfTwoClocks(t *testing.T) {
 	before, steady, after := sys.Monotonic(), spool.Steady(), sys.Monotonic()

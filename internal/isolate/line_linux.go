@@ -328,7 +328,7 @@ func (l *line) count(d device) {
 		}
 		l.told[c.which] = c.n
 	}
-	l.bell.Ring()
+	l.bell.Tell()
 }
 
 // discard counts what the kernel holds, and nobody will read.
@@ -502,7 +502,7 @@ func (l *line) Last() (at time.Time, silences int) {
 
 // Arrived implements reader.Handler: the bytes are in the spool.
 func (l *line) Arrived([]byte, int, int64) (done int, more bool) {
-	l.bell.Ring()
+	l.bell.Tell()
 	return 0, true
 }
 
@@ -514,7 +514,7 @@ func (l *line) Silent(_ []byte, at int64) int {
 	if err != nil {
 		l.log.Error("a silence cannot be written down", "error", err) // each read leaves room for it
 	}
-	l.bell.Ring()
+	l.bell.Tell()
 	return 0
 }
 

@@ -1,0 +1,94 @@
+package recorder
+
+import (
+	"runtime"
+	"time"
+
+	"github.com/tallywheel/tallywheel/internal/isolate"
+	"github.com/tallywheel/tallywheel/internal/sys"
+)
+
+// Who shows spools to their lanes: pump, which the reader wakes; the log, before it takes a batch;
+// and whoever draws up a sheet. So pump need not be woken for each read: what comes while a batch
+// is open is in that batch all the same, and no record is later on the disk than it was without
+// spools.
+
+// pump shows spools to their lanes until the recorder stops. The reader rings the bell for what it
+// has written, and settle for what the log has stored. It is one thread, as the one of package
+// reader is, and for the same reasons: while it is rung again and again, it keeps its P.
+//
+// While bells come fast and a batch of the log is open, it dozes: see [isolate.Bell].
+func (r *Recorder) pump() {
+	runtime.LockOSThread()
+	sys.AddProcs(1)
+	defer sys.AddProcs(-1)
+	i := r.iso
+	isClosed := func() bool { return !r.log.IsOpen() }
+	look := func() bool {
+		shown, _ := i.round()
+		return shown > 0
+	}
+	var rung, dozed bool
+	often := false // bells come faster than one in a doze
+	for {
+		shown, flood := i.showAll()
+		select {
+		case <-r.quit:
+			return
+		default:
+		}
+		if dozed {
+			often = shown > 1
+		}
+		if dozed = often && !flood && !isClosed(); dozed {
+			i.bell.Doze(isClosed)
+			continue
+		}
+		began := time.Now()
+		rung = i.bell.Sleep(rung, look)
+		often = rung && time.Since(began) < isolate.DozeTime
+	}
+}
+
+// gather shows what waits in spools, so that it is in the batch that the log is about to take, or
+// on the sheet that is about to be drawn up.
+func (i *isolation) gather() {
+	if i != nil {
+		i.showAll()
+	}
+}
+
+// maxRounds bounds what is shown in a row: where the reader is faster, it has to wait in the end.
+const maxRounds = 8
+
+// showAll shows what waits in spools: so many marks. flood: it took more than one round.
+func (i *isolation) showAll() (shown int, flood bool) {
+	for range maxRounds {
+		n, more := i.round()
+		if shown += n; !more {
+			break
+		}
+		flood = true
+	}
+	return shown, flood
+}
+
+// round shows all spools some marks, and reports whether there may be more at once.
+func (i *isolation) round() (shown int, more bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for _, rm := range i.remotes {
+		if i.holds || rm.isOver() {
+			_ = rm.play.save()
+			continue
+		}
+		before := rm.play.from.Point().Marks
+		m, err := rm.play.step()
+		shown += int(rm.play.from.Point().Marks - before)
+		if more = more || m; err != nil || rm.play.ended {
+			rm.err = err
+			close(rm.ended)
+		}
+	}
+	return shown, more
+}
