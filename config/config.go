@@ -89,8 +89,8 @@ func (c Config) Validate() error {
 			p.add(path+".id", "%q is there twice", s.ID)
 		}
 		seen[s.ID] = true
-		if c.Isolated() && s.TCP.All() {
-			p.add(path+".tcp.peers", "all does not go with isolate: %s yet, which reads one connection of a source at a time: want first, newest, or isolate: none", c.Isolate)
+		if c.KeepsTime() && s.TCP.All() {
+			p.add(path+".tcp.peers", "all does not go with isolate: cell, whose reader takes no memory for a peer that comes while it keeps time: want first, newest, or isolate: process")
 		}
 	}
 	p = append(p, c.validateForward()...)

@@ -82,7 +82,7 @@ func (d *allotment) check(c config.Config) error {
 func (d *allotment) fit(c config.Config) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.most, d.each = d.all-leastOf(c), ofDevice(c)
+	d.most, d.each = d.all-leastOf(c), ofPeer(c)
 }
 
 // take takes one for a peer beyond the first of a source; false: there is none.
@@ -132,6 +132,15 @@ func ofDevice(c config.Config) int {
 	return 2
 }
 
+// ofPeer is what a peer takes beyond the first of a source: its device, and where another process
+// reads that, what it is read to.
+func ofPeer(c config.Config) int {
+	if c.Isolated() {
+		return ofDevice(c) + 1
+	}
+	return ofDevice(c)
+}
+
 // leastOf is what the sources need when of each one device is open.
 func leastOf(c config.Config) (n int) {
 	for _, s := range c.Sources {
@@ -148,7 +157,7 @@ func mostOf(c config.Config) int {
 	n := leastOf(c)
 	for _, s := range c.Sources {
 		if s.TCP.All() {
-			n += (s.TCP.MaxPeers + maxArrivals) * ofDevice(c)
+			n += (s.TCP.MaxPeers + maxArrivals) * ofPeer(c)
 		}
 	}
 	return n

@@ -136,6 +136,7 @@ type socket struct {
 	datagrams  bool
 	told       uint32 // what the kernel said last of the datagrams that it has dropped here
 	dropped    uint64 // … of which so many since it was opened, or since recount
+	unshelve   func() // takes it off the keeper's shelf, where it is until somebody reads it; nil: it is not there
 }
 
 // newSocket makes a second descriptor for a connection, which the caller closes.
@@ -170,8 +171,19 @@ func (s *socket) discard() uint64 {
 	return sockets.Waiting(s.descriptor)
 }
 
-func (s *socket) close() error { return sys.CloseFD(s.descriptor) }
-func (s *socket) recount()     { s.dropped = 0 }
+func (s *socket) close() error {
+	s.leaveShelf()
+	return sys.CloseFD(s.descriptor)
+}
+
+func (s *socket) leaveShelf() {
+	if s.unshelve != nil {
+		s.unshelve()
+		s.unshelve = nil
+	}
+}
+
+func (s *socket) recount() { s.dropped = 0 }
 
 func (s *socket) kernel() *ledger.Kernel {
 	if !s.datagrams {

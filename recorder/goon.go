@@ -138,6 +138,7 @@ func (r *Recorder) closeLeft() {
 		r.slog.Error("what waited in memory for the log cannot be recorded: its source waits for room on the disk", "source", id)
 		r.iso.giveUp(id)
 	}
+	r.iso.connections.close(r.iso)
 }
 
 // beginIsolated tells whoever comes after a kill which start this is.

@@ -48,7 +48,7 @@ const lookAround = 50 * time.Millisecond
 type hub struct {
 	r       *Recorder
 	p       *port // of the source
-	l       *listener
+	l       door
 	max     int
 	freed   chan struct{} // has a signal when a seat has become free
 	making  sync.Mutex    // held while a peer is made, or all are reconfigured
@@ -59,6 +59,16 @@ type hub struct {
 	again   time.Time // … and when that is tried again
 
 	acked atomic.Int64 // when it was acknowledged that peers are gone, which make room for that, ns since 1970; 0: it is done
+}
+
+// door is where the connections of a hub come in: a listener, or a gate.
+type door interface {
+	opener
+	listen(ctx context.Context) error
+	take() (device, error) // a connection that waits; nil: there is none
+	waits() bool
+	signal() <-chan struct{} // has one while a connection waits
+	counts() *entrance
 }
 
 // arrival is a connection that nobody reads yet.
@@ -92,80 +102,9 @@ func (g *guest) ending() bool {
 	return g.closed || sys.PeerEnded(g.fd())
 }
 
-// seat is the opener of a peer: it waits for the connection that the hub gives it.
-type seat struct {
-	freed chan<- struct{}
-	next  chan device
-
-	mu    sync.Mutex
-	guest *guest // nil: the seat is free
-	left  time.Time
-	rest  []device // to be read when the peer stops
-}
-
-// newSeat makes a seat for a guest, or one that is free since left.
-func newSeat(freed chan<- struct{}, g *guest, left time.Time) *seat {
-	return &seat{freed: freed, next: make(chan device, 1), guest: g, left: left}
-}
-
-func (s *seat) open(ctx context.Context) (device, error) {
-	s.mu.Lock()
-	if s.guest != nil && len(s.next)+len(s.rest) == 0 { // else it was free, or has the next one already
-		s.guest, s.left = nil, time.Now()
-	}
-	s.mu.Unlock()
-	select {
-	case s.freed <- struct{}{}:
-	default:
-	}
-	select {
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case d := <-s.next:
-		return d, nil
-	}
-}
-
-// give seats a guest; the seat is free.
-func (s *seat) give(g *guest) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.guest = g
-	s.next <- g // has room, for the seat is free
-}
-
-// taken returns who has the seat, nil if it is free, and since when it is free.
-func (s *seat) taken() (*guest, time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.guest, s.left
-}
-
-// later has a connection read when the peer stops. Until then the seat is taken: a peer that made
-// room for another one would read it too late for its books.
-func (s *seat) later(g *guest) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.guest, s.rest = g, append(s.rest, g)
-}
-
-func (s *seat) replaced() <-chan struct{} { return nil }
-
-func (s *seat) close(bool) (rest []device, more bool, err error) {
-	select {
-	case d := <-s.next:
-		rest = append(rest, d)
-	default:
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	rest, s.rest = append(rest, s.rest...), nil
-	return rest, false, nil
-}
-
 // newHub makes the other half of a port.
 func (r *Recorder) newHub(p *port) *hub {
-	p.hub = &hub{r: r, p: p, l: p.opener.(*listener), max: p.lane.cfg.TCP.MaxPeers, freed: make(chan struct{}, 1)}
+	p.hub = &hub{r: r, p: p, l: p.opener.(door), max: p.lane.cfg.TCP.MaxPeers, freed: make(chan struct{}, 1)}
 	return p.hub
 }
 
@@ -199,7 +138,7 @@ func (h *hub) run(ctx context.Context) {
 			look = time.After(takeover)
 		}
 		if err == nil && !h.full && len(h.waiting) < maxArrivals {
-			newer = h.l.newer
+			newer = h.l.signal()
 		}
 		select {
 		case <-ctx.Done():
@@ -208,10 +147,14 @@ func (h *hub) run(ctx context.Context) {
 		case <-look:
 		}
 	}
-	if h.p.handOn != closeAll {
-		h.handOn()
-	} else {
+	switch g, ok := h.l.(*gate); {
+	case h.p.handOn == closeAll:
 		h.end()
+	case ok: // another process goes on with what is on the keeper's shelf
+		g.accepting.Leave()
+		return
+	default:
+		h.handOn()
 	}
 	h.p.lane.stopped()
 }
@@ -225,13 +168,13 @@ func (h *hub) accept(ctx context.Context) error {
 	if len(h.waiting) >= maxArrivals {
 		return nil
 	}
-	giveBack := h.r.allotted.place(&h.l.first)
+	giveBack := h.r.allotted.place(&h.l.counts().first)
 	if giveBack == nil {
 		h.full = h.l.waits()
-		h.l.short.share.Store(h.full)
+		h.l.counts().short.share.Store(h.full)
 		return nil
 	}
-	h.l.short.share.Store(false)
+	h.l.counts().short.share.Store(false)
 	d, err := h.l.take()
 	if d == nil {
 		giveBack()
@@ -262,6 +205,7 @@ func peerOf(source string, s *socket) string {
 // seatAll has those read that need not wait any longer, those of one address in the order in which
 // they came.
 func (h *hub) seatAll(now time.Time) {
+	h.r.iso.gather() // the books know what has come by now
 	before := map[string]bool{}
 	h.waiting = slices.DeleteFunc(h.waiting, func(a arrival) bool {
 		done := !before[a.id] && h.seat(a, now)
@@ -373,13 +317,27 @@ func (h *hub) invite(a arrival) error {
 // goroutine of its own. Recorder.absorbing is read-locked.
 func (h *hub) join(l *lane, id string, from *handover) (run func()) {
 	l.hubNumber = h.p.lane.number
-	h.r.resume(l)
-	h.teach(l, id)
-	p, ctx := newPort(l, from, h.r.read, h.r.slog)
+	rm := h.r.adopt(l)
+	if rm == nil { // else its books go on
+		h.r.resume(l)
+		h.teach(l, id)
+		rm = h.r.apart(l)
+	}
+	var p *port
+	var ctx context.Context
+	if rm != nil {
+		p, ctx = newRemotePort(l, rm, h.r.slog)
+		p.opener = from.opener
+		rm.seats(from)
+		run = func() { p.keepRemote(ctx) }
+	} else {
+		p, ctx = newPort(l, from, h.r.read, h.r.slog)
+		run = func() { p.keepOpen(ctx, from) }
+	}
 	h.r.mu.Lock()
 	h.p.peers = append(slices.Clone(h.p.peers), p)
 	h.r.mu.Unlock()
-	return func() { p.keepOpen(ctx, from) }
+	return run
 }
 
 // addresses is how many names the log has for a source and its peers.
@@ -521,8 +479,13 @@ func (h *hub) end() {
 		for _, d := range rest {
 			h.arrived(d)
 		}
-		h.readRest(deadline)
+		if !h.p.isGated() { // else a peer is read to its end once
+			h.readRest(deadline)
+		}
 	})
+	if h.p.isGated() {
+		h.readRest(deadline)
+	}
 }
 
 // readRest has those read that wait, and stops all peers. A peer that has stopped before reads what
@@ -542,7 +505,9 @@ func (h *hub) readRest(deadline time.Time) {
 		all.Go(func() {
 			select {
 			case <-p.done:
-				p.readRest(nil, deadline)
+				if p.remote == nil {
+					p.readRest(nil, deadline)
+				}
 				p.lane.stopped()
 			default:
 				p.stopUntil(deadline)
@@ -552,7 +517,4 @@ func (h *hub) readRest(deadline time.Time) {
 	all.Wait()
 }
 
-var (
-	_ opener = (*seat)(nil)
-	_ device = (*guest)(nil)
-)
+var _ device = (*guest)(nil)

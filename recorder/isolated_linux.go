@@ -9,6 +9,7 @@ import (
 	"os"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -36,7 +37,9 @@ type isolation struct {
 	start isolate.Start         // of which this process is to go on; zero: it begins one
 	left  map[string]*leftSpool // spools of the recorder before that no lane has taken yet, by source
 	last  *archive.StartSheet   // the sheet that the recorder before has left, if this one goes on
-	file  []config.Source       // what the configuration says, where spools of other sources have to be played first; nil: nothing else
+	// connections of sources that read all of them, as the recorder before has left them
+	connections leftConnections
+	file        []config.Source // what the configuration says, where spools of other sources have to be played first; nil: nothing else
 
 	mu      sync.Mutex
 	remotes []*remote
@@ -44,6 +47,8 @@ type isolation struct {
 
 	told      sync.Mutex // guards what follows, held for moments
 	ports     map[string]isolate.Port
+	gates     map[string]*gate // by source
+	seating   map[string]*seat // by peer
 	processes []isolate.Process
 	kept      isolate.Kept // how a reader keeps time, which may have ended
 	alone     *time.Timer  // runs while there is no reader
@@ -101,7 +106,8 @@ func StartIsolated(cfg config.Config, logger *slog.Logger, link *isolate.Link) (
 func isolated(link *isolate.Link, cfg config.Config, log *slog.Logger) (*isolation, error) {
 	i := &isolation{
 		link: link, log: log, alone: time.NewTimer(0), gone: make(chan struct{}), yields: make(chan struct{}),
-		left: map[string]*leftSpool{}, ports: map[string]isolate.Port{},
+		left: map[string]*leftSpool{}, ports: map[string]isolate.Port{}, gates: map[string]*gate{}, seating: map[string]*seat{},
+		connections: leftConnections{listeners: map[string]leftConnection{}, laned: map[string]bool{}},
 	}
 	shelf, err := link.Shelf()
 	if err != nil {
@@ -170,11 +176,15 @@ func (i *isolation) take(e isolate.Entry) error {
 			return err
 		}
 		i.left[source] = l
+		i.connections.laned[source] = true
 		return nil
 	case kind == "port":
 		i.tell(source, e)
 	case e.Name == isolate.CellEntry:
 		i.keeps(e)
+	}
+	if i.connections.take(kind, source, e) {
+		return nil
 	}
 	e.CloseFDs() // the devices are the reader's
 	return nil
@@ -189,7 +199,11 @@ func (i *isolation) tell(source string, e isolate.Entry) {
 	}
 	i.told.Lock()
 	i.ports[source] = p
+	seat := i.seating[source]
 	i.told.Unlock()
+	if seat != nil && p.Why != "" && !p.Refused { // it was read to its end
+		seat.vacate()
+	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	for _, r := range i.remotes {
@@ -242,12 +256,22 @@ func (i *isolation) follow() {
 }
 
 func (i *isolation) heard(e isolate.Entry) {
-	switch kind, source := isolate.SourceOf(e.Name); {
+	kind, source := isolate.SourceOf(e.Name)
+	switch {
 	case e.Dropped:
 	case kind == "port":
 		i.tell(source, e)
 	case e.Name == isolate.CellEntry:
 		i.keeps(e)
+	}
+	if root, _ := isolate.GuestIn(source); kind == "guest" {
+		i.told.Lock()
+		g := i.gates[root]
+		i.told.Unlock()
+		if g != nil {
+			g.accepting.Heard(e)
+			return
+		}
 	}
 	e.CloseFDs()
 }
@@ -298,12 +322,15 @@ func (i *isolation) before(cfg config.Config) config.Config {
 	was := cfg
 	was.Sources = slices.Clone(cfg.Sources)
 	for id, l := range i.left {
+		id, _, _ = strings.Cut(id, "/") // of a peer, its source
+		source := l.source
+		source.ID = id
 		at := slices.IndexFunc(was.Sources, func(s config.Source) bool { return s.ID == id })
 		switch {
 		case at < 0:
-			was.Sources = append(was.Sources, l.source)
-		case !reflect.DeepEqual(was.Sources[at], l.source):
-			was.Sources[at] = l.source
+			was.Sources = append(was.Sources, source)
+		case !reflect.DeepEqual(was.Sources[at], source):
+			was.Sources[at] = source
 		default:
 			continue
 		}
@@ -332,9 +359,6 @@ func (i *isolation) giveUp(source string) {
 	delete(i.left, source)
 	_ = errors.Join(i.link.Forget(source), l.spool.Close())
 }
-
-// reads reports whether another process reads a source.
-func (i *isolation) reads(s config.Source) bool { return i != nil && !s.TCP.All() }
 
 // adopt gives a lane the spool that the recorder before has left of its source: its books go on. It
 // is nil where there is none, and where it cannot be gone on with: then the account of the source
@@ -464,6 +488,9 @@ func (p *port) keepRemote(ctx context.Context) {
 	if err := rm.put(nil); err != nil {
 		p.log.Error("the keeper does not listen: it has ended, and so will the recorder", "error", err)
 	}
+	if s, ok := p.opener.(*seat); ok {
+		s.begins()
+	}
 	select {
 	case <-ctx.Done():
 	case <-rm.ended:
@@ -491,6 +518,7 @@ func (p *port) keepRemote(ctx context.Context) {
 	}
 	id := p.lane.cfg.ID
 	_ = rm.iso.link.Forget(id) // an error: the keeper has ended
+	rm.iso.forget(id)
 	p.lane.stopped()
 }
 

@@ -29,8 +29,7 @@ type listener struct {
 	taken chan struct{} // has a signal when the connection that waited has been taken
 	quit  chan struct{}
 	done  sync.WaitGroup // the accepting
-	short shortage
-	first atomic.Bool // a hub has a connection in the place that its source has in any case
+	entrance
 
 	mu      sync.Mutex
 	l       *net.TCPListener // nil until the address is free
@@ -38,6 +37,14 @@ type listener struct {
 	closing bool
 	sealed  bool // of whoever closes it
 }
+
+// entrance is what a hub counts of who comes in.
+type entrance struct {
+	short shortage
+	first atomic.Bool // a hub has a connection in the place that its source has in any case
+}
+
+func (e *entrance) counts() *entrance { return e }
 
 // newListener listens at once where it can; an address that is taken is tried again by open.
 func newListener(addr, peers string) *listener {
@@ -171,6 +178,8 @@ func (o *listener) open(ctx context.Context) (device, error) {
 		}
 	}
 }
+
+func (o *listener) signal() <-chan struct{} { return o.newer }
 
 // replaced gives the signal of a connection that waits again: a port that a reload has stopped may
 // have had it.

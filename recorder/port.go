@@ -80,7 +80,9 @@ func newPort(l *lane, from *handover, add func(*lane, device, []byte) (reader.Ha
 	}
 	if o, ok := p.opener.(*listener); ok {
 		o.peers = l.cfg.TCP.Peers
-		l.runsShort(o.short.is)
+	}
+	if o, ok := p.opener.(door); ok {
+		l.runsShort(o.counts().short.is)
 	}
 	return p, ctx
 }

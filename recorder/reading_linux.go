@@ -25,6 +25,8 @@ func deviceOf(s config.Source) (isolate.Kind, string) {
 		return isolate.Serial, s.Serial.Port
 	case s.UDP != nil:
 		return isolate.Datagrams, s.UDP.Listen
+	case s.TCP.All():
+		return isolate.Given, s.TCP.Listen
 	case s.TCP.Dial != "":
 		return isolate.Dialled, s.TCP.Dial
 	case s.TCP.Peers == config.PeersFirst:
@@ -41,11 +43,15 @@ const (
 	mostSpool  = 8 << 20
 	mostCell   = 32 << 20 // of a reader that keeps time
 	netSpool   = 4 << 20  // of a source whose rate nobody knows
+	peerSpool  = 1 << 20  // of one of many that connect: the kernel holds what has no room
 )
 
 // SpoolBytes is how much memory the spool of a source takes for its bytes.
 func SpoolBytes(s config.Source, keepsTime bool) int {
-	if s.Serial == nil {
+	switch {
+	case s.TCP.All():
+		return peerSpool
+	case s.Serial == nil:
 		return netSpool
 	}
 	long, most := spoolTime, mostSpool

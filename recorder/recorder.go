@@ -301,11 +301,12 @@ func (r *Recorder) list(l *lane, open *handover) (run func()) {
 	if rm == nil { // else its books go on
 		r.resume(l)
 	}
-	if rm == nil && open == nil && r.iso.reads(l.cfg) {
-		var err error
-		if rm, err = r.newSpool(l); err != nil {
-			r.slog.Error("the source is read in this process, and not isolated", "source", l.cfg.ID, "error", err)
-		}
+	switch {
+	case rm != nil || open != nil:
+	case l.cfg.TCP.All() && r.iso != nil:
+		open = &handover{opener: r.iso.newGate(l.cfg)}
+	default:
+		rm = r.apart(l)
 	}
 	var p *port
 	var ctx context.Context
@@ -318,6 +319,7 @@ func (r *Recorder) list(l *lane, open *handover) (run func()) {
 	}
 	if l.cfg.TCP.All() {
 		h := r.newHub(p)
+		h.goOn()
 		h.await(peers)
 		run = func() { h.run(ctx) }
 	}
@@ -325,7 +327,7 @@ func (r *Recorder) list(l *lane, open *handover) (run func()) {
 	r.ports = append(r.ports, p)
 	r.mu.Unlock()
 	r.absorbing.RUnlock()
-	if p.hub != nil && open != nil { // at once: each sheet has the peers that were there
+	if p.hub != nil && open != nil && len(open.devices) > 0 { // at once: each sheet has the peers that were there
 		p.hub.takes(open.devices)
 	}
 	return run
@@ -344,6 +346,9 @@ func (r *Recorder) resume(l *lane) {
 	}
 	r.mu.Unlock()
 	if ok {
+		if at.why == outageRestarted && l.cfg.TCP.All() && r.iso != nil { // who connected meanwhile waits
+			at.why = ""
+		}
 		l.resume(at)
 	}
 	if l.cfg.TCP.All() { // the hub tells its peers what they need

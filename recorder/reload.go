@@ -157,11 +157,7 @@ func (r *Recorder) reconfigure(p *port, s config.Source, waste uint32) {
 		defer p.hub.making.Unlock()
 	}
 	p.lane.reconfigure(s, waste)
-	if p.remote != nil {
-		if err := p.remote.put(nil); err != nil { // the source, for whoever comes after a kill
-			r.slog.Error("the keeper does not listen", "error", err)
-		}
-	}
+	p.tellKeeper(r.slog)
 	r.mu.Lock()
 	peers := slices.Clone(p.peers)
 	r.mu.Unlock()
@@ -172,6 +168,7 @@ func (r *Recorder) reconfigure(p *port, s config.Source, waste uint32) {
 			q.log.Warn("bytes in no frame are not kept", "error", err)
 		}
 		q.lane.reconfigure(s, waste)
+		q.tellKeeper(r.slog)
 	}
 }
 
@@ -200,7 +197,7 @@ func sameDevice(a, b config.Source) bool {
 func howToPart(p *port, b config.Source) parting {
 	a := p.lane.cfg
 	switch {
-	case p.remote != nil, !sameDevice(a, b):
+	case p.remote != nil, p.isGated(), !sameDevice(a, b):
 		return closeAll
 	case a.Frame.Kind != b.Frame.Kind:
 		return leaveOpen

@@ -28,7 +28,10 @@ func (r *Recorder) Yield() error {
 	r.changing.Unlock()
 	var all sync.WaitGroup
 	for _, p := range r.sources() {
-		if p.remote == nil {
+		switch {
+		case p.isGated():
+			all.Go(func() { p.stop(leaveOpen) })
+		case p.remote == nil:
 			all.Go(func() { p.stop(closeAll) })
 		}
 	}

@@ -175,7 +175,7 @@ func (k *keeper) hear(c *child, m message, fds []int) (other *child, err error) 
 		if c.conn == nil {
 			return nil, nil // it has ended
 		}
-		answer, conn := k.accept(m.Name)
+		answer, conn := k.accept(m.Name, m.As)
 		return c, send(c.conn, answer, conn)
 	case opPrepared:
 		c.prepared = true

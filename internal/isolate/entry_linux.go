@@ -2,6 +2,8 @@ package isolate
 
 import (
 	"encoding/json"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/tallywheel/tallywheel/serial"
@@ -22,7 +24,8 @@ const (
 const RoleVariable = "TALLYWHEEL_ROLE"
 
 // Names of entries on the shelf. The recorder puts all but PortOf and CellEntry, which the reader
-// does.
+// does. What a source has to wait for connections is put by whoever takes those: the recorder,
+// where it gives them to the reader, else the reader.
 const (
 	BellEntry  = "bell"  // the memory of a [Bell]
 	StartEntry = "start" // a [Start]
@@ -41,22 +44,37 @@ func LaneOf(source string) string { return "lane/" + source }
 // PortOf names the entry of the device of a source: a [Port], and its descriptor while it is open.
 func PortOf(source string) string { return "port/" + source }
 
-// listenerOf names the entry of the socket at which a source waits for connections.
-func listenerOf(source string) string { return "listener/" + source }
+// ListenerOf names the entry of the socket at which a source waits for connections.
+func ListenerOf(source string) string { return "listener/" + source }
 
-// nextOf names the entry of a connection that is about to be, or waits to become, the device of a
+// NextOf names the entry of a connection that is about to be, or waits to become, the device of a
 // source.
-func nextOf(source string) string { return "next/" + source }
+func NextOf(source string) string { return "next/" + source }
+
+// GuestOf names the entry of a connection to a source that reads all of them, which nobody reads
+// yet.
+func GuestOf(source string, n int) string { return "guest/" + source + "@" + strconv.Itoa(n) }
+
+// GuestIn is the source of a connection that nobody reads yet, and its number, by what SourceOf
+// says.
+func GuestIn(name string) (source string, n int) {
+	i := strings.LastIndexByte(name, '@')
+	n, err := strconv.Atoi(name[i+1:])
+	if i < 0 || err != nil {
+		return "", 0
+	}
+	return name[:i], n
+}
 
 // Of lists the names of all entries that a source may have.
 func Of(source string) []string {
-	return []string{LaneOf(source), PortOf(source), listenerOf(source), nextOf(source)}
+	return []string{LaneOf(source), PortOf(source), ListenerOf(source), NextOf(source)}
 }
 
 // SourceOf is the source of an entry's name, and what kind of entry it is: "lane", "port",
-// "listener", "next" or "".
+// "listener", "next", "guest" or "".
 func SourceOf(name string) (kind, source string) {
-	for _, kind := range []string{"lane", "port", "listener", "next"} {
+	for _, kind := range []string{"lane", "port", "listener", "next", "guest"} {
 		if n := len(kind) + 1; len(name) > n && name[:n] == kind+"/" {
 			return kind, name[n:]
 		}
@@ -83,6 +101,7 @@ const (
 	Dialled   Kind = "dial"   // a device that listens
 	First     Kind = "first"  // one that connects: the first connection is read to its end
 	Newest    Kind = "newest" // … or until a newer one takes over
+	Given     Kind = "given"  // connections that the recorder has taken, one behind the other
 )
 
 // Lane is what the reader needs to know of a source.

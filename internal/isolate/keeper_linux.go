@@ -221,18 +221,18 @@ func (k *keeper) place(m message, fds []int) {
 	}
 }
 
-// accept takes a connection that waits at the listener of a source, and puts it on the shelf: so it
-// is there before anybody may be killed who knows of it. mu is held.
-func (k *keeper) accept(source string) (answer message, conn []int) {
-	answer = message{Op: opAccept, Name: nextOf(source)}
-	if fds := k.fdsOf(answer.Name); len(fds) > 0 { // it was taken for a reader that has not heard of it
+// accept takes a connection that waits at the listener of a source, and puts it on the shelf as an
+// entry of that name: so it is there before anybody may be killed who knows of it. mu is held.
+func (k *keeper) accept(source, as string) (answer message, conn []int) {
+	answer = message{Op: opAccept, Name: as}
+	if fds := k.fdsOf(as); len(fds) > 0 { // it was taken for a process that has not heard of it
 		return answer, fds
 	}
 	err := error(syscall.EBADF)
-	if fds := k.fdsOf(listenerOf(source)); len(fds) > 0 {
+	if fds := k.fdsOf(ListenerOf(source)); len(fds) > 0 {
 		var fd int
 		if fd, _, err = sys.Accept(fds[0]); err == nil {
-			k.place(message{Op: opPut, Name: answer.Name}, []int{fd})
+			k.place(message{Op: opPut, Name: as}, []int{fd})
 			return answer, []int{fd}
 		}
 	}

@@ -26,7 +26,7 @@ const (
 	opRefuse    = "refuse"    // child: it cannot begin, and why, in place of a name
 	opYield     = "yield"     // keeper: another goes on, once the child has ended
 	opRenew     = "renew"     // recorder: a Renewal
-	opAccept    = "accept"    // reader: take a connection for that source. keeper: that one, or why there is none
+	opAccept    = "accept"    // child: take a connection for that source. keeper: that one, or why there is none
 )
 
 // Beginning is how a child is to begin.
@@ -48,6 +48,7 @@ func (b Beginning) encode() json.RawMessage {
 type message struct {
 	Op   string          `json:"op"`
 	Name string          `json:"name,omitempty"`
+	As   string          `json:"as,omitempty"` // of accept: the entry that the connection becomes
 	Data json.RawMessage `json:"data,omitempty"`
 	// Died is when the one before was seen dead, of ready from the keeper; ns since 1970, 0: there
 	// was none.
@@ -104,10 +105,11 @@ func (l *Link) Forget(source string) (err error) {
 	return err
 }
 
-// accept asks the keeper to take a connection that waits at the listener of a source. It answers by
-// an entry that Follow brings: whoever is killed meanwhile, the connection stays open.
-func (l *Link) accept(source string) error {
-	return send(l.conn, message{Op: opAccept, Name: source}, nil)
+// Accept asks the keeper to take a connection that waits at the listener of a source, and to put it
+// on the shelf. It answers by that entry, which Follow brings: whoever is killed meanwhile, the
+// connection stays open.
+func (l *Link) Accept(source, as string) error {
+	return send(l.conn, message{Op: opAccept, Name: source, As: as}, nil)
 }
 
 // Ready tells the keeper that this process does its work.

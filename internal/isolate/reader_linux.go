@@ -38,6 +38,15 @@ type adoption struct {
 	next     int // a connection that waits to become the device, or is about to be made
 }
 
+// close closes what no line has taken.
+func (a adoption) close() {
+	for _, fd := range []int{a.fd, a.listener, a.next} {
+		if fd >= 0 {
+			_ = sys.CloseFD(fd)
+		}
+	}
+}
+
 var nothingLeft = adoption{fd: -1, listener: -1, next: -1}
 
 // ReadPorts is all that a reader's process does, until the keeper has ended, or another reader goes
@@ -56,14 +65,21 @@ func ReadPorts(link *Link, log *slog.Logger) error {
 	}
 	r := &ports{link: link, log: log, lines: map[string]*line{}, known: map[string]adoption{}}
 	for _, e := range shelf {
-		if kind, source := SourceOf(e.Name); kind != "" && kind != "lane" {
+		switch kind, source := SourceOf(e.Name); kind {
+		case "port", "next", "listener":
 			r.know(kind, source, e)
+		case "guest": // the recorder's
+			e.CloseFDs()
 		}
 	}
 	for _, e := range shelf {
 		if kind, _ := SourceOf(e.Name); kind == "" || kind == "lane" {
 			r.entry(e)
 		}
+	}
+	for source, a := range r.known { // the listeners of sources whose connections the recorder takes
+		a.close()
+		delete(r.known, source)
 	}
 	if err := link.Ready(); err != nil {
 		log.Warn("the keeper has ended", "error", err) // which Follow notices

@@ -57,6 +57,8 @@ func (l *line) newWire(before adoption) wire {
 		return &datagrams{addr: l.lane.Port}
 	case Dialled:
 		return &dialled{line: l, next: before.next}
+	case Given:
+		return newGiven(l, before)
 	case First, Newest:
 		return newListening(l, before)
 	}
@@ -205,7 +207,7 @@ func (w *dialled) open(ctx context.Context) (device, error) {
 	}
 	answered := w.watch()
 	fd, peer, err := sockets.Dial(ctx, w.line.lane.Port, sockets.AnswersWithin, func(fd int) {
-		if err := w.line.link.Put(nextOf(w.line.source), nil, fd); err != nil {
+		if err := w.line.link.Put(NextOf(w.line.source), nil, fd); err != nil {
 			w.line.log.Warn("the keeper has ended", "error", err)
 		}
 	})
@@ -237,7 +239,7 @@ func (w *dialled) watch() (answered func()) {
 
 // kept takes the socket off the shelf that was about to be connected.
 func (w *dialled) kept() {
-	if err := w.line.link.Drop(nextOf(w.line.source)); err != nil {
+	if err := w.line.link.Drop(NextOf(w.line.source)); err != nil {
 		w.line.log.Warn("the keeper has ended", "error", err)
 	}
 }

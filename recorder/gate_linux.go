@@ -1,0 +1,338 @@
+package recorder
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/tallywheel/tallywheel/archive"
+	"github.com/tallywheel/tallywheel/config"
+	"github.com/tallywheel/tallywheel/internal/isolate"
+	"github.com/tallywheel/tallywheel/internal/sys"
+)
+
+// Where another process reads (`isolate: process`), the connections of a source that reads all of
+// them (`peers: all`) come in by a gate. The hub stays in the recorder, as it decides by the books
+// who is read, and who is refused. A connection is on the keeper's shelf from the moment on at
+// which it is accepted:
+//
+//	guest/SOURCE@N   nobody reads it yet: it waits in the hub
+//	next/PEER        the hub has given it to the reader …
+//	port/PEER        … which reads it into the spool of that peer
+//
+// Each step puts the new entry before it drops the old one, so whoever comes after a kill may find
+// a connection twice, and takes it for what is further on.
+
+// gate is the door of a hub.
+type gate struct {
+	addr      string
+	accepting isolate.Acceptor
+	newer     chan struct{} // has a signal while a connection waits
+	entrance
+
+	mu      sync.Mutex
+	waiting []*socket
+	left    int // … of which so many, the first, were on the shelf when this process began
+	next    int // number of the next guest
+}
+
+// newGate makes the gate of a source, with what a recorder before this one has left.
+func (i *isolation) newGate(s config.Source) *gate {
+	g := &gate{addr: s.TCP.Listen, newer: make(chan struct{}, 1)}
+	g.accepting = isolate.Acceptor{
+		Link: i.link, Log: i.log.With("source", s.ID), Source: s.ID,
+		Name: func() string {
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			return isolate.GuestOf(s.ID, g.next)
+		},
+		Offer: func(name string, fd int) { g.offer(g.guest(name, fd)) },
+	}
+	listener, guests, last := i.connections.of(s)
+	for _, left := range guests {
+		g.offer(g.guest("guest/"+left.source, left.fd))
+		g.left++
+	}
+	g.next = last + 1
+	i.told.Lock()
+	i.gates[s.ID] = g
+	i.told.Unlock()
+	g.accepting.Begin(listener, false)
+	_ = g.listen(context.Background()) // the hub says what is wrong
+	return g
+}
+
+// guest is a connection on the shelf.
+func (g *gate) guest(entry string, fd int) *socket {
+	s := &socket{descriptor: fd, unshelve: func() {
+		_ = g.accepting.Link.Drop(entry) // an error: the keeper has ended
+	}}
+	sys.Unseal(fd) // it may have the filter of a listener that ends
+	if peer, err := sys.PeerOf(fd); err == nil {
+		s.peer = peer.String()
+	}
+	return s
+}
+
+// offer lets a connection wait.
+func (g *gate) offer(s *socket) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.waiting = append(g.waiting, s)
+	g.next++
+	g.tell()
+}
+
+// tell signals that a connection waits. mu is held.
+func (g *gate) tell() {
+	select {
+	case g.newer <- struct{}{}:
+	default: // it is there
+	}
+}
+
+func (g *gate) listen(ctx context.Context) error { return g.accepting.Listen(ctx, g.addr, false) }
+func (g *gate) signal() <-chan struct{}          { return g.newer }
+func (g *gate) replaced() <-chan struct{}        { return nil }
+
+// open is not called: a hub takes what there is.
+func (g *gate) open(ctx context.Context) (device, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+func (g *gate) waits() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.waiting) > 0
+}
+
+func (g *gate) take() (device, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.waiting) == 0 {
+		return nil, nil
+	}
+	s := g.waiting[0]
+	g.waiting = g.waiting[1:]
+	if g.left > 0 {
+		g.left--
+	} else {
+		g.accepting.Taken()
+	}
+	if len(g.waiting) > 0 {
+		g.tell()
+	}
+	return s, nil
+}
+
+// close takes what waits here and in the kernel, a batch at a time, before it gives up the address.
+func (g *gate) close(bool) (rest []device, more bool, err error) {
+	g.accepting.Seal()
+	for len(rest) < drainBatch {
+		d, _ := g.take()
+		if d == nil {
+			name, fd, restErr := g.accepting.Rest()
+			if err = restErr; err != nil || fd < 0 {
+				break
+			}
+			g.offer(g.guest(name, fd))
+			continue
+		}
+		rest = append(rest, d)
+	}
+	if len(rest) > 0 && err == nil {
+		return rest, true, nil
+	}
+	g.accepting.Close()
+	return rest, false, err
+}
+
+// apart makes the spool of a lane that another process is to read; nil: this one is.
+func (r *Recorder) apart(l *lane) *remote {
+	if r.iso == nil {
+		return nil
+	}
+	rm, err := r.newSpool(l)
+	if err != nil {
+		r.slog.Error("the source is read in this process, and not isolated", "source", l.cfg.ID, "error", err)
+		return nil
+	}
+	return rm
+}
+
+// seats has the peer's connections given to the process that reads it. from has the seat, and the
+// first connection.
+func (rm *remote) seats(from *handover) {
+	i, id, s := rm.iso, rm.lane.cfg.ID, from.opener.(*seat)
+	s.hand = func(g *guest) {
+		if err := i.link.Put(isolate.NextOf(id), nil, g.fd()); err != nil {
+			i.log.Error("the keeper does not listen: it has ended, and so will the recorder", "error", err)
+			return
+		}
+		g.leaveShelf()
+	}
+	for _, d := range from.devices {
+		s.next <- d // has room: there is one at most
+	}
+	i.told.Lock()
+	i.seating[id] = s
+	i.told.Unlock()
+}
+
+// forget forgets what is known of a source that is not read any more.
+func (i *isolation) forget(id string) {
+	i.told.Lock()
+	defer i.told.Unlock()
+	delete(i.ports, id)
+	delete(i.gates, id)
+	delete(i.seating, id)
+}
+
+// goOn makes the ports of peers that a recorder before this one has left. Recorder.absorbing is
+// read-locked.
+func (h *hub) goOn() {
+	i, root := h.r.iso, h.p.lane.cfg.ID
+	if i == nil {
+		return
+	}
+	for _, id := range i.sources() {
+		if id == root || !archive.Within(id, root) {
+			continue
+		}
+		cfg := h.p.lane.config()
+		cfg.ID = id
+		l, err := h.r.lane(cfg)
+		if err != nil {
+			i.log.Error("what waited in memory of a peer cannot be recorded", "peer", id, "error", err)
+			i.giveUp(id)
+			continue
+		}
+		var g *guest
+		if fd, ok := i.connections.reading(id); ok {
+			giveBack := h.r.allotted.place(&h.l.counts().first)
+			if giveBack == nil {
+				giveBack = func() {}
+			}
+			g = &guest{socket: &socket{descriptor: fd, peer: id}, giveBack: giveBack}
+		}
+		go h.join(l, id, &handover{newSeat(h.freed, g, h.r.began), nil, h.p.halves})()
+	}
+}
+
+// isGated reports whether the port is of a source whose connections come in by a gate.
+func (p *port) isGated() bool {
+	if p.hub == nil {
+		return false
+	}
+	_, ok := p.hub.l.(*gate)
+	return ok
+}
+
+// tellKeeper renews what the keeper has of a source that another process reads, for whoever comes
+// after a kill.
+func (p *port) tellKeeper(log *slog.Logger) {
+	if p.remote == nil {
+		return
+	}
+	if err := p.remote.put(nil); err != nil {
+		log.Error("the keeper does not listen", "error", err)
+	}
+}
+
+// leftConnections is what the shelf has of connections of sources that read all of them.
+type leftConnections struct {
+	listeners map[string]leftConnection // by source
+	guests    []leftConnection          // nobody reads them yet; their sources have the numbers
+	laned     map[string]bool           // sources that the reader knows
+	readings  []leftConnection          // the reader has, or gets them; their sources are peers
+}
+
+type leftConnection struct {
+	source string
+	fd     int
+	addr   string
+}
+
+// take takes in an entry of the shelf; false: it is none of those.
+func (c *leftConnections) take(kind, source string, e isolate.Entry) bool {
+	if len(e.FDs) == 0 {
+		return false
+	}
+	left := leftConnection{source: source, fd: e.FDs[0]}
+	switch ofPeer := strings.Contains(source, "/"); {
+	case kind == "listener":
+		_ = json.Unmarshal(e.Data, &left.addr) // one that has none is listened at anew
+		c.listeners[source] = left
+	case kind == "guest":
+		c.guests = append(c.guests, left)
+	case ofPeer && (kind == "port" || kind == "next"):
+		c.readings = append(c.readings, left)
+	default:
+		return false
+	}
+	return true
+}
+
+// of is the listener of a source, -1: there is none, the connections that nobody reads yet, in the
+// order in which they came, and the highest number that one has.
+func (c *leftConnections) of(s config.Source) (listener int, guests []leftConnection, last int) {
+	listener = -1
+	if l, ok := c.listeners[s.ID]; ok && l.addr == s.TCP.Listen {
+		listener = l.fd
+		delete(c.listeners, s.ID)
+	}
+	c.guests = slices.DeleteFunc(c.guests, func(g leftConnection) bool {
+		source, n := isolate.GuestIn(g.source)
+		if source != s.ID {
+			return false
+		}
+		last = max(last, n)
+		if slices.ContainsFunc(c.readings, func(r leftConnection) bool { return sys.SameFile(r.fd, g.fd) }) {
+			return false // close drops one that is there twice
+		}
+		guests = append(guests, g)
+		return true
+	})
+	slices.SortFunc(guests, func(a, b leftConnection) int {
+		_, n := isolate.GuestIn(a.source)
+		_, m := isolate.GuestIn(b.source)
+		return n - m
+	})
+	return listener, guests, last
+}
+
+// reading is a connection of a peer that the reader has, or gets.
+func (c *leftConnections) reading(peer string) (fd int, ok bool) {
+	at := slices.IndexFunc(c.readings, func(r leftConnection) bool { return r.source == peer })
+	if at < 0 {
+		return -1, false
+	}
+	fd = c.readings[at].fd
+	c.readings = slices.Delete(c.readings, at, at+1)
+	return fd, true
+}
+
+// close closes what no source has taken, here and on the shelf.
+func (c *leftConnections) close(i *isolation) {
+	drop := func(name string) { _ = i.link.Drop(name) } // an error: the keeper has ended
+	for source, l := range c.listeners {
+		_ = sys.CloseFD(l.fd)
+		if !c.laned[source] { // else it is the reader's
+			drop(isolate.ListenerOf(source))
+		}
+	}
+	for _, g := range c.guests {
+		_ = sys.CloseFD(g.fd)
+		drop("guest/" + g.source)
+	}
+	for _, r := range c.readings {
+		_ = sys.CloseFD(r.fd)
+	}
+	*c = leftConnections{}
+}
+
+var _ door = (*gate)(nil)
