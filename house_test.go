@@ -6,6 +6,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -237,44 +238,60 @@ func mayImport(dir, p string, test bool) string {
 var walk = regexp.MustCompile("`([a-z0-9_/]+\\.go)`|`((?:[A-Za-z]+\\.)?[A-Za-z]+)`")
 
 // TestArchitectureNamesWhatIs holds the walks of ARCHITECTURE.md to the code: each function that is
-// named is in the file before it.
+// named is in the file before it. Where an arrow leads to a function in the walks of the server,
+// one of those before it in the step names it in its body.
 func TestArchitectureNamesWhatIs(t *testing.T) {
 	text, err := os.ReadFile("ARCHITECTURE.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	steps := 0
+	_, server, _ := strings.Cut(string(text), "\n## The server\n")
+	server, _, _ = strings.Cut(server, "\n## ")
+	steps, arrows := 0, 0
 	for _, step := range regexp.MustCompile(`(?m)^[0-9]+\. .*(\n   .*)*`).FindAllString(string(text), -1) {
 		var file string
-		var functions map[string]bool
-		seen := map[string]bool{} // in any file of the step
-		for _, m := range walk.FindAllStringSubmatch(step, -1) {
-			switch {
-			case m[1] != "":
-				file = m[1]
-				functions = functionsOf(t, file)
-				for f := range functions {
-					seen[f] = true
-				}
-			case file != "" && !seen[m[2]]:
-				t.Errorf("%s has no %s: %s", file, m[2], step)
-			case file != "":
-				steps++
+		functions := map[string]map[string]bool{} // of the files of the step
+		named := map[string]bool{}                // in the functions so far
+		arrow, end := false, 0
+		for _, at := range walk.FindAllStringSubmatchIndex(step, -1) {
+			arrow = arrow || strings.Contains(step[end:at[0]], "→")
+			end = at[1]
+			if at[2] >= 0 {
+				file = step[at[2]:at[3]]
+				maps.Copy(functions, functionsOf(t, file))
+				continue
 			}
+			name := step[at[4]:at[5]]
+			if file == "" {
+				continue
+			}
+			steps++
+			names, ok := functions[name]
+			if !ok {
+				t.Errorf("%s has no %s: %s", file, name, step)
+			}
+			if arrow && len(named) > 0 && strings.Contains(server, step) {
+				arrows++
+				if !named[name[strings.LastIndexByte(name, '.')+1:]] {
+					t.Errorf("nothing before it leads to %s: %s", name, step)
+				}
+			}
+			arrow = false
+			maps.Copy(named, names)
 		}
 	}
-	if steps < 30 {
-		t.Errorf("%d steps are found", steps)
+	if steps < 30 || arrows < 20 {
+		t.Errorf("%d steps and %d arrows are found", steps, arrows)
 	}
 }
 
-// functionsOf are the functions of a file, methods as Type.Name.
-func functionsOf(t *testing.T, file string) map[string]bool {
+// functionsOf are the functions of a file, methods as Type.Name, with the names in their bodies.
+func functionsOf(t *testing.T, file string) map[string]map[string]bool {
 	f, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := map[string]bool{}
+	all := map[string]map[string]bool{}
 	for _, d := range f.Decls {
 		if fn, ok := d.(*ast.FuncDecl); ok {
 			name := fn.Name.Name
@@ -288,7 +305,14 @@ func functionsOf(t *testing.T, file string) map[string]bool {
 				}
 				name = of.(*ast.Ident).Name + "." + name
 			}
-			all[name] = true
+			names := map[string]bool{}
+			ast.Inspect(fn, func(n ast.Node) bool {
+				if id, ok := n.(*ast.Ident); ok && id != fn.Name {
+					names[id.Name] = true
+				}
+				return true
+			})
+			all[name] = names
 		}
 	}
 	return all
