@@ -22,13 +22,16 @@ type Tail struct {
 	Stream string
 	Source string // which sources, see archive.Selects; "": all
 
+	Quarantine bool // bytes that were no frame, instead of frames; that nothing is missing is looked at of both
+
 	All    bool      // begin with the oldest message; else with those that come
 	Since  time.Time // begin with messages of this time or later; zero: not given
-	Follow bool      // wait for more; else end with what is there
+	Follow bool      // wait for more, and for the stream where it is not there yet; else end with what is there
 
 	Each     func(batch.Message) error // gets each message; its error ends the reading
 	OnBroken func(error)               // is told of gaps and doubles, *batch.GapError and *batch.DoubleError
 	OnOther  func(subject string, err error)
+	OnWait   func(error) // is told once that the stream is waited for, and why
 }
 
 // Run reads until the context ends, or the stream, or something fails.
@@ -46,19 +49,16 @@ func (t Tail) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	stream, err := js.Stream(ctx, t.Stream)
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return fmt.Errorf("there is no stream %s at %s; name it by --stream", t.Stream, t.URL)
-	}
-	if err != nil {
-		return natsFault(err)
+	stream, waited, err := t.find(ctx, js)
+	if stream == nil {
+		return err
 	}
 	left := stream.CachedInfo().State.Msgs // of those that are there
 	from := jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverNewPolicy}
 	switch {
 	case !t.Since.IsZero():
 		from.DeliverPolicy, from.OptStartTime = jetstream.DeliverByStartTimePolicy, &t.Since
-	case t.All:
+	case t.All, waited: // all of a stream that was not there has come since
 		from.DeliverPolicy = jetstream.DeliverAllPolicy
 	}
 	if !t.Follow && (left == 0 || from.DeliverPolicy == jetstream.DeliverNewPolicy) {
@@ -69,6 +69,36 @@ func (t Tail) Run(ctx context.Context) error {
 		return natsFault(err)
 	}
 	return t.read(ctx, c)
+}
+
+// streamLook is between two looks for a stream that is not there yet.
+const streamLook = 200 * time.Millisecond
+
+// find looks the stream up. Who follows waits for one that a recorder may be about to make, until
+// the context ends; it is nil then.
+func (t Tail) find(ctx context.Context, js jetstream.JetStream) (s jetstream.Stream, waited bool, err error) {
+	for {
+		s, err = js.Stream(ctx, t.Stream)
+		missing := errors.Is(err, jetstream.ErrStreamNotFound)
+		switch {
+		case err == nil:
+			return s, waited, nil
+		case ctx.Err() != nil:
+			return nil, waited, nil
+		case !missing && !waited: // later it may be the server that is started again
+			return nil, waited, natsFault(err)
+		case missing && !t.Follow:
+			return nil, waited, fmt.Errorf("there is no stream %s at %s yet; --stream names another one", t.Stream, t.URL)
+		case !waited:
+			t.OnWait(fmt.Errorf("there is no stream %s at %s yet: waiting for it; --stream names another one", t.Stream, t.URL))
+			waited = true
+		}
+		select {
+		case <-ctx.Done():
+			return nil, waited, nil
+		case <-time.After(streamLook):
+		}
+	}
 }
 
 // endLook is how long nothing comes before it is asked whether there is anything.
@@ -118,6 +148,9 @@ func (t Tail) message(m jetstream.Msg, chain *batch.Chain) error {
 	}
 	if err := chain.Next(b.Header); err != nil {
 		t.OnBroken(err)
+	}
+	if b.Quarantine != t.Quarantine {
+		return nil
 	}
 	return t.Each(b)
 }

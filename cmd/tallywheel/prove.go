@@ -20,7 +20,7 @@ import (
 	"github.com/tallywheel/tallywheel/seglog"
 )
 
-const keyUsage = "public key, as `tallywheel log keygen` prints it, or a file that has it; more than one by more flags"
+const keyUsage = "public key, as 'tallywheel log keygen' prints it, or a file that has it; more than one by more flags"
 
 // heldTo is what the command line of verify holds a log to.
 type heldTo struct {

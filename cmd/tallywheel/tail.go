@@ -24,6 +24,7 @@ func newTail() *cobra.Command {
 		Use: "tail nats://HOST:PORT", Short: "print what was forwarded to NATS JetStream, and prove that it is complete",
 		Long: "tail prints frames as they are forwarded, until Ctrl-C. With --all it begins with the oldest, with --end it ends with what\n" +
 			"is there. Each message names the one before it of its source: what is missing between them, or came twice, is told.\n" +
+			"A stream that is not there yet is waited for, unless --end is given.\n" +
 			"Exit code: 0 if every message followed the one before it, 1 if not, or if the stream cannot be read, 2 for wrong use.",
 		Args: exactly(1, "the server, as nats://127.0.0.1:4222"),
 		RunE: t.run,
@@ -32,6 +33,7 @@ func newTail() *cobra.Command {
 	c.Flags().StringVar(&t.tail.Source, "source", "", "only this source, or those of a pattern, as 'line-*'")
 	c.Flags().StringVar(&t.tail.Creds, "creds", "", "file of credentials")
 	c.Flags().StringVar(&t.tail.TLS.CA, "ca", "", "file of the certificates that the server's must come from")
+	c.Flags().BoolVar(&t.tail.Quarantine, "quarantine", false, "bytes that were no frame, instead of frames")
 	c.Flags().BoolVar(&t.tail.All, "all", false, "begin with the oldest message")
 	c.Flags().BoolVar(&t.end, "end", false, "end with what is there")
 	c.Flags().BoolVar(&t.view.asJSON, "json", false, "print JSON lines")
@@ -75,6 +77,7 @@ func (t *tailView) run(c *cobra.Command, args []string) (err error) {
 	t.tail.OnOther = func(subject string, err error) {
 		fmt.Fprintf(os.Stderr, "tallywheel: a message on %s is passed over: %v\n", subject, err)
 	}
+	t.tail.OnWait = func(err error) { fmt.Fprintln(os.Stderr, "tallywheel:", err) }
 	t.tail.OnBroken = func(err error) {
 		t.broken = true
 		fmt.Fprintln(os.Stderr, "tallywheel:", err)

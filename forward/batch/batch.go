@@ -80,10 +80,10 @@ type Header struct {
 	Count      int
 	Time       int64  // of the last record, ns since 1970
 	Gone       uint64 // records, at most
-	Quarantine bool
+	Quarantine bool   // the records are bytes that were no frame, and no frames
 }
 
-// Record is one frame of a message.
+// Record is one frame of a message, or, where [Header.Quarantine] is set, bytes that were no frame.
 type Record struct {
 	Seq  uint64
 	Time int64 // when it was read, ns since 1970
@@ -253,15 +253,21 @@ type link struct {
 	quarantine bool
 }
 
-// GapError says that messages of a source are missing: the source's frames behind After up to Prev.
+// GapError says that messages of a source are missing: the source's frames behind After up to Prev,
+// or its bytes that were no frame.
 type GapError struct {
 	Source      string
 	After, Prev uint64
+	Quarantine  bool
 }
 
 // Error implements error.
 func (e *GapError) Error() string {
-	return fmt.Sprintf("source %s: the frames behind record %d up to record %d are missing", e.Source, e.After, e.Prev)
+	what := "frames"
+	if e.Quarantine {
+		what = "bytes that were no frame,"
+	}
+	return fmt.Sprintf("source %s: the %s behind record %d up to record %d are missing", e.Source, what, e.After, e.Prev)
 }
 
 // DoubleError says that a message has frames of a source that came before.
@@ -288,7 +294,7 @@ func (c *Chain) Next(h Header) error {
 	}
 	c.last[of] = h.Last
 	if known && h.Prev != last {
-		return &GapError{h.Source, last, h.Prev}
+		return &GapError{h.Source, last, h.Prev, h.Quarantine}
 	}
 	return nil
 }

@@ -108,7 +108,7 @@ func TestChain(t *testing.T) {
 	}{
 		{4, 5, 9, nil},
 		{9, 12, 20, nil},
-		{30, 33, 40, &GapError{"a", 20, 30}},
+		{30, 33, 40, &GapError{"a", 20, 30, false}},
 		{9, 12, 20, &DoubleError{"a", 40, 12}},
 		{40, 41, 41, nil},
 	} {
