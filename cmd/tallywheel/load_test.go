@@ -62,7 +62,7 @@ func TestLoadSaysThatTheServerHasGone(t *testing.T) {
 	var served atomic.Int64
 	var s *httptest.Server
 	var ends sync.WaitGroup
-	s = httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+	s = httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		if served.Add(1) == 200 {
 			ends.Go(func() {
 				_ = s.Listener.Close()
@@ -70,6 +70,7 @@ func TestLoadSaysThatTheServerHasGone(t *testing.T) {
 			})
 		}
 	}))
+	s.Start() // behind the assignment, which the handler reads
 	out, err := loadOf("-c", "4", "--for", "700ms", s.URL)
 	ends.Wait()
 	s.Close()
