@@ -159,7 +159,7 @@ func (r *Recorder) openAs(left *archive.StartSheet) (*archive.StartSheet, error)
 			return nil
 		},
 		OnLeft: func(err error) {
-			r.slog.Warn("something stands in the place of a file of the log: it is left there, and the log goes on without; move it away", "error", err)
+			r.slog.Warn("something stands in the place of a file of the log: it is left as it is, and the log goes on without; move it away", "error", err)
 		},
 		Age: func(at int64) time.Duration {
 			r.clock.look(r.slog) // or a step since the last look would count

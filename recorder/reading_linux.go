@@ -74,13 +74,18 @@ func (i *isolation) keeps(e isolate.Entry) {
 	i.kept = k
 }
 
-// Processes are those that read and record: this one, or the three of an isolated recorder.
+// Processes are those that read and record: this one, or the three of an isolated recorder, as far
+// as it has been told of them.
 func (r *Recorder) Processes() []isolate.Process {
+	own := []isolate.Process{{Role: isolate.Recorder, PID: os.Getpid(), Since: r.began}}
 	if r.iso == nil {
-		return []isolate.Process{{Role: isolate.Recorder, PID: os.Getpid(), Since: r.began}}
+		return own
 	}
 	r.iso.told.Lock()
 	defer r.iso.told.Unlock()
+	if len(r.iso.processes) == 0 { // the keeper has not told of the others yet
+		return own
+	}
 	all := slices.Clone(r.iso.processes)
 	for i, p := range all {
 		if kept := r.iso.kept; p.Role == isolate.Reader && p.PID != 0 && p.PID == kept.PID {

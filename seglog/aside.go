@@ -3,6 +3,7 @@ package seglog
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 )
 
@@ -44,7 +45,42 @@ func (l *Log) dismissCut() (whole []head, err error) {
 		}
 		l.recovered.Damaged = append(l.recovered.Damaged, name)
 	}
-	return whole, nil
+	if len(whole) > 0 {
+		err = l.clearIndex(whole[len(whole)-1].name)
+	}
+	return whole, err
+}
+
+// clearIndex sets aside what stands in the place of the newest segment's index and is no file: the
+// log goes on in that segment, and its index is made again.
+func (l *Log) clearIndex(base uint64) error {
+	f, err := l.cfg.FS.Open(indexName(base))
+	if err == nil {
+		return f.Close()
+	}
+	if !errors.Is(err, errNoFile) {
+		return nil // whoever needs it says so
+	}
+	to, asideErr := setAside(l.cfg.FS, indexName(base), damagedSuffix)
+	if asideErr != nil {
+		return asideErr
+	}
+	l.shelf.mu.Lock()
+	defer l.shelf.mu.Unlock()
+	l.shelf.note(fmt.Errorf("%w: it is named %s now", err, to))
+	return nil
+}
+
+// removeIndex removes the index of a segment; what stands in its place and is no file is set aside.
+func removeIndex(dir FS, base uint64) error {
+	err := dir.Remove(indexName(base))
+	switch {
+	case errors.Is(err, errNoFile):
+		_, err = setAside(dir, indexName(base), damagedSuffix)
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	}
+	return err
 }
 
 // isCut reports whether a segment ends within its header, or holds nothing but zeros, as a file
@@ -66,12 +102,15 @@ func isCut(dir FS, h head) (bool, error) {
 // knows no more than that it was there.
 func leaveTrace(dir FS, h head) error {
 	_, err := readTrace(dir, h.name, false)
-	if errors.Is(err, errNoTrace) {
-		mark := h.header
-		mark.base = h.name
-		err = (&index{}).save(dir, mark, h.name-1, true)
+	if !errors.Is(err, errNoTrace) {
+		return err
 	}
-	return err
+	if err := removeIndex(dir, h.name); err != nil {
+		return err
+	}
+	mark := h.header
+	mark.base = h.name
+	return (&index{}).save(dir, mark, h.name-1, true)
 }
 
 // setAside takes a file out of the log, under a name that nothing has: its own with that suffix,

@@ -117,7 +117,8 @@ type Config struct {
 
 	// OnLeft is told, once, of what stands in the place of a spare segment, or of an index, and is
 	// no ordinary file of the log's, as a folder, or a link: it is left alone, and the log does
-	// without. It is called on a goroutine of its own, and must not call the log.
+	// without; in the place of the newest index it gets another name. It is called on a goroutine
+	// of its own, and must not call the log.
 	OnLeft func(error)
 
 	// Gather is called before a batch is taken that was left open for more records: those that it

@@ -31,6 +31,9 @@ func Repair(dir FS) (Summary, error) {
 	}
 	id, err := dismiss(dir)
 	if err == nil {
+		err = dismissStrays(dir)
+	}
+	if err == nil {
 		err = straighten(dir)
 	}
 	if err != nil {
@@ -70,6 +73,61 @@ func takeOut(dir FS, h head) error {
 	}
 	_, err = setAside(dir, segmentName(h.name), damagedSuffix)
 	return err
+}
+
+// dismissStrays sets aside what has the name of a segment, and by nothing else was ever one of this
+// log: nothing can be read of it, no index tells of it, and the log has no place for it, for the
+// one before it is whole and ends elsewhere. A number in a name does not make records that are
+// lost.
+func dismissStrays(dir FS) error {
+	heads, err := readHeads(dir)
+	if err != nil {
+		return err
+	}
+	var strays []uint64
+	before := -1 // of the heads, the last one that is a segment; -1: where that ends is not known
+	for i, h := range heads {
+		if h.ok {
+			before = i
+			continue
+		}
+		stray := false
+		if before >= 0 && heads[before].base == heads[before].name {
+			if stray, err = isStray(dir, heads[before].name, h.name); err != nil {
+				return err
+			}
+		}
+		if stray {
+			strays = append(strays, h.name)
+		} else {
+			before = -1
+		}
+	}
+	for _, base := range slices.Backward(strays) {
+		if _, err := setAside(dir, segmentName(base), damagedSuffix); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// isStray reports whether the log has no place for a segment of that base behind the one before it.
+func isStray(dir FS, before, base uint64) (bool, error) {
+	if _, err := readTrace(dir, base, false); !errors.Is(err, errNoTrace) {
+		return false, err
+	}
+	s := newSummary()
+	if err := s.segment(dir, before, 0); err != nil {
+		return false, err
+	}
+	end := s.next
+	switch tr, err := readTrace(dir, before, true); {
+	case err == nil: // it may have been cut
+		end = max(end, tr.last+1)
+	case !errors.Is(err, errNoTrace):
+		return false, err
+	}
+	return len(s.Problems) == 0 && end != base, nil
 }
 
 // part sets segments aside that begin within the one before them, and returns what is wrong then.
@@ -241,10 +299,7 @@ func rebuild(dir FS, id [16]byte, base, last uint64, atMost bool) error {
 	if err := dir.Rename(name+movedSuffix, name); err != nil {
 		return err
 	}
-	if err := dir.Remove(indexName(base)); err != nil && !errors.Is(err, fs.ErrNotExist) { // last: it serves salvage
-		return err
-	}
-	return nil
+	return removeIndex(dir, base) // last: it serves salvage
 }
 
 // salvage opens what stands in the place of a segment for a search of whole frames. Where both

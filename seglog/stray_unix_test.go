@@ -1,0 +1,124 @@
+//go:build unix
+
+package seglog
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// noFiles is what may stand where a file belongs.
+var noFiles = map[string]func(path string) error{
+	"pipe":        func(path string) error { return syscall.Mkfifo(path, 0o600) },
+	"folder":      func(path string) error { return os.Mkdir(path, 0o700) },
+	"full folder": func(path string) error { return os.MkdirAll(filepath.Join(path, "something"), 0o700) },
+}
+
+// What stands in the place of the newest index, and is no file, keeps neither the log from opening
+// nor a repair from its work: it is set aside, and told.
+func TestNewestIndexThatIsNoFile(t *testing.T) {
+	for kind, put := range noFiles {
+		for _, damaged := range []bool{false, true} {
+			path, cfg, told := telling(t)
+			l := open(t, cfg)
+			fill(t, l, 1, 500)
+			base := l.seg.base
+			closeLog(t, l)
+			index := filepath.Join(path, indexName(base))
+			if err := errors.Join(os.Remove(index), put(index)); err != nil {
+				t.Fatal(err)
+			}
+			if damaged {
+				f, err := os.OpenFile(filepath.Join(path, segmentName(base)), os.O_RDWR, 0)
+				if err == nil {
+					_, err = f.WriteAt(make([]byte, 40), headerBytes+50)
+					err = errors.Join(err, f.Close())
+				}
+				if err == nil {
+					_, err = Repair(cfg.FS)
+				}
+				if err != nil {
+					t.Fatalf("%s: %v", kind, err)
+				}
+			}
+			l, err := Open(cfg)
+			if err != nil {
+				t.Fatalf("%s, damaged %v: %v", kind, damaged, err)
+			}
+			if !damaged {
+				if got := await(t, told); !errors.Is(got, errNoFile) || !strings.Contains(got.Error(), indexName(base)+damagedSuffix) {
+					t.Errorf("%s: told %v", kind, got)
+				}
+			}
+			fill(t, l, 501, 1000)
+			closeLog(t, l)
+			if st, err := os.Lstat(index); err != nil || !st.Mode().IsRegular() {
+				t.Errorf("%s, damaged %v: the index is not made again: %v", kind, damaged, err)
+			}
+			if st, err := os.Lstat(index + damagedSuffix); err != nil || st.Mode().IsRegular() {
+				t.Errorf("%s, damaged %v: what stood there is gone: %v", kind, damaged, err)
+			}
+			if s, err := Verify(cfg.FS); err != nil || !s.Clean() || s.Last != 1000 || s.Lost > 0 != damaged {
+				t.Errorf("%s, damaged %v: %+v, %v", kind, damaged, s, err)
+			}
+		}
+	}
+}
+
+// What has the name of a segment for which the log has no place makes no record lost, whatever the
+// number in its name; in the place of one that was there it does.
+func TestStraysAreNoLoss(t *testing.T) {
+	puts := map[string]func(path string) error{
+		"text":  func(path string) error { return os.WriteFile(path, []byte("no segment"), 0o600) },
+		"large": func(path string) error { return os.WriteFile(path, bytes.Repeat([]byte{7}, 32<<10), 0o600) },
+	}
+	for kind, put := range noFiles {
+		puts[kind] = put
+	}
+	for kind, put := range puts {
+		for _, place := range []string{"behind", "within", "newest"} {
+			path, cfg, _ := telling(t)
+			l := open(t, cfg)
+			fill(t, l, 1, 500)
+			newest := l.seg.base
+			closeLog(t, l)
+			bases := []uint64{999, 9999}
+			switch place {
+			case "within":
+				bases = []uint64{newest - 1, newest + 1}
+			case "newest":
+				bases = []uint64{newest}
+				if err := os.Remove(filepath.Join(path, segmentName(newest))); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, base := range bases {
+				if err := put(filepath.Join(path, segmentName(base))); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := Repair(cfg.FS); err != nil {
+				t.Fatalf("%s, %s: %v", kind, place, err)
+			}
+			s, err := Verify(cfg.FS)
+			if want := place == "newest"; err != nil || !s.Clean() || s.Lost > 0 != want || s.Records+s.Lost != 500 {
+				t.Errorf("%s, %s: %+v, %v", kind, place, s, err)
+			}
+			for _, base := range bases {
+				if _, err := os.Lstat(filepath.Join(path, segmentName(base)+damagedSuffix)); err != nil {
+					t.Errorf("%s, %s: %v", kind, place, err)
+				}
+			}
+			l = openHarmed(t, cfg)
+			if r := l.Recovered(); len(r.Missing) > 0 != (place == "newest") || l.Position().Next != 501 {
+				t.Errorf("%s, %s: %+v, %d is next", kind, place, r, l.Position().Next)
+			}
+			closeLog(t, l)
+		}
+	}
+}
