@@ -20,13 +20,52 @@ type latecomers struct {
 	came    map[string]map[ledger.Stream]string  // the lane in which a device was last, by address
 	afloat  map[string]map[ledger.Stream]*afloat // by lane
 	removed bool                                 // the log has removed records behind the sheet
+	doubt   uint64                               // records that are gone, or cannot be read, and of which nobody knows what they had
+	heard   map[string]map[ledger.Stream]bool    // devices that came behind the last of those, by address
+	last    reached                              // the highest number that came, by address
 }
 
 func newLatecomers(from *StartSheet, acked ledger.Time) *latecomers {
 	return &latecomers{
 		from: from, acked: acked, books: map[string]*ledger.Book{}, counted: reached{},
-		came: map[string]map[ledger.Stream]string{}, afloat: from.afloat(),
+		came: map[string]map[ledger.Stream]string{}, afloat: from.afloat(), heard: map[string]map[ledger.Stream]bool{}, last: reached{},
 	}
+}
+
+// gone says that so many records are not there, or cannot be read, between those that came and those
+// that come. What is missing there is called missing only as far as they cannot have had it.
+func (l *latecomers) gone(n uint64) {
+	l.doubt += n
+	clear(l.heard)
+}
+
+// trust has the book of an address expect a number, if records before it are not there that may
+// have had what lies between.
+func (l *latecomers) trust(b *ledger.Book, address string, f frame.Frame) {
+	id := ledger.Stream{Device: f.Device, Epoch: f.Epoch}
+	defer l.last.raise(address, ledger.Position{Device: f.Device, Epoch: f.Epoch, Last: f.Seq})
+	if l.heard[address][id] {
+		return
+	}
+	if l.heard[address] == nil {
+		l.heard[address] = map[ledger.Stream]bool{}
+	}
+	l.heard[address][id] = true
+	last, known := l.last[address][id]
+	if !known {
+		last, known = l.counted[address][id]
+	}
+	switch {
+	case l.removed:
+		last = f.Seq - 1
+	case !known || ledger.Later(f.Seq, last) == last:
+		return
+	default:
+		n := min(l.doubt, f.Seq-last-1)
+		l.doubt -= n
+		last += n
+	}
+	b.Advance(ledger.Position{Device: f.Device, Epoch: f.Epoch, Last: last})
 }
 
 // frame posts one, unless the sheet has counted it.
@@ -47,9 +86,7 @@ func (l *latecomers) frame(source string, f frame.Frame, at int64) {
 	if last, ok := l.counted[address][id]; ok && ledger.Later(f.Seq, last) == last && !b.MayCome(id, f.Seq) {
 		return // it was in the log's hands then: to the book it would be a device that counts anew
 	}
-	if _, here := l.came[address][id]; !here && l.removed { // the records before it may have what lies between
-		b.Advance(ledger.Position{Device: f.Device, Epoch: f.Epoch, Last: f.Seq - 1})
-	}
+	l.trust(b, address, f)
 	b.At(at)
 	b.Numbered(len(f.Data), id, f.Seq)
 	l.came[address][id] = source
@@ -130,22 +167,20 @@ func (l *latecomers) post() {
 			}
 		}
 	}
-	if l.removed {
+	if l.removed || l.doubt > 0 {
 		l.forget()
-	} else {
+	}
+	if !l.removed {
 		l.sink()
 	}
 }
 
-// forget takes out the positions of devices that are in none of the records which the log still
-// has: how far those had come is not known.
+// forget takes out the positions of devices that are in none of the records behind those that are
+// not there: how far they had come is not known.
 func (l *latecomers) forget() {
 	for lane, ps := range l.from.Positions {
-		came := l.came[AddressOf(lane)]
-		l.from.Positions[lane] = slices.DeleteFunc(slices.Clone(ps), func(p ledger.Position) bool {
-			_, here := came[idOf(p)]
-			return !here
-		})
+		heard := l.heard[AddressOf(lane)]
+		l.from.Positions[lane] = slices.DeleteFunc(slices.Clone(ps), func(p ledger.Position) bool { return !heard[idOf(p)] })
 	}
 }
 
@@ -154,6 +189,9 @@ func (l *latecomers) sink() {
 	for lane, streams := range l.afloat {
 		for id, a := range streams {
 			lost, n := a.sunk()
+			if could := min(n, l.doubt); could > 0 { // be in the records that are not there
+				l.doubt, n, lost = l.doubt-could, n-could, nil
+			}
 			if n == 0 {
 				continue
 			}

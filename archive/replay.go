@@ -14,9 +14,10 @@ const replayTries = 3
 
 // Replay brings the positions of an earlier start up to the end of the log: what it stored after
 // its last sheet. It returns the time of the last record. After an error the positions are as good
-// as what could be read. Where the log has removed records behind the sheet ([StartSheet.Lacks]),
-// nothing is called missing that those may have had, and of devices that are in none of the others
-// nobody knows where they are. acked is when somebody acknowledged what was lost, of a word that
+// as what could be read. Damage is passed over, and the last of it is the error, too. Where the log
+// has removed records behind the sheet ([StartSheet.Lacks]), or some are gone or cannot be read,
+// nothing is called missing that those may have had, and of devices that are in none of the records
+// behind them nobody knows where they are. acked is when somebody acknowledged what was lost, of a word that
 // the sheet does not know; 0: there is none.
 func (s *StartSheet) Replay(log *seglog.Log, streams *Streams, acked ledger.Time) (last int64, err error) {
 	if s.Positions == nil {
@@ -32,15 +33,23 @@ func (s *StartSheet) Replay(log *seglog.Log, streams *Streams, acked ledger.Time
 	}()
 	r := log.NewReader(s.LogStored + 1)
 	defer r.Close()
+	var damaged error
 	for failed := 0; ; {
 		rec, err := r.Next()
 		var gap *seglog.GapError
 		var damage *seglog.CorruptError
+		if errors.As(err, &damage) {
+			damaged = err
+			if gap, err = r.Skip(); err == nil {
+				err = gap
+			}
+		}
 		switch {
 		case errors.As(err, &gap):
+			late.gone(gap.To - gap.From + 1)
 			continue
 		case err == io.EOF:
-			return last, nil
+			return last, damaged
 		case err != nil && failed < replayTries && !errors.As(err, &damage):
 			failed++ // the reader goes on where it was
 			continue

@@ -3,6 +3,8 @@ package archive
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -116,6 +118,70 @@ func TestReplayTakesNoErrorForTheEnd(t *testing.T) {
 			failing(n, 1<<40)
 			if position, last, err := replay(); !errors.Is(err, syscall.EIO) || position != max(last, 1)-1 {
 				t.Errorf("the disk fails from read %d on: number %d, time %d, %v; want EIO", n, position, last, err)
+			}
+		})
+	}
+}
+
+// TestReplayBehindDamage replays a log of which a part cannot be read. What stands there has come
+// from the wire: it is not called missing, and what is missing behind it is.
+func TestReplayBehindDamage(t *testing.T) {
+	for name, c := range map[string]struct {
+		lost int // numbers that never came, behind the damage
+		tail bool
+	}{
+		"nothing is lost":            {},
+		"frames are lost behind it":  {lost: 50},
+		"the damage is the last one": {tail: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := t.TempDir()
+			dir, err := seglog.Dir(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var numbers []uint64
+			for n := range uint64(600) {
+				if n >= 500 {
+					n += uint64(c.lost)
+				}
+				numbers = append(numbers, n)
+			}
+			log, streams := logOf(t, illFolder{dir, &atomic.Int64{}, &atomic.Int64{}, &atomic.Int64{}}, numbers...)
+			segments, err := seglog.Segments(dir)
+			if err != nil || len(segments) < 5 {
+				t.Fatalf("%d segments, %v", len(segments), err)
+			}
+			at := 2
+			if c.tail {
+				at = len(segments) - 1
+			}
+			file := filepath.Join(path, segments[at].Name)
+			b, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b[5000] ^= 1
+			if err := os.WriteFile(file, b, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			s := &StartSheet{LogStored: 51, Positions: map[string][]ledger.Position{"a": {{Device: 1, Epoch: 1, Last: 50}}}}
+			s.Sheet.Ports = []ledger.Port{{ID: "a"}}
+			_, err = s.Replay(log, streams, 0)
+			if damage := (*seglog.CorruptError)(nil); !errors.As(err, &damage) {
+				t.Errorf("Replay: %v", err)
+			}
+			if got := s.Sheet.Ports[0].Frames.Missing; got != uint64(c.lost) {
+				t.Errorf("%d frames are missing, want %d", got, c.lost)
+			}
+			ps := s.Positions["a"]
+			switch {
+			case c.tail:
+				if len(ps) > 0 && ps[0].Last < 599 {
+					t.Errorf("the device is at %+v: what cannot be read would be called missing", ps)
+				}
+			case len(ps) != 1 || ps[0].Last != 599+uint64(c.lost):
+				t.Errorf("the device is at %+v", ps)
 			}
 		})
 	}

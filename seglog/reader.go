@@ -97,8 +97,8 @@ func (r *Reader) release() error {
 
 // Next returns the next record, whose sequence may be some higher where there are notes between;
 // io.EOF when there is none yet, see End; a [*GapError] where records are gone, and a
-// [*CorruptError] where they cannot be read: that one is final. After any other error, of the disk,
-// it may be called again, as after io.EOF, and goes on where it was.
+// [*CorruptError] where they cannot be read: what follows those comes after [Reader.Skip]. After
+// any other error, of the disk, it may be called again, as after io.EOF, and goes on where it was.
 func (r *Reader) Next() (Record, error) {
 	if err := r.unusable(); err != nil {
 		return Record{}, err
@@ -246,6 +246,35 @@ func (r *Reader) pass(seq uint64) (bool, error) {
 	r.sc.seek(off, next)
 	r.next = max(r.next, next)
 	return true, nil
+}
+
+// Skip goes on behind what Next cannot read, after a [*CorruptError]: with the next batch that is
+// whole, or the next segment. It returns which records it passes over, of which there may be none;
+// io.EOF where nothing follows.
+func (r *Reader) Skip() (*GapError, error) {
+	if err := r.unusable(); err != nil {
+		return nil, err
+	}
+	gap := &GapError{From: r.next}
+	passed, err := r.pass(math.MaxUint64)
+	if err != nil {
+		return nil, err
+	}
+	if !passed {
+		if err := r.list(); err != nil {
+			return nil, err
+		}
+		i := sort.Search(len(r.bases), func(i int) bool { return r.bases[i] > r.next })
+		if i == len(r.bases) {
+			return nil, io.EOF
+		}
+		if err := r.release(); err != nil {
+			return nil, err
+		}
+		r.next = r.bases[i]
+	}
+	gap.To = r.next - 1
+	return gap, nil
 }
 
 // damage is an error for the place where reading stopped.
