@@ -324,6 +324,15 @@ func (l *Log) reopen(base, durable uint64, behind []head, found traces) (whole b
 	if len(behind) > 0 {
 		later = max(later, durable, min(l.cfg.Expect.Last, behind[0].name-1))
 	}
+	if frames && len(behind) == 0 { // a batch that its end still stands behind was not cut
+		off, _, err := sc.behind(size)
+		if err != nil {
+			return false, err
+		}
+		if off > 0 {
+			later = max(later, l.cfg.Expect.Last)
+		}
+	}
 	skipped := len(behind) > 0 && !frames && s.last+1 < behind[0].name && behind[0].skips(base)
 	if later > s.last && !skipped {
 		return false, &CorruptError{s.name(), sc.off + sc.bad, fmt.Sprintf("record %d and what follows was durable and cannot be read", s.last+1)}

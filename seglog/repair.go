@@ -13,7 +13,11 @@ import (
 // becomes a hole that readers are told of. Segments under the names of others get their own back.
 // The damaged files, and whatever stands in the place of a segment and is none, stay beside the log
 // with the ending ".damaged", or ".damaged.2" and so on. It returns what Verify found.
-func Repair(dir FS) (Summary, error) {
+func Repair(dir FS) (Summary, error) { return RepairKnown(dir, Extent{}) }
+
+// RepairKnown is Repair for who knows what the log held: what was durable is damaged where it cannot
+// be read, although nothing in the log says that it was.
+func RepairKnown(dir FS, known Extent) (Summary, error) {
 	if dir == nil {
 		return Summary{}, errNoDir
 	}
@@ -25,7 +29,7 @@ func Repair(dir FS) (Summary, error) {
 	if err := finishRepair(dir); err != nil {
 		return Summary{}, fmt.Errorf("repair log: %w", err)
 	}
-	found, err := Verify(dir)
+	found, err := verifyTo(dir, known.Last)
 	if err != nil || found.Clean() {
 		return found, err
 	}
@@ -39,7 +43,7 @@ func Repair(dir FS) (Summary, error) {
 	if err != nil {
 		return found, fmt.Errorf("repair log: %w", err)
 	}
-	if err := repairSegments(dir, id); err != nil {
+	if err := repairSegments(dir, id, known.Last); err != nil {
 		return found, fmt.Errorf("repair log: %w", err)
 	}
 	return found, nil
@@ -130,10 +134,19 @@ func isStray(dir FS, before, base uint64) (bool, error) {
 	return len(s.Problems) == 0 && end != base, nil
 }
 
+// verifyTo is Verify for who knows up to where the log was durable. Of what is cut behind its end
+// the next opening says what is gone.
+func verifyTo(dir FS, durable uint64) (Summary, error) {
+	s := newSummary()
+	s.known = durable
+	err := s.verify(dir, Extent{})
+	return s, err
+}
+
 // part sets segments aside that begin within the one before them, and returns what is wrong then.
-func part(dir FS) (s Summary, err error) {
+func part(dir FS, durable uint64) (s Summary, err error) {
 	for {
-		if s, err = Verify(dir); err != nil {
+		if s, err = verifyTo(dir, durable); err != nil {
 			return s, err
 		}
 		i := slices.IndexFunc(s.Problems, func(p Problem) bool { return p.within })
@@ -152,8 +165,8 @@ func part(dir FS) (s Summary, err error) {
 }
 
 // repairSegments rebuilds the segments that are damaged.
-func repairSegments(dir FS, id [16]byte) error {
-	s, err := part(dir)
+func repairSegments(dir FS, id [16]byte, durable uint64) error {
+	s, err := part(dir, durable)
 	if err != nil {
 		return err
 	}

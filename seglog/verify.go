@@ -54,6 +54,7 @@ type Summary struct {
 	read   header         // of the segment that was read last
 	made   *proof.Segment // what makes its head; nil: none is asked for
 	heads  *headCheck     // what it is held to; nil: nothing
+	known  uint64         // who knows what the log held says that it was durable up to there
 	prior  prior          // what a segment behind the last one that was whole should say of it; its kind is hashNone if there is none
 }
 
@@ -81,6 +82,7 @@ func VerifyKnown(dir FS, known Extent) (Summary, error) {
 
 // verify fills a summary that is new.
 func (s *Summary) verify(dir FS, known Extent) error {
+	s.known = max(s.known, known.Last)
 	bases, err := segmentBases(dir)
 	if err == nil {
 		err = s.segments(dir, bases)
@@ -112,9 +114,9 @@ func (s *Summary) strangers(dir FS) ([]head, error) {
 	if err != nil || len(foreign) == 0 {
 		return nil, err
 	}
-	held := s.heads
+	held, last := s.heads, s.known
 	*s = newSummary()
-	s.heads = held.anew()
+	s.heads, s.known = held.anew(), last
 	for _, h := range foreign {
 		other := h.foreignTo(id)
 		s.Problems = append(s.Problems, Problem{Segment: other.Segment, Offset: other.Offset, What: other.What})
@@ -397,6 +399,9 @@ func (s *Summary) damage(sc *scanner, part []rawFrame, size int64, next uint64) 
 		if resume, resumeSeq, err = sc.behind(size); err != nil {
 			return false, err
 		}
+	}
+	if resume > 0 && next == 0 { // else it is as if something was cut: what is missing is said in the end
+		durable = max(durable, s.known)
 	}
 	p := Problem{Segment: segmentName(sc.base), Offset: at, Bytes: max(0, cmp.Or(resume, size)-at), From: expected}
 	var whole []bool

@@ -1,0 +1,78 @@
+package seglog
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/tallywheel/tallywheel/internal/fault"
+)
+
+// TestDamageNearTheEnd damages one of the last batches of a log that was not closed. Nothing in the
+// log says that it was durable, but its owner knows it: then it is damage, which a repair keeps to
+// what is hurt, and not the end of a log whose rest goes when it is opened.
+func TestDamageNearTheEnd(t *testing.T) {
+	d := fault.New()
+	cfg := small(faulty{d}, SyncNever)
+	l := open(t, cfg)
+	for n := range uint64(30) {
+		if _, err := l.Append(0, int64(n+1), payload(n+1)); err != nil {
+			t.Fatal(err)
+		}
+		if n%10 == 9 { // a batch of ten
+			if err := l.Sync(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	killed := d.Copy()
+	closeLog(t, l)
+	s, err := Verify(faulty{killed})
+	if err != nil || s.Records != 30 {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	f, err := killed.Open(segmentName(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sc, err := newScanner(f, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var last batch
+	for b, err := sc.batch(); err == nil; b, err = sc.batch() {
+		last = b
+	}
+	if last.first != 21 {
+		t.Fatalf("the last batch is %d to %d", last.first, last.last)
+	}
+	flip(t, killed, segmentName(1), last.off+frameHeader+2)
+
+	if s, err = Verify(faulty{killed}); err != nil || !s.Clean() {
+		t.Errorf("without knowing more: %+v, %v; want a torn tail, which is harmless", s, err)
+	}
+	known := Extent{First: 1, Last: 30}
+	if s, err = VerifyKnown(faulty{killed}, known); err != nil || s.Clean() {
+		t.Errorf("known to be durable: %+v, %v; want damage", s, err)
+	}
+	cfg.FS, cfg.Expect = faulty{killed}, known
+	if _, err := Open(cfg); !errors.As(err, new(*CorruptError)) {
+		t.Fatalf("Open: %v; want a refusal", err)
+	}
+	if _, err := RepairKnown(faulty{killed}, known); err != nil {
+		t.Fatal(err)
+	}
+	if l, err = Open(cfg); err != nil {
+		t.Fatal(err)
+	}
+	defer closeLog(t, l)
+	if m := l.Recovered().Missing; len(m) != 1 || m[0].From != 21 {
+		t.Errorf("opening reports as missing %v", m)
+	}
+	if at := l.Position(); at.Stored != 30 {
+		t.Errorf("the repaired log ends at %+v, want 30", at)
+	}
+	missing, records := holds(t, l.NewReader(0), 30)
+	if len(missing) != 1 || records < 20 {
+		t.Errorf("%d records of 30 are left, missing %v", records, missing)
+	}
+}
