@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -907,4 +908,60 @@ func benchFolder(b *testing.B) FS {
 		b.Fatal(err)
 	}
 	return dir
+}
+
+// TestLogGoesOnBehindItsHeads removes the newest segment of a proven log. The one before it has a
+// head: nothing is added to it any more, and all that it holds can still be proven.
+func TestLogGoesOnBehindItsHeads(t *testing.T) {
+	d, _ := provenLog(t, nil)
+	bases, err := segmentBases(faulty{d})
+	if err != nil || len(bases) < 3 {
+		t.Fatalf("%d segments, %v", len(bases), err)
+	}
+	newest := bases[len(bases)-1]
+	if err := d.Remove(segmentName(newest)); err != nil {
+		t.Fatal(err)
+	}
+	cfg := small(faulty{d}, SyncAlways)
+	cfg.Proves, cfg.Expect = true, Extent{First: 1, Last: 800, End: 800}
+	l, err := Open(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m := l.Recovered().Missing; len(m) != 1 || m[0].From != newest || m[0].To != 800 {
+		t.Errorf("opening reports as missing %v, want %d to 800", m, newest)
+	}
+	l.Prove((&heard{}).proving(nil))
+	fillLog(t, l, 801, 1600)
+	allProven(t, l)
+	closeLog(t, l)
+	if s, p, said := held(t, d, Held{}); !s.Clean() || len(p.Unproven) > 1 {
+		t.Errorf("it is held against its heads that\n%s, unproven %v", said, p.Unproven)
+	}
+	for _, seq := range []uint64{1, newest - 1, 801} {
+		if _, err := ProveEntry(faulty{d}, seq, namedStream); err != nil {
+			t.Errorf("record %d: %v", seq, err)
+		}
+	}
+	r := NewReader(faulty{d}, 0)
+	defer r.Close()
+	r.Notes()
+	next := uint64(1)
+	for {
+		rec, err := r.Next()
+		if gap := (*GapError)(nil); errors.As(err, &gap) && gap.From == next && gap.From == newest && gap.To == 800 {
+			next = gap.To + 1
+			continue
+		}
+		if err == io.EOF {
+			break
+		}
+		if err != nil || rec.Seq != next {
+			t.Fatalf("%+v, %v; want record %d", rec, err, next)
+		}
+		next++
+	}
+	if next != 1601 {
+		t.Errorf("reading ends before %d", next)
+	}
 }

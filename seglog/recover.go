@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"slices"
 	"time"
+
+	"github.com/tallywheel/tallywheel/proof"
 )
 
 // Recovery says what was found when a log was opened.
@@ -199,11 +201,17 @@ func (l *Log) create(found traces) error {
 	if l.identity == [16]byte{} {
 		l.identity = newIdentity(l.cfg.Identity)
 	}
+	return l.goOnWith(base, gone.To, gone)
+}
+
+// goOnWith makes the log go on in a new segment, which begins with a hole for what is gone. Where
+// there is no room for it, it is absent until the first batch finds some.
+func (l *Log) goOnWith(base, durable uint64, gone Missing) error {
 	err := l.shelf.hasRoom(1)
 	if err == nil {
 		l.shelf.makeSpare()
 		var seg *segment
-		if seg, err = l.begin(base, gone.To, gone); err == nil {
+		if seg, err = l.begin(base, durable, gone); err == nil {
 			l.use(seg)
 			return nil
 		}
@@ -213,6 +221,27 @@ func (l *Log) create(found traces) error {
 		return nil
 	}
 	return err
+}
+
+// hasHead reports whether a segment has a head: then it was sealed, another stood behind it, and
+// whatever is added to it now is not what its head says.
+func (l *Log) hasHead(s *segment) (found bool) {
+	_, _, err := eachHead(l.cfg.FS, func(_ int64, h proof.Head) {
+		found = found || h.First == s.base && h.Salt == s.salt
+	})
+	return found && err == nil
+}
+
+// goOnBehind leaves the last segment as it is, and goes on in a new one.
+func (l *Log) goOnBehind(s *segment, end ending, found traces) error {
+	var gone Missing
+	if last, to := l.reach(s, end, found); to > s.last {
+		gone = s.gone(s.last+1, to, to > last)
+		l.recovered.Missing = append(l.recovered.Missing, gone)
+	}
+	l.shelf.old = append(l.shelf.old, s.sealed())
+	l.seg = s // the new one has the sum of its chain
+	return errors.Join(l.goOnWith(s.last+1, max(s.last, gone.To), gone), s.file.Close())
 }
 
 // describe reads the extent of a sealed segment, by its index where that is good; next is the
@@ -342,6 +371,9 @@ func (l *Log) reopen(base, durable uint64, behind []head, found traces) (whole b
 		end.gone = l.untold
 	}
 	l.untold = end.gone
+	if len(behind) == 0 && l.hasHead(s) {
+		return false, l.goOnBehind(s, end, found)
+	}
 	torn, err := l.mend(s, end, len(behind) == 0, found)
 	if err != nil {
 		return false, err
@@ -440,18 +472,23 @@ func (s *segment) scan(sc *scanner) (ending, error) {
 	return e, nil
 }
 
+// reach is up to which sequence the log once was durable, by traces and by what the owner knows, and
+// up to which it may have reached.
+func (l *Log) reach(s *segment, end ending, found traces) (last, to uint64) {
+	last, more := found.end(l.cfg.Expect)
+	if more && end.gone.To == 0 {
+		return last, l.cfg.Expect.most(max(last, s.last), l.cfg.SegmentBytes)
+	}
+	return last, last
+}
+
 // complete sees to it that the log's last segment reaches as far as it once did, by traces and by
 // what the owner knows.
 func (l *Log) complete(s *segment, end ending, found traces) error {
 	if end.gone.To > 0 { // the traces of that are there as long as it has not been told
 		l.recovered.Missing = append(l.recovered.Missing, end.gone)
 	}
-	last, more := found.end(l.cfg.Expect)
-	more = more && end.gone.To == 0
-	to := last
-	if more {
-		to = l.cfg.Expect.most(max(last, s.last), l.cfg.SegmentBytes)
-	}
+	last, to := l.reach(s, end, found)
 	if to <= s.last {
 		return nil
 	}
