@@ -32,8 +32,8 @@ func newLatecomers(from *StartSheet, acked ledger.Time) *latecomers {
 	}
 }
 
-// gone says that so many records are not there, or cannot be read, between those that came and those
-// that come. What is missing there is called missing only as far as they cannot have had it.
+// gone says that so many records are not there, or cannot be read, between those that came and
+// those that come. What is missing there is called missing only as far as they cannot have had it.
 func (l *latecomers) gone(n uint64) {
 	l.doubt += n
 	clear(l.heard)

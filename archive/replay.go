@@ -17,8 +17,8 @@ const replayTries = 3
 // as what could be read. Damage is passed over, and the last of it is the error, too. Where the log
 // has removed records behind the sheet ([StartSheet.Lacks]), or some are gone or cannot be read,
 // nothing is called missing that those may have had, and of devices that are in none of the records
-// behind them nobody knows where they are. acked is when somebody acknowledged what was lost, of a word that
-// the sheet does not know; 0: there is none.
+// behind them nobody knows where they are. acked is when somebody acknowledged what was lost, of a
+// word that the sheet does not know; 0: there is none.
 func (s *StartSheet) Replay(log *seglog.Log, streams *Streams, acked ledger.Time) (last int64, err error) {
 	if s.Positions == nil {
 		s.Positions = map[string][]ledger.Position{}

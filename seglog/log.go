@@ -95,7 +95,8 @@ type Config struct {
 	Identity [16]byte
 
 	// Expect is what the owner knows from elsewhere that the log holds. What of it is gone is told
-	// by [Recovery].Missing.
+	// by [Recovery].Missing. Where it is there, and damaged, Open fails: [RepairKnown] keeps what
+	// is whole.
 	Expect Extent
 
 	// OnRecovered is told what Open found, before anything that tells of it is removed and before

@@ -277,7 +277,7 @@ func (m *machine) open(floor uint64, harmed bool) {
 			if err := m.l.Close(); err != nil {
 				t.Fatal(err)
 			}
-			if s, err := Repair(cfg.FS); err != nil {
+			if s, err := RepairKnown(cfg.FS, cfg.Expect); err != nil {
 				t.Fatalf("Repair: %+v, %v", s, err)
 			}
 			continue
@@ -286,7 +286,7 @@ func (m *machine) open(floor uint64, harmed bool) {
 		switch {
 		case errors.As(err, &corrupt) && harmed && tries < 5:
 			m.quiet()
-			if s, err := Repair(cfg.FS); err != nil {
+			if s, err := RepairKnown(cfg.FS, cfg.Expect); err != nil {
 				t.Fatalf("Repair: %+v, %v", s, err)
 			}
 		case errors.As(err, &corrupt):

@@ -10,7 +10,6 @@ import (
 	"os"
 	"slices"
 	"sort"
-	"strings"
 )
 
 // Record is one record of the log, or one of the notes between them.
@@ -40,9 +39,10 @@ type Reader struct {
 	base  uint64   // of the open segment; 0 if none
 	file  File
 	sc    *scanner
-	room  buffers    // for the next scanner
-	queue []rawFrame // of the current batch, not handed out yet
-	ended int64      // where End found the end; 0 if it did not
+	room  buffers     // for the next scanner
+	ahead chan opened // brings the segment behind the open one; nil: nobody opens it
+	queue []rawFrame  // of the current batch, not handed out yet
+	ended int64       // where End found the end; 0 if it did not
 
 	closed bool // by its owner
 }
@@ -70,7 +70,43 @@ func (r *Reader) Identity() [16]byte { return r.log }
 // Close ends the reading: what follows is [os.ErrClosed].
 func (r *Reader) Close() error {
 	r.closed = true
-	return r.release()
+	_, err := r.opened(0)
+	return errors.Join(err, r.release())
+}
+
+// opened is a segment that was opened while the one before it was read: small ones take as long to
+// open as to read.
+type opened struct {
+	base uint64
+	file File // nil: it could not be opened
+	size int64
+}
+
+// openAhead opens a segment on a goroutine of its own, unless that goes on already.
+func (r *Reader) openAhead(base uint64) {
+	if r.ahead != nil {
+		return
+	}
+	r.ahead = make(chan opened, 1)
+	go func(dir FS, to chan<- opened) {
+		f, size, err := openSegment(dir, base)
+		if err != nil { // whoever needs it tries again, and says why
+			f = nil
+		}
+		to <- opened{base, f, size}
+	}(r.dir, r.ahead)
+}
+
+// opened takes the segment that was opened ahead, if it is that one; else it is closed.
+func (r *Reader) opened(base uint64) (o opened, err error) {
+	if r.ahead == nil {
+		return o, nil
+	}
+	o, r.ahead = <-r.ahead, nil
+	if o.base == base || o.file == nil {
+		return o, nil
+	}
+	return opened{}, o.file.Close()
 }
 
 // unusable says why nothing can be read.
@@ -385,42 +421,64 @@ func (r *Reader) openAt() error {
 		}
 		r.next, i = bases[0], 0
 	}
-	f, size, err := openSegment(r.dir, bases[i])
-	if errors.Is(err, fs.ErrNotExist) { // removed since the listing
-		if listErr := r.list(); listErr != nil {
-			return listErr
-		}
-		if _, there := slices.BinarySearch(r.bases, bases[i]); !there {
-			return nil
-		}
-	}
+	o, err := r.opened(bases[i])
 	if err != nil {
 		return err
 	}
-	var sc *scanner
-	if whole := i < len(bases)-1; whole && r.next <= bases[i] {
-		sc, err = beginScan(f, bases[i], size, r.room)
-	} else if sc, err = newScanner(f, bases[i]); err == nil {
-		sc.reuse(r.room)
+	whole := i < len(bases)-1                      // it was listed before another: it was complete then, so its file does not grow
+	if o.file == nil || r.begin(o, whole) != nil { // what was opened ahead may have been given to another segment since
+		o.base = bases[i]
+		o.file, o.size, err = openSegment(r.dir, o.base)
+		if errors.Is(err, fs.ErrNotExist) { // removed since the listing
+			if listErr := r.list(); listErr != nil {
+				return listErr
+			}
+			if _, there := slices.BinarySearch(r.bases, o.base); !there {
+				return nil
+			}
+		}
+		if err == nil {
+			err = r.begin(o, whole)
+		}
+		if err != nil {
+			return err
+		}
 	}
-	if err != nil {
-		return errors.Join(err, f.Close())
+	if next := i + 1; o.size <= scanBytes && next < len(bases)-1 {
+		r.openAhead(bases[next])
 	}
-	if none := [16]byte{}; sc.log != none && r.log != none && sc.log != r.log {
-		return cmp.Or(f.Close(), error(head{header: sc.header, name: bases[i]}.foreignTo(r.log)))
-	} else if sc.log != none {
-		r.log = sc.log
-	}
-	// A segment that was listed before another was complete then, so its file does not grow.
-	sc.size, sc.whole = size, i < len(bases)-1
-	r.base, r.file, r.sc = bases[i], f, sc
 	if r.next > bases[i] {
 		if x, err := r.index(bases[i]); err == nil {
 			if e, ok := x.bySequence(r.next); ok {
-				sc.seek(e.off, e.first)
+				r.sc.seek(e.off, e.first)
 			}
 		}
 	}
+	return nil
+}
+
+// begin makes the reader go on in a segment. After an error its file is closed. whole says that the
+// file does not grow.
+func (r *Reader) begin(o opened, whole bool) error {
+	var sc *scanner
+	var err error
+	if whole && r.next <= o.base {
+		sc, err = beginScan(o.file, o.base, o.size, r.room)
+	} else if sc, err = newScanner(o.file, o.base); err == nil {
+		sc.reuse(r.room)
+	}
+	if none := [16]byte{}; err == nil && sc.log != none {
+		if r.log != none && sc.log != r.log {
+			err = head{header: sc.header, name: o.base}.foreignTo(r.log)
+		} else {
+			r.log = sc.log
+		}
+	}
+	if err != nil {
+		return errors.Join(err, o.file.Close())
+	}
+	sc.size, sc.whole = o.size, whole
+	r.base, r.file, r.sc = o.base, o.file, sc
 	return nil
 }
 
@@ -475,101 +533,4 @@ func (r *Reader) SeekTime(t int64) error {
 		break
 	}
 	return nil
-}
-
-// segmentBases lists the segments by the sequence of their first record.
-func segmentBases(dir FS) ([]uint64, error) {
-	names, err := list(dir)
-	return basesOf(names), err
-}
-
-func basesOf(names []string) (bases []uint64) {
-	for _, name := range names {
-		if base, ok := segmentBase(name); ok {
-			bases = append(bases, base)
-		}
-	}
-	slices.Sort(bases)
-	return bases
-}
-
-// Segment is what a listing says of one file.
-type Segment struct {
-	Name    string `json:"name"`
-	Bytes   int64  `json:"bytes"`   // size of the file
-	First   uint64 `json:"first"`   // sequence of its first record
-	Created int64  `json:"created"` // ns since 1970
-}
-
-// Segments lists the segments, the oldest first.
-func Segments(dir FS) ([]Segment, error) {
-	bases, err := segmentBases(dir)
-	if err != nil {
-		return nil, err
-	}
-	out := make([]Segment, 0, len(bases))
-	for _, base := range bases {
-		s := Segment{Name: segmentName(base), First: base}
-		f, size, err := openSegment(dir, base)
-		if corrupt := (*CorruptError)(nil); errors.As(err, &corrupt) { // verify says what it is
-			out = append(out, s)
-			continue
-		}
-		if errors.Is(err, fs.ErrNotExist) { // removed since the listing
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		s.Bytes = size
-		if sc, scErr := newScanner(f, base); scErr == nil {
-			s.Created = sc.created
-		}
-		if err := f.Close(); err != nil {
-			return nil, err
-		}
-		out = append(out, s)
-	}
-	return out, nil
-}
-
-// Exists reports whether a directory holds a log, or what is left of one.
-func Exists(dir FS) (bool, error) {
-	names, err := list(dir)
-	for _, name := range names {
-		base, _, _ := strings.Cut(name, ".") // also what was set aside
-		if _, ok := segmentBase(base + segmentSuffix); ok && !strings.HasSuffix(name, spareSuffix) {
-			return true, err
-		}
-	}
-	return false, err
-}
-
-// LastSequence is the sequence of the last committed record; 0 if there is none.
-func LastSequence(dir FS) (uint64, error) {
-	bases, err := segmentBases(dir)
-	if err != nil || len(bases) == 0 {
-		return 0, err
-	}
-	base := bases[len(bases)-1]
-	x, err := loadIndex(dir, base)
-	if err != nil {
-		return 0, err
-	}
-	f, _, err := openSegment(dir, base)
-	if err != nil {
-		return 0, err
-	}
-	defer f.Close()
-	sc, err := newScanner(f, base)
-	if err != nil {
-		return 0, err
-	}
-	if e, ok := x.bySequence(math.MaxUint64); ok { // more may have come since
-		sc.seek(e.off, e.first)
-	}
-	for err == nil {
-		_, err = sc.batch()
-	}
-	return sc.next - 1, sc.readErr
 }

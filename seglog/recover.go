@@ -7,8 +7,6 @@ import (
 	"io/fs"
 	"slices"
 	"time"
-
-	"github.com/tallywheel/tallywheel/proof"
 )
 
 // Recovery says what was found when a log was opened.
@@ -204,46 +202,6 @@ func (l *Log) create(found traces) error {
 	return l.goOnWith(base, gone.To, gone)
 }
 
-// goOnWith makes the log go on in a new segment, which begins with a hole for what is gone. Where
-// there is no room for it, it is absent until the first batch finds some.
-func (l *Log) goOnWith(base, durable uint64, gone Missing) error {
-	err := l.shelf.hasRoom(1)
-	if err == nil {
-		l.shelf.makeSpare()
-		var seg *segment
-		if seg, err = l.begin(base, durable, gone); err == nil {
-			l.use(seg)
-			return nil
-		}
-	}
-	if isFull(err) {
-		l.use(absentSegment(base, gone, l.identity))
-		return nil
-	}
-	return err
-}
-
-// hasHead reports whether a segment has a head: then it was sealed, another stood behind it, and
-// whatever is added to it now is not what its head says.
-func (l *Log) hasHead(s *segment) (found bool) {
-	_, _, err := eachHead(l.cfg.FS, func(_ int64, h proof.Head) {
-		found = found || h.First == s.base && h.Salt == s.salt
-	})
-	return found && err == nil
-}
-
-// goOnBehind leaves the last segment as it is, and goes on in a new one.
-func (l *Log) goOnBehind(s *segment, end ending, found traces) error {
-	var gone Missing
-	if last, to := l.reach(s, end, found); to > s.last {
-		gone = s.gone(s.last+1, to, to > last)
-		l.recovered.Missing = append(l.recovered.Missing, gone)
-	}
-	l.shelf.old = append(l.shelf.old, s.sealed())
-	l.seg = s // the new one has the sum of its chain
-	return errors.Join(l.goOnWith(s.last+1, max(s.last, gone.To), gone), s.file.Close())
-}
-
 // describe reads the extent of a sealed segment, by its index where that is good; next is the
 // header of the one behind it.
 func (l *Log) describe(h head, next header) (sealedSegment, error) {
@@ -345,23 +303,11 @@ func (l *Log) reopen(base, durable uint64, behind []head, found traces) (whole b
 	}
 	// Beyond the last whole batch lie zeros, old records under another salt, or a batch that was
 	// cut off. It is damage when something later knows that what should be here was durable.
-	later, frames, err := sc.laterDurable(size)
+	later, frames, err := l.durableBehind(sc, size, durable, behind)
 	if err != nil {
 		return false, err
 	}
 	end.size, end.frames, end.durable = size, frames, max(durable, end.durable)
-	if len(behind) > 0 {
-		later = max(later, durable, min(l.cfg.Expect.Last, behind[0].name-1))
-	}
-	if frames && len(behind) == 0 { // a batch that its end still stands behind was not cut
-		off, _, err := sc.behind(size)
-		if err != nil {
-			return false, err
-		}
-		if off > 0 {
-			later = max(later, l.cfg.Expect.Last)
-		}
-	}
 	skipped := len(behind) > 0 && !frames && s.last+1 < behind[0].name && behind[0].skips(base)
 	if later > s.last && !skipped {
 		return false, &CorruptError{s.name(), sc.off + sc.bad, fmt.Sprintf("record %d and what follows was durable and cannot be read", s.last+1)}
@@ -399,6 +345,28 @@ func (l *Log) reopen(base, durable uint64, behind []head, found traces) (whole b
 	}
 	l.use(s)
 	return false, nil
+}
+
+// durableBehind is up to where something knows that the log was durable behind the last whole
+// batch, and whether whole frames stand there.
+func (l *Log) durableBehind(sc *scanner, size int64, durable uint64, behind []head) (last uint64, frames bool, err error) {
+	last, frames, err = sc.laterDurable(size)
+	if err != nil {
+		return 0, false, err
+	}
+	if len(behind) > 0 {
+		return max(last, durable, min(l.cfg.Expect.Last, behind[0].name-1)), frames, nil
+	}
+	if frames {
+		cut, err := sc.isCut(size)
+		if err != nil {
+			return 0, false, err
+		}
+		if !cut {
+			last = max(last, l.cfg.Expect.Last)
+		}
+	}
+	return last, frames, nil
 }
 
 // mend makes a segment durable, and its end fit to be written behind, and reports whether a torn
@@ -472,8 +440,8 @@ func (s *segment) scan(sc *scanner) (ending, error) {
 	return e, nil
 }
 
-// reach is up to which sequence the log once was durable, by traces and by what the owner knows, and
-// up to which it may have reached.
+// reach is up to which sequence the log once was durable, by traces and by what the owner knows,
+// and up to which it may have reached.
 func (l *Log) reach(s *segment, end ending, found traces) (last, to uint64) {
 	last, more := found.end(l.cfg.Expect)
 	if more && end.gone.To == 0 {

@@ -15,8 +15,8 @@ import (
 // with the ending ".damaged", or ".damaged.2" and so on. It returns what Verify found.
 func Repair(dir FS) (Summary, error) { return RepairKnown(dir, Extent{}) }
 
-// RepairKnown is Repair for who knows what the log held: what was durable is damaged where it cannot
-// be read, although nothing in the log says that it was.
+// RepairKnown is Repair for who knows what the log held: what was durable is damaged where it
+// cannot be read, although nothing in the log says that it was.
 func RepairKnown(dir FS, known Extent) (Summary, error) {
 	if dir == nil {
 		return Summary{}, errNoDir

@@ -242,6 +242,13 @@ func (s *scanner) behind(size int64) (off int64, next uint64, err error) {
 	return off, next, err
 }
 
+// isCut reports whether the batch where reading stopped has no end: one whose end is still there is
+// damaged.
+func (s *scanner) isCut(size int64) (bool, error) {
+	off, _, err := s.behind(size)
+	return off == 0, err
+}
+
 // search calls found for every whole frame of this segment that begins in [off, size), until it
 // returns false.
 func (s *scanner) search(off, size int64, found func(off int64, f rawFrame) bool) error {
