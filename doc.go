@@ -48,6 +48,7 @@
 //	           api                the API, its events, the page and the metrics; above recorder
 //	           tap                shows what comes on a line while it comes; above recorder
 //	           doctor             what this machine allows and how it is set; changes what is safe, and takes that back
+//	           memfrag            follows how memory fragments, for days: of the machine and of a process
 //	           probe              looks into the kernel by eBPF: io_uring, sockets, the scheduler
 //	laboratory lab                measures ways to do the same thing side by side: experiments, contestants, report, heat map
 //	command    cmd/tallywheel     main and one file for each verb

@@ -25,7 +25,7 @@ var layers = [][]string{
 	{"crc16", "internal/sys", "internal/http1", "internal/hist", "internal/beat", "internal/pack", "internal/fault", "internal/testenv"},
 	{"frame", "ledger", "ring", "rt", "uring", "admission", "steal", "proof"},
 	{"serial", "reader", "asyncfile", "seglog", "server", "loadgen", "prefork", "ipc", "internal/spool", "internal/sockets"},
-	{"archive", "config", "doctor", "probe", "internal/isolate", "cell"},
+	{"archive", "config", "doctor", "probe", "internal/isolate", "cell", "memfrag"},
 	{"recorder", "export", "replay", "forward"},
 	{"api", "tap"},
 	{"lab"},
