@@ -4,13 +4,13 @@
 //
 // A [Sample] is taken each interval, for hours or days:
 //
-//   - Of the machine, /proc/buddyinfo: how much memory is free, how much of that is in blocks of a
-//     huge page or more. [Sample.Unusable] is the share that is not: of no use to whoever
+//   - Of the machine, /proc/buddyinfo: how much memory is free, and how much of that is in blocks
+//     of a huge page or more. [Sample.Unusable] is the share that is not: of no use to whoever
 //     needs a huge page. /proc/pagetypeinfo, where it may be read: how many blocks of that size are
 //     pinned by memory that cannot be moved.
 //   - Of a process, /proc/PID/smaps_rollup: what is resident, and how much of it in huge pages.
-//   - A [Trial] of huge pages: of each pool that is reserved (hugetlb, 2 MiB or 1 GiB), how many are
-//     to be had; where none is reserved, whether the kernel can make some now (MADV_COLLAPSE, Linux
+//   - A [Trial] of huge pages: of each pool that is reserved (hugetlb, 2 MiB or 1 GiB), how many
+//     are to be had; where none is, whether the kernel can make some now (MADV_COLLAPSE, Linux
 //     6.1). [Trial.Rate] is 1 − those to be had ÷ those that there should be: the measure of an
 //     article on real time in Go, which takes HugePages_Total × 2 MiB for the latter.
 //

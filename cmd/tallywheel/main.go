@@ -102,7 +102,7 @@ func newRoot() *cobra.Command {
 	root.SetVersionTemplate("tallywheel {{.Version}}\n")
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fmt.Errorf("%w: %w", errUsage, err) })
-	root.AddCommand(newDemo(), newRun(), newUpgrade(), newCheck(), newAck(), newPorts(), newTap(), newSim(), newLog(), newProve(), newReplay(), newTail(), newLab(), newLoad(), newServe(), newProbe(), newCyclic(), newMemfrag(), newDoctor(), newVersion())
+	root.AddCommand(newDemo(), newRun(), newUpgrade(), newCheck(), newAck(), newPorts(), newTap(), newSim(), newLog(), newProve(), newReplay(), newTail(), newLab(), newAdvise(), newLoad(), newServe(), newProbe(), newCyclic(), newMemfrag(), newDoctor(), newVersion())
 	return root
 }
 

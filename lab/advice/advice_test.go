@@ -1,0 +1,161 @@
+package advice
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tallywheel/tallywheel/lab"
+)
+
+func TestParseNeed(t *testing.T) {
+	for text, want := range map[string]Need{
+		"5ms ±100us, 8 ports 400KB/s, restart 0 loss": {Period: 5 * time.Millisecond, Tolerance: 100 * time.Microsecond, Ports: 8, Rate: 400_000, NoLossAtRestart: true},
+		"1ms +-50us":      {Period: time.Millisecond, Tolerance: 50 * time.Microsecond},
+		"1 port 1.5KiB/s": {Ports: 1, Rate: 1536},
+		" 20 durable/s ":  {Durable: 20},
+	} {
+		if got, err := ParseNeed(text); err != nil || got != want {
+			t.Errorf("%q: %+v, %v; want %+v", text, got, err, want)
+		}
+	}
+	for _, text := range []string{
+		"", ",", "5ms", "5ms ±", "0s ±1us", "5ms ±-1us", "5ms ±1us, 5ms ±1us", "0 ports 1KB/s", "8 ports", "8 ports 0KB/s", "8 ports 1e999KB/s",
+		"8 ports NaNKB/s", "8 ports 400", "-1 durable/s", "NaN durable/s", "Inf durable/s", "restart 1 loss", "fast please",
+	} {
+		if got, err := ParseNeed(text); !errors.Is(err, ErrNeed) {
+			t.Errorf("%q is read as %+v: %v", text, got, err)
+		}
+	}
+}
+
+func figures(samples ...float64) lab.Figure { return lab.Summarise("", samples) }
+
+// runOf is a file of one experiment.
+func runOf(file string, day int, e lab.ExperimentResult) Run {
+	return Run{file, &lab.Results{
+		Started: time.Date(2026, 11, day, 0, 0, 0, 0, time.UTC), Machine: lab.Machine{CPU: "x", CPUs: 2, Kernel: "6.1"}, Experiments: []lab.ExperimentResult{e},
+	}}
+}
+
+// cyclicRow is a row of rt-cyclic.
+func cyclicRow(who, every, load string, most ...float64) lab.Row {
+	return lab.Row{Contestant: who, Params: lab.Params{"interval_us": every, "load": load}, Metrics: map[string]lab.Figure{"latency_us_max": figures(most...)}}
+}
+
+var cyclic = lab.ExperimentResult{Name: "rt-cyclic", Rounds: 3, Rows: []lab.Row{
+	cyclicRow("go/time.Ticker", "1000", "none", 80, 90, 100), cyclicRow("go/time.Ticker", "1000", "gc", 80, 4000, 90),
+	cyclicRow("tallywheel/cell", "1000", "none", 20, 30, 40), cyclicRow("tallywheel/cell", "1000", "gc", 50, 60, 70),
+	cyclicRow("tallywheel/cell", "5000", "none", 900),
+}}
+
+// only is the one line of a need.
+func only(t *testing.T, n Need, runs ...Run) Line {
+	t.Helper()
+	all := Needed(runs, n, "6.1")
+	if len(all) != 1 {
+		t.Fatalf("%d lines: %+v", len(all), all)
+	}
+	if l := all[0]; l.Known != (l.From != "") || l.Known == (l.Measure != "") || l.Meets && !l.Known || l.Text == "" || l.About == "" {
+		t.Errorf("%+v", l)
+	}
+	return all[0]
+}
+
+// TestTiming takes the plainest way that was never later, beside no load: the longest of all rounds
+// counts, not a median.
+func TestTiming(t *testing.T) {
+	run := runOf("a", 1, cyclic)
+	for _, c := range []struct {
+		period, tolerance time.Duration
+		known, meets      bool
+		text              string
+	}{
+		{2 * time.Millisecond, 5 * time.Millisecond, true, true, "use go/time.Ticker. "},
+		{2 * time.Millisecond, 100 * time.Microsecond, true, true, "use tallywheel/cell. "},
+		{2 * time.Millisecond, 69 * time.Microsecond, true, false, "nothing that was measured is so exact. Late, at a period of 1ms, at SCHED_FIFO 80, in 3 rounds: go/time.Ticker at most 4ms (load gc, 2 loads)"},
+		{9 * time.Millisecond, 100 * time.Microsecond, true, false, "tallywheel/cell at most 900µs"},
+		{500 * time.Microsecond, time.Second, false, false, "no period as short as that"},
+	} {
+		l := only(t, Need{Period: c.period, Tolerance: c.tolerance}, run)
+		if l.Known != c.known || l.Meets != c.meets || !strings.Contains(l.Text, c.text) {
+			t.Errorf("%v ±%v: %+v, want %q", c.period, c.tolerance, l, c.text)
+		}
+	}
+	if l := only(t, Need{Period: time.Second, Tolerance: time.Second}); l.Known || l.Measure != "tallywheel lab run rt-cyclic --full" {
+		t.Errorf("of no results: %+v", l)
+	}
+}
+
+// TestNewest: the newest result counts, and one that failed is none.
+func TestNewest(t *testing.T) {
+	later := cyclic
+	later.Rows = []lab.Row{cyclicRow("tallywheel/cell", "1000", "none", 500)}
+	need := Need{Period: time.Millisecond, Tolerance: 400 * time.Microsecond}
+	runs := []Run{runOf("new", 9, later), runOf("failed", 10, lab.ExperimentResult{Name: "rt-cyclic", Failed: "x", Rows: cyclic.Rows}), runOf("old", 1, cyclic)}
+	if l := only(t, need, runs...); l.Meets || !strings.HasPrefix(l.From, "new, 2026-11-09") {
+		t.Errorf("%+v", l)
+	}
+	if l := Needed(runs[:1], need, "6.18")[0]; !strings.HasSuffix(l.From, ", Linux 6.1") {
+		t.Errorf("measured with another kernel: %+v", l)
+	}
+	if own, others := OfMachine(runs, lab.Machine{CPU: "x", CPUs: 4}); len(own) != 0 || len(others) != 3 {
+		t.Errorf("a machine with more CPUs: %d own, %d others", len(own), len(others))
+	}
+}
+
+func portsRow(who string, ports string, cpu float64, lost ...float64) lab.Row {
+	return lab.Row{Contestant: who, Params: lab.Params{"ports": ports}, Metrics: map[string]lab.Figure{"cpu_percent": figures(cpu), "lost_frames": figures(lost...)}}
+}
+
+// TestReading takes what costs least of what lost nothing, in any round, and says nothing of more
+// ports or bytes than were measured.
+func TestReading(t *testing.T) {
+	run := runOf("a", 1, lab.ExperimentResult{Name: "serial-ports", Rows: []lab.Row{
+		portsRow("tallywheel/ring", "8", 3, 0), portsRow("tallywheel/throughput", "8", 1, 0, 0, 1), portsRow("tallywheel/ring", "64", 9, 0), portsRow("tallywheel/throughput", "64", 2, 0),
+	}})
+	if l := only(t, Need{Ports: 8, Rate: 11_520}, run); !l.Meets || !strings.Contains(l.Text, "mode: latency}. Measured at ports=8: ring: 3.0 % of a CPU, 0 frames lost") {
+		t.Errorf("%+v", l)
+	}
+	if l := only(t, Need{Ports: 9, Rate: 100}, run); !l.Meets || !strings.Contains(l.Text, "mode: throughput}. Measured at ports=64") {
+		t.Errorf("%+v", l)
+	}
+	if l := only(t, Need{Ports: 65, Rate: 100}, run); l.Known || l.Measure != "tallywheel demo --ports 65 --rate 100 --for 1m" {
+		t.Errorf("%+v", l)
+	}
+	if l := only(t, Need{Ports: 8, Rate: 400_000}, run); l.Known || l.Measure != "tallywheel lab run serial-strategies" {
+		t.Errorf("%+v", l)
+	}
+}
+
+// TestDurable holds the lower end of what was measured to the need.
+func TestDurable(t *testing.T) {
+	row := func(who, producers string, rates ...float64) lab.Row {
+		return lab.Row{Contestant: who, Params: lab.Params{"producers": producers}, Metrics: map[string]lab.Figure{"ops_per_s": figures(rates...)}}
+	}
+	run := runOf("a", 1, lab.ExperimentResult{Name: "log-durable", Rows: []lab.Row{
+		row("tallywheel/seglog", "1", 90, 100, 110), row("tallywheel/seglog uring", "1", 200, 210, 220), row("tallywheel/seglog", "16", 1000, 1100, 1200), row("other", "16", 9e9),
+	}})
+	for need, want := range map[float64]string{90: "engine: std, sync: always}. Measured at producers=1: 100 a second [90–110]", 150: "engine: uring", 500: "producers=16", 1001: "the most were 1100 a second"} {
+		if l := only(t, Need{Durable: need}, run); !strings.Contains(l.Text, want) || l.Meets != (need < 1001) {
+			t.Errorf("%v: %+v", need, l)
+		}
+	}
+}
+
+// TestFound says what each experiment advises, and how to measure what was not.
+func TestFound(t *testing.T) {
+	run := runOf("a", 1, lab.ExperimentResult{Name: "one", Advice: "take it", Rows: []lab.Row{{}}})
+	run.Experiments = append(run.Experiments, lab.ExperimentResult{Name: "two", Warnings: []string{"too few"}, Rows: []lab.Row{{}}})
+	all := Found([]Run{run}, []*lab.Experiment{{Name: "one"}, {Name: "two"}, {Name: "three", Question: "why?"}}, "6.1")
+	want := []Line{
+		{About: "one", Known: true, Text: "take it", From: "a, 2026-11-01 00:00"}, {About: "two", Text: "too few", Measure: "tallywheel lab run two --budget 3m"},
+		{About: "three", Text: "why?", Measure: "tallywheel lab run three"},
+	}
+	for i, l := range all {
+		if l != want[i] {
+			t.Errorf("%+v, want %+v", l, want[i])
+		}
+	}
+}
