@@ -76,6 +76,8 @@ var (
 	FaultsAfterSetUp     = metric("faults_after_setup", "faults", "page faults behind the set-up", less)
 	WaitingBytes         = metric("waiting_bytes", "B", "memory of one that waits", less)
 	Stddev               = metric("stddev_us", "µs", "standard deviation", less)
+	StoppingP50          = metric("stopping_us_p50", "µs", "until all have stopped, median", less)
+	StoppingP99          = metric("stopping_us_p99", "µs", "until all have stopped, 99 %", less)
 	AllocsAfterSetUp     = metric("allocs_after_setup", "allocs", "allocations behind the set-up", less)
 )
 

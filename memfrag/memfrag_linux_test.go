@@ -305,8 +305,12 @@ func TestRun(t *testing.T) {
 
 func TestBadConfigs(t *testing.T) {
 	for _, cfg := range []Config{
-		{Interval: 1, For: time.Hour, Log: "x"}, {Interval: 2 * time.Hour, For: 3 * time.Hour, Log: "x"}, {Interval: time.Minute, For: time.Second, Log: "x"},
-		{Interval: time.Minute, For: 2 * MaxFor, Log: "x"}, {Interval: time.Minute, For: time.Hour}, {Interval: time.Minute, For: time.Hour, Log: "x", PID: -1},
+		{Interval: 1, For: time.Hour, Log: "x"},
+		{Interval: 2 * time.Hour, For: 3 * time.Hour, Log: "x"},
+		{Interval: time.Minute, For: time.Second, Log: "x"},
+		{Interval: time.Minute, For: 2 * MaxFor, Log: "x"},
+		{Interval: time.Minute, For: time.Hour},
+		{Interval: time.Minute, For: time.Hour, Log: "x", PID: -1},
 	} {
 		if _, err := Run(t.Context(), cfg); !errors.Is(err, ErrConfig) {
 			t.Errorf("%+v: %v", cfg, err)

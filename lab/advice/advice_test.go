@@ -150,7 +150,8 @@ func TestFound(t *testing.T) {
 	run.Experiments = append(run.Experiments, lab.ExperimentResult{Name: "two", Warnings: []string{"too few"}, Rows: []lab.Row{{}}})
 	all := Found([]Run{run}, []*lab.Experiment{{Name: "one"}, {Name: "two"}, {Name: "three", Question: "why?"}}, "6.1")
 	want := []Line{
-		{About: "one", Known: true, Text: "take it", From: "a, 2026-11-01 00:00"}, {About: "two", Text: "too few", Measure: "tallywheel lab run two --budget 3m"},
+		{About: "one", Known: true, Text: "take it", From: "a, 2026-11-01 00:00"},
+		{About: "two", Text: "too few", Measure: "tallywheel lab run two --budget 3m"},
 		{About: "three", Text: "why?", Measure: "tallywheel lab run three"},
 	}
 	for i, l := range all {

@@ -84,6 +84,9 @@ var (
 	HeapAtStart = realTime(25, "4.4",
 		"runtime.startTheWorld calls mheap_.init.",
 		"mheap_.init() in startTheWorld, P99 1347 µs")
+	StoppingTakes = realTime(30, "4.4",
+		"Until all goroutines have stopped for the collector it takes 3 µs at the median, 89 µs at 99 %.",
+		"gcwaiting, P50 3 µs, P99 89 µs")
 	GoroutineSwitch = realTime(27, "2.1",
 		"To go from goroutine to goroutine costs less than from thread to thread: the kernel has no part in it.",
 		"“scheduled M:N in user space”")
