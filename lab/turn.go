@@ -221,7 +221,7 @@ func (p *process) work(ctx context.Context, t turn, scene Scene) (o outcome, err
 	used, usedErr := usageOf(pid) // its end and its sums are not what is measured
 	around := o.surroundings(quiet, max(0, used.cpu-before.cpu)+selfCPU()-self)
 	if timer.Stop() {
-		memory <- 0 // it was quicker than that
+		memory <- peakMemory(pid) // it was quicker than that, or the machine is busy
 	}
 	if o.metrics, err = p.results(scene, said, judge); err != nil {
 		return o, err

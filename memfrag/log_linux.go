@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/tallywheel/tallywheel/internal/sys"
@@ -96,6 +97,8 @@ func readLog(r io.Reader) (was *header, all []Sample, whole int64, err error) {
 	for n := 1; ; n++ {
 		line, err := in.ReadSlice('\n')
 		switch {
+		case errors.Is(err, io.EOF) && was == nil && !begins(line):
+			return nil, nil, 0, fmt.Errorf("this is no log of memfrag: it begins with %.40q", line)
 		case errors.Is(err, io.EOF):
 			return was, all, whole, nil // what is there of a line was cut off
 		case errors.Is(err, bufio.ErrBufferFull):
@@ -120,6 +123,12 @@ func readLog(r io.Reader) (was *header, all []Sample, whole int64, err error) {
 		}
 		whole += int64(len(line))
 	}
+}
+
+// begins reports whether b may be what a kill has left of the first line of a log.
+func begins(b []byte) bool {
+	const first = `{"memfrag":`
+	return strings.HasPrefix(first, string(b)) || strings.HasPrefix(string(b), first)
 }
 
 // write writes a line, by one call: a kill leaves all of it or a part that readLog leaves out.

@@ -189,7 +189,7 @@ func TestLogIsRefused(t *testing.T) {
 			t.Errorf("want %q: %v", want, err)
 		}
 	}
-	for _, text := range []string{"hello\n", `{"memfrag":2}` + "\n", `{"memfrag":1}` + "\n{}\n", strings.Repeat("x", 2*maxText) + "\n"} {
+	for _, text := range []string{"hello\n", "notes", `{"memfrag":2}` + "\n", `{"memfrag":1}` + "\n{}\n", strings.Repeat("x", 2*maxText) + "\n"} {
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
