@@ -67,8 +67,8 @@ type Config struct {
 	Timeout     time.Duration // for one answer, which is then given up with its connection, and for making one; 0: 10 s
 }
 
-// realTime is how threads run with RealTime.
-var realTime = rt.Scheduling{Policy: rt.FIFO, Priority: 1}
+// realTime is how threads run with RealTime. A thread that Go starts from one of them is ordinary.
+var realTime = rt.Scheduling{Policy: rt.FIFO, Priority: 1, ResetOnFork: true}
 
 // Limits of a configuration.
 const (

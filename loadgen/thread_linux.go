@@ -148,6 +148,7 @@ func (t *thread) run(stop <-chan struct{}) {
 	_ = rt.SetTimerSlack(1) // waits end when they should, not up to 50 µs later; without it the load is only less even
 	if t.cfg.RealTime {
 		if before, err := rt.GetScheduling(0); err == nil && rt.SetScheduling(realTime) == nil {
+			before.ResetOnFork = true                       // only a privileged thread may take that back
 			defer func() { _ = rt.SetScheduling(before) }() // the thread will be another goroutine's
 		}
 	}

@@ -116,10 +116,19 @@ func GetScheduling(tid int) (Scheduling, error) {
 
 // TryScheduling reports whether SetScheduling would be allowed, on a thread that ends after it.
 func TryScheduling(s Scheduling) error {
+	s.ResetOnFork = true // Go may start a thread from that one
 	result := make(chan error)
 	go func() {
 		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
-		result <- SetScheduling(s)
+		before, err := GetScheduling(0)
+		if err == nil {
+			err = SetScheduling(s)
+		}
+		if err == nil { // it may be the program's first thread, which sleeps in place of ending
+			before.ResetOnFork = true // only a privileged thread may take that back
+			err = SetScheduling(before)
+		}
+		result <- err
 	}()
 	return <-result
 }
