@@ -235,7 +235,7 @@ func (p *port) isGated() bool {
 // tellKeeper renews what the keeper has of a source that another process reads, for whoever comes
 // after a kill.
 func (p *port) tellKeeper(log *slog.Logger) {
-	if !p.remote.isTold() { // or it will be, as it is then
+	if p.remote == nil {
 		return
 	}
 	if err := p.remote.put(nil); err != nil {

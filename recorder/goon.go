@@ -63,14 +63,12 @@ func (r *Recorder) goOn(e *archive.StartSheet) {
 	r.parts = e.Parts
 	for _, p := range slices.Concat(e.Sheet.Ports, e.Sheet.Leaving) {
 		lanesMade.Store(max(lanesMade.Load(), p.Book, p.Hub))
-		if l := r.iso.left[p.ID]; l != nil && l.lane.Book == 0 {
+		if l := r.iso.left[p.ID]; l != nil {
 			l.book = p.Book // of two of one name, one has left
 		}
 	}
-	for _, id := range r.iso.sources() {
-		l := r.iso.left[id]
-		lanesMade.Store(max(lanesMade.Load(), l.book))
-		if l.book == 0 { // its spool was made, and no sheet has it: it is new
+	for _, id := range r.iso.sources() { // its spool was made, and no sheet has it: it is new
+		if l := r.iso.left[id]; l.book == 0 {
 			l.book = lanesMade.Add(1)
 		}
 	}
@@ -78,10 +76,6 @@ func (r *Recorder) goOn(e *archive.StartSheet) {
 	died := r.without(e)
 	r.losses.list, r.losses.forgotten, r.losses.known, r.losses.last, r.losses.late = lost.list, lost.forgotten, lost.known, lost.last, lost.late
 	r.closeDied(died, gone)
-	if r.iso.lost {
-		r.slog.Warn("recorder restarted, and what waited in memory of a source is missing", "sources", r.iso.sources(), "began", time.Unix(0, r.since))
-		return
-	}
 	r.slog.Info("recorder restarted, 0 bytes lost", "sources", r.iso.sources(), "began", time.Unix(0, r.since))
 }
 
@@ -93,7 +87,7 @@ func (r *Recorder) without(e *archive.StartSheet) *archive.StartSheet {
 		return l != nil && l.book == p.Book
 	}
 	died.Sheet.Ports = slices.DeleteFunc(slices.Clone(e.Sheet.Ports), goesOn)
-	died.Sheet.Leaving = slices.DeleteFunc(slices.Clone(e.Sheet.Leaving), goesOn)
+	died.Sheet.Leaving = slices.Clone(e.Sheet.Leaving)
 	died.Positions = map[string][]ledger.Position{}
 	for source, ps := range e.Positions {
 		if r.iso.left[source] == nil {

@@ -404,7 +404,6 @@ func (h *hub) dismiss(gone *port, since time.Time) bool {
 		return false
 	}
 	gone.stop(closeAll)
-	gone.depart()
 	h.r.absorb(h.p, gone, since)
 	return true
 }

@@ -64,7 +64,7 @@ func (r *Recorder) Reload(cfg config.Config) error {
 	var changes []func() // of lanes that go on
 	for _, s := range cfg.Sources {
 		p := before[s.ID]
-		if p != nil && sameBooks(p.lane.cfg, s) && !r.isEnding(p) {
+		if p != nil && sameBooks(p.lane.cfg, s) {
 			waste, err := r.wasteStream(s)
 			if err != nil {
 				return fmt.Errorf("source %s: %w; nothing was changed", s.ID, err)
@@ -248,19 +248,11 @@ func (r *Recorder) farewell(atEnd bool) {
 	if !atEnd && r.log.Position().Err != nil {
 		return
 	}
-	isOver := func(p *port) bool {
-		return atEnd || !slices.ContainsFunc(p.family(), func(q *port) bool { return !q.lane.isSettled() })
-	}
 	for _, p := range r.departing() {
-		if isOver(p) {
-			p.depart() // before its books are closed: nobody may go on with those
-		}
-	}
-	for _, p := range r.departing() {
-		if !p.hasDeparted() {
+		family := p.family()
+		if !atEnd && slices.ContainsFunc(family, func(q *port) bool { return !q.lane.isSettled() }) {
 			continue
 		}
-		family := p.family()
 		end := r.lastOf(p)
 		if err := r.keep(&end); err != nil {
 			if !r.unkept {
