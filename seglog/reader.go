@@ -39,10 +39,9 @@ type Reader struct {
 	base  uint64   // of the open segment; 0 if none
 	file  File
 	sc    *scanner
-	room  buffers     // for the next scanner
-	ahead chan opened // brings the segment behind the open one; nil: nobody opens it
-	queue []rawFrame  // of the current batch, not handed out yet
-	ended int64       // where End found the end; 0 if it did not
+	room  buffers    // for the next scanner
+	queue []rawFrame // of the current batch, not handed out yet
+	ended int64      // where End found the end; 0 if it did not
 
 	closed bool // by its owner
 }
@@ -70,43 +69,7 @@ func (r *Reader) Identity() [16]byte { return r.log }
 // Close ends the reading: what follows is [os.ErrClosed].
 func (r *Reader) Close() error {
 	r.closed = true
-	_, err := r.opened(0)
-	return errors.Join(err, r.release())
-}
-
-// opened is a segment that was opened while the one before it was read: small ones take as long to
-// open as to read.
-type opened struct {
-	base uint64
-	file File // nil: it could not be opened
-	size int64
-}
-
-// openAhead opens a segment on a goroutine of its own, unless that goes on already.
-func (r *Reader) openAhead(base uint64) {
-	if r.ahead != nil {
-		return
-	}
-	r.ahead = make(chan opened, 1)
-	go func(dir FS, to chan<- opened) {
-		f, size, err := openSegment(dir, base)
-		if err != nil { // whoever needs it tries again, and says why
-			f = nil
-		}
-		to <- opened{base, f, size}
-	}(r.dir, r.ahead)
-}
-
-// opened takes the segment that was opened ahead, if it is that one; else it is closed.
-func (r *Reader) opened(base uint64) (o opened, err error) {
-	if r.ahead == nil {
-		return o, nil
-	}
-	o, r.ahead = <-r.ahead, nil
-	if o.base == base || o.file == nil {
-		return o, nil
-	}
-	return opened{}, o.file.Close()
+	return r.release()
 }
 
 // unusable says why nothing can be read.
@@ -421,31 +384,21 @@ func (r *Reader) openAt() error {
 		}
 		r.next, i = bases[0], 0
 	}
-	o, err := r.opened(bases[i])
+	f, size, err := openSegment(r.dir, bases[i])
+	if errors.Is(err, fs.ErrNotExist) { // removed since the listing
+		if listErr := r.list(); listErr != nil {
+			return listErr
+		}
+		if _, there := slices.BinarySearch(r.bases, bases[i]); !there {
+			return nil
+		}
+	}
 	if err != nil {
 		return err
 	}
-	whole := i < len(bases)-1                      // it was listed before another: it was complete then, so its file does not grow
-	if o.file == nil || r.begin(o, whole) != nil { // what was opened ahead may have been given to another segment since
-		o.base = bases[i]
-		o.file, o.size, err = openSegment(r.dir, o.base)
-		if errors.Is(err, fs.ErrNotExist) { // removed since the listing
-			if listErr := r.list(); listErr != nil {
-				return listErr
-			}
-			if _, there := slices.BinarySearch(r.bases, o.base); !there {
-				return nil
-			}
-		}
-		if err == nil {
-			err = r.begin(o, whole)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	if next := i + 1; o.size <= scanBytes && next < len(bases)-1 {
-		r.openAhead(bases[next])
+	// A segment that was listed before another was complete then: its file does not grow.
+	if err := r.begin(f, bases[i], size, i < len(bases)-1); err != nil {
+		return errors.Join(err, f.Close())
 	}
 	if r.next > bases[i] {
 		if x, err := r.index(bases[i]); err == nil {
@@ -457,28 +410,26 @@ func (r *Reader) openAt() error {
 	return nil
 }
 
-// begin makes the reader go on in a segment. After an error its file is closed. whole says that the
-// file does not grow.
-func (r *Reader) begin(o opened, whole bool) error {
+// begin makes the reader go on in a segment. whole says that its file does not grow.
+func (r *Reader) begin(f File, base uint64, size int64, whole bool) error {
 	var sc *scanner
 	var err error
-	if whole && r.next <= o.base {
-		sc, err = beginScan(o.file, o.base, o.size, r.room)
-	} else if sc, err = newScanner(o.file, o.base); err == nil {
+	if whole && r.next <= base {
+		sc, err = beginScan(f, base, size, r.room)
+	} else if sc, err = newScanner(f, base); err == nil {
 		sc.reuse(r.room)
 	}
-	if none := [16]byte{}; err == nil && sc.log != none {
-		if r.log != none && sc.log != r.log {
-			err = head{header: sc.header, name: o.base}.foreignTo(r.log)
-		} else {
-			r.log = sc.log
-		}
-	}
 	if err != nil {
-		return errors.Join(err, o.file.Close())
+		return err
 	}
-	sc.size, sc.whole = o.size, whole
-	r.base, r.file, r.sc = o.base, o.file, sc
+	if none := [16]byte{}; sc.log != none {
+		if r.log != none && sc.log != r.log {
+			return head{header: sc.header, name: base}.foreignTo(r.log)
+		}
+		r.log = sc.log
+	}
+	sc.size, sc.whole = size, whole
+	r.base, r.file, r.sc = base, f, sc
 	return nil
 }
 
