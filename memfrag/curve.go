@@ -18,17 +18,21 @@ type Summary struct {
 
 // Tried is trials of one kind.
 type Tried struct {
-	Name   string
-	Rate   Curve // 1 − huge pages to be had ÷ those that there should be
-	Tried  int   // trials
-	Failed int   // … in which none was to be had
-	Short  int   // … in which some were missing
+	Name   string `json:"-"`
+	Rate   Curve  `json:"rate"`   // 1 − huge pages to be had ÷ those that there should be
+	Tried  int    `json:"tried"`  // trials
+	Short  int    `json:"short"`  // … in which some were missing
+	Failed int    `json:"failed"` // … in which none was to be had
 }
 
 // Curve is figures over time. The slope is that of a straight line through all, for each hour.
 type Curve struct {
-	First, Last, Mean, Most, PerHour float64
-	points                           []point
+	First   float64 `json:"first"`
+	Last    float64 `json:"last"`
+	Mean    float64 `json:"mean"`
+	Most    float64 `json:"most"`
+	PerHour float64 `json:"per_hour"`
+	points  []point
 }
 
 type point struct{ hour, value float64 }

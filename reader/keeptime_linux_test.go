@@ -26,18 +26,7 @@ func TestKeepTime(t *testing.T) {
 	if n := runtime.GOMAXPROCS(0); n != 1 || prepared != 1 {
 		t.Errorf("GOMAXPROCS is %d, and %d threads are prepared", n, prepared)
 	}
-	fd, w := pipe(t)
-	c := newCollector()
-	if _, err := r.Add(Port{FD: fd, Handler: c}); err != nil {
-		t.Fatal(err)
-	}
-	for n := 1; n <= 50; n++ {
-		if _, err := w.WriteString("x"); err != nil {
-			t.Fatal(err)
-		}
-		c.until(func() bool { return len(c.got) == n })
-		runtime.GC() // the test hangs here if the thread cannot be stopped
-	}
+	fd, w, c := collectBeside(t, r)
 	beats := 0
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()

@@ -306,8 +306,18 @@ func TestCollectorRunsBesideTheThread(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	fd, w := pipe(t)
-	c := newCollector()
+	fd, w, c := collectBeside(t, r)
+	w.Close()
+	c.until(func() bool { return c.ended })
+	syscall.Close(fd)
+}
+
+// collectBeside has a reader read a pipe, and collects garbage after each byte: it hangs if the
+// reader's thread cannot be stopped.
+func collectBeside(t *testing.T, r Reader) (fd int, w *os.File, c *collector) {
+	t.Helper()
+	fd, w = pipe(t)
+	c = newCollector()
 	if _, err := r.Add(Port{FD: fd, Handler: c}); err != nil {
 		t.Fatal(err)
 	}
@@ -316,11 +326,9 @@ func TestCollectorRunsBesideTheThread(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.until(func() bool { return len(c.got) == n })
-		runtime.GC() // the test hangs here if the thread cannot be stopped
+		runtime.GC()
 	}
-	w.Close()
-	c.until(func() bool { return c.ended })
-	syscall.Close(fd)
+	return fd, w, c
 }
 
 func TestBadConfigs(t *testing.T) {

@@ -15,10 +15,10 @@ type scanner struct {
 	harm int64 // where the first block is not as it was written; -1: nowhere
 	size int64 // of the file, when scanning began; 0: not known
 	// whole says that the file has not grown since, nor will it: no read is needed to see its end.
-	whole bool
-	front [headerV1]byte // what the file begins with
-	off   int64          // of the next batch
-	next  uint64         // sequence that its first record should have; 0 if that is not known
+	whole  bool
+	salted [4]byte // the salt, as it stands in the first block
+	off    int64   // of the next batch
+	next   uint64  // sequence that its first record should have; 0 if that is not known
 
 	buffers
 	buf     []byte // a part of room
@@ -93,7 +93,7 @@ func startScanner(f io.ReaderAt, base uint64, want int, room buffers) (*scanner,
 		}
 	}
 	return &scanner{
-		f: f, header: h, harm: h.harm(b), off: headerBytes, next: base, front: [headerV1]byte(b),
+		f: f, header: h, harm: h.harm(b), off: headerBytes, next: base, salted: [4]byte(b[saltAt:]),
 		buffers: room, buf: b[headerBytes:], have: n - headerBytes,
 	}, nil
 }
@@ -101,9 +101,9 @@ func startScanner(f io.ReaderAt, base uint64, want int, room buffers) (*scanner,
 // isSame reports whether the file still is of the segment that was begun with: a log gives files of
 // segments that it has removed to new ones, which have another salt.
 func (s *scanner) isSame() bool {
-	var b [headerV1]byte
-	_, err := s.f.ReadAt(b[:], 0)
-	return err == nil && [4]byte(b[saltAt:]) == [4]byte(s.front[saltAt:])
+	var now [4]byte
+	_, err := s.f.ReadAt(now[:], saltAt)
+	return err == nil && now == s.salted
 }
 
 // seek goes to a batch that is known to begin at off with the record next.

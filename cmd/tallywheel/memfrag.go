@@ -152,43 +152,26 @@ func (f *memfragFlags) print(out io.Writer, r memfrag.Result) error {
 
 // memfragJSON is the result as --json prints it. Shares are from 0 to 1, sizes in bytes.
 type memfragJSON struct {
-	Samples  int                  `json:"samples"`
-	Resumed  int                  `json:"resumed"`
-	Over     bool                 `json:"over"`
-	Unusable curveJSON            `json:"unusable"`
-	Trials   map[string]triedJSON `json:"trials"`
-	RSS      *curveJSON           `json:"rss,omitempty"`
-	Huge     *curveJSON           `json:"huge,omitempty"`
-	CPU      float64              `json:"cpu"`
-	Missing  map[string]string    `json:"missing"`
-}
-
-type curveJSON struct {
-	First   float64 `json:"first"`
-	Last    float64 `json:"last"`
-	Mean    float64 `json:"mean"`
-	Most    float64 `json:"most"`
-	PerHour float64 `json:"per_hour"`
-}
-
-type triedJSON struct {
-	Rate   curveJSON `json:"rate"`
-	Tried  int       `json:"tried"`
-	Short  int       `json:"short"`
-	Failed int       `json:"failed"`
+	Samples  int                      `json:"samples"`
+	Resumed  int                      `json:"resumed"`
+	Over     bool                     `json:"over"`
+	Unusable memfrag.Curve            `json:"unusable"`
+	Trials   map[string]memfrag.Tried `json:"trials"`
+	RSS      *memfrag.Curve           `json:"rss,omitempty"`
+	Huge     *memfrag.Curve           `json:"huge,omitempty"`
+	CPU      float64                  `json:"cpu"`
+	Missing  map[string]string        `json:"missing"`
 }
 
 func memfragResult(r memfrag.Result) memfragJSON {
-	curve := func(c memfrag.Curve) curveJSON { return curveJSON{c.First, c.Last, c.Mean, c.Most, c.PerHour} }
 	j := memfragJSON{
-		Samples: len(r.Samples), Resumed: r.Resumed, Over: r.Over, Unusable: curve(r.Unusable), Trials: map[string]triedJSON{}, CPU: r.CPU, Missing: r.Missing,
+		Samples: len(r.Samples), Resumed: r.Resumed, Over: r.Over, Unusable: r.Unusable, Trials: map[string]memfrag.Tried{}, CPU: r.CPU, Missing: r.Missing,
 	}
 	for _, t := range r.Trials {
-		j.Trials[t.Name] = triedJSON{curve(t.Rate), t.Tried, t.Short, t.Failed}
+		j.Trials[t.Name] = t
 	}
 	if len(r.Samples) > 0 && r.Samples[0].Process != nil {
-		rss, huge := curve(r.RSS), curve(r.Huge)
-		j.RSS, j.Huge = &rss, &huge
+		j.RSS, j.Huge = &r.RSS, &r.Huge
 	}
 	return j
 }
