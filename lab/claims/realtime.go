@@ -96,4 +96,7 @@ var (
 	AsyncStack = realTime(29, "2.1",
 		"A Rust async task has a stack of about 4 KB.",
 		"~4 KB")
+	EdgeBySignal = realTime(31, "1",
+		"An edge of a GPIO reaches a Go program through the interrupt and a signal.",
+		"“GPIO edge → IRQ → signal handling in user space”, without a figure")
 )

@@ -41,6 +41,7 @@ import (
 	_ "github.com/tallywheel/tallywheel/lab/experiments/process-steal"
 	_ "github.com/tallywheel/tallywheel/lab/experiments/ring-copy"
 	_ "github.com/tallywheel/tallywheel/lab/experiments/rt-cyclic"
+	_ "github.com/tallywheel/tallywheel/lab/experiments/rt-event"
 	_ "github.com/tallywheel/tallywheel/lab/experiments/rt-facts"
 	_ "github.com/tallywheel/tallywheel/lab/experiments/rt-preempt"
 	_ "github.com/tallywheel/tallywheel/lab/experiments/rt-start"

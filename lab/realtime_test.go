@@ -1,0 +1,45 @@
+package lab_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tallywheel/tallywheel/lab"
+)
+
+// TestRealTimeContestants: each contestant of these questions does what it is asked for a moment,
+// and has all that is shown of it; or it says what is missing here.
+func TestRealTimeContestants(t *testing.T) {
+	missing := map[string][]string{ // besides a compiler
+		"rt-event": {"no /dev/gpiochip", "connect two of its lines"},
+	}
+	for name, lacks := range missing {
+		t.Run(name, func(t *testing.T) {
+			e := *experiment(t, name)
+			o := quickly(t)
+			o.Budget, o.MaxRounds = time.Millisecond, 1 // the shortest turn there is
+			r, err := run(t, t.Context(), o, &e)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, row := range r.Rows {
+				who := row.Contestant + " " + row.Params.String()
+				if row.NotRun != "" {
+					known := strings.HasPrefix(row.NotRun, "no cc") || strings.HasPrefix(row.NotRun, "no rustc") || strings.HasPrefix(row.NotRun, "no python3")
+					for _, l := range lacks {
+						known = known || strings.Contains(row.NotRun, l)
+					}
+					if !known {
+						t.Errorf("%s: not run: %s", who, row.NotRun)
+					}
+					continue
+				}
+				v := lab.View{ExperimentResult: &r}
+				if f := row.Metrics[v.Decides(row.Params)]; f.N != 1 || f.Median <= 0 {
+					t.Errorf("%s: %s is %+v", who, v.Decides(row.Params), f)
+				}
+			}
+		})
+	}
+}
