@@ -7,11 +7,12 @@ import (
 	"github.com/tallywheel/tallywheel/ledger"
 )
 
-// maxDroppedRuns is how many runs of dropped numbers are kept of a stream: more than a burst makes.
-const maxDroppedRuns = 16
+// maxDroppedRuns is how many runs of dropped numbers are kept of a stream: as a sheet has room for.
+const maxDroppedRuns = ledger.MaxGapsAhead
 
-// dropped is the numbers that an outlet has given up beyond what it knows to be stored. The book
-// has counted them, so the next start must not call them missing. The zero value is empty.
+// dropped is the numbers that an outlet has given up beyond what it knows to be stored: runs of
+// each stream, in the order in which the device counts. The book has counted them, so the next
+// start must not call them missing. The zero value is empty.
 type dropped map[ledger.Stream][]ledger.Gap
 
 // add takes in a frame that was given up.
@@ -21,24 +22,38 @@ func (d *dropped) add(f *frame.Frame, book *ledger.Book) {
 	}
 }
 
-// addRun takes in numbers that were given up. Where there are too many runs, those that only
-// missing numbers are between become one; else the oldest is forgotten.
+// addRun takes in numbers that were given up, in any order: a network may change it. Where there
+// are too many runs, the two oldest become one if only missing numbers are between them; else the
+// oldest is forgotten.
 func (d *dropped) addRun(id ledger.Stream, g ledger.Gap, book *ledger.Book) {
 	if *d == nil {
 		*d = dropped{}
 	}
 	runs := (*d)[id]
-	if n := len(runs); n > 0 && runs[n-1].To+1 == g.From {
-		runs[n-1].To = g.To
-		return
+	from := len(runs) // runs from here to to touch g; most come in order, so the search begins at the end
+	for from > 0 && int64(runs[from-1].From-g.To) > 1 {
+		from--
 	}
-	if runs = append(runs, g); len(runs) > maxDroppedRuns {
+	to := from
+	for from > 0 && int64(g.From-runs[from-1].To) <= 1 {
+		from--
+		g.From, g.To = earlier(g.From, runs[from].From), ledger.Later(g.To, runs[from].To)
+	}
+	if runs = slices.Replace(runs, from, to, g); len(runs) > maxDroppedRuns {
 		if oldest := runs[0]; book.Misses(id, oldest.To+1, runs[1].From-1) {
 			runs[1].From = oldest.From
 		}
 		runs = slices.Delete(runs, 0, 1)
 	}
 	(*d)[id] = runs
+}
+
+// earlier is the number that the device has counted first.
+func earlier(a, b uint64) uint64 {
+	if ledger.Later(a, b) == a {
+		return b
+	}
+	return a
 }
 
 // behind is what of the runs of a stream lies behind a number, up to last, and in none of gaps. The

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/tallywheel/tallywheel/config"
+	"github.com/tallywheel/tallywheel/frame"
 	"github.com/tallywheel/tallywheel/frame/tally128"
 	"github.com/tallywheel/tallywheel/ledger"
 	"github.com/tallywheel/tallywheel/seglog"
@@ -145,5 +146,48 @@ func TestGapsInFlightAreNamedOnce(t *testing.T) {
 	}
 	if want := next - uint64(stored) - 1; named != want {
 		t.Errorf("%d numbers are not in the log, %d are named; %+v, then %+v; behind %+v", want, named, first.Frames, second, accounted)
+	}
+}
+
+// Numbers that were dropped are known in whichever order they came, across 2^64, too: a model has
+// them one by one.
+func TestDroppedNumbersInAnyOrder(t *testing.T) {
+	id := ledger.Stream{Device: 1}
+	for seed := range uint64(200) {
+		rng := rand.New(rand.NewPCG(seed, 8))
+		base := []uint64{0, 1<<63 - 300, 1<<64 - 300}[rng.IntN(3)]
+		var d dropped
+		model := map[uint64]bool{}
+		most := 1 + rng.IntN(600)
+		for range most {
+			from := base + uint64(rng.IntN(900))
+			for n := range uint64(1 + rng.IntN(3)) {
+				model[from+n] = true
+				d.add(&frame.Frame{Device: 1, Seq: from + n, Sequenced: true}, nil)
+			}
+		}
+		number, last := base+uint64(rng.IntN(50)), base+2000
+		var gap []ledger.Gap
+		if rng.IntN(2) == 0 {
+			gap = append(gap, ledger.Gap{From: base + 300, To: base + 320})
+		}
+		for i, g := range d[id] {
+			if i > 0 && int64(g.From-d[id][i-1].To) < 2 {
+				t.Fatalf("seed %d: %v follows %v", seed, g, d[id][i-1])
+			}
+		}
+		known := map[uint64]bool{}
+		for _, g := range d.behind(id, number, last, gap) {
+			for n := g.From; n != g.To+1; n++ {
+				known[n] = true
+			}
+		}
+		for off := range uint64(2000) {
+			n := base + off
+			want := model[n] && int64(n-number) > 0 && (gap == nil || off < 300 || off > 320)
+			if known[n] != want {
+				t.Fatalf("seed %d: number %d is dropped: %v, want %v", seed, n, known[n], want)
+			}
+		}
 	}
 }
