@@ -2,6 +2,7 @@ package seglog
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"sync"
@@ -147,4 +148,62 @@ func benchDir(b *testing.B) FS {
 		b.Fatal(err)
 	}
 	return dir
+}
+
+// BenchmarkReadSegments reads the same records from many segments and from few, in turn, warm. The
+// size of the many is the smallest that a recorder takes, and the smallest of all but two.
+// TALLYWHEEL_BENCH_DIR says where: 7 GB of it.
+func BenchmarkReadSegments(b *testing.B) {
+	for _, c := range []struct {
+		segment int64
+		many    int64
+	}{{1 << 20, 3000}, {64 << 10, 3000}} {
+		b.Run(fmt.Sprintf("segment=%dKiB", c.segment>>10), func(b *testing.B) {
+			many, few := filled(b, c.segment, c.segment*c.many), filled(b, c.segment*c.many/50, c.segment*c.many)
+			var ratios []float64
+			for n := 0; b.Loop(); n++ {
+				var took [2]time.Duration
+				for i := range 2 {
+					i = (i + n) % 2
+					from := time.Now()
+					readThrough(b, [2]FS{many, few}[i])
+					took[i] = time.Since(from)
+				}
+				ratios = append(ratios, took[0].Seconds()/took[1].Seconds())
+			}
+			slices.Sort(ratios)
+			b.ReportMetric(ratios[len(ratios)/2], "many/few")
+			b.ReportMetric(ratios[0], "least")
+			b.ReportMetric(ratios[len(ratios)-1], "most")
+		})
+	}
+}
+
+// filled is a log of as many bytes, in segments of that size.
+func filled(b *testing.B, segment, bytes int64) FS {
+	b.Helper()
+	dir := benchDir(b)
+	l := open(b, Config{FS: dir, Sync: SyncNever, SegmentBytes: segment})
+	data := make([]byte, 128)
+	for range bytes / int64(frameHeader+len(data)) {
+		if _, err := l.Append(0, 1, data); err != nil {
+			b.Fatal(err)
+		}
+	}
+	closeLog(b, l)
+	readThrough(b, dir)
+	return dir
+}
+
+func readThrough(b *testing.B, dir FS) {
+	b.Helper()
+	r := NewReader(dir, 0)
+	defer r.Close()
+	for {
+		if _, err := r.Next(); err == io.EOF {
+			return
+		} else if err != nil {
+			b.Fatal(err)
+		}
+	}
 }
