@@ -90,6 +90,9 @@ func (t *tlsStream) Count(came int64, n int, timed bool) { t.s.count(t.under.Loo
 // WriteLast implements h1.Stream: TLS has a goodbye of its own.
 func (t *tlsStream) WriteLast(b []byte) (int, error) { return t.Write(b) }
 
+// WriteMore implements h1.Stream: there is no SendFile.
+func (t *tlsStream) WriteMore(b []byte) (int, error) { return t.Write(b) }
+
 // WriteAll implements h1.Stream.
 func (t *tlsStream) WriteAll(bufs net.Buffers) error {
 	for _, b := range bufs {

@@ -142,20 +142,68 @@ func SyncDir(path string) error {
 	return d.Sync()
 }
 
+// cachestat is struct cachestat of <linux/mman.h>.
+type cachestat struct{ cache, dirty, writeback, evicted, recentlyEvicted uint64 }
+
+// statCache asks about n bytes of a file from off; n = 0: to its end. Linux 6.5. It does not tell
+// the scheduler: it counts pages and never waits.
+func statCache(fd int, off, n int64) (c cachestat, e unix.Errno) {
+	const sysCachestat = 451
+	window := struct{ off, len uint64 }{uint64(off), uint64(n)}
+	_, _, e = unix.RawSyscall6(sysCachestat, uintptr(fd), uintptr(unsafe.Pointer(&window)), uintptr(unsafe.Pointer(&c)), 0, 0, 0)
+	return c, e
+}
+
 // Dirty is the number of pages of the file that are changed in memory and not on the disk yet.
 // Linux 6.5.
 func Dirty(f *os.File) (int, error) {
-	const sysCachestat = 451
-	window := struct{ off, len uint64 }{}
-	var stat struct{ cache, dirty, writeback, evicted, recentlyEvicted uint64 }
-	err := withFD(f, func(fd int) error {
-		_, _, e := unix.Syscall6(sysCachestat, uintptr(fd), uintptr(unsafe.Pointer(&window)), uintptr(unsafe.Pointer(&stat)), 0, 0, 0)
-		if e != 0 {
-			return os.NewSyscallError("cachestat", e)
+	var c cachestat
+	err := withFD(f, func(fd int) (err error) {
+		var e unix.Errno
+		if c, e = statCache(fd, 0, 0); e != 0 {
+			err = os.NewSyscallError("cachestat", e)
 		}
-		return nil
+		return err
 	})
-	return int(stat.dirty + stat.writeback), err
+	return int(c.dirty + c.writeback), err
+}
+
+// InCache reports whether n bytes of an open file from off can most likely be read without waiting
+// for its disk; n must be positive and the bytes within the file. known: the kernel could tell.
+//
+// cachestat counts the pages of the cache, also those that are being read right now; those are read
+// in order, so the last byte is asked for, too. Of a file that is not the caller's to write
+// cachestat says nothing (Linux 6.15): then a byte is asked for each few pages.
+func InCache(fd int, off, n int64) (cached, known bool) {
+	const every = 64 << 10
+	page := int64(os.Getpagesize())
+	pages := uint64((off+n-1)/page - off/page + 1)
+	switch c, e := statCache(fd, off, n); {
+	case e == 0 && c.cache == pages:
+	case e == 0 && c.cache > 0:
+		return false, true
+	default: // of an overlay cachestat counts nothing
+		for at := off; at < off+n; at += every {
+			if e := readNow(fd, at); e != 0 {
+				return false, e == unix.EAGAIN
+			}
+		}
+	}
+	return readNow(fd, off+n-1) != unix.EAGAIN, true
+}
+
+// readNow reads a byte of a file, or returns EAGAIN if it would have to wait for it (preadv2,
+// RWF_NOWAIT, Linux 4.14).
+func readNow(fd int, off int64) unix.Errno {
+	var b [1]byte
+	v := unix.Iovec{Base: &b[0]}
+	v.SetLen(1)
+	lo, hi := uintptr(off), uintptr(uint64(off)>>32)
+	if unsafe.Sizeof(lo) == 8 {
+		hi = 0 // lo has all of it
+	}
+	_, _, e := unix.RawSyscall6(unix.SYS_PREADV2, uintptr(fd), uintptr(unsafe.Pointer(&v)), 1, lo, hi, unix.RWF_NOWAIT)
+	return e
 }
 
 // OpenFile is os.OpenFile for what is known to be an ordinary file. It does not ask whether the

@@ -130,6 +130,31 @@ func (b *body) read(p []byte) (n int, err error) {
 	return n, err
 }
 
+// WriteTo implements io.WriterTo, so that io.Copy reads by large pieces, which are received
+// straight into memory that is used again.
+func (b *body) WriteTo(w io.Writer) (done int64, err error) {
+	p := copyBuffers.Get().(*copyBuffer)
+	defer p.putBack()
+	for {
+		n, readErr := b.Read(p[:])
+		if n > 0 {
+			m, err := w.Write(p[:n])
+			done += int64(m)
+			switch {
+			case err != nil:
+				return done, err
+			case m != n:
+				return done, io.ErrShortWrite
+			}
+		}
+		if readErr == io.EOF {
+			return done, nil
+		} else if readErr != nil {
+			return done, readErr
+		}
+	}
+}
+
 // encouraged says that the client was told to send the body.
 func (b *body) encouraged() {
 	if b == nil {

@@ -45,6 +45,7 @@ func (*memoryStream) SendFile(*os.File, int64, int64) (int64, error) {
 }
 
 func (m *memoryStream) WriteLast(b []byte) (int, error)         { return m.Write(b) }
+func (m *memoryStream) WriteMore(b []byte) (int, error)         { return m.Write(b) }
 func (m *memoryStream) ReadPart(b []byte, _ int64) (int, error) { return m.Read(b) }
 func (*memoryStream) WaitInput() (bool, error)                  { return true, nil }
 func (*memoryStream) OnGone(func())                             {}

@@ -54,6 +54,7 @@ type Stream interface {
 	End(linger bool) error                                        // closes; linger lets the peer read what was written
 	Count(came int64, n int, timed bool)                          // n requests were answered that came at that time; timed: they say how quick we are
 	WriteLast(b []byte) (int, error)                              // Write, which End(false) follows
+	WriteMore(b []byte) (int, error)                              // Write, which SendFile follows: the end of b may wait for that
 	WriteAll(net.Buffers) error                                   // writes all, and uses the argument up
 	SendFile(from *os.File, off, n int64) (sent int64, err error) // errors.ErrUnsupported: it cannot
 	Hijack() (c net.Conn, rest []byte, err error)                 // gives the connection to a handler, with input that was not read

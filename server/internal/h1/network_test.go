@@ -11,6 +11,9 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -60,8 +63,18 @@ func echoHandler(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, "early %s\n", r.URL)
 	}
 	var body []byte
-	if !strings.Contains(r.URL.Path, "unread") {
+	switch {
+	case strings.Contains(r.URL.Path, "unread"):
+	case strings.Contains(r.URL.Path, "copy"): // by WriteTo
+		var b bytes.Buffer
+		_, _ = io.Copy(&b, r.Body)
+		body = b.Bytes()
+	default:
 		body, _ = io.ReadAll(r.Body)
+	}
+	if strings.Contains(r.URL.Path, "file") {
+		sendPage(w)
+		return
 	}
 	if strings.Contains(r.URL.Path, "length") {
 		w.Header().Set("Content-Length", "30000")
@@ -83,6 +96,18 @@ func echoHandler(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// sendPage answers with a file.
+func sendPage(w http.ResponseWriter) {
+	f, err := os.Open(pageFile)
+	if err != nil {
+		panic(err)
+	}
+	defer f.Close()
+	w.Header()["Content-Type"] = plainText
+	w.Header().Set("Content-Length", strconv.Itoa(len(page)))
+	_, _ = io.Copy(w, f) // an error is the client's leaving
+}
+
 type leanEcho struct{}
 
 func (leanEcho) Answer(head []byte, h *http1.Head, body []byte, a *Answer) {
@@ -100,12 +125,31 @@ func (leanEcho) Answer(head []byte, h *http1.Head, body []byte, a *Answer) {
 	a.Close = strings.Contains(target, "close")
 }
 
-var page = bytes.Repeat([]byte("static page "), 2_000)
+var (
+	page     = bytes.Repeat([]byte("static page "), 2_000)
+	pageFile string // page, as a file
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	dir, err := os.MkdirTemp("", "h1")
+	if err == nil {
+		pageFile = filepath.Join(dir, "page")
+		err = os.WriteFile(pageFile, page, 0o600)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	_ = os.RemoveAll(dir)
+	os.Exit(code)
+}
 
 // script is what client i sends: some requests, one behind the other.
 func script(rng *rand.Rand, i int) (b []byte) {
 	for n := range 1 + rng.IntN(12) {
-		kind := []string{"", "flush", "large", "early", "unread", "length", "static"}[rng.IntN(7)]
+		kind := []string{"", "flush", "large", "early", "unread", "length", "static", "copy", "file"}[rng.IntN(9)]
 		if rng.IntN(25) == 0 {
 			kind = []string{"panic", "close"}[rng.IntN(2)]
 		}

@@ -168,7 +168,7 @@ func (o *output) flushMarked(c Stream) {
 func (o *output) sendFile(c Stream, f *os.File, off, n int64) (int64, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if err := o.flushLocked(c); err != nil {
+	if err := o.handOver(c.WriteMore); err != nil {
 		return 0, err
 	}
 	sent, err := c.SendFile(f, off, n)

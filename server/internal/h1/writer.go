@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/tallywheel/tallywheel/server/internal/loop"
 )
 
 // writer is the http.ResponseWriter of a handler. It hands calls on to the response for as long as
@@ -69,7 +71,16 @@ func (x *writer) Flush() { _ = x.FlushError() }
 // FlushError is Flush for http.ResponseController.
 func (x *writer) FlushError() error { return x.with((*response).flush) }
 
-var copyBuffers = sync.Pool{New: func() any { return new([32 << 10]byte) }}
+// copyBuffer is what is copied at a time; of a body, one call of the kernel fetches as much.
+type copyBuffer [32 << 10]byte
+
+var copyBuffers = sync.Pool{New: func() any { return new(copyBuffer) }}
+
+// putBack ends the use of a copyBuffer, which Writers were lent.
+func (b *copyBuffer) putBack() {
+	loop.Lent(b[:]).GiveBack()
+	copyBuffers.Put(b)
+}
 
 // ReadFrom implements io.ReaderFrom. A file goes from the kernel's cache to the socket, without a
 // copy in between, if the length of the answer is known.
@@ -79,8 +90,8 @@ func (x *writer) ReadFrom(r io.Reader) (n int64, err error) {
 			return n, err
 		}
 	}
-	b := copyBuffers.Get().(*[32 << 10]byte)
-	defer copyBuffers.Put(b)
+	b := copyBuffers.Get().(*copyBuffer)
+	defer b.putBack()
 	m, err := io.CopyBuffer(struct{ io.Writer }{x}, r, b[:])
 	return n + m, err
 }

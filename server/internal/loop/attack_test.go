@@ -120,6 +120,7 @@ func (p *pipe) Send(b []byte) (int, error)                 { return len(b), nil 
 func (p *pipe) SendMore(b []byte) (int, error)             { return len(b), nil }
 func (p *pipe) SendAll(b net.Buffers) (int, error)         { return 0, io.ErrClosedPipe }
 func (p *pipe) SendFile(*os.File, int64, int) (int, error) { return 0, io.ErrClosedPipe }
+func (p *pipe) InCache(*os.File, int64, int) (bool, bool)  { return false, true }
 func (p *pipe) EndSending() error                          { return nil }
 func (p *pipe) EndReceiving() error                        { return nil }
 func (p *pipe) Hang()                                      {}
@@ -381,6 +382,63 @@ func (f *filing) SendFile(*os.File, int64, int) (int, error) {
 		<-f.end
 	}
 	return 1000, ErrWait
+}
+
+// cachedFile is a socket that always has room, and the file is in the cache or not.
+type cachedFile struct {
+	pipe
+	cached bool
+	taken  atomic.Int64
+	large  atomic.Int64 // the most that one call was asked for
+}
+
+func (f *cachedFile) InCache(*os.File, int64, int) (bool, bool) { return f.cached, true }
+func (f *cachedFile) SendFile(_ *os.File, _ int64, n int) (int, error) {
+	f.taken.Add(int64(n))
+	f.large.Store(max(f.large.Load(), int64(n)))
+	return n, nil
+}
+
+// TestACachedFileHoldsNobodyUp: the loop itself sends a file that is in the page cache, a share of
+// it each turn.
+func TestACachedFileHoldsNobodyUp(t *testing.T) {
+	const turns = 10 // at least: a turn of this loop looks at its posts twice
+	f := &cachedFile{cached: true}
+	ended := make(chan int64, 1)
+	_, d := tasked(t, f, func(g *CoConn) {
+		n, err := g.SendFile(nil, 0, 2*turns*fileShare)
+		if err != nil || g.c.loop.turns.Load() < turns {
+			t.Errorf("sent by turn %d, want %d or later: %v", g.c.loop.turns.Load(), turns, err)
+		}
+		ended <- n
+	})
+	for {
+		select {
+		case n := <-ended:
+			if n != 2*turns*fileShare || f.taken.Load() != n || f.large.Load() != fileShare {
+				t.Errorf("%d bytes are said to be sent, %d were, %d at a time; want %d, %d at a time", n, f.taken.Load(), f.large.Load(), 2*turns*fileShare, fileShare)
+			}
+			return
+		case d.do <- func() {}:
+		case <-time.After(time.Minute):
+			t.Fatal("the file is not sent")
+		}
+	}
+}
+
+// TestTheLoopDoesNotWaitForADisk: what of a file is not in the page cache a goroutine sends.
+func TestTheLoopDoesNotWaitForADisk(t *testing.T) {
+	f := &filing{begun: make(chan struct{}), end: make(chan struct{})} // its disk takes until end
+	_, d := tasked(t, f, func(g *CoConn) { _, _ = g.SendFile(nil, 0, 20_000) })
+	<-f.begun
+	did := make(chan struct{})
+	d.do <- func() { close(did) }
+	select {
+	case <-did:
+	case <-time.After(time.Minute):
+		t.Error("the loop waits")
+	}
+	close(f.end)
 }
 
 // TestNothingOfAFileIsSentAfterTheEnd: a connection ends while a goroutine sends a part of a file

@@ -34,6 +34,7 @@ type CoConn struct {
 	gone     func()
 	addrs    [2]net.Addr
 	aside    *aside // sends a part of a file; nil: there is none
+	rooms    uint64 // how often the loop has told of room in the socket
 }
 
 // Service is what runs on a coroutine.
@@ -263,6 +264,7 @@ func (g *CoConn) Sent() {
 
 // Writable implements App.
 func (g *CoConn) Writable() {
+	g.rooms++
 	if g.wants == toWrite {
 		g.run()
 	}

@@ -12,57 +12,60 @@ type aside struct {
 	err  error
 }
 
-// SendFile sends n bytes of a file, and returns how many were sent.
+const (
+	fileShare = 512 << 10 // of a file: then the other connections have their turn
+	maxAside  = 4 << 20   // at a time, so that its pieces are counted as they go
+	asideFrom = 256 << 10 // bytes that may have to wait for the disk, where nobody knows
+)
+
+// SendFile sends n bytes of a file, and returns how many were sent: fewer, without an error, if the
+// file ends. What is in the page cache the loop sends. What is not, a goroutine sends, and the loop
+// goes on meanwhile: it does not wait for a disk.
 func (g *CoConn) SendFile(from *os.File, off int64, n int64) (done int64, err error) {
 	if err := g.elsewhere(); err != nil {
 		return 0, opError("sendfile", err)
 	}
 	g.drainOutput()
-	for done < n {
+	for share := int64(fileShare); done < n; {
 		if err := g.writeError(); err != nil {
 			return done, opError("sendfile", err)
 		}
-		m, err := g.sendPart(from, off+done, min(n-done, maxSendFile))
+		rooms := g.rooms
+		m, err := g.sendPart(from, off+done, n-done, share)
 		done += int64(m)
+		share -= int64(m)
 		g.c.loop.tally.Out += uint64(m)
 		switch {
+		case err == ErrWait && g.rooms != rooms: // it has been told of room already, and is not again
 		case err == ErrWait:
 			g.c.AwaitRoom()
 			_ = g.wait(toWrite)
+			share = fileShare
 		case err != nil:
 			return done, opError("sendfile", err)
 		case m == 0:
 			return done, nil
+		case share <= 0 && done < n:
+			g.giveWay()
+			share = fileShare
 		}
 	}
 	return done, nil
 }
 
-const (
-	maxSendFile = 4 << 20   // at a time, so that its pieces are counted as they go
-	asideFrom   = 256 << 10 // bytes: what takes long, or may have to wait for the disk, does not hold the loop
-)
-
-// sendPart sends of a file what the socket takes, of n bytes. ErrWait comes with what it has taken
-// before it was full; 0 without an error is the end of the file.
-func (g *CoConn) sendPart(from *os.File, off, n int64) (sent int, err error) {
-	if n >= asideFrom {
-		sent, err = g.sendAside(from, off, n)
-		if err != ErrWait && (err != nil || sent == 0 || int64(sent) == n) {
-			return sent, err
-		}
-		if err := g.writeError(); err != nil { // the descriptor may be closed by now
-			return sent, err
-		}
-		// It is full most likely. But there may have been room since, of which the loop was told
-		// meanwhile, and not again.
-		off, n = off+int64(sent), min(n-int64(sent), asideFrom)
+// sendPart sends of n bytes of a file what the socket takes: share at most, if the loop does it.
+// ErrWait may come with what it has taken before it was full; 0 without an error is the end of the
+// file.
+func (g *CoConn) sendPart(from *os.File, off, n, share int64) (int, error) {
+	share = min(n, share)
+	cached, known := g.c.sock.InCache(from, off, int(share))
+	if cached || !known && share < asideFrom {
+		return g.c.sock.SendFile(from, off, int(share))
 	}
-	more, err := g.c.sock.SendFile(from, off, int(n))
-	return sent + more, err
+	return g.sendAside(from, off, min(n, maxAside))
 }
 
-// sendAside does it on a goroutine.
+// sendAside sends a part of a file on a goroutine.
 func (g *CoConn) sendAside(from *os.File, off, n int64) (int, error) {
 	a := &aside{}
 	g.aside = a
@@ -78,4 +81,21 @@ func (g *CoConn) sendAside(from *os.File, off, n int64) (int, error) {
 	g.c.loop.serving--
 	g.aside = nil
 	return a.n, a.err
+}
+
+// giveWay lets the loop do a turn for its other connections.
+func (g *CoConn) giveWay() {
+	g.c.loop.post(post{what: postConn, c: g.c})
+	_ = g.wait(toWrite)
+}
+
+// WriteMore is Write of what SendFile follows: the end of it may wait for that.
+func (g *CoConn) WriteMore(b []byte) (int, error) {
+	n := 0
+	if g.c.queued == 0 && g.elsewhere() == nil && g.writeError() == nil {
+		n, _ = g.c.sock.SendMore(b) // an error shows again
+		g.c.loop.tally.Out += uint64(n)
+	}
+	m, err := g.Write(b[n:])
+	return n + m, err
 }

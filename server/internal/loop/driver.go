@@ -80,8 +80,11 @@ type Socket interface {
 	SendMore(b []byte) (int, error)                                 // Send, where EndSending follows at once and takes the rest along
 	SendAll(bufs net.Buffers) (int, error)                          // as one message
 	SendFile(from *os.File, off int64, n int) (sent int, err error) // 0, nil at the end of the file
-	Receive(b []byte) (int, error)                                  // 0, nil at the end of the stream
-	Peek() error                                                    // nil: Receive has something to say
+	// InCache reports whether SendFile would find these bytes of the file without waiting for its
+	// disk. known: somebody could tell.
+	InCache(from *os.File, off int64, n int) (cached, known bool)
+	Receive(b []byte) (int, error) // 0, nil at the end of the stream
+	Peek() error                   // nil: Receive has something to say
 	EndSending() error
 	EndReceiving() error
 	Hang()        // ends both directions, so that what waits for it comes back

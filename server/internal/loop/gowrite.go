@@ -8,12 +8,20 @@ import (
 )
 
 // Write implements net.Conn.
-func (g *GoConn) Write(b []byte) (n int, err error) {
+func (g *GoConn) Write(b []byte) (int, error) {
 	if len(b) == 0 {
 		return 0, nil
 	}
+	return g.send(b, Socket.Send)
+}
+
+// WriteMore is Write of what SendFile follows: the end of it may wait for that.
+func (g *GoConn) WriteMore(b []byte) (int, error) { return g.send(b, Socket.SendMore) }
+
+// send sends b by one of the socket's calls.
+func (g *GoConn) send(b []byte, by func(Socket, []byte) (int, error)) (n int, err error) {
 	err = g.transmit("write", func() (bool, error) {
-		m, err := g.c.sock.Send(b[n:])
+		m, err := by(g.c.sock, b[n:])
 		n += m
 		g.c.loop.shared.Wrote.Add(uint64(m))
 		return n == len(b), err

@@ -62,6 +62,14 @@ func (s *FDSocket) SendFile(from *os.File, off int64, n int) (sent int, err erro
 	return sent, waits(err)
 }
 
+// InCache implements Socket.
+func (s *FDSocket) InCache(from *os.File, off int64, n int) (cached, known bool) {
+	if raw, err := from.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { cached, known = sys.InCache(int(fd), off, int64(n)) }) // closed: nobody knows
+	}
+	return cached, known
+}
+
 // Receive implements Socket.
 func (s *FDSocket) Receive(b []byte) (int, error) {
 	n, err := sys.Receive(s.fd, b)
