@@ -177,6 +177,14 @@ func (s *stage) isUnsaved(m readMark) bool {
 	return slices.ContainsFunc(s.kills, func(k killed) bool { return k.unsaves(m) })
 }
 
+// isUncounted reports whether what was read may be in no sheet: the last one of a process that was
+// killed is of its last second, or the disk was in the way. Numbered frames are named all the same.
+func (s *stage) isUncounted(m readMark) bool {
+	return slices.ContainsFunc(s.kills, func(k killed) bool {
+		return m.life == k.life && k.at.Sub(m.at) < 1200*time.Millisecond || k.unsaves(m)
+	})
+}
+
 // unsaves reports whether what was read may be in no sheet any more, for the newest one is torn.
 func (k killed) unsaves(m readMark) bool {
 	return k.torn && m.life <= k.life && m.at.After(k.saved)
@@ -264,11 +272,8 @@ func (s *stage) bytesLaw(f *feeder, a *books, waste uint64) {
 		}
 		last := uint64(0)
 		for _, m := range w.reads {
-			for _, k := range s.kills { // its last sheet is of the last second, or the disk was in the way
-				if m.life == k.life && k.at.Sub(m.at) < 1200*time.Millisecond || k.unsaves(m) {
-					inDark += m.end - last
-					break
-				}
+			if s.isUncounted(m) {
+				inDark += m.end - last
 			}
 			last = m.end
 		}

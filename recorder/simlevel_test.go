@@ -53,7 +53,7 @@ func (s *stage) levelLaw(f *feeder, a *books) {
 			continue
 		}
 		torn = true
-		if _, read := e.readBy(); read && !s.dark(e) {
+		if m, read := e.readBy(); read && !s.dark(e) && !s.isUncounted(m) {
 			harmed++
 		}
 	}
