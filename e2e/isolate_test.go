@@ -336,3 +336,31 @@ func eachRecord(t *testing.T, dir string, each func(archive.Record)) {
 		each(d)
 	}
 }
+
+// TestIsolatedKeeperIsSmall: the keeper has no more than 10 MB once all is calm, also behind kills.
+func TestIsolatedKeeperIsSmall(t *testing.T) {
+	r := startIsolated(t, t.TempDir(), "  - {id: udp, udp: {listen: 127.0.0.1:0}, frame: tally128}\n")
+	size := func() (kB int) {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", r.Cmd.Process.Pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, at, _ := strings.Cut(string(b), "VmRSS:")
+		if _, err := fmt.Sscan(at, &kB); err != nil {
+			t.Fatal(err)
+		}
+		return kB
+	}
+	last := map[isolate.Role]int{}
+	for n := range 12 {
+		role := []isolate.Role{isolate.Recorder, isolate.Reader}[n%2]
+		last[role] = r.process(t, role, last[role]).PID
+		_ = syscall.Kill(last[role], syscall.SIGKILL)
+	}
+	testenv.Until(t, time.Minute, "the keeper has given back what it needed to start processes", func() bool { return size() <= 10_000 })
+	t.Logf("the keeper has %d kB", size())
+	r.stop(t)
+	if said := r.Err.String(); strings.Count(said, "is started again") != 2 || strings.Count(said, "msg=recording") > 2 {
+		t.Errorf("of 12 kills the journal says\n%s", said)
+	}
+}

@@ -24,6 +24,8 @@ type beginning struct {
 	listener net.Listener  // of the API; nil: it listens nowhere yet, and shall not if it is off
 	held     bool          // … and the keeper has it already
 	log      *slog.Logger
+	quiet    bool   // the journal need not be told that this process begins, if nothing is wrong
+	speak    func() // has the journal told of everything from now on
 }
 
 // begin reads the configuration. It does not return where this process becomes a keeper. In a
@@ -80,6 +82,7 @@ func (b *beginning) prepare(file string) error {
 			return fmt.Errorf("%s on the shelf of the keeper: %w", e.Name, err)
 		}
 	}
+	b.quiet = how.Quiet
 	if b.cfg, err = b.load(file, how, last, start); err != nil {
 		return err
 	}

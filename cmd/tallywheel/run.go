@@ -66,12 +66,17 @@ func newRun() *cobra.Command {
 func newLogger(w io.Writer) *slog.Logger { return slog.New(slog.NewTextHandler(w, nil)) }
 
 func record(ctx context.Context, file string, hup <-chan os.Signal, asJSON bool, out io.Writer) error {
-	logger := newLogger(os.Stderr)
+	var level slog.LevelVar
+	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: &level}))
 	b, err := begin(file, logger)
 	if err != nil {
 		return err
 	}
 	cfg := b.cfg
+	if b.quiet && (b.held || cfg.API.Off()) { // else it says where the page is
+		level.Set(slog.LevelWarn) // until it records
+	}
+	b.speak = func() { level.Set(slog.LevelInfo) }
 	for _, warning := range cfg.Exposed(file) {
 		logger.Warn(warning)
 	}
@@ -145,6 +150,7 @@ func serve(
 	defer reload.end()
 	notify("READY=1")
 	b.ready()
+	b.speak()
 	select {
 	case <-g.Yields():
 		return "another recorder goes on", errYields

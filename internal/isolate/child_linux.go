@@ -35,7 +35,7 @@ func (c *child) outcome() (code int, crashed bool, what string) {
 // start begins a life of a child, in the place of another that has ended; nil: there was none. As
 // before: with the configuration that was recorded with last, whatever the file says now.
 func (k *keeper) start(role Role, before *child, asBefore bool) {
-	c, err := k.spawn(role, k.programs[role], before, Beginning{AsBefore: asBefore})
+	c, err := k.spawn(role, k.programs[role], before, Beginning{AsBefore: asBefore, Quiet: k.ends[role].more > 0})
 	if err != nil { // no memory, no descriptors: this passes, or the keeper ends by its supervisor
 		k.Log.Error("a process of the recorder cannot be started", "role", role, "error", err)
 		c.cmd, c.Since = &exec.Cmd{}, time.Now()

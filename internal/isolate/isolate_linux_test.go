@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -36,6 +37,31 @@ func TestPace(t *testing.T) {
 	}
 	if !slices.IsSorted(waits) || waits[0] != firstWait || waits[8] != longWait {
 		t.Errorf("what is never ready waits for %v", waits)
+	}
+}
+
+// TestEndsAreTold: the journal is told of one end, and then each minute how many there were.
+func TestEndsAreTold(t *testing.T) {
+	var said strings.Builder
+	k := newKeeper(Keeping{Log: slog.New(slog.NewTextHandler(&said, nil))})
+	next := stoppedTimer()
+	e, now := k.ends[Recorder], time.Unix(1e9, 0)
+	for n := range 100 {
+		if e.isTold(now) != (n == 0) {
+			t.Errorf("end %d is told: %v", n, n != 0)
+		}
+		now = now.Add(100 * time.Millisecond)
+		k.tellMore(now, next)
+	}
+	if !next.Stop() || said.Len() > 0 {
+		t.Errorf("within a minute it says %q, or nobody waits for the end of that", said.String())
+	}
+	k.tellMore(now.Add(tellEach), next)
+	if !strings.Contains(said.String(), "times=99") || strings.Count(said.String(), "\n") != 1 || next.Stop() {
+		t.Errorf("behind a minute it says %q", said.String())
+	}
+	if e.isTold(now.Add(tellEach)) || !e.isTold(now.Add(3*tellEach)) {
+		t.Error("what comes right behind that is told, or what comes later is not")
 	}
 }
 

@@ -32,6 +32,7 @@ const (
 	stopTries  = 3                // how often a recorder that crashes while it stops is started again
 	calm       = time.Second      // behind the last start, the keeper gives back what starting took
 	readerEnds = 10 * time.Second // how long a reader may take to end
+	tellEach   = time.Minute      // how often the journal is told of ends, at most
 )
 
 // keeper is the process. Its main loop owns the children's lives, and the swap that is under way;
@@ -43,6 +44,7 @@ type keeper struct {
 
 	programs map[Role]*os.File // that the processes run since an upgrade; none: Program
 	swap     *swap             // nil: none is under way
+	ends     map[Role]*ends
 
 	mu       sync.Mutex // held while messages are sent: for sendWithin at most
 	shelf    []shelved
@@ -65,6 +67,7 @@ type shelved struct {
 func newKeeper(cfg Keeping) *keeper {
 	return &keeper{
 		Keeping: cfg, ended: make(chan *child), news: make(chan struct{}, 1), programs: map[Role]*os.File{}, children: map[Role]*child{},
+		ends: map[Role]*ends{Reader: {}, Recorder: {}},
 	}
 }
 
@@ -78,8 +81,9 @@ func (cfg Keeping) Run(signals <-chan os.Signal) (code int) {
 	waits, tries := false, 0 // of the recorder: waits is that a timer starts it
 	again := map[Role]*time.Timer{Reader: stoppedTimer(), Recorder: stoppedTimer()}
 	pace := map[Role]*pace{Reader: {}, Recorder: {}}
-	settled := time.NewTimer(calm)
+	settled, more := time.NewTimer(calm), stoppedTimer()
 	defer settled.Stop()
+	defer more.Stop()
 	for {
 		select {
 		case <-settled.C:
@@ -88,6 +92,8 @@ func (cfg Keeping) Run(signals <-chan os.Signal) (code int) {
 			if k.signal(s.(syscall.Signal)) && waits {
 				again[Recorder].Reset(0) // it is told to stop once it is there
 			}
+		case <-more.C:
+			k.tellMore(time.Now(), more)
 		case <-k.news:
 			k.look()
 		case <-k.late():
@@ -105,12 +111,12 @@ func (cfg Keeping) Run(signals <-chan os.Signal) (code int) {
 			if c.Role == Recorder {
 				waits = true
 				if code, over := k.isOver(c, &tries); over {
+					k.tellMore(time.Now().Add(tellEach), more)
 					return k.finish(code)
 				}
 			}
 			wait := pace[c.Role].next(time.Now(), k.isReady(c))
-			_, _, what := c.outcome()
-			k.Log.Error("a process of the recorder has ended, and is started again", "role", c.Role, "state", what, "in", wait)
+			k.tellEnd(c, wait, more)
 			k.tellProcesses()
 			again[c.Role].Reset(wait)
 			settled.Reset(wait + calm)
@@ -151,6 +157,48 @@ func (k *keeper) isOverBy(end int, crashed bool, what string, hasBegun bool, tri
 		code = 1
 	}
 	return code, over
+}
+
+// ends is what the journal is told of the ends of a role's processes: one, and then how many there
+// were since, each minute.
+type ends struct {
+	at   time.Time // of the one that was told
+	more int       // since then
+}
+
+// isTold counts an end, and says whether the journal is to be told of it.
+func (e *ends) isTold(now time.Time) bool {
+	if !e.at.IsZero() && now.Sub(e.at) < tellEach {
+		e.more++
+		return false
+	}
+	e.at = now
+	return true
+}
+
+// tellEnd tells the journal of an end, or has more tell of it.
+func (k *keeper) tellEnd(c *child, wait time.Duration, more *time.Timer) {
+	now := time.Now()
+	if _, _, what := c.outcome(); k.ends[c.Role].isTold(now) {
+		k.Log.Error("a process of the recorder has ended, and is started again", "role", c.Role, "state", what, "in", wait)
+	}
+	k.tellMore(now, more)
+}
+
+// tellMore tells of the ends that were counted, once a minute is over, and sets the timer for the
+// next.
+func (k *keeper) tellMore(now time.Time, next *time.Timer) {
+	for role, e := range k.ends {
+		if e.more > 0 && now.Sub(e.at) >= tellEach {
+			k.Log.Error("a process of the recorder has ended again and again, and was started again", "role", role, "times", e.more, "since", e.at)
+			*e = ends{at: now}
+		}
+	}
+	for _, e := range k.ends {
+		if e.more > 0 {
+			next.Reset(e.at.Add(tellEach).Sub(now)) // of two roles, the other's line may come up to a minute later
+		}
+	}
 }
 
 // pace is how fast the process of a role is started again.
