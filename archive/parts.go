@@ -12,11 +12,17 @@ import (
 // From then on no sheet of that start has the account. A start may be killed between the two
 // writes: its sheet is then of before, and the next start gives up what the parts have.
 
-// NumberAccounts notes which book each account of the sheet is of, for GiveUp.
+// NumberAccounts notes which book each account of the sheet is of, for GiveUp, and for a recorder that
+// goes on with the start.
 func (s *StartSheet) NumberAccounts() {
-	s.Books = nil
+	s.Books, s.Own = nil, nil
+	isOwn := true
 	for _, p := range s.accounts() {
-		s.Books = append(s.Books, cmp.Or(p.Hub, p.Book))
+		s.Books, s.Own = append(s.Books, cmp.Or(p.Hub, p.Book)), append(s.Own, p.Book)
+		isOwn = isOwn && p.Hub == 0
+	}
+	if isOwn {
+		s.Own = nil
 	}
 }
 
@@ -39,6 +45,9 @@ func (s *StartSheet) tellBooks() {
 	for i, p := range all {
 		if p.Book = s.Books[i]; strings.Contains(p.ID, "/") {
 			p.Hub = p.Book
+		}
+		if len(s.Own) == len(all) {
+			p.Book = s.Own[i]
 		}
 	}
 }

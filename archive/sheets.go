@@ -85,6 +85,8 @@ type StartSheet struct {
 	// Books is which book of its start each account is of, in the order of the ports, then of those
 	// that are leaving; of a peer, that of its source.
 	Books []uint64 `json:"books,omitempty"`
+	// Own is which book of its start each account is of, in the same order, where a peer is among them.
+	Own []uint64 `json:"own_books,omitempty"`
 	// Folded: the line stands for all starts before it that were on its log.
 	Folded *Folded `json:"folded,omitempty"`
 	// History is what the history was when its own start saved this sheet; null: a program before
@@ -198,6 +200,10 @@ func LoadStart(dir string, log *slog.Logger) (*StartSheet, error) {
 	before.LogFirst, before.LogEnd = 0, 0 // there was a start since
 	return before, nil
 }
+
+// HasNoEnd reports whether the start may go on: no end of it is known. That its last sheet could not
+// be read, as behind a kill between two renames, is none.
+func (s *StartSheet) HasNoEnd() bool { return s.End == "" || s.End == causeOlder }
 
 // SetTornAside gives the last sheet in dir another name, which it returns, where it cannot be read
 // and the one before it can: the next one that is written would have it take that one's place. Only

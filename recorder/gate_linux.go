@@ -30,6 +30,7 @@ import (
 type gate struct {
 	addr      string
 	accepting isolate.Acceptor
+	after     []*port       // of the same name: what they have on the shelf goes first
 	newer     chan struct{} // has a signal while a connection waits
 	entrance
 
@@ -39,9 +40,15 @@ type gate struct {
 	next    int // number of the next guest
 }
 
-// newGate makes the gate of a source, with what a recorder before this one has left.
-func (i *isolation) newGate(s config.Source) *gate {
+// newGate makes the gate of a source, with what a recorder before this one has left. leaving are
+// ports that leave.
+func (i *isolation) newGate(s config.Source, leaving []*port) *gate {
 	g := &gate{addr: s.TCP.Listen, newer: make(chan struct{}, 1)}
+	for _, p := range leaving {
+		if p.remote.isTold() && p.lane.cfg.ID == s.ID {
+			g.after = append(g.after, p)
+		}
+	}
 	g.accepting = isolate.Acceptor{
 		Link: i.link, Log: i.log.With("source", s.ID), Source: s.ID,
 		Name: func() string {
@@ -52,6 +59,11 @@ func (i *isolation) newGate(s config.Source) *gate {
 		Offer: func(name string, fd int) { g.offer(g.guest(name, fd)) },
 	}
 	listener, guests, last := i.connections.of(s)
+	if listener >= 0 { // a source of that name may have had another since, for what waited was to be recorded first
+		if err := i.link.Put(isolate.ListenerOf(s.ID), s.TCP.Listen, listener); err != nil {
+			i.log.Warn("the keeper does not listen", "error", err)
+		}
+	}
 	for _, left := range guests {
 		g.offer(g.guest("guest/"+left.source, left.fd))
 		g.left++
@@ -61,7 +73,9 @@ func (i *isolation) newGate(s config.Source) *gate {
 	i.gates[s.ID] = g
 	i.told.Unlock()
 	g.accepting.Begin(listener, false)
-	_ = g.listen(context.Background()) // the hub says what is wrong
+	if len(g.after) == 0 {
+		_ = g.listen(context.Background()) // the hub says what is wrong
+	}
 	return g
 }
 
@@ -94,9 +108,20 @@ func (g *gate) tell() {
 	}
 }
 
-func (g *gate) listen(ctx context.Context) error { return g.accepting.Listen(ctx, g.addr, false) }
-func (g *gate) signal() <-chan struct{}          { return g.newer }
-func (g *gate) replaced() <-chan struct{}        { return nil }
+func (g *gate) listen(ctx context.Context) error {
+	for _, p := range g.after {
+		select {
+		case <-p.departed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	g.after = nil
+	return g.accepting.Listen(ctx, g.addr, false)
+}
+
+func (g *gate) signal() <-chan struct{}   { return g.newer }
+func (g *gate) replaced() <-chan struct{} { return nil }
 
 // open is not called: a hub takes what there is.
 func (g *gate) open(ctx context.Context) (device, error) {
@@ -235,7 +260,7 @@ func (p *port) isGated() bool {
 // tellKeeper renews what the keeper has of a source that another process reads, for whoever comes
 // after a kill.
 func (p *port) tellKeeper(log *slog.Logger) {
-	if p.remote == nil {
+	if !p.remote.isTold() { // or it will be, as it is then
 		return
 	}
 	if err := p.remote.put(nil); err != nil {
@@ -281,7 +306,7 @@ func (c *leftConnections) take(kind, source string, e isolate.Entry) bool {
 // order in which they came, and the highest number that one has.
 func (c *leftConnections) of(s config.Source) (listener int, guests []leftConnection, last int) {
 	listener = -1
-	if l, ok := c.listeners[s.ID]; ok && l.addr == s.TCP.Listen {
+	if l, ok := c.listeners[s.ID]; ok && l.addr == s.TCP.Listen && !c.laned[s.ID] {
 		listener = l.fd
 		delete(c.listeners, s.ID)
 	}
@@ -321,7 +346,10 @@ func (c *leftConnections) close(i *isolation) {
 	drop := func(name string) { _ = i.link.Drop(name) } // an error: the keeper has ended
 	for source, l := range c.listeners {
 		_ = sys.CloseFD(l.fd)
-		if !c.laned[source] { // else it is the reader's
+		i.told.Lock()
+		_, isGated := i.gates[source] // it has another one
+		i.told.Unlock()
+		if !c.laned[source] && !isGated { // else it is the reader's
 			drop(isolate.ListenerOf(source))
 		}
 	}

@@ -28,7 +28,7 @@ func (r *Recorder) goesOn(e *archive.StartSheet) bool {
 	if r.iso == nil || r.iso.start.Since == 0 {
 		return false
 	}
-	if e != nil && e.End == "" && int64(e.Sheet.Since) == r.iso.start.Since && e.Identity == r.iso.start.Identity && hexIdentity(r.log) == e.Identity {
+	if e != nil && e.HasNoEnd() && int64(e.Sheet.Since) == r.iso.start.Since && e.Identity == r.iso.start.Identity && hexIdentity(r.log) == e.Identity {
 		return true
 	}
 	r.iso.start = isolate.Start{} // this one begins another
@@ -58,24 +58,38 @@ func (r *Recorder) goOn(e *archive.StartSheet) {
 	if r.found == nil {
 		r.found = e.Sheet.Recovered
 	}
+	e.End, e.Uncertain = "", false
 	lost := lossesLeft(e)
 	gone := r.giveUp(e, lost)
 	r.parts = e.Parts
+	for _, p := range gone {
+		lanesMade.Store(max(lanesMade.Load(), p.Book, p.Hub))
+		if l := r.iso.left[p.ID]; l != nil && l.book == p.Book && p.Book != 0 { // the log has all of it
+			r.iso.drop(p.ID)
+		}
+	}
 	for _, p := range slices.Concat(e.Sheet.Ports, e.Sheet.Leaving) {
 		lanesMade.Store(max(lanesMade.Load(), p.Book, p.Hub))
-		if l := r.iso.left[p.ID]; l != nil {
+		if l := r.iso.left[p.ID]; l != nil && l.lane.Book == 0 {
 			l.book = p.Book // of two of one name, one has left
 		}
 	}
-	for _, id := range r.iso.sources() { // its spool was made, and no sheet has it: it is new
-		if l := r.iso.left[id]; l.book == 0 {
+	for _, id := range r.iso.sources() {
+		l := r.iso.left[id]
+		lanesMade.Store(max(lanesMade.Load(), l.book))
+		if l.book == 0 { // its spool was made, and no sheet has it: it is new
 			l.book = lanesMade.Add(1)
 		}
 	}
 	r.iso.last = e
 	died := r.without(e)
-	r.losses.list, r.losses.forgotten, r.losses.known, r.losses.last, r.losses.late = lost.list, lost.forgotten, lost.known, lost.last, lost.late
+	r.losses.list, r.losses.forgotten, r.losses.late = lost.list, lost.forgotten, lost.late
+	r.losses.known, r.losses.hubs, r.losses.last = lost.known, lost.hubs, lost.last
 	r.closeDied(died, gone)
+	if r.iso.lost {
+		r.slog.Warn("recorder restarted, and what waited in memory of a source is missing", "sources", r.iso.sources(), "began", time.Unix(0, r.since))
+		return
+	}
 	r.slog.Info("recorder restarted, 0 bytes lost", "sources", r.iso.sources(), "began", time.Unix(0, r.since))
 }
 
@@ -87,7 +101,7 @@ func (r *Recorder) without(e *archive.StartSheet) *archive.StartSheet {
 		return l != nil && l.book == p.Book
 	}
 	died.Sheet.Ports = slices.DeleteFunc(slices.Clone(e.Sheet.Ports), goesOn)
-	died.Sheet.Leaving = slices.Clone(e.Sheet.Leaving)
+	died.Sheet.Leaving = slices.DeleteFunc(slices.Clone(e.Sheet.Leaving), goesOn)
 	died.Positions = map[string][]ledger.Position{}
 	for source, ps := range e.Positions {
 		if r.iso.left[source] == nil {
@@ -114,17 +128,16 @@ func (r *Recorder) closeDied(e *archive.StartSheet, gone []ledger.Port) {
 	if len(e.Sheet.Ports)+len(e.Sheet.Leaving) > 0 {
 		accounts := slices.Concat(e.Sheet.Ports, e.Sheet.Leaving)
 		part := archive.StartSheet{End: outageRestarted, Part: true, Parts: r.parts + 1, Identity: e.Identity, Positions: e.Positions}
-		part.Sheet = ledger.NewSheet(int64(e.Sheet.At), r.since, slices.DeleteFunc(accounts, func(p ledger.Port) bool {
-			return r.iso.left[p.ID] != nil && !slices.ContainsFunc(e.Sheet.Leaving, func(q ledger.Port) bool { return q.Book == p.Book })
-		}))
+		part.Sheet = ledger.NewSheet(int64(e.Sheet.At), r.since, accounts)
 		part.NumberAccounts()
 		r.parts++
 		r.losses.close(part.Sheet)
 		r.owed = append(r.owed, &part)
 	}
 	r.leaveOff(e, there, place{at: max(int64(e.Sheet.At), last), why: outageRestarted})
-	for id := range r.iso.left {
+	for id := range r.iso.left { // also where an account of that name has died which was leaving
 		delete(r.places, id)
+		delete(r.missed, id)
 	}
 }
 
@@ -138,7 +151,9 @@ func (r *Recorder) closeLeft() {
 		r.slog.Error("what waited in memory for the log cannot be recorded: its source waits for room on the disk", "source", id)
 		r.iso.giveUp(id)
 	}
-	r.iso.connections.close(r.iso)
+	if r.iso.file == nil { // else a listener may be of what the file says
+		r.iso.connections.close(r.iso)
+	}
 }
 
 // beginIsolated tells whoever comes after a kill which start this is.

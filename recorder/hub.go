@@ -121,6 +121,9 @@ func (h *hub) run(ctx context.Context) {
 	defer close(h.p.done)
 	for ctx.Err() == nil {
 		err := h.accept(ctx)
+		if err != nil && ctx.Err() != nil {
+			break
+		}
 		h.seatAll(time.Now())
 		h.letGo()
 		if err == nil && h.shut == nil { // else an outage goes on
@@ -404,6 +407,7 @@ func (h *hub) dismiss(gone *port, since time.Time) bool {
 		return false
 	}
 	gone.stop(closeAll)
+	gone.depart()
 	h.r.absorb(h.p, gone, since)
 	return true
 }

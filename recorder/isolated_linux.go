@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tallywheel/tallywheel/archive"
@@ -44,6 +45,7 @@ type isolation struct {
 	mu      sync.Mutex
 	remotes []*remote
 	holds   bool // nothing more is shown: the next recorder gets it
+	lost    bool // a spool was given up
 
 	told      sync.Mutex // guards what follows, held for moments
 	ports     map[string]isolate.Port
@@ -59,7 +61,7 @@ type leftSpool struct {
 	spool  *spool.Spool
 	source config.Source // as it was recorded
 	lane   isolate.Lane
-	book   uint64 // number of its books
+	book   uint64 // number of its books; 0: an older program has not told
 }
 
 // remote is a source that the reader's process reads.
@@ -68,6 +70,9 @@ type remote struct {
 	lane  *lane
 	spool *spool.Spool
 	play  *spooled
+	after []*port       // had the source, or its device, before: it begins once those have departed
+	ends  *time.Time    // of a spool that was left: the reader was told to end it by then; nil: it was not
+	told  atomic.Bool   // it is on the shelf
 	ended chan struct{} // closed once the spool has been shown to its end, or err says why not
 	err   error
 }
@@ -98,6 +103,7 @@ func StartIsolated(cfg config.Config, logger *slog.Logger, link *isolate.Link) (
 		if err := r.Reload(cfg); err != nil {
 			logger.Error("the configuration has changed, and cannot be taken: it is recorded as before", "error", err)
 		}
+		iso.connections.close(iso)
 	}
 	return r, nil
 }
@@ -175,6 +181,7 @@ func (i *isolation) take(e isolate.Entry) error {
 		if l.spool, err = spool.Open(f); err != nil {
 			return err
 		}
+		l.book = l.lane.Book
 		i.left[source] = l
 		i.connections.laned[source] = true
 		return nil
@@ -322,15 +329,14 @@ func (i *isolation) before(cfg config.Config) config.Config {
 	was := cfg
 	was.Sources = slices.Clone(cfg.Sources)
 	for id, l := range i.left {
-		id, _, _ = strings.Cut(id, "/") // of a peer, its source
-		source := l.source
-		source.ID = id
-		at := slices.IndexFunc(was.Sources, func(s config.Source) bool { return s.ID == id })
+		source := l.root(id)
+		at := slices.IndexFunc(was.Sources, func(s config.Source) bool { return s.ID == source.ID })
 		switch {
 		case at < 0:
 			was.Sources = append(was.Sources, source)
 		case !reflect.DeepEqual(was.Sources[at], source):
 			was.Sources[at] = source
+		case l.lane.GiveUp != nil: // the reader ends it, so that it cannot go on
 		default:
 			continue
 		}
@@ -339,11 +345,20 @@ func (i *isolation) before(cfg config.Config) config.Config {
 	if i.file == nil {
 		return cfg
 	}
-	if err := was.Validate(); err != nil { // as where the port of one source is another's now
+	if was.Validate() != nil { // as where the port of one source is another's now: what is new comes behind
+		was.Sources = nil
+		for _, id := range i.sources() {
+			source := i.left[id].root(id)
+			if !slices.ContainsFunc(was.Sources, func(s config.Source) bool { return s.ID == source.ID }) { // else of another peer
+				was.Sources = append(was.Sources, source)
+			}
+		}
+	}
+	if err := was.Validate(); err != nil {
 		i.log.Error("the configuration was changed while the recorder was down, so that what waited for it cannot be recorded with what is new: "+
 			"those sources begin anew, and what the log did not have yet of them is missing", "error", err)
 		for id, l := range i.left {
-			if at := slices.IndexFunc(cfg.Sources, func(s config.Source) bool { return reflect.DeepEqual(s, l.source) }); at < 0 {
+			if at := slices.IndexFunc(cfg.Sources, func(s config.Source) bool { return reflect.DeepEqual(s, l.root(id)) }); at < 0 {
 				i.giveUp(id)
 			}
 		}
@@ -353,8 +368,21 @@ func (i *isolation) before(cfg config.Config) config.Config {
 	return was
 }
 
-// giveUp forgets a spool, for the reader, too.
+// root is the source of a spool, also of a peer's.
+func (l *leftSpool) root(id string) config.Source {
+	s := l.source
+	s.ID, _, _ = strings.Cut(id, "/")
+	return s
+}
+
+// giveUp forgets a spool with what is in it.
 func (i *isolation) giveUp(source string) {
+	i.drop(source)
+	i.lost = true
+}
+
+// drop forgets a spool, for the reader, too.
+func (i *isolation) drop(source string) {
 	l := i.left[source]
 	delete(i.left, source)
 	_ = errors.Join(i.link.Forget(source), l.spool.Close())
@@ -372,6 +400,7 @@ func (r *Recorder) adopt(l *lane) *remote {
 	l.number = old.book
 	rm, err := r.attach(l, old.spool)
 	if err == nil {
+		rm.ends = old.lane.GiveUp
 		delete(i.left, id)
 		return rm
 	}
@@ -396,6 +425,9 @@ func (r *Recorder) newSpool(l *lane) (*remote, error) {
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
+	rm.after = slices.DeleteFunc(r.departing(), func(p *port) bool { // a peer opens no device
+		return l.hubNumber != 0 && !archive.Within(l.cfg.ID, p.lane.cfg.ID)
+	})
 	return rm, nil
 }
 
@@ -426,7 +458,7 @@ func (rm *remote) put(giveUp *time.Time) error {
 		return err
 	}
 	silence, most := l.waits()
-	lane := isolate.Lane{Source: source, Silence: silence, Patience: most, GiveUp: giveUp}
+	lane := isolate.Lane{Source: source, Book: l.number, Silence: silence, Patience: most, GiveUp: giveUp}
 	lane.Kind, lane.Port = deviceOf(cfg)
 	if cfg.Serial != nil {
 		lane.Line = cfg.Serial.Line()
@@ -484,8 +516,13 @@ func (rm *remote) isOver() bool {
 func (p *port) keepRemote(ctx context.Context) {
 	defer close(p.done)
 	rm := p.remote
+	defer p.lane.stopped()
+	defer rm.iso.forget(p.lane.cfg.ID)
+	if !p.founds(ctx) {
+		return // nothing of it was read
+	}
 	rm.begin()
-	if err := rm.put(nil); err != nil {
+	if err := rm.put(rm.ends); err != nil {
 		p.log.Error("the keeper does not listen: it has ended, and so will the recorder", "error", err)
 	}
 	if s, ok := p.opener.(*seat); ok {
@@ -516,10 +553,6 @@ func (p *port) keepRemote(ctx context.Context) {
 		p.lane.unread(unreadStopped, n)
 		p.log.Debug("bytes that had arrived are thrown away unread", "bytes", n, "cause", unreadStopped)
 	}
-	id := p.lane.cfg.ID
-	_ = rm.iso.link.Forget(id) // an error: the keeper has ended
-	rm.iso.forget(id)
-	p.lane.stopped()
 }
 
 // rest is what was not shown when the source stopped, in bytes; what is held is classified as it

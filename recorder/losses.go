@@ -24,6 +24,7 @@ const (
 type lossWatch struct {
 	mu        sync.Mutex
 	known     map[lossKey]uint64
+	hubs      map[bookKey]bookKey     // of peers, the books of their sources
 	last      map[bookKey]ledger.Time // when each book had lost something last, at the last look
 	list      []archive.Loss          // the newest last
 	forgotten uint64                  // entries
@@ -47,8 +48,8 @@ type bookKey struct {
 
 // lossKey is a loss without its amount, by the book that counts it.
 type lossKey struct {
-	loss      ledger.Loss
-	book, hub uint64 // as in ledger.Port
+	loss ledger.Loss
+	book uint64 // as in ledger.Port
 }
 
 func (k lossKey) in() bookKey { return bookKey{k.loss.Source, k.book} }
@@ -65,7 +66,7 @@ func keysOf(sheets ...*ledger.Sheet) (keys []lossKey, n map[lossKey]uint64) {
 	for _, s := range sheets {
 		for i := range s.Ports {
 			p := &s.Ports[i]
-			k := lossKey{ledger.Loss{Source: p.ID, Where: whereLate}, p.Book, p.Hub}
+			k := lossKey{ledger.Loss{Source: p.ID, Where: whereLate}, p.Book}
 			if p.Frames.Late > 0 {
 				keys = append(keys, k)
 				n[k] += p.Frames.Late
@@ -76,7 +77,7 @@ func keysOf(sheets ...*ledger.Sheet) (keys []lossKey, n map[lossKey]uint64) {
 		books := map[string]lossKey{}
 		for i := range s.Ports {
 			p := &s.Ports[i]
-			books[p.ID] = lossKey{book: p.Book, hub: p.Hub}
+			books[p.ID] = lossKey{book: p.Book}
 		}
 		for _, l := range s.Losses() {
 			k := books[l.Source]
@@ -96,6 +97,7 @@ func (w *lossWatch) look(s ledger.Sheet) {
 	defer w.mu.Unlock()
 	there := map[bookKey]ledger.Time{{}: s.Since} // what no source has was found at the start
 	w.known, w.last = w.compare(there, &s, &ledger.Sheet{At: s.At, Ports: s.Leaving}), there
+	w.hubs = hubsOf(slices.Concat(s.Ports, s.Leaving))
 	sources := map[string]bool{"": true}
 	for k := range there {
 		sources[k.source] = true
@@ -152,12 +154,12 @@ func (w *lossWatch) compare(there map[bookKey]ledger.Time, sheets ...*ledger.She
 func (w *lossWatch) carry(there map[bookKey]ledger.Time) {
 	gone := map[lossKey]uint64{}
 	for k, n := range w.known {
-		source, _, peer := strings.Cut(k.loss.Source, "/")
+		hub, isPeer := w.hubs[k.in()]
 		_, itself := there[k.in()]
-		_, hub := there[bookKey{source, k.hub}]
-		if peer && !itself && hub {
+		_, hasHub := there[hub]
+		if isPeer && !itself && hasHub {
 			delete(w.known, k)
-			k.loss.Source, k.book, k.hub = source, k.hub, 0
+			k.loss.Source, k.book = hub.source, hub.book
 			gone[k] += n
 		}
 	}
@@ -255,6 +257,7 @@ func lossesLeft(e *archive.StartSheet) *lossWatch {
 	if e.HasList() { // else all is to be listed
 		w.late, w.last = maps.Clone(e.Late), map[bookKey]ledger.Time{}
 		_, w.known = keysOf(&e.Sheet, &ledger.Sheet{Ports: e.Sheet.Leaving})
+		w.hubs = hubsOf(slices.Concat(e.Sheet.Ports, e.Sheet.Leaving)) // a recorder that goes on has other books of those
 		for _, p := range slices.Concat(e.Sheet.Ports, e.Sheet.Leaving) {
 			w.last[bookKey{p.ID, p.Book}] = p.LastLoss
 		}

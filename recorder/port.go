@@ -49,7 +49,8 @@ type port struct {
 	peers []*port
 	hub   *hub // nil: it has a device of its own
 
-	remote *remote // nil: this process reads it
+	remote   *remote       // nil: this process reads it
+	departed chan struct{} // closed once all is stored of a port that has stopped
 }
 
 // handover is what a port that has stopped leaves open for the next.
@@ -90,7 +91,9 @@ func newPort(l *lane, from *handover, add func(*lane, device, []byte) (reader.Ha
 // newRemotePort makes the port of a lane that another process reads.
 func newRemotePort(l *lane, rm *remote, log *slog.Logger) (*port, context.Context) {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &port{lane: l, remote: rm, log: log.With("source", l.cfg.ID), cancel: cancel, done: make(chan struct{})}, ctx
+	return &port{
+		lane: l, remote: rm, log: log.With("source", l.cfg.ID), cancel: cancel, done: make(chan struct{}), departed: make(chan struct{}),
+	}, ctx
 }
 
 // stop ends the reading: what has arrived by now is read first, unless it is left. Bytes read are

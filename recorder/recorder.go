@@ -304,7 +304,7 @@ func (r *Recorder) list(l *lane, open *handover) (run func()) {
 	switch {
 	case rm != nil || open != nil:
 	case l.cfg.TCP.All() && r.iso != nil:
-		open = &handover{opener: r.iso.newGate(l.cfg)}
+		open = &handover{opener: r.iso.newGate(l.cfg, r.departing())}
 	default:
 		rm = r.apart(l)
 	}

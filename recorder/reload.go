@@ -64,7 +64,7 @@ func (r *Recorder) Reload(cfg config.Config) error {
 	var changes []func() // of lanes that go on
 	for _, s := range cfg.Sources {
 		p := before[s.ID]
-		if p != nil && sameBooks(p.lane.cfg, s) {
+		if p != nil && sameBooks(p.lane.cfg, s) && !r.isEnding(p) {
 			waste, err := r.wasteStream(s)
 			if err != nil {
 				return fmt.Errorf("source %s: %w; nothing was changed", s.ID, err)
@@ -248,13 +248,19 @@ func (r *Recorder) farewell(atEnd bool) {
 	if !atEnd && r.log.Position().Err != nil {
 		return
 	}
-	for _, p := range r.departing() {
+	isOver := func(p *port) bool { // until then a kill leaves the spool, which goes on with all of its books
+		return atEnd || !slices.ContainsFunc(p.family(), func(q *port) bool { return !q.lane.isSettled() })
+	}
+	over := slices.DeleteFunc(r.departing(), func(p *port) bool { return !isOver(p) })
+	for _, p := range over {
 		family := p.family()
-		if !atEnd && slices.ContainsFunc(family, func(q *port) bool { return !q.lane.isSettled() }) {
-			continue
-		}
 		end := r.lastOf(p)
-		if err := r.keep(&end); err != nil {
+		err := r.keep(&end)
+		p.depart() // a kill between the two leaves a spool whose books are closed: see goOn
+		if err != nil {
+			for _, q := range over { // who comes after it need not wait for the history
+				q.depart()
+			}
 			if !r.unkept {
 				r.slog.Warn("the sheet of a source that is gone cannot be kept, and is tried again", "source", p.lane.cfg.ID, "error", err)
 			}

@@ -213,8 +213,9 @@ func TestRemovedSourceLeavesNothingInFlight(t *testing.T) {
 	l, log := testLane(t, config.OverflowBlock)
 	log.seq = 1 << 40 // records that the log has not stored yet
 	l.Arrived(frames(0, 3), 3*128, 1)
+	p, _ := newRemotePort(l, nil, g.slog)
 	g.mu.Lock()
-	g.leaving = append(g.leaving, &port{lane: l})
+	g.leaving = append(g.leaving, p)
 	g.mu.Unlock()
 	g.farewell(false)
 	if all := past(t, dir); len(all) != 0 {

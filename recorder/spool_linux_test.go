@@ -368,3 +368,89 @@ func sentIn(all []entry) (b []byte) {
 	}
 	return b
 }
+
+// TestASourceThatChangesIsKilled has a source change that is recorded from a spool: another lane
+// goes on with another spool, on the same streams. The recorder is killed again and again, before
+// the log has what the first lane gave it, and behind that. Each wire is in the log once, and the
+// second behind the first.
+func TestASourceThatChangesIsKilled(t *testing.T) {
+	rng := rand.New(rand.NewPCG(testenv.Seed(t), 1))
+	for _, kind := range killedKinds {
+		for range 3 {
+			cfg := killedSource(kind, false)
+			old, want, _ := lived(t, rng, cfg)
+			then, wantThen, books := lived(t, rng, cfg)
+			c := succession{t: t, cfg: cfg, log: &killable{rng: rng}, shelf: old.spooled(t), then: then}
+			got := c.run()
+			first := killable{all: c.log.all[:c.floor]}
+			second := killable{all: c.log.all[c.floor:]}
+			if got := first.entries().story(); !slices.EqualFunc(got, want, same) {
+				t.Fatalf("%s, before the change: %s", kind, differs(got, want))
+			}
+			if got := second.entries().story(); !slices.EqualFunc(got, wantThen, same) {
+				t.Fatalf("%s, behind the change: %s", kind, differs(got, wantThen))
+			}
+			if !reflect.DeepEqual(got, books) {
+				t.Fatalf("%s: the books are\n%+v, want\n%+v", kind, got, books)
+			}
+		}
+	}
+}
+
+// succession is a source that changes once its spool is shown, as Reload and keepRemote do it.
+type succession struct {
+	t     *testing.T
+	cfg   config.Source
+	log   *killable
+	shelf *spool.Spool // what the next recorder finds
+	then  script       // of the wire behind the change
+	isNew bool         // the shelf has that
+	floor uint64       // up to this record the log has the wire before
+}
+
+// run records both wires, and returns the books of the second.
+func (c *succession) run() ledger.Port {
+	for {
+		now, next := c.begin(c.shelf), (*spooled)(nil)
+		var made *spool.Spool
+		for isKilled := false; !isKilled; isKilled = c.log.rng.IntN(6) == 0 {
+			if next == nil {
+				more, err := now.step()
+				if err != nil {
+					c.t.Fatal(err)
+				}
+				if !more && c.isNew && now.lane.isSettled() {
+					return ended(now.lane, c.log)
+				}
+				if !more && !c.isNew {
+					made = c.then.spooled(c.t)
+					next = c.begin(made)
+					next.lane.follows(now.lane)
+				}
+			}
+			c.log.store()
+			now.lane.settle(seglog.Commit{Stored: c.log.stored(), Durable: c.log.stored()}, 2e18)
+			if next != nil && now.lane.isSettled() {
+				if err := next.found(); err != nil {
+					c.t.Fatal(err)
+				}
+				now, next, c.shelf, c.isNew, c.floor = next, nil, made, true, c.log.stored()
+			}
+		}
+		c.log.kill()
+	}
+}
+
+func (c *succession) begin(s *spool.Spool) *spooled {
+	c.t.Helper()
+	l, err := newLane(c.cfg, c.log, frameStream, wasteStream)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	p, err := newSpooled(l, s, c.log, steadyEnd)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	p.most = 1 + c.log.rng.IntN(3)
+	return p
+}

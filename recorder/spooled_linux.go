@@ -89,14 +89,21 @@ func newSpooled(l *lane, s *spool.Spool, log wireLog, now func() time.Duration) 
 		}
 		p.kept = cp
 	} else { // nothing of this spool is in the log
-		p.kept.Sequence = log.stored()
-		p.take()
-		if err := p.save(); err != nil {
+		if err := p.found(); err != nil {
 			return nil, err
 		}
 	}
 	p.player, err = c.Play(p)
 	return p, err
+}
+
+// found makes the first checkpoint of a spool of which nothing is in the log: all its records come
+// behind what is stored now. Those of the wire before it must be stored by then: the offsets of
+// each wire begin at 0, so that a replay would take the ones for the others.
+func (p *spooled) found() error {
+	p.kept.Sequence, p.due = p.log.stored(), nil
+	p.take()
+	return p.save()
 }
 
 // steady is the time by which the lane measures: that of what it is shown, and that of now once

@@ -99,6 +99,9 @@ func (r *Recorder) Stop(end string) (ledger.Sheet, error) {
 	if !errors.Is(err, seglog.ErrFailed) { // else sources go on leaving: the next start knows what the log has of them
 		r.farewell(true)
 	}
+	for _, p := range append(r.departing(), r.sources()...) {
+		p.depart()
+	}
 	if r.iso != nil { // whoever came after a kill from here on would find a start that has ended
 		_ = r.iso.link.Put(isolate.EndEntry, true) // an error: the keeper has ended itself
 	}

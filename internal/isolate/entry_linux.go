@@ -107,6 +107,7 @@ const (
 // Lane is what the reader needs to know of a source.
 type Lane struct {
 	Source   json.RawMessage // as the recorder records it; the reader does not look at it
+	Book     uint64          // number of its books
 	Kind     Kind
 	Port     string // path or identity of a serial port; host:port of any other
 	Line     serial.Config

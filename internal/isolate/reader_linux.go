@@ -215,10 +215,11 @@ func (r *ports) lane(source string, e Entry) error {
 	l.wire = l.newWire(a)
 	delete(r.known, source)
 	r.lines[source] = l
-	go l.run(a)
-	if lane.GiveUp != nil {
-		go l.end(*lane.GiveUp)
+	if lane.GiveUp != nil { // it opens nothing, and reads what it was left
+		l.giveUp = *lane.GiveUp
+		l.stop()
 	}
+	go l.run(a)
 	return nil
 }
 

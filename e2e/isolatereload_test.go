@@ -1,0 +1,83 @@
+package e2e
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/tallywheel/tallywheel/internal/isolate"
+	"github.com/tallywheel/tallywheel/internal/testenv"
+	"github.com/tallywheel/tallywheel/ledger"
+)
+
+// TestIsolatedReloadAndKill changes a source of an isolated recorder, or its name, and kills that
+// soon. What a connection has sent before it is closed, is stored once, under the name of that
+// time.
+func TestIsolatedReloadAndKill(t *testing.T) {
+	for name, of := range map[string][2]string{"newest": {"newest", "newest"}, "all": {"all", "all"}, "first or all": {"first", "all"}} {
+		t.Run(name, func(t *testing.T) { reloadAndKill(t, of) })
+	}
+}
+
+func reloadAndKill(t *testing.T, peers [2]string) {
+	dir := t.TempDir()
+	addrs := [2]string{fmt.Sprintf("127.0.0.1:%d", freePort(t)), fmt.Sprintf("127.0.0.1:%d", freePort(t))}
+	source := func(id string, which int) string {
+		return fmt.Sprintf("  - {id: %s, tcp: {listen: %q, peers: %s}, frame: tally128}\n", id, addrs[which], peers[which])
+	}
+	last := source("a", 0)
+	u := startUpgrading(t, dir, last)
+	rng := rand.New(rand.NewPCG(testenv.Seed(t), 1))
+	var all streams
+	for round := range 6 {
+		all.reach(t, addrs[round%2]).say(2000)
+		id := "a"
+		if round == 3 { // the file alone has changed
+			id = "b"
+		}
+		now := source(id, (round+1)%2)
+		u.change(t, last, now)
+		last = now
+		if round != 3 {
+			_ = u.Cmd.Process.Signal(syscall.SIGHUP)
+			all.reach(t, addrs[(round+1)%2]).say(2000)
+		}
+		time.Sleep(time.Duration(rng.IntN(30)) * time.Millisecond) // the moment of the kill
+		p := u.process(t, isolate.Recorder, 0)
+		_ = syscall.Kill(p.PID, syscall.SIGKILL)
+		u.process(t, isolate.Recorder, p.PID)
+	}
+	all.end(t)
+	u.find()
+	u.stop(t)
+	all.hold(t, filepath.Join(dir, "data"), lines{})
+}
+
+// TestIsolatedRename has the file give a source another name while its recorder is killed: what it
+// had read is stored under the name of that time, and the other name has the port at once.
+func TestIsolatedRename(t *testing.T) {
+	dir := t.TempDir()
+	addr := fmt.Sprintf("127.0.0.1:%d", freePort(t))
+	source := func(id string) string {
+		return fmt.Sprintf("  - {id: %s, tcp: {listen: %q}, frame: tally128}\n", id, addr)
+	}
+	u := startUpgrading(t, dir, source("a"))
+	var all streams
+	all.reach(t, addr).say(5000)
+	u.change(t, source("a"), source("b"))
+	p := u.process(t, isolate.Recorder, 0)
+	_ = syscall.Kill(p.PID, syscall.SIGKILL)
+	u.process(t, isolate.Recorder, p.PID)
+	testenv.Until(t, time.Minute, "the source has its other name", func() bool {
+		var s ledger.Sheet
+		u.find()
+		return u.get("api/v1/sheet", &s) && len(s.Ports) == 1 && s.Ports[0].ID == "b" && len(s.Leaving) == 0
+	})
+	all.reach(t, addr).say(100)
+	all.end(t)
+	u.stop(t)
+	all.hold(t, filepath.Join(dir, "data"), lines{})
+}

@@ -1,0 +1,75 @@
+package recorder
+
+import (
+	"context"
+	"slices"
+	"time"
+)
+
+// founds waits until all sources have departed that this one comes after, and lets it begin on
+// what the log has then. Until then the shelf has what those have read: whoever comes after a kill
+// records that first. false: ctx was done before; a peer's connection has until the port's
+// deadline.
+func (p *port) founds(ctx context.Context) bool {
+	rm := p.remote
+	for _, before := range rm.after {
+		select {
+		case <-before.departed:
+			continue
+		case <-ctx.Done():
+		}
+		if _, ok := p.opener.(*seat); !ok {
+			return false
+		}
+		select {
+		case <-before.departed:
+		case <-time.After(time.Until(p.finishBy())):
+			return false
+		}
+	}
+	if len(rm.after) > 0 {
+		if rm.after, rm.err = nil, rm.play.found(); rm.err != nil {
+			close(rm.ended)
+		}
+	}
+	rm.told.Store(true)
+	return true
+}
+
+// depart says that the log has stored all that a port had which has stopped, and its peers, or that
+// nobody waits for that any more. Their spools are given back.
+func (p *port) depart() {
+	if p.hasDeparted() {
+		return
+	}
+	for _, q := range p.peers {
+		q.depart()
+	}
+	if p.remote != nil {
+		if p.remote.told.Load() {
+			_ = p.remote.iso.link.Forget(p.lane.cfg.ID) // an error: the keeper has ended
+		}
+		_ = p.remote.spool.Close()
+	}
+	close(p.departed)
+}
+
+// isTold reports whether the shelf has a source.
+func (rm *remote) isTold() bool { return rm != nil && rm.told.Load() }
+
+// isEnding reports whether the reader was told to end a spool of a port that was left: its source
+// needs another.
+func (r *Recorder) isEnding(p *port) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.ContainsFunc(p.family(), func(q *port) bool { return q.remote != nil && q.remote.ends != nil })
+}
+
+func (p *port) hasDeparted() bool {
+	select {
+	case <-p.departed:
+		return true
+	default:
+		return false
+	}
+}
