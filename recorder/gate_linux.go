@@ -19,6 +19,7 @@ import (
 // who is read, and who is refused. A connection is on the keeper's shelf from the moment on at
 // which it is accepted:
 //
+//	gate/SOURCE      how the source is recorded that listens
 //	guest/SOURCE@N   nobody reads it yet: it waits in the hub
 //	next/PEER        the hub has given it to the reader …
 //	port/PEER        … which reads it into the spool of that peer
@@ -73,6 +74,9 @@ func (i *isolation) newGate(s config.Source, leaving []*port) *gate {
 	i.gates[s.ID] = g
 	i.told.Unlock()
 	g.accepting.Begin(listener, false)
+	if err := i.link.Put(isolate.GateOf(s.ID), s); err != nil {
+		i.log.Warn("the keeper does not listen", "error", err)
+	}
 	if len(g.after) == 0 {
 		_ = g.listen(context.Background()) // the hub says what is wrong
 	}
@@ -173,6 +177,7 @@ func (g *gate) close(bool) (rest []device, more bool, err error) {
 		return rest, true, nil
 	}
 	g.accepting.Close()
+	_ = g.accepting.Link.Drop(isolate.GateOf(g.accepting.Source)) // an error: the keeper has ended
 	return rest, false, err
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"reflect"
 	"slices"
@@ -40,7 +41,9 @@ type isolation struct {
 	last  *archive.StartSheet   // the sheet that the recorder before has left, if this one goes on
 	// connections of sources that read all of them, as the recorder before has left them
 	connections leftConnections
-	file        []config.Source // what the configuration says, where spools of other sources have to be played first; nil: nothing else
+	gated       map[string]config.Source // sources that had a gate, as they were recorded
+	between     []config.Source          // … since what waits in spools of the same name was read
+	file        []config.Source          // what the configuration says, where spools of other sources have to be played first; nil: nothing else
 
 	mu      sync.Mutex
 	remotes []*remote
@@ -99,12 +102,27 @@ func StartIsolated(cfg config.Config, logger *slog.Logger, link *isolate.Link) (
 	if err != nil {
 		return nil, err
 	}
-	if iso.file != nil {
-		if err := r.Reload(cfg); err != nil {
-			logger.Error("the configuration has changed, and cannot be taken: it is recorded as before", "error", err)
-		}
-		iso.connections.close(iso)
+	if iso.file == nil {
+		return r, nil
 	}
+	if len(iso.between) > 0 {
+		between := r.Config()
+		for at, s := range between.Sources {
+			if n := slices.IndexFunc(iso.between, func(b config.Source) bool { return b.ID == s.ID }); n >= 0 {
+				between.Sources[at] = iso.between[n]
+			}
+		}
+		if err := r.Reload(between); err != nil {
+			logger.Error("connections that have come since a source was changed may be lost, for it cannot be recorded as it was then", "error", err)
+		}
+	}
+	if err := r.Reload(cfg); err != nil {
+		logger.Error("the configuration has changed, and cannot be taken: it is recorded as before", "error", err)
+	}
+	for _, p := range r.sources() {
+		iso.connections.laned[p.lane.cfg.ID] = true
+	}
+	iso.connections.close(iso)
 	return r, nil
 }
 
@@ -113,6 +131,7 @@ func isolated(link *isolate.Link, cfg config.Config, log *slog.Logger) (*isolati
 	i := &isolation{
 		link: link, log: log, alone: time.NewTimer(0), gone: make(chan struct{}), yields: make(chan struct{}),
 		left: map[string]*leftSpool{}, ports: map[string]isolate.Port{}, gates: map[string]*gate{}, seating: map[string]*seat{},
+		gated:       map[string]config.Source{},
 		connections: leftConnections{listeners: map[string]leftConnection{}, laned: map[string]bool{}},
 	}
 	shelf, err := link.Shelf()
@@ -185,6 +204,12 @@ func (i *isolation) take(e isolate.Entry) error {
 		i.left[source] = l
 		i.connections.laned[source] = true
 		return nil
+	case kind == "gate":
+		var s config.Source
+		if err := json.Unmarshal(e.Data, &s); err != nil {
+			return err
+		}
+		i.gated[source] = s
 	case kind == "port":
 		i.tell(source, e)
 	case e.Name == isolate.CellEntry:
@@ -328,31 +353,28 @@ func (r *Recorder) KeeperEnded() <-chan struct{} {
 func (i *isolation) before(cfg config.Config) config.Config {
 	was := cfg
 	was.Sources = slices.Clone(cfg.Sources)
-	for id, l := range i.left {
-		source := l.root(id)
+	recorded := i.recorded()
+	for _, source := range recorded {
 		at := slices.IndexFunc(was.Sources, func(s config.Source) bool { return s.ID == source.ID })
 		switch {
 		case at < 0:
 			was.Sources = append(was.Sources, source)
 		case !reflect.DeepEqual(was.Sources[at], source):
 			was.Sources[at] = source
-		case l.lane.GiveUp != nil: // the reader ends it, so that it cannot go on
+		case i.isEnding(source.ID): // so that it cannot go on
 		default:
 			continue
 		}
+		i.file = cfg.Sources
+	}
+	if len(i.between) > 0 {
 		i.file = cfg.Sources
 	}
 	if i.file == nil {
 		return cfg
 	}
 	if was.Validate() != nil { // as where the port of one source is another's now: what is new comes behind
-		was.Sources = nil
-		for _, id := range i.sources() {
-			source := i.left[id].root(id)
-			if !slices.ContainsFunc(was.Sources, func(s config.Source) bool { return s.ID == source.ID }) { // else of another peer
-				was.Sources = append(was.Sources, source)
-			}
-		}
+		was.Sources = recorded
 	}
 	if err := was.Validate(); err != nil {
 		i.log.Error("the configuration was changed while the recorder was down, so that what waited for it cannot be recorded with what is new: "+
@@ -366,6 +388,38 @@ func (i *isolation) before(cfg config.Config) config.Config {
 		return cfg
 	}
 	return was
+}
+
+// recorded is the sources that have something on the shelf which is not recorded yet, as they were:
+// those of the spools, and then those of gates. Where a gate is newer than the spools of its name,
+// it comes between them and the file.
+func (i *isolation) recorded() (all []config.Source) {
+	has := func(id string) int {
+		return slices.IndexFunc(all, func(s config.Source) bool { return s.ID == id })
+	}
+	for _, id := range i.sources() {
+		if source := i.left[id].root(id); has(source.ID) < 0 { // else it is of another peer
+			all = append(all, source)
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(i.gated)) {
+		if at := has(id); at < 0 {
+			all = append(all, i.gated[id])
+		} else if !reflect.DeepEqual(all[at], i.gated[id]) {
+			i.between = append(i.between, i.gated[id])
+		}
+	}
+	return all
+}
+
+// isEnding reports whether the reader was told to end a spool of a source.
+func (i *isolation) isEnding(source string) bool {
+	for id, l := range i.left {
+		if archive.Within(id, source) && l.lane.GiveUp != nil {
+			return true
+		}
+	}
+	return false
 }
 
 // root is the source of a spool, also of a peer's.

@@ -47,6 +47,10 @@ func PortOf(source string) string { return "port/" + source }
 // ListenerOf names the entry of the socket at which a source waits for connections.
 func ListenerOf(source string) string { return "listener/" + source }
 
+// GateOf names the entry of a source that reads all connections, as it is recorded: who waits at its
+// listener, or is a guest, came for that.
+func GateOf(source string) string { return "gate/" + source }
+
 // NextOf names the entry of a connection that is about to be, or waits to become, the device of a
 // source.
 func NextOf(source string) string { return "next/" + source }
@@ -72,9 +76,9 @@ func Of(source string) []string {
 }
 
 // SourceOf is the source of an entry's name, and what kind of entry it is: "lane", "port",
-// "listener", "next", "guest" or "".
+// "listener", "next", "guest", "gate" or "".
 func SourceOf(name string) (kind, source string) {
-	for _, kind := range []string{"lane", "port", "listener", "next", "guest"} {
+	for _, kind := range []string{"lane", "port", "listener", "next", "guest", "gate"} {
 		if n := len(kind) + 1; len(name) > n && name[:n] == kind+"/" {
 			return kind, name[n:]
 		}

@@ -26,6 +26,7 @@ type ports struct {
 	read  reader.Reader
 	cell  bool // this process keeps time
 	lines map[string]*line
+	ends  map[string]*line    // were dropped, and may not have ended yet
 	known map[string]adoption // devices that the reader before has left, until their lines begin
 }
 
@@ -63,7 +64,7 @@ func ReadPorts(link *Link, log *slog.Logger) error {
 	if err != nil {
 		return fmt.Errorf("the shelf: %w", err)
 	}
-	r := &ports{link: link, log: log, lines: map[string]*line{}, known: map[string]adoption{}}
+	r := &ports{link: link, log: log, lines: map[string]*line{}, ends: map[string]*line{}, known: map[string]adoption{}}
 	for _, e := range shelf {
 		switch kind, source := SourceOf(e.Name); kind {
 		case "port", "next", "listener":
@@ -164,6 +165,7 @@ func (r *ports) take(e Entry) (err error) {
 	case kind == "lane" && e.Dropped:
 		if l := r.lines[source]; l != nil {
 			delete(r.lines, source)
+			r.ends[source] = l
 			go l.end(time.Now()) // what the recorder drops it has seen the end of
 		}
 		return nil
@@ -219,7 +221,14 @@ func (r *ports) lane(source string, e Entry) error {
 		l.giveUp = *lane.GiveUp
 		l.stop()
 	}
-	go l.run(a)
+	before := r.ends[source]
+	delete(r.ends, source)
+	go func() {
+		if before != nil { // it takes what it has off the shelf
+			<-before.done
+		}
+		l.run(a)
+	}()
 	return nil
 }
 
