@@ -4,6 +4,7 @@ package epoll
 
 import (
 	"errors"
+	"net/netip"
 	"time"
 
 	"github.com/tallywheel/tallywheel/internal/sys"
@@ -29,6 +30,8 @@ type driver struct {
 	lns    []*listener
 	events int // of the batch under way …
 	next   int // … and the next one
+
+	take func(fd int) (conn int, peer netip.AddrPort, err error) // sys.Accept, but for tests
 }
 
 // conn is what epoll needs of a connection.
@@ -58,7 +61,7 @@ const (
 
 // New makes a driver for a loop.
 func New(l *loop.Loop) (loop.Driver, error) {
-	d := &driver{l: l, wakeFD: -1, buf: make([]byte, bufSize)}
+	d := &driver{l: l, wakeFD: -1, buf: make([]byte, bufSize), take: sys.Accept}
 	var err error
 	if d.epoll, err = sys.NewEpoll(maxBatch); err != nil {
 		return nil, err
@@ -358,7 +361,7 @@ func (d *driver) accept(a *listener, events uint32) {
 			return
 		}
 		d.calls++
-		fd, peer, err := sys.Accept(a.ln.FD)
+		fd, peer, err := d.take(a.ln.FD)
 		switch {
 		case err == nil:
 			options(a.ln, fd)

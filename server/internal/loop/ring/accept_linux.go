@@ -58,11 +58,12 @@ func (d *driver) cancelAccept(a *listener) {
 	}
 }
 
+func taken(op *uring.Op) (conn int, err error) { return int(op.Res), op.Err() }
+
 func (d *driver) accepted(a *listener) {
 	op := &a.op
-	err := op.Err()
+	fd, err := d.taken(op)
 	if err == nil {
-		fd := int(op.Res)
 		options(a.ln, fd)
 		d.l.Accepted(a.ln, loop.NewSocket(fd, netip.AddrPort{}))
 	}

@@ -49,6 +49,8 @@ type driver struct {
 	came   int         // receives of this turn
 	quick  int         // sends that are most likely done as soon as the kernel has them
 	lent   uring.Piece // what a connection is looking at
+
+	taken func(*uring.Op) (conn int, err error) // what has come of an accept; tests have their own
 }
 
 // conn is what the ring needs of a connection.
@@ -98,7 +100,7 @@ const (
 
 // New makes a driver for a loop.
 func New(l *loop.Loop, cfg Config) (loop.Driver, error) {
-	d := &driver{l: l, wakeFD: -1, backlog: sys.Backlog()}
+	d := &driver{l: l, wakeFD: -1, backlog: sys.Backlog(), taken: taken}
 	rc := uring.Config{
 		Entries:  ringEntries,
 		InFlight: min(cfg.Conns+ringSpare, ringMost),
