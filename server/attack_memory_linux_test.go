@@ -21,7 +21,7 @@ func TestSmallAnswersThatNobodyTakesAreBounded(t *testing.T) {
 		r := serve(t, w, server.Config{Lean: func(w *server.LeanResponse, _ *server.LeanRequest) {}})
 		newClient(t, r.addr).want(t, "/", "")
 		before := memoryOf(r)
-		const batch = 50
+		const batch = 500
 		some := []byte(strings.Repeat("GET / HTTP/1.1\r\nHost: a\r\n\r\n", batch))
 		for range peers {
 			c := dial(t, r.addr)
@@ -46,6 +46,7 @@ func TestSmallAnswersThatNobodyTakesAreBounded(t *testing.T) {
 // TestATimeoutLosesNothingThatWasWritten: a Write that reported success is not taken back by the
 // time-out of a later one.
 func TestATimeoutLosesNothingThatWasWritten(t *testing.T) {
+	t.Parallel()
 	eachWay(t, ways(t, ofConn), func(t *testing.T, w way) {
 		wrote := make(chan int, 1)
 		full := make(chan struct{})

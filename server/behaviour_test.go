@@ -361,6 +361,7 @@ func TestMaxConns(t *testing.T) {
 // TestShutdownLosesNothing shuts servers down under load: clients that send on until they are told
 // to go get an answer to every request that they sent.
 func TestShutdownLosesNothing(t *testing.T) {
+	t.Parallel()
 	const clients = 64
 	requests := 100_000
 	if testing.Short() || raceEnabled {
@@ -455,6 +456,7 @@ func echoConn(_ context.Context, c net.Conn) {
 }
 
 func TestTCP(t *testing.T) {
+	t.Parallel()
 	each(t, func(t *testing.T, w way) {
 		_, addr := start(t, Config{Conn: echoConn, Engine: w.Engine, Mode: w.Mode})
 		var all sync.WaitGroup

@@ -434,6 +434,7 @@ var foreign = regexp.MustCompile(`(?m)^\S+ ([^/ ]\S*|\S*%\S*) HTTP/`)
 
 // TestLeanDifferential does the same for lean handlers: inline on the loops, and on net/http.
 func TestLeanDifferential(t *testing.T) {
+	t.Parallel()
 	seed := testenv.Seed(t)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	_, oracle := start(t, Config{Lean: leanEcho, Engine: Std})
@@ -480,6 +481,7 @@ func TestLeanDifferential(t *testing.T) {
 // TestDifferential sends the same bytes to net/http and to every engine and mode: what was written
 // down, and what is made up.
 func TestDifferential(t *testing.T) {
+	t.Parallel()
 	seed := testenv.Seed(t)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	var cases [][]byte

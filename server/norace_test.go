@@ -3,3 +3,5 @@
 package server
 
 const raceEnabled = false
+
+const RaceEnabled = raceEnabled // for the tests from outside

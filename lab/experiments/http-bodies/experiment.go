@@ -23,7 +23,7 @@ func init() {
 	lab.Register(&lab.Experiment{
 		Name: "http-bodies", Plane: lab.Network,
 		Question: "What do bodies cost, received and sent?",
-		Method: fmt.Sprintf("direction=post: a body of so many bytes, which the handler reads to its end, by 8 KB, as io.Discard would; its answer is the length and a sum over it. direction=get: an answer of so many bytes, from memory that never changes. "+
+		Method: fmt.Sprintf("direction=post: a body of so many bytes, which the handler reads to its end by io.CopyBuffer, with net/http by 8 KB, as io.Discard would; its answer is the length and a sum over it. direction=get: an answer of so many bytes, from memory that never changes. "+
 			"%d connections with keep-alive over loopback, which send again as soon as they are answered. All that comes back is compared: bodies differ from request to request, and an answer of another length, content or request ends the turn with an error. "+
 			"The CPU time of the server for each request decides; requests a second say how much server and load fit on the same CPUs. The quick run asks for the settings that have a goal, --full for all six.", connections),
 		Metrics: []lab.Metric{lab.CPUPerOp, lab.MBPerSecond, lab.OpsPerSecond, lab.LatencyP50, lab.LatencyP99, lab.CPUPerMB, lab.RSS},
@@ -73,7 +73,7 @@ func advice(v lab.View) string {
 	if !ok1 || !ok2 {
 		return ""
 	}
-	return fmt.Sprintf("A body of 64 KB costs %.0f µs by net/http, %.0f on of.Autos, %.0f as a of.UringCoroutine, %.0f of.UringInline; an answer of 1 MB %.0f, %.0f, %.0f and %.0f.",
+	return fmt.Sprintf("A body of 64 KB costs %.0f µs by net/http, %.0f on goroutines, %.0f as a coroutine, %.0f inline; an answer of 1 MB %.0f, %.0f, %.0f and %.0f.",
 		post[0], post[1], post[2], post[3], get[0], get[1], get[2], get[3])
 }
 
@@ -87,8 +87,8 @@ func claims() []lab.Claim {
 	post := cell("post", 64<<10)
 	all := []lab.Claim{
 		lab.AllAtMost("Inline, a body of 64 KB costs two thirds of what it does by net/http.", lab.Goal(fmt.Sprintf(goal, 0.65)), []*lab.Contestant{of.UringInline}, net, post, cpu, 0.65, read),
-		lab.AllAtMost("As a of.UringCoroutine, a body of 64 KB costs two thirds of what it does by net/http.", lab.Goal(fmt.Sprintf(goal, 0.65)), []*lab.Contestant{of.UringCoroutine}, net, post, cpu, 0.65, read),
-		lab.AllAtMost("On of.Autos, a body of 64 KB costs three quarters of what it does by net/http.", lab.Goal(fmt.Sprintf(goal, 0.75)), []*lab.Contestant{of.Auto}, net, post, cpu, 0.75, read),
+		lab.AllAtMost("As a coroutine, a body of 64 KB costs two thirds of what it does by net/http.", lab.Goal(fmt.Sprintf(goal, 0.65)), []*lab.Contestant{of.UringCoroutine}, net, post, cpu, 0.65, read),
+		lab.AllAtMost("On goroutines, a body of 64 KB costs three quarters of what it does by net/http.", lab.Goal(fmt.Sprintf(goal, 0.75)), []*lab.Contestant{of.Auto}, net, post, cpu, 0.75, read),
 		lab.AllAtMost("In every mode a body of 64 KB costs at most a fifth more than by fasthttp.", lab.Goal(fmt.Sprintf(goal, 1.2)), every, of.FastHTTP, post, cpu, 1.2, read),
 	}
 	for _, bytes := range []int{10 << 10, 1 << 20} {

@@ -35,7 +35,7 @@ func init() {
 			if !ok {
 				return ""
 			}
-			return fmt.Sprintf("A request with a connection of its own costs %.0f µs by net/http, %.0f on of.Autos, %.0f as a of.UringCoroutine, %.0f of.UringInline.", m[0], m[1], m[2], m[3])
+			return fmt.Sprintf("A request with a connection of its own costs %.0f µs by net/http, %.0f on goroutines, %.0f as a coroutine, %.0f inline.", m[0], m[1], m[2], m[3])
 		},
 		Claims: claims(),
 	})
@@ -44,11 +44,11 @@ func init() {
 var cpu = lab.CPUPerOp
 
 func claims() []lab.Claim {
-	const why = "The kernel's accept, close and timers are most of it and the same for all; what differs is of.Autos, buffers and calls for each connection."
+	const why = "The kernel's accept, close and timers are most of it and the same for all; what differs is goroutines, buffers and calls for each connection."
 	goal := lab.Goal("≤ 0.75×")
 	return []lab.Claim{
 		lab.AllAtMost("A server that asks for no engine takes, for a request with a connection of its own, three quarters of net/http.", goal, []*lab.Contestant{of.Auto}, net, nil, cpu, 0.75, why),
-		lab.AllAtMost("As a of.UringCoroutine and of.UringInline a request with a connection of its own takes three quarters of net/http.", goal, []*lab.Contestant{of.UringCoroutine, of.UringInline}, net, nil, cpu, 0.75, why),
+		lab.AllAtMost("As a coroutine and inline a request with a connection of its own takes three quarters of net/http.", goal, []*lab.Contestant{of.UringCoroutine, of.UringInline}, net, nil, cpu, 0.75, why),
 		lab.AllAtMost("Inline, a ring in Go costs at most a sixth more than liburing in C for a request with a connection of its own.", lab.Goal("≤ 1.15×"), []*lab.Contestant{of.UringInline}, cRing, nil, cpu, 1.15, why),
 	}
 }
