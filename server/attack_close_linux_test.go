@@ -78,6 +78,7 @@ func TestAHandlerMayLockItsThread(t *testing.T) {
 func TestAHandlerMayCloseTheServer(t *testing.T) {
 	t.Parallel()
 	eachWay(t, httpWays(t), func(t *testing.T, w way) {
+		t.Parallel() // a loop that waits for its own handler takes seconds
 		if !inChild(t) {
 			return
 		}

@@ -372,6 +372,7 @@ func TestShutdownLosesNothing(t *testing.T) {
 			continue // net/http closes idle connections at once, and with them requests on the way
 		}
 		t.Run(w.String(), func(t *testing.T) {
+			t.Parallel() // each end is waited for
 			var failed, done, after, late atomic.Int64
 			for done.Load() < int64(requests) {
 				s, addr := start(t, Config{Handler: http.HandlerFunc(hello), Engine: w.Engine, Mode: w.Mode})
@@ -465,9 +466,7 @@ func TestTCP(t *testing.T) {
 				c := dial(t, addr)
 				out := make([]byte, 3<<20)
 				rng := rand.New(rand.NewPCG(uint64(i), 0))
-				for k := range out {
-					out[k] = byte(rng.Uint32())
-				}
+				_, _ = rand.NewChaCha8([32]byte{byte(i)}).Read(out) // it never fails
 				go func() {
 					for rest := out; len(rest) > 0; {
 						n := min(len(rest), 1+rng.IntN(100_000))
