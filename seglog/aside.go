@@ -8,10 +8,15 @@ import (
 )
 
 // dismissCut sets segments aside that are cut off within their header, or hold nothing but zeros:
-// nothing can be read of them. It leaves traces of what was in them, and returns the others.
+// nothing can be read of them. It leaves traces of what was in them, and returns the others. Strays
+// go, too, and leave none.
 func (l *Log) dismissCut() (whole []head, err error) {
 	dir := l.cfg.FS
 	heads, err := readHeads(dir)
+	if err != nil {
+		return nil, err
+	}
+	strays, err := straysAmong(dir, heads, l.cfg.Expect.Last)
 	if err != nil {
 		return nil, err
 	}
@@ -21,7 +26,7 @@ func (l *Log) dismissCut() (whole []head, err error) {
 		if err != nil {
 			return nil, err
 		}
-		if is {
+		if is || h.size >= 0 && isAmong(strays, h.name) {
 			cut = append(cut, h)
 		} else {
 			whole = append(whole, h)
@@ -34,7 +39,7 @@ func (l *Log) dismissCut() (whole []head, err error) {
 			id = h.log
 			l.identity = id
 		}
-		if !h.ok || h.log == none || h.log == id { // else it came from elsewhere
+		if !isAmong(strays, h.name) && (!h.ok || h.log == none || h.log == id) { // else it came from elsewhere
 			if err := leaveTrace(dir, h); err != nil {
 				return nil, err
 			}

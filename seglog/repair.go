@@ -35,7 +35,7 @@ func RepairKnown(dir FS, known Extent) (Summary, error) {
 	}
 	id, err := dismiss(dir)
 	if err == nil {
-		err = dismissStrays(dir)
+		err = dismissStrays(dir, known.Last)
 	}
 	if err == nil {
 		err = straighten(dir)
@@ -79,16 +79,27 @@ func takeOut(dir FS, h head) error {
 	return err
 }
 
-// dismissStrays sets aside what has the name of a segment, and by nothing else was ever one of this
-// log: nothing can be read of it, no index tells of it, and the log has no place for it, for the
-// one before it is whole and ends elsewhere. A number in a name does not make records that are
-// lost.
-func dismissStrays(dir FS) error {
+// dismissStrays sets strays aside. known is the last record that somebody knows to be durable.
+func dismissStrays(dir FS, known uint64) error {
 	heads, err := readHeads(dir)
 	if err != nil {
 		return err
 	}
-	var strays []uint64
+	strays, err := straysAmong(dir, heads, known)
+	for _, h := range slices.Backward(strays) {
+		if err != nil {
+			break
+		}
+		_, err = setAside(dir, segmentName(h.name), damagedSuffix)
+	}
+	return err
+}
+
+// straysAmong finds what has the name of a segment, and by nothing else was ever one of this log:
+// nothing can be read of it, no index tells of it, and the log has no place for it, for the one
+// before it is whole and ends elsewhere. A number in a name does not make records that are lost.
+// Where known says that there was a record as high as the name, it was.
+func straysAmong(dir FS, heads []head, known uint64) (strays []head, err error) {
 	before := -1 // of the heads, the last one that is a segment; -1: where that ends is not known
 	for i, h := range heads {
 		if h.ok {
@@ -97,26 +108,21 @@ func dismissStrays(dir FS) error {
 		}
 		stray := false
 		if before >= 0 && heads[before].base == heads[before].name {
-			if stray, err = isStray(dir, heads[before].name, h.name); err != nil {
-				return err
+			if stray, err = isStray(dir, heads[before].name, h.name, known); err != nil {
+				return nil, err
 			}
 		}
 		if stray {
-			strays = append(strays, h.name)
+			strays = append(strays, h)
 		} else {
 			before = -1
 		}
 	}
-	for _, base := range slices.Backward(strays) {
-		if _, err := setAside(dir, segmentName(base), damagedSuffix); err != nil {
-			return err
-		}
-	}
-	return nil
+	return strays, nil
 }
 
 // isStray reports whether the log has no place for a segment of that base behind the one before it.
-func isStray(dir FS, before, base uint64) (bool, error) {
+func isStray(dir FS, before, base, known uint64) (bool, error) {
 	if _, err := readTrace(dir, base, false); !errors.Is(err, errNoTrace) {
 		return false, err
 	}
@@ -131,7 +137,7 @@ func isStray(dir FS, before, base uint64) (bool, error) {
 	case !errors.Is(err, errNoTrace):
 		return false, err
 	}
-	return len(s.Problems) == 0 && end != base, nil
+	return len(s.Problems) == 0 && end != base && (base < end || base > known+1), nil
 }
 
 // verifyTo is Verify for who knows up to where the log was durable. Of what is cut behind its end

@@ -5,8 +5,10 @@ package seglog
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -102,6 +104,9 @@ func TestStraysAreNoLoss(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
+			if s, err := Verify(cfg.FS); err != nil || s.Clean() || place != "newest" && lost(s) > 0 {
+				t.Errorf("%s, %s: before a repair: %+v, %v", kind, place, s, err)
+			}
 			if _, err := Repair(cfg.FS); err != nil {
 				t.Fatalf("%s, %s: %v", kind, place, err)
 			}
@@ -119,6 +124,83 @@ func TestStraysAreNoLoss(t *testing.T) {
 				t.Errorf("%s, %s: %+v, %d is next", kind, place, r, l.Position().Next)
 			}
 			closeLog(t, l)
+		}
+	}
+}
+
+// lost is how many records a summary says to be unreadable.
+func lost(s Summary) (n uint64) {
+	for _, p := range s.Problems {
+		if p.To > 0 {
+			n += p.To - p.From + 1
+		}
+	}
+	return n
+}
+
+// Without a repair, too, an ordinary file that has but the name of a segment makes no record lost
+// when the log is opened: it is set aside, also where the one before it was not closed. A newest
+// segment whose header is gone is lost, and told.
+func TestOpeningPastStrays(t *testing.T) {
+	for kind, content := range map[string][]byte{"few bytes": []byte("note"), "empty": nil, "large": bytes.Repeat([]byte{7}, 32<<10)} {
+		for _, closed := range []bool{true, false} {
+			for _, place := range []string{"behind", "known", "true"} {
+				path, cfg, _ := telling(t)
+				l := open(t, cfg)
+				fill(t, l, 1, 500)
+				newest := l.seg.base
+				if err := l.Sync(); err != nil {
+					t.Fatal(err)
+				}
+				if closed {
+					closeLog(t, l)
+				}
+				copied := t.TempDir() // as it is after a kill
+				if err := os.CopyFS(copied, os.DirFS(path)); err != nil {
+					t.Fatal(err)
+				}
+				if !closed {
+					closeLog(t, l)
+				}
+				base := uint64(9999)
+				if place == "true" {
+					base = newest
+				}
+				name := filepath.Join(copied, segmentName(base))
+				if err := os.WriteFile(name, content, 0o600); err != nil {
+					t.Fatal(err)
+				}
+				dir, err := Dir(copied)
+				if err != nil {
+					t.Fatal(err)
+				}
+				cfg.FS = dir
+				if place == "known" {
+					cfg.Expect.Last = 9998
+				}
+				what := fmt.Sprintf("%s, closed %v, %s", kind, closed, place)
+				l, err = Open(cfg)
+				if kind == "large" && place != "behind" {
+					if corrupt := (*CorruptError)(nil); !errors.As(err, &corrupt) {
+						t.Errorf("%s: opening gives %v", what, err)
+					}
+					continue
+				}
+				if err != nil {
+					t.Fatalf("%s: %v", what, err)
+				}
+				r := l.Recovered()
+				if !slices.Equal(r.Damaged, []string{segmentName(base) + damagedSuffix}) {
+					t.Errorf("%s: set aside are %v", what, r.Damaged)
+				}
+				if place == "behind" && (len(r.Missing) > 0 || l.Position().Next != 501) {
+					t.Errorf("%s: %+v, %d is next", what, r.Missing, l.Position().Next)
+				}
+				if place != "behind" && (len(r.Missing) == 0 || l.Position().Next <= 501 && !closed) {
+					t.Errorf("%s: nothing is missing, %d is next", what, l.Position().Next)
+				}
+				closeLog(t, l)
+			}
 		}
 	}
 }

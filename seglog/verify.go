@@ -106,12 +106,16 @@ func (s *Summary) verify(dir FS, known Extent) error {
 
 func newSummary() Summary { return Summary{Problems: []Problem{}, Streams: map[uint32]uint64{}} }
 
-// strangers finds the segments that belong to other logs, for which it takes all headers. If there
-// are any, the summary begins anew, with them as its problems.
+// strangers finds the segments that belong to other logs, for which it takes all headers, and what
+// has but the name of one. If there are any, the summary begins anew, with them as its problems.
 func (s *Summary) strangers(dir FS) ([]head, error) {
 	heads, err := readHeads(dir)
+	if err != nil {
+		return nil, err
+	}
 	id, foreign := identify(heads, [16]byte{})
-	if err != nil || len(foreign) == 0 {
+	strays, err := straysAmong(dir, heads, s.known)
+	if err != nil || len(foreign)+len(strays) == 0 {
 		return nil, err
 	}
 	held, last := s.heads, s.known
@@ -121,7 +125,12 @@ func (s *Summary) strangers(dir FS) ([]head, error) {
 		other := h.foreignTo(id)
 		s.Problems = append(s.Problems, Problem{Segment: other.Segment, Offset: other.Offset, What: other.What})
 	}
-	return foreign, nil
+	for _, h := range strays {
+		s.Problems = append(s.Problems, Problem{
+			Segment: segmentName(h.name), What: "nothing can be read of it, and the log has no place for it: it has but the name of a segment",
+		})
+	}
+	return append(foreign, strays...), nil
 }
 
 // segments verifies segments, in the order of the log.
