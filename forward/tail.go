@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -34,6 +36,25 @@ type Tail struct {
 	OnWait   func(error) // is told once that the stream is waited for, and why
 }
 
+// Redacted is the URL of a server, or several with commas between them, without what may be a secret:
+// the password of a user, or a token.
+func Redacted(text string) string {
+	at := strings.LastIndexByte(text, '@')
+	if at < 0 {
+		return text
+	}
+	if u, err := url.Parse(text); err == nil && u.User != nil && !strings.Contains(text, ",") {
+		if _, has := u.User.Password(); has {
+			return u.Redacted()
+		}
+	}
+	scheme, _, ok := strings.Cut(text[:at], "://")
+	if !ok {
+		return "xxxxx" + text[at:]
+	}
+	return scheme + "://xxxxx" + text[at:]
+}
+
 // Run reads until the context ends, or the stream, or something fails.
 func (t Tail) Run(ctx context.Context) error {
 	options, err := optionsOf(config.Forward{Creds: t.Creds, TLS: t.TLS})
@@ -41,8 +62,11 @@ func (t Tail) Run(ctx context.Context) error {
 		return err
 	}
 	nc, err := nats.Connect(t.URL, append(options, nats.Name("tallywheel tail"), nats.Timeout(callPatience), nats.MaxReconnects(-1))...)
+	if parse := (*url.Error)(nil); errors.As(err, &parse) { // its words have the URL, or a part of it
+		err = errors.New("that is no URL of a server")
+	}
 	if err != nil {
-		return fmt.Errorf("connect to %s: %w", t.URL, natsFault(err))
+		return fmt.Errorf("connect to %s: %w", Redacted(t.URL), natsFault(err))
 	}
 	defer nc.Close()
 	js, err := jetstream.New(nc)
@@ -88,9 +112,9 @@ func (t Tail) find(ctx context.Context, js jetstream.JetStream) (s jetstream.Str
 		case !missing && !waited: // later it may be the server that is started again
 			return nil, waited, natsFault(err)
 		case missing && !t.Follow:
-			return nil, waited, fmt.Errorf("there is no stream %s at %s yet; --stream names another one", t.Stream, t.URL)
+			return nil, waited, fmt.Errorf("there is no stream %s at %s yet; --stream names another one", t.Stream, Redacted(t.URL))
 		case !waited:
-			t.OnWait(fmt.Errorf("there is no stream %s at %s yet: waiting for it; --stream names another one", t.Stream, t.URL))
+			t.OnWait(fmt.Errorf("there is no stream %s at %s yet: waiting for it; --stream names another one", t.Stream, Redacted(t.URL)))
 			waited = true
 		}
 		select {

@@ -2,10 +2,13 @@ package forward
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/tallywheel/tallywheel/archive"
 	"github.com/tallywheel/tallywheel/forward/batch"
@@ -85,5 +88,48 @@ func TestTailWaitsForItsStream(t *testing.T) {
 	tail.Follow, tail.Stream, tail.OnWait = true, "NEVER", func(error) { cancel() }
 	if err := tail.Run(ctx); err != nil {
 		t.Errorf("interrupted: %v", err)
+	}
+}
+
+// No error of a tail, and nothing that it waits for, has the password, or the token, of its URL.
+func TestTailKeepsSecrets(t *testing.T) {
+	const secret = "s3cr,et"
+	for text, want := range map[string]string{
+		"nats://127.0.0.1:4222":                      "nats://127.0.0.1:4222",
+		"nats://user:s3cret@h:4222":                  "nats://user:xxxxx@h:4222",
+		"nats://s3cret@h":                            "nats://xxxxx@h",
+		"nats://user:" + secret + "@h":               "nats://xxxxx@h",
+		"nats://user:s3@cret%zz@h":                   "nats://xxxxx@h",
+		"user:s3cret@h":                              "xxxxx@h",
+		"nats://a:s3cret@h:4222,nats://b:s3cret@i:1": "nats://xxxxx@i:1",
+		"tls://user:s3cret/@h":                       "tls://xxxxx@h",
+	} {
+		if got := Redacted(text); got != want {
+			t.Errorf("%s is shown as %s, want %s", text, got, want)
+		}
+	}
+	w := newWorld(t, func(o *server.Options) { o.Username, o.Password = "user", "s3cret" })
+	address := strings.TrimPrefix(w.url(), "nats://")
+	closed := fmt.Sprintf("127.0.0.1:%d", freePort(t))
+	for what, text := range map[string]string{
+		"no stream": "nats://user:s3cret@" + address, "wrong password": "nats://user:s3cretive@" + address,
+		"nobody": "nats://user:s3cret@" + closed, "no URL": "nats://user:s3cret%zz@" + closed, "a token": "nats://s3cret@" + address,
+	} {
+		tail, _ := w.tail()
+		tail.URL = text
+		if err := tail.Run(t.Context()); err == nil || strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	tail, _ := w.tail()
+	tail.URL, tail.Follow = "nats://user:s3cret@"+address, true
+	ctx, cancel := context.WithCancel(t.Context())
+	tail.OnWait = func(err error) {
+		if cancel(); strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("waiting: %v", err)
+		}
+	}
+	if err := tail.Run(ctx); err != nil {
+		t.Error(err)
 	}
 }

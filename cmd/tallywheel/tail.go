@@ -54,7 +54,7 @@ type tailView struct {
 
 func (t *tailView) run(c *cobra.Command, args []string) (err error) {
 	if !strings.HasPrefix(args[0], "nats://") && !strings.HasPrefix(args[0], "tls://") {
-		return fmt.Errorf("%w: %q: want nats://host:port or tls://host:port", errUsage, args[0])
+		return fmt.Errorf("%w: %q: want nats://host:port or tls://host:port", errUsage, forward.Redacted(args[0]))
 	}
 	if t.since, _, err = t.view.window.moments(time.Now()); err != nil {
 		return err
