@@ -56,17 +56,19 @@ func (f Forward) Embedded() bool { return f.To == "nats" && len(f.URLs) == 0 }
 
 func (f Forward) withDefaults() Forward {
 	fill(&f.Name, f.To)
-	fill(&f.Batch.Frames, 2048)
-	fill(&f.Batch.Bytes, 256<<10)
 	fill(&f.Batch.Delay, time.Second)
 	fill(&f.Reset, "stop")
 	fill(&f.Replicas, 1)
 	if f.To == "mqtt" {
 		fill(&f.Subject, "tallywheel/"+SourceToken)
+		fill(&f.Batch.Frames, 2048)
+		fill(&f.Batch.Bytes, 256<<10)
 		return f
 	}
 	fill(&f.Stream, "TALLYWHEEL")
 	fill(&f.Subject, "tallywheel."+SourceToken)
+	fill(&f.Batch.Frames, 32<<10)
+	fill(&f.Batch.Bytes, 4<<20)
 	if f.Embedded() {
 		fill(&f.Listen, "127.0.0.1:4222")
 		fill(&f.MQTT, "off")

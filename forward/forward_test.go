@@ -2,6 +2,8 @@ package forward
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
 	"net"
 	"strings"
 	"testing"
@@ -166,4 +168,69 @@ func TestEscape(t *testing.T) {
 			}
 		}
 	})
+}
+
+// watched looks at a walker when it sends.
+type watched struct {
+	link
+	t        *testing.T
+	w        *walker
+	messages int
+}
+
+func (a *watched) send(l *lane, m *message) error {
+	a.messages++
+	held := 0
+	for _, l := range a.w.lanes {
+		if held += l.size(); l.flying != nil {
+			held += len(l.flying.body)
+		}
+	}
+	if held != a.w.memory || held > maxMemory+1<<20 {
+		a.t.Errorf("%d bytes fill or are on their way, and %d are counted", held, a.w.memory)
+	}
+	return a.link.send(l, m)
+}
+
+// A backlog of many sources, larger than the memory for messages, goes out within it, and in large
+// ones.
+func TestLargeBacklogOfManySources(t *testing.T) {
+	w := newWorld(t, nil)
+	w.cfg.Forward[0].Batch = config.Batch{}
+	const sources, frames, size = 40, 192, 16 << 10
+	w.add(1, "s0")
+	w.forward()
+	w.caughtUp()
+	w.fw.Stop()
+	data := bytes.Repeat([]byte("frame"), size/5)
+	for range frames {
+		for i := range sources {
+			number, err := w.streams.Number(archive.Stream{Source: fmt.Sprintf("s%d", i), Frame: "line"})
+			if err == nil {
+				_, err = w.log.Append(number, time.Now().UnixNano(), data)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	w.add(0)
+	d := w.fw.all[0]
+	to, err := d.dial(t.Context(), d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer to.close()
+	seen := &watched{link: to, t: t}
+	if seen.w, err = d.walker(t.Context(), seen); err != nil {
+		t.Fatal(err)
+	}
+	close(d.last)
+	if err := seen.w.walk(t.Context()); !errors.Is(err, errSent) {
+		t.Fatal(err)
+	}
+	same(t, consumed(t, w.url(), "TALLYWHEEL"), logged(t, w.dir))
+	if total := sources * frames * size; seen.messages > total/(200<<10) || seen.w.memory != 0 || seen.w.away != 0 {
+		t.Errorf("%d messages for %d bytes; %d bytes are counted in the end, %d on their way", seen.messages, total, seen.w.memory, seen.w.away)
+	}
 }

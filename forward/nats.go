@@ -131,6 +131,7 @@ func connectNATS(ctx context.Context, d *destination, more ...nats.Option) (link
 	var err error
 	n.nc, err = nats.Connect(strings.Join(d.cfg.URLs, ","), append([]nats.Option{
 		nats.Name("tallywheel " + d.cfg.Name), nats.SetCustomDialer(dialer{ctx}), nats.NoReconnect(), nats.Timeout(callPatience), nats.PingInterval(pingEach), nats.MaxPingsOutstanding(2),
+		nats.WriteBufferSize(max(nats.DefaultWriteBufSize, int(d.cfg.Batch.Bytes)+headerRoom)), // a message goes out on the library's goroutine while the next one fills
 		nats.ClosedHandler(func(c *nats.Conn) { n.end(natsFault(cmp.Or(c.LastError(), errClosed))) }),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			if errors.Is(err, nats.ErrSlowConsumer) || errors.Is(err, nats.ErrPermissionViolation) {

@@ -34,7 +34,7 @@ const (
 	saveEach    = time.Second            // … the mark is saved, and the books are renewed
 	showEach    = 100 * time.Millisecond // … the books are, while nothing is on its way
 	turn        = 50 * time.Millisecond  // how long records are read before anything else is done
-	maxMemory   = 16 << 20               // of all messages that fill or are on their way, in bytes
+	maxMemory   = 32 << 20               // of all messages that fill or are on their way, in bytes
 	resumers    = 16                     // lanes that ask where to go on at a time
 	finishTick  = time.Millisecond       // how often it looks for acknowledgements at the end
 )
@@ -54,6 +54,7 @@ type walker struct {
 	flying []*lane                   // whose message is on its way
 	free   [][]byte                  // bodies for the next messages
 	memory int                       // bytes of messages that fill or are on their way
+	away   int                       // … of those on their way
 
 	held struct { // a record that was read and is not durable yet
 		rec seglog.Record
@@ -61,6 +62,7 @@ type walker struct {
 	}
 	stopped  int // lanes
 	proof    announcer
+	flushed  time.Time // when what fills was sent last
 	saved    time.Time
 	shown    time.Time // when the books were renewed last
 	shownAt  uint64    // … and what at was then, with nothing on its way
@@ -81,8 +83,8 @@ func (w *walker) walk(ctx context.Context) error {
 	for {
 		finishes := w.d.finishes() // before it is asked what there is
 		more, err := w.read(ctx)
-		if err == nil {
-			err = w.flush(ctx, false)
+		if err == nil && (!more || time.Since(w.flushed) >= w.d.cfg.Batch.Delay) {
+			err = w.flush(ctx)
 		}
 		if err == nil {
 			err = w.reap()
@@ -201,7 +203,7 @@ func (w *walker) take(ctx context.Context, rec seglog.Record, of *archive.Stream
 		return w.send(ctx, l)
 	}
 	if w.memory > maxMemory {
-		return w.flush(ctx, true)
+		return w.makeRoom(ctx)
 	}
 	return nil
 }
@@ -235,9 +237,9 @@ func (l *lane) size() int {
 	return len(l.filling.body)
 }
 
-// flush sends the messages that fill, of lanes that have none on its way; wait: of all lanes, and
-// waits for those.
-func (w *walker) flush(ctx context.Context, wait bool) error {
+// flush sends the messages that fill, of lanes that have none on its way.
+func (w *walker) flush(ctx context.Context) error {
+	w.flushed = time.Now()
 	parts := w.parts
 	w.parts = w.parts[len(w.parts):]
 	for _, l := range parts {
@@ -245,14 +247,45 @@ func (w *walker) flush(ctx context.Context, wait bool) error {
 			l.parted = false
 			continue
 		}
-		if l.flying != nil && !wait {
+		if l.flying != nil {
 			if err := w.look(l); err != nil {
 				return err
 			}
 		}
-		if l.parted = false; l.flying != nil && !wait {
+		if l.parted = false; l.flying != nil {
 			w.part(l)
 		} else if err := w.send(ctx, l); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// makeRoom sends the largest messages that fill until half of the memory is on its way, and waits
+// for what has been so longest. So the server has work while others fill.
+func (w *walker) makeRoom(ctx context.Context) error {
+	for w.memory > maxMemory {
+		if err := w.reap(); err != nil {
+			return err
+		}
+		var next, oldest *lane
+		for _, l := range w.parts {
+			if l.filling != nil && l.flying == nil && (next == nil || l.size() > next.size()) {
+				next = l
+			}
+		}
+		for _, l := range w.flying {
+			if oldest == nil || l.flying.sent.Before(oldest.flying.sent) {
+				oldest = l
+			}
+		}
+		err := error(nil)
+		if next != nil && (oldest == nil || w.away < maxMemory/2) {
+			err = w.send(ctx, next)
+		} else if oldest != nil {
+			err = w.await(ctx, oldest)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -273,6 +306,7 @@ func (w *walker) send(ctx context.Context, l *lane) error {
 	}
 	l.flying, l.filling = l.filling, nil
 	l.flying.sent = time.Now()
+	w.away += len(l.flying.body)
 	if !l.listed {
 		l.listed, w.flying = true, append(w.flying, l)
 	}
@@ -334,7 +368,6 @@ func (w *walker) reap() error {
 
 // done takes the result of the message on its way.
 func (w *walker) done(l *lane, r result) error {
-	w.memory -= len(l.flying.body)
 	if r.err != nil {
 		l.book.Refused++
 		f := faultOf(r.err)
@@ -345,6 +378,8 @@ func (w *walker) done(l *lane, r result) error {
 		return f
 	}
 	m := l.acknowledged(r.seq)
+	w.memory -= len(m.body)
+	w.away -= len(m.body)
 	w.free = append(w.free, m.body)
 	return nil
 }
@@ -352,6 +387,10 @@ func (w *walker) done(l *lane, r result) error {
 // halt stops a lane, and tells.
 func (w *walker) halt(l *lane, f *fault) {
 	w.memory -= l.size()
+	if l.flying != nil {
+		w.memory -= len(l.flying.body)
+		w.away -= len(l.flying.body)
+	}
 	l.stop(f)
 	w.stopped++
 	w.d.tell(l)
