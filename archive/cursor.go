@@ -235,21 +235,8 @@ func (c *Cursor) Next() (rec seglog.Record, of *Stream, ok bool, err error) {
 			rec, err = c.r.Next()
 		}
 	}
-	var gap *seglog.GapError
-	switch {
-	case errors.As(err, &gap):
-		if c.last = (Mark{Seq: gap.To}); c.Query.Back {
-			c.last.Seq = gap.From
-		}
-		if c.OnGap != nil {
-			return rec, nil, false, c.OnGap(gap)
-		}
-		return rec, nil, false, nil
-	case err == io.EOF:
-		c.empty++
-		return rec, nil, false, err
-	case err != nil:
-		return rec, nil, false, err
+	if err != nil {
+		return rec, nil, false, c.stopped(err)
 	}
 	c.empty, c.last = 0, Mark{Seq: rec.Seq, Time: rec.Time}
 	q, t := &c.Query, c.stream(rec.Stream)
@@ -257,6 +244,25 @@ func (c *Cursor) Next() (rec seglog.Record, of *Stream, ok bool, err error) {
 		return rec, nil, false, nil
 	}
 	return rec, &t.Stream, true, nil
+}
+
+// stopped is what an error of the walk is to who asked: nil where it is a gap, and that is told. It
+// is apart from Next, where a place for the gap would be made for each record.
+func (c *Cursor) stopped(err error) error {
+	var gap *seglog.GapError
+	switch {
+	case errors.As(err, &gap):
+		if c.last = (Mark{Seq: gap.To}); c.Query.Back {
+			c.last.Seq = gap.From
+		}
+		if c.OnGap != nil {
+			return c.OnGap(gap)
+		}
+		return nil
+	case err == io.EOF:
+		c.empty++
+	}
+	return err
 }
 
 // Mark is where the walk is: everything up to it has been looked at, or with Back down to it, and
