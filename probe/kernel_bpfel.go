@@ -13,6 +13,13 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type kernelPath struct {
+	_       structs.HostLayout
+	Expired uint64
+	Woken   uint64
+	Runs    uint64
+}
+
 type kernelWait struct {
 	_     structs.HostLayout
 	Of    uint64
@@ -27,6 +34,9 @@ const (
 	kernelMapCalls          = "calls"
 	kernelMapCounts         = "counts"
 	kernelMapLastRing       = "last_ring"
+	kernelMapLastTimer      = "last_timer"
+	kernelMapPathCount      = "path_count"
+	kernelMapPaths          = "paths"
 	kernelMapRings          = "rings"
 	kernelMapSlots          = "slots"
 	kernelMapSubmitted      = "submitted"
@@ -37,12 +47,16 @@ const (
 	kernelProgNetRead       = "net_read"
 	kernelProgNetReady      = "net_ready"
 	kernelProgNetState      = "net_state"
+	kernelProgPathExpired   = "path_expired"
+	kernelProgPathRuns      = "path_runs"
+	kernelProgPathWoken     = "path_woken"
 	kernelProgSchedNew      = "sched_new"
 	kernelProgSchedRuns     = "sched_runs"
 	kernelProgSchedWoken    = "sched_woken"
 	kernelProgUringComplete = "uring_complete"
 	kernelProgUringSubmit   = "uring_submit"
 	kernelVarOnlyTgid       = "only_tgid"
+	kernelVarOnlyThread     = "only_thread"
 	kernelVarSampleMask     = "sample_mask"
 )
 
@@ -93,6 +107,9 @@ type kernelProgramSpecs struct {
 	NetRead       *ebpf.ProgramSpec `ebpf:"net_read"`
 	NetReady      *ebpf.ProgramSpec `ebpf:"net_ready"`
 	NetState      *ebpf.ProgramSpec `ebpf:"net_state"`
+	PathExpired   *ebpf.ProgramSpec `ebpf:"path_expired"`
+	PathRuns      *ebpf.ProgramSpec `ebpf:"path_runs"`
+	PathWoken     *ebpf.ProgramSpec `ebpf:"path_woken"`
 	SchedNew      *ebpf.ProgramSpec `ebpf:"sched_new"`
 	SchedRuns     *ebpf.ProgramSpec `ebpf:"sched_runs"`
 	SchedWoken    *ebpf.ProgramSpec `ebpf:"sched_woken"`
@@ -108,6 +125,9 @@ type kernelMapSpecs struct {
 	Calls     *ebpf.MapSpec `ebpf:"calls"`
 	Counts    *ebpf.MapSpec `ebpf:"counts"`
 	LastRing  *ebpf.MapSpec `ebpf:"last_ring"`
+	LastTimer *ebpf.MapSpec `ebpf:"last_timer"`
+	PathCount *ebpf.MapSpec `ebpf:"path_count"`
+	Paths     *ebpf.MapSpec `ebpf:"paths"`
 	Rings     *ebpf.MapSpec `ebpf:"rings"`
 	Slots     *ebpf.MapSpec `ebpf:"slots"`
 	Submitted *ebpf.MapSpec `ebpf:"submitted"`
@@ -120,6 +140,7 @@ type kernelMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type kernelVariableSpecs struct {
 	OnlyTgid   *ebpf.VariableSpec `ebpf:"only_tgid"`
+	OnlyThread *ebpf.VariableSpec `ebpf:"only_thread"`
 	SampleMask *ebpf.VariableSpec `ebpf:"sample_mask"`
 }
 
@@ -147,6 +168,9 @@ type kernelMaps struct {
 	Calls     *ebpf.Map `ebpf:"calls"`
 	Counts    *ebpf.Map `ebpf:"counts"`
 	LastRing  *ebpf.Map `ebpf:"last_ring"`
+	LastTimer *ebpf.Map `ebpf:"last_timer"`
+	PathCount *ebpf.Map `ebpf:"path_count"`
+	Paths     *ebpf.Map `ebpf:"paths"`
 	Rings     *ebpf.Map `ebpf:"rings"`
 	Slots     *ebpf.Map `ebpf:"slots"`
 	Submitted *ebpf.Map `ebpf:"submitted"`
@@ -160,6 +184,9 @@ func (m *kernelMaps) Close() error {
 		m.Calls,
 		m.Counts,
 		m.LastRing,
+		m.LastTimer,
+		m.PathCount,
+		m.Paths,
 		m.Rings,
 		m.Slots,
 		m.Submitted,
@@ -173,6 +200,7 @@ func (m *kernelMaps) Close() error {
 // It can be passed to loadKernelObjects or ebpf.CollectionSpec.LoadAndAssign.
 type kernelVariables struct {
 	OnlyTgid   *ebpf.Variable `ebpf:"only_tgid"`
+	OnlyThread *ebpf.Variable `ebpf:"only_thread"`
 	SampleMask *ebpf.Variable `ebpf:"sample_mask"`
 }
 
@@ -185,6 +213,9 @@ type kernelPrograms struct {
 	NetRead       *ebpf.Program `ebpf:"net_read"`
 	NetReady      *ebpf.Program `ebpf:"net_ready"`
 	NetState      *ebpf.Program `ebpf:"net_state"`
+	PathExpired   *ebpf.Program `ebpf:"path_expired"`
+	PathRuns      *ebpf.Program `ebpf:"path_runs"`
+	PathWoken     *ebpf.Program `ebpf:"path_woken"`
 	SchedNew      *ebpf.Program `ebpf:"sched_new"`
 	SchedRuns     *ebpf.Program `ebpf:"sched_runs"`
 	SchedWoken    *ebpf.Program `ebpf:"sched_woken"`
@@ -199,6 +230,9 @@ func (p *kernelPrograms) Close() error {
 		p.NetRead,
 		p.NetReady,
 		p.NetState,
+		p.PathExpired,
+		p.PathRuns,
+		p.PathWoken,
 		p.SchedNew,
 		p.SchedRuns,
 		p.SchedWoken,

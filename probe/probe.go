@@ -1,6 +1,6 @@
 // Package probe looks into the kernel by eBPF: how long io_uring requests take from submission to
 // completion, how long received bytes wait for their reader, and how long threads wait for a CPU
-// after they were woken.
+// after they were woken. [Follow] notes for one thread how it comes to run, each time.
 //
 // It needs Linux 5.11 with BTF (/sys/kernel/btf/vmlinux) and the right to load programs: root, or
 // CAP_BPF with CAP_PERFMON. The probe of sockets needs Linux 6.3. [Available] says what is missing.

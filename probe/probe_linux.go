@@ -99,6 +99,8 @@ var programs = map[Kind][]string{
 	Net:   {"net_ready", "net_read", "net_state"},
 	Sched: {"sched_woken", "sched_new", "sched_runs"},
 	calls: {"call_enters", "call_forks"},
+
+	threadPaths: {"path_expired", "path_woken", "path_runs"},
 }
 
 // load brings the programs of a kind into the kernel and lets them run.
@@ -169,7 +171,7 @@ func explain(k Kind, err error) error {
 	case errors.Is(err, os.ErrPermission):
 		return fmt.Errorf("probe: this process may not load programs into the kernel: run it as root, or with CAP_BPF and CAP_PERFMON: %w", err)
 	case errors.Is(err, ebpf.ErrNotSupported), errors.Is(err, os.ErrNotExist):
-		since := map[Kind]string{Uring: "6.0", Net: "6.3", Sched: "5.11", calls: "5.11"}[k]
+		since := map[Kind]string{Uring: "6.0", Net: "6.3", Sched: "5.11", calls: "5.11", threadPaths: "5.11"}[k]
 		return fmt.Errorf("probe: this kernel lacks a tracepoint of %s, which is in Linux %s: %w", k, since, err)
 	}
 	return fmt.Errorf("probe: %s: %w", k, err)

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/tallywheel/tallywheel/internal/sys"
 	"github.com/tallywheel/tallywheel/loadgen"
+	"github.com/tallywheel/tallywheel/rt"
 	"github.com/tallywheel/tallywheel/server"
 	"github.com/tallywheel/tallywheel/uring"
 )
@@ -246,5 +248,45 @@ func TestWrongOptions(t *testing.T) {
 	}
 	if _, err := Start("tea", Options{}); err == nil {
 		t.Error("an unknown kind is no error")
+	}
+}
+
+// TestFollow: each time that a thread sleeps it is woken by a timer and runs again, in this order.
+func TestFollow(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	f, err := Follow(syscall.Gettid())
+	allowed(t, err)
+	defer f.Close()
+	const rounds = 100
+	began := uint64(rt.Now())
+	for range rounds {
+		if err := rt.SleepUntil(rt.Now() + 100*time.Microsecond); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ended := uint64(rt.Now())
+	all, err := f.Paths()
+	if err != nil || len(all) < rounds {
+		t.Fatalf("%d paths of %d sleeps: %v", len(all), rounds, err)
+	}
+	timed := 0
+	for i, p := range all {
+		if p.Woken > p.Runs || p.Woken < began || p.Runs > ended || i > 0 && p.Woken < all[i-1].Runs {
+			t.Errorf("%d: %+v, between %d and %d", i, p, began, ended)
+		}
+		if p.Expired >= began && p.Expired <= p.Woken && p.Woken-p.Expired < uint64(100*time.Microsecond) {
+			timed++
+		}
+	}
+	if timed < rounds/2 {
+		t.Errorf("a timer expired just before %d of %d wake-ups", timed, len(all))
+	}
+}
+
+// TestFollowNobody: there is no thread 0.
+func TestFollowNobody(t *testing.T) {
+	if _, err := Follow(0); !errors.Is(err, ErrOptions) {
+		t.Error(err)
 	}
 }

@@ -275,3 +275,76 @@ int BPF_PROG(call_forks, struct task_struct *parent, struct task_struct *child) 
 		bpf_map_update_elem(&callers, &to, &one, BPF_ANY);
 	return 0;
 }
+
+/* The ways of one thread from being woken to running. PATHS are kept, the first ones. */
+#define PATHS 65536
+volatile const __u32 only_thread = 0;
+
+struct path {
+	__u64 expired, woken, runs; /* expired: when the timer did that was handled last on the CPU that woke it; 0: none was */
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, PATHS);
+	__type(key, __u32);
+	__type(value, struct path);
+} paths SEC(".maps");
+
+/* 0: how many paths there are; the next free place. One thread writes: the one whose switch it is. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} path_count SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} last_timer SEC(".maps");
+
+static __always_inline struct path *next_path(__u32 **n) {
+	__u32 first = 0, i;
+	*n = bpf_map_lookup_elem(&path_count, &first);
+	if (!*n || (i = **n) >= PATHS)
+		return 0;
+	return bpf_map_lookup_elem(&paths, &i);
+}
+
+SEC("tp_btf/hrtimer_expire_entry")
+int BPF_PROG(path_expired, void *timer, void *now) {
+	__u32 first = 0;
+	__u64 *last = bpf_map_lookup_elem(&last_timer, &first);
+	if (last)
+		*last = bpf_ktime_get_ns();
+	return 0;
+}
+
+SEC("tp_btf/sched_wakeup")
+int BPF_PROG(path_woken, struct task_struct *p) {
+	__u32 *n, first = 0;
+	if (p->pid != only_thread)
+		return 0;
+	struct path *at = next_path(&n);
+	__u64 *last = bpf_map_lookup_elem(&last_timer, &first);
+	if (at && last) {
+		at->expired = *last;
+		at->woken = bpf_ktime_get_ns();
+	}
+	return 0;
+}
+
+SEC("tp_btf/sched_switch")
+int BPF_PROG(path_runs, int preempt, struct task_struct *prev, struct task_struct *next) {
+	__u32 *n;
+	if (next->pid != only_thread)
+		return 0;
+	struct path *at = next_path(&n);
+	if (at && at->woken) { /* else it was pre-empted, not woken */
+		at->runs = bpf_ktime_get_ns();
+		++*n;
+	}
+	return 0;
+}
