@@ -47,7 +47,7 @@ var sharp = map[string][]string{
 	"golang.org/x/exp/":           {"lab"},
 	"golang.org/x/mod/":           {"proof"},
 	"golang.org/x/tools/":         {"lab"},
-	"github.com/parquet-go/":      {"export"},
+	"github.com/parquet-go/":      {"export", "lab"},
 	"github.com/nats-io/":         {"forward"},
 	"github.com/eclipse/":         {"forward"},
 	"github.com/stretchr/":        {},

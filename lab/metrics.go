@@ -78,6 +78,9 @@ var (
 	Stddev               = metric("stddev_us", "µs", "standard deviation", less)
 	StoppingP50          = metric("stopping_us_p50", "µs", "until all have stopped, median", less)
 	StoppingP99          = metric("stopping_us_p99", "µs", "until all have stopped, 99 %", less)
+	StampP50             = metric("stamp_ns_p50", "ns", "to stamp the time, median", less)
+	AggregateP50         = metric("aggregate_ns_p50", "ns", "to aggregate a value, median", less)
+	PushP50              = metric("push_ns_p50", "ns", "to push a result into the queue, median", less)
 	AllocsAfterSetUp     = metric("allocs_after_setup", "allocs", "allocations behind the set-up", less)
 )
 

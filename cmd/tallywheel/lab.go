@@ -31,6 +31,7 @@ type laboratory struct {
 	only   string
 	planes []string
 	asJSON bool
+	table  string
 }
 
 func newLab() *cobra.Command {
@@ -102,6 +103,7 @@ func newLabRun(use string) *cobra.Command {
 	f.IntVar(&l.cpu, "cpu", -1, "run contestants on this CPU alone; -1: on all")
 	f.StringVar(&l.only, "only", "", "contestants whose name has this in it, and the one that all are compared to")
 	f.BoolVar(&l.asJSON, "json", false, "print the results as JSON instead of tables")
+	f.StringVar(&l.table, "parquet", "", "write each round of each figure into this file, as Parquet, too")
 	return c
 }
 
@@ -206,7 +208,7 @@ func (l laboratory) run(ctx context.Context, chosen []*lab.Experiment, command s
 		}
 		r.Experiments = append(r.Experiments, result)
 		r.Partial = ctx.Err() != nil || i < len(chosen)-1
-		if err := report.Write(l.out, r); err != nil {
+		if err := errors.Join(report.Write(l.out, r), l.writeTable(r)); err != nil {
 			return errors.Join(err, b.Close())
 		}
 		if !l.asJSON {
@@ -226,6 +228,22 @@ func (l laboratory) run(ctx context.Context, chosen []*lab.Experiment, command s
 	}
 	fmt.Fprintf(talk, "the report is %s\n", filepath.Join(l.out, "report.html"))
 	return errors.Join(b.Close(), measured(r))
+}
+
+// writeTable writes the results as Parquet, if that was asked for: a file that is whole, or as it
+// was before.
+func (l laboratory) writeTable(r *lab.Results) error {
+	if l.table == "" {
+		return nil
+	}
+	f, err := os.CreateTemp(filepath.Dir(l.table), ".tallywheel-*")
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(r.WriteParquet(f), f.Chmod(0o644), f.Close()); err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return os.Rename(f.Name(), l.table)
 }
 
 // takeFolder makes the folder of a report and keeps others from it until it is closed.

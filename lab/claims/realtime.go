@@ -99,4 +99,13 @@ var (
 	EdgeBySignal = realTime(31, "1",
 		"An edge of a GPIO reaches a Go program through the interrupt and a signal.",
 		"“GPIO edge → IRQ → signal handling in user space”, without a figure")
+	TriggerTakes = realTime(32, "2.5",
+		"From the trigger to the first line it takes 37 ns in C, 42 in Rust, 112 in Python.",
+		"37, 42, 112 ns")
+	StampTakes = realTime(33, "2.5",
+		"A time stamp takes 9 ns in C, 11 in Rust, 48 in Python.",
+		"9, 11, 48 ns")
+	AggregateTakes = realTime(34, "2.5",
+		"To aggregate a value takes 21 ns in C, 18 in Rust, 293 in Python.",
+		"21, 18, 293 ns")
 )

@@ -46,6 +46,7 @@ import (
 	_ "github.com/tallywheel/tallywheel/lab/experiments/rt-preempt"
 	_ "github.com/tallywheel/tallywheel/lab/experiments/rt-start"
 	_ "github.com/tallywheel/tallywheel/lab/experiments/rt-stw"
+	_ "github.com/tallywheel/tallywheel/lab/experiments/rt-suite"
 	_ "github.com/tallywheel/tallywheel/lab/experiments/rt-switch"
 	_ "github.com/tallywheel/tallywheel/lab/experiments/rt-wcet"
 	_ "github.com/tallywheel/tallywheel/lab/experiments/runtime-tuning"
