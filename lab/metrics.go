@@ -81,6 +81,12 @@ var (
 	StampP50             = metric("stamp_ns_p50", "ns", "to stamp the time, median", less)
 	AggregateP50         = metric("aggregate_ns_p50", "ns", "to aggregate a value, median", less)
 	PushP50              = metric("push_ns_p50", "ns", "to push a result into the queue, median", less)
+	PathTimer            = metric("path_timer_ns", "ns", "until the timer is handled, mean", less)
+	PathWake             = metric("path_wake_ns", "ns", "until the thread may run, mean", less)
+	PathSwitch           = metric("path_switch_ns", "ns", "until it has a CPU, mean", less)
+	PathUser             = metric("path_user_ns", "ns", "until its first line, mean", less)
+	PathJoined           = metric("path_joined_percent", "%", "wake-ups found in the kernel", more)
+	PathError            = metric("path_error_ns", "ns", "clocks contradict each other, at most", less)
 	AllocsAfterSetUp     = metric("allocs_after_setup", "allocs", "allocations behind the set-up", less)
 )
 

@@ -14,6 +14,7 @@ func TestRealTimeContestants(t *testing.T) {
 	missing := map[string][]string{ // besides a compiler
 		"rt-event": {"no /dev/gpiochip", "connect two of its lines"},
 		"rt-suite": {},
+		"rt-path":  {"may not load programs into the kernel", "has no BTF", "lacks a tracepoint"},
 	}
 	for name, lacks := range missing {
 		t.Run(name, func(t *testing.T) {

@@ -108,4 +108,10 @@ var (
 	AggregateTakes = realTime(34, "2.5",
 		"To aggregate a value takes 21 ns in C, 18 in Rust, 293 in Python.",
 		"21, 18, 293 ns")
+	EachInstance = realTime(35, "2.2",
+		"A probe by eBPF at the scheduler sees each instance of a wake-up.",
+		"“each instance of scheduling”")
+	LTTngExact = realTime(36, "2.2",
+		"LTTng tells the kernel's events to about 1 µs.",
+		"~1 µs")
 )
