@@ -87,6 +87,10 @@ var (
 	PathUser             = metric("path_user_ns", "ns", "until its first line, mean", less)
 	PathJoined           = metric("path_joined_percent", "%", "wake-ups found in the kernel", more)
 	PathError            = metric("path_error_ns", "ns", "clocks contradict each other, at most", less)
+	FragmentationPercent = metric("fragmentation_percent", "%", "huge pages lacking", less)
+	FailedAllocations    = metric("failed_allocations", "times", "allocations failed", less)
+	DeadPercent          = metric("dead_percent", "%", "resident memory in which nothing lives", less)
+	SimulatedHours       = metric("simulated_hours", "h", "hours of a device", neither)
 	AllocsAfterSetUp     = metric("allocs_after_setup", "allocs", "allocations behind the set-up", less)
 )
 

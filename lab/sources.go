@@ -28,8 +28,8 @@ var sources embed.FS
 // module is the path of this module, which the peers' own module stands below.
 const module = "github.com/tallywheel/tallywheel"
 
-// Program is what a contestant runs. The makers are [Own], [Peers], [C], [Rust], [Python] and
-// [Tool].
+// Program is what a contestant runs. The makers are [Own], [Peers], [C], [Rust], [Cargo], [Python]
+// and [Tool].
 type Program struct {
 	kind, source, needs string
 }
@@ -59,6 +59,10 @@ func C(file, hint string, libraries ...string) Program {
 // Rust is a source in lab/contestants/rust.
 func Rust(file string) Program { return Program{"rust", file, "rustup.rs"} }
 
+// Cargo is a package of Rust in a folder of lab/contestants/rust, whose program has the folder's
+// name. It needs cargo, and the crates that its Cargo.lock names.
+func Cargo(folder string) Program { return Program{"cargo", folder, "rustup.rs"} }
+
 // Python is a source in lab/contestants/python, and the module that it needs.
 func Python(file, pymodule, hint string) Program {
 	return Program{"python", file + " " + pymodule, hint}
@@ -84,6 +88,9 @@ func (p Program) Exists() error {
 	switch p.kind {
 	case "c", "rust", "python":
 		_, err := fs.Stat(sources, path.Join("contestants", p.kind, name))
+		return err
+	case "cargo":
+		_, err := fs.Stat(sources, path.Join("contestants/rust", name, "Cargo.lock"))
 		return err
 	case "go", "go-cgo":
 		packed, err := sources.ReadFile("contestants/peers.txtar")
@@ -140,6 +147,13 @@ func (b *Bench) build(p Program) ([]string, error) {
 			return nil, err
 		}
 		return []string{out}, b.compile(dir, "rustc", "--edition=2021", "-O", "-o", out, source)
+	case "cargo":
+		dir, err := b.unpack("contestants/rust")
+		if err != nil {
+			return nil, err
+		}
+		built := filepath.Join(out, "release", source)
+		return []string{built}, b.compile(filepath.Join(dir, source), "cargo", "build", "--release", "--locked", "--quiet", "--target-dir", out)
 	case "python":
 		dir, err := b.unpack("contestants/python")
 		if err != nil {

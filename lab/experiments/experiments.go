@@ -43,6 +43,7 @@ import (
 	_ "github.com/tallywheel/tallywheel/lab/experiments/rt-cyclic"
 	_ "github.com/tallywheel/tallywheel/lab/experiments/rt-event"
 	_ "github.com/tallywheel/tallywheel/lab/experiments/rt-facts"
+	_ "github.com/tallywheel/tallywheel/lab/experiments/rt-memory"
 	_ "github.com/tallywheel/tallywheel/lab/experiments/rt-path"
 	_ "github.com/tallywheel/tallywheel/lab/experiments/rt-preempt"
 	_ "github.com/tallywheel/tallywheel/lab/experiments/rt-start"

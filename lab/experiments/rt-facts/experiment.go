@@ -58,7 +58,6 @@ func init() {
 				return lab.CannotBe("–", "do_initcalls calls functions that are linked into the kernel (init/main.c). A Go program begins when it is executed, behind all of them; its linker script says where things lie in its own file."), len(v.Rows) > 0
 			}),
 			board(claims.Fragmentation, "72 hours of an A40i with 512 MB; `tallywheel doctor` says whether huge pages can be had now"),
-			board(claims.ArenaFragments, "1,000 hours of an embedded device"),
 		},
 	})
 }
