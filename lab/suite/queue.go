@@ -36,6 +36,7 @@ const (
 	kindSample = 2
 
 	every     = 200 * time.Microsecond // between triggers; an event comes so long behind the record of the one before
+	batch     = 512                    // records that who empties the queue sleeps for, where it makes no events
 	lastEvent = 1000                   // the number that ends a program which waits for events
 	patience  = 10 * time.Second       // that a program may take to its next record
 )
@@ -81,14 +82,16 @@ func (d *drained) take(b []byte) error {
 	return nil
 }
 
-// receive takes the next record.
-func (d *drained) receive(c *ipc.Consumer) error {
-	view, err := c.Wait(recordSize, patience)
-	if err != nil {
-		return err
+// receive takes what is there as soon as that is n records, or no more come.
+func (d *drained) receive(c *ipc.Consumer, n int) error {
+	view, err := c.Wait(n*recordSize, patience)
+	whole := len(view) / recordSize * recordSize
+	for at := 0; at < whole; at += recordSize {
+		if err := d.take(view[at:]); err != nil {
+			return err
+		}
 	}
-	err = d.take(view)
-	c.Release(recordSize)
+	c.Release(whole)
 	return err
 }
 
@@ -118,7 +121,7 @@ func measure(t *contestant.Turn, o Observer, argv []string) error {
 		return err
 	}
 	d := &drained{}
-	if err := d.receive(queue); err != nil { // it is there, and has told its clock
+	if err := d.receive(queue, 1); err != nil { // it is there, and has told its clock
 		return errors.Join(err, end())
 	}
 	if len(d.clocks) > 0 && d.clocks[0].thread != 0 {
@@ -138,7 +141,7 @@ func measure(t *contestant.Turn, o Observer, argv []string) error {
 		err = d.trigger(queue, events, until)
 	}
 	for err == nil {
-		err = d.receive(queue)
+		err = d.receive(queue, batch)
 	}
 	if err := end(); err != nil {
 		return err
@@ -207,7 +210,7 @@ func (d *drained) trigger(queue *ipc.Consumer, events int, until time.Time) erro
 		due := rt.Now()
 		signal(events, 1)
 		n := len(d.samples)
-		if err := d.receive(queue); err != nil {
+		if err := d.receive(queue, 1); err != nil {
 			return err
 		}
 		if len(d.samples) > n {

@@ -25,7 +25,7 @@ func init() {
 		Name: "rt-suite", Plane: lab.RealTime,
 		Question: "What do the parts of a measurement cost in Go, C, Rust and Python: the trigger, the time stamp, the statistics, the queue of results?",
 		Method: "Each program is triggered each 200 µs: by clock_nanosleep (Python: time.sleep), or by an eventfd that another process on another CPU writes to. It reads the processor's counter twice (TSC, CNTVCT_EL0), adds a value to a histogram, a sum, " +
-			"a sum of squares and a maximum, reads the counter, and pushes a record of 64 bytes into a ring of package ipc in shared memory, from which this program takes it. Latency is from the release of the timer, or from before the event, to the first of those " +
+			"a sum of squares and a maximum, reads the counter, and pushes a record of 64 bytes into a ring of package ipc in shared memory, from which this program takes it: 512 at a time by the timer, one by one by the event, where most pushes wake it. Latency is from the release of the timer, or from before the event, to the first of those " +
 			"stamps; the other parts are the ticks between two of them, with one reading of the counter in each. Ticks become ns by CLOCK_MONOTONIC at the start and the end. Programs are in SCHED_FIFO 80 where that is allowed.",
 		Metrics:     []lab.Metric{lab.LatencyP50, lab.LatencyP99, lab.StampP50, lab.AggregateP50, lab.PushP50},
 		Base:        c,
