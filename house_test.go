@@ -37,6 +37,7 @@ var layers = [][]string{
 var sharp = map[string][]string{
 	"unsafe":                      {"internal/sys", "uring", "ring", "crc16"},
 	"golang.org/x/sys/unix":       {"internal/sys", "uring"},
+	"golang.org/x/sys/windows":    {"internal/sys"},
 	"golang.org/x/sys/cpu":        {"crc16"},
 	"github.com/prometheus/":      {"api", "server/prom", "probe", "cmd/tallywheel", "e2e"},
 	"github.com/goccy/":           {"config"},

@@ -8,19 +8,6 @@ import (
 	"strings"
 )
 
-// Info is what sysfs says of a port.
-type Info struct {
-	Path         string `json:"path"`                   // device node, /dev/ttyUSB0
-	Identity     string `json:"identity"`               // stays the same when the port comes back under another name
-	Driver       string `json:"driver"`                 // kernel driver
-	VendorID     string `json:"vendor_id,omitempty"`    // USB: hexadecimal
-	ProductID    string `json:"product_id,omitempty"`   // USB: hexadecimal
-	Serial       string `json:"serial,omitempty"`       // USB serial number
-	Manufacturer string `json:"manufacturer,omitempty"` // USB
-	Product      string `json:"product,omitempty"`      // USB
-	ByID         string `json:"by_id,omitempty"`        // stable link that udev made
-}
-
 // System is where ports are looked for; the zero value is this machine.
 type System struct {
 	Sys string // "" means /sys
