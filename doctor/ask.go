@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -45,7 +46,7 @@ func thisMachine() *Asker {
 			}
 			return err
 		},
-		HugePage: sys.TryHugePage, Perf: sys.TryPerf, BPF: sys.TryBPF,
+		Disk: diskOf, HugePage: sys.TryHugePage, Perf: sys.TryPerf, BPF: sys.TryBPF,
 		Files: func() (uint64, uint64, error) {
 			l, err := sys.LimitOf(sys.LimitFiles)
 			return l.Soft, l.Hard, err
@@ -59,6 +60,24 @@ func thisMachine() *Asker {
 			return names, err
 		},
 	}
+}
+
+// diskOf asks the file system of a folder, or of the nearest above it that is there.
+func diskOf(dir string) (d Disk, err error) {
+	if dir, err = filepath.Abs(dir); err != nil {
+		return d, err
+	}
+	for {
+		if _, err = os.Stat(dir); !errors.Is(err, fs.ErrNotExist) || dir == filepath.Dir(dir) {
+			break
+		}
+		dir = filepath.Dir(dir)
+	}
+	if d.Bytes, err = sys.FreeBytes(dir); err != nil {
+		return d, err
+	}
+	d.Files, d.Bounds, err = sys.FreeFiles(dir)
+	return d, err
 }
 
 func (k Kernel) stat(name string) (fs.FileInfo, error) { return os.Stat(k.path(name)) }

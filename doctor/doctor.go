@@ -2,10 +2,10 @@
 // recorder: what it found, what is wanted, why, and how to change it. It asks the kernel by trying,
 // never by its version.
 //
-// [Examine] changes nothing. [Prescribe] lists the settings that are safe to change,
-// [Treatment.Apply] changes them and records the old values in a file, and [Undo] puts those back.
-// Settings that touch security, or that only a restart or another unit file can change, are never
-// applied: the finding says what to do.
+// [Kernel.Examine] and, for a [Job], [Kernel.ExamineFor] change nothing. [Kernel.Prescribe] lists
+// the settings that are safe to change, [Treatment.Apply] changes them and records the old values
+// in a file, and [Kernel.Undo] puts those back. Settings that touch security, or that only a
+// restart or another unit file can change, are never applied: the finding says what to do.
 //
 // Linux only.
 package doctor
@@ -31,7 +31,7 @@ const (
 
 // Finding is one line of the doctor's.
 type Finding struct {
-	Area   string   `json:"area"` // io_uring, real time, tracing, memory, cpu, clock, limits, serial, network
+	Area   string   `json:"area"` // kernel, io_uring, real time, tracing, memory, cpu, clock, limits, serial, network, job
 	Name   string   `json:"name"`
 	State  State    `json:"state"`
 	Found  string   `json:"found"`
@@ -69,6 +69,7 @@ func (k Kernel) Examine() (all []Finding) {
 	if ask == nil {
 		ask = thisMachine()
 	}
+	all = append(all, k.version())
 	all = append(all, rings(ask)...)
 	all = append(all, k.realTime(ask)...)
 	all = append(all, k.tracing(ask)...)
@@ -88,6 +89,16 @@ func (k Kernel) Examine() (all []Finding) {
 	return all
 }
 
+// version says which kernel this is. Nothing is judged by it: what matters is tried.
+func (k Kernel) version() Finding {
+	f := Finding{Area: "kernel", Name: "version", State: Good, Wanted: "4.12 or later", Why: "whoever is told of a fault asks for it; what it can do is tried below"}
+	var there bool
+	if f.Found, there = k.read("/proc/sys/kernel/osrelease"); !there {
+		f.State, f.Found = Unknown, "there is no /proc/sys/kernel/osrelease"
+	}
+	return f
+}
+
 // Asker asks the kernel for things by trying.
 type Asker struct {
 	Rings    func() (features map[string]error, order []string)
@@ -101,6 +112,7 @@ type Asker struct {
 	Files    func() (soft, hard uint64, err error)
 	Ports    func() ([]string, error) // names of serial ports, ttyUSB0
 	Clock    func() (bool, error)     // whether a time service keeps the clock
+	Disk     func(dir string) (Disk, error)
 }
 
 // tried makes a finding of something that was tried.

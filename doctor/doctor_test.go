@@ -22,10 +22,7 @@ func fake(t *testing.T, files map[string]string) Kernel {
 		Clock: func() (bool, error) { return true, nil },
 	}}
 	for name, text := range files {
-		path := k.path(name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text+"\n"), 0o644)); err != nil {
-			t.Fatal(err)
-		}
+		put(t, k, name, text)
 	}
 	return k
 }
@@ -97,6 +94,15 @@ func TestThisMachine(t *testing.T) {
 		if f.Area == "" || f.Name == "" || f.State == "" || f.Found == "" {
 			t.Errorf("not all is said: %+v", f)
 		}
+	}
+}
+
+// put writes a file of a fake machine.
+func put(t *testing.T, k Kernel, name, text string) {
+	t.Helper()
+	path := k.path(name)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text+"\n"), 0o644)); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -131,7 +131,7 @@ const maxValue = 128
 // treated lists the settings that are safe to change, as patterns of [path.Match].
 func treated() []string {
 	return []string{
-		"/proc/sys/vm/swappiness", "/proc/sys/net/core/rmem_max", "/proc/sys/net/core/somaxconn",
+		"/proc/sys/vm/swappiness", "/proc/sys/net/core/rmem_max", "/proc/sys/net/core/netdev_max_backlog", "/proc/sys/net/core/somaxconn",
 		"/proc/sys/net/ipv4/tcp_max_syn_backlog", "/proc/sys/fs/file-max",
 		"/sys/kernel/mm/transparent_hugepage/enabled", "/sys/devices/system/cpu/cpu*/cpufreq/scaling_governor",
 		"/sys/class/tty/*/device/latency_timer", "/sys/class/tty/*/rx_trig_bytes",

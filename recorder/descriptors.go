@@ -23,6 +23,8 @@ const (
 	ofMoments = 3 // while a device is opened, or a program is told
 	ofClients = 6 // of the API, with what they read, at least
 
+	usual = 10 // are open before: three of every program, and those of Go's runtime
+
 	mostClients = 6144 // more than that the API does not serve
 )
 
@@ -46,13 +48,7 @@ var ErrDescriptors = errors.New("too few file descriptors")
 // newAllotment shares out what a process that may have limit has left, beside those that are
 // open.
 func newAllotment(c config.Config, limit, open int) (*allotment, error) {
-	own := ofLog + reserved + ofMoments
-	if !c.API.Off() {
-		own += ofAPI(c) + ofClients
-	}
-	if c.Log.Engine == string(asyncfile.Uring) { // each file has a ring
-		own += ofLog
-	}
+	own := ofItself(c)
 	least := leastOf(c)
 	left := limit - open - own - least
 	if left < 0 {
@@ -66,6 +62,25 @@ func newAllotment(c config.Config, limit, open int) (*allotment, error) {
 	}
 	d.fit(c)
 	return d, nil
+}
+
+// ofItself is what a recorder takes beside its sources.
+func ofItself(c config.Config) int {
+	own := ofLog + reserved + ofMoments
+	if !c.API.Off() {
+		own += ofAPI(c) + ofClients
+	}
+	if c.Log.Engine == string(asyncfile.Uring) { // each file has a ring
+		own += ofLog
+	}
+	return own
+}
+
+// Descriptors is how many a process needs that records what a configuration says, which has its
+// defaults: with one device of each source, without which it does not start, and with all peers.
+func Descriptors(c config.Config) (least, most int) {
+	own := usual + ofItself(c)
+	return own + leastOf(c), own + mostOf(c)
 }
 
 // check is an error if there are too few for other sources.
@@ -173,7 +188,6 @@ func measure() (limit, open int) {
 	limit = int(min(l.Soft, math.MaxInt32))
 	entries, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
-		const usual = 10 // three of every program, and those of Go's runtime
 		return limit, usual
 	}
 	return limit, len(entries) - 1 // one is of the look

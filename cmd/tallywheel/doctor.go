@@ -38,7 +38,7 @@ func newDoctor() *cobra.Command {
 	f.BoolVar(&e.yes, "yes", false, "do not ask")
 	f.BoolVar(&e.asJSON, "json", false, "print the findings as JSON")
 	f.BoolVar(&e.all, "all", false, "explain what is good, too")
-	f.StringVarP(&e.config, "config", "c", "", "look at this configuration, too: who can read its secrets")
+	f.StringVarP(&e.config, "config", "c", "", "judge by what this configuration needs, and look who can read its secrets")
 	f.StringVar(&e.record, "record", defaultRecord(), "where the old values are written down")
 	return c
 }
@@ -64,13 +64,15 @@ func (e examination) run(k doctor.Kernel, in io.Reader, out, talk io.Writer) err
 		t, err := k.Undo(e.record)
 		return e.treat(t, err, "nothing is written down in "+e.record+" that could be undone", in, talk)
 	}
-	findings := k.Examine()
-	if e.config != "" {
-		secrets, err := examineSecrets(e.config)
+	var findings []doctor.Finding
+	if e.config == "" {
+		findings = k.Examine()
+	} else {
+		cfg, err := config.Load(e.config)
 		if err != nil {
 			return err
 		}
-		findings = append(findings, secrets...)
+		findings = append(k.ExamineFor(jobOf(cfg)), examineSecrets(cfg, e.config)...)
 	}
 	if e.asJSON {
 		j := json.NewEncoder(out)
@@ -89,11 +91,7 @@ func (e examination) run(k doctor.Kernel, in io.Reader, out, talk io.Writer) err
 }
 
 // examineSecrets looks who can read the secrets of a configuration.
-func examineSecrets(file string) (all []doctor.Finding, err error) {
-	cfg, err := config.Load(file)
-	if err != nil {
-		return nil, err
-	}
+func examineSecrets(cfg config.Config, file string) (all []doctor.Finding) {
 	const area, name = "configuration", "secrets"
 	const wanted, why = "only owner and group read them", "whoever has the token or the key can read all that is recorded, and answer in this recorder's place; whoever has the URL of a webhook can send there, too"
 	for _, found := range cfg.Exposed(file) {
@@ -103,7 +101,7 @@ func examineSecrets(file string) (all []doctor.Finding, err error) {
 	if all == nil {
 		all = append(all, doctor.Finding{Area: area, Name: name, State: doctor.Good, Found: "nobody else can read them", Wanted: wanted, Why: why})
 	}
-	return all, nil
+	return all
 }
 
 // print writes a line for each finding, and below it, where it is not good, why it matters and what

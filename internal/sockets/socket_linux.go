@@ -31,9 +31,9 @@ func inlineUrgent(_, _ string, c syscall.RawConn) error {
 	return errors.Join(c.Control(func(fd uintptr) { err = sys.InlineUrgent(int(fd)) }), err)
 }
 
-// datagramBuffer is the receive buffer asked of the kernel, in bytes: half a second of a fast
+// DatagramBuffer is the receive buffer asked of the kernel, in bytes: half a second of a fast
 // source.
-const datagramBuffer = 4 << 20
+const DatagramBuffer = 4 << 20
 
 // ListenDatagrams opens a UDP socket. name is where it listens.
 func ListenDatagrams(addr string) (fd int, name string, err error) {
@@ -46,7 +46,7 @@ func ListenDatagrams(addr string) (fd int, name string, err error) {
 		return -1, "", err
 	}
 	defer conn.Close()
-	_ = conn.SetReadBuffer(datagramBuffer) // the kernel gives what its limit allows
+	_ = conn.SetReadBuffer(DatagramBuffer) // the kernel gives what its limit allows
 	fd, err = sys.SocketOf(conn)
 	return fd, conn.LocalAddr().String(), err
 }

@@ -103,6 +103,16 @@ func FreeBytes(path string) (int64, error) {
 	return int64(s.Bavail) * int64(s.Bsize), nil
 }
 
+// FreeFiles is how many files may still be made on the file system of path; false where it makes
+// inodes as they are needed.
+func FreeFiles(path string) (n int64, bounds bool, err error) {
+	var s unix.Statfs_t
+	if err := unix.Statfs(path, &s); err != nil {
+		return 0, false, os.NewSyscallError("statfs", err)
+	}
+	return int64(s.Ffree), s.Files > 0, nil
+}
+
 // Lock takes an exclusive lock on the file, for this open file alone, or fails at once with held =
 // true.
 func Lock(f *os.File) (held bool, err error) {
