@@ -12,8 +12,8 @@ import (
 // From then on no sheet of that start has the account. A start may be killed between the two
 // writes: its sheet is then of before, and the next start gives up what the parts have.
 
-// NumberAccounts notes which book each account of the sheet is of, for GiveUp, and for a recorder that
-// goes on with the start.
+// NumberAccounts notes which book each account of the sheet is of, for GiveUp, and for a recorder
+// that goes on with the start.
 func (s *StartSheet) NumberAccounts() {
 	s.Books, s.Own = nil, nil
 	isOwn := true

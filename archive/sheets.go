@@ -85,7 +85,8 @@ type StartSheet struct {
 	// Books is which book of its start each account is of, in the order of the ports, then of those
 	// that are leaving; of a peer, that of its source.
 	Books []uint64 `json:"books,omitempty"`
-	// Own is which book of its start each account is of, in the same order, where a peer is among them.
+	// Own is which book of its start each account is of, in the same order, where a peer is among
+	// them.
 	Own []uint64 `json:"own_books,omitempty"`
 	// Folded: the line stands for all starts before it that were on its log.
 	Folded *Folded `json:"folded,omitempty"`
@@ -201,8 +202,8 @@ func LoadStart(dir string, log *slog.Logger) (*StartSheet, error) {
 	return before, nil
 }
 
-// HasNoEnd reports whether the start may go on: no end of it is known. That its last sheet could not
-// be read, as behind a kill between two renames, is none.
+// HasNoEnd reports whether the start may go on: no end of it is known. That its last sheet could
+// not be read, as behind a kill between two renames, is none.
 func (s *StartSheet) HasNoEnd() bool { return s.End == "" || s.End == causeOlder }
 
 // SetTornAside gives the last sheet in dir another name, which it returns, where it cannot be read

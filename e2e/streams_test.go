@@ -6,10 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/tallywheel/tallywheel/archive"
 	"github.com/tallywheel/tallywheel/frame/tally128"
+	"github.com/tallywheel/tallywheel/internal/sys"
 	"github.com/tallywheel/tallywheel/internal/testenv"
 )
 
@@ -58,8 +57,8 @@ func (s *stream) counted() (n uint64) {
 	raw, err := s.conn.SyscallConn()
 	if err == nil {
 		err = raw.Control(func(fd uintptr) {
-			if info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
-				n = info.Bytes_acked
+			if acked, err := sys.Acknowledged(int(fd)); err == nil {
+				n = acked + 1
 			}
 		})
 	}

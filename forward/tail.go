@@ -36,8 +36,8 @@ type Tail struct {
 	OnWait   func(error) // is told once that the stream is waited for, and why
 }
 
-// Redacted is the URL of a server, or several with commas between them, without what may be a secret:
-// the password of a user, or a token.
+// Redacted is the URL of a server, or several with commas between them, without what may be a
+// secret: the password of a user, or a token.
 func Redacted(text string) string {
 	at := strings.LastIndexByte(text, '@')
 	if at < 0 {

@@ -47,8 +47,8 @@ func PortOf(source string) string { return "port/" + source }
 // ListenerOf names the entry of the socket at which a source waits for connections.
 func ListenerOf(source string) string { return "listener/" + source }
 
-// GateOf names the entry of a source that reads all connections, as it is recorded: who waits at its
-// listener, or is a guest, came for that.
+// GateOf names the entry of a source that reads all connections, as it is recorded: who waits at
+// its listener, or is a guest, came for that.
 func GateOf(source string) string { return "gate/" + source }
 
 // NextOf names the entry of a connection that is about to be, or waits to become, the device of a
