@@ -154,7 +154,11 @@ func (w *lossWatch) compare(there map[bookKey]ledger.Time, sheets ...*ledger.She
 func (w *lossWatch) carry(there map[bookKey]ledger.Time) {
 	gone := map[lossKey]uint64{}
 	for k, n := range w.known {
-		hub, isPeer := w.hubs[k.in()]
+		source, _, isPeer := strings.Cut(k.loss.Source, "/")
+		hub, ok := w.hubs[k.in()]
+		if !ok { // accounts without numbers
+			hub = bookKey{source: source}
+		}
 		_, itself := there[k.in()]
 		_, hasHub := there[hub]
 		if isPeer && !itself && hasHub {
