@@ -52,7 +52,6 @@ func TestCloseWhileTLSStarts(t *testing.T) {
 // TestAHandlerMayLockItsThread for as long as it runs, as one does that calls into the kernel or C.
 // A coroutine must not: package iter ends the process.
 func TestAHandlerMayLockItsThread(t *testing.T) {
-	t.Parallel()
 	eachWay(t, ways(t, ofHTTP, server.Goroutine), func(t *testing.T, w way) {
 		if !inChild(t) {
 			return
@@ -76,9 +75,7 @@ func TestAHandlerMayLockItsThread(t *testing.T) {
 
 // TestAHandlerMayCloseTheServer: Close returns, whoever calls it.
 func TestAHandlerMayCloseTheServer(t *testing.T) {
-	t.Parallel()
 	eachWay(t, httpWays(t), func(t *testing.T, w way) {
-		t.Parallel() // a loop that waits for its own handler takes seconds
 		if !inChild(t) {
 			return
 		}
@@ -96,12 +93,7 @@ func TestAHandlerMayCloseTheServer(t *testing.T) {
 // TestAHijackedStreamIsWhole: what the client sends right behind its request is the handler's, to
 // the last byte.
 func TestAHijackedStreamIsWhole(t *testing.T) {
-	t.Parallel()
 	const size = 1 << 20
-	streams := 800
-	if server.RaceEnabled {
-		streams = 200
-	}
 	s := newStream(3)
 	eachWay(t, loops(ways(t, ofHTTP)), func(t *testing.T, w way) {
 		results := make(chan error, 1)
@@ -124,7 +116,7 @@ func TestAHijackedStreamIsWhole(t *testing.T) {
 			results <- err
 		})})
 		all := append([]byte("GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n"), bytes.Repeat(s.block, 2)[:size]...)
-		for i := range streams {
+		for i := range 800 {
 			c := dial(t, r.addr)
 			go func() { _, _ = c.Write(all) }()
 			if err := take(t, results, "the handler"); err != nil {
@@ -183,7 +175,6 @@ func TestReadTimeoutHoldsForAFlood(t *testing.T) {
 // TestBothWaysFull: echo with both directions full, at random sizes, on many connections: nobody
 // hangs.
 func TestBothWaysFull(t *testing.T) {
-	t.Parallel()
 	eachWay(t, ways(t, ofConn), func(t *testing.T, w way) {
 		r := serve(t, w, server.Config{Loops: 2, Conn: func(_ context.Context, c net.Conn) {
 			b := make([]byte, 7001)

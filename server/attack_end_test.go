@@ -57,7 +57,6 @@ func TestALateReadOfABodyReachesNobodyElse(t *testing.T) {
 // TestAnAbortWhileTheBodyIsReadEndsOneConnection: what a proxy does whose backend fails while it
 // still reads the request.
 func TestAnAbortWhileTheBodyIsReadEndsOneConnection(t *testing.T) {
-	t.Parallel()
 	if !inChild(t) {
 		return
 	}
@@ -144,7 +143,6 @@ func TestAClientThatLeavesIsNoticed(t *testing.T) {
 // TestHooksThatEndTheirGoroutine: ConnState calls runtime.Goexit for some connections. The others
 // are served, and the server can be closed.
 func TestHooksThatEndTheirGoroutine(t *testing.T) {
-	t.Parallel()
 	for _, state := range []http.ConnState{http.StateNew, http.StateActive, http.StateIdle, http.StateClosed} {
 		t.Run(state.String(), func(t *testing.T) {
 			eachWay(t, loops(ways(t, ofHTTP)), func(t *testing.T, w way) {
@@ -188,7 +186,6 @@ func TestHooksThatEndTheirGoroutine(t *testing.T) {
 // TestAPanicOfAHookIsNotTheEnd: net/http recovers from it in StateActive and StateIdle, and says so
 // in the log.
 func TestAPanicOfAHookIsNotTheEnd(t *testing.T) {
-	t.Parallel()
 	eachWay(t, ways(t, ofHTTP), func(t *testing.T, w way) {
 		if !inChild(t) {
 			return

@@ -83,7 +83,6 @@ func TestCloseClosesListenersThatWaitForRoom(t *testing.T) {
 // TestShutdownLetsABodyCome: a request that came within a moment of Shutdown is answered, even if
 // its body takes longer.
 func TestShutdownLetsABodyCome(t *testing.T) {
-	t.Parallel()
 	eachWay(t, loops(ways(t, ofHTTP)), func(t *testing.T, w way) {
 		var c *client
 		var down chan error

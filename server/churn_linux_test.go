@@ -21,14 +21,7 @@ import (
 	"github.com/tallywheel/tallywheel/internal/testenv"
 )
 
-var churn = flag.Int("connections", churned(), "connections of TestChurn, for each engine and mode")
-
-func churned() int {
-	if raceEnabled {
-		return 4000
-	}
-	return 17_000
-}
+var churn = flag.Int("connections", 17_000, "connections of TestChurn, for each engine and mode")
 
 // allWays are ways and inline mode; its handler is leanEcho.
 func allWays(t testing.TB) (all []way) {
@@ -67,7 +60,6 @@ func TestChurn(t *testing.T) {
 			defer debug.SetGCPercent(debug.SetGCPercent(5))
 			cfg := w.config()
 			cfg.IdleTimeout, cfg.ReadTimeout, cfg.WriteTimeout = time.Second, time.Second, time.Second
-			cfg.MaxConns = *churn / 4 // if one of four places were not given back, there would be none left
 			t.Run("what is opened once for all", func(t *testing.T) { start(t, cfg) })
 			goroutines, fds := runtime.NumGoroutine(), openFiles(t)
 			before := descriptors(t)

@@ -434,7 +434,6 @@ var foreign = regexp.MustCompile(`(?m)^\S+ ([^/ ]\S*|\S*%\S*) HTTP/`)
 
 // TestLeanDifferential does the same for lean handlers: inline on the loops, and on net/http.
 func TestLeanDifferential(t *testing.T) {
-	t.Parallel()
 	seed := testenv.Seed(t)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	_, oracle := start(t, Config{Lean: leanEcho, Engine: Std})
@@ -481,7 +480,6 @@ func TestLeanDifferential(t *testing.T) {
 // TestDifferential sends the same bytes to net/http and to every engine and mode: what was written
 // down, and what is made up.
 func TestDifferential(t *testing.T) {
-	t.Parallel()
 	seed := testenv.Seed(t)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	var cases [][]byte

@@ -81,7 +81,6 @@ func otherField(line string) bool {
 // Such a request is refused, and with it all that comes on the connection; where the line is none
 // about the coding, the length counts.
 func TestDisguisedCodings(t *testing.T) {
-	t.Parallel()
 	const second = "GET /hidden HTTP/1.1\r\nHost: a\r\n\r\n"
 	inBody := "0\r\n\r\n" + second                                       // … by the length
 	inChunk := fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", len(second), second) // … by the coding

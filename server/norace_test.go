@@ -3,5 +3,3 @@
 package server
 
 const raceEnabled = false
-
-const RaceEnabled = raceEnabled // for the tests from outside

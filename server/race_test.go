@@ -3,5 +3,3 @@
 package server
 
 const raceEnabled = true
-
-const RaceEnabled = raceEnabled // for the tests from outside

@@ -35,7 +35,7 @@ func inChild(t *testing.T) bool {
 		parts[i] = "^" + parts[i] + "$"
 	}
 	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run", strings.Join(parts, "/"), "-test.timeout", (2 * soon).String())
-	cmd.Env = append(os.Environ(), childEnv+"="+t.Name(), "GORACE=atexit_sleep_ms=0 "+os.Getenv("GORACE")) // the race detector sleeps a second at the end
+	cmd.Env = append(os.Environ(), childEnv+"="+t.Name())
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%.2000s", err, out)
 	}
@@ -136,7 +136,6 @@ func lineServer(leave func()) server.ConnHandler {
 // TestPanicOfAConnHandlerEndsOneConnection: a ConnHandler that panics ends its connection; the
 // process and the others go on, and the log says so once.
 func TestPanicOfAConnHandlerEndsOneConnection(t *testing.T) {
-	t.Parallel()
 	eachWay(t, ways(t, ofConn), func(t *testing.T, w way) {
 		if !inChild(t) {
 			return
@@ -189,7 +188,6 @@ func outlast(t *testing.T, addr, begin string) {
 // TestASlowReaderGetsAllAnswers: requests that have come whole are answered, however long their
 // client takes to read the answers before: the time-outs are for what is still to come.
 func TestASlowReaderGetsAllAnswers(t *testing.T) {
-	t.Parallel()
 	const requests, size = 100, 100_000
 	page := strings.Repeat("x", size)
 	eachWay(t, httpWays(t), func(t *testing.T, w way) {
@@ -215,7 +213,6 @@ func TestASlowReaderGetsAllAnswers(t *testing.T) {
 // TestReadHeaderTimeoutIsForTheHeader: the time for the header is over with the header, also when
 // it came in pieces: the body has its own.
 func TestReadHeaderTimeoutIsForTheHeader(t *testing.T) {
-	t.Parallel()
 	for _, head := range []string{
 		"POST /body HTTP/1.1\r\nHo|st: a\r\nContent-Length: 5\r\n\r\n|12345",
 		"POST /body HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n|12|345",

@@ -16,7 +16,6 @@ import (
 // read after it had been handed on: input that was held and read to its end, then input of which a
 // handler reads a part, then a write that has to wait while others receive.
 func TestInputWaitsUnharmedWhileItsHandlerWrites(t *testing.T) {
-	t.Parallel()
 	const small, part, input, much = 4000, 100, 500, 16 << 20
 	eachWay(t, ways(t, ofConn), func(t *testing.T, w way) {
 		s, out := newStream(3), make([]byte, much)

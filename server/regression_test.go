@@ -257,7 +257,6 @@ func (s stream) check(b []byte, off int) error {
 // TestASlowClientGetsItsOwnBytes: what a handler reads from a connection came on it, in order and
 // once, however often the handler has to wait for its client to read.
 func TestASlowClientGetsItsOwnBytes(t *testing.T) {
-	t.Parallel()
 	const clients, size = 8, 12 << 20
 	eachWay(t, ways(t, ofConn), func(t *testing.T, w way) {
 		r := serve(t, w, server.Config{Conn: func(_ context.Context, c net.Conn) {
@@ -311,7 +310,6 @@ func TestASlowClientGetsItsOwnBytes(t *testing.T) {
 // TestMixedTrafficGetsItsOwnAnswers: on one loop, requests with and without bodies, pipelined, by
 // clients that read slowly, are each answered with their own content.
 func TestMixedTrafficGetsItsOwnAnswers(t *testing.T) {
-	t.Parallel()
 	const clients, rounds, batch, large = 8, 3, 16, 400_000
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_ = http.NewResponseController(w).EnableFullDuplex()

@@ -19,7 +19,6 @@ import (
 // TestTLSIsForConnHandlersToo: a ConnHandler of a server with Config.TLS gets connections by TLS on
 // every engine, and nobody gets through to it in plain text.
 func TestTLSIsForConnHandlersToo(t *testing.T) {
-	t.Parallel()
 	eachWay(t, ways(t, ofConn, server.Goroutine), func(t *testing.T, w way) {
 		if !inChild(t) {
 			return

@@ -19,7 +19,6 @@ func (c linesTo) Write(b []byte) (int, error) {
 
 // A handler that waits on a loop's thread is told of while it waits, once each time.
 func TestAHandlerThatWaitsIsToldOf(t *testing.T) {
-	t.Parallel()
 	for _, way := range ways(t, Coroutine) {
 		t.Run(way.String(), func(t *testing.T) {
 			lines, release := make(linesTo, 16), make(chan bool)

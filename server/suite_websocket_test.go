@@ -23,13 +23,8 @@ import (
 // The two libraries that most programs take for WebSocket, each as server and as client. Whether a
 // frame is right is theirs to judge: both refuse what RFC 6455 forbids.
 
-// largeMessage is a message that no buffer holds whole, nor a socket.
-var largeMessage = func() int {
-	if server.RaceEnabled {
-		return 16 << 20
-	}
-	return 64 << 20
-}()
+// largeMessage is a message that no buffer holds whole.
+const largeMessage = 64 << 20
 
 // socketKind is what a client asks for by the path.
 type socketKind struct {
@@ -240,10 +235,10 @@ func coderFragments(t *testing.T, base string, k socketKind, trust *tls.Config) 
 	}
 }
 
-// TestSuiteWebSocketLarge sends one message of 64 MB each way, with the race detector 16.
+// TestSuiteWebSocketLarge sends one message of 64 MB each way.
 func TestSuiteWebSocketLarge(t *testing.T) {
 	if testing.Short() {
-		t.Skip("SKIPPED: so much for each engine and mode take long; run without -short")
+		t.Skip("SKIPPED: 64 MB for each engine and mode take long; run without -short")
 	}
 	want := bytes.Repeat(message(1<<20, 1), largeMessage>>20)
 	sum := sha256.Sum256(want)
@@ -257,7 +252,7 @@ func TestSuiteWebSocketLarge(t *testing.T) {
 			t.Fatal(err)
 		}
 		n, err := io.Copy(h, in)
-		if err != nil || n != int64(largeMessage) || !bytes.Equal(h.Sum(nil), sum[:]) {
+		if err != nil || n != largeMessage || !bytes.Equal(h.Sum(nil), sum[:]) {
 			t.Errorf("%d bytes come back, %v; they are the same: %v", n, err, bytes.Equal(h.Sum(nil), sum[:]))
 		}
 		if err := take(t, sent, "the message to be sent"); err != nil {
