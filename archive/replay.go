@@ -19,12 +19,19 @@ const replayTries = 3
 // nothing is called missing that those may have had, and of devices that are in none of the records
 // behind them nobody knows where they are. acked is when somebody acknowledged what was lost, of a
 // word that the sheet does not know; 0: there is none.
-func (s *StartSheet) Replay(log *seglog.Log, streams *Streams, acked ledger.Time) (last int64, err error) {
+//
+// goOn names lanes whose books go on. Those books have what the records of these lanes say, or will
+// have it, so that nothing of it is posted here; nor is anything of another lane of their address.
+func (s *StartSheet) Replay(log *seglog.Log, streams *Streams, acked ledger.Time, goOn ...string) (last int64, err error) {
 	if s.Positions == nil {
 		s.Positions = map[string][]ledger.Position{}
 	}
 	found := map[string]stored{} // what the sheet does not know to be stored, by source
 	highest, late := reached{}, newLatecomers(s, acked)
+	shared := make([]string, len(goOn))
+	for i, lane := range goOn {
+		shared[i] = AddressOf(lane)
+	}
 	late.removed = s.Lacks(log.Position().First)
 	defer func() {
 		s.find(found)
@@ -58,7 +65,7 @@ func (s *StartSheet) Replay(log *seglog.Log, streams *Streams, acked ledger.Time
 		}
 		failed, last = 0, rec.Time
 		e, ok := streams.By(rec.Stream)
-		if !ok {
+		if !ok || slices.Contains(goOn, e.Source) {
 			continue
 		}
 		found[e.Source] = found[e.Source].with(e, rec.Data)
@@ -67,7 +74,9 @@ func (s *StartSheet) Replay(log *seglog.Log, streams *Streams, acked ledger.Time
 		}
 		if f := Frame(&e, rec.Data); f.Sequenced {
 			highest.raise(e.Source, ledger.Position{Device: f.Device, Epoch: f.Epoch, Last: f.Seq})
-			late.frame(e.Source, f, rec.Time)
+			if !slices.Contains(shared, AddressOf(e.Source)) {
+				late.frame(e.Source, f, rec.Time)
+			}
 		}
 	}
 }

@@ -85,7 +85,7 @@ func (r *Recorder) goOn(e *archive.StartSheet) {
 	died := r.without(e)
 	r.losses.list, r.losses.forgotten, r.losses.late = lost.list, lost.forgotten, lost.late
 	r.losses.known, r.losses.hubs, r.losses.last = lost.known, lost.hubs, lost.last
-	r.closeDied(died, gone)
+	r.closeDied(died, gone, r.iso.sources())
 	if r.iso.lost {
 		r.slog.Warn("recorder restarted, and what waited in memory of a source is missing", "sources", r.iso.sources(), "began", time.Unix(0, r.since))
 		return
@@ -112,10 +112,11 @@ func (r *Recorder) without(e *archive.StartSheet) *archive.StartSheet {
 }
 
 // closeDied closes the accounts of sources that have died with the recorder before. gone is those
-// that had left.
-func (r *Recorder) closeDied(e *archive.StartSheet, gone []ledger.Port) {
+// that had left. goOn names those whose books go on: what the log has of them behind the sheet is
+// in no account that is closed.
+func (r *Recorder) closeDied(e *archive.StartSheet, gone []ledger.Port, goOn []string) {
 	there := slices.Concat(gone, e.Sheet.Leaving, e.Sheet.Ports)
-	last, err := e.Replay(r.log, r.streams, r.ackedBehind(e))
+	last, err := e.Replay(r.log, r.streams, r.ackedBehind(e), goOn...)
 	if err != nil {
 		r.slog.Warn("the end of the log cannot be read: frames that are there may be called missing", "error", err)
 	}

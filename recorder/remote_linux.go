@@ -51,7 +51,10 @@ func (r *Recorder) adopt(l *lane) *remote {
 	died := *i.last
 	died.Sheet.Leaving, died.Positions = nil, map[string][]ledger.Position{id: i.last.Positions[id]}
 	died.Sheet.Ports = slices.DeleteFunc(slices.Clone(i.last.Sheet.Ports), func(p ledger.Port) bool { return p.Book != old.book })
-	r.closeDied(&died, nil)
+	others := slices.DeleteFunc(r.streams.Sources(), func(source string) bool { // which go on, or were closed before
+		return archive.AddressOf(source) == archive.AddressOf(id) && (source == id || i.left[source] == nil)
+	})
+	r.closeDied(&died, nil, others)
 	return nil
 }
 

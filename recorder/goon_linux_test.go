@@ -1,0 +1,76 @@
+package recorder
+
+import (
+	"log/slog"
+	"testing"
+
+	"github.com/tallywheel/tallywheel/archive"
+	"github.com/tallywheel/tallywheel/config"
+	"github.com/tallywheel/tallywheel/internal/isolate"
+	"github.com/tallywheel/tallywheel/ledger"
+	"github.com/tallywheel/tallywheel/seglog"
+)
+
+// A source whose books go on leaves nothing of itself in the history when the recorder was killed:
+// its frames come out of order, and what is missing at the end of the log waits in its spool.
+func TestKillLeavesNothingOfWhatGoesOn(t *testing.T) {
+	for name, c := range map[string]struct {
+		goesOn string
+		others []ledger.Port // which have died
+		parts  int
+	}{
+		"alone":                    {"a", nil, 0},
+		"a peer, and its hub died": {"a/127.0.0.1", []ledger.Port{{ID: "a", Book: 2, State: ledger.StateOpen}}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			fs, err := seglog.Dir(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			log, err := seglog.Open(seglog.Config{FS: fs, SegmentBytes: 1 << 20, MinFree: -1, Sync: seglog.SyncBatch})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer log.Close()
+			streams, err := archive.LoadStreams(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			stream, err := streams.Number(archive.Stream{Source: c.goesOn, Frame: "tally128"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for at, number := range []uint64{0, 1, 2, 5, 8} {
+				if _, err := log.TryAppendAt(stream, int64(at)+1, seglog.NoOffset, frames(number, 1)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := log.Sync(); err != nil {
+				t.Fatal(err)
+			}
+			r := &Recorder{
+				cfg: config.Config{Log: config.Log{Dir: dir}}, log: log, streams: streams, slog: slog.New(slog.DiscardHandler),
+				places: map[string]place{}, missed: missed{},
+				iso: &isolation{left: map[string]*leftSpool{c.goesOn: {book: 1, lane: isolate.Lane{Book: 1}}}},
+			}
+			e := &archive.StartSheet{LogStored: 3, Sheet: ledger.NewSheet(1, 1, append(c.others, ledger.Port{ID: c.goesOn, Book: 1}))}
+			e.Reach(c.goesOn, []ledger.Position{{Device: 1, Epoch: 1, Last: 2}}, nil)
+			e.Reach("a", []ledger.Position{{Device: 1, Epoch: 1, Last: 2}}, nil)
+			r.goOn(e)
+			if len(r.owed) != c.parts || len(r.losses.list) != 0 {
+				t.Errorf("in the history: %d parts, want %d; lost: %+v, want nothing", len(r.owed), c.parts, r.losses.list)
+			}
+			for _, part := range r.owed {
+				for _, p := range part.Sheet.Ports {
+					if p.Frames.Missing != 0 || p.ID == c.goesOn {
+						t.Errorf("in the history: %s, %+v", p.ID, p.Frames)
+					}
+				}
+			}
+			if at, ok := r.places[c.goesOn]; ok {
+				t.Errorf("it begins at %+v, and it goes on", at)
+			}
+		})
+	}
+}
