@@ -80,9 +80,17 @@ func (r *Recorder) openLog() error {
 	r.unnamed.end = r.log.Position().Stored
 	r.unnamed.look(r.log, r.streams)
 	r.loadAck() // after the start before this one is in the history
-	r.settled.Store(r.log.Position().Stored)
+	r.commitStored()
 	r.prove(by)
 	return nil
+}
+
+// commitStored takes what the log had when it was opened for the first commit: frames that come
+// again behind a kill may be in it, and with a full disk no other commit says so.
+func (r *Recorder) commitStored() {
+	at := r.log.Position()
+	r.commits.put(seglog.Commit{Stored: at.Stored, Durable: at.Durable})
+	r.settled.Store(at.Stored)
 }
 
 // prove has the log prove to others what it holds, if that is configured.
