@@ -21,11 +21,17 @@ type late struct {
 	sequence uint64 // of its record; 0: the log has not taken it yet
 }
 
-// add takes in a frame that came late. Where there are too many, the oldest is forgotten.
-func (l *filled) add(f *frame.Frame, book *ledger.Book) {
+// add takes in a frame that came late. Where there are too many, the oldest is forgotten of those
+// behind the highest number that is stored of their streams, for who goes on there counts them; a
+// log that stands still has all of the others among its oldest.
+func (l *filled) add(f *frame.Frame, book *ledger.Book, reached map[ledger.Stream]uint64) {
 	if len(*l) == maxFilled {
-		book.Forget((*l)[0].stream)
-		*l = slices.Delete(*l, 0, 1)
+		i := max(0, slices.IndexFunc(*l, func(e late) bool {
+			last, ok := reached[e.stream]
+			return !ok || isBehind(e.number, last)
+		}))
+		book.Forget((*l)[i].stream)
+		*l = slices.Delete(*l, i, i+1)
 	}
 	*l = append(*l, late{stream: ledger.Stream{Device: f.Device, Epoch: f.Epoch}, number: f.Seq})
 }
@@ -55,10 +61,15 @@ func (l *filled) settle(stored uint64, failed bool) {
 	*l = slices.DeleteFunc(*l, func(e late) bool { return e.sequence > 0 && (failed || e.sequence <= stored) })
 }
 
+// isBehind reports whether a device counts a number after another one.
+func isBehind(number, last uint64) bool {
+	return number != last && ledger.Later(number, last) == number
+}
+
 // upTo is the numbers of a stream that are not behind last: those are counted by who goes on there.
 func (l filled) upTo(id ledger.Stream, last uint64) (runs []ledger.Gap) {
 	for _, e := range l {
-		if e.stream != id || e.number != last && ledger.Later(e.number, last) == e.number {
+		if e.stream != id || isBehind(e.number, last) {
 			continue
 		}
 		if n := len(runs); n > 0 && runs[n-1].To+1 == e.number {

@@ -251,7 +251,7 @@ func (in *intake) account(f *frame.Frame) {
 		reordered := in.book.Reordered()
 		in.book.Numbered(len(f.Data), ledger.Stream{Device: f.Device, Epoch: f.Epoch}, f.Seq)
 		if in.book.Reordered() > reordered {
-			in.out.filled.add(f, in.book)
+			in.out.filled.add(f, in.book, in.out.reached)
 		}
 	} else {
 		in.book.Plain(len(f.Data))
