@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
+	"math"
 	"strconv"
 	"strings"
 )
@@ -339,22 +340,30 @@ func holeFrom(f rawFrame) uint64 {
 func segmentName(base uint64) string { return fmt.Sprintf("%020d%s", base, segmentSuffix) }
 func indexName(base uint64) string   { return fmt.Sprintf("%020d%s", base, indexSuffix) }
 
-// segmentBase reads the base out of a segment's name.
+// segmentBase reads the base out of a segment's name. A file whose name has another number than a
+// record can have is no segment, whatever it is: it is left alone.
 func segmentBase(name string) (uint64, bool) {
 	s, ok := strings.CutSuffix(name, segmentSuffix)
-	if !ok || len(s) != 20 {
-		return 0, false
-	}
+	n, digits := number(s)
+	return n, ok && digits && 0 < n && n <= maxSequence
+}
+
+// maxSequence bounds the sequences that are believed where nothing but a name, or an empty file,
+// says them: no log comes to that, and what is reckoned from there does not overflow.
+const maxSequence = math.MaxInt64
+
+// number reads the number that begins the names of the log's files.
+func number(s string) (uint64, bool) {
 	n, err := strconv.ParseUint(s, 10, 64)
-	return n, err == nil
+	return n, err == nil && len(s) == 20
 }
 
 // isScratch reports whether name is that of a file that the log makes for later, and writes over: a
 // spare segment, or a segment in the making.
 func isScratch(name string) bool {
 	s, part := strings.CutSuffix(name, partSuffix)
-	number, spare := strings.CutSuffix(s, spareSuffix)
-	_, digits := segmentBase(number + segmentSuffix)
+	id, spare := strings.CutSuffix(s, spareSuffix)
+	_, digits := number(id)
 	_, segment := segmentBase(s)
 	return spare && digits || part && segment
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"strconv"
 	"strings"
 )
 
@@ -29,9 +28,9 @@ func (k kept) name() string { return fmt.Sprintf("%s%020d.%s", keptPrefix, k.fir
 func keptOf(name string) (k kept, ok bool) {
 	rest, ok := strings.CutPrefix(name, keptPrefix)
 	first, log, dot := strings.Cut(rest, ".")
-	n, err := strconv.ParseUint(first, 10, 63)
+	n, segment := segmentBase(first + segmentSuffix)
 	k = kept{n, log}
-	return k, ok && dot && err == nil && k.name() == name
+	return k, ok && dot && segment && k.name() == name
 }
 
 // knowing is what is known of the log of that identity, its own word for its first record among it.

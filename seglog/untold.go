@@ -22,7 +22,8 @@ func untoldBase(name string) (base uint64, salt uint32, ok bool) {
 	if _, err := fmt.Sscanf(name, "%020d.%08x", &base, &salt); err != nil {
 		return 0, 0, false
 	}
-	return base, salt, name == untoldName(base, salt)
+	_, segment := segmentBase(segmentName(base))
+	return base, salt, segment && name == untoldName(base, salt)
 }
 
 // markUntold makes the mark of a segment, and makes it durable.
