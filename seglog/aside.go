@@ -26,7 +26,7 @@ func (l *Log) dismissCut() (whole []head, err error) {
 		if err != nil {
 			return nil, err
 		}
-		if is || h.size >= 0 && isAmong(strays, h.name) {
+		if is || isAmong(strays, h.name) {
 			cut = append(cut, h)
 		} else {
 			whole = append(whole, h)
@@ -92,7 +92,7 @@ func removeIndex(dir FS, base uint64) error {
 // system may leave it after a power cut.
 func isCut(dir FS, h head) (bool, error) {
 	if h.ok || h.size < headerBytes {
-		return 0 <= h.size && h.size < headerBytes, nil // what is no file is left to a repair
+		return 0 <= h.size && h.size < headerBytes, nil // what is no file in a segment's place is left to a repair
 	}
 	f, _, err := openSegment(dir, h.name)
 	if err != nil {
