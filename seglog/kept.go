@@ -50,6 +50,19 @@ func (t traces) keptBy(log [16]byte) (k kept) {
 	return k
 }
 
+// keptFirst is the first record that the log of these segments says it keeps; 0 if it does not say.
+func keptFirst(dir FS, heads []head) (uint64, error) {
+	names, err := dir.List()
+	var said traces
+	for _, name := range names {
+		if k, ok := keptOf(name); ok {
+			said.kept = append(said.kept, k)
+		}
+	}
+	id, _ := identify(heads, [16]byte{})
+	return said.keptBy(id).first, err
+}
+
 // removes reports whether the log removes its oldest segments by itself.
 func (c Config) removes() bool { return c.KeepBytes > 0 || c.KeepAge > 0 || c.OnFull == DropOldest }
 

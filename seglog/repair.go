@@ -97,9 +97,17 @@ func dismissStrays(dir FS, known uint64) error {
 
 // straysAmong finds what has the name of a segment, and by nothing else was ever one of this log:
 // nothing can be read of it, no index tells of it, and the log has no place for it, for the one
-// before it is whole and ends elsewhere. A number in a name does not make records that are lost.
-// Where known says that there was a record as high as the name, it was.
+// before it is whole and ends elsewhere, or the log says that it keeps none as old. A number in a
+// name does not make records that are lost. Where known says that there was a record as high as the
+// name, it was.
 func straysAmong(dir FS, heads []head, known uint64) (strays []head, err error) {
+	if !slices.ContainsFunc(heads, func(h head) bool { return !h.ok }) {
+		return nil, nil
+	}
+	kept, err := keptFirst(dir, heads)
+	if err != nil {
+		return nil, err
+	}
 	before := -1 // of the heads, the last one that is a segment; -1: where that ends is not known
 	for i, h := range heads {
 		if h.ok {
@@ -107,10 +115,14 @@ func straysAmong(dir FS, heads []head, known uint64) (strays []head, err error) 
 			continue
 		}
 		stray := false
-		if before >= 0 && heads[before].base == heads[before].name {
-			if stray, err = isStray(dir, heads[before].name, h.name, known); err != nil {
-				return nil, err
-			}
+		switch {
+		case h.name < kept:
+			stray, err = isUntraced(dir, h.name)
+		case before >= 0 && heads[before].base == heads[before].name:
+			stray, err = isStray(dir, heads[before].name, h.name, known)
+		}
+		if err != nil {
+			return nil, err
 		}
 		if stray {
 			strays = append(strays, h)
@@ -121,9 +133,18 @@ func straysAmong(dir FS, heads []head, known uint64) (strays []head, err error) 
 	return strays, nil
 }
 
+// isUntraced reports whether no index tells of a segment of that base.
+func isUntraced(dir FS, base uint64) (bool, error) {
+	_, err := readTrace(dir, base, false)
+	if errors.Is(err, errNoTrace) {
+		return true, nil
+	}
+	return false, err
+}
+
 // isStray reports whether the log has no place for a segment of that base behind the one before it.
 func isStray(dir FS, before, base, known uint64) (bool, error) {
-	if _, err := readTrace(dir, base, false); !errors.Is(err, errNoTrace) {
+	if none, err := isUntraced(dir, base); !none {
 		return false, err
 	}
 	s := newSummary()

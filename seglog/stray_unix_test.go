@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -214,6 +215,58 @@ func TestOpeningPastStrays(t *testing.T) {
 					t.Errorf("%s: nothing is missing, %d is next", what, l.Position().Next)
 				}
 				closeLog(t, l)
+			}
+		}
+	}
+}
+
+// Below the first record that the log says it keeps, what has but the name of a segment makes no
+// record lost, at the start and by a repair: retention took what was there.
+func TestStraysBelowWhatIsKept(t *testing.T) {
+	puts := map[string]func(path string) error{}
+	for kind, content := range map[string][]byte{
+		"few bytes": []byte("note"), "empty": nil, "zeros": make([]byte, 5000), "large": bytes.Repeat([]byte{7}, 32<<10),
+	} {
+		puts[kind] = func(path string) error { return os.WriteFile(path, content, 0o600) }
+	}
+	maps.Copy(puts, noFiles)
+	for kind, put := range puts {
+		for _, repairs := range []bool{false, true} {
+			path, cfg, _ := telling(t)
+			cfg.KeepBytes = 4 * cfg.SegmentBytes
+			l := open(t, cfg)
+			fill(t, l, 1, 1000)
+			closeLog(t, l)
+			bases, err := segmentBases(cfg.FS)
+			if err != nil || bases[0] < 3 {
+				t.Fatalf("segments %v, %v", bases, err)
+			}
+			for _, base := range []uint64{1, bases[0] - 1} {
+				if err := put(filepath.Join(path, segmentName(base))); err != nil {
+					t.Fatal(err)
+				}
+			}
+			what := fmt.Sprintf("%s, with a repair: %v", kind, repairs)
+			if s, err := Verify(cfg.FS); err != nil || s.Clean() || lost(s) > 0 {
+				t.Errorf("%s: before: %+v, %v", what, s, err)
+			}
+			if repairs {
+				if _, err := Repair(cfg.FS); err != nil {
+					t.Fatalf("%s: %v", what, err)
+				}
+			}
+			l = open(t, cfg)
+			if r := l.Recovered(); len(r.Missing) > 0 || r.First != bases[0] || l.Position().Next != 1001 {
+				t.Errorf("%s: %+v", what, r)
+			}
+			closeLog(t, l)
+			for _, base := range []uint64{1, bases[0] - 1} {
+				if _, err := os.Lstat(filepath.Join(path, segmentName(base)+damagedSuffix)); err != nil {
+					t.Errorf("%s: %v", what, err)
+				}
+			}
+			if s, err := Verify(cfg.FS); err != nil || !s.Clean() || s.Lost > 0 {
+				t.Errorf("%s: in the end: %+v, %v", what, s, err)
 			}
 		}
 	}
