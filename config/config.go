@@ -25,6 +25,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/tallywheel/tallywheel/internal/sys"
 	"github.com/tallywheel/tallywheel/proof"
@@ -316,7 +317,34 @@ func address(network, text string, listens bool) (host, why string) {
 	if err != nil || n < least || n > 65535 {
 		return "", fmt.Sprintf("%q: port %q: want %d to 65535", text, port, least)
 	}
+	if !isHost(host) {
+		return "", fmt.Sprintf("%q: host %q: want an address, as 127.0.0.1 or ::1, or a name of letters, digits, - and .", text, host)
+	}
 	return host, ""
+}
+
+// isHost reports whether a host can be found: an address as net/netip reads it, or what can be the
+// name of a machine. 127.1 and 0x7f000001, which other programs read as addresses, would be looked
+// up as names, for nothing.
+func isHost(host string) bool {
+	if _, err := netip.ParseAddr(host); err == nil || host == "" { // nothing: every address, or this machine
+		return true
+	}
+	numbers := true
+	for label := range strings.SplitSeq(strings.TrimSuffix(host, "."), ".") {
+		if label == "" || len(label) > 63 || strings.Trim(label, "-") != label || strings.ContainsFunc(label, isNoneOfAName) {
+			return false
+		}
+		_, err := strconv.ParseUint(label, 10, 64)
+		numbers = numbers && (err == nil || strings.HasPrefix(strings.ToLower(label), "0x"))
+	}
+	return len(host) <= 254 && !numbers
+}
+
+// isNoneOfAName reports whether the name of a machine has no such character. Letters that are not
+// of ASCII are left to whoever looks it up.
+func isNoneOfAName(r rune) bool {
+	return r != '-' && r != '_' && !unicode.IsLetter(r) && !unicode.IsDigit(r)
 }
 
 // Server is the engine that serves the API and the page; see package server.

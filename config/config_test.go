@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"net"
 	"regexp"
 	"strings"
 	"testing"
@@ -117,6 +118,14 @@ func TestWrongConfigs(t *testing.T) {
 		{source("udp: {listen: ':-1'}, frame: raw"), "want 0 to 65535"},
 		{source("tcp: {dial: 'plc:0'}, frame: raw"), "want 1 to 65535"},
 		{source("tcp: {listen: ':nothing-known'}, frame: raw"), "want 0 to 65535"},
+		{source("tcp: {listen: '127.1:7000'}, frame: raw"), `sources[0].tcp.listen: "127.1:7000": host "127.1": want an address, as 127.0.0.1 or ::1, or a name`},
+		{source("tcp: {listen: '0x7f000001:7000'}, frame: raw"), `host "0x7f000001": want an address`},
+		{source("udp: {listen: '2130706433:7000'}, frame: raw"), `host "2130706433": want an address`},
+		{source("tcp: {dial: '10.0.0.256:7000'}, frame: raw"), `sources[0].tcp.dial: "10.0.0.256:7000": host "10.0.0.256": want an address`},
+		{source("tcp: {dial: '010.0.0.1:7000'}, frame: raw"), "want an address"},
+		{source("tcp: {dial: 'plc..local:7000'}, frame: raw"), "want an address"},
+		{source("tcp: {dial: 'a plc:7000'}, frame: raw"), "want an address"},
+		{"api: {listen: '127.1:7411'}", `api.listen: "127.1:7411": host "127.1": want an address`},
 		{source("serial: {port: \"/dev/tty\\u0000\"}, frame: raw"), "want no control characters"},
 		{source("serial: {port: /dev/a}, frame: raw}, {id: b, serial: {port: /dev/./a}, frame: raw"), `sources[1].serial.port: "/dev/a" is taken by sources[0].serial.port`},
 		{source("udp: {listen: ':7000'}, frame: raw}, {id: b, udp: {listen: '127.0.0.1:7000'}, frame: raw"), "is taken by sources[0].udp.listen"},
@@ -326,6 +335,22 @@ func TestZeroIsNoDefault(t *testing.T) {
 		_, err := Parse([]byte("sources: [{id: a, frame: raw, serial: {port: /dev/x, " + text + "}}]"))
 		if err == nil && want != "" || err != nil && (want == "" || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+}
+
+// What a host may be: an address, or a name that can be looked up.
+func TestHosts(t *testing.T) {
+	for host, good := range map[string]bool{
+		"": true, "127.0.0.1": true, "::1": true, "fe80::1%eth0": true, "localhost": true, "plc": true, "plc-2.example.org.": true,
+		"3com.example": true, "plc.1": true, "my_plc": true, "m\u00fchle": true, "beef": true, "0xford.example": true,
+		"127.1": false, "2130706433": false, "0x7f000001": false, "0X7F.1": false, "10.0.0.256": false, "010.0.0.1": false, "10.0.0.1.": false,
+		".": false, "a..b": false, "-a": false, "a-": false, "a b": false, "a/b": false, "::g": false, "*": false,
+		strings.Repeat("a", 64): false, strings.Repeat("a.", 128): false,
+	} {
+		text := net.JoinHostPort(host, "7000")
+		if _, why := address("tcp", text, true); (why == "") != good {
+			t.Errorf("%q: %q", text, why)
 		}
 	}
 }
