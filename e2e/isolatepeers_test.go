@@ -150,3 +150,43 @@ func TestIsolatedPeersThatWait(t *testing.T) {
 		t.Errorf("%d frames are in the log: %+v", n, s.Ports)
 	}
 }
+
+// TestIsolatedPeersThatComeInAStop kills the recorder in the middle of a stop, when its sources
+// have been read to their ends. What connects to the one that comes then is recorded all the same.
+func TestIsolatedPeersThatComeInAStop(t *testing.T) {
+	dir := t.TempDir()
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // the stop waits for it
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = silent.Close() })
+	addr := fmt.Sprintf("127.0.0.1:%d", freePort(t))
+	r := startIsolated(t, dir, fmt.Sprintf("  - {id: net, tcp: {listen: %q, peers: all}, frame: tally128}\n"+
+		"forward: [{to: nats, name: plant, urls: [\"nats://%s\"]}]\n", addr, silent.Addr()))
+	k := &talker{id: "net/127.0.0.2", device: 1}
+	c := from(t, "127.0.0.2", addr)
+	k.say(t, c, 100)
+	testenv.Until(t, time.Minute, "all that was sent is stored", func() bool {
+		var s ledger.Sheet
+		return r.get("api/v1/sheet", &s) && peer(s, k.id).Frames.Stored == 100
+	})
+	p := r.process(t, isolate.Recorder, 0)
+	if err := r.Cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Read(make([]byte, 1)); err == nil { // until the reader has read it to its end
+		t.Fatal("a byte came")
+	}
+	if err := syscall.Kill(p.PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	c = from(t, "127.0.0.2", addr)
+	k.say(t, c, 100)
+	_ = c.Close()
+	if err := r.Cmd.Wait(); err != nil {
+		t.Errorf("run ended with %v; stderr: %s", err, r.Err)
+	}
+	if n := storedOnce(t, filepath.Join(dir, "data")); n != 200 {
+		t.Errorf("%d frames are in the log: %s", n, r.Out)
+	}
+}

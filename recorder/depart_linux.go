@@ -62,7 +62,7 @@ func (rm *remote) isTold() bool { return rm != nil && rm.told.Load() }
 func (r *Recorder) isEnding(p *port) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.ContainsFunc(p.family(), func(q *port) bool { return q.remote != nil && q.remote.ends != nil })
+	return slices.ContainsFunc(p.family(), func(q *port) bool { return q.remote.isEnding() })
 }
 
 func (p *port) hasDeparted() bool {

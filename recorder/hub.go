@@ -229,6 +229,10 @@ func (h *hub) seat(a arrival, now time.Time) (done bool) {
 	patient := now.Sub(a.since) < takeover
 	for _, p := range h.of(a.id) {
 		switch g, _ := p.opener.(*seat).taken(); {
+		case p.remote.isEnding(): // nobody would read what it is given
+			if !p.remote.isOver() || !p.lane.isSettled() {
+				return false
+			}
 		case g == nil && free == nil:
 			free = p
 		case g == nil && !p.lane.isSettled(): // numbers that free would learn, and that a kill could take
@@ -260,6 +264,25 @@ func (h *hub) seat(a arrival, now time.Time) (done bool) {
 		h.again = now.Add(h.p.trouble(&h.trouble, err))
 	}
 	return err == nil
+}
+
+// stays is a peer of an address that reads what it is given; nil: there is none. It waits, until
+// the deadline, for those that a recorder before has told to end: what comes behind goes on where
+// they have ended.
+func (h *hub) stays(id string, deadline time.Time) *port {
+	all := h.of(id)
+	at := slices.IndexFunc(all, func(p *port) bool { return !p.remote.isEnding() })
+	if at >= 0 {
+		return all[at]
+	}
+	for _, p := range all {
+		select {
+		case <-p.remote.ended:
+		case <-time.After(time.Until(deadline)):
+		}
+	}
+	h.r.empty(all, max(0, time.Until(deadline)))
+	return nil
 }
 
 // of lists the peers of an address.
@@ -497,8 +520,8 @@ func (h *hub) end() {
 func (h *hub) readRest(deadline time.Time) {
 	h.register()
 	for _, a := range h.waiting {
-		if all := h.of(a.id); len(all) > 0 {
-			all[0].opener.(*seat).later(a.guest)
+		if p := h.stays(a.id, deadline); p != nil {
+			p.opener.(*seat).later(a.guest)
 		} else if !h.room() || patiently(deadline, func() error { return h.invite(a) }) != nil {
 			h.refuse(a, refusedStopped)
 		}

@@ -124,6 +124,9 @@ func (rm *remote) cease() {
 	rm.iso.remotes = slices.DeleteFunc(rm.iso.remotes, func(o *remote) bool { return o == rm })
 }
 
+// isEnding reports whether the reader was told to end the spool, by a recorder before this one.
+func (rm *remote) isEnding() bool { return rm != nil && rm.ends != nil }
+
 func (rm *remote) isOver() bool {
 	select {
 	case <-rm.ended:
@@ -141,7 +144,8 @@ func (p *port) keepRemote(ctx context.Context) {
 	defer p.lane.stopped()
 	defer rm.iso.forget(p.lane.cfg.ID)
 	if !p.founds(ctx) {
-		return // nothing of it was read
+		p.unbegun()
+		return
 	}
 	rm.begin()
 	if err := rm.put(rm.ends); err != nil {
@@ -174,6 +178,22 @@ func (p *port) keepRemote(ctx context.Context) {
 	if n := rm.rest(); n > 0 {
 		p.lane.unread(unreadStopped, n)
 		p.log.Debug("bytes that had arrived are thrown away unread", "bytes", n, "cause", unreadStopped)
+	}
+}
+
+// unbegun counts what a peer was sent that had no time to begin: nothing of it was read.
+func (p *port) unbegun() {
+	s, ok := p.opener.(*seat)
+	if !ok {
+		return
+	}
+	rest, _, _ := s.close(true)
+	for _, d := range rest {
+		d.deafen()
+		p.lane.unread(unreadStopped, d.discard())
+		if err := d.close(); err != nil {
+			p.log.Warn("close", "error", err)
+		}
 	}
 }
 
