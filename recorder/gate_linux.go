@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -57,7 +58,7 @@ func (i *isolation) newGate(s config.Source, leaving []*port) *gate {
 			defer g.mu.Unlock()
 			return isolate.GuestOf(s.ID, g.next)
 		},
-		Offer: func(name string, fd int) { g.offer(g.guest(name, fd)) },
+		Offer: func(a isolate.Arrival) { g.offer(g.guest(a)) },
 	}
 	listener, guests, last := i.connections.of(s)
 	if listener >= 0 { // a source of that name may have had another since, for what waited was to be recorded first
@@ -66,7 +67,7 @@ func (i *isolation) newGate(s config.Source, leaving []*port) *gate {
 		}
 	}
 	for _, left := range guests {
-		g.offer(g.guest("guest/"+left.source, left.fd))
+		g.offer(g.guest(isolate.Arrival{Name: "guest/" + left.source, FD: left.fd, Peer: left.addr}))
 		g.left++
 	}
 	g.next = last + 1
@@ -84,15 +85,14 @@ func (i *isolation) newGate(s config.Source, leaving []*port) *gate {
 }
 
 // guest is a connection on the shelf.
-func (g *gate) guest(entry string, fd int) *socket {
-	s := &socket{descriptor: fd, unshelve: func() {
-		_ = g.accepting.Link.Drop(entry) // an error: the keeper has ended
-	}}
-	sys.Unseal(fd) // it may have the filter of a listener that ends
-	if peer, err := sys.PeerOf(fd); err == nil {
-		s.peer = peer.String()
+func (g *gate) guest(a isolate.Arrival) *socket {
+	sys.Unseal(a.FD) // it may have the filter of a listener that ends
+	if a.Peer == "" {
+		a.Peer = sys.PeerName(a.FD, netip.AddrPort{})
 	}
-	return s
+	return &socket{descriptor: a.FD, peer: a.Peer, unshelve: func() {
+		_ = g.accepting.Link.Drop(a.Name) // an error: the keeper has ended
+	}}
 }
 
 // offer lets a connection wait.
@@ -164,11 +164,11 @@ func (g *gate) close(bool) (rest []device, more bool, err error) {
 	for len(rest) < drainBatch {
 		d, _ := g.take()
 		if d == nil {
-			name, fd, restErr := g.accepting.Rest()
-			if err = restErr; err != nil || fd < 0 {
+			a, restErr := g.accepting.Rest()
+			if err = restErr; err != nil || a.FD < 0 {
 				break
 			}
-			g.offer(g.guest(name, fd))
+			g.offer(g.guest(a))
 			continue
 		}
 		rest = append(rest, d)
@@ -284,7 +284,7 @@ type leftConnections struct {
 type leftConnection struct {
 	source string
 	fd     int
-	addr   string
+	addr   string // of a listener; of a guest, the one that it comes from
 }
 
 // take takes in an entry of the shelf; false: it is none of those.
@@ -298,6 +298,7 @@ func (c *leftConnections) take(kind, source string, e isolate.Entry) bool {
 		_ = json.Unmarshal(e.Data, &left.addr) // one that has none is listened at anew
 		c.listeners[source] = left
 	case kind == "guest":
+		left.addr = e.Peer()
 		c.guests = append(c.guests, left)
 	case ofPeer && (kind == "port" || kind == "next"):
 		c.readings = append(c.readings, left)

@@ -318,7 +318,7 @@ func waitingIn(c *net.TCPConn) (n uint64) {
 // acceptSome takes up to so many connections that have been made by now.
 func acceptSome(fd, most int) (all []device, err error) {
 	for len(all) < most {
-		n, _, err := sys.Accept(fd)
+		n, peer, err := sys.Accept(fd)
 		if sys.Pending(err) {
 			return all, nil
 		}
@@ -326,11 +326,7 @@ func acceptSome(fd, most int) (all []device, err error) {
 			return all, err
 		}
 		sys.Unseal(n)
-		s := &socket{descriptor: n}
-		if peer, err := sys.PeerOf(n); err == nil {
-			s.peer = peer.String()
-		}
-		all = append(all, s)
+		all = append(all, &socket{descriptor: n, peer: sys.PeerName(n, peer)})
 	}
 	return all, nil
 }

@@ -21,8 +21,8 @@ type Acceptor struct {
 	Link   *Link
 	Log    *slog.Logger
 	Source string
-	Name   func() string             // of the entry that the next connection is to be; the same until that is there
-	Offer  func(name string, fd int) // takes a connection that waits; no more are accepted until Taken
+	Name   func() string // of the entry that the next connection is to be; the same until that is there
+	Offer  func(Arrival) // takes a connection that waits; no more are accepted until Taken
 
 	socket  *listenSocket // nil until the address is free
 	answers chan Entry    // of the keeper
@@ -30,6 +30,13 @@ type Acceptor struct {
 	ends    context.CancelFunc
 	ended   chan struct{} // closed once no more are accepted; nil: that was not begun
 	asked   bool          // the keeper has not answered yet; of accept, and then of Rest
+}
+
+// Arrival is a connection that was accepted.
+type Arrival struct {
+	Name string // of its entry
+	FD   int    // -1: there was none
+	Peer string // the address that it comes from; "": it is not known, or the keeper is of an older program
 }
 
 // Begin makes an Acceptor ready. listener is one that another process has begun; -1: there is none.
@@ -93,9 +100,9 @@ func (a *Acceptor) accept(ctx context.Context, waits bool) {
 		if !a.socket.wait() || ctx.Err() != nil {
 			return
 		}
-		name, fd, err := a.ask(ctx)
+		conn, err := a.ask(ctx)
 		switch {
-		case ctx.Err() != nil && fd < 0:
+		case ctx.Err() != nil && conn.FD < 0:
 			return
 		case err != nil:
 			a.Log.Warn("a connection cannot be taken now, and waits", "error", err)
@@ -105,8 +112,8 @@ func (a *Acceptor) accept(ctx context.Context, waits bool) {
 			case <-time.After(rest):
 			}
 			rest = min(2*rest, lastRest)
-		case fd >= 0:
-			a.Offer(name, fd)
+		case conn.FD >= 0:
+			a.Offer(conn)
 			waits, rest = true, firstRest
 		}
 	}
@@ -123,12 +130,13 @@ func (a *Acceptor) Taken() {
 // answersIn is how long the keeper may take to accept.
 const answersIn = 5 * time.Second
 
-// ask has the keeper accept a connection; -1: there was none, or ctx was done before: then the next
-// ask brings it, here or in another process.
-func (a *Acceptor) ask(ctx context.Context) (name string, fd int, err error) {
+// ask has the keeper accept a connection. Where there was none because ctx was done before, the
+// next ask brings it, here or in another process.
+func (a *Acceptor) ask(ctx context.Context) (Arrival, error) {
+	none := Arrival{FD: -1}
 	if !a.asked {
 		if err := a.Link.Accept(a.Source, a.Name()); err != nil {
-			return "", -1, err
+			return none, err
 		}
 		a.asked = true
 	}
@@ -136,18 +144,18 @@ func (a *Acceptor) ask(ctx context.Context) (name string, fd int, err error) {
 	defer late.Stop()
 	select {
 	case <-ctx.Done():
-		return "", -1, ctx.Err()
+		return none, ctx.Err()
 	case e := <-a.answers:
 		a.asked = false
 		if len(e.FDs) > 0 {
-			return e.Name, e.FDs[0], nil
+			return Arrival{Name: e.Name, FD: e.FDs[0], Peer: e.Peer()}, nil
 		}
 		if len(e.Data) > 0 {
-			return "", -1, fmt.Errorf("accept: %s", e.Data)
+			return none, fmt.Errorf("accept: %s", e.Data)
 		}
-		return "", -1, nil
+		return none, nil
 	case <-late.C:
-		return "", -1, errors.New("the keeper does not answer")
+		return none, errors.New("the keeper does not answer")
 	}
 }
 
@@ -182,10 +190,10 @@ func (a *Acceptor) Seal() {
 }
 
 // Rest is the next of the connections that wait in the kernel, which has acknowledged what they
-// sent. -1: there is none. Seal was called before.
-func (a *Acceptor) Rest() (name string, fd int, err error) {
+// sent. Seal was called before.
+func (a *Acceptor) Rest() (Arrival, error) {
 	if a.socket == nil {
-		return "", -1, nil
+		return Arrival{FD: -1}, nil
 	}
 	return a.ask(context.Background())
 }

@@ -3,6 +3,7 @@ package isolate
 import (
 	"encoding/json"
 	"log/slog"
+	"net/netip"
 	"os"
 	"slices"
 	"sync"
@@ -270,17 +271,21 @@ func (k *keeper) place(m message, fds []int) {
 }
 
 // accept takes a connection that waits at the listener of a source, and puts it on the shelf as an
-// entry of that name: so it is there before anybody may be killed who knows of it. mu is held.
+// entry of that name, with the address that it comes from: so it is there before anybody may be
+// killed who knows of it. mu is held.
 func (k *keeper) accept(source, as string) (answer message, conn []int) {
 	answer = message{Op: opAccept, Name: as}
-	if fds := k.fdsOf(as); len(fds) > 0 { // it was taken for a process that has not heard of it
-		return answer, fds
+	if e := k.entry(as); len(e.fds) > 0 { // it was taken for a process that has not heard of it
+		answer.Data = e.data
+		return answer, e.fds
 	}
 	err := error(syscall.EBADF)
-	if fds := k.fdsOf(ListenerOf(source)); len(fds) > 0 {
+	if e := k.entry(ListenerOf(source)); len(e.fds) > 0 {
 		var fd int
-		if fd, _, err = sys.Accept(fds[0]); err == nil {
-			k.place(message{Op: opPut, Name: as}, []int{fd})
+		var peer netip.AddrPort
+		if fd, peer, err = sys.Accept(e.fds[0]); err == nil {
+			answer.Data, _ = json.Marshal(sys.PeerName(fd, peer))
+			k.place(message{Op: opPut, Name: as, Data: answer.Data}, []int{fd})
 			return answer, []int{fd}
 		}
 	}
@@ -290,12 +295,12 @@ func (k *keeper) accept(source, as string) (answer message, conn []int) {
 	return answer, nil
 }
 
-// fdsOf is the descriptors of an entry. mu is held.
-func (k *keeper) fdsOf(name string) []int {
+// entry is the one of that name; zero: there is none. mu is held.
+func (k *keeper) entry(name string) shelved {
 	if i := slices.IndexFunc(k.shelf, func(e shelved) bool { return e.name == name }); i >= 0 {
-		return k.shelf[i].fds
+		return k.shelf[i]
 	}
-	return nil
+	return shelved{}
 }
 
 // tellProcesses tells both children how the three are.

@@ -233,6 +233,13 @@ func (e Entry) Text() ([]byte, error) {
 	return b, err
 }
 
+// Peer is the address that a connection comes from, as the keeper has accepted it; "": it is not
+// known.
+func (e Entry) Peer() (addr string) {
+	_ = json.Unmarshal(e.Data, &addr) // one of an older program has none
+	return addr
+}
+
 // File is the first descriptor of an entry as a file, of memory; the others are closed.
 func (e Entry) File() (*os.File, error) {
 	if len(e.FDs) == 0 {

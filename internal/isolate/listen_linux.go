@@ -147,7 +147,7 @@ func newListening(l *line, before adoption) *listening {
 	w.begin(l, before)
 	w.acceptor = Acceptor{
 		Link: l.link, Log: l.log, Source: l.source, Name: func() string { return NextOf(l.source) },
-		Offer: func(_ string, fd int) { w.offer(fd) },
+		Offer: func(a Arrival) { w.offer(a.FD) },
 	}
 	w.acceptor.Begin(before.listener, w.waits())
 	return w
@@ -195,14 +195,14 @@ func (w *listening) rest() device {
 	if d := w.take(); d != nil {
 		return d
 	}
-	_, fd, err := w.acceptor.Rest()
+	a, err := w.acceptor.Rest()
 	if err != nil {
 		w.line.log.Warn("connections that wait cannot be taken", "error", err)
 	}
-	if fd < 0 {
+	if a.FD < 0 {
 		return nil
 	}
-	w.offer(fd)
+	w.offer(a.FD)
 	return w.take()
 }
 

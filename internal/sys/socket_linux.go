@@ -413,6 +413,19 @@ func PeerOf(fd int) (net.Addr, error) {
 	return nameOf(fd, unix.SYS_GETPEERNAME, "getpeername", unix.Getpeername)
 }
 
+// PeerName is the address at the other end of a connection that Accept has taken, which said the
+// peer; "": it is not known. Once the other end has reset the connection, nobody but Accept tells.
+func PeerName(fd int, accepted netip.AddrPort) string {
+	if accepted.IsValid() {
+		return netip.AddrPortFrom(accepted.Addr().Unmap(), accepted.Port()).String()
+	}
+	peer, err := PeerOf(fd)
+	if err != nil {
+		return ""
+	}
+	return peer.String()
+}
+
 // LocalOf is the address at this end.
 func LocalOf(fd int) (net.Addr, error) {
 	return nameOf(fd, unix.SYS_GETSOCKNAME, "getsockname", unix.Getsockname)
