@@ -3,6 +3,7 @@ package recorder
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"net/netip"
 	"slices"
@@ -31,6 +32,7 @@ import (
 // gate is the door of a hub.
 type gate struct {
 	addr      string
+	ends      bool // the source is played to its end: nobody is to connect
 	accepting isolate.Acceptor
 	after     []*port       // of the same name: what they have on the shelf goes first
 	newer     chan struct{} // has a signal while a connection waits
@@ -73,7 +75,12 @@ func (i *isolation) newGate(s config.Source, leaving []*port) *gate {
 	g.next = last + 1
 	i.told.Lock()
 	i.gates[s.ID] = g
+	g.ends = i.ends[s.ID] && listener < 0
+	delete(i.ends, s.ID) // the next one of that name is of the file
 	i.told.Unlock()
+	if g.ends {
+		return g
+	}
 	g.accepting.Begin(listener, false)
 	if err := i.link.Put(isolate.GateOf(s.ID), s); err != nil {
 		i.log.Warn("the keeper does not listen", "error", err)
@@ -121,8 +128,14 @@ func (g *gate) listen(ctx context.Context) error {
 		}
 	}
 	g.after = nil
+	if g.ends {
+		return errEnds
+	}
 	return g.accepting.Listen(ctx, g.addr, false)
 }
+
+// errEnds is why nobody listens for a source that another has taken the place of.
+var errEnds = errors.New("what waited in memory is recorded, and then what the configuration says")
 
 func (g *gate) signal() <-chan struct{}   { return g.newer }
 func (g *gate) replaced() <-chan struct{} { return nil }

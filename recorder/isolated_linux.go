@@ -40,6 +40,7 @@ type isolation struct {
 	connections leftConnections
 	gated       map[string]config.Source // sources that had a gate, as they were recorded
 	between     []config.Source          // … since what waits in spools of the same name was read
+	ends        map[string]bool          // sources with peers that are played to their ends before that: nobody connects to them any more
 	file        []config.Source          // what the configuration says, where spools of other sources have to be played first; nil: nothing else
 
 	mu      sync.Mutex
@@ -90,13 +91,7 @@ func StartIsolated(cfg config.Config, logger *slog.Logger, link *isolate.Link) (
 		return r, nil
 	}
 	if len(iso.between) > 0 {
-		between := r.Config()
-		for at, s := range between.Sources {
-			if n := slices.IndexFunc(iso.between, func(b config.Source) bool { return b.ID == s.ID }); n >= 0 {
-				between.Sources[at] = iso.between[n]
-			}
-		}
-		if err := r.Reload(between); err != nil {
+		if err := r.Reload(iso.then(r.Config())); err != nil {
 			logger.Error("connections that have come since a source was changed may be lost, for it cannot be recorded as it was then", "error", err)
 		}
 	}
@@ -357,21 +352,54 @@ func (i *isolation) before(cfg config.Config) config.Config {
 	if i.file == nil {
 		return cfg
 	}
-	if was.Validate() != nil { // as where the port of one source is another's now: what is new comes behind
-		was.Sources = recorded
+	i.ends = map[string]bool{}
+	for _, s := range recorded {
+		_, isGated := i.gated[s.ID]
+		goesOn := slices.ContainsFunc(cfg.Sources, func(now config.Source) bool { return sameBooks(s, now) })
+		i.ends[s.ID] = !isGated && (!goesOn || i.isEnding(s.ID))
 	}
-	if err := was.Validate(); err != nil {
+	if was.Validate() != nil { // as where the port of one source is another's now: what is new comes behind
+		was.Sources = i.possible(cfg, recorded)
+	}
+	return was
+}
+
+// possible gives up what cannot be recorded of sources as they were. That two have one address, or
+// one has that of the API, is no reason: of those, one is left at most that listens.
+func (i *isolation) possible(cfg config.Config, recorded []config.Source) []config.Source {
+	cfg.API.Listen = "off"
+	return slices.DeleteFunc(recorded, func(s config.Source) bool {
+		cfg.Sources = []config.Source{s}
+		err := cfg.Validate()
+		if err == nil {
+			return false
+		}
 		i.log.Error("the configuration was changed while the recorder was down, so that what waited for it cannot be recorded with what is new: "+
-			"those sources begin anew, and what the log did not have yet of them is missing", "error", err)
-		for id, l := range i.left {
-			if at := slices.IndexFunc(cfg.Sources, func(s config.Source) bool { return reflect.DeepEqual(s, l.root(id)) }); at < 0 {
+			"the source begins anew, and what the log did not have yet of it is missing", "source", s.ID, "error", err)
+		for _, id := range i.sources() {
+			if archive.Within(id, s.ID) {
 				i.giveUp(id)
 			}
 		}
-		i.file = nil
-		return cfg
+		return true
+	})
+}
+
+// then is what comes between spools and file: the gates that are newer than the spools of their
+// names, and the other sources that were recorded, but for those whose address such a gate has.
+func (i *isolation) then(recorded config.Config) config.Config {
+	then := recorded
+	then.Sources = slices.Clone(i.between)
+	for _, s := range recorded.Sources {
+		if slices.ContainsFunc(i.between, func(b config.Source) bool { return b.ID == s.ID }) {
+			continue
+		}
+		then.Sources = append(then.Sources, s)
+		if then.Validate() != nil {
+			then.Sources = then.Sources[:len(then.Sources)-1]
+		}
 	}
-	return was
+	return then
 }
 
 // recorded is the sources that have something on the shelf which is not recorded yet, as they were:

@@ -1,0 +1,70 @@
+package recorder
+
+import (
+	"log/slog"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/tallywheel/tallywheel/config"
+	"github.com/tallywheel/tallywheel/internal/isolate"
+)
+
+// A source that leaves, and one that has its address already, are both on the shelf: what waits of
+// the first is recorded, and it does not take the address from the other.
+func TestTwoSourcesOfOneAddressOnTheShelf(t *testing.T) {
+	cfg := config.Config{Log: config.Log{Dir: "x"}, Isolate: "process", API: config.API{Listen: "127.0.0.1:7003"}}
+	source := func(id, addr, peers string) config.Source {
+		cfg.Sources = []config.Source{{ID: id, TCP: &config.Net{Listen: addr, Peers: peers}, Frame: config.Frame{Kind: "tally128"}}}
+		return cfg.WithDefaults().Sources[0]
+	}
+	leaves, has := source("old", "127.0.0.1:7001", "all"), source("new", "127.0.0.1:7001", "all")
+	fromAPI := source("api", "127.0.0.1:7003", "newest")
+	peer := leaves
+	peer.ID = "old/127.0.0.2"
+	by := time.Now()
+	cfg.Sources = []config.Source{has}
+	cfg = cfg.WithDefaults()
+	if err := cfg.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	i := &isolation{
+		log: slog.New(slog.DiscardHandler), gated: map[string]config.Source{"new": has},
+		left: map[string]*leftSpool{
+			"api":           {source: fromAPI},
+			"old/127.0.0.2": {source: peer, lane: isolate.Lane{GiveUp: &by}},
+		},
+	}
+	was := i.before(cfg)
+	if want := []config.Source{fromAPI, leaves, has}; !reflect.DeepEqual(was.Sources, want) {
+		t.Errorf("recorded first: %+v", was.Sources)
+	}
+	if len(i.left) != 2 || i.lost {
+		t.Errorf("spools were given up; left: %v", i.sources())
+	}
+	if !i.ends["old"] || i.ends["new"] || !reflect.DeepEqual(i.file, cfg.Sources) {
+		t.Errorf("played to their ends: %v; the file: %+v", i.ends, i.file)
+	}
+}
+
+// A gate that is newer than the spools of its name comes before the file, without what has its
+// address.
+func TestGateBetweenSpoolsAndFile(t *testing.T) {
+	cfg := config.Config{Log: config.Log{Dir: "x"}, Isolate: "process"}
+	for id, addr := range map[string]string{"a": "127.0.0.1:7001", "b": "127.0.0.1:7002", "c": "127.0.0.1:7004"} {
+		cfg.Sources = append(cfg.Sources, config.Source{ID: id, TCP: &config.Net{Listen: addr, Peers: "all"}, Frame: config.Frame{Kind: "tally128"}})
+	}
+	cfg = cfg.WithDefaults()
+	var newer config.Source
+	for _, s := range cfg.Sources {
+		if s.ID == "b" {
+			newer = s
+			newer.ID = "a"
+		}
+	}
+	i := &isolation{between: []config.Source{newer}}
+	then := i.then(cfg)
+	if len(then.Sources) != 2 || !reflect.DeepEqual(then.Sources[0], newer) || then.Sources[1].ID != "c" {
+		t.Errorf("%+v", then.Sources)
+	}
+}
