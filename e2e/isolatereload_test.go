@@ -3,11 +3,14 @@ package e2e
 import (
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/tallywheel/tallywheel/archive"
 	"github.com/tallywheel/tallywheel/internal/isolate"
 	"github.com/tallywheel/tallywheel/internal/testenv"
 	"github.com/tallywheel/tallywheel/ledger"
@@ -80,4 +83,56 @@ func TestIsolatedRename(t *testing.T) {
 	all.end(t)
 	u.stop(t)
 	all.hold(t, filepath.Join(dir, "data"), lines{})
+}
+
+// TestIsolatedReaderStandsStill has a source leave while its reader stands still, for longer than
+// it may take to read what has arrived: that is read or counted once the reader goes on.
+func TestIsolatedReaderStandsStill(t *testing.T) {
+	dir := t.TempDir()
+	addr := fmt.Sprintf("127.0.0.1:%d", freePort(t))
+	source := func(id string) string {
+		return fmt.Sprintf("  - {id: %s, tcp: {listen: %q}, frame: tally128}\n", id, addr)
+	}
+	u := startUpgrading(t, dir, source("a"))
+	k := &talker{id: "a", device: 1}
+	c := from(t, "127.0.0.1", addr)
+	k.say(t, c, 100)
+	testenv.Until(t, time.Minute, "all that was sent is stored", func() bool {
+		var s ledger.Sheet
+		return u.get("api/v1/sheet", &s) && peer(s, "a").Frames.Stored == 100
+	})
+	p := u.process(t, isolate.Reader, 0)
+	if err := syscall.Kill(p.PID, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	goesOn := func() { _ = syscall.Kill(p.PID, syscall.SIGCONT) }
+	t.Cleanup(goesOn)
+	k.say(t, c, 50)
+	u.change(t, source("a"), source("b"))
+	_ = u.Cmd.Process.Signal(syscall.SIGHUP)
+	testenv.Until(t, time.Minute, "the source waits for the reader", func() bool {
+		return strings.Contains(u.Err.String(), "the reader stands still")
+	})
+	goesOn()
+	testenv.Until(t, time.Minute, "the other has its place", func() bool {
+		return strings.Contains(u.Err.String(), "msg=stopped source=a")
+	})
+	u.stop(t)
+	var unread, stored uint64
+	f, err := os.Open(filepath.Join(dir, "data", archive.HistoryFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	err = archive.EachStart(f, func(s archive.StartSheet) error {
+		a := peer(s.Sheet, "a")
+		unread, stored = unread+a.Unread["stopped"], stored+a.Frames.Stored
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	if stored*128+unread != 150*128 {
+		t.Errorf("%d frames are stored, and %d bytes unread, of 150 frames", stored, unread)
+	}
 }

@@ -173,12 +173,34 @@ func (p *port) keepRemote(ctx context.Context) {
 	select {
 	case <-rm.ended:
 	case <-late.C:
+		p.awaitsReader()
 	}
 	rm.cease()
 	if n := rm.rest(); n > 0 {
 		p.lane.unread(unreadStopped, n)
 		p.log.Debug("bytes that had arrived are thrown away unread", "bytes", n, "cause", unreadStopped)
 	}
+}
+
+// readerStands is for how long a source that has stopped waits for a reader that stands still.
+const readerStands = 10 * time.Second
+
+// awaitsReader waits for a reader that should have come to the end of the source, and stands still:
+// once it goes on it counts what it was late for. Where the keeper has ended, so has the reader.
+func (p *port) awaitsReader() {
+	rm := p.remote
+	p.log.Error("the reader stands still, and the source that has stopped waits for it", "at_most", readerStands)
+	late := time.NewTimer(readerStands)
+	defer late.Stop()
+	select {
+	case <-rm.ended:
+		return
+	case <-rm.iso.gone:
+	case <-late.C:
+	}
+	why := "the reader did not come to its end: what it had not read is not counted"
+	p.log.Error(why)
+	p.lane.outage(time.Now().UnixNano(), why)
 }
 
 // unbegun counts what a peer was sent that had no time to begin: nothing of it was read.
