@@ -139,10 +139,22 @@ func (s *Server) listen(ln net.Listener, failed chan<- error) (stop func(), err 
 		}
 	}
 	l := &loop.Listener{FD: fd, Origin: s.baseContext(ln), Short: ln.Addr().Network() == "unix"}
-	s.group.Listen(l, sys.Backlogged(fd), func() error { return sys.CloseFD(fd) }, fail)
+	gone := make(chan struct{})
+	s.group.Listen(l, sys.Backlogged(fd), func() error { defer close(gone); return sys.CloseFD(fd) }, fail)
 	go s.watchListener(raw, fail)
-	return func() { s.group.Unlisten(l) }, nil
+	return func() {
+		s.group.Unlisten(l)
+		late := time.NewTimer(unlistens)
+		defer late.Stop()
+		select { // nobody can connect any more when Serve has returned
+		case <-gone:
+		case <-s.done:
+		case <-late.C: // a handler may hold the loop
+		}
+	}, nil
 }
+
+const unlistens = time.Second
 
 const listenerLook = time.Second // an idle server wakes no more often for it
 
