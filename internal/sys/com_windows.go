@@ -148,7 +148,7 @@ func onHandle(file *os.File, f func(windows.Handle) error) error {
 	}
 	var failed error
 	if err := raw.Control(func(fd uintptr) { failed = f(windows.Handle(fd)) }); err != nil {
-		return err
+		return os.ErrClosed // the only reason: the poller's own error does not say so to errors.Is
 	}
 	return failed
 }
