@@ -7,7 +7,9 @@
 // all that it delays; what it never answers, or with an error, counts as long as it was waited for.
 // Without a rate it is closed-loop, as of wrk: every connection sends its next request when the
 // last is answered; that finds the most a server can do, and says little about latency, since a
-// stalled server is not asked. Its latencies are those of good answers.
+// stalled server is not asked. Its latencies are those of good answers. A thread then looks for
+// answers for 50 µs before it sleeps, and gives way to whoever waits for its CPU: it takes up to a
+// whole CPU, and the server need not wake it.
 //
 // # What is checked
 //

@@ -33,6 +33,8 @@ type thread struct {
 	idle   []*conn // open loop: without a request
 	users  users   // closed loop: those that think
 	random *rand.Rand
+	polls  polls
+	asked  []asked // closed loop: in this turn
 	buf    []byte
 	looked time.Duration // for answers that do not come
 	moved  time.Duration // the last time that bytes came or went
@@ -252,7 +254,7 @@ func (t *thread) rest() {
 // turn waits for the kernel once, and does what it says.
 func (t *thread) turn(wait time.Duration) bool {
 	began := t.now
-	n, err := t.epoll.WaitFor(wait)
+	n, err := t.wait(wait)
 	t.tick()
 	if n == 0 && wait > 0 {
 		t.learn(t.now - began - wait)
@@ -269,7 +271,36 @@ func (t *thread) turn(wait time.Duration) bool {
 			t.ready(c, events)
 		}
 	}
+	for _, a := range t.asked {
+		if c := a.c; c.fd >= 0 && c.made == a.made { // else it was lost meanwhile
+			t.goOn(c)
+		}
+	}
+	t.asked = t.asked[:0]
 	return true
+}
+
+// asked is a connection whose answers have all come. It sends when all that has come is read, as a
+// server does more at a time for requests that come together.
+type asked struct {
+	c    *conn
+	made int
+}
+
+// wait waits for events, for as long at most. Where every answer is followed by a request at once,
+// it looks for some time before it sleeps.
+func (t *thread) wait(most time.Duration) (n int, err error) {
+	if t.interval == 0 && t.cfg.ThinkMax == 0 && t.polls.worthIt() {
+		for end := t.now + min(most, pollFor); n == 0 && err == nil && t.now < end; t.tick() {
+			if n, err = t.epoll.WaitRaw(0); n == 0 {
+				sys.Yield() // the server may wait for this CPU
+			}
+		}
+		if t.polls.ended(n > 0); n > 0 || err != nil {
+			return n, err
+		}
+	}
+	return t.epoll.WaitFor(most)
 }
 
 // learn has the next wait for what is due end earlier if the last ended late, so that two of three
@@ -436,7 +467,7 @@ func (t *thread) ask(c *conn) {
 	case t.interval > 0:
 		t.idle = append(t.idle, c)
 	case !t.over && !t.once:
-		t.goOn(c)
+		t.asked = append(t.asked, asked{c, c.made})
 	}
 }
 

@@ -39,6 +39,10 @@ func ScheduleOf(tid int) (SchedAttr, error) {
 	return *a, nil
 }
 
+// Yield lets threads that wait for this CPU run before the calling one goes on (sched_yield(2)). It
+// keeps its P.
+func Yield() { _, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
+
 // maxCPUs is the most that a kernel can be built for (CONFIG_NR_CPUS is at most 8192).
 const maxCPUs = 8192
 
