@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/tallywheel/tallywheel/internal/sys"
@@ -352,7 +353,8 @@ func (s *Streams) Numbers(wants []Stream) (numbers []uint32, err error) {
 }
 
 // replaceFile puts a whole file in the place of another, which goes on as before where that is a
-// name. The contents are synced before they have the name, and the name where asked.
+// name. The contents are synced before they have the name, and the name where asked. Whoever looks
+// finds one of the two at path, at any moment.
 func replaceFile(path, before string, b []byte, durable bool) (err error) {
 	part := path + ".part"
 	if st, err := os.Stat(part); err != nil || st.Mode().IsRegular() { // what a link leads to, or another name, stays as it is
@@ -372,7 +374,7 @@ func replaceFile(path, before string, b []byte, durable bool) (err error) {
 		return err
 	}
 	if st, err := os.Lstat(path); before != "" && err == nil && st.Mode().IsRegular() { // what is no file is not what was written here
-		if err := os.Rename(path, before); err != nil {
+		if err := keep(path, before); err != nil {
 			return err
 		}
 	}
@@ -380,4 +382,18 @@ func replaceFile(path, before string, b []byte, durable bool) (err error) {
 		return err
 	}
 	return sys.SyncDir(filepath.Dir(path))
+}
+
+// keep gives a file the name before, too. Where a file can have only one name it loses its own.
+func keep(path, before string) error {
+	if st, err := os.Lstat(before); err == nil && st.IsDir() { // os.Remove takes one that is empty
+		return &fs.PathError{Op: "keep", Path: before, Err: syscall.EISDIR}
+	}
+	if err := os.Remove(before); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if os.Link(path, before) == nil {
+		return nil
+	}
+	return os.Rename(path, before)
 }

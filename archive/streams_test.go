@@ -71,3 +71,37 @@ func TestFolderIsNotKeptAsTheOneBefore(t *testing.T) {
 		t.Errorf("the one before is %q, %v", b, err)
 	}
 }
+
+// Whoever reads a file while it is replaced finds one: the old or the new.
+func TestReplacedFileIsAlwaysThere(t *testing.T) {
+	dir := t.TempDir()
+	path, before := filepath.Join(dir, "a"), filepath.Join(dir, "b")
+	if err := replaceFile(path, before, []byte("0"), false); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error)
+	go func() {
+		for i := range 500 {
+			if err := replaceFile(path, before, []byte{'0' + byte(i%10)}, false); err != nil {
+				done <- err
+				return
+			}
+		}
+		done <- nil
+	}()
+	for looks := 0; ; looks++ {
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Fatal(err)
+			}
+			return
+		default:
+		}
+		if b, err := os.ReadFile(path); err != nil || len(b) != 1 {
+			t.Errorf("look %d finds %q, %v", looks, b, err)
+			<-done
+			return
+		}
+	}
+}
