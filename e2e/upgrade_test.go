@@ -149,9 +149,11 @@ func (r *recorder) ask(t *testing.T, client *http.Client) (stop func()) {
 	return sync.OnceFunc(func() { close(done); all.Wait() })
 }
 
-// upgradeToItself replaces the program by another copy of it, and both processes by those of that.
+// upgradeToItself replaces the program by another copy of it, and all processes by those of that.
+// The keeper keeps its number.
 func (u *upgrading) upgradeToItself(t *testing.T) {
 	t.Helper()
+	keeper := u.process(t, isolate.Keeper, 0)
 	u.replace(t, testenv.Binary(t))
 	said, ok := u.upgrade(t)
 	for ; !ok && strings.Contains(said, "within 2s"); said, ok = u.upgrade(t) { // a machine that is busy with something else
@@ -162,6 +164,7 @@ func (u *upgrading) upgradeToItself(t *testing.T) {
 	}
 	u.runs(t, isolate.Recorder, true, 0)
 	u.runs(t, isolate.Reader, true, 0)
+	u.runs(t, isolate.Keeper, true, keeper.PID)
 }
 
 // reload changes the configuration, and returns once another process of a role works with that.
@@ -195,6 +198,14 @@ func TestIsolatedUpgrades(t *testing.T) {
 		t.Errorf("the recorder counts %d crashes", got.Restarts)
 	}
 	failUpgrades(t, u)
+	u.upgradeToItself(t)
+	recorder := u.process(t, isolate.Recorder, 0) // a keeper that has taken over starts it again
+	if err := syscall.Kill(recorder.PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if got := u.process(t, isolate.Recorder, recorder.PID); got.Restarts != recorder.Restarts+1 {
+		t.Errorf("behind a kill the recorder counts %d crashes, before it %d", got.Restarts, recorder.Restarts)
+	}
 	u.upgradeToItself(t)
 	for _, stop := range stopAsking {
 		stop()

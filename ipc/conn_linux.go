@@ -202,6 +202,14 @@ func (c *Conn) SetReadDeadline(t time.Time) error { return c.c.SetReadDeadline(t
 // SetWriteDeadline is SetDeadline of sends alone.
 func (c *Conn) SetWriteDeadline(t time.Time) error { return c.c.SetWriteDeadline(t) }
 
+// Dup is a second descriptor of the connection, for a program that this process is about to
+// execute, where [Inherit] makes it a Conn. The connection stays open; whoever has the descriptor
+// closes it.
+func (c *Conn) Dup() (fd int, err error) {
+	err = onFD(c.c, func(own int) (err error) { fd, err = sys.Dup(own); return err })
+	return fd, err
+}
+
 // Close ends the connection: the peer's Receive returns io.EOF once it has what was sent.
 func (c *Conn) Close() error { return c.c.Close() }
 

@@ -19,7 +19,8 @@ func newUpgrade() *cobra.Command {
 		Long: "upgrade asks the keeper of FILE's recorder, which has `isolate: process`, to replace recorder and reader by processes of the\n" +
 			"program that lies now where the keeper's was started from. Each new one prepares itself first: where it cannot, the old\n" +
 			"one goes on; where it does not do its work within 2 s from then on, the old program is started again. Nothing is lost,\n" +
-			"and the API answers late for a moment. The keeper stays what it is. SIGUSR2 to the keeper is the same without an answer.\n" +
+			"and the API answers late for a moment. At the end the keeper becomes the new program, too, and keeps its number. SIGUSR2 to the\n" +
+			"keeper is the same without an answer.\n" +
 			"Where log.dir is relative, run upgrade in the folder where the recorder was started.",
 		Args: exactly(0, "no argument, and the configuration by -c FILE"),
 		RunE: func(c *cobra.Command, _ []string) error {

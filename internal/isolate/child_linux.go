@@ -1,6 +1,7 @@
 package isolate
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -14,22 +15,27 @@ import (
 // child is one life of reader or recorder.
 type child struct {
 	Process
-	cmd      *exec.Cmd
+	process  *os.Process // nil: it could not be started
+	state    *os.ProcessState
 	conn     *ipc.Conn
 	prepared bool          // it has said that it could begin
 	refused  string        // … or why it cannot
 	ready    bool          // it has said that it does its work
 	heard    chan struct{} // closed once all that it has said is taken
+	paused   chan struct{} // nil, or closed once nobody listens for now, as another keeper will
+	form     int           // of what is handed over to a keeper of its program
 }
 
 // outcome is how a child has ended: by itself, with a code, or crashed, as where it could not even
 // be started.
 func (c *child) outcome() (code int, crashed bool, what string) {
-	state := c.cmd.ProcessState
-	if state == nil {
+	switch {
+	case c.process == nil:
 		return 1, true, "not started"
+	case c.state == nil:
+		return 1, true, "its end was not seen"
 	}
-	return state.ExitCode(), !state.Exited(), state.String()
+	return c.state.ExitCode(), !c.state.Exited(), c.state.String()
 }
 
 // start begins a life of a child, in the place of another that has ended; nil: there was none. As
@@ -38,7 +44,7 @@ func (k *keeper) start(role Role, before *child, asBefore bool) {
 	c, err := k.spawn(role, k.programs[role], before, Beginning{AsBefore: asBefore, Quiet: k.ends[role].more > 0})
 	if err != nil { // no memory, no descriptors: this passes, or the keeper ends by its supervisor
 		k.Log.Error("a process of the recorder cannot be started", "role", role, "error", err)
-		c.cmd, c.Since = &exec.Cmd{}, time.Now()
+		c.Since = time.Now()
 		k.mu.Lock()
 		k.children[role] = c
 		k.mu.Unlock()
@@ -66,25 +72,31 @@ func (k *keeper) spawn(role Role, program *os.File, before *child, b Beginning) 
 	if program != nil { // of this process: a child that is about to run it moves its own descriptors
 		path = fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), program.Fd())
 	}
-	c.cmd = exec.Command(path, k.Args...)
-	c.cmd.Args[0] = "tallywheel: " + string(role)
-	c.cmd.Env = append(os.Environ(), RoleVariable+"="+string(role), "NOTIFY_SOCKET=")
-	c.cmd.Stdout, c.cmd.Stderr, c.cmd.ExtraFiles = os.Stdout, os.Stderr, []*os.File{theirs}
-	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a terminal's Ctrl-C is for the keeper alone
-	err = c.cmd.Start()
+	cmd := exec.Command(path, k.Args...)
+	cmd.Args[0] = "tallywheel: " + string(role)
+	cmd.Env = append(os.Environ(), RoleVariable+"="+string(role), "NOTIFY_SOCKET=")
+	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = os.Stdout, os.Stderr, []*os.File{theirs}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a terminal's Ctrl-C is for the keeper alone
+	err = cmd.Start()
 	_ = theirs.Close()
 	if err != nil {
 		_ = conn.Close()
 		return c, err
 	}
-	c.conn, c.PID = conn, c.cmd.Process.Pid
+	c.conn, c.process, c.PID = conn, cmd.Process, cmd.Process.Pid
 	k.mu.Lock()
 	err = k.tell(c, []string{StartEntry, APIEntry, ConfigEntry}, message{Op: opPrepare, Data: b.encode()})
 	k.mu.Unlock()
 	k.broken(c, err)
-	go k.listen(c, conn)
+	k.follow(c)
+	return c, nil
+}
+
+// follow takes what a child says, and its end.
+func (k *keeper) follow(c *child) {
+	go k.listen(c, c.conn)
 	go func() {
-		_ = c.cmd.Wait() // by its pidfd, as package os does it
+		c.state, _ = c.process.Wait() // by its pidfd, as package os does it; an error: somebody has waited before
 		select {
 		case <-c.heard: // what it had put counts, also right before its end
 		case <-time.After(sendWithin): // somebody else has its end of the link: nobody should
@@ -96,7 +108,6 @@ func (k *keeper) spawn(role Role, program *os.File, before *child, b Beginning) 
 		k.mu.Unlock()
 		k.ended <- c
 	}()
-	return c, nil
 }
 
 // give makes a child the one of its role, and tells it all that is on the shelf. before has ended.
@@ -133,17 +144,21 @@ func (k *keeper) tell(c *child, names []string, last message) error {
 func (k *keeper) broken(c *child, err error) {
 	if err != nil {
 		k.Log.Error("a process of the recorder does not listen, and is killed", "role", c.Role, "error", err)
-		_ = c.cmd.Process.Kill()
+		_ = c.process.Kill()
 	}
 }
 
 // listen takes what a child says, until it has ended.
 func (k *keeper) listen(c *child, conn *ipc.Conn) {
-	defer close(c.heard)
 	for {
 		m, fds, err := receive(conn)
-		if err != nil {
-			return // the end, or what no child of ours says
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			close(c.paused)
+			return
+		}
+		if err != nil { // the end, or what no child of ours says
+			close(c.heard)
+			return
 		}
 		k.mu.Lock()
 		other, err := k.hear(c, m, fds)
@@ -178,7 +193,7 @@ func (k *keeper) hear(c *child, m message, fds []int) (other *child, err error) 
 		answer, conn := k.accept(m.Name, m.As)
 		return c, send(c.conn, answer, conn)
 	case opPrepared:
-		c.prepared = true
+		c.prepared, c.form = true, m.Form
 		k.wake()
 	case opRefuse:
 		c.refused = m.Name
@@ -204,7 +219,7 @@ func (k *keeper) hear(c *child, m message, fds []int) (other *child, err error) 
 // payOwed sends a recorder the signal that it is to get. mu is held.
 func (k *keeper) payOwed(c *child) {
 	if k.owed != 0 {
-		_ = c.cmd.Process.Signal(k.owed)
+		_ = c.process.Signal(k.owed)
 	}
 	k.owed = 0
 }

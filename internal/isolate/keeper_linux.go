@@ -40,8 +40,9 @@ const (
 // what lies on the shelf, what is sent, and what others have asked for is under mu.
 type keeper struct {
 	Keeping
-	ended chan *child
-	news  chan struct{} // has a signal when a child has said something, or somebody asks for a renewal
+	signals <-chan os.Signal
+	ended   chan *child
+	news    chan struct{} // has a signal when a child has said something, or somebody asks for a renewal
 
 	programs map[Role]*os.File // that the processes run since an upgrade; none: Program
 	swap     *swap             // nil: none is under way
@@ -77,8 +78,18 @@ func newKeeper(cfg Keeping) *keeper {
 // passed on to it, SIGUSR2 asks for an upgrade.
 func (cfg Keeping) Run(signals <-chan os.Signal) (code int) {
 	k := newKeeper(cfg)
-	k.start(Reader, nil, false)
-	k.start(Recorder, nil, false)
+	k.signals = signals
+	h, err := inherit()
+	switch {
+	case err != nil:
+		k.Log.Error("what the keeper before has handed over cannot be taken: the recorder ends", "error", err)
+		return 1
+	case h != nil:
+		k.takeOver(h)
+	default:
+		k.start(Reader, nil, false)
+		k.start(Recorder, nil, false)
+	}
 	waits, tries := false, 0 // of the recorder: waits is that a timer starts it
 	again := map[Role]*time.Timer{Reader: stoppedTimer(), Recorder: stoppedTimer()}
 	pace := map[Role]*pace{Reader: {}, Recorder: {}}
@@ -245,7 +256,7 @@ func (k *keeper) signal(s syscall.Signal) (stops bool) {
 		k.Notify("STOPPING=1")
 	}
 	if c := k.children[Recorder]; c.PID != 0 && c.ready && (k.stopping || !k.replaces(Recorder)) {
-		_ = c.cmd.Process.Signal(s)
+		_ = c.process.Signal(s)
 	} else {
 		k.owed = s
 	}
@@ -384,7 +395,7 @@ func (k *keeper) finish(code int) int {
 			}
 		case <-late.C:
 			k.Log.Error("the reader does not end, and is killed", "pid", c.PID)
-			_ = c.cmd.Process.Kill()
+			_ = c.process.Kill()
 			return code
 		}
 	}

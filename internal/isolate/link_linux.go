@@ -54,6 +54,7 @@ type message struct {
 	// Died is when the one before was seen dead, of ready from the keeper; ns since 1970, 0: there
 	// was none.
 	Died int64 `json:"died,omitempty"`
+	Form int   `json:"form,omitempty"` // of prepared: of what a keeper of the child's program takes over; 0: nothing
 }
 
 // Entry is one on the shelf, as a link brings it. Whoever gets it has its descriptors to close.
@@ -133,7 +134,9 @@ func (l *Link) Prepare() (some []Entry, b Beginning, err error) {
 }
 
 // Prepared tells the keeper that this process can begin.
-func (l *Link) Prepared() error { return send(l.conn, message{Op: opPrepared}, nil) }
+func (l *Link) Prepared() error {
+	return send(l.conn, message{Op: opPrepared, Form: handoverForm}, nil)
+}
 
 // Refuse tells the keeper why this process cannot begin: it ends.
 func (l *Link) Refuse(why error) error {

@@ -184,11 +184,15 @@ func (k *keeper) took(s *swap) {
 		k.programs[role] = s.program
 		k.release(before)
 	}
-	if s.next, s.roles = nil, s.roles[1:]; len(s.roles) == 0 {
-		k.endSwap(nil)
+	if s.next, s.roles = nil, s.roles[1:]; len(s.roles) > 0 {
+		k.replace()
 		return
 	}
-	k.replace()
+	var err error
+	if s.Upgrade {
+		err = k.handOver(s)
+	}
+	k.endSwap(err)
 }
 
 // release closes a program that no role runs any more.
@@ -259,12 +263,12 @@ func (k *keeper) tooLate() {
 		k.endSwap(fmt.Errorf("the new %s is not ready within %v; the old one goes on", role, preparesIn))
 	case yields:
 		k.Log.Warn("a process does not end to be replaced, and is killed", "role", role)
-		_ = k.child(role).cmd.Process.Kill()
+		_ = k.child(role).process.Kill()
 	case begins:
 		k.mu.Lock()
 		s.next.refused = fmt.Sprintf("it does not do its work within %v", recordsIn)
 		k.mu.Unlock()
-		_ = s.next.cmd.Process.Kill()
+		_ = s.next.process.Kill()
 	}
 }
 
@@ -282,7 +286,7 @@ func (k *keeper) endSwap(err error) {
 	k.swap = nil
 	s.late.Stop()
 	if s.next != nil {
-		_ = s.next.cmd.Process.Kill()
+		_ = s.next.process.Kill()
 	}
 	k.release(s.program)
 	result := ""

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"syscall"
 	"time"
 	"unsafe"
 
@@ -59,12 +60,31 @@ func BlockSignals() error {
 	for i := range set.Val {
 		set.Val[i] = ^set.Val[i]
 	}
-	bits := int(8 * unsafe.Sizeof(set.Val[0]))
-	for _, own := range []unix.Signal{unix.SIGSEGV, unix.SIGBUS, unix.SIGFPE, unix.SIGILL, unix.SIGTRAP, unix.SIGSYS} {
-		n := int(own) - 1
-		set.Val[n/bits] &^= 1 << (n % bits)
+	for i, own := range signalSet(unix.SIGSEGV, unix.SIGBUS, unix.SIGFPE, unix.SIGILL, unix.SIGTRAP, unix.SIGSYS).Val {
+		set.Val[i] &^= own
 	}
 	return os.NewSyscallError("rt_sigprocmask", unix.PthreadSigmask(unix.SIG_BLOCK, &set, nil))
+}
+
+func signalSet(signals ...syscall.Signal) (set unix.Sigset_t) {
+	bits := int(8 * unsafe.Sizeof(set.Val[0]))
+	for _, s := range signals {
+		n := int(s) - 1
+		set.Val[n/bits] |= 1 << (n % bits)
+	}
+	return set
+}
+
+// HoldSignals has signals that come to the calling thread wait, also while that executes another
+// program, and there until somebody wants to hear of them. The thread must be locked to its
+// goroutine until release.
+func HoldSignals(signals ...syscall.Signal) (release func(), err error) {
+	var before unix.Sigset_t
+	set := signalSet(signals...)
+	if err := unix.PthreadSigmask(unix.SIG_BLOCK, &set, &before); err != nil {
+		return nil, os.NewSyscallError("rt_sigprocmask", err)
+	}
+	return func() { _ = unix.PthreadSigmask(unix.SIG_SETMASK, &before, nil) }, nil
 }
 
 // populateLimit is the largest mapping that PopulateMemory takes: what is larger may be reserved,
