@@ -94,6 +94,7 @@ soak: build
 	$(GO) test ./server/internal/... -seeds 20000 -timeout 60m
 	$(GO) test ./recorder -run EverythingAtOnce -hours 12 -timeout 60m -v
 	$(GO) test ./e2e -run IsolatedKills -kills 5000 -timeout 60m -v
+	$(GO) test ./e2e -run IsolatedUpgrades -upgrades 20 -timeout 60m -v
 	$(GO) test ./e2e/stranger -run TestSoak -soak 30m -timeout 60m -v
 	./$(BIN) demo --for 30m --ports 1 --condition steady
 	./$(BIN) demo --for 30m --ports 2 --condition disturbed

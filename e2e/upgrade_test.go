@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -176,6 +177,8 @@ func (u *upgrading) reload(t *testing.T, from, to string, role isolate.Role) {
 	u.process(t, role, before.PID)
 }
 
+var upgrades = flag.Int("upgrades", 1, "how often an isolated recorder is upgraded, and reloaded three times each")
+
 // TestIsolatedUpgrades replaces recorder and reader under load, by new programs and for changed
 // configurations, also by programs that do not work. Each frame is stored once, and none is
 // missing; no request fails.
@@ -189,11 +192,18 @@ func TestIsolatedUpgrades(t *testing.T) {
 	}
 	defer stopAsking[0]()
 	defer stopAsking[1]()
-	u.upgradeToItself(t)
-	u.reload(t, "segment: 4MiB", "segment: 2MiB", isolate.Recorder)
-	u.reload(t, "sources:", "server: {loops: 2}\nsources:", isolate.Recorder)
-	u.upgradeToItself(t)
-	u.reload(t, "sources:", "read: {mode: throughput}\nsources:", isolate.Reader)
+	for n := range *upgrades {
+		u.upgradeToItself(t)
+		sizes := []string{"segment: 4MiB", "segment: 2MiB"}
+		u.reload(t, sizes[n%2], sizes[1-n%2], isolate.Recorder)
+		for line, role := range map[string]isolate.Role{"server: {loops: 2}\n": isolate.Recorder, "read: {mode: throughput}\n": isolate.Reader} {
+			if n%2 == 0 {
+				u.reload(t, "sources:", line+"sources:", role)
+			} else {
+				u.reload(t, line, "", role)
+			}
+		}
+	}
 	if got := u.process(t, isolate.Recorder, 0); got.Restarts != 0 {
 		t.Errorf("the recorder counts %d crashes", got.Restarts)
 	}
