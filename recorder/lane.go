@@ -111,16 +111,20 @@ func (l *lane) Closed(view []byte, at int64, err error) {
 	l.mu.Lock()
 	l.in.book.At(at)
 	l.handle = nil
+	pause := max(0, time.Duration(at-l.in.now)) // a frame that ends now came with the last bytes
 	if l.ending || errors.Is(err, reader.ErrRemoved) {
 		if l.handOn {
 			l.left = l.in.leave(view)
 		} else {
 			l.in.end(view, at, AtStop)
+			if l.in.came > 0 {
+				l.in.beat(0, pause)
+			}
 		}
 		l.state = ledger.StateStopped
 	} else {
 		l.in.end(view, at, AtGone)
-		l.in.beat(0, 0)
+		l.in.beat(0, pause)
 		l.state = ledger.StateWaiting
 		if l.why = cause(err); l.replaced {
 			l.why = outageReplaced

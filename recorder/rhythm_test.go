@@ -1,10 +1,13 @@
 package recorder
 
 import (
+	"io"
 	"testing"
 	"time"
 
 	"github.com/tallywheel/tallywheel/config"
+	"github.com/tallywheel/tallywheel/ledger"
+	"github.com/tallywheel/tallywheel/reader"
 )
 
 // TestAPauseThatEndsAFrameIsNoSignOfLife: what a decoder held back and gives up behind a pause came
@@ -29,5 +32,40 @@ func TestAPauseThatEndsAFrameIsNoSignOfLife(t *testing.T) {
 	l.Silent(half, at+int64(now))
 	if n := l.in.book.Frames().Corrupt; n != 1 || l.in.book.SilentSince(now) == 0 {
 		t.Errorf("%d frames damaged; silent since %d, want one, and that nothing has come for 10 s", n, l.in.book.SilentSince(now))
+	}
+}
+
+// TestAFrameThatAnEndEndsIsHeard: the last frame of a framing that sees its end only by what comes
+// behind it ends a silence when its bytes came, whether the source or its device ends then.
+func TestAFrameThatAnEndEndsIsHeard(t *testing.T) {
+	for _, why := range []error{reader.ErrRemoved, io.EOF} {
+		l, err := newLane(config.Source{
+			ID: "a", Serial: &config.Serial{Port: "x"}, Frame: config.Frame{Kind: "raw"}, Overflow: config.OverflowBlock, Buffer: 64 << 10,
+			SilentAfter: time.Second,
+		}, &stubLog{}, 1, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var now time.Duration
+		l.in.steady = func() time.Duration { return now }
+		l.in.restart()
+		const at = int64(time.Hour)
+		for _, when := range []time.Duration{0, 2500 * time.Millisecond} {
+			now = when
+			if done, _ := l.Arrived([]byte("abc"), 3, at+int64(now)); done != 0 {
+				t.Fatalf("%d bytes of a chunk that goes on are classified", done)
+			}
+			if now += 100 * time.Millisecond; when == 0 {
+				l.Silent([]byte("abc"), at+int64(now))
+			}
+		}
+		now += 500 * time.Millisecond
+		l.Closed([]byte("abc"), at+int64(now), why)
+		if s := l.in.book.SilentSince(now); l.in.book.Frames().Unique != 2 || s != 0 {
+			t.Errorf("%v: %d frames; silent since %v, want two, and no silence: the last came less than 1 s ago", why, l.in.book.Frames().Unique, s)
+		}
+		if n := l.in.book.Sheet("a", ledger.StateStopped, ledger.Held{}, nil).Silences; n != 1 {
+			t.Errorf("%v: %d silences, want one", why, n)
+		}
 	}
 }
