@@ -22,7 +22,8 @@ func recovered(found seglog.Recovery, missing []ledger.MissingRecords, log *slog
 	}
 	for _, m := range missing {
 		log.Error("durable records are gone from the log: somebody removed or cut a segment, or the disk lost it; "+
-			"bring the file back from a copy, with the recorder stopped, or accept the gap",
+			"bring the file back from a copy, with the recorder stopped, or accept the gap; "+
+			"where `log export` ends at it, `log repair` gives it up, with the recorder stopped",
 			"lost", seglog.Missing{From: m.From, To: m.To, AtMost: m.AtMost, What: m.What}.String())
 	}
 	for _, name := range found.Damaged {

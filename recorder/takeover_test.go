@@ -144,6 +144,7 @@ func TestDurableRecordsGoneBetweenStartsAreNamed(t *testing.T) {
 		}, true},
 		"killed, newest cut":       {killed, func(segs []string) error { return os.Truncate(segs[len(segs)-1], 10_000) }, false},
 		"killed, newest gone":      {killed, func(segs []string) error { return os.Remove(segs[len(segs)-1]) }, false},
+		"stopped, middle gone":     {stopped, func(segs []string) error { return os.Remove(segs[1]) }, false},
 		"stopped, middle repaired": {stopped, func(segs []string) error { return zeroAndRepair(segs[1]) }, false},
 		"stopped, newest repaired": {stopped, func(segs []string) error { return zeroAndRepair(segs[len(segs)-1]) }, false},
 		"killed, newest repaired":  {killed, func(segs []string) error { return zeroAndRepair(segs[len(segs)-1]) }, false},
@@ -161,7 +162,7 @@ func TestDurableRecordsGoneBetweenStartsAreNamed(t *testing.T) {
 		if v := s.Verdict; v.Level != ledger.Bad || v.LostHere.Records != gone || !strings.Contains(v.Text, "gone from the log") {
 			t.Errorf("%s: verdict %+v", name, v)
 		}
-		if !strings.Contains(said, "durable records are gone") {
+		if !strings.Contains(said, "durable records are gone") || !strings.Contains(said, "`log repair` gives it up") {
 			t.Errorf("%s: the journal says %q", name, said)
 		}
 		con := dial(t, address(g, "a"))
