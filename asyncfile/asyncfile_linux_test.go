@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -102,6 +103,56 @@ func TestTruncatedUnderTheMap(t *testing.T) {
 		}
 		if n, err := shared.ReadAt(make([]byte, 100), size-50); n != 50 || err != io.EOF {
 			t.Errorf("at the end of %d bytes: %d, %v", size, n, err)
+		}
+	}
+}
+
+// What several write behind each other's ends is all there, through one File and through two: a
+// length that one had seen before the other wrote was set again, which cut off what was written.
+func TestSharedMapThatManyLengthen(t *testing.T) {
+	const pieces, piece, writers = 96, 1000, 6
+	for round := range 60 {
+		path := filepath.Join(t.TempDir(), "file")
+		files := make([]File, 1+round%2)
+		for i := range files {
+			f, err := Open(path, Config{Backend: Mmap, Shared: true, Create: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			files[i] = f
+		}
+		want := make([]byte, pieces*piece)
+		for i := range want {
+			want[i] = byte(i/piece + 1)
+		}
+		var all sync.WaitGroup
+		for w := range writers {
+			all.Go(func() {
+				f := files[w%len(files)]
+				for at := w * piece; at < len(want); at += writers * piece {
+					b := want[at : at+piece]
+					if n, err := f.WriteAt(b, int64(at)); n != piece || err != nil {
+						t.Errorf("write at %d: %d, %v", at, n, err)
+					}
+					got := make([]byte, piece)
+					if n, err := f.ReadAt(got, int64(at)); n != piece || !bytes.Equal(got, b) {
+						t.Errorf("read at %d what was written there: %d, %v", at, n, err)
+					}
+				}
+			})
+		}
+		all.Wait()
+		for _, f := range files {
+			if err := f.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		got, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(got, want) || t.Failed() {
+			t.Fatalf("round %d, %d files: %d bytes, want %d%s", round, len(files), len(got), len(want), firstDifference(got, want))
 		}
 	}
 }

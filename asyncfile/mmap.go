@@ -171,7 +171,8 @@ func (m *mapped) ReadAt(b []byte, off int64) (int, error) {
 	return n, err
 }
 
-// look takes over a size that others have changed.
+// look takes over a size that others have changed. It asks again under the lock: the first answer
+// may be older than what WriteAt has made of the file since.
 func (m *mapped) look() error {
 	st, err := m.f.Stat()
 	if err != nil {
@@ -187,6 +188,15 @@ func (m *mapped) look() error {
 	defer m.mu.Unlock()
 	if m.closed {
 		return os.ErrClosed
+	}
+	return m.takeSize()
+}
+
+// takeSize makes the length of the file that of the map. m.mu is locked.
+func (m *mapped) takeSize() error {
+	st, err := m.f.Stat()
+	if err != nil {
+		return err
 	}
 	m.reserved = min(m.reserved, st.Size())
 	return m.remap(st.Size())
@@ -223,11 +233,24 @@ func (m *mapped) WriteAt(b []byte, off int64) (int, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if end > m.size && !m.closed {
+		if m.cfg.Shared {
+			return m.extend(b, off)
+		}
 		if err := m.resize(end); err != nil {
 			return 0, err
 		}
 	}
 	return m.store(b, off)
+}
+
+// extend writes past the end of a file that others lengthen, too, by an ordinary call: to set a
+// length would cut off what they have appended since this File has looked. m.mu is locked.
+func (m *mapped) extend(b []byte, off int64) (int, error) {
+	n, err := m.f.WriteAt(b, off)
+	if e := m.takeSize(); err == nil {
+		err = e
+	}
+	return n, err
 }
 
 func (m *mapped) store(b []byte, off int64) (int, error) {
@@ -247,7 +270,10 @@ func (m *mapped) store(b []byte, off int64) (int, error) {
 // room would fault later, and msync would not tell.
 func (m *mapped) resize(size int64) error {
 	if size > m.reserved {
-		step := max(size-m.reserved, reserveStep)
+		step := size - m.reserved
+		if !m.cfg.Shared { // others may have room of their own there, which Close would take
+			step = max(step, reserveStep)
+		}
 		err := sys.Reserve(m.f, m.reserved, step)
 		if err != nil && !errors.Is(err, errors.ErrUnsupported) && step > size-m.reserved {
 			step = size - m.reserved // the disk is nearly full
@@ -328,6 +354,11 @@ func (m *mapped) Truncate(size int64) error {
 	if m.closed {
 		return os.ErrClosed
 	}
+	if m.cfg.Shared {
+		if err := m.takeSize(); err != nil {
+			return err
+		}
+	}
 	return m.resize(size)
 }
 
@@ -339,7 +370,7 @@ func (m *mapped) Close() error {
 	}
 	m.closed = true
 	st, err := m.f.Stat()
-	if err == nil && m.reserved > m.size && st.Size() == m.size { // give back the room beyond the end
+	if err == nil && !m.cfg.Shared && m.reserved > m.size && st.Size() == m.size { // give back the room beyond the end
 		err = m.f.Truncate(m.size)
 	}
 	return errors.Join(m.unmap(), err, m.f.Close())
