@@ -172,12 +172,23 @@ func wrap(f *os.File, cfg Config, choice Choice) (File, error) {
 	}
 	switch choice.Backend {
 	case Mmap:
-		if err := mappable(f, st.Size()); err == nil {
-			return newMapped(f, cfg, choice)
-		} else if cfg.Backend == Mmap {
+		err := mappable(f, st.Size())
+		if err == nil {
+			var m File
+			if m, err = newMapped(f, cfg, choice); err == nil {
+				return m, nil
+			}
+		}
+		if errors.Is(err, syscall.ENODEV) { // as of sysfs, whose files have a size
+			err = fmt.Errorf("map %s: %w: it has no pages; the std backend reads it", f.Name(), ErrUnavailable)
+		}
+		if cfg.Backend == Mmap {
 			return nil, err
 		}
-		choice = Choice{Std, "the kernel makes this file as it is read: it has no pages to map"}
+		choice = Choice{Std, fmt.Sprintf("not mapped: %v", err)}
+		if errors.Is(err, ErrUnavailable) {
+			choice.Why = "the kernel makes this file as it is read: it has no pages to map"
+		}
 	case Uring:
 		return newRinged(f, cfg, choice)
 	}
