@@ -102,7 +102,9 @@ func Dir(path string) (FS, error) {
 }
 
 // DirWith is Dir whose files are opened for reading and writing by a function of the caller's:
-// another file engine. With create it makes the file, or empties the one that is there.
+// another file engine. With create it makes the file, or empties the one that is there. Readers
+// open a file that is being written once more: what is written, and appended, by one opening must
+// be seen at once by the others. Of package asyncfile's mmap that is true with Config.Shared alone.
 func DirWith(path string, open func(path string, create bool) (File, error)) (FS, error) {
 	if err := makeDir(filepath.Clean(path)); err != nil {
 		return nil, err
