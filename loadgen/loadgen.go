@@ -372,6 +372,9 @@ func (l *Load) Close() error {
 // when nothing has come or gone for a second. Requests that were answered after the time count as
 // late.
 func (l *Load) Run(ctx context.Context, length time.Duration) *Result {
+	if ctx.Err() != nil {
+		length = 0
+	}
 	began := time.Now()
 	var all sync.WaitGroup
 	stop := make(chan struct{})
@@ -397,12 +400,14 @@ func (l *Load) Run(ctx context.Context, length time.Duration) *Result {
 	return r
 }
 
-// Once sends one request on every connection and waits for the answers.
+// Once sends one request on every connection, all at once also where there is a rate, and waits for
+// the answers.
 func (l *Load) Once(ctx context.Context) *Result {
 	const patience = 10 * time.Second
 	for _, t := range l.threads {
-		t.once = true
-		defer func() { t.once = false }()
+		interval := t.interval
+		t.once, t.interval = true, 0 // a rate would go on while answers are awaited
+		defer func() { t.once, t.interval = false, interval }()
 	}
 	return l.Run(ctx, patience)
 }

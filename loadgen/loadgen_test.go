@@ -278,3 +278,44 @@ func TestRealTime(t *testing.T) {
 		})
 	})
 }
+
+// Once is one request on each connection also where there is a rate, which then goes on with all of
+// them; a run whose context has ended asks nothing.
+func TestOnceBesideARate(t *testing.T) {
+	var asked atomic.Int64
+	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
+	defer s.Close()
+	const connections, rate = 6, 5000
+	l, err := New(Config{URL: s.URL + "/", Connections: connections, Threads: 2, Rate: rate, Timeout: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for range 5 {
+		before := asked.Load()
+		r := l.Once(t.Context())
+		if n := asked.Load() - before; n != connections || r.Requests+r.Late != connections || r.Unsent != 0 || r.AtLeast != 0 || r.Failed() != 0 {
+			t.Errorf("once on %d connections: the server had %d requests; %+v", connections, n, r)
+		}
+		before = asked.Load()
+		r = l.Run(t.Context(), 20*time.Millisecond)
+		if n := uint64(asked.Load() - before); n != r.Requests+r.Late || n+r.Unsent != rate/50 || r.Failed() != 0 {
+			t.Errorf("at %d a second for 20 ms: the server had %d requests; %+v", rate, n, r)
+		}
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	before := asked.Load()
+	for _, rate := range []float64{0, rate} {
+		r, err := Run(ended, Config{URL: s.URL + "/", Connections: connections, Rate: rate, Timeout: time.Minute})
+		if err == nil && (r.Requests+r.Late+r.Unsent != 0 || r.LatencyUs.Max != 0) {
+			t.Errorf("when the context has ended: %+v", r)
+		}
+		if r := l.Run(ended, time.Second); r.Requests+r.Late+r.Unsent != 0 {
+			t.Errorf("when the context has ended: %+v", r)
+		}
+	}
+	if n := asked.Load() - before; n != 0 {
+		t.Errorf("when the context had ended, the server had %d requests", n)
+	}
+}

@@ -132,7 +132,7 @@ func (t *thread) close() {
 // reset makes the thread ready for a run.
 func (t *thread) reset(began time.Time, length time.Duration, index int) {
 	t.began, t.length, t.over, t.looked = began, length, false, 0
-	t.users = t.users[:0]
+	t.users, t.idle = t.users[:0], t.idle[:0]
 	t.next = t.interval * float64(index) / float64(t.cfg.Threads)
 	t.latency, t.errors, t.seconds = newHistogram(), map[string]int{}, seconds{}
 	t.answered, t.late, t.unsent, t.atLeast, t.received, t.sent, t.counted, t.lastAnswer = 0, 0, 0, 0, 0, 0, 0, 0
@@ -157,19 +157,22 @@ func (t *thread) run(stop <-chan struct{}) {
 	t.tick()
 	for _, c := range t.conns {
 		switch {
-		case c.opening:
+		case c.opening, t.length <= 0:
 		case t.cfg.ThinkMax > 0 && len(c.due) == 0:
 			t.thinks(c, 0) // so that they are not in step
 		case c.fd < 0:
 			t.renew(c)
-		case t.interval == 0 && len(c.due) == 0:
+		case len(c.due) > 0:
+		case t.interval > 0:
+			t.idle = append(t.idle, c)
+		default:
 			t.sendBurst(c)
 		}
 	}
 	for !t.over {
 		select {
 		case <-stop:
-			t.length = t.now
+			t.length = min(t.length, t.now)
 		default:
 		}
 		if t.over = t.now >= t.length || t.once && int(t.answered)+t.failures() >= len(t.conns); t.over {
