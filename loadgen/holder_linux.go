@@ -121,7 +121,7 @@ func (h *holder) serve(began time.Time, to []netip.AddrPort, lo int) error {
 	for k := 0; h.ctx.Err() == nil; {
 		now := time.Now()
 		due := began.Add(offset + time.Duration(k/n)*h.cfg.Every + h.cfg.Every*time.Duration(k%n)/time.Duration(n))
-		if due.After(end) {
+		if !due.Before(end) {
 			break
 		}
 		if wait := due.Sub(now); wait > 0 {
