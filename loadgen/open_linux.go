@@ -40,7 +40,7 @@ func (t *thread) open(ctx context.Context) error {
 			continue
 		}
 		if err := ctx.Err(); err != nil {
-			return err
+			return fmt.Errorf("stopped while connecting to %v: %w", t.to, err)
 		}
 		if !t.turn(100 * time.Millisecond) {
 			return errors.New("epoll_wait fails")

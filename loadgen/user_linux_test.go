@@ -246,3 +246,18 @@ func listenWithoutQueue() (q queueless, err error) {
 	}
 	return queueless{fd, fmt.Sprintf("127.0.0.1:%d", at.(*syscall.SockaddrInet4).Port)}, nil
 }
+
+// Who stops while connections are made is told that, and which server did not take them.
+func TestStoppedWhileConnecting(t *testing.T) {
+	full, err := listenWithoutQueue()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer full.Close()
+	ctx, end := context.WithCancel(t.Context())
+	end()
+	_, err = NewContext(ctx, Config{URL: "http://" + full.addr + "/", Connections: 8, Timeout: time.Minute})
+	if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "stopped while connecting to "+full.addr) {
+		t.Errorf("%v", err)
+	}
+}

@@ -146,6 +146,8 @@ func (l *loadFlags) run(c *cobra.Command, urls []string) error {
 	err = loadFormats[l.format](c.OutOrStdout(), r)
 	switch {
 	case err != nil:
+	case r.Requests+r.Late == 0 && len(r.Statuses) > 0:
+		err = errors.New("no request had a good answer: every status was 400 or above")
 	case r.Requests+r.Late == 0:
 		err = errors.New("no request was answered")
 	case r.Down == r.Connections:

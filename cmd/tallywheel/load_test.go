@@ -54,6 +54,9 @@ func TestLoadSaysWhatWasNotAnswered(t *testing.T) {
 		if good := path == "/"; good != (r.Requests > 0) || good != (r.Errors["status 503"] == 0) || good != (err == nil) {
 			t.Errorf("%s: %v: %s", path, err, text)
 		}
+		if path == "/bad" && (err == nil || !strings.Contains(err.Error(), "every status was 400 or above")) {
+			t.Errorf("answers that say no are no silence: %v", err)
+		}
 	}
 }
 
