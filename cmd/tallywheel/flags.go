@@ -185,3 +185,24 @@ func addContains(c *cobra.Command, p *[]byte, name, usage string) {
 		return err
 	}}, name, usage)
 }
+
+// badFlag is the error for flags that cannot be read. Of a number it says what is wanted, where Go
+// says which function has read it.
+func badFlag(_ *cobra.Command, err error) error {
+	var number *strconv.NumError
+	if !errors.As(err, &number) {
+		return fmt.Errorf("%w: %w", errUsage, err)
+	}
+	want := "a whole number"
+	switch {
+	case errors.Is(number, strconv.ErrRange):
+		want = "a number that is not so large"
+	case number.Func == "ParseUint":
+		want = "a whole number, not less than 0"
+	case number.Func == "ParseFloat":
+		want = "a number"
+	case number.Func == "ParseBool":
+		want = "true or false"
+	}
+	return fmt.Errorf("%w: %s: want %s", errUsage, strings.TrimSuffix(err.Error(), ": "+number.Error()), want)
+}

@@ -101,7 +101,7 @@ func newRoot() *cobra.Command {
 	root.Version = thisBuild().String()
 	root.SetVersionTemplate("tallywheel {{.Version}}\n")
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fmt.Errorf("%w: %w", errUsage, err) })
+	root.SetFlagErrorFunc(badFlag)
 	root.AddCommand(newDemo(), newRun(), newUpgrade(), newCheck(), newAck(), newPorts(), newTap(), newSim(), newLog(), newProve(), newReplay(), newTail(), newLab(), newAdvise(), newLoad(), newServe(), newProbe(), newCyclic(), newMemfrag(), newDoctor(), newVersion())
 	return root
 }
