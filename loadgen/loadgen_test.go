@@ -319,3 +319,22 @@ func TestOnceBesideARate(t *testing.T) {
 		t.Errorf("when the context had ended, the server had %d requests", n)
 	}
 }
+
+// What is due in a time is the rate's share of it, to the request, where no interval is a whole
+// number of nanoseconds, too.
+func TestDueInASecond(t *testing.T) {
+	for _, rate := range []float64{1, 3, 7, 300, 600, 700, 900, 1100, 3000, 6000, 7000, 9000, 33_333, 70_000, 1_100_000} {
+		for threads := 1; threads <= 4; threads++ {
+			due := 0
+			for i := range threads {
+				one := thread{cfg: &Config{Threads: threads}, interval: 1e9 * float64(threads) / rate}
+				for one.reset(time.Time{}, time.Second, i); one.due() < one.length; one.asks++ {
+					due++
+				}
+			}
+			if due != int(rate) {
+				t.Errorf("of %v a second by %d threads: %d are due in one second", rate, threads, due)
+			}
+		}
+	}
+}

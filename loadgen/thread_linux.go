@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/tls"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"net/http"
 	"net/netip"
@@ -40,7 +41,8 @@ type thread struct {
 	moved  time.Duration // the last time that bytes came or went
 
 	interval float64       // open loop: between requests of this thread, in nanoseconds
-	next     float64       // when the next is due
+	behind   float64       // the first thread, in intervals
+	asks     int           // sent of those that are due
 	early    time.Duration // before that the wait for it ends, as waits end late
 
 	latency  *hdrhistogram.Histogram
@@ -133,7 +135,7 @@ func (t *thread) close() {
 func (t *thread) reset(began time.Time, length time.Duration, index int) {
 	t.began, t.length, t.over, t.looked = began, length, false, 0
 	t.users, t.idle = t.users[:0], t.idle[:0]
-	t.next = t.interval * float64(index) / float64(t.cfg.Threads)
+	t.behind, t.asks = float64(index)/float64(t.cfg.Threads), 0
 	t.latency, t.errors, t.seconds = newHistogram(), map[string]int{}, seconds{}
 	t.answered, t.late, t.unsent, t.atLeast, t.received, t.sent, t.counted, t.lastAnswer = 0, 0, 0, 0, 0, 0, 0, 0
 	t.statuses = [1000]uint64{}
@@ -184,7 +186,7 @@ func (t *thread) run(stop <-chan struct{}) {
 		t.tick() // to read and to send has taken its time, by which the next would be late
 		until := min(t.length, t.now+100*time.Millisecond)
 		if t.interval > 0 && len(t.idle) > 0 {
-			until = min(until, time.Duration(t.next)-t.early)
+			until = min(until, t.due()-t.early)
 		}
 		if len(t.users) > 0 {
 			until = min(until, t.users[0].at)
@@ -196,12 +198,17 @@ func (t *thread) run(stop <-chan struct{}) {
 		t.lookForLost()
 	}
 	t.over, t.counted = true, t.now
-	for t.interval > 0 && t.next < float64(t.length) {
-		t.waited(t.now - time.Duration(t.next))
-		t.next += t.interval
+	for ; t.interval > 0 && t.due() < t.length; t.asks++ {
+		t.waited(t.now - t.due())
 		t.unsent++
 	}
 	t.rest()
+}
+
+// due is when the next request of an open loop is. It is counted from the beginning: a sum of
+// intervals is off by the error of each, and one more would be due within a second of 300.
+func (t *thread) due() time.Duration {
+	return time.Duration(math.Round((float64(t.asks) + t.behind) * t.interval))
 }
 
 // waited counts a request of an open loop that has no good answer by how long it has waited: left
@@ -324,14 +331,14 @@ func (t *thread) tick() { t.now = time.Since(t.began) }
 
 // sendDue sends what is due, on connections that wait for nothing.
 func (t *thread) sendDue() {
-	for len(t.idle) > 0 && time.Duration(t.next) <= t.now {
+	for len(t.idle) > 0 && t.due() <= t.now {
 		c := t.idle[len(t.idle)-1]
 		t.idle = t.idle[:len(t.idle)-1]
 		if c.fd < 0 || c.opening || len(c.due) > 0 {
 			continue // it comes back when it is connected, or it came twice: the server had closed it while it was idle
 		}
-		c.due = append(c.due, time.Duration(t.next))
-		t.next += t.interval
+		c.due = append(c.due, t.due())
+		t.asks++
 		t.sendNext(c)
 	}
 }
