@@ -2,6 +2,7 @@ package loadgen
 
 import (
 	"bufio"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"maps"
@@ -237,6 +238,35 @@ func TestTooEarly(t *testing.T) {
 	})
 	if r.Requests > 0 || len(early) == 0 {
 		t.Errorf("%d answered, errors %v", r.Requests, r.Errors)
+	}
+}
+
+// TestPipelinedBeyondTheSocket: the first of many requests are answered while the last wait for the
+// socket to take them. That was "answered before the request was sent".
+func TestPipelinedBeyondTheSocket(t *testing.T) {
+	const pipeline, size = 64, 256 << 10
+	var asked atomic.Int64
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if n, err := io.Copy(io.Discard, r.Body); n == size && err == nil {
+			asked.Add(1)
+		}
+	}))
+	s.StartTLS()
+	defer s.Close()
+	plain := httptest.NewServer(s.Config.Handler)
+	defer plain.Close()
+	for _, url := range []string{plain.URL, s.URL} {
+		before := asked.Load()
+		r, err := Run(t.Context(), Config{
+			URL: url, TLS: &tls.Config{InsecureSkipVerify: true}, Method: "POST", Body: make([]byte, size),
+			Connections: 1, Pipeline: pipeline, Duration: 200 * time.Millisecond, Timeout: time.Minute,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := asked.Load() - before; r.Failed() > 0 || n < pipeline || int64(r.Requests+r.Late) != n {
+			t.Errorf("%s: the server had %d requests, %d are answered, errors %v", url, n, r.Requests+r.Late, r.Errors)
+		}
 	}
 }
 

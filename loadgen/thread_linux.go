@@ -481,10 +481,18 @@ func (t *thread) ask(c *conn) {
 	}
 }
 
+// stillAsks reports whether the oldest request has not been sent whole. Of requests that are
+// pipelined the first are answered while the last wait for the socket. Of the very last one TLS may
+// hold the end, which is not in c.unsent any more.
+func (t *thread) stillAsks(c *conn) bool {
+	size := len(t.bursts[0]) / t.cfg.Pipeline // of each, for what is pipelined is one exchange
+	return c.waits && len(c.due) <= max(1, (len(c.unsent)+size-1)/size)
+}
+
 // done counts an answer. It reports whether the connection goes on.
 func (t *thread) done(c *conn, status int) (goesOn bool) {
 	switch {
-	case c.waits: // what is left of the request would be taken for the next one
+	case t.stillAsks(c): // what is left of the request would be taken for the next one
 		t.lost(c, "answered before the request was sent: "+kindOfStatus(status))
 		return false
 	case t.cfg.Close:
@@ -525,7 +533,7 @@ func (t *thread) endOf(c *conn) {
 	case bad != "":
 		t.lost(c, bad)
 		return
-	case c.waits:
+	case t.stillAsks(c):
 		t.lost(c, "answered before the request was sent: "+kindOfStatus(status))
 		return
 	}
