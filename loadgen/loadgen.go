@@ -400,8 +400,8 @@ func (l *Load) Run(ctx context.Context, length time.Duration) *Result {
 	return r
 }
 
-// Once sends one request on every connection, all at once also where there is a rate, and waits for
-// the answers.
+// Once sends one request on every connection, of those that are pipelined so many, and waits for
+// the answers. It sends them all at once, also where there is a rate.
 func (l *Load) Once(ctx context.Context) *Result {
 	const patience = 10 * time.Second
 	for _, t := range l.threads {

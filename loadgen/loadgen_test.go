@@ -338,3 +338,35 @@ func TestDueInASecond(t *testing.T) {
 		}
 	}
 }
+
+// Once is one request on each connection, however they are used otherwise, and also where the
+// server ends every other one behind its answer.
+func TestOnceIsOnce(t *testing.T) {
+	var asked atomic.Int64
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if asked.Add(1)%2 == 0 {
+			w.Header().Set("Connection", "close")
+		}
+	}))
+	defer s.Close()
+	for name, cfg := range map[string]Config{
+		"plain": {}, "one each": {Close: true}, "users": {ThinkMin: time.Millisecond, ThinkMax: 5 * time.Millisecond},
+		"users, one each": {Close: true, ThinkMin: time.Millisecond, ThinkMax: 5 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg.URL, cfg.Connections, cfg.Threads, cfg.Timeout = s.URL+"/", 5, 2, time.Minute
+			l, err := New(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			for i := range 20 {
+				before := asked.Load()
+				r := l.Once(t.Context())
+				if n := asked.Load() - before; n != 5 || r.Requests+r.Late != 5 || r.Failed() > 0 {
+					t.Fatalf("call %d: the server had %d requests, %d are answered, errors %v", i, n, r.Requests+r.Late, r.Errors)
+				}
+			}
+		})
+	}
+}

@@ -80,7 +80,7 @@ func (t *thread) opened(c *conn) {
 	switch {
 	case t.interval > 0:
 		t.idle = append(t.idle, c)
-	case t.over:
+	case t.over, t.once && c.tried:
 	case t.cfg.Close: // who uses it has thought before
 		t.sendBurst(c)
 	default:

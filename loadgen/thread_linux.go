@@ -87,6 +87,7 @@ type conn struct {
 	retryAt time.Duration
 	failed  error // why it was not made
 	down    bool  // … and it has not been since
+	tried   bool  // it has sent in this run
 }
 
 func newThread(cfg *Config, to netip.AddrPort, requests [][]byte, index int) (*thread, error) {
@@ -139,6 +140,9 @@ func (t *thread) reset(began time.Time, length time.Duration, index int) {
 	t.latency, t.errors, t.seconds = newHistogram(), map[string]int{}, seconds{}
 	t.answered, t.late, t.unsent, t.atLeast, t.received, t.sent, t.counted, t.lastAnswer = 0, 0, 0, 0, 0, 0, 0, 0
 	t.statuses = [1000]uint64{}
+	for _, c := range t.conns {
+		c.tried = false
+	}
 }
 
 // answersFor is how long nothing may move on any connection until answers are no longer waited for
@@ -163,7 +167,7 @@ func (t *thread) run(stop <-chan struct{}) {
 		case t.cfg.ThinkMax > 0 && len(c.due) == 0:
 			t.thinks(c, 0) // so that they are not in step
 		case c.fd < 0:
-			t.renew(c)
+			t.connect(c)
 		case len(c.due) > 0:
 		case t.interval > 0:
 			t.idle = append(t.idle, c)
@@ -177,7 +181,7 @@ func (t *thread) run(stop <-chan struct{}) {
 			t.length = min(t.length, t.now)
 		default:
 		}
-		if t.over = t.now >= t.length || t.once && int(t.answered)+t.failures() >= len(t.conns); t.over {
+		if t.over = t.now >= t.length || t.once && int(t.answered)+t.failures() >= len(t.conns)*t.cfg.Pipeline; t.over {
 			break
 		}
 		if t.interval > 0 {
@@ -354,7 +358,7 @@ func (t *thread) sendBurst(c *conn) {
 // sendNext sends the connection's next exchange, and remembers what must come back.
 func (t *thread) sendNext(c *conn) {
 	i := c.next
-	c.next, c.want, c.sent = (i+1)%len(t.bursts), nil, t.now
+	c.next, c.want, c.sent, c.tried = (i+1)%len(t.bursts), nil, t.now, true
 	if want := &t.cfg.Exchanges[i].Want; want.Pattern != nil {
 		c.want = want
 	}
