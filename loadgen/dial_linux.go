@@ -189,6 +189,38 @@ func (c *conn) write(b []byte) (n int, whole bool, err error) {
 	return n, n == len(b) && len(c.wire.out) == 0, nil
 }
 
+// readsAtOnce bounds how much of one connection is read in a turn, in records of TLS: a server that
+// sends without a pause would keep the thread from its clock, and from its other connections.
+const readsAtOnce = 16
+
+// read reads what has come. What it leaves, the next turn goes on with.
+func (t *thread) read(c *conn) {
+	if c.unread {
+		return // this turn comes to it
+	}
+	made := c.made
+	for range readsAtOnce {
+		if !t.receive(c) || c.fd < 0 || c.made != made {
+			return
+		}
+	}
+	c.unread = true
+	t.unread = append(t.unread, asked{c, made})
+}
+
+// readOn goes on with what the turn before has left.
+func (t *thread) readOn() {
+	left := t.unread
+	t.unread = t.spare[:0]
+	for _, a := range left {
+		if c := a.c; c.fd >= 0 && c.made == a.made {
+			c.unread = false
+			t.read(c)
+		}
+	}
+	t.spare = left
+}
+
 // read reads what has come; 0: the server has ended.
 func (c *conn) read(b []byte) (int, error) {
 	if c.tls == nil {

@@ -36,6 +36,8 @@ type thread struct {
 	random *rand.Rand
 	polls  polls
 	asked  []asked // closed loop: in this turn
+	unread []asked // TLS: may have more to read, of which no event tells
+	spare  []asked // memory for the next of unread
 	buf    []byte
 	looked time.Duration // for answers that do not come
 	moved  time.Duration // the last time that bytes came or went
@@ -84,6 +86,7 @@ type conn struct {
 	want    *Content // of the answers to what was sent; nil: anything
 	got     int64    // bytes of the body that is coming
 	closes  int      // Config.Close: the status of the answer behind which the server has yet to close; else 0
+	unread  bool     // it is among the thread's unread
 	retryAt time.Duration
 	failed  error // why it was not made
 	down    bool  // … and it has not been since
@@ -206,7 +209,7 @@ func (t *thread) run(stop <-chan struct{}) {
 		t.waited(t.now - t.due())
 		t.unsent++
 	}
-	t.rest()
+	t.rest(stop)
 }
 
 // due is when the next request of an open loop is. It is counted from the beginning: a sum of
@@ -246,15 +249,20 @@ func (t *thread) down() (n int) {
 	return n
 }
 
-// rest waits for the answers to what has been sent.
-func (t *thread) rest() {
+// rest waits for the answers to what has been sent. Who stops the run waits for a second at most.
+func (t *thread) rest(stop <-chan struct{}) {
 	end := t.now + t.cfg.Timeout
 	for t.moved = t.now; t.now < min(end, t.moved+answersFor); {
+		select {
+		case <-stop:
+			end, stop = min(end, t.now+answersFor), nil
+		default:
+		}
 		waits := false
 		for _, c := range t.conns {
 			waits = waits || len(c.due) > 0
 		}
-		if !waits || !t.turn(min(end, t.moved+answersFor)-t.now) {
+		if !waits || !t.turn(min(end, t.moved+answersFor, t.now+100*time.Millisecond)-t.now) {
 			return
 		}
 	}
@@ -267,6 +275,9 @@ func (t *thread) rest() {
 
 // turn waits for the kernel once, and does what it says.
 func (t *thread) turn(wait time.Duration) bool {
+	if len(t.unread) > 0 {
+		wait = 0
+	}
 	began := t.now
 	n, err := t.wait(wait)
 	t.tick()
@@ -285,6 +296,7 @@ func (t *thread) turn(wait time.Duration) bool {
 			t.ready(c, events)
 		}
 	}
+	t.readOn()
 	for _, a := range t.asked {
 		if c := a.c; c.fd >= 0 && c.made == a.made { // else it was lost meanwhile
 			t.goOn(c)
@@ -304,7 +316,7 @@ type asked struct {
 // wait waits for events, for as long at most. Where every answer is followed by a request at once,
 // it looks for some time before it sleeps.
 func (t *thread) wait(most time.Duration) (n int, err error) {
-	if t.interval == 0 && t.cfg.ThinkMax == 0 && t.polls.worthIt() {
+	if most > 0 && t.interval == 0 && t.cfg.ThinkMax == 0 && t.polls.worthIt() {
 		for end := t.now + min(most, pollFor); n == 0 && err == nil && t.now < end; t.tick() {
 			if n, err = t.epoll.WaitRaw(0); n == 0 {
 				sys.Yield() // the server may wait for this CPU
@@ -402,9 +414,7 @@ func (t *thread) ready(c *conn, events uint32) {
 	if events&(sys.Readable|sys.Gone) == 0 {
 		return
 	}
-	for made, more := c.made, true; more && c.fd >= 0 && c.made == made; {
-		more = t.receive(c)
-	}
+	t.read(c)
 }
 
 // receive reads once. It reports whether more may be there that no event will tell.

@@ -1,0 +1,77 @@
+package loadgen
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"io"
+	"net"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestRequestsDue: a rate is so many requests in a time, none more. Due times that were added up were
+// a bit too early for the one that is due when the time is over.
+func TestRequestsDue(t *testing.T) {
+	ended := make(chan struct{})
+	url := serveRaw(t, func(net.Conn) { <-ended })
+	t.Cleanup(func() { close(ended) }) // before serveRaw waits for its goroutines
+	const length = 100 * time.Millisecond
+	for _, cfg := range []Config{{Rate: 120, Threads: 1}, {Rate: 240, Threads: 2}, {Rate: 370, Threads: 4}, {Rate: 300, Threads: 2}} {
+		cfg.URL, cfg.Connections, cfg.Duration, cfg.Timeout = url, 4, length, length
+		r, err := Run(t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := uint64(cfg.Rate * length.Seconds()); r.AtLeast != want {
+			t.Errorf("%v requests a second of %d threads: %d were due in %v, want %d", cfg.Rate, cfg.Threads, r.AtLeast, length, want)
+		}
+	}
+}
+
+// TestServersThatNeverStop: the time, a time-out and the end of the context act, however much a
+// server sends. Over TLS a connection that always had something to read kept its thread for good.
+func TestServersThatNeverStop(t *testing.T) {
+	const soon, late = 200 * time.Millisecond, 5 * time.Second
+	flood := func(w io.Writer, b []byte) {
+		for err := error(nil); err == nil; {
+			_, err = w.Write(b)
+		}
+	}
+	certificate := httptest.NewTLSServer(nil)
+	defer certificate.Close()
+	secured := &tls.Config{Certificates: certificate.TLS.Certificates}
+	early := bytes.Repeat([]byte("HTTP/1.1 102 Processing\r\n\r\n"), 1<<14)
+	tlsURL := strings.Replace(serveRaw(t, func(c net.Conn) { flood(tls.Server(c, secured), early) }), "http:", "https:", 1)
+	body := append([]byte("HTTP/1.1 200 OK\r\n\r\n"), spread(1<<16)...)
+	url := serveRaw(t, func(c net.Conn) { flood(c, body) })
+	for name, c := range map[string]struct {
+		cfg  Config
+		stop bool
+	}{
+		"TLS":             {cfg: Config{URL: tlsURL, Duration: soon, Timeout: soon}},
+		"TLS, at a rate":  {cfg: Config{URL: tlsURL, Duration: soon, Timeout: soon, Rate: 100}},
+		"TLS, stopped":    {cfg: Config{URL: tlsURL, Duration: time.Hour, Timeout: time.Hour}, stop: true},
+		"stopped":         {cfg: Config{URL: url, Duration: time.Hour, Timeout: time.Hour}, stop: true},
+		"stopped, behind": {cfg: Config{URL: url, Duration: soon / 2, Timeout: time.Hour}, stop: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.cfg.Connections, c.cfg.Threads, c.cfg.TLS = 2, 1, &tls.Config{InsecureSkipVerify: true}
+			ctx, end := context.WithCancel(t.Context())
+			defer end()
+			if c.stop {
+				time.AfterFunc(soon, end)
+			}
+			began := time.Now()
+			r, err := Run(ctx, c.cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if took := time.Since(began); took > late || r.Errors["timeout"] < 2 {
+				t.Errorf("it took %v: %+v", took, r)
+			}
+		})
+	}
+}
