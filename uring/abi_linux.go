@@ -98,6 +98,7 @@ const (
 	unregisterRingFDs   = 21
 	registerPBufRing    = 22
 	unregisterPBufRing  = 23
+	registerSyncCancel  = 24
 	registerResizeRings = 33
 
 	registerSparse = 1 << 0 // flag of registerFiles2
@@ -253,6 +254,15 @@ type rsrcRegister struct {
 type rsrcUpdate struct {
 	offset, _ uint32
 	data      uint64
+}
+
+// syncCancel is struct io_uring_sync_cancel_reg.
+type syncCancel struct {
+	addr    uint64
+	fd      int32
+	flags   uint32
+	timeout timespec // 0: it does not wait
+	_       [4]uint64
 }
 
 // bufReg is struct io_uring_buf_reg.

@@ -99,8 +99,16 @@ func (o *Op) CancelFile(f *File) *Op {
 	return o
 }
 
-// CancelAll cancels everything in flight on the ring; Res is how many. Linux 5.19.
+// CancelAll cancels everything in flight on the ring; Res is how many. Behind a [Op.Drain] that
+// still waits it waits, too, as every operation does; Close does not. Linux 5.19.
 func (o *Op) CancelAll() *Op {
 	o.set(OpAsyncCancel).opFlags = cancelAny | cancelAll
 	return o
+}
+
+// cancelBeside is CancelAll beside the queue, in which a Drain holds up all that comes behind it,
+// cancellations too. An error leaves things as they are: before Linux 6.0 there is no such call.
+func (r *Ring) cancelBeside() {
+	reg := syncCancel{fd: -1, flags: cancelAny | cancelAll}
+	_, _ = r.register(registerSyncCancel, unsafe.Pointer(&reg), 1)
 }

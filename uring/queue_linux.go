@@ -517,7 +517,8 @@ func (r *Ring) strand() {
 }
 
 // cancelAll ends what is in flight. A cancellation misses what is between two of the kernel's lists
-// at that moment, so it is repeated, less and less often, while something is left.
+// at that moment, and what begins only when an operation before it has ended; so it is repeated,
+// less and less often while nothing ends.
 func (r *Ring) cancelAll(each func(*Op)) error {
 	var cancel Op
 	pause, end := cancelFirst, time.Now().Add(closePatience)
@@ -525,14 +526,17 @@ func (r *Ring) cancelAll(each func(*Op)) error {
 		for op := r.Next(); op != nil; op = r.Next() {
 			if op != &cancel {
 				each(op)
+				pause = cancelFirst
 			}
 		}
 		now := time.Now()
 		if r.InFlight() == r.boxes || now.After(end) {
 			return nil
 		}
-		if !cancel.InFlight() && r.nFree > 0 && !now.Before(again) {
-			if err := r.Push(cancel.CancelAll()); err != nil && !errors.Is(err, ErrFull) {
+		if again = earlier(again, now.Add(pause)); !now.Before(again) {
+			if cancel.InFlight() || r.nFree == 0 { // a drain holds it up, or it has no place
+				r.cancelBeside()
+			} else if err := r.Push(cancel.CancelAll()); err != nil && !errors.Is(err, ErrFull) {
 				return err
 			}
 			again = now.Add(pause)
@@ -547,6 +551,13 @@ func (r *Ring) cancelAll(each func(*Op)) error {
 			return err
 		}
 	}
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
 }
 
 const (
