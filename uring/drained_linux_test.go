@@ -1,6 +1,8 @@
 package uring_test
 
 import (
+	"net/netip"
+	"os"
 	"testing"
 	"time"
 
@@ -36,6 +38,47 @@ func TestCloseBehindADrain(t *testing.T) {
 		err := r.Shutdown(func(*uring.Op) { n++ })
 		if took := time.Since(began); err != nil || n < len(ops) || took > 5*time.Second {
 			t.Errorf("%v: %d of %d operations came back in %v", err, n, len(ops), took)
+		}
+	})
+}
+
+// TestZeroCopyThatIsCancelledInAChain: its notification was told to be a stray, for good.
+func TestZeroCopyThatIsCancelledInAChain(t *testing.T) {
+	needs(t, uring.OpSendZC, uring.OpSendMsgZC)
+	kinds(t, func(t *testing.T, cfg uring.Config) {
+		r := open(t, cfg)
+		_, out := sockets(t)
+		buf := uring.Wrap([]byte("hello"))
+		for i := range 200 {
+			var bad, behind, last, other uring.Op
+			zc := behind.SendZeroCopy(out, buf)
+			if i%2 == 0 {
+				zc = behind.SendMsgZeroCopy(out, netip.AddrPort{}, nil, buf)
+			}
+			if err := r.Chain(bad.Open("/there/is/no/such/file", os.O_RDONLY, 0), zc, last.Nop()); err != nil {
+				t.Fatal(err)
+			}
+			if err := r.Push(other.Timeout(time.Millisecond, 0)); err != nil {
+				t.Fatal(err)
+			}
+			for seen := 0; seen < 4; {
+				if err := r.Wait(1); err != nil {
+					t.Fatal(err)
+				}
+				for op := r.Next(); op != nil; op = r.Next() {
+					if seen++; op.More() || op.Notification() {
+						t.Fatalf("operation %d: more is to come, or it is a notification", seen)
+					}
+				}
+			}
+			fails(t, &behind, unix.ECANCELED)
+			if buf.InFlight() {
+				t.Fatal("the buffer is in flight")
+			}
+			do(t, r, other.Nop())
+		}
+		if err := r.Close(); err != nil || r.Stats().Strays > 0 {
+			t.Errorf("%v, %+v", err, r.Stats())
 		}
 	})
 }

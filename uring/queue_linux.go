@@ -274,7 +274,8 @@ func (r *Ring) wait(n int, deadline time.Time) error {
 	}
 	for first := true; ; first = false {
 		todo := r.tail - r.submitted
-		lacking := int(load(r.cqTail)-r.head) < n
+		late := r.lateThere()
+		lacking := int(load(r.cqTail)-r.head)-late < n
 		flags := uint32(0)
 		if lacking || first && (r.setup&(setupDeferTaskrun|setupIOPoll) != 0 || load(r.sqFlags)&sqCQOverflow != 0) {
 			flags = enterGetEvents
@@ -292,7 +293,7 @@ func (r *Ring) wait(n int, deadline time.Time) error {
 			arg = &r.untilArg
 			arg.ts = uint64(uintptr(unsafe.Pointer(&r.until)))
 		}
-		taken, e := r.enter(todo, n, flags, arg)
+		taken, e := r.enter(todo, n+late, flags, arg)
 		if e != 0 && e != unix.EINTR && e != unix.ETIME {
 			return r.refused("io_uring_enter", e)
 		}
@@ -387,8 +388,10 @@ func (r *Ring) Next() *Op {
 		r.head++
 		i := uint32(data & nameIndex)
 		if int(i) >= len(r.slots) || r.slots[i].name != data || r.slots[i].op == nil {
-			r.strays++
-			r.lastBad = data
+			if !r.wasLate(data) {
+				r.strays++
+				r.lastBad = data
+			}
 			continue
 		}
 		s := &r.slots[i]
@@ -402,8 +405,8 @@ func (r *Ring) Next() *Op {
 			op.ring = nil
 			if op.held {
 				op.release(r)
-				if res == -int32(unix.ECANCELED) {
-					op.closeAnyway()
+				if res < 0 {
+					r.failed(op, data)
 				}
 			}
 		}

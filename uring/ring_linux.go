@@ -111,6 +111,7 @@ type Ring struct {
 	arena   *Arena                        // registered
 	files   int                           // slots of the table of direct descriptors
 	fdArg   int32                         // of clearSlot
+	late    map[uint64]struct{}           // see failed
 	strays  uint64
 	lastBad uint64 // user_data of the last stray
 	stats   Stats
