@@ -82,3 +82,44 @@ func TestZeroCopyThatIsCancelledInAChain(t *testing.T) {
 		}
 	})
 }
+
+// TestZeroCopyAndDrain: the kernel waits for the notification of a send that it has not begun, and
+// the ring stood still for ever.
+func TestZeroCopyAndDrain(t *testing.T) {
+	needs(t, uring.OpSendZC, uring.OpSendMsgZC)
+	kinds(t, func(t *testing.T, cfg uring.Config) {
+		r := open(t, cfg)
+		_, out := sockets(t)
+		buf := uring.Wrap([]byte("x"))
+		var slow, drain, send uring.Op
+		refused := func(err error) {
+			t.Helper()
+			if err == nil || send.InFlight() || buf.InFlight() {
+				t.Fatalf("%v: want it to be refused", err)
+			}
+		}
+		do(t, r, drain.Nop()) // what was sent before is no matter
+		if err := r.Push(send.SendZeroCopy(out, buf)); err != nil {
+			t.Fatal(err)
+		}
+		for send.InFlight() {
+			if err := r.Wait(1); err != nil {
+				t.Fatal(err)
+			}
+			r.Next()
+		}
+		refused(r.Push(send.SendZeroCopy(out, buf).Drain()))
+		refused(r.Push(send.SendMsgZeroCopy(out, netip.AddrPort{}, nil, buf).Drain()))
+		refused(r.Chain(drain.Nop().Drain(), send.SendZeroCopy(out, buf)))
+		for _, op := range []*uring.Op{slow.Timeout(time.Hour, 0), drain.Nop().Drain()} {
+			if err := r.Push(op); err != nil {
+				t.Fatal(err)
+			}
+		}
+		refused(r.Push(send.SendZeroCopy(out, buf)))
+		refused(r.Push(send.SendMsgZeroCopy(out, netip.AddrPort{}, nil, buf)))
+		if err := r.Shutdown(nil); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -11,7 +11,7 @@ func (r *Ring) failed(op *Op, name uint64) {
 	switch {
 	case op.Res == -int32(unix.ECANCELED) && op.closing != nil:
 		op.closeAnyway()
-	case (op.Code() == OpSendZC || op.Code() == OpSendMsgZC) && op.flags&cqeNotif == 0:
+	case op.Code().zeroCopy() && op.flags&cqeNotif == 0:
 		if r.late == nil || len(r.late) > len(r.cqes) { // this kernel does not notify of them
 			r.late = map[uint64]struct{}{}
 		}

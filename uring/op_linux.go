@@ -300,8 +300,11 @@ func (o *Op) checkRare(r *Ring) error {
 			return err
 		}
 	}
-	if o.e.flags&sqeIODrain != 0 && r.quiet {
+	if o.drains() && r.quiet {
 		return errors.New("drain: not on a ring that has had a quiet chain")
+	}
+	if r.drained = r.drained || o.drains(); r.drained && o.Code().zeroCopy() {
+		return fmt.Errorf("%v: not on a ring that has had a drain, for which the kernel would wait with all that follows", o.Code())
 	}
 	return nil
 }
@@ -437,6 +440,9 @@ func (o *Op) closeAnyway() {
 // Code is what the operation does.
 func (o *Op) Code() Opcode { return Opcode(o.e.opcode) }
 
+// zeroCopy reports whether it sends without copying.
+func (o Opcode) zeroCopy() bool { return o == OpSendZC || o == OpSendMsgZC }
+
 // Result is the newest completion as Go has it: a count or descriptor, or the error with the
 // operation's name.
 func (o *Op) Result() (int, error) {
@@ -467,9 +473,12 @@ func (o *Op) Notification() bool { return o.flags&cqeNotif != 0 }
 // NonEmpty reports whether the socket had more to read after this receive.
 func (o *Op) NonEmpty() bool { return o.flags&cqeNonEmpty != 0 }
 
-// Drain makes the operation wait until all that were submitted before have completed. It is for the
-// operation just filled.
+// Drain makes the operation wait until all that were submitted before have completed, and what is
+// submitted later wait for it, cancellations too. It is for the operation just filled. A ring that has
+// had one takes no SendZeroCopy any more: the kernel makes that wait for its own notification.
 func (o *Op) Drain() *Op { o.adjust().flags |= sqeIODrain; return o.special() }
+
+func (o *Op) drains() bool { return o.e.flags&sqeIODrain != 0 }
 
 // Async makes the kernel run the operation on a worker thread without trying it inline first.
 func (o *Op) Async() *Op { o.adjust().flags |= sqeAsync; return o }

@@ -97,9 +97,10 @@ type Ring struct {
 	boxes int // slots of mailboxes
 	many  int // operations in flight that complete more than once
 	// silent are those of a quiet chain: they do not complete by themselves.
-	silent int
-	quiet  bool   // it has had a quiet chain
-	spent  uint64 // generations that slots had which Resize has removed
+	silent  int
+	quiet   bool   // it has had a quiet chain
+	drained bool   // … a drain
+	spent   uint64 // generations that slots had which Resize has removed
 
 	brief    bool // the wait under way keeps the P
 	waits    uint
