@@ -156,6 +156,7 @@ func (r *Ring) unqueueLast() *Op {
 	op := s.op
 	op.unmate() // each of a quiet chain is taken back by itself
 	r.finish(s, i)
+	op.flags = nothing // of what it was to bring
 	op.reopen()
 	return op
 }

@@ -426,3 +426,35 @@ func TestWaitForAll(t *testing.T) {
 		wait(r.InFlight(), 1)
 	})
 }
+
+// TestSendEachThatIsTakenBack: an operation of a chain that is not queued is as it was before. A
+// SendEach still expected buffers; filled as a receive, it panicked for a piece that never came.
+func TestSendEachThatIsTakenBack(t *testing.T) {
+	stocks(t, 2, 64, func(t *testing.T, r *uring.Ring, g *uring.BufferRing) {
+		in, out := sockets(t)
+		q, err := r.NewSendQueue(2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := q.Put(uring.Wrap([]byte("x"))); err != nil {
+			t.Fatal(err)
+		}
+		var op uring.Op
+		if err := r.Chain(op.SendEach(out, q), new(uring.Op).Send(out, nil)); err == nil {
+			t.Fatal("a chain with an operation without a buffer is queued")
+		}
+		send(t, out, "y")
+		do(t, r, op.RecvFrom(in, g))
+		p, ok := op.Picked()
+		if !ok || string(p.Bytes) != "y" {
+			t.Fatalf("%q, %v", p.Bytes, ok)
+		}
+		p.Give()
+		if op.Nop(); g.Free() != 2 || q.Len() != 1 {
+			t.Errorf("%d of 2 buffers are free, %d wait", g.Free(), q.Len())
+		}
+		if err := q.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
