@@ -123,3 +123,28 @@ func TestZeroCopyAndDrain(t *testing.T) {
 		}
 	})
 }
+
+// TestTickThatIsUpdated: a tick that is always due cannot be cancelled, and Close waited for it for
+// ten seconds. UpdateTimeout let one become that.
+func TestTickThatIsUpdated(t *testing.T) {
+	if err := uring.Probe().Has(uring.MultishotTimeout); err != nil {
+		t.Skipf("SKIPPED: %v", err)
+	}
+	kinds(t, func(t *testing.T, cfg uring.Config) {
+		r := open(t, cfg)
+		var tick, update, stop uring.Op
+		if err := r.Push(tick.Tick(time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range []time.Duration{0, 1, time.Microsecond, -time.Second} {
+			if err := r.Push(update.UpdateTimeout(&tick, d)); err == nil || update.InFlight() {
+				t.Fatalf("a tick every %v: want an error", d)
+			}
+		}
+		if err := r.Push(update.UpdateTimeout(&tick, 2*time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+		reap(t, r, 1)
+		do2(t, r, &tick, stop.Cancel(&tick))
+	})
+}

@@ -280,6 +280,9 @@ func (o *Op) checkRare(r *Ring) error {
 	if t := o.target; t != nil && t.ring != nil && t.ring != r {
 		return errors.New("operation: in flight on another ring")
 	}
+	if t := o.target; t != nil && t.many && o.Code() == OpTimeoutRemove && o.aux.ts.duration() < minTick {
+		return fmt.Errorf("tick of %v: want at least %v", o.aux.ts.duration(), minTick)
+	}
 	if o.from != nil {
 		if err := o.from.check(r, &o.e); err != nil {
 			return err

@@ -59,8 +59,8 @@ func (o *Op) LinkTimeout(d time.Duration) *Op {
 	return o
 }
 
-// UpdateTimeout sets a Timeout or LinkTimeout of the same ring to d from now. It completes with
-// ENOENT if that is not in flight.
+// UpdateTimeout sets a Timeout or LinkTimeout of the same ring to d from now, a Tick to every d, at
+// least 100 µs. It completes with ENOENT if that is not in flight.
 func (o *Op) UpdateTimeout(target *Op, d time.Duration) *Op {
 	e := o.set(OpTimeoutRemove)
 	x := o.extra()

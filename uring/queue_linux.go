@@ -329,6 +329,10 @@ func timespecOf(d time.Duration) timespec {
 	return timespec{int64(d / time.Second), int64(d % time.Second)}
 }
 
+func (t timespec) duration() time.Duration {
+	return time.Duration(t.sec)*time.Second + time.Duration(t.nsec)
+}
+
 // enter calls io_uring_enter and gives the P back meanwhile. arg is part of the ring: what it
 // points to does not move.
 func (r *Ring) enter(todo uint32, n int, flags uint32, arg *geteventsArg) (int, unix.Errno) {
