@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// TestRequestsDue: a rate is so many requests in a time, none more. Due times that were added up were
-// a bit too early for the one that is due when the time is over.
+// TestRequestsDue: a rate is so many requests in a time, none more. Due times that were added up
+// were a bit too early for the one that is due when the time is over.
 func TestRequestsDue(t *testing.T) {
 	ended := make(chan struct{})
 	url := serveRaw(t, func(net.Conn) { <-ended })

@@ -369,8 +369,8 @@ func (l *Load) Close() error {
 }
 
 // Run sends for a time, or until ctx ends, and returns when what was sent has been answered, or
-// when nothing has come or gone for a second, or ctx has ended a second ago. Requests that were answered after the time count as
-// late.
+// when nothing has come or gone for a second, or ctx has ended a second ago. Requests that were
+// answered after the time count as late.
 func (l *Load) Run(ctx context.Context, length time.Duration) *Result {
 	if ctx.Err() != nil {
 		length = 0

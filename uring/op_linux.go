@@ -477,8 +477,8 @@ func (o *Op) Notification() bool { return o.flags&cqeNotif != 0 }
 func (o *Op) NonEmpty() bool { return o.flags&cqeNonEmpty != 0 }
 
 // Drain makes the operation wait until all that were submitted before have completed, and what is
-// submitted later wait for it, cancellations too. It is for the operation just filled. A ring that has
-// had one takes no SendZeroCopy any more: the kernel makes that wait for its own notification.
+// submitted later wait for it, cancellations too. It is for the operation just filled. A ring that
+// has had one takes no SendZeroCopy any more: the kernel makes that wait for its own notification.
 func (o *Op) Drain() *Op { o.adjust().flags |= sqeIODrain; return o.special() }
 
 func (o *Op) drains() bool { return o.e.flags&sqeIODrain != 0 }
