@@ -97,7 +97,7 @@ func (a *Acceptor) accept(ctx context.Context, waits bool) {
 			}
 		}
 		waits = false
-		if !a.socket.wait() || ctx.Err() != nil {
+		if !a.asked && !a.socket.wait() || ctx.Err() != nil { // an answer that is late may bring the last one that waited
 			return
 		}
 		conn, err := a.ask(ctx)
@@ -159,6 +159,25 @@ func (a *Acceptor) ask(ctx context.Context) (Arrival, error) {
 	}
 }
 
+// settle waits for an answer that is still to come, so that nobody else takes it for theirs. A
+// connection that it brings stays on the shelf, where the next ask finds it.
+func (a *Acceptor) settle() {
+	if !a.asked {
+		return
+	}
+	late := time.NewTimer(settlesIn)
+	defer late.Stop()
+	select {
+	case e := <-a.answers:
+		a.asked = false
+		e.CloseFDs()
+	case <-late.C: // the keeper stands still, or has ended
+	}
+}
+
+// settlesIn is how long settle waits. A keeper that is there answers at once.
+const settlesIn = time.Second
+
 // Heard takes an answer of the keeper.
 func (a *Acceptor) Heard(e Entry) {
 	select {
@@ -201,6 +220,7 @@ func (a *Acceptor) Rest() (Arrival, error) {
 // Close ends it all.
 func (a *Acceptor) Close() {
 	a.Leave()
+	a.settle()
 	if a.socket == nil {
 		return
 	}

@@ -42,6 +42,7 @@ type line struct {
 	stop   context.CancelFunc // run is to read what there is, and to end
 	ctx    context.Context
 	done   chan struct{} // closed by run
+	before *line         // of the same source, which had not ended when this one was made; nil: none
 
 	closed chan error    // of reader.Handler, for run
 	full   chan struct{} // the reader found no room, and pauses
@@ -52,6 +53,7 @@ type line struct {
 	producer *spool.Producer
 	giveUp   time.Time // when run ends at the latest, once it is stopped
 	leaves   bool      // … and another reader goes on with the device, which stays open
+	dropped  bool      // … and nobody looks at the spool any more
 	last     int64     // when bytes came last, ns since 1970
 	stuck    time.Time // since when there was no room; zero: there is some
 }
@@ -82,6 +84,31 @@ func (l *line) leave(by time.Time) {
 	l.mu.Unlock()
 	l.stop()
 	<-l.done
+}
+
+// drop has the line end without a look at what there is: the recorder has seen the end of it, or has
+// given its spool up. Connections that wait are closed.
+func (l *line) drop() {
+	l.mu.Lock()
+	l.giveUp, l.dropped = time.Now(), true
+	l.mu.Unlock()
+	l.stop()
+}
+
+func (l *line) isDropped() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.dropped
+}
+
+// hasEnded says whether run has.
+func (l *line) hasEnded() bool {
+	select {
+	case <-l.done:
+		return true
+	default:
+		return false
+	}
 }
 
 func (l *line) isLeft() bool {
@@ -123,7 +150,12 @@ func (l *line) run(before adoption) {
 		l.wire.leave()
 		return
 	}
-	l.readRest(d)
+	switch {
+	case !l.isDropped():
+		l.readRest(d)
+	case d != nil:
+		_ = d.Close()
+	}
 	l.wire.close()
 	now := spool.MomentOf(time.Now())
 	l.note(spool.Mark{Time: now.Wall, Kind: spool.Ended, B: uint64(now.Steady)})

@@ -63,6 +63,7 @@ type Entry struct {
 	Data    json.RawMessage
 	FDs     []int
 	Dropped bool
+	Answer  bool // of the keeper, to Accept
 }
 
 // Link is the connection of reader or recorder to the keeper. Any goroutine may put; one receives.
@@ -189,7 +190,7 @@ func (l *Link) Follow(entry func(Entry), processes func([]Process)) (yields bool
 		case opYield:
 			return true
 		case opPut, opDrop, opAccept:
-			entry(Entry{Name: m.Name, Data: m.Data, FDs: fds, Dropped: m.Op == opDrop})
+			entry(Entry{Name: m.Name, Data: m.Data, FDs: fds, Dropped: m.Op == opDrop, Answer: m.Op == opAccept})
 		case opProcesses:
 			var all []Process
 			if json.Unmarshal(m.Data, &all) == nil {

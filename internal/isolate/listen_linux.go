@@ -19,6 +19,7 @@ type given struct {
 
 	mu      sync.Mutex
 	waiting []int         // connections that wait
+	closed  bool          // … and none any more
 	signal  chan struct{} // has a signal while one waits, unless that was heard
 }
 
@@ -44,6 +45,10 @@ func (w *given) begin(l *line, before adoption) {
 func (w *given) offer(fd int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.closed {
+		_ = sys.CloseFD(fd)
+		return
+	}
 	w.waiting = append(w.waiting, fd)
 	w.tell()
 }
@@ -135,6 +140,17 @@ func (w *given) rest() device {
 	return nil
 }
 
+// close closes what waits, and nobody will read.
+func (w *given) close() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.closed = true
+	for _, fd := range w.waiting {
+		_ = sys.CloseFD(fd)
+	}
+	w.waiting = nil
+}
+
 // listening is the wire of a device that connects. One connection is read at a time, and one more
 // is accepted, so that we know of it.
 type listening struct {
@@ -206,4 +222,7 @@ func (w *listening) rest() device {
 	return w.take()
 }
 
-func (w *listening) close() { w.acceptor.Close() }
+func (w *listening) close() {
+	w.acceptor.Close()
+	w.given.close()
+}

@@ -166,17 +166,35 @@ func (r *ports) take(e Entry) (err error) {
 		if l := r.lines[source]; l != nil {
 			delete(r.lines, source)
 			r.ends[source] = l
-			go l.end(time.Now()) // what the recorder drops it has seen the end of
+			l.drop()
 		}
 		return nil
 	case kind == "lane":
 		return r.lane(source, e)
+	case kind == "next" && e.Answer:
+		if l := r.asks(source); l != nil {
+			l.wire.heard(e)
+			return nil
+		}
 	case kind == "next" && !e.Dropped && r.lines[source] != nil:
 		r.lines[source].wire.heard(e)
 		return nil
 	}
 	e.CloseFDs()
 	return nil
+}
+
+// asks is the line that an answer of the keeper is for: of those of a source, the first that has
+// not ended. The next one asks once that has, and has had its answers. nil: there is none.
+func (r *ports) asks(source string) *line {
+	l := r.lines[source]
+	if l == nil {
+		l = r.ends[source]
+	}
+	for l != nil && l.before != nil && !l.before.hasEnded() {
+		l = l.before
+	}
+	return l
 }
 
 // lane begins to read a source, or changes how it is read.
@@ -223,6 +241,9 @@ func (r *ports) lane(source string, e Entry) error {
 	}
 	before := r.ends[source]
 	delete(r.ends, source)
+	if before != nil && !before.hasEnded() {
+		l.before = before
+	}
 	go func() {
 		if before != nil { // it takes what it has off the shelf
 			<-before.done
