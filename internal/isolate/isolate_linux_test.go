@@ -214,3 +214,28 @@ func TestMomentsOfTwoClocks(t *testing.T) {
 		t.Errorf("%v, between %v and %v", steady, before, after)
 	}
 }
+
+// TestKeeperEndsAtOnce ends the keeper while the reader begins, as where the recorder has refused to
+// start and said why: that is no error of the reader.
+func TestKeeperEndsAtOnce(t *testing.T) {
+	for _, told := range []bool{false, true} {
+		ours, theirs, err := ipc.Pair(linkConfig)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn, err := ipc.Inherit(theirs, linkConfig)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if told {
+			if err := send(ours, message{Op: opPrepare, Data: Beginning{}.encode()}, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_ = ours.Close()
+		if err := ReadPorts(&Link{conn: conn}, slog.New(slog.DiscardHandler)); err != nil {
+			t.Errorf("told: %v: %v", told, err)
+		}
+		_ = conn.Close()
+	}
+}

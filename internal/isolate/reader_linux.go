@@ -4,8 +4,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/tallywheel/tallywheel/internal/sockets"
@@ -57,12 +59,15 @@ func ReadPorts(link *Link, log *slog.Logger) error {
 	if err == nil {
 		err = link.Prepared()
 	}
-	if err != nil {
-		return fmt.Errorf("the link to the keeper: %w", err)
+	var shelf []Entry
+	if err == nil {
+		shelf, err = link.Shelf()
 	}
-	shelf, err := link.Shelf()
-	if err != nil {
-		return fmt.Errorf("the shelf: %w", err)
+	switch {
+	case isEnd(err):
+		return nil // there is nothing to read yet, and the keeper says why it has ended
+	case err != nil:
+		return fmt.Errorf("the link to the keeper: %w", err)
 	}
 	r := &ports{link: link, log: log, lines: map[string]*line{}, ends: map[string]*line{}, known: map[string]adoption{}}
 	for _, e := range shelf {
@@ -102,6 +107,11 @@ func ReadPorts(link *Link, log *slog.Logger) error {
 		return r.read.Close()
 	}
 	return nil
+}
+
+// isEnd reports whether an error of the link says that the other side has ended.
+func isEnd(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)
 }
 
 // know notes what the reader before had of a device.
