@@ -326,6 +326,26 @@ func (r *Recovered) Gone() (n uint64, atMost bool) {
 	return n, atMost
 }
 
+// And is that with what was found when the log was opened once more within the same start. Either
+// may be nil.
+func (r *Recovered) And(later *Recovered) *Recovered {
+	if r == nil {
+		return later
+	}
+	if later == nil {
+		return r
+	}
+	both := Recovered{
+		Missing:  append(slices.Clone(r.Missing), later.Missing...),
+		Unsynced: r.Unsynced + later.Unsynced, CutBytes: r.CutBytes + later.CutBytes, CutAt: later.CutAt,
+		SetAside: append(slices.Clone(r.SetAside), later.SetAside...),
+	}
+	if both.CutAt == "" {
+		both.CutAt = r.CutAt
+	}
+	return &both
+}
+
 // Held is what the owner of a book holds at the moment of a sheet, counted where it is held.
 type Held struct {
 	Bytes  uint64 // read and not classified

@@ -55,9 +55,7 @@ func (i *isolation) sources() (all []string) {
 // goOn goes on with the start that has left that sheet.
 func (r *Recorder) goOn(e *archive.StartSheet) {
 	r.since, r.lastEnd, r.open = int64(e.Sheet.Since), LastEnd(r.iso.start.LastEnd), e.Troubles
-	if r.found == nil {
-		r.found = e.Sheet.Recovered
-	}
+	r.found = e.Sheet.Recovered.And(r.found)
 	e.End, e.Uncertain = "", false
 	lost := lossesLeft(e)
 	gone := r.giveUp(e, lost)

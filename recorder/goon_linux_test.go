@@ -56,8 +56,13 @@ func TestKillLeavesNothingOfWhatGoesOn(t *testing.T) {
 			}
 			e := &archive.StartSheet{LogStored: 3, Sheet: ledger.NewSheet(1, 1, append(c.others, ledger.Port{ID: c.goesOn, Book: 1}))}
 			e.Reach(c.goesOn, []ledger.Position{{Device: 1, Epoch: 1, Last: 2}}, nil)
+			e.Sheet.Recovered = lostAt(10, 19)
+			r.found = lostAt(30, 34)
 			e.Reach("a", []ledger.Position{{Device: 1, Epoch: 1, Last: 2}}, nil)
 			r.goOn(e)
+			if n, _ := r.found.Gone(); n != 15 || r.found.CutBytes != 2 || len(r.found.SetAside) != 2 {
+				t.Errorf("the log had lost %+v: want what both recorders found", r.found)
+			}
 			if len(r.owed) != c.parts || len(r.losses.list) != 0 {
 				t.Errorf("in the history: %d parts, want %d; lost: %+v, want nothing", len(r.owed), c.parts, r.losses.list)
 			}
@@ -73,4 +78,9 @@ func TestKillLeavesNothingOfWhatGoesOn(t *testing.T) {
 			}
 		})
 	}
+}
+
+// lostAt is what a log had lost, one segment and one byte of a torn tail beside those records.
+func lostAt(from, to uint64) *ledger.Recovered {
+	return &ledger.Recovered{Missing: []ledger.MissingRecords{{From: from, To: to}}, CutBytes: 1, SetAside: []string{"x"}}
 }

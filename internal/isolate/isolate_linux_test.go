@@ -215,8 +215,8 @@ func TestMomentsOfTwoClocks(t *testing.T) {
 	}
 }
 
-// TestKeeperEndsAtOnce ends the keeper while the reader begins, as where the recorder has refused to
-// start and said why: that is no error of the reader.
+// TestKeeperEndsAtOnce ends the keeper while the reader begins, as where the recorder has refused
+// to start and said why: that is no error of the reader.
 func TestKeeperEndsAtOnce(t *testing.T) {
 	for _, told := range []bool{false, true} {
 		ours, theirs, err := ipc.Pair(linkConfig)

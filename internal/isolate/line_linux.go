@@ -86,8 +86,8 @@ func (l *line) leave(by time.Time) {
 	<-l.done
 }
 
-// drop has the line end without a look at what there is: the recorder has seen the end of it, or has
-// given its spool up. Connections that wait are closed.
+// drop has the line end without a look at what there is: the recorder has seen the end of it, or
+// has given its spool up. Connections that wait are closed.
 func (l *line) drop() {
 	l.mu.Lock()
 	l.giveUp, l.dropped = time.Now(), true
