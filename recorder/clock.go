@@ -41,6 +41,19 @@ func (c *clockWatch) carry(wrong []archive.WrongClock) {
 	c.own = len(c.wrong)
 }
 
+// goOn goes on with the account of the recorder before this one, of the same start; nil: there is
+// none.
+func (c *clockWatch) goOn(before *ledger.Clock) {
+	if before == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.count += before.StepCount
+	c.steps = slices.Concat(before.Steps, c.steps)
+	c.steps = c.steps[max(0, len(c.steps)-maxSteps):]
+}
+
 // wrongTimes is for the next start.
 func (c *clockWatch) wrongTimes() []archive.WrongClock {
 	c.mu.Lock()

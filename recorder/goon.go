@@ -56,6 +56,10 @@ func (i *isolation) sources() (all []string) {
 func (r *Recorder) goOn(e *archive.StartSheet) {
 	r.since, r.lastEnd, r.open = int64(e.Sheet.Since), LastEnd(r.iso.start.LastEnd), e.Troubles
 	r.found = e.Sheet.Recovered.And(r.found)
+	r.clock.goOn(e.Sheet.Clock)
+	if e.Sheet.Log != nil {
+		r.evicted = e.Sheet.Log.Evicted
+	}
 	e.End, e.Uncertain = "", false
 	lost := lossesLeft(e)
 	gone := r.giveUp(e, lost)

@@ -56,12 +56,22 @@ func TestKillLeavesNothingOfWhatGoesOn(t *testing.T) {
 			}
 			e := &archive.StartSheet{LogStored: 3, Sheet: ledger.NewSheet(1, 1, append(c.others, ledger.Port{ID: c.goesOn, Book: 1}))}
 			e.Reach(c.goesOn, []ledger.Position{{Device: 1, Epoch: 1, Last: 2}}, nil)
+			e.Sheet.Clock = &ledger.Clock{StepCount: maxSteps + 1, Steps: make([]ledger.ClockStep, maxSteps)}
+			r.clock.at(1, 0)
+			r.clock.at(1e9, 0) // it is set
+			e.Sheet.Log = &ledger.LogState{Evicted: 7}
 			e.Sheet.Recovered = lostAt(10, 19)
 			r.found = lostAt(30, 34)
 			e.Reach("a", []ledger.Position{{Device: 1, Epoch: 1, Last: 2}}, nil)
 			r.goOn(e)
 			if n, _ := r.found.Gone(); n != 15 || r.found.CutBytes != 2 || len(r.found.SetAside) != 2 {
 				t.Errorf("the log had lost %+v: want what both recorders found", r.found)
+			}
+			if c := r.clock.account(); c.StepCount != maxSteps+2 || len(c.Steps) != maxSteps || c.Steps[maxSteps-1].At != 1e9 {
+				t.Errorf("the clock was set %d times, and %d are known, want those of both recorders", c.StepCount, len(c.Steps))
+			}
+			if s := r.inTheWay(); s == nil || s.Evicted != 7 {
+				t.Errorf("for want of room %+v, want 7 records", s)
 			}
 			if len(r.owed) != c.parts || len(r.losses.list) != 0 {
 				t.Errorf("in the history: %d parts, want %d; lost: %+v, want nothing", len(r.owed), c.parts, r.losses.list)

@@ -153,7 +153,7 @@ func perSecond(n uint64, took time.Duration) float64 {
 
 // LogNow is the log at this moment.
 func (r *Recorder) LogNow() LogSample {
-	p := r.log.Position()
+	p := r.position()
 	s := LogSample{First: p.First, Stored: p.Stored, Durable: p.Durable, Bytes: p.Used, Ahead: p.Ahead, Full: p.Full, Evicting: p.Evicting, Evicted: p.Evicted, DiskFree: -1, Room: -1}
 	if p.Err != nil {
 		s.Error = p.Err.Error()

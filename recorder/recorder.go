@@ -61,6 +61,7 @@ type Recorder struct {
 	damage  damageWatch
 	unnamed unnamedWatch
 	found   *ledger.Recovered       // what the log had lost when it was opened; nil: nothing
+	evicted uint64                  // records that recorders before this one removed for want of room, in the same start
 	missing []ledger.MissingRecords // what the log said then, also what earlier sheets have named
 	lastEnd LastEnd
 	owed    []*archive.StartSheet   // sheets of the start before, as long as they could not be kept; of whoever writes sheets

@@ -10,7 +10,7 @@ import (
 
 // inTheWay says what keeps frames from being recorded now, or from being kept; nil: nothing.
 func (r *Recorder) inTheWay() *ledger.LogState {
-	s := inTheWay(r.log.Position())
+	s := inTheWay(r.position())
 	if why := r.unsaved.Load(); why != nil {
 		if s == nil {
 			s = &ledger.LogState{}
@@ -26,6 +26,13 @@ func (r *Recorder) inTheWay() *ledger.LogState {
 	}
 	s.Full, s.Stalled = true, fmt.Sprintf("%d sources that are new to the log wait for room", n)
 	return s
+}
+
+// position is how far the log is, with what it removed for want of room since the start.
+func (r *Recorder) position() seglog.Position {
+	p := r.log.Position()
+	p.Evicted += r.evicted
+	return p
 }
 
 // inTheWay says what keeps the log from taking frames, or from keeping them, at that position, or
