@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/tls"
 	"errors"
-	"math"
 	"math/rand/v2"
 	"net/http"
 	"net/netip"
@@ -144,7 +143,7 @@ func (t *thread) reset(began time.Time, length time.Duration, index int) {
 	t.answered, t.late, t.unsent, t.atLeast, t.received, t.sent, t.counted, t.lastAnswer = 0, 0, 0, 0, 0, 0, 0, 0
 	t.statuses = [1000]uint64{}
 	for _, c := range t.conns {
-		c.tried = false
+		c.tried, c.sent = false, 0 // one that is still being made has its time anew
 	}
 }
 
@@ -205,24 +204,8 @@ func (t *thread) run(stop <-chan struct{}) {
 		t.lookForLost()
 	}
 	t.over, t.counted = true, t.now
-	for ; t.interval > 0 && t.due() < t.length; t.asks++ {
-		t.waited(t.now - t.due())
-		t.unsent++
-	}
+	t.leaveUnsent()
 	t.rest(stop)
-}
-
-// due is when the next request of an open loop is. It is counted from the beginning: a sum of
-// intervals is off by the error of each, and one more would be due within a second of 300.
-func (t *thread) due() time.Duration {
-	return time.Duration(math.Round((float64(t.asks) + t.behind) * t.interval))
-}
-
-// waited counts a request of an open loop that has no good answer by how long it has waited: left
-// out, the worst would not be in the percentiles.
-func (t *thread) waited(d time.Duration) {
-	t.atLeast++
-	t.record(d)
 }
 
 func (t *thread) record(d time.Duration) int64 {
@@ -329,35 +312,7 @@ func (t *thread) wait(most time.Duration) (n int, err error) {
 	return t.epoll.WaitFor(most)
 }
 
-// learn has the next wait for what is due end earlier if the last ended late, so that two of three
-// end in time. The thread turns until then, for no more than a tenth of its time.
-func (t *thread) learn(late time.Duration) {
-	if late > t.early {
-		t.early += 2 * time.Microsecond
-	} else {
-		t.early -= time.Microsecond
-	}
-	t.early = min(max(t.early, 0), earliest, time.Duration(t.interval/10))
-}
-
-// earliest bounds how early a wait ends: one that is later than that was not the timer's fault.
-const earliest = 200 * time.Microsecond
-
 func (t *thread) tick() { t.now = time.Since(t.began) }
-
-// sendDue sends what is due, on connections that wait for nothing.
-func (t *thread) sendDue() {
-	for len(t.idle) > 0 && t.due() <= t.now {
-		c := t.idle[len(t.idle)-1]
-		t.idle = t.idle[:len(t.idle)-1]
-		if c.fd < 0 || c.opening || len(c.due) > 0 {
-			continue // it comes back when it is connected, or it came twice: the server had closed it while it was idle
-		}
-		c.due = append(c.due, t.due())
-		t.asks++
-		t.sendNext(c)
-	}
-}
 
 func (t *thread) sendBurst(c *conn) {
 	now := time.Since(t.began) // and not t.now: many answers may have been read since

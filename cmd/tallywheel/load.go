@@ -65,19 +65,35 @@ With --hold up to millions of connections stay open, and each sends a request ev
 	}}, "think", "each connection is a user, who thinks so long before each request: 2s, or 1s-3s for any time between them; without --rate")
 	addSpan(c, &l.hold, "hold", 0, true, "open all connections, and have each send a request that often")
 	f.IntVar(&l.spread, "spread", 1, "with --hold: addresses that share the connections, some 2,000 each")
-	f.BoolVar(&cfg.Close, "close", false, "a connection for each request")
+	f.BoolVar(&cfg.Close, "close", false, "a connection for each request, which the server is asked to close")
 	f.IntVar(&cfg.Threads, "threads", 0, "threads that send, no more than connections (default: one for each CPU, at most 4)")
 	f.BoolVar(&cfg.RealTime, "realtime", false, "threads that send run before all others (SCHED_FIFO), on a machine with a CPU to spare: latencies have less of its own delays")
 	f.IntVar(&cfg.PID, "pid", 0, "process whose CPU time and memory are sampled each second")
 	f.StringVarP(&cfg.Method, "method", "X", "GET", "method")
 	f.StringArrayVarP(&l.headers, "header", "H", nil, "header field, Name: value")
-	f.StringVarP(&l.body, "data", "d", "", "body of every request; @FILE takes it from a file")
+	f.StringVarP(&l.body, "data", "d", "", "body of every request; @FILE takes it from a file, of 64 MiB at most")
 	f.BoolVarP(&l.insecure, "insecure", "k", false, "https: take any certificate")
 	addWord(c, &l.format, "format", loadText, []loadFormat{loadText, loadWrk, loadOha, loadK6, loadJSON}, "how the result is printed, some as the program of that name does")
 	f.BoolVar(&l.asJSON, "json", false, "print the result as JSON: --format json")
 	c.MarkFlagsMutuallyExclusive("format", "json")
 	completeLoad(c)
 	return c
+}
+
+// maxBody bounds the body of a request that is taken from a file: each connection sends all of it.
+const maxBody = 64 << 20
+
+func bodyOf(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxBody+1))
+	if err == nil && len(b) > maxBody {
+		err = fmt.Errorf("load: %s has more than %d MiB: a body that large is not sent", path, maxBody>>20)
+	}
+	return b, err
 }
 
 // completeLoad has the shell offer files only where one can stand.
@@ -122,7 +138,7 @@ func (l *loadFlags) run(c *cobra.Command, urls []string) error {
 	}
 	cfg.Body = []byte(l.body)
 	if path, ok := strings.CutPrefix(l.body, "@"); ok {
-		b, err := os.ReadFile(path)
+		b, err := bodyOf(path)
 		if err != nil {
 			return err
 		}
