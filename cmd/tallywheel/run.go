@@ -13,12 +13,14 @@ import (
 	"sync"
 	"syscall"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/tallywheel/tallywheel/api"
 	"github.com/tallywheel/tallywheel/config"
 	"github.com/tallywheel/tallywheel/forward"
+	"github.com/tallywheel/tallywheel/internal/sys"
 	"github.com/tallywheel/tallywheel/ledger"
 	"github.com/tallywheel/tallywheel/recorder"
 	"github.com/tallywheel/tallywheel/seglog"
@@ -64,6 +66,10 @@ func newRun() *cobra.Command {
 }
 
 func newLogger(w io.Writer) *slog.Logger { return slog.New(slog.NewTextHandler(w, nil)) }
+
+// calm is when a recorder gives back what only its beginning took: with little to record, half of
+// its memory.
+const calm = 2 * time.Second
 
 func record(ctx context.Context, file string, hup <-chan os.Signal, asJSON bool, out io.Writer) error {
 	var level slog.LevelVar
@@ -151,6 +157,8 @@ func serve(
 	notify("READY=1")
 	b.ready()
 	b.speak()
+	shrinks := time.AfterFunc(calm, sys.Shrink)
+	defer shrinks.Stop()
 	select {
 	case <-g.Yields():
 		return "another recorder goes on", errYields

@@ -99,7 +99,7 @@ func (cfg Keeping) Run(signals <-chan os.Signal) (code int) {
 	for {
 		select {
 		case <-settled.C:
-			shrink()
+			sys.Shrink()
 		case s := <-signals:
 			if k.signal(s.(syscall.Signal)) && waits {
 				again[Recorder].Reset(0) // it is told to stop once it is there

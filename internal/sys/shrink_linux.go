@@ -1,4 +1,4 @@
-package isolate
+package sys
 
 import (
 	"bufio"
@@ -6,15 +6,13 @@ import (
 	"os"
 	"runtime/debug"
 	"strings"
-
-	"github.com/tallywheel/tallywheel/internal/sys"
 )
 
-// shrink gives back what only the beginning of a process needed: heap that is free, and pages of
+// Shrink gives back what only the beginning of a process needed: heap that is free, and pages of
 // the program that are in its file, too, and come again when they are called for. What was written
 // to since it was mapped, as an address that the loader has filled in, is "anonymous" to the
 // kernel, and would be lost: a part that has any of it is left alone.
-func shrink() {
+func Shrink() {
 	debug.FreeOSMemory()
 	f, err := os.Open("/proc/self/smaps")
 	if err != nil {
@@ -34,7 +32,7 @@ func shrink() {
 			continue
 		}
 		if fields := strings.Fields(line); to != 0 && len(fields) == 3 && fields[0] == "Anonymous:" && fields[1] == "0" {
-			sys.GiveBackPages(from, to-from)
+			GiveBackPages(from, to-from)
 		}
 	}
 }
