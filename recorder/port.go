@@ -170,6 +170,9 @@ func (p *port) keepOpen(ctx context.Context, from *handover) {
 
 // pause waits for so long, or until ctx is done.
 func pause(ctx context.Context, d time.Duration) {
+	if d <= 0 {
+		return
+	}
 	wait := time.NewTimer(d)
 	defer wait.Stop()
 	select {
