@@ -59,15 +59,19 @@ func TestServersThatNeverStop(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.cfg.Connections, c.cfg.Threads, c.cfg.TLS = 2, 1, &tls.Config{InsecureSkipVerify: true}
+			l, err := NewContext(t.Context(), c.cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
 			ctx, end := context.WithCancel(t.Context())
 			defer end()
 			if c.stop {
-				time.AfterFunc(soon, end)
+				time.AfterFunc(soon, end) // once all are connected
 			}
 			began := time.Now()
-			r, err := Run(ctx, c.cfg)
-			if err != nil {
-				t.Fatal(err)
+			r := l.Run(ctx, c.cfg.Duration)
+			if err := l.Close(); err != nil {
+				t.Error(err)
 			}
 			if took := time.Since(began); took > late || r.Errors["timeout"] < 2 {
 				t.Errorf("it took %v: %+v", took, r)
