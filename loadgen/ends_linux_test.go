@@ -73,7 +73,7 @@ func TestServersThatNeverStop(t *testing.T) {
 			if err := l.Close(); err != nil {
 				t.Error(err)
 			}
-			if took := time.Since(began); took > late || r.Errors["timeout"] < 2 {
+			if took := time.Since(began); took > late || r.Errors["timeout"]+r.Errors[unasked] < 2 { // at a rate, the server may speak before one is due
 				t.Errorf("it took %v: %+v", took, r)
 			}
 		})
