@@ -34,7 +34,7 @@ func TestRequestsDue(t *testing.T) {
 // TestServersThatNeverStop: the time, a time-out and the end of the context act, however much a
 // server sends. Over TLS a connection that always had something to read kept its thread for good.
 func TestServersThatNeverStop(t *testing.T) {
-	const soon, late = 200 * time.Millisecond, 5 * time.Second
+	const soon, wait, late = 200 * time.Millisecond, 2 * time.Second, 8 * time.Second // connecting may take wait, too
 	flood := func(w io.Writer, b []byte) {
 		for err := error(nil); err == nil; {
 			_, err = w.Write(b)
@@ -51,8 +51,8 @@ func TestServersThatNeverStop(t *testing.T) {
 		cfg  Config
 		stop bool
 	}{
-		"TLS":             {cfg: Config{URL: tlsURL, Duration: soon, Timeout: soon}},
-		"TLS, at a rate":  {cfg: Config{URL: tlsURL, Duration: soon, Timeout: soon, Rate: 100}},
+		"TLS":             {cfg: Config{URL: tlsURL, Duration: soon, Timeout: wait}},
+		"TLS, at a rate":  {cfg: Config{URL: tlsURL, Duration: soon, Timeout: wait, Rate: 100}},
 		"TLS, stopped":    {cfg: Config{URL: tlsURL, Duration: time.Hour, Timeout: time.Hour}, stop: true},
 		"stopped":         {cfg: Config{URL: url, Duration: time.Hour, Timeout: time.Hour}, stop: true},
 		"stopped, behind": {cfg: Config{URL: url, Duration: soon / 2, Timeout: time.Hour}, stop: true},
