@@ -11,7 +11,6 @@ import (
 	"github.com/tallywheel/tallywheel/internal/spool"
 	"github.com/tallywheel/tallywheel/internal/sys"
 	"github.com/tallywheel/tallywheel/internal/testenv"
-	"github.com/tallywheel/tallywheel/ipc"
 	"github.com/tallywheel/tallywheel/reader"
 )
 
@@ -20,14 +19,7 @@ import (
 // for nothing, closes what it had, and the new one takes the next connection at once.
 func TestSourceBeginsAnew(t *testing.T) {
 	st := newStage(t)
-	ours, theirs, err := ipc.Pair(linkConfig)
-	if err != nil {
-		t.Fatal(err)
-	}
-	conn, err := ipc.Inherit(theirs, linkConfig)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ours, conn := linkPair(t)
 	c := &child{Process: Process{Role: Reader}, conn: ours, heard: make(chan struct{})}
 	st.k.children[Reader] = c
 	go st.k.listen(c, ours)

@@ -94,7 +94,11 @@ func (k *keeper) spawn(role Role, program *os.File, before *child, b Beginning) 
 
 // follow takes what a child says, and its end.
 func (k *keeper) follow(c *child) {
-	go k.listen(c, c.conn)
+	if c.conn != nil {
+		go k.listen(c, c.conn)
+	} else {
+		close(c.heard) // nothing more is said
+	}
 	go func() {
 		c.state, _ = c.process.Wait() // by its pidfd, as package os does it; an error: somebody has waited before
 		select {
@@ -103,8 +107,10 @@ func (k *keeper) follow(c *child) {
 		}
 		k.mu.Lock()
 		c.PID, c.Since = 0, time.Now()
-		_ = c.conn.Close()
-		c.conn = nil
+		if c.conn != nil {
+			_ = c.conn.Close()
+			c.conn = nil
+		}
 		k.mu.Unlock()
 		k.ended <- c
 	}()

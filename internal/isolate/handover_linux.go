@@ -258,25 +258,7 @@ func (k *keeper) takeOver(h *handover) {
 		}
 	}
 	for _, one := range h.Children {
-		c := &child{Process: one.Process, prepared: true, ready: true, form: one.Form, heard: make(chan struct{})}
-		k.children[c.Role] = c
-		conn, err := linkOf(one.Link)
-		c.process, _ = os.FindProcess(c.PID) // never nil: one that has ended says so when it is waited for
-		if err != nil {
-			k.Log.Error("a link was lost, and its process is killed", "role", c.Role, "error", err)
-			_ = c.process.Kill()
-			close(c.heard)
-			go func() {
-				c.state, _ = c.process.Wait()
-				k.mu.Lock()
-				c.PID, c.Since = 0, time.Now()
-				k.mu.Unlock()
-				k.ended <- c
-			}()
-			continue
-		}
-		c.conn = conn
-		k.follow(c)
+		k.adopt(one)
 	}
 	k.mu.Lock()
 	if door != nil {
@@ -298,6 +280,21 @@ func (k *keeper) takeOver(h *handover) {
 		}
 	}
 	k.tellProcesses()
+}
+
+// adopt follows a child that the keeper before has started. One whose link is lost is killed: its
+// end is that of any other.
+func (k *keeper) adopt(one handedChild) {
+	c := &child{Process: one.Process, prepared: true, ready: true, form: one.Form, heard: make(chan struct{})}
+	c.process, _ = os.FindProcess(c.PID) // never nil: one that has ended says so when it is waited for
+	k.children[c.Role] = c
+	conn, err := linkOf(one.Link)
+	if err != nil {
+		k.Log.Error("a link was lost, and its process is killed", "role", c.Role, "error", err)
+		_ = c.process.Kill()
+	}
+	c.conn = conn
+	k.follow(c)
 }
 
 func linkOf(fd int) (*ipc.Conn, error) {

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/tallywheel/tallywheel/internal/sys"
-	"github.com/tallywheel/tallywheel/ipc"
 )
 
 // upgraded is a keeper whose children are of a program that takes over in some form, and which hear
@@ -20,14 +19,7 @@ func upgraded(t *testing.T, form int) (k *keeper, recorder *Link) {
 	t.Helper()
 	k = newKeeper(Keeping{Log: slog.New(slog.DiscardHandler)})
 	for _, role := range []Role{Reader, Recorder} {
-		ours, theirs, err := ipc.Pair(linkConfig)
-		if err != nil {
-			t.Fatal(err)
-		}
-		conn, err := ipc.Inherit(theirs, linkConfig)
-		if err != nil {
-			t.Fatal(err)
-		}
+		ours, conn := linkPair(t)
 		c := &child{Process: Process{Role: role, PID: os.Getpid()}, conn: ours, ready: true, form: form, heard: make(chan struct{})}
 		k.children[role] = c
 		go k.listen(c, ours)

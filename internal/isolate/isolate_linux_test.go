@@ -14,6 +14,19 @@ import (
 	"github.com/tallywheel/tallywheel/ipc"
 )
 
+// linkPair is a link, from both sides.
+func linkPair(t *testing.T) (keeper, child *ipc.Conn) {
+	t.Helper()
+	keeper, theirs, err := ipc.Pair(linkConfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if child, err = ipc.Inherit(theirs, linkConfig); err != nil {
+		t.Fatal(err)
+	}
+	return keeper, child
+}
+
 // TestPace starts at once what did its work, and waits for what does not get so far, or crashes
 // again and again.
 func TestPace(t *testing.T) {
@@ -119,14 +132,7 @@ func TestShelf(t *testing.T) {
 	defer file.Close()
 	k := &keeper{Keeping: Keeping{Log: slog.New(slog.DiscardHandler)}, children: map[Role]*child{}}
 	before := open()
-	ours, theirs, err := ipc.Pair(linkConfig)
-	if err != nil {
-		t.Fatal(err)
-	}
-	conn, err := ipc.Inherit(theirs, linkConfig)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ours, conn := linkPair(t)
 	c := &child{Process: Process{Role: Recorder}, conn: ours, heard: make(chan struct{})}
 	go k.listen(c, ours)
 	link := &Link{conn: conn}
@@ -219,14 +225,7 @@ func TestMomentsOfTwoClocks(t *testing.T) {
 // to start and said why: that is no error of the reader.
 func TestKeeperEndsAtOnce(t *testing.T) {
 	for _, told := range []bool{false, true} {
-		ours, theirs, err := ipc.Pair(linkConfig)
-		if err != nil {
-			t.Fatal(err)
-		}
-		conn, err := ipc.Inherit(theirs, linkConfig)
-		if err != nil {
-			t.Fatal(err)
-		}
+		ours, conn := linkPair(t)
 		if told {
 			if err := send(ours, message{Op: opPrepare, Data: Beginning{}.encode()}, nil); err != nil {
 				t.Fatal(err)
