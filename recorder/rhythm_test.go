@@ -10,19 +10,26 @@ import (
 	"github.com/tallywheel/tallywheel/reader"
 )
 
-// TestAPauseThatEndsAFrameIsNoSignOfLife: what a decoder held back and gives up behind a pause came
-// when its bytes did. A source is silent since then, however late that is.
-func TestAPauseThatEndsAFrameIsNoSignOfLife(t *testing.T) {
+// silentLane is a lane, open at time 0, that is silent after a second.
+func silentLane(t *testing.T, kind string, now *time.Duration) *lane {
+	t.Helper()
 	l, err := newLane(config.Source{
-		ID: "a", Serial: &config.Serial{Port: "x"}, Frame: config.Frame{Kind: "ubx"}, Overflow: config.OverflowBlock, Buffer: 64 << 10,
+		ID: "a", Serial: &config.Serial{Port: "x"}, Frame: config.Frame{Kind: kind}, Overflow: config.OverflowBlock, Buffer: 64 << 10,
 		SilentAfter: time.Second,
 	}, &stubLog{}, 1, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var now time.Duration
-	l.in.steady = func() time.Duration { return now }
+	l.in.steady = func() time.Duration { return *now }
 	l.in.restart()
+	return l
+}
+
+// TestAPauseThatEndsAFrameIsNoSignOfLife: what a decoder held back and gives up behind a pause came
+// when its bytes did. A source is silent since then, however late that is.
+func TestAPauseThatEndsAFrameIsNoSignOfLife(t *testing.T) {
+	var now time.Duration
+	l := silentLane(t, "ubx", &now)
 	half := []byte{0xb5, 0x62, 1, 7, 92, 0, 1, 2, 3, 4}
 	const at = int64(time.Hour)
 	if done, _ := l.Arrived(half, len(half), at); done != 0 {
@@ -39,16 +46,8 @@ func TestAPauseThatEndsAFrameIsNoSignOfLife(t *testing.T) {
 // behind it ends a silence when its bytes came, whether the source or its device ends then.
 func TestAFrameThatAnEndEndsIsHeard(t *testing.T) {
 	for _, why := range []error{reader.ErrRemoved, io.EOF} {
-		l, err := newLane(config.Source{
-			ID: "a", Serial: &config.Serial{Port: "x"}, Frame: config.Frame{Kind: "raw"}, Overflow: config.OverflowBlock, Buffer: 64 << 10,
-			SilentAfter: time.Second,
-		}, &stubLog{}, 1, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
 		var now time.Duration
-		l.in.steady = func() time.Duration { return now }
-		l.in.restart()
+		l := silentLane(t, "raw", &now)
 		const at = int64(time.Hour)
 		for _, when := range []time.Duration{0, 2500 * time.Millisecond} {
 			now = when
