@@ -127,6 +127,8 @@ func (a *Acceptor) Taken() {
 	}
 }
 
+var errKeeperEnded = errors.New("the keeper has ended")
+
 // answersIn is how long the keeper may take to accept.
 const answersIn = 5 * time.Second
 
@@ -145,6 +147,8 @@ func (a *Acceptor) ask(ctx context.Context) (Arrival, error) {
 	select {
 	case <-ctx.Done():
 		return none, ctx.Err()
+	case <-a.Link.over:
+		return none, errKeeperEnded
 	case e := <-a.answers:
 		a.asked = false
 		if len(e.FDs) > 0 {
@@ -171,7 +175,8 @@ func (a *Acceptor) settle() {
 	case e := <-a.answers:
 		a.asked = false
 		e.CloseFDs()
-	case <-late.C: // the keeper stands still, or has ended
+	case <-a.Link.over:
+	case <-late.C: // the keeper stands still
 	}
 }
 

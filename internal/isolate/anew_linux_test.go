@@ -29,7 +29,7 @@ func TestSourceBeginsAnew(t *testing.T) {
 	}
 	var journal bytes.Buffer // is read once the link has ended
 	r := &ports{
-		link: &Link{conn: conn}, log: slog.New(slog.NewTextHandler(&journal, nil)), bell: st.bell, read: read,
+		link: newLink(conn), log: slog.New(slog.NewTextHandler(&journal, nil)), bell: st.bell, read: read,
 		lines: map[string]*line{}, ends: map[string]*line{}, known: map[string]adoption{},
 	}
 	followed := make(chan struct{})
@@ -95,11 +95,15 @@ func TestSourceBeginsAnew(t *testing.T) {
 	}
 	_ = dial()
 	st.has("lane/x", "listener/x", "port/x")
-	_ = conn.Close()
+	_ = conn.Close() // whatever the line has asked for meanwhile: the keeper has ended
 	<-c.heard
 	<-followed
+	asked := time.Now()
 	for _, l := range r.lines {
-		l.end(time.Now())
+		l.end(asked)
+	}
+	if d := time.Since(asked); d >= settlesIn {
+		t.Errorf("a line waits %v for a keeper that has ended", d)
 	}
 	_ = ours.Close()
 	_ = read.Close()
@@ -144,7 +148,7 @@ func TestAnswerThatIsLate(t *testing.T) {
 		t.Fatal(err)
 	}
 	offered := make(chan Arrival, 1)
-	a := Acceptor{Log: slog.New(slog.DiscardHandler), Offer: func(a Arrival) { offered <- a }, asked: true}
+	a := Acceptor{Log: slog.New(slog.DiscardHandler), Link: newLink(nil), Offer: func(a Arrival) { offered <- a }, asked: true}
 	a.Begin(fd, false)
 	conn, err := sys.Dup(fd)
 	if err != nil {

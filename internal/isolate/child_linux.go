@@ -146,9 +146,10 @@ func (k *keeper) tell(c *child, names []string, last message) error {
 	return send(c.conn, last, nil)
 }
 
-// broken kills a child that does not take what it is sent.
+// broken kills a child that does not take what it is sent. One that has closed its link is at its
+// end, of which follow is told.
 func (k *keeper) broken(c *child, err error) {
-	if err != nil {
+	if err != nil && !isEnd(err) {
 		k.Log.Error("a process of the recorder does not listen, and is killed", "role", c.Role, "error", err)
 		_ = c.process.Kill()
 	}

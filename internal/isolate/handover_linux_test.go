@@ -24,7 +24,7 @@ func upgraded(t *testing.T, form int) (k *keeper, recorder *Link) {
 		k.children[role] = c
 		go k.listen(c, ours)
 		t.Cleanup(func() { _ = conn.Close(); <-c.heard; _ = ours.Close() })
-		recorder = &Link{conn: conn}
+		recorder = newLink(conn)
 	}
 	return k, recorder
 }

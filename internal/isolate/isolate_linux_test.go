@@ -135,7 +135,7 @@ func TestShelf(t *testing.T) {
 	ours, conn := linkPair(t)
 	c := &child{Process: Process{Role: Recorder}, conn: ours, heard: make(chan struct{})}
 	go k.listen(c, ours)
-	link := &Link{conn: conn}
+	link := newLink(conn)
 	fd, err := dupOf(file)
 	if err != nil {
 		t.Fatal(err)
@@ -232,7 +232,7 @@ func TestKeeperEndsAtOnce(t *testing.T) {
 			}
 		}
 		_ = ours.Close()
-		if err := ReadPorts(&Link{conn: conn}, slog.New(slog.DiscardHandler)); err != nil {
+		if err := ReadPorts(newLink(conn), slog.New(slog.DiscardHandler)); err != nil {
 			t.Errorf("told: %v: %v", told, err)
 		}
 		_ = conn.Close()

@@ -70,7 +70,10 @@ type Entry struct {
 type Link struct {
 	conn *ipc.Conn
 	died int64
+	over chan struct{} // closed once the keeper has ended, as Follow sees it
 }
+
+func newLink(conn *ipc.Conn) *Link { return &Link{conn: conn, over: make(chan struct{})} }
 
 // Inherit is the link of this process, which the keeper has started.
 func Inherit() (*Link, error) {
@@ -78,7 +81,7 @@ func Inherit() (*Link, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the link to the keeper: %w", err)
 	}
-	return &Link{conn: conn}, nil
+	return newLink(conn), nil
 }
 
 // linkConfig bounds messages: a source's configuration is the largest part of one.
@@ -184,6 +187,7 @@ func (l *Link) Follow(entry func(Entry), processes func([]Process)) (yields bool
 	for {
 		m, fds, err := receive(l.conn)
 		if err != nil {
+			close(l.over)
 			return false
 		}
 		switch m.Op {

@@ -56,7 +56,7 @@ func (st *stage) reader(lane Lane) (l *line, end func()) {
 	c := &child{Process: Process{Role: Reader}, conn: ours, heard: make(chan struct{})}
 	st.k.children[Reader] = c
 	go st.k.listen(c, ours)
-	r := &ports{link: &Link{conn: conn}, log: slog.New(slog.DiscardHandler), bell: st.bell, lines: map[string]*line{}, known: map[string]adoption{}}
+	r := &ports{link: newLink(conn), log: slog.New(slog.DiscardHandler), bell: st.bell, lines: map[string]*line{}, known: map[string]adoption{}}
 	st.k.mu.Lock()
 	for _, e := range st.k.shelf {
 		kept := Entry{Name: e.name, Data: e.data}
