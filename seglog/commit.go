@@ -65,9 +65,14 @@ func (l *Log) lead(yield bool) {
 		}
 	}
 	b := l.take()
-	l.mu.Unlock()
-	c, end := l.commit(b)
-	l.mu.Lock()
+	c, end := Commit{Stored: l.stored, Durable: l.durable, Doubt: l.doubt, Err: l.failed}, outcome{}
+	if c.Err == nil {
+		l.leads = time.Now()
+		start := l.leads
+		l.mu.Unlock()
+		c, end = l.commit(b, c, start)
+		l.mu.Lock()
+	}
 	l.leads = time.Time{}
 	switch {
 	case end.again != nil && l.stall == nil: // whoever led: the background tries again until it succeeds
@@ -175,17 +180,10 @@ type outcome struct {
 	unsynced error // the batch is written, but a sync could not be begun: for those who wait for one
 }
 
-// commit writes a batch and syncs it where the policy, or the batch, asks for that. The caller has
-// the lead.
-func (l *Log) commit(b *staging) (c Commit, end outcome) {
-	start := time.Now()
-	l.mu.Lock()
-	l.leads = start
-	c = Commit{Stored: l.stored, Durable: l.durable, Doubt: l.doubt, Err: l.failed}
-	l.mu.Unlock()
-	if c.Err != nil {
-		return c, end
-	}
+// commit writes a batch and syncs it where the policy, or the batch, asks for that. c is how far
+// the log had come, and becomes how far it comes. The caller has the lead.
+func (l *Log) commit(b *staging, c Commit, start time.Time) (Commit, outcome) {
+	var end outcome
 	due := b.force || l.cfg.Sync == SyncAlways || l.cfg.Sync == SyncBatch ||
 		l.cfg.Sync == SyncInterval && start.Sub(l.syncedAt) >= l.cfg.SyncInterval
 	synced := false
@@ -201,7 +199,8 @@ func (l *Log) commit(b *staging) (c Commit, end outcome) {
 		c.Stored, c.Records, c.Bytes = b.last, b.records, n
 		synced = due && len(l.unsynced) == 0
 	}
-	if due && (c.Durable < c.Stored || b.force) {
+	syncs := due && (c.Durable < c.Stored || b.force)
+	if syncs {
 		if !synced {
 			if err := l.syncAll(); errors.Is(err, errSync) {
 				c.Err, c.Doubt = fmt.Errorf("%w: %w", ErrFailed, err), c.Stored
@@ -210,9 +209,13 @@ func (l *Log) commit(b *staging) (c Commit, end outcome) {
 				return c, outcome{unsynced: err}
 			}
 		}
-		c.Synced, c.Durable, l.syncedAt = true, c.Stored, time.Now()
+		c.Synced, c.Durable = true, c.Stored
 	}
-	c.Took = time.Since(start)
+	now := time.Now()
+	if syncs {
+		l.syncedAt = now
+	}
+	c.Took = now.Sub(start)
 	return c, end
 }
 

@@ -272,6 +272,9 @@ func isFull(err error) bool {
 // passes reports whether err may pass, and leaves nothing in doubt: the batch is tried again, at
 // the same place. A failed sync never does, whatever its cause.
 func passes(err error) bool {
+	if err == nil {
+		return false
+	}
 	if errors.Is(err, errSync) || errors.Is(err, errForeign) {
 		return false
 	}

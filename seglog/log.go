@@ -208,11 +208,11 @@ type Log struct {
 	calmed   time.Time
 	leads    time.Time // since when the commit is under way; zero: none is
 	failed   error
-	doubt    uint64   // with failed: the last sequence that may stand in the log all the same
-	told     bool     // OnCommit has been called with failed
-	tail     tail     // of the current segment
-	spoiled  uint64   // first sequence of a segment that somebody else wrote to: it is not gone on with
-	suspects []uint64 // segments to be looked at
+	doubt    uint64        // with failed: the last sequence that may stand in the log all the same
+	told     bool          // OnCommit has been called with failed
+	tail     tail          // of the current segment
+	spoiled  atomic.Uint64 // first sequence of a segment that somebody else wrote to: it is not gone on with
+	suspects []uint64      // segments to be looked at
 	closed   bool
 
 	waiters sync.Pool // of *waiter; each log has its own, so that tests can run each in a bubble of time

@@ -274,9 +274,9 @@ func (s *segment) intact(end int64, was tail) error {
 // then the log fails, as when it is taken away.
 func (l *Log) spoil(s *segment, why error) {
 	l.mu.Lock()
-	current, empty, known := l.seg == s, l.stored < s.base, l.spoiled == s.base
+	current, empty, known := l.seg == s, l.stored < s.base, l.isSpoiled(s)
 	if current && !empty {
-		l.spoiled = s.base
+		l.spoiled.Store(s.base)
 	}
 	l.mu.Unlock()
 	switch {
@@ -288,11 +288,7 @@ func (l *Log) spoil(s *segment, why error) {
 	}
 }
 
-func (l *Log) isSpoiled(s *segment) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.spoiled == s.base
-}
+func (l *Log) isSpoiled(s *segment) bool { return l.spoiled.Load() == s.base }
 
 // tail is the last commit frame of a segment.
 type tail struct {
