@@ -23,7 +23,10 @@ import (
 	"github.com/tallywheel/tallywheel/serial/serialtest"
 )
 
-var isolatedKills = flag.Int("kills", 30, "how often a process of an isolated recorder is killed")
+var (
+	isolatedKills = flag.Int("kills", 30, "how often a process of an isolated recorder is killed")
+	readerKills   = flag.Int("reader-kills", 10, "how many of them are of the reader")
+)
 
 // lines is virtual ports with devices that send numbered frames.
 type lines struct {
@@ -99,17 +102,17 @@ func (r *recorder) find() {
 	}
 }
 
-// killAtRandom kills recorder or reader again and again, in one of so many kills the reader, and
-// returns once both are there again. readers is how often it was the reader.
-func (r *recorder) killAtRandom(t *testing.T, in int) (readers int) {
+// killAtRandom kills recorder and reader again and again, as often as the flags say, in any order.
+// It returns once both are there again.
+func (r *recorder) killAtRandom(t *testing.T) {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(testenv.Seed(t), 1))
-	last := map[isolate.Role]int{}
+	last, readers := map[isolate.Role]int{}, *readerKills
 	for n := range *isolatedKills {
 		role := isolate.Recorder
-		if rng.IntN(in) == 0 {
+		if rng.IntN(*isolatedKills-n) < readers {
 			role = isolate.Reader
-			readers++
+			readers--
 		}
 		p := r.process(t, role, last[role])
 		last[role] = p.PID
@@ -120,16 +123,15 @@ func (r *recorder) killAtRandom(t *testing.T, in int) (readers int) {
 	}
 	r.process(t, isolate.Recorder, last[isolate.Recorder])
 	r.process(t, isolate.Reader, last[isolate.Reader])
-	return readers
 }
 
 // TestIsolatedKills kills recorder and reader of an isolated recorder under load. Each frame is
 // stored once, the books of the last sheet have all of them, and outages are of restarts.
 func TestIsolatedKills(t *testing.T) {
 	dir := t.TempDir()
-	l, sources := startLines(t, dir, 400_000, 11_520, 11_520)
+	l, sources := startLines(t, dir, 400_000, 400_000, 400_000, 400_000, 11_520, 11_520, 11_520, 11_520)
 	r := startIsolated(t, dir, sources)
-	readers := r.killAtRandom(t, 3)
+	r.killAtRandom(t)
 	l.drain(t)
 	s := r.stop(t)
 	verifyLog(t, dir)
@@ -137,7 +139,7 @@ func TestIsolatedKills(t *testing.T) {
 	for i, p := range s.Ports {
 		made += l.devices[i].Truth.Made
 		uncertain += p.Unread["reader_killed"]
-		if lost := l.devices[i].Truth.Made - p.Frames.Stored; lost > 0 && readers == 0 || p.Frames.Duplicate > 0 || lost != p.Frames.Missing {
+		if lost := l.devices[i].Truth.Made - p.Frames.Stored; lost > 0 && *readerKills == 0 || p.Frames.Duplicate > 0 || lost != p.Frames.Missing {
 			t.Errorf("%s: %d frames made, %d stored, %d missing, %d there twice; unread %v", p.ID, l.devices[i].Truth.Made, p.Frames.Stored,
 				p.Frames.Missing, p.Frames.Duplicate, p.Unread)
 		}
@@ -158,7 +160,7 @@ func TestIsolatedKills(t *testing.T) {
 	if stored := storedOnce(t, filepath.Join(dir, "data")); stored != made-missing(s) {
 		t.Errorf("%d frames are in the log, %d were made, and %d are missing", stored, made, missing(s))
 	}
-	t.Logf("%d kills, %d of the reader: %d frames made, %d missing, up to %d bytes uncertain", *isolatedKills, readers, made, missing(s), uncertain)
+	t.Logf("%d kills, %d of the reader: %d frames made, %d missing, up to %d bytes uncertain", *isolatedKills, *readerKills, made, missing(s), uncertain)
 }
 
 func missing(s ledger.Sheet) (n uint64) {
@@ -297,19 +299,20 @@ func TestIsolatedCannotBegin(t *testing.T) {
 func storedOnce(t *testing.T, dir string) (n uint64) {
 	t.Helper()
 	type name struct {
-		source string
-		device uint32
-		number uint64
+		source  string
+		device  uint32
+		numbers uint64 // 64 of them, a bit each
 	}
-	seen := map[name]bool{}
+	seen := map[name]uint64{}
 	eachRecord(t, dir, func(d archive.Record) {
-		k := name{d.Source, *d.Device, *d.Number}
-		if seen[k] {
-			t.Fatalf("frame %d of %s is stored twice", k.number, k.source)
+		k, bit := name{d.Source, *d.Device, *d.Number / 64}, uint64(1)<<(*d.Number%64)
+		if seen[k]&bit != 0 {
+			t.Fatalf("frame %d of %s is stored twice", *d.Number, d.Source)
 		}
-		seen[k] = true
+		seen[k] |= bit
+		n++
 	})
-	return uint64(len(seen))
+	return n
 }
 
 func eachRecord(t *testing.T, dir string, each func(archive.Record)) {
