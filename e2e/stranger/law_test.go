@@ -29,6 +29,10 @@ type (
 			Level, Source, Kind string
 			Count               uint64
 		} `json:"reasons"`
+		Processes []struct {
+			Role string
+			PID  int
+		} `json:"processes"`
 		Sheet sheet `json:"sheet"`
 	}
 	sheet struct {

@@ -15,7 +15,7 @@ import (
 )
 
 var (
-	scenarios = flag.Int("scenarios", 70, "how many scenarios to run")
+	scenarios = flag.Int("scenarios", 80, "how many scenarios to run")
 	firstSeed = flag.Uint64("seed", 1, "seed of the first scenario; the next one has the next")
 	atOnce    = flag.Int("at-once", 6, "scenarios that run at the same time: they wait more than they work")
 )
@@ -85,7 +85,7 @@ func (sc scenario) String() string {
 
 func TestStrangers(t *testing.T) {
 	if testing.Short() {
-		t.Skip("SKIPPED: 70 scenarios take a minute; run without -short")
+		t.Skip("SKIPPED: 80 scenarios take a minute; run without -short")
 	}
 	py := python(t)
 	testenv.Binary(t)
@@ -164,7 +164,7 @@ func tail(s string, n int) string {
 // The law notices what it is there for: an altered truth is not that of the log and the books.
 func TestTheLawNotices(t *testing.T) {
 	py := python(t)
-	for _, seed := range []uint64{126, 238} { // normal: tally128 over TCP, and slip-crc over UDP
+	for _, seed := range []uint64{576, 688} { // normal: tally128 over TCP, and slip-crc over UDP
 		s := play(t, scenarioOf(seed), py)
 		if s.situation.name != "normal" || t.Failed() {
 			t.Fatalf("seed %d is %s", seed, s.scenario)

@@ -40,6 +40,8 @@ var situations = []situation{
 	{name: "fault", prepare: faultyDisk, act: survive},
 	{name: "slow-disk", prepare: slowDisk, act: func(s *stage) { s.pause(2*time.Second, 3*time.Second) }},
 	{name: "rhythm", prepare: rhythm, act: keepRhythm},
+	{name: "kill-recorder", prepare: isolated, act: func(s *stage) { s.killProcess("recorder") }},
+	{name: "kill-reader", prepare: isolated, act: func(s *stage) { s.killProcess("reader") }},
 }
 
 func storm(s *stage) {
@@ -62,6 +64,28 @@ func kill(s *stage) {
 		s.start()
 		s.darkness(at)
 		s.goesOn("after a kill", livePatience+s.redial())
+	}
+}
+
+// isolated has reading and recording lie in processes of their own.
+func isolated(s *stage) {
+	s.cfg.more = "isolate: process\n"
+	if s.cfg.read == "strategy: pipeline" {
+		s.cfg.read = "strategy: ring"
+	}
+}
+
+// killProcess kills a process of a role again and again. Nothing may be lost: the others hold what
+// it had.
+func (s *stage) killProcess(role string) {
+	for range 1 + s.rng.IntN(4) {
+		s.pause(50*time.Millisecond, 1200*time.Millisecond)
+		pid := s.recorder.process(role, 0)
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			s.t.Fatalf("kill the %s: %v", role, err)
+		}
+		s.recorder.process(role, pid)
+		s.goesOn("after a kill of the "+role, livePatience)
 	}
 }
 

@@ -155,11 +155,7 @@ func (s *stage) start() {
 	s.recorder = r
 	s.starts = append(s.starts, r)
 	testenv.Until(s.t, startPatience, "the recorder serves", func() bool {
-		m := pageURL.FindStringSubmatch(r.Err.String())
-		if m != nil {
-			r.url = m[1]
-		}
-		return m != nil || !r.running()
+		return r.find() || !r.running()
 	})
 	if !r.running() {
 		s.t.Fatalf("the recorder does not start: %v", r.err)
@@ -253,6 +249,34 @@ func (r *recorder) stopped() {
 	if r.err != nil {
 		r.t.Errorf("the recorder ended with %v", r.err)
 	}
+}
+
+// process is the number of the process of a role, once there is one, and it is not that one.
+func (r *recorder) process(role string, not int) (pid int) {
+	r.t.Helper()
+	testenv.Until(r.t, startPatience, "there is a "+role, func() bool {
+		r.find()
+		var st status
+		if !r.get("api/v1/status", &st) {
+			return false
+		}
+		for _, p := range st.Processes {
+			if p.Role == role && p.PID != 0 && p.PID != not {
+				pid = p.PID
+			}
+		}
+		return pid != 0
+	})
+	return pid
+}
+
+// find looks where the API is now: a recorder that is started again may have another port.
+func (r *recorder) find() bool {
+	all := pageURL.FindAllStringSubmatch(r.Err.String(), -1)
+	if len(all) > 0 {
+		r.url = all[len(all)-1][1]
+	}
+	return len(all) > 0
 }
 
 func (r *recorder) get(path string, v any) bool {
