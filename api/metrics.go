@@ -71,6 +71,7 @@ var (
 	descNoAnswer = desc("unanswered_requests", "Requests to which no answer came; one that comes late takes one back.", "source")
 	descSilent   = desc("source_silent", "Whether the source has sent nothing for longer than it may.", "source")
 	descInFlight = desc("in_flight_frames", "Valid frames held and not stored yet.", "source")
+	descSpilled  = desc("spilled_bytes", "Bytes of the frames in flight that have run over into a file.", "source")
 	descLine     = desc("line_errors_total", "Errors that the driver counted, by kind.", "source", "kind")
 	descUnread   = desc("unread_bytes_total", "Bytes that the kernel had taken and that were thrown away unread, by cause.", "source", "cause")
 	descRefused  = desc("refused_connections_total", "Connections that were ended unread, by cause.", "source", "cause")
@@ -159,6 +160,7 @@ func (e *exporter) Collect(c chan<- prometheus.Metric) {
 		gauge(descNoAnswer, float64(f.Unanswered), p.ID)
 		flag(descSilent, p.SilentSince != 0, p.ID)
 		gauge(descInFlight, float64(f.InFlight), p.ID)
+		gauge(descSpilled, float64(p.Spilled), p.ID)
 		for cause, n := range f.Dropped {
 			counter(descDropped, n, p.ID, cause)
 		}

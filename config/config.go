@@ -90,6 +90,10 @@ func (c Config) Validate() error {
 			p.add(path+".id", "%q is there twice", s.ID)
 		}
 		seen[s.ID] = true
+		if c.Isolated() && s.Overflow == OverflowSpill {
+			p.add(path+".overflow", "spill does not go with isolate: process or cell, where what waits for the log lies in memory that outlives the recorder: "+
+				"want block, or isolate: none")
+		}
 		if c.KeepsTime() && s.TCP.All() {
 			p.add(path+".tcp.peers", "all does not go with isolate: cell, whose reader takes no memory for a peer that comes while it keeps time: want first, newest, or isolate: process")
 		}

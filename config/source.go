@@ -21,6 +21,7 @@ const (
 	OverflowBlock  = "block"       // stop reading: the device, or the kernel's buffer, has to wait
 	OverflowOldest = "drop-oldest" // above 70 % fill, give up the oldest
 	OverflowNewest = "drop-newest" // when full, give up those that come
+	OverflowSpill  = "spill"       // beyond a part of the buffer, into a file; when that is full, give up those that come
 )
 
 // Source is one port. Exactly one of Serial, TCP and UDP is set.
@@ -30,12 +31,49 @@ type Source struct {
 	TCP        *Net    `yaml:"tcp" about:"a device that connects, or is connected to"`
 	UDP        *Net    `yaml:"udp" lacks:"dial peers max_peers" about:"devices that send datagrams"`
 	Frame      Frame   `yaml:"frame" need:"yes" about:"how bytes are cut into frames"`
-	Overflow   string  `yaml:"overflow" one:"block drop-oldest drop-newest" about:"what a slow log is met with"`
+	Overflow   string  `yaml:"overflow" one:"block drop-oldest drop-newest spill" about:"what a slow log is met with"`
+	Spill      *Spill  `yaml:"spill" about:"overflow: spill: the file that frames run over into"`
 	Buffer     Size    `yaml:"buffer" min:"64KiB" max:"64MiB" about:"what may wait for the log"`
 	Quarantine bool    `yaml:"quarantine" about:"keep bytes that were no frame, with their offsets"`
 	Expect     *Expect `yaml:"expect" about:"when frames come, to miss those that do not"`
 	// SilentAfter is 0 where a source may be silent for ever.
 	SilentAfter time.Duration `yaml:"silent_after" min:"0s" max:"720h" about:"without a frame for so long it is silent; 0: never"`
+}
+
+// Spill is the file that frames of a source run over into.
+type Spill struct {
+	Path string `yaml:"path" about:"folder of the file, best on another disk; nothing: that of the log"`
+	Max  Size   `yaml:"max" min:"4MiB" max:"16TiB" about:"bytes of the file; with peers: all each peer has one"`
+}
+
+func (s Spill) withDefaults() Spill {
+	fill(&s.Max, 256<<20)
+	return s
+}
+
+// Least of a source whose frames run over into a file: what is read at once is in memory until a
+// write of some of it is over, and the file takes some of those writes.
+const (
+	leastSpillBuffer = 256 << 10
+	leastSpillWrites = 4
+)
+
+func (s Source) validateSpill() (p Problems) {
+	if s.Overflow != OverflowSpill {
+		if s.Spill != nil {
+			p.add("spill", "goes with overflow: spill")
+		}
+		return p
+	}
+	p.under("spill", checked(*s.Spill))
+	switch {
+	case len(p) > 0:
+	case s.Buffer < leastSpillBuffer:
+		p.add("buffer", "%s: overflow: spill wants at least %s", s.Buffer, Size(leastSpillBuffer))
+	case s.Spill.Max < leastSpillWrites*s.Buffer:
+		p.add("spill.max", "%s: want at least four times the buffer, which is %s", s.Spill.Max, s.Buffer)
+	}
+	return p
 }
 
 // Expect is the rhythm of a device whose frames have no numbers.
@@ -86,6 +124,14 @@ func (s Source) withDefaults() Source {
 	}
 	fill(&s.Overflow, OverflowBlock)
 	fill(&s.Buffer, 256<<10)
+	if s.Spill != nil || s.Overflow == OverflowSpill {
+		var spill Spill
+		if s.Spill != nil {
+			spill = *s.Spill
+		}
+		spill = spill.withDefaults()
+		s.Spill = &spill
+	}
 	if s.Expect != nil {
 		e := s.Expect.withDefaults()
 		s.Expect = &e
@@ -116,6 +162,7 @@ func (s Source) Validate() Problems {
 		p.add("", "want exactly one of serial, tcp and udp")
 	}
 	p.under("frame", s.validateFrame())
+	p = append(p, s.validateSpill()...)
 	if s.Expect != nil {
 		p.under("expect", s.validateExpect())
 	}

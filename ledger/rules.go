@@ -139,6 +139,9 @@ var sourceRules = []sourceRule{
 	{"blocked", Watch, nil, func(_ *Sheet, p *Port) []find {
 		return when(p.State == StateBlocked, "not read now, for the log takes no more")
 	}},
+	{"spilling", Watch, nil, func(_ *Sheet, p *Port) []find {
+		return when(p.Spilled > 0, "frames wait in a file, for the log takes no more")
+	}},
 	{"few_descriptors", Watch, nil, func(_ *Sheet, p *Port) []find {
 		return when(p.FewDescriptors, "connections wait to be read, for there are no descriptors for them")
 	}},

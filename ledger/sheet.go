@@ -181,6 +181,8 @@ type Port struct {
 	Bytes       Bytes   `json:"bytes"`
 	Frames      Frames  `json:"frames"`
 	Kernel      *Kernel `json:"kernel"`
+	// Spilled is the bytes of frames in flight that have run over into a file.
+	Spilled uint64 `json:"spilled_bytes"`
 	// Unread is bytes that the kernel had taken from the sender and that were thrown away before
 	// they were read, by cause; those of UnreadUncertain may have been.
 	Unread map[string]uint64 `json:"unread"`
@@ -350,6 +352,8 @@ func (r *Recovered) And(later *Recovered) *Recovered {
 type Held struct {
 	Bytes  uint64 // read and not classified
 	Frames uint64 // valid and neither stored nor dropped
+	// Spilled is the bytes of those of Frames that are in a file.
+	Spilled uint64
 }
 
 // Sheet draws up the account of the port and checks every equation.
@@ -357,7 +361,7 @@ func (b *Book) Sheet(id, state string, held Held, kernel *Kernel) Port {
 	p := Port{ID: id, State: state, Bytes: b.bytes, Frames: b.frames, Kernel: kernel, OutageCount: b.outageCount}
 	p.LastLoss, p.Silences = Time(b.LastLoss()), b.silences
 	p.Bytes.Partial = held.Bytes
-	p.Frames.InFlight = held.Frames
+	p.Frames.InFlight, p.Spilled = held.Frames, held.Spilled
 	p.Frames.Dropped = maps.Clone(b.frames.Dropped)
 	if p.Frames.Dropped == nil {
 		p.Frames.Dropped = map[string]uint64{}

@@ -56,6 +56,7 @@ var verdictCases = []struct {
 	{"silent", func(_ *Sheet, p *Port) { p.SilentSince = 2e9 }, Watch, "; silent: a"},
 	{"not_there", func(_ *Sheet, p *Port) { p.SilentSince, p.State = 2e9, StateWaiting }, Watch, "; not there: a"},
 	{"blocked", func(_ *Sheet, p *Port) { p.State = StateBlocked }, Watch, "not read now"},
+	{"spilling", func(_ *Sheet, p *Port) { p.Spilled = 1 }, Watch, "frames wait in a file"},
 	{"unheard", func(_ *Sheet, p *Port) { p.Heard = false }, Watch, "no frame since it was opened: a"},
 	{"", func(s *Sheet, p *Port) { p.Heard = false; s.Ports[1].ID = "a/10.0.0.7" }, Good, "nothing lost"},
 	{"few_descriptors", func(_ *Sheet, p *Port) { p.FewDescriptors = true }, Watch, "connections wait to be read"},

@@ -163,6 +163,9 @@ func leastOf(c config.Config) (n int) {
 		if s.TCP != nil && s.TCP.Listen != "" {
 			n += 2 // the listener, and a connection that waits
 		}
+		if s.Overflow == config.OverflowSpill {
+			n++
+		}
 	}
 	return n
 }

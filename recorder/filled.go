@@ -56,6 +56,16 @@ func (l *filled) drop(f *frame.Frame) {
 	}
 }
 
+// forget forgets those that wait, for some of them are gone, and nobody knows which.
+func (l *filled) forget(book *ledger.Book) {
+	*l = slices.DeleteFunc(*l, func(e late) bool {
+		if e.sequence == 0 {
+			book.Forget(e.stream)
+		}
+		return e.sequence == 0
+	})
+}
+
 // settle forgets what is stored; where the log has failed, all that it had.
 func (l *filled) settle(stored uint64, failed bool) {
 	*l = slices.DeleteFunc(*l, func(e late) bool { return e.sequence > 0 && (failed || e.sequence <= stored) })

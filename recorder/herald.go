@@ -297,7 +297,7 @@ func (h *herald) announce(c *matter, now time.Duration, all bool) {
 // advice is what to do, where that is not plain.
 var advice = map[string]string{
 	"few_descriptors": "what they send waits in the kernel: LimitNOFILE in the unit, or `ulimit -n` before the start, allows more; or end connections that are silent",
-	"disk_full":       "make room: frames wait in the log's buffer (1 MiB, or a quarter of a segment); when that is full, what comes, and what waits in a source's, is lost, whatever `overflow` says; all goes on by itself when there is room",
+	"disk_full":       "make room: frames wait in the log's buffer (1 MiB, or a quarter of a segment); when that is full, what comes, and what waits in a source's, is lost, whatever `overflow` says, but for `spill`; all goes on by itself when there is room",
 	"dropping_oldest": "what is removed is gone: make room, or copy what is to be kept; a lower log.keep says that less is wanted",
 	kindLogFailed:     "see to the disk: the next start recovers the log",
 	"log_damaged":     "the sheet has the places: bring the segment back from a copy, or keep what is whole by `log repair`, both with the recorder stopped",

@@ -71,6 +71,10 @@ func newLane(cfg config.Source, log appender, stream, waste uint32) (*lane, erro
 		log: log, stream: stream, overflow: cfg.Overflow, buffer: int(cfg.Buffer), book: in.book, latency: hist.New(),
 		reached: map[ledger.Stream]uint64{},
 	}
+	if over := newSpill(cfg); over != nil {
+		over.begin = func() { go l.runOver() }
+		l.out.backlog.over = over
+	}
 	l.out.numbered, _ = in.dec.(frame.Numbered)
 	return l, nil
 }
@@ -248,12 +252,12 @@ func (l *lane) goOn() {
 	}
 }
 
-// lose posts what is still held when the log has closed: it will not be stored.
-func (l *lane) lose(cause string) {
+// lose posts what is still held when the log has closed: n frames that will not be stored.
+func (l *lane) lose(cause string) (n uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.in.book.At(time.Now().UnixNano())
-	l.out.lose(cause)
+	return l.out.lose(cause)
 }
 
 // resume makes the books go on where the source was left. Those of a framing that does not number
@@ -328,6 +332,9 @@ func (l *lane) reconfigure(cfg config.Source, waste uint32) {
 	// Field by field: the others stay the same, and are read without the lock.
 	l.cfg.Overflow, l.cfg.Buffer, l.cfg.Quarantine = cfg.Overflow, cfg.Buffer, cfg.Quarantine
 	l.out.overflow, l.out.buffer, l.in.wasteStream = cfg.Overflow, int(cfg.Buffer), waste
+	if over := l.out.backlog.over; over != nil {
+		over.buffer = int(cfg.Buffer)
+	}
 	l.goOn()
 }
 
@@ -409,6 +416,9 @@ func (l *lane) account() ledger.Port {
 		l.in.overdue()
 	}
 	held := ledger.Held{Bytes: uint64(l.in.held), Frames: uint64(l.out.inFlight())}
+	if over := l.out.backlog.over; over != nil {
+		held.Spilled = uint64(over.bytes)
+	}
 	p := l.in.book.Sheet(l.cfg.ID, l.state, held, l.kernel)
 	p.Book, p.Hub = l.number, l.hubNumber
 	p.Proof, p.Heard = proof(l.in.dec), l.in.heard

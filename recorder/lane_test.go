@@ -217,7 +217,7 @@ func TestThePageKnowsTheCauses(t *testing.T) {
 		t.Fatal(err)
 	}
 	known := regexp.MustCompile(`(?m)^  \[/\^(dropped: [^/]+)/`).FindAllSubmatch(page, -1)
-	for _, cause := range []string{causeOldest, causeNewest, causeDiskFull, causeFailed, causeStalled, causeTooLarge} {
+	for _, cause := range []string{causeOldest, causeNewest, causeDiskFull, causeFailed, causeStalled, causeTooLarge, causeStopped, causeSpillFull, causeSpillSlow, causeSpillFailed} {
 		p := ledger.Port{ID: "a", Frames: ledger.Frames{Dropped: map[string]uint64{cause: 1}}}
 		losses := (&ledger.Sheet{Ports: []ledger.Port{p}}).Losses()
 		if len(losses) != 1 || !slices.ContainsFunc(known, func(like [][]byte) bool { return strings.HasPrefix(losses[0].Cause, string(like[1])) }) {

@@ -21,7 +21,8 @@ const (
 	causeFailed   = archive.CauseLogFailed
 	causeStalled  = "log_stalled" // it could not write until the recorder had stopped
 	causeTooLarge = "too_large"
-	causeKilled   = "killed" // a recorder that was killed behind its checkpoint had given it up, and knew why
+	causeStopped  = "stopped" // the log took all that it was given, and not in time
+	causeKilled   = "killed"  // a recorder that was killed behind its checkpoint had given it up, and knew why
 )
 
 // fillLimit is the fill, in percent, above which drop-oldest begins.
@@ -96,24 +97,41 @@ func (o *outlet) store(f *frame.Frame, at int64, offset uint64) {
 		if seq, err := o.log.TryAppendAt(o.stream, at, offset, data); err == nil {
 			o.taken(seq, at, f)
 			return
-		} else if !errors.Is(err, seglog.ErrBusy) {
+		} else if !o.waitsFor(err) {
 			o.drop(causeOf(err), f)
 			return
 		}
 	}
-	if o.overflow == config.OverflowNewest && o.backlog.bytes+len(data) > o.buffer {
-		o.drop(causeNewest, f)
+	if cause := o.refuses(len(data)); cause != "" {
+		o.drop(cause, f)
 		return
 	}
 	o.backlog.push(at, offset, data)
 	if o.overflow == config.OverflowOldest {
 		for o.backlog.bytes*100 > o.buffer*fillLimit {
-			_, _, data := o.backlog.front()
+			_, _, data := o.backlog.front.first()
 			oldest := o.numbersOf(data)
 			o.drop(causeOldest, &oldest)
 			o.backlog.pop()
 		}
 	}
+}
+
+// waitsFor reports whether a frame waits where the log refuses it for that reason. A full disk may
+// have room again: who has a file to wait in does.
+func (o *outlet) waitsFor(err error) bool {
+	return errors.Is(err, seglog.ErrBusy) || o.backlog.over != nil && errors.Is(err, seglog.ErrDiskFull)
+}
+
+// refuses says why the backlog does not take a frame of n bytes; "": it does.
+func (o *outlet) refuses(n int) (cause string) {
+	switch {
+	case o.backlog.over != nil:
+		return o.backlog.over.refuses(&o.backlog.front, n)
+	case o.overflow == config.OverflowNewest && o.backlog.bytes+n > o.buffer:
+		return causeNewest
+	}
+	return ""
 }
 
 // taken notes that the log has taken a frame, read at a time, as a record.
@@ -163,10 +181,10 @@ func (o *outlet) numbersOf(data []byte) frame.Frame {
 
 // drain offers the backlog to the log.
 func (o *outlet) drain() {
-	for o.backlog.frames > 0 && o.isNext() {
-		at, offset, data := o.backlog.front()
+	for o.backlog.frames > 0 && o.isNext() && o.backlog.ready() {
+		at, offset, data := o.backlog.front.first()
 		seq, err := o.log.TryAppendAt(o.stream, at, offset, data)
-		if errors.Is(err, seglog.ErrBusy) || errors.Is(err, seglog.ErrClosed) { // whoever has closed it says why
+		if o.waitsFor(err) || errors.Is(err, seglog.ErrClosed) { // whoever has closed it says why
 			return
 		}
 		f := o.numbersOf(data)
@@ -181,8 +199,12 @@ func (o *outlet) drain() {
 
 // full reports whether the policy forbids to take more. The reading stops at half: what the ring
 // has by then, up to 64 KiB or, of datagrams, 128 KiB, is classified in one go, and its frames have
-// the other half. Where that is less, nothing of it is dropped: the backlog grows.
+// the other half. Where that is less, nothing of it is dropped: the backlog grows. With a file to
+// run over into it stops for a moment.
 func (o *outlet) full() bool {
+	if over := o.backlog.over; over != nil {
+		return over.isCrowded()
+	}
 	return o.overflow == config.OverflowBlock && o.backlog.bytes > o.buffer/2
 }
 
@@ -214,17 +236,13 @@ func (o *outlet) settle(c seglog.Commit, now int64) {
 	}
 }
 
-// lose posts what is still held when the log has closed: it will not be stored.
-func (o *outlet) lose(cause string) {
+// lose posts what is still held when the log has closed: n frames that will not be stored.
+func (o *outlet) lose(cause string) (n uint64) {
 	o.waste, o.filled = nil, nil
-	n := uint64(o.staged.abandon())
-	for o.backlog.frames > 0 {
-		o.backlog.pop()
-		n++
-	}
-	if n > 0 {
+	if n = uint64(o.staged.abandon() + o.backlog.abandon()); n > 0 {
 		o.book.Drop(cause, n)
 	}
+	return n
 }
 
 // raise notes that a number is stored.

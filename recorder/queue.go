@@ -10,45 +10,110 @@ import (
 	"github.com/tallywheel/tallywheel/ledger"
 )
 
-// backlog holds frames that the log could not take yet, in order. The zero value is empty; it takes
-// no memory until it is used.
+// backlog holds frames that the log could not take yet, in order: those of front, then those that
+// have run over. The zero value is empty; it takes no memory until it is used.
 type backlog struct {
+	frames int // all of them
+	bytes  int // of all frames
+	front  queue
+	over   *spill // behind front; nil: nothing runs over
+}
+
+func (b *backlog) push(at int64, offset uint64, data []byte) {
+	b.frames++
+	b.bytes += len(data)
+	if b.over != nil && b.over.takes(&b.front, len(data)) {
+		b.over.push(at, offset, data)
+		return
+	}
+	b.front.push(at, offset, data)
+}
+
+// ready reports whether the oldest frame is in memory, and brings it to the front.
+func (b *backlog) ready() bool {
+	if b.front.frames == 0 && b.over != nil {
+		b.over.promote(&b.front)
+	}
+	return b.front.frames > 0
+}
+
+// pop removes the oldest frame, which is ready.
+func (b *backlog) pop() {
+	n := b.front.pop()
+	b.frames--
+	b.bytes -= n
+	if b.over != nil {
+		b.over.left(&b.front)
+	}
+}
+
+// abandon forgets all frames, and returns how many that are.
+func (b *backlog) abandon() (n int) {
+	if b.over != nil {
+		b.over.abandon()
+	}
+	n = b.frames
+	*b = backlog{over: b.over}
+	return n
+}
+
+// queue is frames in memory, in order. The zero value is empty.
+type queue struct {
 	buf    []byte // length u32, time u64, offset u64, bytes; from head on
 	head   int
 	frames int
 	bytes  int // of frames alone
 }
 
-const backlogHeader = 20
+const queueHeader = 20
 
-func (b *backlog) push(at int64, offset uint64, data []byte) {
-	if b.head > len(b.buf)/2 { // move down once the free part in front is the larger one
-		b.buf = b.buf[:copy(b.buf, b.buf[b.head:])]
-		b.head = 0
+func (q *queue) push(at int64, offset uint64, data []byte) {
+	if q.head > len(q.buf)/2 { // move down once the free part in front is the larger one
+		q.buf = q.buf[:copy(q.buf, q.buf[q.head:])]
+		q.head = 0
 	}
-	b.buf = binary.LittleEndian.AppendUint32(b.buf, uint32(len(data)))
-	b.buf = binary.LittleEndian.AppendUint64(b.buf, uint64(at))
-	b.buf = binary.LittleEndian.AppendUint64(b.buf, offset)
-	b.buf = append(b.buf, data...)
-	b.frames++
-	b.bytes += len(data)
+	q.buf = binary.LittleEndian.AppendUint32(q.buf, uint32(len(data)))
+	q.buf = binary.LittleEndian.AppendUint64(q.buf, uint64(at))
+	q.buf = binary.LittleEndian.AppendUint64(q.buf, offset)
+	q.buf = append(q.buf, data...)
+	q.frames++
+	q.bytes += len(data)
 }
 
-// front shows the oldest frame; there must be one.
-func (b *backlog) front() (at int64, offset uint64, data []byte) {
-	f := b.buf[b.head:]
+// first shows the oldest frame; there must be one.
+func (q *queue) first() (at int64, offset uint64, data []byte) {
+	f := q.buf[q.head:]
 	n := binary.LittleEndian.Uint32(f)
-	return int64(binary.LittleEndian.Uint64(f[4:])), binary.LittleEndian.Uint64(f[12:]), f[backlogHeader:][:n]
+	return int64(binary.LittleEndian.Uint64(f[4:])), binary.LittleEndian.Uint64(f[12:]), f[queueHeader:][:n]
 }
 
-func (b *backlog) pop() {
-	_, _, data := b.front()
-	b.head += backlogHeader + len(data)
-	b.frames--
-	b.bytes -= len(data)
-	if b.frames == 0 {
-		b.buf, b.head = b.buf[:0], 0
+// pop removes the oldest frame, and returns its bytes.
+func (q *queue) pop() (n int) {
+	_, _, data := q.first()
+	q.head += queueHeader + len(data)
+	q.frames--
+	q.bytes -= len(data)
+	if q.frames == 0 {
+		q.buf, q.head = q.buf[:0], 0
 	}
+	return len(data)
+}
+
+// size is the bytes that the frames take with their headers.
+func (q *queue) size() int { return len(q.buf) - q.head }
+
+// encoded is the frames with their headers.
+func (q *queue) encoded() []byte { return q.buf[q.head:] }
+
+// take moves all frames of another queue behind its own.
+func (q *queue) take(from *queue) {
+	if q.frames == 0 {
+		*q, *from = *from, queue{buf: q.buf[:0]}
+		return
+	}
+	q.buf = append(q.buf, from.encoded()...)
+	q.frames, q.bytes = q.frames+from.frames, q.bytes+from.bytes
+	*from = queue{buf: from.buf[:0]}
 }
 
 // staged follows frames that are in the log's hands until they are stored, and durable.

@@ -19,6 +19,7 @@
 package recorder
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -257,6 +258,26 @@ func (r *Recorder) prepare(cfg config.Config) {
 		r.slog.Error("two sources are one device, and only one of them can read it", "why", p.Error())
 	}
 	r.register(cfg.Sources)
+	go r.lookAtSpills(cfg)
+}
+
+// lookAtSpills tells of folders in which no file can be made for frames to run over into. It is no
+// error: as long as the log keeps up nothing does, and the folder may come.
+func (r *Recorder) lookAtSpills(cfg config.Config) {
+	for _, s := range cfg.Sources {
+		if s.Overflow != config.OverflowSpill {
+			continue
+		}
+		dir := cmp.Or(s.Spill.Path, cfg.Log.Dir)
+		f, err := openSpill(dir)
+		if err == nil {
+			err = f.Close()
+		}
+		if err != nil {
+			r.slog.Warn("no file can be made for frames that run over: make the folder, mount its disk, or name another one by spill.path",
+				"source", s.ID, "path", dir, "error", err)
+		}
+	}
 }
 
 // lane makes the lane of a source, whose stream numbers are durable when it returns.
@@ -272,6 +293,10 @@ func (r *Recorder) lane(s config.Source) (*lane, error) {
 	l, err := newLane(s, r.log, stream, waste)
 	if err != nil {
 		return nil, fmt.Errorf("source %s: %w", s.ID, err)
+	}
+	if over := l.out.backlog.over; over != nil {
+		over.dir = cmp.Or(over.dir, r.cfg.Log.Dir)
+		over.log, over.reserve = r.slog.With("source", s.ID), int64(r.cfg.Log.Reserve)
 	}
 	l.in.watcher = r.watcher
 	if r.distrusts() {

@@ -172,9 +172,13 @@ func (r *Recorder) reconfigure(p *port, s config.Source, waste uint32) {
 	}
 }
 
-// sameBooks reports whether a source may go on with its books, its decoder and its device.
+// sameBooks reports whether a source may go on with its books, its decoder and its device. What has
+// run over into a file stays with the books of that time.
 func sameBooks(a, b config.Source) bool {
-	a.Overflow, a.Buffer, a.Quarantine = b.Overflow, b.Buffer, b.Quarantine
+	if (a.Overflow == config.OverflowSpill) == (b.Overflow == config.OverflowSpill) {
+		a.Overflow = b.Overflow
+	}
+	a.Buffer, a.Quarantine = b.Buffer, b.Quarantine
 	return reflect.DeepEqual(a, b)
 }
 

@@ -41,7 +41,7 @@ var (
 // may have to be played a few times.
 func TestScenarios(t *testing.T) {
 	var dues, moments uint64
-	kills, early := 0, 0
+	kills, early, spilled := 0, 0, 0
 	for n := range *scenarioCount {
 		seed := *scenarioSeed + uint64(n)
 		if n%500 == 499 {
@@ -50,14 +50,15 @@ func TestScenarios(t *testing.T) {
 		s := play(t, seed, strings.FieldsFunc(*scenarioOnly, func(r rune) bool { return r == ',' }))
 		dues, moments = dues+s.dues, moments+s.moments
 		kills, early = kills+len(s.kills), early+s.early
+		spilled += s.over.written
 		if len(s.complaints) == 0 {
 			continue
 		}
 		t.Errorf("seed %d: %s\n\t%s\nagain: go test ./recorder -run TestScenarios -scenarios 1 -seed %d%s",
 			seed, strings.Join(s.did, ", "), strings.Join(s.complaints, "\n\t"), seed, smaller(t, seed))
 	}
-	t.Logf("%d frames did not come when they were due; at %d moments a source was rightly silent, or not; %d processes were killed, %d of them before they recorded",
-		dues, moments, kills, early)
+	t.Logf("%d frames did not come when they were due; at %d moments a source was rightly silent, or not; %d processes were killed, %d of them before they recorded; %d bytes ran over into files",
+		dues, moments, kills, early, spilled)
 }
 
 // smaller looks for a situation that fails alone, and returns the flag that plays it.
@@ -79,6 +80,7 @@ type stage struct {
 	k      *kernel
 	disk   *fault.Dir
 	bad    *diskTrouble
+	over   badFiles   // what frames run over into
 	dir    string     // of the sheets
 	saving sync.Mutex // held while a sheet is written, and while a process dies; guards disk, bad and dir
 	dirs   int
@@ -138,6 +140,7 @@ func play(t *testing.T, seed uint64, only []string) *stage {
 	}
 	defer func() {
 		openFiles, openReader, openSource, uptime, writeSheet = logFiles, reader.New, newOpener, realUptime, realWriteSheet
+		openSpill = newSpillFile
 		if p := recover(); p != nil {
 			t.Fatalf("seed %d: %s: %v\n%s", seed, strings.Join(s.did, ", "), p, s.quiet.String())
 		}
@@ -249,10 +252,15 @@ func (s *stage) prepare() {
 			}
 		}
 		s.feeders = append(s.feeders, f)
-		s.sources = append(s.sources, s.source(f))
+		c := s.source(f)
+		if c.Spill != nil && f.tempo.interval == 0 { // else little runs over
+			f.burst, f.pause = 400, 20*time.Millisecond
+		}
+		s.sources = append(s.sources, c)
 	}
 	uptime = func() (time.Duration, error) { return time.Since(s.began) - time.Duration(s.hidden.Load()), nil }
-	writeSheet = s.writeSheet
+	writeSheet, openSpill = s.writeSheet, s.over.create
+	s.over.mend()
 }
 
 // outside is what a process that begins finds.
@@ -292,9 +300,9 @@ func (s *stage) wall() time.Time { return time.Now().Add(time.Duration(s.clock.L
 
 func (s *stage) source(f *feeder) config.Source {
 	c := config.Source{
-		ID: f.id, Frame: f.m.settings(), Overflow: pick(f.rng, "block", "block", "drop-oldest", "drop-newest"),
-		Buffer: pick[config.Size](f.rng, 64<<10, 256<<10), Quarantine: f.rng.IntN(3) == 0,
+		ID: f.id, Frame: f.m.settings(), Quarantine: f.rng.IntN(3) == 0,
 	}
+	setOverflow(f.rng, &c)
 	f.tempo.configure(&c)
 	switch f.e.kind {
 	case byLine:
@@ -307,6 +315,20 @@ func (s *stage) source(f *feeder) config.Source {
 		c.UDP = &config.Net{Listen: f.id + ":1"}
 	}
 	return c
+}
+
+// setOverflow chooses a policy, and a buffer for it.
+func setOverflow(rng *rand.Rand, c *config.Source) {
+	c.Overflow, c.Spill = pick(rng, "block", "block", "drop-oldest", "drop-newest", "spill", "spill"), nil
+	if setBuffer(rng, c); c.Overflow == "spill" {
+		c.Spill = &config.Spill{Max: pick[config.Size](rng, 4<<20, 16<<20)}
+	}
+}
+
+func setBuffer(rng *rand.Rand, c *config.Source) {
+	if c.Buffer = pick[config.Size](rng, 64<<10, 256<<10); c.Overflow == "spill" {
+		c.Buffer = pick[config.Size](rng, 256<<10, 1<<20)
+	}
 }
 
 func (s *stage) config() config.Config {
@@ -391,8 +413,23 @@ func (s *stage) goesOn(after string) {
 	}
 }
 
-// hurt notes that the log is in trouble, mend ends that.
+// hurt notes that the log is in trouble, mend ends that. The file that frames run over into may be
+// in trouble, too.
 func (s *stage) hurt() {
+	s.over.tell(func(f *badFiles) {
+		switch s.rng.IntN(8) {
+		case 0:
+			f.write = pick[error](s.rng, syscall.EIO, syscall.ENOSPC)
+		case 1:
+			f.free = s.rng.Int64N(20 << 20)
+		case 2:
+			f.delay = time.Duration(s.rng.IntN(300)) * time.Millisecond
+		case 3:
+			f.open = syscall.EMFILE
+		case 4:
+			f.damage = true
+		}
+	})
 	if !s.failing() {
 		s.troubled = time.Now()
 	}
@@ -402,6 +439,7 @@ func (s *stage) mend() {
 	s.disk.SetInject(nil)
 	s.disk.SetFree(-1)
 	s.bad.slow(0)
+	s.over.mend()
 	if s.failing() {
 		s.calmed = time.Now()
 		s.upset(s.troubled, s.calmed.Add(2*time.Second))
@@ -498,9 +536,9 @@ func changeThis(s *stage) {
 		c := &s.sources[s.rng.IntN(len(s.sources))]
 		switch s.rng.IntN(4) {
 		case 0:
-			c.Overflow = pick(s.rng, "block", "drop-oldest", "drop-newest")
+			setOverflow(s.rng, c)
 		case 1:
-			c.Buffer = pick[config.Size](s.rng, 64<<10, 256<<10)
+			setBuffer(s.rng, c)
 		case 2:
 			c.Quarantine = !c.Quarantine
 		case 3:

@@ -30,12 +30,18 @@ func (r *Recorder) empty(ports []*port, patience time.Duration) {
 			}
 			if at.Stalled == nil {
 				r.syncUntil(deadline)
+				if p.lane.awaitsFile() {
+					time.Sleep(spillLook)
+				}
 			} else if deadline = stalled; time.Now().Before(deadline) {
 				time.Sleep(stallLook)
 			}
 		}
 	}
 }
+
+// spillLook is how often a stop looks whether frames are back that had run over into a file.
+const spillLook = time.Millisecond
 
 // stallLook is how often a stop looks whether a log that is stalled goes on.
 const stallLook = 20 * time.Millisecond
@@ -82,8 +88,10 @@ func (r *Recorder) Stop(end string) (ledger.Sheet, error) {
 	if r.cfg.Log.Linked {
 		r.slog.Info("the log's linked batches", "outcome", r.chains.Counts())
 	}
-	lost := causeFailed
+	lost, left := causeFailed, uint64(0)
 	switch {
+	case err == nil:
+		lost = causeStopped
 	case errors.Is(err, seglog.ErrDiskFull):
 		lost = causeDiskFull
 	case errors.Is(err, seglog.ErrStalled):
@@ -91,7 +99,10 @@ func (r *Recorder) Stop(end string) (ledger.Sheet, error) {
 	}
 	for _, p := range r.all() {
 		p.lane.settle(r.commits.get(), time.Now().UnixNano())
-		p.lane.lose(lost)
+		left += p.lane.lose(lost)
+	}
+	if left > 0 && err == nil {
+		err = fmt.Errorf("the log did not take all that waited for it within %v: %d frames are dropped", stopPatience, left)
 	}
 	r.settled.Store(r.commits.get().Stored)
 	r.saving.Lock()

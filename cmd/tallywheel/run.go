@@ -280,6 +280,16 @@ func checkHere(cfg config.Config, file string) error {
 	if err := seglog.CheckDir(cfg.Log.Dir); err != nil {
 		p = append(p, config.Problem{Path: "log.dir", Text: err.Error()})
 	}
+	for i, s := range cfg.Sources {
+		if s.Spill == nil || s.Spill.Path == "" {
+			continue
+		}
+		if err := seglog.CheckDir(s.Spill.Path); err != nil {
+			p = append(p, config.Problem{Path: fmt.Sprintf("sources[%d].spill.path", i), Text: err.Error()})
+		} else if _, err := os.Stat(s.Spill.Path); err != nil { // unlike that of the log nobody makes it
+			p = append(p, config.Problem{Path: fmt.Sprintf("sources[%d].spill.path", i), Text: err.Error() + ": make the folder, or mount its disk"})
+		}
+	}
 	if _, err := cfg.Log.Signer(); err != nil {
 		p = append(p, config.Problem{Path: "log.sign", Text: err.Error()})
 	}
