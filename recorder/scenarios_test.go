@@ -254,7 +254,7 @@ func (s *stage) prepare() {
 		s.feeders = append(s.feeders, f)
 		c := s.source(f)
 		if c.Spill != nil && f.tempo.interval == 0 { // else little runs over
-			f.burst, f.pause = 400, 20*time.Millisecond
+			f.m.size, f.burst, f.pause = 250, 400, 20*time.Millisecond
 		}
 		s.sources = append(s.sources, c)
 	}
@@ -416,6 +416,15 @@ func (s *stage) goesOn(after string) {
 // hurt notes that the log is in trouble, mend ends that. The file that frames run over into may be
 // in trouble, too.
 func (s *stage) hurt() {
+	for _, c := range s.sources {
+		for _, f := range s.feeders {
+			if f.id == c.ID && c.Spill != nil { // else little runs over
+				f.mu.Lock()
+				f.more = max(0, len(f.frames)-muchSent) + 5000
+				f.mu.Unlock()
+			}
+		}
+	}
 	s.over.tell(func(f *badFiles) {
 		switch s.rng.IntN(8) {
 		case 0:

@@ -27,6 +27,7 @@ type feeder struct {
 	mu     sync.Mutex
 	still  bool // sends nothing
 	storm  int  // connections to be made in a row
+	more   int  // frames beyond muchSent that it sends at its own rate
 	idle   bool // it has noticed that it is to be still
 	frames []*sentFrame
 	valid  uint64 // frames that were taken whole; of a kernel that keeps only sums
@@ -212,9 +213,11 @@ func (f *feeder) run() {
 			continue
 		}
 		pause := f.pause
-		if len(f.frames) > muchSent { // enough for the log's buffers
+		f.mu.Lock()
+		if len(f.frames) > muchSent+f.more { // enough for the log's buffers
 			pause *= 20
 		}
+		f.mu.Unlock()
 		f.sleep(time.Duration(f.rng.Int64N(int64(2 * pause))))
 		if f.rng.IntN(100) == 0 {
 			f.sleep(time.Duration(f.rng.IntN(1200)) * time.Millisecond)

@@ -35,6 +35,9 @@ type spill struct {
 	begin   func()        // begins the goroutine
 	woken   chan struct{} // has a signal when there may be something to do
 
+	failed time.Time // when the journal was told of a write that failed last; zero: none since one that did not; of the goroutine
+	lost   time.Time // … of frames that cannot be read back
+
 	buffer  int
 	extents []extent
 	end     int64 // of the newest extent
@@ -275,7 +278,6 @@ type spiller struct {
 	file  spillFile // nil: it is not open
 	size  int64     // of the file
 	retry time.Time // nothing is written before
-	told  time.Time // when the journal was told of a failure last; zero: none since the last success
 	spare queue
 }
 
@@ -400,13 +402,13 @@ func (w *spiller) write(encoded []byte, at int64) error {
 	err := w.tryWrite(encoded, at)
 	now := time.Now()
 	switch {
-	case err == nil && !w.told.IsZero():
-		w.told = time.Time{}
+	case err == nil && !w.s.failed.IsZero():
+		w.s.failed = time.Time{}
 		w.s.log.Info("frames run over into their file again")
 	case err != nil:
 		w.retry = now.Add(spillRetry)
-		if w.told.IsZero() || now.Sub(w.told) >= tellPause {
-			w.told = now
+		if now.Sub(w.s.failed) >= tellPause {
+			w.s.failed = now
 			w.s.log.Warn("frames that run over cannot be written: what `buffer` does not hold is dropped; make room, see to the disk, or name "+
 				"another folder by spill.path", "path", w.s.dir, "error", err)
 		}
@@ -443,7 +445,8 @@ func (w *spiller) read(e extent) error {
 	if err == nil && crc32.Checksum(w.spare.buf, castagnoli) != e.sum {
 		err = errors.New("it is not what was written")
 	}
-	if err != nil {
+	if now := time.Now(); err != nil && now.Sub(w.s.lost) >= tellPause {
+		w.s.lost = now
 		w.s.log.Warn("frames that had run over cannot be read back, and are dropped", "path", w.s.dir, "frames", e.frames, "error", err)
 	}
 	return err

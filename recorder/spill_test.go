@@ -173,11 +173,19 @@ func (s *spillLane) set(err error) {
 	s.log.err = err
 }
 
+// commit has the log store all that it has.
+func (s *spillLane) commit() {
+	s.mu.Lock()
+	last := s.log.seq
+	s.mu.Unlock()
+	s.settle(seglog.Commit{Stored: last, Durable: last}, int64(s.sent))
+}
+
 // goesOn has the log take all that waits.
 func (s *spillLane) goesOn() {
 	s.set(nil)
 	for range 3 {
-		s.settle(seglog.Commit{Stored: s.log.seq, Durable: s.log.seq}, int64(s.sent))
+		s.commit()
 		time.Sleep(2 * spillRetry)
 	}
 }
@@ -187,6 +195,8 @@ func (s *spillLane) goesOn() {
 func (s *spillLane) check(t *testing.T, causes ...string) {
 	t.Helper()
 	f := balanced(t, s.lane)
+	spilled := s.lane.sheet().Spilled
+	synctest.Wait() // nobody is at work
 	if f.InFlight != 0 || f.OK != s.sent || f.Stored != uint64(len(s.log.kept)) || f.Missing+f.Duplicate != 0 {
 		t.Errorf("%d sent, %d kept by the log; the books: %+v", s.sent, len(s.log.kept), f)
 	}
@@ -211,8 +221,8 @@ func (s *spillLane) check(t *testing.T, causes ...string) {
 	if b := &s.lane.out.backlog; b.bytes != 0 || b.front.frames != 0 || b.over.stands() {
 		t.Errorf("nothing waits, and the backlog has %+v", b)
 	}
-	if s.file.files != 0 || s.lane.sheet().Spilled != 0 {
-		t.Errorf("nothing waits, and %d files are open; spilled_bytes %d", s.file.files, s.lane.sheet().Spilled)
+	if s.file.files != 0 || spilled != 0 {
+		t.Errorf("nothing waits, and %d files are open; spilled_bytes %d", s.file.files, spilled)
 	}
 }
 
@@ -396,7 +406,7 @@ func TestSpillModel(t *testing.T) {
 					case 0:
 						s.set([]error{nil, seglog.ErrBusy, seglog.ErrDiskFull}[rng.IntN(3)])
 					case 1:
-						s.settle(seglog.Commit{Stored: s.log.seq, Durable: s.log.seq}, int64(s.sent))
+						s.commit()
 					case 2:
 						if s.file.mend(); rng.IntN(3) > 0 {
 							s.file.tell(file[rng.IntN(len(file))])
