@@ -172,13 +172,10 @@ func (r *Recorder) reconfigure(p *port, s config.Source, waste uint32) {
 	}
 }
 
-// sameBooks reports whether a source may go on with its books, its decoder and its device. What has
-// run over into a file stays with the books of that time.
+// sameBooks reports whether a source may go on with its books, its decoder and its device. Only a
+// source whose frames run over into a file has Spill: to and from that is no such change.
 func sameBooks(a, b config.Source) bool {
-	if (a.Overflow == config.OverflowSpill) == (b.Overflow == config.OverflowSpill) {
-		a.Overflow = b.Overflow
-	}
-	a.Buffer, a.Quarantine = b.Buffer, b.Quarantine
+	a.Overflow, a.Buffer, a.Quarantine = b.Overflow, b.Buffer, b.Quarantine
 	return reflect.DeepEqual(a, b)
 }
 
