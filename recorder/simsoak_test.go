@@ -44,7 +44,9 @@ func TestEverythingAtOnce(t *testing.T) {
 		t: t, seed: 1, rng: rand.New(rand.NewPCG(1, 16)), dir: filepath.Join(t.TempDir(), "0"), bad: &diskTrouble{},
 		tell: []string{tell}, log: config.Log{Segment: 1 << 20, Sync: "batch", Keep: config.Keep{Size: 8 << 20}},
 	}
-	defer func() { openFiles, openReader, openSource, uptime = logFiles, reader.New, newOpener, realUptime }()
+	defer func() {
+		openFiles, openReader, openSource, openSpill, uptime = logFiles, reader.New, newOpener, newSpillFile, realUptime
+	}()
 	began := time.Now()
 	o := &soak{stage: s}
 	synctest.Test(t, func(*testing.T) { o.run(time.Duration(*soakHours * float64(time.Hour))) })
@@ -170,6 +172,8 @@ func (o *soak) setUp() {
 		}
 		return (&endpoint{k: o.k, kind: byLine, away: true}).opener(o.k.life)
 	}
+	openSpill = o.over.create
+	o.over.mend()
 	uptime = func() (time.Duration, error) { return time.Since(o.began) - time.Duration(o.hidden.Load()), nil }
 }
 
@@ -273,7 +277,8 @@ func (o *soak) unplug() {
 // come and go.
 func (o *soak) change() {
 	c := &o.sources[o.rng.IntN(len(o.sources))]
-	c.Overflow, c.Quarantine = pick(o.rng, "block", "drop-oldest", "drop-newest"), !c.Quarantine
+	setOverflow(o.rng, c)
+	c.Quarantine = !c.Quarantine
 	if c.Frame.Kind == "cobs" || c.Frame.Kind == "slip" {
 		c.Frame.Max = maxChanged - 1000 + o.rng.IntN(1000)
 	}
