@@ -35,7 +35,10 @@ const (
 
 // StartSheet is the sheet of one start of the recorder.
 type StartSheet struct {
-	End        string       `json:"end"` // why it ended, "" while it runs
+	End string `json:"end"` // why it ended, "" while it runs
+	// Left is why the recorder has ended in order, of a start that goes on if the next one finds
+	// its memory, and else has ended by that.
+	Left       string       `json:"left,omitempty"`
 	Sheet      ledger.Sheet `json:"sheet"`
 	LogStored  uint64       `json:"log_stored"`  // last record of the log that Positions know of
 	LogDurable uint64       `json:"log_durable"` // last record reported durable: a log that ends before has lost some
@@ -205,6 +208,13 @@ func LoadStart(dir string, log *slog.Logger) (*StartSheet, error) {
 // HasNoEnd reports whether the start may go on: no end of it is known. That its last sheet could
 // not be read, as behind a kill between two renames, is none.
 func (s *StartSheet) HasNoEnd() bool { return s.End == "" || s.End == causeOlder }
+
+// Settle has a start be over that might have gone on.
+func (s *StartSheet) Settle() {
+	if s != nil && s.Left != "" {
+		s.End, s.Left = s.Left, ""
+	}
+}
 
 // SetTornAside gives the last sheet in dir another name, which it returns, where it cannot be read
 // and the one before it can: the next one that is written would have it take that one's place. Only

@@ -26,11 +26,12 @@ import (
 // One goroutine, pump, shows all spools to their lanes. Whoever takes a spool in or out holds mu,
 // which pump holds for a round.
 type isolation struct {
-	link   *isolate.Link
-	bell   *isolate.Bell
-	log    *slog.Logger
-	gone   chan struct{} // closed once the keeper has ended
-	yields chan struct{} // closed once another recorder is to go on
+	link     *isolate.Link
+	bell     *isolate.Bell
+	log      *slog.Logger
+	gone     chan struct{} // closed once the keeper has ended
+	yields   chan struct{} // closed once another recorder is to go on
+	outlives chan struct{} // nil, or closed once what is on the shelf would not outlive the keeper any more; told guards it
 
 	read  isolate.Reading       // of the reader that is there
 	start isolate.Start         // of which this process is to go on; zero: it begins one
@@ -193,6 +194,8 @@ func (i *isolation) take(e isolate.Entry) error {
 		i.tell(source, e)
 	case e.Name == isolate.CellEntry:
 		i.keeps(e)
+	case e.Name == isolate.StoreEntry:
+		i.hearStore(e)
 	}
 	if i.connections.take(kind, source, e) {
 		return nil
@@ -269,6 +272,8 @@ func (i *isolation) follow() {
 func (i *isolation) heard(e isolate.Entry) {
 	kind, source := isolate.SourceOf(e.Name)
 	switch {
+	case e.Name == isolate.StoreEntry:
+		i.hearStore(e)
 	case e.Dropped:
 	case kind == "port":
 		i.tell(source, e)
@@ -285,6 +290,31 @@ func (i *isolation) heard(e isolate.Entry) {
 		}
 	}
 	e.CloseFDs()
+}
+
+// hearStore takes in whether what is on the shelf outlives the keeper.
+func (i *isolation) hearStore(e isolate.Entry) {
+	i.told.Lock()
+	defer i.told.Unlock()
+	switch {
+	case !e.Dropped && i.outlives == nil:
+		i.outlives = make(chan struct{})
+	case e.Dropped && i.outlives != nil:
+		close(i.outlives)
+		i.outlives = nil
+	}
+}
+
+// Kept is nil, or closed once what this recorder works on would end with its keeper. Until then a
+// stop is the keeper's to tell, by Yields: it has the reader end first; and where the keeper has
+// ended, another recorder goes on.
+func (r *Recorder) Kept() <-chan struct{} {
+	if r.iso == nil {
+		return nil
+	}
+	r.iso.told.Lock()
+	defer r.iso.told.Unlock()
+	return r.iso.outlives
 }
 
 // readerMay is how long a reader may be gone until that is an outage of its own: the next one

@@ -26,7 +26,7 @@ func endOf(left *archive.StartSheet) LastEnd {
 	switch {
 	case left == nil:
 		return EndFirst
-	case left.End == "":
+	case left.End == "" && left.Left == "":
 		return EndUnknown
 	case left.Uncertain:
 		return EndFailed

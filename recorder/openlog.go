@@ -25,12 +25,7 @@ func (r *Recorder) openLog() error {
 	if err != nil {
 		return err
 	}
-	left, noSheet := archive.LoadStart(c.Dir, r.slog)
-	left = left.Ended(c.Dir)
-	if left != nil {
-		r.clock.carry(left.ClockWrong)
-		r.unsent = left.Unsent
-	}
+	left, noSheet := r.loadLast()
 	r.lastEnd, r.open = endOf(left), openOf(left)
 	r.clock.look(r.slog)
 	r.files = newReserve(dir)
@@ -83,6 +78,19 @@ func (r *Recorder) openLog() error {
 	r.commitStored()
 	r.prove(by)
 	return nil
+}
+
+// loadLast loads what the start before has left; nil: nothing that can be read, and why.
+func (r *Recorder) loadLast() (*archive.StartSheet, error) {
+	left, err := archive.LoadStart(r.cfg.Log.Dir, r.slog)
+	if r.iso == nil || left != nil && r.iso.start.Since != int64(left.Sheet.Since) { // this process has nothing to go on with
+		left.Settle()
+	}
+	if left = left.Ended(r.cfg.Log.Dir); left != nil {
+		r.clock.carry(left.ClockWrong)
+		r.unsent = left.Unsent
+	}
+	return left, err
 }
 
 // commitStored takes what the log had when it was opened for the first commit: frames that come

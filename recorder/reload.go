@@ -29,6 +29,7 @@ const (
 
 	outageRestarted = "the recorder was restarted"
 	outageReader    = "the reader was restarted"
+	outageAll       = "Tallywheel was restarted, and the device stayed open"
 	outageNoMemory  = "no room in memory for what waits: the recorder was restarted, or the log is slow"
 
 	outageNotConnected = "not connected"

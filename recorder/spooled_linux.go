@@ -165,8 +165,11 @@ func (p *spooled) tell(m spool.Mark) {
 	case spool.Unattended:
 		l.in.book.At(m.Time + int64(m.B))
 		why := outageReader
-		if m.A == spool.NoRoom {
+		switch m.A {
+		case spool.NoRoom:
 			why = outageNoMemory
+		case spool.Restarted:
+			why = outageAll
 		}
 		l.in.book.OutageBegins(m.Time, why)
 		l.in.book.OutageEnds(m.Time + int64(m.B))

@@ -2,8 +2,11 @@ package recorder
 
 import (
 	"errors"
+	"slices"
 	"sync"
 	"time"
+
+	"github.com/tallywheel/tallywheel/ledger"
 )
 
 // yieldPatience is how long a recorder that yields waits for the log to take what is held: what it
@@ -23,6 +26,20 @@ func (r *Recorder) Yields() <-chan struct{} {
 // kill would leave, with as little as can be that the next has to be shown again. Sources that this
 // process reads itself are read to their ends, as in a stop.
 func (r *Recorder) Yield() error {
+	_, err := r.yield("")
+	return err
+}
+
+// Leaves says, once Yields is closed, whether the start goes on with another keeper, if at all:
+// then Leave ends this process's part.
+func (r *Recorder) Leaves() bool { return r.iso.link.Leaves() }
+
+// Leave is Yield where the reader has ended, and where it may be that nobody goes on: all that the
+// reader has written is recorded first. The last sheet says why this process ends, and is the last
+// one of the start, should the next not find what this one leaves.
+func (r *Recorder) Leave(why string) (ledger.Sheet, error) { return r.yield(why) }
+
+func (r *Recorder) yield(why string) (ledger.Sheet, error) {
 	r.changing.Lock() // no source is changed from now on
 	r.waiting.Store(0)
 	r.changing.Unlock()
@@ -37,19 +54,50 @@ func (r *Recorder) Yield() error {
 	}
 	all.Wait()
 	err := r.reader.Close()
+	patience := yieldPatience
+	if why != "" {
+		patience = stopPatience
+		if !r.iso.showRest(patience) {
+			why = "" // where it is lost, nobody knows how much it was
+		}
+	}
 	r.iso.hold()
-	r.empty(r.all(), yieldPatience)
+	r.empty(r.all(), patience)
 	close(r.quit)
 	r.iso.bell.Ring()
 	r.done.Wait()
 	for _, p := range r.all() {
 		p.lane.settle(r.commits.get(), time.Now().UnixNano())
+		if !p.lane.isSettled() {
+			why = ""
+		}
 	}
 	err = errors.Join(err, r.iso.saveAll())
 	r.saving.Lock()
 	defer r.saving.Unlock()
 	r.farewell(false)
 	s := r.startSheet("") // it has no end: it goes on
+	s.Left = why
 	r.proclaim(&s, false)
-	return errors.Join(err, r.write(&s, true), r.closeLog())
+	return s.Sheet, errors.Join(err, r.write(&s, true), r.closeLog())
+}
+
+// showRest shows all that is in the spools, which nobody fills any more; false: the log has not
+// taken it in time.
+func (i *isolation) showRest(patience time.Duration) bool {
+	for end := time.Now().Add(patience); ; time.Sleep(stallLook) {
+		i.showAll()
+		if i.isShown() {
+			return true
+		}
+		if time.Now().After(end) {
+			return false
+		}
+	}
+}
+
+func (i *isolation) isShown() bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return !slices.ContainsFunc(i.remotes, func(rm *remote) bool { return !rm.isOver() && !rm.play.from.IsAtEnd() })
 }

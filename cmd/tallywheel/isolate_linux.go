@@ -15,6 +15,7 @@ import (
 	"github.com/tallywheel/tallywheel/internal/isolate"
 	"github.com/tallywheel/tallywheel/internal/spool"
 	"github.com/tallywheel/tallywheel/internal/sys"
+	"github.com/tallywheel/tallywheel/recorder"
 )
 
 // With `isolate: process` the process that was called becomes the keeper, by executing the program
@@ -82,10 +83,15 @@ func programPath() (string, error) {
 // becomeKeeper does not return where the configuration asks for processes of their own, and this
 // machine has what that needs. Else it says why this process does all.
 func becomeKeeper(cfg config.Config, log *slog.Logger) {
+	var err error
+	if cfg.Isolated() {
+		err = mayIsolate(cfg)
+	}
+	isolate.CheckStore(func(s isolate.Start) error { return errors.Join(err, recorder.CheckGoOn(cfg, s)) }, log)
 	if !cfg.Isolated() {
 		return
 	}
-	if err := mayIsolate(cfg); err != nil {
+	if err != nil {
 		log.Warn("isolate: process is not to be had here: one process reads and records, and a crash of it loses what it had in its hands", "error", err)
 		return
 	}

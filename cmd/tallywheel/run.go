@@ -106,6 +106,9 @@ func record(ctx context.Context, file string, hup <-chan os.Signal, asJSON bool,
 		onward.Stop()
 	}
 	switch {
+	case yields && g.Leaves():
+		sheet, err := g.Leave(end)
+		return errors.Join(err, printSheet(out, sheet, asJSON))
 	case yields:
 		return g.Yield()
 	case dies:
@@ -159,21 +162,34 @@ func serve(
 	b.speak()
 	shrinks := time.AfterFunc(calm, sys.Shrink)
 	defer shrinks.Stop()
-	select {
-	case <-g.Yields():
-		return "another recorder goes on", errYields
-	case <-g.KeeperEnded():
-		logger.Error("the keeper has ended: what is in memory is recorded, and the recorder stops")
-		return "the keeper has ended", errKeeper
-	case <-ctx.Done():
-		return "stopped on request", nil
-	case err := <-failed:
-		return "the API failed", err
-	case err := <-g.Failed():
-		logger.Error("the log has failed", "error", err)
-		return "the log has failed", errLogFailed
+	asked := ctx.Done()
+	for {
+		select {
+		case <-g.Yields():
+			return stoppedOnRequest, errYields
+		case <-g.KeeperEnded():
+			if g.Kept() != nil {
+				logger.Error("the keeper has ended: the next one goes on with what systemd keeps, from what is in the log")
+				return "the keeper has ended", errYields
+			}
+			logger.Error("the keeper has ended: what is in memory is recorded, and the recorder stops")
+			return "the keeper has ended", errKeeper
+		case <-asked:
+			if kept := g.Kept(); kept != nil { // systemd tells all processes of a service; the keeper tells this one when
+				asked = kept
+				continue
+			}
+			return stoppedOnRequest, nil
+		case err := <-failed:
+			return "the API failed", err
+		case err := <-g.Failed():
+			logger.Error("the log has failed", "error", err)
+			return "the log has failed", errLogFailed
+		}
 	}
 }
+
+const stoppedOnRequest = "stopped on request"
 
 // reloader reads the configuration again at each signal, on a goroutine of its own: the file may be
 // on a disk that does not answer, and a stop waits for no disk.

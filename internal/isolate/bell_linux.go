@@ -23,6 +23,7 @@ import (
 type Bell struct {
 	mem  *ring.Shared
 	word *atomic.Uint32
+	live *atomic.Uint64 // when the reader lived last, ns since 1970: about each second, and at its end
 }
 
 // What the word says; 0: nobody sleeps.
@@ -42,7 +43,7 @@ const DozeTime = 10 * time.Millisecond
 
 // NewBell makes a bell.
 func NewBell() (*Bell, error) {
-	mem, err := ring.NewShared("tallywheel-bell", os.Getpagesize(), 8)
+	mem, err := ring.NewShared("tallywheel-bell", os.Getpagesize(), 16)
 	if err != nil {
 		return nil, err
 	}
@@ -58,7 +59,19 @@ func OpenBell(f *os.File) (*Bell, error) {
 	return bellOf(mem), nil
 }
 
-func bellOf(mem *ring.Shared) *Bell { return &Bell{mem, ring.Uint32(mem.Owner(), 0)} }
+func bellOf(mem *ring.Shared) *Bell {
+	b := &Bell{mem: mem, word: ring.Uint32(mem.Owner(), 0), live: new(atomic.Uint64)}
+	if len(mem.Owner()) >= 16 { // else it is of an older program
+		b.live = ring.Uint64(mem.Owner(), 8)
+	}
+	return b
+}
+
+// Lives notes that the reader does, for one that comes when nobody is left who saw its end.
+func (b *Bell) Lives(now time.Time) { b.live.Store(uint64(now.UnixNano())) }
+
+// LivedAt is when the reader before has noted that last, ns since 1970; 0: it has not.
+func (b *Bell) LivedAt() int64 { return int64(b.live.Load()) }
 
 // File is the descriptor of its memory, to be passed on.
 func (b *Bell) File() *os.File { return b.mem.File() }

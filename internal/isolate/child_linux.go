@@ -24,6 +24,8 @@ type child struct {
 	heard    chan struct{} // closed once all that it has said is taken
 	paused   chan struct{} // nil, or closed once nobody listens for now, as another keeper will
 	form     int           // of what is handed over to a keeper of its program
+	store    int           // … and of the store that this has
+	leaves   bool          // it was told to end, so that another process goes on
 }
 
 // outcome is how a child has ended: by itself, with a code, or crashed, as where it could not even
@@ -200,7 +202,7 @@ func (k *keeper) hear(c *child, m message, fds []int) (other *child, err error) 
 		answer, conn := k.accept(m.Name, m.As)
 		return c, send(c.conn, answer, conn)
 	case opPrepared:
-		c.prepared, c.form = true, m.Form
+		c.prepared, c.form, c.store = true, m.Form, m.Store
 		k.wake()
 	case opRefuse:
 		c.refused = m.Name
@@ -218,6 +220,8 @@ func (k *keeper) hear(c *child, m message, fds []int) (other *child, err error) 
 				k.owed = syscall.SIGTERM // also of one that was killed since
 			}
 			k.payOwed(c)
+		} else if k.leaves {
+			k.leaveOff()
 		}
 	}
 	return other, err
@@ -225,7 +229,9 @@ func (k *keeper) hear(c *child, m message, fds []int) (other *child, err error) 
 
 // payOwed sends a recorder the signal that it is to get. mu is held.
 func (k *keeper) payOwed(c *child) {
-	if k.owed != 0 {
+	if k.leaves {
+		k.leaveOff()
+	} else if k.owed != 0 {
 		_ = c.process.Signal(k.owed)
 	}
 	k.owed = 0

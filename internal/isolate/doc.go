@@ -12,6 +12,8 @@
 //     started gets all of it. It outlives both. The names are [BellEntry], [StartEntry],
 //     [ReadEntry], [CellEntry], [APIEntry], [ConfigEntry], [DoorEntry], [EndEntry], and a [LaneOf]
 //     and a [PortOf] for each source.
+//   - The store is where systemd keeps what is on the shelf for the next keeper, if the unit has it
+//     do so ([StoreEntry]). Each change goes there as it is made, so the keeper may be killed, too.
 //   - A [Renewal] replaces a process while it works, by another of the same or of a new program:
 //     the new one prepares itself, the old one ends as soon as it has nothing in its hands, and
 //     the new one has the shelf. Where it cannot, the old program goes on, or is started again.
@@ -32,7 +34,12 @@
 //   - The reader: devices stay open, for the keeper has them. Its successor recovers the read
 //     that was cut off, writes down for how long nobody read, and goes on.
 //   - The keeper: the other two see the end of their links. The reader reads what there is and
-//     ends; the recorder records that, and stops in order.
+//     ends; the recorder records that, and stops in order. With a store both leave all as it is,
+//     and another three go on, as behind the deaths of reader and recorder.
+//
+// A stop by SIGTERM is told from a restart by nobody but systemd. With a store, the reader ends
+// first and closes nothing, then the recorder records what there is and ends ([Link.Leaves]): a
+// restart goes on from that, and behind a stop nothing is missing but what the kernel held.
 //
 // Nothing here waits without a bound: a child that does not take what it is sent within 5 s is
 // taken for dead, and killed.

@@ -36,6 +36,8 @@ const (
 	APIEntry    = "api"    // where the API listens, as the configuration says it, and the socket
 	ConfigEntry = "config" // the text of the configuration that is recorded with
 	DoorEntry   = "door"   // the path at which the keeper is to listen for upgrades
+	// The keeper itself puts this one, as long as what is on the shelf outlives it, too.
+	StoreEntry = "store"
 )
 
 // LaneOf names the entry of a source that the reader is to read: a [Lane], and its spool.

@@ -33,6 +33,7 @@ type handover struct {
 	Asked    []int          `json:"asked"`  // who waits to hear that it went
 	Wanted   *Renewal       `json:"wanted"` // the next renewal; nil: none
 	Asking   []int          `json:"asking"` // … who waits for that
+	Store    *handedStore   `json:"store,omitempty"`
 }
 
 type handedEntry struct {
@@ -81,6 +82,9 @@ func (k *keeper) execute(s *swap) error {
 			k.mu.Unlock()
 			return err
 		}
+	}
+	if c := k.children[Recorder]; c.store != storeForm {
+		k.giveUpStore(fmt.Errorf("the new program has it in form %d, this one in form %d", c.store, storeForm))
 	}
 	k.mu.Unlock()
 	resume := k.pause()
@@ -151,6 +155,14 @@ func (k *keeper) leave(s *swap) (h *handover, links []int, err error) {
 	for _, e := range k.shelf {
 		h.Shelf = append(h.Shelf, handedEntry{e.name, e.data, e.fds})
 	}
+	if k.store != nil {
+		fd, dupErr := sys.Dup(int(k.store.state.Fd()))
+		if dupErr != nil {
+			return h, links, dupErr
+		}
+		links = append(links, fd)
+		h.Store = k.store.hand(fd)
+	}
 	for _, role := range []Role{Reader, Recorder} {
 		c := k.children[role]
 		h.Children = append(h.Children, handedChild{c.Process, link(c.conn), c.form})
@@ -173,6 +185,9 @@ func (h *handover) fds() (all []int) {
 		all = append(all, c.Link)
 	}
 	all = append(append(append(all, h.Program), h.Asked...), h.Asking...)
+	if h.Store != nil {
+		all = append(all, h.Store.State)
+	}
 	kept := all[:0]
 	for _, fd := range all {
 		if fd >= 0 {
@@ -261,6 +276,7 @@ func (k *keeper) takeOver(h *handover) {
 		k.adopt(one)
 	}
 	k.mu.Lock()
+	k.takeHandedStore(h.Store)
 	if door != nil {
 		k.openDoor(door)
 	}
@@ -285,7 +301,7 @@ func (k *keeper) takeOver(h *handover) {
 // adopt follows a child that the keeper before has started. One whose link is lost is killed: its
 // end is that of any other.
 func (k *keeper) adopt(one handedChild) {
-	c := &child{Process: one.Process, prepared: true, ready: true, form: one.Form, heard: make(chan struct{})}
+	c := &child{Process: one.Process, prepared: true, ready: true, form: one.Form, store: storeForm, heard: make(chan struct{})}
 	c.process, _ = os.FindProcess(c.PID) // never nil: one that has ended says so when it is waited for
 	k.children[c.Role] = c
 	conn, err := linkOf(one.Link)

@@ -47,6 +47,7 @@ type keeper struct {
 	programs map[Role]*os.File // that the processes run since an upgrade; none: Program
 	swap     *swap             // nil: none is under way
 	ends     map[Role]*ends
+	changed  chan struct{} // has a signal when the store may be full
 
 	mu       sync.Mutex // held while messages are sent: for sendWithin at most
 	shelf    []shelved
@@ -57,6 +58,8 @@ type keeper struct {
 	wanted   *Renewal       // nil: nobody has asked for one
 	asking   []*ipc.Conn    // … who waits to hear what becomes of it
 	door     *ipc.Listener  // by which one asks; nil: there is none
+	store    *store         // has what is on the shelf, too; nil: nothing has
+	leaves   bool           // it stops so that another process goes on with the store, if one comes
 }
 
 // shelved is an entry on the shelf. Its descriptors are bare: see receive.
@@ -69,7 +72,7 @@ type shelved struct {
 func newKeeper(cfg Keeping) *keeper {
 	return &keeper{
 		Keeping: cfg, ended: make(chan *child), news: make(chan struct{}, 1), programs: map[Role]*os.File{}, children: map[Role]*child{},
-		ends: map[Role]*ends{Reader: {}, Recorder: {}},
+		ends: map[Role]*ends{Reader: {}, Recorder: {}}, changed: make(chan struct{}, 1),
 	}
 }
 
@@ -87,6 +90,9 @@ func (cfg Keeping) Run(signals <-chan os.Signal) (code int) {
 	case h != nil:
 		k.takeOver(h)
 	default:
+		if !k.takeStore() {
+			k.beginStore()
+		}
 		k.start(Reader, nil, false)
 		k.start(Recorder, nil, false)
 	}
@@ -111,13 +117,18 @@ func (cfg Keeping) Run(signals <-chan os.Signal) (code int) {
 		case <-k.late():
 			k.tooLate()
 		case <-again[Reader].C:
-			k.start(Reader, k.child(Reader), false)
+			if !k.isLeaving() {
+				k.start(Reader, k.child(Reader), false)
+			}
 		case <-again[Recorder].C:
 			waits = false
 			k.startAgain()
 		case c := <-k.ended:
 			settled.Reset(calm)
 			if k.swapEnded(c) || c != k.child(c.Role) {
+				continue
+			}
+			if c.Role == Reader && k.readerLeft(c) {
 				continue
 			}
 			if c.Role == Recorder {
@@ -253,9 +264,12 @@ func (k *keeper) signal(s syscall.Signal) (stops bool) {
 			return true
 		}
 		k.stopping, s = true, syscall.SIGTERM
+		k.leaves = k.store != nil
 		k.Notify("STOPPING=1")
 	}
-	if c := k.children[Recorder]; c.PID != 0 && c.ready && (k.stopping || !k.replaces(Recorder)) {
+	if k.leaves {
+		k.leaveOff()
+	} else if c := k.children[Recorder]; c.PID != 0 && c.ready && (k.stopping || !k.replaces(Recorder)) {
 		_ = c.process.Signal(s)
 	} else {
 		k.owed = s
@@ -265,20 +279,26 @@ func (k *keeper) signal(s syscall.Signal) (stops bool) {
 
 // place puts an entry on the shelf, or takes it off. mu is held.
 func (k *keeper) place(m message, fds []int) {
-	i := slices.IndexFunc(k.shelf, func(e shelved) bool { return e.name == m.Name })
-	if i >= 0 {
-		Entry{FDs: k.shelf[i].fds}.CloseFDs()
-	}
+	before := k.entry(m.Name).fds
+	k.keepInStore(m, fds, before)
+	Entry{FDs: before}.CloseFDs()
+	k.shelf = placed(k.shelf, m, fds)
+}
+
+// placed is the shelf behind a change.
+func placed(shelf []shelved, m message, fds []int) []shelved {
+	i := slices.IndexFunc(shelf, func(e shelved) bool { return e.name == m.Name })
 	e := shelved{m.Name, m.Data, fds}
 	switch {
 	case m.Op == opDrop && i >= 0:
-		k.shelf = slices.Delete(k.shelf, i, i+1)
+		shelf = slices.Delete(shelf, i, i+1)
 	case m.Op == opDrop:
 	case i >= 0:
-		k.shelf[i] = e
+		shelf[i] = e
 	default:
-		k.shelf = append(k.shelf, e)
+		shelf = append(shelf, e)
 	}
+	return shelf
 }
 
 // accept takes a connection that waits at the listener of a source, and puts it on the shelf as an
@@ -381,6 +401,7 @@ func (k *keeper) finish(code int) int {
 	if k.door != nil {
 		_ = k.door.Close()
 	}
+	k.closeStore()
 	k.mu.Unlock()
 	if conn == nil {
 		return code

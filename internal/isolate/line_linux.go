@@ -227,8 +227,12 @@ func (l *line) goOn(before adoption) device {
 		return nil
 	}
 	now := time.Now()
-	if died := l.link.Died(); past.Device == spool.Opened {
-		l.note(spool.Mark{Time: died.UnixNano(), Kind: spool.Unattended, B: uint64(max(0, now.Sub(died)))})
+	died, why := l.link.Died(), spool.Killed
+	if died.IsZero() { // the keeper was restarted, too, and has not seen it
+		died, why = time.Unix(0, max(l.bell.LivedAt(), past.Read.Time)), spool.Restarted
+	}
+	if past.Device == spool.Opened {
+		l.note(spool.Mark{Time: died.UnixNano(), Kind: spool.Unattended, A: why, B: uint64(max(0, now.Sub(died)))})
 	} else {
 		l.opened()
 	}
@@ -321,7 +325,8 @@ func (l *line) serve(d device) error {
 		case <-l.full: // the bell need not be rung: the recorder knows what it has not taken
 			time.Sleep(fullLook)
 			h.Resume()
-		case <-counts.C:
+		case now := <-counts.C:
+			l.bell.Lives(now)
 			l.count(d)
 		case <-ends:
 			ends, newer, look = nil, nil, nil

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/tallywheel/tallywheel/internal/sys"
@@ -26,6 +27,7 @@ const (
 	opRefuse    = "refuse"    // child: it cannot begin, and why, in place of a name
 	opYield     = "yield"     // keeper: another goes on, once the child has ended
 	opRenew     = "renew"     // recorder: a Renewal
+	opLeave     = "leave"     // keeper: nothing more comes; record all, for a process that goes on, or nobody
 	opAccept    = "accept"    // child: take a connection for that source. keeper: that one, or why there is none
 )
 
@@ -53,8 +55,9 @@ type message struct {
 	Data json.RawMessage `json:"data,omitempty"`
 	// Died is when the one before was seen dead, of ready from the keeper; ns since 1970, 0: there
 	// was none.
-	Died int64 `json:"died,omitempty"`
-	Form int   `json:"form,omitempty"` // of prepared: of what a keeper of the child's program takes over; 0: nothing
+	Died  int64 `json:"died,omitempty"`
+	Form  int   `json:"form,omitempty"`  // of prepared: of what a keeper of the child's program takes over; 0: nothing
+	Store int   `json:"store,omitempty"` // … and in which form it has a store
 }
 
 // Entry is one on the shelf, as a link brings it. Whoever gets it has its descriptors to close.
@@ -71,6 +74,8 @@ type Link struct {
 	conn *ipc.Conn
 	died int64
 	over chan struct{} // closed once the keeper has ended, as Follow sees it
+
+	leaves atomic.Bool // nothing more comes, as Follow has heard
 }
 
 func newLink(conn *ipc.Conn) *Link { return &Link{conn: conn, over: make(chan struct{})} }
@@ -139,7 +144,7 @@ func (l *Link) Prepare() (some []Entry, b Beginning, err error) {
 
 // Prepared tells the keeper that this process can begin.
 func (l *Link) Prepared() error {
-	return send(l.conn, message{Op: opPrepared, Form: handoverForm}, nil)
+	return send(l.conn, message{Op: opPrepared, Form: handoverForm, Store: storeForm}, nil)
 }
 
 // Refuse tells the keeper why this process cannot begin: it ends.
@@ -191,6 +196,9 @@ func (l *Link) Follow(entry func(Entry), processes func([]Process)) (yields bool
 			return false
 		}
 		switch m.Op {
+		case opLeave:
+			l.leaves.Store(true)
+			return true
 		case opYield:
 			return true
 		case opPut, opDrop, opAccept:
@@ -203,6 +211,10 @@ func (l *Link) Follow(entry func(Entry), processes func([]Process)) (yields bool
 		}
 	}
 }
+
+// Leaves says, once Follow has returned, whether all three processes end, so that another three may
+// go on: the reader has ended, and what it has written is all there is.
+func (l *Link) Leaves() bool { return l.leaves.Load() }
 
 // CloseFDs closes the descriptors of an entry.
 func (e Entry) CloseFDs() {

@@ -27,6 +27,7 @@ type ports struct {
 	bell  *Bell
 	read  reader.Reader
 	cell  bool // this process keeps time
+	kept  bool // what it leaves outlives the keeper, too
 	lines map[string]*line
 	ends  map[string]*line    // were dropped, and may not have ended yet
 	known map[string]adoption // devices that the reader before has left, until their lines begin
@@ -90,7 +91,7 @@ func ReadPorts(link *Link, log *slog.Logger) error {
 	if err := link.Ready(); err != nil {
 		log.Warn("the keeper has ended", "error", err) // which Follow notices
 	}
-	yields := link.Follow(r.entry, func([]Process) {})
+	yields := link.Follow(r.entry, func([]Process) {}) || r.kept
 	by := time.Now().Add(giveUpWithin)
 	var all sync.WaitGroup
 	for _, l := range r.lines {
@@ -103,6 +104,9 @@ func ReadPorts(link *Link, log *slog.Logger) error {
 		})
 	}
 	all.Wait()
+	if r.bell != nil {
+		r.bell.Lives(time.Now())
+	}
 	if r.read != nil {
 		return r.read.Close()
 	}
@@ -157,6 +161,8 @@ func (r *ports) entry(e Entry) {
 func (r *ports) take(e Entry) (err error) {
 	kind, source := SourceOf(e.Name)
 	switch {
+	case e.Name == StoreEntry:
+		r.kept = !e.Dropped
 	case e.Name == BellEntry && r.bell == nil:
 		f, err := e.File()
 		if err == nil {

@@ -191,6 +191,9 @@ func (c *Consumer) refresh() error {
 	return nil
 }
 
+// IsAtEnd reports whether all marks were shown that there are now.
+func (c *Consumer) IsAtEnd() bool { return c.refresh() != nil || c.at.Marks == c.published }
+
 // rest says that the consumer is not at work on a mark.
 func (c *Consumer) rest() {
 	if c.working {

@@ -37,8 +37,9 @@ const (
 
 // Causes of [Unattended].
 const (
-	Killed uint32 = iota // the producer before was killed, and this one goes on
-	NoRoom               // the spool was full
+	Killed    uint32 = iota // the producer before was killed, and this one goes on
+	NoRoom                  // the spool was full
+	Restarted               // all that work on it were, with what starts them
 )
 
 // Mark is what the bytes do not say.
