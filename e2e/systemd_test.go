@@ -167,15 +167,15 @@ func (s *service) listens(t *testing.T, not int) (keeper int) {
 	return keeper
 }
 
-// again has systemd restart the service, or start it again behind a kill, and returns once it
-// records.
-func (s *service) again(t *testing.T, kill bool) {
+// again has systemd restart the service, or start it again behind a kill of the keeper ("main") or
+// of all three ("all"), and returns once it records.
+func (s *service) again(t *testing.T, how string) {
 	t.Helper()
 	before := s.listens(t, 0)
-	if kill {
-		s.systemctl(t, "kill", "--signal=KILL", "--kill-who=main", s.unit)
-	} else {
+	if how == "restart" {
 		s.systemctl(t, "restart", s.unit)
+	} else {
+		s.systemctl(t, "kill", "--signal=KILL", "--kill-who="+how, s.unit)
 	}
 	s.listens(t, before)
 }
@@ -217,7 +217,7 @@ func TestSystemdRestarts(t *testing.T) {
 				return p.Frames.Stored < before.Ports[at].Frames.Stored+50
 			})
 		})
-		s.again(t, i%2 == 0)
+		s.again(t, []string{"main", "restart"}[i%2])
 	}
 	l.drain(t)
 	n.drain(t, s.recorder)
@@ -266,7 +266,7 @@ func TestSystemdStops(t *testing.T) {
 	s := startService(t, dir, sources, "")
 	stored := func() bool { return s.sheet(t).Ports[0].Frames.Stored > 10 }
 	testenv.Until(t, time.Minute, "frames are stored", stored)
-	s.again(t, false)
+	s.again(t, "restart")
 	first := s.sheet(t).Since
 	s.systemctl(t, "stop", s.unit)
 	if n := s.stored(t); n != "0" {
@@ -305,7 +305,7 @@ func TestSystemdStoreIsFull(t *testing.T) {
 	if n := s.stored(t); n != "0" {
 		t.Errorf("systemd has %s descriptors", n)
 	}
-	s.again(t, false)
+	s.again(t, "restart")
 	l.drain(t)
 	s.systemctl(t, "stop", s.unit)
 	for i, p := range s.lastSheet(t).Ports {

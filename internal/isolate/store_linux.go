@@ -226,8 +226,12 @@ func (s *store) snapshot(shelf []shelved) error {
 	return err
 }
 
-// clear takes all out of the store.
+// clear takes all out of the store. Where systemd does not hear of it, no keeper can read what is
+// there.
 func (s *store) clear() {
+	if s.state != nil {
+		_, _ = s.state.WriteAt(make([]byte, stateHead), 0) // it has memory there
+	}
 	names := []string{s.name, roomName}
 	for _, o := range s.held {
 		names = append(names, o.name)

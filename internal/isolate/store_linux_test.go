@@ -343,6 +343,30 @@ func TestStoreIsFull(t *testing.T) {
 	endStoring(k)
 }
 
+// TestStoreThatIsDeaf: where systemd does not hear any more, the keeper gives the store up, and the
+// next one takes nothing of what is there.
+func TestStoreThatIsDeaf(t *testing.T) {
+	f := newFakeStore(t, 100)
+	k, end := storing(t)
+	k.says(opPut, "port/a", "1", pipeEnds(t, 1)...)
+	if err := k.store.await(); err != nil {
+		t.Fatal(err)
+	}
+	_ = f.conn.Close()
+	k.says(opPut, "port/b", "1", pipeEnds(t, 1)...)
+	if k.has(StoreEntry) || !k.has("port/a") || !k.has("port/b") {
+		t.Errorf("the shelf is %v", k.shelf)
+	}
+	l := f.next()
+	if err := l.read(); err == nil || len(l.fds) == 0 {
+		t.Errorf("the next keeper finds %v of %v", l.entries, l.fds)
+	}
+	for _, fd := range l.fds {
+		_ = sys.CloseFD(fd)
+	}
+	end()
+}
+
 // TestNoStore: a supervisor that keeps nothing, or none at all, is told nothing more.
 func TestNoStore(t *testing.T) {
 	f := newFakeStore(t, 0)
