@@ -24,6 +24,7 @@ type Bell struct {
 	mem  *ring.Shared
 	word *atomic.Uint32
 	live *atomic.Uint64 // when the reader lived last, ns since 1970: about each second, and at its end
+	then uint64         // … as it was when this process had opened the bell
 }
 
 // What the word says; 0: nobody sleeps.
@@ -64,14 +65,15 @@ func bellOf(mem *ring.Shared) *Bell {
 	if len(mem.Owner()) >= 16 { // else it is of an older program
 		b.live = ring.Uint64(mem.Owner(), 8)
 	}
+	b.then = b.live.Load()
 	return b
 }
 
 // Lives notes that the reader does, for one that comes when nobody is left who saw its end.
 func (b *Bell) Lives(now time.Time) { b.live.Store(uint64(now.UnixNano())) }
 
-// LivedAt is when the reader before has noted that last, ns since 1970; 0: it has not.
-func (b *Bell) LivedAt() int64 { return int64(b.live.Load()) }
+// LivedAt is when the reader before this process has noted that last, ns since 1970; 0: it has not.
+func (b *Bell) LivedAt() int64 { return int64(b.then) }
 
 // File is the descriptor of its memory, to be passed on.
 func (b *Bell) File() *os.File { return b.mem.File() }

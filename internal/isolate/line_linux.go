@@ -229,7 +229,10 @@ func (l *line) goOn(before adoption) device {
 	now := time.Now()
 	died, why := l.link.Died(), spool.Killed
 	if died.IsZero() { // the keeper was restarted, too, and has not seen it
-		died, why = time.Unix(0, max(l.bell.LivedAt(), past.Read.Time)), spool.Restarted
+		died, why = now, spool.Restarted
+		if lived := max(l.bell.LivedAt(), past.Read.Time); lived > 0 {
+			died = time.Unix(0, lived)
+		}
 	}
 	if past.Device == spool.Opened {
 		l.note(spool.Mark{Time: died.UnixNano(), Kind: spool.Unattended, A: why, B: uint64(max(0, now.Sub(died)))})

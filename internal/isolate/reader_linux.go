@@ -168,6 +168,9 @@ func (r *ports) take(e Entry) (err error) {
 		if err == nil {
 			r.bell, err = OpenBell(f)
 		}
+		if err == nil {
+			r.bell.Lives(time.Now())
+		}
 		return err
 	case e.Name == ReadEntry && r.read == nil:
 		var how Reading

@@ -448,6 +448,38 @@ func TestStoreLacksADescriptor(t *testing.T) {
 	endStoring(k)
 }
 
+// TestBellOutlivesAReader: a reader that nobody has seen end is gone since it lived last, whatever
+// the next one notes meanwhile.
+func TestBellOutlivesAReader(t *testing.T) {
+	b, err := NewBell()
+	if err != nil {
+		t.Skipf("SKIPPED: %v; needs memory that can be sealed", err)
+	}
+	defer b.mem.Close()
+	open := func() *Bell {
+		fd, err := sys.Dup(int(b.File().Fd()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		o, err := OpenBell(os.NewFile(uintptr(fd), "bell"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = o.mem.Close() })
+		return o
+	}
+	first := open()
+	if at := first.LivedAt(); at != 0 {
+		t.Errorf("before the first reader there was one, at %d", at)
+	}
+	first.Lives(time.Unix(0, 1000))
+	next := open()
+	next.Lives(time.Unix(0, 5000))
+	if at := next.LivedAt(); at != 1000 {
+		t.Errorf("the reader before lived at %d, want 1000", at)
+	}
+}
+
 // TestLeftInStore reads what systemd tells a process that it starts.
 func TestLeftInStore(t *testing.T) {
 	for _, env := range [][3]string{
