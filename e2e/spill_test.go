@@ -42,7 +42,7 @@ func TestSpillWhileTheDiskIsFull(t *testing.T) {
 	}
 	defer port.Close()
 	r := startRecorder(t, dir, fmt.Sprintf(
-		"  - {id: line, serial: {port: %s}, frame: tally128, overflow: spill, spill: {path: %s, max: 64MiB}}\n", port.Link, over))
+		"  - {id: line, serial: {port: %s}, frame: tally128, overflow: spill, buffer: 4MiB, spill: {path: %s, max: 64MiB}}\n", port.Link, over))
 	if err := os.WriteFile(filepath.Join(data, "others"), make([]byte, 40<<20), 0o600); err != nil { // less than a segment and the reserve are left
 		t.Fatal(err)
 	}

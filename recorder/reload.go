@@ -41,10 +41,10 @@ const (
 var ErrNotConnected = errors.New(outageNotConnected)
 
 // Reload starts, stops and changes sources as the new configuration has them. Sources that stay the
-// same are not touched, nor is the log. A source of which only overflow, buffer or quarantine
-// change goes on with its books; another whose device stays the same goes on with that, open as it
-// is. A change of log, api, server, read, notify or forward needs a restart, and is an error that
-// changes nothing; where the recorder is isolated it is ErrRenews.
+// same are not touched, nor is the log. A source of which only overflow (but to or from spill),
+// buffer or quarantine change goes on with its books; another whose device stays the same goes on
+// with that, open as it is. A change of log, api, server, read, notify or forward needs a restart,
+// and is an error that changes nothing; where the recorder is isolated it is ErrRenews.
 func (r *Recorder) Reload(cfg config.Config) error {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {

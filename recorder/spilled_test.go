@@ -18,8 +18,10 @@ import (
 	"github.com/tallywheel/tallywheel/seglog"
 )
 
-// spilling is a source whose frames run over into a folder of its own.
+// spilling is a source whose frames run over into a folder of its own, which is waited for.
 func spilling(t *testing.T) config.Source {
+	spillPatience = time.Minute
+	t.Cleanup(func() { spillPatience = 50 * time.Millisecond })
 	s := tcp("a")
 	s.Overflow, s.Spill = config.OverflowSpill, &config.Spill{Path: t.TempDir()}
 	return s
