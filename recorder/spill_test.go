@@ -390,7 +390,7 @@ func TestSpillForgetsWhatItLost(t *testing.T) {
 // The model: a random life of log and file. Each frame comes out once and in order, with its time,
 // or is counted; the sheet balances at each step.
 func TestSpillModel(t *testing.T) {
-	for seed := range uint64(60) {
+	for seed := range uint64(30) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				rng := rand.New(rand.NewPCG(seed, 1))
