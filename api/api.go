@@ -127,10 +127,13 @@ func (s *Server) URL() string {
 // Err brings the error that ended the serving.
 func (s *Server) Err() <-chan error { return s.done }
 
-// Close ends streams and requests.
-func (s *Server) Close() error {
+// Close ends streams and requests. Those have two seconds to end by themselves.
+func (s *Server) Close() error { return s.CloseWithin(2 * time.Second) }
+
+// CloseWithin is Close that waits for no longer than that.
+func (s *Server) CloseWithin(d time.Duration) error {
 	s.stop()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), d)
 	defer cancel()
 	if err := s.http.Shutdown(ctx); err != nil {
 		return s.http.Close()

@@ -134,7 +134,7 @@ var errKeeper = errors.New("recording has ended, because the process that keeps 
 func serve(
 	ctx context.Context, g *recorder.Recorder, b beginning, file string, hup <-chan os.Signal, logger *slog.Logger,
 ) (string, error) {
-	failed := (<-chan error)(nil)
+	failed, nobodyReads := (<-chan error)(nil), false
 	if !b.cfg.API.Off() {
 		if b.listener == nil {
 			var err error
@@ -146,7 +146,13 @@ func serve(
 		if err != nil {
 			return "the API could not be served", err
 		}
-		defer s.Close()
+		defer func() {
+			if nobodyReads { // the devices, until this process has ended
+				_ = s.CloseWithin(requestsMay)
+			} else {
+				_ = s.Close()
+			}
+		}()
 		failed = s.Err()
 		logger.Info("page and API", "url", s.URL())
 	}
@@ -166,9 +172,10 @@ func serve(
 	for {
 		select {
 		case <-g.Yields():
+			nobodyReads = g.Leaves()
 			return stoppedOnRequest, errYields
 		case <-g.KeeperEnded():
-			if g.Kept() != nil {
+			if nobodyReads = g.Kept() != nil; nobodyReads {
 				logger.Error("the keeper has ended: the next one goes on with what systemd keeps, from what is in the log")
 				return "the keeper has ended", errYields
 			}
@@ -190,6 +197,9 @@ func serve(
 }
 
 const stoppedOnRequest = "stopped on request"
+
+// requestsMay is how long requests may take to end while nobody reads the devices.
+const requestsMay = 50 * time.Millisecond
 
 // reloader reads the configuration again at each signal, on a goroutine of its own: the file may be
 // on a disk that does not answer, and a stop waits for no disk.
