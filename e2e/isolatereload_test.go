@@ -85,6 +85,36 @@ func TestIsolatedRename(t *testing.T) {
 	all.hold(t, filepath.Join(dir, "data"), lines{})
 }
 
+// TestIsolatedPeersWhileDown has the file say anew how many senders of a source are read, while its
+// recorder is killed. Whoever connects behind that is recorded.
+func TestIsolatedPeersWhileDown(t *testing.T) {
+	addr := fmt.Sprintf("127.0.0.1:%d", freePort(t))
+	source := func(peers string) string {
+		return fmt.Sprintf("  - {id: a, tcp: {listen: %q, peers: %s}, frame: tally128}\n", addr, peers)
+	}
+	dir := t.TempDir()
+	u := startUpgrading(t, dir, source("newest"))
+	was := "newest"
+	var all streams
+	for _, peers := range []string{"all", "first", "all", "newest"} {
+		all.reach(t, addr).say(500)
+		u.change(t, source(was), source(peers))
+		was = peers
+		p := u.process(t, isolate.Recorder, 0)
+		_ = syscall.Kill(p.PID, syscall.SIGKILL)
+		u.process(t, isolate.Recorder, p.PID)
+		testenv.Until(t, time.Minute, "the source has its other peers", func() bool {
+			var s ledger.Sheet
+			u.find()
+			return u.get("api/v1/sheet", &s) && len(s.Leaving) == 0
+		})
+	}
+	all.reach(t, addr).say(500)
+	all.end(t)
+	u.stop(t)
+	all.hold(t, filepath.Join(dir, "data"), lines{})
+}
+
 // TestIsolatedReaderStandsStill has a source leave while its reader stands still, for longer than
 // it may take to read what has arrived: that is read or counted once the reader goes on.
 func TestIsolatedReaderStandsStill(t *testing.T) {

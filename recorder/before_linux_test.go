@@ -42,7 +42,7 @@ func TestTwoSourcesOfOneAddressOnTheShelf(t *testing.T) {
 	if len(i.left) != 2 || i.lost {
 		t.Errorf("spools were given up; left: %v", i.sources())
 	}
-	if !i.ends["old"] || i.ends["new"] || !reflect.DeepEqual(i.file, cfg.Sources) {
+	if !i.ends["old"] || i.ends["new"] || i.ends["api"] || !reflect.DeepEqual(i.file, cfg.Sources) {
 		t.Errorf("played to their ends: %v; the file: %+v", i.ends, i.file)
 	}
 }

@@ -386,7 +386,7 @@ func (i *isolation) before(cfg config.Config) config.Config {
 	for _, s := range recorded {
 		_, isGated := i.gated[s.ID]
 		goesOn := slices.ContainsFunc(cfg.Sources, func(now config.Source) bool { return sameBooks(s, now) })
-		i.ends[s.ID] = !isGated && (!goesOn || i.isEnding(s.ID))
+		i.ends[s.ID] = s.TCP.All() && !isGated && (!goesOn || i.isEnding(s.ID))
 	}
 	if was.Validate() != nil { // as where the port of one source is another's now: what is new comes behind
 		was.Sources = i.possible(cfg, recorded)
