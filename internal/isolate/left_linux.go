@@ -101,6 +101,7 @@ func (l *left) drop() {
 		defer sys.CloseFD(s.conn) //nolint:errcheck // nothing depends on it
 	}
 	for name, fd := range l.fds {
+		sys.Hang(fd) // systemd closes its own in its own time, and this process may want the address at once
 		_ = sys.CloseFD(fd)
 		if err == nil {
 			_ = s.remove(name) // else it is dropped by the next start

@@ -422,6 +422,33 @@ func TestStoreThatCannotBeTaken(t *testing.T) {
 	}
 }
 
+// TestStoreThatIsDropped: who drops it may listen at once where a listener in it did, also while
+// systemd has that open.
+func TestStoreThatIsDropped(t *testing.T) {
+	t.Setenv("NOTIFY_SOCKET", "")
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := listener.(*net.TCPListener).File() // systemd's
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	ours, err := sys.Dup(int(file.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := listener.Addr().String()
+	_ = listener.Close()
+	(&left{fds: map[string]int{"x": ours}}).drop()
+	again, err := net.Listen("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = again.Close()
+}
+
 // TestStoreLacksADescriptor: an entry of which systemd has not kept all is left out; the others are
 // there.
 func TestStoreLacksADescriptor(t *testing.T) {
