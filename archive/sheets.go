@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -38,10 +39,13 @@ type StartSheet struct {
 	End string `json:"end"` // why it ended, "" while it runs
 	// Left is why the recorder has ended in order, of a start that goes on if the next one finds
 	// its memory, and else has ended by that.
-	Left       string       `json:"left,omitempty"`
-	Sheet      ledger.Sheet `json:"sheet"`
-	LogStored  uint64       `json:"log_stored"`  // last record of the log that Positions know of
-	LogDurable uint64       `json:"log_durable"` // last record reported durable: a log that ends before has lost some
+	Left string `json:"left,omitempty"`
+	// Waiting is the bytes of connections that nobody had read then, by source: they are lost if
+	// the start does not go on.
+	Waiting    map[string]uint64 `json:"waiting,omitempty"`
+	Sheet      ledger.Sheet      `json:"sheet"`
+	LogStored  uint64            `json:"log_stored"`  // last record of the log that Positions know of
+	LogDurable uint64            `json:"log_durable"` // last record reported durable: a log that ends before has lost some
 	// Positions says up to where numbers are stored, or dropped and counted, by source.
 	Positions map[string][]ledger.Position `json:"positions"`
 	// Seen is the highest numbers that the sheet has counted, of sources of which something was in
@@ -209,11 +213,30 @@ func LoadStart(dir string, log *slog.Logger) (*StartSheet, error) {
 // not be read, as behind a kill between two renames, is none.
 func (s *StartSheet) HasNoEnd() bool { return s.End == "" || s.End == causeOlder }
 
+// CauseStopped is the cause under which bytes are unread that waited when their source stopped.
+const CauseStopped = "stopped"
+
 // Settle has a start be over that might have gone on.
 func (s *StartSheet) Settle() {
-	if s != nil && s.Left != "" {
-		s.End, s.Left = s.Left, ""
+	if s == nil || s.Left == "" {
+		return
 	}
+	s.End, s.Left = s.Left, ""
+	for i := range s.Sheet.Ports {
+		p := &s.Sheet.Ports[i]
+		if n := s.Waiting[p.ID]; n > 0 {
+			p.Unread = maps.Clone(p.Unread)
+			if p.Unread == nil {
+				p.Unread = map[string]uint64{}
+			}
+			p.Unread[CauseStopped] += n
+		}
+	}
+	if s.Waiting != nil && s.Sheet.Verdict != nil {
+		v := s.Sheet.Judge()
+		s.Sheet.Verdict = &v
+	}
+	s.Waiting = nil
 }
 
 // SetTornAside gives the last sheet in dir another name, which it returns, where it cannot be read

@@ -204,3 +204,24 @@ func TestTornSheetTakesNoGoodOnesPlace(t *testing.T) {
 		t.Fatalf("%+v, %v; want the first sheet", s, err)
 	}
 }
+
+// A start that has left its memory, and is not gone on with, has lost what waited in connections.
+func TestSettleNamesWhatWaited(t *testing.T) {
+	s := StartSheet{
+		Left: "stopped on request", Waiting: map[string]uint64{"net": 300},
+		Sheet: ledger.Sheet{Ports: []ledger.Port{{ID: "net", Unread: map[string]uint64{CauseStopped: 5}}, {ID: "other"}}},
+	}
+	was := s.Sheet.Judge()
+	s.Sheet.Verdict = &was
+	s.Settle()
+	if p := s.Sheet.Ports; s.End != "stopped on request" || s.Left != "" || p[0].Unread[CauseStopped] != 305 || p[1].Unread != nil {
+		t.Errorf("%+v", s)
+	}
+	if s.Sheet.Verdict.Level != ledger.Bad {
+		t.Errorf("the verdict is %+v", s.Sheet.Verdict)
+	}
+	goes := StartSheet{Waiting: map[string]uint64{"net": 300}, Sheet: ledger.Sheet{Ports: []ledger.Port{{ID: "net"}}}}
+	if goes.Settle(); goes.Sheet.Ports[0].Unread != nil {
+		t.Errorf("of one that has not left: %+v", goes)
+	}
+}

@@ -6,9 +6,12 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/tallywheel/tallywheel/archive"
+	"github.com/tallywheel/tallywheel/internal/isolate"
 	"github.com/tallywheel/tallywheel/internal/testenv"
 	"github.com/tallywheel/tallywheel/ledger"
 )
@@ -68,6 +71,46 @@ func TestSystemdPeers(t *testing.T) {
 	}
 	if n := storedOnce(t, filepath.Join(dir, "data")); n != stays.made.Load()+comes.made.Load() {
 		t.Errorf("%d frames are in the log, %d were sent", n, stays.made.Load()+comes.made.Load())
+	}
+}
+
+// TestSystemdStopWithConnections stops a service while connections wait that nobody has read. The
+// next start's history has what they held.
+func TestSystemdStopWithConnections(t *testing.T) {
+	dir := t.TempDir()
+	addr := fmt.Sprintf("127.0.0.1:%d", freePort(t))
+	s := startService(t, dir, fmt.Sprintf("  - {id: net, tcp: {listen: %q, peers: all}, frame: tally128}\n", addr), "")
+	k := &talker{id: "net/127.0.0.2", device: 1}
+	k.say(t, from(t, "127.0.0.2", addr), 10)
+	testenv.Until(t, time.Minute, "it is stored", func() bool { return peer(s.sheet(t), k.id).Frames.Stored == 10 })
+	_ = syscall.Kill(s.process(t, isolate.Reader, 0).PID, syscall.SIGSTOP)
+	sent := uint64(0)
+	for range 60 {
+		c := from(t, "127.0.0.3", addr)
+		if _, err := c.Write(make([]byte, 1000)); err != nil {
+			t.Fatal(err)
+		}
+		_ = c.Close()
+		sent += 1000
+	}
+	keeper := s.listens(t, 0)
+	s.systemctl(t, "stop", s.unit)
+	s.systemctl(t, "start", s.unit)
+	s.listens(t, keeper)
+	starts, _, err := archive.LastStarts(filepath.Join(dir, "data"), 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := uint64(0)
+	for _, start := range starts {
+		for _, p := range start.Sheet.Ports {
+			if named += p.Unread["stopped"]; p.ID != k.id {
+				named += p.Bytes.Read // systemd wakes what it ends
+			}
+		}
+	}
+	if named != sent {
+		t.Errorf("%d bytes were sent, %d are in the books of %d starts; the journal:\n%s", sent, named, len(starts), s.journal())
 	}
 }
 

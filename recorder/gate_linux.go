@@ -13,6 +13,7 @@ import (
 	"github.com/tallywheel/tallywheel/archive"
 	"github.com/tallywheel/tallywheel/config"
 	"github.com/tallywheel/tallywheel/internal/isolate"
+	"github.com/tallywheel/tallywheel/internal/sockets"
 	"github.com/tallywheel/tallywheel/internal/sys"
 )
 
@@ -273,6 +274,52 @@ func (p *port) isGated() bool {
 	}
 	_, ok := p.hub.l.(*gate)
 	return ok
+}
+
+// guestsWait is the bytes of connections of sources with peers that nobody has read, by source.
+// Their hubs and the reader have ended.
+func (r *Recorder) guestsWait() (all map[string]uint64) {
+	for _, p := range r.sources() {
+		if !p.isGated() {
+			continue
+		}
+		waiting, connections := uint64(0), len(p.hub.waiting)
+		for _, a := range p.hub.waiting {
+			waiting += a.guest.unread()
+		}
+		g := p.hub.l.(*gate)
+		for range maxArrivals { // from the kernel's queue to the shelf, where they can be looked at
+			a, err := g.accepting.Rest()
+			if err != nil || a.FD < 0 {
+				break
+			}
+			g.offer(g.guest(a))
+		}
+		g.mu.Lock()
+		for _, s := range g.waiting {
+			waiting += sockets.Waiting(s.fd())
+		}
+		connections += len(g.waiting)
+		g.mu.Unlock()
+		r.mu.Lock()
+		peers := slices.Clone(p.peers)
+		r.mu.Unlock()
+		for _, q := range peers {
+			if seated, _ := q.opener.(*seat).taken(); seated != nil {
+				if n := seated.unread(); n > 0 {
+					waiting, connections = waiting+n, connections+1
+				}
+			}
+		}
+		if waiting > 0 {
+			if all == nil {
+				all = map[string]uint64{}
+			}
+			all[p.lane.cfg.ID] = waiting
+			p.log.Warn("connections wait for whoever goes on: a stop of the service loses what they hold", "connections", connections, "bytes", waiting)
+		}
+	}
+	return all
 }
 
 // tellKeeper renews what the keeper has of a source that another process reads, for whoever comes

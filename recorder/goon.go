@@ -60,7 +60,7 @@ func (r *Recorder) goOn(e *archive.StartSheet) {
 	if e.Sheet.Log != nil {
 		r.evicted = e.Sheet.Log.Evicted
 	}
-	e.End, e.Left, e.Uncertain = "", "", false
+	e.End, e.Left, e.Waiting, e.Uncertain = "", "", nil, false
 	lost := lossesLeft(e)
 	gone := r.giveUp(e, lost)
 	r.parts = e.Parts

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tallywheel/tallywheel/archive"
 	"github.com/tallywheel/tallywheel/config"
+	"github.com/tallywheel/tallywheel/internal/sockets"
 	"github.com/tallywheel/tallywheel/internal/sys"
 )
 
@@ -93,6 +94,16 @@ func (g *guest) close() error {
 	g.closed = true
 	defer g.giveBack()
 	return g.socket.close()
+}
+
+// unread is how many bytes wait in it.
+func (g *guest) unread() uint64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return 0
+	}
+	return sockets.Waiting(g.fd())
 }
 
 // ending reports whether nothing more will be sent, though what was sent may still wait.

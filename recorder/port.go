@@ -8,6 +8,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/tallywheel/tallywheel/archive"
 	"github.com/tallywheel/tallywheel/internal/sockets"
 	"github.com/tallywheel/tallywheel/reader"
 )
@@ -24,10 +25,10 @@ var finishPatience = 5 * time.Second
 
 // Causes of bytes that the kernel had taken and nobody read.
 const (
-	unreadStopped  = "stopped"  // the source stopped, and the log did not take what waited
-	unreadFailed   = "failed"   // the reader could not take the device
-	unreadRefused  = "refused"  // there were no books for its sender
-	unreadReplaced = "replaced" // a newer connection took over, and the log did not take what waited
+	unreadStopped  = archive.CauseStopped // the source stopped, and the log did not take what waited
+	unreadFailed   = "failed"             // the reader could not take the device
+	unreadRefused  = "refused"            // there were no books for its sender
+	unreadReplaced = "replaced"           // a newer connection took over, and the log did not take what waited
 )
 
 // port keeps one source open: it opens the device, has it read, and opens it again when it is gone.

@@ -77,7 +77,9 @@ func (r *Recorder) yield(why string) (ledger.Sheet, error) {
 	defer r.saving.Unlock()
 	r.farewell(false)
 	s := r.startSheet("") // it has no end: it goes on
-	s.Left = why
+	if s.Left = why; why != "" {
+		s.Waiting = r.guestsWait()
+	}
 	r.proclaim(&s, false)
 	return s.Sheet, errors.Join(err, r.write(&s, true), r.closeLog())
 }
