@@ -137,7 +137,8 @@ var sourceRules = []sourceRule{
 		return when(p.SilentSince != 0 && p.State != StateWaiting && p.State != StateBlocked, "silent")
 	}},
 	{"blocked", Watch, nil, func(_ *Sheet, p *Port) []find {
-		return when(p.State == StateBlocked, "not read now, for the log takes no more")
+		// While a file takes what runs over, the reading stops for moments.
+		return when(p.State == StateBlocked && p.Spilled == 0, "not read now, for the log takes no more")
 	}},
 	{"spilling", Watch, nil, func(_ *Sheet, p *Port) []find {
 		return when(p.Spilled > 0, "frames wait in a file, for the log takes no more")

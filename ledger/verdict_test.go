@@ -57,6 +57,7 @@ var verdictCases = []struct {
 	{"not_there", func(_ *Sheet, p *Port) { p.SilentSince, p.State = 2e9, StateWaiting }, Watch, "; not there: a"},
 	{"blocked", func(_ *Sheet, p *Port) { p.State = StateBlocked }, Watch, "not read now"},
 	{"spilling", func(_ *Sheet, p *Port) { p.Spilled = 1 }, Watch, "frames wait in a file"},
+	{"spilling", func(_ *Sheet, p *Port) { p.Spilled, p.State = 1, StateBlocked }, Watch, "+00:00; frames wait in a file, for the log takes no more: a"},
 	{"unheard", func(_ *Sheet, p *Port) { p.Heard = false }, Watch, "no frame since it was opened: a"},
 	{"", func(s *Sheet, p *Port) { p.Heard = false; s.Ports[1].ID = "a/10.0.0.7" }, Good, "nothing lost"},
 	{"few_descriptors", func(_ *Sheet, p *Port) { p.FewDescriptors = true }, Watch, "connections wait to be read"},
