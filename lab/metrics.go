@@ -29,6 +29,7 @@ var (
 	LatencyMean          = metric("latency_us_mean", "µs", "latency, mean", less)
 	LatencyP50           = metric("latency_us_p50", "µs", "latency, median", less)
 	LatencyP90           = metric("latency_us_p90", "µs", "latency, 90 %", less)
+	LatencyP95           = metric("latency_us_p95", "µs", "latency, 95 %", less)
 	LatencyP99           = metric("latency_us_p99", "µs", "latency, 99 %", less)
 	LatencyP999          = metric("latency_us_p999", "µs", "latency, 99.9 %", less)
 	LatencyP9999         = metric("latency_us_p9999", "µs", "latency, 99.99 %", less)

@@ -159,11 +159,11 @@ func (b *Bench) build(p Program) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		for _, python := range []string{"python3", "/usr/bin/python3"} { // any will do that has the module
-			c := exec.CommandContext(b.ctx, python, "-c", "import "+rest)
+		for _, python := range []string{"python3", "/usr/bin/python3"} { // any will do that has the module; it may be a script that calls another one
+			c := exec.CommandContext(b.ctx, python, "-c", "import sys, "+rest+"; print(sys.executable)")
 			c.Dir = dir // a folder of the module's name where we are would be taken for it
-			if c.Run() == nil {
-				return []string{python, filepath.Join(dir, source)}, nil
+			if out, err := c.Output(); err == nil {
+				return []string{strings.TrimSpace(string(out)), filepath.Join(dir, source)}, nil
 			}
 		}
 		return nil, fmt.Errorf("no python3 with the module %s", rest)

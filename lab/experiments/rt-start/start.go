@@ -1,6 +1,7 @@
 package rtstart
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"math"
@@ -12,7 +13,11 @@ import (
 	"github.com/tallywheel/tallywheel/lab/contestant"
 )
 
+// atLeast is how many starts a turn has at least: those of the article.
+const atLeast = 50
+
 // start executes the program that the parameter "program" has, an argument a line, again and again.
+// Before each start, the files of "evict" are taken out of the page cache, one a line.
 func start(t *contestant.Turn) error {
 	argv := strings.Split(t.Text("program"), "\n")
 	path, err := exec.LookPath(argv[0])
@@ -23,12 +28,20 @@ func start(t *contestant.Turn) error {
 	if err != nil {
 		return err
 	}
+	out, err := evicted(t.Text("evict"))
+	if err != nil {
+		return err
+	}
+	defer out.close()
 	until, err := t.Ready()
 	if err != nil {
 		return err
 	}
 	var took []int64
-	for len(took) == 0 || time.Now().Before(until) {
+	for len(took) < atLeast || time.Now().Before(until) {
+		if err := out.evict(); err != nil {
+			return err
+		}
 		d, err := once(argv)
 		if err != nil {
 			return err
@@ -39,8 +52,12 @@ func start(t *contestant.Turn) error {
 	if err != nil {
 		return err
 	}
-	scatter := contestant.Value{Metric: "stddev_us", V: deviation(took) / 1e3}
-	return t.Result(length, uint64(len(took)), append(contestant.Latencies(took), scatter)...)
+	mean, scatter := meanAndDeviation(took)
+	v := contestant.Latencies(took) // sorts them
+	return t.Result(length, uint64(len(took)), append(v,
+		contestant.Value{Metric: "latency_us_mean", V: mean / 1e3},
+		contestant.Value{Metric: "latency_us_p95", V: float64(took[len(took)*95/100]) / 1e3},
+		contestant.Value{Metric: "stddev_us", V: scatter / 1e3})...)
 }
 
 // once is how long it was from before the program was executed to its line.
@@ -55,27 +72,24 @@ func once(argv []string) (d time.Duration, err error) {
 	if err := errors.Join(err, w.Close()); err != nil {
 		return 0, err
 	}
-	b := make([]byte, 16)
-	n, readErr := r.Read(b)
+	line, readErr := bufio.NewReader(r).ReadString('\n')
 	d = time.Since(began)
 	state, err := p.Wait()
-	if err == nil && (!state.Success() || string(b[:n]) != "hello\n") {
-		err = fmt.Errorf("%s has printed %q, and ended with %v", argv[0], b[:n], state)
+	if err == nil && (!state.Success() || line != "hello\n") {
+		err = fmt.Errorf("%s has printed %q, and ended with %v", argv[0], line, state)
 	}
 	return d, errors.Join(err, readErr)
 }
 
-// deviation is the standard deviation.
-func deviation(v []int64) float64 {
-	if len(v) < 2 {
-		return 0
-	}
+// meanAndDeviation is the mean, and the standard deviation of a sample.
+func meanAndDeviation(v []int64) (mean, deviation float64) {
 	sum, squares := 0.0, 0.0
 	for _, x := range v {
 		sum += float64(x)
 	}
-	for mean, i := sum/float64(len(v)), 0; i < len(v); i++ {
-		squares += (float64(v[i]) - mean) * (float64(v[i]) - mean)
+	mean = sum / float64(len(v))
+	for _, x := range v {
+		squares += (float64(x) - mean) * (float64(x) - mean)
 	}
-	return math.Sqrt(squares / float64(len(v)-1))
+	return mean, math.Sqrt(squares / float64(max(1, len(v)-1)))
 }
