@@ -295,6 +295,39 @@ func TestIsolatedCannotBegin(t *testing.T) {
 	first.stop(t)
 }
 
+// TestStoppedAtTheStart: a SIGTERM that comes while the configuration is read stops the recorder,
+// also one that is about to become a keeper, which is another program.
+func TestStoppedAtTheStart(t *testing.T) {
+	for _, isolate := range []string{"none", "process"} {
+		dir := t.TempDir()
+		config := filepath.Join(dir, "pipe")
+		if err := syscall.Mkfifo(config, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		p := testenv.Start(t, testenv.Binary(t), "run", "-c", config)
+		ended := time.AfterFunc(time.Minute, func() { _ = p.Cmd.Process.Kill() })
+		defer ended.Stop()
+		f, err := os.OpenFile(config, os.O_WRONLY, 0) // it reads now, and waits
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		testenv.Until(t, time.Minute, "it has caught the signal", func() bool {
+			status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.Cmd.Process.Pid))
+			return err == nil && strings.Contains(string(status), "ShdPnd:\t0000000000000000")
+		})
+		_, err = fmt.Fprintf(f, "isolate: %s\nlog: {dir: %s}\napi: {listen: off}\nsources:\n%s", isolate, filepath.Join(dir, "data"), serialSource("x", "/none"))
+		if err := errors.Join(err, f.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Cmd.Wait(); err != nil {
+			t.Errorf("isolate: %s: %v, want an end without an error:\n%.2000s", isolate, err, p.Err)
+		}
+	}
+}
+
 // storedOnce counts the frames in a log, each of which must be there once.
 func storedOnce(t *testing.T, dir string) (n uint64) {
 	t.Helper()

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -30,11 +31,13 @@ type beginning struct {
 
 // begin reads the configuration. It does not return where this process becomes a keeper. In a
 // process of a keeper it prepares all that can be while another one records.
-func begin(file string, log *slog.Logger) (b beginning, err error) {
+func begin(ctx context.Context, file string, log *slog.Logger) (b beginning, err error) {
 	b.log = log
 	if isolate.Role(os.Getenv(isolate.RoleVariable)) != isolate.Recorder {
 		if b.cfg, err = config.Load(file); err == nil {
-			becomeKeeper(b.cfg, log)
+			err = becomeKeeper(ctx, b.cfg, log)
+		}
+		if err == nil {
 			go refuseUpgrades(log)
 		}
 		return b, err

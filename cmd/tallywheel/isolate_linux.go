@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -80,28 +81,33 @@ func programPath() (string, error) {
 	return called, nil
 }
 
-// becomeKeeper does not return where the configuration asks for processes of their own, and this
-// machine has what that needs. Else it says why this process does all.
-func becomeKeeper(cfg config.Config, log *slog.Logger) {
+// errStopped ends a start that was told to stop before it had begun anything.
+var errStopped = errors.New("stopped on request")
+
+// becomeKeeper does not return, but for an error, where the configuration asks for processes of
+// their own, and this machine has what that needs. Else it says why this process does all.
+func becomeKeeper(ctx context.Context, cfg config.Config, log *slog.Logger) error {
 	var err error
 	if cfg.Isolated() {
 		err = mayIsolate(cfg)
 	}
 	isolate.CheckStore(func(s isolate.Start) error { return errors.Join(err, recorder.CheckGoOn(cfg, s)) }, log)
 	if !cfg.Isolated() {
-		return
+		return nil
 	}
 	if err != nil {
 		log.Warn("isolate: process is not to be had here: one process reads and records, and a crash of it loses what it had in its hands", "error", err)
-		return
+		return nil
 	}
 	program, err := os.Executable()
 	if err == nil {
 		signal.Ignore(syscall.SIGHUP, syscall.SIGUSR2) // in between; the keeper hears the next
+		if unhear(ctx) {                               // the program that comes would not know of it
+			return errStopped
+		}
 		err = syscall.Exec(program, os.Args, append(os.Environ(), isolate.RoleVariable+"="+string(isolate.Keeper)))
-		signal.Reset(syscall.SIGHUP, syscall.SIGUSR2)
 	}
-	log.Warn("the keeper of isolate: process cannot be started: one process reads and records", "error", err)
+	return fmt.Errorf("the keeper of isolate: process cannot be started: %w", err)
 }
 
 // keeperNeeds is how many descriptors a keeper has beside those of ports.

@@ -3,13 +3,11 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"runtime"
 	"runtime/debug"
 	"strings"
@@ -39,12 +37,12 @@ func main() { os.Exit(run(os.Args[1:])) }
 // run is main with an exit code. Messages for people go to stderr: one line each, lower case, what
 // happened and what to do. Data goes to stdout.
 func run(args []string) int {
-	cell.Main() // does not return in the process of a cell
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	if code, ok := role(); ok {
+	cell.Main()                 // does not return in the process of a cell
+	if code, ok := role(); ok { // which hears signals by itself
 		return code
 	}
+	ctx, end := untilStopped()
+	defer end()
 	root := newRoot()
 	root.SetArgs(args)
 	out := &output{w: os.Stdout}

@@ -74,8 +74,11 @@ const calm = 2 * time.Second
 func record(ctx context.Context, file string, hup <-chan os.Signal, asJSON bool, out io.Writer) error {
 	var level slog.LevelVar
 	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: &level}))
-	b, err := begin(file, logger)
+	b, err := begin(ctx, file, logger)
 	if err != nil {
+		if errors.Is(err, errStopped) {
+			return nil
+		}
 		return err
 	}
 	cfg := b.cfg
