@@ -218,6 +218,20 @@ func TestPast(t *testing.T) {
 	}
 }
 
+// How many records are gone may not be known: nor is it later.
+func TestPastDoesNotKnowMore(t *testing.T) {
+	s := NewSheet(2e9, 1e9, []Port{fine("a")})
+	s.Recovered = &Recovered{Missing: []MissingRecords{{From: 3, To: 9, AtMost: true}}}
+	var p, all Past
+	p.Add(&s)
+	all.Join(&p)
+	now := NewSheet(19e9, 11e9, []Port{fine("a")})
+	now.Past = &all
+	if text := now.Judge().Text; !strings.Contains(text, "earlier: at most 7 records lost in 1 start") {
+		t.Error(text)
+	}
+}
+
 // What sources had lost that were leaving when their start was killed is in the past, too.
 func TestPastHasWhatWasLeaving(t *testing.T) {
 	lost := func(id string, n uint64) Port {

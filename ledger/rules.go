@@ -9,9 +9,10 @@ import (
 
 // find is one thing that a rule has found: 3 frames that were never seen.
 type find struct {
-	n    uint64 // 0: it is not counted
-	unit string
-	what string
+	n      uint64 // 0: it is not counted
+	unit   string
+	what   string
+	atMost bool // nobody knows how many there are: n is the most that there can be
 }
 
 func (f find) String() string {
@@ -31,7 +32,7 @@ func (f find) amount() (a Amount) {
 	case "datagram":
 		a.Datagrams = f.n
 	case "record":
-		a.Records = f.n
+		a.Records, a.AtMost = f.n, f.atMost
 	}
 	return a
 }
@@ -208,12 +209,11 @@ var sheetRules = append([]sheetRule{
 		if s.Known != nil { // it was known when that was acknowledged
 			return nil
 		}
-		if n, atMost := s.Recovered.Gone(); n > 0 {
-			cause := "durable and gone from the log before this start"
-			if atMost {
-				cause += ", at most"
-			}
-			all = counts(n, "record", cause)
+		switch n, atMost := s.Recovered.Gone(); {
+		case n > 0 && atMost:
+			all = []find{{n, "record", "gone from the log before this start, at most", true}}
+		case n > 0:
+			all = counts(n, "record", "durable and gone from the log before this start")
 		}
 		if s.Recovered != nil {
 			all = append(all, counts(s.Recovered.Unsynced, "record", "not synced before this start")...)
@@ -314,5 +314,5 @@ func counts(n uint64, unit, what string) []find {
 	if n == 0 {
 		return nil
 	}
-	return []find{{n, unit, what}}
+	return []find{{n: n, unit: unit, what: what}}
 }

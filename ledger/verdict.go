@@ -45,6 +45,8 @@ type Amount struct {
 	Bytes     uint64 `json:"bytes"`     // of which nobody knows whose frames they were
 	Datagrams uint64 `json:"datagrams"` // … nor how long they were
 	Records   uint64 `json:"records"`   // of the log
+	// AtMost: nobody knows how many records there were, and Records is the most that can have been.
+	AtMost bool `json:"at_most,omitempty"`
 }
 
 func (a *Amount) add(b Amount) {
@@ -52,6 +54,7 @@ func (a *Amount) add(b Amount) {
 	a.Bytes += b.Bytes
 	a.Datagrams += b.Datagrams
 	a.Records += b.Records
+	a.AtMost = a.AtMost || b.AtMost
 }
 
 // String names the parts that are not zero, as "3 frames, 17 bytes"; "" if all are.
@@ -64,6 +67,9 @@ func (a Amount) String() string {
 		if u.n > 0 {
 			parts = append(parts, plural(u.n, u.unit))
 		}
+	}
+	if a.AtMost && a.Records > 0 { // which are the last part
+		parts[len(parts)-1] = "at most " + parts[len(parts)-1]
 	}
 	return strings.Join(parts, ", ")
 }
