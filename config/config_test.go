@@ -75,6 +75,9 @@ func TestWrongConfigs(t *testing.T) {
 		{"", "the file is empty"},
 		{"# nothing but this\n", "the file is empty"},
 		{"---\n", "the file is empty"},
+		{"log:\n  dir: " + strings.Repeat("[", 100_000) + strings.Repeat("]", 100_000), "line 2: brackets, braces or dashes within each other, 100 deep"},
+		{"log: " + strings.Repeat("{\na: ", 101), "line 101: brackets"},
+		{"sources:\n" + strings.Repeat("- ", 100_000), "line 2: brackets"},
 		{"log: {dir: a}\n---\nlog: {dir: b}", "line 3: a second document begins: want one"},
 		{"log: {dir: \"a\\u0000b\"}", `log.dir: "a\x00b": want no control characters`},
 		{"log: {dir: a}\nlog: {dir: b}", "line 2"},
@@ -359,5 +362,12 @@ func TestHosts(t *testing.T) {
 		if _, why := address("tcp", text, true); (why == "") != good {
 			t.Errorf("%q: %q", text, why)
 		}
+	}
+}
+
+// Brackets in texts and comments are not within each other.
+func TestManyBrackets(t *testing.T) {
+	if _, err := Parse([]byte("log: {dir: a} # [\nsources:\n" + strings.Repeat("- {id: '[', tcp: {listen: \":1\"}, frame: \"[{\"} # [{\n", 200))); err == nil || strings.Contains(err.Error(), "deep") {
+		t.Error(err)
 	}
 }

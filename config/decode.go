@@ -76,6 +76,9 @@ func document(b []byte) (ast.Node, *Problem) {
 	if len(bytes.TrimSpace(b)) == 0 {
 		return nil, &Problem{Text: "the file is empty"}
 	}
+	if line := tooDeep(b); line > 0 {
+		return nil, &Problem{Line: line, Text: fmt.Sprintf("brackets, braces or dashes within each other, %d deep: this is no configuration", maxDepth)}
+	}
 	file, err := parser.ParseBytes(b, 0)
 	if err != nil {
 		return nil, explain(err, b)
@@ -96,12 +99,52 @@ func document(b []byte) (ast.Node, *Problem) {
 	return root, nil
 }
 
+// maxDepth is how deep lists and mappings may stand in each other: a configuration needs six. What
+// stands deeper takes the library a time that grows with the square of it, hours for a large file.
+const maxDepth = 100
+
+// tooDeep is the first line of a file that goes deeper than maxDepth; 0: none does. It does not
+// look into quotes and comments, as far as it knows them by their line alone.
+func tooDeep(b []byte) (line int) {
+	depth := 0
+	for text := range bytes.Lines(b) {
+		line++
+		dashes := text[:len(text)-len(bytes.TrimLeft(text, "-? \t"))]
+		if bytes.Count(dashes, []byte("- "))+bytes.Count(dashes, []byte("? ")) > maxDepth {
+			return line
+		}
+		quote := byte(0)
+		for i, c := range text {
+			switch {
+			case quote != 0:
+				if c == quote {
+					quote = 0
+				}
+			case c == '"' || c == '\'':
+				quote = c
+			case c == '#' && (i == 0 || text[i-1] == ' '):
+				quote = '\n'
+			case c == '[' || c == '{':
+				depth++
+			case c == ']' || c == '}':
+				depth = max(0, depth-1)
+			}
+			if depth > maxDepth {
+				return line
+			}
+		}
+	}
+	return 0
+}
+
 // explain makes the library's report on the file b one line.
 func explain(err error, b []byte) *Problem {
-	p := &Problem{Text: err.Error()}
+	p := &Problem{}
 	var report yaml.Error
-	if errors.As(err, &report) {
-		p.Text = report.GetMessage()
+	if !errors.As(err, &report) {
+		p.Text = err.Error()
+	} else {
+		p.Text = report.GetMessage() // Error prints what is around it, which may be all of a large file
 		if t := report.GetToken(); t != nil && t.Position != nil {
 			p.Line = t.Position.Line
 		}
@@ -317,9 +360,15 @@ func (d *decoder) merge(path string, n ast.Node, into reflect.Value) {
 	d.value(path, n, into)
 }
 
+// maxMeant is how many problems there may be until nobody is told any more which key was meant.
+const maxMeant = 1000
+
 func (d *decoder) unknown(path string, n ast.Node, key string, t reflect.Type) {
 	text := fmt.Sprintf("unknown key %q", key)
 	for _, in := range []reflect.Type{t, reflect.TypeFor[Config]()} {
+		if len(d.problems) >= maxMeant { // it is another file
+			break
+		}
 		near := nearest(key, keys(in))
 		if near == "" {
 			continue
