@@ -220,11 +220,12 @@ func TestAcceptRestsWithoutDescriptors(t *testing.T) {
 		takeDescriptors(t, 1)
 		c2 := dial(t, l.l.Addr().String()) // takes the last
 		t.Cleanup(func() { c2.Close() })
-		// Others of the process may be at work in one quarter of a second, but not in all.
-		testenv.Until(t, time.Minute, "accepting takes less than 100 ms of CPU in 250 ms", func() bool {
+		// Others of the process may be at work in one half of a second, but not in all. A loop gets
+		// more than that also on a machine that is busy with ten others.
+		testenv.Until(t, time.Minute, "accepting takes less than 10 ms of CPU in 500 ms", func() bool {
 			before := cpu(t)
-			time.Sleep(250 * time.Millisecond) // nothing is waited for: this long it is watched
-			return cpu(t)-before < 100*time.Millisecond
+			time.Sleep(500 * time.Millisecond) // nothing is waited for: this long it is watched
+			return cpu(t)-before < 10*time.Millisecond
 		})
 	})
 	c3 := dial(t, l.l.Addr().String())

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tallywheel/tallywheel/asyncfile"
 	"github.com/tallywheel/tallywheel/config"
+	"github.com/tallywheel/tallywheel/frame/tally128"
 	"github.com/tallywheel/tallywheel/internal/fault"
 	"github.com/tallywheel/tallywheel/internal/testenv"
 	"github.com/tallywheel/tallywheel/ledger"
@@ -28,6 +29,42 @@ func onDisk(t *testing.T) *fault.Dir {
 	}
 	t.Cleanup(func() { openFiles = logFiles })
 	return d
+}
+
+// A disk that is full while the source sends stops it, and nothing else: with room again, all that
+// waited is stored, and the source is read on, whatever its overflow says.
+func TestRoomAgain(t *testing.T) {
+	for _, overflow := range []string{config.OverflowBlock, config.OverflowOldest, config.OverflowNewest} {
+		d := onDisk(t)
+		d.SetFree(2 << 20)
+		source := tcp("a")
+		source.Overflow = overflow
+		g := start(t, t.TempDir(), func(c *config.Config) { c.Log.Reserve = 1 << 20 }, source)
+		c := dial(t, address(g, "a"))
+		isFull := func() bool {
+			return slices.ContainsFunc(g.Sheet().Verdict.Reasons, func(r ledger.Reason) bool { return r.Kind == "disk_full" })
+		}
+		n := uint64(0)
+		testenv.Until(t, time.Minute, overflow+": the disk is full, and frames wait or are dropped", func() bool {
+			write(t, c, frames(n, 1000))
+			n += 1000
+			f := portOf(g, "a").Frames
+			return isFull() && f.OK > f.Stored
+		})
+		if s := g.Sheet(); s.Verdict.Level != ledger.Bad || s.Log == nil || !s.Log.Full {
+			t.Errorf("%s: %+v, %+v", overflow, s.Log, s.Verdict)
+		}
+		d.SetFree(-1)
+		testenv.Until(t, time.Minute, overflow+": nothing waits", func() bool {
+			p := portOf(g, "a")
+			return p.Bytes.Read == n*tally128.Size && p.Frames.InFlight == 0 && p.State == ledger.StateOpen && !isFull()
+		})
+		before := portOf(g, "a").Frames.Stored
+		write(t, c, frames(n, 10))
+		stored(t, g, "a", before+10)
+		c.Close()
+		stop(t, g)
+	}
 }
 
 // While a full disk takes records that should be kept, the verdict watches, and the journal has one
