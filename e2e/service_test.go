@@ -131,3 +131,40 @@ func TestFlippedBitIsFoundAndRepaired(t *testing.T) {
 	r := startRecorder(t, dir, "")
 	r.stop(t)
 }
+
+// TestRunEndsWithItsLog: a recorder whose folder is taken away can store nothing more. It ends by
+// itself, with an exit code by which a supervisor acts, and says why.
+func TestRunEndsWithItsLog(t *testing.T) {
+	for name, take := range map[string]func(data string) error{
+		"moved":   func(data string) error { return os.Rename(data, data+".moved") },
+		"segment": func(data string) error { return os.Remove(filepath.Join(data, fmt.Sprintf("%020d.seg", 1))) },
+	} {
+		dir := t.TempDir()
+		device, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer device.Close()
+		r := startRecorder(t, dir, fmt.Sprintf("  - {id: a, tcp: {dial: %q}, frame: line}\n", device.Addr()))
+		c, err := device.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if _, err := c.Write([]byte("a line\n")); err != nil {
+			t.Fatal(err)
+		}
+		testenv.Until(t, time.Minute, "the line is durable", func() bool { return r.sheet(t).Ports[0].Frames.Durable == 1 })
+		if err := take(filepath.Join(dir, "data")); err != nil {
+			t.Fatal(err)
+		}
+		late := time.AfterFunc(time.Minute, func() { _ = r.Cmd.Process.Kill() })
+		err = r.Cmd.Wait()
+		late.Stop()
+		said := r.Err.String()
+		if code := r.Cmd.ProcessState.ExitCode(); code != 1 || !strings.Contains(said, "was removed or replaced: it is not the one that was opened") ||
+			!strings.Contains(said, "start it again, as a supervisor does") {
+			t.Errorf("%s: exit code %d, %v, want 1 and the cause; stderr: %s", name, code, err, said)
+		}
+	}
+}

@@ -205,16 +205,23 @@ func TestBoundsSettleAndStillBalance(t *testing.T) {
 	}
 }
 
-// A device that sends all the time is followed, however many others come and go.
+// A device that sends all the time is followed, however many others come and go: it is not its age
+// that a book forgets by.
 func TestStableDeviceBesideOneThatReboots(t *testing.T) {
-	b := NewBook(128)
-	for i := range uint64(3 * MaxStreams) {
-		post(b, i)
-		b.Read(128)
-		b.Numbered(128, Stream{2, uint32(i)}, 0)
-	}
-	if f := sheet(t, b); f.Missing != 0 || f.Duplicate != 0 || f.Forgotten != 0 {
-		t.Errorf("%+v; want nothing missing", f)
+	for _, reboots := range []uint64{3 * MaxStreams, MaxPositions + 100} {
+		b := NewBook(128)
+		for i := range reboots {
+			post(b, i)
+			b.Read(128)
+			b.Numbered(128, Stream{2, uint32(i)}, 0)
+		}
+		forgotten := uint64(0) // of the one that reboots
+		if reboots+1 > MaxPositions {
+			forgotten = reboots + 1 - MaxPositions
+		}
+		if f := sheet(t, b); f.Missing != 0 || f.Duplicate != 0 || f.Forgotten != forgotten {
+			t.Errorf("%+v; want nothing missing, %d forgotten", f, forgotten)
+		}
 	}
 }
 
