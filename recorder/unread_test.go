@@ -83,6 +83,53 @@ func TestReplacedConnectionIsReadToItsEnd(t *testing.T) {
 	stop(t, g)
 }
 
+// A newer connection does not cut one off that still has something to say, however often it is
+// looked whether that has fallen silent.
+func TestNewerConnectionWaitsForSilence(t *testing.T) {
+	before := openSource
+	defer func() { openSource = before }()
+	var looks atomic.Int32 // at a connection of which nothing has been read since the last one
+	var o talker
+	openSource = func(s config.Source) opener {
+		o = talker{newListener(s.TCP.Listen, s.TCP.Peers), func() bool { return looks.Add(1) < 3 }}
+		return o
+	}
+	g := start(t, t.TempDir(), nil, lines("a", config.PeersNewest))
+	older := dial(t, o.l.Addr().String())
+	defer older.Close()
+	write(t, older, []byte("one\n"))
+	stored(t, g, "a", 1)
+	newer := dial(t, o.l.Addr().String())
+	defer newer.Close()
+	write(t, newer, []byte("two\n"))
+	stored(t, g, "a", 2)
+	if n := looks.Load(); n != 3 {
+		t.Errorf("it was replaced after %d looks, want 3: at the first two something was on its way", n)
+	}
+	stop(t, g)
+}
+
+// talker is a listener of whose first connection something is waiting as long as talks says so.
+type talker struct {
+	*listener
+	talks func() bool
+}
+
+func (o talker) open(ctx context.Context) (device, error) {
+	d, err := o.listener.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &talk{d, o.talks}, nil
+}
+
+type talk struct {
+	device
+	talks func() bool
+}
+
+func (d *talk) waiting() bool { return d.talks() || d.device.waiting() }
+
 // What a source that stops cannot take, because there are no descriptors, is in its books: the
 // connections, and what had come of the one that was accepted.
 func TestWhatAStopCannotTakeIsInTheBooks(t *testing.T) {
