@@ -2,6 +2,7 @@ package modbus_test
 
 import (
 	"bytes"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -222,41 +223,47 @@ func TestTrafficMergedAndSplitInEveryWay(t *testing.T) {
 		if seed%4 == 0 { // the listener comes in the middle
 			sent = sent[1:]
 		}
-		stream := bytes.Join(sent, nil)
-		var r frametest.Record
-		d := modbus.New(19200, 11)
-		done := 0
-		for shown := 0; shown < len(stream); {
-			switch rng.IntN(3) {
-			case 0:
-				shown += 1 + rng.IntN(3)
-			case 1:
-				shown += 1 + rng.IntN(40)
-			default:
-				shown += 1 + rng.IntN(400)
-			}
-			shown = min(shown, len(stream))
-			done += d.Decode(stream[done:shown], &r)
-			if rng.IntN(4) > 0 {
-				done += d.Pause(stream[done:shown], &r)
-			}
-			next := modbus.New(19200, 11)
-			if err := next.Restore(d.State()); err != nil {
-				t.Fatal(err)
-			}
-			d = next
-			if pending := shown - done; pending > d.Max() {
-				t.Fatalf("seed %d: %d bytes pending", seed, pending)
-			}
+		mergedAndSplit(t, fmt.Sprintf("seed %d", seed), rng, sent)
+	}
+}
+
+// mergedAndSplit shows frames in pieces that are not theirs, with silences between some of them.
+func mergedAndSplit(t *testing.T, what string, rng *rand.Rand, sent [][]byte) {
+	t.Helper()
+	stream := bytes.Join(sent, nil)
+	var r frametest.Record
+	d := modbus.New(19200, 11)
+	done := 0
+	for shown := 0; shown < len(stream); {
+		switch rng.IntN(3) {
+		case 0:
+			shown += 1 + rng.IntN(3)
+		case 1:
+			shown += 1 + rng.IntN(40)
+		default:
+			shown += 1 + rng.IntN(400)
 		}
-		d.Break(stream[done:], frame.Silence, &r)
-		if len(r.Skipped) > 0 || len(r.Frames) != len(sent) {
-			t.Errorf("seed %d: %d frames of %d, %d bytes skipped", seed, len(r.Frames), len(sent), len(r.Skipped))
+		shown = min(shown, len(stream))
+		done += d.Decode(stream[done:shown], &r)
+		if rng.IntN(4) > 0 {
+			done += d.Pause(stream[done:shown], &r)
 		}
-		for i := range min(len(sent), len(r.Frames)) {
-			if !bytes.Equal(r.Frames[i], sent[i]) {
-				t.Fatalf("seed %d: frame %d is % X, sent % X behind % X", seed, i, r.Frames[i], sent[i], sent[max(0, i-1)])
-			}
+		next := modbus.New(19200, 11)
+		if err := next.Restore(d.State()); err != nil {
+			t.Fatal(err)
+		}
+		d = next
+		if pending := shown - done; pending > d.Max() {
+			t.Fatalf("%s: %d bytes pending", what, pending)
+		}
+	}
+	d.Break(stream[done:], frame.Silence, &r)
+	if len(r.Skipped) > 0 || len(r.Frames) != len(sent) {
+		t.Errorf("%s: %d frames of %d, %d bytes skipped", what, len(r.Frames), len(sent), len(r.Skipped))
+	}
+	for i := range min(len(sent), len(r.Frames)) {
+		if !bytes.Equal(r.Frames[i], sent[i]) {
+			t.Fatalf("%s: frame %d is % X, sent % X behind % X", what, i, r.Frames[i], sent[i], sent[max(0, i-1)])
 		}
 	}
 }
