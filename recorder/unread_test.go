@@ -14,33 +14,27 @@ import (
 	"github.com/tallywheel/tallywheel/internal/testenv"
 )
 
-// lastWords is a listener of whose connections each is heard once more in the moment in which a
-// newer one takes over: speak is called where it is found that nothing has come for long enough.
-type lastWords struct {
+// asked is a listener of whose connections a test says whether something waits, each time that the
+// port asks: that is when a newer one may take over, and nothing has come for long enough.
+type asked struct {
 	*listener
-	speak func()
+	waits func(really bool) bool
 }
 
-func (o lastWords) open(ctx context.Context) (device, error) {
+func (o asked) open(ctx context.Context) (device, error) {
 	d, err := o.listener.open(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return &lastWord{d, o.speak}, nil
+	return &askedSocket{d, o.waits}, nil
 }
 
-type lastWord struct {
+type askedSocket struct {
 	device
-	speak func()
+	waits func(really bool) bool
 }
 
-func (d *lastWord) waiting() bool {
-	waits := d.device.waiting()
-	if !waits {
-		d.speak()
-	}
-	return waits
-}
+func (d *askedSocket) waiting() bool { return d.waits(d.device.waiting()) }
 
 // What a connection brings while a newer one takes its place is read first: nobody has lost it, for
 // its kernel was told that it had arrived.
@@ -48,20 +42,22 @@ func TestReplacedConnectionIsReadToItsEnd(t *testing.T) {
 	before := openSource
 	defer func() { openSource = before }()
 	var sender atomic.Pointer[net.Conn]
-	var o lastWords
+	var o asked
 	openSource = func(s config.Source) opener {
-		o = lastWords{newListener(s.TCP.Listen, s.TCP.Peers), func() {
-			c := sender.Swap(nil)
-			if c == nil {
-				return
+		o = asked{newListener(s.TCP.Listen, s.TCP.Peers), func(really bool) bool {
+			c := sender.Load()
+			if really || c == nil {
+				return really
 			}
+			sender.Store(nil)
 			if _, err := (*c).Write([]byte("last words\n")); err != nil {
 				t.Error(err)
-				return
+				return false
 			}
 			for acknowledged(t, *c) < uint64(len("hello\nlast words\n")) {
 				runtime.Gosched()
 			}
+			return false
 		}}
 		return o
 	}
@@ -89,9 +85,9 @@ func TestNewerConnectionWaitsForSilence(t *testing.T) {
 	before := openSource
 	defer func() { openSource = before }()
 	var looks atomic.Int32 // at a connection of which nothing has been read since the last one
-	var o talker
+	var o asked
 	openSource = func(s config.Source) opener {
-		o = talker{newListener(s.TCP.Listen, s.TCP.Peers), func() bool { return looks.Add(1) < 3 }}
+		o = asked{newListener(s.TCP.Listen, s.TCP.Peers), func(really bool) bool { return looks.Add(1) < 3 || really }}
 		return o
 	}
 	g := start(t, t.TempDir(), nil, lines("a", config.PeersNewest))
@@ -108,27 +104,6 @@ func TestNewerConnectionWaitsForSilence(t *testing.T) {
 	}
 	stop(t, g)
 }
-
-// talker is a listener of whose first connection something is waiting as long as talks says so.
-type talker struct {
-	*listener
-	talks func() bool
-}
-
-func (o talker) open(ctx context.Context) (device, error) {
-	d, err := o.listener.open(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return &talk{d, o.talks}, nil
-}
-
-type talk struct {
-	device
-	talks func() bool
-}
-
-func (d *talk) waiting() bool { return d.talks() || d.device.waiting() }
 
 // What a source that stops cannot take, because there are no descriptors, is in its books: the
 // connections, and what had come of the one that was accepted.
