@@ -111,7 +111,7 @@ func ServeOn(rec *recorder.Recorder, l net.Listener, log *slog.Logger) (*Server,
 	}
 	s.metrics = metrics(rec, prom.Collector(s.http))
 	go func() { s.done <- s.http.Serve(l) }()
-	go s.makeRoom()
+	go s.makeRoom(waitingAt(l))
 	return s, nil
 }
 
@@ -141,6 +141,9 @@ func (s *Server) CloseWithin(d time.Duration) error {
 	return nil
 }
 
+// ackPath is where a request may have a body.
+const ackPath = "/api/v1/ack"
+
 // routes serves what there is. What there is not, and what is asked for by another method, is an
 // error in JSON as any other. What is under /api refuses parameters that it does not know; the
 // rest, which probes and scrapers ask for, passes over theirs.
@@ -156,7 +159,7 @@ func (s *Server) routes() http.Handler {
 		{http.MethodGet, "/api/v1/status", bare(s.status)},
 		{http.MethodGet, "/api/v1/losses", s.losses},
 		{http.MethodGet, "/api/v1/starts", s.starts},
-		{http.MethodPost, "/api/v1/ack", bare(s.ack)},
+		{http.MethodPost, ackPath, s.withBody(bare(s.ack))},
 		{http.MethodGet, "/api/v1/records", s.records},
 		{http.MethodGet, "/api/v1/stream", s.endless(s.seats.streams, s.stream)},
 		{http.MethodGet, "/api/v1/events", bare(s.endless(s.seats.watches, s.events))},
@@ -184,6 +187,7 @@ func only(method string, next http.HandlerFunc) http.HandlerFunc {
 	}
 	return func(w http.ResponseWriter, r *http.Request) {
 		if !slices.Contains(allowed, r.Method) {
+			leaveBody(w, r)
 			w.Header().Set("Allow", strings.Join(allowed, ", "))
 			fail(w, http.StatusMethodNotAllowed, fmt.Sprintf("%s %s: want %s", r.Method, r.URL.Path, strings.Join(allowed, " or ")))
 			return
@@ -255,9 +259,16 @@ func (s *Server) guard(next http.Handler) http.Handler {
 		if s.crowded() {
 			h.Set("Connection", "close")
 		}
+		if r.URL.Path != ackPath {
+			leaveBody(w, r)
+		}
+		refuse := func(code int, text string) {
+			leaveBody(w, r)
+			fail(w, code, text)
+		}
 		site := r.Header.Get("Sec-Fetch-Site")
 		if site == "cross-site" && r.URL.Path != "/" || ownPages.Check(r) != nil {
-			fail(w, http.StatusForbidden, "requests from other sites are refused")
+			refuse(http.StatusForbidden, "requests from other sites are refused")
 			return
 		}
 		if s.open {
@@ -266,7 +277,7 @@ func (s *Server) guard(next http.Handler) http.Handler {
 				host = strings.Trim(r.Host, "[]")
 			}
 			if !config.Loopback(host) {
-				fail(w, http.StatusForbidden, "this name is not of this machine") // a foreign name that points to loopback
+				refuse(http.StatusForbidden, "this name is not of this machine") // a foreign name that points to loopback
 				return
 			}
 			next.ServeHTTP(w, r)
@@ -279,7 +290,7 @@ func (s *Server) guard(next http.Handler) http.Handler {
 		sum := sha256.Sum256([]byte(token))
 		if r.URL.Path != "/healthz" && subtle.ConstantTimeCompare(sum[:], s.token[:]) != 1 {
 			h.Set("WWW-Authenticate", `Basic realm="tallywheel"`)
-			fail(w, http.StatusUnauthorized, "want the token as Authorization: Bearer, or as the password")
+			refuse(http.StatusUnauthorized, "want the token as Authorization: Bearer, or as the password")
 			return
 		}
 		next.ServeHTTP(w, r)

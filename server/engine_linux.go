@@ -236,9 +236,9 @@ func (s *Server) closeLoops() error {
 	return errors.Join(s.group.Stop(), s.stopH2(context.Background()))
 }
 
-func (s *Server) endIdle(first time.Duration) {
+func (s *Server) endIdle(first, head time.Duration) {
 	if s.running() {
-		s.group.EndIdle(first)
+		s.group.EndIdle(first, head)
 	}
 }
 

@@ -26,6 +26,6 @@ func (s *Server) listen(net.Listener, chan<- error) (stop func(), err error) {
 }
 func (s *Server) shutdownLoops(context.Context) error { return nil }
 func (s *Server) closeLoops() error                   { return nil }
-func (s *Server) endIdle(time.Duration)               {}
+func (s *Server) endIdle(first, head time.Duration)   {}
 func (s *Server) wait()                               {}
 func (s *Server) addLoops(*Stats)                     {}

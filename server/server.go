@@ -199,10 +199,12 @@ func (s *Server) RegisterOnShutdown(f func()) {
 const firstRequest = 5 * time.Second
 
 // EndIdle ends the connections that wait for a request, so that there is room for others where
-// MaxConns are open: those that have been served, and those that have sent nothing for silent, 0 or
-// more, since they were made. Those over which a request is answered, or has begun, go on. With
-// engine std it does nothing.
-func (s *Server) EndIdle(silent time.Duration) { s.endIdle(silent) }
+// MaxConns are open: those that have been served, those that have sent nothing for silent, 0 or
+// more, since they were made, those that have not ended a request's head, or the handshake of TLS,
+// for so long since they began with it, and those that were answered so long ago for the last time
+// and do not leave. Those go on whose request has come as far as its head. With engine std it does
+// nothing.
+func (s *Server) EndIdle(silent time.Duration) { s.endIdle(silent, max(silent, 1)) }
 
 // SetKeepAlivesEnabled says whether connections stay open for further requests; they do by default.
 // Those that wait for one are closed when that ends.
@@ -210,7 +212,7 @@ func (s *Server) SetKeepAlivesEnabled(on bool) {
 	s.noKeep.Store(!on)
 	s.std.SetKeepAlivesEnabled(on)
 	if !on {
-		s.endIdle(firstRequest)
+		s.endIdle(firstRequest, 0)
 	}
 }
 

@@ -15,7 +15,9 @@ import (
 
 // serveTLS is the life of a TLS connection.
 func (s *Server) serveTLS(g *loop.GoConn) {
+	g.AwaitHead(true) // a client that never ends the handshake is one that never ends a head
 	t, err := s.handshake(g)
+	g.AwaitHead(false)
 	if err != nil {
 		var plain tls.RecordHeaderError
 		if errors.As(err, &plain) && plain.Conn != nil && looksLikeHTTP(plain.RecordHeader) {

@@ -561,6 +561,14 @@ func (a *Inline) EndIdle() {
 	}
 }
 
+// HeadSince implements loop.App.
+func (a *Inline) HeadSince() int64 {
+	if a.stage != inHead || a.due {
+		return 0
+	}
+	return a.began
+}
+
 // Died implements loop.App: a handler has called runtime.Goexit.
 func (a *Inline) Died() {
 	a.drop()

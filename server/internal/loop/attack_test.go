@@ -174,7 +174,7 @@ func TestAWakeUpComesBeforeTheEndOfTheDriver(t *testing.T) {
 			}
 		}
 	}
-	go g.EndIdle(0)
+	go g.EndIdle(0, 0)
 	<-first
 	d.do <- func() {} // the loop comes back because of something else
 	g.Stop()

@@ -326,6 +326,9 @@ func (g *CoConn) EndIdle() {
 	}
 }
 
+// HeadSince implements App.
+func (g *CoConn) HeadSince() int64 { return headSince(g.headBy) }
+
 // Died implements App.
 func (g *CoConn) Died() {
 	g.shut, g.over, g.wants = true, true, nothing

@@ -3,6 +3,7 @@ package loop
 import (
 	"errors"
 	"io"
+	"net"
 	"sync/atomic"
 	"time"
 )
@@ -10,17 +11,18 @@ import (
 // App is what is on a connection. The loop calls it, one call at a time.
 type App interface {
 	Begin()
-	Input(b Lent)    // something was received
-	Ended(err error) // there will be no more input: io.EOF, or the failure of the connection
-	Sent()           // output was sent: there may be room
-	Writable()       // the socket takes output again, after Conn.AwaitRoom
-	Expired()        // a deadline has passed
-	Posted()         // somebody wanted the loop's attention for it
-	Drain()          // the server is going to end
-	EndIdle()        // a connection that waits for a request is not wanted any more
-	Died()           // a call of the App ended by runtime.Goexit: whatever it was doing will not go on
-	MayClose() bool  // the descriptor is not in use; from now on it must not be
-	Closed()         // the descriptor is closed
+	Input(b Lent)     // something was received
+	Ended(err error)  // there will be no more input: io.EOF, or the failure of the connection
+	Sent()            // output was sent: there may be room
+	Writable()        // the socket takes output again, after Conn.AwaitRoom
+	Expired()         // a deadline has passed
+	Posted()          // somebody wanted the loop's attention for it
+	Drain()           // the server is going to end
+	EndIdle()         // a connection that waits for a request is not wanted any more
+	HeadSince() int64 // since when the rest of a request's head is waited for, as Now; 0: it is not
+	Died()            // a call of the App ended by runtime.Goexit: whatever it was doing will not go on
+	MayClose() bool   // the descriptor is not in use; from now on it must not be
+	Closed()          // the descriptor is closed
 }
 
 // State is where a connection is in its life; the package comment has the table.
@@ -141,6 +143,31 @@ func (c *Conn) fresh(most time.Duration) bool {
 		return false
 	}
 	return !c.spoke && c.loop.now-c.began < int64(most)
+}
+
+// endIdle ends a connection that waits for a request: one that has sent nothing, if it is not
+// fresh, and, if head is not 0, one that has sent only a part of a head for so long, or was
+// answered so long ago and waits for its client to leave. Nothing is said to those: what they hold
+// is to be free.
+func (c *Conn) endIdle(most, head time.Duration) {
+	if c.state == Lingering {
+		if head > 0 && c.readBy-c.loop.now <= int64(LingerFor-head) {
+			c.Kill(nil)
+		}
+		return
+	}
+	if c.state != Open {
+		return
+	}
+	c.loop.call(c, func() {
+		switch since := c.app.HeadSince(); {
+		case since > 0 && (head == 0 || c.queued > 0 || c.loop.now-since < int64(head)):
+		case since > 0:
+			c.Kill(net.ErrClosed)
+		case !c.fresh(most):
+			c.app.EndIdle()
+		}
+	})
 }
 
 // soil puts the connection on the list of those that have something to send.

@@ -339,6 +339,16 @@ func (g *GoConn) EndIdle() {
 	g.mu.Unlock()
 }
 
+// HeadSince implements App.
+func (g *GoConn) HeadSince() int64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return headSince(g.headBy)
+}
+
+// headSince is when a head began that is too late by then; 0: none is waited for.
+func headSince(by int64) int64 { return max(by-int64(HeadFor), 0) }
+
 // Died implements App. It cannot be: no handler runs on the loop.
 func (g *GoConn) Died() { _ = g.Close() }
 

@@ -108,10 +108,11 @@ func (g *Group) Drain(ctx context.Context) error {
 	return err
 }
 
-// EndIdle ends the connections that wait for a request, the first one for so long at least.
-func (g *Group) EndIdle(first time.Duration) {
+// EndIdle ends the connections that wait for a request, the first one for so long at least, and
+// where head is not 0 those that have waited for the rest of a request's head for so long.
+func (g *Group) EndIdle(first, head time.Duration) {
 	for _, l := range g.loops {
-		l.post(post{what: postIdle, most: first})
+		l.post(post{what: postIdle, most: first, head: head})
 	}
 }
 

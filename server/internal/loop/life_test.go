@@ -44,15 +44,16 @@ func (a *life) Ended(err error) {
 		a.ended(err)
 	}
 }
-func (a *life) Sent()          {}
-func (a *life) Writable()      {}
-func (a *life) Expired()       { a.note("expired") }
-func (a *life) Posted()        {}
-func (a *life) Drain()         {}
-func (a *life) EndIdle()       {}
-func (a *life) Died()          { a.note("died"); a.c.Finish(true) }
-func (a *life) MayClose() bool { return true }
-func (a *life) Closed()        { a.closed = true; a.note("closed") }
+func (a *life) Sent()            {}
+func (a *life) Writable()        {}
+func (a *life) Expired()         { a.note("expired") }
+func (a *life) Posted()          {}
+func (a *life) Drain()           {}
+func (a *life) EndIdle()         {}
+func (a *life) HeadSince() int64 { return 0 }
+func (a *life) Died()            { a.note("died"); a.c.Finish(true) }
+func (a *life) MayClose() bool   { return true }
+func (a *life) Closed()          { a.closed = true; a.note("closed") }
 
 // TestLifeOfAConnection holds the table of the package comment: what an App hears in which state.
 func TestLifeOfAConnection(t *testing.T) {

@@ -64,6 +64,7 @@ type post struct {
 	sock Socket
 	ln   *Listener
 	most time.Duration // how long a connection may have sent nothing
+	head time.Duration // … and only a part of a request's head; 0: as long as its deadline says
 }
 
 type postKind uint8
@@ -305,11 +306,7 @@ func (l *Loop) takePosts() {
 		case postDrain:
 			l.drain()
 		case postIdle:
-			l.each(func(a App) {
-				if !l.current.fresh(p.most) {
-					a.EndIdle()
-				}
-			})
+			l.every(func(c *Conn) { c.endIdle(p.most, p.head) })
 		case postStop:
 			l.stop()
 		case postConn:
@@ -323,11 +320,7 @@ func (l *Loop) takePosts() {
 
 // stop ends the loop and all its connections.
 func (l *Loop) stop() {
-	for c := l.first; c != nil; {
-		next := c.next
-		c.Kill(net.ErrClosed)
-		c = next
-	}
+	l.every(func(c *Conn) { c.Kill(net.ErrClosed) })
 	l.leaving, l.hard = lameDuck, true
 }
 
@@ -342,11 +335,18 @@ func (l *Loop) drain() {
 
 // each calls the App of every connection that is open.
 func (l *Loop) each(f func(App)) {
-	for c := l.first; c != nil; {
-		next := c.next
+	l.every(func(c *Conn) {
 		if c.state == Open {
 			l.call(c, func() { f(c.app) })
 		}
+	})
+}
+
+// every calls f with every connection, which it may end.
+func (l *Loop) every(f func(*Conn)) {
+	for c := l.first; c != nil; {
+		next := c.next
+		f(c)
 		c = next
 	}
 }
