@@ -212,12 +212,13 @@ func (r *Recorder) apart(l *lane) *remote {
 // first connection.
 func (rm *remote) seats(from *handover) {
 	i, id, s := rm.iso, rm.lane.cfg.ID, from.opener.(*seat)
-	s.hand = func(g *guest) {
+	s.hand = func(g *guest) bool {
 		if err := i.link.Put(isolate.NextOf(id), nil, g.fd()); err != nil {
 			i.log.Error("the keeper does not listen: it has ended, and so will the recorder", "error", err)
-			return
+			return false
 		}
 		g.leaveShelf()
+		return true
 	}
 	for _, d := range from.devices {
 		s.next <- d // has room: there is one at most

@@ -289,6 +289,7 @@ func (h *hub) stays(id string, deadline time.Time) *port {
 	for _, p := range all {
 		select {
 		case <-p.remote.ended:
+		case <-p.remote.iso.over:
 		case <-time.After(time.Until(deadline)):
 		}
 	}

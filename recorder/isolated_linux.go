@@ -11,12 +11,14 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/tallywheel/tallywheel/archive"
 	"github.com/tallywheel/tallywheel/config"
 	"github.com/tallywheel/tallywheel/internal/isolate"
 	"github.com/tallywheel/tallywheel/internal/spool"
+	"github.com/tallywheel/tallywheel/ipc"
 	"github.com/tallywheel/tallywheel/ledger"
 )
 
@@ -30,6 +32,7 @@ type isolation struct {
 	bell     *isolate.Bell
 	log      *slog.Logger
 	gone     chan struct{} // closed once the keeper has ended
+	over     chan struct{} // … and the reader, too: nothing more comes. It stays open where the reader is not known
 	yields   chan struct{} // closed once another recorder is to go on
 	outlives chan struct{} // nil, or closed once what is on the shelf would not outlive the keeper any more; told guards it
 
@@ -109,7 +112,7 @@ func StartIsolated(cfg config.Config, logger *slog.Logger, link *isolate.Link) (
 // isolated takes in what is on the shelf, and puts there what a first recorder brings.
 func isolated(link *isolate.Link, cfg config.Config, log *slog.Logger) (*isolation, error) {
 	i := &isolation{
-		link: link, log: log, alone: time.NewTimer(0), gone: make(chan struct{}), yields: make(chan struct{}),
+		link: link, log: log, alone: time.NewTimer(0), gone: make(chan struct{}), over: make(chan struct{}), yields: make(chan struct{}),
 		left: map[string]*leftSpool{}, ports: map[string]isolate.Port{}, gates: map[string]*gate{}, seating: map[string]*seat{},
 		gated:       map[string]config.Source{},
 		connections: leftConnections{listeners: map[string]leftConnection{}, laned: map[string]bool{}},
@@ -267,6 +270,26 @@ func (i *isolation) follow() {
 	i.told.Lock()
 	defer i.told.Unlock()
 	i.alone.Stop()
+	go i.awaitReader(i.processes)
+}
+
+// awaitReader closes over, once the keeper has ended. It is told of a reader before that reads, so
+// there is none where it knows of none.
+func (i *isolation) awaitReader(processes []isolate.Process) {
+	at := slices.IndexFunc(processes, func(p isolate.Process) bool { return p.Role == isolate.Reader })
+	switch {
+	case len(processes) == 0:
+		return // nothing was told yet
+	case at >= 0 && processes[at].PID != 0:
+		p, err := ipc.OpenProcess(processes[at].PID)
+		if err == nil {
+			<-p.Done()
+			_ = p.Close()
+		} else if !errors.Is(err, os.ErrNotExist) && !errors.Is(err, syscall.ESRCH) {
+			return
+		}
+	}
+	close(i.over)
 }
 
 func (i *isolation) heard(e isolate.Entry) {

@@ -172,6 +172,8 @@ func (p *port) keepRemote(ctx context.Context) {
 	defer late.Stop()
 	select {
 	case <-rm.ended:
+	case <-rm.iso.over: // as where the keeper was killed before it told the reader of the source, or of its end
+		p.playOut(late.C)
 	case <-late.C:
 		p.awaitsReader()
 	}
@@ -182,11 +184,62 @@ func (p *port) keepRemote(ctx context.Context) {
 	}
 }
 
+// playLook is how often a source whose reader is gone looks whether all was shown that it has read.
+const playLook = time.Millisecond
+
+// playOut waits until all is shown that a reader has read which is gone, and did not come to its
+// end, or until late.
+func (p *port) playOut(late <-chan time.Time) {
+	rm := p.remote
+	isShown := func() bool {
+		rm.iso.mu.Lock()
+		defer rm.iso.mu.Unlock()
+		return rm.isOver() || !rm.play.player.Paused() && rm.play.from.IsAtEnd()
+	}
+	for isLate := false; !isLate && !isShown(); {
+		rm.iso.bell.Ring()
+		select {
+		case <-late:
+			isLate = true
+		case <-time.After(playLook):
+		}
+	}
+	if !rm.isOver() {
+		p.unseated()
+	}
+}
+
+// unseated counts what waits in a connection that a peer was given, and that its reader has not
+// read to its end: it was killed, or has never heard of it.
+func (p *port) unseated() {
+	s, ok := p.opener.(*seat)
+	if !ok {
+		return
+	}
+	rest, _, _ := s.close(true)
+	seated, _ := s.taken()
+	if seated != nil && !slices.Contains(rest, device(seated)) {
+		rest = append(rest, seated)
+	}
+	for _, d := range rest {
+		g := d.(*guest)
+		g.deafen()
+		if n := g.unread(); n > 0 {
+			p.lane.unread(unreadStopped, n)
+			p.log.Debug("bytes that had arrived are thrown away unread", "bytes", n, "cause", unreadStopped)
+		}
+		if g != seated {
+			_ = g.close()
+		}
+	}
+	s.vacate()
+}
+
 // readerStands is for how long a source that has stopped waits for a reader that stands still.
 const readerStands = 10 * time.Second
 
 // awaitsReader waits for a reader that should have come to the end of the source, and stands still:
-// once it goes on it counts what it was late for. Where the keeper has ended, so has the reader.
+// once it goes on it counts what it was late for.
 func (p *port) awaitsReader() {
 	rm := p.remote
 	p.log.Error("the reader stands still, and the source that has stopped waits for it", "at_most", readerStands)
@@ -195,7 +248,9 @@ func (p *port) awaitsReader() {
 	select {
 	case <-rm.ended:
 		return
-	case <-rm.iso.gone:
+	case <-rm.iso.over:
+		p.playOut(late.C)
+		return
 	case <-late.C:
 	}
 	why := "the reader did not come to its end: what it had not read is not counted"

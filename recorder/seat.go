@@ -2,6 +2,7 @@ package recorder
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 )
@@ -15,8 +16,8 @@ type seat struct {
 	guest *guest // nil: the seat is free
 	left  time.Time
 	rest  []device     // to be read when the peer stops
-	hand  func(*guest) // gives a connection to the process that reads the peer; nil: this one does
-	reads bool         // … which knows the peer
+	hand  func(*guest) bool // gives a connection to the process that reads the peer; nil: this one does. false: the keeper has ended
+	reads bool              // … which knows the peer
 }
 
 // newSeat makes a seat for a guest, or one that is free since left.
@@ -64,10 +65,7 @@ func (s *seat) begins() {
 		s.hand(d.(*guest))
 	default:
 	}
-	for _, d := range s.rest {
-		s.hand(d.(*guest))
-	}
-	s.rest = nil
+	s.rest = slices.DeleteFunc(s.rest, func(d device) bool { return s.hand(d.(*guest)) })
 }
 
 // vacate frees a seat whose connection another process has read to its end.
@@ -100,12 +98,14 @@ func (s *seat) taken() (*guest, time.Time) {
 func (s *seat) later(g *guest) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.reads { // behind the one that it has
-		s.hand(g)
+	if s.reads && s.hand(g) { // behind the one that it has
 		_ = g.close()
 		return
 	}
-	s.guest, s.rest = g, append(s.rest, g)
+	if s.guest == nil || !s.reads {
+		s.guest = g
+	}
+	s.rest = append(s.rest, g)
 }
 
 func (s *seat) replaced() <-chan struct{} { return nil }

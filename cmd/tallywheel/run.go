@@ -178,7 +178,8 @@ func serve(
 			nobodyReads = g.Leaves()
 			return stoppedOnRequest, errYields
 		case <-g.KeeperEnded():
-			if nobodyReads = g.Kept() != nil; nobodyReads {
+			nobodyReads = true
+			if g.Kept() != nil {
 				logger.Error("the keeper has ended: the next one goes on with what systemd keeps, from what is in the log")
 				return "the keeper has ended", errYields
 			}

@@ -126,13 +126,16 @@ func (k *keeper) give(c, before *child) {
 	}
 	k.mu.Lock()
 	k.children[c.Role] = c
+	k.mu.Unlock()
+	k.tellProcesses() // before a reader reads: where this keeper ends, the recorder waits for the end of that
+	k.mu.Lock()
 	var err error
 	if c.conn != nil { // else it has ended already
 		err = k.tell(c, nil, message{Op: opReady, Died: died})
 	}
 	k.mu.Unlock()
 	k.broken(c, err)
-	k.tellProcesses()
+	k.tellProcesses() // the child itself
 }
 
 // tell sends a child the entries of those names, nil: all, and a word behind them. mu is held.

@@ -1,0 +1,96 @@
+package e2e
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/tallywheel/tallywheel/internal/isolate"
+	"github.com/tallywheel/tallywheel/internal/testenv"
+)
+
+// TestIsolatedKeeperIsKilledInReload kills the keeper right behind a SIGHUP: reader and recorder
+// end at once, and what a connection had sent is stored, or named.
+func TestIsolatedKeeperIsKilledInReload(t *testing.T) {
+	for _, peers := range []string{"newest", "all"} {
+		t.Run(peers, func(t *testing.T) { killKeeperInReload(t, peers) })
+	}
+}
+
+// endsWithin is how long reader and recorder may take to end behind their keeper: far less than
+// they wait for what is to be read, which is five seconds.
+const endsWithin = 4 * time.Second
+
+// killKeeper kills the keeper, and waits for the others, which must not take long.
+func (u *upgrading) killKeeper(t *testing.T, others ...isolate.Process) {
+	t.Helper()
+	began := time.Now()
+	_ = u.Cmd.Process.Kill()
+	testenv.Until(t, time.Minute, "reader and recorder have ended", func() bool {
+		return !slices.ContainsFunc(others, func(p isolate.Process) bool { return syscall.Kill(p.PID, 0) != syscall.ESRCH })
+	})
+	if took := time.Since(began); took > endsWithin {
+		t.Errorf("reader and recorder have outlived their keeper by %v", took)
+	} else {
+		t.Logf("reader and recorder have ended after %v", took)
+	}
+	_ = u.Cmd.Wait()
+}
+
+func killKeeperInReload(t *testing.T, peers string) {
+	dir := t.TempDir()
+	addrs := [2]string{fmt.Sprintf("127.0.0.1:%d", freePort(t)), fmt.Sprintf("127.0.0.1:%d", freePort(t))}
+	source := func(which int) string {
+		return fmt.Sprintf("  - {id: a, tcp: {listen: %q, peers: %s}, frame: tally128}\n", addrs[which], peers)
+	}
+	rng := rand.New(rand.NewPCG(testenv.Seed(t), 1))
+	var all streams
+	u := &upgrading{recorder: startIsolated(t, dir, source(0)), dir: dir}
+	for round := range 4 {
+		s := all.reach(t, addrs[round%2])
+		s.say(100)
+		testenv.Until(t, time.Minute, "frames are stored", func() bool {
+			n := uint64(0)
+			for _, p := range u.sheet(t).Ports {
+				n += p.Frames.Stored
+			}
+			return n >= 100
+		})
+		reader, recorder := u.process(t, isolate.Reader, 0), u.process(t, isolate.Recorder, 0)
+		u.change(t, source(round%2), source((round+1)%2))
+		s.say(1000)
+		_ = u.Cmd.Process.Signal(syscall.SIGHUP)
+		time.Sleep(time.Duration(rng.IntN(20)) * time.Millisecond) // the moment of the kill
+		u.killKeeper(t, reader, recorder)
+		s.end(t)
+		verifyLog(t, dir)
+		u.recorder = startIsolated(t, dir, source((round+1)%2))
+	}
+	u.stop(t)
+	all.hold(t, filepath.Join(dir, "data"), lines{})
+}
+
+// TestIsolatedKeeperTellsNoMore kills a keeper that stands still while a reload adds a source: the
+// reader never hears of that, and the recorder does not wait for it to read it.
+func TestIsolatedKeeperTellsNoMore(t *testing.T) {
+	dir := t.TempDir()
+	source := func(id string) string {
+		return fmt.Sprintf("  - {id: %s, tcp: {listen: \"127.0.0.1:%d\"}, frame: tally128}\n", id, freePort(t))
+	}
+	a := source("a")
+	u := &upgrading{recorder: startIsolated(t, dir, a), dir: dir}
+	reader, recorder := u.process(t, isolate.Reader, 0), u.process(t, isolate.Recorder, 0)
+	u.change(t, a, a+source("b"))
+	if err := u.Cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(recorder.PID, syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Until(t, time.Minute, "the other source is there", func() bool { return len(u.sheet(t).Ports) == 2 })
+	u.killKeeper(t, reader, recorder)
+}
