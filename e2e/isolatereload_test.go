@@ -49,14 +49,33 @@ func reloadAndKill(t *testing.T, peers [2]string) {
 			all.reach(t, addrs[(round+1)%2]).say(2000)
 		}
 		time.Sleep(time.Duration(rng.IntN(30)) * time.Millisecond) // the moment of the kill
-		p := u.process(t, isolate.Recorder, 0)
-		_ = syscall.Kill(p.PID, syscall.SIGKILL)
-		u.process(t, isolate.Recorder, p.PID)
+		u.killRecorder(t)
 	}
 	all.end(t)
 	u.find()
 	u.stop(t)
 	all.hold(t, filepath.Join(dir, "data"), lines{})
+}
+
+// killRecorder kills the recorder, and waits for the next one.
+func (u *upgrading) killRecorder(t *testing.T) {
+	t.Helper()
+	p := u.process(t, isolate.Recorder, 0)
+	_ = syscall.Kill(p.PID, syscall.SIGKILL)
+	u.process(t, isolate.Recorder, p.PID)
+}
+
+// changeWhileDown changes a text of the configuration while the recorder is killed, and waits until
+// the next one has taken that up, and has nothing left of before.
+func (u *upgrading) changeWhileDown(t *testing.T, from, to string) {
+	t.Helper()
+	u.change(t, from, to)
+	u.killRecorder(t)
+	testenv.Until(t, time.Minute, "the configuration is taken up", func() bool {
+		var s ledger.Sheet
+		u.find()
+		return u.get("api/v1/sheet", &s) && len(s.Leaving) == 0
+	})
 }
 
 // TestIsolatedRename has the file give a source another name while its recorder is killed: what it
@@ -70,15 +89,11 @@ func TestIsolatedRename(t *testing.T) {
 	u := startUpgrading(t, dir, source("a"))
 	var all streams
 	all.reach(t, addr).say(5000)
-	u.change(t, source("a"), source("b"))
-	p := u.process(t, isolate.Recorder, 0)
-	_ = syscall.Kill(p.PID, syscall.SIGKILL)
-	u.process(t, isolate.Recorder, p.PID)
-	testenv.Until(t, time.Minute, "the source has its other name", func() bool {
-		var s ledger.Sheet
-		u.find()
-		return u.get("api/v1/sheet", &s) && len(s.Ports) == 1 && s.Ports[0].ID == "b" && len(s.Leaving) == 0
-	})
+	u.changeWhileDown(t, source("a"), source("b"))
+	u.find()
+	if s := u.sheet(t); len(s.Ports) != 1 || s.Ports[0].ID != "b" {
+		t.Errorf("the sources are %+v, want b alone", s.Ports)
+	}
 	all.reach(t, addr).say(100)
 	all.end(t)
 	u.stop(t)
@@ -98,16 +113,8 @@ func TestIsolatedPeersWhileDown(t *testing.T) {
 	var all streams
 	for _, peers := range []string{"all", "first", "all", "newest"} {
 		all.reach(t, addr).say(500)
-		u.change(t, source(was), source(peers))
+		u.changeWhileDown(t, source(was), source(peers))
 		was = peers
-		p := u.process(t, isolate.Recorder, 0)
-		_ = syscall.Kill(p.PID, syscall.SIGKILL)
-		u.process(t, isolate.Recorder, p.PID)
-		testenv.Until(t, time.Minute, "the source has its other peers", func() bool {
-			var s ledger.Sheet
-			u.find()
-			return u.get("api/v1/sheet", &s) && len(s.Leaving) == 0
-		})
 	}
 	all.reach(t, addr).say(500)
 	all.end(t)
