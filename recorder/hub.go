@@ -16,6 +16,7 @@ import (
 	"github.com/tallywheel/tallywheel/config"
 	"github.com/tallywheel/tallywheel/internal/sockets"
 	"github.com/tallywheel/tallywheel/internal/sys"
+	"github.com/tallywheel/tallywheel/ledger"
 )
 
 // Causes of connections that were refused.
@@ -44,8 +45,8 @@ const lookAround = 50 * time.Millisecond
 // others.
 //
 // A connection waits for the end of older ones from its address, so that the books see what a
-// device sends in order: as long as it takes while they are ending, else takeover. Then it is read
-// beside them.
+// device sends in order: as long as it takes while they are ending, else until all is read that had
+// come before it, and then takeover. Then it is read beside them.
 type hub struct {
 	r       *Recorder
 	p       *port // of the source
@@ -54,7 +55,7 @@ type hub struct {
 	freed   chan struct{} // has a signal when a seat has become free
 	making  sync.Mutex    // held while a peer is made, or all are reconfigured
 	full    bool          // a connection waits for a place; of the goroutine of run
-	waiting []arrival     // in the order in which they came; the rest belongs to the goroutine of run, too
+	waiting []*arrival    // in the order in which they came; the rest belongs to the goroutine of run, too
 	trouble trouble
 	shut    error     // why an address that is new gets no books; nil: it does
 	again   time.Time // … and when that is tried again
@@ -74,9 +75,10 @@ type door interface {
 
 // arrival is a connection that nobody reads yet.
 type arrival struct {
-	guest *guest
-	id    string // of the first peer of its address
-	since time.Time
+	guest  *guest
+	id     string // of the first peer of its address
+	since  time.Time
+	behind map[*port]uint64 // so much is in the books of a peer of that address once all is read that had come before
 }
 
 // guest is the connection of a peer. The hub looks at it while the peer's port reads and closes it.
@@ -204,7 +206,24 @@ func (h *hub) arrived(d device) {
 	if !ok { // it waited when the source stopped
 		g = &guest{socket: d.(*socket), giveBack: func() {}}
 	}
-	h.waiting = append(h.waiting, arrival{g, peerOf(h.p.lane.cfg.ID, g.socket), time.Now()})
+	a := &arrival{g, peerOf(h.p.lane.cfg.ID, g.socket), time.Now(), map[*port]uint64{}}
+	for _, p := range h.of(a.id) {
+		if older, _ := p.opener.(*seat).taken(); older != nil { // from the books to the kernel: no byte counts twice
+			a.behind[p] = p.lane.bytesRead()
+			a.behind[p] += p.remote.unshown()
+			a.behind[p] += older.unread()
+		}
+	}
+	h.waiting = append(h.waiting, a)
+}
+
+// isBehind reports whether something is still to be read of older connections: what had come before
+// this one, or what waits because the log takes nothing.
+func (h *hub) isBehind(a *arrival) bool {
+	return slices.ContainsFunc(h.of(a.id), func(p *port) bool {
+		older, _ := p.opener.(*seat).taken()
+		return older != nil && (p.lane.bytesRead() < a.behind[p] || p.lane.isBlocked() && older.unread() > 0)
+	})
 }
 
 // peerOf is the name of the first peer of the address that a connection comes from.
@@ -216,12 +235,19 @@ func peerOf(source string, s *socket) string {
 	return archive.Peer(source, from)
 }
 
+// isBlocked reports whether reading waits for the log.
+func (l *lane) isBlocked() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.state == ledger.StateBlocked
+}
+
 // seatAll has those read that need not wait any longer, those of one address in the order in which
 // they came.
 func (h *hub) seatAll(now time.Time) {
 	h.r.iso.gather() // the books know what has come by now
 	before := map[string]bool{}
-	h.waiting = slices.DeleteFunc(h.waiting, func(a arrival) bool {
+	h.waiting = slices.DeleteFunc(h.waiting, func(a *arrival) bool {
 		done := !before[a.id] && h.seat(a, now)
 		before[a.id] = before[a.id] || !done
 		return done
@@ -232,9 +258,12 @@ func (h *hub) seatAll(now time.Time) {
 }
 
 // seat has a connection read, or refuses it; false: it has to wait.
-func (h *hub) seat(a arrival, now time.Time) (done bool) {
+func (h *hub) seat(a *arrival, now time.Time) (done bool) {
 	if !h.p.lane.isSettled() { // it read one connection at a time until now, and a kill could take what it knows from then
 		return false
+	}
+	if h.isBehind(a) {
+		a.since = now
 	}
 	var free *port
 	patient := now.Sub(a.since) < takeover
@@ -328,7 +357,7 @@ func (h *hub) teach(l *lane, id string) {
 var errAddresses = errors.New("too many addresses")
 
 // invite makes a peer for a connection, which it reads.
-func (h *hub) invite(a arrival) error {
+func (h *hub) invite(a *arrival) error {
 	h.making.Lock()
 	defer h.making.Unlock()
 	cfg := h.p.lane.config()
@@ -404,7 +433,7 @@ func (h *hub) register() {
 }
 
 // refuse ends a connection that has no books.
-func (h *hub) refuse(a arrival, cause string) {
+func (h *hub) refuse(a *arrival, cause string) {
 	a.guest.deafen()
 	h.p.lane.refuse(cause, 1, a.guest.discard())
 	if err := a.guest.close(); err != nil {

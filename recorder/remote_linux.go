@@ -124,6 +124,16 @@ func (rm *remote) cease() {
 	rm.iso.remotes = slices.DeleteFunc(rm.iso.remotes, func(o *remote) bool { return o == rm })
 }
 
+// unshown is how many bytes the reader has read that no lane was shown yet.
+func (rm *remote) unshown() uint64 {
+	if rm == nil {
+		return 0
+	}
+	rm.iso.mu.Lock()
+	defer rm.iso.mu.Unlock()
+	return rm.play.from.Unshown()
+}
+
 // isEnding reports whether the reader was told to end the spool, by a recorder before this one.
 func (rm *remote) isEnding() bool { return rm != nil && rm.ends != nil }
 

@@ -194,6 +194,15 @@ func (c *Consumer) refresh() error {
 // IsAtEnd reports whether all marks were shown that there are now.
 func (c *Consumer) IsAtEnd() bool { return c.refresh() != nil || c.at.Marks == c.published }
 
+// Unshown is how many bytes of marks Next has still to show.
+func (c *Consumer) Unshown() uint64 {
+	if c.IsAtEnd() {
+		return 0
+	}
+	at := markOf(c.spool.mark(c.published - 1)).At
+	return min(max(at, c.at.Shown)-c.at.Shown, uint64(c.spool.Size())) // a producer may write anything
+}
+
 // rest says that the consumer is not at work on a mark.
 func (c *Consumer) rest() {
 	if c.working {

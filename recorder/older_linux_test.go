@@ -1,0 +1,84 @@
+package recorder
+
+import (
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/tallywheel/tallywheel/archive"
+	"github.com/tallywheel/tallywheel/asyncfile"
+	"github.com/tallywheel/tallywheel/config"
+	"github.com/tallywheel/tallywheel/internal/testenv"
+	"github.com/tallywheel/tallywheel/seglog"
+)
+
+// A device connects again while the log takes nothing, and its older connection, which nobody has
+// ended, still has frames that nobody has read. They are recorded before those of the newer one,
+// and none is called lost, late or stored twice. With peers: all that holds where the two are read
+// in books of their own, too.
+func TestOlderConnectionIsRecordedFirst(t *testing.T) {
+	for _, peers := range []string{config.PeersNewest, config.PeersAll} {
+		for _, ends := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, ended %v", peers, ends), func(t *testing.T) { testOlderFirst(t, peers, ends) })
+		}
+	}
+}
+
+func testOlderFirst(t *testing.T, peers string, ends bool) {
+	ill, wait := &atomic.Bool{}, make(chan struct{})
+	openFiles = func(c config.Log, chains *asyncfile.ChainStats, log *slog.Logger) (seglog.FS, error) {
+		fs, err := logFiles(c, chains, log)
+		return illDisk{fs, ill, wait}, err
+	}
+	defer func() { openFiles = logFiles }()
+	rng := rand.New(rand.NewPCG(testenv.Seed(t), 1))
+	dir := t.TempDir()
+	s := all("plant", 8)
+	if s.Buffer = 64 << 10; peers != config.PeersAll {
+		s.TCP.Peers, s.TCP.MaxPeers = peers, 0
+	}
+	g := start(t, dir, nil, s)
+	addr := address(g, "plant")
+	ill.Store(true)
+	n := uint64(12_000 + rng.IntN(4_000)) // 1.5 MB and more: what the log, the buffer and the ring hold, and the kernel the rest
+	old := dialFrom(t, 1, addr)
+	defer old.Close()
+	write(t, old, of(1, 0, n))
+	testenv.Until(t, 20*time.Second, "the older connection is read", func() bool {
+		_, read, _ := total(t, g.Sheet(), "plant")
+		return read > 0
+	})
+	if ends {
+		old.Close()
+	}
+	next := dialFrom(t, 1, addr)
+	defer next.Close()
+	const more = 500
+	sent := make(chan error, 1)
+	go func(c net.Conn) {
+		_, err := c.Write(of(1, n, more))
+		sent <- err
+	}(next)
+	time.Sleep(takeover + takeover/2) // the time after which a newer connection is read beside an older one
+	close(wait)
+	if err := <-sent; err != nil {
+		t.Fatal(err)
+	}
+	storedInAll(t, g, "plant", n+more)
+	sheet := stop(t, g)
+	f, _, unread := total(t, sheet, "plant")
+	if f.OK != n+more || f.Missing+f.Duplicate+f.Corrupt > 0 || unread > 0 {
+		t.Errorf("%+v, %d bytes unread; want %d frames, and none missing", f, unread, n+more)
+	}
+	at := uint64(0)
+	eachRecord(t, dir, archive.Query{Source: "plant"}, func(r archive.Record) {
+		if *r.Number != at {
+			t.Fatalf("frame %d is recorded where %d is due", *r.Number, at)
+		}
+		at++
+	})
+}
