@@ -48,6 +48,7 @@ type line struct {
 	full   chan struct{} // the reader found no room, and pauses
 
 	told map[uint32]uint64 // counters as they were written last
+	lost uint64            // bytes that waiting connections had when it was too late to read them
 
 	mu       sync.Mutex
 	producer *spool.Producer
@@ -99,6 +100,13 @@ func (l *line) isDropped() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.dropped
+}
+
+// isLate says whether the time is over in which a line that ends reads what there is.
+func (l *line) isLate() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !time.Now().Before(l.giveUp)
 }
 
 // hasEnded says whether run has.
@@ -158,6 +166,9 @@ func (l *line) run(before adoption) {
 	}
 	l.wire.close()
 	now := spool.MomentOf(time.Now())
+	if l.lost > 0 {
+		l.note(spool.Mark{Time: now.Wall, Kind: spool.Lost, A: spool.Discarded, B: l.lost})
+	}
 	l.note(spool.Mark{Time: now.Wall, Kind: spool.Ended, B: uint64(now.Steady)})
 }
 
@@ -181,6 +192,12 @@ func (l *line) readRest(d device) {
 		if d == nil {
 			if d = l.wire.rest(); d == nil {
 				return
+			}
+			if l.isLate() { // a mark for each would not have room in a full spool
+				l.lost += d.discard()
+				l.wire.kept()
+				_ = d.Close()
+				continue
 			}
 			l.mu.Lock()
 			device := l.producer.Past().Device

@@ -212,6 +212,54 @@ func TestListeningGoesOn(t *testing.T) {
 	end()
 }
 
+// TestLateConnectionsAreCounted ends a line whose spool is full when many connections wait that
+// nobody has time to read: what they hold is in the spool, and that the line has ended.
+func TestLateConnectionsAreCounted(t *testing.T) {
+	st := newStage(t)
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := free.Addr().String()
+	_ = free.Close()
+	l, end := st.reader(Lane{Kind: Newest, Port: addr})
+	if err := l.wire.(*listening).listen(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for l.producer.Note(spool.Mark{Kind: spool.Silent}) == nil { // until there is no room
+	}
+	want := uint64(0)
+	for _, text := range []string{"one", "two", "three", "four", "five", "six", "seven"} {
+		st.call(addr, text)
+		want += uint64(len(text))
+	}
+	l.giveUp = time.Now()
+	l.stop()
+	l.run(nothingLeft)
+	end()
+	c, err := st.spool.Consumer(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lost, ended := uint64(0), false
+	for {
+		m, _, ok, err := c.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !ok {
+			break
+		}
+		if m.Kind == spool.Lost && m.A == spool.Discarded {
+			lost += m.B
+		}
+		ended = m.Kind == spool.Ended
+	}
+	if lost != want || !ended {
+		t.Errorf("the spool tells of %d bytes that nobody read, want %d; that the line has ended: %v", lost, want, ended)
+	}
+}
+
 // TestDialledGoesOn kills a reader behind a connection that the keeper does not know as a device
 // yet: the next one reads that.
 func TestDialledGoesOn(t *testing.T) {

@@ -37,6 +37,21 @@ type Recovery struct {
 // reserve is how many marks a read leaves free, for those that tell of the device.
 const reserve = 16
 
+// room is how many marks have to be free for one of a kind. What tells of the end of the wire has
+// room in a spool that is full of all else: twice what nobody has read, and that it has ended. One
+// of Counted leaves room for others, as a read does.
+func (k Kind) room() uint64 {
+	switch k {
+	case Counted:
+		return reserve
+	case Ended:
+		return 1
+	case Lost:
+		return 2
+	}
+	return 4
+}
+
 // intentBytes is what an intent takes: offset u64, marks u64, time i64, steady i64, kind u32,
 // most u32. The kind of one that takes most bytes or none is marked as whole.
 const (
@@ -125,17 +140,14 @@ func (p *Producer) read(kind, intent Kind, most int, at Moment, fd int, read fun
 	return n, err
 }
 
-// Note publishes a mark that tells of no bytes, behind those that were read. One of [Counted]
-// leaves room for others, as a read does. An error is ErrFull or ErrCorrupt.
+// Note publishes a mark that tells of no bytes, behind those that were read. Where there is no room
+// for others, there is for the last ones: [Lost], twice, and [Ended]. An error is ErrFull or
+// ErrCorrupt.
 func (p *Producer) Note(m Mark) error {
 	if m.At = p.Position(); !m.follows(m.At) || m.read() {
 		panic(fmt.Sprintf("spool: Note(%+v)", m))
 	}
-	room := uint64(1)
-	if m.Kind == Counted {
-		room = reserve
-	}
-	if err := p.slots(room); err != nil {
+	if err := p.slots(m.Kind.room()); err != nil {
 		return err
 	}
 	p.write(m)

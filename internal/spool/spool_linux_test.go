@@ -274,10 +274,18 @@ func TestAFullSpoolTakesNothing(t *testing.T) {
 		t.Fatalf("%d bytes with a mark each, %v", n, err)
 	}
 	var err error
-	for n := 0; err == nil; n++ {
-		if err = p.Note(Mark{Kind: Silent}); err != nil && (n != reserve-1 || !errors.Is(err, ErrFull)) {
+	for n := uint64(0); err == nil; n++ {
+		if err = p.Note(Mark{Kind: Silent}); err != nil && (n != reserve-Silent.room() || !errors.Is(err, ErrFull)) {
 			t.Fatalf("%d marks more, %v", n, err)
 		}
+	}
+	for i, kind := range []Kind{Lost, Lost, Ended} { // what says how it ended has room all the same
+		if err := p.Note(Mark{Kind: kind}); err != nil {
+			t.Errorf("mark %d of the last ones: %v", i, err)
+		}
+	}
+	if err := p.Note(Mark{Kind: Ended}); !errors.Is(err, ErrFull) {
+		t.Errorf("a mark behind all slots: %v", err)
 	}
 	empty()
 	if err := c.Save(Checkpoint{Point: c.Point(), Data: make([]byte, s.Room()+1)}); err == nil {
@@ -534,7 +542,7 @@ func TestAPeerThatGoesBack(t *testing.T) {
 	s := create(t, small)
 	p, c := ends(t, s, s)
 	for range s.Marks() { // what is in every slot could be
-		if err := p.Note(Mark{Kind: Silent}); err != nil {
+		if err := p.Note(Mark{Kind: Ended}); err != nil {
 			t.Fatal(err)
 		}
 		if _, _, ok, err := c.Next(); !ok || err != nil {
