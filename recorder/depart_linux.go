@@ -27,6 +27,13 @@ func (p *port) founds(ctx context.Context) bool {
 			return false
 		}
 	}
+	for _, before := range rm.after {
+		for _, q := range before.family() { // what was shown of it while this one waited
+			if q == before || p.lane.hubNumber == 0 || q.lane.cfg.ID == p.lane.cfg.ID {
+				p.lane.learn(q.lane.seen())
+			}
+		}
+	}
 	if len(rm.after) > 0 {
 		if rm.after, rm.err = nil, rm.play.found(); rm.err != nil {
 			close(rm.ended)

@@ -471,6 +471,9 @@ func (h *hub) dismiss(gone *port, since time.Time) bool {
 		return false
 	}
 	gone.stop(closeAll)
+	if gone.remote != nil {
+		<-gone.remote.spent
+	}
 	gone.depart()
 	h.r.absorb(h.p, gone, since)
 	return true

@@ -34,6 +34,7 @@ type isolation struct {
 	gone     chan struct{} // closed once the keeper has ended
 	over     chan struct{} // … and the reader, too: nothing more comes. It stays open where the reader is not known
 	yields   chan struct{} // closed once another recorder is to go on
+	stopping chan struct{} // closed once the recording stops: then what the log does not take in time is given up
 	outlives chan struct{} // nil, or closed once what is on the shelf would not outlive the keeper any more; told guards it
 
 	read  isolate.Reading       // of the reader that is there
@@ -113,7 +114,8 @@ func StartIsolated(cfg config.Config, logger *slog.Logger, link *isolate.Link) (
 func isolated(link *isolate.Link, cfg config.Config, log *slog.Logger) (*isolation, error) {
 	i := &isolation{
 		link: link, log: log, alone: time.NewTimer(0), gone: make(chan struct{}), over: make(chan struct{}), yields: make(chan struct{}),
-		left: map[string]*leftSpool{}, ports: map[string]isolate.Port{}, gates: map[string]*gate{}, seating: map[string]*seat{},
+		stopping: make(chan struct{}),
+		left:     map[string]*leftSpool{}, ports: map[string]isolate.Port{}, gates: map[string]*gate{}, seating: map[string]*seat{},
 		gated:       map[string]config.Source{},
 		connections: leftConnections{listeners: map[string]leftConnection{}, laned: map[string]bool{}},
 	}
@@ -290,6 +292,22 @@ func (i *isolation) awaitReader(processes []isolate.Process) {
 		}
 	}
 	close(i.over)
+}
+
+// stop says that the recording stops.
+func (i *isolation) stop() {
+	if i != nil && !i.isStopping() {
+		close(i.stopping)
+	}
+}
+
+func (i *isolation) isStopping() bool {
+	select {
+	case <-i.stopping:
+		return true
+	default:
+		return false
+	}
 }
 
 func (i *isolation) heard(e isolate.Entry) {

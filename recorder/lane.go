@@ -52,6 +52,8 @@ type lane struct {
 	ending   bool   // its source stops, or the recording does: an end of the reading is no absence now
 	gone     bool   // it was not there when the recording began to stop, and has not come since
 	replaced bool   // its port ends the reading, for a newer connection
+	behind   bool   // the log was, when its port gave up what the kernel holds
+	untaken  uint64 // bytes that were given up for that, since the recording began to stop
 
 	short func() bool // whether connections wait for descriptors; nil: it has no listener
 }
@@ -517,7 +519,7 @@ func (l *lane) attach(h reader.Handle) {
 func (l *lane) ends() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.ending, l.gone = true, l.state == ledger.StateWaiting
+	l.ending, l.gone, l.untaken = true, l.state == ledger.StateWaiting, 0
 }
 
 // finishes says that the port ends the reading. What ends it then is most often the port's own
@@ -543,14 +545,6 @@ func (l *lane) runsShort(short func() bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.short = short
-}
-
-// unread posts bytes that the kernel had taken and that nobody will read.
-func (l *lane) unread(cause string, n uint64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.in.book.At(time.Now().UnixNano())
-	l.in.book.Unread(cause, n)
 }
 
 func (l *lane) bytesRead() uint64 {

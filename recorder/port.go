@@ -339,6 +339,7 @@ func (p *port) finish(d device, h reader.Handle, cause string, deadline time.Tim
 		return
 	case <-patience.C:
 	}
+	p.lane.late()
 	h.Remove()
 	<-p.lane.closed
 	if n := d.discard(); n > 0 {

@@ -251,11 +251,12 @@ func (r *Recorder) farewell(atEnd bool) {
 		return
 	}
 	isOver := func(p *port) bool { // until then a kill leaves the spool, which goes on with all of its books
-		return atEnd || !slices.ContainsFunc(p.family(), func(q *port) bool { return !q.lane.isSettled() })
+		return atEnd || !slices.ContainsFunc(p.family(), func(q *port) bool { return !q.remote.isSpent() || !q.lane.isSettled() })
 	}
 	over := slices.DeleteFunc(r.departing(), func(p *port) bool { return !isOver(p) })
 	for _, p := range over {
 		family := p.family()
+		r.teach(family)
 		end := r.lastOf(p)
 		err := r.keep(&end)
 		p.depart() // a kill between the two leaves a spool whose books are closed: see goOn
@@ -288,6 +289,19 @@ func (r *Recorder) farewell(atEnd bool) {
 			}
 		}
 		r.mu.Unlock()
+	}
+}
+
+// teach notes the numbers that were seen of sources that have left: the last of them came behind
+// that, where the log stood still. Who comes after them goes on there.
+func (r *Recorder) teach(family []*port) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, q := range family {
+		if at, ok := r.places[q.lane.cfg.ID]; ok && q.remote != nil {
+			at.seen = q.lane.seen()
+			r.places[q.lane.cfg.ID] = at
+		}
 	}
 }
 

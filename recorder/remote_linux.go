@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -26,6 +27,7 @@ type remote struct {
 	told  atomic.Bool   // it is on the shelf
 	ended chan struct{} // closed once the spool has been shown to its end, or err says why not
 	err   error
+	spent chan struct{} // closed once nothing more of the spool will be shown
 }
 
 // adopt gives a lane the spool that the recorder before has left of its source: its books go on. It
@@ -89,7 +91,7 @@ func (r *Recorder) attach(l *lane, s *spool.Spool) (*remote, error) {
 			break // an error shows again
 		}
 	}
-	return &remote{iso: i, lane: l, spool: s, play: play, ended: make(chan struct{})}, nil
+	return &remote{iso: i, lane: l, spool: s, play: play, ended: make(chan struct{}), spent: make(chan struct{})}, nil
 }
 
 // put tells the reader, and whoever comes next, of the source.
@@ -117,11 +119,15 @@ func (rm *remote) begin() {
 	rm.iso.bell.Ring()
 }
 
-// cease has it shown no more.
-func (rm *remote) cease() {
+// cease has it shown no more. false: the next recorder shows it.
+func (rm *remote) cease() bool {
 	rm.iso.mu.Lock()
 	defer rm.iso.mu.Unlock()
+	if rm.iso.holds {
+		return false
+	}
 	rm.iso.remotes = slices.DeleteFunc(rm.iso.remotes, func(o *remote) bool { return o == rm })
+	return true
 }
 
 // unshown is how many bytes the reader has read that no lane was shown yet.
@@ -146,15 +152,40 @@ func (rm *remote) isOver() bool {
 	}
 }
 
+// isSpent reports whether the books of a port get nothing more from its spool, if it has one.
+func (rm *remote) isSpent() bool {
+	if rm == nil {
+		return true
+	}
+	select {
+	case <-rm.spent:
+		return true
+	default:
+		return false
+	}
+}
+
+// isShown reports whether all is shown that is in the spool now, and the lane has taken it.
+func (rm *remote) isShown() bool {
+	rm.iso.mu.Lock()
+	defer rm.iso.mu.Unlock()
+	return rm.isOver() || !rm.play.player.Paused() && rm.play.from.IsAtEnd()
+}
+
 // keepRemote is keepOpen for a source that another process reads: it sees that one does, until ctx
-// is done.
+// is done. A port that leaves by a reload has stopped, for whoever waits, once it is read no more:
+// what the log does not take yet stays in the spool, and is shown when it does.
 func (p *port) keepRemote(ctx context.Context) {
-	defer close(p.done)
 	rm := p.remote
+	leaves := sync.OnceFunc(func() { // a lane of the same name may come behind it
+		rm.iso.forget(p.lane.cfg.ID)
+		close(p.done)
+	})
+	defer leaves()
 	defer p.lane.stopped()
-	defer rm.iso.forget(p.lane.cfg.ID)
 	if !p.founds(ctx) {
 		p.unbegun()
+		close(rm.spent)
 		return
 	}
 	rm.begin()
@@ -178,20 +209,43 @@ func (p *port) keepRemote(ctx context.Context) {
 	if err := rm.put(&deadline); err != nil {
 		p.log.Debug("the keeper has ended, which the reader sees, too", "error", err)
 	}
+	p.playToEnd(deadline, leaves)
+}
+
+// playToEnd sees that the spool of a source that has stopped is shown to its end, which the reader
+// comes to by the deadline. Where the log does not take all of it soon, and the recording goes on,
+// the port leaves. What is not to be shown any more is posted.
+func (p *port) playToEnd(deadline time.Time, leaves func()) {
+	rm := p.remote
+	due := time.AfterFunc(time.Until(deadline), p.lane.late)
+	defer due.Stop()
 	late := time.NewTimer(time.Until(deadline) + time.Second)
 	defer late.Stop()
+	inTime := true
 	select {
 	case <-rm.ended:
 	case <-rm.iso.over: // as where the keeper was killed before it told the reader of the source, or of its end
 		p.playOut(late.C)
 	case <-late.C:
-		p.awaitsReader()
+		if !rm.iso.isStopping() {
+			leaves()
+		}
+		inTime = p.awaitsReader()
 	}
-	rm.cease()
-	if n := rm.rest(); n > 0 {
-		p.lane.unread(unreadStopped, n)
+	if !rm.cease() {
+		return
+	}
+	n, ended := rm.rest()
+	if n > 0 {
+		p.lane.untake(n)
 		p.log.Debug("bytes that had arrived are thrown away unread", "bytes", n, "cause", unreadStopped)
 	}
+	if !inTime && !ended {
+		why := "the reader did not come to its end: what it had not read is not counted"
+		p.log.Error(why)
+		p.lane.uncounted(time.Now().UnixNano(), why)
+	}
+	close(rm.spent)
 }
 
 // playLook is how often a source whose reader is gone looks whether all was shown that it has read.
@@ -201,12 +255,7 @@ const playLook = time.Millisecond
 // end, or until late.
 func (p *port) playOut(late <-chan time.Time) {
 	rm := p.remote
-	isShown := func() bool {
-		rm.iso.mu.Lock()
-		defer rm.iso.mu.Unlock()
-		return rm.isOver() || !rm.play.player.Paused() && rm.play.from.IsAtEnd()
-	}
-	for isLate := false; !isLate && !isShown(); {
+	for isLate := false; !isLate && !rm.isShown(); {
 		rm.iso.bell.Ring()
 		select {
 		case <-late:
@@ -245,27 +294,48 @@ func (p *port) unseated() {
 	s.vacate()
 }
 
-// readerStands is for how long a source that has stopped waits for a reader that stands still.
-const readerStands = 10 * time.Second
+// readerStands is for how long a source that has stopped waits for a reader that stands still, and
+// for a log that does where the recording stops. Tests have less.
+var readerStands = 10 * time.Second
 
-// awaitsReader waits for a reader that should have come to the end of the source, and stands still:
-// once it goes on it counts what it was late for.
-func (p *port) awaitsReader() {
+// awaitsReader waits until the spool of a source that has stopped is shown to its end, which is
+// late. A reader that stands still counts what it was late for once it goes on; where it does not,
+// it is given up. A log that stands still is waited for, unless the recording stops. false: the end
+// was not shown.
+func (p *port) awaitsReader() bool {
 	rm := p.remote
-	p.log.Error("the reader stands still, and the source that has stopped waits for it", "at_most", readerStands)
-	late := time.NewTimer(readerStands)
-	defer late.Stop()
-	select {
-	case <-rm.ended:
-		return
-	case <-rm.iso.over:
-		p.playOut(late.C)
-		return
-	case <-late.C:
+	stopping := rm.iso.stopping
+	var late <-chan time.Time // of the recording that stops; nil: it does not
+	var shown time.Time       // since when the reader has brought nothing more; zero: the log is behind
+	told := false
+	look := time.NewTicker(stallLook)
+	defer look.Stop()
+	for {
+		select {
+		case <-rm.ended:
+			return true
+		case <-rm.iso.over:
+			p.playOut(late)
+			return true
+		case <-stopping:
+			stopping, late = nil, time.After(readerStands)
+		case <-late:
+			return false
+		case now := <-look.C:
+			switch isShown := rm.isShown(); {
+			case isShown && shown.IsZero():
+				shown = now
+				p.log.Error("the reader stands still, and the source that has stopped waits for it", "at_most", readerStands)
+			case isShown && now.Sub(shown) > readerStands:
+				return false
+			case !isShown:
+				if shown = (time.Time{}); !told {
+					told = true
+					p.log.Warn("the log stands still, or is behind: what was read of the source that has stopped waits in memory")
+				}
+			}
+		}
 	}
-	why := "the reader did not come to its end: what it had not read is not counted"
-	p.log.Error(why)
-	p.lane.outage(time.Now().UnixNano(), why)
 }
 
 // unbegun counts what a peer was sent that had no time to begin: nothing of it was read.
@@ -284,18 +354,19 @@ func (p *port) unbegun() {
 	}
 }
 
-// rest is what was not shown when the source stopped, in bytes; what is held is classified as it
-// is. Nobody shows the spool any more.
-func (rm *remote) rest() (n uint64) {
+// rest is what was not shown when the recording stopped, in bytes; what is held is classified as it
+// is, and what the reader has counted is posted. ended: the reader had come to its end. Nobody
+// shows the spool any more.
+func (rm *remote) rest() (n uint64, ended bool) {
 	if rm.play.ended {
-		return 0
+		return 0, true
 	}
 	if rm.err != nil {
-		return 0 // nobody knows
+		return 0, false // nobody knows
 	}
 	held, err := rm.play.from.Held()
 	if err != nil {
-		return 0
+		return 0, false
 	}
 	rm.lane.Closed(held, time.Now().UnixNano(), reader.ErrRemoved)
 	<-rm.lane.closed
@@ -304,8 +375,14 @@ func (rm *remote) rest() (n uint64) {
 		at := rm.play.from.Point().Shown
 		m, _, ok, err := rm.play.from.Next()
 		if err != nil || !ok {
-			return n
+			return n, ended
 		}
 		n += m.At - at
+		switch m.Kind {
+		case spool.Lost, spool.Counted:
+			rm.play.tell(m)
+		case spool.Ended:
+			ended = true
+		}
 	}
 }

@@ -184,7 +184,7 @@ func (p *spooled) tell(m spool.Mark) {
 		case spool.Uncertain:
 			l.in.book.Unread(ledger.UnreadUncertain, m.B)
 		case spool.Discarded:
-			l.in.book.Unread(unreadStopped, m.B)
+			l.giveUp(unreadStopped, m.B)
 		}
 	}
 }

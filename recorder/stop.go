@@ -65,6 +65,7 @@ func (r *Recorder) syncUntil(deadline time.Time) {
 // Stop ends the recording: it stops the sources, brings what is held into the log, syncs it, has
 // the forwarder finish, closes the log, and returns the last sheet. end says why, for the record.
 func (r *Recorder) Stop(end string) (ledger.Sheet, error) {
+	r.iso.stop()      // a reload that waits for the log waits no longer than this
 	r.changing.Lock() // no source is added from now on
 	r.waiting.Store(0)
 	r.changing.Unlock()
@@ -76,6 +77,11 @@ func (r *Recorder) Stop(end string) (ledger.Sheet, error) {
 		all.Go(func() { p.stop(closeAll) })
 	}
 	all.Wait()
+	for _, p := range r.all() {
+		if p.remote != nil {
+			<-p.remote.spent
+		}
+	}
 	err := r.reader.Close()
 	r.empty(r.all(), stopPatience)
 	close(r.quit)

@@ -1,0 +1,183 @@
+package recorder
+
+import (
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tallywheel/tallywheel/config"
+	"github.com/tallywheel/tallywheel/internal/isolate"
+	"github.com/tallywheel/tallywheel/internal/spool"
+	"github.com/tallywheel/tallywheel/ledger"
+	"github.com/tallywheel/tallywheel/seglog"
+)
+
+// standingLog is a log that takes nothing while it stands still.
+type standingLog struct {
+	killable
+	stands bool
+}
+
+func (s *standingLog) TryAppendAt(stream uint32, time int64, offset uint64, data []byte) (uint64, error) {
+	if s.stands {
+		return 0, seglog.ErrBusy
+	}
+	return s.killable.TryAppendAt(stream, time, offset, data)
+}
+
+// standstill is a source in another process whose log stands still.
+type standstill struct {
+	t       *testing.T
+	log     standingLog
+	iso     *isolation
+	port    *port
+	journal strings.Builder
+	sent    uint64 // bytes that a sender was told have arrived
+}
+
+// newStandstill is one whose reader has filled the spool, and counted what it could not read.
+// ends: it has come to its end since.
+func newStandstill(t *testing.T, ends bool) *standstill {
+	s := &standstill{t: t, log: standingLog{killable{rng: rand.New(rand.NewPCG(1, 1))}, true}}
+	bell, err := isolate.NewBell()
+	if err != nil {
+		t.Skipf("SKIPPED: %v; needs memory that can be sealed", err)
+	}
+	shared, err := spool.Create(spool.Config{Size: 64 << 10, Marks: 64})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = shared.Close() })
+	cfg := config.Source{ID: "a", Serial: &config.Serial{Port: "x"}, Frame: config.Frame{Kind: "tally128"}, Overflow: config.OverflowBlock, Buffer: 2000}
+	l, err := newLane(cfg, &s.log, frameStream, wasteStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	play, err := newSpooled(l, shared, &s.log, spool.Steady)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.iso = &isolation{bell: bell, stopping: make(chan struct{})}
+	rm := &remote{iso: s.iso, lane: l, spool: shared, play: play, ended: make(chan struct{}), spent: make(chan struct{})}
+	s.iso.remotes = []*remote{rm}
+	s.port, _ = newRemotePort(l, rm, slog.New(slog.NewTextHandler(&s.journal, nil)))
+
+	p, err := shared.Producer(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	feed := script{{spool.Mark{Kind: spool.Opened}, nil}}
+	for n := range uint64(40) {
+		feed = append(feed, scriptStep{spool.Mark{Time: int64(n), Kind: spool.Chunk}, frames(8*n, 8)})
+		s.sent += uint64(len(frames(8*n, 8)))
+	}
+	feed.feed(t, p)
+	for p.Note(spool.Mark{Kind: spool.Silent}) == nil { // until it has no room
+	}
+	last := []spool.Mark{{Kind: spool.Lost, A: spool.Discarded, B: 1000}, {Kind: spool.Lost, A: spool.Discarded, B: 500}}
+	s.sent += 1500
+	if ends {
+		last = append(last, spool.Mark{Kind: spool.Ended})
+	}
+	for _, m := range last {
+		if err := p.Note(m); err != nil {
+			t.Fatalf("the reader cannot write down how it has ended: %v", err)
+		}
+	}
+	s.show()
+	return s
+}
+
+// show shows what the log takes.
+func (s *standstill) show() {
+	l := s.port.lane
+	for range 100 {
+		s.iso.round()
+		s.log.visible = len(s.log.all)
+		l.settle(seglog.Commit{Stored: s.log.stored(), Durable: s.log.stored()}, 2e18)
+	}
+}
+
+// stopped reports whether the port has, for who waits for it.
+func (s *standstill) stopped() bool {
+	select {
+	case <-s.port.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// account is that of the source once nothing more comes: what was sent is read or unread.
+func (s *standstill) account() ledger.Port {
+	s.t.Helper()
+	p := s.port.lane.sheet()
+	if got := p.Bytes.Read + p.Unread[unreadStopped]; got != s.sent || len(p.Unbalanced) > 0 {
+		s.t.Errorf("%d bytes read, %d unread: %d of %d; %v", p.Bytes.Read, p.Unread[unreadStopped], got, s.sent, p.Unbalanced)
+	}
+	return p
+}
+
+// TestReloadWhileTheLogStandsStill stops a source by a reload: what its reader had read waits for
+// the log, for however long, and nobody waits for it.
+func TestReloadWhileTheLogStandsStill(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStandstill(t, true)
+		go s.port.playToEnd(time.Now().Add(finishPatience), func() { close(s.port.done) })
+		time.Sleep(time.Hour)
+		if !s.stopped() || s.port.remote.isSpent() {
+			t.Errorf("behind an hour the reload has ended: %v, its spool was given up: %v", s.stopped(), s.port.remote.isSpent())
+		}
+		s.log.stands = false
+		s.show()
+		synctest.Wait()
+		if !s.port.remote.isSpent() {
+			t.Error("its spool is shown, and it still waits")
+		}
+		if p := s.account(); p.Frames.Stored != 320 || p.Unread[unreadStopped] != 1500 {
+			t.Errorf("%+v, unread: %v", p.Frames, p.Unread)
+		}
+		next, _ := testLane(t, config.OverflowBlock) // which was made when the first of them were shown
+		next.resume(place{seen: []ledger.Position{{Device: 1, Epoch: 1, Last: 16}}})
+		s.port.remote.after = []*port{s.port}
+		close(s.port.departed)
+		p, ctx := newRemotePort(next, s.port.remote, slog.New(slog.DiscardHandler))
+		if seen := next.seen(); !p.founds(ctx) || next.seen()[0].Last != 319 {
+			t.Errorf("the settings behind it begin at %+v, and before at %+v", next.seen(), seen)
+		}
+	})
+}
+
+// TestStopWhileTheLogStandsStill stops the recording, before or behind a reload that stops the
+// source: all that was sent is in the account, and so is that the log did not take it.
+func TestStopWhileTheLogStandsStill(t *testing.T) {
+	for name, c := range map[string]struct{ ends, reloads bool }{"stop": {true, false}, "reload": {true, true}, "no end": {false, false}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStandstill(t, c.ends)
+				if !c.reloads {
+					s.iso.stop()
+				}
+				go s.port.playToEnd(time.Now().Add(finishPatience), func() { close(s.port.done) })
+				if time.Sleep(time.Minute); c.reloads {
+					s.iso.stop()
+					time.Sleep(time.Minute)
+				}
+				if !s.port.remote.isSpent() {
+					t.Fatal("the stop waits for ever")
+				}
+				p := s.account()
+				if s.port.lane.notTaken() != p.Unread[unreadStopped] || p.Unread[unreadStopped] < 1500 {
+					t.Errorf("unread: %v; of which the log did not take %d", p.Unread, s.port.lane.notTaken())
+				}
+				blamed := strings.Contains(s.journal.String(), "the reader")
+				if blamed == c.ends || len(p.Outages) > 0 == c.ends {
+					t.Errorf("the reader has ended: %v; outages: %+v; the journal:\n%s", c.ends, p.Outages, &s.journal)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,50 @@
+package recorder
+
+import "time"
+
+// late says that what has arrived is given up now: because the log has not taken what came before,
+// or else because the sender does not end.
+func (l *lane) late() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.behind = l.out.full()
+}
+
+// unread posts bytes that the kernel had taken and that nobody will read.
+func (l *lane) unread(cause string, n uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.in.book.At(time.Now().UnixNano())
+	l.giveUp(cause, n)
+}
+
+// giveUp is unread; mu is held, and the book knows the time.
+func (l *lane) giveUp(cause string, n uint64) {
+	l.in.book.Unread(cause, n)
+	if l.behind {
+		l.untaken += n
+	}
+}
+
+// untake posts bytes that were read, and that the log has not taken in time.
+func (l *lane) untake(n uint64) {
+	l.mu.Lock()
+	l.behind = true
+	l.mu.Unlock()
+	l.unread(unreadStopped, n)
+}
+
+// notTaken is how many bytes were given up because the log was behind.
+func (l *lane) notTaken() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.untaken
+}
+
+// uncounted posts that bytes may be lost of which nobody knows, of a port that has stopped.
+func (l *lane) uncounted(now int64, why string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.in.book.At(now)
+	l.in.book.OutageBegins(now, why)
+}
