@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -126,8 +127,12 @@ func TestUnreadIsCounted(t *testing.T) {
 			runtime.Gosched()
 		}
 	}()
-	p := stop(t, g).Ports[0]
+	sheet, err := g.Stop("stopped on request")
+	p := sheet.Ports[0]
 	most, acked := <-sent, acknowledged(t, c)
+	if err == nil || !strings.Contains(err.Error(), "bytes that had arrived are left unread") {
+		t.Errorf("Stop: %v, want that the log did not take all", err)
+	}
 	if got := p.Bytes.Read + p.Unread[unreadStopped]; p.Unread[unreadStopped] == 0 || got < acked || got > most {
 		t.Errorf("%d bytes sent, %d acknowledged, the books name %d: %+v, unread %v", most, acked, got, p.Bytes, p.Unread)
 	}

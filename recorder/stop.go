@@ -94,7 +94,7 @@ func (r *Recorder) Stop(end string) (ledger.Sheet, error) {
 	if r.cfg.Log.Linked {
 		r.slog.Info("the log's linked batches", "outcome", r.chains.Counts())
 	}
-	lost, left := causeFailed, uint64(0)
+	lost, left, untaken := causeFailed, uint64(0), uint64(0)
 	switch {
 	case err == nil:
 		lost = causeStopped
@@ -106,9 +106,10 @@ func (r *Recorder) Stop(end string) (ledger.Sheet, error) {
 	for _, p := range r.all() {
 		p.lane.settle(r.commits.get(), time.Now().UnixNano())
 		left += p.lane.lose(lost)
+		untaken += p.lane.notTaken()
 	}
-	if left > 0 && err == nil {
-		err = fmt.Errorf("the log did not take all that waited for it within %v: %d frames are dropped", stopPatience, left)
+	if left+untaken > 0 && err == nil {
+		err = fmt.Errorf("the log did not take all that waited for it in time: %d frames are dropped, and %d bytes that had arrived are left unread", left, untaken)
 	}
 	r.settled.Store(r.commits.get().Stored)
 	r.saving.Lock()

@@ -36,7 +36,7 @@ func newRun() *cobra.Command {
 			"SIGHUP reads FILE again: sources are started, stopped or changed; the log and unchanged ports are not touched.\n" +
 			"With `isolate: process` SIGUSR2 has a new program go on: see upgrade.\n" +
 			"Exit code: 0 after SIGTERM or Ctrl-C; 1 if it cannot start, as where another recorder has the log, or cannot go on,\n" +
-			"as where the log has failed; 2 for wrong use.",
+			"as where the log has failed, or where a stop gives up what the log did not take in time; 2 for wrong use.",
 		Args: exactly(0, "no argument, and the configuration by -c FILE"),
 		RunE: func(c *cobra.Command, _ []string) (err error) {
 			if file == "" {
