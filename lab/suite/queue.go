@@ -203,6 +203,10 @@ func (d *drained) trigger(queue *ipc.Consumer, events int, until time.Time) erro
 	if _, err := rt.Pin(cpus[:1]); err != nil {
 		return err
 	}
+	defer signal(events, lastEvent)
+	if err := taken(events); err != nil {
+		return err
+	}
 	for time.Now().Before(until) {
 		if err := rt.SleepUntil(rt.Now() + every); err != nil {
 			return err
@@ -217,8 +221,23 @@ func (d *drained) trigger(queue *ipc.Consumer, events int, until time.Time) erro
 			d.samples[n].due = uint64(due)
 		}
 	}
-	signal(events, lastEvent)
 	return nil
+}
+
+// taken waits until a program has taken the number that starts it: the next one would be added to
+// it, and the program wait for an event that has been.
+func taken(events int) error {
+	for late := time.Now().Add(patience); time.Now().Before(late); {
+		const none = -1
+		waits, _, err := sys.PollIn(events, none, 0)
+		if err != nil || !waits {
+			return err
+		}
+		if err := rt.SleepUntil(rt.Now() + every); err != nil {
+			return err
+		}
+	}
+	return errors.New("the program does not start")
 }
 
 // all are the samples in ns: the ticks are held to the clock by the first record and the last.
