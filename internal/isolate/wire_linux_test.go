@@ -142,16 +142,22 @@ func (st *stage) call(addr, text string) {
 	}
 }
 
-// TestListeningGoesOn kills readers between the steps by which a connection becomes a device: each
-// connection is read once, and none ends.
-func TestListeningGoesOn(t *testing.T) {
-	st := newStage(t)
+// freeAddress is one at which nobody listens.
+func freeAddress(t *testing.T) string {
+	t.Helper()
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	addr := free.Addr().String()
-	_ = free.Close()
+	defer free.Close()
+	return free.Addr().String()
+}
+
+// TestListeningGoesOn kills readers between the steps by which a connection becomes a device: each
+// connection is read once, and none ends.
+func TestListeningGoesOn(t *testing.T) {
+	st := newStage(t)
+	addr := freeAddress(t)
 	lane := Lane{Kind: Newest, Port: addr}
 
 	l, end := st.reader(lane)
@@ -216,12 +222,7 @@ func TestListeningGoesOn(t *testing.T) {
 // nobody has time to read: what they hold is in the spool, and that the line has ended.
 func TestLateConnectionsAreCounted(t *testing.T) {
 	st := newStage(t)
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := free.Addr().String()
-	_ = free.Close()
+	addr := freeAddress(t)
 	l, end := st.reader(Lane{Kind: Newest, Port: addr})
 	if err := l.wire.(*listening).listen(t.Context()); err != nil {
 		t.Fatal(err)
