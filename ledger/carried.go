@@ -7,7 +7,7 @@ import (
 
 // maxCarriedParts is how many gaps of earlier starts a stream follows, at most: a late frame within
 // one makes two of it, and runs of dropped frames may lie between them.
-const maxCarriedParts = 2*MaxGapsAhead + MaxRestingGaps
+const maxCarriedParts = 2*MaxGapsAhead + MaxRestingGaps + MaxWideGaps
 
 // Position is the last number of a stream, to resume a book from, and the gaps that are open. Gaps
 // beyond Last are counted, too.
@@ -350,14 +350,14 @@ func (q *sequence) seen(g Gap) (parts []Gap) {
 	return parts
 }
 
-// carries lists the gaps that a later book is to know: the last ones of those that are open, and
-// what was dropped.
-func (b *Book) carries(q *sequence, most int) (gaps []Gap) {
+// carries lists the gaps that a later book is to know, in order: of those that are open, and of
+// what was dropped, the newest ones, and the widest of the others.
+func (b *Book) carries(q *sequence, newest int) []Gap {
 	if len(q.carried)+len(q.gaps) == 0 {
 		return nil
 	}
-	gaps = slices.Clone(q.carried)
-	for _, g := range q.gaps[max(0, len(q.gaps)-most):] {
+	gaps := slices.Clone(q.carried)
+	for _, g := range newestAndWidest(q.gaps, newest) {
 		gaps = append(gaps, Gap{From: g.from + q.origin, To: g.to + q.origin, Known: b.isKnown(g.generation)})
 	}
 	slices.SortFunc(gaps, func(x, y Gap) int {
@@ -366,12 +366,36 @@ func (b *Book) carries(q *sequence, most int) (gaps []Gap) {
 		}
 		return 1
 	})
-	return gaps[max(0, len(gaps)-most):]
+	return gaps
 }
 
-// GapsFrom lists the gaps of a stream for a later book that goes on behind a number: the last
-// [MaxRestingGaps], and all others that lie behind it, up to [MaxGapsAhead]. The later book calls
-// all numbers behind it missing that it is not told of, for nothing of them is stored.
+// newestAndWidest picks the last ones of gaps, and the [MaxWideGaps] widest of the others, in their
+// order. More frames can come late for a wide gap than for a narrow one.
+func newestAndWidest[G interface{ size() uint64 }](gaps []G, newest int) []G {
+	older := gaps[:max(0, len(gaps)-newest)]
+	if len(older) <= MaxWideGaps {
+		return gaps
+	}
+	var widest []int // the widest first
+	for i, g := range older {
+		if len(widest) == MaxWideGaps && g.size() <= older[widest[MaxWideGaps-1]].size() {
+			continue
+		}
+		at, _ := slices.BinarySearchFunc(widest, g.size(), func(i int, size uint64) int { return cmp.Compare(size, older[i].size()) })
+		widest = slices.Insert(widest[:min(len(widest), MaxWideGaps-1)], at, i)
+	}
+	slices.Sort(widest)
+	picked := make([]G, 0, MaxWideGaps+newest)
+	for _, i := range widest {
+		picked = append(picked, older[i])
+	}
+	return append(picked, gaps[len(older):]...)
+}
+
+// GapsFrom lists the gaps of a stream for a later book that goes on behind a number: all behind it,
+// up to [MaxGapsAhead], but no fewer than the last [MaxRestingGaps]; and the [MaxWideGaps] widest
+// of the others. The later book calls all numbers behind it missing that it is not told of, for
+// nothing of them is stored.
 func (b *Book) GapsFrom(id Stream, number uint64) []Gap {
 	q := b.streams[id]
 	if q == nil {
@@ -381,16 +405,16 @@ func (b *Book) GapsFrom(id Stream, number uint64) []Gap {
 }
 
 func (b *Book) gapsFrom(q *sequence, number uint64) []Gap {
-	most := MaxRestingGaps
+	newest := MaxRestingGaps
 	if last := q.next + q.origin - 1; number != last || slices.ContainsFunc(q.carried, func(g Gap) bool { return isBehind(g, last) }) {
-		most = MaxGapsAhead
+		newest = MaxGapsAhead
 	}
-	gaps := b.carries(q, most)
+	gaps := b.carries(q, newest)
 	ahead := slices.IndexFunc(gaps, func(g Gap) bool { return isBehind(g, number) })
 	if ahead < 0 {
 		ahead = len(gaps)
 	}
-	return gaps[min(ahead, max(0, len(gaps)-MaxRestingGaps)):]
+	return newestAndWidest(gaps, min(MaxGapsAhead, max(MaxRestingGaps, len(gaps)-ahead)))
 }
 
 // isBehind reports whether some of a gap lies behind a number: a book that was told of it has not

@@ -216,7 +216,7 @@ func TestCarriedGapsAreBounded(t *testing.T) {
 		n += len(p.Gaps)
 	}
 	last := ps[len(ps)-1]
-	if n != MaxCarriedGaps || len(last.Gaps) != MaxRestingGaps || last.Gaps[MaxRestingGaps-1] != (Gap{From: 77, To: 77}) || len(ps[0].Gaps) > 0 {
+	if n != MaxCarriedGaps || len(last.Gaps) != MaxRestingGaps+MaxWideGaps || last.Gaps[len(last.Gaps)-1] != (Gap{From: 77, To: 77}) || len(ps[0].Gaps) > 0 {
 		t.Errorf("%d gaps; of the last stream %+v", n, last.Gaps)
 	}
 	next := NewBook(128)
@@ -226,6 +226,35 @@ func TestCarriedGapsAreBounded(t *testing.T) {
 	}
 	if f := sheet(t, next); f.Late == 0 || f.Forgotten != 1 || len(next.streams[one].carried) > maxCarriedParts {
 		t.Errorf("%+v, %d parts", f, len(next.streams[one].carried))
+	}
+}
+
+// A later book is told of the wide gaps of a stream, however many narrow ones lie behind them: the
+// frames of a device wait in one connection while others are read.
+func TestWideGapsAreCarried(t *testing.T) {
+	b := NewBook(128)
+	want := []Gap{}
+	number := uint64(0)
+	lose := func(n uint64) (g Gap) {
+		post(b, number)
+		g = Gap{From: number + 1, To: number + n}
+		number += n + 1
+		return g
+	}
+	for i := range uint64(500) {
+		if i%25 == 7 {
+			if g := lose(100 + i); i >= 100 { // there is no room for the four narrowest of the twenty
+				want = append(want, g)
+			}
+		}
+		g := lose(1 + i%2)
+		if i >= 500-MaxRestingGaps {
+			want = append(want, g)
+		}
+	}
+	post(b, number)
+	if got := b.Positions()[0].Gaps; !slices.Equal(got, want) {
+		t.Errorf("told of %v, not of %v", got, want)
 	}
 }
 

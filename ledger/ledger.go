@@ -46,9 +46,10 @@
 // A book follows the [MaxStreams] devices and epochs that sent last, and [MaxGaps] open gaps in
 // each. It remembers the last number of [MaxPositions] in all, so that one that sends again goes
 // on where it was, and the last [MaxRestingGaps] of its gaps: a frame that fills an older one is
-// taken for a duplicate. A later book is told of so many, and of [MaxCarriedGaps] in all, those
-// of the streams that sent last; where it goes on behind a number that is not the last one, of up
-// to [MaxGapsAhead] behind that: of one that it is not told of both books count what is missing.
+// taken for a duplicate. A later book is told of so many, and of the [MaxWideGaps] widest of the
+// others, and of [MaxCarriedGaps] in all, those of the streams that sent last; where it goes on
+// behind a number that is not the last one, of up to [MaxGapsAhead] behind that: of one that it is
+// not told of both books count what is missing.
 // What it has to forget it counts in Forgotten, by the stream: from then on losses of that stream
 // may go unseen, and late frames of it are called duplicates.
 // A jump of more than [MaxJump] frames, up or down, is a new sequence, counted in Restarts.
@@ -66,6 +67,7 @@ const (
 	MaxPositions   = 16 << 10
 	MaxGaps        = 4096
 	MaxRestingGaps = 16
+	MaxWideGaps    = 16
 	MaxCarriedGaps = 1024
 	MaxGapsAhead   = MaxCarriedGaps / 2
 	MaxJump        = 1 << 32
@@ -446,11 +448,15 @@ func (b *Book) Follows(id Stream) (before, last uint64, ok bool) {
 // Positions lists the last number of each stream that is remembered, with its gaps, for a later
 // Resume: the one that sent last comes last.
 func (b *Book) Positions() []Position {
-	ps := make([]Position, 0, len(b.streams))
-	for _, l := range []*lineup{&b.resting, &b.active} {
-		for q := l.oldest; q != nil; q = q.newer {
+	ps, left := make([]Position, 0, len(b.streams)), MaxCarriedGaps
+	for _, l := range []*lineup{&b.active, &b.resting} {
+		for q := l.newest; q != nil; q = q.older {
 			p := Position{Device: q.id.Device, Epoch: q.id.Epoch, Last: q.next + q.origin - 1}
-			p.Gaps = b.gapsFrom(q, p.Last)
+			if left > 0 {
+				p.Gaps = b.gapsFrom(q, p.Last)
+				p.Gaps = p.Gaps[max(0, len(p.Gaps)-left):]
+				left -= len(p.Gaps)
+			}
 			if !q.resumed && q.first < q.next {
 				first := q.first + q.origin
 				p.First = &first
@@ -460,13 +466,7 @@ func (b *Book) Positions() []Position {
 			ps = append(ps, p)
 		}
 	}
-	left := MaxCarriedGaps
-	for i := len(ps) - 1; i >= 0; i-- {
-		if gaps := ps[i].Gaps; len(gaps) > left {
-			ps[i].Gaps = gaps[len(gaps)-left:]
-		}
-		left -= len(ps[i].Gaps)
-	}
+	slices.Reverse(ps)
 	return ps
 }
 
