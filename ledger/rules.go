@@ -154,7 +154,7 @@ var sourceRules = []sourceRule{
 		return counts(p.Frames.Restarts, "device restart", "seen: what was sent just before one leaves no trace")
 	}},
 	{"joined", Watch, nil, func(_ *Sheet, p *Port) []find {
-		return counts(p.Frames.Joined, "device", "new behind a kill, and not at its first number: what it sent before may be lost")
+		return counts(p.Frames.Joined, "device", "new behind a kill or a failed log, and not at its first number: what it sent before may be lost")
 	}},
 	{"forgotten", Watch, nil, func(_ *Sheet, p *Port) []find {
 		return counts(p.Frames.Forgotten, "sequence", "too many to follow, or with too many gaps")

@@ -62,7 +62,7 @@ var verdictCases = []struct {
 	{"", func(s *Sheet, p *Port) { p.Heard = false; s.Ports[1].ID = "a/10.0.0.7" }, Good, "nothing lost"},
 	{"few_descriptors", func(_ *Sheet, p *Port) { p.FewDescriptors = true }, Watch, "connections wait to be read"},
 	{"restarts", func(_ *Sheet, p *Port) { p.Frames.Restarts = 1 }, Watch, "1 device restart seen: what"},
-	{"joined", func(_ *Sheet, p *Port) { p.Frames.Joined = 1 }, Watch, "1 device new behind a kill, and not at its first number: what it sent before may be lost: a"},
+	{"joined", func(_ *Sheet, p *Port) { p.Frames.Joined = 1 }, Watch, "1 device new behind a kill or a failed log, and not at its first number: what it sent before may be lost: a"},
 	{"forgotten", func(_ *Sheet, p *Port) { p.Frames.Forgotten = 4 }, Watch, "4 sequences too many to follow, or with too many gaps: a"},
 	{"refused", func(_ *Sheet, p *Port) { p.Refused = map[string]uint64{"max_peers": 2} }, Watch, "2 connections refused: max peers: a"},
 	{"unknown", func(_ *Sheet, p *Port) { p.Proof = ProofChecks }, Watch, "cannot know what never arrived: a"},

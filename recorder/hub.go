@@ -472,7 +472,11 @@ func (h *hub) dismiss(gone *port, since time.Time) bool {
 	}
 	gone.stop(closeAll)
 	if gone.remote != nil {
-		<-gone.remote.spent
+		select {
+		case <-gone.remote.spent:
+		case <-h.r.iso.yields: // the next recorder has its spool, and dismisses it
+			return false
+		}
 	}
 	gone.depart()
 	h.r.absorb(h.p, gone, since)
