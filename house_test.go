@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"go/ast"
 	"go/parser"
+	"go/scanner"
 	"go/token"
 	"io/fs"
 	"maps"
@@ -22,9 +23,15 @@ const module = "github.com/tallywheel/tallywheel"
 // layers lists the folders from the ground up. A folder may import folders of lower layers, and its
 // own sub-folders.
 var layers = [][]string{
-	{"crc16", "internal/sys", "internal/http1", "internal/hist", "internal/beat", "internal/pack", "internal/fault", "internal/testenv"},
+	{
+		"crc16", "internal/sys", "internal/http1", "internal/hist", "internal/beat", "internal/pack", "internal/fault",
+		"internal/testenv",
+	},
 	{"frame", "ledger", "ring", "rt", "uring", "admission", "steal", "proof"},
-	{"serial", "reader", "asyncfile", "seglog", "server", "loadgen", "prefork", "ipc", "internal/spool", "internal/sockets"},
+	{
+		"serial", "reader", "asyncfile", "seglog", "server", "loadgen", "prefork", "ipc", "internal/spool",
+		"internal/sockets",
+	},
 	{"archive", "config", "doctor", "probe", "internal/isolate", "cell", "memfrag"},
 	{"recorder", "export", "replay", "forward"},
 	{"api", "tap"},
@@ -65,8 +72,13 @@ const (
 	maxFunction = 70
 )
 
-// maxProse is the last column of a comment. A tab is four.
-const maxProse = 100
+// The last columns of a comment, and of code. A tab is four. A message may go beyond, for who looks
+// for it looks for all of it.
+const (
+	maxProse = 100
+	maxCode  = 120
+	aMessage = 40 // columns of a string that is one
+)
 
 func width(line string) int { return utf8.RuneCountInString(line) + 3*strings.Count(line, "\t") }
 
@@ -127,6 +139,9 @@ func inspect(root fs.FS) (broken []string) {
 				complain("%s:%d: prose ends at column %d", name, i+1, maxProse)
 			}
 		}
+		for _, line := range wide(src) {
+			complain("%s:%d: code ends at column %d", name, line, maxCode)
+		}
 		if strings.Contains(string(src), "//go:"+"linkname") {
 			complain("%s: linkname", name)
 		}
@@ -157,7 +172,8 @@ func skips(f *ast.File, name string, complain func(string, ...any)) {
 			return true
 		}
 		on, ok := method.X.(*ast.Ident)
-		if !ok || on.Name != "t" && on.Name != "tb" || !slices.Contains([]string{"Skip", "Skipf", "SkipNow"}, method.Sel.Name) {
+		if !ok || on.Name != "t" && on.Name != "tb" ||
+			!slices.Contains([]string{"Skip", "Skipf", "SkipNow"}, method.Sel.Name) {
 			return true
 		}
 		text := "nothing"
@@ -167,13 +183,42 @@ func skips(f *ast.File, name string, complain func(string, ...any)) {
 			}
 		}
 		if !said.MatchString(text) {
-			complain("%s: a test skips without a word: want \"SKIPPED: what is missing; how to get it\", has %s", name, text)
+			complain("%s: a test skips without a word: want \"SKIPPED: what is missing; how to get it\", has %s", name,
+				text)
 		}
 		return true
 	})
 }
 
 var said = regexp.MustCompile(`^"SKIPPED: (.*; .*|%v)"$`)
+
+// wide lists the lines of code that go beyond maxCode, for no message in them.
+func wide(src []byte) (lines []int) {
+	set := token.NewFileSet()
+	file := set.AddFile("", -1, len(src))
+	var s scanner.Scanner
+	s.Init(file, src, nil, scanner.ScanComments)
+	free := map[int]bool{} // lines that have a message
+	for {
+		pos, kind, text := s.Scan()
+		if kind == token.EOF {
+			break
+		}
+		first := file.Line(pos)
+		if kind == token.STRING && (len(text) >= aMessage || strings.Contains(text, "\n")) {
+			for line := first; line <= first+strings.Count(text, "\n"); line++ {
+				free[line] = true
+			}
+		}
+	}
+	for i, line := range strings.Split(string(src), "\n") {
+		isProse := strings.HasPrefix(strings.TrimLeft(line, "\t"), "//")
+		if width(line) > maxCode && !free[i+1] && !isProse {
+			lines = append(lines, i+1)
+		}
+	}
+	return lines
+}
 
 func size(set *token.FileSet, f *ast.File, name string, complain func(string, ...any)) {
 	if n := set.Position(f.End()).Line; n > maxFile {
@@ -208,7 +253,8 @@ func mayImport(dir, p string, test bool) string {
 	}
 	folder, layer := home(dir)
 	for prefix, allowed := range sharp {
-		if (p == prefix || strings.HasSuffix(prefix, "/") && strings.HasPrefix(p, prefix)) && !slices.Contains(allowed, folder) && !slices.Contains(allowed, dir) {
+		if (p == prefix || strings.HasSuffix(prefix, "/") && strings.HasPrefix(p, prefix)) &&
+			!slices.Contains(allowed, folder) && !slices.Contains(allowed, dir) {
 			return fmt.Sprintf("only for %v", allowed)
 		}
 	}
@@ -330,14 +376,19 @@ func TestHouseNoticesViolations(t *testing.T) {
 	dir := t.TempDir()
 	long := "package long\n\nfunc f() {\n" + strings.Repeat("\t_ = 1\n", maxFile) + "}\n"
 	for name, src := range map[string]string{
-		"crc16/up.go":           "// Package crc16 is documented.\npackage crc16\n\nimport _ \"" + module + "/ledger\"\n",
-		"ledger/side.go":        "// Package ledger is documented.\npackage ledger\n\nimport _ \"" + module + "/ring\"\n",
-		"ledger/sharp.go":       "package ledger\n\nimport _ \"unsafe\"\n",
-		"ring/undocumented.go":  "package ring\n",
-		"serial/long.go":        "// Package long is documented.\n" + long,
-		"recorder/util/x.go":    "// Package util is documented.\npackage util\n",
-		"stray/x.go":            "// Package stray is documented.\npackage stray\n\nimport _ \"" + module + "/crc16\"\n",
-		"recorder/wide.go":      "// Package recorder is documented. " + strings.Repeat("x", maxProse) + "\npackage recorder\n",
+		"crc16/up.go": "// Package crc16 is documented.\npackage crc16\n\nimport _ \"" + module +
+			"/ledger\"\n",
+		"ledger/side.go": "// Package ledger is documented.\npackage ledger\n\nimport _ \"" + module +
+			"/ring\"\n",
+		"ledger/sharp.go":      "package ledger\n\nimport _ \"unsafe\"\n",
+		"ring/undocumented.go": "package ring\n",
+		"serial/long.go":       "// Package long is documented.\n" + long,
+		"recorder/util/x.go":   "// Package util is documented.\npackage util\n",
+		"stray/x.go": "// Package stray is documented.\npackage stray\n\nimport _ \"" + module +
+			"/crc16\"\n",
+		"recorder/wide.go": "// Package recorder is documented. " + strings.Repeat("x", maxProse) +
+			"\npackage recorder\n",
+		"recorder/far.go":       "package recorder\n\nvar x = " + strings.Repeat("1 + ", maxCode/4) + "1\n",
 		"recorder/skip_test.go": "package recorder\n\nfunc TestX(t *testing.T) { t.Skip(\"no\") }\n",
 		"recorder/link.go":      "// Package recorder is documented.\npackage recorder\n\n//go:" + "linkname a b\n",
 	} {
@@ -362,6 +413,7 @@ func TestHouseNoticesViolations(t *testing.T) {
 		"recorder/skip_test.go: a test skips without a word",
 		"recorder/link.go: linkname",
 		"recorder/wide.go:1: prose ends at column 100",
+		"recorder/far.go:3: code ends at column 120",
 	} {
 		if !strings.Contains(found, want) {
 			t.Errorf("a planted violation is not noticed: %s\nfound:\n%s", want, found)

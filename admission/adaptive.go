@@ -73,7 +73,8 @@ func (a Adaptive) begin(limit int) (*adaptation, error) {
 	}
 	switch {
 	case a.Min < 1 || a.Max > MaxLimit || a.Min > a.Max:
-		return nil, fmt.Errorf("admission: Adaptive.Min is %d and Max %d, want 1 ≤ Min ≤ Max ≤ %d", a.Min, a.Max, MaxLimit)
+		return nil, fmt.Errorf("admission: Adaptive.Min is %d and Max %d, want 1 ≤ Min ≤ Max ≤ %d", a.Min, a.Max,
+			MaxLimit)
 	case !(a.Tolerance > 1) || math.IsInf(a.Tolerance, 0):
 		return nil, fmt.Errorf("admission: Adaptive.Tolerance is %v, want more than 1", a.Tolerance)
 	case a.Window < time.Millisecond:

@@ -38,7 +38,9 @@ func (m *machine) become(base time.Duration, capacity int) {
 }
 
 // load sends requests at random times, so many a second, for a time, and returns the figures since.
-func load(t *testing.T, g *admission.Gate, m *machine, perSecond float64, d time.Duration, rng *rand.Rand) admission.Stats {
+func load(t *testing.T, g *admission.Gate, m *machine, perSecond float64, d time.Duration,
+	rng *rand.Rand,
+) admission.Stats {
 	t.Helper()
 	before := g.Stats()
 	for end := time.Now().Add(d); time.Now().Before(end); {
@@ -64,10 +66,14 @@ func TestAdaptiveFindsTheLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rng := rand.New(rand.NewPCG(1, 2))
 		m := &machine{base: 10 * time.Millisecond, capacity: 20} // 2,000 a second
-		g := newGate(t, admission.Config{Limit: 4, Queue: 50, Wait: time.Second, Adaptive: &admission.Adaptive{Max: 1000, Probe: 10 * time.Second}})
+		g := newGate(t, admission.Config{
+			Limit: 4, Queue: 50, Wait: time.Second,
+			Adaptive: &admission.Adaptive{Max: 1000, Probe: 10 * time.Second},
+		})
 		right := func(when string, d time.Duration, st admission.Stats) {
 			t.Helper()
-			t.Logf("%s: limit %d, latency %v, base %v, %d answered, %d refused", when, st.Limit, st.Latency, st.Base, st.Done, st.Full)
+			t.Logf("%s: limit %d, latency %v, base %v, %d answered, %d refused", when, st.Limit, st.Latency, st.Base,
+				st.Done, st.Full)
 			if st.Limit < m.capacity || st.Limit > 3*m.capacity {
 				t.Errorf("%s: the limit is %d, want %d to %d", when, st.Limit, m.capacity, 3*m.capacity)
 			}

@@ -191,7 +191,8 @@ func driveGate(t *testing.T, cfg admission.Config, steps []int) {
 		}
 	}
 	synctest.Wait()
-	if st := g.Stats(); st.InFlight != 0 || st.Waiting != 0 || st.Admitted != st.Done || st.Admitted+st.Refused() != uint64(len(callers)) {
+	if st := g.Stats(); st.InFlight != 0 || st.Waiting != 0 || st.Admitted != st.Done ||
+		st.Admitted+st.Refused() != uint64(len(callers)) {
 		t.Errorf("at the end of %d callers: %+v", len(callers), st)
 	}
 }
@@ -202,7 +203,8 @@ func compare(t *testing.T, g *admission.Gate, m *model, callers []*caller) {
 		want, decided := m.want[c]
 		over, p, err := c.result()
 		if over != decided || over && (!errors.Is(err, want) || (p != nil) != (want == nil)) {
-			t.Fatalf("caller %d of urgency %d: returned %v with %v, want %v with %v", i, c.urgency, over, err, decided, want)
+			t.Fatalf("caller %d of urgency %d: returned %v with %v, want %v with %v", i, c.urgency, over, err, decided,
+				want)
 		}
 	}
 	if st := g.Stats(); st.InFlight != len(m.inside) || st.Waiting != len(m.waiting) {

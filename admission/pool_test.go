@@ -108,7 +108,8 @@ func TestPoolDoesWhatItTakes(t *testing.T) {
 		for _, queue := range []int{0, 1, 16} {
 			t.Run(fmt.Sprint(full, queue), func(t *testing.T) {
 				for range 50 {
-					p := newPool(t, admission.PoolConfig{Core: 1, Max: 3, Queue: queue, KeepAlive: time.Microsecond, Full: full})
+					p := newPool(t,
+						admission.PoolConfig{Core: 1, Max: 3, Queue: queue, KeepAlive: time.Microsecond, Full: full})
 					var taken, done atomic.Int64
 					var all sync.WaitGroup
 					for range 8 {

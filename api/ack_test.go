@@ -16,7 +16,8 @@ func TestAck(t *testing.T) {
 	g, s, c := served(t, nil, device.source)
 	write(t, c, append(frames(0, 3), frames(5, 3)...))
 	stored(t, g, "a", 6)
-	if code, body := get(t, s.URL()+"healthz", nil); code != http.StatusServiceUnavailable || strings.Contains(body, "wire") {
+	if code, body := get(t, s.URL()+"healthz", nil); code != http.StatusServiceUnavailable ||
+		strings.Contains(body, "wire") {
 		t.Errorf("healthz over a loss: %d %s", code, body)
 	}
 	post := func(kind, body string) (int, string) {
@@ -62,7 +63,8 @@ func TestAck(t *testing.T) {
 	if err := json.Unmarshal([]byte(body), &st); err != nil {
 		t.Fatal(err)
 	}
-	if !st.Good || st.Ack == nil || st.Ack.Note != "a cable" || st.Since != st.Ack.At || st.Sheet.Ports[0].Frames.Missing != 2 {
+	if !st.Good || st.Ack == nil || st.Ack.Note != "a cable" || st.Since != st.Ack.At ||
+		st.Sheet.Ports[0].Frames.Missing != 2 {
 		t.Errorf("%.600s", body)
 	}
 	if code, _ := get(t, s.URL()+"healthz", nil); code != http.StatusOK {

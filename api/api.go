@@ -88,7 +88,8 @@ func ServeOn(rec *recorder.Recorder, l net.Listener, log *slog.Logger) (*Server,
 	all := rec.Config()
 	c := all.API
 	s := &Server{
-		rec: rec, tls: c.TLS.Cert != "", addr: l.Addr(), done: make(chan error, 1), open: c.Token == "", token: sha256.Sum256([]byte(c.Token)),
+		rec: rec, tls: c.TLS.Cert != "", addr: l.Addr(), done: make(chan error, 1), open: c.Token == "",
+		token: sha256.Sum256([]byte(c.Token)),
 		seats: seatsFor(rec),
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
@@ -189,7 +190,8 @@ func only(method string, next http.HandlerFunc) http.HandlerFunc {
 		if !slices.Contains(allowed, r.Method) {
 			leaveBody(w, r)
 			w.Header().Set("Allow", strings.Join(allowed, ", "))
-			fail(w, http.StatusMethodNotAllowed, fmt.Sprintf("%s %s: want %s", r.Method, r.URL.Path, strings.Join(allowed, " or ")))
+			fail(w, http.StatusMethodNotAllowed,
+				fmt.Sprintf("%s %s: want %s", r.Method, r.URL.Path, strings.Join(allowed, " or ")))
 			return
 		}
 		next(w, r)
@@ -202,7 +204,8 @@ func page() http.HandlerFunc {
 	all := http.FileServerFS(files)
 	return func(w http.ResponseWriter, r *http.Request) {
 		name := cmp.Or(strings.Trim(path.Clean(r.URL.Path), "/"), ".")
-		if _, err := fs.Stat(files, name); err != nil || name == "." && r.URL.Path != "/" { // also of a path that is no UTF-8
+		// also of a path that is no UTF-8
+		if _, err := fs.Stat(files, name); err != nil || name == "." && r.URL.Path != "/" {
 			none(w, r)
 			return
 		}
@@ -277,7 +280,8 @@ func (s *Server) guard(next http.Handler) http.Handler {
 				host = strings.Trim(r.Host, "[]")
 			}
 			if !config.Loopback(host) {
-				refuse(http.StatusForbidden, "this name is not of this machine") // a foreign name that points to loopback
+				// a foreign name that points to loopback
+				refuse(http.StatusForbidden, "this name is not of this machine")
 				return
 			}
 			next.ServeHTTP(w, r)

@@ -126,7 +126,8 @@ func portOf(g *recorder.Recorder, id string) ledger.Port {
 
 func stored(t *testing.T, g *recorder.Recorder, id string, n uint64) {
 	t.Helper()
-	testenv.Until(t, 20*time.Second, fmt.Sprintf("%d frames of %s stored", n, id), func() bool { return portOf(g, id).Frames.Stored >= n })
+	testenv.Until(t, 20*time.Second, fmt.Sprintf("%d frames of %s stored", n, id),
+		func() bool { return portOf(g, id).Frames.Stored >= n })
 }
 
 // eachEngine runs a test with every engine that is to be had.
@@ -247,14 +248,19 @@ func testAPI(t *testing.T) {
 		}
 	}
 	for path, want := range map[string]string{
-		"records?limit=0": "limit", "records?limit=x": "limit", "records?limit=99999999": "10000", "records?cursor=x": "cursor",
+		"records?limit=0": "limit", "records?limit=x": "limit", "records?limit=99999999": "10000",
+		"records?cursor=x":   "cursor",
 		"records?from_seq=x": "number", "records?from_seq=-1": "number", "records?from_time=noon": "RFC 3339",
-		"records?quarantine=maybe": "true or false", "records?form_seq=3": "from_seq", "records?source=a&source=b": "twice",
-		"records?source=nope": "there are a", "stream?source=a/b": "there are a", "losses?source=nope": "there are a",
+		"records?quarantine=maybe": "true or false", "records?form_seq=3": "from_seq",
+		"records?source=a&source=b": "twice",
+		"records?source=nope":       "there are a", "stream?source=a/b": "there are a",
+		"losses?source=nope": "there are a",
 		"records?from_time=2026-01-02T00:00:00Z&to_time=2026-01-01T00:00:00Z": "after to_time",
-		"stream?limit=3": "from_seq", "stream?from_seq=x": "number", "events?source=a": "no parameters", "status?x": "no parameters",
+		"stream?limit=3": "from_seq", "stream?from_seq=x": "number", "events?source=a": "no parameters",
+		"status?x": "no parameters",
 	} {
-		if code, body := get(t, s.URL()+"api/v1/"+path, nil); code != http.StatusBadRequest || !strings.Contains(body, want) {
+		if code, body := get(t, s.URL()+"api/v1/"+path, nil); code != http.StatusBadRequest ||
+			!strings.Contains(body, want) {
 			t.Errorf("%s: %d, %s; want 400 and %q", path, code, body, want)
 		}
 	}
@@ -263,7 +269,8 @@ func testAPI(t *testing.T) {
 		"to_time=2500-01-01T00:00:00Z": 100, "from_time=0001-01-01T00:00:00Z&to_time=9999-01-01T00:00:00Z": 100,
 	} {
 		var page testPage
-		if code, body := get(t, s.URL()+"api/v1/records?"+query, nil); code != http.StatusOK || json.Unmarshal([]byte(body), &page) != nil || len(page.Records) != want {
+		if code, body := get(t, s.URL()+"api/v1/records?"+query, nil); code != http.StatusOK ||
+			json.Unmarshal([]byte(body), &page) != nil || len(page.Records) != want {
 			t.Errorf("%s: %d, %d records; want %d", query, code, len(page.Records), want)
 		}
 	}
@@ -275,7 +282,8 @@ func testAPI(t *testing.T) {
 	raw := dial(t, s.addr.String())
 	defer raw.Close()
 	fmt.Fprintf(raw, "GET /\xe9 HTTP/1.1\r\nHost: LOCALHOST\r\nConnection: close\r\n\r\n")
-	if b, err := io.ReadAll(raw); err != nil || !strings.HasPrefix(string(b), "HTTP/1.1 40") || strings.Contains(string(b), "403") {
+	if b, err := io.ReadAll(raw); err != nil || !strings.HasPrefix(string(b), "HTTP/1.1 40") ||
+		strings.Contains(string(b), "403") {
 		t.Errorf("a byte that is no UTF-8: %s, %v", b, err)
 	}
 	for _, host := range []string{"LOCALHOST", "LocalHost:80", "[::1]", "[::1]:80", "127.0.0.1"} {
@@ -331,7 +339,8 @@ func certificate(t *testing.T) (cert, key string, pool *x509.CertPool) {
 	}
 	form := &x509.Certificate{
 		SerialNumber: big.NewInt(1), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true,
+		BasicConstraintsValid: true,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, form, form, &priv.PublicKey, priv)
 	if err != nil {
@@ -343,7 +352,10 @@ func certificate(t *testing.T) (cert, key string, pool *x509.CertPool) {
 	}
 	dir := t.TempDir()
 	cert, key = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	for file, block := range map[string]*pem.Block{cert: {Type: "CERTIFICATE", Bytes: der}, key: {Type: "PRIVATE KEY", Bytes: pkcs}} {
+	for file, block := range map[string]*pem.Block{
+		cert: {Type: "CERTIFICATE", Bytes: der},
+		key:  {Type: "PRIVATE KEY", Bytes: pkcs},
+	} {
 		if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -457,7 +469,8 @@ func TestConnectionsToTheAPIAreBounded(t *testing.T) {
 	for descriptors, want := range map[int]int{0: minConns, 6: minConns, 60: 40, 20_000: maxConns} {
 		s := newSeats(connections(descriptors))
 		if s.conns != want || want > minConns && s.conns+cap(s.streams)+cap(s.pages) > descriptors {
-			t.Errorf("with %d descriptors: %d connections, %d streams and %d pages; want %d", descriptors, s.conns, cap(s.streams), cap(s.pages), want)
+			t.Errorf("with %d descriptors: %d connections, %d streams and %d pages; want %d", descriptors, s.conns,
+				cap(s.streams), cap(s.pages), want)
 		}
 	}
 }
@@ -532,7 +545,10 @@ func TestMetricsAsTheyAreAskedFor(t *testing.T) {
 		if got := w.Header().Get("Content-Type"); !strings.HasPrefix(got, want) || w.Code != http.StatusOK {
 			t.Errorf("%q is answered with %d, %s", accept, w.Code, got)
 		}
-		for _, name := range []string{"tallywheel_build_info{goversion=", "go_goroutines ", "go_memory_classes_heap_objects_bytes ", "process_resident_memory_bytes ", "process_open_fds "} {
+		for _, name := range []string{
+			"tallywheel_build_info{goversion=", "go_goroutines ",
+			"go_memory_classes_heap_objects_bytes ", "process_resident_memory_bytes ", "process_open_fds ",
+		} {
 			if !strings.Contains(w.Body.String(), "\n"+name) {
 				t.Errorf("%q: there is no %s", accept, name)
 			}

@@ -20,7 +20,10 @@ import (
 
 // large is a source whose records have size bytes.
 func (d device) large(id string) config.Source {
-	return config.Source{ID: id, TCP: &config.Net{Dial: d.l.Addr().String()}, Frame: config.Frame{Kind: "length", Prefix: 2, Endian: "big", Max: 16_100}, Buffer: 1 << 20}
+	return config.Source{
+		ID: id, TCP: &config.Net{Dial: d.l.Addr().String()},
+		Frame: config.Frame{Kind: "length", Prefix: 2, Endian: "big", Max: 16_100}, Buffer: 1 << 20,
+	}
 }
 
 // lengths is n records of size bytes for it.
@@ -126,7 +129,8 @@ func testStreamsLeaveRoom(t *testing.T) {
 	for _, c := range open {
 		c.Close()
 	}
-	testenv.Until(t, 20*time.Second, "the places are free again", func() bool { return len(s.seats.streams)+len(s.seats.watches) == 0 })
+	testenv.Until(t, 20*time.Second, "the places are free again",
+		func() bool { return len(s.seats.streams)+len(s.seats.watches) == 0 })
 }
 
 // A client that takes nothing is cut, and its place is free.

@@ -103,7 +103,8 @@ func testWhatBeginsBehindDamage(t *testing.T) {
 	id := p.Cursor // of record 4
 	hurtFrame(t, g.Config().Log.Dir, 3)
 	for query, want := range map[string]string{
-		"from_seq=5": "[5 6 7 8 9 10]", "cursor=" + id: "[5 6 7 8 9 10]", "from_seq=8&limit=2": "[8 9]", "from_seq=1": "[1 2 3]",
+		"from_seq=5": "[5 6 7 8 9 10]", "cursor=" + id: "[5 6 7 8 9 10]", "from_seq=8&limit=2": "[8 9]",
+		"from_seq=1":   "[1 2 3]",
 		"order=newest": "[10 9 8 7 6 5]", "order=newest&from_seq=6": "[6 5]", "order=newest&from_seq=3": "[3 2 1]",
 	} {
 		if seqs, _ := pageOf(t, url+"records?"+query); fmt.Sprint(seqs) != want {
@@ -111,7 +112,8 @@ func testWhatBeginsBehindDamage(t *testing.T) {
 		}
 	}
 	for _, query := range []string{"from_seq=4", "order=newest&from_seq=4"} {
-		if code, body := get(t, url+"records?"+query, nil); code != 500 || !strings.Contains(body, "is damaged at offset") {
+		if code, body := get(t, url+"records?"+query, nil); code != 500 ||
+			!strings.Contains(body, "is damaged at offset") {
 			t.Errorf("%s: %d, %s; want the damage", query, code, body)
 		}
 	}

@@ -14,7 +14,8 @@ import (
 // shown is what the dashboard and the alerts of a recorder must have.
 var shown = map[string][]string{
 	"recorder.json": {
-		"source_up", "missing_frames", "frames_total", "outages_total", "in_flight_frames", "log_sync_seconds_bucket", "disk_free_bytes",
+		"source_up", "missing_frames", "frames_total", "outages_total", "in_flight_frames", "log_sync_seconds_bucket",
+		"disk_free_bytes",
 		"verdict_level", "lost",
 	},
 	"alerts.yml": {

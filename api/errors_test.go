@@ -49,7 +49,8 @@ func TestErrorsOfPathsAndMethodsAreJSON(t *testing.T) {
 		resp.Body.Close()
 		var said struct{ Error string }
 		if err != nil || resp.StatusCode != c.code || resp.Header.Get("Allow") != c.allow ||
-			json.Unmarshal(b, &said) != nil || said.Error == "" || !strings.HasPrefix(resp.Header.Get("Content-Type"), "application/json") {
+			json.Unmarshal(b, &said) != nil || said.Error == "" ||
+			!strings.HasPrefix(resp.Header.Get("Content-Type"), "application/json") {
 			t.Errorf("%s %s: %d, Allow %q, %s, %v; want %d, %q, and an error in JSON",
 				c.method, c.path, resp.StatusCode, resp.Header.Get("Allow"), b, err, c.code, c.allow)
 		}

@@ -72,10 +72,12 @@ func TestVerdictIsTheSameEverywhere(t *testing.T) {
 		if err := json.Unmarshal([]byte(statusBody), &st); err != nil {
 			t.Fatal(err)
 		}
-		if v := sheet.Verdict; v == nil || v.Level != level || v.Text != st.Verdict || v.LostWire != st.LostWire || v.Damaged != st.Damaged {
+		if v := sheet.Verdict; v == nil || v.Level != level || v.Text != st.Verdict || v.LostWire != st.LostWire ||
+			v.Damaged != st.Damaged {
 			t.Errorf("the sheet has %+v, the status %q", v, st.Verdict)
 		}
-		if st.Level != level || st.Good != (level == ledger.Good) || st.LostWire.Frames != wire || st.Damaged.Frames != damaged ||
+		if st.Level != level || st.Good != (level == ledger.Good) || st.LostWire.Frames != wire ||
+			st.Damaged.Frames != damaged ||
 			!slices.Equal(st.Unknown, []string{"b"}) || (st.LastLoss != 0) != (wire+damaged > 0) {
 			t.Errorf("the status: %.500s", statusBody)
 		}

@@ -10,19 +10,26 @@ import (
 
 var (
 	descForwardUp      = desc("forward_up", "Whether the destination takes frames.", "destination")
-	descForwardStopped = desc("forward_stopped_sources", "Sources of which nothing is forwarded until somebody acts.", "destination")
-	descForwardLag     = desc("forward_lag_records", "Durable records of the log behind the last one up to which everything is acknowledged.", "destination")
+	descForwardStopped = desc("forward_stopped_sources", "Sources of which nothing is forwarded until somebody acts.",
+		"destination")
+	descForwardLag = desc("forward_lag_records",
+		"Durable records of the log behind the last one up to which everything is acknowledged.", "destination")
 	descForwardBytes   = desc("forward_lag_bytes", "Bytes of the log that these take, about.", "destination")
-	descForwardSeconds = desc("forward_lag_seconds", "Since when something is not acknowledged; 0: everything is.", "destination")
-	descForwardAgain   = desc("forward_reconnects_total", "Times the destination took frames again.", "destination")
-	descForwardGone    = desc("forward_gone_records_total", "Records that the log removed before they were forwarded, at most.", "destination")
-	descForwardFrames  = desc("forward_frames_total", "Frames by what became of them: forwarded, acknowledged, and resent of these.", "destination", "source", "kind")
-	descForwardRefused = desc("forward_refused_total", "Messages that the destination did not take.", "destination", "source")
+	descForwardSeconds = desc("forward_lag_seconds", "Since when something is not acknowledged; 0: everything is.",
+		"destination")
+	descForwardAgain = desc("forward_reconnects_total", "Times the destination took frames again.", "destination")
+	descForwardGone  = desc("forward_gone_records_total",
+		"Records that the log removed before they were forwarded, at most.", "destination")
+	descForwardFrames = desc("forward_frames_total",
+		"Frames by what became of them: forwarded, acknowledged, and resent of these.", "destination", "source", "kind")
+	descForwardRefused = desc("forward_refused_total", "Messages that the destination did not take.", "destination",
+		"source")
 )
 
 // collectForwards has the books of the destinations.
 func collectForwards(
-	all []ledger.Forwarding, counter func(*prometheus.Desc, uint64, ...string), gauge func(*prometheus.Desc, float64, ...string),
+	all []ledger.Forwarding, counter func(*prometheus.Desc, uint64, ...string),
+	gauge func(*prometheus.Desc, float64, ...string),
 	flag func(*prometheus.Desc, bool, ...string),
 ) {
 	for _, f := range all {

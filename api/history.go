@@ -103,7 +103,8 @@ func (s *Server) starts(w http.ResponseWriter, r *http.Request) {
 	for _, e := range sheets {
 		v := e.Sheet.Whole().Judge() // as a whole: what was acknowledged since is in its amounts
 		all = append(all, startEnded{
-			e.Sheet.Since, e.Sheet.At, e.End, len(e.Sheet.Ports), v.Text, v.Level, v.LostWire, v.LostHere, v.Damaged, v.LastLoss,
+			e.Sheet.Since, e.Sheet.At, e.End, len(e.Sheet.Ports), v.Text, v.Level, v.LostWire, v.LostHere, v.Damaged,
+			v.LastLoss,
 			e.OnOtherLog(log),
 		})
 	}

@@ -50,7 +50,8 @@ func TestLossesAndStarts(t *testing.T) {
 		return len(list.Losses) > 0
 	})
 	l := list.Losses[0]
-	if got := fmt.Sprintf("%s: %d %s %s, %s", l.Source, l.N, l.Unit, l.Cause, l.Where); got != "a: 7 frame never seen, wire" || !l.Start.IsZero() || len(list.Losses) != 1 || list.More != 0 {
+	if got := fmt.Sprintf("%s: %d %s %s, %s", l.Source, l.N, l.Unit, l.Cause,
+		l.Where); got != "a: 7 frame never seen, wire" || !l.Start.IsZero() || len(list.Losses) != 1 || list.More != 0 {
 		t.Errorf("%s; all: %+v", got, list)
 	}
 	var page struct{ Records []struct{ Number int } }
@@ -89,7 +90,8 @@ func TestLossesAndStarts(t *testing.T) {
 	if len(list.Losses) != 1 || list.Losses[0].N != 7 || !list.Losses[0].Start.Equal(before.Starts[0].Since) {
 		t.Errorf("after another start: %+v; want the loss, of the start at %v", list, before.Starts[0].Since)
 	}
-	if s := before.Starts[0]; s.End != "test" || s.Level != "bad" || s.Sources != 1 || s.LostWire.Frames != 7 || s.Since.After(s.At) {
+	if s := before.Starts[0]; s.End != "test" || s.Level != "bad" || s.Sources != 1 || s.LostWire.Frames != 7 ||
+		s.Since.After(s.At) {
 		t.Errorf("%+v", s)
 	}
 }
@@ -98,9 +100,15 @@ func TestLossesAndStarts(t *testing.T) {
 // also where something was acknowledged in it.
 func TestStartsAreJudgedAsAWhole(t *testing.T) {
 	dir, now := t.TempDir(), time.Now()
-	lossy := ledger.Port{ID: "a", Proof: ledger.ProofNumbers, Heard: true, Frames: ledger.Frames{Missing: 7, MissingUnseen: 7}}
+	lossy := ledger.Port{
+		ID: "a", Proof: ledger.ProofNumbers, Heard: true,
+		Frames: ledger.Frames{Missing: 7, MissingUnseen: 7},
+	}
 	since := now.Add(-2 * time.Hour)
-	s := archive.StartSheet{End: "stopped", Identity: "00", Sheet: ledger.NewSheet(now.UnixNano(), since.UnixNano(), []ledger.Port{lossy})}
+	s := archive.StartSheet{
+		End: "stopped", Identity: "00",
+		Sheet: ledger.NewSheet(now.UnixNano(), since.UnixNano(), []ledger.Port{lossy}),
+	}
 	s.Sheet.Ack = &ledger.Ack{At: ledger.Time(now.Add(-time.Hour).UnixNano())}
 	if err := s.Keep(dir); err != nil {
 		t.Fatal(err)
@@ -118,7 +126,8 @@ func TestStartsAreJudgedAsAWhole(t *testing.T) {
 	}
 	answerOf(t, api.URL()+"api/v1/starts", &before)
 	want := "lost since " + since.Local().Format(time.DateTime)
-	if len(before.Starts) != 1 || before.Starts[0].LostWire.Frames != 7 || !strings.HasPrefix(before.Starts[0].Verdict, want) || !before.Starts[0].OtherLog {
+	if len(before.Starts) != 1 || before.Starts[0].LostWire.Frames != 7 ||
+		!strings.HasPrefix(before.Starts[0].Verdict, want) || !before.Starts[0].OtherLog {
 		t.Errorf("%+v, want %q", before, want)
 	}
 }

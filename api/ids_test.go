@@ -39,7 +39,8 @@ func openStream(t *testing.T, url, lastID string) *eventReader {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if resp.StatusCode != http.StatusOK || resp.Header.Get("X-Accel-Buffering") != "no" || resp.Header.Get("Cache-Control") != "no-store" {
+	if resp.StatusCode != http.StatusOK || resp.Header.Get("X-Accel-Buffering") != "no" ||
+		resp.Header.Get("Cache-Control") != "no-store" {
 		b, _ := io.ReadAll(resp.Body)
 		t.Fatalf("%s with %q: %s, %v, %s", url, lastID, resp.Status, resp.Header, b)
 	}
@@ -121,11 +122,13 @@ func testIDsOfAStream(t *testing.T) {
 
 	_, body := get(t, url+"records?limit=4", nil)
 	var page testPage
-	if err := json.Unmarshal([]byte(body), &page); err != nil || len(page.Records) != 4 || page.Log == "" || !strings.HasPrefix(page.Cursor, page.Log+"-4-") {
+	if err := json.Unmarshal([]byte(body), &page); err != nil || len(page.Records) != 4 || page.Log == "" ||
+		!strings.HasPrefix(page.Cursor, page.Log+"-4-") {
 		t.Fatalf("%.300s, %v", body, err)
 	}
 	cursor := page.Cursor
-	foreign, zeros := strings.Repeat("0a", 16)+cursor[32:], strings.Repeat("00", 16)+cursor[32:] // no log has that identity
+	// no log has that identity
+	foreign, zeros := strings.Repeat("0a", 16)+cursor[32:], strings.Repeat("00", 16)+cursor[32:]
 	for _, id := range []string{cursor, "4"} {
 		e = openStream(t, url+"stream?from_seq=9", id) // what the client has goes before what it asked for once
 		if first := e.next(t); first.id != cursor {
@@ -152,7 +155,8 @@ func testIDsOfAStream(t *testing.T) {
 	e.reset(t, archive.Replaced, 1, 0)
 	e.close()
 	for query, want := range map[string]int{
-		"cursor=" + foreign: 409, "cursor=" + page.Log + "-12": 409, "from_seq=13": 409, "from_seq=12": 200, "cursor=12": 200,
+		"cursor=" + foreign: 409, "cursor=" + page.Log + "-12": 409, "from_seq=13": 409, "from_seq=12": 200,
+		"cursor=12":  200,
 		"cursor=x-1": 400, "from_seq=" + foreign: 400, "cursor=" + zeros: 400,
 	} {
 		if code, body := get(t, url+"records?"+query, nil); code != want {
@@ -165,7 +169,8 @@ func testIDsOfAStream(t *testing.T) {
 		t.Errorf("HEAD: %s", resp.Status)
 	}
 	for _, id := range []string{"nonsense", zeros} {
-		if code, body := get(t, url+"stream", func(r *http.Request) { r.Header.Set("Last-Event-ID", id) }); code != 400 {
+		if code, body := get(t, url+"stream",
+			func(r *http.Request) { r.Header.Set("Last-Event-ID", id) }); code != 400 {
 			t.Errorf("%s, an id that is none: %d, %s", id, code, body)
 		}
 	}
@@ -191,7 +196,11 @@ func TestIDBeforeWhatIsKept(t *testing.T) {
 	if err := json.Unmarshal([]byte(body), &page); err != nil || page.Gone != first-11 || page.Records[0].Seq != first {
 		t.Errorf("%.300s, %v; want %d gone", body, err, first-11)
 	}
-	for all, gone := range map[string]uint64{"": 0, "?from_seq=0": 0, "?from_seq=1": first - 1, "?cursor=1": first - 1} { // the first two: the oldest there is
+	// the first two: the oldest there is
+	for all, gone := range map[string]uint64{
+		"": 0, "?from_seq=0": 0, "?from_seq=1": first - 1,
+		"?cursor=1": first - 1,
+	} {
 		_, body = get(t, s.URL()+"api/v1/records"+all, nil)
 		if err := json.Unmarshal([]byte(body), &page); err != nil || page.Gone != gone || page.Records[0].Seq != first {
 			t.Errorf("%s: %.300s, %v; want %d gone", all, body, err, gone)
@@ -199,7 +208,8 @@ func TestIDBeforeWhatIsKept(t *testing.T) {
 	}
 	for _, n := range []string{"1", "7"} { // a reset says what was asked for
 		e := openStream(t, s.URL()+"api/v1/stream?from_seq="+n, "")
-		if r := e.reset(t, archive.Removed, first, first-uint64(n[0]-'0')); !strings.Contains(r.data, `"asked":"`+n+`"`) {
+		if r := e.reset(t, archive.Removed, first, first-uint64(n[0]-'0')); !strings.Contains(r.data,
+			`"asked":"`+n+`"`) {
 			t.Errorf("from_seq=%s: the reset says %s", n, r.data)
 		}
 		e.close()
@@ -235,7 +245,8 @@ func TestPagesTowardsTheOldest(t *testing.T) {
 		t.Errorf("from the newest on: %v", all)
 	}
 	_, forward := pageOf(t, s.URL()+"api/v1/records?limit=4")
-	for cursor, n := forward.Log+"-1", 0; n < 2; n++ { // there is nothing before the oldest, however often that is asked for
+	// there is nothing before the oldest, however often that is asked for
+	for cursor, n := forward.Log+"-1", 0; n < 2; n++ {
 		seqs, p := pageOf(t, newest+"cursor="+cursor)
 		if cursor = p.Cursor; len(seqs) > 0 || !p.End {
 			t.Errorf("before the oldest record: %v, the end: %v", seqs, p.End)
@@ -260,7 +271,8 @@ func TestPagesTowardsTheOldest(t *testing.T) {
 		}
 	}
 	for query, want := range map[string]int{
-		"cursor=" + foreign: 409, "cursor=" + forward.Log + "-12": 409, "cursor=" + forward.Log + "-4-1": 409, "from_seq=11": 409, "cursor=x-1": 400,
+		"cursor=" + foreign: 409, "cursor=" + forward.Log + "-12": 409, "cursor=" + forward.Log + "-4-1": 409,
+		"from_seq=11": 409, "cursor=x-1": 400,
 	} {
 		code, body := get(t, newest+query, nil)
 		if code != want {

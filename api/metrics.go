@@ -62,51 +62,71 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	descBytes    = desc("bytes_total", "Bytes by what became of them: read, framed, resync, and quarantined of these.", "source", "kind")
-	descPartial  = desc("partial_bytes", "Bytes held and not classified yet.", "source")
-	descFrames   = desc("frames_total", "Frames by what they are: ok, corrupt, unique, duplicate, reordered, late, stored, durable.", "source", "kind")
-	descMissing  = desc("missing_frames", "Frame numbers not seen, by how that shows: damaged bytes came instead, none came, or none in time; a late frame takes one back.", "source", "how")
+	descBytes = desc("bytes_total", "Bytes by what became of them: read, framed, resync, and quarantined of these.",
+		"source", "kind")
+	descPartial = desc("partial_bytes", "Bytes held and not classified yet.", "source")
+	descFrames  = desc("frames_total",
+		"Frames by what they are: ok, corrupt, unique, duplicate, reordered, late, stored, durable.", "source", "kind")
+	descMissing = desc("missing_frames",
+		"Frame numbers not seen, by how that shows: damaged bytes came instead, none came, or none in time; a late frame takes one back.", "source", "how")
 	descDropped  = desc("dropped_frames_total", "Valid frames given up, by cause.", "source", "cause")
-	descRequests = desc("requests_total", "Requests to which an answer was due, and those that it came to, by kind: asked, answered.", "source", "kind")
-	descNoAnswer = desc("unanswered_requests", "Requests to which no answer came; one that comes late takes one back.", "source")
+	descRequests = desc("requests_total",
+		"Requests to which an answer was due, and those that it came to, by kind: asked, answered.", "source", "kind")
+	descNoAnswer = desc("unanswered_requests", "Requests to which no answer came; one that comes late takes one back.",
+		"source")
 	descSilent   = desc("source_silent", "Whether the source has sent nothing for longer than it may.", "source")
 	descInFlight = desc("in_flight_frames", "Valid frames held and not stored yet.", "source")
 	descSpilled  = desc("spilled_bytes", "Bytes of the frames in flight that have run over into a file.", "source")
 	descLine     = desc("line_errors_total", "Errors that the driver counted, by kind.", "source", "kind")
-	descUnread   = desc("unread_bytes_total", "Bytes that the kernel had taken and that were thrown away unread, by cause.", "source", "cause")
-	descRefused  = desc("refused_connections_total", "Connections that were ended unread, by cause.", "source", "cause")
-	descOutages  = desc("outages_total", "Times the source could not be read.", "source")
-	descUp       = desc("source_up", "Whether the source is open.", "source")
-	descLatency  = desc("store_latency_seconds", "Time from read to stored.", "source")
-	descSteps    = desc("clock_steps_total", "Times the clock was set while it was watched.")
-	descSynced   = desc("clock_synchronised", "Whether a time service keeps the clock.")
-	descUnnamed  = desc("streams_unknown", "Streams of the oldest and the newest records of earlier starts that have no name.")
-	descLevel    = desc("verdict_level", "The verdict: 0 good, 1 watch, 2 bad.")
-	descLost     = desc("lost", "What is lost, by unit and by where: on the wire, or here, in this machine.", "where", "unit")
-	descReason   = desc("reason", "How many sources each rule of the verdict holds for; 1 of one that is about no source.", "reason", "level")
-	descLosses   = desc("losses_total", "What was lost or came damaged since the start; what comes late takes nothing back.", "source", "where", "unit")
-	descLastEnd  = desc("last_end", "1 for how the start before this one has ended: stopped, log_failed, or unknown where it left no end.", "end")
-	descRestarts = desc("process_restarts_total", "Times a process of the recorder was started again behind a crash, by its role: keeper, reader, recorder.", "role")
+	descUnread   = desc("unread_bytes_total",
+		"Bytes that the kernel had taken and that were thrown away unread, by cause.", "source", "cause")
+	descRefused = desc("refused_connections_total", "Connections that were ended unread, by cause.", "source", "cause")
+	descOutages = desc("outages_total", "Times the source could not be read.", "source")
+	descUp      = desc("source_up", "Whether the source is open.", "source")
+	descLatency = desc("store_latency_seconds", "Time from read to stored.", "source")
+	descSteps   = desc("clock_steps_total", "Times the clock was set while it was watched.")
+	descSynced  = desc("clock_synchronised", "Whether a time service keeps the clock.")
+	descUnnamed = desc("streams_unknown",
+		"Streams of the oldest and the newest records of earlier starts that have no name.")
+	descLevel = desc("verdict_level", "The verdict: 0 good, 1 watch, 2 bad.")
+	descLost  = desc("lost", "What is lost, by unit and by where: on the wire, or here, in this machine.", "where",
+		"unit")
+	descReason = desc("reason",
+		"How many sources each rule of the verdict holds for; 1 of one that is about no source.", "reason", "level")
+	descLosses = desc("losses_total",
+		"What was lost or came damaged since the start; what comes late takes nothing back.", "source", "where", "unit")
+	descLastEnd = desc("last_end",
+		"1 for how the start before this one has ended: stopped, log_failed, or unknown where it left no end.", "end")
+	descRestarts = desc("process_restarts_total",
+		"Times a process of the recorder was started again behind a crash, by its role: keeper, reader, recorder.",
+		"role")
 	descDamaged  = desc("damaged", "What arrived damaged, by unit.", "unit")
 	descUnknown  = desc("absence_unknown", "Whether a frame of the source may be lost without a trace.", "source")
-	descNotified = desc("notified_total", "Events of troubles by who was told, and what became of them: sent, failed, dropped.", "by", "outcome")
+	descNotified = desc("notified_total",
+		"Events of troubles by who was told, and what became of them: sent, failed, dropped.", "by", "outcome")
 	descBalanced = desc("balanced", "Whether every equation of every sheet holds.")
 	descSync     = desc("log_sync_seconds", "Time of a commit with its sync.")
 	descLog      = desc("log_sequence", "Last record of the log: stored, durable, and the first one kept.", "position")
 	descLogBytes = desc("log_bytes", "Bytes that what is recorded takes in the log.")
 	descAhead    = desc("log_ahead_bytes", "Bytes of the disk that the log holds for what is to come.")
-	descRoom     = desc("log_room_bytes", "Bytes that the log may still take: ahead, and of the disk but for its reserve.")
+	descRoom     = desc("log_room_bytes",
+		"Bytes that the log may still take: ahead, and of the disk but for its reserve.")
 	descFree     = desc("disk_free_bytes", "Space left on the disk of the log.")
 	descFull     = desc("disk_full", "Whether the log waits for space.")
-	descEvicting = desc("log_dropping_oldest", "Whether the disk is full and the oldest records make room, though they should be kept.")
-	descEvicted  = desc("log_evicted_records_total", "Records that were removed for want of room, though they should be kept.")
-	descStalled  = desc("log_stalled", "Whether the log cannot write for now, for another reason than a full disk, and tries again.")
-	descFailed   = desc("log_failed", "Whether the log has failed.")
-	descPlaces   = desc("log_damaged_places", "Places of the log that are damaged, and not repaired.")
-	descHurt     = desc("log_damaged_records", "Records that are stored and cannot be read, at most.")
-	descChecked  = desc("log_checked_bytes_total", "Bytes of what is stored that were read and checked.")
-	descWhole    = desc("log_checked_timestamp_seconds", "When all that is stored had been read and checked last; 0: not since the start.")
-	descChains   = desc("log_chains_total", "Batches written as chains of linked operations: written, whole, taken up again.", "kind")
+	descEvicting = desc("log_dropping_oldest",
+		"Whether the disk is full and the oldest records make room, though they should be kept.")
+	descEvicted = desc("log_evicted_records_total",
+		"Records that were removed for want of room, though they should be kept.")
+	descStalled = desc("log_stalled",
+		"Whether the log cannot write for now, for another reason than a full disk, and tries again.")
+	descFailed  = desc("log_failed", "Whether the log has failed.")
+	descPlaces  = desc("log_damaged_places", "Places of the log that are damaged, and not repaired.")
+	descHurt    = desc("log_damaged_records", "Records that are stored and cannot be read, at most.")
+	descChecked = desc("log_checked_bytes_total", "Bytes of what is stored that were read and checked.")
+	descWhole   = desc("log_checked_timestamp_seconds",
+		"When all that is stored had been read and checked last; 0: not since the start.")
+	descChains = desc("log_chains_total",
+		"Batches written as chains of linked operations: written, whole, taken up again.", "kind")
 	descChainErr = desc("log_chain_errors_total", "Chains that failed, by the number of the error.", "errno")
 )
 
@@ -139,41 +159,7 @@ func (e *exporter) Collect(c chan<- prometheus.Metric) {
 	e.collectStarts(flag, counter)
 	collectClock(sheet.Clock, counter, flag)
 	for _, p := range sheet.Ports {
-		for kind, n := range map[string]uint64{
-			"read": p.Bytes.Read, "framed": p.Bytes.Framed, "resync": p.Bytes.Resync, "quarantined": p.Bytes.Quarantined,
-		} {
-			counter(descBytes, n, p.ID, kind)
-		}
-		gauge(descPartial, float64(p.Bytes.Partial), p.ID)
-		f := p.Frames
-		for kind, n := range map[string]uint64{
-			"ok": f.OK, "corrupt": f.Corrupt, "unique": f.Unique, "duplicate": f.Duplicate, "reordered": f.Reordered,
-			"late": f.Late, "stored": f.Stored, "durable": f.Durable,
-		} {
-			counter(descFrames, n, p.ID, kind)
-		}
-		for how, n := range map[string]uint64{"corrupt": f.MissingCorrupt, "unseen": f.MissingUnseen, "by_time": f.MissingByTime} {
-			gauge(descMissing, float64(n), p.ID, how)
-		}
-		counter(descRequests, f.Requests, p.ID, "asked")
-		counter(descRequests, f.Answered, p.ID, "answered")
-		gauge(descNoAnswer, float64(f.Unanswered), p.ID)
-		flag(descSilent, p.SilentSince != 0, p.ID)
-		gauge(descInFlight, float64(f.InFlight), p.ID)
-		gauge(descSpilled, float64(p.Spilled), p.ID)
-		for cause, n := range f.Dropped {
-			counter(descDropped, n, p.ID, cause)
-		}
-		for cause, n := range p.Unread {
-			counter(descUnread, n, p.ID, cause)
-		}
-		for cause, n := range p.Refused {
-			counter(descRefused, n, p.ID, cause)
-		}
-		counter(descOutages, p.OutageCount, p.ID)
-		flag(descUnknown, p.Proof != ledger.ProofNumbers, p.ID)
-		flag(descUp, p.State == ledger.StateOpen || p.State == ledger.StateBlocked, p.ID)
-		collectKernel(p, counter)
+		collectPort(&p, counter, gauge, flag)
 	}
 	for source, h := range e.rec.Latencies() {
 		histogram(descLatency, h, source)
@@ -184,8 +170,55 @@ func (e *exporter) Collect(c chan<- prometheus.Metric) {
 	e.collectLog(sheet.LogDamage, counter, gauge, flag)
 }
 
+func collectPort(
+	p *ledger.Port, counter func(*prometheus.Desc, uint64, ...string),
+	gauge func(*prometheus.Desc, float64, ...string),
+	flag func(*prometheus.Desc, bool, ...string),
+) {
+	for kind, n := range map[string]uint64{
+		"read": p.Bytes.Read, "framed": p.Bytes.Framed, "resync": p.Bytes.Resync,
+		"quarantined": p.Bytes.Quarantined,
+	} {
+		counter(descBytes, n, p.ID, kind)
+	}
+	gauge(descPartial, float64(p.Bytes.Partial), p.ID)
+	f := p.Frames
+	for kind, n := range map[string]uint64{
+		"ok": f.OK, "corrupt": f.Corrupt, "unique": f.Unique, "duplicate": f.Duplicate, "reordered": f.Reordered,
+		"late": f.Late, "stored": f.Stored, "durable": f.Durable,
+	} {
+		counter(descFrames, n, p.ID, kind)
+	}
+	for how, n := range map[string]uint64{
+		"corrupt": f.MissingCorrupt, "unseen": f.MissingUnseen,
+		"by_time": f.MissingByTime,
+	} {
+		gauge(descMissing, float64(n), p.ID, how)
+	}
+	counter(descRequests, f.Requests, p.ID, "asked")
+	counter(descRequests, f.Answered, p.ID, "answered")
+	gauge(descNoAnswer, float64(f.Unanswered), p.ID)
+	flag(descSilent, p.SilentSince != 0, p.ID)
+	gauge(descInFlight, float64(f.InFlight), p.ID)
+	gauge(descSpilled, float64(p.Spilled), p.ID)
+	for cause, n := range f.Dropped {
+		counter(descDropped, n, p.ID, cause)
+	}
+	for cause, n := range p.Unread {
+		counter(descUnread, n, p.ID, cause)
+	}
+	for cause, n := range p.Refused {
+		counter(descRefused, n, p.ID, cause)
+	}
+	counter(descOutages, p.OutageCount, p.ID)
+	flag(descUnknown, p.Proof != ledger.ProofNumbers, p.ID)
+	flag(descUp, p.State == ledger.StateOpen || p.State == ledger.StateBlocked, p.ID)
+	collectKernel(p, counter)
+}
+
 func (e *exporter) collectLog(
-	damage *ledger.LogDamage, counter func(*prometheus.Desc, uint64, ...string), gauge func(*prometheus.Desc, float64, ...string),
+	damage *ledger.LogDamage, counter func(*prometheus.Desc, uint64, ...string),
+	gauge func(*prometheus.Desc, float64, ...string),
 	flag func(*prometheus.Desc, bool, ...string),
 ) {
 	l := e.rec.LogNow()
@@ -211,7 +244,9 @@ func (e *exporter) collectLog(
 	gauge(descHurt, float64(damage.Records))
 }
 
-func collectVerdict(s *ledger.Sheet, gauge func(*prometheus.Desc, float64, ...string), flag func(*prometheus.Desc, bool, ...string)) {
+func collectVerdict(s *ledger.Sheet, gauge func(*prometheus.Desc, float64, ...string),
+	flag func(*prometheus.Desc, bool, ...string),
+) {
 	v := s.Verdict
 	flag(descBalanced, s.Balanced)
 	gauge(descUnnamed, float64(len(s.StreamsUnknown)))
@@ -227,8 +262,10 @@ func collectVerdict(s *ledger.Sheet, gauge func(*prometheus.Desc, float64, ...st
 		gauge(descReason, float64(len(holds[r.Kind])), r.Kind, string(r.Level))
 	}
 	for unit, of := range map[string]func(ledger.Amount) uint64{
-		"frames": func(a ledger.Amount) uint64 { return a.Frames }, "bytes": func(a ledger.Amount) uint64 { return a.Bytes },
-		"datagrams": func(a ledger.Amount) uint64 { return a.Datagrams }, "records": func(a ledger.Amount) uint64 { return a.Records },
+		"frames":    func(a ledger.Amount) uint64 { return a.Frames },
+		"bytes":     func(a ledger.Amount) uint64 { return a.Bytes },
+		"datagrams": func(a ledger.Amount) uint64 { return a.Datagrams },
+		"records":   func(a ledger.Amount) uint64 { return a.Records },
 	} {
 		gauge(descLost, float64(of(v.LostWire)), "wire", unit)
 		gauge(descLost, float64(of(v.LostHere)), "here", unit)
@@ -247,7 +284,9 @@ var lossUnits = []recorder.Grown{
 	{Where: ledger.WhereDamaged, Unit: "byte"},
 }
 
-func collectClock(c *ledger.Clock, counter func(*prometheus.Desc, uint64, ...string), flag func(*prometheus.Desc, bool, ...string)) {
+func collectClock(c *ledger.Clock, counter func(*prometheus.Desc, uint64, ...string),
+	flag func(*prometheus.Desc, bool, ...string),
+) {
 	counter(descSteps, c.StepCount)
 	if on := c.Synchronised; on != nil {
 		flag(descSynced, *on)
@@ -268,7 +307,9 @@ func (e *exporter) collectLosses(s *ledger.Sheet, counter func(*prometheus.Desc,
 	}
 }
 
-func (e *exporter) collectStarts(flag func(*prometheus.Desc, bool, ...string), counter func(*prometheus.Desc, uint64, ...string)) {
+func (e *exporter) collectStarts(flag func(*prometheus.Desc, bool, ...string),
+	counter func(*prometheus.Desc, uint64, ...string),
+) {
 	for _, p := range e.rec.Processes() {
 		counter(descRestarts, uint64(p.Restarts), string(p.Role))
 	}
@@ -285,13 +326,14 @@ func (e *exporter) collectNotified(counter func(*prometheus.Desc, uint64, ...str
 	}
 }
 
-func collectKernel(p ledger.Port, counter func(*prometheus.Desc, uint64, ...string)) {
+func collectKernel(p *ledger.Port, counter func(*prometheus.Desc, uint64, ...string)) {
 	k := p.Kernel
 	if k == nil {
 		return
 	}
 	for kind, n := range map[string]*uint64{
-		"overrun": k.Overrun, "buffer_overrun": k.BufferOverrun, "framing": k.Framing, "parity": k.Parity, "break": k.Break,
+		"overrun": k.Overrun, "buffer_overrun": k.BufferOverrun, "framing": k.Framing, "parity": k.Parity,
+		"break": k.Break,
 	} {
 		if n != nil {
 			counter(descLine, *n, p.ID, kind)

@@ -193,7 +193,8 @@ func begin(in *archive.Archive, a *asked) (no *archive.MarkError, err error) {
 		return nil, err
 	}
 	a.query.From = no.From
-	if n, notNumber := strconv.ParseUint(a.named, 10, 63); n == 0 && notNumber == nil { // the oldest one, whichever that is
+	// the oldest one, whichever that is
+	if n, notNumber := strconv.ParseUint(a.named, 10, 63); n == 0 && notNumber == nil {
 		no = nil
 	}
 	return no, nil

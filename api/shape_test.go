@@ -45,7 +45,8 @@ func TestShapeOfTheAPI(t *testing.T) {
 	s := a.source("a")
 	s.Quarantine = true
 	absent := config.Source{ID: "absent", Serial: &config.Serial{Port: "/absent"}, Frame: config.Frame{Kind: "line"}}
-	g := start(t, nil, s, absent, config.Source{ID: "u", UDP: &config.Net{Listen: "127.0.0.1:0"}, Frame: config.Frame{Kind: "line"}})
+	g := start(t, nil, s, absent,
+		config.Source{ID: "u", UDP: &config.Net{Listen: "127.0.0.1:0"}, Frame: config.Frame{Kind: "line"}})
 	defer stop(t, g)
 	api := serve(t, g)
 	defer api.Close()
@@ -53,12 +54,15 @@ func TestShapeOfTheAPI(t *testing.T) {
 	defer c.Close()
 	write(t, c, append(append(frames(0, 3), "no frame"...), frames(5, 3)...))
 	stored(t, g, "a", 6)
-	testenv.Until(t, 10*time.Second, "there is a sample", func() bool { _, ok := g.LastSample(); return ok && portOf(g, "absent").OutageCount > 0 })
-	testenv.Until(t, 10*time.Second, "the loss is listed", func() bool { all, _, _ := g.Losses(""); return len(all) > 0 })
+	testenv.Until(t, 10*time.Second, "there is a sample",
+		func() bool { _, ok := g.LastSample(); return ok && portOf(g, "absent").OutageCount > 0 })
+	testenv.Until(t, 10*time.Second, "the loss is listed",
+		func() bool { all, _, _ := g.Losses(""); return len(all) > 0 })
 
 	keys := map[string]bool{}
 	for _, path := range []string{
-		"healthz", "api/v1/sheet", "api/v1/ports", "api/v1/status", "api/v1/losses", "api/v1/starts", "api/v1/losses?limit=0",
+		"healthz", "api/v1/sheet", "api/v1/ports", "api/v1/status", "api/v1/losses", "api/v1/starts",
+		"api/v1/losses?limit=0",
 		"api/v1/records?contains=hex:0", "api/v1/records?source=a", "api/v1/records?quarantine=true",
 		"api/v1/records?limit=0", "api/v1/stream?limit=0", "api/v1/records?from_seq=1000",
 	} {
@@ -83,7 +87,8 @@ func TestShapeOfTheAPI(t *testing.T) {
 	}
 	maps.DeleteFunc(keys, func(key string, _ bool) bool {
 		// Some containers forbid the first; the others are not ours.
-		return strings.Contains(key, "clock_synchronised") || strings.Contains(key, " go_") || strings.Contains(key, " process_")
+		return strings.Contains(key, "clock_synchronised") || strings.Contains(key, " go_") ||
+			strings.Contains(key, " process_")
 	})
 	got := strings.Join(slices.Sorted(maps.Keys(keys)), "\n") + "\n"
 	const file = "testdata/shape.golden"

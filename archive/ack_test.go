@@ -54,7 +54,8 @@ func TestUnreadableHistory(t *testing.T) {
 	defer func(old int) { maxSheetLine = old }(maxSheetLine)
 	maxSheetLine = 100 << 10
 	for name, line := range map[string]string{
-		"torn": `{"end":"x","she` + "\n", "zeros": "\x00\x00\x00\n", "no end": "spoilt", "long": strings.Repeat("x", maxSheetLine+10) + "\n", "rebuilt": "",
+		"torn": `{"end":"x","she` + "\n", "zeros": "\x00\x00\x00\n", "no end": "spoilt",
+		"long": strings.Repeat("x", maxSheetLine+10) + "\n", "rebuilt": "",
 	} {
 		dir := t.TempDir()
 		spoil := func() {
@@ -64,8 +65,14 @@ func TestUnreadableHistory(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			lost := ledger.Port{ID: "a", Proof: ledger.ProofNumbers, Heard: true, Frames: ledger.Frames{MissingUnseen: 1}}
-			if err := (&StartSheet{End: "stopped", Sheet: ledger.NewSheet(7, 6, []ledger.Port{lost})}).Keep(dir); err != nil {
+			lost := ledger.Port{
+				ID: "a", Proof: ledger.ProofNumbers, Heard: true,
+				Frames: ledger.Frames{MissingUnseen: 1},
+			}
+			if err := (&StartSheet{
+				End:   "stopped",
+				Sheet: ledger.NewSheet(7, 6, []ledger.Port{lost}),
+			}).Keep(dir); err != nil {
 				t.Fatal(err)
 			}
 		}

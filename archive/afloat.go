@@ -31,7 +31,8 @@ func (s *StartSheet) afloat() map[string]map[ledger.Stream]*afloat {
 	}
 	for lane, ps := range s.Positions {
 		for i, p := range ps {
-			p.Filled = slices.DeleteFunc(p.Filled, func(g ledger.Gap) bool { return g.To-g.From >= ledger.MaxJump }) // files may be damaged
+			// files may be damaged
+			p.Filled = slices.DeleteFunc(p.Filled, func(g ledger.Gap) bool { return g.To-g.From >= ledger.MaxJump })
 			if ps[i].Filled = nil; len(p.Filled) > 0 {
 				at(lane, idOf(p)).filled = p.Filled
 			}
@@ -45,7 +46,8 @@ func (s *StartSheet) afloat() map[string]map[ledger.Stream]*afloat {
 		}
 		for _, p := range seen {
 			from, ok := stored[idOf(p)]
-			if !ok || p.Last == from.Last || ledger.Later(p.Last, from.Last) != p.Last || s.isElsewhere(lane, idOf(p)) ||
+			if !ok || p.Last == from.Last || ledger.Later(p.Last, from.Last) != p.Last ||
+				s.isElsewhere(lane, idOf(p)) ||
 				len(from.Gaps) >= ledger.MaxGapsAhead { // the sheet may not have room for all of them
 				continue
 			}

@@ -59,7 +59,8 @@ func TestContains(t *testing.T) {
 		if got := sequences(t, archive.Records(Cursor{Query: q})); !slices.Equal(got, c.want) {
 			t.Errorf("%q %+v: %v, want %v", c.contains, c.query, got, c.want)
 		}
-		if got := pages(t, archive, q, Bounds{Records: 2, Bytes: 1 << 20, Search: time.Minute}); !slices.Equal(got, c.want) {
+		if got := pages(t, archive, q, Bounds{Records: 2, Bytes: 1 << 20, Search: time.Minute}); !slices.Equal(got,
+			c.want) {
 			t.Errorf("%q %+v, by pages: %v, want %v", c.contains, c.query, got, c.want)
 		}
 	}
@@ -82,7 +83,8 @@ func TestContainsGoesOn(t *testing.T) {
 	q := Query{Contains: []byte("x"), From: 1}
 	looked := 0
 	for ended := false; !ended; looked++ {
-		p, err := Live(l, streams).Page(q, Bounds{Records: 1, Bytes: 1, Search: time.Nanosecond}, func(Record) error { return nil })
+		p, err := Live(l, streams).Page(q, Bounds{Records: 1, Bytes: 1, Search: time.Nanosecond},
+			func(Record) error { return nil })
 		if err != nil || !p.End && p.Last.Seq < q.From {
 			t.Fatalf("%+v, %v: want a place behind %d", p, err, q.From)
 		}

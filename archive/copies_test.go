@@ -15,9 +15,13 @@ import (
 func TestCopiedLinesCountOnce(t *testing.T) {
 	dir := t.TempDir()
 	sheet := func(since int64, part uint64) *StartSheet {
-		lost := ledger.Port{ID: "a", Proof: ledger.ProofNumbers, Heard: true, Frames: ledger.Frames{Missing: 1, MissingUnseen: 1}}
+		lost := ledger.Port{
+			ID: "a", Proof: ledger.ProofNumbers, Heard: true,
+			Frames: ledger.Frames{Missing: 1, MissingUnseen: 1},
+		}
 		return &StartSheet{
-			End: "stopped", Identity: "ab", Sheet: ledger.NewSheet(since+1e9, since, []ledger.Port{lost}), Part: part > 0, Parts: part,
+			End: "stopped", Identity: "ab", Sheet: ledger.NewSheet(since+1e9, since, []ledger.Port{lost}),
+			Part: part > 0, Parts: part,
 		}
 	}
 	for _, s := range []*StartSheet{sheet(1e9, 1), sheet(1e9, 2), sheet(1e9, 0), sheet(5e9, 0), sheet(9e9, 1)} {
@@ -32,9 +36,10 @@ func TestCopiedLinesCountOnce(t *testing.T) {
 	}
 	lines := slices.Collect(bytes.Lines(whole))
 	for name, text := range map[string][]byte{
-		"none":             whole,
-		"all of them":      slices.Concat(whole, whole),
-		"each, at once":    slices.Concat(lines[0], lines[0], lines[1], lines[1], lines[2], lines[2], lines[3], lines[3], lines[4], lines[4]),
+		"none":        whole,
+		"all of them": slices.Concat(whole, whole),
+		"each, at once": slices.Concat(lines[0], lines[0], lines[1], lines[1], lines[2], lines[2], lines[3],
+			lines[3], lines[4], lines[4]),
 		"the first behind": slices.Concat(whole, lines[0]),
 		"the parts later":  slices.Concat(whole, lines[1], lines[0], lines[4]),
 	} {

@@ -240,7 +240,8 @@ func (c *Cursor) Next() (rec seglog.Record, of *Stream, ok bool, err error) {
 	}
 	c.empty, c.last = 0, Mark{Seq: rec.Seq, Time: rec.Time}
 	q, t := &c.Query, c.stream(rec.Stream)
-	if !t.takes || q.Since > rec.Time || q.Until > 0 && q.Until < rec.Time || !q.contains(Payload(&t.Stream, rec.Data)) {
+	if !t.takes || q.Since > rec.Time || q.Until > 0 && q.Until < rec.Time ||
+		!q.contains(Payload(&t.Stream, rec.Data)) {
 		return rec, nil, false, nil
 	}
 	return rec, &t.Stream, true, nil

@@ -139,7 +139,11 @@ func TestEveryWayFindsTheSameRecords(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, s := range []Stream{{Source: "a", Frame: "line"}, {Source: "b", Frame: "line"}, {Source: "a", Frame: "line", Quarantine: true}} {
+		for _, s := range []Stream{
+			{Source: "a", Frame: "line"},
+			{Source: "b", Frame: "line"},
+			{Source: "a", Frame: "line", Quarantine: true},
+		} {
 			if _, err := streams.Number(s); err != nil {
 				t.Fatal(err)
 			}
@@ -166,7 +170,8 @@ func TestEveryWayFindsTheSameRecords(t *testing.T) {
 		for range 20 {
 			q := Query{
 				Source: []string{"", "a", "b"}[rng.IntN(3)], Quarantine: rng.IntN(3) == 0,
-				From: uint64(rng.IntN(2) * rng.IntN(len(all)+2)), Since: int64(rng.IntN(2)) * (1 + rng.Int64N(now+1000)),
+				From:  uint64(rng.IntN(2) * rng.IntN(len(all)+2)),
+				Since: int64(rng.IntN(2)) * (1 + rng.Int64N(now+1000)),
 			}
 			if rng.IntN(3) == 0 {
 				q.Until = 1 + rng.Int64N(now+1000)
@@ -178,7 +183,8 @@ func TestEveryWayFindsTheSameRecords(t *testing.T) {
 			for i, r := range all {
 				seq := uint64(i + 1)
 				source, waste := []string{"a", "b", "a", ""}[r.stream-1], r.stream == 3
-				if seq >= q.From && (q.Before == 0 || seq < q.Before) && (q.Source == "" || q.Source == source) && q.Quarantine == waste &&
+				if seq >= q.From && (q.Before == 0 || seq < q.Before) && (q.Source == "" || q.Source == source) &&
+					q.Quarantine == waste &&
 					r.at >= q.Since && (q.Until == 0 || r.at <= q.Until) {
 					want = append(want, seq)
 				}
@@ -191,8 +197,10 @@ func TestEveryWayFindsTheSameRecords(t *testing.T) {
 				"the running log": sequences(t, live.Records(Cursor{Query: q})),
 				"the folder":      sequences(t, folder.Records(Cursor{Query: q})),
 				"pages":           pages(t, live, q, bounded(1+rng.IntN(300))),
-				"small pages":     pages(t, live, q, Bounds{Records: 1 << 20, Bytes: 500 + rng.IntN(20_000), Search: time.Hour}),
-				"short pages":     pages(t, live, q, Bounds{Records: 1 << 20, Bytes: 1 << 30, Search: time.Millisecond}),
+				"small pages": pages(t, live, q,
+					Bounds{Records: 1 << 20, Bytes: 500 + rng.IntN(20_000), Search: time.Hour}),
+				"short pages": pages(t, live, q,
+					Bounds{Records: 1 << 20, Bytes: 1 << 30, Search: time.Millisecond}),
 			} {
 				if !slices.Equal(got, want) {
 					t.Fatalf("seed %d, %+v: %s has %v, want %v", seed, q, name, got, want)

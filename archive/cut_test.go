@@ -22,13 +22,20 @@ func TestHistoryThatIsNotWhatItWas(t *testing.T) {
 		"another of its size": func(_ *testing.T, path string, b []byte) error {
 			return os.WriteFile(path, bytes.ReplaceAll(b, []byte(`"a"`), []byte(`"b"`)), 0o600)
 		},
-		"a longer one": func(_ *testing.T, path string, b []byte) error { return os.WriteFile(path, append(b, b...)[1:], 0o600) },
+		"a longer one": func(_ *testing.T, path string,
+			b []byte,
+		) error {
+			return os.WriteFile(path, append(b, b...)[1:], 0o600)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			var last StartSheet
 			for n := range uint64(3) {
-				p := ledger.Port{ID: "a", Proof: ledger.ProofNumbers, Frames: ledger.Frames{Missing: 1, MissingUnseen: 1}}
+				p := ledger.Port{
+					ID: "a", Proof: ledger.ProofNumbers,
+					Frames: ledger.Frames{Missing: 1, MissingUnseen: 1},
+				}
 				last = StartSheet{End: "test", Sheet: ledger.NewSheet(int64(n+2)*1e9, int64(n+1)*1e9, []ledger.Port{p})}
 				if err := last.Keep(dir); err != nil {
 					t.Fatal(err)

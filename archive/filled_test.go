@@ -23,22 +23,41 @@ func TestWhatWasFilledAndNotStoredIsMissing(t *testing.T) {
 		missing  uint64
 		left     []ledger.Gap
 	}{
-		"the log has none": {ports, []ledger.Gap{{From: 4, To: 6}, {From: 9, To: 9}}, 4, []ledger.Gap{{From: 2, To: 2}, {From: 4, To: 6}, {From: 9, To: 9}}},
-		"the log has two":  {ports, []ledger.Gap{{From: 5, To: 5}, {From: 15, To: 16}}, 1, []ledger.Gap{{From: 2, To: 2}, {From: 5, To: 5}}},
-		"it is leaving":    {leaving, []ledger.Gap{{From: 5, To: 5}}, 1, []ledger.Gap{{From: 2, To: 2}, {From: 5, To: 5}}},
-		"it is damaged":    {ports, []ledger.Gap{{From: 5, To: 1 << 60}}, 0, []ledger.Gap{{From: 2, To: 2}}},
+		"the log has none": {
+			ports,
+			[]ledger.Gap{{From: 4, To: 6}, {From: 9, To: 9}},
+			4,
+			[]ledger.Gap{{From: 2, To: 2}, {From: 4, To: 6}, {From: 9, To: 9}},
+		},
+		"the log has two": {
+			ports,
+			[]ledger.Gap{{From: 5, To: 5}, {From: 15, To: 16}},
+			1,
+			[]ledger.Gap{{From: 2, To: 2}, {From: 5, To: 5}},
+		},
+		"it is leaving": {
+			leaving,
+			[]ledger.Gap{{From: 5, To: 5}},
+			1,
+			[]ledger.Gap{{From: 2, To: 2}, {From: 5, To: 5}},
+		},
+		"it is damaged": {ports, []ledger.Gap{{From: 5, To: 1 << 60}}, 0, []ledger.Gap{{From: 2, To: 2}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &StartSheet{LogStored: 11} // 10 is the last frame that it knows to be stored
 			accounts := c.accounts(s)
 			*accounts = []ledger.Port{{ID: "a"}}
 			s.Sheet.At = 77
-			s.Reach("a", []ledger.Position{{Device: 1, Epoch: 1, Last: 25, Gaps: []ledger.Gap{{From: 2, To: 2}}, Filled: c.filled}}, nil)
+			s.Reach("a", []ledger.Position{{
+				Device: 1, Epoch: 1, Last: 25, Gaps: []ledger.Gap{{From: 2, To: 2}},
+				Filled: c.filled,
+			}}, nil)
 			if _, err := s.Replay(log, streams, 0); err != nil {
 				t.Fatal(err)
 			}
 			p := (*accounts)[0]
-			if f := p.Frames; f.Missing != c.missing || f.MissingUnseen != c.missing || f.Late != 0 || (p.LastLoss == 77) != (c.missing > 0) {
+			if f := p.Frames; f.Missing != c.missing || f.MissingUnseen != c.missing || f.Late != 0 ||
+				(p.LastLoss == 77) != (c.missing > 0) {
 				t.Errorf("%+v, lost last at %d; want %d missing, and none late", f, p.LastLoss, c.missing)
 			}
 			at := s.Positions["a"][0]
@@ -57,23 +76,39 @@ func TestWhatWasInFlightAndNotStoredIsMissing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	log, streams := logOf(t, illFolder{dir, &atomic.Int64{}, &atomic.Int64{}, &atomic.Int64{}}, 9, 10, 11, 13, 17, 15, 18)
+	log, streams := logOf(t, illFolder{dir, &atomic.Int64{}, &atomic.Int64{}, &atomic.Int64{}}, 9, 10, 11, 13, 17, 15,
+		18)
 	for name, c := range map[string]struct {
 		last, inFlight uint64
 		gaps           []ledger.Gap
 		missing        uint64
 		left           []ledger.Gap
 	}{
-		"three are lost":                {25, 15, nil, 3, []ledger.Gap{{From: 12, To: 12}, {From: 14, To: 14}, {From: 16, To: 16}}},
-		"one was missing before":        {25, 14, []ledger.Gap{{From: 16, To: 16}}, 2, []ledger.Gap{{From: 12, To: 12}, {From: 14, To: 14}, {From: 16, To: 16}}},
-		"two came behind the sheet":     {16, 6, nil, 3, []ledger.Gap{{From: 12, To: 12}, {From: 14, To: 14}, {From: 16, To: 16}}},
+		"three are lost": {
+			25, 15, nil, 3,
+			[]ledger.Gap{{From: 12, To: 12}, {From: 14, To: 14}, {From: 16, To: 16}},
+		},
+		"one was missing before": {
+			25, 14,
+			[]ledger.Gap{{From: 16, To: 16}},
+			2,
+			[]ledger.Gap{{From: 12, To: 12}, {From: 14, To: 14}, {From: 16, To: 16}},
+		},
+		"two came behind the sheet": {
+			16, 6, nil, 3,
+			[]ledger.Gap{{From: 12, To: 12}, {From: 14, To: 14}, {From: 16, To: 16}},
+		},
 		"the sheet says less in flight": {25, 14, nil, 0, nil},
-		"another device is ahead":       {10, 15, nil, 3, []ledger.Gap{{From: 12, To: 12}, {From: 14, To: 14}, {From: 16, To: 16}}},
+		"another device is ahead": {
+			10, 15, nil, 3,
+			[]ledger.Gap{{From: 12, To: 12}, {From: 14, To: 14}, {From: 16, To: 16}},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &StartSheet{LogStored: 2}
 			s.Sheet.Ports = []ledger.Port{{ID: "a", Frames: ledger.Frames{InFlight: c.inFlight}}}
-			s.Reach("a", []ledger.Position{{Device: 1, Epoch: 1, Last: 10, Gaps: c.gaps}}, []ledger.Position{{Device: 1, Epoch: 1, Last: c.last}})
+			s.Reach("a", []ledger.Position{{Device: 1, Epoch: 1, Last: 10, Gaps: c.gaps}},
+				[]ledger.Position{{Device: 1, Epoch: 1, Last: c.last}})
 			if _, err := s.Replay(log, streams, 0); err != nil {
 				t.Fatal(err)
 			}
@@ -100,7 +135,8 @@ func TestAStreamBeginsBelowWhatTheSheetKnows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	log, streams := logOf(t, illFolder{dir, &atomic.Int64{}, &atomic.Int64{}, &atomic.Int64{}}, 20, 24, 25, 10, 12, 11, 15, 26)
+	log, streams := logOf(t, illFolder{dir, &atomic.Int64{}, &atomic.Int64{}, &atomic.Int64{}}, 20, 24, 25, 10, 12, 11,
+		15, 26)
 	first := uint64(20)
 	for name, c := range map[string]struct {
 		first   *uint64
@@ -108,7 +144,10 @@ func TestAStreamBeginsBelowWhatTheSheetKnows(t *testing.T) {
 	}{"it began in this start": {&first, 6}, "it was there before": {nil, 0}} {
 		s := &StartSheet{LogStored: 3}
 		s.Sheet.Ports = []ledger.Port{{ID: "a"}}
-		s.Reach("a", []ledger.Position{{Device: 1, Epoch: 1, First: c.first, Last: 25, Gaps: []ledger.Gap{{From: 21, To: 23}}}}, nil)
+		s.Reach("a", []ledger.Position{{
+			Device: 1, Epoch: 1, First: c.first, Last: 25,
+			Gaps: []ledger.Gap{{From: 21, To: 23}},
+		}}, nil)
 		if _, err := s.Replay(log, streams, 0); err != nil {
 			t.Fatal(err)
 		}

@@ -53,7 +53,10 @@ func (h *twoHistories) both(f func(dir string) error) {
 // sheet is one of this moment, of a source that has lost something, or not.
 func (h *twoHistories) sheet() ledger.Sheet {
 	h.now += 1e9
-	p := ledger.Port{ID: fmt.Sprintf("a%d", h.rng.IntN(100)), State: ledger.StateOpen, Proof: ledger.ProofNumbers, Heard: true}
+	p := ledger.Port{
+		ID: fmt.Sprintf("a%d", h.rng.IntN(100)), State: ledger.StateOpen, Proof: ledger.ProofNumbers,
+		Heard: true,
+	}
 	f := &p.Frames
 	switch h.rng.IntN(5) {
 	case 0:
@@ -149,7 +152,10 @@ func (h *twoHistories) past(dir string) string {
 // and whatever was acknowledged before or behind that; a folded history stays small.
 func testFoldedAndWhole(t *testing.T) {
 	for seed := range uint64(3) {
-		h := &twoHistories{t: t, rng: rand.New(rand.NewPCG(seed, 3)), folded: t.TempDir(), whole: t.TempDir(), now: 1e18, since: 1e18, identity: strings.Repeat("0", 32)}
+		h := &twoHistories{
+			t: t, rng: rand.New(rand.NewPCG(seed, 3)), folded: t.TempDir(), whole: t.TempDir(),
+			now: 1e18, since: 1e18, identity: strings.Repeat("0", 32),
+		}
 		var done []string
 		var ack *Ack
 		marked, folds := StartSheet{}, 0
@@ -240,7 +246,8 @@ func TestKillWhileTheHistoryIsFolded(t *testing.T) {
 			t.Errorf("%s: %+v, %v; want %d", name, p, err, starts)
 		}
 		hourlyFrom(t, dir, 1000)
-		if p, err := PastOf(dir, "", nil, nil); err != nil || p.Starts != starts+1 || !strings.HasPrefix(readText(t, dir), foldedHead) {
+		if p, err := PastOf(dir, "", nil, nil); err != nil || p.Starts != starts+1 ||
+			!strings.HasPrefix(readText(t, dir), foldedHead) {
 			t.Errorf("%s, and another start: %+v, %v; want %d", name, p, err, starts+1)
 		}
 		if c.is == after {

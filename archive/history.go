@@ -284,7 +284,8 @@ func (e *historyEnd) has(s *StartSheet) bool {
 	if !s.Part {
 		return s.sameStart(e.newest)
 	}
-	return slices.ContainsFunc(e.parts, func(p *StartSheet) bool { return p.isPartOf(s) && s.Parts != 0 && p.Parts == s.Parts })
+	return slices.ContainsFunc(e.parts,
+		func(p *StartSheet) bool { return p.isPartOf(s) && s.Parts != 0 && p.Parts == s.Parts })
 }
 
 func readEnd(f *os.File) (e historyEnd, err error) {

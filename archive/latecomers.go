@@ -13,22 +13,25 @@ import (
 // device comes in whichever is free, and the lane that it comes in is told how far the others are,
 // which is in no record of the log.
 type latecomers struct {
-	from    *StartSheet
-	acked   ledger.Time                          // when what was lost was acknowledged behind the sheet; 0: it was not, or that was passed
+	from *StartSheet
+	// when what was lost was acknowledged behind the sheet; 0: it was not, or that was passed
+	acked   ledger.Time
 	books   map[string]*ledger.Book              // by address
 	counted reached                              // by the sheet, by address
 	came    map[string]map[ledger.Stream]string  // the lane in which a device was last, by address
 	afloat  map[string]map[ledger.Stream]*afloat // by lane
 	removed bool                                 // the log has removed records behind the sheet
-	doubt   uint64                               // records that are gone, or cannot be read, and of which nobody knows what they had
-	heard   map[string]map[ledger.Stream]bool    // devices that came behind the last of those, by address
-	last    reached                              // the highest number that came, by address
+	// records that are gone, or cannot be read, and of which nobody knows what they had
+	doubt uint64
+	heard map[string]map[ledger.Stream]bool // devices that came behind the last of those, by address
+	last  reached                           // the highest number that came, by address
 }
 
 func newLatecomers(from *StartSheet, acked ledger.Time) *latecomers {
 	return &latecomers{
 		from: from, acked: acked, books: map[string]*ledger.Book{}, counted: reached{},
-		came: map[string]map[ledger.Stream]string{}, afloat: from.afloat(), heard: map[string]map[ledger.Stream]bool{}, last: reached{},
+		came: map[string]map[ledger.Stream]string{}, afloat: from.afloat(), heard: map[string]map[ledger.Stream]bool{},
+		last: reached{},
 	}
 }
 
@@ -180,7 +183,8 @@ func (l *latecomers) post() {
 func (l *latecomers) forget() {
 	for lane, ps := range l.from.Positions {
 		heard := l.heard[AddressOf(lane)]
-		l.from.Positions[lane] = slices.DeleteFunc(slices.Clone(ps), func(p ledger.Position) bool { return !heard[idOf(p)] })
+		l.from.Positions[lane] = slices.DeleteFunc(slices.Clone(ps),
+			func(p ledger.Position) bool { return !heard[idOf(p)] })
 	}
 }
 
@@ -223,7 +227,8 @@ func (l *latecomers) newAccount(address string) *ledger.Port {
 	source, _, _ := strings.Cut(address, "/")
 	all := &l.from.Sheet.Ports
 	*all = append(*all, ledger.Port{
-		ID: source, State: ledger.StateStopped, Heard: true, Proof: ledger.ProofNumbers, Unread: map[string]uint64{}, Outages: []ledger.Outage{},
+		ID: source, State: ledger.StateStopped, Heard: true, Proof: ledger.ProofNumbers, Unread: map[string]uint64{},
+		Outages: []ledger.Outage{},
 	})
 	return &(*all)[len(*all)-1]
 }

@@ -9,12 +9,21 @@ import (
 )
 
 func TestMarkAsText(t *testing.T) {
-	for _, m := range []Mark{{}, {Seq: 7}, {Log: [16]byte{1, 15: 2}}, {Log: [16]byte{9}, Seq: 1 << 40}, {Log: [16]byte{9}, Seq: 3, Time: 1}} {
+	for _, m := range []Mark{
+		{},
+		{Seq: 7},
+		{Log: [16]byte{1, 15: 2}},
+		{Log: [16]byte{9}, Seq: 1 << 40},
+		{Log: [16]byte{9}, Seq: 3, Time: 1},
+	} {
 		if got, err := ParseMark(m.String()); err != nil || got != m {
 			t.Errorf("%v is read as %v, %v", m, got, err)
 		}
 	}
-	for _, text := range []string{"", "-", "x", "-1", "1e3", "12-3", "00-1", m16 + "-", m16 + "-1-x", m16 + "-1-1-1", m16 + "0-1", "18446744073709551615"} {
+	for _, text := range []string{
+		"", "-", "x", "-1", "1e3", "12-3", "00-1", m16 + "-", m16 + "-1-x", m16 + "-1-1-1",
+		m16 + "0-1", "18446744073709551615",
+	} {
 		if m, err := ParseMark(text); err == nil {
 			t.Errorf("%q is read as %v", text, m)
 		}

@@ -22,7 +22,9 @@ const replayTries = 3
 //
 // goOn names lanes whose books go on. Those books have what the records of these lanes say, or will
 // have it, so that nothing of it is posted here; nor is anything of another lane of their address.
-func (s *StartSheet) Replay(log *seglog.Log, streams *Streams, acked ledger.Time, goOn ...string) (last int64, err error) {
+func (s *StartSheet) Replay(log *seglog.Log, streams *Streams, acked ledger.Time, goOn ...string) (last int64,
+	err error,
+) {
 	if s.Positions == nil {
 		s.Positions = map[string][]ledger.Position{}
 	}

@@ -168,7 +168,10 @@ func TestReplayBehindDamage(t *testing.T) {
 			if err := os.WriteFile(file, b, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			s := &StartSheet{LogStored: 51, Positions: map[string][]ledger.Position{"a": {{Device: 1, Epoch: 1, Last: 50}}}}
+			s := &StartSheet{
+				LogStored: 51,
+				Positions: map[string][]ledger.Position{"a": {{Device: 1, Epoch: 1, Last: 50}}},
+			}
 			s.Sheet.Ports = []ledger.Port{{ID: "a"}}
 			_, err = s.Replay(log, streams, 0)
 			if damage := (*seglog.CorruptError)(nil); !errors.As(err, &damage) {

@@ -42,10 +42,11 @@ type StartSheet struct {
 	Left string `json:"left,omitempty"`
 	// Waiting is the bytes of connections that nobody had read then, by source: they are lost if
 	// the start does not go on.
-	Waiting    map[string]uint64 `json:"waiting,omitempty"`
-	Sheet      ledger.Sheet      `json:"sheet"`
-	LogStored  uint64            `json:"log_stored"`  // last record of the log that Positions know of
-	LogDurable uint64            `json:"log_durable"` // last record reported durable: a log that ends before has lost some
+	Waiting   map[string]uint64 `json:"waiting,omitempty"`
+	Sheet     ledger.Sheet      `json:"sheet"`
+	LogStored uint64            `json:"log_stored"` // last record of the log that Positions know of
+	// last record reported durable: a log that ends before has lost some
+	LogDurable uint64 `json:"log_durable"`
 	// Positions says up to where numbers are stored, or dropped and counted, by source.
 	Positions map[string][]ledger.Position `json:"positions"`
 	// Seen is the highest numbers that the sheet has counted, of sources of which something was in
@@ -259,7 +260,10 @@ func SetTornAside(dir string) (aside string, err error) {
 // Rebuilt stands for the sheet of a start that left none: it has only what the log's records, from
 // first to last, say.
 func Rebuilt(first, last uint64) *StartSheet {
-	s := &StartSheet{End: causeRebuilt, Uncertain: true, LogStored: max(first, 1) - 1, Sheet: ledger.NewSheet(0, 0, nil)}
+	s := &StartSheet{
+		End: causeRebuilt, Uncertain: true, LogStored: max(first, 1) - 1,
+		Sheet: ledger.NewSheet(0, 0, nil),
+	}
 	if last > rebuildRecords {
 		s.LogStored = max(s.LogStored, last-rebuildRecords)
 	}
@@ -272,7 +276,8 @@ func (s *StartSheet) HasNone() bool { return s.End == causeRebuilt }
 // KnowsNoEnd reports whether the sheet was made of a log whose last records are gone: the numbers
 // in them are not known, so nothing behind them can be called missing a second time.
 func (s *StartSheet) KnowsNoEnd(stored uint64) bool {
-	return s.End == causeRebuilt && slices.ContainsFunc(s.Found, func(m ledger.MissingRecords) bool { return m.To >= stored })
+	return s.End == causeRebuilt &&
+		slices.ContainsFunc(s.Found, func(m ledger.MissingRecords) bool { return m.To >= stored })
 }
 
 // Expect is what the sheet says that the log holds.

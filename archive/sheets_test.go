@@ -67,7 +67,8 @@ func TestTornLineOfTheHistory(t *testing.T) {
 
 func TestWithin(t *testing.T) {
 	for name, want := range map[string]bool{
-		"plant": true, "plant/10.0.0.7": true, "plant/10.0.0.7/2": true, "plant-2": false, "plan": false, "other/plant": false,
+		"plant": true, "plant/10.0.0.7": true, "plant/10.0.0.7/2": true, "plant-2": false, "plan": false,
+		"other/plant": false,
 	} {
 		if Within(name, "plant") != want {
 			t.Errorf("%s is within plant: %v", name, !want)
@@ -80,7 +81,8 @@ func TestWithin(t *testing.T) {
 
 func TestAddressOf(t *testing.T) {
 	for name, want := range map[string]string{
-		"plant": "plant", "plant/10.0.0.7": "plant/10.0.0.7", "plant/10.0.0.7/2": "plant/10.0.0.7", "plant/fe80::1/12": "plant/fe80::1",
+		"plant": "plant", "plant/10.0.0.7": "plant/10.0.0.7", "plant/10.0.0.7/2": "plant/10.0.0.7",
+		"plant/fe80::1/12": "plant/fe80::1",
 	} {
 		if got := AddressOf(name); got != want {
 			t.Errorf("the address of %s is %s, want %s", name, got, want)
@@ -122,14 +124,18 @@ func TestTakeBackCountsNothingTwice(t *testing.T) {
 		return map[string][]ledger.Position{"a": {{Device: 1, Epoch: 1, Last: last}}}
 	}
 	s := &StartSheet{LogStored: 20, Positions: at(23), Unsynced: map[string]Span{"a": {3, 20, 18}}}
-	s.Sheet.Ports = []ledger.Port{{ID: "a", Frames: ledger.Frames{OK: 20, Stored: 20, Durable: 2, Missing: 4, MissingUnseen: 4}}}
+	s.Sheet.Ports = []ledger.Port{{
+		ID:     "a",
+		Frames: ledger.Frames{OK: 20, Stored: 20, Durable: 2, Missing: 4, MissingUnseen: 4},
+	}}
 	if lost, err := s.TakeBack(log, streams, 6); lost != 14 || err != nil {
 		t.Errorf("%d frames lost, %v; want 14", lost, err)
 	}
 	if _, err := s.Replay(log, streams, 0); err != nil {
 		t.Fatal(err)
 	}
-	if f := s.Sheet.Ports[0].Frames; f.Missing != 4 || f.Stored != 6 || f.InFlight != 14 || s.Positions["a"][0].Last != 23 {
+	if f := s.Sheet.Ports[0].Frames; f.Missing != 4 || f.Stored != 6 || f.InFlight != 14 ||
+		s.Positions["a"][0].Last != 23 {
 		t.Errorf("%+v, the numbers go on behind %d", f, s.Positions["a"][0].Last)
 	}
 	// So is it where the source is leaving, and has another account.
@@ -209,12 +215,16 @@ func TestTornSheetTakesNoGoodOnesPlace(t *testing.T) {
 func TestSettleNamesWhatWaited(t *testing.T) {
 	s := StartSheet{
 		Left: "stopped on request", Waiting: map[string]uint64{"net": 300},
-		Sheet: ledger.Sheet{Ports: []ledger.Port{{ID: "net", Unread: map[string]uint64{CauseStopped: 5}}, {ID: "other"}}},
+		Sheet: ledger.Sheet{Ports: []ledger.Port{
+			{ID: "net", Unread: map[string]uint64{CauseStopped: 5}},
+			{ID: "other"},
+		}},
 	}
 	was := s.Sheet.Judge()
 	s.Sheet.Verdict = &was
 	s.Settle()
-	if p := s.Sheet.Ports; s.End != "stopped on request" || s.Left != "" || p[0].Unread[CauseStopped] != 305 || p[1].Unread != nil {
+	if p := s.Sheet.Ports; s.End != "stopped on request" || s.Left != "" || p[0].Unread[CauseStopped] != 305 ||
+		p[1].Unread != nil {
 		t.Errorf("%+v", s)
 	}
 	if s.Sheet.Verdict.Level != ledger.Bad {

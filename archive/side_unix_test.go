@@ -44,7 +44,8 @@ func TestSideFileThatIsNone(t *testing.T) {
 			if err := put(filepath.Join(dir, name)); err != nil {
 				t.Fatal(err)
 			}
-			if err := use(dir); err == nil || !strings.Contains(err.Error(), name+" is no ordinary file: move it away") {
+			if err := use(dir); err == nil ||
+				!strings.Contains(err.Error(), name+" is no ordinary file: move it away") {
 				t.Errorf("%s in the place of %s: %v", kind, name, err)
 			}
 		}
@@ -58,12 +59,14 @@ func TestSideFileThatCannotBeWritten(t *testing.T) {
 		currentFile + ".part": func(dir string) error { return (&StartSheet{}).Save(dir, false) },
 	}
 	for name, use := range uses {
-		for kind, put := range map[string]func(path string, mode uint32) error{"pipe": syscall.Mkfifo, "folder": syscall.Mkdir} {
+		for kind, put := range map[string]func(path string,
+			mode uint32) error{"pipe": syscall.Mkfifo, "folder": syscall.Mkdir} {
 			dir := t.TempDir()
 			if err := put(filepath.Join(dir, name), 0o700); err != nil {
 				t.Fatal(err)
 			}
-			if err := use(dir); err == nil || !strings.Contains(err.Error(), name+" is no ordinary file: move it away") {
+			if err := use(dir); err == nil ||
+				!strings.Contains(err.Error(), name+" is no ordinary file: move it away") {
 				t.Errorf("%s in the place of %s: %v", kind, name, err)
 			}
 		}

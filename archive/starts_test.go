@@ -49,7 +49,8 @@ func TestLastStarts(t *testing.T) {
 		t.Fatal(err)
 	}
 	starts, more, err = LastStarts(dir, 9)
-	if got := fmt.Sprint(ends(starts)); got != "[end 4 end 2 end 1 end 0]" || more || err == nil || !strings.Contains(err.Error(), "line 4") {
+	if got := fmt.Sprint(ends(starts)); got != "[end 4 end 2 end 1 end 0]" || more || err == nil ||
+		!strings.Contains(err.Error(), "line 4") {
 		t.Errorf("torn: %s %v %v", got, more, err)
 	}
 
@@ -113,7 +114,10 @@ func TestStartsAreWhole(t *testing.T) {
 // Of a loss that is wider than what was named before only the rest is news.
 func TestUntoldIsWhatNobodyNamed(t *testing.T) {
 	part := func(from, to uint64) ledger.MissingRecords { return ledger.MissingRecords{From: from, To: to} }
-	s := &StartSheet{LogMissing: []ledger.MissingRecords{part(1, 4), part(20, 29)}, Found: []ledger.MissingRecords{part(40, 40)}}
+	s := &StartSheet{
+		LogMissing: []ledger.MissingRecords{part(1, 4), part(20, 29)},
+		Found:      []ledger.MissingRecords{part(40, 40)},
+	}
 	for _, c := range []struct{ missing, want []ledger.MissingRecords }{
 		{[]ledger.MissingRecords{part(20, 29)}, nil},
 		{[]ledger.MissingRecords{part(22, 23)}, nil},

@@ -190,7 +190,8 @@ func NewStreams(dir string) (s *Streams, aside string, err error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, "", err
 	}
-	if err := os.Remove(filepath.Join(dir, streamsCopy)); err != nil && !errors.Is(err, fs.ErrNotExist) { // it is damaged, too
+	// it is damaged, too
+	if err := os.Remove(filepath.Join(dir, streamsCopy)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, "", err
 	}
 	return &Streams{dir: dir}, aside, sys.SyncDir(dir)
@@ -357,7 +358,8 @@ func (s *Streams) Numbers(wants []Stream) (numbers []uint32, err error) {
 // finds one of the two at path, at any moment.
 func replaceFile(path, before string, b []byte, durable bool) (err error) {
 	part := path + ".part"
-	if st, err := os.Stat(part); err != nil || st.Mode().IsRegular() { // what a link leads to, or another name, stays as it is
+	// what a link leads to, or another name, stays as it is
+	if st, err := os.Stat(part); err != nil || st.Mode().IsRegular() {
 		if err := os.Remove(part); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -373,7 +375,8 @@ func replaceFile(path, before string, b []byte, durable bool) (err error) {
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
-	if st, err := os.Lstat(path); before != "" && err == nil && st.Mode().IsRegular() { // what is no file is not what was written here
+	// what is no file is not what was written here
+	if st, err := os.Lstat(path); before != "" && err == nil && st.Mode().IsRegular() {
 		if err := keep(path, before); err != nil {
 			return err
 		}

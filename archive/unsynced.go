@@ -57,7 +57,9 @@ func (s *StartSheet) TakeBack(log *seglog.Log, streams *Streams, end uint64) (lo
 
 // stillThere counts the frames in a part of the log that the sheet does not know to be durable, by
 // source, and the records in gaps there.
-func (s *StartSheet) stillThere(log *seglog.Log, streams *Streams, part Span) (found map[string]uint64, gone uint64, err error) {
+func (s *StartSheet) stillThere(log *seglog.Log, streams *Streams, part Span) (found map[string]uint64, gone uint64,
+	err error,
+) {
 	found = map[string]uint64{}
 	r := log.NewReader(part.First)
 	defer r.Close()

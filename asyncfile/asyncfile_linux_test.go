@@ -152,7 +152,8 @@ func TestSharedMapThatManyLengthen(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(got, want) || t.Failed() {
-			t.Fatalf("round %d, %d files: %d bytes, want %d%s", round, len(files), len(got), len(want), firstDifference(got, want))
+			t.Fatalf("round %d, %d files: %d bytes, want %d%s", round, len(files), len(got), len(want),
+				firstDifference(got, want))
 		}
 	}
 }
@@ -303,14 +304,19 @@ func TestDirect(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ops := []Op{{Buf: Aligned(Align), Off: 0}, {Buf: Aligned(Align), Off: Align}, {Buf: Aligned(Align), Off: 8 * Align}}
+		ops := []Op{
+			{Buf: Aligned(Align), Off: 0},
+			{Buf: Aligned(Align), Off: Align},
+			{Buf: Aligned(Align), Off: 8 * Align},
+		}
 		if _, err := batch.Submit(ops); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := batch.Reap(nil, 3); err != nil {
 			t.Fatal(err)
 		}
-		if ops[0].N != Align || ops[0].Err != nil || ops[1].N != 100 || ops[1].Err != io.EOF || ops[2].N != 0 || ops[2].Err != io.EOF {
+		if ops[0].N != Align || ops[0].Err != nil || ops[1].N != 100 || ops[1].Err != io.EOF || ops[2].N != 0 ||
+			ops[2].Err != io.EOF {
 			t.Errorf("%s: %+v", b, []any{ops[0].N, ops[0].Err, ops[1].N, ops[1].Err, ops[2].N, ops[2].Err})
 		}
 		if err := errors.Join(batch.Close(), f.Close()); err != nil {
@@ -390,7 +396,8 @@ func TestChainBreaksAtEveryIndex(t *testing.T) {
 			switch {
 			case passing && (err != nil || written != n || counts.Breaks != 1 || counts.Whole != 1):
 				t.Fatalf("%v at %d: %d, %v, %v", cause, at, written, counts, err)
-			case !passing && (!errors.Is(err, cause) || written != at || failed != at || counts.LastIndex != at || counts.Errors[cause] != 1):
+			case !passing && (!errors.Is(err, cause) || written != at || failed != at || counts.LastIndex != at ||
+				counts.Errors[cause] != 1):
 				t.Fatalf("%v at %d: %d, %v, %v", cause, at, written, counts, err)
 			}
 			if !passing && at == n {

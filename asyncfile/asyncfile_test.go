@@ -68,7 +68,8 @@ func TestNothingGiven(t *testing.T) {
 		}
 		op := Op{Kind: Kind(77)}
 		err = b.SubmitOne(&op)
-		if done, reapErr := b.Reap(nil, b.InFlight()); err == nil && (reapErr != nil || len(done) != 1 || op.Err == nil) {
+		if done, reapErr := b.Reap(nil, b.InFlight()); err == nil &&
+			(reapErr != nil || len(done) != 1 || op.Err == nil) {
 			t.Errorf("%s: no kind: %v, %v", s.name, op.Err, reapErr)
 		}
 		if err := errors.Join(b.Close(), b.Close(), s.f.Close()); err != nil {
@@ -78,7 +79,8 @@ func TestNothingGiven(t *testing.T) {
 			t.Errorf("%s: after close: %v", s.name, err)
 		}
 	}
-	if l := NewLines(strings.NewReader("a\nb"), math.MaxInt); !l.Next() || string(l.Bytes()) != "a" || len(l.buf) > maxLine {
+	if l := NewLines(strings.NewReader("a\nb"), math.MaxInt); !l.Next() || string(l.Bytes()) != "a" ||
+		len(l.buf) > maxLine {
 		t.Errorf("chunks of any size: %q of %d", l.Bytes(), len(l.buf))
 	}
 }
@@ -104,7 +106,8 @@ func TestOneOperationTwice(t *testing.T) {
 		if err := one.SubmitOne(&copied); err != nil {
 			t.Errorf("%s: a copy: %v", s.name, err)
 		}
-		if done, err := one.Reap(nil, 2); err != nil || len(done) != 2 || done[0] == done[1] || op.Err != nil || copied.Err != nil {
+		if done, err := one.Reap(nil, 2); err != nil || len(done) != 2 || done[0] == done[1] || op.Err != nil ||
+			copied.Err != nil {
 			t.Errorf("%s: %v, %v", s.name, done, err)
 		}
 		ops := make([]Op, 2)
@@ -114,7 +117,9 @@ func TestOneOperationTwice(t *testing.T) {
 		if n, err := one.Submit(ops); n != 0 || !errors.Is(err, ErrBusy) {
 			t.Errorf("%s: the same ones: %d, %v", s.name, n, err)
 		}
-		if err := errors.Join(one.SubmitOne(&op), one.Close(), two.SubmitOne(&op), two.Close(), s.f.Close()); err != nil { // what ended with its batch is free
+		// what ended with its batch is free
+		if err := errors.Join(one.SubmitOne(&op), one.Close(), two.SubmitOne(&op), two.Close(),
+			s.f.Close()); err != nil {
 			t.Errorf("%s: %v", s.name, err)
 		}
 	}
@@ -252,7 +257,8 @@ func TestLines(t *testing.T) {
 		var got []string
 		for lines.Next() {
 			got = append(got, string(lines.Bytes()))
-			if at := lines.Offset(); !strings.HasPrefix(string(text[at:]), string(lines.Bytes())) || at > 0 && text[at-1] != '\n' {
+			if at := lines.Offset(); !strings.HasPrefix(string(text[at:]), string(lines.Bytes())) ||
+				at > 0 && text[at-1] != '\n' {
 				t.Fatalf("line %d is not at %d", len(got), at)
 			}
 		}
@@ -333,7 +339,10 @@ func TestDetect(t *testing.T) {
 				_ = s.Bytes()
 			}
 		}, []string{"binary"}},
-		{"as it should be", text, func(r io.Reader) { io.CopyBuffer(struct{ io.Writer }{io.Discard}, r, make([]byte, 64<<10)) }, nil},
+		{
+			"as it should be", text,
+			func(r io.Reader) { io.CopyBuffer(struct{ io.Writer }{io.Discard}, r, make([]byte, 64<<10)) }, nil,
+		},
 		{"one byte at a time", text[:100_000], func(r io.Reader) {
 			for b := make([]byte, 1); ; {
 				if _, err := r.Read(b); err != nil {

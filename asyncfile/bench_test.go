@@ -78,7 +78,8 @@ func BenchmarkLines(b *testing.B) {
 	path := filepath.Join(b.TempDir(), "text")
 	var text strings.Builder
 	for i := range 200_000 {
-		fmt.Fprintf(&text, "2026-11-20T07:30:%02d.%06dZ INFO plc-%d channel=%d value=%d unit=degC%s\n", i%60, i, i%16, i%64, i%900, strings.Repeat("x", i%40))
+		fmt.Fprintf(&text, "2026-11-20T07:30:%02d.%06dZ INFO plc-%d channel=%d value=%d unit=degC%s\n", i%60, i, i%16,
+			i%64, i%900, strings.Repeat("x", i%40))
 	}
 	if err := os.WriteFile(path, []byte(text.String()), 0o600); err != nil {
 		b.Fatal(err)

@@ -125,7 +125,8 @@ func (c ChainCounts) String() string {
 		kinds = append(kinds, fmt.Sprintf("%v ×%d", error(e), n))
 	}
 	sort.Strings(kinds)
-	line := fmt.Sprintf("%d of %d batches whole (%.2f %%), %d of %d parts, %d taken up again", c.Whole, c.Chains, 100*c.SuccessRate(), c.Written, c.Parts, c.Breaks)
+	line := fmt.Sprintf("%d of %d batches whole (%.2f %%), %d of %d parts, %d taken up again", c.Whole, c.Chains,
+		100*c.SuccessRate(), c.Written, c.Parts, c.Breaks)
 	if len(kinds) > 0 {
 		line += fmt.Sprintf("; %s, last at index %d", strings.Join(kinds, ", "), c.LastIndex)
 	}

@@ -133,7 +133,8 @@ func differ(t *testing.T, all []*subject, n int) {
 		for _, s := range all {
 			got, b, err := step.run(t, s)
 			if got != wantN || !sameErr(err, wantErr) || !bytes.Equal(b, want) {
-				t.Fatalf("operation %d: %v: %s: %d, %v; the model: %d, %v%s", i, step, s.name, got, err, wantN, wantErr, firstDifference(b, want))
+				t.Fatalf("operation %d: %v: %s: %d, %v; the model: %d, %v%s", i, step, s.name, got, err, wantN, wantErr,
+					firstDifference(b, want))
 			}
 		}
 	}
@@ -142,7 +143,8 @@ func differ(t *testing.T, all []*subject, n int) {
 			t.Errorf("%s: %v", s.name, err)
 		}
 		if b, err := os.ReadFile(s.path); err != nil || !bytes.Equal(b, m.b) {
-			t.Errorf("%s: at the end: %v: %d bytes, the model has %d%s", s.name, err, len(b), len(m.b), firstDifference(b, m.b))
+			t.Errorf("%s: at the end: %v: %d bytes, the model has %d%s", s.name, err, len(b), len(m.b),
+				firstDifference(b, m.b))
 		}
 		if _, err := s.f.ReadAt(make([]byte, 1), 0); !errors.Is(err, os.ErrClosed) {
 			t.Errorf("%s: read after close: %v", s.name, err)

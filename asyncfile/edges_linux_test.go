@@ -108,12 +108,17 @@ func outcomeOf(n int64, err error, b []byte) outcome {
 // backend, and what package os does there must be the answer: a map panicked near the end of all
 // offsets, a window took writes that it could never hand over, files of /proc were empty.
 func TestEveryCallAtEveryEdge(t *testing.T) {
-	offsets := []int64{math.MinInt64, -1, 0, 1, 4999, 9_990, 10_000, 10_001, 1 << 20, math.MaxInt64 - 4096, math.MaxInt64 - 9, math.MaxInt64}
+	offsets := []int64{
+		math.MinInt64, -1, 0, 1, 4999, 9_990, 10_000, 10_001, 1 << 20, math.MaxInt64 - 4096,
+		math.MaxInt64 - 9, math.MaxInt64,
+	}
 	subjects := map[string]Config{
-		"std": {Backend: Std}, "auto": {}, "auto for a map": {Cached: true}, "window": {Backend: Std, Buffer: 3000}, "mmap": {Backend: Mmap},
+		"std": {Backend: Std}, "auto": {}, "auto for a map": {Cached: true}, "window": {Backend: Std, Buffer: 3000},
+		"mmap":        {Backend: Mmap},
 		"mmap shared": {Backend: Mmap, Shared: true}, "uring": {Backend: Uring},
 	}
-	ways := map[string]func(File) (calls, error){"": nil, " in batches": inBatches, " with a sync": withSync, " in chains": inChains}
+	ways := map[string]func(File) (calls,
+		error){"": nil, " in batches": inBatches, " with a sync": withSync, " in chains": inChains}
 	for name, cfg := range subjects {
 		for way, wrap := range ways {
 			everyCall(t, name+way, cfg, wrap, offsets)
@@ -207,7 +212,8 @@ func everyCall(t *testing.T, name string, cfg Config, wrap func(File) (calls, er
 			dir := t.TempDir()
 			path := kind.make(t, filepath.Join(dir, "a"))
 			opened, err := Open(path, cfg)
-			if errors.Is(err, ErrUnavailable) && cfg.Backend == Mmap && strings.HasPrefix(kind.name, "made by the kernel") {
+			if errors.Is(err, ErrUnavailable) && cfg.Backend == Mmap &&
+				strings.HasPrefix(kind.name, "made by the kernel") {
 				return
 			}
 			if err != nil {
@@ -238,7 +244,8 @@ func everyCall(t *testing.T, name string, cfg Config, wrap func(File) (calls, er
 			}
 			edges(t, offsets, same)
 			same("close", func(f calls) outcome { return outcomeOf(0, f.Close(), nil) })
-			same("read after close", func(f calls) outcome { n, err := f.ReadAt(make([]byte, 1), 0); return outcomeOf(int64(n), err, nil) })
+			same("read after close",
+				func(f calls) outcome { n, err := f.ReadAt(make([]byte, 1), 0); return outcomeOf(int64(n), err, nil) })
 			if !kind.read { // of others a sync may have failed before, which counts more
 				same("sync after close", func(f calls) outcome { return outcomeOf(0, f.Sync(), nil) })
 			}
@@ -305,7 +312,8 @@ func TestWhatIsNoFile(t *testing.T) {
 			if err == nil {
 				f.Close()
 			}
-			if err == nil || !strings.Contains(err.Error(), "not a regular file") || !strings.Contains(err.Error(), path) {
+			if err == nil || !strings.Contains(err.Error(), "not a regular file") ||
+				!strings.Contains(err.Error(), path) {
 				t.Errorf("%s: %v", path, err)
 			}
 		}
@@ -313,7 +321,8 @@ func TestWhatIsNoFile(t *testing.T) {
 	if _, err := Open(filepath.Join(dir, "absent"), Config{}); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a file that is not there: %v", err)
 	}
-	f, err := Open(link(t, filepath.Join(dir, "new"), filepath.Join(dir, "to nothing")), Config{Create: true, Perm: 0o640})
+	f, err := Open(link(t, filepath.Join(dir, "new"), filepath.Join(dir, "to nothing")),
+		Config{Create: true, Perm: 0o640})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -499,12 +508,18 @@ func TestPopulate(t *testing.T) {
 	if share, err := CachedShare(os.DevNull); err == nil {
 		t.Errorf("%.2f of a device is cached", share)
 	}
-	for _, cfg := range []Config{{Backend: Mmap, Populate: true}, {Backend: Mmap, Huge: true}, {Backend: Mmap, Populate: true, Huge: true, Write: true}} {
+	for _, cfg := range []Config{
+		{Backend: Mmap, Populate: true},
+		{Backend: Mmap, Huge: true},
+		{Backend: Mmap, Populate: true, Huge: true, Write: true},
+	} {
 		f, err := Open(path, cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if ready, why := residentOf(t, path), f.Choice().Why; cfg.Populate && !strings.Contains(why, "as they are touched") != (ready == len(want)) || !cfg.Populate && ready != 0 {
+		if ready, why := residentOf(t, path),
+			f.Choice().Why; cfg.Populate && !strings.Contains(why, "as they are touched") != (ready == len(want)) ||
+			!cfg.Populate && ready != 0 {
 			t.Errorf("%+v: %d of %d bytes are mapped before anything is read (%s)", cfg, ready, len(want), why)
 		}
 		got := make([]byte, len(want))

@@ -38,7 +38,8 @@ type AccessError struct {
 
 // Error is one line.
 func (e *AccessError) Error() string {
-	return fmt.Sprintf("%s %s: nothing at offset %d: the file was truncated by others, or the disk is full or broken", e.Op, e.Path, e.Off)
+	return fmt.Sprintf("%s %s: nothing at offset %d: the file was truncated by others, or the disk is full or broken",
+		e.Op, e.Path, e.Off)
 }
 
 // Unwrap returns the fault.
@@ -89,7 +90,9 @@ type Config struct {
 	// What the file is for: Auto chooses by these.
 	Cached bool // most of it is in the page cache, or will be
 	Depth  int  // operations that are wanted in flight at a time; see NewBatch
-	Direct bool // past the page cache (O_DIRECT): offsets, lengths and memory in multiples of Align. Not with Mmap or Buffer
+	// past the page cache (O_DIRECT): offsets, lengths and memory in multiples of Align. Not with
+	// Mmap or Buffer
+	Direct bool
 
 	// Buffer is the size in bytes of a window that reads ahead and gathers adjacent writes; Std
 	// only. 0 means none. What is in the window can be seen through this File alone until Sync,
@@ -292,7 +295,8 @@ func again(err error) bool {
 // aligned refuses what direct access cannot do, before the kernel does it with EINVAL.
 func aligned(op, path string, b []byte, off int64) error {
 	if (int64(sys.AddressOf(b))|int64(len(b))|off)&(Align-1) != 0 {
-		return fmt.Errorf("%s %s: %d bytes at %d: %w: want multiples of %d; Aligned gives such memory", op, path, len(b), off, ErrAlignment, Align)
+		return fmt.Errorf("%s %s: %d bytes at %d: %w: want multiples of %d; Aligned gives such memory", op, path,
+			len(b), off, ErrAlignment, Align)
 	}
 	return nil
 }

@@ -61,7 +61,8 @@ func (l *Lines) more() bool {
 		}
 		if l.hi == len(l.buf) {
 			if len(l.buf) >= maxLine {
-				l.ended, l.err = true, fmt.Errorf("line at %d: longer than %d bytes; is this a text file?", l.at-int64(seen), maxLine)
+				l.ended, l.err = true,
+					fmt.Errorf("line at %d: longer than %d bytes; is this a text file?", l.at-int64(seen), maxLine)
 				break
 			}
 			l.buf = append(l.buf, make([]byte, len(l.buf))...)

@@ -197,7 +197,8 @@ func (f *ringFile) chainOnce(parts [][]byte, sync bool, p *progress) error {
 		b := parts[p.written+i][skip:]
 		skip = 0
 		f.bufs[i].Reset(b)
-		if f.ops[i].Write(f.file, &f.bufs[i], at); len(b) == 0 { // which the kernel refuses where os.File does not ask it
+		// which the kernel refuses where os.File does not ask it
+		if f.ops[i].Write(f.file, &f.bufs[i], at); len(b) == 0 {
 			f.ops[i].Nop()
 		}
 		f.script.part(&f.ops[i], len(b))

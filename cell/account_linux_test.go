@@ -29,7 +29,8 @@ func TestAccountAgainstPlainSums(t *testing.T) {
 			}
 			last = woke
 			next, skipped := a.Next(release, woke)
-			if (next-release)%period != 0 || next <= woke || next-period > woke && skipped > 0 || next != release+time.Duration(1+skipped)*period {
+			if (next-release)%period != 0 || next <= woke || next-period > woke && skipped > 0 ||
+				next != release+time.Duration(1+skipped)*period {
 				t.Fatalf("%d: behind the release at %v, done at %v, comes %v", i, release, woke, next)
 			}
 			release, missed = next, missed+skipped
@@ -37,7 +38,8 @@ func TestAccountAgainstPlainSums(t *testing.T) {
 		s := a.Stats()
 		slices.Sort(late)
 		n := len(late)
-		if s.Cycles != uint64(n) || s.Missed != missed || s.Latency.Count != uint64(n) || s.Latency.Min != time.Duration(late[0]) || s.Latency.Max != time.Duration(late[n-1]) {
+		if s.Cycles != uint64(n) || s.Missed != missed || s.Latency.Count != uint64(n) ||
+			s.Latency.Min != time.Duration(late[0]) || s.Latency.Max != time.Duration(late[n-1]) {
 			t.Fatalf("%+v of %v", s, late)
 		}
 		for _, q := range []float64{0, 0.5, 0.99, 1} {
@@ -53,7 +55,8 @@ func TestAccountAgainstPlainSums(t *testing.T) {
 		if cells != uint64(n) {
 			t.Fatalf("%d in cells, of %d", cells, n)
 		}
-		if want := stddev(gaps); math.Abs(float64(s.PeriodStddev)-want) > 1e-3*want+1e3 { // squares of s lose what is below a µs
+		// squares of s lose what is below a µs
+		if want := stddev(gaps); math.Abs(float64(s.PeriodStddev)-want) > 1e-3*want+1e3 {
 			t.Fatalf("standard deviation %v, want %v", s.PeriodStddev, time.Duration(want))
 		}
 	})

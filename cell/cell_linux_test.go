@@ -29,7 +29,8 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asParent) == "" {
 		testenv.NoLeaks(m)
 	}
-	c, err := Start(context.Background(), Config{Task: does.With(os.Getenv(asParent)), Period: time.Millisecond, Runaway: time.Hour})
+	c, err := Start(context.Background(),
+		Config{Task: does.With(os.Getenv(asParent)), Period: time.Millisecond, Runaway: time.Hour})
 	if err != nil {
 		fmt.Println(err)
 		os.Exit(1)
@@ -100,7 +101,11 @@ var does = Register("does", func(c *Self, what string) (Step, error) {
 // TestKeepsTime: a cell runs its periods, each release a period behind the one before, and
 // allocates nothing.
 func TestKeepsTime(t *testing.T) {
-	c, err := Start(t.Context(), Config{Task: echoes.With(3), Period: 2 * time.Millisecond, Count: 100, In: &ipc.RingConfig{}, Out: &ipc.RingConfig{Slot: 40}})
+	c, err := Start(t.Context(),
+		Config{
+			Task: echoes.With(3), Period: 2 * time.Millisecond, Count: 100, In: &ipc.RingConfig{},
+			Out: &ipc.RingConfig{Slot: 40},
+		})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +149,8 @@ func TestKeepsTime(t *testing.T) {
 	if heard != 7*3 {
 		t.Errorf("it was sent 7, which it makes 3 times as much, and says %d", heard)
 	}
-	if l := s.Latency; l.Min > l.Quantile(0.5) || l.Quantile(0.5) > l.Quantile(0.99) || l.Quantile(0.99) > l.Max || l.Mean < l.Min || l.Mean > l.Max {
+	if l := s.Latency; l.Min > l.Quantile(0.5) || l.Quantile(0.5) > l.Quantile(0.99) || l.Quantile(0.99) > l.Max ||
+		l.Mean < l.Min || l.Mean > l.Max {
 		t.Errorf("latencies %+v", l)
 	}
 	t.Logf("lacking %q; %+v", c.Lacking(), s)
@@ -189,7 +195,8 @@ func TestBadTasks(t *testing.T) {
 			if what == "blocks" || what == "sleeps" || what == "computes" {
 				runaway = 20 * time.Millisecond
 			}
-			s, err := Run(t.Context(), Config{Task: does.With(what), Period: time.Millisecond, Count: 1000, Runaway: runaway, Strict: true})
+			s, err := Run(t.Context(),
+				Config{Task: does.With(what), Period: time.Millisecond, Count: 1000, Runaway: runaway, Strict: true})
 			switch {
 			case want == "" && err != nil:
 				t.Error(err)
@@ -221,8 +228,10 @@ func TestAllocationsAreCounted(t *testing.T) {
 func TestRunawayIsKilledByTheKernel(t *testing.T) {
 	mayFIFO(t)
 	began := time.Now()
-	_, err := Run(t.Context(), Config{Task: does.With("computes"), Period: time.Millisecond, Priority: 1, Runaway: 50 * time.Millisecond})
-	if err == nil || !strings.Contains(err.Error(), "killed it within a step: the kernel, if that has computed for 50ms") {
+	_, err := Run(t.Context(),
+		Config{Task: does.With("computes"), Period: time.Millisecond, Priority: 1, Runaway: 50 * time.Millisecond})
+	if err == nil || !strings.Contains(err.Error(),
+		"killed it within a step: the kernel, if that has computed for 50ms") {
 		if err != nil && strings.Contains(err.Error(), "not come back") {
 			t.Skipf("SKIPPED: the kernel has let it run for %v: RLIMIT_RTTIME counts by ticks; try a machine that does less", time.Since(began))
 		}
@@ -266,7 +275,8 @@ func TestClasses(t *testing.T) {
 			t.Errorf("%d threads of a real-time class", n)
 		}
 		want := (order{Period: cfg.Period, Priority: cfg.Priority, Budget: cfg.Budget}).scheduling()
-		if s, err := rt.GetScheduling(c.TID()); err != nil || s.Policy != want.Policy || s.Priority != want.Priority || s.Runtime != want.Runtime {
+		if s, err := rt.GetScheduling(c.TID()); err != nil || s.Policy != want.Policy || s.Priority != want.Priority ||
+			s.Runtime != want.Runtime {
 			t.Errorf("it is in %v, want %v: %v", s, want, err)
 		}
 		if cpus, _ := rt.Affinity(c.TID()); cfg.CPU != nil && cpus.String() != one.String() {
@@ -283,7 +293,8 @@ func TestClasses(t *testing.T) {
 
 // TestWithoutRights: it runs all the same, and says what is missing and how to get it.
 func TestWithoutRights(t *testing.T) {
-	c, err := Start(t.Context(), Config{Task: does.With("loses its rights"), Period: time.Millisecond, Priority: 80, Count: 20})
+	c, err := Start(t.Context(),
+		Config{Task: does.With("loses its rights"), Period: time.Millisecond, Priority: 80, Count: 20})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -368,7 +379,10 @@ func TestSignalStorm(t *testing.T) {
 	}
 	defer c.Close()
 	for range 500 {
-		for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGURG, syscall.SIGWINCH, syscall.SIGUSR1} {
+		for _, s := range []syscall.Signal{
+			syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGURG,
+			syscall.SIGWINCH, syscall.SIGUSR1,
+		} {
 			if err := syscall.Kill(c.PID(), s); err != nil {
 				t.Fatal(err)
 			}
@@ -385,7 +399,8 @@ func TestSignalStorm(t *testing.T) {
 // another thread, which may be the one that has the cell's from then on: it is made what the one
 // before was, and time goes on.
 func TestGoroutineThatBlocks(t *testing.T) {
-	c, err := Start(t.Context(), Config{Task: does.With("starts a goroutine that blocks"), Period: time.Millisecond, Priority: 1})
+	c, err := Start(t.Context(),
+		Config{Task: does.With("starts a goroutine that blocks"), Period: time.Millisecond, Priority: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -54,7 +54,8 @@ const (
 
 // become is the whole life of a cell.
 func become() int {
-	runtime.LockOSThread()                                         // the main thread, which lives as long as the process
+	// the main thread, which lives as long as the process
+	runtime.LockOSThread()
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP) // the parent says when it is over
 	conn, err := ipc.Inherit(os.NewFile(linkFD, "cell"), linkConfig)
 	if err != nil {
@@ -275,7 +276,11 @@ func (c *child) endWithParent() {
 
 // keepHouse looks at what was allocated. It allocates nothing itself.
 func (c *child) keepHouse(ready chan<- struct{}) {
-	samples := []metrics.Sample{{Name: "/gc/heap/allocs:objects"}, {Name: "/gc/heap/tiny/allocs:objects"}, {Name: "/gc/heap/allocs:bytes"}}
+	samples := []metrics.Sample{
+		{Name: "/gc/heap/allocs:objects"},
+		{Name: "/gc/heap/tiny/allocs:objects"},
+		{Name: "/gc/heap/allocs:bytes"},
+	}
 	metrics.Read(samples)
 	tick := time.NewTicker(houseEvery)
 	close(ready)

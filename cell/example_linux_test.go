@@ -20,7 +20,8 @@ var pulse = cell.Register("pulse", func(c *cell.Self, to uint64) (cell.Step, err
 
 // The program's main calls cell.Main first; here TestMain does.
 func Example() {
-	c, err := cell.Start(context.Background(), cell.Config{Task: pulse.With(10), Period: time.Millisecond, Priority: 50})
+	c, err := cell.Start(context.Background(),
+		cell.Config{Task: pulse.With(10), Period: time.Millisecond, Priority: 50})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -72,7 +72,8 @@ func Start(ctx context.Context, cfg Config) (*Cell, error) {
 	}
 	if !first.Ready {
 		<-c.ended
-		return nil, errors.Join(cmp.Or(c.err, fmt.Errorf("cell %s: it ended before it was set up", cfg.Task.name)), c.release())
+		return nil, errors.Join(cmp.Or(c.err, fmt.Errorf("cell %s: it ended before it was set up", cfg.Task.name)),
+			c.release())
 	}
 	c.lacking = first.Lacking
 	go c.watch(ctx)
@@ -126,8 +127,9 @@ func (c *Cell) launch() (<-chan report, error) {
 	cfg := c.cfg
 	b, err := json.Marshal(order{
 		Parent: os.Getpid(),
-		Task:   cfg.Task.name, Arg: cfg.Task.arg, Period: cfg.Period, Count: cfg.Count, Priority: cfg.Priority, Budget: cfg.Budget,
-		CPU: cfg.CPU, Strict: cfg.Strict, Runaway: cfg.Runaway, In: cfg.In, Out: cfg.Out,
+		Task:   cfg.Task.name, Arg: cfg.Task.arg, Period: cfg.Period, Count: cfg.Count, Priority: cfg.Priority,
+		Budget: cfg.Budget,
+		CPU:    cfg.CPU, Strict: cfg.Strict, Runaway: cfg.Runaway, In: cfg.In, Out: cfg.Out,
 	})
 	if err == nil {
 		err = conn.Send(ipc.Message{Data: b, Files: files})

@@ -48,7 +48,8 @@ var forms = map[string]form{
 func fieldOf(f reflect.StructField) field {
 	t := f.Tag
 	out := field{
-		key: t.Get("yaml"), about: t.Get("about"), one: strings.Fields(t.Get("one")), min: t.Get("min"), max: t.Get("max"),
+		key: t.Get("yaml"), about: t.Get("about"), one: strings.Fields(t.Get("one")), min: t.Get("min"),
+		max:  t.Get("max"),
 		form: forms[t.Get("form")], need: t.Get("need") != "", secret: t.Get("secret") != "",
 	}
 	if f.Type == reflect.TypeFor[string]() && out.key == "kind" {

@@ -71,10 +71,12 @@ func (c Config) WithDefaults() Config {
 func (c Config) Validate() error {
 	p := checked(c)
 	if c.Isolate == "process" && c.Read.Strategy == Pipeline {
-		p.add("isolate", "process goes with read.strategy ring, blocking or polling: the stages of pipeline are of one process")
+		p.add("isolate",
+			"process goes with read.strategy ring, blocking or polling: the stages of pipeline are of one process")
 	}
 	if c.KeepsTime() && (c.Read.Strategy != string(reader.Ring) || c.Read.Mode != string(reader.Latency)) {
-		p.add("isolate", "cell goes with read.strategy ring and read.mode latency, where one thread waits for all ports and is woken by each")
+		p.add("isolate",
+			"cell goes with read.strategy ring and read.mode latency, where one thread waits for all ports and is woken by each")
 	}
 	p.under("cell", c.Cell.Validate())
 	p.under("log", c.Log.Validate())
@@ -91,11 +93,13 @@ func (c Config) Validate() error {
 		}
 		seen[s.ID] = true
 		if c.Isolated() && s.Overflow == OverflowSpill {
-			p.add(path+".overflow", "spill does not go with isolate: process or cell, where what waits for the log lies in memory that outlives the recorder: "+
-				"want block, or isolate: none")
+			p.add(path+".overflow",
+				"spill does not go with isolate: process or cell, where what waits for the log lies in memory that outlives the recorder: "+
+					"want block, or isolate: none")
 		}
 		if c.KeepsTime() && s.TCP.All() {
-			p.add(path+".tcp.peers", "all does not go with isolate: cell, whose reader takes no memory for a peer that comes while it keeps time: want first, newest, or isolate: process")
+			p.add(path+".tcp.peers",
+				"all does not go with isolate: cell, whose reader takes no memory for a peer that comes while it keeps time: want first, newest, or isolate: process")
 		}
 	}
 	p = append(p, c.validateForward()...)
@@ -322,7 +326,9 @@ func address(network, text string, listens bool) (host, why string) {
 		return "", fmt.Sprintf("%q: port %q: want %d to 65535", text, port, least)
 	}
 	if !isHost(host) {
-		return "", fmt.Sprintf("%q: host %q: want an address, as 127.0.0.1 or ::1, or a name of letters, digits, - and .", text, host)
+		return "",
+			fmt.Sprintf("%q: host %q: want an address, as 127.0.0.1 or ::1, or a name of letters, digits, - and .",
+				text, host)
 	}
 	return host, ""
 }
@@ -336,7 +342,8 @@ func isHost(host string) bool {
 	}
 	numbers := true
 	for label := range strings.SplitSeq(strings.TrimSuffix(host, "."), ".") {
-		if label == "" || len(label) > 63 || strings.Trim(label, "-") != label || strings.ContainsFunc(label, isNoneOfAName) {
+		if label == "" || len(label) > 63 || strings.Trim(label, "-") != label ||
+			strings.ContainsFunc(label, isNoneOfAName) {
 			return false
 		}
 		_, err := strconv.ParseUint(label, 10, 64)
@@ -407,7 +414,8 @@ func (r Read) Reader() reader.Config {
 		r.Strategy = string(reader.Blocking)
 	}
 	return reader.Config{
-		Strategy: reader.Strategy(r.Strategy), Mode: reader.Mode(r.Mode), Tick: r.Tick, Spin: r.Spin, Readers: r.Readers,
+		Strategy: reader.Strategy(r.Strategy), Mode: reader.Mode(r.Mode), Tick: r.Tick, Spin: r.Spin,
+		Readers: r.Readers,
 	}
 }
 

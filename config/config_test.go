@@ -43,11 +43,20 @@ func TestWrongConfigs(t *testing.T) {
 	for _, c := range []struct{ yaml, want string }{
 		{"sorces: []", `line 1: unknown key "sorces"; did you mean "sources"?`},
 		{"log:\n  dri: x", `line 2: log: unknown key "dri"; did you mean "dir"?`},
-		{"sources:\n  - id: a\n    serial: {port: x, buad: 9600}\n    frame: raw", `line 3: sources[0].serial: unknown key "buad"; did you mean "baud"?`},
-		{source("udp: {listen: ':9000'}, frame: raw, peers: all"), `sources[0]: unknown key "peers" here; it belongs in tcp`},
+		{
+			"sources:\n  - id: a\n    serial: {port: x, buad: 9600}\n    frame: raw",
+			`line 3: sources[0].serial: unknown key "buad"; did you mean "baud"?`,
+		},
+		{
+			source("udp: {listen: ':9000'}, frame: raw, peers: all"),
+			`sources[0]: unknown key "peers" here; it belongs in tcp`,
+		},
 		{source("serial: {port: x, peers: all}, frame: raw"), `unknown key "peers" here; it belongs in sources[].tcp`},
 		{source("frame: raw, peer: all"), `unknown key "peer"; did you mean "peers", in tcp?`},
-		{"listen: off", `line 1: unknown key "listen" here; it belongs in api, forward[], sources[].tcp or sources[].udp`},
+		{
+			"listen: off",
+			`line 1: unknown key "listen" here; it belongs in api, forward[], sources[].tcp or sources[].udp`,
+		},
 		{"log: {sources: []}", `log: unknown key "sources" here; it belongs at the top level`},
 		{"log: [1", "line 1"},
 		{"log: {sync: sometimes}", `log.sync: "sometimes": want always, batch, interval or never`},
@@ -75,7 +84,10 @@ func TestWrongConfigs(t *testing.T) {
 		{"", "the file is empty"},
 		{"# nothing but this\n", "the file is empty"},
 		{"---\n", "the file is empty"},
-		{"log:\n  dir: " + strings.Repeat("[", 100_000) + strings.Repeat("]", 100_000), "line 2: brackets, braces or dashes within each other, 100 deep"},
+		{
+			"log:\n  dir: " + strings.Repeat("[", 100_000) + strings.Repeat("]", 100_000),
+			"line 2: brackets, braces or dashes within each other, 100 deep",
+		},
 		{"log: " + strings.Repeat("{\na: ", 101), "line 101: brackets"},
 		{"sources:\n" + strings.Repeat("- ", 100_000), "line 2: brackets"},
 		{"log: {dir: a}\n---\nlog: {dir: b}", "line 3: a second document begins: want one"},
@@ -105,7 +117,10 @@ func TestWrongConfigs(t *testing.T) {
 		{source("serial: {port: x}, udp: {listen: ':1'}, frame: raw"), "exactly one"},
 		{source("serial: {baud: 9600}, frame: raw"), "port: is missing"},
 		{source("serial: {port: x, baud: 1}, frame: raw"), "sources[0].serial.baud: 1: want 50 to 20000000"},
-		{source("serial: {port: x, baud: fast}, frame: raw"), `line 1: sources[0].serial.baud: "fast": want a whole number`},
+		{
+			source("serial: {port: x, baud: fast}, frame: raw"),
+			`line 1: sources[0].serial.baud: "fast": want a whole number`,
+		},
 		{source("serial: {port: x, parity: maybe}, frame: raw"), "parity"},
 		{source("serial: {port: x}"), "sources[0].frame: is missing"},
 		{source("serial: {port: x}, frame: tally129"), "want tally128, modbus"},
@@ -115,55 +130,112 @@ func TestWrongConfigs(t *testing.T) {
 		{source("serial: {port: x}, frame: raw, overflow: explode"), "overflow"},
 		{source("serial: {port: x}, frame: raw, buffer: 1KiB"), "buffer"},
 		{source("serial: {port: x}, frame: raw, spill: {max: 1GiB}"), "sources[0].spill: goes with overflow: spill"},
-		{source("serial: {port: x}, frame: raw, overflow: spill, spill: {max: 1MiB}"), "line 1: sources[0].spill.max: 1MiB: want 4MiB to 16TiB"},
-		{source("serial: {port: x}, frame: raw, overflow: spill, spill: {max: much}"), `line 1: sources[0].spill.max: "much": want a number with KiB`},
+		{
+			source("serial: {port: x}, frame: raw, overflow: spill, spill: {max: 1MiB}"),
+			"line 1: sources[0].spill.max: 1MiB: want 4MiB to 16TiB",
+		},
+		{
+			source("serial: {port: x}, frame: raw, overflow: spill, spill: {max: much}"),
+			`line 1: sources[0].spill.max: "much": want a number with KiB`,
+		},
 		{source(`serial: {port: x}, frame: raw, overflow: spill, spill: {path: "a\x00"}`), "sources[0].spill.path"},
-		{source("serial: {port: x}, frame: raw, overflow: spill, buffer: 64KiB"), "sources[0].buffer: 64KiB: overflow: spill wants at least 256KiB"},
-		{source("serial: {port: x}, frame: raw, overflow: spill, buffer: 64MiB, spill: {max: 255MiB}"), "sources[0].spill.max: 255MiB: want at least four times the buffer, which is 64MiB"},
-		{"isolate: process\n" + source("serial: {port: x}, frame: raw, overflow: spill"), "line 2: sources[0].overflow: spill does not go with isolate: process or cell"},
+		{
+			source("serial: {port: x}, frame: raw, overflow: spill, buffer: 64KiB"),
+			"sources[0].buffer: 64KiB: overflow: spill wants at least 256KiB",
+		},
+		{
+			source("serial: {port: x}, frame: raw, overflow: spill, buffer: 64MiB, spill: {max: 255MiB}"),
+			"sources[0].spill.max: 255MiB: want at least four times the buffer, which is 64MiB",
+		},
+		{
+			"isolate: process\n" + source("serial: {port: x}, frame: raw, overflow: spill"),
+			"line 2: sources[0].overflow: spill does not go with isolate: process or cell",
+		},
 		{source("tcp: {listen: ':1', dial: ':2'}, frame: raw"), "either listen or dial"},
 		{source("tcp: {dial: nowhere}, frame: raw"), "want host:port"},
 		{source("udp: {dial: ':2'}, frame: raw"), "want listen"},
-		{source("udp: {listen: ':99999'}, frame: raw"), `sources[0].udp.listen: ":99999": port "99999": want 0 to 65535`},
+		{
+			source("udp: {listen: ':99999'}, frame: raw"),
+			`sources[0].udp.listen: ":99999": port "99999": want 0 to 65535`,
+		},
 		{source("udp: {listen: ':-1'}, frame: raw"), "want 0 to 65535"},
 		{source("tcp: {dial: 'plc:0'}, frame: raw"), "want 1 to 65535"},
 		{source("tcp: {listen: ':nothing-known'}, frame: raw"), "want 0 to 65535"},
-		{source("tcp: {listen: '127.1:7000'}, frame: raw"), `sources[0].tcp.listen: "127.1:7000": host "127.1": want an address, as 127.0.0.1 or ::1, or a name`},
+		{
+			source("tcp: {listen: '127.1:7000'}, frame: raw"),
+			`sources[0].tcp.listen: "127.1:7000": host "127.1": want an address, as 127.0.0.1 or ::1, or a name`,
+		},
 		{source("tcp: {listen: '0x7f000001:7000'}, frame: raw"), `host "0x7f000001": want an address`},
 		{source("udp: {listen: '2130706433:7000'}, frame: raw"), `host "2130706433": want an address`},
-		{source("tcp: {dial: '10.0.0.256:7000'}, frame: raw"), `sources[0].tcp.dial: "10.0.0.256:7000": host "10.0.0.256": want an address`},
+		{
+			source("tcp: {dial: '10.0.0.256:7000'}, frame: raw"),
+			`sources[0].tcp.dial: "10.0.0.256:7000": host "10.0.0.256": want an address`,
+		},
 		{source("tcp: {dial: '010.0.0.1:7000'}, frame: raw"), "want an address"},
 		{source("tcp: {dial: 'plc..local:7000'}, frame: raw"), "want an address"},
 		{source("tcp: {dial: 'a plc:7000'}, frame: raw"), "want an address"},
 		{"api: {listen: '127.1:7411'}", `api.listen: "127.1:7411": host "127.1": want an address`},
 		{source("serial: {port: \"/dev/tty\\u0000\"}, frame: raw"), "want no control characters"},
-		{source("serial: {port: /dev/a}, frame: raw}, {id: b, serial: {port: /dev/./a}, frame: raw"), `sources[1].serial.port: "/dev/a" is taken by sources[0].serial.port`},
-		{source("udp: {listen: ':7000'}, frame: raw}, {id: b, udp: {listen: '127.0.0.1:7000'}, frame: raw"), "is taken by sources[0].udp.listen"},
+		{
+			source("serial: {port: /dev/a}, frame: raw}, {id: b, serial: {port: /dev/./a}, frame: raw"),
+			`sources[1].serial.port: "/dev/a" is taken by sources[0].serial.port`,
+		},
+		{
+			source("udp: {listen: ':7000'}, frame: raw}, {id: b, udp: {listen: '127.0.0.1:7000'}, frame: raw"),
+			"is taken by sources[0].udp.listen",
+		},
 		{source("tcp: {listen: '127.0.0.1:7411'}, frame: raw"), "is taken by api.listen"},
 		{
 			source("udp: {listen: 'localhost:7000'}, frame: raw}, {id: b, udp: {listen: '127.0.0.1:07000'}, frame: raw"),
 			`sources[1].udp.listen: "127.0.0.1:07000" is taken by sources[0].udp.listen, "localhost:7000": give one of the two another port, or take it out`,
 		},
-		{source("tcp: {listen: '0.0.0.0:7000'}, frame: raw}, {id: b, tcp: {listen: '[::1]:7000'}, frame: raw"), "is taken by sources[0].tcp.listen"},
-		{source("tcp: {listen: '[::]:7000'}, frame: raw}, {id: b, tcp: {listen: 'Localhost:7000'}, frame: raw"), "is taken by sources[0].tcp.listen"},
+		{
+			source("tcp: {listen: '0.0.0.0:7000'}, frame: raw}, {id: b, tcp: {listen: '[::1]:7000'}, frame: raw"),
+			"is taken by sources[0].tcp.listen",
+		},
+		{
+			source("tcp: {listen: '[::]:7000'}, frame: raw}, {id: b, tcp: {listen: 'Localhost:7000'}, frame: raw"),
+			"is taken by sources[0].tcp.listen",
+		},
 		{source("tcp: {listen: '[::ffff:127.0.0.1]:7000'}, frame: raw}, {id: b, tcp: {listen: '127.0.0.1:7000'}, frame: raw"), "is taken by sources[0].tcp.listen"},
-		{source("tcp: {listen: ':http'}, frame: raw}, {id: b, tcp: {listen: ':80'}, frame: raw"), "is taken by sources[0].tcp.listen"},
+		{
+			source("tcp: {listen: ':http'}, frame: raw}, {id: b, tcp: {listen: ':80'}, frame: raw"),
+			"is taken by sources[0].tcp.listen",
+		},
 		{source("tcp: {listen: ':1', peers: some}, frame: raw"), "want first, newest or all"},
 		{source("tcp: {listen: ':1', max_peers: 2}, frame: raw"), "goes with peers: all"},
-		{"isolate: cell\n" + source("tcp: {listen: ':1', peers: all}, frame: raw"), "sources[0].tcp.peers: all does not go with isolate: cell, whose"},
-		{"isolate: cell\nread: {mode: throughput}\n" + source("udp: {listen: ':1'}, frame: raw"), "isolate: cell goes with read.strategy ring and read.mode latency"},
-		{"isolate: cell\nread: {strategy: pipeline}\n" + source("udp: {listen: ':1'}, frame: raw"), "isolate: cell goes with read.strategy ring"},
+		{
+			"isolate: cell\n" + source("tcp: {listen: ':1', peers: all}, frame: raw"),
+			"sources[0].tcp.peers: all does not go with isolate: cell, whose",
+		},
+		{
+			"isolate: cell\nread: {mode: throughput}\n" + source("udp: {listen: ':1'}, frame: raw"),
+			"isolate: cell goes with read.strategy ring and read.mode latency",
+		},
+		{
+			"isolate: cell\nread: {strategy: pipeline}\n" + source("udp: {listen: ':1'}, frame: raw"),
+			"isolate: cell goes with read.strategy ring",
+		},
 		{"isolate: cell\ncell: {priority: 100}\n" + source("udp: {listen: ':1'}, frame: raw"), "cell.priority: "},
 		{"isolate: cell\ncell: {cpu: 3-1}\n" + source("udp: {listen: ':1'}, frame: raw"), "cell.cpu: CPU list"},
 		{source("tcp: {listen: ':1', peers: all, max_peers: 2000}, frame: raw"), "want 0 to 1024"},
 		{source("udp: {listen: ':1', max_peers: 2}, frame: raw"), "goes with tcp and peers: all"},
 		{source("tcp: {dial: ':1', peers: first}, frame: raw"), "goes with listen"},
 		{source("udp: {listen: ':1', peers: first}, frame: raw"), "goes with tcp"},
-		{source("serial: {port: x}, frame: line, expect: {interval: 1s, tolerance: 20}"), `sources[0].expect.tolerance: "20": want 0% to 50%`},
+		{
+			source("serial: {port: x}, frame: line, expect: {interval: 1s, tolerance: 20}"),
+			`sources[0].expect.tolerance: "20": want 0% to 50%`,
+		},
 		{source("serial: {port: x}, frame: line, expect: {interval: 1s, tolerance: 51%}"), "want 0% to 50%"},
-		{source("serial: {port: x}, frame: line, expect: {tolerance: 10%}"), "sources[0].expect.interval: 0s: want 1ms to 24h"},
+		{
+			source("serial: {port: x}, frame: line, expect: {tolerance: 10%}"),
+			"sources[0].expect.interval: 0s: want 1ms to 24h",
+		},
 		{source("serial: {port: x}, frame: tally128, expect: {interval: 1s}"), "goes with frames that have no numbers"},
-		{source("serial: {port: x}, frame: line, silent_after: 1s, expect: {interval: 1s}"), "want at least two intervals"},
+		{
+			source("serial: {port: x}, frame: line, silent_after: 1s, expect: {interval: 1s}"),
+			"want at least two intervals",
+		},
 		{source("serial: {port: x}, frame: line, silent_after: -1s"), "silent_after: -1s: want 0s to 720h"},
 		{"- 1\n- 2", "line"},
 		{"\x00\x01", ""},
@@ -251,7 +323,8 @@ sources:
 	if err == nil || !strings.Contains(err.Error(), "*here2") {
 		t.Errorf("an alias to nothing gives %v", err)
 	}
-	if b := c.Sources[1]; b.ID != "b" || b.Serial.Port != "/dev/b" || b.Serial.Baud != 9600 || b.Frame.Kind != "raw" || b.Buffer != 64<<10 {
+	if b := c.Sources[1]; b.ID != "b" || b.Serial.Port != "/dev/b" || b.Serial.Baud != 9600 || b.Frame.Kind != "raw" ||
+		b.Buffer != 64<<10 {
 		t.Errorf("read as %+v, %+v", b, b.Serial)
 	}
 	if a := c.Sources[0]; a.ID != "a" || a.Serial.Port != "/dev/a" || c.Log.Dir != "./x" {
@@ -272,7 +345,10 @@ func TestAliasesThatDouble(t *testing.T) {
 
 // Neither filling in defaults nor checking changes what it is asked about.
 func TestChecksChangeNothing(t *testing.T) {
-	c := Config{Sources: []Source{{ID: "a", Serial: &Serial{Port: "x"}, Frame: Frame{Kind: "raw"}}, {ID: "b", TCP: &Net{Listen: ":1"}}}}
+	c := Config{Sources: []Source{
+		{ID: "a", Serial: &Serial{Port: "x"}, Frame: Frame{Kind: "raw"}},
+		{ID: "b", TCP: &Net{Listen: ":1"}},
+	}}
 	full := c.WithDefaults()
 	_ = full.Validate()
 	if c.Log.Dir != "" || c.Sources[0].Overflow != "" || c.Sources[0].Serial.Baud != 0 || c.Sources[1].TCP.Peers != "" {
@@ -352,9 +428,12 @@ func TestZeroIsNoDefault(t *testing.T) {
 // What a host may be: an address, or a name that can be looked up.
 func TestHosts(t *testing.T) {
 	for host, good := range map[string]bool{
-		"": true, "127.0.0.1": true, "::1": true, "fe80::1%eth0": true, "localhost": true, "plc": true, "plc-2.example.org.": true,
-		"3com.example": true, "plc.1": true, "my_plc": true, "m\u00fchle": true, "beef": true, "0xford.example": true,
-		"127.1": false, "2130706433": false, "0x7f000001": false, "0X7F.1": false, "10.0.0.256": false, "010.0.0.1": false, "10.0.0.1.": false,
+		"": true, "127.0.0.1": true, "::1": true, "fe80::1%eth0": true, "localhost": true, "plc": true,
+		"plc-2.example.org.": true,
+		"3com.example":       true, "plc.1": true, "my_plc": true, "m\u00fchle": true, "beef": true,
+		"0xford.example": true,
+		"127.1":          false, "2130706433": false, "0x7f000001": false, "0X7F.1": false, "10.0.0.256": false,
+		"010.0.0.1": false, "10.0.0.1.": false,
 		".": false, "a..b": false, "-a": false, "a-": false, "a b": false, "a/b": false, "::g": false, "*": false,
 		strings.Repeat("a", 64): false, strings.Repeat("a.", 128): false,
 	} {
@@ -367,7 +446,9 @@ func TestHosts(t *testing.T) {
 
 // Brackets in texts and comments are not within each other.
 func TestManyBrackets(t *testing.T) {
-	if _, err := Parse([]byte("log: {dir: a} # [\nsources:\n" + strings.Repeat("- {id: '[', tcp: {listen: \":1\"}, frame: \"[{\"} # [{\n", 200))); err == nil || strings.Contains(err.Error(), "deep") {
+	if _, err := Parse([]byte("log: {dir: a} # [\nsources:\n" +
+		strings.Repeat("- {id: '[', tcp: {listen: \":1\"}, frame: \"[{\"} # [{\n", 200))); err == nil ||
+		strings.Contains(err.Error(), "deep") {
 		t.Error(err)
 	}
 }

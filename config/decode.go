@@ -77,7 +77,11 @@ func document(b []byte) (ast.Node, *Problem) {
 		return nil, &Problem{Text: "the file is empty"}
 	}
 	if line := tooDeep(b); line > 0 {
-		return nil, &Problem{Line: line, Text: fmt.Sprintf("brackets, braces or dashes within each other, %d deep: this is no configuration", maxDepth)}
+		return nil, &Problem{
+			Line: line,
+			Text: fmt.Sprintf("brackets, braces or dashes within each other, %d deep: this is no configuration",
+				maxDepth),
+		}
 	}
 	file, err := parser.ParseBytes(b, 0)
 	if err != nil {
@@ -267,7 +271,8 @@ func (d *decoder) value(path string, n ast.Node, into reflect.Value) {
 	default:
 		text, ok := scalar(n)
 		if address := unquoted(n); !ok && address != "" {
-			d.complain(path, n, "put it in quotes, as %q: without them YAML takes what is before the last colon for a key", address)
+			d.complain(path, n,
+				"put it in quotes, as %q: without them YAML takes what is before the last colon for a key", address)
 			return
 		}
 		if !ok {

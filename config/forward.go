@@ -114,7 +114,8 @@ func (f Forward) validateSubject(separator string) (p Problems) {
 		}
 	}
 	rest := strings.ReplaceAll(f.Subject, SourceToken, "")
-	if n != 1 || slices.Contains(tokens, "") || strings.ContainsAny(rest, wildcards+"{}") || strings.HasPrefix(rest, "$") {
+	if n != 1 || slices.Contains(tokens, "") || strings.ContainsAny(rest, wildcards+"{}") ||
+		strings.HasPrefix(rest, "$") {
 		p.add("subject", "%q: want words with %q between them, one of which is %s", f.Subject, separator, SourceToken)
 	}
 	return p
@@ -126,7 +127,8 @@ func (f Forward) validateMQTT() Problems {
 	if len(f.URLs) == 0 {
 		p.add("urls", "want the broker, as mqtts://host:8883")
 	}
-	if f.Listen != "" || f.MQTT != "" || f.Creds != "" || f.Stream != "" || f.Replicas > 1 || f.MaxAge != 0 || f.MaxBytes != 0 {
+	if f.Listen != "" || f.MQTT != "" || f.Creds != "" || f.Stream != "" || f.Replicas > 1 || f.MaxAge != 0 ||
+		f.MaxBytes != 0 {
 		p.add("to", "mqtt has no listen, mqtt, creds, stream, replicas, max_age or max_bytes: those are of nats")
 	}
 	return p
@@ -142,7 +144,8 @@ func (f Forward) validateEmbedded() (p Problems) {
 		if why != "" {
 			p.add(l.key, "%s, or off", why)
 		} else if !Loopback(host) {
-			p.add(l.key, "%q is open to the network, and the server within asks nobody who they are: run a NATS server of its own, and name it by urls", l.at)
+			p.add(l.key,
+				"%q is open to the network, and the server within asks nobody who they are: run a NATS server of its own, and name it by urls", l.at)
 		}
 	}
 	if f.Replicas > 1 {
@@ -161,7 +164,8 @@ func (f Forward) validateURLs(schemes ...string) (p Problems) {
 	for i, text := range f.URLs {
 		u, err := url.Parse(text)
 		if err != nil || !slices.Contains(schemes, u.Scheme) || u.Host == "" || u.Path != "" || u.User != nil {
-			p.add(fmt.Sprintf("urls[%d]", i), "want %s, without a user", alternatives([]string{schemes[0] + "://host:port", schemes[1] + "://host:port"}))
+			p.add(fmt.Sprintf("urls[%d]", i), "want %s, without a user",
+				alternatives([]string{schemes[0] + "://host:port", schemes[1] + "://host:port"}))
 		}
 	}
 	return p
@@ -187,8 +191,10 @@ func (c Config) validateForward() (p Problems) {
 		if f.Proof && slices.ContainsFunc(c.Sources, func(s Source) bool { return s.ID == ProofToken }) {
 			p.add(path+".proof", "checkpoints have the subject of the source %q: give that another id", ProofToken)
 		}
-		if room := c.Log.Keep.Size - keptSegments*c.Log.Segment; f.Embedded() && c.Log.Keep.Size > 0 && f.MaxBytes > room {
-			p.add(path+".max_bytes", "%s: log.keep.size counts what the server within stores, too: want at most %s", f.MaxBytes, max(room, 0))
+		if room := c.Log.Keep.Size - keptSegments*c.Log.Segment; f.Embedded() && c.Log.Keep.Size > 0 &&
+			f.MaxBytes > room {
+			p.add(path+".max_bytes", "%s: log.keep.size counts what the server within stores, too: want at most %s",
+				f.MaxBytes, max(room, 0))
 		}
 	}
 	if len(c.Forward) > 0 && (c.Log.Sync == "interval" || c.Log.Sync == "never") {

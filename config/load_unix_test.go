@@ -18,10 +18,13 @@ func TestWhatIsNoOrdinaryFile(t *testing.T) {
 		make func(path string) error
 		want string
 	}{
-		"a pipe":    {func(path string) error { return syscall.Mkfifo(path, 0o600) }, none},
-		"a folder":  {func(path string) error { return os.Mkdir(path, 0o700) }, none},
-		"a device":  {func(path string) error { return os.Symlink("/dev/zero", path) }, none},
-		"too large": {func(path string) error { return os.WriteFile(path, make([]byte, maxFile+1), 0o600) }, "has more than"},
+		"a pipe":   {func(path string) error { return syscall.Mkfifo(path, 0o600) }, none},
+		"a folder": {func(path string) error { return os.Mkdir(path, 0o700) }, none},
+		"a device": {func(path string) error { return os.Symlink("/dev/zero", path) }, none},
+		"too large": {
+			func(path string) error { return os.WriteFile(path, make([]byte, maxFile+1), 0o600) },
+			"has more than",
+		},
 	} {
 		path := filepath.Join(t.TempDir(), "c.yaml")
 		if err := put.make(path); err != nil {
@@ -36,7 +39,8 @@ func TestWhatIsNoOrdinaryFile(t *testing.T) {
 				t.Errorf("%s as configuration: %v", kind, err)
 			}
 		}
-		if _, _, err := (TLS{Cert: path, Key: path}).Load(); err == nil || !strings.Contains(err.Error(), path+" "+put.want) {
+		if _, _, err := (TLS{Cert: path, Key: path}).Load(); err == nil ||
+			!strings.Contains(err.Error(), path+" "+put.want) {
 			t.Errorf("%s as certificate: %v", kind, err)
 		}
 	}
@@ -54,7 +58,8 @@ func TestLoadFromAPipe(t *testing.T) {
 	} {
 		go func() { written <- os.WriteFile(path, []byte(c.text), 0o600) }()
 		cfg, err := Load(path)
-		if c.want == "" && (err != nil || cfg.Log.Dir != "/d") || c.want != "" && (err == nil || !strings.HasPrefix(err.Error(), c.want)) {
+		if c.want == "" && (err != nil || cfg.Log.Dir != "/d") ||
+			c.want != "" && (err == nil || !strings.HasPrefix(err.Error(), c.want)) {
 			t.Errorf("%.20q: %+v, %v", c.text, cfg.Log, err)
 		}
 		<-written

@@ -19,7 +19,10 @@ func Schema() ([]byte, error) {
 		Log:     Log{Keep: Keep{Unforwarded: &yes}},
 		Notify:  Notify{Command: []string{""}},
 		Forward: []Forward{{To: "nats", URLs: []string{""}}},
-		Sources: []Source{{Serial: &Serial{RS485: &RS485{}}, TCP: &Net{}, UDP: &Net{}, Expect: &Expect{}, Spill: &Spill{}}},
+		Sources: []Source{{
+			Serial: &Serial{RS485: &RS485{}}, TCP: &Net{}, UDP: &Net{}, Expect: &Expect{},
+			Spill: &Spill{},
+		}},
 	}.WithDefaults()
 	s := schemaOf(reflect.ValueOf(sample))
 	s["$schema"] = "https://json-schema.org/draft/2020-12/schema"

@@ -231,15 +231,20 @@ func TestSchemaRefuses(t *testing.T) {
 		t.Error("the program accepts a command with a byte of zero")
 	}
 	for _, text := range []string{
-		"sorces: []", "log: {dri: x}", "log: {sync: sometimes}", "log: {delay: fast}", "log: {delay: 5}", "log: {segment: 3 bananas}",
-		"server: {loops: 1000}", "log: [1]", "api: {token: short}", "sources: {id: a}", "sources: [{frame: raw}]", "sources: [{id: a}]",
-		"sources: [{id: a b, frame: raw}]", "sources: [{id: a, frame: tally129}]", "sources: [{id: a, frame: {max: 5}}]",
-		"sources: [{id: a, frame: raw, serial: {baud: 9600}}]", "sources: [{id: a, frame: raw, serial: {port: x, baud: 1}}]",
+		"sorces: []", "log: {dri: x}", "log: {sync: sometimes}", "log: {delay: fast}", "log: {delay: 5}",
+		"log: {segment: 3 bananas}",
+		"server: {loops: 1000}", "log: [1]", "api: {token: short}", "sources: {id: a}", "sources: [{frame: raw}]",
+		"sources: [{id: a}]",
+		"sources: [{id: a b, frame: raw}]", "sources: [{id: a, frame: tally129}]",
+		"sources: [{id: a, frame: {max: 5}}]",
+		"sources: [{id: a, frame: raw, serial: {baud: 9600}}]",
+		"sources: [{id: a, frame: raw, serial: {port: x, baud: 1}}]",
 		"read: {readers: 0}", "log: {records: 0}", "notify: {queue: 0}", "notify: {webhook: ftp://a/b}",
 		"sources: [{id: a, frame: raw}]", "sources: [{id: a, frame: raw, tcp: {listen: ':1', dial: 'a:1'}}]",
 		"sources: [{id: a, frame: raw, serial: {port: x}, udp: {listen: ':1'}}]",
 		"sources: [{id: a, frame: line, udp: {listen: ':1'}, expect: {tolerance: 5%}}]",
-		"sources: [{id: a, frame: raw, udp: {dial: 'a:1'}}]", "sources: [{id: a, frame: raw, udp: {listen: ':1', peers: all}}]",
+		"sources: [{id: a, frame: raw, udp: {dial: 'a:1'}}]",
+		"sources: [{id: a, frame: raw, udp: {listen: ':1', peers: all}}]",
 	} {
 		if wrong(s, asJSON(t, text)) == "" {
 			t.Errorf("the schema accepts %s", text)

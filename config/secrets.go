@@ -14,7 +14,8 @@ import (
 func (c Config) Exposed(file string) (all []string) {
 	secrets := []struct{ path, what string }{{c.API.TLS.Key, "is a private key"}, {c.Log.Sign, "is a private key"}}
 	for _, f := range c.Forward {
-		secrets = append(secrets, struct{ path, what string }{f.Creds, "holds credentials"}, struct{ path, what string }{f.TLS.Key, "is a private key"})
+		secrets = append(secrets, struct{ path, what string }{f.Creds, "holds credentials"},
+			struct{ path, what string }{f.TLS.Key, "is a private key"})
 	}
 	var held []string
 	if c.API.Token != "" {
@@ -35,7 +36,8 @@ func (c Config) Exposed(file string) (all []string) {
 		}
 		st, err := os.Stat(s.path)
 		if err == nil && st.Mode().IsRegular() && st.Mode().Perm()&0o004 != 0 {
-			all = append(all, fmt.Sprintf("%s %s, and everybody on this machine can read it: chmod o= %s", s.path, s.what, s.path))
+			all = append(all, fmt.Sprintf("%s %s, and everybody on this machine can read it: chmod o= %s", s.path,
+				s.what, s.path))
 		}
 	}
 	return all

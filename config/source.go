@@ -21,7 +21,8 @@ const (
 	OverflowBlock  = "block"       // stop reading: the device, or the kernel's buffer, has to wait
 	OverflowOldest = "drop-oldest" // above 70 % fill, give up the oldest
 	OverflowNewest = "drop-newest" // when full, give up those that come
-	OverflowSpill  = "spill"       // beyond a part of the buffer, into a file; when that is full, give up those that come
+	// beyond a part of the buffer, into a file; when that is full, give up those that come
+	OverflowSpill = "spill"
 )
 
 // Source is one port. Exactly one of Serial, TCP and UDP is set.
@@ -457,7 +458,8 @@ func (c Config) Aliases() (p Problems) {
 		}
 		n := name{fmt.Sprintf("sources[%d].serial.port", i), s.Serial.Port}
 		if first, ok := seen[device]; ok {
-			p.add(n.where, "%q and %q, of %s, are names of one device, %s: take one of the two out", n.text, first.text, first.where, path)
+			p.add(n.where, "%q and %q, of %s, are names of one device, %s: take one of the two out", n.text, first.text,
+				first.where, path)
 			continue
 		}
 		seen[device] = n

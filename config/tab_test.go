@@ -20,7 +20,8 @@ func TestTextWithoutQuotes(t *testing.T) {
 			t.Errorf("%s: %v; want %q", text, err, want)
 		}
 	}
-	if _, err := Parse([]byte("forward:\n  - to: nats\n    urls: [nats://a:4222, nats://b:4222]" + source)); err != nil {
+	if _, err := Parse([]byte("forward:\n  - to: nats\n    urls: [nats://a:4222, nats://b:4222]" +
+		source)); err != nil {
 		t.Error(err)
 	}
 }
@@ -35,7 +36,8 @@ func TestTabInTheIndentation(t *testing.T) {
 		"\tlog: {dir: ./x}\n":                   "line 1: ",
 	} {
 		_, err := Parse([]byte(text))
-		if want := line + "a tab in the indentation, where YAML wants spaces: replace it with spaces"; err == nil || !strings.Contains(err.Error(), want) {
+		if want := line + "a tab in the indentation, where YAML wants spaces: replace it with spaces"; err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v; want %q", text, err, want)
 		}
 	}

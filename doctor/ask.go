@@ -36,7 +36,10 @@ func thisMachine() *Asker {
 			return rt.TryScheduling(rt.Scheduling{Policy: rt.FIFO, Priority: priority, ResetOnFork: true})
 		},
 		Deadline: func() error {
-			return rt.TryScheduling(rt.Scheduling{Policy: rt.Deadline, Runtime: 10 * time.Microsecond, Deadline: time.Millisecond, ResetOnFork: true})
+			return rt.TryScheduling(rt.Scheduling{
+				Policy: rt.Deadline, Runtime: 10 * time.Microsecond,
+				Deadline: time.Millisecond, ResetOnFork: true,
+			})
 		},
 		Lock: rt.TryLockMemory,
 		LockAll: func() error {

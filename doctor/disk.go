@@ -20,7 +20,10 @@ const soonFull = 30 * 24 * time.Hour
 func (j Job) disk(ask *Asker) []Finding {
 	disk, err := ask.Disk(j.Dir)
 	space := Finding{Area: job, Name: "room for the log", State: Good, Why: "records of " + j.Dir}
-	files := Finding{Area: job, Name: "files for the log", State: Good, Why: "each segment is one, or more with what proves it; without one the log stops though there is room"}
+	files := Finding{
+		Area: job, Name: "files for the log", State: Good,
+		Why: "each segment is one, or more with what proves it; without one the log stops though there is room",
+	}
 	if err != nil {
 		space.State, space.Found, space.Wanted = Unknown, err.Error(), "room"
 		return []Finding{space}
@@ -40,7 +43,9 @@ func (j Job) disk(ask *Asker) []Finding {
 		needed := j.Keep + j.Segment // one is made ready before the oldest goes
 		space.Wanted = fmt.Sprintf("keep.size %s, a segment and log.reserve", bytesText(j.Keep))
 		if room < needed {
-			space.State, space.How = Missing, fmt.Sprintf("keep: {size: %dMiB}, or %s more on this disk", max(0, room-j.Segment)>>20, bytesText(needed-room))
+			space.State, space.How = Missing,
+				fmt.Sprintf("keep: {size: %dMiB}, or %s more on this disk", max(0, room-j.Segment)>>20,
+					bytesText(needed-room))
 		}
 	case rate == 0:
 		space.State, space.Wanted = Unknown, "a limit"
@@ -52,7 +57,8 @@ func (j Job) disk(ask *Asker) []Finding {
 			least, space.Wanted = j.KeepAge, fmt.Sprintf("room for keep.age %v", j.KeepAge)
 		}
 		if full < least {
-			space.State, space.How = Poor, "keep: {size: …} removes the oldest before the disk is full; or a larger disk"
+			space.State, space.How = Poor,
+				"keep: {size: …} removes the oldest before the disk is full; or a larger disk"
 		}
 	}
 	files.judge(j, disk, max(0, room))
@@ -64,7 +70,8 @@ func (j Job) fullText(full time.Duration, rate float64) string {
 	if rate == 0 {
 		return ""
 	}
-	text := fmt.Sprintf(", full in %s at the full rate of the serial lines, %s/s", longText(full), bytesText(int64(rate)))
+	text := fmt.Sprintf(", full in %s at the full rate of the serial lines, %s/s", longText(full),
+		bytesText(int64(rate)))
 	if j.Unrated > 0 {
 		text += fmt.Sprintf("; sooner by what %d sources send whose rate nobody knows", j.Unrated)
 	}
@@ -84,7 +91,8 @@ func (f *Finding) judge(j Job, disk Disk, room int64) {
 	case !disk.Bounds:
 		f.Found = "this file system makes inodes as they are needed"
 	case disk.Files < needed:
-		f.State, f.How = Poor, "remove small files there (df -i), give the log a file system of its own, or set a larger log.segment"
+		f.State, f.How = Poor,
+			"remove small files there (df -i), give the log a file system of its own, or set a larger log.segment"
 	}
 }
 

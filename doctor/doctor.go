@@ -31,7 +31,8 @@ const (
 
 // Finding is one line of the doctor's.
 type Finding struct {
-	Area   string   `json:"area"` // kernel, io_uring, real time, tracing, memory, cpu, clock, limits, serial, network, job
+	// kernel, io_uring, real time, tracing, memory, cpu, clock, limits, serial, network, job
+	Area   string   `json:"area"`
 	Name   string   `json:"name"`
 	State  State    `json:"state"`
 	Found  string   `json:"found"`
@@ -91,7 +92,10 @@ func (k Kernel) Examine() (all []Finding) {
 
 // version says which kernel this is. Nothing is judged by it: what matters is tried.
 func (k Kernel) version() Finding {
-	f := Finding{Area: "kernel", Name: "version", State: Good, Wanted: "4.12 or later", Why: "whoever is told of a fault asks for it; what it can do is tried below"}
+	f := Finding{
+		Area: "kernel", Name: "version", State: Good, Wanted: "4.12 or later",
+		Why: "whoever is told of a fault asks for it; what it can do is tried below",
+	}
 	var there bool
 	if f.Found, there = k.read("/proc/sys/kernel/osrelease"); !there {
 		f.State, f.Found = Unknown, "there is no /proc/sys/kernel/osrelease"
@@ -138,7 +142,8 @@ func (k Kernel) setting(area, name, path, wanted, why string, ok func(string) bo
 		f.State, f.Found = Poor, value
 		f.How = fmt.Sprintf("write %s to %s", wanted, path)
 		if name, isSysctl := strings.CutPrefix(path, "/proc/sys/"); isSysctl {
-			f.How = fmt.Sprintf("sysctl -w %s=%s, and the same line in /etc/sysctl.d to keep it", strings.ReplaceAll(name, "/", "."), wanted)
+			f.How = fmt.Sprintf("sysctl -w %s=%s, and the same line in /etc/sysctl.d to keep it",
+				strings.ReplaceAll(name, "/", "."), wanted)
 		}
 		if safe {
 			f.Fix = &Setting{path, wanted}

@@ -14,8 +14,9 @@ func fake(t *testing.T, files map[string]string) Kernel {
 	t.Helper()
 	k := Kernel{Root: t.TempDir(), Ask: &Asker{
 		Rings: func() (map[string]error, []string) { return map[string]error{"io_uring": nil}, []string{"io_uring"} },
-		FIFO:  func(int) error { return nil }, Deadline: func() error { return nil }, HugePage: func() error { return nil },
-		Lock: func(int) error { return nil }, LockAll: func() error { return nil },
+		FIFO:  func(int) error { return nil }, Deadline: func() error { return nil },
+		HugePage: func() error { return nil },
+		Lock:     func(int) error { return nil }, LockAll: func() error { return nil },
 		Perf: func() error { return nil }, BPF: func() error { return nil },
 		Files: func() (uint64, uint64, error) { return 1024, 1 << 20, nil },
 		Ports: func() ([]string, error) { return []string{"ttyUSB0"}, nil },
@@ -30,10 +31,15 @@ func fake(t *testing.T, files map[string]string) Kernel {
 // poor is a machine that wants for much.
 func poor(t *testing.T) Kernel {
 	return fake(t, map[string]string{
-		"/proc/sys/vm/swappiness": "60", "/proc/swaps": "Filename Type Size\n/dev/sda2 partition 1", "/proc/sys/net/core/rmem_max": "212992", "/proc/sys/net/core/somaxconn": "128",
-		"/sys/kernel/mm/transparent_hugepage/enabled": "[always] madvise never", "/sys/class/tty/ttyUSB0/device/latency_timer": "16",
-		"/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor": "powersave", "/sys/devices/system/cpu/cpu1/cpufreq/scaling_governor": "powersave",
-		"/sys/fs/cgroup/cpu.max": "50000 100000", "/sys/devices/system/clocksource/clocksource0/current_clocksource": "hpet", "/proc/sys/fs/file-max": "9223372036854775807",
+		"/proc/sys/vm/swappiness": "60", "/proc/swaps": "Filename Type Size\n/dev/sda2 partition 1",
+		"/proc/sys/net/core/rmem_max": "212992", "/proc/sys/net/core/somaxconn": "128",
+		"/sys/kernel/mm/transparent_hugepage/enabled":                      "[always] madvise never",
+		"/sys/class/tty/ttyUSB0/device/latency_timer":                      "16",
+		"/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor":            "powersave",
+		"/sys/devices/system/cpu/cpu1/cpufreq/scaling_governor":            "powersave",
+		"/sys/fs/cgroup/cpu.max":                                           "50000 100000",
+		"/sys/devices/system/clocksource/clocksource0/current_clocksource": "hpet",
+		"/proc/sys/fs/file-max":                                            "9223372036854775807",
 	})
 }
 
@@ -65,8 +71,11 @@ func TestExamine(t *testing.T) {
 	all := k.Examine()
 	for name, want := range map[string]State{
 		"clock synchronised": Poor,
-		"io_uring":           Missing, "SCHED_FIFO": Good, "SCHED_FIFO 80": Missing, "SCHED_DEADLINE": Poor, "memory lock of 64 MiB": Good, "memory lock of a whole program": Missing, "perf events": Good, "transparent huge pages": Poor, "vm.swappiness": Poor, "ttyUSB0, latency timer": Poor,
-		"frequency governor, cpu1": Poor, "CPU limit of the cgroup": Poor, "clock source": Poor, "open files": Good, "tracefs": Missing, "net.ipv4.tcp_max_syn_backlog": Unknown, "fs.file-max": Good,
+		"io_uring":           Missing, "SCHED_FIFO": Good, "SCHED_FIFO 80": Missing, "SCHED_DEADLINE": Poor,
+		"memory lock of 64 MiB": Good, "memory lock of a whole program": Missing, "perf events": Good,
+		"transparent huge pages": Poor, "vm.swappiness": Poor, "ttyUSB0, latency timer": Poor,
+		"frequency governor, cpu1": Poor, "CPU limit of the cgroup": Poor, "clock source": Poor, "open files": Good,
+		"tracefs": Missing, "net.ipv4.tcp_max_syn_backlog": Unknown, "fs.file-max": Good,
 	} {
 		f := find(t, all, name)
 		if f.State != want {
@@ -79,7 +88,8 @@ func TestExamine(t *testing.T) {
 			t.Errorf("%s is good, and yet to be changed", name)
 		}
 	}
-	if f := find(t, fake(t, map[string]string{"/proc/sys/vm/swappiness": "60", "/proc/swaps": "Filename"}).Examine(), "vm.swappiness"); f.State != Good {
+	if f := find(t, fake(t, map[string]string{"/proc/sys/vm/swappiness": "60", "/proc/swaps": "Filename"}).Examine(),
+		"vm.swappiness"); f.State != Good {
 		t.Errorf("without swap: %+v", f)
 	}
 }
@@ -101,7 +111,8 @@ func TestThisMachine(t *testing.T) {
 func put(t *testing.T, k Kernel, name, text string) {
 	t.Helper()
 	path := k.path(name)
-	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text+"\n"), 0o644)); err != nil {
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755),
+		os.WriteFile(path, []byte(text+"\n"), 0o644)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -125,7 +136,8 @@ func TestFixAndUndo(t *testing.T) {
 	if err := fix.Apply(); err != nil {
 		t.Fatal(err)
 	}
-	const swappiness, governor, thp = "/proc/sys/vm/swappiness", "/sys/devices/system/cpu/cpu1/cpufreq/scaling_governor", "/sys/kernel/mm/transparent_hugepage/enabled"
+	const swappiness, governor, thp = "/proc/sys/vm/swappiness",
+		"/sys/devices/system/cpu/cpu1/cpufreq/scaling_governor", "/sys/kernel/mm/transparent_hugepage/enabled"
 	if read(t, k, swappiness) != "10" || read(t, k, governor) != "performance" || read(t, k, thp) != "madvise" {
 		t.Error("not everything was changed")
 	}
@@ -231,7 +243,8 @@ func TestForeignRecords(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, err := k.Undo(record)
-			if err == nil || !strings.Contains(err.Error(), "nothing was changed") || len(err.Error()) > 400 || strings.ContainsAny(err.Error(), "\n\x1b") {
+			if err == nil || !strings.Contains(err.Error(), "nothing was changed") || len(err.Error()) > 400 ||
+				strings.ContainsAny(err.Error(), "\n\x1b") {
 				t.Errorf("Undo: %v", err)
 			}
 			fix, err := k.Prescribe(k.Examine(), record)
@@ -304,7 +317,8 @@ func TestWhatCannotBeChanged(t *testing.T) {
 		t.Fatal(err)
 	}
 	const stuck = "/proc/sys/vm/swappiness"
-	if err := errors.Join(os.Remove(k.path(stuck)), os.Mkdir(k.path(stuck), 0o755)); err != nil { // a folder cannot be written, by root neither
+	// a folder cannot be written, by root neither
+	if err := errors.Join(os.Remove(k.path(stuck)), os.Mkdir(k.path(stuck), 0o755)); err != nil {
 		t.Fatal(err)
 	}
 	if err := fix.Apply(); err == nil || !strings.Contains(err.Error(), "swappiness") {

@@ -76,20 +76,27 @@ func (k Kernel) judge(j Job, ask *Asker) []Finding {
 	all := []Finding{j.files(ask), k.room(j)}
 	if j.Datagrams > 0 {
 		all = append(all,
-			k.atLeast("net.core.rmem_max", "/proc/sys/net/core/rmem_max", j.Datagrams, "the receive buffer that a UDP source asks for; what it has no room for is lost"),
-			k.atLeast("net.core.netdev_max_backlog", "/proc/sys/net/core/netdev_max_backlog", max(usualBacklog, j.Senders),
+			k.atLeast("net.core.rmem_max", "/proc/sys/net/core/rmem_max", j.Datagrams,
+				"the receive buffer that a UDP source asks for; what it has no room for is lost"),
+			k.atLeast("net.core.netdev_max_backlog", "/proc/sys/net/core/netdev_max_backlog",
+				max(usualBacklog, j.Senders),
 				"packets that wait for the protocol, of each CPU: a datagram of each sender; beyond it they are lost before any socket"))
 	}
 	if j.Backlog > 0 {
 		all = append(all,
-			k.atLeast("net.core.somaxconn", "/proc/sys/net/core/somaxconn", j.Backlog, "after a power cut all peers of a listener connect at once"),
-			k.atLeast("net.ipv4.tcp_max_syn_backlog", "/proc/sys/net/ipv4/tcp_max_syn_backlog", j.Backlog, "… and wait for their handshake"))
+			k.atLeast("net.core.somaxconn", "/proc/sys/net/core/somaxconn", j.Backlog,
+				"after a power cut all peers of a listener connect at once"),
+			k.atLeast("net.ipv4.tcp_max_syn_backlog", "/proc/sys/net/ipv4/tcp_max_syn_backlog", j.Backlog,
+				"… and wait for their handshake"))
 	}
 	if j.Priority > 0 {
 		all = append(all,
-			tried(job, fmt.Sprintf("SCHED_FIFO %d", j.Priority), ask.FIFO(j.Priority), "cell.priority: the reader of isolate: cell",
-				fmt.Sprintf("run as root, or set LimitRTPRIO=%d in the unit, or give the program CAP_SYS_NICE", j.Priority)),
-			tried(job, "memory lock of a whole program", ask.LockAll(), "the reader of isolate: cell locks its memory, that of all sources with it",
+			tried(job, fmt.Sprintf("SCHED_FIFO %d", j.Priority), ask.FIFO(j.Priority),
+				"cell.priority: the reader of isolate: cell",
+				fmt.Sprintf("run as root, or set LimitRTPRIO=%d in the unit, or give the program CAP_SYS_NICE",
+					j.Priority)),
+			tried(job, "memory lock of a whole program", ask.LockAll(),
+				"the reader of isolate: cell locks its memory, that of all sources with it",
 				"LimitMEMLOCK=infinity in the unit (ulimit -l unlimited), or CAP_IPC_LOCK"))
 	}
 	for _, l := range j.Lines {
@@ -114,7 +121,8 @@ func (k Kernel) atLeast(name, path string, least int, why string) Finding {
 func (j Job) files(ask *Asker) Finding {
 	f := Finding{
 		Area: job, Name: "open files", State: Good, Wanted: strconv.Itoa(j.FilesMost),
-		Why: fmt.Sprintf("%d for the log, the API and one device of each source, the others for peers and clients", j.FilesLeast),
+		Why: fmt.Sprintf("%d for the log, the API and one device of each source, the others for peers and clients",
+			j.FilesLeast),
 	}
 	_, hard, err := ask.Files()
 	switch f.Found = strconv.FormatUint(hard, 10); {
@@ -134,7 +142,10 @@ func (j Job) files(ask *Asker) Finding {
 
 // room holds the memory that the job takes against what is free, and what its group may have.
 func (k Kernel) room(j Job) Finding {
-	f := Finding{Area: job, Name: "memory", State: Unknown, Wanted: "at least " + bytesText(j.Memory), Why: "buffers of all sources and peers, and their spools under isolate, when all are full"}
+	f := Finding{
+		Area: job, Name: "memory", State: Unknown, Wanted: "at least " + bytesText(j.Memory),
+		Why: "buffers of all sources and peers, and their spools under isolate, when all are full",
+	}
 	text, there := k.read("/proc/meminfo")
 	if !there {
 		f.Found = "there is no /proc/meminfo"
@@ -143,7 +154,8 @@ func (k Kernel) room(j Job) Finding {
 	free, where := int64(-1), "available"
 	for line := range strings.Lines(text) {
 		if v, ok := strings.CutPrefix(line, "MemAvailable:"); ok {
-			if n, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(v), "kB")), 10, 64); err == nil {
+			if n, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(v), "kB")), 10,
+				64); err == nil {
 				free = n << 10
 			}
 		}
@@ -159,7 +171,8 @@ func (k Kernel) room(j Job) Finding {
 	}
 	f.State, f.Found = Good, bytesText(free)+" "+where
 	if free < j.Memory {
-		f.State, f.How = Missing, "more memory (MemoryMax= in the unit, --memory of the container), a smaller buffer of the sources, or fewer max_peers"
+		f.State, f.How = Missing,
+			"more memory (MemoryMax= in the unit, --memory of the container), a smaller buffer of the sources, or fewer max_peers"
 	}
 	return f
 }
@@ -175,9 +188,13 @@ var fifos = map[string]int{"1": 1, "2": 1, "3": 1, "4": 16, "6": 32, "7": 32, "8
 // line looks at a port of the job: whether it is there, and whether its FIFO holds what comes until
 // an interrupt is served.
 func (k Kernel) line(l Line) []Finding {
-	there := Finding{Area: job, Name: l.Source + ", port", State: Good, Found: l.TTY, Wanted: l.Port, Why: "a source of the configuration"}
+	there := Finding{
+		Area: job, Name: l.Source + ", port", State: Good, Found: l.TTY, Wanted: l.Port,
+		Why: "a source of the configuration",
+	}
 	if l.TTY == "" {
-		there.State, there.Found, there.How = Missing, "it is not there", "plug it in, or look for it in `tallywheel ports`; the recorder waits for it"
+		there.State, there.Found, there.How = Missing, "it is not there",
+			"plug it in, or look for it in `tallywheel ports`; the recorder waits for it"
 		return []Finding{there}
 	}
 	at := "/sys/class/tty/" + l.TTY
@@ -196,8 +213,9 @@ func (k Kernel) line(l Line) []Finding {
 	slack := time.Duration(float64(fifo-trigger) / l.bytesPerSecond() * float64(time.Second))
 	f := Finding{
 		Area: job, Name: l.TTY + ", receive trigger", State: Good, Wanted: fmt.Sprintf("%v or more", served),
-		Found: fmt.Sprintf("%v until it overruns: %d baud, %d of %d bytes raise the interrupt", slack.Round(time.Microsecond), l.Baud, trigger, fifo),
-		Why:   "an interrupt that is served later costs bytes of " + l.Source + ", which the UART counts as overrun",
+		Found: fmt.Sprintf("%v until it overruns: %d baud, %d of %d bytes raise the interrupt",
+			slack.Round(time.Microsecond), l.Baud, trigger, fifo),
+		Why: "an interrupt that is served later costs bytes of " + l.Source + ", which the UART counts as overrun",
 	}
 	if slack >= served {
 		return []Finding{there, f}
@@ -206,7 +224,8 @@ func (k Kernel) line(l Line) []Finding {
 	if best := fifo - int(math.Ceil(l.bytesPerSecond()*served.Seconds())); best >= 1 {
 		f.How = fmt.Sprintf("serial: {fifo_trigger: %d} for the source", best)
 	} else {
-		f.How = fmt.Sprintf("at most %d baud with fifo_trigger: 1, flow: rtscts, or an adapter with a larger FIFO", int(float64((fifo-1)*l.CharBits)/served.Seconds()))
+		f.How = fmt.Sprintf("at most %d baud with fifo_trigger: 1, flow: rtscts, or an adapter with a larger FIFO",
+			int(float64((fifo-1)*l.CharBits)/served.Seconds()))
 	}
 	return []Finding{there, f}
 }

@@ -92,7 +92,8 @@ func (k Kernel) Undo(record string) (*Treatment, error) {
 		case choice(now) == c.Old: // or the doctor was killed before it had changed it
 			back.Skip = "it is " + shown(c.Old) + " already"
 		default:
-			back.Skip = fmt.Sprintf("it is %s now, not the %s that was set: somebody has changed it since", shown(choice(now)), shown(c.New))
+			back.Skip = fmt.Sprintf("it is %s now, not the %s that was set: somebody has changed it since",
+				shown(choice(now)), shown(c.New))
 		}
 		t.Changes = append(t.Changes, back)
 	}
@@ -131,7 +132,8 @@ const maxValue = 128
 // treated lists the settings that are safe to change, as patterns of [path.Match].
 func treated() []string {
 	return []string{
-		"/proc/sys/vm/swappiness", "/proc/sys/net/core/rmem_max", "/proc/sys/net/core/netdev_max_backlog", "/proc/sys/net/core/somaxconn",
+		"/proc/sys/vm/swappiness", "/proc/sys/net/core/rmem_max", "/proc/sys/net/core/netdev_max_backlog",
+		"/proc/sys/net/core/somaxconn",
 		"/proc/sys/net/ipv4/tcp_max_syn_backlog", "/proc/sys/fs/file-max",
 		"/sys/kernel/mm/transparent_hugepage/enabled", "/sys/devices/system/cpu/cpu*/cpufreq/scaling_governor",
 		"/sys/class/tty/*/device/latency_timer", "/sys/class/tty/*/rx_trig_bytes",

@@ -29,7 +29,11 @@ func TestAlertsFireOnTheirTroubles(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "reasons_test.yml"), []byte(reasonsTest()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, args := range [][]string{{"check", "rules", "alerts.yml"}, {"test", "rules", "alerts_test.yml"}, {"test", "rules", "reasons_test.yml"}} {
+	for _, args := range [][]string{
+		{"check", "rules", "alerts.yml"},
+		{"test", "rules", "alerts_test.yml"},
+		{"test", "rules", "reasons_test.yml"},
+	} {
 		c := exec.Command(promtool, args...)
 		c.Dir = dir
 		if out, err := c.CombinedOutput(); err != nil {
@@ -43,11 +47,13 @@ func TestAlertsFireOnTheirTroubles(t *testing.T) {
 func reasonsTest() string {
 	var series, fire strings.Builder
 	for _, r := range ledger.Rules() {
-		fmt.Fprintf(&series, "      - {series: 'tallywheel_reason{reason=%q, level=%q}', values: \"1x80\"}\n", r.Kind, r.Level)
+		fmt.Fprintf(&series, "      - {series: 'tallywheel_reason{reason=%q, level=%q}', values: \"1x80\"}\n", r.Kind,
+			r.Level)
 		if r.Kind != "not_there" {
 			fmt.Fprintf(&fire, "          - {labels: '{reason=%q}', value: 1}\n", r.Kind)
 		}
 	}
-	return "rule_files: [alerts.yml]\nevaluation_interval: 15s\ntests:\n  - interval: 15s\n    input_series:\n" + series.String() +
+	return "rule_files: [alerts.yml]\nevaluation_interval: 15s\ntests:\n  - interval: 15s\n    input_series:\n" +
+		series.String() +
 		"    promql_expr_test:\n      - expr: 'count by (reason) (ALERTS{alertstate=\"firing\"})'\n        eval_time: 20m\n        exp_samples:\n" + fire.String()
 }

@@ -32,8 +32,10 @@ func inFIFO(t *testing.T, k isolate.Kept, priority int) {
 	got, err := rt.GetScheduling(k.Thread)
 	switch refused := rt.TryScheduling(want); {
 	case refused != nil:
-		if got.Policy != rt.Other || !strings.Contains(strings.Join(k.Lacking, "\n"), "scheduling "+want.String()+": ") {
-			t.Errorf("it is in %v, and lacks %q; a right to real time is not to be had here: %v", got, k.Lacking, refused)
+		if got.Policy != rt.Other ||
+			!strings.Contains(strings.Join(k.Lacking, "\n"), "scheduling "+want.String()+": ") {
+			t.Errorf("it is in %v, and lacks %q; a right to real time is not to be had here: %v", got, k.Lacking,
+				refused)
 		}
 	case err != nil || got != want:
 		t.Errorf("thread %d is in %v, want %v: %v; it lacks %q", k.Thread, got, want, err, k.Lacking)

@@ -50,13 +50,15 @@ func TestForwardCosts(t *testing.T) {
 			dir := t.TempDir()
 			runBoth(t, dir, forwards, load.ports, load.rate, &used)
 			ratios = append(ratios, float64(used[1])/float64(used[0]))
-			t.Logf("%d × %d B/s: %v without, %v with forward, of %v: %.2f", load.ports, load.rate, used[0], used[1], *costs, ratios[round])
+			t.Logf("%d × %d B/s: %v without, %v with forward, of %v: %.2f", load.ports, load.rate, used[0], used[1],
+				*costs, ratios[round])
 			if load.ports == 1 {
 				replayed(t, filepath.Join(dir, "false", "data"))
 			}
 		}
 		slices.Sort(ratios)
-		t.Logf("%d × %d B/s: with ÷ without forward: %.2f [%.2f–%.2f]", load.ports, load.rate, ratios[1], ratios[0], ratios[2])
+		t.Logf("%d × %d B/s: with ÷ without forward: %.2f [%.2f–%.2f]", load.ports, load.rate, ratios[1], ratios[0],
+			ratios[2])
 	}
 }
 
@@ -105,7 +107,8 @@ func runBoth(t *testing.T, dir string, forwards []bool, ports, rate int, used *[
 	devices.Wait()
 	for i, r := range recorders {
 		if s := r.stop(t); forwards[i] {
-			t.Logf("%d of %d records forwarded, %d behind at the end", s.Forward[0].Through, s.Ports[0].Frames.Durable*uint64(ports), s.Forward[0].LagRecords)
+			t.Logf("%d of %d records forwarded, %d behind at the end", s.Forward[0].Through,
+				s.Ports[0].Frames.Durable*uint64(ports), s.Forward[0].LagRecords)
 		}
 	}
 }
@@ -149,5 +152,6 @@ func replayed(t *testing.T, dir string) {
 	if err := json.Unmarshal([]byte(p.Out.String()), &r); err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("replay at speed 1 of %d frames: late by %v at the median, %v at 99 %%, %v at most", r.Frames, r.Late.P50, r.Late.P99, r.Late.Max)
+	t.Logf("replay at speed 1 of %d frames: late by %v at the median, %v at 99 %%, %v at most", r.Frames, r.Late.P50,
+		r.Late.P99, r.Late.Max)
 }

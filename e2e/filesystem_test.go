@@ -40,7 +40,8 @@ func TestPowerCutOfAFileSystem(t *testing.T) {
 				t.Fatal(err)
 			}
 			mount := func() { tool(t, "mount", "-t", fs, "-o", "loop", image, mnt) }
-			if kinds, err := os.ReadFile("/proc/filesystems"); err != nil || !strings.Contains(string(kinds), "\t"+fs+"\n") {
+			if kinds, err := os.ReadFile("/proc/filesystems"); err != nil ||
+				!strings.Contains(string(kinds), "\t"+fs+"\n") {
 				if exec.Command("modprobe", fs).Run() != nil {
 					t.Skipf("SKIPPED: this kernel has no %s; run on one that has it", fs)
 				}
@@ -51,16 +52,19 @@ func TestPowerCutOfAFileSystem(t *testing.T) {
 			var durable uint64 // before the cut
 			for cut := range 4 {
 				r := startRecorder(t, mnt, fmt.Sprintf("  - {id: a, tcp: {dial: %q}, frame: line}\n", device))
-				testenv.Until(t, time.Minute, "the log's state", func() bool { return r.status(t).Sample.Log.Stored > 0 })
+				testenv.Until(t, time.Minute, "the log's state",
+					func() bool { return r.status(t).Sample.Log.Stored > 0 })
 				begin := r.status(t).Sample.Log.Stored
 				if begin < durable {
 					t.Fatalf("cut %d: %d records were durable, %d are there", cut, durable, begin)
 				}
-				testenv.Until(t, time.Minute, "the log has gone through segments; stderr: "+r.Err.String(), func() bool {
-					durable = r.status(t).Sample.Log.Durable
-					return durable > begin+200_000
-				})
-				tool(t, io, "-x", "-F", "-c", "shutdown", mnt) // nothing more comes to the disk, as when the power is cut
+				testenv.Until(t, time.Minute, "the log has gone through segments; stderr: "+r.Err.String(),
+					func() bool {
+						durable = r.status(t).Sample.Log.Durable
+						return durable > begin+200_000
+					})
+				// nothing more comes to the disk, as when the power is cut
+				tool(t, io, "-x", "-F", "-c", "shutdown", mnt)
 				if err := r.Cmd.Process.Kill(); err != nil {
 					t.Fatal(err)
 				}

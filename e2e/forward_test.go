@@ -19,7 +19,8 @@ func TestAStopForwardsTheRest(t *testing.T) {
 	r := startRecorder(t, t.TempDir(), fmt.Sprintf(`  - {id: meter, udp: {listen: %q}, frame: line}
 forward: [{to: nats, name: plant, listen: "127.0.0.1:0", batch: {delay: 1m}}]
 `, at))
-	testenv.Until(t, time.Minute, "the destination takes frames", func() bool { return r.sheet(t).Forward[0].State == "forwarding" })
+	testenv.Until(t, time.Minute, "the destination takes frames",
+		func() bool { return r.sheet(t).Forward[0].State == "forwarding" })
 	c, err := net.Dial("udp", at)
 	if err != nil {
 		t.Fatal(err)
@@ -29,7 +30,8 @@ forward: [{to: nats, name: plant, listen: "127.0.0.1:0", batch: {delay: 1m}}]
 	for n := range frames {
 		fmt.Fprintf(c, "value %d\n", n)
 	}
-	testenv.Until(t, time.Minute, "the frames are durable", func() bool { return r.sheet(t).Ports[0].Frames.Durable == frames })
+	testenv.Until(t, time.Minute, "the frames are durable",
+		func() bool { return r.sheet(t).Ports[0].Frames.Durable == frames })
 	a, err := http.Get(r.url + "metrics")
 	if err != nil {
 		t.Fatal(err)
@@ -41,7 +43,8 @@ forward: [{to: nats, name: plant, listen: "127.0.0.1:0", batch: {delay: 1m}}]
 	}
 	for _, want := range []string{
 		`tallywheel_forward_up{destination="plant"} 1`, `tallywheel_forward_lag_records{destination="plant"} 10`,
-		`tallywheel_forward_gone_records_total{destination="plant"} 0`, `tallywheel_forward_stopped_sources{destination="plant"} 0`,
+		`tallywheel_forward_gone_records_total{destination="plant"} 0`,
+		`tallywheel_forward_stopped_sources{destination="plant"} 0`,
 	} {
 		if !strings.Contains(string(text), want+"\n") {
 			t.Errorf("the metrics do not say %s", want)
@@ -49,7 +52,8 @@ forward: [{to: nats, name: plant, listen: "127.0.0.1:0", batch: {delay: 1m}}]
 	}
 	f := r.stop(t).Forward[0]
 	told := strings.Contains(r.Err.String(), "not all of the log is forwarded")
-	if f.LagRecords == 0 && (told || f.Through != frames || f.Sources[0].Acknowledged != frames) || f.LagRecords > 0 && !told {
+	if f.LagRecords == 0 && (told || f.Through != frames || f.Sources[0].Acknowledged != frames) ||
+		f.LagRecords > 0 && !told {
 		t.Errorf("told of a rest: %v; the books say %+v", told, f)
 	}
 }

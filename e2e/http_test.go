@@ -33,7 +33,10 @@ func eachServer(t *testing.T, handler http.Handler, f func(t *testing.T, s *serv
 				if err := server.Available(engine); err != nil {
 					t.Skipf("SKIPPED: %v", err)
 				}
-				s, err := server.New(server.Config{Handler: handler, Engine: engine, Mode: mode, Loops: 2, Log: slog.New(slog.DiscardHandler)})
+				s, err := server.New(server.Config{
+					Handler: handler, Engine: engine, Mode: mode, Loops: 2,
+					Log: slog.New(slog.DiscardHandler),
+				})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -101,7 +104,8 @@ func TestCurl(t *testing.T) {
 				t.Errorf("%s: %d bytes came back of %d", name, len(got), len(large))
 			}
 		}
-		if got := run(t, nil, curl, "-sSI", url); !strings.HasPrefix(got, "HTTP/1.1 200 OK\r\n") || !strings.Contains(got, "Date: ") {
+		if got := run(t, nil, curl, "-sSI", url); !strings.HasPrefix(got, "HTTP/1.1 200 OK\r\n") ||
+			!strings.Contains(got, "Date: ") {
 			t.Errorf("HEAD gives %q", got)
 		}
 	})
@@ -120,7 +124,8 @@ func TestWrk(t *testing.T) {
 		}
 		n, _ := strconv.ParseUint(m[1], 10, 64)
 		testenv.Until(t, 10*time.Second, "the connections are gone", func() bool { return s.Stats().Open == 0 })
-		if st := s.Stats(); st.Requests < n || st.Requests > n+2*conns || st.Accepted < conns { // wrk does not count what is on the way at the end
+		// wrk does not count what is on the way at the end
+		if st := s.Stats(); st.Requests < n || st.Requests > n+2*conns || st.Accepted < conns {
 			t.Errorf("wrk counts %d requests, the server %d on %d connections", n, st.Requests, st.Accepted)
 		}
 	})
@@ -163,7 +168,8 @@ http {
 		c := &http.Client{Transport: tr, Timeout: time.Minute}
 		for i := range 200 {
 			body := bytes.Repeat([]byte{byte('a' + i%26)}, (i%7)*30_000+1)
-			resp, err := c.Post("http://front/", "text/plain", io.MultiReader(bytes.NewReader(body))) // without a length: chunked
+			// without a length: chunked
+			resp, err := c.Post("http://front/", "text/plain", io.MultiReader(bytes.NewReader(body)))
 			if err != nil {
 				t.Fatal(err)
 			}

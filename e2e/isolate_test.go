@@ -46,7 +46,8 @@ func startLines(t *testing.T, dir string, rates ...int) (l lines, sources string
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = port.Close() })
-		d := serialtest.NewDevice(port, serialtest.Plan{Rate: rate, Device: uint32(i + 1), Epoch: 1, Seed: uint64(i + 1)})
+		d := serialtest.NewDevice(port,
+			serialtest.Plan{Rate: rate, Device: uint32(i + 1), Epoch: 1, Seed: uint64(i + 1)})
 		sending.Go(func() {
 			if err := d.Run(ctx); err != nil && ctx.Err() == nil {
 				t.Error(err)
@@ -139,8 +140,10 @@ func TestIsolatedKills(t *testing.T) {
 	for i, p := range s.Ports {
 		made += l.devices[i].Truth.Made
 		uncertain += p.Unread["reader_killed"]
-		if lost := l.devices[i].Truth.Made - p.Frames.Stored; lost > 0 && *readerKills == 0 || p.Frames.Duplicate > 0 || lost != p.Frames.Missing {
-			t.Errorf("%s: %d frames made, %d stored, %d missing, %d there twice; unread %v", p.ID, l.devices[i].Truth.Made, p.Frames.Stored,
+		if lost := l.devices[i].Truth.Made - p.Frames.Stored; lost > 0 && *readerKills == 0 || p.Frames.Duplicate > 0 ||
+			lost != p.Frames.Missing {
+			t.Errorf("%s: %d frames made, %d stored, %d missing, %d there twice; unread %v", p.ID,
+				l.devices[i].Truth.Made, p.Frames.Stored,
 				p.Frames.Missing, p.Frames.Duplicate, p.Unread)
 		}
 		if p.Frames.Stored+p.Frames.Missing != l.devices[i].Truth.Made {
@@ -160,7 +163,8 @@ func TestIsolatedKills(t *testing.T) {
 	if stored := storedOnce(t, filepath.Join(dir, "data")); stored != made-missing(s) {
 		t.Errorf("%d frames are in the log, %d were made, and %d are missing", stored, made, missing(s))
 	}
-	t.Logf("%d kills, %d of the reader: %d frames made, %d missing, up to %d bytes uncertain", *isolatedKills, *readerKills, made, missing(s), uncertain)
+	t.Logf("%d kills, %d of the reader: %d frames made, %d missing, up to %d bytes uncertain", *isolatedKills,
+		*readerKills, made, missing(s), uncertain)
 }
 
 func missing(s ledger.Sheet) (n uint64) {
@@ -175,7 +179,8 @@ func TestIsolatedKeeperIsKilled(t *testing.T) {
 	dir := t.TempDir()
 	l, sources := startLines(t, dir, 11_520)
 	r := startIsolated(t, dir, sources)
-	keeper, reader, recorder := r.process(t, isolate.Keeper, 0), r.process(t, isolate.Reader, 0), r.process(t, isolate.Recorder, 0)
+	keeper, reader, recorder := r.process(t, isolate.Keeper, 0), r.process(t, isolate.Reader, 0),
+		r.process(t, isolate.Recorder, 0)
 	if keeper.PID != r.Cmd.Process.Pid {
 		t.Errorf("the keeper is process %d, and %d was started", keeper.PID, r.Cmd.Process.Pid)
 	}
@@ -193,7 +198,8 @@ func TestIsolatedKeeperIsKilled(t *testing.T) {
 	r = startIsolated(t, dir, sources)
 	l.drain(t)
 	s := r.stop(t)
-	if p := s.Ports[0]; p.Frames.Duplicate > 0 || len(p.Outages) != 1 || !strings.HasPrefix(p.Outages[0].Cause, "the recorder was not running") {
+	if p := s.Ports[0]; p.Frames.Duplicate > 0 || len(p.Outages) != 1 ||
+		!strings.HasPrefix(p.Outages[0].Cause, "the recorder was not running") {
 		t.Errorf("the start behind it: %+v, outages %+v", p.Frames, p.Outages)
 	}
 }
@@ -264,7 +270,8 @@ func TestIsolatedReload(t *testing.T) {
 		t.Fatal("the port is not read to its end")
 	}
 	s := r.stop(t)
-	if p := s.Ports[0]; len(s.Ports) != 1 || p.Frames.Duplicate > 0 || p.OutageCount != 1 || p.Outages[0].Cause != "the source was changed" {
+	if p := s.Ports[0]; len(s.Ports) != 1 || p.Frames.Duplicate > 0 || p.OutageCount != 1 ||
+		p.Outages[0].Cause != "the source was changed" {
 		t.Errorf("the last sheet: %+v, outages %+v", p.Frames, p.Outages)
 	}
 }
@@ -280,7 +287,8 @@ func TestIsolatedCannotBegin(t *testing.T) {
 	for log, want := range map[string]string{"data": seglog.ErrLocked.Error(), "file": "is no folder"} {
 		for _, isolate := range []string{"none", "process"} {
 			config := filepath.Join(dir, log+"-"+isolate+".yaml")
-			text := fmt.Sprintf("isolate: %s\nlog: {dir: %s}\napi: {listen: off}\nsources:\n%s", isolate, filepath.Join(dir, log), serialSource("x", "/none"))
+			text := fmt.Sprintf("isolate: %s\nlog: {dir: %s}\napi: {listen: off}\nsources:\n%s", isolate,
+				filepath.Join(dir, log), serialSource("x", "/none"))
 			if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -318,7 +326,8 @@ func TestStoppedAtTheStart(t *testing.T) {
 			status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.Cmd.Process.Pid))
 			return err == nil && strings.Contains(string(status), "ShdPnd:\t0000000000000000")
 		})
-		_, err = fmt.Fprintf(f, "isolate: %s\nlog: {dir: %s}\napi: {listen: off}\nsources:\n%s", isolate, filepath.Join(dir, "data"), serialSource("x", "/none"))
+		_, err = fmt.Fprintf(f, "isolate: %s\nlog: {dir: %s}\napi: {listen: off}\nsources:\n%s", isolate,
+			filepath.Join(dir, "data"), serialSource("x", "/none"))
 		if err := errors.Join(err, f.Close()); err != nil {
 			t.Fatal(err)
 		}
@@ -393,10 +402,12 @@ func TestIsolatedKeeperIsSmall(t *testing.T) {
 		last[role] = r.process(t, role, last[role]).PID
 		_ = syscall.Kill(last[role], syscall.SIGKILL)
 	}
-	testenv.Until(t, time.Minute, "the keeper has given back what it needed to start processes", func() bool { return size() <= 10_000 })
+	testenv.Until(t, time.Minute, "the keeper has given back what it needed to start processes",
+		func() bool { return size() <= 10_000 })
 	t.Logf("the keeper has %d kB", size())
 	r.stop(t)
-	if said := r.Err.String(); strings.Count(said, "is started again") != 2 || strings.Count(said, "msg=recording") > 2 {
+	if said := r.Err.String(); strings.Count(said, "is started again") != 2 ||
+		strings.Count(said, "msg=recording") > 2 {
 		t.Errorf("of 12 kills the journal says\n%s", said)
 	}
 }

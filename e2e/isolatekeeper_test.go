@@ -31,7 +31,8 @@ func (u *upgrading) killKeeper(t *testing.T, others ...isolate.Process) {
 	began := time.Now()
 	_ = u.Cmd.Process.Kill()
 	testenv.Until(t, time.Minute, "reader and recorder have ended", func() bool {
-		return !slices.ContainsFunc(others, func(p isolate.Process) bool { return syscall.Kill(p.PID, 0) != syscall.ESRCH })
+		return !slices.ContainsFunc(others,
+			func(p isolate.Process) bool { return syscall.Kill(p.PID, 0) != syscall.ESRCH })
 	})
 	if took := time.Since(began); took > endsWithin {
 		t.Errorf("reader and recorder have outlived their keeper by %v", took)

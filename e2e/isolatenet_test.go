@@ -82,7 +82,8 @@ func newNetwork(t *testing.T) (n network, sources string) {
 	t.Helper()
 	done := make(chan struct{})
 	var sending sync.WaitGroup
-	udp, first, newest := fmt.Sprintf("127.0.0.1:%d", freePort(t)), fmt.Sprintf("127.0.0.1:%d", freePort(t)), fmt.Sprintf("127.0.0.1:%d", freePort(t))
+	udp, first, newest := fmt.Sprintf("127.0.0.1:%d", freePort(t)), fmt.Sprintf("127.0.0.1:%d", freePort(t)),
+		fmt.Sprintf("127.0.0.1:%d", freePort(t))
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -158,12 +159,15 @@ func (n network) judge(t *testing.T, dir string, s ledger.Sheet) {
 	for i, k := range n.talkers {
 		p := s.Ports[i]
 		stored += p.Frames.Stored
-		if f := p.Frames; f.Stored+dropped(p) != k.made.Load() || f.Missing > dropped(p) || f.Duplicate+f.Corrupt > 0 || len(p.Unread) > 0 ||
+		if f := p.Frames; f.Stored+dropped(p) != k.made.Load() || f.Missing > dropped(p) || f.Duplicate+f.Corrupt > 0 ||
+			len(p.Unread) > 0 ||
 			k.id != "udp" && dropped(p) > 0 {
-			t.Errorf("%s: %d frames made, %+v, %d dropped by the kernel; unread %v", k.id, k.made.Load(), f, dropped(p), p.Unread)
+			t.Errorf("%s: %d frames made, %+v, %d dropped by the kernel; unread %v", k.id, k.made.Load(), f, dropped(p),
+				p.Unread)
 		}
 		for _, o := range p.Outages {
-			if !strings.Contains(o.Cause, "was restarted") && o.Cause != "not connected" && !strings.HasPrefix(o.Cause, "connecting to ") {
+			if !strings.Contains(o.Cause, "was restarted") && o.Cause != "not connected" &&
+				!strings.HasPrefix(o.Cause, "connecting to ") {
 				t.Errorf("%s: an outage of %q", k.id, o.Cause)
 			}
 		}
@@ -184,7 +188,8 @@ func TestIsolatedNetwork(t *testing.T) {
 	n.drain(t, r)
 	s := r.stop(t)
 	n.judge(t, dir, s)
-	t.Logf("%d kills, %d of the reader; the kernel dropped %d of %d datagrams", *isolatedKills, *readerKills, dropped(s.Ports[0]), n.talkers[0].made.Load())
+	t.Logf("%d kills, %d of the reader; the kernel dropped %d of %d datagrams", *isolatedKills, *readerKills,
+		dropped(s.Ports[0]), n.talkers[0].made.Load())
 }
 
 // TestIsolatedNetworkUpgrades replaces recorder and reader under load from the network.
@@ -221,7 +226,8 @@ func TestIsolatedConnections(t *testing.T) {
 		t.Run(peers, func(t *testing.T) {
 			dir := t.TempDir()
 			addr := fmt.Sprintf("127.0.0.1:%d", freePort(t))
-			r := startIsolated(t, dir, fmt.Sprintf("  - {id: net, tcp: {listen: %q, peers: %s}, frame: tally128}\n", addr, peers))
+			r := startIsolated(t, dir,
+				fmt.Sprintf("  - {id: net, tcp: {listen: %q, peers: %s}, frame: tally128}\n", addr, peers))
 			var devices []*talker
 			var sent uint64
 			connect := func() (*talker, net.Conn) {
@@ -268,14 +274,18 @@ func TestIsolatedConnections(t *testing.T) {
 			}
 			kill(isolate.Reader)
 			s := r.stop(t)
-			if p := s.Ports[0]; p.Frames.Stored != sent || p.Frames.Missing+p.Frames.Duplicate+p.Frames.Corrupt > 0 || len(p.Unread)+len(p.Refused) > 0 ||
+			if p := s.Ports[0]; p.Frames.Stored != sent || p.Frames.Missing+p.Frames.Duplicate+p.Frames.Corrupt > 0 ||
+				len(p.Unread)+len(p.Refused) > 0 ||
 				p.Bytes.Resync > 0 {
-				t.Errorf("%d frames were sent: %+v, bytes %+v; unread %v, refused %v", sent, p.Frames, p.Bytes, p.Unread, p.Refused)
+				t.Errorf("%d frames were sent: %+v, bytes %+v; unread %v, refused %v", sent, p.Frames, p.Bytes,
+					p.Unread, p.Refused)
 			}
 			if n := storedOnce(t, filepath.Join(dir, "data")); n != sent {
 				t.Errorf("%d frames are in the log, %d were sent", n, sent)
 			}
-			if peers == "newest" && !slices.ContainsFunc(s.Ports[0].Outages, func(o ledger.Outage) bool { return o.Cause == "a newer connection took over" }) {
+			if peers == "newest" &&
+				!slices.ContainsFunc(s.Ports[0].Outages,
+					func(o ledger.Outage) bool { return o.Cause == "a newer connection took over" }) {
 				t.Errorf("no newer connection took over: %+v", s.Ports[0].Outages)
 			}
 		})
@@ -291,11 +301,14 @@ func TestIsolatedAddressIsTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	dialled := fmt.Sprintf("127.0.0.1:%d", freePort(t))
-	r := startIsolated(t, dir, fmt.Sprintf("  - {id: a, tcp: {listen: %q}, frame: tally128}\n  - {id: b, tcp: {dial: %q}, frame: tally128}\n", taken.Addr(), dialled))
+	r := startIsolated(t, dir,
+		fmt.Sprintf("  - {id: a, tcp: {listen: %q}, frame: tally128}\n  - {id: b, tcp: {dial: %q}, frame: tally128}\n",
+			taken.Addr(), dialled))
 	why := func(texts ...string) func() bool {
 		return func() bool {
 			s := r.sheet(t)
-			return slices.EqualFunc(s.Ports, texts, func(p ledger.Port, text string) bool { return strings.Contains(p.Why, text) })
+			return slices.EqualFunc(s.Ports, texts,
+				func(p ledger.Port, text string) bool { return strings.Contains(p.Why, text) })
 		}
 	}
 	testenv.Until(t, time.Minute, "both say why", why("address already in use", "connection refused"))

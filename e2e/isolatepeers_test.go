@@ -99,7 +99,8 @@ func TestIsolatedPeers(t *testing.T) {
 	for _, k := range append(devices, late) {
 		p := peer(s, k.id)
 		made += k.made.Load()
-		if f := p.Frames; f.Stored != k.made.Load() || f.Missing+f.Duplicate+f.Corrupt > 0 || len(p.Unread)+len(p.Refused) > 0 || p.Bytes.Resync > 0 {
+		if f := p.Frames; f.Stored != k.made.Load() || f.Missing+f.Duplicate+f.Corrupt > 0 ||
+			len(p.Unread)+len(p.Refused) > 0 || p.Bytes.Resync > 0 {
 			t.Errorf("%s: %d frames made, %+v, unread %v, refused %v", k.id, k.made.Load(), f, p.Unread, p.Refused)
 		}
 	}

@@ -20,7 +20,10 @@ import (
 // soon. What a connection has sent before it is closed, is stored once, under the name of that
 // time.
 func TestIsolatedReloadAndKill(t *testing.T) {
-	for name, of := range map[string][2]string{"newest": {"newest", "newest"}, "all": {"all", "all"}, "first or all": {"first", "all"}} {
+	for name, of := range map[string][2]string{
+		"newest": {"newest", "newest"}, "all": {"all", "all"},
+		"first or all": {"first", "all"},
+	} {
 		t.Run(name, func(t *testing.T) { reloadAndKill(t, of) })
 	}
 }
@@ -29,7 +32,8 @@ func reloadAndKill(t *testing.T, peers [2]string) {
 	dir := t.TempDir()
 	addrs := [2]string{fmt.Sprintf("127.0.0.1:%d", freePort(t)), fmt.Sprintf("127.0.0.1:%d", freePort(t))}
 	source := func(id string, which int) string {
-		return fmt.Sprintf("  - {id: %s, tcp: {listen: %q, peers: %s}, frame: tally128}\n", id, addrs[which], peers[which])
+		return fmt.Sprintf("  - {id: %s, tcp: {listen: %q, peers: %s}, frame: tally128}\n", id, addrs[which],
+			peers[which])
 	}
 	last := source("a", 0)
 	u := startUpgrading(t, dir, last)

@@ -28,7 +28,8 @@ func TestIsolatedStorm(t *testing.T) {
 	any := func(of ...string) string { return of[rng.IntN(len(of))] }
 	configured := func() string {
 		return fmt.Sprintf("  - {id: line, serial: {port: %s, baud: %s}, frame: tally128}\n  - {id: %s, tcp: {listen: %q, peers: %s}, frame: tally128, quarantine: %s}\n",
-			l.ports[0].Link, any("57600", "115200"), any("a", "b"), addrs[rng.IntN(2)], any("newest", "first", "all"), any("true", "false"))
+			l.ports[0].Link, any("57600", "115200"), any("a", "b"), addrs[rng.IntN(2)], any("newest", "first", "all"),
+			any("true", "false"))
 	}
 	last := configured()
 	u := startUpgrading(t, dir, last)

@@ -57,7 +57,8 @@ func TestKillAtRandomMoments(t *testing.T) {
 		if n > 0 {
 			var p ledger.Port
 			// A frame that is not stored yet goes with the kill, and the next start names the gap.
-			testenv.Until(t, 10*time.Second, "frames are stored", func() bool { p = r.sheet(t).Ports[0]; return p.Frames.Stored > 0 })
+			testenv.Until(t, 10*time.Second, "frames are stored",
+				func() bool { p = r.sheet(t).Ports[0]; return p.Frames.Stored > 0 })
 			named += p.Frames.Missing
 			if len(p.Outages) == 0 || !strings.HasPrefix(p.Outages[0].Cause, "the recorder was not running") {
 				t.Errorf("kill %d: the sheet does not name the time in which nobody recorded: %+v", n, p.Outages)
@@ -82,7 +83,8 @@ func TestKillAtRandomMoments(t *testing.T) {
 	missing := device.Truth.Made - stored
 	named += last.Ports[0].Frames.Missing
 	if gaps != missing {
-		t.Errorf("%d frames made, %d stored: the log shows %d missing between them, want %d", device.Truth.Made, stored, gaps, missing)
+		t.Errorf("%d frames made, %d stored: the log shows %d missing between them, want %d", device.Truth.Made, stored,
+			gaps, missing)
 	}
 	if named != missing {
 		t.Errorf("the sheets named %d missing frames, %d are", named, missing)
@@ -99,7 +101,8 @@ func TestKillAtRandomMoments(t *testing.T) {
 	if err != nil || starts != kills+1 {
 		t.Errorf("log sheets: %d starts, %v; want %d", starts, err, kills+1)
 	}
-	t.Logf("%d kills: %d frames made, %d stored, %d lost while nobody recorded, all named", kills, device.Truth.Made, stored, missing)
+	t.Logf("%d kills: %d frames made, %d stored, %d lost while nobody recorded, all named", kills, device.Truth.Made,
+		stored, missing)
 }
 
 // watchUntil follows the durable position until a moment, and returns the last one reported.

@@ -53,7 +53,8 @@ func TestLabFromAnywhere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(r.Experiments) != 2 || r.Partial || r.Experiments[0].Find("copy/a", nil) == nil || r.Experiments[1].Find("page/pread", nil) == nil {
+	if len(r.Experiments) != 2 || r.Partial || r.Experiments[0].Find("copy/a", nil) == nil ||
+		r.Experiments[1].Find("page/pread", nil) == nil {
 		t.Errorf("results: %+v", r)
 	}
 	for _, v := range r.Experiments[1].Verdicts[:2] {
@@ -73,7 +74,8 @@ func TestLabStopped(t *testing.T) {
 	dir := t.TempDir()
 	program := testenv.Binary(t)
 	t.Setenv("TMPDIR", t.TempDir())
-	p := testenv.Start(t, program, "lab", "run", "noise", "crc", "--dir", dir, "--out", filepath.Join(dir, "report"), "--budget", "5s")
+	p := testenv.Start(t, program, "lab", "run", "noise", "crc", "--dir", dir, "--out", filepath.Join(dir, "report"),
+		"--budget", "5s")
 	testenv.Until(t, 60*time.Second, "the first experiment is reported", func() bool {
 		_, err := os.Stat(filepath.Join(dir, "report", "results.json"))
 		return err == nil

@@ -84,7 +84,8 @@ func (b *browser) looks(url, name, wantLevel, axe string) {
 				b.open("about:blank") // else another part of the same page is no new page
 				b.open(url + view)
 				testenv.Until(b.t, 30*time.Second, what+": the page is filled", func() bool {
-					return b.yes(filled) && b.text(level) == wantLevel && b.yes(`return document.body.dataset.view !== undefined`)
+					return b.yes(filled) && b.text(level) == wantLevel &&
+						b.yes(`return document.body.dataset.view !== undefined`)
 				})
 				if view == "#/records" {
 					testenv.Until(b.t, 30*time.Second, what+": the records are there", func() bool {
@@ -95,11 +96,13 @@ func (b *browser) looks(url, name, wantLevel, axe string) {
 				if b.eval(tooWide, &over); over > 0 {
 					b.t.Errorf("%s: %d pixels too wide", what, over)
 				}
-				if text := b.text(`return document.body.innerText`); strings.Contains(text, "0 µs\n") || strings.Contains(text, "undefined") || strings.Contains(text, "NaN") {
+				if text := b.text(`return document.body.innerText`); strings.Contains(text, "0 µs\n") ||
+					strings.Contains(text, "undefined") || strings.Contains(text, "NaN") {
 					b.t.Errorf("%s: a figure stands where nothing was measured: %s", what, text)
 				}
 				b.accessible(axe, what)
-				b.picture(strings.NewReplacer("#/", "", " ", "-").Replace(fmt.Sprintf("page-%s-%s-%d-%s.png", name, view, width, theme)))
+				b.picture(strings.NewReplacer("#/", "", " ",
+					"-").Replace(fmt.Sprintf("page-%s-%s-%d-%s.png", name, view, width, theme)))
 			}
 		}
 	}

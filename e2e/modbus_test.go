@@ -39,7 +39,8 @@ func TestUnansweredRequestsOfPymodbus(t *testing.T) {
 		}
 		t.Skipf("SKIPPED: %s; pip install -U pymodbus", strings.TrimSpace(port))
 	}
-	r := startRecorder(t, t.TempDir(), fmt.Sprintf("  - {id: bus, tcp: {dial: 127.0.0.1:%s}, frame: modbus}\n", strings.TrimSpace(port)))
+	r := startRecorder(t, t.TempDir(),
+		fmt.Sprintf("  - {id: bus, tcp: {dial: 127.0.0.1:%s}, frame: modbus}\n", strings.TrimSpace(port)))
 	out, err := io.ReadAll(said)
 	if err := errors.Join(err, bus.Wait()); err != nil {
 		t.Fatalf("%v: %s%s", err, out, talk.String())

@@ -31,8 +31,10 @@ func beat(t *testing.T, port *serialtest.Port, device uint32, lose *atomic.Int64
 			case <-tick.C:
 			}
 			seq += uint64(lose.Swap(0))
-			tally128.Encode(f[:], tally128.Header{Device: device, Epoch: 1, Seq: seq, DeviceTime: time.Now().UnixNano()}, nil)
-			if n, err := port.Write(f[:]); err != nil || n == 0 { // the reader is not there yet, or gone: try the same frame again
+			tally128.Encode(f[:],
+				tally128.Header{Device: device, Epoch: 1, Seq: seq, DeviceTime: time.Now().UnixNano()}, nil)
+			// the reader is not there yet, or gone: try the same frame again
+			if n, err := port.Write(f[:]); err != nil || n == 0 {
 				continue
 			} else if n != len(f) {
 				t.Errorf("the pty took %d of %d bytes", n, len(f))
@@ -76,7 +78,8 @@ func TestPageShowsPortsAndTurnsOnLoss(t *testing.T) {
 	testenv.Until(t, 20*time.Second, "the page shows three ports that record, and a good verdict", func() bool {
 		ports := b.text(`return [...document.querySelectorAll("#rows tr")].map((r) => r.dataset.port + " " + r.cells[1].textContent).join(",")`)
 		v := b.text(verdict)
-		return ports == "line-1 open,line-2 open,line-3 open" && strings.HasPrefix(v, "verdict good|nothing lost since ")
+		return ports == "line-1 open,line-2 open,line-3 open" &&
+			strings.HasPrefix(v, "verdict good|nothing lost since ")
 	})
 	const chart = `const c = document.querySelector("#chart-rate canvas"); return c ? c.toDataURL() : ""`
 	var before string
@@ -86,7 +89,8 @@ func TestPageShowsPortsAndTurnsOnLoss(t *testing.T) {
 	lose[1].Store(7)
 	testenv.Until(t, 20*time.Second, "the verdict turns", func() bool {
 		v := b.text(verdict)
-		return strings.HasPrefix(v, "verdict bad|lost since ") && strings.Contains(v, ": 7 frames on the wire (7 never seen)")
+		return strings.HasPrefix(v, "verdict bad|lost since ") &&
+			strings.Contains(v, ": 7 frames on the wire (7 never seen)")
 	})
 	if got := b.text(`return document.querySelector('[data-port="line-2"] td.hurt .value').textContent`); got != "7" {
 		t.Errorf("the row of line-2 shows %s missing, want 7", got)
@@ -96,7 +100,8 @@ func TestPageShowsPortsAndTurnsOnLoss(t *testing.T) {
 		for name, width := range map[string]int{"desktop": 1280, "phone": 390} {
 			b.view(width, 900, theme)
 			b.open(r.url)
-			testenv.Until(t, 20*time.Second, "the page is filled", func() bool { return strings.Contains(b.text(verdict), ": 7 frames") && b.text(chart) != "" })
+			testenv.Until(t, 20*time.Second, "the page is filled",
+				func() bool { return strings.Contains(b.text(verdict), ": 7 frames") && b.text(chart) != "" })
 			var over int
 			b.eval(`return document.documentElement.scrollWidth - window.innerWidth`, &over)
 			if over > 0 {

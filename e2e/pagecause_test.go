@@ -67,13 +67,16 @@ func TestPageTellsWhatIsMissingAndWhy(t *testing.T) {
 	const rows = `return [...document.querySelectorAll("#losses-list tbody tr:not(.start)")].map((r) => r.innerText.replaceAll(/\s+/g, " ")).join("|")`
 	testenv.Until(t, time.Minute, "both causes are listed", func() bool {
 		got := b.text(rows)
-		return strings.Contains(got, "10 frames never seen on the wire") && strings.Contains(got, "1 frame seen corrupt on the wire")
+		return strings.Contains(got, "10 frames never seen on the wire") &&
+			strings.Contains(got, "1 frame seen corrupt on the wire")
 	})
 	b.click("#losses-list tbody tr:not(.start) a")
 	testenv.Until(t, time.Minute, "the gap names both causes", func() bool {
 		got := b.text(`return document.querySelector("#records-list .here")?.innerText ?? ""`)
-		return strings.Contains(got, "missing: 11 frames, number 4 to 14 (") && strings.Contains(got, "10 frames never seen") && strings.Contains(got, "1 frame seen corrupt") &&
-			strings.Contains(got, "never seen: Numbers were skipped") && strings.Contains(got, "seen corrupt: Damaged bytes")
+		return strings.Contains(got, "missing: 11 frames, number 4 to 14 (") &&
+			strings.Contains(got, "10 frames never seen") && strings.Contains(got, "1 frame seen corrupt") &&
+			strings.Contains(got, "never seen: Numbers were skipped") &&
+			strings.Contains(got, "seen corrupt: Damaged bytes")
 	})
 
 	next, lasted := uint64(17), false
@@ -120,7 +123,8 @@ func TestPageTellsWhatIsMissingAndWhy(t *testing.T) {
 	b.open(r.url)
 	testenv.Until(t, time.Minute, "it is acknowledged everywhere", func() bool {
 		got := b.text(rows)
-		return got != "" && strings.Count(got, "acknowledged") == strings.Count(got, "|")+1 && b.yes(`return document.querySelector("#rows .hurt") === null`) &&
+		return got != "" && strings.Count(got, "acknowledged") == strings.Count(got, "|")+1 &&
+			b.yes(`return document.querySelector("#rows .hurt") === null`) &&
 			strings.Contains(b.text(`return document.querySelector("#rows small").innerText`), "acknowledged")
 	})
 	if bad := b.errors(); len(bad) > 0 {

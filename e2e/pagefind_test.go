@@ -40,9 +40,11 @@ func TestThreeClicksToTheLastLoss(t *testing.T) {
 
 		to := b.text(`return document.querySelector("#losses-list tbody a").hash`)
 		b.click("#facts a") // the time of the last loss
-		testenv.Until(t, 30*time.Second, "it leads to the records around that loss", func() bool { return b.text(`return location.hash`) == to })
+		testenv.Until(t, 30*time.Second, "it leads to the records around that loss",
+			func() bool { return b.text(`return location.hash`) == to })
 		b.eval(`location.hash = "#/"; return null`, nil)
-		testenv.Until(t, 30*time.Second, "the list is shown again", func() bool { return b.yes(`return !document.getElementById("view-overview").hidden`) })
+		testenv.Until(t, 30*time.Second, "the list is shown again",
+			func() bool { return b.yes(`return !document.getElementById("view-overview").hidden`) })
 
 		b.click("#losses-list tbody tr a") // the first click
 
@@ -52,7 +54,8 @@ func TestThreeClicksToTheLastLoss(t *testing.T) {
 		if got := b.text(`return document.getElementById("port-name").textContent`); got != "line-2" {
 			t.Errorf("it leads to port %s", got)
 		}
-		if got := b.text(`return document.getElementById("port-loss").innerText`); !strings.Contains(got, "7 frames never seen") || !strings.Contains(got, "cable") {
+		if got := b.text(`return document.getElementById("port-loss").innerText`); !strings.Contains(got,
+			"7 frames never seen") || !strings.Contains(got, "cable") {
 			t.Errorf("of its cause it says %q", got)
 		}
 		var numbers []float64
@@ -125,7 +128,8 @@ func TestPageFindsALossAmidOneRead(t *testing.T) {
 	testenv.Until(t, time.Minute, "the place of the loss is shown", func() bool {
 		return b.yes(`return document.querySelector("#records-list .here") !== null`)
 	})
-	if got := b.text(`return document.querySelector("#records-list .here").textContent`); !strings.Contains(got, "missing: 7 frames, number 200 to 206") {
+	if got := b.text(`return document.querySelector("#records-list .here").textContent`); !strings.Contains(got,
+		"missing: 7 frames, number 200 to 206") {
 		t.Errorf("the place of the loss says %q", got)
 	}
 }
@@ -154,7 +158,8 @@ func TestPageFindsRecords(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	testenv.Until(t, 30*time.Second, "all lines are stored", func() bool { return r.sheet(t).Ports[0].Frames.Stored == lines })
+	testenv.Until(t, 30*time.Second, "all lines are stored",
+		func() bool { return r.sheet(t).Ports[0].Frames.Stored == lines })
 
 	b.view(1440, 900, "light")
 	b.open(r.url + "#/records?source=meter")
@@ -173,14 +178,17 @@ func TestPageFindsRecords(t *testing.T) {
 		search("contains", words)
 		// Both find the same record: only the mark tells whose answer is shown.
 		testenv.Until(t, 30*time.Second, words+" is found and marked", func() bool {
-			return b.text(rows) == "178" && b.text(`return document.querySelector("#records-list mark")?.textContent ?? ""`) == marked
+			return b.text(rows) == "178" &&
+				b.text(`return document.querySelector("#records-list mark")?.textContent ?? ""`) == marked
 		})
-		if got := b.text(`return document.querySelector("#records-list .bytes").textContent`); !strings.HasPrefix(got, "alarm 177") {
+		if got := b.text(`return document.querySelector("#records-list .bytes").textContent`); !strings.HasPrefix(got,
+			"alarm 177") {
 			t.Errorf("a line is shown as %q", got)
 		}
 	}
 	search("seq", "120")
-	testenv.Until(t, 30*time.Second, "the records from 120 on", func() bool { return strings.HasPrefix(b.text(rows), "120 121 ") })
+	testenv.Until(t, 30*time.Second, "the records from 120 on",
+		func() bool { return strings.HasPrefix(b.text(rows), "120 121 ") })
 	shows := func(what string, n int, first, last string) {
 		t.Helper()
 		testenv.Until(t, time.Minute, what, func() bool {
@@ -249,7 +257,8 @@ func TestPageAcknowledges(t *testing.T) {
 	b.click("#ack-form [name=note]")
 	b.keys("a cable\ue007")
 	testenv.Until(t, 30*time.Second, "it is acknowledged", func() bool {
-		return b.text(level) == "good" && strings.Contains(b.text(`return document.getElementById("facts").innerText`), "a cable")
+		return b.text(level) == "good" &&
+			strings.Contains(b.text(`return document.getElementById("facts").innerText`), "a cable")
 	})
 	if !b.yes(`return document.getElementById("ack").hidden && document.querySelectorAll("#losses-list tbody tr").length === 1`) {
 		t.Error("it is offered again, or the list has forgotten the loss")

@@ -61,13 +61,15 @@ func TestPageShowsDamage(t *testing.T) {
 	const lines = 6000 // of 1 KB: more than a segment of 4 MiB
 	for i := range lines {
 		if i == 10 { // they are a batch of their own, before the one that is damaged
-			testenv.Until(t, time.Minute, "the first lines are stored", func() bool { return r.sheet(t).Ports[0].Frames.Stored == 10 })
+			testenv.Until(t, time.Minute, "the first lines are stored",
+				func() bool { return r.sheet(t).Ports[0].Frames.Stored == 10 })
 		}
 		if _, err := fmt.Fprintf(c, "value %d %s\n", i, strings.Repeat("x", 1000)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	testenv.Until(t, time.Minute, "all lines are stored", func() bool { return r.sheet(t).Ports[0].Frames.Stored == lines })
+	testenv.Until(t, time.Minute, "all lines are stored",
+		func() bool { return r.sheet(t).Ports[0].Frames.Stored == lines })
 	b.view(1440, 900, "light")
 	b.open(r.url)
 	testenv.Until(t, time.Minute, "the page is filled", func() bool { return b.yes(filled) })
@@ -93,7 +95,10 @@ func TestPageShowsDamage(t *testing.T) {
 		return b.yes(`return !document.getElementById("damage").hidden && document.querySelectorAll("#damage tbody tr").length === 1`)
 	})
 	said := b.text(`return document.getElementById("damage").innerText.replaceAll(",", "")`)
-	for _, want := range []string{filepath.Base(segs[0]), "log repair", "Stop the recorder", fmt.Sprintf("%d to %d", place.From, place.To), " KB"} {
+	for _, want := range []string{
+		filepath.Base(segs[0]), "log repair", "Stop the recorder",
+		fmt.Sprintf("%d to %d", place.From, place.To), " KB",
+	} {
 		if !strings.Contains(said, want) {
 			t.Errorf("it does not say %q: %s", want, said)
 		}
@@ -179,13 +184,15 @@ func TestPageListsLossesOfEarlierStarts(t *testing.T) {
 		testenv.Until(t, time.Minute, "the loss of the start before is listed", func() bool {
 			return strings.Contains(b.text(`return `+earlier+`?.nextElementSibling.innerText ?? ""`), "5 frames")
 		})
-		if !b.yes(fmt.Sprintf(`return new Date(%s.querySelector("time").dateTime).getTime() === Math.floor(%d / 1e6)`, earlier, int64(since))) {
+		if !b.yes(fmt.Sprintf(`return new Date(%s.querySelector("time").dateTime).getTime() === Math.floor(%d / 1e6)`,
+			earlier, int64(since))) {
 			t.Error("it does not name the start")
 		}
 		b.eval(earlier+`.nextElementSibling.querySelector("a").id = "earlier"; return null`, nil)
 		b.click("#earlier")
 		testenv.Until(t, time.Minute, "its records are shown", func() bool {
-			return strings.Contains(b.text(`return document.querySelector("#records-list .here")?.textContent ?? ""`), "missing: 5 frames")
+			return strings.Contains(b.text(`return document.querySelector("#records-list .here")?.textContent ?? ""`),
+				"missing: 5 frames")
 		})
 	}
 	if bad := b.errors(); len(bad) > 0 {
@@ -215,7 +222,8 @@ func TestPageShowsTheLossAmongAbsentPorts(t *testing.T) {
 	r := startRecorder(t, dir, sources)
 	testenv.Until(t, time.Minute, "all are open, and it records", func() bool {
 		s := r.sheet(t)
-		return s.Ports[0].Frames.Stored > 0 && !slices.ContainsFunc(s.Ports, func(p ledger.Port) bool { return p.State != ledger.StateOpen })
+		return s.Ports[0].Frames.Stored > 0 &&
+			!slices.ContainsFunc(s.Ports, func(p ledger.Port) bool { return p.State != ledger.StateOpen })
 	})
 	lose[0].Store(5)
 	testenv.Until(t, time.Minute, "it is lost", func() bool { return r.sheet(t).Ports[0].Frames.Missing == 5 })

@@ -99,7 +99,8 @@ func TestPageComesBack(t *testing.T) {
 		t.Helper()
 		testenv.Until(t, 60*time.Second, when+": the page says that it is not connected", func() bool {
 			return b.text(shown) == "verdict stale|Not connected|Not connected · Tallywheel" &&
-				strings.HasPrefix(b.text(`return document.getElementById("stale").textContent`), "Not connected since ") &&
+				strings.HasPrefix(b.text(`return document.getElementById("stale").textContent`),
+					"Not connected since ") &&
 				strings.Contains(b.text(`return document.getElementById("link-text").textContent`), why)
 		})
 	}

@@ -61,7 +61,8 @@ func TestPowerCut(t *testing.T) {
 				}
 				checked += d.cut(t, rng, writes[:at], acks, at)
 			}
-			t.Logf("%d writes and flushes, %d records, %d cuts, %d times a record was looked for and found", len(writes), len(acks), cuts, checked)
+			t.Logf("%d writes and flushes, %d records, %d cuts, %d times a record was looked for and found",
+				len(writes), len(acks), cuts, checked)
 		})
 	}
 }
@@ -87,7 +88,8 @@ func newDisk(t *testing.T, daemon string) *disk {
 		}
 	}
 	d.daemon = exec.Command(daemon,
-		"--blockdev", "driver=file,node-name=disk,filename="+d.image, "--blockdev", "driver=file,node-name=log,filename="+d.log,
+		"--blockdev", "driver=file,node-name=disk,filename="+d.image, "--blockdev",
+		"driver=file,node-name=log,filename="+d.log,
 		"--blockdev", fmt.Sprintf("driver=blklogwrites,node-name=rec,file=disk,log=log,log-sector-size=%d", sector),
 		"--export", "type=fuse,id=e,node-name=rec,writable=on,mountpoint="+export)
 	if err := d.daemon.Start(); err != nil {
@@ -204,7 +206,8 @@ func (d *disk) history(t *testing.T) (all []change) {
 			t.Fatal(err)
 		}
 		at += sector
-		first, count, flags := binary.LittleEndian.Uint64(head[0:]), binary.LittleEndian.Uint64(head[8:]), binary.LittleEndian.Uint64(head[16:])
+		first, count, flags := binary.LittleEndian.Uint64(head[0:]), binary.LittleEndian.Uint64(head[8:]),
+			binary.LittleEndian.Uint64(head[16:])
 		c := change{off: int64(first) * sector, flush: flags&flagFlush != 0, fua: flags&flagFUA != 0}
 		if flags&(flagDiscard|flagMark) != 0 {
 			t.Fatalf("entry with flags %#x", flags)
@@ -278,7 +281,8 @@ func (d *disk) cut(t *testing.T, rng *rand.Rand, writes []change, acks []ack, at
 		}
 		due++
 		if found[a.seq] != a.data {
-			t.Fatalf("after %d of the device's writes: record %d, durable after %d, is %q", at, a.seq, a.entries, found[a.seq])
+			t.Fatalf("after %d of the device's writes: record %d, durable after %d, is %q", at, a.seq, a.entries,
+				found[a.seq])
 		}
 	}
 	return due

@@ -58,7 +58,8 @@ func TestPythonFramesComeBackByteForByte(t *testing.T) {
 	if out, err := exec.Command(python, "-c", writer, file, theirs).CombinedOutput(); err != nil {
 		t.Fatalf("the Python writer: %v: %s", err, out)
 	}
-	testenv.Until(t, 20*time.Second, "all frames are durable", func() bool { return r.sheet(t).Ports[0].Frames.Durable == 3000 })
+	testenv.Until(t, 20*time.Second, "all frames are durable",
+		func() bool { return r.sheet(t).Ports[0].Frames.Durable == 3000 })
 	s := r.stop(t).Ports[0]
 	if s.Frames.Missing != 0 || s.Bytes.Resync != 0 {
 		t.Errorf("a clean stream is booked as %+v, %+v", s.Bytes, s.Frames)

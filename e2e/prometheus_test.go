@@ -89,7 +89,8 @@ func TestPrometheusAndDashboard(t *testing.T) {
 	for _, name := range append(probe.Metrics(), prom.Metrics()...) { // not every engine has all
 		known[name] = true
 	}
-	known["tallywheel_frames_total"], known["tallywheel_dropped_frames_total"] = true, true // of sources, and there is none
+	// of sources, and there is none
+	known["tallywheel_frames_total"], known["tallywheel_dropped_frames_total"] = true, true
 	for _, q := range queries {
 		for _, name := range metricName.FindAllString(q, -1) {
 			family := regexp.MustCompile(`_(bucket|sum|count)$`).ReplaceAllString(name, "")
@@ -105,7 +106,8 @@ func TestPrometheusAndDashboard(t *testing.T) {
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Start(t, prometheus, "--config.file="+file, "--storage.tsdb.path="+filepath.Join(dir, "tsdb"), "--web.listen-address="+addr, "--log.level=error")
+	testenv.Start(t, prometheus, "--config.file="+file, "--storage.tsdb.path="+filepath.Join(dir, "tsdb"),
+		"--web.listen-address="+addr, "--log.level=error")
 	testenv.Until(t, 30*time.Second, "Prometheus is ready", func() bool {
 		resp, err := http.Get("http://" + addr + "/-/ready")
 		if err != nil {
@@ -117,7 +119,11 @@ func TestPrometheusAndDashboard(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	loaded := make(chan *loadgen.Result, 1)
 	go func() {
-		res, err := loadgen.Run(ctx, loadgen.Config{URL: base + "/healthz", Connections: 8, Rate: 2000, Timeout: time.Minute, Duration: 10 * time.Minute})
+		res, err := loadgen.Run(ctx,
+			loadgen.Config{
+				URL: base + "/healthz", Connections: 8, Rate: 2000, Timeout: time.Minute,
+				Duration: 10 * time.Minute,
+			})
 		if err != nil {
 			t.Error(err)
 		}
@@ -157,7 +163,8 @@ func series(t *testing.T, addr, query string) (values []float64) {
 			Result []struct{ Values [][2]any }
 		}
 	}
-	if err := json.Unmarshal([]byte(fetch(t, "http://"+addr+"/api/v1/query_range?"+v.Encode())), &answer); err != nil || answer.Status != "success" {
+	if err := json.Unmarshal([]byte(fetch(t, "http://"+addr+"/api/v1/query_range?"+v.Encode())), &answer); err != nil ||
+		answer.Status != "success" {
 		t.Fatalf("%s: %v %v", query, answer.Status, err)
 	}
 	for _, r := range answer.Data.Result {

@@ -45,7 +45,8 @@ func TestARecordingOfAReplayIsTheSame(t *testing.T) {
 	}
 
 	link := filepath.Join(second, "line")
-	replay := testenv.Start(t, testenv.Binary(t), "replay", "--dir", filepath.Join(first, "data"), "--source", "line", "--to", "pty:"+link, "--speed", "max")
+	replay := testenv.Start(t, testenv.Binary(t), "replay", "--dir", filepath.Join(first, "data"), "--source", "line",
+		"--to", "pty:"+link, "--speed", "max")
 	testenv.Until(t, time.Minute, "the port is there", func() bool { _, err := os.Lstat(link); return err == nil })
 	again := startRecorder(t, second, source(link))
 	if err := replay.Cmd.Wait(); err != nil {
@@ -58,7 +59,10 @@ func TestARecordingOfAReplayIsTheSame(t *testing.T) {
 	}
 	for _, more := range [][]string{nil, {"--quarantine"}} {
 		raw := func(dir string) string {
-			return command(t, append([]string{"log", "export", "--format", "raw", "--source", "line", "--dir", filepath.Join(dir, "data")}, more...)...)
+			return command(t, append([]string{
+				"log", "export", "--format", "raw", "--source", "line", "--dir",
+				filepath.Join(dir, "data"),
+			}, more...)...)
 		}
 		if a, b := raw(first), raw(second); a != b || a == "" {
 			t.Errorf("%v: %d bytes became %d, or others", more, len(a), len(b))

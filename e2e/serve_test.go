@@ -93,16 +93,23 @@ func TestServeGivesFilesOfItsFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := startServe(t, dir)
-	for path, want := range map[string]string{"/a.txt": "content of a", "/link": "", "/../secret": "", "/%2e%2e/secret": "", "/nothing": ""} {
+	for path, want := range map[string]string{
+		"/a.txt": "content of a", "/link": "", "/../secret": "",
+		"/%2e%2e/secret": "", "/nothing": "",
+	} {
 		r, err := http.NewRequest(http.MethodGet, s.url+path, nil)
-		if code, got := asked(t, r, err); (code == http.StatusOK) != (want != "") || want != "" && got != want || strings.Contains(got, "secret\n") {
+		if code, got := asked(t, r, err); (code == http.StatusOK) != (want != "") || want != "" && got != want ||
+			strings.Contains(got, "secret\n") {
 			t.Errorf("%s: %d %q", path, code, got)
 		}
 	}
-	if out, err := exec.Command(testenv.Binary(t), "serve", filepath.Join(dir, "absent")).CombinedOutput(); err == nil || !strings.Contains(string(out), "want a folder, echo or json") {
+	if out, err := exec.Command(testenv.Binary(t), "serve",
+		filepath.Join(dir, "absent")).CombinedOutput(); err == nil ||
+		!strings.Contains(string(out), "want a folder, echo or json") {
 		t.Errorf("a folder that is not there: %v, %s", err, out)
 	}
-	if out, err := exec.Command(testenv.Binary(t), "serve", "--listen", "0.0.0.0:0", "echo").CombinedOutput(); err == nil || !strings.Contains(string(out), "loopback") {
+	if out, err := exec.Command(testenv.Binary(t), "serve", "--listen", "0.0.0.0:0",
+		"echo").CombinedOutput(); err == nil || !strings.Contains(string(out), "loopback") {
 		t.Errorf("beyond loopback: %v, %s", err, out)
 	}
 }

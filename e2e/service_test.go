@@ -68,7 +68,8 @@ func TestReloadWhileStarting(t *testing.T) {
 		t.Fatalf("%v; stderr: %s", err, p.Err)
 	}
 	f.Close()
-	testenv.Until(t, 20*time.Second, "the reload is heard", func() bool { return strings.Contains(p.Err.String(), "msg=reloaded") })
+	testenv.Until(t, 20*time.Second, "the reload is heard",
+		func() bool { return strings.Contains(p.Err.String(), "msg=reloaded") })
 	if err := p.Cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +119,8 @@ func TestFlippedBitIsFoundAndRepaired(t *testing.T) {
 		t.Errorf("verify: %v: %s; want the place", err, verify.Out)
 	}
 	config := filepath.Join(dir, "tallywheel.yaml")
-	if err := os.WriteFile(config, fmt.Appendf(nil, "log: {dir: %s}\napi: {listen: \"off\"}\n", data), 0o600); err != nil {
+	if err := os.WriteFile(config, fmt.Appendf(nil, "log: {dir: %s}\napi: {listen: \"off\"}\n", data),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	run := testenv.Start(t, bin, "run", "-c", config)
@@ -154,7 +156,8 @@ func TestRunEndsWithItsLog(t *testing.T) {
 		if _, err := c.Write([]byte("a line\n")); err != nil {
 			t.Fatal(err)
 		}
-		testenv.Until(t, time.Minute, "the line is durable", func() bool { return r.sheet(t).Ports[0].Frames.Durable == 1 })
+		testenv.Until(t, time.Minute, "the line is durable",
+			func() bool { return r.sheet(t).Ports[0].Frames.Durable == 1 })
 		if err := take(filepath.Join(dir, "data")); err != nil {
 			t.Fatal(err)
 		}
@@ -162,7 +165,8 @@ func TestRunEndsWithItsLog(t *testing.T) {
 		err = r.Cmd.Wait()
 		late.Stop()
 		said := r.Err.String()
-		if code := r.Cmd.ProcessState.ExitCode(); code != 1 || !strings.Contains(said, "was removed or replaced: it is not the one that was opened") ||
+		if code := r.Cmd.ProcessState.ExitCode(); code != 1 ||
+			!strings.Contains(said, "was removed or replaced: it is not the one that was opened") ||
 			!strings.Contains(said, "start it again, as a supervisor does") {
 			t.Errorf("%s: exit code %d, %v, want 1 and the cause; stderr: %s", name, code, err, said)
 		}

@@ -35,7 +35,8 @@ func TestFilesAreSyncedBeforeTheyHaveTheirNames(t *testing.T) {
 	defer port.Close()
 	trace := filepath.Join(dir, "trace")
 	r := startRecorderBy(t, []string{
-		strace, "-D", "-f", "-y", "-qq", "-s", "4096", "-o", trace, "-e", "trace=fsync,fdatasync,rename,renameat,renameat2",
+		strace, "-D", "-f", "-y", "-qq", "-s", "4096", "-o", trace, "-e",
+		"trace=fsync,fdatasync,rename,renameat,renameat2",
 	}, dir, fmt.Sprintf("  - {id: a, tcp: {dial: %q}, frame: line}\n", port.Addr()))
 	c, err := port.Accept()
 	if err != nil {

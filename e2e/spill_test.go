@@ -43,7 +43,8 @@ func TestSpillWhileTheDiskIsFull(t *testing.T) {
 	defer port.Close()
 	r := startRecorder(t, dir, fmt.Sprintf(
 		"  - {id: line, serial: {port: %s}, frame: tally128, overflow: spill, buffer: 4MiB, spill: {path: %s, max: 64MiB}}\n", port.Link, over))
-	if err := os.WriteFile(filepath.Join(data, "others"), make([]byte, 40<<20), 0o600); err != nil { // less than a segment and the reserve are left
+	// less than a segment and the reserve are left
+	if err := os.WriteFile(filepath.Join(data, "others"), make([]byte, 40<<20), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	device := serialtest.NewDevice(port, serialtest.Plan{Rate: 4_000_000, Device: 9, Epoch: 1, Seed: 1})
@@ -56,7 +57,8 @@ func TestSpillWhileTheDiskIsFull(t *testing.T) {
 		}
 	})
 	var p ledger.Port
-	testenv.Until(t, time.Minute, "frames have run over", func() bool { p = r.sheet(t).Ports[0]; return p.Spilled > 4<<20 })
+	testenv.Until(t, time.Minute, "frames have run over",
+		func() bool { p = r.sheet(t).Ports[0]; return p.Spilled > 4<<20 })
 	if p.Frames.InFlight*128 < p.Spilled || len(p.Frames.Dropped) > 0 {
 		t.Errorf("while the disk is full: %+v", p)
 	}

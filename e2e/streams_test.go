@@ -178,10 +178,12 @@ func (all *streams) hold(t *testing.T, dir string, lines lines) {
 		t.Errorf("%d frames are stored, by the books %d", whole+onLines, b.stored)
 	}
 	if made != onLines+b.missing {
-		t.Errorf("%d frames were made at ports, %d of them are stored, and the books miss %d; outages %q", made, onLines, b.missing, b.outages)
+		t.Errorf("%d frames were made at ports, %d of them are stored, and the books miss %d; outages %q", made,
+			onLines, b.missing, b.outages)
 	}
 	if got := b.read - onLines*tally128.Size + b.unread; len(lines.devices) == 0 && (got < acked || got > written) {
 		t.Errorf("%d bytes were acknowledged, %d were written, and the books have %d", acked, written, got)
 	}
-	t.Logf("%d connections, %d bytes acknowledged, %d frames of them stored, %d of %d at ports; the books: %+v", len(all.all), acked, whole, onLines, made, b)
+	t.Logf("%d connections, %d bytes acknowledged, %d frames of them stored, %d of %d at ports; the books: %+v",
+		len(all.all), acked, whole, onLines, made, b)
 }

@@ -33,7 +33,10 @@ type service struct {
 func startService(t *testing.T, dir, sources, limit string) *service {
 	t.Helper()
 	const manager = "/lib/systemd/systemd"
-	s := &service{dir: dir, unit: fmt.Sprintf("tallywheel-%d.service", os.Getpid()), runtime: filepath.Join(dir, "runtime")}
+	s := &service{
+		dir: dir, unit: fmt.Sprintf("tallywheel-%d.service", os.Getpid()),
+		runtime: filepath.Join(dir, "runtime"),
+	}
 	err := error(nil)
 	for _, name := range []string{manager, "systemctl", "unshare", "nsenter"} {
 		if _, lookErr := exec.LookPath(name); lookErr != nil {
@@ -41,7 +44,8 @@ func startService(t *testing.T, dir, sources, limit string) *service {
 		}
 	}
 	if os.Geteuid() != 0 || err != nil {
-		t.Skipf("SKIPPED: user %d, %v; needs root for namespaces, and systemd: apt-get install systemd", os.Geteuid(), err)
+		t.Skipf("SKIPPED: user %d, %v; needs root for namespaces, and systemd: apt-get install systemd", os.Geteuid(),
+			err)
 	}
 	home := filepath.Join(dir, "home")
 	for _, d := range []string{s.runtime, filepath.Join(home, "systemd", "user")} {
@@ -93,7 +97,10 @@ func (s *service) unitText(t *testing.T, start, limit string) string {
 		t.Fatal(err)
 	}
 	text := "[Unit]\nStartLimitIntervalSec=0\n[Service]\nExecStart=" + start + "\n"
-	for _, key := range []string{"Type", "NotifyAccess", "FileDescriptorStoreMax", "Restart", "RestartSec", "TimeoutStopSec"} {
+	for _, key := range []string{
+		"Type", "NotifyAccess", "FileDescriptorStoreMax", "Restart", "RestartSec",
+		"TimeoutStopSec",
+	} {
 		at := strings.Index(string(b), "\n"+key+"=")
 		if at < 0 {
 			t.Fatalf("the unit in deploy/ has no %s=", key)
@@ -108,7 +115,10 @@ func (s *service) unitText(t *testing.T, start, limit string) string {
 }
 
 func (s *service) ask(args ...string) (string, error) {
-	enter := []string{"-t", strconv.Itoa(s.inside), "-m", "-p", "env", "XDG_RUNTIME_DIR=" + s.runtime, "systemctl", "--user"}
+	enter := []string{
+		"-t", strconv.Itoa(s.inside), "-m", "-p", "env", "XDG_RUNTIME_DIR=" + s.runtime, "systemctl",
+		"--user",
+	}
 	out, err := exec.Command("nsenter", append(enter, args...)...).CombinedOutput()
 	if err != nil {
 		err = fmt.Errorf("systemctl %v: %w: %s", args, err, out)
@@ -206,7 +216,8 @@ func TestSystemdRestarts(t *testing.T) {
 	l, sources := startLines(t, dir, 400_000, 11_520)
 	n, more := newNetwork(t)
 	s := startService(t, dir, more+sources, "")
-	testenv.Until(t, time.Minute, "datagrams are read", func() bool { return s.sheet(t).Ports[0].State == ledger.StateOpen })
+	testenv.Until(t, time.Minute, "datagrams are read",
+		func() bool { return s.sheet(t).Ports[0].State == ledger.StateOpen })
 	n.begin()
 	since := s.sheet(t).Since
 	for i := range 6 {
@@ -237,8 +248,10 @@ func TestSystemdRestarts(t *testing.T) {
 	for _, p := range sheet.Ports {
 		lost := dropped(p)
 		all += made[p.ID] - lost
-		if p.Frames.Stored+lost != made[p.ID] || p.Frames.Missing > lost || p.Frames.Duplicate > 0 || lost > 0 && p.ID != "udp" {
-			t.Errorf("%s: %d frames made, %d stored, %d missing, %d twice; unread %v", p.ID, made[p.ID], p.Frames.Stored, p.Frames.Missing, p.Frames.Duplicate, p.Unread)
+		if p.Frames.Stored+lost != made[p.ID] || p.Frames.Missing > lost || p.Frames.Duplicate > 0 ||
+			lost > 0 && p.ID != "udp" {
+			t.Errorf("%s: %d frames made, %d stored, %d missing, %d twice; unread %v", p.ID, made[p.ID],
+				p.Frames.Stored, p.Frames.Missing, p.Frames.Duplicate, p.Unread)
 		}
 		for _, o := range p.Outages {
 			if strings.Contains(o.Cause, "connect") { // before the first connection
@@ -254,10 +267,12 @@ func TestSystemdRestarts(t *testing.T) {
 		t.Errorf("%d frames are in the log, and %d were made", stored, all)
 	}
 	if slices.Sort(gaps); len(gaps) < 6*len(sheet.Ports) || sheet.Since != since || !sheet.Balanced {
-		t.Errorf("%d outages of %d sources; it began at %v, and now at %v", len(gaps), len(sheet.Ports), since, sheet.Since)
+		t.Errorf("%d outages of %d sources; it began at %v, and now at %v", len(gaps), len(sheet.Ports), since,
+			sheet.Since)
 		return
 	}
-	t.Logf("%d frames; %d gaps of %v to %v, half of them below %v", all, len(gaps), gaps[0], gaps[len(gaps)-1], gaps[len(gaps)/2])
+	t.Logf("%d frames; %d gaps of %v to %v, half of them below %v", all, len(gaps), gaps[0], gaps[len(gaps)-1],
+		gaps[len(gaps)/2])
 }
 
 // TestSystemdStops: behind a stop the store is empty, and the next start is one behind an ordered
@@ -282,7 +297,8 @@ func TestSystemdStops(t *testing.T) {
 	s.systemctl(t, "stop", s.unit)
 	sheet := s.lastSheet(t)
 	p := sheet.Ports[0]
-	if sheet.Since == first || len(p.Outages) != 1 || !strings.HasPrefix(p.Outages[0].Cause, "the recorder was not running") || p.Frames.Duplicate > 0 {
+	if sheet.Since == first || len(p.Outages) != 1 ||
+		!strings.HasPrefix(p.Outages[0].Cause, "the recorder was not running") || p.Frames.Duplicate > 0 {
 		t.Errorf("the start behind a stop: %+v, outages %+v", p.Frames, p.Outages)
 	}
 	if strings.Contains(s.journal(), "left no end") {
@@ -293,7 +309,8 @@ func TestSystemdStops(t *testing.T) {
 		t.Errorf("the sheet on disk: %+v, %v", left, err)
 	}
 	if got := storedOnce(t, filepath.Join(dir, "data")); got+p.Frames.Missing != l.devices[0].Truth.Made {
-		t.Errorf("%d frames are in the log, %d are missing, %d were made", got, p.Frames.Missing, l.devices[0].Truth.Made)
+		t.Errorf("%d frames are in the log, %d are missing, %d were made", got, p.Frames.Missing,
+			l.devices[0].Truth.Made)
 	}
 }
 
@@ -302,7 +319,8 @@ func TestSystemdStoreIsFull(t *testing.T) {
 	dir := t.TempDir()
 	l, sources := startLines(t, dir, 11_520, 11_520, 11_520)
 	s := startService(t, dir, sources, "4")
-	testenv.Until(t, time.Minute, "the journal says so", func() bool { return strings.Contains(s.journal(), "raise FileDescriptorStoreMax=") })
+	testenv.Until(t, time.Minute, "the journal says so",
+		func() bool { return strings.Contains(s.journal(), "raise FileDescriptorStoreMax=") })
 	testenv.Until(t, time.Minute, "frames are stored", func() bool { return s.sheet(t).Ports[2].Frames.Stored > 10 })
 	if n := s.stored(t); n != "0" {
 		t.Errorf("systemd has %s descriptors", n)
@@ -311,7 +329,8 @@ func TestSystemdStoreIsFull(t *testing.T) {
 	l.drain(t)
 	s.systemctl(t, "stop", s.unit)
 	for i, p := range s.lastSheet(t).Ports {
-		if len(p.Outages) != 1 || !strings.HasPrefix(p.Outages[0].Cause, "the recorder was not running") || p.Frames.Duplicate > 0 {
+		if len(p.Outages) != 1 || !strings.HasPrefix(p.Outages[0].Cause, "the recorder was not running") ||
+			p.Frames.Duplicate > 0 {
 			t.Errorf("line %d: %+v, outages %+v", i, p.Frames, p.Outages)
 		}
 	}

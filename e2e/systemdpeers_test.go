@@ -48,7 +48,8 @@ func TestSystemdPeers(t *testing.T) {
 	stored := func(more uint64) func() bool {
 		return func() bool {
 			var now ledger.Sheet
-			return s.get("api/v1/sheet", &now) && peer(now, stays.id).Frames.Stored >= more && peer(now, comes.id).Frames.Stored > 0
+			return s.get("api/v1/sheet", &now) && peer(now, stays.id).Frames.Stored >= more &&
+				peer(now, comes.id).Frames.Stored > 0
 		}
 	}
 	for i := range 6 {
@@ -58,14 +59,16 @@ func TestSystemdPeers(t *testing.T) {
 	end()
 	testenv.Until(t, time.Minute, "all that was sent is stored", func() bool {
 		now := s.sheet(t)
-		return peer(now, stays.id).Frames.Stored == stays.made.Load() && peer(now, comes.id).Frames.Stored == comes.made.Load()
+		return peer(now, stays.id).Frames.Stored == stays.made.Load() &&
+			peer(now, comes.id).Frames.Stored == comes.made.Load()
 	})
 	s.systemctl(t, "stop", s.unit)
 	verifyLog(t, dir)
 	sheet := s.lastSheet(t)
 	for _, k := range []*talker{stays, comes} {
 		p := peer(sheet, k.id)
-		if f := p.Frames; f.Stored != k.made.Load() || f.Missing+f.Duplicate+f.Corrupt > 0 || len(p.Unread)+len(p.Refused) > 0 {
+		if f := p.Frames; f.Stored != k.made.Load() || f.Missing+f.Duplicate+f.Corrupt > 0 ||
+			len(p.Unread)+len(p.Refused) > 0 {
 			t.Errorf("%s: %d frames made, %+v, unread %v, refused %v", k.id, k.made.Load(), f, p.Unread, p.Refused)
 		}
 	}
@@ -110,7 +113,8 @@ func TestSystemdStopWithConnections(t *testing.T) {
 		}
 	}
 	if named != sent {
-		t.Errorf("%d bytes were sent, %d are in the books of %d starts; the journal:\n%s", sent, named, len(starts), s.journal())
+		t.Errorf("%d bytes were sent, %d are in the books of %d starts; the journal:\n%s", sent, named, len(starts),
+			s.journal())
 	}
 }
 
@@ -127,9 +131,11 @@ func TestSystemdUpgrade(t *testing.T) {
 	testenv.Until(t, time.Minute, "frames are stored", stored)
 	since := s.sheet(t).Since
 	s.systemctl(t, "kill", "--signal=USR2", "--kill-who=main", s.unit)
-	testenv.Until(t, time.Minute, "the keeper is upgraded", func() bool { return strings.Contains(s.journal(), "the keeper runs the new program") })
+	testenv.Until(t, time.Minute, "the keeper is upgraded",
+		func() bool { return strings.Contains(s.journal(), "the keeper runs the new program") })
 	s.again(t, "main")
-	testenv.Until(t, time.Minute, "the store has five descriptors and their list", func() bool { return s.stored(t) == "6" })
+	testenv.Until(t, time.Minute, "the store has five descriptors and their list",
+		func() bool { return s.stored(t) == "6" })
 	if now := s.sheet(t); now.Since != since || now.Ports[0].Frames.Missing+now.Ports[0].Frames.Duplicate > 0 {
 		t.Errorf("behind the kill: %+v", now)
 	}
@@ -149,7 +155,8 @@ func TestSystemdUpgrade(t *testing.T) {
 		t.Error("the journal does not say that the store is given up")
 	}
 	first, second := storedOnce(t, filepath.Join(dir, "data")), storedOnce(t, filepath.Join(dir, "other"))
-	if made := l.devices[0].Truth.Made; first == 0 || second == 0 || first+second+2 < made { // one frame may be cut by the close
+	// one frame may be cut by the close
+	if made := l.devices[0].Truth.Made; first == 0 || second == 0 || first+second+2 < made {
 		t.Errorf("%d frames are in the first log, %d in the second, and %d were made", first, second, made)
 	}
 	verifyLog(t, dir)

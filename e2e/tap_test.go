@@ -75,7 +75,8 @@ func exported(t *testing.T, dir, source string, more ...string) string {
 // said in its place, and the log has every byte that came.
 func TestTapRidesOutAnUnplug(t *testing.T) {
 	port, dir, source := tapPort(t)
-	p := testenv.Start(t, testenv.Binary(t), "tap", port.Link, "--frame", "tally128", "--log", filepath.Join(dir, "data"))
+	p := testenv.Start(t, testenv.Binary(t), "tap", port.Link, "--frame", "tally128", "--log",
+		filepath.Join(dir, "data"))
 	says(t, p, "open: ")
 	first, second := tapFrames(0, 10), tapFrames(12, 15)
 	deliver(t, port, first)
@@ -88,14 +89,19 @@ func TestTapRidesOutAnUnplug(t *testing.T) {
 	if err := port.Plug(); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Until(t, time.Minute, "it is open again", func() bool { return strings.Count(p.Out.String(), "── open: ") == 2 })
+	testenv.Until(t, time.Minute, "it is open again",
+		func() bool { return strings.Count(p.Out.String(), "── open: ") == 2 })
 	deliver(t, port, second)
 	says(t, p, " 7#14 ")
 	if code := ends(t, p); code != 1 {
 		t.Errorf("exit code %d with 2 frames missing, want 1", code)
 	}
 	out := p.Out.String()
-	for _, want := range []string{"── 2 missing: 10 to 11\n", "── 13 frames, 1664 bytes, 2 missing; the port was gone 1 time; something was lost or damaged\n", "every equation balances\n"} {
+	for _, want := range []string{
+		"── 2 missing: 10 to 11\n",
+		"── 13 frames, 1664 bytes, 2 missing; the port was gone 1 time; something was lost or damaged\n",
+		"every equation balances\n",
+	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is not said in\n%s", want, out)
 		}
@@ -143,7 +149,8 @@ func TestTapWithASlowTerminalKeepsAll(t *testing.T) {
 		notShown, _ = strconv.Atoi(string(m[1]))
 	}
 	if m == nil || shown+notShown != many {
-		t.Errorf("%d frames are shown, %d said not to be, of %d; the end is %q", shown, notShown, many, rest[max(0, len(rest)-700):])
+		t.Errorf("%d frames are shown, %d said not to be, of %d; the end is %q", shown, notShown, many,
+			rest[max(0, len(rest)-700):])
 	}
 	if got := exported(t, dir, source); got != string(sent) {
 		t.Errorf("%d bytes are in the log, %d came", len(got), len(sent))
@@ -225,7 +232,8 @@ func TestTapEndsWithItsReader(t *testing.T) {
 // Programs read what people read.
 func TestTapInJSON(t *testing.T) {
 	port, _, source := tapPort(t)
-	p := testenv.Start(t, testenv.Binary(t), "tap", port.Link, "--frame", "tally128", "--format", "json", "--count", "3")
+	p := testenv.Start(t, testenv.Binary(t), "tap", port.Link, "--frame", "tally128", "--format", "json", "--count",
+		"3")
 	says(t, p, "open: ")
 	deliver(t, port, append(tapFrames(4, 6), tapFrames(8, 9)...))
 	if err := p.Cmd.Wait(); p.Cmd.ProcessState.ExitCode() != 1 {

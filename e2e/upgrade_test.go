@@ -164,7 +164,8 @@ func (u *upgrading) upgradeToItself(t *testing.T) {
 	keeper := u.process(t, isolate.Keeper, 0)
 	u.replace(t, testenv.Binary(t))
 	said, ok := u.upgrade(t)
-	for ; !ok && strings.Contains(said, "within 2s"); said, ok = u.upgrade(t) { // a machine that is busy with something else
+	// a machine that is busy with something else
+	for ; !ok && strings.Contains(said, "within 2s"); said, ok = u.upgrade(t) {
 		t.Logf("once more: %s", said)
 	}
 	if !ok {
@@ -199,7 +200,10 @@ func TestIsolatedUpgrades(t *testing.T) {
 		u.upgradeToItself(t)
 		sizes := []string{"segment: 4MiB", "segment: 2MiB"}
 		u.reload(t, sizes[n%2], sizes[1-n%2], isolate.Recorder)
-		for line, role := range map[string]isolate.Role{"server: {loops: 2}\n": isolate.Recorder, "read: {mode: throughput}\n": isolate.Reader} {
+		for line, role := range map[string]isolate.Role{
+			"server: {loops: 2}\n":       isolate.Recorder,
+			"read: {mode: throughput}\n": isolate.Reader,
+		} {
 			if n%2 == 0 {
 				u.reload(t, "sources:", line+"sources:", role)
 			} else {
@@ -218,7 +222,8 @@ func TestIsolatedUpgrades(t *testing.T) {
 		t.Fatal(err)
 	}
 	testenv.Until(t, time.Minute, fmt.Sprintf("%d crashes of the recorder are told", recorder.Restarts+1), func() bool {
-		return u.process(t, isolate.Recorder, recorder.PID).Restarts == recorder.Restarts+1 // the keeper tells it a moment later
+		// the keeper tells it a moment later
+		return u.process(t, isolate.Recorder, recorder.PID).Restarts == recorder.Restarts+1
 	})
 	stopAsking = u.askByTwo(t)
 	u.upgradeToItself(t)
@@ -229,7 +234,8 @@ func TestIsolatedUpgrades(t *testing.T) {
 	var made uint64
 	for i, p := range s.Ports {
 		made += l.devices[i].Truth.Made
-		if f := p.Frames; f.Stored != l.devices[i].Truth.Made || f.Missing+f.Duplicate+f.Corrupt > 0 || p.Unread["reader_killed"] > 0 {
+		if f := p.Frames; f.Stored != l.devices[i].Truth.Made || f.Missing+f.Duplicate+f.Corrupt > 0 ||
+			p.Unread["reader_killed"] > 0 {
 			t.Errorf("%s: %d frames made, %+v; unread %v", p.ID, l.devices[i].Truth.Made, f, p.Unread)
 		}
 		for _, o := range p.Outages {
@@ -267,8 +273,14 @@ func failUpgrades(t *testing.T, u *upgrading) {
 		{"it ends at once", none, "", "exit status 1; the old one goes on", true, isolate.Recorder},
 		{"it hangs", own, "hangs", "is not ready within 10s; the old one goes on", true, isolate.Recorder},
 		{"it does not record", own, "late", "within 2s; the old program is started again", false, isolate.Recorder},
-		{"it dies as it begins", own, "dies", "exit status 1; the old program is started again", false, isolate.Recorder},
-		{"its reader does not read", own, "late-reader " + testenv.Binary(t), "within 2s; the old program is started again", false, isolate.Reader},
+		{
+			"it dies as it begins", own, "dies", "exit status 1; the old program is started again", false,
+			isolate.Recorder,
+		},
+		{
+			"its reader does not read", own, "late-reader " + testenv.Binary(t),
+			"within 2s; the old program is started again", false, isolate.Reader,
+		},
 	} {
 		before := u.process(t, c.role, 0)
 		u.replace(t, c.program)

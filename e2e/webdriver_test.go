@@ -39,7 +39,8 @@ func startBrowser(t *testing.T) *browser {
 	b.call("POST", "", map[string]any{"capabilities": map[string]any{"alwaysMatch": map[string]any{
 		"goog:loggingPrefs": map[string]string{"browser": "ALL"},
 		"goog:chromeOptions": map[string]any{"binary": chromium, "args": []string{
-			"--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+			"--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+			"--disable-background-networking",
 			"--disable-component-update", "--disable-sync", "--user-data-dir=" + t.TempDir(),
 		}},
 	}}}, &s)
@@ -113,8 +114,10 @@ func (b *browser) devtools(cmd string, params map[string]any) {
 // view sets the size of the page and the theme.
 func (b *browser) view(width, height int, theme string) {
 	b.t.Helper()
-	b.devtools("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false})
-	b.devtools("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": theme}}})
+	b.devtools("Emulation.setDeviceMetricsOverride",
+		map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false})
+	b.devtools("Emulation.setEmulatedMedia",
+		map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": theme}}})
 }
 
 // errors returns what the console has reported as severe since the last call.
@@ -172,7 +175,9 @@ func (b *browser) keys(text string) {
 	b.t.Helper()
 	var all []map[string]string
 	for _, r := range text {
-		all = append(all, map[string]string{"type": "keyDown", "value": string(r)}, map[string]string{"type": "keyUp", "value": string(r)})
+		all = append(all, map[string]string{"type": "keyDown", "value": string(r)},
+			map[string]string{"type": "keyUp", "value": string(r)})
 	}
-	b.call("POST", "/actions", map[string]any{"actions": []any{map[string]any{"type": "key", "id": "keyboard", "actions": all}}}, nil)
+	b.call("POST", "/actions",
+		map[string]any{"actions": []any{map[string]any{"type": "key", "id": "keyboard", "actions": all}}}, nil)
 }

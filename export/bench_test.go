@@ -19,7 +19,9 @@ func BenchmarkRun(b *testing.B) {
 	for n := range records {
 		s := pump
 		s.Source += string(rune('a' + n%8))
-		tally128.Encode(frame, tally128.Header{Device: uint32(n % 8), Epoch: 1, Seq: uint64(n / 8), DeviceTime: int64(n)}, make([]byte, tally128.PayloadSize))
+		tally128.Encode(frame,
+			tally128.Header{Device: uint32(n % 8), Epoch: 1, Seq: uint64(n / 8), DeviceTime: int64(n)},
+			make([]byte, tally128.PayloadSize))
 		m.add(b, s, begin, frame)
 	}
 	log := m.live(b)

@@ -94,7 +94,8 @@ var (
 
 func (m *made) fill(t testing.TB) {
 	frame := make([]byte, tally128.Size)
-	tally128.Encode(frame, tally128.Header{Device: 7, Epoch: 3, Seq: 41, DeviceTime: 99}, make([]byte, tally128.PayloadSize))
+	tally128.Encode(frame, tally128.Header{Device: 7, Epoch: 3, Seq: 41, DeviceTime: 99},
+		make([]byte, tally128.PayloadSize))
 	m.add(t, meter, begin, []byte("21.5,\"warm\"\r\n"))
 	m.add(t, pump, begin.Add(time.Second), frame)
 	m.add(t, bus, begin.Add(2*time.Second), []byte{0, 1, 0xFF})
@@ -128,22 +129,40 @@ meter,1,2026-11-20T10:00:00.000000005Z,,,,13,"21.5,""warm"""
 meter,4,2026-11-20T10:00:03.000000005Z,,,,14,'=HYPERLINK(1)
 meter,6,2026-11-20T10:00:05.000000005Z,,,,6,-12.5
 `},
-		{export.Config{Query: archive.Query{Source: "pump"}, Columns: []export.Column{export.Device, export.Epoch, export.Number, export.DeviceTime}}, `device,epoch,number,device_time
+		{
+			export.Config{
+				Query:   archive.Query{Source: "pump"},
+				Columns: []export.Column{export.Device, export.Epoch, export.Number, export.DeviceTime},
+			},
+			`device,epoch,number,device_time
 7,3,41,99
-`},
-		{export.Config{Query: archive.Query{Source: "bus"}, Zone: berlin, Columns: []export.Column{export.Time, export.Data}}, `time,data
+`,
+		},
+		{export.Config{
+			Query: archive.Query{Source: "bus"}, Zone: berlin,
+			Columns: []export.Column{export.Time, export.Data},
+		}, `time,data
 2026-11-20T11:00:02.000000005+01:00,hex:0001ff
 `},
-		{export.Config{Query: archive.Query{Source: "meter"}, Text: export.AsHex, Columns: []export.Column{export.Data}}, `data
+		{export.Config{
+			Query: archive.Query{Source: "meter"}, Text: export.AsHex,
+			Columns: []export.Column{export.Data},
+		}, `data
 hex:32312e352c227761726d220d0a
 hex:3d48595045524c494e4b2831290a
 hex:2d31322e350a
 `},
-		{export.Config{Query: archive.Query{Source: "meter", From: 4}, Exact: true, BOM: true, Columns: []export.Column{export.Data}}, "\uFEFF" + `data
+		{export.Config{
+			Query: archive.Query{Source: "meter", From: 4}, Exact: true, BOM: true,
+			Columns: []export.Column{export.Data},
+		}, "\uFEFF" + `data
 =HYPERLINK(1)
 -12.5
 `},
-		{export.Config{Query: archive.Query{Quarantine: true}, Text: export.AsText, Columns: []export.Column{export.Offset, export.Len, export.Data}}, `offset,len,data
+		{export.Config{
+			Query: archive.Query{Quarantine: true}, Text: export.AsText,
+			Columns: []export.Column{export.Offset, export.Len, export.Data},
+		}, `offset,len,data
 12,8,no frame
 `},
 	} {
@@ -156,11 +175,13 @@ hex:2d31322e350a
 // What stands in CSV can be turned back into the bytes of each record, whatever they are, by what
 // the package says of cells.
 func TestCSVLosesNothing(t *testing.T) {
-	parts := rapid.SampledFrom(append(strings.Split("=+-@'\"ex,;\t\r\n 09.E\x00\x7fä", ""), "hex:", "\r\n", "\x80", "\xff"))
+	parts := rapid.SampledFrom(append(strings.Split("=+-@'\"ex,;\t\r\n 09.E\x00\x7fä", ""), "hex:", "\r\n", "\x80",
+		"\xff"))
 	m := newLog(t, t.TempDir())
 	testenv.Check(t, func(rt *rapid.T) {
 		before := m.log.Position().Stored
-		want := rapid.SliceOfN(rapid.Map(rapid.SliceOfN(parts, 1, 9), func(s []string) []byte { return []byte(strings.Join(s, "")) }), 1, 8).Draw(rt, "records")
+		want := rapid.SliceOfN(rapid.Map(rapid.SliceOfN(parts, 1, 9),
+			func(s []string) []byte { return []byte(strings.Join(s, "")) }), 1, 8).Draw(rt, "records")
 		of := rapid.SampledFrom([]archive.Stream{meter, bus}).Draw(rt, "of")
 		how := rapid.SampledFrom([]export.Text{export.AsFramed, export.AsText, export.AsHex}).Draw(rt, "how")
 		for i, data := range want {
@@ -245,10 +266,15 @@ func TestCSVIsReadByOthers(t *testing.T) {
 func TestRawAndLines(t *testing.T) {
 	m := newLog(t, t.TempDir())
 	m.fill(t)
-	if got := run(t, m.live(t), export.Config{Format: export.Raw, Query: archive.Query{Source: "meter"}}); got != "21.5,\"warm\"\r\n=HYPERLINK(1)\n-12.5\n" {
+	if got := run(t, m.live(t),
+		export.Config{
+			Format: export.Raw,
+			Query:  archive.Query{Source: "meter"},
+		}); got != "21.5,\"warm\"\r\n=HYPERLINK(1)\n-12.5\n" {
 		t.Errorf("raw: %q", got)
 	}
-	if got := run(t, m.live(t), export.Config{Format: export.Raw, Query: archive.Query{Quarantine: true}}); got != "no frame" {
+	if got := run(t, m.live(t),
+		export.Config{Format: export.Raw, Query: archive.Query{Quarantine: true}}); got != "no frame" {
 		t.Errorf("raw quarantine: %q", got)
 	}
 	var r archive.Record
@@ -287,7 +313,8 @@ func TestParquet(t *testing.T) {
 	if err != nil || len(rows) != 5+len(want) {
 		t.Fatalf("%d rows, %v", len(rows), err)
 	}
-	if r := rows[1]; r.Source != "pump" || *r.Device != 7 || *r.Epoch != 3 || *r.DeviceTime != 99 || r.Seq != 2 || r.Len != tally128.Size {
+	if r := rows[1]; r.Source != "pump" || *r.Device != 7 || *r.Epoch != 3 || *r.DeviceTime != 99 || r.Seq != 2 ||
+		r.Len != tally128.Size {
 		t.Errorf("%+v", r)
 	}
 	if r := rows[0]; r.Device != nil || r.Time != begin.UnixNano() || string(r.Data) != "21.5,\"warm\"\r\n" {
@@ -298,7 +325,11 @@ func TestParquet(t *testing.T) {
 			t.Fatalf("row %d: %.50q, want %.50q", i, got.Data, data)
 		}
 	}
-	out = []byte(run(t, m.live(t), export.Config{Format: export.Parquet, Text: export.AsText, Columns: []export.Column{export.Data, export.Seq}, Query: archive.Query{Source: "meter"}}))
+	out = []byte(run(t, m.live(t),
+		export.Config{
+			Format: export.Parquet, Text: export.AsText, Columns: []export.Column{export.Data, export.Seq},
+			Query: archive.Query{Source: "meter"},
+		}))
 	f, err := parquet.OpenFile(bytes.NewReader(out), int64(len(out)))
 	if err != nil {
 		t.Fatal(err)
@@ -344,12 +375,14 @@ func TestAnExportThatIsCutShort(t *testing.T) {
 				return err
 			},
 			"full": func(w io.Writer) error {
-				_, err := export.Run(context.Background(), m.live(t), export.Config{Format: format}, &limited{w, 1000, full})
+				_, err := export.Run(context.Background(), m.live(t), export.Config{Format: format},
+					&limited{w, 1000, full})
 				return err
 			},
 		} {
 			err := export.ToFile(path, write)
-			if want := map[string]error{"interrupted": export.ErrInterrupted, "full": full}[name]; !errors.Is(err, want) {
+			if want := map[string]error{"interrupted": export.ErrInterrupted, "full": full}[name]; !errors.Is(err,
+				want) {
 				t.Errorf("%s, %s: %v, want %v", format, name, err, want)
 			}
 			if b, err := os.ReadFile(path); string(b) != "before" || err != nil {

@@ -59,8 +59,10 @@ func TestGuide(t *testing.T) {
 	m, dir := newLog(t, t.TempDir()), t.TempDir()
 	for n := range 100 {
 		frame, at := make([]byte, tally128.Size), begin.Add(time.Duration(n)*3*time.Second)
-		tally128.Encode(frame, tally128.Header{Device: 7, Epoch: 3, Seq: uint64(n), DeviceTime: 1<<60 + int64(n)}, make([]byte, tally128.PayloadSize))
-		m.add(t, archive.Stream{Source: "gps", Frame: "line"}, at, []byte("$GPTXT,"+string(rune('0'+n%10))+strings.Repeat("0", n/10%2)+",\"Grüße\"\r\n"))
+		tally128.Encode(frame, tally128.Header{Device: 7, Epoch: 3, Seq: uint64(n), DeviceTime: 1<<60 + int64(n)},
+			make([]byte, tally128.PayloadSize))
+		m.add(t, archive.Stream{Source: "gps", Frame: "line"}, at,
+			[]byte("$GPTXT,"+string(rune('0'+n%10))+strings.Repeat("0", n/10%2)+",\"Grüße\"\r\n"))
 		m.add(t, archive.Stream{Source: "bus", Frame: "raw"}, at.Add(time.Second), []byte{0, 1, 0xFF})
 		m.add(t, archive.Stream{Source: "line-1", Frame: "tally128"}, at.Add(2*time.Second), frame)
 	}

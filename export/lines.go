@@ -63,8 +63,9 @@ type csv struct {
 
 func newCSV(cfg Config, w io.Writer) sink {
 	c := &csv{
-		w: w, columns: cfg.Columns, text: cfg.Text, exact: cfg.Exact, clock: clock{zone: cfg.Zone}, numbered: describes(cfg.Columns),
-		buf: make([]byte, 0, writeBytes+writeBytes/4),
+		w: w, columns: cfg.Columns, text: cfg.Text, exact: cfg.Exact, clock: clock{zone: cfg.Zone},
+		numbered: describes(cfg.Columns),
+		buf:      make([]byte, 0, writeBytes+writeBytes/4),
 	}
 	if cfg.BOM {
 		c.buf = append(c.buf, "\uFEFF"...)
@@ -144,7 +145,8 @@ func (c *csv) told(column Column, f *frame.Frame) {
 // quoted appends the cell, in quotes where RFC 4180 asks for them.
 func (c *csv) quoted() {
 	guard := !c.exact && isFormula(c.cell)
-	if bytes.IndexByte(c.cell, '"') < 0 && bytes.IndexByte(c.cell, ',') < 0 && bytes.IndexByte(c.cell, '\n') < 0 && bytes.IndexByte(c.cell, '\r') < 0 {
+	if bytes.IndexByte(c.cell, '"') < 0 && bytes.IndexByte(c.cell, ',') < 0 && bytes.IndexByte(c.cell, '\n') < 0 &&
+		bytes.IndexByte(c.cell, '\r') < 0 {
 		if guard {
 			c.buf = append(c.buf, '\'')
 		}

@@ -146,7 +146,9 @@ func (t *table) put(rec seglog.Record, of *archive.Stream) error {
 }
 
 // value is what stands in a column, and whether the column may be empty.
-func (t *table) value(c Column, rec seglog.Record, of *archive.Stream, data []byte, f *frame.Frame) (v parquet.Value, optional bool) {
+func (t *table) value(c Column, rec seglog.Record, of *archive.Stream, data []byte, f *frame.Frame) (v parquet.Value,
+	optional bool,
+) {
 	switch c {
 	case Source:
 		return parquet.ByteArrayValue([]byte(of.Source)), false

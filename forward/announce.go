@@ -58,7 +58,8 @@ func (n *natsLink) announce(subject string, m *message) error {
 	return n.nc.PublishMsg(&nats.Msg{
 		Subject: subject, Reply: n.inbox + "." + strconv.FormatUint(number, 10), Data: m.body,
 		Header: nats.Header{
-			batch.CheckpointHeader: {"1"}, jetstream.MsgIDHeader: {hex.EncodeToString(id[:16])}, jetstream.ExpectedStreamHeader: {n.d.cfg.Stream},
+			batch.CheckpointHeader: {"1"}, jetstream.MsgIDHeader: {hex.EncodeToString(id[:16])},
+			jetstream.ExpectedStreamHeader: {n.d.cfg.Stream},
 		},
 	})
 }
@@ -67,6 +68,9 @@ func (n *natsLink) announce(subject string, m *message) error {
 func (q *mqttLink) announce(topic string, m *message) error {
 	var of paho.UserProperties
 	of.Add(batch.CheckpointHeader, "1")
-	q.publish(&paho.Publish{QoS: 1, Retain: true, Topic: topic, Payload: m.body, Properties: &paho.PublishProperties{User: of}}, m)
+	q.publish(&paho.Publish{
+		QoS: 1, Retain: true, Topic: topic, Payload: m.body,
+		Properties: &paho.PublishProperties{User: of},
+	}, m)
 	return nil
 }

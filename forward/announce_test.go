@@ -82,7 +82,8 @@ func TestCheckpointsArePublished(t *testing.T) {
 	tail := Tail{
 		URL: w.url(), Stream: "TALLYWHEEL", All: true,
 		Each:     func(m batch.Message) error { n += m.Count; return nil },
-		OnBroken: func(err error) { t.Error(err) }, OnOther: func(subject string, err error) { t.Errorf("%s: %v", subject, err) },
+		OnBroken: func(err error) { t.Error(err) },
+		OnOther:  func(subject string, err error) { t.Errorf("%s: %v", subject, err) },
 	}
 	if err := tail.Run(ctx); err != nil || n != got {
 		t.Errorf("tail sees %d frames: %v", n, err)

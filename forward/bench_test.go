@@ -48,7 +48,10 @@ func BenchmarkForward(b *testing.B) {
 			if err := l.Sync(); err != nil {
 				b.Fatal(err)
 			}
-			cfg := config.Config{Log: config.Log{Dir: path}, Forward: []config.Forward{{To: "nats", Listen: "off"}}}.WithDefaults()
+			cfg := config.Config{
+				Log:     config.Log{Dir: path},
+				Forward: []config.Forward{{To: "nats", Listen: "off"}},
+			}.WithDefaults()
 			b.SetBytes(int64(len(data)))
 			b.ResetTimer()
 			f := Start(cfg, archive.Live(l, streams), slog.New(slog.DiscardHandler))

@@ -77,7 +77,8 @@ func (b *broker) options() (*server.Options, error) {
 	o := &server.Options{
 		ServerName: "tallywheel", NoSigs: true, NoLog: true, DisableJetStreamBanner: true,
 		JetStream: true, StoreDir: b.dir, SyncAlways: true,
-		JetStreamMaxStore: 2 * int64(b.cfg.MaxBytes), JetStreamMaxMemory: 64 << 20, // what is made beside our stream, as for subscribers by MQTT
+		// what is made beside our stream, as for subscribers by MQTT
+		JetStreamMaxStore: 2 * int64(b.cfg.MaxBytes), JetStreamMaxMemory: 64 << 20,
 		MaxPayload: max(server.MAX_PAYLOAD_SIZE, int32(b.cfg.Batch.Bytes)+headerRoom),
 	}
 	var err error

@@ -281,7 +281,8 @@ func (c *cluster) setBack() {
 	c.whole()
 	c.nodes[node].kill()
 	c.progress("it has missed something")
-	if err = errors.Join(err, emptied(c.stores[node]), os.CopyFS(c.stores[node], os.DirFS(old)), os.RemoveAll(old)); err != nil {
+	if err = errors.Join(err, emptied(c.stores[node]), os.CopyFS(c.stores[node], os.DirFS(old)),
+		os.RemoveAll(old)); err != nil {
 		c.t.Fatal(err)
 	}
 	c.nodes[node].begin(c.t)

@@ -110,7 +110,8 @@ func (d *destination) walker(ctx context.Context, to link) (*walker, error) {
 	w := &walker{d: d, to: to, lanes: map[laneKey]*lane{}, near: map[*archive.Stream]*lane{}}
 	for _, s := range d.in.Streams.All() {
 		key := laneKey{s.Source, s.Quarantine}
-		if d.cfg.Source != "" && !archive.Selects(d.cfg.Source, s.Source) || s.Quarantine && !d.cfg.Quarantine || w.lanes[key] != nil {
+		if d.cfg.Source != "" && !archive.Selects(d.cfg.Source, s.Source) || s.Quarantine && !d.cfg.Quarantine ||
+			w.lanes[key] != nil {
 			continue
 		}
 		w.lanes[key] = d.lane(key)
@@ -214,7 +215,8 @@ func (d *destination) gone(w *walker, gap *seglog.GapError) error {
 	if most == 0 {
 		return nil
 	}
-	d.slog.Error("records were removed from the log before they were forwarded", "destination", d.cfg.Name, "from", gap.From, "to", gap.To)
+	d.slog.Error("records were removed from the log before they were forwarded", "destination", d.cfg.Name, "from",
+		gap.From, "to", gap.To)
 	d.mu.Lock()
 	d.book.Gone += most
 	d.mu.Unlock()
@@ -241,7 +243,8 @@ func (d *destination) save(w *walker) {
 		return
 	}
 	if err := d.mark.save(d.path); err != nil {
-		d.slog.Warn("how far forwarding has come cannot be written down; make room, or see to the disk", "destination", d.cfg.Name, "error", err)
+		d.slog.Warn("how far forwarding has come cannot be written down; make room, or see to the disk", "destination",
+			d.cfg.Name, "error", err)
 	}
 }
 
@@ -283,7 +286,8 @@ func order(b bool) int {
 func (d *destination) tell(l *lane) {
 	if l.told != l.fault.why {
 		l.told = l.fault.why
-		d.slog.Error("forwarding a source has stopped", "destination", d.cfg.Name, "source", l.source, "why", l.fault.why)
+		d.slog.Error("forwarding a source has stopped", "destination", d.cfg.Name, "source", l.source, "why",
+			l.fault.why)
 	}
 }
 

@@ -27,7 +27,8 @@ func TestLosses(t *testing.T) {
 		if err := js.DeleteStream(ctx, "TALLYWHEEL"); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: "TALLYWHEEL", Subjects: []string{"tallywheel.*"}}); err != nil {
+		if _, err := js.CreateStream(ctx,
+			jetstream.StreamConfig{Name: "TALLYWHEEL", Subjects: []string{"tallywheel.*"}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -277,7 +278,8 @@ func TestExpiredCredentials(t *testing.T) {
 		t.Fatal(err)
 	}
 	resolver := &server.MemAccResolver{}
-	if err := errors.Join(resolver.Store(public(t, account), accountJWT), resolver.Store(public(t, system), systemJWT)); err != nil {
+	if err := errors.Join(resolver.Store(public(t, account), accountJWT),
+		resolver.Store(public(t, system), systemJWT)); err != nil {
 		t.Fatal(err)
 	}
 	w := newWorld(t, func(o *server.Options) {

@@ -34,7 +34,8 @@ func Start(cfg config.Config, in *archive.Archive, log *slog.Logger) *Forwarder 
 	f := &Forwarder{slog: log, stop: cancel, patience: finishPatience}
 	for _, c := range cfg.Forward {
 		d := &destination{
-			cfg: c, slog: log, in: in, log: in.Identity(), path: archive.ForwardMark(cfg.Log.Dir, c.Name), all: map[laneKey]*lane{},
+			cfg: c, slog: log, in: in, log: in.Identity(), path: archive.ForwardMark(cfg.Log.Dir, c.Name),
+			all:  map[laneKey]*lane{},
 			last: make(chan struct{}),
 		}
 		var err error
@@ -42,7 +43,8 @@ func Start(cfg config.Config, in *archive.Archive, log *slog.Logger) *Forwarder 
 			log.Warn("how far forwarding has come cannot be read", "destination", c.Name, "error", err)
 		}
 		d.book = ledger.Forwarding{
-			Name: c.Name, To: c.To, Address: strings.Join(c.URLs, ", "), State: ledger.ForwardConnecting, Since: ledger.Time(time.Now().UnixNano()),
+			Name: c.Name, To: c.To, Address: strings.Join(c.URLs, ", "), State: ledger.ForwardConnecting,
+			Since:   ledger.Time(time.Now().UnixNano()),
 			Through: min(d.mark.Through, in.Durable()),
 		}
 		d.hold, d.caught = d.mark.Settled+1, int64(d.book.Since)

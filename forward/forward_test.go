@@ -91,7 +91,8 @@ func TestFinish(t *testing.T) {
 	w.fails("down", reasonUnreachable)
 	w.fw.patience = time.Hour
 	w.fw.Finish()
-	if b := w.book(); b.LagRecords != 7 || !strings.Contains(said.String(), "not all of the log is forwarded") || !strings.Contains(said.String(), "lag_records=7 ") {
+	if b := w.book(); b.LagRecords != 7 || !strings.Contains(said.String(), "not all of the log is forwarded") ||
+		!strings.Contains(said.String(), "lag_records=7 ") {
 		t.Errorf("%d are left; it says %s", b.LagRecords, said.String())
 	}
 	w.told, w.cfg.Forward[0].Batch.Delay = nil, 0
@@ -231,6 +232,7 @@ func TestLargeBacklogOfManySources(t *testing.T) {
 	}
 	same(t, consumed(t, w.url(), "TALLYWHEEL"), logged(t, w.dir))
 	if total := sources * frames * size; seen.messages > total/(200<<10) || seen.w.memory != 0 || seen.w.away != 0 {
-		t.Errorf("%d messages for %d bytes; %d bytes are counted in the end, %d on their way", seen.messages, total, seen.w.memory, seen.w.away)
+		t.Errorf("%d messages for %d bytes; %d bytes are counted in the end, %d on their way", seen.messages, total,
+			seen.w.memory, seen.w.away)
 	}
 }

@@ -132,7 +132,8 @@ func killAtRandom(t *testing.T, within bool) {
 	}
 	file := filepath.Join(dir, "tallywheel.yaml")
 	text := fmt.Sprintf("log: {dir: %s/data, segment: 1MiB}\napi: {listen: 127.0.0.1:0}\nforward: [{to: nats, %s, batch: {frames: 61, delay: 20ms}}]\nsources:\n"+
-		"  - {id: a, tcp: {dial: %s}, frame: line}\n  - {id: b.2, tcp: {dial: %s}, frame: line}\n", dir, to, a.l.Addr(), b.l.Addr())
+		"  - {id: a, tcp: {dial: %s}, frame: line}\n  - {id: b.2, tcp: {dial: %s}, frame: line}\n", dir, to, a.l.Addr(),
+		b.l.Addr())
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +155,10 @@ func killAtRandom(t *testing.T, within bool) {
 	}}
 	all := []*child{recorder}
 	if !within {
-		all = append(all, &child{name: "server", start: func() *exec.Cmd { return role{Port: port, Dir: dir + "/js"}.command(t) }})
+		all = append(all, &child{
+			name:  "server",
+			start: func() *exec.Cmd { return role{Port: port, Dir: dir + "/js"}.command(t) },
+		})
 	}
 	for _, c := range all {
 		c.begin(t)
@@ -179,7 +183,8 @@ func killAtRandom(t *testing.T, within bool) {
 			c.begin(t)
 		}
 	}
-	testenv.Until(t, *wait, "the devices have sent enough", func() bool { return a.sent.Load()+b.sent.Load() >= *frames })
+	testenv.Until(t, *wait, "the devices have sent enough",
+		func() bool { return a.sent.Load()+b.sent.Load() >= *frames })
 	a.end()
 	b.end()
 	var f ledger.Forwarding

@@ -86,7 +86,8 @@ func (l *lane) put(log [16]byte, of *archive.Stream, rec seglog.Record, data []b
 	if m == nil {
 		m = &message{
 			Header: batch.Header{
-				Log: log, Source: l.source, Frame: of.Frame, First: rec.Seq, Prev: l.tail, Gone: l.gone, Quarantine: l.quarantine,
+				Log: log, Source: l.source, Frame: of.Frame, First: rec.Seq, Prev: l.tail, Gone: l.gone,
+				Quarantine: l.quarantine,
 			},
 			bare: bare, body: body[:0], since: rec.Time, done: make(chan result, 1),
 		}

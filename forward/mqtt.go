@@ -60,8 +60,11 @@ func dialMQTT(ctx context.Context, d *destination) (link, error) {
 			close(up)
 		},
 		ClientConfig: paho.ClientConfig{
-			ClientID: "tallywheel-" + d.cfg.Name + "-" + hex.EncodeToString(d.log[:4]), PacketTimeout: ackPatience, OnClientError: q.end,
-			OnServerDisconnect: func(bye *paho.Disconnect) { q.end(mqttRefusal(bye.ReasonCode, "the broker has ended the connection")) },
+			ClientID: "tallywheel-" + d.cfg.Name + "-" + hex.EncodeToString(d.log[:4]), PacketTimeout: ackPatience,
+			OnClientError: q.end,
+			OnServerDisconnect: func(bye *paho.Disconnect) {
+				q.end(mqttRefusal(bye.ReasonCode, "the broker has ended the connection"))
+			},
 		},
 	}
 	for _, text := range d.cfg.URLs {
@@ -117,7 +120,10 @@ func (q *mqttLink) resume(_ context.Context, l *lane) error {
 
 // send implements link.
 func (q *mqttLink) send(l *lane, m *message) error {
-	q.publish(&paho.Publish{QoS: 1, Topic: l.subject, Payload: m.body, Properties: &paho.PublishProperties{User: userProperties(m)}}, m)
+	q.publish(&paho.Publish{
+		QoS: 1, Topic: l.subject, Payload: m.body,
+		Properties: &paho.PublishProperties{User: userProperties(m)},
+	}, m)
 	return nil
 }
 
@@ -158,12 +164,14 @@ const (
 func mqttRefusal(code byte, what string) *fault {
 	switch code {
 	case mqttNotAuthorised, mqttBadUser:
-		return down(reasonCredentials, "%s: user and password are refused, or may not publish there (0x%02x)", what, code)
+		return down(reasonCredentials, "%s: user and password are refused, or may not publish there (0x%02x)", what,
+			code)
 	case mqttPacketTooLarge:
 		return stopped(reasonTooLarge, "%s: it is larger than the broker takes; lower batch.bytes", what).ofLane()
 	}
 	words := map[byte]string{
-		mqttQuotaExceeded: "a quota is exceeded", mqttPayloadRefused: "the payload is not valid", mqttTopicRefused: "the topic is not valid",
+		mqttQuotaExceeded: "a quota is exceeded", mqttPayloadRefused: "the payload is not valid",
+		mqttTopicRefused:    "the topic is not valid",
 		mqttUnspecifiedFail: "it does not say why",
 	}
 	return down(reasonRefused, "%s: %s (0x%02x)", what, cmp.Or(words[code], "for a reason of its own"), code)
@@ -182,7 +190,8 @@ func mqttFault(err error) error {
 		return down(reasonNoAnswer, "the broker does not answer (%v)", err)
 	}
 	if isTLS(err) {
-		return down(reasonTLS, "%v: see to tls.ca, by which this machine takes the broker's certificate, and to tls.cert, by which the broker takes ours", err)
+		return down(reasonTLS,
+			"%v: see to tls.ca, by which this machine takes the broker's certificate, and to tls.cert, by which the broker takes ours", err)
 	}
 	return down(reasonUnreachable, "%v", err)
 }

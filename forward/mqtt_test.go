@@ -54,8 +54,10 @@ func mosquitto(t *testing.T, port int, more string) *exec.Cmd {
 func subscriber(t *testing.T, port int, version, topic string, args ...string) <-chan string {
 	t.Helper()
 	program := testenv.Program(t, "mosquitto_sub", mosquittoFrom)
-	args = append([]string{"-h", "127.0.0.1", "-p", fmt.Sprint(port), "-V", version, "-q", "1", "-d", "-t", topic}, args...)
-	c := exec.Command(testenv.Program(t, "stdbuf", "apt install coreutils"), append([]string{"-oL", program}, args...)...)
+	args = append([]string{"-h", "127.0.0.1", "-p", fmt.Sprint(port), "-V", version, "-q", "1", "-d", "-t", topic},
+		args...)
+	c := exec.Command(testenv.Program(t, "stdbuf", "apt install coreutils"),
+		append([]string{"-oL", program}, args...)...)
 	out, err := c.StdoutPipe()
 	c.Stderr = c.Stdout
 	if err == nil {
@@ -111,13 +113,17 @@ func TestMosquitto(t *testing.T) {
 	port := freePort(t)
 	broker := mosquitto(t, port, "allow_anonymous true")
 	w := newWorld(t, nil)
-	w.cfg.Forward = []config.Forward{{To: "mqtt", URLs: []string{fmt.Sprintf("mqtt://127.0.0.1:%d", port)}, Batch: config.Batch{Frames: 1, Delay: 20 * time.Millisecond}}}
+	w.cfg.Forward = []config.Forward{{
+		To: "mqtt", URLs: []string{fmt.Sprintf("mqtt://127.0.0.1:%d", port)},
+		Batch: config.Batch{Frames: 1, Delay: 20 * time.Millisecond},
+	}}
 	form := []string{"-F", "frame %p %P"}
 	lines := subscriber(t, port, "mqttv5", "tallywheel/#", form...)
 	w.add(50, "a.1")
 	w.forward()
 	for i, line := range take(t, lines, 50) {
-		if !strings.HasPrefix(line, fmt.Sprintf("frame a.1 frame %d ", i+1)) || !strings.Contains(line, fmt.Sprintf("Tallywheel-Last:%d", i+1)) {
+		if !strings.HasPrefix(line, fmt.Sprintf("frame a.1 frame %d ", i+1)) ||
+			!strings.Contains(line, fmt.Sprintf("Tallywheel-Last:%d", i+1)) {
 			t.Fatalf("message %d is %q", i+1, line)
 		}
 	}
@@ -152,7 +158,10 @@ func TestMosquittoRefuses(t *testing.T) {
 	port := freePort(t)
 	mosquitto(t, port, "allow_anonymous false")
 	w := newWorld(t, nil)
-	w.cfg.Forward = []config.Forward{{To: "mqtt", URLs: []string{fmt.Sprintf("mqtt://127.0.0.1:%d", port)}, User: "u", Password: "p"}}
+	w.cfg.Forward = []config.Forward{{
+		To: "mqtt", URLs: []string{fmt.Sprintf("mqtt://127.0.0.1:%d", port)}, User: "u",
+		Password: "p",
+	}}
 	w.add(1, "a")
 	w.forward()
 	w.fails("down", reasonCredentials)
@@ -180,13 +189,20 @@ func TestServerWithinSpeaksMQTT(t *testing.T) {
 // A broker that wants certificates gets what it wants, by mqtts://, or it is said what is wrong.
 func TestMosquittoByTLS(t *testing.T) {
 	a, stranger := newAuthority(t), newAuthority(t)
-	cert, key := a.issue("broker", &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
+	cert, key := a.issue("broker",
+		&x509.Certificate{
+			IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+			ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		})
 	mine, mineKey := a.issue("recorder", &x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 	port := freePort(t)
-	mosquitto(t, port, fmt.Sprintf("allow_anonymous true\nuser root\ncafile %s\ncertfile %s\nkeyfile %s\nrequire_certificate true", a.file, cert, key))
+	mosquitto(t, port,
+		fmt.Sprintf("allow_anonymous true\nuser root\ncafile %s\ncertfile %s\nkeyfile %s\nrequire_certificate true",
+			a.file, cert, key))
 	w := newWorld(t, nil)
 	w.cfg.Forward = []config.Forward{{
-		To: "mqtt", URLs: []string{fmt.Sprintf("mqtts://127.0.0.1:%d", port)}, Batch: config.Batch{Frames: 1, Delay: 20 * time.Millisecond},
+		To: "mqtt", URLs: []string{fmt.Sprintf("mqtts://127.0.0.1:%d", port)},
+		Batch: config.Batch{Frames: 1, Delay: 20 * time.Millisecond},
 	}}
 	w.add(20, "a")
 	for _, bad := range []config.ClientTLS{
@@ -201,7 +217,8 @@ func TestMosquittoByTLS(t *testing.T) {
 			t.Errorf("%+v: it says %q", bad, why)
 		}
 	}
-	lines := subscriber(t, port, "mqttv5", "tallywheel/#", "-F", "frame %p", "--cafile", a.file, "--cert", mine, "--key", mineKey)
+	lines := subscriber(t, port, "mqttv5", "tallywheel/#", "-F", "frame %p", "--cafile", a.file, "--cert", mine,
+		"--key", mineKey)
 	w.cfg.Forward[0].TLS = config.ClientTLS{CA: a.file, Cert: mine, Key: mineKey}
 	w.forward()
 	w.caughtUp()
@@ -219,7 +236,10 @@ func TestCheckpointsByMQTT(t *testing.T) {
 	port := freePort(t)
 	mosquitto(t, port, "allow_anonymous true")
 	w := newWorld(t, nil)
-	w.cfg.Forward = []config.Forward{{To: "mqtt", URLs: []string{fmt.Sprintf("mqtt://127.0.0.1:%d", port)}, Proof: true, Batch: config.Batch{Delay: 20 * time.Millisecond}}}
+	w.cfg.Forward = []config.Forward{{
+		To: "mqtt", URLs: []string{fmt.Sprintf("mqtt://127.0.0.1:%d", port)}, Proof: true,
+		Batch: config.Batch{Delay: 20 * time.Millisecond},
+	}}
 	sign, key := w.key()
 	w.log.Prove(seglog.Proving{Named: w.streams.Named, Sign: sign})
 	w.forward()
@@ -229,7 +249,8 @@ func TestCheckpointsByMQTT(t *testing.T) {
 	w.caughtUp()
 	var text []byte
 	testenv.Until(t, 2*time.Minute, "the broker keeps the newest checkpoint", func() bool {
-		out, err := exec.Command(program, "-h", "127.0.0.1", "-p", fmt.Sprint(port), "-V", "mqttv5", "-t", "tallywheel/proof", "-C", "1", "-W", "2", "-F", "%r %P\n%p").Output()
+		out, err := exec.Command(program, "-h", "127.0.0.1", "-p", fmt.Sprint(port), "-V", "mqttv5", "-t",
+			"tallywheel/proof", "-C", "1", "-W", "2", "-F", "%r %P\n%p").Output()
 		if err != nil { // nothing was kept within two seconds
 			return false
 		}

@@ -130,8 +130,10 @@ func connectNATS(ctx context.Context, d *destination, more ...nats.Option) (link
 	n := &natsLink{d: d, ended: make(chan error, 1), waiting: map[uint64]*message{}}
 	var err error
 	n.nc, err = nats.Connect(strings.Join(d.cfg.URLs, ","), append([]nats.Option{
-		nats.Name("tallywheel " + d.cfg.Name), nats.SetCustomDialer(dialer{ctx}), nats.NoReconnect(), nats.Timeout(callPatience), nats.PingInterval(pingEach), nats.MaxPingsOutstanding(2),
-		nats.WriteBufferSize(max(nats.DefaultWriteBufSize, int(d.cfg.Batch.Bytes)+headerRoom)), // a message goes out on the library's goroutine while the next one fills
+		nats.Name("tallywheel " + d.cfg.Name), nats.SetCustomDialer(dialer{ctx}), nats.NoReconnect(),
+		nats.Timeout(callPatience), nats.PingInterval(pingEach), nats.MaxPingsOutstanding(2),
+		// a message goes out on the library's goroutine while the next one fills
+		nats.WriteBufferSize(max(nats.DefaultWriteBufSize, int(d.cfg.Batch.Bytes)+headerRoom)),
 		nats.ClosedHandler(func(c *nats.Conn) { n.end(natsFault(cmp.Or(c.LastError(), errClosed))) }),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 			if errors.Is(err, nats.ErrSlowConsumer) || errors.Is(err, nats.ErrPermissionViolation) {
@@ -171,7 +173,10 @@ func (n *natsLink) send(l *lane, m *message) error {
 	headers := m.Headers(m.bare)
 	headers[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(l.at, 10)}
 	headers[jetstream.ExpectedStreamHeader] = []string{n.d.cfg.Stream}
-	err := n.nc.PublishMsg(&nats.Msg{Subject: l.subject, Reply: n.inbox + "." + strconv.FormatUint(number, 10), Header: headers, Data: m.body})
+	err := n.nc.PublishMsg(&nats.Msg{
+		Subject: l.subject, Reply: n.inbox + "." + strconv.FormatUint(number, 10),
+		Header: headers, Data: m.body,
+	})
 	if err != nil {
 		return natsFault(err)
 	}
@@ -239,20 +244,27 @@ func natsFault(err error) error {
 		return err
 	case errors.As(err, &api):
 		return apiFault(api)
-	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, jetstream.ErrNoStreamResponse), errors.Is(err, jetstream.ErrJetStreamNotEnabled):
-		return down(reasonNoResponders, "no stream takes the messages: it is gone, or JetStream is off, or has no leader")
-	case errors.Is(err, nats.ErrAuthExpired), errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthRevoked),
-		errors.Is(err, nats.ErrAccountAuthExpired), errors.Is(err, nats.ErrPermissionViolation), errors.Is(err, nats.ErrNkeysNotSupported):
-		return down(reasonCredentials, "the server refuses the credentials, or they have expired: renew creds, or user and password (%v)", err)
+	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, jetstream.ErrNoStreamResponse),
+		errors.Is(err, jetstream.ErrJetStreamNotEnabled):
+		return down(reasonNoResponders,
+			"no stream takes the messages: it is gone, or JetStream is off, or has no leader")
+	case errors.Is(err, nats.ErrAuthExpired), errors.Is(err, nats.ErrAuthorization),
+		errors.Is(err, nats.ErrAuthRevoked),
+		errors.Is(err, nats.ErrAccountAuthExpired), errors.Is(err, nats.ErrPermissionViolation),
+		errors.Is(err, nats.ErrNkeysNotSupported):
+		return down(reasonCredentials,
+			"the server refuses the credentials, or they have expired: renew creds, or user and password (%v)", err)
 	case errors.Is(err, nats.ErrSlowConsumer):
 		return down(reasonSlowConsumer, "acknowledgements came faster than they were read (%v)", err)
 	case errors.Is(err, nats.ErrMaxPayload):
-		return stopped(reasonTooLarge, "a message is larger than the server takes: raise its max_payload, or lower batch.bytes").ofLane()
+		return stopped(reasonTooLarge,
+			"a message is larger than the server takes: raise its max_payload, or lower batch.bytes").ofLane()
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout):
 		return down(reasonNoAnswer, "the server does not answer (%v)", err)
 	}
 	if isTLS(err) {
-		return down(reasonTLS, "%v: see to tls.ca, by which this machine takes the server's certificate, and to tls.cert, by which the server takes ours", err)
+		return down(reasonTLS,
+			"%v: see to tls.ca, by which this machine takes the server's certificate, and to tls.cert, by which the server takes ours", err)
 	}
 	return down(reasonUnreachable, "%v", err)
 }
@@ -262,8 +274,10 @@ func isTLS(err error) bool {
 	var verify *tls.CertificateVerificationError
 	var header tls.RecordHeaderError
 	var alert tls.AlertError
-	return errors.As(err, &verify) || errors.As(err, &header) || errors.As(err, &alert) || errors.Is(err, nats.ErrSecureConnRequired) ||
-		strings.Contains(err.Error(), "remote error: tls: ") // the other side's alert, of a type that crypto/tls keeps for itself
+	return errors.As(err, &verify) || errors.As(err, &header) || errors.As(err, &alert) ||
+		errors.Is(err, nats.ErrSecureConnRequired) ||
+		// the other side's alert, of a type that crypto/tls keeps for itself
+		strings.Contains(err.Error(), "remote error: tls: ")
 }
 
 func apiFault(api *jetstream.APIError) *fault {
@@ -271,7 +285,8 @@ func apiFault(api *jetstream.APIError) *fault {
 	case errWrongSequence, errWrongSequence2:
 		return down(reasonSequence, "the subject has another last message than the one before: it is looked at again")
 	case errMessageTooLarge:
-		return stopped(reasonTooLarge, "a message is larger than the stream takes: raise its max_msg_size, or lower batch.bytes").ofLane()
+		return stopped(reasonTooLarge,
+			"a message is larger than the stream takes: raise its max_msg_size, or lower batch.bytes").ofLane()
 	case errStreamSealed:
 		return stopped(reasonSealed, "the stream is sealed and takes nothing more: name another one by stream")
 	case errStreamMismatch:
@@ -294,7 +309,8 @@ func (n *natsLink) open(ctx context.Context) error {
 	n.stream, err = js.Stream(ctx, d.cfg.Stream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		if d.mark.Created != 0 {
-			f := stopped(reasonDeleted, "stream %s is gone, with all that it had acknowledged: bring it back, or set reset: resend, which makes it anew and sends what the log has",
+			f := stopped(reasonDeleted,
+				"stream %s is gone, with all that it had acknowledged: bring it back, or set reset: resend, which makes it anew and sends what the log has",
 				d.cfg.Stream)
 			if d.cfg.Reset != "resend" {
 				return f
@@ -323,10 +339,13 @@ func (n *natsLink) judge(ctx context.Context, js jetstream.JetStream) (err error
 	case has.Sealed:
 		return stopped(reasonSealed, "stream %s is sealed and takes nothing more: name another one by stream", has.Name)
 	case has.Retention != jetstream.LimitsPolicy:
-		return stopped(reasonRetention, "stream %s removes messages once they are read, so nobody can tell what it has had: want retention limits", has.Name)
+		return stopped(reasonRetention,
+			"stream %s removes messages once they are read, so nobody can tell what it has had: want retention limits",
+			has.Name)
 	}
 	if was := d.mark.Created; was != 0 && was != created(n.info) {
-		f := stopped(reasonNew, "stream %s was made anew at %s, without all that it had acknowledged: set reset: resend, which sends what the log has",
+		f := stopped(reasonNew,
+			"stream %s was made anew at %s, without all that it had acknowledged: set reset: resend, which sends what the log has",
 			has.Name, created(n.info))
 		if d.cfg.Reset != "resend" {
 			return f
@@ -344,8 +363,9 @@ func (n *natsLink) judge(ctx context.Context, js jetstream.JetStream) (err error
 // wanted is the stream that a configuration asks for.
 func wanted(c config.Forward) jetstream.StreamConfig {
 	want := jetstream.StreamConfig{
-		Name: c.Stream, Description: "frames recorded by Tallywheel", Subjects: subjectsOf(c.Subject, c.Quarantine), Replicas: c.Replicas,
-		MaxAge: c.MaxAge, MaxBytes: int64(c.MaxBytes),
+		Name: c.Stream, Description: "frames recorded by Tallywheel", Subjects: subjectsOf(c.Subject, c.Quarantine),
+		Replicas: c.Replicas,
+		MaxAge:   c.MaxAge, MaxBytes: int64(c.MaxBytes),
 	}
 	if want.MaxBytes == 0 {
 		want.MaxBytes = -1

@@ -61,7 +61,8 @@ func (t Tail) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	nc, err := nats.Connect(t.URL, append(options, nats.Name("tallywheel tail"), nats.Timeout(callPatience), nats.MaxReconnects(-1))...)
+	nc, err := nats.Connect(t.URL,
+		append(options, nats.Name("tallywheel tail"), nats.Timeout(callPatience), nats.MaxReconnects(-1))...)
 	if parse := (*url.Error)(nil); errors.As(err, &parse) { // its words have the URL, or a part of it
 		err = errors.New("that is no URL of a server")
 	}
@@ -112,9 +113,11 @@ func (t Tail) find(ctx context.Context, js jetstream.JetStream) (s jetstream.Str
 		case !missing && !waited: // later it may be the server that is started again
 			return nil, waited, natsFault(err)
 		case missing && !t.Follow:
-			return nil, waited, fmt.Errorf("there is no stream %s at %s yet; --stream names another one", t.Stream, Redacted(t.URL))
+			return nil, waited, fmt.Errorf("there is no stream %s at %s yet; --stream names another one", t.Stream,
+				Redacted(t.URL))
 		case !waited:
-			t.OnWait(fmt.Errorf("there is no stream %s at %s yet: waiting for it; --stream names another one", t.Stream, Redacted(t.URL)))
+			t.OnWait(fmt.Errorf("there is no stream %s at %s yet: waiting for it; --stream names another one", t.Stream,
+				Redacted(t.URL)))
 			waited = true
 		}
 		select {
@@ -141,7 +144,8 @@ func (t Tail) read(ctx context.Context, c jetstream.Consumer) error {
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case errors.Is(err, nats.ErrTimeout), errors.Is(err, context.DeadlineExceeded), errors.Is(err, jetstream.ErrNoMessages):
+		case errors.Is(err, nats.ErrTimeout), errors.Is(err, context.DeadlineExceeded),
+			errors.Is(err, jetstream.ErrNoMessages):
 			if i, err := c.Info(ctx); !t.Follow && err == nil && i.NumPending == 0 {
 				return nil
 			}

@@ -59,7 +59,8 @@ func TestTailWaitsForItsStream(t *testing.T) {
 	w := newWorld(t, nil)
 	w.add(3, "a")
 	tail, _ := w.tail()
-	if err := tail.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "no stream TALLYWHEEL") || !strings.Contains(err.Error(), " yet") {
+	if err := tail.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "no stream TALLYWHEEL") ||
+		!strings.Contains(err.Error(), " yet") {
 		t.Errorf("who does not follow: %v", err)
 	}
 	for _, all := range []bool{true, false} {
@@ -113,7 +114,8 @@ func TestTailKeepsSecrets(t *testing.T) {
 	closed := fmt.Sprintf("127.0.0.1:%d", freePort(t))
 	for what, text := range map[string]string{
 		"no stream": "nats://user:s3cret@" + address, "wrong password": "nats://user:s3cretive@" + address,
-		"nobody": "nats://user:s3cret@" + closed, "no URL": "nats://user:s3cret%zz@" + closed, "a token": "nats://s3cret@" + address,
+		"nobody": "nats://user:s3cret@" + closed, "no URL": "nats://user:s3cret%zz@" + closed,
+		"a token": "nats://s3cret@" + address,
 	} {
 		tail, _ := w.tail()
 		tail.URL = text

@@ -61,7 +61,10 @@ func (a *authority) issue(name string, template *x509.Certificate) (cert, key st
 	}
 	dir := a.t.TempDir()
 	cert, key = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	for file, block := range map[string]*pem.Block{cert: {Type: "CERTIFICATE", Bytes: der}, key: {Type: "PRIVATE KEY", Bytes: bare}} {
+	for file, block := range map[string]*pem.Block{
+		cert: {Type: "CERTIFICATE", Bytes: der},
+		key:  {Type: "PRIVATE KEY", Bytes: bare},
+	} {
 		if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
 			a.t.Fatal(err)
 		}
@@ -72,7 +75,11 @@ func (a *authority) issue(name string, template *x509.Certificate) (cert, key st
 // A server that wants certificates, and a user, gets what it wants, or it is said what is wrong.
 func TestTLS(t *testing.T) {
 	a, stranger := newAuthority(t), newAuthority(t)
-	cert, key := a.issue("server", &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
+	cert, key := a.issue("server",
+		&x509.Certificate{
+			IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+			ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		})
 	mine, mineKey := a.issue("recorder", &x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 	pair, err := tls.LoadX509KeyPair(cert, key)
 	if err != nil {
@@ -84,7 +91,10 @@ func TestTLS(t *testing.T) {
 	}
 	w := newWorld(t, func(o *server.Options) {
 		o.TLS, o.TLSVerify, o.Username, o.Password = true, true, "line", "a-password"
-		o.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert}
+		o.TLSConfig = &tls.Config{
+			MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, ClientCAs: pool,
+			ClientAuth: tls.RequireAndVerifyClientCert,
+		}
 	})
 	url := strings.Replace(w.url(), "nats://", "tls://", 1)
 	c := &w.cfg.Forward[0]
@@ -96,7 +106,11 @@ func TestTLS(t *testing.T) {
 		why    string
 	}{
 		{config.ClientTLS{Cert: mine, Key: mineKey}, reasonTLS, "certificate signed by unknown authority"},
-		{config.ClientTLS{CA: stranger.file, Cert: mine, Key: mineKey}, reasonTLS, "certificate signed by unknown authority"},
+		{
+			config.ClientTLS{CA: stranger.file, Cert: mine, Key: mineKey},
+			reasonTLS,
+			"certificate signed by unknown authority",
+		},
 		{config.ClientTLS{CA: a.file}, reasonTLS, "certificate"},
 		{config.ClientTLS{CA: a.file + ".gone"}, reasonConfig, "tls.ca: "},
 		{config.ClientTLS{CA: key}, reasonConfig, "has no certificate"},

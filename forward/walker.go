@@ -186,8 +186,9 @@ func (w *walker) take(ctx context.Context, rec seglog.Record, of *archive.Stream
 	}
 	if l.filling == nil {
 		if len(data)+batchRoom > w.to.bytes() {
-			w.halt(l, stopped(reasonTooLarge, "record %d has %d bytes, and a message of the destination takes %d: raise max_payload of the server, "+
-				"or max_msg_size of the stream", rec.Seq, len(data), w.to.bytes()))
+			w.halt(l, stopped(reasonTooLarge,
+				"record %d has %d bytes, and a message of the destination takes %d: raise max_payload of the server, "+
+					"or max_msg_size of the stream", rec.Seq, len(data), w.to.bytes()))
 			return nil
 		}
 		w.part(l)

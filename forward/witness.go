@@ -32,7 +32,8 @@ func created(i *jetstream.StreamInfo) ledger.Time { return ledger.Time(i.Created
 
 // beginAnew forgets what the destination had acknowledged, and tells why.
 func (d *destination) beginAnew(f *fault) {
-	d.slog.Warn("everything that the log has is sent again, for reset is resend", "destination", d.cfg.Name, "why", f.why)
+	d.slog.Warn("everything that the log has is sent again, for reset is resend", "destination", d.cfg.Name, "why",
+		f.why)
 	d.mark.forget()
 	d.fresh = true
 	for _, l := range d.all {
@@ -88,7 +89,8 @@ func (n *natsLink) unless(l *lane, acked uint64, f *fault) error {
 	if n.d.cfg.Reset != "resend" {
 		return f.ofLane()
 	}
-	n.d.slog.Warn("forwarding goes on all the same, for reset is resend", "destination", n.d.cfg.Name, "source", l.source, "why", f.why)
+	n.d.slog.Warn("forwarding goes on all the same, for reset is resend", "destination", n.d.cfg.Name, "source",
+		l.source, "why", f.why)
 	l.resumeAt(acked, true, 0)
 	l.from = max(acked, n.d.in.First()-1)
 	return nil
@@ -104,9 +106,11 @@ func (n *natsLink) without(l *lane, marked source) error {
 		l.resumeAt(marked.Last, false, n.d.mark.Through)
 		return nil
 	}
-	f := stopped(reasonPurged, "the messages of subject %s were removed, and not by the limits of the stream: set reset: resend, which sends what the log has", l.subject)
+	f := stopped(reasonPurged,
+		"the messages of subject %s were removed, and not by the limits of the stream: set reset: resend, which sends what the log has", l.subject)
 	if n.info.State.LastSeq < marked.Seq {
-		f = stopped(reasonBehind, "stream %s is older than what it had acknowledged, and has nothing of subject %s: bring the right one back, or set reset: resend, which sends what the log has",
+		f = stopped(reasonBehind,
+			"stream %s is older than what it had acknowledged, and has nothing of subject %s: bring the right one back, or set reset: resend, which sends what the log has",
 			n.info.Config.Name, l.subject)
 	}
 	return n.unless(l, 0, f)

@@ -78,7 +78,8 @@ func beServer(text string) error {
 	o.Port = r.Port
 	if r.Name != "" {
 		o.ServerName = r.Name
-		o.Cluster = server.ClusterOpts{Name: "test", Host: "127.0.0.1", Port: r.Route, NoAdvertise: true} // others come by the routes alone
+		// others come by the routes alone
+		o.Cluster = server.ClusterOpts{Name: "test", Host: "127.0.0.1", Port: r.Route, NoAdvertise: true}
 		for _, text := range r.Routes {
 			u, err := url.Parse(text)
 			if err != nil {
@@ -140,14 +141,21 @@ type world struct {
 // newWorld has no forwarder yet. change may be nil.
 func newWorld(t *testing.T, change func(*server.Options)) *world {
 	t.Helper()
-	w := &world{t: t, dir: t.TempDir(), numbers: map[string]int{}, options: serverOptions(filepath.Join(t.TempDir(), "js"))}
+	w := &world{
+		t: t, dir: t.TempDir(), numbers: map[string]int{},
+		options: serverOptions(filepath.Join(t.TempDir(), "js")),
+	}
 	if change != nil {
 		change(w.options)
 	}
 	w.serve()
 	w.options.Port = w.server.Addr().(*net.TCPAddr).Port // the same again
 	w.cfg = config.Config{
-		Log: config.Log{Dir: w.dir}, Forward: []config.Forward{{To: "nats", URLs: []string{w.url()}, Batch: config.Batch{Frames: 7, Delay: 20 * time.Millisecond}}},
+		Log: config.Log{Dir: w.dir},
+		Forward: []config.Forward{{
+			To: "nats", URLs: []string{w.url()},
+			Batch: config.Batch{Frames: 7, Delay: 20 * time.Millisecond},
+		}},
 	}
 	w.open()
 	t.Cleanup(func() {
@@ -185,7 +193,10 @@ func (w *world) open() {
 	w.t.Helper()
 	dir, err := seglog.Dir(w.dir)
 	if err == nil {
-		w.log, err = seglog.Open(seglog.Config{FS: dir, SegmentBytes: 1 << 20, MinFree: -1, BatchDelay: time.Millisecond})
+		w.log, err = seglog.Open(seglog.Config{
+			FS: dir, SegmentBytes: 1 << 20, MinFree: -1,
+			BatchDelay: time.Millisecond,
+		})
 	}
 	if err == nil {
 		w.streams, err = archive.LoadStreams(w.dir)
@@ -246,7 +257,8 @@ func (w *world) fails(state, reason string) {
 	testenv.Until(w.t, time.Minute, state+": "+reason, func() bool {
 		b := w.book()
 		return b.State == state && b.Reason == reason ||
-			slices.ContainsFunc(b.Sources, func(s ledger.ForwardSource) bool { return s.State == state && s.Reason == reason })
+			slices.ContainsFunc(b.Sources,
+				func(s ledger.ForwardSource) bool { return s.State == state && s.Reason == reason })
 	})
 }
 
@@ -360,7 +372,8 @@ func same(t *testing.T, got, want map[string][]frame) {
 		has := got[subject]
 		if i := firstDifference(has, frames); i >= 0 {
 			t.Errorf("%s: %d frames, want %d; the first difference is at %d: %v, want %v",
-				subject, len(has), len(frames), i, has[min(i, len(has)):min(i+3, len(has))], frames[min(i, len(frames)):min(i+3, len(frames))])
+				subject, len(has), len(frames), i, has[min(i, len(has)):min(i+3, len(has))],
+				frames[min(i, len(frames)):min(i+3, len(frames))])
 		}
 	}
 }

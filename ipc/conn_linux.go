@@ -57,7 +57,8 @@ func (c *ConnConfig) fill() error {
 		c.MaxFiles = 16
 	}
 	if c.MaxData < 0 || c.MaxData > MaxData || c.MaxFiles < 0 || c.MaxFiles > MaxFiles {
-		return fmt.Errorf("ipc: MaxData %d, MaxFiles %d: want at most %d and %d", c.MaxData, c.MaxFiles, MaxData, MaxFiles)
+		return fmt.Errorf("ipc: MaxData %d, MaxFiles %d: want at most %d and %d", c.MaxData, c.MaxFiles, MaxData,
+			MaxFiles)
 	}
 	return nil
 }
@@ -130,7 +131,8 @@ func Inherit(f *os.File, cfg ConnConfig) (*Conn, error) {
 	}
 	u, ok := c.(*net.UnixConn)
 	if !ok || u.LocalAddr().Network() != "unixpacket" {
-		return nil, errors.Join(fmt.Errorf("ipc: %s is no Unix socket of kind SOCK_SEQPACKET, but %s", f.Name(), c.LocalAddr().Network()), c.Close())
+		return nil, errors.Join(fmt.Errorf("ipc: %s is no Unix socket of kind SOCK_SEQPACKET, but %s", f.Name(),
+			c.LocalAddr().Network()), c.Close())
 	}
 	conn, err := newConn(u, cfg)
 	if err != nil {
@@ -297,7 +299,8 @@ func (c *Conn) judge(packet []byte, control sys.Control, flags int, err error) (
 	case err != nil:
 		return m, fmt.Errorf("ipc: receive: %w", err)
 	case flags&sys.TruncatedControl != 0:
-		return m, errors.New("ipc: receive: not all files of a message could be taken: raise the limit of descriptors (ulimit -n, LimitNOFILE=)")
+		return m,
+			errors.New("ipc: receive: not all files of a message could be taken: raise the limit of descriptors (ulimit -n, LimitNOFILE=)")
 	case control.From == nil:
 		return m, errors.New("ipc: receive: a message without credentials")
 	}
@@ -315,9 +318,11 @@ func (c *Conn) judge(packet []byte, control sys.Control, flags int, err error) (
 	case len(names) != len(control.FDs):
 		return m, fmt.Errorf("ipc: receive: a message with %d files that names %d", len(control.FDs), len(names))
 	case len(names) > c.cfg.MaxFiles:
-		return m, fmt.Errorf("ipc: receive: a message with %d files, more than %d; see ConnConfig.MaxFiles", len(names), c.cfg.MaxFiles)
+		return m, fmt.Errorf("ipc: receive: a message with %d files, more than %d; see ConnConfig.MaxFiles", len(names),
+			c.cfg.MaxFiles)
 	case len(data) > c.cfg.MaxData:
-		return m, fmt.Errorf("ipc: receive: a message of %d bytes, more than %d; see ConnConfig.MaxData", len(data), c.cfg.MaxData)
+		return m, fmt.Errorf("ipc: receive: a message of %d bytes, more than %d; see ConnConfig.MaxData", len(data),
+			c.cfg.MaxData)
 	}
 	m.Data = data
 	for _, name := range names {
@@ -342,7 +347,8 @@ func Listen(address string, cfg ConnConfig) (*Listener, error) {
 	l, err := (&net.ListenConfig{Control: askCredentials}).Listen(context.Background(), "unixpacket", address)
 	if err != nil {
 		if errors.Is(err, syscall.EADDRINUSE) {
-			return nil, fmt.Errorf("ipc: %w; if nobody listens there, a killed process has left the file: remove it", err)
+			return nil, fmt.Errorf("ipc: %w; if nobody listens there, a killed process has left the file: remove it",
+				err)
 		}
 		return nil, fmt.Errorf("ipc: %w", err)
 	}

@@ -153,15 +153,19 @@ func TestMessagesAndFilesCrossProcesses(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if string(m.Data) != "with files" || len(m.Files) != len(files) || m.From.PID != cmd.Process.Pid || m.From.UID != os.Getuid() {
-			t.Errorf("got %q with %d files from %v, want %d files from pid %d", m.Data, len(m.Files), m.From, len(files), cmd.Process.Pid)
+		if string(m.Data) != "with files" || len(m.Files) != len(files) || m.From.PID != cmd.Process.Pid ||
+			m.From.UID != os.Getuid() {
+			t.Errorf("got %q with %d files from %v, want %d files from pid %d", m.Data, len(m.Files), m.From,
+				len(files), cmd.Process.Pid)
 		}
 		for i, f := range m.Files {
 			text, err := io.ReadAll(io.NewSectionReader(f, 0, 100))
-			if want := fmt.Sprintf("this is file %d", i); f.Name != files[i].Name || string(text) != want || err != nil {
+			if want := fmt.Sprintf("this is file %d", i); f.Name != files[i].Name || string(text) != want ||
+				err != nil {
 				t.Errorf("file %d is %q: %q, %v; want %q: %q", i, f.Name, text, err, files[i].Name, want)
 			}
-			if flags, _, _ := syscall.Syscall(syscall.SYS_FCNTL, f.Fd(), syscall.F_GETFD, 0); flags&syscall.FD_CLOEXEC == 0 {
+			if flags, _, _ := syscall.Syscall(syscall.SYS_FCNTL, f.Fd(), syscall.F_GETFD,
+				0); flags&syscall.FD_CLOEXEC == 0 {
 				t.Errorf("file %d is open after an exec", i)
 			}
 		}
@@ -218,7 +222,10 @@ func TestWhatBreaksARuleLeaksNothing(t *testing.T) {
 		{"a bad name", []byte{1, 1, 1, ':'}, rights(1), "without colons"},
 		{"no name", []byte{1, 1, 0}, rights(1), "want 1 to 255"},
 		{"too many names", []byte{1, 255}, nil, "more than 253"},
-		{"too many files", append([]byte{1, 5}, bytes.Repeat([]byte{1, 'x'}, 5)...), rights(5), "see ConnConfig.MaxFiles"},
+		{
+			"too many files", append([]byte{1, 5}, bytes.Repeat([]byte{1, 'x'}, 5)...), rights(5),
+			"see ConnConfig.MaxFiles",
+		},
 		{"too long", three(2000), rights(3), "see ConnConfig.MaxData"},
 		{"far too long", three(20_000), rights(3), "see ConnConfig.MaxData"},
 		{"too long without names", append([]byte{1, 0}, make([]byte, 1100)...), nil, "see ConnConfig.MaxData"},
@@ -263,7 +270,8 @@ func fewDescriptors() error {
 	}
 	m, err := c.Receive()
 	if err == nil || !strings.Contains(err.Error(), "raise the limit") {
-		return fmt.Errorf("got %d files, %v; want an error that says that there are no descriptors left", len(m.Files), err)
+		return fmt.Errorf("got %d files, %v; want an error that says that there are no descriptors left", len(m.Files),
+			err)
 	}
 	after, err := os.ReadDir("/proc/self/fd")
 	if err != nil || len(after) != len(before) {

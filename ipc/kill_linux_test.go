@@ -144,7 +144,8 @@ func TestKilledProcesses(t *testing.T) {
 	}
 	t.Logf("%d kills, %d messages", kills, s.Count())
 	if in.Count() < uint64(kills) || s.Generation() < 3 || in.Generation() < 3 {
-		t.Errorf("%d messages by generations %d and %d in %d kills: too few to say anything", in.Count(), s.Generation(), in.Generation(), kills)
+		t.Errorf("%d messages by generations %d and %d in %d kills: too few to say anything", in.Count(),
+			s.Generation(), in.Generation(), kills)
 	}
 	if err := r.Close(); err != nil {
 		t.Fatal(err)

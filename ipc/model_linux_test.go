@@ -179,7 +179,8 @@ func (m *model) consume(s *side) error {
 			}
 		}
 		if number != m.released || number >= m.published || m.taken-number > 1 {
-			return fmt.Errorf("frame %d comes after %d were released and %d taken, of %d", number, m.released, m.taken, m.published)
+			return fmt.Errorf("frame %d comes after %d were released and %d taken, of %d", number, m.released, m.taken,
+				m.published)
 		}
 		m.taken = number + 1 // again, if it was killed before the release
 		s.step()
@@ -290,7 +291,9 @@ func TestManyDeaths(t *testing.T) {
 	}
 	full, empty := m.sides[0].sleeps, m.sides[1].sleeps
 	if m.released < uint64(*modelKills/10) || full == 0 || empty == 0 {
-		t.Errorf("%d frames, %d sleeps at a full ring and %d at an empty one in %d kills: too few to say anything", m.released, full, empty, *modelKills)
+		t.Errorf("%d frames, %d sleeps at a full ring and %d at an empty one in %d kills: too few to say anything",
+			m.released, full, empty, *modelKills)
 	}
-	t.Logf("%d kills, %d frames, %d sleeps at a full ring, %d at an empty one in the last thousand", *modelKills, m.released, full, empty)
+	t.Logf("%d kills, %d frames, %d sleeps at a full ring, %d at an empty one in the last thousand", *modelKills,
+		m.released, full, empty)
 }

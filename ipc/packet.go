@@ -62,7 +62,8 @@ func parsePacket(p []byte) (names []string, data []byte, err error) {
 		return nil, nil, fmt.Errorf("ipc: a packet of %d bytes: the peer speaks another protocol", len(p))
 	}
 	if p[0] != packetVersion {
-		return nil, nil, fmt.Errorf("ipc: a packet of version %d, this is %d: the peer is of another version", p[0], packetVersion)
+		return nil, nil, fmt.Errorf("ipc: a packet of version %d, this is %d: the peer is of another version", p[0],
+			packetVersion)
 	}
 	n, p := int(p[1]), p[2:]
 	if n > MaxFiles {

@@ -73,7 +73,8 @@ func (c *RingConfig) fill() error {
 		c.Size = 64 << 10
 	}
 	if c.Slot < 0 || c.Slot > MaxSlot || c.Slot > 0 && c.Size > 0 && c.Size < stride(c.Slot) {
-		return fmt.Errorf("ipc: slots of %d bytes in a ring of %d: want at most %d, and room for one", c.Slot, c.Size, MaxSlot)
+		return fmt.Errorf("ipc: slots of %d bytes in a ring of %d: want at most %d, and room for one", c.Slot, c.Size,
+			MaxSlot)
 	}
 	if c.Owner < 0 || c.Owner > MaxOwner {
 		return fmt.Errorf("ipc: %d bytes of the owner: want 0 to %d", c.Owner, MaxOwner)
@@ -123,7 +124,8 @@ func checkHeader(s *ring.Shared, slot int) error {
 		return fmt.Errorf("ipc: a ring of something else (magic %#x): %w", magic, ErrCorrupt)
 	}
 	if has != uint32(slot) {
-		return fmt.Errorf("ipc: a ring with slots of %d bytes, not %d; both sides must say the same (RingConfig.Slot)", has, slot)
+		return fmt.Errorf("ipc: a ring with slots of %d bytes, not %d; both sides must say the same (RingConfig.Slot)",
+			has, slot)
 	}
 	if slot > 0 && stride(slot) > s.Size() {
 		return fmt.Errorf("ipc: slots of %d bytes in a ring of %d: %w", slot, s.Size(), ErrCorrupt)

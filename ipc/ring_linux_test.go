@@ -72,7 +72,8 @@ func check(b []byte, k uint64) error {
 	}
 	want := fill(make([]byte, messageSize), k, uint32(binary.LittleEndian.Uint64(b[8:])))
 	if !bytes.Equal(b, want) {
-		return fmt.Errorf("message %d is number %d, of %d bytes, not %d, or torn: %x", k, binary.LittleEndian.Uint64(b), len(b), len(want), b)
+		return fmt.Errorf("message %d is number %d, of %d bytes, not %d, or torn: %x", k, binary.LittleEndian.Uint64(b),
+			len(b), len(want), b)
 	}
 	return nil
 }
@@ -236,7 +237,8 @@ func TestWrongUseIsAnError(t *testing.T) {
 		_, ownerErr := Create(RingConfig{Owner: MaxOwner + 1})
 		_, sizeErr := Create(RingConfig{Size: -1})
 		for i, err := range []error{
-			producerErr, consumerErr, senderErr, receiverErr, s.Send(make([]byte, 101), 0), roomErr, slotErr, plainErr, bigErr, ownerErr, sizeErr,
+			producerErr, consumerErr, senderErr, receiverErr, s.Send(make([]byte, 101), 0), roomErr, slotErr, plainErr,
+			bigErr, ownerErr, sizeErr,
 		} {
 			if err == nil {
 				t.Errorf("wrong use %d is no error", i)
@@ -266,8 +268,12 @@ func TestHostileMemory(t *testing.T) {
 			defer close(done)
 			rng := rand.New(rand.NewPCG(seed, 1))
 			for !stop.Load() {
-				word := ring.Uint64(raw, []int{128, 256, 512, 576, 640, 768, 4096 + 8*rng.IntN(512), 8 * rng.IntN(1024)}[rng.IntN(8)])
-				word.Store([]uint64{rng.Uint64(), word.Load() + rng.Uint64N(8192) - 4096, rng.Uint64N(200)}[rng.IntN(3)])
+				word := ring.Uint64(raw,
+					[]int{128, 256, 512, 576, 640, 768, 4096 + 8*rng.IntN(512), 8 * rng.IntN(1024)}[rng.IntN(8)])
+				word.Store([]uint64{
+					rng.Uint64(), word.Load() + rng.Uint64N(8192) - 4096,
+					rng.Uint64N(200),
+				}[rng.IntN(3)])
 			}
 		}()
 		work := time.Now()

@@ -23,10 +23,12 @@ type Options struct {
 	Full      bool          // all cells and the sizes of the articles, not a selection
 	Budget    time.Duration // time for the turns of one experiment
 	MaxRounds int
-	Tight     float64 // stop when every comparison to the base by the deciding figure has an interval narrower than this share
-	CPU       int     // run contestants on this CPU alone; -1: on all
-	Dir       string  // where files are made that are measured; "": the working directory
-	Only      string  // contestants whose name has this in it, and the base
+	// stop when every comparison to the base by the deciding figure has an interval narrower than
+	// this share
+	Tight float64
+	CPU   int    // run contestants on this CPU alone; -1: on all
+	Dir   string // where files are made that are measured; "": the working directory
+	Only  string // contestants whose name has this in it, and the base
 }
 
 // Quick takes little more than a minute an experiment.
@@ -45,7 +47,8 @@ const (
 	warmLoad     = 50 * time.Millisecond  // of a load that others send, at the beginning of each turn
 	countTurn    = 300 * time.Millisecond // length of a turn whose system calls are counted
 	lockTick     = 200 * time.Millisecond // between looks at a lock that is taken
-	grace        = 2                      // the rounds a comparison needs may take beyond the budget one part in so many of it
+	// the rounds a comparison needs may take beyond the budget one part in so many of it
+	grace = 2
 )
 
 // Bench is where experiments are carried out.
@@ -91,7 +94,8 @@ func sweep() error {
 		return err
 	}
 	for _, dir := range left {
-		if info, err := os.Stat(dir); err != nil || !info.IsDir() || info.Sys().(*syscall.Stat_t).Uid != uint32(os.Getuid()) {
+		if info, err := os.Stat(dir); err != nil || !info.IsDir() ||
+			info.Sys().(*syscall.Stat_t).Uid != uint32(os.Getuid()) {
 			continue // somebody else's, who may have a lock that we cannot see
 		}
 		if err := os.RemoveAll(dir); err != nil {
@@ -137,7 +141,8 @@ func lockMachine(ctx context.Context, talk io.Writer) (*os.File, error) {
 		}
 		select {
 		case <-ctx.Done():
-			return nil, errors.Join(fmt.Errorf("%s: another measurement was under way: %w", lock.Name(), ctx.Err()), lock.Close())
+			return nil, errors.Join(fmt.Errorf("%s: another measurement was under way: %w", lock.Name(), ctx.Err()),
+				lock.Close())
 		case <-tick.C:
 		}
 	}
@@ -161,8 +166,12 @@ type cellOf struct {
 // context's error.
 func (b *Bench) Run(e *Experiment) (r ExperimentResult, err error) {
 	began := time.Now()
-	r = ExperimentResult{Name: e.Name, Plane: e.Plane.String(), Question: e.Question, Method: e.Method, Base: e.Base.name(), Shown: names(e.Metrics), Chart: e.Chart}
-	if !slices.ContainsFunc(e.Contestants, func(c *Contestant) bool { return strings.Contains(c.Name, b.options.Only) }) {
+	r = ExperimentResult{
+		Name: e.Name, Plane: e.Plane.String(), Question: e.Question, Method: e.Method,
+		Base: e.Base.name(), Shown: names(e.Metrics), Chart: e.Chart,
+	}
+	if !slices.ContainsFunc(e.Contestants,
+		func(c *Contestant) bool { return strings.Contains(c.Name, b.options.Only) }) {
 		return r, fmt.Errorf("no contestant has %q in its name", b.options.Only)
 	}
 	if b.Dir, err = os.MkdirTemp(b.options.Dir, "tallywheel-"+e.Name+"-"); err != nil {
@@ -256,7 +265,8 @@ func (b *Bench) rounds(e *Experiment, all []*cellOf, start time.Time) (n noises)
 		if i >= 1 && spent > budget+b.options.Budget/grace || i >= MinRounds && spent > budget {
 			break
 		}
-		if i > 0 && i%MinRounds == 0 && b.tight(e, running) { // to look more often would find differences where there are none
+		// to look more often would find differences where there are none
+		if i > 0 && i%MinRounds == 0 && b.tight(e, running) {
 			break
 		}
 		roundBegan := time.Now()

@@ -32,7 +32,8 @@ import (
 	"github.com/tallywheel/tallywheel/probe"
 )
 
-var runs = flag.Int("runs", 0, "how often TestCopies compares copies of a contestant on this machine; nothing else should run meanwhile")
+var runs = flag.Int("runs", 0,
+	"how often TestCopies compares copies of a contestant on this machine; nothing else should run meanwhile")
 
 // TestMain is the tests, or a contestant of theirs or of an experiment.
 func TestMain(m *testing.M) {
@@ -76,7 +77,8 @@ func works(name string) (contestant.Work, bool) {
 		return lies(how), true
 	}
 	work, ok := map[string]contestant.Work{
-		"a": noise.Work(0), "b": noise.Work(0), "b/c": noise.Work(0), "works": noise.Work(0), "first": noise.Work(0), "second": noise.Work(0), "crc16": noise.Work(0),
+		"a": noise.Work(0), "b": noise.Work(0), "b/c": noise.Work(0), "works": noise.Work(0), "first": noise.Work(0),
+		"second": noise.Work(0), "crc16": noise.Work(0),
 		"slower":  noise.Work(10),
 		"refuses": func(*contestant.Turn) error { return errors.New("no such device here\nand more about it") },
 		"fails":   after(func() error { return errors.New("lost its disk") }),
@@ -169,7 +171,8 @@ func TestOneAtATime(t *testing.T) {
 		_, err := lab.NewBench(ctx, o, said)
 		refused <- err
 	}()
-	testenv.Until(t, time.Minute, "the second says that it waits", func() bool { return strings.Contains(said.String(), "waiting for") })
+	testenv.Until(t, time.Minute, "the second says that it waits",
+		func() bool { return strings.Contains(said.String(), "waiting for") })
 	stop()
 	if err := <-refused; !errors.Is(err, context.Canceled) {
 		t.Errorf("the second: %v", err)
@@ -211,7 +214,8 @@ func TestSweep(t *testing.T) {
 func run(t *testing.T, ctx context.Context, o lab.Options, e *lab.Experiment) (lab.ExperimentResult, error) {
 	t.Helper()
 	if *runs == 0 {
-		t.Setenv("TMPDIR", t.TempDir()) // a lock of its own: these tests look at what is said, not at how fast anything is
+		// a lock of its own: these tests look at what is said, not at how fast anything is
+		t.Setenv("TMPDIR", t.TempDir())
 	}
 	b, err := lab.NewBench(ctx, o, io.Discard)
 	if err != nil {
@@ -237,7 +241,8 @@ func TestRoundsAndCosts(t *testing.T) {
 	}
 	v := lab.View{ExperimentResult: &r}
 	for _, c := range e.Contestants {
-		if f, ok := v.Figure(c, nil, lab.NsPerOp); !ok || f.N < 1 || f.N != r.Rounds || f.Median <= 0 || len(f.Samples) != f.N {
+		if f, ok := v.Figure(c, nil, lab.NsPerOp); !ok || f.N < 1 || f.N != r.Rounds || f.Median <= 0 ||
+			len(f.Samples) != f.N {
 			t.Errorf("%s: %+v of %d rounds", c.Name, f, r.Rounds)
 		}
 	}
@@ -275,7 +280,10 @@ func TestRoundsAndCosts(t *testing.T) {
 // sometimes where the machine is busy.
 func TestMemoryOfATurn(t *testing.T) {
 	works := our("works")
-	e := &lab.Experiment{Name: "test", Metrics: []lab.Metric{lab.NsPerOp}, Base: works, Turn: 200 * time.Millisecond, Contestants: []*lab.Contestant{works}}
+	e := &lab.Experiment{
+		Name: "test", Metrics: []lab.Metric{lab.NsPerOp}, Base: works, Turn: 200 * time.Millisecond,
+		Contestants: []*lab.Contestant{works},
+	}
 	testenv.Calm(t, func() error {
 		r, err := run(t, t.Context(), quickly(t), e)
 		if err != nil {
@@ -294,7 +302,10 @@ func TestChildrenCount(t *testing.T) {
 	if _, err := os.Stat(fmt.Sprintf("/proc/self/task/%d/children", os.Getpid())); err != nil {
 		t.Skipf("SKIPPED: the kernel does not tell children: %v; run this on one with CONFIG_PROC_CHILDREN", err)
 	}
-	e := &lab.Experiment{Name: "test", Metrics: []lab.Metric{lab.CPUPerOp}, Contestants: []*lab.Contestant{our("parent")}, Turn: 300 * time.Millisecond}
+	e := &lab.Experiment{
+		Name: "test", Metrics: []lab.Metric{lab.CPUPerOp},
+		Contestants: []*lab.Contestant{our("parent")}, Turn: 300 * time.Millisecond,
+	}
 	r, err := run(t, t.Context(), quickly(t), e)
 	if err != nil {
 		t.Fatal(err)
@@ -315,7 +326,8 @@ func TestCountingEnds(t *testing.T) {
 	o := quickly(t)
 	o.MaxRounds = 1
 	r, err := run(t, t.Context(), o, &lab.Experiment{
-		Name: "pool", Metrics: []lab.Metric{lab.NsPerOp}, Calls: true, Cells: func(lab.Options) []lab.Params { return lab.Cells("again", cells...) },
+		Name: "pool", Metrics: []lab.Metric{lab.NsPerOp}, Calls: true,
+		Cells:       func(lab.Options) []lab.Params { return lab.Cells("again", cells...) },
 		Contestants: experiment(t, "pool").Contestants[1:2],
 	})
 	if err != nil {
@@ -331,11 +343,13 @@ func TestCountingEnds(t *testing.T) {
 func TestWhatIsNotRunSaysWhy(t *testing.T) {
 	works := our("works")
 	e := &lab.Experiment{
-		Name: "test", Metrics: []lab.Metric{lab.NsPerOp}, Base: works, Advice: func(lab.View) string { return "take what works" },
+		Name: "test", Metrics: []lab.Metric{lab.NsPerOp}, Base: works,
+		Advice: func(lab.View) string { return "take what works" },
 		Contestants: []*lab.Contestant{
 			works, our("refuses"), our("fails"), our("silent"), our("babbles"),
 			lab.Ours("stranger", noise.Work(0)),
-			lab.Tool("no-such-program", "apt install it").As("tool"), lab.C("epoll_reader.c", "apt install liblacking-dev", "-llacking").As("c"),
+			lab.Tool("no-such-program", "apt install it").As("tool"),
+			lab.C("epoll_reader.c", "apt install liblacking-dev", "-llacking").As("c"),
 			lab.Python("serial_reader.py", "no_such_module", "pip install it").As("python"),
 		},
 	}
@@ -347,8 +361,10 @@ func TestWhatIsNotRunSaysWhy(t *testing.T) {
 		t.Errorf("of %d rounds the advice is %q, with the warnings %q", r.Rounds, r.Advice, r.Warnings)
 	}
 	want := map[string]string{
-		"refuses": "no such device here", "fails": "lost its disk", "silent": "no line of results", "babbles": "is no number of operations", "stranger": `no contestant "stranger" of experiment "test"`,
-		"tool": "no no-such-program (apt install it)", "c": "(apt install liblacking-dev)", "python": "no python3 with the module no_such_module (pip install it)",
+		"refuses": "no such device here", "fails": "lost its disk", "silent": "no line of results",
+		"babbles": "is no number of operations", "stranger": `no contestant "stranger" of experiment "test"`,
+		"tool": "no no-such-program (apt install it)", "c": "(apt install liblacking-dev)",
+		"python": "no python3 with the module no_such_module (pip install it)",
 	}
 	for _, row := range r.Rows {
 		if row.Contestant == "works" {
@@ -357,8 +373,10 @@ func TestWhatIsNotRunSaysWhy(t *testing.T) {
 			}
 			continue
 		}
-		if row.Metrics != nil || !strings.Contains(row.NotRun, want[row.Contestant]) || strings.Contains(row.NotRun, "\n") {
-			t.Errorf("%s: figures %v, not run: %q, want %q", row.Contestant, row.Metrics, row.NotRun, want[row.Contestant])
+		if row.Metrics != nil || !strings.Contains(row.NotRun, want[row.Contestant]) ||
+			strings.Contains(row.NotRun, "\n") {
+			t.Errorf("%s: figures %v, not run: %q, want %q", row.Contestant, row.Metrics, row.NotRun,
+				want[row.Contestant])
 		}
 	}
 }
@@ -407,18 +425,25 @@ func TestStopped(t *testing.T) {
 func TestResults(t *testing.T) {
 	a := our("a")
 	e := &lab.Experiment{
-		Name: "test-results", Plane: lab.Memory, Question: "?", Method: ".", Metrics: []lab.Metric{lab.NsPerOp}, Base: a,
+		Name: "test-results", Plane: lab.Memory, Question: "?", Method: ".", Metrics: []lab.Metric{lab.NsPerOp},
+		Base:        a,
 		Cells:       func(lab.Options) []lab.Params { return []lab.Params{{"depth": "8", "how": "with care"}} },
 		Contestants: []*lab.Contestant{a, our("b/c"), our("refuses")},
-		Claims: []lab.Claim{{Claim: "a holds", Source: lab.NetworkArticle.Says("1", "1"), Judge: func(lab.View) (lab.Verdict, bool) {
-			return lab.CannotBe("0", "because"), true
-		}}},
+		Claims: []lab.Claim{{
+			Claim: "a holds", Source: lab.NetworkArticle.Says("1", "1"),
+			Judge: func(lab.View) (lab.Verdict, bool) {
+				return lab.CannotBe("0", "because"), true
+			},
+		}},
 	}
 	result, err := run(t, t.Context(), quickly(t), e)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &lab.Results{Schema: lab.Schema, Started: time.Now().UTC(), Machine: lab.ThisMachine(""), Experiments: []lab.ExperimentResult{result}}
+	r := &lab.Results{
+		Schema: lab.Schema, Started: time.Now().UTC(), Machine: lab.ThisMachine(""),
+		Experiments: []lab.ExperimentResult{result},
+	}
 	var b bytes.Buffer
 	if err := r.WriteJSON(&b); err != nil {
 		t.Fatal(err)
@@ -450,7 +475,8 @@ func TestResults(t *testing.T) {
 		case *benchfmt.Result:
 			lines++
 			contestants[rec.GetConfig("contestant")] = true
-			if v, ok := rec.Value("ns_per_op"); !ok || v <= 0 || rec.Name.String() != "TestResults/depth=8/how=with_care" {
+			if v, ok := rec.Value("ns_per_op"); !ok || v <= 0 ||
+				rec.Name.String() != "TestResults/depth=8/how=with_care" {
 				t.Errorf("line %s: %v", rec.Name, rec.Values)
 			}
 		case *benchfmt.SyntaxError:
@@ -486,7 +512,8 @@ func TestSchemaRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, bad := range []string{
-		`{}`, `{"schema":1,"started":"x","command":"","machine":{},"experiments":[{"name":"x","rows":[{"contestant":"a","params":{}}],"verdicts":[]}]}`,
+		`{}`,
+		`{"schema":1,"started":"x","command":"","machine":{},"experiments":[{"name":"x","rows":[{"contestant":"a","params":{}}],"verdicts":[]}]}`,
 		`{"schema":1,"started":"2026-11-20T00:00:00Z","command":"","machine":{"os":"linux","arch":"amd64","kernel":"","cpu":"","cpus":2,"memory_bytes":1,"go":""},"experiments":[{"name":"x","plane":"p","question":"?","method":"","shown":[],"chart":{},"rounds":1,"seconds":1,"rows":[],"verdicts":[{"claim":"","seed":"","here":"","why":"","verdict":"perhaps"}]}]}`,
 	} {
 		var v any
@@ -548,7 +575,8 @@ func TestReferences(t *testing.T) {
 func TestOrderIsShuffled(t *testing.T) {
 	var turns []string
 	e := &lab.Experiment{
-		Name: "test", Metrics: []lab.Metric{lab.NsPerOp}, Cells: func(lab.Options) []lab.Params { return lab.Cells("cell", "x", "y") },
+		Name: "test", Metrics: []lab.Metric{lab.NsPerOp},
+		Cells:       func(lab.Options) []lab.Params { return lab.Cells("cell", "x", "y") },
 		Contestants: []*lab.Contestant{our("a"), our("b")}, Turn: time.Millisecond,
 		Scene: func(_ *lab.Bench, c *lab.Contestant, cell lab.Params) (*lab.Scene, error) {
 			turns = append(turns, cell["cell"]+c.Name)
@@ -599,7 +627,8 @@ func TestExperiments(t *testing.T) {
 			t.Errorf("%s advises without figures: %s", e.Name, text)
 		}
 		for _, c := range e.Claims {
-			if first, _, _ := strings.Cut(c.Claim, " "); slices.Contains([]string{"…", "It", "They", "Against", ""}, first) || !strings.HasSuffix(c.Claim, ".") {
+			if first, _, _ := strings.Cut(c.Claim, " "); slices.Contains([]string{"…", "It", "They", "Against", ""},
+				first) || !strings.HasSuffix(c.Claim, ".") {
 				t.Errorf("%s: %q is no sentence that stands alone", e.Name, c.Claim)
 			}
 			if c.Source == (lab.Source{}) || c.Source.Number != "" && c.Source.Chapter == "" {
@@ -684,7 +713,8 @@ func TestMisspeltDoesNotStart(t *testing.T) {
 			}}},
 		}
 		spoil(e)
-		if r, err := run(t, t.Context(), quickly(t), e); err == nil || !strings.Contains(err.Error(), what) || len(r.Rows) > 0 {
+		if r, err := run(t, t.Context(), quickly(t), e); err == nil || !strings.Contains(err.Error(), what) ||
+			len(r.Rows) > 0 {
 			t.Errorf("it starts: %v, want %q", err, what)
 		}
 	}
@@ -725,7 +755,10 @@ func TestContestantsAreThere(t *testing.T) {
 			}
 		}
 	}
-	for _, p := range []lab.Program{lab.C("crc61.c", ""), lab.Rust("serail.rs"), lab.Python("reader.py", "serial", ""), lab.Peers("crc61")} {
+	for _, p := range []lab.Program{
+		lab.C("crc61.c", ""), lab.Rust("serail.rs"), lab.Python("reader.py", "serial", ""),
+		lab.Peers("crc61"),
+	} {
 		if p.Exists() == nil {
 			t.Errorf("%v exists", p)
 		}
@@ -735,15 +768,18 @@ func TestContestantsAreThere(t *testing.T) {
 // TestRegisterRefuses: an experiment that cannot be what was meant ends the program at its start.
 func TestRegisterRefuses(t *testing.T) {
 	whole := lab.Experiment{
-		Name: "new", Plane: lab.Files, Question: "?", Method: ".", Metrics: []lab.Metric{lab.NsPerOp}, Contestants: []*lab.Contestant{our("a")},
-		Claims: make([]lab.Claim, 1), Advice: func(lab.View) string { return "" },
+		Name: "new", Plane: lab.Files, Question: "?", Method: ".", Metrics: []lab.Metric{lab.NsPerOp},
+		Contestants: []*lab.Contestant{our("a")},
+		Claims:      make([]lab.Claim, 1), Advice: func(lab.View) string { return "" },
 	}
 	for want, spoil := range map[string]func(e *lab.Experiment){
 		`"crc" is there already`:        func(e *lab.Experiment) { e.Name = "crc" },
 		"is of no plane":                func(e *lab.Experiment) { e.Plane = lab.Plane{} },
 		"is not whole":                  func(e *lab.Experiment) { e.Claims = nil },
 		"compares to b, which does not": func(e *lab.Experiment) { e.Base = our("b") },
-		"has two contestants a":         func(e *lab.Experiment) { e.Contestants = append(e.Contestants, e.Contestants...) },
+		"has two contestants a": func(e *lab.Experiment) {
+			e.Contestants = append(e.Contestants, e.Contestants...)
+		},
 	} {
 		e := whole
 		spoil(&e)
@@ -778,7 +814,8 @@ func TestCopies(t *testing.T) {
 		v := lab.View{ExperimentResult: &r}
 		same, _ := v.Ratio(our("b"), our("a"), nil, lab.NsPerOp)
 		slow, _ := v.Ratio(our("slower"), our("a"), nil, lab.NsPerOp)
-		t.Logf("run %2d: %d rounds, copies %v differ %v; slower %v differ %v", i+1, r.Rounds, same, same.Differ(), slow, slow.Differ())
+		t.Logf("run %2d: %d rounds, copies %v differ %v; slower %v differ %v", i+1, r.Rounds, same, same.Differ(), slow,
+			slow.Differ())
 		if same.Differ() {
 			alike++
 		}

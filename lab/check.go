@@ -9,7 +9,8 @@ func (e *Experiment) asksWrongly() string {
 	v := e.everything()
 	for _, c := range e.Claims {
 		if _, ok := c.Judge(v); !ok && len(e.Contestants) > 0 {
-			return fmt.Sprintf("the claim %q asks for a contestant or a setting that it has not; it wants %s", c.Claim, c.Needs)
+			return fmt.Sprintf("the claim %q asks for a contestant or a setting that it has not; it wants %s", c.Claim,
+				c.Needs)
 		}
 	}
 	if e.Advice != nil && e.Advice(v) == "" {

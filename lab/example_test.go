@@ -11,11 +11,15 @@ import (
 // An experiment of one's own, with fio and a program that speaks the protocol.
 func ExampleBench_Run() {
 	fio := lab.FIO("fio/psync", func(b *lab.Bench, cell lab.Params) []string {
-		return []string{"--filename=x", "--size=64m", "--rw=randread", "--direct=1", "--ioengine=psync", "--bs=" + cell["bytes"]}
+		return []string{
+			"--filename=x", "--size=64m", "--rw=randread", "--direct=1", "--ioengine=psync",
+			"--bs=" + cell["bytes"],
+		}
 	})
 	mine := lab.Tool("./my-reader", "make my-reader").As("mine", "read")
 	e := &lab.Experiment{
-		Name: "my-disk", Plane: lab.Files, Question: "How fast is my disk?", Metrics: []lab.Metric{lab.OpsPerSecond, lab.CPUPerOp}, Base: fio,
+		Name: "my-disk", Plane: lab.Files, Question: "How fast is my disk?",
+		Metrics: []lab.Metric{lab.OpsPerSecond, lab.CPUPerOp}, Base: fio,
 		Cells:       func(lab.Options) []lab.Params { return lab.Cells("bytes", 4096, 65536) },
 		Contestants: []*lab.Contestant{fio, mine},
 	}

@@ -117,14 +117,17 @@ type Experiment struct {
 
 	Cells       func(o Options) []Params // nil: one cell without parameters
 	Contestants []*Contestant
-	Once        bool                                                       // one round will do: what is asked for is counted or looked up, not timed
-	Turn        time.Duration                                              // how long a turn should be where there is time; 0: 1 s
-	Prepare     func(ctx context.Context, b *Bench) error                  // makes in b.Dir what all turns need
-	Scene       func(b *Bench, c *Contestant, cell Params) (*Scene, error) // makes what one turn needs
-	Calls       bool                                                       // count system calls, in a turn apart
-	Claims      []Claim                                                    // that were published, and goals
-	Advice      func(v View) string                                        // what a busy person should do, in one or two sentences; "" if nothing can be said
-	Derive      func(cell Params, length time.Duration, m Metrics)         // figures that follow from others
+	// one round will do: what is asked for is counted or looked up, not timed
+	Once bool
+	// how long a turn should be where there is time; 0: 1 s
+	Turn    time.Duration
+	Prepare func(ctx context.Context, b *Bench) error                  // makes in b.Dir what all turns need
+	Scene   func(b *Bench, c *Contestant, cell Params) (*Scene, error) // makes what one turn needs
+	Calls   bool                                                       // count system calls, in a turn apart
+	Claims  []Claim                                                    // that were published, and goals
+	// what a busy person should do, in one or two sentences; "" if nothing can be said
+	Advice func(v View) string
+	Derive func(cell Params, length time.Duration, m Metrics) // figures that follow from others
 }
 
 // Plane is a kind of I/O.
@@ -242,7 +245,8 @@ func (e *Experiment) judge(v View) []Verdict {
 			verdict = Verdict{Here: "–", Verdict: NotMeasurable, Why: "not measured: " + c.Needs}
 		}
 		if verdict.Reason != "" {
-			verdict.Why += fmt.Sprintf(" `tallywheel lab run %s --full` may tell, on a machine that does nothing else.", e.Name)
+			verdict.Why += fmt.Sprintf(" `tallywheel lab run %s --full` may tell, on a machine that does nothing else.",
+				e.Name)
 		}
 		verdict.Claim, verdict.Seed, verdict.Goal = c.Claim, c.Source.figure, !c.Source.published()
 		if !verdict.Goal {
@@ -325,7 +329,9 @@ func All(parts ...Verdict) Verdict {
 
 // AllAtMost is a claim that each of several contestants takes at most x of what another one does,
 // in a cell, by a metric. The verdict is on the worst of them and names it.
-func AllAtMost(text string, source Source, of []*Contestant, b *Contestant, cell Params, metric Metric, x float64, why string) Claim {
+func AllAtMost(text string, source Source, of []*Contestant, b *Contestant, cell Params, metric Metric, x float64,
+	why string,
+) Claim {
 	return Claim{
 		Claim: text, Source: source, Needs: Needs(cell, append(slices.Clone(of), b)...),
 		Judge: func(v View) (Verdict, bool) {

@@ -13,7 +13,8 @@ func FIO(name string, args func(b *Bench, cell Params) []string) *Contestant {
 		Name: name, Program: Tool("fio", "apt install fio"),
 		Command: func(b *Bench, cell Params, length time.Duration) []string {
 			// fio takes whole seconds or milliseconds
-			return append(args(b, cell), "--name=lab", "--time_based", "--runtime="+strconv.FormatInt(length.Milliseconds(), 10)+"ms", "--output-format=json")
+			return append(args(b, cell), "--name=lab", "--time_based",
+				"--runtime="+strconv.FormatInt(length.Milliseconds(), 10)+"ms", "--output-format=json")
 		},
 		Output: fioOutput,
 	}
@@ -54,10 +55,14 @@ func fioOutput(out []byte, _ time.Duration) (Metrics, error) {
 		return nil, fmt.Errorf("fio did nothing")
 	}
 	m := Metrics{
-		"ops": s.IOs, "ops_per_s": s.IOs / s.RuntimeMs * 1e3, "ns_per_op": s.RuntimeMs * 1e6 / s.IOs, "wall_s": s.RuntimeMs / 1e3,
+		"ops": s.IOs, "ops_per_s": s.IOs / s.RuntimeMs * 1e3, "ns_per_op": s.RuntimeMs * 1e6 / s.IOs,
+		"wall_s":   s.RuntimeMs / 1e3,
 		"MB_per_s": s.Bytes / 1e3 / s.RuntimeMs, "cpu_us_per_op": (j.User + j.System) / 100 * j.RuntimeMs * 1e3 / s.IOs,
 	}
-	for name, key := range map[string]string{"p50": "50.000000", "p90": "90.000000", "p99": "99.000000", "p999": "99.900000", "p9999": "99.990000"} {
+	for name, key := range map[string]string{
+		"p50": "50.000000", "p90": "90.000000", "p99": "99.000000",
+		"p999": "99.900000", "p9999": "99.990000",
+	} {
 		if v, ok := s.Clat.Percentile[key]; ok {
 			m["latency_us_"+name] = v / 1e3
 		}

@@ -60,7 +60,8 @@ var liars = map[string]lie{
 		if err != nil {
 			return
 		}
-		fmt.Fprintf(out, "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", len(contestant.Hello), contestant.Hello)
+		fmt.Fprintf(out, "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", len(contestant.Hello),
+			contestant.Hello)
 		_ = out.Flush()
 		_, _ = io.Copy(io.Discard, c) // until the client gives up
 		_ = c.Close()
@@ -102,7 +103,8 @@ func TestWrongAnswersAreFound(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if row := r.Rows[0]; row.Metrics != nil || !strings.Contains(row.NotRun, "failed") || !strings.Contains(row.NotRun, c.want) {
+			if row := r.Rows[0]; row.Metrics != nil || !strings.Contains(row.NotRun, "failed") ||
+				!strings.Contains(row.NotRun, c.want) {
 				t.Errorf("figures %v, not run: %q, want %q", row.Metrics, row.NotRun, c.want)
 			}
 		})

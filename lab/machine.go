@@ -61,7 +61,8 @@ func fileSystem(dir string) string {
 	}
 	best, kind := "", ""
 	for line := range bytes.Lines(mounts) {
-		if f := strings.Fields(string(line)); len(f) > 2 && len(f[1]) >= len(best) && (f[1] == "/" || strings.HasPrefix(dir+"/", f[1]+"/")) {
+		if f := strings.Fields(string(line)); len(f) > 2 && len(f[1]) >= len(best) &&
+			(f[1] == "/" || strings.HasPrefix(dir+"/", f[1]+"/")) {
 			best, kind = f[1], f[2]
 		}
 	}

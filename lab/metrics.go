@@ -69,7 +69,8 @@ var (
 	RefusedPerSecond     = metric("refused_per_s", "1/s", "refused", less)
 	DescriptorDrift      = metric("descriptor_drift", "descriptors", "descriptors more at the end", less)
 	GoroutineDrift       = metric("goroutine_drift", "goroutines", "goroutines more at the end", less)
-	AllocationVariation  = metric("allocation_variation_percent", "%", "variation of what is allocated, fifths of a turn", less)
+	AllocationVariation  = metric("allocation_variation_percent", "%",
+		"variation of what is allocated, fifths of a turn", less)
 	LockWait             = metric("lock_wait_percent", "%", "CPU time waited for locks", less)
 	InvoluntaryPerOp     = metric("involuntary_per_op", "switches", "involuntary context switches an operation", less)
 	MissedReleases       = metric("missed_releases", "releases", "releases missed", less)
@@ -118,7 +119,10 @@ func metric(name, unit, label string, better int) Metric {
 
 // failures are metrics of what went wrong, or was made to. They stand first where the question is
 // loss, but contestants are compared by another.
-var failures = []Metric{SentFrames, LostFrames, LostPercent, ErrorBound, FalseFrames, DamagedFrames, DroppedFrames, RepeatedFrames}
+var failures = []Metric{
+	SentFrames, LostFrames, LostPercent, ErrorBound, FalseFrames, DamagedFrames, DroppedFrames,
+	RepeatedFrames,
+}
 
 // decisive is the metric by which contestants are compared: the first of those shown, by name, that
 // is not of failures, and that there is.

@@ -44,18 +44,21 @@ func TestSignedRank(t *testing.T) {
 	if mid != 4.5 || lo != 1 || hi != 8 {
 		t.Errorf("of 1 to 8: %g (%g to %g)", mid, lo, hi)
 	}
-	mid, lo, hi = signedRank([]float64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}) // sums to 4 are: of 55, five are left out at either end
+	// sums to 4 are: of 55, five are left out at either end
+	mid, lo, hi = signedRank([]float64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10})
 	if k := rejects(10); k != 2 || mid != 5.5 || lo != 2 || hi != 9 {
 		t.Errorf("of 1 to 10, sums to %d: %g (%g to %g)", k, mid, lo, hi)
 	}
 	inf := math.Inf(1)
-	if mid, lo, hi := signedRank([]float64{inf, -inf, inf, -inf, inf, -inf, inf, -inf}); mid != 0 || lo != -inf || hi != inf {
+	if mid, lo, hi := signedRank([]float64{inf, -inf, inf, -inf, inf, -inf, inf, -inf}); mid != 0 || lo != -inf ||
+		hi != inf {
 		t.Errorf("of what is never there in both: %g (%g to %g)", mid, lo, hi)
 	}
 }
 
 func TestCompareTakesRoundsTogether(t *testing.T) {
-	a, b := []float64{10, 20, 30, 40, 50, 60, 70, 80}, []float64{5, 10, 15, 20, 25, 30, 35, 40} // the machine became slower, for both
+	// the machine became slower, for both
+	a, b := []float64{10, 20, 30, 40, 50, 60, 70, 80}, []float64{5, 10, 15, 20, 25, 30, 35, 40}
 	r, ok := Compare(a, b)
 	if !ok || r.String() != "2.00× (2.00–2.00)" || !r.Differ() {
 		t.Errorf("ratio %+v, want 2 in every round", r)
@@ -143,7 +146,8 @@ func TestEqualsDoNotDiffer(t *testing.T) {
 	} {
 		for _, o := range []Options{Quick(), Full()} {
 			got := wrong(o, c.machine, c.noise, rng.Perm)
-			t.Logf("%s, noise of %g, at most %d rounds: equals differ in %.1f %% of %d runs", c.name, c.noise, o.MaxRounds, got, trials)
+			t.Logf("%s, noise of %g, at most %d rounds: equals differ in %.1f %% of %d runs", c.name, c.noise,
+				o.MaxRounds, got, trials)
 			if got > c.most {
 				t.Errorf("that is more than %g %%", c.most)
 			}
@@ -177,9 +181,11 @@ func TestDifferencesAreFound(t *testing.T) {
 				found++
 			}
 		}
-		t.Logf("%s, noise of %g: a difference of %g is found in %d of %d runs", c.name, c.noise, c.effect, found, trials)
+		t.Logf("%s, noise of %g: a difference of %g is found in %d of %d runs", c.name, c.noise, c.effect, found,
+			trials)
 		if 100*found < c.percent*trials {
-			t.Errorf("%s, noise of %g: a difference of %g is found in %d of %d runs, want %d %%", c.name, c.noise, c.effect, found, trials, c.percent)
+			t.Errorf("%s, noise of %g: a difference of %g is found in %d of %d runs, want %d %%", c.name, c.noise,
+				c.effect, found, trials, c.percent)
 		}
 	}
 }
@@ -221,14 +227,21 @@ func TestVerdicts(t *testing.T) {
 		{All(Verdict{Verdict: NotMeasurable}, Verdict{Verdict: NotReproduced}), NotReproduced, ""},
 	} {
 		if c.got.Verdict != c.want || c.got.Reason != c.because {
-			t.Errorf("%s: %s (%s: %s), want %s (%s)", c.got.Here, c.got.Verdict, c.got.Reason, c.got.Why, c.want, c.because)
+			t.Errorf("%s: %s (%s: %s), want %s (%s)", c.got.Here, c.got.Verdict, c.got.Reason, c.got.Why, c.want,
+				c.because)
 		}
 	}
 }
 
 // TestVerdictSaysWhatWouldTell: a claim that could not be judged names the command that may do it.
 func TestVerdictSaysWhatWouldTell(t *testing.T) {
-	e := Experiment{Name: "crc", Claims: []Claim{{Claim: "a is quick", Judge: func(View) (Verdict, bool) { return AtLeast(ratioOf(1, 2), 1, ""), true }}}}
+	e := Experiment{
+		Name: "crc",
+		Claims: []Claim{{
+			Claim: "a is quick",
+			Judge: func(View) (Verdict, bool) { return AtLeast(ratioOf(1, 2), 1, ""), true },
+		}},
+	}
 	want := "Too few rounds: 2, a verdict needs 8. `tallywheel lab run crc --full` may tell, on a machine that does nothing else."
 	if got := e.judge(View{&ExperimentResult{}}); got[0].Why != want {
 		t.Errorf("%q, want %q", got[0].Why, want)
@@ -252,8 +265,18 @@ func TestBusyMachineJudgesNothing(t *testing.T) {
 		disturbs string
 		amount   float64
 		judged   bool
-	}{{"", 0, true}, {"others_percent", 14, true}, {"others_percent", 16, false}, {"steal_percent", 2, true}, {"steal_percent", 4, false}, {"throttled", 1, false}} {
-		v := View{&ExperimentResult{Rows: []Row{row("slow", c.disturbs, c.amount, slow...), row("quick", "", 0, quick...)}}}
+	}{
+		{"", 0, true},
+		{"others_percent", 14, true},
+		{"others_percent", 16, false},
+		{"steal_percent", 2, true},
+		{"steal_percent", 4, false},
+		{"throttled", 1, false},
+	} {
+		v := View{&ExperimentResult{Rows: []Row{
+			row("slow", c.disturbs, c.amount, slow...),
+			row("quick", "", 0, quick...),
+		}}}
 		r, ok := v.Ratio(who("slow"), who("quick"), nil, NsPerOp)
 		if verdict := AtLeast(r, 2, ""); !ok || (verdict.Verdict == Reproduced) != c.judged {
 			t.Errorf("%s %g: %+v", c.disturbs, c.amount, verdict)
@@ -302,10 +325,14 @@ func TestAllAtMost(t *testing.T) {
 // TestBest: who is best is said if it beats all others by more than chance, be more better or less.
 func TestBest(t *testing.T) {
 	row := func(name string, v ...float64) Row {
-		return Row{Contestant: name, Metrics: map[string]Figure{"ns_per_op": Summarise("ns", v), "ops_per_s": Summarise("1/s", v)}}
+		return Row{
+			Contestant: name,
+			Metrics:    map[string]Figure{"ns_per_op": Summarise("ns", v), "ops_per_s": Summarise("1/s", v)},
+		}
 	}
 	v := View{&ExperimentResult{Rows: []Row{
-		row("low", 1, 1.1, 1, 1.1, 1, 1.1, 1, 1.1), row("same", 1.1, 1, 1.1, 1, 1.1, 1, 1.1, 1), row("high", 2, 2.1, 2, 2.1, 2, 2.1, 2, 2.1), row("few", 9, 9, 9),
+		row("low", 1, 1.1, 1, 1.1, 1, 1.1, 1, 1.1), row("same", 1.1, 1, 1.1, 1, 1.1, 1, 1.1, 1),
+		row("high", 2, 2.1, 2, 2.1, 2, 2.1, 2, 2.1), row("few", 9, 9, 9),
 	}}}
 	for _, c := range []struct {
 		metric string

@@ -28,7 +28,8 @@ type sampleRow struct {
 // WriteParquet writes the rounds as a table: a row for each metric and round of each contestant in
 // each cell. Rounds count from 1, in the order in which they ran.
 func (r *Results) WriteParquet(w io.Writer) error {
-	p := parquet.NewGenericWriter[sampleRow](w, parquet.Compression(&zstd.Codec{Level: zstd.SpeedDefault}), parquet.CreatedBy("tallywheel", "1", ""))
+	p := parquet.NewGenericWriter[sampleRow](w, parquet.Compression(&zstd.Codec{Level: zstd.SpeedDefault}),
+		parquet.CreatedBy("tallywheel", "1", ""))
 	for _, e := range r.Experiments {
 		for _, row := range e.Rows {
 			if _, err := p.Write(r.samples(&e, &row)); err != nil {

@@ -12,9 +12,10 @@ import (
 // and has all that is shown of it; or it says what is missing here.
 func TestRealTimeContestants(t *testing.T) {
 	missing := map[string][]string{ // besides a compiler
-		"rt-event":  {"no /dev/gpiochip", "connect two of its lines"},
-		"rt-suite":  {},
-		"rt-memory": {"no cargo", "cannot find -ljemalloc", "cannot find -lmimalloc", "cargo: error: failed to"}, // libraries, and crates that cannot be fetched
+		"rt-event": {"no /dev/gpiochip", "connect two of its lines"},
+		"rt-suite": {},
+		// libraries, and crates that cannot be fetched
+		"rt-memory": {"no cargo", "cannot find -ljemalloc", "cannot find -lmimalloc", "cargo: error: failed to"},
 		"rt-path":   {"may not load programs into the kernel", "has no BTF", "lacks a tracepoint"},
 	}
 	for name, lacks := range missing {
@@ -29,7 +30,8 @@ func TestRealTimeContestants(t *testing.T) {
 			for _, row := range r.Rows {
 				who := row.Contestant + " " + row.Params.String()
 				if row.NotRun != "" {
-					known := strings.HasPrefix(row.NotRun, "no cc") || strings.HasPrefix(row.NotRun, "no rustc") || strings.HasPrefix(row.NotRun, "no python3")
+					known := strings.HasPrefix(row.NotRun, "no cc") || strings.HasPrefix(row.NotRun, "no rustc") ||
+						strings.HasPrefix(row.NotRun, "no python3")
 					for _, l := range lacks {
 						known = known || strings.Contains(row.NotRun, l)
 					}
@@ -39,7 +41,8 @@ func TestRealTimeContestants(t *testing.T) {
 					continue
 				}
 				v := lab.View{ExperimentResult: &r}
-				if f, ops := row.Metrics[v.Decides(row.Params)], row.Metrics["ops_per_s"]; f.N != 1 || f.Median < 0 || ops.Median <= 0 {
+				if f, ops := row.Metrics[v.Decides(row.Params)], row.Metrics["ops_per_s"]; f.N != 1 || f.Median < 0 ||
+					ops.Median <= 0 {
 					t.Errorf("%s: %s is %+v, of %+v operations a second", who, v.Decides(row.Params), f, ops)
 				}
 			}

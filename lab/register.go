@@ -18,7 +18,8 @@ func Register(e *Experiment) {
 	}
 	registered = append(registered, e)
 	slices.SortStableFunc(registered, func(a, b *Experiment) int {
-		return cmp.Or(cmp.Compare(slices.Index(Planes(), a.Plane), slices.Index(Planes(), b.Plane)), strings.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(slices.Index(Planes(), a.Plane), slices.Index(Planes(), b.Plane)),
+			strings.Compare(a.Name, b.Name))
 	})
 }
 
@@ -38,7 +39,8 @@ func (e *Experiment) wrong() string {
 		return "is there already"
 	case !slices.Contains(Planes(), e.Plane):
 		return "is of no plane"
-	case e.Question == "" || e.Method == "" || len(e.Metrics) == 0 || len(e.Contestants) == 0 || len(e.Claims) == 0 || e.Advice == nil:
+	case e.Question == "" || e.Method == "" || len(e.Metrics) == 0 || len(e.Contestants) == 0 || len(e.Claims) == 0 ||
+		e.Advice == nil:
 		return "is not whole"
 	case e.Base != nil && !slices.Contains(e.Contestants, e.Base):
 		return "compares to " + e.Base.Name + ", which does not take part"

@@ -136,7 +136,8 @@ func (v View) Answer(contestant *Contestant) (yes bool, said string, ok bool) {
 	if row == nil || row.Metrics[Answer.name].N == 0 {
 		return false, "", false
 	}
-	return row.Metrics[Answer.name].Median == 1, cmp.Or(row.Said, Or(row.Metrics[Answer.name].Median == 1, "yes", "no")), true
+	return row.Metrics[Answer.name].Median == 1, cmp.Or(row.Said,
+		Or(row.Metrics[Answer.name].Median == 1, "yes", "no")), true
 }
 
 // HowManySo makes the advice of an experiment whose contestants answer by yes or no. The format
@@ -237,7 +238,8 @@ func (v View) Beats(a, b *Contestant, cell Params, metric Metric) bool {
 // first of them if none is, and false.
 func (v View) Best(cell Params, metric Metric, of ...*Contestant) (*Contestant, bool) {
 	for _, c := range of {
-		beaten := slices.DeleteFunc(slices.Clone(of), func(other *Contestant) bool { return other == c || v.Beats(c, other, cell, metric) })
+		beaten := slices.DeleteFunc(slices.Clone(of),
+			func(other *Contestant) bool { return other == c || v.Beats(c, other, cell, metric) })
 		if len(beaten) == 0 {
 			return c, true
 		}

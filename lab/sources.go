@@ -140,7 +140,8 @@ func (b *Bench) build(p Program) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		return []string{out}, b.compile(dir, "cc", append([]string{"-O2", "-o", out, source}, strings.Fields(rest)...)...)
+		return []string{out}, b.compile(dir, "cc",
+			append([]string{"-O2", "-o", out, source}, strings.Fields(rest)...)...)
 	case "rust":
 		dir, err := b.unpack("contestants/rust")
 		if err != nil {
@@ -153,13 +154,15 @@ func (b *Bench) build(p Program) ([]string, error) {
 			return nil, err
 		}
 		built := filepath.Join(out, "release", source)
-		return []string{built}, b.compile(filepath.Join(dir, source), "cargo", "build", "--release", "--locked", "--quiet", "--target-dir", out)
+		return []string{built}, b.compile(filepath.Join(dir, source), "cargo", "build", "--release", "--locked",
+			"--quiet", "--target-dir", out)
 	case "python":
 		dir, err := b.unpack("contestants/python")
 		if err != nil {
 			return nil, err
 		}
-		for _, python := range []string{"python3", "/usr/bin/python3"} { // any will do that has the module; it may be a script that calls another one
+		// any will do that has the module; it may be a script that calls another one
+		for _, python := range []string{"python3", "/usr/bin/python3"} {
 			c := exec.CommandContext(b.ctx, python, "-c", "import sys, "+rest+"; print(sys.executable)")
 			c.Dir = dir // a folder of the module's name where we are would be taken for it
 			if out, err := c.Output(); err == nil {
@@ -194,7 +197,8 @@ func (b *Bench) compile(dir, compiler string, args ...string) error {
 	}
 	c := exec.CommandContext(b.ctx, compiler, args...)
 	c.Dir = dir
-	c.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=", "TMPDIR="+b.bin) // what it leaves if it is killed goes with that
+	// what it leaves if it is killed goes with that
+	c.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=", "TMPDIR="+b.bin)
 	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	out, err := c.CombinedOutput()
 	if err == nil {
@@ -239,7 +243,8 @@ func (b *Bench) unpackPeers() (string, error) {
 	if err := os.CopyFS(filepath.Join(root, "lab", "contestant"), protocol); err != nil {
 		return "", err
 	}
-	if err := os.WriteFile(filepath.Join(root, "go.mod"), []byte("module "+module+"\n\ngo 1.26.0\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(root, "go.mod"), []byte("module "+module+"\n\ngo 1.26.0\n"),
+		0o600); err != nil {
 		return "", err
 	}
 	for _, f := range txtar.Parse(packed).Files {

@@ -8,9 +8,13 @@ import (
 )
 
 const (
-	confidence = 0.95  // of the interval of a single figure
-	alpha      = 0.008 // two contestants differ if chance makes such rounds less often than this: 1 %, less what looking after each round costs
-	apart      = 5     // rounds that two runs need to differ: of four a side, even the clearest order comes by chance once in 35
+	confidence = 0.95 // of the interval of a single figure
+	// two contestants differ if chance makes such rounds less often than this: 1 %, less what
+	// looking after each round costs
+	alpha = 0.008
+	// rounds that two runs need to differ: of four a side, even the clearest order comes by chance
+	// once in 35
+	apart = 5
 )
 
 // Figure summarises the rounds of one metric: the median, an interval of order statistics that

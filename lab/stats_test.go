@@ -27,7 +27,8 @@ func TestMedianIntervalHoldsTheMedian(t *testing.T) {
 		}
 	}
 	if lo, hi := medianInterval(12); lo != 2 || hi != 9 {
-		t.Errorf("of 12 values the 95 %% interval is that of ranks %d to %d, want 2 to 9 (tables of order statistics)", lo, hi)
+		t.Errorf("of 12 values the 95 %% interval is that of ranks %d to %d, want 2 to 9 (tables of order statistics)",
+			lo, hi)
 	}
 	if lo, hi := medianInterval(5); lo != 0 || hi != 4 {
 		t.Errorf("of 5 values: ranks %d to %d, want all", lo, hi)

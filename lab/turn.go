@@ -354,7 +354,8 @@ func (o *outcome) cost(after, before usage, took time.Duration) {
 	cpu := after.cpu - before.cpu
 	o.metrics["cpu_us_per_op"] = cpu.Seconds() * 1e6 / ops
 	o.metrics["cpu_percent"] = 100 * cpu.Seconds() / took.Seconds()
-	o.metrics["context_switches_per_op"] = float64(after.voluntary-before.voluntary+after.preempted-before.preempted) / ops
+	o.metrics["context_switches_per_op"] = float64(
+		after.voluntary-before.voluntary+after.preempted-before.preempted) / ops
 	if after.threads > 0 { // it was looked at while it ran
 		o.metrics[Threads.name] = float64(after.threads)
 	}

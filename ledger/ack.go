@@ -59,7 +59,8 @@ func (p *Past) Add(s *Sheet) {
 	defer p.TakeBack(s)
 	v := s.Judge()
 	for _, r := range v.Reasons {
-		if r.Level == Watch && r.Count > 0 || r.Kind == kindUnbalanced { // the others are states, in amounts, or stand until they are mended
+		// the others are states, in amounts, or stand until they are mended
+		if r.Level == Watch && r.Count > 0 || r.Kind == kindUnbalanced {
 			p.doubt(r.Kind)
 		}
 	}
@@ -181,7 +182,8 @@ func (p *Past) find() []find {
 	if p.OtherLog > 0 {
 		other = fmt.Sprintf(", %d of them on another log", p.OtherLog)
 	}
-	return when(true, "earlier: %s in %s since %s%s", strings.Join(parts, ", "), plural(p.Starts, "start"), p.Since, other)
+	return when(true, "earlier: %s in %s since %s%s", strings.Join(parts, ", "), plural(p.Starts, "start"), p.Since,
+		other)
 }
 
 // Counts is what the verdict looks at of a port, as far as it grows.
@@ -320,10 +322,13 @@ func (b *Book) absorbAck(from *Book) {
 func (p *Port) Counts() *Counts {
 	f := &p.Frames
 	return &Counts{
-		Corrupt: f.Corrupt, MissingCorrupt: f.MissingCorrupt, MissingUnseen: f.MissingUnseen, MissingByTime: f.MissingByTime,
-		Late: f.Late - min(f.Late, f.LateKnown), Unanswered: f.Unanswered, Restarts: f.Restarts, Forgotten: f.Forgotten, Joined: f.Joined,
-		Resync:  p.Bytes.Resync,
-		Dropped: copied(f.Dropped), Unread: copied(p.Unread), Refused: copied(p.Refused), Kernel: p.Kernel.copied(),
+		Corrupt: f.Corrupt, MissingCorrupt: f.MissingCorrupt, MissingUnseen: f.MissingUnseen,
+		MissingByTime: f.MissingByTime,
+		Late:          f.Late - min(f.Late, f.LateKnown), Unanswered: f.Unanswered, Restarts: f.Restarts,
+		Forgotten: f.Forgotten,
+		Joined:    f.Joined,
+		Resync:    p.Bytes.Resync,
+		Dropped:   copied(f.Dropped), Unread: copied(p.Unread), Refused: copied(p.Refused), Kernel: p.Kernel.copied(),
 	}
 }
 
@@ -336,8 +341,10 @@ func (p *Port) news() *Port {
 	c.each(p.Known, func(n *uint64, known uint64) { *n -= min(*n, known) })
 	q := *p
 	f := &q.Frames
-	f.Corrupt, f.MissingCorrupt, f.MissingUnseen, f.MissingByTime = c.Corrupt, c.MissingCorrupt, c.MissingUnseen, c.MissingByTime
-	f.Unanswered, f.Restarts, f.Forgotten, f.Joined, q.Bytes.Resync = c.Unanswered, c.Restarts, c.Forgotten, c.Joined, c.Resync
+	f.Corrupt, f.MissingCorrupt, f.MissingUnseen, f.MissingByTime = c.Corrupt, c.MissingCorrupt, c.MissingUnseen,
+		c.MissingByTime
+	f.Unanswered, f.Restarts, f.Forgotten, f.Joined, q.Bytes.Resync = c.Unanswered, c.Restarts, c.Forgotten, c.Joined,
+		c.Resync
 	f.Late, f.LateKnown = c.Late, 0
 	f.Dropped, q.Unread, q.Refused, q.Kernel = c.Dropped, c.Unread, c.Refused, c.Kernel
 	return &q
@@ -436,7 +443,8 @@ func (s *Sheet) Copy() *Sheet {
 	for i, p := range s.Ports {
 		c.Ports[i] = p
 		q := &c.Ports[i]
-		q.Frames.Dropped, q.Unread, q.Refused, q.Kernel = copied(p.Frames.Dropped), copied(p.Unread), copied(p.Refused), p.Kernel.copied()
+		q.Frames.Dropped, q.Unread, q.Refused, q.Kernel = copied(p.Frames.Dropped), copied(p.Unread), copied(p.Refused),
+			p.Kernel.copied()
 		q.Known = p.Known.copy()
 	}
 	return &c

@@ -13,7 +13,8 @@ import (
 func worn() Port {
 	p := fine("a")
 	p.LastLoss = 2e9
-	p.Frames.MissingUnseen, p.Frames.MissingCorrupt, p.Frames.Corrupt, p.Frames.Restarts, p.Frames.Forgotten = 3, 1, 2, 1, 1
+	p.Frames.MissingUnseen, p.Frames.MissingCorrupt, p.Frames.Corrupt, p.Frames.Restarts, p.Frames.Forgotten = 3, 1, 2,
+		1, 1
 	p.Frames.MissingByTime, p.Frames.Requests, p.Frames.Answered, p.Frames.Unanswered = 3, 9, 5, 2
 	p.Frames.Dropped = map[string]uint64{"disk_full": 5}
 	p.Bytes.Resync, p.Unread, p.Refused = 40, map[string]uint64{"stopped": 9}, map[string]uint64{"max_peers": 2}
@@ -35,10 +36,12 @@ func TestAcknowledge(t *testing.T) {
 		t.Fatalf("%+v", v)
 	}
 	same := on(func(s *Sheet) { s.Acknowledge(Ack{At: 4e9}, base.Copy()) })
-	if v := same.Judge(); v.Level != Good || v.LastLoss != 0 || v.Since != 4e9 || !strings.Contains(v.Text, "nothing lost since 1970-01-01 00:00:04") {
+	if v := same.Judge(); v.Level != Good || v.LastLoss != 0 || v.Since != 4e9 ||
+		!strings.Contains(v.Text, "nothing lost since 1970-01-01 00:00:04") {
 		t.Errorf("%+v", v)
 	}
-	if p := same.Ports[0]; p.Frames.MissingUnseen != 3 || p.Frames.Dropped["disk_full"] != 5 || *p.Kernel.Overrun != 1 || p.Unread["stopped"] != 9 {
+	if p := same.Ports[0]; p.Frames.MissingUnseen != 3 || p.Frames.Dropped["disk_full"] != 5 ||
+		*p.Kernel.Overrun != 1 || p.Unread["stopped"] != 9 {
 		t.Errorf("the books have changed: %+v", p)
 	}
 	if v := same.Whole().Judge(); v.Level != Bad {
@@ -55,7 +58,8 @@ func TestAcknowledge(t *testing.T) {
 		"new cause":  func(p *Port) { p.Unread["failed"]++ },
 	} {
 		s := on(func(s *Sheet) { edit(&s.Ports[0]); s.Acknowledge(Ack{At: 4e9}, base.Copy()) })
-		if v := s.Judge(); v.Level != Bad || v.LostWire.Frames+v.LostHere.Frames+v.LostHere.Bytes+v.Damaged.Frames != 1 {
+		if v := s.Judge(); v.Level != Bad ||
+			v.LostWire.Frames+v.LostHere.Frames+v.LostHere.Bytes+v.Damaged.Frames != 1 {
 			t.Errorf("%s: %+v", name, v)
 		}
 	}
@@ -161,7 +165,8 @@ func TestAcknowledgedCountsFollowEachFrame(t *testing.T) {
 				s.Ack = &Ack{At: 1}
 			}
 			if v := s.Judge(); v.LostWire.Frames != m.news() {
-				t.Fatalf("seed %d, step %d: %d frames are new by the verdict, %d in truth", seed, step, v.LostWire.Frames, m.news())
+				t.Fatalf("seed %d, step %d: %d frames are new by the verdict, %d in truth", seed, step,
+					v.LostWire.Frames, m.news())
 			}
 		}
 	}
@@ -191,7 +196,8 @@ func TestAcknowledgedFramesThatComeLateByTime(t *testing.T) {
 		b.Arrived(3, 4*second+1) // they come late
 		b.Answered()
 		p := b.Sheet("a", StateOpen, Held{}, nil)
-		if f, k := p.Frames, p.Known; f.MissingByTime != 0 || f.Unanswered != 0 || k.MissingByTime != 0 || k.Unanswered != 0 {
+		if f, k := p.Frames, p.Known; f.MissingByTime != 0 || f.Unanswered != 0 || k.MissingByTime != 0 ||
+			k.Unanswered != 0 {
 			t.Errorf("early %v: %+v, known %+v", early, f, k)
 		}
 		b.TurnOver()
@@ -235,7 +241,10 @@ func TestPastDoesNotKnowMore(t *testing.T) {
 // What sources had lost that were leaving when their start was killed is in the past, too.
 func TestPastHasWhatWasLeaving(t *testing.T) {
 	lost := func(id string, n uint64) Port {
-		return Port{ID: id, Proof: ProofNumbers, Frames: Frames{OK: 10, Unique: 10, Stored: 10, Missing: n, MissingUnseen: n}}
+		return Port{
+			ID: id, Proof: ProofNumbers,
+			Frames: Frames{OK: 10, Unique: 10, Stored: 10, Missing: n, MissingUnseen: n},
+		}
 	}
 	s := NewSheet(9e9, 1e9, []Port{lost("a", 2)})
 	s.Leaving = []Port{lost("a", 3)}

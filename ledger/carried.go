@@ -287,7 +287,8 @@ func (b *Book) beginBelow(q *sequence) {
 	first, n := q.below[0], uint64(len(q.below))
 	missing := begin - first - n
 	b.settled += begin - first
-	b.frames.Unique, b.frames.Reordered, b.frames.Duplicate = b.frames.Unique+n, b.frames.Reordered+n, b.frames.Duplicate-n
+	b.frames.Unique, b.frames.Reordered, b.frames.Duplicate = b.frames.Unique+n, b.frames.Reordered+n,
+		b.frames.Duplicate-n
 	for i, number := range q.below {
 		end := begin
 		if i+1 < len(q.below) {
@@ -381,7 +382,8 @@ func newestAndWidest[G interface{ size() uint64 }](gaps []G, newest int) []G {
 		if len(widest) == MaxWideGaps && g.size() <= older[widest[MaxWideGaps-1]].size() {
 			continue
 		}
-		at, _ := slices.BinarySearchFunc(widest, g.size(), func(i int, size uint64) int { return cmp.Compare(size, older[i].size()) })
+		at, _ := slices.BinarySearchFunc(widest, g.size(),
+			func(i int, size uint64) int { return cmp.Compare(size, older[i].size()) })
 		widest = slices.Insert(widest[:min(len(widest), MaxWideGaps-1)], at, i)
 	}
 	slices.Sort(widest)
@@ -406,7 +408,8 @@ func (b *Book) GapsFrom(id Stream, number uint64) []Gap {
 
 func (b *Book) gapsFrom(q *sequence, number uint64) []Gap {
 	newest := MaxRestingGaps
-	if last := q.next + q.origin - 1; number != last || slices.ContainsFunc(q.carried, func(g Gap) bool { return isBehind(g, last) }) {
+	if last := q.next + q.origin - 1; number != last ||
+		slices.ContainsFunc(q.carried, func(g Gap) bool { return isBehind(g, last) }) {
 		newest = MaxGapsAhead
 	}
 	gaps := b.carries(q, newest)

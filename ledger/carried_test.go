@@ -39,7 +39,10 @@ func TestLateOverBooks(t *testing.T) {
 			b.Resume(Position{Device: 1, Epoch: 1, Last: 1009, Gaps: gaps})
 			post(b, c.posts...)
 			f := sheet(t, b)
-			got := Frames{Unique: f.Unique, Late: f.Late, LateKnown: f.LateKnown, Duplicate: f.Duplicate, Restarts: f.Restarts, Missing: f.Missing}
+			got := Frames{
+				Unique: f.Unique, Late: f.Late, LateKnown: f.LateKnown, Duplicate: f.Duplicate,
+				Restarts: f.Restarts, Missing: f.Missing,
+			}
 			if got.Unique != c.want.Unique || got.Late != c.want.Late || got.LateKnown != c.want.LateKnown ||
 				got.Duplicate != c.want.Duplicate || got.Restarts != c.want.Restarts || got.Missing != c.want.Missing {
 				t.Errorf("\n got %+v\nwant %+v", got, c.want)
@@ -56,9 +59,13 @@ func TestNumbersBeforeTheBeginning(t *testing.T) {
 		want  Frames
 		begin uint64
 	}{
-		"two":                  {[]uint64{997, 995, 1010}, Frames{Unique: 3, Reordered: 2, Missing: 3}, 995},
-		"one after the other":  {[]uint64{997, 1010, 995, 1011}, Frames{Unique: 4, Reordered: 2, Missing: 3}, 995},
-		"and one of the gap":   {[]uint64{995, 1010, 998, 996}, Frames{Unique: 4, Reordered: 3, Missing: 4, Late: 2}, 995},
+		"two":                 {[]uint64{997, 995, 1010}, Frames{Unique: 3, Reordered: 2, Missing: 3}, 995},
+		"one after the other": {[]uint64{997, 1010, 995, 1011}, Frames{Unique: 4, Reordered: 2, Missing: 3}, 995},
+		"and one of the gap": {
+			[]uint64{995, 1010, 998, 996},
+			Frames{Unique: 4, Reordered: 3, Missing: 4, Late: 2},
+			995,
+		},
 		"the one before":       {[]uint64{999, 1010}, Frames{Unique: 2, Reordered: 1}, 999},
 		"the same twice":       {[]uint64{999, 999, 1010, 999}, Frames{Unique: 2, Reordered: 1, Duplicate: 2}, 999},
 		"behind the beginning": {[]uint64{1001, 1010}, Frames{Unique: 1, Duplicate: 1}, 1000},
@@ -78,7 +85,10 @@ func TestNumbersBeforeTheBeginning(t *testing.T) {
 			b.Resume(first.Positions()[0])
 			post(b, c.posts...)
 			f := sheet(t, b)
-			got := Frames{Unique: f.Unique, Reordered: f.Reordered, Late: f.Late, Duplicate: f.Duplicate, Restarts: f.Restarts, Missing: f.Missing}
+			got := Frames{
+				Unique: f.Unique, Reordered: f.Reordered, Late: f.Late, Duplicate: f.Duplicate,
+				Restarts: f.Restarts, Missing: f.Missing,
+			}
 			if !reflect.DeepEqual(got, c.want) {
 				t.Errorf("\n got %+v\nwant %+v", got, c.want)
 			}
@@ -115,7 +125,8 @@ func TestCountedBeyondThePosition(t *testing.T) {
 		b := NewBook(128)
 		b.Resume(Position{Device: 1, Epoch: 1, Last: 8, Gaps: gaps})
 		post(b, c.posts...)
-		if f := sheet(t, b); f.Unique != c.unique || f.Late != c.late || f.Duplicate != c.duplicate || f.Missing != c.missing {
+		if f := sheet(t, b); f.Unique != c.unique || f.Late != c.late || f.Duplicate != c.duplicate ||
+			f.Missing != c.missing {
 			t.Errorf("%s: %+v; want %+v", name, f, c)
 		}
 	}
@@ -195,7 +206,8 @@ func TestBooksInARowAgainstSet(t *testing.T) {
 			past.Add(s())
 			all.Missing, all.Late = all.Missing+b.frames.Missing, all.Late+b.frames.Late
 			if all.Missing-all.Late != uint64(len(lost)) {
-				t.Fatalf("seed %d, book %d: %d missing and %d late, %d never came", seed, book, all.Missing, all.Late, len(lost))
+				t.Fatalf("seed %d, book %d: %d missing and %d late, %d never came", seed, book, all.Missing, all.Late,
+					len(lost))
 			}
 			ps = b.Positions()
 		}
@@ -216,11 +228,16 @@ func TestCarriedGapsAreBounded(t *testing.T) {
 		n += len(p.Gaps)
 	}
 	last := ps[len(ps)-1]
-	if n != MaxCarriedGaps || len(last.Gaps) != MaxRestingGaps+MaxWideGaps || last.Gaps[len(last.Gaps)-1] != (Gap{From: 77, To: 77}) || len(ps[0].Gaps) > 0 {
+	if n != MaxCarriedGaps || len(last.Gaps) != MaxRestingGaps+MaxWideGaps ||
+		last.Gaps[len(last.Gaps)-1] != (Gap{From: 77, To: 77}) || len(ps[0].Gaps) > 0 {
 		t.Errorf("%d gaps; of the last stream %+v", n, last.Gaps)
 	}
 	next := NewBook(128)
-	next.Resume(Position{Device: 1, Epoch: 1, Last: 1 << 20, Gaps: []Gap{{From: 0, To: 8000}, {From: 1, To: 0}, {From: 5, To: 9}}}) // of a damaged file
+	// of a damaged file
+	next.Resume(Position{
+		Device: 1, Epoch: 1, Last: 1 << 20,
+		Gaps: []Gap{{From: 0, To: 8000}, {From: 1, To: 0}, {From: 5, To: 9}},
+	})
 	for i := range uint64(2 * maxCarriedParts) {
 		post(next, 7999-2*i)
 	}
@@ -286,7 +303,8 @@ func TestGapWithoutOthers(t *testing.T) {
 				want = 1
 			}
 			if in(left, n) != want {
-				t.Fatalf("seed %d: %v without %v is %v, and %d is in it %d times", seed, g, others, left, n, in(left, n))
+				t.Fatalf("seed %d: %v without %v is %v, and %d is in it %d times", seed, g, others, left, n,
+					in(left, n))
 			}
 		}
 		for _, l := range left {
@@ -307,7 +325,19 @@ func TestBookMisses(t *testing.T) {
 	for _, c := range []struct {
 		from, to uint64
 		want     bool
-	}{{1, 2, true}, {2, 2, true}, {1, 3, false}, {4, 4, true}, {4, 6, false}, {5, 7, false}, {6, 8, true}, {7, 8, true}, {8, 9, false}, {9, 9, false}, {10, 10, false}} {
+	}{
+		{1, 2, true},
+		{2, 2, true},
+		{1, 3, false},
+		{4, 4, true},
+		{4, 6, false},
+		{5, 7, false},
+		{6, 8, true},
+		{7, 8, true},
+		{8, 9, false},
+		{9, 9, false},
+		{10, 10, false},
+	} {
 		if got := b.Misses(id, c.from, c.to); got != c.want {
 			t.Errorf("%d to %d: %v", c.from, c.to, got)
 		}

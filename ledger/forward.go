@@ -55,7 +55,8 @@ func (f *Forwarding) balance(durable uint64) (wrong []string) {
 	}
 	for _, s := range f.Sources {
 		if s.Acknowledged > s.Forwarded {
-			wrong = append(wrong, fmt.Sprintf("%s: acknowledged ≤ forwarded: %d is more than %d", s.ID, s.Acknowledged, s.Forwarded))
+			wrong = append(wrong,
+				fmt.Sprintf("%s: acknowledged ≤ forwarded: %d is more than %d", s.ID, s.Acknowledged, s.Forwarded))
 		}
 		if s.Last > durable {
 			wrong = append(wrong, fmt.Sprintf("%s: last ≤ durable: %d is more than %d", s.ID, s.Last, durable))
@@ -86,7 +87,8 @@ var forwardRules = []sheetRule{
 	}},
 	{"forward_gone", Bad, nil, func(s *Sheet) (all []find) {
 		for _, f := range s.Forward {
-			all = append(all, counts(f.Gone, "record", "removed from the log before they were forwarded to "+f.Name+", at most")...)
+			all = append(all, counts(f.Gone, "record",
+				"removed from the log before they were forwarded to "+f.Name+", at most")...)
 		}
 		return all
 	}},
@@ -94,7 +96,9 @@ var forwardRules = []sheetRule{
 		for _, f := range s.Forward {
 			all = append(all, when(f.State == ForwardStopped, "forwarding to %s has stopped: %s", f.Name, f.Why)...)
 			for _, of := range f.Sources {
-				all = append(all, when(f.State != ForwardStopped && of.State == ForwardStopped, "forwarding %s to %s has stopped: %s", of.ID, f.Name, of.Why)...)
+				all = append(all,
+					when(f.State != ForwardStopped && of.State == ForwardStopped, "forwarding %s to %s has stopped: %s",
+						of.ID, f.Name, of.Why)...)
 			}
 		}
 		return all
@@ -107,7 +111,8 @@ var forwardRules = []sheetRule{
 	}},
 	{"forward_holds", Watch, nil, func(s *Sheet) (all []find) {
 		for _, f := range s.Forward {
-			all = append(all, when(f.Holding, "the log keeps more than log.keep says, for not all of it is forwarded to %s", f.Name)...)
+			all = append(all, when(f.Holding,
+				"the log keeps more than log.keep says, for not all of it is forwarded to %s", f.Name)...)
 		}
 		return all
 	}},

@@ -23,7 +23,8 @@ func TestJoined(t *testing.T) {
 			want = 1
 		}
 		if f := b.Frames(); f.Joined != want || f.Missing != 12 {
-			t.Errorf("distrusts %v: %d joined, want %d; %d missing, want 12, of the epochs that began under our eyes", distrusts, f.Joined, want, f.Missing)
+			t.Errorf("distrusts %v: %d joined, want %d; %d missing, want 12, of the epochs that began under our eyes",
+				distrusts, f.Joined, want, f.Missing)
 		}
 	}
 }

@@ -249,7 +249,10 @@ func (b *Book) outOfLine(q *sequence, id Stream, seq uint64) {
 // device counts from the beginning again. If it turns out to have sent old frames again, it goes
 // back to where q was.
 func (b *Book) restart(q *sequence, id Stream, run []uint64) {
-	from, was := q.origin, earlier{next: q.next + q.origin, resumed: q.resumed, begin: q.begin, generation: b.ack.generation, carried: q.carried}
+	from, was := q.origin, earlier{
+		next: q.next + q.origin, resumed: q.resumed, begin: q.begin,
+		generation: b.ack.generation, carried: q.carried,
+	}
 	b.settle(q)
 	b.frames.Restarts++
 	q = b.open(id, run[0]+from)
@@ -279,7 +282,8 @@ func (b *Book) goBack(q *sequence, id Stream) {
 		b.takeBack(g.generation, g.size()-g.corrupt, missingUnseen)
 	}
 	span := q.next - q.first
-	f.Missing, f.MissingCorrupt, f.MissingUnseen = f.Missing-missing, f.MissingCorrupt-corrupt, f.MissingUnseen-(missing-corrupt)
+	f.Missing, f.MissingCorrupt, f.MissingUnseen = f.Missing-missing, f.MissingCorrupt-corrupt,
+		f.MissingUnseen-(missing-corrupt)
 	f.Unique, f.Duplicate = f.Unique-(span-missing), f.Duplicate+(span-missing)
 	f.Restarts--
 	b.takeBack(before.generation, 1, restarts)

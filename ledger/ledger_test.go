@@ -134,7 +134,8 @@ func TestEachFaultUnderItsName(t *testing.T) {
 			want.OK = want.Unique + want.Duplicate
 			want.InFlight, want.Dropped = want.OK, got.Dropped
 			if got.Unique != want.Unique || got.Duplicate != want.Duplicate || got.Reordered != want.Reordered ||
-				got.Corrupt != want.Corrupt || got.Missing != want.Missing || got.MissingCorrupt != want.MissingCorrupt ||
+				got.Corrupt != want.Corrupt || got.Missing != want.Missing ||
+				got.MissingCorrupt != want.MissingCorrupt ||
 				got.MissingUnseen != want.MissingUnseen || got.Restarts != want.Restarts {
 				t.Errorf("\n got %+v\nwant %+v", got, want)
 			}
@@ -182,7 +183,8 @@ func TestSequenceAgainstSet(t *testing.T) {
 				t.Fatalf("after %d frames: %v", i+1, p.Unbalanced)
 			}
 			f := p.Frames
-			if f.Unique != uint64(len(seen)) || f.Duplicate != dup || f.Reordered != late || f.Missing != top-low+1-uint64(len(seen)) {
+			if f.Unique != uint64(len(seen)) || f.Duplicate != dup || f.Reordered != late ||
+				f.Missing != top-low+1-uint64(len(seen)) {
 				t.Fatalf("after %v: %+v; want unique %d, duplicate %d, reordered %d, missing %d",
 					sent[:i+1], f, len(seen), dup, late, top-low+1-uint64(len(seen)))
 			}
@@ -316,7 +318,8 @@ func TestNumbersAcrossTheEnd(t *testing.T) {
 	b := NewBook(128)
 	post(b, last-3, last-2, last, 2, last-1, 1, 3, last, 3)
 	want := Frames{Unique: 7, Reordered: 2, Duplicate: 2, Missing: 1}
-	if f := sheet(t, b); f.Unique != want.Unique || f.Reordered != want.Reordered || f.Duplicate != want.Duplicate || f.Missing != want.Missing {
+	if f := sheet(t, b); f.Unique != want.Unique || f.Reordered != want.Reordered || f.Duplicate != want.Duplicate ||
+		f.Missing != want.Missing {
 		t.Errorf("%+v; want %+v", f, want)
 	}
 	for _, end := range []uint64{last - 2, last - 1, last, 0, 1} {

@@ -42,7 +42,8 @@ func TestMissingByTime(t *testing.T) {
 	} {
 		b := byTime(c.at...)
 		if f := b.Frames(); f.MissingByTime != c.missing || b.silences != c.silences {
-			t.Errorf("%s: %d missing, %d silences; want %d and %d", name, f.MissingByTime, b.silences, c.missing, c.silences)
+			t.Errorf("%s: %d missing, %d silences; want %d and %d", name, f.MissingByTime, b.silences, c.missing,
+				c.silences)
 		}
 	}
 }

@@ -78,8 +78,14 @@ var sourceRules = []sourceRule{
 	{kindUnbalanced, Bad, nil, func(_ *Sheet, p *Port) []find {
 		return when(len(p.Unbalanced) > 0, "the books do not balance")
 	}},
-	{"missing_unseen", Bad, wire, func(_ *Sheet, p *Port) []find { return counts(p.Frames.MissingUnseen, "frame", causeUnseen) }},
-	{"missing_corrupt", Bad, wire, func(_ *Sheet, p *Port) []find { return counts(p.Frames.MissingCorrupt, "frame", causeCorrupt) }},
+	{
+		"missing_unseen", Bad, wire,
+		func(_ *Sheet, p *Port) []find { return counts(p.Frames.MissingUnseen, "frame", causeUnseen) },
+	},
+	{
+		"missing_corrupt", Bad, wire,
+		func(_ *Sheet, p *Port) []find { return counts(p.Frames.MissingCorrupt, "frame", causeCorrupt) },
+	},
 	{"missing_by_time", Bad, wire, func(_ *Sheet, p *Port) []find {
 		return counts(p.Frames.MissingByTime, "frame", "missing by time")
 	}},
@@ -154,7 +160,8 @@ var sourceRules = []sourceRule{
 		return counts(p.Frames.Restarts, "device restart", "seen: what was sent just before one leaves no trace")
 	}},
 	{"joined", Watch, nil, func(_ *Sheet, p *Port) []find {
-		return counts(p.Frames.Joined, "device", "new behind a kill or a failed log, and not at its first number: what it sent before may be lost")
+		return counts(p.Frames.Joined, "device",
+			"new behind a kill or a failed log, and not at its first number: what it sent before may be lost")
 	}},
 	{"forgotten", Watch, nil, func(_ *Sheet, p *Port) []find {
 		return counts(p.Frames.Forgotten, "sequence", "too many to follow, or with too many gaps")
@@ -185,13 +192,17 @@ var sheetRules = append([]sheetRule{
 		return when(s.logState().Full, "the disk is full")
 	}},
 	{"log_stalled", Bad, nil, func(s *Sheet) []find {
-		return when(s.logState().Stalled != "" && !s.logState().Full, "the log waits, and tries again: %s", s.logState().Stalled)
+		return when(s.logState().Stalled != "" && !s.logState().Full, "the log waits, and tries again: %s",
+			s.logState().Stalled)
 	}},
 	{"dropping_oldest", Watch, nil, func(s *Sheet) []find {
-		return when(s.logState().Evicting, "the disk is full: the oldest records make room for new ones, though they should be kept")
+		return when(s.logState().Evicting,
+			"the disk is full: the oldest records make room for new ones, though they should be kept")
 	}},
 	{"sheet_unsaved", Watch, nil, func(s *Sheet) []find {
-		return when(s.logState().Unsaved != "", "the sheet on disk cannot be renewed, so after a kill the next start would know less: %s", s.logState().Unsaved)
+		return when(s.logState().Unsaved != "",
+			"the sheet on disk cannot be renewed, so after a kill the next start would know less: %s",
+			s.logState().Unsaved)
 	}},
 	{"log_damaged", Bad, nil, func(s *Sheet) []find {
 		switch d := s.LogDamage; {
@@ -227,7 +238,8 @@ var sheetRules = append([]sheetRule{
 	{"unproven", Watch, nil, func(s *Sheet) []find { return s.Past.findUnproven(s.Ports) }},
 	{"earlier_doubts", Watch, nil, func(s *Sheet) []find { return s.Past.findDoubts() }},
 	{"streams_unknown", Watch, nil, func(s *Sheet) []find {
-		return when(len(s.StreamsUnknown) > 0, "nobody knows of which sources older records are: streams.json does not name them")
+		return when(len(s.StreamsUnknown) > 0,
+			"nobody knows of which sources older records are: streams.json does not name them")
 	}},
 	{"no_source", Watch, nil, func(s *Sheet) []find { return when(len(s.Ports) == 0, "no source is recorded") }},
 	{"clock_steps", Watch, nil, func(s *Sheet) []find {

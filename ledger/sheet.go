@@ -57,27 +57,30 @@ type Bytes struct {
 
 // Frames is the account of a port in frames.
 type Frames struct {
-	OK             uint64            `json:"ok"`              // valid
-	Corrupt        uint64            `json:"corrupt"`         // seen, failed their check
-	Unique         uint64            `json:"unique"`          // valid, first of their number
-	Duplicate      uint64            `json:"duplicate"`       // valid, number seen before
-	Reordered      uint64            `json:"reordered"`       // unique, but later than a higher number
-	Late           uint64            `json:"late"`            // unique, and missing in an account before this one
-	LateKnown      uint64            `json:"late_known"`      // … which was acknowledged before it came
-	Missing        uint64            `json:"missing"`         // numbers never seen valid
-	MissingCorrupt uint64            `json:"missing_corrupt"` // … of which damaged bytes came instead
-	MissingUnseen  uint64            `json:"missing_unseen"`  // … of which nothing came
-	MissingByTime  uint64            `json:"missing_by_time"` // not there when one was expected: see [Rhythm]
-	Requests       uint64            `json:"requests"`        // to which an answer was due, of framings that have them
-	Answered       uint64            `json:"answered"`        // … and came
-	Unanswered     uint64            `json:"unanswered"`      // … and did not come; of the others damage, or an end, leaves it open
-	Restarts       uint64            `json:"restarts"`        // sequences that began anew
-	Forgotten      uint64            `json:"forgotten"`       // sequences too many to remember, or with too many gaps: their losses may go unseen
-	Joined         uint64            `json:"joined"`          // devices that were new behind a kill, and not at their first number: see Book.Distrust
-	Stored         uint64            `json:"stored"`          // in the log, visible to its readers
-	Durable        uint64            `json:"durable"`         // … and safe from a power cut
-	Dropped        map[string]uint64 `json:"dropped"`         // given up after they were valid, by cause
-	InFlight       uint64            `json:"in_flight"`       // held, not stored yet
+	OK             uint64 `json:"ok"`              // valid
+	Corrupt        uint64 `json:"corrupt"`         // seen, failed their check
+	Unique         uint64 `json:"unique"`          // valid, first of their number
+	Duplicate      uint64 `json:"duplicate"`       // valid, number seen before
+	Reordered      uint64 `json:"reordered"`       // unique, but later than a higher number
+	Late           uint64 `json:"late"`            // unique, and missing in an account before this one
+	LateKnown      uint64 `json:"late_known"`      // … which was acknowledged before it came
+	Missing        uint64 `json:"missing"`         // numbers never seen valid
+	MissingCorrupt uint64 `json:"missing_corrupt"` // … of which damaged bytes came instead
+	MissingUnseen  uint64 `json:"missing_unseen"`  // … of which nothing came
+	MissingByTime  uint64 `json:"missing_by_time"` // not there when one was expected: see [Rhythm]
+	Requests       uint64 `json:"requests"`        // to which an answer was due, of framings that have them
+	Answered       uint64 `json:"answered"`        // … and came
+	// … and did not come; of the others damage, or an end, leaves it open
+	Unanswered uint64 `json:"unanswered"`
+	Restarts   uint64 `json:"restarts"` // sequences that began anew
+	// sequences too many to remember, or with too many gaps: their losses may go unseen
+	Forgotten uint64 `json:"forgotten"`
+	// devices that were new behind a kill, and not at their first number: see Book.Distrust
+	Joined   uint64            `json:"joined"`
+	Stored   uint64            `json:"stored"`    // in the log, visible to its readers
+	Durable  uint64            `json:"durable"`   // … and safe from a power cut
+	Dropped  map[string]uint64 `json:"dropped"`   // given up after they were valid, by cause
+	InFlight uint64            `json:"in_flight"` // held, not stored yet
 }
 
 func (y *Bytes) add(o *Bytes) {
@@ -193,8 +196,9 @@ type Port struct {
 	Refused     map[string]uint64 `json:"refused,omitempty"`
 	Outages     []Outage          `json:"outages"`
 	OutageCount uint64            `json:"outage_count"`
-	LastLoss    Time              `json:"last_loss"`            // when something was found to be lost or damaged last, and has not come since
-	Unbalanced  []string          `json:"unbalanced,omitempty"` // the equations that do not hold
+	// when something was found to be lost or damaged last, and has not come since
+	LastLoss   Time     `json:"last_loss"`
+	Unbalanced []string `json:"unbalanced,omitempty"` // the equations that do not hold
 	// Known is how much of the counts was acknowledged in this start, and has not come late since;
 	// null: nothing was acknowledged while the source had these books.
 	Known *Counts `json:"known,omitempty"`
@@ -305,7 +309,8 @@ type Recovered struct {
 	Unsynced uint64           `json:"unsynced"`  // frames that had been stored, were not durable yet, and are gone
 	CutBytes int64            `json:"cut_bytes"` // of a batch that was being written: none of it was durable
 	CutAt    string           `json:"cut_at"`    // segment and offset, "" if nothing was cut
-	SetAside []string         `json:"set_aside"` // segments behind one that is torn (.torn), and one cut off in its header (.damaged)
+	// segments behind one that is torn (.torn), and one cut off in its header (.damaged)
+	SetAside []string `json:"set_aside"`
 }
 
 // MissingRecords is a part of the log that is gone.

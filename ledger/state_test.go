@@ -158,7 +158,10 @@ func (l *life) step(b *Book) {
 	b.At(1e18 + int64(l.clock))
 	device := l.rng.IntN(len(l.next))
 	id := Stream{uint32(device), uint32(l.next[device] >> 9)} // a new epoch now and then
-	p := Position{Device: id.Device, Epoch: id.Epoch, Last: l.next[device], Gaps: []Gap{{From: l.next[device] - 9, To: l.next[device] - 7}}}
+	p := Position{
+		Device: id.Device, Epoch: id.Epoch, Last: l.next[device],
+		Gaps: []Gap{{From: l.next[device] - 9, To: l.next[device] - 7}},
+	}
 	cause := []string{"a", "b", "c"}[l.rng.IntN(3)]
 	n := l.rng.IntN(9)
 	switch l.rng.IntN(30) {
@@ -346,10 +349,12 @@ func TestUnsoundStates(t *testing.T) {
 		"a gap before all":                 func(m *image) { m.sending[0].gaps[0].from = 1 },
 		"a gap that ends before it begins": func(m *image) { m.sending[0].gaps[0].to = middle },
 		"a gap behind all":                 func(m *image) { m.sending[0].gaps[0].to = middle + 1000 },
-		"the same gap twice":               func(m *image) { m.sending[0].gaps = append(m.sending[0].gaps, m.sending[0].gaps[0]) },
-		"an end before the beginning":      func(m *image) { m.sending[0].next, m.sending[0].gaps = 1, nil },
-		"too many low frames":              func(m *image) { m.sending[0].low = make([]lowFrame, maxLow+1) },
-		"nothing wrong":                    func(*image) {},
+		"the same gap twice": func(m *image) {
+			m.sending[0].gaps = append(m.sending[0].gaps, m.sending[0].gaps[0])
+		},
+		"an end before the beginning": func(m *image) { m.sending[0].next, m.sending[0].gaps = 1, nil },
+		"too many low frames":         func(m *image) { m.sending[0].low = make([]lowFrame, maxLow+1) },
+		"nothing wrong":               func(*image) {},
 	} {
 		m := fullBook(t).image()
 		harm(m)
@@ -383,7 +388,8 @@ func FuzzState(f *testing.F) {
 	f.Fuzz(func(t *testing.T, state []byte) {
 		b := NewBook(128)
 		b.Expect(Rhythm{20 * time.Millisecond, time.Millisecond, 70 * time.Millisecond})
-		if b.Restore(binary.LittleEndian.AppendUint32(bytes.Clone(state), crc32.Checksum(state, crc32.MakeTable(crc32.Castagnoli)))) != nil {
+		if b.Restore(binary.LittleEndian.AppendUint32(bytes.Clone(state),
+			crc32.Checksum(state, crc32.MakeTable(crc32.Castagnoli)))) != nil {
 			return
 		}
 		most := 2*len(state) + LeastState

@@ -35,7 +35,8 @@ func TestTurns(t *testing.T) {
 		}
 		f := b.Frames()
 		if f.Answered != c.answered || f.Unanswered != c.unanswered {
-			t.Errorf("%s: %d answered, %d unanswered; want %d and %d", name, f.Answered, f.Unanswered, c.answered, c.unanswered)
+			t.Errorf("%s: %d answered, %d unanswered; want %d and %d", name, f.Answered, f.Unanswered, c.answered,
+				c.unanswered)
 		}
 		if c.unanswered > 0 && b.LastLoss() != 1e9 {
 			t.Errorf("%s: the last loss was at %d", name, b.LastLoss())

@@ -157,12 +157,17 @@ type said struct {
 }
 
 // blame adds a find to the amounts, and to what there is to say.
-func (v *Verdict) blame(s *sentence, where func(*Verdict) *Amount, kind string, level Level, source string, f find, last Time) {
+func (v *Verdict) blame(s *sentence, where func(*Verdict) *Amount, kind string, level Level, source string, f find,
+	last Time,
+) {
 	list := &s.others
 	if where != nil {
 		where(v).add(f.amount())
 		v.LastLoss = max(v.LastLoss, last)
-		list = map[*Amount]*[]*said{&v.LostWire: &s.lostWire, &v.LostHere: &s.lostHere, &v.Damaged: &s.damaged}[where(v)]
+		list = map[*Amount]*[]*said{
+			&v.LostWire: &s.lostWire, &v.LostHere: &s.lostHere,
+			&v.Damaged: &s.damaged,
+		}[where(v)]
 	} else if source == "" && level == Bad {
 		list = &s.trouble
 	}

@@ -19,14 +19,20 @@ func TestRequestsDue(t *testing.T) {
 	url := serveRaw(t, func(net.Conn) { <-ended })
 	t.Cleanup(func() { close(ended) }) // before serveRaw waits for its goroutines
 	const length = 100 * time.Millisecond
-	for _, cfg := range []Config{{Rate: 120, Threads: 1}, {Rate: 240, Threads: 2}, {Rate: 370, Threads: 4}, {Rate: 300, Threads: 2}} {
+	for _, cfg := range []Config{
+		{Rate: 120, Threads: 1},
+		{Rate: 240, Threads: 2},
+		{Rate: 370, Threads: 4},
+		{Rate: 300, Threads: 2},
+	} {
 		cfg.URL, cfg.Connections, cfg.Duration, cfg.Timeout = url, 4, length, length
 		r, err := Run(t.Context(), cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if want := uint64(cfg.Rate * length.Seconds()); r.AtLeast != want {
-			t.Errorf("%v requests a second of %d threads: %d were due in %v, want %d", cfg.Rate, cfg.Threads, r.AtLeast, length, want)
+			t.Errorf("%v requests a second of %d threads: %d were due in %v, want %d", cfg.Rate, cfg.Threads, r.AtLeast,
+				length, want)
 		}
 	}
 }
@@ -44,7 +50,8 @@ func TestServersThatNeverStop(t *testing.T) {
 	defer certificate.Close()
 	secured := &tls.Config{Certificates: certificate.TLS.Certificates}
 	early := bytes.Repeat([]byte("HTTP/1.1 102 Processing\r\n\r\n"), 1<<14)
-	tlsURL := strings.Replace(serveRaw(t, func(c net.Conn) { flood(tls.Server(c, secured), early) }), "http:", "https:", 1)
+	tlsURL := strings.Replace(serveRaw(t, func(c net.Conn) { flood(tls.Server(c, secured), early) }), "http:", "https:",
+		1)
 	body := append([]byte("HTTP/1.1 200 OK\r\n\r\n"), spread(1<<16)...)
 	url := serveRaw(t, func(c net.Conn) { flood(c, body) })
 	for name, c := range map[string]struct {
@@ -73,7 +80,8 @@ func TestServersThatNeverStop(t *testing.T) {
 			if err := l.Close(); err != nil {
 				t.Error(err)
 			}
-			if took := time.Since(began); took > late || r.Errors["timeout"]+r.Errors[unasked] < 2 { // at a rate, the server may speak before one is due
+			// at a rate, the server may speak before one is due
+			if took := time.Since(began); took > late || r.Errors["timeout"]+r.Errors[unasked] < 2 {
 				t.Errorf("it took %v: %+v", took, r)
 			}
 		})

@@ -51,17 +51,23 @@ func TestAnswersAreChecked(t *testing.T) {
 		status int
 		want   string
 	}{
-		"right":              {body: right},
-		"right, in chunks":   {body: right, chunks: true},
-		"short":              {body: right[:size-1], want: "wrong length"},
-		"short, in chunks":   {body: right[:size-1], chunks: true, want: "wrong length"},
-		"long":               {body: spread(size + 1), want: "wrong length"},
-		"long, in chunks":    {body: spread(size + 1), chunks: true, want: "wrong length"},
-		"none":               {want: "wrong length"},
-		"last byte":          {body: change(func(b []byte) []byte { b[size-1]++; return b }), want: "wrong content"},
-		"first byte, chunks": {body: change(func(b []byte) []byte { b[0]++; return b }), chunks: true, want: "wrong content"},
-		"a page moved":       {body: change(func(b []byte) []byte { copy(b[4096:8192], b); return b }), want: "wrong content"},
-		"another error":      {body: right[:7], status: 500, want: "status 500"},
+		"right":            {body: right},
+		"right, in chunks": {body: right, chunks: true},
+		"short":            {body: right[:size-1], want: "wrong length"},
+		"short, in chunks": {body: right[:size-1], chunks: true, want: "wrong length"},
+		"long":             {body: spread(size + 1), want: "wrong length"},
+		"long, in chunks":  {body: spread(size + 1), chunks: true, want: "wrong length"},
+		"none":             {want: "wrong length"},
+		"last byte":        {body: change(func(b []byte) []byte { b[size-1]++; return b }), want: "wrong content"},
+		"first byte, chunks": {
+			body: change(func(b []byte) []byte { b[0]++; return b }), chunks: true,
+			want: "wrong content",
+		},
+		"a page moved": {
+			body: change(func(b []byte) []byte { copy(b[4096:8192], b); return b }),
+			want: "wrong content",
+		},
+		"another error": {body: right[:7], status: 500, want: "status 500"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -116,7 +122,11 @@ func TestExchangesGoRound(t *testing.T) {
 	}))
 	defer s.Close()
 	run := func() *Result {
-		r, err := Run(t.Context(), Config{URL: s.URL, Method: "POST", Connections: 3, Exchanges: exchanges, Timeout: time.Minute, Duration: 50 * time.Millisecond})
+		r, err := Run(t.Context(),
+			Config{
+				URL: s.URL, Method: "POST", Connections: 3, Exchanges: exchanges, Timeout: time.Minute,
+				Duration: 50 * time.Millisecond,
+			})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -182,7 +192,10 @@ func TestClose(t *testing.T) {
 		fmt.Fprint(w, "ok")
 	}))
 	defer s.Close()
-	l, err := New(Config{URL: s.URL, Connections: 4, Close: true, Timeout: time.Minute, Exchanges: []Exchange{{Want: Exactly([]byte("ok"))}}})
+	l, err := New(Config{
+		URL: s.URL, Connections: 4, Close: true, Timeout: time.Minute,
+		Exchanges: []Exchange{{Want: Exactly([]byte("ok"))}},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,7 +215,10 @@ func TestClose(t *testing.T) {
 
 // TestCloseIsWhatCounts: servers that answer and do not close, or send more than the answer.
 func TestCloseIsWhatCounts(t *testing.T) {
-	for answer, want := range map[string]string{small: "timeout", small + "!": "more than the answer", small[:len(small)-1]: "timeout"} {
+	for answer, want := range map[string]string{
+		small: "timeout", small + "!": "more than the answer",
+		small[:len(small)-1]: "timeout",
+	} {
 		url := serveRaw(t, func(c net.Conn) {
 			if _, err := http.ReadRequest(bufio.NewReader(c)); err == nil {
 				_, _ = io.WriteString(c, answer)
@@ -213,7 +229,8 @@ func TestCloseIsWhatCounts(t *testing.T) {
 		if want == "timeout" {
 			patience = 100 * time.Millisecond
 		}
-		r, err := Run(t.Context(), Config{URL: url, Connections: 1, Close: true, Duration: 20 * time.Millisecond, Timeout: patience})
+		r, err := Run(t.Context(),
+			Config{URL: url, Connections: 1, Close: true, Duration: 20 * time.Millisecond, Timeout: patience})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -229,7 +246,8 @@ func TestTooEarly(t *testing.T) {
 		_, _ = io.WriteString(c, small)
 		_, _ = io.Copy(io.Discard, io.LimitReader(c, 1<<20))
 	})
-	r, err := Run(t.Context(), Config{URL: url, Method: "POST", Body: make([]byte, 64<<20), Connections: 1, Duration: 100 * time.Millisecond})
+	r, err := Run(t.Context(),
+		Config{URL: url, Method: "POST", Body: make([]byte, 64<<20), Connections: 1, Duration: 100 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -308,7 +326,8 @@ func TestLate(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r.Requests != 0 || r.Late != 2 || r.Failed() > 0 || r.Drained < 1.3 || r.Seconds > 1.3 || r.LatencyUs.P50 < 1_300_000 {
+		if r.Requests != 0 || r.Late != 2 || r.Failed() > 0 || r.Drained < 1.3 || r.Seconds > 1.3 ||
+			r.LatencyUs.P50 < 1_300_000 {
 			return fmt.Errorf("%+v: want two late answers", r)
 		}
 		return nil

@@ -10,7 +10,8 @@ import (
 // requests whose connections were reset, a connection that was not made, and an answer to nothing.
 func told() *Result {
 	x := &thread{
-		latency: newHistogram(), errors: map[string]int{"reset": 2, "connect": 1, unasked: 1}, length: 2 * time.Second, counted: 2 * time.Second,
+		latency: newHistogram(), errors: map[string]int{"reset": 2, "connect": 1, unasked: 1}, length: 2 * time.Second,
+		counted:  2 * time.Second,
 		received: 3 << 20, sent: 1500,
 	}
 	x.now = time.Second
@@ -102,13 +103,17 @@ func TestWriteK6(t *testing.T) {
 		t.Errorf("%v\n%s", err, b.String())
 	}
 	for us, want := range map[float64]string{
-		0: "0s", 0.5: "0.5µs", 999.999: "999.99µs", 1000: "1ms", 1239.9: "1.23ms", 1.5e6: "1.5s", 59.999e6: "59.99s", 61e6: "1m1s", 3723e6: "1h2m3s",
+		0: "0s", 0.5: "0.5µs", 999.999: "999.99µs", 1000: "1ms", 1239.9: "1.23ms", 1.5e6: "1.5s", 59.999e6: "59.99s",
+		61e6: "1m1s", 3723e6: "1h2m3s",
 	} {
 		if got := k6Time(us); got != want {
 			t.Errorf("%v µs is %s, want %s", us, got, want)
 		}
 	}
-	for bytes, want := range map[float64]string{0: "0 B", 999: "999 B", 1500: "1.5 kB", 15_000: "15 kB", 2.25e9: "2.3 GB"} {
+	for bytes, want := range map[float64]string{
+		0: "0 B", 999: "999 B", 1500: "1.5 kB", 15_000: "15 kB",
+		2.25e9: "2.3 GB",
+	} {
 		if got := k6Bytes(bytes); got != want {
 			t.Errorf("%v bytes are %s, want %s", bytes, got, want)
 		}

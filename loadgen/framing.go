@@ -52,7 +52,8 @@ var crlf = []byte("\r\n")
 
 // statusLine reads "HTTP/1.1 200 OK".
 func (f *framing) statusLine(b []byte) bool {
-	if len(b) < 12 || string(b[:7]) != "HTTP/1." || b[7] < '0' || b[7] > '9' || b[8] != ' ' || len(b) > 12 && b[12] != ' ' {
+	if len(b) < 12 || string(b[:7]) != "HTTP/1." || b[7] < '0' || b[7] > '9' || b[8] != ' ' ||
+		len(b) > 12 && b[12] != ' ' {
 		return false
 	}
 	for _, c := range b[9:12] {

@@ -20,12 +20,16 @@ import (
 
 // HoldConfig says which connections to hold. URL and Connections must be set.
 type HoldConfig struct {
-	URL         string        // http://ADDRESS:PORT/path; the address is a number
-	Spread      int           // so many addresses from that one upward share the connections: past some 2,000 to one, connecting gets slow. 0: 1
+	URL string // http://ADDRESS:PORT/path; the address is a number
+	// so many addresses from that one upward share the connections: past some 2,000 to one,
+	// connecting gets slow. 0: 1
+	Spread      int
 	Connections int           // 1 to 4,000,000
 	Every       time.Duration // between requests of a connection; 0: 1 min
 	Duration    time.Duration // how long, once all are open; 0: Every
-	Timeout     time.Duration // for a connection with its first answer, and for the answers that are still awaited at the end; 0: 10 s
+	// for a connection with its first answer, and for the answers that are still awaited at the
+	// end; 0: 10 s
+	Timeout time.Duration
 }
 
 // Held is what came of it.
@@ -43,9 +47,11 @@ type Held struct {
 
 // Limits of a hold.
 const (
-	maxHeld    = 4_000_000
-	perHolder  = 16_000 // connections of a ring: its table may have as many slots as RLIMIT_NOFILE says, 20,000 in many places
-	opening    = 64     // connections of a ring that are made at a time
+	maxHeld = 4_000_000
+	// connections of a ring: its table may have as many slots as RLIMIT_NOFILE says, 20,000 in many
+	// places
+	perHolder  = 16_000
+	opening    = 64 // connections of a ring that are made at a time
 	kernelMost = 20 << 10
 	lateAfter  = 10 * time.Millisecond
 )
@@ -157,7 +163,9 @@ func (c *HoldConfig) check() (to []netip.AddrPort, request []byte, err error) {
 		to = append(to, netip.AddrPortFrom(a, first.Port()))
 	}
 	if each := c.Connections / c.Spread; each > maxConnections {
-		return nil, nil, wrong("%d connections to one address: a client has no more than %d ports; spread them over more", each, maxConnections)
+		return nil, nil,
+			wrong("%d connections to one address: a client has no more than %d ports; spread them over more", each,
+				maxConnections)
 	}
 	request = fmt.Appendf(nil, "GET %s HTTP/1.1\r\nHost: %s\r\n\r\n", u.RequestURI(), u.Host)
 	return to, request, roomFor(c.Connections)

@@ -33,7 +33,12 @@ func TestHold(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := &http.Server{
-		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { asked.Add(1); fmt.Fprint(w, "hello") }),
+		Handler: http.HandlerFunc(func(w http.ResponseWriter,
+			_ *http.Request,
+		) {
+			asked.Add(1)
+			fmt.Fprint(w, "hello")
+		}),
 		ConnState: func(_ net.Conn, st http.ConnState) {
 			if st == http.StateNew {
 				conns.Add(1)
@@ -42,11 +47,16 @@ func TestHold(t *testing.T) {
 	}
 	go func() { _ = s.Serve(ln) }()
 	t.Cleanup(func() { _ = s.Close() })
-	r, err := Hold(t.Context(), HoldConfig{URL: "http://" + ln.Addr().String() + "/", Connections: 200, Every: 500 * time.Millisecond, Duration: 2 * time.Second, Timeout: time.Minute})
+	r, err := Hold(t.Context(),
+		HoldConfig{
+			URL: "http://" + ln.Addr().String() + "/", Connections: 200, Every: 500 * time.Millisecond,
+			Duration: 2 * time.Second, Timeout: time.Minute,
+		})
 	if noRings(t, err); err != nil {
 		t.Fatal(err)
 	}
-	if r.Connections != 200 || conns.Load() != 200 || int64(r.Requests) != asked.Load()-200 || r.Requests+r.Failed != 200*4 || r.Requests < 200 {
+	if r.Connections != 200 || conns.Load() != 200 || int64(r.Requests) != asked.Load()-200 ||
+		r.Requests+r.Failed != 200*4 || r.Requests < 200 {
 		t.Errorf("%+v; the server has seen %d connections, %d requests", r, conns.Load(), asked.Load())
 	}
 }
@@ -70,7 +80,10 @@ func TestHoldCountsWhatIsLost(t *testing.T) {
 	})}
 	go func() { _ = s.Serve(ln) }()
 	t.Cleanup(func() { _ = s.Close() })
-	cfg := HoldConfig{URL: "http://" + ln.Addr().String() + "/", Connections: 20, Every: 200 * time.Millisecond, Duration: time.Second, Timeout: time.Minute}
+	cfg := HoldConfig{
+		URL: "http://" + ln.Addr().String() + "/", Connections: 20, Every: 200 * time.Millisecond,
+		Duration: time.Second, Timeout: time.Minute,
+	}
 	r, err := Hold(t.Context(), cfg)
 	if noRings(t, err); err != nil {
 		t.Fatal(err)
@@ -79,7 +92,8 @@ func TestHoldCountsWhatIsLost(t *testing.T) {
 		t.Errorf("nothing is lost of a server that closes connections: %+v", r)
 	}
 	no.Store(true)
-	if _, err := Hold(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "could not be made and answered") {
+	if _, err := Hold(t.Context(), cfg); err == nil ||
+		!strings.Contains(err.Error(), "could not be made and answered") {
 		t.Errorf("a server that refuses: %v", err)
 	}
 }
@@ -95,7 +109,8 @@ func TestHoldGivesUp(t *testing.T) {
 	for _, url := range []string{"http://" + full.addr, silent} {
 		began := time.Now()
 		_, err := Hold(t.Context(), HoldConfig{URL: url, Connections: 20, Timeout: 200 * time.Millisecond})
-		if noRings(t, err); err == nil || !strings.Contains(err.Error(), "no answer within 200ms") || time.Since(began) > time.Minute {
+		if noRings(t, err); err == nil || !strings.Contains(err.Error(), "no answer within 200ms") ||
+			time.Since(began) > time.Minute {
 			t.Errorf("%s: %v after %v", url, err, time.Since(began))
 		}
 	}
@@ -113,7 +128,8 @@ func TestHoldThatCannotBe(t *testing.T) {
 		"a time is negative":        {URL: "http://127.0.0.1:80/", Connections: 1, Every: -1},
 		"or longer than":            {URL: "http://127.0.0.1:80/", Connections: 1, Duration: math.MaxInt64},
 	} {
-		if _, err := Hold(context.Background(), cfg); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), want) {
+		if _, err := Hold(context.Background(), cfg); !errors.Is(err, ErrConfig) ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v; want %s", cfg, err, want)
 		}
 	}

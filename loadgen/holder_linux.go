@@ -95,7 +95,8 @@ func (h *holder) hold(to []netip.AddrPort, lo, hi int, start func() time.Time) (
 		}
 	}
 	if h.failed > 0 {
-		return fmt.Errorf("load: hold: %d of %d connections could not be made and answered: %w", h.failed, len(h.conns), h.bad)
+		return fmt.Errorf("load: hold: %d of %d connections could not be made and answered: %w", h.failed, len(h.conns),
+			h.bad)
 	}
 	h.counting = true
 	return h.serve(start(), to, lo)
@@ -108,7 +109,8 @@ func (h *holder) overdue() error {
 		h.first++
 	}
 	if h.first < h.next && time.Since(h.conns[h.first].ask.due) > h.cfg.Timeout {
-		return fmt.Errorf("load: hold: connection %d of %d: no answer within %v", h.first+1, len(h.conns), h.cfg.Timeout)
+		return fmt.Errorf("load: hold: connection %d of %d: no answer within %v", h.first+1, len(h.conns),
+			h.cfg.Timeout)
 	}
 	return nil
 }

@@ -28,7 +28,8 @@ func (r *Result) WriteK6(w io.Writer) error {
 	vus := strconv.Itoa(r.Connections)
 	fmt.Fprintf(&b, "\n  █ TOTAL RESULTS \n\n    HTTP\n")
 	line("http_req_duration", fmt.Sprintf("avg=%s min=%s med=%s max=%s p(90)=%s p(95)=%s",
-		k6Time(l.Mean), k6Time(float64(l.Min)), k6Time(float64(l.P50)), k6Time(float64(l.Max)), k6Time(float64(l.P90)), k6Time(float64(l.P95))))
+		k6Time(l.Mean), k6Time(float64(l.Min)), k6Time(float64(l.P50)), k6Time(float64(l.Max)), k6Time(float64(l.P90)),
+		k6Time(float64(l.P95))))
 	percent := math.Trunc(1e4*float64(failed)/float64(max(all, 1))) / 100
 	line("http_req_failed", total(fmt.Sprintf("%.2f%%", percent), fmt.Sprintf("%d out of %d", failed, all)))
 	line("http_reqs", requests)

@@ -49,24 +49,34 @@ import (
 
 // Config says what to send. URL must be set.
 type Config struct {
-	URL         string        // http://host:port/path, or https://
-	TLS         *tls.Config   // of https; nil: the roots of this machine are trusted. HTTP/1.1 is what is asked for
-	Method      string        // "" is GET
-	Header      http.Header   // Host in it goes instead of the URL's; Content-Length and Transfer-Encoding are made from the body
-	Body        []byte        // of every request
-	Exchanges   []Exchange    // instead of Body: each connection sends them in turn, the first another one than its neighbour's; one with Pipeline
-	Close       bool          // a connection for each request, which asks for its end: it is answered once the server has closed it
+	URL    string      // http://host:port/path, or https://
+	TLS    *tls.Config // of https; nil: the roots of this machine are trusted. HTTP/1.1 is what is asked for
+	Method string      // "" is GET
+	// Host in it goes instead of the URL's; Content-Length and Transfer-Encoding are made from the
+	// body
+	Header http.Header
+	Body   []byte // of every request
+	// instead of Body: each connection sends them in turn, the first another one than its
+	// neighbour's; one with Pipeline
+	Exchanges []Exchange
+	// a connection for each request, which asks for its end: it is answered once the server has
+	// closed it
+	Close       bool
 	Connections int           // 0: 64
 	Pipeline    int           // requests on a connection before the first answer, closed-loop only; 0: 1
 	Rate        float64       // requests a second; 0: closed-loop
 	ThinkMin    time.Duration // closed-loop: a connection is a user, who thinks before each request, from so long …
-	ThinkMax    time.Duration // … to so long, at random; before the first one from 0. With Close the connection is made after that
-	Duration    time.Duration // 0: 10 s
-	Warmup      time.Duration // before it: sent and not counted
-	Threads     int           // 0: one for each CPU, at most 4
-	RealTime    bool          // threads run before all ordinary ones (SCHED_FIFO), so that latencies have less of this machine's own delays; it needs a right, and a CPU for the server
-	PID         int           // of the server: its CPU time and memory are sampled each second; 0: not
-	Timeout     time.Duration // for one answer, which is then given up with its connection, and for making one; 0: 10 s
+	// … to so long, at random; before the first one from 0. With Close the connection is made
+	// after that
+	ThinkMax time.Duration
+	Duration time.Duration // 0: 10 s
+	Warmup   time.Duration // before it: sent and not counted
+	Threads  int           // 0: one for each CPU, at most 4
+	// threads run before all ordinary ones (SCHED_FIFO), so that latencies have less of this
+	// machine's own delays; it needs a right, and a CPU for the server
+	RealTime bool
+	PID      int           // of the server: its CPU time and memory are sampled each second; 0: not
+	Timeout  time.Duration // for one answer, which is then given up with its connection, and for making one; 0: 10 s
 }
 
 // realTime is how threads run with RealTime. A thread that Go starts from one of them is ordinary.
@@ -99,11 +109,14 @@ type Result struct {
 	Bytes    uint64         `json:"bytes"`    // received, without what TLS adds
 	Sent     uint64         `json:"sent"`     // bytes, too
 	Statuses map[int]uint64 `json:"statuses"` // answers, late ones too, by status
-	Errors   map[string]int `json:"errors"`   // by kind: connect, reset, timeout, status 500, answer without a request …
+	// by kind: connect, reset, timeout, status 500, answer without a request …
+	Errors map[string]int `json:"errors"`
 
-	LatencyUs Latency  `json:"latency_us"` // of the late ones, too
-	AtLeast   uint64   `json:"at_least"`   // of an open loop: requests in LatencyUs that had no good answer, by how long they had waited when that was known
-	Samples   []Sample `json:"samples"`
+	LatencyUs Latency `json:"latency_us"` // of the late ones, too
+	// of an open loop: requests in LatencyUs that had no good answer, by how long they had waited
+	// when that was known
+	AtLeast uint64   `json:"at_least"`
+	Samples []Sample `json:"samples"`
 
 	more more
 }
@@ -231,7 +244,8 @@ func (c *Config) settle() (*url.URL, error) {
 		c.Timeout = 10 * time.Second
 	}
 	if c.Rate != 0 && !(c.Rate >= minRate && c.Rate <= maxRate) {
-		return nil, fmt.Errorf("rate %v: want %v to %.0f requests a second, or 0 for as many as are answered", c.Rate, minRate, maxRate)
+		return nil, fmt.Errorf("rate %v: want %v to %.0f requests a second, or 0 for as many as are answered", c.Rate,
+			minRate, maxRate)
 	}
 	if err := c.checkTimes(); err != nil {
 		return nil, err
@@ -317,7 +331,8 @@ func (c *Config) checkExchanges() error {
 
 func (c *Config) request(u *url.URL, e *Exchange) []byte {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s %s HTTP/1.1\r\nHost: %s\r\n", c.Method, cmp.Or(e.Path, u.RequestURI()), cmp.Or(c.Header.Get("Host"), u.Host))
+	fmt.Fprintf(&b, "%s %s HTTP/1.1\r\nHost: %s\r\n", c.Method, cmp.Or(e.Path, u.RequestURI()),
+		cmp.Or(c.Header.Get("Host"), u.Host))
 	_ = c.Header.WriteSubset(&b, map[string]bool{"Host": true}) // into memory
 	if c.Close {
 		b.WriteString("Connection: close\r\n")
@@ -436,7 +451,10 @@ func newHistogram() *hdrhistogram.Histogram { return hdrhistogram.New(lowest, hi
 
 // collect adds the threads up.
 func collect(cfg *Config, threads []*thread) *Result {
-	r := &Result{URL: cfg.URL, Connections: cfg.Connections, Pipeline: cfg.Pipeline, Rate: cfg.Rate, Statuses: map[int]uint64{}, Errors: map[string]int{}}
+	r := &Result{
+		URL: cfg.URL, Connections: cfg.Connections, Pipeline: cfg.Pipeline, Rate: cfg.Rate,
+		Statuses: map[int]uint64{}, Errors: map[string]int{},
+	}
 	whole := newHistogram()
 	for _, t := range threads {
 		whole.Merge(t.latency)
@@ -469,7 +487,8 @@ func collect(cfg *Config, threads []*thread) *Result {
 
 func latencyOf(h *hdrhistogram.Histogram) Latency {
 	return Latency{
-		Mean: h.Mean(), StdDev: h.StdDev(), Min: h.Min(), P50: h.ValueAtQuantile(50), P75: h.ValueAtQuantile(75), P90: h.ValueAtQuantile(90),
+		Mean: h.Mean(), StdDev: h.StdDev(), Min: h.Min(), P50: h.ValueAtQuantile(50), P75: h.ValueAtQuantile(75),
+		P90: h.ValueAtQuantile(90),
 		P95: h.ValueAtQuantile(95), P99: h.ValueAtQuantile(99), P999: h.ValueAtQuantile(99.9), Max: h.Max(),
 	}
 }

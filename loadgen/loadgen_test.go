@@ -63,7 +63,8 @@ func TestCountsAgreeWithTheServer(t *testing.T) {
 			if least := most - uint64(cfg.Connections*max(cfg.Pipeline, 1)); got > most || got < least || got == 0 {
 				t.Errorf("%d answers are counted, %d were given", got, most)
 			}
-			if teapots := uint64(r.Errors["status 418"]); teapots > most/5+1 || teapots+20 < got/5 || len(r.Errors) > 1 {
+			if teapots := uint64(r.Errors["status 418"]); teapots > most/5+1 || teapots+20 < got/5 ||
+				len(r.Errors) > 1 {
 				t.Errorf("failures are %v of %d", r.Errors, got)
 			}
 			var sum uint64
@@ -91,7 +92,8 @@ func TestStallsAreCharged(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r.Requests < 500 || r.LatencyUs.P90 < (stall/4).Microseconds() || r.LatencyUs.Max > (4*stall).Microseconds() {
+		if r.Requests < 500 || r.LatencyUs.P90 < (stall/4).Microseconds() ||
+			r.LatencyUs.Max > (4*stall).Microseconds() {
 			return fmt.Errorf("a stall of %v with %d requests a second: %+v", stall, rate, r)
 		}
 		return nil
@@ -109,7 +111,11 @@ func TestWarmupIsNotCounted(t *testing.T) {
 	defer s.Close()
 	testenv.Calm(t, func() error {
 		served.Store(0)
-		r, err := Run(t.Context(), Config{URL: s.URL, Connections: 2, Rate: 200, Warmup: 500 * time.Millisecond, Duration: 200 * time.Millisecond, Timeout: time.Minute})
+		r, err := Run(t.Context(),
+			Config{
+				URL: s.URL, Connections: 2, Rate: 200, Warmup: 500 * time.Millisecond,
+				Duration: 200 * time.Millisecond, Timeout: time.Minute,
+			})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -180,7 +186,9 @@ func TestBadConfigurations(t *testing.T) {
 			t.Errorf("%+v: %v", c, err)
 		}
 	}
-	if r, err := Run(t.Context(), Config{URL: s.URL, Rate: minRate, Threads: 2, Connections: 64, Duration: 50 * time.Millisecond}); err != nil || r.Failed() != 1 || r.Unsent != 0 {
+	if r, err := Run(t.Context(),
+		Config{URL: s.URL, Rate: minRate, Threads: 2, Connections: 64, Duration: 50 * time.Millisecond}); err != nil ||
+		r.Failed() != 1 || r.Unsent != 0 {
 		t.Errorf("the least rate: %+v, %v", r, err)
 	}
 	for _, c := range []Config{ // which were sent, as something else
@@ -205,7 +213,10 @@ func TestHeadOfARequest(t *testing.T) {
 	for method, want := range map[string]string{
 		"GET": "", "POST": "Content-Length: 0\r\n", "PUT": "Content-Length: 0\r\n", "PATCH": "Content-Length: 0\r\n",
 	} {
-		c := Config{URL: "http://127.0.0.1:1/a?b", Method: method, Header: http.Header{"Host": {"example.org"}, "X": {"y"}}}
+		c := Config{
+			URL: "http://127.0.0.1:1/a?b", Method: method,
+			Header: http.Header{"Host": {"example.org"}, "X": {"y"}},
+		}
 		_, requests, err := c.check(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -225,7 +236,10 @@ func TestTimeOfSending(t *testing.T) {
 	}
 	defer syscall.Close(pair[0])
 	defer syscall.Close(pair[1])
-	x := &thread{cfg: &Config{Pipeline: 2, Exchanges: []Exchange{{}}}, bursts: [][]byte{[]byte("hello")}, began: time.Now().Add(-time.Second)}
+	x := &thread{
+		cfg: &Config{Pipeline: 2, Exchanges: []Exchange{{}}}, bursts: [][]byte{[]byte("hello")},
+		began: time.Now().Add(-time.Second),
+	}
 	c := &conn{fd: pair[0]}
 	if x.sendBurst(c); len(c.due) != 2 || c.due[0] < time.Second || x.sent != 5 {
 		t.Errorf("they count from %v, and were sent a second after the beginning; %d bytes", c.due, x.sent)
@@ -260,7 +274,11 @@ func TestWaitsEndEarly(t *testing.T) {
 func TestRealTime(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer s.Close()
-	r, err := Run(t.Context(), Config{URL: s.URL, Connections: 1, Rate: 100, RealTime: true, Duration: 50 * time.Millisecond, Timeout: time.Minute})
+	r, err := Run(t.Context(),
+		Config{
+			URL: s.URL, Connections: 1, Rate: 100, RealTime: true, Duration: 50 * time.Millisecond,
+			Timeout: time.Minute,
+		})
 	switch allowed := rt.TryScheduling(realTime) == nil; {
 	case !allowed:
 		if missing := (*rt.NotAllowedError)(nil); !errors.As(err, &missing) {
@@ -294,7 +312,8 @@ func TestOnceBesideARate(t *testing.T) {
 	for range 5 {
 		before := asked.Load()
 		r := l.Once(t.Context())
-		if n := asked.Load() - before; n != connections || r.Requests+r.Late != connections || r.Unsent != 0 || r.AtLeast != 0 || r.Failed() != 0 {
+		if n := asked.Load() - before; n != connections || r.Requests+r.Late != connections || r.Unsent != 0 ||
+			r.AtLeast != 0 || r.Failed() != 0 {
 			t.Errorf("once on %d connections: the server had %d requests; %+v", connections, n, r)
 		}
 		before = asked.Load()
@@ -323,7 +342,10 @@ func TestOnceBesideARate(t *testing.T) {
 // What is due in a time is the rate's share of it, to the request, where no interval is a whole
 // number of nanoseconds, too.
 func TestDueInASecond(t *testing.T) {
-	for _, rate := range []float64{1, 3, 7, 300, 600, 700, 900, 1100, 3000, 6000, 7000, 9000, 33_333, 70_000, 1_100_000} {
+	for _, rate := range []float64{
+		1, 3, 7, 300, 600, 700, 900, 1100, 3000, 6000, 7000, 9000, 33_333, 70_000,
+		1_100_000,
+	} {
 		for threads := 1; threads <= 4; threads++ {
 			due := 0
 			for i := range threads {
@@ -364,7 +386,8 @@ func TestOnceIsOnce(t *testing.T) {
 				before := asked.Load()
 				r := l.Once(t.Context())
 				if n := asked.Load() - before; n != 5 || r.Requests+r.Late != 5 || r.Failed() > 0 {
-					t.Fatalf("call %d: the server had %d requests, %d are answered, errors %v", i, n, r.Requests+r.Late, r.Errors)
+					t.Fatalf("call %d: the server had %d requests, %d are answered, errors %v", i, n, r.Requests+r.Late,
+						r.Errors)
 				}
 			}
 		})

@@ -26,8 +26,10 @@ func (r *Result) WriteOha(w io.Writer) error {
 		all += uint64(n)
 	}
 	l, seconds := r.LatencyUs, max(r.Drained, 1e-9)
-	fmt.Fprintf(&b, "Summary:\n  Success rate:\t%.2f%%\n  Total:\t%.4f sec\n", 100*float64(answers)/float64(max(all, 1)), r.Drained)
-	fmt.Fprintf(&b, "  Slowest:\t%.4f sec\n  Fastest:\t%.4f sec\n  Average:\t%.4f sec\n", float64(l.Max)/1e6, float64(l.Min)/1e6, l.Mean/1e6)
+	fmt.Fprintf(&b, "Summary:\n  Success rate:\t%.2f%%\n  Total:\t%.4f sec\n",
+		100*float64(answers)/float64(max(all, 1)), r.Drained)
+	fmt.Fprintf(&b, "  Slowest:\t%.4f sec\n  Fastest:\t%.4f sec\n  Average:\t%.4f sec\n", float64(l.Max)/1e6,
+		float64(l.Min)/1e6, l.Mean/1e6)
 	fmt.Fprintf(&b, "  Requests/sec:\t%.4f\n\n", float64(all)/seconds)
 	fmt.Fprintf(&b, "  Total data:\t%s\n  Size/request:\t%s\n  Size/sec:\t%s\n\n", ohaBytes(float64(r.Bytes)),
 		ohaBytes(float64(r.Bytes/max(answers, 1))), ohaBytes(float64(r.Bytes)/seconds))

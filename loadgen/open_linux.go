@@ -52,7 +52,8 @@ func (t *thread) open(ctx context.Context) error {
 func (t *thread) connect(c *conn) {
 	c.made++
 	c.fd, c.tls, c.wire, c.opening, c.waits, c.failed, c.sent = -1, nil, nil, true, false, nil, t.now
-	c.unsent, c.partial, c.skip, c.chunked, c.toEnd, c.last, c.closes, c.unread = nil, nil, 0, false, false, false, 0, false
+	c.unsent, c.partial, c.skip, c.chunked, c.toEnd, c.last, c.closes, c.unread = nil, nil, 0, false, false, false, 0,
+		false
 	if t.dialer != nil {
 		t.dialer.dial(c.index)
 		return

@@ -59,7 +59,8 @@ func (s *seconds) all() []second {
 func samplesOf(threads []*thread, length float64) []Sample {
 	samples := []Sample{}
 	for i := 0; ; i++ {
-		s, sum, more := Sample{Second: i, Seconds: min(1, length-float64(i))}, make([]uint64, hist.Cell(highest)+1), false
+		s, sum, more := Sample{Second: i, Seconds: min(1, length-float64(i))}, make([]uint64, hist.Cell(highest)+1),
+			false
 		for _, t := range threads {
 			if i >= len(t.seconds.all()) {
 				continue

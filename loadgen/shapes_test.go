@@ -25,8 +25,11 @@ func TestShapesOfAnswers(t *testing.T) {
 		method string
 		closes bool
 	}{
-		"goes on":                {answer: small},
-		"Connection: close":      {answer: "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok", closes: true},
+		"goes on": {answer: small},
+		"Connection: close": {
+			answer: "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok",
+			closes: true,
+		},
 		"HTTP/1.0":               {answer: "HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok", closes: true},
 		"HTTP/1.0 that goes on":  {answer: "HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\nok"},
 		"a body until the end":   {answer: "HTTP/1.1 200 OK\r\n\r\nok", closes: true},
@@ -49,7 +52,10 @@ func TestShapesOfAnswers(t *testing.T) {
 						}
 					}
 				})
-				cfg := Config{URL: url, Method: c.method, Connections: 3, Rate: rate, Timeout: time.Minute, Duration: 100 * time.Millisecond}
+				cfg := Config{
+					URL: url, Method: c.method, Connections: 3, Rate: rate, Timeout: time.Minute,
+					Duration: 100 * time.Millisecond,
+				}
 				if c.method == "" {
 					cfg.Exchanges = []Exchange{{Want: Exactly([]byte("ok"))}}
 				}
@@ -78,7 +84,8 @@ func TestAllThatWereOnTheirWayFail(t *testing.T) {
 		}
 		served.Add(1)
 	})
-	r, err := Run(t.Context(), Config{URL: url, Connections: 2, Pipeline: 8, Timeout: time.Minute, Duration: 100 * time.Millisecond})
+	r, err := Run(t.Context(),
+		Config{URL: url, Connections: 2, Pipeline: 8, Timeout: time.Minute, Duration: 100 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +112,10 @@ func TestHeads(t *testing.T) {
 		ok + "Connection: Keep-Alive":       {status: 200, length: -1, keep: true},
 		ok + "X: y\r\nContent-Lengthy: 5,6": {status: 200, length: -1},
 		ok + "Content-Length: 5\r\nDate: Wed, 25 Nov 2026 10:00:00 GMT\r\nContent-Length: 5": {status: 200, length: 5},
-		ok + "Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked":                         {status: 200, length: -1, coded: true, chunked: true},
+		ok + "Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked": {
+			status: 200, length: -1,
+			coded: true, chunked: true,
+		},
 	} {
 		var f framing
 		if good := f.read([]byte(head)); !good || f != want {
@@ -113,9 +123,12 @@ func TestHeads(t *testing.T) {
 		}
 	}
 	for _, head := range []string{
-		"", "HTTP/1.1 20", "HTTP/1.1 +20 OK", "HTTP/1.1 2000", "HTTP/1.1  200", "HTTP/1.x 200 OK", "HTTP/2.0 200 OK", "HTTP/1.1 099 x", "ICY 200 OK",
-		ok + "Content-Length: -5", ok + "Content-Length: +5", ok + "Content-Length:", ok + "Content-Length: 0x5", ok + "Content-Length: 5 5",
-		ok + "Content-Length: 5, 6", ok + "Content-Length: 5,", ok + "Content-Length: 5\r\nContent-Length: 6", ok + "Content-Length: 9999999999999999999",
+		"", "HTTP/1.1 20", "HTTP/1.1 +20 OK", "HTTP/1.1 2000", "HTTP/1.1  200", "HTTP/1.x 200 OK", "HTTP/2.0 200 OK",
+		"HTTP/1.1 099 x", "ICY 200 OK",
+		ok + "Content-Length: -5", ok + "Content-Length: +5", ok + "Content-Length:", ok + "Content-Length: 0x5",
+		ok + "Content-Length: 5 5",
+		ok + "Content-Length: 5, 6", ok + "Content-Length: 5,", ok + "Content-Length: 5\r\nContent-Length: 6",
+		ok + "Content-Length: 9999999999999999999",
 		ok + "Content-Length: 5\r\nTransfer-Encoding: chunked", ok + "Transfer-Encoding: chunked\r\nContent-Length: 5",
 		ok + "Transfer-Encoding: chunked, chunked", ok + "Transfer-Encoding: chunked\r\nTransfer-Encoding: gzip",
 		ok + "Content-Length : 5", ok + " Content-Length: 5", ok + "Content-Length", ok + ": 5",
@@ -192,7 +205,8 @@ func TestStallAtTheEnd(t *testing.T) {
 			}
 		}))
 		s.Start()
-		r, err := Run(t.Context(), Config{URL: s.URL, Connections: 2, Rate: rate, Duration: length, Timeout: 2 * length})
+		r, err := Run(t.Context(),
+			Config{URL: s.URL, Connections: 2, Rate: rate, Duration: length, Timeout: 2 * length})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -207,7 +221,8 @@ func TestStallAtTheEnd(t *testing.T) {
 // Time-outs acted in a closed loop only.
 func TestTimeoutsInAnOpenLoop(t *testing.T) {
 	url := serveRaw(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
-	r, err := Run(t.Context(), Config{URL: url, Connections: 2, Rate: 1000, Duration: 500 * time.Millisecond, Timeout: 100 * time.Millisecond})
+	r, err := Run(t.Context(),
+		Config{URL: url, Connections: 2, Rate: 1000, Duration: 500 * time.Millisecond, Timeout: 100 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -230,7 +245,8 @@ func TestSecondsAreOfAllThreads(t *testing.T) {
 	slow.now = 100 * time.Millisecond
 	slow.count(&conn{due: []time.Duration{0}}, 200)
 	r := collect(&Config{}, []*thread{quick, slow})
-	if len(r.Samples) != 1 || r.Samples[0].P99Us > 2000 || r.Samples[0].Requests != 1001 || r.Samples[0].Seconds != 0.5 {
+	if len(r.Samples) != 1 || r.Samples[0].P99Us > 2000 || r.Samples[0].Requests != 1001 ||
+		r.Samples[0].Seconds != 0.5 {
 		t.Errorf("%+v", r.Samples)
 	}
 	slow.counted, slow.length, slow.now = 3200*time.Millisecond, 4*time.Second, 3100*time.Millisecond
@@ -241,7 +257,8 @@ func TestSecondsAreOfAllThreads(t *testing.T) {
 	if len(r.Samples) != 4 || r.Samples[1].Requests+r.Samples[2].Requests != 0 || r.Samples[1].P99Us != 0 {
 		t.Fatalf("%+v", r.Samples)
 	}
-	if s := r.Samples[3]; s.Requests != 100 || math.Abs(s.Seconds-0.2) > 1e-6 || s.P99Us < 98_000_000 || s.P99Us > 100_000_000 || s.P99Us > r.LatencyUs.Max*101/100 {
+	if s := r.Samples[3]; s.Requests != 100 || math.Abs(s.Seconds-0.2) > 1e-6 || s.P99Us < 98_000_000 ||
+		s.P99Us > 100_000_000 || s.P99Us > r.LatencyUs.Max*101/100 {
 		t.Errorf("%+v", s)
 	}
 }

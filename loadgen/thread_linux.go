@@ -94,7 +94,8 @@ type conn struct {
 
 func newThread(cfg *Config, to netip.AddrPort, requests [][]byte, index int) (*thread, error) {
 	t := &thread{
-		cfg: cfg, to: to, buf: make([]byte, 256<<10), random: rand.New(rand.NewPCG(uint64(index), 1)), errors: map[string]int{},
+		cfg: cfg, to: to, buf: make([]byte, 256<<10), random: rand.New(rand.NewPCG(uint64(index), 1)),
+		errors: map[string]int{},
 	}
 	for _, r := range requests {
 		if cfg.Pipeline > 1 {
@@ -110,7 +111,8 @@ func newThread(cfg *Config, to netip.AddrPort, requests [][]byte, index int) (*t
 		return nil, err
 	}
 	for i := index; i < cfg.Connections; i += cfg.Threads {
-		t.conns = append(t.conns, &conn{fd: -1, index: len(t.conns), next: i % len(requests), bare: cfg.Method == http.MethodHead})
+		t.conns = append(t.conns,
+			&conn{fd: -1, index: len(t.conns), next: i % len(requests), bare: cfg.Method == http.MethodHead})
 	}
 	if cfg.TLS != nil {
 		if t.dialer, err = newDialer(cfg, to, len(t.conns)); err == nil {

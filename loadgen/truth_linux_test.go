@@ -46,15 +46,27 @@ func shapes(length time.Duration) map[string]shape {
 		}}
 	}
 	return map[string]shape{
-		"constant, closed":  {cfg: closed, do: func(int, *rand.Rand) deed { return good(ms(2)) }},
-		"constant, open":    {cfg: open, do: func(int, *rand.Rand) deed { return good(ms(5)) }},
-		"uniform":           {cfg: open, do: func(_ int, r *rand.Rand) deed { return good(ms(10 * r.Float64())) }},
-		"exponential":       {cfg: open, do: func(_ int, r *rand.Rand) deed { return good(ms(3 * r.ExpFloat64())) }},
-		"two heaps":         {cfg: open, do: func(_ int, r *rand.Rand) deed { return good(ms(1 + 49*math.Floor(r.Float64()+0.01))) }},
-		"a long tail":       {cfg: open, do: func(_ int, r *rand.Rand) deed { return good(ms(min(100, math.Exp(1+r.NormFloat64())))) }},
-		"in pieces":         {cfg: closed, do: func(int, *rand.Rand) deed { return deed{status: 200, pieces: 3} }},
-		"closed behind it":  {cfg: open, do: func(int, *rand.Rand) deed { return deed{wait: ms(3), status: 200, end: closes} }},
-		"several at a time": {cfg: Config{Connections: 4, Pipeline: 4}, do: func(int, *rand.Rand) deed { return good(ms(1)) }},
+		"constant, closed": {cfg: closed, do: func(int, *rand.Rand) deed { return good(ms(2)) }},
+		"constant, open":   {cfg: open, do: func(int, *rand.Rand) deed { return good(ms(5)) }},
+		"uniform":          {cfg: open, do: func(_ int, r *rand.Rand) deed { return good(ms(10 * r.Float64())) }},
+		"exponential":      {cfg: open, do: func(_ int, r *rand.Rand) deed { return good(ms(3 * r.ExpFloat64())) }},
+		"two heaps": {
+			cfg: open,
+			do:  func(_ int, r *rand.Rand) deed { return good(ms(1 + 49*math.Floor(r.Float64()+0.01))) },
+		},
+		"a long tail": {
+			cfg: open,
+			do:  func(_ int, r *rand.Rand) deed { return good(ms(min(100, math.Exp(1+r.NormFloat64())))) },
+		},
+		"in pieces": {cfg: closed, do: func(int, *rand.Rand) deed { return deed{status: 200, pieces: 3} }},
+		"closed behind it": {
+			cfg: open,
+			do:  func(int, *rand.Rand) deed { return deed{wait: ms(3), status: 200, end: closes} },
+		},
+		"several at a time": {
+			cfg: Config{Connections: 4, Pipeline: 4},
+			do:  func(int, *rand.Rand) deed { return good(ms(1)) },
+		},
 		"errors": {cfg: open, do: func(n int, _ *rand.Rand) deed {
 			return deed{wait: ms(float64(n % 7)), status: []int{200, 500, 200, 404, 200}[n%5]}
 		}},
@@ -62,7 +74,12 @@ func shapes(length time.Duration) map[string]shape {
 			return []deed{good(ms(2)), good(ms(4)), {wait: ms(2), end: resets}, good(ms(1)), {end: closes}}[n%5]
 		}},
 		"resets, open": {cfg: open, do: func(n int, _ *rand.Rand) deed {
-			return []deed{good(ms(2)), good(ms(4)), {wait: ms(20), end: resets}, good(ms(1)), {wait: ms(8), end: closes}}[n%5]
+			return []deed{
+				good(ms(2)), good(ms(4)),
+				{wait: ms(20), end: resets},
+				good(ms(1)),
+				{wait: ms(8), end: closes},
+			}[n%5]
 		}},
 		"answers twice": {cfg: closed, do: func(n int, _ *rand.Rand) deed {
 			return deed{wait: ms(2), status: 200, twice: n%3 == 0}
@@ -133,7 +150,13 @@ func (h shape) try(t *testing.T, name string, length time.Duration) {
 		name string
 		part float64
 		us   int64
-	}{{"p50", 0.5, r.LatencyUs.P50}, {"p75", 0.75, r.LatencyUs.P75}, {"p90", 0.9, r.LatencyUs.P90}, {"p99", 0.99, r.LatencyUs.P99}, {"p99.9", 0.999, r.LatencyUs.P999}} {
+	}{
+		{"p50", 0.5, r.LatencyUs.P50},
+		{"p75", 0.75, r.LatencyUs.P75},
+		{"p90", 0.9, r.LatencyUs.P90},
+		{"p99", 0.99, r.LatencyUs.P99},
+		{"p99.9", 0.999, r.LatencyUs.P999},
+	} {
 		rank := max(int(q.part*float64(len(known))+0.5), 1) // as a histogram has it
 		want, got := known[rank-1], time.Duration(q.us)*time.Microsecond
 		fmt.Fprintf(&told, " %s %v (%+d µs)", q.name, got, (got - want).Microseconds())

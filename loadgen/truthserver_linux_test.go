@@ -328,7 +328,8 @@ func (s *truthServer) leave(c *truthConn) error {
 	case closes:
 		s.ended(c, "closed")
 	case resets:
-		if err := syscall.SetsockoptLinger(c.fd, syscall.SOL_SOCKET, syscall.SO_LINGER, &syscall.Linger{Onoff: 1}); err != nil {
+		if err := syscall.SetsockoptLinger(c.fd, syscall.SOL_SOCKET, syscall.SO_LINGER,
+			&syscall.Linger{Onoff: 1}); err != nil {
 			return err
 		}
 		s.ended(c, "reset")

@@ -49,13 +49,15 @@ func TestOverTLS(t *testing.T) {
 		"at a rate": {Connections: 20, Rate: 500},
 		"one each":  {Connections: 4, Close: true},
 		"long": {Connections: 4, Method: "POST", Exchanges: []Exchange{
-			{Path: "/long", Body: spread(size), Want: long}, {Path: "/a?b", Body: spread(size), Want: Exactly([]byte("/a?b"))},
+			{Path: "/long", Body: spread(size), Want: long},
+			{Path: "/a?b", Body: spread(size), Want: Exactly([]byte("/a?b"))},
 		}},
 		"users": {Connections: 20, ThinkMin: time.Millisecond, ThinkMax: 20 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := connections.Load()
-			cfg.URL, cfg.Duration, cfg.Timeout, cfg.TLS = s.URL+"/x", 300*time.Millisecond, time.Minute, &tls.Config{InsecureSkipVerify: true}
+			cfg.URL, cfg.Duration, cfg.Timeout, cfg.TLS = s.URL+"/x", 300*time.Millisecond, time.Minute,
+				&tls.Config{InsecureSkipVerify: true}
 			r, err := Run(t.Context(), cfg)
 			if err != nil {
 				t.Fatal(err)
@@ -79,8 +81,12 @@ func TestTLSThatFails(t *testing.T) {
 	defer s.Close()
 	plain := httptest.NewServer(http.NotFoundHandler())
 	defer plain.Close()
-	for url, want := range map[string]string{s.URL: "certificate", strings.Replace(plain.URL, "http", "https", 1): "TLS"} {
-		if _, err := Run(t.Context(), Config{URL: url, Connections: 3}); err == nil || !strings.Contains(err.Error(), want) {
+	for url, want := range map[string]string{
+		s.URL: "certificate",
+		strings.Replace(plain.URL, "http", "https", 1): "TLS",
+	} {
+		if _, err := Run(t.Context(), Config{URL: url, Connections: 3}); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want it to say %s", url, err, want)
 		}
 	}
@@ -117,7 +123,8 @@ func TestAServerThatDoesNotAccept(t *testing.T) {
 	}
 	defer l.Close()
 	began := time.Now()
-	r, err := Run(t.Context(), Config{URL: "https://" + l.Addr().String(), Connections: 2, Timeout: 200 * time.Millisecond})
+	r, err := Run(t.Context(),
+		Config{URL: "https://" + l.Addr().String(), Connections: 2, Timeout: 200 * time.Millisecond})
 	if err == nil || time.Since(began) > time.Minute {
 		t.Errorf("%+v, %v after %v: want an error", r, err, time.Since(began))
 	}
@@ -143,13 +150,16 @@ func TestAServerThatDoesNotAccept(t *testing.T) {
 		}
 	}
 	began = time.Now()
-	if r, err = Run(t.Context(), Config{URL: "http://" + full.addr, Connections: 2, Timeout: 200 * time.Millisecond}); err == nil || time.Since(began) > time.Minute {
+	if r, err = Run(t.Context(),
+		Config{URL: "http://" + full.addr, Connections: 2, Timeout: 200 * time.Millisecond}); err == nil ||
+		time.Since(began) > time.Minute {
 		t.Errorf("%+v, %v after %v: want an error", r, err, time.Since(began))
 	}
 	ctx, end := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer end()
 	began = time.Now()
-	if r, err = Run(ctx, Config{URL: "http://" + full.addr, Connections: 2, Timeout: time.Hour}); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) > time.Minute {
+	if r, err = Run(ctx, Config{URL: "http://" + full.addr, Connections: 2, Timeout: time.Hour}); !errors.Is(err,
+		context.DeadlineExceeded) || time.Since(began) > time.Minute {
 		t.Errorf("%+v, %v after %v: want the end of the context", r, err, time.Since(began))
 	}
 	if _, err = Run(ctx, Config{URL: "http://a.name.that.is.looked.for.invalid/", Timeout: time.Hour}); err == nil {
@@ -168,14 +178,17 @@ func TestUsersThink(t *testing.T) {
 	const length, least, users = 400 * time.Millisecond, 40 * time.Millisecond, 30
 	for _, each := range []bool{false, true} {
 		r, err := Run(t.Context(), Config{
-			URL: s.URL, Connections: users, ThinkMin: least, ThinkMax: 2 * least, Duration: length, Timeout: time.Minute, Close: each,
+			URL: s.URL, Connections: users, ThinkMin: least, ThinkMax: 2 * least, Duration: length,
+			Timeout: time.Minute, Close: each,
 			Exchanges: []Exchange{{Path: "/a"}, {Path: "/b"}},
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if most := uint64(users * (1 + int(time.Duration(r.Seconds*1e9)/least))); r.Requests < users/2 || r.Requests > most || r.Failed() > 0 {
-			t.Errorf("a connection each %v: %d answered in %.3f s, %v failed; want at most %d", each, r.Requests, r.Seconds, r.Errors, most)
+		if most := uint64(users * (1 + int(time.Duration(r.Seconds*1e9)/least))); r.Requests < users/2 ||
+			r.Requests > most || r.Failed() > 0 {
+			t.Errorf("a connection each %v: %d answered in %.3f s, %v failed; want at most %d", each, r.Requests,
+				r.Seconds, r.Errors, most)
 		}
 	}
 	for _, path := range []string{"/a", "/b"} {
@@ -189,7 +202,8 @@ func TestUsersThink(t *testing.T) {
 func TestWriteWrk(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "hello") }))
 	defer s.Close()
-	r, err := Run(t.Context(), Config{URL: s.URL, Connections: 4, Threads: 2, Duration: 200 * time.Millisecond, Timeout: time.Minute})
+	r, err := Run(t.Context(),
+		Config{URL: s.URL, Connections: 4, Threads: 2, Duration: 200 * time.Millisecond, Timeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

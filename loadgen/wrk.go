@@ -15,8 +15,10 @@ func (r *Result) WriteWrk(w io.Writer) error {
 	fmt.Fprintf(&b, "Running %s test @ %s\n", wrkTime(math.Round(r.Seconds)*1e6, 0), r.URL)
 	fmt.Fprintf(&b, "  %d threads and %d connections\n", s.threads, r.Connections)
 	fmt.Fprintf(&b, "  Thread Stats   Avg      Stdev     Max   +/- Stdev\n")
-	fmt.Fprintf(&b, "    Latency %s %s %s %8.2f%%\n", wide(wrkTime(l.Mean, 2)), wide(wrkTime(l.StdDev, 2)), wide(wrkTime(float64(l.Max), 2)), s.within())
-	fmt.Fprintf(&b, "    Req/Sec %s %s %s %8.2f%%\n", wide(wrkCount(s.rate.mean)), wide(wrkCount(s.rate.stdev)), wide(wrkCount(s.rate.max)), s.rate.within)
+	fmt.Fprintf(&b, "    Latency %s %s %s %8.2f%%\n", wide(wrkTime(l.Mean, 2)), wide(wrkTime(l.StdDev, 2)),
+		wide(wrkTime(float64(l.Max), 2)), s.within())
+	fmt.Fprintf(&b, "    Req/Sec %s %s %s %8.2f%%\n", wide(wrkCount(s.rate.mean)), wide(wrkCount(s.rate.stdev)),
+		wide(wrkCount(s.rate.max)), s.rate.within)
 	fmt.Fprintf(&b, "  Latency Distribution\n")
 	for _, q := range []struct {
 		percent int
@@ -25,7 +27,8 @@ func (r *Result) WriteWrk(w io.Writer) error {
 		fmt.Fprintf(&b, "%7d%% %s\n", q.percent, wide(wrkTime(float64(q.us), 2)))
 	}
 	e := r.ends()
-	fmt.Fprintf(&b, "  %d requests in %s, %sB read\n", r.Requests+e.statuses, wrkTime(r.Seconds*1e6, 2), wrkBytes(float64(r.Bytes)))
+	fmt.Fprintf(&b, "  %d requests in %s, %sB read\n", r.Requests+e.statuses, wrkTime(r.Seconds*1e6, 2),
+		wrkBytes(float64(r.Bytes)))
 	if read := e.broken + e.unasked; read+e.timeouts+e.connects > 0 {
 		fmt.Fprintf(&b, "  Socket errors: connect %d, read %d, write 0, timeout %d\n", e.connects, read, e.timeouts)
 	}

@@ -78,7 +78,8 @@ func (l *samples) begin() error {
 	case was.Page != h.Page || was.Huge != h.Huge:
 		return errors.New("it is of a machine with pages of another size: give another --log, or remove it")
 	case was.Interval != h.Interval:
-		return fmt.Errorf("it has a sample each %v, and not each %v: give that --interval, or another --log", was.Interval, h.Interval)
+		return fmt.Errorf("it has a sample each %v, and not each %v: give that --interval, or another --log",
+			was.Interval, h.Interval)
 	}
 	l.header, l.all = *was, all
 	return l.file.Truncate(whole)
@@ -111,7 +112,8 @@ func readLog(r io.Reader) (was *header, all []Sample, whole int64, err error) {
 		switch {
 		case was == nil:
 			if err := json.Unmarshal(line, &h); err != nil || h.Memfrag != version {
-				return nil, nil, 0, fmt.Errorf("this is no log of memfrag, or of another version: line 1 is %.40q", line)
+				return nil, nil, 0, fmt.Errorf("this is no log of memfrag, or of another version: line 1 is %.40q",
+					line)
 			}
 			was = &h
 		case json.Unmarshal(line, &s) != nil || s.At == 0:

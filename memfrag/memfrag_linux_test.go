@@ -28,7 +28,10 @@ const (
 
 func kernelFiles(more map[string]string) fstest.MapFS {
 	root := fstest.MapFS{}
-	for name, text := range map[string]string{"proc/buddyinfo": buddies, "proc/pagetypeinfo": types, "proc/7/smaps_rollup": smaps, "proc/7/stat": stat} {
+	for name, text := range map[string]string{
+		"proc/buddyinfo": buddies, "proc/pagetypeinfo": types,
+		"proc/7/smaps_rollup": smaps, "proc/7/stat": stat,
+	} {
 		root[name] = &fstest.MapFile{Data: []byte(text)}
 	}
 	for name, text := range more {
@@ -52,10 +55,14 @@ func TestLook(t *testing.T) {
 		t.Fatal(err)
 	}
 	const small, large = 2 + 256 + 7, 512 + 3*1024 + 2*512 // in pages
-	if s.Free != (small+large)*4096 || s.FreeHuge != large*4096 || math.Abs(s.Unusable()-float64(small)/(small+large)) > 1e-12 {
+	if s.Free != (small+large)*4096 || s.FreeHuge != large*4096 ||
+		math.Abs(s.Unusable()-float64(small)/(small+large)) > 1e-12 {
 		t.Errorf("%d bytes free, %d in large blocks, %v unusable", s.Free, s.FreeHuge, s.Unusable())
 	}
-	if want := (Process{RSS: 1000 << 10, PSS: 900 << 10, Huge: 2 << 20, Private: 500 << 10, Swap: 3 << 10}); *s.Process != want {
+	if want := (Process{
+		RSS: 1000 << 10, PSS: 900 << 10, Huge: 2 << 20, Private: 500 << 10,
+		Swap: 3 << 10,
+	}); *s.Process != want {
 		t.Errorf("process %+v, want %+v", *s.Process, want)
 	}
 	if len(s.Blocks) != 3 || s.Blocks["Unmovable"] != 3 || s.Blocks["Movable"] != 77 || s.Blocks["Reclaimable"] != 4 {
@@ -70,7 +77,10 @@ func TestLook(t *testing.T) {
 }
 
 func TestLookAtWhatIsWrong(t *testing.T) {
-	for name, text := range map[string]string{"proc/buddyinfo": "Node 0, zone DMA x", "proc/7/smaps_rollup": "Rss: many kB\n"} {
+	for name, text := range map[string]string{
+		"proc/buddyinfo":      "Node 0, zone DMA x",
+		"proc/7/smaps_rollup": "Rss: many kB\n",
+	} {
 		if _, err := watcherOf(kernelFiles(map[string]string{name: text}), 0, nil).look(time.Now()); err == nil {
 			t.Errorf("%s with %q is read", name, text)
 		}
@@ -92,7 +102,10 @@ func TestLookAtWhatIsWrong(t *testing.T) {
 func TestTrials(t *testing.T) {
 	pool := func(total, free, promised string) map[string]string {
 		const dir = "sys/kernel/mm/hugepages/hugepages-2048kB/"
-		return map[string]string{dir + "nr_hugepages": total, dir + "free_hugepages": free, dir + "resv_hugepages": promised}
+		return map[string]string{
+			dir + "nr_hugepages": total, dir + "free_hugepages": free,
+			dir + "resv_hugepages": promised,
+		}
 	}
 	refused := errors.New("refused")
 	for _, c := range []struct {
@@ -123,7 +136,10 @@ func TestTrials(t *testing.T) {
 }
 
 func testHeader() header {
-	return header{Memfrag: version, Began: 1000, Interval: time.Second, Page: 4096, Huge: 2 << 20, PID: 7, Born: "5", Boot: "b"}
+	return header{
+		Memfrag: version, Began: 1000, Interval: time.Second, Page: 4096, Huge: 2 << 20, PID: 7, Born: "5",
+		Boot: "b",
+	}
 }
 
 // TestLogGoesOn opens a log that was cut off anywhere, as a kill or a full disk leaves it: what is
@@ -180,8 +196,10 @@ func TestLogIsRefused(t *testing.T) {
 	}
 	_ = l.file.Close()
 	for want, change := range map[string]func(*header){
-		"and not of process 8": func(h *header) { h.PID = 8 }, "and not of process 7": func(h *header) { h.Born = "6" }, "boot c": func(h *header) { h.Boot = "c" },
-		"the machine alone": func(h *header) { h.PID, h.Born, h.Boot = 0, "", "" }, "give that --interval": func(h *header) { h.Interval++ }, "of another size": func(h *header) { h.Page++ },
+		"and not of process 8": func(h *header) { h.PID = 8 }, "and not of process 7": func(h *header) { h.Born = "6" },
+		"boot c":               func(h *header) { h.Boot = "c" },
+		"the machine alone":    func(h *header) { h.PID, h.Born, h.Boot = 0, "", "" },
+		"give that --interval": func(h *header) { h.Interval++ }, "of another size": func(h *header) { h.Page++ },
 	} {
 		h := testHeader()
 		change(&h)
@@ -189,7 +207,10 @@ func TestLogIsRefused(t *testing.T) {
 			t.Errorf("want %q: %v", want, err)
 		}
 	}
-	for _, text := range []string{"hello\n", "notes", `{"memfrag":2}` + "\n", `{"memfrag":1}` + "\n{}\n", strings.Repeat("x", 2*maxText) + "\n"} {
+	for _, text := range []string{
+		"hello\n", "notes", `{"memfrag":2}` + "\n", `{"memfrag":1}` + "\n{}\n",
+		strings.Repeat("x", 2*maxText) + "\n",
+	} {
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -23,7 +23,8 @@ polyline{fill:none;stroke:#06c;stroke-width:1.5;vector-effect:non-scaling-stroke
 	percent := func(v float64) string { return fmt.Sprintf("%.1f %%", 100*v) }
 	s.Unusable.chart(&b, "free memory in blocks smaller than a huge page", percent, 1)
 	for _, t := range s.Trials {
-		t.Rate.chart(&b, fmt.Sprintf("%s: 1 − pages to be had ÷ pages that there should be; %d of %d trials fell short", t.Name, t.Short, t.Tried), percent, 1)
+		t.Rate.chart(&b, fmt.Sprintf("%s: 1 − pages to be had ÷ pages that there should be; %d of %d trials fell short",
+			t.Name, t.Short, t.Tried), percent, 1)
 	}
 	mib := func(v float64) string { return fmt.Sprintf("%.1f MiB", v/(1<<20)) }
 	s.RSS.chart(&b, "memory of the process", mib, 0)
@@ -42,7 +43,8 @@ func (c Curve) chart(b *strings.Builder, title string, say func(float64) string,
 		top = max(c.Most, 1)
 	}
 	first, last := c.points[0].hour, c.points[len(c.points)-1].hour
-	fmt.Fprintf(b, `<h2>%s</h2><p>first %s, last %s, mean %s, most %s; %s an hour; %.2f hours, %d samples; the chart ends at %s</p>
+	fmt.Fprintf(b,
+		`<h2>%s</h2><p>first %s, last %s, mean %s, most %s; %s an hour; %.2f hours, %d samples; the chart ends at %s</p>
 <svg viewBox="0 0 1000 100" preserveAspectRatio="none"><polyline points="`, html.EscapeString(title), say(c.First), say(c.Last), say(c.Mean), say(c.Most), say(c.PerHour),
 		last-first, len(c.points), say(top))
 	for _, p := range c.points {

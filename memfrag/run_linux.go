@@ -66,7 +66,10 @@ func Run(ctx context.Context, cfg Config) (Result, error) {
 	}
 	w := newWatcher(cfg.PID, !cfg.NoTrial)
 	now := time.Now()
-	h := header{Memfrag: version, Began: now.UnixMilli(), Interval: cfg.Interval, Page: w.page, Huge: w.huge, PID: cfg.PID}
+	h := header{
+		Memfrag: version, Began: now.UnixMilli(), Interval: cfg.Interval, Page: w.page, Huge: w.huge,
+		PID: cfg.PID,
+	}
 	if cfg.PID != 0 {
 		var err error
 		if h.Born, err = born(w.root, cfg.PID); err != nil {

@@ -13,12 +13,13 @@ import (
 
 // Sample is what there was at one moment. Sizes are in bytes.
 type Sample struct {
-	At       int64          `json:"at"`                // ms since 1970
-	Free     uint64         `json:"free"`              // memory that is free, of all zones
-	FreeHuge uint64         `json:"free_huge"`         // … in blocks of a huge page or more
-	Blocks   map[string]int `json:"blocks,omitempty"`  // blocks of a huge page, by what they are for: Movable, Unmovable …
-	Trials   []Trial        `json:"trials,omitempty"`  // of huge pages
-	Process  *Process       `json:"process,omitempty"` // nil: none is followed
+	At       int64  `json:"at"`        // ms since 1970
+	Free     uint64 `json:"free"`      // memory that is free, of all zones
+	FreeHuge uint64 `json:"free_huge"` // … in blocks of a huge page or more
+	// blocks of a huge page, by what they are for: Movable, Unmovable …
+	Blocks  map[string]int `json:"blocks,omitempty"`
+	Trials  []Trial        `json:"trials,omitempty"`  // of huge pages
+	Process *Process       `json:"process,omitempty"` // nil: none is followed
 }
 
 // Process is the memory of a process.
@@ -119,7 +120,10 @@ func readSmaps(r io.Reader) (p Process, err error) {
 	lines := bufio.NewScanner(r)
 	for lines.Scan() {
 		name, value, ok := strings.Cut(lines.Text(), ":")
-		field := map[string]*uint64{"Rss": &p.RSS, "Pss": &p.PSS, "AnonHugePages": &p.Huge, "Private_Dirty": &p.Private, "Swap": &p.Swap}[name]
+		field := map[string]*uint64{
+			"Rss": &p.RSS, "Pss": &p.PSS, "AnonHugePages": &p.Huge, "Private_Dirty": &p.Private,
+			"Swap": &p.Swap,
+		}[name]
 		if !ok || field == nil {
 			continue
 		}

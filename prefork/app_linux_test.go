@@ -75,7 +75,10 @@ func app(text string) error {
 		if err := prepare(&c); err != nil {
 			return err
 		}
-		who := answer{Slot: w.Slot(), PID: os.Getpid(), Version: version(), Procs: runtime.GOMAXPROCS(0), Memory: os.Getenv("GOMEMLIMIT")}
+		who := answer{
+			Slot: w.Slot(), PID: os.Getpid(), Version: version(), Procs: runtime.GOMAXPROCS(0),
+			Memory: os.Getenv("GOMEMLIMIT"),
+		}
 		cpus, err := rt.Affinity(0)
 		if err != nil {
 			return err

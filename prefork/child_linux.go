@@ -115,7 +115,10 @@ const (
 )
 
 // masterless are variables that are not for workers, and not for what they start.
-var masterless = []string{slotVariable, estateVariable, fdsVariable, "LISTEN_PID", "LISTEN_FDNAMES", "LISTEN_PIDFDID", "NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC"}
+var masterless = []string{
+	slotVariable, estateVariable, fdsVariable, "LISTEN_PID", "LISTEN_FDNAMES", "LISTEN_PIDFDID",
+	"NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC",
+}
 
 // run implements Run: it finds out which part this process has.
 func run(ctx context.Context, cfg Config, worker func(*Worker) error) error {
@@ -143,7 +146,8 @@ func runWorker(slot string, cfg Config, worker func(*Worker) error) error {
 	n, err := strconv.Atoi(slot)
 	fds, fdsErr := strconv.Atoi(os.Getenv(fdsVariable))
 	if err != nil || fdsErr != nil || fds < 1 || fds > maxPassed {
-		return fmt.Errorf("prefork: %s=%s %s=%s: set by the master only; unset them", slotVariable, slot, fdsVariable, os.Getenv(fdsVariable))
+		return fmt.Errorf("prefork: %s=%s %s=%s: set by the master only; unset them", slotVariable, slot, fdsVariable,
+			os.Getenv(fdsVariable))
 	}
 	for _, name := range masterless {
 		_ = os.Unsetenv(name) // what the worker starts is no worker
@@ -226,7 +230,8 @@ func (w *Worker) borrow(link *wire, slot int, fds []int, err error) {
 		w.take(slot, listeners)
 		return
 	}
-	w.cfg.Log.Error("sockets that were lent cannot be taken; another worker is asked", "slot", w.slot, "of", slot, "error", err)
+	w.cfg.Log.Error("sockets that were lent cannot be taken; another worker is asked", "slot", w.slot, "of", slot,
+		"error", err)
 	_ = link.send(packet{Refuse: true, Slot: slot}) // an error: the master has gone, which the next receive tells
 }
 
@@ -272,7 +277,8 @@ func environment(cfg *Config, slot, sockets int, more ...string) []string {
 		}
 	}
 	env = append(env, more...)
-	return append(env, "GOMAXPROCS="+strconv.Itoa(cfg.Procs), slotVariable+"="+strconv.Itoa(slot), fdsVariable+"="+strconv.Itoa(sockets))
+	return append(env, "GOMAXPROCS="+strconv.Itoa(cfg.Procs), slotVariable+"="+strconv.Itoa(slot),
+		fdsVariable+"="+strconv.Itoa(sockets))
 }
 
 // bare is an environment without the estate that this process itself has taken over.

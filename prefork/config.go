@@ -41,11 +41,13 @@ type Config struct {
 	// knows nothing of load.
 	Weights []float64
 
-	Path  string               // of the program that workers run; empty: this one
-	Dir   string               // of the workers; empty: this one's
-	Env   []string             // NAME=value, over this process's own
-	Attr  *syscall.SysProcAttr // chroot, credentials, capabilities, name spaces; Pdeathsig, Setpgid and the cgroup are set here
-	Limit Limit                // of each worker
+	Path string   // of the program that workers run; empty: this one
+	Dir  string   // of the workers; empty: this one's
+	Env  []string // NAME=value, over this process's own
+	// chroot, credentials, capabilities, name spaces; Pdeathsig, Setpgid and the cgroup are set
+	// here
+	Attr  *syscall.SysProcAttr
+	Limit Limit // of each worker
 
 	// InFlight is the most requests that Worker.Handler lets in at a time, Queue how many more may
 	// wait; whoever comes then gets 503 with Retry-After. InFlight 0: no limit.
@@ -122,12 +124,18 @@ func (c Config) withDefaults() (Config, error) {
 }
 
 func (c Config) check() error {
-	for name, n := range map[string]int{"Procs": c.Procs, "InFlight": c.InFlight, "Queue": c.Queue, "MaxConns": c.MaxConns, "Intensity": c.Intensity} {
+	for name, n := range map[string]int{
+		"Procs": c.Procs, "InFlight": c.InFlight, "Queue": c.Queue,
+		"MaxConns": c.MaxConns, "Intensity": c.Intensity,
+	} {
 		if n < 0 {
 			return fmt.Errorf("prefork: %s is %d: want 0 or more", name, n)
 		}
 	}
-	for _, d := range []time.Duration{c.RetryAfter, c.StartFor, c.LameDuck, c.DrainFor, c.BackOff, c.MaxBackOff, c.Period} {
+	for _, d := range []time.Duration{
+		c.RetryAfter, c.StartFor, c.LameDuck, c.DrainFor, c.BackOff, c.MaxBackOff,
+		c.Period,
+	} {
 		if d < 0 {
 			return fmt.Errorf("prefork: a time of %v: want 0 or more", d)
 		}
@@ -138,7 +146,8 @@ func (c Config) check() error {
 	case c.Queue > 0 && c.InFlight == 0:
 		return fmt.Errorf("prefork: Queue is %d without InFlight: nobody would wait", c.Queue)
 	case c.LameDuck >= c.DrainFor:
-		return fmt.Errorf("prefork: LameDuck %v is not below DrainFor %v: requests would have no time to end", c.LameDuck, c.DrainFor)
+		return fmt.Errorf("prefork: LameDuck %v is not below DrainFor %v: requests would have no time to end",
+			c.LameDuck, c.DrainFor)
 	case len(c.Weights) > 0 && (c.Shared || len(c.Listen) == 0):
 		return errors.New("prefork: Weights need a socket for each slot: not with Shared, nor with sockets that systemd passes")
 	case slices.ContainsFunc(c.Weights, func(w float64) bool { return !(w > 0) || math.IsInf(w, 0) }):

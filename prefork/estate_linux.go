@@ -104,16 +104,21 @@ func (e *estate) fits(cfg *Config) error {
 	case e.Version != estateVersion:
 		return fmt.Errorf("prefork: the master before leaves its state in version %d, this program knows %d; restart it", e.Version, estateVersion)
 	case !slices.Equal(e.Listen, cfg.Listen) || !slices.Equal(e.Own, cfg.MasterListen):
-		return fmt.Errorf("prefork: an upgrade keeps the addresses: they are %v and %v, not %v and %v; restart it", e.Listen, e.Own, cfg.Listen, cfg.MasterListen)
+		return fmt.Errorf("prefork: an upgrade keeps the addresses: they are %v and %v, not %v and %v; restart it",
+			e.Listen, e.Own, cfg.Listen, cfg.MasterListen)
 	case e.Workers != cfg.Workers || e.Shared != cfg.Shared:
-		return fmt.Errorf("prefork: an upgrade keeps the workers: %d (shared %t), not %d (shared %t); restart it", e.Workers, e.Shared, cfg.Workers, cfg.Shared)
+		return fmt.Errorf("prefork: an upgrade keeps the workers: %d (shared %t), not %d (shared %t); restart it",
+			e.Workers, e.Shared, cfg.Workers, cfg.Shared)
 	}
 	return nil
 }
 
 // head is the part of the estate that does not change while the master runs.
 func (m *Master) head() *estate {
-	return &estate{Version: estateVersion, Listen: m.cfg.Listen, Own: m.cfg.MasterListen, Workers: m.cfg.Workers, Shared: m.cfg.Shared}
+	return &estate{
+		Version: estateVersion, Listen: m.cfg.Listen, Own: m.cfg.MasterListen, Workers: m.cfg.Workers,
+		Shared: m.cfg.Shared,
+	}
 }
 
 // rehearse has a program say whether it could take over: it runs up to Run with the arguments of
@@ -291,7 +296,10 @@ func (m *Master) adopt(e *estate) error {
 		if err != nil {
 			return fmt.Errorf("prefork: worker %d: %w", i, err)
 		}
-		c := m.watch(&child{slot: i, pid: p.PID, since: time.Unix(p.Since, 0), proc: proc, link: link, takes: p.Takes, adopted: true}, p.Count)
+		c := m.watch(&child{
+			slot: i, pid: p.PID, since: time.Unix(p.Since, 0), proc: proc, link: link, takes: p.Takes,
+			adopted: true,
+		}, p.Count)
 		close(c.ready)
 		s.serving = c
 		_ = link.send(packet{Tell: true}) // an error: it has ended

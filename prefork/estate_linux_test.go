@@ -50,7 +50,8 @@ func TestMasterIsRenewed(t *testing.T) {
 		if got := r.do("renew"); got != r.addr {
 			t.Fatalf("renewal %d: it says %q, not that it serves %s", i, got, r.addr)
 		}
-		if m, err := ask("http://" + own); err != nil || m.PID != r.cmd.Process.Pid || m.Version != want || m.Left != "" {
+		if m, err := ask("http://" + own); err != nil || m.PID != r.cmd.Process.Pid || m.Version != want ||
+			m.Left != "" {
 			t.Errorf("the master is %+v: %v; want process %d, version %s", m, err, r.cmd.Process.Pid, want)
 		}
 		for slot, st := range r.status() {
@@ -103,7 +104,10 @@ func TestSignalRenews(t *testing.T) {
 	t.Parallel()
 	path, own := filepath.Join(t.TempDir(), "server"), freeAddress(t)
 	install(t, path, "0")
-	r := start(t, appConfig{Config: Config{Listen: anyPort, MasterListen: []string{own}, Workers: 1, Path: path, StartFor: patience}}, nil)
+	r := start(t, appConfig{Config: Config{
+		Listen: anyPort, MasterListen: []string{own}, Workers: 1, Path: path,
+		StartFor: patience,
+	}}, nil)
 	install(t, path, "1")
 	for range 2 { // the second one may come in the middle of it
 		if err := r.cmd.Process.Signal(syscall.SIGUSR2); err != nil {
@@ -127,7 +131,8 @@ func TestRehearsal(t *testing.T) {
 	r := start(t, appConfig{Config: Config{Listen: anyPort, Workers: 2, Path: path, StartFor: patience}}, nil)
 	before := r.status()
 	install(t, path, "more workers")
-	if got := r.do("upgrade"); !strings.Contains(got, "rehearses to be the master: exit status 1; the old workers go on") {
+	if got := r.do("upgrade"); !strings.Contains(got,
+		"rehearses to be the master: exit status 1; the old workers go on") {
 		t.Errorf("%q; it said: %s", got, r.said)
 	}
 	testenv.Until(t, patience, "the new program's own words", func() bool {

@@ -60,7 +60,10 @@ func runMaster(ctx context.Context, cfg Config) (err error) {
 	if err != nil || rehearses {
 		return err
 	}
-	m := &Master{cfg: cfg, log: cfg.Log, changing: make(chan struct{}, 1), signals: make(chan os.Signal, 8), all: map[*child]struct{}{}}
+	m := &Master{
+		cfg: cfg, log: cfg.Log, changing: make(chan struct{}, 1), signals: make(chan os.Signal, 8),
+		all: map[*child]struct{}{},
+	}
 	m.life, m.end = context.WithCancelCause(ctx)
 	defer m.end(nil)
 	defer m.release()
@@ -141,7 +144,8 @@ func (m *Master) first(before *estate) (err error) {
 	if err != nil {
 		return err
 	}
-	m.log.Info("workers serve", "workers", len(m.slots), "on", m.sockets.addresses(), "quota", m.quota.how, "shares", m.balance())
+	m.log.Info("workers serve", "workers", len(m.slots), "on", m.sockets.addresses(), "quota", m.quota.how, "shares",
+		m.balance())
 	notify("READY=1")
 	if m.cfg.Started != nil {
 		m.cfg.Started(m)

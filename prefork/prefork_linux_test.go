@@ -31,7 +31,10 @@ func TestRestartsLoseNothing(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "server")
 	install(t, path, "0")
-	r := start(t, appConfig{Config: Config{Listen: anyPort, Workers: 2, Path: path, StartFor: patience, LameDuck: patience / 2, DrainFor: patience}}, nil)
+	r := start(t, appConfig{Config: Config{
+		Listen: anyPort, Workers: 2, Path: path, StartFor: patience,
+		LameDuck: patience / 2, DrainFor: patience,
+	}}, nil)
 	l := &load{addr: r.addr}
 	l.begin(8, true, "?for=1ms")
 	l.begin(8, false, "?for=1ms")
@@ -56,9 +59,11 @@ func TestRestartsLoseNothing(t *testing.T) {
 		replaceFile(t, path, []byte("this is no program"))
 		expect("upgrade", path+": exec format error; the old workers go on")
 	}
-	testenv.Until(t, 10*patience, "so many requests", func() bool { return l.good.Load() >= int64(*requests) || l.bad.Load() > 0 })
+	testenv.Until(t, 10*patience, "so many requests",
+		func() bool { return l.good.Load() >= int64(*requests) || l.bad.Load() > 0 })
 	good, bad := l.end()
-	t.Logf("%d requests over %d restarts, %d upgrades and %d failed ones: %d failed", good, 2**rounds, *rounds, 2**rounds, bad)
+	t.Logf("%d requests over %d restarts, %d upgrades and %d failed ones: %d failed", good, 2**rounds, *rounds,
+		2**rounds, bad)
 	if bad > 0 {
 		t.Errorf("%d of %d requests failed: %v", bad, good+bad, l.errs)
 	}
@@ -86,7 +91,8 @@ func TestKillCostsWhatTheWorkerHeld(t *testing.T) {
 	t.Parallel()
 	const holds, times = 3, 10
 	r := start(t, appConfig{Config: Config{
-		Listen: anyPort, Workers: 2, MaxConns: holds, BackOff: time.Millisecond, MaxBackOff: time.Millisecond, Intensity: 1000, StartFor: patience,
+		Listen: anyPort, Workers: 2, MaxConns: holds, BackOff: time.Millisecond, MaxBackOff: time.Millisecond,
+		Intensity: 1000, StartFor: patience,
 	}}, nil)
 	l := &load{addr: r.addr}
 	l.begin(16, false, "?for=1ms")
@@ -104,7 +110,8 @@ func TestKillCostsWhatTheWorkerHeld(t *testing.T) {
 	good, bad := l.end()
 	t.Logf("%d kills, %d requests answered, %d lost", times, good, bad)
 	if bad > holds*times || l.refused.Load() > 0 {
-		t.Errorf("%d kills of workers that hold %d requests cost %d, of which %d were refused: %v", times, holds, bad, l.refused.Load(), l.errs)
+		t.Errorf("%d kills of workers that hold %d requests cost %d, of which %d were refused: %v", times, holds, bad,
+			l.refused.Load(), l.errs)
 	}
 	if n := r.status()[0].Restarts + r.status()[1].Restarts; n != times {
 		t.Errorf("%d restarts are counted", n)
@@ -115,7 +122,10 @@ func TestKillCostsWhatTheWorkerHeld(t *testing.T) {
 // who connects to its socket.
 func TestOrphanIsServed(t *testing.T) {
 	t.Parallel()
-	r := start(t, appConfig{Config: Config{Listen: anyPort, Workers: 2, BackOff: time.Hour, MaxBackOff: time.Hour, StartFor: patience}}, nil)
+	r := start(t, appConfig{Config: Config{
+		Listen: anyPort, Workers: 2, BackOff: time.Hour, MaxBackOff: time.Hour,
+		StartFor: patience,
+	}}, nil)
 	victim, survivor := r.status()[0].PID, r.status()[1].PID
 	if err := syscall.Kill(victim, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
@@ -149,7 +159,8 @@ func TestOrphanIsServed(t *testing.T) {
 func TestWorkerThatCannotTakeWhatIsLent(t *testing.T) {
 	t.Parallel()
 	r := start(t, appConfig{Config: Config{
-		Listen: anyPort, Workers: 3, BackOff: time.Hour, MaxBackOff: time.Hour, StartFor: patience, Limit: Limit{Files: 64},
+		Listen: anyPort, Workers: 3, BackOff: time.Hour, MaxBackOff: time.Hour, StartFor: patience,
+		Limit: Limit{Files: 64},
 	}}, nil)
 	for slot := -1; slot != 1; { // the kernel shares them out by a hash
 		a, err := r.get("?fill")
@@ -215,7 +226,8 @@ func TestNothingIsLeft(t *testing.T) {
 	t.Parallel()
 	helper := strconv.Itoa(1_000_000_000 + os.Getpid())
 	r := start(t, appConfig{Helper: helper, Config: Config{
-		Listen: anyPort, Workers: 2, BackOff: time.Millisecond, MaxBackOff: time.Millisecond, Intensity: 1 << 20, StartFor: patience,
+		Listen: anyPort, Workers: 2, BackOff: time.Millisecond, MaxBackOff: time.Millisecond, Intensity: 1 << 20,
+		StartFor: patience,
 	}}, nil)
 	master := r.cmd.Process.Pid
 	descriptors := func() []string {
@@ -261,7 +273,8 @@ func TestNothingIsLeft(t *testing.T) {
 		live, zombies = childrenOf(t, master)
 		return len(live) == 2 && len(zombies) == 0 && helpers() == 2
 	})
-	testenv.Until(t, patience, "the descriptors of the beginning", func() bool { return slices.Equal(descriptors(), before) })
+	testenv.Until(t, patience, "the descriptors of the beginning",
+		func() bool { return slices.Equal(descriptors(), before) })
 	if slices.ContainsFunc(before, func(name string) bool { return strings.Contains(name, "memfd") }) {
 		t.Errorf("a memfd: %v", before)
 	}
@@ -298,7 +311,10 @@ func TestDeadAtOnce(t *testing.T) {
 	dir := t.TempDir()
 	c := appConfig{
 		DieFile: filepath.Join(dir, "die"), Starts: filepath.Join(dir, "starts"),
-		Config: Config{Listen: anyPort, Workers: 2, BackOff: time.Millisecond, Intensity: 3, Period: time.Hour, StartFor: patience},
+		Config: Config{
+			Listen: anyPort, Workers: 2, BackOff: time.Millisecond, Intensity: 3, Period: time.Hour,
+			StartFor: patience,
+		},
 	}
 	starts := func() int {
 		b, _ := os.ReadFile(c.Starts)
@@ -328,7 +344,8 @@ func TestDeadAtOnce(t *testing.T) {
 	if err := syscall.Kill(all[0].PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Until(t, patience, "a slot that rests", func() bool { return strings.Contains(r.said.String(), "resting=true") })
+	testenv.Until(t, patience, "a slot that rests",
+		func() bool { return strings.Contains(r.said.String(), "resting=true") })
 	if n = starts() - n; n != 3 {
 		t.Errorf("%d starts before the slot rests, want 3", n)
 	}
@@ -369,7 +386,10 @@ func TestEnd(t *testing.T) {
 		t.Errorf("ended with %v: %s", r.waitErr, r.said)
 	}
 
-	r = start(t, appConfig{Config: Config{Listen: anyPort, Workers: 1, StartFor: patience, LameDuck: time.Millisecond, DrainFor: time.Second}}, nil)
+	r = start(t, appConfig{Config: Config{
+		Listen: anyPort, Workers: 1, StartFor: patience, LameDuck: time.Millisecond,
+		DrainFor: time.Second,
+	}}, nil)
 	go func() { _, _ = r.get("?for=1h") }()
 	testenv.Until(t, patience, "the request in flight", func() bool { return r.status()[0].InFlight == 1 })
 	pid := r.status()[0].PID
@@ -473,7 +493,8 @@ func TestPassedSockets(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	r := start(t, appConfig{Config: Config{Workers: 2, StartFor: patience}}, []*os.File{f}, "sh", "-c", `LISTEN_FDS=1 LISTEN_PID=$$ exec "$0"`)
+	r := start(t, appConfig{Config: Config{Workers: 2, StartFor: patience}}, []*os.File{f}, "sh", "-c",
+		`LISTEN_FDS=1 LISTEN_PID=$$ exec "$0"`)
 	if r.addr != ln.Addr().String() {
 		t.Errorf("it serves %s, not %s", r.addr, ln.Addr())
 	}
@@ -490,7 +511,8 @@ func TestWhatWorkersGet(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := start(t, appConfig{Config: Config{
-		Listen: anyPort, Workers: 2, Procs: 3, CPUs: []rt.CPUs{cpus[:1], cpus[len(cpus)-1:]}, Limit: Limit{Memory: 1 << 30, Files: 500}, StartFor: patience,
+		Listen: anyPort, Workers: 2, Procs: 3, CPUs: []rt.CPUs{cpus[:1], cpus[len(cpus)-1:]},
+		Limit: Limit{Memory: 1 << 30, Files: 500}, StartFor: patience,
 	}}, nil)
 	seen := map[int]bool{}
 	testenv.Until(t, patience, "an answer of each", func() bool {
@@ -499,7 +521,8 @@ func TestWhatWorkersGet(t *testing.T) {
 			t.Fatal(err)
 		}
 		seen[a.Slot] = true
-		if want := (rt.CPUs{cpus[a.Slot*(len(cpus)-1)]}).String(); a.CPUs != want || a.Procs != 3 || a.Memory != "966367642" {
+		if want := (rt.CPUs{cpus[a.Slot*(len(cpus)-1)]}).String(); a.CPUs != want || a.Procs != 3 ||
+			a.Memory != "966367642" {
 			t.Errorf("%+v; want CPU %s, GOMAXPROCS=3, GOMEMLIMIT=966367642", a, want)
 		}
 		return len(seen) == 2

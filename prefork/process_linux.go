@@ -141,7 +141,8 @@ func (m *Master) launch(slot int, p *program) (*child, error) {
 		_ = link.conn.Close()
 		return nil, fmt.Errorf("prefork: worker %d: %w", slot, m.cfg.named(err))
 	}
-	return m.watch(&child{slot: slot, pid: cmd.Process.Pid, since: time.Now(), proc: cmd.Process, link: link}, Count{}), nil
+	return m.watch(&child{slot: slot, pid: cmd.Process.Pid, since: time.Now(), proc: cmd.Process, link: link},
+		Count{}), nil
 }
 
 // watch hears what a worker tells, and waits for its end. The caller holds mu.

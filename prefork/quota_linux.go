@@ -52,11 +52,13 @@ func newQuota(root string, cfg *Config, groups string) (*quota, error) {
 	q.close()
 	q.first = nil
 	if q.limit.CPU > 0 {
-		return nil, fmt.Errorf("prefork: Limit.CPU needs a cgroup: version 2: %w; version 1: %w; Delegate=cpu memory in a unit has systemd do that. "+
-			"Procs and CPUs bound it without", second, first)
+		return nil,
+			fmt.Errorf("prefork: Limit.CPU needs a cgroup: version 2: %w; version 1: %w; Delegate=cpu memory in a unit has systemd do that. "+
+				"Procs and CPUs bound it without", second, first)
 	}
 	q.how = "GOMEMLIMIT"
-	cfg.Log.Info("memory is bounded by GOMEMLIMIT alone, which has Go collect harder and kills nobody", "v2", second, "v1", first)
+	cfg.Log.Info("memory is bounded by GOMEMLIMIT alone, which has Go collect harder and kills nobody", "v2", second,
+		"v1", first)
 	return q, nil
 }
 
@@ -139,7 +141,8 @@ func (q *quota) controllers(root string, workers int) error {
 		values [][2]string
 	}{
 		{"cpu", q.limit.CPU > 0, [][2]string{
-			{"cpu.cfs_period_us", strconv.Itoa(cpuPeriod)}, {"cpu.cfs_quota_us", strconv.Itoa(int(q.limit.CPU * cpuPeriod))},
+			{"cpu.cfs_period_us", strconv.Itoa(cpuPeriod)},
+			{"cpu.cfs_quota_us", strconv.Itoa(int(q.limit.CPU * cpuPeriod))},
 		}},
 		{"memory", q.limit.Memory > 0, [][2]string{{"memory.limit_in_bytes", strconv.FormatInt(q.limit.Memory, 10)}}},
 	} {

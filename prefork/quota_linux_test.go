@@ -19,7 +19,9 @@ func TestQuota(t *testing.T) {
 		t.Errorf("without a cgroup: %v", err)
 	}
 	base := filepath.Join(root, "sys/fs/cgroup/system.slice/x.service")
-	if err := errors.Join(os.MkdirAll(filepath.Join(root, "proc/self"), 0o755), os.WriteFile(filepath.Join(root, "proc/self/cgroup"), []byte("0::/system.slice/x.service\n"), 0o600)); err != nil {
+	if err := errors.Join(os.MkdirAll(filepath.Join(root, "proc/self"), 0o755),
+		os.WriteFile(filepath.Join(root, "proc/self/cgroup"), []byte("0::/system.slice/x.service\n"),
+			0o600)); err != nil {
 		t.Fatal(err)
 	}
 	for _, dir := range []string{"", "master", "worker-0", "worker-1"} { // the kernel would make these files
@@ -40,7 +42,8 @@ func TestQuota(t *testing.T) {
 			t.Errorf("controllers %s: %v", controllers, err)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(base, "cgroup.controllers"), []byte("cpuset cpu memory pids\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(base, "cgroup.controllers"), []byte("cpuset cpu memory pids\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	q, err := newQuota(root, cfg, "")
@@ -58,7 +61,8 @@ func TestQuota(t *testing.T) {
 		t.Fatalf("%+v: %v", attr, err)
 	}
 	release()
-	if env := q.environment(); len(env) != 1 || env[0] != "GOMEMLIMIT=966367642" || !strings.HasPrefix(q.how, "cgroup v2") {
+	if env := q.environment(); len(env) != 1 || env[0] != "GOMEMLIMIT=966367642" ||
+		!strings.HasPrefix(q.how, "cgroup v2") {
 		t.Errorf("%v, by %s", env, q.how)
 	}
 }
@@ -106,8 +110,9 @@ func TestQuotaOfTheFirstVersion(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		"cpu/" + own + "/worker-0/cpu.cfs_quota_us": "150000", "cpu/" + own + "/worker-1/cpu.cfs_period_us": "100000",
-		"memory/below/" + own + "/worker-0/memory.limit_in_bytes": "268435456", "cpu/" + own + "/worker-1/cgroup.procs": "4711",
-		"memory/below/" + own + "/worker-1/cgroup.procs": "4711", "cpu/" + own + "/worker-0/cgroup.procs": "",
+		"memory/below/" + own + "/worker-0/memory.limit_in_bytes": "268435456",
+		"cpu/" + own + "/worker-1/cgroup.procs":                   "4711",
+		"memory/below/" + own + "/worker-1/cgroup.procs":          "4711", "cpu/" + own + "/worker-0/cgroup.procs": "",
 	} {
 		if b, err := os.ReadFile(filepath.Join(root, "sys/fs/cgroup", name)); err != nil || string(b) != want {
 			t.Errorf("%s: %q, %v; want %q", name, b, err, want)
@@ -124,7 +129,10 @@ func TestQuotaOfTheFirstVersion(t *testing.T) {
 // TestQuotaHere bounds real workers by what this machine has.
 func TestQuotaHere(t *testing.T) {
 	t.Parallel()
-	q, err := newQuota("/", &Config{Workers: 1, Limit: Limit{CPU: 0.5, Memory: 1 << 28}, Log: slog.New(slog.DiscardHandler)}, "")
+	q, err := newQuota("/", &Config{
+		Workers: 1, Limit: Limit{CPU: 0.5, Memory: 1 << 28},
+		Log: slog.New(slog.DiscardHandler),
+	}, "")
 	if err != nil {
 		t.Skipf("SKIPPED: %v", err)
 	}
@@ -132,7 +140,10 @@ func TestQuotaHere(t *testing.T) {
 	if q.close(); second {
 		t.Skip("SKIPPED: this process would be moved into a group of its own (cgroup v2); the machines of CI have version 1")
 	}
-	r := start(t, appConfig{Config: Config{Listen: anyPort, Workers: 2, Limit: Limit{CPU: 0.5, Memory: 1 << 28}, StartFor: patience}}, nil)
+	r := start(t, appConfig{Config: Config{
+		Listen: anyPort, Workers: 2, Limit: Limit{CPU: 0.5, Memory: 1 << 28},
+		StartFor: patience,
+	}}, nil)
 	group := masterGroup + strconv.Itoa(r.cmd.Process.Pid)
 	for slot, st := range r.status() {
 		b, err := os.ReadFile("/proc/" + strconv.Itoa(st.PID) + "/cgroup")

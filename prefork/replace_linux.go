@@ -172,7 +172,8 @@ func (m *Master) refused(c *child, number int) {
 	if number < 0 || number >= len(m.slots) || m.slots[number].lentTo != c {
 		return
 	}
-	m.log.Warn("a worker cannot take the sockets of a slot: it has no descriptors left", "worker", c.String(), "slot", number)
+	m.log.Warn("a worker cannot take the sockets of a slot: it has no descriptors left", "worker", c.String(), "slot",
+		number)
 	s := m.slots[number]
 	if s.lentTo = nil; s.serving == nil {
 		m.lend(s)
@@ -216,7 +217,8 @@ func (m *Master) revive(s *slot, why error) {
 		}
 		m.mu.Unlock()
 		if resting && none {
-			m.end(fmt.Errorf("prefork: no worker is left: %w; %d ends within %v are the limit", why, m.cfg.Intensity, m.cfg.Period))
+			m.end(fmt.Errorf("prefork: no worker is left: %w; %d ends within %v are the limit", why, m.cfg.Intensity,
+				m.cfg.Period))
 			return
 		}
 		m.log.Warn("a worker is started again", "slot", s.number, "in", wait, "after", why, "resting", resting)

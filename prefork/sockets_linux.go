@@ -85,7 +85,8 @@ func (s *sockets) open(addr string, weighed bool) error {
 	}
 	first, err := alone.Listen(context.Background(), "tcp", addr)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return fmt.Errorf("prefork: %w; another master or server has it: end that, or pass it a new program by SIGUSR2", err)
+		return fmt.Errorf("prefork: %w; another master or server has it: end that, or pass it a new program by SIGUSR2",
+			err)
 	} else if err != nil {
 		return fmt.Errorf("prefork: %w", err)
 	}

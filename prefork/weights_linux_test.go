@@ -66,12 +66,18 @@ func TestShares(t *testing.T) {
 		slots []WorkerStatus
 		want  []float64
 	}{
-		"idle":              {[]WorkerStatus{at(1, 0, 0, 0), at(2, 0, 0, 0)}, []float64{0.25, 0.75}},
-		"half of its CPU":   {[]WorkerStatus{at(1, 0, 0, 0), at(2, 250*time.Millisecond, 0, 0)}, []float64{1 / 2.5, 1.5 / 2.5}},
-		"half its memory":   {[]WorkerStatus{at(1, 0, 0, 0), at(2, 0, 500, 0)}, []float64{1 / 2.5, 1.5 / 2.5}},
-		"half its places":   {[]WorkerStatus{at(1, 0, 0, 0), at(2, 0, 400, 50)}, []float64{1 / 2.5, 1.5 / 2.5}},
-		"full":              {[]WorkerStatus{at(1, 0, 0, 0), at(2, 0, 0, 100)}, []float64{1 / 1.15, 0.15 / 1.15}},
-		"beyond its CPU":    {[]WorkerStatus{at(1, 0, 0, 0), at(2, 2*time.Second, 0, 0)}, []float64{1 / 1.15, 0.15 / 1.15}},
+		"idle": {[]WorkerStatus{at(1, 0, 0, 0), at(2, 0, 0, 0)}, []float64{0.25, 0.75}},
+		"half of its CPU": {
+			[]WorkerStatus{at(1, 0, 0, 0), at(2, 250*time.Millisecond, 0, 0)},
+			[]float64{1 / 2.5, 1.5 / 2.5},
+		},
+		"half its memory": {[]WorkerStatus{at(1, 0, 0, 0), at(2, 0, 500, 0)}, []float64{1 / 2.5, 1.5 / 2.5}},
+		"half its places": {[]WorkerStatus{at(1, 0, 0, 0), at(2, 0, 400, 50)}, []float64{1 / 2.5, 1.5 / 2.5}},
+		"full":            {[]WorkerStatus{at(1, 0, 0, 0), at(2, 0, 0, 100)}, []float64{1 / 1.15, 0.15 / 1.15}},
+		"beyond its CPU": {
+			[]WorkerStatus{at(1, 0, 0, 0), at(2, 2*time.Second, 0, 0)},
+			[]float64{1 / 1.15, 0.15 / 1.15},
+		},
 		"another worker":    {[]WorkerStatus{at(1, 0, 0, 0), at(3, time.Hour, 0, 0)}, []float64{0.25, 0.75}},
 		"only one is there": {[]WorkerStatus{at(0, 0, 0, 0), at(2, 0, 0, 0)}, []float64{0, 1}},
 		"none is there":     {[]WorkerStatus{at(0, 0, 0, 0), at(0, 0, 0, 0)}, []float64{0.5, 0.5}},
@@ -82,7 +88,8 @@ func TestShares(t *testing.T) {
 		}
 	}
 	cfg = Config{Weights: []float64{1}, Procs: 1}
-	if got := sharesOf(&cfg, []WorkerStatus{at(1, 0, 0, 30), at(2, 0, 0, 10)}, make([]look, 2), now); math.Abs(got[0]-0.25) > 1e-9 {
+	if got := sharesOf(&cfg, []WorkerStatus{at(1, 0, 0, 30), at(2, 0, 0, 10)}, make([]look, 2),
+		now); math.Abs(got[0]-0.25) > 1e-9 {
 		t.Errorf("30 and 10 connections without a limit: %v", got)
 	}
 }
@@ -91,7 +98,10 @@ func TestShares(t *testing.T) {
 // full of them.
 func TestWeights(t *testing.T) {
 	t.Parallel()
-	r := start(t, appConfig{Config: Config{Listen: anyPort, Workers: 2, Weights: []float64{1, 1e6}, MaxConns: 20, StartFor: patience}}, nil)
+	r := start(t, appConfig{Config: Config{
+		Listen: anyPort, Workers: 2, Weights: []float64{1, 1e6}, MaxConns: 20,
+		StartFor: patience,
+	}}, nil)
 	if !strings.Contains(r.said.String(), "shares=weights") {
 		t.Skip("SKIPPED: the kernel takes no weights; SO_ATTACH_REUSEPORT_CBPF is Linux 4.5")
 	}
@@ -107,7 +117,8 @@ func TestWeights(t *testing.T) {
 		}
 		defer c.Close()
 	}
-	testenv.Until(t, patience, "the share of who is nearly full falls", func() bool { return r.status()[1].Share < 1-1e-6*10 })
+	testenv.Until(t, patience, "the share of who is nearly full falls",
+		func() bool { return r.status()[1].Share < 1-1e-6*10 })
 }
 
 // TestWeightsThatCannotBe are refused.

@@ -137,7 +137,8 @@ func (w *Worker) Serve(s Server) error {
 	for _, ln := range w.listeners {
 		go func() { failed <- s.Serve(ln) }()
 	}
-	w.setServe(func(ln net.Listener) { go func() { _ = s.Serve(ln) }() }) // its listener is closed when it is taken back
+	// its listener is closed when it is taken back
+	w.setServe(func(ln net.Listener) { go func() { _ = s.Serve(ln) }() })
 	select {
 	case err := <-failed:
 		w.setServe(nil)
@@ -153,7 +154,8 @@ func (w *Worker) Serve(s Server) error {
 	ctx, cancel := context.WithDeadline(context.Background(), end)
 	defer cancel()
 	if err := s.Shutdown(ctx); err != nil {
-		return errors.Join(fmt.Errorf("prefork: worker %d: requests did not end within %v: %w", w.slot, w.cfg.DrainFor, err), s.Close())
+		return errors.Join(fmt.Errorf("prefork: worker %d: requests did not end within %v: %w", w.slot, w.cfg.DrainFor,
+			err), s.Close())
 	}
 	return nil
 }

@@ -9,8 +9,10 @@ import (
 var (
 	metricLatency = prometheus.NewDesc("tallywheel_probe_seconds",
 		"Latency seen in the kernel: uring from submission to completion, of a sample; net from arrival to read; sched from wake-up to running.", []string{"probe", "op"}, nil)
-	metricSubmitted = prometheus.NewDesc("tallywheel_probe_sqe_total", "io_uring requests that the kernel was seen to take.", []string{"op"}, nil)
-	metricCompleted = prometheus.NewDesc("tallywheel_probe_events_total", "Completions, reads or wake-ups seen.", []string{"probe"}, nil)
+	metricSubmitted = prometheus.NewDesc("tallywheel_probe_sqe_total",
+		"io_uring requests that the kernel was seen to take.", []string{"op"}, nil)
+	metricCompleted = prometheus.NewDesc("tallywheel_probe_events_total", "Completions, reads or wake-ups seen.",
+		[]string{"probe"}, nil)
 )
 
 // Metrics lists the names of the metrics that a probe can have.
@@ -44,7 +46,8 @@ func (p *Probe) Collect(c chan<- prometheus.Metric) {
 				buckets[math.Ldexp(1, i+1)/1e9] = below
 			}
 		}
-		c <- prometheus.MustNewConstHistogram(metricLatency, h.Count, float64(h.SumNs)/1e9, buckets, string(r.Kind), h.Op)
+		c <- prometheus.MustNewConstHistogram(metricLatency, h.Count, float64(h.SumNs)/1e9, buckets, string(r.Kind),
+			h.Op)
 		if r.Kind == Uring {
 			c <- prometheus.MustNewConstMetric(metricSubmitted, prometheus.CounterValue, float64(h.Submitted), h.Op)
 		}

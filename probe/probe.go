@@ -32,8 +32,10 @@ func Kinds() []Kind { return []Kind{Uring, Net, Sched} }
 
 // Options say what to look at.
 type Options struct {
-	PID    int // of the process; 0: all
-	Sample int // times are taken of one request (Uring) or socket (Net) in so many, a power of two up to 1024; 0: 64 requests, 16 sockets
+	PID int // of the process; 0: all
+	// times are taken of one request (Uring) or socket (Net) in so many, a power of two up to 1024;
+	// 0: 64 requests, 16 sockets
+	Sample int
 }
 
 // ErrOptions is in the error for a kind and options that no probe can have.
@@ -41,10 +43,12 @@ var ErrOptions = errors.New("wrong options")
 
 // Report is what was seen since the start.
 type Report struct {
-	Kind      Kind        `json:"kind"`
-	Submitted uint64      `json:"submitted"` // Uring: requests
-	Completed uint64      `json:"completed"` // Uring: completions, all of a multishot request; Net: reads with data; Sched: times a thread was woken and ran
-	Sample    int         `json:"sample"`    // times are of one in so many
+	Kind      Kind   `json:"kind"`
+	Submitted uint64 `json:"submitted"` // Uring: requests
+	// Uring: completions, all of a multishot request; Net: reads with data; Sched: times a thread
+	// was woken and ran
+	Completed uint64      `json:"completed"`
+	Sample    int         `json:"sample"` // times are of one in so many
 	Latency   []Histogram `json:"latency"`
 }
 

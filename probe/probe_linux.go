@@ -58,7 +58,8 @@ func Start(k Kind, o Options) (*Probe, error) {
 		o.Sample = usualSample[k]
 	}
 	if o.PID < 0 || o.Sample < 1 || o.Sample > mostSample || o.Sample&(o.Sample-1) != 0 {
-		return nil, fmt.Errorf("probe: %w: pid %d, sample %d: want a pid, and a power of two up to %d", ErrOptions, o.PID, o.Sample, mostSample)
+		return nil, fmt.Errorf("probe: %w: pid %d, sample %d: want a pid, and a power of two up to %d", ErrOptions,
+			o.PID, o.Sample, mostSample)
 	}
 	if err := isProcess(o.PID); err != nil {
 		return nil, err
@@ -71,7 +72,10 @@ func Start(k Kind, o Options) (*Probe, error) {
 		o.Sample = 1
 	}
 	defer c.Close() // links and maps keep what they need
-	return &Probe{kind: k, sample: o.Sample, links: links, slots: c.DetachMap("slots"), sums: c.DetachMap("sums"), counts: c.DetachMap("counts")}, nil
+	return &Probe{
+		kind: k, sample: o.Sample, links: links, slots: c.DetachMap("slots"), sums: c.DetachMap("sums"),
+		counts: c.DetachMap("counts"),
+	}, nil
 }
 
 // isProcess says whether a process is there of which something can be counted; 0 is all.
@@ -106,7 +110,8 @@ var programs = map[Kind][]string{
 // load brings the programs of a kind into the kernel and lets them run.
 func load(k Kind, variables map[string]any) (c *ebpf.Collection, links []link.Link, err error) {
 	if _, err := os.Stat("/sys/kernel/btf/vmlinux"); err != nil {
-		return nil, nil, errors.New("probe: this kernel has no BTF (/sys/kernel/btf/vmlinux): it needs one built with CONFIG_DEBUG_INFO_BTF, as distributions' are")
+		return nil, nil,
+			errors.New("probe: this kernel has no BTF (/sys/kernel/btf/vmlinux): it needs one built with CONFIG_DEBUG_INFO_BTF, as distributions' are")
 	}
 	_ = rlimit.RemoveMemlock() // needed before Linux 5.11 only
 	spec, err := loadKernel()
@@ -147,7 +152,9 @@ func keep(spec *ebpf.CollectionSpec, programs []string) {
 			}
 		}
 	}
-	maps.DeleteFunc(spec.Maps, func(name string, _ *ebpf.MapSpec) bool { return !used[name] && !strings.HasPrefix(name, ".") }) // .rodata has the variables
+	// .rodata has the variables
+	maps.DeleteFunc(spec.Maps,
+		func(name string, _ *ebpf.MapSpec) bool { return !used[name] && !strings.HasPrefix(name, ".") })
 }
 
 func attach(spec *ebpf.ProgramSpec, p *ebpf.Program) (link.Link, error) {
@@ -200,7 +207,10 @@ func (p *Probe) Read() (Report, error) {
 	}
 	r.Submitted, r.Completed = counts[0], counts[1]
 	for op := range opcodes {
-		h := Histogram{Op: p.name(op), Submitted: counts[2+op], SumNs: sums[op], Log2Ns: slots[op*logSlots : (op+1)*logSlots]}
+		h := Histogram{
+			Op: p.name(op), Submitted: counts[2+op], SumNs: sums[op],
+			Log2Ns: slots[op*logSlots : (op+1)*logSlots],
+		}
 		for _, n := range h.Log2Ns {
 			h.Count += n
 		}
@@ -208,7 +218,8 @@ func (p *Probe) Read() (Report, error) {
 			r.Latency = append(r.Latency, h)
 		}
 	}
-	slices.SortStableFunc(r.Latency, func(a, b Histogram) int { return cmp.Compare(b.Submitted+b.Count, a.Submitted+a.Count) })
+	slices.SortStableFunc(r.Latency,
+		func(a, b Histogram) int { return cmp.Compare(b.Submitted+b.Count, a.Submitted+a.Count) })
 	return r, nil
 }
 

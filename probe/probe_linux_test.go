@@ -31,7 +31,8 @@ func allowed(t *testing.T, err error) {
 	t.Helper()
 	_, btf := os.Stat("/sys/kernel/btf/vmlinux")
 	switch {
-	case btf != nil, errors.Is(err, os.ErrPermission), errors.Is(err, os.ErrNotExist), errors.Is(err, ebpf.ErrNotSupported):
+	case btf != nil, errors.Is(err, os.ErrPermission), errors.Is(err, os.ErrNotExist),
+		errors.Is(err, ebpf.ErrNotSupported):
 		t.Skipf("SKIPPED: %v; run as root, outside of a container, on a kernel with BTF", errors.Join(btf, err))
 	case err != nil:
 		t.Fatal(err)
@@ -62,7 +63,8 @@ func read(t *testing.T, p *Probe) Report {
 // TestCountCalls counts those of this process, of which it knows how many there are, and of one
 // that it starts.
 func TestCountCalls(t *testing.T) {
-	if err := exec.Command("sh", "-c", "exit").Run(); err != nil { // the first time Go starts something else, to see what the kernel can do
+	// the first time Go starts something else, to see what the kernel can do
+	if err := exec.Command("sh", "-c", "exit").Run(); err != nil {
 		t.Fatal(err)
 	}
 	result, err := CountCalls(os.Getpid())
@@ -113,9 +115,11 @@ func TestCountsAgreeWithTheRing(t *testing.T) {
 	s := ring.Stats()
 	r := read(t, p)
 	if r.Submitted != s.Submitted || r.Completed != s.Completed || s.Submitted != batches*64 {
-		t.Errorf("the probe saw %d and %d, the ring counted %d and %d", r.Submitted, r.Completed, s.Submitted, s.Completed)
+		t.Errorf("the probe saw %d and %d, the ring counted %d and %d", r.Submitted, r.Completed, s.Submitted,
+			s.Completed)
 	}
-	if len(r.Latency) != 1 || r.Latency[0].Op != uring.OpNop.String() || r.Latency[0].Count != s.Completed || r.Latency[0].SumNs == 0 {
+	if len(r.Latency) != 1 || r.Latency[0].Op != uring.OpNop.String() || r.Latency[0].Count != s.Completed ||
+		r.Latency[0].SumNs == 0 {
 		t.Errorf("latency %+v, want all of %d", r.Latency, s.Completed)
 	}
 	if q := r.Latency[0].Quantile(0.5); q <= 0 || q > time.Second {
@@ -145,7 +149,11 @@ func TestCountsAgreeWithTheServer(t *testing.T) {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- s.Serve(ln) }()
-	load, err := loadgen.Run(context.Background(), loadgen.Config{URL: "http://" + ln.Addr().String() + "/", Connections: 20, Timeout: time.Minute, Duration: 300 * time.Millisecond})
+	load, err := loadgen.Run(context.Background(),
+		loadgen.Config{
+			URL: "http://" + ln.Addr().String() + "/", Connections: 20, Timeout: time.Minute,
+			Duration: 300 * time.Millisecond,
+		})
 	if err != nil || load.Failed() > 0 {
 		t.Fatalf("%+v, %v", load, err)
 	}
@@ -203,9 +211,12 @@ func TestNetAndSched(t *testing.T) {
 		r := read(t, p)
 		timed := r.Completed // the times are read after the counts
 		if k == Net {
-			timed /= 2 // who reads at the moment of an arrival may be before the event of it: that read has waited for nothing
+			// who reads at the moment of an arrival may be before the event of it: that read has
+			// waited for nothing
+			timed /= 2
 		}
-		if least := uint64(rounds); k == Net && r.Completed < least || r.Completed == 0 || len(r.Latency) != 1 || r.Latency[0].Count < timed {
+		if least := uint64(rounds); k == Net && r.Completed < least || r.Completed == 0 || len(r.Latency) != 1 ||
+			r.Latency[0].Count < timed {
 			t.Errorf("%s: %+v after %d round trips", k, r, rounds)
 		}
 	}

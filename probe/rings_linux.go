@@ -93,7 +93,8 @@ func parseRing(text []byte) (r Ring) {
 	}
 	r.Submissions, r.Completions = entries("SqMask"), entries("CqMask")
 	r.Files, r.Buffers = number["UserFiles"], number["UserBufs"]
-	r.SubmissionsLeft, r.CompletionsLeft = uint64(uint32(number["SqTail"]-number["SqHead"])), uint64(uint32(number["CqTail"]-number["CqHead"]))
+	r.SubmissionsLeft, r.CompletionsLeft = uint64(uint32(number["SqTail"]-number["SqHead"])),
+		uint64(uint32(number["CqTail"]-number["CqHead"]))
 	if r.SQPoll = r.Thread >= 0; !r.SQPoll {
 		r.Thread, r.ThreadCPU = 0, 0
 	}

@@ -28,8 +28,10 @@ func TestRings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all = slices.DeleteFunc(all, func(r Ring) bool { return slices.ContainsFunc(before, func(b Ring) bool { return b.FD == r.FD }) })
-	if len(all) != 2 || all[0].Submissions != 64 || all[0].Completions < 64 || all[0].SQPoll || all[1].Submissions != 8 || !all[1].SQPoll || all[1].Thread <= 0 {
+	all = slices.DeleteFunc(all,
+		func(r Ring) bool { return slices.ContainsFunc(before, func(b Ring) bool { return b.FD == r.FD }) })
+	if len(all) != 2 || all[0].Submissions != 64 || all[0].Completions < 64 || all[0].SQPoll ||
+		all[1].Submissions != 8 || !all[1].SQPoll || all[1].Thread <= 0 {
 		t.Errorf("rings: %v", all)
 	}
 }
@@ -38,7 +40,10 @@ func TestRings(t *testing.T) {
 func TestParseRing(t *testing.T) {
 	const said = "pos:\t0\nflags:\t02000002\nmnt_id:\t15\nSqMask:\t0x3f\nSqHead:\t5\nSqTail:\t7\nCachedSqHead:\t7\nCqMask:\t0x7f\nCqHead:\t4294967295\nCqTail:\t2\nCachedCqTail:\t2\nSQEs:\t2\n" +
 		"    5: opcode:NOP, fd:-1, flags:0, off:0, addr:0x0, rw_flags:0x0, buf_index:0 user_data:1\nCQEs:\t3\nSqThread:\t77\nSqThreadCpu:\t1\nUserFiles:\t2\n    0: x\nUserBufs:\t4\nPollList:\n"
-	want := Ring{Submissions: 64, Completions: 128, SQPoll: true, Thread: 77, ThreadCPU: 1, Files: 2, Buffers: 4, SubmissionsLeft: 2, CompletionsLeft: 3}
+	want := Ring{
+		Submissions: 64, Completions: 128, SQPoll: true, Thread: 77, ThreadCPU: 1, Files: 2, Buffers: 4,
+		SubmissionsLeft: 2, CompletionsLeft: 3,
+	}
 	if got := parseRing([]byte(said)); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}

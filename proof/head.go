@@ -24,7 +24,8 @@ type Entry struct {
 }
 
 func (e Entry) equal(other Entry) bool {
-	return bytes.Equal(e.Data, other.Data) && e.Seq == other.Seq && e.Time == other.Time && e.Stream == other.Stream && e.Kind == other.Kind
+	return bytes.Equal(e.Data, other.Data) && e.Seq == other.Seq && e.Time == other.Time && e.Stream == other.Stream &&
+		e.Kind == other.Kind
 }
 
 // Stream is what the number of a stream stands for.
@@ -83,7 +84,8 @@ const headFormat = "tallywheel-segment@v1\nlog %x\nsalt %08x\nfirst %d\nlast %d\
 
 // Leaf is the text of the head, of which [Head.Hash] is the hash.
 func (h Head) Leaf() string {
-	return fmt.Sprintf(headFormat, h.Log, h.Salt, h.First, h.Last, h.Entries, h.Pages, h.PagesRoot, h.Streams, h.StreamsRoot)
+	return fmt.Sprintf(headFormat, h.Log, h.Salt, h.First, h.Last, h.Entries, h.Pages, h.PagesRoot, h.Streams,
+		h.StreamsRoot)
 }
 
 // Hash is that of the head as a leaf of the log's tree.
@@ -94,7 +96,8 @@ func (h Head) Covers(seq uint64) bool { return h.First <= seq && seq <= h.Last }
 
 func parseHead(text string) (h Head, err error) {
 	var log, pages, streams string
-	_, err = fmt.Sscanf(text, strings.Replace(headFormat, "%x", "%s", 1), &log, &h.Salt, &h.First, &h.Last, &h.Entries, &h.Pages, &pages, &h.Streams, &streams)
+	_, err = fmt.Sscanf(text, strings.Replace(headFormat, "%x", "%s", 1), &log, &h.Salt, &h.First, &h.Last, &h.Entries,
+		&h.Pages, &pages, &h.Streams, &streams)
 	if b, hexErr := hex.DecodeString(log); err == nil && hexErr == nil && len(b) == len(h.Log) {
 		copy(h.Log[:], b)
 	}
@@ -153,7 +156,8 @@ func DecodeHead(b []byte, leaf int64) (h Head, ok bool) {
 	return Head{
 		Log: [16]byte(b[112:]), Salt: binary.LittleEndian.Uint32(b[4:]),
 		First: binary.LittleEndian.Uint64(b[16:]), Last: binary.LittleEndian.Uint64(b[24:]),
-		Entries: binary.LittleEndian.Uint64(b[32:]), Pages: binary.LittleEndian.Uint32(b[12:]), Streams: binary.LittleEndian.Uint32(b[40:]),
+		Entries: binary.LittleEndian.Uint64(b[32:]), Pages: binary.LittleEndian.Uint32(b[12:]),
+		Streams:   binary.LittleEndian.Uint32(b[40:]),
 		PagesRoot: Hash(b[48:80]), StreamsRoot: Hash(b[80:112]),
 	}, true
 }

@@ -41,7 +41,8 @@ const (
 // Marshal is the proof as text.
 func (p Proof) Marshal() []byte {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "%s\nentry %d on page %d %s\n", proofTitle, p.Entry.Seq, p.Index, base64.StdEncoding.EncodeToString(p.Page))
+	fmt.Fprintf(&b, "%s\nentry %d on page %d %s\n", proofTitle, p.Entry.Seq, p.Index,
+		base64.StdEncoding.EncodeToString(p.Page))
 	writePath(&b, p.Path)
 	fmt.Fprintf(&b, "\nstream %d %s", p.StreamIndex, p.Stream.leaf())
 	writePath(&b, p.StreamPath)
@@ -157,7 +158,8 @@ func (p Proof) Check(keys ...Verifier) (c Checkpoint, by string, err error) {
 		err = errors.New("the entry's sequence is not one of the segment's")
 	case p.Stream.Number != p.Entry.Stream:
 		err = errors.New("the stream is not the entry's")
-	case tlog.CheckRecord(p.StreamPath, int64(h.Streams), h.StreamsRoot, p.StreamIndex, tlog.RecordHash([]byte(p.Stream.leaf()))) != nil:
+	case tlog.CheckRecord(p.StreamPath, int64(h.Streams), h.StreamsRoot, p.StreamIndex,
+		tlog.RecordHash([]byte(p.Stream.leaf()))) != nil:
 		err = errors.New("the stream is not the one that the segment names")
 	case tlog.CheckRecord(p.LeafPath, c.Size, c.Root, p.Leaf, h.Hash()) != nil:
 		err = errors.New("the segment is not in the log of the checkpoint")

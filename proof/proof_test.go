@@ -56,7 +56,8 @@ func TestTreeIsTheLibrarys(t *testing.T) {
 				t.Fatal(err)
 			}
 			if tree.Root() != root || fmt.Sprint(tree.Path()) != fmt.Sprint([]Hash(want)) {
-				t.Fatalf("leaf %d of %d: root %v, path %v; want %v, %v", leaf, size, tree.Root(), tree.Path(), root, want)
+				t.Fatalf("leaf %d of %d: root %v, path %v; want %v, %v", leaf, size, tree.Root(), tree.Path(), root,
+					want)
 			}
 		}
 	}
@@ -118,7 +119,10 @@ func newWorld(t testing.TB, rng *rand.Rand) *world {
 			for _, e := range entries {
 				s.Add(e)
 			}
-			return s.Prove(Head{Log: [16]byte{1, 2, 3}, Salt: salt, First: entries[0].Seq, Last: entries[len(entries)-1].Seq}, named)
+			return s.Prove(Head{
+				Log: [16]byte{1, 2, 3}, Salt: salt, First: entries[0].Seq,
+				Last: entries[len(entries)-1].Seq,
+			}, named)
 		}
 		p, ok := prove(at.Seq)
 		q, also := prove(entries[rng.IntN(len(entries))].Seq)
@@ -199,7 +203,8 @@ func stock(t testing.TB, text string, key note.Verifier, want bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := tlog.CheckRecord(path, size, root, index, tlog.RecordHash([]byte("tallywheel-segment@v1\n"+leaf+"\n"))); (err == nil) != want {
+	if err := tlog.CheckRecord(path, size, root, index,
+		tlog.RecordHash([]byte("tallywheel-segment@v1\n"+leaf+"\n"))); (err == nil) != want {
 		t.Errorf("the library says %v of the record", err)
 	}
 }
@@ -222,7 +227,8 @@ func TestForgedProofs(t *testing.T) {
 		if err != nil {
 			continue
 		}
-		if _, _, err := p.Check(w.key); err == nil && (p.Entry.equal(w.proofs[i].Entry) || !p.Entry.equal(w.entries[p.Entry.Seq])) {
+		if _, _, err := p.Check(w.key); err == nil &&
+			(p.Entry.equal(w.proofs[i].Entry) || !p.Entry.equal(w.entries[p.Entry.Seq])) {
 			t.Fatalf("%s is accepted:\n%s\nof\n%s", kind, forged, good)
 		}
 	}
@@ -404,8 +410,10 @@ func TestCheckpoints(t *testing.T) {
 	}
 	root := base64.StdEncoding.EncodeToString(make([]byte, 32))
 	for _, bad := range []string{
-		"", "a\n", "a\n1\n", "a\n1\n" + root, "a\n01\n" + root + "\n", "a\n0\n" + root + "\n", "a\n-1\n" + root + "\n", "\n1\n" + root + "\n",
-		"a\n1\n" + root + "\nmore\n", "a\n1\n" + root[1:] + "\n", "a\n1\n" + root + "\n\n", "a\n1\n" + root + "\n\n— a x\n",
+		"", "a\n", "a\n1\n", "a\n1\n" + root, "a\n01\n" + root + "\n", "a\n0\n" + root + "\n", "a\n-1\n" + root + "\n",
+		"\n1\n" + root + "\n",
+		"a\n1\n" + root + "\nmore\n", "a\n1\n" + root[1:] + "\n", "a\n1\n" + root + "\n\n",
+		"a\n1\n" + root + "\n\n— a x\n",
 	} {
 		if c, _, err := OpenCheckpoint([]byte(bad)); err == nil {
 			t.Errorf("%q is read as %v", bad, c)

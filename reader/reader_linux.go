@@ -40,8 +40,10 @@ type Port struct {
 	Patience time.Duration // … and again after so long a one; 0: not again
 	Hold     int           // bytes that may be held at once; 0 means 64 KiB
 	Messages bool          // every read is a message of its own (datagrams): read until there is none left
-	Before   []byte        // what an earlier reading of the descriptor held at its end: it counts as read when the port is added
-	Into     Sink          // where bytes are read to; nil: to memory of the reader, and Handler is shown them there
+	// what an earlier reading of the descriptor held at its end: it counts as read when the port is
+	// added
+	Before []byte
+	Into   Sink // where bytes are read to; nil: to memory of the reader, and Handler is shown them there
 }
 
 // Sink is memory that bytes are read to, and that somebody else looks at. A port that has one calls
@@ -51,7 +53,8 @@ type Sink interface {
 	// Read calls read with the place for the next bytes. at is when they were noticed. With more
 	// the descriptor may have more than there was place for. With full it has not called read, for
 	// there is no room: the port pauses until Handle.Resume.
-	Read(at time.Time, fd int, read func(fd int, b []byte) (int, syscall.Errno)) (n int, errno syscall.Errno, more, full bool)
+	Read(at time.Time, fd int, read func(fd int, b []byte) (int, syscall.Errno)) (n int, errno syscall.Errno, more,
+		full bool)
 	// Last is when bytes came last, and how often Silent was called since, by an earlier reading;
 	// zero: there was none.
 	Last() (at time.Time, silences int)
@@ -93,7 +96,8 @@ type Mode string
 const (
 	Latency    Mode = "latency"    // wake for every event
 	Throughput Mode = "throughput" // look once a tick while data flows: a fraction of the CPU time, up to a tick later
-	Hybrid     Mode = "hybrid"     // look all the time while data flows, sleep when the lines are idle: a CPU for itself
+	// look all the time while data flows, sleep when the lines are idle: a CPU for itself
+	Hybrid Mode = "hybrid"
 )
 
 // Config chooses how ports are read. The zero value is the strategy ring in mode latency.
@@ -284,7 +288,9 @@ func (f *feed) pull(read func(int, []byte) (int, syscall.Errno), now moment) (v 
 }
 
 // read reads once: to the ring, behind which space is, or to the sink, which may have no room.
-func (f *feed) read(read func(int, []byte) (int, syscall.Errno), now moment) (n int, errno syscall.Errno, space []byte, err error) {
+func (f *feed) read(read func(int, []byte) (int, syscall.Errno), now moment) (n int, errno syscall.Errno, space []byte,
+	err error,
+) {
 	if f.Into != nil {
 		n, errno, f.filled, f.paused = f.Into.Read(now.both, f.FD, read)
 		return n, errno, nil, nil

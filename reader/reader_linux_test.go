@@ -355,7 +355,10 @@ func TestClockThatIsSetIsNoSilence(t *testing.T) {
 	if _, err := f.pull(five, moment{wall: 5 * hour, steady: time.Second}); err != nil {
 		t.Fatal(err)
 	}
-	if left := f.silence(moment{wall: 6 * hour, steady: time.Second + 4*time.Millisecond}); left != 6*time.Millisecond || c.silent > 0 {
+	if left := f.silence(moment{
+		wall:   6 * hour,
+		steady: time.Second + 4*time.Millisecond,
+	}); left != 6*time.Millisecond || c.silent > 0 {
 		t.Errorf("set an hour ahead: %d silences, the next in %v; want it in 6 ms", c.silent, left)
 	}
 	if f.silence(moment{wall: 4 * hour, steady: time.Second + 10*time.Millisecond}); c.silent != 1 {
@@ -433,7 +436,9 @@ type pool struct {
 	told int
 }
 
-func (p *pool) Read(_ time.Time, fd int, read func(int, []byte) (int, syscall.Errno)) (n int, errno syscall.Errno, more, full bool) {
+func (p *pool) Read(_ time.Time, fd int, read func(int, []byte) (int, syscall.Errno)) (n int, errno syscall.Errno, more,
+	full bool,
+) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.room == 0 {
@@ -537,7 +542,10 @@ func TestSink(t *testing.T) {
 			t.Fatal(err)
 		}
 		p, w := &pool{room: 1000}, &watched{closed: make(chan error, 1)}
-		h, err := r.Add(Port{FD: fd, Handler: w, Into: p, Silence: 5 * time.Millisecond, Patience: 10 * time.Millisecond})
+		h, err := r.Add(Port{
+			FD: fd, Handler: w, Into: p, Silence: 5 * time.Millisecond,
+			Patience: 10 * time.Millisecond,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -553,7 +561,8 @@ func TestSink(t *testing.T) {
 		p.room = 10000
 		p.mu.Unlock()
 		testenv.Until(t, time.Minute, "the rest is read", func() bool { h.Resume(); return has(3000)() })
-		testenv.Until(t, time.Minute, "two pauses are told", func() bool { w.mu.Lock(); defer w.mu.Unlock(); return w.silents == 2 })
+		testenv.Until(t, time.Minute, "two pauses are told",
+			func() bool { w.mu.Lock(); defer w.mu.Unlock(); return w.silents == 2 })
 		_ = to.Close()
 		if err := <-w.closed; err != io.EOF || !bytes.Equal(p.got, sent) || w.fresh != len(sent) {
 			t.Errorf("%s: closed by %v, %d bytes, %d told", strategy, err, len(p.got), w.fresh)
@@ -563,7 +572,10 @@ func TestSink(t *testing.T) {
 		}
 		_ = from.Close()
 	}
-	f, err := newFeed(Port{FD: -1, Into: &pool{last: time.Now().Add(-time.Second), told: 1}, Handler: &watched{}, Silence: time.Millisecond, Patience: time.Millisecond})
+	f, err := newFeed(Port{
+		FD: -1, Into: &pool{last: time.Now().Add(-time.Second), told: 1}, Handler: &watched{},
+		Silence: time.Millisecond, Patience: time.Millisecond,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,9 +37,13 @@ func TestWhyASourceIsNotThere(t *testing.T) {
 		{ID: "serial", Serial: &config.Serial{Port: filepath.Join(dir, "tty"), Baud: 9600}, Frame: framing},
 		{ID: "dial", TCP: &config.Net{Dial: closed}, Frame: framing},
 	}
-	all := config.Source{ID: "all", TCP: &config.Net{Listen: stranger.Addr().String(), Peers: config.PeersAll}, Frame: framing}
+	all := config.Source{
+		ID: "all", TCP: &config.Net{Listen: stranger.Addr().String(), Peers: config.PeersAll},
+		Frame: framing,
+	}
 	want := map[string]string{
-		"udp": "address already in use", "tcp": "address already in use", "serial": "no such file", "dial": "connection refused",
+		"udp": "address already in use", "tcp": "address already in use", "serial": "no such file",
+		"dial": "connection refused",
 	}
 	says := func(g *Recorder, id, want string) {
 		t.Helper()

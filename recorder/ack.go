@@ -40,7 +40,8 @@ func (r *Recorder) loadAck() {
 		r.slog.Error("a part of the history cannot be read: what those starts have lost is not in the verdict; acknowledge it once it is known", "error", err)
 	}
 	if past != nil && past.OtherLog > 0 {
-		r.slog.Warn("the history has starts on another log: what they lost counts, too, until it is acknowledged", "starts", past.OtherLog)
+		r.slog.Warn("the history has starts on another log: what they lost counts, too, until it is acknowledged",
+			"starts", past.OtherLog)
 	}
 	if a != nil && !a.SpeaksOf(log) {
 		r.slog.Warn("what was acknowledged is of another log, and does not count for this one", "note", a.Note)

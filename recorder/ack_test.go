@@ -38,7 +38,8 @@ func TestAckSurvivesStarts(t *testing.T) {
 	}
 	g := start(t, dir, nil, tcp("a"))
 	s := lose(t, g, &next, 4)
-	if p := s.Past; s.Verdict.Level != ledger.Bad || p == nil || p.Starts != 2 || p.LostWire.Frames != 5 || s.Verdict.LostWire.Frames != 4 {
+	if p := s.Past; s.Verdict.Level != ledger.Bad || p == nil || p.Starts != 2 || p.LostWire.Frames != 5 ||
+		s.Verdict.LostWire.Frames != 4 {
 		t.Fatalf("%+v; past %+v", s.Verdict, p)
 	}
 	if !strings.Contains(s.Verdict.Text, "earlier: 5 frames lost in 2 starts since ") {
@@ -49,7 +50,8 @@ func TestAckSurvivesStarts(t *testing.T) {
 		t.Fatal(err)
 	}
 	after := g.Sheet()
-	if v := after.Verdict; v.Level == ledger.Bad || v.Since != a.At || after.Ack.Note != "a cable was changed" || after.Past != nil {
+	if v := after.Verdict; v.Level == ledger.Bad || v.Since != a.At || after.Ack.Note != "a cable was changed" ||
+		after.Past != nil {
 		t.Errorf("%+v; %+v", v, after.Ack)
 	}
 	if f := after.Ports[0].Frames; f.Missing != 4 {
@@ -115,7 +117,8 @@ func TestPipeBesideTheLog(t *testing.T) {
 	for _, name := range []string{"sheet.json", archive.HistoryFile, archive.AckFile, "streams.json"} {
 		dir := t.TempDir()
 		stop(t, start(t, dir, nil, tcp("a")))
-		if err := errors.Join(os.Remove(filepath.Join(dir, name)), syscall.Mkfifo(filepath.Join(dir, name), 0o600)); err != nil &&
+		if err := errors.Join(os.Remove(filepath.Join(dir, name)),
+			syscall.Mkfifo(filepath.Join(dir, name), 0o600)); err != nil &&
 			!errors.Is(err, os.ErrNotExist) {
 			t.Fatal(err)
 		}
@@ -317,7 +320,8 @@ func TestAcknowledgedFramesThatComeLate(t *testing.T) {
 				found += past.LostWire.Frames
 			}
 			if found != news || (v.Level == ledger.Bad) != (news > 0) {
-				t.Fatalf("seed %d: %d frames are lost and not known, the verdict is %s; after %s", seed, news, v.Text, strings.Join(done, ", "))
+				t.Fatalf("seed %d: %d frames are lost and not known, the verdict is %s; after %s", seed, news, v.Text,
+					strings.Join(done, ", "))
 			}
 		}
 		stop(t, s.g)

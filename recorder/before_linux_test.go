@@ -15,7 +15,10 @@ import (
 func TestTwoSourcesOfOneAddressOnTheShelf(t *testing.T) {
 	cfg := config.Config{Log: config.Log{Dir: "x"}, Isolate: "process", API: config.API{Listen: "127.0.0.1:7003"}}
 	source := func(id, addr, peers string) config.Source {
-		cfg.Sources = []config.Source{{ID: id, TCP: &config.Net{Listen: addr, Peers: peers}, Frame: config.Frame{Kind: "tally128"}}}
+		cfg.Sources = []config.Source{{
+			ID: id, TCP: &config.Net{Listen: addr, Peers: peers},
+			Frame: config.Frame{Kind: "tally128"},
+		}}
 		return cfg.WithDefaults().Sources[0]
 	}
 	leaves, has := source("old", "127.0.0.1:7001", "all"), source("new", "127.0.0.1:7001", "all")
@@ -52,7 +55,8 @@ func TestTwoSourcesOfOneAddressOnTheShelf(t *testing.T) {
 func TestGateBetweenSpoolsAndFile(t *testing.T) {
 	cfg := config.Config{Log: config.Log{Dir: "x"}, Isolate: "process"}
 	for id, addr := range map[string]string{"a": "127.0.0.1:7001", "b": "127.0.0.1:7002", "c": "127.0.0.1:7004"} {
-		cfg.Sources = append(cfg.Sources, config.Source{ID: id, TCP: &config.Net{Listen: addr, Peers: "all"}, Frame: config.Frame{Kind: "tally128"}})
+		cfg.Sources = append(cfg.Sources,
+			config.Source{ID: id, TCP: &config.Net{Listen: addr, Peers: "all"}, Frame: config.Frame{Kind: "tally128"}})
 	}
 	cfg = cfg.WithDefaults()
 	var newer config.Source

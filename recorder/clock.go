@@ -144,5 +144,8 @@ func (c *clockWatch) set(by int64) {
 func (c *clockWatch) account() *ledger.Clock {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return &ledger.Clock{Synchronised: c.synchronised, StepCount: c.count, Steps: append([]ledger.ClockStep{}, c.steps...)}
+	return &ledger.Clock{
+		Synchronised: c.synchronised, StepCount: c.count,
+		Steps: append([]ledger.ClockStep{}, c.steps...),
+	}
 }

@@ -59,7 +59,8 @@ func TestSheetNamesTheClock(t *testing.T) {
 	g.clock.mu.Unlock()
 	g.clock.at(wall+int64(time.Hour), up)
 	c = g.Sheet().Clock
-	hour := func(s ledger.ClockStep) bool { return (time.Duration(s.By) - time.Hour).Abs() < time.Minute } // the tick reads, too
+	// the tick reads, too
+	hour := func(s ledger.ClockStep) bool { return (time.Duration(s.By) - time.Hour).Abs() < time.Minute }
 	if !slices.ContainsFunc(c.Steps, hour) || c.StepCount == 0 {
 		t.Errorf("the clock was set by an hour: %+v", c)
 	}

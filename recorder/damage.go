@@ -59,20 +59,23 @@ func (d *damageWatch) checked(c seglog.Checked) {
 	if len(c.Problems) == 0 {
 		if known {
 			delete(d.hurt, c.Base)
-			d.log.Info("a segment of the log that was damaged is whole, or is not there any more", "first_record", c.Base)
+			d.log.Info("a segment of the log that was damaged is whole, or is not there any more", "first_record",
+				c.Base)
 		}
 		return
 	}
 	var is ledger.LogDamage
 	for _, p := range c.Problems {
 		place := ledger.DamagedPlace{
-			Found: ledger.Time(now.UnixNano()), Base: c.Base, Segment: p.Segment, Offset: p.Offset, Bytes: p.Bytes, What: p.What, From: p.From, To: p.To, AtMost: p.AtMost,
+			Found: ledger.Time(now.UnixNano()), Base: c.Base, Segment: p.Segment, Offset: p.Offset, Bytes: p.Bytes,
+			What: p.What, From: p.From, To: p.To, AtMost: p.AtMost,
 		}
 		i := slices.IndexFunc(was.First, place.Is)
 		if i >= 0 {
 			place.Found = was.First[i].Found
 		} else if is.Places < placesOfSegment {
-			d.log.Error("what the log has stored is damaged", "segment", p.Segment, "offset", p.Offset, "what", p.What, "records", place.Records())
+			d.log.Error("what the log has stored is damaged", "segment", p.Segment, "offset", p.Offset, "what", p.What,
+				"records", place.Records())
 		}
 		is.Add(place)
 	}

@@ -47,11 +47,13 @@ func TestDamageToWhatIsStoredIsInTheVerdict(t *testing.T) {
 	g = start(t, dir, nil, tcp("a"))
 	testenv.Until(t, time.Minute, "the damage is found", func() bool { return g.Sheet().LogDamage != nil })
 	s := g.Sheet()
-	if d := s.LogDamage; d.Places != 1 || d.First[0].Segment != filepath.Base(segs[1]) || d.Records == 0 || d.Records > 10_000 ||
+	if d := s.LogDamage; d.Places != 1 || d.First[0].Segment != filepath.Base(segs[1]) || d.Records == 0 ||
+		d.Records > 10_000 ||
 		d.First[0].Bytes == 0 || d.First[0].Bytes > 1<<20 {
 		t.Errorf("%+v", d)
 	}
-	if s.Verdict.Level != ledger.Bad || !strings.Contains(s.Verdict.Text, "stored that cannot be read") || s.Verdict.LostHere != (ledger.Amount{}) {
+	if s.Verdict.Level != ledger.Bad || !strings.Contains(s.Verdict.Text, "stored that cannot be read") ||
+		s.Verdict.LostHere != (ledger.Amount{}) {
 		t.Errorf("%+v", s.Verdict)
 	}
 	testenv.Until(t, time.Minute, "a pass is over", func() bool { _, whole := g.Checked(); return !whole.IsZero() })

@@ -61,9 +61,12 @@ func datagramFramings() map[string]struct {
 		add(config.Frame{Kind: "cobs", Max: most}, func(n int) []byte { return cobs.Encode(nil, text(n)) })
 		add(config.Frame{Kind: "slip", Max: most}, func(n int) []byte { return slip.Encode(nil, text(n)) })
 		add(config.Frame{Kind: "length", Max: most}, func(n int) []byte { return counted(text(n)) })
-		add(config.Frame{Kind: "cobs", Max: most, Check: "modbus"}, func(n int) []byte { return cobs.Encode(nil, sealed(text(n))) })
-		add(config.Frame{Kind: "slip", Max: most, Check: "modbus"}, func(n int) []byte { return slip.Encode(nil, sealed(text(n))) })
-		add(config.Frame{Kind: "length", Max: most, Check: "modbus"}, func(n int) []byte { return counted(sealed(text(n))) })
+		add(config.Frame{Kind: "cobs", Max: most, Check: "modbus"},
+			func(n int) []byte { return cobs.Encode(nil, sealed(text(n))) })
+		add(config.Frame{Kind: "slip", Max: most, Check: "modbus"},
+			func(n int) []byte { return slip.Encode(nil, sealed(text(n))) })
+		add(config.Frame{Kind: "length", Max: most, Check: "modbus"},
+			func(n int) []byte { return counted(sealed(text(n))) })
 	}
 	add(config.Frame{Kind: "tally128"}, func(n int) []byte { return frames(uint64(n), 1) })
 	add(config.Frame{Kind: "modbus"}, func(n int) []byte { return sealed([]byte{1, 6, 0, 1, 0, byte(n)}) })
@@ -102,7 +105,10 @@ func TestADatagramEndsWhateverItHolds(t *testing.T) {
 	for name, f := range datagramFramings() {
 		rng := rand.New(rand.NewPCG(1, 2))
 		log := &keepingLog{}
-		cfg := config.Source{ID: "a", UDP: &config.Net{Listen: ":0"}, Frame: f.frame, Overflow: config.OverflowBlock, Buffer: 1 << 20}
+		cfg := config.Source{
+			ID: "a", UDP: &config.Net{Listen: ":0"}, Frame: f.frame, Overflow: config.OverflowBlock,
+			Buffer: 1 << 20,
+		}
 		l, err := newLane(cfg, log, 1, 0)
 		if err != nil {
 			t.Fatal(err)
@@ -114,9 +120,11 @@ func TestADatagramEndsWhateverItHolds(t *testing.T) {
 			had, ok := len(log.all), l.sheet().Frames
 			arrive(t, l, good)
 			now := l.sheet().Frames
-			if now.OK != ok.OK+1 || now.Corrupt != ok.Corrupt || len(log.all) != had+1 || !bytes.Equal(log.all[had], good) {
+			if now.OK != ok.OK+1 || now.Corrupt != ok.Corrupt || len(log.all) != had+1 ||
+				!bytes.Equal(log.all[had], good) {
 				t.Fatalf("%s: behind a datagram of %d bytes (% X…): %d more frames, %d more corrupt, stored % X; want % X",
-					name, len(first), first[:min(len(first), 16)], now.OK-ok.OK, now.Corrupt-ok.Corrupt, log.all[had:], good)
+					name, len(first), first[:min(len(first), 16)], now.OK-ok.OK, now.Corrupt-ok.Corrupt, log.all[had:],
+					good)
 			}
 		}
 		if p := l.sheet(); len(p.Unbalanced) > 0 || p.Bytes.Partial > 0 {

@@ -52,8 +52,9 @@ func newAllotment(c config.Config, limit, open int) (*allotment, error) {
 	least := leastOf(c)
 	left := limit - open - own - least
 	if left < 0 {
-		return nil, fmt.Errorf("%w: the process may have %d, and needs %d for %d sources: LimitNOFILE=1024 in the unit, or `ulimit -n 1024` "+
-			"before the start, or fewer sources", ErrDescriptors, limit, limit-left, len(c.Sources))
+		return nil,
+			fmt.Errorf("%w: the process may have %d, and needs %d for %d sources: LimitNOFILE=1024 in the unit, or `ulimit -n 1024` "+
+				"before the start, or fewer sources", ErrDescriptors, limit, limit-left, len(c.Sources))
 	}
 	d := &allotment{all: least + left}
 	if !c.API.Off() {

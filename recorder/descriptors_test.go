@@ -41,7 +41,9 @@ func TestDescriptorsAreShared(t *testing.T) {
 		}
 	}
 	_, err := newAllotment(two, least-1, open)
-	if !errors.Is(err, ErrDescriptors) || !strings.Contains(err.Error(), fmt.Sprintf("may have %d, and needs %d for 2 sources: LimitNOFILE=", least-1, least)) {
+	if !errors.Is(err, ErrDescriptors) ||
+		!strings.Contains(err.Error(),
+			fmt.Sprintf("may have %d, and needs %d for 2 sources: LimitNOFILE=", least-1, least)) {
 		t.Errorf("with one too few (%d are needed): %v", least, err)
 	}
 }
@@ -66,7 +68,8 @@ func TestTooFewDescriptors(t *testing.T) {
 		}
 	}()
 	cfg := config.Config{
-		Log: config.Log{Dir: t.TempDir(), Segment: 1 << 20}, API: config.API{Listen: "127.0.0.1:0"}, Sources: []config.Source{tcp("a")},
+		Log: config.Log{Dir: t.TempDir(), Segment: 1 << 20}, API: config.API{Listen: "127.0.0.1:0"},
+		Sources: []config.Source{tcp("a")},
 	}
 	set(descriptors(t) + 20)
 	if g, err := Start(cfg, nil); !errors.Is(err, ErrDescriptors) {
@@ -157,7 +160,8 @@ func TestStopTakesInTurnWhatWaits(t *testing.T) {
 			c := dialFrom(t, 1, address(g, "a"))
 			defer c.Close()
 			write(t, c, of(1, 0, 10))
-			testenv.Until(t, time.Minute, "the first is read", func() bool { f, _, _ := total(t, g.Sheet(), "a"); return f.Stored == 10 })
+			testenv.Until(t, time.Minute, "the first is read",
+				func() bool { f, _, _ := total(t, g.Sheet(), "a"); return f.Stored == 10 })
 			for i := range conns {
 				c := dialFrom(t, 2+i%50, address(g, "a"))
 				write(t, c, of(uint32(2+i%50), uint64(i/50)*10, 10))
@@ -166,8 +170,10 @@ func TestStopTakesInTurnWhatWaits(t *testing.T) {
 			takeDescriptors(t, 4)
 			s := stop(t, g)
 			f, _, unread := total(t, s, "a")
-			if want := uint64(conns+1) * 10; f.OK != want || f.Stored != want || f.Missing != 0 || unread != 0 || len(s.Ports[0].Refused) > 0 {
-				t.Errorf("%d frames are read, %d stored, %d missing, %d bytes unread, refused %v; want %d", f.OK, f.Stored, f.Missing, unread, s.Ports[0].Refused, want)
+			if want := uint64(conns+1) * 10; f.OK != want || f.Stored != want || f.Missing != 0 || unread != 0 ||
+				len(s.Ports[0].Refused) > 0 {
+				t.Errorf("%d frames are read, %d stored, %d missing, %d bytes unread, refused %v; want %d", f.OK,
+					f.Stored, f.Missing, unread, s.Ports[0].Refused, want)
 			}
 		})
 	}

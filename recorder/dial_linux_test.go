@@ -49,7 +49,8 @@ func TestADialIsBounded(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	d, err := o.open(ctx)
-	if want := "dial tcp " + o.addr + ": the device does not answer within 50ms"; d != nil || err == nil || err.Error() != want {
+	if want := "dial tcp " + o.addr + ": the device does not answer within 50ms"; d != nil || err == nil ||
+		err.Error() != want {
 		t.Errorf("open: %v, %v; want %s", d, err, want)
 	}
 	if ctx.Err() != nil {
@@ -84,7 +85,8 @@ func TestADeviceThatDoesNotAnswerIsNotThere(t *testing.T) {
 		g := start(t, dir, nil, source)
 		testenv.Until(t, 20*time.Second, "the outage says "+want, func() bool {
 			p := portOf(g, "a")
-			return p.State == ledger.StateWaiting && strings.Contains(p.Why, addr) && p.OutageCount == 1 && strings.HasPrefix(p.Outages[0].Cause, want)
+			return p.State == ledger.StateWaiting && strings.Contains(p.Why, addr) && p.OutageCount == 1 &&
+				strings.HasPrefix(p.Outages[0].Cause, want)
 		})
 		stop(t, g)
 	}

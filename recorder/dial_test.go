@@ -59,7 +59,8 @@ func TestConnectionsThatEndAtOnceAreNoBusyLoop(t *testing.T) {
 					go func() {
 						time.Sleep(10 * time.Millisecond)
 						if c.sends > 0 {
-							l.Arrived(frames(uint64(opened), c.sends), int(c.sends)*tally128.Size, time.Now().UnixNano())
+							l.Arrived(frames(uint64(opened), c.sends), int(c.sends)*tally128.Size,
+								time.Now().UnixNano())
 						}
 						l.Closed(nil, time.Now().UnixNano(), io.EOF)
 					}()

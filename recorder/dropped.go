@@ -18,7 +18,8 @@ type dropped map[ledger.Stream][]ledger.Gap
 // add takes in a frame that was given up.
 func (d *dropped) add(f *frame.Frame, book *ledger.Book) {
 	if f.Sequenced {
-		d.addRun(ledger.Stream{Device: f.Device, Epoch: f.Epoch}, ledger.Gap{From: f.Seq, To: f.Seq, Dropped: true}, book)
+		d.addRun(ledger.Stream{Device: f.Device, Epoch: f.Epoch}, ledger.Gap{From: f.Seq, To: f.Seq, Dropped: true},
+			book)
 	}
 }
 
@@ -61,7 +62,8 @@ func earlier(a, b uint64) uint64 {
 func (d dropped) behind(id ledger.Stream, number, last uint64, gaps []ledger.Gap) (left []ledger.Gap) {
 	var kept []ledger.Gap
 	for _, g := range d[id] {
-		if ledger.Later(g.To, last) != last || ledger.Later(g.To, number) == number { // the device counts anew, or it is stored
+		// the device counts anew, or it is stored
+		if ledger.Later(g.To, last) != last || ledger.Later(g.To, number) == number {
 			continue
 		}
 		if ledger.Later(g.From, number) == number {

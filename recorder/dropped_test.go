@@ -145,7 +145,8 @@ func TestGapsInFlightAreNamedOnce(t *testing.T) {
 		named += n
 	}
 	if want := next - uint64(stored) - 1; named != want {
-		t.Errorf("%d numbers are not in the log, %d are named; %+v, then %+v; behind %+v", want, named, first.Frames, second, accounted)
+		t.Errorf("%d numbers are not in the log, %d are named; %+v, then %+v; behind %+v", want, named, first.Frames,
+			second, accounted)
 	}
 }
 

@@ -60,7 +60,8 @@ func TestExpect(t *testing.T) {
 			t.Errorf("%s: %+v; want one silence", strategy, p)
 		}
 		c.Close()
-		testenv.Until(t, 10*time.Second, "the end is noticed", func() bool { return portOf(g, "a").State == ledger.StateWaiting })
+		testenv.Until(t, 10*time.Second, "the end is noticed",
+			func() bool { return portOf(g, "a").State == ledger.StateWaiting })
 		later(g, 5*time.Hour)
 		c = dial(t, address(g, "a"))
 		if p := send(1); p.Frames.MissingByTime != 2 || p.Silences != 1 {
@@ -108,7 +109,8 @@ func TestFramesHeldBackAreNoSilence(t *testing.T) {
 			}
 			damaged = one
 		}
-		if p := hears(time.Hour, one); p.Frames.OK != 5 || p.Silences != 0 || p.Frames.MissingByTime != 0 || p.SilentSince != 0 {
+		if p := hears(time.Hour, one); p.Frames.OK != 5 || p.Silences != 0 || p.Frames.MissingByTime != 0 ||
+			p.SilentSince != 0 {
 			t.Errorf("%s: %+v; want 5 valid frames, no silence, none missing", strategy, p)
 		}
 

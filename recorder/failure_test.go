@@ -134,7 +134,8 @@ func TestUnreadIsCounted(t *testing.T) {
 		t.Errorf("Stop: %v, want that the log did not take all", err)
 	}
 	if got := p.Bytes.Read + p.Unread[unreadStopped]; p.Unread[unreadStopped] == 0 || got < acked || got > most {
-		t.Errorf("%d bytes sent, %d acknowledged, the books name %d: %+v, unread %v", most, acked, got, p.Bytes, p.Unread)
+		t.Errorf("%d bytes sent, %d acknowledged, the books name %d: %+v, unread %v", most, acked, got, p.Bytes,
+			p.Unread)
 	}
 }
 
@@ -325,7 +326,8 @@ func TestLeavingWhileTheLogFails(t *testing.T) {
 	var dropped uint64
 	for _, s := range past(t, dir) {
 		for _, p := range append(s.Sheet.Ports, s.Sheet.Leaving...) {
-			all.OK, all.Stored, dropped = all.OK+p.Frames.OK, all.Stored+p.Frames.Stored, dropped+p.Frames.Dropped[causeFailed]
+			all.OK, all.Stored, dropped = all.OK+p.Frames.OK, all.Stored+p.Frames.Stored,
+				dropped+p.Frames.Dropped[causeFailed]
 		}
 	}
 	fs, err := seglog.Dir(dir)

@@ -54,7 +54,8 @@ func sendTo(t *testing.T, g *Recorder, from, n uint64) {
 	defer c.Close()
 	before := portOf(g, "a").Frames.Durable
 	write(t, c, frames(from, n))
-	testenv.Until(t, 20*time.Second, "the frames are durable", func() bool { return portOf(g, "a").Frames.Durable == before+n })
+	testenv.Until(t, 20*time.Second, "the frames are durable",
+		func() bool { return portOf(g, "a").Frames.Durable == before+n })
 }
 
 // What a start lost that could not write its sheet is counted, once, by what the log has of it, and
@@ -118,7 +119,8 @@ func TestAStartThatLeavesNoSheet(t *testing.T) {
 				if s.Past != nil {
 					past = *s.Past
 				}
-				if past.LostWire.Frames != lost || past.Unreadable != (c.second == dies) || s.Verdict.Level == ledger.Good {
+				if past.LostWire.Frames != lost || past.Unreadable != (c.second == dies) ||
+					s.Verdict.Level == ledger.Good {
 					t.Errorf("start %d: %s: %s; past %+v; want %d lost", i, s.Verdict.Level, s.Verdict.Text, past, lost)
 				}
 				stop(t, g)
@@ -172,7 +174,8 @@ func TestRecordsThatWereRemovedBehindTheSheet(t *testing.T) {
 	write(t, c, of(1, 0, 10))
 	write(t, c, of(7, 0, 10))
 	stored(t, g, "a", 20)
-	testenv.Until(t, 20*time.Second, "the sheet knows of them", func() bool { _, stored := archive.Known(dir); return stored == 20 })
+	testenv.Until(t, 20*time.Second, "the sheet knows of them",
+		func() bool { _, stored := archive.Known(dir); return stored == 20 })
 	if err := os.Mkdir(filepath.Join(dir, "sheet.json.part"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +196,8 @@ func TestRecordsThatWereRemovedBehindTheSheet(t *testing.T) {
 	write(t, next, of(1, n+10, 5))
 	stored(t, g, "a", 5)
 	s := g.Sheet()
-	if f := s.Ports[0].Frames; f.Missing+f.Joined != 0 || s.Past == nil || !s.Past.Unreadable || s.Past.LostWire.Frames != 0 || s.Verdict.Level != ledger.Watch {
+	if f := s.Ports[0].Frames; f.Missing+f.Joined != 0 || s.Past == nil || !s.Past.Unreadable ||
+		s.Past.LostWire.Frames != 0 || s.Verdict.Level != ledger.Watch {
 		t.Errorf("%s: %s; %+v; past %+v", s.Verdict.Level, s.Verdict.Text, f, s.Past)
 	}
 	write(t, next, of(7, 20, 5)) // five of it are lost, or are where the others were

@@ -34,6 +34,7 @@ func TestAStopHasTheForwarderFinish(t *testing.T) {
 	testenv.Until(t, 0, "the frames are read", func() bool { return portOf(g, "a").Frames.OK == 500 })
 	s := stop(t, g)
 	if f.finished != 1 || f.at.Durable < 500 || f.at.Durable != f.at.Next-1 || s.Ports[0].Frames.Durable != 500 {
-		t.Errorf("it was called %d times, at %+v, and %d frames are durable", f.finished, f.at, s.Ports[0].Frames.Durable)
+		t.Errorf("it was called %d times, at %+v, and %d frames are durable", f.finished, f.at,
+			s.Ports[0].Frames.Durable)
 	}
 }

@@ -53,7 +53,8 @@ func TestStartOnAFullDisk(t *testing.T) {
 			t.Errorf("%s: %+v, %+v", name, s.Log, s.Verdict)
 		}
 		infos := g.Ports()
-		if p := s.Ports[1]; len(s.Ports) != 2 || len(infos) != 2 || p.State != ledger.StateWaiting || p.Why != outageNoRoom || infos[1].Why != p.Why ||
+		if p := s.Ports[1]; len(s.Ports) != 2 || len(infos) != 2 || p.State != ledger.StateWaiting ||
+			p.Why != outageNoRoom || infos[1].Why != p.Why ||
 			len(p.Outages) != 1 || p.Outages[0].To != 0 || !hasReason(s.Verdict, "not_there") {
 			t.Errorf("%s: what waits for room: %+v, %+v, %q", name, p, infos, s.Verdict.Text)
 		}
@@ -69,14 +70,16 @@ func TestStartOnAFullDisk(t *testing.T) {
 		write(t, c, frames(200, 10))
 		stored(t, g, "a", 10)
 		c.Close()
-		if p := portOf(g, "new"); p.OutageCount != 1 || p.Outages[0].From != began || !strings.HasPrefix(p.Outages[0].Cause, outageNoRoom) {
+		if p := portOf(g, "new"); p.OutageCount != 1 || p.Outages[0].From != began ||
+			!strings.HasPrefix(p.Outages[0].Cause, outageNoRoom) {
 			t.Errorf("%s: what has waited for room: %+v; want an outage since %v", name, p, began)
 		}
 		if s := stop(t, g); s.Log != nil || s.Recovered != nil || s.Ports[0].Frames.Missing != 0 {
 			t.Errorf("%s: with room: %+v, %+v, %+v", name, s.Log, s.Recovered, s.Ports[0].Frames)
 		}
 		kept := keptSheets(t, dir)
-		if last := kept[len(kept)-1]; last.End != "test" || name == "killed" != (len(kept) == 2 && kept[0].End == archive.CauseKilled) {
+		if last := kept[len(kept)-1]; last.End != "test" ||
+			name == "killed" != (len(kept) == 2 && kept[0].End == archive.CauseKilled) {
 			t.Errorf("%s: %d sheets are kept, the last one ends %q", name, len(kept), last.End)
 		}
 	}

@@ -317,7 +317,8 @@ func (r *Recorder) guestsWait() (all map[string]uint64) {
 				all = map[string]uint64{}
 			}
 			all[p.lane.cfg.ID] = waiting
-			p.log.Warn("connections wait for whoever goes on: a stop of the service loses what they hold", "connections", connections, "bytes", waiting)
+			p.log.Warn("connections wait for whoever goes on: a stop of the service loses what they hold",
+				"connections", connections, "bytes", waiting)
 		}
 	}
 	return all

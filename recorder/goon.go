@@ -28,7 +28,8 @@ func (r *Recorder) goesOn(e *archive.StartSheet) bool {
 	if r.iso == nil || r.iso.start.Since == 0 {
 		return false
 	}
-	if e != nil && e.HasNoEnd() && int64(e.Sheet.Since) == r.iso.start.Since && e.Identity == r.iso.start.Identity && hexIdentity(r.log) == e.Identity {
+	if e != nil && e.HasNoEnd() && int64(e.Sheet.Since) == r.iso.start.Since && e.Identity == r.iso.start.Identity &&
+		hexIdentity(r.log) == e.Identity {
 		return true
 	}
 	r.iso.start = isolate.Start{} // this one begins another
@@ -89,7 +90,8 @@ func (r *Recorder) goOn(e *archive.StartSheet) {
 	r.losses.known, r.losses.hubs, r.losses.last = lost.known, lost.hubs, lost.last
 	r.closeDied(died, gone, r.iso.sources())
 	if r.iso.lost {
-		r.slog.Warn("recorder restarted, and what waited in memory of a source is missing", "sources", r.iso.sources(), "began", time.Unix(0, r.since))
+		r.slog.Warn("recorder restarted, and what waited in memory of a source is missing", "sources", r.iso.sources(),
+			"began", time.Unix(0, r.since))
 		return
 	}
 	r.slog.Info("recorder restarted, 0 bytes lost", "sources", r.iso.sources(), "began", time.Unix(0, r.since))
@@ -130,7 +132,10 @@ func (r *Recorder) closeDied(e *archive.StartSheet, gone []ledger.Port, goOn []s
 	}
 	if len(e.Sheet.Ports)+len(e.Sheet.Leaving) > 0 {
 		accounts := slices.Concat(e.Sheet.Ports, e.Sheet.Leaving)
-		part := archive.StartSheet{End: outageRestarted, Part: true, Parts: r.parts + 1, Identity: e.Identity, Positions: e.Positions}
+		part := archive.StartSheet{
+			End: outageRestarted, Part: true, Parts: r.parts + 1, Identity: e.Identity,
+			Positions: e.Positions,
+		}
 		part.Sheet = ledger.NewSheet(int64(e.Sheet.At), r.since, accounts)
 		part.NumberAccounts()
 		r.parts++
@@ -151,7 +156,8 @@ func (r *Recorder) closeLeft() {
 		return
 	}
 	for _, id := range r.iso.sources() {
-		r.slog.Error("what waited in memory for the log cannot be recorded: its source waits for room on the disk", "source", id)
+		r.slog.Error("what waited in memory for the log cannot be recorded: its source waits for room on the disk",
+			"source", id)
 		r.iso.giveUp(id)
 	}
 	if r.iso.file == nil { // else a listener may be of what the file says
@@ -189,7 +195,8 @@ func CheckGoOn(cfg config.Config, s isolate.Start) error {
 	case !cfg.Isolated():
 		return errors.New("isolate has changed: that needs a stop and a start")
 	case dir != s.Dir:
-		return fmt.Errorf("log.dir has changed from %s: that needs a stop and a start, for another log begins there", s.Dir)
+		return fmt.Errorf("log.dir has changed from %s: that needs a stop and a start, for another log begins there",
+			s.Dir)
 	case formats() != s.Formats:
 		return fmt.Errorf("this program keeps what is under way in another form (%s, not %s): that needs a stop and a start", formats(), s.Formats)
 	}
@@ -216,7 +223,8 @@ func CheckGoOn(cfg config.Config, s isolate.Start) error {
 func (i *isolation) renew(section string, a, b config.Config) error {
 	err := i.link.Renew(isolate.Renewal{Reader: reading(a) != reading(b), Why: section + " has changed"})
 	if err != nil {
-		return fmt.Errorf("%s has changed: that needs another recorder, and the keeper does not listen: %w", section, err)
+		return fmt.Errorf("%s has changed: that needs another recorder, and the keeper does not listen: %w", section,
+			err)
 	}
 	return ErrRenews
 }

@@ -50,11 +50,15 @@ func TestKillLeavesNothingOfWhatGoesOn(t *testing.T) {
 				t.Fatal(err)
 			}
 			r := &Recorder{
-				cfg: config.Config{Log: config.Log{Dir: dir}}, log: log, streams: streams, slog: slog.New(slog.DiscardHandler),
+				cfg: config.Config{Log: config.Log{Dir: dir}}, log: log, streams: streams,
+				slog:   slog.New(slog.DiscardHandler),
 				places: map[string]place{}, missed: missed{},
 				iso: &isolation{left: map[string]*leftSpool{c.goesOn: {book: 1, lane: isolate.Lane{Book: 1}}}},
 			}
-			e := &archive.StartSheet{LogStored: 3, Sheet: ledger.NewSheet(1, 1, append(c.others, ledger.Port{ID: c.goesOn, Book: 1}))}
+			e := &archive.StartSheet{
+				LogStored: 3,
+				Sheet:     ledger.NewSheet(1, 1, append(c.others, ledger.Port{ID: c.goesOn, Book: 1})),
+			}
 			e.Reach(c.goesOn, []ledger.Position{{Device: 1, Epoch: 1, Last: 2}}, nil)
 			e.Sheet.Clock = &ledger.Clock{StepCount: maxSteps + 1, Steps: make([]ledger.ClockStep, maxSteps)}
 			r.clock.at(1, 0)
@@ -67,14 +71,17 @@ func TestKillLeavesNothingOfWhatGoesOn(t *testing.T) {
 			if n, _ := r.found.Gone(); n != 15 || r.found.CutBytes != 2 || len(r.found.SetAside) != 2 {
 				t.Errorf("the log had lost %+v: want what both recorders found", r.found)
 			}
-			if c := r.clock.account(); c.StepCount != maxSteps+2 || len(c.Steps) != maxSteps || c.Steps[maxSteps-1].At != 1e9 {
-				t.Errorf("the clock was set %d times, and %d are known, want those of both recorders", c.StepCount, len(c.Steps))
+			if c := r.clock.account(); c.StepCount != maxSteps+2 || len(c.Steps) != maxSteps ||
+				c.Steps[maxSteps-1].At != 1e9 {
+				t.Errorf("the clock was set %d times, and %d are known, want those of both recorders", c.StepCount,
+					len(c.Steps))
 			}
 			if s := r.inTheWay(); s == nil || s.Evicted != 7 {
 				t.Errorf("for want of room %+v, want 7 records", s)
 			}
 			if len(r.owed) != c.parts || len(r.losses.list) != 0 {
-				t.Errorf("in the history: %d parts, want %d; lost: %+v, want nothing", len(r.owed), c.parts, r.losses.list)
+				t.Errorf("in the history: %d parts, want %d; lost: %+v, want nothing", len(r.owed), c.parts,
+					r.losses.list)
 			}
 			for _, part := range r.owed {
 				for _, p := range part.Sheet.Ports {
@@ -92,5 +99,8 @@ func TestKillLeavesNothingOfWhatGoesOn(t *testing.T) {
 
 // lostAt is what a log had lost, one segment and one byte of a torn tail beside those records.
 func lostAt(from, to uint64) *ledger.Recovered {
-	return &ledger.Recovered{Missing: []ledger.MissingRecords{{From: from, To: to}}, CutBytes: 1, SetAside: []string{"x"}}
+	return &ledger.Recovered{
+		Missing: []ledger.MissingRecords{{From: from, To: to}}, CutBytes: 1,
+		SetAside: []string{"x"},
+	}
 }

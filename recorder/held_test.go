@@ -40,7 +40,8 @@ func TestFramesBehindADamagedLengthAreStored(t *testing.T) {
 	}
 	hears(good)
 	hears(good)
-	if p := l.sheet(); p.Frames.OK != 102 || p.Frames.Corrupt != 1 || p.Bytes.Resync != uint64(len(damaged)) || p.Bytes.Partial != 0 {
+	if p := l.sheet(); p.Frames.OK != 102 || p.Frames.Corrupt != 1 || p.Bytes.Resync != uint64(len(damaged)) ||
+		p.Bytes.Partial != 0 {
 		t.Errorf("%+v; want 102 frames, and one damaged", p)
 	}
 	hears(damaged)

@@ -40,11 +40,12 @@ type herald struct {
 type matter struct {
 	ledger.Reason // of the one seen last; Source and Count mean nothing
 	counts        map[bookKey]uint64
-	open          map[bookKey]*episode // of a loss by its book; of a state, and of an earlier start, by the source alone
-	over          []*episode           // ended, and not told yet
-	brief         []*episode           // ended before anybody was told
-	begin, end    time.Duration        // of the last line of that kind; 0: there was none
-	more          time.Duration
+	// of a loss by its book; of a state, and of an earlier start, by the source alone
+	open       map[bookKey]*episode
+	over       []*episode    // ended, and not told yet
+	brief      []*episode    // ended before anybody was told
+	begin, end time.Duration // of the last line of that kind; 0: there was none
+	more       time.Duration
 }
 
 // episode is one trouble of one source.
@@ -184,7 +185,8 @@ func hubsOf(ports []ledger.Port) (hubs map[bookKey]bookKey) {
 // of no more interest.
 func lossesOf(ports []ledger.Port) []ledger.Reason {
 	s := ledger.Sheet{Ports: ports}
-	return slices.DeleteFunc(s.Judge().Reasons, func(r ledger.Reason) bool { return r.Count == 0 || quietKinds[r.Kind] })
+	return slices.DeleteFunc(s.Judge().Reasons,
+		func(r ledger.Reason) bool { return r.Count == 0 || quietKinds[r.Kind] })
 }
 
 // booksOf is which book each account is of.
@@ -323,13 +325,17 @@ func (h *herald) line(what string, c *matter, of []*episode, lasted string) {
 	slices.SortFunc(of, func(a, b *episode) int {
 		return cmp.Or(cmp.Compare(b.count-b.told, a.count-a.told), strings.Compare(a.source, b.source))
 	})
-	e := notify.Event{Event: what, Trouble: c.Kind, Level: string(c.Level), Unit: c.Unit, At: time.Now(), Host: h.host, Sources: []string{}}
+	e := notify.Event{
+		Event: what, Trouble: c.Kind, Level: string(c.Level), Unit: c.Unit, At: time.Now(), Host: h.host,
+		Sources: []string{},
+	}
 	var whys []string
 	for _, p := range of {
 		if p.source != "" && !slices.Contains(e.Sources, p.source) { // two of its books may have it
 			e.Sources = append(e.Sources, p.source)
 		}
-		if w := strings.TrimPrefix(p.source+": "+p.why, ": "); p.why != "" && len(whys) < 4 && !slices.Contains(whys, w) {
+		if w := strings.TrimPrefix(p.source+": "+p.why, ": "); p.why != "" && len(whys) < 4 &&
+			!slices.Contains(whys, w) {
 			whys = append(whys, w)
 		}
 		e.Count += p.count - p.told

@@ -21,7 +21,8 @@ type heard struct {
 
 func newHeard() *heard {
 	l := &heard{}
-	l.h = newHerald(slog.New(slog.NewTextHandler(&l.said, nil)), func(e notify.Event) { l.events = append(l.events, e) })
+	l.h = newHerald(slog.New(slog.NewTextHandler(&l.said, nil)),
+		func(e notify.Event) { l.events = append(l.events, e) })
 	return l
 }
 
@@ -137,10 +138,12 @@ func TestAbsenceIsTold(t *testing.T) {
 	if got := l.look(5, nil, gone("a"), gone("b")); len(got) != 0 { // within a minute of the line before
 		t.Errorf("%q", got)
 	}
-	if got := l.look(62, nil, gone("a"), gone("b")); len(got) != 1 || !strings.Contains(got[0], `sources=a why="a: input/output error"`) {
+	if got := l.look(62, nil, gone("a"), gone("b")); len(got) != 1 ||
+		!strings.Contains(got[0], `sources=a why="a: input/output error"`) {
 		t.Errorf("%q", got)
 	}
-	if got := l.look(63, nil, lossy("a", 0), lossy("b", 0)); len(got) != 1 || !strings.Contains(got[0], `over: not there" trouble=not_there sources="a, b" lasted=1m1s`) {
+	if got := l.look(63, nil, lossy("a", 0), lossy("b", 0)); len(got) != 1 ||
+		!strings.Contains(got[0], `over: not there" trouble=not_there sources="a, b" lasted=1m1s`) {
 		t.Errorf("%q", got)
 	}
 	back := lossy("a", 0)
@@ -160,7 +163,9 @@ func TestWhatWasBriefIsNoEvent(t *testing.T) {
 	l.look(1, nil, gone("a"), lossy("b", 0))
 	l.look(2, nil, lossy("a", 0), gone("b"))
 	l.look(3, nil, lossy("a", 0), lossy("b", 0))
-	if got := l.look(62, nil, lossy("a", 0), lossy("b", 0)); len(got) != 1 || !strings.Contains(got[0], `came and went: not there" trouble=not_there sources=b why="b: input/output error" times=1`) {
+	if got := l.look(62, nil, lossy("a", 0), lossy("b", 0)); len(got) != 1 ||
+		!strings.Contains(got[0],
+			`came and went: not there" trouble=not_there sources=b why="b: input/output error" times=1`) {
 		t.Errorf("%q", got)
 	}
 	if got := l.told(); got != "begin not_there 0 [a] 0; end not_there 0 [a] 0" {
@@ -185,14 +190,16 @@ func TestLossesOfEarlierStartsAreTold(t *testing.T) {
 	past := func(s *ledger.Sheet) {
 		s.Past = &ledger.Past{Starts: 1, Damaged: ledger.Amount{Frames: 1}, Unproven: []string{"b"}, Unreadable: true}
 	}
-	if got := l.look(1, past, lossy("a", 0)); len(got) != 2 || !strings.Contains(got[0], `begins: earlier: 1 frame damaged in 1 start`) ||
+	if got := l.look(1, past, lossy("a", 0)); len(got) != 2 ||
+		!strings.Contains(got[0], `begins: earlier: 1 frame damaged in 1 start`) ||
 		!strings.Contains(got[0], "ack") || !strings.Contains(got[1], "trouble=history_unreadable") {
 		t.Errorf("%q", got)
 	}
 	if got := l.look(2, past, lossy("a", 0)); len(got) > 0 {
 		t.Errorf("%q", got)
 	}
-	if got := l.look(11, nil, lossy("a", 0)); len(got) != 2 || !strings.Contains(got[0], `over: earlier: 1 frame damaged`) {
+	if got := l.look(11, nil, lossy("a", 0)); len(got) != 2 ||
+		!strings.Contains(got[0], `over: earlier: 1 frame damaged`) {
 		t.Errorf("%q", got)
 	}
 	if got := l.told(); got != "begin earlier_starts 0 [] 0; begin history_unreadable 0 [] 0; end earlier_starts 0 [] 1; end history_unreadable 0 [] 1" {
@@ -205,7 +212,8 @@ func TestLossesOfEarlierStartsAreTold(t *testing.T) {
 func TestTroublesOfTheLogAndTheClockAreTold(t *testing.T) {
 	l := newHeard()
 	full := func(s *ledger.Sheet) { s.Log = &ledger.LogState{Full: true} }
-	if got := l.look(1, full, lossy("a", 0)); len(got) != 1 || !strings.Contains(got[0], `begins: the disk is full" trouble=disk_full do="make room: frames wait`) {
+	if got := l.look(1, full, lossy("a", 0)); len(got) != 1 ||
+		!strings.Contains(got[0], `begins: the disk is full" trouble=disk_full do="make room: frames wait`) {
 		t.Errorf("%q", got)
 	}
 	if got := l.look(2, full, lossy("a", 0)); len(got) != 0 {
@@ -216,7 +224,8 @@ func TestTroublesOfTheLogAndTheClockAreTold(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	failed := func(s *ledger.Sheet) { s.Log = &ledger.LogState{Error: "input/output error"} }
-	if got := l.look(100, failed, lossy("a", 0)); len(got) != 1 || !strings.Contains(got[0], `begins: nothing is recorded: input/output error" trouble=log_failed`) {
+	if got := l.look(100, failed, lossy("a", 0)); len(got) != 1 ||
+		!strings.Contains(got[0], `begins: nothing is recorded: input/output error" trouble=log_failed`) {
 		t.Errorf("%q", got)
 	}
 	if got := l.look(101, nil, lossy("a", 0)); len(got) != 1 || !strings.Contains(got[0], "over: nothing is recorded") {
@@ -224,17 +233,20 @@ func TestTroublesOfTheLogAndTheClockAreTold(t *testing.T) {
 	}
 	silent := lossy("a", 0)
 	silent.SilentSince = 1
-	if got := l.look(102, nil, silent); len(got) != 1 || !strings.Contains(got[0], `begins: silent" trouble=silent sources=a`) {
+	if got := l.look(102, nil, silent); len(got) != 1 ||
+		!strings.Contains(got[0], `begins: silent" trouble=silent sources=a`) {
 		t.Errorf("%q", got)
 	}
-	if got := l.look(103, nil, lossy("a", 0)); len(got) != 1 || !strings.Contains(got[0], `over: silent" trouble=silent sources=a`) {
+	if got := l.look(103, nil, lossy("a", 0)); len(got) != 1 ||
+		!strings.Contains(got[0], `over: silent" trouble=silent sources=a`) {
 		t.Errorf("%q", got)
 	}
 	on := true
 	step := func(s *ledger.Sheet) {
 		s.Clock = &ledger.Clock{Synchronised: &on, StepCount: 1, Steps: []ledger.ClockStep{{By: 1e9}}}
 	}
-	if got := l.look(104, step, lossy("a", 0)); len(got) != 1 || !strings.Contains(got[0], "begins: 1 clock step") || !strings.Contains(got[0], "by 1s") {
+	if got := l.look(104, step, lossy("a", 0)); len(got) != 1 || !strings.Contains(got[0], "begins: 1 clock step") ||
+		!strings.Contains(got[0], "by 1s") {
 		t.Errorf("%q", got)
 	}
 	l.events = nil
@@ -250,7 +262,8 @@ func TestTroublesOfTheLogAndTheClockAreTold(t *testing.T) {
 func TestDamageOfTheLogIsAStateThatIsTold(t *testing.T) {
 	damaged := func(s *ledger.Sheet) { s.LogDamage = &ledger.LogDamage{Places: 1, Records: 3} }
 	one := newHeard()
-	if got := one.look(1, damaged, lossy("a", 0)); len(got) != 1 || !strings.Contains(got[0], `begins: 3 records stored that cannot be read`) {
+	if got := one.look(1, damaged, lossy("a", 0)); len(got) != 1 ||
+		!strings.Contains(got[0], `begins: 3 records stored that cannot be read`) {
 		t.Errorf("%q", got)
 	}
 	for second := 2; second < 200; second++ {
@@ -262,7 +275,8 @@ func TestDamageOfTheLogIsAStateThatIsTold(t *testing.T) {
 	damaged(&s)
 	one.said.Reset()
 	one.h.look(&s, 200*time.Second, true)
-	if got := one.told(); got != "begin log_damaged 0 [] 0" || !strings.Contains(one.said.String(), "this is not over: 3 records stored") {
+	if got := one.told(); got != "begin log_damaged 0 [] 0" ||
+		!strings.Contains(one.said.String(), "this is not over: 3 records stored") {
 		t.Errorf("told %s, said %s", got, one.said.String())
 	}
 	two := newHeard()
@@ -319,7 +333,8 @@ func TestLossesOfTwoBooksAreTold(t *testing.T) {
 		}
 	}
 	both := func(s *ledger.Sheet) { s.Leaving = []ledger.Port{of(2, 4)} }
-	if got := strings.Join(l.look(300, both, of(3, 2)), "\n"); !strings.Contains(got, `begins: 5 frames never seen" trouble=missing_unseen sources=a`) {
+	if got := strings.Join(l.look(300, both, of(3, 2)), "\n"); !strings.Contains(got,
+		`begins: 5 frames never seen" trouble=missing_unseen sources=a`) {
 		t.Errorf("of a book that is leaving, and the next: %q", got)
 	}
 }

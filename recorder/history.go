@@ -39,20 +39,23 @@ type portReadings struct {
 
 // LogSample is the log at one moment.
 type LogSample struct {
-	First     uint64   `json:"first"`
-	Stored    uint64   `json:"stored"`
-	Durable   uint64   `json:"durable"`
-	Bytes     int64    `json:"bytes"`              // what is recorded takes
-	Ahead     int64    `json:"ahead_bytes"`        // held on the disk for what is to come
-	DiskFree  int64    `json:"disk_free_bytes"`    // -1 if it is not known
-	Room      int64    `json:"room_bytes"`         // what the log may still take of it, ahead and beside its reserve; -1 if it is not known
-	HoursLeft *float64 `json:"hours_until_full"`   // until there is no such room, at the rate of the last minute; null: the disk does not fill
-	Full      bool     `json:"full"`               // the disk is full now
-	Evicting  bool     `json:"evicting"`           // … or was, and the oldest records were removed, though they should be kept
-	Evicted   uint64   `json:"evicted"`            // how many were, since the start
-	Stalled   string   `json:"stalled,omitempty"`  // why the log waits and tries again
-	Error     string   `json:"error,omitempty"`    // the log has failed
-	Growth    float64  `json:"growth_bytes_per_s"` // of the last minute
+	First    uint64 `json:"first"`
+	Stored   uint64 `json:"stored"`
+	Durable  uint64 `json:"durable"`
+	Bytes    int64  `json:"bytes"`           // what is recorded takes
+	Ahead    int64  `json:"ahead_bytes"`     // held on the disk for what is to come
+	DiskFree int64  `json:"disk_free_bytes"` // -1 if it is not known
+	// what the log may still take of it, ahead and beside its reserve; -1 if it is not known
+	Room int64 `json:"room_bytes"`
+	// until there is no such room, at the rate of the last minute; null: the disk does not fill
+	HoursLeft *float64 `json:"hours_until_full"`
+	Full      bool     `json:"full"` // the disk is full now
+	// … or was, and the oldest records were removed, though they should be kept
+	Evicting bool    `json:"evicting"`
+	Evicted  uint64  `json:"evicted"`            // how many were, since the start
+	Stalled  string  `json:"stalled,omitempty"`  // why the log waits and tries again
+	Error    string  `json:"error,omitempty"`    // the log has failed
+	Growth   float64 `json:"growth_bytes_per_s"` // of the last minute
 }
 
 // history keeps the samples of the last minutes.
@@ -134,7 +137,8 @@ func (r *Recorder) sample(accounts []ledger.Port) {
 			b = portReadings{}
 		}
 		s.Ports = append(s.Ports, PortSample{
-			ID: id, Bytes: perSecond(at.bytes-b.bytes, took), Frames: perSecond(at.frames-b.frames, took), Latency: p.lane.turnLatency(),
+			ID: id, Bytes: perSecond(at.bytes-b.bytes, took), Frames: perSecond(at.frames-b.frames, took),
+			Latency: p.lane.turnLatency(),
 		})
 		readings[id] = at
 	}
@@ -154,7 +158,10 @@ func perSecond(n uint64, took time.Duration) float64 {
 // LogNow is the log at this moment.
 func (r *Recorder) LogNow() LogSample {
 	p := r.position()
-	s := LogSample{First: p.First, Stored: p.Stored, Durable: p.Durable, Bytes: p.Used, Ahead: p.Ahead, Full: p.Full, Evicting: p.Evicting, Evicted: p.Evicted, DiskFree: -1, Room: -1}
+	s := LogSample{
+		First: p.First, Stored: p.Stored, Durable: p.Durable, Bytes: p.Used, Ahead: p.Ahead, Full: p.Full,
+		Evicting: p.Evicting, Evicted: p.Evicted, DiskFree: -1, Room: -1,
+	}
 	if p.Err != nil {
 		s.Error = p.Err.Error()
 	}

@@ -36,7 +36,8 @@ func TestRatesAfterAClockStep(t *testing.T) {
 				return fmt.Errorf("set by %v: %w", step, err)
 			}
 			if r := s.Ports[0]; r.Bytes <= 0 || r.Bytes > 8 || s.Log.Growth < 0 {
-				return fmt.Errorf("set by %v: %+v, growth %v; want 8 bytes of a second or a little more", step, r, s.Log.Growth)
+				return fmt.Errorf("set by %v: %+v, growth %v; want 8 bytes of a second or a little more", step, r,
+					s.Log.Growth)
 			}
 			return nil
 		})
@@ -89,7 +90,8 @@ func TestDiskTooSmallIsToldAtStart(t *testing.T) {
 			return tightDisk{fs, free}, err
 		}
 		var journal bytes.Buffer
-		g, err := Start(config.Config{Log: config.Log{Dir: t.TempDir()}, API: config.API{Listen: "off"}}, slog.New(slog.NewTextHandler(&journal, nil)))
+		g, err := Start(config.Config{Log: config.Log{Dir: t.TempDir()}, API: config.API{Listen: "off"}},
+			slog.New(slog.NewTextHandler(&journal, nil)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -144,7 +146,8 @@ func TestASecondTakesOneSheet(t *testing.T) {
 	defer l.mu.Unlock()
 	first := slices.Min(slices.Collect(maps.Keys(sheets)))
 	for at, n := range sheets {
-		if at != first && at < newest.taken.UnixNano() && n != 1 { // the device may have been there for a part of the first
+		// the device may have been there for a part of the first
+		if at != first && at < newest.taken.UnixNano() && n != 1 {
 			t.Errorf("%d sheets were drawn between two samples, want one", n)
 		}
 	}

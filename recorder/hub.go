@@ -60,7 +60,9 @@ type hub struct {
 	shut    error     // why an address that is new gets no books; nil: it does
 	again   time.Time // … and when that is tried again
 
-	acked atomic.Int64 // when it was acknowledged that peers are gone, which make room for that, ns since 1970; 0: it is done
+	// when it was acknowledged that peers are gone, which make room for that, ns since 1970; 0: it
+	// is done
+	acked atomic.Int64
 }
 
 // door is where the connections of a hub come in: a listener, or a gate.
@@ -259,7 +261,8 @@ func (h *hub) seatAll(now time.Time) {
 
 // seat has a connection read, or refuses it; false: it has to wait.
 func (h *hub) seat(a *arrival, now time.Time) (done bool) {
-	if !h.p.lane.isSettled() { // it read one connection at a time until now, and a kill could take what it knows from then
+	// it read one connection at a time until now, and a kill could take what it knows from then
+	if !h.p.lane.isSettled() {
 		return false
 	}
 	if h.isBehind(a) {
@@ -521,7 +524,8 @@ func (r *Recorder) absorb(into, gone *port, since time.Time) {
 	into.lane.absorb(gone.lane)
 	into.peers = slices.DeleteFunc(slices.Clone(into.peers), func(p *port) bool { return p == gone })
 	r.places[gone.lane.cfg.ID] = place{
-		seen: withoutGaps(gone.lane.seen()), stored: withoutGaps(gone.lane.positions()), at: since.UnixNano(), why: outageNotConnected,
+		seen: withoutGaps(gone.lane.seen()), stored: withoutGaps(gone.lane.positions()), at: since.UnixNano(),
+		why: outageNotConnected,
 	}
 	r.mu.Unlock()
 	r.absorbing.Unlock()

@@ -111,7 +111,8 @@ func TestPeersAllKeepsDevicesApart(t *testing.T) {
 		s := stop(t, g)
 		for d := 1; d <= 20; d++ {
 			p := portIn(s, peer("plant", d))
-			if f := p.Frames; f.OK != 200 || f.Missing != 0 || f.Durable != 200 || p.Bytes.Resync != 0 || p.Bytes.Read != 200*tally128.Size {
+			if f := p.Frames; f.OK != 200 || f.Missing != 0 || f.Durable != 200 || p.Bytes.Resync != 0 ||
+				p.Bytes.Read != 200*tally128.Size {
 				t.Errorf("%s: device %d: %+v %+v", strategy, d, p.Bytes, p.Frames)
 			}
 		}
@@ -162,7 +163,8 @@ func TestPeersAllReconnectStorm(t *testing.T) {
 		t.Errorf("%d books, want those of the source and of 4 peers", len(s.Ports))
 	}
 	for d := 1; d <= 4; d++ {
-		if f := portIn(s, peer("plant", d)).Frames; f.OK != 2000 || f.Missing != 0 || f.Duplicate != 0 || f.Reordered != 0 {
+		if f := portIn(s, peer("plant", d)).Frames; f.OK != 2000 || f.Missing != 0 || f.Duplicate != 0 ||
+			f.Reordered != 0 {
 			t.Errorf("device %d: %+v", d, f)
 		}
 	}
@@ -170,7 +172,9 @@ func TestPeersAllReconnectStorm(t *testing.T) {
 
 // behindOne has devices come to the source plant from one address: each sends ten frames, which the
 // lane with that name stores; and go.
-func behindOne(t *testing.T, g *Recorder) (connect func(device uint32, from uint64, id string) net.Conn, gone func(id string, c net.Conn)) {
+func behindOne(t *testing.T, g *Recorder) (connect func(device uint32, from uint64, id string) net.Conn,
+	gone func(id string, c net.Conn),
+) {
 	addr := address(g, "plant")
 	connect = func(device uint32, from uint64, id string) net.Conn {
 		before := portOf(g, id).Frames.Stored
@@ -181,7 +185,8 @@ func behindOne(t *testing.T, g *Recorder) (connect func(device uint32, from uint
 	}
 	gone = func(id string, c net.Conn) {
 		c.Close()
-		testenv.Until(t, 10*time.Second, id+" is gone", func() bool { return portOf(g, id).State == ledger.StateWaiting })
+		testenv.Until(t, 10*time.Second, id+" is gone",
+			func() bool { return portOf(g, id).State == ledger.StateWaiting })
 	}
 	return connect, gone
 }
@@ -287,7 +292,8 @@ func TestMaxPeers(t *testing.T) {
 	close(quit)
 	<-looked
 	s := g.Sheet()
-	if f, read, _ := total(t, s, "plant"); len(s.Ports) != 3 || f.OK != 150 || f.Missing != 10 || f.Duplicate != 0 || read != 150*tally128.Size {
+	if f, read, _ := total(t, s, "plant"); len(s.Ports) != 3 || f.OK != 150 || f.Missing != 10 || f.Duplicate != 0 ||
+		read != 150*tally128.Size {
 		t.Errorf("%d books, %+v, %d bytes; want 3 books, 150 frames and 10 missing", len(s.Ports), f, read)
 	}
 	here := []net.Conn{dialFrom(t, 6, addr), dialFrom(t, 7, addr)}
@@ -299,7 +305,8 @@ func TestMaxPeers(t *testing.T) {
 	c := dialFrom(t, 8, addr)
 	defer c.Close()
 	write(t, c, of(8, 0, 3))
-	testenv.Until(t, 10*time.Second, "one is refused", func() bool { return portOf(g, "plant").Refused[refusedPeers] == 1 })
+	testenv.Until(t, 10*time.Second, "one is refused",
+		func() bool { return portOf(g, "plant").Refused[refusedPeers] == 1 })
 	_, _ = io.Copy(io.Discard, c) // it is ended, in order or not
 	s = stop(t, g)
 	p := portIn(s, "plant")
@@ -329,7 +336,8 @@ func TestPeersAllBoundsAddresses(t *testing.T) {
 	}
 	c := dialFrom(t, 4, addr)
 	defer c.Close()
-	testenv.Until(t, 10*time.Second, "one is refused", func() bool { return portOf(g, "plant").Refused[refusedAddresses] == 1 })
+	testenv.Until(t, 10*time.Second, "one is refused",
+		func() bool { return portOf(g, "plant").Refused[refusedAddresses] == 1 })
 	known := dialFrom(t, 1, addr)
 	defer known.Close()
 	write(t, known, of(1, 1, 1))
@@ -460,7 +468,8 @@ func TestPeersAllUnderLoadLosesNothingAcknowledged(t *testing.T) {
 	for name, end := range map[string]func(g *Recorder){
 		"stop": func(*Recorder) {},
 		"changed": func(g *Recorder) {
-			change(t, g, func(s *config.Source) { s.TCP = &config.Net{Listen: "127.0.0.1:0", Peers: config.PeersNewest} })
+			change(t, g,
+				func(s *config.Source) { s.TCP = &config.Net{Listen: "127.0.0.1:0", Peers: config.PeersNewest} })
 		},
 		"taken out": func(g *Recorder) {
 			next := g.cfg
@@ -535,7 +544,8 @@ func TestPeersAllHalfOpen(t *testing.T) {
 		listed = append(listed, p.ID+" "+p.State+" "+p.Device)
 	}
 	want := []string{
-		"plant open ", peer("plant", 1) + " open " + old.LocalAddr().String(), peer("plant", 1) + "/2 open " + c.LocalAddr().String(),
+		"plant open ", peer("plant", 1) + " open " + old.LocalAddr().String(),
+		peer("plant", 1) + "/2 open " + c.LocalAddr().String(),
 	}
 	if !slices.Equal(listed, want) {
 		t.Errorf("ports are %q, want %q", listed, want)
@@ -543,7 +553,8 @@ func TestPeersAllHalfOpen(t *testing.T) {
 	c.Close()
 	old.Close()
 	testenv.Until(t, 10*time.Second, "both are gone", func() bool {
-		return portOf(g, peer("plant", 1)).State == ledger.StateWaiting && portOf(g, peer("plant", 1)+"/2").State == ledger.StateWaiting
+		return portOf(g, peer("plant", 1)).State == ledger.StateWaiting &&
+			portOf(g, peer("plant", 1)+"/2").State == ledger.StateWaiting
 	})
 	c = dialFrom(t, 1, addr)
 	defer c.Close()

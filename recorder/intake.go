@@ -36,11 +36,13 @@ type intake struct {
 	steady  func() time.Duration // a clock that nobody sets
 	came    uint64               // frames, valid or damaged, that the rhythm does not know yet
 	longest uint64               // frame of the framing, in bytes
-	offset  uint64               // of the next byte to be classified, in what this lane has read: 0 again at each start, and where a reload makes the source another lane
-	framed  uint64               // offset behind the frames that the rhythm knows
-	spooled bool                 // offset counts on the wire, also over starts
-	junk    []byte               // the last bytes classified, in no frame, and not in quarantine yet …
-	junkAt  uint64               // … and the offset of the first
+	// of the next byte to be classified, in what this lane has read: 0 again at each start, and
+	// where a reload makes the source another lane
+	offset  uint64
+	framed  uint64 // offset behind the frames that the rhythm knows
+	spooled bool   // offset counts on the wire, also over starts
+	junk    []byte // the last bytes classified, in no frame, and not in quarantine yet …
+	junkAt  uint64 // … and the offset of the first
 }
 
 // maxJunk is how many bytes a record of the quarantine has, but where the decoder gives up more at
@@ -57,7 +59,8 @@ func newIntake(cfg config.Source, out *outlet, waste uint32) (intake, error) {
 		size = f.FixedSize()
 	}
 	in := intake{
-		source: cfg.ID, dec: dec, messages: cfg.UDP != nil, book: ledger.NewBook(size), out: out, wasteStream: waste, steady: stopwatch(),
+		source: cfg.ID, dec: dec, messages: cfg.UDP != nil, book: ledger.NewBook(size), out: out, wasteStream: waste,
+		steady: stopwatch(),
 	}
 	var r ledger.Rhythm
 	r.Interval, r.Tolerance, r.Silence = cfg.Rhythm()
@@ -159,7 +162,8 @@ func (in *intake) leave(view []byte) half {
 
 // restore makes the decoder go on where another of its framing was.
 func (in *intake) restore(h half) {
-	if d, ok := in.dec.(frame.Stateful); ok && h.state != nil && d.Restore(h.state) == nil && h.asked { // with other settings it may begin anew
+	// with other settings it may begin anew
+	if d, ok := in.dec.(frame.Stateful); ok && h.state != nil && d.Restore(h.state) == nil && h.asked {
 		in.book.AnswerDue(in.steady())
 	}
 }
@@ -324,7 +328,8 @@ func (in *intake) bury() {
 	if n == 0 {
 		return
 	}
-	in.out.quarantine(in.wasteStream, in.now, in.onWire(int(in.offset-in.junkAt)), archive.Quarantined(in.junkAt, in.junk), n)
+	in.out.quarantine(in.wasteStream, in.now, in.onWire(int(in.offset-in.junkAt)),
+		archive.Quarantined(in.junkAt, in.junk), n)
 	if in.junk = in.junk[:0]; cap(in.junk) > 2*maxJunk {
 		in.junk = nil
 	}

@@ -35,7 +35,9 @@ type isolation struct {
 	over     chan struct{} // … and the reader, too: nothing more comes. It stays open where the reader is not known
 	yields   chan struct{} // closed once another recorder is to go on
 	stopping chan struct{} // closed once the recording stops: then what the log does not take in time is given up
-	outlives chan struct{} // nil, or closed once what is on the shelf would not outlive the keeper any more; told guards it
+	// nil, or closed once what is on the shelf would not outlive the keeper any more; told guards
+	// it
+	outlives chan struct{}
 
 	read  isolate.Reading       // of the reader that is there
 	start isolate.Start         // of which this process is to go on; zero: it begins one
@@ -45,8 +47,12 @@ type isolation struct {
 	connections leftConnections
 	gated       map[string]config.Source // sources that had a gate, as they were recorded
 	between     []config.Source          // … since what waits in spools of the same name was read
-	ends        map[string]bool          // sources with peers that are played to their ends before that: nobody connects to them any more
-	file        []config.Source          // what the configuration says, where spools of other sources have to be played first; nil: nothing else
+	// sources with peers that are played to their ends before that: nobody connects to them any
+	// more
+	ends map[string]bool
+	// what the configuration says, where spools of other sources have to be played first; nil:
+	// nothing else
+	file []config.Source
 
 	mu      sync.Mutex
 	remotes []*remote
@@ -113,9 +119,11 @@ func StartIsolated(cfg config.Config, logger *slog.Logger, link *isolate.Link) (
 // isolated takes in what is on the shelf, and puts there what a first recorder brings.
 func isolated(link *isolate.Link, cfg config.Config, log *slog.Logger) (*isolation, error) {
 	i := &isolation{
-		link: link, log: log, alone: time.NewTimer(0), gone: make(chan struct{}), over: make(chan struct{}), yields: make(chan struct{}),
+		link: link, log: log, alone: time.NewTimer(0), gone: make(chan struct{}), over: make(chan struct{}),
+		yields:   make(chan struct{}),
 		stopping: make(chan struct{}),
-		left:     map[string]*leftSpool{}, ports: map[string]isolate.Port{}, gates: map[string]*gate{}, seating: map[string]*seat{},
+		left:     map[string]*leftSpool{}, ports: map[string]isolate.Port{}, gates: map[string]*gate{},
+		seating:     map[string]*seat{},
 		gated:       map[string]config.Source{},
 		connections: leftConnections{listeners: map[string]leftConnection{}, laned: map[string]bool{}},
 	}
@@ -229,7 +237,8 @@ func (i *isolation) tell(source string, e isolate.Entry) {
 		if r.lane.cfg.ID == source {
 			r.lane.describe(p)
 			if p.Refused {
-				r.lane.outage(time.Now().UnixNano(), "the reader cannot take it, and a restart of Tallywheel is needed: "+p.Why)
+				r.lane.outage(time.Now().UnixNano(),
+					"the reader cannot take it, and a restart of Tallywheel is needed: "+p.Why)
 			}
 		}
 	}

@@ -20,7 +20,10 @@ func TestDeadConnectionsAreNoticed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer device.Close()
-	for name, o := range map[string]opener{"listen": listening, "dial": &dialOpener{device.Addr().String(), sockets.AnswersWithin}} {
+	for name, o := range map[string]opener{
+		"listen": listening,
+		"dial":   &dialOpener{device.Addr().String(), sockets.AnswersWithin},
+	} {
 		d, err := o.open(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -33,7 +36,8 @@ func TestDeadConnectionsAreNoticed(t *testing.T) {
 			return n
 		}
 		on := option(syscall.SOL_SOCKET, syscall.SO_KEEPALIVE)
-		idle, interval := option(syscall.IPPROTO_TCP, syscall.TCP_KEEPIDLE), option(syscall.IPPROTO_TCP, syscall.TCP_KEEPINTVL)
+		idle, interval := option(syscall.IPPROTO_TCP, syscall.TCP_KEEPIDLE),
+			option(syscall.IPPROTO_TCP, syscall.TCP_KEEPINTVL)
 		if count := option(syscall.IPPROTO_TCP, syscall.TCP_KEEPCNT); on == 0 || idle+interval*count != 25 {
 			t.Errorf("%s: keep-alive %d, after %d s %d times each %d s", name, on, idle, count, interval)
 		}

@@ -37,7 +37,10 @@ func (r *Recorder) lookAtHistory(must bool) {
 		return
 	}
 	r.lookedAt = now
-	was := archive.StartSheet{Identity: hexIdentity(r.log), History: r.marked, Sheet: ledger.Sheet{At: ledger.Time(now.UnixNano())}}
+	was := archive.StartSheet{
+		Identity: hexIdentity(r.log), History: r.marked,
+		Sheet: ledger.Sheet{At: ledger.Time(now.UnixNano())},
+	}
 	gone := was.HistoryGone(r.cfg.Log.Dir)
 	if gone == nil {
 		return

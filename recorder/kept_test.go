@@ -50,7 +50,8 @@ func TestHistoryThatIsCutWhileTheRecorderRuns(t *testing.T) {
 			}
 			isHarm := name != "nothing"
 			if isHarm {
-				testenv.Until(t, 20*time.Second, "it is told", func() bool { return hasReason(g.Sheet().Verdict, kind) })
+				testenv.Until(t, 20*time.Second, "it is told",
+					func() bool { return hasReason(g.Sheet().Verdict, kind) })
 			}
 			// A source that leaves has a line of its own, which must not hide anything.
 			reloaded(t, g, tcp("b"))

@@ -93,7 +93,8 @@ func TestOverflowPolicies(t *testing.T) {
 		}
 		f := balanced(t, l)
 		if f.InFlight < c.least || f.InFlight > c.most || f.Dropped[c.cause] != sent-f.InFlight {
-			t.Errorf("%s: %d of %d held, dropped %v; want %d to %d held", c.overflow, f.InFlight, sent, f.Dropped, c.least, c.most)
+			t.Errorf("%s: %d of %d held, dropped %v; want %d to %d held", c.overflow, f.InFlight, sent, f.Dropped,
+				c.least, c.most)
 		}
 		log.err = nil
 		l.settle(seglog.Commit{}, 2) // the log has room again: the backlog goes in, in order
@@ -144,7 +145,8 @@ func TestLanesOfASourceKeepTheOrder(t *testing.T) {
 			log.err = nil
 			lanes[2].Arrived(frames(6, 1), tally128.Size, 2) // before anybody has told the others
 			lanes[2].settle(seglog.Commit{}, 2)
-			if f := balanced(t, lanes[2]); f.InFlight != 4 || len(log.kept) != 0 || lanes[2].isSettled() || lanes[1].isSettled() {
+			if f := balanced(t, lanes[2]); f.InFlight != 4 || len(log.kept) != 0 || lanes[2].isSettled() ||
+				lanes[1].isSettled() {
 				t.Errorf("the last lane has %+v, the log %v", f, log.kept)
 			}
 			for _, l := range lanes {
@@ -217,10 +219,15 @@ func TestThePageKnowsTheCauses(t *testing.T) {
 		t.Fatal(err)
 	}
 	known := regexp.MustCompile(`(?m)^  \[/\^(dropped: [^/]+)/`).FindAllSubmatch(page, -1)
-	for _, cause := range []string{causeOldest, causeNewest, causeDiskFull, causeFailed, causeStalled, causeTooLarge, causeStopped, causeSpillFull, causeSpillSlow, causeSpillFailed} {
+	for _, cause := range []string{
+		causeOldest, causeNewest, causeDiskFull, causeFailed, causeStalled, causeTooLarge,
+		causeStopped, causeSpillFull, causeSpillSlow, causeSpillFailed,
+	} {
 		p := ledger.Port{ID: "a", Frames: ledger.Frames{Dropped: map[string]uint64{cause: 1}}}
 		losses := (&ledger.Sheet{Ports: []ledger.Port{p}}).Losses()
-		if len(losses) != 1 || !slices.ContainsFunc(known, func(like [][]byte) bool { return strings.HasPrefix(losses[0].Cause, string(like[1])) }) {
+		if len(losses) != 1 ||
+			!slices.ContainsFunc(known,
+				func(like [][]byte) bool { return strings.HasPrefix(losses[0].Cause, string(like[1])) }) {
 			t.Errorf("%s: %+v has no meaning on the page, which knows %q", cause, losses, known)
 		}
 	}
@@ -332,7 +339,10 @@ func TestQuarantineGathersBytes(t *testing.T) {
 		} else {
 			f.Max = 0
 		}
-		l, err := newLane(config.Source{ID: "a", Serial: &config.Serial{Port: "x"}, Frame: f, Overflow: config.OverflowBlock, Buffer: 64 << 10}, nil, 1, 2)
+		l, err := newLane(config.Source{
+			ID: "a", Serial: &config.Serial{Port: "x"}, Frame: f,
+			Overflow: config.OverflowBlock, Buffer: 64 << 10,
+		}, nil, 1, 2)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -351,7 +361,8 @@ func TestQuarantineGathersBytes(t *testing.T) {
 				t.Errorf("%s: a record of byte %d says that it is of byte %d", kind, len(all)-len(r)+8, at)
 			}
 		}
-		if want := b[:junk]; !bytes.Equal(all, want) || len(log.waste) > 2*junk/maxJunk || log.frames != 1 || log.order[len(log.order)-1] != 1 {
+		if want := b[:junk]; !bytes.Equal(all, want) || len(log.waste) > 2*junk/maxJunk || log.frames != 1 ||
+			log.order[len(log.order)-1] != 1 {
 			t.Errorf("%s: %d bytes in %d records, %d frames, in the order %v; want %d bytes in a few records, then one frame",
 				kind, len(all), len(log.waste), log.frames, log.order[max(0, len(log.order)-5):], junk)
 		}
@@ -369,7 +380,10 @@ func (c *countingLog) TryAppendAt(uint32, int64, uint64, []byte) (uint64, error)
 // A frame on its way from the ring to the log and back costs no memory.
 func TestFramesCostNoMemory(t *testing.T) {
 	log := &countingLog{}
-	cfg := config.Source{ID: "a", Serial: &config.Serial{Port: "x"}, Frame: config.Frame{Kind: "tally128"}, Overflow: config.OverflowBlock, Buffer: 64 << 10}
+	cfg := config.Source{
+		ID: "a", Serial: &config.Serial{Port: "x"}, Frame: config.Frame{Kind: "tally128"},
+		Overflow: config.OverflowBlock, Buffer: 64 << 10,
+	}
 	l, err := newLane(cfg, log, 1, 0)
 	if err != nil {
 		t.Fatal(err)

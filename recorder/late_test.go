@@ -76,7 +76,8 @@ func TestLateFramesFillGapsOfBefore(t *testing.T) {
 			}
 			feed(t, g, late...)
 			s := g.Sheet()
-			if f := s.Ports[0].Frames; onWire(s) != 0 || s.Verdict.Level == ledger.Bad || f.Restarts != 0 || len(s.Ports[0].Unbalanced) > 0 {
+			if f := s.Ports[0].Frames; onWire(s) != 0 || s.Verdict.Level == ledger.Bad || f.Restarts != 0 ||
+				len(s.Ports[0].Unbalanced) > 0 {
 				t.Errorf("%s; past %+v; %+v", s.Verdict.Text, s.Past, f)
 			}
 			stop(t, g)

@@ -26,7 +26,10 @@ func (h *herald) open(began int64) (all []archive.Trouble) {
 		})
 		for _, e := range of {
 			if e.begun || e.old {
-				t := archive.Trouble{Kind: c.Kind, Level: c.Level, What: c.What, Source: e.source, Since: ledger.Time(began + int64(e.since))}
+				t := archive.Trouble{
+					Kind: c.Kind, Level: c.Level, What: c.What, Source: e.source,
+					Since: ledger.Time(began + int64(e.since)),
+				}
 				if e.count > 0 {
 					t.Count, t.Unit, t.Last = e.count-e.from, c.Unit, ledger.Time(began+int64(e.last))
 				}

@@ -35,12 +35,14 @@ func TestTroublesGoOnInTheNextStart(t *testing.T) {
 	killed := one.h.open(day)
 	one.events = nil
 	one.said.Reset()
-	last := ledger.NewSheet(1, 1, []ledger.Port{lossy("a", 0), lossy("b", 0), lossy("c", 0), lossy("d", 4), lossy("e", 1)})
+	last := ledger.NewSheet(1, 1,
+		[]ledger.Port{lossy("a", 0), lossy("b", 0), lossy("c", 0), lossy("d", 4), lossy("e", 1)})
 	one.h.look(&last, 113*time.Second, true)
 	if got := one.told(); got != "begin missing_unseen 1 [e] 0; end missing_unseen 5 [d e] 2" {
 		t.Errorf("told at the end: %s", got)
 	}
-	if said := one.said.String(); !strings.Contains(said, `"the recorder stops, and this is not over: not there" trouble=not_there sources="a, b"`) {
+	if said := one.said.String(); !strings.Contains(said,
+		`"the recorder stops, and this is not over: not there" trouble=not_there sources="a, b"`) {
 		t.Errorf("said at the end: %s", said)
 	}
 	const again = "begin not_there 0 [a] 0; end not_there 0 [b] 900; begin silent 0 [c] 0"
@@ -54,7 +56,8 @@ func TestTroublesGoOnInTheNextStart(t *testing.T) {
 		brief := newHeard() // stopped before it could look
 		brief.h.adopt(c.left, day+int64(500*time.Second))
 		brief.h.look(&last, time.Second/2, true)
-		if got := strings.TrimPrefix(brief.told(), "end missing_unseen 4 [d] 2"); strings.Contains(got, "not_there") || len(brief.h.open(0)) != 3 {
+		if got := strings.TrimPrefix(brief.told(), "end missing_unseen 4 [d] 2"); strings.Contains(got, "not_there") ||
+			len(brief.h.open(0)) != 3 {
 			t.Errorf("%s: a brief start tells %s and leaves %+v", how, got, brief.h.open(0))
 		}
 		two := newHeard()
@@ -195,7 +198,8 @@ func TestEndIsToldByTheNextStart(t *testing.T) {
 		g = start(t, dir, n.notified, tcp("b"))
 		told("end not_there a")
 		stop(t, g)
-		if b, err := os.ReadFile(filepath.Join(dir, "sheet.json")); err != nil || strings.Contains(string(b), `"unsent"`) {
+		if b, err := os.ReadFile(filepath.Join(dir, "sheet.json")); err != nil ||
+			strings.Contains(string(b), `"unsent"`) {
 			t.Errorf("all is delivered, and the sheet has %s, %v", b, err)
 		}
 		for _, k := range keptSheets(t, dir) {

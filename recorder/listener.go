@@ -302,7 +302,8 @@ type untaken struct {
 }
 
 func (u *untaken) Error() string {
-	return fmt.Sprintf("%d connections could not be taken: %v; allow more descriptors (LimitNOFILE, ulimit -n)", u.connections, u.err)
+	return fmt.Sprintf("%d connections could not be taken: %v; allow more descriptors (LimitNOFILE, ulimit -n)",
+		u.connections, u.err)
 }
 
 func (u *untaken) Unwrap() error { return u.err }

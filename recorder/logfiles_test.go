@@ -25,7 +25,11 @@ import (
 var engines = []struct {
 	name string
 	cfg  config.Log
-}{{"std", config.Log{}}, {"uring", config.Log{Engine: "uring"}}, {"uring-linked", config.Log{Engine: "uring", Linked: true}}}
+}{
+	{"std", config.Log{}},
+	{"uring", config.Log{Engine: "uring"}},
+	{"uring-linked", config.Log{Engine: "uring", Linked: true}},
+}
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
@@ -40,7 +44,10 @@ func TestLogOnEveryEngine(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				l, err := seglog.Open(seglog.Config{FS: fs, SegmentBytes: 64 << 10, Sync: seglog.SyncAlways, Chain: c.Linked})
+				l, err := seglog.Open(seglog.Config{
+					FS: fs, SegmentBytes: 64 << 10, Sync: seglog.SyncAlways,
+					Chain: c.Linked,
+				})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -129,7 +129,9 @@ func (w *lossWatch) compare(there map[bookKey]ledger.Time, sheets ...*ledger.She
 	for _, k := range keys {
 		at := sheets[0].At
 		if last := there[k.in()]; k.loss.Source == "" || last > w.last[k.in()] {
-			at = last // the book knows the moment; it may lie before the last sheet, whose accounts are older than its time
+			// the book knows the moment; it may lie before the last sheet, whose accounts are older
+			// than its time
+			at = last
 		}
 		if before := w.known[k]; k.loss.Where == whereLate {
 			w.came(k.loss.Source, now[k]-min(before, now[k]))
@@ -142,7 +144,8 @@ func (w *lossWatch) compare(there map[bookKey]ledger.Time, sheets ...*ledger.She
 	}
 	for k, before := range w.known {
 		_, open := there[k.in()]
-		if open && now[k] == 0 && k.loss.Where != whereLate { // else the book is closed, and what it had lost stays lost
+		// else the book is closed, and what it had lost stays lost
+		if open && now[k] == 0 && k.loss.Where != whereLate {
 			w.takeBack(k.loss, before)
 		}
 	}
@@ -261,7 +264,8 @@ func lossesLeft(e *archive.StartSheet) *lossWatch {
 	if e.HasList() { // else all is to be listed
 		w.late, w.last = maps.Clone(e.Late), map[bookKey]ledger.Time{}
 		_, w.known = keysOf(&e.Sheet, &ledger.Sheet{Ports: e.Sheet.Leaving})
-		w.hubs = hubsOf(slices.Concat(e.Sheet.Ports, e.Sheet.Leaving)) // a recorder that goes on has other books of those
+		// a recorder that goes on has other books of those
+		w.hubs = hubsOf(slices.Concat(e.Sheet.Ports, e.Sheet.Leaving))
 		for _, p := range slices.Concat(e.Sheet.Ports, e.Sheet.Leaving) {
 			w.last[bookKey{p.ID, p.Book}] = p.LastLoss
 		}

@@ -19,7 +19,8 @@ import (
 // told is the list, the oldest entry first.
 func told(w *lossWatch) (all []string) {
 	for _, l := range w.list {
-		all = append(all, fmt.Sprintf("%s %s %d %s %s %d-%d", l.Source, l.Where, l.N, l.Unit, l.Cause, l.From/1e9, l.To/1e9))
+		all = append(all, fmt.Sprintf("%s %s %d %s %s %d-%d", l.Source, l.Where, l.N, l.Unit, l.Cause, l.From/1e9,
+			l.To/1e9))
 	}
 	return all
 }
@@ -53,7 +54,11 @@ func TestLossesAreToldOnce(t *testing.T) {
 		{"more of it", 12, []ledger.Port{account("a", 300, 5, 12)}, "[a wire 5 frame never seen 10-12]"},
 		{"one came late", 13, []ledger.Port{account("a", 400, 4, 12)}, "[a wire 4 frame never seen 10-12]"},
 		{"two more did", 14, []ledger.Port{account("a", 500, 2, 12)}, "[a wire 2 frame never seen 10-12]"},
-		{"another cause", 20, []ledger.Port{dropped}, "[a wire 2 frame never seen 10-12 a here 4 frame dropped: disk full 19-19]"},
+		{
+			"another cause", 20,
+			[]ledger.Port{dropped},
+			"[a wire 2 frame never seen 10-12 a here 4 frame dropped: disk full 19-19]",
+		},
 		{
 			"new books", 30,
 			[]ledger.Port{anew},
@@ -82,9 +87,18 @@ func TestLossesHaveTheTimeOfTheBook(t *testing.T) {
 		want  string
 	}{
 		{20, []ledger.Port{account("a", 100, 0, 0)}, "[]"},
-		{40, []ledger.Port{account("a", 200, 3, 19)}, "[a wire 3 frame never seen 19-19]"}, // between the account and second 20
-		{60, []ledger.Port{account("a", 300, 4, 61)}, "[a wire 3 frame never seen 19-19 a wire 1 frame never seen 61-61]"},
-		{80, []ledger.Port{account("a", 400, 6, 61)}, "[a wire 3 frame never seen 19-19 a wire 1 frame never seen 61-61 a wire 2 frame never seen 80-80]"},
+		// between the account and second 20
+		{40, []ledger.Port{account("a", 200, 3, 19)}, "[a wire 3 frame never seen 19-19]"},
+		{
+			60,
+			[]ledger.Port{account("a", 300, 4, 61)},
+			"[a wire 3 frame never seen 19-19 a wire 1 frame never seen 61-61]",
+		},
+		{
+			80,
+			[]ledger.Port{account("a", 400, 6, 61)},
+			"[a wire 3 frame never seen 19-19 a wire 1 frame never seen 61-61 a wire 2 frame never seen 80-80]",
+		},
 	} {
 		w.look(ledger.Sheet{At: ledger.Time(step.at * 1e9), Ports: step.ports})
 		if got := fmt.Sprint(told(&w)); got != step.want {
@@ -140,7 +154,10 @@ func booked(id string, book, unseen uint64, at int64) ledger.Port {
 func farApart(n int) *lossWatch {
 	var w lossWatch
 	for i := range int64(n) {
-		w.look(ledger.Sheet{At: ledger.Time(100 * (i + 1) * 1e9), Ports: []ledger.Port{account("a", 1, uint64(i+1), 100*(i+1)-1)}})
+		w.look(ledger.Sheet{
+			At:    ledger.Time(100 * (i + 1) * 1e9),
+			Ports: []ledger.Port{account("a", 1, uint64(i+1), 100*(i+1)-1)},
+		})
 	}
 	return &w
 }
@@ -150,7 +167,10 @@ func farApart(n int) *lossWatch {
 func TestLossesOfBooksThatLeave(t *testing.T) {
 	var w lossWatch
 	w.look(ledger.Sheet{At: 20e9, Ports: []ledger.Port{booked("a", 1, 3, 19), booked("b", 2, 1, 18)}})
-	w.look(ledger.Sheet{At: 30e9, Ports: []ledger.Port{booked("a", 3, 1, 29), booked("b", 2, 1, 18)}, Leaving: []ledger.Port{booked("a", 1, 5, 26)}})
+	w.look(ledger.Sheet{
+		At: 30e9, Ports: []ledger.Port{booked("a", 3, 1, 29), booked("b", 2, 1, 18)},
+		Leaving: []ledger.Port{booked("a", 1, 5, 26)},
+	})
 	w.close(ledger.Sheet{At: 40e9, Ports: []ledger.Port{booked("a", 1, 9, 39)}})
 	w.look(ledger.Sheet{At: 50e9, Ports: []ledger.Port{booked("a", 3, 1, 29), booked("b", 2, 1, 18)}})
 	want := "[a wire 3 frame never seen 19-19 b wire 1 frame never seen 18-18 a wire 1 frame never seen 29-29 " +
@@ -210,13 +230,17 @@ func TestLossesOfEarlierStarts(t *testing.T) {
 	if err != nil || !bytes.Contains(b, []byte(`,"losses":[`)) {
 		t.Fatalf("%v; the history has no list of losses: %s", err, b)
 	}
-	if err := os.WriteFile(history, regexp.MustCompile(`,"(losses|books)":\[[^\]]*\]`).ReplaceAll(b, nil), 0o600); err != nil {
+	if err := os.WriteFile(history, regexp.MustCompile(`,"(losses|books)":\[[^\]]*\]`).ReplaceAll(b, nil),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
 		dir  string
 		want uint64
-	}{"stopped": {dir, 14}, "killed": {killed, 7}, "killed, and its sheet is old": {late, 14}, "without a list": {unlisted, 14}} {
+	}{
+		"stopped": {dir, 14}, "killed": {killed, 7}, "killed, and its sheet is old": {late, 14},
+		"without a list": {unlisted, 14},
+	} {
 		for n := range 3 {
 			g := start(t, c.dir, nil, tcp("a"))
 			all, more, err := g.Losses("a")

@@ -94,7 +94,8 @@ func (r *Recorder) lanesOfMissed(source config.Source) (lanes []*lane) {
 		cfg.ID = name
 		l, err := r.lane(cfg)
 		if err != nil {
-			r.slog.Warn("a peer that was there before has no books until it comes, and is not missed", "peer", name, "error", err)
+			r.slog.Warn("a peer that was there before has no books until it comes, and is not missed", "peer", name,
+				"error", err)
 			continue
 		}
 		lanes = append(lanes, l)

@@ -37,8 +37,12 @@ func TestModbusThroughAnAdapter(t *testing.T) {
 			t.Fatal(err)
 		}
 		g := start(t, dir, func(c *config.Config) { c.Read.Strategy = strategy },
-			config.Source{ID: "m", Serial: &config.Serial{Port: port.Link, Baud: 19200}, Frame: config.Frame{Kind: "modbus"}})
-		testenv.Until(t, 10*time.Second, "the port is open", func() bool { return portOf(g, "m").State == ledger.StateOpen })
+			config.Source{
+				ID: "m", Serial: &config.Serial{Port: port.Link, Baud: 19200},
+				Frame: config.Frame{Kind: "modbus"},
+			})
+		testenv.Until(t, 10*time.Second, "the port is open",
+			func() bool { return portOf(g, "m").State == ledger.StateOpen })
 		for i := range uint64(10) {
 			write(t, port, append(request[:len(request):len(request)], answer...))
 			stored(t, g, "m", 4*i+2)
@@ -75,8 +79,12 @@ func TestCutModbusFrameIsGivenUp(t *testing.T) {
 			t.Fatal(err)
 		}
 		g := start(t, dir, func(c *config.Config) { c.Read.Strategy = strategy },
-			config.Source{ID: "m", Serial: &config.Serial{Port: port.Link, Baud: 19200}, Frame: config.Frame{Kind: "modbus"}})
-		testenv.Until(t, 10*time.Second, "the port is open", func() bool { return portOf(g, "m").State == ledger.StateOpen })
+			config.Source{
+				ID: "m", Serial: &config.Serial{Port: port.Link, Baud: 19200},
+				Frame: config.Frame{Kind: "modbus"},
+			})
+		testenv.Until(t, 10*time.Second, "the port is open",
+			func() bool { return portOf(g, "m").State == ledger.StateOpen })
 		write(t, port, []byte{1, 3, 4, 0, 9})
 		testenv.Until(t, time.Minute, strategy+": the frame is given up", func() bool {
 			p := portOf(g, "m")
@@ -104,9 +112,13 @@ func TestUnansweredRequests(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		source := config.Source{ID: "m", Serial: &config.Serial{Port: port.Link, Baud: 19200}, Frame: config.Frame{Kind: "modbus"}}
+		source := config.Source{
+			ID: "m", Serial: &config.Serial{Port: port.Link, Baud: 19200},
+			Frame: config.Frame{Kind: "modbus"},
+		}
 		g := start(t, dir, func(c *config.Config) { c.Read.Strategy = strategy }, source)
-		testenv.Until(t, 10*time.Second, "the port is open", func() bool { return portOf(g, "m").State == ledger.StateOpen })
+		testenv.Until(t, 10*time.Second, "the port is open",
+			func() bool { return portOf(g, "m").State == ledger.StateOpen })
 		sent := uint64(0)
 		send := func(frames ...[]byte) ledger.Frames {
 			for _, f := range frames {
@@ -142,15 +154,19 @@ func TestUnansweredRequests(t *testing.T) {
 			t.Fatal(err)
 		}
 		sent = 0
-		testenv.Until(t, 10*time.Second, "the port is open", func() bool { return portOf(g, "m").State == ledger.StateOpen })
+		testenv.Until(t, 10*time.Second, "the port is open",
+			func() bool { return portOf(g, "m").State == ledger.StateOpen })
 		want("asked before the reload", send(request), 1, 0, 1)
 		want("and answered", send(answer), 1, 1, 1)
 		send(request)
-		if err := g.Reload(func() config.Config { c := g.Config(); c.Sources[0].SilentAfter = 2 * time.Hour; return c }()); err != nil {
+		c := g.Config()
+		c.Sources[0].SilentAfter = 2 * time.Hour
+		if err := g.Reload(c); err != nil {
 			t.Fatal(err)
 		}
 		sent = 0
-		testenv.Until(t, 10*time.Second, "the port is open", func() bool { return portOf(g, "m").State == ledger.StateOpen })
+		testenv.Until(t, 10*time.Second, "the port is open",
+			func() bool { return portOf(g, "m").State == ledger.StateOpen })
 		later(g, 5*time.Second)
 		want("asked before the reload, and no more", portOf(g, "m").Frames, 0, 0, 1)
 		stop(t, g)
@@ -162,7 +178,8 @@ func TestUnansweredRequests(t *testing.T) {
 // after all.
 func TestWatcherHearsOfNoAnswer(t *testing.T) {
 	l, err := newLane(config.Source{
-		ID: "m", Serial: &config.Serial{Port: "x"}, Frame: config.Frame{Kind: "modbus"}, Overflow: config.OverflowBlock, Buffer: 64 << 10,
+		ID: "m", Serial: &config.Serial{Port: "x"}, Frame: config.Frame{Kind: "modbus"}, Overflow: config.OverflowBlock,
+		Buffer: 64 << 10,
 	}, &stubLog{}, 1, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -207,7 +224,8 @@ func (d *losing) kernel() *ledger.Kernel {
 // What the kernel lost may have been the answer: a request before that is not called unanswered.
 func TestUnansweredWhereTheKernelLost(t *testing.T) {
 	l, err := newLane(config.Source{
-		ID: "m", Serial: &config.Serial{Port: "x"}, Frame: config.Frame{Kind: "modbus"}, Overflow: config.OverflowBlock, Buffer: 64 << 10,
+		ID: "m", Serial: &config.Serial{Port: "x"}, Frame: config.Frame{Kind: "modbus"}, Overflow: config.OverflowBlock,
+		Buffer: 64 << 10,
 	}, &stubLog{}, 1, 0)
 	if err != nil {
 		t.Fatal(err)

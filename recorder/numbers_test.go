@@ -182,7 +182,8 @@ func TestLongPauseIsAnOutage(t *testing.T) {
 				t.Errorf("%+v; want 50 never seen", f)
 			}
 			for _, p := range g.Sheet().Ports {
-				if len(p.Outages) == 0 || !strings.HasPrefix(p.Outages[0].Cause, outageNotRunning) || p.Outages[0].From != s.Sheet.At {
+				if len(p.Outages) == 0 || !strings.HasPrefix(p.Outages[0].Cause, outageNotRunning) ||
+					p.Outages[0].From != s.Sheet.At {
 					t.Errorf("%s: %+v; want an outage since %v", p.ID, p.Outages, s.Sheet.At)
 				}
 			}

@@ -44,7 +44,8 @@ func testOlderFirst(t *testing.T, peers string, ends bool) {
 	g := start(t, dir, nil, s)
 	addr := address(g, "plant")
 	ill.Store(true)
-	n := uint64(12_000 + rng.IntN(4_000)) // 1.5 MB and more: what the log, the buffer and the ring hold, and the kernel the rest
+	// 1.5 MB and more: what the log, the buffer and the ring hold, and the kernel the rest
+	n := uint64(12_000 + rng.IntN(4_000))
 	old := dialFrom(t, 1, addr)
 	defer old.Close()
 	write(t, old, of(1, 0, n))

@@ -83,7 +83,8 @@ func (r *Recorder) openLog() error {
 // loadLast loads what the start before has left; nil: nothing that can be read, and why.
 func (r *Recorder) loadLast() (*archive.StartSheet, error) {
 	left, err := archive.LoadStart(r.cfg.Log.Dir, r.slog)
-	if r.iso == nil || left != nil && r.iso.start.Since != int64(left.Sheet.Since) { // this process has nothing to go on with
+	// this process has nothing to go on with
+	if r.iso == nil || left != nil && r.iso.start.Since != int64(left.Sheet.Since) {
 		left.Settle()
 	}
 	if left = left.Ended(r.cfg.Log.Dir); left != nil {
@@ -139,7 +140,8 @@ func (r *Recorder) loadStreams() (*archive.Streams, error) {
 	if asideErr != nil {
 		return nil, errors.Join(err, asideErr)
 	}
-	r.slog.Warn("the table of streams is damaged and was set aside; the log has no record, so no name is lost", "kept as", aside)
+	r.slog.Warn("the table of streams is damaged and was set aside; the log has no record, so no name is lost",
+		"kept as", aside)
 	return streams, nil
 }
 
@@ -218,7 +220,8 @@ func (r *Recorder) hold(left *archive.StartSheet, found seglog.Recovery) *archiv
 	with := *left
 	with.LogFirst, with.LogEnd, with.Found = 0, 0, append(with.Found, news...)
 	if err := writeSheet(r.cfg.Log.Dir, func() error { return with.Save(r.cfg.Log.Dir, true) }); err != nil {
-		r.slog.Warn("what the log has lost is not on disk yet; it is lost from sight if the recorder is killed now", "error", err)
+		r.slog.Warn("what the log has lost is not on disk yet; it is lost from sight if the recorder is killed now",
+			"error", err)
 	}
 	return &with
 }
@@ -234,7 +237,8 @@ func (r *Recorder) closeLog() error {
 func (r *Recorder) saveFirst() {
 	s := r.startSheet("")
 	if err := r.write(&s, true); err != nil {
-		r.slog.Warn("the sheet cannot be written yet, and is tried again each second: make room, or see to the disk", "error", err)
+		r.slog.Warn("the sheet cannot be written yet, and is tried again each second: make room, or see to the disk",
+			"error", err)
 	}
 }
 

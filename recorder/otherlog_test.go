@@ -74,7 +74,8 @@ func TestHistoryOfAnotherLog(t *testing.T) {
 				p = &ledger.Past{}
 			}
 			text := strings.Contains(s.Verdict.Text, ", 1 of them on another log")
-			if p.LostWire.Frames != c.frames || p.Starts != c.starts || p.OtherLog != c.foreign || p.Unreadable != c.replaced || text != (c.foreign > 0) {
+			if p.LostWire.Frames != c.frames || p.Starts != c.starts || p.OtherLog != c.foreign ||
+				p.Unreadable != c.replaced || text != (c.foreign > 0) {
 				t.Errorf("%s, %s: %+v, %s", name, when, p, s.Verdict.Text)
 			}
 			if !strings.Contains(said, c.said) || c.said == "" && strings.Contains(said, "another log") {

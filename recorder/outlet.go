@@ -48,7 +48,9 @@ type outlet struct {
 	book     *ledger.Book
 	numbered frame.Numbered // nil: the framing does not number its frames
 	latency  *hist.Histogram
-	before   *lane // had the source before this one, and has stopped; see isNext; nil: none, or all of its frames are stored
+	// had the source before this one, and has stopped; see isNext; nil: none, or all of its frames
+	// are stored
+	before *lane
 
 	between int // frames posted and not offered to the log yet (strategy pipeline)
 	backlog backlog

@@ -69,8 +69,9 @@ const silentDisk = "the disk does not answer"
 func (r *Recorder) unanswered() {
 	why := silentDisk
 	r.unsaved.Store(&why)
-	r.slog.Error("begins: "+silentDisk, "trouble", kindStalled, "do", "see to the disk, or to the network that it is behind: "+
-		"frames wait, and `overflow` decides as their buffers fill; what else begins is told when the disk answers")
+	r.slog.Error("begins: "+silentDisk, "trouble", kindStalled, "do",
+		"see to the disk, or to the network that it is behind: "+
+			"frames wait, and `overflow` decides as their buffers fill; what else begins is told when the disk answers")
 	r.teller.Tell(r.ofTheDisk("begin", 0))
 }
 

@@ -31,9 +31,11 @@ func TestADiskThatDoesNotAnswerIsTold(t *testing.T) {
 	}
 	g.saving.Unlock()
 	n.got(t, "end log_stalled")
-	testenv.Until(t, time.Minute, "the sheet is saved", func() bool { return !hasReason(g.Sheet().Verdict, "sheet_unsaved") })
+	testenv.Until(t, time.Minute, "the sheet is saved",
+		func() bool { return !hasReason(g.Sheet().Verdict, "sheet_unsaved") })
 	testenv.Until(t, time.Minute, "the journal has both", func() bool {
-		return strings.Contains(journal.String(), "begins: "+silentDisk) && strings.Contains(journal.String(), "over: "+silentDisk)
+		return strings.Contains(journal.String(), "begins: "+silentDisk) &&
+			strings.Contains(journal.String(), "over: "+silentDisk)
 	})
 	stop(t, g)
 }
@@ -47,7 +49,8 @@ func TestStandingStillIsTold(t *testing.T) {
 			t.Errorf("at %d s it stood still", up)
 		}
 	}
-	if !s.look(150*time.Second) || !strings.Contains(journal.String(), "stood still") || !strings.Contains(journal.String(), "for=40s") {
+	if !s.look(150*time.Second) || !strings.Contains(journal.String(), "stood still") ||
+		!strings.Contains(journal.String(), "for=40s") {
 		t.Errorf("after 40 s: %s", journal.String())
 	}
 	if s.look(151 * time.Second) {

@@ -127,7 +127,8 @@ func TestKillBeforeTheSheetHasTheSource(t *testing.T) {
 				for _, n := range numbers {
 					write(t, c, frames(first+n, 1))
 				}
-				testenv.Until(t, time.Minute, "they are in the log", func() bool { return g.log.Position().Stored == at+uint64(len(numbers)) })
+				testenv.Until(t, time.Minute, "they are in the log",
+					func() bool { return g.log.Position().Stored == at+uint64(len(numbers)) })
 			}
 			dir, a := t.TempDir(), tcp("a")
 			a.TCP.Peers = peers

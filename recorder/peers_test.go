@@ -95,7 +95,8 @@ func TestStopUnderLoadLosesNothingAcknowledged(t *testing.T) {
 	p := stop(t, g).Ports[0]
 	most, acked := <-sent, acknowledged(t, c)
 	if got := p.Bytes.Read + p.Unread[unreadStopped]; got < acked || got > most {
-		t.Errorf("%d bytes sent, %d acknowledged, the books name %d: %+v, unread %v", most, acked, got, p.Bytes, p.Unread)
+		t.Errorf("%d bytes sent, %d acknowledged, the books name %d: %+v, unread %v", most, acked, got, p.Bytes,
+			p.Unread)
 	}
 }
 
@@ -165,7 +166,8 @@ func TestStopReadsDatagramsThatWait(t *testing.T) {
 		}
 		g := start(t, t.TempDir(), func(c *config.Config) { c.Read.Strategy = strategy },
 			config.Source{ID: "u", UDP: &config.Net{Listen: ":" + anywhere}, Frame: config.Frame{Kind: "line"}})
-		testenv.Until(t, 10*time.Second, "the socket is open", func() bool { return portOf(g, "u").State == ledger.StateOpen })
+		testenv.Until(t, 10*time.Second, "the socket is open",
+			func() bool { return portOf(g, "u").State == ledger.StateOpen })
 		c, err := net.Dial("udp", addr)
 		if err != nil {
 			t.Fatal(err)
@@ -176,7 +178,8 @@ func TestStopReadsDatagramsThatWait(t *testing.T) {
 		p := stop(t, g).Ports[0]
 		c.Close()
 		if p.Frames.OK+*p.Kernel.BufferOverrun != 3000 {
-			t.Errorf("%s: %d datagrams of 3000, %d over-ran, unread %v", strategy, p.Frames.OK, *p.Kernel.BufferOverrun, p.Unread)
+			t.Errorf("%s: %d datagrams of 3000, %d over-ran, unread %v", strategy, p.Frames.OK, *p.Kernel.BufferOverrun,
+				p.Unread)
 		}
 	}
 }
@@ -205,7 +208,8 @@ func TestStopReadsTheLine(t *testing.T) {
 		}
 		g := start(t, dir, func(c *config.Config) { c.Read.Strategy = strategy },
 			config.Source{ID: "s", Serial: &config.Serial{Port: port.Link}, Frame: config.Frame{Kind: "tally128"}})
-		testenv.Until(t, 10*time.Second, "the port is open", func() bool { return portOf(g, "s").State == ledger.StateOpen })
+		testenv.Until(t, 10*time.Second, "the port is open",
+			func() bool { return portOf(g, "s").State == ledger.StateOpen })
 		for i := range uint64(30) {
 			write(t, port, frames(i, 1))
 		}
@@ -297,11 +301,13 @@ func TestNoRoomForANewAddressIsOneOutage(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer send(2, 0).Close()
-	testenv.Until(t, 20*time.Second, "an outage", func() bool { return portOf(g, "plant").State == ledger.StateWaiting })
+	testenv.Until(t, 20*time.Second, "an outage",
+		func() bool { return portOf(g, "plant").State == ledger.StateWaiting })
 	for i := range uint64(5) { // the hub takes and looks again, several times each
 		send(1, 10*(i+1)).Close()
 		storedInAll(t, g, "plant", 10*(i+2))
-		if p := portOf(g, "plant"); p.OutageCount != 1 || p.Outages[0].To != 0 || p.State != ledger.StateWaiting || p.Why == "" {
+		if p := portOf(g, "plant"); p.OutageCount != 1 || p.Outages[0].To != 0 || p.State != ledger.StateWaiting ||
+			p.Why == "" {
 			t.Fatalf("an address waits for room: %s, %q, %+v; want one outage that lasts", p.State, p.Why, p.Outages)
 		}
 	}
@@ -309,7 +315,8 @@ func TestNoRoomForANewAddressIsOneOutage(t *testing.T) {
 		t.Fatal(err)
 	}
 	storedInAll(t, g, "plant", 70)
-	testenv.Until(t, 20*time.Second, "the source is there", func() bool { return portOf(g, "plant").State == ledger.StateOpen })
+	testenv.Until(t, 20*time.Second, "the source is there",
+		func() bool { return portOf(g, "plant").State == ledger.StateOpen })
 	if p := portOf(g, "plant"); p.OutageCount != 1 || p.Outages[0].To == 0 {
 		t.Errorf("with room: %+v; want one outage that is over", p.Outages)
 	}

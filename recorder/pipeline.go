@@ -55,7 +55,8 @@ const (
 func newPipeline(l *lane) *pipeline {
 	p := &pipeline{
 		lane: l, free: make(chan *chunk, pipelineDepth), quiet: make(chan *chunk, 1),
-		parse: make(chan *chunk, pipelineDepth), valid: make(chan *chunk, pipelineDepth), keep: make(chan *chunk, pipelineDepth),
+		parse: make(chan *chunk, pipelineDepth), valid: make(chan *chunk, pipelineDepth),
+		keep: make(chan *chunk, pipelineDepth),
 		done: make(chan struct{}),
 	}
 	for range pipelineDepth {

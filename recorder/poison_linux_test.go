@@ -38,7 +38,10 @@ func TestBytesThatCrashTheRecorder(t *testing.T) {
 	}
 	steps := script{{mark: spool.Mark{Time: 1, Kind: spool.Opened, B: 1}}}
 	for i, chunk := range []string{"first\n", "half", "poison\n", "between\n", "poison\n", "poison\n", "last\n"} {
-		steps = append(steps, scriptStep{spool.Mark{Time: int64(i + 2), Kind: spool.Chunk, B: uint64(i + 2)}, []byte(chunk)})
+		steps = append(steps, scriptStep{
+			spool.Mark{Time: int64(i + 2), Kind: spool.Chunk, B: uint64(i + 2)},
+			[]byte(chunk),
+		})
 	}
 	steps.feed(t, p)
 	log := &killable{rng: rand.New(rand.NewPCG(1, 1))}

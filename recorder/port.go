@@ -72,7 +72,9 @@ const (
 
 // newPort makes the port of a lane in this process, with what another port has left, or with
 // nothing. Somebody is to keep it open until ctx is done.
-func newPort(l *lane, from *handover, add func(*lane, device, []byte) (reader.Handle, error), log *slog.Logger) (*port, context.Context) {
+func newPort(l *lane, from *handover, add func(*lane, device, []byte) (reader.Handle, error), log *slog.Logger) (*port,
+	context.Context,
+) {
 	p, ctx := newRemotePort(l, nil, log)
 	p.add = add
 	if from != nil {
@@ -93,7 +95,8 @@ func newPort(l *lane, from *handover, add func(*lane, device, []byte) (reader.Ha
 func newRemotePort(l *lane, rm *remote, log *slog.Logger) (*port, context.Context) {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &port{
-		lane: l, remote: rm, log: log.With("source", l.cfg.ID), cancel: cancel, done: make(chan struct{}), departed: make(chan struct{}),
+		lane: l, remote: rm, log: log.With("source", l.cfg.ID), cancel: cancel, done: make(chan struct{}),
+		departed: make(chan struct{}),
 	}, ctx
 }
 

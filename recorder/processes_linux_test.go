@@ -16,7 +16,11 @@ func TestProcessesBeforeTheKeeperTells(t *testing.T) {
 	if len(all) != 1 || all[0].Role != isolate.Recorder || all[0].PID != os.Getpid() || !all[0].Since.Equal(began) {
 		t.Errorf("%+v", all)
 	}
-	r.iso.processes = []isolate.Process{{Role: isolate.Keeper, PID: 1}, {Role: isolate.Reader, PID: 2}, {Role: isolate.Recorder, PID: 3}}
+	r.iso.processes = []isolate.Process{
+		{Role: isolate.Keeper, PID: 1},
+		{Role: isolate.Reader, PID: 2},
+		{Role: isolate.Recorder, PID: 3},
+	}
 	if all = r.Processes(); len(all) != 3 {
 		t.Errorf("%+v", all)
 	}

@@ -61,18 +61,25 @@ type Recorder struct {
 	began   time.Time // the same, to take times from
 	damage  damageWatch
 	unnamed unnamedWatch
-	found   *ledger.Recovered       // what the log had lost when it was opened; nil: nothing
-	evicted uint64                  // records that recorders before this one removed for want of room, in the same start
+	found   *ledger.Recovered // what the log had lost when it was opened; nil: nothing
+	// records that recorders before this one removed for want of room, in the same start
+	evicted uint64
 	missing []ledger.MissingRecords // what the log said then, also what earlier sheets have named
 	lastEnd LastEnd
-	owed    []*archive.StartSheet   // sheets of the start before, as long as they could not be kept; of whoever writes sheets
-	parted  map[string]archive.Span // frames of sources that have left, while a power cut can take them; of whoever draws up start sheets
+	// sheets of the start before, as long as they could not be kept; of whoever writes sheets
+	owed []*archive.StartSheet
+	// frames of sources that have left, while a power cut can take them; of whoever draws up start
+	// sheets
+	parted map[string]archive.Span
 
-	changing       sync.Mutex             // held while sources are added and taken out; taken before all others
-	postponedLanes []*lane                // of sources that wait for room on the disk, to have a number in the log; written under changing and mu
+	changing sync.Mutex // held while sources are added and taken out; taken before all others
+	// of sources that wait for room on the disk, to have a number in the log; written under
+	// changing and mu
+	postponedLanes []*lane
 	waiting        atomic.Int32           // how many they are; 0 once the recorder stops
 	unsaved        atomic.Pointer[string] // why the sheet on disk could not be renewed last; nil: it was
-	ticks          atomic.Int64           // since when the tick does what is due each second, in ns since the start; 0: it waits
+	// since when the tick does what is due each second, in ns since the start; 0: it waits
+	ticks atomic.Int64
 
 	places map[string]place // where sources that are not read now go on, by source
 	missed missed           // who was there when their sources were left
@@ -160,7 +167,8 @@ func startWith(cfg config.Config, logger *slog.Logger, w Watcher, iso *isolation
 	now := time.Now()
 	r := &Recorder{
 		cfg: cfg, slog: logger, since: now.UnixNano(), began: now, syncs: hist.New(), history: newHistory(),
-		commits: commits{news: make(chan struct{}, 1)}, quit: make(chan struct{}), places: map[string]place{}, missed: missed{}, parted: map[string]archive.Span{},
+		commits: commits{news: make(chan struct{}, 1)}, quit: make(chan struct{}), places: map[string]place{},
+		missed: missed{}, parted: map[string]archive.Span{},
 		failed: make(chan error, 1), watcher: w, iso: iso,
 	}
 	r.damage.log = logger
@@ -178,7 +186,8 @@ func startWith(cfg config.Config, logger *slog.Logger, w Watcher, iso *isolation
 	}
 	r.clock.look(r.slog)
 	r.teller = notify.New(notify.Config{
-		Webhook: cfg.Notify.Webhook, Command: cfg.Notify.Command, Timeout: cfg.Notify.Timeout, Queue: cfg.Notify.Queue, Log: r.slog,
+		Webhook: cfg.Notify.Webhook, Command: cfg.Notify.Command, Timeout: cfg.Notify.Timeout, Queue: cfg.Notify.Queue,
+		Log:    r.slog,
 		Unsent: r.unsent,
 	})
 	r.herald = newHerald(r.slog, r.teller.Tell)
@@ -214,7 +223,8 @@ func (r *Recorder) begin(sources []config.Source) error {
 		case err == nil:
 			lanes = append(lanes, l)
 		case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-			r.slog.Warn("the disk is full: a source that is new to the log waits for room", "source", s.ID, "error", err)
+			r.slog.Warn("the disk is full: a source that is new to the log waits for room", "source", s.ID, "error",
+				err)
 			if err := r.postpone(s); err != nil {
 				return err
 			}

@@ -32,7 +32,9 @@ func start(t *testing.T, dir string, edit func(*config.Config), sources ...confi
 	return startTelling(t, slog.New(slog.DiscardHandler), dir, edit, sources...)
 }
 
-func startTelling(t *testing.T, log *slog.Logger, dir string, edit func(*config.Config), sources ...config.Source) *Recorder {
+func startTelling(t *testing.T, log *slog.Logger, dir string, edit func(*config.Config),
+	sources ...config.Source,
+) *Recorder {
 	t.Helper()
 	cfg := config.Config{
 		Log: config.Log{Dir: dir, Segment: 1 << 20, Delay: time.Millisecond},
@@ -107,7 +109,8 @@ func write(t *testing.T, w io.Writer, b []byte) {
 
 func stored(t *testing.T, g *Recorder, id string, n uint64) {
 	t.Helper()
-	testenv.Until(t, 20*time.Second, fmt.Sprintf("%d frames of %s stored", n, id), func() bool { return portOf(g, id).Frames.Stored >= n })
+	testenv.Until(t, 20*time.Second, fmt.Sprintf("%d frames of %s stored", n, id),
+		func() bool { return portOf(g, id).Frames.Stored >= n })
 }
 
 var strategies = []string{"ring", "blocking", "polling", config.Pipeline}
@@ -144,7 +147,8 @@ func TestSecondRecorderIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	g := start(t, dir, nil)
 	defer stop(t, g)
-	if _, err := Start(config.Config{Log: config.Log{Dir: dir}}, slog.New(slog.DiscardHandler)); !errors.Is(err, seglog.ErrLocked) || strings.Contains(err.Error(), "\n") {
+	if _, err := Start(config.Config{Log: config.Log{Dir: dir}}, slog.New(slog.DiscardHandler)); !errors.Is(err,
+		seglog.ErrLocked) || strings.Contains(err.Error(), "\n") {
 		t.Errorf("the second recorder gets %v, want ErrLocked in one line", err)
 	}
 }
@@ -195,7 +199,10 @@ func TestStopLeavesNothingOpen(t *testing.T) {
 		g := start(t, dir, func(c *config.Config) { c.Read.Strategy = strategy }, tcp("a"),
 			config.Source{ID: "u", UDP: &config.Net{Listen: "127.0.0.1:0"}, Frame: config.Frame{Kind: "raw"}},
 			config.Source{ID: "s", Serial: &config.Serial{Port: port.Link}, Frame: config.Frame{Kind: "tally128"}},
-			config.Source{ID: "absent", Serial: &config.Serial{Port: dir + "/absent"}, Frame: config.Frame{Kind: "line"}})
+			config.Source{
+				ID: "absent", Serial: &config.Serial{Port: dir + "/absent"},
+				Frame: config.Frame{Kind: "line"},
+			})
 		c := dial(t, address(g, "a"))
 		write(t, c, frames(0, 3))
 		stored(t, g, "a", 3)
@@ -205,6 +212,7 @@ func TestStopLeavesNothingOpen(t *testing.T) {
 			before = descriptors(t)
 			continue
 		}
-		testenv.Until(t, 5*time.Second, strategy+": all descriptors closed", func() bool { return descriptors(t) <= before })
+		testenv.Until(t, 5*time.Second, strategy+": all descriptors closed",
+			func() bool { return descriptors(t) <= before })
 	}
 }

@@ -44,7 +44,8 @@ func (r *Recorder) Reframe(source string, f config.Frame) error {
 		return err
 	}
 	if before, err := l.config().Decoder(); err != nil || !takesAll(before) && !takesAll(dec) {
-		return errors.Join(err, fmt.Errorf("source %s is framed as %s, which ends only with raw", s.ID, l.config().Frame.Kind))
+		return errors.Join(err,
+			fmt.Errorf("source %s is framed as %s, which ends only with raw", s.ID, l.config().Frame.Kind))
 	}
 	shadow, err := s.Decoder()
 	if err != nil {

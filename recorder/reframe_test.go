@@ -76,7 +76,8 @@ func TestReframeCutsNothing(t *testing.T) {
 				}
 			}
 			if !turned || len(held) > 0 || !bytes.Equal(all, sent) {
-				t.Fatalf("%s, seed %d: turned is %v, %d bytes are held, %d of %d came", kind, seed, turned, len(held), len(all), len(sent))
+				t.Fatalf("%s, seed %d: turned is %v, %d bytes are held, %d of %d came", kind, seed, turned, len(held),
+					len(all), len(sent))
 			}
 			at := len(sent)
 			for i := range late {

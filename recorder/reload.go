@@ -251,7 +251,8 @@ func (r *Recorder) farewell(atEnd bool) {
 		return
 	}
 	isOver := func(p *port) bool { // until then a kill leaves the spool, which goes on with all of its books
-		return atEnd || !slices.ContainsFunc(p.family(), func(q *port) bool { return !q.remote.isSpent() || !q.lane.isSettled() })
+		return atEnd || !slices.ContainsFunc(p.family(),
+			func(q *port) bool { return !q.remote.isSpent() || !q.lane.isSettled() })
 	}
 	over := slices.DeleteFunc(r.departing(), func(p *port) bool { return !isOver(p) })
 	for _, p := range over {
@@ -265,7 +266,8 @@ func (r *Recorder) farewell(atEnd bool) {
 				q.depart()
 			}
 			if !r.unkept {
-				r.slog.Warn("the sheet of a source that is gone cannot be kept, and is tried again", "source", p.lane.cfg.ID, "error", err)
+				r.slog.Warn("the sheet of a source that is gone cannot be kept, and is tried again", "source",
+					p.lane.cfg.ID, "error", err)
 			}
 			r.unkept = true
 			return // the next one would take its number

@@ -96,7 +96,8 @@ func TestChangedSourceGoesOnWhereItWas(t *testing.T) {
 	}
 	send(g, 6007, 10)
 	stored(t, g, "a", 10)
-	if p := portOf(g, "a"); p.Frames.Missing != 7 || len(p.Outages) == 0 || !strings.HasPrefix(p.Outages[0].Cause, outageTakenOut) {
+	if p := portOf(g, "a"); p.Frames.Missing != 7 || len(p.Outages) == 0 ||
+		!strings.HasPrefix(p.Outages[0].Cause, outageTakenOut) {
 		t.Errorf("taken out and in again: %+v, %+v; want 7 missing and an outage", p.Frames, p.Outages)
 	}
 	stop(t, g)
@@ -161,7 +162,8 @@ func TestChangeUnderLoadLosesNoDatagram(t *testing.T) {
 	dir := t.TempDir()
 	addr := freeUDP(t)
 	g := start(t, dir, nil, config.Source{ID: "u", UDP: &config.Net{Listen: addr}, Frame: config.Frame{Kind: "line"}})
-	testenv.Until(t, 10*time.Second, "the socket is open", func() bool { return portOf(g, "u").State == ledger.StateOpen })
+	testenv.Until(t, 10*time.Second, "the socket is open",
+		func() bool { return portOf(g, "u").State == ledger.StateOpen })
 	c, err := net.Dial("udp", addr)
 	if err != nil {
 		t.Fatal(err)
@@ -201,7 +203,8 @@ func TestChangeUnderLoadLosesNoDatagram(t *testing.T) {
 		}
 	}
 	if got+overrun+dropped != n {
-		t.Errorf("%d datagrams sent, %d stored, %d over-ran, %d dropped, in %d sheets", n, got, overrun, dropped, len(sheets))
+		t.Errorf("%d datagrams sent, %d stored, %d over-ran, %d dropped, in %d sheets", n, got, overrun, dropped,
+			len(sheets))
 	}
 }
 
@@ -297,7 +300,8 @@ func TestKillWhileASourceLeaves(t *testing.T) {
 	moved, first := tcp("a"), tcp("a")
 	moved.TCP.Listen, first.TCP.Peers = "127.0.0.2:0", config.PeersFirst
 	for name, to := range map[string][][]config.Source{
-		"changed": {{moved}}, "changed twice": {{moved}, {first}}, "taken out": {{tcp("b")}}, "taken out, and in again": {nil, {first}},
+		"changed": {{moved}}, "changed twice": {{moved}, {first}}, "taken out": {{tcp("b")}},
+		"taken out, and in again": {nil, {first}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -375,7 +379,8 @@ func TestTakenAddressIsTriedAgain(t *testing.T) {
 		return p.State == ledger.StateWaiting && len(p.Outages) == 1
 	})
 	taken.Close()
-	testenv.Until(t, 20*time.Second, "the source has its address", func() bool { return address(g, "blocked") == blocked.TCP.Listen })
+	testenv.Until(t, 20*time.Second, "the source has its address",
+		func() bool { return address(g, "blocked") == blocked.TCP.Listen })
 	stop(t, g)
 }
 
@@ -390,7 +395,8 @@ func TestReloadNamesWhatNeedsARestart(t *testing.T) {
 		next := g.cfg
 		next.Sources = nil
 		edit(&next)
-		if err := g.Reload(next); err == nil || !strings.HasPrefix(err.Error(), name+" has changed: that needs a restart") {
+		if err := g.Reload(next); err == nil ||
+			!strings.HasPrefix(err.Error(), name+" has changed: that needs a restart") {
 			t.Errorf("a change of %s gives %v", name, err)
 		}
 		if len(g.Sheet().Ports) != 1 {
@@ -440,7 +446,10 @@ func TestAccountOfARemovedSourceIsKeptOnce(t *testing.T) {
 func TestChangeKeepsHalfAFrame(t *testing.T) {
 	for _, peers := range []string{config.PeersFirst, config.PeersAll} {
 		for _, strategy := range strategies {
-			for _, half := range []string{"a li", "a line\nand ha", strings.Repeat("longer than any line may be. ", 3)} {
+			for _, half := range []string{
+				"a li", "a line\nand ha",
+				strings.Repeat("longer than any line may be. ", 3),
+			} {
 				dir := t.TempDir()
 				source := lines("a", peers)
 				source.Frame.Max = 60
@@ -453,13 +462,14 @@ func TestChangeKeepsHalfAFrame(t *testing.T) {
 				}
 				await := func(what string, read, partial uint64) {
 					t.Helper()
-					testenv.Until(t, 20*time.Second, fmt.Sprintf("%s, %s, %q: %s", peers, strategy, half, what), func() bool {
-						var b ledger.Bytes // of a source and its peer
-						for _, p := range g.Sheet().Ports {
-							b.Read, b.Partial = b.Read+p.Bytes.Read, b.Partial+p.Bytes.Partial
-						}
-						return b.Read == read && b.Partial == partial
-					})
+					testenv.Until(t, 20*time.Second, fmt.Sprintf("%s, %s, %q: %s", peers, strategy, half, what),
+						func() bool {
+							var b ledger.Bytes // of a source and its peer
+							for _, p := range g.Sheet().Ports {
+								b.Read, b.Partial = b.Read+p.Bytes.Read, b.Partial+p.Bytes.Partial
+							}
+							return b.Read == read && b.Partial == partial
+						})
 				}
 				write(t, c, []byte(half))
 				await("half a frame is read", uint64(len(half)), pending)
@@ -473,7 +483,8 @@ func TestChangeKeepsHalfAFrame(t *testing.T) {
 				var stored, corrupt, resync uint64
 				for _, s := range past(t, dir) {
 					for _, p := range s.Sheet.Ports {
-						stored, corrupt, resync = stored+p.Frames.Stored, corrupt+p.Frames.Corrupt, resync+p.Bytes.Resync
+						stored, corrupt, resync = stored+p.Frames.Stored, corrupt+p.Frames.Corrupt,
+							resync+p.Bytes.Resync
 						if len(p.Unbalanced) > 0 {
 							t.Errorf("%s: %v", p.ID, p.Unbalanced)
 						}

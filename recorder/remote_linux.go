@@ -52,7 +52,8 @@ func (r *Recorder) adopt(l *lane) *remote {
 	i.giveUp(id)
 	died := *i.last
 	died.Sheet.Leaving, died.Positions = nil, map[string][]ledger.Position{id: i.last.Positions[id]}
-	died.Sheet.Ports = slices.DeleteFunc(slices.Clone(i.last.Sheet.Ports), func(p ledger.Port) bool { return p.Book != old.book })
+	died.Sheet.Ports = slices.DeleteFunc(slices.Clone(i.last.Sheet.Ports),
+		func(p ledger.Port) bool { return p.Book != old.book })
 	others := slices.DeleteFunc(r.streams.Sources(), func(source string) bool { // which go on, or were closed before
 		return archive.AddressOf(source) == archive.AddressOf(id) && (source == id || i.left[source] == nil)
 	})
@@ -199,8 +200,10 @@ func (p *port) keepRemote(ctx context.Context) {
 	case <-ctx.Done():
 	case <-rm.ended:
 		if rm.err != nil {
-			p.log.Error("the spool of the source makes no sense: it is read no more until the recorder is started anew", "error", rm.err)
-			p.lane.outage(time.Now().UnixNano(), "its spool makes no sense, and a restart of Tallywheel is needed: "+rm.err.Error())
+			p.log.Error("the spool of the source makes no sense: it is read no more until the recorder is started anew",
+				"error", rm.err)
+			p.lane.outage(time.Now().UnixNano(),
+				"its spool makes no sense, and a restart of Tallywheel is needed: "+rm.err.Error())
 		}
 		<-ctx.Done()
 	}
@@ -325,7 +328,8 @@ func (p *port) awaitsReader() bool {
 			switch isShown := rm.isShown(); {
 			case isShown && shown.IsZero():
 				shown = now
-				p.log.Error("the reader stands still, and the source that has stopped waits for it", "at_most", readerStands)
+				p.log.Error("the reader stands still, and the source that has stopped waits for it", "at_most",
+					readerStands)
 			case isShown && now.Sub(shown) > readerStands:
 				return false
 			case !isShown:

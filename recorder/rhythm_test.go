@@ -14,7 +14,8 @@ import (
 func silentLane(t *testing.T, kind string, now *time.Duration) *lane {
 	t.Helper()
 	l, err := newLane(config.Source{
-		ID: "a", Serial: &config.Serial{Port: "x"}, Frame: config.Frame{Kind: kind}, Overflow: config.OverflowBlock, Buffer: 64 << 10,
+		ID: "a", Serial: &config.Serial{Port: "x"}, Frame: config.Frame{Kind: kind}, Overflow: config.OverflowBlock,
+		Buffer:      64 << 10,
 		SilentAfter: time.Second,
 	}, &stubLog{}, 1, 0)
 	if err != nil {
@@ -38,7 +39,8 @@ func TestAPauseThatEndsAFrameIsNoSignOfLife(t *testing.T) {
 	now = 10 * time.Second
 	l.Silent(half, at+int64(now))
 	if n := l.in.book.Frames().Corrupt; n != 1 || l.in.book.SilentSince(now) == 0 {
-		t.Errorf("%d frames damaged; silent since %d, want one, and that nothing has come for 10 s", n, l.in.book.SilentSince(now))
+		t.Errorf("%d frames damaged; silent since %d, want one, and that nothing has come for 10 s", n,
+			l.in.book.SilentSince(now))
 	}
 }
 
@@ -61,7 +63,8 @@ func TestAFrameThatAnEndEndsIsHeard(t *testing.T) {
 		now += 500 * time.Millisecond
 		l.Closed([]byte("abc"), at+int64(now), why)
 		if s := l.in.book.SilentSince(now); l.in.book.Frames().Unique != 2 || s != 0 {
-			t.Errorf("%v: %d frames; silent since %v, want two, and no silence: the last came less than 1 s ago", why, l.in.book.Frames().Unique, s)
+			t.Errorf("%v: %d frames; silent since %v, want two, and no silence: the last came less than 1 s ago", why,
+				l.in.book.Frames().Unique, s)
 		}
 		if n := l.in.book.Sheet("a", ledger.StateStopped, ledger.Held{}, nil).Silences; n != 1 {
 			t.Errorf("%v: %d silences, want one", why, n)

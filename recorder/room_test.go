@@ -42,7 +42,8 @@ func TestRoomAgain(t *testing.T) {
 		g := start(t, t.TempDir(), func(c *config.Config) { c.Log.Reserve = 1 << 20 }, source)
 		c := dial(t, address(g, "a"))
 		isFull := func() bool {
-			return slices.ContainsFunc(g.Sheet().Verdict.Reasons, func(r ledger.Reason) bool { return r.Kind == "disk_full" })
+			return slices.ContainsFunc(g.Sheet().Verdict.Reasons,
+				func(r ledger.Reason) bool { return r.Kind == "disk_full" })
 		}
 		n := uint64(0)
 		testenv.Until(t, time.Minute, overflow+": the disk is full, and frames wait or are dropped", func() bool {
@@ -86,7 +87,8 @@ func TestDroppingTheOldestIsTold(t *testing.T) {
 	})
 	s := g.Sheet()
 	watched := func(r ledger.Reason) bool { return r.Kind == "dropping_oldest" && r.Level == ledger.Watch }
-	if at := g.Position(); s.Log == nil || s.Log.Evicted != at.First-1 || !slices.ContainsFunc(s.Verdict.Reasons, watched) {
+	if at := g.Position(); s.Log == nil || s.Log.Evicted != at.First-1 ||
+		!slices.ContainsFunc(s.Verdict.Reasons, watched) {
 		t.Errorf("the log begins with record %d: %+v, %+v", at.First, s.Log, s.Verdict)
 	}
 	if l := g.LogNow(); !l.Evicting || l.Evicted != s.Log.Evicted {
@@ -96,7 +98,8 @@ func TestDroppingTheOldestIsTold(t *testing.T) {
 	h := newHerald(slog.New(slog.NewTextHandler(&said, nil)), func(notify.Event) {})
 	h.look(&s, time.Second, false)
 	d.SetFree(-1)
-	testenv.Until(t, time.Minute, "there is room", func() bool { s := g.Sheet(); return s.Log == nil || !s.Log.Evicting })
+	testenv.Until(t, time.Minute, "there is room",
+		func() bool { s := g.Sheet(); return s.Log == nil || !s.Log.Evicting })
 	removed := s.Log.Evicted
 	if s = g.Sheet(); s.Log == nil || s.Log.Evicted < removed || slices.ContainsFunc(s.Verdict.Reasons, watched) {
 		t.Errorf("with room again: %+v, %+v; want the %d records still counted", s.Log, s.Verdict.Reasons, removed)
@@ -108,7 +111,8 @@ func TestDroppingTheOldestIsTold(t *testing.T) {
 			lines = append(lines, line)
 		}
 	}
-	if len(lines) != 2 || !strings.Contains(lines[0], "begins: ") || !strings.Contains(lines[0], "do=\"what is removed is gone: make room") ||
+	if len(lines) != 2 || !strings.Contains(lines[0], "begins: ") ||
+		!strings.Contains(lines[0], "do=\"what is removed is gone: make room") ||
 		!strings.Contains(lines[1], "over: ") || !strings.Contains(lines[1], "now=\"nothing more is removed early") {
 		t.Errorf("the journal: %q", lines)
 	}
@@ -168,7 +172,8 @@ func TestAStalledLogHoldsNobodyUp(t *testing.T) {
 	if err := within("the stop"); !errors.Is(err, seglog.ErrStalled) || !errors.Is(err, syscall.EMFILE) {
 		t.Errorf("the stop brings %v", err)
 	}
-	if p := s.Ports[0]; !s.Balanced || p.Frames.InFlight != 0 || p.Frames.Dropped[causeStalled] == 0 || len(p.Frames.Dropped) != 1 {
+	if p := s.Ports[0]; !s.Balanced || p.Frames.InFlight != 0 || p.Frames.Dropped[causeStalled] == 0 ||
+		len(p.Frames.Dropped) != 1 {
 		t.Errorf("the last sheet: %+v", p)
 	}
 }

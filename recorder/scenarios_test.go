@@ -28,8 +28,9 @@ import (
 var (
 	scenarioCount = flag.Int("scenarios", 100, "scenarios that TestScenarios plays")
 	scenarioSeed  = flag.Uint64("seed", 1, "seed of the first one")
-	scenarioTorn  = flag.Bool("torn", false, "tear the newest sheet at some kills; a start whose only sheet that is leaves no account")
-	scenarioOnly  = flag.String("situations", "", "names, with commas: only these of those that the seed has")
+	scenarioTorn  = flag.Bool("torn", false,
+		"tear the newest sheet at some kills; a start whose only sheet that is leaves no account")
+	scenarioOnly = flag.String("situations", "", "names, with commas: only these of those that the seed has")
 )
 
 // TestScenarios plays strangers against the recorder in fake time: devices that send, stop, and
@@ -135,11 +136,13 @@ func play(t *testing.T, seed uint64, only []string) *stage {
 	}
 	defer os.RemoveAll(tmp)
 	s := &stage{
-		t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 14)), fate: rand.New(rand.NewPCG(seed, 16)), dir: filepath.Join(tmp, "0"),
+		t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 14)), fate: rand.New(rand.NewPCG(seed, 16)),
+		dir: filepath.Join(tmp, "0"),
 		bad: &diskTrouble{}, quiet: &testenv.Buffer{},
 	}
 	defer func() {
-		openFiles, openReader, openSource, uptime, writeSheet = logFiles, reader.New, newOpener, realUptime, realWriteSheet
+		openFiles, openReader, openSource, uptime, writeSheet = logFiles, reader.New, newOpener, realUptime,
+			realWriteSheet
 		openSpill = newSpillFile
 		if p := recover(); p != nil {
 			t.Fatalf("seed %d: %s: %v\n%s", seed, strings.Join(s.did, ", "), p, s.quiet.String())
@@ -214,7 +217,8 @@ func (s *stage) prepare() {
 	}
 	s.log = config.Log{
 		Dir: s.dir, Segment: 1 << 20, Sync: pick(s.rng, "batch", "batch", "always", "interval", "never"),
-		Delay: pick(s.rng, time.Millisecond, 50*time.Millisecond), Interval: pick(s.rng, 100*time.Millisecond, time.Second),
+		Delay:    pick(s.rng, time.Millisecond, 50*time.Millisecond),
+		Interval: pick(s.rng, 100*time.Millisecond, time.Second),
 	}
 	s.read = pick(s.rng, "ring", "ring", config.Pipeline)
 	framings := []string{"tally128", "cobs", "slip", "line", "ubx", "length", "modbus", "raw"}
@@ -232,13 +236,16 @@ func (s *stage) prepare() {
 			harm: pick(rng, 0, 0, 3, 20),
 			e:    s.k.newEndpoint(pick(rng, carriages...), pick(rng, 4<<10, 64<<10, 200<<10), held[kind]),
 		}
-		if f.e.kind != byListener && f.tempo.interval == 0 { // a connection that waits is taken at once; what waited is in no rhythm
-			f.e.opens = pick(rand.New(rand.NewPCG(s.seed, uint64(300+n))), 0, 0, 30*time.Millisecond, 300*time.Millisecond)
+		// a connection that waits is taken at once; what waited is in no rhythm
+		if f.e.kind != byListener && f.tempo.interval == 0 {
+			f.e.opens = pick(rand.New(rand.NewPCG(s.seed, uint64(300+n))), 0, 0, 30*time.Millisecond,
+				300*time.Millisecond)
 		}
 		if kind == "tally128" {
 			f.devices = pick(rng, 1, 1, 3, 100, 2000)
 			f.next[1] = pick[uint64](rng, 0, 0, 1<<32-100, 1<<63-50, 1<<64-200)
-			if lags := rand.New(rand.NewPCG(s.seed, uint64(400+n))); f.tempo.interval == 0 && f.harm <= 3 && lags.IntN(2) == 0 {
+			if lags := rand.New(rand.NewPCG(s.seed, uint64(400+n))); f.tempo.interval == 0 && f.harm <= 3 &&
+				lags.IntN(2) == 0 {
 				f.lag = &lag{rng: lags}
 			}
 		}
@@ -271,7 +278,8 @@ func (s *stage) outside() (life *life) {
 	}
 	openReader = func(reader.Config) (reader.Reader, error) {
 		return &simReader{
-			k: s.k, life: life, rng: rand.New(rand.NewPCG(s.seed, uint64(s.starts))), most: pick(s.rng, 7, 300, 4096, 16384),
+			k: s.k, life: life, rng: rand.New(rand.NewPCG(s.seed, uint64(s.starts))),
+			most: pick(s.rng, 7, 300, 4096, 16384),
 			wall: s.wall, live: map[*simHandle]bool{},
 		}, nil
 	}
@@ -485,8 +493,10 @@ var situations = []situation{
 	}},
 	{"error", func(s *stage) {
 		s.hurt()
-		op := pick(s.rng, fault.OpWrite, fault.OpSync, fault.OpSyncDir, fault.OpCreate, fault.OpRename, fault.OpOpen, fault.OpRemove)
-		err := pick[error](s.rng, syscall.EIO, syscall.ENOSPC, syscall.EMFILE, syscall.EAGAIN, syscall.ENOMEM, syscall.ESTALE)
+		op := pick(s.rng, fault.OpWrite, fault.OpSync, fault.OpSyncDir, fault.OpCreate, fault.OpRename, fault.OpOpen,
+			fault.OpRemove)
+		err := pick[error](s.rng, syscall.EIO, syscall.ENOSPC, syscall.EMFILE, syscall.EAGAIN, syscall.ENOMEM,
+			syscall.ESTALE)
 		s.disk.SetInject(failing(rand.New(rand.NewPCG(s.rng.Uint64(), 1)), err, 1+s.rng.IntN(10), op))
 		s.wait(time.Duration(s.rng.IntN(1500)) * time.Millisecond)
 		s.mend()
@@ -612,7 +622,8 @@ func harm(s *stage) {
 	}
 	before := s.records()
 	if size := int64(len(s.disk.Bytes(newest))); s.rng.IntN(2) == 0 {
-		_ = s.disk.Cut(newest, min(size, 4096+s.rng.Int64N(size))) // without its header the log has to be repaired first
+		// without its header the log has to be repaired first
+		_ = s.disk.Cut(newest, min(size, 4096+s.rng.Int64N(size)))
 	} else {
 		_ = s.disk.Remove(newest)
 	}

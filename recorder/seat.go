@@ -15,9 +15,11 @@ type seat struct {
 	mu    sync.Mutex
 	guest *guest // nil: the seat is free
 	left  time.Time
-	rest  []device          // to be read when the peer stops
-	hand  func(*guest) bool // gives a connection to the process that reads the peer; nil: this one does. false: the keeper has ended
-	reads bool              // … which knows the peer
+	rest  []device // to be read when the peer stops
+	// gives a connection to the process that reads the peer; nil: this one does. false: the keeper
+	// has ended
+	hand  func(*guest) bool
+	reads bool // … which knows the peer
 }
 
 // newSeat makes a seat for a guest, or one that is free since left.

@@ -280,7 +280,8 @@ func TestSheetIsWrittenWhenItHasNews(t *testing.T) {
 	write(t, c, frames(0, 5))
 	stored(t, g, "a", 5)
 	c.Close()
-	testenv.Until(t, 10*time.Second, "the connection has ended", func() bool { return portOf(g, "a").State == ledger.StateWaiting })
+	testenv.Until(t, 10*time.Second, "the connection has ended",
+		func() bool { return portOf(g, "a").State == ledger.StateWaiting })
 	stop(t, g)
 	var last savedSheet
 	sheet := func(end string) archive.StartSheet { return g.startSheet(end) }

@@ -55,7 +55,8 @@ func TestShuffledFramesBeforeAKillAreNamedOnce(t *testing.T) {
 			}
 		}
 		if want := next - inLog; named != want {
-			t.Errorf("seed %d: %d numbers are not in the log, %d are named; forgotten %d; %+v, then %+v", seed, want, named, first.Frames.Forgotten, first.Frames, second)
+			t.Errorf("seed %d: %d numbers are not in the log, %d are named; forgotten %d; %+v, then %+v", seed, want,
+				named, first.Frames.Forgotten, first.Frames, second)
 		}
 	}
 	if sunk == 0 {

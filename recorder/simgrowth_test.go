@@ -55,7 +55,10 @@ func (o *soak) measure() {
 const heapName = "bytes of the heap"
 
 // fakes are types of the scenarios that the recorder holds.
-var fakes = []string{"simDevice", "simListener", "simReader", "simHandle", "simDisk", "simFile", "endpoint", "wire", "kernel"}
+var fakes = []string{
+	"simDevice", "simListener", "simReader", "simHandle", "simDisk", "simFile", "endpoint", "wire",
+	"kernel",
+}
 
 // tally adds up the lengths of all lists and maps that can be reached from v by types of the
 // recorder's own packages.
@@ -72,12 +75,14 @@ func tally(n map[string]int, v reflect.Value, path string, seen map[uintptr]bool
 		}
 	case reflect.Struct:
 		pkg := v.Type().PkgPath()
-		if !strings.Contains(pkg, "tallywheel") || strings.Contains(pkg, "internal/fault") || slices.Contains(fakes, v.Type().Name()) {
+		if !strings.Contains(pkg, "tallywheel") || strings.Contains(pkg, "internal/fault") ||
+			slices.Contains(fakes, v.Type().Name()) {
 			return
 		}
 		for i := range v.NumField() {
 			at := path + "." + v.Type().Field(i).Name
-			if f := v.Type().Field(i).Type; f.Kind() == reflect.Pointer && f.Elem() == v.Type() { // a list: its members are in a map, too
+			// a list: its members are in a map, too
+			if f := v.Type().Field(i).Type; f.Kind() == reflect.Pointer && f.Elem() == v.Type() {
 				continue
 			}
 			tally(n, v.Field(i), at, seen)
@@ -108,7 +113,8 @@ func (o *soak) bound(path string) int {
 		return ports * 256 // of each port package ledger keeps so many
 	case strings.HasSuffix(path, ".gaps"): // numbers that never came; each book follows 4096 of a stream
 		return 4096
-	case strings.HasSuffix(path, ".carried"), strings.HasSuffix(path, ".Gaps"): // what is handed on, most of it where much is in flight
+	// what is handed on, most of it where much is in flight
+	case strings.HasSuffix(path, ".carried"), strings.HasSuffix(path, ".Gaps"):
 		return ports * ledger.MaxCarriedGaps
 	case path == "bytes of "+archive.HistoryFile: // what sources had that a reload took out, or changed
 		return o.turns["change"] * 4 * 8 << 10

@@ -130,7 +130,8 @@ func (s *stage) writeSheet(dir string, write func() error) error {
 	defer s.saving.Unlock()
 	was, _ := os.Stat(filepath.Join(dir, "sheet.json"))
 	err := write()
-	if is, _ := os.Stat(filepath.Join(dir, "sheet.json")); dir == s.dir && is != nil && (was == nil || !os.SameFile(was, is)) {
+	if is, _ := os.Stat(filepath.Join(dir, "sheet.json")); dir == s.dir && is != nil &&
+		(was == nil || !os.SameFile(was, is)) {
 		s.saved = [2]time.Time{s.saved[1], time.Now()}
 	}
 	return err

@@ -117,7 +117,8 @@ func (a *books) add(s *stage, start archive.StartSheet, p ledger.Port) {
 	if len(p.Unbalanced) > 0 {
 		s.complain("%s: the sheet of %q does not balance: %v", p.ID, start.End, p.Unbalanced)
 	}
-	cut := strings.Contains(start.End, "the log has failed") && len(s.kills) > 0 // a power cut then took what was stored and not synced
+	// a power cut then took what was stored and not synced
+	cut := strings.Contains(start.End, "the log has failed") && len(s.kills) > 0
 	if !killed && (p.Frames.InFlight > 0 && !cut || p.Bytes.Partial > 0) {
 		s.complain("%s: the sheet of %q has %d frames in flight, %d bytes partial",
 			p.ID, start.End, p.Frames.InFlight, p.Bytes.Partial)
@@ -206,7 +207,11 @@ func (w *wire) heldBack(f *sentFrame, k killed) bool {
 // it back until then.
 func TestDarkBehindAFalseLength(t *testing.T) {
 	at := time.Now()
-	w := &wire{mayHold: 1000, reads: []readMark{{100, at, 0}, {1050, at.Add(time.Second), 0}, {9000, at.Add(3 * time.Second), 0}}}
+	w := &wire{mayHold: 1000, reads: []readMark{
+		{100, at, 0},
+		{1050, at.Add(time.Second), 0},
+		{9000, at.Add(3 * time.Second), 0},
+	}}
 	s := &stage{kills: []killed{{life: 0, at: at.Add(3 * time.Second), from: at.Add(2 * time.Second)}}}
 	for _, c := range []struct {
 		from, bytes uint64
@@ -308,7 +313,8 @@ func (s *stage) match(f *feeder, records []record) {
 	last := map[*wire]uint64{}
 	for _, r := range records {
 		e := byData[string(r.data)]
-		if at := bytes.LastIndexByte(r.data, '$'); e == nil && at > 0 { // a sum of 8 bits lets one in 256 pass with junk before it
+		// a sum of 8 bits lets one in 256 pass with junk before it
+		if at := bytes.LastIndexByte(r.data, '$'); e == nil && at > 0 {
 			e = byData[string(r.data[at:])]
 		}
 		if e == nil && f.m.kind == "slip" { // the end of a frame whose front went with a kill may begin the next one
@@ -321,7 +327,8 @@ func (s *stage) match(f *feeder, records []record) {
 		case e.stored:
 			s.complain("%s: stored twice: device %d frame %d", f.id, e.device, e.number)
 		case last[e.w] > e.at:
-			s.complain("%s: stored out of order: the frame at %d of wire %d is behind that at %d", f.id, e.at, e.w.n, last[e.w])
+			s.complain("%s: stored out of order: the frame at %d of wire %d is behind that at %d", f.id, e.at, e.w.n,
+				last[e.w])
 		default:
 			e.stored, last[e.w] = true, e.at
 			continue

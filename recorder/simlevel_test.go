@@ -61,7 +61,8 @@ func (s *stage) levelLaw(f *feeder, a *books) {
 		s.complain("%s: the verdict is green over %d damaged frames or noise", f.id, harmed)
 	}
 	for kind, why := range map[string]bool{
-		"unbalanced": false, "missing_unseen": a.missing > 0, "missing_corrupt": a.missing > 0 && torn, "dropped": a.dropped > 0,
+		"unbalanced": false, "missing_unseen": a.missing > 0, "missing_corrupt": a.missing > 0 && torn,
+		"dropped": a.dropped > 0,
 		"corrupt": torn, "no_frame": torn, "overrun": a.overrun > 0, "unread": a.unread > 0, "line_errors": false,
 	} {
 		if l.bad[kind] > 0 && !why {

@@ -25,7 +25,8 @@ import (
 	"github.com/tallywheel/tallywheel/seglog"
 )
 
-var soakHours = flag.Float64("hours", 0.1, "fake hours that TestEverythingAtOnce lasts; from 6 on it also holds what grows to be flat")
+var soakHours = flag.Float64("hours", 0.1,
+	"fake hours that TestEverythingAtOnce lasts; from 6 on it also holds what grows to be flat")
 
 // TestEverythingAtOnce records for hours of fake time with one process: sources of every framing
 // and carrier whose devices harm, connect again and again and keep a rhythm; lines that are
@@ -56,7 +57,8 @@ func TestEverythingAtOnce(t *testing.T) {
 	if t.Failed() {
 		t.Logf("it said:\n…%s", o.said.b)
 	}
-	t.Logf("%.1f fake hours in %v: %v; %d looks, %d records read, %d wires", *soakHours, time.Since(began).Round(time.Second), o.turns,
+	t.Logf("%.1f fake hours in %v: %v; %d looks, %d records read, %d wires", *soakHours,
+		time.Since(began).Round(time.Second), o.turns,
 		o.looks.Load(), o.passed.Load(), s.k.made)
 }
 
@@ -145,7 +147,8 @@ func (o *soak) setUp() {
 		kind := []string{"tally128", "cobs", "slip", "line", "ubx", "length", "modbus", "raw"}[n%8]
 		rng := rand.New(rand.NewPCG(7, uint64(n)))
 		f := &feeder{
-			id: fmt.Sprintf("x%d", n), rng: rng, devices: 1, next: map[uint32]uint64{}, m: maker{kind: kind, rng: rng, size: 60},
+			id: fmt.Sprintf("x%d", n), rng: rng, devices: 1, next: map[uint32]uint64{},
+			m:     maker{kind: kind, rng: rng, size: 60},
 			burst: 6, pause: 2 * time.Second, harm: pick(rng, 0, 3), tempo: newTempo(rng, kind),
 			e: o.k.newEndpoint(carriages[(n+n/8)%4], 64<<10, held[kind]),
 		}
@@ -153,7 +156,8 @@ func (o *soak) setUp() {
 			f.devices = 300
 		}
 		if f.tempo.interval > 0 {
-			f.tempo.interval, f.tempo.tolerance, f.tempo.silence, f.burst = 2*time.Second, time.Second, 20*time.Second, 1
+			f.tempo.interval, f.tempo.tolerance, f.tempo.silence, f.burst = 2*time.Second, time.Second, 20*time.Second,
+				1
 		}
 		o.feeders = append(o.feeders, f)
 		o.sources = append(o.sources, o.source(f))
@@ -162,7 +166,10 @@ func (o *soak) setUp() {
 		return simDisk{o.disk, o.bad}, nil
 	}
 	openReader = func(reader.Config) (reader.Reader, error) {
-		return &simReader{k: o.k, life: o.k.life, rng: rand.New(rand.NewPCG(3, 3)), most: 4096, wall: o.wall, live: map[*simHandle]bool{}}, nil
+		return &simReader{
+			k: o.k, life: o.k.life, rng: rand.New(rand.NewPCG(3, 3)), most: 4096, wall: o.wall,
+			live: map[*simHandle]bool{},
+		}, nil
 	}
 	openSource = func(c config.Source) opener {
 		for _, f := range o.feeders {
@@ -196,7 +203,8 @@ func (o *soak) turn() {
 			o.bad.slow(0)
 		}},
 		{"descriptors", func() {
-			o.disk.SetInject(failing(rand.New(rand.NewPCG(o.rng.Uint64(), 1)), syscall.EMFILE, 1+o.rng.IntN(10), fault.OpOpen, fault.OpCreate))
+			o.disk.SetInject(failing(rand.New(rand.NewPCG(o.rng.Uint64(), 1)), syscall.EMFILE, 1+o.rng.IntN(10),
+				fault.OpOpen, fault.OpCreate))
 			o.pass(10 * time.Second)
 			o.disk.SetInject(nil)
 		}},
@@ -321,7 +329,8 @@ func (o *soak) watch() {
 		<-news
 		_, _, _ = o.r.Losses("")
 		_, _, _ = o.r.Ports(), o.r.Latencies(), o.r.Notified()
-		_, _ = o.r.Archive().Page(archive.Query{}, archive.Bounds{Records: 10, Bytes: 1 << 20}, func(archive.Record) error { return nil })
+		_, _ = o.r.Archive().Page(archive.Query{}, archive.Bounds{Records: 10, Bytes: 1 << 20},
+			func(archive.Record) error { return nil })
 		o.looks.Add(1)
 	}
 }
@@ -342,10 +351,12 @@ func (o *soak) sleep(d time.Duration) bool {
 func (o *soak) levelsAtTheEnd() {
 	level := func(what string, lost uint64) {
 		v := o.r.Sheet().Verdict
-		v.Reasons = slices.DeleteFunc(v.Reasons, func(r ledger.Reason) bool { return r.Level != ledger.Bad || r.Source == manyDevices })
+		v.Reasons = slices.DeleteFunc(v.Reasons,
+			func(r ledger.Reason) bool { return r.Level != ledger.Bad || r.Source == manyDevices })
 		right := len(v.Reasons) == 0
 		if lost > 0 {
-			right = v.Level == ledger.Bad && len(v.Reasons) == 1 && v.Reasons[0].Source == "x0" && v.Reasons[0].Count == lost
+			right = v.Level == ledger.Bad && len(v.Reasons) == 1 && v.Reasons[0].Source == "x0" &&
+				v.Reasons[0].Count == lost
 		}
 		if !right {
 			o.complain("%s: %d frames have not come; the level is %s: %+v", what, lost, v.Level, v.Reasons)
@@ -382,7 +393,8 @@ func (o *soak) judgeSums() {
 				f.id, f.m.kind, f.e.kind, f.e.taken, f.e.thrown, a.read, a.unread)
 		}
 		if slack := o.tears + f.e.thrown/8; f.m.kind != "raw" && (a.valid > f.valid+slack || a.valid+slack < f.valid) {
-			o.complain("%s, %s by %s: %d valid frames were taken, the books have %d", f.id, f.m.kind, f.e.kind, f.valid, a.valid)
+			o.complain("%s, %s by %s: %d valid frames were taken, the books have %d", f.id, f.m.kind, f.e.kind, f.valid,
+				a.valid)
 		}
 	}
 }

@@ -27,7 +27,8 @@ func newTempo(rng *rand.Rand, kind string) (t tempo) {
 	if rng.IntN(2) == 0 {
 		t.silence = pick(rng, 300*time.Millisecond, time.Second, 3*time.Second)
 	}
-	if kind == "tally128" || kind == "raw" || rng.IntN(2) > 0 { // numbers need no rhythm; a chunk may be half of what was sent
+	// numbers need no rhythm; a chunk may be half of what was sent
+	if kind == "tally128" || kind == "raw" || rng.IntN(2) > 0 {
 		return t
 	}
 	t.interval = pick(rng, 20*time.Millisecond, 50*time.Millisecond, 200*time.Millisecond, time.Second)
@@ -125,7 +126,8 @@ func (s *stage) absences(f *feeder) (missing, silences span) {
 				}
 				const edge = 20 * time.Millisecond
 				// Noise is no frame, nor is damage behind damage: the books may count over it.
-				noisy, over := f.tempo.interval == 0 && !(e.valid && before.valid), m.at.Sub(whole.at) > f.tempo.silence-edge
+				noisy, over := f.tempo.interval == 0 && !(e.valid && before.valid),
+					m.at.Sub(whole.at) > f.tempo.silence-edge
 				switch near := (gap - f.tempo.silence).Abs() < edge; {
 				case f.tempo.silence > 0 && near, !sure && gap > f.tempo.silence:
 					missing.add(left, false)
@@ -176,8 +178,10 @@ func TestSilencesAroundNoise(t *testing.T) {
 		f := &feeder{tempo: tempo{silence: 300 * time.Millisecond}}
 		w := &wire{accepted: 30, opens: []time.Time{began}}
 		for i, ms := range c.ms {
-			f.frames = append(f.frames, &sentFrame{w: w, at: uint64(10 * i), data: make([]byte, 10), valid: i != 1 || c.valid})
-			w.reads = append(w.reads, readMark{end: uint64(10 * (i + 1)), at: began.Add(time.Duration(ms) * time.Millisecond)})
+			f.frames = append(f.frames,
+				&sentFrame{w: w, at: uint64(10 * i), data: make([]byte, 10), valid: i != 1 || c.valid})
+			w.reads = append(w.reads,
+				readMark{end: uint64(10 * (i + 1)), at: began.Add(time.Duration(ms) * time.Millisecond)})
 		}
 		if _, n := (&stage{}).absences(f); n != (span{c.least, c.most}) {
 			t.Errorf("%v, noise %v: %d to %d silences, want %d to %d", c.ms, !c.valid, n.least, n.most, c.least, c.most)
@@ -211,7 +215,8 @@ func (w *wire) silentEnds(heard []time.Time, silence time.Duration) (n uint64) {
 
 // sameOpening reports whether two readings were of one opening of the wire.
 func (w *wire) sameOpening(a, b readMark) bool {
-	return a.life == b.life && !slices.ContainsFunc(w.opens, func(at time.Time) bool { return at.After(a.at) && !at.After(b.at) })
+	return a.life == b.life &&
+		!slices.ContainsFunc(w.opens, func(at time.Time) bool { return at.After(a.at) && !at.After(b.at) })
 }
 
 // opensAt reports whether the wire was opened at the moment of a reading: that may have been the
@@ -226,10 +231,12 @@ func (s *stage) tempoLaw(f *feeder, a *books) {
 	missing, silences := s.absences(f)
 	s.dues += missing.least
 	if !missing.has(a.byTime) {
-		s.complain("%s: %d to %d frames did not come when they were due, the books name %d", f.id, missing.least, missing.most, a.byTime)
+		s.complain("%s: %d to %d frames did not come when they were due, the books name %d", f.id, missing.least,
+			missing.most, a.byTime)
 	}
 	if !silences.has(a.silences) {
-		s.complain("%s: it was silent %d to %d times, the books name %d", f.id, silences.least, silences.most, a.silences)
+		s.complain("%s: it was silent %d to %d times, the books name %d", f.id, silences.least, silences.most,
+			a.silences)
 	}
 	if bad := a.levels.bad["missing_by_time"]; missing.least > 0 && bad == 0 || missing.most == 0 && bad > 0 {
 		s.complain("%s: %d verdicts are bad by missing_by_time, over %d to %d", f.id, bad, missing.least, missing.most)
@@ -244,14 +251,16 @@ func (s *stage) levelOfSilences() {
 		if at < 0 || sheet.Ports[at].State != ledger.StateOpen || f.tempo.silence == 0 && f.tempo.interval == 0 {
 			continue
 		}
-		told := slices.ContainsFunc(sheet.Verdict.Reasons, func(r ledger.Reason) bool { return r.Source == f.id && r.Kind == "silent" })
+		told := slices.ContainsFunc(sheet.Verdict.Reasons,
+			func(r ledger.Reason) bool { return r.Source == f.id && r.Kind == "silent" })
 		quiet := now.Sub(f.e.lastRead())
 		const slack = 300 * time.Millisecond // a framing may wait for a pause
 		switch {
 		case told && quiet < f.tempo.silence && !s.isUpset(now.Add(-f.tempo.silence-time.Second), now) && f.harm == 0:
 			s.complain("%s: it was heard %v ago, and is silent by the verdict, after %v", f.id, quiet, f.tempo.silence)
 		case !told && quiet >= f.tempo.silence+slack && !s.isUpset(now.Add(-f.tempo.silence-slack), now):
-			s.complain("%s: it is silent for %v, and the verdict does not tell, after %v; %s", f.id, quiet, f.tempo.silence, sheet.Verdict.Text)
+			s.complain("%s: it is silent for %v, and the verdict does not tell, after %v; %s", f.id, quiet,
+				f.tempo.silence, sheet.Verdict.Text)
 		default:
 			s.moments++
 		}

@@ -39,7 +39,8 @@ func TestConnectionsComeAndGo(t *testing.T) {
 		stored(t, g, "a", 18)
 		c.Close()
 		c3.Close()
-		testenv.Until(t, 10*time.Second, "the end is noticed", func() bool { return portOf(g, "a").State == ledger.StateWaiting })
+		testenv.Until(t, 10*time.Second, "the end is noticed",
+			func() bool { return portOf(g, "a").State == ledger.StateWaiting })
 		p := stop(t, g).Ports[0]
 		f := p.Frames
 		if f.OK != 18 || f.Missing != 2 || f.MissingCorrupt != 1 || p.Bytes.Resync != 108 {
@@ -62,13 +63,15 @@ func TestDatagrams(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	testenv.Until(t, 10*time.Second, "the socket is open", func() bool { return portOf(g, "u").State == ledger.StateOpen })
+	testenv.Until(t, 10*time.Second, "the socket is open",
+		func() bool { return portOf(g, "u").State == ledger.StateOpen })
 	for _, s := range []string{"one\ntwo", "three", "$GPGLL*00", "", "four\n"} {
 		write(t, c, []byte(s))
 	}
 	stored(t, g, "u", 4)
 	p := stop(t, g).Ports[0]
-	if p.Frames.OK != 4 || p.Frames.Corrupt != 1 || p.Bytes.Resync != 9 || p.Kernel == nil || *p.Kernel.BufferOverrun != 0 {
+	if p.Frames.OK != 4 || p.Frames.Corrupt != 1 || p.Bytes.Resync != 9 || p.Kernel == nil ||
+		*p.Kernel.BufferOverrun != 0 {
 		t.Errorf("%+v %+v %+v; want 4 lines, a datagram ending one, and a wrong checksum", p.Bytes, p.Frames, p.Kernel)
 	}
 }
@@ -82,13 +85,17 @@ func TestPortReturnsUnderAnotherName(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer port.Close()
-	g := start(t, dir, nil, config.Source{ID: "s", Serial: &config.Serial{Port: port.Link}, Frame: config.Frame{Kind: "tally128"}})
+	g := start(t, dir, nil, config.Source{
+		ID: "s", Serial: &config.Serial{Port: port.Link},
+		Frame: config.Frame{Kind: "tally128"},
+	})
 	write(t, port, frames(0, 20))
 	stored(t, g, "s", 20)
 	if err := port.Unplug(); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Until(t, 10*time.Second, "the port is missed", func() bool { return portOf(g, "s").State == ledger.StateWaiting })
+	testenv.Until(t, 10*time.Second, "the port is missed",
+		func() bool { return portOf(g, "s").State == ledger.StateWaiting })
 	if err := port.Plug(); err != nil {
 		t.Fatal(err)
 	}
@@ -234,7 +241,8 @@ func TestTwoNamesOfOneDevice(t *testing.T) {
 	}
 	defer stop(t, g)
 	both := func(times int) bool {
-		return strings.Count(said.String(), "two sources are one device") == times && strings.Contains(said.String(), link) &&
+		return strings.Count(said.String(), "two sources are one device") == times &&
+			strings.Contains(said.String(), link) &&
 			strings.Contains(said.String(), other)
 	}
 	if !both(1) {

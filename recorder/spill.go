@@ -35,7 +35,9 @@ type spill struct {
 	begin   func()        // begins the goroutine
 	woken   chan struct{} // has a signal when there may be something to do
 
-	failed time.Time // when the journal was told of a write that failed last; zero: none since one that did not; of the goroutine
+	// when the journal was told of a write that failed last; zero: none since one that did not; of
+	// the goroutine
+	failed time.Time
 	lost   time.Time // … of frames that cannot be read back
 
 	buffer  int
@@ -126,7 +128,8 @@ func newSpill(cfg config.Source) *spill {
 	}
 	c := cfg.Spill
 	return &spill{
-		dir: c.Path, most: int64(c.Max), log: slog.New(slog.DiscardHandler), woken: make(chan struct{}, 1), buffer: int(cfg.Buffer),
+		dir: c.Path, most: int64(c.Max), log: slog.New(slog.DiscardHandler), woken: make(chan struct{}, 1),
+		buffer: int(cfg.Buffer),
 	}
 }
 
@@ -428,7 +431,8 @@ func (w *spiller) tryWrite(encoded []byte, at int64) error {
 	}
 	end := at + int64(len(encoded))
 	if room, err := w.file.room(); err == nil && end > w.size && room < end-w.size+w.s.reserve {
-		return fmt.Errorf("%w: %s are free, and %s are to stay so", errNoRoom, config.Size(room), config.Size(w.s.reserve))
+		return fmt.Errorf("%w: %s are free, and %s are to stay so", errNoRoom, config.Size(room),
+			config.Size(w.s.reserve))
 	}
 	_, err := w.file.WriteAt(encoded, at)
 	switch {
@@ -449,7 +453,8 @@ func (w *spiller) read(e extent) error {
 	}
 	if now := time.Now(); err != nil && now.Sub(w.s.lost) >= tellPause {
 		w.s.lost = now
-		w.s.log.Warn("frames that had run over cannot be read back, and are dropped", "path", w.s.dir, "frames", e.frames, "error", err)
+		w.s.log.Warn("frames that had run over cannot be read back, and are dropped", "path", w.s.dir, "frames",
+			e.frames, "error", err)
 	}
 	return err
 }

@@ -267,14 +267,32 @@ func TestSpillInTrouble(t *testing.T) {
 		late   func(f *badFiles) // behind the writing
 		causes []string
 	}{
-		"the log's disk is full":     {log: seglog.ErrDiskFull},
-		"it has its size":            {causes: []string{causeSpillFull}},
-		"its disk has no room":       {harm: func(f *badFiles) { f.free = 300 << 10 }, causes: []string{causeSpillFull}},
-		"its disk says so":           {harm: func(f *badFiles) { f.write = syscall.ENOSPC }, causes: []string{causeSpillFull}},
-		"it cannot be made":          {harm: func(f *badFiles) { f.open = syscall.EACCES }, causes: []string{causeSpillFailed}},
-		"it cannot be written":       {harm: func(f *badFiles) { f.write = syscall.EIO }, causes: []string{causeSpillFailed}},
-		"it stands still":            {harm: func(f *badFiles) { f.delay = time.Hour }, causes: []string{causeSpillSlow}},
-		"it cannot be read":          {late: func(f *badFiles) { f.read = syscall.EIO }, causes: []string{causeSpillFailed}},
+		"the log's disk is full": {log: seglog.ErrDiskFull},
+		"it has its size":        {causes: []string{causeSpillFull}},
+		"its disk has no room": {
+			harm:   func(f *badFiles) { f.free = 300 << 10 },
+			causes: []string{causeSpillFull},
+		},
+		"its disk says so": {
+			harm:   func(f *badFiles) { f.write = syscall.ENOSPC },
+			causes: []string{causeSpillFull},
+		},
+		"it cannot be made": {
+			harm:   func(f *badFiles) { f.open = syscall.EACCES },
+			causes: []string{causeSpillFailed},
+		},
+		"it cannot be written": {
+			harm:   func(f *badFiles) { f.write = syscall.EIO },
+			causes: []string{causeSpillFailed},
+		},
+		"it stands still": {
+			harm:   func(f *badFiles) { f.delay = time.Hour },
+			causes: []string{causeSpillSlow},
+		},
+		"it cannot be read": {
+			late:   func(f *badFiles) { f.read = syscall.EIO },
+			causes: []string{causeSpillFailed},
+		},
 		"what is read is damaged":    {late: func(f *badFiles) { f.damage = true }, causes: []string{causeSpillFailed}},
 		"it cannot be written later": {late: func(f *badFiles) { f.write = syscall.EIO }},
 	} {
@@ -381,7 +399,8 @@ func TestSpillForgetsWhatItLost(t *testing.T) {
 		synctest.Wait()
 		s.file.tell(func(f *badFiles) { f.read = syscall.EIO })
 		s.goesOn()
-		if f := balanced(t, s.lane); f.InFlight != 0 || f.Dropped[causeSpillFailed] == 0 || len(s.lane.out.filled) != 0 || f.Forgotten != 1 {
+		if f := balanced(t, s.lane); f.InFlight != 0 || f.Dropped[causeSpillFailed] == 0 ||
+			len(s.lane.out.filled) != 0 || f.Forgotten != 1 {
 			t.Errorf("%+v; late frames that wait: %v", f, s.lane.out.filled)
 		}
 	})

@@ -64,7 +64,8 @@ func TestRecorderSpills(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a := spilling(t)
 			g, release := stalled(t, t.TempDir(), a, n)
-			testenv.Until(t, time.Minute, "most are in the file", func() bool { return portOf(g, "a").Spilled > n/2*tally128.Size })
+			testenv.Until(t, time.Minute, "most are in the file",
+				func() bool { return portOf(g, "a").Spilled > n/2*tally128.Size })
 			if f := portOf(g, "a").Frames; len(f.Dropped) > 0 || f.InFlight < n/2 {
 				t.Errorf("while the log stands still: %+v", f)
 			}
@@ -117,7 +118,8 @@ func TestStopCountsWhatIsSpilled(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "did not take all") {
 		t.Errorf("the stop says %v", err)
 	}
-	if f.InFlight != 0 || f.Dropped[causeStopped] < n/2 || f.Stored+f.Dropped[causeStopped] != n || s.Ports[0].Spilled != 0 {
+	if f.InFlight != 0 || f.Dropped[causeStopped] < n/2 || f.Stored+f.Dropped[causeStopped] != n ||
+		s.Ports[0].Spilled != 0 {
 		t.Errorf("the last sheet has %+v", f)
 	}
 }
@@ -134,6 +136,7 @@ func TestSpillFolderIsLookedAt(t *testing.T) {
 	a.Spill.Path += "/gone"
 	g := startTelling(t, slog.New(slog.NewTextHandler(told, nil)), t.TempDir(), nil, a)
 	feed(t, g, consecutive(0, 10)...)
-	testenv.Until(t, time.Minute, "it is told", func() bool { return strings.Contains(told.String(), "no file can be made for frames that run over") })
+	testenv.Until(t, time.Minute, "it is told",
+		func() bool { return strings.Contains(told.String(), "no file can be made for frames that run over") })
 	stop(t, g)
 }

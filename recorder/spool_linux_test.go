@@ -49,7 +49,10 @@ func (k *killable) TryAppendAt(stream uint32, time int64, offset uint64, data []
 		return 0, seglog.ErrBusy
 	}
 	for _, of := range []uint32{otherStream, stream}[k.rng.IntN(2):] {
-		k.all = append(k.all, seglog.Record{Seq: uint64(len(k.all) + 1), Time: time, Stream: of, Data: bytes.Clone(data), Offset: offset})
+		k.all = append(k.all, seglog.Record{
+			Seq: uint64(len(k.all) + 1), Time: time, Stream: of,
+			Data: bytes.Clone(data), Offset: offset,
+		})
 	}
 	return uint64(len(k.all)), nil
 }
@@ -154,7 +157,8 @@ func scriptFor(rng *rand.Rand, kind string, messages bool, dec frame.Decoder) (s
 			s = append(s, scriptStep{mark: spool.Mark{Time: at + int64(d), Kind: spool.Silent, B: uint64(d)}})
 		}
 		if rng.IntN(20) == 0 {
-			s = append(s, scriptStep{mark: spool.Mark{Time: at, Kind: spool.Closed, B: steady}}, scriptStep{mark: spool.Mark{Time: at, Kind: spool.Opened, B: steady}})
+			s = append(s, scriptStep{mark: spool.Mark{Time: at, Kind: spool.Closed, B: steady}},
+				scriptStep{mark: spool.Mark{Time: at, Kind: spool.Opened, B: steady}})
 		}
 	}
 	if messages {
@@ -196,9 +200,10 @@ func (s script) feed(t *testing.T, p *spool.Producer) {
 	for _, step := range s {
 		var err error
 		if kind := step.mark.Kind; kind == spool.Chunk || kind == spool.Message {
-			_, err = p.Read(kind, spool.Moment{Wall: step.mark.Time, Steady: int64(step.mark.B)}, 0, func(_ int, b []byte) (int, syscall.Errno) {
-				return copy(b, step.bytes), 0
-			})
+			_, err = p.Read(kind, spool.Moment{Wall: step.mark.Time, Steady: int64(step.mark.B)}, 0,
+				func(_ int, b []byte) (int, syscall.Errno) {
+					return copy(b, step.bytes), 0
+				})
 		} else {
 			err = p.Note(step.mark)
 		}
@@ -312,7 +317,8 @@ func TestARecorderThatIsKilled(t *testing.T) {
 					t.Fatalf("%s, messages %v, killed %d times: %s", kind, messages, deaths, differs(got, want))
 				}
 				if !reflect.DeepEqual(got, wantBooks) {
-					t.Fatalf("%s, messages %v, killed %d times: the books are\n%+v, want\n%+v", kind, messages, deaths, got, wantBooks)
+					t.Fatalf("%s, messages %v, killed %d times: the books are\n%+v, want\n%+v", kind, messages, deaths,
+						got, wantBooks)
 				}
 			}
 		}

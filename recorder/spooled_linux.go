@@ -43,7 +43,9 @@ type spooled struct {
 
 	why   func() string // the words for a device that cannot be opened; nil, "": the error's number has to do
 	ended bool          // the reader has given the wire up
-	past  uint64        // nothing is shown before a checkpoint is behind that many marks: what was skipped would come again
+	// nothing is shown before a checkpoint is behind that many marks: what was skipped would come
+	// again
+	past uint64
 
 	rested time.Time         // when the next checkpoint is due
 	due    *spool.Checkpoint // taken, and to be saved once the log has stored its sequence; nil: none
@@ -338,7 +340,8 @@ func (p *spooled) save() error {
 // one for each batch of the log is more than room and a short way back need.
 func (p *spooled) isRested() bool {
 	at := p.from.Point()
-	if p.rest == 0 || p.ended || p.kept.Marks < p.past || at.Done-p.kept.Done > uint64(p.size)/8 || at.Marks-p.kept.Marks > uint64(p.slots)/8 {
+	if p.rest == 0 || p.ended || p.kept.Marks < p.past || at.Done-p.kept.Done > uint64(p.size)/8 ||
+		at.Marks-p.kept.Marks > uint64(p.slots)/8 {
 		return true
 	}
 	now := time.Now()
@@ -404,8 +407,9 @@ func (l *lane) checkpoint(before uint64, most int) (state []byte, last uint64, o
 		return nil, 0, false
 	}
 	s := laneState{
-		state: l.state, why: l.why, heard: l.in.heard, framed: l.in.framed, since: l.in.since, frames: uint64(o.staged.frames),
-		told: l.counts.told, kernel: l.kernel,
+		state: l.state, why: l.why, heard: l.in.heard, framed: l.in.framed, since: l.in.since,
+		frames: uint64(o.staged.frames),
+		told:   l.counts.told, kernel: l.kernel,
 	}
 	l.touched = false
 	if d, ok := l.in.dec.(frame.Stateful); ok {

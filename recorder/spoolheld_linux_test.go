@@ -35,7 +35,10 @@ func spooledLife(t *testing.T, s *spool.Spool, kind string, log *killable) {
 func TestWasteOfASpool(t *testing.T) {
 	noise := script{{spool.Mark{Time: 1, Kind: spool.Opened, B: 1}, nil}}
 	for i := range 3 {
-		noise = append(noise, scriptStep{spool.Mark{Time: int64(i + 2), Kind: spool.Chunk, B: uint64(i + 2)}, bytes.Repeat([]byte{'x'}, 2000)})
+		noise = append(noise, scriptStep{
+			spool.Mark{Time: int64(i + 2), Kind: spool.Chunk, B: uint64(i + 2)},
+			bytes.Repeat([]byte{'x'}, 2000),
+		})
 	}
 	log := &killable{rng: rand.New(rand.NewPCG(1, 1))}
 	spooledLife(t, noise.spooled(t), "modbus", log)

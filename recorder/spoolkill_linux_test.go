@@ -149,7 +149,9 @@ func TestKilledRecorders(t *testing.T) {
 }
 
 // startRecorder starts a process that records, and returns when it runs.
-func startRecorder(t *testing.T, dir, kind string, messages bool, s *spool.Spool) (c *exec.Cmd, in io.Closer, out io.Reader) {
+func startRecorder(t *testing.T, dir, kind string, messages bool, s *spool.Spool) (c *exec.Cmd, in io.Closer,
+	out io.Reader,
+) {
 	t.Helper()
 	c = exec.Command(os.Args[0])
 	c.Dir, c.Stderr, c.ExtraFiles = dir, os.Stderr, []*os.File{s.File()}

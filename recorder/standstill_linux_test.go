@@ -51,7 +51,10 @@ func newStandstill(t *testing.T, ends bool) *standstill {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = shared.Close() })
-	cfg := config.Source{ID: "a", Serial: &config.Serial{Port: "x"}, Frame: config.Frame{Kind: "tally128"}, Overflow: config.OverflowBlock, Buffer: 2000}
+	cfg := config.Source{
+		ID: "a", Serial: &config.Serial{Port: "x"}, Frame: config.Frame{Kind: "tally128"},
+		Overflow: config.OverflowBlock, Buffer: 2000,
+	}
 	l, err := newLane(cfg, &s.log, frameStream, wasteStream)
 	if err != nil {
 		t.Fatal(err)
@@ -61,7 +64,10 @@ func newStandstill(t *testing.T, ends bool) *standstill {
 		t.Fatal(err)
 	}
 	s.iso = &isolation{bell: bell, stopping: make(chan struct{})}
-	rm := &remote{iso: s.iso, lane: l, spool: shared, play: play, ended: make(chan struct{}), spent: make(chan struct{})}
+	rm := &remote{
+		iso: s.iso, lane: l, spool: shared, play: play, ended: make(chan struct{}),
+		spent: make(chan struct{}),
+	}
 	s.iso.remotes = []*remote{rm}
 	s.port, _ = newRemotePort(l, rm, slog.New(slog.NewTextHandler(&s.journal, nil)))
 
@@ -77,7 +83,10 @@ func newStandstill(t *testing.T, ends bool) *standstill {
 	feed.feed(t, p)
 	for p.Note(spool.Mark{Kind: spool.Silent}) == nil { // until it has no room
 	}
-	last := []spool.Mark{{Kind: spool.Lost, A: spool.Discarded, B: 1000}, {Kind: spool.Lost, A: spool.Discarded, B: 500}}
+	last := []spool.Mark{
+		{Kind: spool.Lost, A: spool.Discarded, B: 1000},
+		{Kind: spool.Lost, A: spool.Discarded, B: 500},
+	}
 	s.sent += 1500
 	if ends {
 		last = append(last, spool.Mark{Kind: spool.Ended})
@@ -116,7 +125,8 @@ func (s *standstill) account() ledger.Port {
 	s.t.Helper()
 	p := s.port.lane.sheet()
 	if got := p.Bytes.Read + p.Unread[unreadStopped]; got != s.sent || len(p.Unbalanced) > 0 {
-		s.t.Errorf("%d bytes read, %d unread: %d of %d; %v", p.Bytes.Read, p.Unread[unreadStopped], got, s.sent, p.Unbalanced)
+		s.t.Errorf("%d bytes read, %d unread: %d of %d; %v", p.Bytes.Read, p.Unread[unreadStopped], got, s.sent,
+			p.Unbalanced)
 	}
 	return p
 }
@@ -129,7 +139,8 @@ func TestReloadWhileTheLogStandsStill(t *testing.T) {
 		go s.port.playToEnd(time.Now().Add(finishPatience), func() { close(s.port.done) })
 		time.Sleep(time.Hour)
 		if !s.stopped() || s.port.remote.isSpent() {
-			t.Errorf("behind an hour the reload has ended: %v, its spool was given up: %v", s.stopped(), s.port.remote.isSpent())
+			t.Errorf("behind an hour the reload has ended: %v, its spool was given up: %v", s.stopped(),
+				s.port.remote.isSpent())
 		}
 		s.log.stands = false
 		s.show()
@@ -154,7 +165,10 @@ func TestReloadWhileTheLogStandsStill(t *testing.T) {
 // TestStopWhileTheLogStandsStill stops the recording, before or behind a reload that stops the
 // source: all that was sent is in the account, and so is that the log did not take it.
 func TestStopWhileTheLogStandsStill(t *testing.T) {
-	for name, c := range map[string]struct{ ends, reloads bool }{"stop": {true, false}, "reload": {true, true}, "no end": {false, false}} {
+	for name, c := range map[string]struct{ ends, reloads bool }{
+		"stop": {true, false}, "reload": {true, true},
+		"no end": {false, false},
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newStandstill(t, c.ends)

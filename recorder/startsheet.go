@@ -55,7 +55,8 @@ func (r *Recorder) startSheet(end string) archive.StartSheet {
 		s.Unsure(source, u)
 	}
 	r.mu.Lock()
-	for source, at := range r.places { // sources that are not configured now keep their places, those without numbers, too
+	// sources that are not configured now keep their places, those without numbers, too
+	for source, at := range r.places {
 		_, ok := s.Positions[source]
 		if isPeer := strings.Contains(source, "/"); !ok && (len(at.stored) > 0 || !isPeer) {
 			s.Positions[source] = at.stored

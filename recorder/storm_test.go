@@ -27,7 +27,8 @@ func TestEveryAcknowledgedByteIsInTheBooks(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 5))
 		dir := t.TempDir()
 		strategy := strategies[rng.IntN(len(strategies))]
-		g := start(t, dir, func(c *config.Config) { c.Read.Strategy = strategy }, lines("a", []string{config.PeersFirst, config.PeersNewest}[rng.IntN(2)]))
+		g := start(t, dir, func(c *config.Config) { c.Read.Strategy = strategy },
+			lines("a", []string{config.PeersFirst, config.PeersNewest}[rng.IntN(2)]))
 		addr := address(g, "a")
 		var acked, sent, forgotten atomic.Uint64
 		var senders sync.WaitGroup
@@ -53,7 +54,10 @@ func TestEveryAcknowledgedByteIsInTheBooks(t *testing.T) {
 				case 0:
 					s.Frame.Max = 100 + rng.IntN(1000)
 				case 1:
-					s.Overflow = []string{config.OverflowBlock, config.OverflowNewest, config.OverflowOldest}[rng.IntN(3)]
+					s.Overflow = []string{
+						config.OverflowBlock, config.OverflowNewest,
+						config.OverflowOldest,
+					}[rng.IntN(3)]
 				default:
 					s.TCP.Peers = []string{config.PeersFirst, config.PeersNewest}[rng.IntN(2)]
 				}

@@ -47,7 +47,8 @@ func TestDamagedTableOfStreams(t *testing.T) {
 	stop(t, g)
 	damage("")
 	_, err := Start(config.Config{
-		Log: config.Log{Dir: dir, Segment: 1 << 20}, API: config.API{Listen: "127.0.0.1:0"}, Sources: []config.Source{tcp("a")},
+		Log: config.Log{Dir: dir, Segment: 1 << 20}, API: config.API{Listen: "127.0.0.1:0"},
+		Sources: []config.Source{tcp("a")},
 	}, slog.New(slog.DiscardHandler))
 	if !errors.Is(err, archive.ErrStreams) || !strings.Contains(err.Error(), "bring it back from a copy") {
 		t.Error(err)
@@ -70,10 +71,11 @@ func TestCopyOfTheTableOfStreams(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, harm := range map[string]func() error{
-		"the table is empty":    func() error { return os.WriteFile(path, nil, 0o600) },
-		"the table is torn":     func() error { return os.WriteFile(path, whole[:len(whole)/2], 0o600) },
-		"the table is gone":     func() error { return os.Remove(path) },
-		"the copy is gone":      func() error { return os.Remove(path + ".copy") }, // as of a log from before there was one
+		"the table is empty": func() error { return os.WriteFile(path, nil, 0o600) },
+		"the table is torn":  func() error { return os.WriteFile(path, whole[:len(whole)/2], 0o600) },
+		"the table is gone":  func() error { return os.Remove(path) },
+		// as of a log from before there was one
+		"the copy is gone":      func() error { return os.Remove(path + ".copy") },
 		"the copy is torn":      func() error { return os.WriteFile(path+".copy", whole[:9], 0o600) },
 		"the copy is of before": func() error { return os.WriteFile(path+".copy", []byte("[]"), 0o600) },
 	} {
@@ -188,7 +190,8 @@ func TestTableOfStreamsThatIsNoFile(t *testing.T) {
 			if b, err := os.ReadFile(path + ".damaged"); !bytes.Equal(b, kept) {
 				t.Errorf("%s in the place of %s: what was set aside before is %q, %v", kind, name, b, err)
 			}
-			if streams, err := archive.LoadStreams(dir); err != nil || streams.Harm() != nil || len(streams.Sources()) != 2 {
+			if streams, err := archive.LoadStreams(dir); err != nil || streams.Harm() != nil ||
+				len(streams.Sources()) != 2 {
 				t.Errorf("%s in the place of %s: %v", kind, name, err)
 			}
 			if err := errors.Join(os.RemoveAll(aside), os.Remove(path+".damaged")); err != nil {
@@ -228,7 +231,8 @@ func TestBothTablesOfStreamsAreNoFile(t *testing.T) {
 		}
 	}
 	_, err := Start(config.Config{
-		Log: config.Log{Dir: dir, Segment: 1 << 20}, API: config.API{Listen: "127.0.0.1:0"}, Sources: []config.Source{tcp("a")},
+		Log: config.Log{Dir: dir, Segment: 1 << 20}, API: config.API{Listen: "127.0.0.1:0"},
+		Sources: []config.Source{tcp("a")},
 	}, slog.New(slog.DiscardHandler))
 	if err == nil || !strings.Contains(err.Error(), "streams.json is no ordinary file: move it away") {
 		t.Error(err)

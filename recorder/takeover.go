@@ -27,11 +27,13 @@ func recovered(found seglog.Recovery, missing []ledger.MissingRecords, log *slog
 			"lost", seglog.Missing{From: m.From, To: m.To, AtMost: m.AtMost, What: m.What}.String())
 	}
 	for _, name := range found.Damaged {
-		log.Warn("the newest segment was cut off within its header: nothing of it can be read, and it was set aside", "kept as", name)
+		log.Warn("the newest segment was cut off within its header: nothing of it can be read, and it was set aside",
+			"kept as", name)
 		r.SetAside = append(r.SetAside, name)
 	}
 	if found.CutAt != "" {
-		log.Warn("a torn tail was cut: those bytes had not been durable; nothing is to be done", "at", found.CutAt, "bytes", found.CutBytes)
+		log.Warn("a torn tail was cut: those bytes had not been durable; nothing is to be done", "at", found.CutAt,
+			"bytes", found.CutBytes)
 	}
 	for _, name := range found.Torn {
 		log.Warn("a segment was set aside, for the one before it is torn: it had not been durable; "+
@@ -81,7 +83,8 @@ func (r *Recorder) takeOver(e *archive.StartSheet) {
 		e.LogStored = r.log.Position().Stored // up to where it knows of the log now
 	}
 	r.end(e)
-	r.leaveOff(e, slices.Concat(there, gone, e.Sheet.Leaving, e.Sheet.Ports), place{at: max(int64(e.Sheet.At), last), why: why})
+	r.leaveOff(e, slices.Concat(there, gone, e.Sheet.Leaving, e.Sheet.Ports),
+		place{at: max(int64(e.Sheet.At), last), why: why})
 }
 
 // leaveOff notes where the sources go on that a start has left, by its sheet, and by the accounts
@@ -113,7 +116,8 @@ func (r *Recorder) giveUp(e *archive.StartSheet, losses *lossWatch) (gone []ledg
 	}
 	parts, err := e.PartsBehind(r.cfg.Log.Dir)
 	if err != nil {
-		r.slog.Warn("the history cannot be read: what sources had lost that left just before the end may count twice", "error", err)
+		r.slog.Warn("the history cannot be read: what sources had lost that left just before the end may count twice",
+			"error", err)
 	}
 	for _, part := range parts {
 		losses.close(part.Sheet)

@@ -48,7 +48,8 @@ func recordedFor(t *testing.T, dir string, n uint64) (killed, stopped string) {
 	if err := g.log.Sync(); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Until(t, 20*time.Second, "the sheet on disk knows of all", func() bool { _, stored := archive.Known(dir); return stored == n })
+	testenv.Until(t, 20*time.Second, "the sheet on disk knows of all",
+		func() bool { _, stored := archive.Known(dir); return stored == n })
 	killed = copyFolder(t, dir)
 	stop(t, g)
 	return killed, dir
@@ -111,7 +112,8 @@ func startAt(t *testing.T, level slog.Level, dir string, sources ...config.Sourc
 	t.Helper()
 	var said testenv.Buffer
 	g, err := Start(config.Config{
-		Log: config.Log{Dir: dir, Segment: 1 << 20, Delay: time.Millisecond}, API: config.API{Listen: "127.0.0.1:0"}, Sources: sources,
+		Log: config.Log{Dir: dir, Segment: 1 << 20, Delay: time.Millisecond}, API: config.API{Listen: "127.0.0.1:0"},
+		Sources: sources,
 	}, slog.New(slog.NewTextHandler(&said, &slog.HandlerOptions{Level: level})))
 	if err != nil {
 		t.Fatal(err)
@@ -129,7 +131,10 @@ func TestDurableRecordsGoneBetweenStartsAreNamed(t *testing.T) {
 		harm  func(segs []string) error
 		first bool // the first one harmed is the first segment
 	}{
-		"stopped, newest cut":  {stopped, func(segs []string) error { return os.Truncate(segs[len(segs)-1], 10_000) }, false},
+		"stopped, newest cut": {
+			stopped, func(segs []string) error { return os.Truncate(segs[len(segs)-1], 10_000) },
+			false,
+		},
 		"stopped, newest gone": {stopped, func(segs []string) error { return os.Remove(segs[len(segs)-1]) }, false},
 		"stopped, first gone": {stopped, func(segs []string) error {
 			return errors.Join(os.Remove(segs[0]), os.Remove(strings.TrimSuffix(segs[0], ".seg")+".idx"))
@@ -142,12 +147,21 @@ func TestDurableRecordsGoneBetweenStartsAreNamed(t *testing.T) {
 			}
 			return nil
 		}, true},
-		"killed, newest cut":       {killed, func(segs []string) error { return os.Truncate(segs[len(segs)-1], 10_000) }, false},
+		"killed, newest cut": {
+			killed,
+			func(segs []string) error { return os.Truncate(segs[len(segs)-1], 10_000) }, false,
+		},
 		"killed, newest gone":      {killed, func(segs []string) error { return os.Remove(segs[len(segs)-1]) }, false},
 		"stopped, middle gone":     {stopped, func(segs []string) error { return os.Remove(segs[1]) }, false},
 		"stopped, middle repaired": {stopped, func(segs []string) error { return zeroAndRepair(segs[1]) }, false},
-		"stopped, newest repaired": {stopped, func(segs []string) error { return zeroAndRepair(segs[len(segs)-1]) }, false},
-		"killed, newest repaired":  {killed, func(segs []string) error { return zeroAndRepair(segs[len(segs)-1]) }, false},
+		"stopped, newest repaired": {
+			stopped, func(segs []string) error { return zeroAndRepair(segs[len(segs)-1]) },
+			false,
+		},
+		"killed, newest repaired": {
+			killed, func(segs []string) error { return zeroAndRepair(segs[len(segs)-1]) },
+			false,
+		},
 	} {
 		dir := copyFolder(t, c.from)
 		if err := c.harm(segments(t, dir)); err != nil {
@@ -159,7 +173,8 @@ func TestDurableRecordsGoneBetweenStartsAreNamed(t *testing.T) {
 		if gone == 0 || s.Recovered.Missing[0].From == 1 != c.first {
 			t.Errorf("%s: recovered %+v", name, s.Recovered)
 		}
-		if v := s.Verdict; v.Level != ledger.Bad || v.LostHere.Records != gone || !strings.Contains(v.Text, "gone from the log") {
+		if v := s.Verdict; v.Level != ledger.Bad || v.LostHere.Records != gone ||
+			!strings.Contains(v.Text, "gone from the log") {
 			t.Errorf("%s: verdict %+v", name, v)
 		}
 		if !strings.Contains(said, "durable records are gone") || !strings.Contains(said, "`log repair` gives it up") {
@@ -218,7 +233,8 @@ func TestRemovedWhileItRunsIsCountedByTheLastSheet(t *testing.T) {
 	}
 	g, said := startLogged(t, dir, tcp("a"))
 	r := g.Sheet().Recovered
-	if r == nil || len(r.Missing) != 1 || r.Missing[0].To != given || r.Missing[0].AtMost != (given > n) || len(segs) < 2 {
+	if r == nil || len(r.Missing) != 1 || r.Missing[0].To != given || r.Missing[0].AtMost != (given > n) ||
+		len(segs) < 2 {
 		t.Errorf("%+v missing of %d segments, want up to record %d", r, len(segs), given)
 	}
 	if at := g.log.Position(); at.Stored < given || !strings.Contains(said, "durable records are gone") {
@@ -251,7 +267,8 @@ func TestOldestSegmentRemovedAfterAKill(t *testing.T) {
 			g, said := startLogged(t, dir, tcp("a"))
 			r := g.Sheet().Recovered
 			if i == 0 {
-				if first := g.Position().First; r == nil || len(r.Missing) != 1 || r.Missing[0].From != 1 || r.Missing[0].To != first-1 {
+				if first := g.Position().First; r == nil || len(r.Missing) != 1 || r.Missing[0].From != 1 ||
+					r.Missing[0].To != first-1 {
 					t.Errorf("%s: %+v; want that records 1 to %d are missing", name, r, first-1)
 				}
 			} else if r != nil {
@@ -291,7 +308,8 @@ func TestOldestSegmentRemovedBesideRetention(t *testing.T) {
 		g := start(t, killed, keep, tcp("a"))
 		gone, _ := g.Sheet().Recovered.Gone()
 		first := strings.TrimSuffix(filepath.Base(segs[1]), ".seg")
-		if i == 0 && (gone == 0 || fmt.Sprintf("%020d", g.Sheet().Recovered.Missing[0].To+1) != first) || i > 0 && gone > 0 {
+		if i == 0 && (gone == 0 || fmt.Sprintf("%020d", g.Sheet().Recovered.Missing[0].To+1) != first) ||
+			i > 0 && gone > 0 {
 			t.Errorf("start %d: %+v; want that what was before record %s is gone, once", i, g.Sheet().Recovered, first)
 		}
 		stop(t, g)
@@ -352,7 +370,8 @@ func TestPowerCutOfUnsyncedRecordsIsNamedOnce(t *testing.T) {
 			write(t, b, bytes.Repeat([]byte("a line\n"), int(n)))
 			stored(t, g, "a", from+n)
 			stored(t, g, "b", from+n)
-			testenv.Until(t, 20*time.Second, "the sheet knows of all", func() bool { _, stored := archive.Known(dir); return stored == 2*(from+n) })
+			testenv.Until(t, 20*time.Second, "the sheet knows of all",
+				func() bool { _, stored := archive.Known(dir); return stored == 2*(from+n) })
 		}
 		send(0, 100)
 		if err := g.log.Sync(); err != nil {
@@ -391,12 +410,14 @@ func TestPowerCutOfUnsyncedRecordsIsNamedOnce(t *testing.T) {
 			named := s.Recovered != nil && s.Recovered.Unsynced == c.lost
 			told := strings.Contains(s.Ports[1].Outages[0].Cause, "lost its last 100 records")
 			for _, p := range lastKept(t, c.dir, archive.CauseKilled).Sheet.Ports {
-				if f := p.Frames; f.Stored != 150-c.lost/2 || f.InFlight != c.lost/2 || f.OK != 150 || len(p.Unbalanced) > 0 {
+				if f := p.Frames; f.Stored != 150-c.lost/2 || f.InFlight != c.lost/2 || f.OK != 150 ||
+					len(p.Unbalanced) > 0 {
 					t.Errorf("%s, %d lost: the sheet that is kept: %+v", policy, c.lost, f)
 				}
 			}
 			if want := c.lost > 0; named != want || told != want || good {
-				t.Errorf("%s, %d lost: recovered %+v, outages %+v, good: %v", policy, c.lost, s.Recovered, s.Ports[1].Outages, good)
+				t.Errorf("%s, %d lost: recovered %+v, outages %+v, good: %v", policy, c.lost, s.Recovered,
+					s.Ports[1].Outages, good)
 			}
 			g = start(t, c.dir, slow, tcp("a"), lines("b", ""))
 			if s := stop(t, g); s.Recovered != nil {
@@ -478,7 +499,8 @@ func TestKilledBeforeItsFirstSheet(t *testing.T) {
 					want = lost
 				}
 				if lost != want || lost == 0 {
-					t.Errorf("%s, %s, moment %d: %d records are named in all sheets, want %d", name, harm, i, lost, want)
+					t.Errorf("%s, %s, moment %d: %d records are named in all sheets, want %d", name, harm, i, lost,
+						want)
 				}
 			}
 		}
@@ -517,7 +539,8 @@ func TestManyStartsKilledOneAfterTheOther(t *testing.T) {
 					want = lost
 				}
 				if verdict != want || lost != want || want == 0 {
-					t.Errorf("%s, killed at %d and %d: the verdict has %d records, the sheets have %d, want %d", name, i, j, verdict, lost, want)
+					t.Errorf("%s, killed at %d and %d: the verdict has %d records, the sheets have %d, want %d", name,
+						i, j, verdict, lost, want)
 				}
 			}
 		}
@@ -545,8 +568,10 @@ func momentsOfAStart(t *testing.T, dir string) (moments []string) {
 	moments = []string{copyFolder(t, dir)}
 	moment := func() { moments = append(moments, copyFolder(t, dir)) }
 	g := &Recorder{
-		cfg: config.Config{Log: config.Log{Dir: dir, Segment: 1 << 20}}.WithDefaults(), slog: quiet(), since: time.Now().UnixNano(),
-		syncs: hist.New(), places: map[string]place{}, missed: missed{}, parted: map[string]archive.Span{}, commits: commits{news: make(chan struct{}, 1)},
+		cfg: config.Config{Log: config.Log{Dir: dir, Segment: 1 << 20}}.WithDefaults(), slog: quiet(),
+		since: time.Now().UnixNano(),
+		syncs: hist.New(), places: map[string]place{}, missed: missed{}, parted: map[string]archive.Span{},
+		commits: commits{news: make(chan struct{}, 1)},
 	}
 	files, err := logFiles(g.cfg.Log, nil, g.slog)
 	if err != nil {
@@ -697,7 +722,8 @@ func TestKillWhenTheSourcesAreOpened(t *testing.T) {
 	}
 	stop(t, g)
 	g = start(t, killed, nil, line)
-	if p := portOf(g, "a"); p.OutageCount == 0 || !strings.HasPrefix(p.Outages[0].Cause, outageNotRunning) { // … or "; then: not connected"
+	// … or "; then: not connected"
+	if p := portOf(g, "a"); p.OutageCount == 0 || !strings.HasPrefix(p.Outages[0].Cause, outageNotRunning) {
 		t.Errorf("outages %+v; want one since the kill", p.Outages)
 	}
 	stop(t, g)

@@ -23,7 +23,10 @@ func TestPeerThatHadNoTimeToBegin(t *testing.T) {
 		t.Fatal(err)
 	}
 	l, _ := testLane(t, config.OverflowBlock)
-	rm := &remote{iso: &isolation{}, lane: l, after: []*port{{departed: make(chan struct{})}}, ended: make(chan struct{}), spent: make(chan struct{})}
+	rm := &remote{
+		iso: &isolation{}, lane: l, after: []*port{{departed: make(chan struct{})}},
+		ended: make(chan struct{}), spent: make(chan struct{}),
+	}
 	p, ctx := newRemotePort(l, rm, slog.New(slog.DiscardHandler))
 	returned := false
 	s := newSeat(make(chan struct{}, 1), nil, time.Now())

@@ -61,7 +61,8 @@ func TestReplacedConnectionIsReadToItsEnd(t *testing.T) {
 		}}
 		return o
 	}
-	g := start(t, t.TempDir(), func(c *config.Config) { // its looks are far between: nobody reads the last words by chance
+	// its looks are far between: nobody reads the last words by chance
+	g := start(t, t.TempDir(), func(c *config.Config) {
 		c.Read.Strategy, c.Read.Tick, c.Read.Readers = "polling", 400*time.Millisecond, 1
 	}, lines("a", config.PeersNewest))
 	older := dial(t, o.l.Addr().String())
@@ -123,7 +124,9 @@ func TestWhatAStopCannotTakeIsInTheBooks(t *testing.T) {
 	})
 	takeDescriptors(t, 0)
 	p.readRest(nil, time.Now())
-	if s := l.sheet(); s.Refused[refusedDescriptors] != 3 || s.Unread[unreadRefused] != tally128.Size || len(s.Unbalanced) > 0 {
-		t.Errorf("refused %v, unread %v, unbalanced %v; want 3 connections, and %d bytes of one", s.Refused, s.Unread, s.Unbalanced, tally128.Size)
+	if s := l.sheet(); s.Refused[refusedDescriptors] != 3 || s.Unread[unreadRefused] != tally128.Size ||
+		len(s.Unbalanced) > 0 {
+		t.Errorf("refused %v, unread %v, unbalanced %v; want 3 connections, and %d bytes of one", s.Refused, s.Unread,
+			s.Unbalanced, tally128.Size)
 	}
 }

@@ -56,8 +56,11 @@ func TestForgottenLossesAreNeverGood(t *testing.T) {
 		want   bool
 		starts uint64 // with losses that are still known
 	}{
-		"nothing":     {killed, func(string) error { return nil }, false, 2},
-		"both sheets": {killed, func(dir string) error { return each(dir, sheets, func([]byte) []byte { return nil }) }, true, 1},
+		"nothing": {killed, func(string) error { return nil }, false, 2},
+		"both sheets": {
+			killed, func(dir string) error { return each(dir, sheets, func([]byte) []byte { return nil }) },
+			true, 1,
+		},
 		"both sheets of the first start": {first, func(dir string) error {
 			return each(dir, sheets, func([]byte) []byte { return make([]byte, 100) })
 		}, true, 0},
@@ -69,13 +72,21 @@ func TestForgottenLossesAreNeverGood(t *testing.T) {
 			}
 			return each(dir, sheets, func([]byte) []byte { return []byte("{") })
 		}, true, 1},
-		"the last sheet": {killed, func(dir string) error { return each(dir, sheets[:1], func([]byte) []byte { return nil }) }, false, 2},
+		"the last sheet": {
+			killed,
+			func(dir string) error { return each(dir, sheets[:1], func([]byte) []byte { return nil }) }, false, 2,
+		},
 		"a line": {dir, func(dir string) error {
-			return each(dir, []string{archive.HistoryFile}, func(b []byte) []byte { return append([]byte("spoilt"), b...) })
+			return each(dir, []string{archive.HistoryFile},
+				func(b []byte) []byte { return append([]byte("spoilt"), b...) })
 		}, true, 1},
-		"all lines": {dir, func(dir string) error { return os.Remove(filepath.Join(dir, archive.HistoryFile)) }, true, 1},
+		"all lines": {
+			dir, func(dir string) error { return os.Remove(filepath.Join(dir, archive.HistoryFile)) }, true,
+			1,
+		},
 		"the last line": {dir, func(dir string) error {
-			return each(dir, []string{archive.HistoryFile}, func(b []byte) []byte { return b[:bytes.LastIndexByte(b[:len(b)-1], '\n')+1] })
+			return each(dir, []string{archive.HistoryFile},
+				func(b []byte) []byte { return b[:bytes.LastIndexByte(b[:len(b)-1], '\n')+1] })
 		}, true, 2},
 		"a line that is told again": {killed, func(dir string) error {
 			return each(dir, []string{archive.HistoryFile}, func(b []byte) []byte {
@@ -103,7 +114,8 @@ func TestForgottenLossesAreNeverGood(t *testing.T) {
 				if p == nil {
 					p = &ledger.Past{}
 				}
-				if hasReason(s.Verdict, "history_unreadable") != want || p.Starts != starts || want && s.Verdict.Level == ledger.Good {
+				if hasReason(s.Verdict, "history_unreadable") != want || p.Starts != starts ||
+					want && s.Verdict.Level == ledger.Good {
 					t.Errorf("%s, %s: %+v, past %+v", name, when, s.Verdict, s.Past)
 				}
 			}

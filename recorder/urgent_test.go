@@ -18,7 +18,8 @@ func writeUrgent(t *testing.T, c net.Conn, b []byte) {
 		t.Fatal(err)
 	}
 	var sent error
-	if err := raw.Control(func(fd uintptr) { sent = syscall.Sendto(int(fd), b, syscall.MSG_OOB, nil) }); err != nil || sent != nil {
+	if err := raw.Control(func(fd uintptr) { sent = syscall.Sendto(int(fd), b, syscall.MSG_OOB, nil) }); err != nil ||
+		sent != nil {
 		t.Fatal(err, sent)
 	}
 }
@@ -35,13 +36,15 @@ func TestUrgentBytesAreRead(t *testing.T) {
 		dialled := config.Source{
 			ID: "dial", TCP: &config.Net{Dial: device.Addr().String()}, Frame: config.Frame{Kind: "tally128"},
 		}
-		g := start(t, t.TempDir(), func(c *config.Config) { c.Read.Strategy = strategy }, tcp("listen"), all("all", 4), dialled)
+		g := start(t, t.TempDir(), func(c *config.Config) { c.Read.Strategy = strategy }, tcp("listen"), all("all", 4),
+			dialled)
 		answering, err := device.Accept()
 		if err != nil {
 			t.Fatal(err)
 		}
 		for id, c := range map[string]net.Conn{
-			"listen": dial(t, address(g, "listen")), "all/127.0.0.9": dialFrom(t, 9, address(g, "all")), "dial": answering,
+			"listen": dial(t, address(g, "listen")), "all/127.0.0.9": dialFrom(t, 9, address(g, "all")),
+			"dial": answering,
 		} {
 			const rounds = 20
 			for i := range uint64(rounds) {

@@ -29,7 +29,8 @@ func TestVerdictOfAFailedLog(t *testing.T) {
 	if err := g.log.Sync(); !errors.Is(err, seglog.ErrFailed) {
 		t.Fatal(err)
 	}
-	if v := g.Sheet().Verdict; v.Level != ledger.Bad || !strings.HasPrefix(v.Text, "nothing is recorded: ") || !strings.Contains(v.Text, errIll.Error()) {
+	if v := g.Sheet().Verdict; v.Level != ledger.Bad || !strings.HasPrefix(v.Text, "nothing is recorded: ") ||
+		!strings.Contains(v.Text, errIll.Error()) {
 		t.Errorf("%+v", v)
 	}
 	if _, err := g.Stop("test"); !errors.Is(err, errIll) {
@@ -82,7 +83,8 @@ func TestLogThatWaitsIsTold(t *testing.T) {
 	waits.Store(true)
 	write(t, c, frames(5, 5))
 	testenv.Until(t, 10*time.Second, "the log waits", func() bool { return g.Sheet().Log != nil })
-	if v := g.Sheet().Verdict; v.Level != ledger.Bad || !strings.HasPrefix(v.Text, "the log waits") || g.LogNow().Stalled == "" {
+	if v := g.Sheet().Verdict; v.Level != ledger.Bad || !strings.HasPrefix(v.Text, "the log waits") ||
+		g.LogNow().Stalled == "" {
 		t.Errorf("%+v, %+v", v, g.LogNow())
 	}
 	var said bytes.Buffer
@@ -97,7 +99,8 @@ func TestLogThatWaitsIsTold(t *testing.T) {
 	waits.Store(false)
 	stored(t, g, "a", 10)
 	look(4 * time.Second)
-	if lines := strings.Split(said.String(), "\n"); len(lines) != 3 || !strings.Contains(lines[0], "make room") || !strings.Contains(lines[1], "over: the log waits") {
+	if lines := strings.Split(said.String(), "\n"); len(lines) != 3 || !strings.Contains(lines[0], "make room") ||
+		!strings.Contains(lines[1], "over: the log waits") {
 		t.Errorf("the journal: %q", lines)
 	}
 	if l := g.Sheet().Log; l != nil {
@@ -125,7 +128,8 @@ func TestVerdictOfSources(t *testing.T) {
 	write(t, c, append(frames(0, 5), frames(7, 3)...))
 	stored(t, g, "a", 8)
 	s := g.Sheet()
-	if v := s.Verdict; v.Level != ledger.Bad || v.LostWire.Frames != 2 || v.LastLoss < before || v.LastLoss > s.At || !s.Ports[0].Heard {
+	if v := s.Verdict; v.Level != ledger.Bad || v.LostWire.Frames != 2 || v.LastLoss < before || v.LastLoss > s.At ||
+		!s.Ports[0].Heard {
 		t.Errorf("%+v of %+v", v, s.Ports[0])
 	}
 	stop(t, g)
@@ -149,15 +153,18 @@ func TestVerdictOfAStop(t *testing.T) {
 			want := ledger.Good
 			if gone {
 				c.Close()
-				testenv.Until(t, time.Minute, "the end is noticed", func() bool { return last().State == ledger.StateWaiting })
+				testenv.Until(t, time.Minute, "the end is noticed",
+					func() bool { return last().State == ledger.StateWaiting })
 				want = ledger.Watch
 			}
 			s := stop(t, g)
 			c.Close()
-			if v := s.Verdict; v.Level != want || hasReason(v, "not_there") != gone || strings.Contains(v.Text, "all open") == gone {
+			if v := s.Verdict; v.Level != want || hasReason(v, "not_there") != gone ||
+				strings.Contains(v.Text, "all open") == gone {
 				t.Errorf("%s, gone: %v: %+v", name, gone, v)
 			}
-			if kept, err := archive.LoadStart(dir, slog.New(slog.DiscardHandler)); err != nil || kept.Sheet.Verdict.Level != want {
+			if kept, err := archive.LoadStart(dir, slog.New(slog.DiscardHandler)); err != nil ||
+				kept.Sheet.Verdict.Level != want {
 				t.Errorf("%s, gone: %v: on disk %+v, %v", name, gone, kept, err)
 			}
 		}
@@ -219,10 +226,12 @@ func TestStopTellsOfNoAbsenceOfItsOwn(t *testing.T) {
 					p.lane.ends()
 				}
 				c.Close()
-				testenv.Until(t, time.Minute, "the end is noticed", func() bool { return last().State != ledger.StateOpen })
+				testenv.Until(t, time.Minute, "the end is noticed",
+					func() bool { return last().State != ledger.StateOpen })
 			case "is away":
 				c.Close()
-				testenv.Until(t, time.Minute, "the end is noticed", func() bool { return last().State == ledger.StateWaiting })
+				testenv.Until(t, time.Minute, "the end is noticed",
+					func() bool { return last().State == ledger.StateWaiting })
 				before, want = before+1, fmt.Sprintf("begin not_there 0 [%s] 0", last().ID)
 			}
 			s := stop(t, g)
@@ -230,7 +239,8 @@ func TestStopTellsOfNoAbsenceOfItsOwn(t *testing.T) {
 			if got := told(); got != want {
 				t.Errorf("%s, %s: told %q, want %q", name, how, got, want)
 			}
-			if p := s.Ports[len(s.Ports)-1]; p.OutageCount != before || how == "is away" && !strings.HasPrefix(p.Outages[len(p.Outages)-1].Cause, "end of stream") {
+			if p := s.Ports[len(s.Ports)-1]; p.OutageCount != before ||
+				how == "is away" && !strings.HasPrefix(p.Outages[len(p.Outages)-1].Cause, "end of stream") {
 				t.Errorf("%s, %s: %+v, want %d outages", name, how, p.Outages, before)
 			}
 		}

@@ -91,7 +91,8 @@ func (l *lane) info() PortInfo {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	i := PortInfo{
-		ID: l.cfg.ID, State: l.state, Frame: l.cfg.Frame.Kind, Overflow: l.cfg.Overflow, Device: l.path, Settings: l.accepted,
+		ID: l.cfg.ID, State: l.state, Frame: l.cfg.Frame.Kind, Overflow: l.cfg.Overflow, Device: l.path,
+		Settings: l.accepted,
 	}
 	if l.state == ledger.StateWaiting {
 		i.Why = l.why

@@ -102,7 +102,8 @@ func (in *intake) postWatched(f *frame.Frame) {
 		fate.Late = after.Missing < before.Missing || after.Late > before.Late
 		if after.Missing > before.Missing {
 			fate.Missing, fate.Corrupt = after.Missing-before.Missing, after.MissingCorrupt-before.MissingCorrupt
-			if fate.From = f.Seq - fate.Missing; after.Reordered > before.Reordered { // it is older than the first one seen
+			// it is older than the first one seen
+			if fate.From = f.Seq - fate.Missing; after.Reordered > before.Reordered {
 				fate.From = f.Seq + 1
 			}
 		}

@@ -31,14 +31,15 @@ import (
 
 // Config says what is played, and how fast.
 type Config struct {
-	Source     string                 // exactly this one: each peer of a source has a wire of its own
-	From       uint64                 // sequence in the log to begin with; 0: the first one, or that of Since
-	Since      int64                  // ns since 1970: only records made at this time or after it; 0: all
-	Until      int64                  // … or before it; 0: all
-	Speed      float64                // times as fast as it was recorded; 0: as fast as the receiver takes it
-	MaxPause   time.Duration          // no pause of the recording is longer, before Speed; 0: they may be
-	OnGap      func(*seglog.GapError) // is told of records that the log has removed, or notes to be lost; nil: nobody is
-	OnProgress func(Result)           // is told once a second, without Late; nil: nobody is
+	Source   string        // exactly this one: each peer of a source has a wire of its own
+	From     uint64        // sequence in the log to begin with; 0: the first one, or that of Since
+	Since    int64         // ns since 1970: only records made at this time or after it; 0: all
+	Until    int64         // … or before it; 0: all
+	Speed    float64       // times as fast as it was recorded; 0: as fast as the receiver takes it
+	MaxPause time.Duration // no pause of the recording is longer, before Speed; 0: they may be
+	// is told of records that the log has removed, or notes to be lost; nil: nobody is
+	OnGap      func(*seglog.GapError)
+	OnProgress func(Result) // is told once a second, without Late; nil: nobody is
 }
 
 // Result is what was played.

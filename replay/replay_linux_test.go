@@ -47,7 +47,11 @@ func logOf(t testing.TB, steps ...step) *archive.Archive {
 	if err != nil {
 		t.Fatal(err)
 	}
-	numbers, err := streams.Numbers([]archive.Stream{{Source: "s", Frame: "line"}, {Source: "s", Frame: "line", Quarantine: true}, {Source: "s/peer", Frame: "line"}})
+	numbers, err := streams.Numbers([]archive.Stream{
+		{Source: "s", Frame: "line"},
+		{Source: "s", Frame: "line", Quarantine: true},
+		{Source: "s/peer", Frame: "line"},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +123,8 @@ func TestPauses(t *testing.T) {
 	log := logOf(t, line...)
 	w := &tape{}
 	began := rt.Now()
-	r, err := replay.Run(context.Background(), log, replay.Config{Source: "s", Speed: 1, MaxPause: 100 * time.Millisecond}, w)
+	r, err := replay.Run(context.Background(), log,
+		replay.Config{Source: "s", Speed: 1, MaxPause: 100 * time.Millisecond}, w)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +143,8 @@ func TestPauses(t *testing.T) {
 	if r.Took < 120*time.Millisecond {
 		t.Errorf("120 ms took %v", r.Took)
 	}
-	if r, err = replay.Run(context.Background(), log, replay.Config{Source: "s", Speed: 100, MaxPause: 4 * time.Second}, w); err != nil {
+	if r, err = replay.Run(context.Background(), log, replay.Config{Source: "s", Speed: 100, MaxPause: 4 * time.Second},
+		w); err != nil {
 		t.Fatal(err)
 	}
 	if r.Took < 40*time.Millisecond {
@@ -156,7 +162,8 @@ func TestRunThatEnds(t *testing.T) {
 		t.Errorf("an end: %v", err)
 	}
 	since := time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC).UnixNano()
-	if _, err := replay.Run(context.Background(), log, replay.Config{Source: "s", Since: since}, w); !errors.Is(err, replay.ErrNothing) {
+	if _, err := replay.Run(context.Background(), log, replay.Config{Source: "s", Since: since}, w); !errors.Is(err,
+		replay.ErrNothing) {
 		t.Errorf("a time without records: %v", err)
 	}
 }
@@ -285,7 +292,8 @@ func TestToPTY(t *testing.T) {
 // Nobody opens a pty; nobody reads it; whoever has it open goes away.
 func TestReceiversOfAPTYThatAreNone(t *testing.T) {
 	short := replay.Bounds{Open: 20 * time.Millisecond, Stall: 50 * time.Millisecond}
-	if _, err := replay.ToPTY(context.Background(), "", short, func(string) {}); err == nil || !strings.Contains(err.Error(), "nobody has opened it within 20ms") {
+	if _, err := replay.ToPTY(context.Background(), "", short, func(string) {}); err == nil ||
+		!strings.Contains(err.Error(), "nobody has opened it within 20ms") {
 		t.Errorf("nobody opens it: %v", err)
 	}
 	for _, leaves := range []bool{false, true} {
@@ -305,7 +313,8 @@ func TestReceiversOfAPTYThatAreNone(t *testing.T) {
 			}
 		}
 		_, err = replay.Run(context.Background(), logOf(t, line...), quick, w)
-		if leaves && !errors.Is(err, replay.ErrGone) || !leaves && (err == nil || !strings.Contains(err.Error(), "taken nothing for 50ms")) {
+		if leaves && !errors.Is(err, replay.ErrGone) ||
+			!leaves && (err == nil || !strings.Contains(err.Error(), "taken nothing for 50ms")) {
 			t.Errorf("leaves %v: %v", leaves, err)
 		}
 		if err := w.Close(); err != nil {
@@ -460,12 +469,13 @@ func TestCallers(t *testing.T) {
 	}
 	for _, what := range []string{"takes all", "goes away", "takes nothing"} {
 		var caller net.Conn
-		w, err := replay.ToCaller(context.Background(), "127.0.0.1:0", replay.Bounds{Stall: 300 * time.Millisecond}, func(address string) {
-			var err error
-			if caller, err = net.Dial("tcp", address); err != nil {
-				t.Error(err)
-			}
-		})
+		w, err := replay.ToCaller(context.Background(), "127.0.0.1:0", replay.Bounds{Stall: 300 * time.Millisecond},
+			func(address string) {
+				var err error
+				if caller, err = net.Dial("tcp", address); err != nil {
+					t.Error(err)
+				}
+			})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -497,7 +507,8 @@ func TestCallers(t *testing.T) {
 			_ = caller.Close()
 		}
 	}
-	if _, err := replay.ToCaller(context.Background(), "127.0.0.1:0", replay.Bounds{Open: time.Millisecond}, func(string) {}); err == nil {
+	if _, err := replay.ToCaller(context.Background(), "127.0.0.1:0", replay.Bounds{Open: time.Millisecond},
+		func(string) {}); err == nil {
 		t.Error("nobody calls, and it is no error")
 	}
 }
@@ -529,7 +540,8 @@ func TestToUDP(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := replay.Run(context.Background(), logOf(t, line...), quick, w); err == nil || !strings.Contains(err.Error(), "nobody receives there") {
+	if _, err := replay.Run(context.Background(), logOf(t, line...), quick, w); err == nil ||
+		!strings.Contains(err.Error(), "nobody receives there") {
 		t.Errorf("nobody receives: %v", err)
 	}
 }

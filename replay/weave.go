@@ -40,7 +40,10 @@ const maxHeld = 1 << 20
 // next call.
 func (w *weave) put(rec seglog.Record, of *archive.Stream) []piece {
 	w.out = w.out[:0]
-	p := piece{at: rec.Time, seq: rec.Seq, data: slices.Clone(archive.Payload(of, rec.Data)), offset: rec.Offset, waste: of.Quarantine}
+	p := piece{
+		at: rec.Time, seq: rec.Seq, data: slices.Clone(archive.Payload(of, rec.Data)), offset: rec.Offset,
+		waste: of.Quarantine,
+	}
 	if offset, ok := archive.WasteOffset(of, rec.Data); ok {
 		p.offset = offset
 	}

@@ -336,7 +336,8 @@ func ToAddress(ctx context.Context, network, address string, b Bounds, waits fun
 		case !isAbsent(err):
 			return nil, err
 		case time.Until(late) < redial:
-			return nil, fmt.Errorf("%s:%s: nobody has taken the connection within %v: %w", network, address, b.Open, err)
+			return nil, fmt.Errorf("%s:%s: nobody has taken the connection within %v: %w", network, address, b.Open,
+				err)
 		}
 		if !told {
 			told = true

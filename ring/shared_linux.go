@@ -71,7 +71,8 @@ func headerOf(owner int) int {
 // /proc/PID/maps.
 func NewShared(name string, size, owner int) (*Shared, error) {
 	if size <= 0 || size > MaxSize || owner < 0 || owner > MaxOwner {
-		return nil, fmt.Errorf("ring of %d bytes and %d of its owner: want 1 to %d and 0 to %d", size, owner, MaxSize, MaxOwner)
+		return nil, fmt.Errorf("ring of %d bytes and %d of its owner: want 1 to %d and 0 to %d", size, owner, MaxSize,
+			MaxOwner)
 	}
 	n := os.Getpagesize()
 	for n < size {
@@ -107,7 +108,8 @@ func OpenShared(f *os.File) (*Shared, error) {
 	}
 	var length int64
 	var sealErr error
-	if err := raw.Control(func(fd uintptr) { length, sealErr = sys.SealedSize(int(fd)) }); err != nil || sealErr != nil {
+	if err := raw.Control(func(fd uintptr) { length, sealErr = sys.SealedSize(int(fd)) }); err != nil ||
+		sealErr != nil {
 		return nil, fmt.Errorf("ring: %s: %w", f.Name(), errors.Join(err, sealErr))
 	}
 	page := int64(os.Getpagesize())
@@ -127,11 +129,14 @@ func OpenShared(f *os.File) (*Shared, error) {
 	case magic != sharedMagic:
 		return nil, fmt.Errorf("ring: %s: no ring (magic %#x): %w", f.Name(), magic, ErrCorrupt)
 	case version != sharedVersion:
-		return nil, fmt.Errorf("ring: %s: version %d, this is %d: the other process is of another version", f.Name(), version, sharedVersion)
+		return nil, fmt.Errorf("ring: %s: version %d, this is %d: the other process is of another version", f.Name(),
+			version, sharedVersion)
 	case size > MaxSize || size&(size-1) != 0 || size < uint64(page) || owner > uint64(headerOf(MaxOwner)):
-		return nil, fmt.Errorf("ring: %s: a size of %d bytes and %d of its owner: %w", f.Name(), size, owner, ErrCorrupt)
+		return nil, fmt.Errorf("ring: %s: a size of %d bytes and %d of its owner: %w", f.Name(), size, owner,
+			ErrCorrupt)
 	case (ownerAt+int64(owner))%page != 0 || ownerAt+int64(owner)+int64(size) != length:
-		return nil, fmt.Errorf("ring: %s: %d bytes, where its header says %d: %w", f.Name(), length, ownerAt+owner+size, ErrCorrupt)
+		return nil, fmt.Errorf("ring: %s: %d bytes, where its header says %d: %w", f.Name(), length, ownerAt+owner+size,
+			ErrCorrupt)
 	}
 	return mapShared(f, ownerAt+int(owner), int(size))
 }
@@ -258,7 +263,8 @@ func (p *Producer) Space(n int) ([]byte, error) {
 func (p *Producer) refresh() error {
 	tail := p.look.Load()
 	if tail-p.tail > p.head-p.tail {
-		return fmt.Errorf("ring: the consumer says %d after %d, with %d published: %w", tail, p.tail, p.head, ErrCorrupt)
+		return fmt.Errorf("ring: the consumer says %d after %d, with %d published: %w", tail, p.tail, p.head,
+			ErrCorrupt)
 	}
 	p.tail = tail
 	return nil
@@ -316,7 +322,8 @@ func (c *Consumer) View(n int) ([]byte, error) {
 func (c *Consumer) refresh() error {
 	head := c.look.Load()
 	if head-c.head > c.size-(c.head-c.tail) {
-		return fmt.Errorf("ring: the producer says %d after %d, with %d released of %d bytes: %w", head, c.head, c.tail, c.size, ErrCorrupt)
+		return fmt.Errorf("ring: the producer says %d after %d, with %d released of %d bytes: %w", head, c.head, c.tail,
+			c.size, ErrCorrupt)
 	}
 	c.head = head
 	return nil

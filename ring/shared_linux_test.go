@@ -86,7 +86,8 @@ func TestSharedAgainstSlice(t *testing.T) {
 				c = must(t, b.Consumer)
 			case 2, 3, 4, 5:
 				space, err := p.Space(n)
-				if free := a.Size() - int(published-released); err != nil || len(space) < min(n, free) || len(space) > free {
+				if free := a.Size() - int(published-released); err != nil || len(space) < min(n, free) ||
+					len(space) > free {
 					t.Fatalf("%d bytes of space, %v; asked for %d of %d", len(space), err, n, free)
 				}
 				n = min(n, len(space))
@@ -240,7 +241,8 @@ func TestHostileIndices(t *testing.T) {
 		for range rapid.IntRange(1, 20).Draw(t, "steps") {
 			near := uint64(rapid.IntRange(-5000, 5000).Draw(t, "near"))
 			Uint64(hostile.mem, rapid.SampledFrom([]int{headAt, tailAt}).Draw(t, "which")).Store(
-				rapid.SampledFrom([]uint64{c.tail + near, p.head + near, rapid.Uint64().Draw(t, "any")}).Draw(t, "value"))
+				rapid.SampledFrom([]uint64{c.tail + near, p.head + near, rapid.Uint64().Draw(t, "any")}).Draw(t,
+					"value"))
 			n := rapid.IntRange(0, 4096).Draw(t, "n")
 			space, err := p.Space(n)
 			if len(space) > 4096 || err != nil && (len(space) > 0 || !errors.Is(err, ErrCorrupt)) {

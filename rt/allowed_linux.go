@@ -44,15 +44,20 @@ func (s Scheduling) refused(err error) error {
 	}
 	real := s.Policy == FIFO || s.Policy == RR
 	if has := capable(capSysNice); !has {
-		e.Missing = append(e.Missing, "run as root, or give the program CAP_SYS_NICE (setcap cap_sys_nice+ep FILE; AmbientCapabilities=CAP_SYS_NICE in a unit)")
+		e.Missing = append(e.Missing,
+			"run as root, or give the program CAP_SYS_NICE (setcap cap_sys_nice+ep FILE; AmbientCapabilities=CAP_SYS_NICE in a unit)")
 		if l, lerr := sys.LimitOf(sys.LimitRealTimePriority); lerr == nil && real && l.Soft < uint64(s.Priority) {
-			e.Missing = append(e.Missing, fmt.Sprintf("or raise RLIMIT_RTPRIO from %d to %d (ulimit -r; LimitRTPRIO=%d in a unit)", l.Soft, s.Priority, s.Priority))
+			e.Missing = append(e.Missing,
+				fmt.Sprintf("or raise RLIMIT_RTPRIO from %d to %d (ulimit -r; LimitRTPRIO=%d in a unit)", l.Soft,
+					s.Priority, s.Priority))
 		}
 	} else if s.Policy == Deadline {
-		e.Missing = append(e.Missing, "a thread of this class must be allowed on all CPUs of its root domain: take its affinity back first")
+		e.Missing = append(e.Missing,
+			"a thread of this class must be allowed on all CPUs of its root domain: take its affinity back first")
 	}
 	if path, ok := throttled("/"); real && ok {
-		e.Missing = append(e.Missing, "and the CPU controller of cgroup v1 gives this group no real-time budget: write microseconds, such as 100000, to "+path+", and first to those of its parents")
+		e.Missing = append(e.Missing,
+			"and the CPU controller of cgroup v1 gives this group no real-time budget: write microseconds, such as 100000, to "+path+", and first to those of its parents")
 	}
 	if len(e.Missing) == 0 {
 		e.Missing = []string{"something else forbids it: a seccomp filter of the container, or a security module"}
@@ -87,7 +92,8 @@ func throttled(root string) (path string, yes bool) {
 
 // lockRefused says what to do about an error of mlock and mlockall.
 func lockRefused(what string, err error) error {
-	if err == nil || !errors.Is(err, syscall.EPERM) && !errors.Is(err, syscall.ENOMEM) && !errors.Is(err, syscall.EAGAIN) {
+	if err == nil || !errors.Is(err, syscall.EPERM) && !errors.Is(err, syscall.ENOMEM) &&
+		!errors.Is(err, syscall.EAGAIN) {
 		return err
 	}
 	e := &NotAllowedError{What: what, Err: err}
@@ -96,7 +102,9 @@ func lockRefused(what string, err error) error {
 		return e
 	}
 	if l, lerr := sys.LimitOf(sys.LimitLockedMemory); lerr == nil {
-		e.Missing = append(e.Missing, fmt.Sprintf("RLIMIT_MEMLOCK is %d bytes: raise it (ulimit -l unlimited; LimitMEMLOCK=infinity in a unit)", l.Soft))
+		e.Missing = append(e.Missing,
+			fmt.Sprintf("RLIMIT_MEMLOCK is %d bytes: raise it (ulimit -l unlimited; LimitMEMLOCK=infinity in a unit)",
+				l.Soft))
 	}
 	e.Missing = append(e.Missing, "or run as root or with CAP_IPC_LOCK")
 	return e

@@ -30,7 +30,9 @@ func ParseCPUs(list string) (CPUs, error) {
 			by, err = strconv.Atoi(step)
 		}
 		if err != nil || hi < lo || by < 1 || stepped && !ranged {
-			return nil, fmt.Errorf("CPU list %q: %q is no CPU and no range; write 0,3-5 or 0-10:2, with CPUs from 0 to %d", list, part, maxCPU)
+			return nil,
+				fmt.Errorf("CPU list %q: %q is no CPU and no range; write 0,3-5 or 0-10:2, with CPUs from 0 to %d",
+					list, part, maxCPU)
 		}
 		for cpu := lo; cpu <= hi; cpu += min(by, maxCPU) {
 			cpus = append(cpus, cpu)

@@ -27,7 +27,10 @@ func TestParseCPUs(t *testing.T) {
 			t.Errorf("%q: %v, %q, %v; want %v, %q", c.list, []int(got), got, err, []int(c.want), c.text)
 		}
 	}
-	for _, bad := range []string{"", ",", "0,", "-1", "5-3", "0-4:0", "0-4:-1", "3:2", "a", "0x1", "8192", "0-99999999999", "1-2-3", "1 2", "+1"} {
+	for _, bad := range []string{
+		"", ",", "0,", "-1", "5-3", "0-4:0", "0-4:-1", "3:2", "a", "0x1", "8192",
+		"0-99999999999", "1-2-3", "1 2", "+1",
+	} {
 		if got, err := ParseCPUs(bad); err == nil || !strings.Contains(err.Error(), "write 0,3-5") {
 			t.Errorf("%q is read as %v: %v", bad, got, err)
 		}

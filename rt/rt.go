@@ -63,7 +63,8 @@ func (s Scheduling) check() error {
 	case s.Nice < -20 || s.Nice > 19:
 		return fmt.Errorf("rt: nice %d: want -20 to 19", s.Nice)
 	case s.Policy == Deadline && (s.Runtime <= 0 || s.Deadline < s.Runtime || s.Period != 0 && s.Period < s.Deadline):
-		return fmt.Errorf("rt: deadline with runtime %v, deadline %v, period %v: want 0 < runtime ≤ deadline ≤ period", s.Runtime, s.Deadline, s.Period)
+		return fmt.Errorf("rt: deadline with runtime %v, deadline %v, period %v: want 0 < runtime ≤ deadline ≤ period",
+			s.Runtime, s.Deadline, s.Period)
 	}
 	return nil
 }

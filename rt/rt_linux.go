@@ -74,7 +74,8 @@ func SetProcessAffinity(pid int, cpus CPUs) error {
 }
 
 var policies = map[Policy]uint32{
-	Other: sys.SchedOther, Batch: sys.SchedBatch, Idle: sys.SchedIdle, FIFO: sys.SchedFIFO, RR: sys.SchedRR, Deadline: sys.SchedDeadline,
+	Other: sys.SchedOther, Batch: sys.SchedBatch, Idle: sys.SchedIdle, FIFO: sys.SchedFIFO, RR: sys.SchedRR,
+	Deadline: sys.SchedDeadline,
 }
 
 // SetScheduling changes how the calling thread is scheduled. What is refused for want of a right is

@@ -96,7 +96,10 @@ func TestScheduling(t *testing.T) {
 		{Policy: Idle},
 		{Policy: FIFO, Priority: 3, ResetOnFork: true},
 		{Policy: RR, Priority: 1},
-		{Policy: Deadline, Runtime: 100 * time.Microsecond, Deadline: 50 * time.Millisecond, Period: 100 * time.Millisecond},
+		{
+			Policy: Deadline, Runtime: 100 * time.Microsecond, Deadline: 50 * time.Millisecond,
+			Period: 100 * time.Millisecond,
+		},
 	} {
 		t.Run(want.Policy.String(), func(t *testing.T) {
 			onThread(t, func() {
@@ -156,7 +159,8 @@ func TestSchedulingThatCannotBe(t *testing.T) {
 func TestWhatIsMissing(t *testing.T) {
 	onThread(t, func() {
 		err := Scheduling{Policy: FIFO, Priority: 99}.refused(os.NewSyscallError("sched_setattr", syscall.EPERM))
-		if !errors.Is(err, syscall.EPERM) || !strings.HasPrefix(err.Error(), "scheduling fifo 99: sched_setattr: operation not permitted; ") {
+		if !errors.Is(err, syscall.EPERM) ||
+			!strings.HasPrefix(err.Error(), "scheduling fifo 99: sched_setattr: operation not permitted; ") {
 			t.Error(err)
 		}
 	})

@@ -37,8 +37,10 @@ func TestCutHeaderIsSetAside(t *testing.T) {
 			}
 			l := openHarmed(t, cfg)
 			r := l.Recovered()
-			if !slices.Equal(r.Damaged, []string{name + damagedSuffix + ".2"}) || l.Identity() != want || l.Position().Next != records+1 {
-				t.Errorf("%d records, cut to %d: %+v, identity %x, want %x, %d is next", records, size, r, l.Identity(), want, l.Position().Next)
+			if !slices.Equal(r.Damaged, []string{name + damagedSuffix + ".2"}) || l.Identity() != want ||
+				l.Position().Next != records+1 {
+				t.Errorf("%d records, cut to %d: %+v, identity %x, want %x, %d is next", records, size, r, l.Identity(),
+					want, l.Position().Next)
 			}
 			if kept := d.Bytes(name + damagedSuffix + ".2"); !bytes.Equal(kept, left) {
 				t.Errorf("%d records, cut to %d: %d bytes are kept of %d", records, size, len(kept), len(left))
@@ -148,7 +150,8 @@ func TestCutAnywhereIsNamed(t *testing.T) {
 				last := l.Position().Next - 1
 				gaps, whole := holds(t, l.NewReader(0), last)
 				if lost == 0 || whole+lost != last || most != (!closed && k == len(bases)-1 && size < headerBytes) {
-					t.Errorf("closed: %v, segment %d cut to %d: %d records of %d, %+v, gaps %v", closed, k, size, whole, last, l.Recovered(), gaps)
+					t.Errorf("closed: %v, segment %d cut to %d: %d records of %d, %+v, gaps %v", closed, k, size, whole,
+						last, l.Recovered(), gaps)
 				}
 				closeLog(t, l)
 			}

@@ -81,7 +81,10 @@ func TestDamageHidesNothingBehindIt(t *testing.T) {
 			}
 			r.Close()
 		}
-		for where, r := range map[string]*Reverse{"within": l.NewReverse(from + 1), "outside": NewReverse(faulty{d}, from+1)} {
+		for where, r := range map[string]*Reverse{
+			"within":  l.NewReverse(from + 1),
+			"outside": NewReverse(faulty{d}, from+1),
+		} {
 			got, damaged := whole(t, r.Next, r.End)
 			if first := next == 1 && !isHurt; !slices.Equal(got, down) || damaged == first {
 				t.Errorf("%s, down from %d: %v, damage %v; want %v", where, from, got, damaged, down)

@@ -15,8 +15,10 @@ type prior struct {
 
 // What the hash of a segment covers.
 const (
-	hashNone    = 0 // nothing: there is none, or what is before was not known
-	hashCommits = 1 // SHA-256 of the used part of its header, and of its commit frames that close records or holes, in their order
+	hashNone = 0 // nothing: there is none, or what is before was not known
+	// SHA-256 of the used part of its header, and of its commit frames that close records or holes,
+	// in their order
+	hashCommits = 1
 )
 
 // chain hashes a segment as it is written. A commit frame has the number, the bytes and the highest

@@ -60,7 +60,10 @@ func TestCheckDirOfAFolderOfOthers(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	for _, want := range []string{" may not write in " + path + ": run this as its owner", "Dir: mkdir " + path + "/below: permission denied: make the folder"} {
+	for _, want := range []string{
+		" may not write in " + path + ": run this as its owner",
+		"Dir: mkdir " + path + "/below: permission denied: make the folder",
+	} {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("want %q in:\n%s", want, out)
 		}

@@ -51,7 +51,10 @@ func TestReaderThatWasClosed(t *testing.T) {
 		Next() (Record, error)
 		End() error
 		Close() error
-	}{"outside": NewReader(cfg.FS, 0), "live": l.NewReader(0), "reverse": NewReverse(cfg.FS, 0), "live reverse": l.NewReverse(0)} {
+	}{
+		"outside": NewReader(cfg.FS, 0), "live": l.NewReader(0), "reverse": NewReverse(cfg.FS, 0),
+		"live reverse": l.NewReverse(0),
+	} {
 		if _, err := r.Next(); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}

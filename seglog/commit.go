@@ -77,7 +77,8 @@ func (l *Log) lead(yield bool) {
 	switch {
 	case end.again != nil && l.stall == nil: // whoever led: the background tries again until it succeeds
 		signal(l.kick)
-	case end.again == nil && l.stall != nil: // the signals of the batch that was staged meanwhile were spent on the tries
+	// the signals of the batch that was staged meanwhile were spent on the tries
+	case end.again == nil && l.stall != nil:
 		signal(l.kick)
 		signal(l.hurry)
 	}
@@ -235,7 +236,8 @@ func (l *Log) write(b *staging, durable uint64, sync bool) (int, error) {
 	}
 	whole := appendCommit(b.buf, l.seg.header, b.last, b.time, b.records, len(b.buf), durable, b.digest)
 	err := l.put(whole, sync)
-	if isFull(err) && !errors.Is(err, errSync) && l.inPlace() == nil && l.shelf.giveWay() { // the segment was begun without a spare, and grows
+	// the segment was begun without a spare, and grows
+	if isFull(err) && !errors.Is(err, errSync) && l.inPlace() == nil && l.shelf.giveWay() {
 		err = l.put(whole, sync)
 	}
 	if err != nil {

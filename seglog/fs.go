@@ -173,7 +173,8 @@ func (d osDir) Open(name string) (File, error) {
 	if own {
 		err = d.mayOverwrite(name, st)
 	} else if !st.Mode().IsRegular() {
-		if st, err = os.Stat(d.path(name)); err != nil || !st.Mode().IsRegular() { // a link to a file is as good as a file
+		// a link to a file is as good as a file
+		if st, err = os.Stat(d.path(name)); err != nil || !st.Mode().IsRegular() {
 			err = fmt.Errorf("%s: %w", d.path(name), errNoFile)
 		}
 	}
@@ -181,7 +182,8 @@ func (d osDir) Open(name string) (File, error) {
 		return nil, err
 	}
 	f, err := d.open(d.path(name), false)
-	if !own && (errors.Is(err, os.ErrPermission) || errors.Is(err, syscall.EROFS)) { // reading is enough for those who only look
+	// reading is enough for those who only look
+	if !own && (errors.Is(err, os.ErrPermission) || errors.Is(err, syscall.EROFS)) {
 		f, readErr := os.Open(d.path(name))
 		if readErr != nil {
 			return nil, readErr

@@ -48,7 +48,8 @@ func TestGather(t *testing.T) {
 				t.Errorf("it does not wait for more: open %v, gathered %d times", l.IsOpen(), gathered.Load())
 			}
 			if c := <-commits; c.Records != 2 || c.Stored != 2 || gathered.Load() != 1 {
-				t.Errorf("sync %d: a commit %+v, gathered %d times: want 2 records, gathered once", sync, c, gathered.Load())
+				t.Errorf("sync %d: a commit %+v, gathered %d times: want 2 records, gathered once", sync, c,
+					gathered.Load())
 			}
 			synctest.Wait()
 			if l.IsOpen() {

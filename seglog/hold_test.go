@@ -41,7 +41,8 @@ func TestRetentionHolds(t *testing.T) {
 	if p := l.Position(); p.First != 1 || p.Bytes < 6<<20 {
 		t.Fatalf("held from record 1 on, and it begins with %d", p.First)
 	}
-	if all, half := l.BytesAfter(0), l.BytesAfter(3<<10); all < 6<<20 || half < all*4/10 || half > all*6/10 || l.BytesAfter(6<<10) != 0 {
+	if all, half := l.BytesAfter(0), l.BytesAfter(3<<10); all < 6<<20 || half < all*4/10 || half > all*6/10 ||
+		l.BytesAfter(6<<10) != 0 {
 		t.Errorf("%d bytes, half of them are %d", all, half)
 	}
 	hold.Store(3 << 10)

@@ -127,7 +127,10 @@ func isAmong(heads []head, base uint64) bool {
 
 // foreignTo says that a segment belongs to another log than id.
 func (h head) foreignTo(id [16]byte) *CorruptError {
-	return &CorruptError{segmentName(h.name), 64, fmt.Sprintf("it belongs to another log: %x, this one is %x", h.log, id)}
+	return &CorruptError{
+		segmentName(h.name), 64,
+		fmt.Sprintf("it belongs to another log: %x, this one is %x", h.log, id),
+	}
 }
 
 // recognize finds the identity of the log and refuses what does not belong to it.

@@ -65,7 +65,10 @@ func TestSegmentOfAnotherLog(t *testing.T) {
 		"middle and index": {place: func([]uint64) (int, int) { return 1, 1 }, index: true, lost: true},
 		"first":            {place: func([]uint64) (int, int) { return 0, 0 }, lost: true},
 		"newest":           {place: func(b []uint64) (int, int) { return len(b) - 1, len(b) - 1 }, lost: true},
-		"newest and index": {place: func(b []uint64) (int, int) { return len(b) - 1, len(b) - 1 }, index: true, lost: true},
+		"newest and index": {
+			place: func(b []uint64) (int, int) { return len(b) - 1, len(b) - 1 }, index: true,
+			lost: true,
+		},
 		"behind":           {place: func(b []uint64) (int, int) { return -1, len(b) }},
 		"behind and index": {place: func(b []uint64) (int, int) { return -1, len(b) }, index: true},
 	} {

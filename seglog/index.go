@@ -155,7 +155,8 @@ func readIndex(dir FS, base uint64) (x *index, salt uint32, err error) {
 	x = &index{last: binary.LittleEndian.Uint64(b[16:]), top: int64(binary.LittleEndian.Uint64(b[24:]))}
 	for e := b[32:]; len(e) > 0; e = e[24:] {
 		x.entries = append(x.entries, indexEntry{
-			int64(binary.LittleEndian.Uint64(e)), binary.LittleEndian.Uint64(e[8:]), int64(binary.LittleEndian.Uint64(e[16:])),
+			int64(binary.LittleEndian.Uint64(e)), binary.LittleEndian.Uint64(e[8:]),
+			int64(binary.LittleEndian.Uint64(e[16:])),
 		})
 	}
 	return x, binary.LittleEndian.Uint32(b[12:]), nil

@@ -26,7 +26,8 @@ func TestJunkBesideALog(t *testing.T) {
 	}
 	contents := [][]byte{nil, {7}, []byte("my notes"), bytes.Repeat([]byte{7}, 5000), make([]byte, 5000)}
 	suffixes := []string{
-		segmentSuffix, segmentSuffix, segmentSuffix, indexSuffix, segmentSuffix + tornSuffix, segmentSuffix + damagedSuffix,
+		segmentSuffix, segmentSuffix, segmentSuffix, indexSuffix, segmentSuffix + tornSuffix,
+		segmentSuffix + damagedSuffix,
 		segmentSuffix + movedSuffix, segmentSuffix + partSuffix, spareSuffix, ".00c0ffee" + untoldSuffix,
 	}
 	rounds := 100

@@ -26,7 +26,8 @@ func retained(t *testing.T) (killed *fault.Dir, cfg Config) {
 		killed = d.Copy()
 		names, err := killed.List()
 		first := segmentsOf(t, killed)[0]
-		return err == nil && first > 1 && slices.Contains(names, newKept(first, l.Identity()).name()) && !l.shelf.overdue()
+		return err == nil && first > 1 && slices.Contains(names, newKept(first, l.Identity()).name()) &&
+			!l.shelf.overdue()
 	})
 	closeLog(t, l)
 	return killed, cfg
@@ -46,8 +47,12 @@ func TestOldestGoneBesideRetention(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				want = fmt.Sprint([]Missing{{From: bases[0], To: bases[1] - 1, What: segmentName(bases[0]) + " is gone"}})
-				if s, err := Verify(faulty{d}); err != nil || len(s.Problems) == 0 || s.Problems[0].From != bases[0] || s.Problems[0].To != bases[1]-1 {
+				want = fmt.Sprint([]Missing{{
+					From: bases[0], To: bases[1] - 1,
+					What: segmentName(bases[0]) + " is gone",
+				}})
+				if s, err := Verify(faulty{d}); err != nil || len(s.Problems) == 0 || s.Problems[0].From != bases[0] ||
+					s.Problems[0].To != bases[1]-1 {
 					t.Errorf("verify: %+v, %v; want that %d to %d are gone", s.Problems, err, bases[0], bases[1]-1)
 				}
 			}

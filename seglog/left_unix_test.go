@@ -142,7 +142,8 @@ func TestLinkedSegment(t *testing.T) {
 	closeLog(t, l)
 	first, moved := filepath.Join(path, segmentName(1)), filepath.Join(elsewhere, "moved")
 	was, err := os.ReadFile(first)
-	if err := errors.Join(err, os.WriteFile(moved, was, 0o600), os.Remove(first), os.Symlink(moved, first)); err != nil {
+	if err := errors.Join(err, os.WriteFile(moved, was, 0o600), os.Remove(first),
+		os.Symlink(moved, first)); err != nil {
 		t.Fatal(err)
 	}
 	l = open(t, cfg)
@@ -324,7 +325,8 @@ func TestLockThatIsNoFile(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Open(small(dir, SyncNever)); !errors.Is(err, errNoFile) || !strings.Contains(err.Error(), "LOCK: ") {
+		if _, err := Open(small(dir, SyncNever)); !errors.Is(err, errNoFile) ||
+			!strings.Contains(err.Error(), "LOCK: ") {
 			t.Errorf("%s: %v", kind, err)
 		}
 	}

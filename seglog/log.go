@@ -175,12 +175,14 @@ func (c Config) withDefaults() (Config, error) {
 		return c, errors.New("seglog: Config.FS is not set")
 	case c.SegmentBytes < 16<<10 || c.SegmentBytes > 1<<40:
 		return c, fmt.Errorf("segment size %d: want 16 KiB to 1 TiB", c.SegmentBytes)
-	case c.BufferBytes < 1<<10 || int64(c.BufferBytes)+headerBytes+2*commitBytes > c.SegmentBytes || c.BufferBytes > maxRecord:
+	case c.BufferBytes < 1<<10 || int64(c.BufferBytes)+headerBytes+2*commitBytes > c.SegmentBytes ||
+		c.BufferBytes > maxRecord:
 		return c, fmt.Errorf("staging buffer of %d bytes: want 1 KiB to 16 MiB, and less than a segment", c.BufferBytes)
 	case c.BatchDelay < 0 || c.SyncInterval < 0 || c.KeepBytes < 0 || c.KeepAge < 0 || c.BatchRecords < 0:
 		return c, errors.New("seglog: negative limit")
 	case c.Sync > SyncNever || c.OnFull > DropOldest:
-		return c, fmt.Errorf("seglog: sync policy %d and policy of a full disk %d: want %d and %d at most", c.Sync, c.OnFull, SyncNever, DropOldest)
+		return c, fmt.Errorf("seglog: sync policy %d and policy of a full disk %d: want %d and %d at most", c.Sync,
+			c.OnFull, SyncNever, DropOldest)
 	case c.Expect.Last >= 1<<63:
 		return c, fmt.Errorf("record %d is expected: no log is that long", c.Expect.Last)
 	}
@@ -231,7 +233,9 @@ type Log struct {
 	shelf                     shelf  // the other segments, and the next one
 	found                     traces // while the segment is absent: they are all that tells what is gone
 	recovered                 Recovery
-	untold                    Missing // while it is recovered: what its last segment, as far as it is read, ends with; its To is 0 if that is no hole
+	// while it is recovered: what its last segment, as far as it is read, ends with; its To is 0 if
+	// that is no hole
+	untold Missing
 }
 
 // Open opens the log for appending and recovers it: see [Log.Recovered]. Damage before the tail is
@@ -347,7 +351,8 @@ func (l *Log) stage(e *entry) (uint64, error) {
 	if free := cap(s.buf) - commitBytes - len(s.buf); e.size() > free {
 		switch {
 		case e.size() > l.cfg.BufferBytes/2:
-			return 0, fmt.Errorf("%w: %d bytes, at most %d", ErrTooLarge, len(e.data), l.cfg.BufferBytes/2-frameHeader-offsetBytes)
+			return 0, fmt.Errorf("%w: %d bytes, at most %d", ErrTooLarge, len(e.data),
+				l.cfg.BufferBytes/2-frameHeader-offsetBytes)
 		case isFull(l.stall):
 			return 0, ErrDiskFull
 		}
@@ -474,15 +479,19 @@ func (l *Log) idle() {
 
 // Position is how far the log has come.
 type Position struct {
-	First    uint64 // oldest sequence still kept
-	Next     uint64 // sequence of the next record
-	Stored   uint64 // last one that readers can see
-	Durable  uint64 // last one that a power cut cannot take
-	Bytes    int64  // size of all segments
-	Used     int64  // of these, up to the end of what is written
-	Ahead    int64  // bytes of the disk that are held for records to come: the rest of the segment in use, and spare ones
-	Full     bool   // the disk is full: a batch waits for room
-	Stalled  error  // why a batch waits: the disk is full, or another error that may pass, and it is tried again; or ErrNoAnswer
+	First   uint64 // oldest sequence still kept
+	Next    uint64 // sequence of the next record
+	Stored  uint64 // last one that readers can see
+	Durable uint64 // last one that a power cut cannot take
+	Bytes   int64  // size of all segments
+	Used    int64  // of these, up to the end of what is written
+	// bytes of the disk that are held for records to come: the rest of the segment in use, and
+	// spare ones
+	Ahead int64
+	Full  bool // the disk is full: a batch waits for room
+	// why a batch waits: the disk is full, or another error that may pass, and it is tried again;
+	// or ErrNoAnswer
+	Stalled  error
 	Err      error  // the log has failed
 	Evicting bool   // DropOldest: for want of room, records are removed that KeepBytes and KeepAge would keep
 	Evicted  uint64 // how many were, since the log was opened
@@ -499,7 +508,8 @@ func (l *Log) Position() Position {
 	defer l.mu.Unlock()
 	p := Position{
 		First: l.seg.base, Next: l.next, Stored: l.stored, Durable: l.durable,
-		Bytes: bytes + l.seg.size, Used: bytes + min(l.end, l.seg.size), Ahead: l.held(spares), Full: isFull(l.stall), Stalled: l.stall, Err: l.failed,
+		Bytes: bytes + l.seg.size, Used: bytes + min(l.end, l.seg.size), Ahead: l.held(spares), Full: isFull(l.stall),
+		Stalled: l.stall, Err: l.failed,
 	}
 	if first != 0 {
 		p.First = first

@@ -230,7 +230,10 @@ func wholeOf(part []rawFrame, next, last uint64) []rawFrame {
 
 // gone says what is missing at the end of the segment.
 func (s *segment) gone(from, to uint64, atMost bool) Missing {
-	return Missing{From: from, To: to, AtMost: atMost, What: fmt.Sprintf("what followed in %s, or behind it, is gone", s.name())}
+	return Missing{
+		From: from, To: to, AtMost: atMost,
+		What: fmt.Sprintf("what followed in %s, or behind it, is gone", s.name()),
+	}
 }
 
 // goneIn is what a batch of the segment tells that the opening of a log found missing; its To is 0

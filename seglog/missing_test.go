@@ -121,11 +121,25 @@ func harms(records uint64) map[string]harm {
 		}
 	}
 	return map[string]harm{
-		"newest":            {harm: func(t *testing.T, d *fault.Dir, b []uint64) { remove(t, d, false, b[len(b)-1]) }},
-		"newest and index":  {harm: func(t *testing.T, d *fault.Dir, b []uint64) { remove(t, d, true, b[len(b)-1]) }, most: true},
-		"newest two":        {harm: func(t *testing.T, d *fault.Dir, b []uint64) { remove(t, d, false, b[len(b)-2:]...) }},
-		"newest two, index": {harm: func(t *testing.T, d *fault.Dir, b []uint64) { remove(t, d, true, b[len(b)-2:]...) }, most: true},
-		"newest, killed":    {killed: true, harm: func(t *testing.T, d *fault.Dir, b []uint64) { remove(t, d, false, b[len(b)-1]) }, most: true},
+		"newest": {harm: func(t *testing.T, d *fault.Dir, b []uint64) { remove(t, d, false, b[len(b)-1]) }},
+		"newest and index": {
+			harm: func(t *testing.T, d *fault.Dir, b []uint64) { remove(t, d, true, b[len(b)-1]) },
+			most: true,
+		},
+		"newest two": {harm: func(t *testing.T, d *fault.Dir,
+			b []uint64,
+		) {
+			remove(t, d, false, b[len(b)-2:]...)
+		}},
+		"newest two, index": {harm: func(t *testing.T, d *fault.Dir,
+			b []uint64,
+		) {
+			remove(t, d, true, b[len(b)-2:]...)
+		}, most: true},
+		"newest, killed": {
+			killed: true,
+			harm:   func(t *testing.T, d *fault.Dir, b []uint64) { remove(t, d, false, b[len(b)-1]) }, most: true,
+		},
 		"newest, killed, known": {
 			killed: true, harm: func(t *testing.T, d *fault.Dir, b []uint64) { remove(t, d, false, b[len(b)-1]) },
 			known: Extent{Last: records}, most: true,
@@ -147,20 +161,30 @@ func harms(records uint64) map[string]harm {
 		},
 		"all": {harm: func(t *testing.T, d *fault.Dir, b []uint64) { remove(t, d, false, b...) }, fresh: true},
 		"all, known": {
-			harm: func(t *testing.T, d *fault.Dir, b []uint64) { remove(t, d, true, b...) }, known: Extent{First: 1, Last: records}, blind: true, fresh: true,
+			harm:  func(t *testing.T, d *fault.Dir, b []uint64) { remove(t, d, true, b...) },
+			known: Extent{First: 1, Last: records}, blind: true, fresh: true,
 		},
 		"first": {harm: func(t *testing.T, d *fault.Dir, b []uint64) { remove(t, d, false, b[0]) }},
 		"first, known": {
-			harm: func(t *testing.T, d *fault.Dir, b []uint64) { remove(t, d, true, b[0]) }, known: Extent{First: 1, Last: records}, blind: true,
+			harm:  func(t *testing.T, d *fault.Dir, b []uint64) { remove(t, d, true, b[0]) },
+			known: Extent{First: 1, Last: records}, blind: true,
 		},
 		"all, killed, known": {
-			killed: true, harm: func(t *testing.T, d *fault.Dir, b []uint64) { remove(t, d, true, b...) }, known: Extent{Last: records},
+			killed: true, harm: func(t *testing.T, d *fault.Dir, b []uint64) { remove(t, d, true, b...) },
+			known: Extent{Last: records},
 			blind: true, fresh: true,
 		},
-		"cut":                       {harm: cut(headerBytes + 3000)},
-		"cut to its header":         {harm: cut(headerBytes)},
-		"cut, killed, known":        {killed: true, known: Extent{Last: records}, blind: true, harm: cut(headerBytes + 3000)},
-		"cut, version 1":            {harm: func(t *testing.T, d *fault.Dir, b []uint64) { cut(headerBytes+3000)(t, turnOld(t, d), b) }},
+		"cut":               {harm: cut(headerBytes + 3000)},
+		"cut to its header": {harm: cut(headerBytes)},
+		"cut, killed, known": {
+			killed: true, known: Extent{Last: records}, blind: true,
+			harm: cut(headerBytes + 3000),
+		},
+		"cut, version 1": {harm: func(t *testing.T, d *fault.Dir,
+			b []uint64,
+		) {
+			cut(headerBytes+3000)(t, turnOld(t, d), b)
+		}},
 		"cut in its header":         {harm: cut(headerBytes - 1)},
 		"cut in its header, killed": {harm: cut(200), killed: true, most: true},
 		"cut to nothing":            {harm: cut(0)},
@@ -168,8 +192,14 @@ func harms(records uint64) map[string]harm {
 		"only one, cut":             {only: true, harm: cut(headerBytes + 3000)},
 		"only one, header":          {only: true, harm: cut(2500), fresh: true},
 		"only one, header, killed":  {only: true, harm: cut(100), killed: true, most: true, fresh: true},
-		"only one, nothing, known":  {only: true, harm: cut(0), killed: true, known: Extent{Last: 50}, most: true, fresh: true},
-		"only one, gone":            {only: true, harm: func(t *testing.T, d *fault.Dir, b []uint64) { remove(t, d, false, b...) }, fresh: true},
+		"only one, nothing, known": {
+			only: true, harm: cut(0), killed: true, known: Extent{Last: 50}, most: true,
+			fresh: true,
+		},
+		"only one, gone": {
+			only: true,
+			harm: func(t *testing.T, d *fault.Dir, b []uint64) { remove(t, d, false, b...) }, fresh: true,
+		},
 	}
 }
 
@@ -199,8 +229,10 @@ func TestMissingIsToldAndItsNumbersAreNotGivenAgain(t *testing.T) {
 			}
 			m := r.Missing[0]
 			next := l.Position().Next
-			if gone := s.Problems[len(s.Problems)-1]; c.known.End > 9 && (next != records+1 || gone.To != records || gone.AtMost != c.most) {
-				t.Errorf("record %d is next, and Verify says %+v; the last that was given is known: %d", next, gone, records)
+			if gone := s.Problems[len(s.Problems)-1]; c.known.End > 9 &&
+				(next != records+1 || gone.To != records || gone.AtMost != c.most) {
+				t.Errorf("record %d is next, and Verify says %+v; the last that was given is known: %d", next, gone,
+					records)
 			}
 			if next <= records || !c.most && next != records+1 {
 				t.Fatalf("record %d is next: that number had been given", next)
@@ -216,7 +248,8 @@ func TestMissingIsToldAndItsNumbersAreNotGivenAgain(t *testing.T) {
 				if m.To < records || !c.most && m.To != records || whole != 301 {
 					t.Errorf("%v, %d records", m, whole)
 				}
-			} else if lost := m.To - m.From + 1; whole != last-max(1, m.From-1)+1-lost+max(m.From-2, 0) && len(gaps) != 1 {
+			} else if lost := m.To - m.From + 1; whole != last-max(1, m.From-1)+1-lost+max(m.From-2, 0) &&
+				len(gaps) != 1 {
 				t.Errorf("%v, but the gaps are %v and %d records are there", m, gaps, whole)
 			}
 			closeLog(t, l)
@@ -418,7 +451,8 @@ func TestSegmentInTheMiddleIsGone(t *testing.T) {
 					t.Fatal(i, err)
 				}
 				r := l.Recovered()
-				if m := r.Missing; len(m) != 1 || m[0].From != bases[1] || m[0].To != bases[2]-1 || len(r.Torn) > 0 || l.Position().Next != 901 {
+				if m := r.Missing; len(m) != 1 || m[0].From != bases[1] || m[0].To != bases[2]-1 || len(r.Torn) > 0 ||
+					l.Position().Next != 901 {
 					t.Errorf("%d: %+v; want %v missing", i, r, want)
 				}
 				if gaps, _ := holds(t, l.NewReader(0), 900); !slices.Equal(gaps, want) {
@@ -429,7 +463,8 @@ func TestSegmentInTheMiddleIsGone(t *testing.T) {
 			if gaps, _ := holds(t, NewReader(faulty{d}, 0), 900); !slices.Equal(gaps, want) {
 				t.Errorf("%d: from outside the gaps are %v, want %v", i, gaps, want)
 			}
-			if s, err := Verify(faulty{d}); err != nil || s.Clean() || !strings.Contains(s.Problems[0].What, "is gone") {
+			if s, err := Verify(faulty{d}); err != nil || s.Clean() ||
+				!strings.Contains(s.Problems[0].What, "is gone") {
 				t.Errorf("%d: Verify: %+v, %v", i, s, err)
 			}
 			if _, err := Repair(faulty{d}); err != nil {

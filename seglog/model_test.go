@@ -92,7 +92,10 @@ type moment struct {
 }
 
 func newMachine(t *rapid.T) *machine {
-	m := &machine{t: t, d: fault.New(), known: map[uint64]uint64{}, waiting: map[*waiting]bool{}, durable: math.MaxUint64}
+	m := &machine{
+		t: t, d: fault.New(), known: map[uint64]uint64{}, waiting: map[*waiting]bool{},
+		durable: math.MaxUint64,
+	}
 	m.cfg = Config{
 		SegmentBytes: 16 << 10, MinFree: -1,
 		Sync:         rapid.SampledFrom([]SyncPolicy{SyncBatch, SyncAlways, SyncInterval, SyncNever}).Draw(t, "policy"),
@@ -144,7 +147,8 @@ func numberOf(r Record) (id uint64, ok bool) {
 		id = binary.LittleEndian.Uint64(r.Data)
 	}
 	w, wantLane, wantDrop := entryOf(id)
-	ok = lane == wantLane && drop == wantDrop && r.Kind == w.Kind && r.Time == w.Time && r.Stream == w.Stream && r.Offset == w.Offset
+	ok = lane == wantLane && drop == wantDrop && r.Kind == w.Kind && r.Time == w.Time && r.Stream == w.Stream &&
+		r.Offset == w.Offset
 	return id, ok && (r.Kind != KindRecord || slices.Equal(r.Data, w.Data))
 }
 
@@ -316,7 +320,8 @@ func (m *machine) open(floor uint64, harmed bool) {
 	m.mu.Unlock()
 	told.stored.Store(p.Stored)
 	told.durable.Store(p.Durable)
-	m.follow, m.seen = map[string]*Reader{"in": m.l.NewReader(p.Next), "out": NewReader(faulty{m.d}, p.Next)}, map[string]uint64{}
+	m.follow, m.seen = map[string]*Reader{"in": m.l.NewReader(p.Next), "out": NewReader(faulty{m.d}, p.Next)},
+		map[string]uint64{}
 	for _, r := range m.follow {
 		r.Notes()
 	}
@@ -366,7 +371,8 @@ func (m *machine) recount(r Recovery, floor uint64, harmed bool) {
 		case there, seq > floor, seq < first && may:
 			continue
 		case !harmed:
-			t.Fatalf("entry %d with sequence %d is gone; the log has %d to %d, %d must be there; %+v", id, seq, first, r.Last, floor, r)
+			t.Fatalf("entry %d with sequence %d is gone; the log has %d to %d, %d must be there; %+v", id, seq, first,
+				r.Last, floor, r)
 		case !slices.ContainsFunc(gaps, func(g GapError) bool { return g.From <= seq && seq <= g.To }):
 			t.Fatalf("entry %d with sequence %d is gone, and is not named; %+v, gaps %v", id, seq, r, gaps)
 		}
@@ -428,7 +434,8 @@ func (m *machine) acknowledge(id, seq uint64) {
 
 // refused checks that an error is one that the log may give now.
 func (m *machine) refused(what string, err error) {
-	if failed := m.told.failed.Load(); errors.Is(err, ErrFailed) != (m.l.Position().Err != nil) && errors.Is(err, ErrFailed) {
+	if failed := m.told.failed.Load(); errors.Is(err, ErrFailed) != (m.l.Position().Err != nil) &&
+		errors.Is(err, ErrFailed) {
 		m.t.Fatalf("%s gives %v; position %+v, told %+v", what, err, m.l.Position(), failed)
 	}
 	if !errors.Is(err, ErrBusy) && !errors.Is(err, ErrDiskFull) && !errors.Is(err, ErrFailed) {
@@ -477,13 +484,15 @@ func (m *machine) someRoom(t *rapid.T) {
 // trouble makes calls fail: one, some or all of them.
 func (m *machine) trouble(t *rapid.T) {
 	ops := []fault.Op{
-		fault.OpWrite, fault.OpSync, fault.OpSyncDir, fault.OpCreate, fault.OpRename, fault.OpOpen, fault.OpRead, fault.OpRemove, fault.OpList,
+		fault.OpWrite, fault.OpSync, fault.OpSyncDir, fault.OpCreate, fault.OpRename, fault.OpOpen, fault.OpRead,
+		fault.OpRemove, fault.OpList,
 	}
 	only := rapid.SampledFrom(append([]fault.Op{""}, ops...)).Draw(t, "op")
 	err := rapid.SampledFrom([]error{
 		syscall.EIO, syscall.ENOSPC, syscall.EAGAIN, syscall.EMFILE, syscall.EDQUOT, syscall.ESTALE, syscall.ENOMEM,
 	}).Draw(t, "error")
-	odds, left := rapid.SampledFrom([]int{1, 1, 3, 20}).Draw(t, "odds"), rapid.SampledFrom([]int{1, 2, 1000}).Draw(t, "times")
+	odds, left := rapid.SampledFrom([]int{1, 1, 3, 20}).Draw(t, "odds"),
+		rapid.SampledFrom([]int{1, 2, 1000}).Draw(t, "times")
 	rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -554,7 +563,8 @@ func (m *machine) check(t *rapid.T) {
 	m.t = t
 	m.collect()
 	p := m.l.Position()
-	if stored, durable := m.told.stored.Load(), m.told.durable.Load(); p.Stored != stored || p.Durable != durable || p.Next <= stored {
+	if stored, durable := m.told.stored.Load(), m.told.durable.Load(); p.Stored != stored || p.Durable != durable ||
+		p.Next <= stored {
 		t.Fatalf("position %+v, told %d stored, %d durable", p, stored, durable)
 	}
 	m.mu.Lock()
@@ -676,7 +686,8 @@ func (m *machine) cut(t *rapid.T) {
 // arm lets the process be killed, or the power be cut, between two of the next calls of the disk.
 func (m *machine) arm(t *rapid.T) {
 	shot := moment{
-		calls: rapid.IntRange(1, 60).Draw(t, "calls"), kill: rapid.Bool().Draw(t, "kill"), seed: rapid.Uint64().Draw(t, "seed"),
+		calls: rapid.IntRange(1, 60).Draw(t, "calls"), kill: rapid.Bool().Draw(t, "kill"),
+		seed: rapid.Uint64().Draw(t, "seed"),
 	}
 	m.mu.Lock()
 	m.shot = shot
@@ -720,7 +731,8 @@ func (m *machine) harm(t *rapid.T) {
 	}
 	i := rapid.IntRange(0, len(bases)-1).Draw(t, "segment")
 	name := segmentName(bases[i])
-	switch what := rapid.SampledFrom([]string{"flip", "flip", "index", "gone", "cut", "swap", "other"}).Draw(t, "harm"); what {
+	switch what := rapid.SampledFrom([]string{"flip", "flip", "index", "gone", "cut", "swap", "other"}).Draw(t,
+		"harm"); what {
 	case "flip", "index":
 		if what == "index" && len(d.Bytes(indexName(bases[i]))) > 0 {
 			name = indexName(bases[i])
@@ -730,7 +742,8 @@ func (m *machine) harm(t *rapid.T) {
 		for used > 0 && b[used-1] == 0 {
 			used--
 		}
-		if err := d.Flip(name, int64(rapid.IntRange(0, used-1).Draw(t, "at")), rapid.UintRange(0, 7).Draw(t, "bit")); err != nil {
+		if err := d.Flip(name, int64(rapid.IntRange(0, used-1).Draw(t, "at")),
+			rapid.UintRange(0, 7).Draw(t, "bit")); err != nil {
 			t.Fatal(err)
 		}
 	case "gone":
@@ -796,7 +809,8 @@ func (m *machine) read(t *rapid.T) {
 				break
 			}
 			id, ok := numberOf(rec)
-			if was, known := m.known[rec.Seq]; !ok || known && was != id || m.seen[name] != 0 && rec.Seq != m.seen[name]+1 {
+			if was, known := m.known[rec.Seq]; !ok || known && was != id ||
+				m.seen[name] != 0 && rec.Seq != m.seen[name]+1 {
 				t.Fatalf("reader %s: after %d %+v, which is %d, not %d", name, m.seen[name], rec, id, was)
 			}
 			m.seen[name] = rec.Seq

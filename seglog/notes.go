@@ -92,7 +92,8 @@ func (r Record) Drop() (d Drop, ok bool) {
 		return d, false
 	}
 	return Drop{
-		From: binary.LittleEndian.Uint64(r.Data), To: binary.LittleEndian.Uint64(r.Data[8:]), N: binary.LittleEndian.Uint64(r.Data[16:]),
+		From: binary.LittleEndian.Uint64(r.Data), To: binary.LittleEndian.Uint64(r.Data[8:]),
+		N:     binary.LittleEndian.Uint64(r.Data[16:]),
 		Cause: string(r.Data[24:]),
 	}, true
 }

@@ -36,7 +36,10 @@ func TestNotesAndOffsets(t *testing.T) {
 		case 0:
 			lane := Lane{ID: [16]byte{1, byte(n), 15: 9}, Offset: n * 100}
 			seq, err := l.TryAppendLane(stream, time, lane)
-			note(Record{Kind: KindLane, Stream: stream, Time: time, Offset: NoOffset, Data: append(lane.ID[:], byte(n*100), byte(n*100>>8), 0, 0, 0, 0, 0, 0)}, seq, err)
+			note(Record{
+				Kind: KindLane, Stream: stream, Time: time, Offset: NoOffset,
+				Data: append(lane.ID[:], byte(n*100), byte(n*100>>8), 0, 0, 0, 0, 0, 0),
+			}, seq, err)
 		case 1:
 			seq, err := l.TryAppendDrop(stream, time, Drop{n, n + 300, 2, "overflow_newest"})
 			note(Record{Kind: KindDrop, Stream: stream, Time: time, Offset: NoOffset}, seq, err)
@@ -68,7 +71,8 @@ func TestNotesAndOffsets(t *testing.T) {
 				continue
 			}
 			got, err := r.Next()
-			if err != nil || got.Seq != w.Seq || got.Time != w.Time || got.Stream != w.Stream || got.Kind != w.Kind || got.Offset != w.Offset {
+			if err != nil || got.Seq != w.Seq || got.Time != w.Time || got.Stream != w.Stream || got.Kind != w.Kind ||
+				got.Offset != w.Offset {
 				t.Fatalf("%s: %+v, %v; want %+v", what, got, err, w)
 			}
 			drop, isDrop := got.Drop()
@@ -100,7 +104,8 @@ func TestNotesAndOffsets(t *testing.T) {
 	if err != nil || s.Records+s.Notes != 400 || s.Notes != 115 || s.Last != 400 {
 		t.Errorf("Verify: %+v, %v", s, err)
 	}
-	if err := d.Flip(segmentName(segmentsOf(t, d)[1]), headerCopy+3, 1); err != nil { // all is rewritten, nothing is lost
+	// all is rewritten, nothing is lost
+	if err := d.Flip(segmentName(segmentsOf(t, d)[1]), headerCopy+3, 1); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := Repair(faulty{d}); err != nil {

@@ -19,7 +19,9 @@ type interruption struct {
 }
 
 var interruptions = []interruption{
-	{name: "EIO", err: syscall.EIO}, {name: "ENOSPC", err: syscall.ENOSPC, short: 100}, {name: "killed", err: syscall.EIO, short: 50, last: true},
+	{name: "EIO", err: syscall.EIO},
+	{name: "ENOSPC", err: syscall.ENOSPC, short: 100},
+	{name: "killed", err: syscall.EIO, short: 50, last: true},
 }
 
 // openUntil opens a log whose disk fails at its n-th operation. It reports whether there was one.
@@ -72,7 +74,8 @@ func TestLossIsNamedHoweverAnOpeningEnds(t *testing.T) {
 					t.Fatalf("%s: %v", how, err)
 				}
 				if got := extents(l.Recovered().Missing); !slices.Equal(got, want) || l.Position().Next != next {
-					t.Fatalf("%s: %+v is missing, %d is next; want %+v, %d", how, l.Recovered().Missing, l.Position().Next, want, next)
+					t.Fatalf("%s: %+v is missing, %d is next; want %+v, %d", how, l.Recovered().Missing,
+						l.Position().Next, want, next)
 				}
 				closeLog(t, l)
 			}
@@ -123,17 +126,20 @@ func TestRemovedSegmentsThatComeBack(t *testing.T) {
 				cfg.FS = faulty{d.Crash(seed)}
 				l, err := Open(cfg)
 				if err != nil {
-					t.Fatalf("the newest %d of %d removed, the power cut at operation %d: %v", removed, len(bases), n, err)
+					t.Fatalf("the newest %d of %d removed, the power cut at operation %d: %v", removed, len(bases), n,
+						err)
 				}
 				if len(l.Recovered().Missing) == 0 {
 					back++
 					holds(t, l.NewReader(0), records)
 					if s, err := Verify(cfg.FS); err != nil || len(s.Problems) > 0 {
-						t.Fatalf("the newest %d of %d removed, the power cut at operation %d: %+v, %v", removed, len(bases), n, s.Problems, err)
+						t.Fatalf("the newest %d of %d removed, the power cut at operation %d: %+v, %v", removed,
+							len(bases), n, s.Problems, err)
 					}
 				}
 				if next := l.Position().Next; next != records+1 {
-					t.Errorf("the newest %d of %d removed, the power cut at operation %d: %d is next", removed, len(bases), n, next)
+					t.Errorf("the newest %d of %d removed, the power cut at operation %d: %d is next", removed,
+						len(bases), n, next)
 				}
 				closeLog(t, l)
 			}
@@ -170,7 +176,8 @@ func TestOwnerIsToldUntilItHasKeptIt(t *testing.T) {
 			t.Fatalf("%s: %v", name, err)
 		}
 		for _, r := range found {
-			if len(r.Missing) != 1 || !slices.Equal(extents(r.Missing), extents(l.Recovered().Missing)) || r.Last != l.Recovered().Last {
+			if len(r.Missing) != 1 || !slices.Equal(extents(r.Missing), extents(l.Recovered().Missing)) ||
+				r.Last != l.Recovered().Last {
 				t.Errorf("%s: told of %+v, then of %+v", name, r, l.Recovered())
 			}
 		}

@@ -15,7 +15,8 @@ import (
 type Held struct {
 	Named func(stream uint32) proof.Stream // what a stream's number stands for
 	Keys  []proof.Verifier                 // one of them must have signed the checkpoint; none: no signature is checked
-	Since []byte                           // an older checkpoint of the log: what it counted must still be so; nil: none
+	// an older checkpoint of the log: what it counted must still be so; nil: none
+	Since []byte
 }
 
 // strict reports whether somebody asks whether the log is what it was: then what a repair gave up
@@ -168,7 +169,8 @@ func (c *headCheck) knows(h proof.Head) bool {
 // differs adds a problem with a segment that is not what its head says.
 func (s *Summary) differs(h proof.Head, harmless bool, format string, args ...any) {
 	s.Problems = append(s.Problems, Problem{
-		Segment: segmentName(h.First), What: fmt.Sprintf(format, args...), From: h.First, To: h.Last, Harmless: harmless && !s.heads.by.strict(),
+		Segment: segmentName(h.First), What: fmt.Sprintf(format, args...), From: h.First, To: h.Last,
+		Harmless: harmless && !s.heads.by.strict(),
 	})
 }
 
@@ -179,7 +181,9 @@ func (s *Summary) compare(base uint64) {
 	if !ok || s.read.salt != h.Salt && s.read.flags&flagRepaired != 0 {
 		c.lacks(base, s.next-1)
 		if ok {
-			s.differs(h.Head, true, "a repair wrote it anew after its head, leaf %d, was made: it gets another one when the log is opened", h.leaf)
+			s.differs(h.Head, true,
+				"a repair wrote it anew after its head, leaf %d, was made: it gets another one when the log is opened",
+				h.leaf)
 		}
 		return
 	}
@@ -196,14 +200,19 @@ func (s *Summary) compare(base uint64) {
 	case is.Log != h.Log:
 		s.differs(h.Head, false, "its head, leaf %d, is of another log: %x", h.leaf, h.Log)
 	case is.Salt != h.Salt:
-		s.differs(h.Head, false, "it is not the file that its head, leaf %d, was made of, and no repair wrote it: it was exchanged", h.leaf)
+		s.differs(h.Head, false,
+			"it is not the file that its head, leaf %d, was made of, and no repair wrote it: it was exchanged", h.leaf)
 	case is.Entries != h.Entries || is.Last != h.Last:
-		s.differs(h.Head, false, "it is not what its head, leaf %d, says: that has %d entries up to %d, here are %d up to %d",
+		s.differs(h.Head, false,
+			"it is not what its head, leaf %d, says: that has %d entries up to %d, here are %d up to %d",
 			h.leaf, h.Entries, h.Last, is.Entries, is.Last)
 	case is.PagesRoot != h.PagesRoot:
-		s.differs(h.Head, false, "it is not what its head, leaf %d, says: a record was changed, or put in another's place", h.leaf)
+		s.differs(h.Head, false,
+			"it is not what its head, leaf %d, says: a record was changed, or put in another's place", h.leaf)
 	default:
-		s.differs(h.Head, false, "the table of streams names the sources of its %d streams otherwise than its head, leaf %d", is.Streams, h.leaf)
+		s.differs(h.Head, false,
+			"the table of streams names the sources of its %d streams otherwise than its head, leaf %d", is.Streams,
+			h.leaf)
 	}
 }
 
@@ -218,16 +227,21 @@ func (s *Summary) compareAll(dir FS) error {
 	for _, base := range slices.Sorted(maps.Keys(c.heads)) {
 		h := c.heads[base]
 		if len(bases) > 0 && base > bases[0] && !slices.Contains(bases, base) && !s.names(h.Head) {
-			s.differs(h.Head, c.knows(h.Head), "it is gone; its head, leaf %d, says that it had %d entries", h.leaf, h.Entries)
+			s.differs(h.Head, c.knows(h.Head), "it is gone; its head, leaf %d, says that it had %d entries", h.leaf,
+				h.Entries)
 		}
-		if from := behind.Last + 1; behind.Last > 0 && from < base && !slices.ContainsFunc(bases, func(b uint64) bool { return behind.Last < b && b < base }) &&
+		if from := behind.Last + 1; behind.Last > 0 && from < base &&
+			!slices.ContainsFunc(bases, func(b uint64) bool { return behind.Last < b && b < base }) &&
 			!c.knows(proof.Head{First: from, Last: base - 1}) {
-			s.differs(proof.Head{First: from, Last: base - 1}, true, "there is no head of these: they were removed before they got one")
+			s.differs(proof.Head{First: from, Last: base - 1}, true,
+				"there is no head of these: they were removed before they got one")
 		}
 		behind = h
 	}
 	for _, h := range c.before {
-		s.differs(h.Head, true, "it was written anew after its head, leaf %d, was made, of %d entries: leaf %d is of what it is now", h.leaf, h.Entries, c.heads[h.First].leaf)
+		s.differs(h.Head, true,
+			"it was written anew after its head, leaf %d, was made, of %d entries: leaf %d is of what it is now",
+			h.leaf, h.Entries, c.heads[h.First].leaf)
 	}
 	s.compareTree()
 	return nil
@@ -235,17 +249,21 @@ func (s *Summary) compareAll(dir FS) error {
 
 // names reports whether a problem is known that tells of all of a segment.
 func (s *Summary) names(h proof.Head) bool {
-	return slices.ContainsFunc(s.Problems, func(p Problem) bool { return p.From > 0 && p.From <= h.First && h.Last <= p.To })
+	return slices.ContainsFunc(s.Problems,
+		func(p Problem) bool { return p.From > 0 && p.From <= h.First && h.Last <= p.To })
 }
 
 // compareTree holds the heads to the checkpoints.
 func (s *Summary) compareTree() {
 	c := s.heads
 	wrong := func(file string, harmless bool, format string, args ...any) {
-		s.Problems = append(s.Problems, Problem{Segment: file, What: fmt.Sprintf(format, args...), Harmless: harmless && !c.by.strict()})
+		s.Problems = append(s.Problems,
+			Problem{Segment: file, What: fmt.Sprintf(format, args...), Harmless: harmless && !c.by.strict()})
 	}
 	if c.rest > 0 {
-		wrong(headsFile, c.rest <= proof.HeadBytes, "it is damaged at %d: what follows is made anew when the log is opened, as far as its segments are there", c.Heads*proof.HeadBytes)
+		wrong(headsFile, c.rest <= proof.HeadBytes,
+			"it is damaged at %d: what follows is made anew when the log is opened, as far as its segments are there",
+			c.Heads*proof.HeadBytes)
 	}
 	switch {
 	case c.last == nil && c.Heads > 0:
@@ -256,18 +274,24 @@ func (s *Summary) compareTree() {
 	case c.wrong != nil:
 		wrong(checkpointFile, false, "%v", c.wrong)
 	case c.last.Size > c.Heads:
-		wrong(headsFile, false, "the checkpoint counts %d heads, here are %d: the rest was lost, or removed", c.last.Size, c.Heads)
+		wrong(headsFile, false, "the checkpoint counts %d heads, here are %d: the rest was lost, or removed",
+			c.last.Size, c.Heads)
 	case !c.last.holds:
-		wrong(headsFile, false, "they are not those that the checkpoint counts: one was changed, removed, or put in another's place")
+		wrong(headsFile, false,
+			"they are not those that the checkpoint counts: one was changed, removed, or put in another's place")
 	}
 	switch is := c.since; {
 	case is == nil:
 	case c.last != nil && is.Origin != c.last.Origin && is.Origin != proof.Unsigned(s.log):
-		wrong(checkpointFile, false, "the older checkpoint is of another log, or its key was another: of %q, and not of %q", is.Origin, c.last.Origin)
+		wrong(checkpointFile, false,
+			"the older checkpoint is of another log, or its key was another: of %q, and not of %q", is.Origin,
+			c.last.Origin)
 	case is.Size > c.Heads:
-		wrong(headsFile, false, "the log was set back: the older checkpoint counts %d segments, here are the heads of %d", is.Size, c.Heads)
+		wrong(headsFile, false,
+			"the log was set back: the older checkpoint counts %d segments, here are the heads of %d", is.Size, c.Heads)
 	case !is.holds:
-		wrong(headsFile, false, "the log was written anew: its first %d heads are not those that the older checkpoint counts", is.Size)
+		wrong(headsFile, false,
+			"the log was written anew: its first %d heads are not those that the older checkpoint counts", is.Size)
 	}
 }
 

@@ -140,7 +140,8 @@ func (p *prover) load() error {
 	if err != nil {
 		return err
 	}
-	p.tree, p.salts, p.passed, p.was, p.holds = proof.Tree{}, map[uint64]uint32{}, map[uint64]uint32{}, proof.Checkpoint{}, true
+	p.tree, p.salts, p.passed, p.was, p.holds = proof.Tree{}, map[uint64]uint32{}, map[uint64]uint32{},
+		proof.Checkpoint{}, true
 	if text != nil {
 		if p.was, _, err = proof.OpenCheckpoint(text); err != nil {
 			aside, asideErr := setAside(dir, checkpointFile, damagedSuffix)
@@ -311,7 +312,8 @@ func (p *prover) read(s sealedSegment, waiting int) (*proof.Segment, uint64, err
 		return nil, 0, fmt.Errorf("read %s for its head: %w", segmentName(s.base), err)
 	case len(sum.Problems) > 0 || sum.read.salt != s.salt:
 		p.passed[s.base] = s.salt
-		p.trouble(fmt.Errorf("%s is damaged, and gets no head before `log repair`: what it holds cannot be proven", segmentName(s.base)))
+		p.trouble(fmt.Errorf("%s is damaged, and gets no head before `log repair`: what it holds cannot be proven",
+			segmentName(s.base)))
 		return nil, 0, nil
 	}
 	return sum.made, sum.next - 1, nil

@@ -154,7 +154,8 @@ func TestEveryRecordIsProven(t *testing.T) {
 	bases := segmentsOf(t, d)
 	s, p, problems := held(t, d, Held{Keys: []proof.Verifier{key}})
 	newest := bases[len(bases)-1]
-	if len(s.Problems) > 0 || len(bases) < 4 || p.Segments != len(bases)-1 || p.Heads != int64(len(bases)-1) || p.SignedBy == "" ||
+	if len(s.Problems) > 0 || len(bases) < 4 || p.Segments != len(bases)-1 || p.Heads != int64(len(bases)-1) ||
+		p.SignedBy == "" ||
 		len(p.Unproven) != 1 || p.Unproven[0] != (Span{newest, s.Last}) {
 		t.Fatalf("%d segments, %+v: %s", len(bases), p, problems)
 	}
@@ -166,7 +167,8 @@ func TestEveryRecordIsProven(t *testing.T) {
 		if p, err = proof.Parse(p.Marshal()); err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := p.Check(key); err != nil || p.Entry.Seq != seq || p.Stream.Source != fmt.Sprintf("line-%d", seq%3) {
+		if _, _, err := p.Check(key); err != nil || p.Entry.Seq != seq ||
+			p.Stream.Source != fmt.Sprintf("line-%d", seq%3) {
 			t.Fatalf("record %d: %v, of %v", seq, err, p.Stream)
 		}
 		rec, ok := RecordOf(p.Entry)
@@ -176,7 +178,10 @@ func TestEveryRecordIsProven(t *testing.T) {
 			t.Fatalf("record %d is %q at %d", seq, rec.Data, rec.Offset)
 		}
 	}
-	for seq, want := range map[uint64]error{newest: ErrNotYet, s.Last: ErrNotYet, s.Last + 1: ErrNoRecord, 0: ErrNoRecord} {
+	for seq, want := range map[uint64]error{
+		newest: ErrNotYet, s.Last: ErrNotYet, s.Last + 1: ErrNoRecord,
+		0: ErrNoRecord,
+	} {
 		if _, err := ProveEntry(faulty{d}, seq, namedStream); !errors.Is(err, want) {
 			t.Errorf("record %d: %v, want %v", seq, err, want)
 		}
@@ -342,7 +347,8 @@ func TestTamperingIsNamed(t *testing.T) {
 		silent bool   // without keys nothing tells
 	}{
 		"record changed": {harm: func(d *fault.Dir) {
-			rewrite(t, d, bases[1], func(f []rawFrame) []rawFrame { f[entryOf].data[len(f[entryOf].data)-1]++; return f })
+			rewrite(t, d, bases[1],
+				func(f []rawFrame) []rawFrame { f[entryOf].data[len(f[entryOf].data)-1]++; return f })
 		}, want: segmentName(bases[1]) + ": it is not what its head, leaf 1, says: a record was changed"},
 		"time changed": {harm: func(d *fault.Dir) {
 			rewrite(t, d, bases[1], func(f []rawFrame) []rawFrame { f[entryOf].time--; return f })
@@ -428,16 +434,22 @@ func TestTamperingIsNamed(t *testing.T) {
 			b[bytes.IndexByte(b, '\n')+1]++ // its size
 			put(t, d, checkpointFile, b)
 		}, by: Held{Keys: []proof.Verifier{key}}, want: "the signature of the checkpoint is not that of the key"},
-		"signed by a stranger": {by: Held{Keys: []proof.Verifier{stranger}}, want: "checkpoint: the signature of the checkpoint is not that of the key"},
+		"signed by a stranger": {
+			by:   Held{Keys: []proof.Verifier{stranger}},
+			want: "checkpoint: the signature of the checkpoint is not that of the key",
+		},
 		"checkpoint removed": {harm: func(d *fault.Dir) {
 			if err := d.Remove(checkpointFile); err != nil {
 				t.Fatal(err)
 			}
 		}, by: Held{Keys: []proof.Verifier{key}}, want: "checkpoint: there is none"},
-		"heads and checkpoint set back behind a published one": {harm: func(d *fault.Dir) {
-			put(t, d, checkpointFile, published[0])
-			put(t, d, headsFile, d.Bytes(headsFile)[:proof.HeadBytes])
-		}, by: Held{Keys: []proof.Verifier{key}, Since: older}, want: "heads: the log was set back: the older checkpoint counts"},
+		"heads and checkpoint set back behind a published one": {
+			harm: func(d *fault.Dir) {
+				put(t, d, checkpointFile, published[0])
+				put(t, d, headsFile, d.Bytes(headsFile)[:proof.HeadBytes])
+			}, by: Held{Keys: []proof.Verifier{key}, Since: older},
+			want: "heads: the log was set back: the older checkpoint counts",
+		},
 		"written anew, and signed again": {harm: func(d *fault.Dir) {
 			rewrite(t, d, bases[0], func(f []rawFrame) []rawFrame { f[entryOf].time--; return f })
 			for _, name := range []string{headsFile, checkpointFile} {
@@ -501,7 +513,8 @@ func TestHeadsOutliveRetention(t *testing.T) {
 	l := open(t, cfg)
 	l.Prove(h.proving(nil))
 	fillLog(t, l, 1, 2000)
-	testenv.Until(t, 2*time.Minute, "retention has been at work", func() bool { return l.Position().First > 1000 && !l.shelf.overdue() })
+	testenv.Until(t, 2*time.Minute, "retention has been at work",
+		func() bool { return l.Position().First > 1000 && !l.shelf.overdue() })
 	allProven(t, l)
 	first := l.Position().First
 	closeLog(t, l)
@@ -539,7 +552,8 @@ func TestRetentionWaitsForProve(t *testing.T) {
 		t.Errorf("it begins with %d, and retention is about to remove some: %v", first, l.shelf.overdue())
 	}
 	l.Prove(h.proving(nil))
-	testenv.Until(t, 2*time.Minute, "retention has been at work", func() bool { return l.Position().First > 1 && !l.shelf.overdue() })
+	testenv.Until(t, 2*time.Minute, "retention has been at work",
+		func() bool { return l.Position().First > 1 && !l.shelf.overdue() })
 	allProven(t, l)
 	closeLog(t, l)
 	first := proof.Head{}
@@ -569,7 +583,8 @@ func TestRepairedSegmentIsNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	s, p, problems := held(t, d, Held{})
-	if !s.Clean() || !strings.Contains(problems, "a repair wrote it anew after its head, leaf 1") || len(p.Unproven) != 2 {
+	if !s.Clean() || !strings.Contains(problems, "a repair wrote it anew after its head, leaf 1") ||
+		len(p.Unproven) != 2 {
 		t.Errorf("repaired: clean %v, %+v: %s", s.Clean(), p, problems)
 	}
 	if _, err := ProveEntry(faulty{d}, bases[1], namedStream); err == nil {
@@ -579,7 +594,8 @@ func TestRepairedSegmentIsNamed(t *testing.T) {
 	l.Prove(h.proving(sign))
 	allProven(t, l)
 	closeLog(t, l)
-	want := fmt.Sprintf("written anew after its head, leaf 1, was made, of %d entries: leaf %d", bases[2]-bases[1], len(bases)-1)
+	want := fmt.Sprintf("written anew after its head, leaf 1, was made, of %d entries: leaf %d", bases[2]-bases[1],
+		len(bases)-1)
 	if s, _, problems := held(t, d, Held{}); !s.Clean() || !strings.Contains(problems, want) {
 		t.Errorf("opened again: clean %v: %s; want %q", s.Clean(), problems, want)
 	}
@@ -610,7 +626,9 @@ func TestHeadsAreMadeAnew(t *testing.T) {
 		"torn, with zeros": {harm: func(d *fault.Dir) {
 			put(t, d, headsFile, append(bytes.Clone(whole[:len(whole)-40]), make([]byte, 512)...))
 		}},
-		"one more, torn": {harm: func(d *fault.Dir) { put(t, d, headsFile, append(bytes.Clone(whole), whole[:77]...)) }},
+		"one more, torn": {harm: func(d *fault.Dir) {
+			put(t, d, headsFile, append(bytes.Clone(whole), whole[:77]...))
+		}},
 		"damaged": {harm: func(d *fault.Dir) {
 			if err := d.Flip(headsFile, proof.HeadBytes+1, 1); err != nil {
 				t.Fatal(err)
@@ -819,7 +837,8 @@ func TestHeadAfterAFailedSync(t *testing.T) {
 	l := open(t, small(faulty{d}, SyncAlways))
 	l.Prove(h.proving(nil))
 	fillLog(t, l, 1, 200)
-	testenv.Until(t, time.Minute, "it says that it stops", func() bool { return strings.Contains(h.trouble(), "sync failed") })
+	testenv.Until(t, time.Minute, "it says that it stops",
+		func() bool { return strings.Contains(h.trouble(), "sync failed") })
 	closeLog(t, l)
 	fails.Store(false)
 	if len(h.published()) > 0 {

@@ -461,7 +461,8 @@ func (r *Reader) SeekTime(t int64) error {
 	}
 	// Not by halves: after a clock has stepped back, later segments have lower times.
 	for i, base := range bases {
-		at, known := slices.BinarySearchFunc(sealed, base, func(s sealedSegment, base uint64) int { return cmp.Compare(s.base, base) })
+		at, known := slices.BinarySearchFunc(sealed, base,
+			func(s sealedSegment, base uint64) int { return cmp.Compare(s.base, base) })
 		if known && i < len(bases)-1 && sealed[at].last+1 == bases[i+1] && sealed[at].time < t {
 			continue
 		}

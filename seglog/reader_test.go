@@ -306,7 +306,8 @@ func TestEachSegmentIsOpenedOnce(t *testing.T) {
 		t.Helper()
 		for _, base := range bases {
 			if name := segmentName(base); o.opened[name] != 1 || o.read[name] != 1 {
-				t.Errorf("%s opened %s %d times, and read its header %d times", what, name, o.opened[name], o.read[name])
+				t.Errorf("%s opened %s %d times, and read its header %d times", what, name, o.opened[name],
+					o.read[name])
 			}
 		}
 	}

@@ -134,7 +134,8 @@ func (l *Log) resume(found traces, heads []head) (err error) {
 		}
 		if next := heads[i+1].name; old.last+1 < next {
 			l.recovered.Missing = append(l.recovered.Missing, Missing{
-				From: old.last + 1, To: next - 1, What: "what followed in " + segmentName(h.name) + ", or behind it, is gone",
+				From: old.last + 1, To: next - 1,
+				What: "what followed in " + segmentName(h.name) + ", or behind it, is gone",
 			})
 		}
 		l.shelf.old = append(l.shelf.old, old)
@@ -183,7 +184,10 @@ func (l *Log) tidy() error {
 func (l *Log) create(found traces) error {
 	var gone Missing
 	if last, more := found.end(l.cfg.Expect); last > 0 || more {
-		gone = Missing{From: found.first(found.knowing(l.cfg.Expect, l.cfg.Identity)), To: last, What: "every segment is gone"}
+		gone = Missing{
+			From: found.first(found.knowing(l.cfg.Expect, l.cfg.Identity)), To: last,
+			What: "every segment is gone",
+		}
 		if more {
 			gone.To = l.cfg.Expect.most(max(last, gone.From-1), l.cfg.SegmentBytes)
 			gone.AtMost = gone.To > last
@@ -296,7 +300,10 @@ func (l *Log) reopen(base, durable uint64, behind []head, found traces) (whole b
 	if err != nil {
 		return false, err
 	}
-	s := &segment{header: sc.header, file: f, size: max(size, l.cfg.SegmentBytes), last: base - 1, index: &index{}, chain: chainFrom(sc.header), grows: size < l.cfg.SegmentBytes}
+	s := &segment{
+		header: sc.header, file: f, size: max(size, l.cfg.SegmentBytes), last: base - 1, index: &index{},
+		chain: chainFrom(sc.header), grows: size < l.cfg.SegmentBytes,
+	}
 	end, err := s.scan(sc)
 	if err != nil {
 		return false, err
@@ -310,7 +317,10 @@ func (l *Log) reopen(base, durable uint64, behind []head, found traces) (whole b
 	end.size, end.frames, end.durable = size, frames, max(durable, end.durable)
 	skipped := len(behind) > 0 && !frames && s.last+1 < behind[0].name && behind[0].skips(base)
 	if later > s.last && !skipped {
-		return false, &CorruptError{s.name(), sc.off + sc.bad, fmt.Sprintf("record %d and what follows was durable and cannot be read", s.last+1)}
+		return false, &CorruptError{
+			s.name(), sc.off + sc.bad,
+			fmt.Sprintf("record %d and what follows was durable and cannot be read", s.last+1),
+		}
 	}
 	l.recovered.Clean = end.clean && s.last >= s.base // an empty one has no mark: see mend
 	if s.off == headerBytes {                         // it is empty: what the one before it ends with is the end
@@ -329,7 +339,10 @@ func (l *Log) reopen(base, durable uint64, behind []head, found traces) (whole b
 	}
 	if len(behind) > 0 && !torn && (s.last+1 >= behind[0].name || skipped) {
 		if s.last+1 > behind[0].name {
-			return false, &CorruptError{segmentName(behind[0].name), 0, fmt.Sprintf("%s reaches up to record %d", s.name(), s.last)}
+			return false, &CorruptError{
+				segmentName(behind[0].name), 0,
+				fmt.Sprintf("%s reaches up to record %d", s.name(), s.last),
+			}
 		}
 		l.shelf.old = append(l.shelf.old, s.sealed())
 		return true, f.Close()
@@ -349,7 +362,9 @@ func (l *Log) reopen(base, durable uint64, behind []head, found traces) (whole b
 
 // durableBehind is up to where something knows that the log was durable behind the last whole
 // batch, and whether whole frames stand there.
-func (l *Log) durableBehind(sc *scanner, size int64, durable uint64, behind []head) (last uint64, frames bool, err error) {
+func (l *Log) durableBehind(sc *scanner, size int64, durable uint64, behind []head) (last uint64, frames bool,
+	err error,
+) {
 	last, frames, err = sc.laterDurable(size)
 	if err != nil {
 		return 0, false, err
@@ -460,7 +475,8 @@ func (l *Log) complete(s *segment, end ending, found traces) error {
 	if to <= s.last {
 		return nil
 	}
-	if err := l.cfg.FS.Sync(); err != nil { // a segment that was removed must not come back beside the hole for its records
+	// a segment that was removed must not come back beside the hole for its records
+	if err := l.cfg.FS.Sync(); err != nil {
 		return err
 	}
 	missing, err := s.complete(end.part, last, to, end.durable, to > last)

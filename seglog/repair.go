@@ -197,7 +197,9 @@ func repairSegments(dir FS, id [16]byte, durable uint64) error {
 	if err != nil {
 		return err
 	}
-	hurt := map[string]Problem{} // the one that reaches the highest record known to have been durable, by the name of the segment
+	// the one that reaches the highest record known to have been durable, by the name of the
+	// segment
+	hurt := map[string]Problem{}
 	for _, p := range s.Problems {
 		if !p.Harmless {
 			if was, ok := hurt[p.Segment]; !ok || was.To < p.To {

@@ -210,14 +210,16 @@ func TestRepairOfWhatIsNoFile(t *testing.T) {
 			}
 			closeLog(t, openRepaired(t, small(dir, SyncNever)))
 			gaps, records := holds(t, NewReader(dir, 0), 600)
-			if records != 600-(bases[2]-bases[1]) || !slices.Equal(gaps, []GapError{{bases[1], bases[2] - 1, GapNoted}}) {
+			if records != 600-(bases[2]-bases[1]) ||
+				!slices.Equal(gaps, []GapError{{bases[1], bases[2] - 1, GapNoted}}) {
 				t.Errorf("%d records are left, with gaps %v", records, gaps)
 			}
 			entries, err := os.ReadDir(path)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return strings.HasSuffix(e.Name(), damagedSuffix) }) {
+			if !slices.ContainsFunc(entries,
+				func(e fs.DirEntry) bool { return strings.HasSuffix(e.Name(), damagedSuffix) }) {
 				t.Error("what stood there was not set aside")
 			}
 		})

@@ -55,7 +55,8 @@ func TestReverseIsTheWayUp(t *testing.T) {
 				want = want[uint64(len(want))+1-before:]
 			}
 			if damage != nil || !slices.Equal(got, want) {
-				t.Errorf("segment gone: %v, before %d: %d entries, %v; want %d", gone, before, len(got), damage, len(want))
+				t.Errorf("segment gone: %v, before %d: %d entries, %v; want %d", gone, before, len(got), damage,
+					len(want))
 			}
 			down.Close()
 		}

@@ -46,7 +46,8 @@ func TestRoomIsWhatFits(t *testing.T) {
 				t.Fatalf("%d records take %d bytes, %d are ahead", n, p.Used, p.Ahead)
 			}
 			if left := room(); left < 0 || p.Used+left > begin+segment {
-				t.Fatalf("with %d bytes used there is room for %d, at the beginning there was for %d", p.Used, left, begin)
+				t.Fatalf("with %d bytes used there is room for %d, at the beginning there was for %d", p.Used, left,
+					begin)
 			}
 		}
 		if left := room(); left >= 3000 || n*1000 < begin*9/10-segment {
@@ -56,7 +57,8 @@ func TestRoomIsWhatFits(t *testing.T) {
 			t.Errorf("%d bytes are free, want the reserve of %d", free, reserve)
 		}
 		why := l.Position().Stalled
-		if !errors.Is(why, syscall.ENOSPC) || !strings.Contains(why.Error(), "it takes 32 KiB beside the reserve of 50 KiB") {
+		if !errors.Is(why, syscall.ENOSPC) ||
+			!strings.Contains(why.Error(), "it takes 32 KiB beside the reserve of 50 KiB") {
 			t.Errorf("the log waits because of %v", why)
 		}
 		if err := l.Close(); !errors.Is(err, ErrDiskFull) {

@@ -132,7 +132,8 @@ func (s *scanner) fill(n int) bool {
 		return false
 	}
 	want := s.buf[s.have:]
-	if rest := s.size - at; int64(n-s.have) <= rest && rest < int64(len(want)) { // else it would be asked once more whether there is an end
+	// else it would be asked once more whether there is an end
+	if rest := s.size - at; int64(n-s.have) <= rest && rest < int64(len(want)) {
 		want = want[:rest]
 	}
 	got, err := s.f.ReadAt(want, at)

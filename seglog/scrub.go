@@ -164,14 +164,17 @@ func (l *Log) check(s *Summary, dir *counting, base uint64) error {
 	err := s.segment(dir, base, next)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		s.Problems = append(s.Problems, Problem{Segment: segmentName(base), What: "the segment is gone", From: base, To: max(base, last)})
+		s.Problems = append(s.Problems,
+			Problem{Segment: segmentName(base), What: "the segment is gone", From: base, To: max(base, last)})
 	case err != nil:
 		return err
 	case s.blind:
 		p := &s.Problems[len(s.Problems)-1]
 		p.From, p.To, s.blind = base, max(base, last), false
-	case s.next <= last && !slices.ContainsFunc(s.Problems, func(p Problem) bool { return p.To >= s.next }): // it is the last one, and nothing follows
-		s.Problems = append(s.Problems, Problem{Segment: segmentName(base), Offset: s.off, What: "what followed is gone", From: s.next, To: last})
+	// it is the last one, and nothing follows
+	case s.next <= last && !slices.ContainsFunc(s.Problems, func(p Problem) bool { return p.To >= s.next }):
+		s.Problems = append(s.Problems,
+			Problem{Segment: segmentName(base), Offset: s.off, What: "what followed is gone", From: s.next, To: last})
 	}
 	s.Problems = slices.DeleteFunc(s.Problems, func(p Problem) bool { return p.Harmless || l.isKnown(p) })
 	return nil
@@ -218,14 +221,16 @@ func (l *Log) holds(base uint64) bool {
 
 // isKnown reports whether Recovery has told of all that a problem names.
 func (l *Log) isKnown(p Problem) bool {
-	return p.To > 0 && slices.ContainsFunc(l.recovered.Missing, func(m Missing) bool { return m.From <= p.From && p.To <= m.To })
+	return p.To > 0 && slices.ContainsFunc(l.recovered.Missing,
+		func(m Missing) bool { return m.From <= p.From && p.To <= m.To })
 }
 
 // unanswered reports a segment that the disk does not give back, of which last is the last record.
 func (s *Summary) unanswered(err error, last uint64) {
 	s.prior = prior{}
 	s.Problems = append(s.Problems, Problem{
-		Segment: s.newest, Offset: s.off, What: fmt.Sprintf("it cannot be read: %v", err), From: s.next, To: max(s.next, last), AtMost: true,
+		Segment: s.newest, Offset: s.off, What: fmt.Sprintf("it cannot be read: %v", err), From: s.next,
+		To: max(s.next, last), AtMost: true,
 	})
 }
 

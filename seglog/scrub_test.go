@@ -59,8 +59,12 @@ func TestScrubTellsDamageAtRest(t *testing.T) {
 	}{
 		"nothing": {},
 		"a bit of a sealed segment": {
-			harm: func(t *testing.T, d *fault.Dir, bases []uint64) { flip(t, d, segmentName(bases[1]), headerBytes+500) },
-			of:   func(bases []uint64) (uint64, uint64) { return bases[1], bases[2] - 1 },
+			harm: func(t *testing.T, d *fault.Dir,
+				bases []uint64,
+			) {
+				flip(t, d, segmentName(bases[1]), headerBytes+500)
+			},
+			of: func(bases []uint64) (uint64, uint64) { return bases[1], bases[2] - 1 },
 		},
 		"a bit of the segment that is written to": {
 			harm: func(t *testing.T, d *fault.Dir, bases []uint64) {
@@ -110,7 +114,8 @@ func TestScrubTellsDamageAtRest(t *testing.T) {
 					t.Fatalf("%+v after %d passes", p, found.passes)
 				}
 				bases := segmentsOf(t, d)
-				least := 2*l.Position().Used - cfg.SegmentBytes // two passes over what there is, but one segment may be gone
+				// two passes over what there is, but one segment may be gone
+				least := 2*l.Position().Used - cfg.SegmentBytes
 				if c.harm != nil {
 					c.harm(t, d, bases)
 				}
@@ -189,14 +194,16 @@ func TestSegmentInUseIsCutOrWrittenOver(t *testing.T) {
 				}
 				testenv.Until(t, patience, "the damage is told", func() bool { return len(found.problems()) > 0 })
 				p := found.problems()
-				if whole := name == "header"; whole != (p[0].To == 0) || p[0].Segment != segmentName(1) || p[0].To > 25 {
+				if whole := name == "header"; whole != (p[0].To == 0) || p[0].Segment != segmentName(1) ||
+					p[0].To > 25 {
 					t.Errorf("%+v", p)
 				}
 				appendUpTo(t, l, 40)
 				if err := l.Sync(); err != nil {
 					t.Fatal(err)
 				}
-				if bases, err := segmentBases(dir); err != nil || !slices.Equal(bases, []uint64{1, 26}) || l.Position().Err != nil {
+				if bases, err := segmentBases(dir); err != nil || !slices.Equal(bases, []uint64{1, 26}) ||
+					l.Position().Err != nil {
 					t.Errorf("segments %v, %v; %+v", bases, err, l.Position())
 				}
 				closeLog(t, l)

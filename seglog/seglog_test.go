@@ -96,7 +96,10 @@ func readAll(t testing.TB, r *Reader, first uint64) (last uint64) {
 	}
 }
 
-var policies = map[string]SyncPolicy{"always": SyncAlways, "batch": SyncBatch, "interval": SyncInterval, "never": SyncNever}
+var policies = map[string]SyncPolicy{
+	"always": SyncAlways, "batch": SyncBatch, "interval": SyncInterval,
+	"never": SyncNever,
+}
 
 func TestWriteReadReopen(t *testing.T) {
 	for name, policy := range policies {
@@ -399,7 +402,8 @@ func TestSyncReachesBeyondWhatWasDropped(t *testing.T) {
 	for seed := range uint64(50) {
 		after := open(t, small(faulty{d.Crash(seed)}, SyncNever))
 		if p := after.Position(); p.Next != records+1 {
-			t.Errorf("seed %d: after a cut %d is next, %d was durable; recovery: %+v", seed, p.Next, records, after.Recovered())
+			t.Errorf("seed %d: after a cut %d is next, %d was durable; recovery: %+v", seed, p.Next, records,
+				after.Recovered())
 		}
 		closeLog(t, after)
 	}
@@ -477,7 +481,8 @@ func TestFlippedBits(t *testing.T) {
 		if p := s.Problems[0].Offset; p > off || off-p > 512 {
 			t.Errorf("%s at %d: reported at %d", name, off, p)
 		}
-		w := watched{faulty: faulty{d}, cuts: new(cuts), rng: rng, every: 1 + try%3, most: 2} // a repair may be cut short, and is done again
+		// a repair may be cut short, and is done again
+		w := watched{faulty: faulty{d}, cuts: new(cuts), rng: rng, every: 1 + try%3, most: 2}
 		if _, err := Repair(w); err != nil {
 			t.Fatalf("%s at %d: Repair: %v", name, off, err)
 		}

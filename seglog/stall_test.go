@@ -49,7 +49,8 @@ func settles(t *testing.T, l *Log, last uint64) {
 	t.Helper()
 	for late := time.Now().Add(patience); l.Position().Stored < last; runtime.Gosched() {
 		if time.Now().After(late) {
-			t.Fatalf("%v after there was room again: %+v; want everything up to %d stored", patience, l.Position(), last)
+			t.Fatalf("%v after there was room again: %+v; want everything up to %d stored", patience, l.Position(),
+				last)
 		}
 	}
 }
@@ -93,7 +94,8 @@ func TestFullDiskLeavesNothingStaged(t *testing.T) {
 // passing lists errors that pass, as the kernel gives them when descriptors or memory run out or a
 // network disk is away.
 var passing = map[string]error{
-	"EMFILE": syscall.EMFILE, "EAGAIN": syscall.EAGAIN, "EIO": syscall.EIO, "ESTALE": syscall.ESTALE, "ENOSPC": syscall.ENOSPC,
+	"EMFILE": syscall.EMFILE, "EAGAIN": syscall.EAGAIN, "EIO": syscall.EIO, "ESTALE": syscall.ESTALE,
+	"ENOSPC": syscall.ENOSPC,
 }
 
 // stallsAndGoesOn offers records while fails makes operations fail, until the log stands, ends the
@@ -151,7 +153,10 @@ func stallsAndGoesOn(t *testing.T, d *fault.Dir, cfg Config, why error, fails fu
 // it yet.
 func TestErrorsOfBeginningASegmentPass(t *testing.T) {
 	for name, why := range passing {
-		for _, op := range []fault.Op{fault.OpCreate, fault.OpOpen, fault.OpWrite, fault.OpSync, fault.OpRename, fault.OpSyncDir} {
+		for _, op := range []fault.Op{
+			fault.OpCreate, fault.OpOpen, fault.OpWrite, fault.OpSync, fault.OpRename,
+			fault.OpSyncDir,
+		} {
 			t.Run(name+"-"+string(op), func(t *testing.T) {
 				t.Parallel()
 				d := fault.New()
@@ -267,7 +272,8 @@ func failedLogIsOpenedAgain(t *testing.T, op fault.Op, policy SyncPolicy, short 
 	if durable != last+100 {
 		t.Errorf("%+v; want %d durable", l.Position(), last+100)
 	}
-	for seed := range uint64(20) { // what the log calls durable survives, though the kernel took some of it for written before
+	// what the log calls durable survives, though the kernel took some of it for written before
+	for seed := range uint64(20) {
 		l, err := Open(small(faulty{d.Crash(seed)}, policy))
 		if err != nil {
 			t.Fatal(err)
@@ -357,7 +363,8 @@ func passingErrorsAnywhere(t *testing.T, seed uint64) {
 		if err := l.Sync(); err != nil {
 			t.Fatal(err)
 		}
-		for late := time.Now().Add(patience); l.shelf.overdue(); runtime.Gosched() { // else retention takes away what is read
+		// else retention takes away what is read
+		for late := time.Now().Add(patience); l.shelf.overdue(); runtime.Gosched() {
 			if time.Now().After(late) {
 				t.Fatalf("round %d: retention does not come to its end: %+v", round, l.Position())
 			}

@@ -54,7 +54,8 @@ func TestNewestIndexThatIsNoFile(t *testing.T) {
 				t.Fatalf("%s, damaged %v: %v", kind, damaged, err)
 			}
 			if !damaged {
-				if got := await(t, told); !errors.Is(got, errNoFile) || !strings.Contains(got.Error(), indexName(base)+damagedSuffix) {
+				if got := await(t, told); !errors.Is(got, errNoFile) ||
+					!strings.Contains(got.Error(), indexName(base)+damagedSuffix) {
 					t.Errorf("%s: told %v", kind, got)
 				}
 			}
@@ -145,7 +146,10 @@ func lost(s Summary) (n uint64) {
 // has what cannot be one that was cut.
 func TestOpeningPastStrays(t *testing.T) {
 	puts := map[string]func(path string) error{}
-	for kind, content := range map[string][]byte{"few bytes": []byte("note"), "empty": nil, "large": bytes.Repeat([]byte{7}, 32<<10)} {
+	for kind, content := range map[string][]byte{
+		"few bytes": []byte("note"), "empty": nil,
+		"large": bytes.Repeat([]byte{7}, 32<<10),
+	} {
 		puts[kind] = func(path string) error { return os.WriteFile(path, content, 0o600) }
 	}
 	for kind, put := range noFiles {
@@ -225,7 +229,8 @@ func TestOpeningPastStrays(t *testing.T) {
 func TestStraysBelowWhatIsKept(t *testing.T) {
 	puts := map[string]func(path string) error{}
 	for kind, content := range map[string][]byte{
-		"few bytes": []byte("note"), "empty": nil, "zeros": make([]byte, 5000), "large": bytes.Repeat([]byte{7}, 32<<10),
+		"few bytes": []byte("note"), "empty": nil, "zeros": make([]byte, 5000),
+		"large": bytes.Repeat([]byte{7}, 32<<10),
 	} {
 		puts[kind] = func(path string) error { return os.WriteFile(path, content, 0o600) }
 	}

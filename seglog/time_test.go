@@ -91,7 +91,8 @@ func seekEverywhere(t *testing.T, how string, r *Reader, times []int64, rng *ran
 		if err != nil || rec.Seq != want || rec.Time != times[want-1] {
 			t.Fatalf("%s: from time %d: record %d, %v; want %d of %d", how, at, rec.Seq, err, want, len(times))
 		}
-		if rec, err := r.Next(); int(want) < len(times) && (err != nil || rec.Seq != want+1) { // what follows is not passed over
+		// what follows is not passed over
+		if rec, err := r.Next(); int(want) < len(times) && (err != nil || rec.Seq != want+1) {
 			t.Fatalf("%s: record %d, %v follows %d", how, rec.Seq, err, want)
 		}
 	}

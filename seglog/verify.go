@@ -12,9 +12,10 @@ import (
 
 // Problem is one finding of [Verify].
 type Problem struct {
-	Segment  string `json:"segment"`
-	Offset   int64  `json:"offset"`
-	Bytes    int64  `json:"bytes,omitempty"` // from Offset on, to where reading goes on; 0: not known, or no record is hurt
+	Segment string `json:"segment"`
+	Offset  int64  `json:"offset"`
+	// from Offset on, to where reading goes on; 0: not known, or no record is hurt
+	Bytes    int64  `json:"bytes,omitempty"`
 	What     string `json:"what"`
 	From     uint64 `json:"from,omitempty"` // records that cannot be read, From to To
 	To       uint64 `json:"to,omitempty"`
@@ -55,7 +56,9 @@ type Summary struct {
 	made   *proof.Segment // what makes its head; nil: none is asked for
 	heads  *headCheck     // what it is held to; nil: nothing
 	known  uint64         // who knows what the log held says that it was durable up to there
-	prior  prior          // what a segment behind the last one that was whole should say of it; its kind is hashNone if there is none
+	// what a segment behind the last one that was whole should say of it; its kind is hashNone if
+	// there is none
+	prior prior
 }
 
 // Clean reports whether nothing was found that a repair would have to see to.
@@ -127,7 +130,8 @@ func (s *Summary) strangers(dir FS) ([]head, error) {
 	}
 	for _, h := range strays {
 		s.Problems = append(s.Problems, Problem{
-			Segment: segmentName(h.name), What: "nothing can be read of it, and the log has no place for it: it has but the name of a segment",
+			Segment: segmentName(h.name),
+			What:    "nothing can be read of it, and the log has no place for it: it has but the name of a segment",
 		})
 	}
 	return append(foreign, strays...), nil
@@ -141,7 +145,8 @@ func (s *Summary) segments(dir FS, bases []uint64) error {
 		err := s.segment(dir, base, next)
 		if err != nil || len(s.Problems) > before {
 			now, listErr := segmentBases(dir)
-			if _, there := slices.BinarySearch(now, base); !there { // retention took it meanwhile, and may have used its file again
+			// retention took it meanwhile, and may have used its file again
+			if _, there := slices.BinarySearch(now, base); !there {
 				s.Problems = s.Problems[:before]
 				return listErr
 			}
@@ -177,7 +182,8 @@ func (s *Summary) missing(found traces, known Extent) {
 		}
 	case len(found.bases) == 0 && last > 0:
 		from := found.first(known)
-		s.Problems = append(s.Problems, Problem{Segment: segmentName(from), What: "every segment is gone", From: from, To: last})
+		s.Problems = append(s.Problems,
+			Problem{Segment: segmentName(from), What: "every segment is gone", From: from, To: last})
 	case len(found.bases) > 0:
 		s.keep(last)
 		p := Problem{Segment: s.newest, Offset: s.off, What: "what followed is gone", From: s.next, To: last}
@@ -214,7 +220,8 @@ func (s *Summary) keep(last uint64) {
 	}
 	p.From, p.What = 0, "a batch is cut off: nothing of it is whole, and it goes when the log is opened"
 	if s.next > from {
-		p.What = fmt.Sprintf("a batch is cut off: of it %d to %d are whole, and stay when the log is opened", from, s.next-1)
+		p.What = fmt.Sprintf("a batch is cut off: of it %d to %d are whole, and stay when the log is opened", from,
+			s.next-1)
 	}
 }
 
@@ -227,7 +234,8 @@ func (s *Summary) ExpectStored(last uint64) {
 	}
 	if last >= from {
 		s.Problems = append(s.Problems, Problem{
-			Segment: s.newest, Offset: s.off, What: "by the recorder's books there was more, not known to be durable", From: from, To: last,
+			Segment: s.newest, Offset: s.off, What: "by the recorder's books there was more, not known to be durable",
+			From: from, To: last,
 		})
 	}
 }

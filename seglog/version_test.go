@@ -156,7 +156,8 @@ func TestVersion1GoesOn(t *testing.T) {
 				t.Errorf("read up to %d", last)
 			}
 			for _, h := range headsOf(t, d) {
-				if old := before[segmentName(h.name)]; h.version == 1 != (old != nil) || old != nil && !bytes.Equal(old, d.Bytes(segmentName(h.name))) {
+				if old := before[segmentName(h.name)]; h.version == 1 != (old != nil) ||
+					old != nil && !bytes.Equal(old, d.Bytes(segmentName(h.name))) {
 					t.Errorf("%s has version %d, or was changed", segmentName(h.name), h.version)
 				}
 				if h.version == 2 && (h.log != identity || h.prior.kind != hashCommits) {
@@ -200,7 +201,10 @@ func TestVersion1AfterACut(t *testing.T) {
 	for name, c := range map[string]struct {
 		records uint64
 		closed  bool
-	}{"closed": {400, true}, "killed": {400, false}, "one segment": {10, false}, "empty": {0, false}, "empty, closed": {0, true}} {
+	}{
+		"closed": {400, true}, "killed": {400, false}, "one segment": {10, false}, "empty": {0, false},
+		"empty, closed": {0, true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			for seed := range uint64(10) {
 				d := turnOld(t, severalSegments(t, c.records, c.closed))
@@ -279,7 +283,10 @@ func TestRepairOfVersion1(t *testing.T) {
 // A program of version 1 looked at the first 64 bytes, and at the version behind their CRC: it says
 // which version it meets.
 func TestOlderProgramsKnowTheVersion(t *testing.T) {
-	b := header{version: version, id: 3, base: 5, salt: 7, log: [16]byte{1}, prior: prior{base: 2, kind: hashCommits}}.encode()
+	b := header{
+		version: version, id: 3, base: 5, salt: 7, log: [16]byte{1},
+		prior: prior{base: 2, kind: hashCommits},
+	}.encode()
 	crc := crc32.Checksum(append(slices.Clone(b[:12]), b[16:64]...), crc32.MakeTable(crc32.Castagnoli))
 	if binary.LittleEndian.Uint32(b[12:]) != crc || binary.LittleEndian.Uint32(b[8:]) != 2 {
 		t.Errorf("an older program takes the header for damaged")
@@ -298,7 +305,8 @@ func TestNewerVersionIsLeftAlone(t *testing.T) {
 	names, _ := d.List()
 	refuse := func(what string, err error) {
 		t.Helper()
-		if !errors.Is(err, ErrVersion) || !strings.Contains(fmt.Sprint(err), name) || !strings.Contains(fmt.Sprint(err), "version 3, this program reads 1 to 2") {
+		if !errors.Is(err, ErrVersion) || !strings.Contains(fmt.Sprint(err), name) ||
+			!strings.Contains(fmt.Sprint(err), "version 3, this program reads 1 to 2") {
 			t.Errorf("%s gives %v", what, err)
 		}
 	}
@@ -331,7 +339,8 @@ func TestMarkBehindTheHash(t *testing.T) {
 		return 0, nil
 	})
 	closeLog(t, open(t, small(faulty{d}, SyncAlways)))
-	if heads := headsOf(t, d); heads[len(heads)-1].version != 2 || heads[len(heads)-1].prior.base != heads[len(heads)-2].base {
+	if heads := headsOf(t, d); heads[len(heads)-1].version != 2 ||
+		heads[len(heads)-1].prior.base != heads[len(heads)-2].base {
 		t.Fatalf("%+v", heads)
 	}
 	l := open(t, small(faulty{d}, SyncAlways))

@@ -161,7 +161,8 @@ func (s System) Resolve(name, identity string) (string, error) {
 				return p.Path, nil
 			}
 		}
-		return "", fmt.Errorf("no port has the identity %s; `tallywheel ports` lists those that are there: %w", identity, os.ErrNotExist)
+		return "", fmt.Errorf("no port has the identity %s; `tallywheel ports` lists those that are there: %w",
+			identity, os.ErrNotExist)
 	}
 	return name, nil
 }

@@ -89,7 +89,8 @@ func Adopt(fd int, path string, accepted map[string]string) (*Port, error) {
 		opened.names[device] = path
 	}
 	return &Port{
-		Path: path, Baud: int(t.Ispeed), Accepted: accepted, fd: fd, device: device, exclusive: !device.IsPTY() && sys.IsExclusive(fd),
+		Path: path, Baud: int(t.Ispeed), Accepted: accepted, fd: fd, device: device,
+		exclusive: !device.IsPTY() && sys.IsExclusive(fd),
 	}, nil
 }
 
@@ -204,12 +205,14 @@ func (p *Port) options(cfg Config) {
 		}
 	}
 	if cfg.FIFOTrigger > 0 {
-		note("rx_trig_bytes", os.WriteFile("/sys/class/tty/"+name+"/rx_trig_bytes", fmt.Appendf(nil, "%d", cfg.FIFOTrigger), 0))
+		note("rx_trig_bytes", os.WriteFile("/sys/class/tty/"+name+"/rx_trig_bytes",
+			fmt.Appendf(nil, "%d", cfg.FIFOTrigger), 0))
 	}
 	if r := cfg.RS485; r != nil {
 		s := sys.RS485{
 			Flags:              sys.RS485Enabled,
-			DelayRTSBeforeSend: uint32(r.DelayBefore.Milliseconds()), DelayRTSAfterSend: uint32(r.DelayAfter.Milliseconds()),
+			DelayRTSBeforeSend: uint32(r.DelayBefore.Milliseconds()),
+			DelayRTSAfterSend:  uint32(r.DelayAfter.Milliseconds()),
 		}
 		if r.RTSOnSend {
 			s.Flags |= sys.RS485RTSOnSend

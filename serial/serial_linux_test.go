@@ -101,7 +101,10 @@ func TestOpenVirtualPort(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer v.Close()
-	p, err := Open(link, Config{Baud: 250_000, Parity: EvenParity, StopBits: 2, LowLatency: true, RS485: &RS485{RTSOnSend: true}})
+	p, err := Open(link, Config{
+		Baud: 250_000, Parity: EvenParity, StopBits: 2, LowLatency: true,
+		RS485: &RS485{RTSOnSend: true},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +196,8 @@ func TestDeviceIsOpenOnce(t *testing.T) {
 	}
 	for _, name := range []string{link, other, tty} {
 		_, err := Open(name, Config{Baud: 19200})
-		if !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), "open here as "+link+"; take one") {
+		if !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), name) ||
+			!strings.Contains(err.Error(), "open here as "+link+"; take one") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -225,7 +229,8 @@ func TestPortThatAnotherProgramHasForItself(t *testing.T) {
 	if err := sys.SetExclusive(theirs, true); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(link, Config{}); !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), "by another program: `fuser -v /") {
+	if _, err := Open(link, Config{}); !errors.Is(err, ErrInUse) ||
+		!strings.Contains(err.Error(), "by another program: `fuser -v /") {
 		t.Errorf("it is opened, or %v", err)
 	}
 	if err := sys.SetExclusive(theirs, false); err != nil {
@@ -249,7 +254,8 @@ func TestConfigs(t *testing.T) {
 		{Config{Baud: 1200, DataBits: 7, StopBits: 2}, 10, 120},
 	} {
 		if c.cfg.CharBits() != c.bits || c.cfg.BytesPerSecond() != c.rate {
-			t.Errorf("%+v: %d bits, %v B/s; want %d, %v", c.cfg, c.cfg.CharBits(), c.cfg.BytesPerSecond(), c.bits, c.rate)
+			t.Errorf("%+v: %d bits, %v B/s; want %d, %v", c.cfg, c.cfg.CharBits(), c.cfg.BytesPerSecond(), c.bits,
+				c.rate)
 		}
 	}
 	for want, cfg := range map[string]Config{

@@ -62,7 +62,8 @@ func Open(path string, cfg Config) (*Port, error) {
 		RTSCTS: cfg.Flow == RTSCTS, XonXoff: cfg.Flow == XonXoff,
 	})
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open %s: not a serial port, or it cannot be set so: %w", path, err), p.Close())
+		return nil, errors.Join(fmt.Errorf("open %s: not a serial port, or it cannot be set so: %w", path, err),
+			p.Close())
 	}
 	if note := rateNote(cfg.Baud, p.Baud); note != "" {
 		p.Accepted["baud"] = note
@@ -72,9 +73,13 @@ func Open(path string, cfg Config) (*Port, error) {
 
 // refuse reports what Windows leaves to the driver's properties.
 func refuse(cfg Config) error {
-	for what, asked := range map[string]bool{"RS485": cfg.RS485 != nil, "LowLatency": cfg.LowLatency, "FIFOTrigger": cfg.FIFOTrigger != 0} {
+	for what, asked := range map[string]bool{
+		"RS485": cfg.RS485 != nil, "LowLatency": cfg.LowLatency,
+		"FIFOTrigger": cfg.FIFOTrigger != 0,
+	} {
 		if asked {
-			return fmt.Errorf("%s: %w on Windows: set it in the properties of the port, in the Device Manager", what, errors.ErrUnsupported)
+			return fmt.Errorf("%s: %w on Windows: set it in the properties of the port, in the Device Manager", what,
+				errors.ErrUnsupported)
 		}
 	}
 	return nil
@@ -132,8 +137,9 @@ func (p *Port) look() (waiting int, err error) {
 	defer p.mu.Unlock()
 	waiting, happened, err := sys.COMState(p.file)
 	for bit, n := range map[uint32]*uint64{
-		sys.LineOverrun: &p.count.Overrun, sys.LineBufferOverrun: &p.count.BufferOverrun, sys.LineFraming: &p.count.Framing,
-		sys.LineParity: &p.count.Parity, sys.LineBreak: &p.count.Break,
+		sys.LineOverrun: &p.count.Overrun, sys.LineBufferOverrun: &p.count.BufferOverrun,
+		sys.LineFraming: &p.count.Framing,
+		sys.LineParity:  &p.count.Parity, sys.LineBreak: &p.count.Break,
 	} {
 		if happened&bit != 0 {
 			*n++

@@ -32,7 +32,10 @@ func open(t *testing.T, name string, cfg Config) *Port {
 }
 
 func TestWhatWindowsRefuses(t *testing.T) {
-	for what, cfg := range map[string]Config{"RS485": {RS485: &RS485{}}, "LowLatency": {LowLatency: true}, "FIFOTrigger": {FIFOTrigger: 8}} {
+	for what, cfg := range map[string]Config{
+		"RS485": {RS485: &RS485{}}, "LowLatency": {LowLatency: true},
+		"FIFOTrigger": {FIFOTrigger: 8},
+	} {
 		if _, err := Open("COM1", cfg); !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), what) {
 			t.Errorf("%s: %v", what, err)
 		}

@@ -56,7 +56,8 @@ func TestUnderWine(t *testing.T) {
 	run := func(name string, args ...string) {
 		t.Helper()
 		c := exec.CommandContext(ctx, name, args...)
-		c.Env = append(os.Environ(), "GOOS=windows", "GOARCH=amd64", "CGO_ENABLED=0", "WINEPREFIX="+prefix, "WINEDEBUG=-all",
+		c.Env = append(os.Environ(), "GOOS=windows", "GOARCH=amd64", "CGO_ENABLED=0", "WINEPREFIX="+prefix,
+			"WINEDEBUG=-all",
 			"WINEDLLOVERRIDES=mscoree,mshtml=", "DISPLAY=", "TALLYWHEEL_COM=COM9")
 		out, err := c.CombinedOutput()
 		if err != nil {

@@ -82,7 +82,8 @@ func TestAHandlerMayCloseTheServer(t *testing.T) {
 		var s atomic.Pointer[server.Server]
 		closed := make(chan struct{})
 		quit := func() { _ = s.Load().Close(); close(closed) }
-		cfg := httpConfig(w, func(http.ResponseWriter, *http.Request) { quit() }, func(*server.LeanResponse, *server.LeanRequest) { quit() })
+		cfg := httpConfig(w, func(http.ResponseWriter, *http.Request) { quit() },
+			func(*server.LeanResponse, *server.LeanRequest) { quit() })
 		r := serve(t, w, cfg)
 		s.Store(r.Server)
 		fmt.Fprintf(dial(t, r.addr), "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
@@ -115,7 +116,8 @@ func TestAHijackedStreamIsWhole(t *testing.T) {
 			}
 			results <- err
 		})})
-		all := append([]byte("GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n"), bytes.Repeat(s.block, 2)[:size]...)
+		all := append([]byte("GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n"),
+			bytes.Repeat(s.block, 2)[:size]...)
 		for i := range 800 {
 			c := dial(t, r.addr)
 			go func() { _, _ = c.Write(all) }()
@@ -144,16 +146,19 @@ func TestTheLastBodyCounts(t *testing.T) {
 func TestReadTimeoutHoldsForAFlood(t *testing.T) {
 	eachWay(t, ways(t, ofHTTP, server.Goroutine), func(t *testing.T, w way) {
 		ended := make(chan error, 1)
-		r := serve(t, w, server.Config{ReadTimeout: 200 * time.Millisecond, Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-			b := make([]byte, 4<<10)
-			for {
-				if _, err := r.Body.Read(b); err != nil {
-					ended <- err
-					return
+		r := serve(t, w, server.Config{
+			ReadTimeout: 200 * time.Millisecond,
+			Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				b := make([]byte, 4<<10)
+				for {
+					if _, err := r.Body.Read(b); err != nil {
+						ended <- err
+						return
+					}
+					time.Sleep(time.Millisecond)
 				}
-				time.Sleep(time.Millisecond)
-			}
-		})})
+			}),
+		})
 		c := dial(t, r.addr)
 		fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000000000\r\n\r\n")
 		go func() {

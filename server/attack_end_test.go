@@ -95,7 +95,8 @@ func TestAnAbortWhileTheBodyIsReadEndsOneConnection(t *testing.T) {
 					}
 					_ = c.SetDeadline(time.Now().Add(soon))
 					chunk := "2\r\nab\r\n"
-					fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n%s", strings.Repeat(chunk, 30))
+					fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n%s",
+						strings.Repeat(chunk, 30))
 					for range 2000 {
 						if _, err := io.WriteString(c, chunk); err != nil {
 							break
@@ -148,11 +149,15 @@ func TestHooksThatEndTheirGoroutine(t *testing.T) {
 			eachWay(t, loops(ways(t, ofHTTP)), func(t *testing.T, w way) {
 				var armed atomic.Bool
 				armed.Store(true)
-				r := serve(t, w, server.Config{Handler: http.HandlerFunc(hello), Loops: 2, MaxConns: 4, ConnState: func(_ net.Conn, s http.ConnState) {
-					if s == state && armed.Load() {
-						runtime.Goexit()
-					}
-				}})
+				r := serve(t, w,
+					server.Config{
+						Handler: http.HandlerFunc(hello), Loops: 2, MaxConns: 4,
+						ConnState: func(_ net.Conn, s http.ConnState) {
+							if s == state && armed.Load() {
+								runtime.Goexit()
+							}
+						},
+					})
 				var all []net.Conn
 				for range 12 {
 					c, err := net.Dial("tcp", r.addr)

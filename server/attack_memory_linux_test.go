@@ -32,7 +32,8 @@ func TestSmallAnswersThatNobodyTakesAreBounded(t *testing.T) {
 					t.Fatal(err)
 				}
 				answered = false
-				for end := time.Now().Add(300 * time.Millisecond); !answered && time.Now().Before(end); time.Sleep(50 * time.Microsecond) {
+				for end := time.Now().Add(300 * time.Millisecond); !answered &&
+					time.Now().Before(end); time.Sleep(50 * time.Microsecond) {
 					answered = r.Stats().Requests >= want
 				}
 			}

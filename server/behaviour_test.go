@@ -183,9 +183,15 @@ func TestTLSAndHTTP2(t *testing.T) {
 			b, _ := io.ReadAll(r.Body)
 			fmt.Fprintf(w, "%s %v %d", r.Proto, r.TLS != nil, len(b))
 		})
-		s, addr := start(t, Config{Handler: h, Engine: w.Engine, Mode: w.Mode, TLS: &tls.Config{Certificates: certs.TLS.Certificates}})
+		s, addr := start(t, Config{
+			Handler: h, Engine: w.Engine, Mode: w.Mode,
+			TLS: &tls.Config{Certificates: certs.TLS.Certificates},
+		})
 		for _, two := range []bool{false, true} {
-			tr := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, ServerName: "example.com"}, ForceAttemptHTTP2: two}
+			tr := &http.Transport{
+				TLSClientConfig:   &tls.Config{RootCAs: pool, ServerName: "example.com"},
+				ForceAttemptHTTP2: two,
+			}
 			c := &http.Client{Transport: tr, Timeout: patience}
 			for i := range 5 {
 				resp, err := c.Post("https://"+addr, "", bytes.NewReader(make([]byte, i*10_000)))
@@ -283,12 +289,19 @@ func TestWriteTimeoutAndBackPressure(t *testing.T) {
 
 func TestLimits(t *testing.T) {
 	each(t, func(t *testing.T, w way) {
-		_, addr := start(t, Config{Handler: http.HandlerFunc(echo), Engine: w.Engine, Mode: w.Mode, MaxHeaderBytes: 5000, MaxBodyBytes: 100})
+		_, addr := start(t, Config{
+			Handler: http.HandlerFunc(echo), Engine: w.Engine, Mode: w.Mode,
+			MaxHeaderBytes: 5000, MaxBodyBytes: 100,
+		})
 		for send, want := range map[string]string{
-			"GET / HTTP/1.1\r\nHost: a\r\nX: " + strings.Repeat("x", 20_000) + "\r\n\r\n":                               "431",
-			"GET / HTTP/1.1\r\nHost: a\r\nX: " + strings.Repeat("x", 4000) + "\r\nConnection: close\r\n\r\n":            "200",
-			"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 101\r\n\r\n" + strings.Repeat("x", 101):                      "413",
-			"POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 100\r\n\r\n" + strings.Repeat("x", 100): "200",
+			"GET / HTTP/1.1\r\nHost: a\r\nX: " + strings.Repeat("x", 20_000) +
+				"\r\n\r\n": "431",
+			"GET / HTTP/1.1\r\nHost: a\r\nX: " + strings.Repeat("x", 4000) +
+				"\r\nConnection: close\r\n\r\n": "200",
+			"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 101\r\n\r\n" +
+				strings.Repeat("x", 101): "413",
+			"POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 100\r\n\r\n" +
+				strings.Repeat("x", 100): "200",
 		} {
 			c := dial(t, addr)
 			_, _ = io.WriteString(c, send)
@@ -297,7 +310,9 @@ func TestLimits(t *testing.T) {
 			}
 		}
 		c := dial(t, addr)
-		_, _ = io.WriteString(c, "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n80\r\n"+strings.Repeat("x", 128)+"\r\n0\r\n\r\n")
+		_, _ = io.WriteString(c,
+			"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n80\r\n"+strings.Repeat("x", 128)+
+				"\r\n0\r\n\r\n")
 		_ = c.CloseWrite()
 		if got := readAll(t, c); !strings.Contains(got, `"BodyErr":"an error"`) {
 			t.Errorf("a chunked body beyond the limit gives %.300q", got)
@@ -441,7 +456,8 @@ func TestShutdownLosesNothing(t *testing.T) {
 			if failed.Load() > 0 {
 				t.Errorf("%d of %d requests failed", failed.Load(), done.Load())
 			}
-			t.Logf("%d requests, %d failed, %d were sent too late; %d connections were told to close", done.Load(), failed.Load(), late.Load(), after.Load())
+			t.Logf("%d requests, %d failed, %d were sent too late; %d connections were told to close", done.Load(),
+				failed.Load(), late.Load(), after.Load())
 		})
 	}
 }

@@ -40,13 +40,16 @@ func (w way) config() Config {
 	}
 	large := make([]byte, 1_000_000)
 	h := answers()
-	return Config{Engine: w.Engine, Mode: w.Mode, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/large" {
-			_, _ = w.Write(large)
-			return
-		}
-		h.ServeHTTP(w, r)
-	})}
+	return Config{
+		Engine: w.Engine, Mode: w.Mode,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/large" {
+				_, _ = w.Write(large)
+				return
+			}
+			h.ServeHTTP(w, r)
+		}),
+	}
 }
 
 // TestChurn opens and closes connections in every rude way, while the garbage collector never
@@ -102,7 +105,8 @@ func TestChurn(t *testing.T) {
 			if st := s.Stats(); st.Open != 0 || st.Accepted < uint64(*churn) {
 				t.Errorf("%d connections are open; %d were accepted of %d", st.Open, st.Accepted, *churn)
 			}
-			until(t, "goroutines", func() bool { return runtime.NumGoroutine() <= goroutines+1 }) // Serve has returned; its caller may be there
+			// Serve has returned; its caller may be there
+			until(t, "goroutines", func() bool { return runtime.NumGoroutine() <= goroutines+1 })
 			until(t, "descriptors", func() bool { return openFiles(t) <= fds })
 			if t.Failed() {
 				t.Logf("the descriptors before: %s", before)
@@ -116,7 +120,8 @@ func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(patience); !ok(); runtime.Gosched() {
 		if time.Now().After(end) {
-			t.Errorf("%s are left: %d goroutines, %d descriptors: %s", what, runtime.NumGoroutine(), openFiles(t), descriptors(t))
+			t.Errorf("%s are left: %d goroutines, %d descriptors: %s", what, runtime.NumGoroutine(), openFiles(t),
+				descriptors(t))
 			return
 		}
 	}
@@ -214,9 +219,10 @@ func TestSlowClientsAreBounded(t *testing.T) {
 				send  string
 				bound int // bytes for each connection
 			}{
-				"half a head":    {"GET / HTTP/1.1\r\nHost: a\r\nX: " + strings.Repeat("x", 3000), 32 << 10},
-				"nobody reads":   {strings.Repeat("GET /large HTTP/1.1\r\nHost: a\r\n\r\n", 4), 256 << 10},
-				"half a body":    {"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n" + strings.Repeat("x", 3000), 32 << 10},
+				"half a head":  {"GET / HTTP/1.1\r\nHost: a\r\nX: " + strings.Repeat("x", 3000), 32 << 10},
+				"nobody reads": {strings.Repeat("GET /large HTTP/1.1\r\nHost: a\r\n\r\n", 4), 256 << 10},
+				"half a body": {"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n" +
+					strings.Repeat("x", 3000), 32 << 10},
 				"nothing at all": {"", 16 << 10},
 			} {
 				before := held()

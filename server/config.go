@@ -74,16 +74,20 @@ type Config struct {
 
 	Engine Engine // "" is Auto
 	Mode   Mode   // "" is Goroutine, with Lean alone Inline
-	Loops  int    // of epoll and uring; 0: one for each CPU that Go may use, in goroutine mode for every two: handlers need the others
+	// of epoll and uring; 0: one for each CPU that Go may use, in goroutine mode for every two:
+	// handlers need the others
+	Loops int
 
 	// Time-outs; 0 is none. ReadTimeout covers a request with its body, ReadHeaderTimeout its head
 	// (0: as ReadTimeout), IdleTimeout the wait for the next request (0: as ReadTimeout),
 	// WriteTimeout the time from the end of the head to the end of the answer.
 	ReadTimeout, ReadHeaderTimeout, WriteTimeout, IdleTimeout time.Duration
 
-	MaxConns       int   // open at a time; 0 means 16384, and the most is 1048576 (uring: 61439 for each loop)
-	MaxHeaderBytes int   // of request line and header fields; 0 means 64 KiB
-	MaxBodyBytes   int64 // of a request: more is answered by 413 where Content-Length says so, else the read fails; 0 means no limit, inline 1 MiB
+	MaxConns       int // open at a time; 0 means 16384, and the most is 1048576 (uring: 61439 for each loop)
+	MaxHeaderBytes int // of request line and header fields; 0 means 64 KiB
+	// of a request: more is answered by 413 where Content-Length says so, else the read fails; 0
+	// means no limit, inline 1 MiB
+	MaxBodyBytes int64
 
 	// MaxBodyMemory bounds the memory for bodies that are not whole yet, of all connections
 	// together, in mode inline; a request beyond it is answered by 503. 0 means 256 MiB. The other

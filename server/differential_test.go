@@ -38,7 +38,8 @@ type seen struct {
 
 func echo(w http.ResponseWriter, r *http.Request) {
 	s := seen{
-		Method: r.Method, Path: r.URL.Path, Query: r.URL.RawQuery, URI: r.RequestURI, Host: r.Host, Proto: r.Proto, Header: r.Header,
+		Method: r.Method, Path: r.URL.Path, Query: r.URL.RawQuery, URI: r.RequestURI, Host: r.Host, Proto: r.Proto,
+		Header: r.Header,
 		Length: r.ContentLength, Coding: r.TransferEncoding, Close: r.Close,
 	}
 	b, err := io.ReadAll(r.Body)
@@ -169,8 +170,9 @@ func ask(addr string, raw []byte, split int, between func()) ([]answer, error) {
 			b, err = io.ReadAll(resp.Body)
 		}
 		a := answer{
-			Status: resp.StatusCode, Proto: resp.Proto, Length: resp.ContentLength, Coding: resp.TransferEncoding, Close: resp.Close,
-			Body: string(b), BodyErr: err != nil, Header: http.Header{}, Trailer: resp.Trailer,
+			Status: resp.StatusCode, Proto: resp.Proto, Length: resp.ContentLength, Coding: resp.TransferEncoding,
+			Close: resp.Close,
+			Body:  string(b), BodyErr: err != nil, Header: http.Header{}, Trailer: resp.Trailer,
 		}
 		for _, k := range noted {
 			if v, ok := resp.Header[k]; ok {
@@ -226,20 +228,24 @@ func same(raw []byte, want, got []answer) string {
 			continue
 		}
 		if w.BodyErr && !g.BodyErr && strings.HasPrefix(g.Body, w.Body) {
-			w.BodyErr, w.Body = false, g.Body // net/http closed while there was more to read, and its answer was lost in a reset
+			// net/http closed while there was more to read, and its answer was lost in a reset
+			w.BodyErr, w.Body = false, g.Body
 		}
 		if cut := !strings.Contains(w.Body, `"BodyErr":""`); cut && g.Close {
 			w.Close = true // we say that we close after a body that ended early; net/http only does it
 		}
-		if w.Body != g.Body || w.BodyErr != g.BodyErr || w.Length != g.Length || w.Close != g.Close || w.Proto != g.Proto ||
-			!slices.Equal(w.Coding, g.Coding) || fmt.Sprint(w.Header) != fmt.Sprint(g.Header) || fmt.Sprint(w.Trailer) != fmt.Sprint(g.Trailer) {
+		if w.Body != g.Body || w.BodyErr != g.BodyErr || w.Length != g.Length || w.Close != g.Close ||
+			w.Proto != g.Proto ||
+			!slices.Equal(w.Coding, g.Coding) || fmt.Sprint(w.Header) != fmt.Sprint(g.Header) ||
+			fmt.Sprint(w.Trailer) != fmt.Sprint(g.Trailer) {
 			if len(w.Body) > 1000 {
 				w.Body, g.Body = fmt.Sprint(len(w.Body), " bytes"), fmt.Sprint(len(g.Body), " bytes")
 			}
 			return fmt.Sprintf("answer %d:\n got %+v\nwant %+v", i, g, w)
 		}
 	}
-	if len(got) == len(want)-1 && refused(want[len(got)].Status) && bytes.HasSuffix(bytes.TrimRight(raw, "\n"), []byte("\r")) {
+	if len(got) == len(want)-1 && refused(want[len(got)].Status) &&
+		bytes.HasSuffix(bytes.TrimRight(raw, "\n"), []byte("\r")) {
 		return "" // an empty line and no request behind it
 	}
 	if len(want) != len(got) {
@@ -255,7 +261,8 @@ func same(raw []byte, want, got []answer) string {
 // see the package comment.
 func undecided(raw []byte) bool {
 	low := bytes.ToLower(raw)
-	return bytes.Contains(low, []byte("http/1.0")) && bytes.Contains(low, []byte("close")) && bytes.Contains(low, []byte("keep-alive"))
+	return bytes.Contains(low, []byte("http/1.0")) && bytes.Contains(low, []byte("close")) &&
+		bytes.Contains(low, []byte("keep-alive"))
 }
 
 // unusual are hosts, chunk extensions and targets that net/http lets pass without looking closely.
@@ -310,41 +317,78 @@ var written = []string{
 	"POST /ignore HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\nhello",
 	"POST / HTTP/1.1\r\nHost: a\r\nExpect: 200-ok\r\nContent-Length: 5\r\n\r\nhello",
 	"GET / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\n\r\n",
-	"GET /status/204 HTTP/1.1\r\nHost: a\r\n\r\n", "GET /status/304 HTTP/1.1\r\nHost: a\r\n\r\n", "GET /status/404 HTTP/1.1\r\nHost: a\r\n\r\n",
-	"GET /status/599 HTTP/1.1\r\nHost: a\r\n\r\n", "GET /silent HTTP/1.1\r\nHost: a\r\n\r\n", "GET /flush HTTP/1.1\r\nHost: a\r\n\r\n",
+	"GET /status/204 HTTP/1.1\r\nHost: a\r\n\r\n", "GET /status/304 HTTP/1.1\r\nHost: a\r\n\r\n",
+	"GET /status/404 HTTP/1.1\r\nHost: a\r\n\r\n",
+	"GET /status/599 HTTP/1.1\r\nHost: a\r\n\r\n", "GET /silent HTTP/1.1\r\nHost: a\r\n\r\n",
+	"GET /flush HTTP/1.1\r\nHost: a\r\n\r\n",
 	"GET /flush HTTP/1.0\r\n\r\n", "HEAD /flush HTTP/1.1\r\nHost: a\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
-	"GET /size/2048 HTTP/1.1\r\nHost: a\r\n\r\n", "GET /size/2049 HTTP/1.1\r\nHost: a\r\n\r\n", "GET /size/100000 HTTP/1.1\r\nHost: a\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
+	"GET /size/2048 HTTP/1.1\r\nHost: a\r\n\r\n", "GET /size/2049 HTTP/1.1\r\nHost: a\r\n\r\n",
+	"GET /size/100000 HTTP/1.1\r\nHost: a\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
 	"GET /size/1000000 HTTP/1.1\r\nHost: a\r\n\r\n",
 	"GET /size/100000 HTTP/1.1\r\nHost: a\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\nPOST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhel",
-	"GET /length/5/5 HTTP/1.1\r\nHost: a\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", "GET /length/5/3 HTTP/1.1\r\nHost: a\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
-	"GET /length/5/9 HTTP/1.1\r\nHost: a\r\n\r\n", "GET /length/5000/5000 HTTP/1.1\r\nHost: a\r\n\r\n", "GET /length/x/5 HTTP/1.1\r\nHost: a\r\n\r\n",
+	"GET /length/5/5 HTTP/1.1\r\nHost: a\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
+	"GET /length/5/3 HTTP/1.1\r\nHost: a\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
+	"GET /length/5/9 HTTP/1.1\r\nHost: a\r\n\r\n", "GET /length/5000/5000 HTTP/1.1\r\nHost: a\r\n\r\n",
+	"GET /length/x/5 HTTP/1.1\r\nHost: a\r\n\r\n",
 	"HEAD /length/5/5 HTTP/1.1\r\nHost: a\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
-	"GET /trailer HTTP/1.1\r\nHost: a\r\n\r\n", "GET /trailer HTTP/1.0\r\n\r\n", "GET /hints HTTP/1.1\r\nHost: a\r\n\r\n", "GET /headers HTTP/1.1\r\nHost: a\r\n\r\n",
-	"GET /close HTTP/1.1\r\nHost: a\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", "GET /identity HTTP/1.1\r\nHost: a\r\n\r\n", "GET /abort HTTP/1.1\r\nHost: a\r\n\r\n",
-	"OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", "OPTIONS / HTTP/1.1\r\nHost: a\r\n\r\n", "GET * HTTP/1.1\r\nHost: a\r\n\r\n",
-	"GET http://other/path?q=1 HTTP/1.1\r\nHost: a\r\n\r\n", "GET //a/b?c?d#e HTTP/1.1\r\nHost: a\r\n\r\n", "GET /%41%2f?x=%zz HTTP/1.1\r\nHost: a\r\n\r\n",
-	"GET /%zz HTTP/1.1\r\nHost: a\r\n\r\n", "GET /a!b HTTP/1.1\r\nHost: a\r\n\r\n", "GET /x? HTTP/1.1\r\nHost: a\r\n\r\n", "GET x HTTP/1.1\r\nHost: a\r\n\r\n",
-	"GET  / HTTP/1.1\r\nHost: a\r\n\r\n", "GET /  HTTP/1.1\r\nHost: a\r\n\r\n", "GET /\r\n\r\n", "GET / HTTP/1.1 \r\nHost: a\r\n\r\n", " GET / HTTP/1.1\r\nHost: a\r\n\r\n",
-	"GET / HTTP/2.0\r\nHost: a\r\n\r\n", "GET / HTTP/1.2\r\nHost: a\r\n\r\n", "GET / HTTP/11\r\nHost: a\r\n\r\n", "GET / http/1.1\r\nHost: a\r\n\r\n", "G(T / HTTP/1.1\r\nHost: a\r\n\r\n",
-	"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
-	"GET / HTTP/1.1\r\n\r\n", "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", "GET / HTTP/1.1\r\nHost: a/b\r\n\r\n", "GET / HTTP/1.1\r\nHost:\r\n\r\n", "GET / HTTP/1.1\r\nHost: [::1]:80\r\n\r\n",
-	"GET / HTTP/1.1\r\nHost: a\r\nX : y\r\n\r\n", "GET / HTTP/1.1\r\nHost: a\r\n: y\r\n\r\n", "GET / HTTP/1.1\r\nHost: a\r\nnocolon\r\n\r\n", "GET / HTTP/1.1\r\nHost: a\r\nX: a\x01b\r\n\r\n",
-	"GET / HTTP/1.1\r\nHost: a\r\nX: caf\xc3\xa9\r\nY:\t z \t\r\nx: 2\r\n\r\n", "GET / HTTP/1.1\r\nHost: a\r\nX: 1\r\n folded\r\n\r\n", "GET / HTTP/1.1\r\n Host: a\r\n\r\n",
-	"GET / HTTP/1.1\nHost: a\n\n", "GET / HTTP/1.1\r\nHost: a\nX: y\r\n\r\n", "GET / HTTP/1.1\r\nHost: a\r\nX: y\rz\r\n\r\n", "GET / HTTP/1.1\rHost: a\r\r",
-	"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nContent-Length: 5\r\n\r\nhello", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello!",
-	"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5, 5\r\n\r\nhello", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: +5\r\n\r\nhello", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: -5\r\n\r\nhello",
-	"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0x5\r\n\r\nhello", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: \r\n\r\nhello", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9223372036854775808\r\n\r\n",
-	"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nX", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-	"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: identity\r\n\r\n", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
-	"POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding : chunked\r\n\r\n0\r\n\r\n", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding:\x0bchunked\r\n\r\n0\r\n\r\n",
-	"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\nhello\n0\n\n", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5 \r\nhello\r\n0\r\n\r\n",
-	"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nFFFFFFFFFFFFFFFFF\r\nhello\r\n0\r\n\r\n", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\nhello\r\n0\r\n\r\n",
-	"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhelloX\r\n0\r\n\r\n", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n\r\nhello\r\n0\r\n\r\n",
-	"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nBad Trailer: x\r\n\r\n", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhel",
-	"GET / HTTP/1.1\r\nHost: a\r\nPragma: no-cache\r\n\r\n", "GET / HTTP/1.1\r\nHost: a\r\nConnection: foo, close, bar\r\n\r\n", "CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n", "",
-	"GET / HTTP/1.1\r\nHost: a\r\nX: " + strings.Repeat("y", 6000) + "\r\n\r\n", "GET / HTTP/1.1\r\nHost: a\r\n" + strings.Repeat("X: y\r\n", 200) + "\r\n",
-	"GET /" + strings.Repeat("long", 3000) + " HTTP/1.1\r\nHost: a\r\n\r\n", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 20000\r\n\r\n" + strings.Repeat("z", 20000) + "GET /after HTTP/1.1\r\nHost: a\r\n\r\n",
-	"POST /ignore HTTP/1.1\r\nHost: a\r\nContent-Length: 300000\r\n\r\n" + strings.Repeat("z", 300000) + "GET /after HTTP/1.1\r\nHost: a\r\n\r\n",
+	"GET /trailer HTTP/1.1\r\nHost: a\r\n\r\n", "GET /trailer HTTP/1.0\r\n\r\n",
+	"GET /hints HTTP/1.1\r\nHost: a\r\n\r\n", "GET /headers HTTP/1.1\r\nHost: a\r\n\r\n",
+	"GET /close HTTP/1.1\r\nHost: a\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
+	"GET /identity HTTP/1.1\r\nHost: a\r\n\r\n", "GET /abort HTTP/1.1\r\nHost: a\r\n\r\n",
+	"OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", "OPTIONS / HTTP/1.1\r\nHost: a\r\n\r\n",
+	"GET * HTTP/1.1\r\nHost: a\r\n\r\n",
+	"GET http://other/path?q=1 HTTP/1.1\r\nHost: a\r\n\r\n", "GET //a/b?c?d#e HTTP/1.1\r\nHost: a\r\n\r\n",
+	"GET /%41%2f?x=%zz HTTP/1.1\r\nHost: a\r\n\r\n",
+	"GET /%zz HTTP/1.1\r\nHost: a\r\n\r\n", "GET /a!b HTTP/1.1\r\nHost: a\r\n\r\n",
+	"GET /x? HTTP/1.1\r\nHost: a\r\n\r\n", "GET x HTTP/1.1\r\nHost: a\r\n\r\n",
+	"GET  / HTTP/1.1\r\nHost: a\r\n\r\n", "GET /  HTTP/1.1\r\nHost: a\r\n\r\n", "GET /\r\n\r\n",
+	"GET / HTTP/1.1 \r\nHost: a\r\n\r\n", " GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+	"GET / HTTP/2.0\r\nHost: a\r\n\r\n", "GET / HTTP/1.2\r\nHost: a\r\n\r\n", "GET / HTTP/11\r\nHost: a\r\n\r\n",
+	"GET / http/1.1\r\nHost: a\r\n\r\n", "G(T / HTTP/1.1\r\nHost: a\r\n\r\n",
+	"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
+	"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+	"GET / HTTP/1.1\r\n\r\n", "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", "GET / HTTP/1.1\r\nHost: a/b\r\n\r\n",
+	"GET / HTTP/1.1\r\nHost:\r\n\r\n", "GET / HTTP/1.1\r\nHost: [::1]:80\r\n\r\n",
+	"GET / HTTP/1.1\r\nHost: a\r\nX : y\r\n\r\n", "GET / HTTP/1.1\r\nHost: a\r\n: y\r\n\r\n",
+	"GET / HTTP/1.1\r\nHost: a\r\nnocolon\r\n\r\n", "GET / HTTP/1.1\r\nHost: a\r\nX: a\x01b\r\n\r\n",
+	"GET / HTTP/1.1\r\nHost: a\r\nX: caf\xc3\xa9\r\nY:\t z \t\r\nx: 2\r\n\r\n",
+	"GET / HTTP/1.1\r\nHost: a\r\nX: 1\r\n folded\r\n\r\n", "GET / HTTP/1.1\r\n Host: a\r\n\r\n",
+	"GET / HTTP/1.1\nHost: a\n\n", "GET / HTTP/1.1\r\nHost: a\nX: y\r\n\r\n",
+	"GET / HTTP/1.1\r\nHost: a\r\nX: y\rz\r\n\r\n", "GET / HTTP/1.1\rHost: a\r\r",
+	"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nContent-Length: 5\r\n\r\nhello",
+	"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello!",
+	"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5, 5\r\n\r\nhello",
+	"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: +5\r\n\r\nhello",
+	"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: -5\r\n\r\nhello",
+	"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0x5\r\n\r\nhello",
+	"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: \r\n\r\nhello",
+	"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9223372036854775808\r\n\r\n",
+	"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nX",
+	"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+	"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+	"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: identity\r\n\r\n",
+	"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
+	"POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+	"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding : chunked\r\n\r\n0\r\n\r\n",
+	"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding:\x0bchunked\r\n\r\n0\r\n\r\n",
+	"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\nhello\n0\n\n",
+	"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5 \r\nhello\r\n0\r\n\r\n",
+	"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nFFFFFFFFFFFFFFFFF\r\nhello\r\n0\r\n\r\n",
+	"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\nhello\r\n0\r\n\r\n",
+	"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhelloX\r\n0\r\n\r\n",
+	"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n\r\nhello\r\n0\r\n\r\n",
+	"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nBad Trailer: x\r\n\r\n",
+	"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhel",
+	"GET / HTTP/1.1\r\nHost: a\r\nPragma: no-cache\r\n\r\n",
+	"GET / HTTP/1.1\r\nHost: a\r\nConnection: foo, close, bar\r\n\r\n",
+	"CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n", "",
+	"GET / HTTP/1.1\r\nHost: a\r\nX: " + strings.Repeat("y", 6000) + "\r\n\r\n",
+	"GET / HTTP/1.1\r\nHost: a\r\n" + strings.Repeat("X: y\r\n", 200) + "\r\n",
+	"GET /" + strings.Repeat("long", 3000) + " HTTP/1.1\r\nHost: a\r\n\r\n",
+	"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 20000\r\n\r\n" + strings.Repeat("z", 20000) +
+		"GET /after HTTP/1.1\r\nHost: a\r\n\r\n",
+	"POST /ignore HTTP/1.1\r\nHost: a\r\nContent-Length: 300000\r\n\r\n" + strings.Repeat("z", 300000) +
+		"GET /after HTTP/1.1\r\nHost: a\r\n\r\n",
 }
 
 // generate makes a request out of parts of others, with a byte changed now and then.
@@ -357,11 +401,13 @@ func generate(rng *rand.Rand) []byte {
 			continue
 		}
 		b.WriteString(pick("GET", "GET", "POST", "HEAD", "PUT", "DELETE", "OPTIONS", "get", "M-SEARCH") + " ")
-		b.WriteString(pick("/", "/size/300", "/flush", "/ignore", "/silent", "/a%20b?x=1&y", "/..//x", "http://h/x", "/status/404", "/close", "/trailer", "/length/3/3") + " ")
+		b.WriteString(pick("/", "/size/300", "/flush", "/ignore", "/silent", "/a%20b?x=1&y", "/..//x", "http://h/x",
+			"/status/404", "/close", "/trailer", "/length/3/3") + " ")
 		b.WriteString(pick("HTTP/1.1", "HTTP/1.1", "HTTP/1.1", "HTTP/1.0", "HTTP/1.3", "HTTP/3.0") + "\r\n")
 		b.WriteString(pick("Host: a\r\n", "Host: a\r\n", "Host: a\r\n", "hOsT:b:80\r\n", "", "Host: \x80\r\n"))
 		for range rng.IntN(4) {
-			b.WriteString(pick("X-A", "x-a", "Accept", "Connection", "Cookie", "Via", "TE", "x_y", "X.Z", "Trailer", "Upgrade") + ":")
+			b.WriteString(pick("X-A", "x-a", "Accept", "Connection", "Cookie", "Via", "TE", "x_y", "X.Z", "Trailer",
+				"Upgrade") + ":")
 			b.WriteString(pick(" ", "", "\t") + pick("1", "close", "keep-alive", "a, b", "", "\xff", "x=y; z", "Sum"))
 			b.WriteString("\r\n")
 		}
@@ -441,7 +487,8 @@ func TestLeanDifferential(t *testing.T) {
 	for _, w := range ways(t) {
 		if w.Mode == Coroutine {
 			_, addrs[string(w.Engine)+"-inline"] = start(t, Config{Lean: leanEcho, Engine: w.Engine, Mode: Inline})
-			_, addrs[string(w.Engine)+"-coroutine"] = start(t, Config{Lean: leanEcho, Engine: w.Engine, Mode: Coroutine})
+			_, addrs[string(w.Engine)+"-coroutine"] = start(t,
+				Config{Lean: leanEcho, Engine: w.Engine, Mode: Coroutine})
 		}
 	}
 	cases := make([][]byte, 0, len(written)+*rounds)

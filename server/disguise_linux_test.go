@@ -47,8 +47,10 @@ func disguises() (all []string) {
 		all = append(all, name+": chunked", name+":chunked")
 	}
 	for _, value := range []string{
-		"chunked, cow", "cow, chunked", "\n chunked", `"chunked"`, "'chunked'", "chunk", "cHuNkeD", "cow chunked bar", "ch\x96nked",
-		"chunked\r\nTransfer-Encoding: cow", "cow\r\nTransfer-Encoding: chunked", "identity\r\nTransfer-Encoding: chunked",
+		"chunked, cow", "cow, chunked", "\n chunked", `"chunked"`, "'chunked'", "chunk", "cHuNkeD", "cow chunked bar",
+		"ch\x96nked",
+		"chunked\r\nTransfer-Encoding: cow", "cow\r\nTransfer-Encoding: chunked",
+		"identity\r\nTransfer-Encoding: chunked",
 		"chunked\r\nTransfer-Encoding: identity", "", "chunked;q=1", "chunked,", ",chunked", "x-chunked",
 	} {
 		all = append(all, "Transfer-Encoding: "+value)
@@ -84,7 +86,11 @@ func TestDisguisedCodings(t *testing.T) {
 	const second = "GET /hidden HTTP/1.1\r\nHost: a\r\n\r\n"
 	inBody := "0\r\n\r\n" + second                                       // … by the length
 	inChunk := fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", len(second), second) // … by the coding
-	for _, w := range []way{{server.Auto, server.Goroutine}, {server.Auto, server.Coroutine}, {server.Auto, server.Inline}} {
+	for _, w := range []way{
+		{server.Auto, server.Goroutine},
+		{server.Auto, server.Coroutine},
+		{server.Auto, server.Inline},
+	} {
 		t.Run(w.String(), func(t *testing.T) {
 			t.Parallel()
 			var hidden atomic.Int64
@@ -119,7 +125,8 @@ func TestDisguisedCodings(t *testing.T) {
 						if otherField(lines[i]) {
 							continue // the second request is one
 						}
-						if err := disguised(r.addr, lines[i], inChunk, len(strconv.FormatInt(int64(len(second)), 16))+2, 0); err != nil {
+						if err := disguised(r.addr, lines[i], inChunk, len(strconv.FormatInt(int64(len(second)), 16))+2,
+							0); err != nil {
 							t.Errorf("%q, a body with %q: %v", lines[i], inChunk, err)
 							wrong.Add(1)
 						}

@@ -35,7 +35,10 @@ func Available(e Engine) error {
 		return nil
 	case Uring:
 		p := uring.Probe()
-		for _, f := range []uring.Feature{uring.Rings, uring.BufferRings, uring.MultishotAccept, uring.MultishotReceive} {
+		for _, f := range []uring.Feature{
+			uring.Rings, uring.BufferRings, uring.MultishotAccept,
+			uring.MultishotReceive,
+		} {
 			if err := p.Has(f); err != nil {
 				return fmt.Errorf("uring: %w: %w", ErrUnavailable, err)
 			}
@@ -49,7 +52,8 @@ func (s *Server) prepareEngine() {
 	c := &s.cfg
 	s.http = h1.Config{
 		Handler: c.Handler, PlainSlash: c.Lean != nil,
-		ReadTimeout: c.ReadTimeout, ReadHeaderTimeout: c.ReadHeaderTimeout, WriteTimeout: c.WriteTimeout, IdleTimeout: c.IdleTimeout,
+		ReadTimeout: c.ReadTimeout, ReadHeaderTimeout: c.ReadHeaderTimeout, WriteTimeout: c.WriteTimeout,
+		IdleTimeout:    c.IdleTimeout,
 		MaxHeaderBytes: c.MaxHeaderBytes, MaxBodyBytes: c.MaxBodyBytes,
 		Log: c.Log, Server: s.std, Date: s.date, Closes: s.noKeep.Load,
 	}
@@ -75,7 +79,10 @@ func (s *Server) newDriver(l *loop.Loop) (loop.Driver, error) {
 		l.Data = &turnCount{}
 	}
 	if s.choice.Engine == Uring {
-		return ring.New(l, ring.Config{Conns: s.cfg.MaxConns / s.choice.Loops, SQPoll: s.cfg.SQPoll, SQPollIdle: s.cfg.SQPollIdle})
+		return ring.New(l, ring.Config{
+			Conns: s.cfg.MaxConns / s.choice.Loops, SQPoll: s.cfg.SQPoll,
+			SQPollIdle: s.cfg.SQPollIdle,
+		})
 	}
 	return epoll.New(l)
 }
@@ -88,7 +95,8 @@ func (s *Server) newApp(c *loop.Conn) loop.App {
 		return s.newCoroutine(c)
 	}
 	g := loop.NewGoConn(c, s.serveConn)
-	if k := &s.cfg; k.TLS == nil && k.Conn == nil && k.ConnState == nil && k.ConnContext == nil { // else somebody wants to know of it now
+	// else somebody wants to know of it now
+	if k := &s.cfg; k.TLS == nil && k.Conn == nil && k.ConnState == nil && k.ConnContext == nil {
 		g.AwaitInput(k.ReadHeaderTimeout)
 	}
 	return g
@@ -116,7 +124,8 @@ func (s *Server) turned(l *loop.Loop) {
 func (s *Server) listen(ln net.Listener, failed chan<- error) (stop func(), err error) {
 	sc, ok := ln.(syscall.Conn)
 	if _, tcp := ln.(*net.TCPListener); !ok || !tcp && ln.Addr().Network() != "unix" {
-		return nil, fmt.Errorf("engine %s needs a TCP or Unix listener of package net, not %T: use engine std, and Config.TLS for TLS", s.choice.Engine, ln)
+		return nil,
+			fmt.Errorf("engine %s needs a TCP or Unix listener of package net, not %T: use engine std, and Config.TLS for TLS", s.choice.Engine, ln)
 	}
 	raw, err := sc.SyscallConn()
 	if err != nil {

@@ -33,7 +33,10 @@ var foreign = []struct{ mark, name, send, want string }{
 	{"", "absolute form without a path", "GET http://a.example?q=search HTTP/1.1\nHost: a\n\n", "200/0"},
 	{"", "absolute form with a user", "GET http://a%12:b!&*$@a.example:1234/toto HTTP/1.1\nHost: a\n\n", "200/0"},
 	{"", "IPv6 as host", "GET http://[2a00:1450::1]:80/ HTTP/1.1\nHost: a\n\n", "200/0"},
-	{"", "other methods", "PATCH /f HTTP/1.1\nHost: a\nContent-Length: 3\n\nabcREPORT /r HTTP/1.1\nHost: a\n\nM-SEARCH * HTTP/1.1\nHost: a\n\nPURGE /p HTTP/1.1\nHost: a\n\nUNLINK /u HTTP/1.1\nHost: a\n\n", "200/3 200/0 200/0 200/0 200/0"},
+	{
+		"", "other methods",
+		"PATCH /f HTTP/1.1\nHost: a\nContent-Length: 3\n\nabcREPORT /r HTTP/1.1\nHost: a\n\nM-SEARCH * HTTP/1.1\nHost: a\n\nPURGE /p HTTP/1.1\nHost: a\n\nUNLINK /u HTTP/1.1\nHost: a\n\n", "200/3 200/0 200/0 200/0 200/0",
+	},
 	{"", "method of odd token characters", "!#$%&'*+-.^_`|~ / HTTP/1.1\nHost: a\n\n", "200/0"},
 	{"", "method in lower case", "get / HTTP/1.1\nHost: a\n\n", "200/0"},
 	{"", "CONNECT", "CONNECT home0.example:443 HTTP/1.0\nUser-agent: x\n\n", "200/0"},
@@ -105,18 +108,34 @@ var foreign = []struct{ mark, name, send, want string }{
 
 	// what becomes of the connection
 	{"", "close", "GET / HTTP/1.1\nHost: a\nConnection: close\n\nGET / HTTP/1.1\nHost: a\n\n", "200/0"},
-	{"", "close among others", "GET / HTTP/1.1\nHost: a\nConnection: keep-alive, close\n\nGET / HTTP/1.1\nHost: a\n\n", "200/0"},
+	{
+		"", "close among others", "GET / HTTP/1.1\nHost: a\nConnection: keep-alive, close\n\nGET / HTTP/1.1\nHost: a\n\n",
+		"200/0",
+	},
 	{"", "close in capitals", "GET / HTTP/1.1\nHost: a\nConnection: CLOSE\n\nGET / HTTP/1.1\nHost: a\n\n", "200/0"},
-	{"", "a word that begins as close does", "GET / HTTP/1.1\nHost: a\nConnection: closed\n\nGET / HTTP/1.1\nHost: a\n\n", "200/0 200/0"},
+	{
+		"", "a word that begins as close does",
+		"GET / HTTP/1.1\nHost: a\nConnection: closed\n\nGET / HTTP/1.1\nHost: a\n\n", "200/0 200/0",
+	},
 	{"", "1.0 ends", "GET / HTTP/1.0\n\nGET / HTTP/1.0\n\n", "200/0"},
 	{"", "1.0 stays", "GET / HTTP/1.0\nConnection: keep-alive\n\nGET / HTTP/1.0\n\n", "200/0 200/0"},
-	{"", "an upgrade that nobody takes", "GET / HTTP/1.1\nHost: a\nConnection: Upgrade\nUpgrade: WebSocket\n\n", "200/0"},
-	{"", "pipelined", "GET /1 HTTP/1.1\nHost: a\n\nPOST /2 HTTP/1.1\nHost: a\nContent-Length: 2\n\nabGET /3 HTTP/1.1\nHost: a\n\n", "200/0 200/2 200/0"},
+	{
+		"", "an upgrade that nobody takes", "GET / HTTP/1.1\nHost: a\nConnection: Upgrade\nUpgrade: WebSocket\n\n",
+		"200/0",
+	},
+	{
+		"", "pipelined",
+		"GET /1 HTTP/1.1\nHost: a\n\nPOST /2 HTTP/1.1\nHost: a\nContent-Length: 2\n\nabGET /3 HTTP/1.1\nHost: a\n\n",
+		"200/0 200/2 200/0",
+	},
 	{"", "a bad one behind a good one", "GET /1 HTTP/1.1\nHost: a\n\nGET /2 HTTP/9.1\nHost: a\n\n", "200/0 505"},
 
 	// bodies of known length
 	{"", "a length in odd letters", "GET /x HTTP/1.0\nconTENT-Length: 5\n\nHELLO", "200/5"},
-	{"", "a length with white space around it", "POST / HTTP/1.1\nHost: a\nContent-Length:  \t42 \n\n" + strings.Repeat("x", 42), "200/42"},
+	{
+		"", "a length with white space around it",
+		"POST / HTTP/1.1\nHost: a\nContent-Length:  \t42 \n\n" + strings.Repeat("x", 42), "200/42",
+	},
 	{"", "a length of nothing", "POST / HTTP/1.1\nHost: a\nContent-Length:\n\n", "400"},
 	{"", "a length of two numbers", "POST / HTTP/1.1\nHost: a\nContent-Length: 4 2\n\n", "400"},
 	{"", "a length of two numbers and a comma", "POST / HTTP/1.1\nHost: a\nContent-Length: 3, 3\n\nabc", "400"},
@@ -126,7 +145,10 @@ var foreign = []struct{ mark, name, send, want string }{
 	{"", "a length with a point", "POST / HTTP/1.1\nHost: a\nContent-Length: 3.0\n\nabc", "400"},
 	{"", "a length in hexadecimal digits", "POST / HTTP/1.1\nHost: a\nContent-Length: 0x3\n\nabc", "400"},
 	{"", "a length with an underscore", "POST / HTTP/1.1\nHost: a\nContent-Length: 1_0\n\n0123456789", "400"},
-	{"", "a length beyond 64 bits", "POST / HTTP/1.1\nHost: a\nContent-Length: 1000000000000000000000000000\n\n", "400"},
+	{
+		"", "a length beyond 64 bits", "POST / HTTP/1.1\nHost: a\nContent-Length: 1000000000000000000000000000\n\n",
+		"400",
+	},
 	{"", "two lengths", "POST / HTTP/1.1\nHost: a\nContent-Length: 5\nContent-Length: 6\n\nHELLO!", "400"},
 	{"s", "two equal lengths", "POST / HTTP/1.1\nHost: a\nContent-Length: 5\nContent-Length: 5\n\nHELLO", "400"},
 
@@ -137,7 +159,10 @@ var foreign = []struct{ mark, name, send, want string }{
 	{"", "size in capitals", chunked + "1E\nall your base are belong to us\n0\n\n", "200/30"},
 	{"", "chunked in capitals", "POST / HTTP/1.1\nHost: a\nTransfer-Encoding: CHUNKED\n\n1\na\n0\n\n", "200/1"},
 	{"", "trailer", chunked + "5\nhello\n6\n world\n0\nVary: *\nContent-Type: text/plain\n\n", "200/11"},
-	{"", "extensions", chunked + "5;ilovew3;whattheluck=aretheseparametersfor\nhello\n6;blahblah;blah\n world\n0\n\n", "200/11"},
+	{
+		"", "extensions", chunked + "5;ilovew3;whattheluck=aretheseparametersfor\nhello\n6;blahblah;blah\n world\n0\n\n",
+		"200/11",
+	},
 	{"", "an extension in quotes", chunked + "5;ilovew3=\"I \\\"love\\\"; \\\\ext\"\nhello\n0\n\n", "200/5"},
 	{"s", "an extension with spaces around", chunked + "5 ; a = b\nhello\n0\n\n", "200/5"},
 	{"", "chunks and the next request", chunked + "1\na\n0\n\nGET / HTTP/1.1\nHost: a\n\n", "200/1 200/0"},
@@ -162,18 +187,36 @@ var foreign = []struct{ mark, name, send, want string }{
 	{"s", "a trailer line that ends with LF", chunked + "0\nVary: x\\L\n", "400"},
 
 	// who reads it another way is led astray
-	{"s", "the length says less", "POST / HTTP/1.1\nHost: a\nContent-Length: 3\nTransfer-Encoding: chunked\n\n8\nSMUGGLED\n0\n\n", "400"},
-	{"s", "the chunks say less", "POST / HTTP/1.1\nHost: a\nTransfer-Encoding: chunked\nContent-Length: 47\n\n0\n\nGET /smuggled HTTP/1.1\nHost: a\n\n", "400"},
+	{
+		"s", "the length says less",
+		"POST / HTTP/1.1\nHost: a\nContent-Length: 3\nTransfer-Encoding: chunked\n\n8\nSMUGGLED\n0\n\n", "400",
+	},
+	{
+		"s", "the chunks say less",
+		"POST / HTTP/1.1\nHost: a\nTransfer-Encoding: chunked\nContent-Length: 47\n\n0\n\nGET /smuggled HTTP/1.1\nHost: a\n\n", "400",
+	},
 	{"", "a coding and chunked", "POST / HTTP/1.1\nHost: a\nTransfer-Encoding: gzip, chunked\n\n0\n\n", "501"},
 	{"", "chunked and a coding", "POST / HTTP/1.1\nHost: a\nTransfer-Encoding: chunked, deflate\n\n0\n\n", "501"},
-	{"", "chunked twice", "POST / HTTP/1.1\nHost: a\nTransfer-Encoding: chunked\nTransfer-Encoding: chunked\n\n0\n\n", "501"},
+	{
+		"", "chunked twice", "POST / HTTP/1.1\nHost: a\nTransfer-Encoding: chunked\nTransfer-Encoding: chunked\n\n0\n\n",
+		"501",
+	},
 	{"s", "identity", "POST / HTTP/1.1\nHost: a\nTransfer-Encoding: identity\nContent-Length: 5\n\nWorld", "400"},
-	{"", "a word that begins as chunked does", "POST / HTTP/1.1\nHost: a\nTransfer-Encoding: chunkedabcd\n\n0\n\n", "501"},
+	{
+		"", "a word that begins as chunked does", "POST / HTTP/1.1\nHost: a\nTransfer-Encoding: chunkedabcd\n\n0\n\n",
+		"501",
+	},
 	{"s", "chunked in 1.0", "POST / HTTP/1.0\nTransfer-Encoding: chunked\n\n0\n\n", "400"},
-	{"s", "a coding on a folded line", "POST / HTTP/1.1\nHost: a\nContent-Length: 5\nTransfer-Encoding:\n chunked\n\n0\n\n", "400"},
+	{
+		"s", "a coding on a folded line",
+		"POST / HTTP/1.1\nHost: a\nContent-Length: 5\nTransfer-Encoding:\n chunked\n\n0\n\n", "400",
+	},
 	{"", "a host in the target, and another", "GET http://b/ HTTP/1.1\nHost: a\n\n", "200/0"},
 	{"", "a host with a space", "GET / HTTP/1.1\nHost: a b\n\n", "400"},
-	{"", "a body that is a request", "POST / HTTP/1.1\nHost: a\nContent-Length: 37\n\nGET /smuggled HTTP/1.1\nHost: victim\n\n", "200/37"},
+	{
+		"", "a body that is a request",
+		"POST / HTTP/1.1\nHost: a\nContent-Length: 37\n\nGET /smuggled HTTP/1.1\nHost: victim\n\n", "200/37",
+	},
 
 	// what is cut: the client has ended its side
 	{"", "half a request line", "GET / HT", "400"},
@@ -196,47 +239,49 @@ func fields(n int) string {
 // TestForeignRequests sends each of them, on a connection whose sending side is then ended, in one
 // piece and in two.
 func TestForeignRequests(t *testing.T) {
-	in(t, append(places(t, server.Goroutine, server.Coroutine), places(t, server.Inline)[1:]...), func(t *testing.T, p place) {
-		var s *site
-		if p.Mode == server.Inline {
-			s = openLean(t, p, func(w *server.LeanResponse, r *server.LeanRequest) { fmt.Fprint(w, len(r.Body())) })
-		} else {
-			s = open(t, p, func(w http.ResponseWriter, r *http.Request) {
-				n, _ := io.Copy(io.Discard, r.Body)
-				fmt.Fprint(w, n)
-			})
-		}
-		for _, c := range foreign {
-			if p.std() && c.mark == "s" {
-				continue
+	in(t, append(places(t, server.Goroutine, server.Coroutine), places(t, server.Inline)[1:]...),
+		func(t *testing.T, p place) {
+			var s *site
+			if p.Mode == server.Inline {
+				s = openLean(t, p, func(w *server.LeanResponse, r *server.LeanRequest) { fmt.Fprint(w, len(r.Body())) })
+			} else {
+				s = open(t, p, func(w http.ResponseWriter, r *http.Request) {
+					n, _ := io.Copy(io.Discard, r.Body)
+					fmt.Fprint(w, n)
+				})
 			}
-			want := c.want
-			if p.Mode == server.Inline && c.mark == "i" {
-				want = "200/0"
-			}
-			raw := strings.ReplaceAll(strings.ReplaceAll(c.send, "\n", "\r\n"), `\L`, "\n")
-			for _, cut := range []int{len(raw), len(raw) / 3, len(raw) * 7 / 8} {
-				conn := s.dial(t)
-				_, _ = io.WriteString(conn, raw[:cut])
-				_, _ = io.WriteString(conn, raw[cut:])
-				_ = conn.CloseWrite()
-				var got []string
-				for {
-					r, err := readReply(conn.r, "GET")
-					if err != nil {
-						break
-					}
-					one := fmt.Sprint(r.status())
-					if r.status() == http.StatusOK {
-						one += "/" + r.body
-					}
-					got = append(got, one)
+			for _, c := range foreign {
+				if p.std() && c.mark == "s" {
+					continue
 				}
-				if all := strings.Join(got, " "); all != want {
-					t.Errorf("%s: %q in pieces of %d and %d bytes: the answers are %q, want %q", c.name, raw, cut, len(raw)-cut, all, want)
+				want := c.want
+				if p.Mode == server.Inline && c.mark == "i" {
+					want = "200/0"
 				}
-				conn.Close()
+				raw := strings.ReplaceAll(strings.ReplaceAll(c.send, "\n", "\r\n"), `\L`, "\n")
+				for _, cut := range []int{len(raw), len(raw) / 3, len(raw) * 7 / 8} {
+					conn := s.dial(t)
+					_, _ = io.WriteString(conn, raw[:cut])
+					_, _ = io.WriteString(conn, raw[cut:])
+					_ = conn.CloseWrite()
+					var got []string
+					for {
+						r, err := readReply(conn.r, "GET")
+						if err != nil {
+							break
+						}
+						one := fmt.Sprint(r.status())
+						if r.status() == http.StatusOK {
+							one += "/" + r.body
+						}
+						got = append(got, one)
+					}
+					if all := strings.Join(got, " "); all != want {
+						t.Errorf("%s: %q in pieces of %d and %d bytes: the answers are %q, want %q", c.name, raw, cut,
+							len(raw)-cut, all, want)
+					}
+					conn.Close()
+				}
 			}
-		}
-	})
+		})
 }

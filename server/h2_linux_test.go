@@ -20,10 +20,15 @@ func BenchmarkH2(b *testing.B) {
 	for _, w := range ways(b, ofHTTP, server.Goroutine) {
 		b.Run(w.String(), func(b *testing.B) {
 			r := serve(b, w, server.Config{
-				TLS:     &tls.Config{Certificates: []tls.Certificate{newCert(b)}},
-				Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") }),
+				TLS: &tls.Config{Certificates: []tls.Certificate{newCert(b)}},
+				Handler: http.HandlerFunc(func(w http.ResponseWriter,
+					_ *http.Request,
+				) {
+					_, _ = io.WriteString(w, "hello")
+				}),
 			})
-			to := &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} // the certificate is nobody's
+			// the certificate is nobody's
+			to := &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
 			defer to.CloseIdleConnections()
 			c := &http.Client{Transport: to}
 			ask := func() {

@@ -16,16 +16,19 @@ import (
 //
 // It is the process's, as the heap is: the servers of a process share one.
 type headroom struct {
-	mu      sync.Mutex
-	sizes   map[*Server]int64 // what each server that runs allows
-	block   [][]byte          // nil: there is none. One that was made stays: in the place of another the runtime would clear it
-	last    time.Time         // the last collection
-	gap     time.Duration     // between collections, the mean of the last few
-	watched bool              // a cleanup is due at the next collection
+	mu    sync.Mutex
+	sizes map[*Server]int64 // what each server that runs allows
+	// nil: there is none. One that was made stays: in the place of another the runtime would clear
+	// it
+	block   [][]byte
+	last    time.Time     // the last collection
+	gap     time.Duration // between collections, the mean of the last few
+	watched bool          // a cleanup is due at the next collection
 }
 
 const (
-	piece          = 1 << 20               // of the block: the runtime clears, and so touches, what lies on used pages in part
+	// of the block: the runtime clears, and so touches, what lies on used pages in part
+	piece          = 1 << 20
 	oftenCollected = 40 * time.Millisecond // between collections: less is too often
 )
 

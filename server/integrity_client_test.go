@@ -83,7 +83,8 @@ func (k *asker) play(s *script) (err error) {
 				return nil
 			}
 			if err := k.answer(&s.asks[j]); err != nil {
-				return fmt.Errorf("request %d of %d (%v; before it %v): %w", j, len(s.asks), &s.asks[j], &s.asks[max(j-1, 0)], err)
+				return fmt.Errorf("request %d of %d (%v; before it %v): %w", j, len(s.asks), &s.asks[j],
+					&s.asks[max(j-1, 0)], err)
 			}
 			k.done(1)
 		}
@@ -247,7 +248,8 @@ func (k *asker) head(a *ask) (status, length int, close bool, err error) {
 		}
 	}
 	if err == nil && (a != nil && id != a.name() || peer != k.me) {
-		err = fmt.Errorf("%w: the answer is for %q of %s, want %q of %s: %.300q", errWrong, id, peer, a.name(), k.me, head)
+		err = fmt.Errorf("%w: the answer is for %q of %s, want %q of %s: %.300q", errWrong, id, peer, a.name(), k.me,
+			head)
 	}
 	return status, length, close, err
 }
@@ -407,7 +409,8 @@ func (k *asker) end() error {
 	if k.s.abuse == "cuthead" {
 		const refusal = "HTTP/1.1 400 Bad Request\r\n"
 		err := k.noMore()
-		for errors.Is(err, errWrong) && k.hi-k.lo < len(refusal) && k.more() == nil { // a slow client reads it in pieces
+		// a slow client reads it in pieces
+		for errors.Is(err, errWrong) && k.hi-k.lo < len(refusal) && k.more() == nil {
 		}
 		if errors.Is(err, errWrong) && bytes.HasPrefix(k.buf[k.lo:k.hi], []byte(refusal)) {
 			err = nil

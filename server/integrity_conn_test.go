@@ -54,7 +54,8 @@ func newConnScript(rng *rand.Rand, abuse string) *connScript {
 		s.size = rng.IntN(3_000_000)
 	}
 	s.op = map[string]byte{
-		"echo": connEcho, "sink": connSink, "source": connSource, "half": connHalf, "patience": connDeadline, "reset": connEcho,
+		"echo": connEcho, "sink": connSink, "source": connSource, "half": connHalf, "patience": connDeadline,
+		"reset":     connEcho,
 		"connpanic": connPanic, "goexit": connExit,
 	}[abuse]
 	return s
@@ -139,7 +140,8 @@ func (k *asker) playConn(s *connScript) (err error) {
 	content := piece(nil, s.id, s.size)
 	out := append(binary.LittleEndian.AppendUint64([]byte{s.op}, s.id), content...)
 	sent := make(chan error, 1)
-	go func(c net.Conn, rng *rand.Rand) { sent <- write(c, out, true, s.split, rng) }(k.c, rand.New(rand.NewPCG(s.id, 2)))
+	go func(c net.Conn, rng *rand.Rand) { sent <- write(c, out, true, s.split, rng) }(k.c,
+		rand.New(rand.NewPCG(s.id, 2)))
 	defer func() {
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			err = fmt.Errorf("%w: %w", errHangs, err)

@@ -112,7 +112,8 @@ func TestIntegrity(t *testing.T) {
 		})
 	}
 	if n := total.wrong.Load() + total.missing.Load() + total.others.Load(); n > 0 {
-		t.Errorf("%d wrong, %d missing, %d that hang or else, in %d answers", total.wrong.Load(), total.missing.Load(), total.others.Load(), total.answers.Load())
+		t.Errorf("%d wrong, %d missing, %d that hang or else, in %d answers", total.wrong.Load(), total.missing.Load(),
+			total.others.Load(), total.answers.Load())
 	}
 }
 
@@ -131,7 +132,8 @@ func report(total *tally, of int) (stop func()) {
 				return
 			case <-tick.C:
 				n := total.answers.Load()
-				fmt.Fprintf(os.Stderr, "%d of %d answers, %.0f/s, %d wrong, %d missing, %d else\n", n, of, float64(n)/time.Since(began).Seconds(),
+				fmt.Fprintf(os.Stderr, "%d of %d answers, %.0f/s, %d wrong, %d missing, %d else\n", n, of,
+					float64(n)/time.Since(began).Seconds(),
 					total.wrong.Load(), total.missing.Load(), total.others.Load())
 			}
 		}
@@ -220,7 +222,8 @@ func (c *check) idle(t *testing.T, after string, goroutines, files, heap int) re
 		goroutines += 4 * c.loops * askers
 	}
 	if files > 0 {
-		ok = ok && until(t, "fewer goroutines after "+after, func() bool { return runtime.NumGoroutine() <= goroutines }) &&
+		ok = ok && until(t, "fewer goroutines after "+after,
+			func() bool { return runtime.NumGoroutine() <= goroutines }) &&
 			until(t, "fewer descriptors after "+after, func() bool { return openFiles(t) <= files })
 	} else {
 		settle(t)
@@ -274,7 +277,10 @@ func (c *check) number() uint64 {
 
 // client is one client of a phase.
 func (c *check) client(t *testing.T, i int, kinds []string, left *atomic.Int64) {
-	k := &asker{addr: c.r.addr, lean: c.lean, buf: make([]byte, 32<<10), done: func(n int) { left.Add(-int64(n)); c.total.answers.Add(int64(n)) }}
+	k := &asker{
+		addr: c.r.addr, lean: c.lean, buf: make([]byte, 32<<10),
+		done: func(n int) { left.Add(-int64(n)); c.total.answers.Add(int64(n)) },
+	}
 	if c.tls {
 		k.tls = &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}} // the certificate is nobody's
 	}
@@ -287,7 +293,8 @@ func (c *check) client(t *testing.T, i int, kinds []string, left *atomic.Int64) 
 			s := newConnScript(k.rng, abuse)
 			what, err = s, k.playConn(s)
 		} else {
-			s := newScript(k.rng, abuse, c.lean, c.Mode == server.Inline && !c.without("setbuffer"), c.Engine == server.Std)
+			s := newScript(k.rng, abuse, c.lean, c.Mode == server.Inline && !c.without("setbuffer"),
+				c.Engine == server.Std)
 			what, err = s, k.play(s)
 		}
 		if err == nil {

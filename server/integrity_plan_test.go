@@ -213,13 +213,15 @@ func (a *ask) last() bool {
 func (a *ask) dies() bool { return strings.IndexByte("pqgG", a.end) >= 0 }
 
 func (a *ask) String() string {
-	return fmt.Sprintf("%s %c%c%c size=%d body=%d chunked=%v expect=%q close=%v cut=%d", a.method, a.style, a.reads, a.end, a.size, a.body, a.chunked,
+	return fmt.Sprintf("%s %c%c%c size=%d body=%d chunked=%v expect=%q close=%v cut=%d", a.method, a.style, a.reads,
+		a.end, a.size, a.body, a.chunked,
 		a.expect, a.close, a.cut)
 }
 
 // abuses are the ends of connections.
 var abuses = []string{
-	"leave", "close", "serverclose", "half", "reset", "cuthead", "cutbody", "panic", "panic-later", "goexit", "goexit-later", "hijack",
+	"leave", "close", "serverclose", "half", "reset", "cuthead", "cutbody", "panic", "panic-later", "goexit",
+	"goexit-later", "hijack",
 	"unwanted", "deadline",
 }
 
@@ -294,7 +296,10 @@ func newScript(rng *rand.Rand, abuse string, lean, own, std bool) *script {
 }
 
 func (s *script) ask(rng *rand.Rand, seq int, lean, own bool) ask {
-	a := ask{method: "GET", id: s.id, seq: seq, body: -1, reads: readFirst, end: normal, size: rng.IntN(1 + rng.IntN(2000))}
+	a := ask{
+		method: "GET", id: s.id, seq: seq, body: -1, reads: readFirst, end: normal,
+		size: rng.IntN(1 + rng.IntN(2000)),
+	}
 	styles := "lpacfrn"
 	if lean {
 		styles = "lpb"

@@ -6,7 +6,10 @@ import (
 )
 
 // bounds are the upper bounds of the buckets of latencies, in microseconds.
-var bounds = [...]int64{10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 10_000_000}
+var bounds = [...]int64{
+	10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000,
+	1_000_000, 10_000_000,
+}
 
 // latency counts durations, from any number of goroutines. It takes no lock: it is on the way of
 // every request.

@@ -25,7 +25,10 @@ func TestRefused(t *testing.T) {
 
 func TestAutoSaysWhatItDoesWithout(t *testing.T) {
 	var said bytes.Buffer
-	s, addr := start(t, Config{Handler: http.HandlerFunc(hello), Mode: Coroutine, Log: slog.New(slog.NewTextHandler(&said, nil))})
+	s, addr := start(t, Config{
+		Handler: http.HandlerFunc(hello), Mode: Coroutine,
+		Log: slog.New(slog.NewTextHandler(&said, nil)),
+	})
 	resp, err := client(t).Get("http://" + addr)
 	if err != nil {
 		t.Fatal(err)
@@ -35,7 +38,8 @@ func TestAutoSaysWhatItDoesWithout(t *testing.T) {
 	switch {
 	case refused == nil && (c.Engine != Uring || said.Len() > 0):
 		t.Errorf("the engine is %s, and %q was said", c.Engine, said.String())
-	case refused != nil && (c.Engine != Epoll || strings.Count(said.String(), "io_uring") == 0 || strings.Count(said.String(), "\n") != 1):
+	case refused != nil && (c.Engine != Epoll || strings.Count(said.String(), "io_uring") == 0 ||
+		strings.Count(said.String(), "\n") != 1):
 		t.Errorf("the engine is %s, and what was said is %q", c.Engine, said.String())
 	}
 	said.Reset()

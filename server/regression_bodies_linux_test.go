@@ -130,9 +130,11 @@ func TestBodiesThatHaveHardlyBegunHoldLittle(t *testing.T) {
 		}
 		const half = memory / 2
 		c := newClient(t, r.addr)
-		_, _ = fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s", half, strings.Repeat("y", half))
+		_, _ = fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s", half,
+			strings.Repeat("y", half))
 		if got, err := c.answer("POST"); err != nil || got != fmt.Sprint(half) {
-			t.Errorf("beside %d bodies that have hardly begun one of %d bytes is answered by %.200q, %v", clients, half, got, err)
+			t.Errorf("beside %d bodies that have hardly begun one of %d bytes is answered by %.200q, %v", clients, half,
+				got, err)
 		}
 	})
 }

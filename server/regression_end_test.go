@@ -34,7 +34,8 @@ func inChild(t *testing.T) bool {
 	for i := range parts {
 		parts[i] = "^" + parts[i] + "$"
 	}
-	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run", strings.Join(parts, "/"), "-test.timeout", (2 * soon).String())
+	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run", strings.Join(parts, "/"), "-test.timeout",
+		(2 * soon).String())
 	cmd.Env = append(os.Environ(), childEnv+"="+t.Name())
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%.2000s", err, out)
@@ -248,7 +249,11 @@ func TestReadHeaderTimeoutIsForTheHeader(t *testing.T) {
 // TestAnswersBeforeAPanicAreSent: a panic takes no answer from the requests before it.
 func TestAnswersBeforeAPanicAreSent(t *testing.T) {
 	const good = 5
-	for name, leave := range map[string]func(){"panic": func() { panic("as ordered") }, "abort": func() { panic(http.ErrAbortHandler) }, "exit": runtime.Goexit} {
+	for name, leave := range map[string]func(){
+		"panic": func() { panic("as ordered") },
+		"abort": func() { panic(http.ErrAbortHandler) },
+		"exit":  runtime.Goexit,
+	} {
 		t.Run(name, func(t *testing.T) {
 			eachWay(t, httpWays(t), func(t *testing.T, w way) {
 				r := serve(t, w, httpConfig(w, func(w http.ResponseWriter, r *http.Request) {

@@ -135,7 +135,8 @@ func TestWithoutDescriptorsTheServerWaits(t *testing.T) {
 			if err := syscall.Connect(fd, to); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := syscall.Write(fd, []byte("GET /waits HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")); err != nil {
+			if _, err := syscall.Write(fd,
+				[]byte("GET /waits HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -212,7 +213,8 @@ func TestMaxConnsIsNeverExceeded(t *testing.T) {
 					defer inside.Add(-1)
 					for old := highest.Load(); now > old && !highest.CompareAndSwap(old, now); old = highest.Load() {
 					}
-					_, _ = io.Copy(struct{ io.Writer }{c}, struct{ io.Reader }{c}) // package net splices between its own, by pipes
+					// package net splices between its own, by pipes
+					_, _ = io.Copy(struct{ io.Writer }{c}, struct{ io.Reader }{c})
 				}})
 				echoOnce(t, r.addr)
 				until(t, "the end of the first", func() bool { return r.Stats().Open == 0 })
@@ -251,7 +253,8 @@ func TestMaxConnsIsNeverExceeded(t *testing.T) {
 					}
 				}
 				if worst > most || files > most || highest.Load() > most {
-					t.Errorf("Stats says %d open, %d descriptors are open, %d handlers ran at a time; want at most %d", worst, files, highest.Load(), most)
+					t.Errorf("Stats says %d open, %d descriptors are open, %d handlers ran at a time; want at most %d",
+						worst, files, highest.Load(), most)
 				}
 			})
 		})

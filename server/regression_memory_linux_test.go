@@ -63,7 +63,8 @@ func TestConnectionsLeaveNothingBehind(t *testing.T) {
 	const first, connections, each = 1000, 5000, 64 // bytes
 	eachWay(t, loops(httpWays(t)), func(t *testing.T, w way) {
 		cfg := httpConfig(w, hello, helloLean)
-		cfg.ReadTimeout, cfg.ReadHeaderTimeout, cfg.WriteTimeout, cfg.IdleTimeout = time.Hour, time.Hour, time.Hour, time.Hour
+		cfg.ReadTimeout, cfg.ReadHeaderTimeout, cfg.WriteTimeout, cfg.IdleTimeout = time.Hour, time.Hour, time.Hour,
+			time.Hour
 		r := serve(t, w, cfg)
 		gone := func() bool { return r.Stats().Open == 0 }
 		shortLives(t, r.addr, first) // what is needed once
@@ -174,15 +175,18 @@ func TestDeadlinesOfRequestsLeaveNothingBehind(t *testing.T) {
 	far := time.Now().Add(24 * time.Hour)
 	eachWay(t, ways(t, ofHTTP), func(t *testing.T, w way) {
 		n := 0
-		r := serve(t, w, server.Config{ReadTimeout: 30 * time.Hour, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			ctl := http.NewResponseController(w)
-			for range 10 {
-				n++
-				_ = ctl.SetReadDeadline(far.Add(time.Duration(-n) * time.Millisecond))
-				_ = ctl.SetWriteDeadline(far.Add(time.Duration(-n) * time.Millisecond))
-			}
-			fmt.Fprint(w, r.URL.Path)
-		})})
+		r := serve(t, w, server.Config{
+			ReadTimeout: 30 * time.Hour,
+			Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				ctl := http.NewResponseController(w)
+				for range 10 {
+					n++
+					_ = ctl.SetReadDeadline(far.Add(time.Duration(-n) * time.Millisecond))
+					_ = ctl.SetWriteDeadline(far.Add(time.Duration(-n) * time.Millisecond))
+				}
+				fmt.Fprint(w, r.URL.Path)
+			}),
+		})
 		c := newClient(t, r.addr)
 		c.want(t, "/", "/")
 		before := liveHeap()

@@ -49,7 +49,10 @@ func TestAFailedSendStays(t *testing.T) {
 			_, first := w.Write(bytes.Repeat([]byte("x"), much))
 			_ = ctl.SetWriteDeadline(time.Now().Add(time.Second)) // time enough for what must fail at once
 			var wrong []string
-			for i, err := range []error{first, wrote(w, 10), ctl.Flush(), wrote(w, 10), ctl.Flush(), wrote(w, 100_000), ctl.Flush(), wrote(w, much)} {
+			for i, err := range []error{
+				first, wrote(w, 10), ctl.Flush(), wrote(w, 10), ctl.Flush(), wrote(w, 100_000),
+				ctl.Flush(), wrote(w, much),
+			} {
 				if err == nil {
 					wrong = append(wrong, fmt.Sprint(i))
 				}
@@ -75,19 +78,23 @@ func wrote(w io.Writer, n int) error {
 func TestNoAnswerStandsInAnother(t *testing.T) {
 	eachWay(t, ways(t, ofHTTP), func(t *testing.T, w way) {
 		done := make(chan bool, 2)
-		r := serve(t, w, server.Config{WriteTimeout: 100 * time.Millisecond, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.URL.Path == "/much" {
-				w.Header().Set("Content-Length", fmt.Sprint(160*100_000))
-				for range 160 {
-					_ = wrote(w, 100_000)
+		r := serve(t, w, server.Config{
+			WriteTimeout: 100 * time.Millisecond,
+			Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path == "/much" {
+					w.Header().Set("Content-Length", fmt.Sprint(160*100_000))
+					for range 160 {
+						_ = wrote(w, 100_000)
+					}
+					done <- true
+					return
 				}
-				done <- true
-				return
-			}
-			_, _ = io.WriteString(w, "the pipelined answer")
-		})})
+				_, _ = io.WriteString(w, "the pipelined answer")
+			}),
+		})
 		c := dial(t, r.addr)
-		_, _ = io.WriteString(c, "GET /much HTTP/1.1\r\nHost: a\r\n\r\n"+strings.Repeat("GET /next HTTP/1.1\r\nHost: a\r\n\r\n", 20))
+		_, _ = io.WriteString(c,
+			"GET /much HTTP/1.1\r\nHost: a\r\n\r\n"+strings.Repeat("GET /next HTTP/1.1\r\nHost: a\r\n\r\n", 20))
 		take(t, done, "the end of the handler")
 		onlyOnce(t, c)
 	})
@@ -111,15 +118,16 @@ func TestWriteFailsSoonAfterTheClientHasGone(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/reset=%v", name, reset), func(t *testing.T) {
 				eachWay(t, ways(t, ofHTTP), func(t *testing.T, w way) {
 					over := make(chan bool, 1)
-					r := serve(t, w, server.Config{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-						for end := time.Now().Add(soon / 2); time.Now().Before(end); {
-							if step(w) != nil {
-								over <- true
-								return
+					r := serve(t, w,
+						server.Config{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+							for end := time.Now().Add(soon / 2); time.Now().Before(end); {
+								if step(w) != nil {
+									over <- true
+									return
+								}
 							}
-						}
-						over <- false
-					})})
+							over <- false
+						})})
 					c := dial(t, r.addr)
 					_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
 					if _, err := io.ReadFull(c, make([]byte, 100)); err != nil {

@@ -336,13 +336,15 @@ func TestMixedTrafficGetsItsOwnAnswers(t *testing.T) {
 							continue
 						}
 						body := strings.Repeat(path, rng.IntN(60_000/len(path)))
-						out = fmt.Appendf(out, "POST %s HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s", path, len(body), body)
+						out = fmt.Appendf(out, "POST %s HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s", path,
+							len(body), body)
 						wants = append(wants, "POST "+path+"\n"+body)
 					}
 					go func() { _, _ = c.Write(out) }() // its reader says what went wrong
 					for _, want := range wants {
 						if got, err := c.answer("GET"); err != nil || got != want {
-							t.Errorf("the answer is %.60q (%d bytes), %v, want %.60q (%d bytes)", got, len(got), err, want, len(want))
+							t.Errorf("the answer is %.60q (%d bytes), %v, want %.60q (%d bytes)", got, len(got), err,
+								want, len(want))
 							c.Close()
 							return
 						}

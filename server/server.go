@@ -299,7 +299,9 @@ type Stats struct {
 	Dropped  uint64 // connections that were closed unserved
 	Stalls   uint64 // times that a handler held its loop for more than a second; modes coroutine and inline
 
-	Calls     uint64 // system calls to wait, submit, receive and send; not with std, and not those of handlers on goroutines that send
+	// system calls to wait, submit, receive and send; not with std, and not those of handlers on
+	// goroutines that send
+	Calls     uint64
 	Submitted uint64 // entries that the rings took
 	Completed uint64 // completions seen
 	Starved   uint64 // receives that found the stock of buffers empty, and were tried again

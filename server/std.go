@@ -186,7 +186,8 @@ func (s *Server) serveStdConns(ln net.Listener) error {
 			if s.stopped.Load() {
 				return ErrClosed
 			}
-			if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ECONNABORTED) {
+			if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) ||
+				errors.Is(err, syscall.ECONNABORTED) {
 				s.log.Warn("no connection can be accepted for the moment", "error", err)
 				select {
 				case <-time.After(delay):
@@ -221,7 +222,8 @@ func (s *Server) serveTCP(c net.Conn) {
 	defer func() {
 		if !returned {
 			if p := recover(); p != nil {
-				s.log.Error("a handler of a connection panicked", "from", c.RemoteAddr(), "panic", p, "stack", string(debug.Stack()))
+				s.log.Error("a handler of a connection panicked", "from", c.RemoteAddr(), "panic", p, "stack",
+					string(debug.Stack()))
 			}
 		}
 		_ = c.Close()

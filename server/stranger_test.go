@@ -75,7 +75,8 @@ func TestABodyReadElsewhereIsAnError(t *testing.T) {
 		r := serve(t, w, server.Config{Handler: mux})
 		for _, path := range []string{"/proxy", "/timeout"} {
 			c := dial(t, r.addr)
-			fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n%s", path, strings.Repeat("x", 50000))
+			fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n%s", path,
+				strings.Repeat("x", 50000))
 			if path == "/timeout" {
 				if err := <-found; !errors.Is(err, server.ErrElsewhere) {
 					t.Errorf("%s: the body's reader got %v", path, err)
@@ -101,16 +102,19 @@ func TestAHeaderIsTheHandlersOwn(t *testing.T) {
 	eachWay(t, ways(t, ofHTTP, server.Goroutine, server.Coroutine), func(t *testing.T, w way) {
 		var mu sync.Mutex
 		var kept []http.Header
-		r := serve(t, w, server.Config{Loops: 1, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.URL.Path == "/page" {
-				w.Header().Set("X-Page", "front")
-				mu.Lock()
-				kept = append(kept, w.Header())
-				mu.Unlock()
-				return
-			}
-			w.Header().Set("Set-Cookie", "SECRET of "+r.URL.RawQuery)
-		})})
+		r := serve(t, w, server.Config{
+			Loops: 1,
+			Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path == "/page" {
+					w.Header().Set("X-Page", "front")
+					mu.Lock()
+					kept = append(kept, w.Header())
+					mu.Unlock()
+					return
+				}
+				w.Header().Set("Set-Cookie", "SECRET of "+r.URL.RawQuery)
+			}),
+		})
 		for i := range 40 {
 			for _, path := range []string{"/page", "/login?bob"} {
 				client := &http.Client{Transport: &http.Transport{DisableKeepAlives: i%2 == 0}}
@@ -140,7 +144,8 @@ func TestFramingIsNoTrailer(t *testing.T) {
 			"Content-Length": "400", "transfer-encoding": "400", "X-Sum, Trailer": "400", "X-Sum": "200",
 		} {
 			c := dial(t, r.addr)
-			fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nTrailer: %s\r\n\r\n0\r\n\r\n", name)
+			fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nTrailer: %s\r\n\r\n0\r\n\r\n",
+				name)
 			line, err := bufio.NewReader(c).ReadString('\n')
 			if !strings.Contains(line, want) {
 				t.Errorf("Trailer: %s: %q, %v; want %s", name, line, err, want)
@@ -168,7 +173,8 @@ func TestATypeIsGuessedOfTheFirstBytes(t *testing.T) {
 				t.Fatal(err)
 			}
 			body, err := io.ReadAll(res.Body)
-			if got := res.Header.Get("Content-Type"); got != "application/octet-stream" || err != nil || len(body) != 3+len(binary) {
+			if got := res.Header.Get("Content-Type"); got != "application/octet-stream" || err != nil ||
+				len(body) != 3+len(binary) {
 				t.Errorf("%s: %s, %d bytes, %v", path, got, len(body), err)
 			}
 			res.Body.Close()
@@ -179,8 +185,15 @@ func TestATypeIsGuessedOfTheFirstBytes(t *testing.T) {
 // TestLeanHostOfATarget: a target in absolute form says which host is asked, with every engine.
 func TestLeanHostOfATarget(t *testing.T) {
 	eachWay(t, ways(t, ofLean, server.Inline), func(t *testing.T, w way) {
-		r := serve(t, w, server.Config{Lean: func(w *server.LeanResponse, r *server.LeanRequest) { _, _ = w.Write(r.Host()) }})
-		for target, want := range map[string]string{"/x?http://b/": "a", "http://b:80/x": "b:80", "http://b?c": "b", "/": "a"} {
+		r := serve(t, w, server.Config{Lean: func(w *server.LeanResponse,
+			r *server.LeanRequest,
+		) {
+			_, _ = w.Write(r.Host())
+		}})
+		for target, want := range map[string]string{
+			"/x?http://b/": "a", "http://b:80/x": "b:80", "http://b?c": "b",
+			"/": "a",
+		} {
 			c := dial(t, r.addr)
 			fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", target)
 			all, err := io.ReadAll(c)

@@ -37,7 +37,10 @@ func TestSuiteAnswers(t *testing.T) {
 		// lengths
 		{"nothing", "", func(http.ResponseWriter, *http.Request) {}, "HTTP/1.1 200 OK; Content-Length: 0 | "},
 		{"short", "", say("hi"), "HTTP/1.1 200 OK; Content-Length: 2; " + plain + " | hi"},
-		{"two writes", "", func(w http.ResponseWriter, r *http.Request) { say("hi")(w, r); say("ho")(w, r) }, "HTTP/1.1 200 OK; Content-Length: 4; " + plain + " | hiho"},
+		{
+			"two writes", "", func(w http.ResponseWriter, r *http.Request) { say("hi")(w, r); say("ho")(w, r) },
+			"HTTP/1.1 200 OK; Content-Length: 4; " + plain + " | hiho",
+		},
 		{"long", "", say(long), "HTTP/1.1 200 OK; " + plain + "; Transfer-Encoding: chunked | " + long},
 		{"declared", "", func(w http.ResponseWriter, r *http.Request) {
 			set(w, "Content-Length", "5000")
@@ -67,9 +70,18 @@ func TestSuiteAnswers(t *testing.T) {
 			w.Header()["Content-Length"] = nil
 			say("abc")(w, r)
 		}, "HTTP/1.1 200 OK; " + plain + "; Transfer-Encoding: chunked | abc"},
-		{"flushed", "", func(w http.ResponseWriter, r *http.Request) { say("abc")(w, r); flush(w) }, "HTTP/1.1 200 OK; " + plain + "; Transfer-Encoding: chunked | abc"},
-		{"flushed before anything", "", func(w http.ResponseWriter, r *http.Request) { flush(w); say("abc")(w, r) }, "HTTP/1.1 200 OK; Transfer-Encoding: chunked | abc"},
-		{"empty write", "", func(w http.ResponseWriter, r *http.Request) { say("")(w, r) }, "HTTP/1.1 200 OK; Content-Length: 0 | "},
+		{
+			"flushed", "", func(w http.ResponseWriter, r *http.Request) { say("abc")(w, r); flush(w) },
+			"HTTP/1.1 200 OK; " + plain + "; Transfer-Encoding: chunked | abc",
+		},
+		{
+			"flushed before anything", "", func(w http.ResponseWriter, r *http.Request) { flush(w); say("abc")(w, r) },
+			"HTTP/1.1 200 OK; Transfer-Encoding: chunked | abc",
+		},
+		{
+			"empty write", "", func(w http.ResponseWriter, r *http.Request) { say("")(w, r) },
+			"HTTP/1.1 200 OK; Content-Length: 0 | ",
+		},
 		{"1.0 long", "GET / HTTP/1.0\n\n", say(long), "HTTP/1.0 200 OK; " + plain + " | " + long},
 
 		// header fields
@@ -90,19 +102,39 @@ func TestSuiteAnswers(t *testing.T) {
 			w.WriteHeader(404)
 			w.WriteHeader(500)
 		}, "HTTP/1.1 404 Not Found; Content-Length: 0 | "},
-		{"line breaks", "", func(w http.ResponseWriter, r *http.Request) { set(w, "A", "x\r\nInjected: y", "B", " z\n ") }, "HTTP/1.1 200 OK; A: x  Injected: y; B: z; Content-Length: 0 | "},
+		{
+			"line breaks", "", func(w http.ResponseWriter,
+				r *http.Request,
+			) {
+				set(w, "A", "x\r\nInjected: y", "B", " z\n ")
+			},
+			"HTTP/1.1 200 OK; A: x  Injected: y; B: z; Content-Length: 0 | ",
+		},
 		{"bad names", "", func(w http.ResponseWriter, r *http.Request) {
 			w.Header()["Bad Name"] = []string{"x"}
 			w.Header()["A:b"] = []string{"x"}
 			w.Header()[""] = []string{"x"}
 		}, "HTTP/1.1 200 OK; Content-Length: 0 | "},
-		{"several values", "", func(w http.ResponseWriter, r *http.Request) { set(w, "A", "1", "A", "2") }, "HTTP/1.1 200 OK; A: 1; A: 2; Content-Length: 0 | "},
-		{"empty value", "", func(w http.ResponseWriter, r *http.Request) { set(w, "A", "") }, "HTTP/1.1 200 OK; A: ; Content-Length: 0 | "},
-		{"unknown status", "", func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(799) }, "HTTP/1.1 799 status code 799; Content-Length: 0 | "},
+		{
+			"several values", "", func(w http.ResponseWriter, r *http.Request) { set(w, "A", "1", "A", "2") },
+			"HTTP/1.1 200 OK; A: 1; A: 2; Content-Length: 0 | ",
+		},
+		{
+			"empty value", "", func(w http.ResponseWriter, r *http.Request) { set(w, "A", "") },
+			"HTTP/1.1 200 OK; A: ; Content-Length: 0 | ",
+		},
+		{
+			"unknown status", "", func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(799) },
+			"HTTP/1.1 799 status code 799; Content-Length: 0 | ",
+		},
 
 		// types
 		{"sniffed", "", say("<html>"), "HTTP/1.1 200 OK; Content-Length: 6; " + html + " | <html>"},
-		{"sniffed over two writes", "", func(w http.ResponseWriter, r *http.Request) { say("<ht")(w, r); say("ml>")(w, r) }, "HTTP/1.1 200 OK; Content-Length: 6; " + html + " | <html>"},
+		{
+			"sniffed over two writes", "",
+			func(w http.ResponseWriter, r *http.Request) { say("<ht")(w, r); say("ml>")(w, r) },
+			"HTTP/1.1 200 OK; Content-Length: 6; " + html + " | <html>",
+		},
 		{"no type wanted", "", func(w http.ResponseWriter, r *http.Request) {
 			w.Header()["Content-Type"] = nil
 			say("hi")(w, r)
@@ -137,13 +169,24 @@ func TestSuiteAnswers(t *testing.T) {
 		}, "HTTP/1.1 304 Not Modified; Etag: x | "},
 		{"HEAD", "HEAD / HTTP/1.1\nHost: a\n\n", say("hi"), "HTTP/1.1 200 OK; Content-Length: 2; " + plain + " | "},
 		{"HEAD long", "HEAD / HTTP/1.1\nHost: a\n\n", say(long), "HTTP/1.1 200 OK; " + plain + " | "},
-		{"HEAD without a write", "HEAD / HTTP/1.1\nHost: a\n\n", func(http.ResponseWriter, *http.Request) {}, "HTTP/1.1 200 OK | "},
-		{"HEAD declared", "HEAD / HTTP/1.1\nHost: a\n\n", func(w http.ResponseWriter, r *http.Request) { set(w, "Content-Length", "77") }, "HTTP/1.1 200 OK; Content-Length: 77 | "},
+		{
+			"HEAD without a write", "HEAD / HTTP/1.1\nHost: a\n\n", func(http.ResponseWriter, *http.Request) {},
+			"HTTP/1.1 200 OK | ",
+		},
+		{
+			"HEAD declared", "HEAD / HTTP/1.1\nHost: a\n\n",
+			func(w http.ResponseWriter, r *http.Request) { set(w, "Content-Length", "77") },
+			"HTTP/1.1 200 OK; Content-Length: 77 | ",
+		},
 		{"HEAD declared and written", "HEAD / HTTP/1.1\nHost: a\n\n", func(w http.ResponseWriter, r *http.Request) {
 			set(w, "Content-Length", "2")
 			say("hi")(w, r)
 		}, "HTTP/1.1 200 OK; Content-Length: 2; " + plain + " | "},
-		{"HEAD flushed", "HEAD / HTTP/1.1\nHost: a\n\n", func(w http.ResponseWriter, r *http.Request) { say("hi")(w, r); flush(w) }, "HTTP/1.1 200 OK; " + plain + " | "},
+		{
+			"HEAD flushed", "HEAD / HTTP/1.1\nHost: a\n\n",
+			func(w http.ResponseWriter, r *http.Request) { say("hi")(w, r); flush(w) },
+			"HTTP/1.1 200 OK; " + plain + " | ",
+		},
 		{"HEAD in chunks", "HEAD / HTTP/1.1\nHost: a\n\n", func(w http.ResponseWriter, r *http.Request) {
 			set(w, "Transfer-Encoding", "chunked")
 			say("hi")(w, r)
@@ -181,7 +224,8 @@ func TestSuiteAnswers(t *testing.T) {
 			set(w, "Trailer", "A, B", "Trailer", "C")
 			say("hi")(w, r)
 			set(w, "A", "1", "B", "2", "B", "3", "Other", "no")
-		}, "HTTP/1.1 200 OK; " + plain + "; Trailer: A, B; Trailer: C; Transfer-Encoding: chunked | hi; ~A: 1; ~B: 2; ~B: 3"},
+		}, "HTTP/1.1 200 OK; " + plain +
+			"; Trailer: A, B; Trailer: C; Transfer-Encoding: chunked | hi; ~A: 1; ~B: 2; ~B: 3"},
 		{"declared trailer, flushed", "", func(w http.ResponseWriter, r *http.Request) {
 			set(w, "Trailer", "a")
 			flush(w)
@@ -201,7 +245,8 @@ func TestSuiteAnswers(t *testing.T) {
 			set(w, "Trailer", "Content-Length, Transfer-Encoding, Trailer, A")
 			say("hi")(w, r)
 			set(w, "A", "1\r\nInjected: x", "Content-Length", "7")
-		}, "HTTP/1.1 200 OK; " + plain + "; Trailer: Content-Length, Transfer-Encoding, Trailer, A; Transfer-Encoding: chunked | hi; ~A: 1  Injected: x"},
+		}, "HTTP/1.1 200 OK; " + plain +
+			"; Trailer: Content-Length, Transfer-Encoding, Trailer, A; Transfer-Encoding: chunked | hi; ~A: 1  Injected: x"},
 		{"trailer beside a length", "", func(w http.ResponseWriter, r *http.Request) {
 			set(w, "Trailer", "A", "Content-Length", "2")
 			say("hi")(w, r)
@@ -212,11 +257,30 @@ func TestSuiteAnswers(t *testing.T) {
 		{"http.Error", "", func(w http.ResponseWriter, r *http.Request) {
 			set(w, "Content-Length", "999")
 			http.Error(w, "no", 500)
-		}, "HTTP/1.1 500 Internal Server Error; Content-Length: 3; " + plain + "; X-Content-Type-Options: nosniff | no\n"},
-		{"redirect", "GET /a/b HTTP/1.1\nHost: a\n\n", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "../c?d", http.StatusFound) }, "HTTP/1.1 302 Found; Content-Length: 27; " + html + "; Location: /c?d | <a href=\"/c?d\">Found</a>.\n\n"},
-		{"redirect of a POST", "POST /a/b HTTP/1.1\nHost: a\nContent-Length: 0\n\n", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/c", http.StatusSeeOther) }, "HTTP/1.1 303 See Other; Content-Length: 0; Location: /c | "},
-		{"not found", "", http.NotFound, "HTTP/1.1 404 Not Found; Content-Length: 19; " + plain + "; X-Content-Type-Options: nosniff | 404 page not found\n"},
-		{"strip prefix", "GET /a/b HTTP/1.1\nHost: a\n\n", http.StripPrefix("/a", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.URL.Path) })).ServeHTTP, "HTTP/1.1 200 OK; Content-Length: 2; " + plain + " | /b"},
+		}, "HTTP/1.1 500 Internal Server Error; Content-Length: 3; " + plain +
+			"; X-Content-Type-Options: nosniff | no\n"},
+		{
+			"redirect", "GET /a/b HTTP/1.1\nHost: a\n\n",
+			func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "../c?d", http.StatusFound) },
+			"HTTP/1.1 302 Found; Content-Length: 27; " + html +
+				"; Location: /c?d | <a href=\"/c?d\">Found</a>.\n\n",
+		},
+		{
+			"redirect of a POST", "POST /a/b HTTP/1.1\nHost: a\nContent-Length: 0\n\n",
+			func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/c", http.StatusSeeOther) },
+			"HTTP/1.1 303 See Other; Content-Length: 0; Location: /c | ",
+		},
+		{
+			"not found", "", http.NotFound,
+			"HTTP/1.1 404 Not Found; Content-Length: 19; " + plain +
+				"; X-Content-Type-Options: nosniff | 404 page not found\n",
+		},
+		{
+			"strip prefix", "GET /a/b HTTP/1.1\nHost: a\n\n",
+			http.StripPrefix("/a",
+				http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.URL.Path) })).ServeHTTP,
+			"HTTP/1.1 200 OK; Content-Length: 2; " + plain + " | /b",
+		},
 	}
 	everywhere(t, func(t *testing.T, p place) {
 		s := open(t, p, nil)

@@ -29,14 +29,34 @@ func TestSuiteExpect(t *testing.T) {
 		want             string
 	}{
 		{"read", head, "body", read, "100", true, true, "body <nil>"},
-		{"read, in capitals", strings.Replace(head, "100-continue", "100-Continue", 1), "body", read, "100", true, true, "body <nil>"},
-		{"read, chunked", "POST / HTTP/1.1\nHost: a\nTransfer-Encoding: chunked\nExpect: 100-continue\n\n", "4\nbody\n0\n\n", read, "100", true, true, "body <nil>"},
+		{
+			"read, in capitals", strings.Replace(head, "100-continue", "100-Continue", 1), "body", read, "100", true, true,
+			"body <nil>",
+		},
+		{
+			"read, chunked", "POST / HTTP/1.1\nHost: a\nTransfer-Encoding: chunked\nExpect: 100-continue\n\n",
+			"4\nbody\n0\n\n", read, "100", true, true, "body <nil>",
+		},
 		{"not read", head, "", say("no"), "200", false, false, "no"},
-		{"refused", head, "", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusUnauthorized) }, "401", false, false, "no\n"},
-		{"the handler says it", head, "body", func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(100); read(w, r) }, "100", true, true, "body <nil>"},
+		{"refused", head, "", func(w http.ResponseWriter,
+			_ *http.Request,
+		) {
+			http.Error(w, "no", http.StatusUnauthorized)
+		}, "401", false, false, "no\n"},
+		{
+			"the handler says it", head, "body",
+			func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(100); read(w, r) }, "100", true, true,
+			"body <nil>",
+		},
 		{"no body", "GET / HTTP/1.1\nHost: a\nExpect: 100-continue\n\n", "", read, "200", false, true, " <nil>"},
-		{"length 0", "POST / HTTP/1.1\nHost: a\nContent-Length: 0\nExpect: 100-continue\n\n", "", read, "200", false, true, " <nil>"},
-		{"1.0", "POST / HTTP/1.0\nContent-Length: 4\nExpect: 100-continue\n\nbody", "", read, "200", false, false, "body <nil>"},
+		{
+			"length 0", "POST / HTTP/1.1\nHost: a\nContent-Length: 0\nExpect: 100-continue\n\n", "", read, "200", false,
+			true, " <nil>",
+		},
+		{
+			"1.0", "POST / HTTP/1.0\nContent-Length: 4\nExpect: 100-continue\n\nbody", "", read, "200", false, false,
+			"body <nil>",
+		},
 	}
 	everywhere(t, func(t *testing.T, p place) {
 		s := open(t, p, nil)
@@ -92,7 +112,8 @@ func TestSuiteLateContinue(t *testing.T) {
 		}
 		c.send("body")
 		got := c.rest(t)
-		if strings.Contains(got, "100 Continue") || !strings.Contains(got, "begun") || !strings.Contains(got, " ended") {
+		if strings.Contains(got, "100 Continue") || !strings.Contains(got, "begun") ||
+			!strings.Contains(got, " ended") {
 			t.Errorf("the answer is %q", got)
 		}
 	})
@@ -101,7 +122,8 @@ func TestSuiteLateContinue(t *testing.T) {
 // TestSuiteUnreadBodies says what becomes of a body that the handler leaves.
 func TestSuiteUnreadBodies(t *testing.T) {
 	chunked := func(n int) string {
-		return fmt.Sprintf("POST / HTTP/1.1\nHost: a\nTransfer-Encoding: chunked\n\n%x\n%s\n0\n\n", n, strings.Repeat("x", n))
+		return fmt.Sprintf("POST / HTTP/1.1\nHost: a\nTransfer-Encoding: chunked\n\n%x\n%s\n0\n\n", n,
+			strings.Repeat("x", n))
 	}
 	length := func(n int) string {
 		return fmt.Sprintf("POST / HTTP/1.1\nHost: a\nContent-Length: %d\n\n%s", n, strings.Repeat("x", n))
@@ -316,7 +338,8 @@ func TestSuiteReadAfterWrite(t *testing.T) {
 		})
 		for _, send := range []string{
 			fmt.Sprintf("POST / HTTP/1.1\nHost: a\nContent-Length: %d\n\n%s", size, strings.Repeat("x", size)),
-			fmt.Sprintf("POST / HTTP/1.1\nHost: a\nTransfer-Encoding: chunked\n\n%x\n%s\n0\n\n", size, strings.Repeat("x", size)),
+			fmt.Sprintf("POST / HTTP/1.1\nHost: a\nTransfer-Encoding: chunked\n\n%x\n%s\n0\n\n", size,
+				strings.Repeat("x", size)),
 		} {
 			c := s.dial(t)
 			go c.send(send)
@@ -364,7 +387,8 @@ func TestSuiteRequestTrailers(t *testing.T) {
 			{"", "A: 1\n", "[] map[] map[A:[1]]"},
 			{"Trailer: A\n", "", "[] map[A:[]] map[A:[]]"},
 		} {
-			r := s.ask(t, "POST / HTTP/1.1\nHost: a\n"+c.field+"Transfer-Encoding: chunked\n\n4\nbody\n0\n"+c.trailer+"\n")
+			r := s.ask(t, "POST / HTTP/1.1\nHost: a\n"+c.field+"Transfer-Encoding: chunked\n\n4\nbody\n0\n"+c.trailer+
+				"\n")
 			if r.body != c.want {
 				t.Errorf("%q: the handler saw %s, want %s", c.field, r.body, c.want)
 			}
@@ -427,7 +451,10 @@ func TestSuiteMaxBytes(t *testing.T) {
 			}{
 				{"POST / HTTP/1.1\nHost: a\nContent-Length: 100\n\n" + strings.Repeat("x", 100), "100 <nil>"},
 				{"POST / HTTP/1.1\nHost: a\nContent-Length: 101\n\n" + strings.Repeat("x", 101), "more than 100\n"},
-				{"POST / HTTP/1.1\nHost: a\nTransfer-Encoding: chunked\n\n65\n" + strings.Repeat("x", 101) + "\n0\n\n", "more than 100\n"},
+				{
+					"POST / HTTP/1.1\nHost: a\nTransfer-Encoding: chunked\n\n65\n" + strings.Repeat("x", 101) + "\n0\n\n",
+					"more than 100\n",
+				},
 			} {
 				conn := s.dial(t)
 				conn.send(c.send)
@@ -443,7 +470,8 @@ func TestSuiteMaxBytes(t *testing.T) {
 			}
 		}
 		s := open(t, p, read, func(c *server.Config) { c.MaxBodyBytes = 100 })
-		if r := s.ask(t, "POST / HTTP/1.1\nHost: a\nContent-Length: 101\n\n"+strings.Repeat("x", 101)); r.status() != 413 {
+		if r := s.ask(t, "POST / HTTP/1.1\nHost: a\nContent-Length: 101\n\n"+
+			strings.Repeat("x", 101)); r.status() != 413 {
 			t.Errorf("a body beyond MaxBodyBytes gives %v", r)
 		}
 	})

@@ -259,9 +259,23 @@ func TestSuiteTimeouts(t *testing.T) {
 		{"idle after a request, one byte more", server.Config{IdleTimeout: short}, first + "G", 1, true},
 		{"idle after a request, half a head", server.Config{IdleTimeout: short}, first + "GET / HT", 1, false},
 		{"header, silent at first", server.Config{ReadHeaderTimeout: short, IdleTimeout: time.Hour}, "", 0, true},
-		{"header, half a head at first", server.Config{ReadHeaderTimeout: short, IdleTimeout: time.Hour}, "GET / HT", 0, true},
-		{"header after a request, silent", server.Config{ReadHeaderTimeout: short, IdleTimeout: time.Hour}, first, 1, false},
-		{"header after a request, half a head", server.Config{ReadHeaderTimeout: short, IdleTimeout: time.Hour}, first + "GET / HT", 1, true},
+		{
+			"header, half a head at first",
+			server.Config{ReadHeaderTimeout: short, IdleTimeout: time.Hour},
+			"GET / HT", 0,
+			true,
+		},
+		{
+			"header after a request, silent",
+			server.Config{ReadHeaderTimeout: short, IdleTimeout: time.Hour},
+			first, 1,
+			false,
+		},
+		{
+			"header after a request, half a head",
+			server.Config{ReadHeaderTimeout: short, IdleTimeout: time.Hour},
+			first + "GET / HT", 1, true,
+		},
 		{"header alone, silent after a request", server.Config{ReadHeaderTimeout: short}, first, 1, false},
 		{"read, silent at first", server.Config{ReadTimeout: short, IdleTimeout: time.Hour}, "", 0, true},
 		{"read stands for idle", server.Config{ReadTimeout: short}, first, 1, true},
@@ -399,7 +413,8 @@ func TestSuiteTimeoutHandler(t *testing.T) {
 		const limit = 300 * time.Millisecond
 		s := open(t, p, http.TimeoutHandler(slow, limit, "too late").ServeHTTP)
 		inTime(t, limit, func() error {
-			if got := s.get(t, "/").String(); got != "HTTP/1.1 200 OK; A: b; Connection: close; Content-Length: 7; "+plain+" | in time" {
+			if got := s.get(t, "/").String(); got != "HTTP/1.1 200 OK; A: b; Connection: close; Content-Length: 7; "+
+				plain+" | in time" {
 				return fmt.Errorf("the answer is %q", got)
 			}
 			return nil

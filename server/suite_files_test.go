@@ -108,7 +108,10 @@ func TestSuiteCopyFrom(t *testing.T) {
 			"socket": func() io.Reader { return feed(t, data) },
 			"none":   func() io.Reader { f, _ := os.Open(os.DevNull); return f },
 		}
-		wants := map[string]string{"file": string(data), "part": string(data[1000 : size-1000]), "pipe": string(data), "socket": string(data)}
+		wants := map[string]string{
+			"file": string(data), "part": string(data[1000 : size-1000]), "pipe": string(data),
+			"socket": string(data),
+		}
 		s := open(t, p, func(w http.ResponseWriter, r *http.Request) {
 			from, how := r.URL.Query().Get("from"), r.URL.Query().Get("how")
 			want := wants[from]
@@ -141,7 +144,8 @@ func TestSuiteCopyFrom(t *testing.T) {
 				for _, version := range []string{"HTTP/1.1\nHost: a", "HTTP/1.0"} {
 					r := s.ask(t, fmt.Sprintf("GET /?from=%s&how=%s %s\n\n", from, url.QueryEscape(how), version))
 					if r.body != want || r.cut != nil {
-						t.Errorf("%s, %s, %.8s: %d bytes come, want %d, %v", from, how, version, len(r.body), len(want), r.cut)
+						t.Errorf("%s, %s, %.8s: %d bytes come, want %d, %v", from, how, version, len(r.body), len(want),
+							r.cut)
 					}
 				}
 				c := s.dial(t)
@@ -213,7 +217,8 @@ func TestSuiteReverseProxy(t *testing.T) {
 		c := visitor(t)
 		for i, size := range []int{0, 1, 5000, 300_000, 2_000_000} {
 			want := message(size, uint64(i))
-			for _, body := range []io.Reader{bytes.NewReader(want), io.MultiReader(bytes.NewReader(want))} { // with a length, and in chunks
+			// with a length, and in chunks
+			for _, body := range []io.Reader{bytes.NewReader(want), io.MultiReader(bytes.NewReader(want))} {
 				resp, err := c.Post(front.url("/"), "text/plain", body)
 				if got := text(t, resp, err); got != string(want) || resp.Trailer.Get("Sum") != fmt.Sprint(size) {
 					t.Errorf("%d bytes come back of %d", len(got), size)

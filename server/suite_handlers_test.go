@@ -26,7 +26,10 @@ func TestSuiteMux(t *testing.T) {
 			fmt.Fprintf(w, "%s %s %s", name, r.Pattern, r.PathValue("id"))
 		}
 	}
-	for _, pattern := range []string{"/", "GET /items/{id}", "POST /items/{id}", "/dir/", "/files/{id...}", "own.example/", "/exact/{$}"} {
+	for _, pattern := range []string{
+		"/", "GET /items/{id}", "POST /items/{id}", "/dir/", "/files/{id...}",
+		"own.example/", "/exact/{$}",
+	} {
 		m.HandleFunc(pattern, show("by"))
 	}
 	everywhere(t, func(t *testing.T, p place) {
@@ -123,12 +126,14 @@ func TestSuiteFiles(t *testing.T) {
 			for range 2 { // the second time on the same connection
 				conn.send("GET " + c.path + " HTTP/1.1\nHost: a\n" + c.fields + "\n")
 				r := conn.reply(t, "GET")
-				if r.status() != c.status || r.body != c.body || r.head.Get("Content-Length") != c.length || r.cut != nil {
+				if r.status() != c.status || r.body != c.body || r.head.Get("Content-Length") != c.length ||
+					r.cut != nil {
 					t.Errorf("%s %s: the answer is %.200v with %d bytes, %v", c.path, c.fields, r, len(r.body), r.cut)
 				}
 			}
 		}
-		if r := s.ask(t, "HEAD /dir/data.bin HTTP/1.1\nHost: a\n\n"); r.head.Get("Content-Length") != fmt.Sprint(len(data)) {
+		if r := s.ask(t,
+			"HEAD /dir/data.bin HTTP/1.1\nHost: a\n\n"); r.head.Get("Content-Length") != fmt.Sprint(len(data)) {
 			t.Errorf("the answer to HEAD is %v", r)
 		}
 	})
@@ -194,7 +199,8 @@ func tryProxy(t *testing.T, front string) {
 	}
 	req, _ = http.NewRequest("GET", front+"/switch", nil)
 	req.Header = http.Header{"Connection": {"Upgrade"}, "Upgrade": {"echo"}}
-	r, err = (&http.Client{Transport: c.Transport}).Do(req) // without a time-out, which would hide that the body can be written
+	// without a time-out, which would hide that the body can be written
+	r, err = (&http.Client{Transport: c.Transport}).Do(req)
 	if err != nil || r.StatusCode != 101 {
 		t.Errorf("the answer to an upgrade is %v, %v", r, err)
 		return

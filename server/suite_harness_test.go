@@ -151,7 +151,10 @@ func open(t testing.TB, p place, h http.HandlerFunc, tune ...func(*server.Config
 	t.Helper()
 	s := &site{log: &journalLines{}, ended: make(chan error, 1)}
 	s.set(h)
-	cfg := server.Config{Handler: s, Engine: p.Engine, Mode: p.Mode, Loops: 1, Log: slog.New(slog.NewTextHandler(s.log, nil))}
+	cfg := server.Config{
+		Handler: s, Engine: p.Engine, Mode: p.Mode, Loops: 1,
+		Log: slog.New(slog.NewTextHandler(s.log, nil)),
+	}
 	for _, f := range tune {
 		f(&cfg)
 	}

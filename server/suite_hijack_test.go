@@ -235,7 +235,8 @@ func TestSuiteHijackAfterFlush(t *testing.T) {
 		})
 		c := s.dial(t)
 		c.send(upgrade)
-		if got := c.rest(t); !strings.HasPrefix(got, "HTTP/1.1 200 OK\r\n") || !strings.HasSuffix(got, "\r\n\r\nHello, world") {
+		if got := c.rest(t); !strings.HasPrefix(got, "HTTP/1.1 200 OK\r\n") ||
+			!strings.HasSuffix(got, "\r\n\r\nHello, world") {
 			t.Errorf("the client got %q", got)
 		}
 	})
@@ -258,7 +259,8 @@ func TestSuiteHijackWithBody(t *testing.T) {
 		})
 		for path, want := range map[string]string{"/read": "body+rest <nil>", "/unread": "+bodyrest <nil>"} {
 			c := s.dial(t)
-			c.send("POST " + path + " HTTP/1.1\nHost: a\nConnection: Upgrade\nUpgrade: test\nContent-Length: 4\n\nbodyrest")
+			c.send("POST " + path +
+				" HTTP/1.1\nHost: a\nConnection: Upgrade\nUpgrade: test\nContent-Length: 4\n\nbodyrest")
 			_ = c.CloseWrite()
 			if got := take(t, said, "the end of the input"); got != want {
 				t.Errorf("%s: the handler heard %q, want %q", path, got, want)
@@ -291,7 +293,8 @@ func TestSuiteHijackInTheMiddleOfABody(t *testing.T) {
 			fmt.Fprintf(c, "same: %v", bytes.Equal(got, body))
 		})
 		c := s.dial(t)
-		c.send(fmt.Sprintf("POST / HTTP/1.1\nHost: a\nConnection: Upgrade\nUpgrade: test\nContent-Length: %d\n\n", size))
+		c.send(fmt.Sprintf("POST / HTTP/1.1\nHost: a\nConnection: Upgrade\nUpgrade: test\nContent-Length: %d\n\n",
+			size))
 		if _, err := c.Write(body); err != nil {
 			t.Fatal(err)
 		}

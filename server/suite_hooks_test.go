@@ -77,7 +77,10 @@ func TestSuiteConnState(t *testing.T) {
 		{"a panic later", get("/", "") + get("/panic", ""), "new active idle active closed"},
 		{"hijack", get("/hijack", "Connection: Upgrade\nUpgrade: x\n"), "new active hijacked"},
 		{"hijack and panic", get("/hijack-panic", "Connection: Upgrade\nUpgrade: x\n"), "new active hijacked"},
-		{"hijack later", get("/", "") + get("/hijack", "Connection: Upgrade\nUpgrade: x\n"), "new active idle active hijacked"},
+		{
+			"hijack later", get("/", "") + get("/hijack", "Connection: Upgrade\nUpgrade: x\n"),
+			"new active idle active hijacked",
+		},
 	}
 	everywhere(t, func(t *testing.T, p place) {
 		for _, c := range cases {
@@ -218,7 +221,8 @@ func TestSuiteContexts(t *testing.T) {
 		var conns atomic.Int64
 		s := open(t, p, func(w http.ResponseWriter, r *http.Request) {
 			fmt.Fprint(w, r.Context().Value(keyOfBase{}), " ", r.Context().Value(keyOfConn{}))
-			if is[*http.Server](r.Context().Value(http.ServerContextKey)) && is[net.Addr](r.Context().Value(http.LocalAddrContextKey)) {
+			if is[*http.Server](r.Context().Value(http.ServerContextKey)) &&
+				is[net.Addr](r.Context().Value(http.LocalAddrContextKey)) {
 				return
 			}
 			t.Error("the context lacks the values of net/http")
@@ -365,7 +369,8 @@ func TestSuiteKeepAlivesOff(t *testing.T) {
 			t.Errorf("the idle connection got %q", rest)
 		}
 		for _, send := range []string{
-			"GET / HTTP/1.1\nHost: a\n\n", "GET / HTTP/1.1\nHost: a\nConnection: keep-alive\n\n", "GET / HTTP/1.0\nConnection: keep-alive\n\n",
+			"GET / HTTP/1.1\nHost: a\n\n", "GET / HTTP/1.1\nHost: a\nConnection: keep-alive\n\n",
+			"GET / HTTP/1.0\nConnection: keep-alive\n\n",
 		} {
 			c := s.dial(t)
 			c.send(send)

@@ -38,12 +38,21 @@ func TestSuiteKeepAlive(t *testing.T) {
 		{"1.1 with keep-alive", "GET / HTTP/1.1\nHost: a\nConnection: keep-alive\n\n", say("hi"), true, ""},
 		{"1.1 with close", "GET / HTTP/1.1\nHost: a\nConnection: close\n\n", say("hi"), false, "close"},
 		{"1.1 with Close", "GET / HTTP/1.1\nHost: a\nConnection: Close\n\n", say("hi"), false, "close"},
-		{"1.1 with a list that holds close", "GET / HTTP/1.1\nHost: a\nConnection: foo, close\n\n", say("hi"), false, "close"},
+		{
+			"1.1 with a list that holds close", "GET / HTTP/1.1\nHost: a\nConnection: foo, close\n\n", say("hi"), false,
+			"close",
+		},
 		{"1.1 in chunks", "GET / HTTP/1.1\nHost: a\n\n", flush, true, ""},
 		{"1.1 HEAD", "HEAD / HTTP/1.1\nHost: a\n\n", say("hi"), true, ""},
 		{"1.1 handler says close", "GET / HTTP/1.1\nHost: a\n\n", conn("close", say("hi")), false, "close"},
-		{"1.1 handler says keep-alive", "GET / HTTP/1.1\nHost: a\n\n", conn("keep-alive", say("hi")), true, "keep-alive"},
-		{"1.1 client close, handler keep-alive", "GET / HTTP/1.1\nHost: a\nConnection: close\n\n", conn("keep-alive", say("hi")), false, "close"},
+		{
+			"1.1 handler says keep-alive", "GET / HTTP/1.1\nHost: a\n\n", conn("keep-alive", say("hi")), true,
+			"keep-alive",
+		},
+		{
+			"1.1 client close, handler keep-alive", "GET / HTTP/1.1\nHost: a\nConnection: close\n\n",
+			conn("keep-alive", say("hi")), false, "close",
+		},
 		{"1.1 204", "GET / HTTP/1.1\nHost: a\n\n", status(204), true, ""},
 		{"1.1 304", "GET / HTTP/1.1\nHost: a\n\n", status(304), true, ""},
 		{"1.1 500", "GET / HTTP/1.1\nHost: a\n\n", status(500), true, ""},
@@ -57,8 +66,15 @@ func TestSuiteKeepAlive(t *testing.T) {
 		{"1.0 keep-alive 204", "GET / HTTP/1.0\nConnection: keep-alive\n\n", status(204), true, "keep-alive"},
 		{"1.0 keep-alive 304", "GET / HTTP/1.0\nConnection: keep-alive\n\n", status(304), true, "keep-alive"},
 		{"1.0 keep-alive 200 empty", "GET / HTTP/1.0\nConnection: keep-alive\n\n", status(200), true, "keep-alive"},
-		{"1.0 keep-alive, handler close", "GET / HTTP/1.0\nConnection: keep-alive\n\n", conn("close", say("hi")), false, "close"},
-		{"h2c upgrade is ignored", "GET / HTTP/1.1\nHost: a\nConnection: Upgrade, HTTP2-Settings\nUpgrade: h2c\nHTTP2-Settings: x\n\n", say("hi"), true, ""},
+		{
+			"1.0 keep-alive, handler close", "GET / HTTP/1.0\nConnection: keep-alive\n\n", conn("close", say("hi")), false,
+			"close",
+		},
+		{
+			"h2c upgrade is ignored",
+			"GET / HTTP/1.1\nHost: a\nConnection: Upgrade, HTTP2-Settings\nUpgrade: h2c\nHTTP2-Settings: x\n\n",
+			say("hi"), true, "",
+		},
 	}
 	everywhere(t, func(t *testing.T, p place) {
 		s := open(t, p, nil)

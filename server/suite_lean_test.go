@@ -14,7 +14,8 @@ import (
 
 // openLean serves a LeanHandler.
 func openLean(t testing.TB, p place, h server.LeanHandler, tune ...func(*server.Config)) *site {
-	return open(t, p, nil, append([]func(*server.Config){func(c *server.Config) { c.Handler, c.Lean = nil, h }}, tune...)...)
+	return open(t, p, nil, append([]func(*server.Config){func(c *server.Config) { c.Handler, c.Lean = nil, h }},
+		tune...)...)
 }
 
 // everyLean runs f on each engine with a LeanHandler: inline, and in the modes of other handlers.
@@ -58,16 +59,38 @@ func TestSuiteLeanAnswers(t *testing.T) {
 		kept             bool
 	}{
 		{"plain", "GET /a?b HTTP/1.1\nHost: h\n\n", line("GET /a?b h 0"), true},
-		{"HEAD", "HEAD /a HTTP/1.1\nHost: h\n\n", "HTTP/1.1 200 OK; Content-Length: 11; Content-Type: text/plain | ", true},
+		{
+			"HEAD", "HEAD /a HTTP/1.1\nHost: h\n\n", "HTTP/1.1 200 OK; Content-Length: 11; Content-Type: text/plain | ",
+			true,
+		},
 		{"body", "POST / HTTP/1.1\nHost: h\nContent-Length: 3\n\nabc", line("POST / h 3"), true},
-		{"chunked", "POST / HTTP/1.1\nHost: h\nTransfer-Encoding: chunked\n\n3\nabc\n4\ndefg\n0\n\n", line("POST / h 7"), true},
+		{
+			"chunked", "POST / HTTP/1.1\nHost: h\nTransfer-Encoding: chunked\n\n3\nabc\n4\ndefg\n0\n\n",
+			line("POST / h 7"), true,
+		},
 		{"204", "GET /204 HTTP/1.1\nHost: h\n\n", "HTTP/1.1 204 No Content | ", true},
 		{"304", "GET /304 HTTP/1.1\nHost: h\n\n", "HTTP/1.1 304 Not Modified; Etag: x | ", true},
-		{"client closes", "GET / HTTP/1.1\nHost: h\nConnection: close\n\n", "HTTP/1.1 200 OK; Connection: close; Content-Length: 9; Content-Type: text/plain | GET / h 0", false},
-		{"handler closes", "GET /close HTTP/1.1\nHost: h\n\n", "HTTP/1.1 200 OK; Connection: close; Content-Length: 14; Content-Type: text/plain | GET /close h 0", false},
-		{"1.0", "GET / HTTP/1.0\nHost: h\n\n", "HTTP/1.0 200 OK; Content-Length: 9; Content-Type: text/plain | GET / h 0", false},
-		{"1.0 keep-alive", "GET / HTTP/1.0\nHost: h\nConnection: keep-alive\n\n", "HTTP/1.0 200 OK; Connection: keep-alive; Content-Length: 9; Content-Type: text/plain | GET / h 0", true},
-		{"fields", "GET /fields HTTP/1.1\nHost: h\n\n", "HTTP/1.1 200 OK; A: 1; A: 2  Injected: x; Content-Length: 15; Content-Type: text/plain | GET /fields h 0", true},
+		{
+			"client closes", "GET / HTTP/1.1\nHost: h\nConnection: close\n\n",
+			"HTTP/1.1 200 OK; Connection: close; Content-Length: 9; Content-Type: text/plain | GET / h 0", false,
+		},
+		{
+			"handler closes", "GET /close HTTP/1.1\nHost: h\n\n",
+			"HTTP/1.1 200 OK; Connection: close; Content-Length: 14; Content-Type: text/plain | GET /close h 0", false,
+		},
+		{
+			"1.0", "GET / HTTP/1.0\nHost: h\n\n",
+			"HTTP/1.0 200 OK; Content-Length: 9; Content-Type: text/plain | GET / h 0", false,
+		},
+		{
+			"1.0 keep-alive", "GET / HTTP/1.0\nHost: h\nConnection: keep-alive\n\n",
+			"HTTP/1.0 200 OK; Connection: keep-alive; Content-Length: 9; Content-Type: text/plain | GET / h 0", true,
+		},
+		{
+			"fields", "GET /fields HTTP/1.1\nHost: h\n\n",
+			"HTTP/1.1 200 OK; A: 1; A: 2  Injected: x; Content-Length: 15; Content-Type: text/plain | GET /fields h 0",
+			true,
+		},
 	}
 	everyLean(t, func(t *testing.T, p place) {
 		s := openLean(t, p, leanly)
@@ -99,23 +122,29 @@ func TestSuiteLeanRefuses(t *testing.T) {
 		for send, want := range map[string]int{
 			"GET / HTTP/1.1\n\n": 400,
 			"hello\n\n":          400,
-			"GET / HTTP/1.1\nHost: a\nF: " + strings.Repeat("x", 20_000) + "\n\n":                                                    431,
-			"POST / HTTP/1.1\nHost: a\nContent-Length: 101\n\n" + strings.Repeat("x", 101):                                           413,
-			"POST / HTTP/1.1\nHost: a\nTransfer-Encoding: chunked\n\n65\n" + strings.Repeat("x", 101) + "\n0\n\n":                    413,
-			"POST / HTTP/1.1\nHost: a\nTransfer-Encoding: chunked\n\nx\n":                                                            400,
-			"POST / HTTP/1.1\nHost: a\nTransfer-Encoding: gzip\n\n":                                                                  501,
-			"POST / HTTP/1.1\nHost: a\nContent-Length: 3\nExpect: coffee\n\n":                                                        417,
-			"GET / HTTP/1.1\nHost: a:bc\n\n":                                                                                         400,
-			"GET / HTTP/1.1\nHost: [::1\n\n":                                                                                         400,
-			"POST / HTTP/1.1\nHost: a\nTransfer-Encoding: chunked\n\n3;\nabc\n0\n\n":                                                 400,
-			"\nGET / HTTP/1.1\nHost: a\n\n":                                                                                          200,
-			"OPTIONS * HTTP/1.1\nHost: a\n\n":                                                                                        200,
-			"POST / HTTP/1.1\nHost: a\nConnection: close\nContent-Length: 100\n\n" + strings.Repeat("x", 100):                        200,
-			"POST / HTTP/1.1\nHost: a\nConnection: close\nTransfer-Encoding: chunked\n\n1\na\n0\nSome: trailer\n\n":                  200,
-			"GET / HTTP/1.1\nHost: a\nConnection: close\nF: " + strings.Repeat("x", 3000) + "\n\n":                                   200,
+			"GET / HTTP/1.1\nHost: a\nF: " + strings.Repeat("x", 20_000) +
+				"\n\n": 431,
+			"POST / HTTP/1.1\nHost: a\nContent-Length: 101\n\n" +
+				strings.Repeat("x", 101): 413,
+			"POST / HTTP/1.1\nHost: a\nTransfer-Encoding: chunked\n\n65\n" + strings.Repeat("x", 101) +
+				"\n0\n\n": 413,
+			"POST / HTTP/1.1\nHost: a\nTransfer-Encoding: chunked\n\nx\n":            400,
+			"POST / HTTP/1.1\nHost: a\nTransfer-Encoding: gzip\n\n":                  501,
+			"POST / HTTP/1.1\nHost: a\nContent-Length: 3\nExpect: coffee\n\n":        417,
+			"GET / HTTP/1.1\nHost: a:bc\n\n":                                         400,
+			"GET / HTTP/1.1\nHost: [::1\n\n":                                         400,
+			"POST / HTTP/1.1\nHost: a\nTransfer-Encoding: chunked\n\n3;\nabc\n0\n\n": 400,
+			"\nGET / HTTP/1.1\nHost: a\n\n":                                          200,
+			"OPTIONS * HTTP/1.1\nHost: a\n\n":                                        200,
+			"POST / HTTP/1.1\nHost: a\nConnection: close\nContent-Length: 100\n\n" +
+				strings.Repeat("x", 100): 200,
+			"POST / HTTP/1.1\nHost: a\nConnection: close\nTransfer-Encoding: chunked\n\n1\na\n0\nSome: trailer\n\n": 200,
+			"GET / HTTP/1.1\nHost: a\nConnection: close\nF: " + strings.Repeat("x", 3000) +
+				"\n\n": 200,
 			"POST / HTTP/1.1\nHost: a\nConnection: close\nContent-Length: 3\nContent-Type: application/octet-stream\n\n\x00\x01\x02": 200,
 		} {
-			if p.std() && (strings.Contains(send, ":bc") || strings.Contains(send, "[::1") || strings.Contains(send, "3;\n") || send[0] == '\n') {
+			if p.std() && (strings.Contains(send, ":bc") || strings.Contains(send, "[::1") ||
+				strings.Contains(send, "3;\n") || send[0] == '\n') {
 				continue // ours are stricter, or laxer, by RFC 9112
 			}
 			c := s.dial(t)
@@ -178,7 +207,8 @@ func TestSuiteLeanPipeline(t *testing.T) {
 		var all bytes.Buffer
 		const n = 100
 		for i := range n {
-			fmt.Fprintf(&all, "POST /%d HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s", i, i*7, strings.Repeat("x", i*7))
+			fmt.Fprintf(&all, "POST /%d HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s", i, i*7,
+				strings.Repeat("x", i*7))
 		}
 		c := s.dial(t)
 		go func() {
@@ -233,17 +263,32 @@ func TestSuiteLeanTimeouts(t *testing.T) {
 		{"idle, silent at first", server.Config{IdleTimeout: short}, "", 0, false},
 		{"idle after a request", server.Config{IdleTimeout: short}, first, 1, true},
 		{"header, silent at first", server.Config{ReadHeaderTimeout: short, IdleTimeout: time.Hour}, "", 0, true},
-		{"header, half a head", server.Config{ReadHeaderTimeout: short, IdleTimeout: time.Hour}, first + "GET / HT", 1, true},
+		{
+			"header, half a head",
+			server.Config{ReadHeaderTimeout: short, IdleTimeout: time.Hour},
+			first + "GET / HT", 1,
+			true,
+		},
 		{"header, silent after a request", server.Config{ReadHeaderTimeout: short}, first, 1, false},
-		{"body in pieces with the header's limit", server.Config{ReadHeaderTimeout: short}, "POST / HTTP/1.1\nHost: a\nContent-Length: 4\n\nbo", 0, false},
-		{"body with a limit", server.Config{ReadTimeout: short}, "POST / HTTP/1.1\nHost: a\nContent-Length: 4\n\nbo", 0, true},
+		{
+			"body in pieces with the header's limit",
+			server.Config{ReadHeaderTimeout: short},
+			"POST / HTTP/1.1\nHost: a\nContent-Length: 4\n\nbo", 0, false,
+		},
+		{
+			"body with a limit",
+			server.Config{ReadTimeout: short},
+			"POST / HTTP/1.1\nHost: a\nContent-Length: 4\n\nbo", 0,
+			true,
+		},
 	}
 	everyLean(t, func(t *testing.T, p place) {
 		for _, c := range cases {
 			t.Run(c.name, func(t *testing.T) {
 				t.Parallel()
 				s := openLean(t, p, leanly, func(cfg *server.Config) {
-					cfg.ReadTimeout, cfg.ReadHeaderTimeout, cfg.IdleTimeout = c.cfg.ReadTimeout, c.cfg.ReadHeaderTimeout, c.cfg.IdleTimeout
+					cfg.ReadTimeout, cfg.ReadHeaderTimeout, cfg.IdleTimeout = c.cfg.ReadTimeout,
+						c.cfg.ReadHeaderTimeout, c.cfg.IdleTimeout
 				})
 				var conn *wire
 				inTime(t, short, func() error {

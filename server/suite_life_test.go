@@ -241,7 +241,8 @@ func TestSuiteNoReuse(t *testing.T) {
 					c.Close()
 					t.Errorf("Serve after %s has left the listener open", name)
 				}
-				if err := returns(t, func() error { return s.ListenAndServe("127.0.0.1:0") }); !errors.Is(err, http.ErrServerClosed) {
+				if err := returns(t, func() error { return s.ListenAndServe("127.0.0.1:0") }); !errors.Is(err,
+					http.ErrServerClosed) {
 					t.Errorf("ListenAndServe after %s gives %v", name, err)
 				}
 			}
@@ -273,7 +274,8 @@ func TestSuiteListenerErrors(t *testing.T) {
 	everywhere(t, func(t *testing.T, p place) {
 		fresh := func() *server.Server {
 			s, err := server.New(server.Config{
-				Handler: say("ok"), Engine: p.Engine, Mode: p.Mode, Loops: 1, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+				Handler: say("ok"), Engine: p.Engine, Mode: p.Mode, Loops: 1,
+				Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -282,7 +284,8 @@ func TestSuiteListenerErrors(t *testing.T) {
 			return s
 		}
 		ln := listen(t)
-		if err := returns(t, func() error { return fresh().ListenAndServe(ln.Addr().String()) }); err == nil || errors.Is(err, http.ErrServerClosed) {
+		if err := returns(t, func() error { return fresh().ListenAndServe(ln.Addr().String()) }); err == nil ||
+			errors.Is(err, http.ErrServerClosed) {
 			t.Errorf("an address that is taken gives %v", err)
 		}
 		if err := returns(t, func() error { return fresh().ListenAndServe("no such address") }); err == nil {
@@ -290,7 +293,8 @@ func TestSuiteListenerErrors(t *testing.T) {
 		}
 		closed := listen(t)
 		closed.Close()
-		if err := returns(t, func() error { return fresh().Serve(closed) }); err == nil || errors.Is(err, http.ErrServerClosed) {
+		if err := returns(t, func() error { return fresh().Serve(closed) }); err == nil ||
+			errors.Is(err, http.ErrServerClosed) {
 			t.Errorf("a listener that is closed gives %v", err)
 		}
 	})
@@ -301,7 +305,8 @@ func TestSuiteListenerErrors(t *testing.T) {
 func TestSuiteCallerClosesListener(t *testing.T) {
 	everywhere(t, func(t *testing.T, p place) {
 		s, err := server.New(server.Config{
-			Handler: say("ok"), Engine: p.Engine, Mode: p.Mode, Loops: 1, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+			Handler: say("ok"), Engine: p.Engine, Mode: p.Mode, Loops: 1,
+			Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -70,7 +70,8 @@ func TestSuitePanic(t *testing.T) {
 					}
 					conn.send(method + " / HTTP/1.1\nHost: a\n\n")
 					got := conn.rest(t)
-					if c.want == "" && got != "" || !strings.Contains(got, c.want) || c.not != "" && strings.Contains(got, c.not) {
+					if c.want == "" && got != "" || !strings.Contains(got, c.want) ||
+						c.not != "" && strings.Contains(got, c.not) {
 						t.Errorf("the client got %q, want %q", got, c.want)
 					}
 				})

@@ -77,7 +77,8 @@ func TestSuiteClientCertificates(t *testing.T) {
 			{tls.NoClientCert, &mine, "chains=0 "},
 		} {
 			tune, trust := secured(t)
-			s := open(t, p, whoCalls, tune, func(cfg *server.Config) { cfg.TLS.ClientAuth, cfg.TLS.ClientCAs = c.auth, pool })
+			s := open(t, p, whoCalls, tune,
+				func(cfg *server.Config) { cfg.TLS.ClientAuth, cfg.TLS.ClientCAs = c.auth, pool })
 			for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
 				for _, proto := range []string{"HTTP/1.1 ", "HTTP/2.0 h2"} {
 					asks := trust.Clone()
@@ -90,7 +91,8 @@ func TestSuiteClientCertificates(t *testing.T) {
 					}
 					got, err := visit(t, s, asks, strings.HasPrefix(proto, "HTTP/2"))
 					if c.want == "" && err == nil || c.want != "" && got != c.want+proto {
-						t.Errorf("%v, %v, TLS %x, %s: %q, %v, want %q", c.auth, c.show != nil, version, proto, got, err, c.want)
+						t.Errorf("%v, %v, TLS %x, %s: %q, %v, want %q", c.auth, c.show != nil, version, proto, got, err,
+							c.want)
 					}
 				}
 			}

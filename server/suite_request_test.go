@@ -15,7 +15,8 @@ import (
 func describe(w http.ResponseWriter, r *http.Request) {
 	b, err := io.ReadAll(r.Body)
 	fmt.Fprintf(w, "%s %s uri=%q path=%q raw=%q query=%q host=%q len=%d te=%v close=%v body=%q %v",
-		r.Method, r.Proto, r.RequestURI, r.URL.Path, r.URL.RawPath, r.URL.RawQuery, r.Host, r.ContentLength, r.TransferEncoding, r.Close, b, err != nil)
+		r.Method, r.Proto, r.RequestURI, r.URL.Path, r.URL.RawPath, r.URL.RawQuery, r.Host, r.ContentLength,
+		r.TransferEncoding, r.Close, b, err != nil)
 }
 
 // TestSuiteRequests says which requests are understood, and as what. strict is our answer where
@@ -28,12 +29,21 @@ func TestSuiteRequests(t *testing.T) {
 		strict     int
 		body       string // a part of the answer
 	}{
-		{"plain", "GET /a/b?c=d HTTP/1.1\nHost: x\n\n", ok, 0, `uri="/a/b?c=d" path="/a/b" raw="" query="c=d" host="x" len=0`},
+		{
+			"plain", "GET /a/b?c=d HTTP/1.1\nHost: x\n\n", ok, 0,
+			`uri="/a/b?c=d" path="/a/b" raw="" query="c=d" host="x" len=0`,
+		},
 		{"escaped path", "GET /a%2fb%20c HTTP/1.1\nHost: x\n\n", ok, 0, `path="/a/b c" raw="/a%2fb%20c"`},
 		{"two slashes", "GET //a//b HTTP/1.1\nHost: x\n\n", ok, 0, `path="//a//b"`},
-		{"absolute form", "GET http://other/p?q HTTP/1.1\nHost: x\n\n", ok, 0, `path="/p" raw="" query="q" host="other"`},
+		{
+			"absolute form", "GET http://other/p?q HTTP/1.1\nHost: x\n\n", ok, 0,
+			`path="/p" raw="" query="q" host="other"`,
+		},
 		{"absolute form with a port", "GET http://other:81/p HTTP/1.1\nHost: x\n\n", ok, 0, `host="other:81"`},
-		{"absolute form without a path", "GET http://other HTTP/1.1\nHost: x\n\n", ok, 0, `path="" raw="" query="" host="other"`},
+		{
+			"absolute form without a path", "GET http://other HTTP/1.1\nHost: x\n\n", ok, 0,
+			`path="" raw="" query="" host="other"`,
+		},
 		{"absolute form of another scheme", "GET ftp://other/p HTTP/1.1\nHost: x\n\n", ok, 0, `host="other"`},
 		{"star to a handler", "GET * HTTP/1.1\nHost: x\n\n", ok, 0, `uri="*" path="*"`},
 		{"OPTIONS path", "OPTIONS /p HTTP/1.1\nHost: x\n\n", ok, 0, `OPTIONS HTTP/1.1 uri="/p"`},
@@ -52,13 +62,31 @@ func TestSuiteRequests(t *testing.T) {
 		{"field beyond ASCII", "GET / HTTP/1.1\nHost: x\nF: \xff\xe4\n\n", ok, 0, ""},
 		{"1.0 without a host", "GET / HTTP/1.0\n\n", ok, 0, `HTTP/1.0 uri="/"`},
 		{"length 0", "POST / HTTP/1.1\nHost: x\nContent-Length: 0\n\n", ok, 0, `len=0 te=[] close=false body=""`},
-		{"length with zeros in front", "POST / HTTP/1.1\nHost: x\nContent-Length: 003\n\nabc", ok, 0, `len=3 te=[] close=false body="abc"`},
+		{
+			"length with zeros in front", "POST / HTTP/1.1\nHost: x\nContent-Length: 003\n\nabc", ok, 0,
+			`len=3 te=[] close=false body="abc"`,
+		},
 		{"GET with a body", "GET / HTTP/1.1\nHost: x\nContent-Length: 3\n\nabc", ok, 0, `body="abc"`},
-		{"chunked", "POST / HTTP/1.1\nHost: x\nTransfer-Encoding: chunked\n\n3\nabc\n0\n\n", ok, 0, `len=-1 te=[chunked] close=false body="abc" false`},
-		{"chunked in capitals", "POST / HTTP/1.1\nHost: x\nTransfer-Encoding: Chunked\n\n3\nabc\n0\n\n", ok, 0, `te=[chunked]`},
-		{"chunk extension", "POST / HTTP/1.1\nHost: x\nTransfer-Encoding: chunked\n\n3;a=b\nabc\n0;c\n\n", ok, 0, `body="abc" false`},
-		{"chunk sizes in capitals", "POST / HTTP/1.1\nHost: x\nTransfer-Encoding: chunked\n\nA\n0123456789\n0\n\n", ok, 0, `body="0123456789" false`},
-		{"CONNECT", "CONNECT a:443 HTTP/1.1\nHost: a:443\n\n", ok, 0, `CONNECT HTTP/1.1 uri="a:443" path="" raw="" query="" host="a:443"`},
+		{
+			"chunked", "POST / HTTP/1.1\nHost: x\nTransfer-Encoding: chunked\n\n3\nabc\n0\n\n", ok, 0,
+			`len=-1 te=[chunked] close=false body="abc" false`,
+		},
+		{
+			"chunked in capitals", "POST / HTTP/1.1\nHost: x\nTransfer-Encoding: Chunked\n\n3\nabc\n0\n\n", ok, 0,
+			`te=[chunked]`,
+		},
+		{
+			"chunk extension", "POST / HTTP/1.1\nHost: x\nTransfer-Encoding: chunked\n\n3;a=b\nabc\n0;c\n\n", ok, 0,
+			`body="abc" false`,
+		},
+		{
+			"chunk sizes in capitals", "POST / HTTP/1.1\nHost: x\nTransfer-Encoding: chunked\n\nA\n0123456789\n0\n\n", ok,
+			0, `body="0123456789" false`,
+		},
+		{
+			"CONNECT", "CONNECT a:443 HTTP/1.1\nHost: a:443\n\n", ok, 0,
+			`CONNECT HTTP/1.1 uri="a:443" path="" raw="" query="" host="a:443"`,
+		},
 		{"CONNECT with a path", "CONNECT /rpc HTTP/1.1\nHost: a\n\n", ok, 0, `uri="/rpc" path="/rpc"`},
 
 		{"no host", "GET / HTTP/1.1\n\n", 400, 0, "missing required Host header"},
@@ -90,13 +118,25 @@ func TestSuiteRequests(t *testing.T) {
 		{"empty length", "POST / HTTP/1.1\nHost: a\nContent-Length:\n\n", 400, 0, ""},
 		{"length too large", "POST / HTTP/1.1\nHost: a\nContent-Length: 99999999999999999999\n\n", 400, 0, ""},
 		{"two different lengths", "POST / HTTP/1.1\nHost: a\nContent-Length: 3\nContent-Length: 4\n\nabcd", 400, 0, ""},
-		{"unknown coding", "POST / HTTP/1.1\nHost: a\nTransfer-Encoding: fugazi\n\n", 501, 0, "Unsupported transfer encoding"},
-		{"coding in front of chunked", "POST / HTTP/1.1\nHost: a\nTransfer-Encoding: gzip, chunked\n\n0\n\n", 501, 0, ""},
+		{
+			"unknown coding", "POST / HTTP/1.1\nHost: a\nTransfer-Encoding: fugazi\n\n", 501, 0,
+			"Unsupported transfer encoding",
+		},
+		{
+			"coding in front of chunked", "POST / HTTP/1.1\nHost: a\nTransfer-Encoding: gzip, chunked\n\n0\n\n", 501, 0,
+			"",
+		},
 		{"coding identity", "POST / HTTP/1.1\nHost: a\nTransfer-Encoding: identity\n\n", 501, 0, ""},
-		{"two codings", "POST / HTTP/1.1\nHost: a\nTransfer-Encoding: chunked\nTransfer-Encoding: chunked\n\n0\n\n", 501, 0, ""},
+		{
+			"two codings", "POST / HTTP/1.1\nHost: a\nTransfer-Encoding: chunked\nTransfer-Encoding: chunked\n\n0\n\n",
+			501, 0, "",
+		},
 		{"unknown expectation", "POST / HTTP/1.1\nHost: a\nContent-Length: 1\nExpect: coffee\n\n", 417, 0, ""},
 
-		{"chunked beside a length", "POST / HTTP/1.1\nHost: a\nContent-Length: 3\nTransfer-Encoding: chunked\n\n0\n\n", ok, 400, ""},
+		{
+			"chunked beside a length", "POST / HTTP/1.1\nHost: a\nContent-Length: 3\nTransfer-Encoding: chunked\n\n0\n\n",
+			ok, 400, "",
+		},
 		{"two equal lengths", "POST / HTTP/1.1\nHost: a\nContent-Length: 3\nContent-Length: 3\n\nabc", ok, 400, ""},
 		{"coding in 1.0", "POST / HTTP/1.0\nHost: a\nTransfer-Encoding: chunked\n\n3\nabc\n0\n\n", ok, 400, ""},
 		{"folded line", "GET / HTTP/1.1\nHost: a\nF: a\n b\n\n", ok, 400, ""},
@@ -138,7 +178,10 @@ func TestSuiteRFC9112(t *testing.T) {
 		{"bracket of the host is not closed", "GET / HTTP/1.1\nHost: [::1\n\n", 400},
 		{"bad escape in the host", "GET / HTTP/1.1\nHost: a%zz\n\n", 400},
 		{"absolute form without a host (RFC 9110, 4.2.1)", "GET http:/// HTTP/1.1\nHost: a\n\n", 400},
-		{"chunk extension without a name (7.1.1)", "POST / HTTP/1.1\nHost: a\nTransfer-Encoding: chunked\n\n3;\nabc\n0\n\n", 400},
+		{
+			"chunk extension without a name (7.1.1)",
+			"POST / HTTP/1.1\nHost: a\nTransfer-Encoding: chunked\n\n3;\nabc\n0\n\n", 400,
+		},
 		{"bare CR in a value", "GET / HTTP/1.1\nHost: a\nF: a\rb\n\n", 400},
 	}
 	everywhere(t, func(t *testing.T, p place) {
@@ -177,7 +220,8 @@ func TestSuiteBrokenChunks(t *testing.T) {
 			fmt.Fprintf(w, "%q %v", b, err != nil)
 		})
 		for _, body := range []string{
-			"x\nabc\n0\n\n", "-1\nabc\n0\n\n", "3\nabcX0\n\n", "3\nab\n0\n\n", "0x3\nabc\n0\n\n", "3 3\nabc\n0\n\n", "\n", "fffffffffffffffff\nabc",
+			"x\nabc\n0\n\n", "-1\nabc\n0\n\n", "3\nabcX0\n\n", "3\nab\n0\n\n", "0x3\nabc\n0\n\n", "3 3\nabc\n0\n\n",
+			"\n", "fffffffffffffffff\nabc",
 		} {
 			conn := s.dial(t)
 			conn.send(head + body + "GET /smuggled HTTP/1.1\nHost: a\n\n")

@@ -23,7 +23,10 @@ func secured(t testing.TB) (func(*server.Config), *tls.Config) {
 	t.Cleanup(h.Close)
 	pool := x509.NewCertPool()
 	pool.AddCert(h.Certificate())
-	return func(c *server.Config) { c.TLS = &tls.Config{Certificates: h.TLS.Certificates} }, &tls.Config{RootCAs: pool, ServerName: "example.com"}
+	return func(c *server.Config) { c.TLS = &tls.Config{Certificates: h.TLS.Certificates} }, &tls.Config{
+		RootCAs:    pool,
+		ServerName: "example.com",
+	}
 }
 
 // overTLS runs f on each engine; TLS has one mode.
@@ -34,10 +37,14 @@ func TestSuitePlainToTLS(t *testing.T) {
 	overTLS(t, func(t *testing.T, p place) {
 		tune, _ := secured(t)
 		s := open(t, p, say("ok"), tune)
-		for _, send := range []string{"GET / HTTP/1.1\nHost: a\n\n", "POST / HTTP/1.1\nHost: a\nContent-Length: 0\n\n", "HEAD / HTTP/1.0\n\n", "OPTIONS * HTTP/1.1\nHost: a\n\n"} {
+		for _, send := range []string{
+			"GET / HTTP/1.1\nHost: a\n\n", "POST / HTTP/1.1\nHost: a\nContent-Length: 0\n\n",
+			"HEAD / HTTP/1.0\n\n", "OPTIONS * HTTP/1.1\nHost: a\n\n",
+		} {
 			c := s.dial(t)
 			c.send(send)
-			if got := c.rest(t); !strings.HasPrefix(got, "HTTP/1.0 400 Bad Request\r\n") || !strings.Contains(got, "HTTP request to an HTTPS server") {
+			if got := c.rest(t); !strings.HasPrefix(got, "HTTP/1.0 400 Bad Request\r\n") ||
+				!strings.Contains(got, "HTTP request to an HTTPS server") {
 				t.Errorf("%.10q: the answer is %q", send, got)
 			}
 		}
@@ -58,7 +65,8 @@ func TestSuiteTLSState(t *testing.T) {
 				t.Error("there is no state of TLS")
 				return
 			}
-			fmt.Fprintf(w, "%s %v %s %s %v", r.Proto, r.TLS.HandshakeComplete, r.TLS.ServerName, r.TLS.NegotiatedProtocol, r.TLS.Version >= tls.VersionTLS12)
+			fmt.Fprintf(w, "%s %v %s %s %v", r.Proto, r.TLS.HandshakeComplete, r.TLS.ServerName,
+				r.TLS.NegotiatedProtocol, r.TLS.Version >= tls.VersionTLS12)
 		}, tune)
 		for _, two := range []bool{false, true} {
 			tr := &http.Transport{TLSClientConfig: trust.Clone(), ForceAttemptHTTP2: two}
@@ -168,7 +176,8 @@ func TestSuiteTLSBodies(t *testing.T) {
 func TestSuiteTLSHandshakeTimeout(t *testing.T) {
 	overTLS(t, func(t *testing.T, p place) {
 		tune, _ := secured(t)
-		s := open(t, p, say("ok"), tune, func(c *server.Config) { c.ReadTimeout, c.IdleTimeout = 50*time.Millisecond, time.Hour })
+		s := open(t, p, say("ok"), tune,
+			func(c *server.Config) { c.ReadTimeout, c.IdleTimeout = 50*time.Millisecond, time.Hour })
 		for _, send := range []string{"", "\x16\x03\x01"} {
 			c := s.dial(t)
 			c.send(send)

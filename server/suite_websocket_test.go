@@ -107,13 +107,17 @@ func sockets(t *testing.T, f func(t *testing.T, base string, trust *tls.Config))
 // dialGorilla connects by gorilla/websocket.
 func dialGorilla(t testing.TB, base string, k socketKind, trust *tls.Config) *gorilla.Conn {
 	t.Helper()
-	d := gorilla.Dialer{TLSClientConfig: trust, EnableCompression: k.compress, HandshakeTimeout: suitePatience, WriteBufferSize: 1000}
+	d := gorilla.Dialer{
+		TLSClientConfig: trust, EnableCompression: k.compress, HandshakeTimeout: suitePatience,
+		WriteBufferSize: 1000,
+	}
 	c, resp, err := d.Dial(fmt.Sprintf("%s%s?compress=%v", base, k.path, k.compress), nil)
 	if err != nil {
 		t.Fatalf("%v: %v", k, err)
 	}
 	t.Cleanup(func() { c.Close() })
-	if agreed := strings.Contains(resp.Header.Get("Sec-WebSocket-Extensions"), "permessage-deflate"); agreed != k.compress {
+	if agreed := strings.Contains(resp.Header.Get("Sec-WebSocket-Extensions"),
+		"permessage-deflate"); agreed != k.compress {
 		t.Errorf("%v: compression is agreed on: %v", k, agreed)
 	}
 	_ = c.SetReadDeadline(time.Now().Add(5 * suitePatience))
@@ -182,7 +186,8 @@ func gorillaFragments(t *testing.T, base string, k socketKind, trust *tls.Config
 				t.Fatal(err)
 			}
 			rest = rest[n:]
-			if err := c.WriteControl(gorilla.PingMessage, []byte("between"), time.Now().Add(suitePatience)); err != nil {
+			if err := c.WriteControl(gorilla.PingMessage, []byte("between"),
+				time.Now().Add(suitePatience)); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -21,7 +21,8 @@ func (s *Server) serveTLS(g *loop.GoConn) {
 	if err != nil {
 		var plain tls.RecordHeaderError
 		if errors.As(err, &plain) && plain.Conn != nil && looksLikeHTTP(plain.RecordHeader) {
-			_, _ = io.WriteString(g, "HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n")
+			_, _ = io.WriteString(g,
+				"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n")
 			_ = g.End(true)
 		}
 		s.log.Warn("a TLS handshake failed", "from", g.RemoteAddr(), "error", err)

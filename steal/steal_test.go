@@ -34,7 +34,8 @@ func TestEachOnce(t *testing.T) {
 			Workers: rapid.IntRange(1, 8).Draw(rt, "workers"), Local: rapid.IntRange(2, 32).Draw(rt, "local"),
 			Global: rapid.IntRange(1, 32).Draw(rt, "global"),
 		}
-		roots, width, depth := rapid.IntRange(0, 20).Draw(rt, "roots"), rapid.IntRange(0, 6).Draw(rt, "width"), rapid.IntRange(0, 3).Draw(rt, "depth")
+		roots, width, depth := rapid.IntRange(0, 20).Draw(rt, "roots"), rapid.IntRange(0, 6).Draw(rt, "width"),
+			rapid.IntRange(0, 3).Draw(rt, "depth")
 		p := open(t, cfg)
 		var done sync.Map
 		var twice atomic.Int64
@@ -195,7 +196,8 @@ func TestFair(t *testing.T) {
 func TestPanics(t *testing.T) {
 	var said atomic.Value
 	p := open(t, Config{Workers: 1, Panicked: func(v any) { said.Store(v) }})
-	if err := errors.Join(p.Submit(context.Background(), func(*Worker) { panic("no") }), p.Submit(context.Background(), func(*Worker) {})); err != nil {
+	if err := errors.Join(p.Submit(context.Background(), func(*Worker) { panic("no") }),
+		p.Submit(context.Background(), func(*Worker) {})); err != nil {
 		t.Fatal(err)
 	}
 	p.Close()
@@ -206,7 +208,8 @@ func TestPanics(t *testing.T) {
 
 func TestConfig(t *testing.T) {
 	for want, cfg := range map[string]Config{
-		"Workers is -1": {Workers: -1}, "Workers is 1025": {Workers: 1025}, "Local is 1": {Local: 1}, "Global is -1": {Global: -1}, "Global is 1048577": {Global: 1<<20 + 1},
+		"Workers is -1": {Workers: -1}, "Workers is 1025": {Workers: 1025}, "Local is 1": {Local: 1},
+		"Global is -1": {Global: -1}, "Global is 1048577": {Global: 1<<20 + 1},
 	} {
 		if _, err := New(cfg); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v; want %s", cfg, err, want)

@@ -67,7 +67,8 @@ func (f ndjson) damage(b []byte, l *line) []byte {
 func (f ndjson) missing(b []byte, l *line) []byte {
 	o, last := f.at("missing", l), l.fate.From+l.fate.Missing-1
 	corrupt := int(l.fate.Corrupt)
-	o.Device, o.Epoch, o.Count, o.From, o.To, o.Damaged = &l.device, &l.epoch, &l.fate.Missing, &l.fate.From, &last, &corrupt
+	o.Device, o.Epoch, o.Count, o.From, o.To, o.Damaged = &l.device, &l.epoch, &l.fate.Missing, &l.fate.From, &last,
+		&corrupt
 	return f.line(b, o)
 }
 

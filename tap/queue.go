@@ -80,7 +80,8 @@ type Counts struct {
 // Bad reports whether something was lost or damaged. Where all frames have numbers, these say what
 // an outage has cost.
 func (c Counts) Bad() bool {
-	return c.Damaged > 0 || c.Stray > 0 || c.Missing > c.Late || c.Unanswered > 0 && c.answers > 0 || c.Outages > 0 && c.plain > 0
+	return c.Damaged > 0 || c.Stray > 0 || c.Missing > c.Late || c.Unanswered > 0 && c.answers > 0 ||
+		c.Outages > 0 && c.plain > 0
 }
 
 // onlyGone reports whether nothing but outages is bad.

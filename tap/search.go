@@ -87,7 +87,8 @@ func (s *search) decide() (say []string) {
 	}
 	if s.d.WrongRate() && !s.rate {
 		s.rate = true
-		say = append(say, "these bytes look like a wrong rate"+rateNow(s.baud)+"; try -b 9600, 19200, 38400, 57600 or 115200")
+		say = append(say, "these bytes look like a wrong rate"+rateNow(s.baud)+
+			"; try -b 9600, 19200, 38400, 57600 or 115200")
 	}
 	if s.d.Seen() >= s.word {
 		for s.word <= s.d.Seen() {

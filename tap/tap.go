@@ -76,7 +76,8 @@ func (r Result) String() string {
 		text += "; the port was gone " + plural(int(c.Outages), "time")
 	}
 	if c.CutBytes > 0 {
-		text += "; " + plural(int(c.CutBytes), "byte") + " of frames that were under way as the tap began or ended, which count as no damage"
+		text += "; " + plural(int(c.CutBytes), "byte") +
+			" of frames that were under way as the tap began or ended, which count as no damage"
 	}
 	if c.Frames == 0 {
 		text += "; nothing came in a frame"

@@ -226,7 +226,8 @@ func TestStuckOutputHoldsNobodyUp(t *testing.T) {
 	}
 	out := w.all.String()
 	c := q.total()
-	if shown := strings.Count(out, "7#"); uint64(shown)+c.NotShown != many || c.NotShown == 0 || !strings.HasSuffix(out, "\n") {
+	if shown := strings.Count(out, "7#"); uint64(shown)+c.NotShown != many || c.NotShown == 0 ||
+		!strings.HasSuffix(out, "\n") {
 		t.Errorf("%d frames, %d shown, %d said not to be", many, shown, c.NotShown)
 	}
 	if want := fmt.Sprintf("── %d frames not shown", c.NotShown); !strings.Contains(out, want) {
@@ -261,7 +262,10 @@ func TestWhatIsDamage(t *testing.T) {
 		bad  bool
 		want Counts
 	}{
-		{"in the middle", func(p *player) { p.bytes(0, "ab"); p.plain("x") }, false, Counts{Frames: 1, Bytes: 1, CutBytes: 2}},
+		{
+			"in the middle", func(p *player) { p.bytes(0, "ab"); p.plain("x") }, false,
+			Counts{Frames: 1, Bytes: 1, CutBytes: 2},
+		},
 		{
 			"one damaged at the beginning", func(p *player) { p.damage(0); p.bytes(0, "ab"); p.plain("x") }, false,
 			Counts{Frames: 1, Bytes: 1, CutBytes: 2},
@@ -276,22 +280,34 @@ func TestWhatIsDamage(t *testing.T) {
 		},
 		{"no frame at all", func(p *player) { p.bytes(0, strings.Repeat("a", 17)) }, true, Counts{Stray: 17}},
 		{
-			"at the end", func(p *player) { p.plain("x"); p.damage(recorder.AtStop); p.bytes(recorder.AtStop, "ab") }, false,
+			"at the end", func(p *player) { p.plain("x"); p.damage(recorder.AtStop); p.bytes(recorder.AtStop, "ab") },
+			false,
 			Counts{Frames: 1, Bytes: 1, CutBytes: 2},
 		},
-		{"between", func(p *player) { p.plain("x"); p.bytes(0, "ab"); p.plain("x") }, true, Counts{Frames: 2, Bytes: 2, Stray: 2}},
-		{"unplugged", func(p *player) { p.plain("x"); p.gone(errors.New("EIO")) }, true, Counts{Frames: 1, Bytes: 1, Outages: 1}},
 		{
-			"unplugged, with numbers", func(p *player) { p.numbered(1, recorder.Fate{}); p.gone(errors.New("EIO")) }, false,
+			"between", func(p *player) { p.plain("x"); p.bytes(0, "ab"); p.plain("x") }, true,
+			Counts{Frames: 2, Bytes: 2, Stray: 2},
+		},
+		{
+			"unplugged", func(p *player) { p.plain("x"); p.gone(errors.New("EIO")) }, true,
+			Counts{Frames: 1, Bytes: 1, Outages: 1},
+		},
+		{
+			"unplugged, with numbers", func(p *player) { p.numbered(1, recorder.Fate{}); p.gone(errors.New("EIO")) },
+			false,
 			Counts{Frames: 1, Bytes: 2, Outages: 1},
 		},
 		{"ended", func(p *player) { p.plain("x"); p.gone(io.EOF) }, false, Counts{Frames: 1, Bytes: 1}},
 		{
-			"missing", func(p *player) { p.numbered(5, recorder.Fate{Missing: 2}); p.numbered(3, recorder.Fate{Late: true}) }, true,
+			"missing",
+			func(p *player) { p.numbered(5, recorder.Fate{Missing: 2}); p.numbered(3, recorder.Fate{Late: true}) },
+			true,
 			Counts{Frames: 2, Bytes: 4, Missing: 2, Late: 1},
 		},
 		{
-			"late", func(p *player) { p.numbered(5, recorder.Fate{Missing: 1}); p.numbered(4, recorder.Fate{Late: true}) }, false,
+			"late",
+			func(p *player) { p.numbered(5, recorder.Fate{Missing: 1}); p.numbered(4, recorder.Fate{Late: true}) },
+			false,
 			Counts{Frames: 2, Bytes: 4, Missing: 1, Late: 1},
 		},
 	} {
@@ -398,7 +414,8 @@ func TestSearchFindsLooksAgainAndSaysWhatItSees(t *testing.T) {
 func TestNothingIsLeftBehind(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	before, _ := filepath.Glob(filepath.Join(memory, memoryPattern))
-	_, err := Run(t.Context(), Config{Source: config.Source{ID: "a", UDP: &config.Net{Listen: "nonsense"}}, Auto: true}, io.Discard)
+	_, err := Run(t.Context(), Config{Source: config.Source{ID: "a", UDP: &config.Net{Listen: "nonsense"}}, Auto: true},
+		io.Discard)
 	var problems config.Problems
 	if !errors.As(err, &problems) {
 		t.Errorf("a bad address gives %v", err)
@@ -464,11 +481,13 @@ func TestUnansweredRequests(t *testing.T) {
 				p.frame(&frame.Frame{Data: []byte("say\n"), Answers: true}, recorder.Fate{})
 				p.frame(&frame.Frame{Data: []byte("ask\n"), Asks: true}, recorder.Fate{})
 			}
-			p.frame(&frame.Frame{Data: []byte("ask again\n"), Asks: true, Unanswered: true}, recorder.Fate{Unanswered: true})
+			p.frame(&frame.Frame{Data: []byte("ask again\n"), Asks: true, Unanswered: true},
+				recorder.Fate{Unanswered: true})
 			q.end()
 		})
 		c := q.total()
-		if !strings.Contains(got, "ask\n── no answer to the request before\n") || c.Unanswered != 1 || c.Bad() != hears {
+		if !strings.Contains(got, "ask\n── no answer to the request before\n") || c.Unanswered != 1 ||
+			c.Bad() != hears {
 			t.Errorf("both sides %v: %+v, bad %v\n%s", hears, c, c.Bad(), got)
 		}
 	}

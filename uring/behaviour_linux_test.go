@@ -19,7 +19,8 @@ import (
 // copy, splice, multishot and registered things stands with the rest of our tests.
 func TestBehaviours(t *testing.T) {
 	all := map[string]func(t *testing.T, r *uring.Ring){}
-	for _, part := range []map[string]func(t *testing.T, r *uring.Ring){behavioursOfFiles, behavioursOfSockets, behavioursOfRings} {
+	for _, part := range []map[string]func(t *testing.T,
+		r *uring.Ring){behavioursOfFiles, behavioursOfSockets, behavioursOfRings} {
 		for name, f := range part {
 			all[name] = f
 		}
@@ -183,12 +184,14 @@ var behavioursOfFiles = map[string]func(t *testing.T, r *uring.Ring){
 		}
 		gives(t, r, new(uring.Op).CloseFile(g), 0)
 	},
-	"linked-defer-close": func(t *testing.T, r *uring.Ring) { // a read that waits, and the end of another file behind it
+	// a read that waits, and the end of another file behind it
+	"linked-defer-close": func(t *testing.T, r *uring.Ring) {
 		in, out := pipe(t)
 		f, _ := temp(t)
 		fd := f.FD()
 		var read, end uring.Op
-		if err := errors.Join(r.Chain(read.Read(in, some(3), uring.Current), end.CloseFile(f)), r.Submit()); err != nil {
+		if err := errors.Join(r.Chain(read.Read(in, some(3), uring.Current), end.CloseFile(f)),
+			r.Submit()); err != nil {
 			t.Fatal(err)
 		}
 		if !isOpen(fd) {
@@ -235,7 +238,8 @@ var behavioursOfFiles = map[string]func(t *testing.T, r *uring.Ring){
 		op := new(uring.Op)
 		gives(t, r, op.Statx(path), 0)
 		st, err := os.Stat(path)
-		if got := op.Stat(); err != nil || got.Size != 1234 || got.Mode != st.Mode() || !got.ModTime.Equal(st.ModTime()) || got.Links != 1 {
+		if got := op.Stat(); err != nil || got.Size != 1234 || got.Mode != st.Mode() ||
+			!got.ModTime.Equal(st.ModTime()) || got.Links != 1 {
 			t.Errorf("%+v, want %+v", got, st)
 		}
 		refuses(t, r, op.Statx(path+".none"), unix.ENOENT)
@@ -243,7 +247,8 @@ var behavioursOfFiles = map[string]func(t *testing.T, r *uring.Ring){
 	"submit-reuse": func(t *testing.T, r *uring.Ring) { // what an operation points to lives, whoever forgets it
 		dir := t.TempDir()
 		open := new(uring.Op)
-		if err := r.Push(open.Open(strings.Clone(filepath.Join(dir, "new")), os.O_CREATE|os.O_RDWR, 0o600)); err != nil {
+		if err := r.Push(open.Open(strings.Clone(filepath.Join(dir, "new")), os.O_CREATE|os.O_RDWR,
+			0o600)); err != nil {
 			t.Fatal(err)
 		}
 		for range 10 {
@@ -262,7 +267,8 @@ var behavioursOfFiles = map[string]func(t *testing.T, r *uring.Ring){
 			t.Error(err)
 		}
 	},
-	"read-write": func(t *testing.T, r *uring.Ring) { // a file that is appended to, lengths of 0, and files for one way only
+	// a file that is appended to, lengths of 0, and files for one way only
+	"read-write": func(t *testing.T, r *uring.Ring) {
 		path := filepath.Join(t.TempDir(), "log")
 		if err := os.WriteFile(path, []byte("first"), 0o600); err != nil {
 			t.Fatal(err)

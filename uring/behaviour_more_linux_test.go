@@ -22,7 +22,8 @@ var behavioursOfSockets = map[string]func(t *testing.T, r *uring.Ring){
 		fails(t, &accept, unix.ECANCELED)
 		fails(t, &late, unix.ETIME)
 	},
-	"accept-reuse": func(t *testing.T, r *uring.Ring) { // … leaves the listener as it was; one that does not block waits, too
+	// … leaves the listener as it was; one that does not block waits, too
+	"accept-reuse": func(t *testing.T, r *uring.Ring) {
 		needs(t, uring.OpSocket)
 		ln, addr := listen(t)
 		var accept, stop, socket, connect uring.Op
@@ -131,7 +132,8 @@ var behavioursOfSockets = map[string]func(t *testing.T, r *uring.Ring){
 		b.Close()
 		gives(t, r, recv.Recv(a, got).WaitAll(), 3) // the end is an end
 	},
-	"send_recv": func(t *testing.T, r *uring.Ring) { // datagrams keep their borders, and an address is that of the sender
+	// datagrams keep their borders, and an address is that of the sender
+	"send_recv": func(t *testing.T, r *uring.Ring) {
 		needs(t, uring.OpSocket, uring.OpBind)
 		var f [2]*uring.File
 		var addr [2]netip.AddrPort
@@ -148,7 +150,8 @@ var behavioursOfSockets = map[string]func(t *testing.T, r *uring.Ring){
 			if err != nil {
 				t.Fatal(err)
 			}
-			addr[i] = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(name.(*unix.SockaddrInet4).Port))
+			addr[i] = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}),
+				uint16(name.(*unix.SockaddrInet4).Port))
 		}
 		for _, n := range []int{1, 1000, 0, 65_000} {
 			var recv uring.Op
@@ -351,7 +354,8 @@ var behavioursOfRings = map[string]func(t *testing.T, r *uring.Ring){
 			}
 			fd := uring.FDOf(r)
 			var read, poll, wait uring.Op
-			if err := errors.Join(r.Push(read.Read(in, some(10), uring.Current)), r.Push(poll.Poll(in, unix.POLLIN)), r.Push(wait.Timeout(time.Hour, 0))); err != nil {
+			if err := errors.Join(r.Push(read.Read(in, some(10), uring.Current)), r.Push(poll.Poll(in, unix.POLLIN)),
+				r.Push(wait.Timeout(time.Hour, 0))); err != nil {
 				t.Fatal(err)
 			}
 			if i%2 == 0 {
@@ -359,12 +363,14 @@ var behavioursOfRings = map[string]func(t *testing.T, r *uring.Ring){
 					t.Fatal(err)
 				}
 			}
-			if err := r.Shutdown(nil); err != nil || read.InFlight() || poll.InFlight() || wait.InFlight() || isOpen(fd) {
+			if err := r.Shutdown(nil); err != nil || read.InFlight() || poll.InFlight() || wait.InFlight() ||
+				isOpen(fd) {
 				t.Fatalf("round %d: %v", i, err)
 			}
 		}
 	},
-	"timeout": func(t *testing.T, r *uring.Ring) { // by their times; after so many others; and what is over is over at once
+	// by their times; after so many others; and what is over is over at once
+	"timeout": func(t *testing.T, r *uring.Ring) {
 		var ops [3]uring.Op
 		for i, ms := range []time.Duration{90, 60, 30} {
 			if err := r.Push(ops[i].Timeout(ms*time.Millisecond, 0)); err != nil {
@@ -434,7 +440,8 @@ var behavioursOfRings = map[string]func(t *testing.T, r *uring.Ring){
 			t.Fatal(err)
 		}
 		began := time.Now()
-		if err := r.WaitFor(1, 20*time.Millisecond); !errors.Is(err, uring.ErrTimeout) || time.Since(began) < 20*time.Millisecond {
+		if err := r.WaitFor(1, 20*time.Millisecond); !errors.Is(err, uring.ErrTimeout) ||
+			time.Since(began) < 20*time.Millisecond {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
 		do2(t, r, &read, new(uring.Op).Cancel(&read))

@@ -12,7 +12,11 @@ func BenchmarkNop(b *testing.B) {
 	for _, kind := range []struct {
 		name string
 		cfg  uring.Config
-	}{{"registered", uring.Config{Locked: true, RegisterRing: true}}, {"locked", uring.Config{Locked: true}}, {"plain", uring.Config{}}} {
+	}{
+		{"registered", uring.Config{Locked: true, RegisterRing: true}},
+		{"locked", uring.Config{Locked: true}},
+		{"plain", uring.Config{}},
+	} {
 		b.Run(kind.name+"/depth=64", func(b *testing.B) {
 			kind.cfg.Entries = 64
 			r := open(b, kind.cfg)

@@ -95,9 +95,11 @@ const maxRegistered = 1 << 14
 // aligned to one.
 func NewArena(n, size int) (*Arena, error) {
 	if n < 1 || n > maxRegistered || size < 1 || size > 1<<30/n {
-		return nil, fmt.Errorf("uring: arena of %d × %d bytes: want 1 to %d buffers and at most 1 GiB", n, size, maxRegistered)
+		return nil, fmt.Errorf("uring: arena of %d × %d bytes: want 1 to %d buffers and at most 1 GiB", n, size,
+			maxRegistered)
 	}
-	mem, err := unix.Mmap(-1, 0, n*size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_POPULATE)
+	mem, err := unix.Mmap(-1, 0, n*size, unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_POPULATE)
 	if err != nil {
 		return nil, fmt.Errorf("uring: arena of %d × %d bytes: %w", n, size, os.NewSyscallError("mmap", err))
 	}

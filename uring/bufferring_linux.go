@@ -56,7 +56,8 @@ type Piece struct {
 // used up one arrival each. Linux 5.19.
 func (r *Ring) NewBufferRing(n, size int, incremental bool) (*BufferRing, error) {
 	if n < 1 || n > maxProvided || n&(n-1) != 0 || size < 1 || size > 1<<30/n {
-		return nil, fmt.Errorf("uring: buffer ring of %d × %d bytes: want a power of two up to %d and at most 1 GiB", n, size, maxProvided)
+		return nil, fmt.Errorf("uring: buffer ring of %d × %d bytes: want a power of two up to %d and at most 1 GiB", n,
+			size, maxProvided)
 	}
 	g := &BufferRing{size: size, taken: make([]taken, n)}
 	if err := g.open(r, n); err != nil {

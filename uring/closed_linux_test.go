@@ -76,8 +76,10 @@ func TestClosedRing(t *testing.T) {
 	}
 	_, stock := r.NewBufferRing(1, 1, false)
 	for name, err := range map[string]error{
-		"Push": r.Push(new(uring.Op)), "Chain": r.Chain(new(uring.Op)), "QuietChain": r.QuietChain(new(uring.Op), new(uring.Op)),
-		"Submit": r.Submit(), "Wait": r.Wait(0), "WaitFor": r.WaitFor(1, time.Hour), "Close": r.Close(), "Resize": r.Resize(8, 8),
+		"Push": r.Push(new(uring.Op)), "Chain": r.Chain(new(uring.Op)),
+		"QuietChain": r.QuietChain(new(uring.Op), new(uring.Op)),
+		"Submit":     r.Submit(), "Wait": r.Wait(0), "WaitFor": r.WaitFor(1, time.Hour), "Close": r.Close(),
+		"Resize":        r.Resize(8, 8),
 		"NewBufferRing": stock, "RegisterFiles": r.RegisterFiles(1), "RegisterArena": r.RegisterArena(a),
 	} {
 		if !errors.Is(err, uring.ErrClosed) {

@@ -21,7 +21,8 @@ func TestCloseBehindADrain(t *testing.T) {
 		r := open(t, cfg)
 		in, _ := sockets(t)
 		ops := []*uring.Op{
-			new(uring.Op).Recv(in, uring.Wrap(make([]byte, 8))), new(uring.Op).PollEach(in, unix.POLLIN), new(uring.Op).Timeout(time.Hour, 0),
+			new(uring.Op).Recv(in, uring.Wrap(make([]byte, 8))), new(uring.Op).PollEach(in, unix.POLLIN),
+			new(uring.Op).Timeout(time.Hour, 0),
 		}
 		for range drains {
 			ops = append(ops, new(uring.Op).Timeout(time.Hour, 0).Drain())

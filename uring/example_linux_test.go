@@ -134,7 +134,8 @@ func copyFile(from, to string) error {
 				i++
 			}
 			switch {
-			case op.Code() == uring.OpRead: // less than a block: its rest is the next block's affair only at the end of the file
+			// less than a block: its rest is the next block's affair only at the end of the file
+			case op.Code() == uring.OpRead:
 				done[i] = n
 				op.Write(out, arena.Buffer(i), int64(op.Tag)).Part(0, n)
 				err = ring.Push(op)

@@ -53,7 +53,8 @@ func TestRecvMsgEach(t *testing.T) {
 			reap(t, r, 1)
 			m, ok := op.PickedMessage()
 			if !ok || !bytes.Equal(m.Bytes, sent[:min(n, room)]) || m.Truncated != (n > room) || m.ControlTruncated {
-				t.Fatalf("a datagram of %d: %v, %d bytes, truncated %v %v; result %d", n, ok, len(m.Bytes), m.Truncated, m.ControlTruncated, op.Res)
+				t.Fatalf("a datagram of %d: %v, %d bytes, truncated %v %v; result %d", n, ok, len(m.Bytes), m.Truncated,
+					m.ControlTruncated, op.Res)
 			}
 			if m.From.String() != client.LocalAddr().String() {
 				t.Errorf("from %v, want %v", m.From, client.LocalAddr())
@@ -90,8 +91,11 @@ func TestRecvMsgEachRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, op := range map[string]*uring.Op{
-		"no room": new(uring.Op).RecvMsgEach(a, 0, small), "no room for control": new(uring.Op).RecvMsgEach(a, 4096, large),
-		"negative": new(uring.Op).RecvMsgEach(a, -1, large), "no stock": new(uring.Op).RecvMsgEach(a, 0, nil), "no file": new(uring.Op).RecvMsgEach(nil, 0, large),
+		"no room":             new(uring.Op).RecvMsgEach(a, 0, small),
+		"no room for control": new(uring.Op).RecvMsgEach(a, 4096, large),
+		"negative":            new(uring.Op).RecvMsgEach(a, -1, large),
+		"no stock":            new(uring.Op).RecvMsgEach(a, 0, nil),
+		"no file":             new(uring.Op).RecvMsgEach(nil, 0, large),
 	} {
 		if err := r.Push(op); err == nil {
 			t.Errorf("%s: taken", name)

@@ -119,7 +119,8 @@ func TestShutdownHandsOverMessages(t *testing.T) {
 func TestCancelOnAnotherRing(t *testing.T) {
 	a, b := open(t, uring.Config{}), open(t, uring.Config{})
 	var opA, opB, cancel, stop uring.Op
-	if err := errors.Join(a.Push(opA.Timeout(time.Hour, 0)), a.Submit(), b.Push(opB.Timeout(time.Hour, 0)), b.Submit()); err != nil {
+	if err := errors.Join(a.Push(opA.Timeout(time.Hour, 0)), a.Submit(), b.Push(opB.Timeout(time.Hour, 0)),
+		b.Submit()); err != nil {
 		t.Fatal(err)
 	}
 	for _, fill := range []func() *uring.Op{
@@ -205,7 +206,8 @@ func TestReadOfFourGiB(t *testing.T) {
 		t.Skip("SKIPPED: 4 GiB are more than this machine can address; run on a 64-bit one")
 	}
 	r := open(t, uring.Config{})
-	mem, err := unix.Mmap(-1, 0, int(min(most, 1<<32)), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
+	mem, err := unix.Mmap(-1, 0, int(min(most, 1<<32)), unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
 	if err != nil {
 		t.Skipf("SKIPPED: 4 GiB of addresses: %v; raise ulimit -v", err)
 	}
@@ -269,8 +271,10 @@ func TestOperationInFlightIsOutOfReach(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, touch := range map[string]func(){
-		"Reset": op.Reset, "Drain": func() { op.Drain() }, "Async": func() { op.Async() }, "WaitAll": func() { op.WaitAll() },
-		"Followed": func() { op.Followed() }, "Direct": func() { op.Direct() }, "Part": func() { op.Part(0, 0) }, "NonBlocking": func() { op.NonBlocking() },
+		"Reset": op.Reset, "Drain": func() { op.Drain() }, "Async": func() { op.Async() },
+		"WaitAll":  func() { op.WaitAll() },
+		"Followed": func() { op.Followed() }, "Direct": func() { op.Direct() }, "Part": func() { op.Part(0, 0) },
+		"NonBlocking": func() { op.NonBlocking() },
 	} {
 		panics(t, name, touch)
 	}
@@ -340,16 +344,25 @@ func TestNothingGiven(t *testing.T) {
 		t.Error("no operation is taken")
 	}
 	for name, fill := range map[string]func(*uring.Op) *uring.Op{
-		"Read": func(o *uring.Op) *uring.Op { return o.Read(f, nil, 0) }, "Write": func(o *uring.Op) *uring.Op { return o.Write(f, nil, 0) },
-		"Read from": func(o *uring.Op) *uring.Op { return o.Read(nil, b, 0) }, "Readv": func(o *uring.Op) *uring.Op { return o.Readv(f, 0, b, nil) },
-		"Readv of": func(o *uring.Op) *uring.Op { return o.Readv(nil, 0, b) }, "Send": func(o *uring.Op) *uring.Op { return o.Send(f, nil) },
-		"Recv": func(o *uring.Op) *uring.Op { return o.Recv(f, nil) }, "RecvFrom": func(o *uring.Op) *uring.Op { return o.RecvFrom(f, nil) },
-		"Cancel": func(o *uring.Op) *uring.Op { return o.Cancel(nil) }, "UpdateTimeout": func(o *uring.Op) *uring.Op { return o.UpdateTimeout(nil, 1) },
-		"CancelFile": func(o *uring.Op) *uring.Op { return o.CancelFile(nil) }, "CloseFile": func(o *uring.Op) *uring.Op { return o.CloseFile(nil) },
-		"Splice": func(o *uring.Op) *uring.Op { return o.Splice(nil, 0, f, 0, 1) }, "Install": func(o *uring.Op) *uring.Op { return o.Install(nil) },
-		"Message": func(o *uring.Op) *uring.Op { return o.Message(uring.Address{}, 1) }, "FutexWait": func(o *uring.Op) *uring.Op { return o.FutexWait(nil, 0) },
-		"a File of zero": func(o *uring.Op) *uring.Op { return o.Fsync(new(uring.File), false) }, "SendZeroCopy": func(o *uring.Op) *uring.Op { return o.SendZeroCopy(f, nil) },
-		"Splice of": func(o *uring.Op) *uring.Op { return o.Splice(f, 0, f, 0, -1) },
+		"Read":           func(o *uring.Op) *uring.Op { return o.Read(f, nil, 0) },
+		"Write":          func(o *uring.Op) *uring.Op { return o.Write(f, nil, 0) },
+		"Read from":      func(o *uring.Op) *uring.Op { return o.Read(nil, b, 0) },
+		"Readv":          func(o *uring.Op) *uring.Op { return o.Readv(f, 0, b, nil) },
+		"Readv of":       func(o *uring.Op) *uring.Op { return o.Readv(nil, 0, b) },
+		"Send":           func(o *uring.Op) *uring.Op { return o.Send(f, nil) },
+		"Recv":           func(o *uring.Op) *uring.Op { return o.Recv(f, nil) },
+		"RecvFrom":       func(o *uring.Op) *uring.Op { return o.RecvFrom(f, nil) },
+		"Cancel":         func(o *uring.Op) *uring.Op { return o.Cancel(nil) },
+		"UpdateTimeout":  func(o *uring.Op) *uring.Op { return o.UpdateTimeout(nil, 1) },
+		"CancelFile":     func(o *uring.Op) *uring.Op { return o.CancelFile(nil) },
+		"CloseFile":      func(o *uring.Op) *uring.Op { return o.CloseFile(nil) },
+		"Splice":         func(o *uring.Op) *uring.Op { return o.Splice(nil, 0, f, 0, 1) },
+		"Install":        func(o *uring.Op) *uring.Op { return o.Install(nil) },
+		"Message":        func(o *uring.Op) *uring.Op { return o.Message(uring.Address{}, 1) },
+		"FutexWait":      func(o *uring.Op) *uring.Op { return o.FutexWait(nil, 0) },
+		"a File of zero": func(o *uring.Op) *uring.Op { return o.Fsync(new(uring.File), false) },
+		"SendZeroCopy":   func(o *uring.Op) *uring.Op { return o.SendZeroCopy(f, nil) },
+		"Splice of":      func(o *uring.Op) *uring.Op { return o.Splice(f, 0, f, 0, -1) },
 	} {
 		if err := r.Push(fill(new(uring.Op))); err == nil || !strings.HasPrefix(err.Error(), "uring: ") {
 			t.Errorf("%s of nothing: %v", name, err)

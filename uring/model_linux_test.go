@@ -348,7 +348,8 @@ func (w *world) begin(r *modelRing, k *task) {
 			w.t.Fatal("what is closed is closed again")
 		}
 	case 11:
-		_ = w.push(r, filled(k, op.RecvFrom(pipe, w.rings[0].stock), w.rng)) // of this ring or another; and a pipe is no socket
+		// of this ring or another; and a pipe is no socket
+		_ = w.push(r, filled(k, op.RecvFrom(pipe, w.rings[0].stock), w.rng))
 	case 12:
 		w.chain(r)
 	default:
@@ -386,7 +387,8 @@ func (w *world) read(r *modelRing, k *task) {
 // again pushes an operation as it was filled once, with whatever its buffer is now.
 func (w *world) again(r *modelRing, k *task) {
 	switch k.op.Code() {
-	case uring.OpTimeout, uring.OpPollAdd, uring.OpFsync, uring.OpClose, uring.OpMsgRing, uring.OpAsyncCancel, uring.OpTimeoutRemove:
+	case uring.OpTimeout, uring.OpPollAdd, uring.OpFsync, uring.OpClose, uring.OpMsgRing, uring.OpAsyncCancel,
+		uring.OpTimeoutRemove:
 		k.into = nil
 		if err := w.push(r, k); err == nil && k.op.Code() == uring.OpClose {
 			if k.closed {
@@ -411,7 +413,10 @@ func (w *world) chain(r *modelRing) {
 	}
 	l := w.idle()
 	free[0].off, free[0].into, free[0].hi = int64(w.rng.IntN(blocks*blockBytes)), []*lent{l}, l.buf.Len()
-	ops := []*uring.Op{free[0].op.Read(w.file, l.buf, free[0].off), free[1].op.Fsync(w.file, true), free[2].op.LinkTimeout(time.Hour)}
+	ops := []*uring.Op{
+		free[0].op.Read(w.file, l.buf, free[0].off), free[1].op.Fsync(w.file, true),
+		free[2].op.LinkTimeout(time.Hour),
+	}
 	push, quiet := r.Chain, w.rng.IntN(2) == 0 && uring.Probe().Has(uring.QuietChains) == nil
 	if quiet {
 		push = r.QuietChain

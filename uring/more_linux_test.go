@@ -46,7 +46,10 @@ func TestNamesAndFolders(t *testing.T) {
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
 		t.Errorf("%v, %v", left, err)
 	}
-	for _, bad := range []*uring.Op{op.Rename("a", "b\x00"), new(uring.Op).Rename("a\x00", "b"), new(uring.Op).Remove("\x00", false), new(uring.Op).Mkdir("\x00", 0)} {
+	for _, bad := range []*uring.Op{
+		op.Rename("a", "b\x00"), new(uring.Op).Rename("a\x00", "b"),
+		new(uring.Op).Remove("\x00", false), new(uring.Op).Mkdir("\x00", 0),
+	} {
 		if err := r.Push(bad); !errors.Is(err, unix.EINVAL) {
 			t.Errorf("%v of a name with a zero byte: %v", bad.Code(), err)
 		}

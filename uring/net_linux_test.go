@@ -260,7 +260,8 @@ func TestZeroCopySend(t *testing.T) {
 				is(t, &op, len(data))
 			}
 			if last := completions == 2; op.More() == last || buf.InFlight() == last || op.Notification() != last {
-				t.Errorf("completion %d: more %v, buffer in flight %v, notification %v", completions, op.More(), buf.InFlight(), op.Notification())
+				t.Errorf("completion %d: more %v, buffer in flight %v, notification %v", completions, op.More(),
+					buf.InFlight(), op.Notification())
 			}
 		}
 	}

@@ -110,7 +110,8 @@ func (o *Op) set(code Opcode) *sqe {
 	o.file = nil
 	o.forget()
 	if o.rare {
-		o.rare, o.many, o.silent, o.direct, o.home, o.source, o.closing, o.target = false, false, false, false, nil, nil, nil, nil
+		o.rare, o.many, o.silent, o.direct, o.home, o.source, o.closing, o.target = false, false, false, false, nil,
+			nil, nil, nil
 		o.to, o.from, o.queue, o.mates = nil, nil, nil, nil
 	}
 	return &o.e
@@ -528,6 +529,7 @@ func (o *Op) futex(code Opcode, word *uint32, value uint64) *Op {
 	if word == nil {
 		o.fail(errors.New("no word"))
 	}
-	e.fd, e.off, e.addr, e.addr3 = futexSizeU32|futexPrivate, value, uint64(uintptr(unsafe.Pointer(word))), futexMatchAnyBits
+	e.fd, e.off, e.addr, e.addr3 = futexSizeU32|futexPrivate, value, uint64(uintptr(unsafe.Pointer(word))),
+		futexMatchAnyBits
 	return o
 }

@@ -144,7 +144,8 @@ func (o *Op) Truncate(f *File, size int64) *Op {
 // permissions of a new file. NewFile gives the file.
 func (o *Op) Open(path string, flags int, perm fs.FileMode) *Op {
 	e := o.set(OpOpenAt)
-	e.fd, e.addr, e.len, e.opFlags = unix.AT_FDCWD, o.path(path), uint32(perm.Perm()), uint32(flags|unix.O_CLOEXEC|unix.O_LARGEFILE)
+	e.fd, e.addr, e.len, e.opFlags = unix.AT_FDCWD, o.path(path), uint32(perm.Perm()),
+		uint32(flags|unix.O_CLOEXEC|unix.O_LARGEFILE)
 	return o
 }
 

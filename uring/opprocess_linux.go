@@ -34,8 +34,10 @@ func (s *siginfo) word(at uintptr) int { return int(int32(binary.NativeEndian.Ui
 
 // Child is what a WaitID found.
 type Child struct {
-	PID    int // 0: no child has changed yet, of a WaitID with unix.WNOHANG
-	Code   int // 1 (CLD_EXITED): it ended by itself; 2 (CLD_KILLED), 3 (CLD_DUMPED): by a signal; others: see sigaction(2)
+	PID int // 0: no child has changed yet, of a WaitID with unix.WNOHANG
+	// 1 (CLD_EXITED): it ended by itself; 2 (CLD_KILLED), 3 (CLD_DUMPED): by a signal; others: see
+	// sigaction(2)
+	Code   int
 	Status int // its exit code, or the signal
 }
 

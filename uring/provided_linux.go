@@ -49,7 +49,8 @@ func (p *provided) register(flags uint16) unix.Errno {
 	p.tail = 0
 	p.publish()
 	reg := bufReg{
-		ringAddr: uint64(uintptr(unsafe.Pointer(&p.queue[0]))), ringEntries: uint32(len(p.entries)), bgid: p.group, flags: flags,
+		ringAddr: uint64(uintptr(unsafe.Pointer(&p.queue[0]))), ringEntries: uint32(len(p.entries)), bgid: p.group,
+		flags: flags,
 	}
 	_, e := p.ring.register(registerPBufRing, unsafe.Pointer(&reg), 1)
 	return e

@@ -345,9 +345,11 @@ func (r *Ring) enter(todo uint32, n int, flags uint32, arg *geteventsArg) (int, 
 	var res uintptr
 	var e unix.Errno
 	if r.brief {
-		res, _, e = unix.RawSyscall6(unix.SYS_IO_URING_ENTER, r.enterFd, uintptr(todo), uintptr(n), uintptr(flags|r.regular), uintptr(unsafe.Pointer(arg)), size)
+		res, _, e = unix.RawSyscall6(unix.SYS_IO_URING_ENTER, r.enterFd, uintptr(todo), uintptr(n),
+			uintptr(flags|r.regular), uintptr(unsafe.Pointer(arg)), size)
 	} else {
-		res, _, e = unix.Syscall6(unix.SYS_IO_URING_ENTER, r.enterFd, uintptr(todo), uintptr(n), uintptr(flags|r.regular), uintptr(unsafe.Pointer(arg)), size)
+		res, _, e = unix.Syscall6(unix.SYS_IO_URING_ENTER, r.enterFd, uintptr(todo), uintptr(n),
+			uintptr(flags|r.regular), uintptr(unsafe.Pointer(arg)), size)
 	}
 	if e != 0 {
 		return 0, e

@@ -32,7 +32,8 @@ func TestQuietChain(t *testing.T) {
 		all := []*uring.Op{&write, &poll, &read, &last}
 		chain := func(off int64, f2 *uring.File) *uring.Op {
 			t.Helper()
-			if err := r.QuietChain(write.Write(f, put, 0), poll.Poll(ready, unix.POLLOUT), read.Read(f2, got, off), last.Fsync(f, true)); err != nil {
+			if err := r.QuietChain(write.Write(f, put, 0), poll.Poll(ready, unix.POLLOUT), read.Read(f2, got, off),
+				last.Fsync(f, true)); err != nil {
 				t.Fatal(err)
 			}
 			if n := r.InFlight(); n != 4 || !put.InFlight() || !got.InFlight() {
@@ -56,11 +57,14 @@ func TestQuietChain(t *testing.T) {
 			if op := chain(0, f); op != &last || op.Res != 0 || string(got.Bytes()) != "0123456789" || read.Res != 0 {
 				t.Fatalf("%v gave %d; read %q", op.Code(), op.Res, got.Bytes())
 			}
-			if op := chain(5, f); op != &read || op.Res != 5 || write.Res != 0 || !errors.Is(last.Err(), unix.ECANCELED) { // it is shorter
+			// it is shorter
+			if op := chain(5, f); op != &read || op.Res != 5 || write.Res != 0 ||
+				!errors.Is(last.Err(), unix.ECANCELED) {
 				t.Fatalf("%v gave %d; the last %d", op.Code(), op.Res, last.Res)
 			}
 		}
-		if op := chain(uring.Current, ready); op != &read || !errors.Is(op.Err(), unix.EBADF) || !errors.Is(last.Err(), unix.ECANCELED) {
+		if op := chain(uring.Current, ready); op != &read || !errors.Is(op.Err(), unix.EBADF) ||
+			!errors.Is(last.Err(), unix.ECANCELED) {
 			t.Fatalf("%v gave %d; the last %d", op.Code(), op.Res, last.Res)
 		}
 		// They are ordinary operations again, with a completion each.
@@ -115,9 +119,12 @@ func TestQuietChainRefuses(t *testing.T) {
 	b := uring.Wrap(make([]byte, 4))
 	var one, two uring.Op
 	for name, op := range map[string]*uring.Op{
-		"none": nil, "the same again": &one, "accept": new(uring.Op).Accept(f), "open": new(uring.Op).Open("/dev/null", os.O_RDONLY, 0),
-		"zero copy": new(uring.Op).SendZeroCopy(f, b), "picked": new(uring.Op).RecvFrom(f, g), "mailbox": new(uring.Op).Mailbox(),
-		"link time-out": new(uring.Op).LinkTimeout(time.Second), "drain": new(uring.Op).Nop().Drain(), "tick": new(uring.Op).Tick(time.Second),
+		"none": nil, "the same again": &one, "accept": new(uring.Op).Accept(f),
+		"open":      new(uring.Op).Open("/dev/null", os.O_RDONLY, 0),
+		"zero copy": new(uring.Op).SendZeroCopy(f, b), "picked": new(uring.Op).RecvFrom(f, g),
+		"mailbox":       new(uring.Op).Mailbox(),
+		"link time-out": new(uring.Op).LinkTimeout(time.Second), "drain": new(uring.Op).Nop().Drain(),
+		"tick":  new(uring.Op).Tick(time.Second),
 		"polls": new(uring.Op).PollEach(f, unix.POLLIN), "a sync": nil, "same buffer": new(uring.Op).Read(f, b, 0),
 	} {
 		first := one.Nop()

@@ -23,7 +23,8 @@ func (r *Ring) Resize(entries, inFlight int) error {
 		inFlight = r.Depth()
 	}
 	if entries < 1 || entries > maxEntries || inFlight < 1 || inFlight >= 2*maxEntries {
-		return fmt.Errorf("uring: resize to %d entries and %d in flight: want 1 to %d, and 1 to %d", entries, inFlight, maxEntries, 2*maxEntries-1)
+		return fmt.Errorf("uring: resize to %d entries and %d in flight: want 1 to %d, and 1 to %d", entries, inFlight,
+			maxEntries, 2*maxEntries-1)
 	}
 	if r.setup&setupDeferTaskrun == 0 {
 		return errors.New("uring: resize: want a ring made with Locked and without SQPoll")

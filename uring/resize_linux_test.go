@@ -18,7 +18,8 @@ func TestResize(t *testing.T) {
 		in, out := pipe(t)
 		var read, done, queued, box uring.Op
 		b := uring.Wrap(make([]byte, 3))
-		if err := errors.Join(r.Push(box.Mailbox()), r.Push(read.Read(in, b, uring.Current)), r.Push(&done), r.Wait(1), r.Push(&queued)); err != nil {
+		if err := errors.Join(r.Push(box.Mailbox()), r.Push(read.Read(in, b, uring.Current)), r.Push(&done), r.Wait(1),
+			r.Push(&queued)); err != nil {
 			t.Fatal(err)
 		}
 		at := box.Address()
@@ -151,7 +152,10 @@ func TestWaitID(t *testing.T) {
 			fails(t, &again, unix.ECHILD)
 			_ = child.Wait() // which finds nobody any more
 		}
-		for _, op := range []*uring.Op{new(uring.Op).WaitID(-1, 0, unix.WEXITED), new(uring.Op).WaitID(unix.P_PID, -5, unix.WEXITED)} {
+		for _, op := range []*uring.Op{
+			new(uring.Op).WaitID(-1, 0, unix.WEXITED),
+			new(uring.Op).WaitID(unix.P_PID, -5, unix.WEXITED),
+		} {
 			if err := r.Push(op); err == nil {
 				t.Error("a wait for what cannot be")
 			}
@@ -193,7 +197,10 @@ func TestAdvise(t *testing.T) {
 		if err := r.Push(read.Read(in, busy, uring.Current)); err != nil {
 			t.Fatal(err)
 		}
-		for name, b := range map[string]*uring.Buffer{"Go memory": uring.Wrap(make([]byte, 8192)), "part of a page": parts.Buffer(0), "in flight": busy, "none": nil} {
+		for name, b := range map[string]*uring.Buffer{
+			"Go memory":      uring.Wrap(make([]byte, 8192)),
+			"part of a page": parts.Buffer(0), "in flight": busy, "none": nil,
+		} {
 			if err := r.Push(op.Advise(b, unix.MADV_DONTNEED)); err == nil {
 				t.Errorf("%s: taken", name)
 			}

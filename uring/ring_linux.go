@@ -168,7 +168,8 @@ func New(cfg Config) (*Ring, error) {
 		cfg.InFlight = min(2*cfg.Entries, 2*maxEntries-1)
 	}
 	if cfg.Entries < 1 || cfg.Entries > maxEntries || cfg.InFlight < 1 || cfg.InFlight >= 2*maxEntries {
-		return nil, fmt.Errorf("uring: %d entries and %d in flight: want 1 to %d, and 1 to %d", cfg.Entries, cfg.InFlight, maxEntries, 2*maxEntries-1)
+		return nil, fmt.Errorf("uring: %d entries and %d in flight: want 1 to %d, and 1 to %d", cfg.Entries,
+			cfg.InFlight, maxEntries, 2*maxEntries-1)
 	}
 	if cfg.RegisterRing && !cfg.Locked {
 		return nil, errors.New("uring: RegisterRing goes with Locked")
@@ -269,7 +270,8 @@ func setupError(e unix.Errno, cfg Config) error {
 	case unix.ENOMEM:
 		return &FeatureError{
 			Feature: "io_uring", Err: ErrForbidden,
-			Why: fmt.Sprintf("not enough lockable memory for %d entries: raise ulimit -l or ask for fewer", cfg.Entries),
+			Why: fmt.Sprintf("not enough lockable memory for %d entries: raise ulimit -l or ask for fewer",
+				cfg.Entries),
 		}
 	}
 	return fmt.Errorf("uring: %w", os.NewSyscallError("io_uring_setup", e))

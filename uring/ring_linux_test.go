@@ -39,7 +39,8 @@ func open(t testing.TB, cfg uring.Config) *uring.Ring {
 // kinds runs a test on each kind of ring.
 func kinds(t *testing.T, test func(t *testing.T, cfg uring.Config)) {
 	for name, cfg := range map[string]uring.Config{
-		"plain": {}, "locked": {Locked: true}, "registered": {Locked: true, RegisterRing: true}, "sqpoll": {SQPoll: true, SQPollIdle: time.Millisecond},
+		"plain": {}, "locked": {Locked: true}, "registered": {Locked: true, RegisterRing: true},
+		"sqpoll": {SQPoll: true, SQPollIdle: time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) { test(t, cfg) })
 	}
@@ -136,7 +137,13 @@ func TestModeOfTheRing(t *testing.T) {
 
 func TestConfigIsChecked(t *testing.T) {
 	for _, cfg := range []uring.Config{
-		{Entries: -1}, {Entries: 1 << 20}, {InFlight: -1}, {SQPollCPU: 1}, {RegisterRing: true}, {SQPoll: true, SQPollCPU: -1}, {SQPoll: true, SQPollIdle: -1},
+		{Entries: -1},
+		{Entries: 1 << 20},
+		{InFlight: -1},
+		{SQPollCPU: 1},
+		{RegisterRing: true},
+		{SQPoll: true, SQPollCPU: -1},
+		{SQPoll: true, SQPollIdle: -1},
 	} {
 		if r, err := uring.New(cfg); err == nil {
 			r.Close()
@@ -255,7 +262,8 @@ func TestTimeouts(t *testing.T) {
 			t.Fatal(err)
 		}
 		start := time.Now()
-		do(t, r, rel.Timeout(5*time.Millisecond, 0), abs.TimeoutAt(uring.Monotonic, now.Nano()+int64(6*time.Millisecond)),
+		do(t, r, rel.Timeout(5*time.Millisecond, 0),
+			abs.TimeoutAt(uring.Monotonic, now.Nano()+int64(6*time.Millisecond)),
 			wall.TimeoutAt(uring.RealTime, start.Add(7*time.Millisecond).UnixNano()))
 		if took := time.Since(start); took < 5*time.Millisecond {
 			t.Errorf("three time-outs of 5 ms and more took %v", took)
@@ -369,7 +377,8 @@ func TestChain(t *testing.T) {
 				default:
 					is(t, soft[i], 0)
 				}
-				if i != fail && fail > 0 { // a descriptor that is bad is found before the chain starts when it is the head
+				// a descriptor that is bad is found before the chain starts when it is the head
+				if i != fail && fail > 0 {
 					is(t, hard[i], 0)
 				}
 			}
@@ -379,8 +388,10 @@ func TestChain(t *testing.T) {
 			long[i] = new(uring.Op)
 		}
 		few := open(t, uring.Config{Entries: 16, InFlight: 8})
-		for what, r := range map[string]*uring.Ring{"the queue": r, "what can be in flight": few} { // no waiting helps, as against ErrFull
-			if err := r.Chain(long...); !errors.Is(err, uring.ErrTooLong) || errors.Is(err, uring.ErrFull) || r.InFlight() != 0 {
+		// no waiting helps, as against ErrFull
+		for what, r := range map[string]*uring.Ring{"the queue": r, "what can be in flight": few} {
+			if err := r.Chain(long...); !errors.Is(err, uring.ErrTooLong) || errors.Is(err, uring.ErrFull) ||
+				r.InFlight() != 0 {
 				t.Errorf("a chain longer than %s: %v", what, err)
 			}
 		}

@@ -69,7 +69,8 @@ func narrow(t *testing.T, tcp bool) (from, to *uring.File) {
 		t.Cleanup(func() { one.Close(); two.Close() })
 		from, to = one, two
 	}
-	if err := errors.Join(unix.SetsockoptInt(from.FD(), unix.SOL_SOCKET, unix.SO_SNDBUF, 4096), unix.SetNonblock(to.FD(), true)); err != nil {
+	if err := errors.Join(unix.SetsockoptInt(from.FD(), unix.SOL_SOCKET, unix.SO_SNDBUF, 4096),
+		unix.SetNonblock(to.FD(), true)); err != nil {
 		t.Fatal(err)
 	}
 	return from, to
@@ -413,7 +414,8 @@ func TestWaitForAll(t *testing.T) {
 		}
 		in, _ := pipe(t)
 		quiet()
-		if err := r.Push(ops[3].PollEach(in, unix.POLLIN)); err != nil { // it may come any number of times, and so nothing is known
+		// it may come any number of times, and so nothing is known
+		if err := r.Push(ops[3].PollEach(in, unix.POLLIN)); err != nil {
 			t.Fatal(err)
 		}
 		if err := r.WaitFor(r.InFlight(), time.Millisecond); !errors.Is(err, uring.ErrTimeout) {

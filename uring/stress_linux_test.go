@@ -344,7 +344,8 @@ func TestOwnerThreadDies(t *testing.T) {
 				}
 				return
 			}
-			if _, err := unix.Write(out.FD(), make([]byte, 8)); err != nil { // would end the first, were its thread alive
+			// would end the first, were its thread alive
+			if _, err := unix.Write(out.FD(), make([]byte, 8)); err != nil {
 				t.Fatal(err)
 			}
 			seen := map[*uring.Op]int{}
@@ -445,7 +446,8 @@ func TestForgottenRingIsNotCollected(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := errors.Join(r.Push(new(uring.Op).Read(in, uring.Wrap(make([]byte, 64)), uring.Current)), r.Submit()); err != nil {
+		if err := errors.Join(r.Push(new(uring.Op).Read(in, uring.Wrap(make([]byte, 64)), uring.Current)),
+			r.Submit()); err != nil {
 			t.Fatal(err)
 		}
 		return weak.Make(r)

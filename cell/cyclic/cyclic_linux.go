@@ -73,9 +73,11 @@ func Run(ctx context.Context, cfg Config) (Result, error) {
 	case !slices.Contains(Styles(), cfg.Style):
 		return Result{}, fmt.Errorf("%w: style %q", cell.ErrConfig, cfg.Style)
 	case cfg.Interval < cell.MinPeriod || cfg.Interval > cell.MaxPeriod:
-		return Result{}, fmt.Errorf("%w: an interval of %v: want %v to %v", cell.ErrConfig, cfg.Interval, cell.MinPeriod, cell.MaxPeriod)
+		return Result{}, fmt.Errorf("%w: an interval of %v: want %v to %v", cell.ErrConfig, cfg.Interval,
+			cell.MinPeriod, cell.MaxPeriod)
 	case cfg.Priority < 0 || cfg.Priority > 99:
-		return Result{}, fmt.Errorf("%w: priority %d: want 1 to 99, or 0 for an ordinary thread", cell.ErrConfig, cfg.Priority)
+		return Result{}, fmt.Errorf("%w: priority %d: want 1 to 99, or 0 for an ordinary thread", cell.ErrConfig,
+			cfg.Priority)
 	case cfg.Style == Cell:
 		return inCell(ctx, cfg)
 	}
@@ -114,7 +116,10 @@ var waker = cell.Register("cyclic", func(c *cell.Self, samples bool) (cell.Step,
 
 // inCell measures a cell.
 func inCell(ctx context.Context, cfg Config) (r Result, err error) {
-	c := cell.Config{Task: waker.With(cfg.Sample != nil), Period: cfg.Interval, Count: cfg.Count, Priority: cfg.Priority, CPU: cfg.CPU}
+	c := cell.Config{
+		Task: waker.With(cfg.Sample != nil), Period: cfg.Interval, Count: cfg.Count,
+		Priority: cfg.Priority, CPU: cfg.CPU,
+	}
 	var samples *ipc.Consumer
 	if cfg.Sample != nil {
 		c.Out = &ipc.RingConfig{Name: "tallywheel-cyclic", Size: ringSize}
@@ -164,7 +169,10 @@ func deliver(from *ipc.Consumer, to func(Sample)) (n uint64, err error) {
 		if err != nil || len(view) < sampleSize {
 			return n, err
 		}
-		s := Sample{time.Duration(binary.LittleEndian.Uint64(view)), time.Duration(binary.LittleEndian.Uint64(view[8:]))}
+		s := Sample{
+			time.Duration(binary.LittleEndian.Uint64(view)),
+			time.Duration(binary.LittleEndian.Uint64(view[8:])),
+		}
 		from.Release(sampleSize)
 		to(s)
 		n++
@@ -266,7 +274,9 @@ func (t *thread) wait(ctx context.Context) (err error) {
 }
 
 // waitBy prepares a style. until returns the clock right behind the wake-up.
-func waitBy(style Style, first, every time.Duration) (until func(time.Duration) (time.Duration, error), end func() error, err error) {
+func waitBy(style Style, first, every time.Duration) (until func(time.Duration) (time.Duration, error),
+	end func() error, err error,
+) {
 	end = func() error { return nil }
 	switch style {
 	case Raw:
@@ -298,7 +308,9 @@ func waitBy(style Style, first, every time.Duration) (until func(time.Duration) 
 	return until, end, nil
 }
 
-func waitByTimerfd(first, every time.Duration) (until func(time.Duration) (time.Duration, error), end func() error, err error) {
+func waitByTimerfd(first, every time.Duration) (until func(time.Duration) (time.Duration, error), end func() error,
+	err error,
+) {
 	fd, err := sys.Timerfd(first, every)
 	if err != nil {
 		return nil, nil, err

@@ -31,8 +31,10 @@ func TestStyles(t *testing.T) {
 			}
 			const period = 3 * time.Millisecond
 			var all []Sample
-			r, err := Run(t.Context(), Config{Style: style, Interval: period, Count: 50, Sample: func(s Sample) { all = append(all, s) }})
-			if err != nil || r.Cycles != 50 || r.Latency.Count != 50 || len(all) != 50 || r.LostSamples != 0 || r.TID == 0 {
+			r, err := Run(t.Context(),
+				Config{Style: style, Interval: period, Count: 50, Sample: func(s Sample) { all = append(all, s) }})
+			if err != nil || r.Cycles != 50 || r.Latency.Count != 50 || len(all) != 50 || r.LostSamples != 0 ||
+				r.TID == 0 {
 				t.Fatalf("%d samples, %+v: %v", len(all), r, err)
 			}
 			missed := uint64(0)

@@ -36,7 +36,8 @@ func Histogram(l cell.Latency, wide int) string {
 		n := counts[row]
 		from := math.Pow(10, float64(row)/rowsPerDecade) / 1e3
 		bar := int(math.Ceil(float64(wide) * float64(n) / float64(most)))
-		fmt.Fprintf(&b, "%s\n", strings.TrimRight(fmt.Sprintf("%11.2f µs %9d  %s", from, n, strings.Repeat("▇", bar)), " "))
+		fmt.Fprintf(&b, "%s\n",
+			strings.TrimRight(fmt.Sprintf("%11.2f µs %9d  %s", from, n, strings.Repeat("▇", bar)), " "))
 	}
 	return b.String()
 }

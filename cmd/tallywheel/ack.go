@@ -76,7 +76,8 @@ func acknowledge(ctx context.Context, cfg config.Config, note string) (ledger.Ac
 		lock, err := lockOf(path)
 		switch {
 		case errors.Is(err, seglog.ErrLocked) && cfg.API.Off():
-			return ledger.Ack{}, fmt.Errorf("ack: the recorder of %s serves no API (api: {listen: off}): stop it first", path)
+			return ledger.Ack{}, fmt.Errorf("ack: the recorder of %s serves no API (api: {listen: off}): stop it first",
+				path)
 		case errors.Is(err, seglog.ErrLocked):
 			return askToAck(ctx, cfg.API, note)
 		case err != nil:
@@ -204,7 +205,10 @@ func transportFor(api config.API, host string) (*http.Transport, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, ServerName: nameOf(leaf, host), MinVersion: tls.VersionTLS12}}, nil
+	return &http.Transport{TLSClientConfig: &tls.Config{
+		RootCAs: pool, ServerName: nameOf(leaf, host),
+		MinVersion: tls.VersionTLS12,
+	}}, nil
 }
 
 // nameOf is a name that the certificate is for: the address listened at may be another.

@@ -52,7 +52,8 @@ func TestAckFromAnotherFolder(t *testing.T) {
 		cfg.API.Listen = strings.TrimPrefix(c.api, "http://")
 		_, err := acknowledge(t.Context(), cfg, "known")
 		_, statErr := os.Stat(c.dir + "/" + archive.AckFile)
-		if (acked == 1) != c.asked || (statErr == nil) != c.kept || (err != nil) != (c.err != "") || err != nil && !strings.Contains(err.Error(), c.err) {
+		if (acked == 1) != c.asked || (statErr == nil) != c.kept || (err != nil) != (c.err != "") ||
+			err != nil && !strings.Contains(err.Error(), c.err) {
 			t.Errorf("%+v: asked %d times, kept %v, %v", c, acked, statErr == nil, err)
 		}
 	}

@@ -20,11 +20,14 @@ func newAdvise() *cobra.Command {
 	var need string
 	var asJSON bool
 	c := &cobra.Command{
-		Use: "advise [RESULTS…]", Short: "say what suits this machine, and what meets a need, by what the laboratory has measured here",
-		Long: "advise reads results of the laboratory, by default " + resultFiles + " below this folder, and says what they advise: the newest of each\n" +
+		Use:   "advise [RESULTS…]",
+		Short: "say what suits this machine, and what meets a need, by what the laboratory has measured here",
+		Long: "advise reads results of the laboratory, by default " + resultFiles +
+			" below this folder, and says what they advise: the newest of each\n" +
 			"experiment that was measured on a machine with these CPUs. Each sentence has its figure, and the file that this is from. What was\n" +
 			"not measured here is said to be unknown, with the command that would measure it. Nothing is computed for sizes that were not measured.\n\n" +
-			"--need takes " + needForm + "\nExit code with it: 0 if each part is met by what was measured, 1 if one is not, or is unknown, 2 for wrong use.",
+			"--need takes " + needForm +
+			"\nExit code with it: 0 if each part is met by what was measured, 1 if one is not, or is unknown, 2 for wrong use.",
 		Example: "  tallywheel lab run rt-cyclic --full --out lab-results-rt\n  tallywheel advise --need '5ms ±100us, 8 ports 400KB/s, restart 0 loss'",
 		RunE:    func(c *cobra.Command, args []string) error { return advise(c, args, need, asJSON) },
 	}
@@ -61,7 +64,8 @@ func advise(c *cobra.Command, files []string, need string, asJSON bool) error {
 	machine := lab.ThisMachine(".")
 	own, others := advice.OfMachine(runs, machine)
 	for _, r := range others {
-		fmt.Fprintf(c.ErrOrStderr(), "tallywheel: %s is left out: it is of another machine: %s, %d CPUs\n", r.File, r.Machine.CPU, r.Machine.CPUs)
+		fmt.Fprintf(c.ErrOrStderr(), "tallywheel: %s is left out: it is of another machine: %s, %d CPUs\n", r.File,
+			r.Machine.CPU, r.Machine.CPUs)
 	}
 	if len(own) == 0 {
 		fmt.Fprintln(c.ErrOrStderr(), "tallywheel: there are no results of this machine: tallywheel lab all makes them")

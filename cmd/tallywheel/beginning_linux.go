@@ -94,7 +94,9 @@ func (b *beginning) prepare(file string) error {
 
 // load reads the configuration from the file. Where no recorder can go on with that, and none is
 // there, it is the one that was recorded with last.
-func (b *beginning) load(file string, how isolate.Beginning, last []byte, start isolate.Start) (cfg config.Config, err error) {
+func (b *beginning) load(file string, how isolate.Beginning, last []byte, start isolate.Start) (cfg config.Config,
+	err error,
+) {
 	if !how.AsBefore || last == nil {
 		cfg, err = config.Load(file)
 		if err == nil && (how.Waits || last != nil) {

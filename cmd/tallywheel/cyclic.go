@@ -49,12 +49,14 @@ priority it runs on as an ordinary thread, and says what is missing.`,
 	}
 	fl := c.Flags()
 	addWord(c, &f.cfg.Style, "style", cyclic.Cell, append(cyclic.Styles(), styleC), "how to wait")
-	addSpan(c, &f.cfg.Interval, "interval", 5*time.Millisecond, false, fmt.Sprintf("period, %v to %v", cell.MinPeriod, cell.MaxPeriod))
+	addSpan(c, &f.cfg.Interval, "interval", 5*time.Millisecond, false,
+		fmt.Sprintf("period, %v to %v", cell.MinPeriod, cell.MaxPeriod))
 	fl.Uint64Var(&f.cfg.Count, "count", 1000, "periods; 0: until it is interrupted")
 	fl.StringVar(&f.cpus, "cpu", "", "CPU to run on, or several: 1, 0,2-3; default: all")
 	fl.IntVar(&f.cfg.Priority, "priority", 80, "in SCHED_FIFO, 1 to 99; 0: an ordinary thread")
 	fl.BoolVar(&f.histogram, "histogram", false, "draw the latencies below")
-	fl.StringVar(&f.tsv, "tsv", "", "write each wake-up to a file: cycle, release, wake-up, latency and period in ns; -: to stdout, alone")
+	fl.StringVar(&f.tsv, "tsv", "",
+		"write each wake-up to a file: cycle, release, wake-up, latency and period in ns; -: to stdout, alone")
 	fl.BoolVar(&f.asJSON, "json", false, "print the result as JSON, on one line")
 	return c
 }
@@ -110,11 +112,14 @@ func (f *cyclicFlags) print(out io.Writer, r cyclic.Result) error {
 	var b strings.Builder
 	fmt.Fprintln(&b, cyclic.Line(f.cfg, r.TID, r.Stats))
 	q := func(share float64) float64 { return float64(r.Latency.Quantile(share).Nanoseconds()) / 1e3 }
-	fmt.Fprintf(&b, "latency, µs: p50 %.1f, p99 %.1f, p99.9 %.1f; standard deviation of the period %.1f; %d releases missed\n",
+	fmt.Fprintf(&b,
+		"latency, µs: p50 %.1f, p99 %.1f, p99.9 %.1f; standard deviation of the period %.1f; %d releases missed\n",
 		q(0.5), q(0.99), q(0.999), float64(r.PeriodStddev.Nanoseconds())/1e3, r.Missed)
 	if f.cfg.Style == cyclic.Cell {
-		fmt.Fprintf(&b, "behind the set-up: %d page faults, %d of them from a disk; %d involuntary switches; %d allocations; longest wait for Go's scheduler, between the periods, %v\n",
-			r.MinorFaults+r.MajorFaults, r.MajorFaults, r.Involuntary, r.Allocs, r.LongestYield.Round(100*time.Nanosecond))
+		fmt.Fprintf(&b,
+			"behind the set-up: %d page faults, %d of them from a disk; %d involuntary switches; %d allocations; longest wait for Go's scheduler, between the periods, %v\n",
+			r.MinorFaults+r.MajorFaults, r.MajorFaults, r.Involuntary, r.Allocs,
+			r.LongestYield.Round(100*time.Nanosecond))
 	}
 	if f.histogram {
 		b.WriteString(cyclic.Histogram(r.Latency, 60))
@@ -147,14 +152,20 @@ type latencyJSON struct {
 func (f *cyclicFlags) result(r cyclic.Result) cyclicJSON {
 	l := r.Latency
 	j := cyclicJSON{
-		Style: f.cfg.Style, Interval: int64(f.cfg.Interval), Count: r.Cycles, Missed: r.Missed, PeriodStddev: int64(r.PeriodStddev),
-		Latency:  latencyJSON{int64(l.Min), int64(l.Quantile(0.5)), int64(l.Quantile(0.99)), int64(l.Quantile(0.999)), int64(l.Max)},
+		Style: f.cfg.Style, Interval: int64(f.cfg.Interval), Count: r.Cycles, Missed: r.Missed,
+		PeriodStddev: int64(r.PeriodStddev),
+		Latency: latencyJSON{
+			int64(l.Min), int64(l.Quantile(0.5)), int64(l.Quantile(0.99)), int64(l.Quantile(0.999)),
+			int64(l.Max),
+		},
 		Priority: f.cfg.Priority, Lacking: r.Lacking,
 	}
 	if f.cfg.Style == cyclic.Cell {
 		j.Cell = map[string]int64{
-			"page_faults": int64(r.MinorFaults + r.MajorFaults), "major_faults": int64(r.MajorFaults), "involuntary_switches": int64(r.Involuntary),
-			"allocs": int64(r.Allocs), "longest_step_ns": int64(r.LongestStep), "longest_yield_ns": int64(r.LongestYield),
+			"page_faults": int64(r.MinorFaults + r.MajorFaults), "major_faults": int64(r.MajorFaults),
+			"involuntary_switches": int64(r.Involuntary),
+			"allocs":               int64(r.Allocs), "longest_step_ns": int64(r.LongestStep),
+			"longest_yield_ns": int64(r.LongestYield),
 		}
 	}
 	return j
@@ -179,7 +190,8 @@ func tsv(path string, stdout io.Writer) (sample func(cyclic.Sample), end func() 
 			period = fmt.Sprint(int64(s.Woke - last.Woke))
 		}
 		if writeErr == nil {
-			_, writeErr = fmt.Fprintf(w, "%d\t%d\t%d\t%d\t%s\n", n, int64(s.Release), int64(s.Woke), int64(s.Woke-s.Release), period)
+			_, writeErr = fmt.Fprintf(w, "%d\t%d\t%d\t%d\t%s\n", n, int64(s.Release), int64(s.Woke),
+				int64(s.Woke-s.Release), period)
 		}
 		n, last = n+1, s
 	}

@@ -48,7 +48,8 @@ func newDemo() *cobra.Command {
 	f.IntVar(&d.rate, "rate", 0, "bytes a second and port; 0: that of the condition")
 	addWord(c, &d.condition, "condition", serialtest.Disturbed, serialtest.Conditions(), "what the devices do")
 	f.Uint64Var(&d.seed, "seed", 1, "seed of the faults")
-	addWord(c, &d.strategy, "strategy", "ring", []string{"ring", "pipeline", "blocking", "polling"}, "how ports are read")
+	addWord(c, &d.strategy, "strategy", "ring", []string{"ring", "pipeline", "blocking", "polling"},
+		"how ports are read")
 	addWord(c, &d.mode, "mode", "latency", []string{"latency", "throughput", "hybrid"}, "mode of the strategy ring")
 	f.StringVar(&d.listen, "listen", "127.0.0.1:0", "where the page is; off: nowhere")
 	f.StringVar(&d.dir, "dir", "", "keep ports and log in this folder; default: a temporary one")
@@ -86,7 +87,8 @@ func (d demo) run(ctx context.Context, out, talk io.Writer) error {
 			return errors.Join(err, stopErr, fleet.close())
 		}
 		defer s.Close()
-		fmt.Fprintf(talk, "recording %d virtual ports, condition %s, for %v; page: %s\n", d.ports, d.condition, d.length, s.URL())
+		fmt.Fprintf(talk, "recording %d virtual ports, condition %s, for %v; page: %s\n", d.ports, d.condition,
+			d.length, s.URL())
 	}
 	stop, err := startTrace(d.trace)
 	if err != nil {
@@ -169,14 +171,38 @@ func (d demo) compare(truths map[string]serialtest.Truth, sheet ledger.Sheet, ta
 		found func(ledger.Port) uint64
 	}
 	rows := []row{
-		{"valid frames", func(t serialtest.Truth) uint64 { return t.Sent }, func(p ledger.Port) uint64 { return p.Frames.OK }},
-		{"never sent", func(t serialtest.Truth) uint64 { return t.Unseen }, func(p ledger.Port) uint64 { return p.Frames.MissingUnseen }},
-		{"damaged", func(t serialtest.Truth) uint64 { return t.Corrupted }, func(p ledger.Port) uint64 { return p.Frames.MissingCorrupt }},
-		{"sent twice", func(t serialtest.Truth) uint64 { return t.Duplicated }, func(p ledger.Port) uint64 { return p.Frames.Duplicate }},
-		{"out of order", func(t serialtest.Truth) uint64 { return t.Reordered }, func(p ledger.Port) uint64 { return p.Frames.Reordered }},
-		{"unplugged", func(t serialtest.Truth) uint64 { return t.Outages }, func(p ledger.Port) uint64 { return p.OutageCount }},
-		{"bytes", func(t serialtest.Truth) uint64 { return t.Bytes }, func(p ledger.Port) uint64 { return p.Bytes.Read }},
-		{"durable", func(t serialtest.Truth) uint64 { return t.Sent }, func(p ledger.Port) uint64 { return p.Frames.Durable }},
+		{
+			"valid frames", func(t serialtest.Truth) uint64 { return t.Sent },
+			func(p ledger.Port) uint64 { return p.Frames.OK },
+		},
+		{
+			"never sent", func(t serialtest.Truth) uint64 { return t.Unseen },
+			func(p ledger.Port) uint64 { return p.Frames.MissingUnseen },
+		},
+		{
+			"damaged", func(t serialtest.Truth) uint64 { return t.Corrupted },
+			func(p ledger.Port) uint64 { return p.Frames.MissingCorrupt },
+		},
+		{
+			"sent twice", func(t serialtest.Truth) uint64 { return t.Duplicated },
+			func(p ledger.Port) uint64 { return p.Frames.Duplicate },
+		},
+		{
+			"out of order", func(t serialtest.Truth) uint64 { return t.Reordered },
+			func(p ledger.Port) uint64 { return p.Frames.Reordered },
+		},
+		{
+			"unplugged", func(t serialtest.Truth) uint64 { return t.Outages },
+			func(p ledger.Port) uint64 { return p.OutageCount },
+		},
+		{
+			"bytes", func(t serialtest.Truth) uint64 { return t.Bytes },
+			func(p ledger.Port) uint64 { return p.Bytes.Read },
+		},
+		{
+			"durable", func(t serialtest.Truth) uint64 { return t.Sent },
+			func(p ledger.Port) uint64 { return p.Frames.Durable },
+		},
 	}
 	good = true
 	w := tabwriter.NewWriter(talk, 0, 0, 2, ' ', tabwriter.AlignRight)

@@ -38,7 +38,8 @@ func newDoctor() *cobra.Command {
 	f.BoolVar(&e.yes, "yes", false, "do not ask")
 	f.BoolVar(&e.asJSON, "json", false, "print the findings as JSON")
 	f.BoolVar(&e.all, "all", false, "explain what is good, too")
-	f.StringVarP(&e.config, "config", "c", "", "judge by what this configuration needs, and look who can read its secrets")
+	f.StringVarP(&e.config, "config", "c", "",
+		"judge by what this configuration needs, and look who can read its secrets")
 	f.StringVar(&e.record, "record", defaultRecord(), "where the old values are written down")
 	return c
 }
@@ -93,13 +94,20 @@ func (e examination) run(k doctor.Kernel, in io.Reader, out, talk io.Writer) err
 // examineSecrets looks who can read the secrets of a configuration.
 func examineSecrets(cfg config.Config, file string) (all []doctor.Finding) {
 	const area, name = "configuration", "secrets"
-	const wanted, why = "only owner and group read them", "whoever has the token or the key can read all that is recorded, and answer in this recorder's place; whoever has the URL of a webhook can send there, too"
+	const wanted, why = "only owner and group read them",
+		"whoever has the token or the key can read all that is recorded, and answer in this recorder's place; whoever has the URL of a webhook can send there, too"
 	for _, found := range cfg.Exposed(file) {
 		what, how, _ := strings.Cut(found, ": ")
-		all = append(all, doctor.Finding{Area: area, Name: name, State: doctor.Poor, Found: what, Wanted: wanted, Why: why, How: how})
+		all = append(all, doctor.Finding{
+			Area: area, Name: name, State: doctor.Poor, Found: what, Wanted: wanted,
+			Why: why, How: how,
+		})
 	}
 	if all == nil {
-		all = append(all, doctor.Finding{Area: area, Name: name, State: doctor.Good, Found: "nobody else can read them", Wanted: wanted, Why: why})
+		all = append(all, doctor.Finding{
+			Area: area, Name: name, State: doctor.Good, Found: "nobody else can read them",
+			Wanted: wanted, Why: why,
+		})
 	}
 	return all
 }
@@ -114,7 +122,10 @@ func (e examination) print(out io.Writer, findings []doctor.Finding) error {
 			area = f.Area
 			fmt.Fprintf(&b, "%s\n", area)
 		}
-		mark := map[doctor.State]string{doctor.Good: "ok", doctor.Poor: "!", doctor.Missing: "!!", doctor.Unknown: "?"}[f.State]
+		mark := map[doctor.State]string{
+			doctor.Good: "ok", doctor.Poor: "!", doctor.Missing: "!!",
+			doctor.Unknown: "?",
+		}[f.State]
 		fmt.Fprintf(&b, "  %-2s  %-32s %s\n", mark, f.Name, f.Found)
 		if f.State != doctor.Good || e.all {
 			fmt.Fprintf(&b, "        wanted: %s; %s\n", f.Wanted, f.Why)

@@ -17,7 +17,8 @@ import (
 func TestDoctorAsksOnATerminal(t *testing.T) {
 	root := t.TempDir()
 	setting := filepath.Join(root, "proc/sys/net/core/somaxconn")
-	if err := errors.Join(os.MkdirAll(filepath.Dir(setting), 0o755), os.WriteFile(setting, []byte("128\n"), 0o644)); err != nil {
+	if err := errors.Join(os.MkdirAll(filepath.Dir(setting), 0o755),
+		os.WriteFile(setting, []byte("128\n"), 0o644)); err != nil {
 		t.Fatal(err)
 	}
 	now := func() string {
@@ -50,14 +51,16 @@ func TestDoctorAsksOnATerminal(t *testing.T) {
 	if err == nil || err.Error() != "nothing was changed" || now() != "128" {
 		t.Errorf("told no: %v, %s", err, now())
 	}
-	if !strings.Contains(said, "will be set: /proc/sys/net/core/somaxconn: 4096 instead of 128") || !strings.Contains(said, "go on? [y/N]") {
+	if !strings.Contains(said, "will be set: /proc/sys/net/core/somaxconn: 4096 instead of 128") ||
+		!strings.Contains(said, "go on? [y/N]") {
 		t.Errorf("it says %q", said)
 	}
 	if _, err := ask(examination{fix: true}, "yes\n"); err != nil || now() != "4096" {
 		t.Errorf("told yes: %v, %s", err, now())
 	}
 	said, err = ask(examination{undo: true}, "y\n")
-	if err != nil || now() != "128" || !strings.Contains(said, "will be set: /proc/sys/net/core/somaxconn: 128 instead of 4096") {
+	if err != nil || now() != "128" ||
+		!strings.Contains(said, "will be set: /proc/sys/net/core/somaxconn: 128 instead of 4096") {
 		t.Errorf("undone: %v, %s, %q", err, now(), said)
 	}
 }

@@ -29,20 +29,24 @@ func (v *logView) export() *cobra.Command {
 	c := v.verb("export", "write records out: CSV, Parquet, JSON lines, or the raw bytes of one source",
 		func(c *cobra.Command, _ seglog.FS, log *archive.Archive) error { return e.run(c, v, log) })
 	c.Long = "export writes the records that the log has when it begins, and ends; docs/guide/export.md shows pandas, DuckDB\n" +
-		"and Excel. The columns of CSV and Parquet are " + columnNames(export.Usual()) + ";\nnumber and offset can be had by --columns.\n\n" +
+		"and Excel. The columns of CSV and Parquet are " + columnNames(export.Usual()) +
+		";\nnumber and offset can be had by --columns.\n\n" +
 		"Exit code: 0 if all that the log has was written; 1 if the log is damaged, as where records are missing that it has not\n" +
 		"removed, the disk is full, or it was interrupted; 2 for wrong use."
 	c.Example = "  tallywheel log export --dir ./data --since 10m -o last.csv\n" +
 		"  tallywheel log export --dir ./data --source 'line-*' --since 2026-11-20T10:00 --tz Europe/Berlin -o day.parquet\n" +
 		"  tallywheel log export --dir ./data --source line-1 --format raw > frames.bin"
 	f := c.Flags()
-	addWord(c, &e.cfg.Format, "format", export.NDJSON, export.Formats(), "what is written; by the ending of -o where that is one of these")
+	addWord(c, &e.cfg.Format, "format", export.NDJSON, export.Formats(),
+		"what is written; by the ending of -o where that is one of these")
 	f.StringVarP(&e.path, "output", "o", "", "a file, which is there only once it is whole; else it goes to stdout")
-	f.StringSliceVar(&e.columns, "columns", nil, "columns of csv and parquet, in their order, of "+columnNames(export.Columns()))
+	f.StringSliceVar(&e.columns, "columns", nil,
+		"columns of csv and parquet, in their order, of "+columnNames(export.Columns()))
 	addSwitch(c, "text", "csv and parquet: all data that can be is text", func() { e.cfg.Text = export.AsText })
 	addSwitch(c, "hex", "csv and parquet: no data is text", func() { e.cfg.Text = export.AsHex })
 	c.MarkFlagsMutuallyExclusive("text", "hex")
-	addWord(c, &e.cells, "formulas", "guard", []string{"guard", "keep"}, "csv: cells that a spreadsheet would compute get an apostrophe in front, or stay")
+	addWord(c, &e.cells, "formulas", "guard", []string{"guard", "keep"},
+		"csv: cells that a spreadsheet would compute get an apostrophe in front, or stay")
 	f.BoolVar(&e.cfg.BOM, "bom", false, "csv: begin with a byte order mark, by which Excel knows UTF-8")
 	return v.queryFlags(c, false)
 }

@@ -163,7 +163,8 @@ func exclusive(c *cobra.Command, _ []string) error {
 	if len(all) < 2 {
 		return nil
 	}
-	return fmt.Errorf("%w: %s: %s exclude each other: leave out one", errUsage, c.CommandPath(), strings.Join(all, " and "))
+	return fmt.Errorf("%w: %s: %s exclude each other: leave out one", errUsage, c.CommandPath(),
+		strings.Join(all, " and "))
 }
 
 // idle makes flags a wrong use that have nothing to do here; why says of what they are.

@@ -15,14 +15,16 @@ func (l *loadFlags) runHold(c *cobra.Command, urls []string) error {
 	if len(urls) > 1 {
 		return fmt.Errorf("%w: load: --hold goes with one URL", errUsage)
 	}
-	if err := idle(c, "is nothing for --hold", "rate", "pipeline", "warmup", "think", "close", "threads", "realtime", "pid", "method", "header", "data", "insecure"); err != nil {
+	if err := idle(c, "is nothing for --hold", "rate", "pipeline", "warmup", "think", "close", "threads", "realtime",
+		"pid", "method", "header", "data", "insecure"); err != nil {
 		return err
 	}
 	if l.format != loadText && l.format != loadJSON {
 		return idle(c, "is nothing for --hold, but text and json", "format")
 	}
 	r, err := loadgen.Hold(c.Context(), loadgen.HoldConfig{
-		URL: urls[0], Spread: l.spread, Connections: l.cfg.Connections, Every: l.hold, Duration: l.cfg.Duration, Timeout: l.cfg.Timeout,
+		URL: urls[0], Spread: l.spread, Connections: l.cfg.Connections, Every: l.hold, Duration: l.cfg.Duration,
+		Timeout: l.cfg.Timeout,
 	})
 	if errors.Is(err, loadgen.ErrConfig) {
 		return fmt.Errorf("%w: %w", errUsage, err)

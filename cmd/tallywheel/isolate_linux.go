@@ -30,7 +30,8 @@ func role() (code int, ok bool) {
 	case isolate.Keeper:
 		return keep(), true
 	case isolate.Reader:
-		signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGUSR2) // the keeper says when it is over
+		// the keeper says when it is over
+		signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGUSR2)
 		link, err := isolate.Inherit()
 		if err == nil {
 			err = isolate.ReadPorts(link, newLogger(os.Stderr).With("process", isolate.Reader))

@@ -45,7 +45,10 @@ func jobOf(c config.Config) doctor.Job {
 			j.Unrated++
 			continue
 		}
-		line := doctor.Line{Source: s.ID, Port: s.Serial.Port, Baud: s.Serial.Baud, CharBits: s.Serial.Line().CharBits(), Trigger: s.Serial.FIFOTrigger}
+		line := doctor.Line{
+			Source: s.ID, Port: s.Serial.Port, Baud: s.Serial.Baud,
+			CharBits: s.Serial.Line().CharBits(), Trigger: s.Serial.FIFOTrigger,
+		}
 		if path, err := serial.Resolve(s.Serial.Port, ""); err == nil {
 			if path, err = filepath.EvalSymlinks(path); err == nil {
 				line.TTY = strings.TrimPrefix(path, "/dev/")

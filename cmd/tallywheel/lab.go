@@ -47,7 +47,8 @@ func newLab() *cobra.Command {
 			return c.Help()
 		},
 	}
-	c.AddCommand(newLabList(), newLabRun("run NAME…"), newLabRun("all"), newLabCompare(), newLabVerdicts(), newLabTrace(), newLabContestant())
+	c.AddCommand(newLabList(), newLabRun("run NAME…"), newLabRun("all"), newLabCompare(), newLabVerdicts(),
+		newLabTrace(), newLabContestant())
 	return c
 }
 
@@ -56,7 +57,8 @@ func newLabList() *cobra.Command {
 		Use: "list", Short: "list the experiments", Args: exactly(0, "no argument"),
 		RunE: func(c *cobra.Command, _ []string) error {
 			for _, e := range lab.Experiments() {
-				if _, err := fmt.Fprintf(c.OutOrStdout(), "%-18s  %-10s  %s\n", e.Name, e.Plane.String(), e.Question); err != nil {
+				if _, err := fmt.Fprintf(c.OutOrStdout(), "%-18s  %-10s  %s\n", e.Name, e.Plane.String(),
+					e.Question); err != nil {
 					return err
 				}
 			}
@@ -163,7 +165,8 @@ func ofPlanes(known []*lab.Experiment, planes []string) (chosen []*lab.Experimen
 			}
 		}
 		if len(chosen) == n {
-			return nil, fmt.Errorf("%w: there is no experiment of plane %q: want one of %s", errUsage, plane, planeNames())
+			return nil, fmt.Errorf("%w: there is no experiment of plane %q: want one of %s", errUsage, plane,
+				planeNames())
 		}
 	}
 	return chosen, nil
@@ -200,7 +203,10 @@ func (l laboratory) run(ctx context.Context, chosen []*lab.Experiment, command s
 	if err != nil {
 		return err
 	}
-	r := &lab.Results{Schema: lab.Schema, Started: time.Now().UTC().Truncate(time.Second), Command: command, Machine: lab.ThisMachine(l.dir), Partial: true}
+	r := &lab.Results{
+		Schema: lab.Schema, Started: time.Now().UTC().Truncate(time.Second), Command: command,
+		Machine: lab.ThisMachine(l.dir), Partial: true,
+	}
 	for i, e := range chosen {
 		result, err := b.Run(e)
 		if err != nil && ctx.Err() == nil {
@@ -256,7 +262,8 @@ func takeFolder(path string) (*os.File, error) {
 		return nil, err
 	}
 	if held, err := sys.Lock(folder); held {
-		return nil, errors.Join(fmt.Errorf("%s: another run writes its report there; choose another folder by --out", path), folder.Close())
+		return nil, errors.Join(fmt.Errorf("%s: another run writes its report there; choose another folder by --out",
+			path), folder.Close())
 	} else if err != nil {
 		return nil, errors.Join(err, folder.Close())
 	}
@@ -279,7 +286,8 @@ func measured(r *lab.Results) error {
 
 func newLabCompare() *cobra.Command {
 	return &cobra.Command{
-		Use: "compare A B", Short: "compare two runs: results.json of other days, kernels or machines", Args: exactly(2, "two files results.json"),
+		Use: "compare A B", Short: "compare two runs: results.json of other days, kernels or machines",
+		Args: exactly(2, "two files results.json"),
 		RunE: func(c *cobra.Command, args []string) error {
 			a, err := lab.ReadJSON(args[0])
 			if err != nil {
@@ -323,7 +331,9 @@ func newLabVerdicts() *cobra.Command {
 func newLabTrace() *cobra.Command {
 	var out string
 	c := &cobra.Command{
-		Use: "trace FILE", Short: "show where goroutines spent their time, from a trace of Go's runtime (runtime/trace)", Args: exactly(1, "one file"),
+		Use:   "trace FILE",
+		Short: "show where goroutines spent their time, from a trace of Go's runtime (runtime/trace)",
+		Args:  exactly(1, "one file"),
 		RunE: func(c *cobra.Command, args []string) error {
 			m, err := heatmap.Read(args[0])
 			if err != nil {

@@ -62,18 +62,22 @@ With --hold up to millions of connections stay open, and each sends a request ev
 	f.Var(&parsed{kind: "duration", read: func(s string) (err error) {
 		cfg.ThinkMin, cfg.ThinkMax, err = parseThink(s)
 		return err
-	}}, "think", "each connection is a user, who thinks so long before each request: 2s, or 1s-3s for any time between them; without --rate")
+	}}, "think",
+		"each connection is a user, who thinks so long before each request: 2s, or 1s-3s for any time between them; without --rate")
 	addSpan(c, &l.hold, "hold", 0, true, "open all connections, and have each send a request that often")
 	f.IntVar(&l.spread, "spread", 1, "with --hold: addresses that share the connections, some 2,000 each")
 	f.BoolVar(&cfg.Close, "close", false, "a connection for each request, which the server is asked to close")
-	f.IntVar(&cfg.Threads, "threads", 0, "threads that send, no more than connections (default: one for each CPU, at most 4)")
-	f.BoolVar(&cfg.RealTime, "realtime", false, "threads that send run before all others (SCHED_FIFO), on a machine with a CPU to spare: latencies have less of its own delays")
+	f.IntVar(&cfg.Threads, "threads", 0,
+		"threads that send, no more than connections (default: one for each CPU, at most 4)")
+	f.BoolVar(&cfg.RealTime, "realtime", false,
+		"threads that send run before all others (SCHED_FIFO), on a machine with a CPU to spare: latencies have less of its own delays")
 	f.IntVar(&cfg.PID, "pid", 0, "process whose CPU time and memory are sampled each second")
 	f.StringVarP(&cfg.Method, "method", "X", "GET", "method")
 	f.StringArrayVarP(&l.headers, "header", "H", nil, "header field, Name: value")
 	f.StringVarP(&l.body, "data", "d", "", "body of every request; @FILE takes it from a file, of 64 MiB at most")
 	f.BoolVarP(&l.insecure, "insecure", "k", false, "https: take any certificate")
-	addWord(c, &l.format, "format", loadText, []loadFormat{loadText, loadWrk, loadOha, loadK6, loadJSON}, "how the result is printed, some as the program of that name does")
+	addWord(c, &l.format, "format", loadText, []loadFormat{loadText, loadWrk, loadOha, loadK6, loadJSON},
+		"how the result is printed, some as the program of that name does")
 	f.BoolVar(&l.asJSON, "json", false, "print the result as JSON: --format json")
 	c.MarkFlagsMutuallyExclusive("format", "json")
 	completeLoad(c)
@@ -99,7 +103,10 @@ func bodyOf(path string) ([]byte, error) {
 // completeLoad has the shell offer files only where one can stand.
 func completeLoad(c *cobra.Command) {
 	c.ValidArgsFunction = cobra.NoFileCompletions
-	methods := []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions}
+	methods := []string{
+		http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch,
+		http.MethodDelete, http.MethodOptions,
+	}
 	c.Flags().VisitAll(func(f *pflag.Flag) {
 		complete := cobra.NoFileCompletions
 		switch f.Name {
@@ -205,7 +212,8 @@ func setURLs(cfg *loadgen.Config, urls []string) error {
 		case err != nil:
 			return fmt.Errorf("%w: %w", errUsage, err)
 		case u.User != nil:
-			return fmt.Errorf("%w: %s: a user in the URL is not sent: want a header Authorization", errUsage, u.Redacted())
+			return fmt.Errorf("%w: %s: a user in the URL is not sent: want a header Authorization", errUsage,
+				u.Redacted())
 		case first == nil:
 			first = u
 		case u.Scheme != first.Scheme || u.Host != first.Host:
@@ -239,14 +247,19 @@ func printLoad(out io.Writer, r *loadgen.Result) error {
 		loop = fmt.Sprintf("open loop, %.0f requests a second", r.Rate)
 	}
 	fmt.Fprintf(out, "%s, %d connections, %s\n", r.URL, r.Connections, loop)
-	fmt.Fprintf(out, "%d answered in %.2f s: %.0f a second, %.1f MB received\n", r.Requests, r.Seconds, r.PerSec, float64(r.Bytes)/1e6)
+	fmt.Fprintf(out, "%d answered in %.2f s: %.0f a second, %.1f MB received\n", r.Requests, r.Seconds, r.PerSec,
+		float64(r.Bytes)/1e6)
 	l := r.LatencyUs
-	fmt.Fprintf(out, "latency, µs: mean %.0f, p50 %d, p90 %d, p99 %d, p99.9 %d, max %d\n", l.Mean, l.P50, l.P90, l.P99, l.P999, l.Max)
+	fmt.Fprintf(out, "latency, µs: mean %.0f, p50 %d, p90 %d, p99 %d, p99.9 %d, max %d\n", l.Mean, l.P50, l.P90, l.P99,
+		l.P999, l.Max)
 	if r.AtLeast > 0 {
-		fmt.Fprintf(out, "latency is at least that: %d requests had no good answer, and count as long as they had waited\n", r.AtLeast)
+		fmt.Fprintf(out,
+			"latency is at least that: %d requests had no good answer, and count as long as they had waited\n",
+			r.AtLeast)
 	}
 	if r.Unsent > 0 {
-		fmt.Fprintf(out, "%d requests were due and not sent: more connections are needed, or a quicker server\n", r.Unsent)
+		fmt.Fprintf(out, "%d requests were due and not sent: more connections are needed, or a quicker server\n",
+			r.Unsent)
 	}
 	kinds := make([]string, 0, len(r.Errors))
 	for k, n := range r.Errors {
@@ -262,7 +275,8 @@ func printLoad(out io.Writer, r *loadgen.Result) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "second\trequests\tp99 µs\tserver CPU %\tserver MB\t")
 	for _, s := range r.Samples {
-		fmt.Fprintf(w, "%d\t%d\t%d\t%.0f\t%.1f\t\n", s.Second, s.Requests, s.P99Us, s.CPUPercent, float64(s.RSSBytes)/1e6)
+		fmt.Fprintf(w, "%d\t%d\t%d\t%.0f\t%.1f\t\n", s.Second, s.Requests, s.P99Us, s.CPUPercent,
+			float64(s.RSSBytes)/1e6)
 	}
 	return w.Flush()
 }

@@ -37,7 +37,8 @@ func TestLoadSaysWhatWasNotAnswered(t *testing.T) {
 	}))
 	defer s.Close()
 	text, err := loadOf("-c", "2", "--rate", "200", "--for", "200ms", s.URL+"/", s.URL+"/bad")
-	if err != nil || !strings.Contains(text, "requests had no good answer, and count as long as they had waited") || !strings.Contains(text, "failed: status 503 ×") {
+	if err != nil || !strings.Contains(text, "requests had no good answer, and count as long as they had waited") ||
+		!strings.Contains(text, "failed: status 503 ×") {
 		t.Errorf("%v: %s", err, text)
 	}
 	for _, path := range []string{"/", "/bad"} {
@@ -51,7 +52,8 @@ func TestLoadSaysWhatWasNotAnswered(t *testing.T) {
 		if strings.Contains(text, "null") || json.Unmarshal([]byte(text), &r) != nil || r.Latency["p99.9"] == nil {
 			t.Errorf("%s: %v: %s", path, err, text)
 		}
-		if good := path == "/"; good != (r.Requests > 0) || good != (r.Errors["status 503"] == 0) || good != (err == nil) {
+		if good := path == "/"; good != (r.Requests > 0) || good != (r.Errors["status 503"] == 0) ||
+			good != (err == nil) {
 			t.Errorf("%s: %v: %s", path, err, text)
 		}
 		if path == "/bad" && (err == nil || !strings.Contains(err.Error(), "every status was 400 or above")) {
@@ -135,7 +137,8 @@ func TestLoadFlags(t *testing.T) {
 				t.Fatalf("%v: %s", err, text)
 			}
 			all := int64(r.Requests + r.Late)
-			if warm := strings.Contains(args, "--warmup"); all == 0 || r.Failed() > 0 || !warm && all != served.Load() || warm && all >= served.Load() {
+			if warm := strings.Contains(args, "--warmup"); all == 0 || r.Failed() > 0 ||
+				!warm && all != served.Load() || warm && all >= served.Load() {
 				t.Errorf("%d answered, the server has answered %d: %v", all, served.Load(), r.Errors)
 			}
 			connections := 64
@@ -144,10 +147,12 @@ func TestLoadFlags(t *testing.T) {
 					connections, _ = strconv.Atoi(fields[i+1])
 				}
 			}
-			if n := opened.Load(); r.Connections != connections || !want.close && n != int64(connections) || want.close && n < all {
+			if n := opened.Load(); r.Connections != connections || !want.close && n != int64(connections) ||
+				want.close && n < all {
 				t.Errorf("%d connections were made, the result has %d, want %d", n, r.Connections, connections)
 			}
-			if rate := strings.Contains(args, "--rate"); rate != (r.Rate == 100) || rate && r.Requests+r.Late+r.Unsent != 30 {
+			if rate := strings.Contains(args, "--rate"); rate != (r.Rate == 100) ||
+				rate && r.Requests+r.Late+r.Unsent != 30 {
 				t.Errorf("a rate of %v, %d answered and %d not sent", r.Rate, all, r.Unsent)
 			}
 			if strings.Contains(args, "--pipeline") != (r.Pipeline == 3) {
@@ -170,15 +175,19 @@ func TestLoadFlagsOfTime(t *testing.T) {
 	if err == nil || !strings.Contains(text, "failed: timeout ×") {
 		t.Errorf("%v: %s", err, text)
 	}
-	text, err = loadOf("-c", "2", "--pid", strconv.Itoa(os.Getpid()), "--for", "2200ms", "--rate", "50", "--json", s.URL)
+	text, err = loadOf("-c", "2", "--pid", strconv.Itoa(os.Getpid()), "--for", "2200ms", "--rate", "50", "--json",
+		s.URL)
 	var r loadgen.Result
-	if err = errors.Join(err, json.Unmarshal([]byte(text), &r)); err != nil || len(r.Samples) == 0 || r.Samples[0].RSSBytes == 0 {
+	if err = errors.Join(err, json.Unmarshal([]byte(text), &r)); err != nil || len(r.Samples) == 0 ||
+		r.Samples[0].RSSBytes == 0 {
 		t.Errorf("%v: %s", err, text)
 	}
 	for format, want := range map[string]string{
-		"text": "answered in", "wrk": "  2 threads and 2 connections\n", "oha": "Status code distribution:\n  [200] ", "k6": "http_req_failed...", "json": `"statuses":{"200":`,
+		"text": "answered in", "wrk": "  2 threads and 2 connections\n", "oha": "Status code distribution:\n  [200] ",
+		"k6": "http_req_failed...", "json": `"statuses":{"200":`,
 	} {
-		if text, err := loadOf("-c", "2", "--threads", "2", "--for", "50ms", "--format", format, s.URL); err != nil || !strings.Contains(text, want) {
+		if text, err := loadOf("-c", "2", "--threads", "2", "--for", "50ms", "--format", format, s.URL); err != nil ||
+			!strings.Contains(text, want) {
 			t.Errorf("%s: %v: %s", format, err, text)
 		}
 	}

@@ -49,7 +49,9 @@ type logView struct {
 }
 
 // verb is a verb that shows records.
-func (v *logView) verb(use, short string, run func(c *cobra.Command, dir seglog.FS, log *archive.Archive) error) *cobra.Command {
+func (v *logView) verb(use, short string,
+	run func(c *cobra.Command, dir seglog.FS, log *archive.Archive) error,
+) *cobra.Command {
 	return v.bare(use, short, func(c *cobra.Command, dir seglog.FS) error {
 		log, err := archive.Open(v.dir)
 		if err != nil {
@@ -99,7 +101,8 @@ func (v *logView) lineFlags(c *cobra.Command, follows bool) *cobra.Command {
 
 // showFlags are those that say how bytes are shown.
 func (v *logView) showFlags(c *cobra.Command) {
-	addWord(c, &v.as, "as", asAuto, []bytesAs{asAuto, asText, asHex}, "how bytes are shown, auto as text where all of it is printable")
+	addWord(c, &v.as, "as", asAuto, []bytesAs{asAuto, asText, asHex},
+		"how bytes are shown, auto as text where all of it is printable")
 	addSwitch(c, "text", "as --as text", func() { v.as = asText })
 	addSwitch(c, "hex", "as --as hex", func() { v.as = asHex })
 	c.MarkFlagsMutuallyExclusive("as", "text", "hex")
@@ -115,7 +118,8 @@ func (v *logView) ls() *cobra.Command {
 			return json.NewEncoder(c.OutOrStdout()).Encode(map[string]any{"segments": segments})
 		}
 		for _, s := range segments {
-			fmt.Fprintf(c.OutOrStdout(), "%s  %12d bytes  from record %d  begun %s\n", s.Name, s.Bytes, s.First, ledger.Time(s.Created))
+			fmt.Fprintf(c.OutOrStdout(), "%s  %12d bytes  from record %d  begun %s\n", s.Name, s.Bytes, s.First,
+				ledger.Time(s.Created))
 		}
 		return nil
 	})
@@ -123,7 +127,9 @@ func (v *logView) ls() *cobra.Command {
 
 // each calls f with every record that answers the query, and reports gaps on stderr, of which
 // damage is a failure in the end. With follow it waits for more.
-func (v *logView) each(ctx context.Context, log *archive.Archive, follow bool, f func(archive.Record) error) (failure error) {
+func (v *logView) each(ctx context.Context, log *archive.Archive, follow bool,
+	f func(archive.Record) error,
+) (failure error) {
 	tell := func(gap *seglog.GapError) error {
 		if fmt.Fprintln(os.Stderr, "tallywheel:", gap); gap.Cause == seglog.GapDamage {
 			failure = errQuiet
@@ -182,7 +188,8 @@ func (a bytesAs) show(b []byte) string {
 
 // isText reports whether bytes are UTF-8 of which everything can be seen, but for white space.
 func isText(b []byte) bool {
-	return len(b) > 0 && utf8.Valid(b) && !bytes.ContainsFunc(b, func(r rune) bool { return !unicode.IsPrint(r) && !strings.ContainsRune("\r\n\t", r) })
+	return len(b) > 0 && utf8.Valid(b) &&
+		!bytes.ContainsFunc(b, func(r rune) bool { return !unicode.IsPrint(r) && !strings.ContainsRune("\r\n\t", r) })
 }
 
 // asked is an error where a flag says how bytes are shown, and JSON has them in base64.
@@ -204,58 +211,63 @@ func (v *logView) line(w io.Writer) func(archive.Record) error {
 		if r.Number != nil {
 			number = fmt.Sprintf(" device %d frame %d", *r.Device, *r.Number)
 		}
-		_, err := fmt.Fprintf(w, "%d %s %s%s %d bytes %s\n", r.Seq, r.Time.Format(time.RFC3339Nano), r.Source, number, r.Len, v.as.show(r.Data))
+		_, err := fmt.Fprintf(w, "%d %s %s%s %d bytes %s\n", r.Seq, r.Time.Format(time.RFC3339Nano), r.Source, number,
+			r.Len, v.as.show(r.Data))
 		return err
 	}
 }
 
 func (v *logView) cat() *cobra.Command {
-	return v.lineFlags(v.verb("cat", "print the records", func(c *cobra.Command, dir seglog.FS, log *archive.Archive) error {
-		if err := v.asked(c); err != nil {
-			return err
-		}
-		w := bufio.NewWriter(c.OutOrStdout())
-		err := v.each(c.Context(), log, false, v.line(w))
-		return errors.Join(err, w.Flush())
-	}), false)
+	return v.lineFlags(v.verb("cat", "print the records",
+		func(c *cobra.Command, dir seglog.FS, log *archive.Archive) error {
+			if err := v.asked(c); err != nil {
+				return err
+			}
+			w := bufio.NewWriter(c.OutOrStdout())
+			err := v.each(c.Context(), log, false, v.line(w))
+			return errors.Join(err, w.Flush())
+		}), false)
 }
 
 func (v *logView) tail() *cobra.Command {
-	c := v.lineFlags(v.verb("tail", "print records as they come, until Ctrl-C", func(c *cobra.Command, dir seglog.FS, log *archive.Archive) error {
-		if err := v.asked(c); err != nil {
-			return err
-		}
-		if v.query.From == 0 && v.query.Since == 0 {
-			last, err := seglog.LastSequence(dir)
-			if err != nil {
+	c := v.lineFlags(v.verb("tail", "print records as they come, until Ctrl-C",
+		func(c *cobra.Command, dir seglog.FS, log *archive.Archive) error {
+			if err := v.asked(c); err != nil {
 				return err
 			}
-			v.query.From = last + 1
-		}
-		return v.each(c.Context(), log, true, v.line(c.OutOrStdout()))
-	}), true)
+			if v.query.From == 0 && v.query.Since == 0 {
+				last, err := seglog.LastSequence(dir)
+				if err != nil {
+					return err
+				}
+				v.query.From = last + 1
+			}
+			return v.each(c.Context(), log, true, v.line(c.OutOrStdout()))
+		}), true)
 	c.Flags().BoolP("follow", "f", true, "it follows in any case")
 	return c
 }
 
 func (v *logView) verify() *cobra.Command {
 	var by heldTo
-	c := v.bare("verify", "read everything and report all damage, and all that is not what its proofs say", func(c *cobra.Command, dir seglog.FS) error {
-		held, err := by.read(v.dir)
-		if err != nil {
-			return err
-		}
-		known, stored := archive.Known(v.dir) // first: the recorder may be running
-		s, proven, err := seglog.VerifyProven(dir, known, held)
-		if now, _ := archive.Known(v.dir); err == nil && (now.First != known.First || now.End != known.End) { // a start goes on: retention may have been at work
-			s, proven, err = seglog.VerifyProven(dir, seglog.Extent{Last: known.Last}, held)
-		}
-		if err != nil {
-			return err
-		}
-		s.ExpectStored(stored)
-		return v.summary(c.OutOrStdout(), s, &proven)
-	})
+	c := v.bare("verify", "read everything and report all damage, and all that is not what its proofs say",
+		func(c *cobra.Command, dir seglog.FS) error {
+			held, err := by.read(v.dir)
+			if err != nil {
+				return err
+			}
+			known, stored := archive.Known(v.dir) // first: the recorder may be running
+			s, proven, err := seglog.VerifyProven(dir, known, held)
+			// a start goes on: retention may have been at work
+			if now, _ := archive.Known(v.dir); err == nil && (now.First != known.First || now.End != known.End) {
+				s, proven, err = seglog.VerifyProven(dir, seglog.Extent{Last: known.Last}, held)
+			}
+			if err != nil {
+				return err
+			}
+			s.ExpectStored(stored)
+			return v.summary(c.OutOrStdout(), s, &proven)
+		})
 	return by.flags(c)
 }
 
@@ -281,7 +293,8 @@ func (v *logView) summary(w io.Writer, s seglog.Summary, proven *seglog.Proven) 
 			}
 			fmt.Fprintln(w)
 		}
-		fmt.Fprintf(w, "%s in %s, %d to %d; %d known to be lost\n", several(s.Records, "record"), several(s.Segments, "segment"), s.First, s.Last, s.Lost)
+		fmt.Fprintf(w, "%s in %s, %d to %d; %d known to be lost\n", several(s.Records, "record"),
+			several(s.Segments, "segment"), s.First, s.Last, s.Lost)
 		if proven != nil && (proven.Heads > 0 || proven.Size > 0) {
 			fmt.Fprintln(w, provenLine(*proven))
 		}
@@ -313,17 +326,18 @@ func withoutName(streams *archive.Streams, found map[uint32]uint64) []seglog.Pro
 }
 
 func (v *logView) repair() *cobra.Command {
-	return v.bare("repair", "keep what is whole of a damaged log; the recorder must not be running", func(c *cobra.Command, dir seglog.FS) error {
-		known, _ := archive.Known(v.dir)
-		if _, err := seglog.RepairKnown(dir, known); err != nil {
-			return err
-		}
-		s, err := seglog.Verify(dir)
-		if err != nil {
-			return err
-		}
-		return v.summary(c.OutOrStdout(), s, nil)
-	})
+	return v.bare("repair", "keep what is whole of a damaged log; the recorder must not be running",
+		func(c *cobra.Command, dir seglog.FS) error {
+			known, _ := archive.Known(v.dir)
+			if _, err := seglog.RepairKnown(dir, known); err != nil {
+				return err
+			}
+			s, err := seglog.Verify(dir)
+			if err != nil {
+				return err
+			}
+			return v.summary(c.OutOrStdout(), s, nil)
+		})
 }
 
 // folded says what is left of older starts.
@@ -331,7 +345,9 @@ func folded(s *archive.StartSheet) string {
 	f := s.Folded
 	text := fmt.Sprintf("%d older starts, %s to %s, folded into one line", f.Starts, s.Sheet.Since, s.Sheet.At)
 	for _, lost := range []struct{ what, n string }{
-		{"lost on the wire", f.All.LostWire.String()}, {"lost here", f.All.LostHere.String()}, {"damaged", f.All.Damaged.String()},
+		{"lost on the wire", f.All.LostWire.String()},
+		{"lost here", f.All.LostHere.String()},
+		{"damaged", f.All.Damaged.String()},
 	} {
 		if lost.n != "" {
 			text += fmt.Sprintf("; %s: %s", lost.what, lost.n)
@@ -370,7 +386,8 @@ func (v *logView) sheets() *cobra.Command {
 			if s.OnOtherLog(log) {
 				ended += ", on another log"
 			}
-			_, err := fmt.Fprintf(c.OutOrStdout(), "ended %s: %s; %s: %s; %s\n", ended, s.End, v.Level, v.Text, balanced)
+			_, err := fmt.Fprintf(c.OutOrStdout(), "ended %s: %s; %s: %s; %s\n", ended, s.End, v.Level, v.Text,
+				balanced)
 			return err
 		})
 	})

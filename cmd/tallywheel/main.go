@@ -100,7 +100,9 @@ func newRoot() *cobra.Command {
 	root.SetVersionTemplate("tallywheel {{.Version}}\n")
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(badFlag)
-	root.AddCommand(newDemo(), newRun(), newUpgrade(), newCheck(), newAck(), newPorts(), newTap(), newSim(), newLog(), newProve(), newReplay(), newTail(), newLab(), newAdvise(), newLoad(), newServe(), newProbe(), newCyclic(), newMemfrag(), newDoctor(), newVersion())
+	root.AddCommand(newDemo(), newRun(), newUpgrade(), newCheck(), newAck(), newPorts(), newTap(), newSim(), newLog(),
+		newProve(), newReplay(), newTail(), newLab(), newAdvise(), newLoad(), newServe(), newProbe(), newCyclic(),
+		newMemfrag(), newDoctor(), newVersion())
 	return root
 }
 
@@ -115,7 +117,8 @@ func strictDefaults(root *cobra.Command) {
 		case "help":
 			c.Args = func(c *cobra.Command, args []string) error {
 				if _, rest, err := c.Root().Find(args); err != nil || len(rest) > 0 {
-					return fmt.Errorf("%w: there is no command %q; `tallywheel help` lists them", errUsage, strings.Join(args, " "))
+					return fmt.Errorf("%w: there is no command %q; `tallywheel help` lists them", errUsage,
+						strings.Join(args, " "))
 				}
 				return nil
 			}

@@ -39,7 +39,8 @@ goes on, also behind a kill, until --for has passed since the first sample. Ctrl
 		RunE:    func(c *cobra.Command, _ []string) error { return f.run(c) },
 	}
 	fl := c.Flags()
-	addSpan(c, &f.cfg.Interval, "interval", 30*time.Second, false, fmt.Sprintf("time between samples, %v to %v", memfrag.MinInterval, memfrag.MaxInterval))
+	addSpan(c, &f.cfg.Interval, "interval", 30*time.Second, false,
+		fmt.Sprintf("time between samples, %v to %v", memfrag.MinInterval, memfrag.MaxInterval))
 	addSpan(c, &f.cfg.For, "for", 72*time.Hour, false, "how long, from the first sample of the file on")
 	fl.IntVar(&f.cfg.PID, "pid", 0, "number of a process to be followed, too")
 	fl.StringVar(&f.cfg.Log, "log", "memfrag.ndjson", "file of the samples")
@@ -121,7 +122,8 @@ func (f *memfragFlags) print(out io.Writer, r memfrag.Result) error {
 	var b strings.Builder
 	const wide = 60
 	share := func(name string, c memfrag.Curve) {
-		fmt.Fprintf(&b, "%-18s first %5.1f %%, last %5.1f %%, mean %5.1f %%, most %5.1f %%; %+.2f points an hour\n%18s %s\n",
+		fmt.Fprintf(&b,
+			"%-18s first %5.1f %%, last %5.1f %%, mean %5.1f %%, most %5.1f %%; %+.2f points an hour\n%18s %s\n",
 			name, 100*c.First, 100*c.Last, 100*c.Mean, 100*c.Most, 100*c.PerHour, "", c.Line(wide))
 	}
 	size := func(name string, c memfrag.Curve) {
@@ -165,7 +167,8 @@ type memfragJSON struct {
 
 func memfragResult(r memfrag.Result) memfragJSON {
 	j := memfragJSON{
-		Samples: len(r.Samples), Resumed: r.Resumed, Over: r.Over, Unusable: r.Unusable, Trials: map[string]memfrag.Tried{}, CPU: r.CPU, Missing: r.Missing,
+		Samples: len(r.Samples), Resumed: r.Resumed, Over: r.Over, Unusable: r.Unusable,
+		Trials: map[string]memfrag.Tried{}, CPU: r.CPU, Missing: r.Missing,
 	}
 	for _, t := range r.Trials {
 		j.Trials[t.Name] = t

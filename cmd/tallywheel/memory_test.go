@@ -20,12 +20,27 @@ func TestGroupMemory(t *testing.T) {
 		files fstest.MapFS
 		want  int64
 	}{
-		"no groups":   {nil, none},
-		"no limit":    {fstest.MapFS{"proc/self/cgroup": file("0::/a\n"), "sys/fs/cgroup/a/memory.max": file("max\n")}, none},
-		"its own":     {fstest.MapFS{"proc/self/cgroup": file("0::/a/b\n"), "sys/fs/cgroup/a/b/memory.max": file("1000\n")}, 1000},
-		"one above":   {fstest.MapFS{"proc/self/cgroup": file("0::/a/b\n"), "sys/fs/cgroup/a/memory.max": file("900\n"), "sys/fs/cgroup/a/b/memory.max": file("1000\n")}, 900},
-		"a container": {fstest.MapFS{"proc/self/cgroup": file("0::/\n"), "sys/fs/cgroup/memory.max": file("800\n")}, 800},
-		"version 1":   {fstest.MapFS{"proc/self/cgroup": file("4:cpu:/x\n9:memory:/m\n"), "sys/fs/cgroup/memory/m/memory.limit_in_bytes": file("700\n")}, 700},
+		"no groups": {nil, none},
+		"no limit": {
+			fstest.MapFS{"proc/self/cgroup": file("0::/a\n"), "sys/fs/cgroup/a/memory.max": file("max\n")},
+			none,
+		},
+		"its own": {fstest.MapFS{
+			"proc/self/cgroup":             file("0::/a/b\n"),
+			"sys/fs/cgroup/a/b/memory.max": file("1000\n"),
+		}, 1000},
+		"one above": {fstest.MapFS{
+			"proc/self/cgroup": file("0::/a/b\n"), "sys/fs/cgroup/a/memory.max": file("900\n"),
+			"sys/fs/cgroup/a/b/memory.max": file("1000\n"),
+		}, 900},
+		"a container": {
+			fstest.MapFS{"proc/self/cgroup": file("0::/\n"), "sys/fs/cgroup/memory.max": file("800\n")},
+			800,
+		},
+		"version 1": {fstest.MapFS{
+			"proc/self/cgroup": file("4:cpu:/x\n9:memory:/m\n"),
+			"sys/fs/cgroup/memory/m/memory.limit_in_bytes": file("700\n"),
+		}, 700},
 	} {
 		if got := groupMemory(c.files); got != c.want {
 			t.Errorf("%s: %d, want %d", name, got, c.want)

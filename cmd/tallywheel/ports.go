@@ -14,7 +14,8 @@ import (
 func newPorts() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
-		Use: "ports", Short: "list the serial ports of this machine, without opening any", Args: exactly(0, "no argument"),
+		Use: "ports", Short: "list the serial ports of this machine, without opening any",
+		Args: exactly(0, "no argument"),
 		RunE: func(c *cobra.Command, _ []string) error {
 			ports, err := serial.List()
 			if err != nil {

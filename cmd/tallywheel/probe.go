@@ -72,9 +72,11 @@ It needs root, or CAP_BPF and CAP_PERFMON, and a kernel with BTF. With --listen 
 	f := c.Flags()
 	addSpan(c, &length, "for", 10*time.Second, false, "how long")
 	f.IntVar(&o.PID, "pid", 0, "process to look at; 0: all")
-	f.IntVar(&o.Sample, "sample", 0, "take the time of one request (uring) or one socket (net) in so many, a power of two; 0: 64 requests, 16 sockets")
+	f.IntVar(&o.Sample, "sample", 0,
+		"take the time of one request (uring) or one socket (net) in so many, a power of two; 0: 64 requests, 16 sockets")
 	f.StringVar(&listen, "listen", "", "serve /metrics at this loopback address meanwhile, as 127.0.0.1:9400")
-	f.BoolVar(&rings, "rings", false, "uring with --pid: list the rings of the process, their sizes and what they have, and end; it needs no rights but those to look at the process")
+	f.BoolVar(&rings, "rings", false,
+		"uring with --pid: list the rings of the process, their sizes and what they have, and end; it needs no rights but those to look at the process")
 	f.BoolVar(&asJSON, "json", false, "print the counts as JSON")
 	return c
 }
@@ -125,7 +127,8 @@ func serveProbe(p *probe.Probe, addr string, talk io.Writer) (stop func(), err e
 func printProbe(out io.Writer, r probe.Report) error {
 	switch r.Kind {
 	case probe.Uring:
-		fmt.Fprintf(out, "%d requests submitted, %d completions; times of one request in %d\n", r.Submitted, r.Completed, r.Sample)
+		fmt.Fprintf(out, "%d requests submitted, %d completions; times of one request in %d\n", r.Submitted,
+			r.Completed, r.Sample)
 	case probe.Net:
 		fmt.Fprintf(out, "%d reads; times of one socket in %d\n", r.Completed, r.Sample)
 	}
@@ -136,7 +139,8 @@ func printProbe(out io.Writer, r probe.Report) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "operation\tsubmitted\ttimed\tmean\tp50 <\tp99 <\tp99.9 <\t")
 	for _, h := range r.Latency {
-		fmt.Fprintf(w, "%s\t%d\t%d\t%v\t%v\t%v\t%v\t\n", h.Op, h.Submitted, h.Count, h.Mean(), h.Quantile(0.5), h.Quantile(0.99), h.Quantile(0.999))
+		fmt.Fprintf(w, "%s\t%d\t%d\t%v\t%v\t%v\t%v\t\n", h.Op, h.Submitted, h.Count, h.Mean(), h.Quantile(0.5),
+			h.Quantile(0.99), h.Quantile(0.999))
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -152,7 +156,8 @@ func printProbe(out io.Writer, r probe.Report) error {
 		}
 		for i, n := range h.Log2Ns {
 			if n > 0 {
-				fmt.Fprintf(out, "  %10v  %10d  %s\n", time.Duration(uint64(1)<<i), n, strings.Repeat("▇", int(1+39*n/most)))
+				fmt.Fprintf(out, "  %10v  %10d  %s\n", time.Duration(uint64(1)<<i), n,
+					strings.Repeat("▇", int(1+39*n/most)))
 			}
 		}
 	}

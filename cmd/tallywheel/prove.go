@@ -30,7 +30,8 @@ type heldTo struct {
 
 func (h *heldTo) flags(c *cobra.Command) *cobra.Command {
 	c.Flags().StringArrayVar(&h.keys, "key", nil, "one of these must have signed the newest checkpoint: "+keyUsage)
-	c.Flags().StringVar(&h.since, "since-checkpoint", "", "file with an older checkpoint of the log: what it counted must still be so")
+	c.Flags().StringVar(&h.since, "since-checkpoint", "",
+		"file with an older checkpoint of the log: what it counted must still be so")
 	c.Long = "verify reads everything and reports all damage. Where the log has heads (log.prove), the records of each segment are held to\n" +
 		"its head, the heads to the newest checkpoint, with --key that to its signature, and with --since-checkpoint to an older one:\n" +
 		"docs/guide/proof.md. With either of the two, what a repair gave up is a failure, too.\n\n" +
@@ -179,10 +180,12 @@ func (v *logView) proven(w io.Writer, p proof.Proof, at proof.Checkpoint, key st
 		return fmt.Errorf("it is proven, and of a kind that this program does not know (%d)", p.Entry.Kind)
 	}
 	s := p.Stream
-	r := archive.Describe(archive.Stream{Number: s.Number, Source: s.Source, Frame: s.Frame, Quarantine: s.Quarantine}, rec)
+	r := archive.Describe(archive.Stream{Number: s.Number, Source: s.Source, Frame: s.Frame, Quarantine: s.Quarantine},
+		rec)
 	if v.asJSON {
 		return json.NewEncoder(w).Encode(map[string]any{
-			"record": r, "note": rec.Kind != seglog.KindRecord, "log": hex.EncodeToString(p.Head.Log[:]), "first": p.Head.First, "last": p.Head.Last,
+			"record": r, "note": rec.Kind != seglog.KindRecord, "log": hex.EncodeToString(p.Head.Log[:]),
+			"first": p.Head.First, "last": p.Head.Last,
 			"leaf": p.Leaf, "checkpoint": at.Origin, "size": at.Size, "signed_by": key,
 		})
 	}
@@ -193,7 +196,8 @@ func (v *logView) proven(w io.Writer, p proof.Proof, at proof.Checkpoint, key st
 	if key == "" {
 		signed = "and no signature was checked: name the key by --key, or compare the checkpoint with one from elsewhere"
 	}
-	_, err := fmt.Fprintf(w, "proven: it is on page %d of %d in the segment of records %d to %d of log %x,\nwhich is leaf %d of %d of checkpoint %q, %s\n",
+	_, err := fmt.Fprintf(w,
+		"proven: it is on page %d of %d in the segment of records %d to %d of log %x,\nwhich is leaf %d of %d of checkpoint %q, %s\n",
 		p.Index, p.Head.Pages, p.Head.First, p.Head.Last, p.Head.Log, p.Leaf, at.Size, at.Origin, signed)
 	return err
 }
@@ -226,7 +230,8 @@ func newKeygen() *cobra.Command {
 			return err
 		},
 	}
-	c.Flags().StringVar(&name, "name", "", "name of the key, best a URL without scheme that nobody else uses (default: a random one)")
+	c.Flags().StringVar(&name, "name", "",
+		"name of the key, best a URL without scheme that nobody else uses (default: a random one)")
 	return c
 }
 

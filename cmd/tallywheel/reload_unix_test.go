@@ -19,9 +19,11 @@ import (
 // A configuration that cannot be read to its end is an error of its reload, and a stop is heard.
 func TestReloadOfWhatIsNoFile(t *testing.T) {
 	for kind, put := range map[string]func(path string) error{
-		"a pipe":         func(path string) error { return syscall.Mkfifo(path, 0o600) },
-		"a device":       func(path string) error { return os.Symlink("/dev/zero", path) },
-		"too large":      func(path string) error { return errors.Join(os.WriteFile(path, nil, 0o600), os.Truncate(path, 1<<40)) },
+		"a pipe":   func(path string) error { return syscall.Mkfifo(path, 0o600) },
+		"a device": func(path string) error { return os.Symlink("/dev/zero", path) },
+		"too large": func(path string) error {
+			return errors.Join(os.WriteFile(path, nil, 0o600), os.Truncate(path, 1<<40))
+		},
 		"a file, as one": func(path string) error { return os.WriteFile(path, []byte("{}"), 0o600) },
 	} {
 		dir := t.TempDir()

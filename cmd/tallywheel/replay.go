@@ -53,13 +53,15 @@ func newReplay() *cobra.Command {
 	f.StringVar(&v.dir, "dir", "./data", "folder of the log")
 	f.StringVar(&v.cfg.Source, "source", "", "source to play; a peer by its whole name, as line-1/10.0.0.7")
 	f.StringVar(&v.to, "to", "", "where to")
-	f.Var(&parsed{words: "1", kind: "number", read: v.speed}, "speed", "times as fast as it was recorded, or max: as fast as the receiver takes it")
+	f.Var(&parsed{words: "1", kind: "number", read: v.speed}, "speed",
+		"times as fast as it was recorded, or max: as fast as the receiver takes it")
 	addSpan(c, &v.cfg.MaxPause, "max-pause", 0, true, "make longer pauses so short; 0: do not")
 	f.Uint64Var(&v.cfg.From, "from", 0, "begin with this sequence of the log")
 	v.window.flags(c, true)
 	f.IntVarP(&v.baud, "baud", "b", 115200, "rate of a serial port")
 	f.StringVar(&v.mode, "mode", "8N1", "data bits, parity and stop bits of a serial port")
-	addWord(c, &v.flow, "flow", serial.NoFlow, []serial.Flow{serial.NoFlow, serial.RTSCTS, serial.XonXoff}, "flow control of a serial port")
+	addWord(c, &v.flow, "flow", serial.NoFlow, []serial.Flow{serial.NoFlow, serial.RTSCTS, serial.XonXoff},
+		"flow control of a serial port")
 	addSpan(c, &v.bounds.Open, "wait", time.Minute, false, "how long to wait for a receiver")
 	addSpan(c, &v.bounds.Stall, "stall", 10*time.Second, false, "how long a receiver may take nothing")
 	f.BoolVar(&v.asJSON, "json", false, "print what was played as JSON")
@@ -158,7 +160,8 @@ func (v *replayFlags) known(streams *archive.Streams) error {
 		return fmt.Errorf("log in %s: %w", v.dir, err)
 	}
 	if !streams.Has(v.cfg.Source) {
-		all := slices.DeleteFunc(streams.Sources(), func(name string) bool { return !archive.Selects(v.cfg.Source, name) })
+		all := slices.DeleteFunc(streams.Sources(),
+			func(name string) bool { return !archive.Selects(v.cfg.Source, name) })
 		if len(all) == 1 {
 			return fmt.Errorf("%w: replay: --source %s: want the whole name, %s", errUsage, v.cfg.Source, all[0])
 		}
@@ -188,14 +191,16 @@ func (v *replayFlags) wire(ctx context.Context) (replay.Closer, error) {
 		return replay.ToCaller(ctx, rest, v.bounds, ready)
 	}
 	if !strings.HasPrefix(v.to, "/") && !strings.HasPrefix(v.to, ".") {
-		return nil, fmt.Errorf("%w: replay: --to %q: want pty, pty:LINK, /dev/ttyX, tcp:HOST:PORT, tcp-listen:ADDRESS or udp:HOST:PORT", errUsage, v.to)
+		return nil,
+			fmt.Errorf("%w: replay: --to %q: want pty, pty:LINK, /dev/ttyX, tcp:HOST:PORT, tcp-listen:ADDRESS or udp:HOST:PORT", errUsage, v.to)
 	}
 	line, err := parseMode(v.mode)
 	if err != nil {
 		return nil, fmt.Errorf("%w: replay: %w", errUsage, err)
 	}
 	cfg, err := serial.Config{
-		Baud: v.baud, DataBits: line.DataBits, Parity: serial.Parity(line.Parity), StopBits: line.StopBits, Flow: v.flow,
+		Baud: v.baud, DataBits: line.DataBits, Parity: serial.Parity(line.Parity), StopBits: line.StopBits,
+		Flow: v.flow,
 	}.Check()
 	if err != nil {
 		return nil, fmt.Errorf("%w: replay: %w", errUsage, err)
@@ -211,7 +216,8 @@ func (v *replayFlags) wire(ctx context.Context) (replay.Closer, error) {
 func (v *replayFlags) say(r replay.Result) {
 	var w io.Writer = os.Stderr
 	fmt.Fprintf(w, "played %d frames and %d pieces that were no frame, %d bytes, of %s to %s, in %v\n",
-		r.Frames, r.Quarantined, r.Bytes, ledger.Time(r.First.UnixNano()), ledger.Time(r.Last.UnixNano()), r.Took.Round(time.Millisecond))
+		r.Frames, r.Quarantined, r.Bytes, ledger.Time(r.First.UnixNano()), ledger.Time(r.Last.UnixNano()),
+		r.Took.Round(time.Millisecond))
 	if v.cfg.Speed > 0 {
 		fmt.Fprintf(w, "late by %v at the median, %v at 99 %%, %v at most\n", r.Late.P50, r.Late.P99, r.Late.Max)
 	}

@@ -60,7 +60,8 @@ func newRun() *cobra.Command {
 	}
 	c.Flags().StringVarP(&file, "config", "c", "", "configuration file")
 	c.Flags().BoolVar(&asJSON, "json", false, "print the last sheet as JSON")
-	addSpan(c, &traced.length, "trace", 0, true, "trace Go's runtime for so long from the start, in the process that records, for 'tallywheel lab trace'; 0: not at all")
+	addSpan(c, &traced.length, "trace", 0, true,
+		"trace Go's runtime for so long from the start, in the process that records, for 'tallywheel lab trace'; 0: not at all")
 	c.Flags().StringVar(&traced.out, "trace-out", "tallywheel.trace", "the file of --trace")
 	return c
 }
@@ -162,7 +163,8 @@ func serve(
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	reload := &reloader{
-		load: func() (config.Config, error) { return config.Reload(file) }, change: g.Reload, keep: b.keep, file: file, log: logger,
+		load: func() (config.Config, error) { return config.Reload(file) }, change: g.Reload, keep: b.keep, file: file,
+		log: logger,
 	}
 	go reload.run(ctx, hup)
 	defer reload.end()
@@ -186,7 +188,8 @@ func serve(
 			logger.Error("the keeper has ended: what is in memory is recorded, and the recorder stops")
 			return "the keeper has ended", errKeeper
 		case <-asked:
-			if kept := g.Kept(); kept != nil { // systemd tells all processes of a service; the keeper tells this one when
+			// systemd tells all processes of a service; the keeper tells this one when
+			if kept := g.Kept(); kept != nil {
 				asked = kept
 				continue
 			}
@@ -277,15 +280,18 @@ func printSheet(out io.Writer, s ledger.Sheet, asJSON bool) error {
 		return json.NewEncoder(out).Encode(s)
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "port\tread B\tframes\tunique\tduplicate\treordered\tcorrupt\tmissing\tmissing by time\tunanswered\tstored\tdurable\tdropped\tin flight\toutages\t")
+	fmt.Fprintln(w,
+		"port\tread B\tframes\tunique\tduplicate\treordered\tcorrupt\tmissing\tmissing by time\tunanswered\tstored\tdurable\tdropped\tin flight\toutages\t")
 	for _, p := range s.Ports {
 		f := p.Frames
 		var dropped uint64
 		for _, n := range f.Dropped {
 			dropped += n
 		}
-		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t\n", p.ID, p.Bytes.Read, f.OK, f.Unique, f.Duplicate,
-			f.Reordered, f.Corrupt, f.Missing, f.MissingByTime, f.Unanswered, f.Stored, f.Durable, dropped, f.InFlight, p.OutageCount)
+		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t\n", p.ID, p.Bytes.Read, f.OK,
+			f.Unique, f.Duplicate,
+			f.Reordered, f.Corrupt, f.Missing, f.MissingByTime, f.Unanswered, f.Stored, f.Durable, dropped, f.InFlight,
+			p.OutageCount)
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -317,7 +323,10 @@ func checkHere(cfg config.Config, file string) error {
 		if err := seglog.CheckDir(s.Spill.Path); err != nil {
 			p = append(p, config.Problem{Path: fmt.Sprintf("sources[%d].spill.path", i), Text: err.Error()})
 		} else if _, err := os.Stat(s.Spill.Path); err != nil { // unlike that of the log nobody makes it
-			p = append(p, config.Problem{Path: fmt.Sprintf("sources[%d].spill.path", i), Text: err.Error() + ": make the folder, or mount its disk"})
+			p = append(p, config.Problem{
+				Path: fmt.Sprintf("sources[%d].spill.path", i),
+				Text: err.Error() + ": make the folder, or mount its disk",
+			})
 		}
 	}
 	if _, err := cfg.Log.Signer(); err != nil {
@@ -338,7 +347,8 @@ func newCheck() *cobra.Command {
 		Use: "check FILE", Short: "check a configuration without starting anything",
 		Args: func(c *cobra.Command, args []string) error {
 			if schema {
-				return errors.Join(exactly(0, "no file beside --schema")(c, args), idle(c, "says nothing of a schema, which is JSON", "json"))
+				return errors.Join(exactly(0, "no file beside --schema")(c, args),
+					idle(c, "says nothing of a schema, which is JSON", "json"))
 			}
 			return exactly(1, "one configuration file")(c, args)
 		},
@@ -390,6 +400,7 @@ func newCheck() *cobra.Command {
 		},
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "answer as JSON")
-	c.Flags().BoolVar(&schema, "schema", false, "print the JSON schema of the file, for editors and programs that write one")
+	c.Flags().BoolVar(&schema, "schema", false,
+		"print the JSON schema of the file, for editors and programs that write one")
 	return c
 }

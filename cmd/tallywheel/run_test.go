@@ -33,7 +33,8 @@ func TestPrintedSheet(t *testing.T) {
 		got[name] = counts[i]
 	}
 	for name, want := range map[string]string{
-		"port": "line-1", "read B": "1", "frames": "2", "unique": "3", "duplicate": "4", "reordered": "5", "corrupt": "6", "missing": "7",
+		"port": "line-1", "read B": "1", "frames": "2", "unique": "3", "duplicate": "4", "reordered": "5",
+		"corrupt": "6", "missing": "7",
 		"missing by time": "8", "stored": "9", "durable": "10", "dropped": "11", "in flight": "12", "outages": "14",
 	} {
 		if got[name] != want {

@@ -27,7 +27,8 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata", UpdateScripts: *update,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"makelog": makeLog, "steplog": stepLog, "keptlog": keptLog, "provelog": proveLog, "flip": flip, "cut": cut, "harm": harm,
+			"makelog": makeLog, "steplog": stepLog, "keptlog": keptLog, "provelog": proveLog, "flip": flip, "cut": cut,
+			"harm": harm,
 		},
 	})
 }

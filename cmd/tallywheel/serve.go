@@ -51,8 +51,10 @@ shows a row for each worker. A folder named status or upgrade is ./status, ./upg
 	f := c.Flags()
 	f.StringVar(&listen, "listen", "127.0.0.1:8080", "loopback address; a proxy before it can serve others")
 	f.IntVar(&s.Workers, "workers", 0, "processes; 0: one for each CPU")
-	addWord(c, &s.engine, "engine", server.Auto, []server.Engine{server.Auto, server.Uring, server.Epoll, server.Std}, "what carries the connections")
-	addWord(c, &s.mode, "mode", server.Goroutine, []server.Mode{server.Goroutine, server.Coroutine}, "how a request is worked on")
+	addWord(c, &s.engine, "engine", server.Auto, []server.Engine{server.Auto, server.Uring, server.Epoll, server.Std},
+		"what carries the connections")
+	addWord(c, &s.mode, "mode", server.Goroutine, []server.Mode{server.Goroutine, server.Coroutine},
+		"how a request is worked on")
 	f.IntVar(&s.InFlight, "in-flight", 0, "requests that a worker works on at a time; 0: no limit")
 	f.IntVar(&s.Queue, "queue", 0, "requests of a worker that wait beyond these; others get 503")
 	f.StringVar(&s.admin, "admin", defaultAdmin, "loopback address of the master's status, metrics and upgrade; or off")
@@ -268,11 +270,26 @@ func writeServeMetrics(w io.Writer, rows []workerRow) {
 		value            func(workerRow) float64
 	}{
 		{"requests_total", "counter", "Requests answered.", func(r workerRow) float64 { return float64(r.Answered) }},
-		{"refused_total", "counter", "Requests refused with 503.", func(r workerRow) float64 { return float64(r.Refused) }},
-		{"restarts_total", "counter", "Workers started again after an end that nobody asked for.", func(r workerRow) float64 { return float64(r.Restarts) }},
-		{"in_flight", "gauge", "Requests that are worked on.", func(r workerRow) float64 { return float64(r.InFlight) }},
-		{"waiting", "gauge", "Requests that wait for a place.", func(r workerRow) float64 { return float64(r.Waiting) }},
-		{"connections", "gauge", "Connections that are open.", func(r workerRow) float64 { return float64(r.Connections) }},
+		{
+			"refused_total", "counter", "Requests refused with 503.",
+			func(r workerRow) float64 { return float64(r.Refused) },
+		},
+		{
+			"restarts_total", "counter", "Workers started again after an end that nobody asked for.",
+			func(r workerRow) float64 { return float64(r.Restarts) },
+		},
+		{
+			"in_flight", "gauge", "Requests that are worked on.",
+			func(r workerRow) float64 { return float64(r.InFlight) },
+		},
+		{
+			"waiting", "gauge", "Requests that wait for a place.",
+			func(r workerRow) float64 { return float64(r.Waiting) },
+		},
+		{
+			"connections", "gauge", "Connections that are open.",
+			func(r workerRow) float64 { return float64(r.Connections) },
+		},
 		{"up", "gauge", "1 if a worker serves the slot.", func(r workerRow) float64 { return float64(min(r.PID, 1)) }},
 		{"resident_bytes", "gauge", "Memory of the worker.", func(r workerRow) float64 { return float64(r.RSSBytes) }},
 	} {
@@ -369,7 +386,8 @@ func askMaster(ctx context.Context, method, admin, path string) ([]byte, error) 
 // printWorkers prints a table; last is what was printed a second ago, for the rates.
 func printWorkers(out io.Writer, rows, last []workerRow) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "worker\tpid\tup\trestarts\tanswered\t/s\trefused\tin flight\twaiting\tconnections\tCPU %\tRSS MiB\t")
+	fmt.Fprintln(w,
+		"worker\tpid\tup\trestarts\tanswered\t/s\trefused\tin flight\twaiting\tconnections\tCPU %\tRSS MiB\t")
 	for i, r := range rows {
 		rate, cpu := "", ""
 		if i < len(last) && r.PID == last[i].PID && r.UpSeconds > last[i].UpSeconds {
@@ -382,7 +400,8 @@ func printWorkers(out io.Writer, rows, last []workerRow) error {
 			up = "gone"
 		}
 		fmt.Fprintf(w, "%d\t%d\t%s\t%d\t%d\t%s\t%d\t%d\t%d\t%d\t%s\t%.1f\t\n",
-			r.Worker, r.PID, up, r.Restarts, r.Answered, rate, r.Refused, r.InFlight, r.Waiting, r.Connections, cpu, float64(r.RSSBytes)/(1<<20))
+			r.Worker, r.PID, up, r.Restarts, r.Answered, rate, r.Refused, r.InFlight, r.Waiting, r.Connections, cpu,
+			float64(r.RSSBytes)/(1<<20))
 	}
 	return w.Flush()
 }

@@ -105,12 +105,14 @@ func newSim() *cobra.Command {
 				defer cancel()
 			}
 			err = f.run(ctx)
-			serialtest.DrainAll(f.ports, 2*time.Second) // a reader may be on it; without one there is nothing to wait for
+			// a reader may be on it; without one there is nothing to wait for
+			serialtest.DrainAll(f.ports, 2*time.Second)
 			if asJSON {
 				err = errors.Join(err, json.NewEncoder(c.OutOrStdout()).Encode(f.truths()))
 			} else {
 				for name, t := range f.truths() {
-					fmt.Fprintf(os.Stderr, "%s: %d frames made, %d unseen, %d corrupted, %d duplicated, %d reordered, %d outages\n",
+					fmt.Fprintf(os.Stderr,
+						"%s: %d frames made, %d unseen, %d corrupted, %d duplicated, %d reordered, %d outages\n",
 						name, t.Made, t.Unseen, t.Corrupted, t.Duplicated, t.Reordered, t.Outages)
 				}
 			}

@@ -21,7 +21,8 @@ var errBroken = errors.New("the stream does not have everything once: see above"
 func newTail() *cobra.Command {
 	t := &tailView{}
 	c := &cobra.Command{
-		Use: "tail nats://HOST:PORT", Short: "print what was forwarded to NATS JetStream, and prove that it is complete",
+		Use:   "tail nats://HOST:PORT",
+		Short: "print what was forwarded to NATS JetStream, and prove that it is complete",
 		Long: "tail prints frames as they are forwarded, until Ctrl-C. With --all it begins with the oldest, with --end it ends with what\n" +
 			"is there. Each message names the one before it of its source: what is missing between them, or came twice, is told.\n" +
 			"A stream that is not there yet is waited for, unless --end is given.\n" +
@@ -96,7 +97,8 @@ func (t *tailView) each(m batch.Message) error {
 			continue
 		}
 		shown := archive.Describe(of, seglog.Record{Seq: r.Seq, Time: r.Time, Data: r.Data})
-		shown.Offset, shown.Data, shown.Len = nil, r.Data, len(r.Data) // the offset of bytes that were no frame is not forwarded
+		// the offset of bytes that were no frame is not forwarded
+		shown.Offset, shown.Data, shown.Len = nil, r.Data, len(r.Data)
 		shown.Time = shown.Time.In(t.view.window.location())
 		if err := t.print(shown); err != nil {
 			return err

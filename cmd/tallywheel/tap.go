@@ -155,7 +155,8 @@ func (v *tapFlags) source(port string) (config.Source, error) {
 // parseMode reads a mode as 8N1.
 func parseMode(s string) (*config.Serial, error) {
 	parities := map[byte]serial.Parity{
-		'N': serial.NoParity, 'E': serial.EvenParity, 'O': serial.OddParity, 'M': serial.MarkParity, 'S': serial.SpaceParity,
+		'N': serial.NoParity, 'E': serial.EvenParity, 'O': serial.OddParity, 'M': serial.MarkParity,
+		'S': serial.SpaceParity,
 	}
 	if len(s) == 3 {
 		data, parity, stop := int(s[0]-'0'), parities[s[1]&^0x20], int(s[2]-'0')

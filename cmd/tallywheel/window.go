@@ -57,7 +57,8 @@ func (w *window) moments(now time.Time) (since, until int64, err error) {
 
 // localLayouts are times without a zone.
 var localLayouts = []string{
-	"2006-01-02T15:04:05.999999999", "2006-01-02T15:04", "2006-01-02 15:04:05.999999999", "2006-01-02 15:04", time.DateOnly,
+	"2006-01-02T15:04:05.999999999", "2006-01-02T15:04", "2006-01-02 15:04:05.999999999", "2006-01-02 15:04",
+	time.DateOnly,
 }
 
 // moment reads a time, in ns since 1970.
@@ -85,7 +86,8 @@ func moment(text string, zone *time.Location, now time.Time) (int64, error) {
 		}
 		return archive.ParseTime(at.Format(time.RFC3339Nano)) // which bounds it
 	}
-	return 0, fmt.Errorf("%q: want RFC 3339 as 2026-01-02T15:04:05Z, a time of --tz as 2026-01-02T15:04, or so long ago, as 10m or 2d", text)
+	return 0,
+		fmt.Errorf("%q: want RFC 3339 as 2026-01-02T15:04:05Z, a time of --tz as 2026-01-02T15:04, or so long ago, as 10m or 2d", text)
 }
 
 // span reads a length of time, which may be in days.
@@ -102,9 +104,13 @@ func span(text string) (time.Duration, bool) {
 // only an offset says which is meant.
 func once(at time.Time) error {
 	const wall = "2006-01-02T15:04:05.999999999"
-	for _, step := range []time.Duration{-2 * time.Hour, -time.Hour, -30 * time.Minute, 30 * time.Minute, time.Hour, 2 * time.Hour} {
+	for _, step := range []time.Duration{
+		-2 * time.Hour, -time.Hour, -30 * time.Minute, 30 * time.Minute, time.Hour,
+		2 * time.Hour,
+	} {
 		if at.Add(step).Format(wall) == at.Format(wall) {
-			return fmt.Errorf("the clocks of %s showed that time twice; add the offset, as in %s", at.Location(), at.Format(time.RFC3339))
+			return fmt.Errorf("the clocks of %s showed that time twice; add the offset, as in %s", at.Location(),
+				at.Format(time.RFC3339))
 		}
 	}
 	return nil

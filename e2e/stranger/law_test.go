@@ -146,14 +146,16 @@ func (s *stage) judge(tr truth) (complaints []string) {
 
 type judgement struct {
 	*stage
-	truth          truth
-	account        account
-	complaints     []string
-	lost           []*sentFrame // acknowledged, valid, not stored
-	gaps           uint64       // numbers that the log lacks
-	spoilt, cut    int          // frames that came damaged, and that came in part
-	spoiltBytes    uint64
-	halves         int    // frames of a line that a stop may still have cut in two: what follows is read when it is opened again
+	truth       truth
+	account     account
+	complaints  []string
+	lost        []*sentFrame // acknowledged, valid, not stored
+	gaps        uint64       // numbers that the log lacks
+	spoilt, cut int          // frames that came damaged, and that came in part
+	spoiltBytes uint64
+	// frames of a line that a stop may still have cut in two: what follows is read when it is
+	// opened again
+	halves         int
 	delivered      uint64 // bytes
 	certain        int
 	stored         int

@@ -55,19 +55,22 @@ func (j *judgement) levels() {
 	}
 	a := j.account
 	lost := j.gaps > 0 || a.dropped+a.overrun > 0 || len(j.lost)+j.spoilt > 0
-	torn := j.cut > 0 || j.situation.lossy || j.ends || len(j.starts) > 1 || len(j.truth.Wires) > 1 // a frame may have come in part
+	// a frame may have come in part
+	torn := j.cut > 0 || j.situation.lossy || j.ends || len(j.starts) > 1 || len(j.truth.Wires) > 1
 	if (st.Level == "good") != st.Good {
 		j.complain("the level is %s, and good is %v", st.Level, st.Good)
 	}
 	if st.Good && (j.framing != "tally128" || lost) {
-		j.complain("the level is good, of %s with %d lost, %d damaged, %d numbers: %s", j.framing, len(j.lost), j.spoilt, j.gaps, st.Verdict)
+		j.complain("the level is good, of %s with %d lost, %d damaged, %d numbers: %s", j.framing, len(j.lost),
+			j.spoilt, j.gaps, st.Verdict)
 	}
 	if st.Level == "bad" && !lost && !torn && !j.expects() && a.unread == 0 {
 		j.complain("the level is bad over nothing: %s", st.Verdict)
 	}
 	whole := len(j.starts) == 1 && j.carrier != "pty" && st.read() == j.delivered // nothing is lost later
 	if sure := j.gaps > 0 || a.dropped > 0 || j.spoilt > 0; whole && sure && a.overrun == 0 && st.Level != "bad" {
-		j.complain("the level is %s over %d numbers, %d dropped, %d damaged: %s", st.Level, j.gaps, a.dropped, j.spoilt, st.Verdict)
+		j.complain("the level is %s over %d numbers, %d dropped, %d damaged: %s", st.Level, j.gaps, a.dropped, j.spoilt,
+			st.Verdict)
 	}
 }
 

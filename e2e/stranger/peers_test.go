@@ -32,7 +32,8 @@ func TestRefusedConnections(t *testing.T) {
 	first := dial(2)
 	defer first.Close()
 	var p portSheet
-	testenv.Until(t, startPatience, "the first one is recorded", func() bool { return s.recorder.source(&p) && p.Frames.Stored == 1 })
+	testenv.Until(t, startPatience, "the first one is recorded",
+		func() bool { return s.recorder.source(&p) && p.Frames.Stored == 1 })
 	for n := range byte(2) {
 		c := dial(3 + n)
 		defer c.Close()

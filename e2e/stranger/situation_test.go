@@ -91,7 +91,8 @@ func (s *stage) killProcess(role string) {
 
 // redial is how long the feeder or the recorder may need to find the other again.
 func (s *stage) redial() time.Duration {
-	if s.carrier == "tcp-dial" || s.carrier == "tcp-all" { // a listener that closes answers nobody: the kernel asks again
+	// a listener that closes answers nobody: the kernel asks again
+	if s.carrier == "tcp-dial" || s.carrier == "tcp-all" {
 		return time.Second
 	}
 	return 0

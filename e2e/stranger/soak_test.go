@@ -23,7 +23,8 @@ import (
 	"github.com/tallywheel/tallywheel/internal/testenv"
 )
 
-var soakFor = flag.Duration("soak", 20*time.Second, "how long TestSoak lasts; from 30m on it also holds what the recorder takes to be flat")
+var soakFor = flag.Duration("soak", 20*time.Second,
+	"how long TestSoak lasts; from 30m on it also holds what the recorder takes to be flat")
 
 // soakers are the sources of TestSoak.
 var soakers = []scenario{
@@ -137,7 +138,8 @@ func (o *soak) each(word string) {
 func (o *soak) configureAll() {
 	o.cfg.others = nil
 	for n, s := range o.sources {
-		o.cfg.others = append(o.cfg.others, strings.Replace(s.source(), "id: x,", fmt.Sprintf("id: s%d, silent_after: 30s,", n), 1))
+		o.cfg.others = append(o.cfg.others,
+			strings.Replace(s.source(), "id: x,", fmt.Sprintf("id: s%d, silent_after: 30s,", n), 1))
 	}
 }
 
@@ -160,7 +162,8 @@ func (o *soak) disturb(n int) {
 		s.quarantine = !s.quarantine
 		o.configureAll()
 		for m := range o.rng.IntN(3) {
-			o.cfg.others = append(o.cfg.others, fmt.Sprintf("  - {id: absent-%d, serial: {port: %s/absent-%d}, frame: line}\n", m, o.dir, m))
+			o.cfg.others = append(o.cfg.others,
+				fmt.Sprintf("  - {id: absent-%d, serial: {port: %s/absent-%d}, frame: line}\n", m, o.dir, m))
 		}
 		o.reload()
 		o.reloads++
@@ -179,7 +182,8 @@ func (o *soak) disturb(n int) {
 		o.truncate()
 		o.fulls++
 	case 4:
-		resp, err := http.Post(o.recorder.url+"api/v1/ack", "application/json", strings.NewReader(`{"note": "it is known"}`))
+		resp, err := http.Post(o.recorder.url+"api/v1/ack", "application/json",
+			strings.NewReader(`{"note": "it is known"}`))
 		if err != nil {
 			o.t.Error(err)
 			return
@@ -372,7 +376,8 @@ func (o *soak) judge(id string, s *stage) {
 		return
 	}
 	if ok > valid || ok < valid && unread == 0 && ok+framesOfDatagram*overrun < valid || ok != stored+dropped {
-		o.t.Errorf("%s: %d valid frames were acknowledged, %d are in the books, %d of them stored and %d dropped", id, valid, ok, stored, dropped)
+		o.t.Errorf("%s: %d valid frames were acknowledged, %d are in the books, %d of them stored and %d dropped", id,
+			valid, ok, stored, dropped)
 	}
 }
 

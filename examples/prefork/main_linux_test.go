@@ -25,7 +25,10 @@ func TestMain(m *testing.M) {
 	if by == "" {
 		os.Exit(m.Run())
 	}
-	cfg := prefork.Config{Listen: []string{"127.0.0.1:0"}, Workers: 2, StartFor: time.Minute, LameDuck: 30 * time.Second, DrainFor: time.Minute}
+	cfg := prefork.Config{
+		Listen: []string{"127.0.0.1:0"}, Workers: 2, StartFor: time.Minute,
+		LameDuck: 30 * time.Second, DrainFor: time.Minute,
+	}
 	cfg.Started = func(master *prefork.Master) {
 		fmt.Println(master.Addresses()[0])
 		for range 3 {
@@ -47,7 +50,8 @@ func TestRestarts(t *testing.T) {
 			t.Setenv("GORACE", "atexit_sleep_ms=0")
 			p := testenv.Start(t, os.Args[0])
 			lines := func(n int) []string {
-				testenv.Until(t, time.Minute, fmt.Sprintf("%d lines of %q, %s", n, p.Out, p.Err), func() bool { return strings.Count(p.Out.String(), "\n") >= n })
+				testenv.Until(t, time.Minute, fmt.Sprintf("%d lines of %q, %s", n, p.Out, p.Err),
+					func() bool { return strings.Count(p.Out.String(), "\n") >= n })
 				return strings.Split(strings.TrimSpace(p.Out.String()), "\n")
 			}
 			url := "http://" + lines(1)[0] + "/"
@@ -76,8 +80,10 @@ func TestRestarts(t *testing.T) {
 			over.Store(true)
 			all.Wait()
 			t.Logf("%d requests, %d failed", good.Load(), bad.Load())
-			if bad.Load() > 0 || good.Load() == 0 || strings.Join(said[1:], " ") != "<nil> <nil> <nil>" || strings.Contains(p.Err.String(), "did not end in time") {
-				t.Errorf("%d requests failed of %d; restarts: %q; it said: %s", bad.Load(), good.Load()+bad.Load(), said[1:], p.Err)
+			if bad.Load() > 0 || good.Load() == 0 || strings.Join(said[1:], " ") != "<nil> <nil> <nil>" ||
+				strings.Contains(p.Err.String(), "did not end in time") {
+				t.Errorf("%d requests failed of %d; restarts: %q; it said: %s", bad.Load(), good.Load()+bad.Load(),
+					said[1:], p.Err)
 			}
 			_ = p.Cmd.Process.Signal(syscall.SIGTERM)
 		})

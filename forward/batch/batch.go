@@ -267,7 +267,8 @@ func (e *GapError) Error() string {
 	if e.Quarantine {
 		what = "bytes that were no frame,"
 	}
-	return fmt.Sprintf("source %s: the %s behind record %d up to record %d are missing", e.Source, what, e.After, e.Prev)
+	return fmt.Sprintf("source %s: the %s behind record %d up to record %d are missing", e.Source, what, e.After,
+		e.Prev)
 }
 
 // DoubleError says that a message has frames of a source that came before.

@@ -14,7 +14,8 @@ import (
 // some is a message of any frames.
 func some(t *rapid.T) (h Header, body []byte, records []Record) {
 	h = Header{
-		Log: [16]byte(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "log")), Source: rapid.StringN(1, 40, -1).Draw(t, "source"), Frame: "line",
+		Log:    [16]byte(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "log")),
+		Source: rapid.StringN(1, 40, -1).Draw(t, "source"), Frame: "line",
 		Count: rapid.IntRange(1, 20).Draw(t, "count"), Prev: rapid.Uint64Range(0, 1<<40).Draw(t, "prev"),
 		Gone: rapid.Uint64Range(0, 9).Draw(t, "gone"), Quarantine: rapid.Bool().Draw(t, "quarantine"),
 	}
@@ -67,7 +68,8 @@ func TestDamage(t *testing.T) {
 				}
 			})
 			name := rapid.SampledFrom(names).Draw(t, "name")
-			headers[name] = []string{rapid.OneOf(rapid.String(), rapid.StringMatching(`-?[0-9]{0,20}`)).Draw(t, "value")}
+			headers[name] = []string{rapid.OneOf(rapid.String(), rapid.StringMatching(`-?[0-9]{0,20}`)).Draw(t,
+				"value")}
 		} else {
 			at := rapid.IntRange(0, len(body)-1).Draw(t, "at")
 			if rapid.Bool().Draw(t, "cut") {

@@ -88,7 +88,10 @@ func New(baud, charBits int) *Detector {
 			panic("detect: " + err.Error()) // a mistake in the lines below
 		}
 		bits := frame.EvidenceOf(dec).CheckBits
-		t := &trial{d: d, cfg: c, dec: dec, weigh: weigh, bitsOf: func([]byte) int { return bits }, kinds: map[uint64]bool{}}
+		t := &trial{
+			d: d, cfg: c, dec: dec, weigh: weigh, bitsOf: func([]byte) int { return bits },
+			kinds: map[uint64]bool{},
+		}
 		d.trials = append(d.trials, t)
 		return t
 	}

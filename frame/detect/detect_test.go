@@ -84,11 +84,19 @@ func talks() map[string][]talk {
 			tally128.Encode(b, tally128.Header{Device: 7, Epoch: 1, Seq: uint64(n)}, noise(rng, rng.IntN(98)))
 			return b
 		}},
-		"modbus":            {poll},
-		"line,check=nmea":   {func(rng *rand.Rand, _ int) []byte { return sentence(rng) }},
-		"ubx":               {position},
-		"cobs,check=modbus": {func(rng *rand.Rand, _ int) []byte { return cobs.Encode(nil, modbusSum(noise(rng, 1+rng.IntN(300)))) }},
-		"slip,check=ccitt":  {func(rng *rand.Rand, _ int) []byte { return slip.Encode(nil, ccittSum(noise(rng, 1+rng.IntN(300)))) }},
+		"modbus":          {poll},
+		"line,check=nmea": {func(rng *rand.Rand, _ int) []byte { return sentence(rng) }},
+		"ubx":             {position},
+		"cobs,check=modbus": {func(rng *rand.Rand,
+			_ int,
+		) []byte {
+			return cobs.Encode(nil, modbusSum(noise(rng, 1+rng.IntN(300))))
+		}},
+		"slip,check=ccitt": {func(rng *rand.Rand,
+			_ int,
+		) []byte {
+			return slip.Encode(nil, ccittSum(noise(rng, 1+rng.IntN(300))))
+		}},
 		"slip,check=modbus": {func(rng *rand.Rand, _ int) []byte {
 			return slip.Encode([]byte{0xC0}, modbusSum(noise(rng, 1+rng.IntN(300))))
 		}},
@@ -268,7 +276,8 @@ func TestReasonsAreSaid(t *testing.T) {
 		d.Bytes(poll(rng, n))
 	}
 	f, ok := d.Decide()
-	if got, want := f.String(), "modbus: 4 frames with a right check value, 100 % of the bytes, 64 bits of evidence"; !ok || got != want {
+	if got, want := f.String(),
+		"modbus: 4 frames with a right check value, 100 % of the bytes, 64 bits of evidence"; !ok || got != want {
 		t.Errorf("%q, %v; want %q", got, ok, want)
 	}
 }

@@ -283,7 +283,8 @@ func (f *feeder) Frame(got *frame.Frame) {
 	if ok {
 		n, good := numbered.Number(got.Data)
 		n.Data = got.Data
-		if !good || n.Device != got.Device || n.Epoch != got.Epoch || n.Seq != got.Seq || n.DeviceTime != got.DeviceTime {
+		if !good || n.Device != got.Device || n.Epoch != got.Epoch || n.Seq != got.Seq ||
+			n.DeviceTime != got.DeviceTime {
 			f.err = errors.Join(f.err, fmt.Errorf("frame %+v has the numbers %+v, %v by itself", *got, n, good))
 		}
 	}

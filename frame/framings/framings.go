@@ -113,7 +113,8 @@ func (cfg Config) fits() error {
 		{"check modbus or ccitt", cfg.Check == frame.CheckModbus || cfg.Check == frame.CheckCCITT, "cobs slip length"},
 	} {
 		if s.set && !slices.Contains(strings.Fields(s.kinds), cfg.Kind) {
-			return fmt.Errorf("frame %s: %s is a setting of %s", cfg.Kind, s.name, strings.ReplaceAll(s.kinds, " ", ", "))
+			return fmt.Errorf("frame %s: %s is a setting of %s", cfg.Kind, s.name,
+				strings.ReplaceAll(s.kinds, " ", ", "))
 		}
 	}
 	if cfg.Max != 0 && (cfg.Max < 8 || cfg.Max > MaxBytes) {

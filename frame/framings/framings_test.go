@@ -74,7 +74,10 @@ func samples() map[string]sample {
 			}
 			return sentence(rng)
 		}},
-		"line nmea": {Config{Kind: "line", Check: frame.CheckNMEA}, func(rng *rand.Rand, _ int) []byte { return sentence(rng) }},
+		"line nmea": {
+			Config{Kind: "line", Check: frame.CheckNMEA},
+			func(rng *rand.Rand, _ int) []byte { return sentence(rng) },
+		},
 		"ubx": {Config{Kind: "ubx"}, func(rng *rand.Rand, n int) []byte {
 			if n%3 == 0 {
 				return sentence(rng)
@@ -87,7 +90,10 @@ func samples() map[string]sample {
 		}},
 		"raw": {Config{Kind: "raw"}, func(rng *rand.Rand, _ int) []byte { return noise(rng, 1024) }},
 		"modbus": {Config{Kind: "modbus", Baud: 9600}, func(rng *rand.Rand, _ int) []byte {
-			function := []byte{1, 3, 3, 5, 7, 8, 11, 12, 15, 16, 17, 20, 21, 22, 23, 24, 43, 43, 0x42, 0x83, 0xAB}[rng.IntN(21)]
+			function := []byte{
+				1, 3, 3, 5, 7, 8, 11, 12, 15, 16, 17, 20, 21, 22, 23, 24, 43, 43, 0x42, 0x83,
+				0xAB,
+			}[rng.IntN(21)]
 			content := append([]byte{byte(1 + rng.IntN(3)), function}, noise(rng, rng.IntN(1+rng.IntN(100)))...)
 			for i := 2; i < len(content) && rng.IntN(4) > 0; i++ { // counts are small
 				content[i] &= 0x0F
@@ -157,7 +163,8 @@ func TestEvidence(t *testing.T) {
 	if all := (frame.Evidence{Numbered: true, CheckBits: 16}).Unknown(); len(all) != 0 {
 		t.Errorf("unknown of numbered and checked frames: %q", all)
 	}
-	if all := (frame.Evidence{CheckBits: 8}).Unknown(); len(all) != 2 || !strings.Contains(all[1], "one damaged frame in 256") {
+	if all := (frame.Evidence{CheckBits: 8}).Unknown(); len(all) != 2 ||
+		!strings.Contains(all[1], "one damaged frame in 256") {
 		t.Errorf("unknown of sentences: %q", all)
 	}
 }
@@ -192,7 +199,8 @@ func TestCleanStreamIsAllFrames(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if len(r.Skipped) != 0 || r.Harm != 0 || len(r.Frames) != len(want) {
-			t.Errorf("%s: %d frames, %d bytes skipped, %d damaged; want %d, 0, 0", name, len(r.Frames), len(r.Skipped), r.Harm, len(want))
+			t.Errorf("%s: %d frames, %d bytes skipped, %d damaged; want %d, 0, 0", name, len(r.Frames), len(r.Skipped),
+				r.Harm, len(want))
 			continue
 		}
 		for i := range want {

@@ -88,7 +88,10 @@ var checked = length.Config{Check: frame.CheckModbus}
 // Good frames behind a length that was damaged upwards are stored within Patience and the pause
 // behind, however often the device sends, and the damaged one counts once.
 func TestDamagedLengthHoldsFramesForPatience(t *testing.T) {
-	for _, every := range []time.Duration{60 * time.Millisecond, 100 * time.Millisecond, 3 * time.Second, 8 * time.Second, 15 * time.Second} {
+	for _, every := range []time.Duration{
+		60 * time.Millisecond, 100 * time.Millisecond, 3 * time.Second,
+		8 * time.Second, 15 * time.Second,
+	} {
 		for seed := range uint64(6) {
 			rng := rand.New(rand.NewPCG(seed, 1))
 			l := listen(t, checked, nil)
@@ -112,7 +115,8 @@ func TestDamagedLengthHoldsFramesForPatience(t *testing.T) {
 					due = every + length.Patience
 				}
 				if late := l.now - 10*every; late > due && len(l.pending) > 0 {
-					t.Fatalf("a frame each %v: %d bytes are held %v behind the damaged length", every, len(l.pending), late)
+					t.Fatalf("a frame each %v: %d bytes are held %v behind the damaged length", every, len(l.pending),
+						late)
 				}
 			}
 			want := slices.Delete(slices.Clone(sent), 10, 11)
@@ -182,7 +186,10 @@ func TestPausesCutInEveryWay(t *testing.T) {
 		heard := func(cut *rand.Rand) *listener {
 			rng := rand.New(rand.NewPCG(seed, 4))
 			cfg := []length.Config{
-				{Prefix: 2, Check: frame.CheckModbus}, {Prefix: 1, Check: frame.CheckModbus}, {Prefix: 4, Check: frame.CheckModbus}, {Prefix: 2},
+				{Prefix: 2, Check: frame.CheckModbus},
+				{Prefix: 1, Check: frame.CheckModbus},
+				{Prefix: 4, Check: frame.CheckModbus},
+				{Prefix: 2},
 			}[seed%4]
 			l := listen(t, cfg, cut)
 			for range 60 {
@@ -202,7 +209,8 @@ func TestPausesCutInEveryWay(t *testing.T) {
 			return l
 		}
 		want, got := heard(nil), heard(rand.New(rand.NewPCG(seed, 5)))
-		if !slices.EqualFunc(got.r.Frames, want.r.Frames, bytes.Equal) || got.r.Harm != want.r.Harm || !bytes.Equal(got.r.Skipped, want.r.Skipped) ||
+		if !slices.EqualFunc(got.r.Frames, want.r.Frames, bytes.Equal) || got.r.Harm != want.r.Harm ||
+			!bytes.Equal(got.r.Skipped, want.r.Skipped) ||
 			!bytes.Equal(got.r.Order, want.r.Order) {
 			t.Fatalf("seed %d: %d frames, %d damaged, %d skipped; in one piece %d, %d, %d", seed,
 				len(got.r.Frames), got.r.Harm, len(got.r.Skipped), len(want.r.Frames), want.r.Harm, len(want.r.Skipped))

@@ -113,7 +113,8 @@ func (d *Decoder) Decode(view []byte, sink frame.Sink) int {
 		case waits, !d.lost && borderMayTell(rest):
 			return at
 		default:
-			n = d.search(rest[:min(len(rest), window)], false, sink) // no more, so that it makes no difference how much has come
+			// no more, so that it makes no difference how much has come
+			n = d.search(rest[:min(len(rest), window)], false, sink)
 		}
 		at += n
 	}

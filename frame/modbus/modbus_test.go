@@ -117,7 +117,9 @@ func traffic(rng *rand.Rand, n int) (all [][]byte) {
 			request = func() []byte { return head(fc, at, value) }
 			answer = request
 		case 15:
-			request = func() []byte { return head(fc, at, word(coils), []byte{byte((coils + 7) / 8)}, data((coils+7)/8)) }
+			request = func() []byte {
+				return head(fc, at, word(coils), []byte{byte((coils + 7) / 8)}, data((coils+7)/8))
+			}
 			answer = func() []byte { return head(fc, at, word(coils)) }
 		case 16:
 			request = func() []byte { return head(fc, at, word(writes), []byte{byte(2 * writes)}, data(2*writes)) }
@@ -150,7 +152,9 @@ func traffic(rng *rand.Rand, n int) (all [][]byte) {
 }
 
 // rare makes a request and an answer of what few devices have.
-func rare(rng *rand.Rand, head func(byte, ...[]byte) []byte, fc byte, word func(int) []byte, data func(int) []byte) (request, answer func() []byte) {
+func rare(rng *rand.Rand, head func(byte, ...[]byte) []byte, fc byte, word func(int) []byte,
+	data func(int) []byte,
+) (request, answer func() []byte) {
 	with := func(parts ...[]byte) func() []byte { return func() []byte { return head(fc, parts...) } }
 	counted := func(n int) func() []byte { return func() []byte { return head(fc, []byte{byte(n)}, data(n)) } }
 	file := func(records bool) (all []byte) { // sub-requests of a file
@@ -193,7 +197,8 @@ func rare(rng *rand.Rand, head func(byte, ...[]byte) []byte, fc byte, word func(
 		return same, same
 	case 24:
 		n := rng.IntN(32)
-		return func() []byte { return head(fc, data(2)) }, func() []byte { return head(fc, word(2+2*n), word(n), data(2*n)) }
+		return func() []byte { return head(fc, data(2)) },
+			func() []byte { return head(fc, word(2+2*n), word(n), data(2*n)) }
 	}
 	code, object := byte(1+rng.IntN(4)), byte(rng.IntN(7))
 	return with([]byte{14, code, object}), func() []byte {
@@ -272,32 +277,45 @@ func mergedAndSplit(t *testing.T, what string, rng *rand.Rand, sent [][]byte) {
 // bytes are those of its examples where it has one.
 func TestLengthsOfTheSpecification(t *testing.T) {
 	for name, c := range map[string]struct{ request, answer []byte }{
-		"1 read coils":                {[]byte{1, 1, 0, 0x13, 0, 0x13}, []byte{1, 1, 3, 0xCD, 0x6B, 5}},
-		"2 read discrete inputs":      {[]byte{1, 2, 0, 0xC4, 0, 0x16}, []byte{1, 2, 3, 0xAC, 0xDB, 0x35}},
-		"3 read holding registers":    {[]byte{1, 3, 0, 0x6B, 0, 3}, []byte{1, 3, 6, 2, 0x2B, 0, 0, 0, 0x64}},
-		"4 read input registers":      {[]byte{1, 4, 0, 8, 0, 1}, []byte{1, 4, 2, 0, 10}},
-		"5 write a coil":              {[]byte{1, 5, 0, 0xAC, 0xFF, 0}, []byte{1, 5, 0, 0xAC, 0xFF, 0}},
-		"6 write a register":          {[]byte{1, 6, 0, 1, 0, 3}, []byte{1, 6, 0, 1, 0, 3}},
-		"7 read exception status":     {[]byte{1, 7}, []byte{1, 7, 0x6D}},
-		"8 return query data":         {[]byte{1, 8, 0, 0, 0xA5, 0x37}, []byte{1, 8, 0, 0, 0xA5, 0x37}},
-		"8 bus message count":         {[]byte{1, 8, 0, 11, 0, 0}, []byte{1, 8, 0, 11, 1, 8}},
-		"11 event counter":            {[]byte{1, 11}, []byte{1, 11, 0xFF, 0xFF, 1, 8}},
-		"12 event log":                {[]byte{1, 12}, []byte{1, 12, 8, 0, 0, 1, 8, 1, 0x21, 0x20, 0}},
-		"15 write coils":              {[]byte{1, 15, 0, 0x13, 0, 10, 2, 0xCD, 1}, []byte{1, 15, 0, 0x13, 0, 10}},
-		"16 write registers":          {[]byte{1, 16, 0, 1, 0, 2, 4, 0, 10, 1, 2}, []byte{1, 16, 0, 1, 0, 2}},
-		"17 server identification":    {[]byte{1, 17}, []byte{1, 17, 3, 7, 8, 0xFF}},
-		"20 read a file":              {[]byte{1, 20, 14, 6, 0, 4, 0, 1, 0, 2, 6, 0, 3, 0, 9, 0, 2}, []byte{1, 20, 12, 5, 6, 13, 0xFE, 0, 0x20, 5, 6, 0x33, 0xCD, 0, 0x40}},
-		"21 write a file":             {[]byte{1, 21, 13, 6, 0, 4, 0, 7, 0, 3, 6, 0xAF, 4, 0xBE, 16, 13}, []byte{1, 21, 13, 6, 0, 4, 0, 7, 0, 3, 6, 0xAF, 4, 0xBE, 16, 13}},
-		"22 mask a register":          {[]byte{1, 22, 0, 4, 0, 0xF2, 0, 0x25}, []byte{1, 22, 0, 4, 0, 0xF2, 0, 0x25}},
-		"23 read and write registers": {[]byte{1, 23, 0, 3, 0, 6, 0, 14, 0, 3, 6, 0, 0xFF, 0, 0xFF, 0, 0xFF}, []byte{1, 23, 12, 0, 0xFE, 10, 0xCD, 0, 1, 0, 3, 0, 13, 0, 0xFF}},
-		"24 read a queue":             {[]byte{1, 24, 4, 0xDE}, []byte{1, 24, 0, 6, 0, 2, 1, 0xB8, 0x12, 0x84}},
-		"24 an empty queue":           {[]byte{1, 24, 0, 2}, []byte{1, 24, 0, 2, 0, 0}},
+		"1 read coils":             {[]byte{1, 1, 0, 0x13, 0, 0x13}, []byte{1, 1, 3, 0xCD, 0x6B, 5}},
+		"2 read discrete inputs":   {[]byte{1, 2, 0, 0xC4, 0, 0x16}, []byte{1, 2, 3, 0xAC, 0xDB, 0x35}},
+		"3 read holding registers": {[]byte{1, 3, 0, 0x6B, 0, 3}, []byte{1, 3, 6, 2, 0x2B, 0, 0, 0, 0x64}},
+		"4 read input registers":   {[]byte{1, 4, 0, 8, 0, 1}, []byte{1, 4, 2, 0, 10}},
+		"5 write a coil":           {[]byte{1, 5, 0, 0xAC, 0xFF, 0}, []byte{1, 5, 0, 0xAC, 0xFF, 0}},
+		"6 write a register":       {[]byte{1, 6, 0, 1, 0, 3}, []byte{1, 6, 0, 1, 0, 3}},
+		"7 read exception status":  {[]byte{1, 7}, []byte{1, 7, 0x6D}},
+		"8 return query data":      {[]byte{1, 8, 0, 0, 0xA5, 0x37}, []byte{1, 8, 0, 0, 0xA5, 0x37}},
+		"8 bus message count":      {[]byte{1, 8, 0, 11, 0, 0}, []byte{1, 8, 0, 11, 1, 8}},
+		"11 event counter":         {[]byte{1, 11}, []byte{1, 11, 0xFF, 0xFF, 1, 8}},
+		"12 event log":             {[]byte{1, 12}, []byte{1, 12, 8, 0, 0, 1, 8, 1, 0x21, 0x20, 0}},
+		"15 write coils":           {[]byte{1, 15, 0, 0x13, 0, 10, 2, 0xCD, 1}, []byte{1, 15, 0, 0x13, 0, 10}},
+		"16 write registers":       {[]byte{1, 16, 0, 1, 0, 2, 4, 0, 10, 1, 2}, []byte{1, 16, 0, 1, 0, 2}},
+		"17 server identification": {[]byte{1, 17}, []byte{1, 17, 3, 7, 8, 0xFF}},
+		"20 read a file": {
+			[]byte{1, 20, 14, 6, 0, 4, 0, 1, 0, 2, 6, 0, 3, 0, 9, 0, 2},
+			[]byte{1, 20, 12, 5, 6, 13, 0xFE, 0, 0x20, 5, 6, 0x33, 0xCD, 0, 0x40},
+		},
+		"21 write a file": {
+			[]byte{1, 21, 13, 6, 0, 4, 0, 7, 0, 3, 6, 0xAF, 4, 0xBE, 16, 13},
+			[]byte{1, 21, 13, 6, 0, 4, 0, 7, 0, 3, 6, 0xAF, 4, 0xBE, 16, 13},
+		},
+		"22 mask a register": {[]byte{1, 22, 0, 4, 0, 0xF2, 0, 0x25}, []byte{1, 22, 0, 4, 0, 0xF2, 0, 0x25}},
+		"23 read and write registers": {
+			[]byte{1, 23, 0, 3, 0, 6, 0, 14, 0, 3, 6, 0, 0xFF, 0, 0xFF, 0, 0xFF},
+			[]byte{1, 23, 12, 0, 0xFE, 10, 0xCD, 0, 1, 0, 3, 0, 13, 0, 0xFF},
+		},
+		"24 read a queue":   {[]byte{1, 24, 4, 0xDE}, []byte{1, 24, 0, 6, 0, 2, 1, 0xB8, 0x12, 0x84}},
+		"24 an empty queue": {[]byte{1, 24, 0, 2}, []byte{1, 24, 0, 2, 0, 0}},
 		"43 identification": {
 			[]byte{1, 43, 14, 1, 0},
-			slices.Concat([]byte{1, 43, 14, 1, 1, 0, 0, 3, 0, 22}, []byte("Company identification"), []byte{1, 13}, []byte("Product code "), []byte{2, 5}, []byte("V2.11")),
+			slices.Concat([]byte{1, 43, 14, 1, 1, 0, 0, 3, 0, 22}, []byte("Company identification"), []byte{1, 13},
+				[]byte("Product code "), []byte{2, 5}, []byte("V2.11")),
 		},
-		"43 nothing to identify":     {[]byte{1, 43, 14, 1, 0}, []byte{1, 43, 14, 1, 1, 0, 0, 0}},
-		"43 more follows":            {[]byte{1, 43, 14, 3, 0x80}, []byte{1, 43, 14, 3, 0x83, 0xFF, 0x81, 1, 0x80, 2, 'a', 'b'}},
+		"43 nothing to identify": {[]byte{1, 43, 14, 1, 0}, []byte{1, 43, 14, 1, 1, 0, 0, 0}},
+		"43 more follows": {
+			[]byte{1, 43, 14, 3, 0x80},
+			[]byte{1, 43, 14, 3, 0x83, 0xFF, 0x81, 1, 0x80, 2, 'a', 'b'},
+		},
 		"an exception":               {[]byte{1, 3, 0, 0x6B, 0, 3}, []byte{1, 0x83, 2}},
 		"an exception of 43":         {[]byte{1, 43, 14, 1, 0}, []byte{1, 0xAB, 1}},
 		"… that names the MEI type":  {[]byte{1, 43, 14, 1, 0}, []byte{1, 0xAB, 14, 2}},
@@ -309,13 +327,16 @@ func TestLengthsOfTheSpecification(t *testing.T) {
 			"the answers alone":        {answer, answer},
 			"asked again":              {request, request, answer},
 		} {
-			if name[:2] == "17" && from == "asked again" { // it looks like the beginning of a long answer, up to the next border
+			// it looks like the beginning of a long answer, up to the next border
+			if name[:2] == "17" && from == "asked again" {
 				continue
 			}
 			stream := bytes.Join(append(parts, sealed(9, 6, 0, 1, 0, 5)), nil)
 			var r frametest.Record
-			if done := modbus.New(9600, 11).Decode(stream, &r); done != len(stream) || len(r.Skipped) > 0 || len(r.Frames) != len(parts)+1 {
-				t.Errorf("%s, %s: %d of %d bytes, %d frames, %d bytes skipped", name, from, done, len(stream), len(r.Frames), len(r.Skipped))
+			if done := modbus.New(9600, 11).Decode(stream, &r); done != len(stream) || len(r.Skipped) > 0 ||
+				len(r.Frames) != len(parts)+1 {
+				t.Errorf("%s, %s: %d of %d bytes, %d frames, %d bytes skipped", name, from, done, len(stream),
+					len(r.Frames), len(r.Skipped))
 				continue
 			}
 			for i, p := range parts {
@@ -336,7 +357,10 @@ func TestEchoesOfAnyLength(t *testing.T) {
 			body = append(body, byte(rng.Uint32()), byte(rng.Uint32()))
 		}
 		same := sealed(body...)
-		stream := bytes.Join([][]byte{sealed(1, 3, 0, 0, 0, 1), sealed(1, 3, 2, 0, 7), same, same, sealed(1, 3, 0, 0, 0, 1)}, nil)
+		stream := bytes.Join([][]byte{
+			sealed(1, 3, 0, 0, 0, 1), sealed(1, 3, 2, 0, 7), same, same,
+			sealed(1, 3, 0, 0, 0, 1),
+		}, nil)
 		for name, cuts := range map[string][]int{
 			"merged": {len(stream)},
 			"split":  {15, 15 + rng.IntN(len(same)), 15 + len(same) + rng.IntN(len(same)), len(stream)},
@@ -401,7 +425,8 @@ func TestCutFrameHoldsNothingUp(t *testing.T) {
 	done += d.Decode(stream[done:], &r)
 	done += d.Pause(stream[done:], &r)
 	if done != len(stream) || len(r.Frames) != 1 || r.Harm != 1 || len(r.Skipped) != len(cut) {
-		t.Errorf("%d of %d bytes, %d frames, %d damaged, %d skipped", done, len(stream), len(r.Frames), r.Harm, len(r.Skipped))
+		t.Errorf("%d of %d bytes, %d frames, %d damaged, %d skipped", done, len(stream), len(r.Frames), r.Harm,
+			len(r.Skipped))
 	}
 }
 

@@ -84,7 +84,8 @@ func TestVendorFunctionsMergedAndSplitInEveryWay(t *testing.T) {
 			func() bool { return rng.IntN(4) < often },
 		)
 		if len(r.Skipped) > 0 || r.Harm > 0 || len(r.Frames) != len(sent) {
-			t.Errorf("seed %d: %d frames of %d, %d bytes skipped, %d damaged", seed, len(r.Frames), len(sent), len(r.Skipped), r.Harm)
+			t.Errorf("seed %d: %d frames of %d, %d bytes skipped, %d damaged", seed, len(r.Frames), len(sent),
+				len(r.Skipped), r.Harm)
 		}
 		for i := range min(len(sent), len(r.Frames)) {
 			if !bytes.Equal(r.Frames[i], sent[i]) {

@@ -254,7 +254,8 @@ func (d *Decoder) lengths(b []byte) (all [2]int, n int) {
 		switch long := f.request.fixed > likely; {
 		case long && len(b) < likely:
 			return [2]int{unknown, answer}, 2
-		case !long && (answer == unknown || answers(b)), long && [4]byte(b[2:likely]) != d.asked.body: // else it may be asked again
+		// else it may be asked again
+		case !long && (answer == unknown || answers(b)), long && [4]byte(b[2:likely]) != d.asked.body:
 			return answerFirst, 2
 		}
 	}

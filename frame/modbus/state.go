@@ -36,7 +36,10 @@ func (q question) append(b []byte) []byte {
 }
 
 func questionFrom(b []byte) question {
-	return question{b[0], b[1], [4]byte(b[2:]), int(binary.LittleEndian.Uint16(b[6:])), binary.LittleEndian.Uint16(b[8:])}
+	return question{
+		b[0], b[1], [4]byte(b[2:]), int(binary.LittleEndian.Uint16(b[6:])),
+		binary.LittleEndian.Uint16(b[8:]),
+	}
 }
 
 // State implements [frame.Stateful]: 86 bytes.

@@ -44,28 +44,44 @@ func TestRequestsAndAnswers(t *testing.T) {
 		parts                             [][]byte
 		asked, answered, unanswered, harm int
 	}{
-		"all answered":                        {[][]byte{read, values, other, others, read, values}, 3, 3, 0, 0},
-		"one is not":                          {[][]byte{read, values, read, other, others}, 3, 2, 1, 0},
-		"tried again twice":                   {[][]byte{read, read, read, values}, 3, 1, 2, 0},
-		"the last one has time":               {[][]byte{read, values, read}, 2, 1, 0, 0},
-		"an exception answers":                {[][]byte{read, sealed(1, 0x83, 2), other, others}, 2, 2, 0, 0},
-		"another unit's exception does not":   {[][]byte{read, sealed(2, 0x83, 2), read, values}, 2, 1, 0, 0},
-		"a damaged answer counts as that":     {[][]byte{read, broken, read, values}, 2, 1, 0, 1},
-		"… and so does a damaged request":     {[][]byte{other, others, broken, read, values}, 2, 2, 0, 1},
-		"to all units, which do not answer":   {[][]byte{sealed(0, 6, 0, 1, 0, 3), read, values}, 1, 1, 0, 0},
-		"… behind one that is not answered":   {[][]byte{read, sealed(0, 6, 0, 1, 0, 3), read, values}, 2, 1, 1, 0},
-		"listen only, which is not answered":  {[][]byte{sealed(1, 8, 0, 4, 0, 0), read, values, read, values}, 2, 2, 0, 0},
-		"writes":                              {[][]byte{read, values, write, write, again, again}, 3, 3, 0, 0},
-		"a write, and then another":           {[][]byte{read, values, write, again, again, read, values}, 4, 3, 1, 0},
-		"many registers":                      {[][]byte{writes, written, writes, writes, written}, 3, 2, 1, 0},
-		"… written elsewhere":                 {[][]byte{writes, sealed(1, 16, 0, 9, 0, 2), read, values}, 2, 1, 0, 0},
-		"it begins with an answer":            {[][]byte{values, read, values}, 1, 1, 0, 0},
-		"… to a write, which looks like one":  {[][]byte{write, again, again, read, values}, 2, 2, 0, 0},
-		"… and all are the same":              {[][]byte{write, write, write, write, write}, 0, 0, 0, 0},
-		"answers alone":                       {[][]byte{values, write, others, values, again, values}, 0, 0, 0, 0},
-		"a function that is not known":        {[][]byte{read, values, sealed(1, 0x42, 7, 7), read, values}, 2, 2, 0, 0},
-		"such a one behind one not answered":  {[][]byte{read, sealed(1, 0x42, 7, 7, 7, 7, 7), read, values}, 2, 1, 1, 0},
-		"an answer longer than was asked for": {[][]byte{read, sealed(1, 3, 6, 0, 9, 0, 8, 0, 7), read, values}, 2, 1, 0, 0},
+		"all answered":                      {[][]byte{read, values, other, others, read, values}, 3, 3, 0, 0},
+		"one is not":                        {[][]byte{read, values, read, other, others}, 3, 2, 1, 0},
+		"tried again twice":                 {[][]byte{read, read, read, values}, 3, 1, 2, 0},
+		"the last one has time":             {[][]byte{read, values, read}, 2, 1, 0, 0},
+		"an exception answers":              {[][]byte{read, sealed(1, 0x83, 2), other, others}, 2, 2, 0, 0},
+		"another unit's exception does not": {[][]byte{read, sealed(2, 0x83, 2), read, values}, 2, 1, 0, 0},
+		"a damaged answer counts as that":   {[][]byte{read, broken, read, values}, 2, 1, 0, 1},
+		"… and so does a damaged request":   {[][]byte{other, others, broken, read, values}, 2, 2, 0, 1},
+		"to all units, which do not answer": {[][]byte{sealed(0, 6, 0, 1, 0, 3), read, values}, 1, 1, 0, 0},
+		"… behind one that is not answered": {[][]byte{read, sealed(0, 6, 0, 1, 0, 3), read, values}, 2, 1, 1, 0},
+		"listen only, which is not answered": {
+			[][]byte{sealed(1, 8, 0, 4, 0, 0), read, values, read, values},
+			2, 2, 0,
+			0,
+		},
+		"writes":                             {[][]byte{read, values, write, write, again, again}, 3, 3, 0, 0},
+		"a write, and then another":          {[][]byte{read, values, write, again, again, read, values}, 4, 3, 1, 0},
+		"many registers":                     {[][]byte{writes, written, writes, writes, written}, 3, 2, 1, 0},
+		"… written elsewhere":                {[][]byte{writes, sealed(1, 16, 0, 9, 0, 2), read, values}, 2, 1, 0, 0},
+		"it begins with an answer":           {[][]byte{values, read, values}, 1, 1, 0, 0},
+		"… to a write, which looks like one": {[][]byte{write, again, again, read, values}, 2, 2, 0, 0},
+		"… and all are the same":             {[][]byte{write, write, write, write, write}, 0, 0, 0, 0},
+		"answers alone":                      {[][]byte{values, write, others, values, again, values}, 0, 0, 0, 0},
+		"a function that is not known": {
+			[][]byte{read, values, sealed(1, 0x42, 7, 7), read, values},
+			2, 2, 0,
+			0,
+		},
+		"such a one behind one not answered": {
+			[][]byte{read, sealed(1, 0x42, 7, 7, 7, 7, 7), read, values},
+			2, 1, 1,
+			0,
+		},
+		"an answer longer than was asked for": {
+			[][]byte{read, sealed(1, 3, 6, 0, 9, 0, 8, 0, 7), read, values},
+			2, 1,
+			0, 0,
+		},
 	} {
 		for seed := range uint64(5) {
 			asked, answered, unanswered, harm := turnsOf(t, bytes.Join(c.parts, nil), seed)
@@ -111,7 +127,8 @@ func TestUnansweredOnARandomBus(t *testing.T) {
 			switch fc := []byte{1, 3, 4, 6, 16, 22}[rng.IntN(6)]; fc {
 			case 1:
 				data := make([]byte, (int(count)+7)/8)
-				request, answer = sealed(unit, 1, value[0], value[1], 0, count), sealed(append([]byte{unit, 1, byte(len(data))}, data...)...)
+				request, answer = sealed(unit, 1, value[0], value[1], 0, count),
+					sealed(append([]byte{unit, 1, byte(len(data))}, data...)...)
 			case 3, 4:
 				request = sealed(unit, fc, value[0], value[1], 0, count)
 				answer = sealed(append([]byte{unit, fc, 2 * count}, make([]byte, 2*int(count))...)...)

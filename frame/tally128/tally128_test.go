@@ -12,14 +12,18 @@ import (
 
 func encoded(seq uint64, payload string) []byte {
 	f := make([]byte, tally128.Size)
-	tally128.Encode(f, tally128.Header{Flags: 3, Device: 0x01020304, Epoch: 5, Seq: seq, DeviceTime: 77}, []byte(payload))
+	tally128.Encode(f, tally128.Header{Flags: 3, Device: 0x01020304, Epoch: 5, Seq: seq, DeviceTime: 77},
+		[]byte(payload))
 	return f
 }
 
 // The bytes of a frame, as the package comment draws them, and its CRC from another implementation.
 func TestLayout(t *testing.T) {
 	f := encoded(0x1122334455667788, "payload")
-	want := append([]byte{0xA5, 0x5A, 1, 3, 4, 3, 2, 1, 5, 0, 0, 0, 0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11, 77, 0, 0, 0, 0, 0, 0, 0}, "payload"...)
+	want := append([]byte{
+		0xA5, 0x5A, 1, 3, 4, 3, 2, 1, 5, 0, 0, 0, 0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11, 77,
+		0, 0, 0, 0, 0, 0, 0,
+	}, "payload"...)
 	if !bytes.HasPrefix(f, want) {
 		t.Errorf("frame begins % X, want % X", f[:len(want)], want)
 	}
@@ -49,9 +53,12 @@ func TestDamage(t *testing.T) {
 		damaged int
 		skipped int
 	}{
-		"clean":                       {[][]byte{a, b, c}, []uint64{1, 2, 3}, 0, 0},
-		"bytes lost":                  {[][]byte{a, b[:60], b[63:], c}, []uint64{1, 3}, 1, 125},
-		"bytes lost in two in a row":  {[][]byte{a, b[:60], b[63:], encoded(3, "x")[:60], encoded(3, "x")[70:], encoded(4, "d")}, []uint64{1, 4}, 2, 243},
+		"clean":      {[][]byte{a, b, c}, []uint64{1, 2, 3}, 0, 0},
+		"bytes lost": {[][]byte{a, b[:60], b[63:], c}, []uint64{1, 3}, 1, 125},
+		"bytes lost in two in a row": {[][]byte{
+			a, b[:60], b[63:], encoded(3, "x")[:60], encoded(3, "x")[70:],
+			encoded(4, "d"),
+		}, []uint64{1, 4}, 2, 243},
 		"a false sync inside damage":  {[][]byte{a, falseSync, c}, []uint64{1, 3}, 1, 128},
 		"sync destroyed":              {[][]byte{a, {0}, b[1:], c}, []uint64{1, 3}, 0, 128},
 		"noise between":               {[][]byte{a, []byte("noise \xA5\x5A noise"), b}, []uint64{1, 2}, 0, 14},

@@ -82,22 +82,45 @@ func TestResync(t *testing.T) {
 		frames           [][]byte
 		damaged, skipped int
 	}{
-		"three kinds mixed":              {join(gga, ack, rtcm1005, gll, nak), [][]byte{gga, ack, rtcm1005, gll, nak}, 0, 0},
-		"messages in a payload":          {join(inside, ack), [][]byte{inside, ack}, 0, 0},
-		"… of a message that is damaged": {join(with(inside, 7, 0), nak), [][]byte{gll, ack, nak}, 1, len(inside) - len(gll) - len(ack)},
-		"a false start":                  {join(unhex("B5 62 01 07 5C 00"), gga, ack, gll), [][]byte{gga, ack, gll}, 1, 6},
-		"a false start of RTCM":          {join(unhex("D3 00 40 3E D0"), gga, ack, gll), [][]byte{gga, ack, gll}, 1, 5},
-		"a false start longer than Max":  {join(unhex("B5 62 01 07 FF FF"), ack), [][]byte{ack}, 1, 6},
-		"a false start of a sentence":    {join([]byte("$GPGG"), ack, gll), [][]byte{ack, gll}, 1, 5},
-		"one glued to another":           {join(gga[:20], gll), [][]byte{gll}, 1, 20},
-		"a length that is wrong":         {join(with(rate5Hz, 4, 30), ack, gga, nak), [][]byte{ack, gga, nak}, 1, len(rate5Hz)},
+		"three kinds mixed": {
+			join(gga, ack, rtcm1005, gll, nak),
+			[][]byte{gga, ack, rtcm1005, gll, nak},
+			0, 0,
+		},
+		"messages in a payload": {join(inside, ack), [][]byte{inside, ack}, 0, 0},
+		"… of a message that is damaged": {
+			join(with(inside, 7, 0), nak),
+			[][]byte{gll, ack, nak},
+			1,
+			len(inside) - len(gll) - len(ack),
+		},
+		"a false start": {
+			join(unhex("B5 62 01 07 5C 00"), gga, ack, gll),
+			[][]byte{gga, ack, gll},
+			1,
+			6,
+		},
+		"a false start of RTCM":         {join(unhex("D3 00 40 3E D0"), gga, ack, gll), [][]byte{gga, ack, gll}, 1, 5},
+		"a false start longer than Max": {join(unhex("B5 62 01 07 FF FF"), ack), [][]byte{ack}, 1, 6},
+		"a false start of a sentence":   {join([]byte("$GPGG"), ack, gll), [][]byte{ack, gll}, 1, 5},
+		"one glued to another":          {join(gga[:20], gll), [][]byte{gll}, 1, 20},
+		"a length that is wrong": {
+			join(with(rate5Hz, 4, 30), ack, gga, nak),
+			[][]byte{ack, gga, nak},
+			1,
+			len(rate5Hz),
+		},
 		"a wrong sum of each kind": {
 			join(with(ack, 9, 0), with(gll, 46, '9'), with(rtcm1005, 24, 0), ggaOff),
 			[][]byte{ggaOff},
 			3, len(ack) + len(gll) + len(rtcm1005),
 		},
-		"a sentence without a sum":        {join([]byte("$GPGLL,1,2\r\n"), gll), [][]byte{gll}, 1, 12},
-		"a line feed alone":               {bytes.ReplaceAll(gll, []byte("\r"), nil), [][]byte{bytes.ReplaceAll(gll, []byte("\r"), nil)}, 0, 0},
+		"a sentence without a sum": {join([]byte("$GPGLL,1,2\r\n"), gll), [][]byte{gll}, 1, 12},
+		"a line feed alone": {
+			bytes.ReplaceAll(gll, []byte("\r"), nil),
+			[][]byte{bytes.ReplaceAll(gll, []byte("\r"), nil)},
+			0, 0,
+		},
 		"a carriage return alone":         {join(gll[:len(gll)-1], ack), [][]byte{ack}, 1, len(gll) - 1},
 		"a character that is none":        {join(with(gll, 9, 0x80), gll), [][]byte{gll}, 1, len(gll)},
 		"text and prices":                 {[]byte("u-blox AG $5, $66.10!\r\n"), nil, 0, 23},
@@ -112,7 +135,8 @@ func TestResync(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
-			if !slices.EqualFunc(r.Frames, c.frames, bytes.Equal) || r.Harm != c.damaged || len(r.Skipped) != c.skipped {
+			if !slices.EqualFunc(r.Frames, c.frames, bytes.Equal) || r.Harm != c.damaged ||
+				len(r.Skipped) != c.skipped {
 				t.Fatalf("%s: frames %q, %d damaged, %d skipped; want %q, %d, %d",
 					name, r.Frames, r.Harm, len(r.Skipped), c.frames, c.damaged, c.skipped)
 			}
@@ -137,7 +161,8 @@ func TestDatagrams(t *testing.T) {
 		d := ubx.New(0)
 		d.Break(c.datagram, frame.Message, &r)
 		if len(r.Frames) != c.frames || len(r.Skipped) != c.skipped {
-			t.Errorf("%q: %d frames, %d skipped; want %d, %d", c.datagram, len(r.Frames), len(r.Skipped), c.frames, c.skipped)
+			t.Errorf("%q: %d frames, %d skipped; want %d, %d", c.datagram, len(r.Frames), len(r.Skipped), c.frames,
+				c.skipped)
 		}
 	}
 }
@@ -155,8 +180,10 @@ func TestSilences(t *testing.T) {
 	}
 	stream = join(stream, gll[10:])
 	done += d.Decode(stream[done:], &r)
-	if done += d.Pause(stream[done:], &r); done != len(stream) || len(r.Frames) != 3 || r.Harm != 1 || len(r.Skipped) != len(false1) {
-		t.Errorf("%d of %d bytes, %d frames, %d damaged, %d skipped", done, len(stream), len(r.Frames), r.Harm, len(r.Skipped))
+	if done += d.Pause(stream[done:], &r); done != len(stream) || len(r.Frames) != 3 || r.Harm != 1 ||
+		len(r.Skipped) != len(false1) {
+		t.Errorf("%d of %d bytes, %d frames, %d damaged, %d skipped", done, len(stream), len(r.Frames), r.Harm,
+			len(r.Skipped))
 	}
 
 	long := ubx.Append(nil, 1, 7, bytes.Repeat([]byte{0xB5, 0x62, '$', 0xD3, 0}, 100))
@@ -246,7 +273,15 @@ func traffic(rng *rand.Rand) []byte {
 		payload[i] = byte(rng.Uint32())
 	}
 	for range rng.IntN(4) {
-		put := [][]byte{{0xB5, 0x62}, {0xB5, 0x62, 1, 7, 92, 0}, {'$'}, []byte("$GPGGA,"), {0xD3, 0, 19}, ack, gll, rtcm1005}[rng.IntN(8)]
+		put := [][]byte{
+			{0xB5, 0x62},
+			{0xB5, 0x62, 1, 7, 92, 0},
+			{'$'},
+			[]byte("$GPGGA,"),
+			{0xD3, 0, 19},
+			ack, gll,
+			rtcm1005,
+		}[rng.IntN(8)]
 		copy(payload[rng.IntN(len(payload)+1):], put)
 	}
 	switch rng.IntN(3) {

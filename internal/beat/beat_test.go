@@ -10,7 +10,10 @@ import (
 func TestTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		moments := map[time.Time]int{}
-		for _, after := range []time.Duration{0, 1, 399 * time.Millisecond, 500 * time.Millisecond, 999 * time.Millisecond} {
+		for _, after := range []time.Duration{
+			0, 1, 399 * time.Millisecond, 500 * time.Millisecond,
+			999 * time.Millisecond,
+		} {
 			begin := time.Now()
 			time.Sleep(after)
 			for time.Since(begin) < 3500*time.Millisecond {

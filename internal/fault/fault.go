@@ -144,7 +144,10 @@ func (n *inode) crash(rng *rand.Rand) *inode {
 		}
 		copy(out[from:to], n.data[from:to])
 	}
-	return &inode{name: n.name, data: out, stable: slices.Clone(out), dirty: map[int64]bool{}, doubted: map[int64]bool{}}
+	return &inode{
+		name: n.name, data: out, stable: slices.Clone(out), dirty: map[int64]bool{},
+		doubted: map[int64]bool{},
+	}
 }
 
 // Flip inverts one bit of a file, as a failing disk may.
@@ -169,7 +172,10 @@ func (d *Dir) Copy() *Dir {
 	defer d.mu.Unlock()
 	c := New()
 	for name, n := range d.names {
-		to := &inode{name: n.name, data: slices.Clone(n.data), stable: slices.Clone(n.data), dirty: map[int64]bool{}, doubted: map[int64]bool{}}
+		to := &inode{
+			name: n.name, data: slices.Clone(n.data), stable: slices.Clone(n.data), dirty: map[int64]bool{},
+			doubted: map[int64]bool{},
+		}
 		c.names[name], c.durable[name] = to, to
 	}
 	return c

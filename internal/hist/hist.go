@@ -27,7 +27,10 @@ const (
 var allCells = Cell(highest) + 1
 
 // bounds are the upper bounds of the buckets of all time, in µs.
-var bounds = [...]int64{50, 100, 250, 500, 1000, 2500, 5000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 10_000_000}
+var bounds = [...]int64{
+	50, 100, 250, 500, 1000, 2500, 5000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000,
+	1_000_000, 10_000_000,
+}
 
 // Histogram counts durations from 1 µs to 60 s; longer ones count as 60 s. It is safe for
 // concurrent use. Make it with [New].

@@ -25,10 +25,12 @@ func TestHead(t *testing.T) {
 		if err != nil || n != len(raw)-4 {
 			t.Fatalf("step %d: %d, %v", step, n, err)
 		}
-		if m, target, host := h.Method.Of(raw), h.Target.Of(raw), h.Host.Of(raw); string(m) != "POST" || string(target) != "/a?b" || string(host) != "x:80" {
+		if m, target, host := h.Method.Of(raw), h.Target.Of(raw), h.Host.Of(raw); string(m) != "POST" ||
+			string(target) != "/a?b" || string(host) != "x:80" {
 			t.Errorf("%q %q %q", m, target, host)
 		}
-		if h.Length != 12 || h.Chunked || !h.Upgrade || !h.Continue || !h.KeepAlive() || h.Minor != 1 || len(h.Fields) != 6 {
+		if h.Length != 12 || h.Chunked || !h.Upgrade || !h.Continue || !h.KeepAlive() || h.Minor != 1 ||
+			len(h.Fields) != 6 {
 			t.Errorf("%+v", h)
 		}
 		if v := h.Fields[5].Value.Of(raw); string(v) != "v" {
@@ -96,8 +98,10 @@ func TestChunks(t *testing.T) {
 		}
 	}
 	for _, raw := range []string{
-		"5\nhello\r\n", "5 \r\nhello\r\n", "x\r\n", "\r\n", "-5\r\n", "5\r\nhelloX\r\n", "FFFFFFFFFFFFFFFFF\r\n", "8000000000000000\r\n", "0\r\nbad name: x\r\n\r\n",
-		"0\r\nx: y\n\r\n", "5;a\x00\r\nhello\r\n", "0x5\r\nhello\r\n", strings.Repeat("0", 17) + "\r\n", "1;" + strings.Repeat("x", maxSizeLine) + "\r\n",
+		"5\nhello\r\n", "5 \r\nhello\r\n", "x\r\n", "\r\n", "-5\r\n", "5\r\nhelloX\r\n", "FFFFFFFFFFFFFFFFF\r\n",
+		"8000000000000000\r\n", "0\r\nbad name: x\r\n\r\n",
+		"0\r\nx: y\n\r\n", "5;a\x00\r\nhello\r\n", "0x5\r\nhello\r\n", strings.Repeat("0", 17) + "\r\n",
+		"1;" + strings.Repeat("x", maxSizeLine) + "\r\n",
 	} {
 		for _, step := range []int{1, 3, len(raw)} {
 			if out, _, done, err := body([]byte(raw), step); err == nil || done {

@@ -97,7 +97,8 @@ func (a *Acceptor) accept(ctx context.Context, waits bool) {
 			}
 		}
 		waits = false
-		if !a.asked && !a.socket.wait() || ctx.Err() != nil { // an answer that is late may bring the last one that waited
+		// an answer that is late may bring the last one that waited
+		if !a.asked && !a.socket.wait() || ctx.Err() != nil {
 			return
 		}
 		conn, err := a.ask(ctx)
@@ -209,7 +210,8 @@ func (a *Acceptor) Seal() {
 	a.Leave()
 	a.ended = nil
 	if err := sys.Seal(a.socket.fd); err != nil {
-		a.Log.Warn("a connection that comes while this listener closes may be reset with what it has sent", "error", err)
+		a.Log.Warn("a connection that comes while this listener closes may be reset with what it has sent", "error",
+			err)
 	}
 }
 

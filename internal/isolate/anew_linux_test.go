@@ -148,7 +148,10 @@ func TestAnswerThatIsLate(t *testing.T) {
 		t.Fatal(err)
 	}
 	offered := make(chan Arrival, 1)
-	a := Acceptor{Log: slog.New(slog.DiscardHandler), Link: newLink(nil), Offer: func(a Arrival) { offered <- a }, asked: true}
+	a := Acceptor{
+		Log: slog.New(slog.DiscardHandler), Link: newLink(nil), Offer: func(a Arrival) { offered <- a },
+		asked: true,
+	}
 	a.Begin(fd, false)
 	conn, err := sys.Dup(fd)
 	if err != nil {

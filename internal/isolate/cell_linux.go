@@ -65,7 +65,10 @@ func (r *ports) keepTime(c Cell) error {
 	lack(sys.SetLimit(sys.LimitRealTimeRun, uint64(runaway.Microseconds())))
 	first := true
 	err := reader.KeepTime(r.read, func() {
-		errs := []error{rt.SetTimerSlack(1), rt.SetScheduling(rt.Scheduling{Policy: rt.FIFO, Priority: c.Priority, ResetOnFork: true})}
+		errs := []error{
+			rt.SetTimerSlack(1),
+			rt.SetScheduling(rt.Scheduling{Policy: rt.FIFO, Priority: c.Priority, ResetOnFork: true}),
+		}
 		if cpus != nil {
 			errs = append(errs, rt.SetAffinity(0, cpus))
 		}

@@ -140,7 +140,10 @@ func (k *keeper) pause() (resume func()) {
 
 // leave makes the handover. links are open until it is executed. mu is held.
 func (k *keeper) leave(s *swap) (h *handover, links []int, err error) {
-	h = &handover{Form: handoverForm, Begun: k.begun, Owed: k.owed, Program: int(s.program.Fd()), Why: s.Why, Wanted: k.wanted}
+	h = &handover{
+		Form: handoverForm, Begun: k.begun, Owed: k.owed, Program: int(s.program.Fd()), Why: s.Why,
+		Wanted: k.wanted,
+	}
 	link := func(c *ipc.Conn) int {
 		if c == nil {
 			return -1
@@ -301,7 +304,10 @@ func (k *keeper) takeOver(h *handover) {
 // adopt follows a child that the keeper before has started. One whose link is lost is killed: its
 // end is that of any other.
 func (k *keeper) adopt(one handedChild) {
-	c := &child{Process: one.Process, prepared: true, ready: true, form: one.Form, store: storeForm, heard: make(chan struct{})}
+	c := &child{
+		Process: one.Process, prepared: true, ready: true, form: one.Form, store: storeForm,
+		heard: make(chan struct{}),
+	}
 	c.process, _ = os.FindProcess(c.PID) // never nil: one that has ended says so when it is waited for
 	k.children[c.Role] = c
 	conn, err := linkOf(one.Link)

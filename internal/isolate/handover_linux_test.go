@@ -20,7 +20,10 @@ func upgraded(t *testing.T, form int) (k *keeper, recorder *Link) {
 	k = newKeeper(Keeping{Log: slog.New(slog.DiscardHandler)})
 	for _, role := range []Role{Reader, Recorder} {
 		ours, conn := linkPair(t)
-		c := &child{Process: Process{Role: role, PID: os.Getpid()}, conn: ours, ready: true, form: form, heard: make(chan struct{})}
+		c := &child{
+			Process: Process{Role: role, PID: os.Getpid()}, conn: ours, ready: true, form: form,
+			heard: make(chan struct{}),
+		}
 		k.children[role] = c
 		go k.listen(c, ours)
 		t.Cleanup(func() { _ = conn.Close(); <-c.heard; _ = ours.Close() })

@@ -71,8 +71,9 @@ type shelved struct {
 
 func newKeeper(cfg Keeping) *keeper {
 	return &keeper{
-		Keeping: cfg, ended: make(chan *child), news: make(chan struct{}, 1), programs: map[Role]*os.File{}, children: map[Role]*child{},
-		ends: map[Role]*ends{Reader: {}, Recorder: {}}, changed: make(chan struct{}, 1),
+		Keeping: cfg, ended: make(chan *child), news: make(chan struct{}, 1), programs: map[Role]*os.File{},
+		children: map[Role]*child{},
+		ends:     map[Role]*ends{Reader: {}, Recorder: {}}, changed: make(chan struct{}, 1),
 	}
 }
 
@@ -203,7 +204,8 @@ func (e *ends) isTold(now time.Time) bool {
 func (k *keeper) tellEnd(c *child, wait time.Duration, more *time.Timer) {
 	now := time.Now()
 	if _, _, what := c.outcome(); k.ends[c.Role].isTold(now) {
-		k.Log.Error("a process of the recorder has ended, and is started again", "role", c.Role, "state", what, "in", wait)
+		k.Log.Error("a process of the recorder has ended, and is started again", "role", c.Role, "state", what, "in",
+			wait)
 	}
 	k.tellMore(now, more)
 }
@@ -213,7 +215,8 @@ func (k *keeper) tellEnd(c *child, wait time.Duration, more *time.Timer) {
 func (k *keeper) tellMore(now time.Time, next *time.Timer) {
 	for role, e := range k.ends {
 		if e.more > 0 && now.Sub(e.at) >= tellEach {
-			k.Log.Error("a process of the recorder has ended again and again, and was started again", "role", role, "times", e.more, "since", e.at)
+			k.Log.Error("a process of the recorder has ended again and again, and was started again", "role", role,
+				"times", e.more, "since", e.at)
 			*e = ends{at: now}
 		}
 	}

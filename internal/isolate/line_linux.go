@@ -61,7 +61,8 @@ type line struct {
 
 func newLine(r *ports, source string, lane Lane, s *spool.Spool, p *spool.Producer) *line {
 	l := &line{
-		source: source, lane: lane, link: r.link, log: r.log.With("source", source), bell: r.bell, read: r.read, spool: s, producer: p,
+		source: source, lane: lane, link: r.link, log: r.log.With("source", source), bell: r.bell, read: r.read,
+		spool: s, producer: p,
 		done: make(chan struct{}), closed: make(chan error, 1), full: make(chan struct{}, 1), told: map[uint32]uint64{},
 	}
 	l.ctx, l.stop = context.WithCancel(context.Background())
@@ -308,7 +309,8 @@ const takeover = 500 * time.Millisecond
 func (l *line) serve(d device) error {
 	l.count(d)
 	h, err := l.read.Add(reader.Port{
-		FD: d.FD(), Handler: l, Into: l, Silence: l.lane.Silence, Patience: l.lane.Patience, Messages: l.lane.Kind == Datagrams,
+		FD: d.FD(), Handler: l, Into: l, Silence: l.lane.Silence, Patience: l.lane.Patience,
+		Messages: l.lane.Kind == Datagrams,
 	})
 	if err != nil {
 		return err
@@ -467,7 +469,9 @@ func (l *line) note(m spool.Mark) {
 
 // readOnce reads once. mu is held. more: there may be more than there was place for. A read of no
 // bytes would take nothing, neither an end nor an empty datagram.
-func (l *line) readOnce(at time.Time, fd int, read func(int, []byte) (int, syscall.Errno)) (n int, more bool, err error) {
+func (l *line) readOnce(at time.Time, fd int, read func(int, []byte) (int, syscall.Errno)) (n int, more bool,
+	err error,
+) {
 	switch l.lane.Kind {
 	case Datagrams:
 		given, errno := sys.NextDatagram(fd)
@@ -494,7 +498,9 @@ func (l *line) readOnce(at time.Time, fd int, read func(int, []byte) (int, sysca
 }
 
 // Read implements reader.Sink.
-func (l *line) Read(at time.Time, fd int, read func(int, []byte) (int, syscall.Errno)) (n int, errno syscall.Errno, more, full bool) {
+func (l *line) Read(at time.Time, fd int, read func(int, []byte) (int, syscall.Errno)) (n int, errno syscall.Errno,
+	more, full bool,
+) {
 	l.mu.Lock()
 	n, more, err := l.readOnce(at, fd, read)
 	switch {
@@ -539,7 +545,10 @@ func (l *line) hadRoom() {
 		return
 	}
 	if d := time.Since(l.stuck); d >= stuckLong {
-		if err := l.producer.Note(spool.Mark{Time: l.stuck.UnixNano(), Kind: spool.Unattended, A: spool.NoRoom, B: uint64(d)}); err != nil {
+		if err := l.producer.Note(spool.Mark{
+			Time: l.stuck.UnixNano(), Kind: spool.Unattended, A: spool.NoRoom,
+			B: uint64(d),
+		}); err != nil {
 			l.log.Error("that there was no room cannot be written down", "error", err)
 		}
 	}

@@ -33,10 +33,12 @@ const (
 
 // Beginning is how a child is to begin.
 type Beginning struct {
-	Waits    bool `json:"waits,omitempty"`     // another does its work: it prepares itself, and waits until that has ended
-	Upgrade  bool `json:"upgrade,omitempty"`   // … which may be of another program
-	AsBefore bool `json:"as_before,omitempty"` // with the configuration on the shelf: with the one in the file it did not go
-	Quiet    bool `json:"quiet,omitempty"`     // the journal was told of another beginning a moment ago
+	// another does its work: it prepares itself, and waits until that has ended
+	Waits   bool `json:"waits,omitempty"`
+	Upgrade bool `json:"upgrade,omitempty"` // … which may be of another program
+	// with the configuration on the shelf: with the one in the file it did not go
+	AsBefore bool `json:"as_before,omitempty"`
+	Quiet    bool `json:"quiet,omitempty"` // the journal was told of another beginning a moment ago
 }
 
 func (b Beginning) encode() json.RawMessage {

@@ -31,7 +31,8 @@ func newGiven(l *line, before adoption) *given {
 
 func (w *given) begin(l *line, before adoption) {
 	w.line, w.signal = l, make(chan struct{}, 1)
-	if before.next >= 0 && before.fd >= 0 && sys.SameFile(before.next, before.fd) { // it was taken, and not yet off the shelf
+	// it was taken, and not yet off the shelf
+	if before.next >= 0 && before.fd >= 0 && sys.SameFile(before.next, before.fd) {
 		_ = sys.CloseFD(before.next)
 		before.next = -1
 		w.drop(NextOf(l.source))

@@ -248,7 +248,8 @@ func (r *ports) lane(source string, e Entry) error {
 		return errors.Join(err, s.Close())
 	}
 	if err := r.populate(); err != nil {
-		r.log.Debug("the spool of a source is mapped as it is used", "source", source, "error", err) // said at the beginning
+		// said at the beginning
+		r.log.Debug("the spool of a source is mapped as it is used", "source", source, "error", err)
 	}
 	l := newLine(r, source, lane, s, p)
 	l.wire = l.newWire(a)

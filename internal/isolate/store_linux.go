@@ -410,7 +410,8 @@ func (k *keeper) giveUpStore(why error) {
 	}
 	n := len(s.held)
 	s.clear()
-	k.Log.Error("the store of systemd is given up: should this process end, ports and connections close", "error", why, "descriptors", n)
+	k.Log.Error("the store of systemd is given up: should this process end, ports and connections close", "error", why,
+		"descriptors", n)
 	m := message{Op: opDrop, Name: StoreEntry}
 	k.place(m, nil)
 	k.tellAll(m)

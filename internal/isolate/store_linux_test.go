@@ -197,7 +197,10 @@ func TestStoreOutlivesTheKeeper(t *testing.T) {
 	f := newFakeStore(t, 100)
 	k, end := storing(t)
 	fds := pipeEnds(t, 5)
-	want := map[string][]sys.FileID{"lane/a": {fileOf(t, fds[0])}, "port/a": {fileOf(t, fds[1])}, "two": {fileOf(t, fds[2]), fileOf(t, fds[3])}}
+	want := map[string][]sys.FileID{
+		"lane/a": {fileOf(t, fds[0])}, "port/a": {fileOf(t, fds[1])},
+		"two": {fileOf(t, fds[2]), fileOf(t, fds[3])},
+	}
 	k.says(opPut, "lane/a", `{"Kind":"newest"}`, fds[0])
 	k.says(opPut, "next/a", `"peer"`, fds[1])
 	again, err := sys.Dup(fds[1])
@@ -237,7 +240,8 @@ func TestStoreOutlivesTheKeeper(t *testing.T) {
 				got[e.name] = append(got[e.name], fileOf(t, fd))
 			}
 		}
-		if words := k.entry("words"); string(words.data) != `"new"` || k.entry("gone").name != "" || k.entry("next/a").name != "" || k.entry(StoreEntry).name == "" {
+		if words := k.entry("words"); string(words.data) != `"new"` || k.entry("gone").name != "" ||
+			k.entry("next/a").name != "" || k.entry(StoreEntry).name == "" {
 			t.Errorf("the shelf is %v", k.shelf)
 		}
 		if len(got) != len(want) {
@@ -373,7 +377,8 @@ func TestNoStore(t *testing.T) {
 	var journal testenv.Buffer
 	k := newKeeper(Keeping{Log: slog.New(slog.NewTextHandler(&journal, nil))})
 	k.beginStore()
-	testenv.Until(t, time.Minute, "it is said once", func() bool { return strings.Contains(journal.String(), "keeps no descriptors") })
+	testenv.Until(t, time.Minute, "it is said once",
+		func() bool { return strings.Contains(journal.String(), "keeps no descriptors") })
 	k.says(opPut, "port/a", "1", pipeEnds(t, 1)...)
 	f.mu.Lock()
 	if len(f.said) != 3 || strings.Contains(journal.String(), "level=ERROR") || k.has(StoreEntry) {
@@ -397,9 +402,11 @@ func TestStoreThatCannotBeTaken(t *testing.T) {
 			k.store.end = 0
 			_ = k.store.write(snapshotHead{storeForm + 1, 0})
 		},
-		"no list":     func(k *keeper) { _ = k.store.remove(k.store.name) },
-		"damage":      func(k *keeper) { _, _ = k.store.state.WriteAt([]byte("damage"), 3) },
-		"it is over":  func(k *keeper) { k.place(message{Op: opPut, Name: EndEntry, Data: json.RawMessage("true")}, nil) },
+		"no list": func(k *keeper) { _ = k.store.remove(k.store.name) },
+		"damage":  func(k *keeper) { _, _ = k.store.state.WriteAt([]byte("damage"), 3) },
+		"it is over": func(k *keeper) {
+			k.place(message{Op: opPut, Name: EndEntry, Data: json.RawMessage("true")}, nil)
+		},
 		"no snapshot": func(k *keeper) { k.store.end = 0; _ = k.store.write(snapshotHead{storeForm, 1000}) },
 	} {
 		f := newFakeStore(t, 100)
@@ -510,7 +517,10 @@ func TestBellOutlivesAReader(t *testing.T) {
 // TestLeftInStore reads what systemd tells a process that it starts.
 func TestLeftInStore(t *testing.T) {
 	for _, env := range [][3]string{
-		{"", "1", "tallywheel.1"}, {"1", "1", "tallywheel.1"}, {strconv.Itoa(os.Getpid()), "x", "tallywheel.1"}, {strconv.Itoa(os.Getpid()), "1", "http"},
+		{"", "1", "tallywheel.1"},
+		{"1", "1", "tallywheel.1"},
+		{strconv.Itoa(os.Getpid()), "x", "tallywheel.1"},
+		{strconv.Itoa(os.Getpid()), "1", "http"},
 	} {
 		t.Setenv("LISTEN_PID", env[0])
 		t.Setenv("LISTEN_FDS", env[1])
@@ -537,7 +547,11 @@ func TestRecords(t *testing.T) {
 	s := &store{state: f}
 	var ends []int64
 	for _, r := range []any{
-		snapshotHead{storeForm, 1}, storeRecord{Name: "a"}, storeRecord{Name: "b"}, storeRecord{Name: "a", Gone: true}, storeRecord{Name: "b", FDs: []string{"x"}},
+		snapshotHead{storeForm, 1},
+		storeRecord{Name: "a"},
+		storeRecord{Name: "b"},
+		storeRecord{Name: "a", Gone: true},
+		storeRecord{Name: "b", FDs: []string{"x"}},
 	} {
 		if err := s.write(r); err != nil {
 			t.Fatal(err)

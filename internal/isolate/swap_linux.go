@@ -208,7 +208,8 @@ func (k *keeper) swapEnded(c *child) (taken bool) {
 	switch {
 	case s == nil:
 		return false
-	case c == s.next && s.step == begins && k.isReady(c): // it has done its work, and what was its end is another matter
+	// it has done its work, and what was its end is another matter
+	case c == s.next && s.step == begins && k.isReady(c):
 		k.took(s)
 		return false
 	case c == s.next:
@@ -231,7 +232,8 @@ func (k *keeper) swapEnded(c *child) (taken bool) {
 			return false
 		}
 		if _, crashed, what := c.outcome(); crashed {
-			k.Log.Warn("a process that was to be replaced did not end in order: it goes on as behind any crash", "role", c.Role, "state", what)
+			k.Log.Warn("a process that was to be replaced did not end in order: it goes on as behind any crash", "role",
+				c.Role, "state", what)
 		}
 		if s.next == nil {
 			k.goBack(c, fmt.Errorf("the new %s has ended", c.Role))

@@ -56,7 +56,10 @@ func (st *stage) reader(lane Lane) (l *line, end func()) {
 	c := &child{Process: Process{Role: Reader}, conn: ours, heard: make(chan struct{})}
 	st.k.children[Reader] = c
 	go st.k.listen(c, ours)
-	r := &ports{link: newLink(conn), log: slog.New(slog.DiscardHandler), bell: st.bell, lines: map[string]*line{}, known: map[string]adoption{}}
+	r := &ports{
+		link: newLink(conn), log: slog.New(slog.DiscardHandler), bell: st.bell, lines: map[string]*line{},
+		known: map[string]adoption{},
+	}
 	st.k.mu.Lock()
 	for _, e := range st.k.shelf {
 		kept := Entry{Name: e.name, Data: e.data}
@@ -257,7 +260,8 @@ func TestLateConnectionsAreCounted(t *testing.T) {
 		ended = m.Kind == spool.Ended
 	}
 	if lost != want || !ended {
-		t.Errorf("the spool tells of %d bytes that nobody read, want %d; that the line has ended: %v", lost, want, ended)
+		t.Errorf("the spool tells of %d bytes that nobody read, want %d; that the line has ended: %v", lost, want,
+			ended)
 	}
 }
 

@@ -41,7 +41,12 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 	n := uint64(9)
 	for _, want := range []thing{
 		{},
-		{math.MaxUint32, math.MaxUint64, math.MinInt64, 3, true, false, "name", []byte{1, 2}, []uint64{5, math.MaxUint64}, &n, nil},
+		{
+			math.MaxUint32, math.MaxUint64, math.MinInt64, 3, true, false, "name",
+			[]byte{1, 2},
+			[]uint64{5, math.MaxUint64},
+			&n, nil,
+		},
 	} {
 		sealed := Seal(7, want.describe)
 		if got := Size(want.describe) + Overhead; got != len(sealed) {
@@ -73,11 +78,14 @@ func TestWhatCannotBeIsRefused(t *testing.T) {
 		"too large":       {func(c *Coder) { m := uint64(1 << 32); Natural(c, &m) }, func(c *Coder) { Natural(c, &n) }},
 		"too many flags":  {func(c *Coder) { y := true; c.Flags(&y, &y) }, func(c *Coder) { c.Flags(&is) }},
 		"a text too long": {func(c *Coder) { m := uint64(5); Natural(c, &m) }, func(c *Coder) { c.Text(&name) }},
-		"a list too long": {func(c *Coder) { m := uint64(1 << 60); Natural(c, &m) }, func(c *Coder) { List(c, &list, func(n *uint64) { Natural(c, n) }) }},
-		"no flags":        {nothing, func(c *Coder) { c.Flags(&is) }},
-		"no number":       {nothing, func(c *Coder) { Natural(c, &n) }},
-		"more than read":  {func(c *Coder) { Natural(c, &n) }, nothing},
-		"refused":         {nothing, (*Coder).Refuse},
+		"a list too long": {
+			func(c *Coder) { m := uint64(1 << 60); Natural(c, &m) },
+			func(c *Coder) { List(c, &list, func(n *uint64) { Natural(c, n) }) },
+		},
+		"no flags":       {nothing, func(c *Coder) { c.Flags(&is) }},
+		"no number":      {nothing, func(c *Coder) { Natural(c, &n) }},
+		"more than read": {func(c *Coder) { Natural(c, &n) }, nothing},
+		"refused":        {nothing, (*Coder).Refuse},
 	} {
 		if err := Open(1, Seal(1, c.write), c.read); !errors.Is(err, ErrBad) {
 			t.Errorf("%s: %v", name, err)

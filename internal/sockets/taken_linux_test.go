@@ -48,7 +48,8 @@ func TestTaken(t *testing.T) {
 		if _, err := peer.Write(make([]byte, n)); err != nil {
 			t.Fatal(err)
 		}
-		testenv.Until(t, time.Minute, "the bytes have come", func() bool { w, err := sys.Waiting(fd); return err == nil && w >= n })
+		testenv.Until(t, time.Minute, "the bytes have come",
+			func() bool { w, err := sys.Waiting(fd); return err == nil && w >= n })
 		want("with bytes that wait")
 		if _, err := io.ReadFull(conn, make([]byte, n)); err != nil {
 			t.Fatal(err)

@@ -49,7 +49,8 @@ func (s *Spool) consume(upTo uint64, step func()) (*Consumer, error) {
 	c := &Consumer{
 		spool: s, ring: r, published: published, released: passed, slot: 1, step: step,
 		look: ring.Uint64(s.owner, publishedAt), tell: ring.Uint64(s.owner, passedAt),
-		work: ring.Uint64(s.owner, workAt), suspects: ring.Uint64(s.owner, suspectAt), dying: ring.Uint64(s.owner, deathsAt),
+		work: ring.Uint64(s.owner, workAt), suspects: ring.Uint64(s.owner, suspectAt),
+		dying: ring.Uint64(s.owner, deathsAt),
 	}
 	if err := c.restore(upTo); err != nil {
 		return nil, err
@@ -88,7 +89,8 @@ func (c *Consumer) restore(upTo uint64) error {
 func (c *Consumer) possible(at Point) bool {
 	view, err := c.ring.View(0)
 	from, there := c.ring.Position(), uint64(len(view))
-	return err == nil && at.Done-from <= at.Shown-from && at.Shown-from <= there && at.Marks-c.released <= c.published-c.released
+	return err == nil && at.Done-from <= at.Shown-from && at.Shown-from <= there &&
+		at.Marks-c.released <= c.published-c.released
 }
 
 // inherit notes where the consumer before this one has died, if it was at work.
@@ -143,7 +145,8 @@ func (c *Consumer) Next() (m Mark, view []byte, ok bool, err error) {
 	m = markOf(c.spool.mark(c.at.Marks))
 	tail := c.ring.Position()
 	if end := m.At - tail; !m.follows(c.at.Shown) || end > uint64(c.spool.Size()) {
-		return m, nil, false, fmt.Errorf("spool: mark %d is %+v, behind offset %d of %d and up: %w", c.at.Marks, m, c.at.Shown, tail, ErrCorrupt)
+		return m, nil, false, fmt.Errorf("spool: mark %d is %+v, behind offset %d of %d and up: %w", c.at.Marks, m,
+			c.at.Shown, tail, ErrCorrupt)
 	}
 	all, err := c.ring.View(int(m.At - tail))
 	if err != nil {
@@ -185,7 +188,8 @@ func (c *Consumer) Held() ([]byte, error) {
 func (c *Consumer) refresh() error {
 	published := c.look.Load()
 	if published-c.published > c.spool.slots-(c.published-c.released) {
-		return fmt.Errorf("spool: the producer says %d marks after %d, of %d: %w", published, c.published, c.spool.slots, ErrCorrupt)
+		return fmt.Errorf("spool: the producer says %d marks after %d, of %d: %w", published, c.published,
+			c.spool.slots, ErrCorrupt)
 	}
 	c.published = published
 	return nil

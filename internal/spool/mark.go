@@ -7,17 +7,21 @@ type Kind uint32
 
 // The kinds of marks. What A and B are not said to be is 0.
 const (
-	Chunk      Kind = 1 + iota // bytes of a stream were read: A of them (at least 1), at B by the steady clock, ns
-	Message                    // the same, and they are a message of its own, which may be empty: a datagram
-	Silent                     // nothing has come for B ns since the bytes before
-	Opened                     // the device is open from here on, which it was at B by the steady clock
-	Closed                     // the stream ended, or failed: A is the errno, 0 the end of the stream, or Replaced; at B by the steady clock
-	Lost                       // up to B bytes are missing here: A is the cause
-	Step                       // the wall clock was set by B ns, a signed number
-	Absent                     // the device cannot be opened: A is the errno, 0 where there is none, or NotConnected or Connecting
-	Counted                    // the driver's counter A stands at B; the first behind Opened says where it began
-	Unattended                 // nobody read from that time on, for B ns: A is the cause
-	Ended                      // the producer gave the wire up, in order: nothing follows; at B by the steady clock
+	Chunk   Kind = 1 + iota // bytes of a stream were read: A of them (at least 1), at B by the steady clock, ns
+	Message                 // the same, and they are a message of its own, which may be empty: a datagram
+	Silent                  // nothing has come for B ns since the bytes before
+	Opened                  // the device is open from here on, which it was at B by the steady clock
+	// the stream ended, or failed: A is the errno, 0 the end of the stream, or Replaced; at B by
+	// the steady clock
+	Closed
+	Lost // up to B bytes are missing here: A is the cause
+	Step // the wall clock was set by B ns, a signed number
+	// the device cannot be opened: A is the errno, 0 where there is none, or NotConnected or
+	// Connecting
+	Absent
+	Counted    // the driver's counter A stands at B; the first behind Opened says where it began
+	Unattended // nobody read from that time on, for B ns: A is the cause
+	Ended      // the producer gave the wire up, in order: nothing follows; at B by the steady clock
 	kinds
 )
 
@@ -70,7 +74,8 @@ func markOf(slot []byte) Mark {
 	b := [markBytes]byte(slot)
 	return Mark{
 		At: binary.NativeEndian.Uint64(b[0:]), Time: int64(binary.NativeEndian.Uint64(b[8:])),
-		Kind: Kind(binary.NativeEndian.Uint32(b[16:])), A: binary.NativeEndian.Uint32(b[20:]), B: binary.NativeEndian.Uint64(b[24:]),
+		Kind: Kind(binary.NativeEndian.Uint32(b[16:])), A: binary.NativeEndian.Uint32(b[20:]),
+		B: binary.NativeEndian.Uint64(b[24:]),
 	}
 }
 

@@ -246,7 +246,8 @@ func (m *model) judge() error {
 			fallthrough
 		default: // a device's time is how much it had given
 			from, to := uint64(mark.Time), uint64(mark.Time)+uint64(mark.A)
-			if mark.B != 2*from || to > uint64(len(m.taken)) || !bytes.Equal(m.log[mark.At-uint64(mark.A):mark.At], m.taken[from:to]) {
+			if mark.B != 2*from || to > uint64(len(m.taken)) ||
+				!bytes.Equal(m.log[mark.At-uint64(mark.A):mark.At], m.taken[from:to]) {
 				return fmt.Errorf("%+v has another time, or other bytes", mark)
 			}
 		}
@@ -254,7 +255,8 @@ func (m *model) judge() error {
 	if m.tells && doubts > 0 {
 		return fmt.Errorf("%d doubts of a device that tells", doubts)
 	}
-	if empty > m.empty || m.empty > empty+doubts && !m.tells && !m.whole { // else a message without a byte left no trace
+	// else a message without a byte left no trace
+	if empty > m.empty || m.empty > empty+doubts && !m.tells && !m.whole {
 		return fmt.Errorf("%d messages without a byte of %d, with %d doubts", empty, m.empty, doubts)
 	}
 	return account(m.marks, m.log, m.taken)
@@ -346,7 +348,8 @@ func TestManyDeaths(t *testing.T) {
 		}
 		_ = m.spool.Close()
 	}
-	t.Logf("%d kills, %d of them in a read, %d with bytes, %d with uncertain ones; %d bytes", kills, found[0], found[1], found[2], offset)
+	t.Logf("%d kills, %d of them in a read, %d with bytes, %d with uncertain ones; %d bytes", kills, found[0], found[1],
+		found[2], offset)
 	if found[1] == 0 || found[2] == 0 || offset < kills {
 		t.Error("too little to say anything")
 	}

@@ -84,8 +84,10 @@ func TestAPlayerShowsWhatAReaderWould(t *testing.T) {
 		t.Errorf("it paused %d times", n)
 	}
 	want := []string{
-		"abc, 3 fresh, at 2", "cd!, 2 fresh, at 3", "!ef, 2 fresh, at 4", "?ef, 0 fresh, at 4", "f, silent at 5", ", 0 fresh, at 7",
-		"g, 1 fresh, at 8", "g, closed at 9: read: " + syscall.EIO.Error(), "h, 1 fresh, at 10", "h, closed at 11: " + io.EOF.Error(),
+		"abc, 3 fresh, at 2", "cd!, 2 fresh, at 3", "!ef, 2 fresh, at 4", "?ef, 0 fresh, at 4", "f, silent at 5",
+		", 0 fresh, at 7",
+		"g, 1 fresh, at 8", "g, closed at 9: read: " + syscall.EIO.Error(), "h, 1 fresh, at 10",
+		"h, closed at 11: " + io.EOF.Error(),
 	}
 	if !slices.Equal(calls.calls, want) {
 		t.Errorf("calls %q, want %q", calls.calls, want)

@@ -109,18 +109,24 @@ func (p *Producer) Position() uint64 { return p.ring.Position() }
 // mark: a [Chunk], or a [Message], which may be empty. at is when they were noticed. n is what read
 // returned: 0 of a stream is its end. An error is ErrFull or ErrCorrupt, and then read was not
 // called, or the errno that read returned. A message is read where the longest has room.
-func (p *Producer) Read(kind Kind, at Moment, fd int, read func(fd int, b []byte) (int, syscall.Errno)) (n int, err error) {
+func (p *Producer) Read(kind Kind, at Moment, fd int, read func(fd int, b []byte) (int, syscall.Errno)) (n int,
+	err error,
+) {
 	return p.read(kind, kind, p.most, at, fd, read)
 }
 
 // ReadWhole is Read where the device has given bytes to be read now: read takes all of them, or as
 // many as there is room for, or none, so that a successor knows how many it took. A message is
 // read where it has room.
-func (p *Producer) ReadWhole(kind Kind, given int, at Moment, fd int, read func(fd int, b []byte) (int, syscall.Errno)) (n int, err error) {
+func (p *Producer) ReadWhole(kind Kind, given int, at Moment, fd int,
+	read func(fd int, b []byte) (int, syscall.Errno),
+) (n int, err error) {
 	return p.read(kind, kind|whole, min(given, p.most), at, fd, read)
 }
 
-func (p *Producer) read(kind, intent Kind, most int, at Moment, fd int, read func(fd int, b []byte) (int, syscall.Errno)) (n int, err error) {
+func (p *Producer) read(kind, intent Kind, most int, at Moment, fd int,
+	read func(fd int, b []byte) (int, syscall.Errno),
+) (n int, err error) {
 	space, err := p.space(kind, most)
 	if err != nil {
 		return 0, err
@@ -159,7 +165,9 @@ func (p *Producer) Note(m Mark) error {
 type Past struct {
 	Read     Mark // that bytes were read last; its Kind is 0: it is not known
 	Silences int  // marks of silence behind that
-	Device   Kind // the last one of Opened, Closed, Absent and Ended; what was read since is of one that was opened; 0: it is not known
+	// the last one of Opened, Closed, Absent and Ended; what was read since is of one that was
+	// opened; 0: it is not known
+	Device Kind
 }
 
 // Past looks back, so that a producer goes on with silences and the device where the one before it
@@ -210,7 +218,8 @@ func (p *Producer) slots(n uint64) error {
 	}
 	passed := p.look.Load()
 	if passed-p.passed > p.published-p.passed {
-		return fmt.Errorf("spool: the consumer says %d marks after %d, with %d published: %w", passed, p.passed, p.published, ErrCorrupt)
+		return fmt.Errorf("spool: the consumer says %d marks after %d, with %d published: %w", passed, p.passed,
+			p.published, ErrCorrupt)
 	}
 	if p.passed = passed; p.spool.slots-(p.published-p.passed) < n {
 		return ErrFull

@@ -54,7 +54,8 @@ func (p *Producer) salvage(in intent, given Given) error {
 		return fmt.Errorf("spool: %w", err)
 	}
 	if in.at != p.Position() || in.most > uint64(len(space)) || in.kind != Chunk && in.kind != Message {
-		return fmt.Errorf("spool: a read %+v at offset %d, with %d bytes free: %w", in, p.Position(), len(space), ErrCorrupt)
+		return fmt.Errorf("spool: a read %+v at offset %d, with %d bytes free: %w", in, p.Position(), len(space),
+			ErrCorrupt)
 	}
 	if err := p.slots(2); err != nil {
 		return fmt.Errorf("spool: no room for the marks of a read, which it had: %w", ErrCorrupt)
@@ -100,14 +101,16 @@ func (p *Producer) catchUp(most uint64) error {
 	}
 	n := end - p.Position()
 	if n > most {
-		return fmt.Errorf("spool: the last mark is behind offset %d, the bytes end at %d: %w", end, p.Position(), ErrCorrupt)
+		return fmt.Errorf("spool: the last mark is behind offset %d, the bytes end at %d: %w", end, p.Position(),
+			ErrCorrupt)
 	}
 	space, err := p.ring.Space(int(n))
 	if err != nil {
 		return fmt.Errorf("spool: %w", err)
 	}
 	if n > uint64(len(space)) {
-		return fmt.Errorf("spool: the last mark is behind offset %d, %d bytes from %d on are free: %w", end, len(space), p.Position(), ErrCorrupt)
+		return fmt.Errorf("spool: the last mark is behind offset %d, %d bytes from %d on are free: %w", end, len(space),
+			p.Position(), ErrCorrupt)
 	}
 	p.ring.Publish(int(n))
 	p.step()

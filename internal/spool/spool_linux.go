@@ -182,7 +182,8 @@ func (s *Spool) mark(i uint64) []byte {
 func (s *Spool) marks() (published, passed uint64, err error) {
 	published, passed = ring.Uint64(s.owner, publishedAt).Load(), ring.Uint64(s.owner, passedAt).Load()
 	if published-passed > s.slots {
-		return 0, 0, fmt.Errorf("spool: %d marks published and %d passed, of %d: %w", published, passed, s.slots, ErrCorrupt)
+		return 0, 0, fmt.Errorf("spool: %d marks published and %d passed, of %d: %w", published, passed, s.slots,
+			ErrCorrupt)
 	}
 	return published, passed, nil
 }

@@ -77,7 +77,8 @@ func TestWhatIsReadComesWithItsMarks(t *testing.T) {
 	if n, err := p.Read(Chunk, Moment{7, 17}, 0, give("")); n != 0 || err != nil {
 		t.Fatalf("the end of a stream: %d, %v", n, err)
 	}
-	if _, err := p.Read(Chunk, Moment{}, 0, func(int, []byte) (int, syscall.Errno) { return -1, syscall.EIO }); !errors.Is(err, syscall.EIO) {
+	if _, err := p.Read(Chunk, Moment{}, 0,
+		func(int, []byte) (int, syscall.Errno) { return -1, syscall.EIO }); !errors.Is(err, syscall.EIO) {
 		t.Fatalf("an errno: %v", err)
 	}
 	must(p.Note(Mark{Time: 8, Kind: Closed, A: 5, B: 20}))
@@ -111,7 +112,8 @@ func TestWhatIsReadComesWithItsMarks(t *testing.T) {
 // short one that left no trace.
 func TestAReadOfAllOrNothing(t *testing.T) {
 	for _, given := range []int{1, 5, 7, 8, 9, 100} {
-		for _, like := range []int{0, 1, 7, 8, given} { // the last so many bytes are like the pattern; all: it may have taken none
+		// the last so many bytes are like the pattern; all: it may have taken none
+		for _, like := range []int{0, 1, 7, 8, given} {
 			if like > given {
 				continue
 			}
@@ -369,7 +371,10 @@ func TestTheLogIsBehind(t *testing.T) {
 			t.Fatal(ok, err)
 		}
 		c.Done(3)
-		if err := c.Save(Checkpoint{Point: c.Point(), Sequence: uint64(10 * (i + 1)), Data: []byte{byte(i)}}); err != nil {
+		if err := c.Save(Checkpoint{
+			Point: c.Point(), Sequence: uint64(10 * (i + 1)),
+			Data: []byte{byte(i)},
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -21,7 +21,8 @@ func WakeAt(at time.Duration) (woke time.Duration, err error) {
 	ts := unix.NsecToTimespec(int64(max(at, 0)))
 	var now unix.Timespec
 	for {
-		_, _, e := unix.RawSyscall6(unix.SYS_CLOCK_NANOSLEEP, unix.CLOCK_MONOTONIC, unix.TIMER_ABSTIME, uintptr(unsafe.Pointer(&ts)), 0, 0, 0)
+		_, _, e := unix.RawSyscall6(unix.SYS_CLOCK_NANOSLEEP, unix.CLOCK_MONOTONIC, unix.TIMER_ABSTIME,
+			uintptr(unsafe.Pointer(&ts)), 0, 0, 0)
 		unix.RawSyscall(unix.SYS_CLOCK_GETTIME, unix.CLOCK_MONOTONIC, uintptr(unsafe.Pointer(&now)), 0)
 		if e == 0 {
 			return time.Duration(now.Nano()), nil
@@ -38,7 +39,8 @@ func ThreadID() int { return unix.Gettid() }
 // DieWithParent has the kernel kill this process when the thread ends that has started it. The
 // calling thread has to live as long as the process. It does not survive a change of rights.
 func DieWithParent() error {
-	return os.NewSyscallError("prctl PR_SET_PDEATHSIG", unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0))
+	return os.NewSyscallError("prctl PR_SET_PDEATHSIG",
+		unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0))
 }
 
 // ThreadUsage is what getrusage(2) counts of the calling thread.

@@ -102,7 +102,8 @@ func ShareOut(fd int, shares []float64) error {
 			unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: uint32(i)})
 	}
 	program = append(program, unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: uint32(last)}) // rounding
-	err := unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_REUSEPORT_CBPF, &unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]})
+	err := unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_REUSEPORT_CBPF,
+		&unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]})
 	runtime.KeepAlive(program)
 	return os.NewSyscallError("setsockopt SO_ATTACH_REUSEPORT_CBPF", err)
 }

@@ -45,7 +45,8 @@ func OpenCOM(path string) (*os.File, error) {
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: path, Err: err}
 	}
-	h, err := windows.CreateFile(name, windows.GENERIC_READ|windows.GENERIC_WRITE, 0, nil, windows.OPEN_EXISTING, windows.FILE_FLAG_OVERLAPPED, 0)
+	h, err := windows.CreateFile(name, windows.GENERIC_READ|windows.GENERIC_WRITE, 0, nil, windows.OPEN_EXISTING,
+		windows.FILE_FLAG_OVERLAPPED, 0)
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: path, Err: err}
 	}
@@ -62,7 +63,8 @@ func SetCOM(f *os.File, l Line) (baud int, err error) {
 			return os.NewSyscallError("GetCommState", err)
 		}
 		dcb.Flags = dcbBinary | windows.DTR_CONTROL_ENABLE | windows.RTS_CONTROL_ENABLE
-		dcb.BaudRate, dcb.ByteSize, dcb.Parity, dcb.StopBits = uint32(l.Baud), uint8(l.DataBits), l.Parity, windows.ONESTOPBIT
+		dcb.BaudRate, dcb.ByteSize, dcb.Parity, dcb.StopBits = uint32(l.Baud), uint8(l.DataBits), l.Parity,
+			windows.ONESTOPBIT
 		if l.TwoStops {
 			dcb.StopBits = windows.TWOSTOPBITS
 		}
@@ -70,7 +72,8 @@ func SetCOM(f *os.File, l Line) (baud int, err error) {
 			dcb.Flags |= dcbParity
 		}
 		if l.RTSCTS {
-			dcb.Flags = dcb.Flags&^windows.RTS_CONTROL_TOGGLE | windows.RTS_CONTROL_HANDSHAKE | dcbOutWaitCTS // TOGGLE is all bits of the field
+			// TOGGLE is all bits of the field
+			dcb.Flags = dcb.Flags&^windows.RTS_CONTROL_TOGGLE | windows.RTS_CONTROL_HANDSHAKE | dcbOutWaitCTS
 		}
 		if l.XonXoff {
 			dcb.Flags |= dcbXoffRemote

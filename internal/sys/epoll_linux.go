@@ -57,7 +57,8 @@ func (e *Epoll) control(op, fd int, events uint32, id uint64) error {
 // Wait waits for at most ms milliseconds (negative: for ever), gives the P back meanwhile, and
 // returns the number of events. An interruption is no event.
 func (e *Epoll) Wait(ms int) (int, error) {
-	n, _, errno := unix.Syscall6(unix.SYS_EPOLL_PWAIT, uintptr(e.fd), uintptr(unsafe.Pointer(&e.events[0])), uintptr(len(e.events)), uintptr(ms), 0, 0)
+	n, _, errno := unix.Syscall6(unix.SYS_EPOLL_PWAIT, uintptr(e.fd), uintptr(unsafe.Pointer(&e.events[0])),
+		uintptr(len(e.events)), uintptr(ms), 0, 0)
 	return waited("epoll_pwait", n, errno)
 }
 
@@ -66,7 +67,8 @@ func (e *Epoll) Wait(ms int) (int, error) {
 //
 //go:noinline
 func (e *Epoll) WaitRaw(ms int) (int, error) {
-	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(e.fd), uintptr(unsafe.Pointer(&e.events[0])), uintptr(len(e.events)), uintptr(ms), 0, 0)
+	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(e.fd), uintptr(unsafe.Pointer(&e.events[0])),
+		uintptr(len(e.events)), uintptr(ms), 0, 0)
 	return waited("epoll_pwait", n, errno)
 }
 
@@ -76,7 +78,8 @@ func (e *Epoll) WaitRaw(ms int) (int, error) {
 func (e *Epoll) WaitBriefly(d time.Duration) (int, error) {
 	if !e.coarse {
 		ts := unix.NsecToTimespec(int64(d))
-		n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT2, uintptr(e.fd), uintptr(unsafe.Pointer(&e.events[0])), uintptr(len(e.events)), uintptr(unsafe.Pointer(&ts)), 0, 0)
+		n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT2, uintptr(e.fd), uintptr(unsafe.Pointer(&e.events[0])),
+			uintptr(len(e.events)), uintptr(unsafe.Pointer(&ts)), 0, 0)
 		if errno != unix.ENOSYS && errno != unix.EPERM {
 			return waited("epoll_pwait2", n, errno)
 		}
@@ -89,7 +92,8 @@ func (e *Epoll) WaitBriefly(d time.Duration) (int, error) {
 func (e *Epoll) WaitFor(d time.Duration) (int, error) {
 	if !e.coarse {
 		ts := unix.NsecToTimespec(int64(d))
-		n, _, errno := unix.Syscall6(unix.SYS_EPOLL_PWAIT2, uintptr(e.fd), uintptr(unsafe.Pointer(&e.events[0])), uintptr(len(e.events)), uintptr(unsafe.Pointer(&ts)), 0, 0)
+		n, _, errno := unix.Syscall6(unix.SYS_EPOLL_PWAIT2, uintptr(e.fd), uintptr(unsafe.Pointer(&e.events[0])),
+			uintptr(len(e.events)), uintptr(unsafe.Pointer(&ts)), 0, 0)
 		if errno != unix.ENOSYS && errno != unix.EPERM {
 			return waited("epoll_pwait2", n, errno)
 		}

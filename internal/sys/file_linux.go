@@ -81,7 +81,8 @@ func Cached(f *os.File) (share float64, err error) {
 			return os.NewSyscallError("mmap", err)
 		}
 		pages := make([]byte, (len(m)+os.Getpagesize()-1)/os.Getpagesize())
-		_, _, e := unix.Syscall(unix.SYS_MINCORE, uintptr(unsafe.Pointer(&m[0])), uintptr(len(m)), uintptr(unsafe.Pointer(&pages[0])))
+		_, _, e := unix.Syscall(unix.SYS_MINCORE, uintptr(unsafe.Pointer(&m[0])), uintptr(len(m)),
+			uintptr(unsafe.Pointer(&pages[0])))
 		for _, p := range pages {
 			share += float64(p&1) / float64(len(pages)) // the other bits mean nothing
 		}
@@ -160,7 +161,8 @@ type cachestat struct{ cache, dirty, writeback, evicted, recentlyEvicted uint64 
 func statCache(fd int, off, n int64) (c cachestat, e unix.Errno) {
 	const sysCachestat = 451
 	window := struct{ off, len uint64 }{uint64(off), uint64(n)}
-	_, _, e = unix.RawSyscall6(sysCachestat, uintptr(fd), uintptr(unsafe.Pointer(&window)), uintptr(unsafe.Pointer(&c)), 0, 0, 0)
+	_, _, e = unix.RawSyscall6(sysCachestat, uintptr(fd), uintptr(unsafe.Pointer(&window)), uintptr(unsafe.Pointer(&c)),
+		0, 0, 0)
 	return c, e
 }
 

@@ -24,7 +24,9 @@ func MapFile(f *os.File, n int, write bool) ([]byte, error) {
 		return nil, err
 	}
 	var p unsafe.Pointer
-	if raw.Control(func(fd uintptr) { p, err = unix.MmapPtr(int(fd), 0, nil, uintptr(n), prot, unix.MAP_SHARED) }) != nil {
+	if raw.Control(func(fd uintptr) {
+		p, err = unix.MmapPtr(int(fd), 0, nil, uintptr(n), prot, unix.MAP_SHARED)
+	}) != nil {
 		return nil, os.ErrClosed
 	}
 	if err != nil {

@@ -118,7 +118,8 @@ func SleepUntil(at time.Duration) error {
 func SleepUntilRaw(at time.Duration) error {
 	ts := unix.NsecToTimespec(int64(max(at, 0)))
 	for {
-		_, _, e := unix.RawSyscall6(unix.SYS_CLOCK_NANOSLEEP, unix.CLOCK_MONOTONIC, unix.TIMER_ABSTIME, uintptr(unsafe.Pointer(&ts)), 0, 0, 0)
+		_, _, e := unix.RawSyscall6(unix.SYS_CLOCK_NANOSLEEP, unix.CLOCK_MONOTONIC, unix.TIMER_ABSTIME,
+			uintptr(unsafe.Pointer(&ts)), 0, 0, 0)
 		switch e {
 		case 0:
 			return nil

@@ -63,7 +63,8 @@ func MapTail(fd, head, size int) (b []byte, err error) {
 		if part.n == 0 {
 			continue
 		}
-		_, err := unix.MmapPtr(fd, int64(part.from), unsafe.Add(at, part.to), uintptr(part.n), unix.PROT_READ|unix.PROT_WRITE,
+		_, err := unix.MmapPtr(fd, int64(part.from), unsafe.Add(at, part.to), uintptr(part.n),
+			unix.PROT_READ|unix.PROT_WRITE,
 			unix.MAP_SHARED|unix.MAP_FIXED)
 		if err != nil {
 			return nil, errors.Join(os.NewSyscallError("mmap", err), unix.MunmapPtr(at, whole))
@@ -82,7 +83,8 @@ const (
 // gives the P back meanwhile. It may return without a reason.
 func FutexWait(word *atomic.Uint32, value uint32, atMost time.Duration) {
 	ts := unix.NsecToTimespec(int64(atMost))
-	_, _, _ = unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(word)), futexWait, uintptr(value), uintptr(unsafe.Pointer(&ts)), 0, 0)
+	_, _, _ = unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(word)), futexWait, uintptr(value),
+		uintptr(unsafe.Pointer(&ts)), 0, 0)
 }
 
 // FutexWaitRaw is FutexWait that keeps the P. A signal ends it, as the runtime's monitor sends one
@@ -93,7 +95,8 @@ func FutexWait(word *atomic.Uint32, value uint32, atMost time.Duration) {
 //go:noinline
 func FutexWaitRaw(word *atomic.Uint32, value uint32, atMost time.Duration) {
 	ts := unix.NsecToTimespec(int64(atMost))
-	_, _, _ = unix.RawSyscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(word)), futexWait, uintptr(value), uintptr(unsafe.Pointer(&ts)), 0, 0)
+	_, _, _ = unix.RawSyscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(word)), futexWait, uintptr(value),
+		uintptr(unsafe.Pointer(&ts)), 0, 0)
 }
 
 // FutexWake wakes those who sleep at word.

@@ -31,7 +31,8 @@ func Shrink() {
 			}
 			continue
 		}
-		if fields := strings.Fields(line); to != 0 && len(fields) == 3 && fields[0] == "Anonymous:" && fields[1] == "0" {
+		if fields := strings.Fields(line); to != 0 && len(fields) == 3 && fields[0] == "Anonymous:" &&
+			fields[1] == "0" {
 			GiveBackPages(from, to-from)
 		}
 	}

@@ -35,9 +35,11 @@ func Receive(fd int, b []byte) (int, error) {
 		var n uintptr
 		var e unix.Errno
 		if p := unsafe.Pointer(unsafe.SliceData(b)); len(b) <= shortCall {
-			n, _, e = unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(p), uintptr(len(b)), unix.MSG_DONTWAIT, 0, 0)
+			n, _, e = unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(p), uintptr(len(b)), unix.MSG_DONTWAIT,
+				0, 0)
 		} else {
-			n, _, e = unix.Syscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(p), uintptr(len(b)), unix.MSG_DONTWAIT, 0, 0)
+			n, _, e = unix.Syscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(p), uintptr(len(b)), unix.MSG_DONTWAIT, 0,
+				0)
 		}
 		switch e {
 		case 0:
@@ -98,9 +100,11 @@ func SendVector(fd int, bufs [][]byte) (int, error) {
 		var n uintptr
 		var e unix.Errno
 		if size <= shortCall {
-			n, _, e = unix.RawSyscall(unix.SYS_SENDMSG, uintptr(fd), uintptr(unsafe.Pointer(&msg)), unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
+			n, _, e = unix.RawSyscall(unix.SYS_SENDMSG, uintptr(fd), uintptr(unsafe.Pointer(&msg)),
+				unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
 		} else {
-			n, _, e = unix.Syscall(unix.SYS_SENDMSG, uintptr(fd), uintptr(unsafe.Pointer(&msg)), unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
+			n, _, e = unix.Syscall(unix.SYS_SENDMSG, uintptr(fd), uintptr(unsafe.Pointer(&msg)),
+				unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
 		}
 		switch e {
 		case 0:
@@ -127,7 +131,8 @@ func SendFile(fd, from int, off int64, n int) (int, error) {
 func Peek(fd int) error {
 	var one [1]byte
 	for {
-		_, _, e := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&one[0])), 1, unix.MSG_PEEK|unix.MSG_DONTWAIT, 0, 0)
+		_, _, e := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&one[0])), 1,
+			unix.MSG_PEEK|unix.MSG_DONTWAIT, 0, 0)
 		switch e {
 		case unix.EINTR:
 		case unix.EAGAIN:
@@ -144,7 +149,8 @@ func Accept(fd int) (conn int, peer netip.AddrPort, err error) {
 	for {
 		var raw unix.RawSockaddrAny
 		size := uint32(unix.SizeofSockaddrAny)
-		n, _, e := unix.RawSyscall6(unix.SYS_ACCEPT4, uintptr(fd), uintptr(unsafe.Pointer(&raw)), uintptr(unsafe.Pointer(&size)),
+		n, _, e := unix.RawSyscall6(unix.SYS_ACCEPT4, uintptr(fd), uintptr(unsafe.Pointer(&raw)),
+			uintptr(unsafe.Pointer(&size)),
 			unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0, 0)
 		switch e {
 		case 0:
@@ -168,7 +174,8 @@ func Accept(fd int) (conn int, peer netip.AddrPort, err error) {
 // closed, which resets those that nobody has accepted.
 func Seal(fd int) error {
 	nothing := []unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K, K: 0}} // keep 0 bytes of each packet
-	err := unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(nothing)), Filter: &nothing[0]})
+	err := unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER,
+		&unix.SockFprog{Len: uint16(len(nothing)), Filter: &nothing[0]})
 	runtime.KeepAlive(nothing)
 	if err != nil {
 		return os.NewSyscallError("setsockopt SO_ATTACH_FILTER", err)
@@ -228,7 +235,8 @@ func Pending(err error) bool { return err == unix.EAGAIN }
 // accept(2) hands on, and the next may be good.
 func PassingAccept(err error) bool {
 	switch err {
-	case unix.ECONNABORTED, unix.ENETDOWN, unix.EPROTO, unix.ENOPROTOOPT, unix.EHOSTDOWN, unix.ENONET, unix.EHOSTUNREACH, unix.EOPNOTSUPP,
+	case unix.ECONNABORTED, unix.ENETDOWN, unix.EPROTO, unix.ENOPROTOOPT, unix.EHOSTDOWN, unix.ENONET,
+		unix.EHOSTUNREACH, unix.EOPNOTSUPP,
 		unix.ENETUNREACH, unix.EPERM, unix.ETIMEDOUT, unix.ECONNRESET, unix.EINTR, unix.EAGAIN:
 		return true
 	}
@@ -292,7 +300,8 @@ func Waiting(fd int) (int, error) {
 //
 //go:noinline
 func NextDatagram(fd int) (int, syscall.Errno) {
-	n, _, e := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), 0, 0, unix.MSG_PEEK|unix.MSG_TRUNC|unix.MSG_DONTWAIT, 0, 0)
+	n, _, e := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), 0, 0, unix.MSG_PEEK|unix.MSG_TRUNC|unix.MSG_DONTWAIT, 0,
+		0)
 	if e != 0 {
 		return 0, e
 	}
@@ -393,7 +402,8 @@ func NoDelay(fd int) { _ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NOD
 
 // Accepted gives a connection what its listener has now, if it came before that had it.
 func Accepted(fd int) {
-	if on, err := unix.GetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY); err == nil && on == 0 { // an error: no TCP
+	// an error: no TCP
+	if on, err := unix.GetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY); err == nil && on == 0 {
 		NoDelay(fd)
 		KeepAlive(fd)
 	}

@@ -49,7 +49,8 @@ func DialDatagrams(path string, within time.Duration) (fd int, err error) {
 		return -1, os.NewSyscallError("socket", err)
 	}
 	limit := unix.NsecToTimeval(within.Nanoseconds())
-	err = os.NewSyscallError("setsockopt SO_SNDTIMEO", unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &limit))
+	err = os.NewSyscallError("setsockopt SO_SNDTIMEO",
+		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &limit))
 	if err == nil {
 		err = os.NewSyscallError("connect", unix.Connect(fd, &unix.SockaddrUnix{Name: path}))
 	}

@@ -20,7 +20,8 @@ import (
 //
 //go:noinline
 func ReadRaw(fd int, b []byte) (int, syscall.Errno) {
-	n, _, e := unix.RawSyscall(unix.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)))
+	n, _, e := unix.RawSyscall(unix.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))),
+		uintptr(len(b)))
 	if e != 0 {
 		return 0, e
 	}

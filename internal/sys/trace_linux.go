@@ -14,8 +14,9 @@ import (
 )
 
 const (
-	traceOptions = unix.PTRACE_O_TRACESYSGOOD | unix.PTRACE_O_TRACECLONE | unix.PTRACE_O_TRACEFORK | unix.PTRACE_O_TRACEVFORK | unix.PTRACE_O_TRACEEXEC
-	callStop     = syscall.SIGTRAP | 0x80 // a stop at a system call, by PTRACE_O_TRACESYSGOOD
+	traceOptions = unix.PTRACE_O_TRACESYSGOOD | unix.PTRACE_O_TRACECLONE | unix.PTRACE_O_TRACEFORK |
+		unix.PTRACE_O_TRACEVFORK | unix.PTRACE_O_TRACEEXEC
+	callStop = syscall.SIGTRAP | 0x80 // a stop at a system call, by PTRACE_O_TRACESYSGOOD
 
 	cldExited, cldKilled, cldDumped = 1, 2, 3 // si_code of SIGCHLD, see sigaction(2)
 )
@@ -93,7 +94,8 @@ func countStops(pid int) (n map[string]uint64, err error) {
 	inside := map[int]bool{}
 	for {
 		var info unix.Siginfo
-		switch err := unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WSTOPPED|unix.WNOWAIT|unix.WALL|unix.WNOTHREAD, nil); {
+		switch err := unix.Waitid(unix.P_ALL, 0, &info,
+			unix.WEXITED|unix.WSTOPPED|unix.WNOWAIT|unix.WALL|unix.WNOTHREAD, nil); {
 		case errors.Is(err, unix.EINTR):
 			continue
 		case errors.Is(err, unix.ECHILD):
@@ -101,13 +103,15 @@ func countStops(pid int) (n map[string]uint64, err error) {
 		case err != nil:
 			return n, os.NewSyscallError("waitid", err)
 		}
-		tid := int(*(*int32)(unsafe.Add(unsafe.Pointer(&info), 8+unsafe.Sizeof(uintptr(0))))) // si_pid, behind three ints, aligned as a pointer
+		// si_pid, behind three ints, aligned as a pointer
+		tid := int(*(*int32)(unsafe.Add(unsafe.Pointer(&info), 8+unsafe.Sizeof(uintptr(0)))))
 		if tid == pid && (info.Code == cldExited || info.Code == cldKilled || info.Code == cldDumped) {
 			return n, nil
 		}
 		var status unix.WaitStatus
 		got, err := unix.Wait4(tid, &status, unix.WALL|unix.WNOTHREAD|unix.WNOHANG, nil)
-		if got == 0 || errors.Is(err, unix.EINTR) { // it stopped, and has been killed since: its end comes when those of its threads are taken
+		// it stopped, and has been killed since: its end comes when those of its threads are taken
+		if got == 0 || errors.Is(err, unix.EINTR) {
 			continue
 		} else if err != nil {
 			return n, os.NewSyscallError("wait4", err)
@@ -138,7 +142,8 @@ func callName(tid int) string {
 		nr   uint64
 		_    [6]uint64
 	}
-	_, _, e := unix.Syscall6(unix.SYS_PTRACE, getCallInfo, uintptr(tid), unsafe.Sizeof(info), uintptr(unsafe.Pointer(&info)), 0, 0)
+	_, _, e := unix.Syscall6(unix.SYS_PTRACE, getCallInfo, uintptr(tid), unsafe.Sizeof(info),
+		uintptr(unsafe.Pointer(&info)), 0, 0)
 	if e != 0 || info.op != entry {
 		return "unknown"
 	}
@@ -158,16 +163,21 @@ func CallName(nr uint64) string {
 
 // callNames are the calls that programs make for each operation; others are named by their numbers.
 var callNames = map[uint64]string{
-	unix.SYS_READ: "read", unix.SYS_WRITE: "write", unix.SYS_PREAD64: "pread64", unix.SYS_PWRITE64: "pwrite64", unix.SYS_READV: "readv",
+	unix.SYS_READ: "read", unix.SYS_WRITE: "write", unix.SYS_PREAD64: "pread64", unix.SYS_PWRITE64: "pwrite64",
+	unix.SYS_READV:  "readv",
 	unix.SYS_WRITEV: "writev", unix.SYS_LSEEK: "lseek", unix.SYS_FSYNC: "fsync", unix.SYS_FDATASYNC: "fdatasync",
 	unix.SYS_MUNMAP: "munmap", unix.SYS_MADVISE: "madvise", unix.SYS_MPROTECT: "mprotect", unix.SYS_FUTEX: "futex",
 	unix.SYS_NANOSLEEP: "nanosleep", unix.SYS_CLOCK_NANOSLEEP: "clock_nanosleep", unix.SYS_SCHED_YIELD: "sched_yield",
-	unix.SYS_EPOLL_PWAIT: "epoll_pwait", unix.SYS_EPOLL_CTL: "epoll_ctl", unix.SYS_PPOLL: "ppoll", unix.SYS_PSELECT6: "pselect6",
-	unix.SYS_IOCTL: "ioctl", unix.SYS_FCNTL: "fcntl", unix.SYS_OPENAT: "openat", unix.SYS_CLOSE: "close", unix.SYS_FTRUNCATE: "ftruncate",
-	unix.SYS_FALLOCATE: "fallocate", unix.SYS_RECVFROM: "recvfrom", unix.SYS_SENDTO: "sendto", unix.SYS_RECVMSG: "recvmsg",
+	unix.SYS_EPOLL_PWAIT: "epoll_pwait", unix.SYS_EPOLL_CTL: "epoll_ctl", unix.SYS_PPOLL: "ppoll",
+	unix.SYS_PSELECT6: "pselect6",
+	unix.SYS_IOCTL:    "ioctl", unix.SYS_FCNTL: "fcntl", unix.SYS_OPENAT: "openat", unix.SYS_CLOSE: "close",
+	unix.SYS_FTRUNCATE: "ftruncate",
+	unix.SYS_FALLOCATE: "fallocate", unix.SYS_RECVFROM: "recvfrom", unix.SYS_SENDTO: "sendto",
+	unix.SYS_RECVMSG: "recvmsg",
 	unix.SYS_SENDMSG: "sendmsg", unix.SYS_ACCEPT4: "accept4", unix.SYS_GETPID: "getpid", unix.SYS_TGKILL: "tgkill",
-	unix.SYS_RT_SIGRETURN: "rt_sigreturn", unix.SYS_RT_SIGPROCMASK: "rt_sigprocmask", unix.SYS_IO_URING_ENTER: "io_uring_enter",
-	unix.SYS_EXIT: "exit", unix.SYS_EXIT_GROUP: "exit_group", unix.SYS_CLONE: "clone",
+	unix.SYS_RT_SIGRETURN: "rt_sigreturn", unix.SYS_RT_SIGPROCMASK: "rt_sigprocmask",
+	unix.SYS_IO_URING_ENTER: "io_uring_enter",
+	unix.SYS_EXIT:           "exit", unix.SYS_EXIT_GROUP: "exit_group", unix.SYS_CLONE: "clone",
 }
 
 // amd64Names are calls that C libraries make on amd64 and that newer machines have under other
@@ -178,7 +188,8 @@ var amd64Names = map[uint64]string{7: "poll", 9: "mmap", 16: "ioctl", 23: "selec
 func goOn(tid int, status unix.WaitStatus) error {
 	request, signal := unix.PTRACE_SYSCALL, uintptr(0)
 	switch sig := status.StopSignal(); {
-	case sig == callStop, sig == syscall.SIGTRAP: // a call; or an event: a new thread, an exec, the stop that was asked for
+	// a call; or an event: a new thread, an exec, the stop that was asked for
+	case sig == callStop, sig == syscall.SIGTRAP:
 	case uint32(status)>>16 == unix.PTRACE_EVENT_STOP:
 		request = unix.PTRACE_LISTEN // stopped like all of its process: it stays so
 	default:

@@ -17,7 +17,8 @@ import (
 // TestCountCalls counts those of a shell that opens a file so many times, each open a few calls.
 func TestCountCalls(t *testing.T) {
 	count := func(times string) uint64 {
-		cmd := exec.Command("sh", "-c", `echo ready; read go; i=0; while [ $i -lt `+times+` ]; do : </dev/null; i=$((i+1)); done`)
+		cmd := exec.Command("sh", "-c",
+			`echo ready; read go; i=0; while [ $i -lt `+times+` ]; do : </dev/null; i=$((i+1)); done`)
 		in, err1 := cmd.StdinPipe()
 		out, err2 := cmd.StdoutPipe()
 		if err1 != nil || err2 != nil || cmd.Start() != nil {
@@ -53,7 +54,8 @@ func TestCountCalls(t *testing.T) {
 	if per := float64(many-few) / 1000; per < 3 || per > 12 {
 		t.Errorf("%d calls for 10 opens, %d for 1010: %.1f for each", few, many, per)
 	}
-	if again := count("10"); max(again, few)-min(again, few) > 2 { // the read that waits for the start may be begun twice
+	// the read that waits for the start may be begun twice
+	if again := count("10"); max(again, few)-min(again, few) > 2 {
 		t.Errorf("%d calls, then %d for the same work", few, again)
 	}
 }

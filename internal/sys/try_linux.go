@@ -32,7 +32,10 @@ func TryHugePage() error {
 
 // TryPerf asks for a counter of this thread's page faults.
 func TryPerf() error {
-	attr := unix.PerfEventAttr{Type: unix.PERF_TYPE_SOFTWARE, Size: uint32(unsafe.Sizeof(unix.PerfEventAttr{})), Config: unix.PERF_COUNT_SW_PAGE_FAULTS}
+	attr := unix.PerfEventAttr{
+		Type: unix.PERF_TYPE_SOFTWARE, Size: uint32(unsafe.Sizeof(unix.PerfEventAttr{})),
+		Config: unix.PERF_COUNT_SW_PAGE_FAULTS,
+	}
 	fd, err := unix.PerfEventOpen(&attr, 0, -1, -1, unix.PERF_FLAG_FD_CLOEXEC)
 	if err != nil {
 		return os.NewSyscallError("perf_event_open", err)

@@ -118,7 +118,8 @@ func Binary(t testing.TB) string {
 // folders that a test reads.
 func dependOn(module string) {
 	_ = filepath.WalkDir(module, func(path string, e fs.DirEntry, err error) error {
-		if err == nil && e.IsDir() && path != module && (e.Name()[0] == '.' || e.Name() == "bin" || e.Name() == "testdata") {
+		if err == nil && e.IsDir() && path != module &&
+			(e.Name()[0] == '.' || e.Name() == "bin" || e.Name() == "testdata") {
 			return fs.SkipDir
 		}
 		return nil

@@ -65,7 +65,8 @@ func (f found) from() string {
 // newest finds the newest result of an experiment that has figures.
 func newest(runs []Run, name string, kernel string) (f found, ok bool) {
 	for _, r := range runs {
-		at := slices.IndexFunc(r.Experiments, func(e lab.ExperimentResult) bool { return e.Name == name && e.Failed == "" && len(e.Rows) > 0 })
+		at := slices.IndexFunc(r.Experiments,
+			func(e lab.ExperimentResult) bool { return e.Name == name && e.Failed == "" && len(e.Rows) > 0 })
 		if at >= 0 && (!ok || r.Started.After(f.run.Started)) {
 			f, ok = found{&r.Experiments[at], r, kernel}, true
 		}
@@ -86,7 +87,8 @@ func Needed(runs []Run, n Need, kernel string) (all []Line) {
 	}
 	if n.NoLossAtRestart {
 		all = append(all, Line{
-			About: "restart 0 loss", Text: "the laboratory has no experiment that kills a recorder; isolate: process is made for that",
+			About:   "restart 0 loss",
+			Text:    "the laboratory has no experiment that kills a recorder; isolate: process is made for that",
 			Measure: "in a clone: go test ./e2e -run 'TestIsolatedKills$' -kills 200",
 		})
 	}
@@ -113,7 +115,10 @@ func Found(runs []Run, experiments []*lab.Experiment, kernel string) (all []Line
 }
 
 // ways to wait, from the plainest on.
-var ways = []string{"go/time.Sleep", "go/time.Ticker", "go/timerfd", "go/clock_nanosleep", "tallywheel/cell", "c/clock_nanosleep"}
+var ways = []string{
+	"go/time.Sleep", "go/time.Ticker", "go/timerfd", "go/clock_nanosleep", "tallywheel/cell",
+	"c/clock_nanosleep",
+}
 
 // timing finds the plainest way to wake up that was never later than is allowed, beside whatever
 // load was measured.
@@ -154,7 +159,8 @@ func timing(runs []Run, n Need, kernel string) Line {
 	}
 	l.Known, l.Meets, l.Measure, l.From = true, meets != "", "", f.from()
 	l.Text = fmt.Sprintf("%s. Late, at a period of %v, at SCHED_FIFO 80, in %d rounds: %s",
-		cmp.Or(prefixed("use ", meets), "nothing that was measured is so exact"), time.Duration(best)*time.Microsecond, f.Rounds, strings.Join(said, "; "))
+		cmp.Or(prefixed("use ", meets), "nothing that was measured is so exact"), time.Duration(best)*time.Microsecond,
+		f.Rounds, strings.Join(said, "; "))
 	return l
 }
 
@@ -191,7 +197,10 @@ const (
 )
 
 // modes of reading, by the names of contestants.
-var modes = map[string]string{"tallywheel/ring": "read: {strategy: ring, mode: latency}", "tallywheel/throughput": "read: {strategy: ring, mode: throughput}"}
+var modes = map[string]string{
+	"tallywheel/ring":       "read: {strategy: ring, mode: latency}",
+	"tallywheel/throughput": "read: {strategy: ring, mode: throughput}",
+}
 
 // reading finds the mode of reading that takes least CPU of those that lost nothing, at as many
 // ports and bytes or more.
@@ -202,7 +211,8 @@ func reading(runs []Run, n Need, kernel string) Line {
 	}
 	name, fits := "serial-ports", func(p lab.Params) bool { return p.Int("ports") >= n.Ports }
 	if n.Rate > portsRate {
-		name, fits = "serial-strategies", func(p lab.Params) bool { return p["condition"] == "steady" && n.Ports == 1 && n.Rate <= oneRate }
+		name, fits = "serial-strategies",
+			func(p lab.Params) bool { return p["condition"] == "steady" && n.Ports == 1 && n.Rate <= oneRate }
 	}
 	f, ok := newest(runs, name, kernel)
 	if !ok {
@@ -230,7 +240,8 @@ func reading(runs []Run, n Need, kernel string) Line {
 		if cpu.N == 0 || lost.N == 0 {
 			continue
 		}
-		said = append(said, fmt.Sprintf("%s: %.1f %% of a CPU, %.0f frames lost, 99 %% within %s", strings.TrimPrefix(way, "tallywheel/"), cpu.Median, sum(lost), late(row)))
+		said = append(said, fmt.Sprintf("%s: %.1f %% of a CPU, %.0f frames lost, 99 %% within %s",
+			strings.TrimPrefix(way, "tallywheel/"), cpu.Median, sum(lost), late(row)))
 		if sum(lost) == 0 && (best == "" || cpu.Median < least) {
 			best, least = modes[way], cpu.Median
 		}
@@ -240,7 +251,8 @@ func reading(runs []Run, n Need, kernel string) Line {
 		return l
 	}
 	l.Known, l.Meets, l.Measure, l.From = true, best != "", "", f.from()
-	l.Text = fmt.Sprintf("%s. Measured at %s: %s", cmp.Or(best, "nothing that was measured lost nothing"), cell, strings.Join(said, "; "))
+	l.Text = fmt.Sprintf("%s. Measured at %s: %s", cmp.Or(best, "nothing that was measured lost nothing"), cell,
+		strings.Join(said, "; "))
 	return l
 }
 
@@ -261,13 +273,19 @@ func late(row *lab.Row) string {
 // durable finds the engine of the log that makes so many records durable in a second, each before
 // its sender goes on, from the fewest producers.
 func durable(runs []Run, n Need, kernel string) Line {
-	l := Line{About: fmt.Sprintf("%.0f durable/s", n.Durable), Measure: "tallywheel lab run log-durable --dir FOLDER-OF-THE-LOG"}
+	l := Line{
+		About:   fmt.Sprintf("%.0f durable/s", n.Durable),
+		Measure: "tallywheel lab run log-durable --dir FOLDER-OF-THE-LOG",
+	}
 	f, ok := newest(runs, "log-durable", kernel)
 	if !ok {
 		l.Text = "how fast this disk makes records durable"
 		return l
 	}
-	engines := map[string]string{"tallywheel/seglog": "log: {engine: std, sync: always}", "tallywheel/seglog uring": "log: {engine: uring, sync: always}"}
+	engines := map[string]string{
+		"tallywheel/seglog":       "log: {engine: std, sync: always}",
+		"tallywheel/seglog uring": "log: {engine: uring, sync: always}",
+	}
 	var most *lab.Row
 	for _, cell := range f.Cells() {
 		for _, way := range []string{"tallywheel/seglog", "tallywheel/seglog uring"} {
@@ -280,7 +298,8 @@ func durable(runs []Run, n Need, kernel string) Line {
 			}
 			if rate := row.Metrics["ops_per_s"]; rate.Lo >= n.Durable {
 				l.Known, l.Meets, l.Measure, l.From = true, true, "", f.from()
-				l.Text = fmt.Sprintf("%s. Measured at %s: %.0f a second [%.0f–%.0f], 99 %% within %s", engines[way], cell, rate.Median, rate.Lo, rate.Hi, late(row))
+				l.Text = fmt.Sprintf("%s. Measured at %s: %.0f a second [%.0f–%.0f], 99 %% within %s", engines[way],
+					cell, rate.Median, rate.Lo, rate.Hi, late(row))
 				return l
 			}
 		}
@@ -290,6 +309,7 @@ func durable(runs []Run, n Need, kernel string) Line {
 		return l
 	}
 	l.Known, l.Measure, l.From = true, "", f.from()
-	l.Text = fmt.Sprintf("nothing that was measured makes so many; the most were %.0f a second, at %s", most.Metrics["ops_per_s"].Median, most.Params)
+	l.Text = fmt.Sprintf("nothing that was measured makes so many; the most were %.0f a second, at %s",
+		most.Metrics["ops_per_s"].Median, most.Params)
 	return l
 }

@@ -11,7 +11,10 @@ import (
 
 func TestParseNeed(t *testing.T) {
 	for text, want := range map[string]Need{
-		"5ms ±100us, 8 ports 400KB/s, restart 0 loss": {Period: 5 * time.Millisecond, Tolerance: 100 * time.Microsecond, Ports: 8, Rate: 400_000, NoLossAtRestart: true},
+		"5ms ±100us, 8 ports 400KB/s, restart 0 loss": {
+			Period: 5 * time.Millisecond, Tolerance: 100 * time.Microsecond,
+			Ports: 8, Rate: 400_000, NoLossAtRestart: true,
+		},
 		"1ms +-50us":      {Period: time.Millisecond, Tolerance: 50 * time.Microsecond},
 		"1 port 1.5KiB/s": {Ports: 1, Rate: 1536},
 		" 20 durable/s ":  {Durable: 20},
@@ -21,8 +24,10 @@ func TestParseNeed(t *testing.T) {
 		}
 	}
 	for _, text := range []string{
-		"", ",", "5ms", "5ms ±", "0s ±1us", "5ms ±-1us", "5ms ±1us, 5ms ±1us", "0 ports 1KB/s", "8 ports", "8 ports 0KB/s", "8 ports 1e999KB/s",
-		"8 ports NaNKB/s", "8 ports 400", "-1 durable/s", "NaN durable/s", "Inf durable/s", "restart 1 loss", "fast please",
+		"", ",", "5ms", "5ms ±", "0s ±1us", "5ms ±-1us", "5ms ±1us, 5ms ±1us", "0 ports 1KB/s", "8 ports",
+		"8 ports 0KB/s", "8 ports 1e999KB/s",
+		"8 ports NaNKB/s", "8 ports 400", "-1 durable/s", "NaN durable/s", "Inf durable/s", "restart 1 loss",
+		"fast please",
 	} {
 		if got, err := ParseNeed(text); !errors.Is(err, ErrNeed) {
 			t.Errorf("%q is read as %+v: %v", text, got, err)
@@ -35,13 +40,17 @@ func figures(samples ...float64) lab.Figure { return lab.Summarise("", samples) 
 // runOf is a file of one experiment.
 func runOf(file string, day int, e lab.ExperimentResult) Run {
 	return Run{file, &lab.Results{
-		Started: time.Date(2026, 11, day, 0, 0, 0, 0, time.UTC), Machine: lab.Machine{CPU: "x", CPUs: 2, Kernel: "6.1"}, Experiments: []lab.ExperimentResult{e},
+		Started: time.Date(2026, 11, day, 0, 0, 0, 0, time.UTC), Machine: lab.Machine{CPU: "x", CPUs: 2, Kernel: "6.1"},
+		Experiments: []lab.ExperimentResult{e},
 	}}
 }
 
 // cyclicRow is a row of rt-cyclic.
 func cyclicRow(who, every, load string, most ...float64) lab.Row {
-	return lab.Row{Contestant: who, Params: lab.Params{"interval_us": every, "load": load}, Metrics: map[string]lab.Figure{"latency_us_max": figures(most...)}}
+	return lab.Row{
+		Contestant: who, Params: lab.Params{"interval_us": every, "load": load},
+		Metrics: map[string]lab.Figure{"latency_us_max": figures(most...)},
+	}
 }
 
 var cyclic = lab.ExperimentResult{Name: "rt-cyclic", Rounds: 3, Rows: []lab.Row{
@@ -57,7 +66,8 @@ func only(t *testing.T, n Need, runs ...Run) Line {
 	if len(all) != 1 {
 		t.Fatalf("%d lines: %+v", len(all), all)
 	}
-	if l := all[0]; l.Known != (l.From != "") || l.Known == (l.Measure != "") || l.Meets && !l.Known || l.Text == "" || l.About == "" {
+	if l := all[0]; l.Known != (l.From != "") || l.Known == (l.Measure != "") || l.Meets && !l.Known || l.Text == "" ||
+		l.About == "" {
 		t.Errorf("%+v", l)
 	}
 	return all[0]
@@ -74,7 +84,10 @@ func TestTiming(t *testing.T) {
 	}{
 		{2 * time.Millisecond, 5 * time.Millisecond, true, true, "use go/time.Ticker. "},
 		{2 * time.Millisecond, 100 * time.Microsecond, true, true, "use tallywheel/cell. "},
-		{2 * time.Millisecond, 69 * time.Microsecond, true, false, "nothing that was measured is so exact. Late, at a period of 1ms, at SCHED_FIFO 80, in 3 rounds: go/time.Ticker at most 4ms (load gc, 2 loads)"},
+		{
+			2 * time.Millisecond, 69 * time.Microsecond, true, false,
+			"nothing that was measured is so exact. Late, at a period of 1ms, at SCHED_FIFO 80, in 3 rounds: go/time.Ticker at most 4ms (load gc, 2 loads)",
+		},
 		{9 * time.Millisecond, 100 * time.Microsecond, true, false, "tallywheel/cell at most 900µs"},
 		{500 * time.Microsecond, time.Second, false, false, "no period as short as that"},
 	} {
@@ -83,7 +96,8 @@ func TestTiming(t *testing.T) {
 			t.Errorf("%v ±%v: %+v, want %q", c.period, c.tolerance, l, c.text)
 		}
 	}
-	if l := only(t, Need{Period: time.Second, Tolerance: time.Second}); l.Known || l.Measure != "tallywheel lab run rt-cyclic --full" {
+	if l := only(t, Need{Period: time.Second, Tolerance: time.Second}); l.Known ||
+		l.Measure != "tallywheel lab run rt-cyclic --full" {
 		t.Errorf("of no results: %+v", l)
 	}
 }
@@ -93,7 +107,11 @@ func TestNewest(t *testing.T) {
 	later := cyclic
 	later.Rows = []lab.Row{cyclicRow("tallywheel/cell", "1000", "none", 500)}
 	need := Need{Period: time.Millisecond, Tolerance: 400 * time.Microsecond}
-	runs := []Run{runOf("new", 9, later), runOf("failed", 10, lab.ExperimentResult{Name: "rt-cyclic", Failed: "x", Rows: cyclic.Rows}), runOf("old", 1, cyclic)}
+	runs := []Run{
+		runOf("new", 9, later),
+		runOf("failed", 10, lab.ExperimentResult{Name: "rt-cyclic", Failed: "x", Rows: cyclic.Rows}),
+		runOf("old", 1, cyclic),
+	}
 	if l := only(t, need, runs...); l.Meets || !strings.HasPrefix(l.From, "new, 2026-11-09") {
 		t.Errorf("%+v", l)
 	}
@@ -106,25 +124,33 @@ func TestNewest(t *testing.T) {
 }
 
 func portsRow(who string, ports string, cpu float64, lost ...float64) lab.Row {
-	return lab.Row{Contestant: who, Params: lab.Params{"ports": ports}, Metrics: map[string]lab.Figure{"cpu_percent": figures(cpu), "lost_frames": figures(lost...)}}
+	return lab.Row{
+		Contestant: who, Params: lab.Params{"ports": ports},
+		Metrics: map[string]lab.Figure{"cpu_percent": figures(cpu), "lost_frames": figures(lost...)},
+	}
 }
 
 // TestReading takes what costs least of what lost nothing, in any round, and says nothing of more
 // ports or bytes than were measured.
 func TestReading(t *testing.T) {
 	run := runOf("a", 1, lab.ExperimentResult{Name: "serial-ports", Rows: []lab.Row{
-		portsRow("tallywheel/ring", "8", 3, 0), portsRow("tallywheel/throughput", "8", 1, 0, 0, 1), portsRow("tallywheel/ring", "64", 9, 0), portsRow("tallywheel/throughput", "64", 2, 0),
+		portsRow("tallywheel/ring", "8", 3, 0), portsRow("tallywheel/throughput", "8", 1, 0, 0, 1),
+		portsRow("tallywheel/ring", "64", 9, 0), portsRow("tallywheel/throughput", "64", 2, 0),
 	}})
-	if l := only(t, Need{Ports: 8, Rate: 11_520}, run); !l.Meets || !strings.Contains(l.Text, "mode: latency}. Measured at ports=8: ring: 3.0 % of a CPU, 0 frames lost") {
+	if l := only(t, Need{Ports: 8, Rate: 11_520}, run); !l.Meets ||
+		!strings.Contains(l.Text, "mode: latency}. Measured at ports=8: ring: 3.0 % of a CPU, 0 frames lost") {
 		t.Errorf("%+v", l)
 	}
-	if l := only(t, Need{Ports: 9, Rate: 100}, run); !l.Meets || !strings.Contains(l.Text, "mode: throughput}. Measured at ports=64") {
+	if l := only(t, Need{Ports: 9, Rate: 100}, run); !l.Meets ||
+		!strings.Contains(l.Text, "mode: throughput}. Measured at ports=64") {
 		t.Errorf("%+v", l)
 	}
-	if l := only(t, Need{Ports: 65, Rate: 100}, run); l.Known || l.Measure != "tallywheel demo --ports 65 --rate 100 --for 1m" {
+	if l := only(t, Need{Ports: 65, Rate: 100}, run); l.Known ||
+		l.Measure != "tallywheel demo --ports 65 --rate 100 --for 1m" {
 		t.Errorf("%+v", l)
 	}
-	if l := only(t, Need{Ports: 8, Rate: 400_000}, run); l.Known || l.Measure != "tallywheel lab run serial-strategies" {
+	if l := only(t, Need{Ports: 8, Rate: 400_000}, run); l.Known ||
+		l.Measure != "tallywheel lab run serial-strategies" {
 		t.Errorf("%+v", l)
 	}
 }
@@ -132,10 +158,14 @@ func TestReading(t *testing.T) {
 // TestDurable holds the lower end of what was measured to the need.
 func TestDurable(t *testing.T) {
 	row := func(who, producers string, rates ...float64) lab.Row {
-		return lab.Row{Contestant: who, Params: lab.Params{"producers": producers}, Metrics: map[string]lab.Figure{"ops_per_s": figures(rates...)}}
+		return lab.Row{
+			Contestant: who, Params: lab.Params{"producers": producers},
+			Metrics: map[string]lab.Figure{"ops_per_s": figures(rates...)},
+		}
 	}
 	run := runOf("a", 1, lab.ExperimentResult{Name: "log-durable", Rows: []lab.Row{
-		row("tallywheel/seglog", "1", 90, 100, 110), row("tallywheel/seglog uring", "1", 200, 210, 220), row("tallywheel/seglog", "16", 1000, 1100, 1200), row("other", "16", 9e9),
+		row("tallywheel/seglog", "1", 90, 100, 110), row("tallywheel/seglog uring", "1", 200, 210, 220),
+		row("tallywheel/seglog", "16", 1000, 1100, 1200), row("other", "16", 9e9),
 	}})
 	for need, want := range map[float64]string{90: "engine: std, sync: always}. Measured at producers=1: 100 a second [90–110]", 150: "engine: uring", 500: "producers=16", 1001: "the most were 1100 a second"} {
 		if l := only(t, Need{Durable: need}, run); !strings.Contains(l.Text, want) || l.Meets != (need < 1001) {
@@ -147,7 +177,8 @@ func TestDurable(t *testing.T) {
 // TestFound says what each experiment advises, and how to measure what was not.
 func TestFound(t *testing.T) {
 	run := runOf("a", 1, lab.ExperimentResult{Name: "one", Advice: "take it", Rows: []lab.Row{{}}})
-	run.Experiments = append(run.Experiments, lab.ExperimentResult{Name: "two", Warnings: []string{"too few"}, Rows: []lab.Row{{}}})
+	run.Experiments = append(run.Experiments,
+		lab.ExperimentResult{Name: "two", Warnings: []string{"too few"}, Rows: []lab.Row{{}}})
 	all := Found([]Run{run}, []*lab.Experiment{{Name: "one"}, {Name: "two"}, {Name: "three", Question: "why?"}}, "6.1")
 	want := []Line{
 		{About: "one", Known: true, Text: "take it", From: "a, 2026-11-01 00:00"},

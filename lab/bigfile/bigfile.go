@@ -68,7 +68,8 @@ func Text(mib int) func(context.Context, *lab.Bench) error {
 	return func(ctx context.Context, b *lab.Bench) error {
 		var s strings.Builder
 		for i := 0; s.Len() < 1<<20; i++ {
-			fmt.Fprintf(&s, "2026-11-20T07:30:%02d.%06dZ INFO plc-%d reading channel=%d value=%d.%03d unit=degC status=ok%s\n",
+			fmt.Fprintf(&s,
+				"2026-11-20T07:30:%02d.%06dZ INFO plc-%d reading channel=%d value=%d.%03d unit=degC status=ok%s\n",
 				i%60, i%1_000_000, i%16, i%64, i%900, i%1000, strings.Repeat("x", i%40))
 		}
 		text := []byte(s.String())

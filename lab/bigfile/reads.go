@@ -46,7 +46,9 @@ func (r Random) of(t *contestant.Turn) (depth, batch int) {
 	return cmp.Or(r.Depth, t.Int("depth", 64)), cmp.Or(r.Batch, t.Int("batch", 1))
 }
 
-func (r Random) read(t *contestant.Turn, b asyncfile.Backend, reads func(f asyncfile.File, blocks int64) (uint64, error)) error {
+func (r Random) read(t *contestant.Turn, b asyncfile.Backend,
+	reads func(f asyncfile.File, blocks int64) (uint64, error),
+) error {
 	depth, _ := r.of(t)
 	f, err := asyncfile.Open(t.Text("file"), asyncfile.Config{Backend: b, Direct: true, Depth: depth})
 	if err != nil {
@@ -287,7 +289,8 @@ func Passes(t *contestant.Turn, path string, pass func() (int, uint64, error)) e
 	runtime.ReadMemStats(&m1)
 	gc1, _ := contestant.Collections()
 	return t.Result(
-		took, items, contestant.Value{Metric: "gc_cycles", V: gc1 - gc0}, contestant.Value{Metric: "MB_per_s", V: float64(total) / 1e6 / took.Seconds()},
+		took, items, contestant.Value{Metric: "gc_cycles", V: gc1 - gc0},
+		contestant.Value{Metric: "MB_per_s", V: float64(total) / 1e6 / took.Seconds()},
 		contestant.Value{Metric: "allocs_per_op", V: float64(m1.Mallocs-m0.Mallocs) / float64(items)},
 		contestant.Value{Metric: "allocs_per_MB", V: float64(m1.Mallocs-m0.Mallocs) / (float64(total) / 1e6)},
 	)
@@ -373,5 +376,6 @@ func readAtRandom(t *contestant.Turn, read func(b []byte, off int64) (int, error
 	if err != nil {
 		return err
 	}
-	return t.Result(length, n, append(contestant.Latencies(took), contestant.Value{Metric: "cached_percent", V: 100 * cached})...)
+	return t.Result(length, n,
+		append(contestant.Latencies(took), contestant.Value{Metric: "cached_percent", V: 100 * cached})...)
 }

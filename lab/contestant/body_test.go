@@ -43,7 +43,8 @@ func TestDigest(t *testing.T) {
 		}
 	}
 	for name, b := range map[string][]byte{
-		"one byte less": body[:len(body)-1], "begins later": Page(10_001)[1:], "a piece twice": append(slices.Clone(body[:5000]), body[:5000]...), "none": nil,
+		"one byte less": body[:len(body)-1], "begins later": Page(10_001)[1:],
+		"a piece twice": append(slices.Clone(body[:5000]), body[:5000]...), "none": nil,
 	} {
 		if got := string(DigestOf(b)); got == whole {
 			t.Errorf("%s: the same", name)

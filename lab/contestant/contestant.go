@@ -137,7 +137,8 @@ func (t *Turn) Result(took time.Duration, ops uint64, values ...Value) error {
 	if ops == 0 {
 		return errors.New("it did nothing")
 	}
-	line := fmt.Sprintf("Benchmark%s %d %g ns/op", strings.ToUpper(t.Name[:1])+t.Name[1:], ops, float64(took.Nanoseconds())/float64(ops))
+	line := fmt.Sprintf("Benchmark%s %d %g ns/op", strings.ToUpper(t.Name[:1])+t.Name[1:], ops,
+		float64(took.Nanoseconds())/float64(ops))
 	for _, v := range values {
 		line += fmt.Sprintf(" %g %s", v.V, v.Metric)
 	}

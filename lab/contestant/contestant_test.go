@@ -13,7 +13,8 @@ func TestProtocol(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if turn.Int("depth", 1) != 8 || turn.Int("batch", 3) != 3 || turn.Seconds() != 250*time.Millisecond || len(turn.Paths()) != 2 {
+	if turn.Int("depth", 1) != 8 || turn.Int("batch", 3) != 3 || turn.Seconds() != 250*time.Millisecond ||
+		len(turn.Paths()) != 2 {
 		t.Errorf("parameters: %+v", turn.params)
 	}
 	before := time.Now()

@@ -27,7 +27,8 @@ func Example() {
 	if _, err := t.Done(); err != nil {
 		fmt.Println(err)
 	}
-	if err := t.Result(10*time.Millisecond, 1000, contestant.Value{Metric: "lost_frames", V: 0}); err != nil { // it would say how long it took
+	// it would say how long it took
+	if err := t.Result(10*time.Millisecond, 1000, contestant.Value{Metric: "lost_frames", V: 0}); err != nil {
 		fmt.Println(err)
 	}
 	// Output:

@@ -58,7 +58,8 @@ func Appenders(t *Turn, appendOne func(record []byte) error) error {
 	for _, l := range latencies {
 		merged = append(merged, l...)
 	}
-	return t.Result(took, n.Load(), append(Latencies(merged), Value{"MB_per_s", float64(n.Load()) * float64(size) / 1e6 / took.Seconds()})...)
+	return t.Result(took, n.Load(),
+		append(Latencies(merged), Value{"MB_per_s", float64(n.Load()) * float64(size) / 1e6 / took.Seconds()})...)
 }
 
 // Repeat calls work, which does count operations on size bytes each, until the time is over.

@@ -14,7 +14,8 @@ const Hello = "Hello, World!"
 // those that the others send.
 func HelloAnswer() []byte {
 	date := time.Now().UTC().Format("Mon, 02 Jan 2006 15:04:05 GMT")
-	return fmt.Appendf(nil, "HTTP/1.1 200 OK\r\nDate: %s\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n%s", date, len(Hello), Hello)
+	return fmt.Appendf(nil, "HTTP/1.1 200 OK\r\nDate: %s\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n%s",
+		date, len(Hello), Hello)
 }
 
 // reading is what JSON encodes.
@@ -33,7 +34,8 @@ func JSON() []byte {
 	for i := range all {
 		all[i] = reading{
 			Line: i, Unit: "mbar", Time: time.Unix(1_700_000_000, 0).UTC(), Healthy: i%3 > 0,
-			Values: []float64{1.5, 2.25 * float64(i), 1013.2, 1e-3}, Labels: map[string]string{"hall": "west", "cell": "7"},
+			Values: []float64{1.5, 2.25 * float64(i), 1013.2, 1e-3},
+			Labels: map[string]string{"hall": "west", "cell": "7"},
 		}
 	}
 	b, err := json.Marshal(all)

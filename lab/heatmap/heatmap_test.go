@@ -149,7 +149,8 @@ func TestDamagedTraces(t *testing.T) {
 			t.Errorf("%d bytes are taken for a trace: %+v", len(b), m)
 		}
 	}
-	for cut := len(whole) / 8; cut < len(whole); cut += len(whole) / 8 { // no panic, and whatever is said is said of what is there
+	// no panic, and whatever is said is said of what is there
+	for cut := len(whole) / 8; cut < len(whole); cut += len(whole) / 8 {
 		if m, err := read(whole[:cut]); err == nil && m.Length <= 0 {
 			t.Errorf("cut at %d: %+v", cut, m)
 		}
@@ -160,7 +161,10 @@ func TestDamagedTraces(t *testing.T) {
 }
 
 func TestBucket(t *testing.T) {
-	for d, want := range map[time.Duration]int{0: 0, time.Microsecond: 0, 1500: 1, 2 * time.Microsecond: 1, 3 * time.Microsecond: 2, time.Millisecond: 10, time.Hour: callBuckets - 1} {
+	for d, want := range map[time.Duration]int{
+		0: 0, time.Microsecond: 0, 1500: 1, 2 * time.Microsecond: 1,
+		3 * time.Microsecond: 2, time.Millisecond: 10, time.Hour: callBuckets - 1,
+	} {
 		if got := bucket(d); got != want {
 			t.Errorf("%v is in bucket %d, want %d", d, got, want)
 		}

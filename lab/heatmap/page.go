@@ -40,7 +40,8 @@ func (m *Map) HTML(w io.Writer, title string) error {
 		view.Waits = append(view.Waits, wait{b, round(b.Total), round(b.Longest)})
 	}
 	for _, p := range m.Processors {
-		view.Ps = append(view.Ps, processor{p, 100 * p.Running.Seconds() / m.Length.Seconds(), 100 * p.Idle.Seconds() / m.Length.Seconds()})
+		view.Ps = append(view.Ps,
+			processor{p, 100 * p.Running.Seconds() / m.Length.Seconds(), 100 * p.Idle.Seconds() / m.Length.Seconds()})
 	}
 	for _, g := range m.Goroutines {
 		name := g.Name
@@ -64,7 +65,8 @@ func (g *Goroutine) perCall() string {
 		return ""
 	}
 	of := func(s State) string { return round(g.Total[s] / time.Duration(g.Calls)) }
-	return fmt.Sprintf("%d system calls, for each: %s in it, running %s, runnable %s, blocked %s", g.Calls, of(Syscall), of(Running), of(Runnable), of(Waiting))
+	return fmt.Sprintf("%d system calls, for each: %s in it, running %s, runnable %s, blocked %s", g.Calls, of(Syscall),
+		of(Running), of(Runnable), of(Waiting))
 }
 
 // fewCalls are too few for an average.
@@ -86,7 +88,8 @@ type wait struct {
 func (g *Goroutine) strip(span time.Duration) template.HTML {
 	const height = 18
 	var b strings.Builder
-	fmt.Fprintf(&b, `<svg viewBox="0 0 %d %d" preserveAspectRatio="none" role="img" aria-label="life of goroutine %d">`, bins, height, g.ID)
+	fmt.Fprintf(&b, `<svg viewBox="0 0 %d %d" preserveAspectRatio="none" role="img" aria-label="life of goroutine %d">`,
+		bins, height, g.ID)
 	for i, states := range g.Bins {
 		y := float64(height)
 		for s, d := range states {
@@ -115,7 +118,8 @@ func (m *Map) callMap() template.HTML {
 		return ""
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, `<svg class="calls" viewBox="0 0 %d %d" role="img" aria-label="system calls by time and length">`, width+left, height+20)
+	fmt.Fprintf(&b, `<svg class="calls" viewBox="0 0 %d %d" role="img" aria-label="system calls by time and length">`,
+		width+left, height+20)
 	for k := range callBuckets {
 		y := height - (k+1)*14
 		label := fmt.Sprintf("%d µs", 1<<k)
@@ -128,11 +132,13 @@ func (m *Map) callMap() template.HTML {
 		fmt.Fprintf(&b, `<text x="%d" y="%d" text-anchor="end">%s</text>`, left-6, y+11, label)
 		for i := range bins {
 			if n := m.Calls[i][k]; n > 0 {
-				fmt.Fprintf(&b, `<rect class="call" x="%d" y="%d" width="4" height="13" fill-opacity="%.2f"/>`, left+i*4, y, 0.15+0.85*float64(n)/float64(most))
+				fmt.Fprintf(&b, `<rect class="call" x="%d" y="%d" width="4" height="13" fill-opacity="%.2f"/>`,
+					left+i*4, y, 0.15+0.85*float64(n)/float64(most))
 			}
 		}
 	}
-	fmt.Fprintf(&b, `<text x="%d" y="%d">0</text><text x="%d" y="%d" text-anchor="end">%s</text></svg>`, left, height+14, width+left, height+14, round(m.Length))
+	fmt.Fprintf(&b, `<text x="%d" y="%d">0</text><text x="%d" y="%d" text-anchor="end">%s</text></svg>`, left,
+		height+14, width+left, height+14, round(m.Length))
 	return template.HTML(b.String()) // #nosec: numbers only
 }
 
@@ -141,7 +147,8 @@ func quantiles(sorted []time.Duration) string {
 		return "no system call that the runtime traces"
 	}
 	at := func(q float64) string { return round(sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]) }
-	return fmt.Sprintf("%d system calls: median %s, 99 %% %s, longest %s", len(sorted), at(0.5), at(0.99), round(sorted[len(sorted)-1]))
+	return fmt.Sprintf("%d system calls: median %s, 99 %% %s, longest %s", len(sorted), at(0.5), at(0.99),
+		round(sorted[len(sorted)-1]))
 }
 
 // round shows a time with three digits that matter.
@@ -160,7 +167,8 @@ func round(d time.Duration) string {
 // Text writes the map in short, for a terminal.
 func (m *Map) Text(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%v, %d events, %d goroutines\n", m.Length.Round(time.Microsecond), m.Events, len(m.Goroutines)+m.Others)
+	fmt.Fprintf(&b, "%v, %d events, %d goroutines\n", m.Length.Round(time.Microsecond), m.Events,
+		len(m.Goroutines)+m.Others)
 	if m.Partial != "" {
 		fmt.Fprintf(&b, "%s\n", m.Partial)
 	}
@@ -175,7 +183,8 @@ func (m *Map) Text(w io.Writer) error {
 	}
 	fmt.Fprintf(&b, "what blocked most:\n")
 	for _, x := range m.Blockers {
-		fmt.Fprintf(&b, "  %10s in %6d waits, longest %10s  %s, %s\n", round(x.Total), x.Times, round(x.Longest), x.Reason, x.Where)
+		fmt.Fprintf(&b, "  %10s in %6d waits, longest %10s  %s, %s\n", round(x.Total), x.Times, round(x.Longest),
+			x.Reason, x.Where)
 	}
 	for _, p := range m.Processors {
 		fmt.Fprintf(&b, "  %v\n", p)

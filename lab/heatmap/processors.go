@@ -35,7 +35,8 @@ func (c *collector) processor(ev trace.Event, st trace.StateTransition) {
 	}
 	from, to := st.Proc()
 	if !p.known { // what it has been in since the beginning
-		p.known, p.running = from != trace.ProcNotExist, from == trace.ProcRunning || from == trace.ProcUndetermined && to == trace.ProcRunning
+		p.known, p.running = from != trace.ProcNotExist, from == trace.ProcRunning ||
+			from == trace.ProcUndetermined && to == trace.ProcRunning
 	}
 	p.leave(ev.Time())
 	if p.known, p.running = to != trace.ProcNotExist, to == trace.ProcRunning; !p.running || from == trace.ProcRunning {
@@ -65,7 +66,8 @@ func (p *Processor) leave(now trace.Time) {
 
 // processors lists them by number.
 func (c *collector) processors() (all []Processor) {
-	for _, p := range slices.SortedFunc(maps.Values(c.procs), func(a, b *Processor) int { return cmp.Compare(a.ID, b.ID) }) {
+	for _, p := range slices.SortedFunc(maps.Values(c.procs),
+		func(a, b *Processor) int { return cmp.Compare(a.ID, b.ID) }) {
 		p.leave(c.last)
 		p.Threads = len(p.threads)
 		all = append(all, *p)

@@ -285,7 +285,8 @@ func innermost(s trace.Stack) string {
 	last := ""
 	for f := range s.Frames() {
 		last = f.Func
-		if !strings.HasPrefix(f.Func, "runtime.") && !strings.HasPrefix(f.Func, "internal/") && !strings.HasPrefix(f.Func, "sync.") {
+		if !strings.HasPrefix(f.Func, "runtime.") && !strings.HasPrefix(f.Func, "internal/") &&
+			!strings.HasPrefix(f.Func, "sync.") {
 			return f.Func
 		}
 	}

@@ -33,7 +33,10 @@ func (e Events) Scene(*lab.Bench) (*lab.Scene, error) {
 	}
 	master, left := 0, []int(nil)
 	run := func(ctx context.Context, length time.Duration) (func(lab.Metrics), error) {
-		l, err := loadgen.New(loadgen.Config{URL: "http://" + addr + "/", Connections: e.Connections, Threads: 1, Close: e.Close, Timeout: 5 * time.Second})
+		l, err := loadgen.New(loadgen.Config{
+			URL: "http://" + addr + "/", Connections: e.Connections, Threads: 1,
+			Close: e.Close, Timeout: 5 * time.Second,
+		})
 		if err != nil {
 			return nil, err
 		}
@@ -74,7 +77,10 @@ func (e Events) happen(master int, before []int) error {
 	if len(before) == 0 {
 		return errors.New("the server has no workers")
 	}
-	signal, to := map[string]syscall.Signal{"restart": syscall.SIGHUP, "upgrade": syscall.SIGUSR2, "kill": syscall.SIGKILL}[e.Event], master
+	signal, to := map[string]syscall.Signal{
+		"restart": syscall.SIGHUP, "upgrade": syscall.SIGUSR2,
+		"kill": syscall.SIGKILL,
+	}[e.Event], master
 	if e.Event == "kill" {
 		to = before[0]
 	}
@@ -83,7 +89,8 @@ func (e Events) happen(master int, before []int) error {
 	}
 	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		now := childrenOf(master)
-		stay := slices.ContainsFunc(before, func(pid int) bool { return slices.Contains(now, pid) && (e.Event != "kill" || pid == to) })
+		stay := slices.ContainsFunc(before,
+			func(pid int) bool { return slices.Contains(now, pid) && (e.Event != "kill" || pid == to) })
 		if !stay && len(now) >= len(before) {
 			return nil
 		}

@@ -38,7 +38,8 @@ func (h HTTP) Scene(*lab.Bench) (*lab.Scene, error) {
 			var err error
 			if l, err = loadgen.New(loadgen.Config{
 				URL: "http://" + addr + cmp.Or(h.Path, "/"), Method: h.Method, Exchanges: h.Exchanges,
-				Connections: h.Connections, Pipeline: h.Pipeline, Rate: h.Rate, Close: h.Close, Threads: min(2, h.Connections),
+				Connections: h.Connections, Pipeline: h.Pipeline, Rate: h.Rate, Close: h.Close,
+				Threads: min(2, h.Connections),
 			}); err != nil {
 				return nil, err
 			}
@@ -54,7 +55,8 @@ func (h HTTP) Scene(*lab.Bench) (*lab.Scene, error) {
 			if h.Bytes > 0 {
 				m["MB_per_s"] = m["ops"] * float64(h.Bytes) / 1e6 / m["wall_s"]
 			}
-			m["latency_us_p50"], m["latency_us_p90"], m["latency_us_p99"] = float64(r.LatencyUs.P50), float64(r.LatencyUs.P90), float64(r.LatencyUs.P99)
+			m["latency_us_p50"], m["latency_us_p90"], m["latency_us_p99"] = float64(r.LatencyUs.P50),
+				float64(r.LatencyUs.P90), float64(r.LatencyUs.P99)
 			m["latency_us_p999"], m["latency_us_max"] = float64(r.LatencyUs.P999), float64(r.LatencyUs.Max)
 		}, nil
 	}

@@ -95,7 +95,8 @@ func (s sent) judge(m lab.Metrics) {
 	m[lab.FalseFrames.String()] = max(0, seen-whole)
 	m[lab.LostPercent.String()] = 100 * m[lab.LostFrames.String()] / max(1, whole)
 	if faults := s.damaged + s.dropped + s.repeated; faults > 0 {
-		m[lab.DamagedFrames.String()], m[lab.DroppedFrames.String()], m[lab.RepeatedFrames.String()] = float64(s.damaged), float64(s.dropped), float64(s.repeated)
+		m[lab.DamagedFrames.String()], m[lab.DroppedFrames.String()],
+			m[lab.RepeatedFrames.String()] = float64(s.damaged), float64(s.dropped), float64(s.repeated)
 	}
 }
 
@@ -145,7 +146,10 @@ func (s Serial) pace(ctx context.Context, ports []*serialtest.Port, length time.
 		if wait := due - time.Since(start); wait > 0 {
 			sys.Sleep(wait)
 		}
-		header := tally128.Header{Device: uint32(k % len(ports)), Seq: uint64(k / len(ports)), DeviceTime: start.UnixNano() + int64(due)}
+		header := tally128.Header{
+			Device: uint32(k % len(ports)), Seq: uint64(k / len(ports)),
+			DeviceTime: start.UnixNano() + int64(due),
+		}
 		tally128.Encode(f[:], header, nil)
 		if err := put(ctx, ports[k%len(ports)], f[:]); err != nil {
 			return uint64(k), err
@@ -162,7 +166,8 @@ func flood(ctx context.Context, ports []*serialtest.Port, length time.Duration) 
 	for start := time.Now(); time.Since(start) < length; {
 		now := time.Now().UnixNano()
 		for i := range batch {
-			tally128.Encode(b[i*tally128.Size:], tally128.Header{Seq: sent/uint64(len(ports)) + uint64(i), DeviceTime: now}, nil)
+			tally128.Encode(b[i*tally128.Size:],
+				tally128.Header{Seq: sent/uint64(len(ports)) + uint64(i), DeviceTime: now}, nil)
 		}
 		for _, p := range ports {
 			if err := put(ctx, p, b[:]); err != nil {
@@ -229,5 +234,8 @@ func (u UDP) Scene() (*lab.Scene, error) {
 		sys.Sleep(20 * time.Millisecond) // what is in the socket is read
 		return sent{whole: n}.judge, ctx.Err()
 	}
-	return &lab.Scene{Files: []*os.File{f}, Load: load, Close: func() error { return errors.Join(in.Close(), f.Close(), out.Close()) }}, nil
+	return &lab.Scene{
+		Files: []*os.File{f}, Load: load,
+		Close: func() error { return errors.Join(in.Close(), f.Close(), out.Close()) },
+	}, nil
 }

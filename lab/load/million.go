@@ -36,7 +36,10 @@ func (c Million) Scene(*lab.Bench) (*lab.Scene, error) {
 	spread := max(1, (c.Connections+each-1)/each)
 	pid := 0
 	run := func(ctx context.Context, length time.Duration) (func(lab.Metrics), error) {
-		cfg := loadgen.HoldConfig{URL: "http://" + addr + "/", Spread: spread, Connections: c.Connections, Every: c.Every, Duration: max(length, c.Least)}
+		cfg := loadgen.HoldConfig{
+			URL: "http://" + addr + "/", Spread: spread, Connections: c.Connections,
+			Every: c.Every, Duration: max(length, c.Least),
+		}
 		if pid == 0 { // the warm-up
 			cfg.Connections, cfg.Duration = 100, length
 			_, err := loadgen.Hold(ctx, cfg)
@@ -55,7 +58,8 @@ func (c Million) Scene(*lab.Bench) (*lab.Scene, error) {
 			return nil, err
 		}
 		if r.Failed > 0 || r.Connections < c.Connections {
-			return nil, fmt.Errorf("%d requests failed, %d of %d connections are open", r.Failed, r.Connections, c.Connections)
+			return nil, fmt.Errorf("%d requests failed, %d of %d connections are open", r.Failed, r.Connections,
+				c.Connections)
 		}
 		if r.Requests == 0 {
 			return nil, errors.New("no request was due: hold them longer")
@@ -63,10 +67,12 @@ func (c Million) Scene(*lab.Bench) (*lab.Scene, error) {
 		return func(m lab.Metrics) {
 			m["ops"], m["wall_s"], m["opened_per_s"] = float64(r.Requests), r.Seconds, r.OpenPerSec
 			m["bytes_per_conn"] = float64(after-before) / float64(c.Connections)
-			m["latency_us_p50"], m["latency_us_p99"], m["latency_us_max"] = float64(r.LatencyUs.P50), float64(r.LatencyUs.P99), float64(r.LatencyUs.Max)
+			m["latency_us_p50"], m["latency_us_p99"], m["latency_us_max"] = float64(r.LatencyUs.P50),
+				float64(r.LatencyUs.P99), float64(r.LatencyUs.Max)
 		}, nil
 	}
 	return &lab.Scene{
-		Params: lab.Params{"addr": addr, "spread": strconv.Itoa(spread)}, Serves: addr, Load: run, Started: func(p int) { pid = p },
+		Params: lab.Params{"addr": addr, "spread": strconv.Itoa(spread)}, Serves: addr, Load: run,
+		Started: func(p int) { pid = p },
 	}, nil
 }

@@ -20,11 +20,17 @@ func TestParseWrk(t *testing.T) {
      99%    1.01s
   90779 requests in 1.10m, 9.96MB read
 `
-	want := lab.Metrics{"ops": 90779, "wall_s": 66, "latency_us_mean": 4640, "latency_us_p50": 610, "latency_us_p90": 6160, "latency_us_p99": 1_010_000}
+	want := lab.Metrics{
+		"ops": 90779, "wall_s": 66, "latency_us_mean": 4640, "latency_us_p50": 610,
+		"latency_us_p90": 6160, "latency_us_p99": 1_010_000,
+	}
 	if m, err := parseWrk(good); err != nil || !maps.Equal(m, want) {
 		t.Errorf("%v, %v; want %v", m, err, want)
 	}
-	for _, bad := range []string{"", good + "  Non-2xx or 3xx responses: 7\n", good + "  Socket errors: connect 0, read 3, write 0, timeout 0\n", "  x requests in 1s, 0B read\n"} {
+	for _, bad := range []string{
+		"", good + "  Non-2xx or 3xx responses: 7\n",
+		good + "  Socket errors: connect 0, read 3, write 0, timeout 0\n", "  x requests in 1s, 0B read\n",
+	} {
 		if m, err := parseWrk(bad); err == nil {
 			t.Errorf("%.60q gives %v", bad, m)
 		}

@@ -106,7 +106,13 @@ func percentiles(e *lab.ExperimentResult, params lab.Params) template.HTML {
 		metric string
 		beyond float64
 		label  string
-	}{{"latency_us_p50", 0.5, "50 %"}, {"latency_us_p90", 0.1, "90 %"}, {"latency_us_p99", 0.01, "99 %"}, {"latency_us_p999", 0.001, "99.9 %"}, {"latency_us_p9999", 0.0001, "99.99 %"}}
+	}{
+		{"latency_us_p50", 0.5, "50 %"},
+		{"latency_us_p90", 0.1, "90 %"},
+		{"latency_us_p99", 0.01, "99 %"},
+		{"latency_us_p999", 0.001, "99.9 %"},
+		{"latency_us_p9999", 0.0001, "99.99 %"},
+	}
 	title := "Latency by percentile, µs"
 	if len(params) > 0 {
 		title += ", " + params.String()
@@ -173,17 +179,21 @@ func (p *plot) svg() template.HTML {
 	}
 	x := func(v float64) float64 { return left + plotWidth*v }
 	var b strings.Builder
-	fmt.Fprintf(&b, `<svg viewBox="0 0 %d %d" role="img" aria-label="%s">`, chartWidth, chartHeight, template.HTMLEscapeString(p.title))
+	fmt.Fprintf(&b, `<svg viewBox="0 0 %d %d" role="img" aria-label="%s">`, chartWidth, chartHeight,
+		template.HTMLEscapeString(p.title))
 	fmt.Fprintf(&b, `<text class="title" x="%d" y="16">%s</text>`, left, template.HTMLEscapeString(p.title))
 	for _, v := range yTicks(floor, ceil) {
-		fmt.Fprintf(&b, `<line class="grid" x1="%d" x2="%.1f" y1="%.1f" y2="%.1f"/><text class="tick" text-anchor="end" x="%d" y="%.1f">%s</text>`,
+		fmt.Fprintf(&b,
+			`<line class="grid" x1="%d" x2="%.1f" y1="%.1f" y2="%.1f"/><text class="tick" text-anchor="end" x="%d" y="%.1f">%s</text>`,
 			left, x(1), y(v), y(v), left-8, y(v)+4, template.HTMLEscapeString(Value(p.metric, v)))
 	}
 	for at, label := range sorted(p.ticks) {
-		fmt.Fprintf(&b, `<line class="grid" x1="%.1f" x2="%.1f" y1="%d" y2="%d"/><text class="tick" text-anchor="middle" x="%.1f" y="%d">%s</text>`,
+		fmt.Fprintf(&b,
+			`<line class="grid" x1="%.1f" x2="%.1f" y1="%d" y2="%d"/><text class="tick" text-anchor="middle" x="%.1f" y="%d">%s</text>`,
 			x(at), x(at), top, top+plotHeight, x(at), top+plotHeight+18, template.HTMLEscapeString(label))
 	}
-	fmt.Fprintf(&b, `<text class="tick" text-anchor="middle" x="%.1f" y="%d">%s</text>`, x(0.5), chartHeight-6, template.HTMLEscapeString(p.xLabel))
+	fmt.Fprintf(&b, `<text class="tick" text-anchor="middle" x="%.1f" y="%d">%s</text>`, x(0.5), chartHeight-6,
+		template.HTMLEscapeString(p.xLabel))
 	for i, s := range p.series {
 		drawSeries(&b, i, s, x, y)
 	}
@@ -197,9 +207,11 @@ func drawSeries(b *strings.Builder, i int, s series, x, y func(float64) float64)
 	for _, q := range s.points {
 		path = append(path, fmt.Sprintf("%.1f,%.1f", x(q.x), y(q.y)))
 	}
-	fmt.Fprintf(b, `<g class="s%d"><title>%s</title><polyline points="%s"/>`, i, template.HTMLEscapeString(s.name), strings.Join(path, " "))
+	fmt.Fprintf(b, `<g class="s%d"><title>%s</title><polyline points="%s"/>`, i, template.HTMLEscapeString(s.name),
+		strings.Join(path, " "))
 	for _, q := range s.points {
-		fmt.Fprintf(b, `<line x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f"/><circle cx="%.1f" cy="%.1f" r="%.1f"/>`, x(q.x), x(q.x), y(q.lo), y(q.hi), x(q.x), y(q.y), dots)
+		fmt.Fprintf(b, `<line x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f"/><circle cx="%.1f" cy="%.1f" r="%.1f"/>`, x(q.x),
+			x(q.x), y(q.lo), y(q.hi), x(q.x), y(q.y), dots)
 	}
 	b.WriteString("</g>")
 }
@@ -228,7 +240,8 @@ func drawLabels(b *strings.Builder, all []series, x, y func(float64) float64) {
 	for _, l := range labels {
 		s := all[l.i]
 		end := s.points[len(s.points)-1]
-		fmt.Fprintf(b, `<g class="s%d"><line class="lead" x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f"/></g><text class="label t%d" x="%.1f" y="%.1f">%s</text>`,
+		fmt.Fprintf(b,
+			`<g class="s%d"><line class="lead" x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f"/></g><text class="label t%d" x="%.1f" y="%.1f">%s</text>`,
 			l.i, x(end.x)+dots, l.want, x(1)+12, l.at, l.i, x(1)+15, l.at+4, template.HTMLEscapeString(s.name))
 	}
 }

@@ -65,7 +65,8 @@ func Verdicts(w io.Writer, r *lab.Results, documents ...string) error {
 		if c.Goal {
 			what = "goal:     "
 		}
-		fmt.Fprintf(&out, "%s: %s\n  %s %s\n  here:      %s (%s)\n  %s\n\n", strings.ToUpper(c.Verdict.Verdict), c.Claim, what, published(c.Verdict), c.Here, c.Experiment, c.Why)
+		fmt.Fprintf(&out, "%s: %s\n  %s %s\n  here:      %s (%s)\n  %s\n\n", strings.ToUpper(c.Verdict.Verdict),
+			c.Claim, what, published(c.Verdict), c.Here, c.Experiment, c.Why)
 	}
 	for _, s := range sources(r) {
 		fmt.Fprintln(&out, s)
@@ -87,7 +88,9 @@ func markdownClaims(b *strings.Builder, r *lab.Results) {
 		if c.Goal {
 			where = "this project"
 		}
-		fmt.Fprintf(b, "| %s | %s | %s | %s | **%s** | [%s](#%s) |\n", where, escape(c.Claim), escape(strings.TrimPrefix(c.Seed, lab.GoalPrefix)), escape(c.Here), c.Verdict.Verdict, c.Experiment, c.Experiment)
+		fmt.Fprintf(b, "| %s | %s | %s | %s | **%s** | [%s](#%s) |\n", where, escape(c.Claim),
+			escape(strings.TrimPrefix(c.Seed, lab.GoalPrefix)), escape(c.Here), c.Verdict.Verdict, c.Experiment,
+			c.Experiment)
 	}
 	b.WriteString("\n")
 }

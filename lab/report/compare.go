@@ -12,7 +12,8 @@ import (
 // taken in turn, so a difference may be one of the machines, of the hour, or of the programs.
 func Comparison(w io.Writer, a, b *lab.Results) error {
 	var out strings.Builder
-	fmt.Fprintf(&out, "A: %s, %s\nB: %s, %s\n", a.Started.Format("2006-01-02 15:04"), machine(a.Machine), b.Started.Format("2006-01-02 15:04"), machine(b.Machine))
+	fmt.Fprintf(&out, "A: %s, %s\nB: %s, %s\n", a.Started.Format("2006-01-02 15:04"), machine(a.Machine),
+		b.Started.Format("2006-01-02 15:04"), machine(b.Machine))
 	grid := [][]string{{"experiment, contestant", "metric", "A", "B", "B ÷ A"}}
 	for i := range b.Experiments {
 		e := &b.Experiments[i]

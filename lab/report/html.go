@@ -14,14 +14,18 @@ import (
 var page string
 
 var pageTemplate = template.Must(template.New("report").Funcs(template.FuncMap{
-	"head": head, "published": published, "claimsAndGoals": claimsAndGoals, "goal": func(figure string) string { return strings.TrimPrefix(figure, lab.GoalPrefix) }, "anchor": func(s string) string { return "v-" + strings.ReplaceAll(s, " ", "-") },
+	"head": head, "published": published, "claimsAndGoals": claimsAndGoals,
+	"goal":   func(figure string) string { return strings.TrimPrefix(figure, lab.GoalPrefix) },
+	"anchor": func(s string) string { return "v-" + strings.ReplaceAll(s, " ", "-") },
 }).Parse(page))
 
 // HTML writes the report as a page.
 func HTML(w io.Writer, r *lab.Results) error {
 	view := htmlReport{
-		Machine: machine(r.Machine), Command: r.Command, Started: r.Started.Format("2006-01-02 15:04 MST"), Partial: r.Partial,
-		Planes: Summary(r), Counts: counts(r), Method: method, Sources: sources(r), Claims: allClaims(r), Series: make([]int, mostSeries),
+		Machine: machine(r.Machine), Command: r.Command, Started: r.Started.Format("2006-01-02 15:04 MST"),
+		Partial: r.Partial,
+		Planes:  Summary(r), Counts: counts(r), Method: method, Sources: sources(r), Claims: allClaims(r),
+		Series: make([]int, mostSeries),
 	}
 	for i := range view.Series {
 		view.Series[i] = i

@@ -17,7 +17,8 @@ const method = "Figures are medians of rounds in which all contestants took turn
 // Markdown writes the report as Markdown.
 func Markdown(w io.Writer, r *lab.Results) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# Laboratory report\n\n%s. `%s`, %s.\n\n", escape(machine(r.Machine)), strings.ReplaceAll(r.Command, "`", "'"), r.Started.Format("2006-01-02 15:04 MST"))
+	fmt.Fprintf(&b, "# Laboratory report\n\n%s. `%s`, %s.\n\n", escape(machine(r.Machine)),
+		strings.ReplaceAll(r.Command, "`", "'"), r.Started.Format("2006-01-02 15:04 MST"))
 	if r.Partial {
 		b.WriteString("**The run was stopped: what is missing was not measured.**\n\n")
 	}
@@ -77,7 +78,8 @@ func markdownExperiment(b *strings.Builder, e *lab.ExperimentResult) {
 	for head, verdicts := range claimsAndGoals(e.Verdicts) {
 		fmt.Fprintf(b, "| %s | here | verdict | why |\n|---|---|---|---|---|\n", strings.Join(head[:], " | "))
 		for _, v := range verdicts {
-			fmt.Fprintf(b, "| %s | %s | %s | **%s** | %s |\n", escape(v.Claim), escape(published(v)), escape(v.Here), v.Verdict, escape(v.Why))
+			fmt.Fprintf(b, "| %s | %s | %s | **%s** | %s |\n", escape(v.Claim), escape(published(v)), escape(v.Here),
+				v.Verdict, escape(v.Why))
 		}
 		b.WriteString("\n")
 	}

@@ -334,7 +334,10 @@ func sources(r *lab.Results) (lines []string) {
 
 // machine is the machine in one line.
 func machine(m lab.Machine) string {
-	parts := []string{m.CPU, fmt.Sprintf("%d CPUs", m.CPUs), fmt.Sprintf("%.0f GiB", float64(m.MemoryBytes)/(1<<30)), m.OS + "/" + m.Arch + " " + m.Kernel, m.Go}
+	parts := []string{
+		m.CPU, fmt.Sprintf("%d CPUs", m.CPUs), fmt.Sprintf("%.0f GiB", float64(m.MemoryBytes)/(1<<30)),
+		m.OS + "/" + m.Arch + " " + m.Kernel, m.Go,
+	}
 	for _, p := range []string{m.Disk, m.Virtual, m.Clock, m.Governor} {
 		if p != "" {
 			parts = append(parts, p)

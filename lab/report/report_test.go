@@ -21,32 +21,61 @@ func sample() *lab.Results {
 	figure := func(unit string, samples ...float64) lab.Figure { return lab.Summarise(unit, samples) }
 	row := func(contestant string, ports string, cpu ...float64) lab.Row {
 		return lab.Row{Contestant: contestant, Params: lab.Params{"ports": ports}, Metrics: map[string]lab.Figure{
-			"cpu_us_per_op": figure("µs", cpu...), "latency_us_p50": figure("µs", 40, 41, 42, 43, 44), "latency_us_p90": figure("µs", 80, 81, 82, 83, 84),
+			"cpu_us_per_op": figure("µs", cpu...), "latency_us_p50": figure("µs", 40, 41, 42, 43, 44),
+			"latency_us_p90": figure("µs", 80, 81, 82, 83, 84),
 			"latency_us_p99": figure("µs", 400, 410, 420, 430, 440), "rss_bytes": figure("B", 12<<20),
 		}}
 	}
 	article := lab.SerialArticle.Says("1", "")
 	return &lab.Results{
-		Schema: lab.Schema, Started: time.Date(2026, 11, 20, 7, 30, 0, 0, time.UTC), Command: "tallywheel lab all", Partial: true,
-		Machine: lab.Machine{OS: "linux", Arch: "amd64", Kernel: "6.18.0", CPU: "A CPU <of> kind", CPUs: 2, MemoryBytes: 24 << 30, Go: "go1.26.8", Disk: "ext4, 251 GiB"},
+		Schema: lab.Schema, Started: time.Date(2026, 11, 20, 7, 30, 0, 0, time.UTC), Command: "tallywheel lab all",
+		Partial: true,
+		Machine: lab.Machine{
+			OS: "linux", Arch: "amd64", Kernel: "6.18.0", CPU: "A CPU <of> kind", CPUs: 2,
+			MemoryBytes: 24 << 30, Go: "go1.26.8", Disk: "ext4, 251 GiB",
+		},
 		Experiments: []lab.ExperimentResult{
 			{
-				Name: "serial-ports", Plane: "serial", Question: "What do ports cost?", Method: "Ports & more ports.", Base: "c/epoll",
-				Shown: []string{"cpu_us_per_op", "latency_us_p50", "latency_us_p99", "rss_bytes", "lost_frames"}, Chart: lab.Chart{Over: "ports"}, Rounds: 5, Seconds: 31.5,
-				Advice: "Use the ring: 6.5 µs.", Warnings: []string{"the machine was busy: 20 % of its CPU time went to others"},
+				Name: "serial-ports", Plane: "serial", Question: "What do ports cost?", Method: "Ports & more ports.",
+				Base:  "c/epoll",
+				Shown: []string{"cpu_us_per_op", "latency_us_p50", "latency_us_p99", "rss_bytes", "lost_frames"},
+				Chart: lab.Chart{Over: "ports"}, Rounds: 5, Seconds: 31.5,
+				Advice:   "Use the ring: 6.5 µs.",
+				Warnings: []string{"the machine was busy: 20 % of its CPU time went to others"},
 				Rows: []lab.Row{
-					row("c/epoll", "1", 5.0, 5.1, 5.2, 5.3, 5.4, 5.2, 5.1, 5.0), row("tallywheel/ring", "1", 6.9, 6.5, 6.6, 6.7, 6.8, 6.5, 6.7, 6.6), row("os.File", "1", 5.0, 5.1, 5.3, 5.2, 5.5, 5.1, 5.2, 4.9),
-					{Contestant: "rust|blocking", Params: lab.Params{"ports": "1"}, NotRun: "no rustc (rustup.rs)", Note: "checks no CRC"},
+					row("c/epoll", "1", 5.0, 5.1, 5.2, 5.3, 5.4, 5.2, 5.1, 5.0),
+					row("tallywheel/ring", "1", 6.9, 6.5, 6.6, 6.7, 6.8, 6.5, 6.7, 6.6),
+					row("os.File", "1", 5.0, 5.1, 5.3, 5.2, 5.5, 5.1, 5.2, 4.9),
+					{
+						Contestant: "rust|blocking", Params: lab.Params{"ports": "1"}, NotRun: "no rustc (rustup.rs)",
+						Note: "checks no CRC",
+					},
 					row("c/epoll", "256", 2.0, 2.1, 2.2), row("tallywheel/ring", "256", 2.4, 2.5, 2.6),
 				},
 				Verdicts: []lab.Verdict{
-					{Claim: "468 KB/s at 115,200 baud.", Seed: "468 KB/s", Here: "11.5 KB/s", Verdict: lab.Impossible, Why: "8N1 takes ten bits a byte.", Source: &article},
-					{Claim: "One thread reads all.", Seed: "this project: ≤ ⅓×", Here: "0.28×", Verdict: lab.Reproduced, Why: "No goroutine is woken.", Goal: true},
-					{Claim: "A | in a claim.", Seed: "1", Here: "–", Verdict: lab.NotMeasurable, Why: "not measured: a bar"}, // of before claims had sources
-					{Claim: "Twice as fast.", Seed: "2×", Here: "1.30× (0.90–2.10)", Verdict: lab.NotMeasurable, Reason: lab.TooNoisy, Why: "Too noisy: the interval is on both sides of 2×.", Source: &article},
+					{
+						Claim: "468 KB/s at 115,200 baud.", Seed: "468 KB/s", Here: "11.5 KB/s", Verdict: lab.Impossible,
+						Why: "8N1 takes ten bits a byte.", Source: &article,
+					},
+					{
+						Claim: "One thread reads all.", Seed: "this project: ≤ ⅓×", Here: "0.28×", Verdict: lab.Reproduced,
+						Why: "No goroutine is woken.", Goal: true,
+					},
+					// of before claims had sources
+					{
+						Claim: "A | in a claim.", Seed: "1", Here: "–", Verdict: lab.NotMeasurable,
+						Why: "not measured: a bar",
+					},
+					{
+						Claim: "Twice as fast.", Seed: "2×", Here: "1.30× (0.90–2.10)", Verdict: lab.NotMeasurable,
+						Reason: lab.TooNoisy, Why: "Too noisy: the interval is on both sides of 2×.", Source: &article,
+					},
 				},
 			},
-			{Name: "crc", Plane: "memory", Question: "What does a CRC cost?", Method: "CRCs.", Shown: []string{"ns_per_op"}, Failed: "no room on the disk"},
+			{
+				Name: "crc", Plane: "memory", Question: "What does a CRC cost?", Method: "CRCs.",
+				Shown: []string{"ns_per_op"}, Failed: "no room on the disk",
+			},
 		},
 	}
 }
@@ -94,7 +123,12 @@ func TestPageNeedsNoScript(t *testing.T) {
 			t.Errorf("the page has %q in it", never)
 		}
 	}
-	for _, want := range []string{"<svg", "<table", "468 KB/s", "no difference", "not run: no rustc", "A CPU &lt;of&gt; kind", "Use the ring", "too few rounds", "The run was stopped", "no room on the disk", "Goals of this project", "000, chapter 1", "Reading a COM port in Go", "All claims", "<td>000, 1</td>", "3 published claims: 1 impossible, 2 not measurable here; 1 goals of this project: 1 reproduced"} {
+	for _, want := range []string{
+		"<svg", "<table", "468 KB/s", "no difference", "not run: no rustc",
+		"A CPU &lt;of&gt; kind", "Use the ring", "too few rounds", "The run was stopped", "no room on the disk",
+		"Goals of this project", "000, chapter 1", "Reading a COM port in Go", "All claims", "<td>000, 1</td>",
+		"3 published claims: 1 impossible, 2 not measurable here; 1 goals of this project: 1 reproduced",
+	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %q", want)
 		}
@@ -106,7 +140,8 @@ func TestNothingIsObeyed(t *testing.T) {
 	r := sample()
 	const evil = "\x1b[2J<script>\u202e"
 	e := &r.Experiments[0]
-	r.Machine.CPU, e.Question, e.Rows[0].Contestant, e.Verdicts[0].Claim, e.Verdicts[0].Here = evil, evil, evil, evil, evil
+	r.Machine.CPU, e.Question, e.Rows[0].Contestant, e.Verdicts[0].Claim, e.Verdicts[0].Here = evil, evil, evil, evil,
+		evil
 	for name, write := range map[string]func(io.Writer) error{
 		"md":       func(w io.Writer) error { return report.Markdown(w, r) },
 		"html":     func(w io.Writer) error { return report.HTML(w, r) },
@@ -132,9 +167,15 @@ func TestNothingIsObeyed(t *testing.T) {
 func TestComparisonOfLittle(t *testing.T) {
 	r := sample()
 	row := func(name string, v ...float64) lab.Row {
-		return lab.Row{Contestant: name, Params: lab.Params{}, Metrics: map[string]lab.Figure{"ns_per_op": lab.Summarise("ns", v)}}
+		return lab.Row{
+			Contestant: name, Params: lab.Params{},
+			Metrics: map[string]lab.Figure{"ns_per_op": lab.Summarise("ns", v)},
+		}
 	}
-	r.Experiments = []lab.ExperimentResult{{Name: "crc", Shown: []string{"ns_per_op"}, Rows: []lab.Row{row("few", 1, 1), row("nothing", 0, 0, 0, 0, 0)}}}
+	r.Experiments = []lab.ExperimentResult{{
+		Name: "crc", Shown: []string{"ns_per_op"},
+		Rows: []lab.Row{row("few", 1, 1), row("nothing", 0, 0, 0, 0, 0)},
+	}}
 	var b bytes.Buffer
 	if err := report.Comparison(&b, r, r); err != nil {
 		t.Fatal(err)
@@ -163,7 +204,8 @@ func TestWriteReplacesWhole(t *testing.T) {
 
 func TestNumber(t *testing.T) {
 	for v, want := range map[float64]string{
-		0: "0", 1: "1", 9999: "9999", 12345: "12.3 k", 463520: "464 k", 1234567: "1.23 M", 15.04: "15.0", 1.234: "1.23", 0.0123: "0.0123", 0.000012: "1.2e-05", 250: "250", 2.5e9: "2.50 G",
+		0: "0", 1: "1", 9999: "9999", 12345: "12.3 k", 463520: "464 k", 1234567: "1.23 M", 15.04: "15.0", 1.234: "1.23",
+		0.0123: "0.0123", 0.000012: "1.2e-05", 250: "250", 2.5e9: "2.50 G",
 	} {
 		if got := report.Number(v); got != want {
 			t.Errorf("%g is shown as %s, want %s", v, got, want)

@@ -25,8 +25,12 @@ func TestHTTPAnswers(t *testing.T) {
 	}
 	for name, k := range map[string]Kind{
 		"net/http": {}, "auto": {Engine: server.Auto, Mode: server.Goroutine},
-		"uring-goroutine": {Engine: server.Uring, Mode: server.Goroutine}, "uring-coroutine": {Engine: server.Uring, Mode: server.Coroutine}, "uring-inline": {Engine: server.Uring, Mode: server.Inline},
-		"epoll-goroutine": {Engine: server.Epoll, Mode: server.Goroutine}, "epoll-coroutine": {Engine: server.Epoll, Mode: server.Coroutine}, "epoll-inline": {Engine: server.Epoll, Mode: server.Inline},
+		"uring-goroutine": {Engine: server.Uring, Mode: server.Goroutine},
+		"uring-coroutine": {Engine: server.Uring, Mode: server.Coroutine},
+		"uring-inline":    {Engine: server.Uring, Mode: server.Inline},
+		"epoll-goroutine": {Engine: server.Epoll, Mode: server.Goroutine},
+		"epoll-coroutine": {Engine: server.Epoll, Mode: server.Coroutine},
+		"epoll-inline":    {Engine: server.Epoll, Mode: server.Inline},
 	} {
 		if k.Engine == server.Uring && server.Available(server.Uring) != nil {
 			t.Logf("SKIPPED: %s: %v", name, server.Available(server.Uring))

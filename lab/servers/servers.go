@@ -33,7 +33,8 @@ func With(w Work) *Fleet {
 	return &Fleet{
 		NetHTTP: lab.Ours("net/http", Kind{}.Serves(w)),
 		Std:     of("std", server.Std, ""),
-		Auto:    of("auto", server.Auto, server.Goroutine).But("what a server is that asks for nothing: handlers on goroutines"),
+		Auto: of("auto", server.Auto,
+			server.Goroutine).But("what a server is that asks for nothing: handlers on goroutines"),
 
 		UringInline:    of("uring-inline", server.Uring, server.Inline).But(lean),
 		UringCoroutine: of("uring-coroutine", server.Uring, server.Coroutine),
@@ -50,7 +51,10 @@ func With(w Work) *Fleet {
 
 // Engines are ours, in every mode.
 func (f *Fleet) Engines() []*lab.Contestant {
-	return []*lab.Contestant{f.UringInline, f.UringCoroutine, f.UringGoroutine, f.EpollInline, f.EpollCoroutine, f.EpollGoroutine}
+	return []*lab.Contestant{
+		f.UringInline, f.UringCoroutine, f.UringGoroutine, f.EpollInline, f.EpollCoroutine,
+		f.EpollGoroutine,
+	}
 }
 
 // Own are ours and net/http, where the engine is asked for.
@@ -75,7 +79,8 @@ const (
 
 // ClosingGnet is gnet that closes connections that ask for it.
 func ClosingGnet() *lab.Contestant {
-	return lab.Peers("http").As("gnet", "gnet", "work=close").But("no HTTP: it looks for the end of the head, and in it for Connection: close")
+	return lab.Peers("http").As("gnet", "gnet",
+		"work=close").But("no HTTP: it looks for the end of the head, and in it for Connection: close")
 }
 
 // C are servers that read what they must of requests: method, length, body, and whether the

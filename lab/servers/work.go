@@ -25,10 +25,12 @@ type task struct {
 
 // The works.
 var (
-	Hello  = Work{"hello", func(*contestant.Turn) task { return hello(0) }}
-	JSON   = Work{"json", func(*contestant.Turn) task { return small(contestant.JSON, 0) }} // some 1.5 kB, encoded anew
-	Bodies = Work{"bodies", bodies}                                                         // POST: a digest of the body; GET: the parameter bytes
-	File   = Work{"file", file}                                                             // the one at the parameter file
+	Hello = Work{"hello", func(*contestant.Turn) task { return hello(0) }}
+	JSON  = Work{"json", func(*contestant.Turn) task { return small(contestant.JSON, 0) }} // some 1.5 kB, encoded anew
+	// POST: a digest of the body; GET: the parameter bytes
+	Bodies = Work{"bodies", bodies}
+	// the one at the parameter file
+	File = Work{"file", file}
 )
 
 // Yielding is Hello, whose handlers yield to the scheduler so many times.

@@ -38,7 +38,8 @@ func Ours(o func() Observer) contestant.Work {
 func Others(o func() Observer) contestant.Work {
 	return func(t *contestant.Turn) error {
 		argv := strings.Split(t.Text("program"), "\n")
-		return measure(t, o(), append(argv, "suite", "trigger="+t.Text("trigger"), fmt.Sprintf("seconds=%g", t.Seconds().Seconds())))
+		return measure(t, o(),
+			append(argv, "suite", "trigger="+t.Text("trigger"), fmt.Sprintf("seconds=%g", t.Seconds().Seconds())))
 	}
 }
 
@@ -51,7 +52,8 @@ const (
 
 // Programs are those of other languages, by the contestant's name.
 var Programs = map[string]lab.Program{
-	C: lab.C("suite.c", "apt install gcc"), Rust: lab.Rust("suite.rs"), Python: lab.Python("suite.py", "ctypes", "apt install python3"),
+	C: lab.C("suite.c", "apt install gcc"), Rust: lab.Rust("suite.rs"),
+	Python: lab.Python("suite.py", "ctypes", "apt install python3"),
 }
 
 // Scene says how a contestant of another language is called: an argument a line.

@@ -243,7 +243,8 @@ func taken(events int) error {
 // all are the samples in ns: the ticks are held to the clock by the first record and the last.
 func (d *drained) all() (all []Sample, ticksPerNs float64, err error) {
 	if len(d.clocks) != 2 || d.clocks[1].ticks <= d.clocks[0].ticks || d.clocks[1].ns <= d.clocks[0].ns {
-		return nil, 0, fmt.Errorf("%d pairs of clock and ticks, of which the second must be the later: %v", len(d.clocks), d.clocks)
+		return nil, 0, fmt.Errorf("%d pairs of clock and ticks, of which the second must be the later: %v",
+			len(d.clocks), d.clocks)
 	}
 	if len(d.samples) < 2 {
 		return nil, 0, fmt.Errorf("%d results in the queue", len(d.samples))
@@ -253,7 +254,8 @@ func (d *drained) all() (all []Sample, ticksPerNs float64, err error) {
 	for _, s := range d.samples {
 		all = append(all, Sample{
 			Due: float64(s.due), Woke: float64(from.ns) + float64(int64(s.woke-from.ticks))*nsOf,
-			Stamp: float64(s.stamped-s.woke) * nsOf, Aggregate: float64(s.aggregated-s.stamped) * nsOf, Push: float64(s.push) * nsOf,
+			Stamp: float64(s.stamped-s.woke) * nsOf, Aggregate: float64(s.aggregated-s.stamped) * nsOf,
+			Push: float64(s.push) * nsOf,
 		})
 	}
 	return all, 1 / nsOf, nil

@@ -177,7 +177,8 @@ type post struct {
 
 func newPost(name string, c Config, send func(context.Context, []byte) error) *post {
 	p := &post{
-		name: name, timeout: c.Timeout, size: c.Queue, send: send, log: c.Log, hurry: make(chan struct{}), done: make(chan struct{}),
+		name: name, timeout: c.Timeout, size: c.Queue, send: send, log: c.Log, hurry: make(chan struct{}),
+		done: make(chan struct{}),
 		news: make(chan struct{}, 1),
 	}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
@@ -245,7 +246,8 @@ func (p *post) close() {
 	<-p.done
 	p.cancel()
 	if n := len(p.left()); n > 0 {
-		p.log.Warn(fmt.Sprintf("events were not delivered: the next start sends them, the newest %d at most", MaxUnsent), "by", p.name, "events", n)
+		p.log.Warn(fmt.Sprintf("events were not delivered: the next start sends them, the newest %d at most",
+			MaxUnsent), "by", p.name, "events", n)
 	}
 }
 
@@ -309,7 +311,8 @@ func (p *post) deliver(b []byte, ill *bool) (err error) {
 			return nil
 		}
 		if !*ill {
-			p.log.Warn("cannot notify; events wait, and the oldest go when the queue is full", "by", p.name, "error", err)
+			p.log.Warn("cannot notify; events wait, and the oldest go when the queue is full", "by", p.name, "error",
+				err)
 		}
 		*ill = true
 		if errors.As(err, &permanent{}) || try == MaxTries || p.ctx.Err() != nil {

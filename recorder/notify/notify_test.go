@@ -37,24 +37,27 @@ func TestTriedAgainAndGivenUp(t *testing.T) {
 		var tries []time.Duration
 		began := time.Now()
 		var said testenv.Buffer
-		tell := sends("x", Config{Timeout: time.Second, Queue: 8, Log: slog.New(slog.NewTextHandler(&said, nil))}, func(_ context.Context, b []byte) error {
-			if strings.Contains(string(b), "bad") {
-				tries = append(tries, time.Since(began))
-				return errors.New("no")
-			}
-			return nil
-		})
+		tell := sends("x", Config{Timeout: time.Second, Queue: 8, Log: slog.New(slog.NewTextHandler(&said, nil))},
+			func(_ context.Context, b []byte) error {
+				if strings.Contains(string(b), "bad") {
+					tries = append(tries, time.Since(began))
+					return errors.New("no")
+				}
+				return nil
+			})
 		tell.Tell(Event{Event: "begin", Trouble: "silent", Text: "bad"})
 		tell.Tell(Event{Text: "fine"})
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if len(tries) != MaxTries || tries[1] != time.Second || tries[2] != 3*time.Second || tries[9]-tries[8] != time.Minute {
+		if len(tries) != MaxTries || tries[1] != time.Second || tries[2] != 3*time.Second ||
+			tries[9]-tries[8] != time.Minute {
 			t.Errorf("tries at %v", tries)
 		}
 		if c := tell.Counts()["x"]; c != (Counts{Sent: 1, Failed: 1}) {
 			t.Errorf("%+v", c)
 		}
-		if want := `msg="an event is given up" by=x event=begin trouble=silent error=no`; strings.Count(said.String(), want) != 1 {
+		if want := `msg="an event is given up" by=x event=begin trouble=silent error=no`; strings.Count(said.String(),
+			want) != 1 {
 			t.Errorf("said %s", said.String())
 		}
 		tell.Close()
@@ -94,10 +97,11 @@ func TestQueueIsBounded(t *testing.T) {
 // Close waits for nobody who does not answer.
 func TestCloseEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tell := sends("x", Config{Timeout: time.Hour, Queue: 3, Log: quiet()}, func(ctx context.Context, _ []byte) error {
-			<-ctx.Done()
-			return ctx.Err()
-		})
+		tell := sends("x", Config{Timeout: time.Hour, Queue: 3, Log: quiet()},
+			func(ctx context.Context, _ []byte) error {
+				<-ctx.Done()
+				return ctx.Err()
+			})
 		for range 3 {
 			tell.Tell(Event{})
 		}
@@ -141,7 +145,8 @@ func TestAnotherGoesOnWithWhatIsUnsent(t *testing.T) {
 		synctest.Wait() // the second one fails
 		killed := one.Unsent()
 		one.Close()
-		if !strings.Contains(said.String(), "events were not delivered: the next start sends them, the newest 64 at most\" by=x events=3") {
+		if !strings.Contains(said.String(),
+			"events were not delivered: the next start sends them, the newest 64 at most\" by=x events=3") {
 			t.Errorf("said %s", said.String())
 		}
 		ill = false
@@ -172,7 +177,8 @@ func TestAnotherGoesOnWithWhatIsUnsent(t *testing.T) {
 			t.Errorf("%d left: %s", len(left), left)
 		}
 		said.Reset()
-		if New(Config{Log: c.Log, Unsent: killed}) != nil || !strings.Contains(said.String(), "no such receiver any more\" by=x events=3") {
+		if New(Config{Log: c.Log, Unsent: killed}) != nil ||
+			!strings.Contains(said.String(), "no such receiver any more\" by=x events=3") {
 			t.Errorf("said %s", said.String())
 		}
 	})
@@ -186,7 +192,8 @@ func TestWebhook(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var e Event
 		b, _ := io.ReadAll(r.Body)
-		if err := json.Unmarshal(b, &e); err != nil || r.Method != http.MethodPost || r.Header.Get("Content-Type") != "application/json" {
+		if err := json.Unmarshal(b, &e); err != nil || r.Method != http.MethodPost ||
+			r.Header.Get("Content-Type") != "application/json" {
 			t.Errorf("%s %s %q: %v", r.Method, r.URL, b, err)
 		}
 		mu.Lock()
@@ -199,7 +206,8 @@ func TestWebhook(t *testing.T) {
 	}))
 	defer s.Close()
 	for answer, want := range map[int32]struct{ failed, final bool }{
-		200: {false, false}, 204: {false, false}, 302: {true, true}, 400: {true, true}, 401: {true, true}, 408: {true, false},
+		200: {false, false}, 204: {false, false}, 302: {true, true}, 400: {true, true}, 401: {true, true},
+		408: {true, false},
 		429: {true, false}, 500: {true, false}, 503: {true, false},
 	} {
 		code.Store(answer)
@@ -213,7 +221,10 @@ func TestWebhook(t *testing.T) {
 	got = nil
 	mu.Unlock()
 	tell := New(Config{Webhook: s.URL, Timeout: time.Minute, Queue: 4, Log: quiet()})
-	want := Event{Event: "begin", Trouble: "missing_unseen", Text: "3 frames never seen", Sources: []string{"a"}, Count: 3, Unit: "frame"}
+	want := Event{
+		Event: "begin", Trouble: "missing_unseen", Text: "3 frames never seen", Sources: []string{"a"},
+		Count: 3, Unit: "frame",
+	}
 	tell.Tell(want)
 	testenv.Until(t, time.Minute, "it is sent", func() bool { return tell.Counts()["webhook"].Sent > 0 })
 	tell.Close()
@@ -239,7 +250,8 @@ func TestErrorsKeepTheAddressOfAWebhook(t *testing.T) {
 	const secret = "/services/T0000000/GEHEIM-GEHEIM?token=GEHEIM-GEHEIM"
 	check := func(err error, want string) {
 		t.Helper()
-		if err == nil || strings.Contains(err.Error(), "GEHEIM") || strings.Contains(err.Error(), "T0000000") || !strings.Contains(err.Error(), want) {
+		if err == nil || strings.Contains(err.Error(), "GEHEIM") || strings.Contains(err.Error(), "T0000000") ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%v; want %s", err, want)
 		}
 	}
@@ -247,7 +259,8 @@ func TestErrorsKeepTheAddressOfAWebhook(t *testing.T) {
 	check(send(t.Context(), s.URL+secret), host+" answers 404 Not Found: there is no /…/…/…")
 	ill.Store(1)
 	check(send(t.Context(), s.URL+secret), host+": EOF")
-	check(send(t.Context(), "https://user:GEHEIM@"+host+secret), host+": http: server gave HTTP response to HTTPS client")
+	check(send(t.Context(), "https://user:GEHEIM@"+host+secret),
+		host+": http: server gave HTTP response to HTTPS client")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := send(ctx, s.URL+secret); !errors.Is(err, context.Canceled) {
@@ -256,7 +269,10 @@ func TestErrorsKeepTheAddressOfAWebhook(t *testing.T) {
 	check(send(t.Context(), "http://%zz"+secret), "no URL")
 	s.Close()
 	check(send(t.Context(), s.URL+secret), host+": dial tcp")
-	says := command{"/bin/sh", "-c", `echo "cannot reach $1" >&2; exit 1`, "sh", "https://user:GEHEIM@example.org" + secret}
+	says := command{
+		"/bin/sh", "-c", `echo "cannot reach $1" >&2; exit 1`, "sh",
+		"https://user:GEHEIM@example.org" + secret,
+	}
 	check(says.run(t.Context(), nil), "cannot reach https://user:…@example.org/…/…/…")
 }
 
@@ -272,7 +288,8 @@ func TestCommand(t *testing.T) {
 	if b, err := os.ReadFile(file); err != nil || string(b) != "{\"event\":\"end\"}\n" {
 		t.Errorf("%q, %v", b, err)
 	}
-	if err := run(`echo "no such number" >&2; exit 3`); err == nil || !strings.Contains(err.Error(), "exit status 3: no such number") {
+	if err := run(`echo "no such number" >&2; exit 3`); err == nil ||
+		!strings.Contains(err.Error(), "exit status 3: no such number") {
 		t.Error(err)
 	}
 	if err := run(`head -c 1000000 /dev/zero`); err != nil { // it says much, and reads nothing
@@ -293,7 +310,8 @@ func TestCommandIsKilledWithItsGroup(t *testing.T) {
 			time.Sleep(5 * time.Millisecond)
 		}
 	}()
-	err := command{"/bin/sh", "-c", `sleep 1000 & echo $! > "$1.part"; mv "$1.part" "$1"; wait`, "sh", file}.run(ctx, nil)
+	err := command{"/bin/sh", "-c", `sleep 1000 & echo $! > "$1.part"; mv "$1.part" "$1"; wait`, "sh", file}.run(ctx,
+		nil)
 	if err == nil || !strings.Contains(err.Error(), "killed after its time") {
 		t.Error(err)
 	}

@@ -22,19 +22,25 @@ func metric(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	metricOpen      = metric("connections", "Connections that are open.")
-	metricAccepted  = metric("connections_total", "Connections accepted.")
-	metricRequests  = metric("requests_total", "Requests answered.")
-	metricLatency   = metric("request_seconds", "Time from a whole head to the answer's being handed over; event streams are not counted.")
-	metricBytes     = metric("bytes_total", "Bytes of the sockets: in, out. Not with engine std.", "direction")
-	metricCalls     = metric("system_calls_total", "System calls of the loops to wait, submit, receive and send. Not with engine std.")
+	metricOpen     = metric("connections", "Connections that are open.")
+	metricAccepted = metric("connections_total", "Connections accepted.")
+	metricRequests = metric("requests_total", "Requests answered.")
+	metricLatency  = metric("request_seconds",
+		"Time from a whole head to the answer's being handed over; event streams are not counted.")
+	metricBytes = metric("bytes_total", "Bytes of the sockets: in, out. Not with engine std.", "direction")
+	metricCalls = metric("system_calls_total",
+		"System calls of the loops to wait, submit, receive and send. Not with engine std.")
 	metricSubmitted = metric("sqe_submitted_total", "Entries that the rings took. Engine uring.")
 	metricReaped    = metric("cqe_reaped_total", "Completions seen. Engine uring.")
-	metricStarved   = metric("receive_starved_total", "Receives that found no buffer and were tried again. Engine uring.")
-	metricDropped   = metric("dropped_total", "Connections that were closed unserved, because they could not be watched or their loop was gone.")
-	metricStalls    = metric("stalls_total", "Times that a handler held its loop, and all connections of it, for more than a second. Modes coroutine and inline.")
-	metricMapped    = metric("mapped_bytes", "Bytes of buffers outside Go's heap. Engine uring.")
-	metricOverflow  = metric("cq_overflow_total", "Times that a completion queue was full and the kernel kept completions aside. Engine uring.")
+	metricStarved   = metric("receive_starved_total",
+		"Receives that found no buffer and were tried again. Engine uring.")
+	metricDropped = metric("dropped_total",
+		"Connections that were closed unserved, because they could not be watched or their loop was gone.")
+	metricStalls = metric("stalls_total",
+		"Times that a handler held its loop, and all connections of it, for more than a second. Modes coroutine and inline.")
+	metricMapped   = metric("mapped_bytes", "Bytes of buffers outside Go's heap. Engine uring.")
+	metricOverflow = metric("cq_overflow_total",
+		"Times that a completion queue was full and the kernel kept completions aside. Engine uring.")
 )
 
 // collector reads a server's figures at the moment it is asked.
@@ -51,7 +57,8 @@ func Collector(s *server.Server) prometheus.Collector { return collector{s} }
 // Describe implements prometheus.Collector.
 func (collector) Describe(c chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		metricOpen, metricAccepted, metricRequests, metricLatency, metricBytes, metricCalls, metricSubmitted, metricReaped, metricStarved, metricDropped, metricStalls, metricMapped, metricOverflow,
+		metricOpen, metricAccepted, metricRequests, metricLatency, metricBytes, metricCalls, metricSubmitted,
+		metricReaped, metricStarved, metricDropped, metricStalls, metricMapped, metricOverflow,
 	} {
 		c <- d
 	}

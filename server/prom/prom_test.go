@@ -32,7 +32,8 @@ func TestSeveralServers(t *testing.T) {
 	}
 	registry = prometheus.NewRegistry() // one that has had a server without a label takes none with one
 	for i, name := range []string{"api", "files"} {
-		if err := prometheus.WrapRegistererWith(prometheus.Labels{"server": name}, registry).Register(collectors[i]); err != nil {
+		if err := prometheus.WrapRegistererWith(prometheus.Labels{"server": name},
+			registry).Register(collectors[i]); err != nil {
 			t.Error(err)
 		}
 	}

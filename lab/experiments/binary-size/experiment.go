@@ -11,8 +11,10 @@ import (
 var (
 	static   = lab.PeersWith("small", false, "").As("static", "size")
 	stripped = lab.PeersWith("small", false, "-s -w").As("static, -s -w", "size")
-	withC    = lab.PeersWith("small", true, "").As("cgo", "size").But("linked with the C library, where there is a C compiler")
-	both     = lab.PeersWith("small", true, "-s -w").As("cgo, -s -w", "size").But("linked with the C library, where there is a C compiler")
+	withC    = lab.PeersWith("small", true, "").As("cgo",
+		"size").But("linked with the C library, where there is a C compiler")
+	both = lab.PeersWith("small", true, "-s -w").As("cgo, -s -w",
+		"size").But("linked with the C library, where there is a C compiler")
 )
 
 func init() {
@@ -31,8 +33,10 @@ func init() {
 			return fmt.Sprintf("-s -w makes %.1f MB of %.1f. It costs the debugger and some profilers' symbols; leave it off unless the disk is small.", m[1]/1e6, m[0]/1e6)
 		},
 		Claims: []lab.Claim{
-			claim(claims.StaticSize, static, withC, 0.7, "The pure Go resolver replaces the C library's, which is linked dynamically and is not in the file."),
-			claim(claims.StrippedSize, stripped, static, 0.72, "What is left is code, and the tables that the garbage collector and panics need."),
+			claim(claims.StaticSize, static, withC, 0.7,
+				"The pure Go resolver replaces the C library's, which is linked dynamically and is not in the file."),
+			claim(claims.StrippedSize, stripped, static, 0.72,
+				"What is left is code, and the tables that the garbage collector and panics need."),
 		},
 	})
 }
@@ -43,6 +47,7 @@ func claim(p lab.Published, a, b *lab.Contestant, x float64, why string) lab.Cla
 		if !ok || m[1] == 0 {
 			return lab.Verdict{}, false
 		}
-		return lab.Holds(m[0]/m[1] <= x, fmt.Sprintf("%.1f → %.1f MB, %.2f×", m[1]/1e6, m[0]/1e6, m[0]/m[1]), why), true // the same in every round
+		// the same in every round
+		return lab.Holds(m[0]/m[1] <= x, fmt.Sprintf("%.1f → %.1f MB, %.2f×", m[1]/1e6, m[0]/1e6, m[0]/m[1]), why), true
 	})
 }

@@ -59,6 +59,7 @@ func read(t *contestant.Turn, fresh bool) error {
 		took, calls, contestant.Value{Metric: "MB_per_s", V: mb / took.Seconds()},
 		contestant.Value{Metric: "syscalls_per_MB", V: float64(calls) / mb},
 		contestant.Value{Metric: "allocs_per_MB", V: float64(m1.Mallocs-m0.Mallocs) / mb},
-		contestant.Value{Metric: "gc_cycles", V: gc1 - gc0}, contestant.Value{Metric: "gc_pause_us", V: pause1 - pause0},
+		contestant.Value{Metric: "gc_cycles", V: gc1 - gc0},
+		contestant.Value{Metric: "gc_pause_us", V: pause1 - pause0},
 	)
 }

@@ -32,17 +32,23 @@ func init() {
 				return ""
 			}
 			r, _ := v.Across(kept, lab.Params{"bytes": "65536"}, kept, lab.Params{"bytes": "1024"}, lab.MBPerSecond)
-			return lab.Or(r.Differ() && r.Median > 1, "Read files with 64 KiB rather than 1 KiB", "64 KiB are not quicker than 1 KiB") + fmt.Sprintf(": %.1f GB/s of cached data, %.1f GB/s with 1 KiB.", a/1e3, b/1e3)
+			return lab.Or(r.Differ() && r.Median > 1, "Read files with 64 KiB rather than 1 KiB",
+				"64 KiB are not quicker than 1 KiB") + fmt.Sprintf(": %.1f GB/s of cached data, %.1f GB/s with 1 KiB.",
+				a/1e3, b/1e3)
 		},
-		Claims: append(sizes(), claims.GCBySize.Judged("kept and fresh at 1024 and 65536 bytes", func(v lab.View) (lab.Verdict, bool) {
-			few, many := lab.Params{"bytes": "65536"}, lab.Params{"bytes": "1024"}
-			held, ok1 := v.Median(kept, many, lab.GCCycles)
-			small, ok2 := v.Median(fresh, many, lab.GCCycles)
-			large, ok3 := v.Median(fresh, few, lab.GCCycles)
-			r, ok4 := v.Across(fresh, many, fresh, few, lab.GCCycles)
-			return lab.AtLeast(r, 2, "Go has no young generation. A buffer that is kept costs no collection whatever its size; made anew, what counts is the bytes a second, so larger ones collect more often.").
-				As("kept: %.0f; new for each read: %.0f with 1 KiB, %.0f with 64 KiB a turn, %v", held, small, large, r), ok1 && ok2 && ok3 && ok4
-		})),
+		Claims: append(sizes(),
+			claims.GCBySize.Judged("kept and fresh at 1024 and 65536 bytes", func(v lab.View) (lab.Verdict, bool) {
+				few, many := lab.Params{"bytes": "65536"}, lab.Params{"bytes": "1024"}
+				held, ok1 := v.Median(kept, many, lab.GCCycles)
+				small, ok2 := v.Median(fresh, many, lab.GCCycles)
+				large, ok3 := v.Median(fresh, few, lab.GCCycles)
+				r, ok4 := v.Across(fresh, many, fresh, few, lab.GCCycles)
+				return lab.AtLeast(r, 2,
+					"Go has no young generation. A buffer that is kept costs no collection whatever its size; made anew, what counts is the bytes a second, so larger ones collect more often.").
+					As("kept: %.0f; new for each read: %.0f with 1 KiB, %.0f with 64 KiB a turn, %v", held, small,
+						large,
+						r), ok1 && ok2 && ok3 && ok4
+			})),
 	})
 }
 
@@ -54,11 +60,14 @@ func sizes() []lab.Claim {
 			over, ok1 := v.Across(kept, bytes("8192"), kept, bytes("1024"), lab.MBPerSecond)
 			under, ok2 := v.Across(kept, bytes("8192"), kept, bytes("65536"), lab.MBPerSecond)
 			const why = "A larger buffer saves calls until copying is all that is left."
-			return lab.All(lab.AtLeast(over, 1, why), lab.AtLeast(under, 0.95, why)).As("%v of 1 KiB's throughput, %v of that of 64 KiB", over, under), ok1 && ok2
+			return lab.All(lab.AtLeast(over, 1, why),
+					lab.AtLeast(under, 0.95, why)).As("%v of 1 KiB's throughput, %v of that of 64 KiB", over, under),
+				ok1 && ok2
 		}),
 		claims.SmallBufferGC.Judged("fresh at 1024 and 8192 bytes", func(v lab.View) (lab.Verdict, bool) {
 			r, ok := v.Across(fresh, bytes("1024"), fresh, bytes("8192"), lab.GCCycles)
-			return lab.AtLeast(r, 1.2, "Made anew for each read, what counts is the bytes a second; a buffer that is kept costs no collection."), ok
+			return lab.AtLeast(r, 1.2,
+				"Made anew for each read, what counts is the bytes a second; a buffer that is kept costs no collection."), ok
 		}),
 	}
 }

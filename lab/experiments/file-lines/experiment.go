@@ -31,7 +31,9 @@ func init() {
 			if !ok {
 				return ""
 			}
-			return lab.Or(v.Beats(ours, text, nil, lab.MBPerSecond), "For lines use asyncfile.Lines or bufio.Reader.ReadSlice", "asyncfile.Lines is not quicker than Scanner.Text") +
+			return lab.Or(v.Beats(ours, text, nil, lab.MBPerSecond),
+				"For lines use asyncfile.Lines or bufio.Reader.ReadSlice",
+				"asyncfile.Lines is not quicker than Scanner.Text") +
 				fmt.Sprintf(": %.1f GB/s; Scanner.Text makes %.1f GB/s and a string for each line.", m[1]/1e3, m[0]/1e3)
 		},
 		Claims: []lab.Claim{
@@ -42,7 +44,8 @@ func init() {
 					return lab.Verdict{}, false
 				}
 				const why = "It is the string that Text makes of each line which costs; Scanner.Bytes makes none."
-				return lab.All(lab.AtLeast(r, 1.8, why), lab.Holds(m[0] < 0.01, fmt.Sprintf("%.4f against %.2f allocations a line", m[0], m[1]), why)), true
+				return lab.All(lab.AtLeast(r, 1.8, why),
+					lab.Holds(m[0] < 0.01, fmt.Sprintf("%.4f against %.2f allocations a line", m[0], m[1]), why)), true
 			}),
 			{
 				Claim:  "asyncfile.Lines is as fast as a loop of ReadSlice written by hand.",

@@ -33,7 +33,8 @@ func init() {
 				return ""
 			}
 			best, sure := v.Best(nil, lab.MBPerSecond, chunk, read64, scans, alone, small)
-			return lab.Or(sure && best == chunk, "Read binary records in chunks", "Chunks do not beat all other ways to read binary records") + fmt.Sprintf(": %.1f GB/s; a Scanner makes %.1f, a read for each record %.2f GB/s. asyncfile.Detect finds such readers in a running program.", m[0]/1e3, m[1]/1e3, m[2]/1e3)
+			return lab.Or(sure && best == chunk, "Read binary records in chunks",
+				"Chunks do not beat all other ways to read binary records") + fmt.Sprintf(": %.1f GB/s; a Scanner makes %.1f, a read for each record %.2f GB/s. asyncfile.Detect finds such readers in a running program.", m[0]/1e3, m[1]/1e3, m[2]/1e3)
 		},
 		Claims: []lab.Claim{
 			claims.ScannerThroughput.Judged("read 64 KiB and Scanner", func(v lab.View) (lab.Verdict, bool) {
@@ -45,20 +46,24 @@ func init() {
 				if !ok {
 					return lab.Verdict{}, false
 				}
-				return lab.Holds(m[0] >= 9*max(1, m[1]), fmt.Sprintf("%.0f against %.0f in a turn", m[0], m[1]), "Text makes garbage of every piece; what is taken in place is none."), true
+				return lab.Holds(m[0] >= 9*max(1, m[1]), fmt.Sprintf("%.0f against %.0f in a turn", m[0], m[1]),
+					"Text makes garbage of every piece; what is taken in place is none."), true
 			}),
 			claims.ScannerCPU.Judged("read 64 KiB and Scanner", func(v lab.View) (lab.Verdict, bool) {
 				r, ok := v.Ratio(scans, read64, lab.Params{}, lab.CPUPerMB)
 				return lab.AtLeast(r, 1.37, "Counted for each megabyte."), ok
 			}),
-			claims.ScannerCalls.Judged("the system calls of read 64 KiB and bufio 4 KiB", func(v lab.View) (lab.Verdict, bool) {
-				m, ok := v.Medians(lab.Params{}, lab.SyscallsPerMB, read64, small)
-				if !ok {
-					return lab.Verdict{}, false
-				}
-				fewer := 100 * (1 - m[0]/m[1])
-				return lab.Holds(fewer >= 85, fmt.Sprintf("%.0f %% fewer: %.1f against %.0f a megabyte", fewer, m[0], m[1]), "The number of calls is the bytes divided by the buffer."), true
-			}),
+			claims.ScannerCalls.Judged("the system calls of read 64 KiB and bufio 4 KiB",
+				func(v lab.View) (lab.Verdict, bool) {
+					m, ok := v.Medians(lab.Params{}, lab.SyscallsPerMB, read64, small)
+					if !ok {
+						return lab.Verdict{}, false
+					}
+					fewer := 100 * (1 - m[0]/m[1])
+					return lab.Holds(fewer >= 85,
+						fmt.Sprintf("%.0f %% fewer: %.1f against %.0f a megabyte", fewer, m[0], m[1]),
+						"The number of calls is the bytes divided by the buffer."), true
+				}),
 		},
 	})
 }

@@ -13,9 +13,12 @@ var (
 	seekRead = lab.Ours("seek+read", bigfile.SeekAndRead)
 	readAt   = lab.Ours("ReadAt", bigfile.Std.ReadAt)
 	mapped   = lab.Ours("mmap", bigfile.Map.ReadAt).But("MADV_RANDOM")
-	ready    = lab.Ours("mmap+populate", bigfile.MapReady.ReadAt).For(lab.Params{"state": "cached"}).But("all pages are mapped before the time counts")
-	huge     = lab.Ours("mmap+huge", bigfile.MapHuge.ReadAt).For(lab.Params{"state": "cached"}).But("MADV_HUGEPAGE, which most file systems do not follow")
-	inOrder  = lab.Ours("mmap/sequential", bigfile.MapInOrder.ReadAt).But("MADV_SEQUENTIAL: the kernel reads ahead, and much of the file is cached soon")
+	ready    = lab.Ours("mmap+populate",
+		bigfile.MapReady.ReadAt).For(lab.Params{"state": "cached"}).But("all pages are mapped before the time counts")
+	huge = lab.Ours("mmap+huge",
+		bigfile.MapHuge.ReadAt).For(lab.Params{"state": "cached"}).But("MADV_HUGEPAGE, which most file systems do not follow")
+	inOrder = lab.Ours("mmap/sequential",
+		bigfile.MapInOrder.ReadAt).But("MADV_SEQUENTIAL: the kernel reads ahead, and much of the file is cached soon")
 )
 
 func init() {
@@ -25,7 +28,10 @@ func init() {
 		Method: "4 KiB at random offsets of a file of 256 MiB, with --full 16 GiB where memory and disk have room for that, else 1 GiB; all of it in the page cache or none of it at the beginning; copied out in every case. " +
 			"Of a cold file at most one block in 16 is read in a turn, and at most 100,000, " +
 			"and what of it is cached at the end is shown: who reads ahead has more, so its reads are not cold any more.",
-		Metrics:     []lab.Metric{lab.OpsPerSecond, lab.LatencyP50, lab.LatencyP99, lab.PageFaultsPerOp, lab.MajorFaultsPerOp, lab.CPUPerOp, lab.CachedPercent},
+		Metrics: []lab.Metric{
+			lab.OpsPerSecond, lab.LatencyP50, lab.LatencyP99, lab.PageFaultsPerOp,
+			lab.MajorFaultsPerOp, lab.CPUPerOp, lab.CachedPercent,
+		},
 		Base:        seekRead,
 		Cells:       func(lab.Options) []lab.Params { return lab.Cells("state", "cached", "cold") },
 		Contestants: []*lab.Contestant{seekRead, readAt, mapped, ready, huge, inOrder},
@@ -37,7 +43,8 @@ func init() {
 				return ""
 			}
 			pays := func(state string) string {
-				return lab.Or(v.Beats(mapped, readAt, lab.Params{"state": state}, lab.OpsPerSecond), "pays", "does not pay")
+				return lab.Or(v.Beats(mapped, readAt, lab.Params{"state": state}, lab.OpsPerSecond), "pays",
+					"does not pay")
 			}
 			return fmt.Sprintf("A map %s for cached data (%.2f against %.2f million reads a second), and %s where nothing was cached before (%.0f against %.0f).", pays("cached"), a[0]/1e6, a[1]/1e6, pays("cold"), b[0], b[1])
 		},
@@ -53,7 +60,9 @@ func init() {
 			claims.MapFaults.Judged("mmap at state=cold", func(v lab.View) (lab.Verdict, bool) {
 				a, ok1 := v.Median(mapped, lab.Params{"state": "cold"}, lab.PageFaultsPerOp)
 				b, ok2 := v.Median(mapped, lab.Params{"state": "cold"}, lab.MajorFaultsPerOp)
-				return lab.Holds(a+b >= 0.7 && a+b <= 1.3, fmt.Sprintf("%.2f faults a read, %.2f of them major", a+b, b), "Until the pages are mapped; then none."), ok1 && ok2
+				return lab.Holds(a+b >= 0.7 && a+b <= 1.3,
+					fmt.Sprintf("%.2f faults a read, %.2f of them major", a+b, b),
+					"Until the pages are mapped; then none."), ok1 && ok2
 			}),
 		},
 	})

@@ -13,11 +13,13 @@ import (
 const mib = 256
 
 var (
-	std       = lab.Ours("std", backend(bigfile.Std))
-	window    = lab.Ours("bufio", backend(bigfile.Window)).But("with a buffer of 64 KiB")
-	ourMap    = lab.Ours("asyncfile/mmap", backend(bigfile.Map))
-	ourReady  = lab.Ours("asyncfile/mmap+populate", backend(bigfile.MapReady)).But("Populate: by madvise, MADV_POPULATE_READ")
-	ourHuge   = lab.Ours("asyncfile/mmap+huge", backend(bigfile.MapHuge)).But("Huge: advice, which most file systems do not follow")
+	std      = lab.Ours("std", backend(bigfile.Std))
+	window   = lab.Ours("bufio", backend(bigfile.Window)).But("with a buffer of 64 KiB")
+	ourMap   = lab.Ours("asyncfile/mmap", backend(bigfile.Map))
+	ourReady = lab.Ours("asyncfile/mmap+populate",
+		backend(bigfile.MapReady)).But("Populate: by madvise, MADV_POPULATE_READ")
+	ourHuge = lab.Ours("asyncfile/mmap+huge",
+		backend(bigfile.MapHuge)).But("Huge: advice, which most file systems do not follow")
 	ourRing   = lab.Ours("asyncfile/uring", backend(bigfile.Ring)).But("whose ring is one for all files")
 	ownRing   = lab.Ours("uring", by(ringOnce)).But("with a ring of its own")
 	plainMap  = lab.Ours("mmap", mapped(0))
@@ -46,14 +48,18 @@ func init() {
 				const perMiB = 2.3e9 / (16 << 10)
 				m, _ := v.Median(populated, nil, lab.NsPerOp)
 				r, ok := v.Level(populated, nil, lab.NsPerOp, perMiB*mib)
-				return lab.Within(r, 1.0/3, 3, "What is cached is mapped in large pieces; what is not is read from the disk first, and that is as slow as the disk.").
-					As("%.1f ms for %d MiB that are cached: %.2f s for 16 GiB, %v of what was published", m/1e6, mib, m*(16<<10)/mib/1e9, r), ok
+				return lab.Within(r, 1.0/3, 3,
+					"What is cached is mapped in large pieces; what is not is read from the disk first, and that is as slow as the disk.").
+					As("%.1f ms for %d MiB that are cached: %.2f s for 16 GiB, %v of what was published", m/1e6, mib,
+						m*(16<<10)/mib/1e9, r), ok
 			}),
 			claims.Backends.Judged("bufio, asyncfile/mmap and uring", func(v lab.View) (lab.Verdict, bool) {
 				low, ok1 := v.Ratio(ourMap, window, nil, lab.NsPerOp)
 				high, ok2 := v.Ratio(ownRing, ourMap, nil, lab.NsPerOp)
 				const why = "A ring is two maps and some ten system calls; a program makes one for all its files."
-				return lab.All(lab.AtLeast(low, 1, why), lab.AtLeast(high, 1, why)).As("the map takes %v of bufio, the ring %v of the map", low, high), ok1 && ok2
+				return lab.All(lab.AtLeast(low, 1, why),
+						lab.AtLeast(high, 1, why)).As("the map takes %v of bufio, the ring %v of the map", low, high),
+					ok1 && ok2
 			}),
 		},
 	})

@@ -19,11 +19,15 @@ var (
 func fio(engine string) *lab.Contestant {
 	return lab.FIO("fio/"+engine, func(b *lab.Bench, cell lab.Params) []string {
 		depth, batch := cell["depth"], cell["batch"]
-		args := []string{"--filename=" + bigfile.Path(b), "--rw=randread", "--bs=4k", "--direct=1", "--ioengine=" + engine, "--norandommap", "--randrepeat=0"}
+		args := []string{
+			"--filename=" + bigfile.Path(b), "--rw=randread", "--bs=4k", "--direct=1",
+			"--ioengine=" + engine, "--norandommap", "--randrepeat=0",
+		}
 		if engine == "psync" {
 			return append(args, "--thread", "--numjobs="+depth, "--group_reporting")
 		}
-		return append(args, "--iodepth="+depth, "--iodepth_batch_submit="+batch, "--iodepth_batch_complete_min="+batch, "--iodepth_batch_complete_max="+depth)
+		return append(args, "--iodepth="+depth, "--iodepth_batch_submit="+batch, "--iodepth_batch_complete_min="+batch,
+			"--iodepth_batch_complete_max="+depth)
 	})
 }
 
@@ -33,10 +37,17 @@ func init() {
 		Question: "How many random reads of 4 KiB past the page cache can be kept going, and what do they cost?",
 		Method: "O_DIRECT reads of a large file, depth of them in flight, submitted and reaped batch at a time by one thread; os.File and fio/psync have depth goroutines or " +
 			"threads instead. fio's CPU time is what it says of its job.",
-		Metrics: []lab.Metric{lab.OpsPerSecond, lab.CPUPerOp, lab.ContextSwitchesPerOp, lab.SyscallsPerOp, lab.LatencyP99},
-		Base:    fioRing, Chart: lab.Chart{Over: "depth", Along: "batch"}, Calls: true,
+		Metrics: []lab.Metric{
+			lab.OpsPerSecond, lab.CPUPerOp, lab.ContextSwitchesPerOp, lab.SyscallsPerOp,
+			lab.LatencyP99,
+		},
+		Base: fioRing, Chart: lab.Chart{Over: "depth", Along: "batch"}, Calls: true,
 		Cells: func(lab.Options) []lab.Params {
-			return []lab.Params{{"depth": "1", "batch": "1"}, {"depth": "8", "batch": "1"}, {"depth": "64", "batch": "16"}}
+			return []lab.Params{
+				{"depth": "1", "batch": "1"},
+				{"depth": "8", "batch": "1"},
+				{"depth": "64", "batch": "16"},
+			}
 		},
 		Contestants: []*lab.Contestant{fioRing, fioSync, inC, ring, files},
 		Prepare:     bigfile.Large, Scene: bigfile.Scene,
@@ -54,7 +65,8 @@ func init() {
 		Claims: []lab.Claim{
 			{
 				Claim:  "io_uring in pure Go keeps up with fio.",
-				Source: lab.Goal("≥ 0.95× of fio's io_uring at depth 64, ≥ 0.90× at 8"), Needs: "tallywheel/uring and fio/io_uring",
+				Source: lab.Goal("≥ 0.95× of fio's io_uring at depth 64, ≥ 0.90× at 8"),
+				Needs:  "tallywheel/uring and fio/io_uring",
 				Judge: func(v lab.View) (lab.Verdict, bool) {
 					a, ok1 := v.Ratio(ring, fioRing, lab.Params{"depth": "64"}, lab.OpsPerSecond)
 					b, ok2 := v.Ratio(ring, fioRing, lab.Params{"depth": "8"}, lab.OpsPerSecond)

@@ -35,7 +35,8 @@ func init() {
 				return ""
 			}
 			best, sure := v.Best(lab.Params{"access": "read"}, lab.MBPerSecond, window, std, inOrderMap, ring)
-			return lab.Or(sure, "To read a file in order "+best.Name+" is the quickest", "To read a file in order no way beats all others") + fmt.Sprintf(": 64 KiB at a time make %.0f MB/s, 4 KiB %.0f MB/s, io_uring %.0f MB/s.", m[1], m[0], m[2])
+			return lab.Or(sure, "To read a file in order "+best.Name+" is the quickest",
+				"To read a file in order no way beats all others") + fmt.Sprintf(": 64 KiB at a time make %.0f MB/s, 4 KiB %.0f MB/s, io_uring %.0f MB/s.", m[1], m[0], m[2])
 		},
 		Claims: []lab.Claim{
 			table(claims.SequentialReads, "read", 378.0/182),
@@ -63,6 +64,7 @@ func table(p lab.Published, access string, ratio float64) lab.Claim {
 			why = "Not by the calls that are spared, but by 64 reads in flight instead of one; goroutines can have that, too."
 		}
 		return lab.All(lab.AtLeast(overBufio, ratio/2, why), lab.AtLeast(overMap, 1, why)).
-			As("%.0f (bufio), %.0f (%s), %.0f (io_uring) MB/s: %v and %v", m[0], m[1], asRead.Name, m[2], overBufio, overMap), true
+			As("%.0f (bufio), %.0f (%s), %.0f (io_uring) MB/s: %v and %v", m[0], m[1], asRead.Name, m[2], overBufio,
+				overMap), true
 	})
 }

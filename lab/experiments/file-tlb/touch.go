@@ -19,7 +19,8 @@ func touchAtRandom(t *contestant.Turn) error {
 		return err
 	}
 	defer f.Close()
-	b, err := syscall.Mmap(int(f.Fd()), 0, t.Int("mib", 1)<<20, syscall.PROT_READ, syscall.MAP_SHARED|syscall.MAP_POPULATE)
+	b, err := syscall.Mmap(int(f.Fd()), 0, t.Int("mib", 1)<<20, syscall.PROT_READ,
+		syscall.MAP_SHARED|syscall.MAP_POPULATE)
 	if err != nil {
 		return os.NewSyscallError("mmap", err)
 	}

@@ -55,7 +55,8 @@ func blockedInRead(t *contestant.Turn) (f contestant.Finding, err error) {
 	}
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	var states []string
-	for _, read := range []func([]byte) (int, error){func(b []byte) (int, error) { return syscall.Read(fd, b) }, file.Read} {
+	for _, read := range []func([]byte) (int,
+		error){func(b []byte) (int, error) { return syscall.Read(fd, b) }, file.Read} {
 		over := make(chan bool)
 		go func() { readBlocked(read); close(over) }()
 		state, err := stateOf() // runs on the only P: the reader has given it away

@@ -45,7 +45,10 @@ func readLockTwice(*contestant.Turn) (contestant.Finding, error) {
 	}
 	mu.RUnlock() // lets both go on
 	<-again
-	return contestant.Finding{Yes: false, Text: fmt.Sprintf("while a writer waits, a second RLock was not granted within %v, until the first was given back: who held both would wait for ever", blockedLimit)}, nil
+	return contestant.Finding{
+		Yes:  false,
+		Text: fmt.Sprintf("while a writer waits, a second RLock was not granted within %v, until the first was given back: who held both would wait for ever", blockedLimit),
+	}, nil
 }
 
 // contended is how long eight goroutines waited for locks while they did work.
@@ -58,7 +61,11 @@ func syncMapLocks(*contestant.Turn) (contestant.Finding, error) {
 	var m sync.Map
 	waited := contended(func(g int) { m.Store(1, g) })
 	read := contended(func(int) { m.Load(1) })
-	return contestant.Finding{Yes: waited < blockedLimit/contendedShare, Text: fmt.Sprintf("8 goroutines that store waited %v for locks in %v, 8 that load %v", waited.Round(time.Microsecond), blockedLimit, read.Round(time.Microsecond))}, nil
+	return contestant.Finding{
+		Yes: waited < blockedLimit/contendedShare,
+		Text: fmt.Sprintf("8 goroutines that store waited %v for locks in %v, 8 that load %v",
+			waited.Round(time.Microsecond), blockedLimit, read.Round(time.Microsecond)),
+	}, nil
 }
 
 func bufioLocks(*contestant.Turn) (contestant.Finding, error) {
@@ -70,7 +77,10 @@ func bufioLocks(*contestant.Turn) (contestant.Finding, error) {
 	alone := contended(func(g int) { _, _ = own[g].Write(line) })
 	var mu sync.Mutex
 	shared := contended(func(int) { mu.Lock(); _, _ = own[0].Write(line); mu.Unlock() })
-	return contestant.Finding{Yes: alone > blockedLimit/contendedShare, Text: fmt.Sprintf("8 goroutines with a bufio.Writer each waited %v for locks in %v; with one under a lock of their own %v", alone.Round(time.Microsecond), blockedLimit, shared.Round(time.Microsecond))}, nil
+	return contestant.Finding{
+		Yes:  alone > blockedLimit/contendedShare,
+		Text: fmt.Sprintf("8 goroutines with a bufio.Writer each waited %v for locks in %v; with one under a lock of their own %v", alone.Round(time.Microsecond), blockedLimit, shared.Round(time.Microsecond)),
+	}, nil
 }
 
 // endless is a text without an end.
@@ -92,7 +102,11 @@ func bufferGrows(*contestant.Turn) (contestant.Finding, error) {
 			return contestant.Finding{}, err
 		}
 	}
-	return contestant.Finding{Yes: r.Size() > before, Text: fmt.Sprintf("after %d lines by ReadSlice, without Discard, the buffer has %d bytes; it had %d", read, r.Size(), before)}, nil
+	return contestant.Finding{
+		Yes: r.Size() > before,
+		Text: fmt.Sprintf("after %d lines by ReadSlice, without Discard, the buffer has %d bytes; it had %d", read,
+			r.Size(), before),
+	}, nil
 }
 
 // counted counts the reads, each of which brings a frame.
@@ -118,7 +132,10 @@ func bufioRefills(*contestant.Turn) (contestant.Finding, error) {
 			early += c.reads - before
 		}
 	}
-	return contestant.Finding{Yes: early > 0, Text: fmt.Sprintf("of %d calls of Read while data was held %d read from the port; %d reads brought %d calls their data", held, early, c.reads, 4096)}, nil
+	return contestant.Finding{
+		Yes:  early > 0,
+		Text: fmt.Sprintf("of %d calls of Read while data was held %d read from the port; %d reads brought %d calls their data", held, early, c.reads, 4096),
+	}, nil
 }
 
 var kept *[4096]byte
@@ -136,7 +153,10 @@ func heapMoves(*contestant.Turn) (contestant.Finding, error) {
 	}
 	runtime.KeepAlive(garbage)
 	now := fmt.Sprintf("%p", kept)
-	return contestant.Finding{Yes: now != at, Text: fmt.Sprintf("a buffer on the heap lay at %s, and after %d collections at %s", at, cycles, now)}, nil
+	return contestant.Finding{
+		Yes:  now != at,
+		Text: fmt.Sprintf("a buffer on the heap lay at %s, and after %d collections at %s", at, cycles, now),
+	}, nil
 }
 
 func indexByteSpares(*contestant.Turn) (contestant.Finding, error) {
@@ -153,8 +173,12 @@ func indexByteSpares(*contestant.Turn) (contestant.Finding, error) {
 		runtime.ReadMemStats(&after)
 		return float64(after.Mallocs-before.Mallocs) / runs
 	}
-	by, copied := allocations(func() int { return bytes.IndexByte(line, '\n') }), allocations(func() int { return strings.Index(string(line), "\n") })
-	return contestant.Finding{Yes: by < 0.1 && copied > 0.9, Text: fmt.Sprintf("a line of 100 bytes takes %.2f allocations by bytes.IndexByte, %.2f by strings.Index of a string made of it", by, copied)}, nil
+	by, copied := allocations(func() int { return bytes.IndexByte(line, '\n') }),
+		allocations(func() int { return strings.Index(string(line), "\n") })
+	return contestant.Finding{
+		Yes:  by < 0.1 && copied > 0.9,
+		Text: fmt.Sprintf("a line of 100 bytes takes %.2f allocations by bytes.IndexByte, %.2f by strings.Index of a string made of it", by, copied),
+	}, nil
 }
 
 // loops is what a loop without a call does at least, some seconds' worth.
@@ -186,7 +210,11 @@ func needsPreemptAtBuild(*contestant.Turn) (contestant.Finding, error) {
 	time.Sleep(time.Millisecond) // the one processor goes to the loop; who comes back has interrupted it
 	took := time.Since(began)
 	interrupted := !over.Load()
-	return contestant.Finding{Yes: !interrupted, Text: fmt.Sprintf("this program %s; on one processor a loop without calls was interrupted: %v, after %v", set, interrupted, took.Round(time.Microsecond))}, nil
+	return contestant.Finding{
+		Yes: !interrupted,
+		Text: fmt.Sprintf("this program %s; on one processor a loop without calls was interrupted: %v, after %v", set,
+			interrupted, took.Round(time.Microsecond)),
+	}, nil
 }
 
 var spunOut atomic.Uint64
@@ -288,8 +316,14 @@ func sizeCheckKeeps(t *contestant.Turn) (f contestant.Finding, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if fault := recover(); fault != nil {
-			f = contestant.Finding{Yes: false, Text: fmt.Sprintf("the size, %d bytes, was right when it was checked; the file shrank, and a read of the map was a fault: %v", info.Size(), fault)}
+			f = contestant.Finding{
+				Yes:  false,
+				Text: fmt.Sprintf("the size, %d bytes, was right when it was checked; the file shrank, and a read of the map was a fault: %v", info.Size(), fault),
+			}
 		}
 	}()
-	return contestant.Finding{Yes: true, Text: fmt.Sprintf("a byte behind the end of the file was read: %d", b[size-1])}, nil
+	return contestant.Finding{
+		Yes:  true,
+		Text: fmt.Sprintf("a byte behind the end of the file was read: %d", b[size-1]),
+	}, nil
 }

@@ -26,8 +26,11 @@ func init() {
 		Method: fmt.Sprintf("direction=post: a body of so many bytes, which the handler reads to its end by io.CopyBuffer, with net/http by 8 KB, as io.Discard would; its answer is the length and a sum over it. direction=get: an answer of so many bytes, from memory that never changes. "+
 			"%d connections with keep-alive over loopback, which send again as soon as they are answered. All that comes back is compared: bodies differ from request to request, and an answer of another length, content or request ends the turn with an error. "+
 			"The CPU time of the server for each request decides; requests a second say how much server and load fit on the same CPUs. The quick run asks for the settings that have a goal, --full for all six.", connections),
-		Metrics: []lab.Metric{lab.CPUPerOp, lab.MBPerSecond, lab.OpsPerSecond, lab.LatencyP50, lab.LatencyP99, lab.CPUPerMB, lab.RSS},
-		Base:    net, Turn: time.Second,
+		Metrics: []lab.Metric{
+			lab.CPUPerOp, lab.MBPerSecond, lab.OpsPerSecond, lab.LatencyP50, lab.LatencyP99,
+			lab.CPUPerMB, lab.RSS,
+		},
+		Base: net, Turn: time.Second,
 		Cells:       cells,
 		Contestants: append(of.OwnAuto(), of.FastHTTP, cRing, cEpoll),
 		Scene:       scene,
@@ -86,14 +89,19 @@ func claims() []lab.Claim {
 	every := []*lab.Contestant{of.Auto, of.UringCoroutine, of.UringInline}
 	post := cell("post", 64<<10)
 	all := []lab.Claim{
-		lab.AllAtMost("Inline, a body of 64 KB costs two thirds of what it does by net/http.", lab.Goal(fmt.Sprintf(goal, 0.65)), []*lab.Contestant{of.UringInline}, net, post, cpu, 0.65, read),
-		lab.AllAtMost("As a coroutine, a body of 64 KB costs two thirds of what it does by net/http.", lab.Goal(fmt.Sprintf(goal, 0.65)), []*lab.Contestant{of.UringCoroutine}, net, post, cpu, 0.65, read),
-		lab.AllAtMost("On goroutines, a body of 64 KB costs three quarters of what it does by net/http.", lab.Goal(fmt.Sprintf(goal, 0.75)), []*lab.Contestant{of.Auto}, net, post, cpu, 0.75, read),
-		lab.AllAtMost("In every mode a body of 64 KB costs at most a fifth more than by fasthttp.", lab.Goal(fmt.Sprintf(goal, 1.2)), every, of.FastHTTP, post, cpu, 1.2, read),
+		lab.AllAtMost("Inline, a body of 64 KB costs two thirds of what it does by net/http.",
+			lab.Goal(fmt.Sprintf(goal, 0.65)), []*lab.Contestant{of.UringInline}, net, post, cpu, 0.65, read),
+		lab.AllAtMost("As a coroutine, a body of 64 KB costs two thirds of what it does by net/http.",
+			lab.Goal(fmt.Sprintf(goal, 0.65)), []*lab.Contestant{of.UringCoroutine}, net, post, cpu, 0.65, read),
+		lab.AllAtMost("On goroutines, a body of 64 KB costs three quarters of what it does by net/http.",
+			lab.Goal(fmt.Sprintf(goal, 0.75)), []*lab.Contestant{of.Auto}, net, post, cpu, 0.75, read),
+		lab.AllAtMost("In every mode a body of 64 KB costs at most a fifth more than by fasthttp.",
+			lab.Goal(fmt.Sprintf(goal, 1.2)), every, of.FastHTTP, post, cpu, 1.2, read),
 	}
 	for _, bytes := range []int{10 << 10, 1 << 20} {
 		for _, than := range []*lab.Contestant{net, of.FastHTTP} {
-			all = append(all, lab.AllAtMost(fmt.Sprintf("In every mode an answer of %d KB costs no more than by %s.", bytes>>10, than.Name), lab.Goal(fmt.Sprintf(goal, 1.0)), every, than, cell("get", bytes), cpu, 1, sent))
+			all = append(all, lab.AllAtMost(fmt.Sprintf("In every mode an answer of %d KB costs no more than by %s.",
+				bytes>>10, than.Name), lab.Goal(fmt.Sprintf(goal, 1.0)), every, than, cell("get", bytes), cpu, 1, sent))
 		}
 	}
 	return all

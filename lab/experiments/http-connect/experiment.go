@@ -23,8 +23,11 @@ func init() {
 		Question: "What does a request cost that has a connection of its own?",
 		Method: "A connection over loopback, GET / with Connection: close, a small answer, whose bytes are compared, and the server's end of the connection, which is waited for: then it is answered. 64 at a time. " +
 			"The CPU time of the server for each decides. The kernel's work for the handshake is done where the client connects, and not counted; accepting, closing and what a server makes for each connection is.",
-		Metrics: []lab.Metric{lab.CPUPerOp, lab.OpsPerSecond, lab.LatencyP50, lab.LatencyP99, lab.SyscallsPerOp, lab.ContextSwitchesPerOp, lab.RSS},
-		Base:    net, Turn: time.Second, Calls: true,
+		Metrics: []lab.Metric{
+			lab.CPUPerOp, lab.OpsPerSecond, lab.LatencyP50, lab.LatencyP99, lab.SyscallsPerOp,
+			lab.ContextSwitchesPerOp, lab.RSS,
+		},
+		Base: net, Turn: time.Second, Calls: true,
 		Cells:       func(lab.Options) []lab.Params { return lab.Cells("connections", 64) },
 		Contestants: append(of.OwnAuto(), gnet, of.FastHTTP, cRing, cEpoll),
 		Scene: func(b *lab.Bench, _ *lab.Contestant, cell lab.Params) (*lab.Scene, error) {

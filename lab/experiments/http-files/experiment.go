@@ -27,14 +27,20 @@ func init() {
 		Question: "What does it cost to serve a file that is in the page cache?",
 		Method: fmt.Sprintf("GET of one file with keep-alive over loopback: by http.ServeFile in ours and net/http, by the file handler of fasthttp, by nginx with sendfile. %d connections for 1 MB and %d for 100 MB, which send again as soon as they are answered. "+
 			"Every byte that comes back is compared with the file, on the same CPUs; the CPU time of the server decides. Who sends by sendfile pays for no copy: on loopback the one who receives makes it, from the page cache.", connections(large/100), connections(large)),
-		Metrics: []lab.Metric{lab.CPUPerOp, lab.MBPerSecond, lab.CPUPerMB, lab.LatencyP50, lab.LatencyP99, lab.ContextSwitchesPerOp, lab.RSS},
-		Base:    of.NetHTTP, Turn: time.Second,
-		Cells:       func(lab.Options) []lab.Params { return []lab.Params{cell(large / 100), cell(large)} },
-		Contestants: []*lab.Contestant{of.NetHTTP, of.Auto, of.UringCoroutine, of.UringGoroutine, of.EpollCoroutine, of.EpollGoroutine, of.FastHTTP, nginx},
-		Prepare:     prepare,
-		Scene:       scene,
-		Advice:      advice,
-		Claims:      claims(),
+		Metrics: []lab.Metric{
+			lab.CPUPerOp, lab.MBPerSecond, lab.CPUPerMB, lab.LatencyP50, lab.LatencyP99,
+			lab.ContextSwitchesPerOp, lab.RSS,
+		},
+		Base: of.NetHTTP, Turn: time.Second,
+		Cells: func(lab.Options) []lab.Params { return []lab.Params{cell(large / 100), cell(large)} },
+		Contestants: []*lab.Contestant{
+			of.NetHTTP, of.Auto, of.UringCoroutine, of.UringGoroutine, of.EpollCoroutine,
+			of.EpollGoroutine, of.FastHTTP, nginx,
+		},
+		Prepare: prepare,
+		Scene:   scene,
+		Advice:  advice,
+		Claims:  claims(),
 	})
 }
 
@@ -65,7 +71,10 @@ func prepare(ctx context.Context, b *lab.Bench) error {
 
 func scene(b *lab.Bench, _ *lab.Contestant, cell lab.Params) (*lab.Scene, error) {
 	bytes := cell.Int("bytes")
-	s, err := load.HTTP{Path: "/" + cell["bytes"], Connections: connections(bytes), Exchanges: load.Answers(bytes), Bytes: bytes}.Scene(b)
+	s, err := load.HTTP{
+		Path: "/" + cell["bytes"], Connections: connections(bytes), Exchanges: load.Answers(bytes),
+		Bytes: bytes,
+	}.Scene(b)
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +92,8 @@ func advice(v lab.View) string {
 	if !ok {
 		return ""
 	}
-	text := fmt.Sprintf("A megabyte of a large file costs %.3f ms by net/http, %.3f on goroutines, %.3f as a coroutine", m[0], m[1], m[2])
+	text := fmt.Sprintf("A megabyte of a large file costs %.3f ms by net/http, %.3f on goroutines, %.3f as a coroutine",
+		m[0], m[1], m[2])
 	if n, ok := v.Median(nginx, cell(large), lab.CPUPerMB); ok {
 		text += fmt.Sprintf(", %.3f by nginx", n)
 	}

@@ -44,7 +44,8 @@ func init() {
 				std, _ := v.Level(of.NetHTTP, nil, lab.BytesPerConn, 2000)
 				lean, _ := v.Level(of.Gnet, nil, lab.BytesPerConn, 200)
 				const why = "net/http keeps a goroutine, and a buffer for each direction, of 4 KiB."
-				return lab.All(lab.Within(std, 0.5, 2, why), lab.Within(lean, 0.5, 2, why)).As("%.1f KB and %.2f KB", m[0]/1e3, m[1]/1e3), true
+				return lab.All(lab.Within(std, 0.5, 2, why), lab.Within(lean, 0.5, 2, why)).As("%.1f KB and %.2f KB",
+					m[0]/1e3, m[1]/1e3), true
 			}),
 			atMost("Inline a silent connection holds 2.5 KB.", of.UringInline, 2560),
 			atMost("As a coroutine a silent connection holds 6 KB.", of.UringCoroutine, 6144),
@@ -58,7 +59,9 @@ func atMost(text string, who *lab.Contestant, bytes float64) lab.Claim {
 		Judge: func(v lab.View) (lab.Verdict, bool) {
 			m, _ := v.Median(who, nil, lab.BytesPerConn)
 			r, ok := v.Level(who, nil, lab.BytesPerConn, bytes)
-			return lab.AtMost(r, 1, "Two operations of the ring, the connection's state and, for a coroutine, its stack.").As("%.1f KB, %v", m/1024, r), ok
+			return lab.AtMost(r, 1,
+				"Two operations of the ring, the connection's state and, for a coroutine, its stack.").As("%.1f KB, %v",
+				m/1024, r), ok
 		},
 	}
 }

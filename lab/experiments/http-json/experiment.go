@@ -33,7 +33,8 @@ func init() {
 			return fmt.Sprintf("A request with this work costs %.0f µs by net/http, %.0f by handlers on a ring, %.0f inline.", m[0], m[1], m[2])
 		},
 		Claims: []lab.Claim{{
-			Claim: "On goroutines of a ring a request with work costs no more than by net/http.", Source: lab.Goal("≤ 1.0×"), Needs: "tallywheel/uring-goroutine and net/http",
+			Claim:  "On goroutines of a ring a request with work costs no more than by net/http.",
+			Source: lab.Goal("≤ 1.0×"), Needs: "tallywheel/uring-goroutine and net/http",
 			Judge: func(v lab.View) (lab.Verdict, bool) {
 				r, ok := v.Ratio(of.UringGoroutine, of.NetHTTP, nil, lab.CPUPerOp)
 				return lab.AtMost(r, 1, "The engine's share of a request with work is small."), ok

@@ -26,8 +26,10 @@ func init() {
 			"two threads, as wrk would, so requests a second say how much server and load fit on them together; the CPU time of the server for each request is what decides. " +
 			"Latency under such a load is mostly waiting for a CPU: see http-tail.",
 		Metrics: []lab.Metric{
-			lab.CPUPerOp, lab.OpsPerSecond, lab.LatencyP50, lab.LatencyP99, lab.SyscallsPerOp, lab.ContextSwitchesPerOp, lab.RSS, lab.CPUSystemPerOp, lab.Threads,
-			lab.Calls("read"), lab.Calls("write"), lab.Calls("epoll_pwait"), lab.Calls("io_uring_enter"), lab.Calls("futex"),
+			lab.CPUPerOp, lab.OpsPerSecond, lab.LatencyP50, lab.LatencyP99, lab.SyscallsPerOp, lab.ContextSwitchesPerOp,
+			lab.RSS, lab.CPUSystemPerOp, lab.Threads,
+			lab.Calls("read"), lab.Calls("write"), lab.Calls("epoll_pwait"), lab.Calls("io_uring_enter"),
+			lab.Calls("futex"),
 		},
 		Base: of.NetHTTP, Turn: 1500 * time.Millisecond, Calls: true,
 		Cells: func(o lab.Options) []lab.Params {
@@ -80,13 +82,15 @@ func judges() []lab.Claim {
 			on, ok1 := v.Ratio(of.UringGoroutine, of.NetHTTP, cell("400"), lab.ContextSwitchesPerOp)
 			as, ok2 := v.Ratio(of.UringCoroutine, of.NetHTTP, cell("400"), lab.ContextSwitchesPerOp)
 			const why = "Counted by request, server threads only."
-			return lab.All(lab.AtMost(on, 0.548, why), lab.AtMost(as, 0.548, why)).As("%v on goroutines, %v as coroutines", on, as), ok1 && ok2
+			return lab.All(lab.AtMost(on, 0.548, why),
+				lab.AtMost(as, 0.548, why)).As("%v on goroutines, %v as coroutines", on, as), ok1 && ok2
 		}),
 		claims.EngineSystemTime.Judged("tallywheel/uring-goroutine, tallywheel/uring-coroutine and net/http with 400 connections", func(v lab.View) (lab.Verdict, bool) {
 			on, ok1 := v.Ratio(of.UringGoroutine, of.NetHTTP, cell("400"), lab.CPUSystemPerOp)
 			as, ok2 := v.Ratio(of.UringCoroutine, of.NetHTTP, cell("400"), lab.CPUSystemPerOp)
 			const why = "Counted for each request. The network stack itself is the same for all; what goes is waking and asking."
-			return lab.All(lab.AtMost(on, 0.625, why), lab.AtMost(as, 0.625, why)).As("%v on goroutines, %v as coroutines", on, as), ok1 && ok2
+			return lab.All(lab.AtMost(on, 0.625, why),
+				lab.AtMost(as, 0.625, why)).As("%v on goroutines, %v as coroutines", on, as), ok1 && ok2
 		}),
 		claims.LatencyByRate.Judged("net/http with 400 connections", func(v lab.View) (lab.Verdict, bool) {
 			rate, ok1 := v.Median(of.NetHTTP, cell("400"), lab.OpsPerSecond)
@@ -96,27 +100,39 @@ func judges() []lab.Claim {
 		}),
 		claims.ThreadPool.Judged("net/http with 400 connections", func(v lab.View) (lab.Verdict, bool) {
 			m, ok := v.Median(of.NetHTTP, cell("400"), lab.Threads)
-			return lab.Holds(m >= 200, fmt.Sprintf("%.0f threads for 400 connections", m), "A goroutine that waits for a connection has no thread; epoll waits for all of them."), ok
+			return lab.Holds(m >= 200, fmt.Sprintf("%.0f threads for 400 connections", m),
+				"A goroutine that waits for a connection has no thread; epoll waits for all of them."), ok
 		}),
-		claims.CallsPerRequest.Judged("the system calls of net/http with 400 connections", func(v lab.View) (lab.Verdict, bool) {
-			reads, ok1 := v.Median(of.NetHTTP, cell("400"), lab.Calls("read"))
-			writes, ok2 := v.Median(of.NetHTTP, cell("400"), lab.Calls("write"))
-			all, ok3 := v.Median(of.NetHTTP, cell("400"), lab.SyscallsPerOp)
-			return lab.Holds(reads >= 0.9 && reads <= 1.1 && writes >= 0.9 && writes <= 1.1, fmt.Sprintf("%.2f read, %.2f write, %.2f calls in all", reads, writes, all),
-				"One read more finds nothing, before the goroutine waits."), ok1 && ok2 && ok3
-		}),
-		atMost("Inline, a ring in Go costs at most a sixth more than liburing in C, with 400 connections.", "≤ 1.15×", of.UringInline, cRing, "400", 1.15, ring),
-		atMost("Inline, a ring in Go costs at most a quarter more than liburing in C, with 64 connections.", "≤ 1.25×", of.UringInline, cRing, "64", 1.25, ring),
-		atMost("Inline, a ring in Go costs about half of net/http.", "≤ 0.55×", of.UringInline, of.NetHTTP, "400", 0.55, churn),
-		atMost("net/http's own handlers as coroutines cost 0.7 of net/http.", "≤ 0.70×", of.UringCoroutine, of.NetHTTP, "64", 0.70, churn),
-		atMost("net/http's own handlers as coroutines cost no more than fasthttp.", "≤ 1.0×", of.UringCoroutine, of.FastHTTP, "64", 1.0, "fasthttp saves the garbage by handlers of its own kind, and wakes a goroutine for each request."),
-		atMost("net/http's own handlers on goroutines of a ring cost 0.8 of net/http.", "≤ 0.80×", of.UringGoroutine, of.NetHTTP, "64", 0.80, churn),
+		claims.CallsPerRequest.Judged("the system calls of net/http with 400 connections",
+			func(v lab.View) (lab.Verdict, bool) {
+				reads, ok1 := v.Median(of.NetHTTP, cell("400"), lab.Calls("read"))
+				writes, ok2 := v.Median(of.NetHTTP, cell("400"), lab.Calls("write"))
+				all, ok3 := v.Median(of.NetHTTP, cell("400"), lab.SyscallsPerOp)
+				return lab.Holds(reads >= 0.9 && reads <= 1.1 && writes >= 0.9 && writes <= 1.1,
+					fmt.Sprintf("%.2f read, %.2f write, %.2f calls in all", reads, writes, all),
+					"One read more finds nothing, before the goroutine waits."), ok1 && ok2 && ok3
+			}),
+		atMost("Inline, a ring in Go costs at most a sixth more than liburing in C, with 400 connections.", "≤ 1.15×",
+			of.UringInline, cRing, "400", 1.15, ring),
+		atMost("Inline, a ring in Go costs at most a quarter more than liburing in C, with 64 connections.", "≤ 1.25×",
+			of.UringInline, cRing, "64", 1.25, ring),
+		atMost("Inline, a ring in Go costs about half of net/http.", "≤ 0.55×", of.UringInline, of.NetHTTP, "400", 0.55,
+			churn),
+		atMost("net/http's own handlers as coroutines cost 0.7 of net/http.", "≤ 0.70×", of.UringCoroutine, of.NetHTTP,
+			"64", 0.70, churn),
+		atMost("net/http's own handlers as coroutines cost no more than fasthttp.", "≤ 1.0×", of.UringCoroutine,
+			of.FastHTTP, "64", 1.0,
+			"fasthttp saves the garbage by handlers of its own kind, and wakes a goroutine for each request."),
+		atMost("net/http's own handlers on goroutines of a ring cost 0.8 of net/http.", "≤ 0.80×", of.UringGoroutine,
+			of.NetHTTP, "64", 0.80, churn),
 		{
-			Claim: "A ring needs a quarter of a system call for each request.", Source: lab.Goal("≤ 0.25 with 400 connections"), Needs: "system calls of tallywheel/uring-inline",
+			Claim:  "A ring needs a quarter of a system call for each request.",
+			Source: lab.Goal("≤ 0.25 with 400 connections"), Needs: "system calls of tallywheel/uring-inline",
 			Judge: func(v lab.View) (lab.Verdict, bool) {
 				m, ok := v.Median(of.UringInline, cell("400"), lab.SyscallsPerOp)
 				co, _ := v.Median(of.UringCoroutine, cell("400"), lab.SyscallsPerOp)
-				return lab.Holds(m <= 0.25, strings.TrimSpace(fmt.Sprintf("%.2f inline, %.2f as coroutines", m, co)), "One call a turn receives and sends for all connections; counting slows the turn down, which makes it larger."), ok
+				return lab.Holds(m <= 0.25, strings.TrimSpace(fmt.Sprintf("%.2f inline, %.2f as coroutines", m, co)),
+					"One call a turn receives and sends for all connections; counting slows the turn down, which makes it larger."), ok
 			},
 		},
 	}

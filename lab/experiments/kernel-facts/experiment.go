@@ -69,8 +69,10 @@ func init() {
 			"It answers once, by yes or no, and says what shows it.",
 		Metrics: []lab.Metric{lab.Answer}, Once: true,
 		Contestants: []*lab.Contestant{
-			disabledFile, unshareFlags, registerFiles, uringFile, trigBytes, trigLevel, dmaChannel, skipTxenSet, setserialDMA, noMap, splice, fsync, statx,
-			threeMaps, sqpollRoot, sqWait, ioPoll, pollApart, sqAffinity, statxNew, lenIsSize, singleIssue, breaking, pollThread,
+			disabledFile, unshareFlags, registerFiles, uringFile, trigBytes, trigLevel, dmaChannel, skipTxenSet,
+			setserialDMA, noMap, splice, fsync, statx,
+			threeMaps, sqpollRoot, sqWait, ioPoll, pollApart, sqAffinity, statxNew, lenIsSize, singleIssue, breaking,
+			pollThread,
 			aioLimits, aioSoft, somaxconn, swappiness, receives,
 		},
 		Advice: func(v lab.View) string {
@@ -92,22 +94,29 @@ func init() {
 func judges() []lab.Claim {
 	const headers = "include/uapi/linux/io_uring.h"
 	return []lab.Claim{
-		claims.UnshareFlags.Refuted(unshareFlags, "There is no such file (Linux, kernel/sysctl.c). The way to know is to call io_uring_setup."),
-		claims.UringFile.Refuted(uringFile, "There is no such file either; `grep -r io_uring /proc/sys` finds kernel.io_uring_disabled and io_uring_group."),
+		claims.UnshareFlags.Refuted(unshareFlags,
+			"There is no such file (Linux, kernel/sysctl.c). The way to know is to call io_uring_setup."),
+		claims.UringFile.Refuted(uringFile,
+			"There is no such file either; `grep -r io_uring /proc/sys` finds kernel.io_uring_disabled and io_uring_group."),
 		claims.RegisterFiles.Refuted(registerFiles,
 			"There is no such setting (Documentation/admin-guide/sysctl/kernel.rst knows io_uring_disabled and io_uring_group). Files are registered by each program."),
 		claims.TriggerLevel.Refuted(trigLevel,
 			"The attribute is rx_trig_bytes (Documentation/ABI/testing/sysfs-tty), and it sets when the UART interrupts. The FIFO is 16 to 128 bytes of silicon."),
-		claims.SkipTxen.Refuted(skipTxenSet, "The setting is skip_txen_test: it leaves out a test that is made once when a port is opened (drivers/tty/serial/8250), not interrupts."),
-		claims.SetserialDMA.Compiled(setserialDMA, "All that setserial can change is struct serial_struct (ioctl TIOCSSERIAL), which says nothing of DMA: the driver decides."),
+		claims.SkipTxen.Refuted(skipTxenSet,
+			"The setting is skip_txen_test: it leaves out a test that is made once when a port is opened (drivers/tty/serial/8250), not interrupts."),
+		claims.SetserialDMA.Compiled(setserialDMA,
+			"All that setserial can change is struct serial_struct (ioctl TIOCSSERIAL), which says nothing of DMA: the driver decides."),
 		withoutDMA(claims.DMAUse), withoutDMA(claims.ReadBypassesDMA),
-		claims.PortFops.Asked(noMap, "A file whose operations have no mmap gives ENODEV. Their name is tty_fops (drivers/tty/tty_io.c) for every tty."),
+		claims.PortFops.Asked(noMap,
+			"A file whose operations have no mmap gives ENODEV. Their name is tty_fops (drivers/tty/tty_io.c) for every tty."),
 		claims.Sendfile.Judged("ring: splice", func(v lab.View) (lab.Verdict, bool) {
 			_, here, ok := v.Answer(splice)
-			return lab.CannotBe(here, "There is none in "+headers+" of any version; IORING_OP_SPLICE (5.7) does it through a pipe."), ok
+			return lab.CannotBe(here,
+				"There is none in "+headers+" of any version; IORING_OP_SPLICE (5.7) does it through a pipe."), ok
 		}),
 		claims.Kernel419.Judged("any file", func(v lab.View) (lab.Verdict, bool) {
-			return lab.CannotBe("–", "io_uring came with Linux 5.1 (commit 2b188cc1bb85, March 2019), its option is CONFIG_IO_URING. What was measured on 4.19 was something else."), len(v.Rows) > 0
+			return lab.CannotBe("–",
+				"io_uring came with Linux 5.1 (commit 2b188cc1bb85, March 2019), its option is CONFIG_IO_URING. What was measured on 4.19 was something else."), len(v.Rows) > 0
 		}),
 		claims.StatxFsync.Judged("ring: statx and ring: fsync", func(v lab.View) (lab.Verdict, bool) {
 			stats, one, ok1 := v.Answer(statx)
@@ -115,17 +124,22 @@ func judges() []lab.Claim {
 			return lab.Holds(stats && syncs, one+"; "+other, "Since 5.6 and 5.1."), ok1 && ok2
 		}),
 		claims.StatxNew.Asked(statxNew, "The numbers are in "+headers+"; statx came with 5.6."),
-		claims.SingleIssue.Compiled(singleIssue, "What there is is a flag of the set-up, IORING_SETUP_SINGLE_ISSUER (6.0)."),
+		claims.SingleIssue.Compiled(singleIssue,
+			"What there is is a flag of the set-up, IORING_SETUP_SINGLE_ISSUER (6.0)."),
 		claims.PollApart.Asked(pollApart, "Both are flags of their own since the first version."),
 		claims.LenTruncates.Refuted(lenIsSize, "io_uring_enter(2): the field len of a statx is its mask."),
-		claims.LockThread.Asked(pollThread, "IORING_SQ_NEED_WAKEUP says that the kernel's thread sleeps; who submits wakes it, from whichever thread."),
-		claims.SQWait.Asked(sqWait, "It is for rings with SQPOLL; else io_uring_enter has taken all when it returns, and the flag does nothing."),
+		claims.LockThread.Asked(pollThread,
+			"IORING_SQ_NEED_WAKEUP says that the kernel's thread sleeps; who submits wakes it, from whichever thread."),
+		claims.SQWait.Asked(sqWait,
+			"It is for rings with SQPOLL; else io_uring_enter has taken all when it returns, and the flag does nothing."),
 		claims.IOPoll.Asked(ioPoll, "Only where the device has queues for polling (NVMe with poll_queues)."),
 		claims.SQAffinity.Asked(sqAffinity, "io_uring_setup(2)."),
-		claims.SQPollCap.Asked(sqpollRoot, "Linux before 5.11 asked for CAP_SYS_ADMIN, 5.11 and 5.12 for CAP_SYS_NICE; see io_uring_setup(2)."),
+		claims.SQPollCap.Asked(sqpollRoot,
+			"Linux before 5.11 asked for CAP_SYS_ADMIN, 5.11 and 5.12 for CAP_SYS_NICE; see io_uring_setup(2)."),
 		claims.ThreeMaps.Asked(threeMaps, "Since 5.4 two do."),
 		claims.BrokenLink.Asked(breaking, "Nothing of what follows is done, so that it can be tried again."),
-		claims.AioFrees.Refuted(aioLimits, "It limits the older io_setup alone (Documentation/admin-guide/sysctl/fs.rst). 1,024 is also less than the default."),
+		claims.AioFrees.Refuted(aioLimits,
+			"It limits the older io_setup alone (Documentation/admin-guide/sysctl/fs.rst). 1,024 is also less than the default."),
 		claims.AioSoft.Asked(aioSoft, "io_setup(2): EAGAIN where nr_events is more than what is left."),
 		claims.Somaxconn.Asked(somaxconn, "listen(2). The SYN is sent again after a second, so a client sees a delay."),
 		claims.Swappiness.Asked(swappiness, "–"),

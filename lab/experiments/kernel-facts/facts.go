@@ -83,13 +83,19 @@ func pollerNeedsThread(*contestant.Turn) (f contestant.Finding, err error) {
 			done <- err
 		}()
 		if err := <-done; err != nil {
-			return contestant.Finding{Yes: true, Text: fmt.Sprintf("operation %d, on thread %d of its life: %v", i+1, len(threads), err)}, nil
+			return contestant.Finding{
+				Yes:  true,
+				Text: fmt.Sprintf("operation %d, on thread %d of its life: %v", i+1, len(threads), err),
+			}, nil
 		}
 		if i%50 == 0 {
 			time.Sleep(5 * time.Millisecond) // until the polling thread sleeps and must be woken
 		}
 	}
-	return contestant.Finding{Yes: false, Text: fmt.Sprintf("%d operations of one ring with SQPOLL, submitted from %d threads, all completed; its thread slept and was woken meanwhile", rounds, len(threads))}, nil
+	return contestant.Finding{
+		Yes:  false,
+		Text: fmt.Sprintf("%d operations of one ring with SQPOLL, submitted from %d threads, all completed; its thread slept and was woken meanwhile", rounds, len(threads)),
+	}, nil
 }
 
 // skipTxen asks for a setting of the driver of UARTs.
@@ -125,7 +131,10 @@ func portHasNoMap(t *contestant.Turn) (f contestant.Finding, err error) {
 	}
 	defer file.Close()
 	_, err = syscall.Mmap(int(file.Fd()), 0, 4096, syscall.PROT_READ, syscall.MAP_SHARED)
-	return contestant.Finding{Yes: errors.Is(err, syscall.ENODEV), Text: fmt.Sprintf("mmap of %s: %v", filepath.Base(path), err)}, nil
+	return contestant.Finding{
+		Yes:  errors.Is(err, syscall.ENODEV),
+		Text: fmt.Sprintf("mmap of %s: %v", filepath.Base(path), err),
+	}, nil
 }
 
 // receiveTimes asks how long received bytes wait until they are read, in a ping-pong over loopback,
@@ -182,7 +191,11 @@ func receiveTimes(*contestant.Turn) (f contestant.Finding, err error) {
 	}
 	quick, slow = 100*quick/all, 100*slow/all
 	const near = 10 // points
-	return contestant.Finding{Yes: math.Abs(quick-68) <= near && math.Abs(slow-5) <= near, Text: fmt.Sprintf("of %.0f receives %.0f %% were read within 8 µs, %.0f %% within 131 µs, %.1f %% later", all, quick, 100-quick-slow, slow)}, nil
+	return contestant.Finding{
+		Yes: math.Abs(quick-68) <= near && math.Abs(slow-5) <= near,
+		Text: fmt.Sprintf("of %.0f receives %.0f %% were read within 8 µs, %.0f %% within 131 µs, %.1f %% later", all,
+			quick, 100-quick-slow, slow),
+	}, nil
 }
 
 // fileIsThere asks for a file.

@@ -34,8 +34,11 @@ func init() {
 			"producers, that is what one sync for all of them could give at best. +group: with a group commit around it that gathers what comes during a sync.",
 		Metrics: []lab.Metric{lab.OpsPerSecond, lab.LatencyP50, lab.LatencyP99, lab.CPUPerOp, lab.RSS},
 		Base:    ours, Chart: lab.Chart{Over: "producers"},
-		Cells:       func(lab.Options) []lab.Params { return lab.Cells("producers", 1, 16, 64) },
-		Contestants: []*lab.Contestant{syncing, ours, ring, linked, pebble, etcd, etcdGroup, raft, raftGroup, bbolt, jetstream},
+		Cells: func(lab.Options) []lab.Params { return lab.Cells("producers", 1, 16, 64) },
+		Contestants: []*lab.Contestant{
+			syncing, ours, ring, linked, pebble, etcd, etcdGroup, raft, raftGroup, bbolt,
+			jetstream,
+		},
 		Advice: func(v lab.View) string {
 			m, ok := v.Medians(lab.Params{"producers": "64"}, lab.OpsPerSecond, ours, etcdGroup)
 			p, ok2 := v.Median(ours, lab.Params{"producers": "1"}, lab.LatencyP99)
@@ -52,7 +55,10 @@ func init() {
 
 func fio() *lab.Contestant {
 	c := lab.FIO("fio/fdatasync", func(*lab.Bench, lab.Params) []string {
-		return []string{"--filename=fio", "--rw=write", "--bs=224", "--size=16m", "--ioengine=psync", "--fdatasync=1", "--overwrite=1"}
+		return []string{
+			"--filename=fio", "--rw=write", "--bs=224", "--size=16m", "--ioengine=psync", "--fdatasync=1",
+			"--overwrite=1",
+		}
 	})
 	c.Skip = func(cell lab.Params) bool { return cell["producers"] != "1" }
 	output := c.Output
@@ -69,7 +75,9 @@ func fio() *lab.Contestant {
 }
 
 func judges() []lab.Claim {
-	atLeast := func(claim string, source lab.Source, a, b *lab.Contestant, producers string, ratio float64, why string) lab.Claim {
+	atLeast := func(claim string, source lab.Source, a, b *lab.Contestant, producers string, ratio float64,
+		why string,
+	) lab.Claim {
 		return lab.Claim{
 			Claim: claim, Source: source, Needs: lab.Needs(lab.Params{"producers": producers}, a, b),
 			Judge: func(v lab.View) (lab.Verdict, bool) {
@@ -88,8 +96,10 @@ func judges() []lab.Claim {
 			linked, ours, "64", 1, "One write of the whole batch does with one operation what the chain does with 64."),
 		atLeast(claims.RingSync.Text, claims.RingSync.Source, ring, ours, "64", 1.02,
 			"An fsync on a ring goes to a worker thread of the kernel (io_uring: io_fsync always punts), so each commit pays for two wake-ups more."),
-		atLeast("A log with leader and followers commits twice as many records as pebble.", lab.Goal("≥ 2×"), ours, pebble, "64", 2, "Whoever appends first writes for all who wait."),
+		atLeast("A log with leader and followers commits twice as many records as pebble.", lab.Goal("≥ 2×"), ours,
+			pebble, "64", 2, "Whoever appends first writes for all who wait."),
 		atLeast("A log with leader and followers commits twice as many records as etcd's wal with a group commit around it.", lab.Goal("≥ 2×"), ours, etcdGroup, "64", 2, "No hand-over to a writer goroutine and back."),
-		atLeast("One producer commits as fast as the disk syncs.", lab.Goal("≥ 0.95× of fio's fdatasync"), ours, syncing, "1", 0.95, "Segments are filled with zeros ahead, so that a sync changes no metadata."),
+		atLeast("One producer commits as fast as the disk syncs.", lab.Goal("≥ 0.95× of fio's fdatasync"), ours,
+			syncing, "1", 0.95, "Segments are filled with zeros ahead, so that a sync changes no metadata."),
 	}
 }

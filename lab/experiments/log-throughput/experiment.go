@@ -39,7 +39,8 @@ func init() {
 				fast, _ := v.Level(ours, lab.Params{"producers": "1"}, lab.OpsPerSecond, 10e6)
 				lean, _ := v.Level(ours, lab.Params{"producers": "1"}, lab.CPUPerOp, 0.1)
 				const why = "Records are copied into one of two buffers; whoever fills it writes it."
-				return lab.All(lab.AtLeast(fast, 1, why), lab.AtMost(lean, 1, why)).As("%.1f M/s, %.3f µs", rate/1e6, cpu), ok1 && ok2
+				return lab.All(lab.AtLeast(fast, 1, why), lab.AtMost(lean, 1, why)).As("%.1f M/s, %.3f µs", rate/1e6,
+					cpu), ok1 && ok2
 			},
 		}},
 	})

@@ -11,7 +11,8 @@ import (
 var (
 	asItIs   = lab.Ours("as it is", giveBack)
 	dontNeed = lab.Ours("madvdontneed=1", giveBack).With("GODEBUG=madvdontneed=1")
-	free     = lab.Ours("madvdontneed=0", giveBack).With("GODEBUG=madvdontneed=0").But("MADV_FREE: the kernel takes it when it needs some")
+	free     = lab.Ours("madvdontneed=0",
+		giveBack).With("GODEBUG=madvdontneed=0").But("MADV_FREE: the kernel takes it when it needs some")
 )
 
 func init() {
@@ -32,7 +33,8 @@ func init() {
 		Claims: []lab.Claim{
 			claims.MadvDontNeed.Judged("madvdontneed=1 and as it is", func(v lab.View) (lab.Verdict, bool) {
 				r, ok := v.Ratio(dontNeed, asItIs, nil, lab.NsPerOp)
-				return lab.AtMost(r, 0.95, "It is the default since Go 1.16, and is about Go's heap: what is mapped by mmap it does not touch."), ok
+				return lab.AtMost(r, 0.95,
+					"It is the default since Go 1.16, and is about Go's heap: what is mapped by mmap it does not touch."), ok
 			}),
 		},
 	})

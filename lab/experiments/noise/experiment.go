@@ -32,17 +32,21 @@ func init() {
 		},
 		Claims: []lab.Claim{
 			{
-				Claim: "Two copies of the same contestant show no difference.", Source: lab.Goal("in at least 19 of 20 runs"), Needs: "copy/a and copy/b",
+				Claim:  "Two copies of the same contestant show no difference.",
+				Source: lab.Goal("in at least 19 of 20 runs"), Needs: "copy/a and copy/b",
 				Judge: func(v lab.View) (lab.Verdict, bool) {
 					r, ok := v.Ratio(copyB, copyA, lab.Params{}, lab.NsPerOp)
-					return lab.Alike(r, 0.05, "The test finds a difference where there is none in less than one run of a hundred."), ok
+					return lab.Alike(r, 0.05,
+						"The test finds a difference where there is none in less than one run of a hundred."), ok
 				},
 			},
 			{
-				Claim: "A slowdown of 10 % is detected.", Source: lab.Goal("a slowdown of 10 % is found"), Needs: "slower/10 and copy/a",
+				Claim: "A slowdown of 10 % is detected.", Source: lab.Goal("a slowdown of 10 % is found"),
+				Needs: "slower/10 and copy/a",
 				Judge: func(v lab.View) (lab.Verdict, bool) {
 					r, ok := v.Ratio(slower10, copyA, lab.Params{}, lab.NsPerOp)
-					return lab.AtLeast(r, 1.03, "It does a tenth more for each operation, so the ratio should be 1.10."), ok
+					return lab.AtLeast(r, 1.03,
+						"It does a tenth more for each operation, so the ratio should be 1.10."), ok
 				},
 			},
 		},

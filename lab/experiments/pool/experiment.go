@@ -23,7 +23,10 @@ func init() {
 		Question: "A fixed pool of workers, one that grows, or a goroutine for each task?",
 		Method: "One goroutine submits tasks for as long as the turn takes: of 1 or 20 µs of work, as many as the pool takes; or, load=waves, tasks that wait 1 ms for another, for 50 ms as many as it takes and for 50 ms one each millisecond. rate_variation_percent is the coefficient of variation of the throughput of " +
 			"slices of 10 ms. scale_up_us is how long a pool at rest takes until 16 tasks that wait for each other all run; none for a pool that never has 16 workers.",
-		Metrics:     []lab.Metric{lab.OpsPerSecond, lab.RateVariation, lab.ScaleUp, lab.CPUPerOp, lab.RSS, lab.GrownBytes},
+		Metrics: []lab.Metric{
+			lab.OpsPerSecond, lab.RateVariation, lab.ScaleUp, lab.CPUPerOp, lab.RSS,
+			lab.GrownBytes,
+		},
 		Base:        fixed,
 		Cells:       func(lab.Options) []lab.Params { return append(lab.Cells("work_ns", 1000, 20000), waves) },
 		Contestants: []*lab.Contestant{fixed, dynamic, each, ants, pond},
@@ -34,7 +37,8 @@ func init() {
 			if !ok {
 				return ""
 			}
-			return fmt.Sprintf("Of tasks of 1 µs %s does %.2f million a second, ", best.Name, most/1e6) + lab.Or(sure, "more than all others.", "and no way beats all others.")
+			return fmt.Sprintf("Of tasks of 1 µs %s does %.2f million a second, ", best.Name, most/1e6) + lab.Or(sure,
+				"more than all others.", "and no way beats all others.")
 		},
 		Claims: []lab.Claim{
 			claims.PoolVariation.Judged("fixed/8 and dynamic/4-16 at load=waves", func(v lab.View) (lab.Verdict, bool) {
@@ -43,7 +47,8 @@ func init() {
 				if !ok {
 					return lab.Verdict{}, false
 				}
-				return lab.AtLeast(r, 1.2, "Throughput follows the load, and the larger pool follows it further up.").As("± %.1f %% against ± %.1f %%: %v", m[0], m[1], r), true
+				return lab.AtLeast(r, 1.2,
+					"Throughput follows the load, and the larger pool follows it further up.").As("± %.1f %% against ± %.1f %%: %v", m[0], m[1], r), true
 			}),
 			claims.PoolMemory.Judged("fixed/8 and dynamic/4-16", func(v lab.View) (lab.Verdict, bool) {
 				m, ok := v.Medians(waves, lab.GrownBytes, fixed, dynamic)
@@ -51,13 +56,15 @@ func init() {
 					return lab.Verdict{}, false
 				}
 				const same = 64 << 10
-				return lab.Holds(m[0] < same && m[1] >= 2*max(m[0], 8<<10), fmt.Sprintf("stacks take %.0f KiB more at work than at rest in the fixed pool, %.0f KiB in the one that grows", m[0]/1024, m[1]/1024),
+				return lab.Holds(m[0] < same && m[1] >= 2*max(m[0], 8<<10),
+					fmt.Sprintf("stacks take %.0f KiB more at work than at rest in the fixed pool, %.0f KiB in the one that grows", m[0]/1024, m[1]/1024),
 					"A goroutine begins with a stack of some KiB: twelve more of them are no matter."), true
 			}),
 			claims.PoolGrowth.Judged("dynamic/4-16", func(v lab.View) (lab.Verdict, bool) {
 				m, _ := v.Median(dynamic, lab.Params{"work_ns": "20000"}, lab.ScaleUp)
 				r, ok := v.Level(dynamic, lab.Params{"work_ns": "20000"}, lab.ScaleUp, 12_000)
-				return lab.Within(r, 1.0/3, 3, "A goroutine starts in microseconds; a pool that takes longer waits by its own rule.").As("%.2f ms, %v of it", m/1e3, r), ok
+				return lab.Within(r, 1.0/3, 3,
+					"A goroutine starts in microseconds; a pool that takes longer waits by its own rule.").As("%.2f ms, %v of it", m/1e3, r), ok
 			}),
 		},
 	})

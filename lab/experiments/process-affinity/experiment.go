@@ -53,7 +53,9 @@ func init() {
 			if !ok || !ok2 {
 				return ""
 			}
-			return lab.Or(r.Differ() && r.Median > 1, "More workers than CPUs do more", "As many workers as CPUs are enough") + fmt.Sprintf(": twice as many do %v of the work. To bind them ", r) +
+			return lab.Or(r.Differ() && r.Median > 1, "More workers than CPUs do more",
+				"As many workers as CPUs are enough") + fmt.Sprintf(": twice as many do %v of the work. To bind them ",
+				r) +
 				lab.Or(p.Differ(), fmt.Sprintf("makes %v of it.", p), "changes nothing that was seen.")
 		},
 		Claims: judges(),
@@ -69,13 +71,16 @@ func judges() []lab.Claim {
 	}
 	return []lab.Claim{
 		ratio(claims.CPUBoundCount, twice, "cpu", func(r lab.Ratio) lab.Verdict {
-			return lab.AtMost(r, 1.02, "A CPU that computes has nothing to give to another process; switches only cost.")
+			return lab.AtMost(r, 1.02,
+				"A CPU that computes has nothing to give to another process; switches only cost.")
 		}),
 		ratio(claims.IOBoundCount, twice, "io", func(r lab.Ratio) lab.Verdict {
-			return lab.AtLeast(r, 1.05, "A Go process waits for thousands of requests at a time: one is as good at waiting as two. The rule is of processes that wait for one.")
+			return lab.AtLeast(r, 1.05,
+				"A Go process waits for thousands of requests at a time: one is as good at waiting as two. The rule is of processes that wait for one.")
 		}),
 		ratio(claims.Binding, pinned, "cpu", func(r lab.Ratio) lab.Verdict {
-			return lab.AtLeast(r, 1.02, "The kernel moves a process that computes only where a CPU is idle; a bound one has to wait for its own, which the client may have.")
+			return lab.AtLeast(r, 1.02,
+				"The kernel moves a process that computes only where a CPU is idle; a bound one has to wait for its own, which the client may have.")
 		}),
 	}
 }

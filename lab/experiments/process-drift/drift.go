@@ -32,7 +32,10 @@ func look(t *contestant.Turn, k servers.Kind) error {
 	}
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(ln) }()
-	l, err := loadgen.New(loadgen.Config{URL: "http://" + ln.Addr().String() + "/", Connections: 64, Threads: 1, Close: t.Text("load") == "new"})
+	l, err := loadgen.New(loadgen.Config{
+		URL: "http://" + ln.Addr().String() + "/", Connections: 64, Threads: 1,
+		Close: t.Text("load") == "new",
+	})
 	if err != nil {
 		return err
 	}
@@ -65,7 +68,10 @@ func look(t *contestant.Turn, k servers.Kind) error {
 		contestant.Value{Metric: "descriptor_drift", V: last.descriptors - first.descriptors},
 		contestant.Value{Metric: "goroutine_drift", V: last.goroutines - first.goroutines},
 		contestant.Value{Metric: "allocation_variation_percent", V: contestant.Variation(rates)},
-		contestant.Value{Metric: "lock_wait_percent", V: 100 * (last.locked - looks[0].locked) / took.Seconds() / float64(runtime.GOMAXPROCS(0))})
+		contestant.Value{
+			Metric: "lock_wait_percent",
+			V:      100 * (last.locked - looks[0].locked) / took.Seconds() / float64(runtime.GOMAXPROCS(0)),
+		})
 	return errors.Join(err, l.Close(), s.Close())
 }
 

@@ -25,7 +25,10 @@ func init() {
 		Question: "Does a server hold more the longer it runs, and do its requests wait for locks?",
 		Method: "A server and its client in one process, 64 connections: kept, or a new one for each request. Descriptors and goroutines are counted after the first and the last fifth of a turn; what is allocated " +
 			"is compared from fifth to fifth. lock_wait_percent is what goroutines have waited for sync.Mutex and sync.RWMutex, of the time of all CPUs (runtime/metrics).",
-		Metrics:     []lab.Metric{lab.DescriptorDrift, lab.GoroutineDrift, lab.AllocationVariation, lab.LockWait, lab.OpsPerSecond, lab.RSS},
+		Metrics: []lab.Metric{
+			lab.DescriptorDrift, lab.GoroutineDrift, lab.AllocationVariation, lab.LockWait,
+			lab.OpsPerSecond, lab.RSS,
+		},
 		Turn:        2 * time.Second,
 		Cells:       func(lab.Options) []lab.Params { return lab.Cells("load", "kept", "new") },
 		Contestants: all,
@@ -41,11 +44,13 @@ func init() {
 			steady(claims.NoGoroutineLeft, lab.GoroutineDrift),
 			claims.NoLockWait.Judged("net/http, load=kept", func(v lab.View) (lab.Verdict, bool) {
 				m, ok := v.Median(netHTTP, lab.Params{"load": "kept"}, lab.LockWait)
-				return lab.Holds(m < 1, fmt.Sprintf("%.3f %% of the CPUs' time", m), "The article looked at a profile; this is all waiting for locks. 1 % is what is let pass here."), ok
+				return lab.Holds(m < 1, fmt.Sprintf("%.3f %% of the CPUs' time", m),
+					"The article looked at a profile; this is all waiting for locks. 1 % is what is let pass here."), ok
 			}),
 			claims.SteadyAllocation.Judged("net/http, load=kept", func(v lab.View) (lab.Verdict, bool) {
 				m, ok := v.Median(netHTTP, lab.Params{"load": "kept"}, lab.AllocationVariation)
-				return lab.Holds(m < 25, fmt.Sprintf("± %.1f %%", m), "It goes with the requests, which vary with the machine; 25 % from fifth to fifth is what is let pass here."), ok
+				return lab.Holds(m < 25, fmt.Sprintf("± %.1f %%", m),
+					"It goes with the requests, which vary with the machine; 25 % from fifth to fifth is what is let pass here."), ok
 			}),
 		},
 	})
@@ -65,6 +70,7 @@ func steady(p lab.Published, metric lab.Metric) lab.Claim {
 				}
 			}
 		}
-		return lab.Holds(most <= 16, fmt.Sprintf("at most %.0f more, %s", most, worst), "With 64 connections that come and go some are open at any moment; what leaks grows with the requests, of which there were tens of thousands."), seen
+		return lab.Holds(most <= 16, fmt.Sprintf("at most %.0f more, %s", most, worst),
+			"With 64 connections that come and go some are open at any moment; what leaks grows with the requests, of which there were tens of thousands."), seen
 	})
 }

@@ -33,15 +33,20 @@ func init() {
 		Advice:      lab.HowManySo("Of %d things that the article says of goroutines, threads and processes %d are so here."),
 		Claims: []lab.Claim{
 			claims.CheapGoroutine.Asked(fewThreads, "A goroutine that waits needs a stack of some KiB and no thread."),
-			claims.ChannelsNoLocks.Asked(channels, "A channel has a lock in it (runtime/chan.go, hchan.lock); what it spares is to forget to take it."),
-			claims.ProcsThreads.Asked(threads, "It is how many run Go code at a time; those that wait in the kernel come on top (package runtime)."),
+			claims.ChannelsNoLocks.Asked(channels,
+				"A channel has a lock in it (runtime/chan.go, hchan.lock); what it spares is to forget to take it."),
+			claims.ProcsThreads.Asked(threads,
+				"It is how many run Go code at a time; those that wait in the kernel come on top (package runtime)."),
 			claims.GoProcesses.Refuted(statements, "A go statement starts a goroutine of the same process."),
-			claims.StartForks.Asked(forks, "It is clone with CLONE_VFORK and CLONE_VM: the child borrows the memory until it has its own program, and nothing is copied."),
+			claims.StartForks.Asked(forks,
+				"It is clone with CLONE_VFORK and CLONE_VM: the child borrows the memory until it has its own program, and nothing is copied."),
 			claims.StartNoShell.Asked(noShell, "Whoever wants one starts it by name."),
-			claims.Zombies.Asked(zombies, "wait(2) and prctl(2): it is the nearest ancestor that has asked for orphans (PR_SET_CHILD_SUBREAPER), else init."),
+			claims.Zombies.Asked(zombies,
+				"wait(2) and prctl(2): it is the nearest ancestor that has asked for orphans (PR_SET_CHILD_SUBREAPER), else init."),
 			claims.SameFile.Asked(sameFile, "unix(7): both share the place in the file and its flags."),
 			claims.ExitOrder.Judged("any", func(v lab.View) (lab.Verdict, bool) {
-				return lab.CannotBe("–", "The maps are the memory: both go first, and together (exit_mm), then the files (exit_files); the scheduler lets go last (Linux, kernel/exit.c, do_exit)."), len(v.Rows) > 0
+				return lab.CannotBe("–",
+					"The maps are the memory: both go first, and together (exit_mm), then the files (exit_files); the scheduler lets go last (Linux, kernel/exit.c, do_exit)."), len(v.Rows) > 0
 			}),
 		},
 	})

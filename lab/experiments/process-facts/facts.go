@@ -250,5 +250,8 @@ func passedFileIsSame(t *contestant.Turn) (f contestant.Finding, err error) {
 		return f, err
 	}
 	at, err := m.Files[0].Seek(0, io.SeekCurrent)
-	return contestant.Finding{Yes: at == 5, Text: fmt.Sprintf("after 5 bytes were written by one descriptor, the other one stands at %d", at)}, err
+	return contestant.Finding{
+		Yes:  at == 5,
+		Text: fmt.Sprintf("after 5 bytes were written by one descriptor, the other one stands at %d", at),
+	}, err
 }

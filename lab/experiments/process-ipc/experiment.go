@@ -39,10 +39,16 @@ func init() {
 		Question: "How should two processes of one machine talk?",
 		Method: "Messages of 128 bytes, each sent by itself, between two processes. flood: one way, as many as go, until the last is there. turns: there and back, one at a time; latency is of the round " +
 			"trip. wake: the same, each after a pause of 1 ms, when the other process sleeps. CPU time is of both processes.",
-		Metrics:     []lab.Metric{lab.OpsPerSecond, lab.LatencyP50, lab.LatencyP99, lab.CPUPerOp, lab.ContextSwitchesPerOp},
-		Base:        unix,
-		Cells:       func(lab.Options) []lab.Params { return lab.Cells("load", "flood", "turns", "wake") },
-		Contestants: []*lab.Contestant{ring, futex, unix, seqpacket, pipe, fifo, tcp, cRing, cFutex, cUnix, cSeqpacket, cPipe, cTCP, cMQ, cSem},
+		Metrics: []lab.Metric{
+			lab.OpsPerSecond, lab.LatencyP50, lab.LatencyP99, lab.CPUPerOp,
+			lab.ContextSwitchesPerOp,
+		},
+		Base:  unix,
+		Cells: func(lab.Options) []lab.Params { return lab.Cells("load", "flood", "turns", "wake") },
+		Contestants: []*lab.Contestant{
+			ring, futex, unix, seqpacket, pipe, fifo, tcp, cRing, cFutex, cUnix, cSeqpacket,
+			cPipe, cTCP, cMQ, cSem,
+		},
 		Advice: func(v lab.View) string {
 			r, ok := v.Ratio(ring, unix, flood, lab.OpsPerSecond)
 			m, more := v.Medians(turns, lab.LatencyP50, ring, unix)
@@ -59,39 +65,46 @@ func judges() []lab.Claim {
 	return []lab.Claim{
 		claims.SharedMemoryFast.Judged("tallywheel/ring and go/pipe in flood", func(v lab.View) (lab.Verdict, bool) {
 			r, ok := v.Ratio(ring, pipe, flood, lab.OpsPerSecond)
-			return lab.AtLeast(r, 2, "No call and no copy by the kernel for each message. The article gives no figure; twice a pipe is asked for here."), ok
+			return lab.AtLeast(r, 2,
+				"No call and no copy by the kernel for each message. The article gives no figure; twice a pipe is asked for here."), ok
 		}),
 		claims.SemaphoreMemory.Judged("c/sem and c/pipe in flood", func(v lab.View) (lab.Verdict, bool) {
 			r, ok := v.Ratio(cSem, cPipe, flood, lab.OpsPerSecond)
-			return lab.AtLeast(r, 1, "A lock does not say that something has come: who waits has to ask again and again, and takes the lock from the one who would bring it."), ok
+			return lab.AtLeast(r, 1,
+				"A lock does not say that something has come: who waits has to ask again and again, and takes the lock from the one who would bring it."), ok
 		}),
 		claims.PipeOneWay.Judged("go/fifo and go/unix in turns", func(v lab.View) (lab.Verdict, bool) {
 			m, ok := v.Medians(turns, lab.LatencyP50, fifo, unix)
 			if !ok {
 				return lab.Verdict{}, false
 			}
-			return lab.Holds(true, fmt.Sprintf("two FIFOs %.1f µs there and back, one socket %.1f", m[0], m[1]), "A FIFO has one direction, so a conversation takes two of them; here both carried one."), true
+			return lab.Holds(true, fmt.Sprintf("two FIFOs %.1f µs there and back, one socket %.1f", m[0], m[1]),
+				"A FIFO has one direction, so a conversation takes two of them; here both carried one."), true
 		}),
 		claims.BufferedFIFO.Judged("go/fifo and go/pipe in flood", func(v lab.View) (lab.Verdict, bool) {
 			r, ok := v.Ratio(fifo, pipe, flood, lab.OpsPerSecond)
-			return lab.AtLeast(r, 1.05, "A buffer that is let go after each message saves no call; it is one more copy."), ok
+			return lab.AtLeast(r, 1.05,
+				"A buffer that is let go after each message saves no call; it is one more copy."), ok
 		}),
 		{
-			Claim: "Our ring carries ten times the messages of a Unix socket.", Source: lab.Goal("≥ 10×, 128 B"), Needs: "tallywheel/ring and go/unix in flood",
+			Claim: "Our ring carries ten times the messages of a Unix socket.", Source: lab.Goal("≥ 10×, 128 B"),
+			Needs: "tallywheel/ring and go/unix in flood",
 			Judge: func(v lab.View) (lab.Verdict, bool) {
 				r, ok := v.Ratio(ring, unix, flood, lab.OpsPerSecond)
 				return lab.AtLeast(r, 10, "A message is a copy and one atomic store."), ok
 			},
 		},
 		{
-			Claim: "Our ring carries as many messages as one in C.", Source: lab.Goal("≥ 1.0×, 128 B"), Needs: "tallywheel/ring and c/ring in flood",
+			Claim: "Our ring carries as many messages as one in C.", Source: lab.Goal("≥ 1.0×, 128 B"),
+			Needs: "tallywheel/ring and c/ring in flood",
 			Judge: func(v lab.View) (lab.Verdict, bool) {
 				r, ok := v.Ratio(ring, cRing, flood, lab.OpsPerSecond)
 				return lab.AtLeast(r, 1, "The work is the same; Go's atomic stores are as those in C."), ok
 			},
 		},
 		{
-			Claim: "To be woken by our ring takes at most 1.3 times as long as in C, at 99 %.", Source: lab.Goal("≤ 1.3×"), Needs: "tallywheel/ring and c/ring in wake",
+			Claim:  "To be woken by our ring takes at most 1.3 times as long as in C, at 99 %.",
+			Source: lab.Goal("≤ 1.3×"), Needs: "tallywheel/ring and c/ring in wake",
 			Judge: func(v lab.View) (lab.Verdict, bool) {
 				r, ok := v.Ratio(ring, cRing, wake, lab.LatencyP99)
 				return lab.AtMost(r, 1.3, "futex(2) wakes a thread; Go's scheduler has kept its place for it."), ok

@@ -90,6 +90,7 @@ func ask(t *contestant.Turn, connections int, submit ready) error {
 	if err != nil {
 		return err
 	}
-	v := append(contestant.Latencies(latencies), contestant.Value{Metric: "refused_per_s", V: float64(refused.Load()) / took.Seconds()})
+	v := append(contestant.Latencies(latencies),
+		contestant.Value{Metric: "refused_per_s", V: float64(refused.Load()) / took.Seconds()})
 	return t.Result(took, done.Load(), v...)
 }

@@ -11,15 +11,17 @@ import (
 )
 
 var (
-	small  = of("8 workers, queue 1024", 50, 8, 8, 1024, admission.Refuse).But("AbortPolicy")
-	large  = of("32 to 64 workers, queue 8192", 50, 32, 64, 8192, admission.CallerRuns).But("CallerRunsPolicy; the article's, with 50 connections")
+	small = of("8 workers, queue 1024", 50, 8, 8, 1024, admission.Refuse).But("AbortPolicy")
+	large = of("32 to 64 workers, queue 8192", 50, 32, 64, 8192,
+		admission.CallerRuns).But("CallerRunsPolicy; the article's, with 50 connections")
 	larger = of("32 workers, 200 connections", 200, 32, 64, 8192, admission.CallerRuns).But("the article's")
 	grows  = of("8 to 64 workers, queue 16", 200, 8, 64, 16, admission.CallerRuns).But("grows at once")
 	free   = lab.Ours("a goroutine each, 200 connections", database(200, goroutines))
 )
 
 func of(name string, connections, core, most, queue int, full admission.Policy) *lab.Contestant {
-	return lab.Ours(name, database(connections, pooled(admission.PoolConfig{Core: core, Max: most, KeepAlive: time.Minute, Queue: queue, Full: full})))
+	return lab.Ours(name, database(connections,
+		pooled(admission.PoolConfig{Core: core, Max: most, KeepAlive: time.Minute, Queue: queue, Full: full})))
 }
 
 func init() {
@@ -29,7 +31,10 @@ func init() {
 		Method: "A task takes one of so many connections to a database and waits 6.67 ms for it, so that 8 workers do the 1,200 tasks a second that the article has. The pools are admission's, which obey the rules " +
 			"of Java's ThreadPoolExecutor: workers beyond the core come when the queue is full. steady: 128 clients, each with the next task when the last is done. bursts: 1,024 clients for 50 ms, then 8 for " +
 			"as long, so that a pool has to grow, or to refuse. Latency is from the submission to the end.",
-		Metrics:     []lab.Metric{lab.OpsPerSecond, lab.LatencyP50, lab.LatencyP99, lab.RefusedPerSecond, lab.CPUPerOp, lab.RSS},
+		Metrics: []lab.Metric{
+			lab.OpsPerSecond, lab.LatencyP50, lab.LatencyP99, lab.RefusedPerSecond, lab.CPUPerOp,
+			lab.RSS,
+		},
 		Base:        small,
 		Cells:       func(lab.Options) []lab.Params { return lab.Cells("load", "steady", "bursts") },
 		Contestants: []*lab.Contestant{small, large, larger, grows, free},
@@ -38,7 +43,9 @@ func init() {
 			if !ok {
 				return ""
 			}
-			return lab.Or(v.Beats(free, small, lab.Params{"load": "steady"}, lab.OpsPerSecond), "Work that waits needs places, not threads", "A goroutine for each task does not beat 8 workers") + fmt.Sprintf(": 8 workers do %.0f tasks a second, 32 do %.0f, a goroutine each with 200 connections %.0f.", m[0], m[1], m[2])
+			return lab.Or(v.Beats(free, small, lab.Params{"load": "steady"}, lab.OpsPerSecond),
+				"Work that waits needs places, not threads",
+				"A goroutine for each task does not beat 8 workers") + fmt.Sprintf(": 8 workers do %.0f tasks a second, 32 do %.0f, a goroutine each with 200 connections %.0f.", m[0], m[1], m[2])
 		},
 		Claims: judges(),
 	})
@@ -53,22 +60,26 @@ func judges() []lab.Claim {
 			if !ok {
 				return lab.Verdict{}, false
 			}
-			return lab.Within(r, 3.6, 4.2, "A worker that waits 6.67 ms does 150 tasks a second: 8 do 1,200, 32 do 4,800. It is the number of workers, and says nothing of processes.").As("%.0f → %.0f/s, %v", m[0], m[1], r), true
+			return lab.Within(r, 3.6, 4.2,
+				"A worker that waits 6.67 ms does 150 tasks a second: 8 do 1,200, 32 do 4,800. It is the number of workers, and says nothing of processes.").As("%.0f → %.0f/s, %v", m[0], m[1], r), true
 		}),
 		claims.PoolTime.Judged(lab.Needs(steady, larger, small), func(v lab.View) (lab.Verdict, bool) {
 			r, ok := v.Ratio(larger, small, steady, lab.LatencyP50)
-			return lab.Within(r, 0.28, 0.38, "With the same clients four times the throughput is a quarter of the time (Little's law): −75 %."), ok
+			return lab.Within(r, 0.28, 0.38,
+				"With the same clients four times the throughput is a quarter of the time (Little's law): −75 %."), ok
 		}),
 		claims.PoolConnections.Judged(lab.Needs(steady, large, larger), func(v lab.View) (lab.Verdict, bool) {
 			r, ok := v.Ratio(larger, large, steady, lab.OpsPerSecond)
-			return lab.AtLeast(r, 1.05, "32 workers hold at most 32 connections; beyond the core none comes before 8,192 tasks wait."), ok
+			return lab.AtLeast(r, 1.05,
+				"32 workers hold at most 32 connections; beyond the core none comes before 8,192 tasks wait."), ok
 		}),
 		claims.PoolRefusals.Judged(lab.Needs(bursts, small, larger), func(v lab.View) (lab.Verdict, bool) {
 			m, ok := v.Medians(bursts, lab.RefusedPerSecond, small, larger)
 			if !ok {
 				return lab.Verdict{}, false
 			}
-			return lab.Holds(m[1] == 0 && m[0] > 0, fmt.Sprintf("%.0f and %.0f refused a second", m[0], m[1]), "1,024 clients with a task each fill a queue of 1,024 only if all come at once; who waits in a long queue is not refused, but late."), true
+			return lab.Holds(m[1] == 0 && m[0] > 0, fmt.Sprintf("%.0f and %.0f refused a second", m[0], m[1]),
+				"1,024 clients with a task each fill a queue of 1,024 only if all come at once; who waits in a long queue is not refused, but late."), true
 		}),
 	}
 }

@@ -15,7 +15,8 @@ import (
 
 var (
 	ours  = lab.Ours("tallywheel/prefork", workers.Prefork{Workers: 2, Procs: 1}.Serves)
-	plain = neverUpgraded(lab.Ours("net/http, own sockets", workers.Plain(2)).But("SO_REUSEPORT sockets of each worker's own; Shutdown at SIGTERM"))
+	plain = neverUpgraded(lab.Ours("net/http, own sockets",
+		workers.Plain(2)).But("SO_REUSEPORT sockets of each worker's own; Shutdown at SIGTERM"))
 	nginx = neverUpgraded(lab.Tool("nginx", "apt install nginx-light").As("nginx").But("two workers; reload by SIGHUP"))
 )
 
@@ -73,18 +74,22 @@ http { access_log off; keepalive_requests 1000000000; server { listen %[2]s reus
 
 func judges() []lab.Claim {
 	goal := func(text, event string) lab.Claim {
-		return lab.Claim{Claim: text, Source: lab.Goal("0 failed"), Needs: lab.Needs(lab.Params{"event": event}, ours), Judge: func(v lab.View) (lab.Verdict, bool) {
-			worst, seen := 0.0, false
-			for _, connections := range []string{"new", "kept"} {
-				if f, ok := v.Figure(ours, cell(event, connections), lab.FailedPerEvent); ok {
-					seen = true
-					for _, n := range f.Samples {
-						worst = max(worst, n)
+		return lab.Claim{
+			Claim: text, Source: lab.Goal("0 failed"), Needs: lab.Needs(lab.Params{"event": event}, ours),
+			Judge: func(v lab.View) (lab.Verdict, bool) {
+				worst, seen := 0.0, false
+				for _, connections := range []string{"new", "kept"} {
+					if f, ok := v.Figure(ours, cell(event, connections), lab.FailedPerEvent); ok {
+						seen = true
+						for _, n := range f.Samples {
+							worst = max(worst, n)
+						}
 					}
 				}
-			}
-			return lab.Holds(worst == 0, fmt.Sprintf("at most %.0f failed", worst), "The master holds the sockets; who leaves lets its clients leave first."), seen
-		}}
+				return lab.Holds(worst == 0, fmt.Sprintf("at most %.0f failed", worst),
+					"The master holds the sockets; who leaves lets its clients leave first."), seen
+			},
+		}
 	}
 	return []lab.Claim{
 		goal("A rolling restart by prefork costs no request.", "restart"),
@@ -94,7 +99,8 @@ func judges() []lab.Claim {
 			if !ok {
 				return lab.Verdict{}, false
 			}
-			return lab.Holds(m[0] == 0, fmt.Sprintf("%.0f requests a restart", m[0]), "A socket that its worker closes resets who waits in its queue."), true
+			return lab.Holds(m[0] == 0, fmt.Sprintf("%.0f requests a restart", m[0]),
+				"A socket that its worker closes resets who waits in its queue."), true
 		}),
 	}
 }

@@ -21,7 +21,10 @@ var (
 )
 
 func served(name string, count, procs int) *lab.Contestant {
-	return lab.Ours(name, workers.Prefork{Workers: count, Procs: procs}.Serves).But("a master of package prefork beside, which serves nobody")
+	return lab.Ours(name, workers.Prefork{
+		Workers: count,
+		Procs:   procs,
+	}.Serves).But("a master of package prefork beside, which serves nobody")
 }
 
 func init() {
@@ -69,27 +72,34 @@ func judges() []lab.Claim {
 		claims.FourProcesses.Judged("1 and 4 processes, work=cpu", func(v lab.View) (lab.Verdict, bool) {
 			r, ok := v.Ratio(four, one, at("cpu"), lab.OpsPerSecond)
 			if n := runtime.NumCPU(); ok && n < 4 {
-				return lab.NotHere(fmt.Sprintf("this machine has %d CPUs, so the most that there can be is %d×", n, n)).As("%v", r), true
+				return lab.NotHere(fmt.Sprintf("this machine has %d CPUs, so the most that there can be is %d×", n,
+					n)).As("%v", r), true
 			}
-			return lab.AtLeast(r, 3.99, "One process with GOMAXPROCS=1 uses one CPU: what is compared is one CPU with four."), ok
+			return lab.AtLeast(r, 3.99,
+				"One process with GOMAXPROCS=1 uses one CPU: what is compared is one CPU with four."), ok
 		}),
-		claims.GainOfProcesses.Judged("2 processes and one with all CPUs, work=cpu", func(v lab.View) (lab.Verdict, bool) {
-			r, ok := v.Ratio(two, whole, at("cpu"), lab.OpsPerSecond)
-			return lab.AtLeast(r, 1.2, "One process with all CPUs is what one has without any of this; a fifth more is asked for here."), ok
-		}),
+		claims.GainOfProcesses.Judged("2 processes and one with all CPUs, work=cpu",
+			func(v lab.View) (lab.Verdict, bool) {
+				r, ok := v.Ratio(two, whole, at("cpu"), lab.OpsPerSecond)
+				return lab.AtLeast(r, 1.2,
+						"One process with all CPUs is what one has without any of this; a fifth more is asked for here."),
+					ok
+			}),
 		claims.OneLatency.Judged("1 process, work=cpu", func(v lab.View) (lab.Verdict, bool) {
 			m, ok := v.Medians(at("cpu"), lab.OpsPerSecond, one)
 			if !ok {
 				return lab.Verdict{}, false
 			}
-			return lab.CannotBe(byLittle(100, m[0]), "2,000 connections that each wait for an answer, at 2,053 answers a second, wait 2,000 ÷ 2,053 = 0.974 s on average (J. D. C. Little, Operations Research 9, 1961). 48.7 ms is what 100 connections would see."), true
+			return lab.CannotBe(byLittle(100, m[0]),
+				"2,000 connections that each wait for an answer, at 2,053 answers a second, wait 2,000 ÷ 2,053 = 0.974 s on average (J. D. C. Little, Operations Research 9, 1961). 48.7 ms is what 100 connections would see."), true
 		}),
 		claims.FourLatency.Judged("4 processes, work=cpu", func(v lab.View) (lab.Verdict, bool) {
 			m, ok := v.Medians(at("cpu"), lab.OpsPerSecond, four)
 			if !ok {
 				return lab.Verdict{}, false
 			}
-			return lab.CannotBe(byLittle(100, m[0]), "2,000 ÷ 8,196 = 0.244 s, by the same law. 12.3 ms is what 100 connections would see."), true
+			return lab.CannotBe(byLittle(100, m[0]),
+				"2,000 ÷ 8,196 = 0.244 s, by the same law. 12.3 ms is what 100 connections would see."), true
 		}),
 		claims.WorkersCPU.Judged("1 and 4 processes, work=cpu", func(v lab.View) (lab.Verdict, bool) {
 			alone, ok1 := v.Median(one, at("cpu"), lab.CPUPercent)
@@ -97,7 +107,8 @@ func judges() []lab.Claim {
 			if n := runtime.NumCPU(); ok1 && ok2 && n < 5 {
 				return lab.NotHere(fmt.Sprintf("CPUs: four workers and a load that keeps them busy want five at least, this machine has %d", n)).As("%.0f %% and %.0f %%", alone, all), true
 			}
-			return lab.Holds(alone >= 90 && all >= 4*90, fmt.Sprintf("%.0f %%, and %.0f %% for all four", alone, all), "A load that asks as soon as it is answered leaves a server no pause."), ok1 && ok2
+			return lab.Holds(alone >= 90 && all >= 4*90, fmt.Sprintf("%.0f %%, and %.0f %% for all four", alone, all),
+				"A load that asks as soon as it is answered leaves a server no pause."), ok1 && ok2
 		}),
 		claims.HotLock.Judged("2 processes and one with all CPUs, work=mutex", func(v lab.View) (lab.Verdict, bool) {
 			r, ok := v.Ratio(two, whole, at("mutex"), lab.OpsPerSecond)

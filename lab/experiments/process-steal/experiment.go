@@ -33,15 +33,19 @@ func init() {
 			}
 			return fmt.Sprintf("Of tasks of 0.1 µs, queues of each worker's own do %.1f times what a channel does; of tasks of 10 µs %.2f times.", r.Median, s.Median)
 		},
-		Claims: []lab.Claim{claims.StealingThroughput.Judged(lab.Needs(lab.Params{"loops": "100"}, ours, channel), func(v lab.View) (lab.Verdict, bool) {
-			r, ok := v.Ratio(ours, channel, lab.Params{"loops": "100"}, lab.OpsPerSecond)
-			return lab.AtLeast(r, 1.2, "A lock that nobody else wants costs less than one that all do. The article gives no figure; a fifth is asked for here."), ok
-		}), claims.UnboundedQueue.Judged("goroutine, loops=10000", func(v lab.View) (lab.Verdict, bool) {
+		Claims: []lab.Claim{claims.StealingThroughput.Judged(lab.Needs(lab.Params{"loops": "100"}, ours, channel),
+			func(v lab.View) (lab.Verdict, bool) {
+				r, ok := v.Ratio(ours, channel, lab.Params{"loops": "100"}, lab.OpsPerSecond)
+				return lab.AtLeast(r, 1.2,
+					"A lock that nobody else wants costs less than one that all do. The article gives no figure; a fifth is asked for here."), ok
+			}), claims.UnboundedQueue.Judged("goroutine, loops=10000", func(v lab.View) (lab.Verdict, bool) {
 			m, ok := v.Medians(lab.Params{"loops": "10000"}, lab.RSS, each, ours)
 			if !ok {
 				return lab.Verdict{}, false
 			}
-			return lab.CannotBe(fmt.Sprintf("%.1f MB without a bound, %.1f with, of 1,024 tasks at a time", m[0]/1e6, m[1]/1e6), "A queue without a bound, into which more comes than goes, grows until memory ends, and makes all wait as long as it is. Ours has who submits wait."), true
+			return lab.CannotBe(fmt.Sprintf("%.1f MB without a bound, %.1f with, of 1,024 tasks at a time", m[0]/1e6,
+				m[1]/1e6),
+				"A queue without a bound, into which more comes than goes, grows until memory ends, and makes all wait as long as it is. Ours has who submits wait."), true
 		})},
 	})
 }

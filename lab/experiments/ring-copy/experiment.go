@@ -55,14 +55,18 @@ func init() {
 			return fmt.Sprintf("To hand on 64 bytes takes %.0f ns by a ring, %.0f with a copy, %.0f by a channel, %.0f under a lock: ", m[0], m[1], m[2], m[3]) + lab.Or(sure, best.Name+" is the quickest.", "none beats all others.")
 		},
 		Claims: []lab.Claim{
-			claims.RingLatency.Judged("tallywheel/ring and ring+memcpy at load=paced", func(v lab.View) (lab.Verdict, bool) {
-				r, ok := v.Ratio(view, memcpy, lab.Params{"load": "paced"}, lab.LatencyP50)
-				return lab.AtMost(r, 0.6, "A copy of 64 bytes takes a few ns; latency between two threads is that of cache lines and of the scheduler."), ok
-			}),
-			claims.RingThroughput.Judged("tallywheel/ring and ring+memcpy at bytes=64, load=max", func(v lab.View) (lab.Verdict, bool) {
-				r, ok := v.Ratio(view, memcpy, lab.Params{"bytes": "64", "load": "max"}, lab.OpsPerSecond)
-				return lab.AtLeast(r, 1.2, "What is copied is in the cache anyway. What costs is to hand over message by message."), ok
-			}),
+			claims.RingLatency.Judged("tallywheel/ring and ring+memcpy at load=paced",
+				func(v lab.View) (lab.Verdict, bool) {
+					r, ok := v.Ratio(view, memcpy, lab.Params{"load": "paced"}, lab.LatencyP50)
+					return lab.AtMost(r, 0.6,
+						"A copy of 64 bytes takes a few ns; latency between two threads is that of cache lines and of the scheduler."), ok
+				}),
+			claims.RingThroughput.Judged("tallywheel/ring and ring+memcpy at bytes=64, load=max",
+				func(v lab.View) (lab.Verdict, bool) {
+					r, ok := v.Ratio(view, memcpy, lab.Params{"bytes": "64", "load": "max"}, lab.OpsPerSecond)
+					return lab.AtLeast(r, 1.2,
+						"What is copied is in the cache anyway. What costs is to hand over message by message."), ok
+				}),
 		},
 	})
 }

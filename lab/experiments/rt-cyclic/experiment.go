@@ -15,19 +15,21 @@ import (
 )
 
 var (
-	ofCell       = lab.Ours("tallywheel/cell", wait(cyclic.Cell)).But("a process of its own: what it costs is not in the CPU time")
+	ofCell = lab.Ours("tallywheel/cell",
+		wait(cyclic.Cell)).But("a process of its own: what it costs is not in the CPU time")
 	raw          = lab.Ours("go/clock_nanosleep, raw", wait(cyclic.Raw)).But("Go's scheduler is not told")
 	syscall      = lab.Ours("go/clock_nanosleep", wait(cyclic.Syscall))
 	timerfd      = lab.Ours("go/timerfd", wait(cyclic.Timerfd)).But("through the poller of the runtime")
 	uringTimeout = lab.Ours("go/io_uring", wait(cyclic.Uring))
 	ticker       = lab.Ours("go/time.Ticker", wait(cyclic.Ticker))
 	sleep        = lab.Ours("go/time.Sleep", wait(cyclic.Sleep))
-	c            = others(lab.C("cyclic.c", "apt install gcc", "-lm").As("c/clock_nanosleep", "cyclic", "how=nanosleep"))
-	cTimerfd     = others(lab.C("cyclic.c", "apt install gcc", "-lm").As("c/timerfd", "cyclic", "how=timerfd"))
-	rust         = others(lab.Rust("cyclic.rs").As("rust/clock_nanosleep", "cyclic", "how=nanosleep"))
-	rustSleep    = others(lab.Rust("cyclic.rs").As("rust/thread::sleep", "cyclic", "how=sleep"))
-	python       = others(lab.Python("cyclic.py", "os", "apt install python3").As("python/time.sleep", "cyclic"))
-	reference    = others(cyclictest())
+	c            = others(lab.C("cyclic.c", "apt install gcc", "-lm").As("c/clock_nanosleep", "cyclic",
+		"how=nanosleep"))
+	cTimerfd  = others(lab.C("cyclic.c", "apt install gcc", "-lm").As("c/timerfd", "cyclic", "how=timerfd"))
+	rust      = others(lab.Rust("cyclic.rs").As("rust/clock_nanosleep", "cyclic", "how=nanosleep"))
+	rustSleep = others(lab.Rust("cyclic.rs").As("rust/thread::sleep", "cyclic", "how=sleep"))
+	python    = others(lab.Python("cyclic.py", "os", "apt install python3").As("python/time.sleep", "cyclic"))
+	reference = others(cyclictest())
 
 	idle   = lab.Params{"interval_us": "1000", "load": load.None}
 	beside = lab.Params{"interval_us": "1000", "load": load.GC}
@@ -47,11 +49,17 @@ func init() {
 		Method: "One thread wakes up each period and does nothing else. Latency is from the release to the moment at which the program has seen the clock; a release is missed if it has passed before the " +
 			"one before it was done with. Every contestant asks for SCHED_FIFO 80, for the thread that waits alone, and for a timer slack of 1 ns; the programs in C and Rust lock their memory, too. gc: the laboratory's " +
 			"process makes garbage meanwhile; gc-same: the contestant's own does, that of a cell being the one that has started it. cpu and memory: as many threads as CPUs compute, or copy.",
-		Metrics: []lab.Metric{lab.LatencyP50, lab.LatencyP99, lab.LatencyP999, lab.LatencyMax, lab.PeriodStddev, lab.MissedReleases, lab.FaultsAfterSetUp, lab.AllocsAfterSetUp},
-		Base:    c, Turn: 2 * time.Second,
-		Cells:       cells,
-		Contestants: []*lab.Contestant{ofCell, raw, syscall, timerfd, uringTimeout, ticker, sleep, c, cTimerfd, reference, rust, rustSleep, python},
-		Scene:       load.BurdenScene,
+		Metrics: []lab.Metric{
+			lab.LatencyP50, lab.LatencyP99, lab.LatencyP999, lab.LatencyMax, lab.PeriodStddev,
+			lab.MissedReleases, lab.FaultsAfterSetUp, lab.AllocsAfterSetUp,
+		},
+		Base: c, Turn: 2 * time.Second,
+		Cells: cells,
+		Contestants: []*lab.Contestant{
+			ofCell, raw, syscall, timerfd, uringTimeout, ticker, sleep, c, cTimerfd,
+			reference, rust, rustSleep, python,
+		},
+		Scene: load.BurdenScene,
 		Advice: func(v lab.View) string {
 			m, ok := v.Medians(idle, lab.LatencyP50, ofCell, c, ticker)
 			n, more := v.Medians(within, lab.LatencyP99, ofCell, ticker)
@@ -83,7 +91,10 @@ func cyclictest() *lab.Contestant {
 	t.Note = "to the microsecond"
 	t.Command = func(_ *lab.Bench, cell lab.Params, length time.Duration) []string {
 		every := time.Duration(cell.Int("interval_us")) * time.Microsecond
-		return []string{"-q", "-m", fmt.Sprintf("-p%d", priority), "-t1", "-i", cell["interval_us"], "-l", fmt.Sprint(max(1, int(length/every))), "-h", fmt.Sprint(most)}
+		return []string{
+			"-q", "-m", fmt.Sprintf("-p%d", priority), "-t1", "-i", cell["interval_us"], "-l",
+			fmt.Sprint(max(1, int(length/every))), "-h", fmt.Sprint(most),
+		}
 	}
 	t.Output = readHistogram
 	return t
@@ -114,7 +125,10 @@ func readHistogram(out []byte, length time.Duration) (lab.Metrics, error) {
 	if n == 0 {
 		return nil, errors.New("cyclictest has printed no histogram")
 	}
-	m := lab.Metrics{"ops": float64(n), "wall_s": length.Seconds(), "ops_per_s": float64(n) / length.Seconds(), "ns_per_op": length.Seconds() * 1e9 / float64(n), "latency_us_max": float64(longest)}
+	m := lab.Metrics{
+		"ops": float64(n), "wall_s": length.Seconds(), "ops_per_s": float64(n) / length.Seconds(),
+		"ns_per_op": length.Seconds() * 1e9 / float64(n), "latency_us_max": float64(longest),
+	}
 	for name, share := range map[string]float64{"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999, "p9999": 0.9999} {
 		if share >= 0.99 && float64(n)*(1-share) < 5 {
 			continue
@@ -134,28 +148,41 @@ func judges() []lab.Claim {
 	return []lab.Claim{
 		claims.TickerIsExact.Judged("go/time.Ticker and c/clock_nanosleep", func(v lab.View) (lab.Verdict, bool) {
 			r, ok := v.Ratio(ticker, c, idle, lab.LatencyP50)
-			return lab.AtMost(r, 1.5, "A Ticker's goroutine waits for whichever thread runs the runtime's timers; what LockOSThread holds is the thread that waits for that. The article has no figure; 1.5 times C's is what is let pass here."), ok
+			return lab.AtMost(r, 1.5,
+				"A Ticker's goroutine waits for whichever thread runs the runtime's timers; what LockOSThread holds is the thread that waits for that. The article has no figure; 1.5 times C's is what is let pass here."), ok
 		}),
-		claims.NoPauses.Judged("go/time.Ticker beside garbage of its own and without", func(v lab.View) (lab.Verdict, bool) {
-			r, ok := v.Across(ticker, within, ticker, idle, lab.LatencyP99)
-			return lab.AtMost(r, 1.5, "It stops the world for microseconds only, but its helpers take CPUs, and goroutines help it by what they allocate. 1.5 times is what is let pass here."), ok
-		}),
+		claims.NoPauses.Judged("go/time.Ticker beside garbage of its own and without",
+			func(v lab.View) (lab.Verdict, bool) {
+				r, ok := v.Across(ticker, within, ticker, idle, lab.LatencyP99)
+				return lab.AtMost(r, 1.5,
+					"It stops the world for microseconds only, but its helpers take CPUs, and goroutines help it by what they allocate. 1.5 times is what is let pass here."), ok
+			}),
 		claims.CyclictestExact.Judged("cyclictest and c/clock_nanosleep", func(v lab.View) (lab.Verdict, bool) {
 			m, ok := v.Medians(idle, lab.LatencyP50, reference, c)
 			if !ok {
 				return lab.NotHere("cyclictest, or a program in C beside it"), true
 			}
-			return lab.Holds(m[0]-m[1] <= 10 && m[1]-m[0] <= 10, fmt.Sprintf("median %.0f µs, and %.1f by a program of ours that waits in the same way", m[0], m[1]), "It reads the clock in ns and prints µs."), true
+			return lab.Holds(m[0]-m[1] <= 10 && m[1]-m[0] <= 10,
+				fmt.Sprintf("median %.0f µs, and %.1f by a program of ours that waits in the same way", m[0], m[1]),
+				"It reads the clock in ns and prints µs."), true
 		}),
-		lab.AllAtMost("A cell wakes up as early as a program in C, at the median.", lab.Goal("≤ 1.1× clock_nanosleep in C"), []*lab.Contestant{ofCell}, c, idle, lab.LatencyP50, 1.1, "The same call, on a thread that nothing else of Go's has to do with."),
-		lab.AllAtMost("A cell wakes up as early as a program in C, at 99 %.", lab.Goal("≤ 1.25×"), []*lab.Contestant{ofCell}, c, idle, lab.LatencyP99, 1.25, "It yields to Go's scheduler between the periods."),
-		lab.AllAtMost("A cell wakes up as early as a program in C beside a process that collects garbage, at 99.9 %.", lab.Goal("≤ 2×"), []*lab.Contestant{ofCell}, c, beside, lab.LatencyP999, 2, "No heap is shared."),
+		lab.AllAtMost("A cell wakes up as early as a program in C, at the median.",
+			lab.Goal("≤ 1.1× clock_nanosleep in C"), []*lab.Contestant{ofCell}, c, idle, lab.LatencyP50, 1.1,
+			"The same call, on a thread that nothing else of Go's has to do with."),
+		lab.AllAtMost("A cell wakes up as early as a program in C, at 99 %.", lab.Goal("≤ 1.25×"),
+			[]*lab.Contestant{ofCell}, c, idle, lab.LatencyP99, 1.25,
+			"It yields to Go's scheduler between the periods."),
+		lab.AllAtMost("A cell wakes up as early as a program in C beside a process that collects garbage, at 99.9 %.",
+			lab.Goal("≤ 2×"), []*lab.Contestant{ofCell}, c, beside, lab.LatencyP999, 2, "No heap is shared."),
 		{
-			Claim: "A cell allocates nothing and has no page fault, once it is set up.", Source: lab.Goal("0 allocations, 0 page faults"), Needs: "tallywheel/cell",
+			Claim:  "A cell allocates nothing and has no page fault, once it is set up.",
+			Source: lab.Goal("0 allocations, 0 page faults"), Needs: "tallywheel/cell",
 			Judge: func(v lab.View) (lab.Verdict, bool) {
 				faults, ok := v.Largest(ofCell, within, lab.FaultsAfterSetUp)
 				allocs, ok2 := v.Largest(ofCell, within, lab.AllocsAfterSetUp)
-				return lab.Holds(faults == 0 && allocs == 0, fmt.Sprintf("at most %.0f page faults and %.0f allocations a turn", faults, allocs), "Its memory is locked, and mapped before it begins."), ok && ok2
+				return lab.Holds(faults == 0 && allocs == 0,
+					fmt.Sprintf("at most %.0f page faults and %.0f allocations a turn", faults, allocs),
+					"Its memory is locked, and mapped before it begins."), ok && ok2
 			},
 		},
 	}

@@ -28,14 +28,18 @@ func TestOurs(t *testing.T) {
 		}
 		for _, l := range []string{load.None, load.SameGC} {
 			var out bytes.Buffer
-			turn, err := contestant.New([]string{"own", "seconds=0.02", "interval_us=1000", "load=" + l}, strings.NewReader("go\n"), &out)
+			turn, err := contestant.New([]string{"own", "seconds=0.02", "interval_us=1000", "load=" + l},
+				strings.NewReader("go\n"), &out)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if err := c.Work(turn); err != nil {
 				t.Errorf("%s, %s: %v", c.Name, l, err)
 			}
-			for _, want := range []string{"\nBenchmarkOwn 20 ", " missed_releases", " latency_us_p50", " latency_us_max"} {
+			for _, want := range []string{
+				"\nBenchmarkOwn 20 ", " missed_releases", " latency_us_p50",
+				" latency_us_max",
+			} {
 				if !strings.Contains(out.String(), want) {
 					t.Errorf("%s, %s: no %q in %q", c.Name, l, want, out.String())
 				}
@@ -65,7 +69,8 @@ func TestHistogramOfCyclictest(t *testing.T) {
 # Max Latencies: 00400
 # Histogram Overflows: 00000
 `), time.Second)
-	if err != nil || m["ops"] != 1000 || m["latency_us_p50"] != 2 || m["latency_us_p90"] != 3 || m["latency_us_p99"] != 3 || m["latency_us_max"] != 400 {
+	if err != nil || m["ops"] != 1000 || m["latency_us_p50"] != 2 || m["latency_us_p90"] != 3 ||
+		m["latency_us_p99"] != 3 || m["latency_us_max"] != 400 {
 		t.Errorf("%v: %v", m, err)
 	}
 	if _, there := m["latency_us_p999"]; there {

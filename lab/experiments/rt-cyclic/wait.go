@@ -28,7 +28,8 @@ func wait(style cyclic.Style) contestant.Work {
 		ctx, cancel := context.WithTimeout(context.Background(), t.Seconds()+patience)
 		defer cancel()
 		every := time.Duration(t.Int("interval_us", 1000)) * time.Microsecond
-		r, err := cyclic.Run(ctx, cyclic.Config{Style: style, Interval: every, Count: max(1, uint64(t.Seconds()/every)), Priority: priority})
+		r, err := cyclic.Run(ctx,
+			cyclic.Config{Style: style, Interval: every, Count: max(1, uint64(t.Seconds()/every)), Priority: priority})
 		if err != nil {
 			return err
 		}
@@ -49,7 +50,9 @@ func wait(style cyclic.Style) contestant.Work {
 func values(style cyclic.Style, r cyclic.Result) []contestant.Value {
 	us := func(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }
 	v := []contestant.Value{
-		{Metric: "missed_releases", V: float64(r.Missed)}, {Metric: "period_stddev_us", V: us(r.PeriodStddev)}, {Metric: "latency_us_max", V: us(r.Latency.Max)},
+		{Metric: "missed_releases", V: float64(r.Missed)},
+		{Metric: "period_stddev_us", V: us(r.PeriodStddev)},
+		{Metric: "latency_us_max", V: us(r.Latency.Max)},
 	}
 	for _, p := range []struct {
 		name  string

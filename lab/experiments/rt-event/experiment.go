@@ -10,10 +10,12 @@ import (
 )
 
 var (
-	poller = not(lab.Ours("go", hear(byPoller, false)).But("through the runtime's poller; a signal through os/signal"), "gpio")
+	poller = not(lab.Ours("go", hear(byPoller, false)).But("through the runtime's poller; a signal through os/signal"),
+		"gpio")
 	thread = not(lab.Ours("go, locked thread", hear(byThread, true)).But("in read(2)"), "gpio", "signal")
-	c      = lab.C("event.c", "apt install gcc linux-libc-dev", "-lpthread").As("c", "event").But("a signal counts from the handler's first line")
-	rust   = not(lab.Rust("event.rs").As("rust", "event").But("a signal counts from the handler's first line"), "gpio")
+	c      = lab.C("event.c", "apt install gcc linux-libc-dev", "-lpthread").As("c",
+		"event").But("a signal counts from the handler's first line")
+	rust = not(lab.Rust("event.rs").As("rust", "event").But("a signal counts from the handler's first line"), "gpio")
 
 	eventfd = lab.Params{"event": "eventfd"}
 	signals = lab.Params{"event": "signal"}
@@ -51,9 +53,11 @@ func init() {
 			claims.EdgeBySignal.Judged("c at event=gpio", func(v lab.View) (lab.Verdict, bool) {
 				m, ok := v.Median(c, gpio, lab.LatencyP50)
 				if !ok {
-					return lab.NotHere("two lines of a GPIO chip that a wire connects (TALLYWHEEL_GPIO)"), len(v.Rows) > 0
+					return lab.NotHere("two lines of a GPIO chip that a wire connects (TALLYWHEEL_GPIO)"),
+						len(v.Rows) > 0
 				}
-				return lab.Holds(false, fmt.Sprintf("from the edge to a read of the chip's descriptor %.1f µs", m), "The kernel tells an edge to who reads or polls the line's descriptor, and sends no signal (Documentation/userspace-api/gpio/chardev.rst)."), true
+				return lab.Holds(false, fmt.Sprintf("from the edge to a read of the chip's descriptor %.1f µs", m),
+					"The kernel tells an edge to who reads or polls the line's descriptor, and sends no signal (Documentation/userspace-api/gpio/chardev.rst)."), true
 			}),
 		},
 	})

@@ -52,8 +52,12 @@ func hear(open begin, fifo bool) contestant.Work {
 					result <- err
 					return
 				}
-				if err := rt.SetScheduling(rt.Scheduling{Policy: rt.FIFO, Priority: priority, ResetOnFork: true}); err == nil {
-					defer func() { _ = rt.SetScheduling(rt.Scheduling{ResetOnFork: true}) }() // the first thread does not end
+				if err := rt.SetScheduling(rt.Scheduling{
+					Policy: rt.FIFO, Priority: priority,
+					ResetOnFork: true,
+				}); err == nil {
+					// the first thread does not end
+					defer func() { _ = rt.SetScheduling(rt.Scheduling{ResetOnFork: true}) }()
 				}
 			}
 			var err error

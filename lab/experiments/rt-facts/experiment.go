@@ -38,26 +38,41 @@ func init() {
 		Question: "Is what the article on real time says of Go, the kernel and the processor so?",
 		Method:   "Each contestant tries it, or reads the source of the Go that is installed. It answers once, by yes or no, and says what shows it.",
 		Metrics:  []lab.Metric{lab.Answer}, Once: true,
-		Contestants: []*lab.Contestant{crossCompile, smallStack, queue, tenMs, pageSize, heapInit, smaps, constexpr, threadStack, invlpg},
-		Advice:      lab.HowManySo("Of %d things that the article says of Go, the kernel and the processor %d are so here."),
+		Contestants: []*lab.Contestant{
+			crossCompile, smallStack, queue, tenMs, pageSize, heapInit, smaps, constexpr,
+			threadStack, invlpg,
+		},
+		Advice: lab.HowManySo("Of %d things that the article says of Go, the kernel and the processor %d are so here."),
 		Claims: []lab.Claim{
-			claims.CrossVariable.Refuted(crossCompile, "GOOS and GOARCH are enough; a variable that the Go command does not know does nothing."),
-			claims.GoroutineStack.Asked(smallStack, "It is copied to one of twice the size when it is too small (runtime/stack.go)."),
-			claims.ThreadStack.Asked(threadStack, "It is what RLIMIT_STACK says (pthread_create(3)), and addresses only: memory comes page by page. It is fixed in that it does not grow beyond."),
+			claims.CrossVariable.Refuted(crossCompile,
+				"GOOS and GOARCH are enough; a variable that the Go command does not know does nothing."),
+			claims.GoroutineStack.Asked(smallStack,
+				"It is copied to one of twice the size when it is too small (runtime/stack.go)."),
+			claims.ThreadStack.Asked(threadStack,
+				"It is what RLIMIT_STACK says (pthread_create(3)), and addresses only: memory comes page by page. It is fixed in that it does not grow beyond."),
 			claims.GoschedQueue.Asked(queue, "From there whichever P comes first takes it."),
-			claims.SysmonTenMs.Asked(tenMs, "It looks each 10 ms at the most, so what is asked may have run for up to 20."),
-			claims.PageOf4K.Refuted(pageSize, "A page of the allocator is one of 8 KiB on every machine, whatever the kernel's are; a span of small objects has as many of them as its size class says, 1 to 10, and not 256."),
-			claims.HeapAtStart.Refuted(heapInit, "The heap is made once, before main, by mallocinit; startTheWorld runs behind every stop of the world."),
-			claims.HugePageField.Asked(smaps, "KernelPageSize and MMUPageSize are there, and sums of huge pages as AnonHugePages (proc_pid_smaps(5))."),
-			claims.ConstFlag.Refuted(constexpr, "constexpr is a word of C++ and C23; GCC has -fconstexpr-depth and its like, and evaluates constants without being asked to."),
-			claims.FlushTLB.Refuted(invlpg, "The instruction is for the kernel: at any other level it is a general protection fault (Intel SDM, volume 2, INVLPG)."),
+			claims.SysmonTenMs.Asked(tenMs,
+				"It looks each 10 ms at the most, so what is asked may have run for up to 20."),
+			claims.PageOf4K.Refuted(pageSize,
+				"A page of the allocator is one of 8 KiB on every machine, whatever the kernel's are; a span of small objects has as many of them as its size class says, 1 to 10, and not 256."),
+			claims.HeapAtStart.Refuted(heapInit,
+				"The heap is made once, before main, by mallocinit; startTheWorld runs behind every stop of the world."),
+			claims.HugePageField.Asked(smaps,
+				"KernelPageSize and MMUPageSize are there, and sums of huge pages as AnonHugePages (proc_pid_smaps(5))."),
+			claims.ConstFlag.Refuted(constexpr,
+				"constexpr is a word of C++ and C23; GCC has -fconstexpr-depth and its like, and evaluates constants without being asked to."),
+			claims.FlushTLB.Refuted(invlpg,
+				"The instruction is for the kernel: at any other level it is a general protection fault (Intel SDM, volume 2, INVLPG)."),
 			claims.CounterOfA7.Judged("any", func(v lab.View) (lab.Verdict, bool) {
-				return lab.CannotBe("–", "mrs and cntvct_el0 are of AArch64. The Cortex-A7 is an ARMv7: there the counter is read by mrrc p15, 1 (ARM ARM, ARMv7-A, B8.2)."), len(v.Rows) > 0
+				return lab.CannotBe("–",
+					"mrs and cntvct_el0 are of AArch64. The Cortex-A7 is an ARMv7: there the counter is read by mrrc p15, 1 (ARM ARM, ARMv7-A, B8.2)."), len(v.Rows) > 0
 			}),
 			claims.InitCall.Judged("any", func(v lab.View) (lab.Verdict, bool) {
-				return lab.CannotBe("–", "do_initcalls calls functions that are linked into the kernel (init/main.c). A Go program begins when it is executed, behind all of them; its linker script says where things lie in its own file."), len(v.Rows) > 0
+				return lab.CannotBe("–",
+					"do_initcalls calls functions that are linked into the kernel (init/main.c). A Go program begins when it is executed, behind all of them; its linker script says where things lie in its own file."), len(v.Rows) > 0
 			}),
-			board(claims.Fragmentation, "72 hours of an A40i with 512 MB; `tallywheel doctor` says whether huge pages can be had now"),
+			board(claims.Fragmentation,
+				"72 hours of an A40i with 512 MB; `tallywheel doctor` says whether huge pages can be had now"),
 		},
 	})
 }

@@ -50,7 +50,11 @@ func crossVariable(*contestant.Turn) (contestant.Finding, error) {
 		return contestant.Finding{}, fmt.Errorf("go env: %w (go.dev/dl)", err)
 	}
 	yes := strings.Contains(string(out), `"GOCROSSCOMPILE"`)
-	return contestant.Finding{Yes: yes, Text: fmt.Sprintf("go env lists %d variables; GOCROSSCOMPILE is among them: %v", strings.Count(string(out), "\n\t\""), yes)}, nil
+	return contestant.Finding{
+		Yes: yes,
+		Text: fmt.Sprintf("go env lists %d variables; GOCROSSCOMPILE is among them: %v",
+			strings.Count(string(out), "\n\t\""), yes),
+	}, nil
 }
 
 func goroutineStack(*contestant.Turn) (contestant.Finding, error) {
@@ -118,7 +122,11 @@ func hugePageField(*contestant.Turn) (contestant.Finding, error) {
 		}
 	}
 	yes := fields["HugePageSize"]
-	return contestant.Finding{Yes: yes, Text: fmt.Sprintf("HugePageSize: %v; KernelPageSize: %v; MMUPageSize: %v", yes, fields["KernelPageSize"], fields["MMUPageSize"])}, lines.Err()
+	return contestant.Finding{
+		Yes: yes,
+		Text: fmt.Sprintf("HugePageSize: %v; KernelPageSize: %v; MMUPageSize: %v", yes, fields["KernelPageSize"],
+			fields["MMUPageSize"]),
+	}, lines.Err()
 }
 
 // constFlag asks the compiler.

@@ -87,8 +87,10 @@ func churn(of func() memory) contestant.Work {
 			return err
 		}
 		dead := max(0, 100*(1-float64(m.live())/float64(max(1, after-before))))
-		return t.Result(took, s.ops, contestant.Value{Metric: "fragmentation_percent", V: 100 * (1 - float64(got)/float64(most))},
-			contestant.Value{Metric: "failed_allocations", V: float64(failed)}, contestant.Value{Metric: "dead_percent", V: dead},
+		return t.Result(took, s.ops,
+			contestant.Value{Metric: "fragmentation_percent", V: 100 * (1 - float64(got)/float64(most))},
+			contestant.Value{Metric: "failed_allocations", V: float64(failed)},
+			contestant.Value{Metric: "dead_percent", V: dead},
 			contestant.Value{Metric: "simulated_hours", V: float64(s.ops) / hour})
 	}
 }
@@ -144,7 +146,11 @@ func (h *heap) blocks(most int) (got int) {
 
 // mapped is what the runtime has of the system's memory for the heap, and has not given back.
 func mapped() uint64 {
-	s := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/unused:bytes"}, {Name: "/memory/classes/heap/free:bytes"}}
+	s := []metrics.Sample{
+		{Name: "/memory/classes/heap/objects:bytes"},
+		{Name: "/memory/classes/heap/unused:bytes"},
+		{Name: "/memory/classes/heap/free:bytes"},
+	}
 	metrics.Read(s)
 	return s[0].Value.Uint64() + s[1].Value.Uint64() + s[2].Value.Uint64()
 }

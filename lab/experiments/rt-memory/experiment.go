@@ -27,8 +27,11 @@ func init() {
 		Method: "The allocations of a device, 100 a second of 16 bytes to 8 KiB whose sizes change each quarter of an hour, are made as fast as they go: simulated_hours says how many hours of the device a turn has. 32 of 64 MiB live at most; each allocation " +
 			"replaces one drawn by chance. At the end blocks of 2 MiB are asked for: fragmentation_percent is 1 − those to be had ÷ those that there should be, the formula of tallywheel memfrag, within the bound (in C RLIMIT_DATA). dead_percent is the " +
 			"share of the resident memory in which nothing lives that was asked for. The arenas keep nothing beyond a reset: they do not solve the same problem.",
-		Metrics: []lab.Metric{lab.FragmentationPercent, lab.FailedAllocations, lab.DeadPercent, lab.NsPerOp, lab.SimulatedHours},
-		Base:    malloc, Turn: 2 * time.Second,
+		Metrics: []lab.Metric{
+			lab.FragmentationPercent, lab.FailedAllocations, lab.DeadPercent, lab.NsPerOp,
+			lab.SimulatedHours,
+		},
+		Base: malloc, Turn: 2 * time.Second,
 		Contestants: []*lab.Contestant{ofHeap, ofArena, malloc, jemalloc, mimalloc, bumpalo},
 		Chart:       lab.Chart{Metric: lab.DeadPercent.String()},
 		Advice: func(v lab.View) string {

@@ -32,8 +32,11 @@ func init() {
 		Method: "The programs of rt-suite, beside programs of eBPF at hrtimer_expire_entry, sched_wakeup and sched_switch that note how the one thread comes to run. Each of its wake-ups is joined with the kernel's: those whose moments are in order. " +
 			"The stages are means, which add up to the mean latency: until the kernel handles the timer (the interrupt); until the thread may run; until it has a CPU; until its first line. An event has no timer: there the second stage begins with the " +
 			"call that makes it. path_error_ns is by how much a stage was below zero at worst, which is how far the two clocks contradict each other. It needs the right to load programs into the kernel.",
-		Metrics: []lab.Metric{lab.LatencyMean, lab.PathTimer, lab.PathWake, lab.PathSwitch, lab.PathUser, lab.PathJoined, lab.PathError},
-		Base:    c, Cells: func(lab.Options) []lab.Params { return []lab.Params{timer, event} },
+		Metrics: []lab.Metric{
+			lab.LatencyMean, lab.PathTimer, lab.PathWake, lab.PathSwitch, lab.PathUser,
+			lab.PathJoined, lab.PathError,
+		},
+		Base: c, Cells: func(lab.Options) []lab.Params { return []lab.Params{timer, event} },
 		Contestants: []*lab.Contestant{inGo, c, rust, python},
 		Scene:       suite.Scene,
 		Advice: func(v lab.View) string {
@@ -50,17 +53,22 @@ func init() {
 		Claims: []lab.Claim{
 			claims.EachInstance.Judged(lab.Needs(timer, c), func(v lab.View) (lab.Verdict, bool) {
 				m, ok := v.Figure(c, timer, lab.PathJoined)
-				return lab.Holds(m.Lo >= 99.9, fmt.Sprintf("%.2f %% of the wake-ups were found in the kernel", m.Median), "A wake-up that others interrupt has more than one switch, and the last of them is taken. 99.9 % are asked for here."), ok
+				return lab.Holds(m.Lo >= 99.9,
+					fmt.Sprintf("%.2f %% of the wake-ups were found in the kernel", m.Median),
+					"A wake-up that others interrupt has more than one switch, and the last of them is taken. 99.9 % are asked for here."), ok
 			}),
 			claims.LTTngExact.Judged("any", func(v lab.View) (lab.Verdict, bool) {
 				return lab.NotHere("LTTng, whose modules are built for one kernel; the same tracepoints are read by eBPF here, in ns"), len(v.Rows) > 0
 			}),
 			{
-				Claim: "The stages of a wake-up add up to the latency that the program sees.", Source: lab.Goal("within the clock's error"), Needs: lab.Needs(timer, c, inGo),
+				Claim:  "The stages of a wake-up add up to the latency that the program sees.",
+				Source: lab.Goal("within the clock's error"), Needs: lab.Needs(timer, c, inGo),
 				Judge: func(v lab.View) (lab.Verdict, bool) {
 					a, ok := v.Largest(c, timer, lab.PathError)
 					b, ok2 := v.Largest(inGo, timer, lab.PathError)
-					return lab.Holds(max(a, b) <= clockError, fmt.Sprintf("no moment lies more than %.0f ns before the one that it follows", max(a, b)), fmt.Sprintf("Up to %d ns are let pass here.", clockError)), ok && ok2
+					return lab.Holds(max(a, b) <= clockError,
+						fmt.Sprintf("no moment lies more than %.0f ns before the one that it follows", max(a, b)),
+						fmt.Sprintf("Up to %d ns are let pass here.", clockError)), ok && ok2
 				},
 			},
 		},

@@ -75,7 +75,10 @@ func join(all []suite.Sample, paths []probe.Path, timed bool) (s stages) {
 		if wake < began-tolerance || float64(p.Woken) < began-tolerance {
 			continue // that of a wake-up before
 		}
-		steps := [4]float64{wake - began, float64(p.Woken) - wake, float64(p.Runs) - float64(p.Woken), one.Woke - float64(p.Runs)}
+		steps := [4]float64{
+			wake - began, float64(p.Woken) - wake, float64(p.Runs) - float64(p.Woken),
+			one.Woke - float64(p.Runs),
+		}
 		for _, ns := range steps {
 			s.worst = max(s.worst, -ns)
 		}

@@ -17,7 +17,11 @@ func TestJoin(t *testing.T) {
 		{Expired: 3*ms + 200, Woken: 3*ms + 500, Runs: 3*ms + 900},
 		{Expired: 3*ms + 200, Woken: 3*ms + 400_000, Runs: 3*ms + 500_000}, // another sleep
 	}
-	samples := []suite.Sample{{Due: ms, Woke: ms + 1000}, {Due: 2 * ms, Woke: 2*ms + 1000}, {Due: 3 * ms, Woke: 3*ms + 1900}}
+	samples := []suite.Sample{
+		{Due: ms, Woke: ms + 1000},
+		{Due: 2 * ms, Woke: 2*ms + 1000},
+		{Due: 3 * ms, Woke: 3*ms + 1900},
+	}
 	if s := join(samples, paths, true); s != (stages{n: 2, timer: 300, wake: 500, run: 800, user: 1300}) {
 		t.Errorf("%+v", s)
 	}

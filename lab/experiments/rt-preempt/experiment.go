@@ -24,9 +24,11 @@ const (
 var (
 	alone  = lab.Ours("alone", ticks(0, byTicker))
 	beside = lab.Ours("computing", ticks(stretch, byTicker))
-	off    = lab.Ours("computing, asyncpreemptoff=1", ticks(stretch, byTicker)).With("GODEBUG=asyncpreemptoff=1").But("as before Go 1.14")
+	off    = lab.Ours("computing, asyncpreemptoff=1",
+		ticks(stretch, byTicker)).With("GODEBUG=asyncpreemptoff=1").But("as before Go 1.14")
 	yields = lab.Ours("computing, yields each 100 µs", ticks(100*time.Microsecond, byTicker))
-	ofCell = lab.Ours("computing, ticks in a cell", ticks(stretch, byCell)).But("a process of its own, in SCHED_FIFO 80 where that is allowed")
+	ofCell = lab.Ours("computing, ticks in a cell",
+		ticks(stretch, byCell)).But("a process of its own, in SCHED_FIFO 80 where that is allowed")
 )
 
 func init() {
@@ -50,14 +52,17 @@ func init() {
 			claims.PreemptFails.Judged("computing", func(v lab.View) (lab.Verdict, bool) {
 				most, ok := v.Largest(beside, nil, lab.LatencyMax)
 				r, ok2 := v.Level(beside, nil, lab.LatencyMax, 20_000)
-				return lab.AtLeast(r, 1, "Asked for is more than 20 ms, twice the time after which sysmon asks: what the article calls a failure. A signal interrupts a loop without calls since Go 1.14; where all Ps compute, who wakes waits for the end of a time slice.").
+				return lab.AtLeast(r, 1,
+					"Asked for is more than 20 ms, twice the time after which sysmon asks: what the article calls a failure. A signal interrupts a loop without calls since Go 1.14; where all Ps compute, who wakes waits for the end of a time slice.").
 					As("at most %.1f ms", most/1e3), ok && ok2
 			}),
 			claims.PatchSchedule.Judged("any", func(v lab.View) (lab.Verdict, bool) {
-				return lab.CannotBe("–", "A goroutine that computes does not call runtime.schedule: that runs when one has already stopped (runtime/proc.go). A check there interrupts nobody."), len(v.Rows) > 0
+				return lab.CannotBe("–",
+					"A goroutine that computes does not call runtime.schedule: that runs when one has already stopped (runtime/proc.go). A check there interrupts nobody."), len(v.Rows) > 0
 			}),
 			claims.Jitter.Judged("any", func(v lab.View) (lab.Verdict, bool) {
-				return lab.NotHere("the article's patched runtime, of which it prints lines that cannot do it"), len(v.Rows) > 0
+				return lab.NotHere("the article's patched runtime, of which it prints lines that cannot do it"),
+					len(v.Rows) > 0
 			}),
 		},
 	})
@@ -118,9 +123,12 @@ func byCell(until time.Time) (late []int64, err error) {
 	ctx, cancel := context.WithDeadline(context.Background(), until.Add(patience))
 	defer cancel()
 	count := uint64(max(1, time.Until(until)/tick))
-	_, err = cyclic.Run(ctx, cyclic.Config{Style: cyclic.Cell, Interval: tick, Count: count, Priority: 80, Sample: func(s cyclic.Sample) {
-		late = append(late, int64(s.Woke-s.Release))
-	}})
+	_, err = cyclic.Run(ctx, cyclic.Config{
+		Style: cyclic.Cell, Interval: tick, Count: count, Priority: 80,
+		Sample: func(s cyclic.Sample) {
+			late = append(late, int64(s.Woke-s.Release))
+		},
+	})
 	return late, err
 }
 

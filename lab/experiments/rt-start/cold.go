@@ -139,7 +139,8 @@ func (o outOfCache) evict() error {
 			return err
 		}
 		if share > 0 {
-			return fmt.Errorf("%.0f %% of %s stays in the page cache: name a folder on a disk by --dir", 100*share, filepath.Base(f.Name()))
+			return fmt.Errorf("%.0f %% of %s stays in the page cache: name a folder on a disk by --dir", 100*share,
+				filepath.Base(f.Name()))
 		}
 	}
 	return nil

@@ -24,8 +24,9 @@ var (
 	// What each of them starts.
 	programs = map[string]lab.Program{
 		static.Name: lab.PeersWith("hello", false, "-s -w"), dynamic.Name: lab.PeersWith("hello", true, "-s -w"),
-		cStatic.Name: lab.C("hello.c", "apt install gcc libc6-dev", "-static"), c.Name: lab.C("hello.c", "apt install gcc"),
-		rust.Name: lab.Rust("hello.rs"), python.Name: lab.Python("hello.py", "os", "apt install python3"),
+		cStatic.Name: lab.C("hello.c", "apt install gcc libc6-dev", "-static"),
+		c.Name:       lab.C("hello.c", "apt install gcc"),
+		rust.Name:    lab.Rust("hello.rs"), python.Name: lab.Python("hello.py", "os", "apt install python3"),
 	}
 )
 
@@ -50,11 +51,13 @@ func init() {
 		Claims: []lab.Claim{
 			claims.StaticStart.Judged(lab.Needs(cold, static, dynamic), func(v lab.View) (lab.Verdict, bool) {
 				r, ok := v.Ratio(static, dynamic, cold, lab.LatencyP50)
-				return lab.AtMost(r, 0.9, "128.3 ÷ 147.6 is 0.87, and 0.9 is asked for here. Nobody has to look for libraries and their symbols. Cold, from this machine's disk, not from NAND."), ok
+				return lab.AtMost(r, 0.9,
+					"128.3 ÷ 147.6 is 0.87, and 0.9 is asked for here. Nobody has to look for libraries and their symbols. Cold, from this machine's disk, not from NAND."), ok
 			}),
 			claims.StaticScatter.Judged(lab.Needs(cold, static, dynamic), func(v lab.View) (lab.Verdict, bool) {
 				r, ok := v.Ratio(static, dynamic, cold, lab.Stddev)
-				return lab.AtMost(r, 0.5, "1.7 ÷ 9.4 is 0.18, and 0.5 is asked for here. What scatters on a machine as this are its disk and its scheduler, which are the same for both."), ok
+				return lab.AtMost(r, 0.5,
+					"1.7 ÷ 9.4 is 0.18, and 0.5 is asked for here. What scatters on a machine as this are its disk and its scheduler, which are the same for both."), ok
 			}),
 		},
 	})

@@ -12,8 +12,11 @@ import (
 var (
 	garbage = lab.Ours("garbage", stops(byCollector, nothing))
 	rarely  = lab.Ours("garbage, GOGC=400", stops(byCollector, nothing)).With("GOGC=400")
-	loops   = lab.Ours("garbage beside tight loops", stops(byCollector, compute)).But("each CPU has a goroutine that computes without a call, which has to be interrupted")
-	others  = lab.Ours("ReadMemStats", stops(byOthers, readStats)).But("stops for runtime.ReadMemStats, each ms, beside garbage")
+	loops   = lab.Ours("garbage beside tight loops",
+		stops(byCollector,
+			compute)).But("each CPU has a goroutine that computes without a call, which has to be interrupted")
+	others = lab.Ours("ReadMemStats",
+		stops(byOthers, readStats)).But("stops for runtime.ReadMemStats, each ms, beside garbage")
 
 	small = lab.Params{"heap_MB": "1"}
 	large = lab.Params{"heap_MB": "64"}
@@ -25,8 +28,11 @@ func init() {
 		Question: "For how long does Go's runtime stop all goroutines of a program?",
 		Method: "Two goroutines make garbage beside a heap that lives, of 64 KiB blocks. An operation is a stop of the world, as runtime/metrics counts them (/sched/pauses/total and /sched/pauses/stopping): latency is from " +
 			"the decision to stop until goroutines run again; stopping is the part of it until all have stopped. Both are read from the runtime's histograms, whose cells are about an eighth wide; the upper bound of a cell counts.",
-		Metrics: []lab.Metric{lab.LatencyP50, lab.LatencyP99, lab.LatencyMax, lab.StoppingP50, lab.StoppingP99, lab.OpsPerSecond},
-		Base:    garbage, Turn: 2 * time.Second,
+		Metrics: []lab.Metric{
+			lab.LatencyP50, lab.LatencyP99, lab.LatencyMax, lab.StoppingP50, lab.StoppingP99,
+			lab.OpsPerSecond,
+		},
+		Base: garbage, Turn: 2 * time.Second,
 		Cells:       func(lab.Options) []lab.Params { return []lab.Params{small, large} },
 		Contestants: []*lab.Contestant{garbage, rarely, loops, others},
 		Advice: func(v lab.View) string {
@@ -44,10 +50,12 @@ func init() {
 				m, ok2 := v.Median(garbage, small, lab.StoppingP50)
 				n, many := v.Median(garbage, small, lab.StoppingP99)
 				if !many {
-					return lab.AtMost(p50, 1.5, why).As("%.1f µs at the median; too few stops to tell 99 %%", m), ok && ok2
+					return lab.AtMost(p50, 1.5, why).As("%.1f µs at the median; too few stops to tell 99 %%", m), ok &&
+						ok2
 				}
 				p99, ok3 := v.Level(garbage, small, lab.StoppingP99, 89)
-				return lab.All(lab.AtMost(p50, 1.5, why), lab.AtMost(p99, 1.5, why)).As("%.1f and %.0f µs", m, n), ok && ok2 && ok3
+				return lab.All(lab.AtMost(p50, 1.5, why), lab.AtMost(p99, 1.5, why)).As("%.1f and %.0f µs", m, n), ok &&
+					ok2 && ok3
 			}),
 		},
 	})

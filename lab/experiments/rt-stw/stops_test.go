@@ -21,7 +21,10 @@ func TestSince(t *testing.T) {
 // TestStopsAreCounted: the runtime has the histograms, and counts a collection in them.
 func TestStopsAreCounted(t *testing.T) {
 	for _, part := range []string{"total", "stopping"} {
-		for by, stop := range map[string]func(){byCollector: runtime.GC, byOthers: func() { runtime.ReadMemStats(new(runtime.MemStats)) }} {
+		for by, stop := range map[string]func(){
+			byCollector: runtime.GC,
+			byOthers:    func() { runtime.ReadMemStats(new(runtime.MemStats)) },
+		} {
 			before := counted("/sched/pauses/" + part + "/" + by)
 			stop()
 			if got := since(before, counted("/sched/pauses/"+part+"/"+by)); len(got) == 0 {

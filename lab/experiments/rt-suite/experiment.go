@@ -41,9 +41,12 @@ func init() {
 			return fmt.Sprintf("What counts is the wake-up: %.1f µs in Go, %.1f in C. A result is in another process's queue after %.0f ns in Go, %.0f in C, %.0f in Rust, %.0f in Python.", m[0], m[1], n[0], n[1], n[2], n[3])
 		},
 		Claims: []lab.Claim{
-			takes(claims.TriggerTakes, lab.LatencyP50, 1e-3, 37, 42, 112, "An interrupt has to wake a thread, which alone takes microseconds; nothing that runs in user space has its first line 37 ns behind one. Up to 1.5 times is let pass here."),
-			takes(claims.StampTakes, lab.StampP50, 1, 9, 11, 48, "It is one instruction where a compiler makes it, and a call through ctypes in Python. Up to 1.5 times is let pass here."),
-			takes(claims.AggregateTakes, lab.AggregateP50, 1, 21, 18, 293, "One reading of the counter is in it. Up to 1.5 times is let pass here."),
+			takes(claims.TriggerTakes, lab.LatencyP50, 1e-3, 37, 42, 112,
+				"An interrupt has to wake a thread, which alone takes microseconds; nothing that runs in user space has its first line 37 ns behind one. Up to 1.5 times is let pass here."),
+			takes(claims.StampTakes, lab.StampP50, 1, 9, 11, 48,
+				"It is one instruction where a compiler makes it, and a call through ctypes in Python. Up to 1.5 times is let pass here."),
+			takes(claims.AggregateTakes, lab.AggregateP50, 1, 21, 18, 293,
+				"One reading of the counter is in it. Up to 1.5 times is let pass here."),
 		},
 	})
 }

@@ -26,7 +26,9 @@ func (observer) Report(t *contestant.Turn, took time.Duration, ticksPerNs float6
 		return err
 	}
 	values := append(contestant.Latencies(late), contestant.Value{Metric: "stamp_ns_p50", V: middle(stamp)},
-		contestant.Value{Metric: "aggregate_ns_p50", V: middle(aggregate)}, contestant.Value{Metric: "push_ns_p50", V: middle(push[1:])}) // the first had none before it
+		// the first had none before it
+		contestant.Value{Metric: "aggregate_ns_p50", V: middle(aggregate)},
+		contestant.Value{Metric: "push_ns_p50", V: middle(push[1:])})
 	return t.Result(took, uint64(len(late)), values...)
 }
 

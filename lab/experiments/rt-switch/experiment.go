@@ -14,9 +14,10 @@ var (
 	futex      = lab.C("switch.c", "apt install gcc", "-lpthread").As("c/futex", "switch", "how=futex")
 	condvar    = lab.C("switch.c", "apt install gcc", "-lpthread").As("c/condvar", "switch", "how=condvar")
 	rustThread = lab.Rust("switch.rs").As("rust/thread", "switch", "how=thread").But("park and unpark")
-	rustAsync  = lab.Rust("switch.rs").As("rust/async", "switch", "how=async").But("an executor of two tasks, without a queue: the least that one can be")
-	python     = lab.Python("switch.py", "threading", "apt install python3").As("python/thread", "switch", "how=thread")
-	asyncio    = lab.Python("switch.py", "asyncio", "apt install python3").As("python/asyncio", "switch", "how=asyncio")
+	rustAsync  = lab.Rust("switch.rs").As("rust/async", "switch",
+		"how=async").But("an executor of two tasks, without a queue: the least that one can be")
+	python  = lab.Python("switch.py", "threading", "apt install python3").As("python/thread", "switch", "how=thread")
+	asyncio = lab.Python("switch.py", "asyncio", "apt install python3").As("python/asyncio", "switch", "how=asyncio")
 )
 
 func init() {
@@ -38,15 +39,18 @@ func init() {
 		Claims: []lab.Claim{
 			claims.GoroutineSwitch.Judged(lab.Needs(nil, goroutine, futex), func(v lab.View) (lab.Verdict, bool) {
 				r, ok := v.Ratio(goroutine, futex, nil, lab.NsPerOp)
-				return lab.AtMost(r, 0.5, "The kernel has no part in it. The article has no figure; half is what is asked for here."), ok
+				return lab.AtMost(r, 0.5,
+					"The kernel has no part in it. The article has no figure; half is what is asked for here."), ok
 			}),
 			claims.AsyncStack.Judged(lab.Needs(nil, rustAsync), func(v lab.View) (lab.Verdict, bool) {
 				m, ok := v.Median(rustAsync, nil, lab.WaitingBytes)
-				return lab.Holds(m >= 2048 && m <= 8192, fmt.Sprintf("%.0f bytes", m), "An async task has no stack: what it keeps over a wait is a value, as large as its variables are. From 2 to 8 KiB is what is let pass here."), ok
+				return lab.Holds(m >= 2048 && m <= 8192, fmt.Sprintf("%.0f bytes", m),
+					"An async task has no stack: what it keeps over a wait is a value, as large as its variables are. From 2 to 8 KiB is what is let pass here."), ok
 			}),
 			claims.RustStack.Judged(lab.Needs(nil, rustThread), func(v lab.View) (lab.Verdict, bool) {
 				m, ok := v.Median(rustThread, nil, lab.WaitingBytes)
-				return lab.Holds(m >= 1<<20, fmt.Sprintf("%.0f bytes resident", m), "2 MiB of addresses are the default (std::thread, Builder::stack_size); memory comes page by page as it is touched. One MiB is what is asked for here."), ok
+				return lab.Holds(m >= 1<<20, fmt.Sprintf("%.0f bytes resident", m),
+					"2 MiB of addresses are the default (std::thread, Builder::stack_size); memory comes page by page as it is touched. One MiB is what is asked for here."), ok
 			}),
 		},
 	})

@@ -38,7 +38,8 @@ func init() {
 		Cells: func(o lab.Options) []lab.Params {
 			all := []lab.Params{alone, among}
 			if o.Full {
-				all = append(all, lab.Params{"iterations": "10000000", "others": "0"}, lab.Params{"iterations": "10000000", "others": "4"})
+				all = append(all, lab.Params{"iterations": "10000000", "others": "0"},
+					lab.Params{"iterations": "10000000", "others": "4"})
 			}
 			return all
 		},
@@ -64,11 +65,13 @@ func judges() []lab.Claim {
 			return lab.All(lab.AtLeast(low, 1, why), lab.AtMost(high, 1, why)).As("%.0f ns", ns), ok && ok2 && ok3
 		}),
 		claims.LoopMean.Judged("any", func(v lab.View) (lab.Verdict, bool) {
-			return lab.CannotBe("by arithmetic: 10⁷ iterations are at least 10⁷ cycles, 8,333 µs at 1.2 GHz", "An iteration that counts, compares and branches takes a cycle at the least; the A40i's Cortex-A7 has at most 1.2 GHz (Allwinner A40i data sheet)."), len(v.Rows) > 0
+			return lab.CannotBe("by arithmetic: 10⁷ iterations are at least 10⁷ cycles, 8,333 µs at 1.2 GHz",
+				"An iteration that counts, compares and branches takes a cycle at the least; the A40i's Cortex-A7 has at most 1.2 GHz (Allwinner A40i data sheet)."), len(v.Rows) > 0
 		}),
 		claims.MoreProcsMean.Judged("yields among others, GOMAXPROCS 1 and n", func(v lab.View) (lab.Verdict, bool) {
 			r, ok := v.Ratio(yieldsN, yields1, among, lab.NsPerOp)
-			return lab.AtMost(r, 0.85, "n is the CPUs of this machine; 980 ÷ 1240 is 0.79, and 0.85 is asked for here. Who yields gives its place to those that wait: with more places fewer wait."), ok
+			return lab.AtMost(r, 0.85,
+				"n is the CPUs of this machine; 980 ÷ 1240 is 0.79, and 0.85 is asked for here. Who yields gives its place to those that wait: with more places fewer wait."), ok
 		}),
 		claims.MoreProcsWorst.Judged("yields among others, GOMAXPROCS 1 and n", func(v lab.View) (lab.Verdict, bool) {
 			r, ok := v.Ratio(yieldsN, yields1, among, lab.LatencyP999)

@@ -40,8 +40,11 @@ func init() {
 		Name: "runtime-tuning", Plane: lab.Network,
 		Question: "What do GOMAXPROCS, asyncpreemptoff, Gosched and the garbage collector's settings do for a server?",
 		Method:   "The server of package net/http, with one setting changed in each contestant, under the load of http-plaintext with 400 connections, with --full also 2,000. gosched: every handler yields ten times. Collections and their pauses are what the runtime says of them (gctrace=1).",
-		Metrics:  []lab.Metric{lab.OpsPerSecond, lab.CPUPerOp, lab.LatencyP50, lab.LatencyP99, lab.ContextSwitchesPerOp, lab.RSS, lab.GCCycles, lab.GCPause},
-		Base:     asItIs, Turn: time.Second,
+		Metrics: []lab.Metric{
+			lab.OpsPerSecond, lab.CPUPerOp, lab.LatencyP50, lab.LatencyP99, lab.ContextSwitchesPerOp,
+			lab.RSS, lab.GCCycles, lab.GCPause,
+		},
+		Base: asItIs, Turn: time.Second,
 		Cells: func(o lab.Options) []lab.Params {
 			if o.Full {
 				return lab.Cells("connections", 400, 2000)
@@ -64,28 +67,37 @@ func init() {
 		Claims: []lab.Claim{
 			claims.PreemptOff.Judged("asyncpreemptoff=1 and as it is", func(v lab.View) (lab.Verdict, bool) {
 				r, ok := v.Ratio(preemptOff, asItIs, nil, lab.OpsPerSecond)
-				return lab.AtLeast(r, 1.12, "Handlers return long before they would be preempted, so there is nothing to switch off."), ok
+				return lab.AtLeast(r, 1.12,
+					"Handlers return long before they would be preempted, so there is nothing to switch off."), ok
 			}),
 			claims.Procs8.Judged("GOMAXPROCS=8 and as it is", func(v lab.View) (lab.Verdict, bool) {
 				r, ok := v.Ratio(procs8, asItIs, nil, lab.OpsPerSecond)
 				return lab.AtLeast(r, 1.05, "More Ps than CPUs only means more threads that look for work."), ok
 			}),
-			claims.TuningLatency.Judged("GOMAXPROCS=8, asyncpreemptoff=1 and as it is", func(v lab.View) (lab.Verdict, bool) {
-				procs, ok1 := v.Ratio(asItIs, procs8, nil, lab.OpsPerSecond)
-				off, ok2 := v.Ratio(asItIs, preemptOff, nil, lab.OpsPerSecond)
-				const why = "Connections that send again at once: the mean latency is their number divided by the rate, so 25 % less would be a third more requests, where the article has 12 % more."
-				return lab.All(lab.AtMost(procs, 0.9, why), lab.AtMost(off, 0.8, why)).As("%v with GOMAXPROCS=8, %v with asyncpreemptoff=1", procs, off), ok1 && ok2
-			}),
+			claims.TuningLatency.Judged("GOMAXPROCS=8, asyncpreemptoff=1 and as it is",
+				func(v lab.View) (lab.Verdict, bool) {
+					procs, ok1 := v.Ratio(asItIs, procs8, nil, lab.OpsPerSecond)
+					off, ok2 := v.Ratio(asItIs, preemptOff, nil, lab.OpsPerSecond)
+					const why = "Connections that send again at once: the mean latency is their number divided by the rate, so 25 % less would be a third more requests, where the article has 12 % more."
+					return lab.All(lab.AtMost(procs, 0.9, why),
+							lab.AtMost(off, 0.8, why)).As("%v with GOMAXPROCS=8, %v with asyncpreemptoff=1", procs,
+							off),
+						ok1 && ok2
+				}),
 			claims.TuningPauses.Judged("asyncpreemptoff=1 and as it is", func(v lab.View) (lab.Verdict, bool) {
 				often, ok1 := v.Ratio(preemptOff, asItIs, nil, lab.GCCycles)
 				long, ok2 := v.Ratio(preemptOff, asItIs, nil, lab.GCPause)
 				const why = "How often the collector runs is up to what is allocated. A pause waits for goroutines that do not yield, and those of a server do all the time."
-				return lab.All(lab.AtLeast(often, 1.25, why), lab.AtLeast(long, 1.25, why)).As("%v of the collections, %v of the time in pauses", often, long), ok1 && ok2
+				return lab.All(lab.AtLeast(often, 1.25, why),
+						lab.AtLeast(long, 1.25, why)).As("%v of the collections, %v of the time in pauses", often,
+						long),
+					ok1 && ok2
 			}),
 			claims.Gosched.Judged("gosched and as it is", func(v lab.View) (lab.Verdict, bool) {
 				r, ok := v.Ratio(yielding, asItIs, nil, lab.CPUPerOp)
 				base, _ := v.Median(asItIs, nil, lab.CPUPerOp)
-				return lab.AtMost(r, 1.5, "There are ten of them in each request: less than half more is less than 5 % for one.").As("%.2f µs each; with ten of them %v", base*(r.Median-1)/10, r), ok
+				return lab.AtMost(r, 1.5,
+					"There are ten of them in each request: less than half more is less than 5 % for one.").As("%.2f µs each; with ten of them %v", base*(r.Median-1)/10, r), ok
 			}),
 		},
 	})

@@ -35,8 +35,11 @@ func init() {
 		Question: "How large should a read buffer be, and what does bufio.Reader change?",
 		Method: fmt.Sprintf("One goroutine reads with a buffer of 128 B to 64 KiB: a serial port at 400 KB/s, by Read and through a bufio.Reader a frame at a time, and "+
 			"%d datagrams of %d bytes a second. System calls are counted in a turn apart, in which the reader is slow, so that there are fewer of them a byte.", perSecond, datagram),
-		Metrics: []lab.Metric{lab.CPUPerOp, lab.CPUPercent, lab.LostPercent, lab.SyscallsPerOp, lab.ContextSwitchesPerOp},
-		Base:    files, Chart: lab.Chart{Over: "bytes", Metric: lab.CPUPercent.String()}, Calls: true,
+		Metrics: []lab.Metric{
+			lab.CPUPerOp, lab.CPUPercent, lab.LostPercent, lab.SyscallsPerOp,
+			lab.ContextSwitchesPerOp,
+		},
+		Base: files, Chart: lab.Chart{Over: "bytes", Metric: lab.CPUPercent.String()}, Calls: true,
 		Cells: func(lab.Options) (cells []lab.Params) {
 			for _, input := range []string{"serial", "udp"} {
 				for _, c := range lab.Cells("bytes", 128, 512, 1<<10, 4<<10, 8<<10, 16<<10, 64<<10) {
@@ -58,7 +61,8 @@ func init() {
 			if !ok {
 				return ""
 			}
-			r, _ := v.Across(files, lab.Params{"input": "serial", "bytes": "65536"}, files, lab.Params{"input": "serial", "bytes": "4096"}, lab.CPUPerOp)
+			r, _ := v.Across(files, lab.Params{"input": "serial", "bytes": "65536"}, files,
+				lab.Params{"input": "serial", "bytes": "4096"}, lab.CPUPerOp)
 			return fmt.Sprintf("A serial port at 400 KB/s takes %.1f %% of a CPU by Read with 4 KiB, %.1f %% through bufio.Reader; 64 KiB instead of 4 take %v of the CPU time. For datagrams the buffer must hold the largest.", m[0], m[1], r)
 		},
 		Claims: judges(),
@@ -67,34 +71,43 @@ func init() {
 
 func judges() []lab.Claim {
 	return []lab.Claim{
-		claims.BufferCPU.Judged("net.UDPConn at input=udp with 128 and 4096 bytes", func(v lab.View) (lab.Verdict, bool) {
-			a, ok1 := v.Median(udp, lab.Params{"input": "udp", "bytes": "128"}, lab.CPUPerOp)
-			b, ok2 := v.Median(udp, lab.Params{"input": "udp", "bytes": "4096"}, lab.CPUPerOp)
-			r, ok3 := v.Across(udp, lab.Params{"input": "udp", "bytes": "4096"}, udp, lab.Params{"input": "udp", "bytes": "128"}, lab.CPUPerOp)
-			return lab.AtMost(r, 0.5, "A read brings one datagram, however large the buffer is (udp(7)): the number of calls is the same.").
-				As("%.2f µs with 128 B, %.2f µs with 4 KiB a datagram: %v", a, b, r), ok1 && ok2 && ok3
-		}),
-		claims.BufferLoss.Judged("net.UDPConn at input=udp with 4096 and 65536 bytes", func(v lab.View) (lab.Verdict, bool) {
-			a, ok1 := v.Median(udp, lab.Params{"input": "udp", "bytes": "65536"}, lab.LostPercent)
-			b, ok2 := v.Median(udp, lab.Params{"input": "udp", "bytes": "4096"}, lab.LostPercent)
-			r, ok3 := v.Level(udp, lab.Params{"input": "udp", "bytes": "65536"}, lab.LostPercent, 1.7)
-			return lab.AtLeast(r, 0.3, "A read takes a datagram out of the socket's queue whole; nothing of it stays (udp(7)). Loss comes from a queue that is full.").
-				As("%.3f %% with 64 KiB, %.3f %% with 4 KiB", a, b), ok1 && ok2 && ok3
-		}),
-		claims.BufferCalls.Judged("the system calls of net.UDPConn at input=udp with 128 bytes", func(v lab.View) (lab.Verdict, bool) {
-			m, ok := v.Median(udp, lab.Params{"input": "udp", "bytes": "128"}, lab.SyscallsPerOp)
-			return lab.Holds(m >= 7, fmt.Sprintf("%.2f calls a datagram", m), "A read takes a datagram whole, so there are no more reads than datagrams, and a wait at most beside each."), ok
-		}),
+		claims.BufferCPU.Judged("net.UDPConn at input=udp with 128 and 4096 bytes",
+			func(v lab.View) (lab.Verdict, bool) {
+				a, ok1 := v.Median(udp, lab.Params{"input": "udp", "bytes": "128"}, lab.CPUPerOp)
+				b, ok2 := v.Median(udp, lab.Params{"input": "udp", "bytes": "4096"}, lab.CPUPerOp)
+				r, ok3 := v.Across(udp, lab.Params{"input": "udp", "bytes": "4096"}, udp,
+					lab.Params{"input": "udp", "bytes": "128"}, lab.CPUPerOp)
+				return lab.AtMost(r, 0.5,
+					"A read brings one datagram, however large the buffer is (udp(7)): the number of calls is the same.").
+					As("%.2f µs with 128 B, %.2f µs with 4 KiB a datagram: %v", a, b, r), ok1 && ok2 && ok3
+			}),
+		claims.BufferLoss.Judged("net.UDPConn at input=udp with 4096 and 65536 bytes",
+			func(v lab.View) (lab.Verdict, bool) {
+				a, ok1 := v.Median(udp, lab.Params{"input": "udp", "bytes": "65536"}, lab.LostPercent)
+				b, ok2 := v.Median(udp, lab.Params{"input": "udp", "bytes": "4096"}, lab.LostPercent)
+				r, ok3 := v.Level(udp, lab.Params{"input": "udp", "bytes": "65536"}, lab.LostPercent, 1.7)
+				return lab.AtLeast(r, 0.3,
+					"A read takes a datagram out of the socket's queue whole; nothing of it stays (udp(7)). Loss comes from a queue that is full.").
+					As("%.3f %% with 64 KiB, %.3f %% with 4 KiB", a, b), ok1 && ok2 && ok3
+			}),
+		claims.BufferCalls.Judged("the system calls of net.UDPConn at input=udp with 128 bytes",
+			func(v lab.View) (lab.Verdict, bool) {
+				m, ok := v.Median(udp, lab.Params{"input": "udp", "bytes": "128"}, lab.SyscallsPerOp)
+				return lab.Holds(m >= 7, fmt.Sprintf("%.2f calls a datagram", m),
+					"A read takes a datagram whole, so there are no more reads than datagrams, and a wait at most beside each."), ok
+			}),
 		claims.BufferPieces.Judged("net.UDPConn at input=udp with 128 bytes", func(v lab.View) (lab.Verdict, bool) {
 			lost, ok := v.Median(udp, lab.Params{"input": "udp", "bytes": "128"}, lab.LostPercent)
 			if !ok {
 				return lab.Verdict{}, false
 			}
-			return lab.CannotBe(fmt.Sprintf("%.0f %% cut", lost), "What does not fit into the buffer of a read is thrown away by the kernel (udp(7)): each datagram is cut in two and its second half is gone."), true
+			return lab.CannotBe(fmt.Sprintf("%.0f %% cut", lost),
+				"What does not fit into the buffer of a read is thrown away by the kernel (udp(7)): each datagram is cut in two and its second half is gone."), true
 		}),
-		claims.BufioCost.Judged("bufio.Reader and os.File at input=serial, bytes=4096", func(v lab.View) (lab.Verdict, bool) {
-			r, ok := v.Ratio(buffered, files, lab.Params{"input": "serial", "bytes": "4096"}, lab.CPUPerOp)
-			return lab.AtLeast(r, 1.05, "The wait for each frame is what costs, with or without bufio."), ok
-		}),
+		claims.BufioCost.Judged("bufio.Reader and os.File at input=serial, bytes=4096",
+			func(v lab.View) (lab.Verdict, bool) {
+				r, ok := v.Ratio(buffered, files, lab.Params{"input": "serial", "bytes": "4096"}, lab.CPUPerOp)
+				return lab.AtLeast(r, 1.05, "The wait for each frame is what costs, with or without bufio."), ok
+			}),
 	}
 }

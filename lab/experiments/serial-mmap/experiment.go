@@ -54,13 +54,15 @@ func init() {
 			claims.MappedPort.Judged("tty/mmap", func(v lab.View) (lab.Verdict, bool) {
 				yes, said, ok := v.Answer(tty)
 				if ok && !yes {
-					return lab.CannotBe(said, "No tty driver implements mmap: tty_fops has none (Linux, drivers/tty/tty_io.c), so the call gives ENODEV. The article's fourth chapter says so itself."), true
+					return lab.CannotBe(said,
+						"No tty driver implements mmap: tty_fops has none (Linux, drivers/tty/tty_io.c), so the call gives ENODEV. The article's fourth chapter says so itself."), true
 				}
 				return lab.Holds(yes, said, "It could not wherever this project has run."), ok
 			}),
 			claims.MapRefused.Judged("tty/mmap", func(v lab.View) (lab.Verdict, bool) {
 				_, said, ok := v.Answer(tty)
-				return lab.Holds(strings.Contains(said, "no such device"), said, "What maps UARTs is UIO, where a driver offers its registers."), ok
+				return lab.Holds(strings.Contains(said, "no such device"), said,
+					"What maps UARTs is UIO, where a driver offers its registers."), ok
 			}),
 			claims.ReadKernelTime.Judged("page/pread", func(v lab.View) (lab.Verdict, bool) {
 				m, ok := v.Median(pread, lab.Params{}, lab.NsPerOp)

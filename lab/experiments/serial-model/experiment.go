@@ -55,8 +55,11 @@ func init() {
 		Method: "A virtual line sends frames as fast as a baud rate allows at 8N1, ten bits a byte. Predicted is baud ÷ 10; measured is what the reader took. " +
 			"The longest latency of the reader says, by (FIFO − trigger) × bits ÷ latency, up to which rate a 16550A (FIFO 16, trigger 14) would not overrun if interrupts " +
 			"were served no better than this program is: a bound from below, since an interrupt is served before any program.",
-		Metrics: []lab.Metric{lab.MBPerSecond, lab.PredictedMBPerSecond, lab.LatencyP99, lab.LatencyMax, lab.LostFrames},
-		Chart:   lab.Chart{Over: "baud"}, Turn: 2 * time.Second,
+		Metrics: []lab.Metric{
+			lab.MBPerSecond, lab.PredictedMBPerSecond, lab.LatencyP99, lab.LatencyMax,
+			lab.LostFrames,
+		},
+		Chart: lab.Chart{Over: "baud"}, Turn: 2 * time.Second,
 		Cells:       func(lab.Options) []lab.Params { return lab.Cells("baud", 9600, 115200, 921600, 3000000) },
 		Contestants: []*lab.Contestant{ring},
 		Scene: func(b *lab.Bench, _ *lab.Contestant, cell lab.Params) (*lab.Scene, error) {
@@ -84,7 +87,8 @@ func judges() []lab.Claim {
 	return []lab.Claim{
 		claims.BaudLimit.Judged("tallywheel/ring at baud=115200", func(v lab.View) (lab.Verdict, bool) {
 			m, ok := v.Median(ring, lab.Params{"baud": "115200"}, lab.MBPerSecond)
-			return lab.CannotBe(fmt.Sprintf("%.2f KB/s", 1e3*m), "8N1 needs ten bits a byte: 115,200 baud carry at most 11.52 KB/s (TIA-232, 16550A data sheet). 468 KB/s need 4.7 Mbaud."), ok
+			return lab.CannotBe(fmt.Sprintf("%.2f KB/s", 1e3*m),
+				"8N1 needs ten bits a byte: 115,200 baud carry at most 11.52 KB/s (TIA-232, 16550A data sheet). 468 KB/s need 4.7 Mbaud."), ok
 		}),
 		claims.ClockFormula.Judged("tallywheel/ring at all rates", func(v lab.View) (lab.Verdict, bool) {
 			worst := 0.0
@@ -102,7 +106,9 @@ func judges() []lab.Claim {
 		}),
 		claims.Framing.Judged("any", func(v lab.View) (lab.Verdict, bool) {
 			least, most := 1-8.0/Bits(8, false, 1), 1-8.0/Bits(8, true, 1)
-			return lab.Holds(least >= 0.195 && most <= 0.305, fmt.Sprintf("by arithmetic: 8N1 %.0f %%, 8E1 %.0f %%, 8E2 %.0f %%", 100*least, 100*most, 100*(1-8.0/Bits(8, true, 2))),
+			return lab.Holds(least >= 0.195 && most <= 0.305,
+				fmt.Sprintf("by arithmetic: 8N1 %.0f %%, 8E1 %.0f %%, 8E2 %.0f %%", 100*least, 100*most,
+					100*(1-8.0/Bits(8, true, 2))),
 				"A start bit, perhaps a parity bit, and one or two stop bits around eight bits of data (TIA-232, 16550A data sheet)."), len(v.Rows) > 0
 		}),
 		claims.ClockLoss.Judged("any", func(v lab.View) (lab.Verdict, bool) {
@@ -111,12 +117,15 @@ func judges() []lab.Claim {
 			if differ > Tolerance() {
 				lost = 1 // bits are taken for their neighbours
 			}
-			return lab.Holds(lost >= 0.10 && lost <= 0.12, fmt.Sprintf("by arithmetic: %.0f %% less; up to %.1f %% no bit is taken for another", 100*lost, 100*Tolerance()),
+			return lab.Holds(lost >= 0.10 && lost <= 0.12,
+				fmt.Sprintf("by arithmetic: %.0f %% less; up to %.1f %% no bit is taken for another", 100*lost,
+					100*Tolerance()),
 				"A receiver finds each byte's start anew, so a difference adds up over one byte only."), len(v.Rows) > 0
 		}),
 		claims.NeedsDMA.Judged("any", func(v lab.View) (lab.Verdict, bool) {
 			slow, quick := SafeBaud(20*time.Microsecond), SafeBaud(5*time.Microsecond)
-			return lab.Holds(slow < 500_000, fmt.Sprintf("by arithmetic: no overrun up to %.1f Mbit/s where interrupts are served within 20 µs, up to %.1f Mbit/s within 5 µs", slow/1e6, quick/1e6),
+			return lab.Holds(slow < 500_000,
+				fmt.Sprintf("by arithmetic: no overrun up to %.1f Mbit/s where interrupts are served within 20 µs, up to %.1f Mbit/s within 5 µs", slow/1e6, quick/1e6),
 				"(FIFO − trigger) × bits ÷ latency, with the trigger at its highest; the article's own formula gives eight times as much."), len(v.Rows) > 0
 		}),
 		claims.Trigger12.Judged("–", func(lab.View) (lab.Verdict, bool) {

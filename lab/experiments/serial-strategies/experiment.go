@@ -16,13 +16,18 @@ import (
 const noCRC = "checks no CRC"
 
 var (
-	cEpoll   = lab.C("epoll_reader.c", "apt install gcc").As("c/epoll", "serial").But(noCRC)
-	ring     = lab.Ours("tallywheel/ring", readers.By(reader.Ring, ""))
-	hybrid   = lab.Ours("tallywheel/hybrid", readers.By(reader.Ring, reader.Hybrid)).But("looks all the time while data flows: a CPU for itself")
+	cEpoll = lab.C("epoll_reader.c", "apt install gcc").As("c/epoll", "serial").But(noCRC)
+	ring   = lab.Ours("tallywheel/ring", readers.By(reader.Ring, ""))
+	hybrid = lab.Ours("tallywheel/hybrid",
+		readers.By(reader.Ring, reader.Hybrid)).But("looks all the time while data flows: a CPU for itself")
 	blocking = lab.Ours("tallywheel/blocking", readers.By(reader.Blocking, ""))
 	polling  = lab.Ours("tallywheel/polling", readers.By(reader.Polling, "")).But("looks every 10 ms")
-	pipeline = lab.Ours("article/pipeline", readers.Pipeline).But("four goroutines and a channel operation for each frame, as the article has it; the recorder's own is another")
-	selects  = lab.Ours("article/select", readers.Select).For(steady).But(noCRC + "; a channel, and a timer of 10 ms for each wait, as the article has it") // there is one claim on it
+	pipeline = lab.Ours("article/pipeline",
+		readers.Pipeline).But("four goroutines and a channel operation for each frame, as the article has it; the recorder's own is another")
+	// there is one claim on it
+	selects = lab.Ours("article/select",
+		readers.Select).For(steady).But(noCRC +
+		"; a channel, and a timer of 10 ms for each wait, as the article has it")
 	files    = lab.Ours("os.File", readers.Files).But(noCRC)
 	bugst    = lab.Peers("serial").As("go.bug.st/serial", "serial").But(noCRC)
 	rust     = lab.Rust("serial.rs").As("rust/blocking", "serial").But(noCRC)
@@ -39,12 +44,17 @@ func init() {
 			"tallywheel/… decode and check every frame; the others look for two bytes, so damaged frames that they take for good can hide lost ones. " +
 			"A pty has no baud rate and no UART that overruns: loss here is what a reader itself loses.",
 		Metrics: []lab.Metric{
-			lab.SentFrames, lab.LostFrames, lab.LostPercent, lab.ErrorBound, lab.DamagedFrames, lab.DroppedFrames, lab.RepeatedFrames, lab.FalseFrames,
-			lab.CPUPerOp, lab.LatencyP50, lab.LatencyP99, lab.MBPerSecond, lab.ContextSwitchesPerOp, lab.CPUPercent, lab.RSS, lab.LatencyMax, lab.PageFaultsPerOp,
+			lab.SentFrames, lab.LostFrames, lab.LostPercent, lab.ErrorBound, lab.DamagedFrames, lab.DroppedFrames,
+			lab.RepeatedFrames, lab.FalseFrames,
+			lab.CPUPerOp, lab.LatencyP50, lab.LatencyP99, lab.MBPerSecond, lab.ContextSwitchesPerOp, lab.CPUPercent,
+			lab.RSS, lab.LatencyMax, lab.PageFaultsPerOp,
 		},
-		Base:        cEpoll,
-		Cells:       func(lab.Options) []lab.Params { return lab.Cells("condition", "burst", "steady", "disturbed", "max") },
-		Contestants: []*lab.Contestant{cEpoll, ring, hybrid, blocking, polling, pipeline, selects, files, bugst, rust, pyserial},
+		Base:  cEpoll,
+		Cells: func(lab.Options) []lab.Params { return lab.Cells("condition", "burst", "steady", "disturbed", "max") },
+		Contestants: []*lab.Contestant{
+			cEpoll, ring, hybrid, blocking, polling, pipeline, selects, files, bugst, rust,
+			pyserial,
+		},
 		Scene: func(b *lab.Bench, _ *lab.Contestant, cell lab.Params) (*lab.Scene, error) {
 			s := load.Serial{Ports: 1, Rate: 400_000}
 			switch cell["condition"] {
@@ -72,52 +82,63 @@ func advice(v lab.View) string {
 		if !ok1 || !ok2 || !ok3 {
 			return ""
 		}
-		parts = append(parts, fmt.Sprintf("%s: %s %s, %.1f %% of a CPU, 99 %% of the frames within %.0f µs (os.File: %.1f %% of a CPU)",
-			condition, best.Name, lab.Or(sure, "costs least", "is not beaten"), cpu, p99, files))
+		parts = append(parts,
+			fmt.Sprintf("%s: %s %s, %.1f %% of a CPU, 99 %% of the frames within %.0f µs (os.File: %.1f %% of a CPU)",
+				condition, best.Name, lab.Or(sure, "costs least", "is not beaten"), cpu, p99, files))
 	}
 	return "Of the ways that check every frame as it comes: " + strings.Join(parts, "; ") + "."
 }
 
-var burst, steady, disturbed, most = lab.Params{"condition": "burst"}, lab.Params{"condition": "steady"}, lab.Params{"condition": "disturbed"}, lab.Params{"condition": "max"}
+var burst, steady, disturbed, most = lab.Params{"condition": "burst"}, lab.Params{"condition": "steady"},
+	lab.Params{"condition": "disturbed"}, lab.Params{"condition": "max"}
 
 func judges() []lab.Claim { return slices.Concat(speed(), loss()) }
 
 // speed is the claims on throughput, latency and cost.
 func speed() []lab.Claim {
 	return []lab.Claim{
-		claims.PipelineThroughput.Judged("article/pipeline and tallywheel/blocking at condition=max", func(v lab.View) (lab.Verdict, bool) {
-			r, ok := v.Ratio(pipeline, blocking, most, lab.MBPerSecond)
-			return lab.AtLeast(r, 1.5, "The work on a frame is far less than what it costs to hand it to another goroutine."), ok
-		}),
+		claims.PipelineThroughput.Judged("article/pipeline and tallywheel/blocking at condition=max",
+			func(v lab.View) (lab.Verdict, bool) {
+				r, ok := v.Ratio(pipeline, blocking, most, lab.MBPerSecond)
+				return lab.AtLeast(r, 1.5,
+					"The work on a frame is far less than what it costs to hand it to another goroutine."), ok
+			}),
 		claims.RingP99.Judged("tallywheel/ring and os.File at condition=steady", func(v lab.View) (lab.Verdict, bool) {
 			r, ok := v.Ratio(ring, files, steady, lab.LatencyP99)
-			return lab.AtMost(r, 0.5, "The article's ring was a mapped tty, which does not exist; this is the ring that works, filled by read."), ok
+			return lab.AtMost(r, 0.5,
+				"The article's ring was a mapped tty, which does not exist; this is the ring that works, filled by read."), ok
 		}),
-		claims.RingSwitches.Judged("tallywheel/ring and os.File at condition=steady", func(v lab.View) (lab.Verdict, bool) {
-			m, ok := v.Medians(steady, lab.ContextSwitchesPerOp, ring, files)
-			if !ok || m[1] == 0 {
-				return lab.Verdict{}, false
-			}
-			r, _ := v.Ratio(ring, files, steady, lab.ContextSwitchesPerOp)
-			return lab.AtMost(r, 0.4, "Not because it goes around the kernel: its thread waits in one epoll set, and no scheduler is in between.").
-				As("%.0f %% fewer: %.2f against %.2f a frame", 100*(1-r.Median), m[0], m[1]), true
-		}),
-		claims.PipelineP99.Judged("article/pipeline and tallywheel/blocking at condition=steady", func(v lab.View) (lab.Verdict, bool) {
-			r, ok := v.Ratio(pipeline, blocking, steady, lab.LatencyP99)
-			return lab.AtMost(r, 0.8, "Each stage is a wake-up more between a frame and its reader."), ok
-		}),
-		claims.PipelineCPU.Judged("article/pipeline, tallywheel/ring and tallywheel/blocking at condition=steady", func(v lab.View) (lab.Verdict, bool) {
-			four, ok1 := v.Ratio(pipeline, blocking, steady, lab.CPUPerOp)
-			ring, ok2 := v.Ratio(ring, blocking, steady, lab.CPUPerOp)
-			const why = "Goroutines that hand on frame by frame cost more; a ring hands on nothing, so it need not."
-			return lab.All(lab.AtLeast(four, 2, why), lab.AtLeast(ring, 1.4, why)).As("%v for the pipeline, %v for the ring", four, ring), ok1 && ok2
-		}),
+		claims.RingSwitches.Judged("tallywheel/ring and os.File at condition=steady",
+			func(v lab.View) (lab.Verdict, bool) {
+				m, ok := v.Medians(steady, lab.ContextSwitchesPerOp, ring, files)
+				if !ok || m[1] == 0 {
+					return lab.Verdict{}, false
+				}
+				r, _ := v.Ratio(ring, files, steady, lab.ContextSwitchesPerOp)
+				return lab.AtMost(r, 0.4,
+					"Not because it goes around the kernel: its thread waits in one epoll set, and no scheduler is in between.").
+					As("%.0f %% fewer: %.2f against %.2f a frame", 100*(1-r.Median), m[0], m[1]), true
+			}),
+		claims.PipelineP99.Judged("article/pipeline and tallywheel/blocking at condition=steady",
+			func(v lab.View) (lab.Verdict, bool) {
+				r, ok := v.Ratio(pipeline, blocking, steady, lab.LatencyP99)
+				return lab.AtMost(r, 0.8, "Each stage is a wake-up more between a frame and its reader."), ok
+			}),
+		claims.PipelineCPU.Judged("article/pipeline, tallywheel/ring and tallywheel/blocking at condition=steady",
+			func(v lab.View) (lab.Verdict, bool) {
+				four, ok1 := v.Ratio(pipeline, blocking, steady, lab.CPUPerOp)
+				ring, ok2 := v.Ratio(ring, blocking, steady, lab.CPUPerOp)
+				const why = "Goroutines that hand on frame by frame cost more; a ring hands on nothing, so it need not."
+				return lab.All(lab.AtLeast(four, 2, why),
+					lab.AtLeast(ring, 1.4, why)).As("%v for the pipeline, %v for the ring", four, ring), ok1 && ok2
+			}),
 		claims.SelectRealTime.Judged("article/select at condition=steady", func(v lab.View) (lab.Verdict, bool) {
 			const limit = 10_000 // µs, the time-out
 			p99, _ := v.Median(selects, steady, lab.LatencyP99)
 			longest, _ := v.Largest(selects, steady, lab.LatencyMax)
 			r, ok := v.Level(selects, steady, lab.LatencyMax, limit)
-			return lab.AtMost(r, 1, "The time-out bounds how long the reader waits for nothing, not how long a frame waits for the reader: that is up to the scheduler.").
+			return lab.AtMost(r, 1,
+				"The time-out bounds how long the reader waits for nothing, not how long a frame waits for the reader: that is up to the scheduler.").
 				As("99 %% within %.0f µs, the longest of all rounds %.1f ms", p99, longest/1e3), ok
 		}),
 		claims.SteadyLatency.Judged("tallywheel/ring at condition=steady", func(v lab.View) (lab.Verdict, bool) {
@@ -126,11 +147,15 @@ func speed() []lab.Claim {
 			m, _ := v.Median(ring, steady, lab.LatencyP99)
 			longest, _ := v.Largest(ring, steady, lab.LatencyMax)
 			const why = "At 400 KB/s a reader that is awake has nothing to drop."
-			return lab.All(lab.AtMost(p99, 1, why), lab.AtMost(most, 1, why)).As("99 %% within %.0f µs, the longest of all rounds %.1f ms; --full measures longer", m, longest/1e3), ok1 && ok2
+			return lab.All(lab.AtMost(p99, 1, why),
+				lab.AtMost(most, 1,
+					why)).As("99 %% within %.0f µs, the longest of all rounds %.1f ms; --full measures longer", m,
+				longest/1e3), ok1 && ok2
 		}),
 		claims.ReadFaults.Judged("os.File at condition=steady", func(v lab.View) (lab.Verdict, bool) {
 			m, ok := v.Median(files, steady, lab.PageFaultsPerOp)
-			return lab.Holds(m < 0.01, fmt.Sprintf("%.4f page faults a frame", m), "The bytes are copied into a buffer that is there; what faults there are are the runtime's."), ok
+			return lab.Holds(m < 0.01, fmt.Sprintf("%.4f page faults a frame", m),
+				"The bytes are copied into a buffer that is there; what faults there are are the runtime's."), ok
 		}),
 	}
 }
@@ -141,29 +166,34 @@ func loss() []lab.Claim {
 		claims.PollAndRing.Judged("tallywheel/ring at condition=steady", func(v lab.View) (lab.Verdict, bool) {
 			sent, ok1 := v.Sum(ring, steady, lab.SentFrames)
 			lost, ok2 := v.Sum(ring, steady, lab.LostFrames)
-			return lab.Holds(lost == 0, lostOf(lost, sent), "epoll and a ring do it; TIOCGSERIAL tells how a UART is set, not what it has received."), ok1 && ok2
+			return lab.Holds(lost == 0, lostOf(lost, sent),
+				"epoll and a ring do it; TIOCGSERIAL tells how a UART is set, not what it has received."), ok1 && ok2
 		}),
-		claims.BurstLoss.Judged("tallywheel/blocking and tallywheel/hybrid at condition=burst", func(v lab.View) (lab.Verdict, bool) {
-			m, ok := v.Medians(burst, lab.LostPercent, blocking, hybrid)
-			if !ok {
-				return lab.Verdict{}, false
-			}
-			return lab.NotHere("a UART whose FIFO overruns: the article lost frames there. A pty has none, and its 20 KiB hold four bursts.").
-				As("%.2f %% against %.2f %% on a pty", m[0], m[1]), true
-		}),
+		claims.BurstLoss.Judged("tallywheel/blocking and tallywheel/hybrid at condition=burst",
+			func(v lab.View) (lab.Verdict, bool) {
+				m, ok := v.Medians(burst, lab.LostPercent, blocking, hybrid)
+				if !ok {
+					return lab.Verdict{}, false
+				}
+				return lab.NotHere("a UART whose FIFO overruns: the article lost frames there. A pty has none, and its 20 KiB hold four bursts.").
+					As("%.2f %% against %.2f %% on a pty", m[0], m[1]), true
+			}),
 		claims.BurstLossPolling.Judged("tallywheel/polling at condition=burst", func(v lab.View) (lab.Verdict, bool) {
 			sent, ok1 := v.Sum(polling, burst, lab.SentFrames)
 			lost, ok2 := v.Sum(polling, burst, lab.LostFrames)
-			return lab.NotHere("a UART whose FIFO overruns, and its DMA.").As("%s on a pty", lostOf(lost, sent)), ok1 && ok2
+			return lab.NotHere("a UART whose FIFO overruns, and its DMA.").As("%s on a pty", lostOf(lost, sent)), ok1 &&
+				ok2
 		}),
-		claims.BrownOut.Judged("tallywheel/blocking and tallywheel/hybrid at condition=disturbed", func(v lab.View) (lab.Verdict, bool) {
-			waits, ok1 := v.Sum(blocking, disturbed, lab.LostFrames)
-			looks, ok2 := v.Sum(hybrid, disturbed, lab.LostFrames)
-			sent, _ := v.Sum(blocking, disturbed, lab.SentFrames)
-			other, _ := v.Sum(hybrid, disturbed, lab.SentFrames)
-			return lab.Holds(waits >= 2*max(looks, 1), fmt.Sprintf("by waiting: %s; hybrid: %s", lostOf(waits, sent), lostOf(looks, other)),
-				"Frames that were sent whole, while others were damaged, dropped and repeated: a decoder that finds the next frame loses no other, however it waits. The voltage of a USB line is not among the faults."), ok1 && ok2
-		}),
+		claims.BrownOut.Judged("tallywheel/blocking and tallywheel/hybrid at condition=disturbed",
+			func(v lab.View) (lab.Verdict, bool) {
+				waits, ok1 := v.Sum(blocking, disturbed, lab.LostFrames)
+				looks, ok2 := v.Sum(hybrid, disturbed, lab.LostFrames)
+				sent, _ := v.Sum(blocking, disturbed, lab.SentFrames)
+				other, _ := v.Sum(hybrid, disturbed, lab.SentFrames)
+				return lab.Holds(waits >= 2*max(looks, 1),
+					fmt.Sprintf("by waiting: %s; hybrid: %s", lostOf(waits, sent), lostOf(looks, other)),
+					"Frames that were sent whole, while others were damaged, dropped and repeated: a decoder that finds the next frame loses no other, however it waits. The voltage of a USB line is not among the faults."), ok1 && ok2
+			}),
 	}
 }
 

@@ -28,8 +28,11 @@ func init() {
 		Question: "Does a polling kernel thread (SQPOLL) make a server on a ring quicker?",
 		Method: "The server tallywheel/uring-inline with and without, under the load of http-plaintext. The kernel thread's CPU time is the server's, as far as the kernel counts it there. It goes to " +
 			"sleep after 2 ms without work, or after 50 µs.",
-		Metrics: []lab.Metric{lab.OpsPerSecond, lab.CPUPercent, lab.CPUPerOp, lab.LatencyP50, lab.LatencyP99, lab.SyscallsPerOp},
-		Base:    without, Turn: time.Second, Calls: true,
+		Metrics: []lab.Metric{
+			lab.OpsPerSecond, lab.CPUPercent, lab.CPUPerOp, lab.LatencyP50, lab.LatencyP99,
+			lab.SyscallsPerOp,
+		},
+		Base: without, Turn: time.Second, Calls: true,
 		Cells:       func(lab.Options) []lab.Params { return lab.Cells("connections", 1, 64) },
 		Contestants: []*lab.Contestant{without, ms2, us50},
 		Scene: func(b *lab.Bench, _ *lab.Contestant, cell lab.Params) (*lab.Scene, error) {
@@ -48,7 +51,8 @@ func init() {
 		Claims: []lab.Claim{
 			claims.SQPollRate.Judged("sqpoll/2ms and without, connections=64", func(v lab.View) (lab.Verdict, bool) {
 				r, ok := v.Ratio(ms2, without, lab.Params{"connections": "64"}, lab.OpsPerSecond)
-				return lab.AtLeast(r, 1.01, "A batch needs one system call for dozens of requests; the polling thread needs a CPU, which server and load need as well."), ok
+				return lab.AtLeast(r, 1.01,
+					"A batch needs one system call for dozens of requests; the polling thread needs a CPU, which server and load need as well."), ok
 			}),
 		},
 	})

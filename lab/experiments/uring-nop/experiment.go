@@ -18,7 +18,8 @@ func init() {
 		Question: "What does an io_uring operation cost before it does anything?",
 		Method: "Operations that do nothing, depth of them submitted and reaped with one call, on a registered ring of one owner. What C needs is the kernel's part and the library's; what is " +
 			"above it is what the Go package keeps books with: slots, generations, owners.",
-		Metrics: []lab.Metric{lab.NsPerOp, lab.CPUPerOp, lab.AllocsPerOp}, Base: inC, Turn: 500e6, Chart: lab.Chart{Over: "depth"},
+		Metrics: []lab.Metric{lab.NsPerOp, lab.CPUPerOp, lab.AllocsPerOp}, Base: inC, Turn: 500e6,
+		Chart:       lab.Chart{Over: "depth"},
 		Cells:       func(lab.Options) []lab.Params { return lab.Cells("depth", 1, 8, 64) },
 		Contestants: []*lab.Contestant{inC, ours},
 		Advice: func(v lab.View) string {
@@ -28,10 +29,13 @@ func init() {
 				return ""
 			}
 			r, _ := v.Across(ours, lab.Params{"depth": "64"}, ours, lab.Params{"depth": "1"}, lab.NsPerOp)
-			return lab.Or(r.Differ() && r.Median < 1, "Submit in batches", "Batches bring nothing that was seen") + fmt.Sprintf(": %.0f ns an operation 64 at a time (C: %.0f), %.0f ns alone.", m[0], m[1], one)
+			return lab.Or(r.Differ() && r.Median < 1, "Submit in batches",
+				"Batches bring nothing that was seen") + fmt.Sprintf(": %.0f ns an operation 64 at a time (C: %.0f), %.0f ns alone.", m[0], m[1], one)
 		},
 		Claims: []lab.Claim{{
-			Claim: "A ring in pure Go, with its guards, costs within a fifth of liburing in C.", Source: lab.Goal("80 ns an operation at depth 64"), Needs: "tallywheel/uring and c/liburing at depth=64",
+			Claim:  "A ring in pure Go, with its guards, costs within a fifth of liburing in C.",
+			Source: lab.Goal("80 ns an operation at depth 64"),
+			Needs:  "tallywheel/uring and c/liburing at depth=64",
 			Judge: func(v lab.View) (lab.Verdict, bool) {
 				r, ok := v.Ratio(ours, inC, lab.Params{"depth": "64"}, lab.NsPerOp)
 				verdict := lab.AtMost(r, 1.2, "Most of it is the kernel's.")

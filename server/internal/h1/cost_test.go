@@ -102,7 +102,8 @@ func TestGarbageOfARequest(t *testing.T) {
 	if got := float64(after.Mallocs-before.Mallocs) / n; got > 5.5 {
 		t.Errorf("%.2f pieces of memory for each request, want 5", got)
 	}
-	if got := (after.TotalAlloc-before.TotalAlloc)/n - uint64(len("GET / HTTP/1.1\r\nHost: 127.0.0.1:80\r\n\r\n")); got > 1030 {
+	request := uint64(len("GET / HTTP/1.1\r\nHost: 127.0.0.1:80\r\n\r\n"))
+	if got := (after.TotalAlloc-before.TotalAlloc)/n - request; got > 1030 {
 		t.Errorf("%d bytes for each request", got)
 	}
 	if got := reflect.TypeFor[exchange]().Size(); got > 480 {

@@ -85,7 +85,8 @@ func TestDeadlines(t *testing.T) {
 			send: get(queuedPath), reads: 5000 * ms, answers: -1, ended: 1500 * ms,
 		},
 		{
-			name: "the time of a head counts from its 4th byte", head: 1000 * ms, idle: 9000 * ms, send: get("/1") + "G",
+			name: "the time of a head counts from its 4th byte", head: 1000 * ms, idle: 9000 * ms,
+			send:  get("/1") + "G",
 			later: []piece{at(1700, "ET /x"), at(2300, " HT")}, answers: 2, refused: true, ended: 2700 * ms,
 		},
 		{
@@ -142,7 +143,8 @@ func TestDeadlines(t *testing.T) {
 				if n := bytes.Count(client.Got, []byte("HTTP/1.1 ")); n != c.answers && c.answers >= 0 {
 					t.Errorf("%d answers, want %d: … %q", n, c.answers, client.Got[max(len(client.Got)-200, 0):])
 				}
-				if strings.Contains(c.send, largePath) && !bytes.Contains(client.Got, bytes.Repeat([]byte(largePath), 3000)) {
+				if strings.Contains(c.send, largePath) &&
+					!bytes.Contains(client.Got, bytes.Repeat([]byte(largePath), 3000)) {
 					t.Errorf("the large answer is not whole: %d bytes", len(client.Got))
 				}
 				if got := bytes.Contains(client.Got, []byte(" 408 ")); got != c.refused {

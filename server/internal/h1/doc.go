@@ -44,20 +44,26 @@ type Config struct {
 // Stream is a connection with what a session asks of it beyond net.Conn.
 type Stream interface {
 	net.Conn
-	WaitInput() (ready bool, err error)                           // waits for input, its end or a deadline; or reports that one must not wait here
-	OnGone(func())                                                // asks for a call when the peer has left
-	ReadPart(b []byte, left int64) (int, error)                   // Read, where at least left bytes are to come, b's among them
-	AwaitHead(on bool)                                            // the rest of a head is waited for, or is there: a server that ends bounds the wait
-	BodyRead()                                                    // a request was read to its end
-	Draining() bool                                               // the server is going to end
-	Came() int64                                                  // when the newest input came
-	End(linger bool) error                                        // closes; linger lets the peer read what was written
-	Count(came int64, n int, timed bool)                          // n requests were answered that came at that time; timed: they say how quick we are
-	WriteLast(b []byte) (int, error)                              // Write, which End(false) follows
-	WriteMore(b []byte) (int, error)                              // Write, which SendFile follows: the end of b may wait for that
+	// waits for input, its end or a deadline; or reports that one must not wait here
+	WaitInput() (ready bool, err error)
+	OnGone(func()) // asks for a call when the peer has left
+	// Read, where at least left bytes are to come, b's among them
+	ReadPart(b []byte, left int64) (int, error)
+	// the rest of a head is waited for, or is there: a server that ends bounds the wait
+	AwaitHead(on bool)
+	BodyRead()             // a request was read to its end
+	Draining() bool        // the server is going to end
+	Came() int64           // when the newest input came
+	End(linger bool) error // closes; linger lets the peer read what was written
+	// n requests were answered that came at that time; timed: they say how quick we are
+	Count(came int64, n int, timed bool)
+	WriteLast(b []byte) (int, error) // Write, which End(false) follows
+	// Write, which SendFile follows: the end of b may wait for that
+	WriteMore(b []byte) (int, error)
 	WriteAll(net.Buffers) error                                   // writes all, and uses the argument up
 	SendFile(from *os.File, off, n int64) (sent int64, err error) // errors.ErrUnsupported: it cannot
-	Hijack() (c net.Conn, rest []byte, err error)                 // gives the connection to a handler, with input that was not read
+	// gives the connection to a handler, with input that was not read
+	Hijack() (c net.Conn, rest []byte, err error)
 }
 
 // What ends a session.

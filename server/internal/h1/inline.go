@@ -252,7 +252,10 @@ func (a *Inline) keepHead(head *http1.Head) {
 
 var (
 	errBodyTooLarge = &http1.Error{Status: http.StatusRequestEntityTooLarge, Reason: "body too large"}
-	errNoRoom       = &http1.Error{Status: http.StatusServiceUnavailable, Reason: "too many bodies are on their way: try again"}
+	errNoRoom       = &http1.Error{
+		Status: http.StatusServiceUnavailable,
+		Reason: "too many bodies are on their way: try again",
+	}
 )
 
 // goOn takes more of the body of a request whose head is whole, and answers it once it is.
@@ -406,7 +409,8 @@ func (a *Inline) answer(h *http1.Head, head, body []byte, behind int) (keep bool
 	method := h.Method.Of(head)
 	a.lead = lead{afterPost: string(method) == http.MethodPost}
 	f := facts{
-		head: string(method) == http.MethodHead, minor: h.Minor, keepAlive: h.KeepAlive(), leaving: l.Draining() || a.t.Config.Closes(),
+		head: string(method) == http.MethodHead, minor: h.Minor, keepAlive: h.KeepAlive(), leaving: l.Draining() ||
+			a.t.Config.Closes(),
 		status: w.Status, length: int64(w.size()), known: -1,
 	}
 	if w.Close {
@@ -461,7 +465,8 @@ func (a *Inline) call(h *http1.Head, head, body []byte, w *Answer) (ok bool) {
 			return
 		}
 		if p := recover(); p != nil && p != http.ErrAbortHandler {
-			a.t.Config.Log.Error("a handler panicked", "target", string(h.Target.Of(head)), "panic", p, "stack", string(debug.Stack()))
+			a.t.Config.Log.Error("a handler panicked", "target", string(h.Target.Of(head)), "panic", p, "stack",
+				string(debug.Stack()))
 		}
 	}()
 	a.t.Handler.Answer(head, h, body, w)

@@ -26,8 +26,10 @@ var seeds = flag.Int("seeds", 40, "seeds of each test with a network in memory")
 
 func testConfig(h http.Handler) *Config {
 	return &Config{
-		Handler: h, MaxHeaderBytes: 64 << 10, MaxBodyBytes: 1 << 20, Log: slog.New(slog.DiscardHandler), Server: &http.Server{},
-		Date: func(int64) []byte { return []byte("Thu, 01 Jan 1970 00:00:00 GMT") }, Closes: func() bool { return false },
+		Handler: h, MaxHeaderBytes: 64 << 10, MaxBodyBytes: 1 << 20, Log: slog.New(slog.DiscardHandler),
+		Server: &http.Server{},
+		Date:   func(int64) []byte { return []byte("Thu, 01 Jan 1970 00:00:00 GMT") },
+		Closes: func() bool { return false },
 	}
 }
 
@@ -161,7 +163,8 @@ func script(rng *rand.Rand, i int) (b []byte) {
 		body := bytes.Repeat([]byte{byte('a' + n)}, size)
 		switch rng.IntN(4) {
 		case 0, 1:
-			b = fmt.Appendf(b, "GET %s HTTP/1.1\r\nHost: a\r\nX-Pad: %s\r\n\r\n", target, strings.Repeat("p", rng.IntN(1+rng.IntN(6_000))))
+			b = fmt.Appendf(b, "GET %s HTTP/1.1\r\nHost: a\r\nX-Pad: %s\r\n\r\n", target,
+				strings.Repeat("p", rng.IntN(1+rng.IntN(6_000))))
 		case 2:
 			b = fmt.Appendf(b, "POST %s HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s", target, len(body), body)
 		case 3:
@@ -290,7 +293,8 @@ func TestLargeBodiesComeToTheirPlace(t *testing.T) {
 			t.Errorf("%s: %d answers of 200, want 2: %.300q", app, n, client.Got)
 		}
 		if client.Lent > 40_000 {
-			t.Errorf("%s: the driver received %d bytes of %d, want little more than the heads", app, client.Lent, len(send))
+			t.Errorf("%s: the driver received %d bytes of %d, want little more than the heads", app, client.Lent,
+				len(send))
 		}
 	}
 }
@@ -319,7 +323,8 @@ func withoutReason(b []byte) []byte {
 // FuzzInline sends any bytes, cut by a seed, to an inline session beside the same whole.
 func FuzzInline(f *testing.F) {
 	f.Add([]byte("GET / HTTP/1.1\r\nHost: a\r\n\r\n"), uint64(1))
-	f.Add([]byte("POST /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\nGET /"), uint64(2))
+	f.Add([]byte("POST /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\nGET /"),
+		uint64(2))
 	f.Fuzz(func(t *testing.T, b []byte, seed uint64) {
 		if bytes.Contains(bytes.ToLower(b), []byte("100-continue")) {
 			return // depends on what has come

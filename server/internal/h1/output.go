@@ -12,11 +12,13 @@ import (
 // later, which may come at any time: mu guards all of it, and is held while something is sent, so
 // that nothing overtakes.
 type output struct {
-	mu     sync.Mutex
-	buf    []byte      // changed by the session alone
-	sent   int         // of buf, by the timer
-	mark   int         // where complete answers end in buf
-	failed error       // of the first send that failed: nothing may follow it, since the client could not tell where that belongs
+	mu   sync.Mutex
+	buf  []byte // changed by the session alone
+	sent int    // of buf, by the timer
+	mark int    // where complete answers end in buf
+	// of the first send that failed: nothing may follow it, since the client could not tell where
+	// that belongs
+	failed error
 	broken atomic.Bool // failed is set
 	timer  *time.Timer
 	armed  bool

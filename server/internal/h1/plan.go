@@ -77,7 +77,8 @@ func decide(f facts) plan {
 	if !allowed {
 		p.length = -1
 	}
-	if p.close && f.status != http.StatusSwitchingProtocols && !(len(f.connection) > 0 && httpguts.HeaderValuesContainsToken(f.connection[:1], "close")) {
+	if p.close && f.status != http.StatusSwitchingProtocols &&
+		!(len(f.connection) > 0 && httpguts.HeaderValuesContainsToken(f.connection[:1], "close")) {
 		p.connection = nil
 		if f.minor > 0 {
 			p.connection = sayClose

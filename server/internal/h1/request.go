@@ -83,7 +83,8 @@ func (s *Session) request(head []byte) (*exchange, error) {
 		r.Header[key] = values[:1:1]
 		values = values[1:]
 	}
-	if r.Header["Pragma"] != nil && r.Header["Pragma"][0] == "no-cache" && r.Header["Cache-Control"] == nil { // as net/http
+	// as net/http
+	if r.Header["Pragma"] != nil && r.Header["Pragma"][0] == "no-cache" && r.Header["Cache-Control"] == nil {
 		r.Header["Cache-Control"] = []string{"no-cache"}
 	}
 	r.ContentLength = h.Length
@@ -135,7 +136,8 @@ func (x *exchange) setURL() error {
 // plainPath are the bytes that url.URL's encoding of a path leaves alone.
 var plainPath = func() (t [256]bool) {
 	for c := range 256 {
-		t[c] = '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || strings.IndexByte("-_.~$&+,/:;=@", byte(c)) >= 0
+		t[c] = '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' ||
+			strings.IndexByte("-_.~$&+,/:;=@", byte(c)) >= 0
 	}
 	return t
 }()

@@ -72,7 +72,8 @@ func (w *response) Header() http.Header {
 // WriteHeader settles status and header.
 func (w *response) WriteHeader(status int) {
 	if w.hijacked || w.status != 0 {
-		w.s.cfg.Log.Warn("superfluous WriteHeader", "status", status, "hijacked", w.hijacked, "path", w.x.req.URL.Path, "caller", caller())
+		w.s.cfg.Log.Warn("superfluous WriteHeader", "status", status, "hijacked", w.hijacked, "path", w.x.req.URL.Path,
+			"caller", caller())
 		return
 	}
 	if status < 100 || status > 999 {

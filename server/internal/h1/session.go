@@ -504,7 +504,8 @@ func (s *Session) call(x *exchange) (ok bool) {
 			return
 		}
 		if p := recover(); p != nil && p != http.ErrAbortHandler {
-			s.cfg.Log.Error("a handler panicked", "method", x.req.Method, "path", x.req.URL.Path, "panic", p, "stack", string(debug.Stack()))
+			s.cfg.Log.Error("a handler panicked", "method", x.req.Method, "path", x.req.URL.Path, "panic", p, "stack",
+				string(debug.Stack()))
 		}
 	}()
 	h := s.cfg.Handler

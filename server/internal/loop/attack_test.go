@@ -281,8 +281,10 @@ func TestTheLoopReceivesLargeInput(t *testing.T) {
 			for _, behind := range []int{30_000, 0} {
 				testenv.Until(t, time.Minute, "a reader", c.large.Load)
 				d.do <- func() { d.l.Received(c.c, bytes.Repeat([]byte("a"), SmallBlock)) }
-				if got, want := <-came, strings.Repeat("a", SmallBlock)+strings.Repeat("b", behind); string(got) != want {
-					t.Errorf("%d bytes came, want %d: %.10q … %.10q", len(got), len(want), got, got[max(len(got)-10, 0):])
+				if got, want := <-came,
+					strings.Repeat("a", SmallBlock)+strings.Repeat("b", behind); string(got) != want {
+					t.Errorf("%d bytes came, want %d: %.10q … %.10q", len(got), len(want), got,
+						got[max(len(got)-10, 0):])
 				}
 			}
 			want := with
@@ -416,7 +418,8 @@ func TestACachedFileHoldsNobodyUp(t *testing.T) {
 		select {
 		case n := <-ended:
 			if n != 2*turns*fileShare || f.taken.Load() != n || f.large.Load() != fileShare {
-				t.Errorf("%d bytes are said to be sent, %d were, %d at a time; want %d, %d at a time", n, f.taken.Load(), f.large.Load(), 2*turns*fileShare, fileShare)
+				t.Errorf("%d bytes are said to be sent, %d were, %d at a time; want %d, %d at a time", n,
+					f.taken.Load(), f.large.Load(), 2*turns*fileShare, fileShare)
 			}
 			return
 		case d.do <- func() {}:

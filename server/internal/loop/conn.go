@@ -41,7 +41,8 @@ func (s State) String() string { return [...]string{"open", "flushing", "lingeri
 // How long the end of a connection may take.
 const (
 	LingerFor = 500 * time.Millisecond // for the client to read an answer to a request that was not read to its end
-	flushFor  = 30 * time.Second       // for a client to take the rest of an answer, where Config.FlushFor does not say otherwise
+	// for a client to take the rest of an answer, where Config.FlushFor does not say otherwise
+	flushFor = 30 * time.Second
 )
 
 // ErrTooSlow ends connections whose peer did not take its output in time.

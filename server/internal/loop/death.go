@@ -85,7 +85,9 @@ func (l *Loop) watchStalls() (stop func()) {
 		next := time.NewTimer(beat.Next(stallAfter))
 		defer next.Stop()
 		var seen time.Time
-		var last, told uint64 // the turn that was under way at the last look, 0 if none was; and the last one that was told of
+		// the turn that was under way at the last look, 0 if none was; and the last one that was
+		// told of
+		var last, told uint64
 		for ; ; next.Reset(beat.Next(stallAfter)) {
 			select {
 			case <-over:

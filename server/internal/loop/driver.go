@@ -77,7 +77,8 @@ type Figures struct {
 // Socket is a connected socket. Nothing of it ever waits: what would is [ErrWait].
 type Socket interface {
 	Send(b []byte) (int, error)
-	SendMore(b []byte) (int, error)                                 // Send, where EndSending follows at once and takes the rest along
+	// Send, where EndSending follows at once and takes the rest along
+	SendMore(b []byte) (int, error)
 	SendAll(bufs net.Buffers) (int, error)                          // as one message
 	SendFile(from *os.File, off int64, n int) (sent int, err error) // 0, nil at the end of the file
 	// InCache reports whether SendFile would find these bytes of the file without waiting for its

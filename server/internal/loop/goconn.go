@@ -134,7 +134,8 @@ func (g *GoConn) start(serve func(*GoConn)) {
 		defer func() {
 			if !returned {
 				if p := recover(); p != nil { // of a hook: handlers' panics do not come this far
-					g.c.loop.group.cfg.Log.Error("a connection is closed after a panic", "panic", p, "stack", string(debug.Stack()))
+					g.c.loop.group.cfg.Log.Error("a connection is closed after a panic", "panic", p, "stack",
+						string(debug.Stack()))
 				} else {
 					g.c.loop.group.cfg.Log.Error("a handler has called runtime.Goexit: its connection is closed")
 				}
@@ -309,7 +310,8 @@ func (g *GoConn) Posted() {
 	}
 	if r.finish {
 		c.Finish(r.linger)
-		if mine && c.state == Lingering { // what the last reader left is thrown away, too: closed over it the socket would reset
+		// what the last reader left is thrown away, too: closed over it the socket would reset
+		if mine && c.state == Lingering {
 			l.driver.Resume(c)
 		}
 	}

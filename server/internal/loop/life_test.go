@@ -98,11 +98,14 @@ func TestLifeOfAConnection(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			client := &looptest.Client{Send: []byte("hi"), End: c.end}
 			var a *life
-			err := looptest.Run(looptest.Config{Seed: 1, Gentle: true, OnLoop: true, NewApp: func(conn *loop.Conn) loop.App {
-				a = &life{c: conn}
-				c.app(a)
-				return a
-			}}, []*looptest.Client{client})
+			err := looptest.Run(looptest.Config{
+				Seed: 1, Gentle: true, OnLoop: true,
+				NewApp: func(conn *loop.Conn) loop.App {
+					a = &life{c: conn}
+					c.app(a)
+					return a
+				},
+			}, []*looptest.Client{client})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -171,7 +174,8 @@ func TestEcho(t *testing.T) {
 	for name, kind := range map[string]struct{ coroutine, promote, aside, awaits bool }{
 		"coroutine": {coroutine: true}, "goroutine": {}, "goroutine that receives": {aside: true},
 		"goroutine by the first byte": {awaits: true}, "… that receives": {awaits: true, aside: true},
-		"promoted": {coroutine: true, promote: true}, "promoted, receives": {coroutine: true, promote: true, aside: true},
+		"promoted":           {coroutine: true, promote: true},
+		"promoted, receives": {coroutine: true, promote: true, aside: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -185,27 +189,31 @@ func TestEcho(t *testing.T) {
 					}
 					clients = append(clients, c)
 				}
-				err := looptest.Run(looptest.Config{Seed: seed, Aside: kind.aside, OnLoop: kind.coroutine, NewApp: func(c *loop.Conn) loop.App {
-					if kind.coroutine {
-						g := loop.NewCoConn(c)
-						g.Serve(&echoService{c: g, rng: rand.New(rand.NewPCG(seed, 3)), last: kind.promote})
+				err := looptest.Run(looptest.Config{
+					Seed: seed, Aside: kind.aside, OnLoop: kind.coroutine,
+					NewApp: func(c *loop.Conn) loop.App {
+						if kind.coroutine {
+							g := loop.NewCoConn(c)
+							g.Serve(&echoService{c: g, rng: rand.New(rand.NewPCG(seed, 3)), last: kind.promote})
+							return g
+						}
+						g := loop.NewGoConn(c, func(g *loop.GoConn) {
+							echo(rand.New(rand.NewPCG(seed, 3)), g)
+							_ = g.End(true)
+						})
+						if kind.awaits {
+							g.AwaitInput(time.Minute)
+						}
 						return g
-					}
-					g := loop.NewGoConn(c, func(g *loop.GoConn) {
-						echo(rand.New(rand.NewPCG(seed, 3)), g)
-						_ = g.End(true)
-					})
-					if kind.awaits {
-						g.AwaitInput(time.Minute)
-					}
-					return g
-				}}, clients)
+					},
+				}, clients)
 				if err != nil {
 					t.Fatal(err)
 				}
 				for i, c := range clients {
 					if c.End == looptest.HalfClose && !bytes.Equal(c.Got, c.Send) || !bytes.HasPrefix(c.Send, c.Got) {
-						t.Fatalf("seed %d, client %d: %d bytes came back of %d, and they are not its own", seed, i, len(c.Got), len(c.Send))
+						t.Fatalf("seed %d, client %d: %d bytes came back of %d, and they are not its own", seed, i,
+							len(c.Got), len(c.Send))
 					}
 				}
 			}

@@ -65,7 +65,8 @@ func (s *FDSocket) SendFile(from *os.File, off int64, n int) (sent int, err erro
 // InCache implements Socket.
 func (s *FDSocket) InCache(from *os.File, off int64, n int) (cached, known bool) {
 	if raw, err := from.SyscallConn(); err == nil {
-		_ = raw.Control(func(fd uintptr) { cached, known = sys.InCache(int(fd), off, int64(n)) }) // closed: nobody knows
+		// closed: nobody knows
+		_ = raw.Control(func(fd uintptr) { cached, known = sys.InCache(int(fd), off, int64(n)) })
 	}
 	return cached, known
 }

@@ -12,7 +12,10 @@ import (
 
 // openJetStream is a NATS server in this process that syncs before it acknowledges.
 func openJetStream(dir string) (func([]byte) error, error) {
-	s, err := server.NewServer(&server.Options{JetStream: true, StoreDir: dir, DontListen: true, NoLog: true, NoSigs: true, SyncAlways: true})
+	s, err := server.NewServer(&server.Options{
+		JetStream: true, StoreDir: dir, DontListen: true, NoLog: true,
+		NoSigs: true, SyncAlways: true,
+	})
 	if err != nil {
 		return nil, err
 	}

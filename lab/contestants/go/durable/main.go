@@ -26,7 +26,8 @@ func run(t *contestant.Turn) error {
 	defer os.RemoveAll(dir)
 	makers := map[string]func(string) (func([]byte) error, error){
 		"pebble": openPebble, "etcd/wal": alone(openEtcd), "etcd/wal+group": inGroups(openEtcd),
-		"raft-wal": alone(openRaft), "raft-wal+group": inGroups(openRaft), "bbolt": openBolt, "jetstream": openJetStream,
+		"raft-wal": alone(openRaft), "raft-wal+group": inGroups(openRaft), "bbolt": openBolt,
+		"jetstream": openJetStream,
 	}
 	open, ok := makers[t.Name]
 	if !ok {
@@ -106,7 +107,10 @@ func openBolt(dir string) (func([]byte) error, error) {
 			if err != nil {
 				return err
 			}
-			return bucket.Put([]byte{byte(seq >> 56), byte(seq >> 48), byte(seq >> 40), byte(seq >> 32), byte(seq >> 24), byte(seq >> 16), byte(seq >> 8), byte(seq)}, b)
+			return bucket.Put([]byte{
+				byte(seq >> 56), byte(seq >> 48), byte(seq >> 40), byte(seq >> 32),
+				byte(seq >> 24), byte(seq >> 16), byte(seq >> 8), byte(seq),
+			}, b)
 		})
 	}, nil
 }

@@ -47,7 +47,8 @@ func run(t *contestant.Turn) error {
 		return s.Serve(ln)
 	case "hertz":
 		hlog.SetLevel(hlog.LevelFatal)
-		s := server.New(server.WithHostPorts(addr), server.WithDisablePrintRoute(true), server.WithIdleTimeout(time.Minute))
+		s := server.New(server.WithHostPorts(addr), server.WithDisablePrintRoute(true),
+			server.WithIdleTimeout(time.Minute))
 		s.GET("/", func(_ context.Context, c *app.RequestContext) { c.Data(200, "text/plain", work()) })
 		s.Spin()
 		return nil
@@ -56,7 +57,8 @@ func run(t *contestant.Turn) error {
 		if t.Text("work") == "close" {
 			h = &closing{}
 		}
-		return gnet.Run(h, "tcp://"+addr, gnet.WithMulticore(true), gnet.WithReusePort(true), gnet.WithNumEventLoop(runtime.GOMAXPROCS(0)), gnet.WithLogLevel(logging.ErrorLevel))
+		return gnet.Run(h, "tcp://"+addr, gnet.WithMulticore(true), gnet.WithReusePort(true),
+			gnet.WithNumEventLoop(runtime.GOMAXPROCS(0)), gnet.WithLogLevel(logging.ErrorLevel))
 	}
 	return fmt.Errorf("no contestant %q", t.Name)
 }
@@ -136,7 +138,8 @@ func (p *plain) OnTraffic(c gnet.Conn) gnet.Action {
 		}
 		used += i + 4
 		body := p.work()
-		out = fmt.Appendf(out, "HTTP/1.1 200 OK\r\nDate: Fri, 20 Nov 2026 12:00:00 GMT\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n", len(body))
+		out = fmt.Appendf(out,
+			"HTTP/1.1 200 OK\r\nDate: Fri, 20 Nov 2026 12:00:00 GMT\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n", len(body))
 		out = append(out, body...)
 	}
 	if _, err := c.Discard(used); err != nil {

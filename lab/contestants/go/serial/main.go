@@ -59,7 +59,8 @@ func run(t *contestant.Turn) error {
 		sum.Add(f)
 	}
 	mb := float64(sum.N) * 128 / 1e6
-	return t.Result(took, sum.N, append(contestant.Latencies(sum.Latencies), contestant.Value{Metric: "MB_per_s", V: mb / took.Seconds()})...)
+	return t.Result(took, sum.N,
+		append(contestant.Latencies(sum.Latencies), contestant.Value{Metric: "MB_per_s", V: mb / took.Seconds()})...)
 }
 
 func timeOut(t *contestant.Turn) error {
@@ -84,7 +85,8 @@ func timeOut(t *contestant.Turn) error {
 	if err != nil {
 		return err
 	}
-	if err := t.Found("a read that finds nothing within its time-out returns %d and the error %v", got, last); err != nil {
+	if err := t.Found("a read that finds nothing within its time-out returns %d and the error %v", got,
+		last); err != nil {
 		return err
 	}
 	return errors.Join(t.Result(took, n), p.Close())

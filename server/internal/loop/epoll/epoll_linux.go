@@ -36,13 +36,17 @@ type driver struct {
 
 // conn is what epoll needs of a connection.
 type conn struct {
-	c     *loop.Conn
-	fd    int
-	gen   uint32 // of the place in the table: an event that was fetched before the place changed hands is not for the new one
-	again bool   // on the list
-	ready bool   // there may be something to receive
-	last  bool   // a receive of less than there was room for says nothing: there may be an end behind it, or something out of band
-	gone  bool   // closed
+	c  *loop.Conn
+	fd int
+	// of the place in the table: an event that was fetched before the place changed hands is not
+	// for the new one
+	gen   uint32
+	again bool // on the list
+	ready bool // there may be something to receive
+	// a receive of less than there was room for says nothing: there may be an end behind it, or
+	// something out of band
+	last bool
+	gone bool // closed
 }
 
 // listener is what epoll needs of a listening socket.

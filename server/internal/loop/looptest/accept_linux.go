@@ -18,11 +18,15 @@ import (
 // firewall forbids. Of descriptors and memory there may be more later. Others are the listener's.
 var (
 	passing = []syscall.Errno{
-		syscall.ENETDOWN, syscall.EPROTO, syscall.ENOPROTOOPT, syscall.EHOSTDOWN, syscall.ENONET, syscall.EHOSTUNREACH, syscall.EOPNOTSUPP, syscall.ENETUNREACH,
+		syscall.ENETDOWN, syscall.EPROTO, syscall.ENOPROTOOPT, syscall.EHOSTDOWN, syscall.ENONET, syscall.EHOSTUNREACH,
+		syscall.EOPNOTSUPP, syscall.ENETUNREACH,
 		syscall.ECONNABORTED, syscall.EPERM, syscall.ETIMEDOUT,
 	}
 	limits = []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM}
-	final  = []syscall.Errno{syscall.EBADF, syscall.EFAULT, syscall.EINVAL, syscall.ENOTSOCK, syscall.ESOCKTNOSUPPORT, syscall.EPROTONOSUPPORT}
+	final  = []syscall.Errno{
+		syscall.EBADF, syscall.EFAULT, syscall.EINVAL, syscall.ENOTSOCK, syscall.ESOCKTNOSUPPORT,
+		syscall.EPROTONOSUPPORT,
+	}
 )
 
 // NewDriver makes a driver of a kernel whose accepts fail where fail is not nil: the connection

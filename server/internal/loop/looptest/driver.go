@@ -72,7 +72,8 @@ func (d *driver) possible() (steps []step) {
 		default:
 			if len(s.toSend) > 0 && !s.reset {
 				add(s, d.clientSends)
-			} else if !s.ended && !s.reset && len(s.later) == 0 && s.client.End != Never && !(d.n.cfg.Gentle && s.busy()) {
+			} else if !s.ended && !s.reset && len(s.later) == 0 && s.client.End != Never &&
+				!(d.n.cfg.Gentle && s.busy()) {
 				add(s, d.clientEnds)
 			}
 			if s.edge && s.conn != nil && !s.held {

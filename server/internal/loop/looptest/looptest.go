@@ -63,9 +63,13 @@ type Config struct {
 // Run serves the clients by one loop, until each connection is closed. It returns an error if that
 // does not come to an end.
 func Run(cfg Config, clients []*Client) error {
-	n := &network{cfg: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 1)), left: len(clients), over: make(chan struct{}), began: time.Now()}
+	n := &network{
+		cfg: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 1)), left: len(clients), over: make(chan struct{}),
+		began: time.Now(),
+	}
 	for i, c := range clients {
-		n.sockets = append(n.sockets, &socket{n: n, client: c, index: i, toSend: c.Send, later: c.Later, window: n.roomForOutput()})
+		n.sockets = append(n.sockets,
+			&socket{n: n, client: c, index: i, toSend: c.Send, later: c.Later, window: n.roomForOutput()})
 		if c.Reads > 0 {
 			n.sockets[i].window = smallWindow
 		}
@@ -97,8 +101,9 @@ func Run(cfg Config, clients []*Client) error {
 		n.mu.Lock()
 		for _, s := range n.sockets {
 			if !s.closed {
-				err = errors.Join(err, fmt.Errorf("seed %d: connection %d hangs: accepted %v, %d bytes to send, %d to receive, ended %v, got %d bytes",
-					cfg.Seed, s.index, s.accepted, len(s.toSend), len(s.rx), s.ended, len(s.client.Got)))
+				err = errors.Join(err,
+					fmt.Errorf("seed %d: connection %d hangs: accepted %v, %d bytes to send, %d to receive, ended %v, got %d bytes",
+						cfg.Seed, s.index, s.accepted, len(s.toSend), len(s.rx), s.ended, len(s.client.Got)))
 			}
 		}
 		n.mu.Unlock()

@@ -162,7 +162,8 @@ func (d *driver) Recycle(c *loop.Chunk) {
 func (d *driver) Figures() loop.Figures {
 	s := d.ring.Stats()
 	return loop.Figures{
-		Calls: s.Enters, Submitted: s.Submitted, Completed: s.Completed, Starved: d.starved, Overflows: s.Overflows, Mapped: d.mapped,
+		Calls: s.Enters, Submitted: s.Submitted, Completed: s.Completed, Starved: d.starved, Overflows: s.Overflows,
+		Mapped: d.mapped,
 	}
 }
 
