@@ -69,7 +69,9 @@ var verdictCases = []struct {
 		"damaged since ",
 	},
 	{
-		"line_errors", func(_ *Sheet, p *Port) { p.Proof, p.Kernel = ProofNone, &Kernel{Parity: of(1), Framing: of(2)} },
+		"line_errors", func(_ *Sheet, p *Port) {
+			p.Proof, p.Kernel = ProofNone, &Kernel{Parity: of(1), Framing: of(2)}
+		},
 		Bad, ": 3 bytes;",
 	},
 	{
@@ -92,7 +94,8 @@ var verdictCases = []struct {
 		"2 frames on the wire (2 missing by time)",
 	},
 	{
-		"unanswered", func(_ *Sheet, p *Port) { p.Frames.Requests, p.Frames.Answered, p.Frames.Unanswered = 9, 7, 2 }, Bad,
+		"unanswered", func(_ *Sheet, p *Port) { p.Frames.Requests, p.Frames.Answered, p.Frames.Unanswered = 9, 7, 2 },
+		Bad,
 		"2 frames on the wire (2 unanswered)",
 	},
 	{
@@ -167,7 +170,9 @@ var verdictCases = []struct {
 		"every record can be read; nothing known lost",
 	},
 	{
-		"records_gone", func(s *Sheet, _ *Port) { s.Recovered = &Recovered{Missing: []MissingRecords{{From: 3, To: 9}}} },
+		"records_gone", func(s *Sheet, _ *Port) {
+			s.Recovered = &Recovered{Missing: []MissingRecords{{From: 3, To: 9}}}
+		},
 		Bad, "7 records here (7 durable and gone",
 	},
 	{"records_gone", func(s *Sheet, _ *Port) {

@@ -82,7 +82,8 @@ func newSpooled(l *lane, s *spool.Spool, log wireLog, now func() time.Duration) 
 	l.out.log = log
 	l.in.spooled, l.in.steady = true, p.steady
 	if cp, ok := c.Restored(); ok {
-		behind, err := l.inherit(cp)
+		var behind uint64
+		behind, p.ended, err = l.inherit(cp)
 		if err != nil {
 			return nil, err
 		}
@@ -357,7 +358,7 @@ func (p *spooled) take() {
 	if p.player != nil && p.player.Paused() {
 		return
 	}
-	if data, last, ok := p.lane.checkpoint(p.kept.Sequence, p.room); ok {
+	if data, last, ok := p.lane.checkpoint(p.kept.Sequence, p.ended, p.room); ok {
 		p.due = &spool.Checkpoint{Point: p.from.Point(), Sequence: last, Data: data}
 	}
 }
@@ -366,7 +367,7 @@ func (p *spooled) take() {
 type laneState struct {
 	book, decoder []byte
 	state, why    string
-	heard         bool
+	heard, ended  bool   // … see spooled
 	framed        uint64 // see intake
 	since         int64  // see intake
 	frames, waste uint64 // … that the log had not stored: frames, and bytes that are in none
@@ -383,7 +384,7 @@ func (s *laneState) describe(c *pack.Coder) {
 	c.Bytes(&s.decoder)
 	c.Text(&s.state)
 	c.Text(&s.why)
-	c.Flags(&s.heard)
+	c.Flags(&s.heard, &s.ended)
 	pack.Natural(c, &s.framed, &s.frames, &s.waste, &s.durable, &s.behind)
 	pack.Signed(c, &s.since)
 	for i := range s.told {
@@ -397,9 +398,10 @@ func (s *laneState) describe(c *pack.Coder) {
 }
 
 // checkpoint is the state of the lane, in so many bytes at most, and the sequence of the last
-// record that it gave to the log, at least that of the checkpoint before. ok is false while it
-// holds frames that are not in the log.
-func (l *lane) checkpoint(before uint64, most int) (state []byte, last uint64, ok bool) {
+// record that it gave to the log, at least that of the checkpoint before. ended: the lane was shown
+// the end of its spool, and the next recorder is not shown it again. ok is false while it holds
+// frames that are not in the log.
+func (l *lane) checkpoint(before uint64, ended bool, most int) (state []byte, last uint64, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	o := &l.out
@@ -407,7 +409,7 @@ func (l *lane) checkpoint(before uint64, most int) (state []byte, last uint64, o
 		return nil, 0, false
 	}
 	s := laneState{
-		state: l.state, why: l.why, heard: l.in.heard, framed: l.in.framed, since: l.in.since,
+		state: l.state, why: l.why, heard: l.in.heard, ended: ended, framed: l.in.framed, since: l.in.since,
 		frames: uint64(o.staged.frames),
 		told:   l.counts.told, kernel: l.kernel,
 	}
@@ -437,20 +439,20 @@ func (l *lane) checkpoint(before uint64, most int) (state []byte, last uint64, o
 
 // inherit makes a new lane know what the one did that gave the state of a checkpoint. All that it
 // had given to the log is stored, and durable: the log was opened since. Behind the sequence that
-// inherit returns, the log may have what comes again.
-func (l *lane) inherit(cp spool.Checkpoint) (behind uint64, err error) {
+// inherit returns, the log may have what comes again. ended: nothing comes any more.
+func (l *lane) inherit(cp spool.Checkpoint) (behind uint64, ended bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var s laneState
 	if err := pack.Open(laneStateVersion, cp.Data, s.describe); err != nil {
-		return 0, fmt.Errorf("the state of source %s: %w", l.cfg.ID, err)
+		return 0, false, fmt.Errorf("the state of source %s: %w", l.cfg.ID, err)
 	}
 	if err := l.in.book.Restore(s.book); err != nil {
-		return 0, fmt.Errorf("source %s: %w", l.cfg.ID, err)
+		return 0, false, fmt.Errorf("source %s: %w", l.cfg.ID, err)
 	}
 	if d, ok := l.in.dec.(frame.Stateful); ok {
 		if err := d.Restore(s.decoder); err != nil {
-			return 0, fmt.Errorf("source %s: %w", l.cfg.ID, err)
+			return 0, false, fmt.Errorf("source %s: %w", l.cfg.ID, err)
 		}
 	}
 	l.state, l.why, l.counts.told, l.kernel = s.state, s.why, s.told, s.kernel
@@ -460,7 +462,7 @@ func (l *lane) inherit(cp spool.Checkpoint) (behind uint64, err error) {
 	l.in.book.Durable(s.durable)
 	l.in.book.Quarantine(int(s.waste))
 	l.out.reach(withoutGaps(l.in.book.Positions()))
-	return s.behind, nil
+	return s.behind, s.ended, nil
 }
 
 // replay is a log to which frames come again that it has. It knows them by where on the wire they

@@ -11,7 +11,7 @@ import (
 )
 
 // spooledLife is a recorder of a spool that is up to date: all is stored, and in a checkpoint.
-func spooledLife(t *testing.T, s *spool.Spool, kind string, log *killable) {
+func spooledLife(t *testing.T, s *spool.Spool, kind string, log *killable) *spooled {
 	t.Helper()
 	l, err := newLane(killedSource(kind, false), log, frameStream, wasteStream)
 	if err != nil {
@@ -27,6 +27,24 @@ func spooledLife(t *testing.T, s *spool.Spool, kind string, log *killable) {
 		}
 		log.visible = len(log.all)
 		l.settle(seglog.Commit{Stored: log.stored(), Durable: log.stored()}, 2e18)
+	}
+	return r
+}
+
+// TestEndOfASpoolBehindAKill has a recorder killed once the end of a spool is in its checkpoint.
+// The next one is not shown that end again, and has to know of it: else a reload waits for it, and
+// reads no source meanwhile.
+func TestEndOfASpoolBehindAKill(t *testing.T) {
+	s := script{
+		{spool.Mark{Time: 1, Kind: spool.Opened, B: 1}, nil},
+		{spool.Mark{Time: 2, Kind: spool.Chunk, B: 2}, []byte("a\n")},
+		{spool.Mark{Time: 3, Kind: spool.Ended, B: 3}, nil},
+	}.spooled(t)
+	log := &killable{rng: rand.New(rand.NewPCG(1, 1))}
+	for life := range 3 {
+		if r := spooledLife(t, s, "line", log); !r.ended {
+			t.Fatalf("recorder %d does not know that the spool has ended", life)
+		}
 	}
 }
 

@@ -317,10 +317,8 @@ func (l *Log) reopen(base, durable uint64, behind []head, found traces) (whole b
 	end.size, end.frames, end.durable = size, frames, max(durable, end.durable)
 	skipped := len(behind) > 0 && !frames && s.last+1 < behind[0].name && behind[0].skips(base)
 	if later > s.last && !skipped {
-		return false, &CorruptError{
-			s.name(), sc.off + sc.bad,
-			fmt.Sprintf("record %d and what follows was durable and cannot be read", s.last+1),
-		}
+		what := fmt.Sprintf("record %d and what follows was durable and cannot be read", s.last+1)
+		return false, &CorruptError{s.name(), sc.off + sc.bad, what}
 	}
 	l.recovered.Clean = end.clean && s.last >= s.base // an empty one has no mark: see mend
 	if s.off == headerBytes {                         // it is empty: what the one before it ends with is the end
@@ -339,10 +337,8 @@ func (l *Log) reopen(base, durable uint64, behind []head, found traces) (whole b
 	}
 	if len(behind) > 0 && !torn && (s.last+1 >= behind[0].name || skipped) {
 		if s.last+1 > behind[0].name {
-			return false, &CorruptError{
-				segmentName(behind[0].name), 0,
-				fmt.Sprintf("%s reaches up to record %d", s.name(), s.last),
-			}
+			what := fmt.Sprintf("%s reaches up to record %d", s.name(), s.last)
+			return false, &CorruptError{segmentName(behind[0].name), 0, what}
 		}
 		l.shelf.old = append(l.shelf.old, s.sealed())
 		return true, f.Close()

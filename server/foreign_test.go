@@ -109,7 +109,8 @@ var foreign = []struct{ mark, name, send, want string }{
 	// what becomes of the connection
 	{"", "close", "GET / HTTP/1.1\nHost: a\nConnection: close\n\nGET / HTTP/1.1\nHost: a\n\n", "200/0"},
 	{
-		"", "close among others", "GET / HTTP/1.1\nHost: a\nConnection: keep-alive, close\n\nGET / HTTP/1.1\nHost: a\n\n",
+		"", "close among others",
+		"GET / HTTP/1.1\nHost: a\nConnection: keep-alive, close\n\nGET / HTTP/1.1\nHost: a\n\n",
 		"200/0",
 	},
 	{"", "close in capitals", "GET / HTTP/1.1\nHost: a\nConnection: CLOSE\n\nGET / HTTP/1.1\nHost: a\n\n", "200/0"},
@@ -160,7 +161,8 @@ var foreign = []struct{ mark, name, send, want string }{
 	{"", "chunked in capitals", "POST / HTTP/1.1\nHost: a\nTransfer-Encoding: CHUNKED\n\n1\na\n0\n\n", "200/1"},
 	{"", "trailer", chunked + "5\nhello\n6\n world\n0\nVary: *\nContent-Type: text/plain\n\n", "200/11"},
 	{
-		"", "extensions", chunked + "5;ilovew3;whattheluck=aretheseparametersfor\nhello\n6;blahblah;blah\n world\n0\n\n",
+		"", "extensions", chunked +
+			"5;ilovew3;whattheluck=aretheseparametersfor\nhello\n6;blahblah;blah\n world\n0\n\n",
 		"200/11",
 	},
 	{"", "an extension in quotes", chunked + "5;ilovew3=\"I \\\"love\\\"; \\\\ext\"\nhello\n0\n\n", "200/5"},
@@ -198,7 +200,8 @@ var foreign = []struct{ mark, name, send, want string }{
 	{"", "a coding and chunked", "POST / HTTP/1.1\nHost: a\nTransfer-Encoding: gzip, chunked\n\n0\n\n", "501"},
 	{"", "chunked and a coding", "POST / HTTP/1.1\nHost: a\nTransfer-Encoding: chunked, deflate\n\n0\n\n", "501"},
 	{
-		"", "chunked twice", "POST / HTTP/1.1\nHost: a\nTransfer-Encoding: chunked\nTransfer-Encoding: chunked\n\n0\n\n",
+		"", "chunked twice",
+		"POST / HTTP/1.1\nHost: a\nTransfer-Encoding: chunked\nTransfer-Encoding: chunked\n\n0\n\n",
 		"501",
 	},
 	{"s", "identity", "POST / HTTP/1.1\nHost: a\nTransfer-Encoding: identity\nContent-Length: 5\n\nWorld", "400"},

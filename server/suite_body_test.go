@@ -30,7 +30,8 @@ func TestSuiteExpect(t *testing.T) {
 	}{
 		{"read", head, "body", read, "100", true, true, "body <nil>"},
 		{
-			"read, in capitals", strings.Replace(head, "100-continue", "100-Continue", 1), "body", read, "100", true, true,
+			"read, in capitals", strings.Replace(head, "100-continue", "100-Continue", 1), "body", read, "100", true,
+			true,
 			"body <nil>",
 		},
 		{
@@ -452,7 +453,8 @@ func TestSuiteMaxBytes(t *testing.T) {
 				{"POST / HTTP/1.1\nHost: a\nContent-Length: 100\n\n" + strings.Repeat("x", 100), "100 <nil>"},
 				{"POST / HTTP/1.1\nHost: a\nContent-Length: 101\n\n" + strings.Repeat("x", 101), "more than 100\n"},
 				{
-					"POST / HTTP/1.1\nHost: a\nTransfer-Encoding: chunked\n\n65\n" + strings.Repeat("x", 101) + "\n0\n\n",
+					"POST / HTTP/1.1\nHost: a\nTransfer-Encoding: chunked\n\n65\n" + strings.Repeat("x", 101) +
+						"\n0\n\n",
 					"more than 100\n",
 				},
 			} {

@@ -67,7 +67,8 @@ func TestSuiteKeepAlive(t *testing.T) {
 		{"1.0 keep-alive 304", "GET / HTTP/1.0\nConnection: keep-alive\n\n", status(304), true, "keep-alive"},
 		{"1.0 keep-alive 200 empty", "GET / HTTP/1.0\nConnection: keep-alive\n\n", status(200), true, "keep-alive"},
 		{
-			"1.0 keep-alive, handler close", "GET / HTTP/1.0\nConnection: keep-alive\n\n", conn("close", say("hi")), false,
+			"1.0 keep-alive, handler close", "GET / HTTP/1.0\nConnection: keep-alive\n\n", conn("close", say("hi")),
+			false,
 			"close",
 		},
 		{

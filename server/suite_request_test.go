@@ -80,7 +80,8 @@ func TestSuiteRequests(t *testing.T) {
 			`body="abc" false`,
 		},
 		{
-			"chunk sizes in capitals", "POST / HTTP/1.1\nHost: x\nTransfer-Encoding: chunked\n\nA\n0123456789\n0\n\n", ok,
+			"chunk sizes in capitals", "POST / HTTP/1.1\nHost: x\nTransfer-Encoding: chunked\n\nA\n0123456789\n0\n\n",
+			ok,
 			0, `body="0123456789" false`,
 		},
 		{
@@ -134,7 +135,8 @@ func TestSuiteRequests(t *testing.T) {
 		{"unknown expectation", "POST / HTTP/1.1\nHost: a\nContent-Length: 1\nExpect: coffee\n\n", 417, 0, ""},
 
 		{
-			"chunked beside a length", "POST / HTTP/1.1\nHost: a\nContent-Length: 3\nTransfer-Encoding: chunked\n\n0\n\n",
+			"chunked beside a length",
+			"POST / HTTP/1.1\nHost: a\nContent-Length: 3\nTransfer-Encoding: chunked\n\n0\n\n",
 			ok, 400, "",
 		},
 		{"two equal lengths", "POST / HTTP/1.1\nHost: a\nContent-Length: 3\nContent-Length: 3\n\nabc", ok, 400, ""},

@@ -54,12 +54,14 @@ func sample() *lab.Results {
 				},
 				Verdicts: []lab.Verdict{
 					{
-						Claim: "468 KB/s at 115,200 baud.", Seed: "468 KB/s", Here: "11.5 KB/s", Verdict: lab.Impossible,
-						Why: "8N1 takes ten bits a byte.", Source: &article,
+						Claim: "468 KB/s at 115,200 baud.", Seed: "468 KB/s", Here: "11.5 KB/s",
+						Verdict: lab.Impossible,
+						Why:     "8N1 takes ten bits a byte.", Source: &article,
 					},
 					{
-						Claim: "One thread reads all.", Seed: "this project: ≤ ⅓×", Here: "0.28×", Verdict: lab.Reproduced,
-						Why: "No goroutine is woken.", Goal: true,
+						Claim: "One thread reads all.", Seed: "this project: ≤ ⅓×", Here: "0.28×",
+						Verdict: lab.Reproduced,
+						Why:     "No goroutine is woken.", Goal: true,
 					},
 					// of before claims had sources
 					{
