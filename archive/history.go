@@ -81,6 +81,9 @@ func (s *StartSheet) Ended(dir string) *StartSheet {
 	}
 	last := *end.newest
 	last.History, last.Troubles = s.History, s.Troubles
+	if s.Streams != nil {
+		last.Streams, last.Unnamed, last.UnnamedUpTo = s.Streams, s.Unnamed, s.UnnamedUpTo
+	}
 	last.closed = &last
 	last.tellBooks()
 	switch {

@@ -79,6 +79,11 @@ type StartSheet struct {
 	// Unsent is events that are not delivered yet, by who is to be told: webhook or command; of the
 	// newest sheet only.
 	Unsent map[string][]json.RawMessage `json:"unsent,omitempty"`
+	// Streams is the stream numbers that the table of the log had, and Unnamed those that it had
+	// once and has no more: records up to UnnamedUpTo may have them.
+	Streams     []Run  `json:"streams,omitempty"`
+	Unnamed     []Run  `json:"unnamed,omitempty"`
+	UnnamedUpTo uint64 `json:"unnamed_up_to,omitempty"`
 	// Losses is the newest of what was lost, the oldest entry first, and LossesBefore how many
 	// entries there were before them.
 	Losses       []Loss `json:"losses,omitempty"`

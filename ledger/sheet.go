@@ -237,8 +237,9 @@ type Sheet struct {
 	Forward []Forwarding `json:"forward,omitempty"`
 	// ForwardUnbalanced is the laws that they break; null: none.
 	ForwardUnbalanced []string `json:"forward_unbalanced,omitempty"`
-	// StreamsUnknown is stream numbers of the oldest and of the newest records of earlier starts
-	// that the table of streams does not name: nobody knows which sources those are of.
+	// StreamsUnknown is stream numbers of the oldest and of the newest records of earlier starts,
+	// and up to 100 that the table of streams once had, which it does not name now: nobody knows
+	// which sources those are of.
 	StreamsUnknown []uint32 `json:"streams_unknown,omitempty"`
 
 	Verdict *Verdict `json:"verdict,omitempty"` // what [Sheet.Judge] made of it when it was drawn up

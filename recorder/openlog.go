@@ -53,6 +53,10 @@ func (r *Recorder) openLog() error {
 		r.slog.Warn("the last sheet, which cannot be read, was set aside", "kept as", aside)
 	}
 	if r.streams, err = r.loadStreams(); err == nil {
+		if r.unnamed.begin(r.log, r.streams, known) {
+			r.slog.Error("the table of streams is older than the log: records have numbers in place of names, as stream-1; " +
+				"to name them, stop the recorder and bring the newest streams.json back from a copy")
+		}
 		// Of a log of another identity, or of none before, an empty one has nothing to tell.
 		isNew := errors.Is(noSheet, archive.ErrNoSheet) || errors.Is(noSheet, seglog.ErrOther)
 		if at := r.log.Position(); noSheet != nil && (at.Stored > 0 || !isNew) {
@@ -72,7 +76,6 @@ func (r *Recorder) openLog() error {
 		return errors.Join(err, r.closeLog())
 	}
 	r.past.owed = slices.Clone(r.owed)
-	r.unnamed.end = r.log.Position().Stored
 	r.unnamed.look(r.log, r.streams)
 	r.loadAck() // after the start before this one is in the history
 	r.commitStored()

@@ -63,6 +63,7 @@ func (r *Recorder) startSheet(end string) archive.StartSheet {
 		}
 	}
 	s.Troubles, s.Unsent = r.open, r.unsent
+	r.unnamed.tell(&s, r.streams)
 	r.mu.Unlock()
 	s.Sheet = r.draw(ports, accounts)
 	r.absorbing.RUnlock()

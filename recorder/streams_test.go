@@ -143,6 +143,61 @@ func TestTableOfStreamsThatIsGone(t *testing.T) {
 	}
 }
 
+// A table that is older than the log names some of its records. No source gets a number of those
+// that it lacks: its records would carry the name of another one.
+func TestTableOfStreamsThatIsOlder(t *testing.T) {
+	dir, next := t.TempDir(), uint64(0)
+	put := func(table []byte) {
+		t.Helper()
+		for _, name := range []string{"streams.json", "streams.json.copy"} {
+			if err := os.WriteFile(filepath.Join(dir, name), table, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	table := func() []byte {
+		t.Helper()
+		b, err := os.ReadFile(filepath.Join(dir, "streams.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	g := start(t, dir, nil, tcp("a"))
+	lose(t, g, &next, 0)
+	stop(t, g)
+	older := table()
+	g = start(t, dir, nil, tcp("a"), tcp("b")) // the newest records are a's, whom both tables name
+	sendTo(t, g, next, 5)
+	stop(t, g)
+	newest := table()
+	put(older)
+	for start, isFirst := range []bool{true, false} {
+		g, said := startWarned(t, dir, tcp("a"), tcp("c"))
+		if told := strings.Contains(said, "the table of streams is older than the log"); told != isFirst {
+			t.Errorf("start %d: told %v: %s", start, told, said)
+		}
+		s := g.Sheet()
+		if !hasReason(s.Verdict, "streams_unknown") || !slices.Equal(s.StreamsUnknown, []uint32{2}) {
+			t.Errorf("start %d: %s; %v", start, s.Verdict.Text, s.StreamsUnknown)
+		}
+		streams, err := archive.LoadStreams(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e, ok := streams.By(2); ok {
+			t.Errorf("start %d: the records of b carry the name of %s", start, e.Source)
+		}
+		stop(t, g)
+	}
+	put(newest)
+	g, said := startWarned(t, dir, tcp("a"), tcp("b"))
+	if s := g.Sheet(); !strings.Contains(said, "older than the log") || !slices.Equal(s.StreamsUnknown, []uint32{3}) {
+		t.Errorf("b has its name again, and c has not: %v; %s", s.StreamsUnknown, said)
+	}
+	stop(t, g)
+}
+
 // What is no file in the place of the table, or of its copy, keeps nobody from recording or
 // reading: the other one serves, and what stood there is kept under a free name. Readers leave it.
 func TestTableOfStreamsThatIsNoFile(t *testing.T) {
