@@ -27,35 +27,45 @@ var maxSheetLine = 16 << 20
 // Keep adds the sheet of a start that has ended, or a part of one, to the history, unless it is
 // there already: a process may have been killed just then. What a power cut has left of that very
 // line is replaced; any other line that is torn stays, and is ended first.
-func (s *StartSheet) Keep(dir string) error {
-	line, err := json.Marshal(s)
-	if err != nil {
-		return err
-	}
+func (s *StartSheet) Keep(dir string) error { return KeepAll(dir, []*StartSheet{s}) }
+
+// KeepAll is Keep for several, by one write. After an error some of them may be there: the same
+// ones are to be kept again.
+func KeepAll(dir string, sheets []*StartSheet) error {
 	f, err := openSide(filepath.Join(dir, HistoryFile), os.O_RDWR|os.O_APPEND|os.O_CREATE)
 	if err != nil {
 		return err
 	}
-	line = append(line, '\n')
 	end, err := readEnd(f)
-	if err == nil && end.has(s) {
-		return errors.Join(f.Sync(), f.Close()) // whoever wrote it may have ended before its sync
+	if err != nil {
+		return errors.Join(err, f.Close())
 	}
-	switch {
-	case err != nil || end.last.ended && end.last.err == nil:
-	case end.last.isRestOf(s):
+	var lines []byte
+	isRest := false
+	for _, s := range sheets {
+		if end.has(s) {
+			continue
+		}
+		line, err := json.Marshal(s)
+		if err != nil {
+			return errors.Join(err, f.Close())
+		}
+		lines = append(append(lines, line...), '\n')
+		isRest = isRest || end.last.isRestOf(s)
+	}
+	if len(lines) > 0 && isRest {
 		err = f.Truncate(end.last.at)
-	case !end.last.ended:
-		line = append([]byte{'\n'}, line...)
+	} else if len(lines) > 0 && !end.last.ended {
+		lines = append([]byte{'\n'}, lines...)
 	}
 	if err == nil {
-		_, err = f.Write(line)
+		_, err = f.Write(lines)
 	}
-	if err == nil {
+	if err == nil { // also of what is there: whoever wrote it may have ended before its sync
 		err = f.Sync()
 	}
-	if err == nil {
-		_ = fold(dir, f, s.Identity) // else with the next line
+	if err == nil && len(lines) > 0 {
+		_ = fold(dir, f, sheets[0].Identity) // else with the next line
 	}
 	return errors.Join(err, f.Close())
 }

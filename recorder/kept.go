@@ -11,10 +11,10 @@ import (
 // less.
 var historyLook = time.Minute
 
-// keep adds a sheet to the history.
-func (r *Recorder) keep(s *archive.StartSheet) error {
+// keep adds sheets to the history.
+func (r *Recorder) keep(sheets ...*archive.StartSheet) error {
 	r.lookAtHistory(true)
-	err := writeSheet(r.cfg.Log.Dir, func() error { return s.Keep(r.cfg.Log.Dir) })
+	err := writeSheet(r.cfg.Log.Dir, func() error { return archive.KeepAll(r.cfg.Log.Dir, sheets) })
 	r.markHistory()
 	return err
 }

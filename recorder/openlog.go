@@ -261,10 +261,11 @@ func (r *Recorder) write(s *archive.StartSheet, durable bool) error {
 // settleOwed keeps the last sheet of the start before this one.
 func (r *Recorder) settleOwed() error {
 	for len(r.owed) > 0 {
-		if err := r.keep(r.owed[0]); err != nil {
+		owed := r.owed // a look at the history may add to it
+		if err := r.keep(owed...); err != nil {
 			return fmt.Errorf("keep the last sheet of the start before: %w", err)
 		}
-		r.owed = r.owed[1:]
+		r.owed = r.owed[len(owed):]
 	}
 	return nil
 }

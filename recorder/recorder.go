@@ -111,8 +111,8 @@ type Recorder struct {
 	saved   savedSheet
 	forward forwarding
 
-	parts  uint64 // sheets of sources that have left, in the history
-	unkept bool   // the next one could not be kept there
+	parts uint64  // sheets of sources that have left, in the history
+	tried []*port // sources whose sheets could not be kept there: they come next
 
 	marked   *archive.HistoryMark // the history as this start has left it; nil: it is not known
 	lookedAt time.Time            // when it was looked at last

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/tallywheel/tallywheel/archive"
 	"github.com/tallywheel/tallywheel/config"
 	"github.com/tallywheel/tallywheel/ledger"
 )
@@ -242,82 +241,3 @@ func (r *Recorder) departing() []*port {
 // leavePatience is how long a reload waits for the log to settle the frames of a source that
 // leaves: it goes on leaving after that.
 const leavePatience = time.Second
-
-// farewell closes the books of sources that leave, once the log has settled all of their frames; at
-// the end of the recording in any case. One whose sheet cannot be kept goes on leaving, and so do
-// all once the log has failed: what they have dropped for that may be in it.
-func (r *Recorder) farewell(atEnd bool) {
-	if !atEnd && r.log.Position().Err != nil {
-		return
-	}
-	isOver := func(p *port) bool { // until then a kill leaves the spool, which goes on with all of its books
-		return atEnd || !slices.ContainsFunc(p.family(),
-			func(q *port) bool { return !q.remote.isSpent() || !q.lane.isSettled() })
-	}
-	over := slices.DeleteFunc(r.departing(), func(p *port) bool { return !isOver(p) })
-	for _, p := range over {
-		family := p.family()
-		r.teach(family)
-		end := r.lastOf(p)
-		err := r.keep(&end)
-		p.depart() // a kill between the two leaves a spool whose books are closed: see goOn
-		if err != nil {
-			for _, q := range over { // who comes after it need not wait for the history
-				q.depart()
-			}
-			if !r.unkept {
-				r.slog.Warn("the sheet of a source that is gone cannot be kept, and is tried again", "source",
-					p.lane.cfg.ID, "error", err)
-			}
-			r.unkept = true
-			return // the next one would take its number
-		}
-		r.parts, r.unkept = end.Parts, false
-		r.losses.close(end.Sheet)
-		r.herald.close(end.Sheet.Ports, time.Since(r.began))
-		r.mu.Lock()
-		r.acks.close(end.Sheet)
-		r.leaving = slices.DeleteFunc(r.leaving, func(q *port) bool { return q == p })
-		for _, q := range family {
-			r.parted[q.lane.cfg.ID] = r.parted[q.lane.cfg.ID].Join(q.lane.unsynced())
-			if at, ok := r.places[q.lane.cfg.ID]; ok {
-				at.stored = q.lane.positions()
-				r.places[q.lane.cfg.ID] = at
-			}
-			for _, now := range families(r.ports) {
-				if now.lane.cfg.ID == q.lane.cfg.ID {
-					now.lane.reach(q.lane.positions())
-				}
-			}
-		}
-		r.mu.Unlock()
-	}
-}
-
-// teach notes the numbers that were seen of sources that have left: the last of them came behind
-// that, where the log stood still. Who comes after them goes on there.
-func (r *Recorder) teach(family []*port) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, q := range family {
-		if at, ok := r.places[q.lane.cfg.ID]; ok && q.remote != nil {
-			at.seen = q.lane.seen()
-			r.places[q.lane.cfg.ID] = at
-		}
-	}
-}
-
-// lastOf is the sheet of a source that has left, which the history gets.
-func (r *Recorder) lastOf(p *port) archive.StartSheet {
-	end := archive.StartSheet{
-		End: "taken out of the configuration, or changed", Part: true, Parts: r.parts + 1, Identity: hexIdentity(r.log),
-	}
-	r.absorbing.RLock()
-	defer r.absorbing.RUnlock()
-	for _, q := range p.family() {
-		end.Reach(q.lane.cfg.ID, q.lane.positions(), nil)
-	}
-	end.Sheet = r.lastSheet(p)
-	end.NumberAccounts()
-	return end
-}
