@@ -188,6 +188,8 @@ func (p *spooled) tell(m spool.Mark) {
 			l.in.book.Unread(ledger.UnreadUncertain, m.B)
 		case spool.Discarded:
 			l.giveUp(unreadStopped, m.B)
+		case spool.Untaken:
+			l.giveUp(unreadFailed, m.B)
 		}
 	}
 }

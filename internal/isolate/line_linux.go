@@ -3,6 +3,7 @@ package isolate
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"os"
@@ -144,13 +145,18 @@ func (l *line) run(before adoption) {
 				continue
 			}
 		}
-		retry = 0
 		began, from := time.Now(), l.position()
-		if l.serveToEnd(d) {
+		err := l.serveToEnd(d)
+		if errors.Is(err, errLeft) {
 			l.wire.leave()
 			return
 		}
-		d = nil
+		if d = nil; errors.Is(err, errUntaken) {
+			retry = max(firstRetry, min(2*retry, lastRetry))
+			l.pause(retry + rand.N(retry/2))
+			continue
+		}
+		retry = 0
 		if l.lane.Kind == Dialled {
 			l.pause(idle.Next(time.Since(began), l.position()-from))
 		}
@@ -173,17 +179,17 @@ func (l *line) run(before adoption) {
 	l.note(spool.Mark{Time: now.Wall, Kind: spool.Ended, B: uint64(now.Steady)})
 }
 
-// serveToEnd has a device read, and closes it. left: another reader goes on with it.
-func (l *line) serveToEnd(d device) (left bool) {
+// serveToEnd has a device read, and closes it, unless the error is errLeft.
+func (l *line) serveToEnd(d device) error {
 	err := l.serve(d)
 	if errors.Is(err, errLeft) {
-		return true
+		return err
 	}
 	if err != nil {
 		l.gone(err)
 	}
 	l.forget(d)
-	return false
+	return err
 }
 
 // readRest reads what there is of a device that was adopted and never read, nil: there is none, and
@@ -211,7 +217,7 @@ func (l *line) readRest(d device) {
 				return
 			}
 		}
-		l.serveToEnd(d)
+		_ = l.serveToEnd(d) // nobody else goes on, and what is lost is in the spool
 	}
 }
 
@@ -297,8 +303,12 @@ func (l *line) keep(d device) error {
 	return nil
 }
 
-// errLeft ends the reading of a device that another reader goes on with.
-var errLeft = errors.New("another reader goes on")
+var (
+	// errLeft ends the reading of a device that another reader goes on with.
+	errLeft = errors.New("another reader goes on")
+	// errUntaken is a device that cannot be read, for the kernel or the process has no room for it.
+	errUntaken = errors.New("the reader cannot take it")
+)
 
 // takeover is the silence after which a newer connection takes the place of one that has not ended:
 // a device that connects again has lost its old connection, whether we have noticed or not, and one
@@ -313,7 +323,10 @@ func (l *line) serve(d device) error {
 		Messages: l.lane.Kind == Datagrams,
 	})
 	if err != nil {
-		return err
+		if n := d.discard(); n > 0 {
+			l.note(spool.Mark{Time: time.Now().UnixNano(), Kind: spool.Lost, A: spool.Untaken, B: n})
+		}
+		return fmt.Errorf("%w: %w", errUntaken, err)
 	}
 	counts, looks := time.NewTicker(countEach), time.NewTicker(takeover)
 	defer counts.Stop()
