@@ -56,15 +56,21 @@ type Streams struct {
 // Harm is why the table could not be read: its copy served. nil: it could.
 func (s *Streams) Harm() error { return s.harm }
 
-// LoadStreams reads the table of the log in dir, or its copy where it is gone or cannot be read; a
-// log without either is new. Where both are damaged it is ErrStreams. Nothing is changed.
+// errOlder is a table that is not the last one that was written.
+var errOlder = errors.New("it is older than its copy")
+
+// LoadStreams reads the table of the log in dir, or its copy where it is gone, cannot be read or is
+// older; a log without either is new. Where both are damaged it is ErrStreams. Nothing is changed.
 func LoadStreams(dir string) (*Streams, error) {
-	all, err := readStreams(filepath.Join(dir, StreamsFile))
+	table, err := readStreams(filepath.Join(dir, StreamsFile))
+	all, copyErr := readStreams(filepath.Join(dir, streamsCopy))
+	if err == nil && copyErr == nil && goesOn(table, all) {
+		err = errOlder
+	}
 	if err == nil {
-		return &Streams{dir: dir, all: all}, nil
+		return &Streams{dir: dir, all: table}, nil
 	}
 	gone := errors.Is(err, fs.ErrNotExist)
-	all, copyErr := readStreams(filepath.Join(dir, streamsCopy))
 	switch {
 	case copyErr == nil:
 		return &Streams{dir: dir, all: all, harm: err}, nil
@@ -76,6 +82,11 @@ func LoadStreams(dir string) (*Streams, error) {
 		return nil, copyErr
 	}
 	return nil, fmt.Errorf("read %s: %w (%w)", filepath.Join(dir, StreamsFile), ErrStreams, err)
+}
+
+// goesOn reports whether a table has all that an older one has, and more.
+func goesOn(older, all []Stream) bool {
+	return len(all) > len(older) && slices.Equal(older, all[:len(older)])
 }
 
 // errTorn is a table that is no JSON.

@@ -171,6 +171,12 @@ func TestTableOfStreamsThatIsOlder(t *testing.T) {
 	sendTo(t, g, next, 5)
 	stop(t, g)
 	newest := table()
+	if err := os.WriteFile(filepath.Join(dir, "streams.json"), older, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := archive.LoadStreams(dir); err != nil || !s.Has("b") || s.Harm() == nil {
+		t.Errorf("the copy, which is newer, does not serve: %v", err)
+	}
 	put(older)
 	for start, isFirst := range []bool{true, false} {
 		g, said := startWarned(t, dir, tcp("a"), tcp("c"))

@@ -1,0 +1,103 @@
+package isolate
+
+import (
+	"errors"
+	"syscall"
+	"time"
+
+	"github.com/tallywheel/tallywheel/internal/spool"
+)
+
+// count writes down what the driver has counted, where that has changed.
+func (l *line) count(d device) {
+	for _, c := range d.counts() {
+		if told, ok := l.told[c.which]; ok && told == c.n {
+			continue
+		}
+		l.mu.Lock()
+		err := l.producer.Note(spool.Mark{Time: time.Now().UnixNano(), Kind: spool.Counted, A: c.which, B: c.n})
+		l.mu.Unlock()
+		if err != nil {
+			return // there is no room: the next look has it, for the counter stands there
+		}
+		l.told[c.which] = c.n
+	}
+	l.bell.Tell()
+}
+
+// discard counts what the kernel holds, and nobody will read.
+func (l *line) discard(d device) {
+	if n := d.discard(); n > 0 {
+		l.note(spool.Mark{Time: time.Now().UnixNano(), Kind: spool.Lost, A: spool.Discarded, B: n})
+	}
+}
+
+// gone writes down that the device is.
+func (l *line) gone(err error) {
+	now := spool.MomentOf(time.Now())
+	l.note(spool.Mark{Time: now.Wall, Kind: spool.Closed, A: errnoOf(err), B: uint64(now.Steady)})
+}
+
+// forget closes a device that is not read any more, here and on the shelf.
+func (l *line) forget(d device) {
+	was := d.about()
+	_ = d.Close() // it is gone, or nobody cares
+	l.say(Port{Path: was.Path, Identity: was.Identity, Why: "it was closed"})
+}
+
+// say puts what is known of a device that is not open on the shelf.
+func (l *line) say(p Port) {
+	if err := l.link.Put(PortOf(l.source), p); err != nil {
+		l.log.Warn("the keeper has ended", "error", err)
+	}
+}
+
+// absent writes down why the device cannot be opened. The words are for the shelf, and come before
+// the mark.
+func (l *line) absent(err error) {
+	l.say(Port{Identity: l.wire.identity(), Why: err.Error()})
+	now := spool.MomentOf(time.Now())
+	l.note(spool.Mark{Time: now.Wall, Kind: spool.Absent, A: errnoOf(err), B: uint64(now.Steady)})
+}
+
+// errnoOf is the number of an error of the kernel; 0: it is none, or the end of a stream.
+func errnoOf(err error) uint32 {
+	var errno syscall.Errno
+	if errors.Is(err, spool.ErrReplaced) {
+		return spool.Replaced
+	}
+	if errors.As(err, &errno) {
+		return uint32(errno)
+	}
+	return 0
+}
+
+// pause waits for so long, or until the line ends.
+func (l *line) pause(d time.Duration) {
+	wait := time.NewTimer(d)
+	defer wait.Stop()
+	select {
+	case <-l.ctx.Done():
+	case <-wait.C:
+	}
+}
+
+// note writes a mark. Where there is no room it waits until the recorder has made some, or the time
+// to end is over: then nobody will look at the spool.
+func (l *line) note(m spool.Mark) {
+	for {
+		l.mu.Lock()
+		err := l.producer.Note(m)
+		over := l.ctx.Err() != nil && time.Now().After(l.giveUp)
+		l.mu.Unlock()
+		l.bell.Ring()
+		if err == nil {
+			return
+		}
+		if over || !errors.Is(err, spool.ErrFull) {
+			l.log.Error("what happened to the device cannot be written down", "mark", m.Kind, "error", err)
+			return
+		}
+		time.Sleep(fullLook)
+	}
+}
