@@ -485,3 +485,62 @@ func TestLockedBatch(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A sync for which there was no ring, since the process had no descriptor left for one, was taken
+// for a failed one: no later one succeeded.
+func TestSyncThatWasNotBegun(t *testing.T) {
+	f, _ := chainFile(t)
+	if _, err := f.WriteAt([]byte("x"), 0); err != nil {
+		t.Fatal(err)
+	}
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	none := limit
+	none.Cur = 1
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &none); err != nil {
+		t.Fatal(err)
+	}
+	syncErr := f.Sync()
+	n, writeErr := f.WriteSync([]byte("y"), 0)
+	_, chainErr := f.WriteChain(nil, 0, true)
+	_, batchErr := NewBatch(f, BatchConfig{})
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range []error{syncErr, writeErr, chainErr, batchErr} {
+		if !errors.Is(err, syscall.EMFILE) {
+			t.Errorf("without a descriptor: %v", err)
+		}
+	}
+	if ce := (*ChainError)(nil); n != 0 || !errors.As(writeErr, &ce) || ce.Failed != 0 {
+		t.Errorf("%d bytes were written, %v", n, writeErr)
+	}
+	if err := f.Sync(); err != nil {
+		t.Errorf("a sync with descriptors: %v", err)
+	}
+	if n, err := f.WriteSync([]byte("y"), 0); n != 1 || err != nil {
+		t.Errorf("%d, %v", n, err)
+	}
+}
+
+// A batch of a closed file was refused with an error that is not os.ErrClosed.
+func TestBatchOfAClosedFile(t *testing.T) {
+	for _, s := range subjects(t) {
+		if err := s.f.Close(); err != nil {
+			t.Error(err)
+		}
+		b, err := NewBatch(s.f, BatchConfig{Depth: 2})
+		if err == nil { // goroutines find it with the first operation
+			op := Op{Buf: make([]byte, 1)}
+			if err = b.SubmitOne(&op); err == nil {
+				_, err = b.Reap(nil, 1)
+			}
+			err = errors.Join(err, op.Err, b.Close())
+		}
+		if !errors.Is(err, os.ErrClosed) {
+			t.Errorf("%s: %v", s.name, err)
+		}
+	}
+}

@@ -72,13 +72,21 @@ func newRinged(f *os.File, cfg Config, choice Choice) (File, error) {
 	}, nil
 }
 
-// run chains the first n of f.ops and waits for all of them.
-func (f *ringFile) run(n int) (err error) {
-	if f.ring == nil {
-		if f.ring, err = uring.New(uring.Config{Entries: 2 * MaxChain, InFlight: 2 * MaxChain}); err != nil {
-			return err
-		}
+// ready makes the ring. Where that fails, of descriptors for example, nothing has been begun: it is
+// no failed sync. f.mu is locked.
+func (f *ringFile) ready() (err error) {
+	if f.ring != nil {
+		return nil
 	}
+	f.ring, err = uring.New(uring.Config{Entries: 2 * MaxChain, InFlight: 2 * MaxChain})
+	if err != nil {
+		err = fmt.Errorf("nothing was begun: %w", err)
+	}
+	return err
+}
+
+// run chains the first n of f.ops and waits for all of them.
+func (f *ringFile) run(n int) error {
 	for i := range n {
 		f.list[i] = &f.ops[i]
 	}
@@ -108,6 +116,9 @@ func (f *ringFile) Sync() error {
 	defer f.mu.Unlock()
 	if f.closed {
 		return os.ErrClosed
+	}
+	if err := f.ready(); err != nil {
+		return fmt.Errorf("sync %s: %w", f.path, err)
 	}
 	return f.poison.sync(f.path, func() error {
 		f.ops[0].Fsync(f.file, true)
@@ -166,6 +177,12 @@ func (f *ringFile) chain(parts [][]byte, off int64, sync bool) (p progress, err 
 			return p, err
 		}
 		end += int64(len(b))
+	}
+	if len(parts) == 0 && !sync {
+		return p, nil
+	}
+	if err := f.ready(); err != nil {
+		return p, &ChainError{Path: f.path, Parts: len(parts), Off: off, Err: err}
 	}
 	for tries := 0; p.written < len(parts) || sync && !p.synced; {
 		before := p
@@ -269,6 +286,11 @@ type ringJob struct {
 }
 
 func (f *ringFile) newBatch(cfg BatchConfig) (Batcher, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return nil, os.ErrClosed
+	}
 	file, err := uring.FileOf(f.os)
 	if err != nil {
 		return nil, err
