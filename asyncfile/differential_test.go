@@ -75,7 +75,10 @@ func (s *subject) open(t *testing.T) {
 }
 
 // subjects are the backends that can be had here; the others are named.
-func subjects(t *testing.T) (all []*subject) {
+func subjects(t *testing.T) []*subject { return subjectsIn(t, "") }
+
+// subjectsIn makes the files of all subjects in a folder; "" is one for each.
+func subjectsIn(t *testing.T, dir string) (all []*subject) {
 	for _, s := range []*subject{
 		{name: "std", cfg: Config{Backend: Std}},
 		{name: "std window", cfg: Config{Backend: Std, Buffer: 3000}},
@@ -88,7 +91,10 @@ func subjects(t *testing.T) (all []*subject) {
 			t.Logf("SKIPPED: %s: %v", s.name, ringed())
 			continue
 		}
-		s.path = filepath.Join(t.TempDir(), "file")
+		s.path = filepath.Join(dir, s.name)
+		if dir == "" {
+			s.path = filepath.Join(t.TempDir(), "file")
+		}
 		s.open(t)
 		all = append(all, s)
 	}

@@ -24,12 +24,16 @@
 // When Sync returns nil, everything written before it was called is durable, the length of the file
 // included. When it returns an error, nothing is known about what was written since the last
 // success, and no later Sync of this File returns nil: the kernel may have dropped the data and
-// forgotten about it. The name of a new file is its directory's affair, which must be synced by
+// forgotten about it. Only an error that says that nothing was begun may pass: there was no
+// descriptor for a ring. The name of a new file is its directory's affair, which must be synced by
 // itself.
 //
 // A mapped file that another process truncates, or whose holes no longer fit on the disk, gives an
 // [*AccessError] with the offset where an ordinary program would be killed by SIGBUS. See
-// Config.Shared for the last page of such a file.
+// Config.Shared for the last page of such a file. A write past the end is an ordinary one: it takes
+// the room that it needs, and no gap takes any. A mapped file is no longer than what the address
+// space has room for: what would end beyond fails and changes nothing, and a file that others have
+// made longer can be truncated, and not be read or written.
 //
 // # Lines and misuse
 //

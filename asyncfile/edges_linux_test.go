@@ -28,6 +28,8 @@ var kindsOfFiles = []struct {
 	{"empty file for reading", func(t *testing.T, path string) string { return put(t, path, 0) }, true},
 	{"link", func(t *testing.T, path string) string { return link(t, put(t, path+".to", 5000), path) }, false},
 	{"made by the kernel", func(*testing.T, string) string { return "/proc/sys/kernel/ostype" }, true},
+	{"made by the kernel, refused as EIO", func(*testing.T, string) string { return "/proc/self/mem" }, true},
+	{"made by the kernel, mapped as EIO", func(*testing.T, string) string { return "/proc/version" }, true},
 	{"made by the kernel, with a size", func(t *testing.T, _ string) string { return sysfs(t) }, true},
 }
 
@@ -317,6 +319,9 @@ func TestWhatIsNoFile(t *testing.T) {
 				t.Errorf("%s: %v", path, err)
 			}
 		}
+		if _, err := CachedShare(path); err == nil || err.Error() != "open "+path+": not a regular file" {
+			t.Errorf("what is cached of it: %v", err)
+		}
 	}
 	if _, err := Open(filepath.Join(dir, "absent"), Config{}); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a file that is not there: %v", err)
@@ -429,7 +434,12 @@ func TestMapThatCannotGrow(t *testing.T) {
 	if n, err := f.WriteAt([]byte("ok"), 4998); n != 2 || err != nil {
 		t.Errorf("%d, %v", n, err)
 	}
-	m.mapFile = real
+	m.mapFile = func(f *os.File, n int, write bool) ([]byte, error) { // no room to grow further
+		if n > 1<<20+2 {
+			return nil, syscall.ENOMEM
+		}
+		return real(f, n, write)
+	}
 	if n, err := f.WriteAt([]byte("ok"), 1<<20); n != 2 || err != nil {
 		t.Errorf("%d, %v", n, err)
 	}
@@ -459,6 +469,14 @@ func TestSyncTellsOfForeignTruncation(t *testing.T) {
 		t.Fatalf("%d, %v", n, err)
 	}
 	var ae *AccessError
+	// To lengthen the file again put zeros there, and Sync knew nothing of it.
+	n, err := f.WriteAt([]byte("more"), 10_001)
+	if n != 0 || !errors.As(err, &ae) || ae.Op != "write" || ae.Off != 100 {
+		t.Errorf("a write behind the end: %d, %v", n, err)
+	}
+	if err := f.Truncate(20_000); !errors.As(err, &ae) || ae.Op != "truncate" || ae.Off != 100 {
+		t.Errorf("truncate: %v", err)
+	}
 	if err := f.Sync(); !errors.As(err, &ae) || ae.Op != "sync" || ae.Off != 100 {
 		t.Errorf("sync: %v", err)
 	}

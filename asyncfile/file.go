@@ -27,13 +27,14 @@ var (
 )
 
 // AccessError is a load or store on a mapped file that had no memory behind it: the file was
-// truncated by others, or a hole could not be filled because the disk is full or broken. A sync
-// returns one if the file has become shorter than what was written to it.
+// truncated by others, or a hole could not be filled because the disk is full or broken. If the
+// file has become shorter than what was written to it, a sync returns one, and so does what would
+// make it longer again: a write past the end, a Truncate.
 type AccessError struct {
-	Op   string // "read", "write" or "sync"
+	Op   string // "read", "write", "sync" or "truncate"
 	Path string
-	Off  int64 // in the file, of the page that failed; of a sync: the end
-	Err  error // the fault, as the runtime reports it; of a sync: io.ErrUnexpectedEOF
+	Off  int64 // in the file, of the page that failed; of a file that is too short: its end
+	Err  error // the fault, as the runtime reports it; of a file that is too short: io.ErrUnexpectedEOF
 }
 
 // Error is one line.
@@ -107,8 +108,9 @@ type Config struct {
 	// an ordinary one, and Choice says so.
 	Populate, Huge bool
 	// Shared makes Mmap ask for the size before each access, some 200 ns. It is for files that
-	// others truncate or append to: without it, what others append is not seen, and bytes of the
-	// last page beyond a new end read as zeros, and are lost if written, which Sync tells.
+	// others truncate or append to: without it, what others append stays, but is not seen, and
+	// bytes of the last page beyond a new end read as zeros, and are lost if written, which Sync
+	// tells. A Truncate to what is left, or less, takes a new end over.
 	Shared bool
 	// Chains counts what becomes of the chains of a [ChainWriter]; nil counts nothing. Files may
 	// share one.
@@ -149,11 +151,7 @@ func Open(path string, cfg Config) (File, error) {
 	if cfg.Direct {
 		flags |= sys.ODirect
 	}
-	f, err := sys.OpenRegular(path, flags, cfg.Perm)
-	var other *sys.NoOrdinaryFile
-	if errors.As(err, &other) {
-		return nil, fmt.Errorf("open %s: not a regular file", path)
-	}
+	f, err := openRegular(path, flags, cfg.Perm)
 	if err != nil {
 		return nil, err
 	}
@@ -163,6 +161,15 @@ func Open(path string, cfg Config) (File, error) {
 		return nil, err
 	}
 	return file, nil
+}
+
+func openRegular(path string, flags int, perm fs.FileMode) (*os.File, error) {
+	f, err := sys.OpenRegular(path, flags, perm)
+	var other *sys.NoOrdinaryFile
+	if errors.As(err, &other) {
+		return nil, fmt.Errorf("open %s: not a regular file", path)
+	}
+	return f, err
 }
 
 func wrap(f *os.File, cfg Config, choice Choice) (File, error) {
@@ -175,14 +182,11 @@ func wrap(f *os.File, cfg Config, choice Choice) (File, error) {
 	}
 	switch choice.Backend {
 	case Mmap:
-		err := mappable(f, st.Size())
+		m, err := newMapped(f, cfg, choice)
 		if err == nil {
-			var m File
-			if m, err = newMapped(f, cfg, choice); err == nil {
-				return m, nil
-			}
+			return m, nil
 		}
-		if errors.Is(err, syscall.ENODEV) { // as of sysfs, whose files have a size
+		if errors.Is(err, syscall.ENODEV) || st.Size() == 0 && errors.Is(err, syscall.EIO) { // of /sys; of /proc, EIO
 			err = fmt.Errorf("map %s: %w: it has no pages; the std backend reads it", f.Name(), ErrUnavailable)
 		}
 		if cfg.Backend == Mmap {
@@ -225,7 +229,7 @@ func (c Config) check() (Config, error) {
 // CachedShare is the share of a file's pages that are in the page cache, 0 to 1, by mincore(2);
 // [errors.ErrUnsupported] where there is no such call.
 func CachedShare(path string) (float64, error) {
-	f, err := sys.OpenRegular(path, os.O_RDONLY, 0)
+	f, err := openRegular(path, os.O_RDONLY, 0)
 	if err != nil {
 		return 0, err
 	}
@@ -299,22 +303,6 @@ func aligned(op, path string, b []byte, off int64) error {
 			len(b), off, ErrAlignment, Align)
 	}
 	return nil
-}
-
-// mappable returns an error for the files that the kernel makes as they are read, such as those of
-// /proc: they have bytes, and a size of 0.
-func mappable(f *os.File, size int64) error {
-	if size > 0 {
-		return nil
-	}
-	n, err := f.ReadAt(make([]byte, 1), 0)
-	if n == 0 || err != nil {
-		return nil
-	}
-	if st, err := f.Stat(); err != nil || st.Size() > 0 { // somebody writes it
-		return err
-	}
-	return fmt.Errorf("map %s: %w: it has bytes and no size; the std backend reads it", f.Name(), ErrUnavailable)
 }
 
 // tooFar refuses a write that would end beyond what an offset can say.

@@ -24,21 +24,15 @@ type mapped struct {
 	choice Choice
 	poison poison
 
-	mu       sync.RWMutex // read-locked by loads and stores, locked by whatever changes the fields below
-	mem      []byte
-	size     int64
-	reserved int64 // bytes that have room on the disk
-	closed   bool
+	mu     sync.RWMutex // read-locked by loads and stores, locked by whatever changes the fields below
+	mem    []byte
+	size   int64
+	closed bool
 
 	mapFile func(f *os.File, n int, write bool) ([]byte, error) // sys.MapFile, but in tests
 }
 
-const (
-	minMap = 64 << 10
-	// reserveStep is the room taken on the disk at a time while a file grows: a store into a page
-	// that has none is a fault.
-	reserveStep = 4 << 20
-)
+const minMap = 64 << 10
 
 func newMapped(f *os.File, cfg Config, choice Choice) (File, error) {
 	m := &mapped{f: f, path: f.Name(), cfg: cfg, choice: choice, mapFile: sys.MapFile}
@@ -46,28 +40,53 @@ func newMapped(f *os.File, cfg Config, choice Choice) (File, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.reserved = st.Size() // holes in it stay holes: guarded like the rest
 	return m, m.remap(st.Size())
 }
 
 // remap makes the map fit a new size, which holds from then on. Where that fails, the map and the
 // size stay what they were.
 func (m *mapped) remap(size int64) error {
-	if int64(len(m.mem)) >= size && (sys.MapsBeyondEnd || int64(len(m.mem)) == size) {
+	err := m.cover(size, size)
+	if err == nil {
 		m.size = size
+	}
+	return err
+}
+
+// reach makes the map long enough for an end that the file is to have, where a map may be longer
+// than its file: what cannot be mapped is not done to the file either.
+func (m *mapped) reach(end int64) error {
+	if !sys.MapsBeyondEnd || !m.cfg.Write { // the file says what is wrong
 		return nil
 	}
-	want := size
-	if sys.MapsBeyondEnd && m.cfg.Write {
-		want = max(size+min(size/2, math.MaxInt64-size), minMap)
+	return m.cover(end, m.size)
+}
+
+// cover makes the map n bytes long or longer; the file has size bytes of those. An empty file is
+// mapped, too, where that can be done: it may be one that has no pages.
+func (m *mapped) cover(n, size int64) error {
+	fits := int64(len(m.mem)) == n
+	if sys.MapsBeyondEnd {
+		fits = int64(len(m.mem)) >= n && m.mem != nil
 	}
-	if want > math.MaxInt {
-		return fmt.Errorf("map %s: %d bytes are more than this machine can address", m.path, want)
+	if fits {
+		return nil
+	}
+	if n > math.MaxInt {
+		return fmt.Errorf("map %s: %d bytes are more than this machine can address", m.path, n)
+	}
+	want := n
+	if sys.MapsBeyondEnd && (m.cfg.Write || n == 0) {
+		want = max(n+min(n/2, math.MaxInt-n), minMap)
 	}
 	var mem []byte
 	if want > 0 {
 		var err error
-		if mem, err = m.mapFile(m.f, int(want), m.cfg.Write); err != nil {
+		mem, err = m.mapFile(m.f, int(want), m.cfg.Write)
+		if err != nil && 0 < n && n < want { // there may be no room to grow
+			mem, err = m.mapFile(m.f, int(n), m.cfg.Write)
+		}
+		if err != nil {
 			return fmt.Errorf("map %s: %w", m.path, err)
 		}
 		advise := sys.AdviseRandom
@@ -78,7 +97,7 @@ func (m *mapped) remap(size int64) error {
 		m.prepare(mem[:size])
 	}
 	err := m.unmap()
-	m.mem, m.size = mem, size
+	m.mem = mem
 	return err
 }
 
@@ -198,7 +217,6 @@ func (m *mapped) takeSize() error {
 	if err != nil {
 		return err
 	}
-	m.reserved = min(m.reserved, st.Size())
 	return m.remap(st.Size())
 }
 
@@ -233,24 +251,42 @@ func (m *mapped) WriteAt(b []byte, off int64) (int, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if end > m.size && !m.closed {
-		if m.cfg.Shared {
-			return m.extend(b, off)
-		}
-		if err := m.resize(end); err != nil {
-			return 0, err
-		}
+		return m.extend(b, off)
 	}
 	return m.store(b, off)
 }
 
-// extend writes past the end of a file that others lengthen, too, by an ordinary call: to set a
-// length would cut off what they have appended since this File has looked. m.mu is locked.
+// extend writes past the end by an ordinary call: to set a length would cut off what others have
+// appended, and a store would need room on the disk. m.mu is locked.
 func (m *mapped) extend(b []byte, off int64) (int, error) {
+	end := off + int64(len(b))
+	if err := m.whole("write", m.size); err != nil {
+		return 0, err
+	}
+	if err := m.reach(end); err != nil {
+		return 0, err
+	}
 	n, err := m.f.WriteAt(b, off)
-	if e := m.takeSize(); err == nil {
+	if err == nil && !m.cfg.Shared {
+		return n, m.remap(end)
+	}
+	if e := m.takeSize(); err == nil { // os.File does not count all that came before its error
 		err = e
 	}
 	return n, err
+}
+
+// whole returns an [AccessError] if others have made the file shorter than so many bytes, of which
+// this File has them all: to lengthen it would put zeros in their place, and Sync could not tell.
+func (m *mapped) whole(op string, size int64) error {
+	if m.cfg.Shared || !m.cfg.Write {
+		return nil
+	}
+	end, err := m.f.Seek(0, io.SeekEnd) // no call here minds the place; Stat would allocate
+	if err == nil && end < size {
+		err = &AccessError{Op: op, Path: m.path, Off: end, Err: io.ErrUnexpectedEOF}
+	}
+	return err
 }
 
 func (m *mapped) store(b []byte, off int64) (int, error) {
@@ -264,44 +300,6 @@ func (m *mapped) store(b []byte, off int64) (int, error) {
 		return 0, fmt.Errorf("write %s: %w", m.path, errLost)
 	}
 	return m.guarded("write", off, m.mem[off:off+int64(len(b))], b)
-}
-
-// resize sets the length of the file, with room on the disk for what it grows by: a page without
-// room would fault later, and msync would not tell.
-func (m *mapped) resize(size int64) error {
-	if size > m.reserved {
-		step := size - m.reserved
-		if !m.cfg.Shared { // others may have room of their own there, which Close would take
-			step = max(step, reserveStep)
-		}
-		err := sys.Reserve(m.f, m.reserved, step)
-		if err != nil && !errors.Is(err, errors.ErrUnsupported) && step > size-m.reserved {
-			step = size - m.reserved // the disk is nearly full
-			err = sys.Reserve(m.f, m.reserved, step)
-		}
-		if err != nil && !errors.Is(err, errors.ErrUnsupported) {
-			return fmt.Errorf("grow %s to %d bytes: %w", m.path, size, err)
-		}
-		m.reserved += step
-	}
-	if !sys.MapsBeyondEnd { // a file cannot change its length under a map there
-		if err := m.unmap(); err != nil {
-			return err
-		}
-	}
-	if err := m.f.Truncate(size); err != nil {
-		return err
-	}
-	if size < m.size {
-		m.reserved = min(m.reserved, size) // shortening gives the room back
-	}
-	old := m.size
-	err := m.remap(size)
-	if err != nil && size > old {
-		err = errors.Join(err, m.f.Truncate(old)) // nothing was written to what it grew by
-		m.reserved = min(m.reserved, old)
-	}
-	return err
 }
 
 // Sync writes the changed pages, then the length.
@@ -323,24 +321,18 @@ func (m *mapped) Sync() error {
 		if err := sys.Datasync(m.f); err != nil {
 			return err
 		}
-		st, err := m.f.Stat()
-		if err == nil && m.cfg.Write && !m.cfg.Shared && st.Size() < m.size {
-			err = &AccessError{Op: "sync", Path: m.path, Off: st.Size(), Err: io.ErrUnexpectedEOF}
-		}
-		return err
+		return m.whole("sync", m.size)
 	})
 }
 
 func (m *mapped) Size() (int64, error) {
-	if m.cfg.Shared {
-		if err := m.look(); err != nil {
-			return 0, err
-		}
-	}
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	if m.closed {
+	switch {
+	case m.closed:
 		return 0, os.ErrClosed
+	case m.cfg.Shared:
+		return disk{m.f}.Size()
 	}
 	return m.size, nil
 }
@@ -354,12 +346,21 @@ func (m *mapped) Truncate(size int64) error {
 	if m.closed {
 		return os.ErrClosed
 	}
-	if m.cfg.Shared {
-		if err := m.takeSize(); err != nil {
+	if err := m.whole("truncate", min(size, m.size)); err != nil {
+		return err
+	}
+	if err := m.reach(size); err != nil {
+		return err
+	}
+	if !sys.MapsBeyondEnd { // a file cannot change its length under a map there
+		if err := m.unmap(); err != nil {
 			return err
 		}
 	}
-	return m.resize(size)
+	if err := m.f.Truncate(size); err != nil {
+		return errors.Join(err, m.remap(m.size))
+	}
+	return m.remap(size)
 }
 
 func (m *mapped) Close() error {
@@ -369,11 +370,7 @@ func (m *mapped) Close() error {
 		return os.ErrClosed
 	}
 	m.closed = true
-	st, err := m.f.Stat()
-	if err == nil && !m.cfg.Shared && m.reserved > m.size && st.Size() == m.size { // give back the room beyond the end
-		err = m.f.Truncate(m.size)
-	}
-	return errors.Join(m.unmap(), err, m.f.Close())
+	return errors.Join(m.unmap(), m.f.Close())
 }
 
 func (m *mapped) Choice() Choice { return m.choice }

@@ -1,7 +1,6 @@
 package sys
 
 import (
-	"errors"
 	"os"
 	"strconv"
 	"unsafe"
@@ -33,22 +32,6 @@ func Datasync(f *os.File) error {
 // ODirect opens a file past the page cache: offsets, lengths and memory must then be multiples of
 // the device's block.
 const ODirect = unix.O_DIRECT
-
-// Reserve takes room on the disk for n bytes from off, without changing the size of the file. A
-// file system that cannot gives errors.ErrUnsupported.
-func Reserve(f *os.File, off, n int64) error {
-	return withFD(f, func(fd int) error {
-		for {
-			switch err := unix.Fallocate(fd, unix.FALLOC_FL_KEEP_SIZE, off, n); err {
-			case unix.EINTR:
-			case unix.EOPNOTSUPP, unix.ENOSYS:
-				return errors.ErrUnsupported
-			default:
-				return os.NewSyscallError("fallocate", err)
-			}
-		}
-	})
-}
 
 // DropCache drops the file's clean pages from the page cache; what is dirty stays.
 func DropCache(f *os.File) error {

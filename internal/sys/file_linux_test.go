@@ -20,7 +20,7 @@ func TestClosedFile(t *testing.T) {
 	_, dirty := Dirty(f)
 	_, locked := Lock(f)
 	for name, err := range map[string]error{
-		"Datasync": Datasync(f), "Reserve": Reserve(f, 0, 4096), "DropCache": DropCache(f), "Cached": cached,
+		"Datasync": Datasync(f), "DropCache": DropCache(f), "Cached": cached,
 		"Dirty": dirty, "Lock": locked,
 	} {
 		if !errors.Is(err, os.ErrClosed) {

@@ -16,9 +16,6 @@ func Datasync(f *os.File) error { return f.Sync() }
 // ODirect is 0 where a file cannot be opened past the page cache.
 const ODirect = 0
 
-// Reserve cannot be done here.
-func Reserve(*os.File, int64, int64) error { return errors.ErrUnsupported }
-
 // DropCache cannot be done here.
 func DropCache(*os.File) error { return errors.ErrUnsupported }
 
