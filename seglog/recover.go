@@ -114,11 +114,17 @@ func (l *Log) resume(found traces, heads []head) (err error) {
 	if err := l.recognize(heads); err != nil {
 		return err
 	}
-	// What the last header knows to be durable needs no look; it begins in the segment that holds
+	// What the last segment knows to be durable needs no look; it begins in the segment that holds
 	// the record after that.
 	newest := len(heads) - 1
+	durable := heads[newest].durable
+	if newest > 0 && heads[newest].name > durable+1 {
+		if durable, err = durableIn(l.cfg.FS, heads[newest]); err != nil {
+			return err
+		}
+	}
 	from := newest
-	for from > 0 && heads[from].name > heads[newest].durable+1 {
+	for from > 0 && heads[from].name > durable+1 {
 		from--
 	}
 	if empty, err := isEmpty(l.cfg.FS, heads[from].name); err != nil {
@@ -142,7 +148,10 @@ func (l *Log) resume(found traces, heads []head) (err error) {
 	}
 	l.recovered.First = heads[0].name
 	for i, h := range heads[from:] {
-		whole, err := l.reopen(h.name, heads[newest].durable, heads[from+i+1:], found)
+		if from+i == newest { // what its own frames know is found there
+			durable = heads[newest].durable
+		}
+		whole, err := l.reopen(h.name, durable, heads[from+i+1:], found)
 		if err != nil {
 			return err
 		}
@@ -328,14 +337,14 @@ func (l *Log) reopen(base, durable uint64, behind []head, found traces) (whole b
 	if len(behind) == 0 && l.hasHead(s) {
 		return false, l.goOnBehind(s, end, found)
 	}
-	torn, err := l.mend(s, end, len(behind) == 0, found)
-	if err != nil {
+	if err := l.mend(s, end, len(behind) == 0, found); err != nil {
 		return false, err
 	}
 	if skipped {
 		l.recovered.Missing = append(l.recovered.Missing, s.gone(s.last+1, behind[0].name-1, false))
 	}
-	if len(behind) > 0 && !torn && (s.last+1 >= behind[0].name || skipped) {
+	// Where the next one goes on, frames behind the end are no torn tail: it was sealed there.
+	if len(behind) > 0 && (s.last+1 >= behind[0].name || skipped) {
 		if s.last+1 > behind[0].name {
 			what := fmt.Sprintf("%s reaches up to record %d", s.name(), s.last)
 			return false, &CorruptError{segmentName(behind[0].name), 0, what}
@@ -380,20 +389,20 @@ func (l *Log) durableBehind(sc *scanner, size int64, durable uint64, behind []he
 	return last, frames, nil
 }
 
-// mend makes a segment durable, and its end fit to be written behind, and reports whether a torn
-// tail was cut. last says that it is the last segment.
-func (l *Log) mend(s *segment, end ending, last bool, found traces) (torn bool, err error) {
+// mend makes a segment durable, and its end fit to be written behind. last says that it is the last
+// segment.
+func (l *Log) mend(s *segment, end ending, last bool, found traces) error {
 	used, err := lastNonZero(s.file, s.off, end.size)
 	if err == nil && last {
 		err = l.complete(s, end, found)
 	}
 	if err != nil {
-		return false, err
+		return err
 	}
 	if s.base == 1 && s.last == 0 { // a log without a record is as good as new, unless some were on their way
 		l.recovered.Clean = end.clean && used <= s.off
 	}
-	if torn = end.frames && used > s.off; torn {
+	if end.frames && used > s.off {
 		l.recovered.CutBytes += used - s.off
 		l.recovered.CutAt = fmt.Sprintf("%s at %d", s.name(), s.off)
 	}
@@ -404,17 +413,17 @@ func (l *Log) mend(s *segment, end ending, last bool, found traces) (torn bool, 
 		used = max(used, min(end.size, s.off+int64(l.cfg.BufferBytes)+commitBytes))
 	}
 	if err := zero(s.file, s.off, used, nil); err != nil {
-		return false, err
+		return err
 	}
 	if end.durable < s.last {
 		if err := s.renew(end.durable + 1); err != nil {
-			return false, fmt.Errorf("write %s again: %w", s.name(), err)
+			return fmt.Errorf("write %s again: %w", s.name(), err)
 		}
 	}
 	if err := s.file.Sync(); err != nil {
-		return false, fmt.Errorf("sync of %s: %w", s.name(), err)
+		return fmt.Errorf("sync of %s: %w", s.name(), err)
 	}
-	return torn, nil
+	return nil
 }
 
 // ending is how the scan of a segment ended.

@@ -230,6 +230,33 @@ func (s *scanner) laterDurable(size int64) (durable uint64, any bool, err error)
 	return durable, any, err
 }
 
+// durableIn is the highest sequence that a segment knows to be durable, by its header and by its
+// commit frames: under SyncNever the mark of a clean end is the first to know anything.
+func durableIn(dir FS, h head) (uint64, error) {
+	f, size, err := openSegment(dir, h.name)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	sc, err := beginScan(f, h.name, size, buffers{})
+	if err != nil {
+		return 0, err
+	}
+	durable := sc.durable
+	for {
+		b, err := sc.batch()
+		if err != nil {
+			break
+		}
+		durable = max(durable, b.durable)
+	}
+	if sc.readErr != nil {
+		return 0, fmt.Errorf("read %s: %w", segmentName(h.name), sc.readErr)
+	}
+	later, _, err := sc.laterDurable(size)
+	return max(durable, later), err
+}
+
 // behind is where the next batch begins behind what is not whole: behind the next whole commit
 // frame that closes a batch from there on. off is 0 if there is none.
 func (s *scanner) behind(size int64) (off int64, next uint64, err error) {

@@ -436,6 +436,8 @@ func (s *Summary) damage(sc *scanner, part []rawFrame, size int64, next uint64) 
 		}
 	case resume > 0 && resumeSeq == expected: // an empty batch, or the mark of a clean end
 		p.What, p.From = "a commit frame is damaged", 0
+	case frames && next == expected:
+		p.What, p.Harmless, p.From = "frames behind its end, from where the next segment goes on: no part of the log", true, 0
 	case frames:
 		p.What, p.Harmless = "a torn tail: nothing says that it was durable, and it goes when the log is opened", true
 		p.torn, whole = true, recordsOf(wholeOf(part, expected, math.MaxUint64))
