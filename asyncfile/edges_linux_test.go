@@ -459,7 +459,7 @@ func TestSyncTellsOfForeignTruncation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.WriteAt([]byte("x"), 10_000); err != nil { // which reserves room
+	if _, err := f.WriteAt([]byte("x"), 10_000); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Truncate(path, 100); err != nil {

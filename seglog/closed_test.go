@@ -85,6 +85,10 @@ func TestNoDirectory(t *testing.T) {
 		"Exists":       func() error { _, err := Exists(nil); return err },
 		"Identity":     func() error { _, err := Identity(nil); return err },
 		"LastSequence": func() error { _, err := LastSequence(nil); return err },
+		"Before":       func() error { _, err := Before(nil, Extent{}); return err },
+		"VerifyProven": func() error { _, _, err := VerifyProven(nil, Extent{}, Held{}); return err },
+		"ProveEntry":   func() error { _, err := ProveEntry(nil, 1, nil); return err },
+		"Dir":          func() error { _, err := Dir(""); return err },
 	}
 	for name, call := range calls {
 		if err := call(); err == nil || !strings.HasPrefix(err.Error(), "seglog: ") {

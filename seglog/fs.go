@@ -106,6 +106,9 @@ func Dir(path string) (FS, error) {
 // open a file that is being written once more: what is written, and appended, by one opening must
 // be seen at once by the others. Of package asyncfile's mmap that is true with Config.Shared alone.
 func DirWith(path string, open func(path string, create bool) (File, error)) (FS, error) {
+	if path == "" { // a setting that is missing, and not the working directory
+		return nil, errNoDir
+	}
 	if err := makeDir(filepath.Clean(path)); err != nil {
 		return nil, err
 	}

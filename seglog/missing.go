@@ -59,7 +59,7 @@ type traces struct {
 // findTraces looks for traces in a directory. What is under the names of foreign segments is not
 // there.
 func findTraces(dir FS, foreign []head) (t traces, err error) {
-	names, err := dir.List()
+	names, err := list(dir)
 	if err != nil {
 		return t, err
 	}

@@ -43,6 +43,9 @@ type Span struct {
 // its head, the heads to the checkpoint, that to its signature, and to an older checkpoint.
 func VerifyProven(dir FS, known Extent, by Held) (Summary, Proven, error) {
 	s := newSummary()
+	if dir == nil {
+		return s, Proven{}, errNoDir
+	}
 	by.Named = onlyKnown(by.Named)
 	c := &headCheck{by: by}
 	if err := c.load(dir); err != nil {
@@ -306,6 +309,9 @@ var (
 // ProveEntry makes the proof of the record, or the note, of that sequence. The log may be written
 // meanwhile.
 func ProveEntry(dir FS, seq uint64, named func(stream uint32) proof.Stream) (p proof.Proof, err error) {
+	if dir == nil {
+		return p, errNoDir
+	}
 	text, err := readCheckpoint(dir)
 	if err != nil {
 		return p, err

@@ -134,8 +134,11 @@ func (r *Reverse) stretch() (first, last uint64, err error) {
 		}
 	}
 	last = r.before - 1
-	if err := r.r.list(); err != nil {
-		return 0, 0, err
+	listed := r.index == nil
+	if listed { // once: what comes later is behind, and what goes says so when it is opened
+		if err := r.r.list(); err != nil {
+			return 0, 0, err
+		}
 	}
 	bases := r.r.bases
 	i := sort.Search(len(bases), func(i int) bool { return bases[i] > last }) - 1
@@ -144,7 +147,11 @@ func (r *Reverse) stretch() (first, last uint64, err error) {
 	}
 	if r.index == nil || r.base != bases[i] {
 		x, err := r.r.index(bases[i])
-		if errors.Is(err, fs.ErrNotExist) { // retention took it since the listing, and what is before it
+		switch {
+		case errors.Is(err, fs.ErrNotExist) && !listed: // since the listing
+			r.index = nil
+			return r.stretch()
+		case errors.Is(err, fs.ErrNotExist): // retention is taking it, and what is before it
 			err = io.EOF
 		}
 		if err != nil {
