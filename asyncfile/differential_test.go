@@ -193,6 +193,9 @@ func randomStep(rng *rand.Rand, size int64) step {
 		s.kind = "read"
 	case k < 3700:
 		s.kind = "write"
+		if rng.IntN(50) == 0 { // behind a gap
+			s.off = rng.Int64N(maxSize)
+		}
 		s.off = min(s.off, maxSize-int64(s.n))
 		s.data = noise(rng, s.n)
 	case k < 3800:
