@@ -116,6 +116,9 @@ func (o *Op) arrive(res int32, flags uint32) uint32 {
 	o.forget()
 	if g := o.from; g != nil && flags&cqeBuffer != 0 {
 		id, n := uint16(flags>>cqeBufferShift), max(int(res), 0)
+		if o.Code() == OpRecv && o.e.len > 0 {
+			n = min(n, int(o.e.len)) // UpTo: the result of a datagram may be its length
+		}
 		o.at = g.arrived(id, n, flags&cqeBufMore == 0)
 		if o.Code() == OpRecv && o.e.ioprio&recvSendBundle != 0 {
 			o.at.rest = n - o.at.n
@@ -137,6 +140,8 @@ func (g *BufferRing) check(r *Ring, e *sqe) error {
 		return errors.New("ring of buffers: of another ring")
 	case Opcode(e.opcode) == OpRecv && e.ioprio&recvSendBundle != 0 && r.feats&featBundle == 0:
 		return notSupported(string(ReceiveBundles), "6.10")
+	case e.opFlags&unix.MSG_TRUNC != 0 && Opcode(e.opcode) == OpRecv && (g.incremental || e.ioprio&recvSendBundle != 0):
+		return errors.New("MSG_TRUNC: not with a bundle or an incremental ring of buffers: the result has to say how much came")
 	}
 	return nil
 }

@@ -152,7 +152,8 @@ func (o *Op) WaitAll() *Op { o.adjust().opFlags |= unix.MSG_WAITALL; return o }
 
 // Flags adds flags of send(2) or recv(2) to the operation just filled, such as unix.MSG_PEEK or
 // MSG_DONTWAIT. With MSG_TRUNC a datagram that was longer than its buffer has its whole length in
-// Res.
+// Res; Push refuses it of a Bundle and of an incremental BufferRing, where Res has to say how much
+// came.
 func (o *Op) Flags(flags int) *Op {
 	e := o.adjust()
 	switch o.Code() {
