@@ -101,6 +101,7 @@ type Ring struct {
 	quiet   bool   // it has had a quiet chain
 	drained bool   // … a drain
 	spent   uint64 // generations that slots had which Resize has removed
+	ending  *Op    // of a ring that is being closed: cancels the others
 
 	brief    bool // the wait under way keeps the P
 	waits    uint
