@@ -125,10 +125,8 @@ func (a *Arena) Close() error {
 	if a.ring != nil {
 		return fmt.Errorf("uring: arena: registered with an open ring: %w", ErrBusy)
 	}
-	for i := range a.buffers {
-		if a.buffers[i].InFlight() {
-			return fmt.Errorf("uring: arena: buffer %d: %w", i, ErrBusy)
-		}
+	if err := a.idle(); err != nil {
+		return fmt.Errorf("uring: arena: %w", err)
 	}
 	mem := a.mem
 	a.mem = nil
@@ -138,9 +136,20 @@ func (a *Arena) Close() error {
 	return os.NewSyscallError("munmap", unix.Munmap(mem))
 }
 
+// idle says which buffer is in flight.
+func (a *Arena) idle() error {
+	for i := range a.buffers {
+		if a.buffers[i].InFlight() {
+			return fmt.Errorf("buffer %d: %w", i, ErrBusy)
+		}
+	}
+	return nil
+}
+
 // RegisterArena tells the kernel of the arena's buffers once, which spares every read and write the
 // look-up and locking of their pages. One arena can be registered with a ring, and it must outlive
-// the ring. The memory counts against ulimit -l.
+// the ring. It refuses with ErrBusy while a buffer is in flight: an Advise would throw away the
+// pages that were registered. The memory counts against ulimit -l.
 func (r *Ring) RegisterArena(a *Arena) error {
 	switch {
 	case a == nil:
@@ -149,6 +158,9 @@ func (r *Ring) RegisterArena(a *Arena) error {
 		return fmt.Errorf("uring: register arena: one is registered already: %w", ErrBusy)
 	case a.mem == nil || r.fd < 0:
 		return fmt.Errorf("uring: register arena: %w", ErrClosed)
+	}
+	if err := a.idle(); err != nil {
+		return fmt.Errorf("uring: register arena: %w", err)
 	}
 	iov := make([]unix.Iovec, len(a.buffers))
 	for i := range a.buffers {

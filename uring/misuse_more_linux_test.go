@@ -195,3 +195,41 @@ func TestPanicWhileARingCloses(t *testing.T) {
 		}
 	})
 }
+
+// TestArenaThatIsRegisteredBehindAnAdvise: the kernel threw away the pages that had been registered
+// meanwhile, and a read into them ended well, with nothing of it in the buffer.
+func TestArenaThatIsRegisteredBehindAnAdvise(t *testing.T) {
+	needs(t, uring.OpMadvise)
+	kinds(t, func(t *testing.T, cfg uring.Config) {
+		r, other := open(t, cfg), open(t, cfg)
+		a, err := uring.NewArena(2, os.Getpagesize())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = a.Close() })
+		var advise, read uring.Op
+		if err := other.Push(advise.Advise(a.Buffer(1), unix.MADV_DONTNEED)); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.RegisterArena(a); !errors.Is(err, uring.ErrBusy) {
+			t.Errorf("%v: want it to be refused", err)
+		}
+		reap(t, other, 1)
+		is(t, &advise, 0)
+		if err := r.RegisterArena(a); err != nil && !errors.Is(err, uring.ErrBusy) {
+			t.Skipf("SKIPPED: %v", err)
+		}
+		f, path := temp(t)
+		if err := os.WriteFile(path, []byte("hello"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		do(t, r, read.Read(f, a.Buffer(1), 0))
+		is(t, &read, 5)
+		if got := a.Buffer(1).Bytes()[:5]; string(got) != "hello" {
+			t.Errorf("the buffer has %q", got)
+		}
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
