@@ -233,3 +233,49 @@ func TestArenaThatIsRegisteredBehindAnAdvise(t *testing.T) {
 		}
 	})
 }
+
+// TestRecvMsgThatIsPushedAgain: it had room for as much control data as the message before had
+// brought. Descriptors were lost, and received control data was cut, for ever.
+func TestRecvMsgThatIsPushedAgain(t *testing.T) {
+	kinds(t, func(t *testing.T, cfg uring.Config) {
+		r := open(t, cfg)
+		in, out := socketsOf(t, unix.SOCK_DGRAM)
+		var op uring.Op
+		op.RecvMsg(in, make([]byte, unix.CmsgSpace(3*4)), some(16))
+		for _, fds := range [][]int{{out.FD()}, nil, {out.FD(), in.FD(), out.FD()}, {out.FD()}} {
+			var control []byte
+			if fds != nil {
+				control = unix.UnixRights(fds...)
+			}
+			if err := unix.Sendmsg(out.FD(), []byte("message"), control, nil, 0); err != nil {
+				t.Fatal(err)
+			}
+			do(t, r, &op)
+			is(t, &op, len("message"))
+			if _, cut := op.Truncated(); cut {
+				t.Errorf("the control data of %d descriptors is cut", len(fds))
+			}
+			all, err := unix.ParseSocketControlMessage(op.Control())
+			if err != nil || len(all) != min(len(fds), 1) {
+				t.Fatalf("control data %x: %v", op.Control(), err)
+			}
+			for i := range all {
+				got, err := unix.ParseUnixRights(&all[i])
+				if err != nil || len(got) != len(fds) {
+					t.Errorf("%d descriptors came, want %d: %v", len(got), len(fds), err)
+				}
+				for _, fd := range got {
+					unix.Close(fd)
+				}
+			}
+		}
+		if err := r.Push(&op); err != nil {
+			t.Fatal(err)
+		}
+		var stop uring.Op
+		do2(t, r, &op, stop.Cancel(&op))
+		if fails(t, &op, unix.ECANCELED); len(op.Control()) > 0 || op.From().IsValid() {
+			t.Errorf("a receive that failed has control data %x from %v", op.Control(), op.From())
+		}
+	})
+}

@@ -208,6 +208,9 @@ func (o *Op) acquire(r *Ring) error {
 		o.aux.iov[i].SetLen(len(b.mem))
 	}
 	if x := o.aux; x != nil {
+		if o.Code() == OpRecvMsg && o.from == nil {
+			x.makeRoom()
+		}
 		o.pin.Pin(x)
 		pinFirst(&o.pin, x.iov)
 		pinFirst(&o.pin, x.path)

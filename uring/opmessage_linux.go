@@ -26,10 +26,15 @@ func (o *Op) SendMsgZeroCopy(f *File, to netip.AddrPort, control []byte, bufs ..
 // closed on exec.
 func (o *Op) RecvMsg(f *File, control []byte, bufs ...*Buffer) *Op {
 	o.message(OpRecvMsg, f, netip.AddrPort{}, control, bufs)
-	x := o.aux
-	x.nameLen = uint32(len(x.name))
-	x.msg.Name, x.msg.Namelen = &x.name[0], x.nameLen
+	o.aux.msg.Name = &o.aux.name[0]
 	return o
+}
+
+// makeRoom says how much room a RecvMsg has for the sender and for control data: the kernel puts
+// there how much of it the message before took.
+func (x *aux) makeRoom() {
+	x.msg.Namelen = uint32(len(x.name))
+	x.msg.SetControllen(len(x.control))
 }
 
 func (o *Op) message(code Opcode, f *File, to netip.AddrPort, control []byte, bufs []*Buffer) *Op {
@@ -57,14 +62,21 @@ func (o *Op) message(code Opcode, f *File, to netip.AddrPort, control []byte, bu
 	return o
 }
 
-// From is the sender of the message that RecvMsg received; not valid for connected sockets.
+// From is the sender of the message that RecvMsg received; not valid for connected sockets, and
+// after an error.
 func (o *Op) From() netip.AddrPort {
+	if o.Res < 0 {
+		return netip.AddrPort{}
+	}
 	x := o.extra()
 	return addrOf(x.name[:min(int(x.msg.Namelen), len(x.name))])
 }
 
-// Control is the control data that RecvMsg received.
+// Control is the control data that RecvMsg received; none after an error.
 func (o *Op) Control() []byte {
+	if o.Res < 0 {
+		return nil
+	}
 	return o.extra().control[:min(int(o.aux.msg.Controllen), len(o.aux.control))]
 }
 
