@@ -279,3 +279,57 @@ func TestRecvMsgThatIsPushedAgain(t *testing.T) {
 		}
 	})
 }
+
+// TestMessageThatIsRefused: the ring that it was for kept its descriptor open for ever.
+func TestMessageThatIsRefused(t *testing.T) {
+	needs(t, uring.OpMsgRing)
+	have(t, uring.QuietChains)
+	kinds(t, func(t *testing.T, cfg uring.Config) {
+		sender, to := open(t, uring.Config{}), open(t, cfg)
+		var a, b, box, message uring.Op
+		if err := sender.QuietChain(a.Nop(), b.Nop()); err != nil {
+			t.Fatal(err)
+		}
+		reap(t, sender, 1)
+		if err := to.Push(box.Mailbox()); err != nil {
+			t.Fatal(err)
+		}
+		fd := uring.FDOf(to)
+		if err := sender.Push(message.Message(box.Address(), 7).Drain()); err == nil || message.InFlight() {
+			t.Errorf("%v: want it to be refused", err)
+		}
+		if err := sender.Chain(message.Message(box.Address(), 7), b.Nop().Drain()); err == nil || message.InFlight() {
+			t.Errorf("%v: want it to be refused", err)
+		}
+		if err := to.Shutdown(nil); err != nil || isOpen(fd) {
+			t.Errorf("%v; the descriptor of the closed ring is open: %v", err, isOpen(fd))
+		}
+	})
+}
+
+// TestDrainThatIsRefused: the ring said that it had had one, and sent nothing without copying any
+// more.
+func TestDrainThatIsRefused(t *testing.T) {
+	needs(t, uring.OpSendZC)
+	r := open(t, uring.Config{})
+	in, out := sockets(t)
+	buf, other := some(8), some(8)
+	var busy, drain, nop, send uring.Op
+	if err := r.Push(busy.Recv(in, buf)); err != nil {
+		t.Fatal(err)
+	}
+	for name, err := range map[string]error{
+		"of a vector": r.Push(drain.Readv(in, uring.Current, other, buf).Drain()),
+		"in a chain":  r.Chain(nop.Nop().Drain(), drain.Recv(in, buf)),
+	} {
+		if !errors.Is(err, uring.ErrBusy) {
+			t.Errorf("a drain %s: %v", name, err)
+		}
+	}
+	if err := r.Push(send.SendZeroCopy(out, other)); err != nil {
+		t.Errorf("the ring has had no drain: %v", err)
+	}
+	if err := r.Shutdown(nil); err != nil {
+		t.Error(err)
+	}
+}

@@ -265,8 +265,8 @@ func (o *Op) takeAll() error {
 	return nil
 }
 
-// checkRare says why the rare parts cannot be had now. Only of a Message it takes what it asks for:
-// it has nothing else.
+// checkRare says why the rare parts cannot be had now. Only of a Message it takes what it asks for,
+// last: it has nothing else that could be refused behind it.
 func (o *Op) checkRare(r *Ring) error {
 	if f := o.source; f != nil {
 		if err := f.check(r); err != nil {
@@ -297,11 +297,6 @@ func (o *Op) checkRare(r *Ring) error {
 			return err
 		}
 	}
-	if o.to != nil {
-		if err := o.to.enter(&o.e); err != nil {
-			return err
-		}
-	}
 	if o.Code() == OpMadvise {
 		if err := o.buf.advisable(); err != nil {
 			return err
@@ -310,8 +305,11 @@ func (o *Op) checkRare(r *Ring) error {
 	if o.drains() && r.quiet {
 		return errors.New("drain: not on a ring that has had a quiet chain")
 	}
-	if r.drained = r.drained || o.drains(); r.drained && o.Code().zeroCopy() {
-		return fmt.Errorf("%v: not on a ring that has had a drain, for which the kernel would wait with all that follows", o.Code())
+	if (r.drained || o.drains()) && o.Code().zeroCopy() {
+		return errors.New("not on a ring that has had a drain, for which the kernel would wait with all that follows")
+	}
+	if o.to != nil {
+		return o.to.enter(&o.e)
 	}
 	return nil
 }
@@ -320,6 +318,7 @@ func (o *Op) checkRare(r *Ring) error {
 // between filling and pushing they may have come to mean something else.
 func (o *Op) aimRare(r *Ring) {
 	r.count(o, 1)
+	r.drained = r.drained || o.drains()
 	if o.direct {
 		o.home = r
 	}

@@ -42,6 +42,7 @@ func (r *Ring) chain(link uint8, ops []*Op) error {
 			return fmt.Errorf("uring: operation %d of a chain: a mailbox, or none", i)
 		}
 	}
+	drained := r.drained
 	for i, op := range ops {
 		flags := link
 		if i == len(ops)-1 {
@@ -51,6 +52,7 @@ func (r *Ring) chain(link uint8, ops []*Op) error {
 			for range i {
 				r.unqueueLast()
 			}
+			r.drained = drained // the kernel has seen none of these
 			return fmt.Errorf("operation %d of a chain: %w", i, err)
 		}
 	}
