@@ -184,10 +184,11 @@ func (o *Op) giveAll() {
 // Picked is what the newest completion of a RecvFrom or RecvEach received, and false if it took no
 // buffer: at the end of the stream, or on an error. It is the caller's, to be given back; the
 // second call for one completion returns false, or of a Bundle the piece behind. A piece that was
-// not asked for goes back when the operation completes again, or is filled or pushed.
+// not asked for goes back when the operation completes again, or is filled or pushed. A copy of the
+// operation has none.
 func (o *Op) Picked() (Piece, bool) {
 	g := o.from
-	if g == nil || o.flags&cqeBuffer == 0 {
+	if g == nil || o.flags&cqeBuffer == 0 || o.self != o {
 		return Piece{}, false
 	}
 	o.flags &^= cqeBuffer

@@ -333,3 +333,86 @@ func TestDrainThatIsRefused(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestCopiesHaveNothing: a copy gave the descriptor, or the piece, a second time. The second File
+// closed somebody else's, and the stock of buffers could not be closed any more.
+func TestCopiesHaveNothing(t *testing.T) {
+	r := open(t, uring.Config{})
+	var op uring.Op
+	do(t, r, op.Open(os.DevNull, os.O_RDONLY, 0))
+	double := op
+	if f, err := double.NewFile(nil); err == nil {
+		t.Errorf("a copy gives descriptor %d", f.FD())
+	}
+	f, err := op.NewFile(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Error(err)
+	}
+
+	have(t, uring.BufferRings)
+	g, err := r.NewBufferRing(4, 64, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, out := sockets(t)
+	for _, again := range []func(double *uring.Op){
+		func(*uring.Op) {},
+		func(double *uring.Op) { double.Reset() },
+		func(double *uring.Op) {
+			if err := r.Push(double); err == nil {
+				t.Error("a copy is pushed")
+			}
+		},
+	} {
+		send(t, out, "hello")
+		do(t, r, op.RecvFrom(in, g))
+		double := op
+		if _, ok := double.Picked(); ok {
+			t.Error("a copy gives a piece")
+		}
+		again(&double)
+		p, ok := op.Picked()
+		if !ok || string(p.Bytes) != "hello" {
+			t.Fatalf("%q came: %v", p.Bytes, ok)
+		}
+		p.Give()
+	}
+	if err := g.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestCopyThatIsCancelled: of a copy that was made in flight the slot is another operation's later,
+// and that was cancelled.
+func TestCopyThatIsCancelled(t *testing.T) {
+	needs(t, uring.OpPollRemove)
+	kinds(t, func(t *testing.T, cfg uring.Config) {
+		r := open(t, cfg)
+		in, out := pipe(t)
+		var first, other, stop uring.Op
+		if err := errors.Join(r.Push(first.Read(in, some(1), uring.Current)), r.Submit()); err != nil {
+			t.Fatal(err)
+		}
+		double := first
+		send(t, out, "x")
+		reap(t, r, 1)
+		if err := errors.Join(r.Push(other.Read(in, some(1), uring.Current)), r.Submit()); err != nil {
+			t.Fatal(err)
+		}
+		for _, op := range []*uring.Op{
+			stop.Cancel(&double), new(uring.Op).UpdateTimeout(&double, time.Second),
+			new(uring.Op).UpdatePoll(&double, 0),
+		} {
+			if err := r.Push(op); err == nil || op.InFlight() {
+				t.Fatalf("%v of a copy: %v", op.Code(), err)
+			}
+		}
+		do2(t, r, &other, stop.Cancel(&other))
+		fails(t, &other, unix.ECANCELED)
+		do(t, r, stop.Cancel(&first))
+		fails(t, &stop, unix.ENOENT)
+	})
+}

@@ -13,7 +13,9 @@ import (
 // Op is one operation: what to ask of the kernel and, after its completion, what it answered. The
 // zero value is a Nop. A method such as [Op.Read] fills it, [Ring.Push] queues it, [Ring.Next]
 // gives it back; it can then be filled or pushed again. It must not be copied or touched while it
-// is the ring's, except for Tag.
+// is the ring's, except for Tag. A copy that was made all the same stands for no operation: it is
+// in flight for ever, and nothing can aim at it. One that was made later has the result, and no
+// more: the piece, or the descriptor, that the operation brought is the original's.
 //
 // The methods that fill an operation panic while it is in flight; what else is wrong with their
 // arguments comes back from Push.
@@ -281,8 +283,13 @@ func (o *Op) checkRare(r *Ring) error {
 			return fmt.Errorf("file: %d operations: %w", f.uses, ErrBusy)
 		}
 	}
-	if t := o.target; t != nil && t.ring != nil && t.ring != r {
-		return errors.New("operation: in flight on another ring")
+	if t := o.target; t != nil && t.ring != nil {
+		if t.ring != r {
+			return errors.New("operation: in flight on another ring")
+		}
+		if t.strayCopy() {
+			return errors.New("operation: a copy that was made in flight")
+		}
 	}
 	if t := o.target; t != nil && t.many && o.Code() == OpTimeoutRemove && o.aux.ts.duration() < minTick {
 		return fmt.Errorf("tick of %v: want at least %v", o.aux.ts.duration(), minTick)
@@ -488,6 +495,12 @@ func (o *Op) drains() bool { return o.e.flags&sqeIODrain != 0 }
 
 // Async makes the kernel run the operation on a worker thread without trying it inline first.
 func (o *Op) Async() *Op { o.adjust().flags |= sqeAsync; return o }
+
+// strayCopy reports that the operation was never pushed: it is a copy of one that was in flight,
+// and its slot may be another's by now.
+func (o *Op) strayCopy() bool {
+	return int(o.slot) >= len(o.ring.slots) || o.ring.slots[o.slot].op != o
+}
 
 // userData is the name by which other operations can mean this one; 0 if it is not in flight.
 func (o *Op) userData() uint64 {

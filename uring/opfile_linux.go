@@ -219,6 +219,8 @@ func (o *Op) NewFile(ring *Ring) (*File, error) {
 		return nil, err
 	case code != OpOpenAt && code != OpAccept && code != OpSocket && code != OpFilesUpdate:
 		return nil, fmt.Errorf("uring: new file: %v makes no descriptor", code)
+	case o.self != o:
+		return nil, fmt.Errorf("uring: new file: %v: a copy: the descriptor is the original's", code)
 	case o.flags&nothing != 0:
 		return nil, fmt.Errorf("uring: new file: %v: no completion, or its descriptor was taken before", code)
 	case o.direct && ring != o.home:
