@@ -416,3 +416,33 @@ func TestCopyThatIsCancelled(t *testing.T) {
 		fails(t, &stop, unix.ENOENT)
 	})
 }
+
+// TestLimitOfAWaitThatGathers: one that was to gather for longer than it was to wait, waited for as
+// long. One that was to gather for no time waited for all that were asked for.
+func TestLimitOfAWaitThatGathers(t *testing.T) {
+	kinds(t, func(t *testing.T, cfg uring.Config) {
+		hangs(t, "WaitSome waits beyond its limit")
+		r := open(t, cfg)
+		var late, nop uring.Op
+		if err := r.Push(late.Timeout(time.Hour, 0)); err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range []time.Duration{-time.Hour, 0, 1, time.Microsecond, time.Millisecond} {
+			if err := r.WaitSome(2, time.Hour, d); !errors.Is(err, uring.ErrTimeout) {
+				t.Errorf("within %v: %v", d, err)
+			}
+		}
+		for _, c := range []struct{ gather, d time.Duration }{
+			{time.Hour, 20 * time.Millisecond}, {0, time.Hour}, {1, time.Hour},
+		} {
+			err := r.Push(&nop)
+			for again := err == nil; again; again = errors.Is(err, uring.ErrTimeout) { // the machine is busy
+				err = r.WaitSome(2, c.gather, c.d)
+			}
+			if err != nil || r.Next() != &nop {
+				t.Fatalf("gather for %v within %v: %v", c.gather, c.d, err)
+			}
+		}
+		do2(t, r, &late, new(uring.Op).Cancel(&late))
+	})
+}

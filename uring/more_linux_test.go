@@ -218,7 +218,7 @@ func TestWaitSome(t *testing.T) {
 			}
 		}
 		for _, gather := range []time.Duration{-1, 2 * time.Hour} {
-			if err := r.WaitSome(1, gather, time.Second); err == nil && uring.Probe().Has(uring.MinTimeout) == nil {
+			if err := r.WaitSome(1, gather, time.Second); err == nil {
 				t.Errorf("gather for %v", gather)
 			}
 		}

@@ -247,13 +247,15 @@ func (r *Ring) WaitBriefly(n int, d time.Duration) error {
 
 // WaitSome is for who takes many at a time, and does not let the first of them wait for long: it
 // waits until n completions are there, or gather has passed and at least one is. It gives up with
-// ErrTimeout after d. Before Linux 6.12 it waits for the first alone: see MinTimeout.
+// ErrTimeout after d, and gathers for no longer. Before Linux 6.12 it waits for the first alone:
+// see MinTimeout.
 func (r *Ring) WaitSome(n int, gather, d time.Duration) error {
-	if r.feats&featMinTimeout == 0 {
-		return r.WaitFor(min(n, 1), d)
-	}
 	if gather < 0 || gather > time.Hour {
 		return fmt.Errorf("uring: gather for %v: want 0 to %v", gather, time.Hour)
+	}
+	gather = min(gather, d) // the kernel looks at d only when it has gathered
+	if gather < time.Microsecond || r.feats&featMinTimeout == 0 {
+		return r.WaitFor(min(n, 1), d)
 	}
 	r.untilArg.minWaitUsec = uint32(gather / time.Microsecond)
 	err := r.wait(n, time.Now().Add(d))
