@@ -131,6 +131,11 @@ func (o *Op) arrive(res int32, flags uint32) uint32 {
 	return flags
 }
 
+// uncounted are the flags with which the result does not say how far the kernel has gone in the
+// stock, where it takes more or less than a buffer for a completion. With MSG_TRUNC the result is
+// the length of a datagram. With MSG_WAITALL the kernel counts anew each time that it goes on.
+const uncounted = unix.MSG_TRUNC | unix.MSG_WAITALL
+
 // check says why an operation of a ring cannot have the stock.
 func (g *BufferRing) check(r *Ring, e *sqe) error {
 	switch {
@@ -140,8 +145,8 @@ func (g *BufferRing) check(r *Ring, e *sqe) error {
 		return errors.New("ring of buffers: of another ring")
 	case Opcode(e.opcode) == OpRecv && e.ioprio&recvSendBundle != 0 && r.feats&featBundle == 0:
 		return notSupported(string(ReceiveBundles), "6.10")
-	case e.opFlags&unix.MSG_TRUNC != 0 && Opcode(e.opcode) == OpRecv && (g.incremental || e.ioprio&recvSendBundle != 0):
-		return errors.New("MSG_TRUNC: not with a bundle or an incremental ring of buffers: the result has to say how much came")
+	case e.opFlags&uncounted != 0 && Opcode(e.opcode) == OpRecv && (g.incremental || e.ioprio&recvSendBundle != 0):
+		return errors.New("MSG_TRUNC, or MSG_WAITALL: not with a bundle or an incremental ring of buffers")
 	}
 	return nil
 }

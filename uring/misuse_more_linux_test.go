@@ -78,6 +78,63 @@ func TestCutDatagramsFromAStock(t *testing.T) {
 	})
 }
 
+// TestWholeBuffersFromAStock: where a receive that takes several arrivals together could take more
+// or less than a buffer, the kernel and the stock came to different places in it. Pieces held what
+// had not been received, and buffers were given back twice.
+func TestWholeBuffersFromAStock(t *testing.T) {
+	const n, size = 16, 100
+	stocks(t, n, size, func(t *testing.T, r *uring.Ring, g *uring.BufferRing) {
+		in, out := sockets(t)
+		var op uring.Op
+		sent, seen := 0, 0
+		for round := range 300 {
+			op.RecvFrom(in, g).UpTo(1 + round*37%size).WaitAll()
+			if bundle := round%2 == 0 && !g.Incremental(); bundle {
+				op.RecvFrom(in, g).Bundle().UpTo(1 + round*37%(3*size)).WaitAll()
+			}
+			if err := r.Push(&op); err != nil {
+				continue // it says so
+			}
+			for op.InFlight() {
+				part := make([]byte, 1+sent*31%40)
+				for i := range part {
+					part[i] = at(uint64(sent))
+					sent++
+				}
+				send(t, out, string(part))
+				if err := r.WaitFor(1, 100*time.Microsecond); err != nil && !errors.Is(err, uring.ErrTimeout) {
+					t.Fatal(err)
+				}
+				for r.Next() != nil {
+				}
+			}
+			for p, ok := op.Picked(); ok; p, ok = op.Picked() {
+				for _, c := range p.Bytes {
+					if c != at(uint64(seen)) {
+						t.Fatalf("receive %d: byte %d of the stream is not what was sent", round, seen)
+					}
+					seen++
+				}
+				p.Give()
+			}
+			if g.Free() < n-1 { // of the one that is half full the kernel has the rest
+				t.Fatalf("receive %d: %v; %d buffers are free", round, op.Err(), g.Free())
+			}
+		}
+		in, out = socketsOf(t, unix.SOCK_DGRAM)
+		for got := 0; ; got++ {
+			send(t, out, "datagram")
+			do(t, r, op.RecvFrom(in, g))
+			if _, ok := op.Picked(); !ok {
+				if got < n || !g.Incremental() && got > n {
+					t.Errorf("the kernel had %d buffers, not %d", got, n)
+				}
+				return
+			}
+		}
+	})
+}
+
 // TestRingThatIsClosedWhileItCloses: a Close by what Shutdown hands the operations to unmapped the
 // queues that Shutdown read on, and its number was closed again, when it was another file's.
 func TestRingThatIsClosedWhileItCloses(t *testing.T) {

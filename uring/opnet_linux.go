@@ -147,13 +147,14 @@ func (o *Op) SendZeroCopy(f *File, b *Buffer) *Op {
 func (o *Op) Followed() *Op { o.adjust().opFlags |= unix.MSG_MORE; return o }
 
 // WaitAll makes the Send, Recv, SendMsg or RecvMsg just filled go on until the whole buffer is
-// done, or the connection ends.
+// done, or the connection ends. Push refuses it with a Bundle and with an incremental BufferRing:
+// the kernel loses count of the buffers there.
 func (o *Op) WaitAll() *Op { o.adjust().opFlags |= unix.MSG_WAITALL; return o }
 
 // Flags adds flags of send(2) or recv(2) to the operation just filled, such as unix.MSG_PEEK or
 // MSG_DONTWAIT. With MSG_TRUNC a datagram that was longer than its buffer has its whole length in
-// Res; Push refuses it of a Bundle and of an incremental BufferRing, where Res has to say how much
-// came.
+// Res; Push refuses it with a Bundle and with an incremental BufferRing, where Res has to say how
+// much came.
 func (o *Op) Flags(flags int) *Op {
 	e := o.adjust()
 	switch o.Code() {
