@@ -48,8 +48,9 @@
 //     an [Op] twice. How much an operation reads or writes is checked at Push, by what the buffer
 //     is then.
 //   - A descriptor that is closed, and whose number then means another file. A [File] owns its
-//     descriptor, and refuses to close while operations use it. One that [FileOf] or an operation
-//     has made is closed when nobody has it any more.
+//     descriptor, and refuses to close while operations use it. An ordinary one that [FileOf] or an
+//     operation has made is closed when nobody has it any more; a direct one keeps its slot until
+//     its File or its ring is closed.
 //   - A completion taken for another operation's. The number that the kernel carries names the ring
 //     and a generation: [Op.Cancel] and [Op.Message] reach what they were meant for, or nothing. A
 //     completion that fits no operation in flight is counted, and Wait and Close return [ErrStray].

@@ -192,7 +192,8 @@ func (o *Op) path(p string) uint64 {
 }
 
 // Direct makes the Open, Accept or Socket just filled give a direct descriptor, in a free slot of
-// the ring's table. It completes with ENFILE if the table is full. Linux 5.19.
+// the ring's table. It completes with ENFILE if the table is full. A slot is free again only when
+// its File is closed: nothing else clears it before the ring's end. Linux 5.19.
 func (o *Op) Direct() *Op {
 	e := o.adjust()
 	switch o.Code() {
@@ -231,7 +232,7 @@ func (o *Op) NewFile(ring *Ring) (*File, error) {
 	if o.Code() == OpFilesUpdate {
 		f = NewFile(int(o.aux.fd))
 	}
-	if o.direct {
+	if o.direct { // its slot is cleared by the owner of the ring, which the collector is not
 		f.ring = ring
 	} else {
 		f.closeWhenForgotten()
