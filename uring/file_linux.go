@@ -3,6 +3,7 @@ package uring
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"runtime"
 	"syscall"
@@ -24,8 +25,13 @@ type File struct {
 	forgotten runtime.Cleanup // … by this
 }
 
-// NewFile takes over a descriptor: Close closes it.
-func NewFile(fd int) *File { return &File{n: int32(fd) + 1} }
+// NewFile takes over a descriptor: Close closes it. What can be no descriptor is a closed file.
+func NewFile(fd int) *File {
+	if fd < 0 || fd >= math.MaxInt32 {
+		return &File{}
+	}
+	return &File{n: int32(fd) + 1}
+}
 
 // closeWhenForgotten has the collector close the descriptor, as it does that of an os.File. It is
 // for descriptors that were made for this File: of others somebody else may have the number, too.
@@ -57,7 +63,8 @@ func (f *File) check(r *Ring) error {
 // FileOf duplicates the descriptor of an *os.File, *net.TCPConn or the like. The two are closed
 // independently, so that neither a finalizer nor a Close elsewhere can take the descriptor from
 // operations in flight. Descriptors of Go's pipes and sockets do not block; older kernels answer a
-// Read of those with EAGAIN where newer ones wait: Poll first, or use Recv.
+// Read of those with EAGAIN where newer ones wait: Poll first, or use Recv. Of what is closed the
+// error is os.ErrClosed or net.ErrClosed.
 func FileOf(c syscall.Conn) (*File, error) {
 	if c == nil {
 		return nil, errors.New("uring: no file")
@@ -68,6 +75,9 @@ func FileOf(c syscall.Conn) (*File, error) {
 	}
 	fd, dupErr := -1, error(nil)
 	if err := raw.Control(func(n uintptr) { fd, dupErr = unix.FcntlInt(n, unix.F_DUPFD_CLOEXEC, 0) }); err != nil {
+		if f, ok := c.(*os.File); ok && !errors.Is(err, os.ErrInvalid) { // an error that os keeps to itself
+			err = fmt.Errorf("%s: %w", f.Name(), os.ErrClosed)
+		}
 		return nil, fmt.Errorf("uring: %w", err)
 	}
 	if dupErr != nil {

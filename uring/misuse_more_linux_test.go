@@ -4,12 +4,15 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
+	"net"
 	"os"
 	"testing"
 	"time"
 
-	"github.com/tallywheel/tallywheel/uring"
 	"golang.org/x/sys/unix"
+
+	"github.com/tallywheel/tallywheel/uring"
 )
 
 // TestCutDatagramsFromAStock: with MSG_TRUNC the result is the length of the datagram, and not what
@@ -502,4 +505,46 @@ func TestLimitOfAWaitThatGathers(t *testing.T) {
 		}
 		do2(t, r, &late, new(uring.Op).Cancel(&late))
 	})
+}
+
+// TestFileOfWhatIsClosed: of a closed os.File the error was one that nobody can name.
+func TestFileOfWhatIsClosed(t *testing.T) {
+	f, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(f.Close(), ln.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := uring.FileOf(f); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("a closed file: %v", err)
+	}
+	if _, err := uring.FileOf(ln.(*net.TCPListener)); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("a closed listener: %v", err)
+	}
+	if _, err := uring.FileOf((*os.File)(nil)); !errors.Is(err, os.ErrInvalid) {
+		t.Errorf("no file: %v", err)
+	}
+}
+
+// TestNumberThatIsNoDescriptor: its lower half was taken for one, and that is somebody else's.
+func TestNumberThatIsNoDescriptor(t *testing.T) {
+	other, _ := pipe(t)
+	numbers := []int{-1, math.MinInt32, math.MaxInt32}
+	if math.MaxInt > math.MaxInt32 {
+		numbers = append(numbers, int(int64(other.FD())+1<<32))
+	}
+	for _, fd := range numbers {
+		f := uring.NewFile(fd)
+		if err := f.Close(); f.FD() != -1 || !errors.Is(err, uring.ErrClosed) {
+			t.Errorf("descriptor %d: FD is %d, Close %v", fd, f.FD(), err)
+		}
+	}
+	if !isOpen(other.FD()) {
+		t.Error("a stranger was closed")
+	}
 }
