@@ -7,6 +7,7 @@ import (
 	"math"
 	"net"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -547,4 +548,24 @@ func TestNumberThatIsNoDescriptor(t *testing.T) {
 	if !isOpen(other.FD()) {
 		t.Error("a stranger was closed")
 	}
+}
+
+// TestOperationThatIsWrongAlready: where there was no buffer, or no stock, UpTo and Bundle said
+// that they are for RecvFrom, and Part that it was outside.
+func TestOperationThatIsWrongAlready(t *testing.T) {
+	r := open(t, uring.Config{})
+	in, _ := sockets(t)
+	var op uring.Op
+	for name, fill := range map[string]func() *uring.Op{
+		"Part":    func() *uring.Op { return op.Read(in, nil, 0).Part(0, 1) },
+		"UpTo":    func() *uring.Op { return op.RecvFrom(in, nil).UpTo(1) },
+		"Bundle":  func() *uring.Op { return op.RecvFrom(in, nil).Bundle() },
+		"bundles": func() *uring.Op { return op.RecvEach(in, nil).Bundle() },
+	} {
+		if err := r.Push(fill()); err == nil || !strings.Contains(err.Error(), "no ") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	panics(t, "UpTo", func() { op.Recv(in, some(8)).UpTo(1) })
+	panics(t, "Bundle", func() { op.Recv(in, some(8)).Bundle() })
 }

@@ -12,13 +12,17 @@ import (
 
 // Op is one operation: what to ask of the kernel and, after its completion, what it answered. The
 // zero value is a Nop. A method such as [Op.Read] fills it, [Ring.Push] queues it, [Ring.Next]
-// gives it back; it can then be filled or pushed again. It must not be copied or touched while it
-// is the ring's, except for Tag. A copy that was made all the same stands for no operation: it is
-// in flight for ever, and nothing can aim at it. One that was made later has the result, and no
-// more: the piece, or the descriptor, that the operation brought is the original's.
+// gives it back; it can then be filled or pushed again. It must not be copied, moved or touched
+// while it is the ring's, except for Tag. A copy that was made all the same, as append makes of a
+// slice that grows, stands for no operation: it is in flight for ever, and nothing can aim at it.
+// One that was made later has the result, and no more: the piece, or the descriptor, that the
+// operation brought is the original's. And if an operation in flight is overwritten, the collector
+// ends the process, since the memory that is pinned for it is lost.
 //
 // The methods that fill an operation panic while it is in flight; what else is wrong with their
-// arguments comes back from Push.
+// arguments comes back from Push. Those that change one which was just filled, as [Op.Part] and
+// [Op.Flags], panic where it is none that they are for, or cannot be changed so, unless Push has
+// something else to say of it.
 type Op struct {
 	// Tag is the caller's own: an index, a connection number.
 	Tag uint64

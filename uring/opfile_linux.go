@@ -47,6 +47,9 @@ func (o *Op) ReadEach(f *File, g *BufferRing) *Op {
 func (o *Op) Part(lo, hi int) *Op {
 	o.mustBeIdle()
 	if o.buf == nil || lo < 0 || hi < lo || hi > o.buf.Len() || hi-lo > maxTransfer {
+		if o.err != nil {
+			return o
+		}
 		panic("uring: Part: outside the buffer")
 	}
 	o.lo, o.hi = lo, hi

@@ -104,6 +104,9 @@ func (o *Op) RecvEach(f *File, g *BufferRing) *Op {
 func (o *Op) UpTo(n int) *Op {
 	e := o.adjust()
 	if o.Code() != OpRecv || o.from == nil || o.many || n < 1 || n > maxTransfer {
+		if o.err != nil {
+			return o
+		}
 		panic("uring: UpTo: is for RecvFrom, and 1 byte or more")
 	}
 	e.len = uint32(n)
@@ -116,6 +119,9 @@ func (o *Op) UpTo(n int) *Op {
 func (o *Op) Bundle() *Op {
 	e := o.adjust()
 	if o.Code() != OpRecv || o.from == nil {
+		if o.err != nil {
+			return o
+		}
 		panic("uring: Bundle: is for RecvFrom and RecvEach")
 	}
 	if o.from.incremental {
