@@ -17,6 +17,7 @@ type BufferRing struct {
 	size        int
 	mem         []byte // of the buffers
 	taken       []taken
+	last        uint16 // put last
 	free        int
 	lent        int   // pieces that the caller has
 	uses        int32 // operations in flight
@@ -31,7 +32,7 @@ type taken struct {
 	given []uint64 // which of them came back, a bit each
 	ended bool     // the kernel has done with it
 	round uint32   // times that the buffer was put into the stock
-	place uint16   // in the queue, where it was put last
+	next  uint16   // the buffer that was put behind it
 }
 
 // arrival says where the newest completion of an operation has left its bytes.
@@ -99,9 +100,10 @@ func (g *BufferRing) Incremental() bool { return g.incremental }
 func (g *BufferRing) Free() int { return g.free }
 
 func (g *BufferRing) put(id uint16) {
+	g.taken[g.last].next, g.last = id, id
 	t := &g.taken[id]
 	clear(t.given)
-	*t = taken{given: t.given, round: t.round + 1, place: g.tail}
+	*t = taken{given: t.given, round: t.round + 1}
 	g.provided.put(uintptr(unsafe.Pointer(&g.mem[int(id)*g.size])), g.size, id)
 	g.free++
 }
@@ -151,11 +153,9 @@ func (g *BufferRing) check(r *Ring, e *sqe) error {
 	return nil
 }
 
-// behind is the buffer that stands behind another one in the queue: where the kernel goes on with a
-// bundle. Nothing is put there before all of the bundle has been given back.
-func (g *BufferRing) behind(id uint16) uint16 {
-	return g.entries[(g.taken[id].place+1)&uint16(len(g.entries)-1)].bid
-}
+// behind is the buffer that stood behind another one in the queue: where the kernel goes on with a
+// bundle. The queue itself may have a later one in that place by now.
+func (g *BufferRing) behind(id uint16) uint16 { return g.taken[id].next }
 
 func (g *BufferRing) arrived(id uint16, n int, ended bool) arrival {
 	t := &g.taken[id]

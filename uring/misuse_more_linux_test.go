@@ -569,3 +569,39 @@ func TestOperationThatIsWrongAlready(t *testing.T) {
 	panics(t, "UpTo", func() { op.Recv(in, some(8)).UpTo(1) })
 	panics(t, "Bundle", func() { op.Recv(in, some(8)).Bundle() })
 }
+
+// TestBundlesAskedForInAnotherOrder: what stands behind a buffer in the queue was looked up when
+// its piece was asked for. By then a buffer of a later bundle could stand there, which the kernel
+// had again: that was handed out, and the right one was lost.
+func TestBundlesAskedForInAnotherOrder(t *testing.T) {
+	have(t, uring.ReceiveBundles)
+	const n, size = 4, 8
+	r := open(t, uring.Config{})
+	g, err := r.NewBufferRing(n, size, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ops [2]uring.Op
+	for i := range ops {
+		in, out := sockets(t)
+		send(t, out, fmt.Sprintf("%d:first.%d:second", i, i)[:2*size])
+		do(t, r, ops[i].RecvFrom(in, g).Bundle().UpTo(2*size))
+		is(t, &ops[i], 2*size)
+	}
+	for i := len(ops) - 1; i >= 0; i-- {
+		got := ""
+		for p, ok := ops[i].Picked(); ok; p, ok = ops[i].Picked() {
+			got += string(p.Bytes)
+			p.Give()
+		}
+		if want := fmt.Sprintf("%d:first.%d:second", i, i)[:2*size]; got != want {
+			t.Errorf("%q came, want %q", got, want)
+		}
+	}
+	if g.Free() != n {
+		t.Errorf("%d buffers are free", g.Free())
+	}
+	if err := g.Close(); err != nil {
+		t.Error(err)
+	}
+}
