@@ -113,7 +113,7 @@ func NewArena(n, size int) (*Arena, error) {
 // Len is the number of buffers.
 func (a *Arena) Len() int { return len(a.buffers) }
 
-// Buffer returns buffer i.
+// Buffer returns buffer i, from 0 to Len-1.
 func (a *Arena) Buffer(i int) *Buffer { return &a.buffers[i] }
 
 // Close unmaps the memory. It refuses with ErrBusy while a buffer is in flight or the arena is

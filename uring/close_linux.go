@@ -14,6 +14,9 @@ import (
 // kernel cannot interrupt takes long: a disk or a network file system that hangs.
 const closePatience = 10 * time.Second
 
+// errRingClosed is what all that needs an open ring returns.
+var errRingClosed = fmt.Errorf("uring: ring: %w", ErrClosed)
+
 // Close is Shutdown for a ring whose operations have all been seen. If any had not, they are
 // cancelled, and ErrUnreaped says how many.
 func (r *Ring) Close() error {
@@ -29,13 +32,13 @@ func (r *Ring) Close() error {
 }
 
 // Shutdown cancels everything in flight, hands every completion that had not been seen to each
-// (nil: nobody), and frees the ring. To each the ring is closed already: it can push nothing again,
-// nor close the ring. Operations that the kernel does not give back within 10 s, or whose owner
-// thread is gone, keep their memory for ever, since the kernel may still write there; the error
-// counts them.
+// (nil: nobody), and frees the ring. To each the ring is closed already: it can push nothing
+// again, wait for nothing, and not close it. Operations that the kernel does not give back within
+// 10 s, or whose owner thread is gone, keep their memory for ever, since the kernel may still write
+// there; the error counts them.
 func (r *Ring) Shutdown(each func(*Op)) error {
 	if r.fd < 0 || r.ending != nil {
-		return fmt.Errorf("uring: ring: %w", ErrClosed)
+		return errRingClosed
 	}
 	if each == nil {
 		each = (*Op).discard
@@ -128,7 +131,7 @@ func (r *Ring) cancelAll(each func(*Op)) error {
 		if again.After(now) && again.Before(end) {
 			until = again
 		}
-		err := r.wait(1, until)
+		err := r.await(1, until)
 		if err != nil && !errors.Is(err, ErrTimeout) && !errors.Is(err, ErrFull) && !errors.Is(err, ErrStray) {
 			return err
 		}

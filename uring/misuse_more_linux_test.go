@@ -160,7 +160,10 @@ func TestRingThatIsClosedWhileItCloses(t *testing.T) {
 		n := 0
 		err := r.Shutdown(func(*uring.Op) {
 			n++
-			for _, err := range []error{r.Close(), r.Shutdown(nil), r.Resize(16, 0)} {
+			for _, err := range []error{
+				r.Close(), r.Shutdown(nil), r.Resize(16, 0), r.Wait(1), r.WaitFor(1, time.Hour),
+				r.WaitSome(1, time.Second, time.Hour), r.WaitBriefly(1, time.Hour),
+			} {
 				if !errors.Is(err, uring.ErrClosed) {
 					t.Errorf("%v: want it to be refused", err)
 				}

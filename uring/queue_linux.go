@@ -63,7 +63,7 @@ func (r *Ring) chain(link uint8, ops []*Op) error {
 // It leaves so many slots as are kept.
 func (r *Ring) reserve(n, kept int) error {
 	if r.fd < 0 {
-		return fmt.Errorf("uring: ring: %w", ErrClosed)
+		return errRingClosed
 	}
 	if r.nFree < n+kept {
 		return fmt.Errorf("uring: %d operations in flight: %w", r.InFlight(), ErrFull)
@@ -137,7 +137,7 @@ func (r *Ring) enqueue(op *Op, link uint8) error {
 func (r *Ring) makeRoom(op *Op) error {
 	if r.ending != nil {
 		if op != r.ending {
-			return fmt.Errorf("uring: ring: %w", ErrClosed)
+			return errRingClosed
 		}
 		return r.reserve(1, 0)
 	}
@@ -192,7 +192,7 @@ func (r *Ring) vacate(s *slot, i uint32) {
 // stays queued, and Submit may be called again.
 func (r *Ring) Submit() error {
 	if r.fd < 0 {
-		return fmt.Errorf("uring: ring: %w", ErrClosed)
+		return errRingClosed
 	}
 	atomic.StoreUint32(r.sqTail, r.tail)
 	if r.setup&setupSQPoll != 0 {
@@ -263,11 +263,19 @@ func (r *Ring) WaitSome(n int, gather, d time.Duration) error {
 	return err
 }
 
+// wait is await for whoever has the ring: while it is being closed, that is Shutdown alone.
 func (r *Ring) wait(n int, deadline time.Time) error {
+	if r.ending != nil {
+		return errRingClosed
+	}
+	return r.await(n, deadline)
+}
+
+func (r *Ring) await(n int, deadline time.Time) error {
 	n = max(n, 0)
 	switch {
 	case r.fd < 0:
-		return fmt.Errorf("uring: ring: %w", ErrClosed)
+		return errRingClosed
 	case n > 0 && r.InFlight() == 0:
 		return fmt.Errorf("uring: wait for %d completions: %w", n, ErrIdle)
 	case n > len(r.cqes):

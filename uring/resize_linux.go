@@ -14,7 +14,7 @@ import (
 // flight. Only a Locked ring without SQPoll can be resized. Linux 6.13: see Resizing.
 func (r *Ring) Resize(entries, inFlight int) error {
 	if r.fd < 0 || r.ending != nil {
-		return fmt.Errorf("uring: ring: %w", ErrClosed)
+		return errRingClosed
 	}
 	if entries == 0 {
 		entries = len(r.sqes)

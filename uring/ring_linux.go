@@ -61,7 +61,8 @@ const (
 	cancelSlots = 1
 )
 
-// Ring is a pair of queues shared with the kernel. It is not safe for concurrent use.
+// Ring is a pair of queues shared with the kernel. New makes one; the zero value is none. It is not
+// safe for concurrent use.
 //
 // The submission queue: this side writes entries and then stores the tail; the kernel (in
 // io_uring_enter, or in its polling thread) reads the tail, copies the entries and stores the head.
