@@ -133,10 +133,17 @@ func (o *Op) arrive(res int32, flags uint32) uint32 {
 	return flags
 }
 
-// uncounted are the flags with which the result does not say how far the kernel has gone in the
+// uncounted reports that the result of an operation will not say how far the kernel has gone in the
 // stock, where it takes more or less than a buffer for a completion. With MSG_TRUNC the result is
-// the length of a datagram. With MSG_WAITALL the kernel counts anew each time that it goes on.
-const uncounted = unix.MSG_TRUNC | unix.MSG_WAITALL
+// the length of a datagram. With MSG_WAITALL the kernel counts anew each time that it goes on. A
+// worker thread counts what it could receive before it has received anything; what completes many
+// times does not run there.
+func (g *BufferRing) uncounted(e *sqe) bool {
+	if Opcode(e.opcode) != OpRecv || !g.incremental && e.ioprio&recvSendBundle == 0 {
+		return false
+	}
+	return e.opFlags&(unix.MSG_TRUNC|unix.MSG_WAITALL) != 0 || e.flags&sqeAsync != 0 && e.ioprio&recvMultishot == 0
+}
 
 // check says why an operation of a ring cannot have the stock.
 func (g *BufferRing) check(r *Ring, e *sqe) error {
@@ -147,8 +154,8 @@ func (g *BufferRing) check(r *Ring, e *sqe) error {
 		return errors.New("ring of buffers: of another ring")
 	case Opcode(e.opcode) == OpRecv && e.ioprio&recvSendBundle != 0 && r.feats&featBundle == 0:
 		return notSupported(string(ReceiveBundles), "6.10")
-	case e.opFlags&uncounted != 0 && Opcode(e.opcode) == OpRecv && (g.incremental || e.ioprio&recvSendBundle != 0):
-		return errors.New("MSG_TRUNC, or MSG_WAITALL: not with a bundle or an incremental ring of buffers")
+	case g.uncounted(e):
+		return errors.New("MSG_TRUNC, WaitAll or Async: not with a bundle or an incremental ring of buffers")
 	}
 	return nil
 }

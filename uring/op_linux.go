@@ -497,7 +497,8 @@ func (o *Op) Drain() *Op { o.adjust().flags |= sqeIODrain; return o.special() }
 
 func (o *Op) drains() bool { return o.e.flags&sqeIODrain != 0 }
 
-// Async makes the kernel run the operation on a worker thread without trying it inline first.
+// Async makes the kernel run the operation on a worker thread without trying it inline first. Push
+// refuses it with a Bundle and with an incremental BufferRing, except of a RecvEach: see WaitAll.
 func (o *Op) Async() *Op { o.adjust().flags |= sqeAsync; return o }
 
 // strayCopy reports that the operation was never pushed: it is a copy of one that was in flight,
