@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"errors"
 	"io"
 	"net"
 	"net/http/httptest"
@@ -76,8 +77,8 @@ func TestServersThatNeverStop(t *testing.T) {
 				time.AfterFunc(soon, end) // once all are connected
 			}
 			began := time.Now()
-			r := l.Run(ctx, c.cfg.Duration)
-			if err := l.Close(); err != nil {
+			r, err := l.Run(ctx, c.cfg.Duration)
+			if err = errors.Join(err, l.Close()); err != nil {
 				t.Error(err)
 			}
 			// at a rate, the server may speak before one is due

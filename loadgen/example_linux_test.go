@@ -20,7 +20,11 @@ func Example() {
 		return
 	}
 	defer load.Close()
-	result := load.Once(context.Background())
+	result, err := load.Once(context.Background())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
 	fmt.Println(result.Requests, "answered,", result.Failed(), "failed")
 	// Output: 4 answered, 0 failed
 }

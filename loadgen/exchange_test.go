@@ -202,7 +202,10 @@ func TestClose(t *testing.T) {
 	defer func() { _ = l.Close() }()
 	var counted uint64
 	for range 2 { // the second run makes its own connections
-		r := l.Run(t.Context(), 50*time.Millisecond)
+		r, err := l.Run(t.Context(), 50*time.Millisecond)
+		if err != nil {
+			t.Fatal(err)
+		}
 		if r.Failed() > 0 || r.Requests+r.Late < 4 {
 			t.Errorf("%d answered, errors %v", r.Requests, r.Errors)
 		}

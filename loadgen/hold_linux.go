@@ -61,6 +61,9 @@ const (
 // descriptors counts: it needs io_uring with sockets (Linux 5.19). It returns when the time is
 // over, or ctx ends, with what there is.
 func Hold(ctx context.Context, cfg HoldConfig) (*Held, error) {
+	if ctx == nil {
+		return nil, errNoContext
+	}
 	to, request, err := cfg.check()
 	if err != nil {
 		return nil, err

@@ -30,14 +30,12 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
 	"os"
 	"runtime"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -181,28 +179,6 @@ func (c *Config) check(ctx context.Context) (to netip.AddrPort, requests [][]byt
 	return to, requests, nil
 }
 
-// resolve finds the address of a server, of IPv4 if it has one.
-func resolve(ctx context.Context, u *url.URL, patience time.Duration) (to netip.AddrPort, err error) {
-	ctx, end := context.WithTimeout(ctx, patience)
-	defer end()
-	port, err := net.DefaultResolver.LookupPort(ctx, "tcp", cmp.Or(u.Port(), u.Scheme))
-	if err != nil {
-		return to, err
-	}
-	all, err := net.DefaultResolver.LookupNetIP(ctx, "ip", u.Hostname())
-	if err != nil {
-		return to, err
-	}
-	ip := all[0]
-	for _, a := range all {
-		if a.Unmap().Is4() {
-			ip = a.Unmap()
-			break
-		}
-	}
-	return netip.AddrPortFrom(ip, uint16(port)), nil
-}
-
 func (c *Config) settle() (*url.URL, error) {
 	u, err := url.Parse(c.URL)
 	if err != nil {
@@ -342,102 +318,6 @@ func (c *Config) request(u *url.URL, e *Exchange) []byte {
 	}
 	b.WriteString("\r\n")
 	return append([]byte(b.String()), e.Body...)
-}
-
-// Load is connections to a server that are open.
-type Load struct {
-	cfg     Config
-	threads []*thread
-}
-
-// New connects. A connection that cannot be made within the time for an answer is an error.
-func New(cfg Config) (*Load, error) { return NewContext(context.Background(), cfg) }
-
-// NewContext is New that gives up with the end of ctx.
-func NewContext(ctx context.Context, cfg Config) (*Load, error) {
-	to, requests, err := cfg.check(ctx)
-	if err != nil {
-		return nil, err
-	}
-	l := &Load{cfg: cfg}
-	for i := range cfg.Threads {
-		t, err := newThread(&l.cfg, to, requests, i)
-		if err != nil {
-			return nil, errors.Join(fmt.Errorf("load: %w", err), l.Close())
-		}
-		l.threads = append(l.threads, t)
-	}
-	for _, t := range l.threads {
-		if err := t.open(ctx); err != nil {
-			return nil, errors.Join(fmt.Errorf("load: %w", err), l.Close())
-		}
-	}
-	return l, nil
-}
-
-// Close closes the connections.
-func (l *Load) Close() error {
-	for _, t := range l.threads {
-		t.close()
-	}
-	return nil
-}
-
-// Run sends for a time, or until ctx ends, and returns when what was sent has been answered, or
-// when nothing has come or gone for a second, or ctx has ended a second ago. Requests that were
-// answered after the time count as late.
-func (l *Load) Run(ctx context.Context, length time.Duration) *Result {
-	if ctx.Err() != nil {
-		length = 0
-	}
-	began := time.Now()
-	var all sync.WaitGroup
-	stop := make(chan struct{})
-	for i, t := range l.threads {
-		t.reset(began, length, i)
-		all.Go(func() { t.run(stop) })
-	}
-	ended := make(chan struct{})
-	go func() { all.Wait(); close(ended) }()
-	servers := watch(l.cfg.PID, ended)
-	select {
-	case <-ended:
-	case <-ctx.Done():
-		close(stop)
-		<-ended
-	}
-	r := collect(&l.cfg, l.threads)
-	for i, s := range <-servers {
-		if i < len(r.Samples) {
-			r.Samples[i].CPUPercent, r.Samples[i].RSSBytes = s.CPUPercent, s.RSSBytes
-		}
-	}
-	return r
-}
-
-// Once sends one request on every connection, of those that are pipelined so many, and waits for
-// the answers. It sends them all at once, also where there is a rate.
-func (l *Load) Once(ctx context.Context) *Result {
-	const patience = 10 * time.Second
-	for _, t := range l.threads {
-		interval := t.interval
-		t.once, t.interval = true, 0 // a rate would go on while answers are awaited
-		defer func() { t.once, t.interval = false, interval }()
-	}
-	return l.Run(ctx, patience)
-}
-
-// Run connects, sends for the warm-up and then for the time that counts, and closes. Errors of
-// single requests are in the result; the error is for what kept it from beginning.
-func Run(ctx context.Context, cfg Config) (*Result, error) {
-	l, err := NewContext(ctx, cfg)
-	if err != nil {
-		return nil, err
-	}
-	if cfg.Warmup > 0 {
-		l.Run(ctx, cfg.Warmup)
-	}
-	return l.Run(ctx, l.cfg.Duration), l.Close()
 }
 
 // Range and precision of latencies, in microseconds.

@@ -311,13 +311,18 @@ func TestOnceBesideARate(t *testing.T) {
 	defer l.Close()
 	for range 5 {
 		before := asked.Load()
-		r := l.Once(t.Context())
+		r, err := l.Once(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
 		if n := asked.Load() - before; n != connections || r.Requests+r.Late != connections || r.Unsent != 0 ||
 			r.AtLeast != 0 || r.Failed() != 0 {
 			t.Errorf("once on %d connections: the server had %d requests; %+v", connections, n, r)
 		}
 		before = asked.Load()
-		r = l.Run(t.Context(), 20*time.Millisecond)
+		if r, err = l.Run(t.Context(), 20*time.Millisecond); err != nil {
+			t.Fatal(err)
+		}
 		if n := uint64(asked.Load() - before); n != r.Requests+r.Late || n+r.Unsent != rate/50 || r.Failed() != 0 {
 			t.Errorf("at %d a second for 20 ms: the server had %d requests; %+v", rate, n, r)
 		}
@@ -330,8 +335,8 @@ func TestOnceBesideARate(t *testing.T) {
 		if err == nil && (r.Requests+r.Late+r.Unsent != 0 || r.LatencyUs.Max != 0) {
 			t.Errorf("when the context has ended: %+v", r)
 		}
-		if r := l.Run(ended, time.Second); r.Requests+r.Late+r.Unsent != 0 {
-			t.Errorf("when the context has ended: %+v", r)
+		if r, err := l.Run(ended, time.Second); err != nil || r.Requests+r.Late+r.Unsent != 0 {
+			t.Errorf("when the context has ended: %+v, %v", r, err)
 		}
 	}
 	if n := asked.Load() - before; n != 0 {
@@ -384,7 +389,10 @@ func TestOnceIsOnce(t *testing.T) {
 			defer l.Close()
 			for i := range 20 {
 				before := asked.Load()
-				r := l.Once(t.Context())
+				r, err := l.Once(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
 				if n := asked.Load() - before; n != 5 || r.Requests+r.Late != 5 || r.Failed() > 0 {
 					t.Fatalf("call %d: the server had %d requests, %d are answered, errors %v", i, n, r.Requests+r.Late,
 						r.Errors)

@@ -109,8 +109,8 @@ func TestBrokenTLSIsMadeAgain(t *testing.T) {
 	}
 	defer l.Close()
 	for end := time.Now().Add(time.Minute); n.Load() < 100; {
-		if l.Run(t.Context(), 50*time.Millisecond); time.Now().After(end) {
-			t.Fatalf("%d requests in a minute", n.Load())
+		if _, err := l.Run(t.Context(), 50*time.Millisecond); err != nil || time.Now().After(end) {
+			t.Fatalf("%d requests in a minute, %v", n.Load(), err)
 		}
 	}
 }

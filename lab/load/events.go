@@ -48,8 +48,8 @@ func (e Events) Scene(*lab.Bench) (*lab.Scene, error) {
 			timer := time.AfterFunc(length/4, func() { happens <- e.happen(master, before) })
 			defer timer.Stop()
 		}
-		r := l.Run(ctx, length)
-		err = errors.Join(<-happens, l.Close())
+		r, err := l.Run(ctx, length)
+		err = errors.Join(err, <-happens, l.Close())
 		if left = childrenOf(master); master == 0 {
 			left = nil
 		}

@@ -44,7 +44,10 @@ func (h HTTP) Scene(*lab.Bench) (*lab.Scene, error) {
 				return nil, err
 			}
 		}
-		r := l.Run(ctx, length)
+		r, err := l.Run(ctx, length)
+		if err != nil {
+			return nil, err
+		}
 		if n := r.Failed(); n > 0 {
 			return nil, fmt.Errorf("%d of %d requests failed: %v", n, uint64(n)+r.Requests+r.Late, r.Errors)
 		}
@@ -88,8 +91,8 @@ func (i Idle) Scene(*lab.Bench) (*lab.Scene, error) {
 			if err != nil {
 				return nil, err
 			}
-			l.Run(ctx, 100*time.Millisecond)
-			return func(lab.Metrics) {}, l.Close()
+			_, err = l.Run(ctx, 100*time.Millisecond)
+			return func(lab.Metrics) {}, errors.Join(err, l.Close())
 		}
 		before, err := lab.Resident(pid)
 		if err != nil {
@@ -100,7 +103,10 @@ func (i Idle) Scene(*lab.Bench) (*lab.Scene, error) {
 		if err != nil {
 			return nil, err
 		}
-		r := l.Once(ctx)
+		r, err := l.Once(ctx)
+		if err != nil {
+			return nil, errors.Join(err, l.Close())
+		}
 		took := time.Since(began)
 		if n := r.Failed(); n > 0 || r.Requests == 0 {
 			return nil, errors.Join(fmt.Errorf("%d of %d requests failed: %v", n, i.Connections, r.Errors), l.Close())

@@ -39,7 +39,9 @@ func look(t *contestant.Turn, k servers.Kind) error {
 	if err != nil {
 		return err
 	}
-	l.Run(context.Background(), 200*time.Millisecond) // what is made once is made
+	if _, err := l.Run(context.Background(), 200*time.Millisecond); err != nil { // what is made once is made
+		return err
+	}
 	until, err := t.Ready()
 	if err != nil {
 		return err
@@ -48,7 +50,10 @@ func look(t *contestant.Turn, k servers.Kind) error {
 	looks := []state{lookAround()}
 	requests, part := uint64(0), time.Until(until)/parts
 	for range parts {
-		r := l.Run(context.Background(), part)
+		r, err := l.Run(context.Background(), part)
+		if err != nil {
+			return err
+		}
 		if r.Failed() > 0 {
 			return fmt.Errorf("requests failed: %v", r.Errors)
 		}
