@@ -81,11 +81,11 @@ func (t *thread) opened(c *conn) {
 	switch {
 	case t.interval > 0:
 		t.idle = append(t.idle, c)
-	case t.over, t.once && c.tried:
-	case t.cfg.Close: // who uses it has thought before
-		t.sendBurst(c)
+	case t.over, t.once && c.tried, c.user == thinks:
+	case c.user == waits:
+		t.userSends(c)
 	default:
-		t.goOn(c)
+		t.sendBurst(c)
 	}
 }
 
@@ -96,17 +96,16 @@ func (t *thread) notMade(c *conn, kind string, err error) {
 	t.errors[kind]++
 }
 
-// renew makes a connection anew, and in a closed loop sends on it. When the time is over, one for a
-// single request waits for the next run, so that the server's work for it does not go into this
-// one.
+// renew makes a connection anew, and in a closed loop sends on it, once its user has thought; with
+// Config.Close it is made after that. When the time is over, one for a single request waits for the
+// next run, so that the server's work for it does not go into this one.
 func (t *thread) renew(c *conn) {
 	c.shut()
 	c.fd, c.due = -1, c.due[:0]
-	switch {
-	case t.cfg.Close && (t.over || t.once):
-	case t.cfg.Close && t.cfg.ThinkMax > 0:
-		t.thinks(c, t.cfg.ThinkMin)
-	default:
+	if t.cfg.ThinkMax > 0 && c.user == asks && !t.over && !(t.once && c.tried) {
+		t.think(c, t.cfg.ThinkMin)
+	}
+	if !t.cfg.Close || !t.over && !t.once && c.user != thinks {
 		t.connect(c)
 	}
 }

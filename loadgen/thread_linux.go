@@ -90,6 +90,7 @@ type conn struct {
 	failed  error // why it was not made
 	down    bool  // … and it has not been since
 	tried   bool  // it has sent in this run
+	user    userState
 }
 
 func newThread(cfg *Config, to netip.AddrPort, requests [][]byte, index int) (*thread, error) {
@@ -145,7 +146,7 @@ func (t *thread) reset(began time.Time, length time.Duration, index int) {
 	t.answered, t.late, t.unsent, t.atLeast, t.received, t.sent, t.counted, t.lastAnswer = 0, 0, 0, 0, 0, 0, 0, 0
 	t.statuses = [1000]uint64{}
 	for _, c := range t.conns {
-		c.tried, c.sent = false, 0 // one that is still being made has its time anew
+		c.tried, c.sent, c.retryAt, c.user = false, 0, 0, asks // one that is still being made has its time anew
 	}
 }
 
@@ -167,9 +168,10 @@ func (t *thread) run(stop <-chan struct{}) {
 	t.tick()
 	for _, c := range t.conns {
 		switch {
-		case c.opening, t.length <= 0:
+		case t.length <= 0:
 		case t.cfg.ThinkMax > 0 && len(c.due) == 0:
-			t.thinks(c, 0) // so that they are not in step
+			t.think(c, 0) // so that they are not in step
+		case c.opening:
 		case c.fd < 0:
 			t.connect(c)
 		case len(c.due) > 0:

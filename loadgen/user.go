@@ -7,10 +7,19 @@ import (
 
 // user is a connection that sends its next request later.
 type user struct {
-	at   time.Duration
-	c    *conn
-	made int // the connection may be another one by then
+	at time.Duration
+	c  *conn
 }
+
+// userState is what the user of a connection does. A connection that is made anew, because the
+// server had closed it while its user thought, does not have the user begin again.
+type userState uint8
+
+const (
+	asks   userState = iota // its request is under way, or there is no thinking
+	thinks                  // it is in the heap, once
+	waits                   // it has thought, and there is no connection yet
+)
 
 // users is a heap: the first one is the next.
 type users []user
@@ -32,28 +41,36 @@ func (u *users) Pop() any {
 // thought.
 func (t *thread) goOn(c *conn) {
 	if t.cfg.ThinkMax > 0 {
-		t.thinks(c, t.cfg.ThinkMin)
+		t.think(c, t.cfg.ThinkMin)
 	} else {
 		t.sendBurst(c)
 	}
 }
 
-// thinks has the user of a connection think at least for so long, at most for the longest time.
-func (t *thread) thinks(c *conn, least time.Duration) {
+// think has the user of a connection think at least for so long, at most for the longest time.
+func (t *thread) think(c *conn, least time.Duration) {
 	d := least + time.Duration(t.random.Int64N(int64(t.cfg.ThinkMax-least)+1))
-	heap.Push(&t.users, user{t.now + d, c, c.made})
+	c.user = thinks
+	heap.Push(&t.users, user{t.now + d, c})
 }
 
-// wakeUsers has those send who have thought.
+// wakeUsers has those send who have thought. Who has no connection sends when it is made.
 func (t *thread) wakeUsers() {
 	for len(t.users) > 0 && t.users[0].at <= t.now {
-		u := heap.Pop(&t.users).(user)
-		switch c := u.c; {
-		case c.made != u.made || c.opening || len(c.due) > 0 || c.failed != nil:
+		c := heap.Pop(&t.users).(user).c
+		c.user = waits
+		switch {
+		case c.opening || c.failed != nil:
 		case c.fd < 0:
 			t.connect(c)
 		default:
-			t.sendBurst(c)
+			t.userSends(c)
 		}
 	}
+}
+
+// userSends sends for a user who has thought.
+func (t *thread) userSends(c *conn) {
+	c.user = asks
+	t.sendBurst(c)
 }

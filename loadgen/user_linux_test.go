@@ -17,6 +17,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/tallywheel/tallywheel/internal/testenv"
 )
 
 // Over TLS, too, every request has its answer, whole and in order, whatever its length.
@@ -195,6 +197,33 @@ func TestUsersThink(t *testing.T) {
 		if n, ok := asked.Load(path); !ok || n.(*atomic.Int64).Load() < users/2 {
 			t.Errorf("%s was asked for %v times", path, n)
 		}
+	}
+}
+
+// TestUsersOutlastTheirConnections: a user who thinks for longer than the server keeps a connection
+// that is idle sends when it has thought, on a connection made meanwhile. It thought anew with each
+// one, and never sent again.
+func TestUsersOutlastTheirConnections(t *testing.T) {
+	const idle, least, users = 120 * time.Millisecond, 200 * time.Millisecond, 5
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	s.Config.IdleTimeout, s.Config.ReadHeaderTimeout = idle, idle // the latter of one that was never used
+	s.Start()
+	defer s.Close()
+	for _, each := range []bool{false, true} {
+		testenv.Calm(t, func() error {
+			r, err := Run(t.Context(), Config{
+				URL: s.URL, Connections: users, ThinkMin: least, ThinkMax: least + least/4, Duration: 8 * least,
+				Timeout: time.Minute, Close: each,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.Requests < 5*users {
+				return fmt.Errorf("a connection each %v: %d answered, want about %d; errors %v", each, r.Requests,
+					7*users, r.Errors)
+			}
+			return nil
+		})
 	}
 }
 
