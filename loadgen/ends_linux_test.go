@@ -7,8 +7,10 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -86,5 +88,36 @@ func TestServersThatNeverStop(t *testing.T) {
 				t.Errorf("it took %v: %+v", took, r)
 			}
 		})
+	}
+}
+
+// TestStopOfAnOpenLoop: what is due when a run is stopped is sent, if there is a connection for it.
+// A thread that woke for it saw that it was to stop, and called it unsent: one of each thread.
+func TestStopOfAnOpenLoop(t *testing.T) {
+	var asked atomic.Int64
+	var stop atomic.Pointer[context.CancelFunc]
+	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		if asked.Add(1)%5 == 0 { // it is answered then, and the next ones are not due
+			time.AfterFunc(time.Millisecond, *stop.Load())
+		}
+	}))
+	defer s.Close()
+	l, err := New(Config{URL: s.URL, Connections: 64, Threads: 2, Rate: 200, Timeout: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for range 20 {
+		ctx, end := context.WithCancel(t.Context())
+		defer end()
+		stop.Store(&end)
+		before := asked.Load()
+		r, err := l.Run(ctx, time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := uint64(asked.Load() - before); n != r.Requests+r.Late || n == 0 || r.Unsent+r.AtLeast > 0 {
+			t.Fatalf("the server had %d requests, and connections were idle: %+v", n, r)
+		}
 	}
 }

@@ -15,7 +15,7 @@ func (t *thread) due() time.Duration {
 
 // sendDue sends what is due, on connections that wait for nothing.
 func (t *thread) sendDue() {
-	for len(t.idle) > 0 && t.due() <= t.now {
+	for last := min(t.now, t.length-1); len(t.idle) > 0 && t.due() <= last; {
 		c := t.idle[len(t.idle)-1]
 		t.idle = t.idle[:len(t.idle)-1]
 		if c.fd < 0 || c.opening || len(c.due) > 0 {

@@ -187,11 +187,11 @@ func (t *thread) run(stop <-chan struct{}) {
 			t.length = min(t.length, t.now)
 		default:
 		}
+		if t.interval > 0 {
+			t.sendDue() // also at the end, of which a thread that waits for what is due may learn with that
+		}
 		if t.over = t.now >= t.length || t.once && int(t.answered)+t.failures() >= len(t.conns)*t.cfg.Pipeline; t.over {
 			break
-		}
-		if t.interval > 0 {
-			t.sendDue()
 		}
 		t.tick() // to read and to send has taken its time, by which the next would be late
 		until := min(t.length, t.now+100*time.Millisecond)
