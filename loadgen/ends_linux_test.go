@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -13,6 +14,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/tallywheel/tallywheel/internal/testenv"
 )
 
 // TestRequestsDue: a rate is so many requests in a time, none more. Due times that were added up
@@ -84,7 +87,7 @@ func TestServersThatNeverStop(t *testing.T) {
 				t.Error(err)
 			}
 			// at a rate, the server may speak before one is due
-			if took := time.Since(began); took > late || r.Errors["timeout"]+r.Errors[unasked] < 2 {
+			if took := time.Since(began); took > late || r.Errors[timedOut]+r.Errors[unanswered]+r.Errors[unasked] < 2 {
 				t.Errorf("it took %v: %+v", took, r)
 			}
 		})
@@ -120,4 +123,44 @@ func TestStopOfAnOpenLoop(t *testing.T) {
 			t.Fatalf("the server had %d requests, and connections were idle: %+v", n, r)
 		}
 	}
+}
+
+// TestUnansweredAtTheEnd: what is given up because the time is over, sooner than its time-out, is
+// no time-out.
+func TestUnansweredAtTheEnd(t *testing.T) {
+	url := serveRaw(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
+	for _, rate := range []float64{0, 200} {
+		r, err := Run(t.Context(),
+			Config{URL: url, Connections: 3, Rate: rate, Duration: 50 * time.Millisecond, Timeout: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Errors["unanswered at the end"] != 3 || len(r.Errors) != 1 {
+			t.Errorf("at a rate of %v: %v", rate, r.Errors)
+		}
+	}
+}
+
+// TestTimeoutsBehindTheEnd: a request whose time-out passes when the time is over is given up then.
+// It was waited for as long as one that had been sent last, if only something came.
+func TestTimeoutsBehindTheEnd(t *testing.T) {
+	url := serveRaw(t, func(c net.Conn) {
+		for err := error(nil); err == nil; <-time.After(10 * time.Millisecond) {
+			_, err = io.WriteString(c, "HTTP/1.1 103 Early Hints\r\n\r\n")
+		}
+	})
+	const length, patience = 900 * time.Millisecond, time.Second
+	testenv.Calm(t, func() error {
+		r, err := Run(t.Context(), Config{URL: url, Connections: 1, Rate: 1, Duration: length, Timeout: patience})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Errors[timedOut] != 1 || r.AtLeast != 1 {
+			t.Errorf("%+v", r)
+		}
+		if most := (patience + 500*time.Millisecond).Microseconds(); r.LatencyUs.Max > most {
+			return fmt.Errorf("it was waited for %d µs, want %v", r.LatencyUs.Max, patience)
+		}
+		return nil
+	})
 }

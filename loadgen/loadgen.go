@@ -107,7 +107,8 @@ type Result struct {
 	Bytes    uint64         `json:"bytes"`    // received, without what TLS adds
 	Sent     uint64         `json:"sent"`     // bytes, too
 	Statuses map[int]uint64 `json:"statuses"` // answers, late ones too, by status
-	// by kind: connect, reset, timeout, status 500, answer without a request …
+	// by kind: connect, reset, timeout, status 500, answer without a request, unanswered at the end
+	// (sooner than a time-out) …
 	Errors map[string]int `json:"errors"`
 
 	LatencyUs Latency `json:"latency_us"` // of the late ones, too

@@ -83,7 +83,7 @@ func (r *Result) ends() (e ends) {
 		switch n := uint64(n); {
 		case strings.HasPrefix(kind, "status "):
 			e.statuses += n
-		case kind == timedOut:
+		case kind == timedOut || kind == unanswered: // those programs have one word for both
 			e.timeouts += n
 		case kind == "connect" || kind == "tls":
 			e.connects += n

@@ -3,7 +3,6 @@ package loadgen
 import (
 	"bytes"
 	"crypto/tls"
-	"errors"
 	"math/rand/v2"
 	"net/http"
 	"net/netip"
@@ -150,10 +149,6 @@ func (t *thread) reset(began time.Time, length time.Duration, index int) {
 	}
 }
 
-// answersFor is how long nothing may move on any connection until answers are no longer waited for
-// when the time is over.
-const answersFor = time.Second
-
 // run sends until the time is over.
 func (t *thread) run(stop <-chan struct{}) {
 	runtime.LockOSThread()
@@ -234,30 +229,6 @@ func (t *thread) down() (n int) {
 		}
 	}
 	return n
-}
-
-// rest waits for the answers to what has been sent. Who stops the run waits for a second at most.
-func (t *thread) rest(stop <-chan struct{}) {
-	end := t.now + t.cfg.Timeout
-	for t.moved = t.now; t.now < min(end, t.moved+answersFor); {
-		select {
-		case <-stop:
-			end, stop = min(end, t.now+answersFor), nil
-		default:
-		}
-		waits := false
-		for _, c := range t.conns {
-			waits = waits || len(c.due) > 0
-		}
-		if !waits || !t.turn(min(end, t.moved+answersFor, t.now+100*time.Millisecond)-t.now) {
-			return
-		}
-	}
-	for _, c := range t.conns {
-		if len(c.due) > 0 {
-			t.lost(c, timedOut)
-		}
-	}
 }
 
 // turn waits for the kernel once, and does what it says.
@@ -512,47 +483,4 @@ func (t *thread) endOf(c *conn) {
 	}
 	t.count(c, status)
 	t.lost(c, "closed")
-}
-
-const timedOut = "timeout"
-
-var errNoAnswer = errors.New("no answer in time")
-
-// lost gives up a connection and makes another. What was asked on it has failed; where nothing was,
-// it was the server's right to close it.
-func (t *thread) lost(c *conn, why string) {
-	for _, due := range c.due {
-		t.failed(why, due)
-	}
-	t.renew(c)
-}
-
-// failed counts a request that has no good answer. In an open loop it counts as long as it has
-// waited: a stall that ends with an error is a stall.
-func (t *thread) failed(why string, due time.Duration) {
-	t.errors[why]++
-	if t.interval > 0 {
-		t.waited(t.now - due)
-	}
-}
-
-// lookForLost gives up answers that take too long, and tries again to connect.
-func (t *thread) lookForLost() {
-	if t.now-t.looked < 50*time.Millisecond {
-		return
-	}
-	t.looked = t.now
-	for _, c := range t.conns {
-		switch {
-		case c.opening && t.now-c.sent > t.cfg.Timeout:
-			if c.fd >= 0 { // else the dialer says so
-				t.notMade(c, "connect", errNoAnswer)
-			}
-		case c.failed != nil && t.now >= c.retryAt:
-			c.failed = nil
-			t.renew(c)
-		case len(c.due) > 0 && t.now-c.sent > t.cfg.Timeout:
-			t.lost(c, timedOut)
-		}
-	}
 }

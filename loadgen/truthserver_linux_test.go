@@ -334,7 +334,7 @@ func (s *truthServer) leave(c *truthConn) error {
 		}
 		s.ended(c, "reset")
 	default:
-		s.Fates[c.queue[0]].Kind = timedOut // it stays first in the queue: nothing is begun behind it
+		s.Fates[c.queue[0]].Kind = unanswered // it stays first in the queue: nothing is begun behind it
 		return nil
 	}
 	s.close(c)

@@ -58,7 +58,8 @@ With --hold up to millions of connections stay open, and each sends a request ev
 	f.IntVar(&cfg.Pipeline, "pipeline", 1, "requests on a connection before the first answer, without --rate")
 	addSpan(c, &cfg.Duration, "for", 10*time.Second, false, "how long")
 	addSpan(c, &cfg.Warmup, "warmup", 0, true, "before that: sent and not counted")
-	addSpan(c, &cfg.Timeout, "timeout", 10*time.Second, false, "for one answer, and for a connection")
+	addSpan(c, &cfg.Timeout, "timeout", 10*time.Second, false,
+		"for one answer, and for a connection; when the time is over, answers are waited for until nothing comes for a second")
 	f.Var(&parsed{kind: "duration", read: func(s string) (err error) {
 		cfg.ThinkMin, cfg.ThinkMax, err = parseThink(s)
 		return err
@@ -171,6 +172,8 @@ func (l *loadFlags) run(c *cobra.Command, urls []string) error {
 	case err != nil:
 	case r.Requests+r.Late == 0 && len(r.Statuses) > 0:
 		err = errors.New("no request had a good answer: every status was 400 or above")
+	case r.Requests+r.Late == 0 && r.Errors[loadgen.NotClosed] > 0:
+		err = errors.New("the server closes no connection behind its answer, which counts with --close once it has")
 	case r.Requests+r.Late == 0:
 		err = errors.New("no request was answered")
 	case r.Down == r.Connections:

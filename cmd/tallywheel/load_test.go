@@ -192,3 +192,27 @@ func TestLoadFlagsOfTime(t *testing.T) {
 		}
 	}
 }
+
+// With --close, a server that answers and does not close is told to have answered.
+func TestLoadSaysWhatWasNotClosed(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			defer c.Close()
+			go func() { _, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n") }()
+		}
+	}()
+	text, err := loadOf("--close", "-c", "2", "--for", "50ms", "--timeout", "100ms", "http://"+ln.Addr().String())
+	if err == nil || !strings.Contains(err.Error(), "the server closes no connection") ||
+		!strings.Contains(text, "answered, and not closed by the server ×") {
+		t.Errorf("%v: %s", err, text)
+	}
+}
