@@ -1,6 +1,7 @@
 package loadgen
 
 import (
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -90,8 +91,8 @@ func TestWriteK6(t *testing.T) {
 
     EXECUTION
     iterations..............................................................: 12     6/s
-    vus.....................................................................: 4      min=4 max=4
-    vus_max.................................................................: 4      min=4 max=4
+    vus.....................................................................: 4      min=4       max=4
+    vus_max.................................................................: 4      min=4       max=4
 
     NETWORK
     data_received...........................................................: 3.1 MB 1.6 MB/s
@@ -133,5 +134,91 @@ func TestFormatsOfNothing(t *testing.T) {
 		if s := b.String(); strings.Contains(s, "NaN") || strings.Contains(s, "Inf") {
 			t.Error(s)
 		}
+	}
+}
+
+// TestWrkRates: requests in a second of a thread are what a thread had in seconds, errors too. The
+// rate of the last 100 µs had the weight of a second.
+func TestWrkRates(t *testing.T) {
+	x := &thread{
+		latency: newHistogram(), errors: map[string]int{}, length: 2 * time.Second,
+		counted: 2*time.Second + 100*time.Microsecond,
+	}
+	for i := range 2002 { // two of them in the last piece
+		x.now = time.Duration(i) * time.Millisecond
+		if i >= 2000 {
+			x.now = x.counted
+		}
+		status := 200
+		if i%2 == 1 {
+			status = 500
+		}
+		x.count(&conn{due: []time.Duration{x.now}}, status)
+	}
+	got := collect(&Config{}, []*thread{x, {latency: newHistogram(), counted: x.counted}}).more.rate
+	want := 2002 / x.counted.Seconds()
+	if math.Abs(got.mean-want/2) > 0.01 || got.max < 1000 || got.max > 1003 || math.Abs(got.stdev-want/2) > 2 {
+		t.Errorf("%+v, want a mean of %.0f and one of %.0f and nothing", got, want/2, want)
+	}
+	short := &thread{
+		latency: newHistogram(), errors: map[string]int{}, length: time.Second,
+		counted: 500 * time.Millisecond,
+	}
+	for range 100 {
+		short.count(&conn{due: []time.Duration{0}}, 200)
+	}
+	if got := collect(&Config{}, []*thread{short}).more.rate; got.mean != 200 || got.max != 200 || got.within != 100 {
+		t.Errorf("of half a second: %+v", got)
+	}
+}
+
+// TestK6Columns: there is a space between columns, however long a value is.
+func TestK6Columns(t *testing.T) {
+	r := told()
+	r.Requests, r.Late, r.Connections, r.Errors = 12_345_678, 0, 100, map[string]int{}
+	for _, failed := range []int{0, 1} {
+		r.Errors["reset"] = failed
+		r.Requests *= 1 - uint64(failed)
+		var b strings.Builder
+		if err := r.WriteK6(&b); err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range [][]string{
+			{": 0.00%    0 out of 12345678\n", ": 12345678 6172839/s\n", ": 100      min=100           max=100\n"},
+			{": 100.00% 1 out of 1\n", ": 1       0.5/s\n", ": 100     min=100    max=100\n", ": 3.1 MB  1.6 MB/s\n"},
+		}[failed] {
+			if !strings.Contains(b.String(), want) {
+				t.Errorf("want %q in\n%s", want, b.String())
+			}
+		}
+	}
+}
+
+// TestSamplesUntilTheEnd: a second in which nothing is answered is a sample, also behind the last
+// answer; what a run overran its time by is one only if there was an answer in it.
+func TestSamplesUntilTheEnd(t *testing.T) {
+	x := &thread{
+		latency: newHistogram(), errors: map[string]int{}, length: 4500 * time.Millisecond,
+		counted: 4500*time.Millisecond + 10*time.Microsecond,
+	}
+	for _, want := range []int{0, 1} { // answers
+		for range want {
+			x.now = 1500 * time.Millisecond
+			x.count(&conn{due: []time.Duration{0}}, 200)
+		}
+		all := collect(&Config{}, []*thread{x}).Samples
+		if len(all) != 5 || all[1].Requests != uint64(want) || math.Abs(all[4].Seconds-0.5) > 1e-3 ||
+			all[4].Requests != 0 {
+			t.Errorf("%d answers: %+v", want, all)
+		}
+	}
+	x.length, x.counted = 4*time.Second, 4*time.Second+10*time.Microsecond
+	if all := collect(&Config{}, []*thread{x}).Samples; len(all) != 4 {
+		t.Errorf("of four seconds: %+v", all)
+	}
+	x.counted = time.Second // it ended sooner than it was to
+	x = &thread{latency: newHistogram(), length: x.length, counted: x.counted}
+	if all := collect(&Config{}, []*thread{x}).Samples; len(all) != 1 {
+		t.Errorf("of one second: %+v", all)
 	}
 }

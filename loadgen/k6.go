@@ -18,31 +18,59 @@ func (r *Result) WriteK6(w io.Writer) error {
 	e, l, seconds := r.ends(), r.LatencyUs, max(r.Drained, 1e-9)
 	failed := e.statuses + e.timeouts + e.broken
 	all := r.Requests + r.Late + failed
-	line := func(name, value string) {
-		fmt.Fprintf(&b, "    %s%s: %s\n", name, strings.Repeat(".", 72-len(name)), value)
-	}
-	total := func(value string, rate string) string {
-		return value + strings.Repeat(" ", max(0, 7-utf8.RuneCountInString(value))) + rate
-	}
-	requests := total(strconv.FormatUint(all, 10), k6Number(float64(all)/seconds)+"/s")
-	vus := strconv.Itoa(r.Connections)
-	fmt.Fprintf(&b, "\n  █ TOTAL RESULTS \n\n    HTTP\n")
-	line("http_req_duration", fmt.Sprintf("avg=%s min=%s med=%s max=%s p(90)=%s p(95)=%s",
-		k6Time(l.Mean), k6Time(float64(l.Min)), k6Time(float64(l.P50)), k6Time(float64(l.Max)), k6Time(float64(l.P90)),
-		k6Time(float64(l.P95))))
 	percent := math.Trunc(1e4*float64(failed)/float64(max(all, 1))) / 100
-	line("http_req_failed", total(fmt.Sprintf("%.2f%%", percent), fmt.Sprintf("%d out of %d", failed, all)))
-	line("http_reqs", requests)
-	fmt.Fprintf(&b, "\n    EXECUTION\n")
-	line("iterations", requests)
-	line("vus", total(vus, fmt.Sprintf("min=%s max=%[1]s", vus)))
-	line("vus_max", total(vus, fmt.Sprintf("min=%s max=%[1]s", vus)))
-	fmt.Fprintf(&b, "\n    NETWORK\n")
-	line("data_received", total(k6Bytes(float64(r.Bytes)), k6Bytes(float64(r.Bytes)/seconds)+"/s"))
-	line("data_sent", total(k6Bytes(float64(r.Sent)), k6Bytes(float64(r.Sent)/seconds)+"/s"))
+	requests := []string{strconv.FormatUint(all, 10), k6Number(float64(all)/seconds) + "/s"}
+	vus := strconv.Itoa(r.Connections)
+	users := []string{vus, "min=" + vus, "max=" + vus}
+	k6Metrics{
+		{title: "HTTP"},
+		{"http_req_duration", []string{fmt.Sprintf("avg=%s min=%s med=%s max=%s p(90)=%s p(95)=%s",
+			k6Time(l.Mean), k6Time(float64(l.Min)), k6Time(float64(l.P50)), k6Time(float64(l.Max)),
+			k6Time(float64(l.P90)), k6Time(float64(l.P95)))}},
+		{"http_req_failed", []string{fmt.Sprintf("%.2f%%", percent), fmt.Sprintf("%d out of %d", failed, all)}},
+		{"http_reqs", requests},
+		{title: "EXECUTION"},
+		{"iterations", requests},
+		{"vus", users},
+		{"vus_max", users},
+		{title: "NETWORK"},
+		{"data_received", []string{k6Bytes(float64(r.Bytes)), k6Bytes(float64(r.Bytes)/seconds) + "/s"}},
+		{"data_sent", []string{k6Bytes(float64(r.Sent)), k6Bytes(float64(r.Sent)/seconds) + "/s"}},
+	}.write(&b)
 	b.WriteString("\n")
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// k6Metrics are metrics and, without values, the titles above them.
+type k6Metrics []struct {
+	title  string
+	values []string
+}
+
+// write has each column of values as wide as the longest in it. A metric of one value alone, whose
+// parts have names, is in no column; the end of a line is not filled up.
+func (all k6Metrics) write(b *strings.Builder) {
+	var widths [3]int
+	for _, m := range all {
+		for i, v := range m.values {
+			if len(m.values) > 1 {
+				widths[i] = max(widths[i], utf8.RuneCountInString(v))
+			}
+		}
+	}
+	fmt.Fprintf(b, "\n  █ TOTAL RESULTS \n")
+	for _, m := range all {
+		if len(m.values) == 0 {
+			fmt.Fprintf(b, "\n    %s\n", m.title)
+			continue
+		}
+		fmt.Fprintf(b, "    %s%s: %s", m.title, strings.Repeat(".", 72-len(m.title)), m.values[0])
+		for i, v := range m.values[1:] {
+			fmt.Fprintf(b, "%*s %s", widths[i]-utf8.RuneCountInString(m.values[i]), "", v)
+		}
+		b.WriteString("\n")
+	}
 }
 
 // k6Number has at most six decimals.

@@ -17,36 +17,58 @@ type more struct {
 // dispersion is how values spread.
 type dispersion struct{ mean, stdev, max, within float64 }
 
-func dispersionOf(values []float64) (s dispersion) {
-	if len(values) == 0 {
-		return s
+// weighted is a value that stands for so much.
+type weighted struct{ value, weight float64 }
+
+func dispersionOf(values []weighted) (s dispersion) {
+	total := 0.0
+	for _, v := range values {
+		total += v.weight
 	}
 	for _, v := range values {
-		s.mean += v / float64(len(values))
-		s.max = max(s.max, v)
+		s.mean += v.value * v.weight / total
+		s.max = max(s.max, v.value)
 	}
 	for _, v := range values {
-		s.stdev += (v - s.mean) * (v - s.mean) / float64(len(values))
+		s.stdev += (v.value - s.mean) * (v.value - s.mean) * v.weight / total
 	}
 	s.stdev = math.Sqrt(s.stdev)
 	for _, v := range values {
-		if math.Abs(v-s.mean) <= s.stdev {
-			s.within += 100 / float64(len(values))
+		if math.Abs(v.value-s.mean) <= s.stdev {
+			s.within += 100 * v.weight / total
 		}
 	}
 	return s
 }
 
 func moreOf(threads []*thread, latency *hdrhistogram.Histogram) more {
-	var rates []float64
+	var rates []weighted
 	for _, t := range threads {
-		for i, s := range t.seconds.all() {
-			if whole := t.counted.Seconds() - float64(i); whole > 0 {
-				rates = append(rates, float64(s.requests)/min(1, whole))
-			}
-		}
+		rates = append(rates, t.rates()...)
 	}
 	return more{len(threads), latency, dispersionOf(rates)}
+}
+
+// rates are how many answers a second a thread had, in each second. What a run has beyond whole
+// seconds goes with the last of them: of a piece of some 100 µs the rate is an accident.
+func (t *thread) rates() (all []weighted) {
+	length, seconds := t.counted.Seconds(), t.seconds.all()
+	for i := range max(int(length), 1) {
+		first, until, n := float64(i), float64(i+1), uint64(0)
+		pieces := seconds[min(i, len(seconds)):]
+		if i+1 >= int(length) { // the last
+			until = length
+		} else {
+			pieces = pieces[:min(1, len(pieces))]
+		}
+		for _, s := range pieces {
+			n += s.requests + s.failed
+		}
+		if until > first {
+			all = append(all, weighted{float64(n) / (until - first), until - first})
+		}
+	}
+	return all
 }
 
 // within is the share of latencies within a standard deviation of the mean, in percent.

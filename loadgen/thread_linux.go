@@ -459,6 +459,9 @@ func (t *thread) count(c *conn, status int) {
 	t.statuses[status]++
 	if status >= 400 {
 		t.failed(kindOfStatus(status), due)
+		if !t.over {
+			t.seconds.fail(int(t.now / time.Second))
+		}
 		return
 	}
 	us := t.record(t.now - due)
