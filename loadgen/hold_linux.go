@@ -18,7 +18,9 @@ import (
 	"github.com/tallywheel/tallywheel/uring"
 )
 
-// HoldConfig says which connections to hold. URL and Connections must be set.
+// HoldConfig says which connections to hold. URL and Connections must be set. Every answer must
+// have status 200, a Content-Length, and the length of the first one with its head: one of another
+// length ends its connection.
 type HoldConfig struct {
 	URL string // http://ADDRESS:PORT/path; the address is a number
 	// so many addresses from that one upward share the connections: past some 2,000 to one,
@@ -131,12 +133,12 @@ func (c *HoldConfig) check() (to []netip.AddrPort, request []byte, err error) {
 	wrong := func(format string, args ...any) error {
 		return configError{fmt.Errorf("load: hold: "+format, args...)}
 	}
+	var first netip.AddrPort
 	u, err := url.Parse(c.URL)
-	if err != nil {
-		return nil, nil, configError{err}
+	if err == nil {
+		first, err = netip.ParseAddrPort(u.Host)
 	}
-	first, err := netip.ParseAddrPort(u.Host)
-	if err != nil || u.Scheme != "http" {
+	if err != nil || u.Scheme != "http" || first.Port() == 0 {
 		return nil, nil, wrong("%q: want http://ADDRESS:PORT/path, with an address that is a number", c.URL)
 	}
 	if c.Spread == 0 {

@@ -1,6 +1,7 @@
 package loadgen
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"math"
 	"net"
 	"net/http"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -93,8 +95,39 @@ func TestHoldCountsWhatIsLost(t *testing.T) {
 	}
 	no.Store(true)
 	if _, err := Hold(t.Context(), cfg); err == nil ||
-		!strings.Contains(err.Error(), "could not be made and answered") {
+		!strings.Contains(err.Error(), "could not be made and answered: an answer of HTTP/1.1 with status 503") {
 		t.Errorf("a server that refuses: %v", err)
+	}
+}
+
+// TestHoldSaysWhatDiffers: an answer that is longer or shorter than the first one is told to be so,
+// with both lengths, and what is no HTTP with what it begins with.
+func TestHoldSaysWhatDiffers(t *testing.T) {
+	const one = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
+	const other = "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhello you"
+	for want, answers := range map[string][]string{
+		"an answer of 47 bytes or more, with its head, and the first one had 43|" +
+			"43 bytes of an answer, and the first one had 47, within 200ms": {one, other},
+		`an answer that begins with "garbage"`: {"garbage"},
+	} {
+		var asked atomic.Int64
+		url := serveRaw(t, func(c net.Conn) {
+			if _, err := http.ReadRequest(bufio.NewReader(c)); err == nil {
+				_, _ = io.WriteString(c, answers[int(asked.Add(1))%len(answers)])
+				_, _ = io.Copy(io.Discard, c)
+			}
+		})
+		_, err := Hold(t.Context(), HoldConfig{URL: url, Connections: 20, Timeout: 200 * time.Millisecond})
+		if noRings(t, err); err == nil || !regexp.MustCompile(want).MatchString(err.Error()) {
+			t.Errorf("%q: %v", answers, err)
+		}
+	}
+	silent := serveRaw(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
+	ctx, end := context.WithCancel(t.Context())
+	end()
+	if _, err := Hold(ctx, HoldConfig{URL: silent, Connections: 20}); !errors.Is(err, context.Canceled) ||
+		!strings.Contains(err.Error(), "stopped while connections were made") {
+		t.Errorf("stopped: %v", err)
 	}
 }
 
@@ -120,6 +153,8 @@ func TestHoldGivesUp(t *testing.T) {
 func TestHoldThatCannotBe(t *testing.T) {
 	for want, cfg := range map[string]HoldConfig{
 		"want http://ADDRESS:PORT":  {URL: "http://localhost:80/", Connections: 1},
+		`"127.0.0.1:80": want http`: {URL: "127.0.0.1:80", Connections: 1},
+		`127.0.0.1:0/": want http`:  {URL: "http://127.0.0.1:0/", Connections: 1},
 		"0 connections: want":       {URL: "http://127.0.0.1:80/"},
 		"65537 addresses: want":     {URL: "http://127.0.0.1:80/", Connections: 1, Spread: 65537},
 		"no 2 addresses":            {URL: "http://255.255.255.255:80/", Connections: 1, Spread: 2},

@@ -88,7 +88,7 @@ func (h *holder) hold(to []netip.AddrPort, lo, hi int, start func() time.Time) (
 			return err
 		}
 		if h.ctx.Err() != nil {
-			return context.Cause(h.ctx)
+			return fmt.Errorf("load: hold: stopped while connections were made: %w", context.Cause(h.ctx))
 		}
 		if err := h.overdue(); err != nil {
 			return err
@@ -108,11 +108,14 @@ func (h *holder) overdue() error {
 	for h.first < h.next && h.conns[h.first].ask == nil {
 		h.first++
 	}
-	if h.first < h.next && time.Since(h.conns[h.first].ask.due) > h.cfg.Timeout {
-		return fmt.Errorf("load: hold: connection %d of %d: no answer within %v", h.first+1, len(h.conns),
-			h.cfg.Timeout)
+	if h.first == h.next || time.Since(h.conns[h.first].ask.due) <= h.cfg.Timeout {
+		return nil
 	}
-	return nil
+	what := "no answer"
+	if got := h.conns[h.first].ask.got; got > 0 {
+		what = fmt.Sprintf("%d bytes of an answer, and the first one had %d,", got, h.answer)
+	}
+	return fmt.Errorf("load: hold: connection %d of %d: %s within %v", h.first+1, len(h.conns), what, h.cfg.Timeout)
 }
 
 // serve has each connection ask in its turn. All have one period, so their order stays.
@@ -255,7 +258,7 @@ func (h *holder) received(a *ask) error {
 	case n == 0:
 		a.bad = errors.New("the server has closed the connection")
 	case a.got == 0 && !bytes.HasPrefix(piece.Bytes, []byte("HTTP/1.1 200 ")):
-		a.bad = fmt.Errorf("an answer that begins with %.20q", piece.Bytes)
+		a.bad = notGood(piece.Bytes)
 	}
 	if some {
 		if a.bad == nil && h.answer == 0 {
@@ -268,10 +271,19 @@ func (h *holder) received(a *ask) error {
 		a.recv.RecvFrom(h.conns[a.conn].file, h.stock)
 		return h.push(a, &a.recv)
 	}
-	if a.got > h.answer {
-		a.bad = fmt.Errorf("%d bytes came instead of %d", a.got, h.answer)
+	if a.bad == nil && a.got > h.answer {
+		a.bad = fmt.Errorf("an answer of %d bytes or more, with its head, and the first one had %d: want all of one length", a.got, h.answer)
 	}
 	return nil
+}
+
+// notGood says what an answer begins with.
+func notGood(b []byte) error {
+	line, _, _ := bytes.Cut(b, crlf)
+	if f := (framing{}); f.statusLine(line) {
+		return fmt.Errorf("an answer of %s with status %d: want HTTP/1.1 and 200", line[:8], f.status)
+	}
+	return fmt.Errorf("an answer that begins with %.20q: want HTTP/1.1 and status 200", b)
 }
 
 // lengthOf is the length of an answer, from its head: those of a server are all alike.

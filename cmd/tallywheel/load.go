@@ -40,7 +40,8 @@ func newLoad() *cobra.Command {
 		Long: `Sends HTTP/1.1 requests. With --rate each request is due at its moment, whatever became of those before, and latency counts from that moment. Without,
 every connection sends as soon as it is answered, which finds the most that the server can do and says little about latency.
 Several URLs of one server are asked in turn by each connection. With --think every connection is a user, who waits before each request.
-With --hold up to millions of connections stay open, and each sends a request every so often; they share the addresses from that of the URL upward.`,
+With --hold up to millions of connections stay open, and each sends a request every so often; they share the addresses from that of the URL upward.
+All answers must have status 200 then, and one length.`,
 		Example: `  tallywheel load http://127.0.0.1:7411/healthz --rate 5000 --for 30s --pid $(pidof tallywheel)
   tallywheel load http://127.0.0.1:8080/ http://127.0.0.1:8080/product/123 -c 100 --think 1s-3s --warmup 5s --for 30s
   tallywheel load http://127.1.0.1:8080/ --hold 1m --spread 50 -c 100000 --for 1m`,
