@@ -23,10 +23,7 @@ func (c *conn) answer(b []byte) (used, whole int, bad string) {
 	}
 	end := bytes.Index(b, []byte("\r\n\r\n"))
 	if end < 0 {
-		if len(b) > maxHead {
-			return 0, 0, "head too large"
-		}
-		return 0, 0, ""
+		return 0, 0, partOfHead(b)
 	}
 	var f framing
 	switch {
@@ -44,6 +41,20 @@ func (c *conn) answer(b []byte) (used, whole int, bad string) {
 		c.toEnd = !f.chunked && f.length < 0
 	}
 	return c.body(b, end+4)
+}
+
+// partOfHead says what is wrong with a part of a head, of which the rest may come.
+func partOfHead(b []byte) (bad string) {
+	const begins = "HTTP/1."
+	line, _, whole := bytes.Cut(b, []byte{'\n'})
+	switch {
+	case len(b) > maxHead:
+		return "head too large"
+	case string(b[:min(len(b), len(begins))]) != begins[:min(len(b), len(begins))],
+		whole && !bytes.HasSuffix(line, []byte{'\r'}): // lines end with CR LF
+		return noHTTP
+	}
+	return ""
 }
 
 // body goes on with a body. An answer that comes in pieces counts as a good one when its end comes:

@@ -92,21 +92,24 @@ const (
 
 // Result is what came of it.
 type Result struct {
-	URL         string  `json:"url"`
-	Connections int     `json:"connections"`
-	Pipeline    int     `json:"pipeline"`
-	Rate        float64 `json:"rate"` // asked for; 0: closed-loop
-	Seconds     float64 `json:"seconds"`
-	Drained     float64 `json:"drained_seconds"` // until the last answer, the late ones too
+	URL string `json:"url"`
+	// of exchanges that are several, in their order; the URL's own is where one has none
+	Paths       []string `json:"paths,omitempty"`
+	Connections int      `json:"connections"`
+	Pipeline    int      `json:"pipeline"`
+	Rate        float64  `json:"rate"` // asked for; 0: closed-loop
+	Seconds     float64  `json:"seconds"`
+	Drained     float64  `json:"drained_seconds"` // until the last answer, the late ones too
 
 	Requests uint64         `json:"requests"` // answered, by status below 400
 	PerSec   float64        `json:"requests_per_second"`
-	Late     uint64         `json:"late"`     // sent in time and answered after it, not in Requests
-	Unsent   uint64         `json:"unsent"`   // due and not sent when the time was over
-	Down     int            `json:"down"`     // connections that were lost, and could not be made again by the end
-	Bytes    uint64         `json:"bytes"`    // received, without what TLS adds
-	Sent     uint64         `json:"sent"`     // bytes, too
-	Statuses map[int]uint64 `json:"statuses"` // answers, late ones too, by status
+	Late     uint64         `json:"late"`             // sent in time and answered after it, not in Requests
+	Unsent   uint64         `json:"unsent"`           // due and not sent when the time was over
+	Made     uint64         `json:"connections_made"` // in this run, beside those that were there
+	Down     int            `json:"down"`             // connections that could not be made again by the end
+	Bytes    uint64         `json:"bytes"`            // received, without what TLS adds
+	Sent     uint64         `json:"sent"`             // bytes, too
+	Statuses map[int]uint64 `json:"statuses"`         // answers, late ones too, by status
 	// by kind: connect, reset, timeout, status 500, answer without a request, unanswered at the end
 	// (sooner than a time-out) …
 	Errors map[string]int `json:"errors"`
@@ -136,12 +139,14 @@ type Latency struct {
 
 // Sample is one second, or what there is of the last.
 type Sample struct {
-	Second     int     `json:"second"`
-	Seconds    float64 `json:"seconds"`
-	Requests   uint64  `json:"requests"`
-	P99Us      int64   `json:"p99_us"`
-	CPUPercent float64 `json:"cpu_percent"` // of the server; 100 is one CPU
-	RSSBytes   int64   `json:"rss_bytes"`
+	Second   int     `json:"second"`
+	Seconds  float64 `json:"seconds"`
+	Requests uint64  `json:"requests"`
+	P99Us    int64   `json:"p99_us"`
+	// of the server, where Config.PID says which that is; 100 is one CPU. Of a second without
+	// RSSBytes neither is known
+	CPUPercent float64 `json:"cpu_percent,omitempty"`
+	RSSBytes   int64   `json:"rss_bytes,omitempty"`
 }
 
 // Failed is how many errors there were: requests without a good answer, connections that could not
@@ -336,6 +341,11 @@ func collect(cfg *Config, threads []*thread) *Result {
 		URL: cfg.URL, Connections: cfg.Connections, Pipeline: cfg.Pipeline, Rate: cfg.Rate,
 		Statuses: map[int]uint64{}, Errors: map[string]int{},
 	}
+	if len(cfg.Exchanges) > 1 {
+		for _, e := range cfg.Exchanges {
+			r.Paths = append(r.Paths, e.Path)
+		}
+	}
 	whole := newHistogram()
 	for _, t := range threads {
 		whole.Merge(t.latency)
@@ -343,6 +353,7 @@ func collect(cfg *Config, threads []*thread) *Result {
 		r.Late += t.late
 		r.Unsent += t.unsent
 		r.AtLeast += t.atLeast
+		r.Made += t.made
 		r.Down += t.down()
 		r.Bytes += t.received
 		r.Sent += t.sent

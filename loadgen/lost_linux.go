@@ -48,8 +48,7 @@ func (t *thread) lookForLost() {
 			if c.fd >= 0 { // else the dialer says so
 				t.notMade(c, "connect", errNoAnswer)
 			}
-		case c.failed != nil && t.now >= c.retryAt && !t.over:
-			c.failed = nil
+		case c.pauses && t.now >= c.retryAt && !t.over:
 			t.renew(c)
 		case len(c.due) > 0 && t.now-c.sent > t.cfg.Timeout:
 			t.tooLate(c, timedOut)

@@ -52,6 +52,7 @@ func (t *thread) open(ctx context.Context) error {
 func (t *thread) connect(c *conn) {
 	c.made++
 	c.fd, c.tls, c.wire, c.opening, c.waits, c.failed, c.sent = -1, nil, nil, true, false, nil, t.now
+	c.pauses, c.fresh, c.begun = false, true, t.now
 	c.unsent, c.partial, c.skip, c.chunked, c.toEnd, c.last, c.closes, c.unread = nil, nil, 0, false, false, false, 0,
 		false
 	if t.dialer != nil {
@@ -78,6 +79,7 @@ func (t *thread) connect(c *conn) {
 func (t *thread) opened(c *conn) {
 	c.opening, c.down = false, false
 	t.moved = t.now
+	t.made++
 	switch {
 	case t.interval > 0:
 		t.idle = append(t.idle, c)
@@ -92,9 +94,13 @@ func (t *thread) opened(c *conn) {
 // notMade is a connection that cannot be made now.
 func (t *thread) notMade(c *conn, kind string, err error) {
 	c.shut()
-	c.opening, c.down, c.failed, c.retryAt = false, true, err, t.now+100*time.Millisecond
+	c.opening, c.down, c.failed, c.pauses, c.retryAt = false, true, err, true, t.now+retryAfter
 	t.errors[kind]++
 }
+
+// retryAfter is how long one that was not made, or that the server closed before anything was asked
+// on it, is not made again.
+const retryAfter = 100 * time.Millisecond
 
 // renew makes a connection anew, and in a closed loop sends on it, once its user has thought; with
 // Config.Close it is made after that. When the time is over, one for a single request waits for the
@@ -105,7 +111,11 @@ func (t *thread) renew(c *conn) {
 	if t.cfg.ThinkMax > 0 && c.user == asks && !t.over && !(t.once && c.tried) {
 		t.think(c, t.cfg.ThinkMin)
 	}
-	if !t.cfg.Close || !t.over && !t.once && c.user != thinks {
+	switch {
+	case t.cfg.Close && (t.over || t.once || c.user == thinks):
+	case c.fresh && !c.pauses && t.now < c.begun+retryAfter:
+		c.pauses, c.retryAt = true, c.begun+retryAfter
+	default:
 		t.connect(c)
 	}
 }

@@ -139,6 +139,15 @@ func TestHeads(t *testing.T) {
 			}
 		}
 	}
+	for part, want := range map[string]string{ // of which no more comes; that was a time-out
+		"": "", "HTT": "", "HTTP/1.1 200 OK\r": "", ok: "", ok + "Content-Length: 5\r\n": "",
+		"garbage": noHTTP, "220 mail\r\n": noHTTP, "H\x00": noHTTP, "HTTP/2": noHTTP, "\r\n": noHTTP,
+		"HTTP/1.1 200 OK\n": noHTTP, "HTTP/1.1 200 OK\nContent-Length: 2\n\nok": noHTTP,
+	} {
+		if _, _, bad := (&conn{}).answer([]byte(part)); bad != want {
+			t.Errorf("a part, %q: %q, want %q", part, bad, want)
+		}
+	}
 	if _, _, bad := (&conn{}).answer([]byte("HTTP/1.1 101 Switching Protocols\r\n\r\n")); bad != "status 101" {
 		t.Errorf("another protocol: %q", bad)
 	}

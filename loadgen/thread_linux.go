@@ -54,6 +54,7 @@ type thread struct {
 	received uint64
 	sent     uint64
 	statuses [1000]uint64
+	made     uint64
 	errors   map[string]int
 	counted  time.Duration
 
@@ -76,19 +77,22 @@ type conn struct {
 	skip    int64  // bytes of a body still to come
 	chunked bool   // … that is chunked
 	chunks  http1.Chunks
-	toEnd   bool     // the body goes on until the server closes
-	last    bool     // the server closes behind the answer
-	bare    bool     // answers have no body, whatever their heads say
-	status  int      // of the answer whose body is coming
-	next    int      // the exchange to send
-	want    *Content // of the answers to what was sent; nil: anything
-	got     int64    // bytes of the body that is coming
-	closes  int      // Config.Close: the status of the answer behind which the server has yet to close; else 0
-	unread  bool     // it is among the thread's unread
-	retryAt time.Duration
-	failed  error // why it was not made
-	down    bool  // … and it has not been since
-	tried   bool  // it has sent in this run
+	toEnd   bool          // the body goes on until the server closes
+	last    bool          // the server closes behind the answer
+	bare    bool          // answers have no body, whatever their heads say
+	status  int           // of the answer whose body is coming
+	next    int           // the exchange to send
+	want    *Content      // of the answers to what was sent; nil: anything
+	got     int64         // bytes of the body that is coming
+	closes  int           // Config.Close: the status of the answer behind which the server has yet to close; else 0
+	unread  bool          // it is among the thread's unread
+	begun   time.Duration // it began to be made
+	fresh   bool          // nothing has been asked on it
+	pauses  bool          // it is not there, and is made again …
+	retryAt time.Duration // … not before that
+	failed  error         // why it was not made
+	down    bool          // … and it has not been since
+	tried   bool          // it has sent in this run
 	user    userState
 }
 
@@ -143,9 +147,9 @@ func (t *thread) reset(began time.Time, length time.Duration, index int) {
 	t.behind, t.asks = float64(index)/float64(t.cfg.Threads), 0
 	t.latency, t.errors, t.seconds = newHistogram(), map[string]int{}, seconds{}
 	t.answered, t.late, t.unsent, t.atLeast, t.received, t.sent, t.counted, t.lastAnswer = 0, 0, 0, 0, 0, 0, 0, 0
-	t.statuses = [1000]uint64{}
+	t.statuses, t.made = [1000]uint64{}, 0
 	for _, c := range t.conns {
-		c.tried, c.sent, c.retryAt, c.user = false, 0, 0, asks // one that is still being made has its time anew
+		c.tried, c.sent, c.begun, c.retryAt, c.user = false, 0, -retryAfter, 0, asks // one being made has its time anew
 	}
 }
 
@@ -300,7 +304,7 @@ func (t *thread) sendBurst(c *conn) {
 // sendNext sends the connection's next exchange, and remembers what must come back.
 func (t *thread) sendNext(c *conn) {
 	i := c.next
-	c.next, c.want, c.sent, c.tried = (i+1)%len(t.bursts), nil, t.now, true
+	c.next, c.want, c.sent, c.tried, c.fresh = (i+1)%len(t.bursts), nil, t.now, true, false
 	if want := &t.cfg.Exchanges[i].Want; want.Pattern != nil {
 		c.want = want
 	}

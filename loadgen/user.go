@@ -60,7 +60,7 @@ func (t *thread) wakeUsers() {
 		c := heap.Pop(&t.users).(user).c
 		c.user = waits
 		switch {
-		case c.opening || c.failed != nil:
+		case c.opening || c.pauses:
 		case c.fd < 0:
 			t.connect(c)
 		default:

@@ -169,6 +169,28 @@ func TestAServerThatDoesNotAccept(t *testing.T) {
 	}
 }
 
+// TestServerThatClosesAtOnce: a connection that the server closes before anything is asked on it is
+// not made again at once: that were thousands in a second.
+func TestServerThatClosesAtOnce(t *testing.T) {
+	var taken atomic.Int64
+	url := serveRaw(t, func(net.Conn) { taken.Add(1) })
+	for name, cfg := range map[string]Config{
+		"at a rate": {Rate: 1},
+		"users":     {ThinkMin: time.Hour, ThinkMax: time.Hour},
+	} {
+		before := taken.Load()
+		cfg.URL, cfg.Connections, cfg.Duration = url, 2, time.Second
+		r, err := Run(t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// each at the start, behind its request, and every 100 ms
+		if n := taken.Load() - before; n > 2*(10*int64(r.Drained+1)+4) || n < 4 || r.Made > uint64(n) || r.Made == 0 {
+			t.Errorf("%s: %d connections were taken, %d are told, errors %v", name, n, r.Made, r.Errors)
+		}
+	}
+}
+
 // Users think at least so long, each for itself.
 func TestUsersThink(t *testing.T) {
 	var asked sync.Map

@@ -35,13 +35,13 @@ func (l *loadFlags) runHold(c *cobra.Command, urls []string) error {
 		err = json.NewEncoder(c.OutOrStdout()).Encode(r)
 	} else {
 		q := r.LatencyUs
-		_, err = fmt.Fprintf(c.OutOrStdout(), `%d connections open, made in %.1f s: %.0f a second; %.0f bytes each here
-%d requests answered in %.1f s, %d failed, %d sent late
+		_, err = fmt.Fprintf(c.OutOrStdout(), `%s open, made in %.1f s: %.0f a second; %.0f bytes each here
+%s answered in %.1f s, %d failed, %d sent late
 latency, µs: mean %.0f, p50 %d, p90 %d, p99 %d, p99.9 %d, max %d
-`, r.Connections, r.OpenSeconds, r.OpenPerSec, r.BytesPerConn, r.Requests, r.Seconds, r.Failed, r.Late, q.Mean, q.P50, q.P90, q.P99, q.P999, q.Max)
+`, several(r.Connections, "connection"), r.OpenSeconds, r.OpenPerSec, r.BytesPerConn, several(r.Requests, "request"), r.Seconds, r.Failed, r.Late, q.Mean, q.P50, q.P90, q.P99, q.P999, q.Max)
 	}
 	if err == nil && r.Failed > 0 {
-		err = fmt.Errorf("%d requests were not answered", r.Failed)
+		err = fmt.Errorf("not answered: %s", several(r.Failed, "request"))
 	}
 	return err
 }

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -248,22 +249,35 @@ func parseThink(s string) (least, most time.Duration, err error) {
 func printLoad(out io.Writer, r *loadgen.Result) error {
 	loop := "closed loop"
 	if r.Rate > 0 {
-		loop = fmt.Sprintf("open loop, %.0f requests a second", r.Rate)
+		loop = fmt.Sprintf("open loop, %s requests a second", strconv.FormatFloat(r.Rate, 'f', -1, 64))
 	}
-	fmt.Fprintf(out, "%s, %d connections, %s\n", r.URL, r.Connections, loop)
+	urls := r.URL
+	for i, path := range r.Paths {
+		if i > 0 {
+			urls += ", " + path
+		}
+	}
+	fmt.Fprintf(out, "%s, %s, %s\n", urls, several(r.Connections, "connection"), loop)
 	fmt.Fprintf(out, "%d answered in %.2f s: %.0f a second, %.1f MB received\n", r.Requests, r.Seconds, r.PerSec,
 		float64(r.Bytes)/1e6)
+	if r.Late > 0 {
+		fmt.Fprintf(out, "%d more answered by %.2f s, when the time was over: they are in the latency, not in the rate\n", r.Late,
+			r.Drained)
+	}
+	if r.Made > 0 {
+		fmt.Fprintf(out, "%s made meanwhile\n", several(r.Made, "connection"))
+	}
 	l := r.LatencyUs
 	fmt.Fprintf(out, "latency, µs: mean %.0f, p50 %d, p90 %d, p99 %d, p99.9 %d, max %d\n", l.Mean, l.P50, l.P90, l.P99,
 		l.P999, l.Max)
 	if r.AtLeast > 0 {
 		fmt.Fprintf(out,
-			"latency is at least that: %d requests had no good answer, and count as long as they had waited\n",
-			r.AtLeast)
+			"latency is at least that: %s had no good answer; each counts as long as it had waited\n",
+			several(r.AtLeast, "request"))
 	}
 	if r.Unsent > 0 {
-		fmt.Fprintf(out, "%d requests were due and not sent: more connections are needed, or a quicker server\n",
-			r.Unsent)
+		fmt.Fprintf(out, "due and not sent: %s; more connections are needed, or a quicker server\n",
+			several(r.Unsent, "request"))
 	}
 	kinds := make([]string, 0, len(r.Errors))
 	for k, n := range r.Errors {
@@ -276,11 +290,21 @@ func printLoad(out io.Writer, r *loadgen.Result) error {
 	if len(r.Samples) < 2 {
 		return nil
 	}
+	sampled := slices.ContainsFunc(r.Samples, func(s loadgen.Sample) bool { return s.RSSBytes > 0 })
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "second\trequests\tp99 µs\tserver CPU %\tserver MB\t")
-	for _, s := range r.Samples {
-		fmt.Fprintf(w, "%d\t%d\t%d\t%.0f\t%.1f\t\n", s.Second, s.Requests, s.P99Us, s.CPUPercent,
-			float64(s.RSSBytes)/1e6)
+	fmt.Fprint(w, "second\trequests\tp99 µs\t")
+	if sampled {
+		fmt.Fprint(w, "server CPU %\tserver MB\t")
 	}
+	for _, s := range r.Samples {
+		fmt.Fprintf(w, "\n%d\t%d\t%d\t", s.Second, s.Requests, s.P99Us)
+		switch {
+		case s.RSSBytes > 0:
+			fmt.Fprintf(w, "%.0f\t%.1f\t", s.CPUPercent, float64(s.RSSBytes)/1e6)
+		case sampled:
+			fmt.Fprint(w, "-\t-\t")
+		}
+	}
+	fmt.Fprintln(w)
 	return w.Flush()
 }

@@ -37,7 +37,7 @@ func TestLoadSaysWhatWasNotAnswered(t *testing.T) {
 	}))
 	defer s.Close()
 	text, err := loadOf("-c", "2", "--rate", "200", "--for", "200ms", s.URL+"/", s.URL+"/bad")
-	if err != nil || !strings.Contains(text, "requests had no good answer, and count as long as they had waited") ||
+	if err != nil || !strings.Contains(text, " had no good answer; each counts as long as it had waited") ||
 		!strings.Contains(text, "failed: status 503 ×") {
 		t.Errorf("%v: %s", err, text)
 	}
@@ -214,5 +214,43 @@ func TestLoadSaysWhatWasNotClosed(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "the server closes no connection") ||
 		!strings.Contains(text, "answered, and not closed by the server ×") {
 		t.Errorf("%v: %s", err, text)
+	}
+}
+
+// TestPrintLoad: what people read has late answers, how many connections were made, every path that
+// was asked for, and no figure that nobody measured.
+func TestPrintLoad(t *testing.T) {
+	samples := []loadgen.Sample{{Seconds: 1, Requests: 7, P99Us: 9}, {Second: 1, Seconds: 0.5}}
+	for want, r := range map[string]loadgen.Result{
+		`http://h/, 1 connection, open loop, 0.5 requests a second
+7 answered in 1.50 s: 0 a second, 0.0 MB received
+4 more answered by 2.50 s, when the time was over: they are in the latency, not in the rate
+3 connections made meanwhile
+latency, µs: mean 0, p50 0, p90 0, p99 0, p99.9 0, max 0
+latency is at least that: 1 request had no good answer; each counts as long as it had waited
+due and not sent: 1 request; more connections are needed, or a quicker server
+  second  requests  p99 µs
+       0         7       9
+       1         0       0
+`: {
+			URL: "http://h/", Connections: 1, Rate: 0.5, Requests: 7, Seconds: 1.5, Drained: 2.5, Late: 4, Made: 3,
+			AtLeast: 1, Unsent: 1, Samples: samples,
+		},
+		`http://h/, /b, 2 connections, closed loop
+0 answered in 0.00 s: 0 a second, 0.0 MB received
+latency, µs: mean 0, p50 0, p90 0, p99 0, p99.9 0, max 0
+  second  requests  p99 µs  server CPU %  server MB
+       0         7       9            12        3.0
+       1         0       0             -          -
+`: {
+			URL: "http://h/", Paths: []string{"/", "/b"}, Connections: 2, Samples: []loadgen.Sample{
+				{Seconds: 1, Requests: 7, P99Us: 9, CPUPercent: 12, RSSBytes: 3e6}, samples[1],
+			},
+		},
+	} {
+		var b strings.Builder
+		if err := printLoad(&b, &r); err != nil || b.String() != want {
+			t.Errorf("%v\n%s\nwant\n%s", err, b.String(), want)
+		}
 	}
 }
