@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/netip"
@@ -70,7 +71,7 @@ func (d *dialer) shake(ctx context.Context, index int) dialled {
 	var to net.Dialer
 	conn, err := to.DialContext(ctx, "tcp", d.to)
 	if err != nil {
-		return dialled{index: index, kind: "connect", err: err}
+		return dialled{index: index, kind: "connect", err: d.late(ctx, "", err)}
 	}
 	w := &wire{TCPConn: conn.(*net.TCPConn), fd: -1}
 	c := tls.Client(w, d.cfg.TLS)
@@ -79,9 +80,17 @@ func (d *dialer) shake(ctx context.Context, index int) dialled {
 	}
 	if err != nil {
 		_ = w.Close()
-		return dialled{index: index, kind: "tls", err: err}
+		return dialled{index: index, kind: "tls", err: d.late(ctx, " of TLS", err)}
 	}
 	return dialled{index: index, tls: c, wire: w}
+}
+
+// late is an error, that of a time-out in words.
+func (d *dialer) late(ctx context.Context, of string, err error) error {
+	if ctx.Err() != context.DeadlineExceeded {
+		return err
+	}
+	return fmt.Errorf("no answer%s within %v", of, d.cfg.Timeout)
 }
 
 // takeDialled takes the connections that were made.

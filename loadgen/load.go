@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"sync"
 	"time"
 )
@@ -61,7 +62,8 @@ func (l *Load) end() {
 	l.mu.Unlock()
 }
 
-// New connects. A connection that cannot be made within the time for an answer is an error.
+// New connects, to the first address of the host at which every connection can be made: of
+// localhost that may be ::1. One that cannot be made within the time for an answer is an error.
 func New(cfg Config) (*Load, error) { return NewContext(context.Background(), cfg) }
 
 // NewContext is New that gives up with the end of ctx.
@@ -73,20 +75,39 @@ func NewContext(ctx context.Context, cfg Config) (*Load, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Load{cfg: cfg, state: resting}
-	for i := range cfg.Threads {
+	var failed error
+	for _, one := range to {
+		l := &Load{cfg: cfg, state: resting}
+		if err = l.open(ctx, one, requests); err == nil {
+			return l, nil
+		}
+		if err = errors.Join(err, l.Close()); failed == nil {
+			failed = err
+		} else if ctx.Err() == nil {
+			failed = fmt.Errorf("%w; %w", failed, err)
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return nil, fmt.Errorf("load: %w", failed)
+}
+
+// open connects to an address.
+func (l *Load) open(ctx context.Context, to netip.AddrPort, requests [][]byte) error {
+	for i := range l.cfg.Threads {
 		t, err := newThread(&l.cfg, to, requests, i)
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("load: %w", err), l.Close())
+			return err
 		}
 		l.threads = append(l.threads, t)
 	}
 	for _, t := range l.threads {
 		if err := t.open(ctx); err != nil {
-			return nil, errors.Join(fmt.Errorf("load: %w", err), l.Close())
+			return err
 		}
 	}
-	return l, nil
+	return nil
 }
 
 // Close closes the connections, once: after that every call is an error, [net.ErrClosed]. While a

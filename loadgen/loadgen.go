@@ -165,8 +165,8 @@ type configError struct{ error }
 
 func (configError) Is(target error) bool { return target == ErrConfig }
 
-// check fills in what is left out, and returns the address and the requests.
-func (c *Config) check(ctx context.Context) (to netip.AddrPort, requests [][]byte, err error) {
+// check fills in what is left out, and returns the addresses and the requests.
+func (c *Config) check(ctx context.Context) (to []netip.AddrPort, requests [][]byte, err error) {
 	u, err := c.settle()
 	if err != nil {
 		return to, nil, configError{fmt.Errorf("load: %w", err)}
@@ -186,20 +186,18 @@ func (c *Config) check(ctx context.Context) (to netip.AddrPort, requests [][]byt
 }
 
 func (c *Config) settle() (*url.URL, error) {
-	u, err := url.Parse(c.URL)
+	u, err := parse(c.URL)
 	if err != nil {
 		return nil, err
 	}
-	switch {
-	case u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
-		return nil, fmt.Errorf("%q: want http://host:port/path, or https://", c.URL)
-	case u.Scheme == "http":
+	if u.Scheme == "http" {
 		c.TLS = nil
-	default:
+	} else {
 		if c.TLS = c.TLS.Clone(); c.TLS == nil {
 			c.TLS = &tls.Config{}
 		}
-		c.TLS.NextProtos, c.TLS.ServerName = []string{"http/1.1"}, cmp.Or(c.TLS.ServerName, u.Hostname())
+		c.TLS.NextProtos, c.TLS.ServerName = []string{"http/1.1"},
+			cmp.Or(c.TLS.ServerName, withoutZone(u.Hostname()))
 	}
 	for _, n := range []struct {
 		name  string
@@ -314,7 +312,7 @@ func (c *Config) checkExchanges() error {
 func (c *Config) request(u *url.URL, e *Exchange) []byte {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s HTTP/1.1\r\nHost: %s\r\n", c.Method, cmp.Or(e.Path, u.RequestURI()),
-		cmp.Or(c.Header.Get("Host"), u.Host))
+		cmp.Or(c.Header.Get("Host"), hostOf(u)))
 	_ = c.Header.WriteSubset(&b, map[string]bool{"Host": true}) // into memory
 	if c.Close {
 		b.WriteString("Connection: close\r\n")

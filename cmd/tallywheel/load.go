@@ -214,8 +214,8 @@ func setURLs(cfg *loadgen.Config, urls []string) error {
 	for _, s := range urls {
 		u, err := url.Parse(s)
 		switch {
-		case err != nil:
-			return fmt.Errorf("%w: %w", errUsage, err)
+		case err != nil || u.Host == "":
+			return fmt.Errorf("%w: load: %q: want http://host:port/path, or https://", errUsage, s)
 		case u.User != nil:
 			return fmt.Errorf("%w: %s: a user in the URL is not sent: want a header Authorization", errUsage,
 				u.Redacted())

@@ -196,13 +196,22 @@ func Unseal(fd int) {
 }
 
 // Connect begins a TCP connection whose socket does not block. open: it is made; else the socket
-// becomes writable when it is, and [SocketError] says what came of it.
+// becomes writable when it is, and [SocketError] says what came of it. The zone of an address is
+// the number of its interface.
 func Connect(to netip.AddrPort) (fd int, open bool, err error) {
 	family, addr := unix.AF_INET6, unix.Sockaddr(nil)
 	if ip := to.Addr().Unmap(); ip.Is4() {
 		family, addr = unix.AF_INET, &unix.SockaddrInet4{Port: int(to.Port()), Addr: ip.As4()}
 	} else {
-		addr = &unix.SockaddrInet6{Port: int(to.Port()), Addr: ip.As16()}
+		six := &unix.SockaddrInet6{Port: int(to.Port()), Addr: ip.As16()}
+		if zone := ip.Zone(); zone != "" {
+			number, err := strconv.ParseUint(zone, 10, 32)
+			if err != nil {
+				return -1, false, err
+			}
+			six.ZoneId = uint32(number)
+		}
+		addr = six
 	}
 	fd, err = unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
