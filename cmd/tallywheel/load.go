@@ -261,7 +261,7 @@ func printLoad(out io.Writer, r *loadgen.Result) error {
 	fmt.Fprintf(out, "%d answered in %.2f s: %.0f a second, %.1f MB received\n", r.Requests, r.Seconds, r.PerSec,
 		float64(r.Bytes)/1e6)
 	if r.Late > 0 {
-		fmt.Fprintf(out, "%d more answered by %.2f s, when the time was over: they are in the latency, not in the rate\n", r.Late,
+		fmt.Fprintf(out, "%d more answered by %.2f s, when the time was over: in the latency, not in the rate\n", r.Late,
 			r.Drained)
 	}
 	if r.Made > 0 {

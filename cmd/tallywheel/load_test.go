@@ -224,7 +224,7 @@ func TestPrintLoad(t *testing.T) {
 	for want, r := range map[string]loadgen.Result{
 		`http://h/, 1 connection, open loop, 0.5 requests a second
 7 answered in 1.50 s: 0 a second, 0.0 MB received
-4 more answered by 2.50 s, when the time was over: they are in the latency, not in the rate
+4 more answered by 2.50 s, when the time was over: in the latency, not in the rate
 3 connections made meanwhile
 latency, µs: mean 0, p50 0, p90 0, p99 0, p99.9 0, max 0
 latency is at least that: 1 request had no good answer; each counts as long as it had waited
