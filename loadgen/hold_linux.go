@@ -156,6 +156,8 @@ func (c *HoldConfig) check() (to []netip.AddrPort, request []byte, err error) {
 	switch {
 	case c.Connections < 1 || c.Connections > maxHeld:
 		return nil, nil, wrong("%d connections: want 1 to %d", c.Connections, maxHeld)
+	case first.Addr().Zone() != "":
+		return nil, nil, wrong("%v: want an address without a zone", first.Addr())
 	case c.Spread < 1 || c.Spread > 1<<16:
 		return nil, nil, wrong("%d addresses: want 1 to %d", c.Spread, 1<<16)
 	case min(c.Every, c.Duration, c.Timeout) < 0 || max(c.Every, c.Duration, c.Timeout) > maxTime:

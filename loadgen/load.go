@@ -83,7 +83,7 @@ func NewContext(ctx context.Context, cfg Config) (*Load, error) {
 		}
 		if err = errors.Join(err, l.Close()); failed == nil {
 			failed = err
-		} else if ctx.Err() == nil {
+		} else {
 			failed = fmt.Errorf("%w; %w", failed, err)
 		}
 		if ctx.Err() != nil {
