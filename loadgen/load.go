@@ -131,22 +131,29 @@ func (l *Load) Run(ctx context.Context, length time.Duration) (*Result, error) {
 		return nil, err
 	}
 	defer l.end()
-	return l.run(ctx, length), nil
+	return l.run(ctx, 0, length), nil
 }
 
-func (l *Load) run(ctx context.Context, length time.Duration) *Result {
+func (l *Load) run(ctx context.Context, warmup, length time.Duration) *Result {
 	if ctx.Err() != nil {
-		length = 0
+		warmup, length = 0, 0
 	}
 	began := time.Now()
 	var all sync.WaitGroup
 	stop := make(chan struct{})
 	for i, t := range l.threads {
-		t.reset(began, length, i)
+		t.reset(began, warmup, length, i)
 		all.Go(func() { t.run(stop) })
 	}
 	ended := make(chan struct{})
 	go func() { all.Wait(); close(ended) }()
+	if warmup > 0 {
+		select {
+		case <-ended:
+		case <-ctx.Done():
+		case <-time.After(time.Until(began.Add(warmup))):
+		}
+	}
 	servers := watch(l.cfg.PID, ended)
 	select {
 	case <-ended:
@@ -176,7 +183,7 @@ func (l *Load) Once(ctx context.Context) (*Result, error) {
 		t.once, t.interval = true, 0 // a rate would go on while answers are awaited
 		defer func() { t.once, t.interval = false, interval }()
 	}
-	return l.run(ctx, patience), nil
+	return l.run(ctx, 0, patience), nil
 }
 
 // Run connects, sends for the warm-up and then for the time that counts, and closes. Errors of
@@ -186,9 +193,10 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	if cfg.Warmup > 0 {
-		_, err = l.Run(ctx, cfg.Warmup)
+	if err := l.begin(ctx); err != nil {
+		return nil, errors.Join(err, l.Close())
 	}
-	r, runErr := l.Run(ctx, l.cfg.Duration)
-	return r, errors.Join(err, runErr, l.Close())
+	r := l.run(ctx, cfg.Warmup, l.cfg.Duration)
+	l.end()
+	return r, l.Close()
 }

@@ -355,7 +355,7 @@ func TestDueInASecond(t *testing.T) {
 			due := 0
 			for i := range threads {
 				one := thread{cfg: &Config{Threads: threads}, interval: 1e9 * float64(threads) / rate}
-				for one.reset(time.Time{}, time.Second, i); one.due() < one.length; one.asks++ {
+				for one.reset(time.Time{}, 0, time.Second, i); one.due() < one.length; one.asks++ {
 					due++
 				}
 			}
@@ -363,6 +363,37 @@ func TestDueInASecond(t *testing.T) {
 				t.Errorf("of %v a second by %d threads: %d are due in one second", rate, threads, due)
 			}
 		}
+	}
+}
+
+// The rate goes on through the end of a warm-up: a stall over it is charged to what was due behind
+// it, and no more than that counts.
+func TestStallOverTheEndOfAWarmup(t *testing.T) {
+	const warmup, length, rate = 400 * time.Millisecond, 600 * time.Millisecond, 200
+	var began atomic.Int64
+	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		began.CompareAndSwap(0, time.Now().UnixNano())
+		since := time.Since(time.Unix(0, began.Load()))
+		if stall := warmup - 100*time.Millisecond; since > stall && since < warmup+200*time.Millisecond {
+			time.Sleep(warmup + 200*time.Millisecond - since)
+		}
+	}))
+	defer s.Close()
+	r, err := Run(t.Context(), Config{
+		URL: s.URL, Connections: 200, Rate: rate, Warmup: warmup, Duration: length, Timeout: 10 * time.Second,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	due := uint64(rate * length.Seconds())
+	if got := r.Requests + r.Late + r.Unsent; got != due || len(r.Errors) > 0 {
+		t.Errorf("%d requests count, %d were due; errors %v", got, due, r.Errors)
+	}
+	if r.LatencyUs.Max < 150_000 || r.LatencyUs.P75 < 1000 {
+		t.Errorf("the stall is not in it: %+v", r.LatencyUs)
+	}
+	if r.Seconds < length.Seconds() {
+		t.Errorf("it counted for %.2f s", r.Seconds)
 	}
 }
 

@@ -30,6 +30,9 @@ func (t *thread) lost(c *conn, why string) {
 // failed counts a request that has no good answer. In an open loop it counts as long as it has
 // waited: a stall that ends with an error is a stall.
 func (t *thread) failed(why string, due time.Duration) {
+	if due < 0 { // of the warm-up
+		return
+	}
 	t.errors[why]++
 	if t.interval > 0 {
 		t.waited(t.now - due)

@@ -30,6 +30,9 @@ func (t *thread) sendDue() {
 // leaveUnsent counts what was due and could not be sent in time.
 func (t *thread) leaveUnsent() {
 	for ; t.interval > 0 && t.due() < t.length; t.asks++ {
+		if t.due() < 0 { // of the warm-up
+			continue
+		}
 		t.waited(t.now - t.due())
 		t.unsent++
 	}

@@ -38,6 +38,7 @@ type thread struct {
 	spare  []asked // memory for the next of unread
 	buf    []byte
 	looked time.Duration // for answers that do not come
+	warmup time.Duration // what is left of it; 0: what is due counts
 	moved  time.Duration // the last time that bytes came or went
 
 	interval float64       // open loop: between requests of this thread, in nanoseconds
@@ -141,16 +142,42 @@ func (t *thread) close() {
 }
 
 // reset makes the thread ready for a run.
-func (t *thread) reset(began time.Time, length time.Duration, index int) {
-	t.began, t.length, t.over, t.looked = began, length, false, 0
+func (t *thread) reset(began time.Time, warmup, length time.Duration, index int) {
+	t.began, t.warmup, t.length, t.over, t.looked = began, warmup, warmup+length, false, 0
 	t.users, t.idle = t.users[:0], t.idle[:0]
 	t.behind, t.asks = float64(index)/float64(t.cfg.Threads), 0
-	t.latency, t.errors, t.seconds = newHistogram(), map[string]int{}, seconds{}
-	t.answered, t.late, t.unsent, t.atLeast, t.received, t.sent, t.counted, t.lastAnswer = 0, 0, 0, 0, 0, 0, 0, 0
-	t.statuses, t.made = [1000]uint64{}, 0
+	t.clear()
 	for _, c := range t.conns {
 		c.tried, c.sent, c.begun, c.retryAt, c.user = false, 0, -retryAfter, 0, asks // one being made has its time anew
 	}
+}
+
+// warmedUp ends the warm-up: the time that counts begins, which goes on as before. Moments before
+// it are negative from then on, and what was due by then is not counted.
+func (t *thread) warmedUp() {
+	d := t.warmup
+	t.warmup, t.began, t.length = 0, t.began.Add(d), t.length-d
+	t.now, t.looked, t.moved = t.now-d, t.looked-d, t.moved-d
+	if t.interval > 0 {
+		t.behind, t.asks = t.behind+float64(t.asks)-float64(d)/t.interval, 0
+	}
+	for i := range t.users {
+		t.users[i].at -= d
+	}
+	for _, c := range t.conns {
+		c.sent, c.begun, c.retryAt = c.sent-d, c.begun-d, c.retryAt-d
+		for i := range c.due {
+			c.due[i] -= d
+		}
+	}
+	t.clear()
+}
+
+// clear begins the counts anew.
+func (t *thread) clear() {
+	t.latency, t.errors, t.seconds = newHistogram(), map[string]int{}, seconds{}
+	t.answered, t.late, t.unsent, t.atLeast, t.received, t.sent, t.counted, t.lastAnswer = 0, 0, 0, 0, 0, 0, 0, 0
+	t.statuses, t.made = [1000]uint64{}, 0
 }
 
 // run sends until the time is over.
@@ -186,6 +213,9 @@ func (t *thread) run(stop <-chan struct{}) {
 			t.length = min(t.length, t.now)
 		default:
 		}
+		if t.warmup > 0 && t.now >= t.warmup {
+			t.warmedUp()
+		}
 		if t.interval > 0 {
 			t.sendDue() // also at the end, of which a thread that waits for what is due may learn with that
 		}
@@ -194,6 +224,9 @@ func (t *thread) run(stop <-chan struct{}) {
 		}
 		t.tick() // to read and to send has taken its time, by which the next would be late
 		until := min(t.length, t.now+100*time.Millisecond)
+		if t.warmup > 0 {
+			until = min(until, t.warmup)
+		}
 		if t.interval > 0 && len(t.idle) > 0 {
 			until = min(until, t.due()-t.early)
 		}
@@ -205,6 +238,11 @@ func (t *thread) run(stop <-chan struct{}) {
 		}
 		t.wakeUsers()
 		t.lookForLost()
+	}
+	if t.warmup > 0 { // it was stopped before anything counts
+		t.warmup = t.now
+		t.warmedUp()
+		t.length = 0
 	}
 	t.over, t.counted = true, t.now
 	t.leaveUnsent()
@@ -459,6 +497,9 @@ func (t *thread) done(c *conn, status int) (goesOn bool) {
 func (t *thread) count(c *conn, status int) {
 	due := c.due[0]
 	c.due = c.due[:copy(c.due, c.due[1:])]
+	if due < 0 {
+		return
+	}
 	t.lastAnswer = t.now
 	t.statuses[status]++
 	if status >= 400 {
