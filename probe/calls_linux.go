@@ -3,6 +3,8 @@ package probe
 import (
 	"errors"
 	"fmt"
+	"os"
+	"sync/atomic"
 
 	"github.com/tallywheel/tallywheel/internal/sys"
 )
@@ -13,8 +15,8 @@ const (
 )
 
 // CountCalls counts the system calls by name of a running process, and of what it starts from now
-// on, until result is called, which must be. The process keeps its speed, but for some ten
-// nanoseconds a call.
+// on, until result is called, which must be: once, later it returns [os.ErrClosed], wrapped. The
+// process keeps its speed, but for some ten nanoseconds a call.
 func CountCalls(pid int) (result func() (map[string]uint64, error), err error) {
 	if err := isProcess(pid); err != nil {
 		return nil, err
@@ -27,7 +29,11 @@ func CountCalls(pid int) (result func() (map[string]uint64, error), err error) {
 		c.Close()
 		return nil, errors.Join(fmt.Errorf("probe: %w", err), closeAll(links))
 	}
+	var ended atomic.Bool
 	return func() (map[string]uint64, error) {
+		if ended.Swap(true) {
+			return nil, fmt.Errorf("probe: read: %w", os.ErrClosed)
+		}
 		defer c.Close()
 		n, err := sum(c.Maps["calls"], callSlots)
 		if err := errors.Join(err, closeAll(links)); err != nil {

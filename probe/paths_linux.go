@@ -3,6 +3,7 @@ package probe
 import (
 	"errors"
 	"fmt"
+	"os"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -20,10 +21,12 @@ type Path struct {
 	Runs    uint64 // a CPU was given to it
 }
 
-// Follower notes the paths of one thread: see [Follow].
+// Follower notes the paths of one thread: see [Follow]. Its methods may be called from several
+// goroutines at once.
 type Follower struct {
 	paths, count *ebpf.Map
 	links        []link.Link
+	gate         gate
 }
 
 // Follow begins to note how a thread, by its number, comes to run whenever it was woken: the first
@@ -31,6 +34,11 @@ type Follower struct {
 func Follow(thread int) (*Follower, error) {
 	if thread <= 0 {
 		return nil, fmt.Errorf("probe: %w: thread %d", ErrOptions, thread)
+	}
+	if _, err := os.Stat(fmt.Sprintf("/proc/%d", thread)); errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("probe: there is no thread %d", thread)
+	} else if err != nil {
+		return nil, fmt.Errorf("probe: thread %d: %w", thread, err)
 	}
 	c, links, err := load(threadPaths, map[string]any{"only_thread": uint32(thread)})
 	if err != nil {
@@ -40,8 +48,16 @@ func Follow(thread int) (*Follower, error) {
 	return &Follower{links: links, paths: c.DetachMap("paths"), count: c.DetachMap("path_count")}, nil
 }
 
-// Paths are those so far, in their order.
+// Paths are those so far, in their order; [os.ErrClosed], wrapped, after Close.
 func (f *Follower) Paths() ([]Path, error) {
+	leave, err := f.gate.enter()
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	if f.count == nil {
+		return nil, errors.New("probe: read: it was not started: see Follow")
+	}
 	var n uint32
 	if err := f.count.Lookup(uint32(0), &n); err != nil {
 		return nil, fmt.Errorf("probe: read: %w", err)
@@ -57,5 +73,5 @@ func (f *Follower) Paths() ([]Path, error) {
 
 // Close takes the programs out of the kernel.
 func (f *Follower) Close() error {
-	return errors.Join(closeAll(f.links), f.paths.Close(), f.count.Close())
+	return f.gate.shut(func() error { return errors.Join(closeAll(f.links), f.paths.Close(), f.count.Close()) })
 }

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"syscall"
 
 	"github.com/cilium/ebpf"
@@ -29,7 +29,8 @@ const (
 // time.
 var usualSample = map[Kind]int{Uring: 64, Net: 16, Sched: 1}
 
-// Probe is programs in the kernel that count: see [Start].
+// Probe is programs in the kernel that count: see [Start]. Its methods may be called from several
+// goroutines at once.
 type Probe struct {
 	kind   Kind
 	sample int
@@ -37,7 +38,35 @@ type Probe struct {
 	sums   *ebpf.Map
 	counts *ebpf.Map
 	links  []link.Link
-	closed atomic.Bool
+	gate   gate
+}
+
+// gate keeps tables open while they are read: a table is asked by the number of its descriptor,
+// which can be that of another file once it is closed. Readers hold it shared, Close alone.
+type gate struct {
+	sync.RWMutex
+	closed bool
+}
+
+// enter lets a reader in, who calls leave at the end; [os.ErrClosed], wrapped, after shut.
+func (g *gate) enter() (leave func(), err error) {
+	g.RLock()
+	if g.closed {
+		g.RUnlock()
+		return nil, fmt.Errorf("probe: read: %w", os.ErrClosed)
+	}
+	return g.RUnlock, nil
+}
+
+// shut waits for the readers, and calls end the first time.
+func (g *gate) shut(end func() error) error {
+	g.Lock()
+	defer g.Unlock()
+	if g.closed {
+		return nil
+	}
+	g.closed = true
+	return end()
 }
 
 // Available says whether a kind can be had here, and what is missing.
@@ -61,8 +90,10 @@ func Start(k Kind, o Options) (*Probe, error) {
 		return nil, fmt.Errorf("probe: %w: pid %d, sample %d: want a pid, and a power of two up to %d", ErrOptions,
 			o.PID, o.Sample, mostSample)
 	}
-	if err := isProcess(o.PID); err != nil {
-		return nil, err
+	if o.PID != 0 {
+		if err := isProcess(o.PID); err != nil {
+			return nil, err
+		}
 	}
 	c, links, err := load(k, map[string]any{"only_tgid": uint32(o.PID), "sample_mask": uint64(o.Sample - 1)})
 	if err != nil {
@@ -78,10 +109,10 @@ func Start(k Kind, o Options) (*Probe, error) {
 	}, nil
 }
 
-// isProcess says whether a process is there of which something can be counted; 0 is all.
+// isProcess says whether a process is there of which something can be counted.
 func isProcess(pid int) error {
-	if pid == 0 {
-		return nil
+	if pid <= 0 {
+		return fmt.Errorf("probe: %w: process %d", ErrOptions, pid)
 	}
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
@@ -187,10 +218,12 @@ func explain(k Kind, err error) error {
 // Read returns what has been counted so far; [os.ErrClosed], wrapped, after Close.
 func (p *Probe) Read() (Report, error) {
 	r := Report{Kind: p.kind, Sample: p.sample, Latency: []Histogram{}}
-	switch {
-	case p.closed.Load():
-		return r, fmt.Errorf("probe: read: %w", os.ErrClosed)
-	case p.counts == nil:
+	leave, err := p.gate.enter()
+	if err != nil {
+		return r, err
+	}
+	defer leave()
+	if p.counts == nil {
 		return r, errors.New("probe: read: it was not started: see Start")
 	}
 	counts, err := sum(p.counts, 2+opcodes)
@@ -252,16 +285,9 @@ func sum(m *ebpf.Map, n int) ([]uint64, error) {
 	return all, nil
 }
 
-// Close takes the programs out of the kernel.
+// Close takes the programs out of the kernel. It waits for a Read that has begun.
 func (p *Probe) Close() error {
-	if p.closed.Swap(true) {
-		return nil
-	}
-	err := closeAll(p.links)
-	for _, m := range []*ebpf.Map{p.slots, p.sums, p.counts} {
-		if m != nil {
-			err = errors.Join(err, m.Close())
-		}
-	}
-	return err
+	return p.gate.shut(func() error {
+		return errors.Join(closeAll(p.links), p.slots.Close(), p.sums.Close(), p.counts.Close())
+	})
 }

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"runtime"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -235,6 +237,82 @@ func TestReadAfterClose(t *testing.T) {
 	}
 }
 
+// TestReadBesideClose: a table that is read has not been closed meanwhile. It was asked by the
+// number of its descriptor, which was closed, or another file's.
+func TestReadBesideClose(t *testing.T) {
+	for range 3 {
+		for _, k := range Kinds() {
+			p, err := Start(k, Options{PID: os.Getpid()})
+			allowed(t, err)
+			f, err := Follow(os.Getpid())
+			allowed(t, err)
+			var readers sync.WaitGroup
+			begun := make(chan struct{}, 3)
+			until := func(read func() error) {
+				readers.Go(func() {
+					for err := error(nil); !errors.Is(err, os.ErrClosed); {
+						if err = read(); err != nil && !errors.Is(err, os.ErrClosed) {
+							t.Errorf("%s: %v", k, err)
+							err = os.ErrClosed
+						}
+						select {
+						case begun <- struct{}{}:
+						default:
+						}
+					}
+				})
+			}
+			until(func() error { _, err := p.Read(); return err })
+			until(func() error {
+				r := prometheus.NewPedanticRegistry()
+				r.MustRegister(p)
+				_, err := r.Gather()
+				return err
+			})
+			until(func() error { _, err := f.Paths(); return err })
+			for range cap(begun) {
+				<-begun
+			}
+			if err := errors.Join(p.Close(), f.Close()); err != nil {
+				t.Error(err)
+			}
+			readers.Wait()
+		}
+	}
+}
+
+// What was closed, and what was never started, says so.
+func TestClosedAndZero(t *testing.T) {
+	var zero Follower
+	if _, err := zero.Paths(); err == nil || !strings.Contains(err.Error(), "not started") {
+		t.Error(err)
+	}
+	if err := zero.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := zero.Paths(); !errors.Is(err, os.ErrClosed) {
+		t.Error(err)
+	}
+	f, err := Follow(syscall.Gettid())
+	allowed(t, err)
+	for range 2 {
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := f.Paths(); !errors.Is(err, os.ErrClosed) {
+		t.Error(err)
+	}
+	result, err := CountCalls(os.Getpid())
+	allowed(t, err)
+	if _, err := result(); err != nil {
+		t.Error(err)
+	}
+	if _, err := result(); !errors.Is(err, os.ErrClosed) {
+		t.Error(err)
+	}
+}
+
 // A probe that nobody has started counts nothing, and says so: it ended the program.
 func TestReadBeforeStart(t *testing.T) {
 	var p Probe
@@ -295,9 +373,33 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// TestFollowNobody: there is no thread 0.
+// TestFollowNobody: what is no thread, and what is not there, is an error; a number beyond 32 bits
+// is not taken for what is left of it.
 func TestFollowNobody(t *testing.T) {
-	if _, err := Follow(0); !errors.Is(err, ErrOptions) {
-		t.Error(err)
+	for _, thread := range []int{0, -1, math.MinInt} {
+		if _, err := Follow(thread); !errors.Is(err, ErrOptions) {
+			t.Errorf("%d: %v", thread, err)
+		}
+	}
+	absent := []int{1<<22 + 1, math.MaxInt} // the kernel's PID_MAX_LIMIT is 1<<22
+	if beyond := int64(os.Getpid()) + 1<<32; beyond <= math.MaxInt {
+		absent = append(absent, int(beyond))
+	}
+	for _, thread := range absent {
+		if _, err := Follow(thread); err == nil || !strings.Contains(err.Error(), "there is no thread") {
+			t.Errorf("%d: %v", thread, err)
+		}
+	}
+}
+
+// TestNoProcess: only Start takes 0 for all processes.
+func TestNoProcess(t *testing.T) {
+	for _, pid := range []int{0, -1} {
+		if _, err := CountCalls(pid); !errors.Is(err, ErrOptions) {
+			t.Errorf("CountCalls(%d): %v", pid, err)
+		}
+		if _, err := Rings(pid); !errors.Is(err, ErrOptions) {
+			t.Errorf("Rings(%d): %v", pid, err)
+		}
 	}
 }
