@@ -6,7 +6,8 @@
 // CAP_BPF with CAP_PERFMON. The probe of sockets needs Linux 6.3. [Available] says what is missing.
 //
 // Counts are of every event. Times are of a sample, since there can be millions of events a second:
-// of one io_uring request in 64, of one socket in 16 at a time, another one every 16 ticks of the
+// of one io_uring request in 64, chosen by its user_data: of a program that has few different ones,
+// of more or fewer; of one socket in 16 at a time, another one every 16 ticks of the
 // kernel's clock (64 ms at 250 Hz), and of all threads. [Options] has the figure. A wait of which
 // the beginning fell into another socket's turn is taken from the next arrival on. What is read by
 // splice(2) is not seen.
@@ -14,6 +15,7 @@ package probe
 
 import (
 	"errors"
+	"math"
 	"time"
 )
 
@@ -34,7 +36,7 @@ func Kinds() []Kind { return []Kind{Uring, Net, Sched} }
 type Options struct {
 	PID int // of the process; 0: all
 	// times are taken of one request (Uring) or socket (Net) in so many, a power of two up to 1024;
-	// 0: 64 requests, 16 sockets
+	// 0: 64 requests, 16 sockets; Sched: of all threads, 1 or 0
 	Sample int
 }
 
@@ -61,18 +63,29 @@ type Histogram struct {
 	Log2Ns    []uint64 `json:"log2_ns"` // entry i counts 2^i ns and above, below twice that
 }
 
-// Quantile is an upper bound of a quantile, 0 to 1: the end of the bucket in which it is.
+// Quantile is an upper bound of a quantile, 0 to 1: the end of the bucket in which it is, or the
+// longest Duration where that is longer still.
 func (h Histogram) Quantile(q float64) time.Duration {
 	if h.Count == 0 {
 		return 0
 	}
-	rank, seen := uint64(q*float64(h.Count)), uint64(0)
+	rank, seen := uint64(0), uint64(0)
+	if at := q * float64(h.Count); at > 0 { // not where q is no number
+		rank = uint64(min(at, float64(h.Count-1)))
+	}
+	last := 0
 	for i, n := range h.Log2Ns {
+		if n > 0 {
+			last = i
+		}
 		if seen += n; seen > rank {
-			return time.Duration(uint64(2) << i)
+			break
 		}
 	}
-	return time.Duration(uint64(1) << len(h.Log2Ns))
+	if last >= 62 {
+		return math.MaxInt64
+	}
+	return 2 << last
 }
 
 // Mean is the average.

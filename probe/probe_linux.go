@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	logSlots   = 40 // as in bpf/probe.c
+	logSlots   = 64 // as in bpf/probe.c
 	opcodes    = 64
 	mostSample = 1024
 )
@@ -90,6 +90,9 @@ func Start(k Kind, o Options) (*Probe, error) {
 		return nil, fmt.Errorf("probe: %w: pid %d, sample %d: want a pid, and a power of two up to %d", ErrOptions,
 			o.PID, o.Sample, mostSample)
 	}
+	if k == Sched && o.Sample != 1 {
+		return nil, fmt.Errorf("probe: %w: sample %d: of threads, all are timed: want 1, or 0", ErrOptions, o.Sample)
+	}
 	if o.PID != 0 {
 		if err := isProcess(o.PID); err != nil {
 			return nil, err
@@ -98,9 +101,6 @@ func Start(k Kind, o Options) (*Probe, error) {
 	c, links, err := load(k, map[string]any{"only_tgid": uint32(o.PID), "sample_mask": uint64(o.Sample - 1)})
 	if err != nil {
 		return nil, err
-	}
-	if k == Sched {
-		o.Sample = 1
 	}
 	defer c.Close() // links and maps keep what they need
 	return &Probe{
@@ -226,20 +226,25 @@ func (p *Probe) Read() (Report, error) {
 	if p.counts == nil {
 		return r, errors.New("probe: read: it was not started: see Start")
 	}
+	ops := opcodes
+	if p.kind != Uring {
+		ops = 1
+	}
+	// what is timed has been counted before: read in this order, no more is timed than counted
+	slots, err := sum(p.slots, ops*logSlots)
+	if err != nil {
+		return r, err
+	}
+	sums, err := sum(p.sums, ops)
+	if err != nil {
+		return r, err
+	}
 	counts, err := sum(p.counts, 2+opcodes)
 	if err != nil {
 		return r, err
 	}
-	slots, err := sum(p.slots, opcodes*logSlots)
-	if err != nil {
-		return r, err
-	}
-	sums, err := sum(p.sums, opcodes)
-	if err != nil {
-		return r, err
-	}
 	r.Submitted, r.Completed = counts[0], counts[1]
-	for op := range opcodes {
+	for op := range ops {
 		h := Histogram{
 			Op: p.name(op), Submitted: counts[2+op], SumNs: sums[op],
 			Log2Ns: slots[op*logSlots : (op+1)*logSlots],
@@ -250,6 +255,9 @@ func (p *Probe) Read() (Report, error) {
 		if h.Count > 0 || h.Submitted > 0 {
 			r.Latency = append(r.Latency, h)
 		}
+	}
+	if p.kind == Sched && len(r.Latency) > 0 { // all are timed, and a moment ago
+		r.Completed = r.Latency[0].Count
 	}
 	slices.SortStableFunc(r.Latency,
 		func(a, b Histogram) int { return cmp.Compare(b.Submitted+b.Count, a.Submitted+a.Count) })

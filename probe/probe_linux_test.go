@@ -132,6 +132,132 @@ func TestCountsAgreeWithTheRing(t *testing.T) {
 	}
 }
 
+// TestSamples: of a ring's requests as many are timed as were asked for, be they many at a time or
+// one after the other, in the same place of the ring. Of the latter all were, or none.
+func TestSamples(t *testing.T) {
+	if err := uring.Probe().Has(uring.Rings); err != nil {
+		t.Skipf("SKIPPED: %v", err)
+	}
+	for _, sample := range []int{64, 1024} {
+		for _, depth := range []int{1, 32} {
+			p := begin(t, Uring, Options{PID: os.Getpid(), Sample: sample})
+			ring, err := uring.New(uring.Config{Entries: 32})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ops := make([]uring.Op, depth)
+			const requests = 32 << 10
+			for range requests / depth {
+				for i := range ops {
+					if err := ring.Push(ops[i].Nop()); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if err := ring.Wait(depth); err != nil {
+					t.Fatal(err)
+				}
+				for op := ring.Next(); op != nil; op = ring.Next() {
+				}
+			}
+			r := read(t, p)
+			if r.Completed != requests || len(r.Latency) != 1 {
+				t.Fatalf("%+v, want %d", r, requests)
+			}
+			if n, want := r.Latency[0].Count, uint64(requests/sample); n < want/2 || n > 2*want {
+				t.Errorf("one in %d, %d at a time: %d of %d are timed, want %d", sample, depth, n, requests, want)
+			} else {
+				t.Logf("one in %d, %d at a time: %d of %d are timed", sample, depth, n, requests)
+			}
+			if err := ring.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// TestNoMoreTimedThanCounted: a report of what goes on meanwhile is of one moment, as far as it
+// can be told.
+func TestNoMoreTimedThanCounted(t *testing.T) {
+	for _, k := range Kinds() {
+		t.Run(string(k), func(t *testing.T) {
+			p := begin(t, k, Options{PID: os.Getpid(), Sample: 1})
+			ctx, end := context.WithCancel(context.Background())
+			var busy sync.WaitGroup
+			defer busy.Wait()
+			defer end()
+			for range 2 {
+				busy.Go(func() { work(ctx, t, k) })
+			}
+			for range 20 {
+				r := read(t, p)
+				if len(r.Latency) == 0 {
+					continue
+				}
+				h := r.Latency[0]
+				if n := h.Count; n > r.Completed || k == Sched && n != r.Completed || k == Uring && n > h.Submitted {
+					t.Fatalf("%d of %d are timed, %d submitted", n, r.Completed, h.Submitted)
+				}
+			}
+			if r := read(t, p); r.Completed == 0 || len(r.Latency) == 0 {
+				t.Errorf("%+v: nothing was seen", r)
+			}
+		})
+	}
+}
+
+// work makes what a probe counts, until the context ends.
+func work(ctx context.Context, t *testing.T, k Kind) {
+	if k == Uring {
+		ring, err := uring.New(uring.Config{Entries: 8})
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer ring.Close()
+		for ctx.Err() == nil {
+			var op uring.Op
+			if err := errors.Join(ring.Push(op.Nop()), ring.Wait(1)); err != nil {
+				t.Error(err)
+				return
+			}
+			ring.Next()
+		}
+		return
+	}
+	here, there, err := pair()
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer here.Close()
+	defer there.Close()
+	go func() { _, _ = io.Copy(there, there) }()
+	for b := make([]byte, 1); ctx.Err() == nil; {
+		if _, err := here.Write(b); err != nil {
+			t.Error(err)
+			return
+		}
+		if _, err := io.ReadFull(here, b); err != nil {
+			t.Error(err)
+			return
+		}
+	}
+}
+
+// pair is a TCP connection within this process.
+func pair() (here, there net.Conn, err error) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, nil, err
+	}
+	defer ln.Close()
+	if here, err = net.Dial("tcp", ln.Addr().String()); err != nil { // the kernel has it before it is accepted
+		return nil, nil, err
+	}
+	there, err = ln.Accept()
+	return here, there, err
+}
+
 // Under a load, the probe's counts are those of the server's rings.
 func TestCountsAgreeWithTheServer(t *testing.T) {
 	if err := server.Available(server.Uring); err != nil {
@@ -334,6 +460,9 @@ func TestWrongOptions(t *testing.T) {
 		if _, err := Start(Uring, o); err == nil {
 			t.Errorf("%+v is no error", o)
 		}
+	}
+	if _, err := Start(Sched, Options{Sample: 2}); !errors.Is(err, ErrOptions) {
+		t.Errorf("a sample of threads: %v", err)
 	}
 	if _, err := Start("tea", Options{}); err == nil {
 		t.Error("an unknown kind is no error")

@@ -11,13 +11,13 @@
 
 char LICENSE[] SEC("license") = "GPL";
 
-#define SLOTS 40  /* powers of two of nanoseconds */
+#define SLOTS 64 /* powers of two of nanoseconds: all that there are */
 #define OPCODES 64
 #define CALLS 512
 
 /* Set before the programs are loaded. */
 volatile const __u32 only_tgid = 0;   /* 0: every process */
-volatile const __u64 sample_mask = 0; /* of the mixed user_data of a request: times are taken where none of its bits is set */
+volatile const __u64 sample_mask = 0; /* of the hash of what is asked, a request by its user_data or a socket: times are taken where none of its bits is set */
 
 struct io_ring_ctx;
 struct io_cqe {
@@ -111,8 +111,6 @@ static __always_inline __u32 log2_of(__u64 v) {
 
 static __always_inline void took(__u32 op, __u64 ns) {
 	__u32 slot = log2_of(ns);
-	if (slot >= SLOTS)
-		slot = SLOTS - 1;
 	if (op >= OPCODES)
 		op = OPCODES - 1;
 	add(&slots, op * SLOTS + slot, 1);
@@ -150,8 +148,9 @@ static __always_inline int ours(void) {
 	return !only_tgid || bpf_get_current_pid_tgid() >> 32 == only_tgid;
 }
 
-/* sampled is the same when a request is submitted and when it completes: no table needs to be asked. */
-static __always_inline int sampled(__u64 data) { return !((data ^ data >> 32 ^ data >> 9) & sample_mask); }
+/* sampled is the same when a request is submitted and when it completes: no table needs to be asked. All bits of user_data count, wherever a
+ * program has what differs: package uring names a slot, and has the number of its operations from bit 40 up. */
+static __always_inline int sampled(__u64 data) { return !(hash(data) >> 54 & sample_mask); }
 
 SEC("tp_btf/io_uring_submit_req")
 int BPF_PROG(uring_submit, struct io_kiocb *req) {
