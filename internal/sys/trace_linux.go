@@ -150,40 +150,6 @@ func callName(tid int) string {
 	return CallName(info.nr)
 }
 
-// CallName names a system call by its number.
-func CallName(nr uint64) string {
-	if name, ok := callNames[nr]; ok {
-		return name
-	}
-	if name, ok := amd64Names[nr]; ok && runtime.GOARCH == "amd64" {
-		return name
-	}
-	return "call_" + strconv.FormatUint(nr, 10)
-}
-
-// callNames are the calls that programs make for each operation; others are named by their numbers.
-var callNames = map[uint64]string{
-	unix.SYS_READ: "read", unix.SYS_WRITE: "write", unix.SYS_PREAD64: "pread64", unix.SYS_PWRITE64: "pwrite64",
-	unix.SYS_READV:  "readv",
-	unix.SYS_WRITEV: "writev", unix.SYS_LSEEK: "lseek", unix.SYS_FSYNC: "fsync", unix.SYS_FDATASYNC: "fdatasync",
-	unix.SYS_MUNMAP: "munmap", unix.SYS_MADVISE: "madvise", unix.SYS_MPROTECT: "mprotect", unix.SYS_FUTEX: "futex",
-	unix.SYS_NANOSLEEP: "nanosleep", unix.SYS_CLOCK_NANOSLEEP: "clock_nanosleep", unix.SYS_SCHED_YIELD: "sched_yield",
-	unix.SYS_EPOLL_PWAIT: "epoll_pwait", unix.SYS_EPOLL_CTL: "epoll_ctl", unix.SYS_PPOLL: "ppoll",
-	unix.SYS_PSELECT6: "pselect6",
-	unix.SYS_IOCTL:    "ioctl", unix.SYS_FCNTL: "fcntl", unix.SYS_OPENAT: "openat", unix.SYS_CLOSE: "close",
-	unix.SYS_FTRUNCATE: "ftruncate",
-	unix.SYS_FALLOCATE: "fallocate", unix.SYS_RECVFROM: "recvfrom", unix.SYS_SENDTO: "sendto",
-	unix.SYS_RECVMSG: "recvmsg",
-	unix.SYS_SENDMSG: "sendmsg", unix.SYS_ACCEPT4: "accept4", unix.SYS_GETPID: "getpid", unix.SYS_TGKILL: "tgkill",
-	unix.SYS_RT_SIGRETURN: "rt_sigreturn", unix.SYS_RT_SIGPROCMASK: "rt_sigprocmask",
-	unix.SYS_IO_URING_ENTER: "io_uring_enter",
-	unix.SYS_EXIT:           "exit", unix.SYS_EXIT_GROUP: "exit_group", unix.SYS_CLONE: "clone",
-}
-
-// amd64Names are calls that C libraries make on amd64 and that newer machines have under other
-// names only.
-var amd64Names = map[uint64]string{7: "poll", 9: "mmap", 16: "ioctl", 23: "select", 232: "epoll_wait", 247: "waitid"}
-
 // goOn lets a stopped tracee run to its next call.
 func goOn(tid int, status unix.WaitStatus) error {
 	request, signal := unix.PTRACE_SYSCALL, uintptr(0)
