@@ -338,11 +338,45 @@ func TestWhatCannotBeChanged(t *testing.T) {
 	}
 }
 
+// TestRecordFollowsNoLink: whoever else can write in the record's folder cannot have root write
+// into another file. What was there beside the record stays, and nothing more.
+func TestRecordFollowsNoLink(t *testing.T) {
+	k := poor(t)
+	dir := t.TempDir()
+	record, other := filepath.Join(dir, "doctor.json"), filepath.Join(t.TempDir(), "other")
+	if err := os.WriteFile(other, []byte("precious"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Symlink(other, record+".new"), os.Symlink(other+"2", record)); err != nil {
+		t.Fatal(err)
+	}
+	fix, err := k.Prescribe(k.Examine(), record)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := fix.Apply(); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := os.ReadFile(other); err != nil || string(b) != "precious" {
+		t.Errorf("the other file is %q: %v", b, err)
+	}
+	if _, err := os.Lstat(other + "2"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the record was written through a link: %v", err)
+	}
+	if st, err := os.Lstat(record); err != nil || !st.Mode().IsRegular() || st.Mode().Perm()&^0o644 != 0 {
+		t.Errorf("the record: %v, %v", st.Mode(), err)
+	}
+	if all, err := os.ReadDir(dir); err != nil || len(all) != 2 {
+		t.Errorf("in the record's folder are %v: %v", all, err)
+	}
+}
+
 // TestRecordComesFirst: if the old values cannot be written down, nothing is changed.
 func TestRecordComesFirst(t *testing.T) {
 	k := poor(t)
-	record := filepath.Join(t.TempDir(), "doctor.json")
-	if err := os.Mkdir(record+".new", 0o755); err != nil { // where the record is written before it has its name
+	dir := filepath.Join(t.TempDir(), "dir")
+	record := filepath.Join(dir, "doctor.json")
+	if err := os.Symlink("nowhere", dir); err != nil { // there is no record, and none can be made
 		t.Fatal(err)
 	}
 	fix, err := k.Prescribe(k.Examine(), record)
@@ -350,7 +384,7 @@ func TestRecordComesFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := fix.Apply(); err == nil {
-		t.Error("it was written down where a folder is")
+		t.Error("it was written down in a folder that is not there")
 	}
 	if got := read(t, k, "/proc/sys/vm/swappiness"); got != "60" {
 		t.Errorf("changed to %s without a record", got)

@@ -171,7 +171,7 @@ func (l *samples) thin() error {
 	if err != nil {
 		return err
 	}
-	f, err := os.OpenFile(l.name+".new", os.O_RDWR|os.O_CREATE|os.O_TRUNC|os.O_APPEND, 0o644)
+	f, err := sys.CreateBeside(l.name, os.O_RDWR|os.O_APPEND, 0o644)
 	if err != nil {
 		return err
 	}
@@ -180,10 +180,10 @@ func (l *samples) thin() error {
 		_, err = sys.Lock(f)
 	}
 	if err == nil {
-		err = os.Rename(l.name+".new", l.name)
+		err = os.Rename(f.Name(), l.name)
 	}
 	if err != nil {
-		return errors.Join(err, f.Close())
+		return errors.Join(err, f.Close(), os.Remove(f.Name()))
 	}
 	old := l.file
 	l.file, l.all = f, kept

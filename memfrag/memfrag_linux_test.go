@@ -223,9 +223,13 @@ func TestLogIsRefused(t *testing.T) {
 	}
 }
 
-// TestLogIsBounded: it is thinned out, and keeps its beginning and its end.
+// TestLogIsBounded: it is thinned out, and keeps its beginning and its end. No link is followed
+// that lies beside it.
 func TestLogIsBounded(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "log")
+	if err := os.Symlink("other", name+".new"); err != nil {
+		t.Fatal(err)
+	}
 	l, err := openLog(name, testHeader())
 	if err != nil {
 		t.Fatal(err)
@@ -241,6 +245,9 @@ func TestLogIsBounded(t *testing.T) {
 	}
 	if _, err := openLog(name, testHeader()); err == nil {
 		t.Error("a log that was thinned out is not locked any more")
+	}
+	if _, err := os.Stat(filepath.Join(filepath.Dir(name), "other")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("it was written through a link: %v", err)
 	}
 	_ = l.file.Close()
 	s, err := Read(name)

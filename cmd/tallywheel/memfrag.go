@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tallywheel/tallywheel/internal/sys"
 	"github.com/tallywheel/tallywheel/memfrag"
 )
 
@@ -90,7 +91,7 @@ func (f *memfragFlags) run(c *cobra.Command) error {
 // writePage writes the page beside, which then takes the name: whoever loads it gets one or the
 // other.
 func (f *memfragFlags) writePage(s memfrag.Summary, again time.Duration) error {
-	file, err := os.Create(f.page + ".new")
+	file, err := sys.CreateBeside(f.page, os.O_WRONLY, 0o644)
 	if err != nil {
 		return err
 	}
@@ -98,10 +99,13 @@ func (f *memfragFlags) writePage(s memfrag.Summary, again time.Duration) error {
 	if f.cfg.PID != 0 {
 		title += fmt.Sprintf(" and of process %d", f.cfg.PID)
 	}
-	if err := errors.Join(s.Page(file, title, again), file.Close()); err != nil {
-		return err
+	if err = errors.Join(s.Page(file, title, again), file.Close()); err == nil {
+		err = os.Rename(file.Name(), f.page)
 	}
-	return os.Rename(f.page+".new", f.page)
+	if err != nil {
+		return errors.Join(err, os.Remove(file.Name()))
+	}
+	return nil
 }
 
 // memfragLine is a sample on one line.

@@ -1,8 +1,10 @@
 package sys
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"syscall"
 )
@@ -33,6 +35,19 @@ func OpenOrdinary(path string, flag int, perm os.FileMode) (*os.File, error) {
 		return nil, err
 	}
 	return f, nil
+}
+
+// CreateBeside makes a file that is to take the place of path by a rename, in the same folder. Its
+// name is new, and no link is followed: whoever else may write into that folder cannot have the
+// caller write into a file of their choice. flag is what [os.OpenFile] takes, to write with.
+func CreateBeside(path string, flag int, perm os.FileMode) (*os.File, error) {
+	for {
+		name := fmt.Sprintf("%s.new-%08x", path, rand.Uint32())
+		f, err := os.OpenFile(name, flag|os.O_CREATE|os.O_EXCL, perm)
+		if !errors.Is(err, os.ErrExist) {
+			return f, err
+		}
+	}
 }
 
 // ReadOrdinary reads a whole ordinary file of at most so many bytes; a larger one is an error.
