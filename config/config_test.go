@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -36,6 +37,36 @@ func TestGoodConfig(t *testing.T) {
 
 // goType is what a message must never show.
 var goType = regexp.MustCompile(`\b(u?int(8|16|32|64)?|float64|bool|struct|config\.[A-Z]\w*|map\[)\b|Go `)
+
+// TestAnotherFile: of a file that is no configuration a few words are shown, and not all of it.
+func TestAnotherFile(t *testing.T) {
+	long, groups := strings.Repeat("long ", 800), ""
+	for i := range 1000 {
+		groups += fmt.Sprintf("group-%d:x:%d:\n", i, i)
+	}
+	for name, c := range map[string]struct{ yaml, want string }{
+		"text":    {long, `want a mapping, not "long `},
+		"a key":   {long + ": 1", `unknown key "long `},
+		"a value": {"log: {sync: " + long + "}", "want always, batch, interval or never"},
+		"a name":  {"sources: [{id: " + long + ", frame: line}]", "long"},
+		"an ID":   {"log: *" + strings.ReplaceAll(long, " ", "-"), "log: *long-"},
+		"keys":    {groups, "and 980 more keys that are unknown: this is another file"},
+	} {
+		_, err := Parse([]byte(c.yaml))
+		if err == nil || !strings.Contains(err.Error(), c.want) || len(err.Error()) > 3000 {
+			t.Errorf("%s: %d bytes, %.200v", name, len(fmt.Sprint(err)), err)
+		}
+		var all Problems
+		if errors.As(err, &all); !slices.IsSortedFunc(all, func(a, b Problem) int { return a.Line - b.Line }) {
+			t.Errorf("%s: not in the order of the file", name)
+		}
+		for _, p := range all {
+			if len(p.Text) > maxText+len("…") {
+				t.Errorf("%s: %d bytes of %.100s", name, len(p.Text), p.Text)
+			}
+		}
+	}
+}
 
 // Every kind of wrong configuration gives one line that says where and what.
 func TestWrongConfigs(t *testing.T) {

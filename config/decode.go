@@ -57,7 +57,7 @@ func Parse(b []byte) (c Config, err error) {
 	}()
 	root, problem := document(bytes.TrimPrefix(b, []byte("\ufeff"))) // which editors of Windows write
 	if problem != nil {
-		return c, Problems{*problem}
+		return c, Problems{*problem}.orNil()
 	}
 	d := decoder{lines: map[string]int{}, anchors: map[string]ast.Node{}}
 	d.value("", root, reflect.ValueOf(&c).Elem())
@@ -324,6 +324,7 @@ func (d *decoder) section(path string, n ast.Node, into reflect.Value) {
 			d.merge(path, e.Value, into)
 		}
 	}
+	var unknown []ast.MapKeyNode
 	for _, e := range entries {
 		if e.Key.IsMergeKey() {
 			continue
@@ -332,7 +333,7 @@ func (d *decoder) section(path string, n ast.Node, into reflect.Value) {
 		fields := reflect.VisibleFields(into.Type())
 		i := slices.IndexFunc(fields, func(f reflect.StructField) bool { return f.Tag.Get("yaml") == key })
 		if i < 0 {
-			d.unknown(path, e.Key, key, into.Type())
+			unknown = append(unknown, e.Key)
 			continue
 		}
 		at := below(path, key)
@@ -344,7 +345,20 @@ func (d *decoder) section(path string, n ast.Node, into reflect.Value) {
 			d.zero(at, e.Value, text, fieldOf(fields[i]), into.Field(i))
 		}
 	}
+	for i, key := range unknown {
+		if i == maxUnknown {
+			d.problems = append(d.problems, Problem{
+				Line: lineOf(key), Path: path, key: key.GetToken().Value,
+				Text: fmt.Sprintf("and %d more keys that are unknown: this is another file", len(unknown)-i),
+			})
+			break
+		}
+		d.unknown(path, key, key.GetToken().Value, into.Type())
+	}
 }
+
+// maxUnknown is how many unknown keys of a section are named.
+const maxUnknown = 20
 
 // zero complains of a 0 that stands in the file where a field must have more. Without that it would
 // be taken for nothing, and the default for it.
@@ -468,7 +482,7 @@ func kindOf(n ast.Node) string {
 		return "a list"
 	}
 	text, _ := scalar(n)
-	return strconv.Quote(text)
+	return strconv.Quote(short(text, 40))
 }
 
 // wanted puts the type of a scalar in words.

@@ -46,7 +46,22 @@ func (p Problems) orNil() error {
 	if len(p) == 0 {
 		return nil
 	}
+	for i := range p {
+		p[i].Text = short(p[i].Text, maxText)
+	}
 	return p
+}
+
+// maxText is how many bytes a problem says at most: what it quotes may be all of a large file.
+const maxText = 500
+
+// short leaves out the middle of a text that is too long: at its end it says what is wanted.
+func short(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	half := most / 2
+	return strings.ToValidUTF8(text[:half], "") + "…" + strings.ToValidUTF8(text[len(text)-half:], "")
 }
 
 func (p *Problems) add(path, format string, args ...any) {
