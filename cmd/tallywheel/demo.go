@@ -59,6 +59,11 @@ func newDemo() *cobra.Command {
 }
 
 func (d demo) run(ctx context.Context, out, talk io.Writer) error {
+	if d.listen != "off" {
+		if err := checkLoopback(d.listen, "127.0.0.1:7411, or off"); err != nil {
+			return err
+		}
+	}
 	dir := d.dir
 	if dir == "" {
 		tmp, err := os.MkdirTemp("", "tallywheel-demo-")
@@ -98,6 +103,9 @@ func (d demo) run(ctx context.Context, out, talk io.Writer) error {
 	sheet, err := d.record(ctx, g, fleet, talk)
 	if err := errors.Join(err, stop()); err != nil {
 		return err
+	}
+	if late := fleet.late(); late != "" {
+		fmt.Fprintln(talk, late)
 	}
 	good := d.compare(fleet.truths(), sheet, talk)
 	if err := printSheet(out, sheet, d.asJSON); err != nil {

@@ -115,7 +115,15 @@ func (v *logView) ls() *cobra.Command {
 			return err
 		}
 		if v.asJSON {
-			return json.NewEncoder(c.OutOrStdout()).Encode(map[string]any{"segments": segments})
+			type listed struct {
+				seglog.Segment
+				Created ledger.Time `json:"created"` // in place of the segment's nanoseconds
+			}
+			all := make([]listed, len(segments))
+			for i, s := range segments {
+				all[i] = listed{s, ledger.Time(s.Created)}
+			}
+			return json.NewEncoder(c.OutOrStdout()).Encode(map[string]any{"segments": all})
 		}
 		for _, s := range segments {
 			fmt.Fprintf(c.OutOrStdout(), "%s  %12d bytes  from record %d  begun %s\n", s.Name, s.Bytes, s.First,

@@ -39,10 +39,8 @@ It needs root, or CAP_BPF and CAP_PERFMON, and a kernel with BTF. With --listen 
 				return printRings(c.OutOrStdout(), args[0], o.PID, asJSON)
 			}
 			p, err := probe.Start(probe.Kind(args[0]), o)
-			if errors.Is(err, probe.ErrOptions) {
-				return fmt.Errorf("%w: %w", errUsage, err)
-			} else if err != nil {
-				return err
+			if err != nil {
+				return ofProbe(err)
 			}
 			defer func() { err = errors.Join(err, p.Close()) }()
 			if listen != "" {
@@ -73,12 +71,20 @@ It needs root, or CAP_BPF and CAP_PERFMON, and a kernel with BTF. With --listen 
 	addSpan(c, &length, "for", 10*time.Second, false, "how long")
 	f.IntVar(&o.PID, "pid", 0, "process to look at; 0: all")
 	f.IntVar(&o.Sample, "sample", 0,
-		"take the time of one request (uring) or one socket (net) in so many, a power of two; 0: 64 requests, 16 sockets")
+		"take the time of one request (uring) or one socket (net) in so many, a power of two; 0: 64 requests, 16 sockets; sched takes all")
 	f.StringVar(&listen, "listen", "", "serve /metrics at this loopback address meanwhile, as 127.0.0.1:9400")
 	f.BoolVar(&rings, "rings", false,
 		"uring with --pid: list the rings of the process, their sizes and what they have, and end; it needs no rights but those to look at the process")
 	f.BoolVar(&asJSON, "json", false, "print the counts as JSON")
 	return c
+}
+
+// ofProbe makes options that no probe can have a wrong use.
+func ofProbe(err error) error {
+	if errors.Is(err, probe.ErrOptions) {
+		return fmt.Errorf("%w: %w", errUsage, err)
+	}
+	return err
 }
 
 // printRings lists the rings of a process.
@@ -88,7 +94,7 @@ func printRings(out io.Writer, kind string, pid int, asJSON bool) error {
 	}
 	all, err := probe.Rings(pid)
 	if err != nil {
-		return err
+		return ofProbe(err)
 	}
 	if asJSON {
 		return json.NewEncoder(out).Encode(all)
@@ -137,10 +143,14 @@ func printProbe(out io.Writer, r probe.Report) error {
 		return err
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "operation\tsubmitted\ttimed\tmean\tp50 <\tp99 <\tp99.9 <\t")
+	submitted := func(any) string { return "" } // sockets and threads submit nothing
+	if r.Kind == probe.Uring {
+		submitted = func(n any) string { return fmt.Sprintf("%v\t", n) }
+	}
+	fmt.Fprintf(w, "operation\t%stimed\tmean\tp50 <\tp99 <\tp99.9 <\t\n", submitted("submitted"))
 	for _, h := range r.Latency {
-		fmt.Fprintf(w, "%s\t%d\t%d\t%v\t%v\t%v\t%v\t\n", h.Op, h.Submitted, h.Count, h.Mean(), h.Quantile(0.5),
-			h.Quantile(0.99), h.Quantile(0.999))
+		fmt.Fprintf(w, "%s\t%s%d\t%v\t%v\t%v\t%v\t\n", h.Op, submitted(h.Submitted), h.Count, h.Mean(),
+			h.Quantile(0.5), h.Quantile(0.99), h.Quantile(0.999))
 	}
 	if err := w.Flush(); err != nil {
 		return err

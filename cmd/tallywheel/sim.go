@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tallywheel/tallywheel/frame/tally128"
 	"github.com/tallywheel/tallywheel/serial/serialtest"
 )
 
@@ -21,12 +22,18 @@ type fleet struct {
 	devices []*serialtest.Device
 }
 
-const maxPorts = 256
+const (
+	maxPorts = 256
+	maxRate  = 100_000_000 // of a port: no pseudo-terminal takes as much
+)
 
 // newFleet makes the ports as links named line-1 … in dir.
 func newFleet(dir string, n int, condition serialtest.Condition, seed uint64, rate int) (*fleet, error) {
 	if n < 1 || n > maxPorts {
 		return nil, fmt.Errorf("%w: %d ports: want 1 to %d", errUsage, n, maxPorts)
+	}
+	if rate < 0 || rate > maxRate {
+		return nil, fmt.Errorf("%w: --rate %d: want 0 to %d bytes a second", errUsage, rate, maxRate)
 	}
 	f := &fleet{}
 	for i := range n {
@@ -68,6 +75,20 @@ func (f *fleet) close() error {
 	return err
 }
 
+// late says how far the devices fell behind what they had to send; "" where that is little.
+func (f *fleet) late() string {
+	var made, behind uint64
+	for _, d := range f.devices {
+		made += d.Truth.Made * tally128.Size
+		behind += d.Truth.Behind
+	}
+	if due := made + behind; behind > due/10 {
+		return fmt.Sprintf("the devices sent %d %% of what they were to send: a port, its reader or this machine takes no more",
+			100*made/due)
+	}
+	return ""
+}
+
 // truths is what each device did, by the name of its port.
 func (f *fleet) truths() map[string]serialtest.Truth {
 	t := map[string]serialtest.Truth{}
@@ -107,6 +128,9 @@ func newSim() *cobra.Command {
 			err = f.run(ctx)
 			// a reader may be on it; without one there is nothing to wait for
 			serialtest.DrainAll(f.ports, 2*time.Second)
+			if late := f.late(); late != "" {
+				fmt.Fprintln(os.Stderr, late)
+			}
 			if asJSON {
 				err = errors.Join(err, json.NewEncoder(c.OutOrStdout()).Encode(f.truths()))
 			} else {

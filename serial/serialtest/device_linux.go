@@ -47,6 +47,7 @@ type Truth struct {
 	Bytes      uint64 `json:"bytes"`      // handed over
 	Blocked    uint64 `json:"blocked"`    // times the pty took no more: delay, not loss
 	Undrained  uint64 `json:"undrained"`  // times the port was unplugged with bytes not read
+	Behind     uint64 `json:"behind"`     // bytes of frames that were due at the end, and not made
 }
 
 // Plan is how a device sends and what harm it does. The zero value of a fault's mean switches it
@@ -129,6 +130,8 @@ func (d *Device) Run(ctx context.Context) error {
 			return err
 		}
 	}
+	behind := max(0, d.due(time.Since(start))-sent)
+	d.Truth.Behind = uint64(behind/tally128.Size) * tally128.Size
 	return d.last()
 }
 
