@@ -50,7 +50,7 @@ func TestAnotherFile(t *testing.T) {
 		"a value": {"log: {sync: " + long + "}", "want always, batch, interval or never"},
 		"a name":  {"sources: [{id: " + long + ", frame: line}]", "long"},
 		"an ID":   {"log: *" + strings.ReplaceAll(long, " ", "-"), "log: *long-"},
-		"keys":    {groups, "and 980 more keys that are unknown: this is another file"},
+		"keys":    {groups, "and 980 more keys are unknown: is this a configuration?"},
 	} {
 		_, err := Parse([]byte(c.yaml))
 		if err == nil || !strings.Contains(err.Error(), c.want) || len(err.Error()) > 3000 {

@@ -349,7 +349,7 @@ func (d *decoder) section(path string, n ast.Node, into reflect.Value) {
 		if i == maxUnknown {
 			d.problems = append(d.problems, Problem{
 				Line: lineOf(key), Path: path, key: key.GetToken().Value,
-				Text: fmt.Sprintf("and %d more keys that are unknown: this is another file", len(unknown)-i),
+				Text: fmt.Sprintf("and %d more keys are unknown: is this a configuration?", len(unknown)-i),
 			})
 			break
 		}
