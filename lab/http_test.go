@@ -92,7 +92,7 @@ func TestWrongAnswersAreFound(t *testing.T) {
 		{"http-bodies", "moved", get, "wrong content"},
 		{"http-bodies", "half", post, "wrong content"},
 		{"http-bodies", "last", post, "wrong content"},
-		{"http-connect", "open", lab.Params{"connections": "4"}, "timeout"},
+		{"http-connect", "open", lab.Params{"connections": "4"}, "not closed by the server"},
 	} {
 		t.Run(c.how, func(t *testing.T) {
 			e := *experiment(t, c.experiment)
