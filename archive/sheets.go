@@ -101,6 +101,9 @@ type StartSheet struct {
 	// Own is which book of its start each account is of, in the same order, where a peer is among
 	// them.
 	Own []uint64 `json:"own_books,omitempty"`
+	// Dismissed is the books of peers that have made room, whose memory may still be there: their
+	// counts are in the account of their source.
+	Dismissed []uint64 `json:"dismissed_books,omitempty"`
 	// Folded: the line stands for all starts before it that were on its log.
 	Folded *Folded `json:"folded,omitempty"`
 	// History is what the history was when its own start saved this sheet; null: a program before

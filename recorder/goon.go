@@ -84,6 +84,7 @@ func (r *Recorder) goOn(e *archive.StartSheet) {
 			l.book = lanesMade.Add(1)
 		}
 	}
+	r.dropDismissed(e.Dismissed)
 	r.iso.last = e
 	died := r.without(e)
 	r.losses.list, r.losses.forgotten, r.losses.late = lost.list, lost.forgotten, lost.late
@@ -95,6 +96,19 @@ func (r *Recorder) goOn(e *archive.StartSheet) {
 		return
 	}
 	r.slog.Info("recorder restarted, 0 bytes lost", "sources", r.iso.sources(), "began", time.Unix(0, r.since))
+}
+
+// dropDismissed lets the spools of peers go that had made room: the sheet has their counts in those
+// of their source. Books that are made from now on have other numbers.
+func (r *Recorder) dropDismissed(books []uint64) {
+	for _, book := range books {
+		lanesMade.Store(max(lanesMade.Load(), book))
+	}
+	for _, id := range r.iso.sources() {
+		if slices.Contains(books, r.iso.left[id].lane.Book) {
+			r.iso.drop(id)
+		}
+	}
 }
 
 // without is the sheet without the accounts that go on.

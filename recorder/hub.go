@@ -55,6 +55,7 @@ type hub struct {
 	freed   chan struct{} // has a signal when a seat has become free
 	making  sync.Mutex    // held while a peer is made, or all are reconfigured
 	full    bool          // a connection waits for a place; of the goroutine of run
+	leaving *port         // the peer that has begun to make room, and could not leave at once; nil: none does
 	waiting []*arrival    // in the order in which they came; the rest belongs to the goroutine of run, too
 	trouble trouble
 	shut    error     // why an address that is new gets no books; nil: it does
@@ -150,7 +151,7 @@ func (h *hub) run(ctx context.Context) {
 		switch {
 		case err != nil:
 			look = time.After(h.p.trouble(&h.trouble, err))
-		case len(h.waiting) > 0, h.acked.Load() != 0:
+		case len(h.waiting) > 0, h.acked.Load() != 0, h.leaving != nil:
 			look = time.After(lookAround)
 		case h.full: // a peer of another source may leave
 			look = time.After(takeover)
@@ -248,6 +249,9 @@ func (l *lane) isBlocked() bool {
 // they came.
 func (h *hub) seatAll(now time.Time) {
 	h.r.iso.gather() // the books know what has come by now
+	if h.leaving != nil {
+		h.goesOnLeaving()
+	}
 	before := map[string]bool{}
 	h.waiting = slices.DeleteFunc(h.waiting, func(a *arrival) bool {
 		done := !before[a.id] && h.seat(a, now)
@@ -276,9 +280,11 @@ func (h *hub) seat(a *arrival, now time.Time) (done bool) {
 			if !p.remote.isOver() || !p.lane.isSettled() {
 				return false
 			}
+		case p == h.leaving: // … nor here
+			return false
 		case g == nil && free == nil:
 			free = p
-		case g == nil && !p.lane.isSettled(): // numbers that free would learn, and that a kill could take
+		case g == nil && !p.hasSettled(): // numbers that free would learn, and that a kill could take
 			return false
 		case g != nil && (patient || g.ending()):
 			return false
@@ -314,7 +320,7 @@ func (h *hub) seat(a *arrival, now time.Time) (done bool) {
 // they have ended.
 func (h *hub) stays(id string, deadline time.Time) *port {
 	all := h.of(id)
-	at := slices.IndexFunc(all, func(p *port) bool { return !p.remote.isEnding() })
+	at := slices.IndexFunc(all, func(p *port) bool { return !p.remote.isEnding() && p != h.leaving })
 	if at >= 0 {
 		return all[at]
 	}
@@ -443,93 +449,6 @@ func (h *hub) refuse(a *arrival, cause string) {
 		h.p.log.Warn("close", "error", err)
 	}
 	h.p.log.Debug("a connection is refused", "peer", a.guest.peer, "cause", cause)
-}
-
-// room reports whether there may be one more peer, once the one that has been gone for longest has
-// made room.
-func (h *hub) room() bool {
-	if len(h.p.peers) < h.max {
-		return true
-	}
-	gone, since := h.longestGone()
-	return gone != nil && h.dismiss(gone, since)
-}
-
-// longestGone is the peer that has been gone for longest, of those whose frames are all in the log,
-// and since when; nil: there is none.
-func (h *hub) longestGone() (gone *port, since time.Time) {
-	for _, p := range h.p.peers {
-		g, left := p.opener.(*seat).taken()
-		if g == nil && p.lane.isSettled() && (gone == nil || left.Before(since)) {
-			gone, since = p, left
-		}
-	}
-	return gone, since
-}
-
-// dismiss makes a peer that is gone one that is not missed any more. Should it come again, it goes
-// on. false: not now.
-func (h *hub) dismiss(gone *port, since time.Time) bool {
-	if h.r.log.Position().Err != nil { // after an error the next start looks for each peer's frames
-		return false
-	}
-	gone.stop(closeAll)
-	if gone.remote != nil {
-		select {
-		case <-gone.remote.spent:
-		case <-h.r.iso.yields: // the next recorder has its spool, and dismisses it
-			return false
-		}
-	}
-	gone.depart()
-	h.r.absorb(h.p, gone, since)
-	return true
-}
-
-// letGo dismisses the peers of which it was acknowledged that they are gone.
-func (h *hub) letGo() {
-	at := h.acked.Load()
-	if at == 0 {
-		return
-	}
-	unsettled := false
-	for _, p := range slices.Clone(h.p.peers) {
-		g, left := p.opener.(*seat).taken()
-		if g != nil || left.UnixNano() >= at {
-			continue
-		}
-		if !p.lane.isSettled() || !h.dismiss(p, left) {
-			unsettled = true
-		}
-	}
-	if !unsettled {
-		h.acked.CompareAndSwap(at, 0)
-	}
-}
-
-// acknowledged has the peers that are gone dismissed, by the goroutine of run.
-func (h *hub) acknowledged(at int64) {
-	h.acked.Store(at)
-	select {
-	case h.freed <- struct{}{}:
-	default:
-	}
-}
-
-// absorb adds the books of a peer that has been gone since then to those of its source. Should it
-// come again, its numbers go on. Its gaps are in a book that is open, and do not.
-func (r *Recorder) absorb(into, gone *port, since time.Time) {
-	r.absorbing.Lock()
-	r.mu.Lock()
-	into.lane.absorb(gone.lane)
-	into.peers = slices.DeleteFunc(slices.Clone(into.peers), func(p *port) bool { return p == gone })
-	r.places[gone.lane.cfg.ID] = place{
-		seen: withoutGaps(gone.lane.seen()), stored: withoutGaps(gone.lane.positions()), at: since.UnixNano(),
-		why: outageNotConnected,
-	}
-	r.mu.Unlock()
-	r.absorbing.Unlock()
-	into.lane.settle(r.commits.get(), time.Now().UnixNano()) // a commit may have passed by what was absorbed
 }
 
 // handOn leaves every connection open for the port that goes on with the source.

@@ -82,7 +82,9 @@ type Recorder struct {
 	ticks atomic.Int64
 
 	places map[string]place // where sources that are not read now go on, by source
-	missed missed           // who was there when their sources were left
+	// books of peers that have made room, whose spools may still be on the keeper's shelf
+	dismissed []uint64
+	missed    missed // who was there when their sources were left
 
 	chains  asyncfile.ChainStats
 	syncs   *hist.Histogram
@@ -102,7 +104,7 @@ type Recorder struct {
 	// taken before mu.
 	absorbing sync.RWMutex
 
-	mu      sync.Mutex // guards ports, leaving, postponedLanes, places and missed, and the peers of ports
+	mu      sync.Mutex // guards ports, leaving, postponedLanes, places, dismissed and missed, and peers
 	ports   []*port
 	leaving []*port       // stopped by a reload; the log has not settled all of their frames yet
 	settled atomic.Uint64 // last record of the log that every lane knows to be stored

@@ -166,8 +166,12 @@ func (rm *remote) isSpent() bool {
 	}
 }
 
-// isShown reports whether all is shown that is in the spool now, and the lane has taken it.
+// isShown reports whether all is shown that is in the spool now, if there is one, and the lane has
+// taken it.
 func (rm *remote) isShown() bool {
+	if rm == nil {
+		return true
+	}
 	rm.iso.mu.Lock()
 	defer rm.iso.mu.Unlock()
 	return rm.isOver() || !rm.play.player.Paused() && rm.play.from.IsAtEnd()

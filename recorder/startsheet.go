@@ -62,7 +62,7 @@ func (r *Recorder) startSheet(end string) archive.StartSheet {
 			s.Positions[source] = at.stored
 		}
 	}
-	s.Troubles, s.Unsent = r.open, r.unsent
+	s.Troubles, s.Unsent, s.Dismissed = r.open, r.unsent, r.dismissed
 	r.unnamed.tell(&s, r.streams)
 	r.mu.Unlock()
 	s.Sheet = r.draw(ports, accounts)

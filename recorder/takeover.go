@@ -151,7 +151,7 @@ func (r *Recorder) end(e *archive.StartSheet) {
 	if !e.Uncertain { // it has kept its sheet itself; should that be gone, it is kept again
 		if e.Sheet.Since != 0 {
 			kept := *e
-			kept.Troubles, kept.Unsent, kept.History = nil, nil, nil
+			kept.Troubles, kept.Unsent, kept.History, kept.Dismissed = nil, nil, nil, nil
 			r.owed = append(r.owed, &kept)
 		}
 		return
@@ -160,7 +160,7 @@ func (r *Recorder) end(e *archive.StartSheet) {
 	e.Sheet.Verdict = &v
 	kept := *e
 	kept.Uncertain, kept.Unsynced, kept.LogMissing, kept.Found, kept.History = false, nil, nil, nil, nil
-	kept.Troubles, kept.Unsent = nil, nil
+	kept.Troubles, kept.Unsent, kept.Dismissed = nil, nil, nil
 	r.owed = append(r.owed, &kept)
 }
 

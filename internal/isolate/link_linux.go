@@ -82,6 +82,10 @@ type Link struct {
 
 func newLink(conn *ipc.Conn) *Link { return &Link{conn: conn, over: make(chan struct{})} }
 
+// NewLink is a link over a connection to somebody who acts as the keeper: a test of what is put and
+// dropped, and when.
+func NewLink(conn *ipc.Conn) *Link { return newLink(conn) }
+
 // Inherit is the link of this process, which the keeper has started.
 func Inherit() (*Link, error) {
 	conn, err := ipc.Inherit(os.NewFile(linkFD, "keeper"), linkConfig)

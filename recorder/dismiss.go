@@ -1,0 +1,153 @@
+package recorder
+
+import (
+	"slices"
+	"time"
+)
+
+// A peer that is gone makes room for another one: its books go into those of its source, and its
+// spool is given back, if it has one. The order is that of what a kill may take:
+//
+//  1. nobody is connected, its lane was shown all of its spool, and the log has all of that;
+//  2. its counts go to the source, and from then on each sheet has them there, and names its book;
+//  3. such a sheet is on disk;
+//  4. its spool is taken off the shelf.
+//
+// Behind a kill before the third the books of its spool go on. Behind one between the third and the
+// fourth the next recorder finds the spool of a book that the sheet names, and lets it go.
+
+// room reports whether there may be one more peer, once the one that has been gone for longest has
+// made room.
+func (h *hub) room() bool {
+	if len(h.p.peers) < h.max {
+		return true
+	}
+	gone, since := h.longestGone()
+	return gone != nil && h.dismiss(gone, since)
+}
+
+// longestGone is the peer that has been gone for longest, of those whose frames are all in the log,
+// and since when; nil: there is none.
+func (h *hub) longestGone() (gone *port, since time.Time) {
+	for _, p := range h.p.peers {
+		g, left := p.opener.(*seat).taken()
+		if g == nil && p.hasSettled() && (gone == nil || left.Before(since)) {
+			gone, since = p, left
+		}
+	}
+	return gone, since
+}
+
+// hasSettled reports whether the lane of a port was shown all that was read for it, and the log has
+// all of that. Who asks this of a peer has seen first that nobody is connected: else more may come.
+func (p *port) hasSettled() bool { return p.remote.isShown() && p.lane.isSettled() }
+
+// dismiss makes a peer that is gone one that is not missed any more. Should it come again, it goes
+// on. false: not now; where it has begun to leave, nobody gets its seat, and seatAll tries again.
+func (h *hub) dismiss(gone *port, since time.Time) bool {
+	if h.r.log.Position().Err != nil { // after an error the next start looks for each peer's frames
+		return false
+	}
+	if h.leaving != nil && h.leaving != gone && !h.goesOnLeaving() {
+		return false
+	}
+	if gone.remote != nil {
+		select {
+		case <-h.r.iso.yields: // the next recorder has its spool, and dismisses it
+			return false
+		default:
+		}
+	}
+	h.leaving = gone
+	gone.stop(closeAll)
+	if gone.remote != nil {
+		select {
+		case <-gone.remote.spent:
+		case <-h.r.iso.yields:
+			return false
+		}
+	}
+	if !gone.lane.isSettled() { // as where its reader was late
+		return false
+	}
+	h.leaving = nil
+	h.r.absorb(h.p, gone, since)
+	if gone.remote.isTold() {
+		h.r.keepDismissed(gone)
+	}
+	gone.depart()
+	h.r.hasDismissed(gone)
+	return true
+}
+
+// goesOnLeaving dismisses the peer that could not leave at once; false: not now either.
+func (h *hub) goesOnLeaving() bool {
+	_, left := h.leaving.opener.(*seat).taken()
+	return h.dismiss(h.leaving, left)
+}
+
+// letGo dismisses the peers of which it was acknowledged that they are gone.
+func (h *hub) letGo() {
+	at := h.acked.Load()
+	if at == 0 {
+		return
+	}
+	unsettled := false
+	for _, p := range slices.Clone(h.p.peers) {
+		g, left := p.opener.(*seat).taken()
+		if g != nil || left.UnixNano() >= at {
+			continue
+		}
+		if !p.hasSettled() || !h.dismiss(p, left) {
+			unsettled = true
+		}
+	}
+	if !unsettled {
+		h.acked.CompareAndSwap(at, 0)
+	}
+}
+
+// acknowledged has the peers that are gone dismissed, by the goroutine of run.
+func (h *hub) acknowledged(at int64) {
+	h.acked.Store(at)
+	select {
+	case h.freed <- struct{}{}:
+	default:
+	}
+}
+
+// absorb adds the books of a peer that has been gone since then to those of its source. Should it
+// come again, its numbers go on. Its gaps are in a book that is open, and do not.
+func (r *Recorder) absorb(into, gone *port, since time.Time) {
+	r.absorbing.Lock()
+	r.mu.Lock()
+	into.lane.absorb(gone.lane)
+	into.peers = slices.DeleteFunc(slices.Clone(into.peers), func(p *port) bool { return p == gone })
+	r.places[gone.lane.cfg.ID] = place{
+		seen: withoutGaps(gone.lane.seen()), stored: withoutGaps(gone.lane.positions()), at: since.UnixNano(),
+		why: outageNotConnected,
+	}
+	if gone.remote.isTold() {
+		r.dismissed = append(r.dismissed, gone.lane.number)
+	}
+	r.mu.Unlock()
+	r.absorbing.Unlock()
+	into.lane.settle(r.commits.get(), time.Now().UnixNano()) // a commit may have passed by what was absorbed
+}
+
+// keepDismissed brings a sheet to disk that has the counts of a peer in those of its source. Where
+// it cannot be written, the peer leaves all the same: else a full disk would end in full memory.
+func (r *Recorder) keepDismissed(gone *port) {
+	if err := r.save(); err != nil {
+		gone.log.Warn("a peer has made room, and the sheet cannot be written: what it counted since the last one is lost from sight if the recorder is killed now",
+			"error", err)
+	}
+}
+
+// hasDismissed notes that the spool of a peer is gone: sheets need not name its book any more.
+func (r *Recorder) hasDismissed(gone *port) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	book := gone.lane.number
+	r.dismissed = slices.DeleteFunc(slices.Clone(r.dismissed), func(b uint64) bool { return b == book })
+}

@@ -1,0 +1,222 @@
+package recorder
+
+import (
+	"encoding/json"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/tallywheel/tallywheel/archive"
+	"github.com/tallywheel/tallywheel/config"
+	"github.com/tallywheel/tallywheel/internal/isolate"
+	"github.com/tallywheel/tallywheel/internal/spool"
+	"github.com/tallywheel/tallywheel/internal/testenv"
+	"github.com/tallywheel/tallywheel/ipc"
+	"github.com/tallywheel/tallywheel/ledger"
+	"github.com/tallywheel/tallywheel/seglog"
+)
+
+// crowd is peers of one address that another process reads, and their hub. Nothing runs.
+type crowd struct {
+	t   *testing.T
+	log *standingLog
+	iso *isolation
+	hub *hub
+}
+
+func newCrowd(t *testing.T) *crowd {
+	t.Helper()
+	bell, err := isolate.NewBell()
+	if err != nil {
+		t.Skipf("SKIPPED: %v; needs memory that can be sealed", err)
+	}
+	c := &crowd{t: t, log: &standingLog{killable: killable{rng: rand.New(rand.NewPCG(1, 1))}}}
+	c.iso = &isolation{bell: bell, stopping: make(chan struct{}), yields: make(chan struct{})}
+	source, _ := testLane(t, config.OverflowBlock)
+	p, _ := newRemotePort(source, nil, slog.New(slog.DiscardHandler))
+	c.hub = &hub{r: &Recorder{iso: c.iso, places: map[string]place{}}, p: p, max: 2}
+	return c
+}
+
+// peer adds one that is free, and returns what writes into its spool.
+func (c *crowd) peer(id string) (*port, *spool.Spool, *spool.Producer) {
+	c.t.Helper()
+	s, err := spool.Create(spool.Config{Size: 64 << 10, Marks: 256})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() { _ = s.Close() })
+	rm := c.remote(id, s)
+	p, _ := newRemotePort(rm.lane, rm, slog.New(slog.DiscardHandler))
+	p.opener = newSeat(make(chan struct{}, 1), nil, time.Now())
+	c.iso.remotes = append(c.iso.remotes, rm)
+	c.hub.p.peers = append(c.hub.p.peers, p)
+	producer, err := s.Producer(0)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return p, s, producer
+}
+
+// remote is a life of a recorder on a spool.
+func (c *crowd) remote(id string, s *spool.Spool) *remote {
+	c.t.Helper()
+	l, err := newLane(config.Source{
+		ID: id, TCP: &config.Net{}, Frame: config.Frame{Kind: "tally128"},
+		Overflow: config.OverflowBlock, Buffer: 2000,
+	}, c.log, frameStream, wasteStream)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	play, err := newSpooled(l, s, c.log, spool.Steady)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	play.rest = time.Hour // so that a kill finds no checkpoint by chance
+	return &remote{
+		iso: c.iso, lane: l, spool: s, play: play, ended: make(chan struct{}), spent: make(chan struct{}),
+	}
+}
+
+// store has the log store what it has taken.
+func (c *crowd) store() {
+	c.log.visible = len(c.log.all)
+	for _, rm := range c.iso.remotes {
+		rm.lane.settle(seglog.Commit{Stored: c.log.stored(), Durable: c.log.stored()}, 2e18)
+	}
+}
+
+// connection is what a connection brings that ends.
+func connection(from, n uint64) script {
+	return script{
+		{spool.Mark{Time: 1, Kind: spool.Opened, B: 1}, nil},
+		{spool.Mark{Time: 2, Kind: spool.Chunk, B: 2}, frames(from, n)},
+		{spool.Mark{Time: 3, Kind: spool.Closed, B: 3}, nil},
+	}
+}
+
+// A peer whose connection has ended stays while its spool has something that its lane was not
+// shown, and while the log has not stored all of that.
+func TestPeerStaysUntilItsSpoolIsShown(t *testing.T) {
+	c := newCrowd(t)
+	p, _, producer := c.peer("a/127.0.0.2")
+	connection(0, 10).feed(t, producer)
+	if gone, _ := c.hub.longestGone(); gone != nil {
+		t.Error("it may leave, and nothing of its spool is shown")
+	}
+	c.log.stands = true
+	c.iso.round()
+	if gone, _ := c.hub.longestGone(); gone != nil {
+		t.Error("it may leave, and its lane has taken nothing of what it was shown")
+	}
+	c.log.stands = false
+	for range 10 {
+		p.lane.settle(seglog.Commit{}, 2e18)
+		c.iso.round()
+	}
+	if gone, _ := c.hub.longestGone(); gone != nil {
+		t.Error("it may leave, and the log has stored nothing")
+	}
+	c.store()
+	if gone, _ := c.hub.longestGone(); gone != p {
+		t.Error("the log has all, and it may not leave")
+	}
+	if f := p.lane.sheet().Frames; f.Stored != 10 {
+		t.Errorf("%+v; want 10 frames", f)
+	}
+}
+
+// When a peer that has made room is taken off the keeper's shelf, the sheet on disk has its counts,
+// and names its book: whoever comes behind a kill at any moment counts it once.
+func TestDismissedPeerIsOnDiskBeforeItsSpoolGoes(t *testing.T) {
+	dir := t.TempDir()
+	first := isolate.LaneOf(peer("plant", 1))
+	var book uint64
+	looked := make(chan struct{})
+	g, shelf, stop := startOnShelf(t, dir, func(m shelfWord) {
+		if m.Name != first {
+			return
+		}
+		if m.Op == "put" && book == 0 {
+			var l isolate.Lane
+			if err := json.Unmarshal(m.Data, &l); err != nil {
+				t.Error(err)
+			}
+			book = l.Book
+		} else if m.Op == "drop" {
+			defer close(looked)
+			s, err := archive.LoadStart(dir, slog.New(slog.DiscardHandler))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if hub := portIn(s.Sheet, "plant"); hub.Frames.Stored != 10 || !slices.Contains(s.Dismissed, book) {
+				t.Errorf("the sheet on disk has %d frames of the source itself, and names books %v; want 10, and %d",
+					hub.Frames.Stored, s.Dismissed, book)
+			}
+		}
+	}, all("plant", 2))
+	addr := shelf.address("plant")
+	for d := range uint64(3) {
+		c := dialFrom(t, int(d)+1, addr)
+		write(t, c, of(uint32(d+1), 0, 10))
+		_ = c.Close()
+		storedInAll(t, g, "plant", 10*(d+1))
+	}
+	testenv.Until(t, 20*time.Second, "the first has made room", func() bool {
+		select {
+		case <-looked:
+			return true
+		default:
+			return false
+		}
+	})
+	s := g.Sheet()
+	if f, read, _ := total(t, s, "plant"); f.Stored != 30 || f.Missing > 0 || read != 30*128 {
+		t.Errorf("%+v, %d bytes; want 30 frames", f, read)
+	}
+	stop()
+}
+
+// A recorder that was killed between the sheet that has the counts of a peer in those of its
+// source, and the end of the peer's spool, lets that spool go.
+func TestKillBehindTheSheetOfADismissedPeer(t *testing.T) {
+	ours, theirs, err := ipc.Pair(ipc.ConnConfig{})
+	if err != nil {
+		t.Skipf("SKIPPED: %v; needs sockets of AF_UNIX", err)
+	}
+	defer ours.Close()
+	conn, err := ipc.Inherit(theirs, ipc.ConnConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	dir := t.TempDir()
+	g := start(t, dir, nil, all("a", 2))
+	r := &Recorder{
+		cfg: g.cfg, log: g.log, streams: g.streams, slog: g.slog, places: map[string]place{}, missed: missed{},
+		iso: &isolation{link: isolate.NewLink(conn), left: map[string]*leftSpool{}},
+	}
+	const made, stays = 1 << 40, 1<<40 - 1
+	for id, book := range map[string]uint64{"a/127.0.0.2": made, "a/127.0.0.3": stays} {
+		s, err := spool.Create(spool.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		r.iso.left[id] = &leftSpool{spool: s, book: book, lane: isolate.Lane{Book: book}}
+	}
+	e := &archive.StartSheet{Dismissed: []uint64{made}, Sheet: ledger.NewSheet(1, 1, nil)}
+	before := lanesMade.Load()
+	defer func() { lanesMade.Store(before) }()
+	r.goOn(e)
+	if got := r.iso.sources(); len(got) != 1 || got[0] != "a/127.0.0.3" {
+		t.Errorf("the spools of %q go on; want that of the one that is there", got)
+	}
+	if lanesMade.Load() < made {
+		t.Error("the number of its book may be given again, and its sheet is on disk")
+	}
+	stop(t, g)
+}
