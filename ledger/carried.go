@@ -95,21 +95,23 @@ func (b *Book) GoOn(p Position) {
 }
 
 // Advance makes the book expect the number after p.Last, unless it has come further: another book
-// has the numbers up to there, and the gaps. What is missing before stays missing.
-func (b *Book) Advance(p Position) {
+// has the numbers up to there, and the gaps. What is missing before stays missing. It reports
+// whether the book expects another number now.
+func (b *Book) Advance(p Position) bool {
 	q := b.streams[Stream{p.Device, p.Epoch}]
 	if q == nil {
 		p.Gaps = nil
 		b.Resume(p)
-		return
+		return true
 	}
 	if last := q.next + q.origin - 1; last == p.Last || Later(last, p.Last) == last {
-		return
+		return false
 	}
 	b.settled += q.next - q.first
 	q.gaps, q.resumed, q.begin, q.below = nil, true, nil, nil
 	q.restart(p.Last + 1)
 	q.arrange()
+	return true
 }
 
 // carry takes in the gaps of an earlier book. Those that cannot be are left out: files may be

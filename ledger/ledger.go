@@ -532,6 +532,9 @@ func (b *Book) Forget(id Stream) {
 	}
 }
 
+// Valid returns the valid frames posted so far.
+func (b *Book) Valid() uint64 { return b.frames.OK }
+
 // BytesRead returns the bytes read so far.
 func (b *Book) BytesRead() uint64 { return b.bytes.Read }
 

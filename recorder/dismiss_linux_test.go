@@ -128,6 +128,97 @@ func TestPeerStaysUntilItsSpoolIsShown(t *testing.T) {
 	}
 }
 
+// What a peer is taught before it gets a connection outlives a kill right behind that: the numbers
+// that came over another connection of its address.
+func TestLessonsOutliveAKill(t *testing.T) {
+	c := newCrowd(t)
+	first, memory, producer := c.peer("a/127.0.0.2")
+	_, _, other := c.peer("a/127.0.0.2/2")
+	connection(0, 10).feed(t, producer)
+	connection(10, 10).feed(t, other)
+	for range 4 {
+		c.iso.round()
+	}
+	a := &arrival{guest: &guest{socket: &socket{}}, id: "a/127.0.0.2"}
+	if c.hub.give(a, first) {
+		t.Error("it gets a connection, and the log has not stored what it is taught, nor what it has")
+	}
+	c.store()
+	given := false
+	for range 4 { // a checkpoint waits for the log
+		if given = c.hub.give(a, first); given {
+			break
+		}
+	}
+	if !given {
+		t.Fatal("it does not get the connection")
+	}
+	connection(20, 10).feed(t, producer)
+	next := c.remote("a/127.0.0.2", memory) // the one before is killed
+	c.iso.remotes = []*remote{next}
+	for range 4 {
+		c.iso.round()
+	}
+	c.store()
+	if f := next.lane.sheet().Frames; f.Stored != 20 || f.Missing+f.Duplicate > 0 {
+		t.Errorf("behind the kill it has %+v; want 20 frames, and nothing missing", f)
+	}
+}
+
+// A connection beside one that is open is not read before the log has what had come over that: its
+// numbers could not be taught.
+func TestArrivalWaitsForFramesInFlight(t *testing.T) {
+	c := newCrowd(t)
+	p, _, producer := c.peer("a/127.0.0.2")
+	p.opener.(*seat).guest = &guest{closed: true}
+	append(connection(0, 10)[:2], connection(10, 10)[1]).feed(t, producer)
+	a := &arrival{
+		guest: &guest{socket: &socket{}}, id: "a/127.0.0.2", behind: map[*port]uint64{p: 20 * 128},
+		frames: map[*port]uint64{},
+	}
+	if !c.hub.isBehind(a) {
+		t.Error("nothing of what had come is shown, and nothing is awaited")
+	}
+	c.log.stands = true
+	c.iso.round()
+	if !c.hub.isBehind(a) {
+		t.Error("its lane has taken nothing of what it was shown, and nothing is awaited")
+	}
+	c.log.stands = false
+	for range 4 {
+		p.lane.settle(seglog.Commit{}, 2e18)
+		c.iso.round()
+	}
+	if c.hub.isBehind(a) || a.knows(p) {
+		t.Errorf("all is shown: something is awaited: %v; the log has stored nothing, and its numbers are known: %v",
+			c.hub.isBehind(a), a.knows(p))
+	}
+	if c.store(); !a.knows(p) {
+		t.Error("the log has all frames, and their numbers are not known")
+	}
+}
+
+// A connection that waits at a stop is read behind what is open of its address, else by a peer that
+// knows the numbers of the others.
+func TestConnectionThatWaitsAtAStopIsReadInOrder(t *testing.T) {
+	c := newCrowd(t)
+	first, _, producer := c.peer("a/127.0.0.2")
+	second, _, other := c.peer("a/127.0.0.2/2")
+	connection(0, 10).feed(t, producer)
+	connection(10, 10).feed(t, other)
+	for range 4 {
+		c.iso.round()
+	}
+	c.store()
+	if p := c.hub.stays("a/127.0.0.2", time.Now()); p != first || first.lane.seen()[0].Last != 19 {
+		t.Errorf("%s reads it, and the first one has come to %+v; want that, behind 19", p.lane.cfg.ID, first.lane.seen())
+	}
+	second.opener.(*seat).guest = &guest{closed: true}
+	if p := c.hub.stays("a/127.0.0.2", time.Now()); p != second {
+		t.Errorf("%s reads it, and another one reads a connection of the device", p.lane.cfg.ID)
+	}
+}
+
 // When a peer that has made room is taken off the keeper's shelf, the sheet on disk has its counts,
 // and names its book: whoever comes behind a kill at any moment counts it once.
 func TestDismissedPeerIsOnDiskBeforeItsSpoolGoes(t *testing.T) {

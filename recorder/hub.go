@@ -82,6 +82,9 @@ type arrival struct {
 	id     string // of the first peer of its address
 	since  time.Time
 	behind map[*port]uint64 // so much is in the books of a peer of that address once all is read that had come before
+	// … and so many frames when that was so: the log is to have them, or nobody knows their numbers
+	frames map[*port]uint64
+	taught *port // the peer that was taught for it; nil: none
 }
 
 // guest is the connection of a peer. The hub looks at it while the peer's port reads and closes it.
@@ -209,7 +212,10 @@ func (h *hub) arrived(d device) {
 	if !ok { // it waited when the source stopped
 		g = &guest{socket: d.(*socket), giveBack: func() {}}
 	}
-	a := &arrival{g, peerOf(h.p.lane.cfg.ID, g.socket), time.Now(), map[*port]uint64{}}
+	a := &arrival{
+		guest: g, id: peerOf(h.p.lane.cfg.ID, g.socket), since: time.Now(),
+		behind: map[*port]uint64{}, frames: map[*port]uint64{},
+	}
 	for _, p := range h.of(a.id) {
 		if older, _ := p.opener.(*seat).taken(); older != nil { // from the books to the kernel: no byte counts twice
 			a.behind[p] = p.lane.bytesRead()
@@ -220,12 +226,12 @@ func (h *hub) arrived(d device) {
 	h.waiting = append(h.waiting, a)
 }
 
-// isBehind reports whether something is still to be read of older connections: what had come before
-// this one, or what waits because the log takes nothing.
+// isBehind reports whether something is still to be read of older connections, and classified: what
+// had come before this one, or what waits because the log takes nothing.
 func (h *hub) isBehind(a *arrival) bool {
 	return slices.ContainsFunc(h.of(a.id), func(p *port) bool {
 		older, _ := p.opener.(*seat).taken()
-		return older != nil && (p.lane.bytesRead() < a.behind[p] || p.lane.isBlocked() && older.unread() > 0)
+		return older != nil && (p.lane.bytesRead() < a.behind[p] || p.lane.isBlocked())
 	})
 }
 
@@ -243,6 +249,13 @@ func (l *lane) isBlocked() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.state == ledger.StateBlocked
+}
+
+// posted is how many frames the account has, and how many of them are not stored yet.
+func (l *lane) posted() (all, inFlight uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.in.book.Valid(), uint64(l.out.inFlight())
 }
 
 // seatAll has those read that need not wait any longer, those of one address in the order in which
@@ -286,14 +299,12 @@ func (h *hub) seat(a *arrival, now time.Time) (done bool) {
 			free = p
 		case g == nil && !p.hasSettled(): // numbers that free would learn, and that a kill could take
 			return false
-		case g != nil && (patient || g.ending()):
+		case g != nil && (patient || g.ending() || !a.knows(p)):
 			return false
 		}
 	}
 	if free != nil {
-		h.teach(free.lane, a.id)
-		free.opener.(*seat).give(a.guest)
-		return true
+		return h.give(a, free)
 	}
 	if !h.room() {
 		if !patient {
@@ -320,9 +331,9 @@ func (h *hub) seat(a *arrival, now time.Time) (done bool) {
 // they have ended.
 func (h *hub) stays(id string, deadline time.Time) *port {
 	all := h.of(id)
-	at := slices.IndexFunc(all, func(p *port) bool { return !p.remote.isEnding() && p != h.leaving })
-	if at >= 0 {
-		return all[at]
+	stays := slices.DeleteFunc(slices.Clone(all), func(p *port) bool { return p.remote.isEnding() || p == h.leaving })
+	if len(stays) > 0 {
+		return h.inOrder(id, stays, deadline)
 	}
 	for _, p := range all {
 		select {
@@ -345,22 +356,69 @@ func (h *hub) of(id string) (all []*port) {
 	return all
 }
 
-// teach tells a lane the numbers that others of its address have: which device comes in which of
-// its connections nobody knows.
-func (h *hub) teach(l *lane, id string) {
-	for _, p := range h.of(id) {
-		if p.lane != l {
-			l.learn(p.lane.positions())
+// inOrder is the peer, of those that stay of one address, that reads a connection behind all that
+// came before it: one that reads another one of it, else one that knows what the others have.
+func (h *hub) inOrder(id string, stays []*port, deadline time.Time) *port {
+	for _, p := range slices.Backward(stays) {
+		if g, _ := p.opener.(*seat).taken(); g != nil {
+			return p
 		}
 	}
-	l.learn(h.p.lane.seen()) // from when it read one connection at a time, itself
+	p := stays[0]
+	if len(stays) > 1 {
+		h.r.iso.gather()
+		h.r.empty(stays, max(0, time.Until(deadline)))
+		if h.teach(p.lane, id) {
+			p.remote.keeps()
+		}
+	}
+	return p
+}
+
+// give seats a connection at a peer that is free. What the peer is taught for it is in a checkpoint
+// before: else a kill would take that, and the next recorder would be shown the connection without.
+// false: it has to wait.
+func (h *hub) give(a *arrival, free *port) bool {
+	if len(h.of(a.id)) > 1 && !free.hasSettled() { // what is older comes before what it is taught
+		return false
+	}
+	if a.taught != free && h.teach(free.lane, a.id) {
+		a.taught = free
+	}
+	if a.taught == free && !free.remote.keeps() {
+		return false
+	}
+	free.opener.(*seat).give(a.guest)
+	return true
+}
+
+// knows reports whether the log has all frames of a peer that had come before the arrival, so that
+// their numbers can be taught: all of them are in the books.
+func (a *arrival) knows(p *port) bool {
+	posted, inFlight := p.lane.posted()
+	if _, ok := a.frames[p]; !ok {
+		a.frames[p] = posted
+	}
+	return posted-inFlight >= a.frames[p]
+}
+
+// teach tells a lane the numbers that others of its address have: which device comes in which of
+// its connections nobody knows. It reports whether that was new to the lane.
+func (h *hub) teach(l *lane, id string) (isNew bool) {
+	for _, p := range h.of(id) {
+		if p.lane != l {
+			isNew = l.learn(p.lane.positions()) || isNew
+		}
+	}
+	isNew = l.learn(h.p.lane.seen()) || isNew // from when it read one connection at a time, itself
 	h.r.mu.Lock()
 	defer h.r.mu.Unlock()
 	for name, at := range h.r.places {
 		if archive.Within(name, id) {
-			l.learn(at.seen)
+			isNew = l.learn(at.seen) || isNew
 		}
 	}
+	return isNew
 }
 
 var errAddresses = errors.New("too many addresses")

@@ -255,6 +255,22 @@ func (p *port) playToEnd(deadline time.Time, leaves func()) {
 	close(rm.spent)
 }
 
+// keeps saves what the lane was taught, where another process reads it; false: not yet, for the log
+// has not stored all that the lane has given it.
+func (rm *remote) keeps() bool {
+	if rm == nil || rm.isOver() {
+		return true
+	}
+	rm.iso.mu.Lock()
+	defer rm.iso.mu.Unlock()
+	for range 2 { // the checkpoint that was taken before, and the one with that
+		if err := rm.play.save(); err != nil {
+			return false // it shows again
+		}
+	}
+	return rm.play.due == nil && !rm.lane.isTouched()
+}
+
 // playLook is how often a source whose reader is gone looks whether all was shown that it has read.
 const playLook = time.Millisecond
 
