@@ -50,6 +50,26 @@ func TestTwoSourcesOfOneAddressOnTheShelf(t *testing.T) {
 	}
 }
 
+// A peer had begun to make room when the recorder was killed: its source stays as it is, and no
+// connection is ended.
+func TestPeerThatMakesRoomOnTheShelf(t *testing.T) {
+	cfg := config.Config{Log: config.Log{Dir: "x"}, Isolate: "process", Sources: []config.Source{all("a", 2)}}
+	cfg.Sources[0].TCP.Listen = "127.0.0.1:7001"
+	cfg = cfg.WithDefaults()
+	by := time.Now()
+	for _, makesRoom := range []bool{true, false} {
+		s := cfg.Sources[0]
+		s.ID = "a/127.0.0.2"
+		i := &isolation{
+			log: slog.New(slog.DiscardHandler), gated: map[string]config.Source{"a": cfg.Sources[0]},
+			left: map[string]*leftSpool{s.ID: {source: s, lane: isolate.Lane{GiveUp: &by, MakesRoom: makesRoom}}},
+		}
+		if i.before(cfg); (i.file == nil) != makesRoom {
+			t.Errorf("it makes room: %v; behind it the source is begun anew: %v", makesRoom, i.file != nil)
+		}
+	}
+}
+
 // A gate that is newer than the spools of its name comes before the file, without what has its
 // address.
 func TestGateBetweenSpoolsAndFile(t *testing.T) {

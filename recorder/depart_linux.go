@@ -64,12 +64,12 @@ func (p *port) depart() {
 // isTold reports whether the shelf has a source.
 func (rm *remote) isTold() bool { return rm != nil && rm.told.Load() }
 
-// isEnding reports whether the reader was told to end a spool of a port that was left: its source
-// needs another.
+// isEnding reports whether the reader was told to end a spool of a port that was left, and not to
+// make room: its source needs another.
 func (r *Recorder) isEnding(p *port) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.ContainsFunc(p.family(), func(q *port) bool { return q.remote.isEnding() })
+	return slices.ContainsFunc(p.family(), func(q *port) bool { return q.remote.isEnding() && !q.remote.makesRoom() })
 }
 
 func (p *port) hasDeparted() bool {

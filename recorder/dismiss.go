@@ -13,8 +13,9 @@ import (
 //  3. such a sheet is on disk;
 //  4. its spool is taken off the shelf.
 //
-// Behind a kill before the third the books of its spool go on. Behind one between the third and the
-// fourth the next recorder finds the spool of a book that the sheet names, and lets it go.
+// The shelf says of a spool that its peer has begun to make room. Behind a kill before the third step
+// the next recorder finds that spool, goes on with its books, and has the peer leave. Behind one
+// between the third and the fourth it finds the spool of a book that the sheet names, and lets it go.
 
 // room reports whether there may be one more peer, once the one that has been gone for longest has
 // made room.
@@ -59,6 +60,9 @@ func (h *hub) dismiss(gone *port, since time.Time) bool {
 		}
 	}
 	h.leaving = gone
+	if gone.remote != nil {
+		gone.remote.room.Store(true)
+	}
 	gone.stop(closeAll)
 	if gone.remote != nil {
 		select {

@@ -2,9 +2,12 @@ package recorder
 
 import (
 	"encoding/json"
+	"io"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -267,6 +270,44 @@ func TestDismissedPeerIsOnDiskBeforeItsSpoolGoes(t *testing.T) {
 	s := g.Sheet()
 	if f, read, _ := total(t, s, "plant"); f.Stored != 30 || f.Missing > 0 || read != 30*128 {
 		t.Errorf("%+v, %d bytes; want 30 frames", f, read)
+	}
+	stop()
+}
+
+// More devices than there are places connect, send, close and come again: all that they sent is in
+// the books, which balance at every moment, and nothing is missing.
+func TestCrowdMakesRoom(t *testing.T) {
+	g, shelf, stop := startOnShelf(t, t.TempDir(), nil, all("plant", 8))
+	addr := shelf.address("plant")
+	const callers, rounds, each = 40, 3, 50
+	calls := make(chan [2]uint64)
+	var calling sync.WaitGroup
+	for range 3 { // at once: who is gone counts until the log has its frames
+		calling.Go(func() {
+			for call := range calls {
+				c := dialFrom(t, int(call[0]), addr)
+				write(t, c, of(uint32(call[0]), call[1]*each, each))
+				_ = c.(*net.TCPConn).CloseWrite()
+				_, _ = io.Copy(io.Discard, c) // until all is read
+				_ = c.Close()
+			}
+		})
+	}
+	for round := range uint64(rounds) {
+		for device := range uint64(callers) {
+			calls <- [2]uint64{device + 1, round}
+			for _, p := range g.Sheet().Ports {
+				if len(p.Unbalanced) > 0 {
+					t.Errorf("%s: %v", p.ID, p.Unbalanced)
+				}
+			}
+		}
+	}
+	close(calls)
+	calling.Wait()
+	storedInAll(t, g, "plant", callers*rounds*each)
+	if f, _, unread := total(t, g.Sheet(), "plant"); f.Missing+f.Duplicate > 0 || unread > 0 {
+		t.Errorf("%+v, %d bytes unread", f, unread)
 	}
 	stop()
 }

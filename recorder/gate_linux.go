@@ -264,7 +264,11 @@ func (h *hub) goOn() {
 			}
 			g = &guest{socket: &socket{descriptor: fd, peer: id}, giveBack: giveBack}
 		}
-		go h.join(l, id, &handover{newSeat(h.freed, g, h.r.began), nil, h.p.halves})()
+		run := h.join(l, id, &handover{newSeat(h.freed, g, h.r.began), nil, h.p.halves})
+		if p := h.p.peers[len(h.p.peers)-1]; p.remote.makesRoom() { // it had begun to when the recorder was killed
+			h.leaving = p
+		}
+		go run()
 	}
 }
 

@@ -289,12 +289,12 @@ func (h *hub) seat(a *arrival, now time.Time) (done bool) {
 	patient := now.Sub(a.since) < takeover
 	for _, p := range h.of(a.id) {
 		switch g, _ := p.opener.(*seat).taken(); {
-		case p.remote.isEnding(): // nobody would read what it is given
+		case p == h.leaving: // nobody would read what it is given
+			return false
+		case p.remote.isEnding(): // … nor here
 			if !p.remote.isOver() || !p.lane.isSettled() {
 				return false
 			}
-		case p == h.leaving: // … nor here
-			return false
 		case g == nil && free == nil:
 			free = p
 		case g == nil && !p.hasSettled(): // numbers that free would learn, and that a kill could take

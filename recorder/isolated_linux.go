@@ -504,10 +504,11 @@ func (i *isolation) recorded() (all []config.Source) {
 	return all
 }
 
-// isEnding reports whether the reader was told to end a spool of a source.
+// isEnding reports whether the reader was told to end a spool of a source, and not for a peer that
+// makes room.
 func (i *isolation) isEnding(source string) bool {
 	for id, l := range i.left {
-		if archive.Within(id, source) && l.lane.GiveUp != nil {
+		if archive.Within(id, source) && l.lane.GiveUp != nil && !l.lane.MakesRoom {
 			return true
 		}
 	}

@@ -25,6 +25,7 @@ type remote struct {
 	after []*port       // had the source, or its device, before: it begins once those have departed
 	ends  *time.Time    // of a spool that was left: the reader was told to end it by then; nil: it was not
 	told  atomic.Bool   // it is on the shelf
+	room  atomic.Bool   // it is of a peer that makes room, and its source stays
 	ended chan struct{} // closed once the spool has been shown to its end, or err says why not
 	err   error
 	spent chan struct{} // closed once nothing more of the spool will be shown
@@ -43,6 +44,7 @@ func (r *Recorder) adopt(l *lane) *remote {
 	rm, err := r.attach(l, old.spool)
 	if err == nil {
 		rm.ends = old.lane.GiveUp
+		rm.room.Store(old.lane.MakesRoom)
 		delete(i.left, id)
 		return rm
 	}
@@ -104,7 +106,10 @@ func (rm *remote) put(giveUp *time.Time) error {
 		return err
 	}
 	silence, most := l.waits()
-	lane := isolate.Lane{Source: source, Book: l.number, Silence: silence, Patience: most, GiveUp: giveUp}
+	lane := isolate.Lane{
+		Source: source, Book: l.number, Silence: silence, Patience: most, GiveUp: giveUp,
+		MakesRoom: rm.room.Load(),
+	}
 	lane.Kind, lane.Port = deviceOf(cfg)
 	if cfg.Serial != nil {
 		lane.Line = cfg.Serial.Line()
@@ -143,6 +148,9 @@ func (rm *remote) unshown() uint64 {
 
 // isEnding reports whether the reader was told to end the spool, by a recorder before this one.
 func (rm *remote) isEnding() bool { return rm != nil && rm.ends != nil }
+
+// makesRoom reports whether the spool is of a peer that has begun to make room.
+func (rm *remote) makesRoom() bool { return rm != nil && rm.room.Load() }
 
 func (rm *remote) isOver() bool {
 	select {

@@ -120,6 +120,8 @@ type Lane struct {
 	Silence  time.Duration // see reader.Port
 	Patience time.Duration
 	GiveUp   *time.Time // the reader is to read what there is, until then at most, and to end the spool
+	// … of a peer that makes room for another: its source stays. The reader does not look at it
+	MakesRoom bool `json:",omitempty"`
 }
 
 // Port is what the reader tells of a source's device.
