@@ -40,10 +40,13 @@ type Arrival struct {
 }
 
 // Begin makes an Acceptor ready. listener is one that another process has begun; -1: there is none.
-// waits: a connection waits that was offered before.
+// That process may have been killed between Seal and Close. The seal is the socket's, so it
+// outlives who set it: Begin takes it off, or nobody could connect any more. waits: a connection
+// waits that was offered before.
 func (a *Acceptor) Begin(listener int, waits bool) {
 	a.answers, a.taken = make(chan Entry, 1), make(chan struct{}, 1)
 	if listener >= 0 {
+		sys.Unseal(listener)
 		a.begin(newListenSocket(listener), waits)
 	}
 }
@@ -202,7 +205,8 @@ func (a *Acceptor) Leave() {
 }
 
 // Seal ends the accepting for good. The kernel completes no connection from then on; a client that
-// tries goes on trying. It does so once.
+// tries goes on trying. It does so once. Close is to follow; where this process is killed before,
+// the Begin of the next one undoes it.
 func (a *Acceptor) Seal() {
 	if a.ended == nil {
 		return

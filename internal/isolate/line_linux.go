@@ -167,7 +167,10 @@ func (l *line) run(before adoption) {
 	}
 	switch {
 	case !l.isDropped():
-		l.readRest(d)
+		if errors.Is(l.readRest(d), errLeft) {
+			l.wire.leave()
+			return
+		}
 	case d != nil:
 		_ = d.Close()
 	}
@@ -193,12 +196,15 @@ func (l *line) serveToEnd(d device) error {
 }
 
 // readRest reads what there is of a device that was adopted and never read, nil: there is none, and
-// of those that wait.
-func (l *line) readRest(d device) {
+// of those that wait. errLeft: the next reader goes on with what is on the shelf.
+func (l *line) readRest(d device) error {
 	for ; ; d = nil {
 		if d == nil {
+			if l.isLeft() { // what waits stays where it is
+				return errLeft
+			}
 			if d = l.wire.rest(); d == nil {
-				return
+				return nil
 			}
 			if l.isLate() { // a mark for each would not have room in a full spool
 				l.lost += d.discard()
@@ -214,10 +220,10 @@ func (l *line) readRest(d device) {
 			}
 			if err := l.keep(d); err != nil {
 				l.log.Warn("a connection cannot be read to its end", "error", err)
-				return
+				return nil
 			}
 		}
-		_ = l.serveToEnd(d) // nobody else goes on, and what is lost is in the spool
+		_ = l.serveToEnd(d) // what is lost is in the spool, and a device that was left on the shelf
 	}
 }
 

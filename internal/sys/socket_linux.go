@@ -189,8 +189,8 @@ func Seal(fd int) error {
 	return nil
 }
 
-// Unseal lets a connection that inherited the filter of its listener receive again; to one without
-// a filter it does nothing.
+// Unseal undoes Seal, of a listening socket, or of a connection that inherited the filter of its
+// listener; to a socket without a filter it does nothing.
 func Unseal(fd int) {
 	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DETACH_FILTER, 0)
 }
