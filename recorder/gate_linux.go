@@ -24,7 +24,7 @@ import (
 //
 //	gate/SOURCE      how the source is recorded that listens
 //	guest/SOURCE@N   nobody reads it yet: it waits in the hub
-//	next/PEER        the hub has given it to the reader …
+//	next/PEER        the hub has given it to the reader, one of a peer at a time …
 //	port/PEER        … which reads it into the spool of that peer
 //
 // Each step puts the new entry before it drops the old one, so whoever comes after a kill may find
@@ -256,15 +256,15 @@ func (h *hub) goOn() {
 			i.giveUp(id)
 			continue
 		}
-		var g *guest
-		if fd, ok := i.connections.reading(id); ok {
+		s := newSeat(h.freed, nil, h.r.began)
+		s.guest, s.passed = i.connections.reading(id, func(fd int) *guest {
 			giveBack := h.r.allotted.place(&h.l.counts().first)
 			if giveBack == nil {
 				giveBack = func() {}
 			}
-			g = &guest{socket: &socket{descriptor: fd, peer: id}, giveBack: giveBack}
-		}
-		run := h.join(l, id, &handover{newSeat(h.freed, g, h.r.began), nil, h.p.halves})
+			return &guest{socket: &socket{descriptor: fd, peer: id}, giveBack: giveBack}
+		})
+		run := h.join(l, id, &handover{s, nil, h.p.halves})
 		if p := h.p.peers[len(h.p.peers)-1]; p.remote.makesRoom() { // it had begun to when the recorder was killed
 			h.leaving = p
 		}
@@ -310,8 +310,8 @@ func (r *Recorder) guestsWait() (all map[string]uint64) {
 		peers := slices.Clone(p.peers)
 		r.mu.Unlock()
 		for _, q := range peers {
-			if seated, _ := q.opener.(*seat).taken(); seated != nil {
-				if n := seated.unread(); n > 0 {
+			for _, g := range q.opener.(*seat).has() {
+				if n := g.unread(); n > 0 {
 					waiting, connections = waiting+n, connections+1
 				}
 			}
@@ -350,6 +350,7 @@ type leftConnections struct {
 type leftConnection struct {
 	source string
 	fd     int
+	next   bool   // the reader has not taken it as a device yet
 	addr   string // of a listener; of a guest, the one that it comes from
 }
 
@@ -367,6 +368,7 @@ func (c *leftConnections) take(kind, source string, e isolate.Entry) bool {
 		left.addr = e.Peer()
 		c.guests = append(c.guests, left)
 	case ofPeer && (kind == "port" || kind == "next"):
+		left.next = kind == "next"
 		c.readings = append(c.readings, left)
 	default:
 		return false
@@ -402,15 +404,28 @@ func (c *leftConnections) of(s config.Source) (listener int, guests []leftConnec
 	return listener, guests, last
 }
 
-// reading is a connection of a peer that the reader has, or gets.
-func (c *leftConnections) reading(peer string) (fd int, ok bool) {
-	at := slices.IndexFunc(c.readings, func(r leftConnection) bool { return r.source == peer })
-	if at < 0 {
-		return -1, false
+// reading is the connection of a peer that the reader has, and the one that it was passed and has
+// not taken yet, which may be the same; nil: there is none.
+func (c *leftConnections) reading(peer string, of func(fd int) *guest) (reads, passed *guest) {
+	c.readings = slices.DeleteFunc(c.readings, func(r leftConnection) bool {
+		switch {
+		case r.source != peer:
+			return false
+		case r.next:
+			passed = of(r.fd)
+		default:
+			reads = of(r.fd)
+		}
+		return true
+	})
+	if reads == nil {
+		return passed, passed
 	}
-	fd = c.readings[at].fd
-	c.readings = slices.Delete(c.readings, at, at+1)
-	return fd, true
+	if passed != nil && sys.SameFile(reads.fd(), passed.fd()) {
+		_ = passed.close()
+		passed = reads
+	}
+	return reads, passed
 }
 
 // close closes what no source has taken, here and on the shelf.

@@ -14,8 +14,6 @@ import (
 
 	"github.com/tallywheel/tallywheel/archive"
 	"github.com/tallywheel/tallywheel/config"
-	"github.com/tallywheel/tallywheel/internal/sockets"
-	"github.com/tallywheel/tallywheel/internal/sys"
 	"github.com/tallywheel/tallywheel/ledger"
 )
 
@@ -85,40 +83,6 @@ type arrival struct {
 	// … and so many frames when that was so: the log is to have them, or nobody knows their numbers
 	frames map[*port]uint64
 	taught *port // the peer that was taught for it; nil: none
-}
-
-// guest is the connection of a peer. The hub looks at it while the peer's port reads and closes it.
-type guest struct {
-	*socket
-	giveBack func() // its place
-
-	mu     sync.Mutex
-	closed bool
-}
-
-func (g *guest) close() error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.closed = true
-	defer g.giveBack()
-	return g.socket.close()
-}
-
-// unread is how many bytes wait in it.
-func (g *guest) unread() uint64 {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.closed {
-		return 0
-	}
-	return sockets.Waiting(g.fd())
-}
-
-// ending reports whether nothing more will be sent, though what was sent may still wait.
-func (g *guest) ending() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.closed || sys.PeerEnded(g.fd())
 }
 
 // newHub makes the other half of a port.
@@ -572,5 +536,3 @@ func (h *hub) readRest(deadline time.Time) {
 	}
 	all.Wait()
 }
-
-var _ device = (*guest)(nil)

@@ -324,6 +324,13 @@ func (i *isolation) heard(e isolate.Entry) {
 	switch {
 	case e.Name == isolate.StoreEntry:
 		i.hearStore(e)
+	case e.Dropped && kind == "next":
+		i.told.Lock()
+		s := i.seating[source]
+		i.told.Unlock()
+		if s != nil { // a peer's connection is its device now
+			s.took()
+		}
 	case e.Dropped:
 	case kind == "port":
 		i.tell(source, e)

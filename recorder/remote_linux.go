@@ -220,11 +220,51 @@ func (p *port) keepRemote(ctx context.Context) {
 		<-ctx.Done()
 	}
 	deadline := p.finishBy()
+	p.areGiven(deadline)
 	p.lane.finishes(unreadStopped)
 	if err := rm.put(&deadline); err != nil {
 		p.log.Debug("the keeper has ended, which the reader sees, too", "error", err)
 	}
 	p.playToEnd(deadline, leaves)
+}
+
+// areGiven has the reader given the connections of a peer that stops, one behind the other, before
+// it is told to come to an end: what it is given behind that it does not read. What it has not
+// taken until the deadline is counted.
+func (p *port) areGiven(deadline time.Time) {
+	s, ok := p.opener.(*seat)
+	if !ok {
+		return
+	}
+	late := time.NewTimer(time.Until(deadline))
+	defer late.Stop()
+	for s.finish() {
+		select {
+		case <-s.moved:
+			continue
+		case <-p.remote.iso.over: // all is counted once what was read is shown
+			return
+		case <-late.C:
+		}
+		p.lane.late()
+		rest, _, _ := s.close(true)
+		p.throwAway(rest)
+		return
+	}
+}
+
+// throwAway counts what connections hold that nobody will read, and closes them.
+func (p *port) throwAway(rest []device) {
+	for _, d := range rest {
+		d.deafen()
+		if n := d.discard(); n > 0 {
+			p.lane.unread(unreadStopped, n)
+			p.log.Debug("bytes that had arrived are thrown away unread", "bytes", n, "cause", unreadStopped)
+		}
+		if err := d.close(); err != nil {
+			p.log.Warn("close", "error", err)
+		}
+	}
 }
 
 // playToEnd sees that the spool of a source that has stopped is shown to its end, which the reader
@@ -249,6 +289,11 @@ func (p *port) playToEnd(deadline time.Time, leaves func()) {
 	}
 	if !rm.cease() {
 		return
+	}
+	if s, ok := p.opener.(*seat); ok {
+		for _, g := range s.clear() { // the reader has told of no end of it, and had counted it
+			_ = g.close()
+		}
 	}
 	n, ended := rm.rest()
 	if n > 0 {
@@ -306,23 +351,12 @@ func (p *port) unseated() {
 	if !ok {
 		return
 	}
-	rest, _, _ := s.close(true)
-	seated, _ := s.taken()
-	if seated != nil && !slices.Contains(rest, device(seated)) {
-		rest = append(rest, seated)
+	var rest []device
+	for _, g := range s.clear() {
+		rest = append(rest, g)
 	}
-	for _, d := range rest {
-		g := d.(*guest)
-		g.deafen()
-		if n := g.unread(); n > 0 {
-			p.lane.unread(unreadStopped, n)
-			p.log.Debug("bytes that had arrived are thrown away unread", "bytes", n, "cause", unreadStopped)
-		}
-		if g != seated {
-			_ = g.close()
-		}
-	}
-	s.vacate()
+	p.throwAway(rest)
+	s.free()
 }
 
 // readerStands is for how long a source that has stopped waits for a reader that stands still, and
@@ -377,13 +411,7 @@ func (p *port) unbegun() {
 		return
 	}
 	rest, _, _ := s.close(true)
-	for _, d := range rest {
-		d.deafen()
-		p.lane.unread(unreadStopped, d.discard())
-		if err := d.close(); err != nil {
-			p.log.Warn("close", "error", err)
-		}
-	}
+	p.throwAway(rest)
 }
 
 // rest is what was not shown when the recording stopped, in bytes; what is held is classified as it

@@ -5,26 +5,82 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/tallywheel/tallywheel/internal/sockets"
+	"github.com/tallywheel/tallywheel/internal/sys"
 )
 
+// guest is the connection of a peer. The hub looks at it while the peer's port reads and closes it.
+type guest struct {
+	*socket
+	giveBack func() // its place
+
+	mu     sync.Mutex
+	closed bool
+}
+
+func (g *guest) close() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.closed = true
+	defer g.giveBack()
+	return g.socket.close()
+}
+
+// hang ends it; what it holds can still be read.
+func (g *guest) hang() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.closed {
+		g.deafen()
+	}
+}
+
+// unread is how many bytes wait in it.
+func (g *guest) unread() uint64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return 0
+	}
+	return sockets.Waiting(g.fd())
+}
+
+// ending reports whether nothing more will be sent, though what was sent may still wait.
+func (g *guest) ending() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.closed || sys.PeerEnded(g.fd())
+}
+
 // seat is the opener of a peer: it waits for the connection that the hub gives it.
+//
+// Where another process reads the peer, the seat passes connections on to it, one at a time: the
+// keeper's shelf has one place for them, and whoever is killed leaves no more than what is there.
+// The next one is passed once that process has taken the one before. Until then it has its own
+// entry on the shelf.
 type seat struct {
 	freed chan<- struct{}
 	next  chan device
+	moved chan struct{} // has a signal when another process has taken a connection
 
 	mu    sync.Mutex
 	guest *guest // nil: the seat is free
 	left  time.Time
-	rest  []device // to be read when the peer stops
+	rest  []device // to be read behind guest, and when the peer stops
 	// gives a connection to the process that reads the peer; nil: this one does. false: the keeper
 	// has ended
-	hand  func(*guest) bool
-	reads bool // … which knows the peer
+	hand   func(*guest) bool
+	reads  bool   // … which knows the peer
+	passed *guest // … and has not taken this one yet; nil: it has taken all that it was given
+	ends   bool   // … and the peer stops: a connection ends before the next one is read
 }
 
 // newSeat makes a seat for a guest, or one that is free since left.
 func newSeat(freed chan<- struct{}, g *guest, left time.Time) *seat {
-	return &seat{freed: freed, next: make(chan device, 1), guest: g, left: left}
+	return &seat{
+		freed: freed, next: make(chan device, 1), moved: make(chan struct{}, 1), guest: g, left: left,
+	}
 }
 
 func (s *seat) open(ctx context.Context) (device, error) {
@@ -51,7 +107,8 @@ func (s *seat) give(g *guest) {
 	defer s.mu.Unlock()
 	s.guest = g
 	if s.reads {
-		s.hand(g)
+		s.rest = append(s.rest, g)
+		s.pass()
 		return
 	}
 	s.next <- g // has room, for the seat is free
@@ -64,50 +121,145 @@ func (s *seat) begins() {
 	s.reads = true
 	select {
 	case d := <-s.next:
-		s.hand(d.(*guest))
+		s.rest = append([]device{d}, s.rest...)
 	default:
 	}
-	s.rest = slices.DeleteFunc(s.rest, func(d device) bool { return s.hand(d.(*guest)) })
+	s.pass()
 }
 
-// vacate frees a seat whose connection another process has read to its end.
+// pass gives the next connection to the process that reads the peer, unless that has one in hand.
+// mu is held.
+func (s *seat) pass() {
+	if s.reads && s.passed == nil && len(s.rest) > 0 {
+		if g := s.rest[0].(*guest); s.hand(g) {
+			s.passed, s.rest = g, s.rest[1:]
+		}
+	}
+	if s.guest == nil {
+		s.guest = s.passed
+	}
+	if s.ends && s.passed != nil && s.passed != s.guest { // only its end brings the next one
+		s.guest.hang()
+	}
+}
+
+// took says that the process that reads the peer has taken the connection that it was passed.
+func (s *seat) took() {
+	s.mu.Lock()
+	before := s.guest
+	if s.passed == nil || before == s.passed {
+		before = nil
+	}
+	if s.passed != nil {
+		s.guest, s.passed = s.passed, nil
+		s.pass()
+	}
+	s.mu.Unlock()
+	s.move()
+	if before != nil { // its end was not told
+		_ = before.close()
+	}
+}
+
+// move tells whoever waits that a connection was taken.
+func (s *seat) move() {
+	select {
+	case s.moved <- struct{}{}:
+	default: // it is told
+	}
+}
+
+// finish has each connection end, but the last one, so that all are read. waits: one has not been
+// passed yet.
+func (s *seat) finish() (waits bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ends = true
+	s.pass()
+	return len(s.rest) > 0
+}
+
+// vacate says that the process that reads the peer has read the guest to its end. What it was
+// passed and has not taken is no such guest: it tells of an end behind that.
 func (s *seat) vacate() {
 	s.mu.Lock()
 	g := s.guest
-	if g != nil {
-		s.guest, s.left = nil, time.Now()
-	}
-	s.mu.Unlock()
-	if g == nil {
+	if g == nil || g == s.passed {
+		s.mu.Unlock()
 		return
 	}
+	if s.guest = s.passed; s.guest == nil {
+		s.left = time.Now()
+	}
+	isFree := s.guest == nil
+	s.mu.Unlock()
 	_ = g.close() // this process's own descriptor of it
-	select {
-	case s.freed <- struct{}{}:
-	default:
+	if isFree {
+		s.free()
 	}
 }
 
-// taken returns who has the seat, nil if it is free, and since when it is free.
+func (s *seat) free() {
+	select {
+	case s.freed <- struct{}{}:
+	default: // it is told
+	}
+}
+
+// taken is the guest, nil: the seat is free, and since when.
 func (s *seat) taken() (*guest, time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.guest, s.left
 }
 
-// later has a connection read when the peer stops. Until then the seat is taken: a peer that made
-// room for another one would read it too late for its books.
+// later has a connection read when the peer stops, behind those that it has.
 func (s *seat) later(g *guest) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.reads && s.hand(g) { // behind the one that it has
-		_ = g.close()
-		return
-	}
-	if s.guest == nil || !s.reads {
+	if s.guest == nil || s.hand == nil {
 		s.guest = g
 	}
 	s.rest = append(s.rest, g)
+	s.pass()
+}
+
+// has lists the connections that are not read to their ends.
+func (s *seat) has() (all []*guest) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.list()
+}
+
+// list is has with mu held.
+func (s *seat) list() (all []*guest) {
+	add := func(g *guest) {
+		if g != nil && !slices.Contains(all, g) {
+			all = append(all, g)
+		}
+	}
+	add(s.guest)
+	add(s.passed)
+	for _, d := range s.rest {
+		add(d.(*guest))
+	}
+	return all
+}
+
+// clear empties the seat, and gives what it had to the caller, to be closed.
+func (s *seat) clear() (all []*guest) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-s.next: // it is the guest
+	default:
+	}
+	all = s.list()
+	if s.guest != nil {
+		s.left = time.Now()
+	}
+	s.guest, s.passed, s.rest = nil, nil, nil
+	return all
 }
 
 func (s *seat) replaced() <-chan struct{} { return nil }
@@ -124,4 +276,7 @@ func (s *seat) close(bool) (rest []device, more bool, err error) {
 	return rest, false, nil
 }
 
-var _ opener = (*seat)(nil)
+var (
+	_ device = (*guest)(nil)
+	_ opener = (*seat)(nil)
+)
