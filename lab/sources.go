@@ -56,8 +56,10 @@ func C(file, hint string, libraries ...string) Program {
 	return Program{"c", file + " " + strings.Join(libraries, " "), hint}
 }
 
-// Rust is a source in lab/contestants/rust.
-func Rust(file string) Program { return Program{"rust", file, "rustup.rs"} }
+// Rust is a source in lab/contestants/rust, with flags for the compiler.
+func Rust(file string, flags ...string) Program {
+	return Program{"rust", strings.Join(append([]string{file}, flags...), " "), "rustup.rs"}
+}
 
 // Cargo is a package of Rust in a folder of lab/contestants/rust, whose program has the folder's
 // name. It needs cargo, and the crates that its Cargo.lock names.
@@ -147,7 +149,8 @@ func (b *Bench) build(p Program) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		return []string{out}, b.compile(dir, "rustc", "--edition=2021", "-O", "-o", out, source)
+		return []string{out}, b.compile(dir, "rustc",
+			append([]string{"--edition=2021", "-O", "-o", out, source}, strings.Fields(rest)...)...)
 	case "cargo":
 		dir, err := b.unpack("contestants/rust")
 		if err != nil {

@@ -114,4 +114,19 @@ var (
 	LTTngExact = realTime(36, "2.2",
 		"LTTng tells the kernel's events to about 1 µs.",
 		"~1 µs")
+	ConstAtCompileTime = realTime(37, "4.3",
+		"A checksum by a const fn in Rust costs nothing at run time: the compiler makes it.",
+		"“no branch at run time, no access to memory”")
+	NoRecursionInC = realTime(38, "4.3",
+		"C evaluates no recursion at compile time: there are macros only.",
+		"“only expansion of macros”")
+	SameConstants = realTime(39, "4.3",
+		"Rust and C make the same constants at compile time, by which the way of a start can be checked.",
+		"“aligned by one hash”")
+	ConstsNeedNoMangle = realTime(40, "4.3",
+		"A const in Rust has to be exported with #[no_mangle], so that it is kept.",
+		"“all const symbols need an explicit #[no_mangle]”")
+	TrimmedConstants = realTime(41, "4.3",
+		"The linker's --gc-sections takes away constants that the check needs.",
+		"“--gc-sections must not trim .rodata.const”")
 )

@@ -40,6 +40,7 @@ import (
 	_ "github.com/tallywheel/tallywheel/lab/experiments/process-scale"
 	_ "github.com/tallywheel/tallywheel/lab/experiments/process-steal"
 	_ "github.com/tallywheel/tallywheel/lab/experiments/ring-copy"
+	_ "github.com/tallywheel/tallywheel/lab/experiments/rt-const"
 	_ "github.com/tallywheel/tallywheel/lab/experiments/rt-cyclic"
 	_ "github.com/tallywheel/tallywheel/lab/experiments/rt-event"
 	_ "github.com/tallywheel/tallywheel/lab/experiments/rt-facts"

@@ -17,6 +17,8 @@ var (
 	heapInit     = ask("startTheWorld: mheap.init", heapAtStart)
 	smaps        = ask("smaps: HugePageSize", hugePageField)
 	constexpr    = ask("gcc -fconstexpr", constFlag)
+	recursion    = ask("recursion in C", noRecursion)
+	noMangle     = ask("#[no_mangle] const", needsNoMangle)
 	threadStack  = inC("thread: 2–8 MB", "stack")
 	invlpg       = inC("INVLPG", "invlpg")
 )
@@ -40,7 +42,7 @@ func init() {
 		Metrics:  []lab.Metric{lab.Answer}, Once: true,
 		Contestants: []*lab.Contestant{
 			crossCompile, smallStack, queue, tenMs, pageSize, heapInit, smaps, constexpr,
-			threadStack, invlpg,
+			recursion, noMangle, threadStack, invlpg,
 		},
 		Advice: lab.HowManySo("Of %d things that the article says of Go, the kernel and the processor %d are so here."),
 		Claims: []lab.Claim{
@@ -61,6 +63,10 @@ func init() {
 				"KernelPageSize and MMUPageSize are there, and sums of huge pages as AnonHugePages (proc_pid_smaps(5))."),
 			claims.ConstFlag.Refuted(constexpr,
 				"constexpr is a word of C++ and C23; GCC has -fconstexpr-depth and its like, and evaluates constants without being asked to."),
+			claims.NoRecursionInC.Asked(recursion,
+				"An expression that has to be constant calls no function (C17, 6.6). Enumerators have each other as numbers, which is how rt-const makes a checksum; C++ has constexpr functions."),
+			claims.ConstsNeedNoMangle.Refuted(noMangle,
+				"A const is no symbol: its value stands where it is used. A static is one."),
 			claims.FlushTLB.Refuted(invlpg,
 				"The instruction is for the kernel: at any other level it is a general protection fault (Intel SDM, volume 2, INVLPG)."),
 			claims.CounterOfA7.Judged("any", func(v lab.View) (lab.Verdict, bool) {

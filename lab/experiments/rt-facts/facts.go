@@ -2,7 +2,6 @@ package rtfacts
 
 import (
 	"bufio"
-	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -127,15 +126,4 @@ func hugePageField(*contestant.Turn) (contestant.Finding, error) {
 		Text: fmt.Sprintf("HugePageSize: %v; KernelPageSize: %v; MMUPageSize: %v", yes, fields["KernelPageSize"],
 			fields["MMUPageSize"]),
 	}, lines.Err()
-}
-
-// constFlag asks the compiler.
-func constFlag(*contestant.Turn) (contestant.Finding, error) {
-	cc, err := exec.LookPath("gcc")
-	if err != nil {
-		return contestant.Finding{}, errors.New("no gcc (apt install gcc)")
-	}
-	out, err := exec.Command(cc, "-fconstexpr", "-fsyntax-only", "-x", "c", "/dev/null").CombinedOutput()
-	said, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
-	return contestant.Finding{Yes: err == nil, Text: "gcc -fconstexpr: " + cmp.Or(said, "taken")}, nil
 }

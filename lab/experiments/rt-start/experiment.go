@@ -8,9 +8,13 @@ import (
 
 	"github.com/tallywheel/tallywheel/lab"
 	"github.com/tallywheel/tallywheel/lab/claims"
+	"github.com/tallywheel/tallywheel/lab/contestant"
+	"github.com/tallywheel/tallywheel/lab/startup"
 )
 
 var (
+	start = startup.Work(func() startup.Reader { return greeting{} })
+
 	static  = lab.Ours("go, static", start).But("CGO_ENABLED=0")
 	dynamic = lab.Ours("go, cgo", start).But("linked with the C library")
 	cStatic = lab.Ours("c, static", start)
@@ -29,6 +33,18 @@ var (
 		rust.Name:    lab.Rust("hello.rs"), python.Name: lab.Python("hello.py", "os", "apt install python3"),
 	}
 )
+
+// greeting is what each of them prints.
+type greeting struct{}
+
+func (greeting) Read(line string) error {
+	if line != "hello" {
+		return fmt.Errorf("the program has printed %q", line)
+	}
+	return nil
+}
+
+func (greeting) Values(string) ([]contestant.Value, error) { return nil, nil }
 
 func init() {
 	lab.Register(&lab.Experiment{
