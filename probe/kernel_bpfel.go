@@ -13,11 +13,19 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type kernelLast struct {
+	_                structs.HostLayout
+	Interrupt        uint64
+	Timer            uint64
+	InterruptOfTimer uint64
+}
+
 type kernelPath struct {
-	_       structs.HostLayout
-	Expired uint64
-	Woken   uint64
-	Runs    uint64
+	_           structs.HostLayout
+	Interrupted uint64
+	Expired     uint64
+	Woken       uint64
+	Runs        uint64
 }
 
 type kernelWait struct {
@@ -30,34 +38,38 @@ type kernelWait struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	kernelMapCallers        = "callers"
-	kernelMapCalls          = "calls"
-	kernelMapCounts         = "counts"
-	kernelMapLastRing       = "last_ring"
-	kernelMapLastTimer      = "last_timer"
-	kernelMapPathCount      = "path_count"
-	kernelMapPaths          = "paths"
-	kernelMapRings          = "rings"
-	kernelMapSlots          = "slots"
-	kernelMapSubmitted      = "submitted"
-	kernelMapSums           = "sums"
-	kernelMapWaits          = "waits"
-	kernelProgCallEnters    = "call_enters"
-	kernelProgCallForks     = "call_forks"
-	kernelProgNetRead       = "net_read"
-	kernelProgNetReady      = "net_ready"
-	kernelProgNetState      = "net_state"
-	kernelProgPathExpired   = "path_expired"
-	kernelProgPathRuns      = "path_runs"
-	kernelProgPathWoken     = "path_woken"
-	kernelProgSchedNew      = "sched_new"
-	kernelProgSchedRuns     = "sched_runs"
-	kernelProgSchedWoken    = "sched_woken"
-	kernelProgUringComplete = "uring_complete"
-	kernelProgUringSubmit   = "uring_submit"
-	kernelVarOnlyTgid       = "only_tgid"
-	kernelVarOnlyThread     = "only_thread"
-	kernelVarSampleMask     = "sample_mask"
+	kernelMapCallers           = "callers"
+	kernelMapCalls             = "calls"
+	kernelMapCounts            = "counts"
+	kernelMapLastEvents        = "last_events"
+	kernelMapLastRing          = "last_ring"
+	kernelMapPathCount         = "path_count"
+	kernelMapPaths             = "paths"
+	kernelMapRings             = "rings"
+	kernelMapSlots             = "slots"
+	kernelMapSubmitted         = "submitted"
+	kernelMapSums              = "sums"
+	kernelMapWaits             = "waits"
+	kernelProgCallEnters       = "call_enters"
+	kernelProgCallForks        = "call_forks"
+	kernelProgNetRead          = "net_read"
+	kernelProgNetReady         = "net_ready"
+	kernelProgNetState         = "net_state"
+	kernelProgPathDeviceBegins = "path_device_begins"
+	kernelProgPathDeviceEnds   = "path_device_ends"
+	kernelProgPathExpired      = "path_expired"
+	kernelProgPathRuns         = "path_runs"
+	kernelProgPathTimerBegins  = "path_timer_begins"
+	kernelProgPathTimerEnds    = "path_timer_ends"
+	kernelProgPathWoken        = "path_woken"
+	kernelProgSchedNew         = "sched_new"
+	kernelProgSchedRuns        = "sched_runs"
+	kernelProgSchedWoken       = "sched_woken"
+	kernelProgUringComplete    = "uring_complete"
+	kernelProgUringSubmit      = "uring_submit"
+	kernelVarOnlyTgid          = "only_tgid"
+	kernelVarOnlyThread        = "only_thread"
+	kernelVarSampleMask        = "sample_mask"
 )
 
 // loadKernel returns the embedded CollectionSpec for kernel.
@@ -102,37 +114,41 @@ type kernelSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type kernelProgramSpecs struct {
-	CallEnters    *ebpf.ProgramSpec `ebpf:"call_enters"`
-	CallForks     *ebpf.ProgramSpec `ebpf:"call_forks"`
-	NetRead       *ebpf.ProgramSpec `ebpf:"net_read"`
-	NetReady      *ebpf.ProgramSpec `ebpf:"net_ready"`
-	NetState      *ebpf.ProgramSpec `ebpf:"net_state"`
-	PathExpired   *ebpf.ProgramSpec `ebpf:"path_expired"`
-	PathRuns      *ebpf.ProgramSpec `ebpf:"path_runs"`
-	PathWoken     *ebpf.ProgramSpec `ebpf:"path_woken"`
-	SchedNew      *ebpf.ProgramSpec `ebpf:"sched_new"`
-	SchedRuns     *ebpf.ProgramSpec `ebpf:"sched_runs"`
-	SchedWoken    *ebpf.ProgramSpec `ebpf:"sched_woken"`
-	UringComplete *ebpf.ProgramSpec `ebpf:"uring_complete"`
-	UringSubmit   *ebpf.ProgramSpec `ebpf:"uring_submit"`
+	CallEnters       *ebpf.ProgramSpec `ebpf:"call_enters"`
+	CallForks        *ebpf.ProgramSpec `ebpf:"call_forks"`
+	NetRead          *ebpf.ProgramSpec `ebpf:"net_read"`
+	NetReady         *ebpf.ProgramSpec `ebpf:"net_ready"`
+	NetState         *ebpf.ProgramSpec `ebpf:"net_state"`
+	PathDeviceBegins *ebpf.ProgramSpec `ebpf:"path_device_begins"`
+	PathDeviceEnds   *ebpf.ProgramSpec `ebpf:"path_device_ends"`
+	PathExpired      *ebpf.ProgramSpec `ebpf:"path_expired"`
+	PathRuns         *ebpf.ProgramSpec `ebpf:"path_runs"`
+	PathTimerBegins  *ebpf.ProgramSpec `ebpf:"path_timer_begins"`
+	PathTimerEnds    *ebpf.ProgramSpec `ebpf:"path_timer_ends"`
+	PathWoken        *ebpf.ProgramSpec `ebpf:"path_woken"`
+	SchedNew         *ebpf.ProgramSpec `ebpf:"sched_new"`
+	SchedRuns        *ebpf.ProgramSpec `ebpf:"sched_runs"`
+	SchedWoken       *ebpf.ProgramSpec `ebpf:"sched_woken"`
+	UringComplete    *ebpf.ProgramSpec `ebpf:"uring_complete"`
+	UringSubmit      *ebpf.ProgramSpec `ebpf:"uring_submit"`
 }
 
 // kernelMapSpecs contains maps before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type kernelMapSpecs struct {
-	Callers   *ebpf.MapSpec `ebpf:"callers"`
-	Calls     *ebpf.MapSpec `ebpf:"calls"`
-	Counts    *ebpf.MapSpec `ebpf:"counts"`
-	LastRing  *ebpf.MapSpec `ebpf:"last_ring"`
-	LastTimer *ebpf.MapSpec `ebpf:"last_timer"`
-	PathCount *ebpf.MapSpec `ebpf:"path_count"`
-	Paths     *ebpf.MapSpec `ebpf:"paths"`
-	Rings     *ebpf.MapSpec `ebpf:"rings"`
-	Slots     *ebpf.MapSpec `ebpf:"slots"`
-	Submitted *ebpf.MapSpec `ebpf:"submitted"`
-	Sums      *ebpf.MapSpec `ebpf:"sums"`
-	Waits     *ebpf.MapSpec `ebpf:"waits"`
+	Callers    *ebpf.MapSpec `ebpf:"callers"`
+	Calls      *ebpf.MapSpec `ebpf:"calls"`
+	Counts     *ebpf.MapSpec `ebpf:"counts"`
+	LastEvents *ebpf.MapSpec `ebpf:"last_events"`
+	LastRing   *ebpf.MapSpec `ebpf:"last_ring"`
+	PathCount  *ebpf.MapSpec `ebpf:"path_count"`
+	Paths      *ebpf.MapSpec `ebpf:"paths"`
+	Rings      *ebpf.MapSpec `ebpf:"rings"`
+	Slots      *ebpf.MapSpec `ebpf:"slots"`
+	Submitted  *ebpf.MapSpec `ebpf:"submitted"`
+	Sums       *ebpf.MapSpec `ebpf:"sums"`
+	Waits      *ebpf.MapSpec `ebpf:"waits"`
 }
 
 // kernelVariableSpecs contains global variables before they are loaded into the kernel.
@@ -164,18 +180,18 @@ func (o *kernelObjects) Close() error {
 //
 // It can be passed to loadKernelObjects or ebpf.CollectionSpec.LoadAndAssign.
 type kernelMaps struct {
-	Callers   *ebpf.Map `ebpf:"callers"`
-	Calls     *ebpf.Map `ebpf:"calls"`
-	Counts    *ebpf.Map `ebpf:"counts"`
-	LastRing  *ebpf.Map `ebpf:"last_ring"`
-	LastTimer *ebpf.Map `ebpf:"last_timer"`
-	PathCount *ebpf.Map `ebpf:"path_count"`
-	Paths     *ebpf.Map `ebpf:"paths"`
-	Rings     *ebpf.Map `ebpf:"rings"`
-	Slots     *ebpf.Map `ebpf:"slots"`
-	Submitted *ebpf.Map `ebpf:"submitted"`
-	Sums      *ebpf.Map `ebpf:"sums"`
-	Waits     *ebpf.Map `ebpf:"waits"`
+	Callers    *ebpf.Map `ebpf:"callers"`
+	Calls      *ebpf.Map `ebpf:"calls"`
+	Counts     *ebpf.Map `ebpf:"counts"`
+	LastEvents *ebpf.Map `ebpf:"last_events"`
+	LastRing   *ebpf.Map `ebpf:"last_ring"`
+	PathCount  *ebpf.Map `ebpf:"path_count"`
+	Paths      *ebpf.Map `ebpf:"paths"`
+	Rings      *ebpf.Map `ebpf:"rings"`
+	Slots      *ebpf.Map `ebpf:"slots"`
+	Submitted  *ebpf.Map `ebpf:"submitted"`
+	Sums       *ebpf.Map `ebpf:"sums"`
+	Waits      *ebpf.Map `ebpf:"waits"`
 }
 
 func (m *kernelMaps) Close() error {
@@ -183,8 +199,8 @@ func (m *kernelMaps) Close() error {
 		m.Callers,
 		m.Calls,
 		m.Counts,
+		m.LastEvents,
 		m.LastRing,
-		m.LastTimer,
 		m.PathCount,
 		m.Paths,
 		m.Rings,
@@ -208,19 +224,23 @@ type kernelVariables struct {
 //
 // It can be passed to loadKernelObjects or ebpf.CollectionSpec.LoadAndAssign.
 type kernelPrograms struct {
-	CallEnters    *ebpf.Program `ebpf:"call_enters"`
-	CallForks     *ebpf.Program `ebpf:"call_forks"`
-	NetRead       *ebpf.Program `ebpf:"net_read"`
-	NetReady      *ebpf.Program `ebpf:"net_ready"`
-	NetState      *ebpf.Program `ebpf:"net_state"`
-	PathExpired   *ebpf.Program `ebpf:"path_expired"`
-	PathRuns      *ebpf.Program `ebpf:"path_runs"`
-	PathWoken     *ebpf.Program `ebpf:"path_woken"`
-	SchedNew      *ebpf.Program `ebpf:"sched_new"`
-	SchedRuns     *ebpf.Program `ebpf:"sched_runs"`
-	SchedWoken    *ebpf.Program `ebpf:"sched_woken"`
-	UringComplete *ebpf.Program `ebpf:"uring_complete"`
-	UringSubmit   *ebpf.Program `ebpf:"uring_submit"`
+	CallEnters       *ebpf.Program `ebpf:"call_enters"`
+	CallForks        *ebpf.Program `ebpf:"call_forks"`
+	NetRead          *ebpf.Program `ebpf:"net_read"`
+	NetReady         *ebpf.Program `ebpf:"net_ready"`
+	NetState         *ebpf.Program `ebpf:"net_state"`
+	PathDeviceBegins *ebpf.Program `ebpf:"path_device_begins"`
+	PathDeviceEnds   *ebpf.Program `ebpf:"path_device_ends"`
+	PathExpired      *ebpf.Program `ebpf:"path_expired"`
+	PathRuns         *ebpf.Program `ebpf:"path_runs"`
+	PathTimerBegins  *ebpf.Program `ebpf:"path_timer_begins"`
+	PathTimerEnds    *ebpf.Program `ebpf:"path_timer_ends"`
+	PathWoken        *ebpf.Program `ebpf:"path_woken"`
+	SchedNew         *ebpf.Program `ebpf:"sched_new"`
+	SchedRuns        *ebpf.Program `ebpf:"sched_runs"`
+	SchedWoken       *ebpf.Program `ebpf:"sched_woken"`
+	UringComplete    *ebpf.Program `ebpf:"uring_complete"`
+	UringSubmit      *ebpf.Program `ebpf:"uring_submit"`
 }
 
 func (p *kernelPrograms) Close() error {
@@ -230,8 +250,12 @@ func (p *kernelPrograms) Close() error {
 		p.NetRead,
 		p.NetReady,
 		p.NetState,
+		p.PathDeviceBegins,
+		p.PathDeviceEnds,
 		p.PathExpired,
 		p.PathRuns,
+		p.PathTimerBegins,
+		p.PathTimerEnds,
 		p.PathWoken,
 		p.SchedNew,
 		p.SchedRuns,

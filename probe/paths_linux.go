@@ -16,9 +16,10 @@ const (
 
 // Path is how a thread came to run once, by the kernel's CLOCK_MONOTONIC in ns.
 type Path struct {
-	Expired uint64 // when the timer expired that was handled last on the CPU that woke it; 0: none was
-	Woken   uint64 // the thread was put among those that may run
-	Runs    uint64 // a CPU was given to it
+	Interrupted uint64 // when the interrupt began in which that timer was handled; 0: none that is traced
+	Expired     uint64 // when the timer expired that was handled last on the CPU that woke it; 0: none was
+	Woken       uint64 // the thread was put among those that may run
+	Runs        uint64 // a CPU was given to it
 }
 
 // Follower notes the paths of one thread: see [Follow]. Its methods may be called from several

@@ -135,8 +135,15 @@ var programs = map[Kind][]string{
 	Sched: {"sched_woken", "sched_new", "sched_runs"},
 	calls: {"call_enters", "call_forks"},
 
-	threadPaths: {"path_expired", "path_woken", "path_runs"},
+	threadPaths: {
+		"path_timer_begins", "path_timer_ends", "path_device_begins", "path_device_ends", "path_expired", "path_woken",
+		"path_runs",
+	},
 }
+
+// onX86 are programs of tracepoints that x86 alone has: the timer of each CPU interrupts there
+// by a vector of its own.
+var onX86 = []string{"path_timer_begins", "path_timer_ends"}
 
 // load brings the programs of a kind into the kernel and lets them run.
 func load(k Kind, variables map[string]any) (c *ebpf.Collection, links []link.Link, err error) {
@@ -160,6 +167,9 @@ func load(k Kind, variables map[string]any) (c *ebpf.Collection, links []link.Li
 	}
 	for _, name := range programs[k] {
 		l, err := attach(spec.Programs[name], c.Programs[name])
+		if slices.Contains(onX86, name) && errors.Is(err, os.ErrNotExist) {
+			continue
+		}
 		if err != nil {
 			c.Close()
 			return nil, nil, errors.Join(explain(k, err), closeAll(links))

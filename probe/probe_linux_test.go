@@ -469,7 +469,8 @@ func TestWrongOptions(t *testing.T) {
 	}
 }
 
-// TestFollow: each time that a thread sleeps it is woken by a timer and runs again, in this order.
+// TestFollow: each time that a thread sleeps it is woken by a timer, in an interrupt, and runs
+// again, in this order.
 func TestFollow(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -488,17 +489,26 @@ func TestFollow(t *testing.T) {
 	if err != nil || len(all) < rounds {
 		t.Fatalf("%d paths of %d sleeps: %v", len(all), rounds, err)
 	}
-	timed := 0
+	timed, interrupted := 0, 0
 	for i, p := range all {
 		if p.Woken > p.Runs || p.Woken < began || p.Runs > ended || i > 0 && p.Woken < all[i-1].Runs {
 			t.Errorf("%d: %+v, between %d and %d", i, p, began, ended)
 		}
+		if p.Interrupted > p.Expired {
+			t.Errorf("%d: %+v: the timer was handled before its interrupt", i, p)
+		}
 		if p.Expired >= began && p.Expired <= p.Woken && p.Woken-p.Expired < uint64(100*time.Microsecond) {
 			timed++
+			if p.Interrupted >= began && p.Expired-p.Interrupted < uint64(100*time.Microsecond) {
+				interrupted++
+			}
 		}
 	}
 	if timed < rounds/2 {
 		t.Errorf("a timer expired just before %d of %d wake-ups", timed, len(all))
+	}
+	if interrupted < timed/2 {
+		t.Errorf("an interrupt began just before %d of %d timers", interrupted, timed)
 	}
 }
 

@@ -280,7 +280,8 @@ int BPF_PROG(call_forks, struct task_struct *parent, struct task_struct *child) 
 volatile const __u32 only_thread = 0;
 
 struct path {
-	__u64 expired, woken, runs; /* expired: when the timer did that was handled last on the CPU that woke it; 0: none was */
+	/* expired: when the timer did that was handled last on the CPU that woke it; interrupted: the beginning of the interrupt in which that was; 0: none was */
+	__u64 interrupted, expired, woken, runs;
 };
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -297,12 +298,22 @@ struct {
 	__type(value, __u32);
 } path_count SEC(".maps");
 
+/* What was last on a CPU, and the interrupt that it is in, 0: none. Its own programs alone write it, which do not interrupt each other: interrupts are
+ * off in all of them. */
+struct last {
+	__u64 interrupt, timer, interrupt_of_timer;
+};
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, __u64);
-} last_timer SEC(".maps");
+	__type(value, struct last);
+} last_events SEC(".maps");
+
+static __always_inline struct last *last_event(void) {
+	__u32 first = 0;
+	return bpf_map_lookup_elem(&last_events, &first);
+}
 
 static __always_inline struct path *next_path(__u32 **n) {
 	__u32 first = 0, i;
@@ -312,24 +323,46 @@ static __always_inline struct path *next_path(__u32 **n) {
 	return bpf_map_lookup_elem(&paths, &i);
 }
 
+static __always_inline int in_interrupt(__u64 since) {
+	struct last *last = last_event();
+	if (last)
+		last->interrupt = since;
+	return 0;
+}
+
+/* The interrupt of the timer that each CPU has: on x86 it is a vector of its own, elsewhere it is handled as a device's. */
+SEC("raw_tp/local_timer_entry")
+int BPF_PROG(path_timer_begins, int vector) { return in_interrupt(bpf_ktime_get_ns()); }
+
+SEC("raw_tp/local_timer_exit")
+int BPF_PROG(path_timer_ends, int vector) { return in_interrupt(0); }
+
+SEC("raw_tp/irq_handler_entry")
+int BPF_PROG(path_device_begins, int irq) { return in_interrupt(bpf_ktime_get_ns()); }
+
+SEC("raw_tp/irq_handler_exit")
+int BPF_PROG(path_device_ends, int irq) { return in_interrupt(0); }
+
 SEC("tp_btf/hrtimer_expire_entry")
 int BPF_PROG(path_expired, void *timer, void *now) {
-	__u32 first = 0;
-	__u64 *last = bpf_map_lookup_elem(&last_timer, &first);
-	if (last)
-		*last = bpf_ktime_get_ns();
+	struct last *last = last_event();
+	if (last) {
+		last->timer = bpf_ktime_get_ns();
+		last->interrupt_of_timer = last->interrupt;
+	}
 	return 0;
 }
 
 SEC("tp_btf/sched_wakeup")
 int BPF_PROG(path_woken, struct task_struct *p) {
-	__u32 *n, first = 0;
+	__u32 *n;
 	if (p->pid != only_thread)
 		return 0;
 	struct path *at = next_path(&n);
-	__u64 *last = bpf_map_lookup_elem(&last_timer, &first);
+	struct last *last = last_event();
 	if (at && last) {
-		at->expired = *last;
+		at->interrupted = last->interrupt_of_timer;
+		at->expired = last->timer;
 		at->woken = bpf_ktime_get_ns();
 	}
 	return 0;

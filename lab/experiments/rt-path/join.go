@@ -30,25 +30,28 @@ func (f *follower) Report(t *contestant.Turn, took time.Duration, _ float64, all
 	}
 	mean := func(sum float64) float64 { return sum / float64(s.n) }
 	values := []contestant.Value{
-		{Metric: "latency_us_mean", V: mean(s.timer+s.wake+s.run+s.user) / 1e3},
-		{Metric: "path_wake_ns", V: mean(s.wake)},
+		{Metric: "latency_us_mean", V: mean(s.whole) / 1e3},
 		{Metric: "path_switch_ns", V: mean(s.run)},
 		{Metric: "path_user_ns", V: mean(s.user)},
 		{Metric: "path_joined_percent", V: 100 * float64(s.n) / float64(len(all))},
 		{Metric: "path_error_ns", V: s.worst},
 	}
 	if t.Text("trigger") == "timer" {
-		values = append(values, contestant.Value{Metric: "path_timer_ns", V: mean(s.timer)})
+		values = append(values, contestant.Value{Metric: "path_timer_ns", V: mean(s.timer)},
+			contestant.Value{Metric: "path_irq_ns", V: mean(s.wake)})
+	} else {
+		values = append(values, contestant.Value{Metric: "path_wake_ns", V: mean(s.wake)})
 	}
 	return t.Result(took, uint64(len(all)), values...)
 }
 
-// stages are the sums of n wake-ups, in ns: until the timer is handled, until the thread may run,
-// until it runs, until its first line. worst is by how much one was below zero.
+// stages are the sums of n wake-ups, in ns: until the timer interrupts, until the thread may run,
+// until it runs, until its first line; and of the whole, by the program's clock alone. worst is by
+// how much a moment lay before the one that it follows.
 type stages struct {
-	n                      int
-	timer, wake, run, user float64
-	worst                  float64
+	n                             int
+	timer, wake, run, user, whole float64
+	worst                         float64
 }
 
 // tolerance is by how much the moments of one wake-up may be out of order, in ns, to be taken for
@@ -70,20 +73,24 @@ func join(all []suite.Sample, paths []probe.Path, timed bool) (s stages) {
 		p := paths[i-1]
 		began, wake := one.Due, one.Due
 		if timed {
-			wake = float64(p.Expired)
+			// it may have begun before: other timers were handled in it, too
+			wake = max(began, float64(p.Interrupted))
 		}
-		if wake < began-tolerance || float64(p.Woken) < began-tolerance {
-			continue // that of a wake-up before
+		if float64(p.Woken) < began-tolerance || timed && (p.Interrupted == 0 || float64(p.Expired) < began-tolerance) {
+			continue // that of a wake-up before, or of no timer
 		}
-		steps := [4]float64{
-			wake - began, float64(p.Woken) - wake, float64(p.Runs) - float64(p.Woken),
-			one.Woke - float64(p.Runs),
+		s.add(wake-began, float64(p.Woken)-wake, float64(p.Runs)-float64(p.Woken), one.Woke-float64(p.Runs))
+		s.whole += one.Woke - one.Due
+		if timed {
+			s.worst = max(s.worst, began-float64(p.Expired))
 		}
-		for _, ns := range steps {
-			s.worst = max(s.worst, -ns)
-		}
-		s.n++
-		s.timer, s.wake, s.run, s.user = s.timer+steps[0], s.wake+steps[1], s.run+steps[2], s.user+steps[3]
 	}
 	return s
+}
+
+// add adds the stages of a wake-up.
+func (s *stages) add(timer, wake, run, user float64) {
+	s.n++
+	s.timer, s.wake, s.run, s.user = s.timer+timer, s.wake+wake, s.run+run, s.user+user
+	s.worst = max(s.worst, -wake, -run, -user)
 }
