@@ -155,60 +155,6 @@ func mapped() uint64 {
 	return s[0].Value.Uint64() + s[1].Value.Uint64() + s[2].Value.Uint64()
 }
 
-// arena is memory of a fixed size, of which blocks are cut off one behind the other, and given back
-// all at once. Use one where all that a piece of work allocates ends with it: a request, a batch, a
-// period. It cannot fragment, and its worst case is known when the program starts. It is no good
-// where blocks live for different times: the one that lives longest keeps all of it. Blocks hold no
-// pointers: the collector does not look into them.
-type arena struct {
-	mem  []byte
-	used int
-}
-
-func newArena() memory { return &arena{mem: make([]byte, bound)} }
-
-// alloc is n bytes, or nil if there are not so many left. They are as whoever had them left them.
-func (a *arena) alloc(n int) []byte {
-	n = (n + 7) &^ 7
-	if n > len(a.mem)-a.used {
-		return nil
-	}
-	b := a.mem[a.used : a.used+n : a.used+n]
-	a.used += n
-	return b
-}
-
-// reset takes all blocks back. Nobody may use one any more.
-func (a *arena) reset() { a.used = 0 }
-
-func (a *arena) live() int { return a.used }
-
-func (a *arena) step(s *sizes) bool {
-	n := s.next()
-	if a.used+n+7 > kept {
-		a.reset()
-	}
-	b := a.alloc(n)
-	if b == nil {
-		return false
-	}
-	b[0], b[n-1] = 1, 1
-	return true
-}
-
-func (a *arena) blocks(most int) (got int) {
-	for ; got < most; got++ {
-		b := a.alloc(block)
-		if b == nil {
-			break
-		}
-		for at := 0; at < block; at += 4096 {
-			b[at] = 1
-		}
-	}
-	return got
-}
-
 // resident is the memory of this process that is no file's, in bytes.
 func resident() (int, error) {
 	b, err := os.ReadFile("/proc/self/status")

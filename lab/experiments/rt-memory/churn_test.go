@@ -1,6 +1,10 @@
 package rtmemory
 
-import "testing"
+import (
+	"reflect"
+	"runtime"
+	"testing"
+)
 
 // TestArena: blocks do not overlap, end at the bound, and all come back at once.
 func TestArena(t *testing.T) {
@@ -26,7 +30,7 @@ func TestArena(t *testing.T) {
 
 // TestChurn: a heap keeps what the device keeps, an arena no more than that; neither fails.
 func TestChurn(t *testing.T) {
-	for name, m := range map[string]memory{"heap": &heap{}, "arena": newArena()} {
+	for name, m := range map[string]memory{"heap": &heap{}, "arena": newArena(), "list": newList()} {
 		s := sizes{seed: 88172645463325252}
 		for range 3 * phase { // small ones, both, and large ones
 			if !m.step(&s) {
@@ -45,6 +49,68 @@ func TestChurn(t *testing.T) {
 				t.Errorf("%d bytes live, counted as %d", sum, h.used)
 			}
 		}
+	}
+}
+
+// TestSlab: objects come without a value, one behind the other, and no more than there is room for;
+// a reset gives all of them back.
+func TestSlab(t *testing.T) {
+	s := newSlab[node](2)
+	for range 2 {
+		a, b := s.take(), s.take()
+		if a == nil || b == nil || a == b || s.take() != nil {
+			t.Fatalf("of two objects %p and %p are taken", a, b)
+		}
+		if a.next != nil || b.data != nil {
+			t.Errorf("objects have the values of those before: %v, %v", a, b)
+		}
+		a.next, b.data = b, []byte{1}
+		s.reset()
+	}
+}
+
+// TestListPointsInside: all that hangs on the list lies in its slab and its arena, whatever was
+// reset before, and survives a collection; together they are as large as the bound.
+func TestListPointsInside(t *testing.T) {
+	l := newList().(*list)
+	size := int(reflect.TypeFor[node]().Size())
+	if reflect.TypeFor[uintptr]().Size() == 8 && size != nodeSize {
+		t.Errorf("a node has %d bytes, counted as %d", size, nodeSize)
+	}
+	if all := len(l.nodes.room)*nodeSize + len(l.data.mem); all != bound {
+		t.Errorf("it has %d bytes, the bound is %d", all, bound)
+	}
+	within := func(p, room reflect.Value, each int) bool {
+		return p.Pointer() >= room.Pointer() && p.Pointer() < room.Pointer()+uintptr(room.Len()*each)
+	}
+	s, resets := sizes{seed: 88172645463325252}, 0
+	for i := range 3 * phase {
+		before := l.live()
+		if !l.step(&s) {
+			t.Fatalf("%d: an allocation failed", i)
+		}
+		if l.live() < before {
+			resets++
+		}
+	}
+	runtime.GC()
+	n := 0
+	for o := l.newest; o != nil; o = o.next {
+		n++
+		if !within(reflect.ValueOf(o), reflect.ValueOf(l.nodes.room), size) ||
+			!within(reflect.ValueOf(o.data), reflect.ValueOf(l.data.mem), 1) {
+			t.Fatalf("node %d points to %p and %p", n, o, o.data)
+		}
+		if o.data[0] != 1 || o.data[len(o.data)-1] != 1 {
+			t.Fatalf("node %d has other data", n)
+		}
+	}
+	if n != l.nodes.used || n == 0 || resets == 0 {
+		t.Errorf("%d nodes hang on it, %d are taken, after %d resets", n, l.nodes.used, resets)
+	}
+	l.reset()
+	if l.live() != 0 || l.newest != nil {
+		t.Error("a reset has left something")
 	}
 }
 
