@@ -17,6 +17,7 @@ func TestRealTimeContestants(t *testing.T) {
 		"rt-suite": {},
 		// libraries, and crates that cannot be fetched
 		"rt-memory": {"no cargo", "cannot find -ljemalloc", "cannot find -lmimalloc", "cargo: error: failed to"},
+		"rt-switch": {"no cargo", "cargo: error: failed to"},
 		"rt-path":   {"may not load programs into the kernel", "has no BTF", "lacks a tracepoint"},
 	}
 	for name, lacks := range missing {

@@ -16,6 +16,8 @@ var (
 	rustThread = lab.Rust("switch.rs").As("rust/thread", "switch", "how=thread").But("park and unpark")
 	rustAsync  = lab.Rust("switch.rs").As("rust/async", "switch",
 		"how=async").But("an executor of two tasks, without a queue: the least that one can be")
+	tokio   = lab.Cargo("tasks").As("rust/tokio", "tasks", "how=tokio").But("its executor of one thread")
+	smol    = lab.Cargo("tasks").As("rust/smol", "tasks", "how=smol").But("its executor of one thread, async-executor")
 	python  = lab.Python("switch.py", "threading", "apt install python3").As("python/thread", "switch", "how=thread")
 	asyncio = lab.Python("switch.py", "asyncio", "apt install python3").As("python/asyncio", "switch", "how=asyncio")
 )
@@ -25,16 +27,23 @@ func init() {
 		Name: "rt-switch", Plane: lab.RealTime,
 		Question: "What does it cost to go from one task to the next, and how much memory has one that waits?",
 		Method: "Two tasks wake each other in turns; an operation is one of those switches, with the wake-up. The threads in C are on one CPU, others where the kernel has them. waiting_bytes is by how much the " +
-			"process's resident memory grows for each of some hundred threads, or some thousand tasks, that wait for ever.",
-		Metrics:     []lab.Metric{lab.NsPerOp, lab.WaitingBytes, lab.ContextSwitchesPerOp},
-		Base:        futex,
-		Contestants: []*lab.Contestant{goroutine, locked, futex, condvar, rustThread, rustAsync, python, asyncio},
+			"process's resident memory grows for each of some hundred threads, or some thousand tasks, that wait for ever. The tasks of rust/tokio and rust/smol are the same code; what differs is who polls them.",
+		Metrics: []lab.Metric{lab.NsPerOp, lab.WaitingBytes, lab.ContextSwitchesPerOp},
+		Base:    futex,
+		Contestants: []*lab.Contestant{
+			goroutine, locked, futex, condvar, rustThread, rustAsync, tokio, smol, python,
+			asyncio,
+		},
 		Advice: func(v lab.View) string {
 			m, ok := v.Medians(nil, lab.NsPerOp, goroutine, futex, locked)
 			if !ok {
 				return ""
 			}
-			return fmt.Sprintf("From goroutine to goroutine it takes %.0f ns, from thread to thread in C %.0f, and %.0f between goroutines that are locked to threads: lock none that has to talk to others often.", m[0], m[1], m[2])
+			text := fmt.Sprintf("From goroutine to goroutine it takes %.0f ns, from thread to thread in C %.0f, and %.0f between goroutines that are locked to threads: lock none that has to talk to others often.", m[0], m[1], m[2])
+			if r, ok := v.Medians(nil, lab.NsPerOp, tokio, smol); ok { // where crates can be fetched
+				text += fmt.Sprintf(" From task to task in Rust it takes %.0f by tokio, %.0f by smol.", r[0], r[1])
+			}
+			return text
 		},
 		Claims: []lab.Claim{
 			claims.GoroutineSwitch.Judged(lab.Needs(nil, goroutine, futex), func(v lab.View) (lab.Verdict, bool) {
