@@ -13,6 +13,12 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type kernelHeld struct {
+	_  structs.HostLayout
+	N  uint64
+	At [32]uint64
+}
+
 type kernelLast struct {
 	_                structs.HostLayout
 	Interrupt        uint64
@@ -28,6 +34,12 @@ type kernelPath struct {
 	Runs        uint64
 }
 
+type kernelRequest struct {
+	_         structs.HostLayout
+	Submitted uint64
+	Queued    uint64
+}
+
 type kernelWait struct {
 	_     structs.HostLayout
 	Of    uint64
@@ -41,11 +53,14 @@ const (
 	kernelMapCallers           = "callers"
 	kernelMapCalls             = "calls"
 	kernelMapCounts            = "counts"
+	kernelMapHolding           = "holding"
 	kernelMapLastEvents        = "last_events"
 	kernelMapLastRing          = "last_ring"
 	kernelMapPathCount         = "path_count"
 	kernelMapPaths             = "paths"
 	kernelMapRings             = "rings"
+	kernelMapSegmentSlots      = "segment_slots"
+	kernelMapSegmentSums       = "segment_sums"
 	kernelMapSlots             = "slots"
 	kernelMapSubmitted         = "submitted"
 	kernelMapSums              = "sums"
@@ -65,7 +80,11 @@ const (
 	kernelProgSchedNew         = "sched_new"
 	kernelProgSchedRuns        = "sched_runs"
 	kernelProgSchedWoken       = "sched_woken"
+	kernelProgUringArmed       = "uring_armed"
 	kernelProgUringComplete    = "uring_complete"
+	kernelProgUringGiven       = "uring_given"
+	kernelProgUringPasses      = "uring_passes"
+	kernelProgUringReaped      = "uring_reaped"
 	kernelProgUringSubmit      = "uring_submit"
 	kernelVarOnlyTgid          = "only_tgid"
 	kernelVarOnlyThread        = "only_thread"
@@ -129,7 +148,11 @@ type kernelProgramSpecs struct {
 	SchedNew         *ebpf.ProgramSpec `ebpf:"sched_new"`
 	SchedRuns        *ebpf.ProgramSpec `ebpf:"sched_runs"`
 	SchedWoken       *ebpf.ProgramSpec `ebpf:"sched_woken"`
+	UringArmed       *ebpf.ProgramSpec `ebpf:"uring_armed"`
 	UringComplete    *ebpf.ProgramSpec `ebpf:"uring_complete"`
+	UringGiven       *ebpf.ProgramSpec `ebpf:"uring_given"`
+	UringPasses      *ebpf.ProgramSpec `ebpf:"uring_passes"`
+	UringReaped      *ebpf.ProgramSpec `ebpf:"uring_reaped"`
 	UringSubmit      *ebpf.ProgramSpec `ebpf:"uring_submit"`
 }
 
@@ -137,18 +160,21 @@ type kernelProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type kernelMapSpecs struct {
-	Callers    *ebpf.MapSpec `ebpf:"callers"`
-	Calls      *ebpf.MapSpec `ebpf:"calls"`
-	Counts     *ebpf.MapSpec `ebpf:"counts"`
-	LastEvents *ebpf.MapSpec `ebpf:"last_events"`
-	LastRing   *ebpf.MapSpec `ebpf:"last_ring"`
-	PathCount  *ebpf.MapSpec `ebpf:"path_count"`
-	Paths      *ebpf.MapSpec `ebpf:"paths"`
-	Rings      *ebpf.MapSpec `ebpf:"rings"`
-	Slots      *ebpf.MapSpec `ebpf:"slots"`
-	Submitted  *ebpf.MapSpec `ebpf:"submitted"`
-	Sums       *ebpf.MapSpec `ebpf:"sums"`
-	Waits      *ebpf.MapSpec `ebpf:"waits"`
+	Callers      *ebpf.MapSpec `ebpf:"callers"`
+	Calls        *ebpf.MapSpec `ebpf:"calls"`
+	Counts       *ebpf.MapSpec `ebpf:"counts"`
+	Holding      *ebpf.MapSpec `ebpf:"holding"`
+	LastEvents   *ebpf.MapSpec `ebpf:"last_events"`
+	LastRing     *ebpf.MapSpec `ebpf:"last_ring"`
+	PathCount    *ebpf.MapSpec `ebpf:"path_count"`
+	Paths        *ebpf.MapSpec `ebpf:"paths"`
+	Rings        *ebpf.MapSpec `ebpf:"rings"`
+	SegmentSlots *ebpf.MapSpec `ebpf:"segment_slots"`
+	SegmentSums  *ebpf.MapSpec `ebpf:"segment_sums"`
+	Slots        *ebpf.MapSpec `ebpf:"slots"`
+	Submitted    *ebpf.MapSpec `ebpf:"submitted"`
+	Sums         *ebpf.MapSpec `ebpf:"sums"`
+	Waits        *ebpf.MapSpec `ebpf:"waits"`
 }
 
 // kernelVariableSpecs contains global variables before they are loaded into the kernel.
@@ -180,18 +206,21 @@ func (o *kernelObjects) Close() error {
 //
 // It can be passed to loadKernelObjects or ebpf.CollectionSpec.LoadAndAssign.
 type kernelMaps struct {
-	Callers    *ebpf.Map `ebpf:"callers"`
-	Calls      *ebpf.Map `ebpf:"calls"`
-	Counts     *ebpf.Map `ebpf:"counts"`
-	LastEvents *ebpf.Map `ebpf:"last_events"`
-	LastRing   *ebpf.Map `ebpf:"last_ring"`
-	PathCount  *ebpf.Map `ebpf:"path_count"`
-	Paths      *ebpf.Map `ebpf:"paths"`
-	Rings      *ebpf.Map `ebpf:"rings"`
-	Slots      *ebpf.Map `ebpf:"slots"`
-	Submitted  *ebpf.Map `ebpf:"submitted"`
-	Sums       *ebpf.Map `ebpf:"sums"`
-	Waits      *ebpf.Map `ebpf:"waits"`
+	Callers      *ebpf.Map `ebpf:"callers"`
+	Calls        *ebpf.Map `ebpf:"calls"`
+	Counts       *ebpf.Map `ebpf:"counts"`
+	Holding      *ebpf.Map `ebpf:"holding"`
+	LastEvents   *ebpf.Map `ebpf:"last_events"`
+	LastRing     *ebpf.Map `ebpf:"last_ring"`
+	PathCount    *ebpf.Map `ebpf:"path_count"`
+	Paths        *ebpf.Map `ebpf:"paths"`
+	Rings        *ebpf.Map `ebpf:"rings"`
+	SegmentSlots *ebpf.Map `ebpf:"segment_slots"`
+	SegmentSums  *ebpf.Map `ebpf:"segment_sums"`
+	Slots        *ebpf.Map `ebpf:"slots"`
+	Submitted    *ebpf.Map `ebpf:"submitted"`
+	Sums         *ebpf.Map `ebpf:"sums"`
+	Waits        *ebpf.Map `ebpf:"waits"`
 }
 
 func (m *kernelMaps) Close() error {
@@ -199,11 +228,14 @@ func (m *kernelMaps) Close() error {
 		m.Callers,
 		m.Calls,
 		m.Counts,
+		m.Holding,
 		m.LastEvents,
 		m.LastRing,
 		m.PathCount,
 		m.Paths,
 		m.Rings,
+		m.SegmentSlots,
+		m.SegmentSums,
 		m.Slots,
 		m.Submitted,
 		m.Sums,
@@ -239,7 +271,11 @@ type kernelPrograms struct {
 	SchedNew         *ebpf.Program `ebpf:"sched_new"`
 	SchedRuns        *ebpf.Program `ebpf:"sched_runs"`
 	SchedWoken       *ebpf.Program `ebpf:"sched_woken"`
+	UringArmed       *ebpf.Program `ebpf:"uring_armed"`
 	UringComplete    *ebpf.Program `ebpf:"uring_complete"`
+	UringGiven       *ebpf.Program `ebpf:"uring_given"`
+	UringPasses      *ebpf.Program `ebpf:"uring_passes"`
+	UringReaped      *ebpf.Program `ebpf:"uring_reaped"`
 	UringSubmit      *ebpf.Program `ebpf:"uring_submit"`
 }
 
@@ -260,7 +296,11 @@ func (p *kernelPrograms) Close() error {
 		p.SchedNew,
 		p.SchedRuns,
 		p.SchedWoken,
+		p.UringArmed,
 		p.UringComplete,
+		p.UringGiven,
+		p.UringPasses,
+		p.UringReaped,
 		p.UringSubmit,
 	)
 }

@@ -9,6 +9,8 @@ import (
 var (
 	metricLatency = prometheus.NewDesc("tallywheel_probe_seconds",
 		"Latency seen in the kernel: uring from submission to completion, of a sample; net from arrival to read; sched from wake-up to running.", []string{"probe", "op"}, nil)
+	metricSegment = prometheus.NewDesc("tallywheel_probe_segment_seconds",
+		"Segments of io_uring requests, of a sample: submit to queue, queue to complete, submit to complete, complete to reaped.", []string{"op", "segment"}, nil)
 	metricSubmitted = prometheus.NewDesc("tallywheel_probe_sqe_total",
 		"io_uring requests that the kernel was seen to take.", []string{"op"}, nil)
 	metricCompleted = prometheus.NewDesc("tallywheel_probe_events_total", "Completions, reads or wake-ups seen.",
@@ -17,12 +19,16 @@ var (
 
 // Metrics lists the names of the metrics that a probe can have.
 func Metrics() []string {
-	return []string{"tallywheel_probe_seconds", "tallywheel_probe_sqe_total", "tallywheel_probe_events_total"}
+	return []string{
+		"tallywheel_probe_seconds", "tallywheel_probe_segment_seconds", "tallywheel_probe_sqe_total",
+		"tallywheel_probe_events_total",
+	}
 }
 
 // Describe implements prometheus.Collector.
 func (*Probe) Describe(c chan<- *prometheus.Desc) {
 	c <- metricLatency
+	c <- metricSegment
 	c <- metricSubmitted
 	c <- metricCompleted
 }
@@ -39,17 +45,24 @@ func (p *Probe) Collect(c chan<- prometheus.Metric) {
 	}
 	c <- prometheus.MustNewConstMetric(metricCompleted, prometheus.CounterValue, float64(r.Completed), string(r.Kind))
 	for _, h := range r.Latency {
-		buckets := map[float64]uint64{}
-		below := uint64(0)
-		for i, n := range h.Log2Ns {
-			if below += n; i >= firstBucket && i < lastBucket {
-				buckets[math.Ldexp(1, i+1)/1e9] = below
-			}
+		c <- h.metric(metricLatency, string(r.Kind), h.Op)
+		for _, part := range h.Segments {
+			c <- part.metric(metricSegment, h.Op, part.Name)
 		}
-		c <- prometheus.MustNewConstHistogram(metricLatency, h.Count, float64(h.SumNs)/1e9, buckets, string(r.Kind),
-			h.Op)
 		if r.Kind == Uring {
 			c <- prometheus.MustNewConstMetric(metricSubmitted, prometheus.CounterValue, float64(h.Submitted), h.Op)
 		}
 	}
+}
+
+// metric is a histogram with the buckets of the metric.
+func (h Histogram) metric(d *prometheus.Desc, labels ...string) prometheus.Metric {
+	buckets := map[float64]uint64{}
+	below := uint64(0)
+	for i, n := range h.Log2Ns {
+		if below += n; i >= firstBucket && i < lastBucket {
+			buckets[math.Ldexp(1, i+1)/1e9] = below
+		}
+	}
+	return prometheus.MustNewConstHistogram(d, h.Count, float64(h.SumNs)/1e9, buckets, labels...)
 }

@@ -38,6 +38,9 @@ type Options struct {
 	// times are taken of one request (Uring) or socket (Net) in so many, a power of two up to 1024;
 	// 0: 64 requests, 16 sockets; Sched: of all threads, 1 or 0
 	Sample int
+	// Uring: also in segments; each system call of the process costs it some hundred nanoseconds
+	// more then, of all processes where PID is 0
+	Segments bool
 }
 
 // ErrOptions is in the error for a kind and options that no probe can have.
@@ -61,7 +64,32 @@ type Histogram struct {
 	Count     uint64   `json:"count"`
 	SumNs     uint64   `json:"sum_ns"`
 	Log2Ns    []uint64 `json:"log2_ns"` // entry i counts 2^i ns and above, below twice that
+
+	Segments []Segment `json:"segments,omitempty"` // Uring with [Options].Segments: those that were seen
 }
+
+// Segment is a part of the way of requests, from their submission to where the program has them.
+// The sum of its segments is the latency that the program sees, but for the calls of the clock and
+// what happens in the program itself.
+type Segment struct {
+	Name string `json:"segment"`
+	Histogram
+}
+
+// The segments of a request of io_uring. It is put aside when the kernel cannot do it at once: it
+// is armed, to be woken when its file is ready, or given to a worker.
+const (
+	ToQueue    = "submit to queue"    // until it is put aside
+	ToComplete = "queue to complete"  // from then until it is complete
+	AtOnce     = "submit to complete" // of one that is not put aside: timers, too
+	// until the system call returns in which it was completed: the program can take it then. Of
+	// what no call completes, but a worker or a polling thread, it is not seen, nor is it of
+	// more than the first 32 of a call.
+	ToReaped = "complete to reaped"
+)
+
+// Segments lists them, in their order.
+func Segments() []string { return []string{ToQueue, ToComplete, AtOnce, ToReaped} }
 
 // Quantile is an upper bound of a quantile, 0 to 1: the end of the bucket in which it is, or the
 // longest Duration where that is longer still.

@@ -22,6 +22,7 @@ import (
 const (
 	logSlots   = 64 // as in bpf/probe.c
 	opcodes    = 64
+	segmented  = Kind("uring, in segments")
 	mostSample = 1024
 )
 
@@ -37,8 +38,10 @@ type Probe struct {
 	slots  *ebpf.Map
 	sums   *ebpf.Map
 	counts *ebpf.Map
-	links  []link.Link
-	gate   gate
+	// of segments, nil without them
+	segmentSlots, segmentSums *ebpf.Map
+	links                     []link.Link
+	gate                      gate
 }
 
 // gate keeps tables open while they are read: a table is asked by the number of its descriptor,
@@ -93,19 +96,27 @@ func Start(k Kind, o Options) (*Probe, error) {
 	if k == Sched && o.Sample != 1 {
 		return nil, fmt.Errorf("probe: %w: sample %d: of threads, all are timed: want 1, or 0", ErrOptions, o.Sample)
 	}
+	if o.Segments && k != Uring {
+		return nil, fmt.Errorf("probe: %w: segments of %s: want %s", ErrOptions, k, Uring)
+	}
 	if o.PID != 0 {
 		if err := isProcess(o.PID); err != nil {
 			return nil, err
 		}
 	}
-	c, links, err := load(k, map[string]any{"only_tgid": uint32(o.PID), "sample_mask": uint64(o.Sample - 1)})
+	what := k
+	if o.Segments {
+		what = segmented
+	}
+	c, links, err := load(what, map[string]any{"only_tgid": uint32(o.PID), "sample_mask": uint64(o.Sample - 1)})
 	if err != nil {
 		return nil, err
 	}
 	defer c.Close() // links and maps keep what they need
 	return &Probe{
 		kind: k, sample: o.Sample, links: links, slots: c.DetachMap("slots"), sums: c.DetachMap("sums"),
-		counts: c.DetachMap("counts"),
+		counts: c.DetachMap("counts"), segmentSlots: c.DetachMap("segment_slots"),
+		segmentSums: c.DetachMap("segment_sums"),
 	}, nil
 }
 
@@ -130,10 +141,11 @@ func isProcess(pid int) error {
 
 // programs are those of a kind, in bpf/probe.c.
 var programs = map[Kind][]string{
-	Uring: {"uring_submit", "uring_complete"},
-	Net:   {"net_ready", "net_read", "net_state"},
-	Sched: {"sched_woken", "sched_new", "sched_runs"},
-	calls: {"call_enters", "call_forks"},
+	Uring:     {"uring_submit", "uring_complete"},
+	Net:       {"net_ready", "net_read", "net_state"},
+	Sched:     {"sched_woken", "sched_new", "sched_runs"},
+	segmented: {"uring_submit", "uring_armed", "uring_given", "uring_passes", "uring_reaped"},
+	calls:     {"call_enters", "call_forks"},
 
 	threadPaths: {
 		"path_timer_begins", "path_timer_ends", "path_device_begins", "path_device_ends", "path_expired", "path_woken",
@@ -219,7 +231,9 @@ func explain(k Kind, err error) error {
 	case errors.Is(err, os.ErrPermission):
 		return fmt.Errorf("probe: this process may not load programs into the kernel: run it as root, or with CAP_BPF and CAP_PERFMON: %w", err)
 	case errors.Is(err, ebpf.ErrNotSupported), errors.Is(err, os.ErrNotExist):
-		since := map[Kind]string{Uring: "6.0", Net: "6.3", Sched: "5.11", calls: "5.11", threadPaths: "5.11"}[k]
+		since := map[Kind]string{
+			Uring: "6.0", segmented: "6.0", Net: "6.3", Sched: "5.11", calls: "5.11", threadPaths: "5.11",
+		}[k]
 		return fmt.Errorf("probe: this kernel lacks a tracepoint of %s, which is in Linux %s: %w", k, since, err)
 	}
 	return fmt.Errorf("probe: %s: %w", k, err)
@@ -262,6 +276,11 @@ func (p *Probe) Read() (Report, error) {
 		for _, n := range h.Log2Ns {
 			h.Count += n
 		}
+		if p.segmentSlots != nil && h.Count > 0 {
+			if h.Segments, err = p.segments(op); err != nil {
+				return r, err
+			}
+		}
 		if h.Count > 0 || h.Submitted > 0 {
 			r.Latency = append(r.Latency, h)
 		}
@@ -274,6 +293,29 @@ func (p *Probe) Read() (Report, error) {
 	return r, nil
 }
 
+// segments reads those of an operation that it has had.
+func (p *Probe) segments(op int) (all []Segment, err error) {
+	for i, name := range Segments() {
+		at := op*len(Segments()) + i
+		slots, err := sumFrom(p.segmentSlots, at*logSlots, logSlots)
+		if err != nil {
+			return nil, err
+		}
+		sums, err := sumFrom(p.segmentSums, at, 1)
+		if err != nil {
+			return nil, err
+		}
+		s := Segment{Name: name, Histogram: Histogram{Op: p.name(op), SumNs: sums[0], Log2Ns: slots}}
+		for _, n := range slots {
+			s.Count += n
+		}
+		if s.Count > 0 {
+			all = append(all, s)
+		}
+	}
+	return all, nil
+}
+
 func (p *Probe) name(op int) string {
 	switch p.kind {
 	case Net:
@@ -284,20 +326,22 @@ func (p *Probe) name(op int) string {
 	return uring.Opcode(op).String()
 }
 
-// sum adds a map's values up over the CPUs.
-func sum(m *ebpf.Map, n int) ([]uint64, error) {
+// sum adds a map's first n values up over the CPUs.
+func sum(m *ebpf.Map, n int) ([]uint64, error) { return sumFrom(m, 0, n) }
+
+func sumFrom(m *ebpf.Map, first, n int) ([]uint64, error) {
 	all := make([]uint64, n)
 	var keys []uint32
 	for k := range all {
-		keys = append(keys, uint32(k))
+		keys = append(keys, uint32(first+k))
 	}
-	for _, k := range keys {
+	for i, k := range keys {
 		var each []uint64
 		if err := m.Lookup(k, &each); err != nil {
 			return nil, fmt.Errorf("probe: read: %w", err)
 		}
 		for _, v := range each {
-			all[k] += v
+			all[i] += v
 		}
 	}
 	return all, nil
@@ -306,6 +350,7 @@ func sum(m *ebpf.Map, n int) ([]uint64, error) {
 // Close takes the programs out of the kernel. It waits for a Read that has begun.
 func (p *Probe) Close() error {
 	return p.gate.shut(func() error {
-		return errors.Join(closeAll(p.links), p.slots.Close(), p.sums.Close(), p.counts.Close())
+		return errors.Join(closeAll(p.links), p.slots.Close(), p.sums.Close(), p.counts.Close(),
+			p.segmentSlots.Close(), p.segmentSums.Close())
 	})
 }

@@ -28,7 +28,8 @@ func newProbe() *cobra.Command {
 		Short: "look into the kernel: latencies of io_uring, of sockets and of the scheduler",
 		Long: `Counts in the kernel, by eBPF, and prints histograms:
 
-  uring   io_uring requests from submission to completion, by operation; with --rings the rings that a process has
+  uring   io_uring requests from submission to completion, by operation, with --segments in segments; with --rings the
+          rings that a process has
   net     sockets, from the arrival of data to its being read
   sched   threads, from being woken to running
 
@@ -72,6 +73,8 @@ It needs root, or CAP_BPF and CAP_PERFMON, and a kernel with BTF. With --listen 
 	f.IntVar(&o.PID, "pid", 0, "process to look at; 0: all")
 	f.IntVar(&o.Sample, "sample", 0,
 		"take the time of one request (uring) or one socket (net) in so many, a power of two; 0: 64 requests, 16 sockets; sched takes all")
+	f.BoolVar(&o.Segments, "segments", false,
+		"uring: also how long a request takes until it is put aside, from then until it is complete, and until its program can take it; each system call of the process costs more then")
 	f.StringVar(&listen, "listen", "", "serve /metrics at this loopback address meanwhile, as 127.0.0.1:9400")
 	f.BoolVar(&rings, "rings", false,
 		"uring with --pid: list the rings of the process, their sizes and what they have, and end; it needs no rights but those to look at the process")
@@ -155,6 +158,9 @@ func printProbe(out io.Writer, r probe.Report) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
+	if err := printSegments(out, r); err != nil {
+		return err
+	}
 	for _, h := range r.Latency {
 		if h.Count == 0 {
 			continue
@@ -172,4 +178,21 @@ func printProbe(out io.Writer, r probe.Report) error {
 		}
 	}
 	return nil
+}
+
+// printSegments prints the segments of requests, if there are any.
+func printSegments(out io.Writer, r probe.Report) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	headed := false
+	for _, h := range r.Latency {
+		for _, s := range h.Segments {
+			if !headed {
+				fmt.Fprintf(w, "\noperation\tsegment\ttimed\tmean\tp50 <\tp99 <\n")
+				headed = true
+			}
+			fmt.Fprintf(w, "%s\t%s\t%d\t%v\t%v\t%v\n", h.Op, s.Name, s.Count, s.Mean(), s.Quantile(0.5),
+				s.Quantile(0.99))
+		}
+	}
+	return w.Flush()
 }

@@ -27,3 +27,18 @@ func TestPrintProbe(t *testing.T) {
 		}
 	}
 }
+
+// TestPrintSegments: each segment that was seen has a line, with its operation.
+func TestPrintSegments(t *testing.T) {
+	var out strings.Builder
+	h := probe.Histogram{Op: "recv", Submitted: 2, Count: 1, SumNs: 3, Log2Ns: []uint64{0, 1}}
+	h.Segments = []probe.Segment{{Name: probe.ToReaped, Histogram: h}}
+	if err := printProbe(&out, probe.Report{Kind: probe.Uring, Latency: []probe.Histogram{h}}); err != nil {
+		t.Fatal(err)
+	}
+	words := strings.Join(strings.Fields(out.String()), " ")
+	want := "operation segment timed mean p50 < p99 < recv complete to reaped 1 3ns 4ns 4ns"
+	if !strings.Contains(words, want) {
+		t.Errorf("want %s in\n%s", want, out.String())
+	}
+}

@@ -30,6 +30,7 @@ import (
 	_ "github.com/tallywheel/tallywheel/lab/experiments/memory-return"
 	_ "github.com/tallywheel/tallywheel/lab/experiments/noise"
 	_ "github.com/tallywheel/tallywheel/lab/experiments/pool"
+	_ "github.com/tallywheel/tallywheel/lab/experiments/probe-latency"
 	_ "github.com/tallywheel/tallywheel/lab/experiments/process-affinity"
 	_ "github.com/tallywheel/tallywheel/lab/experiments/process-drift"
 	_ "github.com/tallywheel/tallywheel/lab/experiments/process-facts"

@@ -29,6 +29,7 @@ struct io_kiocb {
 	struct io_ring_ctx *ctx;
 } __attribute__((preserve_access_index));
 struct task_struct {
+	unsigned int flags;
 	int pid, tgid;
 } __attribute__((preserve_access_index));
 
@@ -56,13 +57,54 @@ struct {
 	__type(value, __u64);
 } counts SEC(".maps");
 
-/* When a request was submitted. The oldest go when it is full. */
+/* When a request was submitted, and when the kernel first put it aside; 0: it has not. */
+struct request {
+	__u64 submitted, queued;
+};
+
+/* Requests that are timed. The oldest go when it is full. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 65536);
 	__type(key, __u64);
-	__type(value, __u64);
+	__type(value, struct request);
 } submitted SEC(".maps");
+
+/* The segments of a request, as in probe_linux.go. */
+#define TO_QUEUE 0    /* submitted until put aside: armed for when its file is ready, or given to a worker */
+#define TO_COMPLETE 1 /* put aside until complete */
+#define AT_ONCE 2     /* submitted until complete, of those that were not put aside */
+#define TO_REAPED 3   /* complete until the system call returned in which it was, so that its program can take it */
+#define SEGMENTS 4
+
+/* Index: (opcode * SEGMENTS + segment) * SLOTS + slot. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, OPCODES *SEGMENTS *SLOTS);
+	__type(key, __u32);
+	__type(value, __u64);
+} segment_slots SEC(".maps");
+
+/* Sums in nanoseconds, by opcode * SEGMENTS + segment. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, OPCODES *SEGMENTS);
+	__type(key, __u32);
+	__type(value, __u64);
+} segment_sums SEC(".maps");
+
+/* What completed in a system call that has not returned. The thread whose call it is writes and reads. Beyond HELD, what completes is not timed. */
+#define HELD 32
+struct held {
+	__u64 n;
+	__u64 at[HELD]; /* the time in ns << 6 | opcode */
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, __u64);
+	__type(value, struct held);
+} holding SEC(".maps");
 
 /* When a socket's wait began, or a thread's, which are asked for at every event: a hundredth of a microsecond here, a tenth with a hash table. What
  * falls into the same place drives out what was there: a sample is lost. */
@@ -171,26 +213,114 @@ int BPF_PROG(uring_submit, struct io_kiocb *req) {
 		}
 	}
 	if (sampled(req->cqe.user_data)) {
-		__u64 now = bpf_ktime_get_ns();
+		struct request now = {.submitted = bpf_ktime_get_ns()};
 		bpf_map_update_elem(&submitted, &key, &now, BPF_ANY);
 	}
 	return 0;
 }
 
+static __always_inline void passed(__u32 op, __u32 segment, __u64 ns) {
+	__u32 at = op * SEGMENTS + segment;
+	add(&segment_slots, at * SLOTS + log2_of(ns), 1);
+	add(&segment_sums, at, ns);
+}
+
+/* hold keeps a completion until the system call returns in which it came. Those that a worker posts, or a thread that polls, are in none. */
+static __always_inline void hold(__u32 op, __u64 now) {
+	struct task_struct *t = (struct task_struct *)bpf_get_current_task();
+	if (BPF_CORE_READ(t, flags) & 0x10) /* PF_IO_WORKER */
+		return;
+	__u64 id = bpf_get_current_pid_tgid();
+	struct held *h = bpf_map_lookup_elem(&holding, &id);
+	if (!h) {
+		struct held none = {};
+		bpf_map_update_elem(&holding, &id, &none, BPF_ANY);
+		h = bpf_map_lookup_elem(&holding, &id);
+	}
+	if (!h)
+		return;
+	__u64 n = h->n;
+	if (n >= HELD)
+		return;
+	h->at[n] = now << 6 | op;
+	h->n = n + 1;
+}
+
 /* The first completion of a request ends its time; those that follow (multishot) come without a request and only count. */
-SEC("tp_btf/io_uring_complete")
-int BPF_PROG(uring_complete, void *owner, struct io_kiocb *req) {
+static __always_inline int completes(void *owner, struct io_kiocb *req, int segments) {
 	__u64 ring = (__u64)owner, key = (__u64)req;
 	if (!ours() && !bpf_map_lookup_elem(&rings, &ring)) /* most complete in their own thread */
 		return 0;
 	add(&counts, 1, 1);
 	if (!req || !sampled(BPF_CORE_READ(req, cqe.user_data))) /* typed as void here, so read with care */
 		return 0;
-	__u64 *then = bpf_map_lookup_elem(&submitted, &key);
-	if (then) {
-		took(BPF_CORE_READ(req, opcode), bpf_ktime_get_ns() - *then);
-		bpf_map_delete_elem(&submitted, &key);
+	struct request *r = bpf_map_lookup_elem(&submitted, &key);
+	if (!r)
+		return 0;
+	__u64 now = bpf_ktime_get_ns();
+	__u32 op = BPF_CORE_READ(req, opcode);
+	if (op >= OPCODES)
+		op = OPCODES - 1;
+	took(op, now - r->submitted);
+	if (segments) {
+		if (r->queued) {
+			passed(op, TO_QUEUE, r->queued - r->submitted);
+			passed(op, TO_COMPLETE, now - r->queued);
+		} else
+			passed(op, AT_ONCE, now - r->submitted);
+		hold(op, now);
 	}
+	bpf_map_delete_elem(&submitted, &key);
+	return 0;
+}
+
+SEC("tp_btf/io_uring_complete")
+int BPF_PROG(uring_complete, void *owner, struct io_kiocb *req) { return completes(owner, req, 0); }
+
+SEC("tp_btf/io_uring_complete")
+int BPF_PROG(uring_passes, void *owner, struct io_kiocb *req) { return completes(owner, req, 1); }
+
+/* aside notes when a request was put aside, the first time. Only those that are timed have a place. */
+static __always_inline int aside(struct io_kiocb *req) {
+	__u64 key = (__u64)req;
+	if (!sampled(req->cqe.user_data))
+		return 0;
+	struct request *r = bpf_map_lookup_elem(&submitted, &key);
+	if (r && !r->queued)
+		r->queued = bpf_ktime_get_ns();
+	return 0;
+}
+
+SEC("tp_btf/io_uring_poll_arm")
+int BPF_PROG(uring_armed, struct io_kiocb *req) { return aside(req); }
+
+SEC("tp_btf/io_uring_queue_async_work")
+int BPF_PROG(uring_given, struct io_kiocb *req) { return aside(req); }
+
+struct returns {
+	struct held *held;
+	__u64 now;
+};
+
+static long returned(__u32 i, struct returns *r) {
+	if (i >= HELD)
+		return 1;
+	__u64 at = r->held->at[i];
+	passed(at & (OPCODES - 1), TO_REAPED, r->now - (at >> 6));
+	return 0;
+}
+
+SEC("tp_btf/sys_exit")
+int BPF_PROG(uring_reaped) {
+	__u64 id = bpf_get_current_pid_tgid();
+	if (!ours())
+		return 0;
+	struct held *h = bpf_map_lookup_elem(&holding, &id);
+	if (!h || !h->n)
+		return 0;
+	struct returns r = {h, bpf_ktime_get_ns()};
+	bpf_loop(h->n, returned, &r, 0); /* unrolled it would be more than the verifier follows */
+	h->n = 0;
 	return 0;
 }
 
