@@ -75,6 +75,35 @@ func TestSuiteContextEndsWithClient(t *testing.T) {
 	})
 }
 
+// TestSuiteContextEndsWithFailedWrite cancels the context when a write of the answer has failed,
+// though the client is there: nobody can be told of what the handler still does.
+func TestSuiteContextEndsWithFailedWrite(t *testing.T) {
+	everywhere(t, func(t *testing.T, p place) {
+		said := make(chan error, 2)
+		s := open(t, p, func(w http.ResponseWriter, r *http.Request) {
+			rc := http.NewResponseController(w)
+			said <- r.Context().Err()
+			if err := rc.SetWriteDeadline(time.Now().Add(-time.Second)); err != nil {
+				t.Error(err)
+			}
+			_, _ = w.Write(make([]byte, 1000))
+			if err := rc.Flush(); !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("Flush gives %v, want a deadline", err)
+			}
+			said <- r.Context().Err() // the failure itself ends it
+		})
+		c := s.dial(t)
+		c.send("GET / HTTP/1.1\nHost: a\n\n")
+		if err := take(t, said, "the request"); err != nil {
+			t.Errorf("before a write has failed: %v", err)
+		}
+		if err := take(t, said, "the end of the answer"); !errors.Is(err, context.Canceled) {
+			t.Errorf("after a write has failed: %v, want %v", err, context.Canceled)
+		}
+		c.rest(t)
+	})
+}
+
 // TestSuiteContextOfPipelined does not end while a next request waits in the input.
 func TestSuiteContextOfPipelined(t *testing.T) {
 	onGoroutines(t, func(t *testing.T, p place) {

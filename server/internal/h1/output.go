@@ -20,8 +20,11 @@ type output struct {
 	// that belongs
 	failed error
 	broken atomic.Bool // failed is set
-	timer  *time.Timer
-	armed  bool
+	// of the request under way, which the first send that fails ends: nobody can be told of what
+	// its handler still does. The session stores it; the loop and the timer read it, too
+	current atomic.Pointer[requestContext]
+	timer   *time.Timer
+	armed   bool
 }
 
 // flushWithin is how long a complete answer waits for those to the pipelined requests behind it.
@@ -180,11 +183,29 @@ func (o *output) sendFile(c Stream, f *os.File, off, n int64) (int64, error) {
 	return sent, err
 }
 
-// fail takes note of what a send has come to. mu is held.
+// fail takes note of what a send has come to, and ends the context of the request under way if it
+// has failed. mu is held.
 func (o *output) fail(err error) {
-	if err != nil {
-		o.failed = err
-		o.broken.Store(true)
+	if err == nil {
+		return
+	}
+	o.failed = err
+	o.broken.Store(true) // before the look at current: begin stores that, and then looks at broken
+	o.cancel()
+}
+
+// begin says which request is under way, and ends its context at once if nothing can be sent.
+func (o *output) begin(x *requestContext) {
+	o.current.Store(x)
+	if o.broken.Load() {
+		x.cancel()
+	}
+}
+
+// cancel ends the context of the request under way. Any goroutine may call it.
+func (o *output) cancel() {
+	if x := o.current.Load(); x != nil {
+		x.cancel()
 	}
 }
 

@@ -36,7 +36,6 @@ type Session struct {
 	began   int64     // when the head was whole, as Stream.Came
 	asked   time.Time // when the request under way began; zero if no time-out needs it
 
-	current   atomic.Pointer[requestContext]
 	peerLeft  atomic.Bool
 	left      func() // gone, made once
 	answered  bool   // a request
@@ -152,9 +151,7 @@ func (s *Session) count() {
 // gone is called, from elsewhere, when the client has left.
 func (s *Session) gone() {
 	s.peerLeft.Store(true)
-	if x := s.current.Load(); x != nil {
-		x.cancel()
-	}
+	s.out.cancel()
 }
 
 // borrow takes memory to work with.
@@ -427,7 +424,7 @@ func (s *Session) answer(n int) (keep bool, err error) {
 	if d := s.cfg.WriteTimeout; d > 0 {
 		_ = s.c.SetWriteDeadline(time.Now().Add(d))
 	}
-	s.current.Store(x.ctx())
+	s.out.begin(x.ctx())
 	if s.peerLeft.Load() {
 		x.ctx().cancel()
 	}
@@ -457,14 +454,14 @@ func (s *Session) answer(n int) (keep bool, err error) {
 	if w.hijacked {
 		w.asked.end()
 		x.ctx().cancel()
-		s.current.Store(nil)
+		s.out.current.Store(nil)
 		return false, errHijacked
 	}
 	w.asked.interrupt(w)
 	err = w.finish()
 	unread := w.asked.end()
 	x.ctx().cancel()
-	s.current.Store(nil)
+	s.out.current.Store(nil)
 	if f := x.req.MultipartForm; f != nil {
 		_ = f.RemoveAll()
 	}
