@@ -26,7 +26,8 @@
 //	           a second the log says so ([Stats].Stalls). It must use its ResponseWriter, body and connection on its own goroutine
 //	           only: another one gets [ErrElsewhere] where it would have to wait, as those of httputil.ReverseProxy and
 //	           http.TimeoutHandler do; and it must not hold runtime.LockOSThread where it reads or writes: the runtime would
-//	           end the process. Its context does not follow the client
+//	           end the process. Close and deadlines of a connection are any goroutine's: the handler wakes. Its context does not follow
+//	           the client
 //	inline     a [LeanHandler] on the loop's own thread, called when a request is whole: the least work for each request
 //
 // Under load the loops of the last two keep their CPUs to themselves: other goroutines of the

@@ -51,6 +51,15 @@ func (g coStream) Count(_ int64, n int, timed bool) {
 	}
 }
 
+// SetDeadline implements h1.Stream, and so do its like: the coroutine alone sets deadlines by it.
+func (g coStream) SetDeadline(t time.Time) error { return g.SetDeadlines(t, true, true) }
+
+// SetReadDeadline implements h1.Stream.
+func (g coStream) SetReadDeadline(t time.Time) error { return g.SetDeadlines(t, true, false) }
+
+// SetWriteDeadline implements h1.Stream.
+func (g coStream) SetWriteDeadline(t time.Time) error { return g.SetDeadlines(t, false, true) }
+
 // BodyRead implements h1.Stream: the loop receives at all times.
 func (coStream) BodyRead() {}
 
@@ -70,6 +79,7 @@ func (s *Server) serveConn(g *loop.GoConn) {
 			sess.Began = s.group.Time(at)
 		}
 		s.attend(sess, g, g.Origin())
+		s.tell(g, http.StateNew)
 		s.serveSession(sess)
 	}
 }
@@ -79,7 +89,13 @@ func (s *Server) attend(sess *h1.Session, c net.Conn, origin any) {
 	sess.Context = s.connContext(c, origin)
 	if hook := s.cfg.ConnState; hook != nil {
 		sess.State = func(state http.ConnState) { hook(c, state) }
-		hook(c, http.StateNew)
+	}
+}
+
+// tell tells ConnState of a connection.
+func (s *Server) tell(c net.Conn, state http.ConnState) {
+	if hook := s.cfg.ConnState; hook != nil {
+		hook(c, state)
 	}
 }
 
@@ -131,7 +147,10 @@ func (o *onCoroutine) Begin() {
 	}
 	if c := &o.s.cfg; c.ConnState == nil && c.ConnContext == nil {
 		o.s.attend(o.sess, o.c, o.c.Origin())
-	} else if !o.s.hooked(func() { o.s.attend(o.sess, o.c, o.c.Origin()) }) {
+	} else if !o.s.hooked(func() {
+		o.s.attend(o.sess, o.c, o.c.Origin())
+		o.s.tell(o.c, http.StateNew)
+	}) {
 		_ = o.c.Close()
 	}
 }

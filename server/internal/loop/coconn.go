@@ -7,18 +7,20 @@ import (
 	"iter"
 	"net"
 	"os"
+	"sync/atomic"
 	"time"
 )
 
 // CoConn is a connection whose handler runs as a coroutine on the loop's thread: where it would
 // wait it gives way to the loop, and the loop goes on with it when what it waits for is there.
-// Nothing of it is locked: there is one thread. Between requests it has no coroutine, so that
-// silent connections hold no stack.
+// Nothing of it is locked: there is one thread. What other goroutines may want of it is in outside.
+// Between requests it has no coroutine, so that silent connections hold no stack.
 type CoConn struct {
 	c       *Conn
 	w       *worker // that runs its handler; nil between requests
 	service Service
-	wants   want
+	wants   wish
+	out     atomic.Pointer[outside] // nil: nobody has wanted anything
 	in      Input
 	err     error // what comes after in
 	shut    bool  // by the handler
@@ -62,10 +64,16 @@ const (
 type want uint8
 
 const (
-	nothing want = iota
+	nothing want = iota // it runs, or there is none
 	toRead
 	toWrite
 )
+
+// wish is a want. The loop's thread stores it; others look whether the coroutine waits.
+type wish struct{ atomic.Uint32 }
+
+func (w *wish) is(v want) bool { return want(w.Load()) == v }
+func (w *wish) set(v want)     { w.Store(uint32(v)) }
 
 const (
 	// MaxQueued is how much output a connection holds; a handler that writes more waits for the
@@ -147,7 +155,7 @@ func (g *CoConn) run() {
 		g.w = l.worker(g)
 	}
 	w := g.w
-	g.wants = nothing
+	g.wants.set(nothing)
 	if w.resume() {
 		l.group.cfg.Log.Error("a handler has called runtime.Goexit: its connection is closed", "loop", l.index)
 		g.w = nil
@@ -160,7 +168,7 @@ func (g *CoConn) run() {
 	g.w = nil
 	l.rest(w)
 	if g.idle && !g.over {
-		g.wants = toRead
+		g.wants.set(toRead)
 	} else if g.over && g.c.app == App(g) { // else it lives on as a GoConn
 		g.c.Finish(false)
 	}
@@ -170,10 +178,10 @@ func (g *CoConn) run() {
 // wait for it.
 var ErrElsewhere = errors.New("the handler's mode is coroutine, and this is another goroutine, which cannot wait for the client: mode goroutine is for such handlers")
 
-// elsewhere is an error on any goroutine but the coroutine's own. The loop's thread runs all
-// coroutines, and nothing else. To give way anywhere else would end the process.
+// elsewhere is an error anywhere but on the coroutine: on other goroutines, on coroutines of other
+// connections, which have the same thread, and in hooks. To give way there would end the process.
 func (g *CoConn) elsewhere() error {
-	if t := g.c.loop.thread; t != 0 && t != threadID() {
+	if g.w == nil || !g.own() {
 		return ErrElsewhere
 	}
 	return nil
@@ -185,7 +193,7 @@ func (g *CoConn) wait(w want) error {
 	if err := g.elsewhere(); err != nil {
 		return err
 	}
-	g.wants = w
+	g.wants.set(w)
 	g.w.yield(struct{}{})
 	return nil
 }
@@ -218,6 +226,7 @@ func (g *CoConn) promote() *GoConn {
 	n.arrived.Store(g.c.loop.now)
 	n.duck.Store(g.duck)
 	g.c.Become(n)
+	g.moved(n)
 	return n
 }
 
@@ -229,7 +238,7 @@ func (g *CoConn) Input(b Lent) {
 		return
 	}
 	g.in.Lend(b)
-	if g.wants == toRead {
+	if g.wants.is(toRead) {
 		g.run()
 	}
 	g.in.Settle()
@@ -247,7 +256,7 @@ func (g *CoConn) Ended(err error) {
 		g.gone = nil
 		gone()
 	}
-	if g.wants != nothing && !g.over {
+	if !g.wants.is(nothing) && !g.over {
 		g.run()
 	}
 }
@@ -257,7 +266,7 @@ func (g *CoConn) Sent() {
 	if g.c.queued == 0 {
 		g.tick()
 	}
-	if g.wants == toWrite && g.c.queued < MaxQueued {
+	if g.wants.is(toWrite) && g.c.queued < MaxQueued {
 		g.run()
 	}
 }
@@ -265,7 +274,7 @@ func (g *CoConn) Sent() {
 // Writable implements App.
 func (g *CoConn) Writable() {
 	g.rooms++
-	if g.wants == toWrite {
+	if g.wants.is(toWrite) {
 		g.run()
 	}
 }
@@ -275,14 +284,17 @@ func (g *CoConn) Expired() {
 	switch {
 	case g.idle && g.c.queued > 0 && g.passed(g.c.writeBy): // nobody writes who could be told
 		g.c.Kill(ErrTooSlow)
-	case g.wants != nothing:
+	case !g.wants.is(nothing):
 		g.run()
 	}
 }
 
 // Posted implements App.
 func (g *CoConn) Posted() {
-	if g.wants == toWrite {
+	if o := g.out.Load(); o != nil {
+		g.doOf(o)
+	}
+	if g.wants.is(toWrite) || g.shut && g.wants.is(toRead) {
 		g.run()
 	}
 }
@@ -331,7 +343,8 @@ func (g *CoConn) HeadSince() int64 { return headSince(g.headBy) }
 
 // Died implements App.
 func (g *CoConn) Died() {
-	g.shut, g.over, g.wants = true, true, nothing
+	g.shut, g.over = true, true
+	g.wants.set(nothing)
 	g.in.Drop()
 	if gone := g.gone; gone != nil {
 		g.gone = nil
@@ -402,6 +415,8 @@ func (g *CoConn) Conn() *Conn { return g.c }
 // writeError is why nothing can be written; nil if it can.
 func (g *CoConn) writeError() error {
 	switch {
+	case !g.wants.is(nothing):
+		return ErrElsewhere
 	case g.shut, g.c.state != Open:
 		return net.ErrClosed
 	case g.err != nil && g.err != io.EOF:
@@ -475,8 +490,13 @@ func (g *CoConn) WriteAll(bufs net.Buffers) error {
 	return nil
 }
 
-// Close implements net.Conn.
-func (g *CoConn) Close() error { return g.End(false) }
+// Close implements net.Conn. Any goroutine may call it: the coroutine wakes.
+func (g *CoConn) Close() error {
+	if g.own() && g.c.app == App(g) {
+		return g.End(false)
+	}
+	return g.leave((*outside).close, (*GoConn).Close)
+}
 
 // End closes; linger gives the peer time to read what was written although it may still be sending.
 func (g *CoConn) End(linger bool) error {
@@ -491,6 +511,9 @@ func (g *CoConn) End(linger bool) error {
 
 // CloseWrite ends this side of the connection, once all is sent.
 func (g *CoConn) CloseWrite() error {
+	if err := g.elsewhere(); err != nil {
+		return opError("close", err)
+	}
 	g.drainOutput()
 	if g.shut || g.c.state != Open {
 		return opError("close", net.ErrClosed)
@@ -507,27 +530,27 @@ func (g *CoConn) drainOutput() {
 	}
 }
 
-// SetDeadline implements net.Conn.
-func (g *CoConn) SetDeadline(t time.Time) error {
-	_ = g.SetReadDeadline(t)
-	return g.SetWriteDeadline(t)
-}
+// SetDeadline implements net.Conn. Any goroutine may call it, and its like.
+func (g *CoConn) SetDeadline(t time.Time) error { return g.setDeadlines(t, true, true) }
 
 // SetReadDeadline implements net.Conn.
-func (g *CoConn) SetReadDeadline(t time.Time) error {
-	if g.shut || g.c.state != Open {
-		return opError("set", net.ErrClosed)
-	}
-	g.c.SetReadBy(g.c.loop.group.At(t))
-	return nil
-}
+func (g *CoConn) SetReadDeadline(t time.Time) error { return g.setDeadlines(t, true, false) }
 
 // SetWriteDeadline implements net.Conn.
-func (g *CoConn) SetWriteDeadline(t time.Time) error {
+func (g *CoConn) SetWriteDeadline(t time.Time) error { return g.setDeadlines(t, false, true) }
+
+// SetDeadlines sets deadlines for the coroutine, which does not ask who it is.
+func (g *CoConn) SetDeadlines(t time.Time, read, write bool) error {
 	if g.shut || g.c.state != Open {
 		return opError("set", net.ErrClosed)
 	}
-	g.c.SetWriteBy(g.c.loop.group.At(t))
+	at := g.c.loop.group.At(t)
+	if read {
+		g.c.SetReadBy(at)
+	}
+	if write {
+		g.c.SetWriteBy(at)
+	}
 	return nil
 }
 

@@ -92,7 +92,7 @@ func (g *CoConn) giveWay() {
 // WriteMore is Write of what SendFile follows: the end of it may wait for that.
 func (g *CoConn) WriteMore(b []byte) (int, error) {
 	n := 0
-	if g.c.queued == 0 && g.elsewhere() == nil && g.writeError() == nil {
+	if g.elsewhere() == nil && g.c.queued == 0 && g.writeError() == nil {
 		n, _ = g.c.sock.SendMore(b) // an error shows again
 		g.c.loop.tally.Out += uint64(n)
 	}

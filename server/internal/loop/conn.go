@@ -312,8 +312,11 @@ func (c *Conn) DropForeign() {
 		c.dropped += k.Hi - k.Lo
 		c.queued -= k.Hi - k.Lo
 	}
-	if c.head != nil {
+	switch {
+	case c.head != nil:
 		c.soil()
+	case c.state == Flushing: // Finish came while this was under way
+		c.flushed()
 	}
 }
 

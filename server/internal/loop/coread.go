@@ -46,6 +46,9 @@ func (g *CoConn) Read(b []byte) (int, error) {
 	if len(b) == 0 {
 		return 0, nil
 	}
+	if !g.wants.is(nothing) {
+		return 0, opError("read", ErrElsewhere)
+	}
 	if g.shut {
 		return 0, opError("read", net.ErrClosed)
 	}
@@ -66,8 +69,8 @@ func (g *CoConn) Read(b []byte) (int, error) {
 // ReadPart is Read where at least left more bytes are to come, b's among them: what the socket has
 // of them by now goes straight to b if that is large, and to where further reads find it otherwise.
 func (g *CoConn) ReadPart(b []byte, left int64) (int, error) {
-	large := left >= LargeInput && g.in.Len() == 0 && !g.shut && g.err == nil && !g.passed(g.c.readBy)
-	if !large || g.elsewhere() != nil || !g.c.ExpectLarge() {
+	large := left >= LargeInput && g.wants.is(nothing) && g.in.Len() == 0
+	if !large || g.shut || g.err != nil || g.passed(g.c.readBy) || g.elsewhere() != nil || !g.c.ExpectLarge() {
 		return g.Read(b)
 	}
 	if int64(len(b)) >= min(left, smallRead) {

@@ -174,24 +174,35 @@ func (g *GoConn) SetWriteDeadline(t time.Time) error { return g.setDeadlines(t, 
 
 func (g *GoConn) setDeadlines(t time.Time, read, write bool) error {
 	at := g.c.loop.group.At(t)
+	return g.setUntil(at, at, read, write)
+}
+
+// setUntil sets deadlines as in Conn.
+func (g *GoConn) setUntil(readBy, writeBy int64, read, write bool) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.closed || g.shut {
 		return opError("set", net.ErrClosed)
 	}
 	if read {
-		g.readBy = at
+		g.readBy = readBy
 		g.read.Broadcast()
+		g.lookBy(readBy)
 	}
 	if write {
-		g.writeBy = at
+		g.writeBy = writeBy
 		g.write.Broadcast()
+		g.lookBy(writeBy)
 	}
-	if look := g.c.lookAt.Load(); at > 0 && (look == 0 || at < look) { // else the loop looks early enough
+	return nil
+}
+
+// lookBy asks the loop to look at a deadline, unless it looks early enough. g.mu is held.
+func (g *GoConn) lookBy(at int64) {
+	if look := g.c.lookAt.Load(); at > 0 && (look == 0 || at < look) {
 		g.asked.deadline = true
 		g.ask()
 	}
-	return nil
 }
 
 // LocalAddr implements net.Conn.
