@@ -62,7 +62,7 @@ func (s *Server) baseContext(ln net.Listener) context.Context {
 }
 
 // stdState counts the connections of engine std, and tells of them and of those that were handed to
-// it, which are not new.
+// it, which are told to be new already.
 func (s *Server) stdState(c net.Conn, state http.ConnState) {
 	if s.choice.Engine == Std {
 		switch state {

@@ -313,10 +313,16 @@ func TestSuiteContextsOverTLS(t *testing.T) {
 			}
 			tr.CloseIdleConnections()
 		}
-		if !eventually(func() bool {
-			return strings.HasSuffix(seen.life(0), "closed") && strings.HasSuffix(seen.life(1), "closed")
-		}) {
-			t.Errorf("the connections were %s, and %s", seen.life(0), seen.life(1))
+		c := s.dial(t) // says nothing, and leaves
+		eventually(func() bool { return seen.life(2) == "new" })
+		c.Close()
+		for n, begins := range []string{"new active idle", "new active idle", "new"} {
+			whole := func() bool {
+				return strings.HasPrefix(seen.life(n), begins) && strings.HasSuffix(seen.life(n), " closed")
+			}
+			if !eventually(whole) {
+				t.Errorf("connection %d was %s, want %s … closed", n, seen.life(n), begins)
+			}
 		}
 	})
 }

@@ -91,19 +91,18 @@ func (s *Server) stopH2(ctx context.Context) error {
 	return err
 }
 
-// handshake makes a TLS connection of one that has just come.
-func (s *Server) handshake(c net.Conn) (*tls.Conn, error) {
+// handshake shakes hands with the client of c, which t is the TLS of.
+func (s *Server) handshake(c net.Conn, t *tls.Conn) error {
 	patience := handshakeFor
 	if d := s.cfg.ReadHeaderTimeout; d > 0 {
 		patience = d
 	}
 	_ = c.SetDeadline(time.Now().Add(patience))
-	t := tls.Server(c, s.tlsReady)
 	if err := t.HandshakeContext(s.ctx); err != nil {
-		return nil, err
+		return err
 	}
 	_ = c.SetDeadline(time.Time{})
-	return t, nil
+	return nil
 }
 
 func speaksH2(t *tls.Conn) bool { return t.ConnectionState().NegotiatedProtocol == "h2" }

@@ -16,7 +16,9 @@ import (
 // serveTLS is the life of a TLS connection.
 func (s *Server) serveTLS(g *loop.GoConn) {
 	g.AwaitHead(true) // a client that never ends the handshake is one that never ends a head
-	t, err := s.handshake(g)
+	t := tls.Server(g, s.tlsReady)
+	s.tell(t, http.StateNew)
+	err := s.handshake(g, t)
 	g.AwaitHead(false)
 	if err != nil {
 		var plain tls.RecordHeaderError
@@ -27,15 +29,17 @@ func (s *Server) serveTLS(g *loop.GoConn) {
 		}
 		s.log.Warn("a TLS handshake failed", "from", g.RemoteAddr(), "error", err)
 		_ = g.Close()
+		s.tell(t, http.StateClosed)
 		return
 	}
 	switch {
 	case s.cfg.Conn != nil:
 		s.serveTCP(t)
 	case speaksH2(t):
-		g.TakeOver() // net/http ends it
+		g.TakeOver() // net/http ends it, and tells of it from now on
 		if !s.h2.give(t) {
 			_ = t.Close()
+			s.tell(t, http.StateClosed)
 		}
 	default:
 		sess := h1.NewSession(&s.http, &tlsStream{Conn: t, under: g, s: s})
