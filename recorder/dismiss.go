@@ -13,9 +13,10 @@ import (
 //  3. such a sheet is on disk;
 //  4. its spool is taken off the shelf.
 //
-// The shelf says of a spool that its peer has begun to make room. Behind a kill before the third step
-// the next recorder finds that spool, goes on with its books, and has the peer leave. Behind one
-// between the third and the fourth it finds the spool of a book that the sheet names, and lets it go.
+// The shelf says of a spool that its peer has begun to make room. Behind a kill before the third
+// step the next recorder finds that spool, goes on with its books, and has the peer leave. Behind
+// one between the third and the fourth it finds the spool of a book that the sheet names, and lets
+// it go.
 
 // room reports whether there may be one more peer, once the one that has been gone for longest has
 // made room.
@@ -25,6 +26,28 @@ func (h *hub) room() bool {
 	}
 	gone, since := h.longestGone()
 	return gone != nil && h.dismiss(gone, since)
+}
+
+// isAnyGone reports whether a place is free, or will be, once the log has what a peer had sent that
+// is gone.
+func (h *hub) isAnyGone() bool {
+	return slices.ContainsFunc(h.p.peers, func(p *port) bool {
+		g, _ := p.opener.(*seat).taken()
+		return g == nil
+	})
+}
+
+// roomBy is room at a stop, which waits for the log until the deadline.
+func (h *hub) roomBy(deadline time.Time) bool {
+	if h.room() {
+		return true
+	}
+	if !h.isAnyGone() {
+		return false
+	}
+	h.r.iso.gather()
+	h.r.empty(h.p.peers, max(0, time.Until(deadline)))
+	return h.room()
 }
 
 // longestGone is the peer that has been gone for longest, of those whose frames are all in the log,

@@ -131,6 +131,25 @@ func TestPeerStaysUntilItsSpoolIsShown(t *testing.T) {
 	}
 }
 
+// A connection that has no place is not refused while somebody is gone of whom the log does not
+// have all yet: it waits for that.
+func TestArrivalWaitsForAPeerThatIsGone(t *testing.T) {
+	c := newCrowd(t)
+	c.hub.max = 1
+	_, _, producer := c.peer("a/127.0.0.2")
+	connection(0, 10).feed(t, producer)
+	c.iso.round()
+	a := &arrival{guest: &guest{socket: &socket{}}, id: "a/127.0.0.3", since: time.Now().Add(-time.Hour)}
+	for range 2 {
+		if c.hub.seat(a, time.Now()) || a.guest.closed {
+			t.Fatal("it is seated, or refused")
+		}
+	}
+	if refused := c.hub.p.lane.sheet().Refused; len(refused) > 0 {
+		t.Errorf("refused: %v", refused)
+	}
+}
+
 // What a peer is taught before it gets a connection outlives a kill right behind that: the numbers
 // that came over another connection of its address.
 func TestLessonsOutliveAKill(t *testing.T) {

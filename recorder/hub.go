@@ -271,10 +271,15 @@ func (h *hub) seat(a *arrival, now time.Time) (done bool) {
 		return h.give(a, free)
 	}
 	if !h.room() {
-		if !patient {
-			h.refuse(a, refusedPeers)
+		switch {
+		case h.isAnyGone(): // who makes room once the log has its frames
+			a.since = now
+			return false
+		case patient:
+			return false
 		}
-		return !patient
+		h.refuse(a, refusedPeers)
+		return true
 	}
 	if h.shut != nil && now.Before(h.again) {
 		return false
@@ -515,7 +520,7 @@ func (h *hub) readRest(deadline time.Time) {
 	for _, a := range h.waiting {
 		if p := h.stays(a.id, deadline); p != nil {
 			p.opener.(*seat).later(a.guest)
-		} else if !h.room() || patiently(deadline, func() error { return h.invite(a) }) != nil {
+		} else if !h.roomBy(deadline) || patiently(deadline, func() error { return h.invite(a) }) != nil {
 			h.refuse(a, refusedStopped)
 		}
 	}
