@@ -214,3 +214,25 @@ func TestConnectionsThatARecorderHasPassed(t *testing.T) {
 		}
 	}
 }
+
+// TestDismissalWhileTheRecorderIsReplaced dismisses a peer that is gone while another recorder is
+// about to go on: that one has the peer's spool, and nobody waits for the end of it here.
+func TestDismissalWhileTheRecorderIsReplaced(t *testing.T) {
+	r := start(t, t.TempDir(), nil)
+	defer stop(t, r)
+	s := newPassing(t)
+	close(s.port.done)
+	yields := make(chan struct{})
+	h := &hub{r: &Recorder{log: r.log, iso: &isolation{yields: yields}}}
+	dismissed := make(chan bool)
+	go func() { dismissed <- h.dismiss(s.port, time.Now()) }()
+	close(yields)
+	select {
+	case is := <-dismissed:
+		if is || s.port.hasDeparted() {
+			t.Error("it is dismissed, and its spool is the next recorder's")
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("it waits for a spool that is shown to nobody")
+	}
+}
