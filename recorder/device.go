@@ -24,6 +24,15 @@ type device interface {
 	close() error
 }
 
+// connection is a device of which a source may have many open. Its name is the address it comes
+// from.
+type connection interface {
+	device
+	unread() uint64 // how many bytes wait in it
+	ending() bool   // nothing more will be sent, though what was sent may still wait
+	leaveShelf()    // another process reads it, and the keeper need not have it any more
+}
+
 // opener opens the device of one source, again and again.
 type opener interface {
 	// open blocks until the device is there, fails, or the context ends.
@@ -162,13 +171,15 @@ func (s *socket) deafen() {
 	sys.Hang(s.descriptor)
 }
 
-func (s *socket) waiting() bool { return sockets.Waiting(s.descriptor) > 0 }
+func (s *socket) waiting() bool  { return s.unread() > 0 }
+func (s *socket) unread() uint64 { return sockets.Waiting(s.descriptor) }
+func (s *socket) ending() bool   { return sys.PeerEnded(s.descriptor) }
 
 func (s *socket) discard() uint64 {
 	if s.datagrams {
 		return sockets.Discard(s.descriptor)
 	}
-	return sockets.Waiting(s.descriptor)
+	return s.unread()
 }
 
 func (s *socket) close() error {

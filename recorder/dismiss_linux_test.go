@@ -91,8 +91,8 @@ func (c *crowd) store() {
 	}
 }
 
-// connection is what a connection brings that ends.
-func connection(from, n uint64) script {
+// brief is what a connection brings that ends.
+func brief(from, n uint64) script {
 	return script{
 		{spool.Mark{Time: 1, Kind: spool.Opened, B: 1}, nil},
 		{spool.Mark{Time: 2, Kind: spool.Chunk, B: 2}, frames(from, n)},
@@ -105,7 +105,7 @@ func connection(from, n uint64) script {
 func TestPeerStaysUntilItsSpoolIsShown(t *testing.T) {
 	c := newCrowd(t)
 	p, _, producer := c.peer("a/127.0.0.2")
-	connection(0, 10).feed(t, producer)
+	brief(0, 10).feed(t, producer)
 	if gone, _ := c.hub.longestGone(); gone != nil {
 		t.Error("it may leave, and nothing of its spool is shown")
 	}
@@ -137,9 +137,9 @@ func TestArrivalWaitsForAPeerThatIsGone(t *testing.T) {
 	c := newCrowd(t)
 	c.hub.max = 1
 	_, _, producer := c.peer("a/127.0.0.2")
-	connection(0, 10).feed(t, producer)
+	brief(0, 10).feed(t, producer)
 	c.iso.round()
-	a := &arrival{guest: &guest{socket: &socket{}}, id: "a/127.0.0.3", since: time.Now().Add(-time.Hour)}
+	a := &arrival{guest: &guest{connection: &socket{}}, id: "a/127.0.0.3", since: time.Now().Add(-time.Hour)}
 	for range 2 {
 		if c.hub.seat(a, time.Now()) || a.guest.closed {
 			t.Fatal("it is seated, or refused")
@@ -156,12 +156,12 @@ func TestLessonsOutliveAKill(t *testing.T) {
 	c := newCrowd(t)
 	first, memory, producer := c.peer("a/127.0.0.2")
 	_, _, other := c.peer("a/127.0.0.2/2")
-	connection(0, 10).feed(t, producer)
-	connection(10, 10).feed(t, other)
+	brief(0, 10).feed(t, producer)
+	brief(10, 10).feed(t, other)
 	for range 4 {
 		c.iso.round()
 	}
-	a := &arrival{guest: &guest{socket: &socket{}}, id: "a/127.0.0.2"}
+	a := &arrival{guest: &guest{connection: &socket{}}, id: "a/127.0.0.2"}
 	if c.hub.give(a, first) {
 		t.Error("it gets a connection, and the log has not stored what it is taught, nor what it has")
 	}
@@ -175,7 +175,7 @@ func TestLessonsOutliveAKill(t *testing.T) {
 	if !given {
 		t.Fatal("it does not get the connection")
 	}
-	connection(20, 10).feed(t, producer)
+	brief(20, 10).feed(t, producer)
 	next := c.remote("a/127.0.0.2", memory) // the one before is killed
 	c.iso.remotes = []*remote{next}
 	for range 4 {
@@ -193,9 +193,9 @@ func TestArrivalWaitsForFramesInFlight(t *testing.T) {
 	c := newCrowd(t)
 	p, _, producer := c.peer("a/127.0.0.2")
 	p.opener.(*seat).guest = &guest{closed: true}
-	append(connection(0, 10)[:2], connection(10, 10)[1]).feed(t, producer)
+	append(brief(0, 10)[:2], brief(10, 10)[1]).feed(t, producer)
 	a := &arrival{
-		guest: &guest{socket: &socket{}}, id: "a/127.0.0.2", behind: map[*port]uint64{p: 20 * 128},
+		guest: &guest{connection: &socket{}}, id: "a/127.0.0.2", behind: map[*port]uint64{p: 20 * 128},
 		frames: map[*port]uint64{},
 	}
 	if !c.hub.isBehind(a) {
@@ -226,8 +226,8 @@ func TestConnectionThatWaitsAtAStopIsReadInOrder(t *testing.T) {
 	c := newCrowd(t)
 	first, _, producer := c.peer("a/127.0.0.2")
 	second, _, other := c.peer("a/127.0.0.2/2")
-	connection(0, 10).feed(t, producer)
-	connection(10, 10).feed(t, other)
+	brief(0, 10).feed(t, producer)
+	brief(10, 10).feed(t, other)
 	for range 4 {
 		c.iso.round()
 	}

@@ -262,7 +262,7 @@ func (h *hub) goOn() {
 			if giveBack == nil {
 				giveBack = func() {}
 			}
-			return &guest{socket: &socket{descriptor: fd, peer: id}, giveBack: giveBack}
+			return &guest{connection: &socket{descriptor: fd, peer: id}, giveBack: giveBack}
 		})
 		run := h.join(l, id, &handover{s, nil, h.p.halves})
 		if p := h.p.peers[len(h.p.peers)-1]; p.remote.makesRoom() { // it had begun to when the recorder was killed

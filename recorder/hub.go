@@ -44,7 +44,7 @@ const lookAround = 50 * time.Millisecond
 //
 // A connection waits for the end of older ones from its address, so that the books see what a
 // device sends in order: as long as it takes while they are ending, else until all is read that had
-// come before it, and then takeover. Then it is read beside them.
+// come before it, then takeover, and until the log has that. Then it is read beside them.
 type hub struct {
 	r       *Recorder
 	p       *port // of the source
@@ -166,7 +166,7 @@ func (h *hub) accept(ctx context.Context) error {
 		giveBack()
 		return err
 	}
-	h.arrived(&guest{socket: d.(*socket), giveBack: giveBack})
+	h.arrived(&guest{connection: d.(connection), giveBack: giveBack})
 	return nil
 }
 
@@ -174,10 +174,10 @@ func (h *hub) accept(ctx context.Context) error {
 func (h *hub) arrived(d device) {
 	g, ok := d.(*guest)
 	if !ok { // it waited when the source stopped
-		g = &guest{socket: d.(*socket), giveBack: func() {}}
+		g = &guest{connection: d.(connection), giveBack: func() {}}
 	}
 	a := &arrival{
-		guest: g, id: peerOf(h.p.lane.cfg.ID, g.socket), since: time.Now(),
+		guest: g, id: peerOf(h.p.lane.cfg.ID, g), since: time.Now(),
 		behind: map[*port]uint64{}, frames: map[*port]uint64{},
 	}
 	for _, p := range h.of(a.id) {
@@ -200,8 +200,8 @@ func (h *hub) isBehind(a *arrival) bool {
 }
 
 // peerOf is the name of the first peer of the address that a connection comes from.
-func peerOf(source string, s *socket) string {
-	from := s.peer
+func peerOf(source string, c connection) string {
+	from := c.name()
 	if a, err := netip.ParseAddrPort(from); err == nil {
 		from = a.Addr().Unmap().WithZone("").String()
 	}
@@ -295,9 +295,9 @@ func (h *hub) seat(a *arrival, now time.Time) (done bool) {
 	return err == nil
 }
 
-// stays is a peer of an address that reads what it is given; nil: there is none. It waits, until
-// the deadline, for those that a recorder before has told to end: what comes behind goes on where
-// they have ended.
+// stays is a peer of an address that reads what it is given, rather one that is reading: what comes
+// next goes on where that ends. nil: there is none. It waits, until the deadline, for those that a
+// recorder before has told to end: what comes behind goes on where they have ended.
 func (h *hub) stays(id string, deadline time.Time) *port {
 	all := h.of(id)
 	stays := slices.DeleteFunc(slices.Clone(all), func(p *port) bool { return p.remote.isEnding() || p == h.leaving })
@@ -475,7 +475,7 @@ func (h *hub) refuse(a *arrival, cause string) {
 	if err := a.guest.close(); err != nil {
 		h.p.log.Warn("close", "error", err)
 	}
-	h.p.log.Debug("a connection is refused", "peer", a.guest.peer, "cause", cause)
+	h.p.log.Debug("a connection is refused", "peer", a.guest.name(), "cause", cause)
 }
 
 // handOn leaves every connection open for the port that goes on with the source.

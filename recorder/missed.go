@@ -56,7 +56,7 @@ func (m missed) leave(p *port, handed *handover, at int64) {
 	}
 	for _, d := range handed.devices {
 		if g, ok := d.(*guest); ok {
-			delete(m, peerOf(p.lane.cfg.ID, g.socket))
+			delete(m, peerOf(p.lane.cfg.ID, g))
 		}
 	}
 }

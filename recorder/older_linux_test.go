@@ -13,6 +13,7 @@ import (
 	"github.com/tallywheel/tallywheel/asyncfile"
 	"github.com/tallywheel/tallywheel/config"
 	"github.com/tallywheel/tallywheel/internal/testenv"
+	"github.com/tallywheel/tallywheel/ledger"
 	"github.com/tallywheel/tallywheel/seglog"
 )
 
@@ -82,4 +83,63 @@ func testOlderFirst(t *testing.T, peers string, ends bool) {
 		}
 		at++
 	})
+}
+
+// A device connects again while the log takes nothing, and all of its older connection, which
+// nobody has ended, is read. The lane that reads the newer one beside it learns the numbers of what
+// is in the log once it is there, and misses none of them.
+func TestNumbersOfAnOlderConnectionAreLearnt(t *testing.T) {
+	ill, wait := &atomic.Bool{}, make(chan struct{})
+	openFiles = func(c config.Log, chains *asyncfile.ChainStats, log *slog.Logger) (seglog.FS, error) {
+		fs, err := logFiles(c, chains, log)
+		return illDisk{fs, ill, wait}, err
+	}
+	defer func() { openFiles = logFiles }()
+	g := start(t, t.TempDir(), nil, all("plant", 8))
+	addr := address(g, "plant")
+	old := dialFrom(t, 1, addr)
+	defer old.Close()
+	write(t, old, of(1, 0, 10))
+	storedInAll(t, g, "plant", 10)
+	ill.Store(true)
+	write(t, old, of(1, 10, 1000))
+	testenv.Until(t, 20*time.Second, "the older connection is read", func() bool {
+		f, _, _ := total(t, g.Sheet(), "plant")
+		return f.OK == 1010
+	})
+	next := dialFrom(t, 1, addr)
+	defer next.Close()
+	write(t, next, of(1, 1010, 10))
+	time.Sleep(takeover + takeover/2) // the time after which it is read beside the older one, but for the log
+	close(wait)
+	storedInAll(t, g, "plant", 1020)
+	if f, _, _ := total(t, stop(t, g), "plant"); f.Stored != 1020 || f.Missing+f.Duplicate > 0 {
+		t.Errorf("%+v; want 1020 stored, and none missing", f)
+	}
+}
+
+// A connection that waits beside an older one when the source stops is read behind that one, in its
+// books: a peer of the address that is free knows fewer numbers.
+func TestWhatWaitsAtAStopIsReadBehindTheOlderOne(t *testing.T) {
+	g := start(t, t.TempDir(), nil, all("plant", 8))
+	addr := address(g, "plant")
+	first := dialFrom(t, 1, addr)
+	defer first.Close()
+	write(t, first, of(1, 0, 10))
+	storedInAll(t, g, "plant", 10)
+	second := dialFrom(t, 1, addr)
+	defer second.Close()
+	write(t, second, of(1, 10, 10))
+	storedInAll(t, g, "plant", 20) // beside the first
+	first.Close()
+	testenv.Until(t, 20*time.Second, "the first one is gone",
+		func() bool { return portOf(g, peer("plant", 1)).State == ledger.StateWaiting })
+	write(t, second, of(1, 20, 10))
+	storedInAll(t, g, "plant", 30)
+	third := dialFrom(t, 1, addr)
+	defer third.Close()
+	write(t, third, of(1, 30, 10))
+	if f, _, _ := total(t, stop(t, g), "plant"); f.Stored != 40 || f.Missing+f.Duplicate > 0 {
+		t.Errorf("%+v; want 40 stored, and none missing", f)
+	}
 }

@@ -63,7 +63,7 @@ func (s *passing) connection(text string) *guest {
 	if _, err := theirs.WriteString(text); err != nil {
 		s.t.Fatal(err)
 	}
-	return &guest{socket: &socket{descriptor: pair[0]}, giveBack: func() {
+	return &guest{connection: &socket{descriptor: pair[0]}, giveBack: func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.returned++
@@ -185,7 +185,7 @@ func TestConnectionsThatARecorderHasPassed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	of := func(fd int) *guest { return &guest{socket: &socket{descriptor: fd}, giveBack: func() {}} }
+	of := func(fd int) *guest { return &guest{connection: &socket{descriptor: fd}, giveBack: func() {}} }
 	for _, c := range []struct {
 		name          string
 		left          []leftConnection

@@ -5,14 +5,11 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/tallywheel/tallywheel/internal/sockets"
-	"github.com/tallywheel/tallywheel/internal/sys"
 )
 
 // guest is the connection of a peer. The hub looks at it while the peer's port reads and closes it.
 type guest struct {
-	*socket
+	connection
 	giveBack func() // its place
 
 	mu     sync.Mutex
@@ -24,7 +21,7 @@ func (g *guest) close() error {
 	defer g.mu.Unlock()
 	g.closed = true
 	defer g.giveBack()
-	return g.socket.close()
+	return g.connection.close()
 }
 
 // hang ends it; what it holds can still be read.
@@ -43,14 +40,14 @@ func (g *guest) unread() uint64 {
 	if g.closed {
 		return 0
 	}
-	return sockets.Waiting(g.fd())
+	return g.connection.unread()
 }
 
 // ending reports whether nothing more will be sent, though what was sent may still wait.
 func (g *guest) ending() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.closed || sys.PeerEnded(g.fd())
+	return g.closed || g.connection.ending()
 }
 
 // seat is the opener of a peer: it waits for the connection that the hub gives it.

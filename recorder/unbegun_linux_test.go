@@ -30,7 +30,7 @@ func TestPeerThatHadNoTimeToBegin(t *testing.T) {
 	p, ctx := newRemotePort(l, rm, slog.New(slog.DiscardHandler))
 	returned := false
 	s := newSeat(make(chan struct{}, 1), nil, time.Now())
-	s.give(&guest{socket: &socket{descriptor: pair[0]}, giveBack: func() { returned = true }})
+	s.give(&guest{connection: &socket{descriptor: pair[0]}, giveBack: func() { returned = true }})
 	p.opener = s
 	p.until = time.Now()
 	p.cancel()
