@@ -30,7 +30,8 @@ var (
 	scenarioSeed  = flag.Uint64("seed", 1, "seed of the first one")
 	scenarioTorn  = flag.Bool("torn", false,
 		"tear the newest sheet at some kills; a start whose only sheet that is leaves no account")
-	scenarioOnly = flag.String("situations", "", "names, with commas: only these of those that the seed has")
+	scenarioPeers = flag.Bool("peers", false, "all sources that listen read every connection; else half of them do")
+	scenarioOnly  = flag.String("situations", "", "names, with commas: only these of those that the seed has")
 )
 
 // TestScenarios plays strangers against the recorder in fake time: devices that send, stop, and
@@ -42,7 +43,7 @@ var (
 // may have to be played a few times.
 func TestScenarios(t *testing.T) {
 	var dues, moments uint64
-	kills, early, spilled := 0, 0, 0
+	kills, early, spilled, refused, gone := 0, 0, 0, 0, 0
 	for n := range *scenarioCount {
 		seed := *scenarioSeed + uint64(n)
 		if n%500 == 499 {
@@ -52,14 +53,15 @@ func TestScenarios(t *testing.T) {
 		dues, moments = dues+s.dues, moments+s.moments
 		kills, early = kills+len(s.kills), early+s.early
 		spilled += s.over.written
+		refused, gone = refused+s.refused, gone+s.absent
 		if len(s.complaints) == 0 {
 			continue
 		}
 		t.Errorf("seed %d: %s\n\t%s\nagain: go test ./recorder -run TestScenarios -scenarios 1 -seed %d%s",
 			seed, strings.Join(s.did, ", "), strings.Join(s.complaints, "\n\t"), seed, smaller(t, seed))
 	}
-	t.Logf("%d frames did not come when they were due; at %d moments a source was rightly silent, or not; %d processes were killed, %d of them before they recorded; %d bytes ran over into files",
-		dues, moments, kills, early, spilled)
+	t.Logf("%d frames did not come when they were due; at %d moments a source was rightly silent, or not; %d processes were killed, %d of them before they recorded; %d bytes ran over into files; %d connections were refused; at %d looks a peer had made room",
+		dues, moments, kills, early, spilled, refused, gone)
 }
 
 // smaller looks for a situation that fails alone, and returns the flag that plays it.
@@ -102,12 +104,14 @@ type stage struct {
 
 	troubled, calmed time.Time // the last trouble of the log
 	upsets           [][2]time.Time
+	halls            []*hall
 	dues, moments    uint64 // frames that were due and did not come; moments at which a silence was looked for
 	kills            []killed
 	saved            [2]time.Time // when the last sheet but one, and the last one, had their name; saving guards it
 	starts           int
 	early            int    // processes that were killed before Start returned
 	failures         int    // of the log
+	refused, absent  int    // connections that were refused; peers that had made room when it was looked at
 	harmed           uint64 // records that were taken out of the log
 	complaints       []string
 	did              []string
@@ -165,7 +169,10 @@ func (s *stage) play(only []string) {
 		f.begin()
 	}
 	for range 1 + s.rng.IntN(5) {
-		s.wait(time.Duration(50+s.rng.IntN(1500)) * time.Millisecond)
+		for left := time.Duration(50+s.rng.IntN(1500)) * time.Millisecond; left > 0; left -= lookAtRoom {
+			s.wait(min(left, lookAtRoom))
+			s.whoMadeRoom()
+		}
 		next := situations[s.rng.IntN(len(situations))]
 		seed := s.rng.Uint64()
 		if len(only) > 0 && !contains(only, next.name) {
@@ -227,9 +234,10 @@ func (s *stage) prepare() {
 		if n == 0 && s.rng.IntN(3) == 0 {
 			kind = "tally128"
 		}
+		id := fmt.Sprintf("x%d", n)
 		rng := rand.New(rand.NewPCG(s.seed, uint64(100+n)))
 		f := &feeder{
-			id: fmt.Sprintf("x%d", n), rng: rng, devices: 1, next: map[uint32]uint64{},
+			id: id, source: id, rng: rng, devices: 1, next: map[uint32]uint64{},
 			m:     maker{kind: kind, rng: rng, size: pick(rng, 10, 60, 250)},
 			tempo: newTempo(rand.New(rand.NewPCG(s.seed, uint64(200+n))), kind),
 			burst: pick(rng, 3, 20, 60), pause: pick[time.Duration](rng, 5, 20, 60) * time.Millisecond,
@@ -258,10 +266,15 @@ func (s *stage) prepare() {
 				f.harm = 0
 			}
 		}
-		s.feeders = append(s.feeders, f)
 		c := s.source(f)
 		if c.Spill != nil && f.tempo.interval == 0 { // else little runs over
 			f.m.size, f.burst, f.pause = 250, 400, 20*time.Millisecond
+		}
+		calls := rand.New(rand.NewPCG(s.seed, uint64(500+n)))
+		if f.e.kind == byListener && (calls.IntN(2) == 0 || *scenarioPeers) {
+			s.feeders = append(s.feeders, s.openHall(f, &c, calls)...)
+		} else {
+			s.feeders = append(s.feeders, f)
 		}
 		s.sources = append(s.sources, c)
 	}
@@ -285,8 +298,8 @@ func (s *stage) outside() (life *life) {
 	}
 	openSource = func(c config.Source) opener {
 		for _, f := range s.feeders {
-			if f.id == c.ID {
-				return f.e.opener(life)
+			if f.source == c.ID {
+				return f.e.listensAt().opener(life)
 			}
 		}
 		return (&endpoint{k: s.k, kind: byLine, away: true}).opener(life)
@@ -364,8 +377,13 @@ func (s *stage) within(d time.Duration, what string, f func()) {
 	}
 }
 
+// stopsWithin is how long a stop may take: each port waits for a slow log by itself.
+func stopsWithin(r *Recorder) time.Duration {
+	return time.Minute + time.Duration(len(r.all()))*stopPatience
+}
+
 func (s *stage) stop(why string) (last ledger.Sheet) {
-	s.within(time.Minute, "the stop", func() {
+	s.within(stopsWithin(s.r), "the stop", func() {
 		var err error
 		if last, err = s.r.Stop(why); err != nil {
 			fmt.Fprintln(s.quiet, "stop:", err)
@@ -402,10 +420,11 @@ func (s *stage) goesOn(after string) {
 	s.mend()
 	s.calm(true)
 	defer s.calm(false)
+	from := time.Now()
 	s.wait(2 * time.Second)
 	s.supervise()
 	for _, f := range s.feeders {
-		if n := f.e.waiting(); n > 0 {
+		if n := f.e.waiting(from); n > 0 {
 			s.complain("%s: after %s %d bytes wait to be read for 2 s", f.id, after, n)
 		}
 	}
@@ -426,7 +445,7 @@ func (s *stage) goesOn(after string) {
 func (s *stage) hurt() {
 	for _, c := range s.sources {
 		for _, f := range s.feeders {
-			if f.id == c.ID && c.Spill != nil { // else little runs over
+			if f.source == c.ID && c.Spill != nil { // else little runs over
 				f.mu.Lock()
 				f.more = max(0, len(f.frames)-muchSent) + 5000
 				f.mu.Unlock()
@@ -460,201 +479,5 @@ func (s *stage) mend() {
 	if s.failing() {
 		s.calmed = time.Now()
 		s.upset(s.troubled, s.calmed.Add(2*time.Second))
-	}
-}
-
-// situation is something that happens while devices send.
-type situation struct {
-	name string
-	act  func(s *stage)
-}
-
-// gentle situations begin no rhythm anew, and hold no frame back.
-var gentle = []string{"hush", "clock", "change-other"}
-
-var situations = []situation{
-	{"stop", func(s *stage) {
-		s.stop("stop")
-		time.Sleep(time.Duration(s.rng.IntN(500)) * time.Millisecond)
-		s.start()
-	}},
-	{"kill", func(s *stage) { s.kill(false) }},
-	{"power", func(s *stage) { s.kill(true) }},
-	{"harm", harm},
-	{"change", changeThis},
-	{"change-other", changeOther},
-	{"hush", hush},
-	{"remove", remove},
-	{"full", func(s *stage) {
-		s.hurt()
-		s.disk.SetFree(s.rng.Int64N(1 << 20))
-		s.wait(time.Duration(s.rng.IntN(3000)) * time.Millisecond)
-		s.mend()
-	}},
-	{"error", func(s *stage) {
-		s.hurt()
-		op := pick(s.rng, fault.OpWrite, fault.OpSync, fault.OpSyncDir, fault.OpCreate, fault.OpRename, fault.OpOpen,
-			fault.OpRemove)
-		err := pick[error](s.rng, syscall.EIO, syscall.ENOSPC, syscall.EMFILE, syscall.EAGAIN, syscall.ENOMEM,
-			syscall.ESTALE)
-		s.disk.SetInject(failing(rand.New(rand.NewPCG(s.rng.Uint64(), 1)), err, 1+s.rng.IntN(10), op))
-		s.wait(time.Duration(s.rng.IntN(1500)) * time.Millisecond)
-		s.mend()
-	}},
-	{"slow", func(s *stage) {
-		s.hurt()
-		s.bad.slow(time.Duration(20+s.rng.IntN(1500)) * time.Millisecond)
-		s.wait(time.Duration(s.rng.IntN(4000)) * time.Millisecond)
-		if s.rng.IntN(2) == 0 {
-			s.mend()
-		}
-	}},
-	{"clock", func(s *stage) {
-		step := time.Duration(s.rng.IntN(7200)-3600) * time.Second
-		s.clock.Add(int64(step))
-		s.hidden.Add(int64(step))
-		s.wait(time.Second)
-	}},
-	{"storm", func(s *stage) {
-		for _, f := range s.feeders {
-			f.mu.Lock()
-			f.storm = 5 + s.rng.IntN(60)
-			f.mu.Unlock()
-		}
-		s.wait(200 * time.Millisecond)
-		s.upset(time.Now(), time.Now().Add(2*time.Second))
-	}},
-	{"unplug", func(s *stage) {
-		for _, f := range s.feeders {
-			f.e.unplug(true)
-		}
-		s.wait(time.Duration(s.rng.IntN(2000)) * time.Millisecond)
-		if s.wait(time.Second); !s.failing() {
-			s.levelWhileAway()
-		}
-		for _, f := range s.feeders {
-			f.e.unplug(false)
-		}
-		s.wait(8 * time.Second) // until it is tried again
-	}},
-}
-
-// unplug takes a line away, or has the device refuse connections; the kernel keeps what has come.
-func (e *endpoint) unplug(away bool) {
-	e.k.mu.Lock()
-	defer e.k.mu.Unlock()
-	if e.away = away; e.kind == byLine {
-		e.line.broken = away
-		poke(e.line.news)
-	}
-}
-
-// change changes sources while they record.
-func changeThis(s *stage) {
-	for range 1 + s.rng.IntN(3) {
-		c := &s.sources[s.rng.IntN(len(s.sources))]
-		switch s.rng.IntN(4) {
-		case 0:
-			setOverflow(s.rng, c)
-		case 1:
-			setBuffer(s.rng, c)
-		case 2:
-			c.Quarantine = !c.Quarantine
-		case 3:
-			switch c.Frame.Kind {
-			case "cobs", "slip", "line", "length":
-				c.Frame.Max = maxChanged - 1000 + s.rng.IntN(1000)
-			case "raw":
-				c.Frame.Max = 500 + s.rng.IntN(1000)
-			default:
-				if c.Serial != nil {
-					line := *c.Serial
-					line.Baud = pick(s.rng, 9600, 57600, 115200)
-					c.Serial = &line
-				}
-			}
-		}
-		s.reload()
-		s.wait(time.Duration(s.rng.IntN(300)) * time.Millisecond)
-	}
-}
-
-func changeOther(s *stage) {
-	s.others = nil
-	for n := range s.rng.IntN(3) {
-		s.others = append(s.others, config.Source{
-			ID: fmt.Sprintf("other-%d", n), Serial: &config.Serial{Port: fmt.Sprintf("/other-%d-%d", n, s.rng.IntN(3))},
-			Frame: config.Frame{Kind: "line"},
-		})
-	}
-	s.reload()
-}
-
-func remove(s *stage) {
-	at := s.rng.IntN(len(s.sources))
-	all := s.sources
-	s.sources = append(append([]config.Source(nil), all[:at]...), all[at+1:]...)
-	s.reload()
-	s.wait(time.Duration(s.rng.IntN(1500)) * time.Millisecond)
-	s.sources = all
-	s.reload()
-}
-
-func (s *stage) reload() {
-	s.within(time.Minute, "the reload", func() {
-		if err := s.r.Reload(s.config()); err != nil {
-			s.complain("reload: %v", err)
-		}
-	})
-	s.supervise()
-}
-
-// harm cuts or removes the newest segment while nothing runs.
-func harm(s *stage) {
-	s.goesOn("before harm")
-	s.stop("before harm")
-	names, _ := s.disk.List()
-	newest := ""
-	for _, name := range names {
-		if strings.HasSuffix(name, ".seg") {
-			newest = max(newest, name)
-		}
-	}
-	before := s.records()
-	if size := int64(len(s.disk.Bytes(newest))); s.rng.IntN(2) == 0 {
-		// without its header the log has to be repaired first
-		_ = s.disk.Cut(newest, min(size, 4096+s.rng.Int64N(size)))
-	} else {
-		_ = s.disk.Remove(newest)
-	}
-	s.kills = append(s.kills, killed{life: s.k.life.n, at: time.Now(), from: s.began.Add(-time.Second), all: true})
-	s.k.mu.Lock()
-	s.k.life = &life{n: s.k.life.n + 1}
-	s.k.mu.Unlock()
-	s.calm(true)
-	s.start()
-	s.harmed += before - s.records() // recovery keeps what it finds in a batch that was cut
-	s.calm(false)
-}
-
-// calm has no device send, or all of them go on.
-func (s *stage) calm(still bool) {
-	for _, f := range s.feeders {
-		f.calm(still)
-	}
-}
-
-// records is how many records the log has.
-func (s *stage) records() (n uint64) {
-	r := seglog.NewReader(simDisk{s.disk.Copy(), &diskTrouble{}}, 0)
-	defer r.Close()
-	for {
-		var gap *seglog.GapError
-		switch _, err := r.Next(); {
-		case err == nil:
-			n++
-		case !errors.As(err, &gap):
-			return n
-		}
 	}
 }

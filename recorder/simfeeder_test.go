@@ -10,6 +10,7 @@ import (
 // feeder is the devices of one source, with their own truth.
 type feeder struct {
 	id      string
+	source  string // the same, but of a caller
 	e       *endpoint
 	m       maker
 	rng     *rand.Rand
@@ -18,6 +19,8 @@ type feeder struct {
 	burst   int               // frames at a time
 	pause   time.Duration     // between them, on the average
 	harm    int               // damaged or noisy ones of a hundred
+	first   uint32            // number of its first device, less 1
+	visits  *visits           // of a caller; nil: of no hall
 	lag     *lag              // nil: all come in their order
 	tempo   tempo             // when they are due
 
@@ -90,7 +93,7 @@ func (s *sentFrame) certain() bool { return s.w != nil && !s.refused && s.end() 
 // batch makes some frames, and adds them to the truth when they are offered to w.
 func (f *feeder) batch(n int) (all []*sentFrame, b []byte) {
 	for range n {
-		device := uint32(1 + f.rng.IntN(f.devices))
+		device := f.first + uint32(1+f.rng.IntN(f.devices))
 		s := &sentFrame{valid: true, device: device, slot: f.tempo.slot, late: f.tempo.behind}
 		switch harm := f.rng.IntN(100) < f.harm; {
 		case harm && f.rng.IntN(2) == 0 && f.m.kind != "raw" && f.m.kind != "modbus":
@@ -172,6 +175,7 @@ func (f *feeder) run() {
 		if w != nil && w.kind != byLine {
 			w.end()
 		}
+		f.visits.endAll()
 	}()
 	for !f.over() {
 		if f.tempo.interval > 0 {
@@ -191,7 +195,13 @@ func (f *feeder) run() {
 		case f.e.kind == byDatagram:
 			f.datagrams()
 		default:
+			if storm > 0 && f.visits != nil { // what comes next comes behind what was sent
+				w = f.visits.leave(w)
+			}
 			for range storm {
+				if f.visits != nil && f.isStill() {
+					break
+				}
 				if f.e.kind == byListener {
 					if c := f.e.connect(); c != nil {
 						all, b := f.batch(1 + f.rng.IntN(20))
@@ -227,6 +237,9 @@ func (f *feeder) run() {
 
 // keepConnected has a wire to send on, now and then another.
 func (f *feeder) keepConnected(w *wire) *wire {
+	if f.visits != nil {
+		return f.visits.keepConnected(f, w)
+	}
 	if w != nil && w.kind != byLine && f.rng.IntN(30) == 0 {
 		w.end()
 		w = nil
@@ -305,6 +318,12 @@ func (f *feeder) calm(still bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.still, f.idle = still, false
+}
+
+func (f *feeder) isStill() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.still
 }
 
 func (f *feeder) begin() {

@@ -1,6 +1,7 @@
 package recorder
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -62,6 +63,11 @@ type wire struct {
 	refused uint64 // datagrams that found no room
 	mayHold uint64 // what the framing may hold back behind a length that is false, in bytes
 
+	made   time.Time // when the device connected, or it was opened first
+	shown  bool      // somebody has read it
+	begun  time.Time // … since then; of a connection to a hall
+	closed readMark  // when a process closed it; of a connection to a hall
+
 	accepted, taken uint64      // bytes
 	reads           []readMark  // what was read by when
 	opens           []time.Time // when a process of the recorder began to read it
@@ -80,6 +86,7 @@ type readMark struct {
 type spanBytes struct {
 	from, to uint64
 	killed   bool
+	at       readMark // when, by which process
 }
 
 func newKernel() *kernel { return &kernel{fds: map[int]*wire{}} }
@@ -87,6 +94,7 @@ func newKernel() *kernel { return &kernel{fds: map[int]*wire{}} }
 func (k *kernel) newWire(kind carriage, limit int) *wire {
 	w := &wire{
 		k: k, n: k.made, kind: kind, limit: limit, news: make(chan struct{}, 1), space: make(chan struct{}, 1),
+		made: time.Now(),
 	}
 	k.made++
 	if !k.brief {
@@ -196,7 +204,7 @@ func (w *wire) read(l *life, n int) ([]byte, error) {
 func (w *wire) discard(killed bool) (n int) {
 	if n = w.held; n > 0 {
 		if !w.k.brief {
-			w.gone = append(w.gone, spanBytes{w.accepted - uint64(n), w.accepted, killed})
+			w.gone = append(w.gone, spanBytes{w.accepted - uint64(n), w.accepted, killed, w.k.now()})
 		}
 		w.thrown += uint64(n)
 		w.e.thrown += uint64(n)
@@ -204,6 +212,9 @@ func (w *wire) discard(killed bool) (n int) {
 	w.queue, w.grams, w.held = nil, nil, 0
 	return n
 }
+
+// now is this moment, of the process that runs. k.mu is held.
+func (k *kernel) now() readMark { return readMark{at: time.Now(), life: k.life.n} }
 
 // rest notes that a reading by a process has ended here. One that was ended on purpose may go on
 // where it was, until the process closes the wire.
@@ -224,7 +235,7 @@ type simDevice struct {
 }
 
 func (d *simDevice) fd() int                     { return d.w.n + 1000 }
-func (d *simDevice) name() string                { return string(d.w.kind) }
+func (d *simDevice) name() string                { return cmp.Or(d.w.e.addr, string(d.w.kind)) }
 func (d *simDevice) settings() map[string]string { return nil }
 
 // recount is called when a port goes on with what another one has left open.
@@ -272,6 +283,20 @@ func (d *simDevice) waiting() bool {
 	return !d.l.dead && d.w.held > 0
 }
 
+func (d *simDevice) unread() uint64 {
+	d.w.k.mu.Lock()
+	defer d.w.k.mu.Unlock()
+	return uint64(d.w.held)
+}
+
+func (d *simDevice) ending() bool {
+	d.w.k.mu.Lock()
+	defer d.w.k.mu.Unlock()
+	return d.w.ended || d.w.broken
+}
+
+func (d *simDevice) leaveShelf() {}
+
 func (d *simDevice) discard() uint64 {
 	d.w.k.mu.Lock()
 	defer d.w.k.mu.Unlock()
@@ -292,6 +317,9 @@ func (d *simDevice) close() error {
 		return nil
 	}
 	d.w.k.open--
+	if d.w.e.by != nil {
+		d.w.closed = d.w.k.now()
+	}
 	if i := slices.Index(d.w.e.openNow, d.w); i >= 0 {
 		d.w.e.openNow = slices.Delete(d.w.e.openNow, i, i+1)
 	}
@@ -324,6 +352,8 @@ type endpoint struct {
 	line  *wire // byLine
 	hold  uint64
 	opens time.Duration // so long an opening takes
+	by    *endpoint     // of a caller: the hall that it connects to; nil: here
+	addr  string        // … and where it comes from
 
 	away    bool         // byLine: unplugged; byDial: it refuses
 	queue   []*wire      // byListener: connections that wait; byDial: those that the device has not seen yet
@@ -367,16 +397,20 @@ func (e *endpoint) connect() *wire {
 		e.queue = e.queue[1:]
 		return w
 	case byListener:
-		if e.at == nil {
+		at := e.listensAt()
+		if at.at == nil {
 			return nil
 		}
 		w := e.newWire()
-		e.queue = append(e.queue, w)
-		poke(e.at.newer)
+		at.queue = append(at.queue, w)
+		poke(at.at.newer)
 		return w
 	}
 	return e.sock
 }
+
+// listensAt is where connections to the endpoint are taken.
+func (e *endpoint) listensAt() *endpoint { return cmp.Or(e.by, e) }
 
 // opener makes the endpoint's opener for a process.
 func (e *endpoint) opener(l *life) opener {
@@ -394,6 +428,16 @@ type simListener struct {
 	e     *endpoint
 	l     *life
 	newer chan struct{} // byListener: a connection waits
+	entrance
+}
+
+func (o *simListener) listen(context.Context) error { return nil }
+func (o *simListener) signal() <-chan struct{}      { return o.newer }
+
+func (o *simListener) waits() bool {
+	o.e.k.mu.Lock()
+	defer o.e.k.mu.Unlock()
+	return len(o.e.queue) > 0
 }
 
 func (o *simListener) dials() string {
@@ -455,7 +499,7 @@ func (o *simListener) take() (device, error) {
 			poke(o.newer)
 		}
 	}
-	e.openNow = append(e.openNow, w)
+	w.e.openNow = append(w.e.openNow, w)
 	e.k.open++
 	w.opened()
 	return &simDevice{w: w, l: o.l}, nil
@@ -482,7 +526,7 @@ func (o *simListener) close(bool) (rest []device, more bool, err error) {
 	}
 	for _, w := range e.queue {
 		rest = append(rest, &simDevice{w: w, l: o.l})
-		e.openNow = append(e.openNow, w)
+		w.e.openNow = append(w.e.openNow, w)
 		e.k.open++
 	}
 	e.queue, e.at = nil, nil
@@ -521,15 +565,15 @@ func (k *kernel) kill(all []*endpoint) {
 	k.life = &life{n: k.life.n + 1}
 }
 
-// waiting is what the kernel holds for an endpoint that the recorder could read.
-func (e *endpoint) waiting() (n int) {
+// waiting is what the kernel holds for an endpoint that the recorder could read. To a hall a
+// device must have connected before that.
+func (e *endpoint) waiting(since time.Time) (n int) {
 	e.k.mu.Lock()
 	defer e.k.mu.Unlock()
-	for _, w := range e.openNow {
-		n += w.held
-	}
-	for _, w := range e.queue {
-		n += w.held
+	for _, w := range slices.Concat(e.openNow, e.listensAt().queue) {
+		if w.e == e && (e.by == nil || w.made.Before(since)) {
+			n += w.held
+		}
 	}
 	return n
 }

@@ -112,7 +112,7 @@ func (s *stage) bury() {
 	zombie, ended := s.r, make(chan struct{})
 	go func() {
 		defer close(ended)
-		s.within(time.Minute, "the end of one that was killed", func() { _, _ = zombie.Stop("killed") })
+		s.within(stopsWithin(zombie), "the end of one that was killed", func() { _, _ = zombie.Stop("killed") })
 	}()
 	s.rest = append(s.rest, func() { <-ended })
 }
@@ -143,7 +143,7 @@ func (s *stage) die(power bool) {
 	defer s.saving.Unlock()
 	var all []*endpoint
 	for _, f := range s.feeders {
-		all = append(all, f.e)
+		all = append(all, f.e, f.e.listensAt())
 	}
 	life := s.k.life.n
 	s.k.kill(all)

@@ -29,7 +29,7 @@ type books struct {
 	corrupt, missing, dropped, stored, forgotten uint64
 	late                                         uint64 // of the missing ones of other starts
 	valid                                        uint64
-	overrun, byTime, silences                    uint64
+	overrun, byTime, silences, refused           uint64
 	erased                                       uint64 // records that the log has lost, by what the books say of it
 	reach                                        int    // sheets
 	green, clean                                 bool
@@ -43,7 +43,12 @@ func (s *stage) judge() {
 	records, waste := s.readLog()
 	accounts := s.readBooks()
 	for _, f := range s.feeders {
-		s.judgeSource(f, accounts[f.id], records[f.id], waste[f.id])
+		if f.visits == nil {
+			s.judgeSource(f, accounts[f.id], records[f.id], waste[f.id])
+		}
+	}
+	for _, h := range s.halls {
+		s.judgeHall(h, accounts, records, waste)
 	}
 }
 
@@ -143,6 +148,9 @@ func (a *books) add(s *stage, start archive.StartSheet, p ledger.Port) {
 	for _, n := range p.Unread {
 		a.unread += n
 	}
+	for _, n := range p.Refused {
+		a.refused += n
+	}
 	if p.Kernel != nil && p.Kernel.BufferOverrun != nil {
 		a.overrun += *p.Kernel.BufferOverrun
 	}
@@ -228,20 +236,26 @@ func (s *stage) judgeSource(f *feeder, a *books, records []record, waste uint64)
 		s.complain("%s: no sheet has it", f.id)
 		return
 	}
+	if f.m.kind != "raw" {
+		s.match(f, records)
+	}
+	s.judgeBooks(f, a, records, waste)
+}
+
+// judgeBooks holds books against the frames of a source, of which those that are stored are known.
+func (s *stage) judgeBooks(f *feeder, a *books, records []record, waste uint64) {
 	before := len(s.complaints)
 	if a.erased < s.harmed {
 		s.complain("%s: somebody took %d records out of the log, the books know of %d", f.id, s.harmed, a.erased)
 	}
 	s.bytesLaw(f, a, waste)
-	if f.m.kind == "raw" {
+	switch f.m.kind {
+	case "raw":
 		s.rawLaw(f, a, records)
-	} else {
-		s.match(f, records)
-		if f.m.kind == "tally128" {
-			s.numbersLaw(f, a)
-		} else {
-			s.framesLaw(f, a)
-		}
+	case "tally128":
+		s.numbersLaw(f, a)
+	default:
+		s.framesLaw(f, a)
 	}
 	s.levelLaw(f, a)
 	s.tempoLaw(f, a)
@@ -265,7 +279,7 @@ func (f *feeder) wires() (all []*wire) {
 
 // bytesLaw holds bytes that were taken against those in the books.
 func (s *stage) bytesLaw(f *feeder, a *books, waste uint64) {
-	var taken, inDark, thrown, killed uint64
+	var taken, inDark, thrown, thrownInDark, killed uint64
 	for _, w := range f.wires() {
 		taken += w.taken
 		for _, g := range w.gone {
@@ -273,6 +287,9 @@ func (s *stage) bytesLaw(f *feeder, a *books, waste uint64) {
 				killed += g.to - g.from
 			} else {
 				thrown += g.to - g.from
+				if w.e.by != nil && s.isUncounted(g.at) {
+					thrownInDark += g.to - g.from
+				}
 			}
 		}
 		last := uint64(0)
@@ -293,7 +310,7 @@ func (s *stage) bytesLaw(f *feeder, a *books, waste uint64) {
 	if a.read > taken || a.read+inDark < taken {
 		s.complain("%s: %d bytes were read, %d are in the books, %d in the dark", f.id, taken, a.read, inDark)
 	}
-	if f.e.kind != byLine && a.unread != thrown {
+	if f.e.kind != byLine && (a.unread > thrown || a.unread+thrownInDark < thrown) {
 		s.complain("%s: %d bytes were thrown away unread, %d are in the books", f.id, thrown, a.unread)
 	}
 	unsynced := len(s.kills) > 0 && (s.log.Sync == "interval" || s.log.Sync == "never")

@@ -41,6 +41,12 @@ const simHold = 64 << 10
 func (r *simReader) Add(p reader.Port) (reader.Handle, error) {
 	r.k.mu.Lock()
 	w := r.k.fds[p.FD]
+	if w.e.by != nil { // it may have waited
+		if w.opened(); !w.shown {
+			w.begun = time.Now()
+		}
+	}
+	w.shown = true
 	r.k.mu.Unlock()
 	if p.Hold == 0 {
 		p.Hold = simHold

@@ -147,7 +147,7 @@ func (o *soak) setUp() {
 		kind := []string{"tally128", "cobs", "slip", "line", "ubx", "length", "modbus", "raw"}[n%8]
 		rng := rand.New(rand.NewPCG(7, uint64(n)))
 		f := &feeder{
-			id: fmt.Sprintf("x%d", n), rng: rng, devices: 1, next: map[uint32]uint64{},
+			id: fmt.Sprintf("x%d", n), source: fmt.Sprintf("x%d", n), rng: rng, devices: 1, next: map[uint32]uint64{},
 			m:     maker{kind: kind, rng: rng, size: 60},
 			burst: 6, pause: 2 * time.Second, harm: pick(rng, 0, 3), tempo: newTempo(rng, kind),
 			e: o.k.newEndpoint(carriages[(n+n/8)%4], 64<<10, held[kind]),

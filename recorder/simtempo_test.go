@@ -119,7 +119,7 @@ func (s *stage) absences(f *feeder) (missing, silences span) {
 			same := before != nil && w.sameOpening(last, m)
 			if same || before != nil && w.opensAt(m.at) {
 				gap, left := m.at.Sub(last.at), uint64(max(0, e.slot-before.slot-1))
-				sure := same && !doubt && !s.isUpset(last.at, m.at) && !s.isUnsaved(m)
+				sure := same && !doubt && !s.isUpset(last.at, m.at) && !s.isUnsaved(m) && !w.waited(last.at)
 				if before.late && (!sure || left > 0) { // it was one that is missing, and may have stayed one
 					missing.add(1, false)
 					sure = false
@@ -211,6 +211,13 @@ func (w *wire) silentEnds(heard []time.Time, silence time.Duration) (n uint64) {
 		}
 	}
 	return n
+}
+
+// waited reports whether what was read at a time had waited for a place in a hall, and came in no
+// rhythm.
+func (w *wire) waited(at time.Time) bool {
+	const atOnce = 20 * time.Millisecond
+	return !w.begun.IsZero() && w.begun.Sub(w.made) > atOnce && at.Sub(w.begun) < atOnce
 }
 
 // sameOpening reports whether two readings were of one opening of the wire.
