@@ -9,12 +9,13 @@ import (
 )
 
 // TestRealTimeContestants: each contestant of these questions does what it is asked for a moment,
-// and has all that is shown of it; or it says what is missing here.
+// and has all that is shown of it, also as a table; or it says what is missing here.
 func TestRealTimeContestants(t *testing.T) {
 	missing := map[string][]string{ // besides a compiler
-		"rt-event": {"no /dev/gpiochip", "connect two of its lines"},
-		"rt-const": {"no go", "no gcc", "go: "}, // peers whose modules cannot be fetched
-		"rt-suite": {},
+		"rt-event":  {"no /dev/gpiochip", "connect two of its lines"},
+		"rt-cyclic": {"no cyclictest", "io_uring"},
+		"rt-const":  {"no go", "no gcc", "go: "}, // peers whose modules cannot be fetched
+		"rt-suite":  {},
 		// libraries, and crates that cannot be fetched
 		"rt-memory": {"no cargo", "cannot find -ljemalloc", "cannot find -lmimalloc", "cargo: error: failed to"},
 		"rt-switch": {"no cargo", "cargo: error: failed to"},
@@ -29,6 +30,7 @@ func TestRealTimeContestants(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			inTable(t, r)
 			for _, row := range r.Rows {
 				who := row.Contestant + " " + row.Params.String()
 				if row.NotRun != "" {
