@@ -3,7 +3,7 @@
 # that the tests fail rather than skip; nothing else.
 set -u
 cd "$(dirname "$0")/.." || exit 1
-wanted="chromium:chromium chromedriver:chromium-driver socat:socat qemu-arm:qemu-user qemu-storage-daemon:qemu-system-common mkfs.ext4:e2fsprogs losetup:mount mkfs.xfs:xfsprogs python3:python3 strace:strace curl:curl wrk:wrk nginx:nginx-light prometheus:prometheus node:nodejs mosquitto:mosquitto mosquitto_sub:mosquitto-clients"
+wanted="chromium:chromium chromedriver:chromium-driver socat:socat qemu-arm:qemu-user qemu-storage-daemon:qemu-system-common mkfs.ext4:e2fsprogs losetup:mount mkfs.xfs:xfsprogs python3:python3 strace:strace curl:curl wrk:wrk nginx:nginx-light prometheus:prometheus node:nodejs mosquitto:mosquitto mosquitto_sub:mosquitto-clients cyclictest:rt-tests"
 missing() {
 	for w in $wanted; do command -v "${w%%:*}" >/dev/null 2>&1 || printf '%s ' "${w##*:}"; done
 	for m in serial:serial requests:requests pymodbus:pymodbus pynmea2:nmea2; do

@@ -2,10 +2,7 @@
 package rtcyclic
 
 import (
-	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/tallywheel/tallywheel/cell/cyclic"
@@ -85,64 +82,8 @@ func cells(o lab.Options) (all []lab.Params) {
 	return all
 }
 
-// cyclictest is the program that all others are held to, by its histogram.
-func cyclictest() *lab.Contestant {
-	t := lab.Tool("cyclictest", "apt install rt-tests").As("cyclictest")
-	t.Note = "to the microsecond"
-	t.Command = func(_ *lab.Bench, cell lab.Params, length time.Duration) []string {
-		every := time.Duration(cell.Int("interval_us")) * time.Microsecond
-		return []string{
-			"-q", "-m", fmt.Sprintf("-p%d", priority), "-t1", "-i", cell["interval_us"], "-l",
-			fmt.Sprint(max(1, int(length/every))), "-h", fmt.Sprint(most),
-		}
-	}
-	t.Output = readHistogram
-	return t
-}
-
-// most is the longest latency that cyclictest shall have a row for, in µs.
-const most = 60_000
-
-// readHistogram reads what cyclictest -h prints: a row for each µs, and lines that begin with #.
-func readHistogram(out []byte, length time.Duration) (lab.Metrics, error) {
-	var at []int
-	counts, n, longest := map[int]int{}, 0, 0
-	for line := range strings.Lines(string(out)) {
-		if rest, ok := strings.CutPrefix(line, "# Max Latencies:"); ok {
-			longest, _ = strconv.Atoi(strings.TrimSpace(rest))
-		}
-		f := strings.Fields(line)
-		if len(f) != 2 {
-			continue
-		}
-		us, err := strconv.Atoi(f[0])
-		count, err2 := strconv.Atoi(f[1])
-		if err == nil && err2 == nil && count > 0 {
-			at, counts[us] = append(at, us), count
-			n += count
-		}
-	}
-	if n == 0 {
-		return nil, errors.New("cyclictest has printed no histogram")
-	}
-	m := lab.Metrics{
-		"ops": float64(n), "wall_s": length.Seconds(), "ops_per_s": float64(n) / length.Seconds(),
-		"ns_per_op": length.Seconds() * 1e9 / float64(n), "latency_us_max": float64(longest),
-	}
-	for name, share := range map[string]float64{"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999, "p9999": 0.9999} {
-		if share >= 0.99 && float64(n)*(1-share) < 5 {
-			continue
-		}
-		left := int(float64(n) * share)
-		for _, us := range at {
-			if left -= counts[us]; left < 0 {
-				m["latency_us_"+name] = float64(us)
-				break
-			}
-		}
-	}
-	return m, nil
-}
+// noCyclictest is the verdict where one of the two is missing; the table says why.
+var noCyclictest = lab.NotHere("cyclictest (apt install rt-tests), or a program in C beside it")
 
 func judges() []lab.Claim {
 	return []lab.Claim{
@@ -160,12 +101,25 @@ func judges() []lab.Claim {
 		claims.CyclictestExact.Judged("cyclictest and c/clock_nanosleep", func(v lab.View) (lab.Verdict, bool) {
 			m, ok := v.Medians(idle, lab.LatencyP50, reference, c)
 			if !ok {
-				return lab.NotHere("cyclictest, or a program in C beside it"), true
+				return noCyclictest, true
 			}
 			return lab.Holds(m[0]-m[1] <= 10 && m[1]-m[0] <= 10,
 				fmt.Sprintf("median %.0f µs, and %.1f by a program of ours that waits in the same way", m[0], m[1]),
-				"It reads the clock in ns and prints µs."), true
+				"It reads the clock in ns, and prints µs if it is not told otherwise."), true
 		}),
+		{
+			Claim:  "cyclictest and a program of ours that waits in the same way tell the same latency.",
+			Source: lab.Goal("p50 and p99 within 10 %"), Needs: lab.Needs(idle, reference, c),
+			Judge: func(v lab.View) (lab.Verdict, bool) {
+				const why = "Both call clock_nanosleep in SCHED_FIFO 80 with locked memory and look at the clock; they have turns in the same rounds."
+				p50, ok := v.Ratio(reference, c, idle, lab.LatencyP50)
+				p99, ok2 := v.Ratio(reference, c, idle, lab.LatencyP99)
+				if !ok || !ok2 {
+					return noCyclictest, true
+				}
+				return lab.All(lab.Within(p50, 0.9, 1.1, why), lab.Within(p99, 0.9, 1.1, why)), true
+			},
+		},
 		lab.AllAtMost("A cell wakes up as early as a program in C, at the median.",
 			lab.Goal("≤ 1.1× clock_nanosleep in C"), []*lab.Contestant{ofCell}, c, idle, lab.LatencyP50, 1.1,
 			"The same call, on a thread that nothing else of Go's has to do with."),

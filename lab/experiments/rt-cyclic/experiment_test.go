@@ -2,6 +2,7 @@ package rtcyclic
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -55,28 +56,56 @@ func TestBurdensEnd(t *testing.T) {
 	}
 }
 
-// TestHistogramOfCyclictest reads what cyclictest -q -h prints.
-func TestHistogramOfCyclictest(t *testing.T) {
-	m, err := readHistogram([]byte(`# /dev/cpu_dma_latency set to 0us
-# Histogram
-000000 000000
-000002 000600
-000003 000398
-000400 000002
-# Total: 000001000
-# Min Latencies: 00002
-# Avg Latencies: 00003
-# Max Latencies: 00400
-# Histogram Overflows: 00000
-`), time.Second)
-	if err != nil || m["ops"] != 1000 || m["latency_us_p50"] != 2 || m["latency_us_p90"] != 3 ||
-		m["latency_us_p99"] != 3 || m["latency_us_max"] != 400 {
+// TestReadCyclictest reads what cyclictest -N -v prints.
+func TestReadCyclictest(t *testing.T) {
+	out := "WARN: not setting cpu_dma_latency from cyclictest\nMax CPUs = 2\nThread 0 Interval: 1500\n"
+	for i := range 1000 {
+		out += fmt.Sprintf("%8d:%8d:%8d\n", 0, i, 2000+i)
+	}
+	m, err := readCyclictest([]byte(out), time.Second)
+	if err != nil || m["ops"] != 1000 || m["latency_us_p50"] != 2.5 || m["latency_us_p90"] != 2.9 ||
+		m["latency_us_p99"] != 2.99 || m["latency_us_max"] != 2.999 {
 		t.Errorf("%v: %v", m, err)
 	}
 	if _, there := m["latency_us_p999"]; there {
 		t.Error("one wake-up decides about 99.9 %")
 	}
-	if _, err := readHistogram([]byte("# Histogram\n000000 000000\n"), time.Second); err == nil {
-		t.Error("nothing is a histogram")
+	if _, err := readCyclictest([]byte("Thread 0 Interval: 1500\n"), time.Second); err == nil {
+		t.Error("nothing is a latency")
+	}
+}
+
+// TestAgreement: cyclictest and our program agree by rounds in which both are within 10 % of each
+// other, at the median and at 99 %; one that is off is seen, and where one has not run it is said.
+func TestAgreement(t *testing.T) {
+	var claim lab.Claim
+	for _, c := range judges() {
+		if strings.HasPrefix(c.Claim, "cyclictest and a program of ours") {
+			claim = c
+		}
+	}
+	rounds := func(us float64) (v []float64) {
+		for i := range 12 {
+			v = append(v, us*(1+0.005*float64(i%3)))
+		}
+		return v
+	}
+	quiet := lab.Summarise("%", make([]float64, 12))
+	row := func(c *lab.Contestant, p50, p99 float64) lab.Row {
+		return lab.Row{Contestant: c.Name, Params: idle, Metrics: map[string]lab.Figure{
+			"latency_us_p50": lab.Summarise("µs", rounds(p50)), "latency_us_p99": lab.Summarise("µs", rounds(p99)),
+			"others_percent": quiet, "steal_percent": quiet, "throttled": quiet,
+		}}
+	}
+	ours := row(c, 4, 9)
+	for want, rows := range map[string][]lab.Row{
+		lab.Reproduced:    {row(reference, 4.1, 9.3), ours},
+		lab.NotReproduced: {row(reference, 4.1, 12), ours},
+		lab.NotMeasurable: {{Contestant: reference.Name, Params: idle, NotRun: "no cyclictest"}, ours},
+	} {
+		v, ok := claim.Judge(lab.View{ExperimentResult: &lab.ExperimentResult{Rows: rows}})
+		if !ok || v.Verdict != want {
+			t.Errorf("%+v, want %s", v, want)
+		}
 	}
 }
