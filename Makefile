@@ -107,6 +107,12 @@ soak-uring:
 soak-asyncfile:
 	GOGC=1 CGO_ENABLED=1 $(GO) test -race ./asyncfile -run 'TestDifferential$$' -operations 10000000 -timeout 120m -v
 
+# A cell and a program in C keep 1 ms on one CPU: the cell misses nothing that the other does not miss, too. Half an hour as root; nothing else should run meanwhile.
+.PHONY: soak-cell
+CELL_TIME ?= 30m
+soak-cell:
+	$(GO) test ./lab/experiments/rt-cyclic -run 'TestCellBesideC$$' -beside $(CELL_TIME) -timeout 24h -v
+
 # The laboratory's quick run, of the planes that a change touches: make bench PLANE=files,network; default: all. Nothing else should run meanwhile.
 # bench-parts is Go's own benchmarks of the parts.
 .PHONY: bench-parts

@@ -1,4 +1,5 @@
-/* c/…: wakes up each period and says how late: by clock_nanosleep or by a timerfd. In SCHED_FIFO 80 with locked memory, where that is allowed. cyclic cyclic how=nanosleep|timerfd interval_us=N seconds=S */
+/* c/…: wakes up each period and says how late: by clock_nanosleep or by a timerfd. In SCHED_FIFO 80 with locked memory, where that is allowed. cyclic cyclic how=nanosleep|timerfd interval_us=N seconds=S [phase_ns=N cpu=N]
+ * With phase_ns each release is so far behind a multiple of the interval, by CLOCK_MONOTONIC, and the first is printed, and each one that was missed: first: NS, missed: NS. */
 #define _GNU_SOURCE
 #include "protocol.h"
 #include <math.h>
@@ -8,6 +9,7 @@
 #include <sys/timerfd.h>
 
 #define MOST (1 << 22)
+#define TOLD (1 << 16) /* releases missed that are printed */
 
 static struct timespec at(int64_t ns) {
 	struct timespec t = {ns / 1000000000, ns % 1000000000};
@@ -19,6 +21,13 @@ int main(int argc, char **argv) {
 	int by_timerfd = !strcmp(param(argc, argv, "how"), "timerfd");
 	struct sched_param fifo = {.sched_priority = 80};
 	size_t room = every > 0 ? length / every + 2 : 0, n = 0;
+	const char *phase = param(argc, argv, "phase_ns"), *cpu = param(argc, argv, "cpu");
+	static int64_t gone[TOLD];
+	cpu_set_t one;
+	CPU_ZERO(&one);
+	CPU_SET(atoi(cpu), &one);
+	if (*cpu && sched_setaffinity(0, sizeof one, &one))
+		die("sched_setaffinity");
 	int64_t *late = room && room < MOST ? malloc(room * sizeof *late) : NULL;
 	if (!late)
 		return 2;
@@ -27,6 +36,9 @@ int main(int argc, char **argv) {
 	sched_setscheduler(0, SCHED_FIFO, &fifo);
 	prctl(PR_SET_TIMERSLACK, 1);
 	int64_t began = ready(), next = began + every, before = 0;
+	if (*phase)
+		next = (began / every + 1) * every + atoll(phase);
+	int64_t first = next;
 	uint64_t missed = 0, told;
 	double sum = 0, squares = 0;
 	int timer = timerfd_create(CLOCK_MONOTONIC, 0);
@@ -55,10 +67,14 @@ int main(int argc, char **argv) {
 		}
 		before = woke;
 		for (next += every; next <= woke; next += every)
-			missed++;
+			gone[missed++ % TOLD] = next;
 	}
 	sched_setscheduler(0, SCHED_OTHER, &(struct sched_param){0});
 	int64_t took = done(began);
+	if (*phase)
+		printf("first: %lld\n", (long long)first);
+	for (uint64_t i = 0; *phase && i < missed && i < TOLD; i++)
+		printf("missed: %lld\n", (long long)gone[i]);
 	double gaps = n > 1 ? n - 1 : 1, variance = gaps > 1 ? (squares - sum * sum / gaps) / (gaps - 1) : 0;
 	printf("BenchmarkCyclic %zu 1 ns/op %llu missed_releases %g period_stddev_us\n", n, (unsigned long long)missed, sqrt(variance > 0 ? variance : 0) / 1e3);
 	result("Cyclic", n, took, 0, late, n);
