@@ -286,7 +286,7 @@ func (p *process) warm(ctx context.Context, t turn, scene Scene, o *outcome) err
 	}
 	m := Metrics{}
 	judge(m)
-	o.warm = m["sent_frames"]
+	o.warm = m["sent_frames"] - m[LostAtPort.name]
 	return nil
 }
 

@@ -94,7 +94,7 @@ func StartIsolated(cfg config.Config, logger *slog.Logger, link *isolate.Link) (
 	if err != nil {
 		return nil, err
 	}
-	r, err := startWith(iso.before(cfg), logger, nil, iso)
+	r, err := startWith(iso.before(cfg), logger, nil, iso, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -13,17 +13,19 @@ import (
 )
 
 // openLog opens the log and closes the books of the start before this one. When it returns, what
-// the log has lost is in the sheet of that start on disk, and no record has been added.
-func (r *Recorder) openLog() error {
+// the log has lost is in the sheet of that start on disk, and no record has been added. With dir
+// nil the log is in the folder that is configured.
+func (r *Recorder) openLog(dir seglog.FS) error {
 	c := r.cfg.Log
 	var by seglog.Proving
 	var err error
 	if by.Sign, err = c.Signer(); err != nil {
 		return fmt.Errorf("log.sign: %w", err)
 	}
-	dir, err := openFiles(c, &r.chains, r.slog)
-	if err != nil {
-		return err
+	if dir == nil {
+		if dir, err = openFiles(c, &r.chains, r.slog); err != nil {
+			return err
+		}
 	}
 	left, noSheet := r.loadLast()
 	r.lastEnd, r.open = endOf(left), openOf(left)

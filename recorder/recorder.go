@@ -161,11 +161,22 @@ func StartWatched(cfg config.Config, logger *slog.Logger, w Watcher) (*Recorder,
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	return startWith(cfg, logger, w, nil)
+	return startWith(cfg, logger, w, nil, nil)
 }
 
-// startWith is Start with a configuration that was checked.
-func startWith(cfg config.Config, logger *slog.Logger, w Watcher, iso *isolation) (*Recorder, error) {
+// StartOn is Start with the log's files in a folder of the caller's making, such as one whose disk
+// is slow. The sheets and what else lies beside the log are in log.dir.
+func StartOn(cfg config.Config, files seglog.FS, logger *slog.Logger) (*Recorder, error) {
+	cfg = cfg.WithDefaults()
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	return startWith(cfg, logger, nil, nil, files)
+}
+
+// startWith is Start with a configuration that was checked; files nil: those that it names.
+func startWith(cfg config.Config, logger *slog.Logger, w Watcher, iso *isolation, files seglog.FS,
+) (*Recorder, error) {
 	now := time.Now()
 	r := &Recorder{
 		cfg: cfg, slog: logger, since: now.UnixNano(), began: now, syncs: hist.New(), history: newHistory(),
@@ -180,7 +191,7 @@ func startWith(cfg config.Config, logger *slog.Logger, w Watcher, iso *isolation
 	if r.allotted, err = newAllotment(cfg, limit, open); err != nil {
 		return nil, err
 	}
-	if err := r.openLog(); err != nil {
+	if err := r.openLog(files); err != nil {
 		return nil, err
 	}
 	if r.reader, err = openReader(cfg.Read.Reader()); err != nil {

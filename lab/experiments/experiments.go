@@ -58,6 +58,7 @@ import (
 	_ "github.com/tallywheel/tallywheel/lab/experiments/serial-long"
 	_ "github.com/tallywheel/tallywheel/lab/experiments/serial-mmap"
 	_ "github.com/tallywheel/tallywheel/lab/experiments/serial-model"
+	_ "github.com/tallywheel/tallywheel/lab/experiments/serial-overflow"
 	_ "github.com/tallywheel/tallywheel/lab/experiments/serial-ports"
 	_ "github.com/tallywheel/tallywheel/lab/experiments/serial-read"
 	_ "github.com/tallywheel/tallywheel/lab/experiments/serial-strategies"

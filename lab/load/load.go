@@ -29,6 +29,7 @@ type Serial struct {
 	Rate      float64 // bytes a second and port; 0: as fast as the ports take it
 	Burst     bool    // 10 ms at the rate, every 100 ms
 	Disturbed bool    // with frames dropped, repeated, damaged and reordered, at the rate of that condition; one port
+	Overruns  bool    // what a port has no room for is lost, as in a UART; else it is waited for
 }
 
 const (
@@ -83,6 +84,8 @@ func (s Serial) Scene(b *lab.Bench) (*lab.Scene, error) {
 type sent struct {
 	whole                      uint64 // valid, repetitions included
 	damaged, dropped, repeated uint64 // faults, as they were made
+	overruns                   bool   // the source did not wait
+	overrun                    uint64 // frames that the port had no room for
 }
 
 // judge holds what a reader says it has seen against what was sent. Damaged frames that it took for
@@ -94,6 +97,9 @@ func (s sent) judge(m lab.Metrics) {
 	m[lab.LostFrames.String()] = max(0, whole-seen)
 	m[lab.FalseFrames.String()] = max(0, seen-whole)
 	m[lab.LostPercent.String()] = 100 * m[lab.LostFrames.String()] / max(1, whole)
+	if s.overruns {
+		m[lab.LostAtPort.String()] = float64(s.overrun)
+	}
 	if faults := s.damaged + s.dropped + s.repeated; faults > 0 {
 		m[lab.DamagedFrames.String()], m[lab.DroppedFrames.String()],
 			m[lab.RepeatedFrames.String()] = float64(s.damaged), float64(s.dropped), float64(s.repeated)
@@ -119,19 +125,25 @@ func (s Serial) send(ctx context.Context, lines []*serialtest.Port, length time.
 		ctx, cancel := context.WithTimeout(ctx, length)
 		defer cancel()
 		err = d.Run(ctx)
-		return sent{d.Truth.Sent, d.Truth.Corrupted, d.Truth.Dropped, d.Truth.Duplicated}, err
+		return sent{
+			whole: d.Truth.Sent, damaged: d.Truth.Corrupted, dropped: d.Truth.Dropped, repeated: d.Truth.Duplicated,
+		}, err
 	case s.Rate == 0:
 		did.whole, err = flood(ctx, lines, length)
 		return did, err
 	}
-	did.whole, err = s.pace(ctx, lines, length)
-	return did, err
+	return s.pace(ctx, lines, length)
 }
 
+// senderLate is by how much a source that does not wait may be late: beyond that its line was idle,
+// for what the machine kept it from sending at once would be more than its rate.
+const senderLate = time.Millisecond
+
 // pace writes one frame at a time, the ports in turn, each when it is due.
-func (s Serial) pace(ctx context.Context, ports []*serialtest.Port, length time.Duration) (uint64, error) {
+func (s Serial) pace(ctx context.Context, ports []*serialtest.Port, length time.Duration) (did sent, err error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
+	did.overruns = s.Overruns
 	gap := float64(tally128.Size) / s.Rate / float64(len(ports)) * 1e9
 	var f [tally128.Size]byte
 	start := time.Now()
@@ -141,19 +153,30 @@ func (s Serial) pace(ctx context.Context, ports []*serialtest.Port, length time.
 			due = due/burstLength*burstPeriod + due%burstLength
 		}
 		if due >= length || ctx.Err() != nil {
-			return uint64(k), ctx.Err()
+			return did, ctx.Err()
 		}
-		if wait := due - time.Since(start); wait > 0 {
+		switch wait := due - time.Since(start); {
+		case wait > 0:
 			sys.Sleep(wait)
+		case s.Overruns && wait < -senderLate:
+			start = start.Add(-wait)
 		}
 		header := tally128.Header{
 			Device: uint32(k % len(ports)), Seq: uint64(k / len(ports)),
 			DeviceTime: start.UnixNano() + int64(due),
 		}
 		tally128.Encode(f[:], header, nil)
-		if err := put(ctx, ports[k%len(ports)], f[:]); err != nil {
-			return uint64(k), err
+		if !s.Overruns {
+			err = put(ctx, ports[k%len(ports)], f[:])
+		} else if n, failed := ports[k%len(ports)].Write(f[:]); failed != nil {
+			err = failed
+		} else if n < len(f) { // the rest of it is not sent again
+			did.overrun++
 		}
+		if err != nil {
+			return did, err
+		}
+		did.whole++
 	}
 }
 

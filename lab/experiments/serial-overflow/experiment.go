@@ -1,0 +1,128 @@
+// Package serialoverflow asks where bytes are lost that come faster than they can be kept.
+package serialoverflow
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/tallywheel/tallywheel/config"
+	"github.com/tallywheel/tallywheel/lab"
+	"github.com/tallywheel/tallywheel/lab/load"
+)
+
+var (
+	block  = lab.Ours("tallywheel/block", record(config.OverflowBlock)).But("stops reading")
+	oldest = lab.Ours("tallywheel/drop-oldest",
+		record(config.OverflowOldest)).But("above 70 % fill gives up the oldest")
+	newest = lab.Ours("tallywheel/drop-newest", record(config.OverflowNewest)).But("when full gives up what comes")
+	spill  = lab.Ours("tallywheel/spill", record(config.OverflowSpill)).But("runs over into a file")
+
+	all = []*lab.Contestant{block, oldest, newest, spill}
+)
+
+// The cells. The article's limit is 450 KB/s; a disk that stands still meets twenty times as much,
+// or the log's two buffers of 1 MiB would not be full in a turn of a second.
+var (
+	busy  = lab.Params{"rate": "460000", "disk": "works"}
+	stuck = lab.Params{"rate": "9200000", "disk": "stands-still"}
+	long  = lab.Params{"rate": "460000", "disk": "stands-still"} // with --full, whose turns are long enough
+)
+
+func init() {
+	lab.Register(&lab.Experiment{
+		Name: "serial-overflow", Plane: lab.Serial,
+		Question: "What overflows where when bytes come faster than they can be kept, by policy?",
+		Method: "A source that does not wait, as a UART does not: what the port's buffer has no room for is lost there. It sends frames of 128 bytes, numbered and with a CRC, to the whole recorder, whose process computes on every CPU for 70 % of the time. In " +
+			"one cell the log's disk works; in the others it stands still for four tenths of a turn, so that the log's buffers, the source's of 64 KiB and, where the reading stops, the port's fill one after the other. Lost at the port is frames that were cut, " +
+			"too; lost by policy is what the recorder's sheet says. One turn each: frames are counted, and what none lost rules out is three divided by their number, at 95 %.",
+		Metrics: []lab.Metric{
+			lab.SentFrames, lab.LostFrames, lab.LostPercent, lab.ErrorBound, lab.LostAtPort, lab.LostByPolicy,
+			lab.CPUPercent, lab.OpsPerSecond, lab.RSS,
+		},
+		Once: true, Turn: 30 * time.Second,
+		Cells: func(o lab.Options) []lab.Params {
+			if o.Full {
+				return []lab.Params{busy, stuck, long}
+			}
+			return []lab.Params{busy, stuck}
+		},
+		Contestants: all,
+		Scene: func(b *lab.Bench, _ *lab.Contestant, cell lab.Params) (*lab.Scene, error) {
+			return load.Serial{Ports: 1, Rate: float64(cell.Int("rate")), Overruns: true}.Scene(b)
+		},
+		Advice: advice,
+		Claims: []lab.Claim{
+			{
+				Claim:  "At 460 KB/s, with its CPUs busy for 70 % of the time, a recorder loses no frame, whatever its policy.",
+				Source: lab.Goal("none lost"), Needs: lab.Needs(busy, all...),
+				Judge: func(v lab.View) (lab.Verdict, bool) {
+					here, lost, ok := each(v, busy,
+						func(c *lab.Contestant) bool { return of(v, c, busy, lab.LostFrames) == 0 })
+					return lab.Holds(lost == 0, here, "The log's disk works, so nothing fills; a policy that drops above a rate would drop for nothing."), ok
+				},
+			},
+			{
+				Claim:  "Every frame that a disk which stands still has cost is counted where it was lost: at the port, or by the policy.",
+				Source: lab.Goal("none unaccounted for"), Needs: lab.Needs(stuck, all...),
+				Judge: func(v lab.View) (lab.Verdict, bool) {
+					here, wrong, ok := each(v, stuck, func(c *lab.Contestant) bool {
+						named := of(v, c, stuck, lab.LostAtPort) + of(v, c, stuck, lab.LostByPolicy)
+						return of(v, c, stuck, lab.LostFrames) == named
+					})
+					return lab.Holds(wrong == 0, here, "The sheet balances: each frame that was read is stored, or named with the cause of its loss."), ok
+				},
+			},
+			{
+				Claim:  "A source that runs over into a file gives no frame up while the log's disk stands still.",
+				Source: lab.Goal("none given up"), Needs: lab.Needs(stuck, spill),
+				Judge: func(v lab.View) (lab.Verdict, bool) {
+					text, ok := lost(v, spill, stuck)
+					return lab.Holds(of(v, spill, stuck, lab.LostByPolicy) == 0, text,
+						"The file takes what the log does not, and gives it back in its order. What is lost at the port is the reader's delay on a busy CPU: at 9.2 MB/s a pty has room for 2 ms."), ok
+				},
+			},
+		},
+	})
+}
+
+func of(v lab.View, c *lab.Contestant, cell lab.Params, m lab.Metric) float64 {
+	sum, _ := v.Sum(c, cell, m) // whoever asks has looked whether it was measured
+	return sum
+}
+
+// each says what every policy lost in a cell, and for how many a condition does not hold.
+func each(v lab.View, cell lab.Params, holds func(*lab.Contestant) bool) (here string, not int, ok bool) {
+	var parts []string
+	for _, c := range all {
+		text, ok := lost(v, c, cell)
+		if !ok {
+			return "", 0, false
+		}
+		if parts = append(parts, text); !holds(c) {
+			not++
+		}
+	}
+	return strings.Join(parts, "; "), not, true
+}
+
+// lost says how many frames a policy lost, and where.
+func lost(v lab.View, c *lab.Contestant, cell lab.Params) (string, bool) {
+	bound, ok := v.Median(c, cell, lab.ErrorBound)
+	sent, gone := of(v, c, cell, lab.SentFrames), of(v, c, cell, lab.LostFrames)
+	text := fmt.Sprintf("%s lost %.0f of %.0f frames, a rate below %.1e", strings.TrimPrefix(c.Name, "tallywheel/"),
+		gone, sent, bound)
+	if gone > 0 {
+		text += fmt.Sprintf(" (%.0f at the port, %.0f by its policy)", of(v, c, cell, lab.LostAtPort),
+			of(v, c, cell, lab.LostByPolicy))
+	}
+	return text, ok
+}
+
+func advice(v lab.View) string {
+	here, _, ok := each(v, stuck, func(*lab.Contestant) bool { return true })
+	if !ok {
+		return ""
+	}
+	return "Where the log's disk stands still: " + here + "."
+}
