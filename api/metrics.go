@@ -127,7 +127,9 @@ var (
 		"When all that is stored had been read and checked last; 0: not since the start.")
 	descChains = desc("log_chains_total",
 		"Batches written as chains of linked operations: written, whole, taken up again.", "kind")
-	descChainErr = desc("log_chain_errors_total", "Chains that failed, by the number of the error.", "errno")
+	descChainErr  = desc("log_chain_errors_total", "Chains that failed, by the number of the error.", "errno")
+	descChainPart = desc("log_chain_failed_parts_total",
+		"Chains that failed, by the number of the error and the index of the part that failed.", "errno", "index")
 )
 
 // Describe implements prometheus.Collector: the set depends on the sources.
@@ -351,5 +353,12 @@ func (e *exporter) collectChains(counter func(*prometheus.Desc, uint64, ...strin
 	counter(descChains, c.Breaks, "taken up again")
 	for e, n := range c.Errors {
 		counter(descChainErr, n, strconv.Itoa(int(e)))
+	}
+	for f, n := range c.Failed {
+		index := strconv.Itoa(f.Index)
+		if f.Index < 0 { // beyond those that are told apart
+			index = "others"
+		}
+		counter(descChainPart, n, strconv.Itoa(int(f.Kind)), index)
 	}
 }

@@ -397,7 +397,7 @@ func TestChainBreaksAtEveryIndex(t *testing.T) {
 			case passing && (err != nil || written != n || counts.Breaks != 1 || counts.Whole != 1):
 				t.Fatalf("%v at %d: %d, %v, %v", cause, at, written, counts, err)
 			case !passing && (!errors.Is(err, cause) || written != at || failed != at || counts.LastIndex != at ||
-				counts.Errors[cause] != 1):
+				counts.Errors[cause] != 1 || counts.Failed[ChainFailure{cause, at}] != 1):
 				t.Fatalf("%v at %d: %d, %v, %v", cause, at, written, counts, err)
 			}
 			if !passing && at == n {
@@ -429,7 +429,15 @@ func TestLongChainsAndStats(t *testing.T) {
 	if n, err := f.WriteChain(all[:3], 0, false); n != 0 || !errors.Is(err, syscall.ENOSPC) {
 		t.Error(n, err)
 	}
-	want := "2 of 3 batches whole (66.67 %), 200 of 203 parts, 0 taken up again; no space left on device ×1, last at index 0"
+	f.script = &script{verdict: func(op *uring.Op) {
+		if op != &f.ops[0] {
+			op.Res = -int32(syscall.ENOSPC)
+		}
+	}}
+	if n, err := f.WriteChain(all[:3], 0, false); n != 1 || !errors.Is(err, syscall.ENOSPC) {
+		t.Error(n, err)
+	}
+	want := "2 of 4 batches whole (50.00 %), 201 of 206 parts, 0 taken up again; no space left on device ×2 at index 0, 1; last at index 1"
 	if c := f.stats.Counts(); c.String() != want {
 		t.Errorf("%v\nwant %s", c, want)
 	}
@@ -542,5 +550,23 @@ func TestBatchOfAClosedFile(t *testing.T) {
 		if !errors.Is(err, os.ErrClosed) {
 			t.Errorf("%s: %v", s.name, err)
 		}
+	}
+}
+
+// TestManyFailuresOfChains: of more than a thousand different failures none is lost, and no more
+// are told apart.
+func TestManyFailuresOfChains(t *testing.T) {
+	var s ChainStats
+	const n = maxFailures + 100
+	for range 2 {
+		for i := range n {
+			s.add(n, i, 0, syscall.EIO)
+		}
+	}
+	c := s.Counts()
+	if len(c.Failed) != maxFailures+1 || c.Failed[ChainFailure{syscall.EIO, OtherParts}] != 2*(n-maxFailures) ||
+		c.Failed[ChainFailure{syscall.EIO, 7}] != 2 || c.Errors[syscall.EIO] != 2*n {
+		t.Errorf("%d failures told apart of %d, others %d", len(c.Failed), c.Errors[syscall.EIO],
+			c.Failed[ChainFailure{syscall.EIO, OtherParts}])
 	}
 }

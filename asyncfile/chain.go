@@ -3,7 +3,10 @@ package asyncfile
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sort"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -67,7 +70,34 @@ type ChainCounts struct {
 	Written   uint64                   // … of which were written
 	Breaks    uint64                   // times a chain broke and was taken up again
 	Errors    map[syscall.Errno]uint64 // final failures by kind; 0 for errors that are none of the kernel's
+	Failed    map[ChainFailure]uint64  // … and by the part that failed
 	LastIndex int                      // index of the part that failed last; -1 if none did
+}
+
+// ChainFailure is how a chain failed, and at which of its parts: their number, if it was the sync.
+type ChainFailure struct {
+	Kind  syscall.Errno
+	Index int // OtherParts: one that had no place any more
+}
+
+// How many different failures are told apart; beyond that the index is OtherParts.
+const (
+	maxFailures = 1024
+	OtherParts  = -1
+)
+
+// failed counts a final failure.
+func (c *ChainCounts) failed(kind syscall.Errno, index int) {
+	if c.Errors == nil {
+		c.Errors, c.Failed = map[syscall.Errno]uint64{}, map[ChainFailure]uint64{}
+	}
+	c.LastIndex = index
+	c.Errors[kind]++
+	at := ChainFailure{kind, index}
+	if c.Failed[at] == 0 && len(c.Failed) >= maxFailures {
+		at.Index = OtherParts
+	}
+	c.Failed[at]++
 }
 
 // add posts the outcome of one chain.
@@ -86,13 +116,9 @@ func (s *ChainStats) add(parts, written, breaks int, err error) {
 		c.Whole++
 		return
 	}
-	if c.Errors == nil {
-		c.Errors = map[syscall.Errno]uint64{}
-	}
-	c.LastIndex = written
 	var e syscall.Errno
 	errors.As(err, &e)
-	c.Errors[e]++
+	c.failed(e, written)
 }
 
 // Counts returns the sums so far.
@@ -100,10 +126,7 @@ func (s *ChainStats) Counts() ChainCounts {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.c
-	c.Errors = make(map[syscall.Errno]uint64, len(s.c.Errors))
-	for e, n := range s.c.Errors {
-		c.Errors[e] = n
-	}
+	c.Errors, c.Failed = maps.Clone(s.c.Errors), maps.Clone(s.c.Failed)
 	if len(c.Errors) == 0 {
 		c.LastIndex = -1
 	}
@@ -122,13 +145,36 @@ func (c ChainCounts) SuccessRate() float64 {
 func (c ChainCounts) String() string {
 	kinds := make([]string, 0, len(c.Errors))
 	for e, n := range c.Errors {
-		kinds = append(kinds, fmt.Sprintf("%v ×%d", error(e), n))
+		kinds = append(kinds, fmt.Sprintf("%v ×%d at index %s", error(e), n, c.indexes(e)))
 	}
 	sort.Strings(kinds)
 	line := fmt.Sprintf("%d of %d batches whole (%.2f %%), %d of %d parts, %d taken up again", c.Whole, c.Chains,
 		100*c.SuccessRate(), c.Written, c.Parts, c.Breaks)
 	if len(kinds) > 0 {
-		line += fmt.Sprintf("; %s, last at index %d", strings.Join(kinds, ", "), c.LastIndex)
+		line += fmt.Sprintf("; %s; last at index %d", strings.Join(kinds, ", "), c.LastIndex)
 	}
 	return line
+}
+
+// indexes lists the parts that failed for a kind of error, with how often: 0, 3 ×2.
+func (c ChainCounts) indexes(kind syscall.Errno) string {
+	var at []int
+	for f := range c.Failed {
+		if f.Kind == kind {
+			at = append(at, f.Index)
+		}
+	}
+	slices.Sort(at)
+	all := make([]string, 0, len(at))
+	for _, i := range at {
+		text := strconv.Itoa(i)
+		if i == OtherParts {
+			text = "others"
+		}
+		if n := c.Failed[ChainFailure{kind, i}]; n > 1 {
+			text += fmt.Sprintf(" ×%d", n)
+		}
+		all = append(all, text)
+	}
+	return strings.Join(all, ", ")
 }
