@@ -350,6 +350,10 @@ func newLabTrace() *cobra.Command {
 				return err
 			}
 			fmt.Fprintf(os.Stderr, "the heat map is %s\n", out)
+			profile := profileOf(args[0])
+			if _, err := os.Stat(profile); err == nil {
+				fmt.Fprintf(os.Stderr, "a CPU profile lies beside the trace; go tool pprof %s shows it\n", profile)
+			}
 			return nil
 		},
 	}

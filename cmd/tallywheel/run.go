@@ -61,8 +61,8 @@ func newRun() *cobra.Command {
 	c.Flags().StringVarP(&file, "config", "c", "", "configuration file")
 	c.Flags().BoolVar(&asJSON, "json", false, "print the last sheet as JSON")
 	addSpan(c, &traced.length, "trace", 0, true,
-		"trace Go's runtime for so long from the start, in the process that records, for 'tallywheel lab trace'; 0: not at all")
-	c.Flags().StringVar(&traced.out, "trace-out", "tallywheel.trace", "the file of --trace")
+		"trace Go's runtime for so long from the start, in the process that records, for 'tallywheel lab trace', with a CPU profile beside; 0: not at all")
+	c.Flags().StringVar(&traced.out, "trace-out", "tallywheel.trace", "the file of --trace; its CPU profile lies beside it, as tallywheel.pprof")
 	return c
 }
 
