@@ -70,7 +70,7 @@ func (k Kernel) Examine() (all []Finding) {
 	if ask == nil {
 		ask = thisMachine()
 	}
-	all = append(all, k.version())
+	all = append(all, k.version(), k.upgrade(ask))
 	all = append(all, rings(ask)...)
 	all = append(all, k.realTime(ask)...)
 	all = append(all, k.tracing(ask)...)

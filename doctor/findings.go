@@ -207,7 +207,9 @@ func (k Kernel) serialPorts(ask *Asker) (all []Finding) {
 					k.setting("serial", p+", "+knob.name, knob.path, knob.wanted, knob.why, knob.ok, true))
 			}
 		}
-		if knobs == 0 {
+		uart := k.uart(p)
+		all = append(all, uart...)
+		if knobs == 0 && len(uart) == 0 {
 			all = append(all, Finding{
 				Area: "serial", Name: p, State: Good, Found: "a driver without knobs",
 				Wanted: "–", Why: "nothing to set but the line itself",
