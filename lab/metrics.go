@@ -99,6 +99,8 @@ var (
 	ProbeComplete        = metric("probe_complete_ns", "ns", "put aside until complete, mean", neither)
 	ProbeAtOnce          = metric("probe_at_once_ns", "ns", "submitted until complete, mean", neither)
 	ProbeReaped          = metric("probe_reaped_ns", "ns", "complete until its program can take it, mean", less)
+	ChainsFailed         = metric("chains_failed", "chains", "chains that failed", less)
+	ChainsWhole          = metric("chains_whole_percent", "%", "chains whole", more)
 	FragmentationPercent = metric("fragmentation_percent", "%", "huge pages lacking", less)
 	FailedAllocations    = metric("failed_allocations", "times", "allocations failed", less)
 	DeadPercent          = metric("dead_percent", "%", "resident memory in which nothing lives", less)

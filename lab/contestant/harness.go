@@ -12,8 +12,8 @@ import (
 
 // Appenders lets the parameter "producers" many goroutines append records of the parameter "bytes"
 // (128) each, until the time is over. Each append returns when its record is as safe as the
-// contestant makes it, which is its latency.
-func Appenders(t *Turn, appendOne func(record []byte) error) error {
+// contestant makes it, which is its latency. The figures of also are added at the end.
+func Appenders(t *Turn, appendOne func(record []byte) error, also ...func() []Value) error {
 	producers, size := t.Int("producers", 1), t.Int("bytes", 128)
 	errs, latencies := make([]error, producers), make([][]int64, producers)
 	until, err := t.Ready()
@@ -58,8 +58,11 @@ func Appenders(t *Turn, appendOne func(record []byte) error) error {
 	for _, l := range latencies {
 		merged = append(merged, l...)
 	}
-	return t.Result(took, n.Load(),
-		append(Latencies(merged), Value{"MB_per_s", float64(n.Load()) * float64(size) / 1e6 / took.Seconds()})...)
+	v := append(Latencies(merged), Value{"MB_per_s", float64(n.Load()) * float64(size) / 1e6 / took.Seconds()})
+	for _, more := range also {
+		v = append(v, more()...)
+	}
+	return t.Result(took, n.Load(), v...)
 }
 
 // Repeat calls work, which does count operations on size bytes each, until the time is over.

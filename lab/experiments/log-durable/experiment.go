@@ -11,10 +11,13 @@ import (
 )
 
 var (
-	syncing   = fio()
-	ours      = lab.Ours("tallywheel/seglog", logs.Std.Durable)
-	ring      = lab.Ours("tallywheel/seglog uring", logs.Uring.Durable)
-	linked    = lab.Ours("tallywheel/seglog linked", logs.Linked.Durable).But("a linked operation for each record")
+	syncing = fio()
+	ours    = lab.Ours("tallywheel/seglog", logs.Std.Durable)
+	ring    = lab.Ours("tallywheel/seglog uring", logs.Uring.Durable)
+	linked  = lab.Ours("tallywheel/seglog linked", logs.Linked.Durable).But("a linked operation for each record")
+	linger  = lab.Ours("tallywheel/seglog linger", logs.Lingering.Durable).But("64 records or 1 ms a batch")
+	chain   = lab.Ours("tallywheel/seglog linked linger",
+		logs.LingeringLinked.Durable).But("64 linked operations or 1 ms a batch, as the article has it")
 	pebble    = peer("pebble").But("its write-ahead log alone")
 	etcd      = peer("etcd/wal")
 	etcdGroup = peer("etcd/wal+group")
@@ -31,12 +34,16 @@ func init() {
 		Name: "log-durable", Plane: lab.Log,
 		Question: "How many records of 128 bytes a second can be acknowledged after they are durable?",
 		Method: "1 to 64 goroutines append; each append returns after an fdatasync that holds its record. fio writes and syncs one record at a time on a file filled with zeros: times " +
-			"producers, that is what one sync for all of them could give at best. +group: with a group commit around it that gathers what comes during a sync.",
-		Metrics: []lab.Metric{lab.OpsPerSecond, lab.LatencyP50, lab.LatencyP99, lab.CPUPerOp, lab.RSS},
-		Base:    ours, Chart: lab.Chart{Over: "producers"},
+			"producers, that is what one sync for all of them could give at best. +group: with a group commit around it that gathers what comes during a sync. " +
+			"linger: a batch is left open for 64 records or 1 ms, as the article's writer does, and an append returns when its batch is durable. Chains that failed, which append fails with, are counted by kind and part in the recorder's metrics.",
+		Metrics: []lab.Metric{
+			lab.OpsPerSecond, lab.LatencyP50, lab.LatencyP99, lab.CPUPerOp, lab.RSS, lab.ChainsWhole,
+			lab.ChainsFailed,
+		},
+		Base: ours, Chart: lab.Chart{Over: "producers"},
 		Cells: func(lab.Options) []lab.Params { return lab.Cells("producers", 1, 16, 64) },
 		Contestants: []*lab.Contestant{
-			syncing, ours, ring, linked, pebble, etcd, etcdGroup, raft, raftGroup, bbolt,
+			syncing, ours, ring, linked, linger, chain, pebble, etcd, etcdGroup, raft, raftGroup, bbolt,
 			jetstream,
 		},
 		Advice: func(v lab.View) string {
