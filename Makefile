@@ -88,6 +88,7 @@ soak: build
 	CGO_ENABLED=1 $(GO) test -race ./server -run Churn -connections 100000 -timeout 30m
 	$(GO) test ./server -run Differential -requests 100000 -timeout 30m
 	$(GO) test ./server -run Integrity -answers 10000000 -timeout 120m
+	$(GO) test ./server -run GosOwn -gos-tests . -timeout 120m -v
 	$(GO) test ./prefork -run 'RestartsLoseNothing|NothingIsLeft' -requests 100000 -rounds 50 -kills 1000 -timeout 60m
 	$(GO) test ./ipc -run 'ManyDeaths|Killed' -kills 1000000 -kill-for 10m -timeout 30m
 	$(GO) test ./internal/spool -run 'ManyDeaths|Killed' -kills 1000000 -real-kills 10000 -timeout 30m

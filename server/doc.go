@@ -47,9 +47,9 @@
 //
 // # What differs from net/http
 //
-// [Config.Handler] gets the same requests and its ResponseWriter does the same, by test, Go's own
-// among them (docs/design/2026-11-22-gos-own-tests.md); ConnState, ConnContext, BaseContext,
-// RegisterOnShutdown and SetKeepAlivesEnabled are as there. The differences:
+// [Config.Handler] gets the same requests and its ResponseWriter does the same, by test, all of
+// Go's own among them (docs/design/2026-11-29-gos-own-tests-again.md); ConnState, ConnContext,
+// BaseContext, RegisterOnShutdown and SetKeepAlivesEnabled are as there. The differences:
 //
 //   - Requests are parsed strictly, so that no proxy in front can read them another way: a line
 //     that ends with a bare LF, a bare CR, a folded header line, two Content-Lengths even if they
@@ -76,6 +76,8 @@
 //   - HTTP/2 by TLS is net/http's own, which gets such connections after the handshake.
 //   - Answers go out when the handler returns, flushes, or has written 4 KiB; those to pipelined
 //     requests together, after a millisecond at the latest.
+//   - A file of less than 16 KiB is read and goes out with the head, in one call; sendfile is for
+//     those that are larger.
 //   - Negative time-outs are an error of New. epoll and uring take listeners of package net only,
 //     not wrapped ones, and notice within a second that one was closed.
 //   - [http.MaxBytesReader] cannot ask the server to close the connection; it is closed if more
