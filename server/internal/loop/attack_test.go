@@ -473,3 +473,38 @@ func TestNothingOfAFileIsSentAfterTheEnd(t *testing.T) {
 		t.Errorf("the socket was used %d times, want once", n)
 	}
 }
+
+// hangingUp is a socket on which a send is under way until end, and finds that the loop has hung
+// up.
+type hangingUp struct {
+	pipe
+	begun, end chan struct{}
+}
+
+func (h *hangingUp) Send([]byte) (int, error) {
+	close(h.begun)
+	<-h.end
+	return 0, syscall.EPIPE
+}
+
+// TestAWriteThatCloseCutsOff: Close by another goroutine hangs up while a handler sends. The
+// handler is told of that, and not of a client that has left.
+func TestAWriteThatCloseCutsOff(t *testing.T) {
+	h := &hangingUp{begun: make(chan struct{}), end: make(chan struct{})}
+	conn, told := make(chan *GoConn, 1), make(chan error, 1)
+	g, d := stubbed(t, func(c *GoConn) {
+		conn <- c
+		_, err := c.Write([]byte("x"))
+		told <- err
+	})
+	defer g.Stop()
+	d.open(g, h)
+	<-h.begun
+	if err := (<-conn).Close(); err != nil {
+		t.Error(err)
+	}
+	close(h.end)
+	if err := <-told; !errors.Is(err, net.ErrClosed) {
+		t.Errorf("the handler is told %v, want %v", err, net.ErrClosed)
+	}
+}

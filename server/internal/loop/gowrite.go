@@ -86,6 +86,9 @@ func (g *GoConn) transmit(op string, step func() (all bool, err error)) error {
 		all, err := step()
 		g.mu.Lock()
 		g.users--
+		if g.closed && err != nil { // the loop may have hung up meanwhile
+			err = net.ErrClosed
+		}
 		switch {
 		case g.shut:
 			g.ask() // the loop waits for us to close the descriptor
