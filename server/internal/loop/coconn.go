@@ -181,7 +181,7 @@ var ErrElsewhere = errors.New("the handler's mode is coroutine, and this is anot
 // elsewhere is an error anywhere but on the coroutine: on other goroutines, on coroutines of other
 // connections, which have the same thread, and in hooks. To give way there would end the process.
 func (g *CoConn) elsewhere() error {
-	if g.w == nil || !g.own() {
+	if !g.own() || g.w == nil {
 		return ErrElsewhere
 	}
 	return nil
