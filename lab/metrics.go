@@ -53,6 +53,7 @@ var (
 	DamagedFrames        = metric("damaged_frames", "frames", "frames sent damaged", neither)
 	DroppedFrames        = metric("dropped_frames", "frames", "frames left out by the device", neither)
 	RepeatedFrames       = metric("repeated_frames", "frames", "frames sent twice", neither)
+	Unplugged            = metric("unplugged", "times", "times the port was unplugged", neither)
 	LostAtPort           = metric("lost_at_port_frames", "frames", "frames the port had no room for", less)
 	LostByPolicy         = metric("lost_by_policy_frames", "frames", "frames given up by the policy", less)
 	ErrorBound           = metric("error_rate_at_most", "", "error rate, at most (95 %)", less)
@@ -133,7 +134,7 @@ func metric(name, unit, label string, better int) Metric {
 // loss, but contestants are compared by another.
 var failures = []Metric{
 	SentFrames, LostFrames, LostPercent, ErrorBound, FalseFrames, DamagedFrames, DroppedFrames,
-	RepeatedFrames, LostAtPort, LostByPolicy,
+	RepeatedFrames, Unplugged, LostAtPort, LostByPolicy,
 }
 
 // decisive is the metric by which contestants are compared: the first of those shown, by name, that

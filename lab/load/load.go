@@ -29,6 +29,7 @@ type Serial struct {
 	Rate      float64 // bytes a second and port; 0: as fast as the ports take it
 	Burst     bool    // 10 ms at the rate, every 100 ms
 	Disturbed bool    // with frames dropped, repeated, damaged and reordered, at the rate of that condition; one port
+	Unplugs   bool    // Disturbed, and the port goes and comes again: for who opens it again
 	Overruns  bool    // what a port has no room for is lost, as in a UART; else it is waited for
 }
 
@@ -84,6 +85,7 @@ func (s Serial) Scene(b *lab.Bench) (*lab.Scene, error) {
 type sent struct {
 	whole                      uint64 // valid, repetitions included
 	damaged, dropped, repeated uint64 // faults, as they were made
+	unplugged                  uint64 // times
 	overruns                   bool   // the source did not wait
 	overrun                    uint64 // frames that the port had no room for
 }
@@ -101,6 +103,7 @@ func (s sent) judge(m lab.Metrics) {
 		m[lab.LostAtPort.String()] = float64(s.overrun)
 	}
 	if faults := s.damaged + s.dropped + s.repeated; faults > 0 {
+		m[lab.Unplugged.String()] = float64(s.unplugged)
 		m[lab.DamagedFrames.String()], m[lab.DroppedFrames.String()],
 			m[lab.RepeatedFrames.String()] = float64(s.damaged), float64(s.dropped), float64(s.repeated)
 	}
@@ -120,13 +123,16 @@ func (s Serial) send(ctx context.Context, lines []*serialtest.Port, length time.
 		for _, mean := range []*int{&plan.Drop, &plan.Duplicate, &plan.Corrupt, &plan.Reorder, &plan.Stall} {
 			*mean /= oftener
 		}
-		plan.Unplug = 0 // no peer opens a port again that was gone
+		if plan.Unplug /= oftener; !s.Unplugs {
+			plan.Unplug = 0
+		}
 		d := serialtest.NewDevice(lines[0], plan)
 		ctx, cancel := context.WithTimeout(ctx, length)
 		defer cancel()
 		err = d.Run(ctx)
 		return sent{
 			whole: d.Truth.Sent, damaged: d.Truth.Corrupted, dropped: d.Truth.Dropped, repeated: d.Truth.Duplicated,
+			unplugged: d.Truth.Outages,
 		}, err
 	case s.Rate == 0:
 		did.whole, err = flood(ctx, lines, length)

@@ -28,6 +28,8 @@ var (
 	selects = lab.Ours("article/select",
 		readers.Select).For(steady).But(noCRC +
 		"; a channel, and a timer of 10 ms for each wait, as the article has it")
+	whole = lab.Ours("tallywheel/run",
+		readers.Record).For(unplugged).But("the whole recorder, which opens the port again and writes the log")
 	files    = lab.Ours("os.File", readers.Files).But(noCRC)
 	bugst    = lab.Peers("serial").As("go.bug.st/serial", "serial").But(noCRC)
 	rust     = lab.Rust("serial.rs").As("rust/blocking", "serial").But(noCRC)
@@ -39,22 +41,22 @@ func init() {
 		Name: "serial-strategies", Plane: lab.Serial,
 		Question: "Which way to read a serial port loses nothing, and what does it cost?",
 		Method: "One virtual port (a pty) carries frames of 128 bytes with sequence number, time and CRC16: burst: 10 ms at 500 KB/s, ten times a second; " +
-			"steady: 400 KB/s; disturbed: as steady, with frames dropped, repeated, damaged and reordered, each once in 150 frames on average, and held up, other ones in each turn; max: as fast as the port takes them. " +
+			"steady: 400 KB/s; disturbed: as steady, with frames dropped, repeated, damaged and reordered, each once in 150 frames on average, and held up, other ones in each turn; unplugged: disturbed, and the port goes for 50 to 200 ms once in 2,500 frames on average, which only the whole recorder is for: the others do not open it again; max: as fast as the port takes them. " +
 			"Latency is from the moment a frame was due (disturbed: was made; max: was handed over) until the reader had it. " +
 			"tallywheel/… decode and check every frame; the others look for two bytes, so damaged frames that they take for good can hide lost ones. " +
 			"A pty has no baud rate and no UART that overruns: loss here is what a reader itself loses.",
 		Metrics: []lab.Metric{
 			lab.SentFrames, lab.LostFrames, lab.LostPercent, lab.ErrorBound, lab.DamagedFrames, lab.DroppedFrames,
-			lab.RepeatedFrames, lab.FalseFrames,
+			lab.RepeatedFrames, lab.FalseFrames, lab.Unplugged,
 			lab.CPUPerOp, lab.LatencyP50, lab.LatencyP99, lab.MBPerSecond, lab.ContextSwitchesPerOp, lab.CPUPercent,
 			lab.RSS, lab.LatencyMax, lab.PageFaultsPerOp,
 		},
-		Base:  cEpoll,
-		Cells: func(lab.Options) []lab.Params { return lab.Cells("condition", "burst", "steady", "disturbed", "max") },
-		Contestants: []*lab.Contestant{
-			cEpoll, ring, hybrid, blocking, polling, pipeline, selects, files, bugst, rust,
-			pyserial,
+		Base: cEpoll,
+		Cells: func(lab.Options) []lab.Params {
+			return lab.Cells("condition", "burst", "steady", "disturbed", "unplugged", "max")
 		},
+		Contestants: append(stay(cEpoll, ring, hybrid, blocking, polling, pipeline, files, bugst, rust, pyserial),
+			selects, whole),
 		Scene: func(b *lab.Bench, _ *lab.Contestant, cell lab.Params) (*lab.Scene, error) {
 			s := load.Serial{Ports: 1, Rate: 400_000}
 			switch cell["condition"] {
@@ -62,6 +64,8 @@ func init() {
 				s.Rate, s.Burst = 500_000, true
 			case "disturbed":
 				s.Disturbed = true
+			case "unplugged":
+				s.Disturbed, s.Unplugs = true, true
 			case "max":
 				s.Rate = 0
 			}
@@ -69,6 +73,14 @@ func init() {
 		},
 		Advice: advice, Claims: judges(),
 	})
+}
+
+// stay are contestants that do not open a port again that was gone.
+func stay(all ...*lab.Contestant) []*lab.Contestant {
+	for _, c := range all {
+		c.Skip = func(cell lab.Params) bool { return cell.Has(unplugged) }
+	}
+	return all
 }
 
 func advice(v lab.View) string {
@@ -88,6 +100,8 @@ func advice(v lab.View) string {
 	}
 	return "Of the ways that check every frame as it comes: " + strings.Join(parts, "; ") + "."
 }
+
+var unplugged = lab.Params{"condition": "unplugged"}
 
 var burst, steady, disturbed, most = lab.Params{"condition": "burst"}, lab.Params{"condition": "steady"},
 	lab.Params{"condition": "disturbed"}, lab.Params{"condition": "max"}
@@ -184,6 +198,20 @@ func loss() []lab.Claim {
 			return lab.NotHere("a UART whose FIFO overruns, and its DMA.").As("%s on a pty", lostOf(lost, sent)), ok1 &&
 				ok2
 		}),
+		{
+			Claim:  "A recorder stores every frame of a device that is unplugged again and again, and disturbed.",
+			Source: lab.Goal("none lost"), Needs: lab.Needs(unplugged, whole),
+			Judge: func(v lab.View) (lab.Verdict, bool) {
+				sent, ok1 := v.Sum(whole, unplugged, lab.SentFrames)
+				lost, ok2 := v.Sum(whole, unplugged, lab.LostFrames)
+				times, ok3 := v.Sum(whole, unplugged, lab.Unplugged)
+				if times == 0 {
+					return lab.NotHere("a turn long enough that the port is unplugged in it"), ok1 && ok2 && ok3
+				}
+				return lab.Holds(lost == 0, fmt.Sprintf("unplugged %.0f times: %s", times, lostOf(lost, sent)),
+					"It opens the port again when it is there; what the device makes meanwhile is not sent, and is named as missing by its numbers."), ok1 && ok2 && ok3
+			},
+		},
 		claims.BrownOut.Judged("tallywheel/blocking and tallywheel/hybrid at condition=disturbed",
 			func(v lab.View) (lab.Verdict, bool) {
 				waits, ok1 := v.Sum(blocking, disturbed, lab.LostFrames)
