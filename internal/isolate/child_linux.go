@@ -144,11 +144,11 @@ func (k *keeper) tell(c *child, names []string, last message) error {
 		if names != nil && !slices.Contains(names, e.name) {
 			continue
 		}
-		if err := send(c.conn, message{Op: opPut, Name: e.name, Data: e.data}, e.fds); err != nil {
+		if err := sendTo(c, message{Op: opPut, Name: e.name, Data: e.data}, e.fds); err != nil {
 			return err
 		}
 	}
-	return send(c.conn, last, nil)
+	return sendTo(c, last, nil)
 }
 
 // broken kills a child that does not take what it is sent. One that has closed its link is at its
@@ -196,14 +196,14 @@ func (k *keeper) hear(c *child, m message, fds []int) (other *child, err error) 
 			}
 		}
 		if other != nil {
-			err = send(other.conn, m, fds)
+			err = sendTo(other, m, fds)
 		}
 	case opAccept:
 		if c.conn == nil {
 			return nil, nil // it has ended
 		}
 		answer, conn := k.accept(m.Name, m.As)
-		return c, send(c.conn, answer, conn)
+		return c, sendTo(c, answer, conn)
 	case opPrepared:
 		c.prepared, c.form, c.store = true, m.Form, m.Store
 		k.wake()

@@ -42,5 +42,6 @@
 // restart goes on from that, and behind a stop nothing is missing but what the kernel held.
 //
 // Nothing here waits without a bound: a child that does not take what it is sent within 5 s is
-// taken for dead, and killed.
+// taken for dead, and killed. That is by time, as no pidfd tells of a process that hangs; what the
+// child waits for a CPU meanwhile does not count, up to 10 s.
 package isolate

@@ -277,7 +277,9 @@ func (e Entry) File() (*os.File, error) {
 
 // send sends a message with duplicates of descriptors: an os.File makes its descriptor known to the
 // runtime's poller, and would close it.
-func send(conn *ipc.Conn, m message, fds []int) error {
+func send(conn *ipc.Conn, m message, fds []int) error { return sendIn(sendWithin, conn, m, fds) }
+
+func sendIn(within time.Duration, conn *ipc.Conn, m message, fds []int) error {
 	b, err := json.Marshal(m)
 	if err != nil {
 		return err
@@ -291,7 +293,7 @@ func send(conn *ipc.Conn, m message, fds []int) error {
 		}
 		out.Files = append(out.Files, ipc.File{Name: strconv.Itoa(i), File: os.NewFile(uintptr(dup), "entry")})
 	}
-	_ = conn.SetWriteDeadline(time.Now().Add(sendWithin))
+	_ = conn.SetWriteDeadline(time.Now().Add(within))
 	if err := conn.Send(out); err != nil {
 		return fmt.Errorf("%s %s: %w", m.Op, m.Name, err)
 	}

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/tallywheel/tallywheel/internal/sys"
 	"github.com/tallywheel/tallywheel/ipc"
 )
 
@@ -46,7 +47,14 @@ type swap struct {
 	next    *child   // the new one; nil: it has ended too early
 	step    step
 	late    *time.Timer
+	limit   patience
 	asked   []*ipc.Conn // who waits for the outcome
+}
+
+// waits begins a step that may take so long, and waits for a process.
+func (s *swap) waits(d time.Duration, pid int) {
+	s.limit = patience{pid: pid, waited: sys.CPUWait(pid), spare: starvesIn}
+	s.late.Reset(d)
 }
 
 type step int
@@ -105,8 +113,8 @@ func (k *keeper) look() {
 	switch {
 	case s.step == prepares && prepared:
 		s.step = yields
-		s.late.Reset(yieldsIn)
 		old := k.child(s.roles[0])
+		s.waits(yieldsIn, k.pid(old))
 		k.mu.Lock()
 		err := error(syscall.ESRCH)
 		if old.conn != nil {
@@ -166,7 +174,7 @@ func (k *keeper) replace() {
 		return
 	}
 	s.next, s.step = next, prepares
-	s.late.Reset(preparesIn)
+	s.waits(preparesIn, k.pid(next))
 }
 
 func (k *keeper) pid(c *child) int {
@@ -240,7 +248,7 @@ func (k *keeper) swapEnded(c *child) (taken bool) {
 			return true
 		}
 		s.step = begins
-		s.late.Reset(recordsIn)
+		s.waits(recordsIn, k.pid(s.next))
 		k.give(s.next, c)
 		return true
 	}
@@ -260,6 +268,11 @@ func (c *child) why() string {
 func (k *keeper) tooLate() {
 	s := k.swap
 	role := s.roles[0]
+	if more := s.limit.more(sys.CPUWait(s.limit.pid)); more > 0 {
+		k.Log.Warn("a process waits for a CPU, and has more time", "role", role, "pid", s.limit.pid, "more", more)
+		s.late.Reset(more)
+		return
+	}
 	switch s.step {
 	case prepares:
 		k.endSwap(fmt.Errorf("the new %s is not ready within %v; the old one goes on", role, preparesIn))

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -18,6 +19,24 @@ func ProcessUsage(pid int) (cpu time.Duration, rss int64, err error) {
 	}
 	const tick = 10 * time.Millisecond // USER_HZ is 100 everywhere
 	return time.Duration(f[0]+f[1]) * tick, f[2] * int64(os.Getpagesize()), nil
+}
+
+// CPUWait is for how long the threads of a process that there are now have waited for a CPU, all
+// of them together. It is 0 where the kernel does not tell (CONFIG_SCHED_INFO), or the process is
+// gone.
+func CPUWait(pid int) (sum time.Duration) {
+	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid)) // the pattern is good
+	for _, task := range tasks {
+		b, err := os.ReadFile(task)
+		if err != nil {
+			continue // the thread has ended meanwhile
+		}
+		if f := strings.Fields(string(b)); len(f) > 1 { // ran, waited, slices
+			n, _ := strconv.ParseInt(f[1], 10, 64)
+			sum += time.Duration(n)
+		}
+	}
+	return sum
 }
 
 // ProcessStat reads fields of /proc/PID/stat, by their numbers in proc_pid_stat(5), from 3.
