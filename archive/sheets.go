@@ -58,7 +58,8 @@ type StartSheet struct {
 	// LogEnd is the highest number that the log has given, of a start whose log is closed or has
 	// failed: no record behind it can be on disk. 0 where records may have been added since.
 	LogEnd uint64 `json:"log_end,omitempty"`
-	// Unsynced is frames that the sheet counts as stored, and not as durable, by source.
+	// Unsynced is frames that the sheet counts as stored, and not as durable, and bytes that it
+	// counts as quarantined and that are not durable either, by source.
 	Unsynced map[string]Span `json:"unsynced,omitempty"`
 	// Identity is that of the log, in hexadecimal; "" where it is not known, as of a program before
 	// this.

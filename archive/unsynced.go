@@ -3,37 +3,41 @@ package archive
 import (
 	"errors"
 	"io"
-	"math"
 
 	"github.com/tallywheel/tallywheel/seglog"
 )
 
-// Span is frames of one source that the log has stored, and that a power cut can still take.
+// Span is what of one source the log has stored, and a power cut can still take.
 type Span struct {
 	First uint64 `json:"first"` // records of the log; others may stand between
 	Last  uint64 `json:"last"`
-	N     uint64 `json:"n"`
+	N     uint64 `json:"n"`               // frames
+	Waste uint64 `json:"waste,omitempty"` // quarantined bytes
 }
 
-// Join is the span of the frames of both.
+// IsEmpty reports whether nothing is in the span.
+func (s Span) IsEmpty() bool { return s.N == 0 && s.Waste == 0 }
+
+// Join is the span of what is in both.
 func (s Span) Join(o Span) Span {
 	switch {
-	case s.N == 0:
+	case s.IsEmpty():
 		return o
-	case o.N == 0:
+	case o.IsEmpty():
 		return s
 	}
-	return Span{min(s.First, o.First), max(s.Last, o.Last), s.N + o.N}
+	return Span{min(s.First, o.First), max(s.Last, o.Last), s.N + o.N, s.Waste + o.Waste}
 }
 
 // TakeBack finds the frames that the sheet counts as stored, and that a power cut has taken from
 // the log before they were durable; that ends with the record end. It returns how many they are,
-// and puts them back in flight. None of them is in what the log says is missing, or in the books of
-// a later start: the sheet's positions are behind them.
+// and puts them back in flight. Quarantined bytes that went with them count as not kept. None of
+// the frames is in what the log says is missing, or in the books of a later start: the sheet's
+// positions are behind them.
 func (s *StartSheet) TakeBack(log *seglog.Log, streams *Streams, end uint64) (lost uint64, err error) {
-	all := Span{First: math.MaxUint64}
+	var all Span
 	for _, u := range s.Unsynced {
-		all = Span{min(all.First, u.First), max(all.Last, u.Last), all.N + u.N}
+		all = all.Join(u)
 	}
 	if all.Last <= end {
 		return 0, nil
@@ -43,10 +47,12 @@ func (s *StartSheet) TakeBack(log *seglog.Log, streams *Streams, end uint64) (lo
 	}
 	found, gone, err := s.stillThere(log, streams, all)
 	for source, u := range s.Unsynced {
-		n := u.N - min(u.N, found[source])
+		n, waste := u.N-min(u.N, found[source].frames), u.Waste-min(u.Waste, found[source].waste)
 		lost += n
 		for _, p := range s.accounts() {
-			if f := &p.Frames; p.ID == source {
+			if f, y := &p.Frames, &p.Bytes; p.ID == source {
+				kept := min(waste, y.Quarantined)
+				y.Quarantined, waste = y.Quarantined-kept, waste-kept
 				back := min(n, f.Stored-min(f.Stored, f.Durable))
 				f.Stored, f.InFlight, n = f.Stored-back, f.InFlight+back, n-back
 			}
@@ -55,12 +61,12 @@ func (s *StartSheet) TakeBack(log *seglog.Log, streams *Streams, end uint64) (lo
 	return lost - min(lost, gone), err
 }
 
-// stillThere counts the frames in a part of the log that the sheet does not know to be durable, by
+// stillThere counts what is in a part of the log that the sheet does not know to be durable, by
 // source, and the records in gaps there.
-func (s *StartSheet) stillThere(log *seglog.Log, streams *Streams, part Span) (found map[string]uint64, gone uint64,
+func (s *StartSheet) stillThere(log *seglog.Log, streams *Streams, part Span) (found map[string]stored, gone uint64,
 	err error,
 ) {
-	found = map[string]uint64{}
+	found = map[string]stored{}
 	r := log.NewReader(part.First)
 	defer r.Close()
 	for {
@@ -78,15 +84,15 @@ func (s *StartSheet) stillThere(log *seglog.Log, streams *Streams, part Span) (f
 			return found, gone, err
 		}
 		e, ok := streams.By(rec.Stream)
-		if u := s.Unsynced[e.Source]; ok && !e.Quarantine && u.First <= rec.Seq && rec.Seq <= u.Last {
-			found[e.Source]++
+		if u := s.Unsynced[e.Source]; ok && u.First <= rec.Seq && rec.Seq <= u.Last {
+			found[e.Source] = found[e.Source].with(e, rec.Data)
 		}
 	}
 }
 
-// Unsure adds frames of a source that the log has stored, and that are not durable.
+// Unsure adds what of a source the log has stored, and is not durable.
 func (s *StartSheet) Unsure(source string, u Span) {
-	if u.N == 0 {
+	if u.IsEmpty() {
 		return
 	}
 	if s.Unsynced == nil {

@@ -296,7 +296,7 @@ func (l *lane) absorb(from *lane) {
 	from.mu.Lock()
 	defer from.mu.Unlock()
 	l.in.book.Absorb(from.in.book)
-	l.out.staged.inherit(&from.out.staged)
+	l.out.inherit(&from.out)
 }
 
 // config is the configuration of the source as it is now.
@@ -321,6 +321,7 @@ func (l *lane) refuse(cause string, connections, n uint64) {
 	l.in.book.At(time.Now().UnixNano())
 	l.in.book.Refuse(cause, connections)
 	l.in.book.Unread(unreadRefused, n)
+	l.touched = true
 }
 
 // reach notes what an earlier lane of the source has stored.
@@ -387,11 +388,11 @@ func (l *lane) reaches(upTo uint64) uint64 {
 	return l.out.staged.reaches(upTo)
 }
 
-// unsynced is the frames that the account counts as stored and not as durable.
+// unsynced is what the account counts as stored, or quarantined, and is not durable.
 func (l *lane) unsynced() archive.Span {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.out.staged.unsynced()
+	return l.out.unsynced()
 }
 
 // sheet draws up the account of the port.
@@ -403,14 +404,14 @@ func (l *lane) sheet() ledger.Port {
 
 // statement is the account with the positions of the same moment. seen is the highest numbers that
 // the account knows, without gaps; nil where those are accounted for. unsynced is what it counts as
-// stored and not as durable.
+// stored, or quarantined, and is not durable.
 func (l *lane) statement() (p ledger.Port, accounted, seen []ledger.Position, unsynced archive.Span) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.out.isUnsettled() {
 		seen = withoutGaps(l.in.book.Positions())
 	}
-	return l.account(), l.out.positions(), seen, l.out.staged.unsynced()
+	return l.account(), l.out.positions(), seen, l.out.unsynced()
 }
 
 // account is sheet; mu is held. It first asks the driver for its counters, and posts a request

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tallywheel/tallywheel/archive"
 	"github.com/tallywheel/tallywheel/config"
 	"github.com/tallywheel/tallywheel/frame/tally128"
 	"github.com/tallywheel/tallywheel/ledger"
@@ -308,6 +309,36 @@ func TestQuarantineCountsWhatTheLogStored(t *testing.T) {
 	l.settle(seglog.Commit{Stored: log.seq - 1, Err: seglog.ErrFailed}, 0)
 	if b := l.sheet().Bytes; b.Quarantined != 100 || !l.isSettled() {
 		t.Errorf("%+v, settled %v; want what the log has when it has failed", b, l.isSettled())
+	}
+}
+
+// Quarantined bytes that are stored and not durable stand in what a power cut, or a sync that
+// fails, can take, as frames do.
+func TestQuarantineIsUnsyncedUntilItIsDurable(t *testing.T) {
+	l, log := testLane(t, config.OverflowBlock)
+	l.in.wasteStream = 2
+	b := frames(0, 2)
+	l.Arrived(b, len(b), 1)
+	for range 3 {
+		l.in.Skip(make([]byte, 100))
+		l.in.bury()
+	}
+	l.settle(seglog.Commit{Stored: 4, Durable: 1}, 0)
+	if got, want := l.unsynced(), (archive.Span{First: 2, Last: 4, N: 1, Waste: 200}); got != want {
+		t.Errorf("unsynced: %+v, want %+v", got, want)
+	}
+	heir, _ := testLane(t, config.OverflowBlock)
+	l.settle(seglog.Commit{Stored: log.seq, Durable: 4}, 0)
+	if got, want := l.unsynced(), (archive.Span{First: 5, Last: 5, Waste: 100}); got != want {
+		t.Errorf("unsynced: %+v, want %+v", got, want)
+	}
+	heir.out.inherit(&l.out)
+	if got := heir.unsynced(); !l.unsynced().IsEmpty() || got.Waste != 100 {
+		t.Errorf("unsynced: %+v is left, and %+v inherited", l.unsynced(), got)
+	}
+	heir.settle(seglog.Commit{Stored: 5, Durable: 5, Err: seglog.ErrFailed}, 0)
+	if got := heir.unsynced(); !got.IsEmpty() {
+		t.Errorf("unsynced: %+v, want nothing", got)
 	}
 }
 

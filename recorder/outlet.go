@@ -56,6 +56,7 @@ type outlet struct {
 	backlog backlog
 	staged  staged
 	waste   []wasteRecord // quarantined bytes in the log's hands
+	unsure  archive.Span  // … that are stored, and not durable
 	// reached is the highest number of each stream that is stored: where the next start goes on.
 	reached map[ledger.Stream]uint64
 	dropped dropped // … and what beyond that is counted
@@ -215,15 +216,22 @@ func (o *outlet) settle(c seglog.Commit, now int64) {
 	o.staged.settle(c.Stored, c.Durable, func(r run) {
 		o.book.Stored(uint64(r.n))
 		o.latency.Record(time.Duration(now-r.at), int64(r.n))
-		if o.numbered != nil {
-			o.raise(r.stream, r.number)
+		if r.numbered {
+			o.raise(r.stream, r.highest())
 		}
 	}, func(n int) {
 		o.book.Durable(uint64(n))
 	})
+	if o.unsure.Last <= c.Durable {
+		o.unsure = archive.Span{}
+	}
 	stored := 0
 	for ; stored < len(o.waste) && o.waste[stored].seq <= c.Stored; stored++ {
-		o.book.Quarantine(o.waste[stored].n)
+		w := o.waste[stored]
+		o.book.Quarantine(w.n)
+		if w.seq > c.Durable {
+			o.unsure = o.unsure.Join(archive.Span{First: w.seq, Last: w.seq, Waste: uint64(w.n)})
+		}
 	}
 	o.waste = slices.Delete(o.waste, 0, stored)
 	o.filled.settle(c.Stored, c.Err != nil)
@@ -236,6 +244,16 @@ func (o *outlet) settle(c seglog.Commit, now int64) {
 	if o.backlog.frames > 0 {
 		o.drain()
 	}
+}
+
+// unsynced is what the book counts as stored, or quarantined, and is not durable.
+func (o *outlet) unsynced() archive.Span { return o.staged.unsynced().Join(o.unsure) }
+
+// inherit takes over what is stored and not durable yet from one that holds nothing that is not
+// stored.
+func (o *outlet) inherit(from *outlet) {
+	o.staged.inherit(&from.staged)
+	o.unsure, from.unsure = o.unsure.Join(from.unsure), archive.Span{}
 }
 
 // lose posts what is still held when the log has closed: n frames that will not be stored.

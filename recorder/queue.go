@@ -1,9 +1,7 @@
 package recorder
 
 import (
-	"cmp"
 	"encoding/binary"
-	"slices"
 
 	"github.com/tallywheel/tallywheel/archive"
 	"github.com/tallywheel/tallywheel/frame"
@@ -118,54 +116,101 @@ func (q *queue) take(from *queue) {
 
 // staged follows frames that are in the log's hands until they are stored, and durable.
 type staged struct {
-	runs   []run // not durable yet; from head on
+	runs   []run // not stored yet; from head on
 	head   int
-	unseen int    // index of the first run that is not stored yet
-	frames int    // not stored yet
-	given  uint64 // first record of a run that was given up; 0: none was
+	frames int          // of those
+	unsure archive.Span // stored, and not durable
+	given  uint64       // first record of a run that was given up; 0: none was
 }
 
-// run is frames that were read together; first and last are the log's sequences of them. A commit
-// may end between the two: the run counts as stored when its last frame is.
+// run is frames of one stream that were read together, with records and numbers that follow each
+// other. A commit may end between two of them: then what it has stored is cut off.
 type run struct {
-	first  uint64
-	last   uint64
-	at     int64
-	n      int
-	stream ledger.Stream // whose frames they are, and the highest number of them
-	number uint64
+	begins   uint64 // record of the first frame; each frame has the next one
+	n        int
+	at       int64
+	numbered bool
+	stream   ledger.Stream // of a run that is numbered
+	number   uint64        // … that of the first frame; each frame has the next one
+}
+
+// last is the record of the last frame.
+func (r *run) last() uint64 { return r.begins + uint64(r.n) - 1 }
+
+// highest is the number of the last frame.
+func (r *run) highest() uint64 { return r.number + uint64(r.n) - 1 }
+
+// goesOn reports whether one frame of another run is the next of this one.
+func (r *run) goesOn(next run) bool {
+	if r.last()+1 != next.begins || r.at != next.at || r.numbered != next.numbered {
+		return false
+	}
+	return !r.numbered || r.stream == next.stream && r.highest()+1 == next.number
+}
+
+// cut takes the first n frames off, which it returns.
+func (r *run) cut(n int) (off run) {
+	off = *r
+	off.n = n
+	r.begins, r.n = r.begins+uint64(n), r.n-n
+	if r.numbered {
+		r.number += uint64(n)
+	}
+	return off
 }
 
 // add notes that the frame f, read at a time, is in the log under seq.
 func (s *staged) add(seq uint64, at int64, f *frame.Frame) {
 	s.frames++
-	stream := ledger.Stream{Device: f.Device, Epoch: f.Epoch}
-	if n := len(s.runs); n > s.unseen && s.runs[n-1].at == at && s.runs[n-1].stream == stream {
-		r := &s.runs[n-1]
-		r.last, r.number = seq, ledger.Later(f.Seq, r.number)
-		r.n++
+	next := run{begins: seq, n: 1, at: at, numbered: f.Sequenced}
+	if f.Sequenced {
+		next.stream, next.number = ledger.Stream{Device: f.Device, Epoch: f.Epoch}, f.Seq
+	}
+	if n := len(s.runs); n > s.head && s.runs[n-1].goesOn(next) {
+		s.runs[n-1].n++
 		return
 	}
 	if s.head > 32 && s.head > len(s.runs)/2 { // so that it stays in the cache
 		s.runs = s.runs[:copy(s.runs, s.runs[s.head:])]
-		s.unseen -= s.head
 		s.head = 0
 	}
-	s.runs = append(s.runs, run{seq, seq, at, 1, stream, f.Seq})
+	s.runs = append(s.runs, next)
 }
 
-// settle calls stored and durable for the runs that have become so.
+// settle calls stored for the runs that have become so, or the part of one, and durable for the
+// frames. What is durable ends where a commit did: what one call has stored and not made durable
+// becomes so at once, with all that was stored before.
 func (s *staged) settle(stored, durable uint64, onStored func(run), onDurable func(n int)) {
-	for ; s.unseen < len(s.runs) && s.runs[s.unseen].last <= stored; s.unseen++ {
-		s.frames -= s.runs[s.unseen].n
-		onStored(s.runs[s.unseen])
+	if s.unsure.N > 0 && s.unsure.Last <= durable {
+		onDurable(int(s.unsure.N))
+		s.unsure = archive.Span{}
 	}
-	for ; s.head < s.unseen && s.runs[s.head].last <= durable; s.head++ {
-		onDurable(s.runs[s.head].n)
+	for s.head < len(s.runs) && s.runs[s.head].begins <= stored {
+		r := &s.runs[s.head]
+		part := r.cut(int(min(uint64(r.n), stored-r.begins+1)))
+		if r.n == 0 {
+			s.head++
+		}
+		s.frames -= part.n
+		onStored(part)
+		if part.begins <= durable {
+			n := int(min(uint64(part.n), durable-part.begins+1))
+			part.cut(n)
+			onDurable(n)
+		}
+		s.unsure = s.unsure.Join(part.span())
 	}
 	if s.head == len(s.runs) {
-		s.runs, s.head, s.unseen = s.runs[:0], 0, 0
+		s.runs, s.head = s.runs[:0], 0
 	}
+}
+
+// span is the records of a run.
+func (r *run) span() archive.Span {
+	if r.n == 0 {
+		return archive.Span{}
+	}
+	return archive.Span{First: r.begins, Last: r.last(), N: uint64(r.n)}
 }
 
 // reaches is up to which record of the log, at most upTo, all frames have been called stored.
@@ -173,35 +218,37 @@ func (s *staged) reaches(upTo uint64) uint64 {
 	if s.given > 0 {
 		upTo = min(upTo, s.given-1)
 	}
-	if s.unseen < len(s.runs) {
-		upTo = min(upTo, s.runs[s.unseen].first-1)
+	if s.head < len(s.runs) {
+		upTo = min(upTo, s.runs[s.head].begins-1)
 	}
 	return upTo
 }
 
 // unsynced is the frames that have been called stored, and not durable.
-func (s *staged) unsynced() (u archive.Span) {
-	for _, r := range s.runs[s.head:s.unseen] {
-		u = u.Join(archive.Span{First: r.first, Last: r.last, N: uint64(r.n)})
+func (s *staged) unsynced() archive.Span { return s.unsure }
+
+// held is the frames that are not durable yet, and the record of the last of them.
+func (s *staged) held() (u archive.Span) {
+	u = s.unsure
+	for _, r := range s.runs[s.head:] {
+		u = u.Join(r.span())
 	}
 	return u
 }
 
-// inherit takes over runs that are stored and not durable yet from one that follows nothing that is
-// not stored. Nor must s.
+// inherit takes over what is stored and not durable yet from one that follows nothing that is not
+// stored.
 func (s *staged) inherit(from *staged) {
-	s.runs = append(s.runs[s.head:len(s.runs):len(s.runs)], from.runs[from.head:]...)
-	slices.SortFunc(s.runs, func(a, b run) int { return cmp.Compare(a.last, b.last) })
-	s.head, s.unseen = 0, len(s.runs)
+	s.unsure = s.unsure.Join(from.unsure)
 	*from = staged{}
 }
 
 // abandon forgets what is not stored and returns how many frames that are.
 func (s *staged) abandon() int {
 	n := s.frames
-	if s.unseen < len(s.runs) && s.given == 0 {
-		s.given = s.runs[s.unseen].first
+	if s.head < len(s.runs) && s.given == 0 {
+		s.given = s.runs[s.head].begins
 	}
-	s.runs, s.frames = s.runs[:s.unseen], 0
+	s.runs, s.head, s.frames = s.runs[:0], 0, 0
 	return n
 }

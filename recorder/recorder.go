@@ -68,8 +68,8 @@ type Recorder struct {
 	lastEnd LastEnd
 	// sheets of the start before, as long as they could not be kept; of whoever writes sheets
 	owed []*archive.StartSheet
-	// frames of sources that have left, while a power cut can take them; of whoever draws up start
-	// sheets
+	// what is stored of sources that have left, while a power cut can take it; of whoever draws up
+	// start sheets
 	parted map[string]archive.Span
 
 	changing sync.Mutex // held while sources are added and taken out; taken before all others

@@ -42,9 +42,13 @@ type killable struct {
 	visible int // so many are stored
 	rng     *rand.Rand
 	busy    int // one time in so many it takes nothing; 0: never
+	failed  bool
 }
 
 func (k *killable) TryAppendAt(stream uint32, time int64, offset uint64, data []byte) (uint64, error) {
+	if k.failed {
+		return 0, seglog.ErrFailed
+	}
 	if k.busy > 0 && k.rng.IntN(k.busy) == 0 {
 		return 0, seglog.ErrBusy
 	}
@@ -58,6 +62,8 @@ func (k *killable) TryAppendAt(stream uint32, time int64, offset uint64, data []
 }
 
 func (k *killable) stored() uint64 { return uint64(k.visible) }
+
+func (k *killable) hasFailed() bool { return k.failed }
 
 func (k *killable) since(seq uint64, each func(seglog.Record)) error {
 	for _, r := range k.all[seq:k.visible] {

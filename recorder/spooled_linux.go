@@ -67,6 +67,8 @@ type wireLog interface {
 	appender
 	// stored is up to which sequence records are read back, also after a kill.
 	stored() uint64
+	// hasFailed reports whether the log takes nothing more until it is opened again.
+	hasFailed() bool
 	// since shows the records behind a sequence, in order.
 	since(seq uint64, each func(seglog.Record)) error
 }
@@ -321,8 +323,12 @@ func (p *spooled) Closed(view []byte, at int64, err error) {
 }
 
 // save saves the checkpoint that is due, if the log has stored what it is behind, and takes the
-// next where something has changed.
+// next where something has changed. Once the log has failed, nothing is saved any more: what the
+// lane drops for that waits in the spool, and the next recorder is shown it again.
 func (p *spooled) save() error {
+	if p.log.hasFailed() {
+		return nil
+	}
 	if p.due != nil && p.log.stored() >= p.due.Sequence {
 		if err := p.from.Save(*p.due); err != nil {
 			return err
@@ -419,10 +425,8 @@ func (l *lane) checkpoint(before uint64, ended bool, most int) (state []byte, la
 	if d, ok := l.in.dec.(frame.Stateful); ok {
 		s.decoder = d.State()
 	}
-	last = before
-	for _, r := range o.staged.runs[o.staged.head:] {
-		s.durable, last = s.durable+uint64(r.n), max(last, r.last)
-	}
+	held := o.staged.held()
+	s.durable, last = held.N, max(before, held.Last)
 	for _, w := range o.waste {
 		s.waste, last = s.waste+uint64(w.n), max(last, w.seq)
 	}
@@ -525,6 +529,8 @@ func (r *replay) TryAppendAt(stream uint32, time int64, offset uint64, data []by
 type liveLog struct{ *seglog.Log }
 
 func (l liveLog) stored() uint64 { return l.Stored() }
+
+func (l liveLog) hasFailed() bool { return l.HasFailed() }
 
 func (l liveLog) since(seq uint64, each func(seglog.Record)) error {
 	r := l.NewReader(seq + 1)

@@ -113,3 +113,76 @@ func TestBytesThatAreHeldBehindAKill(t *testing.T) {
 		}
 	}
 }
+
+// TestLogFailsBehindASpool has the log fail, and the recorder go on for a while before it ends.
+// What it drops then waits in the spool, and the next recorder stores it: no checkpoint may be
+// behind it, for then it was dropped in the books, and the memory was given back.
+func TestLogFailsBehindASpool(t *testing.T) {
+	m := &maker{kind: "tally128", rng: rand.New(rand.NewPCG(1, 1))}
+	s, err := spool.Create(spool.Config{Size: 1 << 16})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	p, err := s.Producer(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := int64(1e18)
+	script{{spool.Mark{Time: at, Kind: spool.Opened, B: uint64(at)}, nil}}.feed(t, p)
+	next := uint64(0)
+	feed := func() {
+		next++
+		at++
+		script{{spool.Mark{Time: at, Kind: spool.Chunk, B: uint64(at)}, m.good(7, next)}}.feed(t, p)
+	}
+	log := &killable{rng: rand.New(rand.NewPCG(1, 1))}
+	feed()
+	r := spooledLife(t, s, "tally128", log)
+	feed()
+	if _, err := r.step(); err != nil { // the log has it, and does not store it
+		t.Fatal(err)
+	}
+	log.failed, log.all = true, log.all[:log.visible]
+	r.lane.settle(seglog.Commit{Stored: log.stored(), Durable: log.stored(), Err: seglog.ErrFailed}, 2e18)
+	for range 8 {
+		feed()
+		r.lane.unread(unreadStopped, 0) // as whatever has a checkpoint be due at once
+		if _, err := r.step(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if f := r.lane.sheet().Frames; f.Dropped[causeFailed] != next-1 {
+		t.Fatalf("%+v; want %d dropped, for the log has failed", f, next-1)
+	}
+	log.failed = false
+	r = spooledLife(t, s, "tally128", log)
+	if f := r.lane.sheet().Frames; f.Stored != next || len(f.Dropped) != 0 || f.Unique != next || f.Missing != 0 {
+		t.Errorf("the next recorder: %+v; want all %d stored, once", f, next)
+	}
+	if n := len(log.entries()); uint64(n) != next {
+		t.Errorf("%d records in the log, want %d", n, next)
+	}
+}
+
+// TestUnreadOfASpoolBehindAKill has a recorder count bytes that it has thrown away, and that no
+// mark of the spool tells of, and be killed: a checkpoint is due for that alone, or the next one
+// would not know of them.
+func TestUnreadOfASpoolBehindAKill(t *testing.T) {
+	s := script{{spool.Mark{Time: 1, Kind: spool.Opened, B: 1}, nil}}.spooled(t)
+	log := &killable{rng: rand.New(rand.NewPCG(1, 1))}
+	r := spooledLife(t, s, "line", log)
+	r.lane.unread(unreadFailed, 7)
+	r.lane.refuse(refusedStopped, 2, 5)
+	r.rest, r.rested = time.Hour, time.Now().Add(time.Hour)
+	for range 2 {
+		if _, err := r.step(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r = spooledLife(t, s, "line", log)
+	p := r.lane.sheet()
+	if p.Unread[unreadFailed] != 7 || p.Unread[unreadRefused] != 5 || p.Refused[refusedStopped] != 2 {
+		t.Errorf("unread %v, refused %v; want what was thrown away", p.Unread, p.Refused)
+	}
+}

@@ -81,7 +81,7 @@ func recordSpool(kind string) error {
 		}
 		switch {
 		case more:
-		case done && l.isSettled() && at.Durable == at.Stored && l.unsynced().N == 0:
+		case done && l.isSettled() && at.Durable == at.Stored && l.unsynced().IsEmpty():
 			p := l.sheet()
 			p.LastLoss = 0
 			if err := json.NewEncoder(os.Stdout).Encode(p); err != nil {

@@ -16,6 +16,7 @@ func (l *lane) unread(cause string, n uint64) {
 	defer l.mu.Unlock()
 	l.in.book.At(time.Now().UnixNano())
 	l.giveUp(cause, n)
+	l.touched = true
 }
 
 // giveUp is unread; mu is held, and the book knows the time.
@@ -47,4 +48,5 @@ func (l *lane) uncounted(now int64, why string) {
 	defer l.mu.Unlock()
 	l.in.book.At(now)
 	l.in.book.OutageBegins(now, why)
+	l.touched = true
 }

@@ -528,6 +528,13 @@ func (l *Log) Stored() uint64 {
 	return l.stored
 }
 
+// HasFailed reports whether the log has failed, or was closed: it takes nothing more.
+func (l *Log) HasFailed() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.failed != nil || l.closed
+}
+
 // NoAnswer is how long a commit takes that is a stall: no disk that works needs so long.
 const NoAnswer = 20 * time.Second
 
