@@ -30,8 +30,9 @@ var (
 	scenarioSeed  = flag.Uint64("seed", 1, "seed of the first one")
 	scenarioTorn  = flag.Bool("torn", false,
 		"tear the newest sheet at some kills; a start whose only sheet that is leaves no account")
-	scenarioPeers = flag.Bool("peers", false, "all sources that listen read every connection; else half of them do")
-	scenarioOnly  = flag.String("situations", "", "names, with commas: only these of those that the seed has")
+	scenarioPeers = flag.Bool("peers", false,
+		"the first source listens, and all that do read every connection; else half of them do")
+	scenarioOnly = flag.String("situations", "", "names, with commas: only these of those that the seed has")
 )
 
 // TestScenarios plays strangers against the recorder in fake time: devices that send, stop, and
@@ -242,8 +243,12 @@ func (s *stage) prepare() {
 			tempo: newTempo(rand.New(rand.NewPCG(s.seed, uint64(200+n))), kind),
 			burst: pick(rng, 3, 20, 60), pause: pick[time.Duration](rng, 5, 20, 60) * time.Millisecond,
 			harm: pick(rng, 0, 0, 3, 20),
-			e:    s.k.newEndpoint(pick(rng, carriages...), pick(rng, 4<<10, 64<<10, 200<<10), held[kind]),
 		}
+		by, limit := pick(rng, carriages...), pick(rng, 4<<10, 64<<10, 200<<10)
+		if *scenarioPeers && n == 0 {
+			by = byListener
+		}
+		f.e = s.k.newEndpoint(by, limit, held[kind])
 		// a connection that waits is taken at once; what waited is in no rhythm
 		if f.e.kind != byListener && f.tempo.interval == 0 {
 			f.e.opens = pick(rand.New(rand.NewPCG(s.seed, uint64(300+n))), 0, 0, 30*time.Millisecond,

@@ -47,7 +47,7 @@ func (s *stage) openHall(f *feeder, c *config.Source, rng *rand.Rand) []*feeder 
 	h := &hall{id: c.ID, e: s.k.newEndpoint(byListener, f.e.limit, f.e.hold)}
 	n := 2 + rng.IntN(3)
 	c.TCP = &config.Net{Listen: c.TCP.Listen, Peers: config.PeersAll, MaxPeers: 64}
-	if h.crowded = rng.IntN(3) == 0; h.crowded {
+	if h.crowded = rng.IntN(2) == 0; h.crowded {
 		c.TCP.MaxPeers = 1 + rng.IntN(n-1)
 	}
 	f.pause *= time.Duration(n)
@@ -69,7 +69,7 @@ func (s *stage) openHall(f *feeder, c *config.Source, rng *rand.Rand) []*feeder 
 		g.e.by, g.e.addr = h.e, at+":1000"
 		g.visits = &visits{
 			rng: rand.New(rand.NewPCG(rng.Uint64(), 1)), ends: pick(rng, 1, 5, 20),
-			away: pick(rng, 0, 100*time.Millisecond, 800*time.Millisecond), beside: pick(rng, 0, 0, 30),
+			away: pick(rng, 0, 100*time.Millisecond, 800*time.Millisecond), beside: pick(rng, 0, 20, 60),
 		}
 		if h.crowded { // they come and go
 			g.visits.ends = pick(rng, 10, 30, 60)
@@ -101,6 +101,9 @@ func (v *visits) keepConnected(f *feeder, w *wire) *wire {
 	if w != nil && v.rng.IntN(100) < v.ends {
 		w = v.leave(w)
 		if v.away > 0 && v.rng.IntN(2) == 0 {
+			if f.m.kind == "tally128" && v.rng.IntN(3) == 0 { // it makes one that nobody gets
+				f.take(f.first + 1)
+			}
 			f.sleep(time.Duration(v.rng.Int64N(int64(v.away))))
 			return nil
 		}
