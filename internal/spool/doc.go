@@ -25,6 +25,7 @@
 //	128  marks published u64                                          the producer's
 //	256  intent: offset u64 │ marks u64 │ time u64 │ steady u64 │ kind u32 (whole: bit 16), most u32
 //	384  marks passed u64 │ at work u64 │ suspect u64 │ deaths u64    the consumer's
+//	448  bytes that wait in front u64, id of the far spool 16 bytes    a relay's: of a far and of a near one
 //	512  checkpoint A │ checkpoint B                                  64 bytes and room each
 //	  …  slots of 32 bytes: offset u64 │ time i64 │ kind u32, a u32 │ b u64
 //
@@ -59,6 +60,10 @@
 //
 // Nothing is lost by a consumer that is killed: the memory is kept from the older of its two
 // checkpoints on. One that is torn fails its CRC, and the other holds.
+//
+// # What runs over
+//
+// A [Relay] passes on what one spool has to another, and by a file while that is full: see there.
 //
 // # Distrust
 //

@@ -33,7 +33,7 @@ const childVariable = "TALLYWHEEL_SPOOL_TEST"
 
 // children are the processes that are killed. Of descriptor 3 on each has: where it says that it is
 // ready; then for each wire the spool, the terminal, the log of bytes, and that of marks.
-var children = map[string]func() error{"read": readForEver, "record": recordForEver}
+var children = map[string]func() error{"read": readForEver, "relay": relayForEver, "record": recordForEver}
 
 const wires = 4
 
@@ -83,34 +83,82 @@ func forEver(begin func(w wire) (goOn func() error, err error)) error {
 
 func now() Moment { return Moment{Wall: time.Now().UnixNano()} }
 
-func readForEver() error {
+func readForEver() error { return forEver(reads) }
+
+// relayForEver reads into a near spool. It has the far one in place of the log of bytes, and the
+// file to run over into in place of that of marks.
+func relayForEver() error {
 	return forEver(func(w wire) (func() error, error) {
-		if err := syscall.SetNonblock(w.terminal, true); err != nil {
-			return nil, err
-		}
-		p, err := w.spool.Producer(0)
+		far, err := Open(w.bytesFile)
 		if err != nil {
 			return nil, err
 		}
+		file := killedFile{w.marksFile}
+		r, err := NewRelay(w.spool, far, RelayConfig{
+			Max: 1 << 20, File: file, Open: func() (SpillFile, error) { return file, nil },
+			Failed: func(err error) { panic(err) },
+		})
+		if err != nil {
+			return nil, err
+		}
+		read, err := reads(w)
+		failed := make(chan error, 1)
+		go func() { // meanwhile a read may be under way
+			for {
+				more, err := r.Step()
+				if err != nil {
+					failed <- err
+					return
+				}
+				if !more {
+					time.Sleep(100 * time.Microsecond) // a spool wakes nobody
+				}
+			}
+		}()
 		return func() error {
-			if _, _, err := sys.PollIn(w.terminal, -1, time.Second); err != nil {
+			select {
+			case err := <-failed:
 				return err
+			default:
+				return read()
 			}
-			given, err := sys.Waiting(w.terminal)
-			if err != nil {
-				return err
-			}
-			_, err = p.ReadWhole(Chunk, max(1, given), now(), w.terminal, sys.ReadRaw)
-			switch {
-			case errors.Is(err, ErrFull):
-				time.Sleep(100 * time.Microsecond) // a spool wakes nobody
-				return nil
-			case errors.Is(err, syscall.EAGAIN):
-				return nil
-			}
-			return err
-		}, nil
+		}, err
 	})
+}
+
+// killedFile is one that is always there.
+type killedFile struct{ *os.File }
+
+func (killedFile) Size() (int64, error) { return 0, nil }
+func (killedFile) Room() (int64, error) { return 1 << 40, nil }
+func (killedFile) Close() error         { return nil }
+
+func reads(w wire) (func() error, error) {
+	if err := syscall.SetNonblock(w.terminal, true); err != nil {
+		return nil, err
+	}
+	p, err := w.spool.Producer(0)
+	if err != nil {
+		return nil, err
+	}
+	return func() error {
+		if _, _, err := sys.PollIn(w.terminal, -1, time.Second); err != nil {
+			return err
+		}
+		given, err := sys.Waiting(w.terminal)
+		if err != nil {
+			return err
+		}
+		_, err = p.ReadWhole(Chunk, max(1, given), now(), w.terminal, sys.ReadRaw)
+		switch {
+		case errors.Is(err, ErrFull):
+			time.Sleep(100 * time.Microsecond) // a spool wakes nobody
+			return nil
+		case errors.Is(err, syscall.EAGAIN):
+			return nil
+		}
+		return err
+	}, nil
 }
 
 // recordForEver stores bytes and marks in files, whose sizes say what is stored already.
@@ -213,7 +261,13 @@ func (e *end) kill(t *testing.T) {
 
 // TestKilledProcesses kills those who read from terminals and those who record, while bytes come.
 // Each byte that a terminal took is recorded, once, or named as uncertain.
-func TestKilledProcesses(t *testing.T) {
+func TestKilledProcesses(t *testing.T) { killProcesses(t, false) }
+
+// TestKilledRelays is TestKilledProcesses where who reads has a near spool, and a file, in which
+// bytes are that come while nobody records.
+func TestKilledRelays(t *testing.T) { killProcesses(t, true) }
+
+func killProcesses(t *testing.T, relayed bool) {
 	rng := rand.New(rand.NewPCG(testenv.Seed(t), 1))
 	dir := t.TempDir()
 	file := func(name string) *os.File {
@@ -227,7 +281,8 @@ func TestKilledProcesses(t *testing.T) {
 	var ports [wires]*serialtest.Port
 	var all [wires]wire
 	var took [wires][]byte
-	var files []*os.File
+	var files, readers []*os.File
+	var nears [wires]*Spool
 	for i := range wires {
 		p, err := serialtest.NewPort(filepath.Join(dir, fmt.Sprint("port", i)))
 		if err != nil {
@@ -240,9 +295,19 @@ func TestKilledProcesses(t *testing.T) {
 		}
 		terminal := os.NewFile(uintptr(fd), "terminal")
 		defer terminal.Close()
-		w := wire{create(t, Config{Size: 16 << 10}), fd, file(fmt.Sprint("bytes", i)), file(fmt.Sprint("marks", i))}
+		size := 16 << 10
+		if relayed {
+			size = 8 << 10
+		}
+		w := wire{create(t, Config{Size: size}), fd, file(fmt.Sprint("bytes", i)), file(fmt.Sprint("marks", i))}
 		ports[i], all[i] = p, w
 		files = append(files, w.spool.File(), terminal, w.bytesFile, w.marksFile)
+		readers = append(readers, files[len(files)-4:]...)
+		nears[i] = w.spool
+		if relayed {
+			nears[i] = create(t, Config{Size: 16 << 10, Room: RelayRoom})
+			readers = append(readers[:4*i], nears[i].File(), terminal, w.spool.File(), file(fmt.Sprint("spill", i)))
+		}
 	}
 	feed := func() {
 		for i, p := range ports {
@@ -257,7 +322,10 @@ func TestKilledProcesses(t *testing.T) {
 			took[i] = append(took[i], b[:n]...)
 		}
 	}
-	ends := [2]*end{{name: "read", files: files}, {name: "record", files: files}}
+	ends := [2]*end{{name: "read", files: readers}, {name: "record", files: files}}
+	if relayed {
+		ends[0].name = "relay"
+	}
 	for _, e := range ends {
 		e.start(t)
 		defer func() { _ = e.cmd.Process.Kill(); _ = e.cmd.Wait() }()
@@ -271,20 +339,31 @@ func TestKilledProcesses(t *testing.T) {
 		time.Sleep(time.Duration(rng.IntN(150_000))) // the moment of the kill: while the bytes are read, if it can be
 		e := ends[min(rng.IntN(4), 1)^1]
 		e.kill(t)
+		if relayed && e == ends[1] {
+			for range 16 { // bytes run over
+				feed()
+				time.Sleep(100 * time.Microsecond) // so that they are read
+			}
+		}
 		e.start(t)
 	}
 	for i, w := range all { // what is left is read, and recorded
 		testenv.Until(t, time.Minute, "a spool recorded to its end", func() bool {
-			if !ports[i].Drain(time.Second) || ring.Uint64(w.spool.owner, intentAt+32).Load() != 0 {
+			if !ports[i].Drain(time.Second) || ring.Uint64(nears[i].owner, intentAt+32).Load() != 0 {
 				return false // a read may have taken what it has not published
 			}
 			info, err := w.marksFile.Stat()
 			published, _, merr := w.spool.marks()
-			return err == nil && merr == nil && uint64(info.Size()) == published*markBytes
+			read, _, nerr := nears[i].marks()
+			return errors.Join(err, merr, nerr) == nil && read == published &&
+				uint64(info.Size()) == published*markBytes
 		})
 	}
 	ends[0].kill(t)
 	ends[1].kill(t)
+	if info, err := os.Stat(filepath.Join(dir, "spill0")); relayed && (err != nil || info.Size() == 0) {
+		t.Errorf("nothing has run over: too little to say anything (%v)", err)
+	}
 	uncertain := 0
 	for i, w := range all {
 		log, marks := recorded(t, w)

@@ -38,13 +38,16 @@ const (
 	Overrun                     // the kernel or the device had no room
 	Discarded                   // the kernel held so many when the wire was given up, and nobody had time to read them
 	Untaken                     // the kernel held so many of a device that the producer could not take
+	Spilled                     // they had run over into a file, and could not be read back
 )
 
 // Causes of [Unattended].
 const (
-	Killed    uint32 = iota // the producer before was killed, and this one goes on
-	NoRoom                  // the spool was full
-	Restarted               // all that work on it were, with what starts them
+	Killed      uint32 = iota // the producer before was killed, and this one goes on
+	NoRoom                    // the spool was full
+	Restarted                 // all that work on it were, with what starts them
+	SpillFull                 // the spool was full, and so was the file that it runs over into, or its disk
+	SpillFailed               // … and that file could not be written
 )
 
 // Mark is what the bytes do not say.

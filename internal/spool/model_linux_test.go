@@ -36,6 +36,8 @@ type model struct {
 	save  Checkpoint // of a moment since the last one
 
 	inside bool // a step of one end is under way: the other does whole operations
+
+	relayed // the spool is the near one of two
 }
 
 type killed struct{}
@@ -77,7 +79,7 @@ func (m *model) try(gone func(), do func() error) (err error) {
 }
 
 func (m *model) produce() error {
-	return m.try(func() { m.producer = nil }, func() error {
+	return m.try(m.readerDies, func() error {
 		if m.producer == nil {
 			return m.startProducer()
 		}
@@ -113,7 +115,7 @@ func (m *model) startProducer() error {
 	if m.tells {
 		given = func() (uint64, bool) { return uint64(len(m.taken)), true }
 	}
-	p, err := m.spool.produce(1+m.choose(600), given, m.step(m.consume))
+	p, err := m.spool.produce(1+m.choose(600), given, m.step(m.consumeOrRelay))
 	if err != nil {
 		return err
 	}
@@ -127,7 +129,7 @@ func (m *model) startProducer() error {
 }
 
 func (m *model) startConsumer() error {
-	c, err := m.spool.consume(uint64(len(m.marks)), m.step(m.produce))
+	c, err := m.outer().consume(uint64(len(m.marks)), m.step(m.produceOrRelay))
 	if err != nil {
 		return err
 	}
@@ -223,17 +225,23 @@ func (m *model) store(before Point, mark Mark, view []byte) error {
 // judge holds what was stored to what the device has given: all of it, each once, but for what is
 // said to be uncertain.
 func (m *model) judge() error {
-	for range 10 * m.spool.Marks() { // without kills
+	for range 10 * (m.spool.Marks() + m.waiting()) { // without kills
 		m.inside = true
 		if m.producer == nil {
 			if err := m.startProducer(); err != nil {
 				return err
 			}
 		}
+		if err := m.relay(); err != nil {
+			return err
+		}
 		if err := m.consume(); err != nil {
 			return err
 		}
 		m.inside = false
+	}
+	if m.damaged {
+		return account(m.marks, m.log, m.taken)
 	}
 	empty, doubts := 0, 0
 	for _, mark := range m.marks {
@@ -278,6 +286,8 @@ func account(marks []Mark, log, taken []byte) error {
 				for n := t; n <= t+int(mark.B); n++ {
 					next[n] = true
 				}
+			case mark.Kind == Lost && mark.A == Spilled:
+				next[t+int(mark.B)] = true
 			default:
 				next[t] = true
 			}
@@ -296,8 +306,11 @@ func account(marks []Mark, log, taken []byte) error {
 func (m *model) run(steps int) error {
 	for range steps {
 		do := m.produce
-		if m.choose(2) == 1 {
+		switch m.choose(m.actors()) {
+		case 1:
 			do = m.consume
+		case 2:
+			do = m.relay
 		}
 		if err := do(); err != nil {
 			return err

@@ -53,10 +53,12 @@ func (k Kind) room() uint64 {
 }
 
 // intentBytes is what an intent takes: offset u64, marks u64, time i64, steady i64, kind u32,
-// most u32. The kind of one that takes most bytes or none is marked as whole.
+// most u32. The kind of one that takes most bytes or none is marked as whole, and that of bytes
+// that a relay has as passed: nobody has to find them.
 const (
 	intentBytes = 40
 	whole       = 1 << 16
+	passed      = 1 << 17
 )
 
 // Given is the offset on the wire up to which a device has given its bytes to somebody, where it
@@ -158,6 +160,36 @@ func (p *Producer) Note(m Mark) error {
 	}
 	p.write(m)
 	p.publish()
+	return nil
+}
+
+// pass publishes a mark that a relay has, with its bytes, at the producer's own offset. An error
+// is ErrFull or ErrCorrupt.
+func (p *Producer) pass(m Mark, b []byte) error {
+	if err := p.slots(m.Kind.room()); err != nil {
+		return err
+	}
+	if len(b) == 0 {
+		m.At = p.Position()
+		p.write(m)
+		p.publish()
+		return nil
+	}
+	space, err := p.ring.Space(len(b))
+	switch {
+	case err != nil:
+		return fmt.Errorf("spool: %w", err)
+	case len(space) < len(b):
+		return ErrFull
+	}
+	copy(space, b)
+	p.state(m.Kind|passed, len(b), Moment{})
+	m.At = p.Position() + uint64(len(b))
+	p.write(m)
+	p.publish()
+	p.ring.Publish(len(b))
+	p.step()
+	p.armed.Store(0)
 	return nil
 }
 

@@ -12,6 +12,7 @@ type intent struct {
 	kind      Kind // 0: there is none
 	most      uint64
 	whole     bool // it takes most bytes, or none
+	passed    bool // a relay has them
 }
 
 func (p *Producer) intended() intent {
@@ -19,7 +20,8 @@ func (p *Producer) intended() intent {
 	word := func(i int) uint64 { return binary.NativeEndian.Uint64(p.intent[8*i:]) }
 	return intent{
 		at: word(0), marks: word(1), time: Moment{Wall: int64(word(2)), Steady: int64(word(3))},
-		kind: Kind(uint32(armed)) &^ whole, most: armed >> 32, whole: armed&whole != 0,
+		kind: Kind(uint32(armed)) &^ (whole | passed), most: armed >> 32, whole: armed&whole != 0,
+		passed: armed&passed != 0,
 	}
 }
 
@@ -31,7 +33,7 @@ func (p *Producer) recover(given Given) error {
 		switch n := p.published - in.marks; {
 		case n > 2: // those of a read and of what is uncertain
 			return fmt.Errorf("spool: a read %+v, with %d marks published: %w", in, p.published, ErrCorrupt)
-		case n == 0:
+		case n == 0 && !in.passed:
 			if err := p.salvage(in, given); err != nil {
 				return err
 			}

@@ -78,6 +78,9 @@ const (
 	suspectAt = 400
 	deathsAt  = 408
 
+	behindAt = 448 // of a relay before the spool
+	farAt    = 456 // 16 bytes: of a near spool, which is the far one
+
 	checkpointsAt = 512
 )
 
