@@ -92,10 +92,9 @@ func (c Config) Validate() error {
 			p.add(path+".id", "%q is there twice", s.ID)
 		}
 		seen[s.ID] = true
-		if c.Isolated() && s.Overflow == OverflowSpill {
+		if c.KeepsTime() && s.Overflow == OverflowSpill {
 			p.add(path+".overflow",
-				"spill does not go with isolate: process or cell, where what waits for the log lies in memory that outlives the recorder: "+
-					"want block, or isolate: none")
+				"spill does not go with isolate: cell, whose reader writes no file while it keeps time: want block, or isolate: process")
 		}
 		if c.KeepsTime() && s.TCP.All() {
 			p.add(path+".tcp.peers",

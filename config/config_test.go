@@ -179,8 +179,8 @@ func TestWrongConfigs(t *testing.T) {
 			"sources[0].spill.max: 255MiB: want at least four times the buffer, which is 64MiB",
 		},
 		{
-			"isolate: process\n" + source("serial: {port: x}, frame: raw, overflow: spill"),
-			"line 2: sources[0].overflow: spill does not go with isolate: process or cell",
+			"isolate: cell\n" + source("serial: {port: x}, frame: raw, overflow: spill"),
+			"line 2: sources[0].overflow: spill does not go with isolate: cell",
 		},
 		{source("tcp: {listen: ':1', dial: ':2'}, frame: raw"), "either listen or dial"},
 		{source("tcp: {dial: nowhere}, frame: raw"), "want host:port"},

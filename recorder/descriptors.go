@@ -165,7 +165,9 @@ func leastOf(c config.Config) (n int) {
 			n += 2 // the listener, and a connection that waits
 		}
 		if s.Overflow == config.OverflowSpill {
-			n++
+			if n++; c.Isolated() { // the near spool
+				n++
+			}
 		}
 	}
 	return n

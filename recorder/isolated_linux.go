@@ -31,6 +31,8 @@ type isolation struct {
 	link     *isolate.Link
 	bell     *isolate.Bell
 	log      *slog.Logger
+	logDir   string        // where files that run over are, where nothing else is said
+	reserve  int64         // of a disk, that those leave free
 	gone     chan struct{} // closed once the keeper has ended
 	over     chan struct{} // … and the reader, too: nothing more comes. It stays open where the reader is not known
 	yields   chan struct{} // closed once another recorder is to go on
@@ -119,7 +121,8 @@ func StartIsolated(cfg config.Config, logger *slog.Logger, link *isolate.Link) (
 // isolated takes in what is on the shelf, and puts there what a first recorder brings.
 func isolated(link *isolate.Link, cfg config.Config, log *slog.Logger) (*isolation, error) {
 	i := &isolation{
-		link: link, log: log, alone: time.NewTimer(0), gone: make(chan struct{}), over: make(chan struct{}),
+		link: link, log: log, logDir: cfg.Log.Dir, reserve: int64(cfg.Log.Reserve),
+		alone: time.NewTimer(0), gone: make(chan struct{}), over: make(chan struct{}),
 		yields:   make(chan struct{}),
 		stopping: make(chan struct{}),
 		left:     map[string]*leftSpool{}, ports: map[string]isolate.Port{}, gates: map[string]*gate{},

@@ -55,6 +55,9 @@ type lane struct {
 	behind   bool   // the log was, when its port gave up what the kernel holds
 	untaken  uint64 // bytes that were given up for that, since the recording began to stop
 
+	// bytes that have run over into a file, in front of the lane's spool
+	inFront atomic.Uint64
+
 	short func() bool // whether connections wait for descriptors; nil: it has no listener
 }
 
@@ -424,6 +427,8 @@ func (l *lane) account() ledger.Port {
 	held := ledger.Held{Bytes: uint64(l.in.held), Frames: uint64(l.out.inFlight())}
 	if over := l.out.backlog.over; over != nil {
 		held.Spilled = uint64(over.bytes)
+	} else {
+		held.Spilled = l.inFront.Load()
 	}
 	p := l.in.book.Sheet(l.cfg.ID, l.state, held, l.kernel)
 	p.Book, p.Hub = l.number, l.hubNumber

@@ -52,6 +52,9 @@ type outlet struct {
 	// are stored
 	before *lane
 
+	// a spool that runs over into a file has what the buffer has no room for: nothing is dropped
+	spools bool
+
 	between int // frames posted and not offered to the log yet (strategy pipeline)
 	backlog backlog
 	staged  staged
@@ -123,7 +126,7 @@ func (o *outlet) store(f *frame.Frame, at int64, offset uint64) {
 // waitsFor reports whether a frame waits where the log refuses it for that reason. A full disk may
 // have room again: who has a file to wait in does.
 func (o *outlet) waitsFor(err error) bool {
-	return errors.Is(err, seglog.ErrBusy) || o.backlog.over != nil && errors.Is(err, seglog.ErrDiskFull)
+	return errors.Is(err, seglog.ErrBusy) || (o.backlog.over != nil || o.spools) && errors.Is(err, seglog.ErrDiskFull)
 }
 
 // refuses says why the backlog does not take a frame of n bytes; "": it does.
@@ -208,7 +211,7 @@ func (o *outlet) full() bool {
 	if over := o.backlog.over; over != nil {
 		return over.isCrowded()
 	}
-	return o.overflow == config.OverflowBlock && o.backlog.bytes > o.buffer/2
+	return (o.overflow == config.OverflowBlock || o.spools) && o.backlog.bytes > o.buffer/2
 }
 
 // settle posts what a commit made of the frames in the log, and offers it the backlog.

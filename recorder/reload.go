@@ -29,7 +29,10 @@ const (
 	outageRestarted = "the recorder was restarted"
 	outageReader    = "the reader was restarted"
 	outageAll       = "Tallywheel was restarted, and the device stayed open"
-	outageNoMemory  = "no room in memory for what waits: the recorder was restarted, or the log is slow"
+	// … with isolate: process
+	outageSpillFull   = "no room in the file that overflow: spill has: it has its size, or its disk is full"
+	outageSpillFailed = "the file that overflow: spill has cannot be written"
+	outageNoMemory    = "no room in memory for what waits: the recorder was restarted, or the log is slow"
 
 	outageNotConnected = "not connected"
 	outageConnecting   = "connecting to " // … the address

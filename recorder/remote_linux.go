@@ -1,6 +1,7 @@
 package recorder
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -114,6 +115,11 @@ func (rm *remote) put(giveUp *time.Time) error {
 	if cfg.Serial != nil {
 		lane.Line = cfg.Serial.Line()
 	}
+	if over := cfg.Spill; over != nil {
+		lane.Spill = &isolate.Spill{
+			Dir: cmp.Or(over.Path, rm.iso.logDir), Max: int64(over.Max), Reserve: rm.iso.reserve,
+		}
+	}
 	return put(rm.iso.link, isolate.LaneOf(cfg.ID), lane, rm.spool)
 }
 
@@ -143,7 +149,15 @@ func (rm *remote) unshown() uint64 {
 	}
 	rm.iso.mu.Lock()
 	defer rm.iso.mu.Unlock()
-	return rm.play.from.Unshown()
+	return rm.play.from.Unshown() + rm.inFront()
+}
+
+// inFront is how many bytes wait for room in the spool. The spool is not closed yet.
+func (rm *remote) inFront() uint64 {
+	if rm.play.inFront == nil {
+		return 0
+	}
+	return rm.play.inFront()
 }
 
 // isEnding reports whether the reader was told to end the spool, by a recorder before this one.
@@ -435,7 +449,12 @@ func (rm *remote) rest() (n uint64, ended bool) {
 		at := rm.play.from.Point().Shown
 		m, _, ok, err := rm.play.from.Next()
 		if err != nil || !ok {
-			return n, ended
+			front := rm.inFront()
+			if err == nil && !rm.play.from.IsAtEnd() { // the reader has moved some of it on
+				continue
+			}
+			rm.lane.inFront.Store(0)
+			return n + front, ended
 		}
 		n += m.At - at
 		switch m.Kind {

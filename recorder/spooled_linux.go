@@ -41,6 +41,9 @@ type spooled struct {
 	now    func() time.Duration
 	at     atomic.Int64 // the time of what is shown, by the clock of now; isLive: nothing is left to be shown
 
+	// how many bytes wait in front of the spool, which runs over into a file; nil: it does not
+	inFront func() uint64
+
 	why   func() string // the words for a device that cannot be opened; nil, "": the error's number has to do
 	ended bool          // the reader has given the wire up
 	// nothing is shown before a checkpoint is behind that many marks: what was skipped would come
@@ -83,6 +86,10 @@ func newSpooled(l *lane, s *spool.Spool, log wireLog, now func() time.Duration) 
 	p := &spooled{lane: l, log: log, from: c, room: s.Room(), size: s.Size(), slots: s.Marks(), most: 64, now: now}
 	l.out.log = log
 	l.in.spooled, l.in.steady = true, p.steady
+	if l.out.backlog.over != nil { // the reader has the file
+		l.out.backlog.over, l.out.spools = nil, true
+		p.inFront = func() uint64 { return min(s.Behind(), uint64(l.cfg.Spill.Max)+uint64(s.Size())) }
+	}
 	if cp, ok := c.Restored(); ok {
 		var behind uint64
 		behind, p.ended, err = l.inherit(cp)
@@ -148,6 +155,9 @@ func (p *spooled) step() (more bool, err error) {
 		p.tell(m)
 	}
 	p.from.Close() // who is killed from here on is not killed by what was shown
+	if p.inFront != nil {
+		p.lane.inFront.Store(p.inFront())
+	}
 	held := p.kept.Marks < p.past
 	err = p.save()
 	return more || held && p.kept.Marks >= p.past, err
@@ -175,6 +185,10 @@ func (p *spooled) tell(m spool.Mark) {
 			why = outageNoMemory
 		case spool.Restarted:
 			why = outageAll
+		case spool.SpillFull:
+			why = outageSpillFull
+		case spool.SpillFailed:
+			why = outageSpillFailed
 		}
 		l.in.book.OutageBegins(m.Time, why)
 		l.in.book.OutageEnds(m.Time + int64(m.B))
@@ -192,6 +206,9 @@ func (p *spooled) tell(m spool.Mark) {
 			l.giveUp(unreadStopped, m.B)
 		case spool.Untaken:
 			l.giveUp(unreadFailed, m.B)
+		case spool.Spilled:
+			l.in.book.Unread(causeSpillFailed, m.B)
+			l.in.restart()
 		}
 	}
 }

@@ -31,7 +31,11 @@ func jobOf(c config.Config) doctor.Job {
 	for _, s := range c.Sources {
 		each, devices := int64(s.Buffer), int64(1)
 		if c.Isolated() {
-			each += int64(recorder.SpoolBytes(s, c.KeepsTime()))
+			spool := int64(recorder.SpoolBytes(s, c.KeepsTime()))
+			each += spool
+			if s.Spill != nil { // one before the file, and one behind it
+				each += spool
+			}
 		}
 		switch {
 		case s.UDP != nil:

@@ -23,9 +23,9 @@ const (
 // started by this package alone.
 const RoleVariable = "TALLYWHEEL_ROLE"
 
-// Names of entries on the shelf. The recorder puts all but PortOf and CellEntry, which the reader
-// does. What a source has to wait for connections is put by whoever takes those: the recorder,
-// where it gives them to the reader, else the reader.
+// Names of entries on the shelf. The recorder puts all but PortOf, SpillOf and CellEntry, which the
+// reader does. What a source has to wait for connections is put by whoever takes those: the
+// recorder, where it gives them to the reader, else the reader.
 const (
 	BellEntry  = "bell"  // the memory of a [Bell]
 	StartEntry = "start" // a [Start]
@@ -72,15 +72,19 @@ func GuestIn(name string) (source string, n int) {
 	return name[:i], n
 }
 
+// SpillOf names the entry of a source that runs over: the near one of its two spools, and the file
+// while something is in it.
+func SpillOf(source string) string { return "spill/" + source }
+
 // Of lists the names of all entries that a source may have.
 func Of(source string) []string {
-	return []string{LaneOf(source), PortOf(source), ListenerOf(source), NextOf(source)}
+	return []string{LaneOf(source), PortOf(source), ListenerOf(source), NextOf(source), SpillOf(source)}
 }
 
 // SourceOf is the source of an entry's name, and what kind of entry it is: "lane", "port",
-// "listener", "next", "guest", "gate" or "".
+// "listener", "next", "guest", "gate", "spill" or "".
 func SourceOf(name string) (kind, source string) {
-	for _, kind := range []string{"lane", "port", "listener", "next", "guest", "gate"} {
+	for _, kind := range []string{"lane", "port", "listener", "next", "guest", "gate", "spill"} {
 		if n := len(kind) + 1; len(name) > n && name[:n] == kind+"/" {
 			return kind, name[n:]
 		}
@@ -122,6 +126,14 @@ type Lane struct {
 	GiveUp   *time.Time // the reader is to read what there is, until then at most, and to end the spool
 	// … of a peer that makes room for another: its source stays. The reader does not look at it
 	MakesRoom bool `json:",omitempty"`
+	Spill    *Spill     `json:",omitempty"` // what a full spool runs over into; nil: nothing
+}
+
+// Spill is a file that a full spool runs over into.
+type Spill struct {
+	Dir     string
+	Max     int64 // bytes of the file
+	Reserve int64 // of the disk, that are to stay free
 }
 
 // Port is what the reader tells of a source's device.

@@ -1,6 +1,7 @@
 package isolate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,7 +39,8 @@ type line struct {
 	log    *slog.Logger
 	bell   *Bell
 	read   reader.Reader
-	spool  *spool.Spool
+	spool  *spool.Spool // that the producer fills
+	over   *runover     // between that and the recorder; nil: nothing is
 	wire   wire
 	stop   context.CancelFunc // run is to read what there is, and to end
 	ctx    context.Context
@@ -56,8 +58,10 @@ type line struct {
 	giveUp   time.Time // when run ends at the latest, once it is stopped
 	leaves   bool      // … and another reader goes on with the device, which stays open
 	dropped  bool      // … and nobody looks at the spool any more
+	orphaned bool      // the keeper has ended
 	last     int64     // when bytes came last, ns since 1970
 	stuck    time.Time // since when there was no room; zero: there is some
+	why      uint32    // … and why, as Unattended says it
 }
 
 func newLine(r *ports, source string, lane Lane, s *spool.Spool, p *spool.Producer) *line {
@@ -77,6 +81,14 @@ func (l *line) end(by time.Time) {
 	l.mu.Unlock()
 	l.stop()
 	<-l.done
+}
+
+// orphan is end, for the keeper has ended: nobody says any more when nobody looks at the spool.
+func (l *line) orphan(by time.Time) {
+	l.mu.Lock()
+	l.orphaned = true
+	l.mu.Unlock()
+	l.end(by)
 }
 
 // leave has the line end as if its process had been killed, but between two reads, and returns when
@@ -130,6 +142,8 @@ func (l *line) isLeft() bool {
 // run keeps the device open until the line ends. It begins with what the reader before has left.
 func (l *line) run(before adoption) {
 	defer close(l.done)
+	defer l.over.close()
+	l.over.begin()
 	d := l.goOn(before)
 	var retry time.Duration
 	var idle sockets.Idleness
@@ -180,6 +194,7 @@ func (l *line) run(before adoption) {
 		l.note(spool.Mark{Time: now.Wall, Kind: spool.Lost, A: spool.Discarded, B: l.lost})
 	}
 	l.note(spool.Mark{Time: now.Wall, Kind: spool.Ended, B: uint64(now.Steady)})
+	l.over.await()
 }
 
 // serveToEnd has a device read, and closes it, unless the error is errLeft.
@@ -426,6 +441,9 @@ func (l *line) readOnce(at time.Time, fd int, read func(int, []byte) (int, sysca
 func (l *line) Read(at time.Time, fd int, read func(int, []byte) (int, syscall.Errno)) (n int, errno syscall.Errno,
 	more, full bool,
 ) {
+	if l.over.isBroken() {
+		return 0, syscall.EPROTO, false, false
+	}
 	l.mu.Lock()
 	n, more, err := l.readOnce(at, fd, read)
 	switch {
@@ -433,7 +451,10 @@ func (l *line) Read(at time.Time, fd int, read func(int, []byte) (int, syscall.E
 		l.last = at.UnixNano()
 		l.hadRoom()
 	case errors.Is(err, spool.ErrFull) && l.stuck.IsZero():
-		l.stuck = time.Now()
+		l.stuck, l.why = time.Now(), spool.NoRoom
+		fallthrough
+	case errors.Is(err, spool.ErrFull):
+		l.why = cmp.Or(l.over.cause(), l.why)
 	}
 	l.mu.Unlock()
 	if err == nil {
@@ -471,7 +492,7 @@ func (l *line) hadRoom() {
 	}
 	if d := time.Since(l.stuck); d >= stuckLong {
 		if err := l.producer.Note(spool.Mark{
-			Time: l.stuck.UnixNano(), Kind: spool.Unattended, A: spool.NoRoom,
+			Time: l.stuck.UnixNano(), Kind: spool.Unattended, A: l.why,
 			B: uint64(d),
 		}); err != nil {
 			l.log.Error("that there was no room cannot be written down", "error", err)
@@ -493,6 +514,7 @@ func (l *line) Last() (at time.Time, silences int) {
 
 // Arrived implements reader.Handler: the bytes are in the spool.
 func (l *line) Arrived([]byte, int, int64) (done int, more bool) {
+	l.over.move()
 	l.bell.Tell()
 	return 0, true
 }
@@ -505,6 +527,7 @@ func (l *line) Silent(_ []byte, at int64) int {
 	if err != nil {
 		l.log.Error("a silence cannot be written down", "error", err) // each read leaves room for it
 	}
+	l.over.move()
 	l.bell.Tell()
 	return 0
 }

@@ -22,6 +22,7 @@ func (l *line) count(d device) {
 		}
 		l.told[c.which] = c.n
 	}
+	l.over.move()
 	l.bell.Tell()
 }
 
@@ -90,6 +91,7 @@ func (l *line) note(m spool.Mark) {
 		err := l.producer.Note(m)
 		over := l.ctx.Err() != nil && time.Now().After(l.giveUp)
 		l.mu.Unlock()
+		l.over.move()
 		l.bell.Ring()
 		if err == nil {
 			return

@@ -39,12 +39,13 @@ type adoption struct {
 	Port
 	fd       int
 	listener int
-	next     int // a connection that waits to become the device, or is about to be made
+	next     int   // a connection that waits to become the device, or is about to be made
+	spill    []int // the near spool, and the file; none: there is no near one
 }
 
 // close closes what no line has taken.
 func (a adoption) close() {
-	for _, fd := range []int{a.fd, a.listener, a.next} {
+	for _, fd := range append([]int{a.fd, a.listener, a.next}, a.spill...) {
 		if fd >= 0 {
 			_ = sys.CloseFD(fd)
 		}
@@ -73,7 +74,7 @@ func ReadPorts(link *Link, log *slog.Logger) error {
 	r := &ports{link: link, log: log, lines: map[string]*line{}, ends: map[string]*line{}, known: map[string]adoption{}}
 	for _, e := range shelf {
 		switch kind, source := SourceOf(e.Name); kind {
-		case "port", "next", "listener":
+		case "port", "next", "listener", "spill":
 			r.know(kind, source, e)
 		case "guest": // the recorder's
 			e.CloseFDs()
@@ -99,7 +100,7 @@ func ReadPorts(link *Link, log *slog.Logger) error {
 			if yields {
 				l.leave(by)
 			} else {
-				l.end(by)
+				l.orphan(by)
 			}
 		})
 	}
@@ -130,6 +131,8 @@ func (r *ports) know(kind, source string, e Entry) {
 		a.listener = fd
 	case "next":
 		a.next = fd
+	case "spill":
+		a.spill = e.FDs
 	default:
 		a.fd = fd
 		if err := json.Unmarshal(e.Data, &a.Port); err != nil {
@@ -243,7 +246,7 @@ func (r *ports) lane(source string, e Entry) error {
 		return err
 	}
 	a := r.left(source)
-	p, err := s.ProducerOf(lane.Kind.most(), a.given(lane.Kind))
+	l, err := r.newLine(source, lane, s, a)
 	if err != nil {
 		return errors.Join(err, s.Close())
 	}
@@ -251,7 +254,6 @@ func (r *ports) lane(source string, e Entry) error {
 		// said at the beginning
 		r.log.Debug("the spool of a source is mapped as it is used", "source", source, "error", err)
 	}
-	l := newLine(r, source, lane, s, p)
 	l.wire = l.newWire(a)
 	delete(r.known, source)
 	r.lines[source] = l
@@ -271,6 +273,28 @@ func (r *ports) lane(source string, e Entry) error {
 		l.run(a)
 	}()
 	return nil
+}
+
+// newLine makes a line that writes into a spool, or into one before it that may run over.
+func (r *ports) newLine(source string, lane Lane, s *spool.Spool, a adoption) (*line, error) {
+	var over *runover
+	if lane.Spill != nil {
+		var err error
+		if over, err = newRunover(source, *lane.Spill, s, a.spill); err != nil {
+			return nil, err
+		}
+		s = over.near
+	}
+	p, err := s.ProducerOf(lane.Kind.most(), a.given(lane.Kind))
+	if err != nil {
+		return nil, err
+	}
+	l := newLine(r, source, lane, s, p)
+	if over != nil {
+		l.over = over
+		over.line = l
+	}
+	return l, nil
 }
 
 // most is how many bytes are read at a time, at most; 0: as many as a tty gives.

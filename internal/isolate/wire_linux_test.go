@@ -74,11 +74,9 @@ func (st *stage) reader(lane Lane) (l *line, end func()) {
 		r.know(kind, source, kept)
 	}
 	st.k.mu.Unlock()
-	p, err := st.spool.Producer(0)
-	if err != nil {
+	if l, err = r.newLine("x", lane, st.spool, r.left("x")); err != nil {
 		st.t.Fatal(err)
 	}
-	l = newLine(r, "x", lane, st.spool, p)
 	l.wire = l.newWire(r.left("x"))
 	r.lines["x"] = l
 	followed := make(chan struct{})

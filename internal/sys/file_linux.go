@@ -1,6 +1,7 @@
 package sys
 
 import (
+	"errors"
 	"os"
 	"strconv"
 	"unsafe"
@@ -85,6 +86,19 @@ func FreeBytes(path string) (int64, error) {
 		return 0, os.NewSyscallError("statfs", err)
 	}
 	return int64(s.Bavail) * int64(s.Bsize), nil
+}
+
+// NamelessFile makes a file in a folder that has no name: it goes with its last descriptor. On a
+// file system that makes none it has one for a moment, of the pattern of os.CreateTemp.
+func NamelessFile(dir, pattern string) (*os.File, error) {
+	f, err := os.OpenFile(dir, unix.O_TMPFILE|os.O_RDWR, 0o600)
+	if err == nil || !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.EISDIR) {
+		return f, err
+	}
+	if f, err = os.CreateTemp(dir, pattern); err != nil {
+		return nil, err
+	}
+	return f, os.Remove(f.Name())
 }
 
 // FreeFiles is how many files may still be made on the file system of path; false where it makes

@@ -1,0 +1,112 @@
+package isolate
+
+import (
+	"testing"
+	"time"
+
+	"github.com/tallywheel/tallywheel/internal/spool"
+	"github.com/tallywheel/tallywheel/internal/testenv"
+)
+
+// descriptors is how many an entry on the shelf has.
+func (st *stage) descriptors(name string) (n int) {
+	st.k.mu.Lock()
+	defer st.k.mu.Unlock()
+	for _, e := range st.k.shelf {
+		if e.name == name {
+			n = len(e.fds)
+		}
+	}
+	return n
+}
+
+// TestRunoverIsHandedOn writes more marks than both spools hold while nobody records, and has
+// another reader go on with the file, and then with the near spool alone: all come, in order.
+func TestRunoverIsHandedOn(t *testing.T) {
+	st := newStage(t)
+	lane := Lane{Kind: Serial, Spill: &Spill{Dir: t.TempDir(), Max: 16 << 20}}
+	const each = 20_000
+	wrote := uint64(0)
+	write := func(l *line) {
+		for range each {
+			l.note(spool.Mark{Kind: spool.Silent, B: wrote})
+			wrote++
+		}
+	}
+	l, end := st.reader(lane)
+	l.over.begin()
+	st.has("spill/x")
+	write(l)
+	l.over.close()
+	end()
+	if n := st.descriptors("spill/x"); n != 2 {
+		t.Fatalf("the shelf has %d descriptors of what has run over: want the near spool, and the file", n)
+	}
+
+	l, end = st.reader(lane)
+	l.over.begin()
+	write(l)
+	c, err := st.spool.Consumer(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := uint64(0)
+	consume := func() {
+		testenv.Until(t, time.Minute, "all marks come", func() bool {
+			for {
+				m, _, ok, err := c.Next()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := c.Save(spool.Checkpoint{Point: c.Point()}); err != nil {
+					t.Fatal(err)
+				}
+				if !ok {
+					return next == wrote
+				}
+				if m.B != next {
+					t.Fatalf("mark %d comes where %d is due", m.B, next)
+				}
+				next++
+			}
+		})
+	}
+	consume()
+	l.over.await() // there is nothing more
+	l.over.close()
+	end()
+	testenv.Until(t, time.Minute, "the file is given back", func() bool { return st.descriptors("spill/x") == 1 })
+
+	l, end = st.reader(lane)
+	l.over.begin()
+	l.note(spool.Mark{Kind: spool.Silent, B: wrote})
+	wrote++
+	consume()
+	l.over.close()
+	end()
+}
+
+// TestRunoverOfAnother finds a near spool that was before another one: it begins with a new one.
+func TestRunoverOfAnother(t *testing.T) {
+	st := newStage(t)
+	lane := Lane{Kind: Serial, Spill: &Spill{Dir: t.TempDir(), Max: 16 << 20}}
+	l, end := st.reader(lane)
+	l.over.begin()
+	l.note(spool.Mark{Kind: spool.Silent})
+	l.over.close()
+	end()
+	other := newStage(t)
+	st.spool, other.spool = other.spool, st.spool
+	l, end = st.reader(lane)
+	l.over.begin()
+	l.note(spool.Mark{Kind: spool.Silent, B: 7})
+	l.over.close()
+	end()
+	c, err := st.spool.Consumer(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m, _, ok, err := c.Next(); m.B != 7 || !ok || err != nil {
+		t.Errorf("what comes first is %+v, %v, %v", m, ok, err)
+	}
+}

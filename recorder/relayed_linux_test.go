@@ -1,0 +1,182 @@
+package recorder
+
+import (
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/tallywheel/tallywheel/config"
+	"github.com/tallywheel/tallywheel/internal/isolate"
+	"github.com/tallywheel/tallywheel/internal/spool"
+	"github.com/tallywheel/tallywheel/internal/testenv"
+	"github.com/tallywheel/tallywheel/seglog"
+)
+
+// fullDisk is a log whose disk is full while it stands still.
+type fullDisk struct{ standingLog }
+
+func (s *fullDisk) TryAppendAt(stream uint32, time int64, offset uint64, data []byte) (uint64, error) {
+	seq, err := s.standingLog.TryAppendAt(stream, time, offset, data)
+	if err != nil {
+		err = seglog.ErrDiskFull
+	}
+	return seq, err
+}
+
+// relayed is a source in another process, which runs over into a file.
+type relayed struct {
+	t     *testing.T
+	log   fullDisk
+	rm    *remote
+	near  *spool.Producer
+	relay *spool.Relay
+	sent  uint64 // frames
+	bytes uint64
+}
+
+// spillTestFile is the file of a relay.
+type spillTestFile struct{ *os.File }
+
+func (f spillTestFile) Room() (int64, error) { return 1 << 40, nil }
+
+func (f spillTestFile) Size() (int64, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return 0, err
+	}
+	return info.Size(), nil
+}
+
+func newRelayedSource(t *testing.T) *relayed {
+	r := &relayed{t: t}
+	bell, err := isolate.NewBell()
+	if err != nil {
+		t.Skipf("SKIPPED: %v; needs memory that can be sealed", err)
+	}
+	var spools [2]*spool.Spool
+	for i, cfg := range []spool.Config{
+		{Size: 16 << 10, Marks: 64, Room: spool.RelayRoom},
+		{Size: 16 << 10, Marks: 64, Room: spool.MaxRoom},
+	} {
+		if spools[i], err = spool.Create(cfg); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = spools[i].Close() })
+	}
+	cfg := config.Source{
+		ID: "a", Serial: &config.Serial{Port: "x"}, Frame: config.Frame{Kind: "tally128"},
+		Overflow: config.OverflowSpill, Buffer: 2000, Spill: &config.Spill{Max: 1 << 20},
+	}
+	l, err := newLane(cfg, &r.log, frameStream, wasteStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	play, err := newSpooled(l, spools[1], &r.log, spool.Steady)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.rm = &remote{
+		iso: &isolation{bell: bell, stopping: make(chan struct{})}, lane: l, spool: spools[1], play: play,
+		ended: make(chan struct{}), spent: make(chan struct{}),
+	}
+	r.log.rng = rand.New(rand.NewPCG(testenv.Seed(t), 1))
+	r.rm.iso.remotes = []*remote{r.rm}
+	r.relay, err = spool.NewRelay(spools[0], spools[1], spool.RelayConfig{
+		Max: 1 << 20, Failed: func(err error) { t.Errorf("the file: %v", err) },
+		Open: func() (spool.SpillFile, error) {
+			f, err := os.CreateTemp(t.TempDir(), "spill")
+			return spillTestFile{f}, err
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.near, err = spools[0].Producer(0); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.near.Note(spool.Mark{Kind: spool.Opened}); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// feed reads frames from the device, eight at a time.
+func (r *relayed) feed(n int) {
+	r.t.Helper()
+	for range n {
+		b := frames(r.sent, 8)
+		read := func(_ int, to []byte) (int, syscall.Errno) { return copy(to, b), 0 }
+		if _, err := r.near.ReadWhole(spool.Chunk, len(b), spool.Moment{Wall: int64(r.sent)}, 0, read); err != nil {
+			r.t.Fatal(err)
+		}
+		r.sent, r.bytes = r.sent+8, r.bytes+uint64(len(b))
+		r.move()
+	}
+}
+
+// move moves on what there is, and shows what the log takes.
+func (r *relayed) move() {
+	r.t.Helper()
+	for more := true; more; {
+		var err error
+		if more, err = r.relay.Step(); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	r.rm.iso.round()
+	r.log.visible = len(r.log.all)
+	r.rm.lane.settle(seglog.Commit{Stored: r.log.stored(), Durable: r.log.stored()}, 2e18)
+}
+
+// TestRelayedWhileTheDiskIsFull has the log stand still for longer than both spools last: nothing
+// is dropped, the sheet says how much waits, and all is stored once the log goes on, in order.
+func TestRelayedWhileTheDiskIsFull(t *testing.T) {
+	r := newRelayedSource(t)
+	r.feed(10)
+	r.log.stands = true
+	r.feed(200)
+	p := r.rm.lane.sheet()
+	if p.Spilled < 64<<10 || len(p.Frames.Dropped) > 0 || p.Bytes.Read+p.Spilled > r.bytes || len(p.Unbalanced) > 0 {
+		t.Errorf("with a full disk, and %d bytes that were read: %+v", r.bytes, p)
+	}
+	r.log.stands = false
+	testenv.Until(t, time.Minute, "all is stored", func() bool {
+		r.move()
+		return r.rm.lane.sheet().Frames.Stored == r.sent
+	})
+	p = r.rm.lane.sheet()
+	if f := p.Frames; p.Spilled > 0 || len(f.Dropped) > 0 || f.Missing > 0 || f.Late > 0 || len(p.Unbalanced) > 0 {
+		t.Errorf("once all is stored: %+v", p)
+	}
+	var got []byte
+	for _, rec := range r.log.all {
+		if rec.Stream == frameStream {
+			got = append(got, rec.Data...)
+		}
+	}
+	if !slices.Equal(got, frames(0, r.sent)) {
+		t.Error("what is stored is not what was sent")
+	}
+}
+
+// TestRelayedIsNamed stops a source while its log stands still: what is in the file is named.
+func TestRelayedIsNamed(t *testing.T) {
+	r := newRelayedSource(t)
+	r.log.stands = true
+	r.feed(200)
+	port, _ := newRemotePort(r.rm.lane, r.rm, slog.New(slog.DiscardHandler))
+	if n := r.rm.unshown(); n < 64<<10 {
+		t.Errorf("%d bytes are not shown", n)
+	}
+	n, _ := r.rm.rest()
+	port.lane.untake(n)
+	p := port.lane.sheet()
+	if got := p.Bytes.Read + p.Unread[unreadStopped]; got != r.bytes || p.Spilled > 0 || len(p.Unbalanced) > 0 {
+		t.Errorf("%d bytes read, %d unread: %d of %d; %v", p.Bytes.Read, p.Unread[unreadStopped], got, r.bytes,
+			p.Unbalanced)
+	}
+}
