@@ -18,7 +18,7 @@ import (
 
 // operations is the length of the differential test; the release test is
 // 10,000,000 (make soak-asyncfile).
-var operations = flag.Int("operations", 200_000, "random operations of the differential test")
+var operations = flag.Int("operations", testenv.Rounds(200_000, 20_000), "random operations of the differential test")
 
 // model is a file in memory, the oracle: what every backend must do, in the plainest way.
 type model struct{ b []byte }

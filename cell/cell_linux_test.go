@@ -24,7 +24,6 @@ import (
 const asParent = "TALLYWHEEL_TEST_PARENT"
 
 func TestMain(m *testing.M) {
-	_ = os.Setenv("GORACE", "atexit_sleep_ms=0 "+os.Getenv("GORACE")) // else each cell takes a second to end
 	Main()
 	if os.Getenv(asParent) == "" {
 		testenv.NoLeaks(m)

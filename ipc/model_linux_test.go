@@ -15,7 +15,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-var modelKills = flag.Int("kills", 2000, "how many times a side of the model is killed")
+var modelKills = flag.Int("kills", testenv.Rounds(2000, 1000), "how many times a side of the model is killed")
 
 // frame is the length of a frame of the model: the ring holds four.
 const frame = 1000
@@ -273,7 +273,7 @@ func modelRing(t testing.TB) *Ring {
 func TestEitherSideMayDieAtAnyStep(t *testing.T) {
 	r := modelRing(t)
 	m := &model{ring: r}
-	testenv.Check(t, func(t *rapid.T) {
+	testenv.CheckFew(t, func(t *rapid.T) {
 		m.choose = func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "choice") }
 		if err := m.run(10); err != nil {
 			t.Fatal(err)

@@ -380,7 +380,7 @@ func TestStallOverTheEndOfAWarmup(t *testing.T) {
 	}))
 	defer s.Close()
 	r, err := Run(t.Context(), Config{
-		URL: s.URL, Connections: 200, Rate: rate, Warmup: warmup, Duration: length, Timeout: 10 * time.Second,
+		URL: s.URL, Connections: 200, Rate: rate, Warmup: warmup, Duration: length, Timeout: time.Minute,
 	})
 	if err != nil {
 		t.Fatal(err)

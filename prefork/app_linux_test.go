@@ -244,7 +244,7 @@ func begin(t testing.TB, c appConfig, files []*os.File, wrap ...string) *running
 	}
 	argv := append(wrap, r.path)
 	r.cmd = exec.Command(argv[0], argv[1:]...)
-	r.cmd.Env = append(os.Environ(), appVariable+"="+c.encode(t), "GORACE=atexit_sleep_ms=0")
+	r.cmd.Env = append(os.Environ(), appVariable+"="+c.encode(t))
 	r.cmd.Stderr, r.cmd.ExtraFiles, r.cmd.WaitDelay = r.said, files, 10*time.Second
 	in, err1 := r.cmd.StdinPipe()
 	out, err2 := r.cmd.StdoutPipe()

@@ -26,7 +26,7 @@ import (
 )
 
 var (
-	scenarioCount = flag.Int("scenarios", 100, "scenarios that TestScenarios plays")
+	scenarioCount = flag.Int("scenarios", testenv.Rounds(100, 15), "scenarios that TestScenarios plays")
 	scenarioSeed  = flag.Uint64("seed", 1, "seed of the first one")
 	scenarioTorn  = flag.Bool("torn", false,
 		"tear the newest sheet at some kills; a start whose only sheet that is leaves no account")

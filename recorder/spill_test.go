@@ -15,6 +15,7 @@ import (
 
 	"github.com/tallywheel/tallywheel/config"
 	"github.com/tallywheel/tallywheel/frame/tally128"
+	"github.com/tallywheel/tallywheel/internal/testenv"
 	"github.com/tallywheel/tallywheel/seglog"
 )
 
@@ -409,7 +410,7 @@ func TestSpillForgetsWhatItLost(t *testing.T) {
 // The model: a random life of log and file. Each frame comes out once and in order, with its time,
 // or is counted; the sheet balances at each step.
 func TestSpillModel(t *testing.T) {
-	for seed := range uint64(30) {
+	for seed := range uint64(testenv.Rounds(30, 6)) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				rng := rand.New(rand.NewPCG(seed, 1))

@@ -30,7 +30,7 @@ import (
 // what was stored survives a kill; no sequence is given twice; readers get what was appended, once,
 // in its place. Liveness: two seconds after the cause's end nothing is staged and nobody waits.
 func TestModel(t *testing.T) {
-	testenv.Check(t, func(t *rapid.T) {
+	testenv.CheckFew(t, func(t *rapid.T) {
 		rapid.SyncTest(t, func(t *rapid.T) {
 			m := newMachine(t)
 			defer m.end()

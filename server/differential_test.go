@@ -22,7 +22,7 @@ import (
 	"github.com/tallywheel/tallywheel/internal/testenv"
 )
 
-var rounds = flag.Int("requests", 1500, "generated requests of TestDifferential")
+var rounds = flag.Int("requests", testenv.Rounds(1500, 300), "generated requests of TestDifferential")
 
 // seen is what a handler saw of a request.
 type seen struct {

@@ -15,7 +15,7 @@ import (
 )
 
 // steps is the length of TestModel; the release test is 10,000,000 (make soak-uring).
-var steps = flag.Int("steps", 30_000, "random steps of the model")
+var steps = flag.Int("steps", testenv.Rounds(30_000, 6_000), "random steps of the model")
 
 // world is some rings and what they share: operations, files and buffers that are used rightly and
 // wrongly, at random. What must hold, whatever happens: an operation comes back once for each time

@@ -3,7 +3,6 @@ package cyclic
 import (
 	"context"
 	"errors"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -15,7 +14,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	_ = os.Setenv("GORACE", "atexit_sleep_ms=0 "+os.Getenv("GORACE"))
 	cell.Main()
 	testenv.NoLeaks(m)
 }

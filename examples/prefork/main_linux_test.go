@@ -47,7 +47,6 @@ func TestRestarts(t *testing.T) {
 	for _, by := range []string{"std", "server"} {
 		t.Run(by, func(t *testing.T) {
 			t.Setenv(asked, by)
-			t.Setenv("GORACE", "atexit_sleep_ms=0")
 			p := testenv.Start(t, os.Args[0])
 			lines := func(n int) []string {
 				testenv.Until(t, time.Minute, fmt.Sprintf("%d lines of %q, %s", n, p.Out, p.Err),

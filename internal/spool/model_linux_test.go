@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-var modelKills = flag.Int("kills", 20_000, "how many times an end of the model is killed")
+var modelKills = flag.Int("kills", testenv.Rounds(20_000, 2_000), "how many times an end of the model is killed")
 
 // model is a device, and both ends of a spool. Either end is killed at any step that the other, or
 // a successor, could see; at each step the other end may do something as well.
@@ -333,7 +333,7 @@ func create(t testing.TB, cfg Config) *Spool {
 var small = Config{Size: 1, Marks: 1, Room: 1000}
 
 func TestEitherEndMayDieAtAnyStep(t *testing.T) {
-	testenv.Check(t, func(t *rapid.T) {
+	testenv.CheckFew(t, func(t *rapid.T) {
 		s, err := Create(small)
 		if err != nil {
 			t.Fatal(err)

@@ -36,6 +36,19 @@ func Check(t *testing.T, property func(*rapid.T)) {
 	rapid.Check(t, property)
 }
 
+// CheckFew is Check, but with the race detector a fifth of the rounds: see Rounds.
+func CheckFew(t *testing.T, property func(*rapid.T)) {
+	t.Helper()
+	const usual = "100" // of rapid
+	if checks := flag.Lookup("rapid.checks"); Race && checks.Value.String() == usual {
+		if err := checks.Value.Set("20"); err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = checks.Value.Set(usual) }()
+	}
+	Check(t, property)
+}
+
 func given(t testing.TB) (seed uint64, ok bool) {
 	t.Helper()
 	text, ok := os.LookupEnv(SeedVar)

@@ -18,11 +18,12 @@ import (
 	"testing"
 
 	"github.com/tallywheel/tallywheel/internal/http1"
+	"github.com/tallywheel/tallywheel/internal/testenv"
 	"github.com/tallywheel/tallywheel/server/internal/loop"
 	"github.com/tallywheel/tallywheel/server/internal/loop/looptest"
 )
 
-var seeds = flag.Int("seeds", 40, "seeds of each test with a network in memory")
+var seeds = flag.Int("seeds", testenv.Rounds(40, 8), "seeds of each test with a network in memory")
 
 func testConfig(h http.Handler) *Config {
 	return &Config{

@@ -12,11 +12,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tallywheel/tallywheel/internal/testenv"
 	"github.com/tallywheel/tallywheel/server/internal/loop"
 	"github.com/tallywheel/tallywheel/server/internal/loop/looptest"
 )
 
-var seeds = flag.Int("seeds", 60, "seeds of each test with a network in memory")
+var seeds = flag.Int("seeds", testenv.Rounds(60, 10), "seeds of each test with a network in memory")
 
 // life is an App that notes what it is told, and ends as its test wants.
 type life struct {
