@@ -207,7 +207,7 @@ func (d *drained) trigger(queue *ipc.Consumer, events int, until time.Time) erro
 	if err := taken(events); err != nil {
 		return err
 	}
-	for time.Now().Before(until) {
+	for ok := true; ok; ok = time.Now().Before(until) { // one in any case: a program without an event has failed
 		if err := rt.SleepUntil(rt.Now() + every); err != nil {
 			return err
 		}
