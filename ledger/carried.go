@@ -104,7 +104,7 @@ func (b *Book) Advance(p Position) bool {
 		b.Resume(p)
 		return true
 	}
-	if last := q.next + q.origin - 1; last == p.Last || Later(last, p.Last) == last {
+	if !b.IsBehind(p) {
 		return false
 	}
 	b.settled += q.next - q.first
@@ -112,6 +112,16 @@ func (b *Book) Advance(p Position) bool {
 	q.restart(p.Last + 1)
 	q.arrange()
 	return true
+}
+
+// IsBehind reports whether Advance would make the book expect another number.
+func (b *Book) IsBehind(p Position) bool {
+	q := b.streams[Stream{p.Device, p.Epoch}]
+	if q == nil {
+		return true
+	}
+	last := q.next + q.origin - 1
+	return last != p.Last && Later(last, p.Last) != last
 }
 
 // carry takes in the gaps of an earlier book. Those that cannot be are left out: files may be

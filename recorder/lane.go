@@ -280,18 +280,6 @@ func (l *lane) resume(at place) {
 	}
 }
 
-// learn makes the books expect what follows numbers that other lanes of the same address have. It
-// reports whether that is new to them: then a checkpoint is due.
-func (l *lane) learn(ps []ledger.Position) (isNew bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, p := range ps {
-		isNew = l.in.book.Advance(p) || isNew
-	}
-	l.touched = l.touched || isNew
-	return isNew
-}
-
 // absorb takes over the counts of a lane that is closed and holds nothing that is not stored.
 func (l *lane) absorb(from *lane) {
 	l.mu.Lock()
