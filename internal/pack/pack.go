@@ -106,11 +106,13 @@ func (c *Coder) took(n int) bool {
 	return true
 }
 
-// Near is a number that is most often close to another, which is there already.
+// Near is a number that is most often close to another, which is there already. Others may read it
+// while it is written.
 func (c *Coder) Near(p *uint64, other uint64) {
 	by := int64(*p - other)
-	Signed(c, &by)
-	*p = other + uint64(by)
+	if Signed(c, &by); c.reading {
+		*p = other + uint64(by)
+	}
 }
 
 // Flags are at most eight.

@@ -98,3 +98,16 @@ func TestWhatCannotBeIsRefused(t *testing.T) {
 		}
 	}
 }
+
+// What is written is only read: books share such numbers with the sheets that others read.
+func TestNearIsOnlyReadWhileItIsWritten(t *testing.T) {
+	n := uint64(7)
+	read := make(chan uint64)
+	go func() { read <- n }() // the race detector sees it if Seal writes n
+	if b := Seal(1, func(c *Coder) { c.Near(&n, 5) }); len(b) == 0 {
+		t.Error("nothing is written")
+	}
+	if got := <-read; got != 7 {
+		t.Errorf("%d", got)
+	}
+}
