@@ -24,6 +24,7 @@ type talker struct {
 	device uint32
 	made   atomic.Uint64 // frames
 	next   uint64
+	calls  sync.Mutex // held by the one connection of a device that has one at a time
 }
 
 // say sends frames over a connection, each with a write of its own.
