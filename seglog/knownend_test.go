@@ -76,3 +76,83 @@ func TestDamageNearTheEnd(t *testing.T) {
 		t.Errorf("%d records of 30 are left, missing %v", records, missing)
 	}
 }
+
+// TestEndThatWasStored has the end of a log gone that no record and no file tells of, but its owner
+// knows that it was stored: it may have gone on from there, so none of the numbers that it can have
+// given is given again. A log that has that record goes on right behind its own.
+func TestEndThatWasStored(t *testing.T) {
+	for name, c := range map[string]struct {
+		harm   func(d *fault.Dir)
+		known  Extent
+		behind uint64 // the next record is behind that one
+		gone   uint64 // the first that is missing; 0: none
+	}{
+		"all there":          {func(*fault.Dir) {}, Extent{Stored: 20}, 20, 0},
+		"cut":                {cutAtSecond, Extent{Stored: 20}, 20 + mostRecords(16<<10), 11},
+		"cut, and end known": {cutAtSecond, Extent{Stored: 20, End: 25}, 25, 11},
+		"gone":               {removeFirst, Extent{Stored: 20}, 20 + mostRecords(16<<10), 1},
+		"gone, and durable":  {removeFirst, Extent{Stored: 20, Last: 10}, 20 + mostRecords(16<<10), 1},
+	} {
+		d := fault.New()
+		cfg := small(faulty{d}, SyncNever)
+		cfg.SegmentBytes = 16 << 10
+		cfg.BufferBytes = 4 << 10
+		l := open(t, cfg)
+		for n := range uint64(20) {
+			if _, err := l.Append(0, int64(n+1), payload(n+1)); err != nil {
+				t.Fatal(err)
+			}
+			if n%10 == 9 { // a batch of ten
+				if err := l.Sync(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		killed := d.Copy()
+		closeLog(t, l)
+		c.harm(killed)
+		cfg.FS, cfg.Expect = faulty{killed}, c.known
+		for range 2 { // an opening that was killed, and told nobody, is begun anew
+			l, err := Open(cfg)
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			missing := l.Recovered().Missing
+			if next := l.Position().Next; next != c.behind+1 {
+				t.Errorf("%s: the next record is %d, want %d", name, next, c.behind+1)
+			}
+			if gone := c.gone > 0; len(missing) > 0 != gone ||
+				gone && (missing[0].From != c.gone || missing[0].To != c.behind) {
+				t.Errorf("%s: missing %+v, want from %d", name, missing, c.gone)
+			}
+			again := killed.Copy()
+			closeLog(t, l)
+			cfg.FS = faulty{again}
+			killed = again
+		}
+	}
+}
+
+// cutAtSecond cuts the first segment behind its first batch.
+func cutAtSecond(d *fault.Dir) {
+	f, err := d.Open(segmentName(1))
+	if err != nil {
+		panic(err)
+	}
+	sc, err := newScanner(f, 1)
+	if err != nil {
+		panic(err)
+	}
+	if _, err := sc.batch(); err != nil {
+		panic(err)
+	}
+	if err := d.Cut(segmentName(1), sc.off); err != nil {
+		panic(err)
+	}
+}
+
+func removeFirst(d *fault.Dir) {
+	if err := d.Remove(segmentName(1)); err != nil {
+		panic(err)
+	}
+}

@@ -12,7 +12,11 @@ import (
 // Last were in it and durable, and that none behind End was ever in it. 0 means that one of them is
 // not known. First must not be given where retention may have gone on since, and End not where
 // records may have been added.
-type Extent struct{ First, Last, End uint64 }
+//
+// Stored is a record that was in the log, durable or not, on a machine that has gone on since: no
+// power cut took it. Where the log ends before it, its end was removed or cut, and numbers behind
+// it may have been given, too.
+type Extent struct{ First, Last, End, Stored uint64 }
 
 // most is up to where records may have been in a segment that is gone, and of which nothing is
 // known but that it was behind the record last. Books that end before that are older than the log.

@@ -192,13 +192,14 @@ func (l *Log) tidy() error {
 // there is no room yet, the segment is absent until the first batch finds some.
 func (l *Log) create(found traces) error {
 	var gone Missing
-	if last, more := found.end(l.cfg.Expect); last > 0 || more {
+	last, more := found.end(l.cfg.Expect)
+	if more = more || l.cfg.Expect.Stored > last; last > 0 || more {
 		gone = Missing{
 			From: found.first(found.knowing(l.cfg.Expect, l.cfg.Identity)), To: last,
 			What: "every segment is gone",
 		}
 		if more {
-			gone.To = l.cfg.Expect.most(max(last, gone.From-1), l.cfg.SegmentBytes)
+			gone.To = l.cfg.Expect.most(max(last, gone.From-1, l.cfg.Expect.Stored), l.cfg.SegmentBytes)
 			gone.AtMost = gone.To > last
 		}
 	}
@@ -463,9 +464,10 @@ func (s *segment) scan(sc *scanner) (ending, error) {
 // reach is up to which sequence the log once was durable, by traces and by what the owner knows,
 // and up to which it may have reached.
 func (l *Log) reach(s *segment, end ending, found traces) (last, to uint64) {
-	last, more := found.end(l.cfg.Expect)
-	if more && end.gone.To == 0 {
-		return last, l.cfg.Expect.most(max(last, s.last), l.cfg.SegmentBytes)
+	known := l.cfg.Expect
+	last, more := found.end(known)
+	if more && end.gone.To == 0 || known.Stored > s.last {
+		return last, known.most(max(last, s.last, known.Stored), l.cfg.SegmentBytes)
 	}
 	return last, last
 }
