@@ -480,6 +480,15 @@ func (b *Book) Stored(n uint64) { b.frames.Stored += n }
 // Durable posts n stored frames that a power cut cannot take any more.
 func (b *Book) Durable(n uint64) { b.frames.Durable += n }
 
+// Unstore takes back frames that Stored and Durable have posted, and bytes that Quarantine has: the
+// log does not have them any more. Whoever calls it says by Drop what became of the frames.
+func (b *Book) Unstore(frames, waste uint64) {
+	f, y := &b.frames, &b.bytes
+	f.Stored -= min(frames, f.Stored)
+	f.Durable = min(f.Durable, f.Stored)
+	y.Quarantined -= min(waste, y.Quarantined)
+}
+
 // Drop posts n valid frames given up, by cause.
 func (b *Book) Drop(cause string, n uint64) {
 	count(&b.frames.Dropped, cause, n)

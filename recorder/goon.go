@@ -87,9 +87,18 @@ func (r *Recorder) goOn(e *archive.StartSheet) {
 	r.dropDismissed(e.Dismissed)
 	r.iso.last = e
 	died := r.without(e)
+	r.iso.died = r.parts > 0 || len(e.Dismissed) > 0
+	for _, p := range slices.Concat(died.Sheet.Ports, died.Sheet.Leaving) {
+		r.iso.died = r.iso.died || p.Frames.Stored > 0 || p.Bytes.Quarantined > 0
+	}
 	r.losses.list, r.losses.forgotten, r.losses.late = lost.list, lost.forgotten, lost.late
 	r.losses.known, r.losses.hubs, r.losses.last = lost.known, lost.hubs, lost.last
 	r.closeDied(died, gone, r.iso.sources())
+	if r.lostEnd() {
+		r.slog.Warn("recorder restarted, and the log has lost its end: what memory has of that is stored again",
+			"sources", r.iso.sources(), "began", time.Unix(0, r.since))
+		return
+	}
 	if r.iso.lost {
 		r.slog.Warn("recorder restarted, and what waited in memory of a source is missing", "sources", r.iso.sources(),
 			"began", time.Unix(0, r.since))

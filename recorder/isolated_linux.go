@@ -60,6 +60,10 @@ type isolation struct {
 	remotes []*remote
 	holds   bool // nothing more is shown: the next recorder gets it
 	lost    bool // a spool was given up
+	died    bool // an account has left, or died, that had something in the log
+	// what the log had when each spool was made that goes on: its source names what is gone of it
+	// behind that
+	named []uint64
 
 	told      sync.Mutex // guards what follows, held for moments
 	ports     map[string]isolate.Port

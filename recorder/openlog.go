@@ -169,12 +169,14 @@ func (r *Recorder) openAs(left *archive.StartSheet) (*archive.StartSheet, error)
 	if left != nil {
 		damage = left.Sheet.LogDamage
 	}
+	expect := left.Expect()
+	expect.Stored = r.storedBefore(left)
 	var err error
 	r.log, err = seglog.Open(seglog.Config{
 		FS: r.files, SegmentBytes: int64(c.Segment), Sync: c.Policy(),
 		BatchRecords: c.Records, BatchDelay: c.Delay, SyncInterval: c.Interval,
 		KeepBytes: int64(c.Keep.Size), KeepAge: c.Keep.Age, OnFull: full, MinFree: int64(c.Reserve), Chain: c.Linked,
-		Expect: left.Expect(), Identity: left.Log(),
+		Expect: expect, Identity: left.Log(),
 		Hold: r.forward.hold, Proves: c.Prove != "off", Beside: beside(r.cfg),
 		Scrub: c.ScrubPeriod(), Suspect: r.damage.carry(damage), OnChecked: r.damage.checked,
 		OnRecovered: func(found seglog.Recovery) error {

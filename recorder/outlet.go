@@ -21,8 +21,9 @@ const (
 	causeFailed   = archive.CauseLogFailed
 	causeStalled  = "log_stalled" // it could not write until the recorder had stopped
 	causeTooLarge = "too_large"
-	causeStopped  = "stopped" // the log took all that it was given, and not in time
-	causeKilled   = "killed"  // a recorder that was killed behind its checkpoint had given it up, and knew why
+	causeStopped  = "stopped"  // the log took all that it was given, and not in time
+	causeKilled   = "killed"   // a recorder that was killed behind its checkpoint had given it up, and knew why
+	causeGone     = "log_gone" // it was stored, and somebody took it away with the end of the log
 )
 
 // fillLimit is the fill, in percent, above which drop-oldest begins.
@@ -60,6 +61,8 @@ type outlet struct {
 	staged  staged
 	waste   []wasteRecord // quarantined bytes in the log's hands
 	unsure  archive.Span  // … that are stored, and not durable
+	gave    given         // what the log has taken, of a wire that has a spool
+	marks   []given       // … and what it had taken before, see given
 	// reached is the highest number of each stream that is stored: where the next start goes on.
 	reached map[ledger.Stream]uint64
 	dropped dropped // … and what beyond that is counted
@@ -71,6 +74,10 @@ type wasteRecord struct {
 	seq uint64
 	n   int
 }
+
+// given is how many frames, and bytes that are in none, the log has taken of a wire, up to a
+// record. So it can be said how much of that is gone, should the log lose its end.
+type given struct{ sequence, frames, waste uint64 }
 
 // inFlight is the number of frames held and not stored yet.
 func (o *outlet) inFlight() int { return o.between + o.backlog.frames + o.staged.frames }
@@ -143,6 +150,8 @@ func (o *outlet) refuses(n int) (cause string) {
 // taken notes that the log has taken a frame, read at a time, as a record.
 func (o *outlet) taken(seq uint64, at int64, f *frame.Frame) {
 	o.staged.add(seq, at, f)
+	o.gave.frames++
+	o.gave.sequence = max(o.gave.sequence, seq)
 	if len(o.filled) > 0 {
 		o.filled.taken(f, seq)
 	}
@@ -152,6 +161,8 @@ func (o *outlet) taken(seq uint64, at int64, f *frame.Frame) {
 func (o *outlet) quarantine(stream uint32, at int64, offset uint64, record []byte, n int) {
 	if seq, err := o.log.TryAppendAt(stream, at, offset, record); err == nil {
 		o.waste = append(o.waste, wasteRecord{seq, n})
+		o.gave.waste += uint64(n)
+		o.gave.sequence = max(o.gave.sequence, seq)
 	}
 }
 

@@ -250,6 +250,7 @@ func (r *Recorder) begin(sources []config.Source) error {
 		runs = append(runs, r.list(l, nil))
 	}
 	r.closeLeft()
+	r.nameGone()
 	r.saveFirst()
 	for _, run := range runs {
 		go run()

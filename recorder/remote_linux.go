@@ -46,6 +46,11 @@ func (r *Recorder) adopt(l *lane) *remote {
 	if err == nil {
 		rm.ends = old.lane.GiveUp
 		rm.room.Store(old.lane.MakesRoom)
+		i.named = append(i.named, rm.play.founded)
+		if lost := rm.play.gone; lost.frames > 0 || lost.waste > 0 {
+			i.log.Error("what the log had stored of a source is gone with the end of the log, and no longer in memory: bring the file back from a copy, with the recorder stopped, or accept the gap",
+				"source", id, "frames", lost.frames, "quarantined_bytes", lost.waste)
+		}
 		delete(i.left, id)
 		return rm
 	}

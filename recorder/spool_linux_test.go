@@ -63,11 +63,21 @@ func (k *killable) TryAppendAt(stream uint32, time int64, offset uint64, data []
 
 func (k *killable) stored() uint64 { return uint64(k.visible) }
 
+// newest takes a stream of 0 for a hole.
+func (k *killable) newest(upTo uint64) (uint64, error) {
+	for upTo = min(upTo, k.stored()); upTo > 0 && k.all[upTo-1].Stream == 0; {
+		upTo--
+	}
+	return upTo, nil
+}
+
 func (k *killable) hasFailed() bool { return k.failed }
 
 func (k *killable) since(seq uint64, each func(seglog.Record)) error {
-	for _, r := range k.all[seq:k.visible] {
-		each(r)
+	for _, r := range k.all[min(seq, k.stored()):k.visible] {
+		if r.Stream != 0 {
+			each(r)
+		}
 	}
 	return nil
 }
@@ -84,7 +94,7 @@ func (k *killable) kill() {
 // entries is the records of a lane, in order.
 func (k *killable) entries() (all entries) {
 	for _, r := range k.all {
-		if r.Stream != otherStream {
+		if r.Stream != otherStream && r.Stream != 0 {
 			all = append(all, entry{r.Stream, r.Time, r.Data})
 		}
 	}

@@ -50,10 +50,12 @@ type spooled struct {
 	// again
 	past uint64
 
-	rested time.Time         // when the next checkpoint is due
-	due    *spool.Checkpoint // taken, and to be saved once the log has stored its sequence; nil: none
-	kept   spool.Checkpoint  // saved last, without its data
-	twice  bool              // … and the one before has the same point, so all room before it is given back
+	founded uint64            // the log had no more when the spool was made
+	gone    given             // what the log had lost of what it was given
+	rested  time.Time         // when the next checkpoint is due
+	due     *spool.Checkpoint // taken, and to be saved once the log has stored its sequence; nil: none
+	kept    spool.Checkpoint  // saved last, without its data
+	twice   bool              // … and the one before has the same point, so all room before it is given back
 }
 
 const isLive = math.MinInt64
@@ -70,6 +72,9 @@ type wireLog interface {
 	appender
 	// stored is up to which sequence records are read back, also after a kill.
 	stored() uint64
+	// newest is the newest record that is there, at most upTo: that itself where the log has
+	// removed it in order.
+	newest(upTo uint64) (uint64, error)
 	// hasFailed reports whether the log takes nothing more until it is opened again.
 	hasFailed() bool
 	// since shows the records behind a sequence, in order.
@@ -79,8 +84,13 @@ type wireLog interface {
 // newSpooled makes a new lane record a spool, from where the recorder before left it. now is the
 // steady clock by which its marks are written.
 func newSpooled(l *lane, s *spool.Spool, log wireLog, now func() time.Duration) (*spooled, error) {
-	c, err := s.Consumer(log.stored())
-	if err != nil {
+	var newestErr error
+	c, err := s.ConsumerOf(func(seq uint64) bool {
+		newest, err := log.newest(seq)
+		newestErr = errors.Join(newestErr, err)
+		return newest == seq
+	})
+	if err = errors.Join(err, newestErr); err != nil {
 		return nil, err
 	}
 	p := &spooled{lane: l, log: log, from: c, room: s.Room(), size: s.Size(), slots: s.Marks(), most: 64, now: now}
@@ -96,10 +106,15 @@ func newSpooled(l *lane, s *spool.Spool, log wireLog, now func() time.Duration) 
 		if err != nil {
 			return nil, err
 		}
+		p.kept, p.founded = cp, l.out.marks[0].sequence
+		if c.IsBehind() {
+			if p.kept.Sequence, err = p.lose(cp.Sequence); err != nil {
+				return nil, err
+			}
+		}
 		if l.out.log, err = newReplay(log, behind, l.out.stream, l.in.wasteStream); err != nil {
 			return nil, err
 		}
-		p.kept = cp
 	} else { // nothing of this spool is in the log
 		if err := p.found(); err != nil {
 			return nil, err
@@ -400,9 +415,10 @@ type laneState struct {
 	behind        uint64 // the log may have what comes again behind this sequence
 	told          [5]uint64
 	kernel        *ledger.Kernel
+	marks         []given // the last is of the checkpoint itself
 }
 
-const laneStateVersion = 3
+const laneStateVersion = 4
 
 func (s *laneState) describe(c *pack.Coder) {
 	c.Bytes(&s.book)
@@ -420,6 +436,7 @@ func (s *laneState) describe(c *pack.Coder) {
 			pack.Optional(c, p, func(n *uint64) { pack.Natural(c, n) })
 		}
 	})
+	pack.List(c, &s.marks, func(g *given) { pack.Natural(c, &g.sequence, &g.frames, &g.waste) })
 }
 
 // checkpoint is the state of the lane, in so many bytes at most, and the sequence of the last
@@ -442,12 +459,14 @@ func (l *lane) checkpoint(before uint64, ended bool, most int) (state []byte, la
 	if d, ok := l.in.dec.(frame.Stateful); ok {
 		s.decoder = d.State()
 	}
-	held := o.staged.held()
-	s.durable, last = held.N, max(before, held.Last)
+	s.durable = o.staged.held().N
 	for _, w := range o.waste {
-		s.waste, last = s.waste+uint64(w.n), max(last, w.seq)
+		s.waste += uint64(w.n)
 	}
-	s.behind = last
+	last = max(before, o.gave.sequence)
+	o.gave.sequence = last
+	o.marks = marked(o.marks, o.gave)
+	s.behind, s.marks = last, o.marks
 	if r, ok := o.log.(*replay); ok {
 		if next, ok := r.next(l.in.offset); ok {
 			s.behind = next - 1
@@ -470,6 +489,9 @@ func (l *lane) inherit(cp spool.Checkpoint) (behind uint64, ended bool, err erro
 	if err := pack.Open(laneStateVersion, cp.Data, s.describe); err != nil {
 		return 0, false, fmt.Errorf("the state of source %s: %w", l.cfg.ID, err)
 	}
+	if len(s.marks) == 0 {
+		return 0, false, fmt.Errorf("the state of source %s does not say what the log had", l.cfg.ID)
+	}
 	if err := l.in.book.Restore(s.book); err != nil {
 		return 0, false, fmt.Errorf("source %s: %w", l.cfg.ID, err)
 	}
@@ -481,6 +503,7 @@ func (l *lane) inherit(cp spool.Checkpoint) (behind uint64, ended bool, err erro
 	l.state, l.why, l.counts.told, l.kernel = s.state, s.why, s.told, s.kernel
 	l.in.heard, l.in.framed, l.in.offset, l.in.now = s.heard, s.framed, cp.Done, cp.Time
 	l.in.held, l.in.since = int(cp.Shown-cp.Done), s.since
+	l.out.marks, l.out.gave = s.marks, s.marks[len(s.marks)-1]
 	l.in.book.Stored(s.frames)
 	l.in.book.Durable(s.durable)
 	l.in.book.Quarantine(int(s.waste))

@@ -16,6 +16,7 @@ type Consumer struct {
 	published uint64 // marks, as last seen: at least so many are there
 	released  uint64 // marks that were given back; the shared word only tells it
 	restored  Checkpoint
+	isBehind  bool // the log does not have what the checkpoint says is stored
 
 	kept     Point // of the newest checkpoint: the next takes the other slot
 	sequence uint64
@@ -37,7 +38,28 @@ type Consumer struct {
 // with the first byte. An error may be [ErrBehind].
 func (s *Spool) Consumer(upTo uint64) (*Consumer, error) { return s.consume(upTo, func() {}) }
 
+// ConsumerOf is Consumer for a log that may have lost its end, or a part: it goes on at the newest
+// checkpoint whose sequence is there. Where that of neither is, it goes on at the older one, of
+// which more is left in memory: then [Consumer.IsBehind].
+func (s *Spool) ConsumerOf(isThere func(sequence uint64) bool) (*Consumer, error) {
+	return s.consumeOf(isThere, true, func() {})
+}
+
 func (s *Spool) consume(upTo uint64, step func()) (*Consumer, error) {
+	return s.consumeOf(func(sequence uint64) bool { return sequence <= upTo }, false, step)
+}
+
+// Sequence is the highest that a checkpoint of the spool has; 0: there is none.
+func (s *Spool) Sequence() (last uint64) {
+	for i := range 2 {
+		if cp, _, ok := checkpointOf(s.checkpoint(i)); ok {
+			last = max(last, cp.Sequence)
+		}
+	}
+	return last
+}
+
+func (s *Spool) consumeOf(isThere func(uint64) bool, anyway bool, step func()) (*Consumer, error) {
 	published, passed, err := s.marks()
 	if err != nil {
 		return nil, err
@@ -52,16 +74,22 @@ func (s *Spool) consume(upTo uint64, step func()) (*Consumer, error) {
 		work: ring.Uint64(s.owner, workAt), suspects: ring.Uint64(s.owner, suspectAt),
 		dying: ring.Uint64(s.owner, deathsAt),
 	}
-	if err := c.restore(upTo); err != nil {
+	if err := c.restore(isThere, anyway); err != nil {
 		return nil, err
 	}
 	c.inherit()
 	return c, nil
 }
 
-// restore finds the checkpoint to go on from.
-func (c *Consumer) restore(upTo uint64) error {
-	behind := false
+// restore finds the checkpoint to go on from. anyway: it goes on also where the log has lost what
+// is behind both.
+func (c *Consumer) restore(isThere func(uint64) bool, anyway bool) error {
+	type behind struct {
+		cp     Checkpoint
+		number uint64
+		slot   int
+	}
+	var older behind
 	for i := range 2 {
 		cp, number, ok := checkpointOf(c.spool.checkpoint(i))
 		switch {
@@ -69,18 +97,24 @@ func (c *Consumer) restore(upTo uint64) error {
 		case !c.possible(cp.Point):
 			return fmt.Errorf("spool: checkpoint %d at %+v, where %d bytes and %d marks are released: %w",
 				number, cp.Point, c.ring.Position(), c.released, ErrCorrupt)
-		case cp.Sequence > upTo:
-			behind = true
+		case !isThere(cp.Sequence):
+			if older.number == 0 || number < older.number {
+				older = behind{cp, number, i}
+			}
 		default:
 			c.restored, c.number, c.slot = cp, number, i
 		}
 	}
-	c.kept, c.at, c.sequence = c.restored.Point, c.restored.Point, c.restored.Sequence
+	c.sequence = c.restored.Sequence
+	if c.number == 0 && anyway && older.number > 0 {
+		c.restored, c.number, c.slot, c.isBehind = older.cp, older.number, older.slot, true
+	}
+	c.kept, c.at = c.restored.Point, c.restored.Point
 	if c.number > 0 || c.ring.Position() == 0 && c.released == 0 {
 		return nil
 	}
-	if behind {
-		return fmt.Errorf("spool: sequence %d: %w", upTo, ErrBehind)
+	if older.number > 0 {
+		return fmt.Errorf("spool: sequence %d: %w", older.cp.Sequence, ErrBehind)
 	}
 	return fmt.Errorf("spool: no checkpoint, and %d bytes are released: %w", c.ring.Position(), ErrCorrupt)
 }
@@ -113,6 +147,10 @@ func (c *Consumer) inherit() {
 
 // Restored is the checkpoint that the consumer went on from; ok is false where there was none.
 func (c *Consumer) Restored() (cp Checkpoint, ok bool) { return c.restored, c.restored.Data != nil }
+
+// IsBehind reports whether the log does not have all that the checkpoint says is stored. The next
+// checkpoint may have a lower sequence.
+func (c *Consumer) IsBehind() bool { return c.isBehind }
 
 // Deaths is how often in a row consumers died while they worked on the mark with that number, from
 // 0: its bytes may be what kills them. It is 0 times once a checkpoint is behind it.

@@ -393,6 +393,34 @@ func TestTheLogIsBehind(t *testing.T) {
 	if _, err := s.Consumer(19); !errors.Is(err, ErrBehind) {
 		t.Errorf("a log before every checkpoint: %v", err)
 	}
+	if last := s.Sequence(); last != 30 {
+		t.Errorf("the checkpoints reach up to %d", last)
+	}
+	// A log that has lost what is behind one of them, or behind both.
+	c, err := s.ConsumerOf(func(sequence uint64) bool { return sequence != 30 })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cp, _ := c.Restored(); c.IsBehind() || !bytes.Equal(cp.Data, []byte{1}) {
+		t.Errorf("a log without record 30 goes on from %+v", cp)
+	}
+	for range 2 { // who goes on there, and is killed, leaves it to the next
+		if c, err = s.ConsumerOf(func(uint64) bool { return false }); err != nil {
+			t.Fatal(err)
+		}
+		if cp, _ := c.Restored(); !c.IsBehind() || !bytes.Equal(cp.Data, []byte{1}) {
+			t.Errorf("a log without both goes on from %+v", cp)
+		}
+	}
+	if err := c.Save(Checkpoint{Point: c.Point(), Sequence: 15, Data: []byte{9}}); err != nil {
+		t.Fatal(err)
+	}
+	if c, err = s.Consumer(19); err != nil {
+		t.Fatal(err)
+	}
+	if cp, _ := c.Restored(); !bytes.Equal(cp.Data, []byte{9}) {
+		t.Errorf("behind that: from %+v", cp)
+	}
 }
 
 func TestOpenRefusesWhatIsNoSpool(t *testing.T) {
