@@ -181,13 +181,29 @@ func (h *hub) arrived(d device) {
 		behind: map[*port]uint64{}, frames: map[*port]uint64{},
 	}
 	for _, p := range h.of(a.id) {
-		if older, _ := p.opener.(*seat).taken(); older != nil { // from the books to the kernel: no byte counts twice
-			a.behind[p] = p.lane.bytesRead()
-			a.behind[p] += p.remote.unshown()
-			a.behind[p] += older.unread()
+		if older, _ := p.opener.(*seat).taken(); older != nil {
+			a.behind[p] = p.onceRead(older)
 		}
 	}
 	h.waiting = append(h.waiting, a)
+}
+
+// onceRead is how much is in the books of a peer once all is read that its connection holds now.
+func (p *port) onceRead(g *guest) uint64 {
+	n := p.lane.bytesRead() // from the books to the kernel: no byte counts twice
+	n += p.remote.unshown()
+	return n + g.unread()
+}
+
+// precede has those of an address that wait stay behind a connection which gets a peer now, and
+// which came before them. Nobody reads it yet.
+func (h *hub) precede(g *guest, p *port, id string) {
+	n := p.onceRead(g)
+	for _, a := range h.waiting {
+		if a.id == id && a.guest != g {
+			a.behind[p] = n
+		}
+	}
 }
 
 // isBehind reports whether something is still to be read of older connections, and classified: what
@@ -246,11 +262,15 @@ func (h *hub) seat(a *arrival, now time.Time) (done bool) {
 	if !h.p.lane.isSettled() {
 		return false
 	}
-	if h.isBehind(a) {
+	patient := now.Sub(a.since) < takeover
+	switch {
+	case !h.isBehind(a):
+	case patient:
 		a.since = now
+	default: // it waited for so long behind one that is read only now
+		return false
 	}
 	var free *port
-	patient := now.Sub(a.since) < takeover
 	for _, p := range h.of(a.id) {
 		switch g, _ := p.opener.(*seat).taken(); {
 		case p == h.leaving: // nobody would read what it is given
@@ -359,6 +379,7 @@ func (h *hub) give(a *arrival, free *port) bool {
 	if a.taught == free && !free.remote.keeps() {
 		return false
 	}
+	h.precede(a.guest, free, a.id)
 	free.opener.(*seat).give(a.guest)
 	return true
 }
@@ -455,11 +476,16 @@ func (h *hub) join(l *lane, id string, from *handover) (run func()) {
 	if rm != nil {
 		p, ctx = newRemotePort(l, rm, h.r.slog)
 		p.opener = from.opener
-		rm.seats(from)
 		run = func() { p.keepRemote(ctx) }
 	} else {
 		p, ctx = newPort(l, from, h.r.read, h.r.slog)
 		run = func() { p.keepOpen(ctx, from) }
+	}
+	if g, _ := from.opener.(*seat).taken(); g != nil {
+		h.precede(g, p, id)
+	}
+	if rm != nil {
+		rm.seats(from)
 	}
 	h.r.mu.Lock()
 	h.p.peers = append(slices.Clone(h.p.peers), p)

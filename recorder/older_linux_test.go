@@ -143,3 +143,20 @@ func TestWhatWaitsAtAStopIsReadBehindTheOlderOne(t *testing.T) {
 		t.Errorf("%+v; want 40 stored, and none missing", f)
 	}
 }
+
+// Connections of one address that wait for the same one, which nobody has ended, are read in the
+// order in which they came: the books of each know the numbers of those before, and miss none.
+func TestConnectionsThatWaitTogetherAreReadInOrder(t *testing.T) {
+	g := start(t, t.TempDir(), nil, all("plant", 8))
+	addr := address(g, "plant")
+	const each, connections = 200, 5
+	for i := range uint64(connections) {
+		c := dialFrom(t, 1, addr)
+		defer c.Close()
+		write(t, c, of(1, i*each, each))
+	}
+	storedInAll(t, g, "plant", connections*each)
+	if f, _, _ := total(t, stop(t, g), "plant"); f.Stored != connections*each || f.Missing+f.Duplicate > 0 {
+		t.Errorf("%+v; want %d stored, and none missing", f, connections*each)
+	}
+}
