@@ -176,6 +176,9 @@ func (h *hub) arrived(d device) {
 	if !ok { // it waited when the source stopped
 		g = &guest{connection: d.(connection), giveBack: func() {}}
 	}
+	if g.came == 0 { // else it came to this source before a reload
+		g.came = guestsCame.Add(1)
+	}
 	a := &arrival{
 		guest: g, id: peerOf(h.p.lane.cfg.ID, g), since: time.Now(),
 		behind: map[*port]uint64{}, frames: map[*port]uint64{},
@@ -186,13 +189,6 @@ func (h *hub) arrived(d device) {
 		}
 	}
 	h.waiting = append(h.waiting, a)
-}
-
-// onceRead is how much is in the books of a peer once all is read that its connection holds now.
-func (p *port) onceRead(g *guest) uint64 {
-	n := p.lane.bytesRead() // from the books to the kernel: no byte counts twice
-	n += p.remote.unshown()
-	return n + g.unread()
 }
 
 // precede has those of an address that wait stay behind a connection which gets a peer now, and
@@ -346,17 +342,22 @@ func (h *hub) of(id string) (all []*port) {
 }
 
 // inOrder is the peer, of those that stay of one address, that reads a connection behind all that
-// came before it: one that reads another one of it, else one that knows what the others have.
+// came before it: the one that reads the newest of it, else the first. It is taught what those have
+// that read nothing: they may have had a newer one.
 func (h *hub) inOrder(id string, stays []*port, deadline time.Time) *port {
-	for _, p := range slices.Backward(stays) {
-		if g, _ := p.opener.(*seat).taken(); g != nil {
-			return p
+	p, newest := stays[0], uint64(0)
+	var free []*port
+	for _, q := range stays {
+		switch g, _ := q.opener.(*seat).taken(); {
+		case g == nil:
+			free = append(free, q)
+		case g.came >= newest:
+			p, newest = q, g.came
 		}
 	}
-	p := stays[0]
-	if len(stays) > 1 {
+	if len(stays) > 1 && len(free) > 0 {
 		h.r.iso.gather()
-		h.r.empty(stays, max(0, time.Until(deadline)))
+		h.r.empty(free, max(0, time.Until(deadline)))
 		if h.teach(p.lane, id) {
 			p.remote.keeps()
 		}

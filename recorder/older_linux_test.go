@@ -160,3 +160,38 @@ func TestConnectionsThatWaitTogetherAreReadInOrder(t *testing.T) {
 		t.Errorf("%+v; want %d stored, and none missing", f, connections*each)
 	}
 }
+
+// What waits at a stop is read behind the newest connection of its address, also where a peer that
+// is listed later reads an older one, or another peer had a newer one that has ended.
+func TestWhatWaitsAtAStopKnowsTheNewestConnection(t *testing.T) {
+	for _, ends := range []bool{false, true} {
+		g := start(t, t.TempDir(), nil, all("plant", 8))
+		addr, next := address(g, "plant"), uint64(0)
+		connect := func() net.Conn {
+			c := dialFrom(t, 1, addr)
+			write(t, c, of(1, next, 10))
+			next += 10
+			return c
+		}
+		first := connect()
+		storedInAll(t, g, "plant", next)
+		second := connect()
+		defer second.Close()
+		storedInAll(t, g, "plant", next) // beside the first
+		first.Close()
+		testenv.Until(t, 20*time.Second, "the first one is gone",
+			func() bool { return portOf(g, peer("plant", 1)).State == ledger.StateWaiting })
+		third := connect()
+		defer third.Close()
+		storedInAll(t, g, "plant", next) // where the first was
+		if ends {
+			third.Close()
+			testenv.Until(t, 20*time.Second, "the third one is gone",
+				func() bool { return portOf(g, peer("plant", 1)).State == ledger.StateWaiting })
+		}
+		defer connect().Close()
+		if f, _, _ := total(t, stop(t, g), "plant"); f.Stored != next || f.Missing+f.Duplicate > 0 {
+			t.Errorf("ended %v: %+v; want %d stored, and none missing", ends, f, next)
+		}
+	}
+}

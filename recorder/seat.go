@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -11,10 +12,14 @@ import (
 type guest struct {
 	connection
 	giveBack func() // its place
+	came     uint64 // how many had come by then, with it; 0: another recorder had it before. The hub's
 
 	mu     sync.Mutex
 	closed bool
 }
+
+// guestsCame is how many connections hubs of this process have heard of.
+var guestsCame atomic.Uint64
 
 func (g *guest) close() error {
 	g.mu.Lock()
@@ -41,6 +46,13 @@ func (g *guest) unread() uint64 {
 		return 0
 	}
 	return g.connection.unread()
+}
+
+// onceRead is how much is in the books of a peer once all is read that its connection holds now.
+func (p *port) onceRead(g *guest) uint64 {
+	n := p.lane.bytesRead() // from the books to the kernel: no byte counts twice
+	n += p.remote.unshown()
+	return n + g.unread()
 }
 
 // ending reports whether nothing more will be sent, though what was sent may still wait.
