@@ -154,7 +154,7 @@ func TestArrivalWaitsForAPeerThatIsGone(t *testing.T) {
 // that came over another connection of its address.
 func TestLessonsOutliveAKill(t *testing.T) {
 	c := newCrowd(t)
-	first, memory, producer := c.peer("a/127.0.0.2")
+	_, memory, producer := c.peer("a/127.0.0.2")
 	_, _, other := c.peer("a/127.0.0.2/2")
 	brief(0, 10).feed(t, producer)
 	brief(10, 10).feed(t, other)
@@ -162,13 +162,13 @@ func TestLessonsOutliveAKill(t *testing.T) {
 		c.iso.round()
 	}
 	a := &arrival{guest: &guest{connection: &socket{}}, id: "a/127.0.0.2"}
-	if c.hub.give(a, first) {
+	if c.hub.seat(a, time.Now()) {
 		t.Error("it gets a connection, and the log has not stored what it is taught, nor what it has")
 	}
 	c.store()
 	given := false
 	for range 4 { // a checkpoint waits for the log
-		if given = c.hub.give(a, first); given {
+		if given = c.hub.seat(a, time.Now()); given {
 			break
 		}
 	}
