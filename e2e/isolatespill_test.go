@@ -22,28 +22,7 @@ import (
 // has no room for runs over into a file on another disk, which outlives kills of reader and
 // recorder. Once there is room, all of it is stored, each frame once, and in order.
 func TestIsolatedSpill(t *testing.T) {
-	if testing.Short() {
-		t.Skip("SKIPPED: it takes seconds to fill a disk by a line; run without -short")
-	}
-	if os.Getuid() != 0 {
-		t.Skip("SKIPPED: mounting needs root; run as root")
-	}
-	dir := t.TempDir()
-	data, over := filepath.Join(dir, "data"), filepath.Join(dir, "over")
-	for _, path := range []string{data, over} {
-		if err := os.Mkdir(path, 0o700); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := syscall.Mount("none", data, "tmpfs", 0, "size=64m"); err != nil {
-		t.Skipf("SKIPPED: no file system can be mounted here: %v; run where root may", err)
-	}
-	t.Cleanup(func() { _ = syscall.Unmount(data, syscall.MNT_DETACH) })
-	port, err := serialtest.NewPort(filepath.Join(dir, "line"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer port.Close()
+	dir, data, over, port := twoDisks(t)
 	r := startIsolated(t, dir, fmt.Sprintf(
 		"  - {id: line, serial: {port: %s}, frame: tally128, overflow: spill, spill: {path: %s, max: 256MiB}}\n", port.Link, over))
 	device := serialtest.NewDevice(port, serialtest.Plan{Rate: 250_000, Device: 9, Epoch: 1, Seed: 1})

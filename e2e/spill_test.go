@@ -15,18 +15,18 @@ import (
 	"github.com/tallywheel/tallywheel/serial/serialtest"
 )
 
-// TestSpillWhileTheDiskIsFull fills the disk of the log under a recorder that reads a line. What
-// the log does not take runs over into a file on another disk, is in flight in every sheet, and is
-// stored once there is room: nothing is lost, and all is in order.
-func TestSpillWhileTheDiskIsFull(t *testing.T) {
+// twoDisks is a log's folder on a small disk of its own, one beside it to run over into, and a
+// line.
+func twoDisks(t *testing.T) (dir, data, over string, port *serialtest.Port) {
+	t.Helper()
 	if testing.Short() {
 		t.Skip("SKIPPED: it takes seconds to fill a disk by a line; run without -short")
 	}
 	if os.Getuid() != 0 {
 		t.Skip("SKIPPED: mounting needs root; run as root")
 	}
-	dir := t.TempDir()
-	data, over := filepath.Join(dir, "data"), filepath.Join(dir, "over")
+	dir = t.TempDir()
+	data, over = filepath.Join(dir, "data"), filepath.Join(dir, "over")
 	for _, path := range []string{data, over} {
 		if err := os.Mkdir(path, 0o700); err != nil {
 			t.Fatal(err)
@@ -40,7 +40,15 @@ func TestSpillWhileTheDiskIsFull(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer port.Close()
+	t.Cleanup(func() { _ = port.Close() })
+	return dir, data, over, port
+}
+
+// TestSpillWhileTheDiskIsFull fills the disk of the log under a recorder that reads a line. What
+// the log does not take runs over into a file on another disk, is in flight in every sheet, and is
+// stored once there is room: nothing is lost, and all is in order.
+func TestSpillWhileTheDiskIsFull(t *testing.T) {
+	dir, data, over, port := twoDisks(t)
 	r := startRecorder(t, dir, fmt.Sprintf(
 		"  - {id: line, serial: {port: %s}, frame: tally128, overflow: spill, buffer: 4MiB, spill: {path: %s, max: 64MiB}}\n", port.Link, over))
 	// less than a segment and the reserve are left
