@@ -7,6 +7,21 @@ import (
 	"github.com/tallywheel/tallywheel/internal/fault"
 )
 
+// appendTens appends n records, in batches of ten.
+func appendTens(t *testing.T, l *Log, n uint64) {
+	t.Helper()
+	for i := range n {
+		if _, err := l.Append(0, int64(i+1), payload(i+1)); err != nil {
+			t.Fatal(err)
+		}
+		if i%10 == 9 {
+			if err := l.Sync(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
 // TestDamageNearTheEnd damages one of the last batches of a log that was not closed. Nothing in the
 // log says that it was durable, but its owner knows it: then it is damage, which a repair keeps to
 // what is hurt, and not the end of a log whose rest goes when it is opened.
@@ -14,16 +29,7 @@ func TestDamageNearTheEnd(t *testing.T) {
 	d := fault.New()
 	cfg := small(faulty{d}, SyncNever)
 	l := open(t, cfg)
-	for n := range uint64(30) {
-		if _, err := l.Append(0, int64(n+1), payload(n+1)); err != nil {
-			t.Fatal(err)
-		}
-		if n%10 == 9 { // a batch of ten
-			if err := l.Sync(); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
+	appendTens(t, l, 30)
 	killed := d.Copy()
 	closeLog(t, l)
 	s, err := Verify(faulty{killed})
@@ -98,16 +104,7 @@ func TestEndThatWasStored(t *testing.T) {
 		cfg.SegmentBytes = 16 << 10
 		cfg.BufferBytes = 4 << 10
 		l := open(t, cfg)
-		for n := range uint64(20) {
-			if _, err := l.Append(0, int64(n+1), payload(n+1)); err != nil {
-				t.Fatal(err)
-			}
-			if n%10 == 9 { // a batch of ten
-				if err := l.Sync(); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
+		appendTens(t, l, 20)
 		killed := d.Copy()
 		closeLog(t, l)
 		c.harm(killed)
