@@ -168,7 +168,7 @@ func (b *Bench) Run(e *Experiment) (r ExperimentResult, err error) {
 	began := time.Now()
 	r = ExperimentResult{
 		Name: e.Name, Plane: e.Plane.String(), Question: e.Question, Method: e.Method,
-		Base: e.Base.name(), Shown: names(e.Metrics), Chart: e.Chart,
+		Base: e.Base.name(), Shown: Names(e.Metrics...), Chart: e.Chart,
 	}
 	if !slices.ContainsFunc(e.Contestants,
 		func(c *Contestant) bool { return strings.Contains(c.Name, b.options.Only) }) {
@@ -344,7 +344,7 @@ func (b *Bench) turnLength(e *Experiment, overhead time.Duration, turns int, lef
 // tight reports whether every comparison to the base is as sure as was asked for, by the deciding
 // figure; where there is no base, every figure by itself.
 func (b *Bench) tight(e *Experiment, running []*cellOf) bool {
-	decides := decisive(names(e.Metrics), func(string) bool { return true })
+	decides := decisive(Names(e.Metrics...), func(string) bool { return true })
 	for _, c := range running {
 		own := column(c.rounds, decides)
 		if c.notRun != "" || len(own) == 0 {
@@ -429,7 +429,8 @@ func (c *cellOf) row() Row {
 	return r
 }
 
-func names(metrics []Metric) (all []string) {
+// Names are those of metrics, as results have them.
+func Names(metrics ...Metric) (all []string) {
 	for _, m := range metrics {
 		all = append(all, m.name)
 	}

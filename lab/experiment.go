@@ -158,6 +158,9 @@ type Chart struct {
 	Over   string `json:"over,omitempty"`   // the parameter on the x axis: cost as work grows; "": bars for each cell
 	Along  string `json:"along,omitempty"`  // a parameter that changes along with it, if there is one
 	Metric string `json:"metric,omitempty"` // its name; "": the first of the experiment's metrics
+	// the names of metrics of one unit that follow each other and make up a whole: each contestant
+	// is a bar of them, a chart for each cell
+	Parts []string `json:"parts,omitempty"`
 }
 
 // Contestant is one way to do it. Claims and advice name it by this value, so that a misspelt one

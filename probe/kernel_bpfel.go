@@ -56,12 +56,14 @@ const (
 	kernelMapHolding           = "holding"
 	kernelMapLastEvents        = "last_events"
 	kernelMapLastRing          = "last_ring"
+	kernelMapPassedLast        = "passed_last"
 	kernelMapPathCount         = "path_count"
 	kernelMapPaths             = "paths"
 	kernelMapRings             = "rings"
 	kernelMapSegmentSlots      = "segment_slots"
 	kernelMapSegmentSums       = "segment_sums"
 	kernelMapSlots             = "slots"
+	kernelMapStations          = "stations"
 	kernelMapSubmitted         = "submitted"
 	kernelMapSums              = "sums"
 	kernelMapWaits             = "waits"
@@ -86,6 +88,12 @@ const (
 	kernelProgUringPasses      = "uring_passes"
 	kernelProgUringReaped      = "uring_reaped"
 	kernelProgUringSubmit      = "uring_submit"
+	kernelProgWayArrived       = "way_arrived"
+	kernelProgWayClosed        = "way_closed"
+	kernelProgWayEntered       = "way_entered"
+	kernelProgWayRead          = "way_read"
+	kernelProgWaySent          = "way_sent"
+	kernelVarOnlyPort          = "only_port"
 	kernelVarOnlyTgid          = "only_tgid"
 	kernelVarOnlyThread        = "only_thread"
 	kernelVarSampleMask        = "sample_mask"
@@ -154,6 +162,11 @@ type kernelProgramSpecs struct {
 	UringPasses      *ebpf.ProgramSpec `ebpf:"uring_passes"`
 	UringReaped      *ebpf.ProgramSpec `ebpf:"uring_reaped"`
 	UringSubmit      *ebpf.ProgramSpec `ebpf:"uring_submit"`
+	WayArrived       *ebpf.ProgramSpec `ebpf:"way_arrived"`
+	WayClosed        *ebpf.ProgramSpec `ebpf:"way_closed"`
+	WayEntered       *ebpf.ProgramSpec `ebpf:"way_entered"`
+	WayRead          *ebpf.ProgramSpec `ebpf:"way_read"`
+	WaySent          *ebpf.ProgramSpec `ebpf:"way_sent"`
 }
 
 // kernelMapSpecs contains maps before they are loaded into the kernel.
@@ -166,12 +179,14 @@ type kernelMapSpecs struct {
 	Holding      *ebpf.MapSpec `ebpf:"holding"`
 	LastEvents   *ebpf.MapSpec `ebpf:"last_events"`
 	LastRing     *ebpf.MapSpec `ebpf:"last_ring"`
+	PassedLast   *ebpf.MapSpec `ebpf:"passed_last"`
 	PathCount    *ebpf.MapSpec `ebpf:"path_count"`
 	Paths        *ebpf.MapSpec `ebpf:"paths"`
 	Rings        *ebpf.MapSpec `ebpf:"rings"`
 	SegmentSlots *ebpf.MapSpec `ebpf:"segment_slots"`
 	SegmentSums  *ebpf.MapSpec `ebpf:"segment_sums"`
 	Slots        *ebpf.MapSpec `ebpf:"slots"`
+	Stations     *ebpf.MapSpec `ebpf:"stations"`
 	Submitted    *ebpf.MapSpec `ebpf:"submitted"`
 	Sums         *ebpf.MapSpec `ebpf:"sums"`
 	Waits        *ebpf.MapSpec `ebpf:"waits"`
@@ -181,6 +196,7 @@ type kernelMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type kernelVariableSpecs struct {
+	OnlyPort   *ebpf.VariableSpec `ebpf:"only_port"`
 	OnlyTgid   *ebpf.VariableSpec `ebpf:"only_tgid"`
 	OnlyThread *ebpf.VariableSpec `ebpf:"only_thread"`
 	SampleMask *ebpf.VariableSpec `ebpf:"sample_mask"`
@@ -212,12 +228,14 @@ type kernelMaps struct {
 	Holding      *ebpf.Map `ebpf:"holding"`
 	LastEvents   *ebpf.Map `ebpf:"last_events"`
 	LastRing     *ebpf.Map `ebpf:"last_ring"`
+	PassedLast   *ebpf.Map `ebpf:"passed_last"`
 	PathCount    *ebpf.Map `ebpf:"path_count"`
 	Paths        *ebpf.Map `ebpf:"paths"`
 	Rings        *ebpf.Map `ebpf:"rings"`
 	SegmentSlots *ebpf.Map `ebpf:"segment_slots"`
 	SegmentSums  *ebpf.Map `ebpf:"segment_sums"`
 	Slots        *ebpf.Map `ebpf:"slots"`
+	Stations     *ebpf.Map `ebpf:"stations"`
 	Submitted    *ebpf.Map `ebpf:"submitted"`
 	Sums         *ebpf.Map `ebpf:"sums"`
 	Waits        *ebpf.Map `ebpf:"waits"`
@@ -231,12 +249,14 @@ func (m *kernelMaps) Close() error {
 		m.Holding,
 		m.LastEvents,
 		m.LastRing,
+		m.PassedLast,
 		m.PathCount,
 		m.Paths,
 		m.Rings,
 		m.SegmentSlots,
 		m.SegmentSums,
 		m.Slots,
+		m.Stations,
 		m.Submitted,
 		m.Sums,
 		m.Waits,
@@ -247,6 +267,7 @@ func (m *kernelMaps) Close() error {
 //
 // It can be passed to loadKernelObjects or ebpf.CollectionSpec.LoadAndAssign.
 type kernelVariables struct {
+	OnlyPort   *ebpf.Variable `ebpf:"only_port"`
 	OnlyTgid   *ebpf.Variable `ebpf:"only_tgid"`
 	OnlyThread *ebpf.Variable `ebpf:"only_thread"`
 	SampleMask *ebpf.Variable `ebpf:"sample_mask"`
@@ -277,6 +298,11 @@ type kernelPrograms struct {
 	UringPasses      *ebpf.Program `ebpf:"uring_passes"`
 	UringReaped      *ebpf.Program `ebpf:"uring_reaped"`
 	UringSubmit      *ebpf.Program `ebpf:"uring_submit"`
+	WayArrived       *ebpf.Program `ebpf:"way_arrived"`
+	WayClosed        *ebpf.Program `ebpf:"way_closed"`
+	WayEntered       *ebpf.Program `ebpf:"way_entered"`
+	WayRead          *ebpf.Program `ebpf:"way_read"`
+	WaySent          *ebpf.Program `ebpf:"way_sent"`
 }
 
 func (p *kernelPrograms) Close() error {
@@ -302,6 +328,11 @@ func (p *kernelPrograms) Close() error {
 		p.UringPasses,
 		p.UringReaped,
 		p.UringSubmit,
+		p.WayArrived,
+		p.WayClosed,
+		p.WayEntered,
+		p.WayRead,
+		p.WaySent,
 	)
 }
 

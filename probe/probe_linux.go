@@ -146,6 +146,8 @@ var programs = map[Kind][]string{
 	Sched:     {"sched_woken", "sched_new", "sched_runs"},
 	segmented: {"uring_submit", "uring_armed", "uring_given", "uring_passes", "uring_reaped"},
 	calls:     {"call_enters", "call_forks"},
+	exchanges: {"way_sent", "way_arrived", "way_read", "way_closed"},
+	entered:   {"way_entered", "way_arrived", "way_read", "way_closed"},
 
 	threadPaths: {
 		"path_timer_begins", "path_timer_ends", "path_device_begins", "path_device_ends", "path_expired", "path_woken",
@@ -233,6 +235,7 @@ func explain(k Kind, err error) error {
 	case errors.Is(err, ebpf.ErrNotSupported), errors.Is(err, os.ErrNotExist):
 		since := map[Kind]string{
 			Uring: "6.0", segmented: "6.0", Net: "6.3", Sched: "5.11", calls: "5.11", threadPaths: "5.11",
+			exchanges: "6.16", entered: "6.3",
 		}[k]
 		return fmt.Errorf("probe: this kernel lacks a tracepoint of %s, which is in Linux %s: %w", k, since, err)
 	}

@@ -23,6 +23,7 @@ import (
 	_ "github.com/tallywheel/tallywheel/lab/experiments/http-json"
 	_ "github.com/tallywheel/tallywheel/lab/experiments/http-plaintext"
 	_ "github.com/tallywheel/tallywheel/lab/experiments/http-tail"
+	_ "github.com/tallywheel/tallywheel/lab/experiments/http-way"
 	_ "github.com/tallywheel/tallywheel/lab/experiments/http-wrk"
 	_ "github.com/tallywheel/tallywheel/lab/experiments/kernel-facts"
 	_ "github.com/tallywheel/tallywheel/lab/experiments/log-durable"

@@ -61,6 +61,7 @@ func (h HTTP) Scene(*lab.Bench) (*lab.Scene, error) {
 			m["latency_us_p50"], m["latency_us_p90"], m["latency_us_p99"] = float64(r.LatencyUs.P50),
 				float64(r.LatencyUs.P90), float64(r.LatencyUs.P99)
 			m["latency_us_p999"], m["latency_us_max"] = float64(r.LatencyUs.P999), float64(r.LatencyUs.Max)
+			m["latency_us_mean"] = r.LatencyUs.Mean
 		}, nil
 	}
 	return &lab.Scene{

@@ -99,8 +99,10 @@ func htmlOf(e *lab.ExperimentResult) htmlExperiment {
 	}
 	h.Charts = growth(e)
 	for _, params := range e.Cells() {
-		if svg := percentiles(e, params); svg != "" {
-			h.Charts = append(h.Charts, svg)
+		for _, svg := range []template.HTML{parts(e, params), percentiles(e, params)} {
+			if svg != "" {
+				h.Charts = append(h.Charts, svg)
+			}
 		}
 	}
 	return h

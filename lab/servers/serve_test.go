@@ -44,6 +44,7 @@ func TestHTTPAnswers(t *testing.T) {
 			ask(Bodies, param, loadgen.Config{Exchanges: load.Answers(bytes)})
 			ask(Bodies, param, loadgen.Config{Method: "POST", Exchanges: load.Bodies(bytes)})
 		}
+		ask(Stamped, "bytes=0", loadgen.Config{Exchanges: load.Hello()})
 		ask(Hello, "bytes=0", loadgen.Config{Close: true, Exchanges: load.Hello()})
 		if k.Mode != server.Inline {
 			ask(File, "file="+file, loadgen.Config{Exchanges: load.Answers(fileBytes)})

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"sync"
 
+	"github.com/tallywheel/tallywheel/internal/sys"
 	"github.com/tallywheel/tallywheel/lab/contestant"
 	"github.com/tallywheel/tallywheel/server"
 )
@@ -31,6 +32,8 @@ var (
 	Bodies = Work{"bodies", bodies}
 	// the one at the parameter file
 	File = Work{"file", file}
+	// hello, stamped when it comes to its handler and when it leaves it
+	Stamped = Work{"stamped", func(*contestant.Turn) task { return stamped(hello(0)) }}
 )
 
 // Yielding is Hello, whose handlers yield to the scheduler so many times.
@@ -41,6 +44,31 @@ func Yielding(times int) Work {
 func hello(yields int) task {
 	text := []byte(contestant.Hello)
 	return small(func() []byte { return text }, yields)
+}
+
+// stamped stamps what a task answers. What it has stamped so far is at [contestant.StampsPath].
+func stamped(by task) task {
+	var stamps contestant.Stamps
+	return task{
+		handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == contestant.StampsPath {
+				Answer(w, stamps.Text())
+				return
+			}
+			began := sys.Monotonic()
+			by.handler.ServeHTTP(w, r)
+			stamps.Add(began, sys.Monotonic())
+		}),
+		lean: func(w *server.LeanResponse, r *server.LeanRequest) {
+			if string(r.Path()) == contestant.StampsPath {
+				_, _ = w.Write(stamps.Text()) // into memory
+				return
+			}
+			began := sys.Monotonic()
+			by.lean(w, r)
+			stamps.Add(began, sys.Monotonic())
+		},
+	}
 }
 
 func bodies(t *contestant.Turn) task {

@@ -353,6 +353,86 @@ int BPF_PROG(net_state, __u64 sk, int before, int after) {
 	return 0;
 }
 
+/* The way of exchanges between the clients and the servers of one TCP port, both on this machine: a request is sent, arrives, is read; its answer is
+ * sent, arrives, is read. Stations are summed up, not exchanges: the time from one to the next is the difference of their sums, by their count. */
+volatile const __u16 only_port = 0;
+
+enum station { REQUEST_SENT, REQUEST_ARRIVED, REQUEST_READ, ANSWER_SENT, ANSWER_ARRIVED, ANSWER_READ, STATIONS };
+
+struct sock_common {
+	__be16 skc_dport;
+	__u16 skc_num;
+	unsigned char skc_state;
+} __attribute__((preserve_access_index));
+struct sock {
+	struct sock_common __sk_common;
+} __attribute__((preserve_access_index));
+
+/* Index: station: how many passed it; STATIONS + station: the sum of the moments at which they did, in ns, modulo 2^64. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 2 * STATIONS);
+	__type(key, __u32);
+	__type(value, __u64);
+} stations SEC(".maps");
+
+/* The station that a socket passed last. Its own events alone write it: what two of them write at once is of two exchanges at once, which are not for
+ * this. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 65536);
+	__type(key, __u64);
+	__type(value, __u32);
+} passed_last SEC(".maps");
+
+/* pass notes that a socket passes a station, where it is at the one before. So the first piece counts of what goes, comes or is read in several. */
+static __always_inline int pass(struct sock *sk, enum station of_server, enum station of_client) {
+	__u64 key = (__u64)sk;
+	__u32 station;
+	if (sk->__sk_common.skc_num == only_port)
+		station = of_server;
+	else if (sk->__sk_common.skc_dport == __builtin_bswap16(only_port))
+		station = of_client;
+	else
+		return 0;
+	if (sk->__sk_common.skc_state != 1) /* TCP_ESTABLISHED: the end of a connection arrives, too, and a listener's sockets */
+		return 0;
+	__u32 *last = bpf_map_lookup_elem(&passed_last, &key);
+	__u32 begins = station == REQUEST_SENT || station == REQUEST_ARRIVED;
+	__u32 before = station == REQUEST_SENT ? ANSWER_READ : station == REQUEST_ARRIVED ? ANSWER_SENT : station == ANSWER_ARRIVED ? REQUEST_SENT : station - 1;
+	if (last ? *last != before : !begins)
+		return 0;
+	if (last)
+		*last = station;
+	else
+		bpf_map_update_elem(&passed_last, &key, &station, BPF_ANY);
+	add(&stations, station, 1);
+	add(&stations, STATIONS + station, bpf_ktime_get_ns());
+	return 0;
+}
+
+/* Linux 6.16 has a tracepoint there; before it the function itself is entered, which not every kernel allows. */
+SEC("tp_btf/tcp_sendmsg_locked")
+int BPF_PROG(way_sent, struct sock *sk) { return pass(sk, ANSWER_SENT, REQUEST_SENT); }
+
+SEC("fentry/tcp_sendmsg")
+int BPF_PROG(way_entered, struct sock *sk) { return pass(sk, ANSWER_SENT, REQUEST_SENT); }
+
+SEC("tp_btf/sk_data_ready")
+int BPF_PROG(way_arrived, struct sock *sk) { return pass(sk, REQUEST_ARRIVED, ANSWER_ARRIVED); }
+
+SEC("tp_btf/sock_recv_length")
+int BPF_PROG(way_read, struct sock *sk, int ret) { return ret > 0 ? pass(sk, REQUEST_READ, ANSWER_READ) : 0; }
+
+/* The memory of a socket that is closed will be another connection's. */
+SEC("tp_btf/inet_sock_set_state")
+int BPF_PROG(way_closed, struct sock *sk, int before, int after) {
+	__u64 key = (__u64)sk;
+	if (after == 7) /* TCP_CLOSE */
+		bpf_map_delete_elem(&passed_last, &key);
+	return 0;
+}
+
 static __always_inline int woken(struct task_struct *p) {
 	if (!only_tgid || p->tgid == only_tgid)
 		begins(p->pid, 1);
