@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tallywheel/tallywheel/internal/testenv"
 	"github.com/tallywheel/tallywheel/server"
 )
 
@@ -118,7 +119,7 @@ func TestAHijackedStreamIsWhole(t *testing.T) {
 		})})
 		all := append([]byte("GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n"),
 			bytes.Repeat(s.block, 2)[:size]...)
-		for i := range 800 {
+		for i := range testenv.Rounds(800, 100) {
 			c := dial(t, r.addr)
 			go func() { _, _ = c.Write(all) }()
 			if err := take(t, results, "the handler"); err != nil {
