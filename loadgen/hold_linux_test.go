@@ -100,6 +100,32 @@ func TestHoldCountsWhatIsLost(t *testing.T) {
 	}
 }
 
+// TestHoldSeesWhatHasEnded: a connection that the server has closed while nothing was due on it is
+// not open, and all are held until the time is over.
+func TestHoldSeesWhatHasEnded(t *testing.T) {
+	const n = 600
+	var served atomic.Int64
+	url := serveRaw(t, func(c net.Conn) {
+		for r, once := bufio.NewReader(c), served.Add(1)%3 == 0; ; {
+			if _, err := http.ReadRequest(r); err != nil {
+				return
+			}
+			if _, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"); once {
+				return
+			}
+		}
+	})
+	r, err := Hold(t.Context(), HoldConfig{
+		URL: url, Connections: n, Every: time.Hour, Duration: 500 * time.Millisecond, Timeout: time.Minute,
+	})
+	if noRings(t, err); err != nil {
+		t.Fatal(err)
+	}
+	if r.Connections > n-n/3 || r.Connections < n-n/3-1 || r.Requests+r.Failed != 1 || r.Seconds < 0.5 {
+		t.Errorf("%+v; the server has closed %d of %d connections", r, n/3, n)
+	}
+}
+
 // TestHoldSaysWhatDiffers: an answer that is longer or shorter than the first one is told to be so,
 // with both lengths, and what is no HTTP with what it begins with.
 func TestHoldSaysWhatDiffers(t *testing.T) {

@@ -28,6 +28,7 @@ type holder struct {
 	first int    // no connection before it is being made
 	asks  []*ask // free
 	busy  int    // in flight
+	looks int    // … of which so many only look
 
 	answer int // length of an answer; 0: not known yet
 
@@ -51,8 +52,11 @@ type ask struct {
 	flying   int       // of the two
 	got      int       // bytes of the answer
 	due      time.Time // … or begun
+	looks    bool      // it only looks whether the connection is still there
 	bad      error
 }
+
+var errClosed = errors.New("the server has closed the connection")
 
 const (
 	askBuffers = 256
@@ -126,14 +130,18 @@ func (h *holder) serve(began time.Time, to []netip.AddrPort, lo int) error {
 	for k := 0; h.ctx.Err() == nil; {
 		now := time.Now()
 		due := began.Add(offset + time.Duration(k/n)*h.cfg.Every + h.cfg.Every*time.Duration(k%n)/time.Duration(n))
-		if !due.Before(end) {
-			break
+		next := due
+		if !due.Before(end) { // they are held until the time is over, also where nothing is due any more
+			next = end
 		}
-		if wait := due.Sub(now); wait > 0 {
+		if wait := next.Sub(now); wait > 0 {
 			if err := h.turn(min(wait, patience), to, lo); err != nil {
 				return err
 			}
 			continue
+		}
+		if !due.Before(end) {
+			break
 		}
 		if now.Sub(due) > lateAfter {
 			h.late++
@@ -148,8 +156,48 @@ func (h *holder) serve(began time.Time, to []netip.AddrPort, lo int) error {
 			return err
 		}
 	}
+	err := h.look(to, lo)
 	h.failed += uint64(h.busy) // never answered
+	return err
+}
+
+// look finds the connections that the server has ended, or that have broken, while nothing was due
+// on them: those are not open any more, and nothing else would tell.
+func (h *holder) look(to []netip.AddrPort, lo int) error {
+	for i := 0; i < len(h.conns) || h.looks > 0; {
+		for ; i < len(h.conns) && h.looks < askBuffers; i++ {
+			if c := &h.conns[i]; c.file != nil && c.ask == nil {
+				a := h.take(i)
+				a.looks = true
+				h.looks++
+				a.recv.RecvFrom(c.file, h.stock).Flags(syscall.MSG_PEEK | syscall.MSG_DONTWAIT)
+				if err := h.push(a, &a.recv); err != nil {
+					return err
+				}
+			}
+		}
+		if h.looks > 0 {
+			if err := h.turn(patience, to, lo); err != nil {
+				return err
+			}
+		}
+	}
 	return nil
+}
+
+// looked takes what there is to be read on a connection where nothing is due.
+func (h *holder) looked(a *ask) {
+	n, err := a.recv.Result()
+	if piece, some := a.recv.Picked(); some {
+		piece.Give()
+	}
+	switch {
+	case err == nil && n > 0, errors.Is(err, syscall.EAGAIN), errors.Is(err, syscall.ENOBUFS):
+	case err == nil:
+		a.bad = errClosed
+	default:
+		a.bad = err
+	}
 }
 
 // take has a free ask be that of a connection.
@@ -158,7 +206,7 @@ func (h *holder) take(conn int) *ask {
 	if last := len(h.asks) - 1; last >= 0 {
 		a, h.asks = h.asks[last], h.asks[:last]
 	}
-	a.conn, a.got, a.bad, a.flying = conn, 0, nil, 0
+	a.conn, a.got, a.bad, a.flying, a.looks = conn, 0, nil, 0, false
 	h.conns[conn].ask = a
 	h.busy++
 	return a
@@ -225,7 +273,11 @@ func (h *holder) turn(wait time.Duration, to []netip.AddrPort, lo int) error {
 // came takes a completion, and goes on to the next step.
 func (h *holder) came(a *ask, op *uring.Op, to []netip.AddrPort, lo int) error {
 	c := &h.conns[a.conn]
-	if op == &a.recv {
+	switch {
+	case a.looks:
+		h.looked(a)
+		return nil
+	case op == &a.recv:
 		return h.received(a)
 	}
 	_, err := op.Result()
@@ -256,7 +308,7 @@ func (h *holder) received(a *ask) error {
 	case err != nil:
 		a.bad = err
 	case n == 0:
-		a.bad = errors.New("the server has closed the connection")
+		a.bad = errClosed
 	case a.got == 0 && !bytes.HasPrefix(piece.Bytes, []byte("HTTP/1.1 200 ")):
 		a.bad = notGood(piece.Bytes)
 	}
@@ -307,9 +359,14 @@ func (h *holder) end(a *ask) {
 	c := &h.conns[a.conn]
 	c.ask = nil
 	h.busy--
+	if a.looks {
+		h.looks--
+	}
 	h.asks = append(h.asks, a)
 	if a.bad != nil {
-		h.failed++
+		if !a.looks {
+			h.failed++
+		}
 		h.bad = a.bad
 		if c.file != nil {
 			_ = c.file.Close() // it has ended anyway
@@ -321,6 +378,9 @@ func (h *holder) end(a *ask) {
 	}
 	if !h.counting {
 		h.open++
+		return
+	}
+	if a.looks {
 		return
 	}
 	h.answered++
