@@ -39,9 +39,15 @@ func (t *thread) failed(why string, due time.Duration) {
 	}
 }
 
+// lookEvery is how often answers are looked for that take too long: a time-out acts at most a tenth
+// of it too late, and no more than 100 ms.
+func (t *thread) lookEvery() time.Duration {
+	return min(max(t.cfg.Timeout/20, time.Millisecond), 50*time.Millisecond)
+}
+
 // lookForLost gives up answers that take too long, and tries again to connect.
 func (t *thread) lookForLost() {
-	if t.now-t.looked < 50*time.Millisecond {
+	if t.now-t.looked < t.lookEvery() {
 		return
 	}
 	t.looked = t.now
@@ -85,7 +91,7 @@ func (t *thread) rest(stop <-chan struct{}) {
 		for _, c := range t.conns {
 			waits = waits || len(c.due) > 0
 		}
-		if !waits || !t.turn(min(end, t.moved+answersFor, t.now+100*time.Millisecond)-t.now) {
+		if !waits || !t.turn(min(end, t.moved+answersFor, t.now+t.lookEvery())-t.now) {
 			return
 		}
 	}

@@ -42,7 +42,7 @@ func (t *thread) open(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("stopped while connecting to %v: %w", t.to, err)
 		}
-		if !t.turn(100 * time.Millisecond) {
+		if !t.turn(t.lookEvery()) {
 			return errors.New("epoll_wait fails")
 		}
 	}

@@ -227,6 +227,34 @@ func TestStallAtTheEnd(t *testing.T) {
 	})
 }
 
+// Answers that came after a short time-out were taken for good ones, since it was looked for them
+// 50 to 150 ms later.
+func TestShortTimeouts(t *testing.T) {
+	const late = 40 * time.Millisecond
+	url := serveRaw(t, func(c net.Conn) {
+		for r := bufio.NewReader(c); ; time.Sleep(late) {
+			if _, err := http.ReadRequest(r); err != nil {
+				return
+			}
+			time.Sleep(late)
+			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")
+		}
+	})
+	for _, rate := range []float64{0, 100} {
+		testenv.Calm(t, func() error {
+			r, err := Run(t.Context(),
+				Config{URL: url, Connections: 2, Rate: rate, Duration: 400 * time.Millisecond, Timeout: late / 4})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.Errors[timedOut] < 10 || r.Requests > 0 {
+				return fmt.Errorf("rate %v, every answer is %v late: %+v", rate, late, r)
+			}
+			return nil
+		})
+	}
+}
+
 // Time-outs acted in a closed loop only.
 func TestTimeoutsInAnOpenLoop(t *testing.T) {
 	url := serveRaw(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })

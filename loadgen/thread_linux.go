@@ -223,7 +223,7 @@ func (t *thread) run(stop <-chan struct{}) {
 			break
 		}
 		t.tick() // to read and to send has taken its time, by which the next would be late
-		until := min(t.length, t.now+100*time.Millisecond)
+		until := min(t.length, t.now+t.lookEvery())
 		if t.warmup > 0 {
 			until = min(until, t.warmup)
 		}
