@@ -21,6 +21,8 @@ func parse(text string) (*url.URL, error) {
 		return nil, err
 	case err != nil, u.Host == "", u.Scheme != "http" && u.Scheme != "https": // "host:80" is no URL, or of scheme host
 		return nil, fmt.Errorf("%q: want http://host:port/path, or https://", text)
+	case !onWire(u.RequestURI()): // url.Parse leaves the query as it is
+		return nil, fmt.Errorf("%q: want %%20 for a space", text)
 	}
 	if port := u.Port(); port != "" {
 		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {

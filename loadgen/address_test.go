@@ -24,6 +24,7 @@ func TestAddressesThatCannotBe(t *testing.T) {
 		"http://127.0.0.1:99999/": "port 99999: want 1 to 65535",
 		"https://127.0.0.1:0/":    "port 0: want 1 to 65535",
 		"http://127.0.0.1:x/":     "invalid port",
+		"http://[::1]:80/?q=a b":  "want %20 for a space",
 	} {
 		if _, err := New(Config{URL: text}); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", text, err, want)

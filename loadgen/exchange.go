@@ -26,11 +26,15 @@ type Content struct {
 func Exactly(b []byte) Content { return Content{Pattern: b, Bytes: int64(len(b))} }
 
 func (e *Exchange) check() error {
-	if strings.ContainsFunc(e.Path, func(r rune) bool { return r <= ' ' || r == 0x7f }) ||
-		e.Path != "" && e.Path[0] != '/' {
+	if !onWire(e.Path) || e.Path != "" && e.Path[0] != '/' {
 		return fmt.Errorf("path %q: want it to begin with /, and as it goes over the wire", e.Path)
 	}
 	return e.Want.check()
+}
+
+// onWire reports whether a path and query can stand in the first line of a request.
+func onWire(path string) bool {
+	return !strings.ContainsFunc(path, func(r rune) bool { return r <= ' ' || r == 0x7f })
 }
 
 func (c *Content) check() error {

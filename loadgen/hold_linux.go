@@ -158,6 +158,8 @@ func (c *HoldConfig) check() (to []netip.AddrPort, request []byte, err error) {
 		return nil, nil, wrong("%d connections: want 1 to %d", c.Connections, maxHeld)
 	case first.Addr().Zone() != "":
 		return nil, nil, wrong("%v: want an address without a zone", first.Addr())
+	case !onWire(u.RequestURI()):
+		return nil, nil, wrong("%q: want %%20 for a space", c.URL)
 	case c.Spread < 1 || c.Spread > 1<<16:
 		return nil, nil, wrong("%d addresses: want 1 to %d", c.Spread, 1<<16)
 	case min(c.Every, c.Duration, c.Timeout) < 0 || max(c.Every, c.Duration, c.Timeout) > maxTime:

@@ -181,6 +181,7 @@ func TestHoldThatCannotBe(t *testing.T) {
 		"want http://ADDRESS:PORT":  {URL: "http://localhost:80/", Connections: 1},
 		`"127.0.0.1:80": want http`: {URL: "127.0.0.1:80", Connections: 1},
 		`127.0.0.1:0/": want http`:  {URL: "http://127.0.0.1:0/", Connections: 1},
+		"want %20 for a space":      {URL: "http://127.0.0.1:80/?q=a b", Connections: 1},
 		"address without a zone":    {URL: "http://[fe80::1%25lo]:80/", Connections: 1},
 		"0 connections: want":       {URL: "http://127.0.0.1:80/"},
 		"65537 addresses: want":     {URL: "http://127.0.0.1:80/", Connections: 1, Spread: 65537},
