@@ -113,13 +113,17 @@ func (f *File) Close() error {
 	return f.ring.clearSlot(fd)
 }
 
-// RegisterFiles gives the ring a table of n slots for direct descriptors, all empty. Linux 5.19.
+// RegisterFiles gives the ring a table of n slots for direct descriptors, all empty; once, later it
+// is ErrBusy. Linux 5.19.
 func (r *Ring) RegisterFiles(n int) error {
 	if n < 1 || n > 1<<20 {
 		return fmt.Errorf("uring: register %d files: want 1 to %d", n, 1<<20)
 	}
 	if r.fd < 0 {
 		return fmt.Errorf("uring: register files: ring: %w", ErrClosed)
+	}
+	if r.files > 0 {
+		return fmt.Errorf("uring: register files: the ring has a table of %d: %w", r.files, ErrBusy)
 	}
 	reg := rsrcRegister{nr: uint32(n), flags: registerSparse}
 	if _, e := r.register(registerFiles2, unsafe.Pointer(&reg), int(unsafe.Sizeof(reg))); e != 0 {

@@ -478,6 +478,9 @@ func TestInstallTwice(t *testing.T) {
 	if err := r.RegisterFiles(4); err != nil {
 		t.Fatal(err)
 	}
+	if err := r.RegisterFiles(4); !errors.Is(err, uring.ErrBusy) || errors.Is(err, uring.ErrFull) {
+		t.Errorf("a second table: %v", err)
+	}
 	f, path := temp(t)
 	var op, write uring.Op
 	op.Install(f)

@@ -3,6 +3,7 @@ package uring
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"strings"
 	"sync"
@@ -161,6 +162,9 @@ type Stats struct {
 	Strays    uint64 // completions of no known operation: always 0, or there is a bug
 }
 
+// maxPollIdle is what the kernel's number has room for.
+const maxPollIdle = math.MaxUint32 * time.Millisecond
+
 // New makes a ring. Where io_uring cannot be used, the error is a [FeatureError].
 func New(cfg Config) (*Ring, error) {
 	if cfg.Entries == 0 {
@@ -178,6 +182,9 @@ func New(cfg Config) (*Ring, error) {
 	}
 	if cfg.SQPollIdle < 0 || cfg.SQPollCPU < 0 || cfg.SQPollCPU > 0 && !cfg.SQPoll {
 		return nil, errors.New("uring: SQPollIdle and SQPollCPU go with SQPoll and must not be negative")
+	}
+	if cfg.SQPollIdle > maxPollIdle { // the kernel would take what is left of it
+		return nil, fmt.Errorf("uring: SQPollIdle of %v: want at most %v", cfg.SQPollIdle, maxPollIdle)
 	}
 	fd, p, err := setup(cfg)
 	if err != nil {

@@ -144,6 +144,7 @@ func TestConfigIsChecked(t *testing.T) {
 		{RegisterRing: true},
 		{SQPoll: true, SQPollCPU: -1},
 		{SQPoll: true, SQPollIdle: -1},
+		{SQPoll: true, SQPollIdle: 1 << 62},
 	} {
 		if r, err := uring.New(cfg); err == nil {
 			r.Close()
