@@ -348,12 +348,12 @@ func (l *Log) stage(e *entry) (uint64, error) {
 	if l.closed {
 		return 0, ErrClosed
 	}
+	if e.size() > l.cfg.BufferBytes/2 { // also where there is room: whether it is taken must not depend on that
+		return 0, fmt.Errorf("%w: %d bytes, at most %d", ErrTooLarge, len(e.data),
+			l.cfg.BufferBytes/2-frameHeader-offsetBytes)
+	}
 	if free := cap(s.buf) - commitBytes - len(s.buf); e.size() > free {
-		switch {
-		case e.size() > l.cfg.BufferBytes/2:
-			return 0, fmt.Errorf("%w: %d bytes, at most %d", ErrTooLarge, len(e.data),
-				l.cfg.BufferBytes/2-frameHeader-offsetBytes)
-		case isFull(l.stall):
+		if isFull(l.stall) {
 			return 0, ErrDiskFull
 		}
 		return 0, ErrBusy

@@ -567,6 +567,13 @@ func TestBadConfigs(t *testing.T) {
 	if _, err := l.Append(0, 0, make([]byte, 1<<20)); !errors.Is(err, ErrTooLarge) {
 		t.Errorf("a record of 1 MiB gives %v, want ErrTooLarge", err)
 	}
+	most := l.cfg.BufferBytes/2 - frameHeader
+	if _, err := l.Append(0, 0, make([]byte, most+1)); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("a record of more than half of an empty buffer gives %v, want ErrTooLarge", err)
+	}
+	if _, err := l.Append(0, 0, make([]byte, most)); err != nil {
+		t.Errorf("a record of half of a buffer: %v", err)
+	}
 }
 
 func FuzzReader(f *testing.F) {
