@@ -23,7 +23,12 @@ type Content struct {
 }
 
 // Exactly is b and nothing else.
-func Exactly(b []byte) Content { return Content{Pattern: b, Bytes: int64(len(b))} }
+func Exactly(b []byte) Content {
+	if b == nil {
+		b = []byte{} // nothing is a content, too
+	}
+	return Content{Pattern: b, Bytes: int64(len(b))}
+}
 
 func (e *Exchange) check() error {
 	if !onWire(e.Path) || e.Path != "" && e.Path[0] != '/' {

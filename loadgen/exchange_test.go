@@ -97,6 +97,22 @@ func TestAnswersAreChecked(t *testing.T) {
 	}
 }
 
+// TestExactlyNothing: an answer that must be empty is one that must be.
+func TestExactlyNothing(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") }))
+	defer s.Close()
+	r, err := Run(t.Context(), Config{
+		URL: s.URL, Connections: 1, Timeout: time.Minute, Duration: 50 * time.Millisecond,
+		Exchanges: []Exchange{{Want: Exactly(nil)}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Requests > 0 || r.Errors["wrong length"] == 0 {
+		t.Errorf("%d answered, errors %v", r.Requests, r.Errors)
+	}
+}
+
 // TestExchangesGoRound: connections send all exchanges, and an answer that belongs to another one
 // is found out.
 func TestExchangesGoRound(t *testing.T) {
