@@ -60,8 +60,10 @@
 //
 // A ring holds at most Config.InFlight operations, and its completion queue is at least as large,
 // so that single completions always find room. Multishot operations can fill it; the kernel then
-// keeps the rest aside, and Next fetches them. Waits that signals interrupt are continued. A read
-// or write may do less than asked, like any read or write: check Res.
+// keeps the rest aside, and Next fetches them. It also ends such an operation: its last completion
+// is an ordinary one, but without [Op.More]. Push it again; that is not the end of a stream. Waits
+// that signals interrupt are continued. A read or write may do less than asked, like any read or
+// write: check Res.
 //
 // # Threads
 //

@@ -481,7 +481,8 @@ func (o *Op) Err() error {
 func (o *Op) InFlight() bool { return o.ring != nil }
 
 // More reports whether further completions will come: of a multishot operation that goes on, or of
-// a zero-copy send whose memory the kernel still reads.
+// a zero-copy send whose memory the kernel still reads. A multishot operation may end at any good
+// completion, where the kernel had no room for it: push it again.
 func (o *Op) More() bool { return o.ring != nil }
 
 // Notification reports whether this completion only gives back the memory of a zero-copy send.

@@ -91,8 +91,8 @@ func (o *Op) fromStock(g *BufferRing) *Op {
 }
 
 // RecvEach is RecvFrom that completes for each arrival, with More, until the peer has ended its
-// side, no buffer is free (ENOBUFS: give some back and push it again), or it is cancelled. Linux
-// 6.0.
+// side (Res is 0), no buffer is free (ENOBUFS: give some back and push it again), the completion
+// queue is full (Res is above 0: push it again), or it is cancelled. Linux 6.0.
 func (o *Op) RecvEach(f *File, g *BufferRing) *Op {
 	o.RecvFrom(f, g)
 	o.e.ioprio = recvMultishot
