@@ -53,7 +53,7 @@ func (r *Reverse) End() error { return nil }
 
 // Next returns the record before the last one, whose sequence may be some lower where there are
 // notes between; io.EOF where the log begins; a [*GapError] where records are gone between two that
-// are // there, and a [*CorruptError] where they cannot be read: that one is final.
+// are there, and a [*CorruptError] where they cannot be read: that one is final.
 func (r *Reverse) Next() (Record, error) {
 	if err := r.r.unusable(); err != nil {
 		return Record{}, err
