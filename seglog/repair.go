@@ -1,6 +1,7 @@
 package seglog
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -219,7 +220,7 @@ func repairSegments(dir FS, id [16]byte, durable uint64) error {
 		if next > 0 {
 			p.To, p.AtMost = next-1, false
 		}
-		if err := rebuild(dir, id, base, p.To, p.AtMost); err != nil {
+		if err := rebuild(dir, id, base, next, p.To, p.AtMost); err != nil {
 			return fmt.Errorf("%s: %w", segmentName(base), err)
 		}
 		return nil
@@ -284,8 +285,9 @@ func straighten(dir FS) error {
 }
 
 // rebuild writes the whole records of a segment into a new one, with holes up to last where there
-// are none. atMost says that the last ones may never have been.
-func rebuild(dir FS, id [16]byte, base, last uint64, atMost bool) error {
+// are none. next is the base of the segment behind it, 0 if it is the last. atMost says that the
+// last ones may never have been.
+func rebuild(dir FS, id [16]byte, base, next, last uint64, atMost bool) error {
 	name := segmentName(base)
 	sc, size, err := salvage(dir, base)
 	if err != nil {
@@ -306,12 +308,7 @@ func rebuild(dir FS, id [16]byte, base, last uint64, atMost bool) error {
 		return err
 	}
 	defer out.file.Close()
-	err = sc.search(headerBytes, size, func(_ int64, fr rawFrame) bool {
-		if fr.kind == kindCommit || fr.seq < out.next {
-			return true
-		}
-		return out.add(fr) == nil
-	})
+	err = out.take(sc, size, next)
 	if err == nil && out.next <= last {
 		flags := uint64(holeGivenUp)
 		if atMost {
@@ -410,6 +407,48 @@ type rebuilt struct {
 	untold  bool  // what an earlier repair gave up in the segment has not been told
 	gaveUp  bool  // there are holes that have not been told
 	err     error
+}
+
+// take adds the whole frames of a segment in the order of their sequences, each once. A disk may
+// have written a part of a segment in the place of another one: what comes too early must not cost
+// what is behind it. What is of the next segment stays there.
+func (o *rebuilt) take(sc *scanner, size int64, next uint64) error {
+	type place struct {
+		seq uint64
+		off int64
+	}
+	var places []place
+	err := sc.search(headerBytes, size, func(off int64, f rawFrame) bool {
+		if f.kind != kindCommit && f.seq <= maxSequence && (next == 0 || f.seq < next) {
+			places = append(places, place{f.seq, off})
+		}
+		return true
+	})
+	if err != nil {
+		return err
+	}
+	slices.SortStableFunc(places, func(a, b place) int { return cmp.Compare(a.seq, b.seq) })
+	w := window{f: sc.f, size: size}
+	for _, p := range places {
+		if p.seq < o.next {
+			continue
+		}
+		b, err := w.at(p.off, frameHeader)
+		if err == nil {
+			b, err = w.at(p.off, min(frameWants(b), int(size-p.off)))
+		}
+		if err != nil {
+			return err
+		}
+		f, ok := decodeFrame(b, sc.salt)
+		if !ok || f.seq != p.seq { // the disk says something else now: it is no more than damaged
+			continue
+		}
+		if err := o.add(f); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (o *rebuilt) add(f rawFrame) error {

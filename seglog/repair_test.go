@@ -92,6 +92,52 @@ func TestRepairKeepsWhatEarlierRepairsSetAside(t *testing.T) {
 	closeLog(t, openRepaired(t, small(faulty{d}, SyncAlways)))
 }
 
+// A disk has written a late part of a segment over an early one: only what stood there is lost, and
+// not all that lies between.
+func TestRepairKeepsWhatIsBehindAFrameInTheWrongPlace(t *testing.T) {
+	pristine := severalSegments(t, 400, true)
+	for name, base := range map[string]uint64{
+		"within the log": segmentsOf(t, pristine)[1],
+		"at its end":     segmentsOf(t, pristine)[len(segmentsOf(t, pristine))-1],
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := pristine.Copy()
+			b := d.Bytes(segmentName(base))
+			sc, err := newScanner(bytes.NewReader(b), base)
+			if err != nil {
+				t.Fatal(err)
+			}
+			type place struct {
+				off  int64
+				size int
+			}
+			var records []place
+			err = sc.search(headerBytes, int64(len(b)), func(off int64, f rawFrame) bool {
+				if f.kind == kindRecord {
+					records = append(records, place{off, f.size})
+				}
+				return true
+			})
+			if err != nil || len(records) < 20 {
+				t.Fatalf("%d records, %v", len(records), err)
+			}
+			late, to := records[len(records)-5], records[3].off
+			lost := uint64(0)
+			for _, r := range records {
+				if r.off+int64(r.size) > to && r.off < to+int64(late.size) {
+					lost++
+				}
+			}
+			copy(b[to:], b[late.off:][:late.size])
+			put(t, d, segmentName(base), b)
+			if err := d.Sync(); err != nil {
+				t.Fatal(err)
+			}
+			repaired(t, d, 400, lost)
+		})
+	}
+}
+
 // Both headers of a segment are gone: its index still knows what its frames can be told by.
 func TestRepairWithoutAHeader(t *testing.T) {
 	pristine := severalSegments(t, 400, true)
