@@ -130,8 +130,24 @@ func loadIndex(dir FS, base uint64) (*index, error) {
 	}
 }
 
+// canBeOf reports whether the index can be that of a segment. A right checksum makes no file one
+// that is: what was written over it, or is forged, must not lead a reader in front of the file.
+func (x *index) canBeOf(base uint64) bool {
+	if x.last > maxSequence || x.last+1 < base {
+		return false
+	}
+	was := indexEntry{first: base, off: headerBytes - 1}
+	for _, e := range x.entries {
+		if e.off <= was.off || e.off%alignment != 0 || e.first < was.first || e.first > x.last+1 {
+			return false
+		}
+		was = e
+	}
+	return true
+}
+
 // readIndex reads an index file, and the salt of the segment that it belongs to; nil if it is no
-// index, or damaged.
+// index of that segment, or damaged.
 func readIndex(dir FS, base uint64) (x *index, salt uint32, err error) {
 	f, err := dir.Open(indexName(base))
 	if errors.Is(err, errNoFile) {
@@ -158,6 +174,9 @@ func readIndex(dir FS, base uint64) (x *index, salt uint32, err error) {
 			int64(binary.LittleEndian.Uint64(e)), binary.LittleEndian.Uint64(e[8:]),
 			int64(binary.LittleEndian.Uint64(e[16:])),
 		})
+	}
+	if !x.canBeOf(base) {
+		return nil, 0, nil
 	}
 	return x, binary.LittleEndian.Uint32(b[12:]), nil
 }
