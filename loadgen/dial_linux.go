@@ -120,6 +120,7 @@ type wire struct {
 	*net.TCPConn
 	fd  int    // -1: it is not taken
 	out []byte // what the socket has not taken
+	end bool   // the server has ended the connection
 }
 
 // take makes calls return [errAgain] where they would wait.
@@ -141,6 +142,7 @@ func (w *wire) Read(b []byte) (int, error) {
 	case sys.Pending(err):
 		return 0, errAgain
 	case err == nil && n == 0:
+		w.end = true
 		return 0, io.EOF
 	}
 	return n, err
@@ -245,6 +247,14 @@ func (c *conn) read(b []byte) (int, error) {
 	}
 	return n, err
 }
+
+// cutOff is the kind of error for a body that may be a part of one.
+const cutOff = "closed without the end of TLS"
+
+// isCutOff reports whether a connection of TLS has ended, and no alert has said before that it
+// would: anybody between the two can end one so. A body that goes on until then may be a part of
+// it.
+func (c *conn) isCutOff() bool { return c.tls != nil && c.wire.end }
 
 // shut closes the connection, if there is one.
 func (c *conn) shut() {

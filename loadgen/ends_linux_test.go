@@ -164,3 +164,43 @@ func TestTimeoutsBehindTheEnd(t *testing.T) {
 		return nil
 	})
 }
+
+// TestBodyThatTLSCutsOff: a body that goes on until the connection ends is whole only if TLS says
+// that it ends (RFC 9112, 9.8). It was a good answer without that.
+func TestBodyThatTLSCutsOff(t *testing.T) {
+	certificate := httptest.NewTLSServer(nil)
+	defer certificate.Close()
+	secured := &tls.Config{Certificates: certificate.TLS.Certificates}
+	for name, ends := range map[string]bool{"ended": true, "cut off": false} {
+		t.Run(name, func(t *testing.T) {
+			url := serveRaw(t, func(raw net.Conn) {
+				c := tls.Server(raw, secured)
+				if _, err := c.Read(make([]byte, 4096)); err != nil {
+					return
+				}
+				_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\n\r\nok")
+				if ends {
+					_ = c.CloseWrite()
+				}
+			})
+			l, err := New(Config{
+				URL: strings.Replace(url, "http:", "https:", 1), TLS: &tls.Config{InsecureSkipVerify: true},
+				Connections: 4, Threads: 1,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := l.Once(t.Context())
+			if err = errors.Join(err, l.Close()); err != nil {
+				t.Fatal(err)
+			}
+			good, cut := 4, 0
+			if !ends {
+				good, cut = 0, 4
+			}
+			if r.Requests+r.Late != uint64(good) || r.Errors[cutOff] != cut || r.Failed() != cut {
+				t.Errorf("%d answers, errors %v", r.Requests+r.Late, r.Errors)
+			}
+		})
+	}
+}

@@ -402,6 +402,9 @@ func (t *thread) receive(c *conn) (more bool) {
 		t.count(c, c.closes)
 		t.renew(c)
 		return false
+	case n == 0 && c.toEnd && c.isCutOff():
+		t.lost(c, cutOff)
+		return false
 	case n == 0 && c.toEnd && len(c.due) > 0:
 		t.endOf(c)
 		return false
