@@ -151,6 +151,9 @@ func decodeHeader(b []byte) (h header, err error) {
 	h.id = binary.LittleEndian.Uint64(b[16:])
 	h.base = binary.LittleEndian.Uint64(b[24:])
 	h.durable = binary.LittleEndian.Uint64(b[32:])
+	if h.base > maxSequence || h.durable > maxSequence {
+		return h, fmt.Errorf("header names a record that no log comes to")
+	}
 	h.created = int64(binary.LittleEndian.Uint64(b[40:]))
 	h.salt = binary.LittleEndian.Uint32(b[48:])
 	if h.version >= 2 {

@@ -398,3 +398,26 @@ func TestSegmentWithinAnother(t *testing.T) {
 		closeLog(t, l)
 	}
 }
+
+// The header of the last segment says that a record is durable that no log comes to. An opening
+// refused that, Verify said that all is well, and so Repair did nothing.
+func TestRepairOfAHeaderThatCannotBeOne(t *testing.T) {
+	d := severalSegments(t, 400, true)
+	bases := segmentsOf(t, d)
+	name := segmentName(bases[len(bases)-1])
+	b := d.Bytes(name)
+	h, err := decodeHeader(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.durable = 1<<64 - 1
+	copy(b, h.encode())
+	put(t, d, name, b)
+	if err := d.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(small(faulty{d}, SyncAlways)); err == nil {
+		t.Fatal("the log opens")
+	}
+	repaired(t, d, 400, 0)
+}
