@@ -174,10 +174,7 @@ func TestOpeningPastStrays(t *testing.T) {
 				if closed {
 					closeLog(t, l)
 				}
-				copied := t.TempDir() // as it is after a kill
-				if err := os.CopyFS(copied, os.DirFS(path)); err != nil {
-					t.Fatal(err)
-				}
+				copied := copyOf(t, path) // as it is after a kill
 				if !closed {
 					closeLog(t, l)
 				}
@@ -273,6 +270,21 @@ func TestStraysBelowWhatIsKept(t *testing.T) {
 			if s, err := Verify(cfg.FS); err != nil || !s.Clean() || s.Lost > 0 {
 				t.Errorf("%s: in the end: %+v, %v", what, s, err)
 			}
+		}
+	}
+}
+
+// copyOf copies the folder of a log that may be open: what it renames meanwhile is copied anew.
+func copyOf(t *testing.T, path string) (copied string) {
+	t.Helper()
+	for {
+		copied = t.TempDir()
+		err := os.CopyFS(copied, os.DirFS(path))
+		if err == nil {
+			return copied
+		}
+		if !errors.Is(err, os.ErrNotExist) {
+			t.Fatal(err)
 		}
 	}
 }
