@@ -58,6 +58,8 @@ type StartSheet struct {
 	// LogEnd is the highest number that the log has given, of a start whose log is closed or has
 	// failed: no record behind it can be on disk. 0 where records may have been added since.
 	LogEnd uint64 `json:"log_end,omitempty"`
+	// LogBegun: the log had a segment, and not only room for one to wait for.
+	LogBegun bool `json:"log_begun,omitempty"`
 	// Unsynced is frames that the sheet counts as stored, and not as durable, and bytes that it
 	// counts as quarantined and that are not durable either, by source.
 	Unsynced map[string]Span `json:"unsynced,omitempty"`
@@ -294,7 +296,9 @@ func (s *StartSheet) Expect() seglog.Extent {
 	if s == nil || max(s.LogDurable, s.LogEnd) >= 1<<63 { // no log is that long
 		return seglog.Extent{}
 	}
-	return seglog.Extent{First: s.LogFirst, Last: s.LogDurable, End: s.LogEnd}
+	return seglog.Extent{
+		First: s.LogFirst, Last: s.LogDurable, End: s.LogEnd, Begun: s.LogBegun && s.LogEnd == 0 && s.HasNoEnd(),
+	}
 }
 
 func readStart(path string) (*StartSheet, error) {

@@ -82,6 +82,61 @@ func TestIsolatedLogLosesItsEnd(t *testing.T) {
 	}
 }
 
+// TestLogLosesItsOnlySegment has all in one process, and the log's only segment removed while
+// records of the last second are in it: then it is killed, or stopped, or it was killed before. The
+// next start gives no number again, and names each record that is gone.
+func TestLogLosesItsOnlySegment(t *testing.T) {
+	for how, steps := range map[string][]syscall.Signal{
+		"killed":      {0, syscall.SIGKILL}, // 0: the segment goes
+		"stopped":     {0, syscall.SIGTERM},
+		"killed then": {syscall.SIGKILL, 0},
+	} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			_, sources := startLines(t, dir, 115_200, 57_600)
+			r := startRecorder(t, dir, sources)
+			r.awaitStored(t, 500)
+			var was func() string
+			for _, signal := range steps {
+				if signal == 0 {
+					was = takeNewest(t, filepath.Join(dir, "data"))
+					continue
+				}
+				if err := r.Cmd.Process.Signal(signal); err != nil {
+					t.Fatal(err)
+				}
+				if err := r.Cmd.Wait(); err == nil {
+					t.Fatal("it ends as if all was well")
+				}
+			}
+			given := map[uint64]bool{}
+			eachRecord(t, was(), func(rec archive.Record) { given[rec.Seq] = true })
+			r = startRecorder(t, dir, sources)
+			r.awaitStored(t, 50)
+			s := r.stop(t)
+			if s.Recovered == nil || len(s.Recovered.Missing) != 1 || s.Recovered.Missing[0].From != 1 {
+				t.Fatalf("of %d records that are gone the sheet says %+v", len(given), s.Recovered)
+			}
+			last := s.Recovered.Missing[0].To
+			for n := range given {
+				if n > last {
+					t.Fatalf("record %d is gone, and named are those up to %d", n, last)
+				}
+			}
+			after := 0
+			eachLeft(t, filepath.Join(dir, "data"), func(rec archive.Record) {
+				if after++; rec.Seq <= last {
+					t.Fatalf("record %d, and %d are gone", rec.Seq, last)
+				}
+			}, func(*seglog.GapError) {})
+			if len(given) < 1000 || after < 100 {
+				t.Errorf("%d records before, %d after", len(given), after)
+			}
+		})
+	}
+}
+
 // awaitStored waits until so many frames of each source are stored.
 func (r *recorder) awaitStored(t *testing.T, frames uint64) {
 	t.Helper()

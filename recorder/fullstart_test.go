@@ -85,6 +85,30 @@ func TestStartOnAFullDisk(t *testing.T) {
 	}
 }
 
+// The sheet of a running start says that its log has begun, once there is a segment: without one,
+// on a full disk, no record can be gone.
+func TestSheetSaysThatTheLogHasBegun(t *testing.T) {
+	d, dir := onDisk(t), t.TempDir()
+	d.SetFree(0)
+	g := start(t, dir, func(c *config.Config) { c.Log.Delay = time.Millisecond }, tcp("a"))
+	if known, _ := archive.Known(dir); known.Begun {
+		t.Errorf("without a segment: %+v", known)
+	}
+	d.SetFree(-1)
+	testenv.Until(t, 20*time.Second, "the source is there", func() bool { return len(g.sources()) == 1 })
+	c := dial(t, address(g, "a"))
+	write(t, c, frames(0, 10))
+	c.Close()
+	testenv.Until(t, 20*time.Second, "the sheet says so", func() bool {
+		known, _ := archive.Known(dir)
+		return known.Begun
+	})
+	stop(t, g)
+	if known, _ := archive.Known(dir); known.Begun || known.End != 10 {
+		t.Errorf("closed: %+v", known)
+	}
+}
+
 func glob(t *testing.T, dir, pattern string) []string {
 	t.Helper()
 	all, err := filepath.Glob(filepath.Join(dir, pattern))

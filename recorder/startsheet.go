@@ -72,6 +72,7 @@ func (r *Recorder) startSheet(end string) archive.StartSheet {
 	if end != "" || !mayRemove(r.cfg.Log) {
 		s.LogFirst = at.First
 	}
+	s.LogBegun = at.Bytes > 0
 	if at.Err != nil { // closed, or failed: nothing is added any more
 		s.LogEnd = at.Next - 1
 	}

@@ -103,6 +103,18 @@ func (x *index) save(dir FS, h header, last uint64, durable bool) error {
 	return err
 }
 
+// giveIndex gives a sealed segment its index, if it has none; without, each reader makes it anew,
+// and so does the next start. The name of the segment behind it is for good first: an index tells
+// that there was one.
+func (l *Log) giveIndex(x *index, h header, last uint64) {
+	if there, salt, err := readIndex(l.cfg.FS, h.base); err == nil && there != nil && salt == h.salt {
+		return
+	}
+	if l.cfg.FS.Sync() == nil { // else recovery ends at its own
+		_ = x.save(l.cfg.FS, h, last, false)
+	}
+}
+
 // loadIndex reads the index of a sealed segment, or makes it anew by reading the segment.
 func loadIndex(dir FS, base uint64) (*index, error) {
 	f, _, err := openSegment(dir, base)

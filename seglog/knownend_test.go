@@ -3,8 +3,10 @@ package seglog
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/tallywheel/tallywheel/internal/fault"
+	"github.com/tallywheel/tallywheel/internal/testenv"
 )
 
 // appendTens appends n records, in batches of ten.
@@ -127,6 +129,45 @@ func TestEndThatWasStored(t *testing.T) {
 			cfg.FS = faulty{again}
 			killed = again
 		}
+	}
+}
+
+// TestNewestGoneBehindAStart kills a log before it has written the index of the segment that it has
+// just left, and kills the next start, too, with the newest segment gone: the number that follows
+// was never given.
+func TestNewestGoneBehindAStart(t *testing.T) {
+	for _, policy := range []SyncPolicy{SyncAlways, SyncNever} {
+		d := fault.New()
+		l := open(t, small(faulty{d}, policy))
+		fill := func(l *Log, upTo uint64) (killed *fault.Dir) {
+			for next := l.Position().Next; next <= upTo; next++ {
+				if _, err := l.Append(0, int64(next), payload(next)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			testenv.Until(t, time.Minute, "records are stored", func() bool { return l.Position().Stored == upTo })
+			killed = d.Copy()
+			closeLog(t, l)
+			return killed
+		}
+		d = fill(l, 900)
+		bases := segmentsOf(t, d)
+		newest := bases[len(bases)-1]
+		if err := d.Remove(indexName(bases[len(bases)-2])); err != nil {
+			t.Fatal(err)
+		}
+		killed := fill(open(t, small(faulty{d}, policy)), 901)
+		if got := segmentsOf(t, killed); got[len(got)-1] != newest {
+			t.Fatalf("segments %v; want that 901 is in the segment %d", got, newest)
+		}
+		if err := killed.Remove(segmentName(newest)); err != nil {
+			t.Fatal(err)
+		}
+		l = openHarmed(t, small(faulty{killed}, policy))
+		if m, next := l.Recovered().Missing, l.Position().Next; len(m) != 1 || m[0].From != newest || next <= 901 {
+			t.Errorf("missing %+v, and record %d is next; 901 were given", m, next)
+		}
+		closeLog(t, l)
 	}
 }
 

@@ -16,7 +16,13 @@ import (
 // Stored is a record that was in the log, durable or not, on a machine that has gone on since: no
 // power cut took it. Where the log ends before it, its end was removed or cut, and numbers behind
 // it may have been given, too.
-type Extent struct{ First, Last, End, Stored uint64 }
+//
+// Begun says that the log had a segment, and that nobody is known to have closed it: where no
+// segment and no index is left, numbers behind all that is known may have been given.
+type Extent struct {
+	First, Last, End, Stored uint64
+	Begun                    bool
+}
 
 // most is up to where records may have been in a segment that is gone, and of which nothing is
 // known but that it was behind the record last. Books that end before that are older than the log.
@@ -139,6 +145,9 @@ func (t traces) end(known Extent) (last uint64, more bool) {
 		if len(t.bases) == 0 || g.base > t.bases[len(t.bases)-1] {
 			newest = g
 		}
+	}
+	if newest.base == 0 && len(t.bases) == 0 {
+		return last, known.Begun
 	}
 	return max(last, newest.last), newest.base > 0 && !newest.closed
 }

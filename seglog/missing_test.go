@@ -196,6 +196,22 @@ func harms(records uint64) map[string]harm {
 			only: true, harm: cut(0), killed: true, known: Extent{Last: 50}, most: true,
 			fresh: true,
 		},
+		"only one, gone, killed": {
+			only: true, killed: true, known: Extent{Last: 47, Begun: true}, blind: true, most: true, fresh: true,
+			harm: func(t *testing.T, d *fault.Dir, b []uint64) { remove(t, d, false, b...) },
+		},
+		"only one, gone, killed in its first second": {
+			only: true, killed: true, known: Extent{Begun: true}, blind: true, most: true, fresh: true,
+			harm: func(t *testing.T, d *fault.Dir, b []uint64) { remove(t, d, false, b...) },
+		},
+		"only one, gone, closed, and older books": {
+			only: true, known: Extent{Last: 47, Begun: true}, fresh: true,
+			harm: func(t *testing.T, d *fault.Dir, b []uint64) { remove(t, d, false, b...) },
+		},
+		"all, killed, begun": {
+			killed: true, known: Extent{Last: records - 3, Begun: true}, blind: true, most: true, fresh: true,
+			harm: func(t *testing.T, d *fault.Dir, b []uint64) { remove(t, d, true, b...) },
+		},
 		"only one, gone": {
 			only: true,
 			harm: func(t *testing.T, d *fault.Dir, b []uint64) { remove(t, d, false, b...) }, fresh: true,

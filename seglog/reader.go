@@ -298,7 +298,7 @@ func (r *Reader) End() error {
 		return err
 	}
 	last, more := found.end(r.known)
-	if len(found.bases) == 0 && last > 0 {
+	if len(found.bases) == 0 && (last > 0 || more) {
 		return &CorruptError{segmentName(found.first(r.known)), 0, "every segment is gone"}
 	}
 	if r.sc == nil || r.ended == r.sc.off {

@@ -222,7 +222,7 @@ func (l *Log) describe(h head, next header) (sealedSegment, error) {
 	x, salt, err := readIndex(l.cfg.FS, h.name)
 	if err != nil || x == nil || salt != h.salt {
 		if x, err = loadIndex(l.cfg.FS, h.name); err == nil && x.last+1 == next.base {
-			_ = x.save(l.cfg.FS, h.header, x.last, false) // else each reader makes it anew, and so does the next start
+			l.giveIndex(x, h.header, x.last)
 		}
 	}
 	if err == nil && h.size < l.cfg.SegmentBytes { // it may have been cut since
@@ -350,6 +350,7 @@ func (l *Log) reopen(base, durable uint64, behind []head, found traces) (whole b
 			what := fmt.Sprintf("%s reaches up to record %d", s.name(), s.last)
 			return false, &CorruptError{segmentName(behind[0].name), 0, what}
 		}
+		l.giveIndex(s.index, s.header, s.last)
 		l.shelf.old = append(l.shelf.old, s.sealed())
 		return true, f.Close()
 	}

@@ -180,10 +180,14 @@ func (s *Summary) missing(found traces, known Extent) {
 		if traced < s.next && p.To >= s.next {
 			p.What += ", with some or all of these"
 		}
-	case len(found.bases) == 0 && last > 0:
+	case len(found.bases) == 0 && (last > 0 || more):
 		from := found.first(known)
-		s.Problems = append(s.Problems,
-			Problem{Segment: segmentName(from), What: "every segment is gone", From: from, To: last})
+		p := Problem{Segment: segmentName(from), What: "every segment is gone", From: from, To: last}
+		if more {
+			p.To = known.most(max(last, from-1), defaultSegment)
+			p.AtMost = p.To > last
+		}
+		s.Problems = append(s.Problems, p)
 	case len(found.bases) > 0:
 		s.keep(last)
 		p := Problem{Segment: s.newest, Offset: s.off, What: "what followed is gone", From: s.next, To: last}
