@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/tallywheel/tallywheel/asyncfile"
@@ -238,4 +239,32 @@ func TestStopWaitsForTheLog(t *testing.T) {
 			}
 		})
 	}
+}
+
+// However many sources wait for a slow log at a stop, they wait together, for a bounded time.
+func TestManySourcesWaitForASlowLogTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bad := &diskTrouble{}
+		log, err := seglog.Open(seglog.Config{FS: simDisk{fault.New(), bad}, SegmentBytes: 1 << 20})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := &Recorder{log: log}
+		var ports []*port
+		for range 20 {
+			l, _ := testLane(t, config.OverflowBlock)
+			l.Arrived(frames(0, 10), 10*tally128.Size, 1)
+			ports = append(ports, &port{lane: l})
+		}
+		bad.slow(seglog.NoAnswer * 3 / 4) // of each sync: it is no stall
+		began := time.Now()
+		r.empty(ports, stopPatience)
+		if d := time.Since(began); d < stopPatience || d > 2*stopPatience {
+			t.Errorf("they wait for %v, want up to %v", d, 2*stopPatience)
+		}
+		bad.slow(0)
+		if err := log.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -382,13 +382,11 @@ func (s *stage) within(d time.Duration, what string, f func()) {
 	}
 }
 
-// stopsWithin is how long a stop may take: each port waits for a slow log by itself.
-func stopsWithin(r *Recorder) time.Duration {
-	return time.Minute + time.Duration(len(r.all()))*stopPatience
-}
+// stopsWithin is how long a stop may take, also on a slow log.
+func stopsWithin() time.Duration { return time.Minute + 2*stopPatience }
 
 func (s *stage) stop(why string) (last ledger.Sheet) {
-	s.within(stopsWithin(s.r), "the stop", func() {
+	s.within(stopsWithin(), "the stop", func() {
 		var err error
 		if last, err = s.r.Stop(why); err != nil {
 			fmt.Fprintln(s.quiet, "stop:", err)

@@ -112,7 +112,7 @@ func (s *stage) bury() {
 	zombie, ended := s.r, make(chan struct{})
 	go func() {
 		defer close(ended)
-		s.within(stopsWithin(zombie), "the end of one that was killed", func() { _, _ = zombie.Stop("killed") })
+		s.within(stopsWithin(), "the end of one that was killed", func() { _, _ = zombie.Stop("killed") })
 	}()
 	s.rest = append(s.rest, func() { <-ended })
 }

@@ -17,12 +17,17 @@ import (
 var stopPatience = 10 * time.Second
 
 // empty waits until the log has taken and stored what stopped ports still hold, each of them for so
-// long at most. A log that cannot write, as on a full disk, may go on at any moment: all of them
-// wait for that together.
+// long at most, and twice as long for all. A log that cannot write, as on a full disk, may go on at
+// any moment: all of them wait for that together.
 func (r *Recorder) empty(ports []*port, patience time.Duration) {
 	stalled := time.Now().Add(patience)
+	last := stalled.Add(patience) // whoever waits for a stop may kill: however many wait for a slow log
 	for _, p := range ports {
-		for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
+		deadline := time.Now().Add(patience)
+		if deadline.After(last) {
+			deadline = last
+		}
+		for time.Now().Before(deadline) {
 			p.lane.settle(r.commits.get(), time.Now().UnixNano())
 			at := r.log.Position()
 			if p.lane.isSettled() || at.Err != nil {
