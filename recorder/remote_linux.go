@@ -30,6 +30,9 @@ type remote struct {
 	ended chan struct{} // closed once the spool has been shown to its end, or err says why not
 	err   error
 	spent chan struct{} // closed once nothing more of the spool will be shown
+
+	telling sync.Mutex // held while the keeper is told of the source: what was told last stands
+	giveUp  *time.Time // the reader was told to end the spool by then; it is not told otherwise. telling guards it
 }
 
 // adopt gives a lane the spool that the recorder before has left of its source: its books go on. It
@@ -44,7 +47,7 @@ func (r *Recorder) adopt(l *lane) *remote {
 	l.number = old.book
 	rm, err := r.attach(l, old.spool)
 	if err == nil {
-		rm.ends = old.lane.GiveUp
+		rm.ends, rm.giveUp = old.lane.GiveUp, old.lane.GiveUp
 		rm.room.Store(old.lane.MakesRoom)
 		i.named = append(i.named, rm.play.founded)
 		if lost := rm.play.gone; lost.frames > 0 || lost.waste > 0 {
@@ -103,8 +106,14 @@ func (r *Recorder) attach(l *lane, s *spool.Spool) (*remote, error) {
 	return &remote{iso: i, lane: l, spool: s, play: play, ended: make(chan struct{}), spent: make(chan struct{})}, nil
 }
 
-// put tells the reader, and whoever comes next, of the source.
+// put tells the reader, and whoever comes next, of the source; with giveUp nil, as before of when
+// the spool is to end.
 func (rm *remote) put(giveUp *time.Time) error {
+	rm.telling.Lock()
+	defer rm.telling.Unlock()
+	if giveUp != nil {
+		rm.giveUp = giveUp
+	}
 	l := rm.lane
 	cfg := l.config()
 	source, err := json.Marshal(cfg)
@@ -113,7 +122,7 @@ func (rm *remote) put(giveUp *time.Time) error {
 	}
 	silence, most := l.waits()
 	lane := isolate.Lane{
-		Source: source, Book: l.number, Silence: silence, Patience: most, GiveUp: giveUp,
+		Source: source, Book: l.number, Silence: silence, Patience: most, GiveUp: rm.giveUp,
 		MakesRoom: rm.room.Load(),
 	}
 	lane.Kind, lane.Port = deviceOf(cfg)
@@ -221,7 +230,7 @@ func (p *port) keepRemote(ctx context.Context) {
 		return
 	}
 	rm.begin()
-	if err := rm.put(rm.ends); err != nil {
+	if err := rm.put(nil); err != nil {
 		p.log.Error("the keeper does not listen: it has ended, and so will the recorder", "error", err)
 	}
 	if s, ok := p.opener.(*seat); ok {

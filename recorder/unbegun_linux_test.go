@@ -1,6 +1,8 @@
 package recorder
 
 import (
+	"encoding/json"
+	"errors"
 	"log/slog"
 	"os"
 	"syscall"
@@ -8,6 +10,9 @@ import (
 	"time"
 
 	"github.com/tallywheel/tallywheel/config"
+	"github.com/tallywheel/tallywheel/internal/isolate"
+	"github.com/tallywheel/tallywheel/internal/spool"
+	"github.com/tallywheel/tallywheel/ipc"
 )
 
 // A peer that comes behind a source which does not leave in time has no spool when it stops: what
@@ -37,5 +42,48 @@ func TestPeerThatHadNoTimeToBegin(t *testing.T) {
 	p.keepRemote(ctx)
 	if n := l.sheet().Unread[unreadStopped]; n != 300 || !returned {
 		t.Errorf("%d bytes are unread, its place was given back: %v", n, returned)
+	}
+}
+
+// A reload renews what the shelf has of a peer that is to end, as one that makes room: whoever
+// comes after a kill still finds that it is.
+func TestReloadKeepsThatASpoolEnds(t *testing.T) {
+	ours, theirs, err := ipc.Pair(ipc.ConnConfig{MaxFiles: 4})
+	if err != nil {
+		t.Skipf("SKIPPED: %v; needs sockets of AF_UNIX", err)
+	}
+	conn, err := ipc.Inherit(theirs, ipc.ConnConfig{MaxFiles: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _, _ = ours.Close(), conn.Close() }()
+	l, _ := testLane(t, config.OverflowBlock)
+	s, err := spool.Create(spool.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	rm := &remote{iso: &isolation{link: isolate.NewLink(conn)}, lane: l, spool: s}
+	rm.told.Store(true)
+	p, _ := newRemotePort(l, rm, slog.New(slog.DiscardHandler))
+	by := time.Now().Add(time.Minute)
+	for n, tell := range []func(){
+		func() { p.tellKeeper(p.log) },
+		func() { _ = rm.put(&by) },
+		func() { p.tellKeeper(p.log) },
+	} {
+		tell()
+		m, err := ours.Receive()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var word shelfWord
+		var lane isolate.Lane
+		if err := errors.Join(json.Unmarshal(m.Data, &word), json.Unmarshal(word.Data, &lane)); err != nil {
+			t.Fatal(err)
+		}
+		if ends := lane.GiveUp != nil && lane.GiveUp.Equal(by); ends != (n > 0) {
+			t.Errorf("message %d: %s", n, m.Data)
+		}
 	}
 }
