@@ -159,7 +159,7 @@ func (r *Recorder) absorb(into, gone *port, since time.Time) {
 	}
 	r.mu.Unlock()
 	r.absorbing.Unlock()
-	into.lane.settle(r.commits.get(), time.Now().UnixNano()) // a commit may have passed by what was absorbed
+	r.settleOne(into.lane) // a commit may have passed by what was absorbed
 }
 
 // keepDismissed brings a sheet to disk that has the counts of a peer in those of its source. Where

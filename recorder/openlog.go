@@ -104,7 +104,6 @@ func (r *Recorder) loadLast() (*archive.StartSheet, error) {
 func (r *Recorder) commitStored() {
 	at := r.log.Position()
 	r.commits.put(seglog.Commit{Stored: at.Stored, Durable: at.Durable})
-	r.settled.Store(at.Stored)
 }
 
 // prove has the log prove to others what it holds, if that is configured.

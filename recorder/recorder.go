@@ -99,6 +99,11 @@ type Recorder struct {
 	clock   clockWatch
 	commits commits
 
+	// settling is held while a commit is brought to the lanes, and while a sheet asks them for
+	// their accounts: those know of the log up to the same record. It is taken after absorbing, and
+	// before mu.
+	settling sync.Mutex
+
 	// absorbing is locked while the counts of a peer go from its book to that of its source, or are
 	// acknowledged; read-locked while a place becomes a lane, and while a sheet is drawn up. It is
 	// taken before mu.
@@ -106,8 +111,7 @@ type Recorder struct {
 
 	mu      sync.Mutex // guards ports, leaving, postponedLanes, places, dismissed and missed, and peers
 	ports   []*port
-	leaving []*port       // stopped by a reload; the log has not settled all of their frames yet
-	settled atomic.Uint64 // last record of the log that every lane knows to be stored
+	leaving []*port // stopped by a reload; the log has not settled all of their frames yet
 
 	saving  sync.Mutex // of the sheet on disk, or of an acknowledgement; guards what follows; taken before absorbing
 	saved   savedSheet
@@ -438,11 +442,9 @@ func (r *Recorder) settle() {
 			return
 		case <-r.commits.news:
 		}
-		c, now := r.commits.get(), time.Now().UnixNano()
-		for _, p := range r.all() {
-			p.lane.settle(c, now)
-		}
-		r.settled.Store(c.Stored)
+		r.settling.Lock()
+		c := r.settleAll()
+		r.settling.Unlock()
 		if r.iso != nil {
 			r.iso.bell.Ring() // checkpoints wait for that, and lanes that are blocked
 		}
@@ -453,6 +455,15 @@ func (r *Recorder) settle() {
 			}
 		}
 	}
+}
+
+// settleAll brings the newest commit to all lanes. Recorder.settling is held.
+func (r *Recorder) settleAll() seglog.Commit {
+	c, now := r.commits.get(), time.Now().UnixNano()
+	for _, p := range r.all() {
+		p.lane.settle(c, now)
+	}
+	return c
 }
 
 // all is the sources and their peers, behind those that are leaving: what those hold goes into the

@@ -36,8 +36,10 @@ func (r *Recorder) saveAnd(look func(*archive.StartSheet)) error {
 // startSheet draws up what the next start is to know. Only one goroutine at a time may call it.
 func (r *Recorder) startSheet(end string) archive.StartSheet {
 	r.iso.gather()
-	s := archive.StartSheet{End: end, LogStored: r.settled.Load(), Positions: map[string][]ledger.Position{}}
+	s := archive.StartSheet{End: end, Positions: map[string][]ledger.Position{}}
 	r.absorbing.RLock()
+	r.settling.Lock()
+	s.LogStored = r.settleAll().Stored
 	r.mu.Lock()
 	ports, leaving := families(r.ports), families(r.leaving)
 	r.mu.Unlock()
@@ -51,6 +53,7 @@ func (r *Recorder) startSheet(end string) archive.StartSheet {
 		s.Reach(p.lane.cfg.ID, accounted, seen)
 		s.Unsure(p.lane.cfg.ID, unsynced)
 	}
+	r.settling.Unlock()
 	for source, u := range r.parted {
 		s.Unsure(source, u)
 	}

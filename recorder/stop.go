@@ -28,7 +28,7 @@ func (r *Recorder) empty(ports []*port, patience time.Duration) {
 			deadline = last
 		}
 		for time.Now().Before(deadline) {
-			p.lane.settle(r.commits.get(), time.Now().UnixNano())
+			r.settleOne(p.lane)
 			at := r.log.Position()
 			if p.lane.isSettled() || at.Err != nil {
 				break
@@ -43,6 +43,13 @@ func (r *Recorder) empty(ports []*port, patience time.Duration) {
 			}
 		}
 	}
+}
+
+// settleOne brings the newest commit to one lane, which may come before the others are told.
+func (r *Recorder) settleOne(l *lane) {
+	r.settling.Lock() // not in the middle of a sheet
+	defer r.settling.Unlock()
+	l.settle(r.commits.get(), time.Now().UnixNano())
 }
 
 // spillLook is how often a stop looks whether frames are back that had run over into a file.
@@ -109,14 +116,13 @@ func (r *Recorder) Stop(end string) (ledger.Sheet, error) {
 		lost = causeStalled
 	}
 	for _, p := range r.all() {
-		p.lane.settle(r.commits.get(), time.Now().UnixNano())
+		r.settleOne(p.lane)
 		left += p.lane.lose(lost)
 		untaken += p.lane.notTaken()
 	}
 	if left+untaken > 0 && err == nil {
 		err = fmt.Errorf("the log did not take all that waited for it in time: %d frames are dropped, and %d bytes that had arrived are left unread", left, untaken)
 	}
-	r.settled.Store(r.commits.get().Stored)
 	r.saving.Lock()
 	defer r.saving.Unlock()
 	if !errors.Is(err, seglog.ErrFailed) { // else sources go on leaving: the next start knows what the log has of them

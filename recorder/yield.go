@@ -67,7 +67,7 @@ func (r *Recorder) yield(why string) (ledger.Sheet, error) {
 	r.iso.bell.Ring()
 	r.done.Wait()
 	for _, p := range r.all() {
-		p.lane.settle(r.commits.get(), time.Now().UnixNano())
+		r.settleOne(p.lane)
 		if !p.lane.isSettled() {
 			why = ""
 		}
