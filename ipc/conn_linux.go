@@ -212,6 +212,10 @@ func (c *Conn) Dup() (fd int, err error) {
 	return fd, err
 }
 
+// CloseRead ends what can be sent to this side: Receive returns what waits, and then io.EOF, also
+// where the peer's end is still open.
+func (c *Conn) CloseRead() error { return c.c.CloseRead() }
+
 // Close ends the connection: the peer's Receive returns io.EOF once it has what was sent.
 func (c *Conn) Close() error { return c.c.Close() }
 

@@ -96,17 +96,15 @@ func (k *keeper) spawn(role Role, program *os.File, before *child, b Beginning) 
 
 // follow takes what a child says, and its end.
 func (k *keeper) follow(c *child) {
-	if c.conn != nil {
-		go k.listen(c, c.conn)
+	conn := c.conn
+	if conn != nil {
+		go k.listen(c, conn)
 	} else {
 		close(c.heard) // nothing more is said
 	}
 	go func() {
 		c.state, _ = c.process.Wait() // by its pidfd, as package os does it; an error: somebody has waited before
-		select {
-		case <-c.heard: // what it had put counts, also right before its end
-		case <-time.After(sendWithin): // somebody else has its end of the link: nobody should
-		}
+		c.hearOut(conn, sendWithin)
 		k.mu.Lock()
 		c.PID, c.Since = 0, time.Now()
 		if c.conn != nil {
@@ -117,6 +115,26 @@ func (k *keeper) follow(c *child) {
 		k.ended <- c
 	}()
 }
+
+// hearOut waits until all is taken that a child has said which has ended: what it had put counts,
+// also right before its end. That may take a while, as where the other child takes nothing. Where
+// somebody else has its end of the link, as nobody should, nothing more can be said after patience.
+func (c *child) hearOut(conn *ipc.Conn, patience time.Duration) {
+	select {
+	case <-c.heard:
+		return
+	case <-time.After(patience):
+	}
+	_ = conn.CloseRead() // what waits is taken, and then there is an end
+	select {
+	case <-c.heard:
+	case <-time.After(hearWithin):
+	}
+}
+
+// hearWithin is how long it may take to do what a child has said last: each message may wait for
+// the other child for sendWithin, and that is killed then.
+const hearWithin = 12 * sendWithin
 
 // give makes a child the one of its role, and tells it all that is on the shelf. before has ended.
 func (k *keeper) give(c, before *child) {

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -162,6 +163,44 @@ func TestShelf(t *testing.T) {
 	_ = ours.Close()
 	if n := open(); n != before {
 		t.Errorf("%d descriptors are open, %d were before", n, before)
+	}
+}
+
+// TestChildIsHeardOut has a child end whose keeper is slow to listen, and whose end of the link
+// somebody else has: all that it had put counts.
+func TestChildIsHeardOut(t *testing.T) {
+	k := &keeper{Keeping: Keeping{Log: slog.New(slog.DiscardHandler)}, children: map[Role]*child{}}
+	ours, conn := linkPair(t)
+	defer func() { _ = conn.Close() }()
+	c := &child{Process: Process{Role: Recorder}, conn: ours, heard: make(chan struct{})}
+	k.mu.Lock() // it does not get to what is said
+	go k.listen(c, ours)
+	link, names := newLink(conn), []string{"a", "b", "c", "d"}
+	for _, name := range names {
+		if err := link.Put(name, name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		c.hearOut(ours, 0)
+		_ = ours.Close()
+	}()
+	for link.Put("late", 0) == nil { // until the link is closed for more
+		runtime.Gosched()
+	}
+	k.mu.Unlock()
+	<-over
+	<-c.heard
+	var got []string
+	for _, e := range k.shelf {
+		if e.name != "late" {
+			got = append(got, e.name)
+		}
+	}
+	if !slices.Equal(got, names) {
+		t.Errorf("on the shelf: %q", got)
 	}
 }
 
