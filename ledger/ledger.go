@@ -474,6 +474,17 @@ func (b *Book) Positions() []Position {
 	return ps
 }
 
+// Handed is Positions with no gaps but those that earlier books have handed on, for a book that
+// goes on while this one stays open: the others are this one's to count.
+func (b *Book) Handed() []Position {
+	ps := b.Positions()
+	for i, p := range ps {
+		q := b.streams[Stream{p.Device, p.Epoch}]
+		ps[i].Gaps = slices.DeleteFunc(p.Gaps, func(g Gap) bool { return !slices.Contains(q.carried, g) })
+	}
+	return ps
+}
+
 // Stored posts n frames accepted by the log and visible to its readers.
 func (b *Book) Stored(n uint64) { b.frames.Stored += n }
 

@@ -144,16 +144,15 @@ func (h *hub) acknowledged(at int64) {
 }
 
 // absorb adds the books of a peer that has been gone since then to those of its source. Should it
-// come again, its numbers go on. Its gaps are in a book that is open, and do not.
+// come again, its numbers go on, and so do the gaps of earlier starts: some may lie behind the
+// highest number that is stored. The gaps of this start are in a book that is open, and do not.
 func (r *Recorder) absorb(into, gone *port, since time.Time) {
 	r.absorbing.Lock()
 	r.mu.Lock()
 	into.lane.absorb(gone.lane)
 	into.peers = slices.DeleteFunc(slices.Clone(into.peers), func(p *port) bool { return p == gone })
-	r.places[gone.lane.cfg.ID] = place{
-		seen: withoutGaps(gone.lane.seen()), stored: withoutGaps(gone.lane.positions()), at: since.UnixNano(),
-		why: outageNotConnected,
-	}
+	at := gone.lane.handed()
+	r.places[gone.lane.cfg.ID] = place{seen: at, stored: at, at: since.UnixNano(), why: outageNotConnected}
 	if gone.remote.isTold() {
 		r.dismissed = append(r.dismissed, gone.lane.number)
 	}

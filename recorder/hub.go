@@ -395,47 +395,6 @@ func (a *arrival) knows(p *port) bool {
 	return posted-inFlight >= a.frames[p]
 }
 
-// teach tells a lane the numbers that others of its address have: which device comes in which of
-// its connections nobody knows. It reports whether that was new to the lane.
-func (h *hub) teach(l *lane, id string) (isNew bool) { return l.learn(h.lessons(l, id)) }
-
-// lessons is what a lane is to be taught.
-func (h *hub) lessons(l *lane, id string) (all []ledger.Position) {
-	for _, p := range h.of(id) {
-		if p.lane != l {
-			all = append(all, p.lane.positions()...)
-		}
-	}
-	all = append(all, h.p.lane.seen()...) // from when it read one connection at a time, itself
-	h.r.mu.Lock()
-	defer h.r.mu.Unlock()
-	for name, at := range h.r.places {
-		if archive.Within(name, id) {
-			all = append(all, at.seen...)
-		}
-	}
-	return all
-}
-
-// learn makes the books expect what follows numbers that other lanes of the same address have. It
-// reports whether that is new to them: then a checkpoint is due.
-func (l *lane) learn(ps []ledger.Position) (isNew bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, p := range ps {
-		isNew = l.in.book.Advance(p) || isNew
-	}
-	l.touched = l.touched || isNew
-	return isNew
-}
-
-// lacks reports whether any of that would be new to the books.
-func (l *lane) lacks(ps []ledger.Position) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return slices.ContainsFunc(ps, l.in.book.IsBehind)
-}
-
 var errAddresses = errors.New("too many addresses")
 
 // invite makes a peer for a connection, which it reads.

@@ -312,19 +312,20 @@ func (o *outlet) reach(ps []ledger.Position) {
 
 // positions lists how far the numbers of the streams that the book still follows are accounted for:
 // up to the highest one stored, or, where all is settled, the highest one seen, for what is not
-// stored of those has been dropped, and counted. What was dropped behind the highest one stored
-// is among the gaps.
+// stored of those has been dropped, and counted. A stream of which nothing is stored yet is
+// accounted for up to where it began, unless the lane before this one may have some of it. What was
+// dropped behind that, or is missing there, is among the gaps.
 func (o *outlet) positions() []ledger.Position {
 	ps := o.book.Positions()
 	if o.isUnsettled() {
 		ps = slices.DeleteFunc(ps, func(p ledger.Position) bool {
-			_, ok := o.reached[ledger.Stream{Device: p.Device, Epoch: p.Epoch}]
-			return !ok
+			return !o.hasStored(p) && p.First == nil && o.earlier() != nil
 		})
 		left := ledger.MaxCarriedGaps
 		for i, p := range ps {
 			id := ledger.Stream{Device: p.Device, Epoch: p.Epoch}
-			if ps[i].Last = o.reached[id]; o.isStale(id, ps[i].Last) { // nothing is stored since the device began anew
+			ps[i].Last = o.reached[id]
+			if !o.hasStored(p) || o.isStale(id, ps[i].Last) { // nothing is stored since it began, or began anew
 				ps[i].Last, _, _ = o.book.Follows(id)
 			}
 			ps[i].Filled = o.filled.upTo(id, ps[i].Last)
@@ -347,6 +348,12 @@ func (o *outlet) positions() []ledger.Position {
 		o.forget()
 	}
 	return ps
+}
+
+// hasStored reports whether a frame is stored of the stream of a position.
+func (o *outlet) hasStored(p ledger.Position) bool {
+	_, ok := o.reached[ledger.Stream{Device: p.Device, Epoch: p.Epoch}]
+	return ok
 }
 
 // withoutGaps is positions for a book that may not count late frames: another one does.
