@@ -44,7 +44,7 @@ var (
 // may have to be played a few times.
 func TestScenarios(t *testing.T) {
 	var dues, moments uint64
-	kills, early, spilled, refused, gone := 0, 0, 0, 0, 0
+	kills, early, spilled, refused, made := 0, 0, 0, 0, 0
 	for n := range *scenarioCount {
 		seed := *scenarioSeed + uint64(n)
 		if n%500 == 499 {
@@ -54,25 +54,28 @@ func TestScenarios(t *testing.T) {
 		dues, moments = dues+s.dues, moments+s.moments
 		kills, early = kills+len(s.kills), early+s.early
 		spilled += s.over.written
-		refused, gone = refused+s.refused, gone+s.absent
+		refused, made = refused+s.refused, made+s.madeRoom
 		if len(s.complaints) == 0 {
 			continue
 		}
 		t.Errorf("seed %d: %s\n\t%s\nagain: go test ./recorder -run TestScenarios -scenarios 1 -seed %d%s",
 			seed, strings.Join(s.did, ", "), strings.Join(s.complaints, "\n\t"), seed, smaller(t, seed))
 	}
-	t.Logf("%d frames did not come when they were due; at %d moments a source was rightly silent, or not; %d processes were killed, %d of them before they recorded; %d bytes ran over into files; %d connections were refused; at %d looks a peer had made room",
-		dues, moments, kills, early, spilled, refused, gone)
+	t.Logf("%d frames did not come when they were due; at %d moments a source was rightly silent, or not; %d processes were killed, %d of them before they recorded; %d bytes ran over into files; %d connections were refused; %d peers made room while it was looked at them",
+		dues, moments, kills, early, spilled, refused, made)
 }
 
-// smaller looks for a situation that fails alone, and returns the flag that plays it.
-func smaller(t *testing.T, seed uint64) string {
+// smaller looks for a situation that fails alone, and returns the flags that play it.
+func smaller(t *testing.T, seed uint64) (flags string) {
+	if *scenarioPeers {
+		flags = " -peers"
+	}
 	for _, s := range situations {
 		if p := play(t, seed, []string{s.name}); len(p.complaints) > 0 && len(p.did) > 0 {
-			return " -situations " + s.name
+			return flags + " -situations " + s.name
 		}
 	}
-	return ""
+	return flags
 }
 
 // stage is one scenario.
@@ -112,7 +115,8 @@ type stage struct {
 	starts           int
 	early            int    // processes that were killed before Start returned
 	failures         int    // of the log
-	refused, absent  int    // connections that were refused; peers that had made room when it was looked at
+	refused          int    // connections
+	madeRoom         int    // peers, while it was looked at who is there
 	harmed           uint64 // records that were taken out of the log
 	complaints       []string
 	did              []string

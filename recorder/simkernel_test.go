@@ -56,6 +56,7 @@ type wire struct {
 	grams   [][]byte // of a socket
 	held    int      // bytes in them
 	ended   bool     // the device has closed its side
+	left    bool     // … before anybody had it end
 	deaf    bool     // nothing more is taken
 	broken  bool     // the recorder is gone, or the line is unplugged
 	news    chan struct{}
@@ -163,6 +164,7 @@ func (w *wire) send(b []byte) bool {
 func (w *wire) end() {
 	w.k.mu.Lock()
 	defer w.k.mu.Unlock()
+	w.left = w.left || !w.ended
 	w.ended = true
 	poke(w.news)
 }

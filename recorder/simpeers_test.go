@@ -9,7 +9,6 @@ import (
 
 	"github.com/tallywheel/tallywheel/archive"
 	"github.com/tallywheel/tallywheel/config"
-	"github.com/tallywheel/tallywheel/ledger"
 )
 
 // Sources of the scenarios that read every connection. Devices at several addresses call, each on
@@ -24,6 +23,7 @@ type hall struct {
 	e       *endpoint // where they call
 	callers []*feeder
 	crowded bool
+	rooms   rooms // of a crowded one, as they were looked at last
 }
 
 // visits is how the device at an address comes and goes.
@@ -256,52 +256,4 @@ func (s *stage) refusals(h *hall) (least, most uint64) {
 		}
 	}
 	return least, most
-}
-
-// lookAtRoom is how often it is looked at who has made room.
-const lookAtRoom = 200 * time.Millisecond
-
-// whoMadeRoom holds the peers that there are in crowded halls against when each was gone: the one
-// that was gone for longest makes room.
-func (s *stage) whoMadeRoom() {
-	sheet, now := s.r.Sheet(), time.Now()
-	for _, h := range s.halls {
-		if !h.crowded {
-			continue
-		}
-		for _, a := range h.callers {
-			left, ok := a.e.goneSince(s.life)
-			if !ok || hasPort(sheet, a.id) || s.isUpset(left.Add(-2*time.Second), now) {
-				continue
-			}
-			s.absent++
-			for _, b := range h.callers {
-				const settles = 300 * time.Millisecond
-				if before, ok := b.e.goneSince(s.life); ok && hasPort(sheet, b.id) && left.Sub(before) > settles {
-					s.complain("%s has made room, gone for %v, and not %s, gone for %v", a.id, now.Sub(left), b.id,
-						now.Sub(before))
-				}
-			}
-		}
-	}
-}
-
-func hasPort(s ledger.Sheet, id string) bool {
-	return slices.ContainsFunc(s.Ports, func(p ledger.Port) bool { return p.ID == id })
-}
-
-// goneSince is when a process has closed the last connection of a caller; false: it has not, or
-// another one has come.
-func (e *endpoint) goneSince(l *life) (left time.Time, ok bool) {
-	e.k.mu.Lock()
-	defer e.k.mu.Unlock()
-	for _, w := range e.wires {
-		if w.closed.at.IsZero() && !w.broken {
-			return left, false
-		}
-		if w.shown && !w.closed.at.IsZero() && w.closed.life == l.n && w.closed.at.After(left) {
-			left = w.closed.at
-		}
-	}
-	return left, !left.IsZero()
 }
