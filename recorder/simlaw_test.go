@@ -37,7 +37,10 @@ type books struct {
 }
 
 // record is a frame that the log has.
-type record struct{ data []byte }
+type record struct {
+	seq  uint64
+	data []byte
+}
 
 func (s *stage) judge() {
 	records, waste := s.readLog()
@@ -82,7 +85,7 @@ func (s *stage) readLog() (frames map[string][]record, waste map[string]uint64) 
 		case e.Quarantine:
 			waste[e.Source] += uint64(len(rec.Data) - 8)
 		default:
-			frames[e.Source] = append(frames[e.Source], record{bytes.Clone(rec.Data)})
+			frames[e.Source] = append(frames[e.Source], record{rec.Seq, bytes.Clone(rec.Data)})
 		}
 	}
 }

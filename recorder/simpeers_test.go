@@ -1,6 +1,7 @@
 package recorder
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -198,6 +199,8 @@ func (s *stage) judgeHall(h *hall, accounts map[string]*books, records map[strin
 				wasted += n
 			}
 		}
+		// a connection may go on under another name of its address
+		slices.SortFunc(stored, func(a, b record) int { return cmp.Compare(a.seq, b.seq) })
 		one.erased = max(one.erased, own.erased)
 		every.frames = append(every.frames, f.frames...)
 		switch {
