@@ -173,7 +173,7 @@ func (c *Cursor) stream(number uint32) *taken {
 		c.near = t
 		return t
 	}
-	s, known := c.in.Streams.By(number)
+	s, known := c.in.named(number)
 	if !known {
 		s.Number, s.Source = number, unnamed(number)
 	}
@@ -185,6 +185,15 @@ func (c *Cursor) stream(number uint32) *taken {
 		c.met[number] = t
 	}
 	return t
+}
+
+// named is what the table says of a stream. In a folder another process may have given the number
+// since the table was read.
+func (a *Archive) named(number uint32) (Stream, bool) {
+	if a.log != nil {
+		return a.Streams.By(number)
+	}
+	return a.Streams.asked(number)
 }
 
 // walk is a reader of the log, in one of the two directions.

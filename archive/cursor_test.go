@@ -394,3 +394,51 @@ func TestGapOnTheWayBack(t *testing.T) {
 		t.Errorf("down to record %d, %d gone; want 0, and %d", want, gone, lost)
 	}
 }
+
+// A recorder goes on with the log while somebody follows it: a device that connects, or a source
+// that a reload adds, gets a number that the table had not when it was read.
+func TestSourceThatComesWhileTheLogIsFollowed(t *testing.T) {
+	path := t.TempDir()
+	l := testLog(t, path)
+	given, err := LoadStreams(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	give := func(source string) uint32 {
+		t.Helper()
+		number, err := given.Number(Stream{Source: source, Frame: "line"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return number
+	}
+	appendRecord(t, l, give("line-1"), 1, "a")
+	if err := l.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	in, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := in.Records(Cursor{Query: Query{Source: "line-*"}})
+	defer c.Close()
+	found := func(want string) {
+		t.Helper()
+		if r, err := next(c); err != nil || r.Source != want {
+			t.Errorf("the next record is of %q (%v), want %q", r.Source, err, want)
+		}
+	}
+	found("line-1")
+	const lost = 4711 // no table names it
+	appendRecord(t, l, lost, 2, "b")
+	appendRecord(t, l, give("line-2/10.0.0.7"), 3, "c")
+	appendRecord(t, l, give("line-3"), 4, "d")
+	if err := l.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	found("line-2/10.0.0.7")
+	found("line-3")
+	if s, ok := in.Streams.By(lost); ok {
+		t.Errorf("stream %d is %+v, want none", lost, s)
+	}
+}

@@ -51,6 +51,8 @@ type Streams struct {
 	harm  error
 	from  uint32   // no number below is given
 	aside []string // see TakeAside
+
+	looked fs.FileInfo // of the table that asked has read; nil: of none
 }
 
 // Harm is why the table could not be read: its copy served. nil: it could.
@@ -218,6 +220,33 @@ func (s *Streams) By(number uint32) (Stream, bool) {
 		}
 	}
 	return Stream{}, false
+}
+
+// asked is By, of a table in a folder that is written to meanwhile: where a number is not there,
+// the table is read again, if it is another file by now.
+func (s *Streams) asked(number uint32) (Stream, bool) {
+	if e, ok := s.By(number); ok {
+		return e, true
+	}
+	st, err := os.Stat(filepath.Join(s.dir, StreamsFile))
+	if err != nil {
+		return Stream{}, false
+	}
+	s.mu.Lock()
+	same := s.looked != nil && os.SameFile(s.looked, st) && s.looked.ModTime().Equal(st.ModTime())
+	s.looked = st
+	s.mu.Unlock()
+	if same {
+		return Stream{}, false
+	}
+	if now, err := LoadStreams(s.dir); err == nil {
+		s.mu.Lock()
+		if goesOn(s.all, now.all) {
+			s.all = now.all
+		}
+		s.mu.Unlock()
+	}
+	return s.By(number)
 }
 
 // Named is what a number stands for, as the log's proofs say it.
