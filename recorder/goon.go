@@ -243,11 +243,10 @@ func CheckGoOn(cfg config.Config, s isolate.Start) error {
 }
 
 // renew has the keeper start another recorder for a change that one which runs cannot take up.
-func (i *isolation) renew(section string, a, b config.Config) error {
-	err := i.link.Renew(isolate.Renewal{Reader: reading(a) != reading(b), Why: section + " has changed"})
+func (i *isolation) renew(why string, a, b config.Config) error {
+	err := i.link.Renew(isolate.Renewal{Reader: reading(a) != reading(b), Why: why})
 	if err != nil {
-		return fmt.Errorf("%s has changed: that needs another recorder, and the keeper does not listen: %w", section,
-			err)
+		return fmt.Errorf("%s: that needs another recorder, and the keeper does not listen: %w", why, err)
 	}
 	return ErrRenews
 }

@@ -104,3 +104,14 @@ func lostAt(from, to uint64) *ledger.Recovered {
 		SetAside: []string{"x"},
 	}
 }
+
+// What needs a restart is that isolate goes: all else another recorder would take up.
+func TestReloadOutOfIsolationNamesThatAlone(t *testing.T) {
+	now := config.Config{Isolate: "process"}
+	next := config.Config{Isolate: "none", Server: config.Server{Loops: 2}}
+	r := &Recorder{iso: &isolation{}, cfg: now}
+	const want = "isolate has changed: that needs a restart; nothing was changed"
+	if err := r.mayChange(next); err == nil || err.Error() != want {
+		t.Errorf("the reload says %v, want %s", err, want)
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/tallywheel/tallywheel/config"
@@ -117,12 +118,15 @@ func (r *Recorder) Reload(cfg config.Config) error {
 
 // mayChange is an error where this recorder cannot take up a configuration, or another one is to.
 func (r *Recorder) mayChange(cfg config.Config) error {
-	name := needsRestart(r.cfg, cfg)
-	switch {
-	case name != "" && r.iso != nil && cfg.Isolated():
-		return r.iso.renew(name, r.cfg, cfg)
-	case name != "":
-		return fmt.Errorf("%s has changed: that needs a restart; nothing was changed", name)
+	changed := needsRestart(r.cfg, cfg)
+	if len(changed) > 0 && r.iso != nil {
+		if cfg.Isolated() {
+			return r.iso.renew(haveChanged(changed), r.cfg, cfg)
+		}
+		changed = []string{"isolate"} // without it another recorder would take up the rest
+	}
+	if len(changed) > 0 {
+		return fmt.Errorf("%s: that needs a restart; nothing was changed", haveChanged(changed))
 	}
 	if err := r.allotted.check(cfg); err != nil {
 		return fmt.Errorf("%w; nothing was changed", err)
@@ -130,9 +134,16 @@ func (r *Recorder) mayChange(cfg config.Config) error {
 	return nil
 }
 
-// needsRestart names a section that differs and that cannot change while the recorder runs; "":
-// none does.
-func needsRestart(a, b config.Config) string {
+// haveChanged says that of sections.
+func haveChanged(sections []string) string {
+	if len(sections) == 1 {
+		return sections[0] + " has changed"
+	}
+	return strings.Join(sections, ", ") + " have changed"
+}
+
+// needsRestart names the sections that differ and that cannot change while the recorder runs.
+func needsRestart(a, b config.Config) (sections []string) {
 	for _, part := range []struct {
 		name     string
 		old, now any
@@ -147,10 +158,10 @@ func needsRestart(a, b config.Config) string {
 		{"cell", a.Cell, b.Cell},
 	} {
 		if !reflect.DeepEqual(part.old, part.now) {
-			return part.name
+			sections = append(sections, part.name)
 		}
 	}
-	return ""
+	return sections
 }
 
 // reconfigure changes a source that goes on with its books, and its peers.

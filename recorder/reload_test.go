@@ -387,16 +387,15 @@ func TestTakenAddressIsTriedAgain(t *testing.T) {
 func TestReloadNamesWhatNeedsARestart(t *testing.T) {
 	g := start(t, t.TempDir(), nil, tcp("a"))
 	for name, edit := range map[string]func(*config.Config){
-		"log":    func(c *config.Config) { c.Log.Sync = "never" },
-		"api":    func(c *config.Config) { c.API.Listen = "off" },
-		"server": func(c *config.Config) { c.Server.Loops = 2 },
-		"read":   func(c *config.Config) { c.Read.Strategy = "polling" },
+		"log has":           func(c *config.Config) { c.Log.Sync = "never" },
+		"api has":           func(c *config.Config) { c.API.Listen = "off" },
+		"server, read have": func(c *config.Config) { c.Server.Loops, c.Read.Strategy = 2, "polling" },
 	} {
 		next := g.cfg
 		next.Sources = nil
 		edit(&next)
 		if err := g.Reload(next); err == nil ||
-			!strings.HasPrefix(err.Error(), name+" has changed: that needs a restart") {
+			!strings.HasPrefix(err.Error(), name+" changed: that needs a restart") {
 			t.Errorf("a change of %s gives %v", name, err)
 		}
 		if len(g.Sheet().Ports) != 1 {
