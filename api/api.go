@@ -279,9 +279,10 @@ func (s *Server) guard(next http.Handler) http.Handler {
 			if err != nil { // no port
 				host = strings.Trim(r.Host, "[]")
 			}
-			if !config.Loopback(host) {
-				// a foreign name that points to loopback
-				refuse(http.StatusForbidden, "this name is not of this machine")
+			// a foreign name may point to loopback; who sends none, as HTTP/1.0, is no browser
+			if r.Host != "" && !config.Loopback(host) {
+				refuse(http.StatusForbidden,
+					"this name is not of this machine: ask by 127.0.0.1 or localhost, or set api.token, with which any name will do")
 				return
 			}
 			next.ServeHTTP(w, r)

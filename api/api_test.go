@@ -286,6 +286,12 @@ func testAPI(t *testing.T) {
 		strings.Contains(string(b), "403") {
 		t.Errorf("a byte that is no UTF-8: %s, %v", b, err)
 	}
+	probe := dial(t, s.addr.String())
+	defer probe.Close()
+	fmt.Fprint(probe, "GET /healthz HTTP/1.0\r\n\r\n") // which has no Host
+	if b, err := io.ReadAll(probe); err != nil || !strings.HasPrefix(string(b), "HTTP/1.0 200 ") {
+		t.Errorf("a probe by HTTP/1.0: %s, %v", b, err)
+	}
 	for _, host := range []string{"LOCALHOST", "LocalHost:80", "[::1]", "[::1]:80", "127.0.0.1"} {
 		if code, body := get(t, s.URL()+"healthz", func(r *http.Request) { r.Host = host }); code != http.StatusOK {
 			t.Errorf("host %s: %d, %s", host, code, body)
