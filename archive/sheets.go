@@ -55,6 +55,9 @@ type StartSheet struct {
 	// LogFirst is the oldest record kept, of a start that has closed its log, or whose log keeps
 	// everything; 0 where retention may have gone on.
 	LogFirst uint64 `json:"log_first,omitempty"`
+	// LogOldest is the oldest record that was there when the start began, where the log removes one
+	// for want of room alone: what is gone before the oldest of now was removed so. 0: not known.
+	LogOldest uint64 `json:"log_oldest,omitempty"`
 	// LogEnd is the highest number that the log has given, of a start whose log is closed or has
 	// failed: no record behind it can be on disk. 0 where records may have been added since.
 	LogEnd uint64 `json:"log_end,omitempty"`

@@ -58,9 +58,7 @@ func (r *Recorder) goOn(e *archive.StartSheet) {
 	r.since, r.lastEnd, r.open = int64(e.Sheet.Since), LastEnd(r.iso.start.LastEnd), e.Troubles
 	r.found = e.Sheet.Recovered.And(r.found)
 	r.clock.goOn(e.Sheet.Clock)
-	if e.Sheet.Log != nil {
-		r.evicted = e.Sheet.Log.Evicted
-	}
+	r.takeEvicted(e)
 	e.End, e.Left, e.Waiting, e.Uncertain = "", "", nil, false
 	lost := lossesLeft(e)
 	gone := r.giveUp(e, lost)
@@ -105,6 +103,28 @@ func (r *Recorder) goOn(e *archive.StartSheet) {
 		return
 	}
 	r.slog.Info("recorder restarted, 0 bytes lost", "sources", r.iso.sources(), "began", time.Unix(0, r.since))
+}
+
+// noteOldest notes what is the oldest record as a start begins.
+func (r *Recorder) noteOldest() {
+	if at := r.log.Position(); keepsAll(r.cfg.Log) {
+		r.oldest = at.First - at.Evicted
+	}
+}
+
+// takeEvicted takes over how many records were removed for want of room since the start began. The
+// sheet does not know of those that were behind it, of which a disk that is full makes many.
+func (r *Recorder) takeEvicted(e *archive.StartSheet) {
+	if e.Sheet.Log != nil {
+		r.evicted = e.Sheet.Log.Evicted
+	}
+	if e.LogOldest == 0 || !keepsAll(r.cfg.Log) {
+		return
+	}
+	r.oldest = e.LogOldest
+	if at := r.log.Position(); r.cfg.Log.OnFull == "drop-oldest" && at.First > r.oldest+at.Evicted {
+		r.evicted = max(r.evicted, at.First-r.oldest-at.Evicted)
+	}
 }
 
 // dropDismissed lets the spools of peers go that had made room: the sheet has their counts in those

@@ -2,6 +2,8 @@ package recorder
 
 import (
 	"log/slog"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/tallywheel/tallywheel/archive"
@@ -113,5 +115,57 @@ func TestReloadOutOfIsolationNamesThatAlone(t *testing.T) {
 	const want = "isolate has changed: that needs a restart; nothing was changed"
 	if err := r.mayChange(next); err == nil || err.Error() != want {
 		t.Errorf("the reload says %v, want %s", err, want)
+	}
+}
+
+// What the log has removed for want of room behind the last sheet of a recorder that was killed is
+// counted by the next one, which goes on with the start.
+func TestKillForgetsNothingThatWasRemovedForRoom(t *testing.T) {
+	path := t.TempDir()
+	dir, err := seglog.Dir(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := func() *seglog.Log {
+		t.Helper()
+		log, err := seglog.Open(seglog.Config{FS: dir, SegmentBytes: 64 << 10, MinFree: -1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return log
+	}
+	log := open()
+	for at := range int64(1000) {
+		if _, err := log.Append(1, at+1, make([]byte, 128)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := log.Close(); err != nil {
+		t.Fatal(err)
+	}
+	segments, err := seglog.Segments(dir)
+	if err != nil || len(segments) < 2 {
+		t.Fatalf("%d segments, %v, want several", len(segments), err)
+	}
+	if err := os.Remove(filepath.Join(path, segments[0].Name)); err != nil {
+		t.Fatal(err)
+	}
+	log = open()
+	defer log.Close()
+	removed := segments[1].First - 1
+	for name, c := range map[string]struct {
+		log  config.Log
+		want uint64
+	}{
+		"it removes for room alone": {config.Log{OnFull: "drop-oldest"}, removed},
+		"and by age":                {config.Log{OnFull: "drop-oldest", Keep: config.Keep{Age: 1}}, 2},
+		"it removes nothing":        {config.Log{OnFull: "stop"}, 2},
+	} {
+		r := &Recorder{cfg: config.Config{Log: c.log}, log: log}
+		e := &archive.StartSheet{LogOldest: 1}
+		e.Sheet.Log = &ledger.LogState{Evicted: 2}
+		if r.takeEvicted(e); r.evicted != c.want {
+			t.Errorf("%s: %d records were removed, want %d", name, r.evicted, c.want)
+		}
 	}
 }

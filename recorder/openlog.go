@@ -72,6 +72,7 @@ func (r *Recorder) openLog(dir seglog.FS) error {
 			r.goOn(known)
 		} else {
 			r.takeOver(known)
+			r.noteOldest()
 		}
 	}
 	if err != nil {

@@ -64,6 +64,7 @@ type Recorder struct {
 	found   *ledger.Recovered // what the log had lost when it was opened; nil: nothing
 	// records that recorders before this one removed for want of room, in the same start
 	evicted uint64
+	oldest  uint64                  // see archive.StartSheet.LogOldest
 	missing []ledger.MissingRecords // what the log said then, also what earlier sheets have named
 	lastEnd LastEnd
 	// sheets of the start before, as long as they could not be kept; of whoever writes sheets

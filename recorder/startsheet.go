@@ -76,6 +76,7 @@ func (r *Recorder) startSheet(end string) archive.StartSheet {
 		s.LogFirst = at.First
 	}
 	s.LogBegun = at.Bytes > 0
+	s.LogOldest = r.oldest
 	if at.Err != nil { // closed, or failed: nothing is added any more
 		s.LogEnd = at.Next - 1
 	}
@@ -90,8 +91,11 @@ func (r *Recorder) startSheet(end string) archive.StartSheet {
 
 // mayRemove reports whether a log removes its oldest records by itself, at any moment.
 func mayRemove(c config.Log) bool {
-	return c.Keep.Size > 0 || c.Keep.Age > 0 || c.OnFull == "drop-oldest"
+	return !keepsAll(c) || c.OnFull == "drop-oldest"
 }
+
+// keepsAll reports whether a log removes no record while its disk has room.
+func keepsAll(c config.Log) bool { return c.Keep.Size == 0 && c.Keep.Age == 0 }
 
 // idlePeriod is how old the sheet on disk may get while nothing changes: the outage of a start that
 // is killed begins then.
