@@ -343,7 +343,7 @@ func (h *hub) of(id string) (all []*port) {
 
 // inOrder is the peer, of those that stay of one address, that reads a connection behind all that
 // came before it: the one that reads the newest of it, else the first. It is taught what those have
-// that read nothing: they may have had a newer one.
+// that read nothing, and what those had that made room: they may have had a newer one.
 func (h *hub) inOrder(id string, stays []*port, deadline time.Time) *port {
 	p, newest := stays[0], uint64(0)
 	var free []*port
@@ -358,9 +358,9 @@ func (h *hub) inOrder(id string, stays []*port, deadline time.Time) *port {
 	if len(stays) > 1 && len(free) > 0 {
 		h.r.iso.gather()
 		h.r.empty(free, max(0, time.Until(deadline)))
-		if h.teach(p.lane, id) {
-			p.remote.keeps()
-		}
+	}
+	if h.teach(p.lane, id) {
+		p.remote.keeps()
 	}
 	return p
 }

@@ -195,3 +195,28 @@ func TestWhatWaitsAtAStopKnowsTheNewestConnection(t *testing.T) {
 		}
 	}
 }
+
+// … or the peer that had the newest connection has made room since.
+func TestWhatWaitsAtAStopKnowsWhoMadeRoom(t *testing.T) {
+	g := start(t, t.TempDir(), nil, all("plant", 2))
+	addr, next := address(g, "plant"), uint64(0)
+	connect := func() net.Conn {
+		c := dialFrom(t, 1, addr)
+		write(t, c, of(1, next, 10))
+		next += 10
+		storedInAll(t, g, "plant", next)
+		return c
+	}
+	defer connect().Close()
+	connect().Close() // beside the first, which stays
+	other := dialFrom(t, 2, addr)
+	defer other.Close()
+	write(t, other, of(2, 0, 1)) // has the peer of the second make room
+	storedInAll(t, g, "plant", next+1)
+	last := dialFrom(t, 1, addr)
+	defer last.Close()
+	write(t, last, of(1, next, 10))
+	if f, _, _ := total(t, stop(t, g), "plant"); f.Stored != next+11 || f.Missing+f.Duplicate > 0 {
+		t.Errorf("%+v; want %d stored, and none missing", f, next+11)
+	}
+}
