@@ -1,10 +1,14 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -94,4 +98,50 @@ func TestIsolatedKeeperTellsNoMore(t *testing.T) {
 	}
 	testenv.Until(t, time.Minute, "the other source is there", func() bool { return len(u.sheet(t).Ports) == 2 })
 	u.killKeeper(t, reader, recorder)
+}
+
+// TestIsolatedLogIsOfItsKeeper has another recorder begin, and `log repair`, while the recorder of
+// a keeper was killed and the next one is not there yet: nobody has the lock, and memory has what
+// the log has not.
+func TestIsolatedLogIsOfItsKeeper(t *testing.T) {
+	dir := t.TempDir()
+	addr := fmt.Sprintf("127.0.0.1:%d", freePort(t))
+	u := startUpgrading(t, dir, fmt.Sprintf("  - {id: net, tcp: {listen: %q}, frame: tally128}\n", addr))
+	p := u.process(t, isolate.Recorder, 0)
+	testenv.Until(t, time.Minute, "the keeper listens", func() bool {
+		_, err := os.Lstat(filepath.Join(dir, "data", "keeper.socket"))
+		return err == nil
+	})
+	keeper := u.Cmd.Process.Pid
+	still(t, keeper)
+	_ = syscall.Kill(p.PID, syscall.SIGKILL)
+	testenv.Until(t, time.Minute, "the recorder has ended", func() bool {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID))
+		return err != nil || strings.Contains(string(stat), ") Z ")
+	})
+	for _, isolated := range []string{"none", "process"} {
+		file := filepath.Join(t.TempDir(), "other.yaml")
+		text := fmt.Sprintf("isolate: %s\nlog: {dir: %s/data}\napi: {listen: 127.0.0.1:0}\nsources: [{id: x, udp: {listen: %q}, frame: line}]\n",
+			isolated, dir, fmt.Sprintf("127.0.0.1:%d", freePort(t)))
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		isRefused(t, "run", "-c", file)
+	}
+	isRefused(t, "log", "repair", "--dir", filepath.Join(dir, "data"))
+	_ = syscall.Kill(keeper, syscall.SIGCONT)
+	u.process(t, isolate.Recorder, p.PID)
+	u.stop(t)
+}
+
+// isRefused runs the program, which must say soon that another process has the log.
+func isRefused(t *testing.T, args ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	c := exec.CommandContext(ctx, testenv.Binary(t), args...)
+	said, _ := c.CombinedOutput()
+	if c.ProcessState.ExitCode() != 1 || !strings.Contains(string(said), "the log is in use") {
+		t.Errorf("%v ends with %v, and says %s", args, c.ProcessState, said)
+	}
 }

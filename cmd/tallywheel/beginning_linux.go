@@ -16,6 +16,7 @@ import (
 	"github.com/tallywheel/tallywheel/config"
 	"github.com/tallywheel/tallywheel/internal/isolate"
 	"github.com/tallywheel/tallywheel/recorder"
+	"github.com/tallywheel/tallywheel/seglog"
 )
 
 // beginning is what a `run` begins to record with.
@@ -35,6 +36,9 @@ func begin(ctx context.Context, file string, log *slog.Logger) (b beginning, err
 	b.log = log
 	if isolate.Role(os.Getenv(isolate.RoleVariable)) != isolate.Recorder {
 		if b.cfg, err = config.Load(file); err == nil {
+			err = notKept(b.cfg.Log.Dir)
+		}
+		if err == nil {
 			err = becomeKeeper(ctx, b.cfg, log)
 		}
 		if err == nil {
@@ -186,3 +190,12 @@ func putListener(link *isolate.Link, address string, l net.Listener) error {
 
 // doorOf is where the keeper of a log listens for upgrades.
 func doorOf(dir string) string { return filepath.Join(dir, "keeper.socket") }
+
+// notKept is an error while a keeper has the log. Its recorder has the lock, but for a moment where
+// it was killed or is replaced: who took the log then would lose what waits in memory for it.
+func notKept(dir string) error {
+	if isolate.IsKept(doorOf(dir)) {
+		return fmt.Errorf("log %s: %w", dir, seglog.ErrLocked)
+	}
+	return nil
+}

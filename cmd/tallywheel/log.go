@@ -336,6 +336,9 @@ func withoutName(streams *archive.Streams, found map[uint32]uint64) []seglog.Pro
 func (v *logView) repair() *cobra.Command {
 	return v.bare("repair", "keep what is whole of a damaged log; the recorder must not be running",
 		func(c *cobra.Command, dir seglog.FS) error {
+			if err := notKept(v.dir); err != nil {
+				return err
+			}
 			known, _ := archive.Known(v.dir)
 			if _, err := seglog.RepairKnown(dir, known); err != nil {
 				return err

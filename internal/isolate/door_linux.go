@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
+	"syscall"
 	"time"
 
 	"github.com/tallywheel/tallywheel/ipc"
@@ -49,6 +51,16 @@ func (k *keeper) openDoor(data json.RawMessage) {
 			}
 		}
 	}()
+}
+
+// IsKept reports whether a keeper listens at a path. It asks for nothing: a stream is of another
+// kind than the door, so the kernel refuses it, and says something else where nobody listens.
+func IsKept(path string) bool {
+	c, err := net.Dial("unix", path)
+	if err == nil {
+		_ = c.Close()
+	}
+	return errors.Is(err, syscall.EPROTOTYPE)
 }
 
 // answer tells somebody at the door how it went; "": well.
