@@ -17,7 +17,7 @@ func TestWhatComesAgainIsStoredOnAFullDisk(t *testing.T) {
 	for n := range uint64(100) {
 		h.sequences[n*tally128.Size], h.end = n+1, n*tally128.Size+1
 	}
-	l.out.log = &replay{log, map[uint32]*had{l.out.stream: h}}
+	l.out.log = &replay{appender: log, had: map[uint32]*had{l.out.stream: h}}
 	l.Arrived(frames(0, 100), 100*tally128.Size, 1)
 	l.settle(g.commits.get(), 1)
 	l.lose(causeDiskFull)

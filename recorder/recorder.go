@@ -142,9 +142,14 @@ func (c *commits) put(n seglog.Commit) {
 	}
 	c.last = n
 	c.mu.Unlock()
+	c.again()
+}
+
+// again has the newest commit brought to the lanes once more.
+func (c *commits) again() {
 	select {
 	case c.news <- struct{}{}:
-	default:
+	default: // it will be
 	}
 }
 

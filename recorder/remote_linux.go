@@ -90,19 +90,28 @@ func (r *Recorder) newSpool(l *lane) (*remote, error) {
 
 // attach has a lane record a spool, from where it is, and shows it what waits.
 func (r *Recorder) attach(l *lane, s *spool.Spool) (*remote, error) {
+	return r.show(l, s, liveLog{r.log})
+}
+
+// show is attach for any log.
+func (r *Recorder) show(l *lane, s *spool.Spool, to wireLog) (*remote, error) {
 	i := r.iso
-	play, err := newSpooled(l, s, liveLog{r.log}, spool.Steady)
+	play, err := newSpooled(l, s, to, spool.Steady)
 	if err != nil {
 		return nil, err
 	}
 	play.why = func() string { return i.port(l.cfg.ID).Why }
 	play.rest = checkpointRest
+	if log, ok := l.out.log.(*replay); ok {
+		log.again = r.commits.again
+	}
 	l.describe(i.port(l.cfg.ID))
 	for until := time.Now().Add(caughtUp); time.Now().Before(until); {
 		if more, err := play.step(); err != nil || !more {
 			break // an error shows again
 		}
 	}
+	r.settleOne(l) // what the log has of that is no news, and nobody lists the lane yet
 	return &remote{iso: i, lane: l, spool: s, play: play, ended: make(chan struct{}), spent: make(chan struct{})}, nil
 }
 

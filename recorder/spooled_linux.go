@@ -515,7 +515,8 @@ func (l *lane) inherit(cp spool.Checkpoint) (behind uint64, ended bool, err erro
 // began, so that it does not matter how records lie in the log, nor which of them a kill took.
 type replay struct {
 	appender
-	had map[uint32]*had // by stream
+	had   map[uint32]*had // by stream
+	again func()          // has the lane told once more of what is stored: no commit will; nil: nobody is told
 }
 
 // had is the records of a stream behind a checkpoint.
@@ -526,7 +527,7 @@ type had struct {
 
 // newReplay reads what a log has of streams behind a sequence. They have come from one wire since.
 func newReplay(log wireLog, behind uint64, streams ...uint32) (*replay, error) {
-	r := &replay{log, map[uint32]*had{}}
+	r := &replay{appender: log, had: map[uint32]*had{}}
 	for _, s := range streams {
 		r.had[s] = &had{sequences: map[uint64]uint64{}}
 	}
@@ -559,10 +560,14 @@ func (r *replay) TryAppendAt(stream uint32, time int64, offset uint64, data []by
 	if h == nil || offset >= h.end {
 		return r.appender.TryAppendAt(stream, time, offset, data)
 	}
-	if seq, ok := h.sequences[offset]; ok {
-		return seq, nil
+	seq, ok := h.sequences[offset]
+	if !ok {
+		return 0, errGivenUp
 	}
-	return 0, errGivenUp
+	if r.again != nil {
+		r.again()
+	}
+	return seq, nil
 }
 
 // liveLog is a log that is open.
