@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"time"
 
@@ -252,6 +253,10 @@ func (r *Recorder) saveFirst() {
 // write brings a sheet of this start to disk. The sheet that is there is kept first, as long as
 // that has not been done.
 func (r *Recorder) write(s *archive.StartSheet, durable bool) error {
+	if r.isElsewhere(s) {
+		return fmt.Errorf("%s is the folder of another log now: the sheet is not written over the one there",
+			r.cfg.Log.Dir)
+	}
 	if err := r.settleOwed(); err != nil {
 		return err
 	}
@@ -260,6 +265,16 @@ func (r *Recorder) write(s *archive.StartSheet, durable bool) error {
 	}
 	s.History = r.marked
 	return writeSheet(r.cfg.Log.Dir, func() error { return s.Save(r.cfg.Log.Dir, durable) })
+}
+
+// isElsewhere reports whether somebody has put the folder of another log in the place of this
+// one's.
+func (r *Recorder) isElsewhere(s *archive.StartSheet) bool {
+	now, err := os.Stat(r.cfg.Log.Dir)
+	if err != nil || r.folder == nil || os.SameFile(now, r.folder) {
+		return false // an error shows when the sheet is written
+	}
+	return s.OnOtherLog(archive.LogOf(r.cfg.Log.Dir))
 }
 
 // settleOwed keeps the last sheet of the start before this one.

@@ -24,6 +24,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -65,6 +66,7 @@ type Recorder struct {
 	// records that recorders before this one removed for want of room, in the same start
 	evicted uint64
 	oldest  uint64                  // see archive.StartSheet.LogOldest
+	folder  os.FileInfo             // of the log, as it was opened; nil: not known
 	missing []ledger.MissingRecords // what the log said then, also what earlier sheets have named
 	lastEnd LastEnd
 	// sheets of the start before, as long as they could not be kept; of whoever writes sheets
@@ -128,37 +130,6 @@ type Recorder struct {
 	done sync.WaitGroup
 }
 
-// commits hands the newest commit to the settling goroutine.
-type commits struct {
-	mu   sync.Mutex
-	last seglog.Commit
-	news chan struct{}
-}
-
-func (c *commits) put(n seglog.Commit) {
-	c.mu.Lock()
-	if c.last.Err != nil {
-		n.Err = c.last.Err
-	}
-	c.last = n
-	c.mu.Unlock()
-	c.again()
-}
-
-// again has the newest commit brought to the lanes once more.
-func (c *commits) again() {
-	select {
-	case c.news <- struct{}{}:
-	default: // it will be
-	}
-}
-
-func (c *commits) get() seglog.Commit {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.last
-}
-
 // Start opens the log and the sources. A source that cannot be opened yet is tried again and again;
 // only a configuration or a log that cannot work is an error.
 func Start(cfg config.Config, logger *slog.Logger) (*Recorder, error) {
@@ -204,6 +175,7 @@ func startWith(cfg config.Config, logger *slog.Logger, w Watcher, iso *isolation
 	if err := r.openLog(files); err != nil {
 		return nil, err
 	}
+	r.folder, _ = os.Stat(cfg.Log.Dir) // an error: nothing is compared
 	if r.reader, err = openReader(cfg.Read.Reader()); err != nil {
 		return nil, errors.Join(err, r.closeLog())
 	}
