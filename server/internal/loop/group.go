@@ -316,6 +316,7 @@ func (l *Loop) Accepted(ln *Listener, sock Socket) {
 		}
 		ln.errors, ln.delay = 0, 0
 	}
+	l.came = l.now
 	if to := l.group.place(); to == l {
 		l.add(sock, ln)
 	} else if !to.post(post{what: postOpen, sock: sock, ln: ln}) {

@@ -39,6 +39,7 @@ type Loop struct {
 	turns   atomic.Uint64 // for watchStalls
 	brisk   bool          // the last wait was over within briefWait
 	yielded int64         // when other goroutines could have the CPU last, as now
+	came    int64         // when a connection came here last, as now
 	leaving leaving
 	hard    bool          // … and nobody is let in
 	drained chan struct{} // closed when nothing is left to wait for
@@ -203,15 +204,17 @@ func (l *Loop) turn() error {
 const (
 	briefWait = 200 * time.Microsecond
 	yieldEach = time.Millisecond
+	briefFor  = 10 * time.Millisecond // behind a connection that came
 )
 
 // wait waits in the driver. Under load a loop that waited as other goroutines do would lose its CPU
 // to the runtime's monitor after 20 µs, for nobody, and pay four switches of threads to get it back
-// (docs/design/2026-11-23-what-the-monitor-costs.md). So where handlers run on the loop, it waits
-// briefly as long as something comes at once, unless goroutines of its connections want the CPU;
-// those that it knows nothing of get it now and then.
+// (docs/design/2026-11-23-what-the-monitor-costs.md). So where handlers run on the loop, and
+// connections come and go, it waits briefly as long as something comes at once, unless goroutines
+// of its connections want the CPU; those that it knows nothing of get it now and then. Where
+// connections stay, that costs more than it saves.
 func (l *Loop) wait(d time.Duration) error {
-	brief := l.brisk && l.group.cfg.OnLoop && l.serving == 0
+	brief := l.brisk && l.group.cfg.OnLoop && l.serving == 0 && l.now-l.came < int64(briefFor)
 	if brief {
 		if l.now-l.yielded > int64(yieldEach) {
 			l.yielded = l.now
@@ -372,6 +375,7 @@ func (l *Loop) add(sock Socket, ln *Listener) {
 	}
 	l.first = c
 	l.open++
+	l.came = l.now
 	l.tally.Accepted++
 	c.app = l.group.cfg.NewApp(c)
 	l.call(c, c.app.Begin)
