@@ -76,11 +76,8 @@ func claims() (all []lab.Claim) {
 			Claim:  "The stations that a request to " + c.Name + " passes add up to the latency that its client sees.",
 			Source: lab.Goal("90 to 105 %"), Needs: lab.Needs(alone, c),
 			Judge: func(v lab.View) (lab.Verdict, bool) {
-				r, ok := v.Level(c, alone, lab.WayShare, 100)
-				m, _ := v.Figure(c, alone, lab.WayShare)
-				return lab.Within(r, leastShare, mostShare,
-					"They miss the client's way into the kernel. The load misses its read: it takes the time once it is woken.").
-					As("%.1f %%, %.1f to %.1f %% in the rounds", m.Median, m.Lo, m.Hi), ok
+				return v.Share(c, alone, lab.WayShare, leastShare, mostShare,
+					"They miss the client's way into the kernel. The load misses its read: it takes the time once it is woken.")
 			},
 		})
 	}

@@ -54,11 +54,8 @@ func agrees(text string, c *lab.Contestant) lab.Claim {
 	return lab.Claim{
 		Claim: text, Source: lab.Goal("90 to 101 %"), Needs: lab.Needs(nil, c),
 		Judge: func(v lab.View) (lab.Verdict, bool) {
-			r, ok := v.Level(c, nil, lab.ProbeShare, 100)
-			m, _ := v.Figure(c, nil, lab.ProbeShare)
-			return lab.Within(r, leastShare, mostShare,
-				"What it misses is outside the kernel's part: the clock, the way into the kernel and the way back.").
-				As("%.1f %%, %.1f to %.1f %% in the rounds", m.Median, m.Lo, m.Hi), ok
+			return v.Share(c, nil, lab.ProbeShare, leastShare, mostShare,
+				"What it misses is outside the kernel's part: the clock, the way into the kernel and the way back.")
 		},
 	}
 }
