@@ -107,10 +107,10 @@ type Config struct {
 	// Huge asks for huge pages, which few file systems have. Where either cannot be had the map is
 	// an ordinary one, and Choice says so.
 	Populate, Huge bool
-	// Shared makes Mmap ask for the size before each access, some 200 ns. It is for files that
-	// others truncate or append to: without it, what others append stays, but is not seen, and
-	// bytes of the last page beyond a new end read as zeros, and are lost if written, which Sync
-	// tells. A Truncate to what is left, or less, takes a new end over.
+	// Shared makes Mmap ask for the size before each read, some 200 ns, and write by ordinary
+	// calls. It is for files that others truncate or append to: without it, what they append stays,
+	// but is not seen, and bytes of the last page beyond a new end read as zeros, and are lost if
+	// written, which Sync tells. A Truncate to what is left, or less, takes a new end over.
 	Shared bool
 	// Chains counts what becomes of the chains of a [ChainWriter]; nil counts nothing. Files may
 	// share one.

@@ -236,11 +236,6 @@ func (m *mapped) WriteAt(b []byte, off int64) (int, error) {
 	if err := tooFar(m.path, len(b), off); err != nil {
 		return 0, err
 	}
-	if m.cfg.Shared {
-		if err := m.look(); err != nil {
-			return 0, err
-		}
-	}
 	end := off + int64(len(b))
 	m.mu.RLock()
 	if end <= m.size || m.closed || len(b) == 0 {
@@ -289,14 +284,21 @@ func (m *mapped) whole(op string, size int64) error {
 	return err
 }
 
+// store writes what lies within the size. m.mu is locked, for reading at least.
+//
+// With Shared it is an ordinary call, too. When another's write leaves a gap behind the old end,
+// the kernel tells the new length first and puts zeros into the gap afterwards (Linux 6.13 and
+// later: pagecache_isize_extended): what is stored there between the two is gone. Calls wait for
+// each other.
 func (m *mapped) store(b []byte, off int64) (int, error) {
-	if m.closed {
+	switch {
+	case m.closed:
 		return 0, os.ErrClosed
-	}
-	if len(b) == 0 {
+	case len(b) == 0:
 		return 0, nil
-	}
-	if m.lost() {
+	case m.cfg.Shared:
+		return m.f.WriteAt(b, off)
+	case m.lost():
 		return 0, fmt.Errorf("write %s: %w", m.path, errLost)
 	}
 	return m.guarded("write", off, m.mem[off:off+int64(len(b))], b)
