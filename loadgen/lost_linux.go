@@ -53,16 +53,21 @@ func (t *thread) lookForLost() {
 	t.looked = t.now
 	for _, c := range t.conns {
 		switch {
-		case c.opening && t.now-c.sent > t.cfg.Timeout:
-			if c.fd >= 0 { // else the dialer says so
-				t.notMade(c, "connect", errNoAnswer)
-			}
+		case t.unanswered(c):
+			t.notMade(c, "connect", errNoAnswer)
+		case c.opening: // or the dialer says so
 		case c.pauses && t.now >= c.retryAt && !t.over:
 			t.renew(c)
 		case len(c.due) > 0 && t.now-c.sent > t.cfg.Timeout:
 			t.tooLate(c, timedOut)
 		}
 	}
+}
+
+// unanswered reports a connection that the server has not taken in time. Of those that a dialer
+// makes it tells itself, in time and what it waited for.
+func (t *thread) unanswered(c *conn) bool {
+	return c.opening && t.dialer == nil && t.now-c.sent > t.cfg.Timeout
 }
 
 // tooLate gives up answers of a connection, of which one may be there but for its end.

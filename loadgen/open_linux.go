@@ -27,7 +27,7 @@ func (t *thread) open(ctx context.Context) error {
 			switch {
 			case c.failed != nil:
 				return fmt.Errorf("connect to %v: %w", t.to, c.failed)
-			case c.opening && t.now-c.sent > t.cfg.Timeout:
+			case t.unanswered(c):
 				return fmt.Errorf("connect to %v: no answer within %v", t.to, t.cfg.Timeout)
 			case c.opening:
 				opening++
