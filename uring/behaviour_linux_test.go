@@ -98,11 +98,14 @@ var behavioursOfFiles = map[string]func(t *testing.T, r *uring.Ring){
 	},
 	"file-register": func(t *testing.T, r *uring.Ring) { // a table that is full says so, and has room again
 		have(t, uring.DirectDescriptors)
+		var files [2]*uring.File
+		open := new(uring.Op)
+		ordinary, _ := pipe(t)
+		refuses(t, r, open.Open("/dev/null", os.O_RDONLY, 0).Direct(), unix.ENFILE) // no table is a full one
+		refuses(t, r, new(uring.Op).Install(ordinary), unix.ENXIO)
 		if err := r.RegisterFiles(2); err != nil {
 			t.Fatal(err)
 		}
-		var files [2]*uring.File
-		open := new(uring.Op)
 		for i := range files {
 			do(t, r, open.Open("/dev/null", os.O_RDONLY, 0).Direct())
 			f, err := open.NewFile(r)

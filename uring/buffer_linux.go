@@ -91,7 +91,7 @@ type Arena struct {
 // maxRegistered is the kernel's limit on registered buffers.
 const maxRegistered = 1 << 14
 
-// NewArena maps n buffers of size bytes. Sizes that are multiples of the page keep every buffer
+// NewArena maps n buffers of size bytes: 1 to 16384, of 1 GiB together at most. Sizes that are multiples of the page keep every buffer
 // aligned to one.
 func NewArena(n, size int) (*Arena, error) {
 	if n < 1 || n > maxRegistered || size < 1 || size > 1<<30/n {
@@ -156,7 +156,7 @@ func (r *Ring) RegisterArena(a *Arena) error {
 		return errors.New("uring: register arena: none")
 	case r.arena != nil || a.ring != nil:
 		return fmt.Errorf("uring: register arena: one is registered already: %w", ErrBusy)
-	case a.mem == nil || r.fd < 0:
+	case a.mem == nil || r.closed():
 		return fmt.Errorf("uring: register arena: %w", ErrClosed)
 	}
 	if err := a.idle(); err != nil {

@@ -37,7 +37,7 @@ func (r *Ring) Close() error {
 // 10 s, or whose owner thread is gone, keep their memory for ever, since the kernel may still write
 // there; the error counts them.
 func (r *Ring) Shutdown(each func(*Op)) error {
-	if r.fd < 0 || r.ending != nil {
+	if r.closed() || r.ending != nil {
 		return errRingClosed
 	}
 	if each == nil {
@@ -77,7 +77,7 @@ func (r *Ring) end(err error) error {
 	r.giveBack()
 	err = errors.Join(err, r.health(), r.door.close(),
 		os.NewSyscallError("munmap", unix.Munmap(r.mem)), os.NewSyscallError("munmap", unix.Munmap(r.sqeMem)))
-	r.fd = -1
+	r.fd, r.mem, r.sqeMem = -1, nil, nil
 	r.headSeen = r.tail - uint32(len(r.sqes))     // Push finds no room, and then the reason
 	r.head, r.given, r.cqTail = 0, 0, new(uint32) // Next finds an empty queue
 	return err

@@ -63,30 +63,38 @@ func TestStockThatWasClosed(t *testing.T) {
 }
 
 // What a closed ring is asked for is refused by name, and not by the kernel's "bad file
-// descriptor".
+// descriptor"; and so is what one is asked for that was never made, and would be descriptor 0.
 func TestClosedRing(t *testing.T) {
-	r := open(t, uring.Config{})
+	closed := open(t, uring.Config{})
+	if err := closed.Close(); err != nil {
+		t.Fatal(err)
+	}
 	a, err := uring.NewArena(1, 4096)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer a.Close()
-	if err := r.Close(); err != nil {
-		t.Fatal(err)
-	}
-	_, stock := r.NewBufferRing(1, 1, false)
-	for name, err := range map[string]error{
-		"Push": r.Push(new(uring.Op)), "Chain": r.Chain(new(uring.Op)),
-		"QuietChain": r.QuietChain(new(uring.Op), new(uring.Op)),
-		"Submit":     r.Submit(), "Wait": r.Wait(0), "WaitFor": r.WaitFor(1, time.Hour), "Close": r.Close(),
-		"Resize":        r.Resize(8, 8),
-		"NewBufferRing": stock, "RegisterFiles": r.RegisterFiles(1), "RegisterArena": r.RegisterArena(a),
-	} {
-		if !errors.Is(err, uring.ErrClosed) {
-			t.Errorf("%s: %v", name, err)
+	for kind, r := range map[string]*uring.Ring{"closed": closed, "zero": new(uring.Ring)} {
+		_, stock := r.NewBufferRing(1, 1, false)
+		_, queue := r.NewSendQueue(1)
+		for name, err := range map[string]error{
+			"Push": r.Push(new(uring.Op)), "Chain": r.Chain(new(uring.Op)), "HardChain": r.HardChain(new(uring.Op)),
+			"QuietChain": r.QuietChain(new(uring.Op), new(uring.Op)),
+			"Submit":     r.Submit(), "Wait": r.Wait(0), "WaitFor": r.WaitFor(1, time.Hour), "Close": r.Close(),
+			"WaitBriefly": r.WaitBriefly(1, time.Hour), "WaitSome": r.WaitSome(1, time.Second, time.Hour),
+			"Shutdown": r.Shutdown(nil), "Resize": r.Resize(8, 8),
+			"NewBufferRing": stock, "NewSendQueue": queue,
+			"RegisterFiles": r.RegisterFiles(1), "RegisterArena": r.RegisterArena(a),
+		} {
+			if !errors.Is(err, uring.ErrClosed) {
+				t.Errorf("%s, %s: %v", kind, name, err)
+			}
+		}
+		if r.Next() != nil || r.InFlight() != 0 || r.Stats().Completed != 0 || r.Mode() == "" {
+			t.Errorf("%s: has something", kind)
 		}
 	}
-	if r.Next() != nil || r.InFlight() != 0 {
-		t.Error("a closed ring has something")
+	if n := new(uring.Ring).Depth(); n != 0 {
+		t.Errorf("depth %d of no ring", n)
 	}
 }

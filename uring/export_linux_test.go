@@ -1,5 +1,7 @@
 package uring
 
+import "errors"
+
 // AddressOf is an address of the same ring with another number.
 func AddressOf(a Address, name uint64) Address { return Address{a.door, name} }
 
@@ -26,3 +28,11 @@ func WithoutBundles(r *Ring) { r.feats &^= featBundle }
 
 // LeftOut tells a queue that the kernel has sent n bytes, and goes on behind the buffer.
 func LeftOut(q *SendQueue, n int32) { q.sent(n, cqeMore|cqeBuffer); q.sent(1, cqeBuffer) }
+
+// ProbeSocketsWithoutEnter tries what the probe tries with sockets, on a ring whose calls fail.
+func ProbeSocketsWithoutEnter(r *Ring) error {
+	fd, flags := r.enterFd, r.regular
+	r.enterFd, r.regular = ^uintptr(0), 0
+	defer func() { r.enterFd, r.regular = fd, flags }()
+	return errors.Join(tryMessages(r), tryAccept(r))
+}

@@ -107,7 +107,7 @@ func (f *File) Close() error {
 	if f.ring == nil {
 		return os.NewSyscallError("close", unix.Close(int(fd)))
 	}
-	if f.ring.fd < 0 {
+	if f.ring.closed() {
 		return nil // went with its ring
 	}
 	return f.ring.clearSlot(fd)
@@ -119,7 +119,7 @@ func (r *Ring) RegisterFiles(n int) error {
 	if n < 1 || n > 1<<20 {
 		return fmt.Errorf("uring: register %d files: want 1 to %d", n, 1<<20)
 	}
-	if r.fd < 0 {
+	if r.closed() {
 		return fmt.Errorf("uring: register files: ring: %w", ErrClosed)
 	}
 	if r.files > 0 {
@@ -140,7 +140,8 @@ func (r *Ring) RegisterFiles(n int) error {
 }
 
 // Install puts an ordinary descriptor into a free slot of the ring's table; NewFile gives it. Both
-// are closed independently. It completes with ENFILE if the table is full. Linux 5.19.
+// are closed independently. It completes with ENFILE if the table is full, and ENXIO if there is
+// none. Linux 5.19.
 func (o *Op) Install(f *File) *Op {
 	e := o.set(OpFilesUpdate)
 	o.source, o.direct = f, true

@@ -197,6 +197,18 @@ func TestTheProbeLeavesNoDescriptor(t *testing.T) {
 	if n := count(); n > before {
 		t.Errorf("%d descriptors after five probes, %d before", n, before)
 	}
+	r, err := uring.New(uring.Config{}) // and where the kernel takes nothing: what was queued is in the way of a close
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Shutdown(nil)
+	before = count()
+	if err := uring.ProbeSocketsWithoutEnter(r); !errors.Is(err, unix.EBADF) {
+		t.Errorf("%v", err)
+	}
+	if n := count(); n > before {
+		t.Errorf("%d descriptors after a probe that fails, %d before", n, before)
+	}
 }
 
 func TestDirectDescriptors(t *testing.T) {

@@ -195,8 +195,9 @@ func (o *Op) path(p string) uint64 {
 }
 
 // Direct makes the Open, Accept or Socket just filled give a direct descriptor, in a free slot of
-// the ring's table. It completes with ENFILE if the table is full. A slot is free again only when
-// its File is closed: nothing else clears it before the ring's end. Linux 5.19.
+// the ring's table. It completes with ENFILE if the table is full, or there is none: see
+// RegisterFiles. A slot is free again only when its File is closed: nothing else clears it before
+// the ring's end. Linux 5.19.
 func (o *Op) Direct() *Op {
 	e := o.adjust()
 	switch o.Code() {

@@ -264,7 +264,7 @@ func trySocket(r *Ring, kind int, f Feature, each func(*File) *Op) error {
 	}
 	file := NewFile(pair[0])
 	defer unix.Close(pair[1])
-	defer file.Close()
+	defer unix.Close(pair[0]) // and not the file, which refuses while an operation that failed uses it
 	if _, err := unix.Write(pair[1], []byte("x")); err != nil {
 		return fmt.Errorf("uring: probe: %w", err)
 	}
@@ -277,7 +277,7 @@ func tryAccept(r *Ring) error {
 		return fmt.Errorf("uring: probe: socket: %w", err)
 	}
 	f := NewFile(fd)
-	defer f.Close()
+	defer unix.Close(fd) // as in trySocket
 	// Linux gives a Unix socket that is bound to no name an abstract one.
 	if err := errors.Join(unix.Bind(fd, &unix.SockaddrUnix{}), unix.Listen(fd, 1)); err != nil {
 		return fmt.Errorf("uring: probe: listen: %w", err)

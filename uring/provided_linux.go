@@ -25,7 +25,7 @@ type provided struct {
 
 // open maps a queue of n entries and finds a group for it. The kernel knows nothing of it yet.
 func (p *provided) open(r *Ring, n int) error {
-	if r.fd < 0 {
+	if r.closed() {
 		return fmt.Errorf("ring: %w", ErrClosed)
 	}
 	if len(r.groups) == 1<<16 {

@@ -31,7 +31,7 @@ func (r *Ring) Chain(ops ...*Op) error { return r.chain(sqeIOLink, ops) }
 func (r *Ring) HardChain(ops ...*Op) error { return r.chain(sqeIOHardlink, ops) }
 
 func (r *Ring) chain(link uint8, ops []*Op) error {
-	if most := min(len(r.sqes), r.Depth()); r.fd >= 0 && len(ops) > most {
+	if most := min(len(r.sqes), r.Depth()); !r.closed() && len(ops) > most {
 		return fmt.Errorf("uring: chain of %d operations, where %d have room: %w", len(ops), most, ErrTooLong)
 	}
 	if err := r.reserve(len(ops), cancelSlots); err != nil {
@@ -62,7 +62,7 @@ func (r *Ring) chain(link uint8, ops []*Op) error {
 // reserve makes room for n entries in one piece of submission: a chain must not be cut by a submit.
 // It leaves so many slots as are kept.
 func (r *Ring) reserve(n, kept int) error {
-	if r.fd < 0 {
+	if r.closed() {
 		return errRingClosed
 	}
 	if r.nFree < n+kept {
@@ -145,7 +145,7 @@ func (r *Ring) makeRoom(op *Op) error {
 	if op.Code() == OpAsyncCancel {
 		kept = 0
 	}
-	if r.fd >= 0 && r.nFree > kept && r.room() > 0 {
+	if !r.closed() && r.nFree > kept && r.room() > 0 {
 		r.headSeen = load(r.sqHead)
 		return nil
 	}
@@ -191,7 +191,7 @@ func (r *Ring) vacate(s *slot, i uint32) {
 // Submit hands what is queued to the kernel and waits for nothing. On an error what was not taken
 // stays queued, and Submit may be called again.
 func (r *Ring) Submit() error {
-	if r.fd < 0 {
+	if r.closed() {
 		return errRingClosed
 	}
 	atomic.StoreUint32(r.sqTail, r.tail)
@@ -274,7 +274,7 @@ func (r *Ring) wait(n int, deadline time.Time) error {
 func (r *Ring) await(n int, deadline time.Time) error {
 	n = max(n, 0)
 	switch {
-	case r.fd < 0:
+	case r.closed():
 		return errRingClosed
 	case n > 0 && r.InFlight() == 0:
 		return fmt.Errorf("uring: wait for %d completions: %w", n, ErrIdle)
@@ -406,7 +406,7 @@ func (r *Ring) health() error {
 // come, it is the caller's again.
 func (r *Ring) Next() *Op {
 	for {
-		if r.head == load(r.cqTail) && !r.refill() {
+		if tail := r.cqTail; (tail == nil || r.head == load(tail)) && !r.refill() {
 			return nil
 		}
 		c := &r.cqes[r.head&r.cqMask]
@@ -450,7 +450,7 @@ func (r *Ring) giveBack() {
 // refill gives the kernel the room of what was read, and fetches completions that it kept aside
 // meanwhile.
 func (r *Ring) refill() bool {
-	if r.fd < 0 {
+	if r.closed() {
 		return false
 	}
 	r.giveBack()

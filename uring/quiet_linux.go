@@ -21,6 +21,9 @@ import (
 // be the last: the kernel would say nothing of it. And no operation that is pushed on this ring
 // later can have Drain: the kernel forbids it from then on. Linux 5.17: see QuietChains.
 func (r *Ring) QuietChain(ops ...*Op) error {
+	if r.closed() {
+		return errRingClosed
+	}
 	if r.feats&featCQESkip == 0 {
 		return notSupported(string(QuietChains), "5.17")
 	}

@@ -13,7 +13,7 @@ import (
 // Config; 0 leaves one as it is. It refuses with ErrBusy to hold fewer operations than are in
 // flight. Only a Locked ring without SQPoll can be resized. Linux 6.13: see Resizing.
 func (r *Ring) Resize(entries, inFlight int) error {
-	if r.fd < 0 || r.ending != nil {
+	if r.closed() || r.ending != nil {
 		return errRingClosed
 	}
 	if entries == 0 {

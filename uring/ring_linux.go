@@ -62,8 +62,8 @@ const (
 	cancelSlots = 1
 )
 
-// Ring is a pair of queues shared with the kernel. New makes one; the zero value is none. It is not
-// safe for concurrent use.
+// Ring is a pair of queues shared with the kernel. New makes one; the zero value is as one that is
+// closed. It is not safe for concurrent use.
 //
 // The submission queue: this side writes entries and then stores the tail; the kernel (in
 // io_uring_enter, or in its polling thread) reads the tail, copies the entries and stores the head.
@@ -78,7 +78,7 @@ type Ring struct {
 	owner   int     // Config.Locked: the thread
 	feats   uint32
 
-	mem, sqeMem []byte
+	mem, sqeMem []byte // nil: it is closed, or was never made
 
 	sqHead, sqTail, sqFlags, sqDropped *uint32
 	sqMask                             uint32
@@ -180,7 +180,7 @@ func New(cfg Config) (*Ring, error) {
 	if cfg.RegisterRing && !cfg.Locked {
 		return nil, errors.New("uring: RegisterRing goes with Locked")
 	}
-	if cfg.SQPollIdle < 0 || cfg.SQPollCPU < 0 || cfg.SQPollCPU > 0 && !cfg.SQPoll {
+	if cfg.SQPollIdle < 0 || cfg.SQPollCPU < 0 || !cfg.SQPoll && (cfg.SQPollIdle > 0 || cfg.SQPollCPU > 0) {
 		return nil, errors.New("uring: SQPollIdle and SQPollCPU go with SQPoll and must not be negative")
 	}
 	if cfg.SQPollIdle > maxPollIdle { // the kernel would take what is left of it
@@ -365,7 +365,7 @@ func (r *Ring) count(o *Op, n int) {
 }
 
 // Depth is the most operations that the ring holds at a time: Config.InFlight.
-func (r *Ring) Depth() int { return len(r.slots) - cancelSlots }
+func (r *Ring) Depth() int { return max(len(r.slots)-cancelSlots, 0) }
 
 // Mode says in words how the ring was set up, for logs: "defer-taskrun, single issuer".
 func (r *Ring) Mode() string {
@@ -390,6 +390,9 @@ func (r *Ring) Mode() string {
 	}
 	return strings.Join(words, ", ")
 }
+
+// closed reports that the ring has no queues: it is closed, or was never made.
+func (r *Ring) closed() bool { return r.mem == nil }
 
 // load is an atomic load of a word that the kernel stores.
 func load(p *uint32) uint32 { return atomic.LoadUint32(p) }
