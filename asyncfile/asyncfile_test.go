@@ -83,6 +83,18 @@ func TestNothingGiven(t *testing.T) {
 		len(l.buf) > maxLine {
 		t.Errorf("chunks of any size: %q of %d", l.Bytes(), len(l.buf))
 	}
+	if l := NewLines(nil, 0); l.Next() || l.Err() == nil {
+		t.Errorf("lines of nothing: %q, %v", l.Bytes(), l.Err())
+	}
+	if n, err := Detect(nil).Read(make([]byte, 1)); n != 0 || err == nil || err == io.EOF {
+		t.Errorf("what watches nothing: %d, %v", n, err)
+	}
+	defer func() {
+		if p, ok := recover().(string); !ok || p != "asyncfile: Aligned: -1 bytes" {
+			t.Errorf("%v", p)
+		}
+	}()
+	Aligned(-1)
 }
 
 // TestOneOperationTwice: an operation is submitted again once Reap has returned it. Of one that was

@@ -2,6 +2,7 @@ package asyncfile
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"runtime/metrics"
@@ -29,7 +30,7 @@ type Detector struct {
 	sample [1]metrics.Sample
 }
 
-// Detect starts to watch r.
+// Detect starts to watch r. Without a reader each Read is an error.
 func Detect(r io.Reader) *Detector {
 	d := &Detector{r: r}
 	d.sample[0].Name = "/gc/heap/allocs:objects"
@@ -47,6 +48,9 @@ const lookEvery = 16
 
 // Read implements [io.Reader].
 func (d *Detector) Read(b []byte) (int, error) {
+	if d.r == nil {
+		return 0, errors.New("detect: no reader")
+	}
 	n, err := d.r.Read(b)
 	if d.reads%lookEvery == 0 {
 		look := b[:min(n, 512)]

@@ -19,13 +19,14 @@
 // ReadAt and WriteAt do all that was asked or return an error, as io.ReaderAt and io.WriterAt say;
 // interrupted and short transfers are continued. A File is safe for concurrent use: operations on
 // disjoint ranges do not disturb each other, and overlapping ones leave any mixture of the bytes.
-// Reading past the end gives io.EOF, writing past it grows the file, and a gap reads as zeros.
+// Reading past the end gives io.EOF, writing past it grows the file, and a gap reads as zeros. What
+// would end beyond the largest offset is refused: EINVAL for a read, EFBIG for a write.
 //
 // When Sync returns nil, everything written before it was called is durable, the length of the file
 // included. When it returns an error, nothing is known about what was written since the last
 // success, and no later Sync of this File returns nil: the kernel may have dropped the data and
-// forgotten about it. Only an error that says that nothing was begun may pass: there was no
-// descriptor for a ring. The name of a new file is its directory's affair, which must be synced by
+// forgotten about it. Two errors may pass, since nothing was handed over: there was no descriptor
+// for a ring, or a window could not be written; what it holds goes with the next call. The name of a new file is its directory's affair, which must be synced by
 // itself.
 //
 // A mapped file that another process truncates, or whose holes no longer fit on the disk, gives an

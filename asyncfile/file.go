@@ -127,8 +127,12 @@ const (
 	maxDepth  = 4096
 )
 
-// Aligned returns n bytes of memory at a multiple of Align.
+// Aligned returns n bytes of memory at a multiple of Align. It panics if n is negative, as make
+// does.
 func Aligned(n int) []byte {
+	if n < 0 {
+		panic(fmt.Sprintf("asyncfile: Aligned: %d bytes", n))
+	}
 	b := make([]byte, n+Align)
 	skip := int(-sys.AddressOf(b) & (Align - 1))
 	return b[skip : skip+n : skip+n]
@@ -305,12 +309,15 @@ func aligned(op, path string, b []byte, off int64) error {
 	return nil
 }
 
-// tooFar refuses a write that would end beyond what an offset can say.
-func tooFar(path string, n int, off int64) error {
-	if off <= math.MaxInt64-int64(n) {
+// tooFar refuses what would end beyond what an offset can say, as the kernel does.
+func tooFar(op, path string, n int, off int64) error {
+	switch {
+	case off <= math.MaxInt64-int64(n):
 		return nil
+	case op == "read":
+		return &fs.PathError{Op: op, Path: path, Err: syscall.EINVAL}
 	}
-	return &fs.PathError{Op: "write", Path: path, Err: syscall.EFBIG}
+	return &fs.PathError{Op: op, Path: path, Err: syscall.EFBIG}
 }
 
 // readOnly is the error of a write to a file that was opened for reading.

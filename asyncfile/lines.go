@@ -2,6 +2,7 @@ package asyncfile
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 )
@@ -36,6 +37,9 @@ const (
 func NewLines(r io.ReaderAt, size int) *Lines {
 	if size <= 0 {
 		size = lineChunk
+	}
+	if r == nil {
+		return &Lines{ended: true, err: errors.New("lines: no file")}
 	}
 	return &Lines{r: r, buf: make([]byte, min(size, maxLine))}
 }

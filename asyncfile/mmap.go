@@ -166,6 +166,9 @@ func (m *mapped) ReadAt(b []byte, off int64) (int, error) {
 	if off < 0 {
 		return 0, negative("read", m.path, off)
 	}
+	if err := tooFar("read", m.path, len(b), off); err != nil {
+		return 0, err
+	}
 	if m.cfg.Shared {
 		if err := m.look(); err != nil {
 			return 0, err
@@ -233,7 +236,7 @@ func (m *mapped) WriteAt(b []byte, off int64) (int, error) {
 	case !m.cfg.Write && len(b) > 0:
 		return 0, readOnly(m.path)
 	}
-	if err := tooFar(m.path, len(b), off); err != nil {
+	if err := tooFar("write", m.path, len(b), off); err != nil {
 		return 0, err
 	}
 	end := off + int64(len(b))

@@ -173,7 +173,7 @@ func (f *ringFile) chain(parts [][]byte, off int64, sync bool) (p progress, err 
 	}
 	end := off
 	for _, b := range parts { // a sum beyond MaxInt64 would be an offset again
-		if err := tooFar(f.path, len(b), end); err != nil {
+		if err := tooFar("write", f.path, len(b), end); err != nil {
 			return p, err
 		}
 		end += int64(len(b))

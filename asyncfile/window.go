@@ -38,6 +38,9 @@ func (w *window) ReadAt(b []byte, off int64) (int, error) {
 	if off < 0 {
 		return 0, negative("read", w.path, off)
 	}
+	if err := tooFar("read", w.path, len(b), off); err != nil {
+		return 0, err
+	}
 	if w.dirty {
 		if err := w.flush(); err != nil {
 			return 0, err
@@ -86,7 +89,7 @@ func (w *window) WriteAt(b []byte, off int64) (int, error) {
 	if !w.write && len(b) > 0 {
 		return 0, readOnly(w.path)
 	}
-	if err := tooFar(w.path, len(b), off); err != nil {
+	if err := tooFar("write", w.path, len(b), off); err != nil {
 		return 0, err
 	}
 	if !w.dirty {
