@@ -26,8 +26,8 @@
 // included. When it returns an error, nothing is known about what was written since the last
 // success, and no later Sync of this File returns nil: the kernel may have dropped the data and
 // forgotten about it. Two errors may pass, since nothing was handed over: there was no descriptor
-// for a ring, or a window could not be written; what it holds goes with the next call. The name of a new file is its directory's affair, which must be synced by
-// itself.
+// for a ring, or a window could not be written; what it holds goes with the next call. The name of
+// a new file is its directory's affair, which must be synced by itself.
 //
 // A mapped file that another process truncates, or whose holes no longer fit on the disk, gives an
 // [*AccessError] with the offset where an ordinary program would be killed by SIGBUS. See

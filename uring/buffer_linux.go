@@ -91,8 +91,8 @@ type Arena struct {
 // maxRegistered is the kernel's limit on registered buffers.
 const maxRegistered = 1 << 14
 
-// NewArena maps n buffers of size bytes: 1 to 16384, of 1 GiB together at most. Sizes that are multiples of the page keep every buffer
-// aligned to one.
+// NewArena maps n buffers of size bytes: 1 to 16384, of 1 GiB together at most. Sizes that are
+// multiples of the page keep every buffer aligned to one.
 func NewArena(n, size int) (*Arena, error) {
 	if n < 1 || n > maxRegistered || size < 1 || size > 1<<30/n {
 		return nil, fmt.Errorf("uring: arena of %d × %d bytes: want 1 to %d buffers and at most 1 GiB", n, size,

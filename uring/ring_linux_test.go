@@ -143,7 +143,8 @@ func TestConfigIsChecked(t *testing.T) {
 		{SQPollCPU: 1},
 		{RegisterRing: true},
 		{SQPoll: true, SQPollCPU: -1},
-		{SQPoll: true, SQPollIdle: -1}, {SQPollIdle: time.Second},
+		{SQPoll: true, SQPollIdle: -1},
+		{SQPollIdle: time.Second},
 		{SQPoll: true, SQPollIdle: 1 << 62},
 	} {
 		if r, err := uring.New(cfg); err == nil {
