@@ -15,6 +15,9 @@ import (
 // if nothing is known against it. It makes nothing. A directory that is missing can be made, as far
 // as those above it say; whether this process may make it, [Dir] finds out.
 func CheckDir(path string) error {
+	if path == "" { // which Clean makes the working directory
+		return errNoDir
+	}
 	path = filepath.Clean(path)
 	for at := path; ; at = filepath.Dir(at) {
 		st, err := os.Stat(at)

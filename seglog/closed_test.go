@@ -89,6 +89,7 @@ func TestNoDirectory(t *testing.T) {
 		"VerifyProven": func() error { _, _, err := VerifyProven(nil, Extent{}, Held{}); return err },
 		"ProveEntry":   func() error { _, err := ProveEntry(nil, 1, nil); return err },
 		"Dir":          func() error { _, err := Dir(""); return err },
+		"CheckDir":     func() error { return CheckDir("") },
 	}
 	for name, call := range calls {
 		if err := call(); err == nil || !strings.HasPrefix(err.Error(), "seglog: ") {

@@ -11,10 +11,16 @@ import (
 // OnCommit and [Log.Position] tell which.
 var ErrUnsettled = errors.New("staged, and not known to be durable")
 
+// errNoContext is what is nil where a context is wanted.
+var errNoContext = errors.New("seglog: the context is nil")
+
 // AppendContext is Append that waits no longer than ctx lasts. If ctx has ended before the record
 // was staged, the sequence is 0 and nothing is in the log. If it ends later, under SyncAlways, the
 // record's sequence comes with [ErrUnsettled]. In both cases the error holds what ctx ended with.
 func (l *Log) AppendContext(ctx context.Context, stream uint32, time int64, data []byte) (uint64, error) {
+	if ctx == nil {
+		return 0, errNoContext
+	}
 	if ctx.Done() == nil {
 		return l.Append(stream, time, data)
 	}
@@ -41,6 +47,9 @@ func (l *Log) AppendContext(ctx context.Context, stream uint32, time int64, data
 
 // SyncContext is Sync that waits no longer than ctx lasts. The sync itself goes on.
 func (l *Log) SyncContext(ctx context.Context) error {
+	if ctx == nil {
+		return errNoContext
+	}
 	if ctx.Done() == nil {
 		return l.Sync()
 	}

@@ -3,6 +3,7 @@ package seglog
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -161,4 +162,23 @@ func TestContextsThatEndAtAnyTime(t *testing.T) {
 	if p := l.Position(); p.Durable != staged.Load() {
 		t.Errorf("%d are durable, %d were staged", p.Durable, staged.Load())
 	}
+}
+
+// A context that is nil is an error, and not the end of the program.
+func TestNoContext(t *testing.T) {
+	l := open(t, small(faulty{fault.New()}, SyncAlways))
+	var none context.Context
+	seq, appended := l.AppendContext(none, 1, 1, payload(1))
+	for what, err := range map[string]error{"append": appended, "sync": l.SyncContext(none)} {
+		if err == nil || !strings.HasPrefix(err.Error(), "seglog: ") {
+			t.Errorf("%s without a context: %v", what, err)
+		}
+	}
+	if p := l.Position(); seq != 0 || p.Next != 1 {
+		t.Errorf("record %d was staged, the next is %d", seq, p.Next)
+	}
+	if seq, err := l.AppendContext(t.Context(), 1, 1, payload(1)); seq != 1 || err != nil {
+		t.Errorf("behind that: %d, %v", seq, err)
+	}
+	closeLog(t, l)
 }

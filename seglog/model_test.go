@@ -121,7 +121,7 @@ func entryOf(id uint64) (r Record, lane Lane, drop Drop) {
 		return r, lane, drop
 	case k == 1:
 		r.Kind = KindDrop
-		return r, lane, Drop{From: id, To: rng.Uint64(), N: 7, Cause: "overflow_oldest"[:rng.IntN(15)]}
+		return r, lane, Drop{From: id, To: max(id, rng.Uint64()), N: 7, Cause: "overflow_oldest"[:rng.IntN(15)]}
 	case k < 5:
 		r.Offset = rng.Uint64() >> 1
 	}

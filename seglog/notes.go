@@ -64,8 +64,12 @@ func (l *Log) TryAppendLane(stream uint32, time int64, lane Lane) (uint64, error
 	return l.tryAppend(&entry{kindLane, stream, time, NoOffset, b[:]})
 }
 
-// TryAppendDrop notes what of a stream's lane was dropped. It never waits, as TryAppend.
+// TryAppendDrop notes what of a stream's lane was dropped. It never waits, as TryAppend. A drop
+// whose To is below its From is an error.
 func (l *Log) TryAppendDrop(stream uint32, time int64, d Drop) (uint64, error) {
+	if d.To < d.From {
+		return 0, fmt.Errorf("seglog: a drop from offset %d to %d: want the higher one last", d.From, d.To)
+	}
 	if len(d.Cause) > maxCause {
 		return 0, fmt.Errorf("%w: a cause of %d bytes, at most %d", ErrTooLarge, len(d.Cause), maxCause)
 	}

@@ -60,6 +60,12 @@ func TestNotesAndOffsets(t *testing.T) {
 	if _, err := l.TryAppendDrop(0, 0, Drop{Cause: strings.Repeat("x", maxCause+1)}); !errors.Is(err, ErrTooLarge) {
 		t.Errorf("a long cause gives %v", err)
 	}
+	next := l.Position().Next
+	for _, d := range []Drop{{From: 1}, {From: NoOffset, To: 7}} {
+		if seq, err := l.TryAppendDrop(0, 0, d); seq != 0 || err == nil || l.Position().Next != next {
+			t.Errorf("%+v ends before it begins, and is taken: %d, %v", d, seq, err)
+		}
+	}
 	holds := func(what string, r *Reader, notes bool) {
 		t.Helper()
 		defer r.Close()
@@ -121,7 +127,7 @@ func TestNotesOfABatchThatIsCut(t *testing.T) {
 	cfg.BatchDelay = 1 << 40
 	l := open(t, cfg)
 	for n := range uint64(10) {
-		if _, err := l.TryAppendDrop(1, int64(n), Drop{From: n, Cause: "x"}); err != nil {
+		if _, err := l.TryAppendDrop(1, int64(n), Drop{From: n, To: n, Cause: "x"}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := l.TryAppendAt(1, int64(n), n, payload(n)); err != nil {
