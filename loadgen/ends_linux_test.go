@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -202,5 +203,69 @@ func TestBodyThatTLSCutsOff(t *testing.T) {
 				t.Errorf("%d answers, errors %v", r.Requests+r.Late, r.Errors)
 			}
 		})
+	}
+}
+
+// TestNothingIsMadeBehindTheEnd: when the time is over no connection is made in the place of one
+// that is lost: no request would follow. The next run makes it. Threads made each of them at once.
+func TestNothingIsMadeBehindTheEnd(t *testing.T) {
+	const connections, length = 3, 50 * time.Millisecond
+	for name, answer := range map[string]string{
+		"no answer":          "",
+		"an answer, late":    "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+		"half of one, late":  "HTTP/1.1 200 OK\r\n",
+		"one too many, late": "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\nHTTP/1.1 200 OK\r\n",
+	} {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		taken := make(chan string, 1000) // from where, in the order in which they were made
+		var all sync.WaitGroup
+		all.Go(func() {
+			for {
+				c, err := ln.Accept()
+				if err != nil {
+					return
+				}
+				taken <- c.RemoteAddr().String()
+				all.Go(func() {
+					defer c.Close()
+					b := make([]byte, 4096)
+					if _, err := c.Read(b); err != nil || answer == "" {
+						_, _ = c.Read(b) // until the client ends it
+						return
+					}
+					time.Sleep(3 * length) // of a run that had begun before the request: its time is over
+					_, _ = io.WriteString(c, answer)
+				})
+			}
+		})
+		l, err := New(Config{
+			URL: "http://" + ln.Addr().String(), Connections: connections, Threads: 2, Timeout: time.Second,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if _, err := l.Run(t.Context(), length); err != nil {
+				t.Fatal(err)
+			}
+		}
+		last, err := net.Dial("tcp", ln.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for <-taken != last.LocalAddr().String() {
+			n++
+		}
+		if n != 2*connections {
+			t.Errorf("%s: two runs of %d connections made %d", name, connections, n)
+		}
+		if err := errors.Join(last.Close(), l.Close(), ln.Close()); err != nil {
+			t.Error(err)
+		}
+		all.Wait()
 	}
 }

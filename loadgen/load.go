@@ -11,7 +11,8 @@ import (
 )
 
 // Load is connections to a server that are open. It does one thing at a time: a second Run or Once
-// beside one that has not returned, or a Close, is an error, and changes nothing.
+// beside one that has not returned, or a Close, is an error, and changes nothing. What [New] has
+// not made, as nil, is closed.
 type Load struct {
 	cfg     Config
 	threads []*thread
@@ -36,6 +37,9 @@ var errNoContext = errors.New("load: the context is nil")
 
 // turn has the state go from resting to another one.
 func (l *Load) turn(to loadState) error {
+	if l == nil {
+		return fmt.Errorf("load: %w", net.ErrClosed)
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch l.state {
@@ -124,8 +128,9 @@ func (l *Load) Close() error {
 
 // Run sends for a time, or until ctx ends, and returns when what was sent has been answered, or
 // when nothing has come or gone for a second, or ctx has ended a second ago. Requests that were
-// answered after the time count as late. What goes wrong with a request is in the result; the error
-// is for a Load that is closed ([net.ErrClosed]) or has a run already ([ErrRunning]).
+// answered after the time count as late. A connection that is lost then is made again by the next
+// Run. What goes wrong with a request is in the result; the error is for a Load that is closed
+// ([net.ErrClosed]) or has a run already ([ErrRunning]).
 func (l *Load) Run(ctx context.Context, length time.Duration) (*Result, error) {
 	if err := l.begin(ctx); err != nil {
 		return nil, err

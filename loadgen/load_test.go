@@ -32,7 +32,7 @@ func TestLoadThatIsClosed(t *testing.T) {
 		defer f.Close()
 		strangers = append(strangers, f)
 	}
-	for _, l := range []*Load{l, {}} {
+	for _, l := range []*Load{l, {}, nil} {
 		_, run := l.Run(t.Context(), time.Millisecond)
 		_, once := l.Once(t.Context())
 		for _, err := range []error{l.Close(), run, once} {

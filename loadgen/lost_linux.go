@@ -56,7 +56,7 @@ func (t *thread) lookForLost() {
 		case t.unanswered(c):
 			t.notMade(c, "connect", errNoAnswer)
 		case c.opening: // or the dialer says so
-		case c.pauses && t.now >= c.retryAt && !t.over:
+		case c.pauses && t.now >= c.retryAt && !t.ended():
 			t.renew(c)
 		case len(c.due) > 0 && t.now-c.sent > t.cfg.Timeout:
 			t.tooLate(c, timedOut)

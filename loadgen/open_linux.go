@@ -83,7 +83,7 @@ func (t *thread) opened(c *conn) {
 	switch {
 	case t.interval > 0:
 		t.idle = append(t.idle, c)
-	case t.over, t.once && c.tried, c.user == thinks:
+	case t.ended(), t.once && c.tried, c.user == thinks:
 	case c.user == waits:
 		t.userSends(c)
 	default:
@@ -103,16 +103,16 @@ func (t *thread) notMade(c *conn, kind string, err error) {
 const retryAfter = 100 * time.Millisecond
 
 // renew makes a connection anew, and in a closed loop sends on it, once its user has thought; with
-// Config.Close it is made after that. When the time is over, one for a single request waits for the
-// next run, so that the server's work for it does not go into this one.
+// Config.Close it is made after that. When the time is over it waits for the next run: the server
+// sees no connection that no request follows, and its work for it does not go into this run.
 func (t *thread) renew(c *conn) {
 	c.shut()
 	c.fd, c.due = -1, c.due[:0]
-	if t.cfg.ThinkMax > 0 && c.user == asks && !t.over && !(t.once && c.tried) {
+	if t.cfg.ThinkMax > 0 && c.user == asks && !t.ended() && !(t.once && c.tried) {
 		t.think(c, t.cfg.ThinkMin)
 	}
 	switch {
-	case t.cfg.Close && (t.over || t.once || c.user == thinks):
+	case t.ended(), t.cfg.Close && (t.once || c.user == thinks):
 	case c.fresh && !c.pauses && t.now < c.begun+retryAfter:
 		c.pauses, c.retryAt = true, c.begun+retryAfter
 	default:

@@ -329,6 +329,10 @@ func (t *thread) wait(most time.Duration) (n int, err error) {
 	return t.epoll.WaitFor(most)
 }
 
+// ended reports whether nothing new is begun: the time is over, also where the turn that it ends in
+// is not.
+func (t *thread) ended() bool { return t.over || t.now >= t.length }
+
 func (t *thread) tick() { t.now = time.Since(t.began) }
 
 func (t *thread) sendBurst(c *conn) {
@@ -465,7 +469,7 @@ func (t *thread) ask(c *conn) {
 	switch {
 	case t.interval > 0:
 		t.idle = append(t.idle, c)
-	case !t.over && !t.once:
+	case !t.ended() && !t.once:
 		t.asked = append(t.asked, asked{c, c.made})
 	}
 }

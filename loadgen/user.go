@@ -56,7 +56,7 @@ func (t *thread) think(c *conn, least time.Duration) {
 
 // wakeUsers has those send who have thought. Who has no connection sends when it is made.
 func (t *thread) wakeUsers() {
-	for len(t.users) > 0 && t.users[0].at <= t.now {
+	for len(t.users) > 0 && t.users[0].at <= t.now && !t.ended() {
 		c := heap.Pop(&t.users).(user).c
 		c.user = waits
 		switch {
