@@ -248,8 +248,9 @@ func (r *Reader) pass(seq uint64) (bool, error) {
 }
 
 // Skip goes on behind what Next cannot read, after a [*CorruptError]: with the next batch that is
-// whole, or the next segment. It returns which records it passes over, of which there may be none;
-// io.EOF where nothing follows.
+// whole and stands behind the end of another one, or the next segment. It returns which records it
+// passes over, of which there may be none; io.EOF where nothing follows. Of those records a repair
+// keeps the ones that are whole.
 func (r *Reader) Skip() (*GapError, error) {
 	if err := r.unusable(); err != nil {
 		return nil, err

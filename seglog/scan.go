@@ -257,17 +257,19 @@ func durableIn(dir FS, h head) (uint64, error) {
 	return max(durable, later), err
 }
 
-// behind is where the next batch begins behind what is not whole: behind the next whole commit
-// frame that closes a batch from there on. off is 0 if there is none.
+// behind is where the next batch begins behind what is not whole, and with which record. off is 0
+// if there is none. See [resumption].
 func (s *scanner) behind(size int64) (off int64, next uint64, err error) {
-	err = s.search(s.off+s.bad+alignment, size, func(at int64, f rawFrame) bool {
-		if f.kind == kindCommit && f.seq+1 >= s.next {
-			off, next = at+int64(f.size), f.seq+1
-			return false
-		}
-		return true
+	r := resumption{sc: s}
+	if s.bad == 0 { // a batch of others may stand there
+		r.at, r.then = s.off, s.next
+	}
+	err = s.search(s.off+s.bad, size, func(at int64, f rawFrame) bool {
+		r.frame(at, f)
+		return r.err == nil
 	})
-	return off, next, err
+	r.unfit()
+	return r.off, r.next, cmp.Or(err, r.err)
 }
 
 // isCut reports whether the batch where reading stopped has no end: one whose end is still there is

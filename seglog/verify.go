@@ -427,8 +427,12 @@ func (s *Summary) damage(sc *scanner, part []rawFrame, size int64, next uint64) 
 	p := Problem{Segment: segmentName(sc.base), Offset: at, Bytes: max(0, cmp.Or(resume, size)-at), From: expected}
 	var whole []bool
 	switch {
+	case resume > 0 && resumeSeq == expected && len(part) > 0:
+		p.What, p.From = "frames in the place of others, of which none is missing", 0
+	case resume > 0 && resumeSeq == expected: // an empty batch, or the mark of a clean end
+		p.What, p.From = "a commit frame is damaged", 0
 	case durable >= expected || next > expected:
-		p.What, p.To = "a batch is damaged", max(expected, resumeSeq-1)
+		p.What, p.To = "a batch is damaged", resumeSeq-1
 		if resume == 0 {
 			p.To = max(durable, next-1)
 			if next == 0 {
@@ -438,8 +442,6 @@ func (s *Summary) damage(sc *scanner, part []rawFrame, size int64, next uint64) 
 				p.What = "what followed, up to the next segment, is gone or damaged"
 			}
 		}
-	case resume > 0 && resumeSeq == expected: // an empty batch, or the mark of a clean end
-		p.What, p.From = "a commit frame is damaged", 0
 	case frames && next == expected:
 		p.What, p.Harmless, p.From = "frames behind its end, from where the next segment goes on: no part of the log", true, 0
 	case frames:
