@@ -23,8 +23,9 @@ const defaultHuge = 2 << 20
 
 // watcher looks at the machine and at a process.
 type watcher struct {
-	root   fs.FS // of the kernel's files
-	pid    int   // 0: no process
+	root   fs.FS  // of the kernel's files
+	pid    int    // 0: no process
+	born   string // when it began; "": not known
 	page   uint64
 	huge   uint64
 	trials bool
@@ -114,7 +115,10 @@ func (w *watcher) process() (Process, error) {
 		p, err = readSmaps(f)
 		_ = f.Close()
 	}
+	now, bornErr := born(w.root, w.pid)
 	switch {
+	case bornErr != nil, w.born != "" && now != w.born: // another one has its number
+		return p, errEnded
 	case errors.Is(err, fs.ErrPermission):
 		return p, fmt.Errorf("%w; run as root, or as the user of process %d", err, w.pid)
 	case err != nil || p.RSS == 0: // what has ended has no memory

@@ -89,6 +89,15 @@ func TestLookAtWhatIsWrong(t *testing.T) {
 	if _, err := watcherOf(empty, 0, nil).look(time.Now()); !errors.Is(err, errEnded) {
 		t.Errorf("a process without memory: %v", err)
 	}
+	another := watcherOf(kernelFiles(nil), 0, nil)
+	another.born = "12344"
+	if s, err := another.look(time.Now()); !errors.Is(err, errEnded) {
+		t.Errorf("another process that has its number: %+v, %v", s.Process, err)
+	}
+	another.born = "12345"
+	if _, err := another.look(time.Now()); err != nil {
+		t.Errorf("the process itself: %v", err)
+	}
 	gone := kernelFiles(nil)
 	delete(gone, "proc/7/smaps_rollup")
 	delete(gone, "proc/pagetypeinfo")

@@ -75,6 +75,7 @@ func Run(ctx context.Context, cfg Config) (Result, error) {
 		if h.Born, err = born(w.root, cfg.PID); err != nil {
 			return Result{}, err
 		}
+		w.born = h.Born
 		boot, _ := fs.ReadFile(w.root, "proc/sys/kernel/random/boot_id")
 		h.Boot = strings.TrimSpace(string(boot))
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/cilium/ebpf/link"
 	"github.com/cilium/ebpf/rlimit"
 
+	"github.com/tallywheel/tallywheel/ipc"
 	"github.com/tallywheel/tallywheel/uring"
 )
 
@@ -41,6 +42,7 @@ type Probe struct {
 	// of segments, nil without them
 	segmentSlots, segmentSums *ebpf.Map
 	links                     []link.Link
+	process                   *ipc.Process // that of Options.PID; nil: all are looked at
 	gate                      gate
 }
 
@@ -99,10 +101,9 @@ func Start(k Kind, o Options) (*Probe, error) {
 	if o.Segments && k != Uring {
 		return nil, fmt.Errorf("probe: %w: segments of %s: want %s", ErrOptions, k, Uring)
 	}
-	if o.PID != 0 {
-		if err := isProcess(o.PID); err != nil {
-			return nil, err
-		}
+	process, err := openProcess(o.PID)
+	if err != nil {
+		return nil, err
 	}
 	what := k
 	if o.Segments {
@@ -110,14 +111,49 @@ func Start(k Kind, o Options) (*Probe, error) {
 	}
 	c, links, err := load(what, map[string]any{"only_tgid": uint32(o.PID), "sample_mask": uint64(o.Sample - 1)})
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, closeProcess(process))
 	}
 	defer c.Close() // links and maps keep what they need
 	return &Probe{
-		kind: k, sample: o.Sample, links: links, slots: c.DetachMap("slots"), sums: c.DetachMap("sums"),
+		process: process, kind: k, sample: o.Sample, links: links,
+		slots: c.DetachMap("slots"), sums: c.DetachMap("sums"),
 		counts: c.DetachMap("counts"), segmentSlots: c.DetachMap("segment_slots"),
 		segmentSums: c.DetachMap("segment_sums"),
 	}, nil
+}
+
+// openProcess opens the process of that number; nil, and no error, of 0, which is all of them.
+func openProcess(pid int) (*ipc.Process, error) {
+	if pid == 0 {
+		return nil, nil
+	}
+	if err := isProcess(pid); err != nil {
+		return nil, err
+	}
+	p, err := ipc.OpenProcess(pid)
+	switch {
+	case errors.Is(err, os.ErrNotExist), errors.Is(err, syscall.ESRCH): // it has ended just now
+		return nil, fmt.Errorf("probe: there is no process %d", pid)
+	case err != nil:
+		return nil, fmt.Errorf("probe: %w", err)
+	}
+	return p, nil
+}
+
+func closeProcess(p *ipc.Process) error {
+	if p == nil {
+		return nil
+	}
+	return p.Close()
+}
+
+// Ended is closed once the process of [Options.PID] has ended: nothing of it is counted any more,
+// and its number may be given to another one, which would be. Without a process it is nil.
+func (p *Probe) Ended() <-chan struct{} {
+	if p.process == nil {
+		return nil
+	}
+	return p.process.Done()
 }
 
 // isProcess says whether a process is there of which something can be counted.
@@ -354,6 +390,6 @@ func sumFrom(m *ebpf.Map, first, n int) ([]uint64, error) {
 func (p *Probe) Close() error {
 	return p.gate.shut(func() error {
 		return errors.Join(closeAll(p.links), p.slots.Close(), p.sums.Close(), p.counts.Close(),
-			p.segmentSlots.Close(), p.segmentSums.Close())
+			p.segmentSlots.Close(), p.segmentSums.Close(), closeProcess(p.process))
 	})
 }

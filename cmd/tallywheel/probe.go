@@ -37,6 +37,10 @@ It needs root, or CAP_BPF and CAP_PERFMON, and a kernel with BTF. With --listen 
 		Example: "  tallywheel probe uring --for 10s --pid $(pidof tallywheel)",
 		RunE: func(c *cobra.Command, args []string) (err error) {
 			if rings {
+				if err := idle(c, "is for what is counted, and --rings counts nothing", "segments", "sample", "for",
+					"listen"); err != nil {
+					return err
+				}
 				return printRings(c.OutOrStdout(), args[0], o.PID, asJSON)
 			}
 			p, err := probe.Start(probe.Kind(args[0]), o)
@@ -56,6 +60,8 @@ It needs root, or CAP_BPF and CAP_PERFMON, and a kernel with BTF. With --listen 
 			select {
 			case <-c.Context().Done():
 			case <-end.C:
+			case <-p.Ended():
+				fmt.Fprintf(c.ErrOrStderr(), "process %d has ended: this is what was seen of it\n", o.PID)
 			}
 			r, err := p.Read()
 			if err != nil {
@@ -70,7 +76,7 @@ It needs root, or CAP_BPF and CAP_PERFMON, and a kernel with BTF. With --listen 
 	oneOf(c, probe.Kinds())
 	f := c.Flags()
 	addSpan(c, &length, "for", 10*time.Second, false, "how long")
-	f.IntVar(&o.PID, "pid", 0, "process to look at; 0: all")
+	f.IntVar(&o.PID, "pid", 0, "process to look at, until it ends; 0: all")
 	f.IntVar(&o.Sample, "sample", 0,
 		"take the time of one request (uring) or one socket (net) in so many, a power of two; 0: 64 requests, 16 sockets; sched takes all")
 	f.BoolVar(&o.Segments, "segments", false,

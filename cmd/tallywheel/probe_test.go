@@ -1,8 +1,14 @@
 package main
 
 import (
+	"bufio"
+	"context"
+	"io"
+	"os/exec"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tallywheel/tallywheel/probe"
 )
@@ -41,4 +47,49 @@ func TestPrintSegments(t *testing.T) {
 	if !strings.Contains(words, want) {
 		t.Errorf("want %s in\n%s", want, out.String())
 	}
+}
+
+// TestProbeEndsWithItsProcess: it went on for its whole time, and would have counted who got the
+// number of the process next.
+func TestProbeEndsWithItsProcess(t *testing.T) {
+	if err := probe.Available(probe.Sched); err != nil {
+		t.Skipf("SKIPPED: %v", err)
+	}
+	child := exec.Command("sh", "-c", "read line")
+	in, err := child.StdinPipe()
+	if err == nil {
+		err = child.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid := strconv.Itoa(child.Process.Pid)
+	talk, talks := io.Pipe()
+	var out strings.Builder
+	root := newRoot()
+	root.SetOut(&out)
+	root.SetErr(talks)
+	root.SetArgs([]string{"probe", "sched", "--pid", pid, "--for", "1h", "--listen", "127.0.0.1:0"})
+	ctx, giveUp := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer giveUp()
+	ended := make(chan error, 1)
+	go func() {
+		err := root.ExecuteContext(ctx)
+		_ = talks.Close()
+		ended <- err
+	}()
+	lines := bufio.NewScanner(talk)
+	if !lines.Scan() || !strings.Contains(lines.Text(), "metrics at") { // it has begun
+		t.Fatalf("%q", lines.Text())
+	}
+	if err := in.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if want := "process " + pid + " has ended: this is what was seen of it"; !lines.Scan() || lines.Text() != want {
+		t.Errorf("%q, want %q", lines.Text(), want)
+	}
+	if err := <-ended; err != nil || !strings.Contains(out.String(), "wakeup") {
+		t.Errorf("%v: %s", err, out.String())
+	}
+	_ = child.Wait() // its status is that of a read without a line
 }
