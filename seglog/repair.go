@@ -248,9 +248,10 @@ func straighten(dir FS) error {
 	}
 	own := map[uint64]bool{} // segments that are under their own names, or will be
 	for _, name := range names {
-		if name, moved := strings.CutSuffix(name, movedSuffix); moved {
-			base, ok := segmentBase(name)
-			own[base] = ok
+		if base, ok := movedBase(name); ok {
+			if own[base], err = isMoved(dir, base); err != nil {
+				return err
+			}
 		}
 	}
 	says := map[uint64]bool{}
@@ -272,7 +273,7 @@ func straighten(dir FS) error {
 			_, err = setAside(dir, segmentName(h.name), damagedSuffix)
 		default:
 			own[h.base] = true
-			err = dir.Rename(segmentName(h.name), segmentName(h.base)+movedSuffix)
+			err = move(dir, segmentName(h.name), h.base)
 		}
 		if err != nil {
 			return err
@@ -329,7 +330,7 @@ func rebuild(dir FS, id [16]byte, base, next, last uint64, atMost bool) error {
 		return err
 	}
 	// It is whole: from here on finishRepair gives it its name, should this be cut short.
-	if err := dir.Rename(name+partSuffix, name+movedSuffix); err != nil {
+	if err := move(dir, name+partSuffix, base); err != nil {
 		return err
 	}
 	if _, err := setAside(dir, name, damagedSuffix); err != nil {
@@ -368,31 +369,6 @@ func salvage(dir FS, base uint64) (*scanner, int64, error) {
 		none.salt = salt
 	}
 	return none, size, nil
-}
-
-// finishRepair gives segments their names where a cut came in the middle of a repair: those with
-// the ending ".moved" are whole, and what was damaged has been set aside before. Where it has not,
-// the repair begins anew.
-func finishRepair(dir FS) error {
-	names, err := dir.List()
-	if err != nil {
-		return err
-	}
-	done := false
-	for _, from := range names {
-		name, moved := strings.CutSuffix(from, movedSuffix)
-		if _, segment := segmentBase(name); !moved || !segment || slices.Contains(names, name) {
-			continue
-		}
-		if err := dir.Rename(from, name); err != nil {
-			return err
-		}
-		done = true
-	}
-	if !done {
-		return nil
-	}
-	return dir.Sync()
 }
 
 // rebuilt is a segment that Repair writes.
