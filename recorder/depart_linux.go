@@ -52,6 +52,9 @@ func (p *port) depart() {
 	for _, q := range p.peers {
 		q.depart()
 	}
+	if p.hub != nil && p.hub.absorbed != nil { // its counts are in those of the source
+		p.hub.absorbed.depart()
+	}
 	if p.remote != nil {
 		if p.remote.told.Load() {
 			_ = p.remote.iso.link.Forget(p.lane.cfg.ID) // an error: the keeper has ended

@@ -1,6 +1,7 @@
 package recorder
 
 import (
+	"fmt"
 	"slices"
 	"time"
 )
@@ -13,6 +14,9 @@ import (
 //  3. such a sheet is on disk;
 //  4. its spool is taken off the shelf.
 //
+// While no sheet can be written the fourth step waits for the third, and so does whoever needs the
+// place: there are never more spools than places.
+//
 // The shelf says of a spool that its peer has begun to make room. Behind a kill before the third
 // step the next recorder finds that spool, goes on with its books, and has the peer leave. Behind
 // one between the third and the fourth it finds the spool of a book that the sheet names, and lets
@@ -21,6 +25,9 @@ import (
 // room reports whether there may be one more peer, once the one that has been gone for longest has
 // made room.
 func (h *hub) room() bool {
+	if !h.release() {
+		return false
+	}
 	if len(h.p.peers) < h.max {
 		return true
 	}
@@ -39,6 +46,12 @@ func (h *hub) isAnyGone() bool {
 
 // roomBy is room at a stop, which waits for the log until the deadline.
 func (h *hub) roomBy(deadline time.Time) bool {
+	for !h.release() {
+		if !time.Now().Before(deadline) {
+			return false
+		}
+		time.Sleep(drainRest)
+	}
 	if h.room() {
 		return true
 	}
@@ -72,6 +85,9 @@ func (h *hub) dismiss(gone *port, since time.Time) bool {
 	if h.r.log.Position().Err != nil { // after an error the next start looks for each peer's frames
 		return false
 	}
+	if !h.release() {
+		return false
+	}
 	if h.leaving != nil && h.leaving != gone && !h.goesOnLeaving() {
 		return false
 	}
@@ -99,9 +115,31 @@ func (h *hub) dismiss(gone *port, since time.Time) bool {
 	}
 	h.leaving = nil
 	h.r.absorb(h.p, gone, since)
-	if gone.remote.isTold() {
-		h.r.keepDismissed(gone)
+	h.absorbed, h.unsaved, h.saveAgain = gone, nil, time.Time{}
+	return h.release()
+}
+
+// release gives back the spool of the peer whose counts have gone to the source, once a sheet with
+// them is on disk. false: it cannot be written now, and is tried again each second.
+func (h *hub) release() bool {
+	gone := h.absorbed
+	if gone == nil {
+		return true
 	}
+	if gone.remote.isTold() {
+		if time.Now().Before(h.saveAgain) {
+			return false
+		}
+		if err := h.r.save(); err != nil {
+			if h.unsaved == nil {
+				gone.log.Warn("a peer is to make room, and the sheet cannot be written: the peer's memory is kept until it can be, and new peers wait for that",
+					"error", err)
+			}
+			h.unsaved, h.saveAgain = fmt.Errorf("the sheet cannot be written: %w", err), time.Now().Add(time.Second)
+			return false
+		}
+	}
+	h.absorbed, h.unsaved = nil, nil
 	gone.depart()
 	h.r.hasDismissed(gone)
 	return true
@@ -159,15 +197,6 @@ func (r *Recorder) absorb(into, gone *port, since time.Time) {
 	r.mu.Unlock()
 	r.absorbing.Unlock()
 	r.settleOne(into.lane) // a commit may have passed by what was absorbed
-}
-
-// keepDismissed brings a sheet to disk that has the counts of a peer in those of its source. Where
-// it cannot be written, the peer leaves all the same: else a full disk would end in full memory.
-func (r *Recorder) keepDismissed(gone *port) {
-	if err := r.save(); err != nil {
-		gone.log.Warn("a peer has made room, and the sheet cannot be written: what it counted since the last one is lost from sight if the recorder is killed now",
-			"error", err)
-	}
 }
 
 // hasDismissed notes that the spool of a peer is gone: sheets need not name its book any more.

@@ -54,10 +54,15 @@ type hub struct {
 	making  sync.Mutex    // held while a peer is made, or all are reconfigured
 	full    bool          // a connection waits for a place; of the goroutine of run
 	leaving *port         // the peer that has begun to make room, and could not leave at once; nil: none does
-	waiting []*arrival    // in the order in which they came; the rest belongs to the goroutine of run, too
-	trouble trouble
-	shut    error     // why an address that is new gets no books; nil: it does
-	again   time.Time // … and when that is tried again
+	// the peer whose counts the source has, and whose spool is kept until a sheet with them is on
+	// disk; nil: there is none
+	absorbed  *port
+	unsaved   error      // why that sheet could not be written last; nil: it was not tried
+	saveAgain time.Time  // when it is tried again
+	waiting   []*arrival // in the order in which they came; the rest belongs to the goroutine of run, too
+	trouble   trouble
+	shut      error     // why an address that is new gets no books; nil: it does
+	again     time.Time // … and when that is tried again
 
 	// when it was acknowledged that peers are gone, which make room for that, ns since 1970; 0: it
 	// is done
@@ -118,7 +123,7 @@ func (h *hub) run(ctx context.Context) {
 		switch {
 		case err != nil:
 			look = time.After(h.p.trouble(&h.trouble, err))
-		case len(h.waiting) > 0, h.acked.Load() != 0, h.leaving != nil:
+		case len(h.waiting) > 0, h.acked.Load() != 0, h.leaving != nil, h.absorbed != nil:
 			look = time.After(lookAround)
 		case h.full: // a peer of another source may leave
 			look = time.After(takeover)
@@ -238,6 +243,7 @@ func (l *lane) posted() (all, inFlight uint64) {
 // they came.
 func (h *hub) seatAll(now time.Time) {
 	h.r.iso.gather() // the books know what has come by now
+	h.release()
 	if h.leaving != nil {
 		h.goesOnLeaving()
 	}
@@ -288,6 +294,13 @@ func (h *hub) seat(a *arrival, now time.Time) (done bool) {
 	}
 	if !h.room() {
 		switch {
+		case h.absorbed != nil: // the sheet is tried again
+			a.since = now
+			if h.unsaved != nil && !now.Before(h.again) {
+				h.shut = h.unsaved
+				h.again = now.Add(h.p.trouble(&h.trouble, h.shut))
+			}
+			return false
 		case h.isAnyGone(): // who makes room once the log has its frames
 			a.since = now
 			return false
