@@ -19,7 +19,9 @@ import (
 
 // What is needed of descriptors at a time, beside those that are open when a recorder starts.
 const (
-	ofLog     = 8 // its folder, lock and segment, the reader's two, one for a file beside the log, and the prover's two
+	// its folder, lock and segment, how far it is durable, the reader's two, one for a file beside
+	// the log, and the prover's two
+	ofLog     = 9
 	ofMoments = 3 // while a device is opened, or a program is told
 	ofClients = 6 // of the API, with what they read, at least
 

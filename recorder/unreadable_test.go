@@ -65,7 +65,7 @@ func TestForgottenLossesAreNeverGood(t *testing.T) {
 			return each(dir, sheets, func([]byte) []byte { return make([]byte, 100) })
 		}, true, 0},
 		"both sheets, and an empty log": {killed, func(dir string) error {
-			for _, s := range segments(t, dir) {
+			for _, s := range append(segments(t, dir), filepath.Join(dir, "durable")) {
 				if err := os.Remove(s); err != nil {
 					return err
 				}

@@ -211,6 +211,7 @@ func (l *Log) commit(b *staging, c Commit, start time.Time) (Commit, outcome) {
 			}
 		}
 		c.Synced, c.Durable = true, c.Stored
+		l.said.note(c.Durable) // before anybody is told
 	}
 	now := time.Now()
 	if syncs {
@@ -230,6 +231,7 @@ func (l *Log) write(b *staging, durable uint64, sync bool) (int, error) {
 		if err := l.rotate(b.last-uint64(b.records)+1, durable); err != nil {
 			return 0, err
 		}
+		l.said.begin(l.cfg.FS, l.identity, durable)
 	}
 	if b.salt != l.seg.salt {
 		b.digest, b.salt = resalt(b.buf, l.seg.salt), l.seg.salt

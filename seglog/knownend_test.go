@@ -33,6 +33,9 @@ func TestDamageNearTheEnd(t *testing.T) {
 	l := open(t, cfg)
 	appendTens(t, l, 30)
 	killed := d.Copy()
+	if err := killed.Remove(durableFile); err != nil { // nor beside it
+		t.Fatal(err)
+	}
 	closeLog(t, l)
 	s, err := Verify(faulty{killed})
 	if err != nil || s.Records != 30 {

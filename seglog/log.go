@@ -225,6 +225,7 @@ type Log struct {
 	parts    [][]byte  // of the batch, under Config.Chain
 	unsynced []uint64  // segments sealed under SyncNever since the last sync
 	syncedAt time.Time
+	said     durability // how far the log says that it is durable
 
 	kick, hurry, doubts, quit chan struct{}
 	sealings                  chan struct{}          // a segment was sealed: see prover
@@ -263,6 +264,9 @@ func Open(cfg Config) (*Log, error) {
 		}
 		lock.Close()
 		return nil, fmt.Errorf("open log: %w", err)
+	}
+	if !l.seg.absent {
+		l.said.begin(cfg.FS, l.identity, l.durable)
 	}
 	l.shelf.proving = cfg.Proves && cfg.Sync != SyncNever
 	l.shelf.start(l.inPlace)
@@ -467,6 +471,7 @@ func (l *Log) Close() error {
 	if err == nil {
 		err = l.seal(true)
 	}
+	l.said.close()
 	return errors.Join(err, l.seg.file.Close(), l.lock.Close())
 }
 
@@ -495,6 +500,7 @@ type Position struct {
 	Err      error  // the log has failed
 	Evicting bool   // DropOldest: for want of room, records are removed that KeepBytes and KeepAge would keep
 	Evicted  uint64 // how many were, since the log was opened
+	EverGone uint64 // … and in its life, as far as the log knows
 	Held     bool   // Config.Hold keeps records that KeepBytes or KeepAge would remove
 }
 
@@ -502,7 +508,7 @@ type Position struct {
 func (l *Log) Position() Position {
 	first, bytes := l.shelf.extent()
 	spares := l.shelf.spares()
-	evicting, evicted := l.shelf.pressure()
+	evicting, evicted, ever := l.shelf.pressure()
 	held := l.shelf.held()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -514,7 +520,7 @@ func (l *Log) Position() Position {
 	if first != 0 {
 		p.First = first
 	}
-	p.Evicting, p.Evicted, p.Held = evicting, evicted, held
+	p.Evicting, p.Evicted, p.EverGone, p.Held = evicting, evicted, ever, held
 	if p.Stalled == nil && !l.leads.IsZero() && time.Since(l.leads) > NoAnswer {
 		p.Stalled = ErrNoAnswer
 	}

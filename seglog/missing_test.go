@@ -83,6 +83,7 @@ type harm struct {
 	blind  bool   // Verify, which is not told what to expect, cannot know
 	most   bool   // how much is missing cannot be known
 	fresh  bool   // the log begins anew
+	said   bool   // the log has said how far it was durable; else that is gone, too
 }
 
 // log is the log that the harm is done to, with that many records, all of them durable; some are
@@ -93,6 +94,11 @@ func (h harm) log(t *testing.T, records uint64) (d *fault.Dir, n uint64) {
 		records = 50
 	}
 	d = severalSegments(t, records, !h.killed)
+	if !h.said {
+		if err := d.Remove(durableFile); err != nil {
+			t.Fatal(err)
+		}
+	}
 	h.harm(t, d, segmentsOf(t, d))
 	if err := d.Sync(); err != nil {
 		t.Fatal(err)
@@ -120,6 +126,7 @@ func harms(records uint64) map[string]harm {
 			}
 		}
 	}
+	gone := func(t *testing.T, d *fault.Dir, b []uint64) { remove(t, d, true, b...) }
 	return map[string]harm{
 		"newest": {harm: func(t *testing.T, d *fault.Dir, b []uint64) { remove(t, d, false, b[len(b)-1]) }},
 		"newest and index": {
@@ -212,6 +219,13 @@ func harms(records uint64) map[string]harm {
 			killed: true, known: Extent{Last: records - 3, Begun: true}, blind: true, most: true, fresh: true,
 			harm: func(t *testing.T, d *fault.Dir, b []uint64) { remove(t, d, true, b...) },
 		},
+		"cut, killed": {killed: true, said: true, harm: cut(headerBytes + 3000)},
+		"cut, killed, older books": {
+			killed: true, said: true, known: Extent{Last: 9, Begun: true}, harm: cut(headerBytes + 3000),
+		},
+		"only one, cut, killed":         {only: true, killed: true, said: true, harm: cut(headerBytes + 3000)},
+		"only one, to nothing, killed":  {only: true, killed: true, said: true, harm: cut(0), most: true, fresh: true},
+		"only one, and nobody knows it": {only: true, killed: true, said: true, harm: gone, fresh: true},
 		"only one, gone": {
 			only: true,
 			harm: func(t *testing.T, d *fault.Dir, b []uint64) { remove(t, d, false, b...) }, fresh: true,

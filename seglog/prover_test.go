@@ -378,6 +378,7 @@ func TestTamperingIsNamed(t *testing.T) {
 			rechain(t, d)
 		}, want: fmt.Sprintf("(%d to %d)", bases[1], bases[2]-1)},
 		"newest segments removed": {harm: func(d *fault.Dir) {
+			_ = d.Remove(durableFile)
 			for _, base := range bases[len(bases)-2:] {
 				for _, name := range []string{segmentName(base), indexName(base)} {
 					if err := d.Remove(name); err != nil && base != bases[len(bases)-1] {

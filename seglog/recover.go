@@ -1,6 +1,7 @@
 package seglog
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -43,7 +44,7 @@ func (e *CorruptError) Error() string {
 
 // recover finds the end of the log and makes it ready for appending.
 func (l *Log) recover() error {
-	l.shelf.cfg = l.cfg
+	l.shelf.cfg, l.shelf.said = l.cfg, &l.said
 	if err := refuseNewer(l.cfg.FS); err != nil {
 		return err
 	}
@@ -112,6 +113,9 @@ func (l *Log) resume(found traces, heads []head) (err error) {
 		l.shelf.id = max(l.shelf.id, heads[i].id)
 	}
 	if err := l.recognize(heads); err != nil {
+		return err
+	}
+	if err := l.heed(l.identity); err != nil {
 		return err
 	}
 	// What the last segment knows to be durable needs no look; it begins in the segment that holds
@@ -193,7 +197,11 @@ func (l *Log) tidy() error {
 func (l *Log) create(found traces) error {
 	var gone Missing
 	last, more := found.end(l.cfg.Expect)
-	if more = more || l.cfg.Expect.Stored > last; last > 0 || more {
+	more = more || l.cfg.Expect.Stored > last
+	if err := l.heed(l.cfg.Identity); err != nil {
+		return err
+	}
+	if last = max(last, l.cfg.Expect.Last); last > 0 || more {
 		gone = Missing{
 			From: found.first(found.knowing(l.cfg.Expect, l.cfg.Identity)), To: last,
 			What: "every segment is gone",
@@ -211,7 +219,7 @@ func (l *Log) create(found traces) error {
 	}
 	l.recovered.Clean, l.recovered.First = true, base
 	if l.identity == [16]byte{} {
-		l.identity = newIdentity(l.cfg.Identity)
+		l.identity = newIdentity(cmp.Or(l.cfg.Identity, l.said.said.log))
 	}
 	return l.goOnWith(base, gone.To, gone)
 }
@@ -564,21 +572,6 @@ func lastNonZero(f io.ReaderAt, off, size int64) (int64, error) {
 		}
 	}
 	return end, nil
-}
-
-// isEmpty reports whether no batch is in a segment.
-func isEmpty(dir FS, base uint64) (bool, error) {
-	f, _, err := openSegment(dir, base)
-	if err != nil {
-		return false, err
-	}
-	defer f.Close()
-	sc, err := newScanner(f, base)
-	if err != nil {
-		return false, err
-	}
-	_, err = sc.batch()
-	return err == errEnd, sc.readErr
 }
 
 func readHeader(dir FS, base uint64) (header, error) {

@@ -30,6 +30,9 @@ func RepairKnown(dir FS, known Extent) (Summary, error) {
 	if err := finishRepair(dir); err != nil {
 		return Summary{}, fmt.Errorf("repair log: %w", err)
 	}
+	if known, err = known.withSaid(dir); err != nil {
+		return Summary{}, fmt.Errorf("repair log: %w", err)
+	}
 	found, err := verifyTo(dir, known.Last)
 	if err != nil || found.Clean() {
 		return found, err

@@ -334,3 +334,18 @@ func (w *window) at(off int64, n int) ([]byte, error) {
 	}
 	return w.buf[:n], err
 }
+
+// isEmpty reports whether no batch is in a segment.
+func isEmpty(dir FS, base uint64) (bool, error) {
+	f, _, err := openSegment(dir, base)
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	sc, err := newScanner(f, base)
+	if err != nil {
+		return false, err
+	}
+	_, err = sc.batch()
+	return err == errEnd, sc.readErr
+}

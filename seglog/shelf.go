@@ -22,6 +22,7 @@ type shelf struct {
 	evicting bool            // DropOldest: the disk has been full, and has no room for two segments since
 	evicted  uint64          // records that were removed for that
 	holding  bool            // the oldest segment is beyond a limit, and Config.Hold keeps it
+	said     *durability     // says beside the segments how many that were
 	kept     kept            // the log's word for its first record; zero: it has none
 	proving  bool            // retention waits for the heads of segments: see prover
 	proven   uint64          // last record of the last segment that needs no head any more
@@ -107,7 +108,8 @@ func (s *shelf) dropOldest(keep, early bool) (spare string, ok bool) {
 	if err := s.keepFrom(first); err != nil {
 		return "", false
 	}
-	if err := s.remove(indexName(o.base)); err != nil { // before the segment: see traces
+	counts := early && s.said.evict(o.last-o.base+1, first) // at once: it may be killed before this is
+	if err := s.remove(indexName(o.base)); err != nil {     // before the segment: see traces
 		return "", false
 	}
 	err := errShared
@@ -125,8 +127,8 @@ func (s *shelf) dropOldest(keep, early bool) (spare string, ok bool) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", false
 	}
-	if early {
-		s.evicting = true
+	s.evicting = s.evicting || early
+	if counts {
 		s.evicted += o.last - o.base + 1
 	}
 	s.old = s.old[1:]
@@ -165,18 +167,19 @@ func (s *shelf) giveWay() bool {
 
 // relax notes that the disk has room again. What one segment has given up for the next is none.
 func (s *shelf) relax() {
-	if now, before := s.pressure(); now && s.hasRoom(2) == nil {
+	if now, before, _ := s.pressure(); now && s.hasRoom(2) == nil {
 		s.mu.Lock()
 		s.evicting = s.evicted > before // meanwhile
 		s.mu.Unlock()
 	}
 }
 
-// pressure says whether the disk takes records that retention would keep, and how many it took.
-func (s *shelf) pressure() (now bool, evicted uint64) {
+// pressure says whether the disk takes records that retention would keep, how many it took, and how
+// many in the life of the log.
+func (s *shelf) pressure() (now bool, evicted, ever uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.evicting, s.evicted
+	return s.evicting, s.evicted, s.said.ever.Load()
 }
 
 // makeSpare fills a file with zeros and syncs it. Failing leaves no spare: the log then extends a

@@ -85,6 +85,10 @@ func VerifyKnown(dir FS, known Extent) (Summary, error) {
 
 // verify fills a summary that is new.
 func (s *Summary) verify(dir FS, known Extent) error {
+	known, err := known.withSaid(dir) // first: the log may be written to
+	if err != nil {
+		return err
+	}
 	s.known = max(s.known, known.Last)
 	bases, err := segmentBases(dir)
 	if err == nil {
