@@ -58,6 +58,9 @@ type StartSheet struct {
 	// LogOldest is the oldest record that was there when the start began, where the log removes one
 	// for want of room alone: what is gone before the oldest of now was removed so. 0: not known.
 	LogOldest uint64 `json:"log_oldest,omitempty"`
+	// LogEvicted is how many records the log had removed for want of room in its life when the
+	// start began; null: not known.
+	LogEvicted *uint64 `json:"log_evicted,omitempty"`
 	// LogEnd is the highest number that the log has given, of a start whose log is closed or has
 	// failed: no record behind it can be on disk. 0 where records may have been added since.
 	LogEnd uint64 `json:"log_end,omitempty"`

@@ -105,11 +105,15 @@ func (r *Recorder) goOn(e *archive.StartSheet) {
 	r.slog.Info("recorder restarted, 0 bytes lost", "sources", r.iso.sources(), "began", time.Unix(0, r.since))
 }
 
-// noteOldest notes what is the oldest record as a start begins.
+// noteOldest notes what is the oldest record as a start begins, and what a full disk had taken by
+// then.
 func (r *Recorder) noteOldest() {
-	if at := r.log.Position(); keepsAll(r.cfg.Log) {
+	at := r.log.Position()
+	if keepsAll(r.cfg.Log) {
 		r.oldest = at.First - at.Evicted
 	}
+	ever := at.EverGone - at.Evicted
+	r.ever = &ever
 }
 
 // takeEvicted takes over how many records were removed for want of room since the start began. The
@@ -118,11 +122,15 @@ func (r *Recorder) takeEvicted(e *archive.StartSheet) {
 	if e.Sheet.Log != nil {
 		r.evicted = e.Sheet.Log.Evicted
 	}
+	at := r.log.Position()
+	if r.ever = e.LogEvicted; r.ever != nil && at.EverGone > *r.ever+at.Evicted { // else somebody took its word away
+		r.evicted = max(r.evicted, at.EverGone-*r.ever-at.Evicted)
+	}
 	if e.LogOldest == 0 || !keepsAll(r.cfg.Log) {
 		return
 	}
 	r.oldest = e.LogOldest
-	if at := r.log.Position(); r.cfg.Log.OnFull == "drop-oldest" && at.First > r.oldest+at.Evicted {
+	if r.cfg.Log.OnFull == "drop-oldest" && at.First > r.oldest+at.Evicted {
 		r.evicted = max(r.evicted, at.First-r.oldest-at.Evicted)
 	}
 }

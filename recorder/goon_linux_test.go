@@ -169,3 +169,46 @@ func TestKillForgetsNothingThatWasRemovedForRoom(t *testing.T) {
 		}
 	}
 }
+
+// The same with log.keep: the log itself knows how many a full disk took.
+func TestKillForgetsNothingThatWasRemovedForRoomBesideKeep(t *testing.T) {
+	dir, err := seglog.Dir(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := func(free int64) *seglog.Log {
+		t.Helper()
+		log, err := seglog.Open(seglog.Config{
+			FS: dir, SegmentBytes: 64 << 10, MinFree: free, KeepBytes: 1 << 40, OnFull: seglog.DropOldest,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return log
+	}
+	fill := func(log *seglog.Log, until func() bool) {
+		for at := int64(1); !until(); at++ {
+			if _, err := log.Append(1, at, make([]byte, 128)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	log := open(-1)
+	fill(log, func() bool { return log.Position().Next > 2000 })
+	if err := log.Close(); err != nil {
+		t.Fatal(err)
+	}
+	before := open(1 << 60) // no disk has so much room
+	fill(before, func() bool { return before.Position().Evicted > 0 })
+	if err := before.Close(); err != nil {
+		t.Fatal(err)
+	}
+	log = open(-1)
+	defer log.Close()
+	cfg := config.Log{OnFull: "drop-oldest", Keep: config.Keep{Size: 1 << 40}}
+	r := &Recorder{cfg: config.Config{Log: cfg}, log: log}
+	e := &archive.StartSheet{LogEvicted: new(uint64)} // of before anything was removed
+	if r.takeEvicted(e); r.evicted == 0 || r.evicted != log.Position().First-1 {
+		t.Errorf("%d records were removed, and the log begins with %d", r.evicted, log.Position().First)
+	}
+}

@@ -66,6 +66,7 @@ type Recorder struct {
 	// records that recorders before this one removed for want of room, in the same start
 	evicted uint64
 	oldest  uint64                  // see archive.StartSheet.LogOldest
+	ever    *uint64                 // see archive.StartSheet.LogEvicted
 	folder  os.FileInfo             // of the log, as it was opened; nil: not known
 	missing []ledger.MissingRecords // what the log said then, also what earlier sheets have named
 	lastEnd LastEnd

@@ -76,7 +76,7 @@ func (r *Recorder) startSheet(end string) archive.StartSheet {
 		s.LogFirst = at.First
 	}
 	s.LogBegun = at.Bytes > 0
-	s.LogOldest = r.oldest
+	s.LogOldest, s.LogEvicted = r.oldest, r.ever
 	if at.Err != nil { // closed, or failed: nothing is added any more
 		s.LogEnd = at.Next - 1
 	}
