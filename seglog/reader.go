@@ -60,7 +60,9 @@ func (l *Log) NewReader(from uint64) *Reader {
 func (r *Reader) Notes() { r.notes = true }
 
 // Expect tells a reader from outside what the log held, for End.
-func (r *Reader) Expect(known Extent) { r.known = known }
+func (r *Reader) Expect(known Extent) {
+	r.known, _ = known.withSaid(r.dir) // an error shows again
+}
 
 // Identity is that of the log that is read; zero as long as the reader has met no segment of
 // version 2.
