@@ -14,7 +14,7 @@ var historyLook = time.Minute
 // keep adds sheets to the history.
 func (r *Recorder) keep(sheets ...*archive.StartSheet) error {
 	r.lookAtHistory(true)
-	err := writeSheet(r.cfg.Log.Dir, func() error { return archive.KeepAll(r.cfg.Log.Dir, sheets) })
+	err := r.writeSheet(func() error { return archive.KeepAll(r.cfg.Log.Dir, sheets) })
 	r.markHistory()
 	return err
 }
@@ -23,9 +23,13 @@ func (r *Recorder) keep(sheets ...*archive.StartSheet) error {
 // lines for it.
 func (r *Recorder) markHistory() {
 	r.marked, r.lookedAt = nil, time.Now()
-	if mark, err := archive.MarkHistory(r.cfg.Log.Dir); err == nil {
-		r.marked = &mark
-	}
+	_ = r.files.patiently(func() error {
+		mark, err := archive.MarkHistory(r.cfg.Log.Dir)
+		if err == nil {
+			r.marked = &mark
+		}
+		return err
+	})
 }
 
 // lookAtHistory tells when somebody has cut, removed or replaced the history since it was marked,

@@ -234,6 +234,7 @@ func (r *Recorder) hold(left *archive.StartSheet, found seglog.Recovery) *archiv
 	return &with
 }
 
+// closeLog ends the log.
 func (r *Recorder) closeLog() error {
 	err := r.log.Close()
 	r.files.close()
@@ -264,7 +265,12 @@ func (r *Recorder) write(s *archive.StartSheet, durable bool) error {
 		r.markHistory()
 	}
 	s.History = r.marked
-	return writeSheet(r.cfg.Log.Dir, func() error { return s.Save(r.cfg.Log.Dir, durable) })
+	return r.writeSheet(func() error { return s.Save(r.cfg.Log.Dir, durable) })
+}
+
+// writeSheet writes into the log's folder, again and again at a stop that finds no descriptors.
+func (r *Recorder) writeSheet(f func() error) error {
+	return r.files.patiently(func() error { return writeSheet(r.cfg.Log.Dir, f) })
 }
 
 // isElsewhere reports whether somebody has put the folder of another log in the place of this

@@ -3,6 +3,7 @@ package recorder
 import (
 	"io"
 	"sync"
+	"time"
 
 	"github.com/tallywheel/tallywheel/internal/sys"
 	"github.com/tallywheel/tallywheel/seglog"
@@ -18,7 +19,8 @@ type reserve struct {
 	seglog.FS
 
 	mu    sync.Mutex
-	spare []int // eventfds: the cheapest thing that has a descriptor
+	spare []int     // eventfds: the cheapest thing that has a descriptor
+	until time.Time // how long what finds none in the reserve either is tried again; zero: it is not
 }
 
 func newReserve(dir seglog.FS) *reserve {
@@ -46,8 +48,28 @@ func (r *reserve) restock() {
 	r.refill()
 }
 
+// waitFor has what finds no descriptors tried again from now on, for so long: at a stop, behind
+// which nothing tries it again.
+func (r *reserve) waitFor(patience time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.until = time.Now().Add(patience)
+}
+
+// patiently calls f again while that finds no descriptors, for as long as waitFor has said.
+func (r *reserve) patiently(f func() error) error {
+	r.mu.Lock()
+	until := r.until
+	r.mu.Unlock()
+	return patiently(until, f)
+}
+
 // lend makes a call that may need a descriptor.
 func (r *reserve) lend(call func() error) error {
+	return r.patiently(func() error { return r.lendOnce(call) })
+}
+
+func (r *reserve) lendOnce(call func() error) error {
 	err := call()
 	if !noDescriptors(err) {
 		return err

@@ -16,6 +16,10 @@ import (
 // stopPatience is how long a stop waits for the log to take what is held. Tests have less.
 var stopPatience = 10 * time.Second
 
+// lastPatience is how long a stop tries again to end the log and to write the last sheet while no
+// descriptors are to be had.
+const lastPatience = 2 * time.Second
+
 // empty waits until the log has taken and stored what stopped ports still hold, each of them for so
 // long at most, and twice as long for all. A log that cannot write, as on a full disk, may go on at
 // any moment: all of them wait for that together.
@@ -102,6 +106,7 @@ func (r *Recorder) Stop(end string) (ledger.Sheet, error) {
 	}
 	r.done.Wait()
 	r.finishForward()
+	r.files.waitFor(lastPatience)
 	err = errors.Join(err, r.closeLog())
 	if r.cfg.Log.Linked {
 		r.slog.Info("the log's linked batches", "outcome", r.chains.Counts())

@@ -73,6 +73,7 @@ func (r *Recorder) yield(why string) (ledger.Sheet, error) {
 		}
 	}
 	err = errors.Join(err, r.iso.saveAll())
+	r.files.waitFor(lastPatience)
 	r.saving.Lock()
 	defer r.saving.Unlock()
 	r.farewell(false)
