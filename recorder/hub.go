@@ -21,6 +21,7 @@ import (
 const (
 	refusedPeers       = "max_peers"   // as many addresses are connected as may have books
 	refusedAddresses   = "addresses"   // the log knows so many addresses of the source that it takes no new one
+	refusedCrowd       = "crowd"       // its address keeps the connections of others out: see relieve
 	refusedStopped     = "stopped"     // the source stopped, and there could be no books for it any more
 	refusedDescriptors = "descriptors" // the source stopped, and there were no descriptors to take it
 )
@@ -28,9 +29,6 @@ const (
 // maxAddresses is how many addresses of one source a log knows, at most: each takes a line of its
 // table of streams for ever.
 var maxAddresses = 4096
-
-// maxArrivals is how many connections wait for a seat, at most; the rest waits in the kernel.
-const maxArrivals = 64
 
 // lookAround is how often the hub looks whether those that wait may be read.
 const lookAround = 50 * time.Millisecond
@@ -83,7 +81,8 @@ type door interface {
 type arrival struct {
 	guest  *guest
 	id     string // of the first peer of its address
-	since  time.Time
+	came   time.Time
+	since  time.Time        // when it came, or had to begin to wait anew
 	behind map[*port]uint64 // so much is in the books of a peer of that address once all is read that had come before
 	// … and so many frames when that was so: the log is to have them, or nobody knows their numbers
 	frames map[*port]uint64
@@ -156,6 +155,7 @@ func (h *hub) accept(ctx context.Context) error {
 		return err
 	}
 	h.full = false
+	h.relieve(time.Now())
 	if len(h.waiting) >= maxArrivals {
 		return nil
 	}
@@ -184,8 +184,9 @@ func (h *hub) arrived(d device) {
 	if g.came == 0 { // else it came to this source before a reload
 		g.came = guestsCame.Add(1)
 	}
+	now := time.Now()
 	a := &arrival{
-		guest: g, id: peerOf(h.p.lane.cfg.ID, g), since: time.Now(),
+		guest: g, id: peerOf(h.p.lane.cfg.ID, g), came: now, since: now,
 		behind: map[*port]uint64{}, frames: map[*port]uint64{},
 	}
 	for _, p := range h.of(a.id) {
