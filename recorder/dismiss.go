@@ -60,6 +60,9 @@ func (h *hub) roomBy(deadline time.Time) bool {
 	}
 	h.r.iso.gather()
 	h.r.empty(h.p.peers, max(0, time.Until(deadline)))
+	if h.leaving != nil {
+		h.isRead(h.leaving, time.Until(deadline))
+	}
 	return h.room()
 }
 
@@ -81,6 +84,8 @@ func (p *port) hasSettled() bool { return p.remote.isShown() && p.lane.isSettled
 
 // dismiss makes a peer that is gone one that is not missed any more. Should it come again, it goes
 // on. false: not now; where it has begun to leave, nobody gets its seat, and seatAll tries again.
+// Whoever reads it ends that soon, in most cases, or takes its time, while the hub goes on with
+// others.
 func (h *hub) dismiss(gone *port, since time.Time) bool {
 	if h.r.log.Position().Err != nil { // after an error the next start looks for each peer's frames
 		return false
@@ -98,19 +103,16 @@ func (h *hub) dismiss(gone *port, since time.Time) bool {
 		default:
 		}
 	}
+	patience := time.Duration(0)
+	if h.leaving != gone { // else it was waited for
+		patience = lookAround
+	}
 	h.leaving = gone
 	if gone.remote != nil {
 		gone.remote.room.Store(true)
 	}
-	gone.stop(closeAll)
-	if gone.remote != nil {
-		select {
-		case <-gone.remote.spent:
-		case <-h.r.iso.yields:
-			return false
-		}
-	}
-	if !gone.lane.isSettled() { // as where its reader was late
+	gone.cancel()
+	if !h.isRead(gone, patience) || !gone.lane.isSettled() { // as where its reader was late
 		return false
 	}
 	h.leaving = nil
@@ -142,6 +144,32 @@ func (h *hub) release() bool {
 	h.absorbed, h.unsaved = nil, nil
 	gone.depart()
 	h.r.hasDismissed(gone)
+	return true
+}
+
+// isRead waits for the reading of a peer that leaves to end, so long at most. false: it has not, or
+// the next recorder goes on with it.
+func (h *hub) isRead(leaving *port, patience time.Duration) bool {
+	if leaving.remote == nil { // nothing is open
+		<-leaving.done
+		return true
+	}
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	for _, over := range []<-chan struct{}{leaving.done, leaving.remote.spent} {
+		select {
+		case <-over:
+			continue
+		default: // before late, which may have come at once
+		}
+		select {
+		case <-over:
+		case <-h.r.iso.yields:
+			return false
+		case <-late.C:
+			return false
+		}
+	}
 	return true
 }
 

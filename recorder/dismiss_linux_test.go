@@ -371,3 +371,50 @@ func TestKillBehindTheSheetOfADismissedPeer(t *testing.T) {
 	}
 	stop(t, g)
 }
+
+// A peer that makes room, and whose reader takes its time, holds nobody up: the hub seats others
+// meanwhile, and the peer leaves once its reading has ended.
+func TestHubGoesOnWhileAPeerLeaves(t *testing.T) {
+	r := start(t, t.TempDir(), nil)
+	defer stop(t, r)
+	c := newCrowd(t)
+	c.hub.r.log = r.log
+	slow, _, producer := c.peer("a/127.0.0.2")
+	brief(0, 10).feed(t, producer)
+	for range 2 {
+		c.iso.round()
+	}
+	c.store()
+	free, _, _ := c.peer("a/127.0.0.3")
+	was := free.opener.(*seat)
+	c.hub.max = 2
+	newcomer := &arrival{guest: &guest{connection: &socket{}}, id: "a/127.0.0.4", since: time.Now()}
+	other := &arrival{guest: &guest{connection: &socket{}}, id: "a/127.0.0.3", since: time.Now()}
+	slow.opener.(*seat).left = time.Now().Add(-time.Hour) // it has been gone for longest
+	c.hub.waiting = []*arrival{newcomer, other}
+	seated := make(chan struct{})
+	go func() {
+		defer close(seated)
+		c.hub.seatAll(time.Now())
+	}()
+	select {
+	case <-seated:
+	case <-time.After(time.Minute):
+		close(slow.remote.spent) // or the goroutine stays
+		t.Fatal("the hub waits for the reader of a peer that leaves")
+	}
+	if g, _ := was.taken(); g != other.guest || len(c.hub.waiting) != 1 || c.hub.leaving != slow {
+		t.Errorf("the other one is seated: %v; %d wait", g == other.guest, len(c.hub.waiting))
+	}
+	if len(c.hub.p.peers) != 2 || slow.hasDeparted() {
+		t.Error("the peer has left, and its reader has not come to the end")
+	}
+	close(slow.remote.spent)
+	close(slow.done)
+	if !c.hub.goesOnLeaving() || len(c.hub.p.peers) != 1 || !slow.hasDeparted() {
+		t.Error("its reader has come to the end, and the peer has not left")
+	}
+	if f := c.hub.p.lane.sheet().Frames; f.Stored != 10 {
+		t.Errorf("%+v; want the 10 frames of the peer", f)
+	}
+}

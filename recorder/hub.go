@@ -552,6 +552,9 @@ func (h *hub) readRest(deadline time.Time) {
 	var all sync.WaitGroup
 	for _, p := range h.p.peers {
 		all.Go(func() {
+			if p == h.leaving { // it is told to end, by a time that comes before this one
+				<-p.done
+			}
 			select {
 			case <-p.done:
 				if p.remote == nil {
