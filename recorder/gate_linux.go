@@ -66,7 +66,7 @@ func (i *isolation) newGate(s config.Source, leaving []*port) *gate {
 	listener, guests, last := i.connections.of(s)
 	if listener >= 0 { // a source of that name may have had another since, for what waited was to be recorded first
 		if err := i.link.Put(isolate.ListenerOf(s.ID), s.TCP.Listen, listener); err != nil {
-			i.log.Warn("the keeper does not listen", "error", err)
+			tellUntaken(i.log, err)
 		}
 	}
 	for _, left := range guests {
@@ -84,7 +84,7 @@ func (i *isolation) newGate(s config.Source, leaving []*port) *gate {
 	}
 	g.accepting.Begin(listener, false)
 	if err := i.link.Put(isolate.GateOf(s.ID), s); err != nil {
-		i.log.Warn("the keeper does not listen", "error", err)
+		tellUntaken(i.log, err)
 	}
 	if len(g.after) == 0 {
 		_ = g.listen(context.Background()) // the hub says what is wrong
@@ -214,7 +214,7 @@ func (rm *remote) seats(from *handover) {
 	i, id, s := rm.iso, rm.lane.cfg.ID, from.opener.(*seat)
 	s.hand = func(g *guest) bool {
 		if err := i.link.Put(isolate.NextOf(id), nil, g.fd()); err != nil {
-			i.log.Error("the keeper does not listen: it has ended, and so will the recorder", "error", err)
+			tellUntaken(i.log, err)
 			return false
 		}
 		g.leaveShelf()
@@ -335,8 +335,19 @@ func (p *port) tellKeeper(log *slog.Logger) {
 		return
 	}
 	if err := p.remote.put(nil); err != nil {
-		log.Error("the keeper does not listen", "error", err)
+		tellUntaken(log, err)
 	}
+}
+
+// tellUntaken tells that the keeper has not taken what it was told. That it has ended is told by
+// whoever runs the recorder, which ends, too.
+func tellUntaken(log *slog.Logger, err error) {
+	if isolate.HasEnded(err) {
+		log.Debug("the keeper has ended", "error", err)
+		return
+	}
+	log.Error("the keeper has not taken what it was told: restart Tallywheel, or a source may not be read",
+		"error", err)
 }
 
 // leftConnections is what the shelf has of connections of sources that read all of them.

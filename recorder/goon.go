@@ -274,7 +274,7 @@ func CheckGoOn(cfg config.Config, s isolate.Start) error {
 func (i *isolation) renew(why string, a, b config.Config) error {
 	err := i.link.Renew(isolate.Renewal{Reader: reading(a) != reading(b), Why: why})
 	if err != nil {
-		return fmt.Errorf("%s: that needs another recorder, and the keeper does not listen: %w", why, err)
+		return fmt.Errorf("%s: that needs another recorder, and the keeper has not taken the word: %w", why, err)
 	}
 	return ErrRenews
 }

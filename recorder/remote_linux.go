@@ -240,7 +240,7 @@ func (p *port) keepRemote(ctx context.Context) {
 	}
 	rm.begin()
 	if err := rm.put(nil); err != nil {
-		p.log.Error("the keeper does not listen: it has ended, and so will the recorder", "error", err)
+		tellUntaken(p.log, err)
 	}
 	if s, ok := p.opener.(*seat); ok {
 		s.begins()

@@ -160,7 +160,7 @@ func (b *beginning) ready() {
 	}
 	b.keep(b.cfg)
 	if err = errors.Join(err, b.link.Ready()); err != nil {
-		b.log.Warn("the keeper does not listen", "error", err)
+		b.log.Warn("the keeper has not taken what it was told", "error", err)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"os"
 	"strconv"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/tallywheel/tallywheel/internal/sys"
@@ -98,8 +99,18 @@ func Inherit() (*Link, error) {
 // linkConfig bounds messages: a source's configuration is the largest part of one.
 var linkConfig = ipc.ConnConfig{MaxData: 128 << 10, MaxFiles: 4}
 
-// sendWithin is how long a message may wait for the other side to take some.
-const sendWithin = 5 * time.Second
+const (
+	// sendWithin is how long a message may wait for the other side to take some.
+	sendWithin = 5 * time.Second
+	// putWithin is sendWithin to the keeper, which may be waiting itself, for another child or for
+	// systemd.
+	putWithin = sendWithin + starvesIn
+	// sendRest is how long a message waits for what it lacks, before it is sent again.
+	sendRest = 10 * time.Millisecond
+)
+
+// send sends to the keeper.
+func (l *Link) send(m message, fds []int) error { return sendIn(putWithin, l.conn, m, fds) }
 
 // Put puts an entry on the shelf, in the place of one of that name. Descriptors stay the caller's.
 // Once Put has returned, the entry is kept, also if the caller is killed.
@@ -108,11 +119,11 @@ func (l *Link) Put(name string, data any, fds ...int) error {
 	if err != nil {
 		return err
 	}
-	return send(l.conn, message{Op: opPut, Name: name, Data: b}, fds)
+	return l.send(message{Op: opPut, Name: name, Data: b}, fds)
 }
 
 // Drop takes an entry off the shelf.
-func (l *Link) Drop(name string) error { return send(l.conn, message{Op: opDrop, Name: name}, nil) }
+func (l *Link) Drop(name string) error { return l.send(message{Op: opDrop, Name: name}, nil) }
 
 // Forget takes all that a source has off the shelf.
 func (l *Link) Forget(source string) (err error) {
@@ -126,11 +137,11 @@ func (l *Link) Forget(source string) (err error) {
 // on the shelf. It answers by that entry, which Follow brings: whoever is killed meanwhile, the
 // connection stays open.
 func (l *Link) Accept(source, as string) error {
-	return send(l.conn, message{Op: opAccept, Name: source, As: as}, nil)
+	return l.send(message{Op: opAccept, Name: source, As: as}, nil)
 }
 
 // Ready tells the keeper that this process does its work.
-func (l *Link) Ready() error { return send(l.conn, message{Op: opReady}, nil) }
+func (l *Link) Ready() error { return l.send(message{Op: opReady}, nil) }
 
 // Prepare receives what this process needs to prepare itself. Prepared or Refuse is to follow, and
 // then Shelf.
@@ -150,12 +161,12 @@ func (l *Link) Prepare() (some []Entry, b Beginning, err error) {
 
 // Prepared tells the keeper that this process can begin.
 func (l *Link) Prepared() error {
-	return send(l.conn, message{Op: opPrepared, Form: handoverForm, Store: storeForm}, nil)
+	return l.send(message{Op: opPrepared, Form: handoverForm, Store: storeForm}, nil)
 }
 
 // Refuse tells the keeper why this process cannot begin: it ends.
 func (l *Link) Refuse(why error) error {
-	return send(l.conn, message{Op: opRefuse, Name: why.Error()}, nil)
+	return l.send(message{Op: opRefuse, Name: why.Error()}, nil)
 }
 
 // Renew asks the keeper to have processes replaced.
@@ -164,7 +175,7 @@ func (l *Link) Renew(r Renewal) error {
 	if err != nil {
 		return err
 	}
-	return send(l.conn, message{Op: opRenew, Data: b}, nil)
+	return l.send(message{Op: opRenew, Data: b}, nil)
 }
 
 // Shelf receives all that is there at the beginning. It waits until this process is to begin.
@@ -279,7 +290,34 @@ func (e Entry) File() (*os.File, error) {
 // runtime's poller, and would close it.
 func send(conn *ipc.Conn, m message, fds []int) error { return sendIn(sendWithin, conn, m, fds) }
 
+// sendIn is send within another time.
 func sendIn(within time.Duration, conn *ipc.Conn, m message, fds []int) error {
+	for deadline := time.Now().Add(within); ; time.Sleep(sendRest) {
+		if err := sendBy(deadline, conn, m, fds); !passes(err) || !time.Now().Before(deadline) {
+			return err
+		}
+	}
+}
+
+// passes reports whether a message was not sent for want of what there may be a moment later:
+// descriptors, memory, or room for descriptors that the other side has not taken yet.
+func passes(err error) bool {
+	for _, e := range []error{
+		syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOBUFS, syscall.ETOOMANYREFS,
+	} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// HasEnded reports whether a message was not sent because the keeper has ended.
+func HasEnded(err error) bool {
+	return errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)
+}
+
+func sendBy(deadline time.Time, conn *ipc.Conn, m message, fds []int) error {
 	b, err := json.Marshal(m)
 	if err != nil {
 		return err
@@ -293,7 +331,7 @@ func sendIn(within time.Duration, conn *ipc.Conn, m message, fds []int) error {
 		}
 		out.Files = append(out.Files, ipc.File{Name: strconv.Itoa(i), File: os.NewFile(uintptr(dup), "entry")})
 	}
-	_ = conn.SetWriteDeadline(time.Now().Add(within))
+	_ = conn.SetWriteDeadline(deadline)
 	if err := conn.Send(out); err != nil {
 		return fmt.Errorf("%s %s: %w", m.Op, m.Name, err)
 	}
