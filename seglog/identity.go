@@ -32,6 +32,9 @@ type head struct {
 	name uint64 // the base that the name says
 	size int64  // of the file; -1 if it is none
 	ok   bool   // there is a header; else the name is all that is known
+	// what its index file says; nil: there is none that is its own
+	index *index
+	zeros bool // … and zeros stand where the last batch that it leads to began
 }
 
 // readHeads reads the headers of all segments, by the order of their names.
@@ -77,6 +80,9 @@ func readHead(dir FS, base uint64) (head, error) {
 	}
 	if h.ok = err == nil; errors.Is(err, ErrVersion) {
 		return h, fmt.Errorf("%s: %w", segmentName(base), err)
+	}
+	if h.ok {
+		h.findEnd(dir, f)
 	}
 	return h, nil
 }

@@ -227,13 +227,13 @@ func (l *Log) create(found traces) error {
 // describe reads the extent of a sealed segment, by its index where that is good; next is the
 // header of the one behind it.
 func (l *Log) describe(h head, next header) (sealedSegment, error) {
-	x, salt, err := readIndex(l.cfg.FS, h.name)
-	if err != nil || x == nil || salt != h.salt {
+	x, err := h.index, error(nil)
+	if x == nil {
 		if x, err = loadIndex(l.cfg.FS, h.name); err == nil && x.last+1 == next.base {
 			l.giveIndex(x, h.header, x.last)
 		}
 	}
-	if err == nil && h.size < l.cfg.SegmentBytes { // it may have been cut since
+	if err == nil && (h.size < l.cfg.SegmentBytes || h.zeros) { // it may have been cut since
 		err = l.reaches(h.name, x)
 	}
 	if err != nil {
@@ -270,35 +270,6 @@ func (l *Log) lastWhole(h head) (last uint64, err error) {
 		return true
 	})
 	return last, err
-}
-
-// reaches puts the last record of an index right where the segment has been cut before it.
-func (l *Log) reaches(base uint64, x *index) error {
-	f, size, err := openSegment(l.cfg.FS, base)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	sc, err := newScanner(f, base)
-	if err != nil {
-		return err
-	}
-	last := base - 1
-	if e, ok := x.before(func(e indexEntry) bool { return e.off >= size }); ok {
-		sc.seek(e.off, e.first)
-		last = e.first - 1
-	}
-	for {
-		b, err := sc.batch()
-		if err != nil {
-			break
-		}
-		if len(b.frames) > 0 {
-			last = b.last
-		}
-	}
-	x.last = min(x.last, last)
-	return sc.readErr
 }
 
 // reopen scans a segment to its end, cuts a torn tail, and reports whether the segments behind it
