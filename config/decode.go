@@ -27,17 +27,23 @@ const maxFile = 4 << 20
 // type [Problems], each with the name of the file. A device, a folder, or more than 4 MiB are an
 // error, too. Where the disk of the file does not answer, or nobody writes into the pipe, Load does
 // not return.
-func Load(path string) (Config, error) { return load(path, sys.ReadFileOrPipe) }
+func Load(path string) (Config, error) { return LoadAnd(path, nil) }
+
+// LoadAnd is Load for who knows what else may be wrong, as on this machine: more is asked of what
+// is good by itself, and its problems get their file and lines.
+func LoadAnd(path string, more func(Config) Problems) (Config, error) {
+	return load(path, sys.ReadFileOrPipe, more)
+}
 
 // Reload is Load, and takes ordinary files only: what came through a pipe does not come again.
-func Reload(path string) (Config, error) { return load(path, sys.ReadOrdinary) }
+func Reload(path string) (Config, error) { return load(path, sys.ReadOrdinary, nil) }
 
-func load(path string, read func(path string, most int64) ([]byte, error)) (Config, error) {
+func load(path string, read func(path string, most int64) ([]byte, error), more func(Config) Problems) (Config, error) {
 	b, err := read(path, maxFile)
 	if err != nil {
 		return Config{}, err
 	}
-	c, err := Parse(b)
+	c, err := parse(b, more)
 	var p Problems
 	if errors.As(err, &p) {
 		for i := range p {
@@ -49,7 +55,10 @@ func load(path string, read func(path string, most int64) ([]byte, error)) (Conf
 
 // Parse reads a configuration, fills in the defaults and checks it. What is wrong is an error of
 // type [Problems]; the configuration is then what could be read of it.
-func Parse(b []byte) (c Config, err error) {
+func Parse(b []byte) (c Config, err error) { return parse(b, nil) }
+
+// parse is Parse, with what more finds in a configuration that is good.
+func parse(b []byte, more func(Config) Problems) (c Config, err error) {
 	defer func() { // the YAML library is not ours: whatever it makes of strange input is an error, not a crash
 		if r := recover(); r != nil {
 			err = Problems{{Text: fmt.Sprintf("this cannot be read: %q", fmt.Sprint(r))}}
@@ -66,6 +75,9 @@ func Parse(b []byte) (c Config, err error) {
 	var found Problems
 	if errors.As(c.Validate(), &found) {
 		wrong = append(wrong, d.placed(found)...)
+	}
+	if len(wrong) == 0 && more != nil {
+		wrong = d.placed(more(c))
 	}
 	slices.SortStableFunc(wrong, func(a, b Problem) int { return cmp.Compare(a.Line, b.Line) })
 	return c, wrong.orNil()
@@ -485,11 +497,14 @@ func kindOf(n ast.Node) string {
 	return strconv.Quote(short(text, 40))
 }
 
+// TimeForm says how a time is written, here and on the command line. No unit is above the hour.
+const TimeForm = "a time in ns, us, ms, s, m or h, as 50ms, 1m30s or 720h"
+
 // wanted puts the type of a scalar in words.
 func wanted(t reflect.Type) string {
 	switch {
 	case t == reflect.TypeFor[time.Duration]():
-		return "a time, as 50ms, 2s or 24h"
+		return TimeForm
 	case t == reflect.TypeFor[Size]():
 		return "a size, as 64MiB"
 	case t.Kind() == reflect.Bool:

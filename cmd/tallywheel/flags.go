@@ -100,7 +100,7 @@ func (f *spanFlag) Set(s string) error {
 	d, err := time.ParseDuration(s)
 	switch {
 	case err != nil:
-		return fmt.Errorf("want a time, as 1m30s")
+		return fmt.Errorf("want %s", config.TimeForm)
 	case f.zero && d < 0:
 		return fmt.Errorf("want a time, not less than 0")
 	case !f.zero && d <= 0:

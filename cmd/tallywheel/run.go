@@ -311,7 +311,7 @@ func printSheet(out io.Writer, s ledger.Sheet, asJSON bool) error {
 }
 
 // checkHere reports what a good configuration asks for, and this machine does not have now.
-func checkHere(cfg config.Config, file string) error {
+func checkHere(cfg config.Config) config.Problems {
 	p := cfg.Aliases()
 	if err := seglog.CheckDir(cfg.Log.Dir); err != nil {
 		p = append(p, config.Problem{Path: "log.dir", Text: err.Error()})
@@ -332,13 +332,7 @@ func checkHere(cfg config.Config, file string) error {
 	if _, err := cfg.Log.Signer(); err != nil {
 		p = append(p, config.Problem{Path: "log.sign", Text: err.Error()})
 	}
-	for i := range p {
-		p[i].File = file
-	}
-	if len(p) > 0 {
-		return p
-	}
-	return nil
+	return p
 }
 
 func newCheck() *cobra.Command {
@@ -360,10 +354,7 @@ func newCheck() *cobra.Command {
 				}
 				return err
 			}
-			cfg, err := config.Load(args[0])
-			if err == nil {
-				err = checkHere(cfg, args[0])
-			}
+			cfg, err := config.LoadAnd(args[0], checkHere)
 			exposed := cfg.Exposed(args[0])
 			if asJSON {
 				r := map[string]any{"ok": err == nil, "sources": len(cfg.Sources)}
