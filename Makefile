@@ -39,12 +39,13 @@ peers:
 		echo "SKIPPED: the peers of the laboratory: their modules cannot be fetched"; \
 	else $(GO) vet ./...; fi
 
-# Every target builds static, and what is pure builds anywhere.
+# Every target builds static, and what is pure builds anywhere. The recorder, and what stands on it, is for Linux alone: it reads, and isolates, by
+# calls of its own. Package reader has its types anywhere, which a configuration names.
 cross:
 	GOOS=linux GOARCH=arm64 $(GO) build -o /dev/null ./cmd/tallywheel
 	GOOS=linux GOARCH=arm GOARM=7 $(GO) build -o /dev/null ./cmd/tallywheel
-	GOOS=darwin GOARCH=arm64 $(GO) vet ./crc16 ./admission ./frame/... ./ledger ./asyncfile ./seglog ./archive ./server ./prefork ./rt ./internal/...
-	GOOS=windows GOARCH=amd64 $(GO) vet ./crc16 ./admission ./frame/... ./ledger ./asyncfile ./serial ./seglog ./archive ./server ./prefork ./rt ./internal/...
+	GOOS=darwin GOARCH=arm64 $(GO) vet ./crc16 ./admission ./frame/... ./ledger ./asyncfile ./seglog ./archive ./reader ./config ./server ./prefork ./rt ./internal/...
+	GOOS=windows GOARCH=amd64 $(GO) vet ./crc16 ./admission ./frame/... ./ledger ./asyncfile ./serial ./seglog ./archive ./reader ./config ./server ./prefork ./rt ./internal/...
 
 # The tests of what differs on a 32-bit ARM, under qemu-user. Those that are left out go through
 # thousands of damaged logs, which takes minutes there, run themselves as another user, or look at

@@ -1,5 +1,5 @@
-// Package reader gets bytes out of descriptors: serial lines, TCP connections, UDP sockets. Linux
-// only.
+// Package reader gets bytes out of descriptors: serial lines, TCP connections, UDP sockets. It
+// reads on Linux only; elsewhere there are its types.
 //
 // # Concepts
 //
