@@ -37,7 +37,7 @@ func TestAddressesThatCannotBe(t *testing.T) {
 func TestSecondAddress(t *testing.T) {
 	ln, err := net.Listen("tcp", "[::1]:0")
 	if err != nil {
-		t.Skipf("SKIPPED: no IPv6; %v", err)
+		t.Skipf("SKIPPED: no IPv6 on loopback: %v; sysctl net.ipv6.conf.lo.disable_ipv6=0", err)
 	}
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	_ = s.Listener.Close()
@@ -64,7 +64,7 @@ func TestSecondAddress(t *testing.T) {
 func TestZones(t *testing.T) {
 	lo, err := net.InterfaceByName("lo")
 	if err != nil {
-		t.Skipf("SKIPPED: no loopback interface lo; %v", err)
+		t.Skipf("SKIPPED: no loopback interface lo: %v; ip link set lo up", err)
 	}
 	for _, zone := range []string{"lo", strconv.Itoa(lo.Index)} {
 		u, err := url.Parse("http://[fe80::1%25" + zone + "]:9/")

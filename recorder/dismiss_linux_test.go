@@ -33,7 +33,7 @@ func newCrowd(t *testing.T) *crowd {
 	t.Helper()
 	bell, err := isolate.NewBell()
 	if err != nil {
-		t.Skipf("SKIPPED: %v; needs memory that can be sealed", err)
+		t.Skipf("SKIPPED: no memory that can be sealed: %v; run this on Linux 3.17 or later, where memfd_create is allowed", err)
 	}
 	c := &crowd{t: t, log: &standingLog{killable: killable{rng: rand.New(rand.NewPCG(1, 1))}}}
 	c.iso = &isolation{bell: bell, stopping: make(chan struct{}), yields: make(chan struct{})}
@@ -336,7 +336,7 @@ func TestCrowdMakesRoom(t *testing.T) {
 func TestKillBehindTheSheetOfADismissedPeer(t *testing.T) {
 	ours, theirs, err := ipc.Pair(ipc.ConnConfig{})
 	if err != nil {
-		t.Skipf("SKIPPED: %v; needs sockets of AF_UNIX", err)
+		t.Skipf("SKIPPED: no sockets of AF_UNIX: %v; run this where a process may make them", err)
 	}
 	defer ours.Close()
 	conn, err := ipc.Inherit(theirs, ipc.ConnConfig{})

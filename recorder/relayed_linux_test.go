@@ -55,7 +55,7 @@ func newRelayedSource(t *testing.T) *relayed {
 	r := &relayed{t: t}
 	bell, err := isolate.NewBell()
 	if err != nil {
-		t.Skipf("SKIPPED: %v; needs memory that can be sealed", err)
+		t.Skipf("SKIPPED: no memory that can be sealed: %v; run this on Linux 3.17 or later, where memfd_create is allowed", err)
 	}
 	var spools [2]*spool.Spool
 	for i, cfg := range []spool.Config{

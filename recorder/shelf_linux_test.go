@@ -53,7 +53,7 @@ func startOnShelf(t *testing.T, dir string, sees func(shelfWord), sources ...con
 	for i := range links {
 		ours, theirs, err := ipc.Pair(ipc.ConnConfig{MaxData: 128 << 10, MaxFiles: 4})
 		if err != nil {
-			t.Skipf("SKIPPED: %v; needs sockets of AF_UNIX", err)
+			t.Skipf("SKIPPED: no sockets of AF_UNIX: %v; run this where a process may make them", err)
 		}
 		conn, err := ipc.Inherit(theirs, ipc.ConnConfig{MaxData: 128 << 10, MaxFiles: 4})
 		if err != nil {

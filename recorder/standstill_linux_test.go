@@ -44,7 +44,7 @@ func newStandstill(t *testing.T, ends bool) *standstill {
 	s := &standstill{t: t, log: standingLog{killable{rng: rand.New(rand.NewPCG(1, 1))}, true}}
 	bell, err := isolate.NewBell()
 	if err != nil {
-		t.Skipf("SKIPPED: %v; needs memory that can be sealed", err)
+		t.Skipf("SKIPPED: no memory that can be sealed: %v; run this on Linux 3.17 or later, where memfd_create is allowed", err)
 	}
 	shared, err := spool.Create(spool.Config{Size: 64 << 10, Marks: 64})
 	if err != nil {

@@ -50,7 +50,7 @@ func TestPeerThatHadNoTimeToBegin(t *testing.T) {
 func TestReloadKeepsThatASpoolEnds(t *testing.T) {
 	ours, theirs, err := ipc.Pair(ipc.ConnConfig{MaxFiles: 4})
 	if err != nil {
-		t.Skipf("SKIPPED: %v; needs sockets of AF_UNIX", err)
+		t.Skipf("SKIPPED: no sockets of AF_UNIX: %v; run this where a process may make them", err)
 	}
 	conn, err := ipc.Inherit(theirs, ipc.ConnConfig{MaxFiles: 4})
 	if err != nil {

@@ -109,7 +109,7 @@ func TestHandoverOfAnotherForm(t *testing.T) {
 	}
 	fd, err := sys.SealedMemory("handover", int64(len(b)))
 	if err != nil {
-		t.Skipf("SKIPPED: %v; needs memory that can be sealed", err)
+		t.Skipf("SKIPPED: no memory that can be sealed: %v; run this on Linux 3.17 or later, where memfd_create is allowed", err)
 	}
 	f := os.NewFile(uintptr(fd), "handover")
 	defer f.Close()

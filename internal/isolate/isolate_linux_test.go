@@ -208,7 +208,7 @@ func TestChildIsHeardOut(t *testing.T) {
 func TestBell(t *testing.T) {
 	b, err := NewBell()
 	if err != nil {
-		t.Skipf("SKIPPED: %v; needs memory that can be sealed", err)
+		t.Skipf("SKIPPED: no memory that can be sealed: %v; run this on Linux 3.17 or later, where memfd_create is allowed", err)
 	}
 	for _, keep := range []bool{false, true} {
 		if !b.Sleep(keep, func() bool { return true }) {
@@ -229,7 +229,7 @@ func TestBell(t *testing.T) {
 func TestDoze(t *testing.T) {
 	b, err := NewBell()
 	if err != nil {
-		t.Skipf("SKIPPED: %v; needs memory that can be sealed", err)
+		t.Skipf("SKIPPED: no memory that can be sealed: %v; run this on Linux 3.17 or later, where memfd_create is allowed", err)
 	}
 	stay := func() bool { return false }
 	b.Doze(func() bool {

@@ -25,7 +25,7 @@ func TestSealedListenerIsTaken(t *testing.T) {
 	}
 	if c, err := net.DialTimeout("tcp", addr, 50*time.Millisecond); err == nil {
 		_ = c.Close()
-		t.Skip("SKIPPED: the listener is not sealed; needs SO_ATTACH_FILTER")
+		t.Skip("SKIPPED: the listener is not sealed; run this where a process may set SO_ATTACH_FILTER")
 	}
 	end()
 

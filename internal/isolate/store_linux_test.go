@@ -487,7 +487,7 @@ func TestStoreLacksADescriptor(t *testing.T) {
 func TestBellOutlivesAReader(t *testing.T) {
 	b, err := NewBell()
 	if err != nil {
-		t.Skipf("SKIPPED: %v; needs memory that can be sealed", err)
+		t.Skipf("SKIPPED: no memory that can be sealed: %v; run this on Linux 3.17 or later, where memfd_create is allowed", err)
 	}
 	defer b.mem.Close()
 	open := func() *Bell {

@@ -25,7 +25,7 @@ type stage struct {
 func newStage(t *testing.T) *stage {
 	s, err := spool.Create(spool.Config{})
 	if err != nil {
-		t.Skipf("SKIPPED: %v; needs memory that can be sealed", err)
+		t.Skipf("SKIPPED: no memory that can be sealed: %v; run this on Linux 3.17 or later, where memfd_create is allowed", err)
 	}
 	bell, err := NewBell()
 	if err != nil {
