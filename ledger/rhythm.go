@@ -95,6 +95,14 @@ func (b *Book) Arrived(n uint64, now time.Duration) {
 	b.lastFrame = b.now
 }
 
+// Gone posts that the device has gone at a time of that clock: a silence ends with it.
+func (b *Book) Gone(now time.Duration) {
+	if b.rhythm.running && b.rhythm.isSilent(now) {
+		b.silences++
+	}
+	b.rhythm.running = false
+}
+
 // Partial posts that bytes came at a time of that clock, which may be of frames and are not
 // classified yet.
 func (b *Book) Partial(now time.Duration) {

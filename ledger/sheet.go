@@ -180,7 +180,7 @@ type Port struct {
 	// SilentSince is when its last frame came, where that is longer ago than it may be, and no
 	// bytes came that may still be frames.
 	SilentSince Time    `json:"silent_since"`
-	Silences    uint64  `json:"silences"` // times that it was silent for so long, and then went on
+	Silences    uint64  `json:"silences"` // times that it was silent for so long, and went on, or was gone
 	Bytes       Bytes   `json:"bytes"`
 	Frames      Frames  `json:"frames"`
 	Kernel      *Kernel `json:"kernel"`

@@ -222,6 +222,13 @@ func (in *intake) restart() {
 	}
 }
 
+// gone ends a silence with the device that was silent.
+func (in *intake) gone() {
+	if in.paced {
+		in.book.Gone(in.steady())
+	}
+}
+
 // Frame implements frame.Sink.
 func (in *intake) Frame(f *frame.Frame) {
 	in.post(f)

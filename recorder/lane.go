@@ -134,6 +134,7 @@ func (l *lane) Closed(view []byte, at int64, err error) {
 	} else {
 		l.in.end(view, at, AtGone)
 		l.in.beat(0, pause)
+		l.in.gone()
 		l.state = ledger.StateWaiting
 		if l.why = cause(err); l.replaced {
 			l.why = outageReplaced

@@ -44,6 +44,30 @@ func TestAPauseThatEndsAFrameIsNoSignOfLife(t *testing.T) {
 	}
 }
 
+// A silence that ends as the device is unplugged is one; the time without it is none, nor is one
+// that a stop ends.
+func TestASilenceEndsWithItsDevice(t *testing.T) {
+	for why, want := range map[error]uint64{io.EOF: 1, reader.ErrRemoved: 0} {
+		var now time.Duration
+		l := silentLane(t, "line", &now)
+		silences := func() uint64 { return l.in.book.Sheet("a", ledger.StateOpen, ledger.Held{}, nil).Silences }
+		const at = int64(time.Hour)
+		one := []byte("a line\n")
+		l.Arrived(one, len(one), at)
+		now = 5 * time.Second
+		l.Closed(nil, at+int64(now), why)
+		if n := silences(); n != want {
+			t.Errorf("%v: %d silences, want %d", why, n, want)
+		}
+		now = 500 * time.Second
+		l.in.restart()
+		l.Arrived(one, len(one), at+int64(now))
+		if n := silences(); n != want {
+			t.Errorf("%v: %d silences once it is there again, want %d", why, n, want)
+		}
+	}
+}
+
 // TestAFrameThatAnEndEndsIsHeard: the last frame of a framing that sees its end only by what comes
 // behind it ends a silence when its bytes came, whether the source or its device ends then.
 func TestAFrameThatAnEndEndsIsHeard(t *testing.T) {
