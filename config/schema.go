@@ -83,8 +83,11 @@ func sectionSchema(v reflect.Value) schema {
 		if len(f.one) > 0 {
 			s = schema{"enum": f.one, "description": f.about}
 		}
-		if value.Kind() == reflect.Int {
+		switch {
+		case value.Kind() == reflect.Int:
 			s.bounds(f)
+		case f.min+f.max != "": // of times and sizes, which are texts: a schema has no words for it
+			s["description"] = f.about + "; " + f.span()
 		}
 		if shown := plain(value); shown != nil {
 			s["default"] = shown

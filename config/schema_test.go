@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -252,5 +253,49 @@ func TestSchemaRefuses(t *testing.T) {
 		if _, err := Parse([]byte(text)); err == nil {
 			t.Errorf("the program accepts %s", text)
 		}
+	}
+}
+
+// The guide has the bounds of every number, time and size that has any, and the schema says them.
+func TestGuideHasEveryBound(t *testing.T) {
+	b, err := os.ReadFile("../docs/guide/config.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	guide, seen := string(b), 0
+	var look func(path string, s reflect.Type, lacking []string)
+	look = func(path string, s reflect.Type, lacking []string) {
+		switch s.Kind() {
+		case reflect.Pointer:
+			look(path, s.Elem(), lacking)
+		case reflect.Slice:
+			look(path+"[]", s.Elem(), nil)
+		case reflect.Struct:
+			for i := range s.NumField() {
+				f := fieldOf(s.Field(i))
+				if slices.Contains(lacking, f.key) {
+					continue
+				}
+				path := below(path, f.key)
+				if f.max != "" || strings.Trim(f.min, "0s") != "" {
+					seen++
+					row := fmt.Sprintf("| `%s` | %s | %s |\n", path, f.min, cmp.Or(f.max, "–"))
+					if !strings.Contains(guide, row) {
+						t.Errorf("the guide lacks %s", row)
+					}
+				}
+				look(path, s.Field(i).Type, strings.Fields(s.Field(i).Tag.Get("lacks")))
+			}
+		}
+	}
+	look("", reflect.TypeFor[Config](), nil)
+	if seen < 20 {
+		t.Errorf("only %d bounds are found", seen)
+	}
+	of := func(s map[string]any, key string) map[string]any {
+		return s["properties"].(map[string]any)[key].(map[string]any)
+	}
+	if d := of(of(theSchema(t), "log"), "segment")["description"]; d != "size of a segment file; want 1MiB to 16GiB" {
+		t.Errorf("the schema says of a segment: %v", d)
 	}
 }
