@@ -1,8 +1,10 @@
 package recorder
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
+	"syscall"
 
 	"github.com/tallywheel/tallywheel/asyncfile"
 	"github.com/tallywheel/tallywheel/config"
@@ -20,6 +22,14 @@ var (
 	uptime     = sys.Uptime // since the machine started, by a clock that nobody sets
 	writeSheet = inPlace    // a sheet, or a line of the history, into a folder
 )
+
+// advised is the error of a start, with what to do where the disk is what fails.
+func advised(err error) error {
+	if errors.Is(err, syscall.EIO) || errors.Is(err, syscall.ESTALE) {
+		return fmt.Errorf("%w: the disk fails, as `dmesg` says: start again once it answers, or copy what it still gives to another one, and run `log repair` there", err)
+	}
+	return err
+}
 
 func inPlace(_ string, f func() error) error { return f() }
 

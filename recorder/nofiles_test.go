@@ -86,3 +86,29 @@ func TestStopOutlastsAWantOfDescriptors(t *testing.T) {
 		})
 	}
 }
+
+// unreadable is a directory of a disk that reads nothing.
+type unreadable struct {
+	seglog.FS
+	err error
+}
+
+func (d unreadable) List() ([]string, error) {
+	return nil, &fs.PathError{Op: "open", Path: "data", Err: d.err}
+}
+
+// Where the disk fails a start says so, and what to do.
+func TestStartOnAFailingDiskSaysWhatToDo(t *testing.T) {
+	defer func() { openFiles = logFiles }()
+	for _, why := range []error{syscall.EIO, syscall.ESTALE} {
+		openFiles = func(c config.Log, chains *asyncfile.ChainStats, l *slog.Logger) (seglog.FS, error) {
+			fs, err := logFiles(c, chains, l)
+			return unreadable{fs, why}, err
+		}
+		_, err := Start(config.Config{Log: config.Log{Dir: t.TempDir()}, API: config.API{Listen: "off"}},
+			slog.New(slog.DiscardHandler))
+		if !errors.Is(err, why) || !strings.Contains(err.Error(), "copy what it still gives") {
+			t.Errorf("the start says: %v", err)
+		}
+	}
+}

@@ -174,7 +174,7 @@ func startWith(cfg config.Config, logger *slog.Logger, w Watcher, iso *isolation
 		return nil, err
 	}
 	if err := r.openLog(files); err != nil {
-		return nil, err
+		return nil, advised(err)
 	}
 	r.folder, _ = os.Stat(cfg.Log.Dir) // an error: nothing is compared
 	if r.reader, err = openReader(cfg.Read.Reader()); err != nil {

@@ -32,6 +32,8 @@ func CheckDir(path string) error {
 			return err
 		case errors.Is(err, syscall.ELOOP):
 			return fmt.Errorf("%s is a link that leads to itself: remove it, or name another folder", at)
+		case errors.Is(err, syscall.EIO), errors.Is(err, syscall.ESTALE):
+			return fmt.Errorf("%w: the disk fails, as `dmesg` says: mount it again, or name a folder on another one", err)
 		case err != nil:
 			return fmt.Errorf("%w: run this as a user who may look there, or name another folder", err)
 		case !st.IsDir():
