@@ -15,8 +15,19 @@ import (
 // and 14 of a device, and its sheet had them, and the log has stored no more than the first n.
 func killedInFlight(t *testing.T, source config.Source, n int) string {
 	t.Helper()
+	return killedInFlightBeside(t, source, n, false)
+}
+
+// killedInFlightBeside is killedInFlight; with beside the device came over a second connection of
+// its address.
+func killedInFlightBeside(t *testing.T, source config.Source, n int, beside bool) string {
+	t.Helper()
 	dir := t.TempDir()
 	g := start(t, dir, func(c *config.Config) { c.Log.Delay = time.Minute }, source)
+	if beside {
+		defer dialFrom(t, 1, address(g, source.ID)).Close()
+		testenv.Until(t, 20*time.Second, "there is a peer", func() bool { return len(g.Sheet().Ports) == 2 })
+	}
 	c := dialFrom(t, 1, address(g, source.ID))
 	write(t, c, append(of(1, 10, 2), of(1, 13, 2)...))
 	testenv.Until(t, 20*time.Second, "the frames are read", func() bool {
@@ -36,6 +47,9 @@ func killedInFlight(t *testing.T, source config.Source, n int) string {
 	name := source.ID
 	if source.TCP.All() {
 		name = peer(name, 1)
+	}
+	if beside {
+		name = archive.Peer(name, "2")
 	}
 	stream, err := streams.Number(archive.Stream{Source: name, Frame: "tally128"})
 	if err != nil {
@@ -81,6 +95,36 @@ func TestKilledBeforeAnythingOfADeviceIsStored(t *testing.T) {
 		if before := missingOf(t, dir); before != 1 || f.Missing != want {
 			t.Errorf("%d stored: the one that was killed misses %d, want 1, and the next one %d, want %d",
 				n, before, f.Missing, want)
+		}
+	}
+}
+
+// The same of a device that came over a second connection of its address, and comes over the first
+// one behind the kill, or to a source that reads one connection by then: the gap that the sheet of
+// the dead one has is not named again.
+func TestKilledInFlightBesideAnother(t *testing.T) {
+	for name, now := range map[string]config.Source{peer("plant", 1): all("plant", 4), "plant": tcp("plant")} {
+		for n, want := range []uint64{9, 8, 7, 6, 5} { // of 10 to 19
+			dir := killedInFlightBeside(t, all("plant", 4), n, true)
+			g := start(t, dir, nil, now)
+			c := dialFrom(t, 1, address(g, "plant"))
+			write(t, c, of(1, 20, 1))
+			storedInAll(t, g, "plant", 1)
+			if f := portOf(g, name).Frames; f.Stored != 1 {
+				t.Errorf("%s has %+v; want that it has the frame", name, f)
+			}
+			if n == 0 { // the one that the dead one misses
+				write(t, c, of(1, 12, 1))
+				storedInAll(t, g, "plant", 2)
+			}
+			c.Close()
+			s := stop(t, g)
+			f, _, _ := total(t, s, "plant")
+			late := portIn(s, name).Frames.Late
+			if before := missingOf(t, dir); before != 1 || f.Missing != want || (late == 1) != (n == 0) {
+				t.Errorf("%s, %d stored: the one that was killed misses %d, want 1, and the next one %d, want %d; %d late",
+					name, n, before, f.Missing, want, late)
+			}
 		}
 	}
 }

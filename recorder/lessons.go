@@ -12,7 +12,61 @@ import (
 
 // teach tells a lane the numbers that others of its address have: which device comes in which of
 // its connections nobody knows. It reports whether that was new to the lane.
-func (h *hub) teach(l *lane, id string) (isNew bool) { return l.learn(h.lessons(l, id)) }
+func (h *hub) teach(l *lane, id string) (isNew bool) {
+	isNew = l.learn(h.lessons(l, id))
+	for _, p := range h.of(id) {
+		if p.lane != l {
+			isNew = l.takeAhead(p.lane) || isNew
+		}
+	}
+	h.r.mu.Lock()
+	defer h.r.mu.Unlock()
+	for name, at := range h.r.places {
+		if archive.Within(name, id) {
+			isNew = l.takeFrom(&at) || isNew
+			h.r.places[name] = at
+		}
+	}
+	return isNew
+}
+
+// takeFrom is takeAhead from a place where no lane is.
+func (l *lane) takeFrom(at *place) (isNew bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, p := range at.seen {
+		if p.Gaps = p.Ahead(); len(p.Gaps) > 0 && l.in.book.TakeAhead(p) {
+			at.seen, at.stored = p.Left(at.seen), p.Left(at.stored)
+			isNew = true
+		}
+	}
+	l.touched = l.touched || isNew
+	return isNew
+}
+
+// takeAhead takes over from another lane what a start that was killed has counted of devices that
+// have come to neither since: the next one to be read may have them. A kill between the two leaves
+// it with both.
+func (l *lane) takeAhead(from *lane) (isNew bool) {
+	from.mu.Lock()
+	ahead := from.in.book.Ahead()
+	from.mu.Unlock()
+	if len(ahead) == 0 {
+		return false
+	}
+	l.mu.Lock()
+	ahead = slices.DeleteFunc(ahead, func(p ledger.Position) bool { return !l.in.book.TakeAhead(p) })
+	isNew = len(ahead) > 0
+	l.touched = l.touched || isNew
+	l.mu.Unlock()
+	from.mu.Lock()
+	defer from.mu.Unlock()
+	for _, p := range ahead {
+		from.in.book.LeaveAhead(p)
+	}
+	from.touched = from.touched || isNew
+	return isNew
+}
 
 // lessons is what a lane is to be taught.
 func (h *hub) lessons(l *lane, id string) (all []ledger.Position) {

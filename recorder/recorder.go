@@ -392,6 +392,8 @@ func (r *Recorder) resume(l *lane) {
 	for name, at := range r.places { // it had peers, whose devices may come now
 		if archive.Within(name, l.cfg.ID) {
 			l.learn(at.seen)
+			l.takeFrom(&at)
+			r.places[name] = at
 		}
 	}
 }
