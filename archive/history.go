@@ -114,6 +114,21 @@ func (s *StartSheet) Ended(dir string) *StartSheet {
 	return s
 }
 
+// LogOfHistory is the identity, in hexadecimal, of the log that the newest whole start in the
+// history is of; "": it is not known.
+func LogOfHistory(dir string) string {
+	f, err := OpenHistory(dir)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	end, err := readEnd(f)
+	if err != nil || end.newest == nil {
+		return ""
+	}
+	return end.newest.Identity
+}
+
 // hasLine reports whether a history has the line of a whole start.
 func hasLine(f io.ReadSeeker, s *StartSheet) (has bool) {
 	if _, err := f.Seek(0, io.SeekStart); err != nil {

@@ -23,8 +23,9 @@ import (
 // sources that leave do, and they begin anew behind an outage.
 
 // goesOn reports whether the sheet on disk is that of the start that this process is to go on
-// with, on this log.
-func (r *Recorder) goesOn(e *archive.StartSheet) bool {
+// with, on this log. last is the sheet that was found in the folder, whatever log it is of; nil:
+// there was none.
+func (r *Recorder) goesOn(e, last *archive.StartSheet) bool {
 	if r.iso == nil || r.iso.start.Since == 0 {
 		return false
 	}
@@ -32,12 +33,14 @@ func (r *Recorder) goesOn(e *archive.StartSheet) bool {
 		hexIdentity(r.log) == e.Identity {
 		return true
 	}
+	was := r.iso.start
 	r.iso.start = isolate.Start{} // this one begins another
 	if len(r.iso.left) == 0 {
 		return false
 	}
 	r.slog.Error("the recorder was restarted, and its last sheet is not there, or is not of this log: it begins a new start, " +
-		"and what waited in memory for the log is missing")
+		"and what waited in memory for the log is missing, as the sheet of the start before says")
+	r.closeMemory(was, last)
 	for _, id := range r.iso.sources() {
 		r.iso.giveUp(id)
 	}

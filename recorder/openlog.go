@@ -60,15 +60,13 @@ func (r *Recorder) openLog(dir seglog.FS) error {
 			r.slog.Error("the table of streams is older than the log: records have numbers in place of names, as stream-1; " +
 				"to name them, stop the recorder and bring the newest streams.json back from a copy")
 		}
-		// Of a log of another identity, or of none before, an empty one has nothing to tell.
-		isNew := errors.Is(noSheet, archive.ErrNoSheet) || errors.Is(noSheet, seglog.ErrOther)
-		if at := r.log.Position(); noSheet != nil && (at.Stored > 0 || !isNew) {
+		if at := r.log.Position(); noSheet != nil && !r.isNew(noSheet) {
 			r.slog.Warn("no sheet can be read; the books go on from what the log says", "error", noSheet)
 			if known == nil {
 				known = archive.Rebuilt(at.First, at.Stored)
 			}
 		}
-		if r.goesOn(known) {
+		if r.goesOn(known, left) {
 			r.restarted = true
 			r.goOn(known)
 		} else {
@@ -85,6 +83,22 @@ func (r *Recorder) openLog(dir seglog.FS) error {
 	r.commitStored()
 	r.prove(by)
 	return nil
+}
+
+// isNew reports whether the log has nothing to tell to who has no sheet of it: it is empty, and of
+// another identity, or of none before. Where the history is of another log than this one, which has
+// records, it tells that somebody has put this one there.
+func (r *Recorder) isNew(noSheet error) bool {
+	isAnother := errors.Is(noSheet, seglog.ErrOther) // that is told
+	if r.log.Position().Stored == 0 {
+		return isAnother || errors.Is(noSheet, archive.ErrNoSheet)
+	}
+	was, now := archive.LogOfHistory(r.cfg.Log.Dir), hexIdentity(r.log)
+	if !isAnother && was != "" && was != now {
+		r.slog.Error("the log in the folder is not the one that the last line of sheets.ndjson is of, and no sheet is of it: the books begin anew; "+
+			"stop the recorder and bring the right log back, if this is a mistake", "log", now, "sheets.ndjson", was)
+	}
+	return false
 }
 
 // loadLast loads what the start before has left; nil: nothing that can be read, and why.

@@ -1,12 +1,14 @@
 package recorder
 
 import (
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/tallywheel/tallywheel/archive"
+	"github.com/tallywheel/tallywheel/config"
 	"github.com/tallywheel/tallywheel/ledger"
 )
 
@@ -82,6 +84,43 @@ func TestHistoryOfAnotherLog(t *testing.T) {
 				t.Errorf("%s, %s: the journal says %q", name, when, said)
 			}
 			stop(t, g)
+		}
+	}
+}
+
+// A log whose sheets are gone is beside the history of another one: the journal says so, where
+// there is nothing but the history to know it by.
+func TestHistoryAloneKnowsAnotherLog(t *testing.T) {
+	ours, other := folderWithLoss(t, 3, false), folderWithLoss(t, 5, false)
+	for name, is := range map[string]bool{"its own": false, "another's": true} {
+		dir := copyFolder(t, ours)
+		for _, sheet := range glob(t, dir, "sheet.json*") {
+			if err := os.Remove(sheet); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if is {
+			b, err := os.ReadFile(filepath.Join(other, archive.HistoryFile))
+			if err == nil {
+				err = os.WriteFile(filepath.Join(dir, archive.HistoryFile), b, 0o600)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		var said strings.Builder
+		cfg := config.Config{
+			Log: config.Log{Dir: dir}, API: config.API{Listen: "127.0.0.1:0"}, Sources: []config.Source{tcp("a")},
+		}
+		g, err := Start(cfg, slog.New(slog.NewTextHandler(&said, nil)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := g.Stop("test"); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(said.String(), "not the one that the last line of sheets.ndjson is of"); got != is {
+			t.Errorf("%s: the journal says that it is of another log: %v, want %v:\n%s", name, got, is, &said)
 		}
 	}
 }

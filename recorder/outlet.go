@@ -21,9 +21,11 @@ const (
 	causeFailed   = archive.CauseLogFailed
 	causeStalled  = "log_stalled" // it could not write until the recorder had stopped
 	causeTooLarge = "too_large"
-	causeStopped  = "stopped"  // the log took all that it was given, and not in time
-	causeKilled   = "killed"   // a recorder that was killed behind its checkpoint had given it up, and knew why
-	causeGone     = "log_gone" // it was stored, and somebody took it away with the end of the log
+	causeStopped  = "stopped" // the log took all that it was given, and not in time
+	causeKilled   = "killed"  // a recorder that was killed behind its checkpoint had given it up, and knew why
+	// it was stored, and somebody took it away with the end of the log; or it waited for a log that
+	// was taken away
+	causeGone = "log_gone"
 )
 
 // fillLimit is the fill, in percent, above which drop-oldest begins.
@@ -182,6 +184,8 @@ func causeOf(err error) string {
 		return causeTooLarge
 	case errors.Is(err, errGivenUp):
 		return causeKilled
+	case errors.Is(err, errLogGone):
+		return causeGone
 	}
 	return causeFailed
 }
