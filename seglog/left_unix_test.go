@@ -331,3 +331,34 @@ func TestLockThatIsNoFile(t *testing.T) {
 		}
 	}
 }
+
+// A process that is just being started has all files of the one that starts it, until it runs a
+// program: a log that was closed meanwhile was called in use.
+func TestClosedLogCanBeOpenedWhileAProcessStarts(t *testing.T) {
+	dir, err := Dir(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	lock, err := dir.Lock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := lock.(*dirLock)
+	for _, f := range []*os.File{l.file, l.folder} {
+		child, err := syscall.Dup(int(f.Fd()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer syscall.Close(child)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	again, err := dir.Lock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := again.Close(); err != nil {
+		t.Error(err)
+	}
+}

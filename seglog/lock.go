@@ -41,7 +41,7 @@ func (d osDir) Lock() (io.Closer, error) {
 		return nil, errors.Join(fmt.Errorf("%s: %w", d.dir, ErrLocked), folder.Close())
 	}
 	if err := l.take(); err != nil {
-		return nil, errors.Join(err, folder.Close())
+		return nil, errors.Join(err, letGo(folder))
 	}
 	return l, nil
 }
@@ -71,7 +71,7 @@ func (l *dirLock) take() error {
 			l.file = f
 			return err
 		}
-		f.Close() // removed before it was locked
+		_ = letGo(f) // removed before it was locked
 	}
 }
 
@@ -96,11 +96,15 @@ func (l *dirLock) Held() error {
 	} else if err != nil {
 		return nil // the next look tries again
 	}
-	return old.Close()
+	return letGo(old)
 }
 
 // Close implements io.Closer.
-func (l *dirLock) Close() error { return errors.Join(l.file.Close(), l.folder.Close()) }
+func (l *dirLock) Close() error { return errors.Join(letGo(l.file), letGo(l.folder)) }
+
+// letGo unlocks a file and closes it. The close alone would leave the lock with a process that is
+// just being started, and the log could not be opened again for that moment.
+func letGo(f *os.File) error { return errors.Join(sys.Unlock(f), f.Close()) }
 
 // sameFile reports whether path still is the open file.
 func sameFile(f *os.File, path string) (bool, error) {

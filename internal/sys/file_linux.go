@@ -127,6 +127,12 @@ func LockFD(fd int) (held bool, err error) {
 	return err == unix.EWOULDBLOCK, os.NewSyscallError("flock", err)
 }
 
+// Unlock takes back what Lock has taken, also where a process that is just being started has the
+// file for a moment: until it runs a program, it has all that is open.
+func Unlock(f *os.File) error {
+	return withFD(f, func(fd int) error { UnlockFD(fd); return nil })
+}
+
 // UnlockFD takes back what LockFD has taken, for all processes that have the descriptor.
 func UnlockFD(fd int) { _ = unix.Flock(fd, unix.LOCK_UN) }
 

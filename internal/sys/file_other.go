@@ -34,6 +34,9 @@ func FreeBytes(string) (int64, error) { return 0, errors.ErrUnsupported }
 // Lock does nothing here: one process a directory is the user's care.
 func Lock(*os.File) (held bool, err error) { return false, nil }
 
+// Unlock does nothing here.
+func Unlock(*os.File) error { return nil }
+
 // OpenFile is os.OpenFile.
 func OpenFile(path string, flag int, perm os.FileMode) (*os.File, error) {
 	return os.OpenFile(path, flag, perm)
