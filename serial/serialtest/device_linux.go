@@ -294,7 +294,8 @@ func (d *Device) unplug(ctx context.Context) error {
 	return d.port.Plug()
 }
 
-// flush hands over what is to be sent. When the context ends it goes on: a frame is never cut.
+// flush hands over what is to be sent. When the context ends it goes on, for a frame is never cut,
+// until nobody has read anything for 5 s.
 func (d *Device) flush(ctx context.Context) error {
 	giveUp := time.Time{}
 	for len(d.out) > 0 {
@@ -307,7 +308,7 @@ func (d *Device) flush(ctx context.Context) error {
 			break
 		}
 		d.Truth.Blocked++
-		if ctx.Err() != nil && giveUp.IsZero() {
+		if ctx.Err() != nil && (giveUp.IsZero() || n > 0) {
 			giveUp = time.Now().Add(5 * time.Second)
 		}
 		if !giveUp.IsZero() && time.Now().After(giveUp) {
