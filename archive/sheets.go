@@ -145,6 +145,8 @@ type WrongClock struct {
 	From ledger.Time `json:"from"`
 	To   ledger.Time `json:"to"`
 	By   int64       `json:"by"` // ns that the clock was behind; negative: it was ahead
+	// Unkept: nobody kept the clock then, and by how much it was wrong is not known.
+	Unkept bool `json:"unkept,omitempty"`
 }
 
 // Untold is what of a log's losses neither this sheet nor an earlier one has named.

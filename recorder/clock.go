@@ -54,11 +54,29 @@ func (c *clockWatch) goOn(before *ledger.Clock) {
 	c.steps = c.steps[max(0, len(c.steps)-maxSteps):]
 }
 
-// wrongTimes is for the next start.
+// wrongTimes is for the next start. Nobody knows whether the clock is right that this start has, if
+// nobody keeps it: it may be set when the recorder does not run. A kill may come some time behind
+// the sheet.
 func (c *clockWatch) wrongTimes() []archive.WrongClock {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.Clone(c.wrong)
+	wrong := slices.Clone(c.wrong)
+	if c.wall == 0 || c.synchronised == nil || *c.synchronised {
+		return wrong
+	}
+	for i := range wrong[c.own:] { // by how much is known by this clock alone
+		wrong[c.own+i].By, wrong[c.own+i].Unkept = 0, true
+	}
+	now := archive.WrongClock{From: ledger.Time(c.from), To: ledger.Time(c.wall + int64(2*idlePeriod)), Unkept: true}
+	if n := len(wrong); n > 0 {
+		before := wrong[n-1] // of the start before: one range will do for the two
+		if before.Unkept && before.From <= now.From && now.From <= before.To+ledger.Time(24*time.Hour) {
+			now.From, now.To = before.From, max(now.To, before.To)
+			wrong = wrong[:n-1]
+		}
+	}
+	wrong = append(wrong, now)
+	return wrong[max(0, len(wrong)-maxSteps):]
 }
 
 // wrongClock is a time that no clock shows which has been set: boards without a battery begin in
@@ -71,17 +89,23 @@ func (c *clockWatch) age(at int64) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	kept := c.synchronised != nil && *c.synchronised
-	known, behind := at >= c.from || kept && at >= wrongClock, int64(0)
+	known, behind, unkept := at >= c.from || kept && at >= wrongClock, int64(0), false
 	for i, w := range c.wrong {
-		if int64(w.From) <= at && at <= int64(w.To) {
+		if int64(w.From) <= at && at <= int64(w.To) && w.Unkept {
+			unkept = true
+		} else if int64(w.From) <= at && at <= int64(w.To) {
 			known = known || kept || i >= c.own
 			behind = max(behind, w.By)
 		}
 	}
-	if !known {
-		return c.uptime - c.began
+	since, age := c.uptime-c.began, time.Duration(c.wall-at-behind)
+	switch {
+	case !known:
+		return since
+	case unkept: // it may be of this start as well
+		return min(since, age)
 	}
-	return time.Duration(c.wall - at - behind)
+	return age
 }
 
 // look reads both clocks, and says what has changed.
