@@ -195,6 +195,11 @@ func TestPageListsLossesOfEarlierStarts(t *testing.T) {
 				"missing: 5 frames")
 		})
 	}
+	// Of what lasted over a step of the clock nobody knows how long that was; it was "0 ms".
+	const back = `return import("/format.js").then((f) => f.duration(-3600000))`
+	if text := b.text(back); text != "an unknown time: the clock was set back" {
+		t.Errorf("an hour back lasted %q", text)
+	}
 	if bad := b.errors(); len(bad) > 0 {
 		t.Errorf("the console reports %v", bad)
 	}

@@ -205,7 +205,7 @@ func (s *Summary) missing(found traces, known Extent) {
 		case more:
 			p.What = "the segment behind it is gone, with some or all of these"
 		case traced < s.next:
-			p.What = "by the recorder's books these were durable, and they are gone"
+			p.What = "these were durable, by the recorder's books or the log's own note, and they are gone"
 		}
 		s.Problems = append(s.Problems, p)
 	}

@@ -15,8 +15,10 @@ export const micros = (n) => units(n, ["µs", "ms", "s"], 1000);
 export const count = (n) => (typeof n === "bigint" ? n : Math.round(n)).toLocaleString("en");
 export const plural = (n, one, many = `${one}s`) => `${count(n)} ${n === 1 ? one : many}`;
 
-// duration says how long it was, for people: 3.2 s, 4 min 10 s, 2 h 5 min.
+// duration says how long it was, for people: 3.2 s, 4 min 10 s, 2 h 5 min. What ends before it
+// begins went over a step of the clock.
 export function duration(ms) {
+  if (ms < 0) return "an unknown time: the clock was set back";
   const s = ms / 1000;
   if (s < 1) return `${Math.max(0, Math.round(ms))} ms`;
   if (s < 60) return `${s.toFixed(1)} s`;
