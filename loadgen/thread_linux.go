@@ -314,7 +314,8 @@ type asked struct {
 }
 
 // wait waits for events, for as long at most. Where every answer is followed by a request at once,
-// it looks for some time before it sleeps.
+// it looks for some time before it sleeps. It keeps its P for the first [keepsFor] of the sleep: to
+// give it away and to get it back takes longer than most answers do.
 func (t *thread) wait(most time.Duration) (n int, err error) {
 	if most > 0 && t.interval == 0 && t.cfg.ThinkMax == 0 && t.polls.worthIt() {
 		for end := t.now + min(most, pollFor); n == 0 && err == nil && t.now < end; t.tick() {
@@ -326,8 +327,19 @@ func (t *thread) wait(most time.Duration) (n int, err error) {
 			return n, err
 		}
 	}
+	if t.dialer == nil && t.interval == 0 { // the goroutines of a dialer need the P
+		brief := min(most, keepsFor)
+		if n, err = t.epoll.WaitBriefly(brief); n > 0 || err != nil || most <= keepsFor {
+			return n, err
+		}
+		most -= brief
+	}
 	return t.epoll.WaitFor(most)
 }
+
+// keepsFor bounds how long others wait for a P, as who stops the run. After so long the runtime's
+// monitor would interrupt the wait in any case.
+const keepsFor = 10 * time.Millisecond
 
 // ended reports whether nothing new is begun: the time is over, also where the turn that it ends in
 // is not.
