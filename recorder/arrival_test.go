@@ -69,3 +69,38 @@ func TestArrivalWaitsForOneThatWaitedBeforeIt(t *testing.T) {
 		t.Errorf("%+v; want %d frames, and none missing", f, n)
 	}
 }
+
+// Nor does it get its place while a pipeline has read what the older one had brought, and has not
+// made frames of it: the log would have all that is in the books, and that would be too little.
+func TestArrivalWaitsForAPipeline(t *testing.T) {
+	const n = 10
+	source, _ := testLane(t, config.OverflowBlock)
+	p, _ := newRemotePort(source, nil, slog.New(slog.DiscardHandler))
+	h := &hub{r: &Recorder{}, p: p, max: 8}
+	l, _ := testLane(t, config.OverflowBlock)
+	l.cfg.ID = "a/127.0.0.2"
+	q, _ := newRemotePort(l, nil, slog.New(slog.DiscardHandler))
+	q.opener = newSeat(make(chan struct{}, 1), &guest{connection: &holding{}}, time.Time{})
+	p.peers = []*port{q}
+	bytes := frames(0, n)
+	a := &arrival{
+		guest: &guest{connection: &holding{}}, id: l.cfg.ID, behind: map[*port]uint64{q: uint64(len(bytes))},
+		frames: map[*port]uint64{},
+	}
+	l.took(len(bytes))
+	if !h.isBehind(a) {
+		t.Error("nothing is parsed of what was read, and nothing is awaited")
+	}
+	c := &chunk{data: bytes, at: 1}
+	l.in.dec.Decode(bytes, c)
+	l.classified(c)
+	if h.isBehind(a) || a.knows(q) {
+		t.Errorf("all is posted: something is awaited: %v; nothing is stored, and its numbers are known: %v",
+			h.isBehind(a), a.knows(q))
+	}
+	l.store(c)
+	l.settle(seglog.Commit{Stored: n, Durable: n}, 2)
+	if !a.knows(q) {
+		t.Error("the log has all frames, and their numbers are not known")
+	}
+}

@@ -213,7 +213,7 @@ func (h *hub) precede(g *guest, p *port, id string) {
 func (h *hub) isBehind(a *arrival) bool {
 	return slices.ContainsFunc(h.of(a.id), func(p *port) bool {
 		older, _ := p.opener.(*seat).taken()
-		return older != nil && (p.lane.bytesRead() < a.behind[p] || p.lane.isBlocked())
+		return older != nil && (p.lane.bytesPosted() < a.behind[p] || p.lane.isBlocked())
 	})
 }
 

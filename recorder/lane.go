@@ -59,6 +59,8 @@ type lane struct {
 	inFront atomic.Uint64
 
 	short func() bool // whether connections wait for descriptors; nil: it has no listener
+
+	parsing uint64 // bytes that a pipeline has read, and not posted what they are
 }
 
 // lanesMade is how many lanes this process has made: each has a book, and its number.
@@ -179,67 +181,6 @@ func (l *lane) restore(h half) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.in.restore(h)
-}
-
-// took posts bytes that a pipeline has read and will classify later, and reports whether it may
-// read more.
-func (l *lane) took(fresh int) (more bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	blocked := l.out.full()
-	if l.state == ledger.StateBlocked && !blocked {
-		l.in.restart()
-	}
-	l.state = ledger.StateOpen
-	if blocked {
-		l.state = ledger.StateBlocked
-	}
-	l.in.book.Read(fresh)
-	l.in.held += fresh
-	return !blocked
-}
-
-// classified posts what a pipeline's decoder made of a chunk. Its frames are between here and
-// store.
-func (l *lane) classified(c *chunk) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.in.book.At(c.at)
-	l.in.now, l.in.part = c.at, InFlow
-	at := 0
-	for i := range c.ops {
-		o := &c.ops[i]
-		switch data := c.frames[at : at+o.n]; o.kind {
-		case opFrame:
-			o.frame.Data = data
-			l.in.post(&o.frame)
-			l.out.between++
-		case opDamaged:
-			l.in.Damaged()
-		case opSkip:
-			l.in.Skip(data)
-		}
-		at += o.n
-		l.in.held -= o.n
-	}
-	l.in.bury()
-	l.in.beat(len(c.data), c.pause)
-}
-
-// store brings the frames of a pipeline's chunk into the log.
-func (l *lane) store(c *chunk) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.in.now = c.at
-	l.in.book.At(c.at)
-	l.out.drain()
-	for i := range c.ops {
-		if o := &c.ops[i]; o.kind == opFrame {
-			l.out.between--
-			l.out.store(&o.frame, c.at, seglog.NoOffset)
-			o.frame.Data = nil
-		}
-	}
 }
 
 // settle posts what a commit made of the frames in the log.
@@ -549,6 +490,14 @@ func (l *lane) bytesRead() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.in.book.BytesRead()
+}
+
+// bytesPosted is how many bytes were read of which the account has what they are, but for a frame
+// that is not whole.
+func (l *lane) bytesPosted() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.in.book.BytesRead() - l.parsing
 }
 
 // detach forgets the device before it is closed.

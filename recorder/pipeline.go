@@ -4,7 +4,9 @@ import (
 	"time"
 
 	"github.com/tallywheel/tallywheel/frame"
+	"github.com/tallywheel/tallywheel/ledger"
 	"github.com/tallywheel/tallywheel/reader"
+	"github.com/tallywheel/tallywheel/seglog"
 )
 
 // pipelineDepth is the number of chunks on their way between two stages, at most.
@@ -182,6 +184,71 @@ func (p *pipeline) storeStage() {
 		c.home <- c
 	}
 	close(p.done)
+}
+
+// What the stages do to their lane.
+
+// took posts bytes that a pipeline has read and will classify later, and reports whether it may
+// read more.
+func (l *lane) took(fresh int) (more bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	blocked := l.out.full()
+	if l.state == ledger.StateBlocked && !blocked {
+		l.in.restart()
+	}
+	l.state = ledger.StateOpen
+	if blocked {
+		l.state = ledger.StateBlocked
+	}
+	l.in.book.Read(fresh)
+	l.in.held += fresh
+	l.parsing += uint64(fresh)
+	return !blocked
+}
+
+// classified posts what a pipeline's decoder made of a chunk. Its frames are between here and
+// store.
+func (l *lane) classified(c *chunk) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.in.book.At(c.at)
+	l.in.now, l.in.part = c.at, InFlow
+	at := 0
+	for i := range c.ops {
+		o := &c.ops[i]
+		switch data := c.frames[at : at+o.n]; o.kind {
+		case opFrame:
+			o.frame.Data = data
+			l.in.post(&o.frame)
+			l.out.between++
+		case opDamaged:
+			l.in.Damaged()
+		case opSkip:
+			l.in.Skip(data)
+		}
+		at += o.n
+		l.in.held -= o.n
+	}
+	l.in.bury()
+	l.in.beat(len(c.data), c.pause)
+	l.parsing -= uint64(len(c.data))
+}
+
+// store brings the frames of a pipeline's chunk into the log.
+func (l *lane) store(c *chunk) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.in.now = c.at
+	l.in.book.At(c.at)
+	l.out.drain()
+	for i := range c.ops {
+		if o := &c.ops[i]; o.kind == opFrame {
+			l.out.between--
+			l.out.store(&o.frame, c.at, seglog.NoOffset)
+			o.frame.Data = nil
+		}
+	}
 }
 
 var _ reader.Handler = (*pipeline)(nil)

@@ -217,7 +217,7 @@ func (w *wire) silentEnds(heard []time.Time, silence time.Duration) (n uint64) {
 // rhythm.
 func (w *wire) waited(at time.Time) bool {
 	const atOnce = 20 * time.Millisecond
-	return !w.begun.IsZero() && w.begun.Sub(w.made) > atOnce && at.Sub(w.begun) < atOnce
+	return !w.begun.IsZero() && w.begun.Sub(w.made) >= atOnce && at.Sub(w.begun) < atOnce
 }
 
 // sameOpening reports whether two readings were of one opening of the wire.
