@@ -44,13 +44,17 @@ func (h *hub) isAnyGone() bool {
 	})
 }
 
-// roomBy is room at a stop, which waits for the log until the deadline.
+// roomBy is room at a stop, which waits for the log until the deadline. Behind it nobody makes
+// room: that may take a sheet on disk for each, and thousands may wait.
 func (h *hub) roomBy(deadline time.Time) bool {
 	for !h.release() {
 		if !time.Now().Before(deadline) {
 			return false
 		}
 		time.Sleep(drainRest)
+	}
+	if len(h.p.peers) >= h.max && !time.Now().Before(deadline) {
+		return false
 	}
 	if h.room() {
 		return true

@@ -293,6 +293,30 @@ func TestDismissedPeerIsOnDiskBeforeItsSpoolGoes(t *testing.T) {
 	stop()
 }
 
+// At a stop a peer that is gone makes room until the deadline, and no longer: with thousands that
+// wait, and a sheet on disk for each place, the stop would take minutes.
+func TestNobodyMakesRoomBehindTheDeadlineOfAStop(t *testing.T) {
+	r := start(t, t.TempDir(), nil)
+	defer stop(t, r)
+	c := newCrowd(t)
+	c.hub.r.log = r.log
+	c.hub.max = 1
+	gone, _, producer := c.peer("a/127.0.0.2")
+	brief(0, 10).feed(t, producer)
+	for range 2 {
+		c.iso.round()
+	}
+	c.store()
+	close(gone.done) // its reading ends as soon as it is told to
+	close(gone.remote.spent)
+	if c.hub.roomBy(time.Now().Add(-time.Second)) || len(c.hub.p.peers) != 1 {
+		t.Error("a peer makes room behind the deadline")
+	}
+	if !c.hub.roomBy(time.Now().Add(time.Minute)) || len(c.hub.p.peers) != 0 {
+		t.Error("a peer makes no room before the deadline")
+	}
+}
+
 // More devices than there are places connect, send, close and come again: all that they sent is in
 // the books, which balance at every moment, and nothing is missing.
 func TestCrowdMakesRoom(t *testing.T) {
