@@ -145,7 +145,7 @@ var sourceRules = []sourceRule{
 	}},
 	{"blocked", Watch, nil, func(_ *Sheet, p *Port) []find {
 		// While a file takes what runs over, the reading stops for moments.
-		return when(p.State == StateBlocked && p.Spilled == 0, "not read now, for the log takes no more")
+		return when(p.State == StateBlocked && p.Spilled == 0, "what it sends waits, for the log takes no more")
 	}},
 	{"spilling", Watch, nil, func(_ *Sheet, p *Port) []find {
 		return when(p.Spilled > 0, "frames wait in a file, for the log takes no more")

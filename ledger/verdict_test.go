@@ -104,7 +104,7 @@ var verdictCases = []struct {
 	},
 	{"silent", func(_ *Sheet, p *Port) { p.SilentSince = 2e9 }, Watch, "; silent: a"},
 	{"not_there", func(_ *Sheet, p *Port) { p.SilentSince, p.State = 2e9, StateWaiting }, Watch, "; not there: a"},
-	{"blocked", func(_ *Sheet, p *Port) { p.State = StateBlocked }, Watch, "not read now"},
+	{"blocked", func(_ *Sheet, p *Port) { p.State = StateBlocked }, Watch, "what it sends waits"},
 	{"spilling", func(_ *Sheet, p *Port) { p.Spilled = 1 }, Watch, "frames wait in a file"},
 	{
 		"spilling", func(_ *Sheet, p *Port) { p.Spilled, p.State = 1, StateBlocked }, Watch,

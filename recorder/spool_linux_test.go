@@ -172,6 +172,9 @@ func scriptFor(rng *rand.Rand, kind string, messages bool, dec frame.Decoder) (s
 		for _, d := range waits[:rng.IntN(len(waits)+1)] {
 			s = append(s, scriptStep{mark: spool.Mark{Time: at + int64(d), Kind: spool.Silent, B: uint64(d)}})
 		}
+		if rng.IntN(20) == 0 { // a file that it had run over into cannot be read back
+			s = append(s, scriptStep{mark: spool.Mark{Time: at, Kind: spool.Lost, A: spool.Spilled, B: 100}})
+		}
 		if rng.IntN(20) == 0 {
 			s = append(s, scriptStep{mark: spool.Mark{Time: at, Kind: spool.Closed, B: steady}},
 				scriptStep{mark: spool.Mark{Time: at, Kind: spool.Opened, B: steady}})
@@ -236,7 +239,7 @@ func (s script) direct(l *lane) {
 	l.in.steady = func() time.Duration { return time.Duration(last + silent) }
 	for _, step := range s {
 		at := step.mark.Time
-		if silent = 0; step.mark.Kind != spool.Silent {
+		if silent = 0; step.mark.Kind != spool.Silent && step.mark.Kind != spool.Lost {
 			last = step.mark.B
 		}
 		switch step.mark.Kind {
@@ -252,6 +255,13 @@ func (s script) direct(l *lane) {
 		case spool.Closed:
 			l.Closed(held, at, io.EOF)
 			<-l.closed
+			held = nil
+		case spool.Lost:
+			l.mu.Lock()
+			l.in.book.At(at)
+			l.in.book.Unread(causeSpillFailed, step.mark.B)
+			l.breakOff(held, at)
+			l.mu.Unlock()
 			held = nil
 		case spool.Opened:
 			l.mu.Lock()
@@ -337,6 +347,38 @@ func TestARecorderThatIsKilled(t *testing.T) {
 						got, wantBooks)
 				}
 			}
+		}
+	}
+}
+
+// Behind bytes that are lost, as of a file that cannot be read back, no frame goes on that was held
+// before them: it would be made of the halves of two.
+func TestNoFrameGoesOnBehindWhatIsLost(t *testing.T) {
+	for _, kind := range []string{"length", "tally128", "cobs"} {
+		cfg := killedSource(kind, false)
+		m := &maker{kind: kind, rng: rand.New(rand.NewPCG(1, 1)), size: 60}
+		first, second := m.good(7, 1), m.good(7, 2)
+		third := m.good(7, 3)
+		s := script{
+			{spool.Mark{Kind: spool.Opened}, nil},
+			{spool.Mark{Time: 1, Kind: spool.Chunk}, first[:len(first)/2]},
+			{spool.Mark{Time: 2, Kind: spool.Lost, A: spool.Spilled, B: 60}, nil},
+			{spool.Mark{Time: 3, Kind: spool.Chunk}, second},
+			{spool.Mark{Time: 4, Kind: spool.Chunk}, third},
+		}
+		log := &killable{rng: m.rng}
+		p, _ := replayed(t, s.spooled(t), cfg, log, 0)
+		var got [][]byte
+		for _, e := range log.entries() {
+			if !e.isWaste() {
+				got = append(got, e.data)
+			}
+		}
+		if want := [][]byte{second, third}; !slices.EqualFunc(got, want, bytes.Equal) {
+			t.Errorf("%s: records %q, want %q", kind, got, want)
+		}
+		if p.Unread[causeSpillFailed] != 60 {
+			t.Errorf("%s: unread %v", kind, p.Unread)
 		}
 	}
 }

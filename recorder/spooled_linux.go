@@ -6,7 +6,6 @@ import (
 	"io"
 	"math"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/tallywheel/tallywheel/archive"
@@ -167,7 +166,9 @@ func (p *spooled) step() (more bool, err error) {
 			p.at.Store(isLive)
 			break
 		}
-		p.tell(m)
+		if err := p.tell(m); err != nil {
+			return false, err
+		}
 	}
 	p.from.Close() // who is killed from here on is not killed by what was shown
 	if p.inFront != nil {
@@ -176,76 +177,6 @@ func (p *spooled) step() (more bool, err error) {
 	held := p.kept.Marks < p.past
 	err = p.save()
 	return more || held && p.kept.Marks >= p.past, err
-}
-
-// tell tells the lane what a mark says that is no call of a reader.
-func (p *spooled) tell(m spool.Mark) {
-	l := p.lane
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	p.at.Store(p.from.Steady())
-	switch m.Kind {
-	case spool.Opened:
-		l.counts.told = [5]uint64{}
-		l.begin(m.Time)
-	case spool.Absent:
-		why, words := p.absence(m)
-		l.wordless = !words && l.state != ledger.StateWaiting
-		l.isOut(m.Time, why)
-	case spool.Unattended:
-		l.in.book.At(m.Time + int64(m.B))
-		why := outageReader
-		switch m.A {
-		case spool.NoRoom:
-			why = outageNoMemory
-		case spool.Restarted:
-			why = outageAll
-		case spool.SpillFull:
-			why = outageSpillFull
-		case spool.SpillFailed:
-			why = outageSpillFailed
-		}
-		l.in.book.OutageBegins(m.Time, why)
-		l.in.book.OutageEnds(m.Time + int64(m.B))
-		if l.in.restart(); l.state == ledger.StateWaiting { // the reader was missed
-			l.state, l.why = ledger.StateOpen, ""
-		}
-	case spool.Counted:
-		l.counted(m.Time, m.A, m.B)
-	case spool.Lost:
-		l.in.book.At(m.Time)
-		switch m.A {
-		case spool.Uncertain:
-			l.in.book.Unread(ledger.UnreadUncertain, m.B)
-		case spool.Discarded:
-			l.giveUp(unreadStopped, m.B)
-		case spool.Untaken:
-			l.giveUp(unreadFailed, m.B)
-		case spool.Spilled:
-			l.in.book.Unread(causeSpillFailed, m.B)
-			l.in.restart()
-		}
-	}
-}
-
-// absence is why a device cannot be opened, and whether that is in words that were made for it.
-func (p *spooled) absence(m spool.Mark) (why string, words bool) {
-	switch m.A {
-	case spool.NotConnected:
-		return outageNotConnected, true
-	case spool.Connecting:
-		_, other := deviceOf(p.lane.cfg)
-		return outageConnecting + other, true
-	}
-	if p.why != nil {
-		if text := p.why(); text != "" {
-			return text, true
-		}
-	}
-	if m.A == 0 {
-		return "it cannot be opened", false
-	}
-	return syscall.Errno(m.A).Error(), false
 }
 
 // skip leaves out a mark of which recorders have died: its bytes, and those that were held before
@@ -268,7 +199,7 @@ func (p *spooled) skip() error {
 	case spool.Ended:
 		p.Closed(nil, m.Time, spool.ErrEnded)
 	default:
-		p.tell(m)
+		return p.tell(m)
 	}
 	return nil
 }
@@ -296,40 +227,6 @@ func (l *lane) bypass(view []byte, fresh int, at int64) error {
 	in.offset += uint64(len(view))
 	in.held = 0
 	return nil
-}
-
-// counts is what a driver has counted, by the marks of a spool.
-type counts struct {
-	told [5]uint64 // each counter as it stood last, and 1; 0: it is not known since the device was opened
-}
-
-// counted posts where a counter of the driver stands: how much that is more than before. mu is
-// held.
-func (l *lane) counted(at int64, which uint32, n uint64) {
-	if which >= uint32(len(l.counts.told)) {
-		return // a reader of another version
-	}
-	before := l.counts.told[which]
-	l.counts.told[which] = n + 1
-	if l.kernel == nil {
-		l.kernel = &ledger.Kernel{}
-	}
-	k := *l.kernel // sheets have the one before
-	of := []**uint64{&k.Overrun, &k.BufferOverrun, &k.Framing, &k.Parity, &k.Break}[which]
-	var sum uint64
-	if *of != nil {
-		sum = **of
-	}
-	if before != 0 {
-		sum += uint64(uint32(n - (before - 1))) // across the driver's 2^32, too
-	}
-	*of = &sum
-	if k.Lost() > l.kernel.Lost() {
-		l.in.book.At(at)
-		l.in.book.Overrun()
-		l.overrun = time.Now()
-	}
-	l.kernel = &k
 }
 
 // Arrived implements spool.Handler.

@@ -1,0 +1,128 @@
+package recorder
+
+import (
+	"syscall"
+	"time"
+
+	"github.com/tallywheel/tallywheel/internal/spool"
+	"github.com/tallywheel/tallywheel/ledger"
+)
+
+// tell tells the lane what a mark says that is no call of a reader.
+func (p *spooled) tell(m spool.Mark) error {
+	l := p.lane
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p.at.Store(p.from.Steady())
+	switch m.Kind {
+	case spool.Opened:
+		l.counts.told = [5]uint64{}
+		l.begin(m.Time)
+	case spool.Absent:
+		why, words := p.absence(m)
+		l.wordless = !words && l.state != ledger.StateWaiting
+		l.isOut(m.Time, why)
+	case spool.Unattended:
+		l.in.book.At(m.Time + int64(m.B))
+		why := outageReader
+		switch m.A {
+		case spool.NoRoom:
+			why = outageNoMemory
+		case spool.Restarted:
+			why = outageAll
+		case spool.SpillFull:
+			why = outageSpillFull
+		case spool.SpillFailed:
+			why = outageSpillFailed
+		}
+		l.in.book.OutageBegins(m.Time, why)
+		l.in.book.OutageEnds(m.Time + int64(m.B))
+		if l.in.restart(); l.state == ledger.StateWaiting { // the reader was missed
+			l.state, l.why = ledger.StateOpen, ""
+		}
+	case spool.Counted:
+		l.counted(m.Time, m.A, m.B)
+	case spool.Lost:
+		l.in.book.At(m.Time)
+		switch m.A {
+		case spool.Uncertain:
+			l.in.book.Unread(ledger.UnreadUncertain, m.B)
+		case spool.Discarded:
+			l.giveUp(unreadStopped, m.B)
+		case spool.Untaken:
+			l.giveUp(unreadFailed, m.B)
+		case spool.Spilled:
+			l.in.book.Unread(causeSpillFailed, m.B)
+			held, err := p.from.Held()
+			if err != nil {
+				return err
+			}
+			l.breakOff(held, m.Time)
+			p.from.Done(len(held))
+		}
+	}
+	return nil
+}
+
+// breakOff gives up what is held before bytes that are lost: what comes behind them is not the rest
+// of a frame. mu is held.
+func (l *lane) breakOff(held []byte, at int64) {
+	pause := max(0, time.Duration(at-l.in.now))
+	l.in.end(held, at, AtGone)
+	l.in.beat(0, pause)
+	l.in.restart()
+}
+
+// absence is why a device cannot be opened, and whether that is in words that were made for it.
+func (p *spooled) absence(m spool.Mark) (why string, words bool) {
+	switch m.A {
+	case spool.NotConnected:
+		return outageNotConnected, true
+	case spool.Connecting:
+		_, other := deviceOf(p.lane.cfg)
+		return outageConnecting + other, true
+	}
+	if p.why != nil {
+		if text := p.why(); text != "" {
+			return text, true
+		}
+	}
+	if m.A == 0 {
+		return "it cannot be opened", false
+	}
+	return syscall.Errno(m.A).Error(), false
+}
+
+// counts is what a driver has counted, by the marks of a spool.
+type counts struct {
+	told [5]uint64 // each counter as it stood last, and 1; 0: it is not known since the device was opened
+}
+
+// counted posts where a counter of the driver stands: how much that is more than before. mu is
+// held.
+func (l *lane) counted(at int64, which uint32, n uint64) {
+	if which >= uint32(len(l.counts.told)) {
+		return // a reader of another version
+	}
+	before := l.counts.told[which]
+	l.counts.told[which] = n + 1
+	if l.kernel == nil {
+		l.kernel = &ledger.Kernel{}
+	}
+	k := *l.kernel // sheets have the one before
+	of := []**uint64{&k.Overrun, &k.BufferOverrun, &k.Framing, &k.Parity, &k.Break}[which]
+	var sum uint64
+	if *of != nil {
+		sum = **of
+	}
+	if before != 0 {
+		sum += uint64(uint32(n - (before - 1))) // across the driver's 2^32, too
+	}
+	*of = &sum
+	if k.Lost() > l.kernel.Lost() {
+		l.in.book.At(at)
+		l.in.book.Overrun()
+		l.overrun = time.Now()
+	}
+	l.kernel = &k
+}
