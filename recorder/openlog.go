@@ -199,7 +199,7 @@ func (r *Recorder) openAs(left *archive.StartSheet) (*archive.StartSheet, error)
 			return nil
 		},
 		OnLeft: func(err error) {
-			r.slog.Warn("something stands in the place of a file of the log: it is left as it is, and the log goes on without; move it away", "error", err)
+			r.slog.Warn("something stands in the place of a file of the log, or keeps it from being written: it is left as it is, unless it has another name now, and the log goes on; move it away", "error", err)
 		},
 		Age: func(at int64) time.Duration {
 			r.clock.look(r.slog) // or a step since the last look would count

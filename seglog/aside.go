@@ -59,21 +59,30 @@ func (l *Log) dismissCut() (whole []head, err error) {
 // clearIndex sets aside what stands in the place of the newest segment's index and is no file: the
 // log goes on in that segment, and its index is made again.
 func (l *Log) clearIndex(base uint64) error {
-	f, err := l.cfg.FS.Open(indexName(base))
+	aside, err := clearPlace(l.cfg.FS, indexName(base))
+	if aside != nil {
+		l.shelf.mu.Lock()
+		defer l.shelf.mu.Unlock()
+		l.shelf.note(aside)
+	}
+	return err
+}
+
+// clearPlace sets aside what stands in the place of a file of the log's and is none; aside tells of
+// it. What is wrong with a file shows to who needs it.
+func clearPlace(dir FS, name string) (aside, err error) {
+	f, err := dir.Open(name)
 	if err == nil {
-		return f.Close()
+		return nil, f.Close()
 	}
 	if !errors.Is(err, errNoFile) {
-		return nil // whoever needs it says so
+		return nil, nil
 	}
-	to, asideErr := setAside(l.cfg.FS, indexName(base), damagedSuffix)
+	to, asideErr := setAside(dir, name, damagedSuffix)
 	if asideErr != nil {
-		return asideErr
+		return nil, asideErr
 	}
-	l.shelf.mu.Lock()
-	defer l.shelf.mu.Unlock()
-	l.shelf.note(fmt.Errorf("%w: it is named %s now", err, to))
-	return nil
+	return fmt.Errorf("%w: it is named %s now", err, to), nil
 }
 
 // removeIndex removes the index of a segment; what stands in its place and is no file is set aside.

@@ -231,7 +231,7 @@ func (l *Log) write(b *staging, durable uint64, sync bool) (int, error) {
 		if err := l.rotate(b.last-uint64(b.records)+1, durable); err != nil {
 			return 0, err
 		}
-		l.said.begin(l.cfg.FS, l.identity, durable)
+		l.keepSaid()
 	}
 	if b.salt != l.seg.salt {
 		b.digest, b.salt = resalt(b.buf, l.seg.salt), l.seg.salt

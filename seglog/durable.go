@@ -1,8 +1,10 @@
 package seglog
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"hash/crc32"
 	"io"
 	"io/fs"
@@ -48,35 +50,57 @@ type durability struct {
 	ever   atomic.Uint64 // said.evicted, for who must not wait for the disk
 }
 
-// begin makes the file anew, as it is right now: under another name, as in a backup made of hard
-// links, the one before stays as it is.
-func (d *durability) begin(dir FS, log [16]byte, last uint64) {
+// begin makes the file where it does not stand as it was written: at a start always, for under
+// another name, as in a backup made of hard links, the one before stays as it is; later where
+// somebody has removed it, or written to it. aside tells what had its place and was no file.
+func (d *durability) begin(dir FS, log [16]byte, last uint64) (aside, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.file != nil {
-		if is, err := d.same(); is || err != nil {
-			return
+		if d.stands() {
+			return nil, nil
 		}
-		d.drop() // somebody has removed it
+		d.drop()
 	}
 	part := durableFile + partSuffix
-	f, err := dir.Create(part)
-	if err != nil {
-		return
+	for _, name := range []string{part, durableFile} {
+		told, err := clearPlace(dir, name)
+		if err != nil {
+			return aside, err
+		}
+		aside = cmp.Or(told, aside)
 	}
-	d.file, d.said.log, d.said.last = f, log, last
-	d.write()
-	if d.file != nil {
+	if d.file, err = dir.Create(part); err != nil {
+		d.file = nil
+		return aside, err
+	}
+	d.said.log, d.said.last = log, max(d.said.last, last)
+	if err = d.write(); err == nil {
 		if err = dir.Rename(part, durableFile); err == nil {
 			d.same, err = dir.Track(durableFile)
 		}
-		if err != nil {
-			d.drop()
-		}
 	}
-	if d.file == nil {
+	if err != nil {
+		d.drop()
 		_ = dir.Remove(part) // else the next start does
 	}
+	return aside, err
+}
+
+// stands reports whether the file is under its name, as it was written. What cannot be told at this
+// moment is taken for good. mu is held.
+func (d *durability) stands() bool {
+	if is, err := d.same(); err != nil {
+		return true
+	} else if !is {
+		return false
+	}
+	var b [durableBytes]byte
+	n, err := d.file.ReadAt(b[:], 0)
+	if n < len(b) {
+		return err != io.EOF
+	}
+	return b == d.buf
 }
 
 // note says that the log is durable up to a record.
@@ -84,7 +108,7 @@ func (d *durability) note(last uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.said.last = last
-	d.write()
+	_ = d.write() // the watch makes another
 }
 
 // evict says that a full disk takes a segment with n records, behind which the log begins with
@@ -95,15 +119,15 @@ func (d *durability) evict(n, stays uint64) bool {
 	if stays > d.said.stays { // else it is tried again
 		d.said.evicted, d.said.stays = d.said.evicted+n, stays
 		d.ever.Store(d.said.evicted)
-		d.write()
+		_ = d.write() // as in note
 	}
 	return stays > d.before
 }
 
-// write writes the file, if there is one. mu is held.
-func (d *durability) write() {
+// write writes the file, if there is one. After an error there is none. mu is held.
+func (d *durability) write() error {
 	if d.file == nil {
-		return
+		return nil
 	}
 	copy(d.buf[:], durableMagic)
 	copy(d.buf[8:], d.said.log[:])
@@ -111,9 +135,11 @@ func (d *durability) write() {
 	binary.LittleEndian.PutUint64(d.buf[32:], d.said.evicted)
 	binary.LittleEndian.PutUint64(d.buf[40:], d.said.stays)
 	binary.LittleEndian.PutUint32(d.buf[60:], crc32.Checksum(d.buf[:60], castagnoli))
-	if writeAll(d.file, d.buf[:], 0) != nil {
+	err := writeAll(d.file, d.buf[:], 0)
+	if err != nil {
 		d.drop()
 	}
+	return err
 }
 
 func (d *durability) close() {
@@ -165,6 +191,35 @@ func readSaid(dir FS, keep bool) (s said, err error) {
 	}
 	return s, err
 }
+
+// keepSaid sees to it that the file says up to where the log is durable, as it must: at the start,
+// with each segment, and each second. Who commits calls it, or the watch.
+func (l *Log) keepSaid() {
+	l.mu.Lock()
+	durable, absent := l.durable, l.seg.absent
+	l.mu.Unlock()
+	if absent {
+		return
+	}
+	aside, err := l.said.begin(l.cfg.FS, l.identity, durable)
+	l.shelf.mu.Lock()
+	defer l.shelf.mu.Unlock()
+	if aside != nil {
+		l.shelf.note(aside)
+		signal(l.shelf.work) // it is told there; nil before the start of that, which signals itself
+	}
+	if err == nil || isFull(err) { // that is told elsewhere
+		l.unsaid = 0
+		return
+	}
+	if l.unsaid++; l.unsaid == unsaidLooks {
+		l.shelf.note(fmt.Errorf("%s cannot be written: behind a kill, a log that is cut may not know its end: %w",
+			durableFile, err))
+	}
+}
+
+// unsaidLooks is how many looks at the file fail in a row before that is told: what passes is not.
+const unsaidLooks = 3
 
 // with is what is known, and what the log of that identity says beside its segments; zeros are any.
 func (e Extent) with(s said, log [16]byte) Extent {

@@ -177,6 +177,7 @@ func (l *Log) watch() {
 			l.fail(fmt.Errorf("%w: %w", ErrFailed, err))
 			continue
 		}
+		l.keepSaid()
 		if s, err := l.intact(&before); err != nil {
 			l.spoil(s, err)
 		}

@@ -118,8 +118,9 @@ type Config struct {
 
 	// OnLeft is told, once, of what stands in the place of a spare segment, or of an index, and is
 	// no ordinary file of the log's, as a folder, or a link: it is left alone, and the log does
-	// without; in the place of the newest index it gets another name. It is called on a goroutine
-	// of its own, and must not call the log.
+	// without; in the place of the newest index, or of the file `durable`, it gets another name. It
+	// is told, too, where that file cannot be written. It is called on a goroutine of its own, and
+	// must not call the log.
 	OnLeft func(error)
 
 	// Gather is called before a batch is taken that was left open for more records: those that it
@@ -226,6 +227,7 @@ type Log struct {
 	unsynced []uint64  // segments sealed under SyncNever since the last sync
 	syncedAt time.Time
 	said     durability // how far the log says that it is durable
+	unsaid   int        // looks in a row at which it could not say so; shelf.mu guards it
 
 	kick, hurry, doubts, quit chan struct{}
 	sealings                  chan struct{}          // a segment was sealed: see prover
@@ -265,9 +267,7 @@ func Open(cfg Config) (*Log, error) {
 		lock.Close()
 		return nil, fmt.Errorf("open log: %w", err)
 	}
-	if !l.seg.absent {
-		l.said.begin(cfg.FS, l.identity, l.durable)
-	}
+	l.keepSaid()
 	l.shelf.proving = cfg.Proves && cfg.Sync != SyncNever
 	l.shelf.start(l.inPlace)
 	l.done.Add(3)

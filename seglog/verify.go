@@ -94,6 +94,7 @@ func (s *Summary) verify(dir FS, known Extent) error {
 	if err == nil {
 		err = s.segments(dir, bases)
 	}
+	defer s.noteNoFile(dir) // strangers begins the summary anew
 	var foreign []head
 	if err == nil && s.mixed {
 		if foreign, err = s.strangers(dir); len(foreign) > 0 {
@@ -109,6 +110,20 @@ func (s *Summary) verify(dir FS, known Extent) error {
 		s.missing(found, found.knowing(known, s.log))
 	}
 	return err
+}
+
+// noteNoFile reports what stands in the place of the file `durable` and is no file.
+func (s *Summary) noteNoFile(dir FS) {
+	f, err := dir.Open(durableFile)
+	switch {
+	case err == nil:
+		f.Close()
+	case errors.Is(err, errNoFile):
+		s.Problems = append(s.Problems, Problem{
+			Segment: durableFile, Harmless: true,
+			What: errNoFile.Error() + ": the recorder sets it aside, and says there again how far the log is durable",
+		})
+	}
 }
 
 func newSummary() Summary { return Summary{Problems: []Problem{}, Streams: map[uint32]uint64{}} }
