@@ -214,6 +214,13 @@ func (s *StartSheet) Follower(logStored uint64) (closed, follower *StartSheet) {
 		Positions: map[string][]ledger.Position{}, Sheet: ledger.NewSheet(0, int64(since), nil),
 		LogMissing: s.LogMissing, Found: s.Found, ClockWrong: s.ClockWrong,
 	}
+	if closed.LogEvicted != nil { // what was removed since is the follower's
+		before := *closed.LogEvicted
+		if closed.Sheet.Log != nil {
+			before += closed.Sheet.Log.Evicted
+		}
+		follower.LogEvicted = &before
+	}
 	for source, ps := range closed.Positions {
 		follower.Positions[source] = slices.Clone(ps)
 	}

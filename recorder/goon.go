@@ -119,23 +119,45 @@ func (r *Recorder) noteOldest() {
 	r.ever = &ever
 }
 
-// takeEvicted takes over how many records were removed for want of room since the start began. The
-// sheet does not know of those that were behind it, of which a disk that is full makes many.
+// takeEvicted takes over how many records were removed for want of room since the start began.
 func (r *Recorder) takeEvicted(e *archive.StartSheet) {
-	if e.Sheet.Log != nil {
-		r.evicted = e.Sheet.Log.Evicted
-	}
-	at := r.log.Position()
-	if r.ever = e.LogEvicted; r.ever != nil && at.EverGone > *r.ever+at.Evicted { // else somebody took its word away
-		r.evicted = max(r.evicted, at.EverGone-*r.ever-at.Evicted)
-	}
+	r.evicted, r.ever = r.evictedIn(e), e.LogEvicted
 	if e.LogOldest == 0 || !keepsAll(r.cfg.Log) {
 		return
 	}
+	at := r.log.Position()
 	r.oldest = e.LogOldest
 	if r.cfg.Log.OnFull == "drop-oldest" && at.First > r.oldest+at.Evicted {
 		r.evicted = max(r.evicted, at.First-r.oldest-at.Evicted)
 	}
+}
+
+// evictedIn is how many records were removed for want of room in the start of that sheet, before
+// the log was opened again. The sheet does not know of those that were behind it, of which a disk
+// that is full makes many; the log does, unless somebody took its word away.
+func (r *Recorder) evictedIn(e *archive.StartSheet) (n uint64) {
+	if e.Sheet.Log != nil {
+		n = e.Sheet.Log.Evicted
+	}
+	at := r.log.Position()
+	if e.LogEvicted != nil && at.EverGone > *e.LogEvicted+at.Evicted {
+		n = max(n, at.EverGone-*e.LogEvicted-at.Evicted)
+	}
+	return n
+}
+
+// closeEvicted brings into the sheet of a start that was killed what was removed behind it.
+func (r *Recorder) closeEvicted(e *archive.StartSheet) {
+	n := r.evictedIn(e)
+	if n == 0 {
+		return
+	}
+	var log ledger.LogState
+	if e.Sheet.Log != nil {
+		log = *e.Sheet.Log
+	}
+	log.Evicted = n
+	e.Sheet.Log = &log
 }
 
 // dropDismissed lets the spools of peers go that had made room: the sheet has their counts in those

@@ -80,6 +80,7 @@ func (r *Recorder) takeOver(e *archive.StartSheet) {
 	if e.End == "" || e.Uncertain { // what it had lost behind its sheet is in it now
 		losses.look(e.Sheet)
 		losses.leave(e)
+		r.closeEvicted(e)
 		e.LogStored = r.log.Position().Stored // up to where it knows of the log now
 	}
 	r.end(e)

@@ -443,6 +443,54 @@ func TestSheetKnowsNoRecordWhosePositionItLacks(t *testing.T) {
 	}
 }
 
+// What a full disk took behind the last sheet of a start that was killed is in the sheet that is
+// kept of it; of one that has left none, in the line that stands for it. The sums of all starts are
+// what the log has lost so.
+func TestKillForgetsNothingThatAFullDiskTookInTheLastSecond(t *testing.T) {
+	killed, stopped := recordedFor(t, t.TempDir(), 300)
+	for _, dir := range []string{killed, stopped} {
+		fs, err := seglog.Dir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, took := uint64(300), uint64(0)
+		fill := func(free int64, until func(seglog.Position) bool) { // as the start goes on
+			log, err := seglog.Open(seglog.Config{
+				FS: fs, SegmentBytes: 64 << 10, MinFree: free, KeepBytes: 1 << 40, OnFull: seglog.DropOldest,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for ; !until(log.Position()); n++ {
+				if _, err := log.Append(1, time.Now().UnixNano(), frames(n, 1)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			took = log.Position().EverGone
+			if err := log.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		fill(-1, func(at seglog.Position) bool { return at.Next > 9000 }) // beyond a segment of 1 MiB
+		fill(1<<60, func(at seglog.Position) bool { return at.Evicted > 0 })
+		keeps := func(c *config.Config) { c.Log.OnFull, c.Log.Keep.Size = "drop-oldest", 1<<40 }
+		s := stop(t, start(t, dir, keeps, tcp("a")))
+		if s.Log != nil {
+			t.Errorf("the start behind it has %+v", s.Log)
+		}
+		var sum uint64
+		kept := keptSheets(t, dir)
+		for i := range kept {
+			if log := kept[i].Sheet.Log; log != nil {
+				sum += log.Evicted
+			}
+		}
+		if sum != took || took == 0 {
+			t.Errorf("the sheets of %d starts have %d records that a full disk took, the log %d", len(kept), sum, took)
+		}
+	}
+}
+
 // swapLog puts the log of another folder in the place of that of dir.
 func swapLog(t *testing.T, dir, other string) {
 	t.Helper()
