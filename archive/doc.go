@@ -15,7 +15,9 @@
 //
 // streams.json is the table of streams, and streams.json.copy the same again. sheet.json is the
 // sheet of this start, renewed every second while it changes, and sheet.json.before the one before
-// it. sheets.ndjson holds those of starts that have ended, the oldest of them folded into a line.
+// it, whose room a full disk gives to the next. sheet.json.unsaved is empty, and is there while the
+// sheet cannot be renewed: who finds it does not know all. sheets.ndjson holds those of starts that
+// have ended, the oldest of them folded into a line.
 //
 // # Guarantees
 //

@@ -324,12 +324,13 @@ func readStart(path string) (*StartSheet, error) {
 
 // Save brings the sheet of this start up to date on disk. It is synced before it has its name:
 // after a power cut, some file systems give the name of a file that was not synced to an empty one.
+// On a full disk it takes the room of the one before.
 func (s *StartSheet) Save(dir string, durable bool) error {
 	b, err := json.Marshal(s)
 	if err != nil {
 		return err
 	}
-	return replaceFile(filepath.Join(dir, currentFile), filepath.Join(dir, beforeFile), b, durable)
+	return replaceFile(filepath.Join(dir, currentFile), filepath.Join(dir, beforeFile), padded(b), durable)
 }
 
 // Known is what the newest sheet in dir that can be read says of the log beside it: from where and

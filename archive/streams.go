@@ -395,7 +395,7 @@ func (s *Streams) Numbers(wants []Stream) (numbers []uint32, err error) {
 
 // replaceFile puts a whole file in the place of another, which goes on as before where that is a
 // name. The contents are synced before they have the name, and the name where asked. Whoever looks
-// finds one of the two at path, at any moment.
+// finds one of the two at path, at any moment. On a full disk the file of the name before has room.
 func replaceFile(path, before string, b []byte, durable bool) (err error) {
 	part := path + ".part"
 	// what a link leads to, or another name, stays as it is
@@ -404,15 +404,11 @@ func replaceFile(path, before string, b []byte, durable bool) (err error) {
 			return err
 		}
 	}
-	f, err := openSide(part, os.O_WRONLY|os.O_CREATE|os.O_TRUNC)
+	err = writeSide(part, os.O_CREATE|os.O_TRUNC, b)
+	if isFull(err) && before != "" && mayReuse(before, part) {
+		err = reuse(before, part, b)
+	}
 	if err != nil {
-		return err
-	}
-	_, err = f.Write(b)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
 	// what is no file is not what was written here

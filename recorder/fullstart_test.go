@@ -85,6 +85,58 @@ func TestStartOnAFullDisk(t *testing.T) {
 	}
 }
 
+// A start on a full disk that can write no sheet, not even at its stop, or as it is killed, is not
+// taken for one that has lost nothing: the next one does not know, and says so.
+func TestStopWithoutASheetIsNotForgotten(t *testing.T) {
+	killed, stopped := recordedFor(t, t.TempDir(), 10)
+	for name, dir := range map[string]string{"killed": killed, "stopped": stopped, "new": t.TempDir()} {
+		whole := copyFolder(t, dir)
+		if v := stop(t, start(t, whole, nil, tcp("a"))).Verdict; hasReason(v, "history_unreadable") {
+			t.Errorf("%s: without a start on a full disk: %q", name, v.Text)
+		}
+		inTheWay := []string{filepath.Join(dir, "sheet.json.part"), filepath.Join(dir, archive.HistoryFile)}
+		if name == "stopped" {
+			inTheWay = inTheWay[:1]
+		}
+		for _, path := range inTheWay {
+			if err := os.Symlink("/dev/full", path); err != nil {
+				t.Fatal(err)
+			}
+		}
+		g := start(t, dir, nil, tcp("a"))
+		left := t.TempDir()
+		for _, path := range glob(t, dir, "*") {
+			if st, err := os.Lstat(path); err == nil && st.Mode().IsRegular() {
+				b, err := os.ReadFile(path)
+				if err == nil {
+					err = os.WriteFile(filepath.Join(left, filepath.Base(path)), b, 0o600)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if _, err := g.Stop("test"); err == nil {
+			t.Errorf("%s: the stop has written its sheet", name)
+		}
+		for i, dir := range []string{left, dir} {
+			inHistory := name == "stopped" && i == 1 // which has the last sheet: all is known
+			for _, path := range inTheWay {
+				_ = os.Remove(filepath.Join(dir, filepath.Base(path)))
+			}
+			for range 2 { // also by the start after that
+				g := start(t, dir, nil, tcp("a"))
+				if v := stop(t, g).Verdict; hasReason(v, "history_unreadable") == inHistory {
+					t.Errorf("%s, %d: %q", name, i, v.Text)
+				}
+			}
+			if archive.Unsaved(dir) != 0 {
+				t.Errorf("%s: the mark stays", name)
+			}
+		}
+	}
+}
+
 // The sheet of a running start says that its log has begun, once there is a segment: without one,
 // on a full disk, no record can be gone.
 func TestSheetSaysThatTheLogHasBegun(t *testing.T) {

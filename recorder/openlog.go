@@ -71,6 +71,7 @@ func (r *Recorder) openLog(dir seglog.FS) error {
 			r.goOn(known)
 		} else {
 			r.takeOver(known)
+			r.takeUnsaved(left)
 			r.noteOldest()
 		}
 	}
@@ -272,6 +273,16 @@ func (r *Recorder) write(s *archive.StartSheet, durable bool) error {
 		return fmt.Errorf("%s is the folder of another log now: the sheet is not written over the one there",
 			r.cfg.Log.Dir)
 	}
+	err := r.writeHere(s, durable)
+	is := err != nil && !r.inHistory
+	if is != r.unkept && archive.MarkUnsaved(r.cfg.Log.Dir, is) == nil { // else the next time
+		r.unkept = is
+	}
+	return err
+}
+
+// writeHere is write into the folder of this log.
+func (r *Recorder) writeHere(s *archive.StartSheet, durable bool) error {
 	if err := r.settleOwed(); err != nil {
 		return err
 	}

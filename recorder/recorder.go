@@ -117,9 +117,11 @@ type Recorder struct {
 	ports   []*port
 	leaving []*port // stopped by a reload; the log has not settled all of their frames yet
 
-	saving  sync.Mutex // of the sheet on disk, or of an acknowledgement; guards what follows; taken before absorbing
-	saved   savedSheet
-	forward forwarding
+	saving    sync.Mutex // of the sheet on disk, or of an acknowledgement; guards what follows; taken before absorbing
+	saved     savedSheet
+	unkept    bool // the folder has the mark that the sheet could not be renewed
+	inHistory bool // the history has the last sheet of this start
+	forward   forwarding
 
 	parts uint64  // sheets of sources that have left, in the history
 	tried []*port // sources whose sheets could not be kept there: they come next

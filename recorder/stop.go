@@ -163,5 +163,6 @@ func (r *Recorder) leave(s *archive.StartSheet, logErr error) error {
 		kept.Troubles, kept.Unsent = nil, nil // a line of the history has neither
 		keepErr = r.keep(&kept)               // first: the next start keeps what says nothing of its end
 	}
+	r.inHistory = keepErr == nil
 	return errors.Join(keepErr, r.write(s, true))
 }

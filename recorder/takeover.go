@@ -88,6 +88,25 @@ func (r *Recorder) takeOver(e *archive.StartSheet) {
 		place{at: max(int64(e.Sheet.At), last), why: why})
 }
 
+// takeUnsaved sees to it that the books say so where the last sheet could not be renewed, whether
+// the start was stopped then or killed: what it counted behind that sheet is not known.
+func (r *Recorder) takeUnsaved(left *archive.StartSheet) {
+	since := archive.Unsaved(r.cfg.Log.Dir)
+	if since == 0 {
+		return
+	}
+	r.unkept = true // until the history says so
+	of := archive.StartSheet{Identity: hexIdentity(r.log)}
+	if left != nil {
+		of.Identity = left.Identity
+	}
+	of.Sheet.At = since
+	r.owed = append(r.owed, of.RecordsGone())
+	r.lastEnd = EndUnknown
+	r.slog.Warn("the start before this one could not write its last sheets, as on a full disk: what it counted since is not known, as the verdict says until the next ack",
+		"since", since)
+}
+
 // leaveOff notes where the sources go on that a start has left, by its sheet, and by the accounts
 // of those that were there, the newest of each last.
 func (r *Recorder) leaveOff(e *archive.StartSheet, there []ledger.Port, from place) {
