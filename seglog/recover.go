@@ -293,38 +293,30 @@ func (l *Log) reopen(base, durable uint64, behind []head, found traces) (whole b
 		header: sc.header, file: f, size: max(size, l.cfg.SegmentBytes), last: base - 1, index: &index{},
 		chain: chainFrom(sc.header), grows: size < l.cfg.SegmentBytes,
 	}
-	end, err := s.scan(sc)
+	end, err := l.endOf(s, sc, size, durable, behind)
 	if err != nil {
 		return false, err
-	}
-	// Beyond the last whole batch lie zeros, old records under another salt, or a batch that was
-	// cut off. It is damage when something later knows that what should be here was durable.
-	later, frames, err := l.durableBehind(sc, size, durable, behind)
-	if err != nil {
-		return false, err
-	}
-	end.size, end.frames, end.durable = size, frames, max(durable, end.durable)
-	skipped := len(behind) > 0 && !frames && s.last+1 < behind[0].name && behind[0].skips(base)
-	if later > s.last && !skipped {
-		what := fmt.Sprintf("record %d and what follows was durable and cannot be read", s.last+1)
-		return false, &CorruptError{s.name(), sc.off + sc.bad, what}
 	}
 	l.recovered.Clean = end.clean && s.last >= s.base // an empty one has no mark: see mend
-	if s.off == headerBytes {                         // it is empty: what the one before it ends with is the end
+	// it is empty: what the one before it ends with is the end
+	if s.off == headerBytes {
 		end.gone = l.untold
 	}
 	l.untold = end.gone
+	if end.cut {
+		return l.leaveCut(s, end, behind, found)
+	}
 	if len(behind) == 0 && l.hasHead(s) {
 		return false, l.goOnBehind(s, end, found)
 	}
 	if err := l.mend(s, end, len(behind) == 0, found); err != nil {
 		return false, err
 	}
-	if skipped {
+	if end.skipped {
 		l.recovered.Missing = append(l.recovered.Missing, s.gone(s.last+1, behind[0].name-1, false))
 	}
 	// Where the next one goes on, frames behind the end are no torn tail: it was sealed there.
-	if len(behind) > 0 && (s.last+1 >= behind[0].name || skipped) {
+	if len(behind) > 0 && (s.last+1 >= behind[0].name || end.skipped) {
 		if s.last+1 > behind[0].name {
 			what := fmt.Sprintf("%s reaches up to record %d", s.name(), s.last)
 			return false, &CorruptError{segmentName(behind[0].name), 0, what}
@@ -344,6 +336,27 @@ func (l *Log) reopen(base, durable uint64, behind []head, found traces) (whole b
 	}
 	l.use(s)
 	return false, nil
+}
+
+// endOf finds where a segment ends. Beyond the last whole batch lie zeros, old records under
+// another salt, or a batch that was cut off. It is damage when something later knows that what
+// should be here was durable.
+func (l *Log) endOf(s *segment, sc *scanner, size int64, durable uint64, behind []head) (ending, error) {
+	end, err := s.scan(sc)
+	if err != nil {
+		return end, err
+	}
+	later, frames, err := l.durableBehind(sc, size, durable, behind)
+	if err != nil {
+		return end, err
+	}
+	end.size, end.frames, end.durable = size, frames, max(durable, end.durable)
+	end.skipped = len(behind) > 0 && !frames && s.last+1 < behind[0].name && behind[0].skips(s.base)
+	if later > s.last && !end.skipped {
+		err = s.passDamage(sc, later, &end)
+		end.cut = true
+	}
+	return end, err
 }
 
 // durableBehind is up to where something knows that the log was durable behind the last whole
@@ -414,6 +427,8 @@ type ending struct {
 	clean   bool       // with the mark of a log that was closed in order
 	durable uint64     // the highest sequence that something knows to be durable
 	part    []rawFrame // whole frames of a batch that is not whole; views, until the scanner reads on
+	skipped bool       // the segment that stood behind it is gone, and others are there
+	cut     bool       // it is behind a cut: see passCut
 	gone    Missing    // what an earlier opening found missing, if nothing was written since; else its To is 0
 }
 
