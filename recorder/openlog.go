@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/tallywheel/tallywheel/archive"
+	"github.com/tallywheel/tallywheel/internal/sys"
 	"github.com/tallywheel/tallywheel/ledger"
 	"github.com/tallywheel/tallywheel/seglog"
 )
@@ -221,8 +223,29 @@ func (r *Recorder) openAs(left *archive.StartSheet) (*archive.StartSheet, error)
 	}
 	if err == nil {
 		r.tellRoom()
+		r.tellShared()
 	}
 	return left, err
+}
+
+// tellShared warns where the newest segment, which is written to, has another name. Only the lock
+// on a folder keeps a second recorder out, and LOCK need not have been linked with the segments.
+func (r *Recorder) tellShared() {
+	files, err := os.ReadDir(r.cfg.Log.Dir)
+	if err != nil {
+		return
+	}
+	for _, f := range slices.Backward(files) {
+		if !strings.HasSuffix(f.Name(), ".seg") {
+			continue
+		}
+		if st, err := f.Info(); err == nil && st.Mode().IsRegular() && sys.Links(st) > 1 {
+			r.slog.Warn("the newest segment has another name, too, as in a copy of the folder made of hard links: "+
+				"what is recorded goes into that copy, and a recorder on it would write over this log; "+
+				"copy the folder with its bytes", "segment", f.Name())
+		}
+		return
+	}
 }
 
 // hold keeps what the log has lost with the sheet of the start before this one, should this one end

@@ -57,6 +57,18 @@ func TestDurableIsMadeAgain(t *testing.T) {
 			}
 			return syscall.Mkfifo(name, 0o600)
 		}, true},
+		{"replaced by a link to itself", func() error {
+			if err := os.Remove(name); err != nil {
+				return err
+			}
+			return os.Symlink(durableFile, name)
+		}, true},
+		{"replaced by a link to nowhere", func() error {
+			if err := os.Remove(name); err != nil {
+				return err
+			}
+			return os.Symlink("nowhere", name)
+		}, true},
 		{"removed, with a folder where the next one is made", func() error {
 			if err := os.Remove(name); err != nil {
 				return err

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/tallywheel/tallywheel/internal/beat"
@@ -117,7 +118,7 @@ func sameFile(f *os.File, path string) (bool, error) {
 
 func isFile(path string, was fs.FileInfo) (bool, error) {
 	now, err := os.Stat(path)
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ELOOP) { // a link to itself is none, too
 		return false, nil
 	}
 	return err == nil && os.SameFile(was, now), err
