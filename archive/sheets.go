@@ -301,11 +301,12 @@ func (s *StartSheet) KnowsNoEnd(stored uint64) bool {
 
 // Expect is what the sheet says that the log holds.
 func (s *StartSheet) Expect() seglog.Extent {
-	if s == nil || max(s.LogDurable, s.LogEnd) >= 1<<63 { // no log is that long
+	if s == nil || max(s.LogDurable, s.LogStored, s.LogEnd) >= 1<<63 { // no log is that long
 		return seglog.Extent{}
 	}
 	return seglog.Extent{
-		First: s.LogFirst, Last: s.LogDurable, End: s.LogEnd, Begun: s.LogBegun && s.LogEnd == 0 && s.HasNoEnd(),
+		First: s.LogFirst, Last: s.LogDurable, End: s.LogEnd, Given: s.LogStored,
+		Begun: s.LogBegun && s.LogEnd == 0 && s.HasNoEnd(),
 	}
 }
 

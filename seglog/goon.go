@@ -113,8 +113,8 @@ func (l *Log) hasHead(s *segment) (found bool) {
 // goOnBehind leaves the last segment as it is, and goes on in a new one.
 func (l *Log) goOnBehind(s *segment, end ending, found traces) error {
 	var gone Missing
-	if last, to := l.reach(s, end, found); to > s.last {
-		gone = s.gone(s.last+1, to, to > last)
+	if _, to, atMost := l.reach(s, end, found); to > s.last {
+		gone = s.gone(s.last+1, to, atMost)
 		l.recovered.Missing = append(l.recovered.Missing, gone)
 	}
 	l.shelf.old = append(l.shelf.old, s.sealed())

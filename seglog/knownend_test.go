@@ -103,6 +103,8 @@ func TestEndThatWasStored(t *testing.T) {
 		"cut, and end known": {cutAtSecond, Extent{Stored: 20, End: 25}, 25, 11},
 		"gone":               {removeFirst, Extent{Stored: 20}, 20 + mostRecords(16<<10), 1},
 		"gone, and durable":  {removeFirst, Extent{Stored: 20, Last: 10}, 20 + mostRecords(16<<10), 1},
+		"gone, and given":    {removeFirst, Extent{Given: 20}, 20, 1},
+		"gone, and begun":    {removeFirst, Extent{Given: 20, Begun: true}, 20 + mostRecords(16<<10), 1},
 	} {
 		d := fault.New()
 		cfg := small(faulty{d}, SyncNever)

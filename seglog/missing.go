@@ -17,12 +17,18 @@ import (
 // power cut took it. Where the log ends before it, its end was removed or cut, and numbers behind
 // it may have been given, too.
 //
+// Given is a record that was stored, durable or not, and a power cut may have taken it. Where
+// segments are gone, no number up to it is given again.
+//
 // Begun says that the log had a segment, and that nobody is known to have closed it: where no
 // segment and no index is left, numbers behind all that is known may have been given.
 type Extent struct {
-	First, Last, End, Stored uint64
-	Begun                    bool
+	First, Last, End, Stored, Given uint64
+	Begun                           bool
 }
+
+// stored is the last record that is known to have been there, if last was.
+func (e Extent) stored(last uint64) uint64 { return max(last, e.Stored, e.Given) }
 
 // most is up to where records may have been in a segment that is gone, and of which nothing is
 // known but that it was behind the record last. Books that end before that are older than the log.
@@ -147,7 +153,7 @@ func (t traces) end(known Extent) (last uint64, more bool) {
 		}
 	}
 	if newest.base == 0 && len(t.bases) == 0 {
-		return last, known.Begun
+		return last, known.Begun || known.Stored > last
 	}
 	return max(last, newest.last), newest.base > 0 && !newest.closed
 }

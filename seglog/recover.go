@@ -197,18 +197,16 @@ func (l *Log) tidy() error {
 func (l *Log) create(found traces) error {
 	var gone Missing
 	last, more := found.end(l.cfg.Expect)
-	more = more || l.cfg.Expect.Stored > last
 	if err := l.heed(l.cfg.Identity); err != nil {
 		return err
 	}
-	if last = max(last, l.cfg.Expect.Last); last > 0 || more {
-		gone = Missing{
-			From: found.first(found.knowing(l.cfg.Expect, l.cfg.Identity)), To: last,
-			What: "every segment is gone",
-		}
+	known := l.cfg.Expect // with what the log says
+	if stored := known.stored(max(last, known.Last)); stored > 0 || more {
+		first := found.first(found.knowing(known, l.cfg.Identity))
+		gone = Missing{From: first, To: stored, What: "every segment is gone"}
 		if more {
-			gone.To = l.cfg.Expect.most(max(last, gone.From-1, l.cfg.Expect.Stored), l.cfg.SegmentBytes)
-			gone.AtMost = gone.To > last
+			gone.To = known.most(max(stored, gone.From-1), l.cfg.SegmentBytes)
+			gone.AtMost = gone.To > stored
 		}
 	}
 	base := max(1, gone.From)
@@ -457,14 +455,16 @@ func (s *segment) scan(sc *scanner) (ending, error) {
 }
 
 // reach is up to which sequence the log once was durable, by traces and by what the owner knows,
-// and up to which it may have reached.
-func (l *Log) reach(s *segment, end ending, found traces) (last, to uint64) {
+// and up to which it may have reached; atMost says that it need not have.
+func (l *Log) reach(s *segment, end ending, found traces) (last, to uint64, atMost bool) {
 	known := l.cfg.Expect
 	last, more := found.end(known)
 	if more && end.gone.To == 0 || known.Stored > s.last {
-		return last, known.most(max(last, s.last, known.Stored), l.cfg.SegmentBytes)
+		stored := known.stored(last)
+		to = known.most(max(stored, s.last), l.cfg.SegmentBytes)
+		return last, to, to > stored
 	}
-	return last, last
+	return last, last, false
 }
 
 // complete sees to it that the log's last segment reaches as far as it once did, by traces and by
@@ -473,7 +473,7 @@ func (l *Log) complete(s *segment, end ending, found traces) error {
 	if end.gone.To > 0 { // the traces of that are there as long as it has not been told
 		l.recovered.Missing = append(l.recovered.Missing, end.gone)
 	}
-	last, to := l.reach(s, end, found)
+	last, to, atMost := l.reach(s, end, found)
 	if to <= s.last {
 		return nil
 	}
@@ -481,7 +481,7 @@ func (l *Log) complete(s *segment, end ending, found traces) error {
 	if err := l.cfg.FS.Sync(); err != nil {
 		return err
 	}
-	missing, err := s.complete(end.part, last, to, end.durable, to > last)
+	missing, err := s.complete(end.part, last, to, end.durable, atMost)
 	if missing.To > 0 {
 		l.recovered.Missing = append(l.recovered.Missing, missing)
 	}

@@ -193,26 +193,28 @@ func (s *Summary) missing(found traces, known Extent) {
 		p := &s.Problems[len(s.Problems)-1]
 		p.From, p.To = s.next, last
 		if traced < s.next {
-			p.To = known.most(max(last, s.next-1), max(s.size, defaultSegment))
-			p.AtMost = p.To > last
+			stored := known.stored(last)
+			p.To = known.most(max(stored, s.next-1), max(s.size, defaultSegment))
+			p.AtMost = p.To > stored
 		}
 		if traced < s.next && p.To >= s.next {
 			p.What += ", with some or all of these"
 		}
-	case len(found.bases) == 0 && (last > 0 || more):
-		from := found.first(known)
-		p := Problem{Segment: segmentName(from), What: "every segment is gone", From: from, To: last}
+	case len(found.bases) == 0 && (known.stored(last) > 0 || more):
+		from, stored := found.first(known), known.stored(last)
+		p := Problem{Segment: segmentName(from), What: "every segment is gone", From: from, To: stored}
 		if more {
-			p.To = known.most(max(last, from-1), defaultSegment)
-			p.AtMost = p.To > last
+			p.To = known.most(max(stored, from-1), defaultSegment)
+			p.AtMost = p.To > stored
 		}
 		s.Problems = append(s.Problems, p)
 	case len(found.bases) > 0:
 		s.keep(last)
 		p := Problem{Segment: s.newest, Offset: s.off, What: "what followed is gone", From: s.next, To: last}
 		if more {
-			p.To = known.most(max(last, s.next-1), s.size)
-			p.AtMost = p.To > last
+			stored := known.stored(last)
+			p.To = known.most(max(stored, s.next-1), s.size)
+			p.AtMost = p.To > stored
 		}
 		switch {
 		case p.To < s.next:
