@@ -11,7 +11,7 @@ import (
 //
 //  1. nobody is connected, its lane was shown all of its spool, and the log has all of that;
 //  2. its counts go to the source, and from then on each sheet has them there, and names its book;
-//  3. such a sheet is on disk;
+//  3. such a sheet is on disk, and then the shelf has how many frames of the source are in it;
 //  4. its spool is taken off the shelf.
 //
 // While no sheet can be written the fourth step waits for the third, and so does whoever needs the
@@ -146,6 +146,9 @@ func (h *hub) release() bool {
 		}
 	}
 	h.absorbed, h.unsaved = nil, nil
+	if gone.remote.isTold() {
+		h.r.iso.hasAbsorbed(h.p.lane, gone.lane)
+	}
 	gone.depart()
 	h.r.hasDismissed(gone)
 	return true

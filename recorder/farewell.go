@@ -59,7 +59,11 @@ func (r *Recorder) part(ports []*port) error {
 	if err := r.keep(ends...); err != nil {
 		return err
 	}
+	r.mu.Lock()
+	dismissed := r.dismissed
+	r.mu.Unlock()
 	for i, p := range ports {
+		r.iso.hasClosed(ends[i], dismissed...)
 		p.depart() // a kill between the two leaves a spool whose books are closed: see goOn
 		r.left(p, ends[i])
 	}

@@ -35,7 +35,8 @@ func (r *Recorder) goesOn(e, last *archive.StartSheet) bool {
 	}
 	was := r.iso.start
 	r.iso.start = isolate.Start{} // this one begins another
-	if len(r.iso.left) == 0 {
+	defer r.iso.closed.forget(r.iso)
+	if len(r.iso.left) == 0 && r.iso.closed.isEmpty() {
 		return false
 	}
 	r.slog.Error("the recorder was restarted, and its last sheet is not there, or is not of this log: it begins a new start, " +
@@ -217,6 +218,7 @@ func (r *Recorder) closeDied(e *archive.StartSheet, gone []ledger.Port, goOn []s
 		r.parts++
 		r.losses.close(part.Sheet)
 		r.owed = append(r.owed, &part)
+		r.iso.hasClosed(&part)
 	}
 	r.leaveOff(e, there, place{at: max(int64(e.Sheet.At), last), why: outageRestarted})
 	for id := range r.iso.left { // also where an account of that name has died which was leaving

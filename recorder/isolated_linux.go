@@ -65,6 +65,8 @@ type isolation struct {
 	// behind that
 	named []uint64
 
+	closed closedBooks // what the log was given of spools that were given back
+
 	told      sync.Mutex // guards what follows, held for moments
 	ports     map[string]isolate.Port
 	gates     map[string]*gate // by source
@@ -210,6 +212,8 @@ func (i *isolation) take(e isolate.Entry) error {
 			return err
 		}
 		i.gated[source] = s
+	case kind == "closed":
+		return i.closed.take(source, e)
 	case kind == "port":
 		i.tell(source, e)
 	case e.Name == isolate.CellEntry:

@@ -54,7 +54,8 @@ func (g goneLog) since(seq uint64, each func(seglog.Record)) error {
 	return g.liveLog.since(seq, each)
 }
 
-// closeMemory brings into the history what the spools of a start know that cannot go on. last is
+// closeMemory brings into the history what the spools of a start know that cannot go on, and what
+// the shelf says of those that were given back. last is
 // the sheet in the folder: if it is of that start, the history has its accounts from there, and
 // what waited is named as bytes.
 func (r *Recorder) closeMemory(was isolate.Start, last *archive.StartSheet) {
@@ -67,6 +68,9 @@ func (r *Recorder) closeMemory(was isolate.Start, last *archive.StartSheet) {
 	}
 	var accounts []ledger.Port
 	for _, id := range r.iso.sources() {
+		if r.iso.closed.has(id, r.iso.left[id].book) {
+			continue
+		}
 		l, err := r.lastOfMemory(r.iso.left[id], id, was.Identity == hexIdentity(r.log), isCounted)
 		if err != nil {
 			r.slog.Error("nobody knows what waited in memory of a source", "source", id, "error", err)
@@ -74,7 +78,11 @@ func (r *Recorder) closeMemory(was isolate.Start, last *archive.StartSheet) {
 		}
 		accounts = append(accounts, l.sheet())
 	}
-	end.Sheet = ledger.NewSheet(time.Now().UnixNano(), was.Since, accounts)
+	now := time.Now().UnixNano()
+	if !isCounted {
+		accounts = r.iso.closed.accounts(was.Since, accounts, was.Identity == hexIdentity(r.log), now)
+	}
+	end.Sheet = ledger.NewSheet(now, was.Since, accounts)
 	end.NumberAccounts()
 	v := end.Sheet.Judge()
 	end.Sheet.Verdict = &v

@@ -142,6 +142,7 @@ func (r *Recorder) giveUp(e *archive.StartSheet, losses *lossWatch) (gone []ledg
 	for _, part := range parts {
 		losses.close(part.Sheet)
 		e.GiveUp(part)
+		r.iso.hasClosed(part)
 		gone = append(gone, part.Sheet.Ports...)
 	}
 	return gone

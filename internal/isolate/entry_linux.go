@@ -76,15 +76,19 @@ func GuestIn(name string) (source string, n int) {
 // while something is in it.
 func SpillOf(source string) string { return "spill/" + source }
 
+// ClosedOf names the entry of a source whose books are closed, or have those of peers that made
+// room: a [Closed].
+func ClosedOf(source string) string { return "closed/" + source }
+
 // Of lists the names of all entries that a source may have.
 func Of(source string) []string {
 	return []string{LaneOf(source), PortOf(source), ListenerOf(source), NextOf(source), SpillOf(source)}
 }
 
 // SourceOf is the source of an entry's name, and what kind of entry it is: "lane", "port",
-// "listener", "next", "guest", "gate", "spill" or "".
+// "listener", "next", "guest", "gate", "spill", "closed" or "".
 func SourceOf(name string) (kind, source string) {
-	for _, kind := range []string{"lane", "port", "listener", "next", "guest", "gate", "spill"} {
+	for _, kind := range []string{"lane", "port", "listener", "next", "guest", "gate", "spill", "closed"} {
 		if n := len(kind) + 1; len(name) > n && name[:n] == kind+"/" {
 			return kind, name[n:]
 		}
@@ -99,6 +103,16 @@ type Start struct {
 	LastEnd  string // how the start before it had ended
 	Dir      string // of its log: an absolute path
 	Formats  string // of what lies in shared memory: a recorder with others cannot go on with that
+}
+
+// Closed is how many frames of a source the log has stored whose spools were given back. The sheets
+// have them, too, and may go with the folder of the log.
+type Closed struct {
+	Since  int64             // of the start
+	Parts  uint64            // the last part of the start, as the history numbers them, that is in Frames
+	Frames uint64            // of books that are closed
+	Open   map[uint64]uint64 // of those of peers that made room, in books of the source, by their number
+	Books  []uint64          // of what was closed last: its spool may be there yet
 }
 
 // Kind is what the device of a source is.
