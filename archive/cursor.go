@@ -55,7 +55,7 @@ func Open(path string) (*Archive, error) {
 	if err != nil {
 		return nil, err
 	}
-	known, _ := Known(path) // first: the log may be written to
+	known := Known(path) // first: the log may be written to
 	read := func(from uint64) *seglog.Reader {
 		r := seglog.NewReader(dir, from)
 		r.Expect(known)

@@ -337,12 +337,12 @@ func (s *StartSheet) Save(dir string, durable bool) error {
 // Known is what the newest sheet in dir that can be read says of the log beside it: from where and
 // up to where it was durable, and up to where it was stored. It knows nothing where there is none.
 // The first record is known as long as no start has gone on with the log.
-func Known(dir string) (durable seglog.Extent, stored uint64) {
+func Known(dir string) seglog.Extent {
 	s, err := LoadStart(dir, slog.New(slog.DiscardHandler))
 	if err != nil {
-		return seglog.Extent{}, 0
+		return seglog.Extent{}
 	}
-	return s.Expect(), s.LogStored
+	return s.Expect()
 }
 
 // OnOtherLog reports whether the sheet is of a start on another log than the one of that identity;

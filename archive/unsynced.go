@@ -30,10 +30,10 @@ func (s Span) Join(o Span) Span {
 }
 
 // TakeBack finds the frames that the sheet counts as stored, and that a power cut has taken from
-// the log before they were durable; that ends with the record end. It returns how many they are,
-// and puts them back in flight. Quarantined bytes that went with them count as not kept. None of
-// the frames is in what the log says is missing, or in the books of a later start: the sheet's
-// positions are behind them.
+// the log before they were durable; what that has ends with the record end. It returns how many
+// they are, and puts them back in flight. Quarantined bytes that went with them count as not kept.
+// None of the frames is in what the log says is missing, or in the books of a later start: the
+// sheet's positions are behind them.
 func (s *StartSheet) TakeBack(log *seglog.Log, streams *Streams, end uint64) (lost uint64, err error) {
 	var all Span
 	for _, u := range s.Unsynced {
@@ -45,6 +45,7 @@ func (s *StartSheet) TakeBack(log *seglog.Log, streams *Streams, end uint64) (lo
 	if all.First+rebuildRecords <= end { // too many to look at: the number of records has to do
 		return all.Last - end, nil
 	}
+	all.Last = end // what is behind it is a hole, if it is there
 	found, gone, err := s.stillThere(log, streams, all)
 	for source, u := range s.Unsynced {
 		n, waste := u.N-min(u.N, found[source].frames), u.Waste-min(u.Waste, found[source].waste)

@@ -175,7 +175,7 @@ func TestRecordsThatWereRemovedBehindTheSheet(t *testing.T) {
 	write(t, c, of(7, 0, 10))
 	stored(t, g, "a", 20)
 	testenv.Until(t, 20*time.Second, "the sheet knows of them",
-		func() bool { _, stored := archive.Known(dir); return stored == 20 })
+		func() bool { return archive.Known(dir).Given == 20 })
 	if err := os.Mkdir(filepath.Join(dir, "sheet.json.part"), 0o700); err != nil {
 		t.Fatal(err)
 	}

@@ -143,7 +143,7 @@ func TestSheetSaysThatTheLogHasBegun(t *testing.T) {
 	d, dir := onDisk(t), t.TempDir()
 	d.SetFree(0)
 	g := start(t, dir, func(c *config.Config) { c.Log.Delay = time.Millisecond }, tcp("a"))
-	if known, _ := archive.Known(dir); known.Begun {
+	if known := archive.Known(dir); known.Begun {
 		t.Errorf("without a segment: %+v", known)
 	}
 	d.SetFree(-1)
@@ -152,11 +152,11 @@ func TestSheetSaysThatTheLogHasBegun(t *testing.T) {
 	write(t, c, frames(0, 10))
 	c.Close()
 	testenv.Until(t, 20*time.Second, "the sheet says so", func() bool {
-		known, _ := archive.Known(dir)
+		known := archive.Known(dir)
 		return known.Begun
 	})
 	stop(t, g)
-	if known, _ := archive.Known(dir); known.Begun || known.End != 10 {
+	if known := archive.Known(dir); known.Begun || known.End != 10 {
 		t.Errorf("closed: %+v", known)
 	}
 }

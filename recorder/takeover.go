@@ -206,15 +206,21 @@ func (r *Recorder) judge(e *archive.StartSheet) ledger.Verdict {
 // takeBack sees to frames that the start before had stored, and that a power cut took before they
 // were durable: they are counted here, and in no other book.
 func (r *Recorder) takeBack(e *archive.StartSheet) (lost uint64) {
-	end := r.log.Position().Stored
+	end, unsynced := r.log.Position().Stored, r.log.Recovered().Unsynced
+	if unsynced.To > 0 {
+		end = unsynced.From - 1
+	}
 	lost, err := e.TakeBack(r.log, r.streams, end)
 	if err != nil {
 		r.slog.Warn("the end of the log cannot be read: frames that are there may be called lost", "error", err)
 	}
+	if behind := max(end, e.LogStored); unsynced.To > behind { // the sheet does not know of those
+		lost += unsynced.To - behind
+	}
 	if lost == 0 {
 		return 0
 	}
-	r.slog.Warn("the power was cut, and the log has lost frames that were stored and not synced: the sheet counts them; "+
+	r.slog.Warn("the power was cut, or somebody has cut the log, which has lost frames that were stored and not synced: the sheet counts them; "+
 		"`sync: batch` loses at most 50 ms", "frames", lost, "behind", end)
 	if r.found == nil {
 		r.found = &ledger.Recovered{Missing: []ledger.MissingRecords{}, SetAside: []string{}}

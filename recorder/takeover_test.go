@@ -46,7 +46,7 @@ func recordedFor(t *testing.T, dir string, n uint64) (killed, stopped string) {
 		t.Fatal(err)
 	}
 	testenv.Until(t, 20*time.Second, "the sheet on disk knows of all",
-		func() bool { _, stored := archive.Known(dir); return stored == n })
+		func() bool { return archive.Known(dir).Given == n })
 	killed = copyFolder(t, dir)
 	stop(t, g)
 	return killed, dir
@@ -224,7 +224,7 @@ func TestRemovedWhileItRunsIsCountedByTheLastSheet(t *testing.T) {
 		t.Fatalf("the stop brings %v", err)
 	}
 	given := g.log.Position().Next - 1
-	known, _ := archive.Known(dir)
+	known := archive.Known(dir)
 	if known.Last != n || known.End != given {
 		t.Errorf("the last sheet knows %+v, want up to %d durable, and %d given", known, n, given)
 	}
@@ -237,7 +237,7 @@ func TestRemovedWhileItRunsIsCountedByTheLastSheet(t *testing.T) {
 	if at := g.log.Position(); at.Stored < given || !strings.Contains(said, "durable records are gone") {
 		t.Errorf("the log goes on at %d, want behind %d; the journal says %q", at.Stored, given, said)
 	}
-	if known, _ := archive.Known(dir); known.First != 1 || known.End != 0 {
+	if known := archive.Known(dir); known.First != 1 || known.End != 0 {
 		t.Errorf("while a start goes on, its sheet says %+v: records may be added", known)
 	}
 	stop(t, g)
@@ -368,7 +368,7 @@ func TestPowerCutOfUnsyncedRecordsIsNamedOnce(t *testing.T) {
 			stored(t, g, "a", from+n)
 			stored(t, g, "b", from+n)
 			testenv.Until(t, 20*time.Second, "the sheet knows of all",
-				func() bool { _, stored := archive.Known(dir); return stored == 2*(from+n) })
+				func() bool { return archive.Known(dir).Given == 2*(from+n) })
 		}
 		send(0, 100)
 		if err := g.log.Sync(); err != nil {
@@ -395,6 +395,9 @@ func TestPowerCutOfUnsyncedRecordsIsNamedOnce(t *testing.T) {
 			missing, lost uint64
 		}{{killed, 3, 0}, {cut, 3, 100}} {
 			g := start(t, c.dir, slow, tcp("a"), lines("b", ""))
+			if next := g.log.Position().Next; next != 301 {
+				t.Errorf("%s, %d lost: record %d is next; 300 were given", policy, c.lost, next)
+			}
 			con := dial(t, address(g, "a"))
 			write(t, con, frames(153, 10)) // 3 were sent while nobody recorded
 			stored(t, g, "a", 10)

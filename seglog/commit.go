@@ -211,7 +211,9 @@ func (l *Log) commit(b *staging, c Commit, start time.Time) (Commit, outcome) {
 			}
 		}
 		c.Synced, c.Durable = true, c.Stored
-		l.said.note(c.Durable) // before anybody is told
+	}
+	if syncs || b.records > 0 {
+		l.said.note(c.Durable, c.Stored) // before anybody is told
 	}
 	now := time.Now()
 	if syncs {

@@ -82,8 +82,9 @@
 // Somebody removes the newest segment of a log that is not open, or cuts it short. [Open] finds
 // that by what other files tell, among them one that says how far the log was durable, and by what
 // the owner tells it of the log ([Config.Expect]: for example the last durable sequence, from the
-// owner's books). It goes on: [Recovery].Missing says
-// what is gone, readers get a [GapError] there, and the sequences are not given again. An opening
+// owner's books). It goes on: [Recovery].Missing says what is gone, readers get a [GapError] there,
+// and the sequences are not given again. The same goes for records that were stored, were not
+// durable, and are gone, as behind a power cut: [Recovery].Unsynced. An opening
 // that fails keeps nothing from the next one. A segment that has a head (Config.Proves) is left as
 // it is: the log goes on in a new one. [Config.OnRecovered] lets the owner keep what was found,
 // before the log forgets it. [VerifyKnown] reports the same. The oldest segment is missed, too: a

@@ -18,6 +18,10 @@ import (
 // newest segment is cut, or removed, under a process that is killed right behind that, the next
 // opening knows up to where records had been promised.
 //
+// It says, too, how far the log is written, which is more under SyncInterval and SyncNever: there
+// it is written behind each commit. That is no promise, but those numbers were given, and are not
+// given again.
+//
 // Whoever commits writes it, and whoever takes segments out. An error of that is no error of the
 // log: then it says less.
 
@@ -34,6 +38,7 @@ const (
 type said struct {
 	log     [16]byte
 	last    uint64 // durable up to
+	stored  uint64 // written up to, durable or not; 0: a program before this does not say
 	evicted uint64 // records that a full disk took
 	stays   uint64 // … all of them before this one
 }
@@ -75,6 +80,7 @@ func (d *durability) begin(dir FS, log [16]byte, last uint64) (aside, err error)
 		return aside, err
 	}
 	d.said.log, d.said.last = log, max(d.said.last, last)
+	d.said.stored = max(d.said.stored, last)
 	if err = d.write(); err == nil {
 		if err = dir.Rename(part, durableFile); err == nil {
 			d.same, err = dir.Track(durableFile)
@@ -103,11 +109,11 @@ func (d *durability) stands() bool {
 	return b == d.buf
 }
 
-// note says that the log is durable up to a record.
-func (d *durability) note(last uint64) {
+// note says that the log is durable up to a record, and written up to another.
+func (d *durability) note(last, stored uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.said.last = last
+	d.said.last, d.said.stored = last, stored
 	_ = d.write() // the watch makes another
 }
 
@@ -134,6 +140,7 @@ func (d *durability) write() error {
 	binary.LittleEndian.PutUint64(d.buf[24:], d.said.last)
 	binary.LittleEndian.PutUint64(d.buf[32:], d.said.evicted)
 	binary.LittleEndian.PutUint64(d.buf[40:], d.said.stays)
+	binary.LittleEndian.PutUint64(d.buf[48:], d.said.stored)
 	binary.LittleEndian.PutUint32(d.buf[60:], crc32.Checksum(d.buf[:60], castagnoli))
 	err := writeAll(d.file, d.buf[:], 0)
 	if err != nil {
@@ -175,14 +182,14 @@ func readSaid(dir FS, keep bool) (s said, err error) {
 		}
 		return s, err
 	}
-	last := binary.LittleEndian.Uint64(b[24:])
+	last, stored := binary.LittleEndian.Uint64(b[24:]), binary.LittleEndian.Uint64(b[48:])
 	if string(b[:8]) != durableMagic || crc32.Checksum(b[:60], castagnoli) != binary.LittleEndian.Uint32(b[60:]) ||
-		last >= 1<<63 {
+		max(last, stored) >= 1<<63 {
 		return s, nil
 	}
 	s = said{
 		log: [16]byte(b[8:]), last: last, evicted: binary.LittleEndian.Uint64(b[32:]),
-		stays: binary.LittleEndian.Uint64(b[40:]),
+		stays: binary.LittleEndian.Uint64(b[40:]), stored: stored,
 	}
 	if keep {
 		if err = f.Sync(); err == nil {
@@ -224,7 +231,7 @@ const unsaidLooks = 3
 // with is what is known, and what the log of that identity says beside its segments; zeros are any.
 func (e Extent) with(s said, log [16]byte) Extent {
 	if log == [16]byte{} || log == s.log {
-		e.Last = max(e.Last, s.last)
+		e.Last, e.Given = max(e.Last, s.last), max(e.Given, s.stored)
 	}
 	return e
 }

@@ -309,9 +309,10 @@ func closes(f rawFrame, version uint32, digest uint64) bool {
 
 // What a hole may say of itself.
 const (
-	holeAtMost  = 1 // its records may never have been
-	holeFound   = 2 // the opening of a log has made it
-	holeGivenUp = 4 // a repair has made it; untold as long as the mark of that repair is there
+	holeAtMost   = 1 // its records may never have been
+	holeFound    = 2 // the opening of a log has made it
+	holeGivenUp  = 4 // a repair has made it; untold as long as the mark of that repair is there
+	holeUnsynced = 8 // with holeFound: its records were stored, and not known to be durable
 )
 
 // holeBytes is the space that a hole takes in a segment.

@@ -113,7 +113,9 @@ func (l *Log) hasHead(s *segment) (found bool) {
 // goOnBehind leaves the last segment as it is, and goes on in a new one.
 func (l *Log) goOnBehind(s *segment, end ending, found traces) error {
 	var gone Missing
-	if _, to, atMost := l.reach(s, end, found); to > s.last {
+	_, to, atMost := l.reach(s, end, found)
+	to = max(to, l.cfg.Expect.Given) // what is behind a segment that was sealed is gone with one
+	if to > s.last {
 		gone = s.gone(s.last+1, to, atMost)
 		l.recovered.Missing = append(l.recovered.Missing, gone)
 	}

@@ -137,6 +137,78 @@ func TestEndThatWasStored(t *testing.T) {
 	}
 }
 
+// TestUnsyncedNumbersAreNotGivenAgain has a log cut under a policy that does not sync each batch,
+// and its process killed: the log's own note, or else its owner, says up to where numbers were
+// given. None of them is given again, and what is gone is told once, apart from what was durable.
+func TestUnsyncedNumbersAreNotGivenAgain(t *testing.T) {
+	for name, c := range map[string]struct {
+		known   Extent
+		unnoted bool   // the log's note is gone, too
+		durable uint64 // of what is gone, up to there
+		given   uint64 // 0: nobody knows
+	}{
+		"noted":              {Extent{}, false, 0, 30},
+		"noted, older sheet": {Extent{Given: 25}, false, 0, 30},
+		"known":              {Extent{Given: 28}, true, 0, 28},
+		"some was durable":   {Extent{Last: 20, Given: 28}, true, 20, 28},
+		"nobody knows":       {Extent{}, true, 0, 0},
+	} {
+		d := fault.New()
+		cfg := small(faulty{d}, SyncInterval)
+		cfg.SyncInterval = time.Hour
+		l := open(t, cfg)
+		for i := range uint64(30) {
+			if _, err := l.Append(0, int64(i+1), payload(i+1)); err != nil {
+				t.Fatal(err)
+			}
+			if i%10 == 9 {
+				testenv.Until(t, time.Minute, "they are stored", func() bool { return l.Stored() == i+1 })
+			}
+		}
+		killed := d.Copy()
+		closeLog(t, l)
+		cutAtSecond(killed)
+		if c.unnoted {
+			if err := killed.Remove(durableFile); err != nil {
+				t.Fatal(err)
+			}
+		}
+		cfg.FS, cfg.Expect = faulty{killed}, c.known
+		s, err := VerifyKnown(faulty{killed}, c.known)
+		kept := s.Last
+		if err != nil || kept == 0 || kept > 10 || s.Clean() != (c.given == 0) {
+			t.Fatalf("%s: verify: %+v, %v", name, s, err)
+		}
+		if n := len(s.Problems); c.given > 0 && s.Problems[n-1].To != c.given {
+			t.Errorf("%s: verify: %+v; want up to %d", name, s.Problems, c.given)
+		}
+		for range 2 { // an opening that was killed, and told nobody, is begun anew
+			l, err := Open(cfg)
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			r, next := l.Recovered(), l.Position().Next
+			killed = killed.Copy()
+			closeLog(t, l)
+			if next != max(kept, c.given)+1 {
+				t.Errorf("%s: record %d is next, want one behind %d and %d", name, next, kept, c.given)
+			}
+			if gone := len(r.Missing) > 0; gone != (c.durable > 0) ||
+				gone && (r.Missing[0].From != kept+1 || r.Missing[0].To != c.durable) {
+				t.Errorf("%s: missing %+v, want up to %d", name, r.Missing, c.durable)
+			}
+			if u := r.Unsynced; u.To != c.given || u.To > 0 && u.From != max(c.durable, kept)+1 {
+				t.Errorf("%s: not synced: %+v; want up to %d", name, u, c.given)
+			}
+			cfg.FS = faulty{killed}
+		}
+		s, err = Verify(faulty{killed})
+		if lost := max(kept, c.given) - kept; err != nil || !s.Clean() || s.Lost != lost || s.Records != kept {
+			t.Errorf("%s: verify behind it: %+v, %v; want %d lost", name, s, err, lost)
+		}
+	}
+}
+
 // TestNewestGoneBehindAStart kills a log before it has written the index of the segment that it has
 // just left, and kills the next start, too, with the newest segment gone: the number that follows
 // was never given.

@@ -17,8 +17,9 @@ import (
 // power cut took it. Where the log ends before it, its end was removed or cut, and numbers behind
 // it may have been given, too.
 //
-// Given is a record that was stored, durable or not, and a power cut may have taken it. Where
-// segments are gone, no number up to it is given again.
+// Given is a record that was stored, durable or not, and a power cut may have taken it. Where the
+// log ends before it, no number up to it is given again. Where a segment is gone, what was in it is
+// missing up to there; else it is Recovery.Unsynced.
 //
 // Begun says that the log had a segment, and that nobody is known to have closed it: where no
 // segment and no index is left, numbers behind all that is known may have been given.
@@ -205,16 +206,19 @@ func (t traces) forget(dir FS) error {
 
 // complete ends a segment whose end is missing: the records of part, the start of the batch that
 // was cut, that had been durable are kept, up to last, and a hole stands for what had been behind
-// them, up to to. So their sequences are not given again. known is what something knows to be
-// durable: what is written here is not, until it is synced.
-func (s *segment) complete(part []rawFrame, last, to, known uint64, atMost bool) (m Missing, err error) {
+// them, up to to. Another one stands for what was stored behind those, and not durable, up to
+// given. So their sequences are not given again. known is what something knows to be durable: what
+// is written here is not, until it is synced.
+func (s *segment) complete(part []rawFrame, last, to, given, known uint64, atMost bool) (m, unsynced Missing,
+	err error,
+) {
 	part = wholeOf(part, s.last+1, last)
 	next, size := s.last+1+uint64(len(part)), 0
 	for _, f := range part {
 		size += f.size
 	}
 	time := s.index.maxTime()
-	buf := make([]byte, 0, size+holeBytes+commitBytes)
+	buf := make([]byte, 0, size+2*holeBytes+commitBytes)
 	for _, f := range part { // the same bytes at the same place: a cut now loses nothing
 		buf = appendFrame(buf, s.salt, f.kind, f.stream, f.seq, f.time, f.data)
 		time = max(time, f.time)
@@ -223,16 +227,21 @@ func (s *segment) complete(part []rawFrame, last, to, known uint64, atMost bool)
 		m = s.gone(next, to, atMost)
 		buf = appendHole(buf, s.salt, m.From, m.To, time, m.flags())
 	}
+	if next = max(next, to+1); next <= given {
+		unsynced = s.lostUnsynced(next, given)
+		buf = appendHole(buf, s.salt, next, given, time, holeFound|holeUnsynced)
+	}
+	to = max(to, given)
 	batch := len(buf)
 	buf = appendCommit(buf, s.header, to, time, len(part), batch, known, digestOf(buf))
 	if err := writeAll(s.file, buf, s.off); err != nil {
-		return m, fmt.Errorf("write to %s: %w", s.name(), err)
+		return m, unsynced, fmt.Errorf("write to %s: %w", s.name(), err)
 	}
 	s.chain.add(buf[batch:])
 	s.index.add(s.off, s.last+1, time)
 	s.off += int64(len(buf))
 	s.size, s.last = max(s.size, s.off+commitBytes), to
-	return m, nil
+	return m, unsynced, nil
 }
 
 // wholeOf is what stays of part, the start of a batch that was cut: the frames next to last, as far
@@ -255,17 +264,25 @@ func (s *segment) gone(from, to uint64, atMost bool) Missing {
 	}
 }
 
-// goneIn is what a batch of the segment tells that the opening of a log found missing; its To is 0
-// if it tells nothing.
-func (s *segment) goneIn(b batch) (m Missing) {
-	if len(b.frames) == 0 {
-		return m
+// lostUnsynced says what is gone at the end of the segment that was stored, and not durable.
+func (s *segment) lostUnsynced(from, to uint64) Missing {
+	return Missing{From: from, To: to, What: fmt.Sprintf("what followed in %s had not been synced, and is gone", s.name())}
+}
+
+// goneIn is what a batch of the segment tells that the opening of a log found missing, and what had
+// not been synced; the To is 0 where it tells nothing.
+func (s *segment) goneIn(b batch) (m, unsynced Missing) {
+	for _, f := range b.frames[max(0, len(b.frames)-2):] {
+		switch flags := holeFlags(f); {
+		case f.kind != kindHole || flags&holeFound == 0:
+			m, unsynced = Missing{}, Missing{}
+		case flags&holeUnsynced != 0:
+			unsynced = s.lostUnsynced(holeFrom(f), f.seq)
+		default:
+			m = s.gone(holeFrom(f), f.seq, flags&holeAtMost != 0)
+		}
 	}
-	f := b.frames[len(b.frames)-1]
-	if flags := holeFlags(f); f.kind == kindHole && flags&holeFound != 0 {
-		m = s.gone(holeFrom(f), f.seq, flags&holeAtMost != 0)
-	}
-	return m
+	return m, unsynced
 }
 
 // flags are those of the hole that stands for it.

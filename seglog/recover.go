@@ -27,6 +27,11 @@ type Recovery struct {
 	// or was killed, may not have told. A gap between two segments is reported at every opening
 	// until a repair has seen to it, and by the one after that; the rest once.
 	Missing []Missing
+
+	// Unsynced is what had been stored, was not known to be durable, and is gone from the end, by
+	// Config.Expect (Given): a power cut took it, or somebody cut the log. Its To is 0 if there is
+	// none. Its sequences are not given again either, and it is reported as what is missing there.
+	Unsynced Missing
 }
 
 // CorruptError is damage in a part of the log that had been durable.
@@ -329,7 +334,7 @@ func (l *Log) reopen(base, durable uint64, behind []head, found traces) (whole b
 	if err := s.track(l.cfg.FS); err != nil {
 		return false, err
 	}
-	if err := l.dismissTorn(base, behind); err != nil {
+	if err := l.dismissTorn(s, end, behind); err != nil {
 		return false, err
 	}
 	l.use(s)
@@ -427,7 +432,8 @@ type ending struct {
 	part    []rawFrame // whole frames of a batch that is not whole; views, until the scanner reads on
 	skipped bool       // the segment that stood behind it is gone, and others are there
 	cut     bool       // it is behind a cut: see passCut
-	gone    Missing    // what an earlier opening found missing, if nothing was written since; else its To is 0
+	// what an earlier opening found missing, if nothing was written since; else the To is 0
+	gone, unsynced Missing
 }
 
 // scan reads the whole batches of a segment.
@@ -441,7 +447,7 @@ func (s *segment) scan(sc *scanner) (ending, error) {
 		}
 		s.chain.batch(b)
 		e.durable = max(e.durable, b.durable)
-		e.gone = s.goneIn(b)
+		e.gone, e.unsynced = s.goneIn(b)
 		e.clean = len(b.frames) == 0
 		if !e.clean {
 			s.index.add(b.off, b.first, b.time)
@@ -473,31 +479,56 @@ func (l *Log) complete(s *segment, end ending, found traces) error {
 	if end.gone.To > 0 { // the traces of that are there as long as it has not been told
 		l.recovered.Missing = append(l.recovered.Missing, end.gone)
 	}
+	l.recovered.Unsynced = end.unsynced
 	last, to, atMost := l.reach(s, end, found)
-	if to <= s.last {
+	given := l.cfg.Expect.Given
+	if max(to, given) <= s.last {
 		return nil
 	}
 	// a segment that was removed must not come back beside the hole for its records
 	if err := l.cfg.FS.Sync(); err != nil {
 		return err
 	}
-	missing, err := s.complete(end.part, last, to, end.durable, atMost)
+	missing, unsynced, err := s.complete(end.part, last, to, given, end.durable, atMost)
 	if missing.To > 0 {
 		l.recovered.Missing = append(l.recovered.Missing, missing)
+	}
+	if unsynced.To > 0 {
+		l.recovered.Unsynced = unsynced
+	}
+	return err
+}
+
+// standForTorn has a hole stand for the numbers in segments that were set aside, which had not been
+// durable, once they are: with it they would not follow the torn one.
+func (l *Log) standForTorn(s *segment, end ending, behind []head) error {
+	if len(behind) == 0 {
+		return nil
+	}
+	given := max(l.cfg.Expect.Given, behind[len(behind)-1].name-1)
+	if given <= s.last {
+		return nil
+	}
+	err := l.cfg.FS.Sync()
+	if err == nil {
+		_, l.recovered.Unsynced, err = s.complete(nil, 0, 0, given, end.durable, false)
+	}
+	if err == nil {
+		err = s.file.Sync()
 	}
 	return err
 }
 
 // dismissTorn keeps segments out of the log that follow a torn one, and removes the index of that
 // one: it is written to again.
-func (l *Log) dismissTorn(base uint64, behind []head) error {
+func (l *Log) dismissTorn(s *segment, end ending, behind []head) error {
 	remove := func(base uint64) error {
 		if err := l.cfg.FS.Remove(indexName(base)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 		return nil
 	}
-	if err := remove(base); err != nil {
+	if err := remove(s.base); err != nil {
 		return err
 	}
 	for _, h := range slices.Backward(behind) { // the newest first: a cut leaves no gap between two segments
@@ -511,7 +542,7 @@ func (l *Log) dismissTorn(base uint64, behind []head) error {
 		l.recovered.Torn = append(l.recovered.Torn, name)
 	}
 	slices.Reverse(l.recovered.Torn)
-	return nil
+	return l.standForTorn(s, end, behind)
 }
 
 // renew writes what the segment holds from the record seq on once more. After a failed sync the

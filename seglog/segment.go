@@ -229,7 +229,7 @@ func (l *Log) beginIn(spare string, base, durable uint64, gone Missing) (*segmen
 	// is called durable.
 	err = writeAll(s.file, s.encode(), 0)
 	if err == nil && gone.To > 0 {
-		_, err = s.complete(nil, gone.To, gone.To, durable, gone.AtMost)
+		_, _, err = s.complete(nil, gone.To, gone.To, 0, durable, gone.AtMost)
 	}
 	if err == nil {
 		err = s.file.Sync()

@@ -218,6 +218,7 @@ func (s *Summary) missing(found traces, known Extent) {
 		}
 		switch {
 		case p.To < s.next:
+			s.expectGiven(known.Given)
 			return
 		case more:
 			p.What = "the segment behind it is gone, with some or all of these"
@@ -225,6 +226,7 @@ func (s *Summary) missing(found traces, known Extent) {
 			p.What = "these were durable, by the recorder's books or the log's own note, and they are gone"
 		}
 		s.Problems = append(s.Problems, p)
+		s.expectGiven(known.Given)
 	}
 }
 
@@ -250,16 +252,16 @@ func (s *Summary) keep(last uint64) {
 	}
 }
 
-// ExpectStored reports what is missing of the records that the log's owner knows it to have held,
-// durable or not.
-func (s *Summary) ExpectStored(last uint64) {
+// expectGiven reports what is missing of the records that the log is known to have held, durable or
+// not.
+func (s *Summary) expectGiven(last uint64) {
 	from := max(1, s.next)
 	for _, p := range s.Problems { // what is reported already
 		from = max(from, p.To+1)
 	}
 	if last >= from {
 		s.Problems = append(s.Problems, Problem{
-			Segment: s.newest, Offset: s.off, What: "by the recorder's books there was more, not known to be durable",
+			Segment: s.newest, Offset: s.off, What: "by the recorder's books, or the log's own note, there was more, not known to be durable",
 			From: from, To: last,
 		})
 	}

@@ -264,16 +264,15 @@ func (v *logView) verify() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			known, stored := archive.Known(v.dir) // first: the recorder may be running
+			known := archive.Known(v.dir) // first: the recorder may be running
 			s, proven, err := seglog.VerifyProven(dir, known, held)
 			// a start goes on: retention may have been at work
-			if now, _ := archive.Known(v.dir); err == nil && (now.First != known.First || now.End != known.End) {
-				s, proven, err = seglog.VerifyProven(dir, seglog.Extent{Last: known.Last}, held)
+			if now := archive.Known(v.dir); err == nil && (now.First != known.First || now.End != known.End) {
+				s, proven, err = seglog.VerifyProven(dir, seglog.Extent{Last: known.Last, Given: known.Given}, held)
 			}
 			if err != nil {
 				return err
 			}
-			s.ExpectStored(stored)
 			return v.summary(c.OutOrStdout(), s, &proven)
 		})
 	return by.flags(c)
@@ -339,7 +338,7 @@ func (v *logView) repair() *cobra.Command {
 			if err := notKept(v.dir); err != nil {
 				return err
 			}
-			known, _ := archive.Known(v.dir)
+			known := archive.Known(v.dir)
 			if _, err := seglog.RepairKnown(dir, known); err != nil {
 				return err
 			}
