@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -17,6 +18,10 @@ import (
 // ErrRefused is in the error of [Listener.Accept] and [Conn.Receive] where [ConnConfig.Allow]
 // turned the other side down.
 var ErrRefused = errors.New("not allowed here")
+
+// ErrFiles is in the error of [Conn.Receive] where a message came without its files: this process
+// could open no more. Its data was taken, and comes with the error.
+var ErrFiles = errors.New("not all files of a message could be taken: raise the limit of descriptors (ulimit -n, LimitNOFILE=)")
 
 // Credentials say who a process is. The kernel fills them in, not the process. In another PID or
 // user namespace than ours, PID is 0 and UID and GID are 65534 where they have no number here.
@@ -38,6 +43,12 @@ type ConnConfig struct {
 	MaxData int
 	// MaxFiles is the most files that a message may bring; 0: 16. More are closed, and an error.
 	MaxFiles int
+	// Bare has messages carry FDs in place of Files: descriptors that Go's poller does not know.
+	Bare bool
+	// Patience is how long Receive leaves a message where it is while this process can open no
+	// more, and looks again: its files are lost only where that lasts. Behind one that was lost so,
+	// the next ones wait a fiftieth, until there are descriptors again. 0: files are lost at once.
+	Patience time.Duration
 }
 
 func (c *ConnConfig) fill() error {
@@ -80,6 +91,7 @@ type File struct {
 type Message struct {
 	Data  []byte
 	Files []File      // sent: still the sender's; received: the receiver's, closed on exec
+	FDs   []int       // … with [ConnConfig.Bare], in place of Files
 	From  Credentials // received: who sent it, by the kernel
 }
 
@@ -89,7 +101,10 @@ func (m *Message) Close() error {
 	for _, f := range m.Files {
 		err = errors.Join(err, f.Close())
 	}
-	m.Files = nil
+	for _, fd := range m.FDs {
+		err = errors.Join(err, sys.CloseFD(fd))
+	}
+	m.Files, m.FDs = nil, nil
 	return err
 }
 
@@ -103,6 +118,7 @@ type Conn struct {
 	receiving sync.Mutex
 	packet    []byte // of receiving
 	oob       []byte
+	lost      bool // files of the last message that had some, for want of descriptors
 }
 
 // Pair makes a connection to a process that is to be started: theirs goes to it, as one of
@@ -222,15 +238,19 @@ func (c *Conn) Close() error { return c.c.Close() }
 // Send sends a message. It waits while the socket's buffer is full, until the write deadline. A
 // message longer than that buffer (some 200 KiB, net.core.wmem_default) is refused: EMSGSIZE.
 func (c *Conn) Send(m Message) error {
-	names := make([]string, len(m.Files))
-	for i, f := range m.Files {
-		names[i] = f.Name
+	names := make([]string, 0, len(m.Files)+len(m.FDs))
+	for _, f := range m.Files {
+		names = append(names, f.Name)
+	}
+	for i := range m.FDs {
+		names = append(names, strconv.Itoa(i))
 	}
 	packet, err := appendPacket(nil, names, m.Data)
 	if err != nil {
 		return err
 	}
-	err = withFDs(m.Files, make([]int, 0, len(m.Files)), func(fds []int) error {
+	err = withFDs(m.Files, make([]int, 0, len(names)), func(fds []int) error {
+		fds = append(fds, m.FDs...)
 		var rights []byte
 		if len(fds) > 0 {
 			rights = sys.Rights(fds...)
@@ -272,14 +292,70 @@ func onFD(c syscall.Conn, do func(fd int) error) error {
 // caller's. io.EOF says that the peer has closed, or ended. A message that breaks a rule is an
 // error, after which the connection can be used: it is too long, brings other files than it names
 // or more than [ConnConfig.MaxFiles], comes from somebody who is not allowed, or there were no
-// descriptors left to take its files. None of its files stays open.
+// descriptors left to take its files ([ErrFiles]). None of its files stays open.
 func (c *Conn) Receive() (Message, error) {
 	c.receiving.Lock()
 	defer c.receiving.Unlock()
 	if c.packet == nil {
 		c.packet, c.oob = make([]byte, head(c.cfg.MaxFiles)+c.cfg.MaxData), make([]byte, sys.ControlRoom)
 	}
-	n, k, flags, _, err := c.c.ReadMsgUnix(c.packet, c.oob)
+	if c.cfg.Patience == 0 {
+		n, k, flags, _, err := c.c.ReadMsgUnix(c.packet, c.oob)
+		return c.read(n, k, flags, err)
+	}
+	return c.receivePatiently()
+}
+
+// lookAgain is how often a message is looked at whose files cannot be taken.
+const lookAgain = 10 * time.Millisecond
+
+// receivePatiently looks at the next message, which brings its files, and takes it off the socket
+// once those are here: one that is taken without them has lost them. receiving is held.
+func (c *Conn) receivePatiently() (m Message, err error) {
+	raw, err := c.c.SyscallConn()
+	if err != nil {
+		return m, fmt.Errorf("ipc: receive: %w", err)
+	}
+	patience := c.cfg.Patience
+	if c.lost {
+		patience /= 50
+	}
+	var until time.Time // zero: it was not waited yet
+	for ; ; time.Sleep(lookAgain) {
+		var n, k, flags int
+		var peekErr error
+		waitErr := raw.Read(func(fd uintptr) bool {
+			n, k, flags, peekErr = sys.PeekPacket(int(fd), c.packet, c.oob)
+			return !errors.Is(peekErr, syscall.EAGAIN)
+		})
+		if waitErr != nil {
+			return m, fmt.Errorf("ipc: receive: %w", waitErr)
+		}
+		if peekErr == nil && n == 0 {
+			peekErr = io.EOF
+		}
+		m, err = c.read(n, k, flags, peekErr)
+		isShort := errors.Is(err, ErrFiles) || errors.Is(err, syscall.ENOMEM) || errors.Is(err, syscall.ENOBUFS)
+		if now := time.Now(); until.IsZero() {
+			until = now.Add(patience)
+		} else if isShort && !now.Before(until) {
+			isShort = false
+		}
+		if isShort {
+			continue
+		}
+		if err == nil && len(m.Files)+len(m.FDs) > 0 || errors.Is(err, ErrFiles) {
+			c.lost = err != nil
+		}
+		if peekErr == nil || errors.Is(peekErr, io.EOF) {
+			_ = raw.Read(func(fd uintptr) bool { sys.SkipPacket(int(fd)); return true }) // an error: it is closed
+		}
+		return m, err
+	}
+}
+
+// read makes a message of what came.
+func (c *Conn) read(n, k, flags int, err error) (Message, error) {
 	n, k = max(n, 0), max(k, 0)
 	control, controlErr := sys.ReadControl(c.oob[:k]) // with an error, too: an empty packet counts as the end
 	m, err := c.judge(c.packet[:n], control, flags, errors.Join(err, controlErr))
@@ -287,7 +363,11 @@ func (c *Conn) Receive() (Message, error) {
 		for _, fd := range control.FDs {
 			_ = sys.CloseFD(fd)
 		}
-		return Message{}, err
+		return Message{Data: m.Data, From: m.From}, err
+	}
+	if c.cfg.Bare {
+		m.Files, m.FDs = nil, control.FDs
+		return m, nil
 	}
 	for i, fd := range control.FDs {
 		m.Files[i].File = os.NewFile(uintptr(fd), m.Files[i].Name)
@@ -302,9 +382,6 @@ func (c *Conn) judge(packet []byte, control sys.Control, flags int, err error) (
 		return m, io.EOF
 	case err != nil:
 		return m, fmt.Errorf("ipc: receive: %w", err)
-	case flags&sys.TruncatedControl != 0:
-		return m,
-			errors.New("ipc: receive: not all files of a message could be taken: raise the limit of descriptors (ulimit -n, LimitNOFILE=)")
 	case control.From == nil:
 		return m, errors.New("ipc: receive: a message without credentials")
 	}
@@ -319,6 +396,9 @@ func (c *Conn) judge(packet []byte, control sys.Control, flags int, err error) (
 	switch {
 	case err != nil:
 		return m, err
+	case flags&sys.TruncatedControl != 0:
+		m.Data = data
+		return m, fmt.Errorf("ipc: receive: %w", ErrFiles)
 	case len(names) != len(control.FDs):
 		return m, fmt.Errorf("ipc: receive: a message with %d files that names %d", len(control.FDs), len(names))
 	case len(names) > c.cfg.MaxFiles:

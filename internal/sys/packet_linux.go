@@ -54,6 +54,26 @@ func ReadControl(oob []byte) (c Control, err error) {
 	return c, os.NewSyscallError("recvmsg", err)
 }
 
+// PeekPacket is the next message of a Unix socket, which stays there. Its descriptors are new ones,
+// each time.
+func PeekPacket(fd int, packet, oob []byte) (n, k, flags int, err error) {
+	for {
+		n, k, flags, _, err = unix.Recvmsg(fd, packet, oob, unix.MSG_PEEK|unix.MSG_CMSG_CLOEXEC|unix.MSG_DONTWAIT)
+		if err != unix.EINTR {
+			return n, k, flags, os.NewSyscallError("recvmsg", err)
+		}
+	}
+}
+
+// SkipPacket takes the next message of a Unix socket, and closes what it brings.
+func SkipPacket(fd int) {
+	for {
+		if _, _, _, _, err := unix.Recvmsg(fd, nil, nil, unix.MSG_DONTWAIT); err != unix.EINTR {
+			return
+		}
+	}
+}
+
 // AskCredentials makes a Unix socket receive each message with the credentials of its sender.
 func AskCredentials(fd int) error {
 	return os.NewSyscallError("setsockopt SO_PASSCRED", unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PASSCRED, 1))
