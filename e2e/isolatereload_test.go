@@ -1,8 +1,10 @@
 package e2e
 
 import (
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -175,5 +177,68 @@ func TestIsolatedReaderStandsStill(t *testing.T) {
 	}
 	if stored*128+unread != 150*128 {
 		t.Errorf("%d frames are stored, and %d bytes unread, of 150 frames", stored, unread)
+	}
+}
+
+// TestIsolatedReaderStandsStillInAStop stops the recorder while its reader stands still, and does
+// not go on: what the kernel had taken is in the last sheet, and the exit code is 1.
+func TestIsolatedReaderStandsStillInAStop(t *testing.T) {
+	dir := t.TempDir()
+	sources := ""
+	addrs := map[string]string{}
+	for _, id := range []string{"one", "all", "udp"} {
+		addrs[id] = fmt.Sprintf("127.0.0.1:%d", freePort(t))
+		wire := map[string]string{
+			"one": "tcp: {listen: %q}", "all": "tcp: {listen: %q, peers: all}", "udp": "udp: {listen: %q}",
+		}[id]
+		sources += fmt.Sprintf("  - {id: %s, %s, frame: tally128}\n", id, fmt.Sprintf(wire, addrs[id]))
+	}
+	r := startIsolated(t, dir, sources)
+	talkers, conns := map[string]*talker{}, map[string]net.Conn{}
+	for i, id := range []string{"one", "all", "udp"} {
+		talkers[id] = &talker{id: id, device: uint32(i + 1)}
+		if id == "udp" {
+			c, err := net.Dial("udp", addrs[id])
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = c.Close() })
+			conns[id] = c
+		} else {
+			conns[id] = from(t, "127.0.0.1", addrs[id])
+		}
+		talkers[id].say(t, conns[id], 10)
+	}
+	account := map[string]string{"one": "one", "all": "all/127.0.0.1", "udp": "udp"}
+	testenv.Until(t, time.Minute, "all that was sent is stored", func() bool {
+		s := r.sheet(t)
+		for _, id := range account {
+			if peer(s, id).Frames.Stored != 10 {
+				return false
+			}
+		}
+		return true
+	})
+	still(t, r.process(t, isolate.Reader, 0).PID)
+	for id, k := range talkers {
+		k.say(t, conns[id], 5)
+	}
+	if err := r.Cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	_ = r.Cmd.Wait()
+	code, says := r.Cmd.ProcessState.ExitCode(), "the reader of 3 sources stands still"
+	if code != 1 || !strings.Contains(r.Err.String(), says) {
+		t.Errorf("the exit code is %d; stderr: %s", code, r.Err)
+	}
+	var s ledger.Sheet
+	if err := json.Unmarshal([]byte(r.Out.String()), &s); err != nil {
+		t.Fatalf("run --json printed no sheet: %v: %s", err, r.Out)
+	}
+	for _, id := range account {
+		if p := peer(s, id); p.Frames.Stored != 10 || p.Unread["stopped"] != 5*128 || len(p.Outages) == 0 {
+			t.Errorf("%s: %d frames are stored, and unread are %v, of 15 frames; outages %+v", id, p.Frames.Stored,
+				p.Unread, p.Outages)
+		}
 	}
 }

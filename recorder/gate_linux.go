@@ -178,7 +178,7 @@ func (g *gate) close(bool) (rest []device, more bool, err error) {
 	for len(rest) < drainBatch {
 		d, _ := g.take()
 		if d == nil {
-			a, restErr := g.accepting.Rest()
+			a, restErr := g.accepting.Rest(true)
 			if err = restErr; err != nil || a.FD < 0 {
 				break
 			}
@@ -294,7 +294,7 @@ func (r *Recorder) guestsWait() (all map[string]uint64) {
 		}
 		g := p.hub.l.(*gate)
 		for range maxArrivals { // from the kernel's queue to the shelf, where they can be looked at
-			a, err := g.accepting.Rest()
+			a, err := g.accepting.Rest(false)
 			if err != nil || a.FD < 0 {
 				break
 			}

@@ -69,8 +69,9 @@ type isolation struct {
 
 	told      sync.Mutex // guards what follows, held for moments
 	ports     map[string]isolate.Port
-	gates     map[string]*gate // by source
-	seating   map[string]*seat // by peer
+	gates     map[string]*gate       // by source
+	seating   map[string]*seat       // by peer
+	asked     map[string]chan uint64 // by source: who asks the keeper what waits
 	processes []isolate.Process
 	kept      isolate.Kept // how a reader keeps time, which may have ended
 	alone     *time.Timer  // runs while there is no reader
@@ -133,6 +134,7 @@ func isolated(link *isolate.Link, cfg config.Config, log *slog.Logger) (*isolati
 		stopping: make(chan struct{}),
 		left:     map[string]*leftSpool{}, ports: map[string]isolate.Port{}, gates: map[string]*gate{},
 		seating:     map[string]*seat{},
+		asked:       map[string]chan uint64{},
 		gated:       map[string]config.Source{},
 		connections: leftConnections{listeners: map[string]leftConnection{}, laned: map[string]bool{}},
 	}
@@ -279,12 +281,16 @@ func (l *lane) describe(p isolate.Port) {
 // follow hears what the keeper tells, until that has ended.
 func (i *isolation) follow() {
 	defer close(i.gone)
-	for first := true; i.link.Follow(i.heard, func(all []isolate.Process) {
+	processes := func(all []isolate.Process) {
 		i.told.Lock()
 		defer i.told.Unlock()
 		i.processes = all
 		i.missReader()
-	}); first = false {
+	}
+	for first := true; ; first = false {
+		if yields, _ := i.link.Follow(i.heard, processes); !yields { // heard has no error
+			break
+		}
 		if first {
 			close(i.yields)
 		}
@@ -330,19 +336,28 @@ func (i *isolation) isStopping() bool {
 	}
 }
 
-func (i *isolation) heard(e isolate.Entry) {
+// heard takes in what the keeper tells. Of descriptors it needs those of guests alone, for which
+// the acceptor asks again.
+func (i *isolation) heard(e isolate.Entry) error {
 	kind, source := isolate.SourceOf(e.Name)
 	switch {
+	case e.Waits:
+		i.hearWaits(e)
+		return nil
 	case e.Name == isolate.StoreEntry:
 		i.hearStore(e)
-	case e.Dropped && kind == "next":
+	case (e.Dropped || e.Untaken) && kind == "next":
 		i.told.Lock()
 		s := i.seating[source]
 		i.told.Unlock()
-		if s != nil { // a peer's connection is its device now
+		switch {
+		case s == nil:
+		case e.Dropped: // a peer's connection is its device now
 			s.took()
+		default:
+			s.missed()
 		}
-	case e.Dropped:
+	case e.Dropped, e.Untaken:
 	case kind == "port":
 		i.tell(source, e)
 	case e.Name == isolate.CellEntry:
@@ -354,10 +369,11 @@ func (i *isolation) heard(e isolate.Entry) {
 		i.told.Unlock()
 		if g != nil {
 			g.accepting.Heard(e)
-			return
+			return nil
 		}
 	}
 	e.CloseFDs()
+	return nil
 }
 
 // hearStore takes in whether what is on the shelf outlives the keeper.

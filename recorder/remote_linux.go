@@ -291,10 +291,11 @@ func (p *port) areGiven(deadline time.Time) {
 }
 
 // throwAway counts what connections hold that nobody will read, and closes them.
-func (p *port) throwAway(rest []device) {
+func (p *port) throwAway(rest []device) (all uint64) {
 	for _, d := range rest {
 		d.deafen()
 		if n := d.discard(); n > 0 {
+			all += n
 			p.lane.unread(unreadStopped, n)
 			p.log.Debug("bytes that had arrived are thrown away unread", "bytes", n, "cause", unreadStopped)
 		}
@@ -302,6 +303,7 @@ func (p *port) throwAway(rest []device) {
 			p.log.Warn("close", "error", err)
 		}
 	}
+	return all
 }
 
 // playToEnd sees that the spool of a source that has stopped is shown to its end, which the reader
@@ -327,20 +329,20 @@ func (p *port) playToEnd(deadline time.Time, leaves func()) {
 	if !rm.cease() {
 		return
 	}
-	if s, ok := p.opener.(*seat); ok {
-		for _, g := range s.clear() { // the reader has told of no end of it, and had counted it
-			_ = g.close()
-		}
-	}
 	n, ended := rm.rest()
 	if n > 0 {
 		p.lane.untake(n)
 		p.log.Debug("bytes that had arrived are thrown away unread", "bytes", n, "cause", unreadStopped)
 	}
-	if !inTime && !ended {
-		why := "the reader did not come to its end: what it had not read is not counted"
-		p.log.Error(why)
-		p.lane.uncounted(time.Now().UnixNano(), why)
+	isRead := inTime || ended
+	if s, ok := p.opener.(*seat); ok && isRead {
+		p.throwAway(s.settle())
+		for _, g := range s.clear() { // the reader has told of no end of it, and had counted it
+			_ = g.close()
+		}
+	}
+	if !isRead {
+		p.leftUnread()
 	}
 	close(rm.spent)
 }
@@ -382,18 +384,19 @@ func (p *port) playOut(late <-chan time.Time) {
 }
 
 // unseated counts what waits in a connection that a peer was given, and that its reader has not
-// read to its end: it was killed, or has never heard of it.
-func (p *port) unseated() {
+// read to its end: it was killed, stands still, or has never heard of it.
+func (p *port) unseated() (n uint64) {
 	s, ok := p.opener.(*seat)
 	if !ok {
-		return
+		return 0
 	}
 	var rest []device
 	for _, g := range s.clear() {
 		rest = append(rest, g)
 	}
-	p.throwAway(rest)
+	n = p.throwAway(rest)
 	s.free()
+	return n
 }
 
 // readerStands is for how long a source that has stopped waits for a reader that stands still, and

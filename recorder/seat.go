@@ -80,9 +80,10 @@ type seat struct {
 	// gives a connection to the process that reads the peer; nil: this one does. false: the keeper
 	// has ended
 	hand   func(*guest) bool
-	reads  bool   // … which knows the peer
-	passed *guest // … and has not taken this one yet; nil: it has taken all that it was given
-	ends   bool   // … and the peer stops: a connection ends before the next one is read
+	reads  bool     // … which knows the peer
+	passed *guest   // … and has not taken this one yet; nil: it has taken all that it was given
+	lost   []*guest // … and will never hear of these: the keeper could not take them
+	ends   bool     // … and the peer stops: a connection ends before the next one is read
 }
 
 // newSeat makes a seat for a guest, or one that is free since left.
@@ -170,6 +171,48 @@ func (s *seat) took() {
 	}
 }
 
+// missed says that the keeper could not take the connection that was passed: nobody reads it.
+func (s *seat) missed() {
+	s.mu.Lock()
+	if g := s.passed; g != nil {
+		s.passed, s.lost = nil, append(s.lost, g)
+		if s.guest == g {
+			s.guest, s.left = nil, time.Now()
+		}
+		s.pass()
+	}
+	s.mu.Unlock()
+	s.move()
+}
+
+// seatTold is how long it may take to hear what has become of a connection that was passed, once
+// the process that reads the peer has come to its end.
+const seatTold = 2 * time.Second
+
+// settle waits until it is known what has become of the connection that was passed, and gives those
+// to the caller that nobody has read.
+func (s *seat) settle() (lost []device) {
+	late := time.NewTimer(seatTold)
+	defer late.Stop()
+	for isLate := false; ; {
+		s.mu.Lock()
+		if s.passed == nil || isLate {
+			for _, g := range s.lost {
+				lost = append(lost, g)
+			}
+			s.lost = nil
+			s.mu.Unlock()
+			return lost
+		}
+		s.mu.Unlock()
+		select {
+		case <-s.moved:
+		case <-late.C:
+			isLate = true
+		}
+	}
+}
+
 // move tells whoever waits that a connection was taken.
 func (s *seat) move() {
 	select {
@@ -249,6 +292,9 @@ func (s *seat) list() (all []*guest) {
 	}
 	add(s.guest)
 	add(s.passed)
+	for _, g := range s.lost {
+		add(g)
+	}
 	for _, d := range s.rest {
 		add(d.(*guest))
 	}
@@ -267,7 +313,7 @@ func (s *seat) clear() (all []*guest) {
 	if s.guest != nil {
 		s.left = time.Now()
 	}
-	s.guest, s.passed, s.rest = nil, nil, nil
+	s.guest, s.passed, s.rest, s.lost = nil, nil, nil, nil
 	return all
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/tallywheel/tallywheel/config"
 	"github.com/tallywheel/tallywheel/internal/isolate"
 	"github.com/tallywheel/tallywheel/internal/spool"
+	"github.com/tallywheel/tallywheel/ipc"
 	"github.com/tallywheel/tallywheel/ledger"
 	"github.com/tallywheel/tallywheel/seglog"
 )
@@ -63,7 +64,14 @@ func newStandstill(t *testing.T, ends bool) *standstill {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.iso = &isolation{bell: bell, stopping: make(chan struct{})}
+	keeper, theirs, err := ipc.Pair(ipc.ConnConfig{}) // which says nothing by itself
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = keeper.Close(), theirs.Close() })
+	s.iso = &isolation{
+		bell: bell, stopping: make(chan struct{}), link: isolate.NewLink(keeper), asked: map[string]chan uint64{},
+	}
 	rm := &remote{
 		iso: s.iso, lane: l, spool: shared, play: play, ended: make(chan struct{}),
 		spent: make(chan struct{}),
@@ -194,4 +202,96 @@ func TestStopWhileTheLogStandsStill(t *testing.T) {
 			})
 		})
 	}
+}
+
+// unreadBytes is a connection that holds bytes nobody has read.
+type unreadBytes struct {
+	connection
+	bytes uint64
+}
+
+func (h *unreadBytes) deafen()         {}
+func (h *unreadBytes) discard() uint64 { return h.bytes }
+func (h *unreadBytes) close() error    { return nil }
+
+// TestStopWhileTheReaderStandsStill stops a source whose reader does not come to its end: what its
+// device holds is in the account, by what the keeper finds, or by the connections of a peer, and
+// the stop is one that fails.
+func TestStopWhileTheReaderStandsStill(t *testing.T) {
+	for name, c := range map[string]struct{ isPeer, isSilent bool }{
+		"the keeper counts": {}, "a peer": {isPeer: true}, "the keeper says nothing": {isSilent: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStandstill(t, false)
+				s.log.stands = false
+				s.show()
+				var want uint64
+				if c.isPeer {
+					g := func(n uint64) *guest {
+						want += n
+						return &guest{connection: &unreadBytes{bytes: n}, giveBack: func() {}}
+					}
+					seat := newSeat(make(chan struct{}, 1), g(70), time.Time{})
+					seat.reads, seat.passed, seat.lost, seat.rest = true, g(5), []*guest{g(1)}, []device{g(1)}
+					s.port.opener = seat
+				} else if !c.isSilent {
+					want = 77
+				}
+				s.iso.stop()
+				go s.port.playToEnd(time.Now().Add(finishPatience), func() {})
+				for asked := false; !s.port.remote.isSpent(); time.Sleep(stallLook) {
+					s.iso.told.Lock()
+					asks := s.iso.asked["a"] != nil
+					s.iso.told.Unlock()
+					if asks && !asked && !c.isSilent {
+						s.iso.hearWaits(isolate.Entry{Name: "a", Waits: true, Data: []byte("77")})
+						asked = true
+					}
+				}
+				s.sent += want
+				p := s.account()
+				if p.Unread[unreadStopped] != 1500+want || unended([]*port{s.port}) == nil || len(p.Outages) != 1 {
+					t.Errorf("unread: %v, want %d more; it fails the stop: %v; outages %+v", p.Unread, want,
+						unended([]*port{s.port}), p.Outages)
+				}
+				says := "77 bytes that it had not read are lost"
+				if c.isSilent {
+					says = "is not counted"
+				}
+				if !strings.Contains(s.journal.String(), says) {
+					t.Errorf("the journal:\n%s", &s.journal)
+				}
+			})
+		})
+	}
+}
+
+// TestPeerIsNotGivenAConnection has the keeper not take what the reader is to be passed: it is
+// counted though the reader comes to its end, and what the reader has taken is not.
+func TestPeerIsNotGivenAConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStandstill(t, true)
+		s.log.stands = false
+		s.show()
+		g := func(n uint64) *guest { return &guest{connection: &unreadBytes{bytes: n}, giveBack: func() {}} }
+		seat := newSeat(make(chan struct{}, 1), nil, time.Time{})
+		seat.hand = func(*guest) bool { return true }
+		seat.begins()
+		s.port.opener = seat
+		seat.give(g(7))
+		seat.later(g(20))
+		go func() {
+			time.Sleep(time.Second)
+			seat.missed()
+			time.Sleep(time.Second)
+			seat.took()
+		}()
+		s.iso.stop()
+		s.port.playToEnd(time.Now().Add(finishPatience), func() {})
+		s.sent += 7
+		if p := s.account(); p.Unread[unreadStopped] != 1507 || unended([]*port{s.port}) != nil {
+			t.Errorf("unread: %v, want 7 more", p.Unread)
+		}
+	})
 }

@@ -128,6 +128,7 @@ func (r *Recorder) Stop(end string) (ledger.Sheet, error) {
 	if left+untaken > 0 && err == nil {
 		err = fmt.Errorf("the log did not take all that waited for it in time: %d frames are dropped, and %d bytes that had arrived are left unread", left, untaken)
 	}
+	err = errors.Join(err, unended(r.all()))
 	r.saving.Lock()
 	defer r.saving.Unlock()
 	if !errors.Is(err, seglog.ErrFailed) { // else sources go on leaving: the next start knows what the log has of them

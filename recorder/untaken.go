@@ -1,6 +1,9 @@
 package recorder
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // late says that what has arrived is given up now: because the log has not taken what came before,
 // or else because the sender does not end.
@@ -48,5 +51,21 @@ func (l *lane) uncounted(now int64, why string) {
 	defer l.mu.Unlock()
 	l.in.book.At(now)
 	l.in.book.OutageBegins(now, why)
-	l.touched = true
+	l.touched, l.unended = true, true
+}
+
+// unended is an error where readers stood still: their ports have stopped before they had.
+func unended(ports []*port) error {
+	n := 0
+	for _, p := range ports {
+		p.lane.mu.Lock()
+		if p.lane.unended {
+			n++
+		}
+		p.lane.mu.Unlock()
+	}
+	if n == 0 {
+		return nil
+	}
+	return fmt.Errorf("the reader of %d sources stands still, and did not come to its end in time: what it had not read is lost, and in the sheet as unread.stopped where it is known; SIGCONT lets a process go on that was stopped", n)
 }

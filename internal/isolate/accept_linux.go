@@ -30,6 +30,7 @@ type Acceptor struct {
 	ends    context.CancelFunc
 	ended   chan struct{} // closed once no more are accepted; nil: that was not begun
 	asked   bool          // the keeper has not answered yet; of accept, and then of Rest
+	owed    bool          // … or its answer came without the connection, which is on the shelf
 }
 
 // Arrival is a connection that was accepted.
@@ -101,7 +102,7 @@ func (a *Acceptor) accept(ctx context.Context, waits bool) {
 		}
 		waits = false
 		// an answer that is late may bring the last one that waited
-		if !a.asked && !a.socket.wait() || ctx.Err() != nil {
+		if !a.asked && !a.owed && !a.socket.wait() || ctx.Err() != nil {
 			return
 		}
 		conn, err := a.ask(ctx)
@@ -154,9 +155,12 @@ func (a *Acceptor) ask(ctx context.Context) (Arrival, error) {
 	case <-a.Link.over:
 		return none, errKeeperEnded
 	case e := <-a.answers:
-		a.asked = false
+		a.asked, a.owed = false, e.Bare
 		if len(e.FDs) > 0 {
 			return Arrival{Name: e.Name, FD: e.FDs[0], Peer: e.Peer()}, nil
+		}
+		if e.Bare {
+			return none, errors.New("this process may open no more descriptors")
 		}
 		if len(e.Data) > 0 {
 			return none, fmt.Errorf("accept: %s", e.Data)
@@ -220,12 +224,25 @@ func (a *Acceptor) Seal() {
 }
 
 // Rest is the next of the connections that wait in the kernel, which has acknowledged what they
-// sent. Seal was called before.
-func (a *Acceptor) Rest() (Arrival, error) {
+// sent. Seal was called before. last: the listener is about to be closed, so where the keeper
+// cannot take it, as it may open no more, this process does.
+func (a *Acceptor) Rest(last bool) (Arrival, error) {
+	none := Arrival{FD: -1}
 	if a.socket == nil {
-		return Arrival{FD: -1}, nil
+		return none, nil
 	}
-	return a.ask(context.Background())
+	got, err := a.ask(context.Background())
+	if err == nil || !last || a.asked || a.owed {
+		return got, err
+	}
+	fd, peer, acceptErr := sys.Accept(a.socket.fd)
+	switch {
+	case acceptErr == nil:
+		return Arrival{Name: a.Name(), FD: fd, Peer: sys.PeerName(fd, peer)}, nil
+	case sys.Pending(acceptErr):
+		return none, nil
+	}
+	return none, err
 }
 
 // Close ends it all.

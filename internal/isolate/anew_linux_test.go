@@ -35,14 +35,14 @@ func TestSourceBeginsAnew(t *testing.T) {
 	followed := make(chan struct{})
 	go func() {
 		defer close(followed)
-		r.link.Follow(r.entry, func([]Process) {})
+		_, _ = r.link.Follow(r.entry, func([]Process) {})
 	}()
 
 	recorder := &child{Process: Process{Role: Recorder}}
 	says := func(m message, fds ...int) {
 		st.k.mu.Lock()
 		defer st.k.mu.Unlock()
-		if _, err := st.k.hear(recorder, m, fds); err != nil {
+		if _, err := st.k.hear(recorder, m, fds, false); err != nil {
 			t.Error(err)
 		}
 	}

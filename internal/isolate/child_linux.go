@@ -1,8 +1,10 @@
 package isolate
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"slices"
@@ -186,12 +188,18 @@ func (k *keeper) listen(c *child, conn *ipc.Conn) {
 			close(c.paused)
 			return
 		}
-		if err != nil { // the end, or what no child of ours says
+		isBare := errors.Is(err, ipc.ErrFiles)
+		if err != nil && !isBare {
+			k.deaf(c, err)
+			close(c.heard)
+			return
+		}
+		if isBare && !k.doesWithout(c, m) {
 			close(c.heard)
 			return
 		}
 		k.mu.Lock()
-		other, err := k.hear(c, m, fds)
+		other, err := k.hear(c, m, fds, isBare)
 		k.mu.Unlock()
 		if other != nil {
 			k.broken(other, err)
@@ -199,12 +207,46 @@ func (k *keeper) listen(c *child, conn *ipc.Conn) {
 	}
 }
 
+// deaf ends a child that cannot be heard any more, unless it has ended: it would be a process of
+// which nothing is kept.
+func (k *keeper) deaf(c *child, err error) {
+	if isEnd(err) || errors.Is(err, net.ErrClosed) {
+		return
+	}
+	k.Log.Error("a process of the recorder cannot be heard, and is killed", "role", c.Role, "error", err)
+	_ = c.process.Kill()
+}
+
+// doesWithout says whether the keeper goes on without the descriptors of a message, for it could
+// open no more for takesWithin. It does not: what the child says behind that may rely on it, and
+// what it had put before is where it was. So the child is killed, and the next one goes on from the
+// shelf. But a recorder that stops is to come to its end, and says what of that nobody can read.
+func (k *keeper) doesWithout(c *child, m message) bool {
+	stops := k.stops()
+	what := "and that process is killed"
+	if stops {
+		what = "and does not have it, for the recorder stops"
+	}
+	k.Log.Error("the keeper may open no more descriptors, and could not take what a process has put: raise the limit (ulimit -n, LimitNOFILE=)",
+		"role", c.Role, "entry", m.Name, "so", what)
+	if !stops {
+		_ = c.process.Kill()
+	}
+	return stops
+}
+
 // hear does what a child says. What is for the other child was sent to it, or that failed. mu is
 // held.
-func (k *keeper) hear(c *child, m message, fds []int) (other *child, err error) {
+func (k *keeper) hear(c *child, m message, fds []int, isBare bool) (other *child, err error) {
 	switch m.Op {
 	case opPut, opDrop:
-		k.place(m, fds)
+		if isBare {
+			if fds = k.amend(m); fds == nil {
+				return c, send(c.conn, message{Op: opUntaken, Name: m.Name}, nil)
+			}
+		} else {
+			k.place(m, fds)
+		}
 		if m.Name == DoorEntry {
 			k.openDoor(m.Data)
 		}
@@ -222,6 +264,15 @@ func (k *keeper) hear(c *child, m message, fds []int) (other *child, err error) 
 		}
 		answer, conn := k.accept(m.Name, m.As)
 		return c, sendTo(c, answer, conn)
+	case opWaits:
+		if c.conn == nil {
+			return nil, nil // it has ended
+		}
+		n, err := json.Marshal(k.waits(m.Name))
+		if err == nil {
+			err = send(c.conn, message{Op: opWaits, Name: m.Name, Data: n}, nil)
+		}
+		return c, err
 	case opPrepared:
 		c.prepared, c.form, c.store = true, m.Form, m.Store
 		k.wake()

@@ -38,6 +38,18 @@
 //     ends; the recorder records that, and stops in order. With a store both leave all as it is,
 //     and another three go on, as behind the deaths of reader and recorder.
 //
+// # Without descriptors
+//
+// A message whose descriptors cannot be taken stays in the link for takesWithin, and comes without
+// them then ([Entry.Bare]). Descriptors that pass are the keeper's already, or still the sender's:
+//
+//   - The reader ends as if it were killed; the next one has all from the shelf.
+//   - The recorder needs those of connections alone, for which it asks again.
+//   - The keeper kills who has sent them, as of one that is killed nothing is lost. It does so no
+//     more while it stops: it says what it has not taken, and the recorder counts that.
+//
+// Sending takes no descriptors.
+//
 // A stop by SIGTERM is told from a restart by nobody but systemd. With a store, the reader ends
 // first and closes nothing, then the recorder records what there is and ends ([Link.Leaves]): a
 // restart goes on from that, and behind a stop nothing is missing but what the kernel held.

@@ -137,7 +137,7 @@ func TestShelf(t *testing.T) {
 	c := &child{Process: Process{Role: Recorder}, conn: ours, heard: make(chan struct{})}
 	go k.listen(c, ours)
 	link := newLink(conn)
-	fd, err := dupOf(file)
+	fd, err := sys.Dup(int(file.Fd()))
 	if err != nil {
 		t.Fatal(err)
 	}

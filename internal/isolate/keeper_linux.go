@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/tallywheel/tallywheel/internal/sockets"
 	"github.com/tallywheel/tallywheel/internal/sys"
 	"github.com/tallywheel/tallywheel/ipc"
 )
@@ -288,6 +289,18 @@ func (k *keeper) place(m message, fds []int) {
 	k.shelf = placed(k.shelf, m, fds)
 }
 
+// amend takes in how a lane is to be read from now on, where its spool could not be taken again: it
+// is the one that is on the shelf, for a lane has one spool. nil: there is none, or the entry is
+// another. mu is held.
+func (k *keeper) amend(m message) (fds []int) {
+	i := slices.IndexFunc(k.shelf, func(e shelved) bool { return e.name == m.Name })
+	if kind, _ := SourceOf(m.Name); kind != "lane" || i < 0 {
+		return nil
+	}
+	k.shelf[i].data = m.Data
+	return k.shelf[i].fds
+}
+
 // placed is the shelf behind a change.
 func placed(shelf []shelved, m message, fds []int) []shelved {
 	i := slices.IndexFunc(shelf, func(e shelved) bool { return e.name == m.Name })
@@ -327,6 +340,36 @@ func (k *keeper) accept(source, as string) (answer message, conn []int) {
 		answer.Data, _ = json.Marshal(err.Error())
 	}
 	return answer, nil
+}
+
+// waits is how many bytes the kernel holds of a source that nobody will read: of its device, of the
+// connection that waits to become that, and of those that wait at its listener. mu is held.
+func (k *keeper) waits(source string) (n uint64) {
+	var lane Lane
+	_ = json.Unmarshal(k.entry(LaneOf(source)).data, &lane) // none: it has no device either
+	port, next := k.entry(PortOf(source)).fds, k.entry(NextOf(source)).fds
+	for i, fd := range slices.Concat(port, next) {
+		switch {
+		case i > 0 && sys.SameFile(port[0], fd): // it was taken, and not yet off the shelf
+		case lane.Kind == Datagrams:
+			n += sockets.Discard(fd)
+		default:
+			n += sockets.Waiting(fd)
+		}
+	}
+	for _, fd := range k.entry(ListenerOf(source)).fds {
+		for range sys.Backlog() + 1 {
+			conn, _, err := sys.Accept(fd)
+			if err != nil && !sys.PassingAccept(err) || sys.Pending(err) {
+				break
+			}
+			if err == nil {
+				n += sockets.Waiting(conn)
+				_ = sys.CloseFD(conn)
+			}
+		}
+	}
+	return n
 }
 
 // entry is the one of that name; zero: there is none. mu is held.

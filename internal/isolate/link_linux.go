@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -29,7 +28,10 @@ const (
 	opYield     = "yield"     // keeper: another goes on, once the child has ended
 	opRenew     = "renew"     // recorder: a Renewal
 	opLeave     = "leave"     // keeper: nothing more comes; record all, for a process that goes on, or nobody
-	opAccept    = "accept"    // child: take a connection for that source. keeper: that one, or why there is none
+	// recorder: what of a source waits that the reader has not read. keeper: so many bytes
+	opWaits   = "waits"
+	opUntaken = "untaken" // keeper: an entry that was put is not on the shelf, for want of descriptors
+	opAccept  = "accept"  // child: take a connection for that source. keeper: that one, or why there is none
 )
 
 // Beginning is how a child is to begin.
@@ -70,7 +72,13 @@ type Entry struct {
 	FDs     []int
 	Dropped bool
 	Answer  bool // of the keeper, to Accept
+	Waits   bool // of the keeper, to Waits: Data is how many bytes, of the source of that name
+	Untaken bool // of the keeper: the entry was put, and is not on the shelf, for want of descriptors
+	Bare    bool // its descriptors are missing: this process could open no more for takesWithin
 }
+
+// errBare is of an entry that is of no use without its descriptors.
+var errBare = errors.New("this process may open no more descriptors, and ends: the next one finds on the keeper's shelf what this one could not take")
 
 // Link is the connection of reader or recorder to the keeper. Any goroutine may put; one receives.
 type Link struct {
@@ -96,8 +104,9 @@ func Inherit() (*Link, error) {
 	return newLink(conn), nil
 }
 
-// linkConfig bounds messages: a source's configuration is the largest part of one.
-var linkConfig = ipc.ConnConfig{MaxData: 128 << 10, MaxFiles: 4}
+// linkConfig bounds messages: a source's configuration is the largest part of one. Descriptors are
+// bare: the runtime's poller would wake for every byte that comes to a port.
+var linkConfig = ipc.ConnConfig{MaxData: 128 << 10, MaxFiles: 4, Bare: true, Patience: takesWithin}
 
 const (
 	// sendWithin is how long a message may wait for the other side to take some.
@@ -105,6 +114,9 @@ const (
 	// putWithin is sendWithin to the keeper, which may be waiting itself, for another child or for
 	// systemd.
 	putWithin = sendWithin + starvesIn
+	// takesWithin is how long a message waits in the link for descriptors that it brings, where who
+	// is to have it may open no more for a while. From then on it is a message without them.
+	takesWithin = 3 * time.Second
 	// sendRest is how long a message waits for what it lacks, before it is sent again.
 	sendRest = 10 * time.Millisecond
 )
@@ -139,6 +151,11 @@ func (l *Link) Forget(source string) (err error) {
 func (l *Link) Accept(source, as string) error {
 	return l.send(message{Op: opAccept, Name: source, As: as}, nil)
 }
+
+// Waits asks the keeper how many bytes of a source wait that its reader, which stands still, has
+// not read. Follow brings the answer. Connections in the kernel's queue, and datagrams, are gone
+// then.
+func (l *Link) Waits(source string) error { return l.send(message{Op: opWaits, Name: source}, nil) }
 
 // Ready tells the keeper that this process does its work.
 func (l *Link) Ready() error { return l.send(message{Op: opReady}, nil) }
@@ -204,22 +221,29 @@ func (l *Link) Died() time.Time {
 }
 
 // Follow tells what the other puts and drops, and how the processes are, until the keeper has
-// ended, or has told this process to yield.
-func (l *Link) Follow(entry func(Entry), processes func([]Process)) (yields bool) {
+// ended, or has told this process to yield. A want of descriptors is not the end of the keeper: an
+// entry comes late then, or at last [Entry.Bare]. An error is that of entry.
+func (l *Link) Follow(entry func(Entry) error, processes func([]Process)) (yields bool, err error) {
 	for {
 		m, fds, err := receive(l.conn)
-		if err != nil {
+		isBare := errors.Is(err, ipc.ErrFiles)
+		if err != nil && !isBare {
 			close(l.over)
-			return false
+			return false, nil
 		}
 		switch m.Op {
 		case opLeave:
 			l.leaves.Store(true)
-			return true
+			return true, nil
 		case opYield:
-			return true
-		case opPut, opDrop, opAccept:
-			entry(Entry{Name: m.Name, Data: m.Data, FDs: fds, Dropped: m.Op == opDrop, Answer: m.Op == opAccept})
+			return true, nil
+		case opPut, opDrop, opAccept, opWaits, opUntaken:
+			if err := entry(Entry{
+				Name: m.Name, Data: m.Data, FDs: fds, Dropped: m.Op == opDrop, Answer: m.Op == opAccept, Bare: isBare,
+				Waits: m.Op == opWaits, Untaken: m.Op == opUntaken,
+			}); err != nil {
+				return false, err
+			}
 		case opProcesses:
 			var all []Process
 			if json.Unmarshal(m.Data, &all) == nil {
@@ -286,8 +310,7 @@ func (e Entry) File() (*os.File, error) {
 	return os.NewFile(uintptr(e.FDs[0]), e.Name), nil
 }
 
-// send sends a message with duplicates of descriptors: an os.File makes its descriptor known to the
-// runtime's poller, and would close it.
+// send sends a message with descriptors, which stay the caller's.
 func send(conn *ipc.Conn, m message, fds []int) error { return sendIn(sendWithin, conn, m, fds) }
 
 // sendIn is send within another time.
@@ -322,51 +345,22 @@ func sendBy(deadline time.Time, conn *ipc.Conn, m message, fds []int) error {
 	if err != nil {
 		return err
 	}
-	out := ipc.Message{Data: b}
-	defer out.Close()
-	for i, fd := range fds {
-		dup, err := sys.Dup(fd)
-		if err != nil {
-			return fmt.Errorf("%s %s: %w", m.Op, m.Name, err)
-		}
-		out.Files = append(out.Files, ipc.File{Name: strconv.Itoa(i), File: os.NewFile(uintptr(dup), "entry")})
-	}
 	_ = conn.SetWriteDeadline(deadline)
-	if err := conn.Send(out); err != nil {
+	if err := conn.Send(ipc.Message{Data: b, FDs: fds}); err != nil {
 		return fmt.Errorf("%s %s: %w", m.Op, m.Name, err)
 	}
 	return nil
 }
 
-// receive receives a message. Its descriptors are bare: the runtime's poller would wake for every
-// byte that comes to a port.
+// receive receives a message. ipc.ErrFiles is of one that came without its descriptors.
 func receive(conn *ipc.Conn) (m message, fds []int, err error) {
 	in, err := conn.Receive()
-	if err != nil {
+	if err != nil && !errors.Is(err, ipc.ErrFiles) {
 		return m, nil, err
 	}
-	defer in.Close()
-	for _, f := range in.Files {
-		fd, err := dupOf(f.File)
-		if err != nil {
-			Entry{FDs: fds}.CloseFDs()
-			return m, nil, err
-		}
-		fds = append(fds, fd)
+	if textErr := json.Unmarshal(in.Data, &m); textErr != nil {
+		_ = in.Close()
+		return m, nil, fmt.Errorf("a message that cannot be read: %w", textErr)
 	}
-	if err := json.Unmarshal(in.Data, &m); err != nil {
-		Entry{FDs: fds}.CloseFDs()
-		return m, nil, fmt.Errorf("a message that cannot be read: %w", err)
-	}
-	return m, fds, nil
-}
-
-func dupOf(f *os.File) (fd int, err error) {
-	raw, err := f.SyscallConn()
-	if err != nil {
-		return 0, err
-	}
-	var dupErr error
-	err = raw.Control(func(from uintptr) { fd, dupErr = sys.Dup(int(from)) })
-	return fd, errors.Join(err, dupErr)
+	return m, in.FDs, err
 }

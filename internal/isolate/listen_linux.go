@@ -212,7 +212,7 @@ func (w *listening) rest() device {
 	if d := w.take(); d != nil {
 		return d
 	}
-	a, err := w.acceptor.Rest()
+	a, err := w.acceptor.Rest(true)
 	if err != nil {
 		w.line.log.Warn("connections that wait cannot be taken", "error", err)
 	}

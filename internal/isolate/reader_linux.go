@@ -82,7 +82,7 @@ func ReadPorts(link *Link, log *slog.Logger) error {
 	}
 	for _, e := range shelf {
 		if kind, _ := SourceOf(e.Name); kind == "" || kind == "lane" {
-			r.entry(e)
+			_ = r.entry(e) // it has its descriptors
 		}
 	}
 	for source, a := range r.known { // the listeners of sources whose connections the recorder takes
@@ -92,7 +92,8 @@ func ReadPorts(link *Link, log *slog.Logger) error {
 	if err := link.Ready(); err != nil {
 		log.Warn("the keeper has ended", "error", err) // which Follow notices
 	}
-	yields := link.Follow(r.entry, func([]Process) {}) || r.kept
+	yields, lacks := link.Follow(r.entry, func([]Process) {})
+	yields = yields || lacks != nil || r.kept
 	by := time.Now().Add(giveUpWithin)
 	var all sync.WaitGroup
 	for _, l := range r.lines {
@@ -109,9 +110,9 @@ func ReadPorts(link *Link, log *slog.Logger) error {
 		r.bell.Lives(time.Now())
 	}
 	if r.read != nil {
-		return r.read.Close()
+		lacks = errors.Join(lacks, r.read.Close())
 	}
-	return nil
+	return lacks
 }
 
 // isEnd reports whether an error of the link says that the other side has ended.
@@ -150,8 +151,15 @@ func (r *ports) left(source string) adoption {
 	return nothingLeft
 }
 
-// entry does what the recorder asks for.
-func (r *ports) entry(e Entry) {
+// entry does what the recorder asks for. An error is that this process cannot go on.
+func (r *ports) entry(e Entry) error {
+	if e.Untaken { // it reads what is not on the shelf as long as it lives
+		return nil
+	}
+	if e.Bare && r.needs(e) {
+		r.log.Error("the reader could not take what it was sent", "entry", e.Name, "error", errBare)
+		return errBare
+	}
 	err := r.take(e)
 	if kind, source := SourceOf(e.Name); err != nil && kind == "lane" { // nobody else would tell
 		err = errors.Join(err, r.link.Put(PortOf(source), Port{Why: err.Error(), Refused: true}))
@@ -159,6 +167,17 @@ func (r *ports) entry(e Entry) {
 	if err != nil {
 		r.log.Error("the reader cannot do what the recorder asks for", "entry", e.Name, "error", err)
 	}
+	return nil
+}
+
+// needs reports whether an entry is of no use without its descriptors: a line that is to begin, or
+// a connection that is to be read. The acceptor asks again for one that it has asked for.
+func (r *ports) needs(e Entry) bool {
+	switch kind, source := SourceOf(e.Name); kind {
+	case "lane", "next":
+		return !e.Answer && (kind == "lane") == (r.lines[source] == nil)
+	}
+	return e.Name == BellEntry && r.bell == nil
 }
 
 func (r *ports) take(e Entry) (err error) {

@@ -82,7 +82,7 @@ func (st *stage) reader(lane Lane) (l *line, end func()) {
 	followed := make(chan struct{})
 	go func() {
 		defer close(followed)
-		r.link.Follow(r.entry, func([]Process) {})
+		_, _ = r.link.Follow(r.entry, func([]Process) {})
 	}()
 	return l, func() {
 		l.wire.leave()
