@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -150,13 +151,18 @@ func ofDevice(c config.Config) int {
 	return 2
 }
 
-// ofPeer is what a peer takes beyond the first of a source: its device, and where another process
-// reads that, what it is read to.
+// ofPeer is what a peer takes beyond the first of a source: its device. Where another process reads
+// that, three have the same limit, and the keeper takes most for a peer: what it is read to, its
+// device, and the connection that is about to be it; two more where it may run over into a file.
 func ofPeer(c config.Config) int {
-	if c.Isolated() {
-		return ofDevice(c) + 1
+	if !c.Isolated() {
+		return ofDevice(c)
 	}
-	return ofDevice(c)
+	runsOver := func(s config.Source) bool { return s.Overflow == config.OverflowSpill && s.TCP.All() }
+	if slices.ContainsFunc(c.Sources, runsOver) {
+		return 5
+	}
+	return 3
 }
 
 // leastOf is what the sources need when of each one device is open.

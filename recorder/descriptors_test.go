@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -38,6 +39,24 @@ func TestDescriptorsAreShared(t *testing.T) {
 		d, err := newAllotment(c.cfg, c.limit, open)
 		if err != nil || d.clients != c.clients || d.most != c.peers {
 			t.Errorf("%s: %+v, %v; want %d for clients, %d for peers", c.name, d, err, c.clients, c.peers)
+		}
+	}
+	apart := many
+	apart.Isolate = "process"
+	over := apart
+	over.Sources = slices.Clone(apart.Sources)
+	over.Sources[1].Overflow = config.OverflowSpill
+	for _, c := range []struct {
+		cfg  config.Config
+		want int // of a peer
+	}{{many, 1}, {apart, 3}, {over, 5}} {
+		d, err := newAllotment(c.cfg, least+40, open)
+		n := 0
+		for err == nil && d.take() {
+			n++
+		}
+		if err != nil || n != d.most/c.want {
+			t.Errorf("%d peers have place in %d, %v: each takes %d", n, d.most, err, c.want)
 		}
 	}
 	_, err := newAllotment(two, least-1, open)

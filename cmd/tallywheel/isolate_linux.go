@@ -111,6 +111,22 @@ func becomeKeeper(ctx context.Context, cfg config.Config, log *slog.Logger) erro
 	return fmt.Errorf("the keeper of isolate: process cannot be started: %w", err)
 }
 
+// keeperTakes is how many descriptors a keeper takes, with all peers. Go has raised the limit of
+// this process to the hard one.
+func keeperTakes(cfg config.Config) (n int) {
+	n = keeperNeeds
+	for _, s := range cfg.Sources {
+		each := 4 // its memory, its listener, its device, and a connection that waits
+		if s.Overflow == config.OverflowSpill {
+			each += 2 // the memory before that, and the file
+		}
+		if n += each; s.TCP.All() {
+			n += each * s.TCP.MaxPeers
+		}
+	}
+	return n
+}
+
 // keeperNeeds is how many descriptors a keeper has beside those of ports.
 const keeperNeeds = 64
 
@@ -127,8 +143,7 @@ func mayIsolate(cfg config.Config) error {
 	}
 	err = errors.Join(err, sys.CloseFD(pidfd))
 	limit, limitErr := sys.LimitOf(sys.LimitFiles)
-	const each = 4 // of a source: its memory, its listener, its device, and a connection that waits
-	if n := uint64(keeperNeeds + each*cfg.Devices()); limitErr == nil && limit.Soft < n {
+	if n := uint64(keeperTakes(cfg)); limitErr == nil && limit.Soft < n {
 		return fmt.Errorf("%d descriptors, and it needs %d: raise the limit (ulimit -n, LimitNOFILE=)", limit.Soft, n)
 	}
 	return errors.Join(err, limitErr)

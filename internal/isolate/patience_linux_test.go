@@ -32,7 +32,7 @@ func TestChildThatWaitsForACPU(t *testing.T) {
 	for _, starves := range []bool{false, true} {
 		ours, conn := linkPair(t)
 		n := 0
-		for sendIn(time.Millisecond, ours, message{Op: opDrop, Name: "x"}, nil) == nil { // until there is no room
+		for sendIn(time.Second, ours, message{Op: opDrop, Name: "x"}, nil) == nil { // until there is no room
 			n++
 		}
 		waited, looks, taken := time.Duration(0), 0, make(chan int)
@@ -55,6 +55,9 @@ func TestChildThatWaitsForACPU(t *testing.T) {
 			return waited
 		})
 		if starves {
+			if err == nil && looks < 2 {
+				t.Fatal("there was room")
+			}
 			if err != nil || <-taken != n {
 				t.Errorf("a child that waits for a CPU is given up: %v", err)
 			}

@@ -188,7 +188,9 @@ func (r *ports) take(e Entry) (err error) {
 	case e.Name == BellEntry && r.bell == nil:
 		f, err := e.File()
 		if err == nil {
-			r.bell, err = OpenBell(f)
+			if r.bell, err = OpenBell(f); err != nil {
+				_ = f.Close()
+			}
 		}
 		if err == nil {
 			r.bell.Lives(time.Now())
@@ -262,7 +264,7 @@ func (r *ports) lane(source string, e Entry) error {
 	}
 	s, err := spool.Open(f)
 	if err != nil {
-		return err
+		return errors.Join(err, f.Close())
 	}
 	a := r.left(source)
 	l, err := r.newLine(source, lane, s, a)
@@ -290,6 +292,9 @@ func (r *ports) lane(source string, e Entry) error {
 			<-before.done
 		}
 		l.run(a)
+		if err := s.Close(); err != nil { // peers come and go: their memory is given back here, too
+			l.log.Warn("the memory of a source is not given back", "error", err)
+		}
 	}()
 	return nil
 }
@@ -306,6 +311,7 @@ func (r *ports) newLine(source string, lane Lane, s *spool.Spool, a adoption) (*
 	}
 	p, err := s.ProducerOf(lane.Kind.most(), a.given(lane.Kind))
 	if err != nil {
+		over.close()
 		return nil, err
 	}
 	l := newLine(r, source, lane, s, p)

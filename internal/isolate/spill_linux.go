@@ -47,23 +47,30 @@ func newRunover(source string, spill Spill, far *spool.Spool, left []int) (o *ru
 		cfg.File = o
 	}
 	if len(left) > 0 {
-		if o.near, err = spool.Open(os.NewFile(uintptr(left[0]), "near spool of "+source)); err != nil {
-			return nil, err
+		f := os.NewFile(uintptr(left[0]), "near spool of "+source)
+		if o.near, err = spool.Open(f); err != nil {
+			return nil, errors.Join(err, f.Close(), o.closeFile())
 		}
 		o.known = true
 		o.relay, err = spool.NewRelay(o.near, far, cfg)
+		if err == nil {
+			return o, nil
+		}
 		if !errors.Is(err, spool.ErrOther) {
-			return o, err
+			return nil, errors.Join(err, o.near.Close(), o.closeFile())
 		}
 		// of a line that had ended when it was put there
 		_ = errors.Join(o.near.Close(), o.closeFile())
 		o.known, cfg.File = false, nil
 	}
 	o.near, err = spool.Create(spool.Config{Size: far.Size(), Marks: far.Marks(), Room: spool.RelayRoom})
-	if err == nil {
-		o.relay, err = spool.NewRelay(o.near, far, cfg)
+	if err != nil {
+		return nil, err
 	}
-	return o, err
+	if o.relay, err = spool.NewRelay(o.near, far, cfg); err != nil {
+		return nil, errors.Join(err, o.near.Close())
+	}
+	return o, nil
 }
 
 // begin puts the near spool on the shelf, before anything is in it. The one of a line before has
@@ -215,7 +222,7 @@ func (o *runover) close() {
 		<-idle
 	}
 	o.relay.Close()
-	_ = o.closeFile()
+	_ = errors.Join(o.closeFile(), o.near.Close())
 }
 
 // open makes the file. It has no name, so that it goes with the last who holds it.
