@@ -150,7 +150,9 @@ func (h *hub) release() bool {
 		h.r.iso.hasAbsorbed(h.p.lane, gone.lane)
 	}
 	gone.depart()
-	h.r.hasDismissed(gone)
+	if gone.remote.isTold() {
+		h.r.iso.forgets(gone.lane.number)
+	}
 	return true
 }
 
@@ -228,16 +230,28 @@ func (r *Recorder) absorb(into, gone *port, since time.Time) {
 	r.places[gone.lane.cfg.ID] = place{seen: at, stored: at, at: since.UnixNano(), why: outageNotConnected}
 	if gone.remote.isTold() {
 		r.dismissed = append(r.dismissed, gone.lane.number)
+		if n := len(r.dismissed) - mostDismissed; n > 0 {
+			r.dismissed = slices.Clone(r.dismissed[n:])
+		}
 	}
 	r.mu.Unlock()
 	r.absorbing.Unlock()
 	r.settleOne(into.lane) // a commit may have passed by what was absorbed
 }
 
-// hasDismissed notes that the spool of a peer is gone: sheets need not name its book any more.
-func (r *Recorder) hasDismissed(gone *port) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	book := gone.lane.number
-	r.dismissed = slices.DeleteFunc(slices.Clone(r.dismissed), func(b uint64) bool { return b == book })
+// mostDismissed is how many peers a sheet names that have made room, and may still be on the
+// keeper's shelf: all, but where a keeper of an older program does not say when it has forgotten
+// them.
+const mostDismissed = 1024
+
+// hasDismissed takes out those whose spools the keeper has forgotten: sheets need not name their
+// books any more. mu is held.
+func (r *Recorder) hasDismissed() {
+	if r.iso == nil {
+		return
+	}
+	if gone := r.iso.takeForgotten(); len(gone) > 0 {
+		isGone := func(book uint64) bool { return slices.Contains(gone, book) }
+		r.dismissed = slices.DeleteFunc(slices.Clone(r.dismissed), isGone)
+	}
 }

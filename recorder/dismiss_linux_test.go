@@ -317,6 +317,63 @@ func TestNobodyMakesRoomBehindTheDeadlineOfAStop(t *testing.T) {
 	}
 }
 
+// Until the keeper has taken a peer off the shelf that has made room, every sheet names its book:
+// where the keeper is killed before that, the next start finds the peer there, and has it counted
+// already.
+func TestDismissedPeerIsNamedUntilTheKeeperForgetsIt(t *testing.T) {
+	dir := t.TempDir()
+	first := isolate.LaneOf(peer("plant", 1))
+	looks, goesOn := make(chan struct{}), make(chan struct{})
+	g, shelf, stop := startOnShelf(t, dir, func(m shelfWord) {
+		if m.Name == first && m.Op == "drop" {
+			close(looks)
+			<-goesOn
+		}
+	}, all("plant", 2))
+	addr := shelf.address("plant")
+	for d := range uint64(3) {
+		c := dialFrom(t, int(d)+1, addr)
+		write(t, c, of(uint32(d+1), 0, 10))
+		_ = c.Close()
+		if d < 2 {
+			storedInAll(t, g, "plant", 10*(d+1))
+		}
+	}
+	select {
+	case <-looks:
+	case <-time.After(time.Minute):
+		t.Fatal("the first has not made room")
+	}
+	onDisk := func() *archive.StartSheet {
+		s, err := archive.LoadStart(dir, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	save := func() {
+		g.saving.Lock()
+		g.saved = savedSheet{} // so that there is something new
+		g.saving.Unlock()
+		if err := g.save(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 3 { // the sheets that come while the keeper is busy
+		save()
+		if s := onDisk(); len(s.Dismissed) != 1 {
+			t.Errorf("the sheet names books %v; want the one that is on the shelf", s.Dismissed)
+		}
+	}
+	close(goesOn)
+	storedInAll(t, g, "plant", 30)
+	testenv.Until(t, 20*time.Second, "no sheet names the book any more", func() bool {
+		save()
+		return len(onDisk().Dismissed) == 0
+	})
+	stop()
+}
+
 // More devices than there are places connect, send, close and come again: all that they sent is in
 // the books, which balance at every moment, and nothing is missing.
 func TestCrowdMakesRoom(t *testing.T) {

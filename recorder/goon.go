@@ -168,8 +168,10 @@ func (r *Recorder) dropDismissed(books []uint64) {
 		lanesMade.Store(max(lanesMade.Load(), book))
 	}
 	for _, id := range r.iso.sources() {
-		if slices.Contains(books, r.iso.left[id].lane.Book) {
+		if book := r.iso.left[id].lane.Book; slices.Contains(books, book) {
+			r.dismissed = append(r.dismissed, book) // until the keeper has forgotten it
 			r.iso.drop(id)
+			r.iso.forgets(book)
 		}
 	}
 }

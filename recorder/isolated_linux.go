@@ -71,6 +71,7 @@ type isolation struct {
 	ports     map[string]isolate.Port
 	gates     map[string]*gate       // by source
 	seating   map[string]*seat       // by peer
+	forgotten []uint64               // books of peers that the keeper knows no more, and sheets still name
 	asked     map[string]chan uint64 // by source: who asks the keeper what waits
 	processes []isolate.Process
 	kept      isolate.Kept // how a reader keeps time, which may have ended
@@ -343,6 +344,9 @@ func (i *isolation) heard(e isolate.Entry) error {
 	switch {
 	case e.Waits:
 		i.hearWaits(e)
+		return nil
+	case e.Echo:
+		i.hearForgotten(e)
 		return nil
 	case e.Name == isolate.StoreEntry:
 		i.hearStore(e)

@@ -55,7 +55,7 @@ func startOnShelf(t *testing.T, dir string, sees func(shelfWord), sources ...con
 		if err != nil {
 			t.Skipf("SKIPPED: no sockets of AF_UNIX: %v; run this where a process may make them", err)
 		}
-		conn, err := ipc.Inherit(theirs, ipc.ConnConfig{MaxData: 128 << 10, MaxFiles: 4})
+		conn, err := ipc.Inherit(theirs, ipc.ConnConfig{MaxData: 128 << 10, MaxFiles: 4, Bare: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -137,6 +137,8 @@ func (s *shelf) hear(from int, m shelfWord, files []*os.File) {
 	case "put", "drop":
 		s.place(m, files)
 		s.send(1-from, m, files)
+	case "echo":
+		s.send(from, m, nil)
 	case "accept":
 		answer := shelfWord{Op: "accept", Name: m.As}
 		if conn, peer := s.accept(m.Name); conn != nil {

@@ -65,6 +65,7 @@ func (r *Recorder) startSheet(end string) archive.StartSheet {
 			s.Positions[source] = at.stored
 		}
 	}
+	r.hasDismissed()
 	s.Troubles, s.Unsent, s.Dismissed = r.open, r.unsent, r.dismissed
 	r.unnamed.tell(&s, r.streams)
 	r.mu.Unlock()

@@ -282,6 +282,31 @@ func (b *syncBuffer) String() string {
 	return b.text.String()
 }
 
+// The keeper says a name once it has done what was put and dropped before.
+func TestKeeperEchoes(t *testing.T) {
+	ours, theirs := linkPair(t)
+	k := newKeeper(Keeping{Log: slog.New(slog.DiscardHandler)})
+	c := &child{Process: Process{Role: Recorder}, conn: ours, heard: make(chan struct{})}
+	go k.listen(c, ours)
+	link := newLink(theirs)
+	if err := errors.Join(link.Put("a", 1), link.Put("b", 2), link.Drop("a"), link.Echo("7")); err != nil {
+		t.Fatal(err)
+	}
+	e := errors.New("heard")
+	_, err := link.Follow(func(got Entry) error {
+		if got.Name != "7" || !got.Echo || k.has("a") || !k.has("b") {
+			t.Errorf("the keeper says %+v, with %v", got, k.shelf)
+		}
+		return e
+	}, func([]Process) {})
+	if !errors.Is(err, e) {
+		t.Error(err)
+	}
+	_ = theirs.Close()
+	<-c.heard
+	_ = ours.Close()
+}
+
 // The keeper counts what waits of a source that its reader does not read: in its device, and in
 // connections that nobody has taken.
 func TestKeeperCountsWhatWaits(t *testing.T) {

@@ -273,6 +273,11 @@ func (k *keeper) hear(c *child, m message, fds []int, isBare bool) (other *child
 			err = send(c.conn, message{Op: opWaits, Name: m.Name, Data: n}, nil)
 		}
 		return c, err
+	case opEcho:
+		if c.conn == nil {
+			return nil, nil // it has ended
+		}
+		return c, send(c.conn, message{Op: opEcho, Name: m.Name}, nil)
 	case opPrepared:
 		c.prepared, c.form, c.store = true, m.Form, m.Store
 		k.wake()

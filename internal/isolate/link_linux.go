@@ -30,6 +30,7 @@ const (
 	opLeave     = "leave"     // keeper: nothing more comes; record all, for a process that goes on, or nobody
 	// recorder: what of a source waits that the reader has not read. keeper: so many bytes
 	opWaits   = "waits"
+	opEcho    = "echo"    // child: say this once all is done that was said before. keeper: it is
 	opUntaken = "untaken" // keeper: an entry that was put is not on the shelf, for want of descriptors
 	opAccept  = "accept"  // child: take a connection for that source. keeper: that one, or why there is none
 )
@@ -73,6 +74,7 @@ type Entry struct {
 	Dropped bool
 	Answer  bool // of the keeper, to Accept
 	Waits   bool // of the keeper, to Waits: Data is how many bytes, of the source of that name
+	Echo    bool // of the keeper, to Echo
 	Untaken bool // of the keeper: the entry was put, and is not on the shelf, for want of descriptors
 	Bare    bool // its descriptors are missing: this process could open no more for takesWithin
 }
@@ -91,8 +93,8 @@ type Link struct {
 
 func newLink(conn *ipc.Conn) *Link { return &Link{conn: conn, over: make(chan struct{})} }
 
-// NewLink is a link over a connection to somebody who acts as the keeper: a test of what is put and
-// dropped, and when.
+// NewLink is a link over a connection, with bare descriptors, to somebody who acts as the keeper: a
+// test of what is put and dropped, and when.
 func NewLink(conn *ipc.Conn) *Link { return newLink(conn) }
 
 // Inherit is the link of this process, which the keeper has started.
@@ -151,6 +153,11 @@ func (l *Link) Forget(source string) (err error) {
 func (l *Link) Accept(source, as string) error {
 	return l.send(message{Op: opAccept, Name: source, As: as}, nil)
 }
+
+// Echo has the keeper say a name once it has done all that was put and dropped before: whoever
+// comes after a kill of the keeper finds that as it is then. Follow brings the answer. A keeper of
+// an older program gives none.
+func (l *Link) Echo(name string) error { return l.send(message{Op: opEcho, Name: name}, nil) }
 
 // Waits asks the keeper how many bytes of a source wait that its reader, which stands still, has
 // not read. Follow brings the answer. Connections in the kernel's queue, and datagrams, are gone
@@ -237,10 +244,10 @@ func (l *Link) Follow(entry func(Entry) error, processes func([]Process)) (yield
 			return true, nil
 		case opYield:
 			return true, nil
-		case opPut, opDrop, opAccept, opWaits, opUntaken:
+		case opPut, opDrop, opAccept, opWaits, opUntaken, opEcho:
 			if err := entry(Entry{
 				Name: m.Name, Data: m.Data, FDs: fds, Dropped: m.Op == opDrop, Answer: m.Op == opAccept, Bare: isBare,
-				Waits: m.Op == opWaits, Untaken: m.Op == opUntaken,
+				Waits: m.Op == opWaits, Untaken: m.Op == opUntaken, Echo: m.Op == opEcho,
 			}); err != nil {
 				return false, err
 			}
