@@ -55,9 +55,8 @@ func (g goneLog) since(seq uint64, each func(seglog.Record)) error {
 }
 
 // closeMemory brings into the history what the spools of a start know that cannot go on, and what
-// the shelf says of those that were given back. last is
-// the sheet in the folder: if it is of that start, the history has its accounts from there, and
-// what waited is named as bytes.
+// the shelf says of those that were given back. last is the sheet in the folder: if it is of that
+// start, the history has its accounts from there, and what waited is named as bytes.
 func (r *Recorder) closeMemory(was isolate.Start, last *archive.StartSheet) {
 	end := &archive.StartSheet{
 		End: "killed, and its sheets are gone, or its log: this is what its memory knew", Identity: was.Identity,

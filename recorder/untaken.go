@@ -54,15 +54,20 @@ func (l *lane) uncounted(now int64, why string) {
 	l.touched, l.unended = true, true
 }
 
+// isUnended reports whether its reader did not come to its end, since the recording began to stop.
+func (l *lane) isUnended() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.unended
+}
+
 // unended is an error where readers stood still: their ports have stopped before they had.
 func unended(ports []*port) error {
 	n := 0
 	for _, p := range ports {
-		p.lane.mu.Lock()
-		if p.lane.unended {
+		if p.lane.isUnended() {
 			n++
 		}
-		p.lane.mu.Unlock()
 	}
 	if n == 0 {
 		return nil

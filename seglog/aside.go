@@ -148,3 +148,49 @@ func nameAside(dir FS, name, suffix string) (to string, err error) {
 	}
 	return to, nil
 }
+
+// standForTorn has a hole stand for the numbers in segments that were set aside, which had not been
+// durable, once they are: with it they would not follow the torn one.
+func (l *Log) standForTorn(s *segment, end ending, behind []head) error {
+	if len(behind) == 0 {
+		return nil
+	}
+	given := max(l.cfg.Expect.Given, behind[len(behind)-1].name-1)
+	if given <= s.last {
+		return nil
+	}
+	err := l.cfg.FS.Sync()
+	if err == nil {
+		_, l.recovered.Unsynced, err = s.complete(nil, 0, 0, given, end.durable, false)
+	}
+	if err == nil {
+		err = s.file.Sync()
+	}
+	return err
+}
+
+// dismissTorn keeps segments out of the log that follow a torn one, and removes the index of that
+// one: it is written to again.
+func (l *Log) dismissTorn(s *segment, end ending, behind []head) error {
+	remove := func(base uint64) error {
+		if err := l.cfg.FS.Remove(indexName(base)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return nil
+	}
+	if err := remove(s.base); err != nil {
+		return err
+	}
+	for _, h := range slices.Backward(behind) { // the newest first: a cut leaves no gap between two segments
+		if err := remove(h.name); err != nil {
+			return err
+		}
+		name, err := setAside(l.cfg.FS, segmentName(h.name), tornSuffix)
+		if err != nil {
+			return err
+		}
+		l.recovered.Torn = append(l.recovered.Torn, name)
+	}
+	slices.Reverse(l.recovered.Torn)
+	return l.standForTorn(s, end, behind)
+}

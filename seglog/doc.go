@@ -84,12 +84,11 @@
 // the owner tells it of the log ([Config.Expect]: for example the last durable sequence, from the
 // owner's books). It goes on: [Recovery].Missing says what is gone, readers get a [GapError] there,
 // and the sequences are not given again. The same goes for records that were stored, were not
-// durable, and are gone, as behind a power cut: [Recovery].Unsynced. An opening
-// that fails keeps nothing from the next one. A segment that has a head (Config.Proves) is left as
-// it is: the log goes on in a new one. [Config.OnRecovered] lets the owner keep what was found,
-// before the log forgets it. [VerifyKnown] reports the same. The oldest segment is missed, too: a
-// log that removes its oldest segments by itself says by the name of an empty file which record it
-// keeps first.
+// durable, and are gone, as behind a power cut: [Recovery].Unsynced. An opening that fails keeps
+// nothing from the next one. A segment that has a head (Config.Proves) is left as it is: the log
+// goes on in a new one. [Config.OnRecovered] lets the owner keep what was found, before the log
+// forgets it. [VerifyKnown] reports the same. The oldest segment is missed, too: a log that removes
+// its oldest segments by itself says by the name of an empty file which record it keeps first.
 //
 // A log that finds no room for its first segment opens all the same: appending then waits as on any
 // full disk.
