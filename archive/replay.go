@@ -54,6 +54,8 @@ func (s *StartSheet) Replay(log *seglog.Log, streams *Streams, acked ledger.Time
 			}
 		}
 		switch {
+		case errors.As(err, &gap) && gap.Cause == seglog.GapUnsynced:
+			continue // the end of the log was there: the devices' next numbers tell what they had in it
 		case errors.As(err, &gap):
 			late.gone(gap.To - gap.From + 1)
 			continue

@@ -68,3 +68,41 @@ func TestNumbersThatWereNotSyncedAreNotGivenAgain(t *testing.T) {
 		}
 	}
 }
+
+// Numbered devices go on where the last sheet has them: what was lost behind that, not synced, is
+// missing by their numbers, and they are not new.
+func TestNumbersBehindWhatWasNotSyncedAreMissed(t *testing.T) {
+	dir := t.TempDir()
+	slow := func(c *config.Config) { c.Log.Sync, c.Log.Interval = "interval", time.Hour }
+	g := start(t, dir, slow, tcp("a"))
+	con := dial(t, address(g, "a"))
+	write(t, con, frames(0, 100))
+	stored(t, g, "a", 100)
+	if err := g.save(); err != nil {
+		t.Fatal(err)
+	}
+	early := copyFolder(t, dir)
+	write(t, con, frames(100, 200))
+	stored(t, g, "a", 300)
+	killed := copyFolder(t, dir)
+	con.Close()
+	stop(t, g)
+	for _, path := range append(segments(t, early), glob(t, early, "sheet.json*")...) {
+		b, err := os.ReadFile(path)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(killed, filepath.Base(path)), b, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	g = start(t, killed, slow, tcp("a"))
+	con = dial(t, address(g, "a"))
+	write(t, con, frames(300, 50))
+	stored(t, g, "a", 50)
+	con.Close()
+	s := stop(t, g)
+	if f := s.Ports[0].Frames; f.Missing != 200 || f.Joined > 0 {
+		t.Errorf("%d numbers are missing, %d devices are new; want the 200 that were lost behind the sheet", f.Missing, f.Joined)
+	}
+}

@@ -19,9 +19,10 @@ type GapCause uint8
 
 // The causes.
 const (
-	GapNoted   GapCause = iota // the log notes that they were lost, as after a repair; or nothing says why
-	GapRemoved                 // the log has removed its oldest segments, as its configuration says
-	GapDamage                  // somebody else has removed a segment, or cut one, and no repair has noted it
+	GapNoted    GapCause = iota // the log notes that they were lost, as after a repair; or nothing says why
+	GapRemoved                  // the log has removed its oldest segments, as its configuration says
+	GapDamage                   // somebody else has removed a segment, or cut one, and no repair has noted it
+	GapUnsynced                 // they had been stored, were not known to be durable, and an opening has missed them
 )
 
 // Error implements error.
@@ -31,6 +32,9 @@ func (e *GapError) Error() string {
 		return fmt.Sprintf("records %d to %d were removed by keep or on_full", e.From, e.To)
 	case GapDamage:
 		return fmt.Sprintf("records %d to %d are missing: a segment is gone, or was cut", e.From, e.To)
+	case GapUnsynced:
+		return fmt.Sprintf("records %d to %d were stored and not synced, and are gone: the power was cut, or the log was",
+			e.From, e.To)
 	}
 	return fmt.Sprintf("records %d to %d are not in the log any more", e.From, e.To)
 }

@@ -129,6 +129,9 @@ func (r *Reader) Next() (Record, error) {
 				r.queue = slices.Insert(r.queue, 0, f)
 			}
 			gap := &GapError{From: r.next, To: to}
+			if f.kind == kindHole && holeFlags(f)&holeUnsynced != 0 {
+				gap.Cause = GapUnsynced
+			}
 			r.next = to + 1
 			return Record{}, gap
 		}

@@ -439,9 +439,9 @@ func (o *rebuilt) add(f rawFrame) error {
 				return err
 			}
 		}
-		flags := uint64(0) // else somebody was told
-		if o.untold {
-			flags = holeFlags(f) & (holeGivenUp | holeAtMost)
+		flags := holeFlags(f) & holeUnsynced
+		if o.untold { // else somebody was told
+			flags |= holeFlags(f) & (holeGivenUp | holeAtMost)
 		}
 		return o.hole(f.seq, flags)
 	case f.seq > o.next:

@@ -90,7 +90,7 @@ func readPast(t testing.TB, r *Reader, first uint64, gaps []Missing) (last uint6
 		if err == io.EOF {
 			return last
 		}
-		if gap := (*GapError)(nil); errors.As(err, &gap) && gap.From == last+1 && gap.Cause == GapNoted &&
+		if gap := (*GapError)(nil); errors.As(err, &gap) && gap.From == last+1 && gap.Cause != GapDamage &&
 			slices.ContainsFunc(gaps, func(m Missing) bool { return m.From == gap.From && m.To == gap.To }) {
 			last = gap.To
 			continue
