@@ -1,10 +1,13 @@
 package recorder
 
 import (
+	"encoding/binary"
 	"fmt"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/tallywheel/tallywheel/archive"
@@ -12,6 +15,7 @@ import (
 	"github.com/tallywheel/tallywheel/crc16"
 	"github.com/tallywheel/tallywheel/internal/testenv"
 	"github.com/tallywheel/tallywheel/ledger"
+	"github.com/tallywheel/tallywheel/reader"
 	"github.com/tallywheel/tallywheel/serial/serialtest"
 )
 
@@ -251,5 +255,43 @@ func TestUnansweredWhereTheKernelLost(t *testing.T) {
 	l.overrun = l.overrun.Add(-doubt)
 	if n := ask(); n != 2 {
 		t.Errorf("%d unanswered later, want 2", n)
+	}
+}
+
+// lateDevice is one of which bytes wait to be read.
+type lateDevice struct {
+	device
+	waits atomic.Bool
+}
+
+func (d *lateDevice) waiting() bool          { return d.waits.Load() }
+func (d *lateDevice) kernel() *ledger.Kernel { return nil }
+
+// A recorder that stood still has heard nothing of a line for long, and yet that was not silent:
+// what came meanwhile waits to be read. A pipeline cuts no frame in two for that.
+func TestPipelineThatStoodStillCutsNoFrame(t *testing.T) {
+	for _, waits := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			cfg := config.Source{ID: "a", Serial: &config.Serial{Port: "x"}, Frame: config.Frame{Kind: "modbus"}}
+			l, err := newLane(cfg, &stubLog{}, 1, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			d := &lateDevice{}
+			d.waits.Store(waits)
+			l.device = d
+			p := newPipeline(l)
+			b := []byte{1, 3, 4, 0, 9, 0, 8}
+			b = binary.LittleEndian.AppendUint16(b, crc16.Modbus(b))
+			p.Arrived(b[:5], 5, time.Now().UnixNano())
+			time.Sleep(10 * time.Second)
+			d.waits.Store(false)
+			p.Arrived(b[5:], len(b)-5, time.Now().UnixNano())
+			time.Sleep(10 * time.Second)
+			p.Closed(nil, time.Now().UnixNano(), reader.ErrRemoved)
+			if f := l.sheet().Frames; waits != (f.OK == 1) || waits != (f.Corrupt == 0) {
+				t.Errorf("the rest waits to be read: %v: %+v", waits, f)
+			}
+		})
 	}
 }

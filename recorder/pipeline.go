@@ -12,6 +12,9 @@ import (
 // pipelineDepth is the number of chunks on their way between two stages, at most.
 const pipelineDepth = 64
 
+// lookAgain is how soon the parse stage looks again whether a line is silent.
+const lookAgain = time.Millisecond
+
 // pipeline is the strategy of four stages with a goroutine each: read → parse → validate → store.
 // Chunks are pooled and handed on whole: a channel operation for each frame would cost ten times
 // the work itself. It stands between the reader and the lane.
@@ -126,12 +129,13 @@ func (p *pipeline) parseStage() {
 	var since int64      // … and its first
 	var heard time.Time  // the same
 	var waits []time.Duration
+	var looks int // … and how often the line was found silent since
 	pause := time.NewTimer(time.Hour)
 	defer pause.Stop()
 	for {
 		var silent <-chan time.Time
 		if len(rest) > 0 && len(waits) > 0 && waits[0] > 0 {
-			pause.Reset(waits[0] - time.Since(heard))
+			pause.Reset(max(waits[0]-time.Since(heard), time.Duration(looks)*lookAgain))
 			silent = pause.C
 		}
 		var c *chunk
@@ -143,7 +147,7 @@ func (p *pipeline) parseStage() {
 				close(p.valid)
 				return
 			}
-			c = next
+			c, looks = next, 0
 			last, heard, waits = c.at, c.heard, []time.Duration{dec.Silence(), patience(dec)}
 			if len(rest) == 0 {
 				since = last
@@ -156,6 +160,16 @@ func (p *pipeline) parseStage() {
 				done = len(rest)
 			}
 		case <-silent:
+			// A line whose bytes wait to be read is not silent, nor one whose bytes are on their
+			// way here: a recorder that stood still itself would cut a frame in two.
+			if len(p.parse) > 0 || p.lane.isFollowed() {
+				looks = 1
+				continue
+			}
+			if looks++; looks < 2 { // they may have been between the reader and the first look
+				continue
+			}
+			looks = 0
 			c = <-p.quiet // the others may all wait to be parsed
 			c.reset(last)
 			c.pause = time.Since(heard)
@@ -205,6 +219,13 @@ func (l *lane) took(fresh int) (more bool) {
 	l.in.held += fresh
 	l.parsing += uint64(fresh)
 	return !blocked
+}
+
+// isFollowed reports whether the kernel holds bytes that nobody has read yet.
+func (l *lane) isFollowed() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.device != nil && l.device.waiting()
 }
 
 // classified posts what a pipeline's decoder made of a chunk. Its frames are between here and
