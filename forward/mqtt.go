@@ -86,7 +86,7 @@ func dialMQTT(ctx context.Context, d *destination) (link, error) {
 		err = ctx.Err()
 	}
 	q.close()
-	return nil, mqttFault(err)
+	return nil, cmp.Or(wantsCertificate(err, &d.cfg), mqttFault(err))
 }
 
 func (q *mqttLink) end(err error) {

@@ -8,11 +8,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -142,7 +144,7 @@ func connectNATS(ctx context.Context, d *destination, more ...nats.Option) (link
 		}),
 	}, more...)...)
 	if err != nil {
-		return nil, natsFault(err)
+		return nil, cmp.Or(wantsCertificate(err, &d.cfg), natsFault(err))
 	}
 	n.inbox = nats.NewInbox()
 	if _, err = n.nc.Subscribe(n.inbox+".*", n.acknowledged); err == nil {
@@ -267,6 +269,22 @@ func natsFault(err error) error {
 			"%v: see to tls.ca, by which this machine takes the server's certificate, and to tls.cert, by which the server takes ours", err)
 	}
 	return down(reasonUnreachable, "%v", err)
+}
+
+// wantsCertificate is the fault of a connection by TLS, without a certificate of ours, that the
+// other side ended before it said anything: as one does that wants a certificate. It says so by an
+// alert, which is lost where something of ours is on its way then. nil: it is another fault.
+func wantsCertificate(err error, to *config.Forward) error {
+	isCut := errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+	bySecure := func(text string) bool {
+		scheme, _, _ := strings.Cut(text, "://")
+		return slices.Contains([]string{"tls", "mqtts", "ssl", "wss"}, scheme)
+	}
+	if !isCut || to.TLS.Cert != "" || !slices.ContainsFunc(to.URLs, bySecure) {
+		return nil
+	}
+	return down(reasonTLS,
+		"the other side ended the connection before it said anything, as one does that wants a certificate: see to tls.cert (%v)", err)
 }
 
 // isTLS reports whether certificates are what is wrong.

@@ -10,11 +10,14 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
+	"fmt"
+	"io"
 	"math/big"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -146,4 +149,29 @@ func TestTLS(t *testing.T) {
 		t.Error(err)
 	}
 	same(t, got, logged(t, w.dir))
+}
+
+// The alert of a server that wants a certificate may be lost, and its end is all that comes then.
+// It is said what to see to, unless we had one, or no TLS.
+func TestEndThatMayWantACertificate(t *testing.T) {
+	cut := &net.OpError{Op: "write", Err: os.NewSyscallError("write", syscall.ECONNRESET)}
+	for _, c := range []struct {
+		err  error
+		url  string
+		cert string
+		is   bool
+	}{
+		{cut, "mqtts://a", "", true},
+		{fmt.Errorf("failed: %w", io.EOF), "tls://a", "", true},
+		{cut, "mqtts://a", "cert", false},
+		{cut, "mqtt://a", "", false},
+		{cut, "nats://a", "", false},
+		{errors.New("another"), "tls://a", "", false},
+	} {
+		err := wantsCertificate(c.err, &config.Forward{URLs: []string{c.url}, TLS: config.ClientTLS{Cert: c.cert}})
+		var f *fault
+		if errors.As(err, &f) != c.is || c.is && (f.reason != reasonTLS || !strings.Contains(f.Error(), "tls.cert")) {
+			t.Errorf("%v of %s, certificate %q: %v", c.err, c.url, c.cert, err)
+		}
+	}
 }
