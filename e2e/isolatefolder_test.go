@@ -40,9 +40,7 @@ func TestIsolatedFolderIsTakenAway(t *testing.T) {
 			c := reach(t, addr)
 			(&talker{id: "net", device: 9}).say(t, c, 30)
 			r.awaitStored(t, 30)
-			if err := syscall.Kill(first.PID, syscall.SIGSTOP); err != nil { // it does not see what follows
-				t.Fatal(err)
-			}
+			freeze(t, first.PID) // it does not see what follows
 			data := filepath.Join(dir, "data")
 			if err := os.Rename(data, filepath.Join(dir, "away")); err != nil {
 				t.Fatal(err)

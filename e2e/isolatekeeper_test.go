@@ -90,9 +90,7 @@ func TestIsolatedKeeperTellsNoMore(t *testing.T) {
 	u := &upgrading{recorder: startIsolated(t, dir, a), dir: dir}
 	reader, recorder := u.process(t, isolate.Reader, 0), u.process(t, isolate.Recorder, 0)
 	u.change(t, a, a+source("b"))
-	if err := u.Cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	freeze(t, u.Cmd.Process.Pid)
 	if err := syscall.Kill(recorder.PID, syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}

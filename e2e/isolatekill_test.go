@@ -4,7 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -17,10 +20,26 @@ import (
 // still stops a process, and has it go on once the test has ended.
 func still(t *testing.T, pid int) {
 	t.Helper()
+	freeze(t, pid)
+	t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGCONT) })
+}
+
+// freeze stops a process, and returns once none of its threads runs: the call itself does not wait
+// for that.
+func freeze(t *testing.T, pid int) {
+	t.Helper()
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGCONT) })
+	runs := func(path string) bool {
+		b, err := os.ReadFile(path)
+		_, state, _ := strings.Cut(string(b), ") ")
+		return err == nil && !strings.HasPrefix(state, "T") // else the thread has ended
+	}
+	testenv.Until(t, time.Minute, "the process stands still", func() bool {
+		all, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+		return len(all) > 0 && !slices.ContainsFunc(all, runs)
+	})
 }
 
 // TestIsolatedListenerOfAKilledRecorder kills the recorder while it closes the address of a source

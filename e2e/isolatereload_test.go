@@ -145,9 +145,7 @@ func TestIsolatedReaderStandsStill(t *testing.T) {
 		return u.get("api/v1/sheet", &s) && peer(s, "a").Frames.Stored == 100
 	})
 	p := u.process(t, isolate.Reader, 0)
-	if err := syscall.Kill(p.PID, syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	freeze(t, p.PID)
 	goesOn := func() { _ = syscall.Kill(p.PID, syscall.SIGCONT) }
 	t.Cleanup(goesOn)
 	k.say(t, c, 50)

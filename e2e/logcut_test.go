@@ -4,7 +4,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"syscall"
 	"testing"
 	"time"
 
@@ -30,9 +29,7 @@ func TestLogIsCutUnderAKill(t *testing.T) {
 		if !r.get("api/v1/sheet", &s) {
 			t.Fatal("there is no sheet")
 		}
-		if err := r.Cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-			t.Fatal(err)
-		}
+		freeze(t, r.Cmd.Process.Pid)
 		from := uint64(0)
 		eachLeft(t, data, func(rec archive.Record) {
 			at := time.Unix(0, int64(s.Since)) // records have the time at which they were read
