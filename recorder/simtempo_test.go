@@ -119,7 +119,8 @@ func (s *stage) absences(f *feeder) (missing, silences span) {
 			same := before != nil && w.sameOpening(last, m)
 			if same || before != nil && w.opensAt(m.at) {
 				gap, left := m.at.Sub(last.at), uint64(max(0, e.slot-before.slot-1))
-				sure := same && !doubt && !s.isUpset(last.at, m.at) && !s.isUnsaved(m) && !w.waited(last.at)
+				sure := same && !doubt && !s.isUpset(last.at, m.at) && !s.isUnsaved(m) &&
+					!w.waited(last.at, f.tempo.interval)
 				if before.late && (!sure || left > 0) { // it was one that is missing, and may have stayed one
 					missing.add(1, false)
 					sure = false
@@ -214,9 +215,12 @@ func (w *wire) silentEnds(heard []time.Time, silence time.Duration) (n uint64) {
 }
 
 // waited reports whether what was read at a time had waited for a place in a hall, and came in no
-// rhythm.
-func (w *wire) waited(at time.Time) bool {
-	const atOnce = 20 * time.Millisecond
+// rhythm of that interval.
+func (w *wire) waited(at time.Time, interval time.Duration) bool {
+	atOnce := 20 * time.Millisecond
+	if interval > 0 {
+		atOnce = min(atOnce, interval/4)
+	}
 	return !w.begun.IsZero() && w.begun.Sub(w.made) >= atOnce && at.Sub(w.begun) < atOnce
 }
 
