@@ -37,6 +37,9 @@ type gate struct {
 	accepting isolate.Acceptor
 	after     []*port       // of the same name: what they have on the shelf goes first
 	newer     chan struct{} // has a signal while a connection waits
+	lack      error         // why the connection that is next could not be taken, once the gate closes
+	// bytes of a name that wait, as the keeper finds: isolation.waits
+	count func(name string) (n uint64, known bool)
 	entrance
 
 	mu      sync.Mutex
@@ -48,7 +51,7 @@ type gate struct {
 // newGate makes the gate of a source, with what a recorder before this one has left. leaving are
 // ports that leave.
 func (i *isolation) newGate(s config.Source, leaving []*port) *gate {
-	g := &gate{addr: s.TCP.Listen, newer: make(chan struct{}, 1)}
+	g := &gate{addr: s.TCP.Listen, newer: make(chan struct{}, 1), count: i.waits}
 	for _, p := range leaving {
 		if p.remote.isTold() && p.lane.cfg.ID == s.ID {
 			g.after = append(g.after, p)
@@ -173,26 +176,55 @@ func (g *gate) take() (device, error) {
 }
 
 // close takes what waits here and in the kernel, a batch at a time, before it gives up the address.
-func (g *gate) close(bool) (rest []device, more bool, err error) {
+// It is to be called again as that of a listener is. Once the keeper has ended, nobody waits for
+// it.
+func (g *gate) close(giveUp bool) (rest []device, more bool, err error) {
 	g.accepting.Seal()
-	for len(rest) < drainBatch {
-		d, _ := g.take()
-		if d == nil {
-			a, restErr := g.accepting.Rest(true)
-			if err = restErr; err != nil || a.FD < 0 {
-				break
-			}
-			g.offer(g.guest(a))
-			continue
-		}
-		rest = append(rest, d)
+	if !giveUp || g.lack == nil { // else it was tried until now
+		rest, g.lack = g.takeSome()
 	}
-	if len(rest) > 0 && err == nil {
+	err = g.lack
+	switch lacks := err != nil && !isolate.HasEnded(err); {
+	case lacks && !giveUp, len(rest) > 0 && err == nil:
 		return rest, true, nil
+	case lacks:
+		err = g.abandon(err)
 	}
 	g.accepting.Close()
 	_ = g.accepting.Link.Drop(isolate.GateOf(g.accepting.Source)) // an error: the keeper has ended
 	return rest, false, err
+}
+
+// takeSome takes up to a batch of those that wait. An error says why it takes no more now.
+func (g *gate) takeSome() (rest []device, err error) {
+	for len(rest) < drainBatch {
+		if d, _ := g.take(); d != nil {
+			rest = append(rest, d)
+			continue
+		}
+		a, err := g.accepting.Rest(true)
+		if err != nil || a.FD < 0 {
+			return rest, err
+		}
+		g.offer(g.guest(a))
+	}
+	return rest, nil
+}
+
+// abandon counts what waits, which nobody will take for that reason: the keeper looks at it, which
+// may have descriptors where this process has none.
+func (g *gate) abandon(why error) *untaken {
+	left := &untaken{err: why}
+	var shelved string
+	left.connections, shelved = g.accepting.Abandoned()
+	if shelved != "" {
+		_, guest := isolate.SourceOf(shelved)
+		left.bytes, _ = g.count(guest)
+		_ = g.accepting.Link.Drop(shelved) // an error: the keeper has ended
+	}
+	n, _ := g.count(g.accepting.Source)
+	left.bytes += n
+	return left
 }
 
 // apart makes the spool of a lane that another process is to read; nil: this one is.

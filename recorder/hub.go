@@ -532,7 +532,10 @@ func (h *hub) end() {
 			h.readRest(deadline)
 		}
 	})
-	if h.p.isGated() {
+	if g, ok := h.l.(*gate); ok {
+		if g.lack != nil { // those that were taken did not wait for what was not to be had
+			deadline = time.Now().Add(finishPatience)
+		}
 		h.readRest(deadline)
 	}
 }
@@ -544,7 +547,11 @@ func (h *hub) readRest(deadline time.Time) {
 	for _, a := range h.waiting {
 		if p := h.stays(a.id, deadline); p != nil {
 			p.opener.(*seat).later(a.guest)
-		} else if !h.roomBy(deadline) || patiently(deadline, func() error { return h.invite(a) }) != nil {
+		} else if !h.roomBy(deadline) {
+			h.refuse(a, refusedStopped)
+		} else if err := patiently(deadline, func() error { return h.invite(a) }); noDescriptors(err) {
+			h.refuse(a, refusedDescriptors)
+		} else if err != nil {
 			h.refuse(a, refusedStopped)
 		}
 	}

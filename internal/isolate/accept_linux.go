@@ -181,7 +181,7 @@ func (a *Acceptor) settle() {
 	defer late.Stop()
 	select {
 	case e := <-a.answers:
-		a.asked = false
+		a.asked, a.owed = false, e.Bare || len(e.FDs) > 0
 		e.CloseFDs()
 	case <-a.Link.over:
 	case <-late.C: // the keeper stands still
@@ -239,10 +239,24 @@ func (a *Acceptor) Rest(last bool) (Arrival, error) {
 	switch {
 	case acceptErr == nil:
 		return Arrival{Name: a.Name(), FD: fd, Peer: sys.PeerName(fd, peer)}, nil
-	case sys.Pending(acceptErr):
+	case sys.Pending(acceptErr), sys.Backlogged(a.socket.fd) == 0: // without descriptors none is looked for
 		return none, nil
 	}
 	return none, err
+}
+
+// Abandoned is how many connections wait that Rest could not take, and the entry of the one among
+// them that the keeper has taken; "": it has none. Close is to follow.
+func (a *Acceptor) Abandoned() (n int, shelved string) {
+	if a.socket == nil {
+		return 0, ""
+	}
+	a.settle()
+	n = sys.Backlogged(a.socket.fd)
+	if a.owed {
+		n, shelved = n+1, a.Name()
+	}
+	return n, shelved
 }
 
 // Close ends it all.

@@ -343,14 +343,15 @@ func (k *keeper) accept(source, as string) (answer message, conn []int) {
 }
 
 // waits is how many bytes the kernel holds of a source that nobody will read: of its device, of the
-// connection that waits to become that, and of those that wait at its listener. mu is held.
+// connection that waits to become that, and of those that wait at its listener; or of the one that
+// has that name, and that nobody reads yet. mu is held.
 func (k *keeper) waits(source string) (n uint64) {
 	var lane Lane
 	_ = json.Unmarshal(k.entry(LaneOf(source)).data, &lane) // none: it has no device either
 	port, next := k.entry(PortOf(source)).fds, k.entry(NextOf(source)).fds
-	for i, fd := range slices.Concat(port, next) {
+	for i, fd := range slices.Concat(port, next, k.entry("guest/"+source).fds) {
 		switch {
-		case i > 0 && sys.SameFile(port[0], fd): // it was taken, and not yet off the shelf
+		case i > 0 && len(port) > 0 && sys.SameFile(port[0], fd): // it was taken, and not yet off the shelf
 		case lane.Kind == Datagrams:
 			n += sockets.Discard(fd)
 		default:

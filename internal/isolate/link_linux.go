@@ -160,8 +160,8 @@ func (l *Link) Accept(source, as string) error {
 func (l *Link) Echo(name string) error { return l.send(message{Op: opEcho, Name: name}, nil) }
 
 // Waits asks the keeper how many bytes of a source wait that its reader, which stands still, has
-// not read. Follow brings the answer. Connections in the kernel's queue, and datagrams, are gone
-// then.
+// not read, or of a connection that nobody reads yet, by what SourceOf says of its entry. Follow
+// brings the answer. Connections in the kernel's queue, and datagrams, are gone then.
 func (l *Link) Waits(source string) error { return l.send(message{Op: opWaits, Name: source}, nil) }
 
 // Ready tells the keeper that this process does its work.
@@ -342,9 +342,9 @@ func passes(err error) bool {
 	return false
 }
 
-// HasEnded reports whether a message was not sent because the keeper has ended.
+// HasEnded reports whether a message was not sent, or not answered, because the keeper has ended.
 func HasEnded(err error) bool {
-	return errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)
+	return errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, errKeeperEnded)
 }
 
 func sendBy(deadline time.Time, conn *ipc.Conn, m message, fds []int) error {
