@@ -242,7 +242,7 @@ func (i *isolation) tell(source string, e isolate.Entry) {
 	i.ports[source] = p
 	seat := i.seating[source]
 	i.told.Unlock()
-	if seat != nil && p.Why != "" && !p.Refused { // it was read to its end
+	if seat != nil && p.Why != "" && !p.Refused && p.Ended == 0 { // it was read to its end
 		seat.vacate()
 	}
 	i.mu.Lock()
@@ -250,6 +250,7 @@ func (i *isolation) tell(source string, e isolate.Entry) {
 	for _, r := range i.remotes {
 		if r.lane.cfg.ID == source {
 			r.lane.describe(p)
+			r.hearEnd(p)
 			if p.Refused {
 				r.lane.outage(time.Now().UnixNano(),
 					"the reader cannot take it, and a restart of Tallywheel is needed: "+p.Why)
@@ -361,6 +362,8 @@ func (i *isolation) heard(e isolate.Entry) error {
 		default:
 			s.missed()
 		}
+	case e.Untaken && kind == "lane":
+		i.lacks(source)
 	case e.Dropped, e.Untaken:
 	case kind == "port":
 		i.tell(source, e)

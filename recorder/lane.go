@@ -53,7 +53,7 @@ type lane struct {
 	gone     bool   // it was not there when the recording began to stop, and has not come since
 	replaced bool   // its port ends the reading, for a newer connection
 	behind   bool   // the log was, when its port gave up what the kernel holds
-	unended  bool   // the reader did not come to its end, since the recording began to stop
+	unended  string // see endsBadly
 	untaken  uint64 // bytes that were given up for that, since the recording began to stop
 
 	// bytes that have run over into a file, in front of the lane's spool
@@ -459,7 +459,7 @@ func (l *lane) attach(h reader.Handle) {
 func (l *lane) ends() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.ending, l.gone, l.untaken, l.unended = true, l.state == ledger.StateWaiting, 0, false
+	l.ending, l.gone, l.untaken, l.unended = true, l.state == ledger.StateWaiting, 0, ""
 }
 
 // finishes says that the port ends the reading. What ends it then is most often the port's own

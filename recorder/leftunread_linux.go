@@ -17,12 +17,28 @@ func (p *port) leftUnread() {
 	} else if n, known = p.remote.iso.waits(p.lane.cfg.ID); n > 0 {
 		p.lane.unread(unreadStopped, n)
 	}
-	why := "the reader did not come to its end: what it had not read is not counted"
+	cause := badReader
+	if p.remote.untold.Load() {
+		cause = badKeeper
+	}
+	why := cause + ": what it had not read is not counted"
 	if known {
-		why = fmt.Sprintf("the reader did not come to its end: %d bytes that it had not read are lost", n)
+		why = fmt.Sprintf("%s: %d bytes that it had not read are lost", cause, n)
 	}
 	p.log.Error(why)
 	p.lane.uncounted(time.Now().UnixNano(), why)
+	p.lane.endsBadly(cause)
+}
+
+// lacks notes that the reader does not hear of a source, for the keeper could not take it.
+func (i *isolation) lacks(source string) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for _, rm := range i.remotes {
+		if rm.lane.cfg.ID == source {
+			rm.untold.Store(true)
+		}
+	}
 }
 
 // keeperCounts is how long the keeper may take to say what waits of a source.

@@ -1,12 +1,15 @@
 package recorder
 
 import (
+	"encoding/json"
 	"log/slog"
 	"math/rand/v2"
 	"os"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/tallywheel/tallywheel/config"
@@ -179,4 +182,40 @@ func TestRelayedIsNamed(t *testing.T) {
 		t.Errorf("%d bytes read, %d unread: %d of %d; %v", p.Bytes.Read, p.Unread[unreadStopped], got, r.bytes,
 			p.Unbalanced)
 	}
+}
+
+// TestStopWithAFullFile stops the recording while its disk is full, and so is the file: the reader
+// has come to its end, and has no room to say so but on the shelf. It is not blamed, and what it
+// discarded is in the account.
+func TestStopWithAFullFile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRelayedSource(t)
+		r.rm.lane.number = 3
+		r.log.stands = true
+		r.feed(200)
+		iso := r.rm.iso
+		iso.ports = map[string]isolate.Port{}
+		end, err := json.Marshal(isolate.Port{Why: "it was closed", Ended: 3, Lost: 1500})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := iso.heard(isolate.Entry{Name: isolate.PortOf("a"), Data: end}); err != nil {
+			t.Fatal(err)
+		}
+		var journal strings.Builder
+		source, _ := newRemotePort(r.rm.lane, r.rm, slog.New(slog.NewTextHandler(&journal, nil)))
+		all := []*port{source}
+		iso.stop()
+		source.playToEnd(time.Now().Add(finishPatience), func() {})
+		p := source.lane.sheet()
+		if got := p.Bytes.Read + p.Unread[unreadStopped]; got != r.bytes+1500 || len(p.Unbalanced) > 0 {
+			t.Errorf("%d bytes read, %d unread: %d of %d; %v", p.Bytes.Read, p.Unread[unreadStopped], got,
+				r.bytes+1500, p.Unbalanced)
+		}
+		if n := source.lane.notTaken(); n != p.Unread[unreadStopped] || unended(all) != nil || len(p.Outages) > 0 ||
+			strings.Contains(journal.String(), "the reader") {
+			t.Errorf("the log has not taken %d of %v; %v; outages %+v; the journal:\n%s", n, p.Unread,
+				unended(all), p.Outages, &journal)
+		}
+	})
 }

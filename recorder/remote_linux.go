@@ -30,6 +30,10 @@ type remote struct {
 	ended chan struct{} // closed once the spool has been shown to its end, or err says why not
 	err   error
 	spent chan struct{} // closed once nothing more of the spool will be shown
+	// the reader has read the source to its end, and said so on the shelf, for the spool has no
+	// room to; nil: it has not
+	early  atomic.Pointer[isolate.Port]
+	untold atomic.Bool // the reader has not heard what it was told last: the keeper could not take that
 
 	telling sync.Mutex // held while the keeper is told of the source: what was told last stands
 	giveUp  *time.Time // the reader was told to end the spool by then; it is not told otherwise. telling guards it
@@ -112,7 +116,16 @@ func (r *Recorder) show(l *lane, s *spool.Spool, to wireLog) (*remote, error) {
 		}
 	}
 	r.settleOne(l) // what the log has of that is no news, and nobody lists the lane yet
-	return &remote{iso: i, lane: l, spool: s, play: play, ended: make(chan struct{}), spent: make(chan struct{})}, nil
+	rm := &remote{iso: i, lane: l, spool: s, play: play, ended: make(chan struct{}), spent: make(chan struct{})}
+	rm.hearEnd(i.port(l.cfg.ID))
+	return rm, nil
+}
+
+// hearEnd takes in that the reader has come to its end, if that is what it says.
+func (rm *remote) hearEnd(p isolate.Port) {
+	if p.Ended != 0 && p.Ended == rm.lane.number {
+		rm.early.Store(&p)
+	}
 }
 
 // put tells the reader, and whoever comes next, of the source; with giveUp nil, as before of when
@@ -143,6 +156,7 @@ func (rm *remote) put(giveUp *time.Time) error {
 			Dir: cmp.Or(over.Path, rm.iso.logDir), Max: int64(over.Max), Reserve: rm.iso.reserve,
 		}
 	}
+	rm.untold.Store(false)
 	return put(rm.iso.link, isolate.LaneOf(cfg.ID), lane, rm.spool)
 }
 
@@ -330,6 +344,9 @@ func (p *port) playToEnd(deadline time.Time, leaves func()) {
 		return
 	}
 	n, ended := rm.rest()
+	if early := rm.early.Load(); early != nil && !ended && rm.err == nil {
+		n, ended = n+early.Lost, true
+	}
 	if n > 0 {
 		p.lane.untake(n)
 		p.log.Debug("bytes that had arrived are thrown away unread", "bytes", n, "cause", unreadStopped)
@@ -405,8 +422,8 @@ var readerStands = 10 * time.Second
 
 // awaitsReader waits until the spool of a source that has stopped is shown to its end, which is
 // late. A reader that stands still counts what it was late for once it goes on; where it does not,
-// it is given up. A log that stands still is waited for, unless the recording stops. false: the end
-// was not shown.
+// or has never heard of the source, it is given up. A log that stands still is waited for, unless
+// the recording stops. false: the end was not shown.
 func (p *port) awaitsReader() bool {
 	rm := p.remote
 	stopping := rm.iso.stopping
@@ -428,9 +445,11 @@ func (p *port) awaitsReader() bool {
 			return false
 		case now := <-look.C:
 			switch isShown := rm.isShown(); {
+			case isShown && rm.untold.Load():
+				return false
 			case isShown && shown.IsZero():
 				shown = now
-				p.log.Error("the reader stands still, and the source that has stopped waits for it", "at_most",
+				p.log.Error("the reader has not come to its end, and the source that has stopped waits for it", "at_most",
 					readerStands)
 			case isShown && now.Sub(shown) > readerStands:
 				return false

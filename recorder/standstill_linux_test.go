@@ -295,3 +295,27 @@ func TestPeerIsNotGivenAConnection(t *testing.T) {
 		}
 	})
 }
+
+// TestKeeperDoesNotTakeASource stops a source of which its reader has never heard, for the keeper
+// had no descriptors: nobody waits for that reader, and it is not what is blamed.
+func TestKeeperDoesNotTakeASource(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStandstill(t, false)
+		s.log.stands = false
+		s.show()
+		if err := s.iso.heard(isolate.Entry{Name: isolate.LaneOf("a"), Untaken: true}); err != nil {
+			t.Fatal(err)
+		}
+		s.iso.stop()
+		began := time.Now()
+		s.port.playToEnd(began.Add(finishPatience), func() {})
+		if d := time.Since(began); d > finishPatience+time.Second+keeperCounts+time.Second {
+			t.Errorf("the stop waits for %v", d)
+		}
+		err := unended([]*port{s.port})
+		if err == nil || !strings.Contains(err.Error(), "ulimit") ||
+			strings.Contains(s.journal.String(), "the reader did not") {
+			t.Errorf("the stop says %v; the journal:\n%s", err, &s.journal)
+		}
+	})
+}

@@ -1,6 +1,7 @@
 package recorder
 
 import (
+	"errors"
 	"fmt"
 	"time"
 )
@@ -51,26 +52,44 @@ func (l *lane) uncounted(now int64, why string) {
 	defer l.mu.Unlock()
 	l.in.book.At(now)
 	l.in.book.OutageBegins(now, why)
-	l.touched, l.unended = true, true
+	l.touched = true
 }
 
-// isUnended reports whether its reader did not come to its end, since the recording began to stop.
-func (l *lane) isUnended() bool {
+// Why the reader of a source has not read all that it should have when that stopped.
+const (
+	badReader = "the reader did not come to its end"
+	badKeeper = "the keeper may open no more descriptors, and the reader has not heard of all that it was to read"
+)
+
+// endsBadly has the stop fail for such a cause.
+func (l *lane) endsBadly(cause string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.unended = cause
+}
+
+// badEnd is the cause of endsBadly since the recording began to stop; "": there is none.
+func (l *lane) badEnd() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.unended
 }
 
-// unended is an error where readers stood still: their ports have stopped before they had.
-func unended(ports []*port) error {
-	n := 0
-	for _, p := range ports {
-		if p.lane.isUnended() {
-			n++
+// unended is an error where readers have not read all that they should have.
+func unended(ports []*port) (err error) {
+	for cause, do := range map[string]string{
+		badReader: "SIGCONT lets a process go on that was stopped",
+		badKeeper: "raise the limit (ulimit -n, LimitNOFILE=)",
+	} {
+		n := 0
+		for _, p := range ports {
+			if p.lane.badEnd() == cause {
+				n++
+			}
+		}
+		if n > 0 {
+			err = errors.Join(err, fmt.Errorf("%s: what was not read of %d sources is lost, and in the sheet as unread.stopped where it is known; %s", cause, n, do))
 		}
 	}
-	if n == 0 {
-		return nil
-	}
-	return fmt.Errorf("the reader of %d sources stands still, and did not come to its end in time: what it had not read is lost, and in the sheet as unread.stopped where it is known; SIGCONT lets a process go on that was stopped", n)
+	return err
 }

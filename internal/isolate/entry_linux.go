@@ -158,6 +158,10 @@ type Port struct {
 	Begin    uint64            // the offset on the wire of its first byte, of a connection
 	Why      string            // what keeps it from being open; "": it is open
 	Refused  bool              // the reader cannot take the source at all, and why
+	// Ended is the number of the books of a source that is read no more, while its spool is too
+	// full to say so; 0: it can. Lost is how many bytes were discarded then, which no mark in the
+	// spool says either.
+	Ended, Lost uint64
 }
 
 // Process is one of the three, as the status shows it.

@@ -52,6 +52,7 @@ type line struct {
 
 	told map[uint32]uint64 // counters as they were written last
 	lost uint64            // bytes that waiting connections had when it was too late to read them
+	late uint64            // bytes that nobody reads, by the marks that were written since the line was to end
 
 	mu       sync.Mutex
 	producer *spool.Producer
@@ -62,6 +63,7 @@ type line struct {
 	last     int64     // when bytes came last, ns since 1970
 	stuck    time.Time // since when there was no room; zero: there is some
 	why      uint32    // … and why, as Unattended says it
+	said     Port      // what the shelf has of the device, unless that is open
 }
 
 func newLine(r *ports, source string, lane Lane, s *spool.Spool, p *spool.Producer) *line {
@@ -193,6 +195,7 @@ func (l *line) run(before adoption) {
 	if l.lost > 0 {
 		l.note(spool.Mark{Time: now.Wall, Kind: spool.Lost, A: spool.Discarded, B: l.lost})
 	}
+	l.tellEnd()
 	l.note(spool.Mark{Time: now.Wall, Kind: spool.Ended, B: uint64(now.Steady)})
 	l.over.await()
 }

@@ -48,9 +48,25 @@ func (l *line) forget(d device) {
 
 // say puts what is known of a device that is not open on the shelf.
 func (l *line) say(p Port) {
+	l.mu.Lock()
+	l.said = p
+	l.mu.Unlock()
 	if err := l.link.Put(PortOf(l.source), p); err != nil {
 		l.log.Warn("the keeper has ended", "error", err)
 	}
+}
+
+// tellEnd puts on the shelf that the line ends where a mark of that would wait behind a file: the
+// recorder may stop before it is shown that.
+func (l *line) tellEnd() {
+	if !l.over.holds() || l.isDropped() {
+		return
+	}
+	l.mu.Lock()
+	p := l.said
+	l.mu.Unlock()
+	p.Ended, p.Lost = l.lane.Book, l.late
+	l.say(p)
 }
 
 // absent writes down why the device cannot be opened. The words are for the shelf, and come before
@@ -94,6 +110,9 @@ func (l *line) note(m spool.Mark) {
 		l.over.move()
 		l.bell.Ring()
 		if err == nil {
+			if m.Kind == spool.Lost && l.ctx.Err() != nil {
+				l.late += m.B
+			}
 			return
 		}
 		if over || !errors.Is(err, spool.ErrFull) {

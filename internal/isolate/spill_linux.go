@@ -185,6 +185,16 @@ func (o *runover) cause() uint32 {
 // isBroken reports whether nothing is moved any more, for the spools make no sense.
 func (o *runover) isBroken() bool { return o != nil && o.broken.Load() }
 
+// holds reports whether something that the line has read waits here.
+func (o *runover) holds() bool {
+	if o == nil {
+		return false
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return !o.ended && (o.going || !o.relay.IsThrough())
+}
+
 // await returns when all that the line has read is where it is recorded from, or nobody wants it
 // there any more. Where the keeper has ended it waits as long as the line may.
 func (o *runover) await() {
@@ -194,9 +204,7 @@ func (o *runover) await() {
 	look := time.NewTicker(fullLook)
 	defer look.Stop()
 	for {
-		o.mu.Lock()
-		over := o.ended || !o.going && o.relay.IsThrough()
-		o.mu.Unlock()
+		over := !o.holds()
 		l := o.line
 		l.mu.Lock()
 		over = over || l.dropped || l.leaves || l.orphaned && time.Now().After(l.giveUp)

@@ -1,6 +1,7 @@
 package isolate
 
 import (
+	"encoding/json"
 	"testing"
 	"time"
 
@@ -108,5 +109,32 @@ func TestRunoverOfAnother(t *testing.T) {
 	}
 	if m, _, ok, err := c.Next(); m.B != 7 || !ok || err != nil {
 		t.Errorf("what comes first is %+v, %v, %v", m, ok, err)
+	}
+}
+
+// TestEndBehindAFullFile ends a line whose file is full, while nobody records: that it has ended,
+// and how much nobody reads, is on the shelf.
+func TestEndBehindAFullFile(t *testing.T) {
+	st := newStage(t)
+	l, end := st.reader(Lane{Kind: Given, Book: 7, Spill: &Spill{Dir: t.TempDir(), Max: 1}})
+	l.over.begin()
+	testenv.Until(t, time.Minute, "both spools are full, and the file", func() bool {
+		l.mu.Lock()
+		for l.producer.Note(spool.Mark{Kind: spool.Silent}) == nil {
+		}
+		l.mu.Unlock()
+		l.over.move()
+		return l.over.cause() != 0
+	})
+	l.lost = 300
+	l.giveUp, l.orphaned = time.Now(), true // it does not wait for the recorder
+	l.stop()
+	l.run(adoption{fd: -1, next: -1, listener: -1})
+	end()
+	var p Port
+	st.k.mu.Lock()
+	defer st.k.mu.Unlock()
+	if err := json.Unmarshal(st.k.entry(PortOf("x")).data, &p); err != nil || p.Ended != 7 || p.Lost != 300 {
+		t.Errorf("the shelf has %+v, %v", p, err)
 	}
 }
