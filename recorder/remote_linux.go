@@ -353,7 +353,9 @@ func (p *port) playToEnd(deadline time.Time, leaves func()) {
 	}
 	isRead := inTime || ended
 	if s, ok := p.opener.(*seat); ok && isRead {
-		p.throwAway(s.settle())
+		if p.throwAway(s.settle()) > 0 {
+			p.lane.endsBadly(badKeeper)
+		}
 		for _, g := range s.clear() { // the reader has told of no end of it, and had counted it
 			_ = g.close()
 		}
@@ -429,12 +431,15 @@ func (p *port) awaitsReader() bool {
 	stopping := rm.iso.stopping
 	var late <-chan time.Time // of the recording that stops; nil: it does not
 	var shown time.Time       // since when the reader has brought nothing more; zero: the log is behind
-	told := false
+	told, before := false, p.lane.sheet().Unread[unreadStopped]
 	look := time.NewTicker(stallLook)
 	defer look.Stop()
 	for {
 		select {
 		case <-rm.ended:
+			if !shown.IsZero() && p.lane.sheet().Unread[unreadStopped] > before {
+				p.lane.endsBadly(badReader)
+			}
 			return true
 		case <-rm.iso.over:
 			p.playOut(late)

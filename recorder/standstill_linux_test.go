@@ -290,10 +290,31 @@ func TestPeerIsNotGivenAConnection(t *testing.T) {
 		s.iso.stop()
 		s.port.playToEnd(time.Now().Add(finishPatience), func() {})
 		s.sent += 7
-		if p := s.account(); p.Unread[unreadStopped] != 1507 || unended([]*port{s.port}) != nil {
-			t.Errorf("unread: %v, want 7 more", p.Unread)
+		if p := s.account(); p.Unread[unreadStopped] != 1507 || s.port.lane.badEnd() != badKeeper {
+			t.Errorf("unread: %v, want 7 more; it fails the stop: %v", p.Unread, unended([]*port{s.port}))
 		}
 	})
+}
+
+// TestReaderComesToItsEndLate has the reader of a source stand still for a while when the recording
+// stops: the stop fails where it has lost something meanwhile, as where it stands for ever.
+func TestReaderComesToItsEndLate(t *testing.T) {
+	for _, lost := range []uint64{0, 9} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newStandstill(t, false)
+			s.log.stands = false
+			s.show()
+			s.iso.stop()
+			go s.port.playToEnd(time.Now().Add(finishPatience), func() {})
+			time.Sleep(finishPatience + readerStands/2)
+			s.port.lane.unread(unreadStopped, lost)
+			close(s.port.remote.ended)
+			synctest.Wait()
+			if err := unended([]*port{s.port}); (err != nil) != (lost > 0) || !s.port.remote.isSpent() {
+				t.Errorf("it has lost %d bytes: %v", lost, err)
+			}
+		})
+	}
 }
 
 // TestKeeperDoesNotTakeASource stops a source of which its reader has never heard, for the keeper
