@@ -206,6 +206,7 @@ func (l *line) serveToEnd(d device) error {
 	if errors.Is(err, errLeft) {
 		return err
 	}
+	l.unblock()
 	if err != nil {
 		l.gone(err)
 	}
@@ -261,6 +262,15 @@ func (l *line) goOn(before adoption) device {
 		l.log.Info("the reader before was killed in a read", "recovered", found.Bytes, "uncertain", found.Uncertain)
 	}
 	l.last = past.Read.Time
+	now := time.Now()
+	died, why := l.link.Died(), spool.Killed
+	if died.IsZero() { // the keeper was restarted, too, and has not seen it
+		died, why = now, spool.Restarted
+		if lived := max(l.bell.LivedAt(), past.Read.Time); lived > 0 {
+			died = time.Unix(0, lived)
+		}
+	}
+	l.wasBlocked(died)
 	if before.fd < 0 {
 		if past.Device == spool.Opened {
 			l.gone(os.NewSyscallError("read", syscall.ENODEV)) // it was killed when it gave that back
@@ -273,14 +283,6 @@ func (l *line) goOn(before adoption) device {
 			l.gone(err)
 		}
 		return nil
-	}
-	now := time.Now()
-	died, why := l.link.Died(), spool.Killed
-	if died.IsZero() { // the keeper was restarted, too, and has not seen it
-		died, why = now, spool.Restarted
-		if lived := max(l.bell.LivedAt(), past.Read.Time); lived > 0 {
-			died = time.Unix(0, lived)
-		}
 	}
 	if past.Device == spool.Opened {
 		l.note(spool.Mark{Time: died.UnixNano(), Kind: spool.Unattended, A: why, B: uint64(max(0, now.Sub(died)))})
@@ -458,6 +460,7 @@ func (l *line) Read(at time.Time, fd int, read func(int, []byte) (int, syscall.E
 		fallthrough
 	case errors.Is(err, spool.ErrFull):
 		l.why = cmp.Or(l.over.cause(), l.why)
+		l.producer.Block(l.stuck.UnixNano(), l.why)
 	}
 	l.mu.Unlock()
 	if err == nil {
@@ -494,14 +497,16 @@ func (l *line) hadRoom() {
 		return
 	}
 	if d := time.Since(l.stuck); d >= stuckLong {
-		if err := l.producer.Note(spool.Mark{
-			Time: l.stuck.UnixNano(), Kind: spool.Unattended, A: l.why,
-			B: uint64(d),
-		}); err != nil {
+		if err := l.producer.Note(noRoom(l.stuck, d, l.why)); err != nil {
 			l.log.Error("that there was no room cannot be written down", "error", err)
 		}
 	}
+	l.producer.Unblock()
 	l.stuck = time.Time{}
+}
+
+func noRoom(since time.Time, d time.Duration, why uint32) spool.Mark {
+	return spool.Mark{Time: since.UnixNano(), Kind: spool.Unattended, A: why, B: uint64(d)}
 }
 
 // Last implements reader.Sink.

@@ -33,6 +33,41 @@ func (l *line) discard(d device) {
 	}
 }
 
+// unblock writes down for how long there was no room, where a device is not read any more before
+// there is some.
+func (l *line) unblock() {
+	l.mu.Lock()
+	since, why := l.stuck, l.why
+	l.stuck = time.Time{}
+	l.mu.Unlock()
+	if since.IsZero() {
+		return
+	}
+	if d := time.Since(since); d >= stuckLong {
+		l.note(noRoom(since, d, why))
+	}
+	l.mu.Lock()
+	l.producer.Unblock()
+	l.mu.Unlock()
+}
+
+// wasBlocked is unblock for the reader before, which died when there was no room.
+func (l *line) wasBlocked(died time.Time) {
+	l.mu.Lock()
+	since, why, ok := l.producer.Blocked()
+	l.mu.Unlock()
+	if !ok {
+		return
+	}
+	from := time.Unix(0, since)
+	if d := died.Sub(from); d >= stuckLong {
+		l.note(noRoom(from, d, why))
+	}
+	l.mu.Lock()
+	l.producer.Unblock()
+	l.mu.Unlock()
+}
+
 // gone writes down that the device is.
 func (l *line) gone(err error) {
 	now := spool.MomentOf(time.Now())

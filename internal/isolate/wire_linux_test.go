@@ -45,6 +45,13 @@ func newStage(t *testing.T) *stage {
 // does: what it has in its hands is not given to anybody.
 func (st *stage) reader(lane Lane) (l *line, end func()) {
 	st.t.Helper()
+	l, _, end = st.successor(lane)
+	return l, end
+}
+
+// successor is reader, with what the one before has left.
+func (st *stage) successor(lane Lane) (l *line, before adoption, end func()) {
+	st.t.Helper()
 	ours, theirs, err := ipc.Pair(linkConfig)
 	if err != nil {
 		st.t.Fatal(err)
@@ -74,17 +81,18 @@ func (st *stage) reader(lane Lane) (l *line, end func()) {
 		r.know(kind, source, kept)
 	}
 	st.k.mu.Unlock()
-	if l, err = r.newLine("x", lane, st.spool, r.left("x")); err != nil {
+	before = r.left("x")
+	if l, err = r.newLine("x", lane, st.spool, before); err != nil {
 		st.t.Fatal(err)
 	}
-	l.wire = l.newWire(r.left("x"))
+	l.wire = l.newWire(before)
 	r.lines["x"] = l
 	followed := make(chan struct{})
 	go func() {
 		defer close(followed)
 		_, _ = r.link.Follow(r.entry, func([]Process) {})
 	}()
-	return l, func() {
+	return l, before, func() {
 		l.wire.leave()
 		_ = conn.Close()
 		<-c.heard

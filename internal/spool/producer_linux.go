@@ -24,6 +24,8 @@ type Producer struct {
 	intent     []byte
 	armed      *atomic.Uint64 // the last word of the intent; 0: there is none
 
+	since, blockedAt, why *atomic.Uint64 // see Block; since is 0: there is room
+
 	step func() // between two steps that another process can see; tests end a producer there
 }
 
@@ -94,6 +96,8 @@ func (s *Spool) produce(most int, given Given, step func()) (*Producer, error) {
 		spool: s, ring: r, published: published, passed: passed, most: most,
 		tell: ring.Uint64(s.owner, publishedAt), look: ring.Uint64(s.owner, passedAt),
 		intent: s.owner[intentAt:][:intentBytes:intentBytes], armed: ring.Uint64(s.owner, intentAt+32), step: step,
+		since: ring.Uint64(s.owner, blockedAt), blockedAt: ring.Uint64(s.owner, blockedAt+8),
+		why: ring.Uint64(s.owner, blockedAt+16),
 	}
 	if err := p.recover(given); err != nil {
 		return nil, err

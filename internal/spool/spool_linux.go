@@ -71,6 +71,7 @@ const (
 	roomAt    = 40
 
 	publishedAt = 128
+	blockedAt   = 192 // see Producer.Block; of an older version 0
 	intentAt    = 256
 
 	passedAt  = 384
