@@ -40,17 +40,33 @@ func (k *keeper) openDoor(data json.RawMessage) {
 		return
 	}
 	k.door = door
-	go func() {
-		for {
-			c, err := door.Accept()
-			switch {
-			case err == nil:
-				k.want(Renewal{Upgrade: true, Why: "upgrade"}, c)
-			case !errors.Is(err, ipc.ErrRefused):
-				return // it was closed
+	go k.answerDoor(door)
+}
+
+// lastKnock is how long at most is waited before the next try to hear who is at the door.
+const lastKnock = time.Second
+
+// answerDoor hears who is at the door, in a goroutine of its own, until that is closed. Whoever
+// cannot be heard now, as where there are no descriptors, waits there.
+func (k *keeper) answerDoor(door *ipc.Listener) {
+	var wait time.Duration // 0: the last one was heard
+	for {
+		c, err := door.Accept()
+		switch {
+		case err == nil:
+			wait = 0
+			k.want(Renewal{Upgrade: true, Why: "upgrade"}, c)
+		case errors.Is(err, ipc.ErrRefused):
+		case errors.Is(err, net.ErrClosed):
+			return
+		default:
+			if wait == 0 {
+				k.Log.Warn("the keeper cannot hear who asks for an upgrade, and tries again", "error", err)
 			}
+			wait = max(firstRetry, min(2*wait, lastKnock))
+			time.Sleep(wait)
 		}
-	}()
+	}
 }
 
 // IsKept reports whether a keeper listens at a path. It asks for nothing: a stream is of another
