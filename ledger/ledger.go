@@ -572,6 +572,9 @@ func (b *Book) OutageBegins(at int64, cause string) {
 	b.outages = append(b.outages, Outage{From: Time(at), Cause: cause})
 }
 
+// IsOut reports whether an outage is open.
+func (b *Book) IsOut() bool { return b.outageOpen }
+
 // OutageGoesOn gives the open outage, if there is one, another cause: it lasts for another reason
 // than it began for.
 func (b *Book) OutageGoesOn(cause string) {

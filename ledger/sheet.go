@@ -185,7 +185,8 @@ type Port struct {
 	Frames      Frames  `json:"frames"`
 	Kernel      *Kernel `json:"kernel"`
 	// Spilled is the bytes of frames in flight that have run over into a file; with isolate:
-	// process bytes that were read, and are in no frame yet.
+	// process bytes that were read, and are in no frame yet, in the file and in the memory that is
+	// before it.
 	Spilled uint64 `json:"spilled_bytes"`
 	// Unread is bytes that the kernel had taken from the sender and that were thrown away before
 	// they were read, by cause; those of UnreadUncertain may have been.

@@ -41,7 +41,7 @@ type lane struct {
 	past     *ledger.Kernel // … of which this much of devices that are closed
 	counts   counts         // … as marks of a spool tell it
 	touched  bool           // the books have changed otherwise than by what was read: a checkpoint is due
-	wordless bool           // why is the number of an error, and its words may come
+	wordless bool           // the open outage has the number of an error, whose words may come
 	overrun  time.Time      // when it was noticed last that the kernel has lost something
 	accepted map[string]string
 	path     string

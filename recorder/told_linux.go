@@ -16,11 +16,17 @@ func (p *spooled) tell(m spool.Mark) error {
 	p.at.Store(p.from.Steady())
 	switch m.Kind {
 	case spool.Opened:
-		l.counts.told = [5]uint64{}
+		l.counts.told, l.wordless = [5]uint64{}, false
 		l.begin(m.Time)
 	case spool.Absent:
 		why, words := p.absence(m)
-		l.wordless = !words && l.state != ledger.StateWaiting
+		switch {
+		case !l.in.book.IsOut():
+			l.wordless = !words
+		case words && l.wordless && m.A < spool.NotConnected: // they came before describe has them
+			l.wordless = false
+			l.in.book.OutageGoesOn(why)
+		}
 		l.isOut(m.Time, why)
 	case spool.Unattended:
 		l.in.book.At(m.Time + int64(m.B))
