@@ -54,18 +54,20 @@ func (p *spooled) lose(upTo uint64) (kept uint64, err error) {
 	o := &l.out
 	o.marks = slices.DeleteFunc(slices.Clone(o.marks), func(m given) bool { return m.sequence > kept })
 	there := given{sequence: kept}
-	from := uint64(0)
+	from, isWhole := uint64(0), true
 	if n := len(o.marks); n > 0 {
 		there.frames, there.waste, from = o.marks[n-1].frames, o.marks[n-1].waste, o.marks[n-1].sequence
 		err = p.log.since(from, func(rec seglog.Record) {
 			switch {
 			case rec.Seq > kept || rec.Offset == seglog.NoOffset:
+			case rec.Offset >= l.in.offset: // it comes again
+				isWhole = isWhole && rec.Stream != o.stream && rec.Stream != l.in.wasteStream
 			case rec.Stream == o.stream:
 				there.frames++
 			case rec.Stream == l.in.wasteStream:
 				there.waste += uint64(len(archive.Payload(&archive.Stream{Quarantine: true}, rec.Data)))
 			}
-		})
+		}, func(uint64) {}) // what is gone is not there
 		if err != nil {
 			return 0, err
 		}
@@ -73,7 +75,9 @@ func (p *spooled) lose(upTo uint64) (kept uint64, err error) {
 	p.gone = given{
 		frames: o.gave.frames - min(there.frames, o.gave.frames), waste: o.gave.waste - min(there.waste, o.gave.waste),
 	}
-	o.gave, o.marks = there, marked(o.marks, there)
+	if o.gave = there; isWhole {
+		o.marks = marked(o.marks, there)
+	}
 	l.touched = true
 	if p.gone.frames > 0 || p.gone.waste > 0 {
 		l.in.book.At(time.Now().UnixNano())
@@ -150,7 +154,9 @@ func (l liveLog) newest(upTo uint64) (uint64, error) {
 			return 0, nil
 		case errors.As(err, &damage): // it is there
 			return upTo, nil
-		case !errors.As(err, &gap):
+		case errors.As(err, &gap):
+			upTo = gap.From - 1
+		default:
 			return 0, fmt.Errorf("the log up to record %d: %w", upTo, err)
 		}
 	}

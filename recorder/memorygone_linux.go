@@ -47,11 +47,11 @@ func (g goneLog) newest(upTo uint64) (uint64, error) {
 	return g.liveLog.newest(upTo)
 }
 
-func (g goneLog) since(seq uint64, each func(seglog.Record)) error {
+func (g goneLog) since(seq uint64, each func(seglog.Record), lost func(first uint64)) error {
 	if !g.isThere {
 		return nil
 	}
-	return g.liveLog.since(seq, each)
+	return g.liveLog.since(seq, each, lost)
 }
 
 // closeMemory brings into the history what the spools of a start know that cannot go on, and what

@@ -31,6 +31,8 @@ const (
 	frameStream = 1
 	wasteStream = 2
 	otherStream = 3
+
+	damagedStream = 4 // of a record that cannot be read
 )
 
 func (e entry) isWaste() bool { return e.stream == wasteStream }
@@ -73,10 +75,12 @@ func (k *killable) newest(upTo uint64) (uint64, error) {
 
 func (k *killable) hasFailed() bool { return k.failed }
 
-func (k *killable) since(seq uint64, each func(seglog.Record)) error {
+func (k *killable) since(seq uint64, each func(seglog.Record), lost func(first uint64)) error {
 	for _, r := range k.all[min(seq, k.stored()):k.visible] {
-		if r.Stream != 0 {
+		if r.Stream != 0 && r.Stream != damagedStream {
 			each(r)
+		} else {
+			lost(r.Seq)
 		}
 	}
 	return nil
@@ -94,7 +98,7 @@ func (k *killable) kill() {
 // entries is the records of a lane, in order.
 func (k *killable) entries() (all entries) {
 	for _, r := range k.all {
-		if r.Stream != otherStream && r.Stream != 0 {
+		if r.Stream == frameStream || r.Stream == wasteStream {
 			all = append(all, entry{r.Stream, r.Time, r.Data})
 		}
 	}

@@ -76,8 +76,9 @@ type wireLog interface {
 	newest(upTo uint64) (uint64, error)
 	// hasFailed reports whether the log takes nothing more until it is opened again.
 	hasFailed() bool
-	// since shows the records behind a sequence, in order.
-	since(seq uint64, each func(seglog.Record)) error
+	// since shows the records behind a sequence, in order, and passes over those that are gone, or
+	// cannot be read: lost is told the first of them, before it shows what stands behind.
+	since(seq uint64, each func(seglog.Record), lost func(first uint64)) error
 }
 
 // newSpooled makes a new lane record a spool, from where the recorder before left it. now is the
@@ -362,14 +363,16 @@ func (l *lane) checkpoint(before uint64, ended bool, most int) (state []byte, la
 	}
 	last = max(before, o.gave.sequence)
 	o.gave.sequence = last
-	o.marks = marked(o.marks, o.gave)
-	s.behind, s.marks = last, o.marks
+	s.behind, s.marks = last, marked(o.marks, o.gave)
 	if r, ok := o.log.(*replay); ok {
 		if next, ok := r.next(l.in.offset); ok {
 			s.behind = next - 1
 		} else { // the log has nothing of what comes from now on
 			o.log = r.appender
 		}
+	}
+	if s.behind >= last { // else some records before it are not among what was given yet
+		o.marks = s.marks
 	}
 	const length = 4 // of the book's, at most, beyond that of no book
 	s.book = l.in.book.State(most - pack.Overhead - length - pack.Size(s.describe))
@@ -401,70 +404,14 @@ func (l *lane) inherit(cp spool.Checkpoint) (behind uint64, ended bool, err erro
 	l.in.heard, l.in.framed, l.in.offset, l.in.now = s.heard, s.framed, cp.Done, cp.Time
 	l.in.held, l.in.since = int(cp.Shown-cp.Done), s.since
 	l.out.marks, l.out.gave = s.marks, s.marks[len(s.marks)-1]
+	if n := len(s.marks) - 1; n > 0 && s.behind < l.out.gave.sequence { // see checkpoint
+		l.out.marks = s.marks[:n]
+	}
 	l.in.book.Stored(s.frames)
 	l.in.book.Durable(s.durable)
 	l.in.book.Quarantine(int(s.waste))
 	l.out.reach(withoutGaps(l.in.book.Positions()))
 	return s.behind, s.ended, nil
-}
-
-// replay is a log to which frames come again that it has. It knows them by where on the wire they
-// began, so that it does not matter how records lie in the log, nor which of them a kill took.
-type replay struct {
-	appender
-	had   map[uint32]*had // by stream
-	again func()          // has the lane told once more of what is stored: no commit will; nil: nobody is told
-}
-
-// had is the records of a stream behind a checkpoint.
-type had struct {
-	sequences map[uint64]uint64 // by their offset on the wire
-	end       uint64            // they begin before it
-}
-
-// newReplay reads what a log has of streams behind a sequence. They have come from one wire since.
-func newReplay(log wireLog, behind uint64, streams ...uint32) (*replay, error) {
-	r := &replay{appender: log, had: map[uint32]*had{}}
-	for _, s := range streams {
-		r.had[s] = &had{sequences: map[uint64]uint64{}}
-	}
-	err := log.since(behind, func(rec seglog.Record) {
-		if h := r.had[rec.Stream]; h != nil && rec.Offset != seglog.NoOffset {
-			h.sequences[rec.Offset], h.end = rec.Seq, max(h.end, rec.Offset+1)
-		}
-	})
-	return r, err
-}
-
-// next is the least sequence of the records that begin at an offset or behind it. That of a record
-// which is before it on the wire may be higher: frames wait for a log that takes nothing, and bytes
-// that are in none do not.
-func (r *replay) next(offset uint64) (seq uint64, ok bool) {
-	seq = math.MaxUint64
-	for _, h := range r.had {
-		for at, n := range h.sequences {
-			if at >= offset {
-				seq = min(seq, n)
-			}
-		}
-	}
-	return seq, seq != math.MaxUint64
-}
-
-// TryAppendAt implements appender.
-func (r *replay) TryAppendAt(stream uint32, time int64, offset uint64, data []byte) (uint64, error) {
-	h := r.had[stream]
-	if h == nil || offset >= h.end {
-		return r.appender.TryAppendAt(stream, time, offset, data)
-	}
-	seq, ok := h.sequences[offset]
-	if !ok {
-		return 0, errGivenUp
-	}
-	if r.again != nil {
-		r.again()
-	}
-	return seq, nil
 }
 
 // liveLog is a log that is open.
@@ -474,18 +421,27 @@ func (l liveLog) stored() uint64 { return l.Stored() }
 
 func (l liveLog) hasFailed() bool { return l.HasFailed() }
 
-func (l liveLog) since(seq uint64, each func(seglog.Record)) error {
+func (l liveLog) since(seq uint64, each func(seglog.Record), lost func(first uint64)) error {
 	r := l.NewReader(seq + 1)
 	defer r.Close()
 	for {
 		rec, err := r.Next()
+		var damage *seglog.CorruptError
+		if errors.As(err, &damage) {
+			var passed *seglog.GapError
+			if passed, err = r.Skip(); err == nil {
+				err = passed
+			}
+		}
 		var gap *seglog.GapError
 		switch {
 		case err == nil:
 			each(rec)
 		case errors.Is(err, io.EOF):
 			return nil
-		case !errors.As(err, &gap): // what is gone is gone: those frames come again
+		case errors.As(err, &gap):
+			lost(gap.From)
+		default:
 			return fmt.Errorf("the log behind record %d: %w", seq, err)
 		}
 	}
