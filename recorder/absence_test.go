@@ -78,3 +78,23 @@ func TestWhyASourceIsNotThere(t *testing.T) {
 		return portOf(g, "udp").Why == "" && portOf(g, "tcp").Why == outageNotConnected
 	})
 }
+
+// A cause that is known already is not said again: of a peer that is gone, and comes back, an
+// outage had "not connected; then: not connected".
+func TestOutageNamesACauseOnce(t *testing.T) {
+	for was, want := range map[string]string{
+		outageNotConnected: outageNotConnected,
+		outageNotRunning + outageThen + outageNotConnected: outageNotRunning + outageThen + outageNotConnected,
+		outageNotRunning: outageNotRunning + outageThen + outageNotConnected,
+	} {
+		l, err := newLane(tcp("a"), nil, 1, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.resume(place{at: 1, why: was})
+		l.outage(2, outageNotConnected)
+		if at := l.sheet().Outages; len(at) != 1 || at[0].Cause != want {
+			t.Errorf("an outage of cause %q is %+v; want %q", was, at, want)
+		}
+	}
+}

@@ -3,6 +3,7 @@ package recorder
 import (
 	"errors"
 	"io"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -531,8 +532,8 @@ func (l *lane) isOut(now int64, why string) {
 	}
 	l.state = ledger.StateWaiting
 	l.in.book.OutageBegins(now, why)
-	if l.paused != "" {
-		l.in.book.OutageGoesOn(l.paused + "; then: " + why)
+	if l.paused != "" && l.paused != why && !strings.HasSuffix(l.paused, outageThen+why) {
+		l.in.book.OutageGoesOn(l.paused + outageThen + why)
 	}
 }
 

@@ -23,7 +23,7 @@ func (r *Recorder) postpone(s config.Source) error {
 	at, ok := r.places[s.ID]
 	if ok { // the log has it under another framing
 		l.resume(at)
-		at.why += "; then: " + outageNoRoom
+		at.why += outageThen + outageNoRoom
 	} else {
 		at = place{at: now, why: outageNoRoom}
 	}

@@ -38,6 +38,8 @@ const (
 	outageNotConnected = "not connected"
 	outageConnecting   = "connecting to " // … the address
 	outageReplaced     = "a newer connection took over"
+
+	outageThen = "; then: " // between the cause that an outage began for and the one that it lasts for
 )
 
 // ErrNotConnected says to a watcher that nobody has connected yet.
