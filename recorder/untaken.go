@@ -77,18 +77,18 @@ func (l *lane) badEnd() string {
 
 // unended is an error where readers have not read all that they should have.
 func unended(ports []*port) (err error) {
-	for cause, do := range map[string]string{
-		badReader: "SIGCONT lets a process go on that was stopped",
-		badKeeper: "raise the limit (ulimit -n, LimitNOFILE=)",
+	for _, bad := range []struct{ cause, do string }{
+		{badReader, "SIGCONT lets a process go on that was stopped"},
+		{badKeeper, "raise the limit (ulimit -n, LimitNOFILE=)"},
 	} {
 		n := 0
 		for _, p := range ports {
-			if p.lane.badEnd() == cause {
+			if p.lane.badEnd() == bad.cause {
 				n++
 			}
 		}
 		if n > 0 {
-			err = errors.Join(err, fmt.Errorf("%s: what was not read of %d sources is lost, and in the sheet as unread.stopped where it is known; %s", cause, n, do))
+			err = errors.Join(err, fmt.Errorf("%s: what was not read of %d sources is lost, and in the sheet as unread.stopped where it is known; %s", bad.cause, n, bad.do))
 		}
 	}
 	return err
