@@ -152,7 +152,7 @@ func TestIsolatedReaderStandsStill(t *testing.T) {
 	u.change(t, source("a"), source("b"))
 	_ = u.Cmd.Process.Signal(syscall.SIGHUP)
 	testenv.Until(t, time.Minute, "the source waits for the reader", func() bool {
-		return strings.Contains(u.Err.String(), "the reader stands still")
+		return strings.Contains(u.Err.String(), "the reader has not come to its end")
 	})
 	goesOn()
 	testenv.Until(t, time.Minute, "the other has its place", func() bool {
@@ -225,7 +225,7 @@ func TestIsolatedReaderStandsStillInAStop(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = r.Cmd.Wait()
-	code, says := r.Cmd.ProcessState.ExitCode(), "the reader of 3 sources stands still"
+	code, says := r.Cmd.ProcessState.ExitCode(), "the reader did not come to its end: what was not read of 3 sources"
 	if code != 1 || !strings.Contains(r.Err.String(), says) {
 		t.Errorf("the exit code is %d; stderr: %s", code, r.Err)
 	}

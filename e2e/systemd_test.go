@@ -135,6 +135,18 @@ func (s *service) systemctl(t *testing.T, args ...string) string {
 	return out
 }
 
+// freeze stops a process of the service, whose number is one of its namespace, and returns once
+// none of its threads runs.
+func (s *service) freeze(t *testing.T, pid int) {
+	t.Helper()
+	script := fmt.Sprintf("kill -STOP %d && while grep -L '^State:.T' /proc/%[1]d/task/*/status | grep -q .; do sleep 0.05; done", pid)
+	out, err := exec.Command("nsenter", "-t", strconv.Itoa(s.inside), "-m", "-p", "timeout", "60", "sh", "-c",
+		script).CombinedOutput()
+	if err != nil {
+		t.Fatalf("the process cannot be stopped: %v: %s", err, out)
+	}
+}
+
 // stored is how many descriptors systemd has.
 func (s *service) stored(t *testing.T) string {
 	t.Helper()

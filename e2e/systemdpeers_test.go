@@ -85,7 +85,7 @@ func TestSystemdStopWithConnections(t *testing.T) {
 	k := &talker{id: "net/127.0.0.2", device: 1}
 	k.say(t, from(t, "127.0.0.2", addr), 10)
 	testenv.Until(t, time.Minute, "it is stored", func() bool { return peer(s.sheet(t), k.id).Frames.Stored == 10 })
-	freeze(t, s.process(t, isolate.Reader, 0).PID)
+	s.freeze(t, s.process(t, isolate.Reader, 0).PID)
 	sent := uint64(0)
 	for range 60 {
 		c := from(t, "127.0.0.3", addr)
