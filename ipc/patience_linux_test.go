@@ -6,22 +6,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
-)
 
-// withoutDescriptors has this process open nothing more, until the function is called.
-func withoutDescriptors(t *testing.T) (restore func() error) {
-	t.Helper()
-	var before syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
-		t.Fatal(err)
-	}
-	none := before
-	none.Cur = 1
-	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &none); err != nil {
-		t.Fatal(err)
-	}
-	return func() error { return syscall.Setrlimit(syscall.RLIMIT_NOFILE, &before) }
-}
+	"github.com/tallywheel/tallywheel/internal/testenv"
+)
 
 // sentFile is a connection at which a message with a file waits, and one behind it.
 func sentFile(t *testing.T, cfg ConnConfig) (b *Conn) {
@@ -48,13 +35,11 @@ func sentFile(t *testing.T, cfg ConnConfig) (b *Conn) {
 func TestFilesWaitForDescriptors(t *testing.T) {
 	for _, bare := range []bool{false, true} {
 		b := sentFile(t, ConnConfig{Bare: bare, Patience: time.Minute})
-		restore := withoutDescriptors(t)
-		restored := make(chan error, 1)
-		time.AfterFunc(5*lookAgain, func() { restored <- restore() })
+		restore := testenv.WithoutDescriptors(t)
+		restored := make(chan struct{})
+		time.AfterFunc(5*lookAgain, func() { defer close(restored); restore() })
 		m, err := b.Receive()
-		if err := <-restored; err != nil {
-			t.Fatal(err)
-		}
+		<-restored
 		if err != nil || string(m.Data) != "with a file" || len(m.Files)+len(m.FDs) != 1 {
 			t.Fatalf("bare %v: got %q, %d files, %d descriptors: %v", bare, m.Data, len(m.Files), len(m.FDs), err)
 		}
@@ -81,7 +66,7 @@ func TestFilesWaitNotForEver(t *testing.T) {
 	for _, ends := range []bool{false, true} {
 		b := sentFile(t, ConnConfig{Bare: true, Patience: patience})
 		before := descriptors(t)
-		restore := withoutDescriptors(t)
+		restore := testenv.WithoutDescriptors(t)
 		if ends {
 			_ = b.SetReadDeadline(time.Now().Add(-time.Second))
 			if m, err := b.Receive(); !errors.Is(err, os.ErrDeadlineExceeded) {
@@ -94,9 +79,7 @@ func TestFilesWaitNotForEver(t *testing.T) {
 		took := time.Since(began)
 		next, nextErr := b.Receive()
 		text := string(next.Data)
-		if err := restore(); err != nil {
-			t.Fatal(err)
-		}
+		restore()
 		if !errors.Is(err, ErrFiles) || len(m.FDs) > 0 {
 			t.Errorf("got %+v, %v; want ErrFiles", m, err)
 		}

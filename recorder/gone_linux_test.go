@@ -36,24 +36,8 @@ func TestLogLosesItsEnd(t *testing.T) {
 			s, _, want := lived(t, rng, cfg)
 			log, spool := &killable{rng: rng}, s.spooled(t)
 			for life, over := 0, false; !over; life++ {
-				l, err := newLane(cfg, log, frameStream, wasteStream)
-				if err != nil {
-					t.Fatal(err)
-				}
-				r, err := newSpooled(l, spool, log, steadyEnd)
-				if err != nil {
-					t.Fatal(err)
-				}
-				r.most = 1 + rng.IntN(3)
-				for isKilled := false; !isKilled && !over; isKilled = life < 6 && rng.IntN(12) == 0 {
-					more, err := r.step()
-					if err != nil {
-						t.Fatal(err)
-					}
-					over = !more && l.isSettled()
-					log.store()
-					l.settle(seglog.Commit{Stored: log.stored(), Durable: log.stored() / 2}, 2e18)
-				}
+				var l *lane
+				l, over = log.live(t, cfg, spool, life < 6)
 				if !over {
 					again += uint64(log.loseEnd())
 					continue

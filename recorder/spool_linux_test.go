@@ -429,6 +429,31 @@ func replayed(t *testing.T, s *spool.Spool, cfg config.Source, log *killable, ki
 	}
 }
 
+// live plays a spool to a lane until all of it is in the log, or, where it may, it is killed: one
+// step in twelve. over: it was not.
+func (k *killable) live(t *testing.T, cfg config.Source, s *spool.Spool, mayDie bool) (l *lane, over bool) {
+	t.Helper()
+	l, err := newLane(cfg, k, frameStream, wasteStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := newSpooled(l, s, k, steadyEnd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.most = 1 + k.rng.IntN(3)
+	for isKilled := false; !isKilled && !over; isKilled = mayDie && k.rng.IntN(12) == 0 {
+		more, err := r.step()
+		if err != nil {
+			t.Fatal(err)
+		}
+		over = !more && l.isSettled()
+		k.store()
+		l.settle(seglog.Commit{Stored: k.stored(), Durable: k.stored() / 2}, 2e18)
+	}
+	return l, over
+}
+
 // sentIn is all bytes of a story, in order.
 func sentIn(all []entry) (b []byte) {
 	for _, e := range all {

@@ -17,25 +17,6 @@ import (
 	"github.com/tallywheel/tallywheel/ipc"
 )
 
-// withoutDescriptors has this process open nothing more, until the function is called.
-func withoutDescriptors(t *testing.T) (restore func()) {
-	t.Helper()
-	var before syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
-		t.Fatal(err)
-	}
-	none := before
-	none.Cur = 1
-	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &none); err != nil {
-		t.Fatal(err)
-	}
-	return func() {
-		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
-			t.Error(err)
-		}
-	}
-}
-
 // hasty is a link whose ends wait for descriptors for a moment only.
 func hasty(t *testing.T) (keeper, child *ipc.Conn) {
 	t.Helper()
@@ -73,7 +54,7 @@ func TestEntriesWithoutDescriptors(t *testing.T) {
 		if err := send(ours, message{Op: opYield}, nil); err != nil {
 			t.Fatal(err)
 		}
-		restore := withoutDescriptors(t)
+		restore := testenv.WithoutDescriptors(t)
 		restored := make(chan struct{})
 		if !long {
 			time.AfterFunc(50*time.Millisecond, func() { defer close(restored); restore() })
@@ -203,7 +184,7 @@ func TestKeeperWithoutDescriptors(t *testing.T) {
 				}
 			}
 			_ = theirs.Close()
-			restore := withoutDescriptors(t)
+			restore := testenv.WithoutDescriptors(t)
 			if !c.long {
 				time.AfterFunc(50*time.Millisecond, restore)
 			}

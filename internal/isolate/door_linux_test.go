@@ -37,7 +37,7 @@ func TestDoorWithoutDescriptors(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = syscall.Close(client) }()
-	restore := withoutDescriptors(t)
+	restore := testenv.WithoutDescriptors(t)
 	err = syscall.Connect(client, &syscall.SockaddrUnix{Name: path})
 	heard := func() bool { return strings.Contains(said.String(), "cannot hear") }
 	for end := time.Now().Add(time.Minute); err == nil && !heard() && time.Now().Before(end); {

@@ -1,11 +1,11 @@
 package isolate
 
 import (
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/tallywheel/tallywheel/internal/sys"
+	"github.com/tallywheel/tallywheel/internal/testenv"
 )
 
 // What the keeper is told while there are no descriptors it is told once there are.
@@ -16,22 +16,12 @@ func TestPutOutlastsAWantOfDescriptors(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = sys.CloseFD(mine) }()
-	var before syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
-		t.Fatal(err)
-	}
-	none := before
-	none.Cur = 1
-	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &none); err != nil {
-		t.Fatal(err)
-	}
-	restored := make(chan error)
-	time.AfterFunc(5*sendRest, func() { restored <- syscall.Setrlimit(syscall.RLIMIT_NOFILE, &before) })
+	restore := testenv.WithoutDescriptors(t)
+	restored := make(chan struct{})
+	time.AfterFunc(5*sendRest, func() { defer close(restored); restore() })
 	sent := make(chan error, 1)
 	go func() { sent <- newLink(ours).Put("x", nil, mine) }()
-	if err := <-restored; err != nil {
-		t.Fatal(err)
-	}
+	<-restored
 	if err := <-sent; err != nil {
 		t.Fatal(err)
 	}
