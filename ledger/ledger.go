@@ -557,36 +557,3 @@ func (b *Book) Valid() uint64 { return b.frames.OK }
 
 // BytesRead returns the bytes read so far.
 func (b *Book) BytesRead() uint64 { return b.bytes.Read }
-
-// OutageBegins opens an outage at a time in ns since 1970; one that is open already goes on under
-// its first cause.
-func (b *Book) OutageBegins(at int64, cause string) {
-	if b.outageOpen {
-		return
-	}
-	b.outageOpen = true
-	b.outageCount++
-	if len(b.outages) == maxOutages {
-		b.outages = slices.Delete(b.outages, 0, 1)
-	}
-	b.outages = append(b.outages, Outage{From: Time(at), Cause: cause})
-}
-
-// IsOut reports whether an outage is open.
-func (b *Book) IsOut() bool { return b.outageOpen }
-
-// OutageGoesOn gives the open outage, if there is one, another cause: it lasts for another reason
-// than it began for.
-func (b *Book) OutageGoesOn(cause string) {
-	if b.outageOpen {
-		b.outages[len(b.outages)-1].Cause = cause
-	}
-}
-
-// OutageEnds closes the open outage, if there is one.
-func (b *Book) OutageEnds(at int64) {
-	if b.outageOpen {
-		b.outageOpen = false
-		b.outages[len(b.outages)-1].To = Time(at)
-	}
-}

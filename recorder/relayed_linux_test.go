@@ -16,6 +16,7 @@ import (
 	"github.com/tallywheel/tallywheel/internal/isolate"
 	"github.com/tallywheel/tallywheel/internal/spool"
 	"github.com/tallywheel/tallywheel/internal/testenv"
+	"github.com/tallywheel/tallywheel/ledger"
 	"github.com/tallywheel/tallywheel/seglog"
 )
 
@@ -195,7 +196,15 @@ func TestStopWithAFullFile(t *testing.T) {
 		r.feed(200)
 		iso := r.rm.iso
 		iso.ports = map[string]isolate.Port{}
-		end, err := json.Marshal(isolate.Port{Why: "it was closed", Ended: 3, Lost: 1500})
+		s := int64(time.Second)
+		unattended := func(from, to int64, why uint32) spool.Mark {
+			return spool.Mark{Time: from, Kind: spool.Unattended, A: why, B: uint64(to - from)}
+		}
+		r.rm.lane.missed([]spool.Mark{unattended(3*s, 4*s, spool.NoRoom)}) // its mark has come meanwhile
+		end, err := json.Marshal(isolate.Port{Why: "it was closed", Ended: 3, Lost: 1500, Unattended: []spool.Mark{
+			unattended(3*s, 4*s, spool.NoRoom), unattended(5*s, 7*s, spool.SpillFull),
+			unattended(8*s, 9*s, spool.SpillFailed),
+		}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -212,10 +221,17 @@ func TestStopWithAFullFile(t *testing.T) {
 			t.Errorf("%d bytes read, %d unread: %d of %d; %v", p.Bytes.Read, p.Unread[unreadStopped], got,
 				r.bytes+1500, p.Unbalanced)
 		}
-		if n := source.lane.notTaken(); n != p.Unread[unreadStopped] || unended(all) != nil || len(p.Outages) > 0 ||
+		want := []ledger.Outage{
+			{From: ledger.Time(3 * s), To: ledger.Time(4 * s), Cause: outageNoMemory},
+			{From: ledger.Time(5 * s), To: ledger.Time(7 * s), Cause: outageSpillFull},
+			{From: ledger.Time(8 * s), To: ledger.Time(9 * s), Cause: outageSpillFailed},
+		}
+		if !slices.Equal(p.Outages, want) {
+			t.Errorf("outages %+v, want %+v", p.Outages, want)
+		}
+		if n := source.lane.notTaken(); n != p.Unread[unreadStopped] || unended(all) != nil ||
 			strings.Contains(journal.String(), "the reader") {
-			t.Errorf("the log has not taken %d of %v; %v; outages %+v; the journal:\n%s", n, p.Unread,
-				unended(all), p.Outages, &journal)
+			t.Errorf("the log has not taken %d of %v; %v; the journal:\n%s", n, p.Unread, unended(all), &journal)
 		}
 	})
 }

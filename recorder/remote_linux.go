@@ -346,6 +346,7 @@ func (p *port) playToEnd(deadline time.Time, leaves func()) {
 	n, ended := rm.rest()
 	if early := rm.early.Load(); early != nil && !ended && rm.err == nil {
 		n, ended = n+early.Lost, true
+		p.lane.missed(early.Unattended)
 	}
 	if n > 0 {
 		p.lane.untake(n)
@@ -508,7 +509,7 @@ func (rm *remote) rest() (n uint64, ended bool) {
 		}
 		n += m.At - at
 		switch m.Kind {
-		case spool.Lost, spool.Counted:
+		case spool.Lost, spool.Counted, spool.Unattended:
 			rm.play.tell(m)
 		case spool.Ended:
 			ended = true

@@ -40,8 +40,8 @@ type standstill struct {
 }
 
 // newStandstill is one whose reader has filled the spool, and counted what it could not read.
-// ends: it has come to its end since.
-func newStandstill(t *testing.T, ends bool) *standstill {
+// ends: it has come to its end since. more is behind what it has read.
+func newStandstill(t *testing.T, ends bool, more ...scriptStep) *standstill {
 	s := &standstill{t: t, log: standingLog{killable{rng: rand.New(rand.NewPCG(1, 1))}, true}}
 	bell, err := isolate.NewBell()
 	if err != nil {
@@ -88,7 +88,7 @@ func newStandstill(t *testing.T, ends bool) *standstill {
 		feed = append(feed, scriptStep{spool.Mark{Time: int64(n), Kind: spool.Chunk}, frames(8*n, 8)})
 		s.sent += uint64(len(frames(8*n, 8)))
 	}
-	feed.feed(t, p)
+	append(feed, more...).feed(t, p)
 	for p.Note(spool.Mark{Kind: spool.Silent}) == nil { // until it has no room
 	}
 	last := []spool.Mark{
@@ -201,6 +201,17 @@ func TestStopWhileTheLogStandsStill(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestStopTellsWhenNobodyRead stops a source while the log stands still: that its spool was full,
+// for how long, is in the account, though the mark that says so was not shown.
+func TestStopTellsWhenNobodyRead(t *testing.T) {
+	s := newStandstill(t, true, scriptStep{spool.Mark{Time: 50, Kind: spool.Unattended, A: spool.NoRoom, B: 10}, nil})
+	s.port.remote.rest()
+	p := s.port.lane.sheet()
+	if want := (ledger.Outage{From: 50, To: 60, Cause: outageNoMemory}); len(p.Outages) != 1 || p.Outages[0] != want {
+		t.Errorf("outages %+v, want %+v", p.Outages, want)
 	}
 }
 

@@ -29,20 +29,15 @@ func (p *spooled) tell(m spool.Mark) error {
 		}
 		l.isOut(m.Time, why)
 	case spool.Unattended:
-		l.in.book.At(m.Time + int64(m.B))
-		why := outageReader
-		switch m.A {
-		case spool.NoRoom:
-			why = outageNoMemory
-		case spool.Restarted:
-			why = outageAll
-		case spool.SpillFull:
-			why = outageSpillFull
-		case spool.SpillFailed:
-			why = outageSpillFailed
+		end := m.Time + int64(m.B)
+		l.in.book.At(end)
+		switch why := unattendedFor(m.A); m.A {
+		case spool.Killed, spool.Restarted: // it may have been missed already
+			l.in.book.OutageBegins(m.Time, why)
+			l.in.book.OutageEnds(end)
+		default:
+			l.in.book.Outage(m.Time, end, why)
 		}
-		l.in.book.OutageBegins(m.Time, why)
-		l.in.book.OutageEnds(m.Time + int64(m.B))
 		if l.in.restart(); l.state == ledger.StateWaiting { // the reader was missed
 			l.state, l.why = ledger.StateOpen, ""
 		}
@@ -68,6 +63,32 @@ func (p *spooled) tell(m spool.Mark) error {
 		}
 	}
 	return nil
+}
+
+// unattendedFor is why nobody read.
+func unattendedFor(cause uint32) string {
+	switch cause {
+	case spool.NoRoom:
+		return outageNoMemory
+	case spool.Restarted:
+		return outageAll
+	case spool.SpillFull:
+		return outageSpillFull
+	case spool.SpillFailed:
+		return outageSpillFailed
+	}
+	return outageReader
+}
+
+// missed posts times in which nobody read: of some, their marks may have been told.
+func (l *lane) missed(times []spool.Mark) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, m := range times {
+		if end := m.Time + int64(m.B); !l.in.book.HasOutage(m.Time, end) {
+			l.in.book.Outage(m.Time, end, unattendedFor(m.A))
+		}
+	}
 }
 
 // breakOff gives up what is held before bytes that are lost: what comes behind them is not the rest

@@ -64,6 +64,7 @@ type line struct {
 	stuck    time.Time // since when there was no room; zero: there is some
 	why      uint32    // … and why, as Unattended says it
 	said     Port      // what the shelf has of the device, unless that is open
+	missed   []missed  // the newest times in which nobody read, of a line that runs over
 }
 
 func newLine(r *ports, source string, lane Lane, s *spool.Spool, p *spool.Producer) *line {
@@ -497,8 +498,11 @@ func (l *line) hadRoom() {
 		return
 	}
 	if d := time.Since(l.stuck); d >= stuckLong {
-		if err := l.producer.Note(noRoom(l.stuck, d, l.why)); err != nil {
+		m := noRoom(l.stuck, d, l.why)
+		if err := l.producer.Note(m); err != nil {
 			l.log.Error("that there was no room cannot be written down", "error", err)
+		} else {
+			l.misses(m)
 		}
 	}
 	l.producer.Unblock()

@@ -113,19 +113,35 @@ func TestRunoverOfAnother(t *testing.T) {
 }
 
 // TestEndBehindAFullFile ends a line whose file is full, while nobody records: that it has ended,
-// and how much nobody reads, is on the shelf.
+// how much nobody reads, and when it did not read before, is on the shelf.
 func TestEndBehindAFullFile(t *testing.T) {
 	st := newStage(t)
 	l, end := st.reader(Lane{Kind: Given, Book: 7, Spill: &Spill{Dir: t.TempDir(), Max: 1}})
 	l.over.begin()
-	testenv.Until(t, time.Minute, "both spools are full, and the file", func() bool {
+	l.note(noRoom(time.Unix(1, 0), time.Second, spool.NoRoom)) // which is where it is recorded from
+	testenv.Until(t, time.Minute, "the one that is recorded is full, and the file", func() bool {
 		l.mu.Lock()
-		for l.producer.Note(spool.Mark{Kind: spool.Silent}) == nil {
+		for l.producer.Marks()-l.over.relay.Passed() < uint64(l.spool.Marks()/3) {
+			if err := l.producer.Note(spool.Mark{Kind: spool.Silent}); err != nil {
+				t.Fatal(err)
+			}
 		}
 		l.mu.Unlock()
 		l.over.move()
 		return l.over.cause() != 0
 	})
+	for i := range int64(mostMissed + 2) {
+		l.mu.Lock()
+		l.stuck, l.why = time.Now().Add(-time.Duration(3*mostMissed-i)*time.Second), spool.SpillFull
+		l.mu.Unlock()
+		if i%2 == 0 {
+			l.unblock()
+			continue
+		}
+		l.mu.Lock()
+		l.hadRoom()
+		l.mu.Unlock()
+	}
 	l.lost = 300
 	l.giveUp, l.orphaned = time.Now(), true // it does not wait for the recorder
 	l.stop()
@@ -136,5 +152,13 @@ func TestEndBehindAFullFile(t *testing.T) {
 	defer st.k.mu.Unlock()
 	if err := json.Unmarshal(st.k.entry(PortOf("x")).data, &p); err != nil || p.Ended != 7 || p.Lost != 300 {
 		t.Errorf("the shelf has %+v, %v", p, err)
+	}
+	for i, m := range p.Unattended {
+		if m.Kind != spool.Unattended || m.A != spool.SpillFull || i > 0 && m.Time <= p.Unattended[i-1].Time {
+			t.Errorf("it says %+v", m)
+		}
+	}
+	if n := len(p.Unattended); n != mostMissed {
+		t.Errorf("it has %d times in which nobody read, want %d", n, mostMissed)
 	}
 }

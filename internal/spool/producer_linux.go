@@ -111,6 +111,9 @@ func (p *Producer) Recovered() Recovery { return p.recovered }
 // Position is the offset of the next byte to be read.
 func (p *Producer) Position() uint64 { return p.ring.Position() }
 
+// Marks is how many marks the spool was given so far: the next one has that number.
+func (p *Producer) Marks() uint64 { return p.published }
+
 // Read has read put the next bytes of a descriptor into the spool, and publishes them with their
 // mark: a [Chunk], or a [Message], which may be empty. at is when they were noticed. n is what read
 // returned: 0 of a stream is its end. An error is ErrFull or ErrCorrupt, and then read was not

@@ -1,0 +1,61 @@
+package ledger
+
+import "slices"
+
+// OutageBegins opens an outage at a time in ns since 1970; one that is open already goes on under
+// its first cause.
+func (b *Book) OutageBegins(at int64, cause string) {
+	if b.outageOpen {
+		return
+	}
+	b.outageOpen = true
+	b.outageCount++
+	if len(b.outages) == maxOutages {
+		b.outages = slices.Delete(b.outages, 0, 1)
+	}
+	b.outages = append(b.outages, Outage{From: Time(at), Cause: cause})
+}
+
+// IsOut reports whether an outage is open.
+func (b *Book) IsOut() bool { return b.outageOpen }
+
+// OutageGoesOn gives the open outage, if there is one, another cause: it lasts for another reason
+// than it began for.
+func (b *Book) OutageGoesOn(cause string) {
+	if b.outageOpen {
+		b.outages[len(b.outages)-1].Cause = cause
+	}
+}
+
+// OutageEnds closes the open outage, if there is one.
+func (b *Book) OutageEnds(at int64) {
+	if b.outageOpen {
+		b.outageOpen = false
+		b.outages[len(b.outages)-1].To = Time(at)
+	}
+}
+
+// HasOutage reports whether the time between two, in ns since 1970, is in an outage that is over.
+func (b *Book) HasOutage(from, to int64) bool {
+	return slices.ContainsFunc(b.outages, func(o Outage) bool {
+		return o.To != 0 && int64(o.From) <= from && to <= int64(o.To)
+	})
+}
+
+// Outage posts an outage that is over, between two times in ns since 1970. One that is open begins
+// behind it, or has ended by then.
+func (b *Book) Outage(from, to int64, cause string) {
+	if b.outageOpen && int64(b.outages[len(b.outages)-1].From) < from {
+		b.OutageEnds(from)
+	}
+	end := len(b.outages)
+	if b.outageOpen {
+		end--
+	}
+	b.outageCount++
+	if len(b.outages) == maxOutages {
+		b.outages = slices.Delete(b.outages, 0, 1)
+		end--
+	}
+	b.outages = slices.Insert(b.outages, end, Outage{From: Time(from), To: Time(to), Cause: cause})
+}

@@ -1,0 +1,52 @@
+package ledger
+
+import (
+	"slices"
+	"testing"
+	"time"
+)
+
+// TestOutageThatIsOver posts outages that are over: each is there once, before one that is open and
+// began behind it.
+func TestOutageThatIsOver(t *testing.T) {
+	const s = int64(time.Second)
+	for name, c := range map[string]struct {
+		post func(b *Book)
+		want []Outage
+	}{
+		"of two causes": {func(b *Book) {
+			b.Outage(1*s, 2*s, "x")
+			b.Outage(2*s, 3*s, "y")
+		}, []Outage{{Time(1 * s), Time(2 * s), "x"}, {Time(2 * s), Time(3 * s), "y"}}},
+		"before one that is open": {func(b *Book) {
+			b.OutageBegins(2*s, "y")
+			b.Outage(1*s, 2*s, "x")
+		}, []Outage{{Time(1 * s), Time(2 * s), "x"}, {Time(2 * s), 0, "y"}}},
+		"behind one that is open": {func(b *Book) {
+			b.OutageBegins(1*s, "y")
+			b.Outage(2*s, 3*s, "x")
+		}, []Outage{{Time(1 * s), Time(2 * s), "y"}, {Time(2 * s), Time(3 * s), "x"}}},
+	} {
+		b := NewBook(0)
+		c.post(b)
+		p := b.Sheet("x", "", Held{}, nil)
+		if !slices.Equal(p.Outages, c.want) || p.OutageCount != uint64(len(c.want)) {
+			t.Errorf("%s: %d outages: %+v; want %+v", name, p.OutageCount, p.Outages, c.want)
+		}
+		for _, o := range c.want {
+			if has := b.HasOutage(int64(o.From)+1, int64(o.From)+2); has != (o.To != 0) {
+				t.Errorf("%s: the time within %+v is in an outage that is over: %v", name, o, has)
+			}
+		}
+	}
+	b := NewBook(0)
+	for i := range int64(2 * maxOutages) {
+		b.Outage(2*i*s, (2*i+1)*s, "x")
+		b.OutageBegins((2*i+1)*s, "y")
+	}
+	p := b.Sheet("x", "", Held{}, nil)
+	if n := len(p.Outages); n != maxOutages || p.OutageCount != 4*maxOutages || p.Outages[n-1].Cause != "y" ||
+		p.Outages[n-1].To != 0 {
+		t.Errorf("%d of %d outages: the last is %+v", n, p.OutageCount, p.Outages[n-1])
+	}
+}
