@@ -1,6 +1,9 @@
 package ledger
 
-import "slices"
+import (
+	"slices"
+	"time"
+)
 
 // OutageBegins opens an outage at a time in ns since 1970; one that is open already goes on under
 // its first cause.
@@ -35,6 +38,10 @@ func (b *Book) OutageEnds(at int64) {
 	}
 }
 
+// outagesJoin is how far apart outages of one cause are at most that are one: a port that is read
+// for a moment, as while there is room for one read, is not well again.
+const outagesJoin = 100 * time.Millisecond
+
 // HasOutage reports whether the time between two, in ns since 1970, is in an outage that is over.
 func (b *Book) HasOutage(from, to int64) bool {
 	return slices.ContainsFunc(b.outages, func(o Outage) bool {
@@ -51,6 +58,13 @@ func (b *Book) Outage(from, to int64, cause string) {
 	end := len(b.outages)
 	if b.outageOpen {
 		end--
+	}
+	if end > 0 {
+		last := &b.outages[end-1]
+		if last.Cause == cause && int64(last.From) <= from && from-int64(last.To) <= int64(outagesJoin) {
+			last.To = max(last.To, Time(to))
+			return
+		}
 	}
 	b.outageCount++
 	if len(b.outages) == maxOutages {

@@ -7,13 +7,18 @@ import (
 )
 
 // TestOutageThatIsOver posts outages that are over: each is there once, before one that is open and
-// began behind it.
+// began behind it, and those of one cause that nearly touch are one.
 func TestOutageThatIsOver(t *testing.T) {
 	const s = int64(time.Second)
 	for name, c := range map[string]struct {
 		post func(b *Book)
 		want []Outage
 	}{
+		"one after the other": {func(b *Book) {
+			b.Outage(1*s, 2*s, "x")
+			b.Outage(2*s+int64(outagesJoin), 4*s, "x")
+			b.Outage(4*s+int64(outagesJoin)+1, 5*s, "x")
+		}, []Outage{{Time(1 * s), Time(4 * s), "x"}, {Time(4*s + int64(outagesJoin) + 1), Time(5 * s), "x"}}},
 		"of two causes": {func(b *Book) {
 			b.Outage(1*s, 2*s, "x")
 			b.Outage(2*s, 3*s, "y")
@@ -22,6 +27,10 @@ func TestOutageThatIsOver(t *testing.T) {
 			b.OutageBegins(2*s, "y")
 			b.Outage(1*s, 2*s, "x")
 		}, []Outage{{Time(1 * s), Time(2 * s), "x"}, {Time(2 * s), 0, "y"}}},
+		"with the clock set back": {func(b *Book) {
+			b.Outage(1*s, 9*s, "x")
+			b.Outage(2*s, 3*s, "x")
+		}, []Outage{{Time(1 * s), Time(9 * s), "x"}}},
 		"behind one that is open": {func(b *Book) {
 			b.OutageBegins(1*s, "y")
 			b.Outage(2*s, 3*s, "x")
