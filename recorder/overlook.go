@@ -24,6 +24,9 @@ func (r *Recorder) overlook() {
 	for ; ; next.Reset(beat.Next(time.Second)) {
 		select {
 		case <-r.quit:
+			if up, err := uptime(); err == nil { // who stood still may have been told to stop meanwhile
+				still.look(up)
+			}
 			return
 		case <-next.C:
 		}

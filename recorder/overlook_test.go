@@ -3,6 +3,8 @@ package recorder
 import (
 	"log/slog"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -38,6 +40,34 @@ func TestADiskThatDoesNotAnswerIsTold(t *testing.T) {
 			strings.Contains(journal.String(), "over: "+silentDisk)
 	})
 	stop(t, g)
+}
+
+// Who stood still, and was told to stop meanwhile, may stop before the next look is due: the
+// journal has it all the same.
+func TestStandingStillBeforeAStopIsTold(t *testing.T) {
+	defer func() { uptime = realUptime }()
+	var up atomic.Int64
+	up.Store(int64(time.Hour))
+	looked := make(chan struct{}, 1)
+	uptime = func() (time.Duration, error) {
+		now := time.Duration(up.Load())
+		select {
+		case looked <- struct{}{}:
+		default:
+		}
+		return now, nil
+	}
+	journal := &testenv.Buffer{}
+	r := &Recorder{slog: slog.New(slog.NewTextHandler(journal, nil)), quit: make(chan struct{})}
+	var over sync.WaitGroup
+	over.Go(r.overlook)
+	<-looked
+	up.Add(int64(time.Minute))
+	close(r.quit)
+	over.Wait()
+	if !strings.Contains(journal.String(), "stood still") || !strings.Contains(journal.String(), "for=1m0s") {
+		t.Errorf("the journal: %s", journal)
+	}
 }
 
 // A process that is held up says so; one that looks each second, more or less, says nothing.
