@@ -302,6 +302,14 @@ func commitDurable(f rawFrame) uint64 {
 	return binary.LittleEndian.Uint64(f.data[16:])
 }
 
+// commitBatchBytes is how many bytes of frames stand before a commit frame in its batch.
+func commitBatchBytes(f rawFrame) int64 {
+	if len(f.data) < 16 {
+		return 0
+	}
+	return int64(binary.LittleEndian.Uint64(f.data[8:])) // negative, if it is beyond all files
+}
+
 // closes reports whether the commit frame f is that of a batch whose frames have the digest.
 func closes(f rawFrame, version uint32, digest uint64) bool {
 	return version < 2 || len(f.data) >= 32 && binary.LittleEndian.Uint64(f.data[24:]) == digest

@@ -260,11 +260,11 @@ func durableIn(dir FS, h head) (uint64, error) {
 // behind is where the next batch begins behind what is not whole, and with which record. off is 0
 // if there is none. See [resumption].
 func (s *scanner) behind(size int64) (off int64, next uint64, err error) {
-	r := resumption{sc: s}
+	r := resumption{sc: s, from: s.off + s.bad}
 	if s.bad == 0 { // a batch of others may stand there
 		r.at, r.then = s.off, s.next
 	}
-	err = s.search(s.off+s.bad, size, func(at int64, f rawFrame) bool {
+	err = s.search(r.from, size, func(at int64, f rawFrame) bool {
 		r.frame(at, f)
 		return r.err == nil
 	})
