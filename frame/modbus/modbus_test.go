@@ -35,6 +35,25 @@ func TestSilence(t *testing.T) {
 	}
 }
 
+// A frame in which the line is silent for longer than Patience counts as two that came damaged.
+// That the second part is the rest of the first is not known: it may be another frame's.
+func TestPauseInFrame(t *testing.T) {
+	request, response := sealed(1, 3, 0, 0, 0, 2), sealed(1, 3, 4, 0, 9, 0, 8)
+	for cut := 1; cut < len(request); cut++ {
+		var r frametest.Record
+		d := modbus.New(9600, 11)
+		for _, part := range [][]byte{request[:cut], request[cut:]} {
+			done := d.Decode(part, &r)
+			done += d.Pause(part[done:], &r)
+			d.Break(part[done:], frame.Silence, &r)
+		}
+		d.Break(response[d.Decode(response, &r):], frame.Silence, &r)
+		if r.Harm != 2 || len(r.Frames) != 1 || !bytes.Equal(r.Skipped, request) {
+			t.Errorf("a pause behind %d bytes: %d damaged, %d frames, % X skipped", cut, r.Harm, len(r.Frames), r.Skipped)
+		}
+	}
+}
+
 // What a bus shows between two silences.
 func TestChunks(t *testing.T) {
 	request, response := sealed(1, 3, 0, 0, 0, 2), sealed(1, 3, 4, 0, 9, 0, 8)
