@@ -44,13 +44,13 @@ func TestLogIsDamaged(t *testing.T) {
 			cfg := killedSource(kind, false)
 			s, _, want := lived(t, rng, cfg)
 			log, spool := &killable{rng: rng}, s.spooled(t)
-			harm := 0
+			harm, removed := 0, 0
 			for life, over := 0, false; !over; life++ {
 				var l *lane
 				l, over = log.live(t, cfg, spool, life < 6)
 				if !over {
 					if rng.IntN(3) == 0 {
-						log.loseEnd()
+						removed += log.loseEnd()
 					} else {
 						harm += log.damage()
 					}
@@ -76,6 +76,10 @@ func TestLogIsDamaged(t *testing.T) {
 				if frames > f.Stored || f.Stored-frames > uint64(harm) {
 					t.Fatalf("%s: the log has %d frames, the books %d, and %d records were damaged", kind, frames,
 						f.Stored, harm)
+				}
+				// Of whom the damaged ones before what was removed are cannot be read.
+				if n := f.Dropped[causeGone]; n > uint64(removed+harm) {
+					t.Errorf("%s: %d frames gone, of %d removed and %d damaged", kind, n, removed, harm)
 				}
 				gone, damaged = gone+f.Stored-frames, damaged+uint64(harm)
 			}
