@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -70,6 +71,10 @@ func TestPowerCutOfAFileSystem(t *testing.T) {
 				}
 				_ = r.Cmd.Wait() // it was killed
 				testenv.Until(t, time.Minute, "nobody uses "+mnt, func() bool { return syscall.Unmount(mnt, 0) == nil })
+				// A mount namespace that began meanwhile has the mount, too: mounted again, it
+				// would be that one, which takes nothing more.
+				testenv.Until(t, 3*time.Minute, "no mount namespace has "+image,
+					func() bool { return !isLoop(t, image) })
 				mount()
 				for _, name := range []string{"sheet.json", "streams.json", "streams.json.copy"} {
 					if i, err := os.Stat(filepath.Join(mnt, "data", name)); err != nil || i.Size() == 0 {
@@ -82,6 +87,19 @@ func TestPowerCutOfAFileSystem(t *testing.T) {
 			command(t, "log", "verify", "--dir", mnt+"/data")
 		})
 	}
+}
+
+// isLoop reports whether a loop device has the image.
+func isLoop(t *testing.T, image string) bool {
+	t.Helper()
+	devices, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.ContainsFunc(devices, func(device string) bool {
+		name, err := os.ReadFile(device) // an error: it was let go meanwhile
+		return err == nil && strings.TrimSpace(string(name)) == image
+	})
 }
 
 // feedLines is a device that sends lines as fast as they are taken to whoever connects.
