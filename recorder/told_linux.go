@@ -45,6 +45,10 @@ func (p *spooled) tell(m spool.Mark) error {
 		l.counted(m.Time, m.A, m.B)
 	case spool.Lost:
 		l.in.book.At(m.Time)
+		if n := m.Refused(); n > 0 {
+			l.in.book.Refuse(refusedDescriptors, n)
+			l.in.book.Unread(unreadRefused, m.B)
+		}
 		switch m.A {
 		case spool.Uncertain:
 			l.in.book.Unread(ledger.UnreadUncertain, m.B)

@@ -220,10 +220,13 @@ func (l *line) serveToEnd(d device) error {
 func (l *line) readRest(d device) error {
 	for ; ; d = nil {
 		if d == nil {
-			if l.isLeft() { // what waits stays where it is
-				return errLeft
+			if !l.isLeft() {
+				d = l.wire.rest()
 			}
-			if d = l.wire.rest(); d == nil {
+			switch {
+			case d == nil && l.isLeft(): // what waits stays where it is
+				return errLeft
+			case d == nil:
 				return nil
 			}
 			if l.isLate() { // a mark for each would not have room in a full spool

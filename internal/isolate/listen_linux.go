@@ -2,6 +2,7 @@ package isolate
 
 import (
 	"context"
+	"encoding/json"
 	"sync"
 	"time"
 
@@ -157,10 +158,11 @@ func (w *given) close() {
 type listening struct {
 	given
 	acceptor Acceptor
+	counted  chan uint64 // what the keeper says that waits; for abandon
 }
 
 func newListening(l *line, before adoption) *listening {
-	w := &listening{}
+	w := &listening{counted: make(chan uint64, 1)}
 	w.begin(l, before)
 	w.acceptor = Acceptor{
 		Link: l.link, Log: l.log, Source: l.source, Name: func() string { return NextOf(l.source) },
@@ -170,7 +172,18 @@ func newListening(l *line, before adoption) *listening {
 	return w
 }
 
-func (w *listening) heard(e Entry) { w.acceptor.Heard(e) }
+func (w *listening) heard(e Entry) {
+	if !e.Waits {
+		w.acceptor.Heard(e)
+		return
+	}
+	var n uint64
+	_ = json.Unmarshal(e.Data, &n) // else nobody knows
+	select {
+	case w.counted <- n:
+	default: // nobody has asked
+	}
+}
 
 func (w *listening) newer() <-chan struct{} {
 	if w.line.lane.Kind == First {
@@ -206,21 +219,67 @@ func (w *listening) kept() {
 
 func (w *listening) leave() { w.acceptor.Leave() }
 
-// rest is the next of those that wait here and in the kernel.
+// rest is the next of those that wait here and in the kernel. What cannot be taken now, for want of
+// descriptors, is tried again until the line is late, and counted then.
 func (w *listening) rest() device {
 	w.acceptor.Seal()
 	if d := w.take(); d != nil {
 		return d
 	}
-	a, err := w.acceptor.Rest(true)
-	if err != nil {
-		w.line.log.Warn("connections that wait cannot be taken", "error", err)
+	for told := false; ; time.Sleep(firstRest) {
+		a, err := w.acceptor.Rest(true)
+		switch {
+		case err == nil && a.FD < 0:
+			return nil
+		case err == nil:
+			w.offer(a.FD)
+			return w.take()
+		case w.line.isLeft(): // what waits stays where it is
+			return nil
+		case w.line.isLate():
+			w.abandon(err)
+			return nil
+		case !told:
+			told = true
+			w.line.log.Warn("connections that wait cannot be taken now, and are tried again", "error", err)
+		}
 	}
-	if a.FD < 0 {
-		return nil
+}
+
+// countsWithin is how long the keeper may take to say what waits.
+const countsWithin = 2 * time.Second
+
+// abandon writes down what waits, which nobody will take for that reason: the keeper looks at it,
+// which may have descriptors where this process has none.
+func (w *listening) abandon(why error) {
+	n, shelved := w.acceptor.Abandoned()
+	if n == 0 {
+		return
 	}
-	w.offer(a.FD)
-	return w.take()
+	bytes := w.queued()
+	w.line.log.Warn("connections could not be taken: allow more descriptors (LimitNOFILE, ulimit -n)", "connections", n,
+		"bytes", bytes, "error", why)
+	if shelved != "" {
+		w.drop(shelved)
+	}
+	w.line.note(spool.Mark{Time: time.Now().UnixNano(), Kind: spool.Lost, A: spool.RefusedOf(n), B: bytes})
+}
+
+// queued is how many bytes nobody will read of connections that wait, as the keeper finds; 0: it
+// does not say.
+func (w *listening) queued() uint64 {
+	if err := w.line.link.Waits(w.line.source); err != nil {
+		return 0 // the keeper has ended
+	}
+	late := time.NewTimer(countsWithin)
+	defer late.Stop()
+	select {
+	case n := <-w.counted:
+		return n
+	case <-w.line.link.over:
+	case <-late.C: // it stands still, or is of an older program
+	}
+	return 0
 }
 
 func (w *listening) close() {

@@ -214,6 +214,11 @@ func (r *ports) take(e Entry) (err error) {
 		return nil
 	case kind == "lane":
 		return r.lane(source, e)
+	case e.Waits:
+		if l := r.asks(e.Name); l != nil {
+			l.wire.heard(e)
+		}
+		return nil
 	case kind == "next" && e.Answer:
 		if l := r.asks(source); l != nil {
 			l.wire.heard(e)

@@ -26,8 +26,8 @@ type wire interface {
 	newer() <-chan struct{}
 	// heard takes an answer of the keeper. The goroutine that follows the link calls it.
 	heard(e Entry)
-	// rest waits for nothing: it is the next of the devices that wait when the line ends.
-	// nil: there is none.
+	// rest is the next of the devices that wait when the line ends. It waits for none to come, only
+	// for descriptors, until the line is late. nil: there is none, or the line is left.
 	rest() device
 	// leave ends what the wire does by itself; what is on the shelf stays there.
 	leave()

@@ -41,6 +41,22 @@ const (
 	Spilled                     // they had run over into a file, and could not be read back
 )
 
+// Causes of [Lost] from firstRefused on are those of connections which the producer could not take
+// when the wire was given up, for want of descriptors: so many as [Mark.Refused] says. Their bytes
+// may be 0, for nobody knows.
+const firstRefused, mostRefused = 1 << 16, 1<<16 - 1
+
+// RefusedOf is the cause of [Lost] for so many connections, of which it tells 65,535 at most.
+func RefusedOf(connections int) uint32 { return uint32(firstRefused + min(connections, mostRefused)) }
+
+// Refused is of how many connections the mark tells that nobody has taken.
+func (m Mark) Refused() uint64 {
+	if m.Kind != Lost || m.A < firstRefused {
+		return 0
+	}
+	return uint64(m.A - firstRefused)
+}
+
 // Causes of [Unattended].
 const (
 	Killed      uint32 = iota // the producer before was killed, and this one goes on
