@@ -9,14 +9,15 @@ import (
 	"github.com/tallywheel/tallywheel/seglog"
 )
 
-// holding is a connection that holds so many bytes, and stays open.
+// holding is a connection that holds so many bytes, and stays open, unless it has ended.
 type holding struct {
 	connection
 	bytes uint64
+	ended bool
 }
 
 func (c *holding) unread() uint64 { return c.bytes }
-func (c *holding) ending() bool   { return false }
+func (c *holding) ending() bool   { return c.ended }
 
 // Two connections of an address have waited, longer than for takeover, and there are places for
 // both. The newer one gets its place once the log has what the older one had brought by then, and
@@ -102,5 +103,38 @@ func TestArrivalWaitsForAPipeline(t *testing.T) {
 	l.settle(seglog.Commit{Stored: n, Durable: n}, 2)
 	if !a.knows(q) {
 		t.Error("the log has all frames, and their numbers are not known")
+	}
+}
+
+// What is still to be read of a connection that has ended does not begin the wait for an open one
+// anew: of many that come in a row, each would wait for as long again.
+func TestArrivalGoesOnWaitingBehindOneThatHasEnded(t *testing.T) {
+	for _, c := range []struct {
+		ended, anew bool
+	}{{true, false}, {false, true}} {
+		source, _ := testLane(t, config.OverflowBlock)
+		p, _ := newRemotePort(source, nil, slog.New(slog.DiscardHandler))
+		h := &hub{r: &Recorder{}, p: p, max: 8}
+		a := &arrival{
+			guest: &guest{connection: &holding{}}, id: "a/127.0.0.2",
+			behind: map[*port]uint64{}, frames: map[*port]uint64{},
+		}
+		for n, older := range []*holding{{}, {bytes: 100, ended: c.ended}} {
+			l, _ := testLane(t, config.OverflowBlock)
+			l.cfg.ID = []string{a.id, a.id + "/2"}[n]
+			q, _ := newRemotePort(l, nil, slog.New(slog.DiscardHandler))
+			g := &guest{connection: older}
+			q.opener = newSeat(make(chan struct{}, 1), g, time.Time{})
+			p.peers = append(p.peers, q)
+			a.behind[q] = q.onceRead(g)
+		}
+		now := time.Now()
+		came := now.Add(-takeover / 2)
+		if a.since = came; h.seat(a, now) {
+			t.Fatal("it is read, and one before it is not")
+		}
+		if anew := !a.since.Equal(came); anew != c.anew {
+			t.Errorf("behind one that has ended: %v, its wait begins anew: %v", c.ended, anew)
+		}
 	}
 }

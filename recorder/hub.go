@@ -210,10 +210,19 @@ func (h *hub) precede(g *guest, p *port, id string) {
 
 // isBehind reports whether something is still to be read of older connections, and classified: what
 // had come before this one, or what waits because the log takes nothing.
-func (h *hub) isBehind(a *arrival) bool {
+func (h *hub) isBehind(a *arrival) bool { return slices.ContainsFunc(h.of(a.id), a.isBehind) }
+
+// isBehind is hub.isBehind for one peer.
+func (a *arrival) isBehind(p *port) bool {
+	older, _ := p.opener.(*seat).taken()
+	return older != nil && (p.lane.bytesPosted() < a.behind[p] || p.lane.isBlocked())
+}
+
+// isBehindOpen reports whether one of them may bring more: only behind that the wait begins anew.
+func (h *hub) isBehindOpen(a *arrival) bool {
 	return slices.ContainsFunc(h.of(a.id), func(p *port) bool {
 		older, _ := p.opener.(*seat).taken()
-		return older != nil && (p.lane.bytesPosted() < a.behind[p] || p.lane.isBlocked())
+		return older != nil && !older.ending() && a.isBehind(p)
 	})
 }
 
@@ -269,7 +278,9 @@ func (h *hub) seat(a *arrival, now time.Time) (done bool) {
 	switch {
 	case !h.isBehind(a):
 	case patient:
-		a.since = now
+		if h.isBehindOpen(a) {
+			a.since = now
+		}
 	default: // it waited for so long behind one that is read only now
 		return false
 	}

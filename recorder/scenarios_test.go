@@ -422,17 +422,22 @@ func (s *stage) supervise() {
 	}
 }
 
-// goesOn is the law of life: what comes while nothing is wrong is stored within two seconds.
+// goesOn is the law of life: what comes while nothing is wrong is stored within two seconds, or the
+// patience of a hall.
 func (s *stage) goesOn(after string) {
 	s.mend()
 	s.calm(true)
 	defer s.calm(false)
 	from := time.Now()
-	s.wait(2 * time.Second)
+	patience := 2 * time.Second
+	for _, h := range s.halls {
+		patience = max(patience, h.patience())
+	}
+	s.wait(patience)
 	s.supervise()
 	for _, f := range s.feeders {
 		if n := f.e.waiting(from); n > 0 {
-			s.complain("%s: after %s %d bytes wait to be read for 2 s", f.id, after, n)
+			s.complain("%s: after %s %d bytes wait to be read for %v", f.id, after, n, patience)
 		}
 	}
 	s.levelWhileFine(after)

@@ -27,6 +27,23 @@ type hall struct {
 	rooms   rooms // of a crowded one, as they were looked at last
 }
 
+// patience is how long it takes at most until those are read that are connected now: so many as may
+// wait at a time do for takeover, behind one of their address that stays open.
+func (h *hall) patience() time.Duration {
+	h.e.k.mu.Lock()
+	defer h.e.k.mu.Unlock()
+	n := 0
+	for _, f := range h.callers {
+		for _, w := range f.e.wires {
+			if !w.shown && !w.broken {
+				n++
+			}
+		}
+	}
+	rounds := (n + maxArrivals - 1) / maxArrivals
+	return time.Duration(rounds) * (takeover + 2*lookAround)
+}
+
 // visits is how the device at an address comes and goes.
 type visits struct {
 	rng    *rand.Rand
