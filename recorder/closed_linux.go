@@ -32,14 +32,19 @@ func rootOf(id string) string {
 	return root
 }
 
-// hasAbsorbed tells the shelf that a source has the books of a peer among its own.
-func (i *isolation) hasAbsorbed(source, peer *lane) {
+// hasAbsorbed tells the shelf that a source has the books of peers among its own, of all that may
+// be on the shelf.
+func (i *isolation) hasAbsorbed(source *lane, peers ...*lane) {
 	own := source.sheet()
+	books := make([]uint64, len(peers))
+	for n, l := range peers {
+		books[n] = l.number
+	}
 	i.closed.change(i, own.ID, func(c *isolate.Closed) {
 		if c.Open == nil {
 			c.Open = map[uint64]uint64{}
 		}
-		c.Open[own.Book], c.Books = own.Frames.Stored, []uint64{peer.number}
+		c.Open[own.Book], c.Books = own.Frames.Stored, books
 	})
 }
 

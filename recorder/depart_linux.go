@@ -52,8 +52,10 @@ func (p *port) depart() {
 	for _, q := range p.peers {
 		q.depart()
 	}
-	if p.hub != nil && p.hub.absorbed != nil { // its counts are in those of the source
-		p.hub.absorbed.depart()
+	if p.hub != nil { // whose counts are in those of the source
+		for _, q := range p.hub.absorbed {
+			q.depart()
+		}
 	}
 	if p.remote != nil {
 		if p.remote.told.Load() {

@@ -1,9 +1,12 @@
 package recorder
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/tallywheel/tallywheel/archive"
 )
 
 // A peer that is gone makes room for another one: its books go into those of its source, and its
@@ -14,8 +17,9 @@ import (
 //  3. such a sheet is on disk, and then the shelf has how many frames of the source are in it;
 //  4. its spool is taken off the shelf.
 //
-// While no sheet can be written the fourth step waits for the third, and so does whoever needs the
-// place: there are never more spools than places.
+// One sheet is for all that make room at a time, as many as wait for a place: it names each source,
+// and takes longer than all the rest. While no sheet can be written the fourth step waits for the
+// third, and so does whoever needs the place: there are never more spools than places.
 //
 // The shelf says of a spool that its peer has begun to make room. Behind a kill before the third
 // step the next recorder finds that spool, goes on with its books, and has the peer leave. Behind
@@ -32,7 +36,56 @@ func (h *hub) room() bool {
 		return true
 	}
 	gone, since := h.longestGone()
-	return gone != nil && h.dismiss(gone, since)
+	return gone != nil && h.dismiss(gone, since) && h.release()
+}
+
+// makeRoom has as many peers make room as addresses wait that have none, by one sheet, and gives
+// those their numbers.
+func (h *hub) makeRoom() {
+	if h.r.iso == nil || len(h.waiting) < 2 || !h.p.lane.isSettled() || !h.release() {
+		return
+	}
+	waits, needed := map[string]bool{}, 0
+	for _, a := range h.waiting {
+		if !waits[a.id] && len(h.of(a.id)) == 0 {
+			needed++
+		}
+		waits[a.id] = true
+	}
+	for len(h.p.peers)+needed > h.max {
+		gone, since := h.longestGoneBut(func(p *port) bool { return waits[archive.AddressOf(p.lane.cfg.ID)] })
+		if gone == nil || !h.dismiss(gone, since) {
+			break
+		}
+	}
+	places := h.max - len(h.p.peers)
+	if h.release() && places > 0 && h.shut == nil { // else the disk has no room for their names
+		h.register(places)
+	}
+}
+
+// acceptMore takes what waits beside the connection that was taken, so that one sheet, and one
+// write of names, is for all of them. It waits for the next as long as the kernel has one, and for
+// lookAround at most.
+func (h *hub) acceptMore(ctx context.Context) {
+	g, ok := h.l.(*gate)
+	if !ok || len(h.waiting) == 0 {
+		return
+	}
+	late := time.NewTimer(lookAround)
+	defer late.Stop()
+	for len(h.waiting) < maxArrivals && !h.full && g.hasMore() {
+		select {
+		case <-ctx.Done():
+			return
+		case <-late.C:
+			return
+		case <-g.signal():
+		}
+		if h.accept(ctx) != nil {
+			return
+		}
+	}
 }
 
 // isAnyGone reports whether a place is free, or will be, once the log has what a peer had sent that
@@ -73,9 +126,14 @@ func (h *hub) roomBy(deadline time.Time) bool {
 // longestGone is the peer that has been gone for longest, of those whose frames are all in the log,
 // and since when; nil: there is none.
 func (h *hub) longestGone() (gone *port, since time.Time) {
+	return h.longestGoneBut(func(*port) bool { return false })
+}
+
+// longestGoneBut is longestGone without those that are needed.
+func (h *hub) longestGoneBut(needs func(*port) bool) (gone *port, since time.Time) {
 	for _, p := range h.p.peers {
 		g, left := p.opener.(*seat).taken()
-		if g == nil && p.hasSettled() && (gone == nil || left.Before(since)) {
+		if g == nil && !needs(p) && p.hasSettled() && (gone == nil || left.Before(since)) {
 			gone, since = p, left
 		}
 	}
@@ -94,7 +152,7 @@ func (h *hub) dismiss(gone *port, since time.Time) bool {
 	if h.r.log.Position().Err != nil { // after an error the next start looks for each peer's frames
 		return false
 	}
-	if !h.release() {
+	if isFull := len(h.absorbed) >= maxArrivals; (isFull || h.unsaved != nil) && !h.release() {
 		return false
 	}
 	if h.leaving != nil && h.leaving != gone && !h.goesOnLeaving() {
@@ -121,38 +179,43 @@ func (h *hub) dismiss(gone *port, since time.Time) bool {
 	}
 	h.leaving = nil
 	h.r.absorb(h.p, gone, since)
-	h.absorbed, h.unsaved, h.saveAgain = gone, nil, time.Time{}
-	return h.release()
+	h.absorbed = append(h.absorbed, gone)
+	return true
 }
 
-// release gives back the spool of the peer whose counts have gone to the source, once a sheet with
-// them is on disk. false: it cannot be written now, and is tried again each second.
+// release gives back the spools of the peers whose counts have gone to the source, once a sheet
+// with them is on disk. false: it cannot be written now, and is tried again each second.
 func (h *hub) release() bool {
-	gone := h.absorbed
-	if gone == nil {
+	if len(h.absorbed) == 0 {
 		return true
 	}
-	if gone.remote.isTold() {
+	var shelved []*lane // the ports have stopped: what the shelf does not have by now it never has
+	for _, gone := range h.absorbed {
+		if gone.remote.isTold() {
+			shelved = append(shelved, gone.lane)
+		}
+	}
+	if len(shelved) > 0 {
 		if time.Now().Before(h.saveAgain) {
 			return false
 		}
 		if err := h.r.save(); err != nil {
 			if h.unsaved == nil {
-				gone.log.Warn("a peer is to make room, and the sheet cannot be written: the peer's memory is kept until it can be, and new peers wait for that",
-					"error", err)
+				h.p.log.Warn("peers are to make room, and the sheet cannot be written: their memory is kept until it can be, and new peers wait for that",
+					"peers", len(shelved), "first", shelved[0].cfg.ID, "error", err)
 			}
 			h.unsaved, h.saveAgain = fmt.Errorf("the sheet cannot be written: %w", err), time.Now().Add(time.Second)
 			return false
 		}
+		h.r.iso.hasAbsorbed(h.p.lane, shelved...) // before the first is off the shelf
 	}
-	h.absorbed, h.unsaved = nil, nil
-	if gone.remote.isTold() {
-		h.r.iso.hasAbsorbed(h.p.lane, gone.lane)
+	for _, gone := range h.absorbed {
+		gone.depart()
 	}
-	gone.depart()
-	if gone.remote.isTold() {
-		h.r.iso.forgets(gone.lane.number)
+	for _, l := range shelved {
+		h.r.iso.forgets(l.number)
 	}
+	h.absorbed, h.unsaved, h.saveAgain = nil, nil, time.Time{}
 	return true
 }
 
@@ -204,7 +267,7 @@ func (h *hub) letGo() {
 			unsettled = true
 		}
 	}
-	if !unsettled {
+	if h.release() && !unsettled {
 		h.acked.CompareAndSwap(at, 0)
 	}
 }

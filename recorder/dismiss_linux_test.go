@@ -492,7 +492,7 @@ func TestHubGoesOnWhileAPeerLeaves(t *testing.T) {
 	}
 	close(slow.remote.spent)
 	close(slow.done)
-	if !c.hub.goesOnLeaving() || len(c.hub.p.peers) != 1 || !slow.hasDeparted() {
+	if !c.hub.goesOnLeaving() || !c.hub.release() || len(c.hub.p.peers) != 1 || !slow.hasDeparted() {
 		t.Error("its reader has come to the end, and the peer has not left")
 	}
 	if f := c.hub.p.lane.sheet().Frames; f.Stored != 10 {

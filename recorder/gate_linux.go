@@ -156,6 +156,9 @@ func (g *gate) waits() bool {
 	return len(g.waiting) > 0
 }
 
+// hasMore reports whether a connection waits, here or in the kernel.
+func (g *gate) hasMore() bool { return g.waits() || g.accepting.Waits() }
+
 func (g *gate) take() (device, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

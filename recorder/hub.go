@@ -52,9 +52,9 @@ type hub struct {
 	making  sync.Mutex    // held while a peer is made, or all are reconfigured
 	full    bool          // a connection waits for a place; of the goroutine of run
 	leaving *port         // the peer that has begun to make room, and could not leave at once; nil: none does
-	// the peer whose counts the source has, and whose spool is kept until a sheet with them is on
-	// disk; nil: there is none
-	absorbed  *port
+	// peers whose counts the source has, and whose spools are kept until a sheet with them is on
+	// disk: as many as wait for a place, and maxArrivals and one at most
+	absorbed  []*port
 	unsaved   error      // why that sheet could not be written last; nil: it was not tried
 	saveAgain time.Time  // when it is tried again
 	waiting   []*arrival // in the order in which they came; the rest belongs to the goroutine of run, too
@@ -111,6 +111,7 @@ func (h *hub) run(ctx context.Context) {
 		if err != nil && ctx.Err() != nil {
 			break
 		}
+		h.acceptMore(ctx)
 		h.seatAll(time.Now())
 		h.letGo()
 		if err == nil && h.shut == nil { // else an outage goes on
@@ -122,7 +123,7 @@ func (h *hub) run(ctx context.Context) {
 		switch {
 		case err != nil:
 			look = time.After(h.p.trouble(&h.trouble, err))
-		case len(h.waiting) > 0, h.acked.Load() != 0, h.leaving != nil, h.absorbed != nil:
+		case len(h.waiting) > 0, h.acked.Load() != 0, h.leaving != nil, len(h.absorbed) > 0:
 			look = time.After(lookAround)
 		case h.full: // a peer of another source may leave
 			look = time.After(takeover)
@@ -257,6 +258,7 @@ func (h *hub) seatAll(now time.Time) {
 	if h.leaving != nil {
 		h.goesOnLeaving()
 	}
+	h.makeRoom()
 	before := map[string]bool{}
 	h.waiting = slices.DeleteFunc(h.waiting, func(a *arrival) bool {
 		done := !before[a.id] && h.seat(a, now)
@@ -306,7 +308,7 @@ func (h *hub) seat(a *arrival, now time.Time) (done bool) {
 	}
 	if !h.room() {
 		switch {
-		case h.absorbed != nil: // the sheet is tried again
+		case len(h.absorbed) > 0: // the sheet is tried again
 			a.since = now
 			if h.unsaved != nil && !now.Before(h.again) {
 				h.shut = h.unsaved
@@ -488,11 +490,11 @@ func (h *hub) addresses(source string) (n int) {
 	return n
 }
 
-// register gives numbers to the addresses of those that wait, by one durable write: one for each
-// would make a stop with many of them long.
-func (h *hub) register() {
+// register gives numbers to the addresses of those that wait, to so many that are new at most, by
+// one durable write: one for each takes long where many come at once.
+func (h *hub) register(most int) {
 	cfg := h.p.lane.config()
-	left := maxAddresses + 1 - h.addresses(cfg.ID)
+	left := min(most, maxAddresses+1-h.addresses(cfg.ID))
 	var all []config.Source
 	for _, a := range h.waiting {
 		if cfg.ID = a.id; left > 0 && !h.r.streams.Has(a.id) {
@@ -554,7 +556,7 @@ func (h *hub) end() {
 // readRest has those read that wait, and stops all peers. A peer that has stopped before reads what
 // is for it all the same.
 func (h *hub) readRest(deadline time.Time) {
-	h.register()
+	h.register(len(h.waiting))
 	for _, a := range h.waiting {
 		if p := h.stays(a.id, deadline); p != nil {
 			p.opener.(*seat).later(a.guest)

@@ -200,6 +200,9 @@ func (a *Acceptor) Heard(e Entry) {
 	}
 }
 
+// Waits reports whether a connection waits in the kernel.
+func (a *Acceptor) Waits() bool { return a.socket != nil && sys.Backlogged(a.socket.fd) > 0 }
+
 // Leave ends the accepting. What waits stays where it is.
 func (a *Acceptor) Leave() {
 	if a.ended != nil {
