@@ -316,8 +316,9 @@ func (p *port) isGated() bool {
 	return ok
 }
 
-// guestsWait is the bytes of connections of sources with peers that nobody has read, by source.
-// Their hubs and the reader have ended.
+// guestsWait is the bytes of connections of sources with peers that nobody has read, by source. The
+// journal has their number, too, also of those that cannot be looked at: they are too many, or this
+// process lacks descriptors. Their hubs and the reader have ended.
 func (r *Recorder) guestsWait() (all map[string]uint64) {
 	for _, p := range r.sources() {
 		if !p.isGated() {
@@ -335,6 +336,8 @@ func (r *Recorder) guestsWait() (all map[string]uint64) {
 			}
 			g.offer(g.guest(a))
 		}
+		queued, _ := g.accepting.Abandoned()
+		connections += queued
 		g.mu.Lock()
 		for _, s := range g.waiting {
 			waiting += sockets.Waiting(s.fd())
@@ -356,8 +359,10 @@ func (r *Recorder) guestsWait() (all map[string]uint64) {
 				all = map[string]uint64{}
 			}
 			all[p.lane.cfg.ID] = waiting
+		}
+		if waiting > 0 || queued > 0 {
 			p.log.Warn("connections wait for whoever goes on: a stop of the service loses what they hold",
-				"connections", connections, "bytes", waiting)
+				"connections", connections, "bytes", waiting, "of_unknown_bytes", queued)
 		}
 	}
 	return all
