@@ -24,17 +24,40 @@ const upgradeWithin = 3 * time.Minute
 // beside it, so what lies there is of a keeper that was killed. mu is held.
 func (k *keeper) openDoor(data json.RawMessage) {
 	var path string
-	if json.Unmarshal(data, &path) != nil || k.door != nil && k.door.Addr() == path {
+	if json.Unmarshal(data, &path) != nil || k.door != nil && k.door.Addr() == path || path == k.doorAt {
 		return
 	}
 	if k.door != nil {
 		_ = k.door.Close()
 		k.door = nil
 	}
+	k.tryDoor(path, 0)
+}
+
+// tryDoor opens the door. Where the keeper lacks what it needs, as descriptors, that is tried
+// again, less and less often, until there is another door, or the keeper ends. wait is how long the
+// last try waited; 0: this is the first. mu is held.
+func (k *keeper) tryDoor(path string, wait time.Duration) {
+	k.doorAt = ""
 	if st, err := os.Lstat(path); err == nil && st.Mode().Type() == os.ModeSocket {
 		_ = os.Remove(path)
 	}
 	door, err := ipc.Listen(path, ipc.ConnConfig{})
+	if passes(err) {
+		if wait == 0 {
+			k.Log.Warn("`tallywheel upgrade` does not find this keeper yet, which tries again; SIGUSR2 asks it, too", "error", err)
+		}
+		wait = max(firstRetry, min(2*wait, lastKnock))
+		k.doorAt = path
+		time.AfterFunc(wait, func() {
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			if k.doorAt == path {
+				k.tryDoor(path, wait)
+			}
+		})
+		return
+	}
 	if err != nil {
 		k.Log.Warn("`tallywheel upgrade` will not find this keeper: send it SIGUSR2 instead", "error", err)
 		return

@@ -61,3 +61,42 @@ func TestDoorWithoutDescriptors(t *testing.T) {
 		_ = c.Close()
 	}
 }
+
+// A door that cannot be opened for want of descriptors is opened once there are some, wherever the
+// recorder has put it last, and that is said once. A keeper that has ended opens none.
+func TestDoorThatCannotBeOpened(t *testing.T) {
+	said := &testenv.Buffer{}
+	k := newKeeper(Keeping{Log: slog.New(slog.NewTextHandler(said, nil))})
+	k.children[Reader] = &child{}
+	dir := t.TempDir()
+	restore := testenv.WithoutDescriptors(t)
+	put := func(path string) {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		data, err := json.Marshal(path)
+		if err != nil {
+			t.Error(err)
+		}
+		k.openDoor(data)
+		k.openDoor(data) // as behind a kill of the recorder
+	}
+	path := filepath.Join(dir, "second")
+	put(filepath.Join(dir, "first"))
+	put(path)
+	restore()
+	testenv.Until(t, time.Minute, "it is open", func() bool {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		return k.door != nil && k.door.Addr() == path
+	})
+	if n := strings.Count(said.String(), "tries again"); n != 2 {
+		t.Errorf("it says %d times that it tries again, want once for each: %q", n, said.String())
+	}
+	restore = testenv.WithoutDescriptors(t)
+	put(filepath.Join(dir, "third"))
+	k.finish(0)
+	restore()
+	if k.doorAt != "" {
+		t.Errorf("a keeper that has ended opens %s", k.doorAt)
+	}
+}

@@ -59,6 +59,7 @@ type keeper struct {
 	wanted   *Renewal       // nil: nobody has asked for one
 	asking   []*ipc.Conn    // … who waits to hear what becomes of it
 	door     *ipc.Listener  // by which one asks; nil: there is none
+	doorAt   string         // a path at which that is tried again; "": nowhere
 	store    *store         // has what is on the shelf, too; nil: nothing has
 	leaves   bool           // it stops so that another process goes on with the store, if one comes
 }
@@ -445,6 +446,7 @@ func (k *keeper) finish(code int) int {
 	if conn != nil {
 		_ = conn.Close()
 	}
+	k.doorAt = ""
 	if k.door != nil {
 		_ = k.door.Close()
 	}

@@ -93,6 +93,7 @@ func TestListenerWithoutDescriptorsCounts(t *testing.T) {
 				t.Fatal(err)
 			}
 			w.acceptor.Leave()
+			st.has("listener/x") // before there are no descriptors to take it with
 			for _, text := range []string{"one", "and two"} {
 				st.call(addr, text)
 			}
