@@ -114,6 +114,23 @@ func (b *Book) Advance(p Position) bool {
 	return true
 }
 
+// Succeed makes a book that was shown nothing yet go on where another one is that had its device
+// under another name. The gaps stay with that one, and so do the frames that fill them late.
+func (b *Book) Succeed(from *Book) {
+	for _, p := range from.Positions() {
+		id := Stream{p.Device, p.Epoch}
+		q := b.streams[id]
+		if q == nil || q.next != q.first || from.streams[id].isUnseen() { // else it may be where this one knows
+			p.Gaps = nil
+			b.Advance(p)
+			continue
+		}
+		q.carried, q.ahead, q.below = nil, false, nil // of another device with the same number
+		q.restart(p.Last + 1)
+		q.begin = cmp.Or(p.First, p.Begin)
+	}
+}
+
 // IsBehind reports whether Advance would make the book expect another number.
 func (b *Book) IsBehind(p Position) bool {
 	q := b.streams[Stream{p.Device, p.Epoch}]

@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"time"
+
+	"github.com/tallywheel/tallywheel/archive"
 )
 
 // founds waits until all sources have departed that this one comes after, and lets it begin on
@@ -27,13 +29,7 @@ func (p *port) founds(ctx context.Context) bool {
 			return false
 		}
 	}
-	for _, before := range rm.after {
-		for _, q := range before.family() { // what was shown of it while this one waited
-			if q == before || p.lane.hubNumber == 0 || q.lane.cfg.ID == p.lane.cfg.ID {
-				p.lane.learn(q.lane.seen())
-			}
-		}
-	}
+	p.learnFrom(rm.after)
 	if len(rm.after) > 0 {
 		if rm.after, rm.err = nil, rm.play.found(); rm.err != nil {
 			close(rm.ended)
@@ -41,6 +37,24 @@ func (p *port) founds(ctx context.Context) bool {
 	}
 	rm.told.Store(true)
 	return true
+}
+
+// learnFrom tells a port that begins what was shown, while it waited, of those that have departed:
+// of its source, whose peers' devices may be its own now, and, where it is a peer, of that peer;
+// and of the one that had its device under another name. Other sources may have devices with the
+// same numbers.
+func (p *port) learnFrom(departed []*port) {
+	for _, before := range departed {
+		isOwn := archive.Within(p.lane.cfg.ID, before.lane.cfg.ID)
+		for _, q := range before.family() {
+			if isOwn && (q == before || p.lane.hubNumber == 0 || q.lane.cfg.ID == p.lane.cfg.ID) {
+				p.lane.learn(q.lane.seen())
+			}
+		}
+	}
+	if former := formerOf(p.lane.cfg, departed); former != nil && p.lane.hubNumber == 0 {
+		p.lane.succeeds(former.lane)
+	}
 }
 
 // depart says that the log has stored all that a port had which has stopped, and its peers, or that

@@ -31,6 +31,7 @@ type lane struct {
 	closed    chan error    // the end of the reading, for its port
 	number    uint64        // of its book, in this process
 	hubNumber uint64        // … and of the book of its source, if it is a peer; 0: it is none
+	former    *lane         // had its device under another name, until it is listed; nil: none
 
 	mu       sync.Mutex
 	in       intake
@@ -232,6 +233,16 @@ func (l *lane) absorb(from *lane) {
 	defer from.mu.Unlock()
 	l.in.book.Absorb(from.in.book)
 	l.out.inherit(&from.out)
+}
+
+// succeeds makes the books go on where those of a lane are that had the device under another name,
+// and has stopped.
+func (l *lane) succeeds(former *lane) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	former.mu.Lock()
+	defer former.mu.Unlock()
+	l.in.book.Succeed(former.in.book)
 }
 
 // config is the configuration of the source as it is now.

@@ -335,6 +335,10 @@ func (r *Recorder) list(l *lane, open *handover) (run func()) {
 	rm := r.adopt(l)
 	if rm == nil { // else its books go on
 		r.resume(l)
+		if l.former != nil {
+			l.succeeds(l.former)
+			l.former = nil
+		}
 	}
 	switch {
 	case rm != nil || open != nil:

@@ -89,6 +89,7 @@ func (r *Recorder) Reload(cfg config.Config) error {
 		change()
 	}
 	handovers := map[string]*handover{}
+	var stopped []*port
 	for id, p := range before {
 		if keep[p] {
 			continue
@@ -97,7 +98,7 @@ func (r *Recorder) Reload(cfg config.Config) error {
 		if i := slices.IndexFunc(lanes, func(l *lane) bool { return l.cfg.ID == id }); i >= 0 {
 			why, how = outageChanged, howToPart(p, lanes[i].cfg)
 		}
-		handovers[id] = r.release(p, why, how)
+		handovers[id], stopped = r.release(p, why, how), append(stopped, p)
 	}
 	r.allotted.fit(cfg)
 	r.mu.Lock()
@@ -106,6 +107,7 @@ func (r *Recorder) Reload(cfg config.Config) error {
 	r.postponedLanes = nil // each has another lane, or is not configured
 	r.mu.Unlock()
 	for _, l := range lanes {
+		l.former = r.former(l.cfg, stopped)
 		r.add(l, handovers[l.cfg.ID])
 	}
 	for id := range handovers {
@@ -220,6 +222,38 @@ func howToPart(p *port, b config.Source) parting {
 		return leaveOpen
 	}
 	return leaveHalf
+}
+
+// formerOf is the one of ports that have stopped which had the device of s under another name; nil:
+// none had. Who reads all connections has numbers for each of its peers: those begin anew.
+func formerOf(s config.Source, stopped []*port) (former *port) {
+	if s.TCP.All() {
+		return nil
+	}
+	for _, p := range stopped {
+		switch {
+		case !sameDevice(p.lane.cfg, s):
+		case p.lane.cfg.ID == s.ID: // it has kept its own
+			return nil
+		default:
+			former = p // the last one
+		}
+	}
+	return former
+}
+
+// former is the lane of formerOf; nil also where the log does not take what that one holds: after a
+// kill the numbers of those frames would be known under the new name, and nobody would miss them.
+// With another process that reads, the source waits for it before it begins: see founds.
+func (r *Recorder) former(s config.Source, stopped []*port) *lane {
+	p := formerOf(s, stopped)
+	if p == nil || r.iso != nil {
+		return nil
+	}
+	if r.empty([]*port{p}, leavePatience); !p.lane.isSettled() {
+		return nil
+	}
+	return p.lane
 }
 
 // release stops a port, notes where its source goes on, and lets it leave.

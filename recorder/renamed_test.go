@@ -1,0 +1,69 @@
+package recorder
+
+import (
+	"testing"
+	"time"
+
+	"github.com/tallywheel/tallywheel/config"
+	"github.com/tallywheel/tallywheel/internal/testenv"
+)
+
+// at is a source that listens at an address of its own.
+func at(id, host string) config.Source {
+	s := tcp(id)
+	s.TCP = &config.Net{Listen: host + ":0"}
+	return s
+}
+
+// Two sources swap their names by a reload, and swap them back, and one gets a third name. Their
+// devices have the same number. What each loses on the way is missing once, and nothing else is.
+func TestNumbersGoOnUnderAnotherName(t *testing.T) {
+	const one, other = "127.0.0.2", "127.0.0.3"
+	g := start(t, t.TempDir(), nil, at("a", one), at("b", other))
+	next := map[string]uint64{one: 0, other: 5000}
+	lost := uint64(0)
+	send := func(names map[string]string, n uint64) {
+		t.Helper()
+		for host, id := range names {
+			address := func() string { return address(g, id) }
+			testenv.Until(t, 10*time.Second, id+" listens", func() bool { return address() != "" })
+			before := portOf(g, id).Frames.Stored
+			c := dial(t, address())
+			write(t, c, frames(next[host], n))
+			next[host] += n
+			c.Close()
+			testenv.Until(t, 10*time.Second, "the frames are stored", func() bool {
+				return portOf(g, id).Frames.Stored == before+n
+			})
+		}
+	}
+	send(map[string]string{one: "a", other: "b"}, 100)
+	for _, names := range []map[string]string{
+		{one: "b", other: "a"},
+		{one: "a", other: "b"},
+		{one: "c", other: "b"},
+		{one: "a", other: "b"},
+	} {
+		reloaded(t, g, at(names[one], one), at(names[other], other))
+		next[one], lost = next[one]+30, lost+30 // nobody gets those
+		send(names, 100)
+		s := g.Sheet()
+		found := uint64(0)
+		for _, p := range s.Ports {
+			found += p.Frames.Missing
+			if f := p.Frames; f.Restarts+f.Duplicate+f.Reordered > 0 {
+				t.Errorf("%v: %s: %+v", names, p.ID, f)
+			}
+		}
+		for _, p := range s.Leaving {
+			found += p.Frames.Missing
+		}
+		if s.Past != nil {
+			found += s.Past.LostWire.Frames
+		}
+		if found != lost {
+			t.Errorf("%v: %d frames are missing, want %d", names, found, lost)
+		}
+	}
+	stop(t, g)
+}
