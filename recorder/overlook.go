@@ -19,7 +19,7 @@ var noAnswer = seglog.NoAnswer
 func (r *Recorder) overlook() {
 	next := time.NewTimer(beat.Next(time.Second))
 	defer next.Stop()
-	still := stillness{log: r.slog}
+	still := newStillness(r.slog)
 	var since time.Duration // the tick waits since then, and that is told; 0: it is not
 	for ; ; next.Reset(beat.Next(time.Second)) {
 		select {
@@ -52,6 +52,15 @@ const stillFor = 10 * time.Second
 type stillness struct {
 	log *slog.Logger
 	at  time.Duration // the uptime at the last look, which counts while the machine is suspended; 0: there was none
+}
+
+// newStillness looks from now on.
+func newStillness(log *slog.Logger) *stillness {
+	s := &stillness{log: log}
+	if up, err := uptime(); err == nil {
+		s.at = up
+	}
+	return s
 }
 
 // look comes once a second, and reports whether it was held up.

@@ -87,3 +87,15 @@ func TestStandingStillIsTold(t *testing.T) {
 		t.Error("it still stands still")
 	}
 }
+
+// What stands still in the first second of a start says so, too.
+func TestStandingStillAtOnceIsTold(t *testing.T) {
+	s := newStillness(quiet())
+	up, err := uptime()
+	if err != nil {
+		t.Skipf("SKIPPED: the uptime of the machine is not known: %v; run this on Linux", err)
+	}
+	if !s.look(up + stillFor) {
+		t.Error("it stood still since it began, and nothing was told")
+	}
+}
