@@ -50,6 +50,9 @@ func (s *stage) whoMadeRoom() {
 				s.complain("%s has made room while it was connected, by wire %d", a.id, w.n)
 				continue
 			}
+			if is.has(a.feeder) { // it has come again since the last look, and left at another time
+				continue
+			}
 			left := a.e.leftLast(s.life)
 			for lane, b := range is.all {
 				before := was.all[lane]
@@ -61,6 +64,16 @@ func (s *stage) whoMadeRoom() {
 			}
 		}
 	}
+}
+
+// has reports whether a caller is there.
+func (r rooms) has(f *feeder) bool {
+	for _, a := range r.all {
+		if a.feeder == f {
+			return true
+		}
+	}
+	return false
 }
 
 // roomsOf looks who is there.
