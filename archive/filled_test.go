@@ -52,7 +52,7 @@ func TestWhatWasFilledAndNotStoredIsMissing(t *testing.T) {
 				Device: 1, Epoch: 1, Last: 25, Gaps: []ledger.Gap{{From: 2, To: 2}},
 				Filled: c.filled,
 			}}, nil)
-			if _, err := s.Replay(log, streams, 0); err != nil {
+			if _, err := s.Replay(log, streams, nil); err != nil {
 				t.Fatal(err)
 			}
 			p := (*accounts)[0]
@@ -109,7 +109,7 @@ func TestWhatWasInFlightAndNotStoredIsMissing(t *testing.T) {
 			s.Sheet.Ports = []ledger.Port{{ID: "a", Frames: ledger.Frames{InFlight: c.inFlight}}}
 			s.Reach("a", []ledger.Position{{Device: 1, Epoch: 1, Last: 10, Gaps: c.gaps}},
 				[]ledger.Position{{Device: 1, Epoch: 1, Last: c.last}})
-			if _, err := s.Replay(log, streams, 0); err != nil {
+			if _, err := s.Replay(log, streams, nil); err != nil {
 				t.Fatal(err)
 			}
 			if f := s.Sheet.Ports[0].Frames; f.Missing != c.missing || f.MissingUnseen != c.missing || f.Late != 0 {
@@ -148,7 +148,7 @@ func TestAStreamBeginsBelowWhatTheSheetKnows(t *testing.T) {
 			Device: 1, Epoch: 1, First: c.first, Last: 25,
 			Gaps: []ledger.Gap{{From: 21, To: 23}},
 		}}, nil)
-		if _, err := s.Replay(log, streams, 0); err != nil {
+		if _, err := s.Replay(log, streams, nil); err != nil {
 			t.Fatal(err)
 		}
 		if f := s.Sheet.Ports[0].Frames; f.Missing != c.missing || f.Late != 0 {

@@ -28,7 +28,7 @@ type Folded struct {
 	To     int64       `json:"to"`  // where the line behind them begins, in all of the history
 	All    ledger.Past `json:"all"` // what they had lost
 	News   ledger.Past `json:"news"`
-	Acked  ledger.Time `json:"acked"` // News is without what was acknowledged then; 0: all of it
+	Acked  ledger.Time `json:"acked"` // News is without what the word of that time speaks of; 0: all of it
 }
 
 // foldedHead is how the line of a fold begins.
@@ -94,7 +94,7 @@ func fold(dir string, f *os.File, identity string) error {
 	if err != nil || cut == 0 {
 		return err
 	}
-	sums := foldSums{identity: identity, ack: ack}
+	sums := foldSums{identity: identity, ack: ack, isMarked: ack.isMarkedIn(f)}
 	err = eachKeptOf(f, func(l *historyLine, all extent) error {
 		if l.at < cut {
 			sums.line(l, all)
@@ -135,6 +135,7 @@ func cutOf(f *os.File) (cut, size int64, err error) {
 type foldSums struct {
 	identity string
 	ack      *Ack
+	isMarked bool // as in pastSum
 	all      []*foldSum
 }
 
@@ -147,7 +148,7 @@ func (s *foldSums) of(identity string) *foldSum {
 	sum := &foldSum{
 		identity: identity,
 		all:      pastSum{identity: s.identity},
-		news:     pastSum{identity: s.identity, ack: s.ack},
+		news:     pastSum{identity: s.identity, ack: s.ack, isMarked: s.isMarked},
 	}
 	s.all = append(s.all, sum)
 	return sum
@@ -199,18 +200,20 @@ func (s *foldSums) lines(to int64) (text []byte, err error) {
 	return text, nil
 }
 
-// addFolded adds what is left of older starts, of a history of that size.
-func (p *pastSum) addFolded(s *StartSheet, size int64) {
+// addFolded adds what is left of older starts. A word that does not speak of all of them is the one
+// of when they were folded: one that was given since speaks of what was folded before.
+func (p *pastSum) addFolded(s *StartSheet) {
 	f, of := s.Folded, &s.Folded.All
-	if p.ack.SpeaksOf(s.Identity) && f.Acked != 0 && p.ack.At >= f.Acked {
+	wasThere, speaks := p.isMarked && f.To <= p.ack.History, p.ack.SpeaksOf(s.Identity)
+	if speaks && f.Acked != 0 && (p.ack.At == f.Acked || p.ack.byTime() && p.ack.At > f.Acked) {
 		of = &f.News
 	}
 	lost := *of
 	lost.OtherLog = 0 // it is counted by the log of now
-	if p.ack.SpeaksOf(s.Identity) && s.Sheet.At <= p.ack.At {
+	if speaks && (wasThere || p.ack.byTime() && s.Sheet.At <= p.ack.At) {
 		lost = ledger.Past{Unreadable: of.Unreadable}
 	}
-	if p.ack.SpeaksOf(p.identity) && f.To <= p.ack.History && p.ack.History <= size {
+	if p.ack.SpeaksOf(p.identity) && wasThere {
 		lost.Unreadable = false
 	}
 	before := p.past.Starts

@@ -30,7 +30,7 @@ func TestReplayLeavesOutWhatGoesOn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := &StartSheet{LogStored: 3, Sheet: ledger.NewSheet(1, 1, []ledger.Port{{ID: c.account}})}
 			s.Reach(c.account, []ledger.Position{{Device: 1, Epoch: 1, Last: 2}}, nil)
-			last, err := s.Replay(log, streams, 0, c.goOn...)
+			last, err := s.Replay(log, streams, nil, c.goOn...)
 			if err != nil || last != 6 {
 				t.Errorf("the last record is of %d, %v; want 6", last, err)
 			}

@@ -172,6 +172,37 @@ func MarkHistory(dir string) (HistoryMark, error) {
 	return HistoryMark{Bytes: st.Size() + at.shift, Sum: sum}, err
 }
 
+// markLines is the mark of the history in dir up to the end of its last line that is whole: what a
+// power cut has left of one behind it is replaced.
+func markLines(dir string) (*HistoryMark, error) {
+	f, err := OpenHistory(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return &HistoryMark{}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	at, _, err := layoutOf(f)
+	if err != nil {
+		return nil, err
+	}
+	last, err := readEnd(f)
+	if err != nil {
+		return nil, err
+	}
+	end := st.Size()
+	if !last.last.ended {
+		end = last.last.at
+	}
+	sum, err := sumBefore(f, end)
+	return &HistoryMark{Bytes: end + at.shift, Sum: sum}, err
+}
+
 func sumBefore(f io.ReaderAt, end int64) (uint32, error) {
 	b := make([]byte, min(end, markedEnd))
 	_, err := f.ReadAt(b, end-int64(len(b)))

@@ -6,6 +6,7 @@ import (
 
 	"github.com/tallywheel/tallywheel/frame"
 	"github.com/tallywheel/tallywheel/ledger"
+	"github.com/tallywheel/tallywheel/seglog"
 )
 
 // latecomers is what a start stored after its last sheet. What was missing between those frames is
@@ -13,9 +14,8 @@ import (
 // device comes in whichever is free, and the lane that it comes in is told how far the others are,
 // which is in no record of the log.
 type latecomers struct {
-	from *StartSheet
-	// when what was lost was acknowledged behind the sheet; 0: it was not, or that was passed
-	acked   ledger.Time
+	from    *StartSheet
+	acked   *LateAck                             // nil: there is none, or its place in the log was passed
 	books   map[string]*ledger.Book              // by address
 	counted reached                              // by the sheet, by address
 	came    map[string]map[ledger.Stream]string  // the lane in which a device was last, by address
@@ -27,7 +27,7 @@ type latecomers struct {
 	last  reached                           // the highest number that came, by address
 }
 
-func newLatecomers(from *StartSheet, acked ledger.Time) *latecomers {
+func newLatecomers(from *StartSheet, acked *LateAck) *latecomers {
 	return &latecomers{
 		from: from, acked: acked, books: map[string]*ledger.Book{}, counted: reached{},
 		came: map[string]map[ledger.Stream]string{}, afloat: from.afloat(), heard: map[string]map[ledger.Stream]bool{},
@@ -71,9 +71,9 @@ func (l *latecomers) trust(b *ledger.Book, address string, f frame.Frame) {
 	b.Advance(ledger.Position{Device: f.Device, Epoch: f.Epoch, Last: last})
 }
 
-// frame posts one, unless the sheet has counted it.
-func (l *latecomers) frame(source string, f frame.Frame, at int64) {
-	if l.acked != 0 && at > int64(l.acked) {
+// frame posts one, that of a record of the log, unless the sheet has counted it.
+func (l *latecomers) frame(source string, f frame.Frame, rec seglog.Record) {
+	if l.acked != nil && rec.Seq >= l.acked.Next {
 		l.know()
 	}
 	id := ledger.Stream{Device: f.Device, Epoch: f.Epoch}
@@ -90,7 +90,7 @@ func (l *latecomers) frame(source string, f frame.Frame, at int64) {
 		return // it was in the log's hands then: to the book it would be a device that counts anew
 	}
 	l.trust(b, address, f)
-	b.At(at)
+	b.At(rec.Time)
 	b.Numbered(len(f.Data), id, f.Seq)
 	l.came[address][id] = source
 }
@@ -127,7 +127,7 @@ func (l *latecomers) open(address string) *ledger.Book {
 // know says that what was lost by now is acknowledged: in the books, and in the sheet's positions,
 // from which others begin.
 func (l *latecomers) know() {
-	l.acked = 0
+	l.acked = nil
 	for _, b := range l.books {
 		b.BeginAck(nil)
 		b.EndAck(true)
@@ -149,7 +149,10 @@ func Acknowledged(ps []ledger.Position) []ledger.Position {
 // post adds what the books have found to the accounts of the sheet, and hands their gaps on: what
 // is in no account may not be taken out of one.
 func (l *latecomers) post() {
-	if l.acked != 0 {
+	if l.acked != nil {
+		if word := l.acked.Ack; !l.acked.isIn {
+			l.from.Acked = &word // also of what is posted here
+		}
 		l.know()
 	}
 	for address, b := range l.books {

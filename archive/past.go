@@ -24,7 +24,7 @@ var maxPast int64 = 32 << 20
 // the past is Unreadable. A last line that was torn while it was written is neither, if its start
 // is among the owed.
 func PastOf(dir, identity string, a *Ack, owed []*StartSheet) (*ledger.Past, error) {
-	p := pastSum{identity: identity, ack: a}
+	p := pastSum{identity: identity, ack: a, isMarked: a.isMarked(dir)}
 	err := eachKept(dir, func(l *historyLine, of extent) error {
 		p.line(l, of)
 		return nil
@@ -37,7 +37,7 @@ func PastOf(dir, identity string, a *Ack, owed []*StartSheet) (*ledger.Past, err
 	for _, s := range owed {
 		p.past.Unreadable = p.past.Unreadable || s.tellsOfGaps()
 		if !s.sameStart(p.newest) { // else whoever kept it was killed before it could say so
-			p.add(*s)
+			p.add(*s, false)
 		}
 	}
 	if p.past.IsEmpty() {
@@ -50,6 +50,7 @@ func PastOf(dir, identity string, a *Ack, owed []*StartSheet) (*ledger.Past, err
 type pastSum struct {
 	identity string
 	ack      *Ack
+	isMarked bool // the history is the one that the word speaks of
 	past     ledger.Past
 	newest   *StartSheet  // of a whole start, in the history
 	torn     *historyLine // the last line, if it cannot be read
@@ -60,10 +61,11 @@ type pastSum struct {
 func (p *pastSum) line(l *historyLine, of extent) {
 	p.noteTorn()
 	p.past.Partial = p.past.Partial || of.isPartial
-	isKnown := p.ack.SpeaksOf(p.identity) && l.at < p.ack.History && p.ack.History <= of.size // it was there then
+	wasThere := p.isMarked && l.at < p.ack.History // when the word was given
+	isKnown := p.ack.SpeaksOf(p.identity) && wasThere
 	switch {
 	case l.err == nil && l.sheet.Folded != nil:
-		p.addFolded(&l.sheet, of.size)
+		p.addFolded(&l.sheet)
 	case l.err != nil && !isKnown:
 		torn := *l
 		torn.text = bytes.Clone(l.text)
@@ -73,7 +75,7 @@ func (p *pastSum) line(l *historyLine, of extent) {
 			p.newest = &s
 		}
 		p.past.Unreadable = p.past.Unreadable || l.sheet.tellsOfGaps() && !isKnown
-		p.add(l.sheet)
+		p.add(l.sheet, wasThere)
 	}
 }
 
@@ -85,20 +87,22 @@ func (p *pastSum) noteTorn() {
 	p.torn = nil
 }
 
-// add adds what a start has lost, unless that was acknowledged.
-func (p *pastSum) add(s StartSheet) {
+// add adds what a start has lost, unless that was acknowledged. wasThere: the history had the line
+// when the word was given.
+func (p *pastSum) add(s StartSheet, wasThere bool) {
 	word := s.Sheet.Ack
 	s.Sheet.Ack = nil
 	if p.ack.SpeaksOf(s.Identity) {
-		late, base := s.Sheet.At > p.ack.At, p.ack.Sheet
+		base := p.ack.Sheet
+		isBase := base != nil && base.Since == s.Sheet.Since // the start in which it was given
 		switch {
-		// The start in which it was given. The sheet of one that was killed may be older than it
-		// looks: what stood in the log behind it has been added.
-		case base != nil && base.Since == s.Sheet.Since && (late || !s.Part):
+		case wasThere || s.Acked != nil && *s.Acked == p.ack.Ack:
+			return
+		case p.ack.byTime() && s.Sheet.At <= p.ack.At && (s.Part || !isBase):
+			return
+		case isBase:
 			s.Sheet.Ack = word
 			s.Sheet.Acknowledge(p.ack.Ack, base)
-		case !late:
-			return
 		}
 	}
 	s.Sheet.Past = nil

@@ -17,12 +17,12 @@ const replayTries = 3
 // as what could be read. Damage is passed over, and the last of it is the error, too. Where the log
 // has removed records behind the sheet ([StartSheet.Lacks]), or some are gone or cannot be read,
 // nothing is called missing that those may have had, and of devices that are in none of the records
-// behind them nobody knows where they are. acked is when somebody acknowledged what was lost, of a
-// word that the sheet does not know; 0: there is none.
+// behind them nobody knows where they are. acked is a word that the sheet does not know of; nil:
+// there is none.
 //
 // goOn names lanes whose books go on. Those books have what the records of these lanes say, or will
 // have it, so that nothing of it is posted here; nor is anything of another lane of their address.
-func (s *StartSheet) Replay(log *seglog.Log, streams *Streams, acked ledger.Time, goOn ...string) (last int64,
+func (s *StartSheet) Replay(log *seglog.Log, streams *Streams, acked *LateAck, goOn ...string) (last int64,
 	err error,
 ) {
 	if s.Positions == nil {
@@ -79,7 +79,7 @@ func (s *StartSheet) Replay(log *seglog.Log, streams *Streams, acked ledger.Time
 		if f := Frame(&e, rec.Data); f.Sequenced {
 			highest.raise(e.Source, ledger.Position{Device: f.Device, Epoch: f.Epoch, Last: f.Seq})
 			if !slices.Contains(shared, AddressOf(e.Source)) {
-				late.frame(e.Source, f, rec.Time)
+				late.frame(e.Source, f, rec)
 			}
 		}
 	}

@@ -91,7 +91,7 @@ func TestReplayTakesNoErrorForTheEnd(t *testing.T) {
 	replay := func() (position, last uint64, err error) {
 		s := &StartSheet{}
 		s.Sheet.Ports = []ledger.Port{{ID: "a"}}
-		at, err := s.Replay(log, streams, 0)
+		at, err := s.Replay(log, streams, nil)
 		for _, p := range s.Positions["a"] {
 			position = p.Last
 		}
@@ -173,7 +173,7 @@ func TestReplayBehindDamage(t *testing.T) {
 				Positions: map[string][]ledger.Position{"a": {{Device: 1, Epoch: 1, Last: 50}}},
 			}
 			s.Sheet.Ports = []ledger.Port{{ID: "a"}}
-			_, err = s.Replay(log, streams, 0)
+			_, err = s.Replay(log, streams, nil)
 			if damage := (*seglog.CorruptError)(nil); !errors.As(err, &damage) {
 				t.Errorf("Replay: %v", err)
 			}

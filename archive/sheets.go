@@ -113,6 +113,9 @@ type StartSheet struct {
 	// Dismissed is the books of peers that have made room, whose memory may still be there: their
 	// counts are in the account of their source.
 	Dismissed []uint64 `json:"dismissed_books,omitempty"`
+	// Acked is the word that was given once the start was over and the history did not have it yet:
+	// all of it was known.
+	Acked *ledger.Ack `json:"acked,omitempty"`
 	// Folded: the line stands for all starts before it that were on its log.
 	Folded *Folded `json:"folded,omitempty"`
 	// History is what the history was when its own start saved this sheet; null: a program before

@@ -176,7 +176,7 @@ func TestTakeBackCountsNothingTwice(t *testing.T) {
 	if lost, err := s.TakeBack(log, streams, 6); lost != 14 || err != nil {
 		t.Errorf("%d frames lost, %v; want 14", lost, err)
 	}
-	if _, err := s.Replay(log, streams, 0); err != nil {
+	if _, err := s.Replay(log, streams, nil); err != nil {
 		t.Fatal(err)
 	}
 	if f := s.Sheet.Ports[0].Frames; f.Missing != 4 || f.Stored != 6 || f.InFlight != 14 ||
@@ -200,7 +200,7 @@ func TestTakeBackCountsNothingTwice(t *testing.T) {
 	s.Sheet.Ports = []ledger.Port{{ID: "a", Frames: ledger.Frames{
 		OK: 6, Missing: 4, MissingUnseen: 4, Dropped: map[string]uint64{CauseLogFailed: 6},
 	}}}
-	if _, err := s.Replay(log, streams, 0); err != nil {
+	if _, err := s.Replay(log, streams, nil); err != nil {
 		t.Fatal(err)
 	}
 	if f := s.Sheet.Ports[0].Frames; f.Missing != 4 || f.Restarts != 0 || f.Stored != 6 || len(f.Dropped) > 0 {
@@ -213,7 +213,7 @@ func TestTakeBackCountsNothingTwice(t *testing.T) {
 	s = &StartSheet{Positions: at(9)}
 	s.Sheet.Ports = []ledger.Port{{ID: "a", Frames: half()}}
 	s.Sheet.Leaving = []ledger.Port{{ID: "a", Frames: half()}}
-	if _, err := s.Replay(log, streams, 0); err != nil {
+	if _, err := s.Replay(log, streams, nil); err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range s.accounts() {

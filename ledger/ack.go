@@ -71,7 +71,7 @@ func (p *Past) Add(s *Sheet) {
 		p.Starts, p.of = p.Starts+1, s.Since
 	}
 	if p.Since == 0 {
-		p.Since = max(s.Since, v.Since)
+		p.Since = v.Since
 	}
 	p.LostWire.add(v.LostWire)
 	p.LostHere.add(v.LostHere)

@@ -109,8 +109,8 @@ type Verdict struct {
 // in rules.go.
 func (s *Sheet) Judge() Verdict {
 	v := Verdict{Level: Good, Since: s.Since, Unknown: []string{}, Reasons: []Reason{}}
-	if s.Ack != nil {
-		v.Since = max(v.Since, s.Ack.At)
+	if s.Ack != nil && s.Known != nil { // it was given in this start, whatever the clock was since
+		v.Since = s.Ack.At
 	}
 	var said sentence
 	for i := range s.Ports {

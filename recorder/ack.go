@@ -119,12 +119,13 @@ func (r *Recorder) Ack(note string) (ledger.Ack, error) {
 	}
 	r.saving.Lock() // no source that is leaving goes meanwhile
 	defer r.saving.Unlock()
-	_ = r.settleOwed() // first, for the word speaks of what is in the history; what is not is told again
+	_ = r.settleOwed()             // first, for the word speaks of what is in the history
+	given := r.log.Position().Next // before the books: what they have not counted yet is behind it
 	noted, s := r.beginAck()
 	at := ledger.Ack{At: ledger.Time(time.Now().UnixNano()), Note: note}
 	base := s.Whole().Copy()
 	base.Verdict, base.Leaving = nil, nil // what is leaving says itself what is known
-	next := &archive.Ack{Ack: at, Sheet: base}
+	next := &archive.Ack{Ack: at, Sheet: base, Next: given}
 	err := next.Save(r.cfg.Log.Dir, hexIdentity(r.log))
 	r.absorbing.Lock() // for every sheet the word holds in all books, or in none
 	defer r.absorbing.Unlock()
@@ -136,6 +137,11 @@ func (r *Recorder) Ack(note string) (ledger.Ack, error) {
 	}
 	if err != nil {
 		return ledger.Ack{}, fmt.Errorf("the acknowledgement cannot be kept: %w", err)
+	}
+	for i, owed := range r.owed { // they could not be kept
+		known := *owed // whoever lists what was lost has the sheet, too
+		known.Acked = &next.Ack
+		r.owed[i] = &known
 	}
 	r.ackPlaces() // after the lanes, which leave their gaps in places
 	for _, p := range r.sources() {

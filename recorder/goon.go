@@ -213,7 +213,7 @@ func (r *Recorder) closeDied(e *archive.StartSheet, gone []ledger.Port, goOn []s
 		accounts := slices.Concat(e.Sheet.Ports, e.Sheet.Leaving)
 		part := archive.StartSheet{
 			End: outageRestarted, Part: true, Parts: r.parts + 1, Identity: e.Identity,
-			Positions: e.Positions,
+			Positions: e.Positions, Acked: e.Acked,
 		}
 		part.Sheet = ledger.NewSheet(int64(e.Sheet.At), r.since, accounts)
 		part.NumberAccounts()

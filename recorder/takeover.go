@@ -110,7 +110,7 @@ func (r *Recorder) takeUnsaved(left *archive.StartSheet) {
 // leaveOff notes where the sources go on that a start has left, by its sheet, and by the accounts
 // of those that were there, the newest of each last.
 func (r *Recorder) leaveOff(e *archive.StartSheet, there []ledger.Port, from place) {
-	r.missed.of(there, e.Sheet.At, r.ackedBehind(e) != 0)
+	r.missed.of(there, e.Sheet.At, r.ackedBehind(e) != nil)
 	for _, p := range there { // those without numbers, too
 		r.places[p.ID] = from
 	}
@@ -148,14 +148,13 @@ func (r *Recorder) giveUp(e *archive.StartSheet, losses *lossWatch) (gone []ledg
 	return gone
 }
 
-// ackedBehind is when what was lost was acknowledged, of a word that a sheet does not know; 0:
-// there is none.
-func (r *Recorder) ackedBehind(e *archive.StartSheet) ledger.Time {
-	a, err := archive.LoadAck(r.cfg.Log.Dir) // its error is told by loadAck
-	if err != nil || a == nil || !a.SpeaksOf(hexIdentity(r.log)) || e.Sheet.Ack != nil && *e.Sheet.Ack == a.Ack {
-		return 0
+// ackedBehind is a word that a sheet does not know of; nil: there is none.
+func (r *Recorder) ackedBehind(e *archive.StartSheet) *archive.LateAck {
+	a, err := archive.LoadAck(r.cfg.Log.Dir)
+	if err != nil { // it is told by loadAck
+		return nil
 	}
-	return a.At
+	return a.Behind(e, hexIdentity(r.log))
 }
 
 // end has the last sheet of the start before this one kept, unless that start has done so.
