@@ -1,6 +1,7 @@
 package archive
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -90,5 +91,6 @@ func (s *StartSheet) losses() []Loss {
 	for _, l := range s.Sheet.Losses() {
 		all = append(all, Loss{Loss: l, From: s.Sheet.Since, To: max(s.Sheet.Since, last[l.Source])})
 	}
+	slices.SortStableFunc(all, func(a, b Loss) int { return cmp.Compare(a.To, b.To) })
 	return all
 }

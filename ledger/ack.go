@@ -34,7 +34,7 @@ type Past struct {
 	// that something may be lost.
 	Doubts []string `json:"doubts,omitempty"`
 
-	of Time // the start that was added last, by its Since
+	of Time // the start that was added last, by its Since: starts are added in their order
 }
 
 // MaxUnproven is how many sources a [Past] names that could not prove that nothing was lost.
@@ -69,6 +69,9 @@ func (p *Past) Add(s *Sheet) {
 	}
 	if p.Starts == 0 || s.Since != p.of {
 		p.Starts, p.of = p.Starts+1, s.Since
+		if v.LastLoss != 0 {
+			p.LastLoss = 0 // that of a start before it is earlier, whatever the clock was
+		}
 	}
 	if p.Since == 0 {
 		p.Since = v.Since

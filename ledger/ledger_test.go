@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"github.com/tallywheel/tallywheel/internal/testenv"
@@ -385,4 +386,42 @@ func TestAbsorb(t *testing.T) {
 			t.Fatalf("%+v: %v", p, p.Unbalanced)
 		}
 	})
+}
+
+// No outage ends before it begins: where the clock was set back while it lasted, it says so.
+func TestOutageInWhichTheClockWasSetBack(t *testing.T) {
+	for _, c := range []struct{ from, to int64 }{{10e9, 20e9}, {10e9, 9.9e9}, {90e9, 10e9}} {
+		b := NewBook(0)
+		b.OutageBegins(c.from, "not there")
+		b.OutageEnds(c.to)
+		o := b.Sheet("a", StateOpen, Held{}, nil).Outages[0]
+		told := strings.HasSuffix(o.Cause, ClockSetBack)
+		if o.To < o.From || told != (c.from-c.to > 1e9) {
+			t.Errorf("%d to %d: %+v", c.from, c.to, o)
+		}
+	}
+}
+
+// The last loss is that of the last start that lost something, by their order.
+func TestLastLossWhereTheClockWasSetBack(t *testing.T) {
+	sheet := func(since Time, lost uint64) *Sheet {
+		p := Port{ID: "a", Proof: ProofNumbers, Heard: true, LastLoss: since + 5}
+		p.Frames.Missing, p.Frames.MissingUnseen = lost, lost
+		s := NewSheet(int64(since+9), int64(since), []Port{p})
+		return &s
+	}
+	var p Past
+	p.Add(sheet(1000, 2))
+	p.Add(sheet(100, 2))
+	p.Add(sheet(50, 0))
+	if p.LastLoss != 105 {
+		t.Errorf("earlier starts: %d, want 105", p.LastLoss)
+	}
+	for lost, want := range map[uint64]Time{0: 105, 1: 25} {
+		s := sheet(20, lost)
+		s.Past = &p
+		if v := s.Judge(); v.LastLoss != want {
+			t.Errorf("%d lost now: %d, want %d", lost, v.LastLoss, want)
+		}
+	}
 }

@@ -30,12 +30,25 @@ func (b *Book) OutageGoesOn(cause string) {
 	}
 }
 
-// OutageEnds closes the open outage, if there is one.
+// ClockSetBack is what the cause of an outage says besides, where the clock was set to before its
+// beginning while it lasted.
+const ClockSetBack = "the clock was set back meanwhile: how long it was is not known"
+
+// smallestStep is what counts as a step of the clock, in ns.
+const smallestStep = 250e6
+
+// OutageEnds closes the open outage, if there is one. None ends before it begins.
 func (b *Book) OutageEnds(at int64) {
-	if b.outageOpen {
-		b.outageOpen = false
-		b.outages[len(b.outages)-1].To = Time(at)
+	if !b.outageOpen {
+		return
 	}
+	b.outageOpen = false
+	o := &b.outages[len(b.outages)-1]
+	if o.To = Time(at); o.From-o.To >= smallestStep {
+		o.From = o.To
+		o.Cause += "; " + ClockSetBack
+	}
+	o.To = max(o.To, o.From) // less is two goroutines that have read the clock
 }
 
 // outagesJoin is how far apart outages of one cause are at most that are one: a port that is read

@@ -221,6 +221,9 @@ type Clock struct {
 type ClockStep struct {
 	At Time  `json:"at"` // by the clock as it is since then
 	By int64 `json:"by"` // ns; negative: it was set back
+	// Between: it was set back before this start, and behind the one before: by so much at least,
+	// and At is when this one began.
+	Between bool `json:"between_starts,omitempty"`
 }
 
 // Sheet is the balance sheet of all ports at one moment.

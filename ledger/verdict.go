@@ -134,7 +134,7 @@ func (s *Sheet) Judge() Verdict {
 			v.blame(&said, r.where, r.kind, r.level, "", f, s.Since) // found when the log was opened
 		}
 	}
-	if s.Past != nil {
+	if s.Past != nil && (v.LastLoss == 0 || s.Past.of == s.Since) { // a start before this one lost it earlier
 		v.LastLoss = max(v.LastLoss, s.Past.LastLoss)
 	}
 	slices.SortStableFunc(v.Reasons, func(a, b Reason) int { return cmp.Compare(b.Level.Rank(), a.Level.Rank()) })

@@ -54,6 +54,29 @@ func (c *clockWatch) goOn(before *ledger.Clock) {
 	c.steps = c.steps[max(0, len(c.steps)-maxSteps):]
 }
 
+// between notes that a start has begun, at a time, before the one before it was over by its own
+// clock: somebody has set that back. To another time it may have been set as well, unnoticed.
+func (c *clockWatch) between(began, ended int64, log *slog.Logger) {
+	by := time.Duration(began - ended)
+	if by > -smallestStep {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.note(ledger.ClockStep{At: ledger.Time(began), By: int64(by), Between: true})
+	log.Warn("the clock was set back since the start before this one: its times and those of now do not compare",
+		"at least by", -by, "that start was over", ledger.Time(ended))
+}
+
+// note takes a step to the account. mu is held.
+func (c *clockWatch) note(step ledger.ClockStep) {
+	c.count++
+	if len(c.steps) == maxSteps {
+		c.steps = slices.Delete(c.steps, 0, 1)
+	}
+	c.steps = append(c.steps, step)
+}
+
 // wrongTimes is for the next start. Nobody knows whether the clock is right that this start has, if
 // nobody keeps it: it may be set when the recorder does not run. A kill may come some time behind
 // the sheet.
@@ -142,11 +165,7 @@ func (c *clockWatch) at(wall int64, uptime time.Duration) (by time.Duration) {
 		return 0
 	}
 	c.set(int64(by))
-	c.count++
-	if len(c.steps) == maxSteps {
-		c.steps = slices.Delete(c.steps, 0, 1)
-	}
-	c.steps = append(c.steps, ledger.ClockStep{At: ledger.Time(wall), By: int64(by)})
+	c.note(ledger.ClockStep{At: ledger.Time(wall), By: int64(by)})
 	return by
 }
 

@@ -2,11 +2,15 @@ package recorder
 
 import (
 	"errors"
+	"log/slog"
+	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/tallywheel/tallywheel/archive"
 	"github.com/tallywheel/tallywheel/config"
 	"github.com/tallywheel/tallywheel/internal/sys"
 	"github.com/tallywheel/tallywheel/internal/testenv"
@@ -142,4 +146,49 @@ func TestKeepAgeKeepsRecordsOfAWrongClock(t *testing.T) {
 		t.Errorf("the log begins with record %d", at.First)
 	}
 	stop(t, g)
+}
+
+// A clock that was set back between two starts is told: the outage does not end before it begins,
+// and what the start behind it lost comes first in the list.
+func TestClockSetBackBetweenStarts(t *testing.T) {
+	const day = 24 * time.Hour
+	dir, next := t.TempDir(), uint64(0)
+	g := start(t, dir, nil, tcp("a"))
+	lose(t, g, &next, 2)
+	stop(t, g)
+	left, err := archive.LoadStart(dir, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, at := range []*ledger.Time{&left.Sheet.At, &left.Sheet.Since, &left.Sheet.Ports[0].LastLoss} {
+		*at += ledger.Time(day) // as if the clock had been ahead
+	}
+	for i := range left.Losses {
+		left.Losses[i].From += ledger.Time(day)
+		left.Losses[i].To += ledger.Time(day)
+	}
+	if err := errors.Join(os.Remove(filepath.Join(dir, archive.HistoryFile)), left.Keep(dir),
+		left.Save(dir, false)); err != nil {
+		t.Fatal(err)
+	}
+	g = start(t, dir, nil, tcp("a"))
+	defer stop(t, g)
+	s := lose(t, g, &next, 3)
+	if c := s.Clock; c.StepCount != 1 || !c.Steps[0].Between || time.Duration(c.Steps[0].By) > -day+time.Hour {
+		t.Errorf("%+v", c)
+	}
+	if v := s.Verdict; int64(v.LastLoss) < g.since || int64(v.LastLoss) > time.Now().UnixNano() {
+		t.Errorf("the last loss was at %s, in the start that began at %s", v.LastLoss, s.Since)
+	}
+	if o := s.Ports[0].Outages; len(o) == 0 || o[0].To < o[0].From ||
+		!strings.HasSuffix(o[0].Cause, ledger.ClockSetBack) {
+		t.Errorf("outages %+v", o)
+	}
+	if err := g.save(); err != nil { // and the list is of now
+		t.Fatal(err)
+	}
+	all, _, err := g.Losses("")
+	if err != nil || len(all) != 2 || all[0].N != 3 || all[0].Start != 0 || all[1].N != 2 {
+		t.Errorf("%+v, %v", all, err)
+	}
 }

@@ -1,7 +1,6 @@
 package recorder
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -194,7 +193,9 @@ func (w *lossWatch) post(k ledger.Loss, n uint64, at ledger.Time) {
 	if i := w.newest(k, len(w.list)); i >= 0 {
 		e := &w.list[i]
 		if at >= e.To && time.Duration(at-e.To) <= burstPause && time.Duration(at-e.From) <= burstMost {
-			e.N, e.To = e.N+n, at
+			grown := *e
+			grown.N, grown.To = e.N+n, at
+			w.list = append(slices.Delete(w.list, i, i+1), grown) // the list is in the order in which things were lost
 			return
 		}
 	}
@@ -300,7 +301,6 @@ func (p *pastLosses) get(dir, identity string, now ledger.Time) ([]archive.Loss,
 
 // newest forgets what is beyond the bound, the oldest first.
 func (p *pastLosses) newest() {
-	slices.SortStableFunc(p.list, func(a, b archive.Loss) int { return cmp.Compare(a.To, b.To) })
 	n := max(0, len(p.list)-maxLosses)
 	p.list, p.more = slices.Clone(p.list[n:]), p.more+uint64(n)
 }
@@ -323,6 +323,6 @@ func (r *Recorder) Losses(of string) (all []archive.Loss, forgotten uint64, err 
 			all = append(all, l)
 		}
 	}
-	slices.SortStableFunc(all, func(a, b archive.Loss) int { return cmp.Compare(b.To, a.To) })
+	slices.Reverse(all) // no clock has a say: it may have been set
 	return all, w.forgotten + more, err
 }

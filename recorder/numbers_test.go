@@ -182,9 +182,16 @@ func TestLongPauseIsAnOutage(t *testing.T) {
 				t.Errorf("%+v; want 50 never seen", f)
 			}
 			for _, p := range g.Sheet().Ports {
-				if len(p.Outages) == 0 || !strings.HasPrefix(p.Outages[0].Cause, outageNotRunning) ||
-					p.Outages[0].From != s.Sheet.At {
+				if len(p.Outages) == 0 || !strings.HasPrefix(p.Outages[0].Cause, outageNotRunning) {
 					t.Errorf("%s: %+v; want an outage since %v", p.ID, p.Outages, s.Sheet.At)
+					continue
+				}
+				o, isBack := p.Outages[0], ago < 0
+				if since := s.Sheet.At; !isBack && o.From != since ||
+					o.To != 0 && isBack != strings.HasSuffix(o.Cause, ledger.ClockSetBack) ||
+					o.To != 0 && isBack && o.From != o.To ||
+					o.To == 0 && o.From != since {
+					t.Errorf("%s: %+v; want an outage since %v, or until now where that is to come", p.ID, o, since)
 				}
 			}
 		})

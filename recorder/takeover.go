@@ -84,6 +84,7 @@ func (r *Recorder) takeOver(e *archive.StartSheet) {
 		e.LogStored = r.log.Position().Stored // up to where it knows of the log now
 	}
 	r.end(e)
+	r.clock.between(r.since, max(int64(e.Sheet.At), last), r.slog)
 	r.leaveOff(e, slices.Concat(there, gone, e.Sheet.Leaving, e.Sheet.Ports),
 		place{at: max(int64(e.Sheet.At), last), why: why})
 }
