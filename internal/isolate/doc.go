@@ -54,6 +54,14 @@
 // first and closes nothing, then the recorder records what there is and ends ([Link.Leaves]): a
 // restart goes on from that, and behind a stop nothing is missing but what the kernel held.
 //
+// # Who waits for whom
+//
+// The keeper holds one lock while it sends, and hears nobody meanwhile. So a child receives from
+// the moment on at which it has the shelf, on a goroutine that does nothing else, and never waits
+// for its own sends: what it has not taken in yet waits in its memory, in its order (inbox), up to
+// inboxHolds messages. So the keeper waits for no child that waits for the keeper. Descriptors that
+// nobody needs while he follows the link are closed as they come.
+//
 // Nothing here waits without a bound: a child that does not take what it is sent within 5 s is
 // taken for dead, and killed. That is by time, as no pidfd tells of a process that hangs; what the
 // child waits for a CPU meanwhile does not count, up to 10 s.

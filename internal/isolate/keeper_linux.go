@@ -50,7 +50,9 @@ type keeper struct {
 	ends     map[Role]*ends
 	changed  chan struct{} // has a signal when the store may be full
 
-	mu       sync.Mutex // held while messages are sent: for sendWithin at most
+	// held while messages are sent: for sendWithin at most, as a child receives whatever it does
+	// itself (see inbox)
+	mu       sync.Mutex
 	shelf    []shelved
 	children map[Role]*child
 	begun    bool // a recorder was ready

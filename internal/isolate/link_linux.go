@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -82,16 +83,21 @@ type Entry struct {
 // errBare is of an entry that is of no use without its descriptors.
 var errBare = errors.New("this process may open no more descriptors, and ends: the next one finds on the keeper's shelf what this one could not take")
 
-// Link is the connection of reader or recorder to the keeper. Any goroutine may put; one receives.
+// Link is the connection of reader or recorder to the keeper. Any goroutine may put; one calls
+// Prepare, Shelf and Follow, and may put, too: from Shelf on, what comes is received beside it.
 type Link struct {
-	conn *ipc.Conn
-	died int64
-	over chan struct{} // closed once the keeper has ended, as Follow sees it
+	conn  *ipc.Conn
+	died  int64
+	over  chan struct{} // closed once the keeper has ended, as Follow sees it
+	inbox *inbox
+	fills sync.Once // … has begun to be filled
 
 	leaves atomic.Bool // nothing more comes, as Follow has heard
 }
 
-func newLink(conn *ipc.Conn) *Link { return &Link{conn: conn, over: make(chan struct{})} }
+func newLink(conn *ipc.Conn) *Link {
+	return &Link{conn: conn, over: make(chan struct{}), inbox: newInbox()}
+}
 
 // NewLink is a link over a connection, with bare descriptors, to somebody who acts as the keeper: a
 // test of what is put and dropped, and when.
@@ -211,12 +217,16 @@ func (l *Link) Shelf() (all []Entry, err error) {
 			return all, err
 		case m.Op == opReady:
 			l.died = m.Died
+			l.fill() // this process may put much before it follows
 			return all, nil
 		case m.Op == opPut:
 			all = append(all, Entry{Name: m.Name, Data: m.Data, FDs: fds})
 		}
 	}
 }
+
+// fill begins to fill the inbox, once.
+func (l *Link) fill() { l.fills.Do(func() { go l.inbox.fill(l.conn) }) }
 
 // Died is when the process was seen dead in whose place this one is; zero: there was none. It is
 // known behind Shelf.
@@ -229,12 +239,14 @@ func (l *Link) Died() time.Time {
 
 // Follow tells what the other puts and drops, and how the processes are, until the keeper has
 // ended, or has told this process to yield. A want of descriptors is not the end of the keeper: an
-// entry comes late then, or at last [Entry.Bare]. An error is that of entry.
+// entry comes late then, or at last [Entry.Bare]. An error is that of entry, which may put: what
+// comes meanwhile waits in this process. Descriptors of ports, spills and listeners do not come.
 func (l *Link) Follow(entry func(Entry) error, processes func([]Process)) (yields bool, err error) {
+	l.fill()
 	for {
-		m, fds, err := receive(l.conn)
-		isBare := errors.Is(err, ipc.ErrFiles)
-		if err != nil && !isBare {
+		got := l.inbox.take()
+		m, isBare := got.message, errors.Is(got.err, ipc.ErrFiles)
+		if got.err != nil && !isBare {
 			close(l.over)
 			return false, nil
 		}
@@ -246,8 +258,9 @@ func (l *Link) Follow(entry func(Entry) error, processes func([]Process)) (yield
 			return true, nil
 		case opPut, opDrop, opAccept, opWaits, opUntaken, opEcho:
 			if err := entry(Entry{
-				Name: m.Name, Data: m.Data, FDs: fds, Dropped: m.Op == opDrop, Answer: m.Op == opAccept, Bare: isBare,
-				Waits: m.Op == opWaits, Untaken: m.Op == opUntaken, Echo: m.Op == opEcho,
+				Name: m.Name, Data: m.Data, FDs: got.fds, Bare: isBare,
+				Dropped: m.Op == opDrop, Answer: m.Op == opAccept, Waits: m.Op == opWaits,
+				Untaken: m.Op == opUntaken, Echo: m.Op == opEcho,
 			}); err != nil {
 				return false, err
 			}
