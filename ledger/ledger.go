@@ -521,6 +521,13 @@ func (b *Book) Unread(cause string, n uint64) {
 	}
 }
 
+// Reread takes back what Unread has posted: it waits still, and is read, or posted again.
+func (b *Book) Reread(cause string, n uint64) {
+	if count(&b.unread, cause, -min(n, b.unread[cause])); b.unread[cause] == 0 {
+		delete(b.unread, cause)
+	}
+}
+
 // Overrun says that what the driver or the kernel has lost has grown; they keep the count.
 func (b *Book) Overrun() { b.losses.lost(b.now) }
 

@@ -299,6 +299,9 @@ func (h *hub) goOn() {
 			}
 			return &guest{connection: &socket{descriptor: fd, peer: id}, giveBack: giveBack}
 		})
+		if g, ok := h.l.(*gate); ok {
+			l.takesBack(g.there(s))
+		}
 		run := h.join(l, id, &handover{s, nil, h.p.halves})
 		if p := h.p.peers[len(h.p.peers)-1]; p.remote.makesRoom() { // it had begun to when the recorder was killed
 			h.leaving = p

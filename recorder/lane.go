@@ -47,16 +47,19 @@ type lane struct {
 	overrun  time.Time      // when it was noticed last that the kernel has lost something
 	accepted map[string]string
 	path     string
-	why      string // what keeps the device from being open now; "": it is open, or was not tried yet
-	paused   string // why nobody read the device before this lane, which has not opened it yet; else ""
-	handOn   bool   // what is not classified when the reading ends is left for another lane
-	left     half   // … and this is it
-	ending   bool   // its source stops, or the recording does: an end of the reading is no absence now
-	gone     bool   // it was not there when the recording began to stop, and has not come since
-	replaced bool   // its port ends the reading, for a newer connection
-	behind   bool   // the log was, when its port gave up what the kernel holds
-	unended  string // see endsBadly
-	untaken  uint64 // bytes that were given up for that, since the recording began to stop
+	why      string   // what keeps the device from being open now; "": it is open, or was not tried yet
+	paused   string   // why nobody read the device before this lane, which has not opened it yet; else ""
+	handOn   bool     // what is not classified when the reading ends is left for another lane
+	left     half     // … and this is it
+	ending   bool     // its source stops, or the recording does: an end of the reading is no absence now
+	gone     bool     // it was not there when the recording began to stop, and has not come since
+	replaced bool     // its port ends the reading, for a newer connection
+	behind   bool     // the log was, when its port gave up what the kernel holds
+	unended  string   // see endsBadly
+	untaken  uint64   // bytes that were given up for that, since the recording began to stop
+	stops    bool     // the recording does
+	before   badEnd   // … and did, under a recorder that was killed then
+	thrown   []thrown // what was counted of connections that may still be on the keeper's shelf
 
 	// bytes that have run over into a file, in front of the lane's spool
 	inFront atomic.Uint64
@@ -471,7 +474,8 @@ func (l *lane) attach(h reader.Handle) {
 func (l *lane) ends() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.ending, l.gone, l.untaken, l.unended = true, l.state == ledger.StateWaiting, 0, ""
+	l.ending, l.gone, l.stops = true, l.state == ledger.StateWaiting, true
+	l.untaken, l.unended = l.before.untaken, l.before.unended
 }
 
 // finishes says that the port ends the reading. What ends it then is most often the port's own

@@ -11,15 +11,16 @@ import (
 // leftUnread counts what waits of a source whose reader did not come to its end, and has a stop
 // fail: the reader may still have something in its hands that nobody knows of.
 func (p *port) leftUnread() {
+	cause := badReader
+	if p.remote.untold.Load() {
+		cause = badKeeper
+	}
+	p.lane.endsBadly(cause) // before what is counted is saved
 	n, known := uint64(0), true
 	if _, ok := p.opener.(*seat); ok {
 		n = p.unseated()
 	} else if n, known = p.remote.iso.waits(p.lane.cfg.ID); n > 0 {
 		p.lane.unread(unreadStopped, n)
-	}
-	cause := badReader
-	if p.remote.untold.Load() {
-		cause = badKeeper
 	}
 	why := cause + ": what it had not read is not counted"
 	if known {
@@ -27,7 +28,6 @@ func (p *port) leftUnread() {
 	}
 	p.log.Error(why)
 	p.lane.uncounted(time.Now().UnixNano(), why)
-	p.lane.endsBadly(cause)
 }
 
 // lacks notes that the reader does not hear of a source, for the keeper could not take it.

@@ -310,9 +310,14 @@ func (p *port) throwAway(rest []device) (all uint64) {
 		d.deafen()
 		if n := d.discard(); n > 0 {
 			all += n
-			p.lane.unread(unreadStopped, n)
+			p.lane.throwsAway(d.fd(), n)
 			p.log.Debug("bytes that had arrived are thrown away unread", "bytes", n, "cause", unreadStopped)
 		}
+	}
+	if all > 0 {
+		p.remote.keepsThrown()
+	}
+	for _, d := range rest {
 		if err := d.close(); err != nil {
 			p.log.Warn("close", "error", err)
 		}

@@ -314,9 +314,11 @@ type laneState struct {
 	told          [5]uint64
 	kernel        *ledger.Kernel
 	marks         []given // the last is of the checkpoint itself
+	thrown        []thrown
+	stop          badEnd // of the recording that stops; zero: it does not
 }
 
-const laneStateVersion = 4
+const laneStateVersion = 5
 
 func (s *laneState) describe(c *pack.Coder) {
 	c.Bytes(&s.book)
@@ -335,6 +337,9 @@ func (s *laneState) describe(c *pack.Coder) {
 		}
 	})
 	pack.List(c, &s.marks, func(g *given) { pack.Natural(c, &g.sequence, &g.frames, &g.waste) })
+	pack.List(c, &s.thrown, func(t *thrown) { pack.Natural(c, &t.socket, &t.n); c.Flags(&t.behind) })
+	c.Text(&s.stop.unended)
+	pack.Natural(c, &s.stop.untaken)
 }
 
 // checkpoint is the state of the lane, in so many bytes at most, and the sequence of the last
@@ -351,7 +356,10 @@ func (l *lane) checkpoint(before uint64, ended bool, most int) (state []byte, la
 	s := laneState{
 		state: l.state, why: l.why, heard: l.in.heard, ended: ended, framed: l.in.framed, since: l.in.since,
 		frames: uint64(o.staged.frames),
-		told:   l.counts.told, kernel: l.kernel,
+		told:   l.counts.told, kernel: l.kernel, thrown: l.thrown, stop: l.before,
+	}
+	if l.stops {
+		s.stop = badEnd{l.unended, l.untaken}
 	}
 	l.touched = false
 	if d, ok := l.in.dec.(frame.Stateful); ok {
@@ -401,6 +409,7 @@ func (l *lane) inherit(cp spool.Checkpoint) (behind uint64, ended bool, err erro
 		}
 	}
 	l.state, l.why, l.counts.told, l.kernel = s.state, s.why, s.told, s.kernel
+	l.thrown, l.before = s.thrown, s.stop
 	l.in.heard, l.in.framed, l.in.offset, l.in.now = s.heard, s.framed, cp.Done, cp.Time
 	l.in.held, l.in.since = int(cp.Shown-cp.Done), s.since
 	l.out.marks, l.out.gave = s.marks, s.marks[len(s.marks)-1]

@@ -221,6 +221,7 @@ type unreadBytes struct {
 	bytes uint64
 }
 
+func (h *unreadBytes) fd() int         { return -1 }
 func (h *unreadBytes) deafen()         {}
 func (h *unreadBytes) discard() uint64 { return h.bytes }
 func (h *unreadBytes) close() error    { return nil }

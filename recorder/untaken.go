@@ -6,6 +6,13 @@ import (
 	"time"
 )
 
+// thrown is what was counted of one connection that nobody is to read.
+type thrown struct {
+	socket uint64 // the inode of its socket, which no other has while the shelf has it
+	n      uint64
+	behind bool // see lane.untaken
+}
+
 // late says that what has arrived is given up now: because the log has not taken what came before,
 // or else because the sender does not end.
 func (l *lane) late() {
@@ -61,11 +68,17 @@ const (
 	badKeeper = "the keeper may open no more descriptors, and the reader has not heard of all that it was to read"
 )
 
+// badEnd is how a stop ends badly for a lane.
+type badEnd struct {
+	unended string // the cause; "": it does not
+	untaken uint64
+}
+
 // endsBadly has the stop fail for such a cause.
 func (l *lane) endsBadly(cause string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.unended = cause
+	l.unended, l.touched = cause, true
 }
 
 // badEnd is the cause of endsBadly since the recording began to stop; "": there is none.
