@@ -110,7 +110,7 @@ func (d *serialDevice) recount()                    { d.n = serial.Counters{} }
 
 func (d *serialDevice) deafen()         {} // a line cannot be stopped
 func (d *serialDevice) waiting() bool   { return sockets.Waiting(d.port.FD()) > 0 }
-func (d *serialDevice) discard() uint64 { return sockets.Waiting(d.port.FD()) }
+func (d *serialDevice) discard() uint64 { return sockets.DiscardLine(d.port.FD()) }
 func (d *serialDevice) close() error    { return d.port.Close() }
 
 func (d *serialDevice) kernel() *ledger.Kernel {

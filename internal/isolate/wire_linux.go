@@ -131,7 +131,7 @@ func (d *ttyDevice) counts() (all []count) {
 }
 
 func (d *ttyDevice) deafen()         {} // a line cannot be stopped
-func (d *ttyDevice) discard() uint64 { return sockets.Waiting(d.FD()) }
+func (d *ttyDevice) discard() uint64 { return sockets.DiscardLine(d.FD()) }
 
 // netDevice is a connection, or a socket of datagrams.
 type netDevice struct {

@@ -1,6 +1,7 @@
 package isolate
 
 import (
+	"bytes"
 	"context"
 	"log/slog"
 	"net"
@@ -8,10 +9,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tallywheel/tallywheel/internal/sockets"
 	"github.com/tallywheel/tallywheel/internal/spool"
 	"github.com/tallywheel/tallywheel/internal/sys"
 	"github.com/tallywheel/tallywheel/internal/testenv"
 	"github.com/tallywheel/tallywheel/ipc"
+	"github.com/tallywheel/tallywheel/serial"
 )
 
 // stage is a keeper without processes, and readers that follow each other.
@@ -311,4 +314,38 @@ func TestDialledGoesOn(t *testing.T) {
 	}
 	l.wire.close()
 	end()
+}
+
+// What a line holds and is counted is taken, too: a pty that somebody else has open would keep it
+// for the next reader.
+func TestWhatALineHoldsIsDiscardedOnce(t *testing.T) {
+	master, path, err := sys.OpenPTY()
+	if err != nil {
+		t.Skipf("SKIPPED: no pty: %v; mount devpts at /dev/pts", err)
+	}
+	defer func() { _ = sys.CloseFD(master) }()
+	held, err := sys.OpenTTY(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = sys.CloseFD(held) }()
+	p, err := serial.Open(path, serial.Config{Baud: 115200})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := bytes.Repeat([]byte{'x'}, 3000)
+	if n, err := sys.Write(master, text); n != len(text) || err != nil {
+		t.Fatal(n, err)
+	}
+	d := &ttyDevice{p, ""}
+	testenv.Until(t, time.Minute, "all is there", func() bool { return sockets.Waiting(d.FD()) == uint64(len(text)) })
+	if n := d.discard(); n != uint64(len(text)) {
+		t.Errorf("%d bytes are counted, want %d", n, len(text))
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if n := sockets.Waiting(held); n > 0 {
+		t.Errorf("the next reader finds %d bytes that were counted", n)
+	}
 }

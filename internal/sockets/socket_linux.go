@@ -60,6 +60,24 @@ func Waiting(fd int) uint64 {
 	return uint64(n)
 }
 
+// DiscardLine takes what the kernel holds of a serial line now, and returns how many bytes that
+// was. Its descriptor does not block. A pty that somebody else has open keeps what nobody takes for
+// whoever opens it next.
+func DiscardLine(fd int) (n uint64) {
+	b := make([]byte, 4<<10)
+	for left := Waiting(fd); n < left; {
+		got, err := syscall.Read(fd, b[:min(left-n, uint64(len(b)))])
+		if errors.Is(err, syscall.EINTR) {
+			continue
+		}
+		if err != nil || got <= 0 { // somebody else has taken it, or it is gone with the device
+			break
+		}
+		n += uint64(got)
+	}
+	return n
+}
+
 // MaxDatagram is more than a datagram can have, in bytes.
 const MaxDatagram = 64 << 10
 
