@@ -122,7 +122,8 @@ func (r *Recorder) Ack(note string) (ledger.Ack, error) {
 	_ = r.settleOwed()             // first, for the word speaks of what is in the history
 	given := r.log.Position().Next // before the books: what they have not counted yet is behind it
 	noted, s := r.beginAck()
-	at := ledger.Ack{At: ledger.Time(time.Now().UnixNano()), Note: note}
+	now := time.Now()
+	at := ledger.Ack{At: ledger.Time(now.UnixNano()), Note: note}
 	base := s.Whole().Copy()
 	base.Verdict, base.Leaving = nil, nil // what is leaving says itself what is known
 	next := &archive.Ack{Ack: at, Sheet: base, Next: given}
@@ -146,7 +147,7 @@ func (r *Recorder) Ack(note string) (ledger.Ack, error) {
 	r.ackPlaces() // after the lanes, which leave their gaps in places
 	for _, p := range r.sources() {
 		if p.hub != nil { // whoever is gone is known to be
-			p.hub.acknowledged(int64(at.At))
+			p.hub.acknowledged(now)
 		}
 	}
 	r.acks.mu.Lock()

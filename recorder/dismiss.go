@@ -254,13 +254,13 @@ func (h *hub) goesOnLeaving() bool {
 // letGo dismisses the peers of which it was acknowledged that they are gone.
 func (h *hub) letGo() {
 	at := h.acked.Load()
-	if at == 0 {
+	if at == nil {
 		return
 	}
 	unsettled := false
 	for _, p := range slices.Clone(h.p.peers) {
 		g, left := p.opener.(*seat).taken()
-		if g != nil || left.UnixNano() >= at {
+		if g != nil || !left.Before(*at) {
 			continue
 		}
 		if !p.hasSettled() || !h.dismiss(p, left) {
@@ -268,13 +268,13 @@ func (h *hub) letGo() {
 		}
 	}
 	if h.release() && !unsettled {
-		h.acked.CompareAndSwap(at, 0)
+		h.acked.CompareAndSwap(at, nil)
 	}
 }
 
 // acknowledged has the peers that are gone dismissed, by the goroutine of run.
-func (h *hub) acknowledged(at int64) {
-	h.acked.Store(at)
+func (h *hub) acknowledged(at time.Time) {
+	h.acked.Store(&at)
 	select {
 	case h.freed <- struct{}{}:
 	default:

@@ -62,9 +62,9 @@ type hub struct {
 	shut      error     // why an address that is new gets no books; nil: it does
 	again     time.Time // … and when that is tried again
 
-	// when it was acknowledged that peers are gone, which make room for that, ns since 1970; 0: it
-	// is done
-	acked atomic.Int64
+	// when it was acknowledged that peers are gone, which make room for that, by the monotonic clock;
+	// nil: it is done
+	acked atomic.Pointer[time.Time]
 }
 
 // door is where the connections of a hub come in: a listener, or a gate.
@@ -123,7 +123,7 @@ func (h *hub) run(ctx context.Context) {
 		switch {
 		case err != nil:
 			look = time.After(h.p.trouble(&h.trouble, err))
-		case len(h.waiting) > 0, h.acked.Load() != 0, h.leaving != nil, len(h.absorbed) > 0:
+		case len(h.waiting) > 0, h.acked.Load() != nil, h.leaving != nil, len(h.absorbed) > 0:
 			look = time.After(lookAround)
 		case h.full: // a peer of another source may leave
 			look = time.After(takeover)

@@ -111,6 +111,14 @@ func (h *hub) await(lanes []*lane) {
 		left := h.r.missed[l.cfg.ID]
 		delete(h.r.missed, l.cfg.ID)
 		h.r.mu.Unlock()
+		left = monotonic(left)
 		go h.join(l, l.cfg.ID, &handover{newSeat(h.freed, nil, left), nil, h.p.halves})()
 	}
+}
+
+// monotonic is a time that an earlier start, or another process, has noted, by the monotonic clock as
+// well: it is before now, whatever the clock was set to since.
+func monotonic(at time.Time) time.Time {
+	now := time.Now()
+	return now.Add(-max(0, now.Sub(at)))
 }

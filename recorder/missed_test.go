@@ -212,3 +212,38 @@ func TestAStopKeepsThePlaceOfAPeerThatIsToBeRead(t *testing.T) {
 		t.Errorf("%+v, %d bytes unread; balanced: %v", f, unread, s.Balanced)
 	}
 }
+
+// A peer that is gone is let go by a word, also where the clock says that it went later: it was set
+// back between two starts.
+func TestWhoIsGoneIsLetGoWhenTheClockIsSetBack(t *testing.T) {
+	dir, source := t.TempDir(), all("a", 8)
+	g := start(t, dir, nil, source)
+	c := dialFrom(t, 2, address(g, "a"))
+	write(t, c, of(2, 0, 10))
+	stored(t, g, peer("a", 2), 10)
+	c.Close()
+	waitsFor(t, g, peer("a", 2))
+	stop(t, g)
+	now, ahead := time.Now(), time.Now().AddDate(1, 0, 0) // the clock is set back by a year
+	for _, name := range []string{"sheet.json", "sheet.json.before"} {
+		b, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			continue
+		}
+		b = bytes.ReplaceAll(b, now.UTC().AppendFormat(nil, `"2006-`), ahead.UTC().AppendFormat(nil, `"2006-`))
+		if err := os.WriteFile(filepath.Join(dir, name), b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	g = start(t, dir, nil, source)
+	other := dialFrom(t, 3, address(g, "a"))
+	defer other.Close()
+	write(t, other, of(3, 0, 10))
+	stored(t, g, peer("a", 3), 10)
+	waitsFor(t, g, peer("a", 2))
+	if _, err := g.Ack("2 is retired"); err != nil {
+		t.Fatal(err)
+	}
+	waitsFor(t, g)
+	stop(t, g)
+}
