@@ -2,9 +2,11 @@ package seglog
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/tallywheel/tallywheel/internal/fault"
 	"github.com/tallywheel/tallywheel/internal/testenv"
@@ -101,6 +103,75 @@ func TestCutAndWrittenBehindAndKilled(t *testing.T) {
 			t.Errorf("%d: a repair keeps %v", at, have)
 		}
 	}
+}
+
+// Where the cut begins with the first batch of the newest segment, what its later batches know to
+// be durable says nothing of the segment before it, which is whole. That was called damaged, and
+// the log wanted a repair before it opened.
+func TestCutAtTheFirstBatchAndKilled(t *testing.T) {
+	for name, policy := range policies {
+		for _, segments := range []int{1, 2, 3} {
+			for _, at := range []int64{0, 8, 100} { // behind the begin of the batch
+				t.Run(fmt.Sprintf("%s, %d segments, %d", name, segments, at), func(t *testing.T) {
+					testCutAtTheFirstBatch(t, policy, segments, at)
+				})
+			}
+		}
+	}
+}
+
+func testCutAtTheFirstBatch(t *testing.T, policy SyncPolicy, segments int, at int64) {
+	d := fault.New()
+	cfg := small(faulty{d}, policy)
+	cfg.SyncInterval = time.Hour // what is durable is what the test has synced
+	l := open(t, cfg)
+	for last := uint64(1); len(segmentsOf(t, d)) < segments; last++ {
+		appendUpTo(t, l, last)
+	}
+	for range 5 { // batches
+		appendUpTo(t, l, l.Position().Next)
+		if err := l.Sync(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	last := l.Position().Next - 1
+	killed := d.Copy()
+	closeLog(t, l)
+	all := segmentsOf(t, killed)
+	base := all[len(all)-1]
+	offs := batchesOf(t, killed, base)
+	from, to := offs[0]+at, offs[len(offs)-3] // two batches are left
+	zeroed(t, killed, segmentName(base), from, int(to-from))
+	was := killed.Bytes(segmentName(base))
+
+	found := &findings{}
+	cfg.FS, cfg.OnChecked = faulty{killed}, found.checked
+	l = open(t, cfg)
+	if r := l.Recovered(); r.Last != last || r.CutAt != "" || len(r.Torn)+len(r.Damaged) > 0 {
+		t.Errorf("%+v; want the end %d", r, last)
+	}
+	if bases := segmentsOf(t, killed); len(bases) != segments+1 || bases[segments] != last+1 {
+		t.Errorf("segments %v; want one more, from %d on", bases, last+1)
+	}
+	appendUpTo(t, l, last+3)
+	testenv.Until(t, patience, "the damage is told", func() bool { return len(found.problems()) > 0 })
+	if p := found.problems()[0]; p.Segment != segmentName(base) || p.From != base || p.To != last-1 {
+		t.Errorf("told %+v; want %d to %d", p, base, last-1)
+	}
+	closeLog(t, l)
+	if b := killed.Bytes(segmentName(base)); !slices.Equal(b, was) {
+		t.Error("the segment is not what it was")
+	}
+	s, err := Verify(cfg.FS)
+	if err != nil || len(s.Problems) != 1 || s.Problems[0].From != base || s.Problems[0].To != last-1 {
+		t.Errorf("%+v, %v", s, err)
+	}
+	cfg.OnChecked = nil
+	l = open(t, cfg)
+	if r := l.Recovered(); !r.Clean || r.Last != last+3 {
+		t.Errorf("behind an end in order: %+v", r)
+	}
+	closeLog(t, l)
 }
 
 // Other damage in the newest segment, and zeros with damage behind them, keep the log from opening

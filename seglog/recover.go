@@ -371,8 +371,8 @@ func (l *Log) durableBehind(sc *scanner, size int64, durable uint64, behind []he
 	if err != nil {
 		return 0, false, err
 	}
-	if len(behind) > 0 {
-		return max(last, durable, min(l.cfg.Expect.Last, behind[0].name-1)), frames, nil
+	if len(behind) > 0 { // what later segments know of their own records is nothing that is to be here
+		return max(last, min(max(durable, l.cfg.Expect.Last), behind[0].name-1)), frames, nil
 	}
 	if frames {
 		cut, err := sc.isCut(size)
