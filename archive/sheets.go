@@ -52,6 +52,10 @@ type StartSheet struct {
 	// Seen is the highest numbers that the sheet has counted, of sources of which something was in
 	// flight.
 	Seen map[string][]ledger.Position `json:"seen,omitempty"`
+	// ReadTo is up to when what came of a source was taken, of a start that has stopped: nobody has
+	// what came behind that, though the stop went on. Not of sources that were not there then; of
+	// the newest sheet only.
+	ReadTo map[string]ledger.Time `json:"read_to,omitempty"`
 	// LogFirst is the oldest record kept, of a start that has closed its log, or whose log keeps
 	// everything; 0 where retention may have gone on.
 	LogFirst uint64 `json:"log_first,omitempty"`

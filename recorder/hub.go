@@ -536,6 +536,7 @@ func (h *hub) handOn() {
 
 // end has everything read that has arrived, and closes it.
 func (h *hub) end() {
+	h.p.lane.finishes(unreadStopped)
 	deadline := time.Now().Add(finishPatience)
 	h.p.drain(deadline, func(rest []device) {
 		for _, d := range rest {

@@ -60,6 +60,7 @@ type lane struct {
 	stops    bool     // the recording does
 	before   badEnd   // … and did, under a recorder that was killed then
 	thrown   []thrown // what was counted of connections that may still be on the keeper's shelf
+	readTo   int64    // see isReadTo
 
 	// bytes that have run over into a file, in front of the lane's spool
 	inFront atomic.Uint64
@@ -137,6 +138,9 @@ func (l *lane) Closed(view []byte, at int64, err error) {
 			if l.in.came > 0 {
 				l.in.beat(0, pause)
 			}
+		}
+		if l.ending {
+			l.isReadTo(at)
 		}
 		l.state = ledger.StateStopped
 	} else {
@@ -484,6 +488,27 @@ func (l *lane) finishes(why string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.ending, l.replaced = l.ending || why == unreadStopped, why == unreadReplaced
+	// a line cannot be made deaf: what it brings until the reading has ended is read, or counted
+	if why == unreadStopped && (l.cfg.Serial == nil || l.in.spooled) {
+		l.isReadTo(time.Now().UnixNano())
+	}
+}
+
+// isReadTo notes up to when, in ns since 1970, what comes is taken of a source that stops. It is
+// nobody's from then on: the outage until the source is read again begins then, and not at the end
+// of the stop, which waits for what was taken. The first word counts. mu is held.
+func (l *lane) isReadTo(at int64) {
+	if l.readTo == 0 {
+		l.readTo = at
+	}
+}
+
+// lastRead is up to when what came was taken of a source that has stopped, in ns since 1970; 0: it
+// was not read then.
+func (l *lane) lastRead() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.readTo
 }
 
 // stopped is the end of a lane: its source is closed for good.

@@ -1,6 +1,7 @@
 package recorder
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"reflect"
@@ -259,7 +260,7 @@ func (r *Recorder) former(s config.Source, stopped []*port) *lane {
 // release stops a port, notes where its source goes on, and lets it leave.
 func (r *Recorder) release(p *port, why string, how parting) *handover {
 	h := p.stop(how)
-	at := place{at: time.Now().UnixNano(), why: why}
+	at := place{at: cmp.Or(p.lane.lastRead(), time.Now().UnixNano()), why: why}
 	if h != nil { // there is no outage
 		at.why = ""
 	}

@@ -111,9 +111,16 @@ func (r *Recorder) takeUnsaved(left *archive.StartSheet) {
 // leaveOff notes where the sources go on that a start has left, by its sheet, and by the accounts
 // of those that were there, the newest of each last.
 func (r *Recorder) leaveOff(e *archive.StartSheet, there []ledger.Port, from place) {
+	of := func(source string) place {
+		own := from
+		if at, ok := e.ReadTo[source]; ok {
+			own.at = min(own.at, int64(at))
+		}
+		return own
+	}
 	r.missed.of(there, e.Sheet.At, r.ackedBehind(e) != nil)
 	for _, p := range there { // those without numbers, too
-		r.places[p.ID] = from
+		r.places[p.ID] = of(p.ID)
 	}
 	if e.HasNone() && from.at > 0 { // no sheet names them, but the table of streams does
 		for _, source := range r.streams.Sources() {
@@ -122,10 +129,11 @@ func (r *Recorder) leaveOff(e *archive.StartSheet, there []ledger.Port, from pla
 	}
 	noEnd := e.KnowsNoEnd(r.log.Position().Stored)
 	for source, ps := range e.Positions {
+		at := of(source)
 		if !noEnd {
-			from.seen, from.stored = ps, ps
+			at.seen, at.stored = ps, ps
 		}
-		r.places[source] = from
+		r.places[source] = at
 	}
 }
 
@@ -172,7 +180,7 @@ func (r *Recorder) end(e *archive.StartSheet) {
 	if !e.Uncertain { // it has kept its sheet itself; should that be gone, it is kept again
 		if e.Sheet.Since != 0 {
 			kept := *e
-			kept.Troubles, kept.Unsent, kept.History, kept.Dismissed = nil, nil, nil, nil
+			kept.Troubles, kept.Unsent, kept.History, kept.Dismissed, kept.ReadTo = nil, nil, nil, nil, nil
 			r.owed = append(r.owed, &kept)
 		}
 		return
@@ -181,7 +189,7 @@ func (r *Recorder) end(e *archive.StartSheet) {
 	e.Sheet.Verdict = &v
 	kept := *e
 	kept.Uncertain, kept.Unsynced, kept.LogMissing, kept.Found, kept.History = false, nil, nil, nil, nil
-	kept.Troubles, kept.Unsent, kept.Dismissed = nil, nil, nil
+	kept.Troubles, kept.Unsent, kept.Dismissed, kept.ReadTo = nil, nil, nil, nil
 	r.owed = append(r.owed, &kept)
 }
 

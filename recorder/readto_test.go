@@ -1,0 +1,117 @@
+package recorder
+
+import (
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/tallywheel/tallywheel/config"
+	"github.com/tallywheel/tallywheel/internal/testenv"
+	"github.com/tallywheel/tallywheel/ledger"
+	"github.com/tallywheel/tallywheel/serial/serialtest"
+)
+
+// From when the sources stop nobody takes what comes, and a stop may wait for the log for long
+// after that, as on a full disk: the outage in the next sheet begins when each source was read
+// last. It began at the end of the stop.
+func TestOutageBeginsWhenTheReadingEnds(t *testing.T) {
+	patience := stopPatience
+	stopPatience = time.Minute
+	defer func() { stopPatience = patience }()
+	d, dir := onDisk(t), t.TempDir()
+	line, err := serialtest.NewPort(filepath.Join(t.TempDir(), "line"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer line.Close()
+	sources := []config.Source{
+		tcp("a"), all("all", 4),
+		{ID: "udp", UDP: &config.Net{Listen: freeUDP(t)}, Frame: config.Frame{Kind: "raw"}},
+		{ID: "line", Serial: &config.Serial{Port: line.Link}, Frame: config.Frame{Kind: "tally128"}},
+	}
+	names := []string{"a", "all", peer("all", 2), "udp", "line"}
+	are := func(g *Recorder, state string) bool {
+		for _, name := range names {
+			if portOf(g, name).State != state {
+				return false
+			}
+		}
+		return true
+	}
+	g := start(t, dir, nil, sources...)
+	conn := dial(t, address(g, "a"))
+	defer conn.Close()
+	device := dialFrom(t, 2, address(g, "all"))
+	defer device.Close()
+	testenv.Until(t, time.Minute, "all sources are read", func() bool { return are(g, ledger.StateOpen) })
+	read := ledger.Time(time.Now().UnixNano())
+	d.SetFree(0)
+	n := uint64(0)
+	testenv.Until(t, time.Minute, "the log waits", func() bool {
+		write(t, conn, frames(n, 1000))
+		n += 1000
+		testenv.Until(t, time.Minute, "they are booked", func() bool { return portOf(g, "a").Frames.OK == n })
+		return g.Position().Stalled != nil
+	})
+	ended := make(chan error, 1)
+	go func() {
+		_, err := g.Stop("test")
+		ended <- err
+	}()
+	testenv.Until(t, time.Minute, "all sources have stopped", func() bool { return are(g, ledger.StateStopped) })
+	left := ledger.Time(time.Now().UnixNano())
+	select {
+	case err := <-ended:
+		t.Fatalf("the stop does not wait: %v", err)
+	default:
+	}
+	d.SetFree(-1)
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	g = start(t, dir, nil, sources...)
+	for _, name := range names {
+		p := portOf(g, name)
+		if len(p.Outages) != 1 || p.Outages[0].From < read || p.Outages[0].From > left {
+			t.Errorf("%s: %+v; want one that begins between %v and %v", name, p.Outages, read, left)
+		}
+	}
+	stop(t, g)
+}
+
+// A source that a reload takes out, or changes, waits for the log, too: its outage begins when it
+// was read last.
+func TestOutageOfAReloadBeginsWhenTheReadingEnds(t *testing.T) {
+	before := finishPatience
+	finishPatience = time.Minute
+	defer func() { finishPatience = before }()
+	source := tcp("a")
+	source.Overflow, source.Buffer = config.OverflowBlock, 64<<10
+	g, release := stalled(t, t.TempDir(), source, 0)
+	c := dial(t, address(g, "a"))
+	defer c.Close()
+	n := uint64(10)
+	testenv.Until(t, time.Minute, "the source is blocked", func() bool {
+		write(t, c, frames(n, 100))
+		n += 100
+		return portOf(g, "a").State == ledger.StateBlocked
+	})
+	old := g.snapshot()[0].lane
+	moved := source
+	moved.TCP = &config.Net{Listen: "127.0.0.2:0"}
+	cfg := g.Config()
+	cfg.Sources = []config.Source{moved}
+	done := make(chan error, 1)
+	go func() { done <- g.Reload(cfg) }()
+	testenv.Until(t, time.Minute, "the source stops", func() bool { return old.lastRead() > 0 })
+	left := ledger.Time(time.Now().UnixNano())
+	release()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	p := portOf(g, "a")
+	if len(p.Outages) != 1 || p.Outages[0].From > left || int64(p.Outages[0].From) != old.lastRead() {
+		t.Errorf("%+v; want one that begins before %v", p.Outages, left)
+	}
+	stop(t, g)
+}
