@@ -563,6 +563,7 @@ func (l *lane) outage(now int64, why string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.isOut(now, why)
+	l.touched = true
 }
 
 // isOut is outage; mu is held.

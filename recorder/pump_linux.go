@@ -58,6 +58,23 @@ func (i *isolation) gather() {
 	}
 }
 
+// remember brings into checkpoints what a sheet that is drawn up, and is not on disk yet, may have
+// of sources that no spool brings again, as what was thrown away unread: whoever comes after a kill
+// takes the books of a source from its checkpoint, whatever the sheet says. It does not wait for
+// the log: where that has not stored what a source has given it, the checkpoint comes later.
+func (i *isolation) remember() {
+	if i == nil {
+		return
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for _, rm := range i.remotes {
+		if rm.play.due != nil || rm.lane.isTouched() {
+			_ = rm.play.saveBoth() // an error shows again
+		}
+	}
+}
+
 // maxRounds bounds what is shown in a row: where the reader is faster, it has to wait in the end.
 const maxRounds = 8
 

@@ -380,10 +380,8 @@ func (rm *remote) keeps() bool {
 	}
 	rm.iso.mu.Lock()
 	defer rm.iso.mu.Unlock()
-	for range 2 { // the checkpoint that was taken before, and the one with that
-		if err := rm.play.save(); err != nil {
-			return false // it shows again
-		}
+	if err := rm.play.saveBoth(); err != nil {
+		return false // it shows again
 	}
 	return rm.play.due == nil && !rm.lane.isTouched()
 }

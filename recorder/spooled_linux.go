@@ -275,6 +275,14 @@ func (p *spooled) save() error {
 	return nil
 }
 
+// saveBoth saves the checkpoint that was taken before, and one with what has changed since.
+func (p *spooled) saveBoth() error {
+	if err := p.save(); err != nil {
+		return err
+	}
+	return p.save()
+}
+
 // isRested reports whether a checkpoint is to be taken now. Each takes as long as some frames, and
 // one for each batch of the log is more than room and a short way back need.
 func (p *spooled) isRested() bool {

@@ -71,6 +71,7 @@ func (r *Recorder) startSheet(end string) archive.StartSheet {
 	r.mu.Unlock()
 	s.Sheet = r.draw(ports, accounts)
 	r.absorbing.RUnlock()
+	r.iso.remember()
 	at := r.log.Position() // after the positions, which know no more than this
 	s.LogDurable = at.Durable
 	if end != "" || !mayRemove(r.cfg.Log) {
