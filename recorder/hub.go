@@ -62,8 +62,7 @@ type hub struct {
 	shut      error     // why an address that is new gets no books; nil: it does
 	again     time.Time // … and when that is tried again
 
-	// when it was acknowledged that peers are gone, which make room for that, by the monotonic clock;
-	// nil: it is done
+	// when it was acknowledged that peers are gone, which make room for that; nil: it is done
 	acked atomic.Pointer[time.Time]
 }
 

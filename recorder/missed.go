@@ -116,8 +116,8 @@ func (h *hub) await(lanes []*lane) {
 	}
 }
 
-// monotonic is a time that an earlier start, or another process, has noted, by the monotonic clock as
-// well: it is before now, whatever the clock was set to since.
+// monotonic gives a time that an earlier start has noted the monotonic clock, too: it is before
+// now, whatever the clock was set to since.
 func monotonic(at time.Time) time.Time {
 	now := time.Now()
 	return now.Add(-max(0, now.Sub(at)))

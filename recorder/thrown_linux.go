@@ -87,10 +87,8 @@ func (rm *remote) hasSaved() bool {
 	if rm.play.log.hasFailed() || at.Done != at.Shown && !slices.Contains(rm.iso.remotes, rm) {
 		return true
 	}
-	for range 2 { // the checkpoint that was taken before, and the one with that
-		if rm.play.save() != nil {
-			return true // it shows again
-		}
+	if rm.play.saveBoth() != nil {
+		return true // it shows again
 	}
 	return rm.play.due == nil && !rm.lane.isTouched()
 }
