@@ -163,6 +163,9 @@ func TestClockSetBackBetweenStarts(t *testing.T) {
 	for _, at := range []*ledger.Time{&left.Sheet.At, &left.Sheet.Since, &left.Sheet.Ports[0].LastLoss} {
 		*at += ledger.Time(day) // as if the clock had been ahead
 	}
+	for id := range left.ReadTo {
+		left.ReadTo[id] += ledger.Time(day)
+	}
 	for i := range left.Losses {
 		left.Losses[i].From += ledger.Time(day)
 		left.Losses[i].To += ledger.Time(day)
