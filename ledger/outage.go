@@ -55,27 +55,53 @@ func (b *Book) OutageEnds(at int64) {
 // for a moment, as while there is room for one read, is not well again.
 const outagesJoin = 100 * time.Millisecond
 
-// HasOutage reports whether the time between two, in ns since 1970, is in an outage that is over.
+// HasOutage reports whether the time between two, in ns since 1970, is in an outage that is over,
+// or in one of Outage.
 func (b *Book) HasOutage(from, to int64) bool {
-	return slices.ContainsFunc(b.outages, func(o Outage) bool {
-		return o.To != 0 && int64(o.From) <= from && to <= int64(o.To)
+	return slices.ContainsFunc(b.outages[:b.apart()], func(o Outage) bool {
+		return int64(o.From) <= from && (o.To == 0 || to <= int64(o.To))
 	})
 }
 
-// Outage posts an outage that is over, between two times in ns since 1970. One that is open begins
-// behind it, or has ended by then.
-func (b *Book) Outage(from, to int64, cause string) {
-	if b.outageOpen && int64(b.outages[len(b.outages)-1].From) < from {
-		b.OutageEnds(from)
-	}
-	end := len(b.outages)
+// HasForgotten reports whether an outage that began then may have been posted, and is kept no more.
+func (b *Book) HasForgotten(from int64) bool {
+	return b.outageCount > uint64(len(b.outages)) && len(b.outages) > 0 && from < int64(b.outages[0].From)
+}
+
+// apart is how many outages there are beside one that is open by OutageBegins, which is the last.
+func (b *Book) apart() int {
 	if b.outageOpen {
-		end--
+		return len(b.outages) - 1
 	}
-	if end > 0 {
-		last := &b.outages[end-1]
-		if last.Cause == cause && int64(last.From) <= from && from-int64(last.To) <= int64(outagesJoin) {
-			last.To = max(last.To, Time(to))
+	return len(b.outages)
+}
+
+// Outage posts an outage between two times in ns since 1970, whether or not another one is open; to
+// is 0 while it lasts. It may be posted again, as is known then: the time when it began names it.
+// An older one of those that has no end has ended by then.
+func (b *Book) Outage(from, to int64, cause string) {
+	end := b.apart()
+	for i := end - 1; i >= 0; i-- {
+		o := &b.outages[i]
+		if int64(o.From) == from && o.To == 0 {
+			o.Cause, o.To = cause, Time(to)
+			return
+		}
+		if int64(o.From) > from {
+			continue
+		}
+		if o.To == 0 {
+			o.To = Time(from)
+		}
+		known := int64(o.To)
+		if o.Cause != cause {
+			continue
+		}
+		switch {
+		case to != 0 && to <= known: // as where the clock was set back
+			return
+		case known <= from && from-known <= int64(outagesJoin), known > from && to > known:
+			o.To = Time(to)
 			return
 		}
 	}

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestOutageThatIsOver posts outages that are over: each is there once, before one that is open and
-// began behind it, and those of one cause that nearly touch are one.
+// TestOutageThatIsOver posts outages apart from the one that is open: each is there once, before
+// that one, however often it is posted, and those of one cause that nearly touch are one.
 func TestOutageThatIsOver(t *testing.T) {
 	const s = int64(time.Second)
 	for name, c := range map[string]struct {
@@ -34,7 +34,31 @@ func TestOutageThatIsOver(t *testing.T) {
 		"behind one that is open": {func(b *Book) {
 			b.OutageBegins(1*s, "y")
 			b.Outage(2*s, 3*s, "x")
-		}, []Outage{{Time(1 * s), Time(2 * s), "y"}, {Time(2 * s), Time(3 * s), "x"}}},
+		}, []Outage{{Time(2 * s), Time(3 * s), "x"}, {Time(1 * s), 0, "y"}}},
+		"while it lasts": {func(b *Book) {
+			b.Outage(1*s, 0, "x")
+			b.Outage(1*s, 0, "x")
+			b.OutageBegins(4*s, "y")
+			b.Outage(1*s, 4*s, "z")
+			b.OutageEnds(5 * s)
+		}, []Outage{{Time(1 * s), Time(4 * s), "z"}, {Time(4 * s), Time(5 * s), "y"}}},
+		"again, as one that goes on": {func(b *Book) {
+			for range 2 {
+				b.Outage(1*s, 2*s, "x")
+				b.Outage(2*s+1, 0, "x")
+			}
+			b.Outage(2*s+1, 3*s, "x")
+			b.Outage(1*s, 2*s, "x")
+		}, []Outage{{Time(1 * s), Time(3 * s), "x"}}},
+		"behind one whose end nobody knows": {func(b *Book) {
+			b.Outage(1*s, 0, "x")
+			b.Outage(3*s, 0, "y")
+			b.Outage(3*s, 4*s, "y")
+		}, []Outage{{Time(1 * s), Time(3 * s), "x"}, {Time(3 * s), Time(4 * s), "y"}}},
+		"while it lasts, with the clock set back": {func(b *Book) {
+			b.Outage(1*s, 9*s, "x")
+			b.Outage(2*s, 0, "x")
+		}, []Outage{{Time(1 * s), Time(9 * s), "x"}, {Time(2 * s), 0, "x"}}},
 	} {
 		b := NewBook(0)
 		c.post(b)
@@ -43,13 +67,15 @@ func TestOutageThatIsOver(t *testing.T) {
 			t.Errorf("%s: %d outages: %+v; want %+v", name, p.OutageCount, p.Outages, c.want)
 		}
 		for _, o := range c.want {
-			if has := b.HasOutage(int64(o.From)+1, int64(o.From)+2); has != (o.To != 0) {
-				t.Errorf("%s: the time within %+v is in an outage that is over: %v", name, o, has)
+			apart := o.To != 0 || !b.IsOut()
+			if has := b.HasOutage(int64(o.From)+1, int64(o.From)+2); has != apart {
+				t.Errorf("%s: the time within %+v is in an outage that is over, or of its own: %v", name, o, has)
 			}
 		}
 	}
 	b := NewBook(0)
 	for i := range int64(2 * maxOutages) {
+		b.OutageEnds(2 * i * s)
 		b.Outage(2*i*s, (2*i+1)*s, "x")
 		b.OutageBegins((2*i+1)*s, "y")
 	}
@@ -57,5 +83,8 @@ func TestOutageThatIsOver(t *testing.T) {
 	if n := len(p.Outages); n != maxOutages || p.OutageCount != 4*maxOutages || p.Outages[n-1].Cause != "y" ||
 		p.Outages[n-1].To != 0 {
 		t.Errorf("%d of %d outages: the last is %+v", n, p.OutageCount, p.Outages[n-1])
+	}
+	if !b.HasForgotten(1) || b.HasForgotten(int64(p.Outages[0].From)) {
+		t.Error("it does not know what it keeps no more")
 	}
 }

@@ -109,6 +109,9 @@ func (h *herald) look(s *ledger.Sheet, now time.Duration, last bool) {
 	for _, r := range h.flaps(s, last) {
 		note(r, why(s, r))
 	}
+	if last {
+		h.areBack(s)
+	}
 	h.stillSilent(s, note)
 	books = booksOf(s.Leaving)
 	for _, r := range lossesOf(s.Leaving) {
@@ -248,12 +251,19 @@ func (c *matter) endThose(seen map[bookKey]bool, now time.Duration) {
 		if e.count > 0 && now-e.last < lossLull || e.count == 0 && seen[k] {
 			continue
 		}
-		delete(c.open, k)
-		if e.begun || e.old {
-			c.over = append(c.over, e)
-		} else {
-			c.brief = append(c.brief, e)
-		}
+		c.close(k)
+	}
+}
+
+// close ends a trouble, if it is open.
+func (c *matter) close(k bookKey) {
+	e := c.open[k]
+	switch delete(c.open, k); {
+	case e == nil:
+	case e.begun || e.old:
+		c.over = append(c.over, e)
+	default:
+		c.brief = append(c.brief, e)
 	}
 }
 
@@ -390,6 +400,9 @@ func why(s *ledger.Sheet, r ledger.Reason) string {
 	for i := range s.Ports {
 		if p := &s.Ports[i]; p.ID == r.Source && len(p.Outages) > 0 {
 			began := p.Outages[len(p.Outages)-1].Cause
+			if o := outageOf(p); o != nil {
+				began = o.Cause
+			}
 			if p.Why == "" || p.Why == outageNotConnected || strings.HasSuffix(began, p.Why) {
 				return began
 			}
@@ -412,16 +425,38 @@ func (h *herald) clockSteps(s *ledger.Sheet) []ledger.Reason {
 }
 
 // flaps is sources that were gone since the last look, and are back; with last, also those that are
-// not.
+// not. One that is there, and is not read for want of room, is gone as long as that lasts.
 func (h *herald) flaps(s *ledger.Sheet, last bool) (all []ledger.Reason) {
 	now := make(map[string]uint64, len(s.Ports))
 	for _, p := range s.Ports {
 		before, known := h.ports[p.ID]
 		now[p.ID] = p.OutageCount
-		if known && p.OutageCount > before && (last || p.State != ledger.StateWaiting) {
+		if known && p.OutageCount > before && (last || p.State != ledger.StateWaiting) ||
+			p.State != ledger.StateWaiting && outageOf(&p) != nil {
 			all = append(all, ledger.Reason{Level: ledger.Watch, Source: p.ID, Kind: "not_there", What: "not there"})
 		}
 	}
 	h.ports = now
 	return all
+}
+
+// outageOf is the newest outage of a source that is not over; nil: there is none.
+func outageOf(p *ledger.Port) *ledger.Outage {
+	for i := len(p.Outages) - 1; i >= 0; i-- {
+		if p.Outages[i].To == 0 {
+			return &p.Outages[i]
+		}
+	}
+	return nil
+}
+
+// areBack ends the absence of sources that are there when the recorder has stopped.
+func (h *herald) areBack(s *ledger.Sheet) {
+	for i := range s.Ports {
+		p, c := &s.Ports[i], h.matters["not_there"]
+		if c == nil || p.State == ledger.StateWaiting || outageOf(p) != nil {
+			continue
+		}
+		c.close(bookKey{source: p.ID})
+	}
 }

@@ -156,6 +156,57 @@ func TestAbsenceIsTold(t *testing.T) {
 	}
 }
 
+// A source that is there, and is not read for want of room, is told of as long as that lasts, with
+// its cause. At a stop what is over came and went, and what lasts begins.
+func TestWantOfRoomIsTold(t *testing.T) {
+	full := func(id string, to ledger.Time) ledger.Port {
+		p := lossy(id, 0)
+		p.OutageCount, p.Outages = 1, []ledger.Outage{{From: 1, To: to, Cause: outageNoMemory}}
+		return p
+	}
+	l := newHeard()
+	l.look(1, nil, lossy("a", 0))
+	if got := l.look(2, nil, full("a", 0)); len(got) != 1 || !strings.Contains(got[0], "begins: not there") ||
+		!strings.Contains(got[0], outageNoMemory) {
+		t.Errorf("%q", got)
+	}
+	if got := l.look(8, nil, full("a", 0)); len(got) != 0 {
+		t.Errorf("it lasts: %q", got)
+	}
+	if got := l.look(9, nil, full("a", 9)); len(got) != 1 || !strings.Contains(got[0], "lasted=6s") {
+		t.Errorf("%q", got)
+	}
+	for _, c := range []struct {
+		open bool // at the look before
+		to   ledger.Time
+		want []string
+	}{
+		{false, 9, []string{"came and went: not there"}},
+		{false, 0, []string{"begins: not there", "this is not over: not there"}},
+		{true, 9, []string{"over: not there"}},
+		{true, 0, []string{"this is not over: not there"}},
+	} {
+		l := newHeard()
+		l.look(1, nil, lossy("a", 0))
+		if c.open {
+			l.look(2, nil, full("a", 0))
+		}
+		l.said.Reset()
+		p := full("a", c.to)
+		p.State = ledger.StateStopped
+		s := ledger.NewSheet(1, 1, []ledger.Port{p})
+		l.h.look(&s, 3*time.Second, true)
+		got := strings.FieldsFunc(l.said.String(), func(r rune) bool { return r == '\n' })
+		ok := len(got) == len(c.want)
+		for i := range got {
+			ok = ok && strings.Contains(got[i], c.want[i])
+		}
+		if !ok {
+			t.Errorf("open before: %v, over at %d: %q, want %q", c.open, c.to, got, c.want)
+		}
+	}
+}
+
 // What has begun and ended within the minute is a line of the journal, and no event: its end would
 // never come.
 func TestWhatWasBriefIsNoEvent(t *testing.T) {

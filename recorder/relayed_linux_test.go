@@ -197,14 +197,19 @@ func TestStopWithAFullFile(t *testing.T) {
 		iso := r.rm.iso
 		iso.ports = map[string]isolate.Port{}
 		s := int64(time.Second)
-		unattended := func(from, to int64, why uint32) spool.Mark {
-			return spool.Mark{Time: from, Kind: spool.Unattended, A: why, B: uint64(to - from)}
+		unread := func(from, to int64, why uint32) {
+			r.rm.spool.Block(from, why)
+			r.rm.spool.Unblock(time.Duration(to - from))
 		}
-		r.rm.lane.missed([]spool.Mark{unattended(3*s, 4*s, spool.NoRoom)}) // its mark has come meanwhile
-		end, err := json.Marshal(isolate.Port{Why: "it was closed", Ended: 3, Lost: 1500, Unattended: []spool.Mark{
-			unattended(3*s, 4*s, spool.NoRoom), unattended(5*s, 7*s, spool.SpillFull),
-			unattended(8*s, 9*s, spool.SpillFailed),
-		}})
+		if err := r.rm.play.tell(spool.Mark{ // it comes before the same is seen beside the marks
+			Time: 3 * s, Kind: spool.Unattended, A: spool.NoRoom, B: uint64(s),
+		}); err != nil {
+			t.Fatal(err)
+		}
+		unread(3*s, 4*s, spool.NoRoom)
+		unread(5*s, 7*s, spool.SpillFull)
+		unread(8*s, 9*s, spool.SpillFailed)
+		end, err := json.Marshal(isolate.Port{Why: "it was closed", Ended: 3, Lost: 1500})
 		if err != nil {
 			t.Fatal(err)
 		}

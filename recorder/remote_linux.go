@@ -351,7 +351,6 @@ func (p *port) playToEnd(deadline time.Time, leaves func()) {
 	n, ended := rm.rest()
 	if early := rm.early.Load(); early != nil && !ended && rm.err == nil {
 		n, ended = n+early.Lost, true
-		p.lane.missed(early.Unattended)
 	}
 	if n > 0 {
 		p.lane.untake(n)
@@ -492,6 +491,7 @@ func (rm *remote) rest() (n uint64, ended bool) {
 	if rm.err != nil {
 		return 0, false // nobody knows
 	}
+	defer rm.play.missed()
 	held, err := rm.play.from.Held()
 	if err != nil {
 		return 0, false

@@ -30,6 +30,7 @@ import (
 type spooled struct {
 	lane   *lane
 	log    wireLog
+	spool  *spool.Spool
 	from   *spool.Consumer
 	player *spool.Player
 	room   int           // bytes of a checkpoint
@@ -42,6 +43,9 @@ type spooled struct {
 
 	// how many bytes wait in front of the spool, which runs over into a file; nil: it does not
 	inFront func() uint64
+
+	unread uint64     // times without room that are over, and posted
+	lasts  spool.Time // … and the one that was told of last, while it lasted; zero: none does
 
 	why   func() string // the words for a device that cannot be opened; nil, "": the error's number has to do
 	ended bool          // the reader has given the wire up
@@ -93,7 +97,9 @@ func newSpooled(l *lane, s *spool.Spool, log wireLog, now func() time.Duration) 
 	if err = errors.Join(err, newestErr); err != nil {
 		return nil, err
 	}
-	p := &spooled{lane: l, log: log, from: c, room: s.Room(), size: s.Size(), slots: s.Marks(), most: 64, now: now}
+	p := &spooled{
+		lane: l, log: log, spool: s, from: c, room: s.Room(), size: s.Size(), slots: s.Marks(), most: 64, now: now,
+	}
 	l.out.log = log
 	l.in.spooled, l.in.steady = true, p.steady
 	if l.out.backlog.over != nil { // the reader has the file
@@ -175,6 +181,7 @@ func (p *spooled) step() (more bool, err error) {
 	if p.inFront != nil {
 		p.lane.inFront.Store(p.inFront())
 	}
+	p.missed() // behind the marks: the last of a reader is behind its last time
 	held := p.kept.Marks < p.past
 	err = p.save()
 	return more || held && p.kept.Marks >= p.past, err

@@ -1,6 +1,7 @@
 package recorder
 
 import (
+	"slices"
 	"syscall"
 	"time"
 
@@ -35,8 +36,10 @@ func (p *spooled) tell(m spool.Mark) error {
 		case spool.Killed, spool.Restarted: // it may have been missed already
 			l.in.book.OutageBegins(m.Time, why)
 			l.in.book.OutageEnds(end)
-		default:
-			l.in.book.Outage(m.Time, end, why)
+		default: // else it is noted beside the marks; a reader of an older program has only these
+			if !l.in.book.HasOutage(m.Time, end) {
+				l.in.book.Outage(m.Time, end, why)
+			}
 		}
 		if l.in.restart(); l.state == ledger.StateWaiting { // the reader was missed
 			l.state, l.why = ledger.StateOpen, ""
@@ -84,15 +87,30 @@ func unattendedFor(cause uint32) string {
 	return outageReader
 }
 
-// missed posts times in which nobody read: of some, their marks may have been told.
-func (l *lane) missed(times []spool.Mark) {
+// missed posts when nobody read for want of room: what is over since it was asked last, and what
+// lasts. A recorder that goes on is told again what the one before may have posted.
+func (p *spooled) missed() {
+	times, known := p.spool.Unread(p.unread)
+	lasts := spool.Time{}
+	if n := len(times); n > 0 && times[n-1].To == 0 {
+		lasts = times[n-1]
+	}
+	if known == p.unread && lasts == p.lasts {
+		return
+	}
+	l := p.lane
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, m := range times {
-		if end := m.Time + int64(m.B); !l.in.book.HasOutage(m.Time, end) {
-			l.in.book.Outage(m.Time, end, unattendedFor(m.A))
+	if was := p.lasts; was.From != 0 &&
+		!slices.ContainsFunc(times, func(t spool.Time) bool { return t.From == was.From }) {
+		l.in.book.Outage(was.From, time.Now().UnixNano(), unattendedFor(was.Why)) // nobody has noted when it ended
+	}
+	for _, t := range times {
+		if p.unread > 0 || !l.in.book.HasForgotten(t.From) {
+			l.in.book.Outage(t.From, t.To, unattendedFor(t.Why))
 		}
 	}
+	p.unread, p.lasts, l.touched = known, lasts, true
 }
 
 // breakOff gives up what is held before bytes that are lost: what comes behind them is not the rest

@@ -31,7 +31,7 @@ func (st *stage) blocks(addr string) (l *line, end func(), since, until time.Tim
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		since = l.stuck
-		return !since.IsZero() && time.Since(since) > 2*stuckLong
+		return !since.IsZero() && time.Since(since) > 2*spool.Brief
 	})
 	return l, end, since, time.Now()
 }
@@ -47,37 +47,17 @@ func (st *stage) reads(l *line) {
 	l.read = r
 }
 
-// unattended is what the spool says of times in which nobody read, before the line's end.
-func (st *stage) unattended() (all []spool.Mark) {
+// saysNoRoom holds what the spool says of times without room to one, which is over, and returns its
+// end.
+func (st *stage) saysNoRoom(since, until time.Time) (to int64) {
 	st.t.Helper()
-	c, err := st.spool.Consumer(0)
-	if err != nil {
-		st.t.Fatal(err)
-	}
-	for {
-		m, _, ok, err := c.Next()
-		if err != nil {
-			st.t.Fatal(err)
-		}
-		switch {
-		case !ok:
-			st.t.Error("the spool does not say that the line has ended")
-			return all
-		case m.Kind == spool.Unattended:
-			all = append(all, m)
-		case m.Kind == spool.Ended:
-			return all
-		}
-	}
-}
-
-// saysNoRoom holds a mark to a time in which there was no room.
-func saysNoRoom(t *testing.T, m spool.Mark, since, until time.Time) {
-	t.Helper()
-	if m.A != spool.NoRoom || m.Time != since.UnixNano() || m.B < uint64(until.Sub(since)) {
-		t.Errorf("it says %+v, want that there was no room from %d on, for %d at least", m, since.UnixNano(),
+	all, _ := st.spool.Unread(0)
+	if len(all) != 1 || all[0].Why != spool.NoRoom || all[0].From != since.UnixNano() ||
+		all[0].To < all[0].From+int64(until.Sub(since)) {
+		st.t.Fatalf("it says %+v, want that there was no room from %d on, for %d at least", all, since.UnixNano(),
 			until.Sub(since))
 	}
+	return all[0].To
 }
 
 // TestStopWithoutRoom stops a line that does not read, for its spool is full: the spool says for
@@ -85,13 +65,55 @@ func saysNoRoom(t *testing.T, m spool.Mark, since, until time.Time) {
 func TestStopWithoutRoom(t *testing.T) {
 	st := newStage(t)
 	l, end, since, until := st.blocks(freeAddress(t))
+	if all, _ := st.spool.Unread(0); len(all) != 1 || all[0].To != 0 || all[0].From != since.UnixNano() {
+		t.Errorf("while it lasts the spool says %+v, want one time from %d on", all, since.UnixNano())
+	}
 	l.end(time.Now())
 	end()
-	all := st.unattended()
-	if len(all) != 1 {
-		t.Fatalf("the spool says %+v, want one time without room", all)
+	st.saysNoRoom(since, until)
+}
+
+// TestRoomAgain makes room for a line that had none: the spool says for how long, beside its marks,
+// and by a mark, where on the wire.
+func TestRoomAgain(t *testing.T) {
+	st := newStage(t)
+	l, end, since, until := st.blocks(freeAddress(t))
+	c, err := st.spool.Consumer(0)
+	if err != nil {
+		t.Fatal(err)
 	}
-	saysNoRoom(t, all[0], since, until)
+	var marks []spool.Mark
+	testenv.Until(t, time.Minute, "there was no room, and where", func() bool {
+		for {
+			m, view, ok, err := c.Next()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !ok {
+				break
+			}
+			c.Done(len(view))
+			if m.Kind == spool.Unattended {
+				marks = append(marks, m)
+			}
+		}
+		for range 2 {
+			if err := c.Save(spool.Checkpoint{Point: c.Point()}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, known := st.spool.Unread(0)
+		return known > 0 && len(marks) > 0
+	})
+	l.end(time.Now())
+	end()
+	times, _ := st.spool.Unread(0)
+	at, m := times[0], marks[0]
+	if at.From != since.UnixNano() || at.To < at.From+int64(until.Sub(since)) || at.Why != spool.NoRoom ||
+		m.Time != at.From || m.Time+int64(m.B) != at.To || m.A != at.Why {
+		t.Errorf("it says %+v, and marks %+v; want that there was no room from %d on, for %d at least", times, marks,
+			since.UnixNano(), until.Sub(since))
+	}
 }
 
 // TestReaderEndsWithoutRoom has a reader end that does not read, for its spool is full, and another
@@ -112,12 +134,7 @@ func TestReaderEndsWithoutRoom(t *testing.T) {
 	go l.run(before)
 	l.end(time.Now())
 	end()
-	all := st.unattended()
-	if len(all) != 2 || all[1].A != spool.Killed || all[1].Time != died.UnixNano() {
-		t.Fatalf("the spool says %+v, want a time without room, and one without a reader", all)
-	}
-	saysNoRoom(t, all[0], since, until)
-	if end := all[0].Time + int64(all[0].B); end != all[1].Time {
-		t.Errorf("the first ends at %d, and the second begins at %d", end, all[1].Time)
+	if to := st.saysNoRoom(since, until); to != died.UnixNano() {
+		t.Errorf("it ends at %d, and the reader at %d", to, died.UnixNano())
 	}
 }

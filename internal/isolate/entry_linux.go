@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tallywheel/tallywheel/internal/spool"
 	"github.com/tallywheel/tallywheel/serial"
 )
 
@@ -160,10 +159,9 @@ type Port struct {
 	Why      string            // what keeps it from being open; "": it is open
 	Refused  bool              // the reader cannot take the source at all, and why
 	// Ended is the number of the books of a source that is read no more, while its spool is too
-	// full to say so; 0: it can. Lost is how many bytes were discarded then, and Unattended has the
-	// times in which nobody read, which no mark in the spool says either.
+	// full to say so; 0: it can. Lost is how many bytes were discarded then, which no mark in the
+	// spool says either.
 	Ended, Lost uint64
-	Unattended  []spool.Mark `json:",omitempty"`
 }
 
 // Process is one of the three, as the status shows it.

@@ -40,6 +40,7 @@ type line struct {
 	bell   *Bell
 	read   reader.Reader
 	spool  *spool.Spool // that the producer fills
+	far    *spool.Spool // that is recorded: the same, unless over is between the two
 	over   *runover     // between that and the recorder; nil: nothing is
 	wire   wire
 	stop   context.CancelFunc // run is to read what there is, and to end
@@ -64,13 +65,12 @@ type line struct {
 	stuck    time.Time // since when there was no room; zero: there is some
 	why      uint32    // … and why, as Unattended says it
 	said     Port      // what the shelf has of the device, unless that is open
-	missed   []missed  // the newest times in which nobody read, of a line that runs over
 }
 
-func newLine(r *ports, source string, lane Lane, s *spool.Spool, p *spool.Producer) *line {
+func newLine(r *ports, source string, lane Lane, s, far *spool.Spool, p *spool.Producer) *line {
 	l := &line{
 		source: source, lane: lane, link: r.link, log: r.log.With("source", source), bell: r.bell, read: r.read,
-		spool: s, producer: p,
+		spool: s, far: far, producer: p,
 		done: make(chan struct{}), closed: make(chan error, 1), full: make(chan struct{}, 1), told: map[uint32]uint64{},
 	}
 	l.ctx, l.stop = context.WithCancel(context.Background())
@@ -464,7 +464,7 @@ func (l *line) Read(at time.Time, fd int, read func(int, []byte) (int, syscall.E
 		fallthrough
 	case errors.Is(err, spool.ErrFull):
 		l.why = cmp.Or(l.over.cause(), l.why)
-		l.producer.Block(l.stuck.UnixNano(), l.why)
+		l.far.Block(l.stuck.UnixNano(), l.why)
 	}
 	l.mu.Unlock()
 	if err == nil {
@@ -491,29 +491,22 @@ func (l *line) unread(err error) (errno syscall.Errno, full bool) {
 	return syscall.EPROTO, false
 }
 
-// stuckLong is for how long a port that is not read for want of room is in no outage: the kernel
-// holds what comes meanwhile.
-const stuckLong = 100 * time.Millisecond
-
-// hadRoom writes down for how long there was none. mu is held, and a read has left room for marks.
+// hadRoom writes down for how long there was none: also where on the wire, for who counts frames by
+// time. mu is held, and a read has left room for marks.
 func (l *line) hadRoom() {
 	if l.stuck.IsZero() {
 		return
 	}
-	if d := time.Since(l.stuck); d >= stuckLong {
-		m := noRoom(l.stuck, d, l.why)
-		if err := l.producer.Note(m); err != nil {
-			l.log.Error("that there was no room cannot be written down", "error", err)
-		} else {
-			l.misses(m)
+	d := time.Since(l.stuck)
+	l.far.Unblock(d)
+	if d >= spool.Brief {
+		if err := l.producer.Note(spool.Mark{
+			Time: l.stuck.UnixNano(), Kind: spool.Unattended, A: l.why, B: uint64(d),
+		}); err != nil {
+			l.log.Error("where there was no room cannot be written down", "error", err)
 		}
 	}
-	l.producer.Unblock()
 	l.stuck = time.Time{}
-}
-
-func noRoom(since time.Time, d time.Duration, why uint32) spool.Mark {
-	return spool.Mark{Time: since.UnixNano(), Kind: spool.Unattended, A: why, B: uint64(d)}
 }
 
 // Last implements reader.Sink.

@@ -2,7 +2,6 @@ package isolate
 
 import (
 	"errors"
-	"slices"
 	"syscall"
 	"time"
 
@@ -38,35 +37,18 @@ func (l *line) discard(d device) {
 // there is some.
 func (l *line) unblock() {
 	l.mu.Lock()
-	since, why := l.stuck, l.why
-	l.stuck = time.Time{}
-	l.mu.Unlock()
-	if since.IsZero() {
-		return
+	defer l.mu.Unlock()
+	if !l.stuck.IsZero() {
+		l.far.Unblock(time.Since(l.stuck))
+		l.stuck = time.Time{}
 	}
-	if d := time.Since(since); d >= stuckLong {
-		l.note(noRoom(since, d, why))
-	}
-	l.mu.Lock()
-	l.producer.Unblock()
-	l.mu.Unlock()
 }
 
 // wasBlocked is unblock for the reader before, which died when there was no room.
 func (l *line) wasBlocked(died time.Time) {
-	l.mu.Lock()
-	since, why, ok := l.producer.Blocked()
-	l.mu.Unlock()
-	if !ok {
-		return
+	if since, _, ok := l.far.Blocked(); ok {
+		l.far.Unblock(died.Sub(time.Unix(0, since)))
 	}
-	from := time.Unix(0, since)
-	if d := died.Sub(from); d >= stuckLong {
-		l.note(noRoom(from, d, why))
-	}
-	l.mu.Lock()
-	l.producer.Unblock()
-	l.mu.Unlock()
 }
 
 // gone writes down that the device is.
@@ -100,40 +82,9 @@ func (l *line) tellEnd() {
 	}
 	l.mu.Lock()
 	p := l.said
-	l.forgetMissed()
-	for _, m := range l.missed {
-		p.Unattended = append(p.Unattended, m.mark)
-	}
 	l.mu.Unlock()
 	p.Ended, p.Lost = l.lane.Book, l.late
 	l.say(p)
-}
-
-// missed is a time in which nobody read, as a mark says it that waits to be moved to where it is
-// recorded from.
-type missed struct {
-	number uint64 // of the mark
-	mark   spool.Mark
-}
-
-// mostMissed is how many of them a line knows at most: the books keep as many outages.
-const mostMissed = 256
-
-// misses keeps a mark that was just written, if it is of such a time. mu is held.
-func (l *line) misses(m spool.Mark) {
-	if m.Kind != spool.Unattended || l.over == nil {
-		return
-	}
-	l.forgetMissed()
-	if len(l.missed) == mostMissed {
-		l.missed = slices.Delete(l.missed, 0, 1)
-	}
-	l.missed = append(l.missed, missed{l.producer.Marks() - 1, m})
-}
-
-// forgetMissed forgets what need not be said, for its mark was moved. mu is held.
-func (l *line) forgetMissed() {
-	l.missed = slices.DeleteFunc(l.missed, func(m missed) bool { return m.number < l.over.relay.Passed() })
 }
 
 // absent writes down why the device cannot be opened. The words are for the shelf, and come before
@@ -172,9 +123,6 @@ func (l *line) note(m spool.Mark) {
 	for {
 		l.mu.Lock()
 		err := l.producer.Note(m)
-		if err == nil {
-			l.misses(m)
-		}
 		over := l.ctx.Err() != nil && time.Now().After(l.giveUp)
 		l.mu.Unlock()
 		l.over.move()

@@ -306,6 +306,7 @@ func (r *ports) lane(source string, e Entry) error {
 
 // newLine makes a line that writes into a spool, or into one before it that may run over.
 func (r *ports) newLine(source string, lane Lane, s *spool.Spool, a adoption) (*line, error) {
+	far := s
 	var over *runover
 	if lane.Spill != nil {
 		var err error
@@ -319,7 +320,7 @@ func (r *ports) newLine(source string, lane Lane, s *spool.Spool, a adoption) (*
 		over.close()
 		return nil, err
 	}
-	l := newLine(r, source, lane, s, p)
+	l := newLine(r, source, lane, s, far, p)
 	if over != nil {
 		l.over = over
 		over.line = l

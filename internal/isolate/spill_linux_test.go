@@ -113,35 +113,26 @@ func TestRunoverOfAnother(t *testing.T) {
 }
 
 // TestEndBehindAFullFile ends a line whose file is full, while nobody records: that it has ended,
-// how much nobody reads, and when it did not read before, is on the shelf.
+// and how much nobody reads, is on the shelf; when it did not read before is noted where the
+// recorder looks, though the file holds all marks back.
 func TestEndBehindAFullFile(t *testing.T) {
 	st := newStage(t)
 	l, end := st.reader(Lane{Kind: Given, Book: 7, Spill: &Spill{Dir: t.TempDir(), Max: 1}})
 	l.over.begin()
-	l.note(noRoom(time.Unix(1, 0), time.Second, spool.NoRoom)) // which is where it is recorded from
 	testenv.Until(t, time.Minute, "the one that is recorded is full, and the file", func() bool {
 		l.mu.Lock()
-		for l.producer.Marks()-l.over.relay.Passed() < uint64(l.spool.Marks()/3) {
-			if err := l.producer.Note(spool.Mark{Kind: spool.Silent}); err != nil {
-				t.Fatal(err)
-			}
+		for l.producer.Note(spool.Mark{Kind: spool.Silent}) == nil {
 		}
 		l.mu.Unlock()
 		l.over.move()
 		return l.over.cause() != 0
 	})
-	for i := range int64(mostMissed + 2) {
-		l.mu.Lock()
-		l.stuck, l.why = time.Now().Add(-time.Duration(3*mostMissed-i)*time.Second), spool.SpillFull
-		l.mu.Unlock()
-		if i%2 == 0 {
-			l.unblock()
-			continue
-		}
-		l.mu.Lock()
-		l.hadRoom()
-		l.mu.Unlock()
-	}
+	since := time.Now().Add(-time.Hour)
+	l.mu.Lock()
+	l.stuck, l.why = since, spool.SpillFull
+	l.far.Block(since.UnixNano(), l.why)
+	l.mu.Unlock()
+	l.unblock()
 	l.lost = 300
 	l.giveUp, l.orphaned = time.Now(), true // it does not wait for the recorder
 	l.stop()
@@ -153,12 +144,8 @@ func TestEndBehindAFullFile(t *testing.T) {
 	if err := json.Unmarshal(st.k.entry(PortOf("x")).data, &p); err != nil || p.Ended != 7 || p.Lost != 300 {
 		t.Errorf("the shelf has %+v, %v", p, err)
 	}
-	for i, m := range p.Unattended {
-		if m.Kind != spool.Unattended || m.A != spool.SpillFull || i > 0 && m.Time <= p.Unattended[i-1].Time {
-			t.Errorf("it says %+v", m)
-		}
-	}
-	if n := len(p.Unattended); n != mostMissed {
-		t.Errorf("it has %d times in which nobody read, want %d", n, mostMissed)
+	if all, _ := st.spool.Unread(0); len(all) != 1 || all[0].From != since.UnixNano() || all[0].To == 0 ||
+		all[0].Why != spool.SpillFull {
+		t.Errorf("of times without room it says %+v", all)
 	}
 }

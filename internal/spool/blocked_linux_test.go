@@ -1,100 +1,120 @@
 package spool
 
 import (
-	"syscall"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/tallywheel/tallywheel/ring"
 )
 
-// TestBlockedUnderKills ends a producer at each step of a time without room, and of its end: by its
-// note or by its mark the next one knows of it, and never by both, once it was noted.
-func TestBlockedUnderKills(t *testing.T) {
-	const since = 7
-	for end := 0; ; end++ {
-		s, err := Create(Config{Size: 4 << 10, Marks: 64})
-		if err != nil {
-			t.Skipf("SKIPPED: no memory that can be sealed: %v; run this on Linux 3.17 or later, where memfd_create is allowed", err)
-		}
-		p, c := ends(t, s, s)
-		steps, noted, over := 0, false, false
-		p.step = func() {
-			noted = noted || ring.Uint64(s.owner, blockedAt).Load() != 0
-			if steps++; steps > end {
-				panic(killed{})
-			}
-		}
-		func() {
-			defer func() {
-				if r := recover(); r != nil && r != (killed{}) {
-					panic(r)
-				}
-			}()
-			p.Block(since, NoRoom)
-			p.Block(since, SpillFull)
-			read := func(_ int, b []byte) (int, syscall.Errno) { return copy(b, "x"), 0 }
-			if _, err := p.Read(Chunk, Moment{Wall: 9}, 0, read); err != nil {
-				t.Fatal(err)
-			}
-			if err := p.Note(Mark{Time: since, Kind: Unattended, A: SpillFull, B: 2}); err != nil {
-				t.Fatal(err)
-			}
-			p.Unblock()
-			over = true
-		}()
-		p, err = s.Producer(64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		at, _, ok := p.Blocked()
-		told := 0
-		if ok {
-			told++
-		}
-		if ok && at != since {
-			t.Errorf("step %d: since %d, want %d", end, at, since)
-		}
-		for {
-			m, _, more, err := c.Next()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if !more {
-				break
-			}
-			if m.Kind == Unattended {
-				told++
-			}
-		}
-		if want := map[bool]int{true: 1}[noted]; told != want {
-			t.Errorf("step %d: the successor knows of %d times without room, want %d", end, told, want)
-		}
-		_ = s.Close()
-		if over {
-			return
+// blockable is a spool without room.
+func blockable(t *testing.T, cfg Config) *Spool {
+	t.Helper()
+	s, err := Create(cfg)
+	if err != nil {
+		t.Skipf("SKIPPED: no memory that can be sealed: %v; run this on Linux 3.17 or later, where memfd_create is allowed", err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// TestTimesWithoutRoom notes when nobody read: who asks has each end once, and the one that lasts;
+// what is brief nobody hears of.
+func TestTimesWithoutRoom(t *testing.T) {
+	s := blockable(t, Config{Size: 4 << 10, Marks: 64})
+	if times, known := s.Unread(0); len(times) > 0 || known != 0 {
+		t.Errorf("a new one has %+v, and %d that are over", times, known)
+	}
+	s.Block(time.Now().UnixNano(), NoRoom)
+	if times, _ := s.Unread(0); len(times) > 0 && time.Now().UnixNano()-times[0].From < int64(Brief) {
+		t.Errorf("it lasts for no time, and is told: %+v", times)
+	}
+	s.Unblock(Brief - 1)
+	if times, known := s.Unread(0); len(times) > 0 || known != 0 {
+		t.Errorf("it was brief: %+v, %d", times, known)
+	}
+	s.Block(7, NoRoom)
+	s.Block(7, SpillFull)
+	if times, known := s.Unread(0); known != 0 || !slices.Equal(times, []Time{{7, 0, SpillFull}}) {
+		t.Errorf("it lasts: %+v, %d", times, known)
+	}
+	if at, why, ok := s.Blocked(); at != 7 || why != SpillFull || !ok {
+		t.Errorf("the next reader finds %d, %d, %v", at, why, ok)
+	}
+	s.Unblock(Brief)
+	s.Unblock(2 * Brief) // nothing lasts
+	over := Time{7, 7 + int64(Brief), SpillFull}
+	if times, known := s.Unread(0); known != 1 || !slices.Equal(times, []Time{over}) {
+		t.Errorf("it is over: %+v, %d", times, known)
+	}
+	s.Block(9, NoRoom)
+	if times, known := s.Unread(1); known != 1 || !slices.Equal(times, []Time{{9, 0, NoRoom}}) {
+		t.Errorf("another one lasts: %+v, %d", times, known)
+	}
+	const most = 3 * mostKept
+	for i := range int64(most) {
+		s.Block(10+i, NoRoom)
+		s.Unblock(Brief)
+	}
+	times, known := s.Unread(1)
+	if known != most+1 || len(times) < leastKept-1 || len(times) >= mostKept {
+		t.Fatalf("%d times that are over, %d of them known", known, len(times))
+	}
+	for i, at := range times {
+		if want := 10 + int64(most-len(times)+i); at.From != want {
+			t.Errorf("time %d is %+v, want it from %d on", i, at, want)
 		}
 	}
 }
 
-// TestBlockedIsOld has a note of a producer before one that knew no notes, and read on: it says
-// nothing.
-func TestBlockedIsOld(t *testing.T) {
-	s, err := Create(Config{})
+// TestTimesWithoutRoomUnderKills finds what was left behind each step of noting an end: the time is
+// known once.
+func TestTimesWithoutRoomUnderKills(t *testing.T) {
+	for _, cleared := range []bool{false, true} {
+		s := blockable(t, Config{Size: 4 << 10, Marks: 64})
+		s.Block(7, NoRoom)
+		s.Unblock(Brief)
+		if !cleared { // who noted the end was killed before it took the beginning back
+			ring.Uint64(s.owner, blockedAt).Store(7)
+		}
+		if at, why, ok := s.Blocked(); ok {
+			t.Errorf("cleared %v: it lasts since %d for %d", cleared, at, why)
+		}
+		s.Unblock(3 * Brief)
+		if times, _ := s.Unread(0); !slices.Equal(times, []Time{{7, 7 + int64(Brief), NoRoom}}) {
+			t.Errorf("cleared %v: %+v", cleared, times)
+		}
+	}
+}
+
+// TestTimesOfAnOlderProgram takes the memory that the program before made, which asked for no room
+// for times: what lies behind its marks, up to the end of a page, has room for some.
+func TestTimesOfAnOlderProgram(t *testing.T) {
+	r, err := ring.NewShared("tallywheel-spool", 64<<10, int(ownerBytes(4096, MaxRoom)))
 	if err != nil {
 		t.Skipf("SKIPPED: no memory that can be sealed: %v; run this on Linux 3.17 or later, where memfd_create is allowed", err)
 	}
+	ring.Uint64(r.Owner(), slotsAt).Store(4096)
+	ring.Uint64(r.Owner(), roomAt).Store(MaxRoom)
+	ring.Uint64(r.Owner(), versionAt).Store(Version)
+	s, err := of(r)
+	if err != nil {
+		t.Fatal(err)
+	}
 	defer s.Close()
-	p, _ := ends(t, s, s)
-	p.Block(7, NoRoom)
-	if at, why, ok := p.Blocked(); at != 7 || why != NoRoom || !ok {
-		t.Fatalf("since %d for %d: %v", at, why, ok)
+	if s.kept() < leastKept {
+		t.Errorf("it has room for %d", s.kept())
 	}
-	for range 2 {
-		if _, err := p.Read(Chunk, Moment{Wall: 9}, 0, give("x")); err != nil {
-			t.Fatal(err)
-		}
+	s.Block(7, NoRoom)
+	s.Unblock(Brief)
+	if times, known := s.Unread(0); len(times) != 1 || known != 1 {
+		t.Errorf("%+v, %d", times, known)
 	}
-	if _, _, ok := p.Blocked(); ok {
-		t.Error("a note holds behind two reads")
+	s.owner = s.owner[:ownerBytes(s.slots, s.room)] // and one without any
+	s.Block(9, NoRoom)
+	s.Unblock(Brief)
+	if times, known := s.Unread(1); len(times) != 0 || known != 1 {
+		t.Errorf("without room: %+v, %d", times, known)
 	}
 }

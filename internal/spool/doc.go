@@ -23,12 +23,13 @@
 //
 //	  0  version u64 │ id 16 bytes │ key u64 │ slots u64 │ room u64    written before it is passed on
 //	128  marks published u64                                          the producer's
-//	192  there is no room: since u64 (0: there is) │ offset u64 │ cause u64
+//	192  there is no room: since u64 (0: there is) │ 8 bytes │ cause u64 │ times that are over u64
 //	256  intent: offset u64 │ marks u64 │ time u64 │ steady u64 │ kind u32 (whole: bit 16), most u32
 //	384  marks passed u64 │ at work u64 │ suspect u64 │ deaths u64    the consumer's
 //	448  bytes that wait in front u64, id of the far spool 16 bytes    a relay's: of a far and of a near one
 //	512  checkpoint A │ checkpoint B                                  64 bytes and room each
 //	  …  slots of 32 bytes: offset u64 │ time i64 │ kind u32, a u32 │ b u64
+//	  …  times without room, of 24 bytes: from i64 │ to i64 │ cause u64    as many as there is memory
 //
 // A mark stands behind the bytes before its offset. One that tells of bytes read, tells of all
 // between the mark before it and itself.

@@ -24,8 +24,6 @@ type Producer struct {
 	intent     []byte
 	armed      *atomic.Uint64 // the last word of the intent; 0: there is none
 
-	since, blockedAt, why *atomic.Uint64 // see Block; since is 0: there is room
-
 	step func() // between two steps that another process can see; tests end a producer there
 }
 
@@ -96,8 +94,6 @@ func (s *Spool) produce(most int, given Given, step func()) (*Producer, error) {
 		spool: s, ring: r, published: published, passed: passed, most: most,
 		tell: ring.Uint64(s.owner, publishedAt), look: ring.Uint64(s.owner, passedAt),
 		intent: s.owner[intentAt:][:intentBytes:intentBytes], armed: ring.Uint64(s.owner, intentAt+32), step: step,
-		since: ring.Uint64(s.owner, blockedAt), blockedAt: ring.Uint64(s.owner, blockedAt+8),
-		why: ring.Uint64(s.owner, blockedAt+16),
 	}
 	if err := p.recover(given); err != nil {
 		return nil, err
@@ -110,9 +106,6 @@ func (p *Producer) Recovered() Recovery { return p.recovered }
 
 // Position is the offset of the next byte to be read.
 func (p *Producer) Position() uint64 { return p.ring.Position() }
-
-// Marks is how many marks the spool was given so far: the next one has that number.
-func (p *Producer) Marks() uint64 { return p.published }
 
 // Read has read put the next bytes of a descriptor into the spool, and publishes them with their
 // mark: a [Chunk], or a [Message], which may be empty. at is when they were noticed. n is what read

@@ -48,7 +48,6 @@ type Relay struct {
 	cause  uint32    // why the file takes no more; 0: it does
 
 	behind *atomic.Uint64 // see Spool.Behind
-	passes atomic.Uint64  // see Passed
 	step   func()         // between two steps that a successor can see; tests end a relay there
 }
 
@@ -586,12 +585,7 @@ func (r *Relay) tell() {
 	if r.behind.Load() != n {
 		r.behind.Store(n)
 	}
-	r.passes.Store(r.to.published + r.state.marks)
 }
-
-// Passed is up to which mark of the near spool the far one has all, or knows that they are lost, as
-// it was behind the last step. Any goroutine may ask.
-func (r *Relay) Passed() uint64 { return r.passes.Load() }
 
 // Behind is how many bytes wait for room in the spool, in a relay before it, as that has told last.
 func (s *Spool) Behind() uint64 { return ring.Uint64(s.owner, behindAt).Load() }

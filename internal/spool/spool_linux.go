@@ -71,7 +71,8 @@ const (
 	roomAt    = 40
 
 	publishedAt = 128
-	blockedAt   = 192 // see Producer.Block; of an older version 0
+	blockedAt   = 192 // see Spool.Block
+	endedAt     = 216 // … how many of those times are over
 	intentAt    = 256
 
 	passedAt  = 384
@@ -95,7 +96,7 @@ type Spool struct {
 	room  int    // of the owner in a checkpoint
 }
 
-// ownerBytes is the size of the owner's part.
+// ownerBytes is the size of the owner's part, but for the times without room at its end.
 func ownerBytes(slots uint64, room int) uint64 {
 	return checkpointsAt + 2*uint64(checkpointBytes+room) + slots*markBytes
 }
@@ -106,7 +107,8 @@ func Create(cfg Config) (*Spool, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := ring.NewShared("tallywheel-spool", cfg.Size, int(ownerBytes(uint64(cfg.Marks), cfg.Room)))
+	owner := ownerBytes(uint64(cfg.Marks), cfg.Room) + leastKept*timeBytes
+	r, err := ring.NewShared("tallywheel-spool", cfg.Size, int(owner))
 	if err != nil {
 		return nil, fmt.Errorf("spool: %w", err)
 	}
