@@ -415,8 +415,8 @@ const readerMay = 2 * time.Second
 // missReader sees to it that a reader which does not come back shows. told is held.
 func (i *isolation) missReader() {
 	at := slices.IndexFunc(i.processes, func(p isolate.Process) bool { return p.Role == isolate.Reader })
+	i.alone.Stop()
 	if at < 0 || i.processes[at].PID != 0 {
-		i.alone.Stop()
 		return
 	}
 	since := i.processes[at].Since

@@ -4,9 +4,11 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/tallywheel/tallywheel/config"
+	"github.com/tallywheel/tallywheel/internal/isolate"
 	"github.com/tallywheel/tallywheel/internal/spool"
 	"github.com/tallywheel/tallywheel/ledger"
 )
@@ -112,6 +114,30 @@ func TestReaderIsMissedThatHadNoRoom(t *testing.T) {
 		}
 		r.step(c.name, outageFrom(3, 5, outageNoMemory), outageFrom(8, 0, outageNoMemory), outageFrom(5, 7, missed))
 	}
+}
+
+// A reader that is back in time is missed by nobody, however often it was told that it is away.
+func TestReaderThatIsBackIsNotMissed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRoomless(t)
+		i := &isolation{alone: time.NewTimer(0), remotes: []*remote{{lane: r.lane}}}
+		told := func(pid int) {
+			i.processes = []isolate.Process{{Role: isolate.Reader, PID: pid, Since: time.Now()}}
+			i.missReader()
+		}
+		told(0)
+		told(0) // as where another process of the three changes
+		told(7)
+		time.Sleep(2 * readerMay)
+		synctest.Wait()
+		r.step("it is back")
+		told(0)
+		time.Sleep(2 * readerMay)
+		synctest.Wait()
+		if got := r.lane.account().Outages; len(got) != 1 {
+			t.Errorf("it is away: %+v", got)
+		}
+	})
 }
 
 // A reader's last time without room is in the account with its end, which is all that comes.
