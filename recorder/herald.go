@@ -450,12 +450,12 @@ func outageOf(p *ledger.Port) *ledger.Outage {
 	return nil
 }
 
-// areBack ends the absence of sources that are there when the recorder has stopped.
+// areBack ends the absence of sources whose last outage is over when the recorder has stopped.
 func (h *herald) areBack(s *ledger.Sheet) {
 	for i := range s.Ports {
 		p, c := &s.Ports[i], h.matters["not_there"]
-		if c == nil || p.State == ledger.StateWaiting || outageOf(p) != nil {
-			continue
+		if c == nil || p.State == ledger.StateWaiting || len(p.Outages) == 0 || outageOf(p) != nil {
+			continue // it is not there, or nobody knows
 		}
 		c.close(bookKey{source: p.ID})
 	}
