@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -368,6 +369,24 @@ func functionsOf(t *testing.T, file string) map[string]map[string]bool {
 func TestHouse(t *testing.T) {
 	for _, line := range inspect(os.DirFS(".")) {
 		t.Error(line)
+	}
+}
+
+// maxTracked is the most bytes that a file of the repository may have: everyone who clones it has
+// each of its versions for good.
+const maxTracked = 1 << 20
+
+// TestNoProgramIsTracked fails where a build, or a log, was committed by mistake.
+func TestNoProgramIsTracked(t *testing.T) {
+	out, err := exec.Command("git", "ls-files", "-z").Output()
+	if err != nil {
+		t.Skipf("SKIPPED: git does not list the files of the repository (%v); run it in a clone, with git installed", err)
+	}
+	for name := range strings.SplitSeq(strings.TrimSuffix(string(out), "\x00"), "\x00") {
+		if st, err := os.Stat(name); err == nil && st.Size() > maxTracked {
+			t.Errorf("%s has %d bytes, more than %d: take it out (git rm --cached), and name it in .gitignore", name,
+				st.Size(), maxTracked)
+		}
 	}
 }
 
