@@ -1,10 +1,12 @@
 package recorder
 
 import (
+	"log/slog"
 	"path/filepath"
 	"testing"
 	"time"
 
+	"github.com/tallywheel/tallywheel/archive"
 	"github.com/tallywheel/tallywheel/config"
 	"github.com/tallywheel/tallywheel/internal/testenv"
 	"github.com/tallywheel/tallywheel/ledger"
@@ -65,18 +67,26 @@ func TestOutageBeginsWhenTheReadingEnds(t *testing.T) {
 		t.Fatalf("the stop does not wait: %v", err)
 	default:
 	}
+	// Behind a kill, too, once a sheet knows of it.
+	testenv.Until(t, time.Minute, "the sheet on disk is of after that", func() bool {
+		s, err := archive.LoadStart(dir, slog.New(slog.DiscardHandler))
+		return err == nil && s != nil && s.Sheet.At > left
+	})
+	killed := copyOf(t, dir)
 	d.SetFree(-1)
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	g = start(t, dir, nil, sources...)
-	for _, name := range names {
-		p := portOf(g, name)
-		if len(p.Outages) != 1 || p.Outages[0].From < read || p.Outages[0].From > left {
-			t.Errorf("%s: %+v; want one that begins between %v and %v", name, p.Outages, read, left)
+	for _, dir := range []string{killed, dir} {
+		g := start(t, dir, nil, sources...)
+		for _, name := range names {
+			p := portOf(g, name)
+			if len(p.Outages) != 1 || p.Outages[0].From < read || p.Outages[0].From > left {
+				t.Errorf("%s: %+v; want one that begins between %v and %v", name, p.Outages, read, left)
+			}
 		}
+		stop(t, g)
 	}
-	stop(t, g)
 }
 
 // A source that a reload takes out, or changes, waits for the log, too: its outage begins when it

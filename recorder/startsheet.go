@@ -69,7 +69,7 @@ func (r *Recorder) startSheet(end string) archive.StartSheet {
 	s.Troubles, s.Unsent, s.Dismissed = r.open, r.unsent, r.dismissed
 	r.unnamed.tell(&s, r.streams)
 	r.mu.Unlock()
-	s.Sheet = r.draw(ports, accounts)
+	s.Sheet, s.ReadTo = r.draw(ports, accounts), readTo(r.sources())
 	r.absorbing.RUnlock()
 	r.iso.remember()
 	at := r.log.Position() // after the positions, which know no more than this
@@ -89,6 +89,23 @@ func (r *Recorder) startSheet(end string) archive.StartSheet {
 	s.Parts = r.parts
 	s.NumberAccounts()
 	return s
+}
+
+// readTo is up to when what came was taken of sources that have stopped, of those that were read
+// then. Peers stop with their source, those that were not there, too.
+func readTo(sources []*port) map[string]ledger.Time {
+	var all map[string]ledger.Time
+	for _, p := range sources {
+		if at := p.lane.lastRead(); at > 0 {
+			for _, q := range p.family() {
+				if all == nil {
+					all = map[string]ledger.Time{}
+				}
+				all[q.lane.cfg.ID] = ledger.Time(at)
+			}
+		}
+	}
+	return all
 }
 
 // mayRemove reports whether a log removes its oldest records by itself, at any moment.

@@ -151,23 +151,8 @@ func (r *Recorder) Stop(end string) (ledger.Sheet, error) {
 	return s.Sheet, err
 }
 
-// readTo is up to when what came was taken of sources that have stopped, of those that were read
-// then. Peers stop with their source, those that were not there, too.
-func readTo(sources []*port) map[string]ledger.Time {
-	all := map[string]ledger.Time{}
-	for _, p := range sources {
-		if at := p.lane.lastRead(); at > 0 {
-			for _, q := range p.family() {
-				all[q.lane.cfg.ID] = ledger.Time(at)
-			}
-		}
-	}
-	return all
-}
-
 // leave keeps the last sheet, in the history, too. logErr is how the log has ended.
 func (r *Recorder) leave(s *archive.StartSheet, logErr error) error {
-	s.ReadTo = readTo(r.sources())
 	if errors.Is(logErr, seglog.ErrFailed) {
 		s.End = fmt.Sprintf("%s; %v", s.End, logErr)
 		s.Uncertain = true // the next start knows what the log has, and keeps the sheet
