@@ -234,7 +234,7 @@ func (w *listening) rest() device {
 		case err == nil:
 			w.offer(a.FD)
 			return w.take()
-		case w.line.isLeft(): // what waits stays where it is
+		case w.line.isLeft(), HasEnded(err): // what waits stays where it is, or nobody can say
 			return nil
 		case w.line.isLate():
 			w.abandon(err)
