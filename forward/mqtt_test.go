@@ -206,6 +206,7 @@ func TestMosquittoByTLS(t *testing.T) {
 	}}
 	w.add(20, "a")
 	for _, bad := range []config.ClientTLS{
+		{},
 		{Cert: mine, Key: mineKey},
 		{CA: stranger.file, Cert: mine, Key: mineKey},
 		{CA: a.file},

@@ -409,6 +409,11 @@ func SocketOf(c syscall.Conn) (int, error) {
 // NoDelay makes a socket, and those accepted from it, send at once what is written.
 func NoDelay(fd int) { _ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1) }
 
+// QuickAck has the kernel tell the peer of a TCP connection at once what has come, and not up to
+// 40 ms later, with what is sent next. It is no lasting setting: the kernel takes it back once it
+// sees that bytes go both ways (tcp(7), TCP_QUICKACK).
+func QuickAck(fd int) { _ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_QUICKACK, 1) }
+
 // Accepted gives a connection what its listener has now, if it came before that had it.
 func Accepted(fd int) {
 	// an error: no TCP
