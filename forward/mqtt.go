@@ -49,7 +49,7 @@ func dialMQTT(ctx context.Context, d *destination) (link, error) {
 	}
 	q := &mqttLink{d: d, limit: mqttLargest, ended: make(chan error, 1)}
 	q.ctx, q.cancel = context.WithCancel(ctx)
-	refused, up := make(chan error, 1), make(chan struct{})
+	refused, up := make(chan error, len(d.cfg.URLs)), make(chan struct{})
 	c := autopaho.ClientConfig{
 		AttemptConnection: q.open,
 		TlsCfg:            set, KeepAlive: 20, CleanStartOnInitialConnection: true, ConnectTimeout: callPatience,
@@ -90,12 +90,15 @@ func dialMQTT(ctx context.Context, d *destination) (link, error) {
 		q.cancel()
 		return nil, down(reasonUnreachable, "%v", err)
 	}
-	select {
-	case <-up:
-		return q, nil
-	case err = <-refused:
-	case <-ctx.Done():
-		err = ctx.Err()
+	for range d.cfg.URLs { // the library tries one behind the other
+		select {
+		case <-up:
+			return q, nil
+		case failed := <-refused:
+			err = cmp.Or(err, failed)
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
 	}
 	q.close()
 	return nil, cmp.Or(wantsCertificate(err, &d.cfg), mqttFault(err))

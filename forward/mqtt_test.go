@@ -153,6 +153,23 @@ func TestMosquitto(t *testing.T) {
 	}
 }
 
+// Where nobody answers at the first address, the next one is tried.
+func TestMosquittoAtTheSecondAddress(t *testing.T) {
+	dead, port := freePort(t), freePort(t)
+	broker := mosquitto(t, port, "allow_anonymous true")
+	w := newWorld(t, nil)
+	w.cfg.Forward = []config.Forward{{
+		To: "mqtt", URLs: []string{fmt.Sprintf("mqtt://127.0.0.1:%d", dead), fmt.Sprintf("mqtt://127.0.0.1:%d", port)},
+		Batch: config.Batch{Frames: 1, Delay: 20 * time.Millisecond},
+	}}
+	w.add(10, "a")
+	w.forward()
+	w.caughtUp()
+	_ = broker.Process.Kill()
+	_ = broker.Wait()
+	w.fails("down", reasonUnreachable)
+}
+
 // A user whom the broker does not know.
 func TestMosquittoRefuses(t *testing.T) {
 	port := freePort(t)
