@@ -58,6 +58,10 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 		return e.send("gone", "", map[string]uint64{"from": gap.From, "to": gap.To})
 	}})
 	defer c.Close()
+	var before []seglog.GapError
+	if err == nil && a.query.Since > 0 {
+		before, err = in.Before(a.query)
+	}
 	if err == nil {
 		err = c.Begin()
 	}
@@ -76,6 +80,9 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 		err = e.send("reset", start.String(), resetEvent{no.Reason, a.named, resetTo(start, no)})
 	} else {
 		err = e.id()
+	}
+	for i := 0; i < len(before) && err == nil; i++ {
+		err = c.OnGap(&before[i])
 	}
 	s.follow(r.Context(), e, c, err)
 }

@@ -206,6 +206,28 @@ func TestIDBeforeWhatIsKept(t *testing.T) {
 			t.Errorf("%s: %.300s, %v; want %d gone", all, body, err, gone)
 		}
 	}
+	// a time that is not after the oldest record: what was before it may have been made then
+	const old = "from_time=2020-01-01T00:00:00Z"
+	from := func(r archive.Record) string { return "from_time=" + r.Time.Format(time.RFC3339Nano) }
+	_, last := pageOf(t, s.URL()+"api/v1/records?order=newest&limit=1")
+	for times, gone := range map[string]uint64{
+		old: first - 1, from(page.Records[0]): first - 1, from(last.Records[0]): 0,
+		old + "&to_time=2020-01-02T00:00:00Z": first - 1, // all that was made then may be gone
+		old + "&from_seq=0":                   0,         // the oldest there is
+	} {
+		if _, p := pageOf(t, s.URL()+"api/v1/records?limit=1&"+times); p.Gone != gone {
+			t.Errorf("%s: %d gone; want %d", times, p.Gone, gone)
+		} else if _, p = pageOf(t, s.URL()+"api/v1/records?limit=1&"+old+"&cursor="+p.Cursor); p.Gone != 0 {
+			t.Errorf("%s: the page behind has %d gone; it is told once", times, p.Gone)
+		}
+	}
+	e = openStream(t, s.URL()+"api/v1/stream?"+old, "")
+	e.next(t) // its first id
+	if ev := e.next(t); ev.name != "gone" || ev.data != fmt.Sprintf(`{"from":1,"to":%d}`, first-1) {
+		t.Errorf("a stream from a time: %s %.60s; want 1 to %d gone", ev.name, ev.data, first-1)
+	}
+	e.record(t, first)
+	e.close()
 	for _, n := range []string{"1", "7"} { // a reset says what was asked for
 		e := openStream(t, s.URL()+"api/v1/stream?from_seq="+n, "")
 		if r := e.reset(t, archive.Removed, first, first-uint64(n[0]-'0')); !strings.Contains(r.data,

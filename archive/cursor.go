@@ -77,19 +77,18 @@ func (a *Archive) Last() (uint64, error) {
 func (a *Archive) Durable() uint64 { return a.log.Position().Durable }
 
 // Before says what the log has not any more of what a query asks for before the oldest record that
-// is there. A walk from the oldest record on tells of no such gap. Where the query has a time, it
-// may be that none of those records was made in it.
-func (a *Archive) Before(q Query) ([]seglog.GapError, error) {
-	if q.From > 1 { // a walk tells of it
+// is there: a walk from the oldest record on tells of no such gap, so whoever begins one asks here
+// first. Where the query has a time that is not after that record's, it tells of all of it, though
+// it may be that none of those records was made then: nobody knows their times.
+func (a *Archive) Before(q Query) (gone []seglog.GapError, err error) {
+	if q.From > 1 || q.Back { // a walk tells of it; towards the oldest it ends there
 		return nil, nil
 	}
-	if a.log != nil {
-		if first := a.First(); first > 1 && q.Since == 0 {
-			return []seglog.GapError{{From: 1, To: first - 1, Cause: seglog.GapRemoved}}, nil
-		}
-		return nil, nil
+	if a.log == nil {
+		gone, err = seglog.Before(a.dir, a.known)
+	} else if first := a.First(); first > 1 {
+		gone = []seglog.GapError{{From: 1, To: first - 1, Cause: seglog.GapRemoved}}
 	}
-	gone, err := seglog.Before(a.dir, a.known)
 	if err != nil || len(gone) == 0 || q.Since == 0 {
 		return gone, err
 	}
@@ -330,7 +329,7 @@ type Bounds struct {
 type Page struct {
 	Last Mark   // everything up to it, or with Back down to it, has been looked at: what follows is asked for with it
 	End  bool   // the log had no more; with Back: it begins here
-	Gone uint64 // records asked for that are not in the log any more
+	Gone uint64 // records asked for that are not in the log any more; with Since, see Before
 }
 
 // Page calls each with the records that answer the query, until a bound is reached or the log ends.
@@ -342,6 +341,15 @@ func (a *Archive) Page(q Query, b Bounds, each func(Record) error) (p Page, err 
 		return nil
 	}})
 	defer c.Close()
+	if q.Since > 0 { // else the oldest record, whichever it is, was asked for
+		before, err := a.Before(q)
+		if err != nil {
+			return p, err
+		}
+		for i := range before {
+			p.Gone += before[i].To - before[i].From + 1
+		}
+	}
 	began, n, bytes := time.Now(), 0, 0
 	for n < b.Records {
 		before := c.Mark()
