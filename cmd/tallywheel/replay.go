@@ -103,6 +103,9 @@ func (v *replayFlags) run(c *cobra.Command) (err error) {
 		return err
 	}
 	w, err := v.wire(ctx)
+	if errors.Is(err, context.Canceled) {
+		return errors.New("interrupted while it waited for a receiver: nothing was played")
+	}
 	if err != nil {
 		return err
 	}
@@ -127,8 +130,11 @@ func (v *replayFlags) run(c *cobra.Command) (err error) {
 		}
 	}
 	switch {
+	case errors.Is(err, context.Canceled) && r.Bytes == 0:
+		return errors.New("interrupted: nothing was played")
 	case errors.Is(err, context.Canceled):
-		return errors.New("interrupted: the rest was not played")
+		return fmt.Errorf("interrupted behind what was recorded at %s: the rest was not played",
+			ledger.Time(r.Last.UnixNano()))
 	case errors.Is(err, replay.ErrNothing):
 		return fmt.Errorf("log in %s: %w: it has no record of %s in that time", v.dir, err, v.cfg.Source)
 	}
