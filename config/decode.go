@@ -372,9 +372,13 @@ func (d *decoder) section(path string, n ast.Node, into reflect.Value) {
 // maxUnknown is how many unknown keys of a section are named.
 const maxUnknown = 20
 
-// zero complains of a 0 that stands in the file where a field must have more. Without that it would
-// be taken for nothing, and the default for it.
+// zero complains of a 0 that stands in the file where a field must have more, and of an empty text
+// where it must be a word of several. Without that it would be taken for nothing, and the default
+// for it.
 func (d *decoder) zero(path string, n ast.Node, text string, f field, v reflect.Value) {
+	if text == "" && len(f.one) > 0 {
+		d.complain(path, n, "%q: want %s", text, alternatives(f.one))
+	}
 	if v.CanInt() && f.min != "" && amount(v.Type(), f.min) > 0 {
 		d.complain(path, n, "%s: %s", text, f.span())
 	}
@@ -544,9 +548,19 @@ func set(into reflect.Value, text string, n ast.Node) string {
 		}
 		into.SetInt(i)
 	default:
+		// A name of digits is one. Of these, other readers of YAML make another text.
+		if _, float := n.(*ast.FloatNode); float || isNegative(n) {
+			return fmt.Sprintf("%s: want text: put it in quotes, as %q", text, text)
+		}
 		into.SetString(text)
 	}
 	return ""
+}
+
+// isNegative reports whether a node is a whole number below 0.
+func isNegative(n ast.Node) bool {
+	i, ok := n.(*ast.IntegerNode)
+	return ok && strings.HasPrefix(i.GetToken().Value, "-")
 }
 
 // whole reads a whole number, however it is written: 9600, 0x2580, 9.6e3 or "9600".

@@ -3,6 +3,7 @@ package config
 import (
 	"encoding/json"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -68,6 +69,35 @@ func schemaOf(v reflect.Value) schema {
 	return schema{"type": "string", "pattern": `^[^\x00-\x1f]*$`}
 }
 
+// bare has a text be a whole number from 0 on, or true or false, too: the program takes them as
+// they are written. Where the text must have another form, it has to be a text.
+func (s schema) bare(f field) {
+	if s["type"] == "string" && regexp.MustCompile(f.form.pattern).MatchString("0") {
+		s["type"], s["minimum"] = []string{"string", "integer", "boolean"}, 0
+	}
+}
+
+// orNull has a field be null, too: as if it were not there.
+func (s schema) orNull() schema {
+	switch t := s["type"].(type) {
+	case string:
+		s["type"] = []string{t, "null"}
+	case []string:
+		s["type"] = append(t, "null")
+	}
+	if one, ok := s["enum"].([]string); ok {
+		all := make([]any, 0, len(one)+1)
+		for _, word := range one {
+			all = append(all, word)
+		}
+		s["enum"] = append(all, nil)
+	}
+	if forms, ok := s["anyOf"].([]schema); ok {
+		s["anyOf"] = append(forms, schema{"type": "null"})
+	}
+	return s
+}
+
 func sectionSchema(v reflect.Value) schema {
 	properties, need := schema{}, []string{}
 	for i := range v.NumField() {
@@ -77,8 +107,14 @@ func sectionSchema(v reflect.Value) schema {
 			s.without(key)
 		}
 		s["description"] = f.about
+		if value.Kind() == reflect.String {
+			s.bare(f)
+		}
 		if f.form.pattern != "" {
 			s["pattern"] = f.form.pattern
+			if !f.need { // a text that says nothing
+				s["pattern"] = "^$|" + f.form.pattern
+			}
 		}
 		if len(f.one) > 0 {
 			s = schema{"enum": f.one, "description": f.about}
@@ -94,6 +130,8 @@ func sectionSchema(v reflect.Value) schema {
 		}
 		if f.need {
 			need = append(need, f.key)
+		} else if !slices.Contains(alone[v.Type()], f.key) {
+			s = s.orNull()
 		}
 		properties[f.key] = s
 	}

@@ -96,6 +96,8 @@ func isOf(t, v any) bool {
 		return slices.ContainsFunc(several, func(one any) bool { return isOf(one, v) })
 	}
 	switch v := v.(type) {
+	case nil:
+		return t == "null"
 	case string:
 		return t == "string"
 	case bool:
@@ -246,12 +248,35 @@ func TestSchemaRefuses(t *testing.T) {
 		"sources: [{id: a, frame: line, udp: {listen: ':1'}, expect: {tolerance: 5%}}]",
 		"sources: [{id: a, frame: raw, udp: {dial: 'a:1'}}]",
 		"sources: [{id: a, frame: raw, udp: {listen: ':1', peers: all}}]",
+		"read: {strategy: ''}", "log: {engine: ''}", "log: {on_full: ''}", "forward: [{to: nats, stream: -1}]",
+		"forward: [{to: nats, max_bytes: 1.5}]", "forward: [{to: nats, max_bytes: '1.5'}]", "log: {dir: 1.5}",
 	} {
 		if wrong(s, asJSON(t, text)) == "" {
 			t.Errorf("the schema accepts %s", text)
 		}
 		if _, err := Parse([]byte(text)); err == nil {
 			t.Errorf("the program accepts %s", text)
+		}
+	}
+}
+
+// What the program takes for nothing, or as a text without quotes, the schema takes, too.
+func TestSchemaTakesWhatTheProgramTakes(t *testing.T) {
+	const source = "sources: [{id: a, frame: raw, udp: {listen: ':1'}}]"
+	for _, text := range []string{
+		"forward: [{to: nats, source: null, replicas: null, batch: null}]\n" + source,
+		"log: {keep: null, engine: null, dir: null, prove: null}\n" + source,
+		"forward: [{to: nats, stream: ''}]\n" + source,
+		"sources: [{id: 0, frame: raw, serial: {port: 255, rs485: {rts_on_send: null}}}]",
+		"sources: [{id: true, frame: raw, udp: {listen: ':1'}}]",
+		"sources: [{id: false, frame: raw, udp: {listen: ':1'}}]",
+		"log: {keep: {size: 1.5GiB}}\n" + source,
+	} {
+		if why := wrong(theSchema(t), asJSON(t, text)); why != "" {
+			t.Errorf("the schema refuses %s: %s", text, why)
+		}
+		if _, err := Parse([]byte(text)); err != nil {
+			t.Errorf("the program refuses %s: %v", text, err)
 		}
 	}
 }

@@ -10,7 +10,8 @@ import (
 // Size is a number of bytes; in a file it may carry KiB, MiB, GiB, TiB, or kB, MB, GB, TB.
 type Size int64
 
-const sizePattern = `^([0-9]+(?:\.[0-9]+)?)\s*([kKMGT]i?B|B)?$`
+// sizePattern has the number and the unit in groups. Bytes without a unit are whole.
+const sizePattern = `^(?:([0-9]+(?:\.[0-9]+)?)\s*([kKMGT]i?B)|([0-9]+)\s*B?)$`
 
 var sizeForm = regexp.MustCompile(sizePattern)
 
@@ -20,9 +21,9 @@ func ParseSize(text string) (Size, error) {
 	if m == nil {
 		return 0, fmt.Errorf("%q: want a number with KiB, MiB, GiB, kB, MB or GB", text)
 	}
-	n, _ := strconv.ParseFloat(m[1], 64) // the form admits numbers only
+	n, _ := strconv.ParseFloat(m[1]+m[3], 64) // the form admits numbers only
 	unit := 1.0
-	if m[2] != "" && m[2] != "B" {
+	if m[2] != "" {
 		step := 1000.0
 		if strings.Contains(m[2], "i") {
 			step = 1024
