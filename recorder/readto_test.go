@@ -48,13 +48,7 @@ func TestOutageBeginsWhenTheReadingEnds(t *testing.T) {
 	testenv.Until(t, time.Minute, "all sources are read", func() bool { return are(g, ledger.StateOpen) })
 	read := ledger.Time(time.Now().UnixNano())
 	d.SetFree(0)
-	n := uint64(0)
-	testenv.Until(t, time.Minute, "the log waits", func() bool {
-		write(t, conn, frames(n, 1000))
-		n += 1000
-		testenv.Until(t, time.Minute, "they are booked", func() bool { return portOf(g, "a").Frames.OK == n })
-		return g.Position().Stalled != nil
-	})
+	sendUntilStalled(t, g, conn)
 	ended := make(chan error, 1)
 	go func() {
 		_, err := g.Stop("test")

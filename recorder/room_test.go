@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"log/slog"
+	"net"
 	"slices"
 	"strings"
 	"syscall"
@@ -30,6 +31,19 @@ func onDisk(t *testing.T) *fault.Dir {
 	}
 	t.Cleanup(func() { openFiles = logFiles })
 	return d
+}
+
+// sendUntilStalled sends frames to source a, which booked them all when the log began to wait, and
+// reports how many.
+func sendUntilStalled(t *testing.T, g *Recorder, conn net.Conn) (n uint64) {
+	t.Helper()
+	testenv.Until(t, time.Minute, "the log waits", func() bool {
+		write(t, conn, frames(n, 1000))
+		n += 1000
+		testenv.Until(t, time.Minute, "they are booked", func() bool { return portOf(g, "a").Frames.OK == n })
+		return g.Position().Stalled != nil
+	})
+	return n
 }
 
 // A disk that is full while the source sends stops it, and nothing else: with room again, all that
@@ -208,13 +222,7 @@ func TestStopWaitsForTheLog(t *testing.T) {
 			conn := dial(t, address(g, "a"))
 			defer conn.Close()
 			c.ill(d)
-			n := uint64(0)
-			testenv.Until(t, time.Minute, "the log waits", func() bool {
-				write(t, conn, frames(n, 1000))
-				n += 1000
-				testenv.Until(t, time.Minute, "they are booked", func() bool { return portOf(g, "a").Frames.OK == n })
-				return g.Position().Stalled != nil
-			})
+			n := sendUntilStalled(t, g, conn)
 			ended := make(chan error, 1)
 			var s ledger.Sheet
 			go func() {
