@@ -108,26 +108,31 @@ func (b *Book) Advance(p Position) bool {
 		return false
 	}
 	b.settled += q.next - q.first
-	q.gaps, q.resumed, q.begin, q.below = nil, true, nil, nil
+	q.gaps, q.resumed, q.succeeds, q.begin, q.below = nil, true, false, nil, nil
 	q.restart(p.Last + 1)
 	q.arrange()
 	return true
 }
 
 // Succeed makes a book that was shown nothing yet go on where another one is that had its device
-// under another name. The gaps stay with that one, and so do the frames that fill them late.
+// under another name, or that goes on, by Succeed, where such a one was. The gaps stay with that
+// one, and so do the frames that fill them late.
 func (b *Book) Succeed(from *Book) {
 	for _, p := range from.Positions() {
 		id := Stream{p.Device, p.Epoch}
-		q := b.streams[id]
-		if q == nil || q.next != q.first || from.streams[id].isUnseen() { // else it may be where this one knows
+		q, was := b.streams[id], from.streams[id]
+		isOfDevice := !was.isUnseen() || was.succeeds     // else of that name's past, with whatever device
+		if q == nil || q.next != q.first || !isOfDevice { // or it may be where this one knows
 			p.Gaps = nil
 			b.Advance(p)
-			continue
+		} else {
+			q.carried, q.ahead, q.below = nil, false, nil // of another device with the same number
+			q.restart(p.Last + 1)
+			q.begin = cmp.Or(p.First, p.Begin)
 		}
-		q.carried, q.ahead, q.below = nil, false, nil // of another device with the same number
-		q.restart(p.Last + 1)
-		q.begin = cmp.Or(p.First, p.Begin)
+		if q = b.streams[id]; isOfDevice && q.next == q.first {
+			q.succeeds = true
+		}
 	}
 }
 

@@ -9,6 +9,61 @@ import (
 	"testing"
 )
 
+// A name under which nothing came hands on what it was given, and not what it knows of its past.
+func TestSucceedBehindAnEmptyName(t *testing.T) {
+	for name, c := range map[string]struct {
+		empty *Book
+		then  func(x *Book) // … becomes of it
+	}{
+		"as it was": {NewBook(128), func(*Book) {}},
+		"restored": {NewBook(128), func(x *Book) {
+			state := x.State(LeastState)
+			*x = *NewBook(128)
+			if err := x.Restore(state); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		"in place of its past": {resumed(700), func(*Book) {}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := resumed(5099)
+			c.empty.Succeed(seen(99))
+			c.then(c.empty)
+			b.Succeed(c.empty)
+			post(b, 110, 111, 112, 113, 114)
+			if f := sheet(t, b); f.Missing != 10 || f.Restarts != 0 || f.Unique != 5 {
+				t.Errorf("%+v; want 10 missing", f)
+			}
+		})
+	}
+
+	x, b := resumed(99), resumed(5099)
+	x.Succeed(resumed(80)) // of a past, and not further
+	b.Succeed(x)
+	if _, last, _ := b.Follows(one); last != 5099 {
+		t.Errorf("it goes on behind %d, which only the past of another name has", last)
+	}
+	x.Succeed(seen(120))
+	x.Advance(Position{Device: 1, Epoch: 1, Last: 200}) // of its own past
+	if b.Succeed(x); b.streams[one].succeeds {
+		t.Error("a place in its own past is called that of the device")
+	}
+}
+
+// resumed is a book that goes on behind a number of its past.
+func resumed(last uint64) *Book {
+	b := NewBook(128)
+	b.Resume(Position{Device: 1, Epoch: 1, Last: last})
+	return b
+}
+
+// seen is a book that was shown a number.
+func seen(number uint64) *Book {
+	b := NewBook(128)
+	post(b, number)
+	return b
+}
+
 // A frame that comes late for a gap of an earlier book is late, once; whatever else is below is a
 // duplicate, or of a device that counts anew.
 func TestLateOverBooks(t *testing.T) {

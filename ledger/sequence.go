@@ -17,6 +17,7 @@ type sequence struct {
 	resumed     bool     // an earlier start has followed the numbers before first
 	begin       *uint64  // resumed: the number with which the stream began, as the device counts; nil: it is not known
 	below       []uint64 // numbers before that which have come since next was counted
+	succeeds    bool     // first is where another name's book was that had the device; see [Book.Succeed]
 	forgot      bool     // gaps were dropped
 	gaps        []gap    // by number, apart from each other
 	carried     []Gap    // of earlier books, as the device counts; in order, apart from each other

@@ -173,7 +173,7 @@ func (n *Counts) describe(c *pack.Coder) {
 
 func (q *sequence) describe(c *pack.Coder) {
 	pack.Natural(c, &q.id.Device, &q.id.Epoch)
-	c.Flags(&q.resumed, &q.forgot, &q.ahead)
+	c.Flags(&q.resumed, &q.forgot, &q.ahead, &q.succeeds)
 	c.Near(&q.origin, middle)
 	c.Near(&q.first, middle)
 	c.Near(&q.next, q.first)

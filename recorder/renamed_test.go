@@ -43,7 +43,11 @@ func TestNumbersGoOnUnderAnotherName(t *testing.T) {
 		{one: "a", other: "b"},
 		{one: "c", other: "b"},
 		{one: "a", other: "b"},
+		{one: "b", other: "d"},
 	} {
+		if names[other] == "d" { // a name between under which nothing comes
+			reloaded(t, g, at("x", one), at("b", other))
+		}
 		reloaded(t, g, at(names[one], one), at(names[other], other))
 		next[one], lost = next[one]+30, lost+30 // nobody gets those
 		send(names, 100)
