@@ -29,14 +29,42 @@ func (p *port) founds(ctx context.Context) bool {
 			return false
 		}
 	}
-	p.learnFrom(rm.after)
+	p.heed()
 	if len(rm.after) > 0 {
-		if rm.after, rm.err = nil, rm.play.found(); rm.err != nil {
+		if rm.err = rm.play.found(); rm.err != nil {
 			close(rm.ended)
 		}
+		rm.heeding.Lock()
+		rm.after = nil
+		rm.heeding.Unlock()
 	}
 	rm.told.Store(true)
 	return true
+}
+
+// heed has those learn that come after sources which have just departed, before a sheet is drawn
+// up: it would have the books of those closed, and not what is learned from them.
+func (r *Recorder) heed() {
+	for _, p := range r.snapshot() {
+		p.heed()
+	}
+}
+
+// heed has a port that comes after others learn from them, once all of them have departed. Whoever
+// calls it first does it: the port itself, before it begins, or who draws up a sheet.
+func (p *port) heed() {
+	rm := p.remote
+	if rm == nil {
+		return
+	}
+	rm.heeding.Lock()
+	defer rm.heeding.Unlock()
+	waits := slices.ContainsFunc(rm.after, func(q *port) bool { return !q.hasDeparted() })
+	if rm.heeded || waits || len(rm.after) == 0 {
+		return
+	}
+	p.learnFrom(rm.after)
+	rm.heeded = true
 }
 
 // learnFrom tells a port that begins what was shown, while it waited, of those that have departed:

@@ -12,11 +12,13 @@ const farewells = 64
 
 // farewell closes the books of sources that leave, once the log has settled all of their frames; at
 // the end of the recording in any case. One whose sheet cannot be kept goes on leaving, and so do
-// all once the log has failed: what they have dropped for that may be in it.
+// all once the log has failed: what they have dropped for that may be in it. Behind it a sheet has
+// also what those have learned that come after them.
 func (r *Recorder) farewell(atEnd bool) {
 	if !atEnd && r.log.Position().Err != nil {
 		return
 	}
+	defer r.heed()
 	over := r.over(atEnd)
 	for some := range slices.Chunk(over, farewells) {
 		err := r.part(some)

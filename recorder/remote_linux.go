@@ -23,7 +23,7 @@ type remote struct {
 	lane  *lane
 	spool *spool.Spool
 	play  *spooled
-	after []*port       // had the source, or its device, before: it begins once those have departed
+	after []*port       // had the source, or its device, before: it begins once those have departed; see heed
 	ends  *time.Time    // of a spool that was left: the reader was told to end it by then; nil: it was not
 	told  atomic.Bool   // it is on the shelf
 	room  atomic.Bool   // it is of a peer that makes room, and its source stays
@@ -34,6 +34,9 @@ type remote struct {
 	// room to; nil: it has not
 	early  atomic.Pointer[isolate.Port]
 	untold atomic.Bool // the reader has not heard what it was told last: the keeper could not take that
+
+	heeding sync.Mutex // held while the port learns from after, which it guards once the port is listed
+	heeded  bool       // it has; heeding guards it
 
 	telling sync.Mutex // held while the keeper is told of the source: what was told last stands
 	giveUp  *time.Time // the reader was told to end the spool by then; it is not told otherwise. telling guards it

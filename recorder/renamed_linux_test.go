@@ -47,3 +47,38 @@ func TestSourceLearnsFromItsOwn(t *testing.T) {
 		}
 	}
 }
+
+// The sheet that has a source's books closed has what was learned from them, too: a kill may come
+// before the one who comes after that source has begun.
+func TestSheetHasWhatWasLearned(t *testing.T) {
+	id := ledger.Stream{Device: 1, Epoch: 1}
+	g := start(t, t.TempDir(), nil)
+	portOf := func(name string, rm *remote) *port {
+		t.Helper()
+		l, err := newLane(at(name, "127.0.0.2"), nil, 0, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, _ := newRemotePort(l, rm, quiet())
+		return p
+	}
+	before := portOf("a", nil)
+	before.lane.in.book.Numbered(128, id, 99)
+	next := portOf("b", &remote{after: []*port{before}})
+	g.mu.Lock()
+	g.leaving, g.ports = append(g.leaving, before), append(g.ports, next)
+	g.mu.Unlock()
+	if err := g.save(); err != nil {
+		t.Fatal(err)
+	}
+	g.saving.Lock()
+	got := g.saved.sheet.Positions["b"]
+	g.saving.Unlock()
+	if !before.hasDeparted() || len(got) != 1 || got[0].Last != 99 {
+		t.Errorf("the other has departed: %v; the sheet has %+v; want number 99", before.hasDeparted(), got)
+	}
+	g.mu.Lock()
+	g.ports = nil // nobody reads it
+	g.mu.Unlock()
+	stop(t, g)
+}
