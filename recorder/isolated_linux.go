@@ -242,7 +242,7 @@ func (i *isolation) tell(source string, e isolate.Entry) {
 	i.ports[source] = p
 	seat := i.seating[source]
 	i.told.Unlock()
-	if seat != nil && p.Why != "" && !p.Refused && p.Ended == 0 { // it was read to its end
+	if seat != nil && p.Why != "" && !p.Refused && p.Ended == 0 && p.Unmarked == 0 { // it was read to its end
 		seat.vacate()
 	}
 	i.mu.Lock()

@@ -159,9 +159,11 @@ type Port struct {
 	Why      string            // what keeps it from being open; "": it is open
 	Refused  bool              // the reader cannot take the source at all, and why
 	// Ended is the number of the books of a source that is read no more, while its spool is too
-	// full to say so; 0: it can. Lost is how many bytes were discarded then, which no mark in the
-	// spool says either.
-	Ended, Lost uint64
+	// full to say so; 0: it can.
+	Ended uint64
+	// Lost is how many bytes were discarded since the source with the books LostOf was to be read
+	// no more, by marks that the spool may not show; of so many more as Unmarked there is none yet.
+	Lost, LostOf, Unmarked uint64
 }
 
 // Process is one of the three, as the status shows it.

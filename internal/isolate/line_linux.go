@@ -52,8 +52,6 @@ type line struct {
 	full   chan struct{} // the reader found no room, and pauses
 
 	told map[uint32]uint64 // counters as they were written last
-	lost uint64            // bytes that waiting connections had when it was too late to read them
-	late uint64            // bytes that nobody reads, by the marks that were written since the line was to end
 
 	mu       sync.Mutex
 	producer *spool.Producer
@@ -65,6 +63,8 @@ type line struct {
 	stuck    time.Time // since when there was no room; zero: there is some
 	why      uint32    // … and why, as Unattended says it
 	said     Port      // what the shelf has of the device, unless that is open
+	lost     uint64    // bytes that nobody reads since the line was to end, and of which there is no mark yet
+	late     uint64    // … and of which there is one
 }
 
 func newLine(r *ports, source string, lane Lane, s, far *spool.Spool, p *spool.Producer) *line {
@@ -193,9 +193,7 @@ func (l *line) run(before adoption) {
 	}
 	l.wire.close()
 	now := spool.MomentOf(time.Now())
-	if l.lost > 0 {
-		l.note(spool.Mark{Time: now.Wall, Kind: spool.Lost, A: spool.Discarded, B: l.lost})
-	}
+	l.noteLost()
 	l.tellEnd()
 	l.note(spool.Mark{Time: now.Wall, Kind: spool.Ended, B: uint64(now.Steady)})
 	l.over.await()
@@ -230,7 +228,7 @@ func (l *line) readRest(d device) error {
 				return nil
 			}
 			if l.isLate() { // a mark for each would not have room in a full spool
-				l.lost += d.discard()
+				l.loses(d.discard())
 				l.wire.kept()
 				_ = d.Close()
 				continue
@@ -266,6 +264,7 @@ func (l *line) goOn(before adoption) device {
 		l.log.Info("the reader before was killed in a read", "recovered", found.Bytes, "uncertain", found.Uncertain)
 	}
 	l.last = past.Read.Time
+	l.inherit(before)
 	now := time.Now()
 	died, why := l.link.Died(), spool.Killed
 	if died.IsZero() { // the keeper was restarted, too, and has not seen it
@@ -318,7 +317,7 @@ func (l *line) open() (device, error) {
 func (l *line) keep(d device) error {
 	about := d.about()
 	about.Begin = l.position()
-	if err := l.link.Put(PortOf(l.source), about, d.FD()); err != nil {
+	if err := l.link.Put(PortOf(l.source), l.counted(about), d.FD()); err != nil {
 		return errors.Join(err, d.Close())
 	}
 	l.wire.kept()

@@ -28,9 +28,62 @@ func (l *line) count(d device) {
 
 // discard counts what the kernel holds, and nobody will read.
 func (l *line) discard(d device) {
-	if n := d.discard(); n > 0 {
-		l.note(spool.Mark{Time: time.Now().UnixNano(), Kind: spool.Lost, A: spool.Discarded, B: n})
+	l.mu.Lock()
+	l.lost += d.discard()
+	l.mu.Unlock()
+	l.noteLost()
+}
+
+// loses counts bytes of a connection that waits, before that is off the shelf: whoever comes after
+// a kill finds one of the two.
+func (l *line) loses(n uint64) {
+	if n == 0 {
+		return
 	}
+	l.mu.Lock()
+	l.lost += n
+	said := l.said
+	l.mu.Unlock()
+	l.say(said)
+}
+
+// noteLost writes down what is lost. Where that has no room, it stays with what the shelf has.
+func (l *line) noteLost() {
+	l.mu.Lock()
+	n := l.lost
+	l.mu.Unlock()
+	m := spool.Mark{Time: time.Now().UnixNano(), Kind: spool.Lost, A: spool.Discarded, B: n}
+	if n > 0 && l.note(m) {
+		l.mu.Lock()
+		l.lost -= n
+		l.mu.Unlock()
+	}
+}
+
+// inherit goes on with what the reader before has counted since the line was to end, and with what
+// it has said of a device that is not open.
+func (l *line) inherit(before adoption) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p := before.Port
+	if p.LostOf == l.lane.Book {
+		l.late, l.lost = p.Lost, p.Unmarked
+	}
+	if before.fd < 0 {
+		p.Ended = 0
+		l.said = p
+	}
+}
+
+// counted is what is said of a device, with what is lost.
+func (l *line) counted(p Port) Port {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p.Lost, p.LostOf, p.Unmarked = l.late, 0, l.lost
+	if p.Lost+p.Unmarked > 0 {
+		p.LostOf = l.lane.Book
+	}
+	return p
 }
 
 // unblock writes down for how long there was no room, where a device is not read any more before
@@ -69,7 +122,7 @@ func (l *line) say(p Port) {
 	l.mu.Lock()
 	l.said = p
 	l.mu.Unlock()
-	if err := l.link.Put(PortOf(l.source), p); err != nil {
+	if err := l.link.Put(PortOf(l.source), l.counted(p)); err != nil {
 		l.log.Warn("the keeper has ended", "error", err)
 	}
 }
@@ -82,8 +135,9 @@ func (l *line) tellEnd() {
 	}
 	l.mu.Lock()
 	p := l.said
+	l.late, l.lost = l.late+l.lost, 0 // nothing more is marked
 	l.mu.Unlock()
-	p.Ended, p.Lost = l.lane.Book, l.late
+	p.Ended = l.lane.Book
 	l.say(p)
 }
 
@@ -118,24 +172,24 @@ func (l *line) pause(d time.Duration) {
 }
 
 // note writes a mark. Where there is no room it waits until the recorder has made some, or the time
-// to end is over: then nobody will look at the spool.
-func (l *line) note(m spool.Mark) {
+// to end is over: then nobody will look at the spool, and it is false.
+func (l *line) note(m spool.Mark) (isNoted bool) {
 	for {
 		l.mu.Lock()
 		err := l.producer.Note(m)
 		over := l.ctx.Err() != nil && time.Now().After(l.giveUp)
+		if err == nil && m.Kind == spool.Lost && l.ctx.Err() != nil {
+			l.late += m.B
+		}
 		l.mu.Unlock()
 		l.over.move()
 		l.bell.Ring()
 		if err == nil {
-			if m.Kind == spool.Lost && l.ctx.Err() != nil {
-				l.late += m.B
-			}
-			return
+			return true
 		}
 		if over || !errors.Is(err, spool.ErrFull) {
 			l.log.Error("what happened to the device cannot be written down", "mark", m.Kind, "error", err)
-			return
+			return false
 		}
 		time.Sleep(fullLook)
 	}

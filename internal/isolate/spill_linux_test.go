@@ -117,7 +117,8 @@ func TestRunoverOfAnother(t *testing.T) {
 // recorder looks, though the file holds all marks back.
 func TestEndBehindAFullFile(t *testing.T) {
 	st := newStage(t)
-	l, end := st.reader(Lane{Kind: Given, Book: 7, Spill: &Spill{Dir: t.TempDir(), Max: 1}})
+	lane := Lane{Kind: Given, Book: 7, Spill: &Spill{Dir: t.TempDir(), Max: 1}}
+	l, end := st.reader(lane)
 	l.over.begin()
 	testenv.Until(t, time.Minute, "the one that is recorded is full, and the file", func() bool {
 		l.mu.Lock()
@@ -138,14 +139,41 @@ func TestEndBehindAFullFile(t *testing.T) {
 	l.stop()
 	l.run(adoption{fd: -1, next: -1, listener: -1})
 	end()
-	var p Port
-	st.k.mu.Lock()
-	defer st.k.mu.Unlock()
-	if err := json.Unmarshal(st.k.entry(PortOf("x")).data, &p); err != nil || p.Ended != 7 || p.Lost != 300 {
-		t.Errorf("the shelf has %+v, %v", p, err)
+	says := func(who string, lost uint64) {
+		t.Helper()
+		var p Port
+		st.k.mu.Lock()
+		defer st.k.mu.Unlock()
+		if err := json.Unmarshal(st.k.entry(PortOf("x")).data, &p); err != nil || p.Ended != 7 || p.Lost != lost {
+			t.Errorf("behind %s the shelf has %+v, %v; want %d bytes lost", who, p, err, lost)
+		}
 	}
+	says("the reader", 300)
 	if all, _ := st.spool.Unread(0); len(all) != 1 || all[0].From != since.UnixNano() || all[0].To == 0 ||
 		all[0].Why != spool.SpillFull {
 		t.Errorf("of times without room it says %+v", all)
 	}
+
+	// the reader is killed, and the next one comes to the end, too
+	next := func() (l *line, before adoption, end func()) {
+		l, before, end = st.successor(lane)
+		l.giveUp, l.orphaned = time.Now(), true
+		l.stop()
+		return l, before, end
+	}
+	l, before, end := next()
+	l.run(before)
+	end()
+	says("the one that comes after a kill", 300)
+
+	// that one is killed, too, when it has counted a connection, and has come to no end
+	l, before, end = next()
+	l.inherit(before)
+	l.loses(50)
+	l.over.close()
+	end()
+	l, before, end = next()
+	l.run(before)
+	end()
+	says("a kill before the end", 350)
 }
