@@ -70,6 +70,25 @@ func TestPeerThatMakesRoomOnTheShelf(t *testing.T) {
 	}
 }
 
+// The recorder was killed while it stopped. The next one records what was left, under what was
+// recorded with, and begins nothing anew behind it: nobody changed anything.
+func TestKilledInAStopBeginsNothingAnew(t *testing.T) {
+	cfg := config.Config{Log: config.Log{Dir: "x"}, Isolate: "process"}
+	cfg.Sources = []config.Source{all("a", 2), all("b", 2)}
+	cfg.Sources[0].TCP.Listen, cfg.Sources[1].TCP.Listen = "127.0.0.1:7001", "127.0.0.1:7002"
+	cfg = cfg.WithDefaults()
+	by := time.Now()
+	peer := cfg.Sources[0]
+	peer.ID = "a/127.0.0.2"
+	i := &isolation{
+		stops: true, log: slog.New(slog.DiscardHandler), gated: map[string]config.Source{"b": cfg.Sources[1]},
+		left: map[string]*leftSpool{peer.ID: {source: peer, lane: isolate.Lane{GiveUp: &by}}},
+	}
+	if was := i.before(cfg); !reflect.DeepEqual(was.Sources, cfg.Sources) || i.file != nil {
+		t.Errorf("recorded first: %+v; and then %+v", was.Sources, i.file)
+	}
+}
+
 // A gate that is newer than the spools of its name comes before the file, without what has its
 // address.
 func TestGateBetweenSpoolsAndFile(t *testing.T) {

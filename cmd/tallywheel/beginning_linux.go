@@ -101,7 +101,7 @@ func (b *beginning) prepare(file string) error {
 func (b *beginning) load(file string, how isolate.Beginning, last []byte, start isolate.Start) (cfg config.Config,
 	err error,
 ) {
-	if !how.AsBefore || last == nil {
+	if !how.AsBefore && !how.Stops || last == nil {
 		cfg, err = config.Load(file)
 		if err == nil && (how.Waits || last != nil) {
 			err = recorder.CheckGoOn(cfg, start)

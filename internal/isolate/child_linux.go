@@ -45,7 +45,7 @@ func (c *child) outcome() (code int, crashed bool, what string) {
 // start begins a life of a child, in the place of another that has ended; nil: there was none. As
 // before: with the configuration that was recorded with last, whatever the file says now.
 func (k *keeper) start(role Role, before *child, asBefore bool) {
-	c, err := k.spawn(role, k.programs[role], before, Beginning{AsBefore: asBefore, Quiet: k.ends[role].more > 0})
+	c, err := k.spawn(role, k.programs[role], before, k.beginning(role, asBefore))
 	if err != nil { // no memory, no descriptors: this passes, or the keeper ends by its supervisor
 		k.Log.Error("a process of the recorder cannot be started", "role", role, "error", err)
 		c.Since = time.Now()
@@ -59,6 +59,15 @@ func (k *keeper) start(role Role, before *child, asBefore bool) {
 		c.Restarts++
 	}
 	k.give(c, before)
+}
+
+// beginning is how a child is to begin that is the first of its role, or behind one that has ended.
+func (k *keeper) beginning(role Role, asBefore bool) Beginning {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return Beginning{
+		AsBefore: asBefore, Stops: role == Recorder && k.stopping && !k.leaves, Quiet: k.ends[role].more > 0,
+	}
 }
 
 // spawn starts a process of a role, and tells it what it needs to prepare itself. It is the one of

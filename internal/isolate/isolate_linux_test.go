@@ -117,6 +117,33 @@ func TestIsOver(t *testing.T) {
 	}
 }
 
+// TestBeginningInAStop: a recorder that begins while the keeper stops is told that it is to stop,
+// unless another process goes on with what is on the shelf.
+func TestBeginningInAStop(t *testing.T) {
+	for _, c := range []struct{ stopping, leaves, stops bool }{
+		{}, {stopping: true, stops: true}, {stopping: true, leaves: true},
+	} {
+		k := newKeeper(Keeping{Log: slog.New(slog.DiscardHandler)})
+		k.stopping, k.leaves = c.stopping, c.leaves
+		if b := k.beginning(Recorder, false); b.Stops != c.stops {
+			t.Errorf("%+v: a recorder begins with %+v", c, b)
+		}
+		if k.beginning(Reader, false).Stops {
+			t.Errorf("%+v: a reader is to stop, which the end of its link tells it", c)
+		}
+		ours, theirs := linkPair(t)
+		defer ours.Close()
+		defer theirs.Close()
+		if err := send(ours, message{Op: opPrepare, Data: k.beginning(Recorder, false).encode()}, nil); err != nil {
+			t.Fatal(err)
+		}
+		link := newLink(theirs)
+		if _, _, err := link.Prepare(); err != nil || link.Stops() != c.stops {
+			t.Errorf("%+v: the recorder hears that it is to stop: %v, %v", c, link.Stops(), err)
+		}
+	}
+}
+
 // TestShelf puts, replaces and drops entries, and counts descriptors: none is left behind.
 func TestShelf(t *testing.T) {
 	open := func() int {

@@ -43,7 +43,9 @@ type Beginning struct {
 	Upgrade bool `json:"upgrade,omitempty"` // … which may be of another program
 	// with the configuration on the shelf: with the one in the file it did not go
 	AsBefore bool `json:"as_before,omitempty"`
-	Quiet    bool `json:"quiet,omitempty"` // the journal was told of another beginning a moment ago
+	// the recorder is to stop as soon as it is ready: with the configuration on the shelf, too
+	Stops bool `json:"stops,omitempty"`
+	Quiet bool `json:"quiet,omitempty"` // the journal was told of another beginning a moment ago
 }
 
 func (b Beginning) encode() json.RawMessage {
@@ -92,6 +94,7 @@ type Link struct {
 	inbox *inbox
 	fills sync.Once // … has begun to be filled
 
+	stops  bool        // this process is to stop as soon as it is ready, as Prepare has heard
 	leaves atomic.Bool // nothing more comes, as Follow has heard
 }
 
@@ -182,12 +185,18 @@ func (l *Link) Prepare() (some []Entry, b Beginning, err error) {
 		case err != nil:
 			return some, b, err
 		case m.Op == opPrepare:
-			return some, b, json.Unmarshal(m.Data, &b)
+			err = json.Unmarshal(m.Data, &b)
+			l.stops = b.Stops
+			return some, b, err
 		case m.Op == opPut:
 			some = append(some, Entry{Name: m.Name, Data: m.Data, FDs: fds})
 		}
 	}
 }
+
+// Stops reports whether this process is to stop as soon as it is ready: the one before was killed
+// while it stopped.
+func (l *Link) Stops() bool { return l.stops }
 
 // Prepared tells the keeper that this process can begin.
 func (l *Link) Prepared() error {
