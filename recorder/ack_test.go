@@ -137,9 +137,10 @@ func TestPipeBesideTheLog(t *testing.T) {
 // acknowledges it, at every moment, and comes back with no source of the same name.
 func TestWhatASourceLostCountsWhenItIsGone(t *testing.T) {
 	dir, next := t.TempDir(), uint64(0)
+	other := at("b", "127.0.0.2") // no device of a's: it would go on with the numbers
 	g := start(t, dir, nil, tcp("a"))
 	lose(t, g, &next, 3)
-	for _, s := range []ledger.Sheet{reloaded(t, g, tcp("b")), reloaded(t, g, tcp("a"), tcp("b"))} {
+	for _, s := range []ledger.Sheet{reloaded(t, g, other), reloaded(t, g, tcp("a"), other)} {
 		if p := s.Past; s.Verdict.Level != ledger.Bad || p == nil || p.Starts != 1 || p.LostWire.Frames != 3 {
 			t.Errorf("%+v; past %+v", s.Verdict, p)
 		}
@@ -148,7 +149,7 @@ func TestWhatASourceLostCountsWhenItIsGone(t *testing.T) {
 	if _, err := g.Ack(""); err != nil {
 		t.Fatal(err)
 	}
-	if s := reloaded(t, g, tcp("b")); s.Past != nil || s.Verdict.Level == ledger.Bad {
+	if s := reloaded(t, g, other); s.Past != nil || s.Verdict.Level == ledger.Bad {
 		t.Errorf("what was acknowledged counts again: %+v; past %+v", s.Verdict, s.Past)
 	}
 	reloaded(t, g, tcp("a"))
