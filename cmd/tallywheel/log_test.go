@@ -14,14 +14,15 @@ import (
 	"github.com/tallywheel/tallywheel/seglog"
 )
 
-// What is asked of records over HTTP can be asked of a log on disk, too.
-func TestRecordsOfALogAreFound(t *testing.T) {
-	dir := t.TempDir()
+// meterLog makes a log of a source meter, whose frames are lines.
+func meterLog(t *testing.T) (dir string, log *seglog.Log, stream uint32) {
+	t.Helper()
+	dir = t.TempDir()
 	files, err := seglog.Dir(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	log, err := seglog.Open(seglog.Config{FS: files, MinFree: -1})
+	log, err = seglog.Open(seglog.Config{FS: files, MinFree: -1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,10 +30,16 @@ func TestRecordsOfALogAreFound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stream, err := streams.Number(archive.Stream{Source: "meter", Frame: "line"})
+	stream, err = streams.Number(archive.Stream{Source: "meter", Frame: "line"})
 	if err != nil {
 		t.Fatal(err)
 	}
+	return dir, log, stream
+}
+
+// What is asked of records over HTTP can be asked of a log on disk, too.
+func TestRecordsOfALogAreFound(t *testing.T) {
+	dir, log, stream := meterLog(t)
 	begin := time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
 	for i := range 10 {
 		at := begin.Add(time.Duration(i) * time.Second)

@@ -7,30 +7,11 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/tallywheel/tallywheel/archive"
-	"github.com/tallywheel/tallywheel/seglog"
 )
 
 // Who interrupts a replay is told so, and how far it was.
 func TestInterruptedReplaySaysWhere(t *testing.T) {
-	dir := t.TempDir()
-	files, err := seglog.Dir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	log, err := seglog.Open(seglog.Config{FS: files, MinFree: -1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	streams, err := archive.LoadStreams(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	stream, err := streams.Number(archive.Stream{Source: "meter", Frame: "line"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir, log, stream := meterLog(t)
 	begin := time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
 	for i := range 2 { // an hour apart: the second is not played before the end
 		at := begin.Add(time.Duration(i) * time.Hour).UnixNano()
