@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.." || exit 1
 wanted="chromium:chromium chromedriver:chromium-driver socat:socat qemu-arm:qemu-user qemu-storage-daemon:qemu-system-common mkfs.ext4:e2fsprogs losetup:mount mkfs.xfs:xfsprogs python3:python3 strace:strace curl:curl wrk:wrk nginx:nginx-light prometheus:prometheus node:nodejs mosquitto:mosquitto mosquitto_sub:mosquitto-clients"
 # What contestants of the laboratory need beside, programs and libraries. No test fails without them, and what this
 # distribution's apt does not have is not asked for: what was not run says so.
-lab="perf:linux-perf fio:fio cyclictest:rt-tests -ljemalloc:libjemalloc-dev -lmimalloc:libmimalloc-dev"
+lab="perf:linux-perf fio:fio cyclictest:rt-tests -luring:liburing-dev -ljemalloc:libjemalloc-dev -lmimalloc:libmimalloc-dev"
 lacking() {
 	for w in $lab; do
 		case "$w" in
