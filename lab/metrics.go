@@ -160,27 +160,40 @@ func decisive(shown []string, is func(name string) bool) string {
 // errorBound is the rate below which that of errors is, at 95 %, if so many of n were lost: 3 ÷ n
 // if none was (the rule of three), else by the Poisson distribution.
 func errorBound(lost, n float64) float64 {
-	atMost := func(mu float64) float64 { // the chance of so few
+	_, hi := poisson(lost, 0.05)
+	return hi / n
+}
+
+// poisson is the interval of the mean by which so many events come: each end is wrong by chance in
+// at most such a share of cases.
+func poisson(events, wrong float64) (lo, hi float64) {
+	if events > manyLost { // it is as good as normal then
+		z := math.Sqrt2 * math.Erfinv(1-2*wrong)
+		return events - z*math.Sqrt(events), events + z*math.Sqrt(events)
+	}
+	atMost := func(events, mu float64) float64 { // the chance of so few
 		term := math.Exp(-mu)
 		sum := term
-		for k := 1.0; k <= lost; k++ {
+		for k := 1.0; k <= events; k++ {
 			term *= mu / k
 			sum += term
 		}
 		return sum
 	}
-	if lost > manyLost { // it is as good as normal then
-		return (lost + 1.645*math.Sqrt(lost)) / n
-	}
-	lo, hi := lost, 3*lost+10
-	for range 50 {
-		if mid := (lo + hi) / 2; atMost(mid) > 0.05 {
-			lo = mid
-		} else {
-			hi = mid
+	solve := func(lo, hi float64, isBelow func(mu float64) bool) float64 {
+		for range 50 {
+			if mid := (lo + hi) / 2; isBelow(mid) {
+				lo = mid
+			} else {
+				hi = mid
+			}
 		}
+		return hi
 	}
-	return hi / n
+	if events > 0 {
+		lo = solve(0, events, func(mu float64) bool { return 1-atMost(events-1, mu) < wrong })
+	}
+	return lo, solve(events, 3*events+10, func(mu float64) bool { return atMost(events, mu) > wrong })
 }
 
 const manyLost = 400

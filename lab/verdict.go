@@ -1,0 +1,272 @@
+package lab
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// The verdicts.
+const (
+	Reproduced    = "reproduced"
+	NotReproduced = "not reproduced"
+	Impossible    = "impossible"
+	NotMeasurable = "not measurable here"
+)
+
+// Claim is something that was published, or a goal of this project, and how to judge it.
+type Claim struct {
+	Claim  string                       // in one sentence, which says all that it means
+	Source Source                       // where it comes from: [Document.Says], or [Goal]
+	Judge  func(v View) (Verdict, bool) // false: what it needs was not measured
+	Needs  string                       // what must have been measured, for the case that it was not
+}
+
+// Why a claim that this machine could tell about was not judged.
+const (
+	TooFewRounds = "too few rounds"
+	TooNoisy     = "too noisy"
+)
+
+// Verdict is the judgement of a claim.
+type Verdict struct {
+	Claim   string `json:"claim"`
+	Seed    string `json:"seed"` // the figure that was published, or is the goal
+	Here    string `json:"here"`
+	Needed  string `json:"needed,omitempty"` // what it takes here for the claim to hold: "≥ 1.5×"
+	Verdict string `json:"verdict"`
+	Reason  string `json:"reason,omitempty"` // TooFewRounds or TooNoisy, where another run may tell
+	Why     string `json:"why"`
+
+	Source *Source `json:"source,omitempty"` // where it was published
+	Goal   bool    `json:"goal,omitempty"`   // a claim of this project
+}
+
+// As says in other words what was found here.
+func (v Verdict) As(format string, args ...any) Verdict {
+	v.Here = fmt.Sprintf(format, args...)
+	return v
+}
+
+// IfNot says why a claim is not reproduced, where that has another reason than that it is.
+func (v Verdict) IfNot(why string) Verdict {
+	if v.Verdict == NotReproduced {
+		v.Why = why
+	}
+	return v
+}
+
+// judge judges all claims of an experiment.
+func (e *Experiment) judge(v View) []Verdict {
+	var all []Verdict
+	for _, c := range e.Claims {
+		verdict, ok := c.Judge(v)
+		if !ok {
+			verdict = Verdict{Here: "–", Verdict: NotMeasurable, Why: "not measured: " + c.Needs}
+		}
+		if verdict.Reason != "" {
+			verdict.Why += fmt.Sprintf(" `tallywheel lab run %s --full` may tell, on a machine that does nothing else.",
+				e.Name)
+		}
+		verdict.Claim, verdict.Seed, verdict.Goal = c.Claim, c.Source.figure, !c.Source.published()
+		if !verdict.Goal {
+			verdict.Source = &c.Source
+		}
+		all = append(all, verdict)
+	}
+	return all
+}
+
+// Holds is the verdict that a claim is reproduced here, or not, by what was counted or looked up:
+// whether there is a file, how many calls were made. What was timed is judged by [AtLeast] and its
+// like.
+func Holds(yes bool, here, why string) Verdict {
+	if yes {
+		return Verdict{Here: here, Verdict: Reproduced, Why: why}
+	}
+	return Verdict{Here: here, Verdict: NotReproduced, Why: why}
+}
+
+// AtLeast is the verdict on a claim that a ratio is at least x: it holds if the whole interval is
+// there, and it does not if none of it is. Else, with fewer than [MinRounds] rounds, or where
+// others had too much of the machine, there is none.
+func AtLeast(r Ratio, x float64, why string) Verdict {
+	return decide(r, r.Lo >= x, r.Hi < x, fmt.Sprintf("≥ %.4g×", x), why)
+}
+
+// AtMost is AtLeast the other way round.
+func AtMost(r Ratio, x float64, why string) Verdict {
+	return decide(r, r.Hi <= x, r.Lo > x, fmt.Sprintf("≤ %.4g×", x), why)
+}
+
+// Within is the verdict on a claim that a ratio is from lo to hi.
+func Within(r Ratio, lo, hi float64, why string) Verdict {
+	return decide(r, lo <= r.Lo && r.Hi <= hi, r.Hi < lo || r.Lo > hi, fmt.Sprintf("%.4g× to %.4g×", lo, hi), why)
+}
+
+// Alike is the verdict on a claim that two do not differ by more than a share: no difference that
+// could be one is larger, or each is.
+func Alike(r Ratio, share float64, why string) Verdict {
+	needed := fmt.Sprintf("at most %.4g %% apart", 100*share)
+	return decide(r, r.Unseen() <= share, r.Hi < 1-share || r.Lo > 1+share, needed, why)
+}
+
+func decide(r Ratio, yes, no bool, needed, why string) Verdict {
+	v := Verdict{Here: r.String(), Needed: needed, Verdict: NotMeasurable, Reason: TooNoisy}
+	switch {
+	case !r.Enough():
+		v.Reason, v.Why = TooFewRounds, tooFew(len(r.Rounds))
+	case !r.Quiet():
+		v.Why = "Too noisy: " + r.disturbed + "."
+	case yes || no:
+		held := Holds(yes, v.Here, why)
+		held.Needed = needed
+		return held
+	default:
+		v.Why = "Too noisy: the interval is neither in nor out of " + needed + "."
+	}
+	return v
+}
+
+func tooFew(rounds int) string {
+	return fmt.Sprintf("Too few rounds: %d, a verdict needs %d.", rounds, MinRounds)
+}
+
+// AtMost is the verdict on a claim that a figure is at most at a level, as [AtMost] is on that of a
+// ratio; false if it was not measured.
+func (v View) AtMost(c *Contestant, cell Params, metric Metric, level float64, why string) (Verdict, bool) {
+	r, ok := v.Level(c, cell, metric, level)
+	return decide(r, r.Hi <= 1, r.Lo > 1, "≤ "+inUnit(metric, level), why).As("%s", r.times(metric, level)), ok
+}
+
+// AtLeast is AtMost the other way round.
+func (v View) AtLeast(c *Contestant, cell Params, metric Metric, level float64, why string) (Verdict, bool) {
+	r, ok := v.Level(c, cell, metric, level)
+	return decide(r, r.Lo >= 1, r.Hi < 1, "≥ "+inUnit(metric, level), why).As("%s", r.times(metric, level)), ok
+}
+
+// times shows a ratio to a level as the figure itself.
+func (r Ratio) times(metric Metric, level float64) string {
+	return fmt.Sprintf("%s (%.3g–%.3g)", inUnit(metric, r.Median*level), r.Lo*level, r.Hi*level)
+}
+
+func inUnit(metric Metric, x float64) string {
+	return strings.TrimSpace(fmt.Sprintf("%.4g %s", x, Describe(metric.name).Unit))
+}
+
+// Never is the verdict on a claim that a figure, the largest of a round, never exceeds a level.
+// What one round alone exceeds it by may be the machine's: it takes two to refute the claim.
+func (v View) Never(c *Contestant, cell Params, metric Metric, level float64, why string) (Verdict, bool) {
+	largest, ok := v.Largest(c, cell, metric)
+	r, _ := v.Level(c, cell, metric, level)
+	beyond := 0
+	for _, ratio := range r.Rounds {
+		if ratio > 1 {
+			beyond++
+		}
+	}
+	verdict := decide(r, beyond == 0, beyond > 1, "never more than "+inUnit(metric, level), why)
+	if verdict.Reason == TooNoisy && r.Quiet() {
+		verdict.Why = fmt.Sprintf("Too noisy: more than that in one round of %d, which may be the machine's.", len(r.Rounds))
+	}
+	return verdict.As("at most %s in %d rounds", inUnit(metric, largest), len(r.Rounds)), ok
+}
+
+// RateAtMost is the verdict on a claim that at most such a share is lost, where some things of all
+// are: it holds if the rate is not higher at 99 %, and it does not if it is not so low, and is not
+// in two rounds at least. All rounds count as one; what is lost in bursts differs more.
+func (v View) RateAtMost(c *Contestant, cell Params, some, of Metric, most float64, why string) (Verdict, bool) {
+	lost, ok := v.Sum(c, cell, some)
+	all, more := v.Sum(c, cell, of)
+	r, _ := v.Level(c, cell, of, 1) // as many rounds, and as quiet ones
+	if !ok || !more || all <= 0 {
+		return Verdict{}, false
+	}
+	beyond := 0
+	m := v.Row(c, cell).Metrics
+	if a, b := m[some.name].Samples, m[of.name].Samples; len(a) == len(b) {
+		for i := range a {
+			if a[i] > most*b[i] {
+				beyond++
+			}
+		}
+	}
+	lo, hi := poisson(lost, 0.005)
+	verdict := decide(r, hi <= most*all, lo > most*all && beyond > 1, fmt.Sprintf("a rate ≤ %.2g", most), why)
+	if verdict.Reason == TooNoisy && r.Quiet() {
+		verdict.Reason = TooFewRounds
+		verdict.Why = fmt.Sprintf("Too few: by %.4g of %.4g the rate is from %.2g to %.2g, at 99 %%.",
+			lost, all, lo/all, hi/all)
+	}
+	return verdict.As("%.4g of %.4g, a rate from %.2g to %.2g", lost, all, lo/all, hi/all), true
+}
+
+// All is the verdict on a claim of several parts: it holds if all of them do, and it does not if
+// one does not.
+func All(parts ...Verdict) Verdict {
+	worst, here, needed := parts[0], []string{}, []string{}
+	rank := []string{Reproduced, NotMeasurable, NotReproduced, Impossible}
+	for _, p := range parts {
+		here = append(here, p.Here)
+		if p.Needed != "" && !slices.Contains(needed, p.Needed) {
+			needed = append(needed, p.Needed)
+		}
+		if slices.Index(rank, p.Verdict) > slices.Index(rank, worst.Verdict) {
+			worst = p
+		}
+	}
+	worst.Needed = strings.Join(needed, "; ")
+	return worst.As("%s", strings.Join(here, "; "))
+}
+
+// AllAtMost is a claim that each of several contestants takes at most x of what another one does,
+// in a cell, by a metric. The verdict is on the worst of them and names it.
+func AllAtMost(text string, source Source, of []*Contestant, b *Contestant, cell Params, metric Metric, x float64,
+	why string,
+) Claim {
+	return Claim{
+		Claim: text, Source: source, Needs: Needs(cell, append(slices.Clone(of), b)...),
+		Judge: func(v View) (Verdict, bool) {
+			var parts []Verdict
+			for _, c := range of {
+				r, ok := v.Ratio(c, b, cell, metric)
+				if !ok {
+					return Verdict{}, false
+				}
+				part := AtMost(r, x, why)
+				if len(of) > 1 {
+					part.Here = c.Name + " " + part.Here
+				}
+				parts = append(parts, part)
+			}
+			return All(parts...), true
+		},
+	}
+}
+
+// Needs says that contestants must have been measured, in a cell if one is given.
+func Needs(cell Params, of ...*Contestant) string {
+	var names []string
+	for _, c := range of {
+		names = append(names, c.Name)
+	}
+	text := strings.Join(names, ", ")
+	if i := strings.LastIndex(text, ", "); i >= 0 {
+		text = text[:i] + " and " + text[i+2:]
+	}
+	if len(cell) > 0 {
+		text += " at " + cell.String()
+	}
+	return text
+}
+
+// CannotBe is the verdict that a claim is impossible, with what happens instead, and the reason
+// with its source.
+func CannotBe(here, why string) Verdict {
+	return Verdict{Here: here, Verdict: Impossible, Why: why}
+}
+
+// NotHere is the verdict that this machine lacks what the claim is about.
+func NotHere(missing string) Verdict {
+	return Verdict{Here: "–", Verdict: NotMeasurable, Why: missing}
+}
