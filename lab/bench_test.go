@@ -1,9 +1,7 @@
 package lab_test
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -19,13 +17,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/santhosh-tekuri/jsonschema/v6"
-	"golang.org/x/perf/benchfmt"
-
 	"github.com/tallywheel/tallywheel/cell"
 	"github.com/tallywheel/tallywheel/internal/testenv"
 	"github.com/tallywheel/tallywheel/lab"
-	"github.com/tallywheel/tallywheel/lab/claims"
 	"github.com/tallywheel/tallywheel/lab/contestant"
 	_ "github.com/tallywheel/tallywheel/lab/experiments"
 	"github.com/tallywheel/tallywheel/lab/experiments/noise"
@@ -420,156 +414,6 @@ func TestStopped(t *testing.T) {
 	}
 }
 
-// TestResults: what is written as JSON fits the schema and is read again unchanged, and Go's own
-// reader of benchmarks takes the text.
-func TestResults(t *testing.T) {
-	a := our("a")
-	e := &lab.Experiment{
-		Name: "test-results", Plane: lab.Memory, Question: "?", Method: ".", Metrics: []lab.Metric{lab.NsPerOp},
-		Base:        a,
-		Cells:       func(lab.Options) []lab.Params { return []lab.Params{{"depth": "8", "how": "with care"}} },
-		Contestants: []*lab.Contestant{a, our("b/c"), our("refuses")},
-		Claims: []lab.Claim{{
-			Claim: "a holds", Source: lab.NetworkArticle.Says("1", "1"),
-			Judge: func(lab.View) (lab.Verdict, bool) {
-				return lab.CannotBe("0", "because"), true
-			},
-		}},
-	}
-	result, err := run(t, t.Context(), quickly(t), e)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := &lab.Results{
-		Schema: lab.Schema, Started: time.Now().UTC(), Machine: lab.ThisMachine(""),
-		Experiments: []lab.ExperimentResult{result},
-	}
-	var b bytes.Buffer
-	if err := r.WriteJSON(&b); err != nil {
-		t.Fatal(err)
-	}
-	valid(t, b.Bytes())
-	path := t.TempDir() + "/results.json"
-	if err := os.WriteFile(path, b.Bytes(), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	again, err := lab.ReadJSON(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var b2 bytes.Buffer
-	if err := again.WriteJSON(&b2); err != nil || b2.String() != b.String() {
-		t.Errorf("read and written again it differs: %v", err)
-	}
-	if !strings.Contains(b.String(), `"depth": 8`) {
-		t.Error("a number among the parameters is not a number")
-	}
-
-	var text bytes.Buffer
-	if err := r.WriteText(&text); err != nil {
-		t.Fatal(err)
-	}
-	lines, contestants := 0, map[string]bool{}
-	for rd := benchfmt.NewReader(&text, "results.txt"); rd.Scan(); {
-		switch rec := rd.Result().(type) {
-		case *benchfmt.Result:
-			lines++
-			contestants[rec.GetConfig("contestant")] = true
-			if v, ok := rec.Value("ns_per_op"); !ok || v <= 0 ||
-				rec.Name.String() != "TestResults/depth=8/how=with_care" {
-				t.Errorf("line %s: %v", rec.Name, rec.Values)
-			}
-		case *benchfmt.SyntaxError:
-			t.Error(rec)
-		}
-	}
-	if lines != 2*result.Rounds || !contestants["b/c"] {
-		t.Errorf("%d lines of %v, %d rounds", lines, contestants, result.Rounds)
-	}
-}
-
-// valid holds results against schema.json.
-func valid(t *testing.T, results []byte) {
-	t.Helper()
-	c := jsonschema.NewCompiler()
-	schema, err := c.Compile("schema.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var v any
-	if err := json.Unmarshal(results, &v); err != nil {
-		t.Fatal(err)
-	}
-	if err := schema.Validate(v); err != nil {
-		t.Error(err)
-	}
-}
-
-// TestSchemaRefuses: the schema can fail.
-func TestSchemaRefuses(t *testing.T) {
-	schema, err := jsonschema.NewCompiler().Compile("schema.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, bad := range []string{
-		`{}`,
-		`{"schema":1,"started":"x","command":"","machine":{},"experiments":[{"name":"x","rows":[{"contestant":"a","params":{}}],"verdicts":[]}]}`,
-		`{"schema":1,"started":"2026-11-20T00:00:00Z","command":"","machine":{"os":"linux","arch":"amd64","kernel":"","cpu":"","cpus":2,"memory_bytes":1,"go":""},"experiments":[{"name":"x","plane":"p","question":"?","method":"","shown":[],"chart":{},"rounds":1,"seconds":1,"rows":[],"verdicts":[{"claim":"","seed":"","here":"","why":"","verdict":"perhaps"}]}]}`,
-	} {
-		var v any
-		if err := json.Unmarshal([]byte(bad), &v); err != nil {
-			t.Fatal(err)
-		}
-		if schema.Validate(v) == nil {
-			t.Errorf("the schema takes %s", bad)
-		}
-	}
-}
-
-func TestReadJSONRefusesOthers(t *testing.T) {
-	path := t.TempDir() + "/results.json"
-	for text, want := range map[string]string{"{": "unexpected EOF", `{"schema":99}`: "schema 99"} {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := lab.ReadJSON(path); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %s", text, err, want)
-		}
-	}
-}
-
-// TestReferences: the results that are kept can be read, are whole, and fit the schema.
-func TestReferences(t *testing.T) {
-	files, err := filepath.Glob("results/*.json.gz")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no reference is kept: %v", err)
-	}
-	for _, path := range files {
-		r, err := lab.ReadJSON(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var b bytes.Buffer
-		if err := r.WriteJSON(&b); err != nil {
-			t.Fatal(err)
-		}
-		valid(t, b.Bytes())
-		if r.Partial || r.Machine.Kernel == "" || r.Machine.CPU == "" || r.Started.IsZero() {
-			t.Errorf("%s: partial %v, of %+v", path, r.Partial, r.Machine)
-		}
-		for _, e := range r.Experiments {
-			if len(e.Rows) == 0 || len(e.Verdicts) == 0 || e.Failed != "" {
-				t.Errorf("%s: %s has no rows or no verdicts: %s", path, e.Name, e.Failed)
-			}
-			for _, row := range e.Rows {
-				if (row.Metrics == nil) == (row.NotRun == "") {
-					t.Errorf("%s: %s, %s: figures and a reason for none, or neither", path, e.Name, row.Contestant)
-				}
-			}
-		}
-	}
-}
-
 // TestOrderIsShuffled: in every round all contestants have a turn, those of a cell one after the
 // other, and who begins is chance: that all of ten rounds begin alike comes once in 4⁹.
 func TestOrderIsShuffled(t *testing.T) {
@@ -610,116 +454,6 @@ func TestOrderIsShuffled(t *testing.T) {
 	}
 }
 
-// TestExperiments: each folder has registered its experiment, and its claims are its own: each is a
-// sentence that stands alone, has a source, and is judged once, not without figures.
-func TestExperiments(t *testing.T) {
-	folders, err := filepath.Glob("experiments/*/experiment.go")
-	if err != nil || len(folders) != len(lab.Experiments()) {
-		t.Errorf("%d folders, %d experiments registered: %v", len(folders), len(lab.Experiments()), err)
-	}
-	judged := map[any]string{}
-	empty := lab.View{ExperimentResult: &lab.ExperimentResult{}}
-	for _, e := range lab.Experiments() {
-		if !slices.Contains(folders, "experiments/"+e.Name+"/experiment.go") {
-			t.Errorf("%s has no folder of its name", e.Name)
-		}
-		if text := e.Advice(empty); text != "" {
-			t.Errorf("%s advises without figures: %s", e.Name, text)
-		}
-		for _, c := range e.Claims {
-			if first, _, _ := strings.Cut(c.Claim, " "); slices.Contains([]string{"…", "It", "They", "Against", ""},
-				first) || !strings.HasSuffix(c.Claim, ".") {
-				t.Errorf("%s: %q is no sentence that stands alone", e.Name, c.Claim)
-			}
-			if c.Source == (lab.Source{}) || c.Source.Number != "" && c.Source.Chapter == "" {
-				t.Errorf("%s: nobody knows where %q is from", e.Name, c.Claim)
-			}
-			for _, once := range []any{c.Claim, c.Source} {
-				if other, ok := judged[once]; ok && (c.Source.Number != "" || once == c.Claim) {
-					t.Errorf("%s and %s judge the same: %v", other, e.Name, once)
-				}
-				judged[once] = e.Name
-			}
-			if v, ok := c.Judge(empty); ok && v.Verdict != lab.NotMeasurable {
-				t.Errorf("%s judges %q without figures: %s", e.Name, c.Claim, v.Verdict)
-			} else if !ok && c.Needs == "" {
-				t.Errorf("%s does not say what %q needs", e.Name, c.Claim)
-			}
-		}
-	}
-}
-
-// TestEveryClaimIsJudged: each claim of the list has one judge; of the documents that the list has,
-// nothing else is judged; and no two have one number.
-func TestEveryClaimIsJudged(t *testing.T) {
-	judges, numbers, documents := map[lab.Source]int{}, map[string]bool{}, map[string]bool{}
-	for _, e := range lab.Experiments() {
-		for _, c := range e.Claims {
-			judges[c.Source]++
-		}
-	}
-	for _, p := range claims.All() {
-		if n := judges[p.Source]; n != 1 {
-			t.Errorf("claim %s has %d judges: %s", p.Source.ID, n, p.Text)
-		}
-		if numbers[p.Source.ID] {
-			t.Errorf("two claims are %s", p.Source.ID)
-		}
-		numbers[p.Source.ID], documents[p.Source.Number] = true, true
-	}
-	for s := range judges {
-		if documents[s.Number] && !numbers[s.ID] {
-			t.Errorf("a claim of %s is judged that is not in the list: package claims", s)
-		}
-	}
-}
-
-// TestClaimsAskForWhatIsMeasured: where everything was measured every claim is judged and advice is
-// given, so none asks for a contestant or a cell that there is not.
-func TestClaimsAskForWhatIsMeasured(t *testing.T) {
-	for _, e := range lab.Experiments() {
-		if why := e.AsksWrongly(); why != "" {
-			t.Errorf("%s: %s", e.Name, why)
-		}
-	}
-}
-
-// TestMisspeltDoesNotStart: an experiment whose claim or advice asks for a contestant or a setting
-// that it has not is an error before anything is measured. It would read "not measurable here" for
-// ever.
-func TestMisspeltDoesNotStart(t *testing.T) {
-	crc := our("crc16")
-	for what, spoil := range map[string]func(e *lab.Experiment){
-		`the claim "c." asks`: func(e *lab.Experiment) {
-			e.Claims[0].Judge = func(v lab.View) (lab.Verdict, bool) {
-				_, ok := v.Median(our("crc61"), nil, lab.NsPerOp)
-				return lab.Verdict{}, ok
-			}
-		},
-		`the claim "c." asks for`: func(e *lab.Experiment) {
-			e.Claims[0].Judge = func(v lab.View) (lab.Verdict, bool) {
-				_, ok := v.Median(crc, lab.Params{"bites": "1"}, lab.NsPerOp)
-				return lab.Verdict{}, ok
-			}
-		},
-		"its advice asks": func(e *lab.Experiment) { e.Advice = func(lab.View) string { return "" } },
-	} {
-		e := &lab.Experiment{
-			Name: "test", Metrics: []lab.Metric{lab.NsPerOp}, Contestants: []*lab.Contestant{crc},
-			Advice: func(lab.View) string { return "take it" },
-			Claims: []lab.Claim{{Claim: "c.", Judge: func(v lab.View) (lab.Verdict, bool) {
-				_, ok := v.Median(crc, nil, lab.NsPerOp)
-				return lab.Verdict{}, ok
-			}}},
-		}
-		spoil(e)
-		if r, err := run(t, t.Context(), quickly(t), e); err == nil || !strings.Contains(err.Error(), what) ||
-			len(r.Rows) > 0 {
-			t.Errorf("it starts: %v, want %q", err, what)
-		}
-	}
-}
-
 // TestAnswers: what a contestant was asked and found out stands in the results, in words, after one
 // round and without figures of time.
 func TestAnswers(t *testing.T) {
@@ -739,58 +473,6 @@ func TestAnswers(t *testing.T) {
 	}
 	if v := r.Verdicts[0]; v.Verdict != lab.Impossible || v.Here != "two lines in one" || v.Source.ID != "001-07" {
 		t.Errorf("the verdict is %+v", v)
-	}
-}
-
-// TestContestantsAreThere: what our contestants are called with, and the sources of the others,
-// exist.
-func TestContestantsAreThere(t *testing.T) {
-	for _, e := range lab.Experiments() {
-		for _, c := range e.Contestants {
-			if err := c.Program.Exists(); err != nil {
-				t.Errorf("%s, %s: %v", e.Name, c.Name, err)
-			}
-			if (c.Program == lab.Own()) != (c.Work != nil) {
-				t.Errorf("%s, %s: a contestant of ours does something, others are programs", e.Name, c.Name)
-			}
-		}
-	}
-	for _, p := range []lab.Program{
-		lab.C("crc61.c", ""), lab.Rust("serail.rs"), lab.Python("reader.py", "serial", ""),
-		lab.Peers("crc61"),
-	} {
-		if p.Exists() == nil {
-			t.Errorf("%v exists", p)
-		}
-	}
-}
-
-// TestRegisterRefuses: an experiment that cannot be what was meant ends the program at its start.
-func TestRegisterRefuses(t *testing.T) {
-	whole := lab.Experiment{
-		Name: "new", Plane: lab.Files, Question: "?", Method: ".", Metrics: []lab.Metric{lab.NsPerOp},
-		Contestants: []*lab.Contestant{our("a")},
-		Claims:      make([]lab.Claim, 1), Advice: func(lab.View) string { return "" },
-	}
-	for want, spoil := range map[string]func(e *lab.Experiment){
-		`"crc" is there already`:        func(e *lab.Experiment) { e.Name = "crc" },
-		"is of no plane":                func(e *lab.Experiment) { e.Plane = lab.Plane{} },
-		"is not whole":                  func(e *lab.Experiment) { e.Claims = nil },
-		"compares to b, which does not": func(e *lab.Experiment) { e.Base = our("b") },
-		"has two contestants a": func(e *lab.Experiment) {
-			e.Contestants = append(e.Contestants, e.Contestants...)
-		},
-	} {
-		e := whole
-		spoil(&e)
-		func() {
-			defer func() {
-				if said := fmt.Sprint(recover()); !strings.Contains(said, want) {
-					t.Errorf("%q, want %q", said, want)
-				}
-			}()
-			lab.Register(&e)
-		}()
 	}
 }
 
