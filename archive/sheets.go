@@ -40,8 +40,8 @@ type StartSheet struct {
 	// Left is why the recorder has ended in order, of a start that goes on if the next one finds
 	// its memory, and else has ended by that.
 	Left string `json:"left,omitempty"`
-	// Waiting is the bytes of connections that nobody had read then, by source: they are lost if
-	// the start does not go on.
+	// Waiting is the bytes that waited then, by source: of connections that nobody had read, and of
+	// what had run over into a file. They are lost if the start does not go on.
 	Waiting   map[string]uint64 `json:"waiting,omitempty"`
 	Sheet     ledger.Sheet      `json:"sheet"`
 	LogStored uint64            `json:"log_stored"` // last record of the log that Positions know of
@@ -249,14 +249,19 @@ func (s *StartSheet) Settle() {
 		return
 	}
 	s.End, s.Left = s.Left, ""
-	for i := range s.Sheet.Ports {
-		p := &s.Sheet.Ports[i]
-		if n := s.Waiting[p.ID]; n > 0 {
-			p.Unread = maps.Clone(p.Unread)
-			if p.Unread == nil {
-				p.Unread = map[string]uint64{}
+	waiting := maps.Clone(s.Waiting)
+	for _, ports := range [][]ledger.Port{s.Sheet.Ports, s.Sheet.Leaving} {
+		for i := range ports {
+			p := &ports[i]
+			p.Spilled = 0
+			if n := waiting[p.ID]; n > 0 {
+				delete(waiting, p.ID) // of two accounts of one name, the other leaves
+				p.Unread = maps.Clone(p.Unread)
+				if p.Unread == nil {
+					p.Unread = map[string]uint64{}
+				}
+				p.Unread[CauseStopped] += n
 			}
-			p.Unread[CauseStopped] += n
 		}
 	}
 	if s.Waiting != nil && s.Sheet.Verdict != nil {

@@ -256,21 +256,25 @@ func TestTornSheetTakesNoGoodOnesPlace(t *testing.T) {
 	}
 }
 
-// A start that has left its memory, and is not gone on with, has lost what waited in connections.
+// A start that has left its memory, and is not gone on with, has lost what waited in connections,
+// and in files.
 func TestSettleNamesWhatWaited(t *testing.T) {
 	s := StartSheet{
-		Left: "stopped on request", Waiting: map[string]uint64{"net": 300},
+		Left: "stopped on request", Waiting: map[string]uint64{"net": 300, "gone": 7},
 		Sheet: ledger.Sheet{Ports: []ledger.Port{
-			{ID: "net", Unread: map[string]uint64{CauseStopped: 5}},
+			{ID: "net", Unread: map[string]uint64{CauseStopped: 5}, Spilled: 200},
 			{ID: "other"},
-		}},
+		}, Leaving: []ledger.Port{{ID: "net"}, {ID: "gone"}}},
 	}
 	was := s.Sheet.Judge()
 	s.Sheet.Verdict = &was
 	s.Settle()
 	if p := s.Sheet.Ports; s.End != "stopped on request" || s.Left != "" || p[0].Unread[CauseStopped] != 305 ||
-		p[1].Unread != nil {
+		p[0].Spilled > 0 || p[1].Unread != nil {
 		t.Errorf("%+v", s)
+	}
+	if p := s.Sheet.Leaving; p[0].Unread != nil || p[1].Unread[CauseStopped] != 7 {
+		t.Errorf("the accounts of sources that leave: %+v", p)
 	}
 	if s.Sheet.Verdict.Level != ledger.Bad {
 		t.Errorf("the verdict is %+v", s.Sheet.Verdict)

@@ -131,6 +131,11 @@ func (r *relayed) move() {
 			r.t.Fatal(err)
 		}
 	}
+	r.show()
+}
+
+// show shows what the log takes.
+func (r *relayed) show() {
 	r.rm.iso.round()
 	r.log.visible = len(r.log.all)
 	r.rm.lane.settle(seglog.Commit{Stored: r.log.stored(), Durable: r.log.stored()}, 2e18)
@@ -182,6 +187,31 @@ func TestRelayedIsNamed(t *testing.T) {
 	if got := p.Bytes.Read + p.Unread[unreadStopped]; got != r.bytes || p.Spilled > 0 || len(p.Unbalanced) > 0 {
 		t.Errorf("%d bytes read, %d unread: %d of %d; %v", p.Bytes.Read, p.Unread[unreadStopped], got, r.bytes,
 			p.Unbalanced)
+	}
+}
+
+// TestLeaveNamesWhatHasRunOver ends the reader while its file holds something, which the recorder
+// that leaves cannot bring back: it is to say how much that is.
+func TestLeaveNamesWhatHasRunOver(t *testing.T) {
+	r := newRelayedSource(t)
+	r.log.stands = true
+	r.feed(200)
+	r.relay.Close()
+	r.log.stands = false
+	iso := r.rm.iso
+	var journal strings.Builder
+	iso.log = slog.New(slog.NewTextHandler(&journal, nil))
+	testenv.Until(t, time.Minute, "what is in memory is stored", func() bool {
+		r.show()
+		return iso.isShown() && r.rm.lane.sheet().Frames.InFlight == 0
+	})
+	waiting := iso.overWaits(map[string]uint64{"a": 1, "b": 2})
+	read := r.rm.lane.sheet().Bytes.Read
+	if n := waiting["a"] - 1; n < 64<<10 || read+n != r.bytes || waiting["b"] != 2 {
+		t.Errorf("%d bytes were read, and %v wait, of %d", read, waiting, r.bytes)
+	}
+	if !strings.Contains(journal.String(), "source=a bytes=") {
+		t.Errorf("the journal says %q", journal.String())
 	}
 }
 

@@ -79,10 +79,33 @@ func (r *Recorder) yield(why string) (ledger.Sheet, error) {
 	r.farewell(false)
 	s := r.startSheet("") // it has no end: it goes on
 	if s.Left = why; why != "" {
-		s.Waiting = r.guestsWait()
+		s.Waiting = r.iso.overWaits(r.guestsWait())
 	}
 	r.proclaim(&s, false)
 	return s.Sheet, errors.Join(err, r.write(&s, true), r.closeLog())
+}
+
+// overWaits adds to waiting, by source, the bytes of spools that have run over: nobody brings them
+// back, for the reader has ended.
+func (i *isolation) overWaits(waiting map[string]uint64) map[string]uint64 {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for _, rm := range i.remotes {
+		if rm.isOver() {
+			continue
+		}
+		n, id := rm.inFront(), rm.lane.cfg.ID
+		if n == 0 {
+			continue
+		}
+		if waiting == nil {
+			waiting = map[string]uint64{}
+		}
+		waiting[id] += n
+		i.log.Warn("what has run over into a file waits for whoever goes on: a stop of the service loses it",
+			"source", id, "bytes", n)
+	}
+	return waiting
 }
 
 // showRest shows all that is in the spools, which nobody fills any more; false: the log has not

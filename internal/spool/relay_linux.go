@@ -295,8 +295,11 @@ func (r *Relay) Step() (more bool, err error) {
 // Cause is why the file takes no more, a cause of [Unattended]; 0: it does.
 func (r *Relay) Cause() uint32 { return r.cause }
 
-// Close gives back the file to whoever comes next, as it is.
-func (r *Relay) Close() { r.from.Close() }
+// Close gives back the file to whoever comes next, as it is, and tells the far end how much waits.
+func (r *Relay) Close() {
+	r.tell()
+	r.from.Close()
+}
 
 // forward passes on what comes next while there is room for it.
 func (r *Relay) forward(mayRead bool) error {

@@ -327,6 +327,32 @@ func TestRelayIsOfTwoSpools(t *testing.T) {
 	}
 }
 
+// TestRelayThatIsClosedTells has bytes come behind what a relay has moved last: whoever records
+// knows of them, though nobody brings them any more.
+func TestRelayThatIsClosedTells(t *testing.T) {
+	m := newRelayed(t, rand.New(rand.NewPCG(testenv.Seed(t), 1)).IntN)
+	defer m.close()
+	r, err := NewRelay(m.spool, m.far, RelayConfig{Max: m.most, Failed: func(error) {}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := m.spool.Producer(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := r.Move(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.ReadWhole(Chunk, 5, Moment{}, 0, read5); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r.Close(); m.far.Behind() != 5 {
+		t.Errorf("%d bytes wait, by what it has told: want 5", m.far.Behind())
+	}
+}
+
 func read5(_ int, b []byte) (int, syscall.Errno) { return len(b[:5]), 0 }
 
 // TestRelayKeepsTheOrder moves more than both spools hold through the file, and back, while nobody
