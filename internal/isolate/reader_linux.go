@@ -254,6 +254,7 @@ func (r *ports) lane(source string, e Entry) error {
 	}
 	if l := r.lines[source]; l != nil {
 		e.CloseFDs()
+		l.over.change(lane.Spill)
 		if lane.GiveUp != nil {
 			go l.end(*lane.GiveUp)
 		}

@@ -185,6 +185,13 @@ func (o *runover) cause() uint32 {
 // isBroken reports whether nothing is moved any more, for the spools make no sense.
 func (o *runover) isBroken() bool { return o != nil && o.broken.Load() }
 
+// change takes up what may change while the line goes on: what is to stay free of the disk.
+func (o *runover) change(s *Spill) {
+	if o != nil && s != nil {
+		o.relay.Reserve(s.Reserve)
+	}
+}
+
 // holds reports whether something that the line has read waits here.
 func (o *runover) holds() bool {
 	if o == nil {

@@ -87,6 +87,35 @@ func TestRunoverIsHandedOn(t *testing.T) {
 	end()
 }
 
+// TestRunoverLeavesFree has the configuration ask for less of the disk to stay free, while a file
+// takes nothing for that: the line that is there heeds it.
+func TestRunoverLeavesFree(t *testing.T) {
+	st := newStage(t)
+	lane := Lane{Kind: Serial, Spill: &Spill{Dir: t.TempDir(), Max: 16 << 20, Reserve: 1 << 60}}
+	l, end := st.reader(lane)
+	defer end()
+	defer l.over.close()
+	l.over.begin()
+	testenv.Until(t, time.Minute, "the one that is recorded is full, and the file takes nothing", func() bool {
+		l.mu.Lock()
+		for l.producer.Note(spool.Mark{Kind: spool.Silent}) == nil {
+		}
+		l.mu.Unlock()
+		l.over.move()
+		return l.over.cause() == spool.SpillFull
+	})
+	lane.Spill.Reserve = 0
+	data, err := json.Marshal(lane)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &ports{lines: map[string]*line{"x": l}}
+	if err := r.take(Entry{Name: LaneOf("x"), Data: data}); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Until(t, time.Minute, "the file takes what waits", func() bool { return l.over.cause() == 0 })
+}
+
 // TestRunoverOfAnother finds a near spool that was before another one: it begins with a new one.
 func TestRunoverOfAnother(t *testing.T) {
 	st := newStage(t)

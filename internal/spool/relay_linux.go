@@ -47,8 +47,9 @@ type Relay struct {
 	retry  time.Time // nothing is written before
 	cause  uint32    // why the file takes no more; 0: it does
 
-	behind *atomic.Uint64 // see Spool.Behind
-	step   func()         // between two steps that a successor can see; tests end a relay there
+	behind  *atomic.Uint64 // see Spool.Behind
+	reserve atomic.Int64   // see RelayConfig
+	step    func()         // between two steps that a successor can see; tests end a relay there
 }
 
 // RelayConfig is what a relay runs over into.
@@ -60,7 +61,7 @@ type RelayConfig struct {
 	// all is well again; so is one that what was written cannot be read back, which is lost then.
 	Retry  time.Duration
 	Failed func(err error)
-	// Reserve is how many bytes of the disk are to stay free.
+	// Reserve is how many bytes of the disk are to stay free, until [Relay.Reserve] says otherwise.
 	Reserve int64
 }
 
@@ -132,6 +133,7 @@ func newRelay(near, far *Spool, cfg RelayConfig, step func()) (r *Relay, err err
 		return nil, fmt.Errorf("spool: a file of %d bytes", cfg.Max)
 	}
 	r = &Relay{cfg: cfg, file: cfg.File, behind: ring.Uint64(far.owner, behindAt), step: step}
+	r.reserve.Store(cfg.Reserve)
 	if r.from, err = near.consume(0, step); err != nil {
 		return nil, err
 	}
@@ -294,6 +296,9 @@ func (r *Relay) Step() (more bool, err error) {
 
 // Cause is why the file takes no more, a cause of [Unattended]; 0: it does.
 func (r *Relay) Cause() uint32 { return r.cause }
+
+// Reserve changes how many bytes of the disk are to stay free. Any goroutine may call it.
+func (r *Relay) Reserve(n int64) { r.reserve.Store(n) }
 
 // Close gives back the file to whoever comes next, as it is, and tells the far end how much waits.
 func (r *Relay) Close() {
@@ -471,8 +476,9 @@ func (r *Relay) write(b []byte) error {
 	at := int64(r.state.back % uint64(r.cfg.Max))
 	end := min(at+int64(len(b)), r.cfg.Max)
 	if grows := end - r.size; grows > 0 {
-		if room, err := r.file.Room(); err == nil && room < grows+r.cfg.Reserve {
-			return fmt.Errorf("%w: %d bytes are free, and %d are to stay so", errNoRoom, room, r.cfg.Reserve)
+		reserve := r.reserve.Load()
+		if room, err := r.file.Room(); err == nil && room < grows+reserve {
+			return fmt.Errorf("%w: %d bytes are free, and %d are to stay so", errNoRoom, room, reserve)
 		}
 	}
 	n := end - at
