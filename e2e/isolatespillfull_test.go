@@ -58,6 +58,18 @@ func (c *crammed) fill(t *testing.T, r *recorder) {
 	}
 }
 
+// runOver is fill, and the end of the sending, with so many bytes in the file, which has room. All
+// that was sent is read.
+func (c *crammed) runOver(t *testing.T, r *recorder, bytes uint64) {
+	t.Helper()
+	c.fill(t, r)
+	testenv.Until(t, time.Minute, "bytes have run over", func() bool { return r.port().Spilled > bytes })
+	c.end()
+	if !c.port.Drain(time.Minute) {
+		t.Fatal("the port is not read to the end")
+	}
+}
+
 // others is what fills the disk of the log.
 func (c *crammed) others() string { return filepath.Join(c.data, "others") }
 

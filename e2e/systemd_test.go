@@ -139,11 +139,16 @@ func (s *service) systemctl(t *testing.T, args ...string) string {
 // none of its threads runs.
 func (s *service) freeze(t *testing.T, pid int) {
 	t.Helper()
-	script := fmt.Sprintf("kill -STOP %d && while grep -L '^State:.T' /proc/%[1]d/task/*/status | grep -q .; do sleep 0.05; done", pid)
+	s.shell(t, fmt.Sprintf("kill -STOP %d && while grep -L '^State:.T' /proc/%[1]d/task/*/status | grep -q .; do sleep 0.05; done", pid))
+}
+
+// shell runs a script in the namespaces, for a minute at most.
+func (s *service) shell(t *testing.T, script string) {
+	t.Helper()
 	out, err := exec.Command("nsenter", "-t", strconv.Itoa(s.inside), "-m", "-p", "timeout", "60", "sh", "-c",
 		script).CombinedOutput()
 	if err != nil {
-		t.Fatalf("the process cannot be stopped: %v: %s", err, out)
+		t.Fatalf("%s: %v: %s", script, err, out)
 	}
 }
 

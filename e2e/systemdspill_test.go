@@ -1,12 +1,11 @@
 package e2e
 
 import (
+	"fmt"
 	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
-	"github.com/tallywheel/tallywheel/archive"
 	"github.com/tallywheel/tallywheel/internal/isolate"
 	"github.com/tallywheel/tallywheel/internal/testenv"
 )
@@ -35,38 +34,40 @@ func TestSystemdRestartsWithAFullFile(t *testing.T) {
 	}
 }
 
-// TestSystemdStopWithAFile stops a service while its file holds what has run over. Its reader ends
-// first, so nobody brings that back: the next start's history has how much it was.
-func TestSystemdStopWithAFile(t *testing.T) {
-	c := cram(t, 4_000_000, 64)
+// TestSystemdStopBringsBack stops a service while its file holds what has run over, and the disk
+// has room again: all of it is recorded before the service ends.
+func TestSystemdStopBringsBack(t *testing.T) {
+	c := cram(t, 1_000_000, 64)
 	s := startService(t, c.dir, c.source, "")
-	c.fill(t, s.recorder)
-	testenv.Until(t, time.Minute, "bytes have run over", func() bool { return s.port().Spilled > 24<<20 })
-	c.end()
-	if !c.port.Drain(time.Minute) {
-		t.Fatal("the port is not read to the end")
-	}
-	keeper := s.listens(t, 0)
+	c.runOver(t, s.recorder, 2<<20)
 	s.freeze(t, s.process(t, isolate.Recorder, 0).PID) // until systemd wakes what it ends
 	if err := os.Remove(c.others()); err != nil {
 		t.Fatal(err)
 	}
 	s.systemctl(t, "stop", s.unit)
-	s.systemctl(t, "start", s.unit)
-	s.listens(t, keeper)
-	starts, _, err := archive.LastStarts(filepath.Join(c.dir, "data"), 4)
-	if err != nil {
+	c.hold(t, s.lastSheet(t))
+}
+
+// TestSystemdStopNamesWhatIsInTheFile ends a service whose recorder stands still for longer than
+// what has run over may take to come back: the next start's history has how much that was.
+func TestSystemdStopNamesWhatIsInTheFile(t *testing.T) {
+	c := cram(t, 1_000_000, 64)
+	s := startService(t, c.dir, c.source, "")
+	c.runOver(t, s.recorder, 2<<20)
+	keeper := s.listens(t, 0)
+	reader, recorder := s.process(t, isolate.Reader, 0).PID, s.process(t, isolate.Recorder, 0).PID
+	s.freeze(t, recorder)
+	if err := os.Remove(c.others()); err != nil {
 		t.Fatal(err)
 	}
-	var read, unread uint64
-	for _, start := range starts {
-		for _, p := range start.Sheet.Ports {
-			read, unread = read+p.Bytes.Read, unread+p.Unread["stopped"]
-		}
-	}
-	if sent := c.device.Truth.Bytes; read+unread != sent || unread == 0 {
-		t.Errorf("%d bytes were sent, %d were read, and %d are named as unread; the journal:\n%s", sent, read, unread,
+	s.systemctl(t, "kill", "--signal=TERM", "--kill-who=main", s.unit) // to stop would wake the recorder
+	s.shell(t, fmt.Sprintf("while kill -0 %d 2>/dev/null; do sleep 0.05; done; kill -CONT %d", reader, recorder))
+	testenv.Until(t, 2*time.Minute, "the service has ended",
+		func() bool { return s.systemctl(t, "show", "--value", "-p", "ActiveState", s.unit) == "inactive" })
+	s.systemctl(t, "start", s.unit)
+	s.listens(t, keeper)
+	if b, sent := allBooks(t, c.data), c.device.Truth.Bytes; b.read+b.unread != sent || b.unread == 0 {
+		t.Errorf("%d bytes were sent, %d were read, and %d are named as unread; the journal:\n%s", sent, b.read, b.unread,
 			s.journal())
 	}
-	t.Logf("%d bytes read, %d unread", read, unread)
 }
