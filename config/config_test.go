@@ -306,6 +306,19 @@ sources:
 	}
 }
 
+func TestPortThatTheKernelChooses(t *testing.T) {
+	for listen, is := range map[string]bool{
+		"127.0.0.1:0": true, "[::1]:00": true, ":0": true, "127.0.0.1:10": false, "127.0.0.1:http": false, "": false,
+	} {
+		if n := (&Net{Listen: listen}); n.AnyPort() != is {
+			t.Errorf("%q: %v", listen, n.AnyPort())
+		}
+	}
+	if (&Net{Dial: "127.0.0.1:0"}).AnyPort() || (*Net)(nil).AnyPort() {
+		t.Error("it listens nowhere")
+	}
+}
+
 // Everything that is wrong is reported at once, in order, with its line and its path; what follows
 // from something that could not be read is not.
 func TestAllProblemsAtOnce(t *testing.T) {

@@ -256,6 +256,19 @@ func (n Net) withDefaults() Net {
 // All reports whether every connection is read, each address into books of its own.
 func (n *Net) All() bool { return n != nil && n.Peers == PeersAll }
 
+// AnyPort reports whether it listens at a port that the kernel chooses anew each time.
+func (n *Net) AnyPort() bool {
+	if n == nil {
+		return false
+	}
+	_, port, err := net.SplitHostPort(n.Listen)
+	if err != nil {
+		return false
+	}
+	number, err := strconv.Atoi(port)
+	return err == nil && number == 0
+}
+
 func (n Net) validateTCP() (p Problems) {
 	p = append(p, checked(n)...)
 	if n.Listen == "" && n.Peers != "" {

@@ -137,7 +137,7 @@ func TestPipeBesideTheLog(t *testing.T) {
 // acknowledges it, at every moment, and comes back with no source of the same name.
 func TestWhatASourceLostCountsWhenItIsGone(t *testing.T) {
 	dir, next := t.TempDir(), uint64(0)
-	other := at("b", "127.0.0.2") // no device of a's: it would go on with the numbers
+	other := tcp("b") // which listens at another port than a
 	g := start(t, dir, nil, tcp("a"))
 	lose(t, g, &next, 3)
 	for _, s := range []ledger.Sheet{reloaded(t, g, other), reloaded(t, g, tcp("a"), other)} {

@@ -226,9 +226,10 @@ func howToPart(p *port, b config.Source) parting {
 }
 
 // formerOf is the one of ports that have stopped which had the device of s under another name; nil:
-// none had. Who reads all connections has numbers for each of its peers: those begin anew.
+// none had. Who reads all connections has numbers for each of its peers: those begin anew. A port
+// that the kernel chooses is another one each time, with whatever device.
 func formerOf(s config.Source, stopped []*port) (former *port) {
-	if s.TCP.All() {
+	if s.TCP.All() || s.TCP.AnyPort() || s.UDP.AnyPort() {
 		return nil
 	}
 	for _, p := range stopped {

@@ -24,19 +24,22 @@ func TestSourceLearnsFromItsOwn(t *testing.T) {
 		return p
 	}
 	departed := []*port{
-		portAt(at("a", "127.0.0.2"), 99), portAt(at("b", "127.0.0.3"), 5099), portAt(at("c", "127.0.0.4"), 700),
+		portAt(at("a", "127.0.0.2:7000"), 99), portAt(at("b", "127.0.0.3:7000"), 5099),
+		portAt(at("c", "127.0.0.4:7000"), 700), portAt(at("e", "127.0.0.6:0"), 800),
 	}
 	for _, c := range []struct {
 		source config.Source
 		last   uint64
 		knows  bool
 	}{
-		{at("a", "127.0.0.2"), 99, true},
-		{at("a", "127.0.0.3"), 5099, true}, // the names are swapped
-		{at("b", "127.0.0.2"), 99, true},
-		{at("a", "127.0.0.5"), 99, true},
-		{at("d", "127.0.0.4"), 700, true},
-		{at("d", "127.0.0.5"), 0, false},
+		{at("a", "127.0.0.2:7000"), 99, true},
+		{at("a", "127.0.0.3:7000"), 5099, true}, // the names are swapped
+		{at("b", "127.0.0.2:7000"), 99, true},
+		{at("a", "127.0.0.5:7000"), 99, true},
+		{at("d", "127.0.0.4:7000"), 700, true},
+		{at("d", "127.0.0.5:7000"), 0, false},
+		{at("e", "127.0.0.6:0"), 800, true},
+		{at("d", "127.0.0.6:0"), 0, false}, // the kernel chooses another port
 	} {
 		p := portAt(c.source, 0)
 		p.learnFrom(departed)
@@ -55,7 +58,7 @@ func TestSheetHasWhatWasLearned(t *testing.T) {
 	g := start(t, t.TempDir(), nil)
 	portOf := func(name string, rm *remote) *port {
 		t.Helper()
-		l, err := newLane(at(name, "127.0.0.2"), nil, 0, 0)
+		l, err := newLane(at(name, "127.0.0.2:7000"), nil, 0, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
