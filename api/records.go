@@ -196,6 +196,8 @@ func begin(in *archive.Archive, a *asked) (no *archive.MarkError, err error) {
 	// the oldest one, whichever that is
 	if n, notNumber := strconv.ParseUint(a.named, 10, 63); n == 0 && notNumber == nil {
 		no = nil
+	} else if no.Reason == archive.Removed && !in.ReachesBack(a.query.Since) { // what is gone was not asked for
+		a.query.From, no = 0, nil
 	}
 	return no, nil
 }

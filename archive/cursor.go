@@ -78,8 +78,7 @@ func (a *Archive) Durable() uint64 { return a.log.Position().Durable }
 
 // Before says what the log has not any more of what a query asks for before the oldest record that
 // is there: a walk from the oldest record on tells of no such gap, so whoever begins one asks here
-// first. Where the query has a time that is not after that record's, it tells of all of it, though
-// it may be that none of those records was made then: nobody knows their times.
+// first. Of a query with a time see ReachesBack.
 func (a *Archive) Before(q Query) (gone []seglog.GapError, err error) {
 	if q.From > 1 || q.Back { // a walk tells of it; towards the oldest it ends there
 		return nil, nil
@@ -89,22 +88,43 @@ func (a *Archive) Before(q Query) (gone []seglog.GapError, err error) {
 	} else if first := a.First(); first > 1 {
 		gone = []seglog.GapError{{From: 1, To: first - 1, Cause: seglog.GapRemoved}}
 	}
-	if err != nil || len(gone) == 0 || q.Since == 0 {
-		return gone, err
+	if err != nil || len(gone) == 0 || !a.ReachesBack(q.Since) {
+		return nil, err
+	}
+	return gone, nil
+}
+
+// ReachesBack reports whether a query for records since a time, in ns since 1970, asks for those,
+// too, that are gone before the oldest one that is there: that one is not older. It may be that
+// none of those was made then, for nobody knows their times. 0: any time, which asks for all of
+// them.
+func (a *Archive) ReachesBack(since int64) bool {
+	if since == 0 {
+		return true
 	}
 	r := a.read(0)
 	defer r.Close()
 	for {
 		rec, err := r.Next()
 		var gap *seglog.GapError
-		switch {
-		case errors.As(err, &gap):
-			continue
-		case err == nil && rec.Time < q.Since:
-			return nil, nil
+		if !errors.As(err, &gap) {
+			return err != nil || rec.Time >= since // what is wrong with that record a walk says
 		}
-		return gone, nil // what is wrong with the record a walk says
 	}
+}
+
+// goneBefore is how many records Before tells of, of those below a number; 0: of all.
+func (a *Archive) goneBefore(q Query, below uint64) (n uint64, err error) {
+	gone, err := a.Before(q)
+	for _, gap := range gone {
+		if below > 0 {
+			gap.To = min(gap.To, below-1)
+		}
+		if gap.From <= gap.To {
+			n += gap.To - gap.From + 1
+		}
+	}
+	return n, err
 }
 
 // First is the oldest record that is kept, of a log that is open for writing.
@@ -147,12 +167,13 @@ type Cursor struct {
 	// log any more; its error ends the walk. nil: nobody is told.
 	OnGap func(*seglog.GapError) error
 
-	in    *Archive
-	r     walk // nil before the first record
-	last  Mark // of what was looked at last
-	empty int  // looks in a row that found nothing more
-	met   map[uint32]*taken
-	near  *taken // of the stream that was met last
+	in     *Archive
+	r      walk   // nil before the first record
+	last   Mark   // of what was looked at last
+	sought uint64 // records up to it were there when a time was looked for: they are before it, or come
+	empty  int    // looks in a row that found nothing more
+	met    map[uint32]*taken
+	near   *taken // of the stream that was met last
 }
 
 // taken is a stream that the table names, and whether its records may answer: asking the table for
@@ -269,7 +290,9 @@ func (c *Cursor) stopped(err error) error {
 		}
 		return nil
 	case err == io.EOF:
-		c.empty++
+		if c.empty++; c.last.Seq == 0 { // all of those are before the time
+			c.last.Seq = c.sought
+		}
 	}
 	return err
 }
@@ -310,6 +333,9 @@ func (c *Cursor) Begin() error {
 	}
 	r := c.in.read(c.Query.From)
 	if c.Query.Since > 0 && c.Query.From <= 1 { // else every record from there on is asked for its time
+		if c.in.log != nil {
+			c.sought = c.in.log.Position().Stored
+		}
 		if err := r.SeekTime(c.Query.Since); err != nil {
 			return errors.Join(err, r.Close())
 		}
@@ -329,7 +355,7 @@ type Bounds struct {
 type Page struct {
 	Last Mark   // everything up to it, or with Back down to it, has been looked at: what follows is asked for with it
 	End  bool   // the log had no more; with Back: it begins here
-	Gone uint64 // records asked for that are not in the log any more; with Since, see Before
+	Gone uint64 // records asked for that are not in the log any more; with Since, see ReachesBack
 }
 
 // Page calls each with the records that answer the query, until a bound is reached or the log ends.
@@ -341,13 +367,9 @@ func (a *Archive) Page(q Query, b Bounds, each func(Record) error) (p Page, err 
 		return nil
 	}})
 	defer c.Close()
-	if q.Since > 0 { // else the oldest record, whichever it is, was asked for
-		before, err := a.Before(q)
-		if err != nil {
+	if q.Since > 0 && !q.Back { // else the oldest record, whichever it is, was asked for
+		if p.Gone, err = a.goneBefore(q, 0); err != nil {
 			return p, err
-		}
-		for i := range before {
-			p.Gone += before[i].To - before[i].From + 1
 		}
 	}
 	began, n, bytes := time.Now(), 0, 0
@@ -357,6 +379,11 @@ func (a *Archive) Page(q Query, b Bounds, each func(Record) error) (p Page, err 
 		switch {
 		case err == io.EOF:
 			p.Last, p.End = c.Mark(), true
+			if q.Since > 0 && q.Back { // what a walk the other way is told first
+				gone, err := a.goneBefore(Query{Since: q.Since}, p.Last.Seq)
+				p.Gone += gone
+				return p, err
+			}
 			return p, nil
 		case err == nil && ok && n > 0 && bytes+len(r.Data) > b.Bytes:
 			p.Last = before
