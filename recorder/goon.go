@@ -88,6 +88,9 @@ func (r *Recorder) goOn(e *archive.StartSheet) {
 	}
 	r.dropDismissed(e.Dismissed)
 	r.iso.last = e
+	if r.iso.stops { // nobody reads any more
+		r.iso.readTo = e.ReadTo
+	}
 	died := r.without(e)
 	r.iso.died = r.parts > 0 || len(e.Dismissed) > 0
 	for _, p := range slices.Concat(died.Sheet.Ports, died.Sheet.Leaving) {
@@ -235,6 +238,7 @@ func (r *Recorder) closeLeft() {
 	if r.iso == nil {
 		return
 	}
+	r.iso.readTo = nil // who comes from now on is read
 	for _, id := range r.iso.sources() {
 		r.slog.Error("what waited in memory for the log cannot be recorded: its source waits for room on the disk",
 			"source", id)

@@ -51,6 +51,9 @@ type isolation struct {
 	// more
 	ends  map[string]bool
 	stops bool // the recorder before was killed while it stopped, and this one is to end that
+	// … and up to when each source was read by then, as the sheet of a second before knows, for the
+	// lanes that this one begins with
+	readTo map[string]ledger.Time
 	// what the configuration says, where spools of other sources have to be played first; nil:
 	// nothing else
 	file []config.Source

@@ -503,6 +503,14 @@ func (l *lane) isReadTo(at int64) {
 	}
 }
 
+// wasReadTo is isReadTo by a recorder before this one, which was killed while it stopped; 0: it was
+// not.
+func (l *lane) wasReadTo(at int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.isReadTo(at)
+}
+
 // lastRead is up to when what came was taken of a source that has stopped, in ns since 1970; 0: it
 // was not read then.
 func (l *lane) lastRead() int64 {

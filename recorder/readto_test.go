@@ -3,6 +3,7 @@ package recorder
 import (
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -118,4 +119,66 @@ func TestOutageOfAReloadBeginsWhenTheReadingEnds(t *testing.T) {
 		t.Errorf("%+v; want one that begins before %v", p.Outages, left)
 	}
 	stop(t, g)
+}
+
+// A source that is not read for want of room as the recorder stops is not read at all from then on:
+// the one outage ends where that of the next start begins.
+func TestWantOfRoomEndsWhereNobodyReads(t *testing.T) {
+	dir := t.TempDir()
+	g := start(t, dir, nil, tcp("a"))
+	c := dial(t, address(g, "a"))
+	defer c.Close()
+	testenv.Until(t, time.Minute, "the source is read", func() bool { return portOf(g, "a").State == ledger.StateOpen })
+	l := g.snapshot()[0].lane
+	began := time.Now().UnixNano()
+	l.mu.Lock()
+	l.in.book.Outage(began, 0, outageNoMemory)
+	l.mu.Unlock()
+	last := stop(t, g)
+	history := past(t, dir)
+	at := ledger.Time(l.lastRead())
+	want := []ledger.Outage{{From: ledger.Time(began), To: at, Cause: outageNoMemory}}
+	for where, s := range map[string]ledger.Sheet{
+		"the last sheet": last, "the history": history[len(history)-1].Sheet,
+	} {
+		var got []ledger.Outage
+		for _, o := range s.Ports[0].Outages {
+			if isWantOfRoom(o) {
+				got = append(got, o)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %+v, want %+v", where, got, want)
+		}
+	}
+	g = start(t, dir, nil, tcp("a"))
+	if p := portOf(g, "a"); len(p.Outages) != 1 || p.Outages[0].From != at {
+		t.Errorf("the next start: %+v; want one that begins at %v", p.Outages, at)
+	}
+	stop(t, g)
+}
+
+// What is known of a want of room, and what becomes of it where a source was read up to a time.
+func TestEndOfAWantOfRoom(t *testing.T) {
+	out := func(from, to ledger.Time, cause string) ledger.Outage {
+		return ledger.Outage{From: from, To: to, Cause: cause}
+	}
+	of := func(id string) ledger.Port {
+		return ledger.Port{ID: id, OutageCount: 9, Outages: []ledger.Outage{
+			out(1, 2, outageNoMemory), out(3, 8, outageSpillFull), out(4, 0, outageSpillFailed),
+			out(6, 7, outageNoMemory), out(3, 0, outageNotConnected),
+		}}
+	}
+	ports := []ledger.Port{of("a"), of("b")}
+	endWantOfRoom(&ledger.Sheet{Ports: ports}, map[string]ledger.Time{"a": 5})
+	want := []ledger.Outage{
+		out(1, 2, outageNoMemory), out(3, 5, outageSpillFull), out(4, 5, outageSpillFailed),
+		out(3, 0, outageNotConnected),
+	}
+	if p := ports[0]; !slices.Equal(p.Outages, want) || p.OutageCount != 8 {
+		t.Errorf("%d outages: %+v; want %+v", p.OutageCount, p.Outages, want)
+	}
+	if p := ports[1]; !slices.Equal(p.Outages, of("b").Outages) || p.OutageCount != 9 {
+		t.Errorf("one that was not read then: %d outages: %+v", p.OutageCount, p.Outages)
+	}
 }

@@ -46,11 +46,18 @@ type remote struct {
 // is nil where there is none, and where it cannot be gone on with: then the account of the source
 // is closed as that of one that has died, and it begins anew.
 func (r *Recorder) adopt(l *lane) *remote {
-	if r.iso == nil || r.iso.left[l.cfg.ID] == nil {
+	if r.iso == nil {
 		return nil
 	}
 	i, id, own := r.iso, l.cfg.ID, l.number
 	old := i.left[id]
+	if old != nil {
+		l.wasReadTo(old.lane.ReadTo)
+	}
+	l.wasReadTo(int64(i.readTo[id]))
+	if old == nil {
+		return nil
+	}
 	l.number = old.book
 	rm, err := r.attach(l, old.spool)
 	if err == nil {
@@ -148,7 +155,7 @@ func (rm *remote) put(giveUp *time.Time) error {
 	silence, most := l.waits()
 	lane := isolate.Lane{
 		Source: source, Book: l.number, Silence: silence, Patience: most, GiveUp: rm.giveUp,
-		MakesRoom: rm.room.Load(),
+		MakesRoom: rm.room.Load(), ReadTo: l.lastRead(),
 	}
 	lane.Kind, lane.Port = deviceOf(cfg)
 	if cfg.Serial != nil {

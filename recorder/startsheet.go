@@ -108,6 +108,30 @@ func readTo(sources []*port) map[string]ledger.Time {
 	return all
 }
 
+// endWantOfRoom ends, in the last sheet of sources, the outages in which they were not read for
+// want of room, where they had stopped: the outage until they are read again begins there.
+func endWantOfRoom(s *ledger.Sheet, readTo map[string]ledger.Time) {
+	for i := range s.Ports {
+		p := &s.Ports[i]
+		at, ok := readTo[p.ID]
+		if !ok {
+			continue
+		}
+		n := len(p.Outages)
+		p.Outages = slices.DeleteFunc(p.Outages, func(o ledger.Outage) bool { return isWantOfRoom(o) && o.From >= at })
+		p.OutageCount -= uint64(n - len(p.Outages))
+		for j := range p.Outages {
+			if o := &p.Outages[j]; isWantOfRoom(*o) && (o.To == 0 || o.To > at) {
+				o.To = at
+			}
+		}
+	}
+}
+
+func isWantOfRoom(o ledger.Outage) bool {
+	return o.Cause == outageNoMemory || o.Cause == outageSpillFull || o.Cause == outageSpillFailed
+}
+
 // mayRemove reports whether a log removes its oldest records by itself, at any moment.
 func mayRemove(c config.Log) bool {
 	return !keepsAll(c) || c.OnFull == "drop-oldest"

@@ -177,6 +177,7 @@ func (r *Recorder) end(e *archive.StartSheet) {
 		r.tellHistoryGone()
 		r.owed = append(r.owed, gone)
 	}
+	endWantOfRoom(&e.Sheet, e.ReadTo)
 	if !e.Uncertain { // it has kept its sheet itself; should that be gone, it is kept again
 		if e.Sheet.Since != 0 {
 			kept := *e

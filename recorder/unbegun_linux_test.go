@@ -69,7 +69,7 @@ func TestReloadKeepsThatASpoolEnds(t *testing.T) {
 	by := time.Now().Add(time.Minute)
 	for n, tell := range []func(){
 		func() { p.tellKeeper(p.log) },
-		func() { _ = rm.put(&by) },
+		func() { l.wasReadTo(7); _ = rm.put(&by) },
 		func() { p.tellKeeper(p.log) },
 	} {
 		tell()
@@ -82,7 +82,8 @@ func TestReloadKeepsThatASpoolEnds(t *testing.T) {
 		if err := errors.Join(json.Unmarshal(m.Data, &word), json.Unmarshal(word.Data, &lane)); err != nil {
 			t.Fatal(err)
 		}
-		if ends := lane.GiveUp != nil && lane.GiveUp.Equal(by); ends != (n > 0) {
+		ends, isReadTo := lane.GiveUp != nil && lane.GiveUp.Equal(by), lane.ReadTo == 7
+		if ends != (n > 0) || isReadTo != (n > 0) {
 			t.Errorf("message %d: %s", n, m.Data)
 		}
 	}

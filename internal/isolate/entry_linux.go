@@ -139,8 +139,11 @@ type Lane struct {
 	Patience time.Duration
 	GiveUp   *time.Time // the reader is to read what there is, until then at most, and to end the spool
 	// … of a peer that makes room for another: its source stays. The reader does not look at it
-	MakesRoom bool   `json:",omitempty"`
-	Spill     *Spill `json:",omitempty"` // what a full spool runs over into; nil: nothing
+	MakesRoom bool `json:",omitempty"`
+	// up to when what came was taken, in ns since 1970, of a source that a recorder has stopped; 0:
+	// none has. The reader does not look at it
+	ReadTo int64  `json:",omitempty"`
+	Spill  *Spill `json:",omitempty"` // what a full spool runs over into; nil: nothing
 }
 
 // Spill is a file that a full spool runs over into.
