@@ -34,6 +34,13 @@ const (
 	causeCut     = "what sheets.ndjson had before this line is gone: it was cut, removed or replaced"
 )
 
+// Succession is where a source goes on that has got a device which was another's. With another
+// device in the configuration it says nothing.
+type Succession struct {
+	Device    string            `json:"device"` // as the configuration had it
+	Positions []ledger.Position `json:"positions"`
+}
+
 // StartSheet is the sheet of one start of the recorder.
 type StartSheet struct {
 	End string `json:"end"` // why it ended, "" while it runs
@@ -56,6 +63,9 @@ type StartSheet struct {
 	// what came behind that, though the stop went on. Not of sources that were not there then; of
 	// the newest sheet only.
 	ReadTo map[string]ledger.Time `json:"read_to,omitempty"`
+	// Succeeds is what sources have got from others that had their devices before a reload, as far
+	// as nothing has come of it since; of the newest sheet only.
+	Succeeds map[string]Succession `json:"succeeds,omitempty"`
 	// LogFirst is the oldest record kept, of a start that has closed its log, or whose log keeps
 	// everything; 0 where retention may have gone on.
 	LogFirst uint64 `json:"log_first,omitempty"`

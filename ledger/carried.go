@@ -136,6 +136,30 @@ func (b *Book) Succeed(from *Book) {
 	}
 }
 
+// Succession lists, without gaps, where Succeed has made streams go on of which nothing has come
+// since.
+func (b *Book) Succession() (ps []Position) {
+	for _, l := range []*lineup{&b.active, &b.resting} {
+		for q := l.oldest; q != nil; q = q.newer {
+			if q.succeeds && q.isUnseen() {
+				ps = append(ps, Position{Device: q.id.Device, Epoch: q.id.Epoch, Last: q.next + q.origin - 1})
+			}
+		}
+	}
+	return ps
+}
+
+// Inherit says to a book that goes on by Resume where another one was what that one's Succession
+// is, for a book that comes behind it. A stream that does not go on there is passed over.
+func (b *Book) Inherit(ps []Position) {
+	for _, p := range ps {
+		q := b.streams[Stream{p.Device, p.Epoch}]
+		if q != nil && q.isUnseen() && q.next+q.origin-1 == p.Last {
+			q.succeeds = true
+		}
+	}
+}
+
 // IsBehind reports whether Advance would make the book expect another number.
 func (b *Book) IsBehind(p Position) bool {
 	q := b.streams[Stream{p.Device, p.Epoch}]

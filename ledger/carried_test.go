@@ -24,6 +24,14 @@ func TestSucceedBehindAnEmptyName(t *testing.T) {
 			}
 		}},
 		"in place of its past": {resumed(700), func(*Book) {}},
+		"over a start": {NewBook(128), func(x *Book) {
+			got, at := x.Succession(), x.Positions()
+			*x = *NewBook(128)
+			for _, p := range at {
+				x.Resume(p)
+			}
+			x.Inherit(got)
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := resumed(5099)
@@ -47,6 +55,10 @@ func TestSucceedBehindAnEmptyName(t *testing.T) {
 	x.Advance(Position{Device: 1, Epoch: 1, Last: 200}) // of its own past
 	if b.Succeed(x); b.streams[one].succeeds {
 		t.Error("a place in its own past is called that of the device")
+	}
+	x.Inherit([]Position{{Device: 1, Epoch: 1, Last: 199}, {Device: 2, Epoch: 1, Last: 7}})
+	if got := x.Succession(); len(got) > 0 {
+		t.Errorf("what it does not go on with is called that of the device: %+v", got)
 	}
 }
 

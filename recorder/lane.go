@@ -225,6 +225,7 @@ func (l *lane) resume(at place) {
 	for _, p := range at.seen {
 		l.in.book.Resume(p)
 	}
+	l.succeeded(at.succeeds)
 	l.out.reach(at.stored)
 	if at.why != "" {
 		l.in.book.OutageBegins(at.at, at.why)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tallywheel/tallywheel/archive"
 	"github.com/tallywheel/tallywheel/config"
 	"github.com/tallywheel/tallywheel/ledger"
 )
@@ -19,6 +20,8 @@ type place struct {
 	stored []ledger.Position // … of which so much is in the log
 	at     int64             // when nobody read it any more, ns since 1970
 	why    string            // the outage since then; "": there was none, for its device stayed open
+
+	succeeds archive.Succession // what of that it has got from who had its device before
 }
 
 // Outages of sources that were not read.
@@ -198,21 +201,6 @@ func sameBooks(a, b config.Source) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-// sameDevice reports whether what is open for a may be read for b.
-func sameDevice(a, b config.Source) bool {
-	if a.TCP.All() != b.TCP.All() { // the one has many, the other takes one
-		return false
-	}
-	for _, s := range []*config.Source{&a, &b} {
-		if s.TCP != nil {
-			tcp := *s.TCP
-			tcp.Peers, tcp.MaxPeers = "", 0
-			s.TCP = &tcp
-		}
-	}
-	return reflect.DeepEqual(a.Serial, b.Serial) && reflect.DeepEqual(a.TCP, b.TCP) && reflect.DeepEqual(a.UDP, b.UDP)
-}
-
 // howToPart is how a port stops for that of b. That of another process goes with its spool.
 func howToPart(p *port, b config.Source) parting {
 	a := p.lane.cfg
@@ -225,39 +213,6 @@ func howToPart(p *port, b config.Source) parting {
 	return leaveHalf
 }
 
-// formerOf is the one of ports that have stopped which had the device of s under another name; nil:
-// none had. Who reads all connections has numbers for each of its peers: those begin anew. A port
-// that the kernel chooses is another one each time, with whatever device.
-func formerOf(s config.Source, stopped []*port) (former *port) {
-	if s.TCP.All() || s.TCP.AnyPort() || s.UDP.AnyPort() {
-		return nil
-	}
-	for _, p := range stopped {
-		switch {
-		case !sameDevice(p.lane.cfg, s):
-		case p.lane.cfg.ID == s.ID: // it has kept its own
-			return nil
-		default:
-			former = p // the last one
-		}
-	}
-	return former
-}
-
-// former is the lane of formerOf; nil also where the log does not take what that one holds: after a
-// kill the numbers of those frames would be known under the new name, and nobody would miss them.
-// With another process that reads, the source waits for it before it begins: see founds.
-func (r *Recorder) former(s config.Source, stopped []*port) *lane {
-	p := formerOf(s, stopped)
-	if p == nil || r.iso != nil {
-		return nil
-	}
-	if r.empty([]*port{p}, leavePatience); !p.lane.isSettled() {
-		return nil
-	}
-	return p.lane
-}
-
 // release stops a port, notes where its source goes on, and lets it leave.
 func (r *Recorder) release(p *port, why string, how parting) *handover {
 	h := p.stop(how)
@@ -268,7 +223,7 @@ func (r *Recorder) release(p *port, why string, how parting) *handover {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, q := range p.family() {
-		at.seen, at.stored = q.lane.seen(), q.lane.positions()
+		at.seen, at.stored, at.succeeds = q.lane.seen(), q.lane.positions(), q.lane.succession()
 		r.places[q.lane.cfg.ID] = at
 	}
 	r.missed.leave(p, h, at.at)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/tallywheel/tallywheel/config"
 	"github.com/tallywheel/tallywheel/internal/testenv"
+	"github.com/tallywheel/tallywheel/ledger"
 )
 
 // at is a source that listens at an address of its own.
@@ -80,6 +81,76 @@ func TestNumbersGoOnUnderAnotherName(t *testing.T) {
 		if found != lost {
 			t.Errorf("%v: %d frames are missing, want %d", names, found, lost)
 		}
+	}
+	stop(t, g)
+}
+
+// Two reloads give a name from one source to the other, by way of a third name under which nothing
+// comes, and the recorder is stopped, or killed, between the two or behind them: numbers go on from
+// what each device had. With another device the third name hands nothing on.
+func TestNumbersGoOnOverAStart(t *testing.T) {
+	one, other, third := freeTCP(t, "127.0.0.2"), freeTCP(t, "127.0.0.3"), freeTCP(t, "127.0.0.4")
+	ends := func(killed bool) func(*testing.T, *string, *Recorder, ...config.Source) *Recorder {
+		return func(t *testing.T, dir *string, g *Recorder, sources ...config.Source) *Recorder {
+			t.Helper()
+			at := *dir
+			if killed {
+				at = copyOf(t, *dir)
+			}
+			stop(t, g)
+			*dir = at
+			return start(t, at, nil, sources...)
+		}
+	}
+	goesOn := func(_ *testing.T, _ *string, g *Recorder, _ ...config.Source) *Recorder { return g }
+	send := func(t *testing.T, g *Recorder, id string, from, n uint64) ledger.Frames {
+		t.Helper()
+		testenv.Until(t, 10*time.Second, id+" listens", func() bool { return address(g, id) != "" })
+		c := dial(t, address(g, id))
+		defer c.Close()
+		before := portOf(g, id).Frames.Stored
+		write(t, c, frames(from, n))
+		stored(t, g, id, before+n)
+		return portOf(g, id).Frames
+	}
+	for name, c := range map[string]struct {
+		between, behind func(*testing.T, *string, *Recorder, ...config.Source) *Recorder
+	}{
+		"stopped between":     {ends(false), goesOn},
+		"killed between":      {ends(true), goesOn},
+		"stopped behind":      {goesOn, ends(false)},
+		"killed behind":       {goesOn, ends(true)},
+		"stopped, and killed": {ends(false), ends(true)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			g := start(t, dir, nil, at("a", one), at("b", other))
+			send(t, g, "a", 0, 100)
+			send(t, g, "b", 5000, 100)
+			reloaded(t, g, at("x", one), at("b", other))
+			g = c.between(t, &dir, g, at("x", one), at("b", other))
+			reloaded(t, g, at("b", one), at("y", other))
+			g = c.behind(t, &dir, g, at("b", one), at("y", other))
+			for id, lost := range map[string]uint64{"b": 10, "y": 3} {
+				from := map[string]uint64{"b": 100, "y": 5100}[id] + lost
+				if f := send(t, g, id, from, 5); f.Missing != lost || f.Restarts+f.Duplicate+f.Reordered > 0 {
+					t.Errorf("%s: %+v; want %d missing", id, f, lost)
+				}
+			}
+			stop(t, g)
+		})
+	}
+
+	dir := t.TempDir()
+	g := start(t, dir, nil, at("a", one), at("b", other))
+	send(t, g, "a", 0, 100)
+	send(t, g, "b", 5000, 100)
+	reloaded(t, g, at("x", one), at("b", other))
+	stop(t, g)
+	g = start(t, dir, nil, at("x", third), at("b", other))
+	reloaded(t, g, at("b", third), at("y", other))
+	if ps := g.snapshot()[0].lane.seen(); len(ps) != 1 || ps[0].Last != 5099 {
+		t.Errorf("b goes on at %+v, and x had got its numbers with another device", ps)
 	}
 	stop(t, g)
 }

@@ -52,6 +52,12 @@ func (r *Recorder) startSheet(end string) archive.StartSheet {
 		}
 		s.Reach(p.lane.cfg.ID, accounted, seen)
 		s.Unsure(p.lane.cfg.ID, unsynced)
+		if got := p.lane.succession(); i < len(ports) && len(got.Positions) > 0 {
+			if s.Succeeds == nil {
+				s.Succeeds = map[string]archive.Succession{}
+			}
+			s.Succeeds[p.lane.cfg.ID] = got
+		}
 	}
 	r.settling.Unlock()
 	for source, u := range r.parted {

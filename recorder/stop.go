@@ -162,7 +162,8 @@ func (r *Recorder) leave(s *archive.StartSheet, logErr error) error {
 	keepErr := r.settleOwed()
 	if keepErr == nil {
 		kept := *s
-		kept.Troubles, kept.Unsent, kept.ReadTo = nil, nil, nil // a line of the history has none
+		// a line of the history has none
+		kept.Troubles, kept.Unsent, kept.ReadTo, kept.Succeeds = nil, nil, nil, nil
 		// first: the next start keeps what says nothing of its end
 		keepErr = r.keep(&kept)
 	}

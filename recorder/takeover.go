@@ -113,6 +113,7 @@ func (r *Recorder) takeUnsaved(left *archive.StartSheet) {
 func (r *Recorder) leaveOff(e *archive.StartSheet, there []ledger.Port, from place) {
 	of := func(source string) place {
 		own := from
+		own.succeeds = e.Succeeds[source]
 		if at, ok := e.ReadTo[source]; ok {
 			own.at = min(own.at, int64(at))
 		}
@@ -181,7 +182,8 @@ func (r *Recorder) end(e *archive.StartSheet) {
 	if !e.Uncertain { // it has kept its sheet itself; should that be gone, it is kept again
 		if e.Sheet.Since != 0 {
 			kept := *e
-			kept.Troubles, kept.Unsent, kept.History, kept.Dismissed, kept.ReadTo = nil, nil, nil, nil, nil
+			kept.Troubles, kept.Unsent, kept.History, kept.Dismissed = nil, nil, nil, nil
+			kept.ReadTo, kept.Succeeds = nil, nil
 			r.owed = append(r.owed, &kept)
 		}
 		return
@@ -190,7 +192,7 @@ func (r *Recorder) end(e *archive.StartSheet) {
 	e.Sheet.Verdict = &v
 	kept := *e
 	kept.Uncertain, kept.Unsynced, kept.LogMissing, kept.Found, kept.History = false, nil, nil, nil, nil
-	kept.Troubles, kept.Unsent, kept.Dismissed, kept.ReadTo = nil, nil, nil, nil
+	kept.Troubles, kept.Unsent, kept.Dismissed, kept.ReadTo, kept.Succeeds = nil, nil, nil, nil, nil
 	r.owed = append(r.owed, &kept)
 }
 
