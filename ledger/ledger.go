@@ -548,6 +548,10 @@ func (b *Book) Frames() Frames { return b.frames }
 // 1970; 0: nothing was.
 func (b *Book) LastLoss() int64 { return b.losses.last() }
 
+// SetBack says that the clock was set back to a time, in ns since 1970. What was lost before has no
+// later one: else it would stay the last loss, whatever is lost from now on.
+func (b *Book) SetBack(to int64) { b.losses.setBack(to) }
+
 // Reordered returns how many frames came after higher numbers of their streams, and were not there
 // before: the last one posted did if there is one more.
 func (b *Book) Reordered() uint64 { return b.frames.Reordered }

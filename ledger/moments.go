@@ -76,6 +76,14 @@ func (m *moments) take(i int, n uint64) (taken uint64) {
 	return taken
 }
 
+// setBack says that the clock was set back to a time: all that was lost was lost by then.
+func (m *moments) setBack(to int64) {
+	m.final = min(m.final, to)
+	for i := range m.open {
+		m.open[i].at = min(m.open[i].at, to)
+	}
+}
+
 // last is the last of all; 0: nothing was lost.
 func (m *moments) last() int64 {
 	last := m.final

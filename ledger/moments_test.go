@@ -59,6 +59,35 @@ func TestLastLossGoesBackWithWhatComesLate(t *testing.T) {
 	last("all the others came", 23)
 }
 
+// Where the clock is set back, what was lost before has no later time than what is lost then, and
+// still takes its moment with it if it comes.
+func TestLastLossBehindAClockThatIsSetBack(t *testing.T) {
+	b := NewBook(0)
+	for _, at := range []int64{100, 200} {
+		b.At(at)
+		b.Numbered(128, Stream{1, 1}, uint64(at))
+	}
+	b.Overrun()
+	b.At(300)
+	b.Numbered(128, Stream{1, 1}, 202)
+	b.SetBack(50)
+	if got := b.LastLoss(); got != 50 {
+		t.Errorf("the last loss is at %d, and the clock shows 50", got)
+	}
+	b.At(60)
+	b.Numbered(128, Stream{1, 1}, 204)
+	if got := b.LastLoss(); got != 60 {
+		t.Errorf("203 is missing since 60; the last loss is at %d", got)
+	}
+	if b.Numbered(128, Stream{1, 1}, 203); b.LastLoss() != 50 {
+		t.Errorf("203 came late; the last loss is at %d", b.LastLoss())
+	}
+	b.SetBack(70)
+	if b.LastLoss() != 50 {
+		t.Errorf("the clock was set back to behind the last loss, which is at %d", b.LastLoss())
+	}
+}
+
 // Of many moments the oldest are kept as what does not come any more.
 func TestLastLossWithMoreMomentsThanAreKnown(t *testing.T) {
 	b := NewBook(0)

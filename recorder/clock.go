@@ -26,6 +26,7 @@ type clockWatch struct {
 	synchronised *bool
 	count        uint64
 	steps        []ledger.ClockStep
+	back         bool // it was set back, and wasSetBack was not asked since
 
 	began time.Duration // uptime at the first reading of this start
 	from  int64         // since when, by the clock as it is, it has not been set
@@ -166,7 +167,35 @@ func (c *clockWatch) at(wall int64, uptime time.Duration) (by time.Duration) {
 	}
 	c.set(int64(by))
 	c.note(ledger.ClockStep{At: ledger.Time(wall), By: int64(by)})
+	c.back = c.back || by < 0
 	return by
+}
+
+// wasSetBack reports whether the clock was set back since this was asked last.
+func (c *clockWatch) wasSetBack() (was bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	was, c.back = c.back, false
+	return was
+}
+
+// lookAtClock notices what has become of the clock. Where it was set back, all that was lost by
+// then was lost by the time that it shows now.
+func (r *Recorder) lookAtClock() {
+	r.clock.look(r.slog)
+	if !r.clock.wasSetBack() {
+		return
+	}
+	for _, p := range r.all() {
+		p.lane.setBack(time.Now().UnixNano())
+	}
+}
+
+func (l *lane) setBack(to int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.in.book.SetBack(to)
+	l.touched = true
 }
 
 // set notes that the times of this start before now were given by a clock that was behind by so

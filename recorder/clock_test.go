@@ -70,6 +70,31 @@ func TestSheetNamesTheClock(t *testing.T) {
 	}
 }
 
+// Behind a step back of the clock no loss was later than now: what is lost then is the last loss.
+func TestLastLossWhenTheClockIsSetBack(t *testing.T) {
+	const hour = int64(time.Hour)
+	g := start(t, t.TempDir(), nil, tcp("a"))
+	defer stop(t, g)
+	l := g.snapshot()[0].lane
+	lostAt := func(at int64) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.in.book.At(at)
+		l.in.book.Overrun()
+	}
+	last := func() int64 { return int64(portOf(g, "a").LastLoss) }
+	lostAt(time.Now().UnixNano() + hour)
+	g.clock.mu.Lock()
+	g.clock.wall += hour // so it was at the last look
+	g.clock.mu.Unlock()
+	testenv.Until(t, time.Minute, "the loss is none of the time to come",
+		func() bool { return last() <= time.Now().UnixNano() })
+	before := last()
+	if lostAt(before + 7); last() != before+7 {
+		t.Errorf("something was lost at %d, and the last loss is at %d", before+7, last())
+	}
+}
+
 // No record seems older than it is because the clock was set, in this start or an earlier one, or
 // is kept by nobody.
 func TestAgeWhenTheClockIsSet(t *testing.T) {

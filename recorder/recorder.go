@@ -518,7 +518,7 @@ func (r *Recorder) tick() {
 // second does what is due each second. One sheet serves all of it: drawing one locks each lane in
 // turn. The error is that of bringing it to disk.
 func (r *Recorder) second() error {
-	r.clock.look(r.slog)
+	r.lookAtClock()
 	r.files.restock()
 	r.addPostponed()
 	return r.saveAnd(func(s *archive.StartSheet) {
