@@ -38,12 +38,13 @@ type turn struct {
 // outcome is what came of it.
 type outcome struct {
 	metrics Metrics
-	others  float64 // share of the machine's CPU time that neither the contestant nor the laboratory used
-	steal   float64 // share that the hypervisor took
-	stopped int64   // times a CPU limit stopped it
-	warm    float64 // operations before the time that counts
-	note    string  // on how it was measured
-	said    string  // by the contestant, of what it found out
+	known   time.Duration // CPU time that the contestant and the laboratory used, the load's processes too
+	others  float64       // share of the machine's CPU time that neither the contestant nor the laboratory used
+	steal   float64       // share that the hypervisor took
+	stopped int64         // times a CPU limit stopped it
+	warm    float64       // operations before the time that counts
+	note    string        // on how it was measured
+	said    string        // by the contestant, of what it found out
 }
 
 // run runs the turn.
@@ -198,7 +199,7 @@ func (p *process) work(ctx context.Context, t turn, scene Scene) (o outcome, err
 	if scene.Started != nil {
 		scene.Started(pid)
 	}
-	quiet, self := readNoise(), selfCPU()
+	quiet, ours := readNoise(), labCPU()
 	began := time.Now()
 	if scene.Load == nil {
 		if _, err := io.WriteString(p.in, "go\n"); err != nil {
@@ -219,7 +220,7 @@ func (p *process) work(ctx context.Context, t turn, scene Scene) (o outcome, err
 	}
 	took := time.Since(began)
 	used, usedErr := usageOf(pid) // its end and its sums are not what is measured
-	around := o.surroundings(quiet, max(0, used.cpu-before.cpu)+selfCPU()-self)
+	around := o.surroundings(quiet, max(0, used.cpu-before.cpu)+labCPU()-ours)
 	if timer.Stop() {
 		memory <- peakMemory(pid) // it was quicker than that, or the machine is busy
 	}
@@ -379,6 +380,7 @@ func (m Metrics) split(s *os.ProcessState) {
 // surroundings says what else the machine did while this ran, as figures too; known is the CPU time
 // of contestant and laboratory.
 func (o *outcome) surroundings(before noise, known time.Duration) Metrics {
+	o.known = known
 	n := readNoise().since(before)
 	if n.all > 0 {
 		o.others = max(0, (n.busy-known.Seconds()*100)/n.all)
@@ -388,12 +390,16 @@ func (o *outcome) surroundings(before noise, known time.Duration) Metrics {
 	return Metrics{"others_percent": 100 * o.others, "steal_percent": 100 * o.steal, "throttled": float64(o.stopped)}
 }
 
-func selfCPU() time.Duration {
-	var r syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &r); err != nil {
-		return 0
+// labCPU is the CPU time that the laboratory has used, with those of its processes that it has
+// waited for: a load that is a program of its own, and contestants that have ended.
+func labCPU() (all time.Duration) {
+	for _, who := range []int{syscall.RUSAGE_SELF, syscall.RUSAGE_CHILDREN} {
+		var r syscall.Rusage
+		if err := syscall.Getrusage(who, &r); err == nil {
+			all += time.Duration(r.Utime.Nano() + r.Stime.Nano())
+		}
 	}
-	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
+	return all
 }
 
 // tool runs a program that does not speak the protocol, and counts all of it, its start too.
@@ -404,7 +410,7 @@ func (t turn) tool(ctx context.Context, argv []string) (o outcome, err error) {
 	cmd.Stdout, cmd.Stderr = &limited{&out, outputLimit}, &limited{&talk, outputLimit}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	cmd.WaitDelay = time.Second
-	quiet, self := readNoise(), selfCPU()
+	quiet, ours := readNoise(), labCPU()
 	began := time.Now()
 	if err := t.launch(cmd); err != nil {
 		return o, err
@@ -421,7 +427,7 @@ func (t turn) tool(ctx context.Context, argv []string) (o outcome, err error) {
 	o.cost(used, usage{}, time.Since(began))
 	maps.Copy(o.metrics, said) // what it knows better than we do
 	o.metrics.split(cmd.ProcessState)
-	maps.Copy(o.metrics, o.surroundings(quiet, used.cpu+selfCPU()-self))
+	maps.Copy(o.metrics, o.surroundings(quiet, labCPU()-ours)) // the tool has been waited for
 	return o, nil
 }
 
