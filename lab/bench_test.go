@@ -83,7 +83,7 @@ func works(name string) (contestant.Work, bool) {
 		}),
 		"counts": opens,
 		"knows":  func(t *contestant.Turn) error { return t.Answer(false, "two lines\nin one") },
-		"sleeps": sleeps,
+		"sleeps": sleeps, "starts": starts,
 		"parent": func(t *contestant.Turn) error {
 			child := exec.Command("sh", "-c", "while :; do :; done")
 			child.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

@@ -3,7 +3,6 @@ package lab
 import (
 	"bufio"
 	"bytes"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -30,70 +29,81 @@ const largestFamily = 1024
 // (CONFIG_PROC_CHILDREN) it is alone.
 func familyOf(pid int) []int {
 	family := []int{pid}
-	for i := 0; i < len(family) && len(family) < largestFamily; i++ {
-		lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", family[i])) // the pattern is good
-		for _, path := range lists {
-			list, _ := os.ReadFile(path) // none if the thread has ended
-			for _, f := range strings.Fields(string(list)) {
-				if child, err := strconv.Atoi(f); err == nil {
-					family = append(family, child)
-				}
-			}
-		}
+	for i := 0; i < len(family) && i < largestFamily; i++ {
+		family = append(family, childrenOf(family[i])...)
 	}
 	return family
 }
 
-// usageOf reads what a running process and those that it has started have used so far. The CPU time
-// is the scheduler's own count in ns; that of /proc/PID/stat has steps of 10 ms, which is more than
-// a careful reader uses in a second. What threads and children used that have ended is missing.
+// childrenOf is the processes that one has started, and has not waited for.
+func childrenOf(pid int) (all []int) {
+	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid)) // the pattern is good
+	for _, path := range lists {
+		list, _ := os.ReadFile(path) // none if the thread has ended
+		for _, f := range strings.Fields(string(list)) {
+			if child, err := strconv.Atoi(f); err == nil {
+				all = append(all, child)
+			}
+		}
+	}
+	return all
+}
+
+// usageOf reads what a running process and those that it has started have used so far, with what
+// those used that have ended and been waited for, but for their switches. What a process
+// has of its children that have ended is read before those that run are listed, so one that ends
+// meanwhile is missed, and never counted twice.
 func usageOf(pid int) (sum usage, err error) {
-	for i, one := range familyOf(pid) {
-		u, err := usageOfOne(one)
+	family := []int{pid}
+	for i := 0; i < len(family) && i < largestFamily; i++ {
+		u, err := usageOfOne(family[i])
 		if err != nil && i == 0 {
 			return sum, err
 		}
-		sum.cpu += u.cpu
-		sum.voluntary += u.voluntary
-		sum.preempted += u.preempted
-		sum.minorFaults += u.minorFaults
-		sum.majorFts += u.majorFts
-		sum.threads += u.threads
+		sum.add(u)
+		family = append(family, childrenOf(family[i])...)
 	}
 	return sum, nil
 }
 
+func (u *usage) add(other usage) {
+	u.cpu += other.cpu
+	u.voluntary += other.voluntary
+	u.preempted += other.preempted
+	u.minorFaults += other.minorFaults
+	u.majorFts += other.majorFts
+	u.threads += other.threads
+}
+
+// tick is the step in which /proc/PID/stat tells times: USER_HZ is 100 everywhere.
+const tick = 10 * time.Millisecond
+
+// usageOfOne is what a process has used, and its children that have ended. The CPU time of the
+// process is the scheduler's own count in ns, for a tick is more than a careful reader uses in a
+// second; that of the children, of which there is none, has ticks. The switches of threads that
+// have ended are missing.
 func usageOfOne(pid int) (u usage, err error) {
-	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pid))
-	if err != nil || len(tasks) == 0 {
-		return u, fmt.Errorf("process %d has ended", pid)
+	// minflt, cminflt, majflt, cmajflt, cutime, cstime
+	stat, err := sys.ProcessStat(pid, 10, 11, 12, 13, 16, 17)
+	if err != nil {
+		return u, fmt.Errorf("process %d has ended: %w", pid, err)
 	}
+	u.minorFaults, u.majorFts = stat[0]+stat[1], stat[2]+stat[3]
+	own, err := sys.ProcessCPU(pid)
+	if err != nil {
+		return u, fmt.Errorf("process %d has ended: %w", pid, err)
+	}
+	u.cpu = own + time.Duration(stat[4]+stat[5])*tick
+	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pid)) // the pattern is good
 	for _, t := range tasks {
-		sched, err := os.ReadFile(t + "/schedstat")
-		if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
-			continue // the thread has ended meanwhile
-		} else if err != nil {
-			return u, err
-		}
-		ran, _, _ := strings.Cut(string(sched), " ")
-		ns, err := strconv.ParseInt(ran, 10, 64)
-		if err != nil {
-			return u, fmt.Errorf("%s/schedstat: %w", t, err)
-		}
-		u.cpu += time.Duration(ns)
-		u.threads++
 		status, err := os.ReadFile(t + "/status")
 		if err != nil {
-			continue
+			continue // the thread has ended meanwhile
 		}
+		u.threads++
 		u.voluntary += statusField(status, "voluntary_ctxt_switches")
 		u.preempted += statusField(status, "nonvoluntary_ctxt_switches")
 	}
-	faults, err := sys.ProcessStat(pid, 10, 12) // minflt, majflt
-	if err != nil {
-		return u, err
-	}
-	u.minorFaults, u.majorFts = faults[0], faults[1]
 	return u, nil
 }
 

@@ -12,8 +12,7 @@ import (
 )
 
 var (
-	ofCell = lab.Ours("tallywheel/cell",
-		wait(cyclic.Cell)).But("a process of its own: what it costs is not in the CPU time")
+	ofCell       = lab.Ours("tallywheel/cell", wait(cyclic.Cell)).But("a process of its own")
 	raw          = lab.Ours("go/clock_nanosleep, raw", wait(cyclic.Raw)).But("Go's scheduler is not told")
 	syscall      = lab.Ours("go/clock_nanosleep", wait(cyclic.Syscall))
 	timerfd      = lab.Ours("go/timerfd", wait(cyclic.Timerfd)).But("through the poller of the runtime")
