@@ -346,17 +346,19 @@ func (b *Bench) turnLength(e *Experiment, overhead time.Duration, turns int, lef
 func (b *Bench) tight(e *Experiment, running []*cellOf) bool {
 	decides := decisive(Names(e.Metrics...), func(string) bool { return true })
 	for _, c := range running {
-		own := column(c.rounds, decides)
-		if c.notRun != "" || len(own) == 0 {
+		own, ok := figureOf(c.rounds, decides)
+		if c.notRun != "" || !ok {
 			continue // what decides is counted apart
 		}
-		other := slices.Repeat([]float64{1}, len(own))
+		ones := slices.Repeat([]float64{1}, own.N)
+		r, ok := Compare(own.Samples, ones)
 		for _, base := range running {
 			if base.c == e.Base && base.cell.String() == c.cell.String() && len(base.rounds) > 0 {
-				other = column(base.rounds, decides)
+				other, _ := figureOf(base.rounds, decides)
+				r, ok = Compare(together(own, other))
 			}
 		}
-		if r, ok := Compare(own, other); ok && !b.options.sure(r) {
+		if ok && !b.options.sure(r) {
 			return false
 		}
 	}
@@ -415,7 +417,7 @@ func (c *cellOf) row() Row {
 				continue // how long it took to find out is of no interest
 			}
 			if _, done := r.Metrics[name]; !done && name != "ops" {
-				r.Metrics[name] = Summarise(Describe(name).Unit, column(c.rounds, name))
+				r.Metrics[name], _ = figureOf(c.rounds, name) // this round has it
 			}
 		}
 	}
@@ -435,15 +437,6 @@ func Names(metrics ...Metric) (all []string) {
 		all = append(all, m.name)
 	}
 	return all
-}
-
-func column(rounds []Metrics, name string) (v []float64) {
-	for _, m := range rounds {
-		if x, ok := m[name]; ok {
-			v = append(v, x)
-		}
-	}
-	return v
 }
 
 // noises gathers what disturbed the turns.

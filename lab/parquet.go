@@ -59,7 +59,7 @@ func (r *Results) samples(e *ExperimentResult, row *Row) (all []sampleRow) {
 		f := row.Metrics[name]
 		for i := range f.Samples {
 			s := one
-			s.Metric, s.Unit, s.Round, s.Value = name, f.Unit, int32(i+1), &f.Samples[i]
+			s.Metric, s.Unit, s.Round, s.Value = name, f.Unit, int32(f.Round(i)+1), &f.Samples[i]
 			all = append(all, s)
 		}
 	}

@@ -78,7 +78,7 @@ func (row *Row) over(other *Row, metric Metric) (Ratio, bool) {
 	if row == nil || other == nil {
 		return Ratio{}, false
 	}
-	r, ok := Compare(row.Metrics[metric.name].Samples, other.Metrics[metric.name].Samples)
+	r, ok := Compare(together(row.Metrics[metric.name], other.Metrics[metric.name]))
 	r.disturbed = strings.Join(disturbanceOf(row, other).excess(), ", ")
 	return r, ok
 }
@@ -351,8 +351,11 @@ func (row *Row) lines(experiment string, say func(string, ...any)) {
 	for i := range row.rounds() {
 		say("%s 1", name)
 		for _, m := range slices.Sorted(maps.Keys(row.Metrics)) {
-			if s := row.Metrics[m].Samples; i < len(s) {
-				say(" %v %s", s[i], m)
+			f := row.Metrics[m]
+			for j, x := range f.Samples {
+				if f.Round(j) == i {
+					say(" %v %s", x, m)
+				}
 			}
 		}
 		say("\n")
@@ -361,7 +364,9 @@ func (row *Row) lines(experiment string, say func(string, ...any)) {
 
 func (row *Row) rounds() (n int) {
 	for _, f := range row.Metrics {
-		n = max(n, len(f.Samples))
+		if last := len(f.Samples) - 1; last >= 0 {
+			n = max(n, f.Round(last)+1)
+		}
 	}
 	return n
 }

@@ -19,7 +19,8 @@ const (
 
 // Figure summarises the rounds of one metric: the median, an interval of order statistics that
 // holds the true median at 95 % or, of five rounds or fewer, their range; and the rounds
-// themselves.
+// themselves. Rounds are their numbers, from 0, where a round before them has no such figure, as a
+// percentile of too few values; else nil: sample i is of round i.
 type Figure struct {
 	Unit    string    `json:"unit"`
 	Median  float64   `json:"median"`
@@ -27,6 +28,31 @@ type Figure struct {
 	Hi      float64   `json:"hi"`
 	N       int       `json:"n"`
 	Samples []float64 `json:"samples,omitempty"`
+	Rounds  []int     `json:"rounds,omitempty"`
+}
+
+// Round is the number, from 0, of the round that a sample is of.
+func (f Figure) Round(sample int) int {
+	if f.Rounds == nil {
+		return sample
+	}
+	return f.Rounds[sample]
+}
+
+// together are the samples of the rounds that both figures have, in the order of the rounds.
+func together(f, g Figure) (a, b []float64) {
+	for i, j := 0, 0; i < len(f.Samples) && j < len(g.Samples); {
+		switch r, s := f.Round(i), g.Round(j); {
+		case r < s:
+			i++
+		case r > s:
+			j++
+		default:
+			a, b = append(a, f.Samples[i]), append(b, g.Samples[j])
+			i, j = i+1, j+1
+		}
+	}
+	return a, b
 }
 
 // Summarise makes a figure of at least one sample, in the order of the rounds.
@@ -34,7 +60,26 @@ func Summarise(unit string, samples []float64) Figure {
 	v := slices.Clone(samples)
 	slices.Sort(v)
 	lo, hi := medianInterval(len(v))
-	return Figure{unit, Median(v), v[lo], v[hi], len(v), samples}
+	return Figure{Unit: unit, Median: Median(v), Lo: v[lo], Hi: v[hi], N: len(v), Samples: samples}
+}
+
+// figureOf summarises a metric of rounds, some of which may lack it; false if all do.
+func figureOf(rounds []Metrics, name string) (f Figure, ok bool) {
+	var samples []float64
+	var numbers []int
+	for i, m := range rounds {
+		if x, ok := m[name]; ok {
+			samples, numbers = append(samples, x), append(numbers, i)
+		}
+	}
+	if len(samples) == 0 {
+		return f, false
+	}
+	f = Summarise(Describe(name).Unit, samples)
+	if numbers[len(numbers)-1] != len(numbers)-1 {
+		f.Rounds = numbers
+	}
+	return f, true
 }
 
 // Median of at least one value.
