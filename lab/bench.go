@@ -258,7 +258,7 @@ func (b *Bench) rounds(e *Experiment, all []*cellOf, start time.Time) (n noises)
 	}
 	prepared := time.Since(start)
 	overhead := time.Since(began)/time.Duration(len(running)) - warmUp
-	length := b.turnLength(e, overhead, len(running), budget-time.Since(began))
+	length := b.turnLengths(e, overhead, running, budget-time.Since(began))
 	var round time.Duration
 	for i := range b.options.mostRounds(e) {
 		spent := time.Since(began) + round
@@ -275,7 +275,7 @@ func (b *Bench) rounds(e *Experiment, all []*cellOf, start time.Time) (n noises)
 				continue
 			}
 			b.tell("%s: round %d, %s %s", e.Name, i+1, c.c.Name, c.cell)
-			o, err := (turn{b, c.c, c.cell, length, false}).run(b.ctx, e)
+			o, err := (turn{b, c.c, c.cell, length(c.cell), false}).run(b.ctx, e)
 			if b.ctx.Err() != nil {
 				return n
 			}
@@ -323,22 +323,46 @@ func shuffled(turns []*cellOf) []*cellOf {
 	return slices.Concat(cells...)
 }
 
-// turnLength divides the time for so many turns a round, so that the rounds that a comparison needs
-// fit; what is counted once has it for its one.
-func (b *Bench) turnLength(e *Experiment, overhead time.Duration, turns int, left time.Duration) time.Duration {
-	want := e.Turn
-	if want == 0 {
-		want = time.Second
+// turnLengths divides the time for the turns of a round, so that the rounds that a comparison needs
+// fit; what is counted once has it for its one. A cell whose turns must be longer takes its time
+// first, and the others share what it leaves.
+func (b *Bench) turnLengths(e *Experiment, overhead time.Duration, running []*cellOf, left time.Duration,
+) func(cell Params) time.Duration {
+	share := e.Turn
+	if share == 0 {
+		share = time.Second
 	}
 	rounds := MinRounds
 	if e.Once {
 		rounds = 1
 		if b.options.Full { // as long as it asks for: how much it counts is its point
-			return want
+			return func(cell Params) time.Duration { return max(share, e.least(cell)) }
 		}
 	}
-	fits := left*9/10/time.Duration(turns*rounds) - max(overhead, 0)
-	return max(shortestTurn, min(want, fits))
+	round := left*9/10/time.Duration(rounds) - time.Duration(len(running))*max(overhead, 0)
+	for settled := false; !settled; { // a smaller share makes more cells too long for it, till none is left
+		settled = true
+		shared, n := round, time.Duration(0)
+		for _, c := range running {
+			if least := e.least(c.cell); least > share {
+				shared -= least
+			} else {
+				n++
+			}
+		}
+		if n > 0 && share > max(shortestTurn, shared/n) {
+			share, settled = max(shortestTurn, shared/n), false
+		}
+	}
+	return func(cell Params) time.Duration { return max(share, e.least(cell)) }
+}
+
+// least is how long a turn in a cell is at least.
+func (e *Experiment) least(cell Params) time.Duration {
+	if e.Least == nil {
+		return shortestTurn
+	}
+	return max(shortestTurn, e.Least(cell))
 }
 
 // tight reports whether every comparison to the base is as sure as was asked for, by the deciding

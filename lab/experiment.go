@@ -120,7 +120,10 @@ type Experiment struct {
 	// one round will do: what is asked for is counted or looked up, not timed
 	Once bool
 	// how long a turn should be where there is time; 0: 1 s
-	Turn    time.Duration
+	Turn time.Duration
+	// how long a turn in a cell must be, whatever time there is, for the figures that claims ask
+	// for; nil: as short as there is time for
+	Least   func(cell Params) time.Duration
 	Prepare func(ctx context.Context, b *Bench) error                  // makes in b.Dir what all turns need
 	Scene   func(b *Bench, c *Contestant, cell Params) (*Scene, error) // makes what one turn needs
 	Calls   bool                                                       // count system calls, in a turn apart

@@ -56,6 +56,23 @@ func (r Ratio) Quiet() bool { return r.disturbed == "" }
 // Unseen is the largest difference that the rounds do not rule out, as a share: 0.03 is 3 %.
 func (r Ratio) Unseen() float64 { return max(r.Hi-1, 1-r.Lo) }
 
+// ApartAtMost is the verdict on a claim that two contestants are at most so far apart in a cell,
+// however small their figures are: by the interval of the differences in each round.
+func (v View) ApartAtMost(a, b *Contestant, cell Params, metric Metric, most float64, why string) (Verdict, bool) {
+	r, ok := v.Ratio(a, b, cell, metric) // as many rounds, and as quiet ones
+	if !ok {
+		return Verdict{}, false
+	}
+	x, y := together(v.Row(a, cell).Metrics[metric.name], v.Row(b, cell).Metrics[metric.name])
+	for i := range x {
+		x[i] -= y[i]
+	}
+	mid, lo, hi := signedRank(x)
+	needed := "at most " + inUnit(metric, most) + " apart"
+	verdict := decide(r, -most <= lo && hi <= most, hi < -most || lo > most, needed, why)
+	return verdict.As("%s apart (%.3g–%.3g)", inUnit(metric, mid), lo, hi), true
+}
+
 // String shows a ratio with its interval: 1.23× (1.20–1.27).
 func (r Ratio) String() string { return fmt.Sprintf("%.2f× (%.2f–%.2f)", r.Median, r.Lo, r.Hi) }
 

@@ -44,6 +44,8 @@ type ExperimentResult struct {
 	Rows     []Row     `json:"rows"`
 	Verdicts []Verdict `json:"verdicts"`
 	Failed   string    `json:"failed,omitempty"` // why there is nothing
+
+	asked *[]asked // which figures are asked for, if somebody wants to know
 }
 
 // Row is one contestant in one cell.
@@ -115,6 +117,7 @@ func (v View) Row(contestant *Contestant, cell Params) *Row { return v.Find(cont
 
 // Figure is a figure of a contestant in a cell; false if it was not measured.
 func (v View) Figure(contestant *Contestant, cell Params, metric Metric) (Figure, bool) {
+	v.note(contestant, cell, metric)
 	row := v.Row(contestant, cell)
 	if row == nil {
 		return Figure{}, false
@@ -213,11 +216,14 @@ func (v View) Ratio(a, b *Contestant, cell Params, metric Metric) (Ratio, bool) 
 
 // Across compares two contestants, each in a cell of its own.
 func (v View) Across(a *Contestant, cellA Params, b *Contestant, cellB Params, metric Metric) (Ratio, bool) {
+	v.note(a, cellA, metric)
+	v.note(b, cellB, metric)
 	return v.Row(a, cellA).over(v.Row(b, cellB), metric)
 }
 
 // Level compares a contestant to a level: the ratio of its figure to so much.
 func (v View) Level(contestant *Contestant, cell Params, metric Metric, level float64) (Ratio, bool) {
+	v.note(contestant, cell, metric)
 	x := v.Row(contestant, cell)
 	if x == nil {
 		return Ratio{}, false

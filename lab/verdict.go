@@ -26,6 +26,7 @@ type Claim struct {
 const (
 	TooFewRounds = "too few rounds"
 	TooNoisy     = "too noisy"
+	TooFewValues = "too few values" // of a percentile, in a turn
 )
 
 // Verdict is the judgement of a claim.
@@ -35,7 +36,7 @@ type Verdict struct {
 	Here    string `json:"here"`
 	Needed  string `json:"needed,omitempty"` // what it takes here for the claim to hold: "≥ 1.5×"
 	Verdict string `json:"verdict"`
-	Reason  string `json:"reason,omitempty"` // TooFewRounds or TooNoisy, where another run may tell
+	Reason  string `json:"reason,omitempty"` // TooFewRounds, TooNoisy or TooFewValues, where another run may tell
 	Why     string `json:"why"`
 
 	Source *Source `json:"source,omitempty"` // where it was published
@@ -60,9 +61,9 @@ func (v Verdict) IfNot(why string) Verdict {
 func (e *Experiment) judge(v View) []Verdict {
 	var all []Verdict
 	for _, c := range e.Claims {
-		verdict, ok := c.Judge(v)
+		verdict, asked, ok := c.judge(v)
 		if !ok {
-			verdict = Verdict{Here: "–", Verdict: NotMeasurable, Why: "not measured: " + c.Needs}
+			verdict = v.notMeasured(asked, c.Needs)
 		}
 		if verdict.Reason != "" {
 			verdict.Why += fmt.Sprintf(" `tallywheel lab run %s --full` may tell, on a machine that does nothing else.",
