@@ -445,14 +445,31 @@ func (c *cellOf) row() Row {
 			}
 		}
 	}
-	if sent := r.Metrics[SentFrames.name]; sent.N > 0 {
-		bound := errorBound(sum(r.Metrics[LostFrames.name].Samples), max(1, sum(sent.Samples)))
-		r.Metrics[ErrorBound.name] = Summarise("", []float64{bound})
-	}
+	r.total()
 	for name, v := range c.calls {
 		r.Metrics[name] = Summarise(Describe(name).Unit, []float64{v})
 	}
 	return r
+}
+
+// total adds what went wrong in all rounds, and the share and the bound that follow.
+func (row *Row) total() {
+	set := func(name string, total float64) {
+		if f, ok := row.Metrics[name]; ok {
+			f.Total = &total
+			row.Metrics[name] = f
+		}
+	}
+	for _, m := range failures {
+		if m != LostPercent && m != ErrorBound {
+			set(m.name, sum(row.Metrics[m.name].Samples))
+		}
+	}
+	if sent := sum(row.Metrics[SentFrames.name].Samples); row.Metrics[SentFrames.name].N > 0 {
+		lost := sum(row.Metrics[LostFrames.name].Samples)
+		set(LostPercent.name, 100*lost/max(1, sent))
+		row.Metrics[ErrorBound.name] = Summarise("", []float64{errorBound(lost, max(1, sent))})
+	}
 }
 
 // Names are those of metrics, as results have them.

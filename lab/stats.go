@@ -29,6 +29,9 @@ type Figure struct {
 	N       int       `json:"n"`
 	Samples []float64 `json:"samples,omitempty"`
 	Rounds  []int     `json:"rounds,omitempty"`
+	// of what was lost or went wrong, over all rounds: what is lost in few of them has a median
+	// of 0
+	Total *float64 `json:"total,omitempty"`
 }
 
 // Round is the number, from 0, of the round that a sample is of.

@@ -121,6 +121,8 @@ func htmlRowOf(e *lab.ExperimentResult, row *lab.Row, names []string) htmlRow {
 			h.Figures = append(h.Figures, htmlFigure{Median: "–"})
 		case n == lab.Answer.String():
 			h.Figures = append(h.Figures, htmlFigure{Median: answer(row)})
+		case f.Total != nil:
+			h.Figures = append(h.Figures, htmlFigure{Median: Value(n, *f.Total)})
 		case f.N < 2 || f.Lo == f.Hi:
 			h.Figures = append(h.Figures, htmlFigure{Median: Value(n, f.Median)})
 		default:

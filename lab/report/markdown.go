@@ -10,7 +10,7 @@ import (
 )
 
 // method is what the figures mean.
-const method = "Figures are medians of rounds in which all contestants took turns, with intervals that hold the true median at 95 %, of five rounds or fewer their range. " +
+const method = "Figures are medians of rounds in which all contestants took turns, with intervals that hold the true median at 95 %, of five rounds or fewer their range; frames sent, lost or damaged are those of all rounds together. " +
 	"× compares the two in each round, by the Hodges-Lehmann estimate and the signed-rank test at 1 %; “no difference above 4 %”: none was found, and a larger one would have been. " +
 	"A claim is judged if there are eight rounds and the machine was quiet."
 

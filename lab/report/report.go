@@ -104,7 +104,7 @@ func columns(e *lab.ExperimentResult) (names []string) {
 	return names
 }
 
-// cell shows a figure of a row; "–" where it has none.
+// cell shows a figure of a row, and of what went wrong that of all rounds; "–" where it has none.
 func cell(r *lab.Row, metric string, interval bool) string {
 	f, ok := r.Metrics[metric]
 	switch {
@@ -112,6 +112,8 @@ func cell(r *lab.Row, metric string, interval bool) string {
 		return "–"
 	case metric == lab.Answer.String():
 		return answer(r)
+	case f.Total != nil:
+		return Value(metric, *f.Total)
 	case !interval || f.N < 2 || f.Lo == f.Hi:
 		return Value(metric, f.Median)
 	}
