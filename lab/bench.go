@@ -224,7 +224,7 @@ func (b *Bench) cells(e *Experiment) (all []*cellOf) {
 			if b.options.Only != "" && !strings.Contains(c.Name, b.options.Only) && c != e.Base {
 				continue
 			}
-			if c.Skip != nil && c.Skip(cell) {
+			if c.Skip != nil && c.Skip(cell) || !b.options.Full && c.Seldom != nil && c.Seldom(cell) {
 				continue
 			}
 			one := &cellOf{c: c, cell: cell, note: c.Note}

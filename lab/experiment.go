@@ -176,6 +176,7 @@ type Contestant struct {
 	Args    []string               // what another program is called with, its own name first
 	Note    string                 // what a reader should know: what it does not do
 	Skip    func(cell Params) bool // not for this cell
+	Seldom  func(cell Params) bool // for this cell in a full run alone: a quick one has no time for all
 	Env     []string               // besides that of the laboratory
 
 	// For a program that does not speak the protocol: how it is called, cell being the cell's

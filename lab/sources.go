@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -273,6 +274,13 @@ func (c *Contestant) But(note string) *Contestant {
 // For lets a contestant take part in the cells that have all of want alone, and returns it.
 func (c *Contestant) For(want Params) *Contestant {
 	c.Skip = func(cell Params) bool { return !cell.Has(want) }
+	return c
+}
+
+// InQuick lets a contestant take part in a quick run in the cells alone that have all of one of
+// these; in all others in a full one. It returns it.
+func (c *Contestant) InQuick(cells ...Params) *Contestant {
+	c.Seldom = func(cell Params) bool { return !slices.ContainsFunc(cells, cell.Has) }
 	return c
 }
 
