@@ -99,6 +99,7 @@ var (
 	ProbeQueue           = metric("probe_queue_ns", "ns", "submitted until put aside, mean", less)
 	ProbeComplete        = metric("probe_complete_ns", "ns", "put aside until complete, mean", neither)
 	ProbeAtOnce          = metric("probe_at_once_ns", "ns", "submitted until complete, mean", neither)
+	ProbeReady           = metric("probe_ready_ns", "ns", "arrived until complete, mean", less)
 	ProbeReaped          = metric("probe_reaped_ns", "ns", "complete until its program can take it, mean", less)
 	WayRest              = metric("way_rest_us", "µs", "the client's own, mean", neither)
 	WayRequest           = metric("way_request_us", "µs", "request in the kernel, mean", less)

@@ -26,6 +26,12 @@ type kernelLast struct {
 	InterruptOfTimer uint64
 }
 
+type kernelName struct {
+	_        structs.HostLayout
+	Ring     uint64
+	UserData uint64
+}
+
 type kernelPath struct {
 	_           structs.HostLayout
 	Interrupted uint64
@@ -38,6 +44,9 @@ type kernelRequest struct {
 	_         structs.HostLayout
 	Submitted uint64
 	Queued    uint64
+	Ready     uint64
+	Row       uint32
+	_         [4]byte
 }
 
 type kernelWait struct {
@@ -56,6 +65,7 @@ const (
 	kernelMapHolding           = "holding"
 	kernelMapLastEvents        = "last_events"
 	kernelMapLastRing          = "last_ring"
+	kernelMapNamed             = "named"
 	kernelMapPassedLast        = "passed_last"
 	kernelMapPathCount         = "path_count"
 	kernelMapPaths             = "paths"
@@ -86,6 +96,7 @@ const (
 	kernelProgUringComplete    = "uring_complete"
 	kernelProgUringGiven       = "uring_given"
 	kernelProgUringPasses      = "uring_passes"
+	kernelProgUringReady       = "uring_ready"
 	kernelProgUringReaped      = "uring_reaped"
 	kernelProgUringSubmit      = "uring_submit"
 	kernelProgWayArrived       = "way_arrived"
@@ -93,6 +104,8 @@ const (
 	kernelProgWayEntered       = "way_entered"
 	kernelProgWayRead          = "way_read"
 	kernelProgWaySent          = "way_sent"
+	kernelVarCompleteHasData   = "complete_has_data"
+	kernelVarMultishotFlags    = "multishot_flags"
 	kernelVarOnlyPort          = "only_port"
 	kernelVarOnlyTgid          = "only_tgid"
 	kernelVarOnlyThread        = "only_thread"
@@ -160,6 +173,7 @@ type kernelProgramSpecs struct {
 	UringComplete    *ebpf.ProgramSpec `ebpf:"uring_complete"`
 	UringGiven       *ebpf.ProgramSpec `ebpf:"uring_given"`
 	UringPasses      *ebpf.ProgramSpec `ebpf:"uring_passes"`
+	UringReady       *ebpf.ProgramSpec `ebpf:"uring_ready"`
 	UringReaped      *ebpf.ProgramSpec `ebpf:"uring_reaped"`
 	UringSubmit      *ebpf.ProgramSpec `ebpf:"uring_submit"`
 	WayArrived       *ebpf.ProgramSpec `ebpf:"way_arrived"`
@@ -179,6 +193,7 @@ type kernelMapSpecs struct {
 	Holding      *ebpf.MapSpec `ebpf:"holding"`
 	LastEvents   *ebpf.MapSpec `ebpf:"last_events"`
 	LastRing     *ebpf.MapSpec `ebpf:"last_ring"`
+	Named        *ebpf.MapSpec `ebpf:"named"`
 	PassedLast   *ebpf.MapSpec `ebpf:"passed_last"`
 	PathCount    *ebpf.MapSpec `ebpf:"path_count"`
 	Paths        *ebpf.MapSpec `ebpf:"paths"`
@@ -196,10 +211,12 @@ type kernelMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type kernelVariableSpecs struct {
-	OnlyPort   *ebpf.VariableSpec `ebpf:"only_port"`
-	OnlyTgid   *ebpf.VariableSpec `ebpf:"only_tgid"`
-	OnlyThread *ebpf.VariableSpec `ebpf:"only_thread"`
-	SampleMask *ebpf.VariableSpec `ebpf:"sample_mask"`
+	CompleteHasData *ebpf.VariableSpec `ebpf:"complete_has_data"`
+	MultishotFlags  *ebpf.VariableSpec `ebpf:"multishot_flags"`
+	OnlyPort        *ebpf.VariableSpec `ebpf:"only_port"`
+	OnlyTgid        *ebpf.VariableSpec `ebpf:"only_tgid"`
+	OnlyThread      *ebpf.VariableSpec `ebpf:"only_thread"`
+	SampleMask      *ebpf.VariableSpec `ebpf:"sample_mask"`
 }
 
 // kernelObjects contains all objects after they have been loaded into the kernel.
@@ -228,6 +245,7 @@ type kernelMaps struct {
 	Holding      *ebpf.Map `ebpf:"holding"`
 	LastEvents   *ebpf.Map `ebpf:"last_events"`
 	LastRing     *ebpf.Map `ebpf:"last_ring"`
+	Named        *ebpf.Map `ebpf:"named"`
 	PassedLast   *ebpf.Map `ebpf:"passed_last"`
 	PathCount    *ebpf.Map `ebpf:"path_count"`
 	Paths        *ebpf.Map `ebpf:"paths"`
@@ -249,6 +267,7 @@ func (m *kernelMaps) Close() error {
 		m.Holding,
 		m.LastEvents,
 		m.LastRing,
+		m.Named,
 		m.PassedLast,
 		m.PathCount,
 		m.Paths,
@@ -267,10 +286,12 @@ func (m *kernelMaps) Close() error {
 //
 // It can be passed to loadKernelObjects or ebpf.CollectionSpec.LoadAndAssign.
 type kernelVariables struct {
-	OnlyPort   *ebpf.Variable `ebpf:"only_port"`
-	OnlyTgid   *ebpf.Variable `ebpf:"only_tgid"`
-	OnlyThread *ebpf.Variable `ebpf:"only_thread"`
-	SampleMask *ebpf.Variable `ebpf:"sample_mask"`
+	CompleteHasData *ebpf.Variable `ebpf:"complete_has_data"`
+	MultishotFlags  *ebpf.Variable `ebpf:"multishot_flags"`
+	OnlyPort        *ebpf.Variable `ebpf:"only_port"`
+	OnlyTgid        *ebpf.Variable `ebpf:"only_tgid"`
+	OnlyThread      *ebpf.Variable `ebpf:"only_thread"`
+	SampleMask      *ebpf.Variable `ebpf:"sample_mask"`
 }
 
 // kernelPrograms contains all programs after they have been loaded into the kernel.
@@ -296,6 +317,7 @@ type kernelPrograms struct {
 	UringComplete    *ebpf.Program `ebpf:"uring_complete"`
 	UringGiven       *ebpf.Program `ebpf:"uring_given"`
 	UringPasses      *ebpf.Program `ebpf:"uring_passes"`
+	UringReady       *ebpf.Program `ebpf:"uring_ready"`
 	UringReaped      *ebpf.Program `ebpf:"uring_reaped"`
 	UringSubmit      *ebpf.Program `ebpf:"uring_submit"`
 	WayArrived       *ebpf.Program `ebpf:"way_arrived"`
@@ -326,6 +348,7 @@ func (p *kernelPrograms) Close() error {
 		p.UringComplete,
 		p.UringGiven,
 		p.UringPasses,
+		p.UringReady,
 		p.UringReaped,
 		p.UringSubmit,
 		p.WayArrived,

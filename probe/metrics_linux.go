@@ -2,17 +2,20 @@ package probe
 
 import (
 	"math"
+	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
 
 var (
 	metricLatency = prometheus.NewDesc("tallywheel_probe_seconds",
-		"Latency seen in the kernel: uring from submission to completion, of a sample; net from arrival to read; sched from wake-up to running.", []string{"probe", "op"}, nil)
+		"Latency seen in the kernel: uring from submission to completion, of a sample, without multishot requests; net from arrival to read; sched from wake-up to running.", []string{"probe", "op"}, nil)
+	metricMultishot = prometheus.NewDesc("tallywheel_probe_multishot_seconds",
+		"Completions of multishot io_uring requests, of a sample: from when the file became ready to completion.", []string{"op"}, nil)
 	metricSegment = prometheus.NewDesc("tallywheel_probe_segment_seconds",
-		"Segments of io_uring requests, of a sample: submit to queue, queue to complete, submit to complete, complete to reaped.", []string{"op", "segment"}, nil)
+		"Segments of io_uring requests, of a sample: submit to queue, queue to complete, submit to complete, complete to reaped; of multishot ones ready to complete.", []string{"op", "multishot", "segment"}, nil)
 	metricSubmitted = prometheus.NewDesc("tallywheel_probe_sqe_total",
-		"io_uring requests that the kernel was seen to take.", []string{"op"}, nil)
+		"io_uring requests that the kernel was seen to take.", []string{"op", "multishot"}, nil)
 	metricCompleted = prometheus.NewDesc("tallywheel_probe_events_total", "Completions, reads or wake-ups seen.",
 		[]string{"probe"}, nil)
 )
@@ -20,14 +23,15 @@ var (
 // Metrics lists the names of the metrics that a probe can have.
 func Metrics() []string {
 	return []string{
-		"tallywheel_probe_seconds", "tallywheel_probe_segment_seconds", "tallywheel_probe_sqe_total",
-		"tallywheel_probe_events_total",
+		"tallywheel_probe_seconds", "tallywheel_probe_multishot_seconds", "tallywheel_probe_segment_seconds",
+		"tallywheel_probe_sqe_total", "tallywheel_probe_events_total",
 	}
 }
 
 // Describe implements prometheus.Collector.
 func (*Probe) Describe(c chan<- *prometheus.Desc) {
 	c <- metricLatency
+	c <- metricMultishot
 	c <- metricSegment
 	c <- metricSubmitted
 	c <- metricCompleted
@@ -45,12 +49,18 @@ func (p *Probe) Collect(c chan<- prometheus.Metric) {
 	}
 	c <- prometheus.MustNewConstMetric(metricCompleted, prometheus.CounterValue, float64(r.Completed), string(r.Kind))
 	for _, h := range r.Latency {
-		c <- h.metric(metricLatency, string(r.Kind), h.Op)
+		multishot := strconv.FormatBool(h.Multishot)
+		if h.Multishot {
+			c <- h.metric(metricMultishot, h.Op)
+		} else {
+			c <- h.metric(metricLatency, string(r.Kind), h.Op)
+		}
 		for _, part := range h.Segments {
-			c <- part.metric(metricSegment, h.Op, part.Name)
+			c <- part.metric(metricSegment, h.Op, multishot, part.Name)
 		}
 		if r.Kind == Uring {
-			c <- prometheus.MustNewConstMetric(metricSubmitted, prometheus.CounterValue, float64(h.Submitted), h.Op)
+			c <- prometheus.MustNewConstMetric(metricSubmitted, prometheus.CounterValue, float64(h.Submitted), h.Op,
+				multishot)
 		}
 	}
 }

@@ -11,6 +11,10 @@
 // kernel's clock (64 ms at 250 Hz), and of all threads. [Options] has the figure. A wait of which
 // the beginning fell into another socket's turn is taken from the next arrival on. What is read by
 // splice(2) is not seen.
+//
+// A multishot request of io_uring is submitted once, for all that comes. Each of its completions is
+// timed from the arrival of what it completes. What has no file to wait for, as a timer that ticks,
+// is counted alone.
 package probe
 
 import (
@@ -24,7 +28,7 @@ type Kind string
 
 // The kinds.
 const (
-	Uring Kind = "uring" // io_uring: from submission to the first completion, by operation
+	Uring Kind = "uring" // io_uring: from submission, or multishot from arrival, to completion, by operation
 	Net   Kind = "net"   // sockets: from the arrival of data to its being read
 	Sched Kind = "sched" // threads: from being woken to running
 )
@@ -59,7 +63,11 @@ type Report struct {
 
 // Histogram counts durations by powers of two.
 type Histogram struct {
-	Op        string   `json:"op"`        // the operation of io_uring; else "read" or "wakeup"
+	Op string `json:"op"` // the operation of io_uring; else "read" or "wakeup"
+	// Uring: of requests that complete many times, which have a histogram of their own. Each
+	// completion is timed, from when the file became ready for which the request waits. Of those
+	// that come together, of one such moment, the first is timed.
+	Multishot bool     `json:"multishot,omitempty"`
 	Submitted uint64   `json:"submitted"` // Uring: requests of this operation
 	Count     uint64   `json:"count"`
 	SumNs     uint64   `json:"sum_ns"`
@@ -86,10 +94,12 @@ const (
 	// what no call completes, but a worker or a polling thread, it is not seen, nor is it of
 	// more than the first 32 of a call.
 	ToReaped = "complete to reaped"
+	// of a multishot request, whose time begins when its file became ready
+	FromReady = "ready to complete"
 )
 
 // Segments lists them, in their order.
-func Segments() []string { return []string{ToQueue, ToComplete, AtOnce, ToReaped} }
+func Segments() []string { return []string{ToQueue, ToComplete, AtOnce, ToReaped, FromReady} }
 
 // Quantile is an upper bound of a quantile, 0 to 1: the end of the bucket in which it is, or the
 // longest Duration where that is longer still.

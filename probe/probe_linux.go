@@ -23,6 +23,7 @@ import (
 const (
 	logSlots   = 64 // as in bpf/probe.c
 	opcodes    = 64
+	rows       = 2 * opcodes
 	segmented  = Kind("uring, in segments")
 	mostSample = 1024
 )
@@ -109,7 +110,11 @@ func Start(k Kind, o Options) (*Probe, error) {
 	if o.Segments {
 		what = segmented
 	}
-	c, links, err := load(what, map[string]any{"only_tgid": uint32(o.PID), "sample_mask": uint64(o.Sample - 1)})
+	variables := map[string]any{"only_tgid": uint32(o.PID), "sample_mask": uint64(o.Sample - 1)}
+	if k == Uring {
+		maps.Copy(variables, ofThisKernel())
+	}
+	c, links, err := load(what, variables)
 	if err != nil {
 		return nil, errors.Join(err, closeProcess(process))
 	}
@@ -177,10 +182,10 @@ func isProcess(pid int) error {
 
 // programs are those of a kind, in bpf/probe.c.
 var programs = map[Kind][]string{
-	Uring:     {"uring_submit", "uring_complete"},
+	Uring:     {"uring_submit", "uring_complete", "uring_ready"},
 	Net:       {"net_ready", "net_read", "net_state"},
 	Sched:     {"sched_woken", "sched_new", "sched_runs"},
-	segmented: {"uring_submit", "uring_armed", "uring_given", "uring_passes", "uring_reaped"},
+	segmented: {"uring_submit", "uring_armed", "uring_given", "uring_ready", "uring_passes", "uring_reaped"},
 	calls:     {"call_enters", "call_forks"},
 	exchanges: {"way_sent", "way_arrived", "way_read", "way_closed"},
 	entered:   {"way_entered", "way_arrived", "way_read", "way_closed"},
@@ -289,34 +294,40 @@ func (p *Probe) Read() (Report, error) {
 	if p.counts == nil {
 		return r, errors.New("probe: read: it was not started: see Start")
 	}
-	ops := opcodes
+	ops := rows
 	if p.kind != Uring {
 		ops = 1
 	}
 	// what is timed has been counted before: read in this order, no more is timed than counted
-	slots, err := sum(p.slots, ops*logSlots)
-	if err != nil {
-		return r, err
-	}
 	sums, err := sum(p.sums, ops)
 	if err != nil {
 		return r, err
 	}
-	counts, err := sum(p.counts, 2+opcodes)
+	timed := make([][]uint64, ops)
+	for row, ns := range sums {
+		if ns > 0 {
+			if timed[row], err = sumFrom(p.slots, row*logSlots, logSlots); err != nil {
+				return r, err
+			}
+		}
+	}
+	counts, err := sum(p.counts, 2+rows)
 	if err != nil {
 		return r, err
 	}
 	r.Submitted, r.Completed = counts[0], counts[1]
-	for op := range ops {
+	for row := range ops {
 		h := Histogram{
-			Op: p.name(op), Submitted: counts[2+op], SumNs: sums[op],
-			Log2Ns: slots[op*logSlots : (op+1)*logSlots],
+			Op: p.name(row), Multishot: row >= opcodes, Submitted: counts[2+row], SumNs: sums[row], Log2Ns: timed[row],
+		}
+		if h.Log2Ns == nil {
+			h.Log2Ns = make([]uint64, logSlots)
 		}
 		for _, n := range h.Log2Ns {
 			h.Count += n
 		}
 		if p.segmentSlots != nil && h.Count > 0 {
-			if h.Segments, err = p.segments(op); err != nil {
+			if h.Segments, err = p.segments(row); err != nil {
 				return r, err
 			}
 		}
@@ -332,10 +343,10 @@ func (p *Probe) Read() (Report, error) {
 	return r, nil
 }
 
-// segments reads those of an operation that it has had.
-func (p *Probe) segments(op int) (all []Segment, err error) {
+// segments reads those of a row that it has had.
+func (p *Probe) segments(row int) (all []Segment, err error) {
 	for i, name := range Segments() {
-		at := op*len(Segments()) + i
+		at := row*len(Segments()) + i
 		slots, err := sumFrom(p.segmentSlots, at*logSlots, logSlots)
 		if err != nil {
 			return nil, err
@@ -344,7 +355,9 @@ func (p *Probe) segments(op int) (all []Segment, err error) {
 		if err != nil {
 			return nil, err
 		}
-		s := Segment{Name: name, Histogram: Histogram{Op: p.name(op), SumNs: sums[0], Log2Ns: slots}}
+		s := Segment{
+			Name: name, Histogram: Histogram{Op: p.name(row), Multishot: row >= opcodes, SumNs: sums[0], Log2Ns: slots},
+		}
 		for _, n := range slots {
 			s.Count += n
 		}
@@ -355,14 +368,15 @@ func (p *Probe) segments(op int) (all []Segment, err error) {
 	return all, nil
 }
 
-func (p *Probe) name(op int) string {
+// name is the operation of a row: multishot requests have a row of their own.
+func (p *Probe) name(row int) string {
 	switch p.kind {
 	case Net:
 		return "read"
 	case Sched:
 		return "wakeup"
 	}
-	return uring.Opcode(op).String()
+	return uring.Opcode(row % opcodes).String()
 }
 
 // sum adds a map's first n values up over the CPUs.

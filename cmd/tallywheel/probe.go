@@ -28,8 +28,9 @@ func newProbe() *cobra.Command {
 		Short: "look into the kernel: latencies of io_uring, of sockets and of the scheduler",
 		Long: `Counts in the kernel, by eBPF, and prints histograms:
 
-  uring   io_uring requests from submission to completion, by operation, with --segments in segments; with --rings the
-          rings that a process has
+  uring   io_uring requests from submission to completion, by operation, with --segments in segments; multishot ones, as
+          receives that complete with each arrival, from each arrival to its completion; with --rings the rings that a
+          process has
   net     sockets, from the arrival of data to its being read
   sched   threads, from being woken to running
 
@@ -158,7 +159,7 @@ func printProbe(out io.Writer, r probe.Report) error {
 	}
 	fmt.Fprintf(w, "operation\t%stimed\tmean\tp50 <\tp99 <\tp99.9 <\t\n", submitted("submitted"))
 	for _, h := range r.Latency {
-		fmt.Fprintf(w, "%s\t%s%d\t%v\t%v\t%v\t%v\t\n", h.Op, submitted(h.Submitted), h.Count, h.Mean(),
+		fmt.Fprintf(w, "%s\t%s%d\t%v\t%v\t%v\t%v\t\n", operation(h), submitted(h.Submitted), h.Count, h.Mean(),
 			h.Quantile(0.5), h.Quantile(0.99), h.Quantile(0.999))
 	}
 	if err := w.Flush(); err != nil {
@@ -171,7 +172,7 @@ func printProbe(out io.Writer, r probe.Report) error {
 		if h.Count == 0 {
 			continue
 		}
-		fmt.Fprintf(out, "\n%s\n", h.Op)
+		fmt.Fprintf(out, "\n%s\n", operation(h))
 		most := uint64(0)
 		for _, n := range h.Log2Ns {
 			most = max(most, n)
@@ -186,6 +187,14 @@ func printProbe(out io.Writer, r probe.Report) error {
 	return nil
 }
 
+// operation names what a histogram is of. Multishot requests are timed from another moment on.
+func operation(h probe.Histogram) string {
+	if h.Multishot {
+		return h.Op + ", multishot"
+	}
+	return h.Op
+}
+
 // printSegments prints the segments of requests, if there are any.
 func printSegments(out io.Writer, r probe.Report) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
@@ -196,7 +205,7 @@ func printSegments(out io.Writer, r probe.Report) error {
 				fmt.Fprintf(w, "\noperation\tsegment\ttimed\tmean\tp50 <\tp99 <\n")
 				headed = true
 			}
-			fmt.Fprintf(w, "%s\t%s\t%d\t%v\t%v\t%v\n", h.Op, s.Name, s.Count, s.Mean(), s.Quantile(0.5),
+			fmt.Fprintf(w, "%s\t%s\t%d\t%v\t%v\t%v\n", operation(h), s.Name, s.Count, s.Mean(), s.Quantile(0.5),
 				s.Quantile(0.99))
 		}
 	}

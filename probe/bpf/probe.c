@@ -13,11 +13,14 @@ char LICENSE[] SEC("license") = "GPL";
 
 #define SLOTS 64 /* powers of two of nanoseconds: all that there are */
 #define OPCODES 64
+#define ROWS (2 * OPCODES) /* those of an opcode, and those of its multishot requests: opcode + OPCODES */
 #define CALLS 512
 
 /* Set before the programs are loaded. */
 volatile const __u32 only_tgid = 0;   /* 0: every process */
 volatile const __u64 sample_mask = 0; /* of the hash of what is asked, a request by its user_data or a socket: times are taken where none of its bits is set */
+volatile const __u64 multishot_flags = 0;   /* of those of a request: it is multishot */
+volatile const __u32 complete_has_data = 0; /* io_uring_complete is given what is in a completion, one by one, as older kernels do */
 
 struct io_ring_ctx;
 struct io_cqe {
@@ -26,6 +29,7 @@ struct io_cqe {
 struct io_kiocb {
 	struct io_cqe cqe;
 	__u8 opcode;
+	unsigned int flags; /* the lower half of what is 64 bits in newer kernels */
 	struct io_ring_ctx *ctx;
 } __attribute__((preserve_access_index));
 struct task_struct {
@@ -33,33 +37,34 @@ struct task_struct {
 	int pid, tgid;
 } __attribute__((preserve_access_index));
 
-/* Index: opcode * SLOTS + slot; for the other probes opcode is 0. */
+/* Index: row * SLOTS + slot; for the other probes row is 0. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, OPCODES *SLOTS);
+	__uint(max_entries, ROWS *SLOTS);
 	__type(key, __u32);
 	__type(value, __u64);
 } slots SEC(".maps");
 
-/* Sums in nanoseconds, by opcode. */
+/* Sums in nanoseconds, by row. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, OPCODES);
+	__uint(max_entries, ROWS);
 	__type(key, __u32);
 	__type(value, __u64);
 } sums SEC(".maps");
 
-/* 0: submitted, 1: completed; then submitted by opcode. */
+/* 0: submitted, 1: completed; then submitted by row. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 2 + OPCODES);
+	__uint(max_entries, 2 + ROWS);
 	__type(key, __u32);
 	__type(value, __u64);
 } counts SEC(".maps");
 
-/* When a request was submitted, and when the kernel first put it aside; 0: it has not. */
+/* When a request was submitted, when the kernel first put it aside, and when its file became ready of which it has not completed anything since; 0: never. */
 struct request {
-	__u64 submitted, queued;
+	__u64 submitted, queued, ready;
+	__u32 row;
 };
 
 /* Requests that are timed. The oldest go when it is full. */
@@ -70,25 +75,37 @@ struct {
 	__type(value, struct request);
 } submitted SEC(".maps");
 
+/* Multishot requests that are timed, by what their completions have: all but the last come without the request. */
+struct name {
+	__u64 ring, user_data;
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 65536);
+	__type(key, struct name);
+	__type(value, __u64);
+} named SEC(".maps");
+
 /* The segments of a request, as in probe_linux.go. */
 #define TO_QUEUE 0    /* submitted until put aside: armed for when its file is ready, or given to a worker */
 #define TO_COMPLETE 1 /* put aside until complete */
 #define AT_ONCE 2     /* submitted until complete, of those that were not put aside */
 #define TO_REAPED 3   /* complete until the system call returned in which it was, so that its program can take it */
-#define SEGMENTS 4
+#define FROM_READY 4  /* multishot: its file became ready until complete */
+#define SEGMENTS 5
 
-/* Index: (opcode * SEGMENTS + segment) * SLOTS + slot. */
+/* Index: (row * SEGMENTS + segment) * SLOTS + slot. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, OPCODES *SEGMENTS *SLOTS);
+	__uint(max_entries, ROWS *SEGMENTS *SLOTS);
 	__type(key, __u32);
 	__type(value, __u64);
 } segment_slots SEC(".maps");
 
-/* Sums in nanoseconds, by opcode * SEGMENTS + segment. */
+/* Sums in nanoseconds, by row * SEGMENTS + segment. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, OPCODES *SEGMENTS);
+	__uint(max_entries, ROWS *SEGMENTS);
 	__type(key, __u32);
 	__type(value, __u64);
 } segment_sums SEC(".maps");
@@ -97,7 +114,7 @@ struct {
 #define HELD 32
 struct held {
 	__u64 n;
-	__u64 at[HELD]; /* the time in ns << 6 | opcode */
+	__u64 at[HELD]; /* the time in ns << 7 | row */
 };
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -151,12 +168,9 @@ static __always_inline __u32 log2_of(__u64 v) {
 	return r;
 }
 
-static __always_inline void took(__u32 op, __u64 ns) {
-	__u32 slot = log2_of(ns);
-	if (op >= OPCODES)
-		op = OPCODES - 1;
-	add(&slots, op * SLOTS + slot, 1);
-	add(&sums, op, ns);
+static __always_inline void took(__u32 row, __u64 ns) {
+	add(&slots, row * SLOTS + log2_of(ns), 1);
+	add(&sums, row, ns);
 }
 
 static __always_inline __u64 hash(__u64 of) { return of * 0x9E3779B97F4A7C15; } /* Fibonacci hashing: Knuth, TAOCP 3, 6.4 */
@@ -194,6 +208,9 @@ static __always_inline int ours(void) {
  * program has what differs: package uring names a slot, and has the number of its operations from bit 40 up. */
 static __always_inline int sampled(__u64 data) { return !(hash(data) >> 54 & sample_mask); }
 
+/* has_name is whether a request is multishot, or may be: no flag of IORING_OP_POLL_ADD says it. */
+static __always_inline int has_name(__u32 row) { return row >= OPCODES || row == 6; }
+
 SEC("tp_btf/io_uring_submit_req")
 int BPF_PROG(uring_submit, struct io_kiocb *req) {
 	if (!ours())
@@ -202,8 +219,9 @@ int BPF_PROG(uring_submit, struct io_kiocb *req) {
 	__u32 op = req->opcode, one = 1;
 	if (op >= OPCODES)
 		op = OPCODES - 1;
+	__u32 row = BPF_CORE_READ(req, flags) & multishot_flags ? op + OPCODES : op;
 	add(&counts, 0, 1);
-	add(&counts, 2 + op, 1);
+	add(&counts, 2 + row, 1);
 	if (only_tgid) {
 		__u32 first = 0;
 		__u64 *last = bpf_map_lookup_elem(&last_ring, &first);
@@ -213,20 +231,24 @@ int BPF_PROG(uring_submit, struct io_kiocb *req) {
 		}
 	}
 	if (sampled(req->cqe.user_data)) {
-		struct request now = {.submitted = bpf_ktime_get_ns()};
+		struct request now = {.submitted = bpf_ktime_get_ns(), .row = row};
 		bpf_map_update_elem(&submitted, &key, &now, BPF_ANY);
+		if (has_name(row)) {
+			struct name name = {ring, req->cqe.user_data};
+			bpf_map_update_elem(&named, &name, &key, BPF_ANY);
+		}
 	}
 	return 0;
 }
 
-static __always_inline void passed(__u32 op, __u32 segment, __u64 ns) {
-	__u32 at = op * SEGMENTS + segment;
+static __always_inline void passed(__u32 row, __u32 segment, __u64 ns) {
+	__u32 at = row * SEGMENTS + segment;
 	add(&segment_slots, at * SLOTS + log2_of(ns), 1);
 	add(&segment_sums, at, ns);
 }
 
 /* hold keeps a completion until the system call returns in which it came. Those that a worker posts, or a thread that polls, are in none. */
-static __always_inline void hold(__u32 op, __u64 now) {
+static __always_inline void hold(__u32 row, __u64 now) {
 	struct task_struct *t = (struct task_struct *)bpf_get_current_task();
 	if (BPF_CORE_READ(t, flags) & 0x10) /* PF_IO_WORKER */
 		return;
@@ -242,43 +264,118 @@ static __always_inline void hold(__u32 op, __u64 now) {
 	__u64 n = h->n;
 	if (n >= HELD)
 		return;
-	h->at[n] = now << 6 | op;
+	h->at[n] = now << 7 | row;
 	h->n = n + 1;
 }
 
-/* The first completion of a request ends its time; those that follow (multishot) come without a request and only count. */
-static __always_inline int completes(void *owner, struct io_kiocb *req, int segments) {
-	__u64 ring = (__u64)owner, key = (__u64)req;
+/* shot is a completion of a multishot request. It is timed from when its file became ready; those that follow at once, of the same time, are not. */
+static __always_inline void shot(struct request *r, int segments) {
+	__u64 ready = r->ready, now = bpf_ktime_get_ns();
+	__u32 row = r->row;
+	if (!ready || row >= ROWS)
+		return;
+	r->ready = 0;
+	took(row, now - ready);
+	if (segments) {
+		passed(row, FROM_READY, now - ready);
+		hold(row, now);
+	}
+}
+
+/* The completion of which io_uring_complete tells: its third argument, or what was in it the third and fourth one. */
+struct result {
+	__u64 user_data;
+	int res;
+};
+
+static __always_inline struct result result_of(unsigned long long *ctx) {
+	struct result of = {};
+	if (complete_has_data) {
+		of.user_data = ctx[2];
+		of.res = ctx[3];
+	} else
+		bpf_probe_read_kernel(&of, 12, (void *)ctx[2]); /* struct io_uring_cqe begins with these */
+	return of;
+}
+
+/* goes_on is a completion that came without its request, since that is not complete: of one that is multishot. */
+static __always_inline void goes_on(unsigned long long *ctx, __u64 ring, int segments) {
+	struct name name = {ring, result_of(ctx).user_data};
+	if (!sampled(name.user_data))
+		return;
+	__u64 *key = bpf_map_lookup_elem(&named, &name);
+	struct request *r = key ? bpf_map_lookup_elem(&submitted, key) : 0;
+	if (!r)
+		return;
+	if (r->row < OPCODES)
+		r->row += OPCODES;
+	shot(r, segments);
+}
+
+static __always_inline int completes(unsigned long long *ctx, struct io_kiocb *req, int segments) {
+	__u64 ring = ctx[0], key = (__u64)req;
 	if (!ours() && !bpf_map_lookup_elem(&rings, &ring)) /* most complete in their own thread */
 		return 0;
 	add(&counts, 1, 1);
-	if (!req || !sampled(BPF_CORE_READ(req, cqe.user_data))) /* typed as void here, so read with care */
+	if (!req) {
+		goes_on(ctx, ring, segments);
+		return 0;
+	}
+	struct name name = {ring, BPF_CORE_READ(req, cqe.user_data)}; /* typed as void here, so read with care */
+	if (!sampled(name.user_data))
 		return 0;
 	struct request *r = bpf_map_lookup_elem(&submitted, &key);
 	if (!r)
 		return 0;
+	__u32 row = r->row;
+	if (has_name(row))
+		bpf_map_delete_elem(&named, &name);
+	if (row >= OPCODES) { /* it was submitted once for all of its completions */
+		if (result_of(ctx).res != -125) /* ECANCELED: nothing has arrived */
+			shot(r, segments);
+		bpf_map_delete_elem(&submitted, &key);
+		return 0;
+	}
 	__u64 now = bpf_ktime_get_ns();
-	__u32 op = BPF_CORE_READ(req, opcode);
-	if (op >= OPCODES)
-		op = OPCODES - 1;
-	took(op, now - r->submitted);
+	took(row, now - r->submitted);
 	if (segments) {
 		if (r->queued) {
-			passed(op, TO_QUEUE, r->queued - r->submitted);
-			passed(op, TO_COMPLETE, now - r->queued);
+			passed(row, TO_QUEUE, r->queued - r->submitted);
+			passed(row, TO_COMPLETE, now - r->queued);
 		} else
-			passed(op, AT_ONCE, now - r->submitted);
-		hold(op, now);
+			passed(row, AT_ONCE, now - r->submitted);
+		hold(row, now);
 	}
 	bpf_map_delete_elem(&submitted, &key);
 	return 0;
 }
 
 SEC("tp_btf/io_uring_complete")
-int BPF_PROG(uring_complete, void *owner, struct io_kiocb *req) { return completes(owner, req, 0); }
+int BPF_PROG(uring_complete, void *owner, struct io_kiocb *req) { return completes(ctx, req, 0); }
 
 SEC("tp_btf/io_uring_complete")
-int BPF_PROG(uring_passes, void *owner, struct io_kiocb *req) { return completes(owner, req, 1); }
+int BPF_PROG(uring_passes, void *owner, struct io_kiocb *req) { return completes(ctx, req, 1); }
+
+/* ready is when a file that a request waits for wakes it. What wakes it again before that is handled comes without this. A multishot request may be as
+ * old as its connection: one that was submitted before the probe began is timed, too. */
+SEC("tp_btf/io_uring_task_add")
+int BPF_PROG(uring_ready, struct io_kiocb *req) {
+	__u64 key = (__u64)req;
+	if (!sampled(req->cqe.user_data))
+		return 0;
+	struct request *r = bpf_map_lookup_elem(&submitted, &key);
+	if (!r && BPF_CORE_READ(req, flags) & multishot_flags) {
+		__u32 op = req->opcode;
+		if (op >= OPCODES)
+			op = OPCODES - 1;
+		struct request now = {.ready = bpf_ktime_get_ns(), .row = op + OPCODES};
+		struct name name = {(__u64)req->ctx, req->cqe.user_data};
+		bpf_map_update_elem(&submitted, &key, &now, BPF_ANY);
+		bpf_map_update_elem(&named, &name, &key, BPF_ANY);
+	} else if (r && !r->ready)
+		r->ready = bpf_ktime_get_ns();
+	return 0;
+}
 
 /* aside notes when a request was put aside, the first time. Only those that are timed have a place. */
 static __always_inline int aside(struct io_kiocb *req) {
@@ -306,7 +403,7 @@ static long returned(__u32 i, struct returns *r) {
 	if (i >= HELD)
 		return 1;
 	__u64 at = r->held->at[i];
-	passed(at & (OPCODES - 1), TO_REAPED, r->now - (at >> 6));
+	passed(at & (ROWS - 1), TO_REAPED, r->now - (at >> 7));
 	return 0;
 }
 
