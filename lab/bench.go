@@ -395,7 +395,7 @@ func (o Options) sure(r Ratio) bool { return r.Hi-r.Lo <= o.Tight*r.Median }
 // countingTakes is about how long it will take to count system calls.
 func (b *Bench) countingTakes(e *Experiment, all []*cellOf) (t time.Duration) {
 	for _, c := range all {
-		if e.Calls && c.notRun == "" && c.c.Command == nil {
+		if e.Calls && c.notRun == "" && c.c.canBeCounted() {
 			t += 2 * countTurn // its start and end, too
 		}
 	}
@@ -405,7 +405,7 @@ func (b *Bench) countingTakes(e *Experiment, all []*cellOf) (t time.Duration) {
 // countCalls gives every contestant a turn in which its system calls are counted.
 func (b *Bench) countCalls(e *Experiment, all []*cellOf) {
 	for _, c := range all {
-		if c.notRun != "" || c.c.Command != nil || b.ctx.Err() != nil {
+		if c.notRun != "" || !c.c.canBeCounted() || b.ctx.Err() != nil {
 			continue
 		}
 		b.tell("%s: counting the system calls of %s %s", e.Name, c.c.Name, c.cell)

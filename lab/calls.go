@@ -11,6 +11,10 @@ import (
 // callMetric begins the names of the metrics that count one system call an operation: call_read.
 const callMetric = "call_"
 
+// canBeCounted reports whether the system calls of a contestant can be counted: of one that speaks
+// the protocol, and of a server, it is known when its work begins.
+func (c *Contestant) canBeCounted() bool { return c.Command == nil || c.Output == nil }
+
 // calls counts the system calls of a contestant, once: in the kernel, where programs may be loaded
 // into it, else by ptrace, which slows it down.
 type calls struct {

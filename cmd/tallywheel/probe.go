@@ -130,14 +130,19 @@ func serveProbe(p *probe.Probe, addr string, talk io.Writer) (stop func(), err e
 	if err != nil {
 		return nil, err
 	}
-	r := prometheus.NewRegistry()
-	r.MustRegister(p)
-	m := http.NewServeMux()
-	m.Handle("GET /metrics", promhttp.HandlerFor(r, promhttp.HandlerOpts{}))
-	s := &http.Server{Handler: m, ReadHeaderTimeout: 10 * time.Second}
+	s := &http.Server{Handler: probeMetrics(p), ReadHeaderTimeout: 10 * time.Second}
 	go func() { _ = s.Serve(l) }()
 	fmt.Fprintf(talk, "metrics at http://%s/metrics\n", l.Addr())
 	return func() { _ = s.Close() }, nil
+}
+
+// probeMetrics answers in the form that is asked for: OpenMetrics, else that of Prometheus.
+func probeMetrics(p *probe.Probe) http.Handler {
+	r := prometheus.NewRegistry()
+	r.MustRegister(p)
+	m := http.NewServeMux()
+	m.Handle("GET /metrics", promhttp.HandlerFor(r, promhttp.HandlerOpts{EnableOpenMetrics: true}))
+	return m
 }
 
 func printProbe(out io.Writer, r probe.Report) error {
