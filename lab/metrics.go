@@ -44,6 +44,7 @@ var (
 	AllocsPerMB          = metric("allocs_per_MB", "allocs/MB", "allocations a megabyte", less)
 	GCCycles             = metric("gc_cycles", "cycles", "garbage collections", less)
 	GCPause              = metric("gc_pause_us", "µs", "pauses of the garbage collector", less)
+	GCPauseMean          = metric("gc_pause_mean_us", "µs", "one pause of the garbage collector, mean", less)
 	BinaryBytes          = metric("binary_bytes", "B", "size of the program", less)
 	BytesPerConn         = metric("bytes_per_conn", "B", "memory a connection", less)
 	Unsent               = metric("unsent", "requests", "requests due and not sent", less)

@@ -58,8 +58,9 @@ func (p *process) stop(judge func(Metrics)) (Metrics, error) {
 }
 
 // collections adds what a server in Go says of its garbage collections, if GODEBUG=gctrace=1 has it
-// say something: how many there were, and how long each stopped it, at its begin and at its end, in
-// all. The lines are described at package runtime: gc 1 @0.1s 2%: 0.02+1.3+0.07 ms clock, …
+// say something: how many there were, and how long each stopped it, at its begin and at its end:
+// in all, and a pause on average. The lines are described at package runtime: gc 1 @0.1s 2%:
+// 0.02+1.3+0.07 ms clock, …
 func (m Metrics) collections(talk string) {
 	for line := range strings.Lines(talk) {
 		if !strings.HasPrefix(line, "gc ") {
@@ -77,5 +78,8 @@ func (m Metrics) collections(talk string) {
 			m[GCCycles.name]++
 			m[GCPause.name] += 1e3 * (begin + end)
 		}
+	}
+	if n := m[GCCycles.name]; n > 0 {
+		m[GCPauseMean.name] = m[GCPause.name] / (2 * n)
 	}
 }

@@ -71,8 +71,8 @@ func TestCollections(t *testing.T) {
 	m := Metrics{}
 	m.collections("gc 1 @0.004s 4%: 0.25+1.3+0.5 ms clock, 0.04+0.2/1.0/2.2+0.1 ms cpu, 3->4->1 MB, 4 MB goal, 0 MB stacks, 0 MB globals, 2 P\n" +
 		"a server's own line\ngc 2 @0.009s 5%: broken\ngc 3 @1s 1%: 0.25+9+1 ms clock, …\n")
-	if m[GCCycles.name] != 2 || m[GCPause.name] != 2000 {
-		t.Errorf("%v, want 2 collections and 2000 µs", m)
+	if m[GCCycles.name] != 2 || m[GCPause.name] != 2000 || m[GCPauseMean.name] != 500 {
+		t.Errorf("%v, want 2 collections and 2000 µs, in pauses of 500", m)
 	}
 }
 

@@ -3,6 +3,7 @@ package sqpoll
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/tallywheel/tallywheel/lab"
@@ -22,6 +23,8 @@ func with(name string, poll time.Duration) *lab.Contestant {
 	return lab.Ours(name, servers.Kind{Engine: server.Uring, Mode: server.Inline, SQPoll: poll}.Serves(servers.Hello))
 }
 
+var many = lab.Params{"connections": "64"}
+
 func init() {
 	lab.Register(&lab.Experiment{
 		Name: "sqpoll", Plane: lab.Network,
@@ -38,22 +41,35 @@ func init() {
 		Scene: func(b *lab.Bench, _ *lab.Contestant, cell lab.Params) (*lab.Scene, error) {
 			return load.HTTP{Connections: cell.Int("connections")}.Scene(b)
 		},
-		Advice: func(v lab.View) string {
-			r, ok := v.Ratio(ms2, without, lab.Params{"connections": "64"}, lab.OpsPerSecond)
-			if !ok {
-				return ""
-			}
-			if r.Differ() && r.Median > 1 {
-				return fmt.Sprintf("With CPUs to spare it brings %.0f %% here.", 100*(r.Median-1))
-			}
-			return fmt.Sprintf("Leave it off: %v of the requests with it here. It wants a CPU of its own for each ring.", r)
-		},
+		Advice: advice,
 		Claims: []lab.Claim{
 			claims.SQPollRate.Judged("sqpoll/2ms and without, connections=64", func(v lab.View) (lab.Verdict, bool) {
-				r, ok := v.Ratio(ms2, without, lab.Params{"connections": "64"}, lab.OpsPerSecond)
+				r, ok := v.Ratio(ms2, without, many, lab.OpsPerSecond)
 				return lab.AtLeast(r, 1.01,
 					"A batch needs one system call for dozens of requests; the polling thread needs a CPU, which server and load need as well."), ok
 			}),
 		},
 	})
+}
+
+// advice says what SQPOLL does to the rate and what to the CPU time of a request, where that could
+// be told.
+func advice(v lab.View) string {
+	r, ok := v.Ratio(ms2, without, many, lab.OpsPerSecond)
+	cpu, ok2 := v.Ratio(ms2, without, many, lab.CPUPerOp)
+	if !ok || !ok2 || !r.Enough() || !r.Quiet() {
+		return ""
+	}
+	costs := ""
+	if cpu.Differ() {
+		costs = fmt.Sprintf(" A request takes %v of the CPU time with it.", cpu)
+	}
+	switch {
+	case !r.Differ():
+		return fmt.Sprintf("SQPOLL makes no difference to the rate above %.0f %% here.", math.Ceil(100*r.Unseen())) + costs
+	case r.Median > 1:
+		return fmt.Sprintf("SQPOLL brings %.0f %% more requests here.", 100*(r.Median-1)) + costs
+	}
+	return fmt.Sprintf("Leave SQPOLL off here: %v of the requests with it. Its thread wants a CPU of its own for each ring.",
+		r) + costs
 }
