@@ -159,10 +159,13 @@ func inUnit(metric Metric, x float64) string {
 // What one round alone exceeds it by may be the machine's: it takes two to refute the claim.
 func (v View) Never(c *Contestant, cell Params, metric Metric, level float64, why string) (Verdict, bool) {
 	largest, ok := v.Largest(c, cell, metric)
-	r, _ := v.Level(c, cell, metric, level)
-	beyond := 0
-	for _, ratio := range r.Rounds {
-		if ratio > 1 {
+	if !ok {
+		return Verdict{}, false
+	}
+	row, beyond := v.Row(c, cell), 0
+	r := Ratio{Rounds: row.Metrics[metric.name].Samples, disturbed: strings.Join(disturbanceOf(row).excess(), ", ")}
+	for _, x := range r.Rounds { // the figures themselves: a level of 0, and figures below 0, have no ratio
+		if x > level {
 			beyond++
 		}
 	}
@@ -170,7 +173,7 @@ func (v View) Never(c *Contestant, cell Params, metric Metric, level float64, wh
 	if verdict.Reason == TooNoisy && r.Quiet() {
 		verdict.Why = fmt.Sprintf("Too noisy: more than that in one round of %d, which may be the machine's.", len(r.Rounds))
 	}
-	return verdict.As("at most %s in %d rounds", inUnit(metric, largest), len(r.Rounds)), ok
+	return verdict.As("at most %s in %d rounds", inUnit(metric, largest), len(r.Rounds)), true
 }
 
 // RateAtMost is the verdict on a claim that at most such a share is lost, where some things of all
@@ -270,4 +273,21 @@ func CannotBe(here, why string) Verdict {
 // NotHere is the verdict that this machine lacks what the claim is about.
 func NotHere(missing string) Verdict {
 	return Verdict{Here: "–", Verdict: NotMeasurable, Why: missing}
+}
+
+// Sure reports whether two differ by more than chance, on a quiet machine.
+func (r Ratio) Sure() bool { return r.Differ() && r.Quiet() }
+
+// Tell is how advice speaks of a ratio: above or below where it surely is that, else that nothing
+// was seen, and how large a difference would have been.
+func (r Ratio) Tell(above, below string) string {
+	switch unseen := r.Unseen(); {
+	case r.Sure() && r.Lo > 1:
+		return above
+	case r.Sure():
+		return below
+	case r.Enough() && r.Quiet() && unseen < 1:
+		return fmt.Sprintf("no difference above %.2g %%", 100*unseen)
+	}
+	return "no difference that is sure"
 }
