@@ -10,20 +10,19 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/tallywheel/tallywheel/internal/sys"
 	"github.com/tallywheel/tallywheel/lab"
 	"github.com/tallywheel/tallywheel/lab/contestant"
 )
 
-// MiB is the size of the large file: that of the articles in a full run, a quarter of it in a quick
+// Sizes of the large file, in MiB: that of the articles, which a full run has, and that of a quick
 // one.
-func MiB(full bool) int {
-	if full {
-		return 1024
-	}
-	return 256
-}
+const (
+	fullMiB  = 1 << 10
+	quickMiB = 256
+)
 
 // Path is where the file of an experiment is.
 func Path(b *lab.Bench) string { return filepath.Join(b.Dir, "file") }
@@ -38,17 +37,51 @@ func Scene(b *lab.Bench, _ *lab.Contestant, _ lab.Params) (*lab.Scene, error) {
 }
 
 // Large writes the large file.
-func Large(ctx context.Context, b *lab.Bench) error { return Binary(MiB(b.Full()))(ctx, b) }
+func Large(ctx context.Context, b *lab.Bench) error {
+	if b.Full() {
+		return Binary(fullMiB)(ctx, b)
+	}
+	return Binary(quickMiB)(ctx, b)
+}
+
+// Cold writes a file of which blocks are read at random, none of them cached: 1 GiB, in a quick run
+// only where disk and memory have room for it, and the disk is quick enough to write and read it
+// again and again in the time of the experiment; else that of quickMiB. Which one it was is the
+// figure file_bytes.
+func Cold(ctx context.Context, b *lab.Bench) error {
+	if b.Full() {
+		return Binary(fullMiB)(ctx, b)
+	}
+	free, err := sys.FreeBytes(b.Dir)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	if err := Binary(quickMiB)(ctx, b); err != nil {
+		return err
+	}
+	if !fits(free, lab.ThisMachine(b.Dir).MemoryBytes, time.Since(began)) {
+		return nil
+	}
+	return Binary(fullMiB)(ctx, b)
+}
+
+// fits reports whether a quick run has room and time for the file of a full one: the disk has so
+// much free, the machine so much memory, and to write the smaller file has taken so long.
+func fits(free, memory int64, took time.Duration) bool {
+	const most = time.Second // 1 GiB takes four, and is read again in each round
+	return free > 3*fullMiB<<20 && memory > 3*fullMiB<<20 && took <= most
+}
 
 // Largest writes the largest file that an article has, 16 GiB, in a full run where memory and disk
-// have room for it twice; else the large one.
+// have room for it twice; else that of Cold.
 func Largest(ctx context.Context, b *lab.Bench) error {
 	const gib = 16
 	free, err := sys.FreeBytes(b.Dir)
 	if err == nil && b.Full() && free > 2*gib<<30 && lab.ThisMachine(b.Dir).MemoryBytes > gib*5/4<<30 {
 		return Binary(gib<<10)(ctx, b)
 	}
-	return Large(ctx, b)
+	return Cold(ctx, b)
 }
 
 // Binary writes some MiB of random bytes, whole, so that no read meets a hole.

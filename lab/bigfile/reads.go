@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/tallywheel/tallywheel/asyncfile"
@@ -225,11 +226,14 @@ func Forget(path string) error {
 	return errors.Join(err, f.Close())
 }
 
-// recall reads a file, so that it is in the page cache.
+// recall reads a file, so that it is in the page cache, unless it is there already.
 func recall(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return err
+	}
+	if share, err := sys.Cached(f); err == nil && share == 1 {
+		return f.Close()
 	}
 	_, err = io.Copy(struct{ io.Writer }{io.Discard}, f) // not by splice: into the page cache
 	return errors.Join(err, f.Close())
@@ -296,15 +300,41 @@ func Passes(t *contestant.Turn, path string, pass func() (int, uint64, error)) e
 	)
 }
 
-// What a turn reads of a cold file at most: one part in so many of it, and so many blocks.
+// What a turn reads of a cold file: one block in so many, 100,000 at most, and less only where the
+// disk takes so many times the turn's time for that.
 const (
-	coldShare = 16
+	coldShare = 40
 	coldReads = 100_000
+	patience  = 15 // a map that reads ahead reads all of the file for a few of its blocks
 )
+
+// ColdReads is how many blocks of a cold file of so many bytes a turn reads at random. It is the
+// same for all contestants and lengths of a turn: who is quicker, or has more time, would find more
+// of the file cached by its own reads.
+func ColdReads(size int64) uint64 { return uint64(min(coldReads, size/Block/coldShare)) }
+
+// Until is when a turn ends that reads so many blocks of a cold file and began now, whatever it has
+// read.
+func Until(t *contestant.Turn) time.Time { return time.Now().Add(patience * t.Seconds()) }
+
+// OfFile are the figures that say how much of a file of which reads were cold is cached at the end.
+func OfFile(f *os.File) ([]contestant.Value, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	cached, err := sys.Cached(f)
+	return []contestant.Value{
+		{Metric: "cached_percent", V: 100 * cached}, {Metric: "file_bytes", V: float64(info.Size())},
+	}, err
+}
 
 // SeekAndRead reads blocks of 4 KiB at random by Seek and Read. state=cold drops the page cache
 // before.
 func SeekAndRead(t *contestant.Turn) error {
+	if err := prepare(t); err != nil {
+		return err
+	}
 	f, err := os.Open(t.Text("file"))
 	if err != nil {
 		return err
@@ -320,6 +350,9 @@ func SeekAndRead(t *contestant.Turn) error {
 
 // ReadAt reads blocks of 4 KiB at random by ReadAt. state=cold drops the page cache before.
 func (b Backend) ReadAt(t *contestant.Turn) error {
+	if err := prepare(t); err != nil { // before pages of it are mapped
+		return err
+	}
 	f, err := asyncfile.Open(t.Text("file"), b.Config)
 	if err != nil {
 		return err
@@ -328,15 +361,39 @@ func (b Backend) ReadAt(t *contestant.Turn) error {
 	return readAtRandom(t, f.ReadAt)
 }
 
-func readAtRandom(t *contestant.Turn, read func(b []byte, off int64) (int, error)) error {
-	path, prepare := t.Text("file"), recall
-	if t.Text("state") == "cold" {
-		prepare = Forget
-	}
-	if err := prepare(path); err != nil {
+// PlainMap reads blocks of 4 KiB at random from a map of which the kernel was told nothing, as the
+// article has it. state=cold drops the page cache before.
+func PlainMap(t *contestant.Turn) error {
+	if err := prepare(t); err != nil {
 		return err
 	}
-	plain, err := os.Open(path)
+	f, err := os.Open(t.Text("file"))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	m, err := syscall.Mmap(int(f.Fd()), 0, int(info.Size()), syscall.PROT_READ, syscall.MAP_PRIVATE)
+	if err != nil {
+		return os.NewSyscallError("mmap", err)
+	}
+	return errors.Join(readAtRandom(t, func(b []byte, off int64) (int, error) { return copy(b, m[off:]), nil }),
+		syscall.Munmap(m))
+}
+
+// prepare has the file in the page cache, or out of it, as the parameter state wants it.
+func prepare(t *contestant.Turn) error {
+	if t.Text("state") == "cold" {
+		return Forget(t.Text("file"))
+	}
+	return recall(t.Text("file"))
+}
+
+func readAtRandom(t *contestant.Turn, read func(b []byte, off int64) (int, error)) error {
+	plain, err := os.Open(t.Text("file"))
 	if err != nil {
 		return err
 	}
@@ -355,8 +412,8 @@ func readAtRandom(t *contestant.Turn, read func(b []byte, off int64) (int, error
 	var took []int64
 	n := uint64(0)
 	most := uint64(math.MaxUint64)
-	if t.Text("state") == "cold" { // else a long turn would find more of it cached than a short one
-		most = min(coldReads, uint64(size/Block/coldShare))
+	if t.Text("state") == "cold" {
+		most, until = ColdReads(size), Until(t)
 	}
 	for now := time.Now(); now.Before(until) && n < most; n++ {
 		if _, err := read(b, rng.Int64N(size/Block)*Block); err != nil {
@@ -372,10 +429,9 @@ func readAtRandom(t *contestant.Turn, read func(b []byte, off int64) (int, error
 	if err != nil {
 		return err
 	}
-	cached, err := sys.Cached(plain)
+	file, err := OfFile(plain)
 	if err != nil {
 		return err
 	}
-	return t.Result(length, n,
-		append(contestant.Latencies(took), contestant.Value{Metric: "cached_percent", V: 100 * cached})...)
+	return t.Result(length, n, append(contestant.Latencies(took), file...)...)
 }

@@ -12,7 +12,8 @@ import (
 )
 
 // by reads or writes (access=read, write) a file 4 KiB at a time, in order, or reads it at random
-// (access=random), the page cache dropped before. What is written is synced before the time ends.
+// (access=random: so many blocks as bigfile.ColdReads says, however long that takes), the page
+// cache dropped before. What is written is synced before the time ends.
 func by(b bigfile.Backend) contestant.Work {
 	return func(t *contestant.Turn) error { return inOrder(t, b) }
 }
@@ -37,14 +38,18 @@ func inOrder(t *contestant.Turn, b bigfile.Backend) error {
 	if err != nil {
 		return err
 	}
-	n := uint64(0)
+	n, most := uint64(0), uint64(size/bigfile.Block)
+	random := t.Text("access") == "random"
+	if random {
+		most, until = bigfile.ColdReads(size), bigfile.Until(t)
+	}
 	rng := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 1))
 	err = b.Each(f, kind, func() int64 {
-		if int64(n)*bigfile.Block >= size || n%64 == 0 && !time.Now().Before(until) {
+		if n >= most || n%64 == 0 && !time.Now().Before(until) {
 			return -1
 		}
 		n++
-		if t.Text("access") == "random" {
+		if random {
 			return rng.Int64N(size/bigfile.Block) * bigfile.Block
 		}
 		return int64(n-1) * bigfile.Block
@@ -59,5 +64,22 @@ func inOrder(t *contestant.Turn, b bigfile.Backend) error {
 	if err != nil {
 		return err
 	}
-	return t.Result(took, n, contestant.Value{Metric: "MB_per_s", V: float64(n) * bigfile.Block / 1e6 / took.Seconds()})
+	v := []contestant.Value{{Metric: "MB_per_s", V: float64(n) * bigfile.Block / 1e6 / took.Seconds()}}
+	if random {
+		file, err := ofFile(path)
+		if err != nil {
+			return err
+		}
+		v = append(v, file...)
+	}
+	return t.Result(took, n, v...)
+}
+
+func ofFile(path string) (v []contestant.Value, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return bigfile.OfFile(f)
 }
