@@ -30,24 +30,34 @@ func scanner(f *os.File) (n int, k uint64, err error) {
 	return n, k, s.Err()
 }
 
-// tiny makes a read for each record.
-func tiny(f *os.File) (int, uint64, error) { return recordsOf(f, make([]byte, record)) }
-
-// reads are of so many bytes, whose records are taken in place, as one should.
+// reads are of so many bytes, whose records are taken in place, as one should. All passes of a turn
+// have one buffer: to make one for each is garbage that the way to read does not ask for.
 func reads(size int) bigfile.Pass {
-	return func(f *os.File) (int, uint64, error) { return recordsOf(f, make([]byte, size)) }
+	var b []byte
+	return func(f *os.File) (int, uint64, error) {
+		if b == nil {
+			b = make([]byte, size)
+		}
+		return recordsOf(f, b)
+	}
 }
 
-// buffered takes each record out of a bufio.Reader with its 4 KiB.
-func buffered(f *os.File) (n int, k uint64, err error) {
+// buffered takes each record out of a bufio.Reader with its 4 KiB, which is one for all passes.
+func buffered() bigfile.Pass {
+	var r *bufio.Reader
 	one := make([]byte, record)
-	for r := bufio.NewReader(f); ; k++ {
-		if _, err := io.ReadFull(r, one); err == io.EOF {
-			return n, k, nil
-		} else if err != nil {
-			return n, k, err
+	return func(f *os.File) (n int, k uint64, err error) {
+		if r == nil {
+			r = bufio.NewReader(nil)
 		}
-		n += record
+		for r.Reset(f); ; k++ {
+			if _, err := io.ReadFull(r, one); err == io.EOF {
+				return n, k, nil
+			} else if err != nil {
+				return n, k, err
+			}
+			n += record
+		}
 	}
 }
 
