@@ -17,8 +17,8 @@ const served = 6667 * time.Microsecond
 type ready func(task func()) error
 
 // database has a pool do tasks that wait for a database of so many connections, 6.67 ms each. Load
-// "steady": 128 clients, each with the next task when the last is done; "bursts": 1,024 clients for
-// 50 ms, then 8 for as long.
+// "steady": 128 clients, each with the next task when the last is done; "bursts": 2,048 clients for
+// 50 ms, then 8 for as long. 2,048 are more than 8 workers and a queue of 1,024 have room for.
 func database(connections int, open func() (ready, error)) contestant.Work {
 	return func(t *contestant.Turn) error {
 		submit, err := open()
@@ -62,7 +62,7 @@ func ask(t *contestant.Turn, connections int, submit ready) error {
 	var clients sync.WaitGroup
 	many, few := 128, 128
 	if t.Text("load") == "bursts" {
-		many, few = 1024, 8
+		many, few = 2048, 8
 	}
 	for i := range many {
 		clients.Go(func() {
