@@ -26,6 +26,7 @@ import (
 	_ "github.com/tallywheel/tallywheel/lab/experiments/http-way"
 	_ "github.com/tallywheel/tallywheel/lab/experiments/http-wrk"
 	_ "github.com/tallywheel/tallywheel/lab/experiments/kernel-facts"
+	_ "github.com/tallywheel/tallywheel/lab/experiments/locks"
 	_ "github.com/tallywheel/tallywheel/lab/experiments/log-durable"
 	_ "github.com/tallywheel/tallywheel/lab/experiments/log-throughput"
 	_ "github.com/tallywheel/tallywheel/lab/experiments/memory-return"

@@ -12,12 +12,10 @@ var (
 	statxInXSys    = lab.Peers("xsys-statx").As("x/sys/unix lacks statx", "fact")
 	gnetUring      = lab.Peers("gnet-uring").As("gnet.IOUring", "fact")
 	portLists      = lab.Peers("serial").As("go-serial lists no ports", "list")
-	bufioLock      = ask("bufio: locks", bufioLocks)
 	growing        = ask("bufio: grows without Discard", bufferGrows)
 	refilling      = ask("bufio: refills early", bufioRefills)
 	indexByte      = ask("IndexByte spares a copy", indexByteSpares)
 	lockTwice      = ask("RLock twice", readLockTwice)
-	mapLocks       = ask("sync.Map: no locks", syncMapLocks)
 	runtimeMmap    = ask("runtime: syscall.Mmap", runtimeUsesSyscall)
 	runtimeBarrier = ask("runtime: PROT_ and the write barrier", barrierByMap)
 	movingHeap     = ask("runtime: moves the heap", heapMoves)
@@ -38,26 +36,22 @@ func init() {
 			"and says what shows it.",
 		Metrics: []lab.Metric{lab.Answer}, Once: true,
 		Contestants: []*lab.Contestant{
-			setupInXSys, statxInXSys, gnetUring, portLists, bufioLock, growing, refilling, indexByte, lockTwice,
-			mapLocks,
+			setupInXSys, statxInXSys, gnetUring, portLists, growing, refilling, indexByte, lockTwice,
 			runtimeMmap, runtimeBarrier, movingHeap, preemptBuild, blocked, sizeCheck,
 		},
-		Advice: lab.HowManySo("Of %d things that articles say of Go and its packages %d are so with this Go: try before you build on one."),
+		Advice: lab.HowManySo("Of %d things that articles say of Go and its packages %d are so with this Go."),
 		Claims: []lab.Claim{
 			claims.SetupInXSys.Compiled(setupInXSys, "The package has neither helpers nor types for io_uring."),
 			claims.XSysStatx.Asked(statxInXSys, "Statx_t and Statx are there since 2018."),
 			claims.GnetUring.Compiled(gnetUring, "gnet works by epoll and kqueue."),
 			claims.PortLists.Asked(portLists,
 				"GetPortsList, and enumerator.GetDetailedPortsList with the USB names. gopsutil has no function for ports."),
-			claims.BufioLocks.Asked(bufioLock,
-				"A bufio.Reader or Writer has no lock, and must not be shared without one."),
 			claims.Discard.Asked(growing,
 				"ReadSlice gives a part of a buffer that keeps its size; a line that does not fit is ErrBufferFull. Discard skips what nobody wants to see."),
 			claims.BufioRefills.Asked(refilling, "Read reads from below only where nothing is held, and then once."),
 			claims.IndexByte.Asked(indexByte, "bytes.Index would do as well: it is the conversion that costs."),
 			claims.RLockTwice.Asked(lockTwice,
 				"package sync: an RWMutex is not for recursive read locking; a writer that waits keeps new readers out."),
-			claims.SyncMapLocks.Asked(mapLocks, "Loads need none; who stores takes a lock."),
 			claims.RuntimeMmap.Refuted(runtimeMmap,
 				"Package syscall is above the runtime, which has system calls of its own."),
 			claims.ProtBarrier.Refuted(runtimeBarrier, "The phase of the collector switches it."),

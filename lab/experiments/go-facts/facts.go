@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -48,38 +47,6 @@ func readLockTwice(*contestant.Turn) (contestant.Finding, error) {
 	return contestant.Finding{
 		Yes:  false,
 		Text: fmt.Sprintf("while a writer waits, a second RLock was not granted within %v, until the first was given back: who held both would wait for ever", blockedLimit),
-	}, nil
-}
-
-// contended is how long eight goroutines waited for locks while they did work.
-func contended(work func(g int)) time.Duration { return contestant.Contended(blockedLimit, work) }
-
-// contendedShare is the share of the time that counts as contention.
-const contendedShare = 100 // one in so many
-
-func syncMapLocks(*contestant.Turn) (contestant.Finding, error) {
-	var m sync.Map
-	waited := contended(func(g int) { m.Store(1, g) })
-	read := contended(func(int) { m.Load(1) })
-	return contestant.Finding{
-		Yes: waited < blockedLimit/contendedShare,
-		Text: fmt.Sprintf("8 goroutines that store waited %v for locks in %v, 8 that load %v",
-			waited.Round(time.Microsecond), blockedLimit, read.Round(time.Microsecond)),
-	}, nil
-}
-
-func bufioLocks(*contestant.Turn) (contestant.Finding, error) {
-	own := make([]*bufio.Writer, contestant.Contenders)
-	for i := range own {
-		own[i] = bufio.NewWriter(io.Discard)
-	}
-	line := make([]byte, 100)
-	alone := contended(func(g int) { _, _ = own[g].Write(line) })
-	var mu sync.Mutex
-	shared := contended(func(int) { mu.Lock(); _, _ = own[0].Write(line); mu.Unlock() })
-	return contestant.Finding{
-		Yes:  alone > blockedLimit/contendedShare,
-		Text: fmt.Sprintf("8 goroutines with a bufio.Writer each waited %v for locks in %v; with one under a lock of their own %v", alone.Round(time.Microsecond), blockedLimit, shared.Round(time.Microsecond)),
 	}, nil
 }
 

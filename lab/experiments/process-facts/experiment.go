@@ -10,7 +10,6 @@ import (
 
 var (
 	fewThreads = ask("goroutines: few threads", goroutinesOnThreads)
-	channels   = ask("channels: no contention", channelsContend)
 	threads    = ask("GOMAXPROCS: most threads", threadsBeyondProcs)
 	statements = ask("go statements: processes", goStartsProcesses)
 	forks      = ask("StartProcess: copies", startCopies)
@@ -29,12 +28,10 @@ func init() {
 		Question: "Is what the article says of goroutines, threads and processes so?",
 		Method:   "Each contestant tries it, or reads the source of the Go that is installed. It answers once, by yes or no, and says what shows it.",
 		Metrics:  []lab.Metric{lab.Answer}, Once: true,
-		Contestants: []*lab.Contestant{fewThreads, channels, threads, statements, forks, noShell, zombies, sameFile},
+		Contestants: []*lab.Contestant{fewThreads, threads, statements, forks, noShell, zombies, sameFile},
 		Advice:      lab.HowManySo("Of %d things that the article says of goroutines, threads and processes %d are so here."),
 		Claims: []lab.Claim{
 			claims.CheapGoroutine.Asked(fewThreads, "A goroutine that waits needs a stack of some KiB and no thread."),
-			claims.ChannelsNoLocks.Asked(channels,
-				"A channel has a lock in it (runtime/chan.go, hchan.lock); what it spares is to forget to take it."),
 			claims.ProcsThreads.Asked(threads,
 				"It is how many run Go code at a time; those that wait in the kernel come on top (package runtime)."),
 			claims.GoProcesses.Refuted(statements, "A go statement starts a goroutine of the same process."),

@@ -60,34 +60,6 @@ func goroutinesOnThreads(*contestant.Turn) (f contestant.Finding, err error) {
 	return contestant.Finding{Yes: n < 100, Text: fmt.Sprintf("%d goroutines waited on %d threads", waiting, n)}, err
 }
 
-// contended is the share of a while, in percent, that eight goroutines waited for locks while they
-// did work.
-func contended(work func(g int)) float64 {
-	const while = 200 * time.Millisecond
-	return 100 * contestant.Contended(while, work).Seconds() / while.Seconds()
-}
-
-// channelsContend has eight goroutines use one channel, and asks for how long they waited for its
-// lock.
-func channelsContend(*contestant.Turn) (contestant.Finding, error) {
-	c := make(chan int, 1024)
-	shared := contended(func(g int) {
-		select {
-		case c <- g:
-		case <-c:
-		}
-	})
-	var own [contestant.Contenders]chan int
-	for i := range own {
-		own[i] = make(chan int, 1)
-	}
-	apart := contended(func(g int) { own[g] <- g; <-own[g] })
-	return contestant.Finding{
-		Yes:  shared < 1,
-		Text: fmt.Sprintf("8 goroutines on one channel waited for locks %.1f %% of the time that passed; with a channel each %.1f %%", shared, apart),
-	}, nil
-}
-
 // threadsBeyondProcs lets goroutines wait in system calls, and counts the threads meanwhile.
 func threadsBeyondProcs(*contestant.Turn) (f contestant.Finding, err error) {
 	const procs, waiting = 2, 16
