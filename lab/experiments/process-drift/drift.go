@@ -47,9 +47,12 @@ func look(t *contestant.Turn, k servers.Kind) error {
 		return err
 	}
 	const parts = 5
-	looks := []state{lookAround()}
+	begin := lookAround()
+	var ends []state // of the parts
+	var rates []float64
 	requests, part := uint64(0), time.Until(until)/parts
 	for range parts {
+		from := lookAround()
 		r, err := l.Run(context.Background(), part)
 		if err != nil {
 			return err
@@ -58,34 +61,53 @@ func look(t *contestant.Turn, k servers.Kind) error {
 			return fmt.Errorf("requests failed: %v", r.Errors)
 		}
 		requests += r.Requests + r.Late
-		looks = append(looks, lookAround())
+		to := lookAround()
+		rates = append(rates, (to.allocated-from.allocated)/to.at.Sub(from.at).Seconds())
+		ends = append(ends, to.settled())
 	}
 	took, err := t.Done()
 	if err != nil {
 		return err
 	}
-	first, last := looks[1], looks[parts]
-	var rates []float64
-	for i := 1; i < len(looks); i++ {
-		rates = append(rates, looks[i].allocated-looks[i-1].allocated)
-	}
+	first, last := ends[0], ends[parts-1]
 	err = t.Result(took, requests,
 		contestant.Value{Metric: "descriptor_drift", V: last.descriptors - first.descriptors},
 		contestant.Value{Metric: "goroutine_drift", V: last.goroutines - first.goroutines},
 		contestant.Value{Metric: "allocation_variation_percent", V: contestant.Variation(rates)},
 		contestant.Value{
 			Metric: "lock_wait_percent",
-			V:      100 * (last.locked - looks[0].locked) / took.Seconds() / float64(runtime.GOMAXPROCS(0)),
+			V:      100 * (last.locked - begin.locked) / took.Seconds() / float64(runtime.GOMAXPROCS(0)),
 		})
 	return errors.Join(err, l.Close(), s.Close())
 }
 
 // state is what a process says of itself.
-type state struct{ descriptors, goroutines, allocated, locked float64 }
+type state struct {
+	at                                         time.Time
+	descriptors, goroutines, allocated, locked float64
+}
+
+// settled is the state when what the last requests had open is closed: three looks in a row find as
+// many descriptors and goroutines, or a while is over. It is the least that was seen.
+func (l state) settled() state {
+	const while, pause = 200 * time.Millisecond, 2 * time.Millisecond
+	same := 0
+	for until := time.Now().Add(while); same < 3 && time.Now().Before(until); time.Sleep(pause) {
+		now := lookAround()
+		if same++; now.descriptors < l.descriptors || now.goroutines < l.goroutines {
+			same = 0
+		}
+		l.descriptors, l.goroutines = min(l.descriptors, now.descriptors), min(l.goroutines, now.goroutines)
+	}
+	return l
+}
 
 func lookAround() (l state) {
 	fds, _ := os.ReadDir("/proc/self/fd") // none without /proc
 	s := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}, {Name: "/sync/mutex/wait/total:seconds"}}
 	metrics.Read(s)
-	return state{float64(len(fds)), float64(runtime.NumGoroutine()), float64(s[0].Value.Uint64()), s[1].Value.Float64()}
+	return state{
+		time.Now(), float64(len(fds)), float64(runtime.NumGoroutine()), float64(s[0].Value.Uint64()),
+		s[1].Value.Float64(),
+	}
 }

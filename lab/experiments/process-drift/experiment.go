@@ -3,6 +3,7 @@ package processdrift
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/tallywheel/tallywheel/lab"
@@ -23,7 +24,7 @@ func init() {
 	lab.Register(&lab.Experiment{
 		Name: "process-drift", Plane: lab.Processes,
 		Question: "Does a server hold more the longer it runs, and do its requests wait for locks?",
-		Method: "A server and its client in one process, 64 connections: kept, or a new one for each request. Descriptors and goroutines are counted after the first and the last fifth of a turn; what is allocated " +
+		Method: "A server and its client in one process, 64 connections: kept, or a new one for each request. Descriptors and goroutines are counted after the first and the last fifth of a turn, when nothing is under way; what is allocated " +
 			"is compared from fifth to fifth. lock_wait_percent is what goroutines have waited for sync.Mutex and sync.RWMutex, of the time of all CPUs (runtime/metrics).",
 		Metrics: []lab.Metric{
 			lab.DescriptorDrift, lab.GoroutineDrift, lab.AllocationVariation, lab.LockWait,
@@ -33,44 +34,54 @@ func init() {
 		Cells:       func(lab.Options) []lab.Params { return lab.Cells("load", "kept", "new") },
 		Contestants: all,
 		Advice: func(v lab.View) string {
-			m, ok := v.Medians(lab.Params{"load": "kept"}, lab.LockWait, netHTTP, auto)
+			m, ok := v.Medians(kept, lab.LockWait, auto, netHTTP)
+			r, _ := v.Ratio(auto, netHTTP, kept, lab.LockWait)
 			if !ok {
 				return ""
 			}
-			return fmt.Sprintf("Locks take %.2f %% of the CPUs' time in net/http, %.2f %% in ours.", m[0], m[1])
+			return fmt.Sprintf("Goroutines of ours wait for locks %.2f %% of the CPUs' time, those of net/http %.2f %%: %s.", m[0], m[1],
+				r.Tell("longer", "less long"))
 		},
 		Claims: []lab.Claim{
 			steady(claims.NoDescriptorLeak, lab.DescriptorDrift),
 			steady(claims.NoGoroutineLeft, lab.GoroutineDrift),
 			claims.NoLockWait.Judged("net/http, load=kept", func(v lab.View) (lab.Verdict, bool) {
-				m, ok := v.Median(netHTTP, lab.Params{"load": "kept"}, lab.LockWait)
-				return lab.Holds(m < 1, fmt.Sprintf("%.3f %% of the CPUs' time", m),
-					"The article looked at a profile; this is all waiting for locks. 1 % is what is let pass here."), ok
+				return v.AtMost(netHTTP, kept, lab.LockWait, 1,
+					"The article looked at a profile; this is all waiting for locks, of the CPUs' time. 1 % is what is let pass here.")
 			}),
 			claims.SteadyAllocation.Judged("net/http, load=kept", func(v lab.View) (lab.Verdict, bool) {
-				m, ok := v.Median(netHTTP, lab.Params{"load": "kept"}, lab.AllocationVariation)
-				return lab.Holds(m < 25, fmt.Sprintf("± %.1f %%", m),
-					"It goes with the requests, which vary with the machine; 25 % from fifth to fifth is what is let pass here."), ok
+				return v.AtMost(netHTTP, kept, lab.AllocationVariation, 25,
+					"It goes with the requests, which vary with the machine; 25 % from fifth to fifth is what is let pass here.")
 			}),
 		},
 	})
 }
 
-// steady is the claim that a figure of each contestant does not grow, by more than what comes and
-// goes with 64 connections.
+var kept = lab.Params{"load": "kept"}
+
+// steady is the claim that a figure of no contestant grows, in any round, by more than what comes
+// and goes with 64 connections.
 func steady(p lab.Published, metric lab.Metric) lab.Claim {
+	const comesAndGoes = 16
 	return p.Judged("all servers", func(v lab.View) (lab.Verdict, bool) {
-		worst, most, seen := "", -1.0, false
+		var parts []lab.Verdict
+		worst, most := "", math.Inf(-1)
 		for _, who := range all {
 			for _, cell := range lab.Cells("load", "kept", "new") {
-				if m, ok := v.Median(who, cell, metric); ok {
-					if seen = true; m > most {
-						worst, most = who.Name+" "+cell.String(), m
-					}
+				part, ok := v.Never(who, cell, metric, comesAndGoes,
+					"With 64 connections that come and go some are open at any moment; what leaks grows with the requests, of which there were tens of thousands.")
+				if !ok {
+					continue
+				}
+				parts = append(parts, part)
+				if m, _ := v.Largest(who, cell, metric); m > most {
+					worst, most = who.Name+" "+cell.String(), m
 				}
 			}
 		}
-		return lab.Holds(most <= 16, fmt.Sprintf("at most %.0f more, %s", most, worst),
-			"With 64 connections that come and go some are open at any moment; what leaks grows with the requests, of which there were tens of thousands."), seen
+		if len(parts) == 0 {
+			return lab.Verdict{}, false
+		}
+		return lab.All(parts...).As("at most %.0f more, %s", most, worst), true
 	})
 }

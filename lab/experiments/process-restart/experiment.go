@@ -39,11 +39,14 @@ func init() {
 			return load.Events{Event: cell["event"], Connections: 16, Close: cell["connections"] == "new"}.Scene(b)
 		},
 		Advice: func(v lab.View) string {
-			m, ok := v.Medians(cell("restart", "new"), lab.FailedPerEvent, ours, plain)
-			if !ok {
+			a, ok1 := v.Sum(ours, cell("restart", "new"), lab.FailedPerEvent)
+			b, ok2 := v.Sum(plain, cell("restart", "new"), lab.FailedPerEvent)
+			f, _ := v.Figure(ours, cell("restart", "new"), lab.FailedPerEvent)
+			if !ok1 || !ok2 {
 				return ""
 			}
-			return fmt.Sprintf("A restart costs %.0f requests where the master holds the sockets, %.0f where each worker has its own.", m[0], m[1])
+			return fmt.Sprintf("%d restarts cost %.0f requests where the master holds the sockets, %.0f where each worker has its own.",
+				f.N, a, b)
 		},
 		Claims: judges(),
 	})
@@ -77,17 +80,13 @@ func judges() []lab.Claim {
 		return lab.Claim{
 			Claim: text, Source: lab.Goal("0 failed"), Needs: lab.Needs(lab.Params{"event": event}, ours),
 			Judge: func(v lab.View) (lab.Verdict, bool) {
-				worst, seen := 0.0, false
-				for _, connections := range []string{"new", "kept"} {
-					if f, ok := v.Figure(ours, cell(event, connections), lab.FailedPerEvent); ok {
-						seen = true
-						for _, n := range f.Samples {
-							worst = max(worst, n)
-						}
-					}
+				const why = "The master holds the sockets; who leaves lets its clients leave first."
+				anew, ok1 := v.Never(ours, cell(event, "new"), lab.FailedPerEvent, 0, why)
+				kept, ok2 := v.Never(ours, cell(event, "kept"), lab.FailedPerEvent, 0, why)
+				if !ok1 || !ok2 {
+					return lab.Verdict{}, false
 				}
-				return lab.Holds(worst == 0, fmt.Sprintf("at most %.0f failed", worst),
-					"The master holds the sockets; who leaves lets its clients leave first."), seen
+				return lab.All(anew, kept).As("new connections: %s; kept ones: %s", anew.Here, kept.Here), true
 			},
 		}
 	}
@@ -95,12 +94,11 @@ func judges() []lab.Claim {
 		goal("A rolling restart by prefork costs no request.", "restart"),
 		goal("An upgrade by prefork, of workers and master, costs no request.", "upgrade"),
 		claims.ReusePort.Judged(lab.Needs(cell("restart", "new"), plain), func(v lab.View) (lab.Verdict, bool) {
-			m, ok := v.Medians(cell("restart", "new"), lab.FailedPerEvent, plain)
-			if !ok {
-				return lab.Verdict{}, false
-			}
-			return lab.Holds(m[0] == 0, fmt.Sprintf("%.0f requests a restart", m[0]),
-				"A socket that its worker closes resets who waits in its queue."), true
+			verdict, ok := v.Never(plain, cell("restart", "new"), lab.FailedPerEvent, 0,
+				"No restart met a connection that waited to be accepted.")
+			lost, _ := v.Sum(plain, cell("restart", "new"), lab.FailedPerEvent)
+			return verdict.IfNot("A socket that its worker closes resets who waits in its queue.").
+				As("%s, %.0f in all", verdict.Here, lost), ok
 		}),
 	}
 }
