@@ -30,7 +30,10 @@ func init() {
 			if !ok {
 				return ""
 			}
-			return fmt.Sprintf("-s -w makes %.1f MB of %.1f. It costs the debugger and some profilers' symbols; leave it off unless the disk is small.", m[1]/1e6, m[0]/1e6)
+			return lab.Or(m[1] < m[0],
+				fmt.Sprintf("-s -w takes %.1f MB of %.1f off, which are the symbol table and the debugger's data.",
+					(m[0]-m[1])/1e6, m[0]/1e6),
+				fmt.Sprintf("-s -w takes nothing off: %.1f MB with it, %.1f without.", m[1]/1e6, m[0]/1e6))
 		},
 		Claims: []lab.Claim{
 			claim(claims.StaticSize, static, withC, 0.7,

@@ -25,16 +25,18 @@ func init() {
 		Advice: func(v lab.View) string {
 			m, ok := v.Median(asItIs, nil, lab.NsPerOp)
 			r, ok2 := v.Ratio(free, asItIs, nil, lab.NsPerOp)
-			if !ok || !ok2 {
+			held, ok3 := v.Ratio(free, asItIs, nil, lab.RSS)
+			if !ok || !ok2 || !ok3 {
 				return ""
 			}
-			return fmt.Sprintf("To make, touch and give back 64 MiB takes %.1f ms; with madvdontneed=0 %v of that, and the memory still counts as the program's.", m/1e6, r)
+			return fmt.Sprintf("To make, touch and give back 64 MiB takes %.1f ms; with madvdontneed=0: %s, %v; memory that counts as the program's: %s, %v.",
+				m/1e6, r.Tell("longer", "quicker"), r, held.Tell("more", "less"), held)
 		},
 		Claims: []lab.Claim{
 			claims.MadvDontNeed.Judged("madvdontneed=1 and as it is", func(v lab.View) (lab.Verdict, bool) {
 				r, ok := v.Ratio(dontNeed, asItIs, nil, lab.NsPerOp)
-				return lab.AtMost(r, 0.95,
-					"It is the default since Go 1.16, and is about Go's heap: what is mapped by mmap it does not touch."), ok
+				return lab.AtMost(r, 0.95, "Not by what it does, for it is the default since Go 1.16.").
+					IfNot("It is the default since Go 1.16, and is about Go's heap: what is mapped by mmap it does not touch."), ok
 			}),
 		},
 	})

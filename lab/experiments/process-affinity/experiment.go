@@ -53,10 +53,8 @@ func init() {
 			if !ok || !ok2 {
 				return ""
 			}
-			return lab.Or(r.Differ() && r.Median > 1, "More workers than CPUs do more",
-				"As many workers as CPUs are enough") + fmt.Sprintf(": twice as many do %v of the work. To bind them ",
-				r) +
-				lab.Or(p.Differ(), fmt.Sprintf("makes %v of it.", p), "changes nothing that was seen.")
+			return fmt.Sprintf("Against as many workers as CPUs, of work that computes twice as many do %s, and as many that are bound %s.",
+				r.Tell("more: "+r.String(), "less: "+r.String()), p.Tell("more: "+p.String(), "less: "+p.String()))
 		},
 		Claims: judges(),
 	})
@@ -72,15 +70,18 @@ func judges() []lab.Claim {
 	return []lab.Claim{
 		ratio(claims.CPUBoundCount, twice, "cpu", func(r lab.Ratio) lab.Verdict {
 			return lab.AtMost(r, 1.02,
-				"A CPU that computes has nothing to give to another process; switches only cost.")
+				"A CPU that computes has nothing to give to another process; switches only cost.").
+				IfNot("The client wants the same CPUs, and more processes take a larger share of them.")
 		}),
 		ratio(claims.IOBoundCount, twice, "io", func(r lab.Ratio) lab.Verdict {
 			return lab.AtLeast(r, 1.05,
-				"A Go process waits for thousands of requests at a time: one is as good at waiting as two. The rule is of processes that wait for one.")
+				"More processes have a larger share of the CPUs, which the client wants, too.").
+				IfNot("A Go process waits for thousands of requests at a time: one is as good at waiting as two. The rule is of processes that wait for one.")
 		}),
 		ratio(claims.Binding, pinned, "cpu", func(r lab.Ratio) lab.Verdict {
 			return lab.AtLeast(r, 1.02,
-				"The kernel moves a process that computes only where a CPU is idle; a bound one has to wait for its own, which the client may have.")
+				"What is bound finds its caches warm.").
+				IfNot("The kernel moves a process that computes only where a CPU is idle; a bound one has to wait for its own, which the client may have.")
 		}),
 	}
 }

@@ -51,11 +51,15 @@ func init() {
 		},
 		Advice: func(v lab.View) string {
 			r, ok := v.Ratio(ring, unix, flood, lab.OpsPerSecond)
-			m, more := v.Medians(turns, lab.LatencyP50, ring, unix)
-			if !ok || !more {
+			trip, ok2 := v.Ratio(ring, unix, turns, lab.LatencyP50)
+			woken, ok3 := v.Ratio(ring, unix, wake, lab.LatencyP50)
+			m, ok4 := v.Medians(turns, lab.LatencyP50, ring, unix)
+			if !ok || !ok2 || !ok3 || !ok4 {
 				return ""
 			}
-			return fmt.Sprintf("A ring carries %.0f times the small messages of a Unix socket, and a round trip takes %.1f µs instead of %.1f. For a few messages a second a socket is simpler.", r.Median, m[0], m[1])
+			return fmt.Sprintf("Against a Unix socket a ring carries %s small messages. A round trip takes %.1f µs and %.1f µs: %s; where the other one sleeps before each: %s.",
+				r.Tell(fmt.Sprintf("%.1f times as many", r.Median), fmt.Sprintf("fewer (%.2f×)", r.Median)),
+				m[0], m[1], trip.Tell("longer", "quicker"), woken.Tell("longer", "quicker"))
 		},
 		Claims: judges(),
 	})
@@ -70,8 +74,8 @@ func judges() []lab.Claim {
 		}),
 		claims.SemaphoreMemory.Judged("c/sem and c/pipe in flood", func(v lab.View) (lab.Verdict, bool) {
 			r, ok := v.Ratio(cSem, cPipe, flood, lab.OpsPerSecond)
-			return lab.AtLeast(r, 1,
-				"A lock does not say that something has come: who waits has to ask again and again, and takes the lock from the one who would bring it."), ok
+			return lab.AtLeast(r, 1, "No call and no copy by the kernel where the lock is free.").
+				IfNot("A lock does not say that something has come: who waits has to ask again and again, and takes the lock from the one who would bring it."), ok
 		}),
 		claims.PipeOneWay.Judged("go/fifo and go/unix in turns", func(v lab.View) (lab.Verdict, bool) {
 			m, ok := v.Medians(turns, lab.LatencyP50, fifo, unix)
@@ -83,8 +87,8 @@ func judges() []lab.Claim {
 		}),
 		claims.BufferedFIFO.Judged("go/fifo and go/pipe in flood", func(v lab.View) (lab.Verdict, bool) {
 			r, ok := v.Ratio(fifo, pipe, flood, lab.OpsPerSecond)
-			return lab.AtLeast(r, 1.05,
-				"A buffer that is let go after each message saves no call; it is one more copy."), ok
+			return lab.AtLeast(r, 1.05, "Not by the buffer: let go after each message it saves no call, and is one more copy.").
+				IfNot("A buffer that is let go after each message saves no call; it is one more copy."), ok
 		}),
 		{
 			Claim: "Our ring carries ten times the messages of a Unix socket.", Source: lab.Goal("≥ 10×, 128 B"),

@@ -31,7 +31,11 @@ func init() {
 			if !ok || !ok2 {
 				return ""
 			}
-			return fmt.Sprintf("Of tasks of 0.1 µs, queues of each worker's own do %.1f times what a channel does; of tasks of 10 µs %.2f times.", r.Median, s.Median)
+			tell := func(r lab.Ratio) string {
+				return r.Tell(fmt.Sprintf("more (%.2f×)", r.Median), fmt.Sprintf("fewer (%.2f×)", r.Median))
+			}
+			return fmt.Sprintf("Against one channel, queues of each worker's own do of tasks of 0.1 µs %s, of tasks of 10 µs %s.",
+				tell(r), tell(s))
 		},
 		Claims: []lab.Claim{claims.StealingThroughput.Judged(lab.Needs(lab.Params{"loops": "100"}, ours, channel),
 			func(v lab.View) (lab.Verdict, bool) {
