@@ -65,8 +65,11 @@ func Verdicts(w io.Writer, r *lab.Results, documents ...string) error {
 		if c.Goal {
 			what = "goal:     "
 		}
-		fmt.Fprintf(&out, "%s: %s\n  %s %s\n  here:      %s (%s)\n  %s\n\n", strings.ToUpper(c.Verdict.Verdict),
-			c.Claim, what, published(c.Verdict), c.Here, c.Experiment, c.Why)
+		fmt.Fprintf(&out, "%s: %s\n  %s %s\n", strings.ToUpper(c.Verdict.Verdict), c.Claim, what, published(c.Verdict))
+		if c.Needed != "" {
+			fmt.Fprintf(&out, "  needed:    %s\n", c.Needed)
+		}
+		fmt.Fprintf(&out, "  here:      %s (%s)\n  %s\n\n", c.Here, c.Experiment, c.Why)
 	}
 	for _, s := range sources(r) {
 		fmt.Fprintln(&out, s)
@@ -82,15 +85,15 @@ func markdownClaims(b *strings.Builder, r *lab.Results) {
 	if len(all) == 0 {
 		return
 	}
-	b.WriteString("## All claims\n\n| document, chapter | claim | figure | here | verdict | experiment |\n|---|---|---|---|---|---|\n")
+	b.WriteString("## All claims\n\n| document, chapter | claim | figure | needed | here | verdict | experiment |\n|---|---|---|---|---|---|---|\n")
 	for _, c := range all {
 		where := c.Where()
 		if c.Goal {
 			where = "this project"
 		}
-		fmt.Fprintf(b, "| %s | %s | %s | %s | **%s** | [%s](#%s) |\n", where, escape(c.Claim),
-			escape(strings.TrimPrefix(c.Seed, lab.GoalPrefix)), escape(c.Here), c.Verdict.Verdict, c.Experiment,
-			c.Experiment)
+		fmt.Fprintf(b, "| %s | %s | %s | %s | %s | **%s** | [%s](#%s) |\n", where, escape(c.Claim),
+			escape(strings.TrimPrefix(c.Seed, lab.GoalPrefix)), escape(c.Needed), escape(c.Here), c.Verdict.Verdict,
+			c.Experiment, c.Experiment)
 	}
 	b.WriteString("\n")
 }

@@ -12,7 +12,7 @@ import (
 // method is what the figures mean.
 const method = "Figures are medians of rounds in which all contestants took turns, with intervals that hold the true median at 95 %, of five rounds or fewer their range; frames sent, lost or damaged are those of all rounds together. " +
 	"× compares the two in each round, by the Hodges-Lehmann estimate and the signed-rank test at 1 %; “no difference above 4 %”: none was found, and a larger one would have been. " +
-	"A claim is judged if there are eight rounds and the machine was quiet."
+	"A claim is judged if there are eight rounds and the machine was quiet: the whole interval has to be in what is needed, or none of it."
 
 // Markdown writes the report as Markdown.
 func Markdown(w io.Writer, r *lab.Results) error {
@@ -76,10 +76,10 @@ func markdownExperiment(b *strings.Builder, e *lab.ExperimentResult) {
 		b.WriteString("\n")
 	}
 	for head, verdicts := range claimsAndGoals(e.Verdicts) {
-		fmt.Fprintf(b, "| %s | here | verdict | why |\n|---|---|---|---|---|\n", strings.Join(head[:], " | "))
+		fmt.Fprintf(b, "| %s | needed | here | verdict | why |\n|---|---|---|---|---|---|\n", strings.Join(head[:], " | "))
 		for _, v := range verdicts {
-			fmt.Fprintf(b, "| %s | %s | %s | **%s** | %s |\n", escape(v.Claim), escape(published(v)), escape(v.Here),
-				v.Verdict, escape(v.Why))
+			fmt.Fprintf(b, "| %s | %s | %s | %s | **%s** | %s |\n", escape(v.Claim), escape(published(v)),
+				escape(v.Needed), escape(v.Here), v.Verdict, escape(v.Why))
 		}
 		b.WriteString("\n")
 	}

@@ -205,7 +205,11 @@ func Table(w io.Writer, e *lab.ExperimentResult) error {
 		if v.Goal {
 			kind = "Goal"
 		}
-		fmt.Fprintf(&b, "  %s: %s %s: %s. Here: %s.\n", v.Verdict, v.Claim, kind, published(v), v.Here)
+		fmt.Fprintf(&b, "  %s: %s %s: %s. ", v.Verdict, v.Claim, kind, published(v))
+		if v.Needed != "" {
+			fmt.Fprintf(&b, "Needed: %s. ", v.Needed)
+		}
+		fmt.Fprintf(&b, "Here: %s.\n", v.Here)
 		if v.Verdict == lab.NotMeasurable {
 			fmt.Fprintf(&b, "    %s\n", v.Why)
 		}

@@ -69,8 +69,8 @@ func sample() *lab.Results {
 						Why: "not measured: a bar",
 					},
 					{
-						Claim: "Twice as fast.", Seed: "2×", Here: "1.30× (0.90–2.10)", Verdict: lab.NotMeasurable,
-						Reason: lab.TooNoisy, Why: "Too noisy: the interval is on both sides of 2×.", Source: &article,
+						Claim: "Twice as fast.", Seed: "2×", Needed: "≥ 2×", Here: "1.30× (0.90–2.10)",
+						Verdict: lab.NotMeasurable, Reason: lab.TooNoisy, Why: "Too noisy: the interval is on both sides of 2×.", Source: &article,
 					},
 				},
 			},
