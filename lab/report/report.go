@@ -142,17 +142,23 @@ func against(e *lab.ExperimentResult, row *lab.Row) string {
 	return versus(r)
 }
 
-// versus says what a comparison came to: "1.23×", "no difference above 4 %", or why there is none.
+// versus says what a comparison came to, with the interval that decides it: "1.23× (1.20–1.27)",
+// "no difference above 4 %", which is the end of it that is further from 1, or why nothing is sure.
 func versus(r lab.Ratio) string {
 	switch {
 	case !r.Enough():
-		return fmt.Sprintf("%.2f× (%s)", r.Median, lab.TooFewRounds)
+		return r.String() + ", " + lab.TooFewRounds
 	case !r.Quiet():
-		return fmt.Sprintf("%.2f× (%s)", r.Median, lab.TooNoisy)
+		return r.String() + ", " + lab.TooNoisy
 	case !r.Differ():
-		return fmt.Sprintf("no difference above %s %%", digits(math.Ceil(100*r.Unseen())))
+		return unseen(r)
 	}
-	return fmt.Sprintf("%.2f×", r.Median)
+	return r.String()
+}
+
+// unseen says how large a difference would have been seen.
+func unseen(r lab.Ratio) string {
+	return fmt.Sprintf("no difference above %s %%", digits(math.Ceil(100*r.Unseen()-1e-9))) // 2 %, not 3, of exp(log(1.02))
 }
 
 func ratio(e *lab.ExperimentResult, row *lab.Row) (lab.Ratio, bool) {
