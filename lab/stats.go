@@ -3,8 +3,6 @@ package lab
 import (
 	"math"
 	"slices"
-
-	"golang.org/x/perf/benchmath"
 )
 
 const (
@@ -12,9 +10,6 @@ const (
 	// two contestants differ if chance makes such rounds less often than this: 1 %, less what
 	// looking after each round costs
 	alpha = 0.008
-	// rounds that two runs need to differ: of four a side, even the clearest order comes by chance
-	// once in 35
-	apart = 5
 )
 
 // Figure summarises the rounds of one metric: the median, an interval of order statistics that
@@ -119,17 +114,4 @@ func medianInterval(n int) (lo, hi int) {
 		below += term
 	}
 	return lo, n - 1 - lo
-}
-
-// Differ reports whether the rounds of two runs differ by more than chance, by the Mann-Whitney U
-// test, for nothing pairs their rounds; not ok if there are too few. Contestants of one run are
-// held together by [Compare].
-func Differ(a, b []float64) (differ, ok bool) {
-	if len(a) < apart || len(b) < apart {
-		return false, false
-	}
-	sample := func(v []float64) *benchmath.Sample {
-		return benchmath.NewSample(slices.Clone(v), &benchmath.Thresholds{CompareAlpha: alpha})
-	}
-	return benchmath.AssumeNothing.Compare(sample(a), sample(b)).P < alpha, true
 }

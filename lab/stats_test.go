@@ -35,36 +35,6 @@ func TestMedianIntervalHoldsTheMedian(t *testing.T) {
 	}
 }
 
-// TestDiffer: the rounds of two runs, of noise of 2 %. 10 % are found, and two alike are not told
-// apart in at least 98 % of the trials.
-func TestDiffer(t *testing.T) {
-	rng := rand.New(rand.NewPCG(3, 4))
-	rounds := func(n int, factor float64) (v []float64) {
-		for range n {
-			v = append(v, factor*(1+0.02*rng.NormFloat64()))
-		}
-		return v
-	}
-	const trials = 1000
-	for _, n := range []int{5, 7, 15} {
-		alike, found := 0, 0
-		for range trials {
-			if differ, _ := Differ(rounds(n, 1), rounds(n, 1)); differ {
-				alike++
-			}
-			if differ, _ := Differ(rounds(n, 1.10), rounds(n, 1)); differ {
-				found++
-			}
-		}
-		if alike > trials/50 || found < trials*9/10 {
-			t.Errorf("%d rounds: two alike differ in %d of %d trials, 10 %% is found in %d", n, alike, trials, found)
-		}
-	}
-	if differ, ok := Differ([]float64{1, 1, 1, 1}, []float64{9, 9, 9, 9}); differ || ok {
-		t.Error("four rounds are enough to tell")
-	}
-}
-
 // TestCollections: what a server says of its collections is counted, and how long it stood still at
 // the begin and the end of each; what is not such a line is left out.
 func TestCollections(t *testing.T) {

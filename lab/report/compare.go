@@ -8,8 +8,9 @@ import (
 	"github.com/tallywheel/tallywheel/lab"
 )
 
-// Comparison holds the deciding figures of two runs against each other, b over a. They were not
-// taken in turn, so a difference may be one of the machines, of the hour, or of the programs.
+// Comparison holds the deciding figures of two runs against each other, b over a, each with the
+// interval of the ratio, or with how large a difference would have been seen. They were not taken
+// in turn, so a difference may be one of the machines, of the hour, or of the programs.
 func Comparison(w io.Writer, a, b *lab.Results) error {
 	var out strings.Builder
 	fmt.Fprintf(&out, "A: %s, %s\nB: %s, %s\n", a.Started.Format("2006-01-02 15:04"), machine(a.Machine),
@@ -33,11 +34,12 @@ func Comparison(w io.Writer, a, b *lab.Results) error {
 			if !ok || x.Median == 0 || y.Median == 0 {
 				continue
 			}
-			text := fmt.Sprintf("%.2f×", y.Median/x.Median)
-			if differ, ok := lab.Differ(x.Samples, y.Samples); !ok {
-				text += " (" + lab.TooFewRounds + ")"
-			} else if !differ {
-				text = "no difference (" + text + ")"
+			text := fmt.Sprintf("%.2f×, %s", y.Median/x.Median, lab.TooFewRounds)
+			if r, ok := lab.CompareRuns(y.Samples, x.Samples); ok {
+				text = r.String()
+				if r.Lo <= 1 && r.Hi >= 1 {
+					text = unseen(r)
+				}
 			}
 			name := e.Name + ", " + row.Contestant
 			if len(row.Params) > 0 {

@@ -156,9 +156,10 @@ func versus(r lab.Ratio) string {
 	return r.String()
 }
 
-// unseen says how large a difference would have been seen.
+// unseen says how large a difference would have been seen, rounded up. What a logarithm and back
+// adds to 2 % does not make 3 of it.
 func unseen(r lab.Ratio) string {
-	return fmt.Sprintf("no difference above %s %%", digits(math.Ceil(100*r.Unseen()-1e-9))) // 2 %, not 3, of exp(log(1.02))
+	return fmt.Sprintf("no difference above %s %%", digits(math.Ceil(100*r.Unseen()-1e-9)))
 }
 
 func ratio(e *lab.ExperimentResult, row *lab.Row) (lab.Ratio, bool) {

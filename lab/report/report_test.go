@@ -183,7 +183,7 @@ func TestComparisonOfLittle(t *testing.T) {
 	if err := report.Comparison(&b, r, r); err != nil {
 		t.Fatal(err)
 	}
-	if s := b.String(); !strings.Contains(s, "1.00× (too few rounds)") || strings.Contains(s, "nothing") {
+	if s := b.String(); !strings.Contains(s, "1.00×, too few rounds") || strings.Contains(s, "nothing") {
 		t.Error(s)
 	}
 }
