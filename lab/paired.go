@@ -120,3 +120,6 @@ func rejects(n int) int {
 	}
 	return -1
 }
+
+// ByChance is the share of comparisons of equals that differ all the same.
+const ByChance = alpha

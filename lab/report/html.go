@@ -24,7 +24,8 @@ func HTML(w io.Writer, r *lab.Results) error {
 	view := htmlReport{
 		Machine: machine(r.Machine), Command: r.Command, Started: r.Started.Format("2006-01-02 15:04 MST"),
 		Partial: r.Partial,
-		Planes:  Summary(r), Counts: counts(r), Method: method, Sources: sources(r), Claims: allClaims(r),
+		Planes:  Summary(r), Counts: counts(r), Chance: chance(r), Method: method, Sources: sources(r),
+		Claims: allClaims(r),
 		Series: make([]int, mostSeries),
 	}
 	for i := range view.Series {
@@ -37,13 +38,14 @@ func HTML(w io.Writer, r *lab.Results) error {
 }
 
 type htmlReport struct {
-	Machine, Command, Started, Counts, Method string
-	Partial                                   bool
-	Series                                    []int // the numbers of the colours
-	Sources                                   []string
-	Claims                                    []claim
-	Planes                                    []Plane
-	Experiments                               []htmlExperiment
+	Machine, Command, Started, Counts, Chance, Method string
+
+	Partial     bool
+	Series      []int // the numbers of the colours
+	Sources     []string
+	Claims      []claim
+	Planes      []Plane
+	Experiments []htmlExperiment
 }
 
 type htmlExperiment struct {

@@ -31,6 +31,9 @@ func Markdown(w io.Writer, r *lab.Results) error {
 		b.WriteString("\n")
 	}
 	fmt.Fprintf(&b, "%s.\n\n", counts(r))
+	if text := chance(r); text != "" {
+		fmt.Fprintf(&b, "%s\n\n", text)
+	}
 	for i := range r.Experiments {
 		markdownExperiment(&b, &r.Experiments[i])
 	}

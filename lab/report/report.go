@@ -297,6 +297,32 @@ func counts(r *lab.Results) string {
 	return count(r, "published claims", false) + "; " + count(r, "goals of this project", true)
 }
 
+// chance says how many of the comparisons may differ by chance; "" where none is sure enough to.
+func chance(r *lab.Results) string {
+	compared, differ := 0, 0
+	for i := range r.Experiments {
+		e := &r.Experiments[i]
+		for k := range e.Rows {
+			row := &e.Rows[k]
+			if c, ok := ratio(e, row); ok && row.Contestant != e.Base && c.Enough() && c.Quiet() {
+				compared++
+				if c.Differ() {
+					differ++
+				}
+			}
+		}
+	}
+	if compared == 0 {
+		return ""
+	}
+	most := "fewer than one"
+	if n := lab.ByChance * float64(compared); n >= 1 {
+		most = fmt.Sprintf("about %.0f", n)
+	}
+	return fmt.Sprintf("%d of %d comparisons show a difference. Of so many between equals %s would, by chance alone: "+
+		"a ratio close to 1 is worth a second run.", differ, compared, most)
+}
+
 func count(r *lab.Results, what string, goals bool) string {
 	n, total := map[string]int{}, 0
 	for _, e := range r.Experiments {

@@ -24,3 +24,32 @@ func TestVersus(t *testing.T) {
 		}
 	}
 }
+
+// TestChance: a report says how many of its comparisons would differ by chance. Those that are not
+// sure enough to differ are none, and where there are none nothing is said.
+func TestChance(t *testing.T) {
+	row := func(name string, factor float64, n int) lab.Row {
+		samples := make([]float64, n)
+		for i := range samples {
+			samples[i] = factor * float64(100+i)
+		}
+		return lab.Row{
+			Contestant: name, Params: lab.Params{},
+			Metrics: map[string]lab.Figure{"ns_per_op": lab.Summarise("ns", samples)},
+		}
+	}
+	e := lab.ExperimentResult{Base: "base", Shown: []string{"ns_per_op"}, Rows: []lab.Row{
+		row("base", 1, 8), row("alike", 1, 8), row("slower", 2, 8), row("few", 3, 3),
+	}}
+	r := &lab.Results{}
+	if got := chance(r); got != "" {
+		t.Errorf("of nothing it says %q", got)
+	}
+	for range 125 {
+		r.Experiments = append(r.Experiments, e)
+	}
+	const want = "125 of 250 comparisons show a difference. Of so many between equals about 2 would, by chance alone: "
+	if got := chance(r); got[:min(len(got), len(want))] != want {
+		t.Errorf("it says %q", got)
+	}
+}
