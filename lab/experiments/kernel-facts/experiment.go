@@ -44,6 +44,8 @@ var (
 	aioSoft    = kernel("aio-max-nr is soft", "aio-is-soft")
 	somaxconn  = kernel("somaxconn", "somaxconn")
 	swappiness = kernel("swappiness", "swappiness")
+	sendfile   = inC("op_sendfile.c", "ring: sendfile", "")
+	option     = ask("CONFIG_IOURING", kernelOption)
 	receives   = ask("receives: most within 8 µs", receiveTimes)
 )
 
@@ -73,7 +75,7 @@ func init() {
 			setserialDMA, noMap, splice, fsync, statx,
 			threeMaps, sqpollRoot, sqWait, ioPoll, pollApart, sqAffinity, statxNew, lenIsSize, singleIssue, breaking,
 			pollThread,
-			aioLimits, aioSoft, somaxconn, swappiness, receives,
+			aioLimits, aioSoft, somaxconn, swappiness, sendfile, option, receives,
 		},
 		Advice: func(v lab.View) string {
 			if len(v.Rows) == 0 {
@@ -110,15 +112,10 @@ func judges() []lab.Claim {
 		withoutDMA(claims.DMAUse), withoutDMA(claims.ReadBypassesDMA),
 		claims.PortFops.Asked(noMap,
 			"A file whose operations have no mmap gives ENODEV. Their name is tty_fops (drivers/tty/tty_io.c) for every tty."),
-		claims.Sendfile.Judged("ring: splice", func(v lab.View) (lab.Verdict, bool) {
-			_, here, ok := v.Answer(splice)
-			return lab.CannotBe(here,
-				"There is none in "+headers+" of any version; IORING_OP_SPLICE (5.7) does it through a pipe."), ok
-		}),
-		claims.Kernel419.Judged("any file", func(v lab.View) (lab.Verdict, bool) {
-			return lab.CannotBe("–",
-				"io_uring came with Linux 5.1 (commit 2b188cc1bb85, March 2019), its option is CONFIG_IO_URING. What was measured on 4.19 was something else."), len(v.Rows) > 0
-		}),
+		claims.Sendfile.Compiled(sendfile,
+			"There is none in "+headers+" of any version; IORING_OP_SPLICE (5.7) does it through a pipe."),
+		claims.Kernel419.Refuted(option,
+			"io_uring came with Linux 5.1 (commit 2b188cc1bb85, March 2019), its option is CONFIG_IO_URING. What was measured on 4.19 was something else."),
 		claims.StatxFsync.Judged("ring: statx and ring: fsync", func(v lab.View) (lab.Verdict, bool) {
 			stats, one, ok1 := v.Answer(statx)
 			syncs, other, ok2 := v.Answer(fsync)
@@ -143,7 +140,8 @@ func judges() []lab.Claim {
 			"It limits the older io_setup alone (Documentation/admin-guide/sysctl/fs.rst). 1,024 is also less than the default."),
 		claims.AioSoft.Asked(aioSoft, "io_setup(2): EAGAIN where nr_events is more than what is left."),
 		claims.Somaxconn.Asked(somaxconn, "listen(2). The SYN is sent again after a second, so a client sees a delay."),
-		claims.Swappiness.Asked(swappiness, "–"),
+		claims.Swappiness.Asked(swappiness,
+			"With 0 no swap is begun before what is free and what is of files falls below the high watermark of a zone (Documentation/admin-guide/sysctl/vm.rst)."),
 		claims.CompletionTimes.Judged(receives.Name, func(v lab.View) (lab.Verdict, bool) {
 			_, said, ok := v.Answer(receives)
 			if !ok {

@@ -16,6 +16,7 @@ var (
 	noShell    = ask("StartProcess: no shell", startWithoutShell)
 	zombies    = ask("zombies and orphans", zombiesAndOrphans)
 	sameFile   = ask("SCM_RIGHTS: the same file", passedFileIsSame)
+	ends       = ask("exit: the article's functions", exitFunctions)
 )
 
 func ask(name string, try func(*contestant.Turn) (contestant.Finding, error)) *lab.Contestant {
@@ -28,7 +29,7 @@ func init() {
 		Question: "Is what the article says of goroutines, threads and processes so?",
 		Method:   "Each contestant tries it, or reads the source of the Go that is installed. It answers once, by yes or no, and says what shows it.",
 		Metrics:  []lab.Metric{lab.Answer}, Once: true,
-		Contestants: []*lab.Contestant{fewThreads, threads, statements, forks, noShell, zombies, sameFile},
+		Contestants: []*lab.Contestant{fewThreads, threads, statements, forks, noShell, zombies, sameFile, ends},
 		Advice:      lab.HowManySo("Of %d things that the article says of goroutines, threads and processes %d are so here."),
 		Claims: []lab.Claim{
 			claims.CheapGoroutine.Asked(fewThreads, "A goroutine that waits needs a stack of some KiB and no thread."),
@@ -41,10 +42,8 @@ func init() {
 			claims.Zombies.Asked(zombies,
 				"wait(2) and prctl(2): it is the nearest ancestor that has asked for orphans (PR_SET_CHILD_SUBREAPER), else init."),
 			claims.SameFile.Asked(sameFile, "unix(7): both share the place in the file and its flags."),
-			claims.ExitOrder.Judged("any", func(v lab.View) (lab.Verdict, bool) {
-				return lab.CannotBe("–",
-					"The maps are the memory: both go first, and together (exit_mm), then the files (exit_files); the scheduler lets go last (Linux, kernel/exit.c, do_exit)."), len(v.Rows) > 0
-			}),
+			claims.ExitOrder.Refuted(ends,
+				"The maps are the memory: both go first, and together (exit_mm), then the files (exit_files); the scheduler lets go last (Linux, kernel/exit.c, do_exit)."),
 		},
 	})
 }

@@ -19,6 +19,9 @@ var (
 	constexpr    = ask("gcc -fconstexpr", constFlag)
 	recursion    = ask("recursion in C", noRecursion)
 	noMangle     = ask("#[no_mangle] const", needsNoMangle)
+	schedule     = ask("schedule: checks the request", scheduleChecks)
+	counter      = ask("mrs cntvct_el0 on ARMv7", counterOfA7)
+	initcalls    = ask("Go: section of initcalls", initCall)
 	threadStack  = inC("thread: 2–8 MB", "stack")
 	invlpg       = inC("INVLPG", "invlpg")
 )
@@ -42,7 +45,7 @@ func init() {
 		Metrics:  []lab.Metric{lab.Answer}, Once: true,
 		Contestants: []*lab.Contestant{
 			crossCompile, smallStack, queue, tenMs, pageSize, heapInit, smaps, constexpr,
-			recursion, noMangle, threadStack, invlpg,
+			recursion, noMangle, schedule, counter, initcalls, threadStack, invlpg,
 		},
 		Advice: lab.HowManySo("Of %d things that the article says of Go, the kernel and the processor %d are so here."),
 		Claims: []lab.Claim{
@@ -69,14 +72,12 @@ func init() {
 				"A const is no symbol: its value stands where it is used. A static is one."),
 			claims.FlushTLB.Refuted(invlpg,
 				"The instruction is for the kernel: at any other level it is a general protection fault (Intel SDM, volume 2, INVLPG)."),
-			claims.CounterOfA7.Judged("any", func(v lab.View) (lab.Verdict, bool) {
-				return lab.CannotBe("–",
-					"mrs and cntvct_el0 are of AArch64. The Cortex-A7 is an ARMv7: there the counter is read by mrrc p15, 1 (ARM ARM, ARMv7-A, B8.2)."), len(v.Rows) > 0
-			}),
-			claims.InitCall.Judged("any", func(v lab.View) (lab.Verdict, bool) {
-				return lab.CannotBe("–",
-					"do_initcalls calls functions that are linked into the kernel (init/main.c). A Go program begins when it is executed, behind all of them; its linker script says where things lie in its own file."), len(v.Rows) > 0
-			}),
+			claims.CounterOfA7.Refuted(counter,
+				"The register cntvct_el0 is of AArch64. The Cortex-A7 is an ARMv7: there the counter is read by mrrc p15, 1 (ARM ARM, ARMv7-A, B8.2)."),
+			claims.InitCall.Refuted(initcalls,
+				"do_initcalls calls functions that are linked into the kernel (init/main.c). A Go program begins when it is executed, behind all of them; its linker script says where things lie in its own file."),
+			claims.PatchSchedule.Refuted(schedule,
+				"A goroutine that computes does not call runtime.schedule: that runs when one has already stopped. A check there interrupts nobody."),
 			board(claims.Fragmentation,
 				"72 hours of an A40i with 512 MB; `tallywheel doctor` says whether huge pages can be had now"),
 		},

@@ -33,6 +33,20 @@ func found(name string, want *regexp.Regexp) (line string, text string, err erro
 	return "", text, nil
 }
 
+// function is a function of Go's own source, from its first line, which is line at of its file.
+func function(file, name string) (body string, at int, err error) {
+	_, text, err := found(file, regexp.MustCompile(`^$`))
+	if err != nil {
+		return "", 0, err
+	}
+	before, body, ok := strings.Cut(text, "\nfunc "+name+"(")
+	if !ok {
+		return "", 0, fmt.Errorf("src/%s has no %s any more", file, name)
+	}
+	body, _, _ = strings.Cut(body, "\n}")
+	return "func " + name + "(" + body, strings.Count(before, "\n") + 2, nil
+}
+
 // shows answers by whether a line of Go's source is what it is said to be.
 func shows(name, pattern string) (contestant.Finding, error) {
 	line, _, err := found(name, regexp.MustCompile(pattern))
@@ -66,14 +80,9 @@ func sysmonAsks(*contestant.Turn) (contestant.Finding, error) {
 
 // goschedQueue looks into the function behind Gosched.
 func goschedQueue(*contestant.Turn) (contestant.Finding, error) {
-	_, text, err := found("runtime/proc.go", regexp.MustCompile(`^func goschedImpl\(`))
+	body, _, err := function("runtime/proc.go", "goschedImpl")
 	if err != nil {
 		return contestant.Finding{}, err
-	}
-	_, body, _ := strings.Cut(text, "\nfunc goschedImpl(")
-	body, _, _ = strings.Cut(body, "\n}")
-	if body == "" {
-		return contestant.Finding{}, errors.New("src/runtime/proc.go has no goschedImpl any more")
 	}
 	yes := strings.Contains(body, "globrunqput(gp)")
 	return contestant.Finding{Yes: yes, Text: fmt.Sprintf("runtime.goschedImpl calls globrunqput(gp): %v", yes)}, nil

@@ -56,10 +56,6 @@ func init() {
 					"Asked for is more than 20 ms, twice the time after which sysmon asks: what the article calls a failure. A signal interrupts a loop without calls since Go 1.14; where all Ps compute, who wakes waits for the end of a time slice.").
 					As("at most %.1f ms", most/1e3), ok && ok2
 			}),
-			claims.PatchSchedule.Judged("any", func(v lab.View) (lab.Verdict, bool) {
-				return lab.CannotBe("–",
-					"A goroutine that computes does not call runtime.schedule: that runs when one has already stopped (runtime/proc.go). A check there interrupts nobody."), len(v.Rows) > 0
-			}),
 			claims.Jitter.Judged("any", func(v lab.View) (lab.Verdict, bool) {
 				return lab.NotHere("the article's patched runtime, of which it prints lines that cannot do it"),
 					len(v.Rows) > 0
