@@ -97,6 +97,8 @@ var (
 	PathSwitch           = metric("path_switch_ns", "ns", "until it has a CPU, mean", less)
 	PathUser             = metric("path_user_ns", "ns", "until its first line, mean", less)
 	PathJoined           = metric("path_joined_percent", "%", "wake-ups found in the kernel", more)
+	PathMissed           = metric("path_missed", "wake-ups", "wake-ups not found in the kernel", less)
+	PathWakeUps          = metric("path_wakeups", "wake-ups", "wake-ups followed", neither)
 	PathError            = metric("path_error_ns", "ns", "clocks contradict each other, at most", less)
 	ProbeShare           = metric("probe_share_percent", "%", "of the program's latency, seen by the probe", neither)
 	ProbeQueue           = metric("probe_queue_ns", "ns", "submitted until put aside, mean", less)

@@ -158,22 +158,7 @@ func inUnit(metric Metric, x float64) string {
 // Never is the verdict on a claim that a figure, the largest of a round, never exceeds a level.
 // What one round alone exceeds it by may be the machine's: it takes two to refute the claim.
 func (v View) Never(c *Contestant, cell Params, metric Metric, level float64, why string) (Verdict, bool) {
-	largest, ok := v.Largest(c, cell, metric)
-	if !ok {
-		return Verdict{}, false
-	}
-	row, beyond := v.Row(c, cell), 0
-	r := Ratio{Rounds: row.Metrics[metric.name].Samples, disturbed: strings.Join(disturbanceOf(row).excess(), ", ")}
-	for _, x := range r.Rounds { // the figures themselves: a level of 0, and figures below 0, have no ratio
-		if x > level {
-			beyond++
-		}
-	}
-	verdict := decide(r, beyond == 0, beyond > 1, "never more than "+inUnit(metric, level), why)
-	if verdict.Reason == TooNoisy && r.Quiet() {
-		verdict.Why = fmt.Sprintf("Too noisy: more than that in one round of %d, which may be the machine's.", len(r.Rounds))
-	}
-	return verdict.As("at most %s in %d rounds", inUnit(metric, largest), len(r.Rounds)), true
+	return v.largest(c, cell, metric, level, false, "never more than ", why)
 }
 
 // RateAtMost is the verdict on a claim that at most such a share is lost, where some things of all
@@ -290,4 +275,36 @@ func (r Ratio) Tell(above, below string) string {
 		return fmt.Sprintf("no difference above %.2g %%", 100*unseen)
 	}
 	return "no difference that is sure"
+}
+
+// Sometimes is the verdict on a claim that a figure, the largest of a round, exceeds a level now
+// and then: it takes two rounds to show it, and it is not so if no round exceeds it.
+func (v View) Sometimes(c *Contestant, cell Params, metric Metric, level float64, why string) (Verdict, bool) {
+	return v.largest(c, cell, metric, level, true, "in two rounds more than ", why)
+}
+
+// largest judges by how many rounds exceed a level: none, or two at least, which has to be so.
+func (v View) largest(c *Contestant, cell Params, metric Metric, level float64, exceeds bool, needed, why string,
+) (Verdict, bool) {
+	most, ok := v.Largest(c, cell, metric)
+	if !ok {
+		return Verdict{}, false
+	}
+	row, beyond := v.Row(c, cell), 0
+	r := Ratio{Rounds: row.Metrics[metric.name].Samples, disturbed: strings.Join(disturbanceOf(row).excess(), ", ")}
+	for _, x := range r.Rounds { // the figures themselves: a level of 0, and figures below 0, have no ratio
+		if x > level {
+			beyond++
+		}
+	}
+	yes, no := beyond == 0, beyond > 1
+	if exceeds {
+		yes, no = no, yes
+	}
+	verdict := decide(r, yes, no, needed+inUnit(metric, level), why)
+	if verdict.Reason == TooNoisy && r.Quiet() {
+		verdict.Why = fmt.Sprintf("Too noisy: more than %s in one round of %d, which may be the machine's.",
+			inUnit(metric, level), len(r.Rounds))
+	}
+	return verdict.As("at most %s in %d rounds", inUnit(metric, most), len(r.Rounds)), true
 }

@@ -34,6 +34,8 @@ func (f *follower) Report(t *contestant.Turn, took time.Duration, _ float64, all
 		{Metric: "path_switch_ns", V: mean(s.run)},
 		{Metric: "path_user_ns", V: mean(s.user)},
 		{Metric: "path_joined_percent", V: 100 * float64(s.n) / float64(len(all))},
+		{Metric: "path_missed", V: float64(len(all) - s.n)},
+		{Metric: "path_wakeups", V: float64(len(all))},
 		{Metric: "path_error_ns", V: s.worst},
 	}
 	if t.Text("trigger") == "timer" {

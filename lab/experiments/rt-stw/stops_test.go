@@ -6,6 +6,7 @@ import (
 	"runtime/metrics"
 	"slices"
 	"testing"
+	"time"
 )
 
 // TestSince lists what came between two looks at a histogram.
@@ -32,4 +33,14 @@ func TestStopsAreCounted(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestMore: a turn goes on until there are stops enough, and ends by its time if there are none.
+func TestMore(t *testing.T) {
+	n := 0
+	more(time.Now().Add(time.Hour), func() int { n += enough / 2; return n })
+	if n != enough {
+		t.Errorf("it went on until there were %d stops, want %d", n, enough)
+	}
+	more(time.Now(), func() int { return 0 })
 }

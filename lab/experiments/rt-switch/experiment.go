@@ -52,14 +52,16 @@ func init() {
 					"The kernel has no part in it. The article has no figure; half is what is asked for here."), ok
 			}),
 			claims.AsyncStack.Judged(lab.Needs(nil, rustAsync), func(v lab.View) (lab.Verdict, bool) {
-				m, ok := v.Median(rustAsync, nil, lab.WaitingBytes)
-				return lab.Holds(m >= 2048 && m <= 8192, fmt.Sprintf("%.0f bytes", m),
-					"An async task has no stack: what it keeps over a wait is a value, as large as its variables are. From 2 to 8 KiB is what is let pass here."), ok
+				least, ok := v.AtLeast(rustAsync, nil, lab.WaitingBytes, 2<<10, "From 2 to 8 KiB is what is let pass here.")
+				most, ok2 := v.AtMost(rustAsync, nil, lab.WaitingBytes, 8<<10, "From 2 to 8 KiB is what is let pass here.")
+				m, _ := v.Median(rustAsync, nil, lab.WaitingBytes)
+				return lab.All(least, most).As("%.0f bytes", m).IfNot(
+					"An async task has no stack: what it keeps over a wait is a value, as large as its variables are. From 2 to 8 KiB is what is let pass here."), ok && ok2
 			}),
 			claims.RustStack.Judged(lab.Needs(nil, rustThread), func(v lab.View) (lab.Verdict, bool) {
-				m, ok := v.Median(rustThread, nil, lab.WaitingBytes)
-				return lab.Holds(m >= 1<<20, fmt.Sprintf("%.0f bytes resident", m),
-					"2 MiB of addresses are the default (std::thread, Builder::stack_size); memory comes page by page as it is touched. One MiB is what is asked for here."), ok
+				verdict, ok := v.AtLeast(rustThread, nil, lab.WaitingBytes, 1<<20, "One MiB of memory is what is asked for here.")
+				return verdict.IfNot(
+					"2 MiB of addresses are the default (std::thread, Builder::stack_size); memory comes page by page as it is touched. One MiB of it is what is asked for here."), ok
 			}),
 		},
 	})
