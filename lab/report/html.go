@@ -42,7 +42,7 @@ type htmlReport struct {
 
 	Partial     bool
 	Series      []int // the numbers of the colours
-	Sources     []string
+	Sources     []document
 	Claims      []claim
 	Planes      []Plane
 	Experiments []htmlExperiment

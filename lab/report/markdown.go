@@ -39,7 +39,7 @@ func Markdown(w io.Writer, r *lab.Results) error {
 	}
 	markdownClaims(&b, r)
 	for _, s := range sources(r) {
-		fmt.Fprintf(&b, "- %s\n", escape(s))
+		fmt.Fprintf(&b, "- %s\n", escape(s.String()))
 	}
 	fmt.Fprintf(&b, "\n%s\n", method)
 	_, err := io.WriteString(w, b.String())

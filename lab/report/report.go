@@ -358,17 +358,28 @@ func published(v lab.Verdict) string {
 	return fmt.Sprintf("%s (%s, chapter %s)", v.Seed, v.Source.Number, v.Source.Chapter)
 }
 
+// document is one whose claims are judged, and where it is public.
+type document struct{ Text, Link string }
+
+// String is the document, with its address or that none is known.
+func (d document) String() string {
+	if d.Link == "" {
+		return d.Text + " (no public address is known)"
+	}
+	return d.Text + " " + d.Link
+}
+
 // sources lists the documents whose claims are judged.
-func sources(r *lab.Results) (lines []string) {
+func sources(r *lab.Results) (all []document) {
 	for _, e := range r.Experiments {
 		for _, v := range e.Verdicts {
-			if v.Source != nil {
-				lines = append(lines, fmt.Sprintf("%s: %s. %s", v.Source.Number, v.Source.InEn, v.Source.Title))
+			if s := v.Source; s != nil {
+				all = append(all, document{fmt.Sprintf("%s: %s. %s", s.Number, s.InEn, s.Title), s.Link})
 			}
 		}
 	}
-	slices.Sort(lines)
-	return slices.Compact(lines)
+	slices.SortFunc(all, func(a, b document) int { return strings.Compare(a.String(), b.String()) })
+	return slices.Compact(all)
 }
 
 // machine is the machine in one line.
