@@ -69,7 +69,15 @@ func init() {
 			if !ok || !ok2 || !ok3 {
 				return ""
 			}
-			return fmt.Sprintf("To make a table, a checksum and a hash takes a Go program %.1f µs of a start of %.0f, to check those of the compiler %.1f; Rust %.1f and %.1f. Take constants of the compiler for what is large or slow, not for a start.", a[0]/1e3, l, b[0]/1e3, a[1]/1e3, b[1]/1e3)
+			text := fmt.Sprintf("To make a table, a checksum and a hash takes a Go program %.1f µs of a start of %.0f, to check those of the compiler %.1f; Rust %.1f and %.1f.", a[0]/1e3, l, b[0]/1e3, a[1]/1e3, b[1]/1e3)
+			switch r, ok := v.Across(inGo, compiled, inGo, computed, lab.LatencyP50); {
+			case !ok || !r.Enough() || !r.Quiet():
+			case r.Hi < 1:
+				text += fmt.Sprintf(" A start with constants of the compiler takes %.2f of the time: take them.", r.Median)
+			case r.Unseen() <= 0.05:
+				text += " A start is no more than 5 % shorter by constants of the compiler: take them for what is larger or slower."
+			}
+			return text
 		},
 		Claims: judges(),
 	})

@@ -42,7 +42,11 @@ func init() {
 			if !ok || !ok2 {
 				return ""
 			}
-			return fmt.Sprintf("After %.0f hours of a device Go's heap lacked %.0f %% of the huge pages that there should have been, after %.0f hours malloc lacked %.0f %%, an arena %.0f %%, one with pointers %.0f. Where all ends with a piece of work, take an arena.", n[0], m[0], n[1], m[1], m[2], m[3])
+			text := fmt.Sprintf("After %.0f hours of a device Go's heap lacked %.0f %% of the huge pages that there should have been, after %.0f hours malloc lacked %.0f %%, an arena %.0f %%, one with pointers %.0f.", n[0], m[0], n[1], m[1], m[2], m[3])
+			if v.Beats(ofArena, ofHeap, nil, lab.FragmentationPercent) {
+				text += " Where all ends with a piece of work, take an arena."
+			}
+			return text
 		},
 		Claims: []lab.Claim{
 			claims.ArenaFragments.Judged(lab.Needs(nil, malloc, bumpalo), func(v lab.View) (lab.Verdict, bool) {

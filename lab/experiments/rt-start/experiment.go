@@ -62,7 +62,12 @@ func init() {
 			if !ok {
 				return ""
 			}
-			return fmt.Sprintf("A static Go program that is in the page cache is at its first line after %.2f ms, one in C after %.2f. Build with CGO_ENABLED=0 where a start matters.", m[0]/1e3, m[1]/1e3)
+			text := fmt.Sprintf("A static Go program that is in the page cache is at its first line after %.2f ms, one in C after %.2f.", m[0]/1e3, m[1]/1e3)
+			if v.Beats(static, dynamic, warm, lab.LatencyP50) {
+				r, _ := v.Ratio(dynamic, static, warm, lab.LatencyP50)
+				text += fmt.Sprintf(" Linked with the C library it takes %.2f times as long: build with CGO_ENABLED=0 where a start matters.", r.Median)
+			}
+			return text
 		},
 		Claims: []lab.Claim{
 			claims.StaticStart.Judged(lab.Needs(cold, static, dynamic), func(v lab.View) (lab.Verdict, bool) {

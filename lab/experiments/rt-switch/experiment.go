@@ -39,7 +39,10 @@ func init() {
 			if !ok {
 				return ""
 			}
-			text := fmt.Sprintf("From goroutine to goroutine it takes %.0f ns, from thread to thread in C %.0f, and %.0f between goroutines that are locked to threads: lock none that has to talk to others often.", m[0], m[1], m[2])
+			text := fmt.Sprintf("From goroutine to goroutine it takes %.0f ns, from thread to thread in C %.0f, and %.0f between goroutines that are locked to threads.", m[0], m[1], m[2])
+			if v.Beats(goroutine, locked, nil, lab.NsPerOp) {
+				text += " Lock none that has to talk to others often."
+			}
 			if r, ok := v.Medians(nil, lab.NsPerOp, tokio, smol); ok { // where crates can be fetched
 				text += fmt.Sprintf(" From task to task in Rust it takes %.0f by tokio, %.0f by smol.", r[0], r[1])
 			}
