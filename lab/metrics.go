@@ -87,6 +87,7 @@ var (
 	WaitingBytes         = metric("waiting_bytes", "B", "memory of one that waits", less)
 	Stddev               = metric("stddev_us", "µs", "standard deviation", less)
 	StoppingP50          = metric("stopping_us_p50", "µs", "until all have stopped, median", less)
+	StoppingP90          = metric("stopping_us_p90", "µs", "until all have stopped, 90 %", less)
 	StoppingP99          = metric("stopping_us_p99", "µs", "until all have stopped, 99 %", less)
 	StampP50             = metric("stamp_ns_p50", "ns", "to stamp the time, median", less)
 	AggregateP50         = metric("aggregate_ns_p50", "ns", "to aggregate a value, median", less)

@@ -45,14 +45,14 @@ func eightOf(v float64, last ...float64) []float64 {
 // turns, which lack one, would tell something else than long ones.
 func TestStopsNeedBothPercentiles(t *testing.T) {
 	small := lab.Params{"heap_MB": "1"}
-	of := measured{"garbage": {lab.StoppingP50: eightOf(2)}}
+	of := measured{"garbage": {lab.StoppingP50: eightOf(2), lab.StoppingP90: eightOf(9)}}
 	if v := judged(t, "rt-stw", "002-30", small, of); v.Verdict != lab.NotMeasurable {
 		t.Errorf("by the median alone: %+v", v)
 	}
 	for p99, want := range map[float64]string{80: lab.Reproduced, 200: lab.NotReproduced} {
 		of["garbage"][lab.StoppingP99] = eightOf(p99)
 		if v := judged(t, "rt-stw", "002-30", small, of); v.Verdict != want {
-			t.Errorf("2 and %.0f µs: %+v, want %s", p99, v, want)
+			t.Errorf("2, 9 and %.0f µs: %+v, want %s", p99, v, want)
 		}
 	}
 }

@@ -78,8 +78,17 @@ func init() {
 				"do_initcalls calls functions that are linked into the kernel (init/main.c). A Go program begins when it is executed, behind all of them; its linker script says where things lie in its own file."),
 			claims.PatchSchedule.Refuted(schedule,
 				"A goroutine that computes does not call runtime.schedule: that runs when one has already stopped. A check there interrupts nobody."),
+			claims.YieldForHeap.Refuted(heapInit,
+				"Behind startTheWorld no mheap_.init follows: the heap is made once, before main, by mallocinit. A program is in memory when it begins, so memory is ready; a loop that waits for that is never entered."),
 			board(claims.Fragmentation,
 				"72 hours of an A40i with 512 MB; `tallywheel doctor` says whether huge pages can be had now"),
+			board(claims.ProcsResized,
+				"a runtime that says how long procresize takes: runtime/metrics has the whole stop of the world (rt-stw)"),
+			board(claims.TwelveStreams, "a Jetson AGX Orin, 12 cameras, and the article's model"),
+			board(claims.GPUOverPCIe, "a MIC-7700 with its GPU, 12 cameras, and the article's model"),
+			board(claims.ClusterSync, "a cluster of Raspberry Pi CM4, 12 cameras, and the article's model"),
+			board(claims.ProtocolTable,
+				"those six platforms, on a bus of each kind; docs/guide/advise.md says which of these protocols this program speaks"),
 		},
 	})
 }

@@ -61,6 +61,8 @@ func stops(by string, beside func(over *atomic.Bool)) contestant.Work {
 			switch v.Metric {
 			case "latency_us_p50":
 				values = append(values, contestant.Value{Metric: "stopping_us_p50", V: v.V})
+			case "latency_us_p90":
+				values = append(values, contestant.Value{Metric: "stopping_us_p90", V: v.V})
 			case "latency_us_p99":
 				values = append(values, contestant.Value{Metric: "stopping_us_p99", V: v.V})
 			}
