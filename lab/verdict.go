@@ -2,7 +2,9 @@ package lab
 
 import (
 	"fmt"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -41,6 +43,8 @@ type Verdict struct {
 
 	Source *Source `json:"source,omitempty"` // where it was published
 	Goal   bool    `json:"goal,omitempty"`   // a claim of this project
+
+	sided bool // Why was chosen by the verdict
 }
 
 // As says in other words what was found here.
@@ -51,6 +55,7 @@ func (v Verdict) As(format string, args ...any) Verdict {
 
 // IfNot says why a claim is not reproduced, where that has another reason than that it is.
 func (v Verdict) IfNot(why string) Verdict {
+	v.sided = true
 	if v.Verdict == NotReproduced {
 		v.Why = why
 	}
@@ -68,6 +73,9 @@ func (e *Experiment) judge(v View) []Verdict {
 		if verdict.Reason != "" {
 			verdict.Why += fmt.Sprintf(" `tallywheel lab run %s --full` may tell, on a machine that does nothing else.",
 				e.Name)
+		}
+		if !c.Source.published() && !verdict.sided {
+			verdict = verdict.For() // a goal's reason is why it should be met
 		}
 		verdict.Claim, verdict.Seed, verdict.Goal = c.Claim, c.Source.figure, !c.Source.published()
 		if !verdict.Goal {
@@ -148,11 +156,19 @@ func (v View) AtLeast(c *Contestant, cell Params, metric Metric, level float64, 
 
 // times shows a ratio to a level as the figure itself.
 func (r Ratio) times(metric Metric, level float64) string {
-	return fmt.Sprintf("%s (%.3g–%.3g)", inUnit(metric, r.Median*level), r.Lo*level, r.Hi*level)
+	return fmt.Sprintf("%s (%s–%s)", inUnit(metric, r.Median*level), plain(r.Lo*level, 3), plain(r.Hi*level, 3))
 }
 
 func inUnit(metric Metric, x float64) string {
-	return strings.TrimSpace(fmt.Sprintf("%.4g %s", x, Describe(metric.name).Unit))
+	return strings.TrimSpace(plain(x, 4) + " " + Describe(metric.name).Unit)
+}
+
+// plain shows so many digits that matter, and large numbers without an exponent.
+func plain(x float64, digits int) string {
+	if math.Abs(x) >= 1000 && !math.IsInf(x, 0) {
+		return strconv.FormatFloat(x, 'f', 0, 64)
+	}
+	return strconv.FormatFloat(x, 'g', digits, 64)
 }
 
 // Never is the verdict on a claim that a figure, the largest of a round, never exceeds a level.
@@ -307,4 +323,22 @@ func (v View) largest(c *Contestant, cell Params, metric Metric, level float64, 
 			inUnit(metric, level), len(r.Rounds))
 	}
 	return verdict.As("at most %s in %d rounds", inUnit(metric, most), len(r.Rounds)), true
+}
+
+// otherwise begins a reason that the figures contradict.
+const otherwise = "Expected was otherwise: "
+
+// Against says that the reason speaks against the claim. Where it is reproduced all the same, the
+// reader is told that the reason does not explain that.
+func (v Verdict) Against() Verdict { return v.unless(Reproduced) }
+
+// For says that the reason speaks for the claim, as Against does that it speaks against it.
+func (v Verdict) For() Verdict { return v.unless(NotReproduced) }
+
+func (v Verdict) unless(verdict string) Verdict {
+	v.sided = true
+	if v.Verdict == verdict {
+		v.Why = otherwise + v.Why
+	}
+	return v
 }

@@ -71,11 +71,11 @@ func init() {
 			claims.PreemptOff.Judged("asyncpreemptoff=1 and as it is", func(v lab.View) (lab.Verdict, bool) {
 				r, ok := v.Ratio(preemptOff, asItIs, nil, lab.OpsPerSecond)
 				return lab.AtLeast(r, 1.12,
-					"Handlers return long before they would be preempted, so there is nothing to switch off."), ok
+					"Handlers return long before they would be preempted, so there is nothing to switch off.").Against(), ok
 			}),
 			claims.Procs8.Judged("GOMAXPROCS=8 and as it is", func(v lab.View) (lab.Verdict, bool) {
 				r, ok := v.Ratio(procs8, asItIs, nil, lab.OpsPerSecond)
-				return lab.AtLeast(r, 1.05, "More Ps than CPUs only means more threads that look for work."), ok
+				return lab.AtLeast(r, 1.05, "More Ps than CPUs only means more threads that look for work.").Against(), ok
 			}),
 			claims.TuningLatency.Judged("GOMAXPROCS=8, asyncpreemptoff=1 and as it is",
 				func(v lab.View) (lab.Verdict, bool) {
@@ -92,7 +92,7 @@ func init() {
 				long, ok2 := v.Ratio(preemptOff, asItIs, nil, lab.GCPauseMean)
 				const why = "How often the collector runs is up to what is allocated. A pause waits for goroutines that do not yield, and those of a server do all the time."
 				return lab.All(lab.AtLeast(often, 1.5, why),
-						lab.AtLeast(long, leastLonger, why)).As("%v of the collections, a pause is %v as long", often,
+						lab.AtLeast(long, leastLonger, why)).Against().As("%v of the collections, a pause is %v as long", often,
 						long),
 					ok1 && ok2
 			}),

@@ -1,0 +1,56 @@
+package lab
+
+import "testing"
+
+// TestReasonsHaveSides: a reason that speaks against a claim does not explain that it holds, and
+// one for it not that it does not; the reader is told so. A goal's reason is for it.
+func TestReasonsHaveSides(t *testing.T) {
+	const why = "Nobody does that."
+	for _, c := range []struct {
+		got, want string
+	}{
+		{Holds(true, "", why).Against().Why, otherwise + why},
+		{Holds(false, "", why).Against().Why, why},
+		{Holds(true, "", why).For().Why, why},
+		{Holds(false, "", why).For().Why, otherwise + why},
+		{NotHere("a board").Against().For().Why, "a board"},
+		{Holds(true, "", why).Why, why},
+	} {
+		if c.got != c.want {
+			t.Errorf("%q, want %q", c.got, c.want)
+		}
+	}
+	for _, source := range []Source{Goal("≤ 1"), SerialArticle.Says("1", "1")} {
+		for _, ifNot := range []string{"", "A reason of its own."} {
+			e := Experiment{Claims: []Claim{{Claim: "It is so.", Source: source, Judge: func(View) (Verdict, bool) {
+				v := Holds(false, "", why)
+				if ifNot != "" {
+					v = v.IfNot(ifNot)
+				}
+				return v, true
+			}}}}
+			want := why
+			switch {
+			case ifNot != "":
+				want = ifNot
+			case !source.published():
+				want = otherwise + why
+			}
+			if got := e.judge(View{&ExperimentResult{}})[0].Why; got != want {
+				t.Errorf("%v: %q, want %q", source, got, want)
+			}
+		}
+	}
+}
+
+// TestFiguresHaveNoExponent: a bound of 20 ms reads so, and not 2e+04 µs.
+func TestFiguresHaveNoExponent(t *testing.T) {
+	v := viewOf(map[string][]float64{LatencyMax.name: {21_000, 21_100, 21_200, 21_300, 21_400, 21_500, 21_600, 98_040}})
+	got, _ := v.AtMost(who("a"), nil, LatencyMax, 20_000, "")
+	if got.Needed != "≤ 20000 µs" || got.Here != "21350 µs (21000–98040)" {
+		t.Errorf("needed %s, here %s", got.Needed, got.Here)
+	}
+	if got, _ := v.Sometimes(who("a"), nil, LatencyMax, 20_000, ""); got.Here != "at most 98040 µs in 8 rounds" {
+		t.Error(got.Here)
+	}
+}
