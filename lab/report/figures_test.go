@@ -20,21 +20,37 @@ import (
 // figured finds what stands between marks in a document: <!-- figures: NAME --> … <!-- end -->.
 var figured = regexp.MustCompile(`(?s)<!-- figures: ([a-z-]+) -->\n(.*?)<!-- end -->\n`)
 
-// TestFigures: what README.md says in figures is what the kept results say: the text between its
-// marks is made by testdata/figures.tmpl from lab/results. `make figures` writes it.
+// TestFigures: what README.md and the guides say in figures of the laboratory is what the kept
+// results say: the text between their marks is made by testdata/figures.tmpl from lab/results.
+// `make figures` writes it.
 func TestFigures(t *testing.T) {
 	made, err := template.New("figures.tmpl").Funcs(figureFuncs()).ParseFiles("testdata/figures.tmpl")
 	if err != nil {
 		t.Fatal(err)
 	}
-	const file = "../../README.md"
+	seen := map[string]bool{}
+	for _, file := range []string{"../../README.md", "../../docs/guide/server.md"} {
+		figures(t, file, made, seen)
+	}
+	for _, tmpl := range made.Templates() {
+		if name := tmpl.Name(); name != "figures.tmpl" && !seen[name] {
+			t.Errorf("no document has a place for the figures %s", name)
+		}
+	}
+}
+
+// figures holds a document against the templates, or writes it anew; seen gets those that it has.
+func figures(t *testing.T, file string, made *template.Template, seen map[string]bool) {
+	t.Helper()
 	is, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	seen := map[string]bool{}
 	want := figured.ReplaceAllFunc(is, func(found []byte) []byte {
 		name := string(figured.FindSubmatch(found)[1])
+		if seen[name] {
+			t.Errorf("the figures %s have two places", name)
+		}
 		seen[name] = true
 		var b bytes.Buffer
 		if err := made.ExecuteTemplate(&b, name, nil); err != nil {
@@ -43,11 +59,6 @@ func TestFigures(t *testing.T) {
 		}
 		return fmt.Appendf(nil, "<!-- figures: %s -->\n%s\n<!-- end -->\n", name, strings.TrimSpace(b.String()))
 	})
-	for _, tmpl := range made.Templates() {
-		if name := tmpl.Name(); name != "figures.tmpl" && !seen[name] {
-			t.Errorf("%s has no place for the figures %s", file, name)
-		}
-	}
 	if *update && !t.Failed() {
 		if err := os.WriteFile(file, want, 0o600); err != nil {
 			t.Fatal(err)
@@ -114,6 +125,7 @@ func figureFuncs() template.FuncMap {
 		"thousands": thousands,
 		"one":       func(v float64) string { return fmt.Sprintf("%.1f %%", v) },
 		"two":       func(v float64) string { return fmt.Sprintf("%.2f %%", v) },
+		"times":     func(v float64) string { return fmt.Sprintf("%.2f", v) },
 		"us":        func(v float64) string { return fmt.Sprintf("%.0f µs", v) },
 	}
 	maps.Copy(funcs, template.FuncMap{
