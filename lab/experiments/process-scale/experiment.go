@@ -80,7 +80,7 @@ func judges() []lab.Claim {
 					n)).As("%v", r), true
 			}
 			return lab.AtLeast(r, 3.99,
-				"One process with GOMAXPROCS=1 uses one CPU: what is compared is one CPU with four."), ok
+				"One process with GOMAXPROCS=1 uses one CPU: what is compared is one CPU with four.").For(), ok
 		}),
 		claims.GainOfProcesses.Judged("2 processes and one with all CPUs, work=cpu",
 			func(v lab.View) (lab.Verdict, bool) {

@@ -41,7 +41,7 @@ func init() {
 			func(v lab.View) (lab.Verdict, bool) {
 				r, ok := v.Ratio(ours, channel, lab.Params{"loops": "100"}, lab.OpsPerSecond)
 				return lab.AtLeast(r, 1.2,
-					"A lock that nobody else wants costs less than one that all do. The article gives no figure; a fifth is asked for here."), ok
+					"A lock that nobody else wants costs less than one that all do. The article gives no figure; a fifth is asked for here.").For(), ok
 			}), claims.UnboundedQueue.Judged("goroutine, loops=10000", func(v lab.View) (lab.Verdict, bool) {
 			m, ok := v.Medians(lab.Params{"loops": "10000"}, lab.RSS, each, ours)
 			if !ok {
