@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -109,31 +108,10 @@ func (s sent) judge(m lab.Metrics) {
 	}
 }
 
-// oftener is how much more often than the demonstration's the laboratory's device makes faults: a
-// turn is short, and each kind shall come in it.
-const oftener = 10
-
 func (s Serial) send(ctx context.Context, lines []*serialtest.Port, length time.Duration) (did sent, err error) {
 	switch {
 	case s.Disturbed:
-		plan, err := serialtest.PlanFor(serialtest.Disturbed, 1, rand.Uint64()) // other faults in each turn
-		if err != nil {
-			return did, err
-		}
-		for _, mean := range []*int{&plan.Drop, &plan.Duplicate, &plan.Corrupt, &plan.Reorder, &plan.Stall} {
-			*mean /= oftener
-		}
-		if plan.Unplug /= oftener; !s.Unplugs {
-			plan.Unplug = 0
-		}
-		d := serialtest.NewDevice(lines[0], plan)
-		ctx, cancel := context.WithTimeout(ctx, length)
-		defer cancel()
-		err = d.Run(ctx)
-		return sent{
-			whole: d.Truth.Sent, damaged: d.Truth.Corrupted, dropped: d.Truth.Dropped, repeated: d.Truth.Duplicated,
-			unplugged: d.Truth.Outages,
-		}, err
+		return s.disturb(ctx, lines[0], length)
 	case s.Rate == 0:
 		did.whole, err = flood(ctx, lines, length)
 		return did, err

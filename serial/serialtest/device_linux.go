@@ -3,8 +3,10 @@ package serialtest
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/tallywheel/tallywheel/frame"
@@ -64,6 +66,13 @@ type Plan struct {
 	Reorder   int
 	Stall     int
 	Unplug    int
+
+	// Each, if not 0, takes chance out of how many faults there are: every kind that is not
+	// switched off comes so many times before any comes again, in an order of chance, one fault in
+	// Gap frames on average; and a device whose time is over goes on until the first such round is
+	// done. The means say nothing else then.
+	Each int
+	Gap  int
 }
 
 // PlanFor is the plan of a condition.
@@ -84,6 +93,24 @@ func PlanFor(c Condition, device uint32, seed uint64) (Plan, error) {
 // apart is the number of clean frames between two faults, so that each has one effect.
 const apart = 8
 
+// kind is a kind of fault.
+type kind int
+
+const (
+	none kind = iota
+	drop
+	duplicate
+	corrupt
+	reorder
+	stall
+	unplug
+)
+
+// means are those of a plan's kinds of faults, from drop on, in the order in which chance decides.
+func (p Plan) means() []int {
+	return []int{p.Drop, p.Duplicate, p.Corrupt, p.Reorder, p.Stall, p.Unplug}
+}
+
 // Device sends frames into a port. It belongs to one goroutine.
 type Device struct {
 	Truth Truth
@@ -96,6 +123,11 @@ type Device struct {
 	out   []byte
 	probe tally128.Decoder
 	late  []byte // a frame held back, to be sent behind the next
+
+	// With Plan.Each.
+	deck  []kind // faults of this round that are still to come
+	wait  int    // clean frames until the next one
+	dealt int    // rounds that were begun
 }
 
 // NewDevice puts a device behind a port.
@@ -104,19 +136,19 @@ func NewDevice(port *Port, plan Plan) *Device {
 }
 
 // Run sends until the context ends, then ends cleanly: an undamaged frame last, so that no loss is
-// left open.
+// left open. With Plan.Each a deadline alone does not end it: see there.
 func (d *Device) Run(ctx context.Context) error {
 	start := time.Now()
 	var due, sent float64
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
-	for ctx.Err() == nil {
+	for d.goesOn(ctx) {
 		select {
-		case <-ctx.Done():
+		case <-d.ended(ctx):
 		case <-ticker.C:
 		}
 		due = d.due(time.Since(start))
-		for sent+tally128.Size <= due && ctx.Err() == nil {
+		for sent+tally128.Size <= due && d.goesOn(ctx) {
 			sent += tally128.Size
 			pause, err := d.step(ctx)
 			if err != nil {
@@ -133,6 +165,25 @@ func (d *Device) Run(ctx context.Context) error {
 	behind := max(0, d.due(time.Since(start))-sent)
 	d.Truth.Behind = uint64(behind/tally128.Size) * tally128.Size
 	return d.last()
+}
+
+// goesOn reports whether there is more to do: there is time left, or no more than the time is over
+// and faults are still to come.
+func (d *Device) goesOn(ctx context.Context) bool {
+	return ctx.Err() == nil || d.owes() && errors.Is(ctx.Err(), context.DeadlineExceeded)
+}
+
+// ended is closed when the context ends, if there is nothing to do then.
+func (d *Device) ended(ctx context.Context) <-chan struct{} {
+	if d.owes() && ctx.Err() != nil {
+		return nil // the next tick comes
+	}
+	return ctx.Done()
+}
+
+// owes reports whether faults of the first round are still to come.
+func (d *Device) owes() bool {
+	return d.plan.Each > 0 && (d.dealt == 0 || d.dealt == 1 && (len(d.deck) > 0 || d.late != nil))
 }
 
 // due is the number of bytes that should have been sent after so long.
@@ -197,37 +248,77 @@ func (d *Device) chance(mean int) bool {
 	return true
 }
 
+// harm is the fault that comes next, if one does.
+func (d *Device) harm() kind {
+	if d.plan.Each > 0 {
+		return d.dealtOut()
+	}
+	for i, mean := range d.plan.means() {
+		if d.chance(mean) {
+			return drop + kind(i)
+		}
+	}
+	return none
+}
+
+// dealtOut is the fault that comes next where their number is fixed.
+func (d *Device) dealtOut() kind {
+	if d.clean < 0 { // the last frames are clean
+		return none
+	}
+	if len(d.deck) == 0 {
+		for i, mean := range d.plan.means() {
+			if mean > 0 {
+				d.deck = append(d.deck, slices.Repeat([]kind{drop + kind(i)}, d.plan.Each)...)
+			}
+		}
+		d.rng.Shuffle(len(d.deck), func(i, j int) { d.deck[i], d.deck[j] = d.deck[j], d.deck[i] })
+		d.dealt++
+		d.wait = d.gap()
+	}
+	if d.clean < d.wait || len(d.deck) == 0 {
+		return none
+	}
+	f := d.deck[0]
+	d.deck, d.clean, d.wait = d.deck[1:], 0, d.gap()
+	return f
+}
+
+// gap is a number of clean frames between two faults, Plan.Gap on average.
+func (d *Device) gap() int { return apart + d.rng.IntN(max(1, 2*(d.plan.Gap-apart)+1)) }
+
 // step makes one frame, or one fault, and returns how long to pause.
 func (d *Device) step(ctx context.Context) (time.Duration, error) {
 	d.clean++
-	p := d.plan
-	switch {
-	case d.late != nil:
+	if d.late != nil {
 		f := d.next()
 		d.send(f)
 		d.send(d.late)
 		d.late = nil
 		d.Truth.Reordered++
-	case d.chance(p.Drop):
+		return 0, nil
+	}
+	switch d.harm() {
+	case drop:
 		for range 1 + d.rng.IntN(3) {
 			d.next()
 			d.Truth.Dropped++
 			d.Truth.Unseen++
 		}
-	case d.chance(p.Duplicate):
+	case duplicate:
 		f := d.next()
 		d.send(f)
 		d.send(f)
 		d.Truth.Duplicated++
-	case d.chance(p.Corrupt):
+	case corrupt:
 		d.out = append(d.out, d.damage(d.next())...)
 		d.Truth.Corrupted++
-	case d.chance(p.Reorder):
+	case reorder:
 		d.late = d.next()
-	case d.chance(p.Stall):
+	case stall:
 		d.Truth.Stalls++
 		return time.Duration(20+d.rng.IntN(80)) * time.Millisecond, nil
-	case d.chance(p.Unplug):
+	case unplug:
 		return 0, d.unplug(ctx)
 	default:
 		d.send(d.next())
