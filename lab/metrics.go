@@ -62,7 +62,7 @@ var (
 	LostPercent          = metric("lost_percent", "%", "frames lost", less)
 	RateVariation        = metric("rate_variation_percent", "%", "variation of throughput, 10 ms slices", less)
 	ScaleUp              = metric("scale_up_us", "µs", "delay until the pool has grown", less)
-	PredictedMBPerSecond = metric("predicted_MB_per_s", "MB/s", "throughput, predicted", neither)
+	SafeBaud             = metric("safe_baud", "Bd", "rate up to which a FIFO of 16 would not overrun", more)
 	CachedPercent        = metric("cached_percent", "%", "of the file cached at the end", neither)
 	FileBytes            = metric("file_bytes", "B", "size of the file", neither)
 	Threads              = metric("threads", "threads", "threads of the program", less)

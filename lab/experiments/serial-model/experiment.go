@@ -1,15 +1,16 @@
-// Package serialmodel asks what a serial line can carry, and whether the arithmetic agrees with the
-// measurement.
+// Package serialmodel asks what a serial line can carry by arithmetic, and how well a program keeps
+// up with it.
 package serialmodel
 
 import (
 	"fmt"
+	"maps"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/tallywheel/tallywheel/lab"
 	"github.com/tallywheel/tallywheel/lab/claims"
+	"github.com/tallywheel/tallywheel/lab/contestant"
 	"github.com/tallywheel/tallywheel/lab/load"
 	"github.com/tallywheel/tallywheel/lab/readers"
 	"github.com/tallywheel/tallywheel/reader"
@@ -23,6 +24,8 @@ const (
 	bitsPerByte = 10
 	fifo        = 16 // bytes, of a 16550A
 	trigger     = 14 // bytes, the highest level of a 16550A
+	half        = 8  // bytes, the level that Linux sets (drivers/tty/serial/8250)
+	ttyBytes    = 4096
 )
 
 // ByteRate is what a line of a baud rate carries at 8N1, in bytes a second.
@@ -40,44 +43,89 @@ func Bits(data int, parity bool, stop int) float64 {
 // Tolerance is how far the clocks of both ends may differ at 8N1.
 func Tolerance() float64 { return (0.5 - 1.0/16) / (bitsPerByte - 0.5) }
 
-// SafeBaud is the highest baud rate at which a FIFO does not overrun if every interrupt is served
-// within the latency.
-func SafeBaud(latency time.Duration) float64 {
+// SafeBaud is the highest baud rate at which a FIFO of 16 bytes does not overrun if every interrupt
+// comes at a trigger and is served within the latency.
+func SafeBaud(trigger float64, latency time.Duration) float64 {
 	return (fifo - trigger) * bitsPerByte / latency.Seconds()
 }
 
-var ring = lab.Ours("tallywheel/ring", readers.By(reader.Ring, ""))
+// Served is the time within which an interrupt at a trigger must be served at a baud rate.
+func Served(trigger, baud float64) time.Duration {
+	return time.Duration((fifo - trigger) * bitsPerByte / baud * float64(time.Second))
+}
+
+var (
+	ring = lab.Ours("tallywheel/ring", readers.By(reader.Ring, ""))
+	// the table: nothing is measured
+	none = lab.Ours("arithmetic, 8N1", by(Bits(8, false, 1)))
+	even = lab.Ours("arithmetic, 8E1", by(Bits(8, true, 1)))
+	two  = lab.Ours("arithmetic, 8E2", by(Bits(8, true, 2)))
+
+	rates = lab.Cells("baud", 9600, 115200, 921600, 3000000)
+)
+
+// by says what a line carries whose bytes take so many bits, at the baud rate of the cell.
+func by(bits float64) contestant.Work {
+	return func(t *contestant.Turn) error {
+		baud := float64(t.Int("baud", 115200))
+		text := fmt.Sprintf("%.6g KB/s, %.0f %% for framing", baud/bits/1e3, 100*(1-8/bits))
+		if bits == bitsPerByte {
+			text += fmt.Sprintf("; interrupts at %d of %d bytes must be served within %v, at %d within %v; %d bytes fill up in %v",
+				trigger, fifo, short(Served(trigger, baud)), half, short(Served(half, baud)), ttyBytes,
+				short(time.Duration(ttyBytes*bits/baud*1e9)))
+		}
+		return t.Answer(true, "%s", text)
+	}
+}
+
+// short is a time of three digits or so.
+func short(d time.Duration) time.Duration {
+	for unit := time.Duration(1); ; unit *= 10 {
+		if d < 1000*unit {
+			return d.Round(unit)
+		}
+	}
+}
 
 func init() {
 	lab.Register(&lab.Experiment{
 		Name: "serial-model", Plane: lab.Serial,
-		Question: "What can a serial line carry, by arithmetic and by measurement?",
-		Method: "A virtual line sends frames as fast as a baud rate allows at 8N1, ten bits a byte. Predicted is baud ÷ 10; measured is what the reader took. " +
-			"The longest latency of the reader says, by (FIFO − trigger) × bits ÷ latency, up to which rate a 16550A (FIFO 16, trigger 14) would not overrun if interrupts " +
-			"were served no better than this program is: a bound from below, since an interrupt is served before any program.",
+		Question: "What can a serial line carry, by arithmetic, and does a program keep up with it?",
+		Method: "What a line carries is arithmetic, and the table says it: baud ÷ bits a byte, of which one is the start bit, eight are data, and the others parity and stop bits (TIA-232); interrupts of a 16550A, whose FIFO holds 16 bytes, must be served within (FIFO − trigger) × bits ÷ baud (its data sheet). " +
+			"Measured is only how long the reader takes to have a frame that a pty brings at that rate, from the moment it was due. A pty has neither clock nor FIFO, and the sender keeps the pace, so throughput says nothing and is not shown. " +
+			"The FIFO's rate is up to which it would not overrun if interrupts were served no sooner than the longest of these latencies: a bound from below, since an interrupt is served before any program.",
 		Metrics: []lab.Metric{
-			lab.MBPerSecond, lab.PredictedMBPerSecond, lab.LatencyP99, lab.LatencyMax,
-			lab.LostFrames,
+			lab.LatencyP50, lab.LatencyP99, lab.LatencyMax, lab.SafeBaud, lab.LostFrames, lab.CPUPercent,
 		},
 		Chart: lab.Chart{Over: "baud"}, Turn: 2 * time.Second,
-		Cells:       func(lab.Options) []lab.Params { return lab.Cells("baud", 9600, 115200, 921600, 3000000) },
-		Contestants: []*lab.Contestant{ring},
-		Scene: func(b *lab.Bench, _ *lab.Contestant, cell lab.Params) (*lab.Scene, error) {
+		Cells:       func(lab.Options) []lab.Params { return rates },
+		Contestants: []*lab.Contestant{ring, none, even, two},
+		Scene: func(b *lab.Bench, c *lab.Contestant, cell lab.Params) (*lab.Scene, error) {
+			if c != ring {
+				return &lab.Scene{}, nil
+			}
 			return load.Serial{Ports: 1, Rate: ByteRate(float64(cell.Int("baud")))}.Scene(b)
 		},
-		Derive: func(cell lab.Params, _ time.Duration, m lab.Metrics) {
-			m[lab.PredictedMBPerSecond.String()] = ByteRate(float64(cell.Int("baud"))) / 1e6
+		Derive: func(_ lab.Params, _ time.Duration, m lab.Metrics) {
+			maps.DeleteFunc(m, func(name string, _ float64) bool { // the sender's pace
+				return slices.Contains(lab.Names(lab.MBPerSecond, lab.OpsPerSecond, lab.NsPerOp), name)
+			})
+			if longest := m[lab.LatencyMax.String()]; longest > 0 {
+				m[lab.SafeBaud.String()] = SafeBaud(trigger, time.Duration(longest*1e3))
+			}
 		},
 		Advice: func(v lab.View) string {
 			worst := 0.0
-			for _, row := range v.Rows {
-				worst = max(worst, slices.Max(append(row.Metrics[lab.LatencyMax.String()].Samples, 0)))
+			for _, cell := range rates {
+				longest, _ := v.Largest(ring, cell, lab.LatencyMax)
+				worst = max(worst, longest)
 			}
 			if worst == 0 {
 				return ""
 			}
-			return fmt.Sprintf("115,200 baud are 11.52 KB/s, whatever reads them. The longest wait of the reader in all rounds was %.0f µs, in which the 4 KiB that a tty holds at least fill up at %.1f Mbaud.",
-				worst, 4096*bitsPerByte/worst)
+			served := time.Duration(worst * 1e3)
+			return fmt.Sprintf("The longest wait of the reader in all rounds was %.0f µs, in which the 4 KiB that a tty holds at least fill up at %.1f Mbaud; a FIFO of 16 bytes that interrupts at 14 would need interrupts that are served sooner than that from %.3g baud on.",
+				worst, ttyBytes*bitsPerByte/worst, SafeBaud(trigger, served))
 		},
 		Claims: judges(),
 	})
@@ -85,24 +133,14 @@ func init() {
 
 func judges() []lab.Claim {
 	return []lab.Claim{
-		claims.BaudLimit.Judged("tallywheel/ring at baud=115200", func(v lab.View) (lab.Verdict, bool) {
-			m, ok := v.Median(ring, lab.Params{"baud": "115200"}, lab.MBPerSecond)
-			return lab.CannotBe(fmt.Sprintf("%.2f KB/s", 1e3*m),
-				"8N1 needs ten bits a byte: 115,200 baud carry at most 11.52 KB/s (TIA-232, 16550A data sheet). 468 KB/s need 4.7 Mbaud."), ok
+		claims.BaudLimit.Judged("any", func(v lab.View) (lab.Verdict, bool) {
+			return lab.CannotBe(fmt.Sprintf("by arithmetic: %.2f KB/s", ByteRate(115200)/1e3),
+				"8N1 needs ten bits a byte: 115,200 baud carry at most 11.52 KB/s (TIA-232, 16550A data sheet). 468 KB/s need 4.7 Mbaud."), len(v.Rows) > 0
 		}),
-		claims.ClockFormula.Judged("tallywheel/ring at all rates", func(v lab.View) (lab.Verdict, bool) {
-			worst := 0.0
-			for _, baud := range []int{9600, 115200, 921600, 3000000} {
-				cell := lab.Params{"baud": strconv.Itoa(baud)}
-				got, ok1 := v.Median(ring, cell, lab.MBPerSecond)
-				want, ok2 := v.Median(ring, cell, lab.PredictedMBPerSecond)
-				if !ok1 || !ok2 {
-					return lab.Verdict{}, false
-				}
-				worst = max(worst, 100*max(got/want-1, 1-got/want))
-			}
-			return lab.NotHere("two UARTs with clocks of their own. On a pty the sender keeps the pace, so what arrives says nothing of the factor (1 − 2δ). By arithmetic it is wrong: a clock that differs by δ changes the rate by δ, up to 4.6 % for both ends, and beyond that frames are damaged.").
-				As("at most %.1f %% beside what the sender was told to send", worst), true
+		claims.ClockFormula.Judged("any", func(v lab.View) (lab.Verdict, bool) {
+			return lab.NotHere("two UARTs with clocks of their own; on a pty the sender keeps the pace.").
+				As("by arithmetic: a clock that differs by δ changes the rate by δ, not 2δ, up to %.1f %% for both ends; beyond that frames are damaged",
+					100*Tolerance()), len(v.Rows) > 0
 		}),
 		claims.Framing.Judged("any", func(v lab.View) (lab.Verdict, bool) {
 			least, most := 1-8.0/Bits(8, false, 1), 1-8.0/Bits(8, true, 1)
@@ -123,7 +161,7 @@ func judges() []lab.Claim {
 				"A receiver finds each byte's start anew, so a difference adds up over one byte only."), len(v.Rows) > 0
 		}),
 		claims.NeedsDMA.Judged("any", func(v lab.View) (lab.Verdict, bool) {
-			slow, quick := SafeBaud(20*time.Microsecond), SafeBaud(5*time.Microsecond)
+			slow, quick := SafeBaud(trigger, 20*time.Microsecond), SafeBaud(trigger, 5*time.Microsecond)
 			return lab.Holds(slow < 500_000,
 				fmt.Sprintf("by arithmetic: no overrun up to %.1f Mbit/s where interrupts are served within 20 µs, up to %.1f Mbit/s within 5 µs", slow/1e6, quick/1e6),
 				"(FIFO − trigger) × bits ÷ latency, with the trigger at its highest; the article's own formula gives eight times as much."), len(v.Rows) > 0
