@@ -135,4 +135,7 @@ var (
 	BatchSuccess = files(43, "4.4",
 		"97.2 % of the records of a batch are written.",
 		"97.2 %, an example")
+	BackendMemory = files(44, "4.3",
+		"Of the ways to open a file bufio takes the least memory.",
+		"“lowest”, in a table that has lost some of its cells")
 )

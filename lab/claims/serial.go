@@ -44,7 +44,7 @@ var (
 		"“unix.Select”, “triggers syscall.EAGAIN”")
 	PortLists = serial(13, "2.2",
 		"go-serial cannot list the serial ports.",
-		"“must be named by hand”; gopsutil lists them")
+		"“must be named by hand”")
 	Framing = serial(14, "2.3",
 		"The bits around each byte take 20 to 30 % of a line.",
 		"20–30 %")
@@ -144,4 +144,10 @@ var (
 	BrownOut = serial(46, "4.4",
 		"Where a USB line breaks down for a moment, a reader that waits loses frame after frame, a hybrid one goes on without a seam.",
 		"“chain loss” against “seamless”")
+	MappedUIO = serial(47, "4.3",
+		"Where a UART's registers are exposed by UIO, mapping /dev/uioX works.",
+		"“feasible alternative”")
+	GopsutilPorts = serial(48, "2.2",
+		"gopsutil lists the serial ports of a machine, by SerialPorts().",
+		"“walks /sys/class/tty/”")
 )

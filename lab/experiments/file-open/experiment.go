@@ -64,6 +64,13 @@ func init() {
 						lab.AtLeast(high, 1, why)).As("the map takes %v of bufio, the ring %v of the map", low, high),
 					ok1 && ok2
 			}),
+			claims.BackendMemory.Judged("bufio, asyncfile/mmap and uring", func(v lab.View) (lab.Verdict, bool) {
+				byMap, ok1 := v.Ratio(ourMap, window, nil, lab.RSS)
+				byRing, ok2 := v.Ratio(ownRing, window, nil, lab.RSS)
+				const why = "A buffer of bufio is some KiB, a map is pages that the kernel has anyway, and a ring is some KiB again: the program itself is larger than all of them."
+				return lab.All(lab.AtLeast(byMap, 1.05, why), lab.AtLeast(byRing, 1.05, why)).
+					As("the map takes %v of bufio's memory, the ring %v", byMap, byRing), ok1 && ok2
+			}),
 		},
 	})
 }

@@ -21,6 +21,7 @@ var (
 	movingHeap     = ask("runtime: moves the heap", heapMoves)
 	preemptBuild   = ask("runtime: asyncpreemptoff at build", needsPreemptAtBuild)
 	blocked        = ask("runtime: blocked in read", blockedInRead)
+	gopsutilPorts  = lab.Peers("gopsutil-ports").As("gopsutil: SerialPorts", "fact")
 	sizeCheck      = ask("mmap: a size check keeps SIGBUS away", sizeCheckKeeps)
 )
 
@@ -38,12 +39,15 @@ func init() {
 		Contestants: []*lab.Contestant{
 			setupInXSys, statxInXSys, gnetUring, portLists, growing, refilling, indexByte, lockTwice,
 			runtimeMmap, runtimeBarrier, movingHeap, preemptBuild, blocked, sizeCheck,
+			gopsutilPorts,
 		},
 		Advice: lab.HowManySo("Of %d things that articles say of Go and its packages %d are so with this Go."),
 		Claims: []lab.Claim{
 			claims.SetupInXSys.Compiled(setupInXSys, "The package has neither helpers nor types for io_uring."),
 			claims.XSysStatx.Asked(statxInXSys, "Statx_t and Statx are there since 2018."),
 			claims.GnetUring.Compiled(gnetUring, "gnet works by epoll and kqueue."),
+			claims.GopsutilPorts.Compiled(gopsutilPorts,
+				"gopsutil tells of CPUs, memory, disks, networks and processes; it has no function for ports."),
 			claims.PortLists.Asked(portLists,
 				"GetPortsList, and enumerator.GetDetailedPortsList with the USB names. gopsutil has no function for ports."),
 			claims.Discard.Asked(growing,

@@ -11,11 +11,13 @@ import (
 
 	"github.com/tallywheel/tallywheel/lab"
 	"github.com/tallywheel/tallywheel/lab/claims"
+	"github.com/tallywheel/tallywheel/lab/contestant"
 	"github.com/tallywheel/tallywheel/lab/load"
 )
 
 var (
 	tty    = lab.Ours("tty/mmap", mapTTY)
+	uio    = lab.Ours("uio/mmap", contestant.Asks(mapUIO))
 	pread  = lab.Ours("page/pread", touching((*pages).pread))
 	mapped = lab.Ours("page/mapped", touching((*pages).mapped))
 	fault  = lab.Ours("page/fault", touching((*pages).fault))
@@ -25,11 +27,11 @@ func init() {
 	lab.Register(&lab.Experiment{
 		Name: "serial-mmap", Plane: lab.Serial,
 		Question: "Can a serial port be mapped into memory, and what would that save?",
-		Method: "tty/mmap opens a tty and maps it; what the kernel answers stands in its place. Beside it, what a page of a file in the page cache costs: by pread of 4 KiB, " +
+		Method: "tty/mmap opens a tty and maps it; what the kernel answers stands in its place, and uio/mmap maps a device of UIO, where there is one. Beside it, what a page of a file in the page cache costs: by pread of 4 KiB, " +
 			"by a byte of a page that is mapped, and by one that is not mapped yet, page fault included (the kernel maps up to 16 neighbours at a fault).",
 		Metrics:     []lab.Metric{lab.NsPerOp, lab.CPUPerOp, lab.PageFaultsPerOp, lab.Answer},
 		Base:        pread,
-		Contestants: []*lab.Contestant{tty, pread, mapped, fault},
+		Contestants: []*lab.Contestant{tty, uio, pread, mapped, fault},
 		Prepare: func(_ context.Context, b *lab.Bench) error {
 			return os.WriteFile(filepath.Join(b.Dir, "pages"), make([]byte, 4096*os.Getpagesize()), 0o600)
 		},
@@ -64,6 +66,8 @@ func init() {
 				return lab.Holds(strings.Contains(said, "no such device"), said,
 					"What maps UARTs is UIO, where a driver offers its registers."), ok
 			}),
+			claims.MappedUIO.Asked(uio,
+				"A driver of UIO takes the UART from the kernel's: what maps its registers has no tty, and polls or serves every interrupt itself."),
 			claims.ReadKernelTime.Judged("page/pread", func(v lab.View) (lab.Verdict, bool) {
 				m, ok := v.Median(pread, lab.Params{}, lab.NsPerOp)
 				return lab.NotHere("a UART: the article read a tty. A file in the page cache is something else.").As("%.2f µs from the page cache", m/1e3), ok

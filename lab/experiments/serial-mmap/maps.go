@@ -2,7 +2,9 @@ package serialmmap
 
 import (
 	"errors"
+	"fmt"
 	"os"
+	"path/filepath"
 	"syscall"
 
 	"github.com/tallywheel/tallywheel/internal/sys"
@@ -21,6 +23,27 @@ func mapTTY(t *contestant.Turn) error {
 		return t.Answer(false, "mmap of a tty: %v", err)
 	}
 	return t.Answer(true, "a tty was mapped")
+}
+
+// mapUIO maps the registers of a device that a driver of UIO has.
+func mapUIO(*contestant.Turn) (contestant.Finding, error) {
+	devices, err := filepath.Glob("/dev/uio*")
+	if err != nil {
+		return contestant.Finding{}, err
+	}
+	if len(devices) == 0 {
+		return contestant.Finding{}, errors.New("no /dev/uio*: no driver of UIO has a device here")
+	}
+	f, err := os.OpenFile(devices[0], os.O_RDWR|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		return contestant.Finding{}, err // it may be there, and not for us
+	}
+	defer f.Close()
+	b, err := syscall.Mmap(int(f.Fd()), 0, os.Getpagesize(), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
+	if err != nil {
+		return contestant.Finding{Text: fmt.Sprintf("mmap of %s: %v", devices[0], err)}, nil
+	}
+	return contestant.Finding{Yes: true, Text: devices[0] + " was mapped"}, syscall.Munmap(b)
 }
 
 // pages is a file of the page cache whose pages are touched, one byte of each.
