@@ -376,3 +376,24 @@ func (row *Row) rounds() (n int) {
 	}
 	return n
 }
+
+// AcrossFrom is [View.Across] of figures of which less than a floor counts as that much: of two
+// that are next to nothing none is many times the other, and of what is nothing there is no ratio.
+func (v View) AcrossFrom(a *Contestant, cellA Params, b *Contestant, cellB Params, metric Metric, floor float64,
+) (Ratio, bool) {
+	raised := func(row *Row) *Row {
+		if row == nil {
+			return nil
+		}
+		copied := *row
+		copied.Metrics = maps.Clone(row.Metrics)
+		f := row.Metrics[metric.name]
+		f.Samples = slices.Clone(f.Samples)
+		for i := range f.Samples {
+			f.Samples[i] = max(floor, f.Samples[i])
+		}
+		copied.Metrics[metric.name] = f
+		return &copied
+	}
+	return raised(v.Row(a, cellA)).over(raised(v.Row(b, cellB)), metric)
+}

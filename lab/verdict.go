@@ -342,3 +342,20 @@ func (v Verdict) unless(verdict string) Verdict {
 	}
 	return v
 }
+
+// RateAtLeast is the verdict on a claim that at least such a share is lost, the opposite of that of
+// [View.RateAtMost]: it holds if the rate is not lower at 99 %, and is so high in two rounds at
+// least; it does not if it is lower.
+func (v View) RateAtLeast(c *Contestant, cell Params, some, of Metric, least float64, why string) (Verdict, bool) {
+	part, ok := v.RateAtMost(c, cell, some, of, least, why)
+	if ok {
+		part.Needed = fmt.Sprintf("a rate ≥ %.2g", least)
+	}
+	switch part.Verdict {
+	case Reproduced:
+		part.Verdict = NotReproduced
+	case NotReproduced:
+		part.Verdict = Reproduced
+	}
+	return part, ok
+}

@@ -154,10 +154,15 @@ func Counters(fd int) (c ICounter, err error) {
 	return c, ioctl(fd, "TIOCGICOUNT", tiocgicount, unsafe.Pointer(&c))
 }
 
+// GetSerial asks the driver how the UART is set; a pty has none.
+func GetSerial(fd int) (s SerialStruct, err error) {
+	return s, ioctl(fd, "TIOCGSERIAL", tiocgserial, unsafe.Pointer(&s))
+}
+
 // LowLatency asks the driver to hand bytes on without delay.
 func LowLatency(fd int) error {
-	var s SerialStruct
-	if err := ioctl(fd, "TIOCGSERIAL", tiocgserial, unsafe.Pointer(&s)); err != nil {
+	s, err := GetSerial(fd)
+	if err != nil {
 		return err
 	}
 	s.Flags |= SerialLowLatency

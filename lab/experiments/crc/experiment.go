@@ -25,11 +25,12 @@ func init() {
 		Cells:       func(lab.Options) []lab.Params { return lab.Cells("bytes", 126, 4096) },
 		Contestants: []*lab.Contestant{ours, whole, inC, sigurn, howeyc},
 		Advice: func(v lab.View) string {
-			m, ok := v.Median(ours, lab.Params{"bytes": "126"}, lab.NsPerOp)
-			if !ok {
+			ns, ok := v.Median(ours, lab.Params{"bytes": "126"}, lab.NsPerOp)
+			if !ok || ns <= 0 {
 				return ""
 			}
-			return fmt.Sprintf("Check every frame: it takes %.0f ns, which no line notices.", m)
+			const line = 128 * 10 / 3e6 * 1e9 // ns for a frame at 3 Mbaud, 8N1
+			return fmt.Sprintf("To check a frame takes %.0f ns, %.2g %% of the time in which a line of 3 Mbaud brings it.", ns, 100*ns/line)
 		},
 		Claims: []lab.Claim{{
 			Claim:  "A CRC-16 by carry-less multiplication is five times as fast as the libraries' tables.",

@@ -24,10 +24,14 @@ var (
 	polling  = lab.Ours("tallywheel/polling", readers.By(reader.Polling, "")).But("looks every 10 ms")
 	pipeline = lab.Ours("article/pipeline",
 		readers.Pipeline).But("four goroutines and a channel operation for each frame, as the article has it; the recorder's own is another")
-	// there is one claim on it
+	// there is one claim on each of these
 	selects = lab.Ours("article/select",
 		readers.Select).For(steady).But(noCRC +
 		"; a channel, and a timer of 10 ms for each wait, as the article has it")
+	oldest = lab.Ours("article/drop-oldest",
+		readers.Oldest).For(steady).But("two goroutines and a ring of 64 KiB; gives up the oldest frame above 70 % fill and 450 KB/s, as the article has it")
+	polled = lab.Ours("article/poll",
+		readers.Poll).For(steady).But("ioctl(TIOCGSERIAL), poll and read into a ring, as the article has it")
 	whole = lab.Ours("tallywheel/run",
 		readers.Record).For(unplugged).But("the whole recorder, which opens the port again and writes the log")
 	files    = lab.Ours("os.File", readers.Files).But(noCRC)
@@ -41,10 +45,10 @@ func init() {
 		Name: "serial-strategies", Plane: lab.Serial,
 		Question: "Which way to read a serial port loses nothing, and what does it cost?",
 		Method: "One virtual port (a pty) carries frames of 128 bytes with sequence number, time and CRC16: burst: 10 ms at 500 KB/s, ten times a second; " +
-			"steady: 400 KB/s; disturbed: as steady, with frames dropped, repeated, damaged and reordered, each once in 150 frames on average, and held up, other ones in each turn; unplugged: disturbed, and the port goes for 50 to 200 ms once in 2,500 frames on average, which only the whole recorder is for: the others do not open it again; max: as fast as the port takes them. " +
+			"steady: 400 KB/s; disturbed: as steady, with frames dropped, repeated, damaged and reordered, each once in 150 frames on average, and held up, other ones in each turn, three of each kind at least; unplugged: disturbed, and the port goes for 50 to 200 ms three times a turn at least, which only the whole recorder is for: the others do not open it again; max: as fast as the port takes them. " +
 			"Latency is from the moment a frame was due (disturbed: was made; max: was handed over) until the reader had it. " +
 			"tallywheel/… decode and check every frame; the others look for two bytes, so damaged frames that they take for good can hide lost ones. " +
-			"A pty has no baud rate and no UART that overruns: loss here is what a reader itself loses.",
+			"A pty has no baud rate and no UART that overruns: loss here is what a reader itself loses. A quick run has time for every contestant under steady alone, and elsewhere for those that claims are about.",
 		Metrics: []lab.Metric{
 			lab.SentFrames, lab.LostFrames, lab.LostPercent, lab.ErrorBound, lab.DamagedFrames, lab.DroppedFrames,
 			lab.RepeatedFrames, lab.FalseFrames, lab.Unplugged,
@@ -55,8 +59,12 @@ func init() {
 		Cells: func(lab.Options) []lab.Params {
 			return lab.Cells("condition", "burst", "steady", "disturbed", "unplugged", "max")
 		},
-		Contestants: append(stay(cEpoll, ring, hybrid, blocking, polling, pipeline, files, bugst, rust, pyserial),
-			selects, whole),
+		Contestants: append(stay(
+			cEpoll.InQuick(steady, burst, most), ring.InQuick(steady, burst),
+			hybrid.InQuick(steady, burst, disturbed), blocking.InQuick(steady, burst, disturbed, most),
+			polling.InQuick(steady, burst), pipeline.InQuick(steady, most), files.InQuick(steady, burst),
+			bugst.InQuick(steady), rust.InQuick(steady), pyserial.InQuick(steady),
+		), selects, oldest, polled, whole),
 		Scene: func(b *lab.Bench, _ *lab.Contestant, cell lab.Params) (*lab.Scene, error) {
 			s := load.Serial{Ports: 1, Rate: 400_000}
 			switch cell["condition"] {
@@ -89,16 +97,25 @@ func advice(v lab.View) string {
 		cell := lab.Params{"condition": condition}
 		best, sure := v.Best(cell, lab.CPUPerOp, ring, blocking)
 		cpu, ok1 := v.Median(best, cell, lab.CPUPercent)
-		p99, ok2 := v.Median(best, cell, lab.LatencyP99)
-		files, ok3 := v.Median(files, cell, lab.CPUPercent)
-		if !ok1 || !ok2 || !ok3 {
+		files, ok2 := v.Median(files, cell, lab.CPUPercent)
+		if !ok1 || !ok2 {
 			return ""
 		}
-		parts = append(parts,
-			fmt.Sprintf("%s: %s %s, %.1f %% of a CPU, 99 %% of the frames within %.0f µs (os.File: %.1f %% of a CPU)",
-				condition, best.Name, lab.Or(sure, "costs least", "is not beaten"), cpu, p99, files))
+		parts = append(parts, fmt.Sprintf("%s: %s %s, %.1f %% of a CPU%s (os.File: %.1f %% of a CPU)",
+			condition, best.Name, lab.Or(sure, "costs least", "is not beaten"), cpu, delay(v, best, cell), files))
 	}
 	return "Of the ways that check every frame as it comes: " + strings.Join(parts, "; ") + "."
+}
+
+// delay says within how long frames were read: most of them, where a turn has enough, or all.
+func delay(v lab.View, c *lab.Contestant, cell lab.Params) string {
+	if p99, ok := v.Median(c, cell, lab.LatencyP99); ok {
+		return fmt.Sprintf(", 99 %% of the frames within %.0f µs", p99)
+	}
+	if longest, ok := v.Largest(c, cell, lab.LatencyMax); ok {
+		return fmt.Sprintf(", every frame within %.0f µs", longest)
+	}
+	return ""
 }
 
 var unplugged = lab.Params{"condition": "unplugged"}
@@ -148,40 +165,40 @@ func speed() []lab.Claim {
 			}),
 		claims.SelectRealTime.Judged("article/select at condition=steady", func(v lab.View) (lab.Verdict, bool) {
 			const limit = 10_000 // µs, the time-out
-			p99, _ := v.Median(selects, steady, lab.LatencyP99)
-			longest, _ := v.Largest(selects, steady, lab.LatencyMax)
-			r, ok := v.Level(selects, steady, lab.LatencyMax, limit)
-			return lab.AtMost(r, 1,
-				"The time-out bounds how long the reader waits for nothing, not how long a frame waits for the reader: that is up to the scheduler.").
-				As("99 %% within %.0f µs, the longest of all rounds %.1f ms", p99, longest/1e3), ok
+			return v.Never(selects, steady, lab.LatencyMax, limit,
+				"The time-out bounds how long the reader waits for nothing, not how long a frame waits for the reader: that is up to the scheduler.")
 		}),
-		claims.SteadyLatency.Judged("tallywheel/ring at condition=steady", func(v lab.View) (lab.Verdict, bool) {
-			p99, ok1 := v.Level(ring, steady, lab.LatencyP99, 9300)
-			most, ok2 := v.Level(ring, steady, lab.LatencyMax, 12_000)
-			m, _ := v.Median(ring, steady, lab.LatencyP99)
-			longest, _ := v.Largest(ring, steady, lab.LatencyMax)
+		claims.SteadyLatency.Judged("article/drop-oldest at condition=steady", func(v lab.View) (lab.Verdict, bool) {
 			const why = "At 400 KB/s a reader that is awake has nothing to drop."
-			return lab.All(lab.AtMost(p99, 1, why),
-				lab.AtMost(most, 1,
-					why)).As("99 %% within %.0f µs, the longest of all rounds %.1f ms; --full measures longer", m,
-				longest/1e3), ok1 && ok2
+			p99, ok1 := v.AtMost(oldest, steady, lab.LatencyP99, 9300, why)
+			longest, ok2 := v.Never(oldest, steady, lab.LatencyMax, 12_000, why)
+			return lab.All(p99.As("99 %% within %s", p99.Here), longest), ok1 && ok2
 		}),
 		claims.ReadFaults.Judged("os.File at condition=steady", func(v lab.View) (lab.Verdict, bool) {
-			m, ok := v.Median(files, steady, lab.PageFaultsPerOp)
-			return lab.Holds(m < 0.01, fmt.Sprintf("%.4f page faults a frame", m),
-				"The bytes are copied into a buffer that is there; what faults there are are the runtime's."), ok
+			// a read that faulted would do so once at least, and brings a frame or few
+			return v.AtMost(files, steady, lab.PageFaultsPerOp, 0.1,
+				"The bytes are copied into a buffer that is there; what faults there are are the runtime's.")
 		}),
 	}
 }
 
+// What the articles' words on losses are taken to mean, as rates.
+const (
+	pollLoses = 0.003 // “feasible”: no more than the article's own table has for DMA and polling
+	chainLoss = 0.01  // “chain loss”: beside each frame that a fault takes, others that were sent whole
+	seamless  = 0.003
+)
+
 // loss is the claims on what is lost. What a UART loses, a pty does not.
 func loss() []lab.Claim {
 	return []lab.Claim{
-		claims.PollAndRing.Judged("tallywheel/ring at condition=steady", func(v lab.View) (lab.Verdict, bool) {
-			sent, ok1 := v.Sum(ring, steady, lab.SentFrames)
-			lost, ok2 := v.Sum(ring, steady, lab.LostFrames)
-			return lab.Holds(lost == 0, lostOf(lost, sent),
-				"epoll and a ring do it; TIOCGSERIAL tells how a UART is set, not what it has received."), ok1 && ok2
+		claims.PollAndRing.Judged("article/poll at condition=steady", func(v lab.View) (lab.Verdict, bool) {
+			verdict, ok := v.RateAtMost(polled, steady, lab.LostFrames, lab.SentFrames, pollLoses,
+				"poll and a ring do it; TIOCGSERIAL tells how a UART is set, not what it has received, and a pty refuses it.")
+			if ok {
+				verdict.Here += "; " + v.Row(polled, steady).Said
+			}
+			return verdict, ok
 		}),
 		claims.BurstLoss.Judged("tallywheel/blocking and tallywheel/hybrid at condition=burst",
 			func(v lab.View) (lab.Verdict, bool) {
@@ -214,13 +231,10 @@ func loss() []lab.Claim {
 		},
 		claims.BrownOut.Judged("tallywheel/blocking and tallywheel/hybrid at condition=disturbed",
 			func(v lab.View) (lab.Verdict, bool) {
-				waits, ok1 := v.Sum(blocking, disturbed, lab.LostFrames)
-				looks, ok2 := v.Sum(hybrid, disturbed, lab.LostFrames)
-				sent, _ := v.Sum(blocking, disturbed, lab.SentFrames)
-				other, _ := v.Sum(hybrid, disturbed, lab.SentFrames)
-				return lab.Holds(waits >= 2*max(looks, 1),
-					fmt.Sprintf("by waiting: %s; hybrid: %s", lostOf(waits, sent), lostOf(looks, other)),
-					"Frames that were sent whole, while others were damaged, dropped and repeated: a decoder that finds the next frame loses no other, however it waits. The voltage of a USB line is not among the faults."), ok1 && ok2
+				const why = "Frames that were sent whole, while others were damaged, dropped and repeated: a decoder that finds the next frame loses no other, however it waits. The voltage of a USB line is not among the faults."
+				waits, ok1 := v.RateAtLeast(blocking, disturbed, lab.LostFrames, lab.SentFrames, chainLoss, why)
+				looks, ok2 := v.RateAtMost(hybrid, disturbed, lab.LostFrames, lab.SentFrames, seamless, why)
+				return lab.All(waits, looks).As("lost by waiting: %s; hybrid: %s", waits.Here, looks.Here), ok1 && ok2
 			}),
 	}
 }
