@@ -1,6 +1,7 @@
 package lab_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -293,6 +294,38 @@ func TestEachFaultIsInATurn(t *testing.T) {
 				if n := row.Metrics[m.String()].Median; n < load.FaultsEach || lab.MinRounds*n < 20 {
 					t.Errorf("%s, %s: %s %.0f (not run: %q)", row.Contestant, row.Params, m, n, row.NotRun)
 				}
+			}
+		}
+		return nil
+	})
+}
+
+// TestArticlesRings: the articles' two ways to read into a ring read what is sent, and the one that
+// asks by ioctl says what the kernel answers.
+func TestArticlesRings(t *testing.T) {
+	e := *experiment(t, "serial-strategies")
+	e.Cells = func(lab.Options) []lab.Params { return []lab.Params{condition("steady")} }
+	e.Contestants = slices.DeleteFunc(slices.Clone(e.Contestants), func(c *lab.Contestant) bool {
+		return c.Name != "article/poll" && c.Name != "article/drop-oldest"
+	})
+	e.Base, e.Claims, e.Advice = nil, nil, nil
+	testenv.Calm(t, func() error {
+		o := quickly(t)
+		o.MaxRounds = 1
+		r, err := run(t, t.Context(), o, &e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, row := range r.Rows {
+			sent, lost := row.Metrics[lab.SentFrames.String()].Median, row.Metrics[lab.LostFrames.String()].Median
+			if sent == 0 || row.Metrics[lab.LatencyMax.String()].N == 0 {
+				t.Fatalf("%s: %+v", row.Contestant, row)
+			}
+			if asks := row.Contestant == "article/poll"; asks != strings.HasPrefix(row.Said, "TIOCGSERIAL: ") {
+				t.Errorf("%s says %q", row.Contestant, row.Said)
+			}
+			if lost > 0 {
+				return fmt.Errorf("%s: %.0f frames of %.0f are lost", row.Contestant, lost, sent)
 			}
 		}
 		return nil
