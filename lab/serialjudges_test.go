@@ -220,6 +220,10 @@ func TestThePaceIsNoMeasurement(t *testing.T) {
 	if len(m) != 2 || m[lab.SafeBaud.String()] != 100_000 { // 2 bytes × 10 bits ÷ 200 µs
 		t.Errorf("serial-model shows %v", m)
 	}
+	m = lab.Metrics{"predicted_MB_per_s": 0.01152, "ops": 1, "ops_per_s": 1e6, "cpu_percent": 50}
+	if e.Derive(lab.Params{"baud": "115200"}, time.Second, m); len(m) != 2 {
+		t.Errorf("of arithmetic serial-model shows %v", m)
+	}
 }
 
 // TestQuickRoundsFit: the experiments on ports have so few turns in a quick run that the rounds

@@ -22,10 +22,10 @@ import (
 // both ends together. Overrun: from the interrupt on, FIFO − trigger more bytes fit.
 const (
 	bitsPerByte = 10
-	fifo        = 16 // bytes, of a 16550A
-	trigger     = 14 // bytes, the highest level of a 16550A
-	half        = 8  // bytes, the level that Linux sets (drivers/tty/serial/8250)
-	ttyBytes    = 4096
+	fifo        = 16   // bytes, of a 16550A
+	trigger     = 14   // bytes, the highest level of a 16550A
+	half        = 8    // bytes, the level that Linux sets (drivers/tty/serial/8250)
+	ttyBytes    = 4096 // that a tty holds at least
 )
 
 // ByteRate is what a line of a baud rate carries at 8N1, in bytes a second.
@@ -49,11 +49,6 @@ func SafeBaud(trigger float64, latency time.Duration) float64 {
 	return (fifo - trigger) * bitsPerByte / latency.Seconds()
 }
 
-// Served is the time within which an interrupt at a trigger must be served at a baud rate.
-func Served(trigger, baud float64) time.Duration {
-	return time.Duration((fifo - trigger) * bitsPerByte / baud * float64(time.Second))
-}
-
 var (
 	ring = lab.Ours("tallywheel/ring", readers.By(reader.Ring, ""))
 	// the table: nothing is measured
@@ -64,26 +59,30 @@ var (
 	rates = lab.Cells("baud", 9600, 115200, 921600, 3000000)
 )
 
+// table is what the arithmetic says, and pace what the sender of a pty decides, by name.
+var (
+	table = lab.Names(lab.PredictedMBPerSecond, lab.FramingPercent, lab.ServeWithin, lab.ServeHalfWithin)
+	pace  = lab.Names(lab.MBPerSecond, lab.OpsPerSecond, lab.NsPerOp)
+)
+
 // by says what a line carries whose bytes take so many bits, at the baud rate of the cell.
 func by(bits float64) contestant.Work {
 	return func(t *contestant.Turn) error {
 		baud := float64(t.Int("baud", 115200))
-		text := fmt.Sprintf("%.6g KB/s, %.0f %% for framing", baud/bits/1e3, 100*(1-8/bits))
-		if bits == bitsPerByte {
-			text += fmt.Sprintf("; interrupts at %d of %d bytes must be served within %v, at %d within %v; %d bytes fill up in %v",
-				trigger, fifo, short(Served(trigger, baud)), half, short(Served(half, baud)), ttyBytes,
-				short(time.Duration(ttyBytes*bits/baud*1e9)))
+		if _, err := t.Ready(); err != nil {
+			return err
 		}
-		return t.Answer(true, "%s", text)
-	}
-}
-
-// short is a time of three digits or so.
-func short(d time.Duration) time.Duration {
-	for unit := time.Duration(1); ; unit *= 10 {
-		if d < 1000*unit {
-			return d.Round(unit)
+		took, err := t.Done()
+		if err != nil {
+			return err
 		}
+		served := func(trigger float64) float64 { return (fifo - trigger) * bits / baud * 1e6 }
+		return t.Result(
+			max(1, took), 1, contestant.Value{Metric: "predicted_MB_per_s", V: baud / bits / 1e6},
+			contestant.Value{Metric: "framing_percent", V: 100 * (1 - 8/bits)},
+			contestant.Value{Metric: "serve_within_us", V: served(trigger)},
+			contestant.Value{Metric: "serve_half_within_us", V: served(half)},
+		)
 	}
 }
 
@@ -91,11 +90,12 @@ func init() {
 	lab.Register(&lab.Experiment{
 		Name: "serial-model", Plane: lab.Serial,
 		Question: "What can a serial line carry, by arithmetic, and does a program keep up with it?",
-		Method: "What a line carries is arithmetic, and the table says it: baud ÷ bits a byte, of which one is the start bit, eight are data, and the others parity and stop bits (TIA-232); interrupts of a 16550A, whose FIFO holds 16 bytes, must be served within (FIFO − trigger) × bits ÷ baud (its data sheet). " +
+		Method: "What a line carries is arithmetic, and three rows say it: baud ÷ bits a byte, of which one is the start bit, eight are data, and the others parity and stop bits (TIA-232); interrupts of a 16550A, whose FIFO holds 16 bytes, must be served within (FIFO − trigger) × bits ÷ baud (its data sheet). " +
 			"Measured is only how long the reader takes to have a frame that a pty brings at that rate, from the moment it was due. A pty has neither clock nor FIFO, and the sender keeps the pace, so throughput says nothing and is not shown. " +
 			"The FIFO's rate is up to which it would not overrun if interrupts were served no sooner than the longest of these latencies: a bound from below, since an interrupt is served before any program.",
 		Metrics: []lab.Metric{
-			lab.LatencyP50, lab.LatencyP99, lab.LatencyMax, lab.SafeBaud, lab.LostFrames, lab.CPUPercent,
+			lab.LatencyP50, lab.LatencyP99, lab.LatencyMax, lab.SafeBaud, lab.LostFrames,
+			lab.PredictedMBPerSecond, lab.FramingPercent, lab.ServeWithin, lab.ServeHalfWithin,
 		},
 		Chart: lab.Chart{Over: "baud"}, Turn: 2 * time.Second,
 		Cells:       func(lab.Options) []lab.Params { return rates },
@@ -107,8 +107,12 @@ func init() {
 			return load.Serial{Ports: 1, Rate: ByteRate(float64(cell.Int("baud")))}.Scene(b)
 		},
 		Derive: func(_ lab.Params, _ time.Duration, m lab.Metrics) {
-			maps.DeleteFunc(m, func(name string, _ float64) bool { // the sender's pace
-				return slices.Contains(lab.Names(lab.MBPerSecond, lab.OpsPerSecond, lab.NsPerOp), name)
+			_, arithmetic := m[lab.PredictedMBPerSecond.String()]
+			maps.DeleteFunc(m, func(name string, _ float64) bool {
+				if arithmetic { // nothing was timed
+					return !slices.Contains(table, name) && name != "ops"
+				}
+				return slices.Contains(pace, name)
 			})
 			if longest := m[lab.LatencyMax.String()]; longest > 0 {
 				m[lab.SafeBaud.String()] = SafeBaud(trigger, time.Duration(longest*1e3))
