@@ -226,6 +226,15 @@ func TestThePaceIsNoMeasurement(t *testing.T) {
 	}
 }
 
+// TestStacksGivenBack: stacks that a pool gave back while it worked are no growth below 0, of which
+// no ratio would be.
+func TestStacksGivenBack(t *testing.T) {
+	m := lab.Metrics{lab.GrownBytes.String(): -65536}
+	if experiment(t, "pool").Derive(nil, time.Second, m); m[lab.GrownBytes.String()] != 0 {
+		t.Error(m)
+	}
+}
+
 // TestQuickRoundsFit: the experiments on ports have so few turns in a quick run that the rounds
 // which a verdict needs fit into its time, and their claims need no others.
 func TestQuickRoundsFit(t *testing.T) {

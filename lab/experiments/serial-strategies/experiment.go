@@ -47,7 +47,7 @@ func init() {
 		Method: "One virtual port (a pty) carries frames of 128 bytes with sequence number, time and CRC16: burst: 10 ms at 500 KB/s, ten times a second; " +
 			"steady: 400 KB/s; disturbed: as steady, with frames dropped, repeated, damaged and reordered, each once in 150 frames on average, and held up, other ones in each turn, three of each kind at least; unplugged: disturbed, and the port goes for 50 to 200 ms three times a turn at least, which only the whole recorder is for: the others do not open it again; max: as fast as the port takes them. " +
 			"Latency is from the moment a frame was due (disturbed: was made; max: was handed over) until the reader had it. " +
-			"tallywheel/… decode and check every frame; the others look for two bytes, so damaged frames that they take for good can hide lost ones. " +
+			"tallywheel/…, article/drop-oldest and article/poll decode and check every frame; the others look for two bytes, so damaged frames that they take for good can hide lost ones. " +
 			"A pty has no baud rate and no UART that overruns: loss here is what a reader itself loses. A quick run has time for every contestant under steady alone, and elsewhere for those that claims are about.",
 		Metrics: []lab.Metric{
 			lab.SentFrames, lab.LostFrames, lab.LostPercent, lab.ErrorBound, lab.DamagedFrames, lab.DroppedFrames,
