@@ -334,7 +334,7 @@ func TestArticlesRings(t *testing.T) {
 			if sent == 0 || row.Metrics[lab.LatencyMax.String()].N == 0 {
 				t.Fatalf("%s: %+v", row.Contestant, row)
 			}
-			if asks := row.Contestant == "article/poll"; asks != strings.HasPrefix(row.Said, "TIOCGSERIAL: ") {
+			if asks := row.Contestant == "article/poll"; asks != strings.HasPrefix(row.Said, "ioctl TIOCGSERIAL: ") {
 				t.Errorf("%s says %q", row.Contestant, row.Said)
 			}
 			if lost > 0 {
