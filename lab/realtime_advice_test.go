@@ -66,7 +66,7 @@ func TestRealTimeAdviceIsComputed(t *testing.T) {
 			for _, row := range rows {
 				m := map[string]lab.Figure{}
 				for metric, v := range row.figures {
-					m[metric.String()] = lab.Summarise("", rounds(v))
+					m[metric.String()] = lab.Summarise("", eightOf(v))
 				}
 				r.Rows = append(r.Rows, lab.Row{Contestant: row.who, Params: row.cell, Metrics: m})
 			}

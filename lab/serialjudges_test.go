@@ -12,15 +12,15 @@ import (
 	"github.com/tallywheel/tallywheel/lab/load"
 )
 
-// measured is a contestant in a cell, and the rounds of its figures.
-type measured struct {
+// taken is a contestant in a cell, and the rounds of its figures.
+type taken struct {
 	contestant string
 	cell       lab.Params
 	figures    map[lab.Metric][]float64
 }
 
-// judged is the verdict on a claim, by its number, where that was measured.
-func judged(t *testing.T, experimentName, id string, all ...measured) lab.Verdict {
+// judgedBy is the verdict on a claim, by its number, where that was taken.
+func judgedBy(t *testing.T, experimentName, id string, all ...taken) lab.Verdict {
 	t.Helper()
 	var r lab.ExperimentResult
 	for _, m := range all {
@@ -34,7 +34,7 @@ func judged(t *testing.T, experimentName, id string, all ...measured) lab.Verdic
 		if c.Source.ID == id {
 			v, ok := c.Judge(lab.View{ExperimentResult: &r})
 			if !ok {
-				t.Fatalf("%s: not measured", id)
+				t.Fatalf("%s: not taken", id)
 			}
 			return v
 		}
@@ -45,8 +45,8 @@ func judged(t *testing.T, experimentName, id string, all ...measured) lab.Verdic
 
 func condition(name string) lab.Params { return lab.Params{"condition": name} }
 
-// rounds are eight rounds of one value, of which the first are others.
-func rounds(rest float64, first ...float64) []float64 {
+// eightWith are eight rounds of one value, of which the first are others.
+func eightWith(rest float64, first ...float64) []float64 {
 	return append(slices.Clone(first), slices.Repeat([]float64{rest}, 8-len(first))...)
 }
 
@@ -55,141 +55,141 @@ func rounds(rest float64, first ...float64) []float64 {
 // decide.
 func TestVerdictsOnPorts(t *testing.T) {
 	steady, disturbed := condition("steady"), condition("disturbed")
-	udp := func(size string, lost ...float64) measured {
-		return measured{
+	udp := func(size string, lost ...float64) taken {
+		return taken{
 			"net.UDPConn",
 			lab.Params{"input": "udp", "bytes": size},
 			map[lab.Metric][]float64{lab.LostPercent: lost},
 		}
 	}
-	lost := func(contestant string, cell lab.Params, lost []float64) measured {
-		return measured{contestant, cell, map[lab.Metric][]float64{lab.LostFrames: lost, lab.SentFrames: rounds(470)}}
+	lost := func(contestant string, cell lab.Params, lost []float64) taken {
+		return taken{contestant, cell, map[lab.Metric][]float64{lab.LostFrames: lost, lab.SentFrames: eightWith(470)}}
 	}
-	brownOut := func(waits, looks []float64) []measured {
-		return []measured{lost("tallywheel/blocking", disturbed, waits), lost("tallywheel/hybrid", disturbed, looks)}
+	brownOut := func(waits, looks []float64) []taken {
+		return []taken{lost("tallywheel/blocking", disturbed, waits), lost("tallywheel/hybrid", disturbed, looks)}
 	}
-	latency := func(contestant string, p99, longest []float64) measured {
-		return measured{contestant, steady, map[lab.Metric][]float64{lab.LatencyP99: p99, lab.LatencyMax: longest}}
+	latency := func(contestant string, p99, longest []float64) taken {
+		return taken{contestant, steady, map[lab.Metric][]float64{lab.LatencyP99: p99, lab.LatencyMax: longest}}
 	}
-	faults := func(perFrame ...float64) measured {
-		return measured{"os.File", steady, map[lab.Metric][]float64{lab.PageFaultsPerOp: perFrame}}
+	faults := func(perFrame ...float64) taken {
+		return taken{"os.File", steady, map[lab.Metric][]float64{lab.PageFaultsPerOp: perFrame}}
 	}
-	grown := func(contestant string, bytes ...float64) measured {
-		return measured{contestant, lab.Params{"load": "waves"}, map[lab.Metric][]float64{lab.GrownBytes: bytes}}
+	grown := func(contestant string, bytes ...float64) taken {
+		return taken{contestant, lab.Params{"load": "waves"}, map[lab.Metric][]float64{lab.GrownBytes: bytes}}
 	}
 	const strategies = "serial-strategies"
 	noisy := lab.NotMeasurable
 	for _, c := range []struct {
 		what, experiment, id string
-		rows                 []measured
+		rows                 []taken
 		want                 string
 	}{
 		{
 			"one round is longer", strategies, "000-45",
-			[]measured{latency("article/drop-oldest", rounds(400), rounds(900, 13e3))},
+			[]taken{latency("article/drop-oldest", eightWith(400), eightWith(900, 13e3))},
 			noisy,
 		},
 		{
 			"two are", strategies, "000-45",
-			[]measured{latency("article/drop-oldest", rounds(400), rounds(900, 13e3, 15e3))},
+			[]taken{latency("article/drop-oldest", eightWith(400), eightWith(900, 13e3, 15e3))},
 			lab.NotReproduced,
 		},
 		{
 			"none is", strategies, "000-45",
-			[]measured{latency("article/drop-oldest", rounds(400), rounds(900))},
+			[]taken{latency("article/drop-oldest", eightWith(400), eightWith(900))},
 			lab.Reproduced,
 		},
 		{
 			"the longest of a reader by select", strategies, "000-36",
-			[]measured{latency("article/select", rounds(400), rounds(900, 13e3))},
+			[]taken{latency("article/select", eightWith(400), eightWith(900, 13e3))},
 			noisy,
 		},
 		{
 			"two of it", strategies, "000-36",
-			[]measured{latency("article/select", rounds(400), rounds(900, 13e3, 15e3))},
+			[]taken{latency("article/select", eightWith(400), eightWith(900, 13e3, 15e3))},
 			lab.NotReproduced,
 		},
-		{"3 faults of 469 frames", strategies, "000-39", []measured{faults(rounds(0.0064)...)}, lab.Reproduced},
-		{"5 of them", strategies, "000-39", []measured{faults(rounds(0.0107)...)}, lab.Reproduced},
-		{"one a frame", strategies, "000-39", []measured{faults(rounds(1)...)}, lab.NotReproduced},
+		{"3 faults of 469 frames", strategies, "000-39", []taken{faults(eightWith(0.0064)...)}, lab.Reproduced},
+		{"5 of them", strategies, "000-39", []taken{faults(eightWith(0.0107)...)}, lab.Reproduced},
+		{"one a frame", strategies, "000-39", []taken{faults(eightWith(1)...)}, lab.NotReproduced},
 		{
 			"it is about the bound", strategies, "000-39",
-			[]measured{faults(rounds(0.2, 0.05, 0.05, 0.05)...)},
+			[]taken{faults(eightWith(0.2, 0.05, 0.05, 0.05)...)},
 			noisy,
 		},
 		{
 			"0 and 0 are lost", strategies, "000-46",
-			brownOut(rounds(0), rounds(0)),
+			brownOut(eightWith(0), eightWith(0)),
 			lab.NotReproduced,
 		},
 		{
 			"2 and 0 are lost", strategies, "000-46",
-			brownOut(rounds(0, 2), rounds(0)),
+			brownOut(eightWith(0, 2), eightWith(0)),
 			lab.NotReproduced,
 		},
 		{
 			"many and 0 are lost", strategies, "000-46",
-			brownOut(rounds(20), rounds(0)),
+			brownOut(eightWith(20), eightWith(0)),
 			lab.Reproduced,
 		},
 		{
 			"all lose much", strategies, "000-46",
-			brownOut(rounds(20), rounds(20)),
+			brownOut(eightWith(20), eightWith(20)),
 			lab.NotReproduced,
 		},
 		{
 			"none is lost by poll", strategies, "000-41",
-			[]measured{lost("article/poll", steady, rounds(0))},
+			[]taken{lost("article/poll", steady, eightWith(0))},
 			lab.Reproduced,
 		},
-		{"a burst is", strategies, "000-41", []measured{lost("article/poll", steady, rounds(0, 40))}, noisy},
+		{"a burst is", strategies, "000-41", []taken{lost("article/poll", steady, eightWith(0, 40))}, noisy},
 		{
 			"some in each", strategies, "000-41",
-			[]measured{lost("article/poll", steady, rounds(10))},
+			[]taken{lost("article/poll", steady, eightWith(10))},
 			lab.NotReproduced,
 		},
 		{
 			"large loses as much as small", "serial-buffer", "000-30",
-			[]measured{udp("65536", rounds(1.85)...), udp("8192", rounds(2.03)...)},
+			[]taken{udp("65536", eightWith(1.85)...), udp("8192", eightWith(2.03)...)},
 			lab.NotReproduced,
 		},
 		{
 			"none loses anything", "serial-buffer", "000-30",
-			[]measured{udp("65536", rounds(0)...), udp("8192", rounds(0)...)},
+			[]taken{udp("65536", eightWith(0)...), udp("8192", eightWith(0)...)},
 			lab.NotReproduced,
 		},
 		{
 			"large alone loses", "serial-buffer", "000-30",
-			[]measured{udp("65536", rounds(1.7)...), udp("8192", rounds(0)...)},
+			[]taken{udp("65536", eightWith(1.7)...), udp("8192", eightWith(0)...)},
 			lab.Reproduced,
 		},
 		{
 			"now this one, now that", "serial-buffer", "000-30",
-			[]measured{udp("65536", rounds(2, 0, 0, 0)...), udp("8192", rounds(0, 2, 2, 2)...)},
+			[]taken{udp("65536", eightWith(2, 0, 0, 0)...), udp("8192", eightWith(0, 2, 2, 2)...)},
 			noisy,
 		},
 		{
 			"as seen", "pool", "000-35",
-			[]measured{grown("fixed/8", rounds(0)...), grown("dynamic/4-16", 0, 32768, 32768, 0, 0, 0, 32768, 0)},
+			[]taken{grown("fixed/8", eightWith(0)...), grown("dynamic/4-16", 0, 32768, 32768, 0, 0, 0, 32768, 0)},
 			lab.NotReproduced,
 		},
 		{
 			"as seen the next time", "pool", "000-35",
-			[]measured{grown("fixed/8", rounds(0)...), grown("dynamic/4-16", rounds(32768)...)},
+			[]taken{grown("fixed/8", eightWith(0)...), grown("dynamic/4-16", eightWith(32768)...)},
 			lab.NotReproduced,
 		},
 		{
 			"it wanders", "pool", "000-35",
-			[]measured{grown("fixed/8", rounds(32768)...), grown("dynamic/4-16", rounds(131072)...)},
+			[]taken{grown("fixed/8", eightWith(32768)...), grown("dynamic/4-16", eightWith(131072)...)},
 			lab.Reproduced,
 		},
 		{
 			"it is about a step", "pool", "000-35",
-			[]measured{grown("fixed/8", rounds(0)...), grown("dynamic/4-16", rounds(98304, 32768, 32768, 32768)...)},
+			[]taken{grown("fixed/8", eightWith(0)...), grown("dynamic/4-16", eightWith(98304, 32768, 32768, 32768)...)},
 			noisy,
 		},
 	} {
-		if v := judged(t, c.experiment, c.id, c.rows...); v.Verdict != c.want {
+		if v := judgedBy(t, c.experiment, c.id, c.rows...); v.Verdict != c.want {
 			t.Errorf("%s, %s: %+v, want %s", c.id, c.what, v, c.want)
 		}
 	}
@@ -198,19 +198,19 @@ func TestVerdictsOnPorts(t *testing.T) {
 // TestThePaceIsNoMeasurement: how long a read of a pty waits is what its sender was told, and no
 // verdict is made of it; nor of what it brings.
 func TestThePaceIsNoMeasurement(t *testing.T) {
-	read := func(rate string, waits, works float64) measured {
-		return measured{"os.File", lab.Params{"bytes_per_s": rate}, map[lab.Metric][]float64{
-			lab.BlockedP50: rounds(waits), lab.HandledP50: rounds(works),
+	read := func(rate string, waits, works float64) taken {
+		return taken{"os.File", lab.Params{"bytes_per_s": rate}, map[lab.Metric][]float64{
+			lab.BlockedP50: eightWith(waits), lab.HandledP50: eightWith(works),
 		}}
 	}
 	for _, waits := range []float64{100, 8300, 1e6} {
-		if v := judged(t, "serial-read", "000-23", read("100000", waits, 1)); v.Verdict != lab.NotMeasurable {
+		if v := judgedBy(t, "serial-read", "000-23", read("100000", waits, 1)); v.Verdict != lab.NotMeasurable {
 			t.Errorf("a read that waits %.0f µs: %+v", waits, v)
 		}
-		if v := judged(t, "serial-read", "000-20", read("11520", waits, 1)); v.Verdict != lab.NotReproduced {
+		if v := judgedBy(t, "serial-read", "000-20", read("11520", waits, 1)); v.Verdict != lab.NotReproduced {
 			t.Errorf("waits %.0f µs, works 1: %+v", waits, v)
 		}
-		if v := judged(t, "serial-read", "000-20", read("11520", waits, 100)); v.Verdict != lab.NotMeasurable {
+		if v := judgedBy(t, "serial-read", "000-20", read("11520", waits, 100)); v.Verdict != lab.NotMeasurable {
 			t.Errorf("waits %.0f µs, works 100: %+v", waits, v)
 		}
 	}
@@ -258,7 +258,7 @@ func TestQuickRoundsFit(t *testing.T) {
 				}
 				row := lab.Row{Contestant: c.Name, Params: cell, Metrics: map[string]lab.Figure{}}
 				for _, m := range lab.AllMetrics() {
-					row.Metrics[m.String()] = lab.Summarise("", rounds(1))
+					row.Metrics[m.String()] = lab.Summarise("", eightWith(1))
 				}
 				r.Rows = append(r.Rows, row)
 			}
