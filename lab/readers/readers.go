@@ -93,7 +93,7 @@ func readPorts(t *contestant.Turn, cfg reader.Config) error {
 func framesResult(t *contestant.Turn, took time.Duration, f *contestant.Frames) error {
 	mb := float64(f.N) * tally128.Size / 1e6
 	return t.Result(took, f.N,
-		append(contestant.Latencies(f.Latencies), contestant.Value{Metric: "MB_per_s", V: mb / took.Seconds()})...)
+		append(f.Latencies(), contestant.Value{Metric: "MB_per_s", V: mb / took.Seconds()})...)
 }
 
 // Pipeline has four goroutines for the stages read, parse, validate and store of each port, with a

@@ -9,14 +9,24 @@ import time
 
 import serial
 
-FRAME, AT_TIME = 128, 20
+FRAME, AT_TIME, AT_CRC = 128, 20, 126
+
+
+def whole(frame):
+    """Whether a frame has its CRC-16/MODBUS."""
+    crc = 0xFFFF
+    for b in frame[:AT_CRC]:
+        crc ^= b
+        for _ in range(8):
+            crc = crc >> 1 ^ 0xA001 if crc & 1 else crc >> 1
+    return crc == int.from_bytes(frame[AT_CRC:FRAME], "little")
 
 
 class Reader(threading.Thread):
     def __init__(self, path):
         super().__init__(daemon=True)
         self.port = serial.Serial(path, 115200)
-        self.frames, self.latencies = 0, []
+        self.frames, self.latencies, self.longest = 0, [], 0
 
     def run(self):
         held = b""
@@ -27,7 +37,11 @@ class Reader(threading.Thread):
                 if held[at] != 0xA5 or held[at + 1] != 0x5A:
                     at += 1
                     continue
-                self.latencies.append(now - int.from_bytes(held[at + AT_TIME : at + AT_TIME + 8], "little"))
+                late = now - int.from_bytes(held[at + AT_TIME : at + AT_TIME + 8], "little", signed=True)
+                # the time of a damaged frame is none: one that would be the longest is looked at
+                if 0 <= late <= self.longest or whole(held[at : at + FRAME]):
+                    self.latencies.append(late)
+                    self.longest = max(self.longest, late)
                 self.frames += 1
                 at += FRAME
             held = held[at:]
