@@ -84,6 +84,9 @@ func works(name string) (contestant.Work, bool) {
 		"counts": opens,
 		"knows":  func(t *contestant.Turn) error { return t.Answer(false, "two lines\nin one") },
 		"sleeps": sleeps, "starts": starts,
+		"compiles": func(*contestant.Turn) error {
+			return lab.Compiles(context.Background(), os.Getenv("TALLYWHEEL_TEST_PID"))
+		},
 		"parent": func(t *contestant.Turn) error {
 			child := exec.Command("sh", "-c", "while :; do :; done")
 			child.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

@@ -24,3 +24,9 @@ func (b *Bench) ShortestTurn(ctx context.Context, e *Experiment, c *Contestant, 
 	o, err := turn{b, c, cell, e.least(cell), false}.run(ctx, e)
 	return o.metrics, err
 }
+
+// Compiles runs a program as compilers are run, which starts another.
+func Compiles(ctx context.Context, path string) error {
+	_, err := kept(ctx, "", nil, "sh", "-c", compiles, path)
+	return err
+}

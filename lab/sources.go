@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 
 	"golang.org/x/tools/txtar"
 
@@ -199,12 +198,9 @@ func (b *Bench) compile(dir, compiler string, args ...string) error {
 	if _, err := exec.LookPath(compiler); err != nil {
 		return fmt.Errorf("no %s", compiler)
 	}
-	c := exec.CommandContext(b.ctx, compiler, args...)
-	c.Dir = dir
-	// what it leaves if it is killed goes with that
-	c.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=", "TMPDIR="+b.bin)
-	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	out, err := c.CombinedOutput()
+	// what it leaves if it is killed goes with the folder that it takes for temporary files
+	out, err := kept(b.ctx, dir, append(os.Environ(), "GOWORK=off", "GOFLAGS=", "TMPDIR="+b.bin),
+		append([]string{compiler}, args...)...)
 	if err == nil {
 		return nil
 	}
