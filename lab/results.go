@@ -234,11 +234,13 @@ func (v View) Level(contestant *Contestant, cell Params, metric Metric, level fl
 	return r, ok
 }
 
-// Share judges whether a figure in percent is within bounds, as shares, in each round.
+// Share judges whether a figure in percent is within bounds, as shares, by the interval of its
+// rounds, which is shown.
 func (v View) Share(c *Contestant, cell Params, metric Metric, least, most float64, why string) (Verdict, bool) {
 	r, ok := v.Level(c, cell, metric, 100)
-	m, _ := v.Figure(c, cell, metric)
-	return Within(r, least, most, why).As("%.1f %%, %.1f to %.1f %% in the rounds", m.Median, m.Lo, m.Hi), ok
+	verdict := Within(r, least, most, why).As("%s", r.times(metric, 100))
+	verdict.Needed = fmt.Sprintf("%.4g %% to %.4g %%", 100*least, 100*most)
+	return verdict, ok
 }
 
 // Beats reports whether one contestant is better than another in a cell, by more than chance.
