@@ -2,6 +2,8 @@ package lab
 
 import "context"
 
+func init() { unknownIsWrong = true }
+
 // AsksWrongly is asksWrongly, for the tests of all experiments.
 func (e *Experiment) AsksWrongly() string { return e.asksWrongly() }
 

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -224,6 +225,26 @@ func AllMetrics() (all []Metric) {
 		all = append(all, Metric{name})
 	}
 	return all
+}
+
+// unknownIsWrong has a turn fail that has a figure of no metric: in tests, for such a name is
+// misspelt. Else it is somebody's own.
+var unknownIsWrong = false
+
+// wrong says which figure is of no metric, where that is wrong.
+func (m Metrics) wrong() error {
+	for name := range m {
+		if unknownIsWrong && !isMetric(name) {
+			return fmt.Errorf("there is no metric %q", name)
+		}
+	}
+	return nil
+}
+
+// isMetric reports whether figures are called so. Some are only there to work out others.
+func isMetric(name string) bool {
+	_, ok := descriptions[name]
+	return ok || strings.HasPrefix(name, callMetric) || name == "ops" || name == "cut_frames"
 }
 
 // Describe says what a metric is; one that is not known is described by its name.

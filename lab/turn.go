@@ -68,7 +68,10 @@ func (t turn) run(ctx context.Context, e *Experiment) (o outcome, err error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	if t.c.Command != nil && scene.Serves == "" {
-		return t.tool(ctx, argv)
+		if o, err = t.tool(ctx, argv); err == nil {
+			err = o.metrics.wrong()
+		}
+		return o, err
 	}
 	p, err := t.start(ctx, argv, scene)
 	if err != nil {
@@ -88,7 +91,7 @@ func (t turn) run(ctx context.Context, e *Experiment) (o outcome, err error) {
 	if e.Derive != nil {
 		e.Derive(t.cell, t.length, o.metrics)
 	}
-	return o, nil
+	return o, o.metrics.wrong()
 }
 
 func (t turn) command(e *Experiment, scene Params) ([]string, error) {
