@@ -2,6 +2,7 @@ package lab_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -47,6 +48,8 @@ func TestLingering(t *testing.T) {
 		}
 		if isChain := row.Contestant == linked.Name; isChain && whole.Median != 100 || !isChain && whole.N > 0 {
 			t.Errorf("%s: chains whole: %+v", row.Contestant, whole)
+		} else if isChain && !strings.Contains(row.Said, "batches whole (100.00 %)") {
+			t.Errorf("%s: said of its chains: %q", row.Contestant, row.Said)
 		}
 	}
 }

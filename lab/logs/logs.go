@@ -3,6 +3,7 @@ package logs
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"sync"
@@ -128,5 +129,17 @@ func (e Engine) appendTo(t *contestant.Turn, cfg seglog.Config, acknowledged fun
 			{Metric: "chains_whole_percent", V: 100 * c.SuccessRate()},
 		}
 	})
+	if e.chain {
+		err = tell(t, chains.Counts(), err)
+	}
 	return errors.Join(err, log.Close(), os.RemoveAll(dir))
+}
+
+// tell says what became of the chains of a turn, with each part that failed: beside its figures, or
+// in the error of the append that failed.
+func tell(t *contestant.Turn, c asyncfile.ChainCounts, failed error) error {
+	if failed != nil {
+		return fmt.Errorf("%w (chains: %v)", failed, c)
+	}
+	return t.Found("chains: %v", c)
 }

@@ -95,6 +95,10 @@ func htmlOf(e *lab.ExperimentResult) htmlExperiment {
 				noted[row.Contestant] = true
 				h.Notes = append(h.Notes, row.Contestant+": "+row.Note)
 			}
+			if _, answers := row.Metrics[lab.Answer.String()]; row.Said != "" && !answers { // whose cell has it
+				where := strings.TrimSuffix(row.Contestant+", "+row.Params.String(), ", ")
+				h.Notes = append(h.Notes, where+", in the last round: "+row.Said)
+			}
 		}
 		g.Bars, g.Scale = bars(e, params)
 		h.Groups = append(h.Groups, g)

@@ -35,7 +35,7 @@ func init() {
 		Question: "How many records of 128 bytes a second can be acknowledged after they are durable?",
 		Method: "1 or 64 goroutines append, with --full 16, too; each append returns after an fdatasync that holds its record. fio writes and syncs one record at a time on a file filled with zeros: times " +
 			"producers, that is what one sync for all of them could give at best. +group: with a group commit around it that gathers what comes during a sync. " +
-			"linger: a batch is left open for 64 records or 1 ms, as the article's writer does, and an append returns when its batch is durable. Chains that failed, which append fails with, are counted by kind and part in the recorder's metrics.",
+			"linger: a batch is left open for 64 records or 1 ms, as the article's writer does, and an append returns when its batch is durable. An append whose chain fails ends its turn, and the report has each part that failed, by the kind of the error, as the recorder's metrics have it.",
 		Metrics: []lab.Metric{
 			lab.OpsPerSecond, lab.LatencyP50, lab.LatencyP99, lab.CPUPerOp, lab.RSS, lab.ChainsWhole,
 			lab.ChainsFailed,
