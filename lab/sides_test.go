@@ -54,3 +54,15 @@ func TestFiguresHaveNoExponent(t *testing.T) {
 		t.Error(got.Here)
 	}
 }
+
+// TestNeverOfNothing: a level of 0 has no ratio, and is a level all the same.
+func TestNeverOfNothing(t *testing.T) {
+	for want, rounds := range map[string][]float64{
+		Reproduced: {0, 0, 0, 0, 0, 0, 0, 0}, NotReproduced: {0, 0, 1, 0, 0, 0, 1, 0},
+	} {
+		v := viewOf(map[string][]float64{DescriptorDrift.name: rounds})
+		if got, ok := v.Never(who("a"), nil, DescriptorDrift, 0, ""); !ok || got.Verdict != want {
+			t.Errorf("%v: %+v, want %s", rounds, got, want)
+		}
+	}
+}

@@ -70,7 +70,7 @@ func judges() []lab.Claim {
 		claims.SharedMemoryFast.Judged("tallywheel/ring and go/pipe in flood", func(v lab.View) (lab.Verdict, bool) {
 			r, ok := v.Ratio(ring, pipe, flood, lab.OpsPerSecond)
 			return lab.AtLeast(r, 2,
-				"No call and no copy by the kernel for each message. The article gives no figure; twice a pipe is asked for here.").For(), ok
+				"No call and no copy by the kernel for each message. The article gives no figure; twice a pipe is asked for here."), ok
 		}),
 		claims.SemaphoreMemory.Judged("c/sem and c/pipe in flood", func(v lab.View) (lab.Verdict, bool) {
 			r, ok := v.Ratio(cSem, cPipe, flood, lab.OpsPerSecond)
