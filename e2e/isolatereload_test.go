@@ -196,6 +196,8 @@ func TestIsolatedReaderStandsStillInAStop(t *testing.T) {
 	for i, id := range []string{"one", "all", "udp"} {
 		talkers[id] = &talker{id: id, device: uint32(i + 1)}
 		if id == "udp" {
+			testenv.Until(t, time.Minute, "the port is open",
+				func() bool { return peer(r.sheet(t), id).State == ledger.StateOpen })
 			c, err := net.Dial("udp", addrs[id])
 			if err != nil {
 				t.Fatal(err)
