@@ -4,9 +4,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"maps"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"testing"
 )
@@ -128,30 +126,9 @@ var exact = map[string]string{
 	"serial-model: ClockLoss":             "arithmetic",
 	"serial-model: NeedsDMA":              "arithmetic",
 	"http-plaintext: A ring needs a quarter of a system call for each request.":                                                         "system calls",
-	"rt-cyclic: A cell allocates nothing and has no page fault, once it is set up.":                                                     "allocations and faults: one refutes it",
-	"serial-overflow: At 460 KB/s, with its CPUs busy for 70 % of the time, a recorder loses no frame, whatever its policy.":            "frames: one refutes it",
 	"serial-overflow: Every frame that a disk which stands still has cost is counted where it was lost: at the port, or by the policy.": "frames: one refutes it",
 	"serial-overflow: A source that runs over into a file gives no frame up while the log's disk stands still.":                         "frames: one refutes it",
 	"serial-strategies: A recorder stores every frame of a device that is unplugged again and again, and disturbed.":                    "frames: one refutes it",
-}
-
-// spread lists the judges that use Holds all the same for what has a spread. None may be added.
-var spread = []string{
-	"file-lines: ReadSlice",
-	"file-misuse: ScannerGC",
-	"file-mmap-seek: MapFaults",
-	"pool: PoolMemory",
-	"process-drift: NoLockWait",
-	"process-drift: SteadyAllocation",
-	"process-drift: func steady",
-	"process-pool: PoolRefusals",
-	"process-restart: func judges",
-	"process-restart: ReusePort",
-	"process-scale: WorkersCPU",
-	"rt-cyclic: CyclictestExact",
-	"serial-strategies: ReadFaults",
-	"serial-strategies: PollAndRing",
-	"serial-strategies: BrownOut",
 }
 
 // TestHoldsIsForCounts: a judge uses Holds only for what is counted exactly or looked up. A verdict
@@ -160,12 +137,12 @@ func TestHoldsIsForCounts(t *testing.T) {
 	found := map[string]bool{}
 	for _, c := range callsOf(t, "Holds") {
 		found[c.claim] = true
-		if exact[c.claim] == "" && !slices.Contains(spread, c.claim) {
+		if exact[c.claim] == "" {
 			t.Errorf("%s: %q is judged by Holds; if it counts or looks up, list it as exact, else judge its rounds",
 				c.at, c.claim)
 		}
 	}
-	for _, claim := range slices.Concat(slices.Collect(maps.Keys(exact)), spread) {
+	for claim := range exact {
 		if !found[claim] {
 			t.Errorf("%q is judged by Holds no more: take it off the list", claim)
 		}

@@ -359,3 +359,21 @@ func (v View) RateAtLeast(c *Contestant, cell Params, some, of Metric, least flo
 	}
 	return part, ok
 }
+
+// HoldsWhereQuiet is [Holds] of what contestants did in a cell, which a busy machine may spoil:
+// what is not so there says nothing.
+func (v View) HoldsWhereQuiet(yes bool, here, why string, cell Params, of ...*Contestant) Verdict {
+	var rows []*Row
+	for _, c := range of {
+		if row := v.Row(c, cell); row != nil {
+			rows = append(rows, row)
+		}
+	}
+	if excess := disturbanceOf(rows...).excess(); !yes && len(excess) > 0 {
+		return Verdict{
+			Here: here, Verdict: NotMeasurable, Reason: TooNoisy,
+			Why: "Too noisy: " + strings.Join(excess, ", ") + ".",
+		}
+	}
+	return Holds(yes, here, why)
+}

@@ -107,3 +107,22 @@ func TestWhyNot(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// TestHoldsWhereQuiet: what went wrong on a busy machine refutes nothing; what went right holds.
+func TestHoldsWhereQuiet(t *testing.T) {
+	for _, c := range []struct {
+		yes    bool
+		others float64
+		want   string
+	}{
+		{true, 0, Reproduced},
+		{true, 60, Reproduced},
+		{false, 0, NotReproduced},
+		{false, 60, NotMeasurable},
+	} {
+		v := viewOf(map[string][]float64{"others_percent": {c.others}})
+		if got := v.HoldsWhereQuiet(c.yes, "", "", nil, who("a")); got.Verdict != c.want {
+			t.Errorf("%v beside %.0f %% of others: %+v, want %s", c.yes, c.others, got, c.want)
+		}
+	}
+}

@@ -59,7 +59,8 @@ func init() {
 				Judge: func(v lab.View) (lab.Verdict, bool) {
 					here, lost, ok := each(v, busy,
 						func(c *lab.Contestant) bool { return of(v, c, busy, lab.LostFrames) == 0 })
-					return lab.Holds(lost == 0, here, "The log's disk works, so nothing fills; a policy that drops above a rate would drop for nothing."), ok
+					const why = "The log's disk works, so nothing fills; a policy that drops above a rate would drop for nothing."
+					return v.HoldsWhereQuiet(lost == 0, here, why, busy, all...), ok
 				},
 			},
 			{
