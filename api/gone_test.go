@@ -12,15 +12,7 @@ import (
 // What was removed counts for whoever asks for records since a time that the oldest one is not
 // before: once, by whichever way. Behind a time that is still to come nothing is gone.
 func TestGoneSinceATime(t *testing.T) {
-	g, s, c := served(t, func(c *config.Config) { c.Log.Keep.Size = 3 << 20 }, device.large)
-	write(t, c, lengths(600, 16_000))
-	stored(t, g, "a", 600)
-	var first uint64
-	testenv.Until(t, 20*time.Second, "the oldest records are gone", func() bool {
-		at := g.Position()
-		first = at.First
-		return first > 100 && at.Bytes <= 3<<20
-	})
+	s, first := servedWithoutTheOldest(t)
 	const old, future = "from_time=2020-01-01T00:00:00Z", "from_time=2200-01-01T00:00:00Z"
 	records := s.URL() + "api/v1/records?"
 
@@ -64,4 +56,18 @@ func TestGoneSinceATime(t *testing.T) {
 			t.Errorf("%s: %d gone; want %d", c.query, gone, c.gone)
 		}
 	}
+}
+
+// servedWithoutTheOldest serves a log that has removed what was before the record first.
+func servedWithoutTheOldest(t *testing.T) (s *Server, first uint64) {
+	t.Helper()
+	g, s, c := served(t, func(c *config.Config) { c.Log.Keep.Size = 3 << 20 }, device.large)
+	write(t, c, lengths(600, 16_000))
+	stored(t, g, "a", 600)
+	testenv.Until(t, 20*time.Second, "the oldest records are gone", func() bool {
+		at := g.Position()
+		first = at.First
+		return first > 100 && at.Bytes <= 3<<20
+	})
+	return s, first
 }

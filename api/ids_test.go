@@ -12,8 +12,6 @@ import (
 	"time"
 
 	"github.com/tallywheel/tallywheel/archive"
-	"github.com/tallywheel/tallywheel/config"
-	"github.com/tallywheel/tallywheel/internal/testenv"
 )
 
 // event is a server-sent event as a browser hands it on; one without a name and data has an id
@@ -178,15 +176,7 @@ func testIDsOfAStream(t *testing.T) {
 
 // What retention has removed behind an id is told with its count, once.
 func TestIDBeforeWhatIsKept(t *testing.T) {
-	g, s, c := served(t, func(c *config.Config) { c.Log.Keep.Size = 3 << 20 }, device.large)
-	write(t, c, lengths(600, 16_000))
-	stored(t, g, "a", 600)
-	var first uint64
-	testenv.Until(t, 20*time.Second, "the oldest records are gone", func() bool {
-		at := g.Position()
-		first = at.First
-		return first > 100 && at.Bytes <= 3<<20
-	})
+	s, first := servedWithoutTheOldest(t)
 	e := openStream(t, s.URL()+"api/v1/stream", "10")
 	e.reset(t, archive.Removed, first, first-11)
 	e.record(t, first)

@@ -3,7 +3,6 @@ package lab_test
 import (
 	"context"
 	"errors"
-	"io"
 	"path/filepath"
 	"testing"
 	"time"
@@ -16,16 +15,7 @@ import (
 // TestReadersTakeNoTimeOutOfDamage: whatever the time of a damaged frame is, no reader, in whatever
 // language, takes it for that at which the frame was due.
 func TestReadersTakeNoTimeOutOfDamage(t *testing.T) {
-	t.Setenv("TMPDIR", t.TempDir())
-	b, err := lab.NewBench(t.Context(), quickly(t), io.Discard)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := b.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
+	b := quickBench(t)
 	b.Dir = t.TempDir()
 	e := &lab.Experiment{Name: "serial-strategies", Scene: damagedTimes}
 	for _, name := range []string{"c/epoll", "os.File", "go.bug.st/serial", "rust/blocking", "pyserial"} {

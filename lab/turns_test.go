@@ -26,16 +26,7 @@ func TestTurnsHaveWhatClaimsAsk(t *testing.T) {
 	} else if testing.Short() {
 		t.Skip("SKIPPED: its turns take half a minute; run it without -short")
 	}
-	t.Setenv("TMPDIR", t.TempDir())
-	b, err := lab.NewBench(t.Context(), quickly(t), io.Discard)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := b.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
+	b := quickBench(t)
 	for _, name := range names {
 		t.Run(name, func(t *testing.T) { haveWhatIsAsked(t, b, experiment(t, name)) })
 	}
@@ -91,4 +82,20 @@ func wholeCell(e *lab.Experiment, c *lab.Contestant, want lab.Params) (lab.Param
 		}
 	}
 	return nil, false
+}
+
+// quickBench is a bench for short turns, until the test ends.
+func quickBench(t *testing.T) *lab.Bench {
+	t.Helper()
+	t.Setenv("TMPDIR", t.TempDir())
+	b, err := lab.NewBench(t.Context(), quickly(t), io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return b
 }

@@ -329,13 +329,18 @@ func OfFile(f *os.File) ([]contestant.Value, error) {
 	}, err
 }
 
+// prepared opens the file of a turn once it is prepared.
+func prepared(t *contestant.Turn) (*os.File, error) {
+	if err := prepare(t); err != nil {
+		return nil, err
+	}
+	return os.Open(t.Text("file"))
+}
+
 // SeekAndRead reads blocks of 4 KiB at random by Seek and Read. state=cold drops the page cache
 // before.
 func SeekAndRead(t *contestant.Turn) error {
-	if err := prepare(t); err != nil {
-		return err
-	}
-	f, err := os.Open(t.Text("file"))
+	f, err := prepared(t)
 	if err != nil {
 		return err
 	}
@@ -364,10 +369,7 @@ func (b Backend) ReadAt(t *contestant.Turn) error {
 // PlainMap reads blocks of 4 KiB at random from a map of which the kernel was told nothing, as the
 // article has it. state=cold drops the page cache before.
 func PlainMap(t *contestant.Turn) error {
-	if err := prepare(t); err != nil {
-		return err
-	}
-	f, err := os.Open(t.Text("file"))
+	f, err := prepared(t)
 	if err != nil {
 		return err
 	}

@@ -102,19 +102,27 @@ func Poll(t *contestant.Turn) error {
 			}
 		}
 	})
-	if _, err := t.Ready(); err != nil {
-		return err
+	took, err := r.turn(t, &done, &failed)
+	if err == nil {
+		err = t.Found("%s", answer)
 	}
-	t.End()
-	took := t.Elapsed()
-	r.over.Store(true)
-	if done.Wait(); failed != nil {
-		return failed
-	}
-	if err := t.Found("%s", answer); err != nil {
+	if err != nil {
 		return err
 	}
 	return framesResult(t, took, &r.lane.found)
+}
+
+// turn is ready, and lets the goroutines work until the turn ends; it takes so long. What failed
+// may be looked at once they are done.
+func (r *ringed) turn(t *contestant.Turn, done *sync.WaitGroup, failed *error) (took time.Duration, err error) {
+	if _, err := t.Ready(); err != nil {
+		return 0, err
+	}
+	t.End()
+	took = t.Elapsed()
+	r.over.Store(true)
+	done.Wait()
+	return took, *failed
 }
 
 // Oldest reads into a ring by one goroutine and takes frames out by another, which gives up the
@@ -161,14 +169,9 @@ func Oldest(t *contestant.Turn) error {
 			r.take()
 		}
 	})
-	if _, err := t.Ready(); err != nil {
+	took, err := r.turn(t, &done, &failed)
+	if err != nil {
 		return err
-	}
-	t.End()
-	took := t.Elapsed()
-	r.over.Store(true)
-	if done.Wait(); failed != nil {
-		return failed
 	}
 	return framesResult(t, took, &r.lane.found)
 }
