@@ -100,6 +100,7 @@ func (l *lane) Arrived(view []byte, fresh int, at int64) (done int, more bool) {
 	l.in.now = at
 	l.in.book.At(at)
 	l.in.book.Read(fresh)
+	l.readOn(at)
 	l.out.drain()
 	if l.out.full() { // Resume brings the same view again
 		l.in.held = len(view)
@@ -141,6 +142,9 @@ func (l *lane) Closed(view []byte, at int64, err error) {
 		}
 		if l.ending {
 			l.isReadTo(at)
+		}
+		if len(view) > 0 { // which is of this time
+			l.readOn(at)
 		}
 		l.state = ledger.StateStopped
 	} else {
@@ -461,6 +465,7 @@ func (l *lane) begin(now int64) {
 	l.in.book.At(now)
 	l.in.restart()
 	l.in.book.OutageEnds(now)
+	l.readOn(now)
 	l.watch(Event{Kind: PortOpen, At: now, Device: l.path})
 }
 
@@ -493,31 +498,6 @@ func (l *lane) finishes(why string) {
 	if why == unreadStopped && (l.cfg.Serial == nil || l.in.spooled) {
 		l.isReadTo(time.Now().UnixNano())
 	}
-}
-
-// isReadTo notes up to when, in ns since 1970, what comes is taken of a source that stops. It is
-// nobody's from then on: the outage until the source is read again begins then, and not at the end
-// of the stop, which waits for what was taken. The first word counts. mu is held.
-func (l *lane) isReadTo(at int64) {
-	if l.readTo == 0 {
-		l.readTo = at
-	}
-}
-
-// wasReadTo is isReadTo by a recorder before this one, which was killed while it stopped; 0: it was
-// not.
-func (l *lane) wasReadTo(at int64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.isReadTo(at)
-}
-
-// lastRead is up to when what came was taken of a source that has stopped, in ns since 1970; 0: it
-// was not read then.
-func (l *lane) lastRead() int64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.readTo
 }
 
 // stopped is the end of a lane: its source is closed for good.

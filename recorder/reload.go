@@ -216,17 +216,19 @@ func howToPart(p *port, b config.Source) parting {
 // release stops a port, notes where its source goes on, and lets it leave.
 func (r *Recorder) release(p *port, why string, how parting) *handover {
 	h := p.stop(how)
-	at := place{at: cmp.Or(p.lane.lastRead(), time.Now().UnixNano()), why: why}
+	read, now := readTo([]*port{p}), time.Now().UnixNano()
+	at := place{why: why}
 	if h != nil { // there is no outage
 		at.why = ""
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, q := range p.family() {
+		at.at = cmp.Or(int64(read[q.lane.cfg.ID]), now)
 		at.seen, at.stored, at.succeeds = q.lane.seen(), q.lane.positions(), q.lane.succession()
 		r.places[q.lane.cfg.ID] = at
 	}
-	r.missed.leave(p, h, at.at)
+	r.missed.leave(p, h, cmp.Or(p.lane.lastRead(), now))
 	r.ports = slices.DeleteFunc(r.ports, func(q *port) bool { return q == p })
 	r.leaving = append(r.leaving, p)
 	return h

@@ -426,6 +426,7 @@ func (l *lane) inherit(cp spool.Checkpoint) (behind uint64, ended bool, err erro
 	l.state, l.why, l.counts.told, l.kernel = s.state, s.why, s.told, s.kernel
 	l.thrown, l.before = s.thrown, s.stop
 	l.in.heard, l.in.framed, l.in.offset, l.in.now = s.heard, s.framed, cp.Done, cp.Time
+	l.readOn(cp.Time)
 	l.in.held, l.in.since = int(cp.Shown-cp.Done), s.since
 	l.out.marks, l.out.gave = s.marks, s.marks[len(s.marks)-1]
 	if n := len(s.marks) - 1; n > 0 && s.behind < l.out.gave.sequence { // see checkpoint

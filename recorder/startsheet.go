@@ -97,47 +97,6 @@ func (r *Recorder) startSheet(end string) archive.StartSheet {
 	return s
 }
 
-// readTo is up to when what came was taken of sources that have stopped, of those that were read
-// then. Peers stop with their source, those that were not there, too.
-func readTo(sources []*port) map[string]ledger.Time {
-	var all map[string]ledger.Time
-	for _, p := range sources {
-		if at := p.lane.lastRead(); at > 0 {
-			for _, q := range p.family() {
-				if all == nil {
-					all = map[string]ledger.Time{}
-				}
-				all[q.lane.cfg.ID] = ledger.Time(at)
-			}
-		}
-	}
-	return all
-}
-
-// endWantOfRoom ends, in the last sheet of sources, the outages in which they were not read for
-// want of room, where they had stopped: the outage until they are read again begins there.
-func endWantOfRoom(s *ledger.Sheet, readTo map[string]ledger.Time) {
-	for i := range s.Ports {
-		p := &s.Ports[i]
-		at, ok := readTo[p.ID]
-		if !ok {
-			continue
-		}
-		n := len(p.Outages)
-		p.Outages = slices.DeleteFunc(p.Outages, func(o ledger.Outage) bool { return isWantOfRoom(o) && o.From >= at })
-		p.OutageCount -= uint64(n - len(p.Outages))
-		for j := range p.Outages {
-			if o := &p.Outages[j]; isWantOfRoom(*o) && (o.To == 0 || o.To > at) {
-				o.To = at
-			}
-		}
-	}
-}
-
-func isWantOfRoom(o ledger.Outage) bool {
-	return o.Cause == outageNoMemory || o.Cause == outageSpillFull || o.Cause == outageSpillFailed
-}
-
 // mayRemove reports whether a log removes its oldest records by itself, at any moment.
 func mayRemove(c config.Log) bool {
 	return !keepsAll(c) || c.OnFull == "drop-oldest"
