@@ -34,7 +34,33 @@ type Past struct {
 	// that something may be lost.
 	Doubts []string `json:"doubts,omitempty"`
 
-	of Time // the start that was added last, by its Since: starts are added in their order
+	// Newest is what of it is of the start that was added last: starts are added in their order.
+	Newest *Closed `json:"newest,omitempty"`
+}
+
+// Closed is what a start has lost by its closed books. Of the start that runs those are of sources
+// that have left it, as by a reload.
+type Closed struct {
+	Since    Time   `json:"since"` // of the start
+	LostWire Amount `json:"lost_wire"`
+	LostHere Amount `json:"lost_here"`
+	Damaged  Amount `json:"damaged"`
+}
+
+// of is the start that was added last, by its Since.
+func (p *Past) of() Time {
+	if p.Newest == nil {
+		return 0
+	}
+	return p.Newest.Since
+}
+
+// closedIn is what of p is of the start that runs, which began then.
+func (p *Past) closedIn(since Time) Closed {
+	if p == nil || p.Newest == nil || p.of() != since {
+		return Closed{}
+	}
+	return *p.Newest
 }
 
 // MaxUnproven is how many sources a [Past] names that could not prove that nothing was lost.
@@ -67,8 +93,11 @@ func (p *Past) Add(s *Sheet) {
 	if v.LostWire == (Amount{}) && v.LostHere == (Amount{}) && v.Damaged == (Amount{}) {
 		return
 	}
-	if p.Starts == 0 || s.Since != p.of {
-		p.Starts, p.of = p.Starts+1, s.Since
+	newest := Closed{Since: s.Since}
+	if p.Starts > 0 && s.Since == p.of() {
+		newest = p.closedIn(s.Since)
+	} else {
+		p.Starts++
 		if v.LastLoss != 0 {
 			p.LastLoss = 0 // that of a start before it is earlier, whatever the clock was
 		}
@@ -80,11 +109,15 @@ func (p *Past) Add(s *Sheet) {
 	p.LostHere.add(v.LostHere)
 	p.Damaged.add(v.Damaged)
 	p.LastLoss = max(p.LastLoss, v.LastLoss)
+	newest.LostWire.add(v.LostWire)
+	newest.LostHere.add(v.LostHere)
+	newest.Damaged.add(v.Damaged)
+	p.Newest = &newest // a copy of p may share the one before
 }
 
 // Join adds what starts had lost that are in no sum with those of p.
 func (p *Past) Join(o *Past) {
-	p.Starts, p.OtherLog, p.of = p.Starts+o.Starts, p.OtherLog+o.OtherLog, 0
+	p.Starts, p.OtherLog, p.Newest = p.Starts+o.Starts, p.OtherLog+o.OtherLog, nil
 	if p.Since == 0 || o.Since != 0 && o.Since < p.Since {
 		p.Since = o.Since
 	}
@@ -107,9 +140,15 @@ func (p *Past) TakeBack(s *Sheet) {
 	if p.Unreadable || p.Partial {
 		return
 	}
-	p.LostWire.Frames -= min(p.LostWire.Frames, s.late())
+	n := s.late()
+	p.LostWire.Frames -= min(p.LostWire.Frames, n)
+	if p.Newest != nil { // most likely of that
+		newest := *p.Newest
+		newest.LostWire.Frames -= min(newest.LostWire.Frames, n)
+		p.Newest = &newest
+	}
 	if p.LostWire == (Amount{}) && p.LostHere == (Amount{}) && p.Damaged == (Amount{}) {
-		p.Starts, p.Since, p.LastLoss, p.OtherLog, p.of = 0, 0, 0, 0, 0
+		p.Starts, p.Since, p.LastLoss, p.OtherLog, p.Newest = 0, 0, 0, 0, nil
 	}
 }
 
@@ -167,26 +206,58 @@ func (p *Past) findUnproven(now []Port) []find {
 	return when(len(gone) > 0, "earlier: %s could not know what never arrived", Some(gone))
 }
 
-// find is what the verdict says of it.
-func (p *Past) find() []find {
-	if p == nil || p.Starts == 0 {
+// find is what the verdict says of it, of the start that runs since then, too.
+func (p *Past) find(since Time) []find {
+	if p == nil {
 		return nil
 	}
 	var parts []string
-	lost := p.LostWire
-	lost.add(p.LostHere)
-	if text := lost.String(); text != "" {
-		parts = append(parts, text+" lost")
+	if text := p.earlier(since); text != "" {
+		parts = append(parts, text)
 	}
-	if text := p.Damaged.String(); text != "" {
-		parts = append(parts, text+" damaged")
+	if now := p.closedIn(since); now.String() != "" {
+		parts = append(parts, now.String()+inClosedBooks)
+	}
+	return when(len(parts) > 0, "%s", strings.Join(parts, "; "))
+}
+
+// inClosedBooks is where sources have lost something that have left the start that runs.
+const inClosedBooks = " in books closed since, as by a reload"
+
+// earlier is what starts have lost before the one that runs since then, in words; "": nothing.
+func (p *Past) earlier(since Time) string {
+	if p == nil || p.Starts == 0 {
+		return ""
+	}
+	starts, lost := p.Starts, Closed{LostWire: p.LostWire, LostHere: p.LostHere, Damaged: p.Damaged}
+	if now := p.closedIn(since); now.Since != 0 {
+		starts--
+		lost.LostWire.subtract(now.LostWire)
+		lost.LostHere.subtract(now.LostHere)
+		lost.Damaged.subtract(now.Damaged)
+	}
+	if starts == 0 {
+		return ""
 	}
 	other := ""
 	if p.OtherLog > 0 {
 		other = fmt.Sprintf(", %d of them on another log", p.OtherLog)
 	}
-	return when(true, "earlier: %s in %s since %s%s", strings.Join(parts, ", "), plural(p.Starts, "start"), p.Since,
-		other)
+	return fmt.Sprintf("earlier: %s in %s since %s%s", lost, plural(starts, "start"), p.Since, other)
+}
+
+// String is "3 frames lost, 1 frame damaged"; "" if neither was.
+func (c Closed) String() string {
+	var parts []string
+	lost := c.LostWire
+	lost.add(c.LostHere)
+	if text := lost.String(); text != "" {
+		parts = append(parts, text+" lost")
+	}
+	if text := c.Damaged.String(); text != "" {
+		parts = append(parts, text+" damaged")
+	}
+	return strings.Join(parts, ", ")
 }
 
 // Counts is what the verdict looks at of a port, as far as it grows.

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"encoding/json"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -83,6 +84,49 @@ func TestAcknowledge(t *testing.T) {
 	})
 	if v := since.Judge(); v.LostWire.Frames != 8 {
 		t.Errorf("drawn up since the word, which says what is known: %+v", v)
+	}
+}
+
+// What a start has lost by sources that have left it is in its own words, also of a copy that was
+// saved; what other starts have lost is apart from that, and what came late is in neither.
+func TestClosedBooksAreOfTheStartThatRuns(t *testing.T) {
+	sheet := func(since Time, lost, late uint64) *Sheet {
+		p := fine("a")
+		p.Frames.MissingUnseen, p.Frames.Late = lost, late
+		s := NewSheet(int64(since+9), int64(since), []Port{p})
+		return &s
+	}
+	var p Past
+	p.Add(sheet(1e9, 2, 0))
+	p.Add(sheet(2e9, 3, 0))
+	p.Add(sheet(2e9, 5, 1))
+	before := p
+	p.TakeBack(sheet(2e9, 0, 3))
+	b, err := json.Marshal(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var saved Past
+	if err := json.Unmarshal(b, &saved); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		past  Past
+		since Time
+		want  string
+	}{
+		{before, 2e9, "lost since 1970-01-01 00:00:02 +00:00: 7 frames on the wire (7 frames" + inClosedBooks +
+			"); earlier: 2 frames lost in 1 start since 1970-01-01 00:00:01 +00:00"},
+		{saved, 2e9, "lost since 1970-01-01 00:00:02 +00:00: 4 frames on the wire (4 frames" + inClosedBooks +
+			"); earlier: 2 frames lost in 1 start since 1970-01-01 00:00:01 +00:00"},
+		{saved, 3e9, "nothing known lost since 1970-01-01 00:00:03 +00:00; " +
+			"earlier: 6 frames lost in 2 starts since 1970-01-01 00:00:01 +00:00"},
+	} {
+		s := sheet(c.since, 0, 0)
+		s.Past = &c.past
+		if v := s.Judge(); v.Text != c.want || v.Level != Bad {
+			t.Errorf("%s: %s; want %s", v.Level, v.Text, c.want)
+		}
 	}
 }
 

@@ -231,7 +231,7 @@ var sheetRules = append([]sheetRule{
 		}
 		return all
 	}},
-	{kindPast, Bad, nil, func(s *Sheet) []find { return s.Past.find() }},
+	{kindPast, Bad, nil, func(s *Sheet) []find { return s.Past.find(s.Since) }},
 	{"history_unreadable", Watch, nil, func(s *Sheet) []find {
 		return when(s.Past != nil && s.Past.Unreadable, "what earlier starts lost cannot be read")
 	}},

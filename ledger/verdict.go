@@ -57,6 +57,14 @@ func (a *Amount) add(b Amount) {
 	a.AtMost = a.AtMost || b.AtMost
 }
 
+// subtract takes out a part of a.
+func (a *Amount) subtract(part Amount) {
+	a.Frames -= part.Frames
+	a.Bytes -= part.Bytes
+	a.Datagrams -= part.Datagrams
+	a.Records -= part.Records
+}
+
 // String names the parts that are not zero, as "3 frames, 17 bytes"; "" if all are.
 func (a Amount) String() string {
 	var parts []string
@@ -134,7 +142,7 @@ func (s *Sheet) Judge() Verdict {
 			v.blame(&said, r.where, r.kind, r.level, "", f, s.Since) // found when the log was opened
 		}
 	}
-	if s.Past != nil && (v.LastLoss == 0 || s.Past.of == s.Since) { // a start before this one lost it earlier
+	if s.Past != nil && (v.LastLoss == 0 || s.Past.of() == s.Since) { // a start before this one lost it earlier
 		v.LastLoss = max(v.LastLoss, s.Past.LastLoss)
 	}
 	slices.SortStableFunc(v.Reasons, func(a, b Reason) int { return cmp.Compare(b.Level.Rank(), a.Level.Rank()) })
@@ -193,14 +201,24 @@ func (v *Verdict) sentence(s *Sheet, of sentence) string {
 			add("%s", o)
 		}
 	}
+	closed := s.Past.closedIn(s.Since)
 	var lost []string
-	if a := v.LostWire.String(); a != "" {
-		lost = append(lost, fmt.Sprintf("%s on the wire (%s)", a, largest(of.lostWire)))
+	lose := func(now, before Amount, where string, causes []*said) {
+		all := now
+		if all.add(before); all.String() == "" {
+			return
+		}
+		why := largest(causes)
+		if text := before.String(); text != "" {
+			why = append(why, text+inClosedBooks)
+		}
+		lost = append(lost, fmt.Sprintf("%s %s (%s)", all, where, strings.Join(why, ", ")))
 	}
-	if a := v.LostHere.String(); a != "" {
-		lost = append(lost, fmt.Sprintf("%s here (%s)", a, largest(of.lostHere)))
-	}
-	switch damaged := v.Damaged.String(); {
+	lose(v.LostWire, closed.LostWire, "on the wire", of.lostWire)
+	lose(v.LostHere, closed.LostHere, "here", of.lostHere)
+	all := v.Damaged
+	all.add(closed.Damaged)
+	switch damaged := all.String(); {
 	case len(lost) > 0:
 		add("lost since %s: %s", since, strings.Join(lost, ", "))
 		if damaged != "" {
@@ -214,10 +232,8 @@ func (v *Verdict) sentence(s *Sheet, of sentence) string {
 	default:
 		add("nothing known lost since %s", since)
 	}
-	for _, o := range of.trouble {
-		if o.kind == kindPast {
-			add("%s", o.what)
-		}
+	if earlier := s.Past.earlier(s.Since); earlier != "" {
+		add("%s", earlier)
 	}
 	if v.LastLoss != 0 {
 		add("last at %s", v.LastLoss)
@@ -245,11 +261,11 @@ func Some(ids []string) string {
 }
 
 // largest names the causes with their amounts, the largest first.
-func largest(causes []*said) string {
+func largest(causes []*said) []string {
 	slices.SortFunc(causes, func(a, b *said) int { return cmp.Or(cmp.Compare(b.n, a.n), cmp.Compare(a.what, b.what)) })
 	names := make([]string, len(causes))
 	for i, c := range causes {
 		names[i] = fmt.Sprintf("%d %s", c.n, c.what)
 	}
-	return strings.Join(names, ", ")
+	return names
 }

@@ -190,6 +190,23 @@ var verdictCases = []struct {
 			Damaged: Amount{Frames: 1},
 		}
 	}, Bad, "; earlier: 12 frames, 7 bytes lost, 1 frame damaged in 3 starts since 1970-01-01 "},
+	{"earlier_starts", func(s *Sheet, p *Port) {
+		p.Frames.MissingUnseen = 7
+		s.Past = &Past{
+			Starts: 1, Since: 1e9, LostWire: Amount{Frames: 5}, LostHere: Amount{Bytes: 9}, Damaged: Amount{Frames: 1},
+			Newest: &Closed{1e9, Amount{Frames: 5}, Amount{Bytes: 9}, Amount{Frames: 1}},
+		}
+	}, Bad, "lost since 1970-01-01 00:00:01 +00:00: " +
+		"12 frames on the wire (7 never seen, 5 frames in books closed since, as by a reload), " +
+		"9 bytes here (9 bytes in books closed since, as by a reload); damaged: 1 frame; last at "},
+	{"earlier_starts", func(s *Sheet, p *Port) {
+		s.Since, p.LastLoss = 2e9, 0
+		s.Past = &Past{
+			Starts: 3, Since: 1e9, LostWire: Amount{Frames: 12}, Damaged: Amount{Frames: 1}, OtherLog: 1,
+			Newest: &Closed{Since: 2e9, Damaged: Amount{Frames: 1}},
+		}
+	}, Bad, "damaged since 1970-01-01 00:00:02 +00:00: 1 frame; nothing known lost; " +
+		"earlier: 12 frames lost in 2 starts since 1970-01-01 00:00:01 +00:00, 1 of them on another log"},
 	{
 		"unproven", func(s *Sheet, _ *Port) { s.Past = &Past{Unproven: []string{"b"}} }, Watch,
 		"; earlier: b could not know what never arrived",

@@ -151,6 +151,37 @@ func TestKillBeforeTheSheetHasTheSource(t *testing.T) {
 	}
 }
 
+// What a source has lost that a reload takes out is of this start, in its words, and of an earlier
+// one for the next; a kill changes neither. It said that nothing was lost since the start began.
+func TestLossesBeforeAReloadAreOfThisStart(t *testing.T) {
+	dir, next := t.TempDir(), uint64(0)
+	g := start(t, dir, nil, tcp("a"))
+	lose(t, g, &next, 3)
+	s := reloaded(t, g, tcp("b"))
+	of := "lost since " + s.Since.String() + ": 3 frames on the wire (3 frames in books closed since, as by a reload)"
+	if !strings.HasPrefix(s.Verdict.Text, of) || strings.Contains(s.Verdict.Text, "earlier") {
+		t.Errorf("%q; want %q", s.Verdict.Text, of)
+	}
+	if err := g.save(); err != nil {
+		t.Fatal(err)
+	}
+	killed := copyOf(t, dir)
+	stop(t, g)
+	for _, dir := range []string{killed, dir} {
+		g := start(t, dir, nil, tcp("b"))
+		want := "earlier: 3 frames lost in 1 start since " + s.Since.String()
+		text := g.Sheet().Verdict.Text
+		if !strings.Contains(text, want) || !strings.Contains(text, "nothing known lost since") {
+			t.Errorf("the next start: %q; want %q", text, want)
+		}
+		stop(t, g)
+		history := past(t, dir)
+		if v := history[1].Sheet.Verdict; !strings.HasPrefix(v.Text, of) {
+			t.Errorf("the history: %q; want %q", v.Text, of)
+		}
+	}
+}
+
 // The sheet of a source that leaves and cannot be kept is kept as soon as it can be, once, whether
 // or not its start was killed in between.
 func TestSheetOfASourceThatLeavesIsNotLost(t *testing.T) {

@@ -35,13 +35,22 @@ export function showVerdict(s) {
   text($("balance"), broken.length ? broken.join("; ") : s.sheet.ports.length ? `Every equation of ${plural(s.sheet.ports.length, "port")} balances.` : "");
 }
 
+// closedAmount is what was lost in this start by sources that have left it.
+function closedAmount(closed) {
+  const parts = [["on the wire", closed.lost_wire], ["by us", closed.lost_here], ["damaged", closed.damaged]];
+  return parts.filter(([, a]) => amount(a) !== "nothing").map(([where, a]) => `${amount(a)} ${where}`).join(", ") || "nothing";
+}
+
 function facts(s) {
+  const closed = s.past?.newest?.since === s.sheet.since ? s.past?.newest : undefined;
+  const earlier = (s.past?.starts ?? 0) - (closed ? 1 : 0);
   const list = [
     ["Lost on the wire", amount(s.lost_wire)], ["Lost by us", amount(s.lost_here)], ["Damaged", amount(s.damaged)],
     ["Last loss", s.last_loss ? toLosses(s.last_loss) : s.level === "good" ? "none" : "none known"], ["Counted since", time(s.since)],
     ["Cannot prove absence", s.unknown.length ? plural(s.unknown.length, "source") : s.sheet.ports.length ? "none: each has numbers" : "–"],
     ...(s.ack ? [["Acknowledged", s.ack.note || "without a note"]] : []),
-    ...(s.past?.starts ? [["Earlier", `${plural(s.past.starts, "start")} with losses`]] : []),
+    ...(closed ? [["In closed books", closedAmount(closed)]] : []),
+    ...(earlier > 0 ? [["Earlier", `${plural(earlier, "start")} with losses`]] : []),
     ...(s.past?.unreadable ? [["Earlier, too", "a history that cannot be read"]] : []),
   ];
   const shown = list.map(([k, x]) => `${k} ${x.textContent ?? x}`).join("|");
