@@ -2,8 +2,10 @@ package archive
 
 import (
 	"bytes"
+	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/tallywheel/tallywheel/ledger"
@@ -63,6 +65,12 @@ func TestHistoryThatIsNotWhatItWas(t *testing.T) {
 			}
 			if gone == nil {
 				return
+			}
+			for _, line := range []*StartSheet{gone, s.RecordsGone()} { // they say nothing, which balances
+				b, err := json.Marshal(line)
+				if err != nil || !strings.Contains(string(b), `"balanced":true,"ports":[]`) {
+					t.Errorf("%s, %v", b, err)
+				}
 			}
 			owed := []*StartSheet{gone, s}
 			past, err := PastOf(dir, "", nil, owed)

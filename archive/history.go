@@ -225,7 +225,7 @@ func (s *StartSheet) HistoryGone(dir string) *StartSheet {
 			return nil
 		}
 	}
-	return &StartSheet{End: causeCut, Part: true, Identity: s.Identity, Sheet: ledger.Sheet{At: s.Sheet.At}}
+	return &StartSheet{End: causeCut, Part: true, Identity: s.Identity, Sheet: emptyAt(s.Sheet.At)}
 }
 
 // Follower stands for a start behind that of s which has left no sheet that can be read: what the
@@ -269,8 +269,11 @@ func (s *StartSheet) FollowerGone() *StartSheet {
 
 // RecordsGone is the line that tells for good that what was lost behind the sheet is not known.
 func (s *StartSheet) RecordsGone() *StartSheet {
-	return &StartSheet{End: causeRebuilt, Part: true, Identity: s.Identity, Sheet: ledger.Sheet{At: s.Sheet.At}}
+	return &StartSheet{End: causeRebuilt, Part: true, Identity: s.Identity, Sheet: emptyAt(s.Sheet.At)}
 }
+
+// emptyAt is a sheet that says nothing, which balances.
+func emptyAt(at ledger.Time) ledger.Sheet { return ledger.NewSheet(int64(at), 0, nil) }
 
 // begins reports whether a history begins as it was when it was marked, as far as it is not folded.
 func (m *HistoryMark) begins(f *os.File) (bool, error) {
