@@ -1,7 +1,9 @@
 package archive
 
 import (
+	"reflect"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -158,4 +160,38 @@ func TestAStreamBeginsBelowWhatTheSheetKnows(t *testing.T) {
 			t.Errorf("%s: the next start goes on at %+v", name, at)
 		}
 	}
+}
+
+// A source that came after the last sheet that can be read has an account like any other: none of
+// its maps and lists is null in JSON.
+func TestASourceThatNoSheetKnowsHasAWholeAccount(t *testing.T) {
+	dir, err := seglog.Dir(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, streams := logOf(t, illFolder{dir, &atomic.Int64{}, &atomic.Int64{}, &atomic.Int64{}}, 1, 2, 5, 6)
+	s := &StartSheet{Sheet: ledger.NewSheet(9, 1, nil)}
+	if _, err := s.Replay(log, streams, nil); err != nil {
+		t.Fatal(err)
+	}
+	if len(s.Sheet.Ports) != 1 || s.Sheet.Ports[0].Frames.Missing != 2 {
+		t.Fatalf("%+v", s.Sheet.Ports)
+	}
+	p := s.Sheet.Ports[0]
+	var check func(name string, v reflect.Value)
+	check = func(name string, v reflect.Value) {
+		switch v.Kind() {
+		case reflect.Struct:
+			for i := range v.NumField() {
+				if f := v.Type().Field(i); !strings.HasSuffix(f.Tag.Get("json"), ",omitempty") {
+					check(name+"."+f.Name, v.Field(i))
+				}
+			}
+		case reflect.Map, reflect.Slice:
+			if v.IsNil() {
+				t.Errorf("%s is null", name)
+			}
+		}
+	}
+	check("port", reflect.ValueOf(p))
 }

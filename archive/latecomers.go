@@ -231,7 +231,7 @@ func (l *latecomers) newAccount(address string) *ledger.Port {
 	all := &l.from.Sheet.Ports
 	*all = append(*all, ledger.Port{
 		ID: source, State: ledger.StateStopped, Heard: true, Proof: ledger.ProofNumbers, Unread: map[string]uint64{},
-		Outages: []ledger.Outage{},
+		Outages: []ledger.Outage{}, Frames: ledger.Frames{Dropped: map[string]uint64{}},
 	})
 	return &(*all)[len(*all)-1]
 }
