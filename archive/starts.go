@@ -88,6 +88,7 @@ func EachWhole(r io.Reader, f func(StartSheet) error) error {
 // gather takes in earlier accounts of sources of the start.
 func (s *StartSheet) gather(earlier []ledger.Port) {
 	for i := range earlier {
+		earlier[i].LastLoss = s.Sheet.NotLater(earlier[i].LastLoss)
 		at := slices.IndexFunc(s.Sheet.Ports, func(p ledger.Port) bool { return p.ID == earlier[i].ID })
 		if at < 0 {
 			s.Sheet.Ports = append(s.Sheet.Ports, earlier[i])

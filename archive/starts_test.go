@@ -111,6 +111,29 @@ func TestStartsAreWhole(t *testing.T) {
 	}
 }
 
+// What a source lost that left before the clock was set back has no time to come in the whole.
+func TestAWholeStartWhoseClockWasSetBack(t *testing.T) {
+	of := func(at, lastLoss ledger.Time, isPart bool) *StartSheet {
+		return &StartSheet{
+			Part: isPart, Parts: uint64(at),
+			Sheet: ledger.NewSheet(int64(at), 100, []ledger.Port{{ID: "a", LastLoss: lastLoss}}),
+		}
+	}
+	for set, want := range map[bool]ledger.Time{true: 160, false: 205} {
+		dir, end := t.TempDir(), of(190, 160, false)
+		if set {
+			end.Sheet.Clock = &ledger.Clock{Steps: []ledger.ClockStep{{At: 150, By: -60}}}
+		}
+		if err := KeepAll(dir, []*StartSheet{of(206, 205, true), end}); err != nil {
+			t.Fatal(err)
+		}
+		starts, _, err := LastStarts(dir, 9)
+		if err != nil || len(starts) != 1 || starts[0].Sheet.Ports[0].LastLoss != want {
+			t.Errorf("set back: %v: %+v, %v; want %d", set, starts, err, want)
+		}
+	}
+}
+
 // Of a loss that is wider than what was named before only the rest is news.
 func TestUntoldIsWhatNobodyNamed(t *testing.T) {
 	part := func(from, to uint64) ledger.MissingRecords { return ledger.MissingRecords{From: from, To: to} }

@@ -83,6 +83,9 @@ func (p *Past) Add(s *Sheet) {
 		p.prove(&s.Ports[i])
 	}
 	defer p.TakeBack(s)
+	if p.of() == s.Since {
+		p.LastLoss = s.NotLater(p.LastLoss)
+	}
 	v := s.Judge()
 	for _, r := range v.Reasons {
 		// the others are states, in amounts, or stand until they are mended

@@ -84,6 +84,28 @@ func (m *moments) setBack(to int64) {
 	}
 }
 
+// SetBack says that the clock was set back to a time in the start that began at since: what that
+// had lost by then has no later time. That of starts before it stays by the clock of then.
+func (p *Past) SetBack(since, to Time) {
+	if p.of() == since {
+		p.LastLoss = min(p.LastLoss, to)
+	}
+}
+
+// NotLater is a time that an account of the start had before s was drawn up: if it is later than s,
+// the clock was set back since, and it is the time to which it was.
+func (s *Sheet) NotLater(at Time) Time {
+	if at <= s.At || s.Clock == nil {
+		return at
+	}
+	for _, step := range slices.Backward(s.Clock.Steps) {
+		if step.By < 0 && !step.Between {
+			return min(at, step.At)
+		}
+	}
+	return at
+}
+
 // last is the last of all; 0: nothing was lost.
 func (m *moments) last() int64 {
 	last := m.final

@@ -88,6 +88,49 @@ func TestLastLossBehindAClockThatIsSetBack(t *testing.T) {
 	}
 }
 
+// What a source lost that left before the clock was set back was lost by then, in the start that
+// goes on and in its last sheet. That of an earlier start is by the clock of then.
+func TestLastLossOfAPartBehindAClockThatIsSetBack(t *testing.T) {
+	sheet := func(at, lastLoss Time, steps ...ClockStep) *Sheet {
+		p := Port{ID: "a", Proof: ProofNumbers, Heard: true, LastLoss: lastLoss}
+		if lastLoss > 0 {
+			p.Frames.Missing, p.Frames.MissingUnseen = 2, 2
+		}
+		s := NewSheet(int64(at), 100, []Port{p})
+		if steps != nil {
+			s.Clock = &Clock{Steps: steps}
+		}
+		return &s
+	}
+	back := []ClockStep{{At: 120, By: -500}, {At: 150, By: -60}, {At: 170, By: 5}}
+	for name, c := range map[string]struct {
+		whole *Sheet
+		want  Time
+	}{
+		"nothing since":        {sheet(190, 0, back...), 150},
+		"more since":           {sheet(190, 180, back...), 180},
+		"the clock is there":   {sheet(300, 180, back...), 205},
+		"it was not set":       {sheet(190, 180), 205},
+		"it was set on":        {sheet(190, 180, back[2]), 205},
+		"… and back, before":   {sheet(190, 0, ClockStep{At: 150, By: -60, Between: true}), 205},
+		"a step in the future": {sheet(190, 0, ClockStep{At: 250, By: -60}), 205},
+	} {
+		var p Past
+		p.Add(sheet(206, 205))
+		p.Add(c.whole)
+		if p.LastLoss != c.want || p.Starts != 1 {
+			t.Errorf("%s: %d in %d starts, want %d", name, p.LastLoss, p.Starts, c.want)
+		}
+	}
+	for since, want := range map[Time]Time{100: 150, 99: 205} {
+		var p Past
+		p.Add(sheet(206, 205))
+		if p.SetBack(since, 150); p.LastLoss != want {
+			t.Errorf("set back in the start of %d: %d, want %d", since, p.LastLoss, want)
+		}
+	}
+}
+
 // Of many moments the oldest are kept as what does not come any more.
 func TestLastLossWithMoreMomentsThanAreKnown(t *testing.T) {
 	b := NewBook(0)

@@ -50,6 +50,7 @@ func (r *Recorder) loadAck() {
 	r.acks.mu.Lock()
 	defer r.acks.mu.Unlock()
 	r.acks.last, r.acks.past = a, past
+	r.acks.lostBy(r.since) // where the recorder before this one began the start
 }
 
 // mark has the verdict of a sheet of this start count since the last acknowledgement.
@@ -97,6 +98,25 @@ func (a *acks) close(s ledger.Sheet) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.past = with(a.past, s)
+	a.lostBy(int64(s.Since)) // the clock may have been set back since s was drawn up
+}
+
+// setBack says that the clock was set back, in the start that began at since.
+func (a *acks) setBack(since int64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.lostBy(since)
+}
+
+// lostBy has sources that have left the start that began at since have lost what they lost by now.
+// acks.mu is held.
+func (a *acks) lostBy(since int64) {
+	if a.past == nil {
+		return
+	}
+	past := *a.past
+	past.SetBack(ledger.Time(since), ledger.Time(time.Now().UnixNano()))
+	a.past = &past
 }
 
 // forget says that a part of what earlier starts have lost is not known any more.

@@ -189,6 +189,7 @@ func (r *Recorder) lookAtClock() {
 	for _, p := range r.all() {
 		p.lane.setBack(time.Now().UnixNano())
 	}
+	r.acks.setBack(r.since) // behind those that are leaving: one that has left meanwhile is in there
 }
 
 func (l *lane) setBack(to int64) {

@@ -95,6 +95,57 @@ func TestLastLossWhenTheClockIsSetBack(t *testing.T) {
 	}
 }
 
+// So it is with what a source lost that has left in this start, for the recorder that goes on with
+// it and for the starts behind it, too.
+func TestLastLossOfASourceThatLeftWhenTheClockIsSetBack(t *testing.T) {
+	const hour = int64(time.Hour)
+	dir := t.TempDir()
+	g := start(t, dir, nil, tcp("a"), tcp("b"))
+	l := g.snapshot()[0].lane
+	l.mu.Lock()
+	l.in.book.At(time.Now().UnixNano() + hour)
+	l.in.book.Damaged()
+	l.mu.Unlock()
+	last := func() int64 { return int64(g.Sheet().Verdict.LastLoss) }
+	isOver := func() bool { now := time.Now().UnixNano(); return last() > 0 && last() <= now }
+	reloaded(t, g, tcp("b"))
+	testenv.Until(t, time.Minute, "a has left", func() bool { return len(g.departing()) == 0 })
+	if !isOver() {
+		t.Error("the books were closed behind the step: the last loss is one of the time to come")
+	}
+	g.acks.mu.Lock()
+	past := *g.acks.past
+	past.LastLoss += ledger.Time(hour) // so it was before the step
+	g.acks.past = &past
+	g.acks.mu.Unlock()
+	g.clock.mu.Lock()
+	g.clock.wall += hour
+	g.clock.mu.Unlock()
+	testenv.Until(t, time.Minute, "the loss is none of the time to come", isOver)
+	if at := last(); at != last() {
+		t.Error("the last loss goes on with the clock")
+	}
+	g.saving.Lock()
+	g.loadAck()
+	g.saving.Unlock()
+	if !isOver() {
+		t.Error("for a recorder that goes on the last loss is one of the time to come")
+	}
+	stop(t, g)
+	g = start(t, dir, nil, tcp("b"))
+	defer stop(t, g)
+	if !isOver() {
+		t.Error("for the next start the last loss is one of the time to come")
+	}
+	starts, _, err := archive.LastStarts(dir, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if whole := &starts[0].Sheet; whole.Judge().LastLoss > whole.At {
+		t.Errorf("the history has the loss in the time to come: %+v", whole)
+	}
+}
+
 // No record seems older than it is because the clock was set, in this start or an earlier one, or
 // is kept by nobody.
 func TestAgeWhenTheClockIsSet(t *testing.T) {
