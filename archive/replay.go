@@ -20,6 +20,9 @@ const replayTries = 3
 // behind them nobody knows where they are. acked is a word that the sheet does not know of; nil:
 // there is none.
 //
+// What a start that was killed had read, and the log has not, is dropped then, of sources without
+// numbers: [CauseByKill].
+//
 // goOn names lanes whose books go on. Those books have what the records of these lanes say, or will
 // have it, so that nothing of it is posted here; nor is anything of another lane of their address.
 func (s *StartSheet) Replay(log *seglog.Log, streams *Streams, acked *LateAck, goOn ...string) (last int64,
@@ -34,11 +37,14 @@ func (s *StartSheet) Replay(log *seglog.Log, streams *Streams, acked *LateAck, g
 	for i, lane := range goOn {
 		shared[i] = AddressOf(lane)
 	}
-	late.removed = s.Lacks(log.Position().First)
+	first := log.Position().First
+	late.removed = s.Lacks(first)
+	hands, gone := s.inHands(goOn), s.lacking(first)
 	defer func() {
 		s.find(found)
 		raiseAll(s.Positions, highest)
 		late.post()
+		s.giveUpInHand(hands, gone)
 	}()
 	r := log.NewReader(s.LogStored + 1)
 	defer r.Close()
@@ -55,8 +61,10 @@ func (s *StartSheet) Replay(log *seglog.Log, streams *Streams, acked *LateAck, g
 		}
 		switch {
 		case errors.As(err, &gap) && gap.Cause == seglog.GapUnsynced:
+			gone += gap.To - gap.From + 1
 			continue // the end of the log was there: the devices' next numbers tell what they had in it
 		case errors.As(err, &gap):
+			gone += gap.To - gap.From + 1
 			late.gone(gap.To - gap.From + 1)
 			continue
 		case err == io.EOF:
@@ -65,6 +73,7 @@ func (s *StartSheet) Replay(log *seglog.Log, streams *Streams, acked *LateAck, g
 			failed++ // the reader goes on where it was
 			continue
 		case err != nil:
+			gone = unread
 			return last, err
 		}
 		failed, last = 0, rec.Time
@@ -73,6 +82,7 @@ func (s *StartSheet) Replay(log *seglog.Log, streams *Streams, acked *LateAck, g
 			continue
 		}
 		found[e.Source] = found[e.Source].with(e, rec.Data)
+		hands[e.Source].lands(e, rec.Data)
 		if e.Quarantine {
 			continue
 		}

@@ -47,8 +47,10 @@ type StartSheet struct {
 	// Left is why the recorder has ended in order, of a start that goes on if the next one finds
 	// its memory, and else has ended by that.
 	Left string `json:"left,omitempty"`
-	// Waiting is the bytes that waited then, by source: of connections that nobody had read, and of
-	// what had run over into a file. They are lost if the start does not go on.
+	// Waiting is the bytes that waited then, by source, and are lost if the start does not go on.
+	// Of one that has ended in order: of connections that nobody had read, and of what had run over
+	// into a file. Of another one: of what was read and was in no frame yet, in memory and in a
+	// file.
 	Waiting   map[string]uint64 `json:"waiting,omitempty"`
 	Sheet     ledger.Sheet      `json:"sheet"`
 	LogStored uint64            `json:"log_stored"` // last record of the log that Positions know of
@@ -140,6 +142,8 @@ type StartSheet struct {
 	// that is of a start since then. nil: it has not ended, as far as it is known.
 	closed *StartSheet
 	next   ledger.Time // when that start began; 0: it is not known
+
+	takenBack map[string]uint64 // the frames that TakeBack has put back in flight, by source
 
 	isOlder bool // a start may have begun since, whose only sheet cannot be read
 }

@@ -50,6 +50,10 @@ func (s *StartSheet) TakeBack(log *seglog.Log, streams *Streams, end uint64) (lo
 	for source, u := range s.Unsynced {
 		n, waste := u.N-min(u.N, found[source].frames), u.Waste-min(u.Waste, found[source].waste)
 		lost += n
+		if s.takenBack == nil {
+			s.takenBack = map[string]uint64{}
+		}
+		s.takenBack[source] = n
 		for _, p := range s.accounts() {
 			if f, y := &p.Frames, &p.Bytes; p.ID == source {
 				kept := min(waste, y.Quarantined)

@@ -170,3 +170,35 @@ func TestNoLessonOfADeviceInFlight(t *testing.T) {
 		t.Errorf("one is stored: the lesson is %+v, want up to 10", ps)
 	}
 }
+
+// What was in flight of a source without numbers when all was killed is in no book but the last
+// sheet: the next start names it as a loss of the one that was killed, once.
+func TestKilledWithFramesWithoutNumbersInFlight(t *testing.T) {
+	dir := t.TempDir()
+	line := config.Source{ID: "a", TCP: &config.Net{Listen: "127.0.0.1:0"}, Frame: config.Frame{Kind: "line"}}
+	g := start(t, dir, func(c *config.Config) { c.Log.Delay = time.Minute }, line)
+	c := dial(t, address(g, "a"))
+	write(t, c, []byte("one\ntwo\nthree\n"))
+	testenv.Until(t, 20*time.Second, "the frames are read", func() bool { return portOf(g, "a").Frames.InFlight == 3 })
+	if err := g.save(); err != nil {
+		t.Fatal(err)
+	}
+	killed := copyFolder(t, dir)
+	c.Close()
+	stop(t, g)
+	for range 2 { // starts behind it
+		g = start(t, killed, nil, line)
+		if past := g.Sheet().Past; past == nil || past.LostHere.Frames != 3 || past.Starts != 1 {
+			t.Errorf("the past has %+v; want 3 frames lost here", past)
+		}
+		stop(t, g)
+	}
+	last := lastKept(t, killed, archive.CauseKilled)
+	if f := last.Sheet.Ports[0].Frames; f.Dropped[archive.CauseByKill] != 3 || f.InFlight != 0 ||
+		last.Sheet.Verdict.LostHere.Frames != 3 {
+		t.Errorf("the one that was killed has %+v, and says %q", f, last.Sheet.Verdict.Text)
+	}
+	if l := last.Losses; len(l) != 1 || l[0].N != 3 || l[0].Cause != "dropped: killed" {
+		t.Errorf("its losses are %+v", l)
+	}
+}

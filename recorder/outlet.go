@@ -22,7 +22,8 @@ const (
 	causeStalled  = "log_stalled" // it could not write until the recorder had stopped
 	causeTooLarge = "too_large"
 	causeStopped  = "stopped" // the log took all that it was given, and not in time
-	causeKilled   = "killed"  // a recorder that was killed behind its checkpoint had given it up, and knew why
+	// a recorder that was killed behind its checkpoint had given it up, and knew why
+	causeKilled = archive.CauseByKill
 	// it was stored, and somebody took it away with the end of the log; or it waited for a log that
 	// was taken away
 	causeGone = "log_gone"

@@ -75,6 +75,28 @@ func (i *isolation) remember() {
 	}
 }
 
+// unshown is the bytes that were read and that no lane was shown yet, for the log takes no more, by
+// source: a kill of all processes loses them.
+func (i *isolation) unshown() map[string]uint64 {
+	if i == nil {
+		return nil
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	var all map[string]uint64
+	for _, rm := range i.remotes {
+		n := rm.play.from.Unshown() + rm.inFront()
+		if n == 0 || rm.isOver() {
+			continue
+		}
+		if all == nil {
+			all = map[string]uint64{}
+		}
+		all[rm.lane.cfg.ID] += n
+	}
+	return all
+}
+
 // maxRounds bounds what is shown in a row: where the reader is faster, it has to wait in the end.
 const maxRounds = 8
 

@@ -77,6 +77,9 @@ func (r *Recorder) startSheet(end string) archive.StartSheet {
 	r.mu.Unlock()
 	s.Sheet, s.ReadTo = r.draw(ports, accounts), readTo(r.sources())
 	r.absorbing.RUnlock()
+	if end == "" {
+		s.Waiting = r.iso.unshown() // after the accounts: before them, they might have some of it, too
+	}
 	r.iso.remember()
 	at := r.log.Position() // after the positions, which know no more than this
 	s.LogDurable = at.Durable
