@@ -9,8 +9,9 @@ import (
 	"github.com/tallywheel/tallywheel/lab"
 )
 
-// TestCallColumnsAddUp: the system calls that http-plaintext names are nearly all that a server
-// makes, whatever it is made of, and with the others they are all.
+// TestCallColumnsAddUp: the system calls that http-plaintext names are most of what a server
+// makes, whatever it is made of, and with the others they are all. A share is asked for, not a
+// number: what a process does by time, or once, weighs more the slower the machine is.
 func TestCallColumnsAddUp(t *testing.T) {
 	e := *experiment(t, "http-plaintext")
 	e.Claims, e.Advice = nil, nil // which ask for more
@@ -42,7 +43,7 @@ func TestCallColumnsAddUp(t *testing.T) {
 			}
 		}
 		t.Logf("%s: %.3f calls a request, %.3f of them others", row.Contestant, all.Median, others)
-		if math.Abs(sum-all.Median) > 1e-9 || others > 0.5 {
+		if math.Abs(sum-all.Median) > 1e-9 || others > all.Median/3 {
 			t.Errorf("%s: %.3f calls a request, %.3f in the columns, %.3f others", row.Contestant, all.Median, sum, others)
 		}
 	}

@@ -22,6 +22,9 @@ var (
 		lab.Calls("read"), lab.Calls("recvfrom"), lab.Calls("write"), lab.Calls("writev"), lab.Calls("sendto"),
 		lab.Calls("sendmsg"), lab.Calls("accept4"), lab.Calls("epoll_ctl"), lab.Calls("epoll_wait"),
 		lab.Calls("epoll_pwait"), lab.Calls("io_uring_enter"), lab.Calls("futex"),
+		// Go's scheduler makes these by time: the fewer requests a loaded machine serves, the more
+		// of them has each request
+		lab.Calls("nanosleep"), lab.Calls("sched_yield"),
 	}
 	otherCalls = lab.Calls("others")
 )
@@ -32,7 +35,7 @@ func init() {
 		Question: "What does an HTTP server itself cost, by engine and by the way handlers run?",
 		Method: "GET / with keep-alive over loopback, a small answer, connections that send again as soon as they are answered, or 16 requests at a time. The articles' own load is in http-wrk. The load is made on the same CPUs by " +
 			"two threads, as wrk would, so requests a second say how much server and load fit on them together; the CPU time of the server for each request is what decides. " +
-			"Latency under such a load is mostly waiting for a CPU: see http-tail. System calls by name add up to all of them.",
+			"Latency under such a load is mostly waiting for a CPU: see http-tail. System calls by name add up to all of them; nanosleep and sched_yield are Go's scheduler, which makes them by time and not by request.",
 		Metrics: slices.Concat([]lab.Metric{
 			lab.CPUPerOp, lab.OpsPerSecond, lab.LatencyP50, lab.LatencyP99, lab.SyscallsPerOp, lab.ContextSwitchesPerOp,
 			lab.RSS, lab.CPUSystemPerOp, lab.Threads,
