@@ -10,12 +10,12 @@ import (
 	"maps"
 	"os"
 	"os/exec"
-	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
+	"github.com/tallywheel/tallywheel/internal/sys"
 	"github.com/tallywheel/tallywheel/lab/contestant"
 	"github.com/tallywheel/tallywheel/rt"
 )
@@ -127,16 +127,16 @@ type process struct {
 
 // launch starts a command, on the CPU that was asked for.
 func (t turn) launch(cmd *exec.Cmd) error {
-	if t.b.options.CPU < 0 {
-		return cmd.Start()
-	}
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	undo, err := rt.Pin(rt.CPUs{t.b.options.CPU})
-	if err != nil {
-		return err
-	}
-	return errors.Join(cmd.Start(), undo())
+	return sys.Start(func() error {
+		if t.b.options.CPU < 0 {
+			return cmd.Start()
+		}
+		undo, err := rt.Pin(rt.CPUs{t.b.options.CPU})
+		if err != nil {
+			return err
+		}
+		return errors.Join(cmd.Start(), undo())
+	})
 }
 
 // start starts a contestant and waits until it is ready.

@@ -70,6 +70,9 @@ func Hold(ctx context.Context, cfg HoldConfig) (*Held, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := roomFor(ctx, cfg.Connections); err != nil {
+		return nil, err
+	}
 	ctx, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
 	before := resident()
@@ -177,22 +180,52 @@ func (c *HoldConfig) check() (to []netip.AddrPort, request []byte, err error) {
 				maxConnections)
 	}
 	request = fmt.Appendf(nil, "GET %s HTTP/1.1\r\nHost: %s\r\n\r\n", u.RequestURI(), u.Host)
-	return to, request, roomFor(c.Connections)
+	return to, request, nil
 }
 
 // roomFor says what this machine lacks for so many connections, both ends of which may be here.
-func roomFor(connections int) error {
+func roomFor(ctx context.Context, connections int) error {
 	if b, err := os.ReadFile("/proc/sys/fs/file-max"); err == nil {
 		files, err := strconv.Atoi(strings.TrimSpace(string(b)))
 		if err == nil && files < 2*connections+10_000 {
 			return fmt.Errorf("load: hold: %d connections have two files each, and fs.file-max is %d; sysctl fs.file-max=%d", connections, files, 2*connections+100_000)
 		}
 	}
-	b, _ := os.ReadFile("/proc/meminfo") // without it nothing is known to be missing
-	if free := kilobytes(b, "MemAvailable:"); free > 0 && free < int64(connections)*kernelMost {
-		return fmt.Errorf("load: hold: %d connections take up to %d MiB of memory, of which %d are available; hold fewer", connections, connections*kernelMost>>20, free>>20)
+	free, err := roomComes(ctx, int64(connections)*kernelMost, available)
+	if err == nil && free < int64(connections)*kernelMost && free > 0 {
+		err = fmt.Errorf("load: hold: %d connections take up to %d MiB of memory, of which %d are available; hold fewer", connections, connections*kernelMost>>20, free>>20)
 	}
-	return nil
+	return err
+}
+
+// The kernel frees the sockets of a process that has ended one after the other, a million of them
+// for half a minute: there is room to come as long as the memory grows.
+const (
+	freeing     = 10 // looks without growth until it is taken for all
+	freeingTick = 100 * time.Millisecond
+)
+
+// roomComes waits until so many bytes are available, or no more come, and returns what is; 0: it is
+// not known.
+func roomComes(ctx context.Context, want int64, available func() int64) (free int64, err error) {
+	free = available()
+	for looks := freeing; 0 < free && free < want && looks > 0; looks-- {
+		select {
+		case <-ctx.Done():
+			return free, ctx.Err()
+		case <-time.After(freeingTick):
+		}
+		if now := available(); now > free {
+			free, looks = now, freeing+1
+		}
+	}
+	return free, nil
+}
+
+// available is the memory that may be taken, in bytes; 0: it is not known.
+func available() int64 {
+	b, _ := os.ReadFile("/proc/meminfo")
+	return kilobytes(b, "MemAvailable:")
 }
 
 // kilobytes is the figure behind a name in a file of /proc, in bytes; 0: it is not there.

@@ -136,7 +136,7 @@ func (m *Master) rehearse(ctx context.Context, p *program) error {
 	cmd.Env = append(bare(os.Environ()), estateVariable+"="+rehearsal+strconv.Itoa(firstFD))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	cmd.WaitDelay = time.Second
-	if err = m.starter.start(cmd, nil); err == nil {
+	if err = m.start(cmd, nil); err == nil {
 		err = cmd.Wait()
 	}
 	if ctx.Err() != nil {
@@ -190,17 +190,16 @@ func (m *Master) Renew(ctx context.Context) error {
 	fds = append(fds, int(f.Fd()))
 	env := append(bare(os.Environ()), estateVariable+"="+strconv.Itoa(int(f.Fd())))
 	signal.Ignore(syscall.SIGHUP, syscall.SIGUSR2) // which would end the process before it hears them
-	result := make(chan error)
-	m.starter.work <- func() { // on the thread whose children the workers are: it goes on, all others end
+	// on the thread whose children the workers are: it goes on, all others end
+	err = m.starter.Do(func() error {
 		syscall.ForkLock.RLock() // no other process gets what now stays open
 		defer syscall.ForkLock.RUnlock()
 		err := sys.KeepOnExec(fds, true)
 		if err == nil {
 			err = os.NewSyscallError("execve", syscall.Exec(m.prog.path, os.Args, env))
 		}
-		result <- errors.Join(err, sys.KeepOnExec(fds, false))
-	}
-	err = <-result
+		return errors.Join(err, sys.KeepOnExec(fds, false))
+	})
 	signal.Notify(m.signals, heard...)
 	return fmt.Errorf("prefork: the master goes on as it was: %w", err)
 }

@@ -22,7 +22,7 @@ type Master struct {
 	log     *slog.Logger
 	sockets *sockets
 	quota   *quota
-	starter starter
+	starter sys.Starter // of the workers
 
 	life    context.Context // ends when the master is to end
 	end     context.CancelCauseFunc
@@ -78,8 +78,8 @@ func runMaster(ctx context.Context, cfg Config) (err error) {
 	if err := sys.Subreaper(); err != nil {
 		return fmt.Errorf("prefork: %w", err)
 	}
-	m.starter = newStarter()
-	defer close(m.starter.work)
+	m.starter = sys.NewStarter()
+	defer m.starter.Close()
 	for i := range cfg.Workers {
 		m.slots = append(m.slots, &slot{number: i, share: 1 / float64(cfg.Workers)})
 	}

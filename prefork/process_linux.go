@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"runtime"
 	"strconv"
 	"sync/atomic"
 	"syscall"
@@ -64,39 +63,22 @@ type child struct {
 	adopted bool // from the program that was the master before
 }
 
-// starter starts processes, all from one thread: the kernel kills a worker when the thread that
-// started it ends (PR_SET_PDEATHSIG of prctl(2)), not its process.
-type starter struct{ work chan func() }
-
-func newStarter() starter {
-	s := starter{make(chan func())}
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
-		for f := range s.work {
-			f()
-		}
-	}()
-	return s
-}
-
 // start starts cmd on some CPUs; none are all.
-func (s starter) start(cmd *exec.Cmd, cpus rt.CPUs) error {
-	result := make(chan error)
-	s.work <- func() {
+func (m *Master) start(cmd *exec.Cmd, cpus rt.CPUs) error {
+	return m.starter.Do(func() error {
 		if len(cpus) == 0 {
-			result <- cmd.Start()
-			return
+			return cmd.Start()
 		}
 		undo, err := rt.Pin(cpus) // what a thread starts has its affinity
-		if err == nil {
-			err = cmd.Start()
-			if undoErr := undo(); err == nil && undoErr != nil {
-				err = undoErr
-			}
+		if err != nil {
+			return err
 		}
-		result <- err
-	}
-	return <-result
+		err = cmd.Start()
+		if undoErr := undo(); err == nil {
+			err = undoErr
+		}
+		return err
+	})
 }
 
 // launch starts a worker.
@@ -128,7 +110,7 @@ func (m *Master) launch(slot int, p *program) (*child, error) {
 	}
 	release, err := m.quota.enter(cmd.SysProcAttr, slot)
 	if err == nil {
-		err = m.starter.start(cmd, cpus)
+		err = m.start(cmd, cpus)
 		release()
 	}
 	if err == nil {

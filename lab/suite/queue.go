@@ -167,7 +167,7 @@ func begin(argv []string, queue *ipc.Consumer, files ...*os.File) (pid int, end 
 	p.Env, p.ExtraFiles, p.Stderr = append(os.Environ(), programVariable+"=1"), files, os.Stderr
 	p.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	p.WaitDelay = time.Second
-	if err := p.Start(); err != nil {
+	if err := sys.Start(p.Start); err != nil {
 		return 0, nil, err
 	}
 	ended := make(chan error, 1)

@@ -15,7 +15,6 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -184,19 +183,6 @@ func (p *plain) await(ended chan<- *plain) {
 	ended <- p
 }
 
-// starts is the thread that starts them: the kernel kills a process when the thread ends that it
-// was started by.
-var starts = sync.OnceValue(func() chan func() {
-	work := make(chan func())
-	go func() {
-		runtime.LockOSThread()
-		for f := range work {
-			f()
-		}
-	}()
-	return work
-})
-
 // startPlain starts a worker and waits until it serves.
 func startPlain() (*plain, error) {
 	exe, err := os.Executable()
@@ -211,9 +197,7 @@ func startPlain() (*plain, error) {
 	if err != nil {
 		return nil, err
 	}
-	started := make(chan error)
-	starts() <- func() { started <- c.Start() }
-	if err := <-started; err != nil {
+	if err := sys.Start(c.Start); err != nil {
 		return nil, err
 	}
 	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil {

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/tallywheel/tallywheel/internal/sys"
 	"github.com/tallywheel/tallywheel/ipc"
 	"github.com/tallywheel/tallywheel/lab/contestant"
 )
@@ -173,7 +174,7 @@ func second(files ...*os.File) (end func(), err error) {
 	c.Env = append(os.Environ(), secondVariable+"=1")
 	c.ExtraFiles, c.Stderr = files, os.Stderr
 	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := c.Start(); err != nil {
+	if err := sys.Start(c.Start); err != nil {
 		return nil, err
 	}
 	return func() {

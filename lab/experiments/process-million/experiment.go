@@ -21,7 +21,7 @@ func init() {
 		Name: "process-million", Plane: lab.Processes,
 		Question: "What does it take to serve a million connections that are mostly silent?",
 		Method: "Connections over loopback, 2,000 to an address from 127.1.0.1 upward, both ends direct descriptors of rings, 16,000 to 18,000 a ring: no limit of descriptors counts them. Each gets one answer " +
-			"when it is open, then sends a request every minute; every one must be answered. Latency is from when a request was due. The server's own memory is counted; the kernel's, some 9 KB for both " +
+			"when it is open, then sends a request every minute; every one must be answered. Latency is from when a request was due. All of the server's own memory is divided by the connections, so that few of them carry what it has without any; the kernel's, some 9 KB for both " +
 			"ends of a connection, is not. A million takes 20 GiB of free memory and two files each of fs.file-max, else that row is not run; --full has it.",
 		Metrics: []lab.Metric{
 			lab.OpenedPerSecond, lab.BytesPerConn, lab.LatencyP50, lab.LatencyP99, lab.LatencyMax,
