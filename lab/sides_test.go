@@ -9,11 +9,11 @@ func TestReasonsHaveSides(t *testing.T) {
 	for _, c := range []struct {
 		got, want string
 	}{
-		{Holds(true, "", why).Against().Why, otherwise + why},
-		{Holds(false, "", why).Against().Why, why},
-		{Holds(true, "", why).For().Why, why},
-		{Holds(false, "", why).For().Why, otherwise + why},
-		{NotHere("a board").Against().For().Why, "a board"},
+		{Holds(true, "", "").IfNot(why).Why, otherwise + why},
+		{Holds(false, "", "").IfNot(why).Why, why},
+		{Holds(true, "", "so").IfNot(why).Why, "so"},
+		{Holds(false, "", "so").IfNot(why).Why, why},
+		{NotHere("a board").IfNot(why).Why, "a board"},
 		{Holds(true, "", why).Why, why},
 	} {
 		if c.got != c.want {

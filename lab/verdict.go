@@ -44,7 +44,7 @@ type Verdict struct {
 	Source *Source `json:"source,omitempty"` // where it was published
 	Goal   bool    `json:"goal,omitempty"`   // a claim of this project
 
-	sided bool // Why was chosen by the verdict
+	sided bool // it has a reason for the case that the claim is not reproduced
 }
 
 // As says in other words what was found here.
@@ -53,11 +53,19 @@ func (v Verdict) As(format string, args ...any) Verdict {
 	return v
 }
 
-// IfNot says why a claim is not reproduced, where that has another reason than that it is.
+// otherwise begins a reason that the figures contradict.
+const otherwise = "Expected was otherwise: "
+
+// IfNot is the reason why a claim is not reproduced. Where that is the only one, as where nothing
+// speaks for the claim, and it is reproduced all the same, the reader is told that this was not
+// expected.
 func (v Verdict) IfNot(why string) Verdict {
 	v.sided = true
-	if v.Verdict == NotReproduced {
+	switch {
+	case v.Verdict == NotReproduced:
 		v.Why = why
+	case v.Verdict == Reproduced && v.Why == "":
+		v.Why = otherwise + why
 	}
 	return v
 }
@@ -74,8 +82,8 @@ func (e *Experiment) judge(v View) []Verdict {
 			verdict.Why += fmt.Sprintf(" `tallywheel lab run %s --full` may tell, on a machine that does nothing else.",
 				e.Name)
 		}
-		if !c.Source.published() && !verdict.sided {
-			verdict = verdict.For() // a goal's reason is why it should be met
+		if !c.Source.published() && !verdict.sided { // a goal's reason is why it should be met
+			verdict = verdict.IfNot(otherwise + verdict.Why)
 		}
 		verdict.Claim, verdict.Seed, verdict.Goal = c.Claim, c.Source.figure, !c.Source.published()
 		if !verdict.Goal {
@@ -323,24 +331,6 @@ func (v View) largest(c *Contestant, cell Params, metric Metric, level float64, 
 			inUnit(metric, level), len(r.Rounds))
 	}
 	return verdict.As("at most %s in %d rounds", inUnit(metric, most), len(r.Rounds)), true
-}
-
-// otherwise begins a reason that the figures contradict.
-const otherwise = "Expected was otherwise: "
-
-// Against says that the reason speaks against the claim. Where it is reproduced all the same, the
-// reader is told that the reason does not explain that.
-func (v Verdict) Against() Verdict { return v.unless(Reproduced) }
-
-// For says that the reason speaks for the claim, as Against does that it speaks against it.
-func (v Verdict) For() Verdict { return v.unless(NotReproduced) }
-
-func (v Verdict) unless(verdict string) Verdict {
-	v.sided = true
-	if v.Verdict == verdict {
-		v.Why = otherwise + v.Why
-	}
-	return v
 }
 
 // RateAtLeast is the verdict on a claim that at least such a share is lost, the opposite of that of

@@ -98,16 +98,6 @@ func TestPoisson(t *testing.T) {
 	}
 }
 
-// TestWhyNot: a claim that is not reproduced has a reason of its own.
-func TestWhyNot(t *testing.T) {
-	if got := Holds(true, "", "so").IfNot("not so").Why; got != "so" {
-		t.Error(got)
-	}
-	if got := Holds(false, "", "so").IfNot("not so").Why; got != "not so" {
-		t.Error(got)
-	}
-}
-
 // TestHoldsWhereQuiet: what went wrong on a busy machine refutes nothing; what went right holds.
 func TestHoldsWhereQuiet(t *testing.T) {
 	for _, c := range []struct {

@@ -121,8 +121,8 @@ func judges() []lab.Claim {
 		}),
 		claims.ThreadPool.Judged("net/http with 400 connections", func(v lab.View) (lab.Verdict, bool) {
 			m, ok := v.Median(of.NetHTTP, cell("400"), lab.Threads)
-			return lab.Holds(m >= 200, fmt.Sprintf("%.0f threads for 400 connections", m),
-				"A goroutine that waits for a connection has no thread; epoll waits for all of them.").Against(), ok
+			return lab.Holds(m >= 200, fmt.Sprintf("%.0f threads for 400 connections", m), "").IfNot(
+				"A goroutine that waits for a connection has no thread; epoll waits for all of them."), ok
 		}),
 		claims.CallsPerRequest.Judged("the system calls of net/http with 400 connections",
 			func(v lab.View) (lab.Verdict, bool) {
@@ -130,8 +130,8 @@ func judges() []lab.Claim {
 				writes, ok2 := v.Median(of.NetHTTP, cell("400"), lab.Calls("write"))
 				all, ok3 := v.Median(of.NetHTTP, cell("400"), lab.SyscallsPerOp)
 				return lab.Holds(reads >= 0.9 && reads <= 1.1 && writes >= 0.9 && writes <= 1.1,
-					fmt.Sprintf("%.2f read, %.2f write, %.2f calls in all", reads, writes, all),
-					"One read more finds nothing, before the goroutine waits.").Against(), ok1 && ok2 && ok3
+					fmt.Sprintf("%.2f read, %.2f write, %.2f calls in all", reads, writes, all), "").IfNot(
+					"One read more finds nothing, before the goroutine waits."), ok1 && ok2 && ok3
 			}),
 		atMost("Inline, a ring in Go costs at most a sixth more than liburing in C, with 400 connections.", "≤ 1.15×",
 			of.UringInline, cRing, "400", 1.15, ring),

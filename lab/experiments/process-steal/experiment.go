@@ -41,7 +41,8 @@ func init() {
 			func(v lab.View) (lab.Verdict, bool) {
 				r, ok := v.Ratio(ours, channel, lab.Params{"loops": "100"}, lab.OpsPerSecond)
 				return lab.AtLeast(r, 1.2,
-					"A lock that nobody else wants costs less than one that all do. The article gives no figure; a fifth is asked for here.").For(), ok
+					"A lock that nobody else wants costs less than one that all do. The article gives no figure; a fifth is asked for here.").
+					IfNot("A lock that nobody else wants costs less than one that all do, but this load does not wait for it long enough to gain the fifth that is asked for here."), ok
 			}), claims.UnboundedQueue.Judged("goroutine, loops=10000", func(v lab.View) (lab.Verdict, bool) {
 			m, ok := v.Medians(lab.Params{"loops": "10000"}, lab.RSS, each, ours)
 			if !ok {

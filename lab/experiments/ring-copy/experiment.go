@@ -58,14 +58,14 @@ func init() {
 			claims.RingLatency.Judged("tallywheel/ring and ring+memcpy at load=paced",
 				func(v lab.View) (lab.Verdict, bool) {
 					r, ok := v.Ratio(view, memcpy, lab.Params{"load": "paced"}, lab.LatencyP50)
-					return lab.AtMost(r, 0.6,
-						"A copy of 64 bytes takes a few ns; latency between two threads is that of cache lines and of the scheduler.").Against(), ok
+					return lab.AtMost(r, 0.6, "").IfNot(
+						"A copy of 64 bytes takes a few ns; latency between two threads is that of cache lines and of the scheduler."), ok
 				}),
 			claims.RingThroughput.Judged("tallywheel/ring and ring+memcpy at bytes=64, load=max",
 				func(v lab.View) (lab.Verdict, bool) {
 					r, ok := v.Ratio(view, memcpy, lab.Params{"bytes": "64", "load": "max"}, lab.OpsPerSecond)
-					return lab.AtLeast(r, 1.2,
-						"What is copied is in the cache anyway. What costs is to hand over message by message.").Against(), ok
+					return lab.AtLeast(r, 1.2, "").IfNot(
+						"What is copied is in the cache anyway. What costs is to hand over message by message."), ok
 				}),
 		},
 	})

@@ -89,7 +89,8 @@ func judges() []lab.Claim {
 			func(v lab.View) (lab.Verdict, bool) {
 				r, ok := v.Across(rust, compiled, rust, computed, lab.ConstantsP50)
 				return lab.AtMost(r, 0.25,
-					"What is left is a comparison with what is stored, and two looks at the clock. The article has no figure; a quarter of what it takes to compute them is let pass here.").For(), ok
+					"What is left is a comparison with what is stored, and two looks at the clock. The article has no figure; a quarter of what it takes to compute them is let pass here.").
+					IfNot("What is left, a comparison and two looks at the clock, is more than the quarter that is let pass here of what it takes to compute them."), ok
 			}),
 		claims.SameConstants.Judged(lab.Needs(compiled, inC, rust), func(v lab.View) (lab.Verdict, bool) {
 			_, ok := v.Medians(compiled, lab.ConstantsP50, inC, rust)

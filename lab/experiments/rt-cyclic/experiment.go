@@ -102,14 +102,14 @@ func judges() []lab.Claim {
 	return []lab.Claim{
 		claims.TickerIsExact.Judged("go/time.Ticker and c/clock_nanosleep", func(v lab.View) (lab.Verdict, bool) {
 			r, ok := v.Ratio(ticker, c, idle, lab.LatencyP50)
-			return lab.AtMost(r, 1.5,
-				"A Ticker's goroutine waits for whichever thread runs the runtime's timers; what LockOSThread holds is the thread that waits for that. The article has no figure; 1.5 times C's is what is let pass here.").Against(), ok
+			return lab.AtMost(r, 1.5, "").IfNot(
+				"A Ticker's goroutine waits for whichever thread runs the runtime's timers; what LockOSThread holds is the thread that waits for that. The article has no figure; 1.5 times C's is what is let pass here."), ok
 		}),
 		claims.NoPauses.Judged("go/time.Ticker beside garbage of its own and without",
 			func(v lab.View) (lab.Verdict, bool) {
 				r, ok := v.Across(ticker, within, ticker, idle, lab.LatencyP99)
-				return lab.AtMost(r, 1.5,
-					"It stops the world for microseconds only, but its helpers take CPUs, and goroutines help it by what they allocate. 1.5 times is what is let pass here.").Against(), ok
+				return lab.AtMost(r, 1.5, "").IfNot(
+					"It stops the world for microseconds only, but its helpers take CPUs, and goroutines help it by what they allocate. 1.5 times is what is let pass here."), ok
 			}),
 		claims.CyclictestExact.Judged("cyclictest and c/clock_nanosleep", func(v lab.View) (lab.Verdict, bool) {
 			if v.Row(reference, idle) == nil || v.Row(c, idle) == nil {

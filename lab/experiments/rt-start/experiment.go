@@ -73,12 +73,13 @@ func init() {
 			claims.StaticStart.Judged(lab.Needs(cold, static, dynamic), func(v lab.View) (lab.Verdict, bool) {
 				r, ok := v.Ratio(static, dynamic, cold, lab.LatencyP50)
 				return lab.AtMost(r, 0.9,
-					"128.3 ÷ 147.6 is 0.87, and 0.9 is asked for here. Nobody has to look for libraries and their symbols. Cold, from this machine's disk, not from NAND.").For(), ok
+					"128.3 ÷ 147.6 is 0.87, and 0.9 is asked for here. Nobody has to look for libraries and their symbols. Cold, from this machine's disk, not from NAND.").
+					IfNot("128.3 ÷ 147.6 is 0.87, and 0.9 is asked for here. From this machine's disk, not from NAND, the libraries are not what a cold start waits for."), ok
 			}),
 			claims.StaticScatter.Judged(lab.Needs(cold, static, dynamic), func(v lab.View) (lab.Verdict, bool) {
 				r, ok := v.Ratio(static, dynamic, cold, lab.Stddev)
-				return lab.AtMost(r, 0.5,
-					"1.7 ÷ 9.4 is 0.18, and 0.5 is asked for here. What scatters on a machine as this are its disk and its scheduler, which are the same for both.").Against(), ok
+				return lab.AtMost(r, 0.5, "").IfNot(
+					"1.7 ÷ 9.4 is 0.18, and 0.5 is asked for here. What scatters on a machine as this are its disk and its scheduler, which are the same for both."), ok
 			}),
 		},
 	})

@@ -41,23 +41,24 @@ func init() {
 			return fmt.Sprintf("What counts is the wake-up: %.1f µs in Go, %.1f in C. A result is in another process's queue after %.0f ns in Go, %.0f in C, %.0f in Rust, %.0f in Python.", m[0], m[1], n[0], n[1], n[2], n[3])
 		},
 		Claims: []lab.Claim{
-			takes(claims.TriggerTakes, lab.LatencyP50, 1e-3, 37, 42, 112, lab.Verdict.Against,
+			takes(claims.TriggerTakes, lab.LatencyP50, 1e-3, 37, 42, 112, "",
 				"An interrupt has to wake a thread, which alone takes microseconds; nothing that runs in user space has its first line 37 ns behind one. Up to 1.5 times is let pass here."),
-			takes(claims.StampTakes, lab.StampP50, 1, 9, 11, 48, neither,
-				"It is one instruction where a compiler makes it, and a call through ctypes in Python. Up to 1.5 times is let pass here."),
-			takes(claims.AggregateTakes, lab.AggregateP50, 1, 21, 18, 293, neither,
-				"One reading of the counter is in it. Up to 1.5 times is let pass here."),
+			takes(claims.StampTakes, lab.StampP50, 1, 9, 11, 48, stamping, stamping),
+			takes(claims.AggregateTakes, lab.AggregateP50, 1, 21, 18, 293, aggregating, aggregating),
 		},
 	})
 }
 
-// neither is for a reason that speaks neither for a claim nor against it.
-func neither(v lab.Verdict) lab.Verdict { return v }
+// Reasons that speak neither for a claim nor against it.
+const (
+	stamping    = "It is one instruction where a compiler makes it, and a call through ctypes in Python. Up to 1.5 times is let pass here."
+	aggregating = "One reading of the counter is in it. Up to 1.5 times is let pass here."
+)
 
 // takes judges a claim that a part takes so many ns in C, Rust and Python; unit is what a ns is in
-// the unit of the metric; speaks says which way the reason does.
+// the unit of the metric.
 func takes(p lab.Published, metric lab.Metric, unit, inC, inRust, inPython float64,
-	speaks func(lab.Verdict) lab.Verdict, why string,
+	why, ifNot string,
 ) lab.Claim {
 	return p.Judged(lab.Needs(timer, c, rust, python), func(v lab.View) (lab.Verdict, bool) {
 		var parts []lab.Verdict
@@ -72,6 +73,6 @@ func takes(p lab.Published, metric lab.Metric, unit, inC, inRust, inPython float
 			}
 			parts = append(parts, lab.AtMost(r, 1.5, why).As("%s %.0f ns", of.Name, m/unit))
 		}
-		return speaks(lab.All(parts...)), true
+		return lab.All(parts...).IfNot(ifNot), true
 	})
 }

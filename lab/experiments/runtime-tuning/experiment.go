@@ -70,12 +70,12 @@ func init() {
 		Claims: []lab.Claim{
 			claims.PreemptOff.Judged("asyncpreemptoff=1 and as it is", func(v lab.View) (lab.Verdict, bool) {
 				r, ok := v.Ratio(preemptOff, asItIs, nil, lab.OpsPerSecond)
-				return lab.AtLeast(r, 1.12,
-					"Handlers return long before they would be preempted, so there is nothing to switch off.").Against(), ok
+				return lab.AtLeast(r, 1.12, "").IfNot(
+					"Handlers return long before they would be preempted, so there is nothing to switch off."), ok
 			}),
 			claims.Procs8.Judged("GOMAXPROCS=8 and as it is", func(v lab.View) (lab.Verdict, bool) {
 				r, ok := v.Ratio(procs8, asItIs, nil, lab.OpsPerSecond)
-				return lab.AtLeast(r, 1.05, "More Ps than CPUs only means more threads that look for work.").Against(), ok
+				return lab.AtLeast(r, 1.05, "").IfNot("More Ps than CPUs only means more threads that look for work."), ok
 			}),
 			claims.TuningLatency.Judged("GOMAXPROCS=8, asyncpreemptoff=1 and as it is",
 				func(v lab.View) (lab.Verdict, bool) {
@@ -91,8 +91,8 @@ func init() {
 				often, ok1 := v.Ratio(preemptOff, asItIs, nil, lab.GCCycles)
 				long, ok2 := v.Ratio(preemptOff, asItIs, nil, lab.GCPauseMean)
 				const why = "How often the collector runs is up to what is allocated. A pause waits for goroutines that do not yield, and those of a server do all the time."
-				return lab.All(lab.AtLeast(often, 1.5, why),
-						lab.AtLeast(long, leastLonger, why)).Against().As("%v of the collections, a pause is %v as long", often,
+				return lab.All(lab.AtLeast(often, 1.5, ""),
+						lab.AtLeast(long, leastLonger, "")).IfNot(why).As("%v of the collections, a pause is %v as long", often,
 						long),
 					ok1 && ok2
 			}),

@@ -87,8 +87,8 @@ func judges() []lab.Claim {
 				b, ok2 := v.Median(udp, lab.Params{"input": "udp", "bytes": "4096"}, lab.CPUPerOp)
 				r, ok3 := v.Across(udp, lab.Params{"input": "udp", "bytes": "4096"}, udp,
 					lab.Params{"input": "udp", "bytes": "128"}, lab.CPUPerOp)
-				return lab.AtMost(r, 0.5,
-					"A read brings one datagram, however large the buffer is (udp(7)): the number of calls is the same.").Against().
+				return lab.AtMost(r, 0.5, "").IfNot(
+					"A read brings one datagram, however large the buffer is (udp(7)): the number of calls is the same.").
 					As("%.2f µs with 128 B, %.2f µs with 4 KiB a datagram: %v", a, b, r), ok1 && ok2 && ok3
 			}),
 		claims.BufferLoss.Judged("net.UDPConn at input=udp with 8192 and 65536 bytes",
@@ -105,8 +105,8 @@ func judges() []lab.Claim {
 		claims.BufferCalls.Judged("the system calls of net.UDPConn at input=udp with 128 bytes",
 			func(v lab.View) (lab.Verdict, bool) {
 				m, ok := v.Median(udp, lab.Params{"input": "udp", "bytes": "128"}, lab.SyscallsPerOp)
-				return lab.Holds(m >= 7, fmt.Sprintf("%.2f calls a datagram", m),
-					"A read takes a datagram whole, so there are no more reads than datagrams, and a wait at most beside each.").Against(), ok
+				return lab.Holds(m >= 7, fmt.Sprintf("%.2f calls a datagram", m), "").IfNot(
+					"A read takes a datagram whole, so there are no more reads than datagrams, and a wait at most beside each."), ok
 			}),
 		claims.BufferPieces.Judged("net.UDPConn at input=udp with 128 bytes", func(v lab.View) (lab.Verdict, bool) {
 			lost, ok := v.Median(udp, lab.Params{"input": "udp", "bytes": "128"}, lab.LostPercent)
@@ -119,7 +119,7 @@ func judges() []lab.Claim {
 		claims.BufioCost.Judged("bufio.Reader and os.File at input=serial, bytes=4096",
 			func(v lab.View) (lab.Verdict, bool) {
 				r, ok := v.Ratio(buffered, files, lab.Params{"input": "serial", "bytes": "4096"}, lab.CPUPerOp)
-				return lab.AtLeast(r, 1.05, "The wait for each frame is what costs, with or without bufio.").Against(), ok
+				return lab.AtLeast(r, 1.05, "").IfNot("The wait for each frame is what costs, with or without bufio."), ok
 			}),
 	}
 }
