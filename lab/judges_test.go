@@ -125,10 +125,9 @@ var exact = map[string]string{
 	"serial-model: Framing":               "arithmetic",
 	"serial-model: ClockLoss":             "arithmetic",
 	"serial-model: NeedsDMA":              "arithmetic",
-	"http-plaintext: A ring needs a quarter of a system call for each request.":                                                         "system calls",
-	"serial-overflow: Every frame that a disk which stands still has cost is counted where it was lost: at the port, or by the policy.": "frames: one refutes it",
-	"serial-overflow: A source that runs over into a file gives no frame up while the log's disk stands still.":                         "frames: one refutes it",
-	"serial-strategies: A recorder stores every frame of a device that is unplugged again and again, and disturbed.":                    "frames: one refutes it",
+	"http-plaintext: A ring needs a quarter of a system call for each request.": "system calls",
+	"serial-overflow: While the log's disk stands still, each frame that is lost is counted where that was, at the port or by the policy, and a source that runs over into a file gives none up.": "frames: one refutes it",
+	"serial-strategies: A recorder stores every frame of a device that is unplugged again and again, and disturbed.":                                                                              "frames: one refutes it",
 }
 
 // TestHoldsIsForCounts: a judge uses Holds only for what is counted exactly or looked up. A verdict
