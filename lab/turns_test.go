@@ -12,7 +12,7 @@ var turns = flag.Bool("turns", false,
 	"have TestTurnsHaveWhatClaimsAsk look at all experiments, which builds all contestants and takes many minutes")
 
 // judgedByPercentiles are experiments whose claims ask for percentiles that a short turn lacks.
-var judgedByPercentiles = []string{"rt-cyclic", "rt-wcet"}
+var judgedByPercentiles = []string{"process-ipc", "rt-cyclic", "rt-wcet"}
 
 // TestTurnsHaveWhatClaimsAsk: each figure that a claim asks for comes out of the shortest turn that
 // its cell ever has.
