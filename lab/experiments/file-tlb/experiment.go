@@ -36,7 +36,8 @@ func init() {
 			claims.TLB.Judged("mmap at mib=1 and mib=256", func(v lab.View) (lab.Verdict, bool) {
 				r, ok := v.Across(mapped, cell("256"), mapped, cell("1"), lab.NsPerOp)
 				return lab.AtLeast(r, 1.2,
-					"The caches are part of it; a read has to take the bytes from the same memory."), ok
+					"The caches are part of it; a read has to take the bytes from the same memory.").
+					IfNot("What misses in the TLB and in the caches costs less than the fifth that is asked for here."), ok
 			}),
 		},
 	})

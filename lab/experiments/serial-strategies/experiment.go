@@ -131,7 +131,7 @@ func speed() []lab.Claim {
 		claims.PipelineThroughput.Judged("article/pipeline and tallywheel/blocking at condition=max",
 			func(v lab.View) (lab.Verdict, bool) {
 				r, ok := v.Ratio(pipeline, blocking, most, lab.MBPerSecond)
-				return lab.AtLeast(r, 1.5,
+				return lab.AtLeast(r, 1.5, "").IfNot(
 					"The work on a frame is far less than what it costs to hand it to another goroutine."), ok
 			}),
 		claims.RingP99.Judged("tallywheel/ring and os.File at condition=steady", func(v lab.View) (lab.Verdict, bool) {
@@ -148,12 +148,13 @@ func speed() []lab.Claim {
 				r, _ := v.Ratio(ring, files, steady, lab.ContextSwitchesPerOp)
 				return lab.AtMost(r, 0.4,
 					"Not because it goes around the kernel: its thread waits in one epoll set, and no scheduler is in between.").
+					IfNot("It does not go around the kernel: its thread waits in an epoll set, which is a switch for each wait, too.").
 					As("%.0f %% fewer: %.2f against %.2f a frame", 100*(1-r.Median), m[0], m[1]), true
 			}),
 		claims.PipelineP99.Judged("article/pipeline and tallywheel/blocking at condition=steady",
 			func(v lab.View) (lab.Verdict, bool) {
 				r, ok := v.Ratio(pipeline, blocking, steady, lab.LatencyP99)
-				return lab.AtMost(r, 0.8, "Each stage is a wake-up more between a frame and its reader."), ok
+				return lab.AtMost(r, 0.8, "").IfNot("Each stage is a wake-up more between a frame and its reader."), ok
 			}),
 		claims.PipelineCPU.Judged("article/pipeline, tallywheel/ring and tallywheel/blocking at condition=steady",
 			func(v lab.View) (lab.Verdict, bool) {
