@@ -164,6 +164,7 @@ func (r *Recorder) Ack(note string) (ledger.Ack, error) {
 		known.Acked = &next.Ack
 		r.owed[i] = &known
 	}
+	r.ackMissed()
 	r.ackPlaces() // after the lanes, which leave their gaps in places
 	for _, p := range r.sources() {
 		if p.hub != nil { // whoever is gone is known to be
@@ -185,6 +186,13 @@ func (r *Recorder) ackPlaces() {
 		at.seen, at.stored = archive.Acknowledged(at.seen), archive.Acknowledged(at.stored)
 		r.places[source] = at
 	}
+}
+
+// ackMissed lets the peers go that were gone when their source was left, which is not read now.
+func (r *Recorder) ackMissed() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.missed.acknowledged()
 }
 
 // beginAck has every book note what it has counted, and draws up the sheet of that moment.

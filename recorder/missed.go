@@ -1,6 +1,7 @@
 package recorder
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -14,7 +15,13 @@ import (
 // missed is the peers that were there when their source was left, by a stop, a kill or a reload,
 // and since when each is gone. A source that begins again gives each of them a port, so that it is
 // missed until it comes.
-type missed map[string]time.Time
+type missed map[string]absence
+
+// absence is how a peer is gone.
+type absence struct {
+	since time.Time
+	known bool // it was gone before its source was left, as the verdict said
+}
 
 // of takes in the peers of the start before, by the accounts that it left at a time, the newest of
 // a peer last. Those that were gone when somebody acknowledged it behind that sheet are not missed.
@@ -24,8 +31,8 @@ func (m missed) of(ports []ledger.Port, at ledger.Time, acked bool) {
 		if !isPeer(p.ID) {
 			continue
 		}
-		left := at
-		if p.State == ledger.StateWaiting {
+		left, isGone := at, p.State == ledger.StateWaiting
+		if isGone {
 			if acked {
 				delete(m, p.ID) // it was there in an account before
 				continue
@@ -34,7 +41,7 @@ func (m missed) of(ports []ledger.Port, at ledger.Time, acked bool) {
 				left = p.Outages[n-1].From
 			}
 		}
-		m[p.ID] = time.Unix(0, int64(left))
+		m[p.ID] = absence{time.Unix(0, int64(left)), isGone}
 	}
 }
 
@@ -49,7 +56,7 @@ func (m missed) leave(p *port, handed *handover, at int64) {
 		if g != nil {
 			left = time.Unix(0, at)
 		}
-		m[q.lane.cfg.ID] = left
+		m[q.lane.cfg.ID] = absence{left, g == nil}
 	}
 	if handed == nil {
 		return
@@ -59,6 +66,11 @@ func (m missed) leave(p *port, handed *handover, at int64) {
 			delete(m, peerOf(p.lane.cfg.ID, g))
 		}
 	}
+}
+
+// acknowledged takes out those whose absence is known by a word. Recorder.mu is held.
+func (m missed) acknowledged() {
+	maps.DeleteFunc(m, func(_ string, a absence) bool { return a.known })
 }
 
 // isPeer reports whether a name is that of an address, as which a peer is missed. A further
@@ -83,7 +95,7 @@ func (r *Recorder) lanesOfMissed(source config.Source) (lanes []*lane) {
 		}
 	}
 	slices.SortFunc(names, func(a, b string) int {
-		if c := r.missed[b].Compare(r.missed[a]); c != 0 {
+		if c := r.missed[b].since.Compare(r.missed[a].since); c != 0 {
 			return c
 		}
 		return strings.Compare(a, b)
@@ -108,10 +120,13 @@ func (r *Recorder) lanesOfMissed(source config.Source) (lanes []*lane) {
 func (h *hub) await(lanes []*lane) {
 	for _, l := range lanes {
 		h.r.mu.Lock()
-		left := h.r.missed[l.cfg.ID]
+		a, ok := h.r.missed[l.cfg.ID]
 		delete(h.r.missed, l.cfg.ID)
 		h.r.mu.Unlock()
-		left = monotonic(left)
+		left := monotonic(a.since)
+		if !ok { // a word came since the lanes were made: the next one is for it, too
+			left = time.Now()
+		}
 		go h.join(l, l.cfg.ID, &handover{newSeat(h.freed, nil, left), nil, h.p.halves})()
 	}
 }
