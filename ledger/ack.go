@@ -33,6 +33,8 @@ type Past struct {
 	// Doubts is the kinds of reasons, as docs/guide/verdict.md has them, of what no amount says:
 	// that something may be lost.
 	Doubts []string `json:"doubts,omitempty"`
+	// NewDoubts is those of Doubts that only the start has which was the last to bring one.
+	NewDoubts *NewDoubts `json:"new_doubts,omitempty"`
 
 	// Newest is what of it is of the start that was added last: starts are added in their order.
 	Newest *Closed `json:"newest,omitempty"`
@@ -45,6 +47,12 @@ type Closed struct {
 	LostWire Amount `json:"lost_wire"`
 	LostHere Amount `json:"lost_here"`
 	Damaged  Amount `json:"damaged"`
+}
+
+// NewDoubts is what no start had before one, by its closed books.
+type NewDoubts struct {
+	Since Time     `json:"since"` // of the start
+	Kinds []string `json:"kinds"`
 }
 
 // of is the start that was added last, by its Since.
@@ -90,7 +98,7 @@ func (p *Past) Add(s *Sheet) {
 	for _, r := range v.Reasons {
 		// the others are states, in amounts, or stand until they are mended
 		if r.Level == Watch && r.Count > 0 || r.Kind == kindUnbalanced {
-			p.doubt(r.Kind)
+			p.doubt(r.Kind, s.Since)
 		}
 	}
 	if v.LostWire == (Amount{}) && v.LostHere == (Amount{}) && v.Damaged == (Amount{}) {
@@ -133,8 +141,9 @@ func (p *Past) Join(o *Past) {
 		p.unproven(id)
 	}
 	for _, kind := range o.Doubts {
-		p.doubt(kind)
+		p.doubt(kind, 0)
 	}
+	p.NewDoubts = nil
 }
 
 // TakeBack takes out frames that came late by the sheet of a start: they are missing in the sheet
@@ -182,19 +191,42 @@ func (p *Past) unproven(id string) {
 	}
 }
 
-func (p *Past) doubt(kind string) {
-	if !slices.Contains(p.Doubts, kind) {
-		p.Doubts = append(slices.Clip(p.Doubts), kind) // as above
-		slices.Sort(p.Doubts)
+// doubt notes a kind that the start has which began at since.
+func (p *Past) doubt(kind string, since Time) {
+	if slices.Contains(p.Doubts, kind) {
+		return
 	}
+	p.Doubts = append(slices.Clip(p.Doubts), kind) // as above
+	slices.Sort(p.Doubts)
+	fresh := &NewDoubts{since, append(slices.Clip(p.newDoubts(since)), kind)}
+	slices.Sort(fresh.Kinds)
+	p.NewDoubts = fresh
 }
 
-// findDoubts is what the verdict says of what earlier starts had, and this one may not.
-func (p *Past) findDoubts() []find {
+// newDoubts is what only the start has that began at since.
+func (p *Past) newDoubts(since Time) []string {
+	if p.NewDoubts == nil || p.NewDoubts.Since != since {
+		return nil
+	}
+	return p.NewDoubts.Kinds
+}
+
+// findDoubts is what the verdict says of what earlier starts had, and closed books of the one that
+// runs since then, and its open ones may not.
+func (p *Past) findDoubts(since Time) []find {
 	if p == nil {
 		return nil
 	}
-	return when(len(p.Doubts) > 0, "earlier: %s", strings.Join(p.Doubts, ", "))
+	var parts []string
+	now := p.newDoubts(since)
+	earlier := slices.DeleteFunc(slices.Clone(p.Doubts), func(kind string) bool { return slices.Contains(now, kind) })
+	if len(earlier) > 0 {
+		parts = append(parts, "earlier: "+strings.Join(earlier, ", "))
+	}
+	if len(now) > 0 {
+		parts = append(parts, strings.Join(now, ", ")+inClosedBooks)
+	}
+	return when(len(parts) > 0, "%s", strings.Join(parts, "; "))
 }
 
 // findUnproven is what the verdict says of sources that could not know what never arrived, and of

@@ -325,3 +325,44 @@ func TestNoProofIsNoneInThePast(t *testing.T) {
 		}
 	}
 }
+
+// What books had that the running start has closed is not said to be of an earlier start, also by a
+// sum that was saved between.
+func TestDoubtsOfClosedBooksAreNotEarlier(t *testing.T) {
+	with := func(since Time, restarts, refused uint64) *Sheet {
+		p := Port{ID: "a", Proof: ProofNumbers}
+		p.Frames.Restarts = restarts
+		if refused > 0 {
+			p.Refused = map[string]uint64{"full": refused}
+		}
+		s := NewSheet(int64(since+9), int64(since), []Port{p})
+		return &s
+	}
+	var p Past
+	for i, c := range []struct {
+		add  *Sheet
+		now  Time
+		want string
+	}{
+		{with(1e9, 1, 0), 1e9, "restarts" + inClosedBooks},
+		{with(2e9, 1, 0), 2e9, "earlier: restarts"},
+		{with(2e9, 0, 1), 2e9, "earlier: restarts; refused" + inClosedBooks},
+		{with(2e9, 0, 1), 3e9, "earlier: refused, restarts"},
+	} {
+		p.Add(c.add)
+		b, err := json.Marshal(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p = Past{}
+		if err := json.Unmarshal(b, &p); err != nil {
+			t.Fatal(err)
+		}
+		s := with(c.now, 0, 0)
+		s.Past = &p
+		text := s.Judge().Text
+		if !strings.HasSuffix(text, "; "+c.want) {
+			t.Errorf("%d: %q, want %q at its end", i, text, c.want)
+		}
+	}
+}

@@ -236,7 +236,7 @@ var sheetRules = append([]sheetRule{
 		return when(s.Past != nil && s.Past.Unreadable, "what earlier starts lost cannot be read")
 	}},
 	{"unproven", Watch, nil, func(s *Sheet) []find { return s.Past.findUnproven(s.Ports) }},
-	{"earlier_doubts", Watch, nil, func(s *Sheet) []find { return s.Past.findDoubts() }},
+	{"earlier_doubts", Watch, nil, func(s *Sheet) []find { return s.Past.findDoubts(s.Since) }},
 	{"streams_unknown", Watch, nil, func(s *Sheet) []find {
 		return when(len(s.StreamsUnknown) > 0,
 			"nobody knows of which sources older records are: streams.json does not name them")
