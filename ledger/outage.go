@@ -22,6 +22,15 @@ func (b *Book) OutageBegins(at int64, cause string) {
 // IsOut reports whether an outage is open.
 func (b *Book) IsOut() bool { return b.outageOpen }
 
+// OpenOutage is the outage that is open; nil: there is none.
+func (b *Book) OpenOutage() *Outage {
+	if !b.outageOpen {
+		return nil
+	}
+	o := b.outages[len(b.outages)-1]
+	return &o
+}
+
 // OutageGoesOn gives the open outage, if there is one, another cause: it lasts for another reason
 // than it began for.
 func (b *Book) OutageGoesOn(cause string) {

@@ -260,7 +260,12 @@ func (h *hub) letGo() {
 	unsettled := false
 	for _, p := range slices.Clone(h.p.peers) {
 		g, left := p.opener.(*seat).taken()
-		if g != nil || !left.Before(*at) {
+		isKnown := p.lane.isKnownOut()
+		if g != nil { // the books say before the seat does that nobody is there
+			unsettled = unsettled || isKnown
+			continue
+		}
+		if !isKnown && !left.Before(*at) {
 			continue
 		}
 		if !p.hasSettled() || !h.dismiss(p, left) {

@@ -61,6 +61,8 @@ type lane struct {
 	before   badEnd   // … and did, under a recorder that was killed then
 	thrown   []thrown // what was counted of connections that may still be on the keeper's shelf
 	readTo   int64    // see isReadTo
+	asAway   bool     // the word that is being given finds that it is not there
+	knownOut bool     // a word was given since it is not there
 
 	// bytes that have run over into a file, in front of the lane's spool
 	inFront atomic.Uint64
@@ -402,6 +404,7 @@ func (l *lane) beginAck() ledger.Port {
 	defer l.mu.Unlock()
 	p := l.account()
 	l.in.book.BeginAck(l.kernel)
+	l.asAway = p.State == ledger.StateWaiting
 	return p
 }
 
@@ -410,8 +413,20 @@ func (l *lane) endAck(known bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.in.book.EndAck(known)
-	l.touched = true
+	l.knownOut = l.knownOut || known && l.asAway
+	l.asAway, l.touched = false, true
 }
+
+// isKnownOut reports whether a word was given since the device is not there.
+func (l *lane) isKnownOut() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.knownOut
+}
+
+// isBack says that the device is there again: no word that was given is about the next absence. mu
+// is held.
+func (l *lane) isBack() { l.asAway, l.knownOut = false, false }
 
 // isTouched reports whether a checkpoint is due though nothing was read.
 func (l *lane) isTouched() bool {
@@ -465,6 +480,7 @@ func (l *lane) begin(now int64) {
 	l.in.book.At(now)
 	l.in.restart()
 	l.in.book.OutageEnds(now)
+	l.isBack()
 	l.readOn(now)
 	l.watch(Event{Kind: PortOpen, At: now, Device: l.path})
 }

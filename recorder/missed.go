@@ -53,10 +53,14 @@ func (m missed) leave(p *port, handed *handover, at int64) {
 			continue
 		}
 		g, left := q.opener.(*seat).taken()
-		if g != nil {
+		out := q.lane.openOutage()
+		switch {
+		case g != nil && out != nil: // the books say before the seat does that it is gone
+			left = time.Unix(0, int64(out.From))
+		case g != nil:
 			left = time.Unix(0, at)
 		}
-		m[q.lane.cfg.ID] = absence{left, g == nil}
+		m[q.lane.cfg.ID] = absence{left, g == nil || out != nil}
 	}
 	if handed == nil {
 		return

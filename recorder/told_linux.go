@@ -43,6 +43,7 @@ func (p *spooled) tell(m spool.Mark) error {
 		}
 		if l.in.restart(); l.state == ledger.StateWaiting { // the reader was missed
 			l.state, l.why = ledger.StateOpen, ""
+			l.isBack()
 		}
 	case spool.Counted:
 		l.counted(m.Time, m.A, m.B)

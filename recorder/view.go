@@ -107,3 +107,10 @@ func (l *lane) info() PortInfo {
 	}
 	return i
 }
+
+// openOutage is the outage in which the device is not there; nil: it is, or was until it was left.
+func (l *lane) openOutage() *ledger.Outage {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.in.book.OpenOutage()
+}
