@@ -119,7 +119,6 @@ func (r *Recorder) lastOf(p *port) *archive.StartSheet {
 		end.Reach(q.lane.cfg.ID, q.lane.positions(), nil)
 	}
 	end.Sheet = r.lastSheet(p)
-	endWantOfRoom(&end.Sheet, readTo([]*port{p}))
 	end.NumberAccounts()
 	return end
 }

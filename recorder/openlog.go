@@ -39,7 +39,7 @@ func (r *Recorder) openLog(dir seglog.FS) error {
 		r.slog.Error("the log in the folder is not the one that was recorded last: the books begin anew, and nothing is compared with the last sheet; "+
 			"stop the recorder and bring the right log back, if this is a mistake", "error", err)
 		noSheet = err
-		r.end(left)
+		r.end(left, left.Sheet.At)
 		if gone := left.FollowerGone(); gone != nil {
 			r.owed = append(r.owed, gone)
 		}

@@ -23,8 +23,8 @@ func (l *lane) readOn(at int64) {
 	}
 }
 
-// wasReadTo is isReadTo by a recorder before this one, which was killed while it stopped; 0: it was
-// not.
+// wasReadTo is isReadTo by who leaves a source that nobody read as it stopped, or by a recorder
+// before this one, which was killed while it stopped; 0: it was not.
 func (l *lane) wasReadTo(at int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -59,22 +59,31 @@ func readTo(sources []*port) map[string]ledger.Time {
 	return all
 }
 
-// endWantOfRoom ends, in the last sheet of sources, the outages in which they were not read for
-// want of room, where they had stopped: the outage until they are read again begins there.
-func endWantOfRoom(s *ledger.Sheet, readTo map[string]ledger.Time) {
+// endOutages ends, in the last sheet of sources, the outages that are open, and those for want of
+// room, where nobody read any more: the outage until they are read again begins there. That is last
+// in ns since 1970, or before, by readTo. What began later is of a clock that was set back since
+// then, or of a source that had stopped already.
+func endOutages(s *ledger.Sheet, readTo map[string]ledger.Time, last ledger.Time) {
 	for i := range s.Ports {
 		p := &s.Ports[i]
-		at, ok := readTo[p.ID]
-		if !ok {
-			continue
+		at := last
+		if stopped, ok := readTo[p.ID]; ok {
+			at = min(at, stopped)
 		}
 		n := len(p.Outages)
-		p.Outages = slices.DeleteFunc(p.Outages, func(o ledger.Outage) bool { return isWantOfRoom(o) && o.From >= at })
+		p.Outages = slices.DeleteFunc(p.Outages, func(o ledger.Outage) bool {
+			return isWantOfRoom(o) && o.From >= at && (o.To == 0 || o.From <= s.At)
+		})
 		p.OutageCount -= uint64(n - len(p.Outages))
 		for j := range p.Outages {
-			if o := &p.Outages[j]; isWantOfRoom(*o) && (o.To == 0 || o.To > at) {
-				o.To = at
+			o := &p.Outages[j]
+			if isOver := o.To != 0; isOver && (!isWantOfRoom(*o) || o.To <= at || o.From >= at) {
+				continue
 			}
+			if o.From > max(at, s.At) {
+				o.Cause += "; " + ledger.ClockSetBack
+			}
+			o.From, o.To = min(o.From, at), at
 		}
 	}
 }

@@ -158,27 +158,114 @@ func TestWantOfRoomEndsWhereNobodyReads(t *testing.T) {
 	stop(t, g)
 }
 
-// What is known of a want of room, and what becomes of it where a source was read up to a time.
-func TestEndOfAWantOfRoom(t *testing.T) {
+// What is known of outages, and what becomes of them where a source was read up to a time, or to
+// the end of its start.
+func TestEndOfOutages(t *testing.T) {
 	out := func(from, to ledger.Time, cause string) ledger.Outage {
 		return ledger.Outage{From: from, To: to, Cause: cause}
 	}
-	of := func(id string) ledger.Port {
-		return ledger.Port{ID: id, OutageCount: 9, Outages: []ledger.Outage{
-			out(1, 2, outageNoMemory), out(3, 8, outageSpillFull), out(4, 0, outageSpillFailed),
-			out(6, 7, outageNoMemory), out(3, 0, outageNotConnected),
-		}}
+	back := "; " + ledger.ClockSetBack
+	of := func(id string, all ...ledger.Outage) ledger.Port {
+		return ledger.Port{ID: id, OutageCount: 9, Outages: slices.Clone(all)}
 	}
-	ports := []ledger.Port{of("a"), of("b")}
-	endWantOfRoom(&ledger.Sheet{Ports: ports}, map[string]ledger.Time{"a": 5})
-	want := []ledger.Outage{
-		out(1, 2, outageNoMemory), out(3, 5, outageSpillFull), out(4, 5, outageSpillFailed),
-		out(3, 0, outageNotConnected),
+	all := []ledger.Outage{
+		out(1, 2, outageNoMemory), out(3, 8, outageSpillFull), out(4, 0, outageSpillFailed),
+		out(6, 7, outageNoMemory), out(2, 8, outageChanged), out(3, 0, outageNotConnected),
 	}
-	if p := ports[0]; !slices.Equal(p.Outages, want) || p.OutageCount != 8 {
-		t.Errorf("%d outages: %+v; want %+v", p.OutageCount, p.Outages, want)
+	s := ledger.Sheet{At: 10, Ports: []ledger.Port{
+		of("read to 5", all...), of("away", all...), of("read to 20", out(3, 0, outageNotConnected)),
+		// a peer that goes while its source stops
+		of("gone late", out(7, 0, outageNotConnected)),
+		of("set back", out(30, 31, outageNoMemory), out(20, 21, outageChanged), out(30, 0, outageNotConnected)),
+	}}
+	endOutages(&s, map[string]ledger.Time{"read to 5": 5, "read to 20": 20, "gone late": 5}, 12)
+	for i, want := range []ledger.Port{
+		{OutageCount: 8, Outages: []ledger.Outage{
+			out(1, 2, outageNoMemory), out(3, 5, outageSpillFull), out(4, 5, outageSpillFailed),
+			out(2, 8, outageChanged), out(3, 5, outageNotConnected),
+		}},
+		{OutageCount: 9, Outages: []ledger.Outage{
+			out(1, 2, outageNoMemory), out(3, 8, outageSpillFull), out(4, 12, outageSpillFailed),
+			out(6, 7, outageNoMemory), out(2, 8, outageChanged), out(3, 12, outageNotConnected),
+		}},
+		{OutageCount: 9, Outages: []ledger.Outage{out(3, 12, outageNotConnected)}},
+		{OutageCount: 9, Outages: []ledger.Outage{out(5, 5, outageNotConnected)}},
+		{OutageCount: 9, Outages: []ledger.Outage{
+			out(30, 31, outageNoMemory), out(20, 21, outageChanged), out(12, 12, outageNotConnected+back),
+		}},
+	} {
+		if p := s.Ports[i]; !slices.Equal(p.Outages, want.Outages) || p.OutageCount != want.OutageCount {
+			t.Errorf("%s: %d outages: %+v; want %d: %+v", p.ID, p.OutageCount, p.Outages, want.OutageCount,
+				want.Outages)
+		}
 	}
-	if p := ports[1]; !slices.Equal(p.Outages, of("b").Outages) || p.OutageCount != 9 {
-		t.Errorf("one that was not read then: %d outages: %+v", p.OutageCount, p.Outages)
+}
+
+// A source that is away when its start ends is so until then, in that start's sheet: its outage
+// ends where that of the next begins, behind a stop, and behind a kill.
+func TestOutageEndsWithItsStart(t *testing.T) {
+	dir, a := t.TempDir(), tcp("a")
+	g := start(t, dir, nil, a, tcp("b"))
+	b := dial(t, address(g, "b"))
+	defer b.Close()
+	testenv.Until(t, time.Minute, "a is away, and b is read", func() bool {
+		return portOf(g, "a").State == ledger.StateWaiting && portOf(g, "b").State == ledger.StateOpen
+	})
+	if err := g.save(); err != nil {
+		t.Fatal(err)
+	}
+	l := g.snapshot()[0].lane
+	l.mu.Lock()
+	began := time.Now().UnixNano()
+	l.in.book.Outage(began, 0, outageNoMemory)
+	l.touched = true
+	l.mu.Unlock()
+	write(t, b, frames(1, 1))
+	stored(t, g, "b", 1)
+	if err := g.save(); err != nil {
+		t.Fatal(err)
+	}
+	killed := copyOf(t, dir)
+	stop(t, g)
+	for what, dir := range map[string]string{"a stop": dir, "a kill": killed} {
+		g := start(t, dir, nil, a, tcp("b"))
+		history := past(t, dir)
+		before := find(history[len(history)-1].Sheet, "a")
+		next := portOf(g, "a").Outages
+		if len(next) != 1 || len(before.Outages) != 2 {
+			t.Fatalf("%s: %+v; then: %+v", what, before, next)
+		}
+		for _, o := range before.Outages {
+			if o.To != next[0].From || o.From >= o.To {
+				t.Errorf("%s: %+v; then: %+v", what, o, next)
+			}
+		}
+		stop(t, g)
+	}
+}
+
+// So does one of a source that a reload changes, or takes out, also while it is leaving, and where
+// the other goes on with its device: that is away for both.
+func TestOutageEndsWithItsSource(t *testing.T) {
+	for what, change := range map[string]func(*config.Source){
+		"another device":  func(s *config.Source) { s.TCP = &config.Net{Listen: "127.0.0.2:0"} },
+		"another framing": func(s *config.Source) { s.Frame.Kind = "line" },
+	} {
+		dir, a := t.TempDir(), tcp("a")
+		g := start(t, dir, nil, a)
+		testenv.Until(t, time.Minute, "it is away", func() bool { return portOf(g, "a").Why == outageNotConnected })
+		cfg := g.Config()
+		changed := cfg.Sources[0]
+		change(&changed)
+		cfg.Sources = []config.Source{changed}
+		if err := g.Reload(cfg); err != nil {
+			t.Fatal(err)
+		}
+		next := portOf(g, "a").Outages
+		stop(t, g)
+		before := find(past(t, dir)[0].Sheet, "a").Outages
+		if len(before) != 1 || len(next) != 1 || before[0].To != next[0].From || before[0].From >= before[0].To {
+			t.Errorf("%s: %+v; then: %+v", what, before, next)
+		}
 	}
 }

@@ -217,14 +217,18 @@ func howToPart(p *port, b config.Source) parting {
 func (r *Recorder) release(p *port, why string, how parting) *handover {
 	h := p.stop(how)
 	read, now := readTo([]*port{p}), time.Now().UnixNano()
-	at := place{why: why}
-	if h != nil { // there is no outage
-		at.why = ""
-	}
+	at := place{}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, q := range p.family() {
-		at.at = cmp.Or(int64(read[q.lane.cfg.ID]), now)
+		at.at, at.why = cmp.Or(int64(read[q.lane.cfg.ID]), now), why
+		if h != nil { // it stays open: there is no outage, but one that goes on
+			at.why = ""
+			if out := q.lane.openOutage(); out != nil {
+				at.why = out.Cause
+			}
+		}
+		q.lane.wasReadTo(at.at)
 		at.seen, at.stored, at.succeeds = q.lane.seen(), q.lane.positions(), q.lane.succession()
 		r.places[q.lane.cfg.ID] = at
 	}
@@ -237,6 +241,7 @@ func (r *Recorder) release(p *port, why string, how parting) *handover {
 // lastSheet is that of a source that has left, and its peers. Recorder.absorbing is held.
 func (r *Recorder) lastSheet(p *port) ledger.Sheet {
 	s := ledger.NewSheet(time.Now().UnixNano(), r.since, accounts(p.family()))
+	endOutages(&s, readTo([]*port{p}), s.At)
 	r.acks.mark(&s)
 	return s
 }

@@ -153,7 +153,7 @@ func (r *Recorder) Stop(end string) (ledger.Sheet, error) {
 
 // leave keeps the last sheet, in the history, too. logErr is how the log has ended.
 func (r *Recorder) leave(s *archive.StartSheet, logErr error) error {
-	endWantOfRoom(&s.Sheet, s.ReadTo)
+	endOutages(&s.Sheet, s.ReadTo, s.Sheet.At)
 	if errors.Is(logErr, seglog.ErrFailed) {
 		s.End = fmt.Sprintf("%s; %v", s.End, logErr)
 		s.Uncertain = true // the next start knows what the log has, and keeps the sheet

@@ -53,7 +53,7 @@ func (r *Recorder) takeOver(e *archive.StartSheet) {
 		r.slog.Warn("a start since the last sheet has left none that can be read: the books go on from what the log has of it; " +
 			"what else it lost is not known, as the verdict says until the next ack")
 		r.lastEnd, r.open = EndUnknown, openOf(&archive.StartSheet{Troubles: e.Troubles, Sheet: closed.Sheet})
-		r.end(closed)
+		r.end(closed, closed.Sheet.At)
 		there, e = slices.Concat(closed.Sheet.Leaving, closed.Sheet.Ports), next
 	}
 	why := outageNotRunning
@@ -83,10 +83,11 @@ func (r *Recorder) takeOver(e *archive.StartSheet) {
 		r.closeEvicted(e)
 		e.LogStored = r.log.Position().Stored // up to where it knows of the log now
 	}
-	r.end(e)
-	r.clock.between(r.since, max(int64(e.Sheet.At), last), r.slog)
+	last = max(int64(e.Sheet.At), last)
+	r.end(e, ledger.Time(last))
+	r.clock.between(r.since, last, r.slog)
 	r.leaveOff(e, slices.Concat(there, gone, e.Sheet.Leaving, e.Sheet.Ports),
-		place{at: max(int64(e.Sheet.At), last), why: why})
+		place{at: last, why: why})
 }
 
 // takeUnsaved sees to it that the books say so where the last sheet could not be renewed, whether
@@ -167,8 +168,9 @@ func (r *Recorder) ackedBehind(e *archive.StartSheet) *archive.LateAck {
 	return a.Behind(e, hexIdentity(r.log))
 }
 
-// end has the last sheet of the start before this one kept, unless that start has done so.
-func (r *Recorder) end(e *archive.StartSheet) {
+// end has the last sheet of the start before this one kept, unless that start has done so. last is
+// up to when it is known to have recorded, in ns since 1970.
+func (r *Recorder) end(e *archive.StartSheet, last ledger.Time) {
 	if e.End == "" {
 		e.End = archive.CauseKilled
 		r.slog.Warn("the start before this one left no end: it was killed, the power was cut, or the disk took no more; its last sheet is kept", "at", e.Sheet.At)
@@ -178,7 +180,7 @@ func (r *Recorder) end(e *archive.StartSheet) {
 		r.tellHistoryGone()
 		r.owed = append(r.owed, gone)
 	}
-	endWantOfRoom(&e.Sheet, e.ReadTo)
+	endOutages(&e.Sheet, e.ReadTo, last)
 	if !e.Uncertain { // it has kept its sheet itself; should that be gone, it is kept again
 		if e.Sheet.Since != 0 {
 			kept := *e
