@@ -212,6 +212,8 @@ func (r *Recorder) closeDied(e *archive.StartSheet, gone []ledger.Port, goOn []s
 			delete(e.Positions, source)
 		}
 	}
+	last = max(int64(e.Sheet.At), last)
+	endOutages(&e.Sheet, e.ReadTo, ledger.Time(last))
 	if len(e.Sheet.Ports)+len(e.Sheet.Leaving) > 0 {
 		accounts := slices.Concat(e.Sheet.Ports, e.Sheet.Leaving)
 		part := archive.StartSheet{
@@ -225,7 +227,7 @@ func (r *Recorder) closeDied(e *archive.StartSheet, gone []ledger.Port, goOn []s
 		r.owed = append(r.owed, &part)
 		r.iso.hasClosed(&part)
 	}
-	r.leaveOff(e, there, place{at: max(int64(e.Sheet.At), last), why: outageRestarted})
+	r.leaveOff(e, there, place{at: last, why: outageRestarted})
 	for id := range r.iso.left { // also where an account of that name has died which was leaving
 		delete(r.places, id)
 		delete(r.missed, id)

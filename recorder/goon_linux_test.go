@@ -61,6 +61,9 @@ func TestKillLeavesNothingOfWhatGoesOn(t *testing.T) {
 				LogStored: 3,
 				Sheet:     ledger.NewSheet(1, 1, append(c.others, ledger.Port{ID: c.goesOn, Book: 1})),
 			}
+			for i := range e.Sheet.Ports {
+				e.Sheet.Ports[i].Outages = []ledger.Outage{{From: 1, Cause: outageNotConnected}}
+			}
 			e.Reach(c.goesOn, []ledger.Position{{Device: 1, Epoch: 1, Last: 2}}, nil)
 			e.Sheet.Clock = &ledger.Clock{StepCount: maxSteps + 1, Steps: make([]ledger.ClockStep, maxSteps)}
 			r.clock.at(1, 0)
@@ -89,6 +92,10 @@ func TestKillLeavesNothingOfWhatGoesOn(t *testing.T) {
 				for _, p := range part.Sheet.Ports {
 					if p.Frames.Missing != 0 || p.ID == c.goesOn {
 						t.Errorf("in the history: %s, %+v", p.ID, p.Frames)
+					}
+					at, ok := r.places[p.ID]
+					if o := p.Outages[0]; ok && (o.To == 0 || int64(o.To) != at.at) {
+						t.Errorf("in the history: %s, %+v; that until it is read again begins at %d", p.ID, o, at.at)
 					}
 				}
 			}
