@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/tallywheel/tallywheel/ledger"
+	"github.com/tallywheel/tallywheel/seglog"
 )
 
 // The last sheet of a start that was killed says what was read then and not stored. The log has it
@@ -19,6 +20,8 @@ const CauseByKill = "killed"
 type inHand struct {
 	frames uint64
 	bytes  uint64 // behind the frames, and in none yet
+	from   uint64 // where on the wire those begin; seglog.NoOffset: not known
+	last   uint64 // where on the wire the frame began that the log got last
 }
 
 // inHands is what the sheet of a start that was killed calls read and not stored, by source. It has
@@ -33,7 +36,11 @@ func (s *StartSheet) inHands(goOn []string) map[string]*inHand {
 			continue
 		}
 		if all[p.ID] == nil {
-			all[p.ID] = &inHand{bytes: s.Waiting[p.ID]}
+			h := &inHand{bytes: s.Waiting[p.ID], from: seglog.NoOffset}
+			if from, ok := s.WaitingFrom[p.ID]; ok {
+				h.from = from
+			}
+			all[p.ID] = h
 		}
 		all[p.ID].frames += p.Frames.InFlight
 	}
@@ -45,15 +52,35 @@ func (s *StartSheet) inHands(goOn []string) map[string]*inHand {
 	return all
 }
 
-// lands takes out what a record has that the log got behind the sheet. Records come in the order in
+// lands takes out what a record has that the log got behind the sheet. Frames come in the order in
 // which they were read.
-func (h *inHand) lands(of Stream, data []byte) {
-	switch {
-	case h == nil:
-	case of.Quarantine || h.frames == 0:
-		h.bytes -= min(uint64(len(Payload(&of, data))), h.bytes)
-	default:
+func (h *inHand) lands(of Stream, rec seglog.Record) {
+	if h == nil {
+		return
+	}
+	if wasInFlight := !of.Quarantine && h.frames > 0; wasInFlight {
 		h.frames--
+	} else if h.from == seglog.NoOffset || rec.Offset == seglog.NoOffset {
+		h.bytes = 0 // nobody knows how many stood before the record, and in none
+	}
+	if h.bytes > 0 && rec.Offset != seglog.NoOffset {
+		h.passes(of, rec)
+	}
+}
+
+// passes takes out the bytes that waited, up to the end of a record: what stands before that was
+// classified, also where it is in no record. Quarantined bytes may come before frames that were
+// read before them: then those frames are not missed.
+func (h *inHand) passes(of Stream, rec seglog.Record) {
+	if !of.Quarantine {
+		if rec.Offset < h.last { // of another wire: the one that had those bytes was read to its end
+			h.bytes = 0
+		}
+		h.last = rec.Offset
+	}
+	if end := rec.Offset + uint64(len(Payload(&of, rec.Data))); end > h.from {
+		n := min(end-h.from, h.bytes)
+		h.from, h.bytes = h.from+n, h.bytes-n
 	}
 }
 
@@ -106,6 +133,6 @@ func (s *StartSheet) giveUpInHand(all map[string]*inHand, gone uint64) {
 		}
 	}
 	if len(all) > 0 {
-		s.Waiting = nil
+		s.Waiting, s.WaitingFrom = nil, nil
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/tallywheel/tallywheel/seglog"
 )
 
-// killedWith is a log of four records of 10 bytes of a source without numbers, and the table of its
-// streams.
+// killedWith is a log of four records of 10 bytes of a source without numbers, each behind 3 bytes
+// on the wire that are in no record, and the table of its streams.
 func killedWith(t *testing.T) (*seglog.Log, *Streams) {
 	t.Helper()
 	dir, err := seglog.Dir(t.TempDir())
@@ -30,7 +30,9 @@ func killedWith(t *testing.T) (*seglog.Log, *Streams) {
 		t.Fatal(err)
 	}
 	for at := range int64(4) {
-		appendRecord(t, log, stream, at+1, "123456789\n")
+		if _, err := log.AppendAt(stream, at+1, uint64(13*at+3), []byte("123456789\n")); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if err := log.Close(); err != nil {
 		t.Fatal(err)
@@ -51,6 +53,7 @@ func TestWhatAKillTakesOutOfMemoryIsNamed(t *testing.T) {
 	}
 	line := func(inFlight uint64) []ledger.Port { return []ledger.Port{of(ledger.ProofNone, inFlight)} }
 	waiting := map[string]uint64{"a": 50}
+	from := func(at uint64) map[string]uint64 { return map[string]uint64{"a": at} }
 	for name, c := range map[string]struct {
 		sheet          StartSheet
 		ports, leaving []ledger.Port
@@ -80,7 +83,23 @@ func TestWhatAKillTakesOutOfMemoryIsNamed(t *testing.T) {
 			sheet: StartSheet{LogStored: 4, Waiting: waiting}, ports: line(3), dropped: []uint64{3}, unread: 50,
 		},
 		"some of those came": {
-			sheet: StartSheet{LogStored: 0, Waiting: waiting}, ports: line(3), dropped: []uint64{0}, unread: 40,
+			sheet: StartSheet{LogStored: 0, Waiting: waiting, WaitingFrom: from(39)}, ports: line(3),
+			dropped: []uint64{0}, unread: 37,
+		},
+		"all of those came": {
+			sheet: StartSheet{LogStored: 1, Waiting: map[string]uint64{"a": 26}, WaitingFrom: from(26)}, ports: line(1),
+			dropped: []uint64{0},
+		},
+		"half a frame was not among those": {
+			sheet: StartSheet{LogStored: 3, Waiting: waiting, WaitingFrom: from(45)}, ports: line(0),
+			dropped: []uint64{0}, unread: 43,
+		},
+		"nothing of those came": {
+			sheet: StartSheet{LogStored: 1, Waiting: waiting, WaitingFrom: from(52)}, ports: line(3),
+			dropped: []uint64{0}, unread: 50,
+		},
+		"some of those came, and nobody knows how many": {
+			sheet: StartSheet{LogStored: 0, Waiting: waiting}, ports: line(3), dropped: []uint64{0},
 		},
 		"a power cut took two that were stored": {
 			sheet: StartSheet{LogStored: 4, takenBack: map[string]uint64{"a": 2}}, ports: line(3),
@@ -132,6 +151,39 @@ func TestWhatMayHaveBeenInTheLogIsNotNamed(t *testing.T) {
 		bytes := p.Unread[CauseByKill]
 		if !maps.Equal(p.Frames.Dropped, want) || (bytes == 50) != (gone <= 3) {
 			t.Errorf("%d records are gone: %v dropped, %v unread; want %v", gone, p.Frames.Dropped, p.Unread, want)
+		}
+	}
+}
+
+// Waste may come to the log before frames that were read before it, and another wire of the source
+// begins at 0: nothing is named then that may have come.
+func TestWhatCameOutOfOrderIsNotNamed(t *testing.T) {
+	frame, waste := Stream{Source: "a"}, Stream{Source: "a", Quarantine: true}
+	rec := func(offset uint64, n int) seglog.Record { return seglog.Record{Offset: offset, Data: make([]byte, n)} }
+	junk := func(offset uint64, n int) seglog.Record { return rec(offset, n+quarantineHeader) }
+	type landing struct {
+		of  Stream
+		rec seglog.Record
+	}
+	for name, c := range map[string]struct {
+		all           []landing
+		frames, bytes uint64
+	}{
+		"nothing":                  {nil, 2, 50},
+		"waste that was shown":     {[]landing{{waste, junk(80, 10)}}, 2, 50},
+		"waste that was not":       {[]landing{{waste, junk(110, 10)}}, 2, 30},
+		"waste ahead of a frame":   {[]landing{{waste, junk(110, 10)}, {frame, rec(80, 10)}}, 1, 30},
+		"more than waited":         {[]landing{{frame, rec(80, 9)}, {frame, rec(90, 9)}, {frame, rec(140, 20)}}, 0, 0},
+		"another wire":             {[]landing{{frame, rec(80, 9)}, {frame, rec(90, 9)}, {frame, rec(0, 10)}}, 0, 0},
+		"a frame without a place":  {[]landing{{frame, rec(seglog.NoOffset, 10)}}, 1, 50},
+		"… and nothing was before": {[]landing{{waste, junk(seglog.NoOffset, 10)}}, 2, 0},
+	} {
+		h := &inHand{frames: 2, bytes: 50, from: 100}
+		for _, l := range c.all {
+			h.lands(l.of, l.rec)
+		}
+		if h.frames != c.frames || h.bytes != c.bytes {
+			t.Errorf("%s: %d frames and %d bytes are left, want %d and %d", name, h.frames, h.bytes, c.frames, c.bytes)
 		}
 	}
 }

@@ -82,7 +82,7 @@ func (s *StartSheet) Replay(log *seglog.Log, streams *Streams, acked *LateAck, g
 			continue
 		}
 		found[e.Source] = found[e.Source].with(e, rec.Data)
-		hands[e.Source].lands(e, rec.Data)
+		hands[e.Source].lands(e, rec)
 		if e.Quarantine {
 			continue
 		}

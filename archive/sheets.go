@@ -51,9 +51,13 @@ type StartSheet struct {
 	// Of one that has ended in order: of connections that nobody had read, and of what had run over
 	// into a file. Of another one: of what was read and was in no frame yet, in memory and in a
 	// file.
-	Waiting   map[string]uint64 `json:"waiting,omitempty"`
-	Sheet     ledger.Sheet      `json:"sheet"`
-	LogStored uint64            `json:"log_stored"` // last record of the log that Positions know of
+	Waiting map[string]uint64 `json:"waiting,omitempty"`
+	// WaitingFrom is where on the wire the first byte of those stands, as records of the log have
+	// it, of a start that may go on; not of a source that has two wires of which bytes wait.
+	WaitingFrom map[string]uint64 `json:"waiting_from,omitempty"`
+
+	Sheet     ledger.Sheet `json:"sheet"`
+	LogStored uint64       `json:"log_stored"` // last record of the log that Positions know of
 	// last record reported durable: a log that ends before has lost some
 	LogDurable uint64 `json:"log_durable"`
 	// Positions says up to where numbers are stored, or dropped and counted, by source.

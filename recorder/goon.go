@@ -63,7 +63,8 @@ func (r *Recorder) goOn(e *archive.StartSheet) {
 	r.found = e.Sheet.Recovered.And(r.found)
 	r.clock.goOn(e.Sheet.Clock)
 	r.takeEvicted(e)
-	e.End, e.Left, e.Waiting, e.Uncertain = "", "", nil, false
+	e.End, e.Left, e.Uncertain = "", "", false
+	e.Waiting, e.WaitingFrom = nil, nil
 	lost := lossesLeft(e)
 	gone := r.giveUp(e, lost)
 	r.parts = e.Parts

@@ -76,25 +76,31 @@ func (i *isolation) remember() {
 }
 
 // unshown is the bytes that were read and that no lane was shown yet, for the log takes no more, by
-// source: a kill of all processes loses them.
-func (i *isolation) unshown() map[string]uint64 {
+// source: a kill of all processes loses them. from is where on the wire the first of them stands; a
+// source that has left some on its last wire is not there.
+func (i *isolation) unshown() (all, from map[string]uint64) {
 	if i == nil {
-		return nil
+		return nil, nil
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	var all map[string]uint64
 	for _, rm := range i.remotes {
 		n := rm.play.from.Unshown() + rm.inFront()
 		if n == 0 || rm.isOver() {
 			continue
 		}
 		if all == nil {
-			all = map[string]uint64{}
+			all, from = map[string]uint64{}, map[string]uint64{}
 		}
-		all[rm.lane.cfg.ID] += n
+		source := rm.lane.cfg.ID
+		if all[source] == 0 {
+			from[source] = rm.play.from.Point().Shown
+		} else {
+			delete(from, source)
+		}
+		all[source] += n
 	}
-	return all
+	return all, from
 }
 
 // maxRounds bounds what is shown in a row: where the reader is faster, it has to wait in the end.

@@ -78,7 +78,7 @@ func (r *Recorder) startSheet(end string) archive.StartSheet {
 	s.Sheet, s.ReadTo = r.draw(ports, accounts), readTo(r.sources())
 	r.absorbing.RUnlock()
 	if end == "" {
-		s.Waiting = r.iso.unshown() // after the accounts: before them, they might have some of it, too
+		s.Waiting, s.WaitingFrom = r.iso.unshown() // after the accounts: before them, they might have some of it, too
 	}
 	r.iso.remember()
 	at := r.log.Position() // after the positions, which know no more than this

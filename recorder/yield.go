@@ -79,7 +79,7 @@ func (r *Recorder) yield(why string) (ledger.Sheet, error) {
 	r.farewell(false)
 	s := r.startSheet("") // it has no end: it goes on
 	if s.Left = why; why != "" {
-		s.Waiting = r.iso.overWaits(r.guestsWait())
+		s.Waiting, s.WaitingFrom = r.iso.overWaits(r.guestsWait()), nil
 	}
 	r.proclaim(&s, false)
 	return s.Sheet, errors.Join(err, r.write(&s, true), r.closeLog())
