@@ -264,9 +264,8 @@ func (r *Relay) collect(b *batch) (ok bool, err error) {
 // Move passes on what waits in the near spool, unless the file has something that comes first, or
 // the far spool is full: then [Relay.Step] has to go on. It calls nothing of the file.
 func (r *Relay) Move() error {
-	err := r.forward(false)
-	r.tell()
-	return err
+	defer r.tell()
+	return r.forward(false)
 }
 
 // IsThrough reports whether all was passed on that waited in the near spool.
@@ -360,6 +359,7 @@ var errDamaged = errors.New("it is not what was written")
 
 // pass passes on the batch, from the first mark that the far spool does not have.
 func (r *Relay) pass() error {
+	defer r.tell() // or what was passed on would count twice while the file works
 	b := &r.in
 	wrong := ErrCorrupt
 	if b.spilled {

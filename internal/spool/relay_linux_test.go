@@ -384,3 +384,86 @@ func TestRelayKeepsTheOrder(t *testing.T) {
 		t.Errorf("the file is there, or %d bytes wait, when all was recorded", m.far.Behind())
 	}
 }
+
+// TestRelayTellsWhileTheFileWorks looks how much waits whenever the file is at work, which may take
+// long: what was passed on before counts once.
+func TestRelayTellsWhileTheFileWorks(t *testing.T) {
+	m := newRelayed(t, rand.New(rand.NewPCG(testenv.Seed(t), 1)).IntN)
+	defer m.close()
+	m.failing, m.inside = 0, true
+	far, err := m.far.Consumer(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sent, looks := uint64(0), 0
+	look := func() {
+		looks++
+		if n := far.Point().Shown + far.Unshown() + m.far.Behind(); n > sent {
+			t.Fatalf("look %d: %d bytes are shown or wait, of %d", looks, n, sent)
+		}
+	}
+	opens := func() (SpillFile, error) {
+		m.file = &modelFile{m: m}
+		return watchedFile{m.file, look}, nil
+	}
+	r, err := NewRelay(m.spool, m.far, RelayConfig{Max: 1 << 20, Failed: func(error) {}, Open: opens})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.between = r
+	near, err := m.spool.Producer(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	step := func() {
+		for more := true; more; look() {
+			if more, err = r.Step(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for range 300 {
+		if _, err := near.ReadWhole(Chunk, 100, Moment{}, 0, read100); err != nil {
+			t.Fatal(err)
+		}
+		sent += 100
+		step()
+	}
+	for far.Point().Shown < sent {
+		_, view, ok, err := far.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ok {
+			far.Done(len(view))
+			continue
+		}
+		for range 2 {
+			if err := far.Save(Checkpoint{Point: far.Point(), Data: []byte{1}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		step()
+	}
+	if looks < 400 {
+		t.Errorf("%d looks: too few to say anything", looks)
+	}
+}
+
+// watchedFile has somebody look whenever it is at work.
+type watchedFile struct {
+	*modelFile
+	look func()
+}
+
+func (f watchedFile) WriteAt(b []byte, at int64) (int, error) {
+	f.look()
+	return f.modelFile.WriteAt(b, at)
+}
+
+func (f watchedFile) ReadAt(b []byte, at int64) (int, error) {
+	f.look()
+	return f.modelFile.ReadAt(b, at)
+}
+
+func read100(_ int, b []byte) (int, syscall.Errno) { return len(b[:100]), 0 }
