@@ -41,6 +41,12 @@ type Succession struct {
 	Positions []ledger.Position `json:"positions"`
 }
 
+// Absence is since when a source is not read, and why. It may last over several starts.
+type Absence struct {
+	Since ledger.Time `json:"since"`
+	Why   string      `json:"why"`
+}
+
 // StartSheet is the sheet of one start of the recorder.
 type StartSheet struct {
 	End string `json:"end"` // why it ended, "" while it runs
@@ -72,6 +78,9 @@ type StartSheet struct {
 	// Succeeds is what sources have got from others that had their devices before a reload, as far
 	// as nothing has come of it since; of the newest sheet only.
 	Succeeds map[string]Succession `json:"succeeds,omitempty"`
+	// Away is the sources that were not read then, and have no account among the ports: one that a
+	// reload has taken out, and a peer that has made room; of the newest sheet only.
+	Away map[string]Absence `json:"away,omitempty"`
 	// LogFirst is the oldest record kept, of a start that has closed its log, or whose log keeps
 	// everything; 0 where retention may have gone on.
 	LogFirst uint64 `json:"log_first,omitempty"`

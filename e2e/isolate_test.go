@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -274,6 +275,47 @@ func TestIsolatedReload(t *testing.T) {
 		p.Outages[0].Cause != "the source was changed" {
 		t.Errorf("the last sheet: %+v, outages %+v", p.Frames, p.Outages)
 	}
+}
+
+// A source that a reload has taken out, and that is back after the recorder alone was killed, has
+// one outage, from when it was read last.
+func TestIsolatedTakenOut(t *testing.T) {
+	dir := t.TempDir()
+	stays := "  - {id: stays, udp: {listen: '127.0.0.1:0'}, frame: line}\n"
+	r := startIsolated(t, dir, stays+"  - {id: goes, udp: {listen: '127.0.0.1:0'}, frame: line}\n")
+	file := filepath.Join(dir, "tallywheel.yaml")
+	both, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	load := func(text string, sources int) (s ledger.Sheet) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		reloads := strings.Count(r.Err.String(), "msg=reloaded")
+		_ = r.Cmd.Process.Signal(syscall.SIGHUP)
+		testenv.Until(t, 20*time.Second, "the sources have changed, and are open", func() bool {
+			s = r.sheet(t)
+			return strings.Count(r.Err.String(), "msg=reloaded") > reloads && len(s.Ports) == sources &&
+				!slices.ContainsFunc(s.Ports, func(p ledger.Port) bool { return p.State != ledger.StateOpen })
+		})
+		return s
+	}
+	load(string(both), 2)
+	lines := strings.SplitAfter(string(both), "\n")
+	lines = slices.DeleteFunc(lines, func(l string) bool { return strings.Contains(l, "id: goes") })
+	out := load(strings.Join(lines, ""), 1)
+	rec := r.process(t, isolate.Recorder, 0)
+	_ = syscall.Kill(rec.PID, syscall.SIGKILL)
+	r.process(t, isolate.Recorder, rec.PID)
+	s := load(string(both), 2)
+	i := slices.IndexFunc(s.Ports, func(p ledger.Port) bool { return p.ID == "goes" })
+	want := "the source was not in the configuration; then: the recorder was restarted"
+	if o := s.Ports[i].Outages; len(o) != 1 || o[0].From > out.At || o[0].To <= out.At || o[0].Cause != want {
+		t.Errorf("outages %+v; want one that begins before %v: %s", o, out.At, want)
+	}
+	r.stop(t)
 }
 
 // TestIsolatedCannotBegin: a recorder that cannot have its log says why and ends all, as one

@@ -214,6 +214,7 @@ func startWith(cfg config.Config, logger *slog.Logger, w Watcher, iso *isolation
 // before a byte is read: whenever the start is killed, the next one knows whom nobody has read
 // since.
 func (r *Recorder) begin(sources []config.Source) error {
+	r.areTakenOut(sources)
 	var lanes []*lane
 	for _, s := range sources {
 		l, err := r.lane(s)

@@ -591,7 +591,8 @@ func TestSourceThatComesBackStartsLater(t *testing.T) {
 	if err := g.Reload(next); err != nil {
 		t.Fatal(err)
 	}
-	if p := portOf(g, "a"); p.OutageCount != 1 || !strings.HasPrefix(p.Outages[0].Cause, outageNotRunning) {
+	if p := portOf(g, "a"); p.OutageCount != 1 ||
+		!strings.HasPrefix(p.Outages[0].Cause, outageTakenOut+outageThen+outageNotRunning) {
 		t.Errorf("%+v; want an outage since it was taken out", p.Outages)
 	}
 	stop(t, g)

@@ -69,6 +69,7 @@ func (r *Recorder) startSheet(end string) archive.StartSheet {
 		_, ok := s.Positions[source]
 		if isPeer := strings.Contains(source, "/"); !ok && (len(at.stored) > 0 || !isPeer) {
 			s.Positions[source] = at.stored
+			r.tellAway(&s, source, at)
 		}
 	}
 	r.hasDismissed()

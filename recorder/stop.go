@@ -163,7 +163,7 @@ func (r *Recorder) leave(s *archive.StartSheet, logErr error) error {
 	if keepErr == nil {
 		kept := *s
 		// a line of the history has none
-		kept.Troubles, kept.Unsent, kept.ReadTo, kept.Succeeds = nil, nil, nil, nil
+		kept.Troubles, kept.Unsent, kept.ReadTo, kept.Succeeds, kept.Away = nil, nil, nil, nil, nil
 		// first: the next start keeps what says nothing of its end
 		keepErr = r.keep(&kept)
 	}

@@ -113,7 +113,7 @@ func (r *Recorder) takeUnsaved(left *archive.StartSheet) {
 // of those that were there, the newest of each last.
 func (r *Recorder) leaveOff(e *archive.StartSheet, there []ledger.Port, from place) {
 	of := func(source string) place {
-		own := from
+		own := from.after(e.Away[source])
 		own.succeeds = e.Succeeds[source]
 		if at, ok := e.ReadTo[source]; ok {
 			own.at = min(own.at, int64(at))
@@ -185,7 +185,7 @@ func (r *Recorder) end(e *archive.StartSheet, last ledger.Time) {
 		if e.Sheet.Since != 0 {
 			kept := *e
 			kept.Troubles, kept.Unsent, kept.History, kept.Dismissed = nil, nil, nil, nil
-			kept.ReadTo, kept.Succeeds = nil, nil
+			kept.ReadTo, kept.Succeeds, kept.Away = nil, nil, nil
 			r.owed = append(r.owed, &kept)
 		}
 		return
@@ -194,7 +194,7 @@ func (r *Recorder) end(e *archive.StartSheet, last ledger.Time) {
 	e.Sheet.Verdict = &v
 	kept := *e
 	kept.Uncertain, kept.Unsynced, kept.LogMissing, kept.Found, kept.History = false, nil, nil, nil, nil
-	kept.Troubles, kept.Unsent, kept.Dismissed, kept.ReadTo, kept.Succeeds = nil, nil, nil, nil, nil
+	kept.Troubles, kept.Unsent, kept.Dismissed, kept.ReadTo, kept.Succeeds, kept.Away = nil, nil, nil, nil, nil, nil
 	r.owed = append(r.owed, &kept)
 }
 
