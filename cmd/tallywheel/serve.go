@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"syscall"
 	"text/tabwriter"
 	"time"
 
@@ -130,8 +131,33 @@ func contentOf(what string) (func(slot int) http.Handler, error) {
 		}
 		return nil, err
 	}
-	files := http.FileServerFS(root.FS())
+	files := http.FileServerFS(served{root})
 	return func(int) http.Handler { return files }, nil
+}
+
+// served is what of a folder is given: files and folders. What waits for somebody else when it is
+// opened or read, as a FIFO, would keep its request for ever.
+type served struct{ root *os.Root }
+
+func (s served) Open(name string) (fs.File, error) {
+	if !fs.ValidPath(name) {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrInvalid}
+	}
+	f, err := s.root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		if errno := syscall.Errno(0); !errors.As(err, &errno) { // not the kernel's: it leads out of the folder
+			err = &fs.PathError{Op: "open", Path: name, Err: fs.ErrPermission}
+		}
+		return nil, err
+	}
+	is, err := f.Stat()
+	if err == nil && !is.Mode().IsRegular() && !is.IsDir() {
+		err = &fs.PathError{Op: "open", Path: name, Err: fs.ErrPermission}
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
 }
 
 func echo(w http.ResponseWriter, r *http.Request) {
@@ -142,6 +168,8 @@ func echo(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength >= 0 {
 		w.Header().Set("Content-Length", fmt.Sprint(r.ContentLength))
 	}
+	// HTTP/1: what is answered must not end what is still to come
+	_ = http.NewResponseController(w).EnableFullDuplex()
 	_, _ = io.Copy(w, r.Body) // who sends it hears of its own errors
 }
 
