@@ -3,6 +3,7 @@ package prefork
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -72,6 +73,36 @@ func TestWorkerAdmits(t *testing.T) {
 	}
 	if n := worker.count(); n != (Count{Answered: 4, Refused: 2}) {
 		t.Errorf("%+v", n)
+	}
+}
+
+// ending is a server whose Shutdown returns err.
+type ending struct {
+	err    error
+	closed bool
+}
+
+func (*ending) Serve(net.Listener) error         { return nil }
+func (e *ending) Shutdown(context.Context) error { return e.err }
+func (e *ending) Close() error                   { e.closed = true; return nil }
+
+// TestWorkerSaysWhyItEnds: a worker blames the time only if it is up, and says how much it was.
+func TestWorkerSaysWhyItEnds(t *testing.T) {
+	for want, err := range map[string]error{
+		"<nil>": nil,
+		"prefork: worker 0: requests did not end within 9s: context deadline exceeded": context.DeadlineExceeded,
+		"prefork: worker 0: EOF": io.EOF,
+	} {
+		w, s := alone(t, Config{DrainFor: 10 * time.Second}), &ending{err: err}
+		w.drain()
+		if got := fmt.Sprint(w.Serve(s)); got != want || s.closed != (err != nil) {
+			t.Errorf("Shutdown returns %v, Serve %q, closed %t; want %q", err, got, s.closed, want)
+		}
+	}
+	w, s := alone(t, Config{DrainFor: 10 * time.Second}), &ending{err: &net.OpError{Op: "close", Err: net.ErrClosed}}
+	w.drain()
+	if err := w.Serve(s); err != nil {
+		t.Errorf("a listener is closed already: %v", err)
 	}
 }
 

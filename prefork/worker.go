@@ -126,8 +126,8 @@ func (w *Worker) ready(takes bool) error {
 
 // Serve has s serve the worker's listeners, and those of slots whose worker has died. When the
 // worker is to end it closes them, lets clients leave for Config.LameDuck at most, shuts s down,
-// and returns nil. s is an *http.Server, or one of package server, with a handler from
-// Worker.Handler.
+// and returns nil; an error, if requests have not ended after nine tenths of Config.DrainFor. s is
+// an *http.Server, or one of package server, with a handler from Worker.Handler.
 func (w *Worker) Serve(s Server) error {
 	w.countOf(s)
 	if err := w.ready(true); err != nil {
@@ -149,15 +149,20 @@ func (w *Worker) Serve(s Server) error {
 	for _, ln := range w.listeners {
 		_ = ln.Close() // the master's goes on: nobody who waits at the socket is turned away
 	}
-	end := time.Now().Add(w.cfg.DrainFor - w.cfg.DrainFor/10) // what is left is for the program's own end
-	w.lameDuck()
-	ctx, cancel := context.WithDeadline(context.Background(), end)
+	given := w.cfg.DrainFor - w.cfg.DrainFor/10 // what is left is for the program's own end
+	ctx, cancel := context.WithTimeout(context.Background(), given)
 	defer cancel()
-	if err := s.Shutdown(ctx); err != nil {
-		return errors.Join(fmt.Errorf("prefork: worker %d: requests did not end within %v: %w", w.slot, w.cfg.DrainFor,
-			err), s.Close())
+	w.lameDuck()
+	err := s.Shutdown(ctx)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, context.DeadlineExceeded):
+		err = fmt.Errorf("requests did not end within %v: %w", given, err)
+	case errors.Is(err, net.ErrClosed): // of a listener that was closed above, which s has not noticed yet
+		return nil
 	}
-	return nil
+	return errors.Join(fmt.Errorf("prefork: worker %d: %w", w.slot, err), s.Close())
 }
 
 // countOf finds out how the connections of a server are counted.
