@@ -129,7 +129,8 @@ func (m *Master) rehearse(ctx context.Context, p *program) error {
 		return err
 	}
 	defer f.Close()
-	ctx, cancel := context.WithTimeout(ctx, m.cfg.StartFor)
+	late := fmt.Errorf("it did not within %v", m.cfg.StartFor)
+	ctx, cancel := context.WithTimeoutCause(ctx, m.cfg.StartFor, late)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, p.path)
 	cmd.Args, cmd.Stderr, cmd.ExtraFiles = os.Args, os.Stderr, []*os.File{f}
@@ -140,7 +141,9 @@ func (m *Master) rehearse(ctx context.Context, p *program) error {
 		err = cmd.Wait()
 	}
 	if ctx.Err() != nil {
-		err = fmt.Errorf("it did not within %v", m.cfg.StartFor)
+		if err = context.Cause(ctx); !errors.Is(err, late) && m.life.Err() != nil {
+			err = errEnds
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("prefork: the new program rehearses to be the master: %w", m.cfg.named(err))

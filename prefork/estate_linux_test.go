@@ -1,6 +1,7 @@
 package prefork
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tallywheel/tallywheel/internal/sys"
 	"github.com/tallywheel/tallywheel/internal/testenv"
 )
 
@@ -141,6 +143,28 @@ func TestRehearsal(t *testing.T) {
 	for slot, st := range r.status() {
 		if st.PID != before[slot].PID {
 			t.Errorf("slot %d has another worker", slot)
+		}
+	}
+}
+
+// TestRehearsalEndsEarly: what ended a rehearsal is told, the time only if it was up.
+func TestRehearsalEndsEarly(t *testing.T) {
+	t.Parallel()
+	over, end := context.WithCancel(t.Context())
+	end()
+	for want, c := range map[string]struct {
+		life, asks context.Context
+		startFor   time.Duration
+	}{
+		"it did not within 1ns": {t.Context(), t.Context(), time.Nanosecond},
+		"the master ends":       {over, over, patience},
+		"context canceled":      {t.Context(), over, patience},
+	} {
+		m := &Master{cfg: Config{StartFor: c.startFor}, life: c.life, starter: sys.NewStarter()}
+		err := m.rehearse(c.asks, &program{path: filepath.Join(t.TempDir(), "none")})
+		m.starter.Close()
+		if want = "prefork: the new program rehearses to be the master: " + want; fmt.Sprint(err) != want {
+			t.Errorf("%v; want %s", err, want)
 		}
 	}
 }

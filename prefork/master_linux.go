@@ -128,6 +128,9 @@ var heard = []os.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall
 // errAsked ends a master without an error.
 var errAsked = errors.New("asked to end")
 
+// errEnds ends a change of workers or master.
+var errEnds = errors.New("the master ends")
+
 // first starts the workers, or takes over those of the program that was the master before.
 func (m *Master) first(before *estate) (err error) {
 	all := make([]int, len(m.slots))
@@ -244,7 +247,10 @@ func (m *Master) Upgrade(ctx context.Context) error {
 	}
 	if err != nil {
 		next.close()
-		return fmt.Errorf("%w; the old workers go on", err)
+		if m.life.Err() == nil {
+			err = fmt.Errorf("%w; the old workers go on", err)
+		}
+		return err
 	}
 	m.mu.Lock()
 	m.prog, next = next, m.prog
@@ -261,7 +267,7 @@ func (m *Master) change(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-m.life.Done():
-		return errors.New("prefork: the master ends")
+		return fmt.Errorf("prefork: %w", errEnds)
 	}
 }
 
