@@ -77,3 +77,39 @@ func (d dropped) behind(id ledger.Stream, number, last uint64, gaps []ledger.Gap
 	}
 	return left
 }
+
+// numberRun is numbers of one stream that follow each other.
+type numberRun struct {
+	of       ledger.Stream
+	from, to uint64
+}
+
+// has reports whether a number of a stream is in the run.
+func (r *numberRun) has(of ledger.Stream, number uint64) bool {
+	return r.of == of && number-r.from <= r.to-r.from
+}
+
+// runsOf is the numbers of the frames in a queue, which nobody changes meanwhile; nil: they have
+// none. It needs no lock.
+func (o *outlet) runsOf(q queue) (runs []numberRun) {
+	if o.numbered == nil {
+		return nil
+	}
+	last := map[ledger.Stream]int{} // run of each stream, by its place
+	for q.frames > 0 {
+		_, _, data := q.first()
+		q.pop()
+		f, ok := o.numbered.Number(data)
+		if !ok {
+			continue
+		}
+		of := ledger.Stream{Device: f.Device, Epoch: f.Epoch}
+		if i, ok := last[of]; ok && runs[i].to+1 == f.Seq {
+			runs[i].to++
+			continue
+		}
+		last[of] = len(runs)
+		runs = append(runs, numberRun{of, f.Seq, f.Seq})
+	}
+	return slices.Clip(runs)
+}

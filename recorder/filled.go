@@ -56,6 +56,13 @@ func (l *filled) drop(f *frame.Frame) {
 	}
 }
 
+// dropRuns is drop for all frames of some runs.
+func (l *filled) dropRuns(runs []numberRun) {
+	*l = slices.DeleteFunc(*l, func(e late) bool {
+		return e.sequence == 0 && slices.ContainsFunc(runs, func(r numberRun) bool { return r.has(e.stream, e.number) })
+	})
+}
+
 // forget forgets those that wait, for some of them are gone, and nobody knows which.
 func (l *filled) forget(book *ledger.Book) {
 	*l = slices.DeleteFunc(*l, func(e late) bool {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tallywheel/tallywheel/config"
 	"github.com/tallywheel/tallywheel/internal/sys"
+	"github.com/tallywheel/tallywheel/ledger"
 )
 
 // spill is what has run over from a backlog, with `overflow: spill`. Behind the backlog's front
@@ -44,6 +45,7 @@ type spill struct {
 	extents []extent
 	end     int64 // of the newest extent
 	bytes   int   // of the frames in the file
+	runs    int   // of numbers, of all extents
 	out     queue
 	tail    queue
 	writing bool   // out is being written
@@ -61,6 +63,8 @@ type extent struct {
 	frames int
 	bytes  int // of frames alone
 	sum    uint32
+	// the numbers of the frames, should they not come back; nil: they have none, or too many runs
+	runs []numberRun
 }
 
 // Causes of frames that are dropped though there is a file for them.
@@ -73,6 +77,8 @@ const (
 const (
 	// spillRetry is the time between two tries to write.
 	spillRetry = time.Second
+	// maxSpillRuns is how many runs of numbers are kept of what is in the file: 1.5 MiB.
+	maxSpillRuns = 64 << 10
 	// spillBurst is what is classified in one go, at most: 64 KiB, or of datagrams 128 KiB.
 	spillBurst = 128 << 10
 )
@@ -206,7 +212,8 @@ func (s *spill) isLow(front *queue) bool { return front.size() <= s.buffer/8 }
 
 // abandon forgets all.
 func (s *spill) abandon() {
-	s.extents, s.end, s.bytes, s.out, s.tail, s.writing, s.cause = nil, 0, 0, queue{}, queue{}, false, ""
+	s.extents, s.end, s.bytes, s.runs = nil, 0, 0, 0
+	s.out, s.tail, s.writing, s.cause = queue{}, queue{}, false, ""
 	s.life++
 	s.wake()
 }
@@ -271,7 +278,10 @@ func (s *spill) wrote(e extent, err error) {
 		s.cause = causeSpillFailed
 	default:
 		s.cause = ""
-		s.extents = append(s.extents, e)
+		if s.runs+len(e.runs) > maxSpillRuns {
+			e.runs = nil
+		}
+		s.extents, s.runs = append(s.extents, e), s.runs+len(e.runs)
 		s.end, s.bytes = e.at+int64(e.n), s.bytes+e.bytes
 		s.out = queue{buf: s.out.buf[:0]}
 	}
@@ -296,8 +306,8 @@ func (l *lane) runOver() {
 		life, call := s.life, s.calls
 		step, at := s.next(&o.backlog.front, !time.Now().Before(w.retry))
 		out := &s.out
-		e := extent{at: at, n: out.size(), frames: out.frames, bytes: out.bytes}
-		encoded := out.encoded()
+		writes := queue{buf: out.encoded(), frames: out.frames, bytes: out.bytes} // stays as it is meanwhile
+		e := extent{at: at, n: len(writes.buf), frames: out.frames, bytes: out.bytes}
 		switch step {
 		case spillBrings:
 			e = s.extents[0]
@@ -313,8 +323,8 @@ func (l *lane) runOver() {
 			w.wait()
 		case spillWrites:
 			late := l.lateSpill(s, call)
-			e.sum = crc32.Checksum(encoded, castagnoli)
-			err := w.write(encoded, at)
+			e.sum, e.runs = crc32.Checksum(writes.buf, castagnoli), o.runsOf(writes)
+			err := w.write(writes.buf, at)
 			late.Stop()
 			l.spilled(life, func() { s.wrote(e, err) })
 		case spillBrings:
@@ -360,14 +370,21 @@ func (o *outlet) brought(e extent, frames *queue, err error) {
 	b := &o.backlog
 	s := b.over
 	s.extents = s.extents[1:]
-	s.bytes -= e.bytes
+	s.bytes, s.runs = s.bytes-e.bytes, s.runs-len(e.runs)
 	if err == nil {
 		b.front.take(frames)
 		return
 	}
 	b.frames, b.bytes = b.frames-e.frames, b.bytes-e.bytes
 	o.book.Drop(causeSpillFailed, uint64(e.frames))
-	o.filled.forget(o.book) // nobody knows which of them are gone
+	for _, r := range e.runs {
+		o.dropped.addRun(r.of, ledger.Gap{From: r.from, To: r.to, Dropped: true}, o.book)
+	}
+	if e.runs != nil {
+		o.filled.dropRuns(e.runs)
+	} else {
+		o.filled.forget(o.book) // nobody knows which of them are gone
+	}
 }
 
 // awaitsFile reports whether what the log is to get next is in a file.

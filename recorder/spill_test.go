@@ -385,24 +385,76 @@ func TestSpillIsLostAtTheEnd(t *testing.T) {
 	}
 }
 
-// Frames that came late, and that nobody can read back, are not followed any more; the books say
-// so.
+// Frames that came late, and that nobody can read back, are not followed any more. Where nobody
+// knows which those were, the books say so.
 func TestSpillForgetsWhatItLost(t *testing.T) {
+	for name, forgotten := range map[string]uint64{"its numbers are known": 0, "it had too many runs": 1} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSpillLane(t, 256<<10, 64<<20)
+				if forgotten > 0 {
+					s.lane.out.backlog.over.runs = maxSpillRuns
+				}
+				s.set(seglog.ErrBusy)
+				s.send(1000)
+				late := s.sent
+				s.sent++
+				s.send(10)
+				s.Arrived(frames(late, 1), tally128.Size, int64(late))
+				s.send(3000)
+				synctest.Wait()
+				s.file.tell(func(f *badFiles) { f.read = syscall.EIO })
+				s.goesOn()
+				if f := balanced(t, s.lane); f.InFlight != 0 || f.Dropped[causeSpillFailed] == 0 ||
+					len(s.lane.out.filled) != 0 || f.Forgotten != forgotten {
+					t.Errorf("%+v; late frames that wait: %v", f, s.lane.out.filled)
+				}
+			})
+		})
+	}
+}
+
+// Frames that nobody can read back are dropped by number: where the recorder is killed while others
+// wait behind them, the next one does not call them missing, too. A late frame behind them is
+// followed as before.
+func TestSpillNamesWhatItLostOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSpillLane(t, 256<<10, 64<<20)
+		s.send(1)
+		s.commit()
 		s.set(seglog.ErrBusy)
-		s.send(1000)
+		for range 30 {
+			s.send(100)
+			synctest.Wait()
+		}
 		late := s.sent
 		s.sent++
 		s.send(10)
-		s.Arrived(frames(late, 1), tally128.Size, int64(late))
-		s.send(3000)
-		synctest.Wait()
+		s.Arrived(frames(late, 1), tally128.Size, int64(late)) // stays in memory
 		s.file.tell(func(f *badFiles) { f.read = syscall.EIO })
-		s.goesOn()
-		if f := balanced(t, s.lane); f.InFlight != 0 || f.Dropped[causeSpillFailed] == 0 ||
-			len(s.lane.out.filled) != 0 || f.Forgotten != 1 {
-			t.Errorf("%+v; late frames that wait: %v", f, s.lane.out.filled)
+		s.mu.Lock()
+		for s.log.err = nil; s.lane.out.backlog.front.frames > 0; { // the log takes the front
+			s.lane.out.drain()
+		}
+		s.log.err = seglog.ErrBusy
+		s.mu.Unlock()
+		stored := len(s.log.kept)
+		s.commit()
+		synctest.Wait()
+		first, accounted, _, _ := s.statement()
+		if first.Frames.Dropped[causeSpillFailed] == 0 || first.Frames.InFlight == 0 {
+			t.Fatalf("%+v", first.Frames)
+		}
+		if late := s.lane.out.filled; len(late) != 1 {
+			t.Errorf("late frames that wait: %v", late)
+		}
+		after, _ := testLane(t, config.OverflowBlock)
+		after.resume(place{seen: accounted, stored: accounted})
+		after.Arrived(frames(s.sent, 1), tally128.Size, int64(s.sent))
+		second := balanced(t, after)
+		if named, want := first.Frames.Dropped[causeSpillFailed]+second.Missing, s.sent-uint64(stored); named != want {
+			t.Errorf("%d numbers are not in the log, %d are named; %+v, then %+v; behind %+v", want, named, first.Frames,
+				second, accounted)
 		}
 	})
 }
