@@ -457,3 +457,37 @@ func TestStateThatIsNone(t *testing.T) {
 		}
 	}
 }
+
+// A byte of an answer's CRC may be the count of bytes that a request of its kind has, and the front
+// of the next frame may make that request's CRC right: once in 65,536 such pairs. What was asked
+// decides.
+func TestAnswerThatIsTheFrontOfARequest(t *testing.T) {
+	const words = 3
+	for unit := byte(1); unit < 4; unit++ {
+		var asked, answered, next []byte
+		for at := 0; answered == nil; at++ {
+			if b := sealed(unit, 16, byte(at>>8), byte(at), 0, words); b[6] == 2*words {
+				asked, answered = sealed(unit, 16, byte(at>>8), byte(at), 0, words, 2*words, 0, 1, 0, 2, 0, 3), b
+			}
+		}
+		for n := 0; next == nil; n++ {
+			b := sealed(unit, 3, byte(n>>16), byte(n>>8), 0, byte(n))
+			if merged := slices.Concat(answered, b[:7]); crc16.Modbus(merged) == 0 {
+				next = b
+			}
+		}
+		for name, want := range map[string][][]byte{
+			"answered":               {asked, answered, next},
+			"asked again, answered":  {asked, asked, answered, next},
+			"a request that is both": {slices.Concat(answered, next[:7])}, // nothing was asked: the longer one
+		} {
+			stream := slices.Concat(want...)
+			for seed := range uint64(50) {
+				r, err := frametest.Feed(modbus.New(19200, 11), stream, rand.New(rand.NewPCG(seed, 5)))
+				if err != nil || r.Harm > 0 || !slices.EqualFunc(r.Frames, want, bytes.Equal) {
+					t.Fatalf("unit %d, %s, seed %d: %d damaged, frames % X, want % X, %v", unit, name, seed, r.Harm, r.Frames, want, err)
+				}
+			}
+		}
+	}
+}

@@ -244,11 +244,8 @@ func (d *Decoder) lengths(b []byte) (all [2]int, n int) {
 	if b[1] == transport {
 		return d.identified(b, request, answer)
 	}
-	if b[1] == 15 || b[1] == 16 { // the count of bytes tells them apart, whatever was asked
-		if request != unknown && asks(b) {
-			return requestFirst, 2
-		}
-		return answerFirst, 2
+	if b[1] == 15 || b[1] == 16 {
+		return d.written(b, requestFirst)
 	}
 	if d.asked.unit == b[0] && d.asked.function == b[1] && (d.asked.size == unknown || answer == d.asked.size) {
 		switch long := f.request.fixed > likely; {
@@ -287,6 +284,19 @@ func (d *Decoder) echoed(b []byte) (all [2]int, n int) {
 		return [2]int{one}, 1
 	}
 	return [2]int{d.asked.size, one}, 2
+}
+
+// written lists the lengths of a frame that writes several coils or registers, or answers that. The
+// count of bytes in a request agrees with how much is written; in an answer a byte of the CRC is at
+// its place, which agrees by chance. What names what was just asked for is the answer, if its CRC
+// says so, too: behind it the next frame may look like the rest of a request.
+func (d *Decoder) written(b []byte, requestFirst [2]int) (all [2]int, n int) {
+	request, answer := requestFirst[0], requestFirst[1]
+	asked := d.asked.unit == b[0] && d.asked.function == b[1] && len(b) >= likely && d.asked.body == [4]byte(b[2:likely])
+	if request == unknown || asked || !asks(b) {
+		return [2]int{answer, request}, 2
+	}
+	return requestFirst, 2
 }
 
 // identified lists the lengths of a frame that asks for the identification of a device, or gives
