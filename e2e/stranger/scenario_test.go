@@ -1,10 +1,12 @@
 package stranger
 
 import (
+	"bytes"
 	"flag"
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -203,6 +205,44 @@ func TestTheLawNotices(t *testing.T) {
 			if len(s.judge(s.readTruth())) == 0 && (level == "bad" || s.framing != "tally128") {
 				t.Errorf("seed %d: the law does not notice that the level is %s", seed, level)
 			}
+		}
+	}
+}
+
+// What is stored of a raw block that a dropped chunk has cut is not lost; bytes that nobody sent are
+// no piece.
+func TestPiecesOfRawBlocks(t *testing.T) {
+	block := func(n byte) []byte {
+		return append([]byte("\xfeRAW\x00\x00\x00"), bytes.Repeat([]byte{n}, blockSize-7)...)
+	}
+	for name, c := range map[string]struct {
+		stored         [][]byte
+		pieces, unsent int
+	}{
+		"whole":             {[][]byte{block(1), block(2), block(3), block(4)}, 0, 0},
+		"the front":         {[][]byte{block(1), block(2)[:32], block(4)}, 32, 0},
+		"the end":           {[][]byte{block(1), block(3)[40:], block(4)}, 8, 0},
+		"an end at the end": {[][]byte{block(1), block(2), block(4)[20:]}, 28, 0},
+		"both":              {[][]byte{block(1)[:20], block(3)[40:], block(4)}, 28, 0},
+		"nobody's":          {[][]byte{block(1), []byte("never"), block(3)}, 0, 1},
+	} {
+		j := &judgement{stage: &stage{scenario: scenario{framing: "raw"}}, frameByContent: map[string]*sentFrame{}}
+		for n := range byte(4) {
+			f := sentFrame{At: uint64(n), Valid: true, bytes: block(n + 1), certain: true}
+			j.truth.Frames = append(j.truth.Frames, f)
+		}
+		for i := range j.truth.Frames {
+			f := &j.truth.Frames[i]
+			j.frameByContent[string(f.bytes)] = f
+		}
+		j.match(j.blocks(slices.Concat(c.stored...)))
+		for i := range j.truth.Frames {
+			if f := &j.truth.Frames[i]; !f.stored {
+				j.lost = append(j.lost, f)
+			}
+		}
+		if got := j.bytesOfPieces(); int(got) != c.pieces || len(j.complaints) != c.unsent {
+			t.Errorf("%s: %d bytes of pieces, want %d; complaints: %q", name, got, c.pieces, j.complaints)
 		}
 	}
 }

@@ -292,7 +292,8 @@ func (d *Decoder) echoed(b []byte) (all [2]int, n int) {
 // says so, too: behind it the next frame may look like the rest of a request.
 func (d *Decoder) written(b []byte, requestFirst [2]int) (all [2]int, n int) {
 	request, answer := requestFirst[0], requestFirst[1]
-	asked := d.asked.unit == b[0] && d.asked.function == b[1] && len(b) >= likely && d.asked.body == [4]byte(b[2:likely])
+	asked := d.asked.unit == b[0] && d.asked.function == b[1] &&
+		len(b) >= likely && d.asked.body == [4]byte(b[2:likely])
 	if request == unknown || asked || !asks(b) {
 		return [2]int{answer, request}, 2
 	}
