@@ -209,8 +209,8 @@ func TestTheLawNotices(t *testing.T) {
 	}
 }
 
-// What is stored of a raw block that a dropped chunk has cut is not lost; bytes that nobody sent are
-// no piece.
+// What is stored of a raw block that a dropped chunk has cut is not lost; bytes that nobody sent
+// are no piece.
 func TestPiecesOfRawBlocks(t *testing.T) {
 	block := func(n byte) []byte {
 		return append([]byte("\xfeRAW\x00\x00\x00"), bytes.Repeat([]byte{n}, blockSize-7)...)

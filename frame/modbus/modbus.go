@@ -19,7 +19,9 @@
 // A request to which the next frame is no answer is unanswered. What is a request the decoder tells
 // by the forms of frames and by what it has heard before; where it cannot tell, nothing is counted.
 //
-// Chance limits what a CRC can say: one in 65,536 wrong cuts passes.
+// Chance limits what a CRC can say: one in 65,536 wrong cuts passes. A byte of 0 behind a frame
+// keeps its CRC right: where reading ends behind the first byte of a request to all units, and the
+// frame before it has a function that says no length, that byte is taken for its last.
 package modbus
 
 import (

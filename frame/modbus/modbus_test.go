@@ -305,11 +305,16 @@ func TestLengthsOfTheSpecification(t *testing.T) {
 		"7 read exception status":  {[]byte{1, 7}, []byte{1, 7, 0x6D}},
 		"8 return query data":      {[]byte{1, 8, 0, 0, 0xA5, 0x37}, []byte{1, 8, 0, 0, 0xA5, 0x37}},
 		"8 bus message count":      {[]byte{1, 8, 0, 11, 0, 0}, []byte{1, 8, 0, 11, 1, 8}},
-		"11 event counter":         {[]byte{1, 11}, []byte{1, 11, 0xFF, 0xFF, 1, 8}},
-		"12 event log":             {[]byte{1, 12}, []byte{1, 12, 8, 0, 0, 1, 8, 1, 0x21, 0x20, 0}},
-		"15 write coils":           {[]byte{1, 15, 0, 0x13, 0, 10, 2, 0xCD, 1}, []byte{1, 15, 0, 0x13, 0, 10}},
-		"16 write registers":       {[]byte{1, 16, 0, 1, 0, 2, 4, 0, 10, 1, 2}, []byte{1, 16, 0, 1, 0, 2}},
-		"17 server identification": {[]byte{1, 17}, []byte{1, 17, 3, 7, 8, 0xFF}},
+		"8 statistics of Modbus Plus": {
+			[]byte{1, 8, 0, 21, 0, 3},
+			append([]byte{1, 8, 0, 21, 0, 3, 0, 108}, make([]byte, 108)...),
+		},
+		"8 clear statistics of Modbus Plus": {[]byte{1, 8, 0, 21, 0, 4}, []byte{1, 8, 0, 21, 0, 4}},
+		"11 event counter":                  {[]byte{1, 11}, []byte{1, 11, 0xFF, 0xFF, 1, 8}},
+		"12 event log":                      {[]byte{1, 12}, []byte{1, 12, 8, 0, 0, 1, 8, 1, 0x21, 0x20, 0}},
+		"15 write coils":                    {[]byte{1, 15, 0, 0x13, 0, 10, 2, 0xCD, 1}, []byte{1, 15, 0, 0x13, 0, 10}},
+		"16 write registers":                {[]byte{1, 16, 0, 1, 0, 2, 4, 0, 10, 1, 2}, []byte{1, 16, 0, 1, 0, 2}},
+		"17 server identification":          {[]byte{1, 17}, []byte{1, 17, 3, 7, 8, 0xFF}},
 		"20 read a file": {
 			[]byte{1, 20, 14, 6, 0, 4, 0, 1, 0, 2, 6, 0, 3, 0, 9, 0, 2},
 			[]byte{1, 20, 12, 5, 6, 13, 0xFE, 0, 0x20, 5, 6, 0x33, 0xCD, 0, 0x40},
@@ -338,6 +343,7 @@ func TestLengthsOfTheSpecification(t *testing.T) {
 		"an exception":               {[]byte{1, 3, 0, 0x6B, 0, 3}, []byte{1, 0x83, 2}},
 		"an exception of 43":         {[]byte{1, 43, 14, 1, 0}, []byte{1, 0xAB, 1}},
 		"… that names the MEI type":  {[]byte{1, 43, 14, 1, 0}, []byte{1, 0xAB, 14, 2}},
+		"an exception of 128":        {[]byte{1, 20, 7, 6, 0, 4, 0, 1, 0, 2}, []byte{1, 0x80, 1}},
 		"an exception of diagnostic": {[]byte{1, 8, 0, 0, 1, 2}, []byte{1, 0x88, 3}},
 	} {
 		request, answer := sealed(c.request...), sealed(c.answer...)

@@ -102,7 +102,7 @@ func ends(b []byte) (any bool) {
 // eachEnd calls found for each size that a frame at the front of b has by its CRC, in ascending
 // order. The CRC of a frame and its CRC is 0.
 func eachEnd(b []byte, found func(size int)) {
-	if len(b) < MinSize || b[1]&0x7F == 0 { // function codes are 1–127, 129–255 in exceptions
+	if len(b) < MinSize || b[1] == 0 { // function codes are 1–127, 128–255 in exceptions
 		return
 	}
 	crc := crc16.UpdateModbus(crc16.InitModbus, b[:MinSize-1])

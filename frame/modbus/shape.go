@@ -11,6 +11,7 @@ import "encoding/binary"
 //	5 6                  8                                          8
 //	7                    4                                          5
 //	8, sub-function 0    any even length from 6                     that of the request
+//	8, sub-function 21   8                                          118, or 8 where it was asked to clear (operation 4)
 //	8, others            8                                          8
 //	11                   4                                          8
 //	12 17                4                                          5 + byte 2
@@ -22,6 +23,10 @@ import "encoding/binary"
 //	43, MEI type 14      7                                          10 + 2 for each object (byte 7) + what each object says
 //	128 + any            –                                          5
 //	128 + 43             –                                          5, or 6 with the MEI type
+//
+// Sub-function 21 of diagnostics gets, or clears, the statistics of Modbus Plus (Modicon Modbus
+// Protocol Reference Guide, PI-MBUS-300, chapter 3). Function 128 is an exception, too: some
+// devices answer so what they could not read at all.
 //
 // What other MEI types of function 43 carry, the specification does not say: that of type 13,
 // CANopen, is in CiA 309-2. Such frames are found between borders, as those of unknown functions.
@@ -60,10 +65,15 @@ var shapes = func() (all [128]*shape) {
 	return all
 }()
 
+// ofPlus is the shape of a question for the statistics of Modbus Plus: 54 words behind their size.
+var ofPlus = &shape{form{fixed: 8}, form{fixed: 118}}
+
 // Functions with forms below them, and what is below.
 const (
 	diagnostics    = 8
 	echo           = 0 // sub-function: the answer is the request, of any length
+	plusStatistics = 21
+	clearPlus      = 4 // operation of plusStatistics
 	transport      = 43
 	canOpen        = 13 // MEI type
 	identification = 14 // MEI type
@@ -76,6 +86,8 @@ func shapeOf(b []byte) *shape {
 	switch {
 	case b[1] == diagnostics && echoes(b):
 		return nil
+	case b[1] == diagnostics && getsPlus(b):
+		return ofPlus
 	case b[1] == transport && len(b) > 2 && b[2] != identification:
 		return nil
 	}
@@ -85,6 +97,12 @@ func shapeOf(b []byte) *shape {
 // echoes reports whether b begins a diagnostic whose answer is the request.
 func echoes(b []byte) bool {
 	return b[1] == diagnostics && len(b) >= 4 && binary.BigEndian.Uint16(b[2:]) == echo
+}
+
+// getsPlus reports whether b begins a question for the statistics of Modbus Plus, or its answer.
+func getsPlus(b []byte) bool {
+	return len(b) >= likely && binary.BigEndian.Uint16(b[2:]) == plusStatistics &&
+		binary.BigEndian.Uint16(b[4:]) != clearPlus
 }
 
 // An exception is its code, and what every frame has. Some devices name the MEI type, too, in one
@@ -198,6 +216,9 @@ func ask(b []byte) question {
 		q.size = 5 + 2*int(binary.BigEndian.Uint16(b[4:]))
 	case diagnostics:
 		q.size = len(b)
+		if f := shapeOf(b); f != nil {
+			q.size = f.answer.fixed
+		}
 	}
 	return q
 }
@@ -217,7 +238,7 @@ func (d *Decoder) lengths(b []byte) (all [2]int, n int) {
 	if len(b) < 2 {
 		return all, 1
 	}
-	if b[1] > 0x80 {
+	if b[1] >= 0x80 {
 		if len(b) > 2 {
 			all[0] = exception(b)
 		}

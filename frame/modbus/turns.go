@@ -62,7 +62,7 @@ func directionOf(b []byte) direction {
 	switch {
 	case b[0] == 0:
 		return request // to all units
-	case b[1] > 0x80:
+	case b[1] >= 0x80:
 		return answer // an exception
 	case echoes(b):
 		return either
@@ -92,12 +92,12 @@ func mustAnswer(b []byte) bool {
 
 // answeredBy reports whether b is the answer to the question.
 func (q question) answeredBy(b []byte) bool {
-	if q.function == 0 || b[0] != q.unit || b[1]&0x7F != q.function {
+	if q.function == 0 || b[0] != q.unit || b[1]&0x7F != q.function && b[1] != 0x80 {
 		return false
 	}
 	same := sum(b) == q.sum // of two frames of one length that are both valid
 	switch {
-	case b[1] > 0x80:
+	case b[1] >= 0x80:
 		return true
 	case echoes(b):
 		return len(b) == q.size && same

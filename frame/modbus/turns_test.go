@@ -38,6 +38,8 @@ func TestRequestsAndAnswers(t *testing.T) {
 	other, others := sealed(2, 4, 0, 0, 0, 1), sealed(2, 4, 2, 0, 9)
 	write, again := sealed(1, 6, 0, 1, 0, 3), sealed(1, 6, 0, 1, 0, 4)
 	writes, written := sealed(1, 16, 0, 1, 0, 2, 4, 0, 10, 1, 2), sealed(1, 16, 0, 1, 0, 2)
+	plus, clear := sealed(1, 8, 0, 21, 0, 3), sealed(1, 8, 0, 21, 0, 4)
+	plusses := sealed(append([]byte{1, 8, 0, 21, 0, 3, 0, 108}, make([]byte, 108)...)...)
 	broken := slices.Clone(values)
 	broken[3] ^= 0x10
 	for name, c := range map[string]struct {
@@ -49,6 +51,9 @@ func TestRequestsAndAnswers(t *testing.T) {
 		"tried again twice":                 {[][]byte{read, read, read, values}, 3, 1, 2, 0},
 		"the last one has time":             {[][]byte{read, values, read}, 2, 1, 0, 0},
 		"an exception answers":              {[][]byte{read, sealed(1, 0x83, 2), other, others}, 2, 2, 0, 0},
+		"… also by function 128":            {[][]byte{read, sealed(1, 0x80, 1), other, others}, 2, 2, 0, 0},
+		"statistics of Modbus Plus":         {[][]byte{plus, plusses, read, values}, 2, 2, 0, 0},
+		"… are cleared":                     {[][]byte{read, values, clear, clear, read, values}, 3, 3, 0, 0},
 		"another unit's exception does not": {[][]byte{read, sealed(2, 0x83, 2), read, values}, 2, 1, 0, 0},
 		"a damaged answer counts as that":   {[][]byte{read, broken, read, values}, 2, 1, 0, 1},
 		"… and so does a damaged request":   {[][]byte{other, others, broken, read, values}, 2, 2, 0, 1},

@@ -6,7 +6,9 @@ import sys
 
 from pymodbus.framer import FramerRTU
 from pymodbus.pdu import DecodePDU, ExceptionResponse, bit_message as bits, register_message as registers
+from pymodbus.pdu import diag_message as diag, file_message as files, mei_message as mei, other_message as other
 
+GET, CLEAR = 3, 4  # operations of Modbus Plus
 random.seed(int(sys.argv[2]))
 framer = FramerRTU(DecodePDU(True))
 
@@ -43,6 +45,19 @@ def exchange(unit):
         lambda: (registers.ReadWriteMultipleRegistersRequest(
                     **u, read_address=at, read_count=many, write_address=at, write_registers=words(few)),
                  registers.ReadWriteMultipleRegistersResponse(**u, registers=words(many))),
+        lambda: 2 * (diag.ReturnQueryDataRequest(message=random.randbytes(2 * random.randrange(1, 20)), **u),),
+        lambda: (diag.ReturnBusMessageCountRequest(**u), diag.ReturnBusMessageCountResponse(message=one, **u)),
+        lambda: 2 * (diag.GetClearModbusPlusRequest(message=CLEAR, **u),),
+        lambda: (diag.GetClearModbusPlusRequest(message=GET, **u),
+                 diag.GetClearModbusPlusResponse(message=[GET, *words(55)], **u)),
+        lambda: (other.ReadExceptionStatusRequest(**u), other.ReadExceptionStatusResponse(status=one & 0xFF, **u)),
+        lambda: (other.GetCommEventCounterRequest(**u), other.GetCommEventCounterResponse(count=one, **u)),
+        lambda: (other.GetCommEventLogRequest(**u),
+                 other.GetCommEventLogResponse(event_count=few, events=list(random.randbytes(few % 64)), **u)),
+        lambda: (files.ReadFifoQueueRequest(**a), files.ReadFifoQueueResponse(values=words(many % 32), **u)),
+        lambda: (mei.ReadDeviceInformationRequest(read_code=1, **u),
+                 mei.ReadDeviceInformationResponse(read_code=1, information={0: "one", 1: "of", 2: "V%d" % few}, **u)),
+        lambda: (files.ReadFifoQueueRequest(**a), ExceptionResponse(0, 1, device_id=unit)),
     ))()
 
 
