@@ -90,7 +90,7 @@ func (s *StartSheet) Ended(dir string) *StartSheet {
 		return s
 	}
 	last := *end.newest
-	last.History, last.Troubles = s.History, s.Troubles
+	last.History, last.Troubles, last.Unsent = s.History, s.Troubles, s.Unsent
 	if s.Streams != nil {
 		last.Streams, last.Unnamed, last.UnnamedUpTo = s.Streams, s.Unnamed, s.UnnamedUpTo
 	}

@@ -73,13 +73,13 @@ type StartSheet struct {
 	Seen map[string][]ledger.Position `json:"seen,omitempty"`
 	// ReadTo is up to when what came of a source was taken, of a start that has stopped: nobody has
 	// what came behind that, though the stop went on. Not of sources that were not there then; of
-	// the newest sheet only.
+	// the newest sheet, and of the line of a start that has written that itself.
 	ReadTo map[string]ledger.Time `json:"read_to,omitempty"`
 	// Succeeds is what sources have got from others that had their devices before a reload, as far
-	// as nothing has come of it since; of the newest sheet only.
+	// as nothing has come of it since; of the sheets that have ReadTo.
 	Succeeds map[string]Succession `json:"succeeds,omitempty"`
 	// Away is the sources that were not read then, and have no account among the ports: one that a
-	// reload has taken out, and a peer that has made room; of the newest sheet only.
+	// reload has taken out, and a peer that has made room; of the sheets that have ReadTo.
 	Away map[string]Absence `json:"away,omitempty"`
 	// LogFirst is the oldest record kept, of a start that has closed its log, or whose log keeps
 	// everything; 0 where retention may have gone on.

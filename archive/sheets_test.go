@@ -2,6 +2,7 @@ package archive
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"os"
@@ -282,5 +283,29 @@ func TestSettleNamesWhatWaited(t *testing.T) {
 	goes := StartSheet{Waiting: map[string]uint64{"net": 300}, Sheet: ledger.Sheet{Ports: []ledger.Port{{ID: "net"}}}}
 	if goes.Settle(); goes.Sheet.Ports[0].Unread != nil {
 		t.Errorf("of one that has not left: %+v", goes)
+	}
+}
+
+// A stop that is killed behind the line of the history leaves the sheet of a second before: what
+// only that has, and the next start needs, is not lost with it.
+func TestEndedKeepsWhatTheHistoryHasNot(t *testing.T) {
+	dir := t.TempDir()
+	kept := StartSheet{
+		End: "stopped", Sheet: ledger.NewSheet(9, 7, nil), ReadTo: map[string]ledger.Time{"a": 8},
+		Away: map[string]Absence{"b": {Since: 5, Why: "out"}},
+	}
+	if err := kept.Keep(dir); err != nil {
+		t.Fatal(err)
+	}
+	left := &StartSheet{
+		Sheet: ledger.NewSheet(8, 7, nil), Troubles: []Trouble{{Kind: "disk_full"}},
+		Unsent: map[string][]json.RawMessage{"webhook": {json.RawMessage(`{}`)}},
+	}
+	s := left.Ended(dir)
+	if s.End != kept.End || s.ReadTo["a"] != 8 || s.Away["b"] != kept.Away["b"] {
+		t.Errorf("%+v; want what the history has", s)
+	}
+	if len(s.Troubles) != 1 || len(s.Unsent["webhook"]) != 1 {
+		t.Errorf("troubles %+v, unsent %v; want those of the sheet", s.Troubles, s.Unsent)
 	}
 }

@@ -1,6 +1,8 @@
 package recorder
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -34,6 +36,27 @@ func endByKill(t *testing.T, g *Recorder, dir string) string {
 	return killed
 }
 
+// endByKilledStop leaves what a kill would once the history has the last sheet, and before that is
+// in the place of the one before.
+func endByKilledStop(t *testing.T, g *Recorder, dir string) string {
+	t.Helper()
+	if err := g.save(); err != nil {
+		t.Fatal(err)
+	}
+	sheet := filepath.Join(dir, "sheet.json")
+	before, err := os.ReadFile(sheet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop(t, g)
+	if err := os.WriteFile(sheet, before, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+var waysToEnd = map[string]endStart{"stopped": endByStop, "killed": endByKill, "killed as it stops": endByKilledStop}
+
 // leftAt is since when a source is not read, of one that has no port.
 func leftAt(t *testing.T, g *Recorder, id string) ledger.Time {
 	t.Helper()
@@ -66,7 +89,7 @@ func TestOutageOfATakenOutSourceOverStarts(t *testing.T) {
 		ID: "a", TCP: &config.Net{Listen: "127.0.0.1:0", Peers: config.PeersAll}, Frame: config.Frame{Kind: "line"},
 	}
 	for kind, a := range map[string]config.Source{"tcp": connections, "udp": lineSource()} {
-		for how, end := range map[string]endStart{"stopped": endByStop, "killed": endByKill} {
+		for how, end := range waysToEnd {
 			for _, starts := range []int{0, 1, 2} { // without the source
 				t.Run(kind+" "+how, func(t *testing.T) {
 					dir := t.TempDir()
@@ -92,7 +115,7 @@ func TestOutageOfATakenOutSourceOverStarts(t *testing.T) {
 
 // A source that is taken out between two starts is back by a reload: its outage says both.
 func TestOutageOfASourceTakenOutBetweenStarts(t *testing.T) {
-	for how, end := range map[string]endStart{"stopped": endByStop, "killed": endByKill} {
+	for how, end := range waysToEnd {
 		t.Run(how, func(t *testing.T) {
 			dir := t.TempDir()
 			dir = end(t, start(t, dir, nil, lineSource(), tcp("b")), dir)
@@ -105,6 +128,19 @@ func TestOutageOfASourceTakenOutBetweenStarts(t *testing.T) {
 			stop(t, g)
 		})
 	}
+}
+
+// The outage of a source begins when it was read last, also where the stop is killed before its last
+// sheet has taken its place. It began with that sheet.
+func TestOutageBehindAKilledStop(t *testing.T) {
+	dir := t.TempDir()
+	g := start(t, dir, nil, lineSource())
+	testenv.Until(t, 20*time.Second, "the source is open", func() bool { return portOf(g, "a").State == ledger.StateOpen })
+	l := g.snapshot()[0].lane
+	dir = endByKilledStop(t, g, dir)
+	g = start(t, dir, nil, lineSource())
+	hasOneOutage(t, g, "a", ledger.Time(l.lastRead()), outageNotRunning)
+	stop(t, g)
 }
 
 // However often a source is out over the end of a start, its outage names each cause once.

@@ -162,8 +162,9 @@ func (r *Recorder) leave(s *archive.StartSheet, logErr error) error {
 	keepErr := r.settleOwed()
 	if keepErr == nil {
 		kept := *s
-		// a line of the history has none
-		kept.Troubles, kept.Unsent, kept.ReadTo, kept.Succeeds, kept.Away = nil, nil, nil, nil, nil
+		// A line of the history has none. The rest says where the sources go on, for the next start
+		// may find this line alone: a kill comes before the sheet is written.
+		kept.Troubles, kept.Unsent = nil, nil
 		// first: the next start keeps what says nothing of its end
 		keepErr = r.keep(&kept)
 	}
