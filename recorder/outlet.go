@@ -256,13 +256,25 @@ func (o *outlet) settle(c seglog.Commit, now int64) {
 	o.filled.settle(c.Stored, c.Err != nil)
 	if c.Err != nil { // what was staged will never be written
 		o.waste = nil
-		if n := o.staged.abandon(); n > 0 {
-			o.book.Drop(causeFailed, uint64(n))
-		}
+		o.dropStaged(causeFailed)
 	}
 	if o.backlog.frames > 0 {
 		o.drain()
 	}
+}
+
+// dropStaged accounts for n frames that the log was given, and has not stored.
+func (o *outlet) dropStaged(cause string) (n uint64) {
+	lost, frames := o.staged.abandon()
+	for _, r := range lost {
+		if r.numbered { // each by its number, for others may wait behind them
+			o.dropped.addRun(r.stream, ledger.Gap{From: r.number, To: r.highest(), Dropped: true}, o.book)
+		}
+	}
+	if n = uint64(frames); n > 0 {
+		o.book.Drop(cause, n)
+	}
+	return n
 }
 
 // unsynced is what the book counts as stored, or quarantined, and is not durable.
@@ -278,10 +290,11 @@ func (o *outlet) inherit(from *outlet) {
 // lose posts what is still held when the log has closed: n frames that will not be stored.
 func (o *outlet) lose(cause string) (n uint64) {
 	o.waste, o.filled = nil, nil
-	if n = uint64(o.staged.abandon() + o.backlog.abandon()); n > 0 {
-		o.book.Drop(cause, n)
+	waited := uint64(o.backlog.abandon())
+	if waited > 0 {
+		o.book.Drop(cause, waited)
 	}
-	return n
+	return waited + o.dropStaged(cause)
 }
 
 // raise notes that a number is stored.

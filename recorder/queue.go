@@ -243,12 +243,12 @@ func (s *staged) inherit(from *staged) {
 	*from = staged{}
 }
 
-// abandon forgets what is not stored and returns how many frames that are.
-func (s *staged) abandon() int {
-	n := s.frames
-	if s.head < len(s.runs) && s.given == 0 {
-		s.given = s.runs[s.head].begins
+// abandon forgets what is not stored, which it returns, and how many frames that are.
+func (s *staged) abandon() (lost []run, n int) {
+	lost, n = s.runs[s.head:], s.frames
+	if len(lost) > 0 && s.given == 0 {
+		s.given = lost[0].begins
 	}
-	s.runs, s.head, s.frames = s.runs[:0], 0, 0
-	return n
+	s.runs, s.head, s.frames = nil, 0, 0
+	return lost, n
 }

@@ -128,7 +128,7 @@ func (m *stagedModel) drop(t *rapid.T) {
 	if want > 0 && m.given == 0 {
 		m.given = m.frames[0].seq
 	}
-	if got := m.staged.abandon(); got != want {
+	if _, got := m.staged.abandon(); got != want {
 		t.Fatalf("%d dropped, want %d", got, want)
 	}
 	m.frames, m.stored = nil, m.seq

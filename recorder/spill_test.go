@@ -441,21 +441,49 @@ func TestSpillNamesWhatItLostOnce(t *testing.T) {
 		stored := len(s.log.kept)
 		s.commit()
 		synctest.Wait()
-		first, accounted, _, _ := s.statement()
-		if first.Frames.Dropped[causeSpillFailed] == 0 || first.Frames.InFlight == 0 {
-			t.Fatalf("%+v", first.Frames)
-		}
 		if late := s.lane.out.filled; len(late) != 1 {
 			t.Errorf("late frames that wait: %v", late)
 		}
-		after, _ := testLane(t, config.OverflowBlock)
-		after.resume(place{seen: accounted, stored: accounted})
-		after.Arrived(frames(s.sent, 1), tally128.Size, int64(s.sent))
-		second := balanced(t, after)
-		if named, want := first.Frames.Dropped[causeSpillFailed]+second.Missing, s.sent-uint64(stored); named != want {
-			t.Errorf("%d numbers are not in the log, %d are named; %+v, then %+v; behind %+v", want, named, first.Frames,
-				second, accounted)
+		s.namesOnce(t, causeSpillFailed, stored)
+	})
+}
+
+// namesOnce has the recorder killed now, while frames are in flight: what is in the log of so many
+// stored is in no count, and all others are dropped for a cause, or missing in the next start.
+func (s *spillLane) namesOnce(t *testing.T, cause string, stored int) {
+	t.Helper()
+	first, accounted, _, _ := s.statement()
+	if first.Frames.Dropped[cause] == 0 || first.Frames.InFlight == 0 {
+		t.Fatalf("%+v", first.Frames)
+	}
+	after, _ := testLane(t, config.OverflowBlock)
+	after.resume(place{seen: accounted, stored: accounted})
+	after.Arrived(frames(s.sent, 1), tally128.Size, int64(s.sent))
+	second := balanced(t, after)
+	if named, want := first.Frames.Dropped[cause]+second.Missing, s.sent-uint64(stored); named != want {
+		t.Errorf("%d numbers are not in the log, %d are named; %+v, then %+v; behind %+v", want, named, first.Frames,
+			second, accounted)
+	}
+}
+
+// So are those that a log had in its hands when it failed, while others wait in the file.
+func TestFailedLogNamesWhatItHadOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSpillLane(t, 256<<10, 64<<20)
+		s.send(1)
+		s.commit()
+		s.send(10)
+		s.set(seglog.ErrBusy)
+		for range 30 {
+			s.send(100)
+			synctest.Wait()
 		}
+		s.file.tell(func(f *badFiles) { f.delay = time.Minute })
+		s.set(seglog.ErrFailed)
+		s.settle(seglog.Commit{Stored: 3, Durable: 1, Err: seglog.ErrFailed}, int64(s.sent))
+		s.namesOnce(t, causeFailed, 3)
+		s.file.mend()
+		time.Sleep(2 * time.Minute) // the call that is under way ends
 	})
 }
 

@@ -441,7 +441,7 @@ func TestSheetKnowsNoRecordWhosePositionItLacks(t *testing.T) {
 			t.Errorf("%d stored: reaches %d, up to number %d", stored, got, highest)
 		}
 	}
-	if n := s.abandon(); n != 3 || s.reaches(9) != 6 {
+	if _, n := s.abandon(); n != 3 || s.reaches(9) != 6 {
 		t.Errorf("%d given up, reaches %d", n, s.reaches(9))
 	}
 }
