@@ -85,7 +85,8 @@ func (i *isolation) unshown() (all, from map[string]uint64) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	for _, rm := range i.remotes {
-		n := rm.play.from.Unshown() + rm.inFront()
+		unshown, inFront := rm.play.waits()
+		n := unshown + inFront
 		if n == 0 || rm.isOver() {
 			continue
 		}

@@ -196,15 +196,8 @@ func (rm *remote) unshown() uint64 {
 	}
 	rm.iso.mu.Lock()
 	defer rm.iso.mu.Unlock()
-	return rm.play.from.Unshown() + rm.inFront()
-}
-
-// inFront is how many bytes wait for room in the spool. The spool is not closed yet.
-func (rm *remote) inFront() uint64 {
-	if rm.play.inFront == nil {
-		return 0
-	}
-	return rm.play.inFront()
+	unshown, inFront := rm.play.waits()
+	return unshown + inFront
 }
 
 // isEnding reports whether the reader was told to end the spool, by a recorder before this one.
@@ -513,7 +506,7 @@ func (rm *remote) rest() (n uint64, ended bool) {
 		at := rm.play.from.Point().Shown
 		m, _, ok, err := rm.play.from.Next()
 		if err != nil || !ok {
-			front := rm.inFront()
+			_, front := rm.play.waits()
 			if err == nil && !rm.play.from.IsAtEnd() { // the reader has moved some of it on
 				continue
 			}

@@ -41,8 +41,8 @@ type spooled struct {
 	now    func() time.Duration
 	at     atomic.Int64 // the time of what is shown, by the clock of now; isLive: nothing is left to be shown
 
-	// how many bytes wait in front of the spool, which runs over into a file; nil: it does not
-	inFront func() uint64
+	// how many bytes may wait in front of the spool, which runs over into a file; 0: it does not
+	inFront uint64
 
 	unread uint64     // times without room that are over, and posted
 	lasts  spool.Time // … and the one that was told of last, while it lasted; zero: none does
@@ -104,7 +104,7 @@ func newSpooled(l *lane, s *spool.Spool, log wireLog, now func() time.Duration) 
 	l.in.spooled, l.in.steady = true, p.steady
 	if l.out.backlog.over != nil { // the reader has the file
 		l.out.backlog.over, l.out.spools = nil, true
-		p.inFront = func() uint64 { return min(s.Behind(), uint64(l.cfg.Spill.Max)+uint64(s.Size())) }
+		p.inFront = uint64(l.cfg.Spill.Max) + uint64(s.Size())
 	}
 	if cp, ok := c.Restored(); ok {
 		var behind uint64
@@ -178,13 +178,18 @@ func (p *spooled) step() (more bool, err error) {
 		}
 	}
 	p.from.Close() // who is killed from here on is not killed by what was shown
-	if p.inFront != nil {
-		p.lane.inFront.Store(p.inFront())
-	}
+	_, inFront := p.waits()
+	p.lane.inFront.Store(inFront)
 	p.missed() // behind the marks: the last of a reader is behind its last time
 	held := p.kept.Marks < p.past
 	err = p.save()
 	return more || held && p.kept.Marks >= p.past, err
+}
+
+// waits is how many bytes the lane was not shown yet, in the spool and in front of it.
+func (p *spooled) waits() (unshown, inFront uint64) {
+	unshown, inFront = p.from.Waits()
+	return unshown, min(inFront, p.inFront) // a reader may write anything
 }
 
 // skip leaves out a mark of which recorders have died: its bytes, and those that were held before

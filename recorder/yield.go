@@ -94,7 +94,8 @@ func (i *isolation) overWaits(waiting map[string]uint64) map[string]uint64 {
 		if rm.isOver() {
 			continue
 		}
-		n, id := rm.inFront(), rm.lane.cfg.ID
+		id := rm.lane.cfg.ID
+		_, n := rm.play.waits()
 		if n == 0 {
 			continue
 		}

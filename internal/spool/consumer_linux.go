@@ -28,6 +28,7 @@ type Consumer struct {
 	suspect uint64 // the number of the mark and 1; 0: none
 
 	look                        *atomic.Uint64
+	ends                        *atomic.Uint64 // see Relay.tell
 	tell, work, suspects, dying *atomic.Uint64
 
 	step func() // between two steps that another process can see; tests end a consumer there
@@ -70,7 +71,7 @@ func (s *Spool) consumeOf(isThere func(uint64) bool, anyway bool, step func()) (
 	}
 	c := &Consumer{
 		spool: s, ring: r, published: published, released: passed, slot: 1, step: step,
-		look: ring.Uint64(s.owner, publishedAt), tell: ring.Uint64(s.owner, passedAt),
+		look: ring.Uint64(s.owner, publishedAt), ends: ring.Uint64(s.owner, endAt), tell: ring.Uint64(s.owner, passedAt),
 		work: ring.Uint64(s.owner, workAt), suspects: ring.Uint64(s.owner, suspectAt),
 		dying: ring.Uint64(s.owner, deathsAt),
 	}
@@ -243,6 +244,17 @@ func (c *Consumer) Unshown() uint64 {
 	}
 	at := markOf(c.spool.mark(c.published - 1)).At
 	return min(max(at, c.at.Shown)-c.at.Shown, uint64(c.spool.Size())) // a producer may write anything
+}
+
+// Waits is how many bytes of marks Next has still to show, and how many wait for room in the spool,
+// in a relay before it, as that has told last. Each byte counts once, though the relay is at work.
+func (c *Consumer) Waits() (unshown, inFront uint64) {
+	end := c.ends.Load() // first: what is passed on from now on is unshown
+	unshown = c.Unshown()
+	if n := int64(end - (c.at.Shown + unshown)); n > 0 {
+		inFront = uint64(n)
+	}
+	return unshown, inFront
 }
 
 // rest says that the consumer is not at work on a mark.

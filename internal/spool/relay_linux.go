@@ -47,7 +47,7 @@ type Relay struct {
 	retry  time.Time // nothing is written before
 	cause  uint32    // why the file takes no more; 0: it does
 
-	behind  *atomic.Uint64 // see Spool.Behind
+	ends    *atomic.Uint64 // see Relay.tell
 	reserve atomic.Int64   // see RelayConfig
 	step    func()         // between two steps that a successor can see; tests end a relay there
 }
@@ -132,7 +132,7 @@ func newRelay(near, far *Spool, cfg RelayConfig, step func()) (r *Relay, err err
 	if cfg.Max < 1 {
 		return nil, fmt.Errorf("spool: a file of %d bytes", cfg.Max)
 	}
-	r = &Relay{cfg: cfg, file: cfg.File, behind: ring.Uint64(far.owner, behindAt), step: step}
+	r = &Relay{cfg: cfg, file: cfg.File, ends: ring.Uint64(far.owner, endAt), step: step}
 	r.reserve.Store(cfg.Reserve)
 	if r.from, err = near.consume(0, step); err != nil {
 		return nil, err
@@ -359,7 +359,6 @@ var errDamaged = errors.New("it is not what was written")
 
 // pass passes on the batch, from the first mark that the far spool does not have.
 func (r *Relay) pass() error {
-	defer r.tell() // or what was passed on would count twice while the file works
 	b := &r.in
 	wrong := ErrCorrupt
 	if b.spilled {
@@ -588,13 +587,11 @@ func (r *Relay) close() {
 	}
 }
 
-// tell tells the far end how much waits here.
+// tell tells the far end where what waits here will end in it: what is passed on meanwhile waits
+// here no more, without another word.
 func (r *Relay) tell() {
-	n := r.from.Unshown() + r.from.at.Shown - (r.to.Position() + r.state.bytes)
-	if r.behind.Load() != n {
-		r.behind.Store(n)
+	end := r.from.at.Shown + r.from.Unshown() - r.state.bytes
+	if r.ends.Load() != end {
+		r.ends.Store(end)
 	}
 }
-
-// Behind is how many bytes wait for room in the spool, in a relay before it, as that has told last.
-func (s *Spool) Behind() uint64 { return ring.Uint64(s.owner, behindAt).Load() }

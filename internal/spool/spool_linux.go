@@ -60,7 +60,7 @@ func (c Config) check() (Config, error) {
 }
 
 // Version is of the form of the memory.
-const Version = 2
+const Version = 3
 
 // Where words lie in the owner's part of the ring's header; see the package comment.
 const (
@@ -80,8 +80,8 @@ const (
 	suspectAt = 400
 	deathsAt  = 408
 
-	behindAt = 448 // of a relay before the spool
-	farAt    = 456 // 16 bytes: of a near spool, which is the far one
+	endAt = 448 // where what waits in a relay before the spool will end in it; see Relay.tell
+	farAt = 456 // 16 bytes: of a near spool, which is the far one
 
 	checkpointsAt = 512
 )
