@@ -271,3 +271,47 @@ func TestClockSetBackBetweenStarts(t *testing.T) {
 		t.Errorf("%+v, %v", all, err)
 	}
 }
+
+// A start whose log has failed has ended when its stop says so, also where the clock was set back
+// before that, and records are of a later time by the clock as it was: its outages, and those of
+// the next start, meet there. A source that was away was in no outage in between.
+func TestFailedLogWhereTheClockIsSetBack(t *testing.T) {
+	const hour = ledger.Time(time.Hour)
+	dir, ill := t.TempDir(), onIllDisk(t)
+	g := start(t, dir, nil, tcp("a"), tcp("away"))
+	c := dial(t, address(g, "a"))
+	defer c.Close()
+	write(t, c, frames(0, 100))
+	stored(t, g, "a", 100)
+	ill.Store(true)
+	write(t, c, frames(100, 100))
+	<-g.Failed()
+	if _, err := g.Stop("test"); !errors.Is(err, errIll) {
+		t.Fatal(err)
+	}
+	ill.Store(false)
+	left, err := archive.LoadStart(dir, slog.New(slog.DiscardHandler))
+	if err != nil || !left.Uncertain {
+		t.Fatal(left, err)
+	}
+	left.Sheet.At -= hour
+	for id := range left.ReadTo {
+		left.ReadTo[id] -= hour
+	}
+	for i := range left.Sheet.Ports {
+		for j := range left.Sheet.Ports[i].Outages {
+			o := &left.Sheet.Ports[i].Outages[j]
+			o.From, o.To = o.From-hour, o.To-hour
+		}
+	}
+	if err := left.Save(dir, false); err != nil {
+		t.Fatal(err)
+	}
+	g = start(t, dir, nil, tcp("a"), tcp("away"))
+	for id, at := range map[string]ledger.Time{"a": left.ReadTo["a"], "away": left.Sheet.At} {
+		if o := portOf(g, id).Outages; len(o) != 1 || o[0].From != at {
+			t.Errorf("%s: outages %+v; want one that begins at %v", id, o, at)
+		}
+	}
+	stop(t, g)
+}

@@ -83,7 +83,11 @@ func (r *Recorder) takeOver(e *archive.StartSheet) {
 		r.closeEvicted(e)
 		e.LogStored = r.log.Position().Stored // up to where it knows of the log now
 	}
-	last = max(int64(e.Sheet.At), last)
+	if e.HasNoEnd() || e.HasNone() { // else it has said itself when it ended, by the clock as that was then
+		last = max(int64(e.Sheet.At), last)
+	} else {
+		last = int64(e.Sheet.At)
+	}
 	r.end(e, ledger.Time(last))
 	r.clock.between(r.since, last, r.slog)
 	r.leaveOff(e, slices.Concat(there, gone, e.Sheet.Leaving, e.Sheet.Ports),
