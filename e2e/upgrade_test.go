@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -214,6 +215,7 @@ func TestIsolatedUpgrades(t *testing.T) {
 	if got := u.process(t, isolate.Recorder, 0); got.Restarts != 0 {
 		t.Errorf("the recorder counts %d crashes", got.Restarts)
 	}
+	upgradeToAPipe(t, u)
 	failUpgrades(t, u)
 	u.upgradeToItself(t)
 	stopAsking()                                  // what a process is asked that is killed, nobody answers
@@ -247,6 +249,20 @@ func TestIsolatedUpgrades(t *testing.T) {
 	if stored := storedOnce(t, filepath.Join(dir, "data")); stored != made {
 		t.Errorf("%d frames are in the log, %d were made", stored, made)
 	}
+}
+
+// upgradeToAPipe upgrades to what is no program at all, and would keep waiting whoever opens it.
+func upgradeToAPipe(t *testing.T, u *upgrading) {
+	t.Helper()
+	before := u.process(t, isolate.Recorder, 0)
+	pipe := u.program + ".pipe"
+	if err := errors.Join(syscall.Mkfifo(pipe, 0o700), os.Rename(pipe, u.program)); err != nil {
+		t.Fatal(err)
+	}
+	if said, ok := u.upgrade(t); ok || !strings.Contains(said, "is no ordinary file: move it away") {
+		t.Errorf("a pipe: `upgrade` says %q", said)
+	}
+	u.runs(t, isolate.Recorder, false, before.PID)
 }
 
 // failUpgrades upgrades to programs that do not work: the one before goes on.

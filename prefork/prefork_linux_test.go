@@ -58,6 +58,11 @@ func TestRestartsLoseNothing(t *testing.T) {
 		expect("restart", "<nil>") // of the version that serves, not of what lies there
 		replaceFile(t, path, []byte("this is no program"))
 		expect("upgrade", path+": exec format error; the old workers go on")
+		pipe := path + ".new"
+		if err := errors.Join(syscall.Mkfifo(pipe, 0o700), os.Rename(pipe, path)); err != nil {
+			t.Fatal(err)
+		}
+		expect("upgrade", "is no ordinary file: move it away; the old workers go on")
 	}
 	testenv.Until(t, 10*patience, "so many requests",
 		func() bool { return l.good.Load() >= int64(*requests) || l.bad.Load() > 0 })

@@ -27,7 +27,7 @@ func choose(cfg *Config) (*program, error) {
 	if cfg.Attr != nil && (cfg.Attr.Chroot != "" || cfg.Attr.Credential != nil) {
 		return p, nil // a worker could not open it by /proc
 	}
-	f, err := os.Open(cfg.Path)
+	f, err := sys.OpenOrdinary(cfg.Path, os.O_RDONLY, 0) // a pipe in its place keeps nobody waiting
 	if err != nil {
 		return nil, fmt.Errorf("prefork: the program of the workers: %w", err)
 	}

@@ -146,8 +146,8 @@ func (k *keeper) beginSwap() {
 		return
 	}
 	if s.Upgrade {
-		var err error
-		if s.program, err = os.Open(k.Next); err != nil {
+		var err error // a pipe in its place must not keep the keeper waiting
+		if s.program, err = sys.OpenOrdinary(k.Next, os.O_RDONLY, 0); err != nil {
 			k.endSwap(err)
 			return
 		}
