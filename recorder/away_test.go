@@ -130,12 +130,14 @@ func TestOutageOfASourceTakenOutBetweenStarts(t *testing.T) {
 	}
 }
 
-// The outage of a source begins when it was read last, also where the stop is killed before its last
-// sheet has taken its place. It began with that sheet.
+// The outage of a source begins when it was read last, also where the stop is killed before its
+// last sheet has taken its place.
 func TestOutageBehindAKilledStop(t *testing.T) {
 	dir := t.TempDir()
 	g := start(t, dir, nil, lineSource())
-	testenv.Until(t, 20*time.Second, "the source is open", func() bool { return portOf(g, "a").State == ledger.StateOpen })
+	testenv.Until(t, 20*time.Second, "the source is open", func() bool {
+		return portOf(g, "a").State == ledger.StateOpen
+	})
 	l := g.snapshot()[0].lane
 	dir = endByKilledStop(t, g, dir)
 	g = start(t, dir, nil, lineSource())

@@ -71,9 +71,9 @@ func (s *Spool) consumeOf(isThere func(uint64) bool, anyway bool, step func()) (
 	}
 	c := &Consumer{
 		spool: s, ring: r, published: published, released: passed, slot: 1, step: step,
-		look: ring.Uint64(s.owner, publishedAt), ends: ring.Uint64(s.owner, endAt), tell: ring.Uint64(s.owner, passedAt),
-		work: ring.Uint64(s.owner, workAt), suspects: ring.Uint64(s.owner, suspectAt),
-		dying: ring.Uint64(s.owner, deathsAt),
+		look: ring.Uint64(s.owner, publishedAt), ends: ring.Uint64(s.owner, endAt),
+		tell: ring.Uint64(s.owner, passedAt), work: ring.Uint64(s.owner, workAt),
+		suspects: ring.Uint64(s.owner, suspectAt), dying: ring.Uint64(s.owner, deathsAt),
 	}
 	if err := c.restore(isThere, anyway); err != nil {
 		return nil, err
