@@ -47,6 +47,13 @@ type Absence struct {
 	Why   string      `json:"why"`
 }
 
+// MissedPeer is a peer that is not there, of a source that is not read: since when, and whether the
+// verdict has said so.
+type MissedPeer struct {
+	Since ledger.Time `json:"since"`
+	Known bool        `json:"known"`
+}
+
 // StartSheet is the sheet of one start of the recorder.
 type StartSheet struct {
 	End string `json:"end"` // why it ended, "" while it runs
@@ -81,6 +88,9 @@ type StartSheet struct {
 	// Away is the sources that were not read then, and have no account among the ports: one that a
 	// reload has taken out, and a peer that has made room; of the sheets that have ReadTo.
 	Away map[string]Absence `json:"away,omitempty"`
+	// Missed is the peers that were there when their sources were left, which are not read; of the
+	// sheets that have ReadTo.
+	Missed map[string]MissedPeer `json:"missed,omitempty"`
 	// LogFirst is the oldest record kept, of a start that has closed its log, or whose log keeps
 	// everything; 0 where retention may have gone on.
 	LogFirst uint64 `json:"log_first,omitempty"`

@@ -45,6 +45,27 @@ func (m missed) of(ports []ledger.Port, at ledger.Time, acked bool) {
 	}
 }
 
+// tell is the peers for a sheet: the next start misses them, too.
+func (m missed) tell() (all map[string]archive.MissedPeer) {
+	for name, a := range m {
+		if all == nil {
+			all = map[string]archive.MissedPeer{}
+		}
+		all[name] = archive.MissedPeer{Since: ledger.Time(a.since.UnixNano()), Known: a.known}
+	}
+	return all
+}
+
+// told takes in the peers that tell has told. Those that were gone when somebody acknowledged it
+// behind that sheet are not missed.
+func (m missed) told(all map[string]archive.MissedPeer, acked bool) {
+	for name, p := range all {
+		if !acked || !p.Known {
+			m[name] = absence{time.Unix(0, int64(p.Since)), p.Known}
+		}
+	}
+}
+
 // leave takes in the peers of a source that has stopped, but those whose connections are handed on.
 // Recorder.mu is held.
 func (m missed) leave(p *port, handed *handover, at int64) {

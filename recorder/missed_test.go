@@ -125,6 +125,54 @@ func TestPeersAreMissedUntilTheyCome(t *testing.T) {
 	stop(t, g)
 }
 
+// The peers of a source that a reload has taken out are missed once it is back, also where the
+// recorder is stopped or killed before that, once or again; but not those whose absence somebody
+// has acknowledged.
+func TestPeersOfATakenOutSourceAreMissedOverStarts(t *testing.T) {
+	for how, end := range waysToEnd {
+		for _, starts := range []int{0, 1} { // without the source
+			t.Run(how, func(t *testing.T) {
+				dir := t.TempDir()
+				g := start(t, dir, nil, all("a", 8), tcp("b"))
+				b := dial(t, address(g, "b"))
+				defer b.Close()
+				for _, n := range []int{2, 3} {
+					c := dialFrom(t, n, address(g, "a"))
+					defer c.Close()
+					write(t, c, of(uint32(n), 0, 1))
+					stored(t, g, peer("a", n), 1)
+					if n == 3 { // this one is gone before
+						c.Close()
+						waitsFor(t, g, peer("a", 3))
+					}
+				}
+				reloaded(t, g, tcp("b"))
+				dir = end(t, g, dir)
+				for range starts {
+					g = start(t, dir, nil, tcp("b"))
+					dir = end(t, g, dir)
+				}
+				g = start(t, dir, nil, tcp("b"))
+				if starts > 0 {
+					if _, err := g.Ack("3 is retired"); err != nil {
+						t.Fatal(err)
+					}
+				}
+				reloaded(t, g, all("a", 8))
+				want := []string{peer("a", 2), peer("a", 3)}
+				if starts > 0 {
+					want = want[:1]
+				}
+				testenv.Until(t, 20*time.Second, fmt.Sprintf("missed: %v", want), func() bool {
+					ids := slices.Sorted(slices.Values(notThere(g.Sheet())))
+					return slices.Equal(ids, want)
+				})
+				stop(t, g)
+			})
+		}
+	}
+}
+
 func find(s ledger.Sheet, id string) *ledger.Port {
 	for i := range s.Ports {
 		if s.Ports[i].ID == id {

@@ -76,6 +76,7 @@ func (r *Recorder) adopt(l *lane) *remote {
 		"source", id, "error", err)
 	i.giveUp(id)
 	died := *i.last
+	died.Missed = nil // they were taken in
 	died.Sheet.Leaving, died.Positions = nil, map[string][]ledger.Position{id: i.last.Positions[id]}
 	died.Sheet.Ports = slices.DeleteFunc(slices.Clone(i.last.Sheet.Ports),
 		func(p ledger.Port) bool { return p.Book != old.book })

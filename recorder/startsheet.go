@@ -74,6 +74,7 @@ func (r *Recorder) startSheet(end string) archive.StartSheet {
 	}
 	r.hasDismissed()
 	s.Troubles, s.Unsent, s.Dismissed = r.open, r.unsent, r.dismissed
+	s.Missed = r.missed.tell()
 	r.unnamed.tell(&s, r.streams)
 	r.mu.Unlock()
 	s.Sheet, s.ReadTo = r.draw(ports, accounts), readTo(r.sources())

@@ -124,7 +124,9 @@ func (r *Recorder) leaveOff(e *archive.StartSheet, there []ledger.Port, from pla
 		}
 		return own
 	}
-	r.missed.of(there, e.Sheet.At, r.ackedBehind(e) != nil)
+	acked := r.ackedBehind(e) != nil
+	r.missed.told(e.Missed, acked)
+	r.missed.of(there, e.Sheet.At, acked)
 	for _, p := range there { // those without numbers, too
 		r.places[p.ID] = of(p.ID)
 	}
@@ -189,7 +191,7 @@ func (r *Recorder) end(e *archive.StartSheet, last ledger.Time) {
 		if e.Sheet.Since != 0 {
 			kept := *e
 			kept.Troubles, kept.Unsent, kept.History, kept.Dismissed = nil, nil, nil, nil
-			kept.ReadTo, kept.Succeeds, kept.Away = nil, nil, nil
+			kept.ReadTo, kept.Succeeds, kept.Away, kept.Missed = nil, nil, nil, nil
 			r.owed = append(r.owed, &kept)
 		}
 		return
@@ -198,7 +200,8 @@ func (r *Recorder) end(e *archive.StartSheet, last ledger.Time) {
 	e.Sheet.Verdict = &v
 	kept := *e
 	kept.Uncertain, kept.Unsynced, kept.LogMissing, kept.Found, kept.History = false, nil, nil, nil, nil
-	kept.Troubles, kept.Unsent, kept.Dismissed, kept.ReadTo, kept.Succeeds, kept.Away = nil, nil, nil, nil, nil, nil
+	kept.Troubles, kept.Unsent, kept.Dismissed = nil, nil, nil
+	kept.ReadTo, kept.Succeeds, kept.Away, kept.Missed = nil, nil, nil, nil
 	r.owed = append(r.owed, &kept)
 }
 
