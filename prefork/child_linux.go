@@ -192,13 +192,14 @@ func commOf(program string) string { return filepath.Base(program) }
 func (w *wire) ready(takes bool) error { return w.send(packet{Ready: true, Takes: takes}) }
 
 // obey does what the master says, until that has gone. A worker without one would hold the port
-// where the next master wants to listen, so it ends, should the kernel have failed to see to that.
+// where the next master wants to listen, so it ends then, with what it has started.
 func (w *Worker) obey(link *wire) {
 	granted := sync.OnceFunc(func() { close(w.granted) })
 	for {
 		p, fds, err := link.receive()
 		if err != nil && !errors.Is(err, errLostFDs) {
 			w.cfg.Log.Error("the worker ends: its master has gone", "slot", w.slot, "error", err)
+			_ = sys.KillGroup(os.Getpid()) // the group that the master has made: this process, too
 			os.Exit(1)
 		}
 		switch {

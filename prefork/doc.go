@@ -20,9 +20,10 @@
 //   - The kill of a worker costs the requests that it holds: at most Config.MaxConns, where that is
 //     set. Its socket is lent to another worker until its successor is ready, after a back-off that
 //     doubles; a slot whose workers keep dying rests.
-//   - No worker outlives its master (PR_SET_PDEATHSIG; and each end notices the other's by their
-//     socket pair). What a worker has started and left behind in its process group is killed and
-//     reaped with it. What leaves the group is not.
+//   - No worker outlives its master: each notices the other's end by their socket pair, and one
+//     that has not come to Run yet is sent SIGTERM (PR_SET_PDEATHSIG). Whichever of them ends, even
+//     by kill -9, what the worker has started is killed with it, by its process group. What leaves
+//     the group is not; nor is it if master and worker are killed in the same moment.
 //   - Two masters cannot listen at one address.
 //
 // # Parts of a process

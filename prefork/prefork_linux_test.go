@@ -247,15 +247,6 @@ func TestNothingIsLeft(t *testing.T) {
 		slices.Sort(to)
 		return to
 	}
-	helpers := func() (n int) {
-		all, _ := filepath.Glob("/proc/[0-9]*/cmdline")
-		for _, name := range all {
-			if line, err := os.ReadFile(name); err == nil && string(line) == "sleep\x00"+helper+"\x00" {
-				n++
-			}
-		}
-		return n
-	}
 	for range 3 { // nobody asks meanwhile: a worker must end by itself
 		if got := r.do("restart"); got != "<nil>" || strings.Contains(r.said.String(), "did not end in time") {
 			t.Fatal(got, r.said)
@@ -276,7 +267,7 @@ func TestNothingIsLeft(t *testing.T) {
 	var live, zombies []int
 	testenv.Until(t, patience, "two workers, each with its helper", func() bool {
 		live, zombies = childrenOf(t, master)
-		return len(live) == 2 && len(zombies) == 0 && helpers() == 2
+		return len(live) == 2 && len(zombies) == 0 && helpers(helper) == 2
 	})
 	testenv.Until(t, patience, "the descriptors of the beginning",
 		func() bool { return slices.Equal(descriptors(), before) })
@@ -287,20 +278,36 @@ func TestNothingIsLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-r.waited
-	testenv.Until(t, patience, "no helper left", func() bool { return helpers() == 0 })
+	testenv.Until(t, patience, "no helper left", func() bool { return helpers(helper) == 0 })
 }
 
-// TestMasterIsKilled has the kernel end the workers.
+// helpers counts the programs that workers have started: see appConfig.Helper.
+func helpers(helper string) (n int) {
+	all, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, name := range all {
+		if line, err := os.ReadFile(name); err == nil && string(line) == "sleep\x00"+helper+"\x00" {
+			n++
+		}
+	}
+	return n
+}
+
+// TestMasterIsKilled: the workers end, and what they have started.
 func TestMasterIsKilled(t *testing.T) {
 	t.Parallel()
-	r := start(t, appConfig{Config: Config{Listen: anyPort, Workers: 3, StartFor: patience}}, nil)
+	helper := strconv.Itoa(2_000_000_000 + os.Getpid())
+	r := start(t, appConfig{Helper: helper, Config: Config{Listen: anyPort, Workers: 3, StartFor: patience}}, nil)
 	all := r.status()
+	if n := helpers(helper); n != len(all) {
+		t.Fatalf("%d workers have started %d helpers", len(all), n)
+	}
 	if err := r.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	for _, st := range all {
 		testenv.Until(t, patience, "the end of worker "+strconv.Itoa(st.PID), func() bool { return ended(st.PID) })
 	}
+	testenv.Until(t, patience, "no helper left", func() bool { return helpers(helper) == 0 })
 	testenv.Until(t, patience, "a free port", func() bool { // the last threads may still be about to let go of it
 		ln, err := net.Listen("tcp", r.addr)
 		if err == nil {

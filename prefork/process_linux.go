@@ -102,7 +102,9 @@ func (m *Master) launch(slot int, p *program) (*child, error) {
 	if m.cfg.Attr != nil {
 		*cmd.SysProcAttr = *m.cfg.Attr
 	}
-	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
+	// Ends a worker that has not come to Run. Later obey does that, with all that the worker has
+	// started, which a SIGKILL would leave behind.
+	cmd.SysProcAttr.Pdeathsig = syscall.SIGTERM
 	cmd.SysProcAttr.Setpgid, cmd.SysProcAttr.Pgid = true, 0 // what it leaves behind is found by its group
 	var cpus rt.CPUs
 	if len(m.cfg.CPUs) > 0 {
