@@ -205,13 +205,16 @@ func (p *Producer) Space(n int) ([]byte, error) {
 	return p.ring.Space(n)
 }
 
-// Wait is Space that waits until n bytes (1 to Size) are free: at most so long, or without end if
-// within is negative. It returns with less and
+// Wait is Space that waits until n bytes are free: at most so long, or without end if within is
+// negative. n is 1 to Ring.Size; another is an error at once. It returns with less and
 //   - os.ErrDeadlineExceeded after that time,
 //   - [ErrPeerDied] if the consumer has ended without closing, as far as Watch knows,
 //   - [ErrPeerClosed] if the consumer has closed, and no other has taken its end,
 //   - [ErrReplaced], [ErrCorrupt], or what Interrupt was called with.
 func (p *Producer) Wait(n int, within time.Duration) ([]byte, error) {
+	if err := canBe(n, p.ring.Size()); err != nil {
+		return nil, err
+	}
 	space, err := p.Space(n)
 	if err != nil || len(space) >= n {
 		return space, err
@@ -221,6 +224,14 @@ func (p *Producer) Wait(n int, within time.Duration) ([]byte, error) {
 		return len(space) >= n, err
 	})
 	return space, err
+}
+
+// canBe is an error for a number of bytes that never are there, or always.
+func canBe(n, size int) error {
+	if n < 1 || n > size {
+		return fmt.Errorf("ipc: a wait for %d bytes: want 1 to %d, the size of the ring (RingConfig.Size)", n, size)
+	}
+	return nil
 }
 
 // Publish hands the first n bytes of Space to the consumer, all at once, and wakes it if it sleeps
@@ -282,8 +293,8 @@ func (c *Consumer) View(n int) ([]byte, error) {
 	return c.ring.View(n)
 }
 
-// Wait is View that waits until n bytes (1 to Size) are there: at most so long, or without end if
-// within is negative. It returns with less and
+// Wait is View that waits until n bytes are there: at most so long, or without end if within is
+// negative. n is 1 to Ring.Size; another is an error at once. It returns with less and
 //   - os.ErrDeadlineExceeded after that time,
 //   - io.EOF if the producer has closed, and no other has taken its end,
 //   - [ErrPeerDied] if the producer has ended without closing, as far as Watch knows,
@@ -291,6 +302,9 @@ func (c *Consumer) View(n int) ([]byte, error) {
 //
 // What was published before the end still comes.
 func (c *Consumer) Wait(n int, within time.Duration) ([]byte, error) {
+	if err := canBe(n, c.ring.Size()); err != nil {
+		return nil, err
+	}
 	view, err := c.View(n)
 	if err != nil || len(view) >= n {
 		return view, err

@@ -209,6 +209,23 @@ func TestWaitsEnd(t *testing.T) {
 	})
 }
 
+// TestWaitForWhatCannotBe: more than the ring holds would never come, and less than a byte is no
+// wait.
+func TestWaitForWhatCannotBe(t *testing.T) {
+	a, b := shared(t, RingConfig{Size: 4096})
+	p, c := take(t, a.Producer), take(t, b.Consumer)
+	p.Publish(1)
+	for _, n := range []int{-5, 0, a.Size() + 1} {
+		for name, wait := range map[string]func(int, time.Duration) ([]byte, error){"producer": p.Wait, "consumer": c.Wait} {
+			got, err := wait(n, soon)
+			if want := fmt.Sprintf("ipc: a wait for %d bytes: want 1 to 4096", n); len(got) > 0 || err == nil ||
+				!strings.HasPrefix(err.Error(), want) {
+				t.Errorf("%s: %d bytes, %v; want %s", name, len(got), err, want)
+			}
+		}
+	}
+}
+
 func TestWrongUseIsAnError(t *testing.T) {
 	leaksNothing(t, func() {
 		a, err := Create(RingConfig{Slot: 100})

@@ -303,6 +303,9 @@ func (s *Shared) Consumer() (*Consumer, error) {
 // Position is the number of bytes that were released since the memory was made: where View begins.
 func (c *Consumer) Position() uint64 { return c.tail }
 
+// Size is the number of bytes that the ring holds.
+func (c *Consumer) Size() int { return int(c.size) }
+
 // View is what was published and not released, in one piece. It is at least n bytes long if so much
 // is there: the producer's index is only loaded where less is known to be. The memory is lent, and
 // a wrong or hostile producer can change it at any time: copy what is checked before it is used, or
