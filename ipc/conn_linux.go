@@ -158,8 +158,23 @@ func Inherit(f *os.File, cfg ConnConfig) (*Conn, error) {
 	return conn, nil
 }
 
+// maxAddress bounds an address, in bytes: a path needs one more, which is 0 (see unix(7)).
+const maxAddress = 107
+
+// checkAddress says what is wrong with an address that no socket can have.
+func checkAddress(address string) error {
+	if address == "" || len(address) > maxAddress {
+		return fmt.Errorf("ipc: address %q has %d bytes: want 1 to %d; take a shorter path, or a relative one", address,
+			len(address), maxAddress)
+	}
+	return nil
+}
+
 // Dial connects to a [Listener]. An address that begins with @ has no file (see unix(7)).
 func Dial(ctx context.Context, address string, cfg ConnConfig) (*Conn, error) {
+	if err := checkAddress(address); err != nil {
+		return nil, err
+	}
 	d := net.Dialer{Control: askCredentials}
 	c, err := d.DialContext(ctx, "unixpacket", address)
 	if err != nil {
@@ -426,6 +441,9 @@ type Listener struct {
 // The file goes with [Listener.Close]; what a killed process has left must be removed by hand.
 func Listen(address string, cfg ConnConfig) (*Listener, error) {
 	if err := cfg.fill(); err != nil {
+		return nil, err
+	}
+	if err := checkAddress(address); err != nil {
 		return nil, err
 	}
 	l, err := (&net.ListenConfig{Control: askCredentials}).Listen(context.Background(), "unixpacket", address)

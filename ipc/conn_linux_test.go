@@ -481,6 +481,27 @@ func TestWhatIsNoProcessOrNoSocketIsAnError(t *testing.T) {
 	})
 }
 
+// TestAddressesThatCannotBe: none, and one that is longer than the kernel's.
+func TestAddressesThatCannotBe(t *testing.T) {
+	for _, address := range []string{"", "@" + strings.Repeat("x", 107), filepath.Join(t.TempDir(), strings.Repeat("x", 107))} {
+		l, listenErr := Listen(address, ConnConfig{})
+		if listenErr == nil {
+			_ = l.Close()
+		}
+		_, dialErr := Dial(t.Context(), address, ConnConfig{})
+		for _, err := range []error{listenErr, dialErr} {
+			if want := fmt.Sprintf("%d bytes: want 1 to 107", len(address)); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%v; want %s", err, want)
+			}
+		}
+	}
+	l, err := Listen("@"+strings.Repeat("x", 106), ConnConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = l.Close()
+}
+
 func TestSendRefusesWhatNobodyWouldTake(t *testing.T) {
 	a, _ := both(t, ConnConfig{})
 	for name, m := range map[string]Message{

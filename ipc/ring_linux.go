@@ -13,7 +13,8 @@ import (
 
 // RingConfig says how a ring is made, and how its ends wait.
 type RingConfig struct {
-	// Name is for /proc/PID/maps; empty: "tallywheel-ipc". [Create] alone reads it.
+	// Name is for /proc/PID/maps, of at most ring.MaxName bytes; empty: "tallywheel-ipc". [Create]
+	// alone reads it.
 	Name string
 	// Size is the least number of bytes that the ring holds, 1 to ring.MaxSize; it is rounded up to
 	// a power of two of at least a page. 0: 64 KiB. [Create] alone reads it.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"sync/atomic"
 	"unsafe"
 
@@ -66,13 +67,19 @@ func headerOf(owner int) int {
 	return (ownerAt + owner + page - 1) / page * page
 }
 
+// MaxName bounds the name of a ring, in bytes: memfd_create(2).
+const MaxName = 249
+
 // NewShared makes the memory of a ring of at least size bytes, rounded up to a power of two of at
 // least one page, with room for owner bytes of its owner (0 to [MaxOwner]). The name is for
-// /proc/PID/maps.
+// /proc/PID/maps; it has [MaxName] bytes at most, and none that is 0.
 func NewShared(name string, size, owner int) (*Shared, error) {
 	if size <= 0 || size > MaxSize || owner < 0 || owner > MaxOwner {
 		return nil, fmt.Errorf("ring of %d bytes and %d of its owner: want 1 to %d and 0 to %d", size, owner, MaxSize,
 			MaxOwner)
+	}
+	if len(name) > MaxName || strings.IndexByte(name, 0) >= 0 {
+		return nil, fmt.Errorf("ring: a name of %d bytes: want at most %d, and none that is 0", len(name), MaxName)
 	}
 	n := os.Getpagesize()
 	for n < size {

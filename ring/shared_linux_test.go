@@ -354,3 +354,16 @@ func BenchmarkSharedRoundOf128Bytes(b *testing.B) {
 		c.Release(128)
 	}
 }
+
+func TestNamesThatCannotBe(t *testing.T) {
+	for _, name := range []string{strings.Repeat("x", MaxName+1), "a\x00b"} {
+		if s, err := NewShared(name, 1, 0); err == nil || !strings.Contains(err.Error(), "want at most 249") {
+			t.Errorf("%q makes %v: %v", name, s, err)
+		}
+	}
+	s, err := NewShared(strings.Repeat("x", MaxName), 1, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = s.Close()
+}
