@@ -99,6 +99,9 @@ func app(text string) error {
 			if r.URL.Query().Has("fill") && w.Slot() == 1 {
 				fill()
 			}
+			if r.URL.Query().Has("eat") {
+				eat()
+			}
 			_, _ = out.Write(text)
 		}))})
 	})
@@ -109,6 +112,19 @@ func ofMaster(out http.ResponseWriter, _ *http.Request) {
 	out.Header().Set("Connection", "close")
 	_ = json.NewEncoder(out).Encode(answer{PID: os.Getpid(), Version: version(), Left: os.Getenv(estateVariable)})
 }
+
+// eat takes memory until there is none.
+func eat() {
+	for {
+		b := make([]byte, 1<<20)
+		for i := range b {
+			b[i] = 1
+		}
+		eaten = append(eaten, b)
+	}
+}
+
+var eaten [][]byte
 
 // fill opens files until there are no descriptors left.
 func fill() {

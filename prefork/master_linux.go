@@ -47,6 +47,7 @@ type slot struct {
 	past     Count  // of those that have ended
 	backoff  backoff
 	share    float64 // of new connections
+	kills    int     // for memory, that were told: see quota.kills
 }
 
 // runMaster is Run in the master.
@@ -81,7 +82,8 @@ func runMaster(ctx context.Context, cfg Config) (err error) {
 	m.starter = sys.NewStarter()
 	defer m.starter.Close()
 	for i := range cfg.Workers {
-		m.slots = append(m.slots, &slot{number: i, share: 1 / float64(cfg.Workers)})
+		kills, _ := m.quota.kills(i)
+		m.slots = append(m.slots, &slot{number: i, share: 1 / float64(cfg.Workers), kills: kills})
 	}
 	signal.Notify(m.signals, heard...)
 	deaf := make(chan struct{})

@@ -60,7 +60,8 @@ type child struct {
 	takes bool          // accepts from what is lent; valid once ready, then Master.mu
 	asked bool          // to end; Master.mu
 
-	adopted bool // from the program that was the master before
+	killed  atomic.Bool // by kill
+	adopted bool        // from the program that was the master before
 }
 
 // start starts cmd on some CPUs; none are all.
@@ -189,6 +190,7 @@ func (c *child) kill() {
 	select {
 	case <-c.gone:
 	default:
+		c.killed.Store(true)
 		_ = c.proc.Kill() // by its pidfd: never somebody else who has its number now
 	}
 }

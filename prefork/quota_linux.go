@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -250,6 +251,48 @@ func (q *quota) put(pid, slot int) error {
 		}
 	}
 	return nil
+}
+
+// kills is how many processes of a slot the kernel has killed so far at Limit.Memory. It is not
+// known where no group bounds that, and before Linux 4.13.
+func (q *quota) kills(slot int) (n int, known bool) {
+	files := []string{filepath.Join(q.groups, slotName(slot), "memory.events")}
+	for _, base := range q.first {
+		files = append(files, filepath.Join(base, slotName(slot), "memory.oom_control"))
+	}
+	for _, name := range files {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			continue // of another controller, or version
+		}
+		for line := range strings.Lines(string(b)) {
+			if text, found := strings.CutPrefix(line, "oom_kill "); found {
+				n, err = strconv.Atoi(strings.TrimSpace(text))
+				return n, err == nil
+			}
+		}
+	}
+	return 0, false
+}
+
+// blame says what a worker's end by SIGKILL has to do with its memory. before is what kills was when
+// the last one had ended.
+func (q *quota) blame(err *exec.ExitError, slot, before int) (why error, kills int) {
+	status, _ := err.Sys().(syscall.WaitStatus)
+	if q.limit.Memory == 0 || !status.Signaled() || status.Signal() != syscall.SIGKILL {
+		return err, before
+	}
+	now, known := q.kills(slot)
+	if now > before {
+		return fmt.Errorf("%w: by the kernel, at the memory limit of %d bytes; raise Limit.Memory, or have it take less",
+			err, q.limit.Memory), before + 1
+	}
+	usage, _ := err.SysUsage().(*syscall.Rusage)
+	if !known && usage != nil && int64(usage.Maxrss)<<10 > q.limit.Memory-q.limit.Memory/10 {
+		return fmt.Errorf("%w: perhaps for its memory, which was %d KiB, with a limit of %d bytes", err, usage.Maxrss,
+			q.limit.Memory), before
+	}
+	return err, before
 }
 
 // close removes the groups; in version 2 that of this process stays, it is in it.

@@ -4,11 +4,15 @@ import (
 	"errors"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
+
+	"github.com/tallywheel/tallywheel/internal/testenv"
 )
 
 // TestQuota makes groups in a folder that looks like a cgroup of version 2.
@@ -64,6 +68,26 @@ func TestQuota(t *testing.T) {
 	if env := q.environment(); len(env) != 1 || env[0] != "GOMEMLIMIT=966367642" ||
 		!strings.HasPrefix(q.how, "cgroup v2") {
 		t.Errorf("%v, by %s", env, q.how)
+	}
+	if err := os.WriteFile(filepath.Join(base, "worker-1/memory.events"), []byte("max 7\noom 3\noom_kill 2\noom_group_kill 0\n"),
+		0o600); err != nil {
+		t.Fatal(err)
+	}
+	if n, known := q.kills(1); n != 2 || !known {
+		t.Errorf("%d kills, known: %t", n, known)
+	}
+	if n, known := q.kills(0); n != 0 || known {
+		t.Errorf("%d kills where nothing counts, known: %t", n, known)
+	}
+	var exit *exec.ExitError
+	if err := exec.CommandContext(t.Context(), "sh", "-c", "kill -9 $$").Run(); !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	for limit, want := range map[int64]string{0: "signal: killed", 1 << 50: "signal: killed", 4096: "signal: killed: perhaps for its memory"} {
+		q.limit.Memory = limit
+		if why, _ := q.blame(exit, 0, 0); !strings.HasPrefix(why.Error(), want) || (limit != 4096) != (why == error(exit)) {
+			t.Errorf("with a limit of %d: %v; want %s", limit, why, want)
+		}
 	}
 }
 
@@ -162,5 +186,46 @@ func TestQuotaHere(t *testing.T) {
 		if left, _ := filepath.Glob(pattern); len(left) > 0 {
 			t.Errorf("left: %v", left)
 		}
+	}
+}
+
+// TestMemoryLimitIsNamed: a worker that the kernel has killed at its limit is told so, one that
+// somebody else kills is not.
+func TestMemoryLimitIsNamed(t *testing.T) {
+	t.Parallel()
+	q, err := newQuota("/", &Config{
+		Workers: 1, Limit: Limit{Memory: 1 << 28}, Log: slog.New(slog.DiscardHandler),
+	}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, counts := q.kills(0)
+	if first := len(q.first) > 0; !first || !counts {
+		q.close()
+		t.Skip("SKIPPED: needs cgroup v1 with a count of kills (Linux 4.13), and root")
+	}
+	q.close()
+	r := start(t, appConfig{Config: Config{
+		Listen: anyPort, Workers: 1, Limit: Limit{Memory: 64 << 20}, StartFor: patience, BackOff: time.Millisecond,
+	}}, nil)
+	victim := r.status()[0].PID
+	if a, err := r.get("?eat"); err == nil {
+		t.Fatalf("%+v answers", a)
+	}
+	successor := func() (pid int) {
+		testenv.Until(t, patience, "a successor", func() bool {
+			pid = r.status()[0].PID
+			return pid != 0 && pid != victim
+		})
+		return pid
+	}
+	victim = successor()
+	if err := syscall.Kill(victim, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	successor()
+	const want = "has ended: signal: killed: by the kernel, at the memory limit of 67108864 bytes; raise Limit.Memory"
+	if said := r.said.String(); strings.Count(said, want) != 1 || strings.Count(said, "signal: killed") != 2 {
+		t.Errorf("it said: %s; want once: %s", said, want)
 	}
 }

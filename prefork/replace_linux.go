@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"time"
 )
 
@@ -187,6 +188,9 @@ func (m *Master) ended(c *child) {
 	defer close(c.gone)
 	delete(m.all, c)
 	s := m.slots[c.slot]
+	if exit := (*exec.ExitError)(nil); errors.As(c.err, &exit) && !c.killed.Load() {
+		c.err, s.kills = m.quota.blame(exit, c.slot, s.kills)
+	}
 	s.past.add(c.count.Load(), false)
 	m.lendAgain(c)
 	if s.serving != c {
