@@ -149,10 +149,14 @@ func TestServeUpgradesUnderLoad(t *testing.T) {
 			t.Errorf("upgrade: %q", out)
 		}
 	}
-	r, err := http.NewRequest(http.MethodPost, "http://"+s.admin+"/restart", nil)
-	if code, text := asked(t, r, err); code != http.StatusOK {
-		t.Errorf("restart: %d %s", code, text)
-	}
+	testenv.Until(t, time.Minute, "a restart, behind the last upgrade", func() bool {
+		r, err := http.NewRequest(http.MethodPost, "http://"+s.admin+"/restart", nil)
+		code, text := asked(t, r, err)
+		if code != http.StatusOK && code != http.StatusServiceUnavailable {
+			t.Errorf("restart: %d %s", code, text)
+		}
+		return code == http.StatusOK
+	})
 	testenv.Until(t, time.Minute, "the log says that there were three upgrades and a restart", func() bool {
 		log := s.Err.String()
 		return strings.Count(log, "upgrade done") == 3 && strings.Count(log, "restart done") == 1 &&
@@ -210,6 +214,48 @@ func TestServeUpgradesUnderLoad(t *testing.T) {
 	}
 	if i := slices.IndexFunc(pids, func(w workerNow) bool { return syscall.Kill(w.PID, 0) == nil }); i >= 0 {
 		t.Errorf("worker %d is still there", i)
+	}
+}
+
+// TestServeAnswersDuringUpgrades: who asks the master while a signal has it upgraded is answered,
+// an upgrade that it is done, or that one is under way.
+func TestServeAnswersDuringUpgrades(t *testing.T) {
+	s := startServe(t, "echo")
+	one := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Minute}
+	ask := func(method, path string) int {
+		r, err := http.NewRequest(method, "http://"+s.admin+path, nil)
+		if err != nil {
+			t.Error(err)
+			return 0
+		}
+		answer, err := one.Do(r)
+		if err == nil {
+			_, err = io.ReadAll(answer.Body)
+			answer.Body.Close()
+		}
+		if err != nil {
+			t.Errorf("%s %s: %v", method, path, err)
+			return 0
+		}
+		return answer.StatusCode
+	}
+	for i := range 6 {
+		if err := s.Cmd.Process.Signal(syscall.SIGUSR2); err != nil {
+			t.Fatal(err)
+		}
+		var upgrade sync.WaitGroup
+		upgrade.Go(func() {
+			if code := ask(http.MethodPost, "/upgrade"); code != http.StatusOK && code != http.StatusServiceUnavailable {
+				t.Errorf("round %d: an upgrade: %d", i, code)
+			}
+		})
+		testenv.Until(t, time.Minute, "a new master", func() bool {
+			if code := ask(http.MethodGet, "/status"); code != http.StatusOK {
+				t.Fatalf("round %d: the status: %d", i, code)
+			}
+			return strings.Count(s.Err.String(), "msg=serving") > i+1
+		})
+		upgrade.Wait()
 	}
 }
 

@@ -35,10 +35,11 @@ const appVariable = "TALLYWHEEL_PREFORK_APP"
 
 type appConfig struct {
 	Config
-	Started *struct{} `json:",omitempty"` // hides Config's, which is no text
-	Helper  string    // an argument of sleep(1), which each worker starts and leaves behind
-	DieFile string    // a worker that begins while it is there ends at once
-	Starts  string    // a file to which each worker adds a byte when it begins
+	Started  *struct{} `json:",omitempty"` // hides Config's, which is no text
+	Renewing *struct{} `json:",omitempty"` // … too
+	Helper   string    // an argument of sleep(1), which each worker starts and leaves behind
+	DieFile  string    // a worker that begins while it is there ends at once
+	Starts   string    // a file to which each worker adds a byte when it begins
 }
 
 func TestMain(m *testing.M) {

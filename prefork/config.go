@@ -70,7 +70,17 @@ type Config struct {
 
 	Log     *slog.Logger  // nil: slog.Default
 	Started func(*Master) // called in the master when all workers serve; may be nil. It must not block
+
+	// Renewing is called before the master becomes another program (Master.Renew), to answer who
+	// has asked the master itself: the connections that it has accepted are gone then, while those
+	// that wait at Config.MasterListen stay. What it returns is called if the master goes on as it
+	// was. May be nil.
+	Renewing func() (goesOn func())
 }
+
+// ErrRenewing is the error of a change that is asked for in the moment in which the master becomes
+// another program. Nothing was done.
+var ErrRenewing = errors.New("prefork: an upgrade is under way: the master is about to become the new program; ask again in a moment")
 
 // ErrMasterListen is the error of Run where an address of Config.MasterListen cannot be had.
 var ErrMasterListen = errors.New("prefork: the master cannot listen at its own address")

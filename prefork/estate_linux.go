@@ -129,8 +129,7 @@ func (m *Master) rehearse(ctx context.Context, p *program) error {
 		return err
 	}
 	defer f.Close()
-	late := fmt.Errorf("it did not within %v", m.cfg.StartFor)
-	ctx, cancel := context.WithTimeoutCause(ctx, m.cfg.StartFor, late)
+	ctx, cancel := context.WithTimeoutCause(ctx, m.cfg.StartFor, fmt.Errorf("it did not within %v", m.cfg.StartFor))
 	defer cancel()
 	cmd := exec.CommandContext(ctx, p.path)
 	cmd.Args, cmd.Stderr, cmd.ExtraFiles = os.Args, os.Stderr, []*os.File{f}
@@ -141,9 +140,7 @@ func (m *Master) rehearse(ctx context.Context, p *program) error {
 		err = cmd.Wait()
 	}
 	if ctx.Err() != nil {
-		if err = context.Cause(ctx); !errors.Is(err, late) && m.life.Err() != nil {
-			err = errEnds
-		}
+		err = context.Cause(ctx)
 	}
 	if err != nil {
 		return fmt.Errorf("prefork: the new program rehearses to be the master: %w", m.cfg.named(err))
@@ -171,6 +168,7 @@ func (m *Master) Renew(ctx context.Context) error {
 		return err
 	}
 	defer func() { <-m.changing }()
+	defer m.goQuiet()()
 	m.mu.Lock() // until the end: no worker's end is missed between what is written and what happens
 	defer m.mu.Unlock()
 	for c := range m.all {
@@ -205,6 +203,26 @@ func (m *Master) Renew(ctx context.Context) error {
 	})
 	signal.Notify(m.signals, heard...)
 	return fmt.Errorf("prefork: the master goes on as it was: %w", err)
+}
+
+// goQuiet turns away who wants to change anything, and has the program answer who has asked the
+// master. It returns what undoes that. The caller holds changing.
+func (m *Master) goQuiet() (goOn func()) {
+	m.mu.Lock()
+	close(m.renew)
+	m.mu.Unlock()
+	var goesOn func()
+	if m.cfg.Renewing != nil {
+		goesOn = m.cfg.Renewing()
+	}
+	return func() {
+		m.mu.Lock()
+		m.renew = make(chan struct{})
+		m.mu.Unlock()
+		if goesOn != nil {
+			goesOn()
+		}
+	}
 }
 
 // leave writes down what there is, and the descriptors that stay. The caller holds mu.

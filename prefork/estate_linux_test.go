@@ -157,12 +157,14 @@ func TestRehearsalEndsEarly(t *testing.T) {
 		startFor   time.Duration
 	}{
 		"it did not within 1ns": {t.Context(), t.Context(), time.Nanosecond},
-		"the master ends":       {over, over, patience},
+		"the master ends":       {over, t.Context(), patience},
 		"context canceled":      {t.Context(), over, patience},
 	} {
 		m := &Master{cfg: Config{StartFor: c.startFor}, life: c.life, starter: sys.NewStarter()}
-		err := m.rehearse(c.asks, &program{path: filepath.Join(t.TempDir(), "none")})
+		ctx, cancel := m.within(c.asks)
+		err := m.rehearse(ctx, &program{path: filepath.Join(t.TempDir(), "none")})
 		m.starter.Close()
+		cancel()
 		if want = "prefork: the new program rehearses to be the master: " + want; fmt.Sprint(err) != want {
 			t.Errorf("%v; want %s", err, want)
 		}

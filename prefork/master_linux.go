@@ -32,6 +32,7 @@ type Master struct {
 	changing chan struct{} // a token: who has it may start and replace workers
 
 	mu    sync.Mutex
+	renew chan struct{}       // closed while the master is about to become another program
 	slots []*slot
 	all   map[*child]struct{} // that have not ended
 	prog  *program            // replaced while changing is held
@@ -63,7 +64,7 @@ func runMaster(ctx context.Context, cfg Config) (err error) {
 	}
 	m := &Master{
 		cfg: cfg, log: cfg.Log, changing: make(chan struct{}, 1), signals: make(chan os.Signal, 8),
-		all: map[*child]struct{}{},
+		all: map[*child]struct{}{}, renew: make(chan struct{}),
 	}
 	m.life, m.end = context.WithCancelCause(ctx)
 	defer m.end(nil)
@@ -162,17 +163,20 @@ func (m *Master) first(before *estate) (err error) {
 // asks once.
 func (m *Master) hear() {
 	asked := false
+	var changes sync.WaitGroup
+	defer changes.Wait() // and tells what became of them
+	ctx := context.Background()
 	for s := range m.signals {
 		switch s {
 		case syscall.SIGHUP:
-			go func() { m.tell("restart", m.Restart(m.life)) }()
+			changes.Go(func() { m.tell("restart", m.Restart(ctx)) })
 		case syscall.SIGUSR2:
-			go func() {
-				err := m.Upgrade(m.life)
+			changes.Go(func() {
+				err := m.Upgrade(ctx)
 				if m.tell("upgrade", err); err == nil {
-					m.tell("renewal of the master", m.Renew(m.life)) // it comes back with an error only
+					m.tell("renewal of the master", m.Renew(ctx)) // it comes back with an error only
 				}
-			}()
+			})
 		default:
 			if asked {
 				m.log.Warn("the workers are killed: asked to end a second time")
@@ -185,6 +189,10 @@ func (m *Master) hear() {
 }
 
 func (m *Master) tell(what string, err error) {
+	if errors.Is(err, errEnds) {
+		m.log.Warn(what+" is given up", "why", err)
+		return
+	}
 	if err != nil {
 		m.log.Error(what+" failed", "error", err)
 		return
@@ -214,6 +222,8 @@ func (m *Master) Restart(ctx context.Context) error {
 		return err
 	}
 	defer func() { <-m.changing }()
+	ctx, cancel := m.within(ctx)
+	defer cancel()
 	var old []*child
 	var err error
 	for i := range m.slots {
@@ -235,6 +245,8 @@ func (m *Master) Upgrade(ctx context.Context) error {
 		return err
 	}
 	defer func() { <-m.changing }()
+	ctx, cancel := m.within(ctx)
+	defer cancel()
 	next, err := choose(&m.cfg)
 	if err != nil {
 		return fmt.Errorf("%w; the old workers go on", err)
@@ -261,9 +273,14 @@ func (m *Master) Upgrade(ctx context.Context) error {
 	return await(ctx, old)
 }
 
-// change takes the token.
+// change takes the token, but not behind a renewal, which would not answer.
 func (m *Master) change(ctx context.Context) error {
+	m.mu.Lock()
+	renewal := m.renew
+	m.mu.Unlock()
 	select {
+	case <-renewal:
+		return ErrRenewing
 	case m.changing <- struct{}{}:
 		return nil
 	case <-ctx.Done():
@@ -273,13 +290,26 @@ func (m *Master) change(ctx context.Context) error {
 	}
 }
 
-// await waits until workers have ended.
+// within is ctx that ends with the master.
+func (m *Master) within(ctx context.Context) (within context.Context, cancel func()) {
+	within, end := context.WithCancelCause(ctx)
+	if m.life.Err() != nil {
+		end(errEnds) // AfterFunc does that later
+	}
+	stop := context.AfterFunc(m.life, func() { end(errEnds) })
+	return within, func() {
+		stop()
+		end(nil)
+	}
+}
+
+// await waits until workers have ended that others have replaced.
 func await(ctx context.Context, old []*child) error {
 	for _, c := range old {
 		select {
 		case <-c.gone:
 		case <-ctx.Done():
-			return ctx.Err()
+			return fmt.Errorf("prefork: new workers serve, and %v has not ended yet: %w", c, context.Cause(ctx))
 		}
 	}
 	return nil

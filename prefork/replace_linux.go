@@ -44,12 +44,12 @@ func (m *Master) begin(slot int, p *program) (*child, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.over {
-		return nil, errors.New("prefork: the master ends")
+		return nil, fmt.Errorf("prefork: %w", errEnds)
 	}
 	return m.launch(slot, p)
 }
 
-// allReady waits until new workers are ready.
+// allReady waits until new workers are ready. ctx ends with the master.
 func (m *Master) allReady(ctx context.Context, fresh []*child) error {
 	patience := time.NewTimer(m.cfg.StartFor)
 	defer patience.Stop()
@@ -61,9 +61,7 @@ func (m *Master) allReady(ctx context.Context, fresh []*child) error {
 		case <-patience.C:
 			return fmt.Errorf("prefork: %v was not ready within %v", c, m.cfg.StartFor)
 		case <-ctx.Done():
-			return ctx.Err()
-		case <-m.life.Done():
-			return context.Cause(m.life)
+			return context.Cause(ctx)
 		}
 	}
 	return nil
@@ -233,7 +231,9 @@ func (m *Master) revive(s *slot, why error) {
 			timer.Stop()
 			return
 		}
-		if m.change(m.life) != nil {
+		select {
+		case m.changing <- struct{}{}: // behind a renewal, too, which may fail
+		case <-m.life.Done():
 			return
 		}
 		m.mu.Lock()

@@ -31,7 +31,11 @@ type serving struct {
 	engine server.Engine
 	mode   server.Mode
 	admin  string
+	pauses chan pause // of administer
 }
+
+// pause is asked of administer: to answer who has asked, and no more until it is over.
+type pause struct{ quiet, over chan struct{} }
 
 func newServe() *cobra.Command {
 	var s serving
@@ -76,14 +80,15 @@ func (s *serving) run(ctx context.Context, what string) error {
 	if err != nil {
 		return err
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	if s.admin != "off" {
-		s.MasterListen = []string{s.admin}
+		s.MasterListen, s.pauses = []string{s.admin}, make(chan pause)
+		s.Renewing = func() func() { return s.pause(ctx) }
 	}
 	master := make(chan *prefork.Master, 1)
 	s.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
 	s.Started = func(m *prefork.Master) { master <- m }
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	failed := make(chan error, 1)
 	go func() {
 		select {
@@ -178,7 +183,22 @@ func answerJSON(w http.ResponseWriter, r *http.Request, slot int) {
 	_ = json.NewEncoder(w).Encode(map[string]any{"path": r.URL.Path, "worker": slot, "pid": os.Getpid()})
 }
 
-// administer serves the master's figures until ctx ends, and renews the master when that is asked.
+// pause has administer pause, until goOn is called.
+func (s *serving) pause(ctx context.Context) (goOn func()) {
+	p := pause{make(chan struct{}), make(chan struct{})}
+	select {
+	case s.pauses <- p:
+		<-p.quiet
+	case <-ctx.Done():
+	}
+	return func() { close(p.over) }
+}
+
+// lastAnswers is how long who has asked the master may take to hear its answer, before it ends or
+// becomes another program.
+const lastAnswers = time.Second
+
+// administer serves the master's figures until ctx ends.
 func (s *serving) administer(ctx context.Context, m *prefork.Master) error {
 	s.Log.Info("serving", "addresses", strings.Join(m.Addresses(), " "), "workers", len(m.Status()))
 	if s.admin == "off" {
@@ -191,29 +211,32 @@ func (s *serving) administer(ctx context.Context, m *prefork.Master) error {
 			return err
 		}
 		s.Log.Info("status, metrics and upgrade", "url", "http://"+own[0].Addr().String())
-		renew := make(chan struct{}, 1)
-		srv := &http.Server{Handler: adminHandler(m, s.Log, renew), ReadHeaderTimeout: 10 * time.Second}
+		srv := &http.Server{Handler: adminHandler(m, s.Log), ReadHeaderTimeout: 10 * time.Second}
 		ended := make(chan error, 1)
 		go func() { ended <- srv.Serve(own[0]) }()
+		var p pause
 		select {
 		case err := <-ended:
 			return err
 		case <-ctx.Done():
-			_ = srv.Close()
-		case <-renew:
-			answered, cancel := context.WithTimeout(ctx, time.Second)
-			_ = srv.Shutdown(answered) // who asked for the upgrade has its answer then
-			cancel()
-			s.Log.Error("renewal of the master failed", "error", m.Renew(ctx)) // else it does not come back
+		case p = <-s.pauses:
 		}
+		answered, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastAnswers)
+		_ = srv.Shutdown(answered)
+		cancel()
+		_ = srv.Close()
 		<-ended
+		if p.quiet != nil {
+			close(p.quiet)
+			<-p.over
+		}
 	}
 	return nil
 }
 
 // adminHandler answers only who names this machine (a foreign name may point to it), and no page of
 // another site.
-func adminHandler(m *prefork.Master, log *slog.Logger, renew chan<- struct{}) http.Handler {
+func adminHandler(m *prefork.Master, log *slog.Logger) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -225,7 +248,13 @@ func adminHandler(m *prefork.Master, log *slog.Logger, renew chan<- struct{}) ht
 	})
 	change := func(what string, f func(context.Context) error) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
-			if err := f(context.WithoutCancel(r.Context())); err != nil {
+			err := f(context.WithoutCancel(r.Context()))
+			if errors.Is(err, prefork.ErrRenewing) {
+				w.Header().Set("Retry-After", "1")
+				http.Error(w, err.Error(), http.StatusServiceUnavailable)
+				return
+			}
+			if err != nil {
 				log.Error(what+" failed", "error", err)
 				http.Error(w, err.Error(), http.StatusConflict)
 				return
@@ -236,11 +265,8 @@ func adminHandler(m *prefork.Master, log *slog.Logger, renew chan<- struct{}) ht
 	}
 	mux.HandleFunc("POST /upgrade", change("upgrade", func(ctx context.Context) error {
 		err := m.Upgrade(ctx)
-		if err == nil {
-			select {
-			case renew <- struct{}{}:
-			default: // it is about to
-			}
+		if err == nil { // it pauses this server, which answers before
+			go func() { log.Error("renewal of the master failed", "error", m.Renew(ctx)) }() // else it does not come back
 		}
 		return err
 	}))
@@ -367,6 +393,12 @@ func newServeStatus() *cobra.Command {
 	return c
 }
 
+// errUnderWay is in the error of askMaster while the master becomes another program.
+var errUnderWay = errors.New("not now")
+
+// upgradeTries is how often an upgrade is asked for again, a second later, while another one is under way.
+const upgradeTries = 10
+
 func newServeUpgrade() *cobra.Command {
 	var admin string
 	c := &cobra.Command{
@@ -375,6 +407,14 @@ func newServeUpgrade() *cobra.Command {
 		Args:  exactly(0, "no argument"),
 		RunE: func(c *cobra.Command, _ []string) error {
 			_, err := askMaster(c.Context(), http.MethodPost, admin, "/upgrade")
+			for tries := 0; errors.Is(err, errUnderWay) && tries < upgradeTries; tries++ {
+				select {
+				case <-c.Context().Done():
+					return c.Context().Err()
+				case <-time.After(time.Second):
+				}
+				_, err = askMaster(c.Context(), http.MethodPost, admin, "/upgrade")
+			}
 			if err == nil {
 				fmt.Fprintln(c.OutOrStdout(), "upgraded")
 			}
@@ -407,6 +447,9 @@ func askMaster(ctx context.Context, method, admin, path string) ([]byte, error) 
 	b, err := io.ReadAll(io.LimitReader(answer.Body, 1<<20))
 	if err == nil && answer.StatusCode != http.StatusOK {
 		err = errors.New(strings.TrimSpace(string(b)))
+	}
+	if answer.StatusCode == http.StatusServiceUnavailable {
+		err = fmt.Errorf("%w: %w", errUnderWay, err)
 	}
 	return b, err
 }
