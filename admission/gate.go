@@ -12,7 +12,7 @@ import (
 var (
 	ErrFull   = errors.New("admission: as many are in flight and wait as may")
 	ErrLate   = errors.New("admission: no place came free in time")
-	ErrClosed = errors.New("admission: the gate is closed")
+	ErrClosed = errors.New("admission: closed: nothing more is let in")
 )
 
 // Urgencies as RFC 9218 has them (section 4.1): 0 goes first, 7 last.

@@ -96,10 +96,13 @@ func (configError) Is(target error) bool { return target == ErrConfig }
 type Limit struct {
 	CPU    float64 // CPUs' worth of time, such as 0.5; 0: no limit. Needs a cgroup, of version 2 or 1
 	Memory int64   // bytes; 0: no limit. By a cgroup, else as GOMEMLIMIT, which only makes Go collect harder
-	Files  uint64  // descriptors, RLIMIT_NOFILE; 0: as they are
+	Files  uint64  // descriptors, RLIMIT_NOFILE, at least 32 and one for each address; 0: as they are
 }
 
-const maxWorkers = 1024
+const (
+	maxWorkers = 1024
+	leastFiles = 32 // of a worker, but for its sockets: Go's own, the master's, and some clients
+)
 
 // withDefaults checks the configuration and fills in what is not given.
 func (c Config) withDefaults() (Config, error) {
@@ -162,6 +165,9 @@ func (c Config) check() error {
 		return errors.New("prefork: Weights need a socket for each slot: not with Shared, nor with sockets that systemd passes")
 	case slices.ContainsFunc(c.Weights, func(w float64) bool { return !(w > 0) || math.IsInf(w, 0) }):
 		return fmt.Errorf("prefork: Weights are %v: want each above 0", c.Weights)
+	case c.Limit.Files > 0 && c.Limit.Files < uint64(leastFiles+len(c.Listen)):
+		return fmt.Errorf("prefork: Limit.Files is %d: want 0 or at least %d: a worker could accept nobody", c.Limit.Files,
+			leastFiles+len(c.Listen))
 	case c.Limit.CPU < 0 || c.Limit.Memory < 0:
 		return fmt.Errorf("prefork: limits of %v CPUs and %d bytes: want 0 or more", c.Limit.CPU, c.Limit.Memory)
 	}

@@ -515,6 +515,54 @@ func TestPassedSockets(t *testing.T) {
 	}
 }
 
+// TestPassedSocketsThatCannotBe: the error says which descriptor it is, and what to do.
+func TestPassedSocketsThatCannotBe(t *testing.T) {
+	t.Parallel()
+	udp, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer udp.Close()
+	f, err := udp.(*net.UDPConn).File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	for want, c := range map[string]struct {
+		environment string
+		passed      *os.File
+	}{
+		"descriptor 3, number 1 of LISTEN_FDS=1: a socket that does not listen, as one of UDP": {"LISTEN_FDS=1 LISTEN_PID=$$", f},
+		"socket operation on non-socket; LISTEN_FDS is too high, or something else is passed":  {"LISTEN_FDS=1 LISTEN_PID=$$", null},
+		`for process LISTEN_PID="", this is `:                                                  {"LISTEN_FDS=1", f},
+		`LISTEN_FDS is "many": want 1 to 64`:                                                   {"LISTEN_FDS=many LISTEN_PID=$$", f},
+		"name an address, or start this from a socket unit":                                    {"LISTEN_PID=$$", f},
+	} {
+		r := begin(t, appConfig{Config: Config{Workers: 1}}, []*os.File{c.passed}, "sh", "-c", c.environment+` exec "$0"`)
+		if <-r.waited; !strings.Contains(r.said.String(), want) {
+			t.Errorf("%s: it said %s; want %s", c.environment, r.said, want)
+		}
+	}
+	if err := listens(1 << 20); err == nil || !strings.Contains(err.Error(), "LISTEN_FDS is too high") {
+		t.Errorf("a descriptor that is not there: %v", err)
+	}
+}
+
+// TestFewDescriptors: who may open too few files is told so.
+func TestFewDescriptors(t *testing.T) {
+	t.Parallel()
+	r := begin(t, appConfig{Config: Config{Listen: anyPort, Workers: 16}}, nil, "sh", "-c", `ulimit -n 16; exec "$0"`)
+	if <-r.waited; !strings.Contains(r.said.String(),
+		"too many open files; this process may have 16: raise the limit of descriptors (ulimit -n, LimitNOFILE=)") {
+		t.Errorf("it said %s", r.said)
+	}
+}
+
 // TestWhatWorkersGet looks at a worker from within.
 func TestWhatWorkersGet(t *testing.T) {
 	t.Parallel()

@@ -60,16 +60,39 @@ func (s *sockets) openOwn(addrs []string) error {
 
 // passed takes the sockets that systemd, or a master like it, passes: see sd_listen_fds(3).
 func (s *sockets) passed() error {
-	n, err := strconv.Atoi(os.Getenv(fdsVariable))
-	if os.Getenv("LISTEN_PID") != strconv.Itoa(os.Getpid()) || err != nil || n < 1 || n > maxPassed {
+	fds, forPID := os.Getenv(fdsVariable), os.Getenv("LISTEN_PID")
+	n, err := strconv.Atoi(fds)
+	switch {
+	case fds == "":
 		return errors.New("prefork: Config.Listen is empty and no sockets are passed (LISTEN_FDS, LISTEN_PID): name an address, or start this from a socket unit")
+	case err != nil || n < 1 || n > maxPassed:
+		return fmt.Errorf("prefork: LISTEN_FDS is %q: want 1 to %d sockets", fds, maxPassed)
+	case forPID != strconv.Itoa(os.Getpid()):
+		return fmt.Errorf("prefork: the sockets of LISTEN_FDS are for process LISTEN_PID=%q, this is %d: have whoever passes them set it (systemd-socket-activate does), or name an address",
+			forPID, os.Getpid())
 	}
 	for i := range n {
+		if err := listens(firstFD + i); err != nil {
+			return fmt.Errorf("prefork: descriptor %d, number %d of LISTEN_FDS=%d: %w", firstFD+i, i+1, n, err)
+		}
 		syscall.CloseOnExec(firstFD + i)
 		f := os.NewFile(uintptr(firstFD+i), "socket "+strconv.Itoa(i))
 		for slot := range s.slots {
 			s.slots[slot] = append(s.slots[slot], f)
 		}
+	}
+	return nil
+}
+
+// listens is an error if a descriptor is no socket that connections come to.
+func listens(fd int) error {
+	switch accepts, err := syscall.GetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_ACCEPTCONN); {
+	case errors.Is(err, syscall.EBADF):
+		return fmt.Errorf("%w: it was not passed; LISTEN_FDS is too high", err)
+	case err != nil:
+		return fmt.Errorf("%w; LISTEN_FDS is too high, or something else is passed", err)
+	case accepts == 0:
+		return errors.New("a socket that does not listen, as one of UDP; pass one of ListenStream=")
 	}
 	return nil
 }

@@ -113,13 +113,17 @@ func (f *spanFlag) Set(s string) error {
 // checkLoopback makes an address that others could reach, or that is none, a wrong use.
 func checkLoopback(addr, example string) error {
 	host, port, err := net.SplitHostPort(addr)
-	if err == nil {
-		_, err = strconv.ParseUint(port, 10, 16)
+	why := ""
+	switch _, portErr := strconv.ParseUint(port, 10, 16); {
+	case err != nil: // as a word that means something else
+	case portErr != nil:
+		why = fmt.Sprintf("port %q is none of 0 to 65535: ", port)
+	case !config.Loopback(host):
+		why = "others could reach it: "
+	default:
+		return nil
 	}
-	if err != nil || !config.Loopback(host) {
-		return fmt.Errorf("%w: %q: want a loopback address, as %s", errUsage, addr, example)
-	}
-	return nil
+	return fmt.Errorf("%w: %q: %swant a loopback address, as %s", errUsage, addr, why, example)
 }
 
 // parsed is a flag whose words are read by a function.

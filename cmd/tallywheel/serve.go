@@ -23,7 +23,10 @@ import (
 	"github.com/tallywheel/tallywheel/server"
 )
 
-const defaultAdmin = "127.0.0.1:7481"
+const (
+	defaultListen = "127.0.0.1:8080"
+	defaultAdmin  = "127.0.0.1:7481"
+)
 
 // serving is what tallywheel serve is told.
 type serving struct {
@@ -54,7 +57,7 @@ shows a row for each worker. A folder named status or upgrade is ./status, ./upg
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&listen, "listen", "127.0.0.1:8080", "loopback address; a proxy before it can serve others")
+	f.StringVar(&listen, "listen", defaultListen, "loopback address; a proxy before it can serve others")
 	f.IntVar(&s.Workers, "workers", 0, "processes; 0: one for each CPU")
 	addWord(c, &s.engine, "engine", server.Auto, []server.Engine{server.Auto, server.Uring, server.Epoll, server.Std},
 		"what carries the connections")
@@ -69,9 +72,12 @@ shows a row for each worker. A folder named status or upgrade is ./status, ./upg
 
 // run is the master, and in each worker the worker: prefork tells them apart.
 func (s *serving) run(ctx context.Context, what string) error {
-	err := checkLoopback(s.Listen[0], defaultAdmin)
+	err := checkLoopback(s.Listen[0], defaultListen)
 	if err == nil && s.admin != "off" {
 		err = checkLoopback(s.admin, defaultAdmin)
+	}
+	if err == nil && s.engine == server.Std && s.mode == server.Coroutine {
+		err = fmt.Errorf("%w: --mode coroutine needs --engine uring or epoll: std has a goroutine for each connection", errUsage)
 	}
 	if err != nil {
 		return err
@@ -131,7 +137,7 @@ func contentOf(what string) (func(slot int) http.Handler, error) {
 	}
 	root, err := os.OpenRoot(what) // no name and no link leads out of it
 	if err != nil {
-		if errors.Is(err, fs.ErrNotExist) {
+		if !errors.Is(err, fs.ErrPermission) {
 			return nil, fmt.Errorf("%w; want a folder, echo or json", err)
 		}
 		return nil, err
