@@ -101,6 +101,7 @@ func TestKillCostsWhatTheWorkerHeld(t *testing.T) {
 	}}, nil)
 	l := &load{addr: r.addr}
 	l.begin(16, false, "?for=1ms")
+	var answered [2]uint64
 	for i := range times {
 		slot := i % 2
 		victim := r.status()[slot].PID
@@ -108,8 +109,12 @@ func TestKillCostsWhatTheWorkerHeld(t *testing.T) {
 			t.Fatal(err)
 		}
 		testenv.Until(t, patience, "a successor", func() bool {
-			pid := r.status()[slot].PID
-			return pid != 0 && pid != victim
+			st := r.status()[slot]
+			if st.Answered < answered[slot] {
+				t.Errorf("kill %d: slot %d has answered %d requests after %d", i, slot, st.Answered, answered[slot])
+			}
+			answered[slot] = st.Answered
+			return st.PID != 0 && st.PID != victim
 		})
 	}
 	good, bad := l.end()

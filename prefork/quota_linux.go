@@ -35,6 +35,7 @@ const masterGroup = "prefork-"
 // the master before has had them, in version 2.
 func newQuota(root string, cfg *Config, groups string) (*quota, error) {
 	q := &quota{how: "none", limit: cfg.Limit}
+	sweep(root)
 	if q.limit.CPU == 0 && q.limit.Memory == 0 {
 		return q, nil
 	}
@@ -155,7 +156,6 @@ func (q *quota) controllers(root string, workers int) error {
 			return fmt.Errorf("there is no controller %s", c.name)
 		}
 		parent := filepath.Join(root, "sys/fs/cgroup", c.name, path)
-		sweep(parent)
 		base := filepath.Join(parent, masterGroup+strconv.Itoa(os.Getpid()))
 		q.first = append(q.first, base)
 		if err := folder(base); err != nil {
@@ -178,9 +178,17 @@ func (q *quota) controllers(root string, workers int) error {
 	return nil
 }
 
-// sweep removes the groups of masters that were killed.
-func sweep(parent string) {
-	left, _ := filepath.Glob(filepath.Join(parent, masterGroup+"*")) // the pattern is good
+// sweep removes the groups that masters which were killed have left below those of this process, in
+// version 1, whether or not this one makes any.
+func sweep(root string) {
+	own, _ := memberships(root) // an error: newQuota says it where it matters
+	var left []string
+	for _, controller := range []string{"cpu", "memory"} {
+		if path, found := own[controller]; found {
+			dirs, _ := filepath.Glob(filepath.Join(root, "sys/fs/cgroup", controller, path, masterGroup+"*")) // the pattern is good
+			left = append(left, dirs...)
+		}
+	}
 	for _, dir := range left {
 		pid, _ := strings.CutPrefix(filepath.Base(dir), masterGroup)
 		if _, err := os.Stat("/proc/" + pid); err == nil {
