@@ -245,7 +245,8 @@ func TestServeAnswersDuringUpgrades(t *testing.T) {
 		}
 		var upgrade sync.WaitGroup
 		upgrade.Go(func() {
-			if code := ask(http.MethodPost, "/upgrade"); code != http.StatusOK && code != http.StatusServiceUnavailable {
+			code := ask(http.MethodPost, "/upgrade")
+			if code != http.StatusOK && code != http.StatusServiceUnavailable {
 				t.Errorf("round %d: an upgrade: %d", i, code)
 			}
 		})

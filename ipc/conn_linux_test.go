@@ -483,14 +483,16 @@ func TestWhatIsNoProcessOrNoSocketIsAnError(t *testing.T) {
 
 // TestAddressesThatCannotBe: none, and one that is longer than the kernel's.
 func TestAddressesThatCannotBe(t *testing.T) {
-	for _, address := range []string{"", "@" + strings.Repeat("x", 107), filepath.Join(t.TempDir(), strings.Repeat("x", 107))} {
+	long := strings.Repeat("x", 107)
+	for _, address := range []string{"", "@" + long, filepath.Join(t.TempDir(), long)} {
 		l, listenErr := Listen(address, ConnConfig{})
 		if listenErr == nil {
 			_ = l.Close()
 		}
 		_, dialErr := Dial(t.Context(), address, ConnConfig{})
+		want := fmt.Sprintf("%d bytes: want 1 to 107", len(address))
 		for _, err := range []error{listenErr, dialErr} {
-			if want := fmt.Sprintf("%d bytes: want 1 to 107", len(address)); err == nil || !strings.Contains(err.Error(), want) {
+			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%v; want %s", err, want)
 			}
 		}

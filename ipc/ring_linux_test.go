@@ -216,7 +216,9 @@ func TestWaitForWhatCannotBe(t *testing.T) {
 	p, c := take(t, a.Producer), take(t, b.Consumer)
 	p.Publish(1)
 	for _, n := range []int{-5, 0, a.Size() + 1} {
-		for name, wait := range map[string]func(int, time.Duration) ([]byte, error){"producer": p.Wait, "consumer": c.Wait} {
+		for name, wait := range map[string]func(int, time.Duration) ([]byte, error){
+			"producer": p.Wait, "consumer": c.Wait,
+		} {
 			got, err := wait(n, soon)
 			if want := fmt.Sprintf("ipc: a wait for %d bytes: want 1 to 4096", n); len(got) > 0 || err == nil ||
 				!strings.HasPrefix(err.Error(), want) {

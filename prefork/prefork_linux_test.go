@@ -542,13 +542,14 @@ func TestPassedSocketsThatCannotBe(t *testing.T) {
 		environment string
 		passed      *os.File
 	}{
-		"descriptor 3, number 1 of LISTEN_FDS=1: a socket that does not listen, as one of UDP": {"LISTEN_FDS=1 LISTEN_PID=$$", f},
-		"socket operation on non-socket; LISTEN_FDS is too high, or something else is passed":  {"LISTEN_FDS=1 LISTEN_PID=$$", null},
-		`for process LISTEN_PID="", this is `:                                                  {"LISTEN_FDS=1", f},
-		`LISTEN_FDS is "many": want 1 to 64`:                                                   {"LISTEN_FDS=many LISTEN_PID=$$", f},
-		"name an address, or start this from a socket unit":                                    {"LISTEN_PID=$$", f},
+		"number 1 of LISTEN_FDS=1: a socket that does not listen, as one of UDP": {"LISTEN_FDS=1 LISTEN_PID=$$", f},
+		"non-socket; LISTEN_FDS is too high, or something else is passed":        {"LISTEN_FDS=1 LISTEN_PID=$$", null},
+		`for process LISTEN_PID="", this is `:                                    {"LISTEN_FDS=1", f},
+		`LISTEN_FDS is "many": want 1 to 64`:                                     {"LISTEN_FDS=many", f},
+		"name an address, or start this from a socket unit":                      {"LISTEN_PID=$$", f},
 	} {
-		r := begin(t, appConfig{Config: Config{Workers: 1}}, []*os.File{c.passed}, "sh", "-c", c.environment+` exec "$0"`)
+		r := begin(t, appConfig{Config: Config{Workers: 1}}, []*os.File{c.passed}, "sh", "-c",
+			c.environment+` exec "$0"`)
 		if <-r.waited; !strings.Contains(r.said.String(), want) {
 			t.Errorf("%s: it said %s; want %s", c.environment, r.said, want)
 		}

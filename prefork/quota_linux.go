@@ -185,7 +185,8 @@ func sweep(root string) {
 	var left []string
 	for _, controller := range []string{"cpu", "memory"} {
 		if path, found := own[controller]; found {
-			dirs, _ := filepath.Glob(filepath.Join(root, "sys/fs/cgroup", controller, path, masterGroup+"*")) // the pattern is good
+			all := filepath.Join(root, "sys/fs/cgroup", controller, path, masterGroup+"*")
+			dirs, _ := filepath.Glob(all) // the pattern is good
 			left = append(left, dirs...)
 		}
 	}
@@ -283,8 +284,8 @@ func (q *quota) kills(slot int) (n int, known bool) {
 	return 0, false
 }
 
-// blame says what a worker's end by SIGKILL has to do with its memory. before is what kills was when
-// the last one had ended.
+// blame says what a worker's end by SIGKILL has to do with its memory. before is how many of kills
+// were told.
 func (q *quota) blame(err *exec.ExitError, slot, before int) (why error, kills int) {
 	status, _ := err.Sys().(syscall.WaitStatus)
 	if q.limit.Memory == 0 || !status.Signaled() || status.Signal() != syscall.SIGKILL {

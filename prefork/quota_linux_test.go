@@ -85,7 +85,8 @@ func TestQuota(t *testing.T) {
 	}
 	for limit, want := range map[int64]string{0: "signal: killed", 1 << 50: "signal: killed", 4096: "signal: killed: perhaps for its memory"} {
 		q.limit.Memory = limit
-		if why, _ := q.blame(exit, 0, 0); !strings.HasPrefix(why.Error(), want) || (limit != 4096) != (why == error(exit)) {
+		why, _ := q.blame(exit, 0, 0)
+		if !strings.HasPrefix(why.Error(), want) || (limit != 4096) != (why == error(exit)) {
 			t.Errorf("with a limit of %d: %v; want %s", limit, why, want)
 		}
 	}
@@ -204,11 +205,10 @@ func TestMemoryLimitIsNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, counts := q.kills(0)
-	if first := len(q.first) > 0; !first || !counts {
-		q.close()
-		t.Skip("SKIPPED: needs cgroup v1 with a count of kills (Linux 4.13), and root")
+	counts = counts && len(q.first) > 0
+	if q.close(); !counts {
+		t.Skip("SKIPPED: no memory group of cgroup v1 that counts kills; run as root on Linux 4.13 with version 1")
 	}
-	q.close()
 	r := start(t, appConfig{Config: Config{
 		Listen: anyPort, Workers: 1, Limit: Limit{Memory: 64 << 20}, StartFor: patience, BackOff: time.Millisecond,
 	}}, nil)

@@ -271,8 +271,8 @@ func adminHandler(m *prefork.Master, log *slog.Logger) http.Handler {
 	}
 	mux.HandleFunc("POST /upgrade", change("upgrade", func(ctx context.Context) error {
 		err := m.Upgrade(ctx)
-		if err == nil { // it pauses this server, which answers before
-			go func() { log.Error("renewal of the master failed", "error", m.Renew(ctx)) }() // else it does not come back
+		if err == nil { // it pauses this server, which answers before; it comes back with an error only
+			go func() { log.Error("renewal of the master failed", "error", m.Renew(ctx)) }()
 		}
 		return err
 	}))
@@ -402,7 +402,8 @@ func newServeStatus() *cobra.Command {
 // errUnderWay is in the error of askMaster while the master becomes another program.
 var errUnderWay = errors.New("not now")
 
-// upgradeTries is how often an upgrade is asked for again, a second later, while another one is under way.
+// upgradeTries is how often an upgrade is asked for again, a second later, while another one is
+// under way.
 const upgradeTries = 10
 
 func newServeUpgrade() *cobra.Command {
