@@ -286,22 +286,22 @@ func (q *quota) kills(slot int) (n int, known bool) {
 
 // blame says what a worker's end by SIGKILL has to do with its memory. before is how many of kills
 // were told.
-func (q *quota) blame(err *exec.ExitError, slot, before int) (why error, kills int) {
+func (q *quota) blame(err *exec.ExitError, slot, before int) (kills int, why error) {
 	status, _ := err.Sys().(syscall.WaitStatus)
 	if q.limit.Memory == 0 || !status.Signaled() || status.Signal() != syscall.SIGKILL {
-		return err, before
+		return before, err
 	}
 	now, known := q.kills(slot)
 	if now > before {
-		return fmt.Errorf("%w: by the kernel, at the memory limit of %d bytes; raise Limit.Memory, or have it take less",
-			err, q.limit.Memory), before + 1
+		return before + 1, fmt.Errorf("%w: by the kernel, at the memory limit of %d bytes; raise Limit.Memory, or have it take less",
+			err, q.limit.Memory)
 	}
 	usage, _ := err.SysUsage().(*syscall.Rusage)
 	if !known && usage != nil && int64(usage.Maxrss)<<10 > q.limit.Memory-q.limit.Memory/10 {
-		return fmt.Errorf("%w: perhaps for its memory, which was %d KiB, with a limit of %d bytes", err, usage.Maxrss,
-			q.limit.Memory), before
+		return before, fmt.Errorf("%w: perhaps for its memory, which was %d KiB, with a limit of %d bytes", err,
+			usage.Maxrss, q.limit.Memory)
 	}
-	return err, before
+	return before, err
 }
 
 // close removes the groups; in version 2 that of this process stays, it is in it.

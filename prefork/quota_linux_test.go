@@ -85,7 +85,7 @@ func TestQuota(t *testing.T) {
 	}
 	for limit, want := range map[int64]string{0: "signal: killed", 1 << 50: "signal: killed", 4096: "signal: killed: perhaps for its memory"} {
 		q.limit.Memory = limit
-		why, _ := q.blame(exit, 0, 0)
+		_, why := q.blame(exit, 0, 0)
 		if !strings.HasPrefix(why.Error(), want) || (limit != 4096) != (why == error(exit)) {
 			t.Errorf("with a limit of %d: %v; want %s", limit, why, want)
 		}
