@@ -27,6 +27,19 @@ func (c Claim) judge(v View) (verdict Verdict, all []asked, ok bool) {
 	return verdict, all, ok
 }
 
+// disturbed is what disturbed the rounds of a figure that was asked for, if those that were quiet
+// are too few; "" if there is none.
+func (v View) disturbed(all []asked) string {
+	for _, a := range all {
+		if row := v.Row(a.contestant, a.cell); row != nil {
+			if _, disturbed := row.quiet(a.metric); disturbed != "" {
+				return disturbed
+			}
+		}
+	}
+	return ""
+}
+
 // notMeasured is the verdict on a claim that has asked for what there is not: for a percentile of
 // turns that were too short for one, or for what its needs say.
 func (v View) notMeasured(all []asked, needs string) Verdict {

@@ -41,7 +41,7 @@ func TestTooFewValues(t *testing.T) {
 			{Contestant: "a", Metrics: has(LatencyP50, LatencyP999)},
 			{Contestant: "b", Params: Params{"n": "1"}, Metrics: c.of},
 		}}
-		got := e.judge(View{&r})[0]
+		got := e.judge(View{&r}, Quick())[0]
 		if got.Verdict != NotMeasurable || got.Reason != c.want || !strings.Contains(got.Why, c.why) {
 			t.Errorf("%+v, want %q", got, c.why)
 		}

@@ -23,8 +23,8 @@ type Options struct {
 	Full      bool          // all cells and the sizes of the articles, not a selection
 	Budget    time.Duration // time for the turns of one experiment
 	MaxRounds int
-	// stop when every comparison to the base by the deciding figure has an interval narrower than
-	// this share
+	// stop when every claim is judged, and every comparison to the base by the deciding figure has
+	// an interval narrower than this share
 	Tight float64
 	CPU   int    // run contestants on this CPU alone; -1: on all
 	Dir   string // where files are made that are measured; "": the working directory
@@ -166,10 +166,7 @@ type cellOf struct {
 // context's error.
 func (b *Bench) Run(e *Experiment) (r ExperimentResult, err error) {
 	began := time.Now()
-	r = ExperimentResult{
-		Name: e.Name, Plane: e.Plane.String(), Question: e.Question, Method: e.Method,
-		Base: e.Base.name(), Shown: Names(e.Metrics...), Chart: e.Chart,
-	}
+	r = e.result(nil)
 	if !slices.ContainsFunc(e.Contestants,
 		func(c *Contestant) bool { return strings.Contains(c.Name, b.options.Only) }) {
 		return r, fmt.Errorf("no contestant has %q in its name", b.options.Only)
@@ -197,20 +194,30 @@ func (b *Bench) Run(e *Experiment) (r ExperimentResult, err error) {
 		b.countCalls(e, all)
 	}
 	b.tell("")
-	for _, c := range all {
-		r.Rows = append(r.Rows, c.row())
-		r.Rounds = max(r.Rounds, len(c.rounds))
-	}
+	r = e.result(all)
 	if !e.Once {
 		r.Warnings = noise.warnings(r.Rounds, b.options.MaxRounds)
 	}
 	v := View{&r}
-	r.Verdicts = e.judge(v)
+	r.Verdicts = e.judge(v, b.options)
 	if e.Advice != nil && len(r.Warnings) == 0 { // else nothing is sure
 		r.Advice = e.Advice(v)
 	}
 	r.Seconds = time.Since(began).Seconds()
 	return r, b.ctx.Err()
+}
+
+// result is what is known after some rounds, but for verdicts and advice.
+func (e *Experiment) result(all []*cellOf) ExperimentResult {
+	r := ExperimentResult{
+		Name: e.Name, Plane: e.Plane.String(), Question: e.Question, Method: e.Method,
+		Base: e.Base.name(), Shown: Names(e.Metrics...), Chart: e.Chart,
+	}
+	for _, c := range all {
+		r.Rows = append(r.Rows, c.row())
+		r.Rounds = max(r.Rounds, len(c.rounds))
+	}
+	return r
 }
 
 // cells pairs contestants with cells, in the order of a round.
@@ -239,7 +246,8 @@ func (b *Bench) cells(e *Experiment) (all []*cellOf) {
 }
 
 // rounds runs a round that is not counted, then as many as the budget, of which some was spent
-// since start, allows and the intervals need.
+// since start, allows and the intervals and claims need. Rounds that take the place of those that
+// were disturbed may take the grace of the budget, too.
 func (b *Bench) rounds(e *Experiment, all []*cellOf, start time.Time) (n noises) {
 	began := time.Now()
 	budget := b.options.Budget - time.Since(start) - b.countingTakes(e, all)
@@ -262,11 +270,12 @@ func (b *Bench) rounds(e *Experiment, all []*cellOf, start time.Time) (n noises)
 	var round time.Duration
 	for i := range b.options.mostRounds(e) {
 		spent := time.Since(began) + round
-		if i >= 1 && spent > budget+b.options.Budget/grace || i >= MinRounds && spent > budget {
+		if i >= 1 && spent > budget+b.options.Budget/grace ||
+			i >= MinRounds && spent > budget && (n.mean().excess() != "" || !b.lacksQuiet(e, all)) {
 			break
 		}
 		// to look more often would find differences where there are none
-		if i > 0 && i%MinRounds == 0 && b.tight(e, running) {
+		if i > 0 && i%MinRounds == 0 && b.tight(e, running) && b.decided(e, all) {
 			break
 		}
 		roundBegan := time.Now()
@@ -389,6 +398,20 @@ func (b *Bench) tight(e *Experiment, running []*cellOf) bool {
 	return true
 }
 
+// decided reports whether more rounds would tell nothing more about a claim: each is judged, or
+// lacks something else.
+func (b *Bench) decided(e *Experiment, all []*cellOf) bool {
+	r := e.result(all)
+	return !slices.ContainsFunc(e.judge(View{&r}, b.options),
+		func(v Verdict) bool { return v.Reason == TooFewRounds || v.Reason == TooNoisy })
+}
+
+// lacksQuiet reports whether a claim could not be judged because rounds were disturbed.
+func (b *Bench) lacksQuiet(e *Experiment, all []*cellOf) bool {
+	r := e.result(all)
+	return slices.ContainsFunc(e.judge(View{&r}, b.options), func(v Verdict) bool { return v.disturbed })
+}
+
 // sure reports whether an interval is as narrow as was asked for.
 func (o Options) sure(r Ratio) bool { return r.Hi-r.Lo <= o.Tight*r.Median }
 
@@ -502,51 +525,17 @@ func (n *noises) warnings(rounds, most int) (w []string) {
 		}
 		w = append(w, text)
 	}
-	if n.turns == 0 {
-		return w
-	}
-	d := n.disturbance
-	d.others /= n.turns
-	d.steal /= n.turns
-	return append(w, d.excess()...)
-}
-
-// disturbance is what else went on while contestants worked.
-type disturbance struct {
-	others  float64 // share of the machine's CPU time that went to others
-	steal   float64 // share that the hypervisor took
-	stopped float64 // times that a CPU limit stopped a contestant
-}
-
-// The bounds of a machine that is quiet enough for a verdict.
-const (
-	busyShare  = 0.15
-	stealShare = 0.03
-)
-
-// excess says what of it was more than a verdict bears.
-func (d disturbance) excess() (w []string) {
-	if d.others > busyShare {
-		w = append(w, fmt.Sprintf("the machine was busy: %.0f %% of its CPU time went to others", 100*d.others))
-	}
-	if d.steal > stealShare {
-		w = append(w, fmt.Sprintf("the hypervisor took %.0f %% of the CPU time", 100*d.steal))
-	}
-	if d.stopped > 0 {
-		w = append(w, fmt.Sprintf("a CPU limit stopped contestants %.0f times", d.stopped))
+	if excess := n.mean().excess(); excess != "" {
+		w = append(w, excess)
 	}
 	return w
 }
 
-// disturbanceOf is what went on in the rounds of some rows: of the one that was disturbed most.
-func disturbanceOf(rows ...*Row) (d disturbance) {
-	for _, row := range rows {
-		d.others = max(d.others, mean(row.Metrics[Others.name].Samples)/100)
-		d.steal = max(d.steal, mean(row.Metrics[Steal.name].Samples)/100)
-		for _, n := range row.Metrics[Throttled.name].Samples {
-			d.stopped += n
-		}
-	}
+// mean is what disturbed a turn on average; of the times that a limit struck it is all.
+func (n *noises) mean() disturbance {
+	d := n.disturbance
+	d.others /= max(1, n.turns)
+	d.steal /= max(1, n.turns)
 	return d
 }
 

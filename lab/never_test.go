@@ -12,7 +12,8 @@ func TestNeverOfNone(t *testing.T) {
 	}{
 		{0, []float64{0, 0, 0, 0, 0, 0, 0, 0}, Reproduced},
 		{0, []float64{0, 0, 0, 2, 0, 0, 0, 0}, NotMeasurable},
-		{0, []float64{0, 1, 0, 2, 0, 0, 0, 0}, NotReproduced},
+		{0, []float64{0, 1, 0, 2, 0, 0, 0, 0}, NotMeasurable},
+		{0, []float64{1, 1, 3, 2, 1, 1, 1, 1}, NotReproduced},
 		{4, []float64{-3, 1, 0, 2, 0, 0, 0, 0}, Reproduced},
 	} {
 		v := viewOf(map[string][]float64{FailedPerEvent.name: c.rounds})

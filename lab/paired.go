@@ -63,7 +63,8 @@ func (v View) ApartAtMost(a, b *Contestant, cell Params, metric Metric, most flo
 	if !ok {
 		return Verdict{}, false
 	}
-	x, y := together(v.Row(a, cell).Metrics[metric.name], v.Row(b, cell).Metrics[metric.name])
+	one, other := v.Row(a, cell), v.Row(b, cell)
+	x, y, _ := quietly(one.Metrics[metric.name], other.Metrics[metric.name], one, other)
 	for i := range x {
 		x[i] -= y[i]
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"strings"
 	"testing"
 )
 
@@ -228,6 +229,10 @@ func TestVerdicts(t *testing.T) {
 		{Alike(ratioOf(1.11, 1.12, 1.11, 1.12, 1.11, 1.12, 1.13, 1.12), 0.05, ""), NotReproduced, ""},
 		{All(Verdict{Verdict: Reproduced}, Verdict{Verdict: NotMeasurable}), NotMeasurable, ""},
 		{All(Verdict{Verdict: NotMeasurable}, Verdict{Verdict: NotReproduced}), NotReproduced, ""},
+		{All(Verdict{Verdict: Reproduced}, Verdict{}), NotMeasurable, ""}, // a part was not measured
+		{All(Verdict{}, Verdict{Verdict: Reproduced}), NotMeasurable, ""},
+		{All(Holds(true, "", ""), AtLeast(busy, 2, "")), NotMeasurable, TooNoisy},
+		{All(Holds(false, "", ""), AtLeast(busy, 2, "")), NotReproduced, ""},
 	} {
 		if c.got.Verdict != c.want || c.got.Reason != c.because {
 			t.Errorf("%s: %s (%s: %s), want %s (%s)", c.got.Here, c.got.Verdict, c.got.Reason, c.got.Why, c.want,
@@ -246,8 +251,16 @@ func TestVerdictSaysWhatWouldTell(t *testing.T) {
 		}},
 	}
 	want := "Too few rounds: 2, a verdict needs 8. `tallywheel lab run crc --full` may tell, on a machine that does nothing else."
-	if got := e.judge(View{&ExperimentResult{}}); got[0].Why != want {
+	if got := e.judge(View{&ExperimentResult{}}, Quick()); got[0].Why != want {
 		t.Errorf("%q, want %q", got[0].Why, want)
+	}
+	// who has run --full is not told to run it, but what is more than that, if there is something
+	want = "Too few rounds: 2, a verdict needs 8. `tallywheel lab run crc --full --budget 20m` may tell, on a machine that does nothing else."
+	if got := e.judge(View{&ExperimentResult{Rounds: 2}}, Full()); got[0].Why != want {
+		t.Errorf("%q, want %q", got[0].Why, want)
+	}
+	if got := e.judge(View{&ExperimentResult{Rounds: 40}}, Full()); strings.Contains(got[0].Why, "lab run") {
+		t.Errorf("%q after all the rounds of --full", got[0].Why)
 	}
 }
 

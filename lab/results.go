@@ -75,13 +75,14 @@ func (r *ExperimentResult) Compared(row *Row, metric Metric) (Ratio, bool) {
 	return r.Find(row.Contestant, row.Params).over(r.Find(r.Base, row.Params), metric)
 }
 
-// over is the ratio of one row to another.
+// over is the ratio of one row to another, of the rounds in which the machine was quiet for both.
 func (row *Row) over(other *Row, metric Metric) (Ratio, bool) {
 	if row == nil || other == nil {
 		return Ratio{}, false
 	}
-	r, ok := Compare(together(row.Metrics[metric.name], other.Metrics[metric.name]))
-	r.disturbed = strings.Join(disturbanceOf(row, other).excess(), ", ")
+	a, b, disturbed := quietly(row.Metrics[metric.name], other.Metrics[metric.name], row, other)
+	r, ok := Compare(a, b)
+	r.disturbed = disturbed
 	return r, ok
 }
 
@@ -115,15 +116,16 @@ type View struct{ *ExperimentResult }
 // figures.
 func (v View) Row(contestant *Contestant, cell Params) *Row { return v.Find(contestant.Name, cell) }
 
-// Figure is a figure of a contestant in a cell; false if it was not measured.
+// Figure is a figure of a contestant in a cell, of the rounds in which the machine was quiet, if
+// those are enough for a verdict; false if it was not measured.
 func (v View) Figure(contestant *Contestant, cell Params, metric Metric) (Figure, bool) {
 	v.note(contestant, cell, metric)
 	row := v.Row(contestant, cell)
 	if row == nil {
 		return Figure{}, false
 	}
-	f, ok := row.Metrics[metric.name]
-	return f, ok
+	f, _ := row.quiet(metric)
+	return f, f.N > 0
 }
 
 // Median is the median of a figure, false if it was not measured.
@@ -178,7 +180,7 @@ func (v View) notAsked(contestant *Contestant) (Verdict, bool) {
 	return NotHere("not measured: " + why), why != ""
 }
 
-// Largest is the largest value of all rounds, false if there is none.
+// Largest is the largest value of the rounds that [View.Figure] has, false if there is none.
 func (v View) Largest(contestant *Contestant, cell Params, metric Metric) (float64, bool) {
 	f, ok := v.Figure(contestant, cell, metric)
 	if !ok || len(f.Samples) == 0 {
@@ -187,7 +189,7 @@ func (v View) Largest(contestant *Contestant, cell Params, metric Metric) (float
 	return slices.Max(f.Samples), true
 }
 
-// Sum is the sum of all rounds, false if there is none.
+// Sum is the sum of the rounds that [View.Figure] has, false if there is none.
 func (v View) Sum(contestant *Contestant, cell Params, metric Metric) (sum float64, ok bool) {
 	f, ok := v.Figure(contestant, cell, metric)
 	for _, x := range f.Samples {
@@ -228,9 +230,10 @@ func (v View) Level(contestant *Contestant, cell Params, metric Metric, level fl
 	if x == nil {
 		return Ratio{}, false
 	}
-	samples := x.Metrics[metric.name].Samples
+	f := x.Metrics[metric.name]
+	samples, _, disturbed := quietly(f, f, x)
 	r, ok := Compare(samples, slices.Repeat([]float64{level}, len(samples)))
-	r.disturbed = strings.Join(disturbanceOf(x).excess(), ", ")
+	r.disturbed = disturbed
 	return r, ok
 }
 
@@ -387,15 +390,11 @@ func (v View) AcrossFrom(a *Contestant, cellA Params, b *Contestant, cellB Param
 		if row == nil {
 			return nil
 		}
-		copied := *row
-		copied.Metrics = maps.Clone(row.Metrics)
-		f := row.Metrics[metric.name]
-		f.Samples = slices.Clone(f.Samples)
-		for i := range f.Samples {
-			f.Samples[i] = max(floor, f.Samples[i])
+		samples := slices.Clone(row.Metrics[metric.name].Samples)
+		for i := range samples {
+			samples[i] = max(floor, samples[i])
 		}
-		copied.Metrics[metric.name] = f
-		return &copied
+		return row.with(metric, samples)
 	}
 	return raised(v.Row(a, cellA)).over(raised(v.Row(b, cellB)), metric)
 }

@@ -36,7 +36,7 @@ func TestReasonsHaveSides(t *testing.T) {
 			case !source.published():
 				want = otherwise + why
 			}
-			if got := e.judge(View{&ExperimentResult{}})[0].Why; got != want {
+			if got := e.judge(View{&ExperimentResult{}}, Quick())[0].Why; got != want {
 				t.Errorf("%v: %q, want %q", source, got, want)
 			}
 		}
@@ -50,7 +50,7 @@ func TestFiguresHaveNoExponent(t *testing.T) {
 	if got.Needed != "≤ 20000 µs" || got.Here != "21350 µs (21000–98040)" {
 		t.Errorf("needed %s, here %s", got.Needed, got.Here)
 	}
-	if got, _ := v.Sometimes(who("a"), nil, LatencyMax, 20_000, ""); got.Here != "at most 98040 µs in 8 rounds" {
+	if got, _ := v.Sometimes(who("a"), nil, LatencyMax, 20_000, ""); got.Here != "at most 98040 µs in 8 rounds, more than 20000 µs in 8 of them" {
 		t.Error(got.Here)
 	}
 }
@@ -58,7 +58,8 @@ func TestFiguresHaveNoExponent(t *testing.T) {
 // TestNeverOfNothing: a level of 0 has no ratio, and is a level all the same.
 func TestNeverOfNothing(t *testing.T) {
 	for want, rounds := range map[string][]float64{
-		Reproduced: {0, 0, 0, 0, 0, 0, 0, 0}, NotReproduced: {0, 0, 1, 0, 0, 0, 1, 0},
+		Reproduced: {0, 0, 0, 0, 0, 0, 0, 0}, NotReproduced: {1, 2, 1, 1, 2, 1, 1, 1},
+		NotMeasurable: {0, 0, 1, 0, 0, 0, 1, 0},
 	} {
 		v := viewOf(map[string][]float64{DescriptorDrift.name: rounds})
 		if got, ok := v.Never(who("a"), nil, DescriptorDrift, 0, ""); !ok || got.Verdict != want {

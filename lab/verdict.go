@@ -44,7 +44,10 @@ type Verdict struct {
 	Source *Source `json:"source,omitempty"` // where it was published
 	Goal   bool    `json:"goal,omitempty"`   // a claim of this project
 
-	sided bool // it has a reason for the case that the claim is not reproduced
+	sided   bool // it has a reason for the case that the claim is not reproduced
+	counted bool // it is by [Holds], which does not see by which rounds
+
+	disturbed bool // it is none, because too few rounds were quiet
 }
 
 // As says in other words what was found here.
@@ -70,17 +73,19 @@ func (v Verdict) IfNot(why string) Verdict {
 	return v
 }
 
-// judge judges all claims of an experiment.
-func (e *Experiment) judge(v View) []Verdict {
+// judge judges all claims of an experiment that was run with such options.
+func (e *Experiment) judge(v View, o Options) []Verdict {
 	var all []Verdict
 	for _, c := range e.Claims {
 		verdict, asked, ok := c.judge(v)
-		if !ok {
+		switch disturbed := v.disturbed(asked); {
+		case !ok:
 			verdict = v.notMeasured(asked, c.Needs)
+		case verdict.counted && disturbed != "":
+			verdict = verdict.tooNoisy(disturbed)
 		}
 		if verdict.Reason != "" {
-			verdict.Why += fmt.Sprintf(" `tallywheel lab run %s --full` may tell, on a machine that does nothing else.",
-				e.Name)
+			verdict.Why += " " + e.mayTell(verdict.Reason, v.Rounds, o)
 		}
 		if !c.Source.published() && !verdict.sided { // a goal's reason is why it should be met
 			verdict = verdict.IfNot(otherwise + verdict.Why)
@@ -94,14 +99,28 @@ func (e *Experiment) judge(v View) []Verdict {
 	return all
 }
 
+// mayTell says what may tell about a claim that could not be judged by a run with such options.
+func (e *Experiment) mayTell(reason string, rounds int, o Options) string {
+	const alone = "on a machine that does nothing else."
+	switch {
+	case !o.Full:
+		return fmt.Sprintf("`tallywheel lab run %s --full` may tell, %s", e.Name, alone)
+	case reason != TooFewValues && rounds >= o.MaxRounds:
+		return fmt.Sprintf("This run had all %d rounds of --full: a quieter machine may tell, or the truth is too close "+
+			"to what was claimed.", rounds)
+	}
+	longer := (2 * o.Budget).String()
+	if strings.HasSuffix(longer, "m0s") {
+		longer = strings.TrimSuffix(longer, "0s")
+	}
+	return fmt.Sprintf("`tallywheel lab run %s --full --budget %s` may tell, %s", e.Name, longer, alone)
+}
+
 // Holds is the verdict that a claim is reproduced here, or not, by what was counted or looked up:
 // whether there is a file, how many calls were made. What was timed is judged by [AtLeast] and its
-// like.
+// like. It becomes none where the figures that the claim has asked for are of too few quiet rounds.
 func Holds(yes bool, here, why string) Verdict {
-	if yes {
-		return Verdict{Here: here, Verdict: Reproduced, Why: why}
-	}
-	return Verdict{Here: here, Verdict: NotReproduced, Why: why}
+	return Verdict{Here: here, Verdict: Or(yes, Reproduced, NotReproduced), Why: why, counted: true}
 }
 
 // AtLeast is the verdict on a claim that a ratio is at least x: it holds if the whole interval is
@@ -134,14 +153,19 @@ func decide(r Ratio, yes, no bool, needed, why string) Verdict {
 	case !r.Enough():
 		v.Reason, v.Why = TooFewRounds, tooFew(len(r.Rounds))
 	case !r.Quiet():
-		v.Why = "Too noisy: " + r.disturbed + "."
+		return v.tooNoisy(r.disturbed)
 	case yes || no:
-		held := Holds(yes, v.Here, why)
-		held.Needed = needed
-		return held
+		v.Verdict, v.Reason, v.Why = Or(yes, Reproduced, NotReproduced), "", why
 	default:
 		v.Why = "Too noisy: the interval is neither in nor out of " + needed + "."
 	}
+	return v
+}
+
+// tooNoisy makes none of a verdict, for what disturbed the rounds that it is by.
+func (v Verdict) tooNoisy(disturbed string) Verdict {
+	v.Verdict, v.Reason, v.disturbed = NotMeasurable, TooNoisy, true
+	v.Why = "Too noisy: " + disturbed + "."
 	return v
 }
 
@@ -179,54 +203,29 @@ func plain(x float64, digits int) string {
 	return strconv.FormatFloat(x, 'g', digits, 64)
 }
 
-// Never is the verdict on a claim that a figure, the largest of a round, never exceeds a level.
-// What one round alone exceeds it by may be the machine's: it takes two to refute the claim.
-func (v View) Never(c *Contestant, cell Params, metric Metric, level float64, why string) (Verdict, bool) {
-	return v.largest(c, cell, metric, level, false, "never more than ", why)
-}
-
-// RateAtMost is the verdict on a claim that at most such a share is lost, where some things of all
-// are: it holds if the rate is not higher at 99 %, and it does not if it is not so low, and is not
-// in two rounds at least. All rounds count as one; what is lost in bursts differs more.
-func (v View) RateAtMost(c *Contestant, cell Params, some, of Metric, most float64, why string) (Verdict, bool) {
-	lost, ok := v.Sum(c, cell, some)
-	all, more := v.Sum(c, cell, of)
-	r, _ := v.Level(c, cell, of, 1) // as many rounds, and as quiet ones
-	if !ok || !more || all <= 0 {
-		return Verdict{}, false
-	}
-	beyond := 0
-	m := v.Row(c, cell).Metrics
-	if a, b := m[some.name].Samples, m[of.name].Samples; len(a) == len(b) {
-		for i := range a {
-			if a[i] > most*b[i] {
-				beyond++
-			}
-		}
-	}
-	lo, hi := poisson(lost, 0.005)
-	verdict := decide(r, hi <= most*all, lo > most*all && beyond > 1, fmt.Sprintf("a rate ≤ %.2g", most), why)
-	if verdict.Reason == TooNoisy && r.Quiet() {
-		verdict.Reason = TooFewRounds
-		verdict.Why = fmt.Sprintf("Too few: by %.4g of %.4g the rate is from %.2g to %.2g, at 99 %%.",
-			lost, all, lo/all, hi/all)
-	}
-	return verdict.As("%.4g of %.4g, a rate from %.2g to %.2g", lost, all, lo/all, hi/all), true
-}
-
-// All is the verdict on a claim of several parts: it holds if all of them do, and it does not if
-// one does not.
+// All is the verdict on a claim of several parts: it does not hold if one part does not; else it
+// cannot be measured if one part cannot; it holds if all of them do. A part that is no verdict was
+// not measured. Of parts that refute the claim one with an interval speaks for it, for that stands
+// whatever disturbed the others.
 func All(parts ...Verdict) Verdict {
-	worst, here, needed := parts[0], []string{}, []string{}
-	rank := []string{Reproduced, NotMeasurable, NotReproduced, Impossible}
+	worst, counted, here, needed := Verdict{}, false, []string{}, []string{}
+	rank := []string{"", Reproduced, NotMeasurable, NotReproduced, Impossible}
 	for _, p := range parts {
+		if p.Verdict == "" {
+			p = NotHere("not measured: a part of it")
+		}
 		here = append(here, p.Here)
 		if p.Needed != "" && !slices.Contains(needed, p.Needed) {
 			needed = append(needed, p.Needed)
 		}
-		if slices.Index(rank, p.Verdict) > slices.Index(rank, worst.Verdict) {
+		counted = counted || p.counted
+		before, now := slices.Index(rank, worst.Verdict), slices.Index(rank, p.Verdict)
+		if now > before || now == before && worst.counted && !p.counted && p.Verdict == NotReproduced {
 			worst = p
 		}
+	}
+	if worst.Verdict == Reproduced {
+		worst.counted = counted
 	}
 	worst.Needed = strings.Join(needed, "; ")
 	return worst.As("%s", strings.Join(here, "; "))
@@ -299,71 +298,4 @@ func (r Ratio) Tell(above, below string) string {
 		return fmt.Sprintf("no difference above %.2g %%", 100*unseen)
 	}
 	return "no difference that is sure"
-}
-
-// Sometimes is the verdict on a claim that a figure, the largest of a round, exceeds a level now
-// and then: it takes two rounds to show it, and it is not so if no round exceeds it.
-func (v View) Sometimes(c *Contestant, cell Params, metric Metric, level float64, why string) (Verdict, bool) {
-	return v.largest(c, cell, metric, level, true, "in two rounds more than ", why)
-}
-
-// largest judges by how many rounds exceed a level: none, or two at least, which has to be so.
-func (v View) largest(c *Contestant, cell Params, metric Metric, level float64, exceeds bool, needed, why string,
-) (Verdict, bool) {
-	most, ok := v.Largest(c, cell, metric)
-	if !ok {
-		return Verdict{}, false
-	}
-	row, beyond := v.Row(c, cell), 0
-	r := Ratio{Rounds: row.Metrics[metric.name].Samples, disturbed: strings.Join(disturbanceOf(row).excess(), ", ")}
-	for _, x := range r.Rounds { // the figures themselves: a level of 0, and figures below 0, have no ratio
-		if x > level {
-			beyond++
-		}
-	}
-	yes, no := beyond == 0, beyond > 1
-	if exceeds {
-		yes, no = no, yes
-	}
-	verdict := decide(r, yes, no, needed+inUnit(metric, level), why)
-	if verdict.Reason == TooNoisy && r.Quiet() {
-		verdict.Why = fmt.Sprintf("Too noisy: more than %s in one round of %d, which may be the machine's.",
-			inUnit(metric, level), len(r.Rounds))
-	}
-	return verdict.As("at most %s in %d rounds", inUnit(metric, most), len(r.Rounds)), true
-}
-
-// RateAtLeast is the verdict on a claim that at least such a share is lost, the opposite of that of
-// [View.RateAtMost]: it holds if the rate is not lower at 99 %, and is so high in two rounds at
-// least; it does not if it is lower.
-func (v View) RateAtLeast(c *Contestant, cell Params, some, of Metric, least float64, why string) (Verdict, bool) {
-	part, ok := v.RateAtMost(c, cell, some, of, least, why)
-	if ok {
-		part.Needed = fmt.Sprintf("a rate ≥ %.2g", least)
-	}
-	switch part.Verdict {
-	case Reproduced:
-		part.Verdict = NotReproduced
-	case NotReproduced:
-		part.Verdict = Reproduced
-	}
-	return part, ok
-}
-
-// HoldsWhereQuiet is [Holds] of what contestants did in a cell, which a busy machine may spoil:
-// what is not so there says nothing.
-func (v View) HoldsWhereQuiet(yes bool, here, why string, cell Params, of ...*Contestant) Verdict {
-	var rows []*Row
-	for _, c := range of {
-		if row := v.Row(c, cell); row != nil {
-			rows = append(rows, row)
-		}
-	}
-	if excess := disturbanceOf(rows...).excess(); !yes && len(excess) > 0 {
-		return Verdict{
-			Here: here, Verdict: NotMeasurable, Reason: TooNoisy,
-			Why: "Too noisy: " + strings.Join(excess, ", ") + ".",
-		}
-	}
-	return Holds(yes, here, why)
 }

@@ -60,7 +60,7 @@ func init() {
 					here, lost, ok := each(v, busy,
 						func(c *lab.Contestant) bool { return of(v, c, busy, lab.LostFrames) == 0 })
 					const why = "The log's disk works, so nothing fills; a policy that drops above a rate would drop for nothing."
-					return v.HoldsWhereQuiet(lost == 0, here, why, busy, all...).
+					return lab.Holds(lost == 0, here, why).
 						IfNot("The log's disk works, so nothing has to fill: what was lost where is beside it."), ok
 				},
 			},

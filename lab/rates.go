@@ -1,0 +1,161 @@
+package lab
+
+import (
+	"fmt"
+	"math"
+)
+
+// Verdicts on what happens in some rounds and not in others: that a largest value is beyond a
+// level, that things are lost. What happens comes in bursts, as one stall makes a thousand frames
+// late, so it is rounds that are counted. The interval of Clopper and Pearson (Biometrika 26, 1934)
+// at 99 % tells whether that happens in fewer than half of all rounds, in more, or cannot be told.
+// Two runs of the same machine then give opposite verdicts less often than once in a thousand.
+
+// isSeldom and isOften report whether something happens in fewer than half of all rounds, and in
+// more, if it has happened in k of n.
+func isSeldom(k, n int) bool { return heads(k, n) <= alpha/2 }
+func isOften(k, n int) bool  { return heads(n-k, n) <= alpha/2 }
+
+// oftenOf is the fewest rounds of n that are often.
+func oftenOf(n int) int {
+	for k := range n {
+		if isOften(k, n) {
+			return k
+		}
+	}
+	return n
+}
+
+// heads is the chance of at most k heads in n throws of a coin.
+func heads(k, n int) (p float64) {
+	term := math.Pow(0.5, float64(n))
+	for i := 0; i <= k; i++ {
+		p += term
+		term *= float64(n-i) / float64(i+1)
+	}
+	return p
+}
+
+// Never is the verdict on a claim that a figure, the largest of a round, never exceeds a level. It
+// holds if no round exceeds it, of eight at least, and it does not if most do: 8 of 8, 11 of 12, 29
+// of 40. What few rounds exceed it by may be the machine's, and so decides nothing.
+func (v View) Never(c *Contestant, cell Params, metric Metric, level float64, why string) (Verdict, bool) {
+	return v.largest(c, cell, metric, level, false, "never more than ", why)
+}
+
+// Sometimes is the verdict on a claim that a figure, the largest of a round, exceeds a level again
+// and again: the opposite of that of [View.Never], by the same rounds.
+func (v View) Sometimes(c *Contestant, cell Params, metric Metric, level float64, why string) (Verdict, bool) {
+	return v.largest(c, cell, metric, level, true, "in most rounds more than ", why)
+}
+
+// largest judges by how many rounds exceed a level: none, or most.
+func (v View) largest(c *Contestant, cell Params, metric Metric, level float64, exceeds bool, needed, why string,
+) (Verdict, bool) {
+	most, ok := v.Largest(c, cell, metric)
+	if !ok {
+		return Verdict{}, false
+	}
+	row := v.Row(c, cell)
+	f := row.Metrics[metric.name]
+	samples, _, disturbed := quietly(f, f, row)
+	r := Ratio{Rounds: samples, disturbed: disturbed}
+	beyond, n := 0, len(samples)
+	for _, x := range samples { // the figures themselves: a level of 0, and figures below 0, have no ratio
+		if x > level {
+			beyond++
+		}
+	}
+	yes, no := beyond == 0 && isSeldom(0, n), isOften(beyond, n)
+	if exceeds {
+		yes, no = no, yes
+	}
+	verdict := decide(r, yes, no, needed+inUnit(metric, level), why)
+	if verdict.Reason == TooNoisy && r.Quiet() {
+		verdict.Why = fmt.Sprintf("Too noisy: more than %s in %d of %d rounds, which may be the machine's. "+
+			"A verdict needs none, or %d.", inUnit(metric, level), beyond, n, oftenOf(n))
+	}
+	here := fmt.Sprintf("at most %s in %d rounds", inUnit(metric, most), n)
+	if beyond > 0 {
+		here += fmt.Sprintf(", more than %s in %d of them", inUnit(metric, level), beyond)
+	}
+	return verdict.As("%s", here), true
+}
+
+// rate is what is known of a share that is lost, from the rounds that were quiet.
+type rate struct {
+	lost, all float64
+	lo, hi    float64 // of the share, at 99 %
+	beyond    int     // rounds in which more was lost than may be
+	rounds    Ratio   // no ratio, but its rounds, and what disturbed them
+}
+
+// rateOf adds up the rounds. Single losses of a steady rate would make the sums of rounds differ as
+// Poisson's distribution has it. Where they differ more, losses come in bursts, and the interval
+// counts bursts: of so many losses as the rounds' sums differ more than they would (the quasi-
+// Poisson model: McCullagh and Nelder, Generalized Linear Models, 6.2).
+func (v View) rateOf(c *Contestant, cell Params, some, of Metric, most float64) (r rate, ok bool) {
+	v.note(c, cell, some)
+	v.note(c, cell, of)
+	row := v.Row(c, cell)
+	if row == nil {
+		return r, false
+	}
+	lost, all, disturbed := quietly(row.Metrics[some.name], row.Metrics[of.name], row)
+	r = rate{lost: sum(lost), all: sum(all), rounds: Ratio{Rounds: lost, disturbed: disturbed}}
+	if r.all <= 0 {
+		return r, false
+	}
+	burst := 1.0
+	spread := 0.0
+	for i, x := range lost {
+		if x > most*all[i] {
+			r.beyond++
+		}
+		if expected := r.lost * all[i] / r.all; expected > 0 {
+			spread += (x - expected) * (x - expected) / expected
+		}
+	}
+	if len(lost) > 1 {
+		burst = max(1, spread/float64(len(lost)-1))
+	}
+	lo, hi := poisson(math.Floor(r.lost/burst), alpha/2)
+	_, hi2 := poisson(math.Ceil(r.lost/burst), alpha/2)
+	r.lo, r.hi = lo*burst/r.all, max(hi, hi2)*burst/r.all
+	return r, true
+}
+
+// RateAtMost is the verdict on a claim that at most such a share is lost, where some things of all
+// are: it holds if the interval of the share is not higher, and few rounds lose more; it does not
+// if the interval is higher, and most rounds lose more.
+func (v View) RateAtMost(c *Contestant, cell Params, some, of Metric, most float64, why string) (Verdict, bool) {
+	return v.rate(c, cell, some, of, most, true, why)
+}
+
+// RateAtLeast is the verdict on a claim that at least such a share is lost, the opposite of that of
+// [View.RateAtMost] by the same rounds.
+func (v View) RateAtLeast(c *Contestant, cell Params, some, of Metric, least float64, why string) (Verdict, bool) {
+	return v.rate(c, cell, some, of, least, false, why)
+}
+
+func (v View) rate(c *Contestant, cell Params, some, of Metric, level float64, below bool, why string,
+) (Verdict, bool) {
+	r, ok := v.rateOf(c, cell, some, of, level)
+	if !ok {
+		return Verdict{}, false
+	}
+	n := len(r.rounds.Rounds)
+	yes, no := r.hi <= level && isSeldom(r.beyond, n), r.lo > level && isOften(r.beyond, n)
+	needed := fmt.Sprintf("a rate ≤ %.2g", level)
+	if !below {
+		yes, no = no, yes
+		needed = fmt.Sprintf("a rate ≥ %.2g", level)
+	}
+	verdict := decide(r.rounds, yes, no, needed, why)
+	if verdict.Reason == TooNoisy && r.rounds.Quiet() {
+		verdict.Reason = TooFewRounds
+		verdict.Why = fmt.Sprintf("Too few: by %.4g of %.4g the rate is from %.2g to %.2g, at 99 %%, and %d of %d rounds "+
+			"lost more than %.2g.", r.lost, r.all, r.lo, r.hi, r.beyond, n, level)
+	}
+	return verdict.As("%.4g of %.4g, a rate from %.2g to %.2g", r.lost, r.all, r.lo, r.hi), true
+}

@@ -1,0 +1,150 @@
+package lab
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// TestHeads: against the table of the sign test.
+func TestHeads(t *testing.T) {
+	for n, want := range map[int]int{8: 8, 9: 9, 10: 10, 12: 11, 16: 14, 24: 19, 40: 29} {
+		if got := oftenOf(n); got != want {
+			t.Errorf("%d of %d rounds are often, want %d", got, n, want)
+		}
+	}
+	if isSeldom(0, MinRounds-1) || isOften(MinRounds-1, MinRounds-1) || !isSeldom(0, MinRounds) {
+		t.Errorf("%d rounds are not the fewest by which something is seldom or often", MinRounds)
+	}
+}
+
+// opposites is how often two runs of the same truth give opposite verdicts, if each of many runs
+// gives one.
+func opposites(runs int, judge func() string) float64 {
+	yes, no := 0, 0
+	for range runs {
+		switch judge() {
+		case Reproduced:
+			yes++
+		case NotReproduced:
+			no++
+		}
+	}
+	return 2 * float64(yes) / float64(runs) * float64(no) / float64(runs)
+}
+
+// mostOpposites is the share of pairs of runs that may contradict each other.
+const mostOpposites = 0.001
+
+// TestNeverDoesNotContradictItself: however often a round is beyond a level, two runs hardly ever
+// say the opposite, be they quick, or longer ones that end as soon as there is a verdict.
+func TestNeverDoesNotContradictItself(t *testing.T) {
+	type rounds struct{ beyond, all int }
+	verdicts := map[rounds]string{} // which are told by these alone
+	judge := func(r rounds) string {
+		if v, ok := verdicts[r]; ok {
+			return v
+		}
+		samples := slices.Concat(slices.Repeat([]float64{30}, r.beyond), slices.Repeat([]float64{3}, r.all-r.beyond))
+		v := viewOf(map[string][]float64{LatencyMax.name: samples})
+		never, _ := v.Never(who("a"), nil, LatencyMax, 12, "")
+		sometimes, _ := v.Sometimes(who("a"), nil, LatencyMax, 12, "")
+		if never.Verdict == sometimes.Verdict && never.Verdict != NotMeasurable {
+			t.Errorf("%+v: never and sometimes are both %s", r, never.Verdict)
+		}
+		verdicts[r] = never.Verdict
+		return never.Verdict
+	}
+	rng := rand.New(rand.NewPCG(1, 2))
+	worst := 0.0
+	for share := 0.05; share < 1; share += 0.05 {
+		for _, most := range []int{8, 12, 40} {
+			got := opposites(5000, func() string {
+				for r := (rounds{}); ; {
+					if r.all++; rng.Float64() < share {
+						r.beyond++
+					}
+					if r.all < most && r.all%MinRounds != 0 {
+						continue
+					}
+					if v := judge(r); v != NotMeasurable || r.all == most {
+						return v
+					}
+				}
+			})
+			if worst = max(worst, got); got > mostOpposites {
+				t.Errorf("beyond in %.0f %% of rounds, up to %d: %.2f %% of pairs contradict each other", 100*share, most,
+					100*got)
+			}
+		}
+	}
+	t.Logf("at most %.3f %% of pairs contradict each other", 100*worst)
+}
+
+// TestRatesOfBursts: what is lost in bursts is not taken for so many losses by themselves: two runs
+// hardly ever say the opposite, and of a rate that is just what may be, few say anything.
+func TestRatesOfBursts(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	const sent, level = 10_000, 0.01
+	for _, c := range []struct {
+		share float64 // of rounds that have bursts
+		mean  float64 // share of what is lost
+	}{
+		{0.1, 0.01}, {0.1, 0.03}, {0.2, 0.01}, {0.3, 0.02}, {0.5, 0.01}, {0.5, 0.02}, {0.7, 0.01}, {0.9, 0.01}, {1, 0.01},
+	} {
+		for _, rounds := range []int{8, 12, 40} {
+			verdicts := map[string]int{}
+			const runs = 500
+			got := opposites(runs, func() string {
+				var lost, all []float64
+				for range rounds {
+					x := 0.0
+					if rng.Float64() < c.share { // how long a stall is differs, too
+						x = min(sent, c.mean/c.share*sent*rng.ExpFloat64())
+					}
+					lost, all = append(lost, float64(int(x))), append(all, sent)
+				}
+				v := viewOf(map[string][]float64{LostFrames.name: lost, SentFrames.name: all})
+				most, _ := v.RateAtMost(who("a"), nil, LostFrames, SentFrames, level, "")
+				least, _ := v.RateAtLeast(who("a"), nil, LostFrames, SentFrames, level, "")
+				if most.Verdict == least.Verdict && most.Verdict != NotMeasurable {
+					t.Fatalf("%v: at most and at least are both %s", lost, most.Verdict)
+				}
+				verdicts[most.Verdict]++
+				return most.Verdict
+			})
+			text := fmt.Sprintf("bursts in %.0f %% of %d rounds, %.0f %% lost: %v", 100*c.share, rounds, 100*c.mean, verdicts)
+			t.Log(text)
+			if got > mostOpposites {
+				t.Errorf("%s: %.2f %% of pairs contradict each other", text, 100*got)
+			}
+			if verdicts[NotReproduced] > runs/50 && c.mean <= level {
+				t.Errorf("%s: refuted though it is so", text)
+			}
+		}
+	}
+}
+
+// TestSteadyRates: what is lost evenly is judged as sharply as its number allows.
+func TestSteadyRates(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 6))
+	for level, want := range map[float64]string{0.005: NotReproduced, 0.02: Reproduced} {
+		found := 0
+		const runs = 200
+		for range runs {
+			var lost, all []float64
+			for range 12 {
+				lost, all = append(lost, math.Round(100+10*rng.NormFloat64())), append(all, 10_000)
+			}
+			v := viewOf(map[string][]float64{LostFrames.name: lost, SentFrames.name: all})
+			if got, _ := v.RateAtMost(who("a"), nil, LostFrames, SentFrames, level, ""); got.Verdict == want {
+				found++
+			}
+		}
+		if found < runs*95/100 {
+			t.Errorf("1 %% against %g: %s in %d of %d runs", level, want, found, runs)
+		}
+	}
+}
