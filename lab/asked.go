@@ -1,21 +1,24 @@
 package lab
 
 import (
+	"cmp"
 	"fmt"
 	"math"
+	"slices"
 )
 
-// asked is a figure that somebody has asked a [View] for.
+// asked is a figure that somebody has asked a [View] for, perhaps to compare it.
 type asked struct {
 	contestant *Contestant
 	cell       Params
 	metric     Metric
+	to         *Contestant // whom it was compared to; nil: nobody
 }
 
 // note keeps what is asked for, where that is wanted.
-func (v View) note(contestant *Contestant, cell Params, metric Metric) {
+func (v View) note(a asked) {
 	if v.asked != nil {
-		*v.asked = append(*v.asked, asked{contestant, cell, metric})
+		*v.asked = append(*v.asked, a)
 	}
 }
 
@@ -70,4 +73,57 @@ func valuesOf(m Metric) int {
 		return 0
 	}
 	return int(math.Round(beyond / share))
+}
+
+// advise is an experiment's advice. Of figures that it sets side by side and does not compare, it
+// says which do not surely differ.
+func (e *Experiment) advise(v View) string {
+	r, all := *v.ExperimentResult, []asked{}
+	r.asked = &all
+	text := e.Advice(View{&r})
+	if text == "" {
+		return ""
+	}
+	return text + v.alike(all)
+}
+
+// alike names the contestants whose figures were asked for by one metric in one cell, lie side by
+// side, and do not surely differ.
+func (v View) alike(all []asked) (text string) {
+	type group struct{ cell, metric string }
+	groups, order := map[group][]asked{}, []group{}
+	compared := func(a, b asked) bool {
+		return slices.ContainsFunc(all, func(c asked) bool {
+			return c.metric == a.metric && c.cell.String() == a.cell.String() &&
+				(c.contestant == a.contestant && c.to == b.contestant || c.contestant == b.contestant && c.to == a.contestant)
+		})
+	}
+	for _, a := range all {
+		g := group{a.cell.String(), a.metric.name}
+		f, ok := v.Figure(a.contestant, a.cell, a.metric)
+		if !ok || f.N < 2 || a.to != nil || // what is counted in a turn apart has no rounds
+			slices.ContainsFunc(groups[g], func(b asked) bool { return b.contestant == a.contestant }) {
+			continue
+		}
+		if groups[g] == nil {
+			order = append(order, g)
+		}
+		groups[g] = append(groups[g], a)
+	}
+	for _, g := range order {
+		members := groups[g]
+		slices.SortStableFunc(members, func(a, b asked) int {
+			x, _ := v.Median(a.contestant, a.cell, a.metric)
+			y, _ := v.Median(b.contestant, b.cell, b.metric)
+			return cmp.Compare(x, y)
+		})
+		for i := 1; i < len(members); i++ {
+			a, b := members[i-1], members[i]
+			if r, ok := v.Ratio(a.contestant, b.contestant, a.cell, a.metric); ok && !r.Sure() && !compared(a, b) {
+				text += fmt.Sprintf(" No difference was measured between %s and %s in %s.", a.contestant.Name,
+					Needs(a.cell, b.contestant), Describe(g.metric).Label)
+			}
+		}
+	}
+	return text
 }

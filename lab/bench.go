@@ -201,7 +201,7 @@ func (b *Bench) Run(e *Experiment) (r ExperimentResult, err error) {
 	v := View{&r}
 	r.Verdicts = e.judge(v, b.options)
 	if e.Advice != nil && len(r.Warnings) == 0 { // else nothing is sure
-		r.Advice = e.Advice(v)
+		r.Advice = e.advise(v)
 	}
 	r.Seconds = time.Since(began).Seconds()
 	return r, b.ctx.Err()

@@ -95,8 +95,8 @@ type rate struct {
 // counts bursts: of so many losses as the rounds' sums differ more than they would (the quasi-
 // Poisson model: McCullagh and Nelder, Generalized Linear Models, 6.2).
 func (v View) rateOf(c *Contestant, cell Params, some, of Metric, most float64) (r rate, ok bool) {
-	v.note(c, cell, some)
-	v.note(c, cell, of)
+	v.note(asked{contestant: c, cell: cell, metric: some})
+	v.note(asked{contestant: c, cell: cell, metric: of})
 	row := v.Row(c, cell)
 	if row == nil {
 		return r, false

@@ -72,11 +72,12 @@ func (r *ExperimentResult) Find(contestant string, cell Params) *Row {
 // Compared is a row's ratio to the row of the contestant that all are compared to, by a metric;
 // false if there is none.
 func (r *ExperimentResult) Compared(row *Row, metric Metric) (Ratio, bool) {
-	return r.Find(row.Contestant, row.Params).over(r.Find(r.Base, row.Params), metric)
+	return r.Find(row.Contestant, row.Params).Over(r.Find(r.Base, row.Params), metric)
 }
 
-// over is the ratio of one row to another, of the rounds in which the machine was quiet for both.
-func (row *Row) over(other *Row, metric Metric) (Ratio, bool) {
+// Over is the ratio of one row to another, of the rounds in which the machine was quiet for both;
+// false if one was not measured.
+func (row *Row) Over(other *Row, metric Metric) (Ratio, bool) {
 	if row == nil || other == nil {
 		return Ratio{}, false
 	}
@@ -119,7 +120,7 @@ func (v View) Row(contestant *Contestant, cell Params) *Row { return v.Find(cont
 // Figure is a figure of a contestant in a cell, of the rounds in which the machine was quiet, if
 // those are enough for a verdict; false if it was not measured.
 func (v View) Figure(contestant *Contestant, cell Params, metric Metric) (Figure, bool) {
-	v.note(contestant, cell, metric)
+	v.note(asked{contestant: contestant, cell: cell, metric: metric})
 	row := v.Row(contestant, cell)
 	if row == nil {
 		return Figure{}, false
@@ -218,14 +219,14 @@ func (v View) Ratio(a, b *Contestant, cell Params, metric Metric) (Ratio, bool) 
 
 // Across compares two contestants, each in a cell of its own.
 func (v View) Across(a *Contestant, cellA Params, b *Contestant, cellB Params, metric Metric) (Ratio, bool) {
-	v.note(a, cellA, metric)
-	v.note(b, cellB, metric)
-	return v.Row(a, cellA).over(v.Row(b, cellB), metric)
+	v.note(asked{a, cellA, metric, b})
+	v.note(asked{b, cellB, metric, a})
+	return v.Row(a, cellA).Over(v.Row(b, cellB), metric)
 }
 
 // Level compares a contestant to a level: the ratio of its figure to so much.
 func (v View) Level(contestant *Contestant, cell Params, metric Metric, level float64) (Ratio, bool) {
-	v.note(contestant, cell, metric)
+	v.note(asked{contestant: contestant, cell: cell, metric: metric})
 	x := v.Row(contestant, cell)
 	if x == nil {
 		return Ratio{}, false
@@ -396,5 +397,5 @@ func (v View) AcrossFrom(a *Contestant, cellA Params, b *Contestant, cellB Param
 		}
 		return row.with(metric, samples)
 	}
-	return raised(v.Row(a, cellA)).over(raised(v.Row(b, cellB)), metric)
+	return raised(v.Row(a, cellA)).Over(raised(v.Row(b, cellB)), metric)
 }

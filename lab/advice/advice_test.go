@@ -102,6 +102,15 @@ func TestTiming(t *testing.T) {
 	}
 }
 
+// TestFullHasNoMore: who has run --full is not told to.
+func TestFullHasNoMore(t *testing.T) {
+	run := runOf("a", 1, cyclic)
+	run.Command = "tallywheel lab run rt-cyclic --full"
+	if l := Needed([]Run{run}, Need{Period: time.Microsecond, Tolerance: time.Second}, "6.1")[0]; l.Known || l.Measure != "" {
+		t.Errorf("%+v", l)
+	}
+}
+
 // TestNewest: the newest result counts, and one that failed is none.
 func TestNewest(t *testing.T) {
 	later := cyclic
@@ -133,10 +142,22 @@ func portsRow(who string, ports string, cpu float64, lost ...float64) lab.Row {
 // TestReading takes what costs least of what lost nothing, in any round, and says nothing of more
 // ports or bytes than were measured.
 func TestReading(t *testing.T) {
+	cpu := func(row lab.Row, rounds ...float64) lab.Row {
+		row.Metrics["cpu_percent"] = figures(rounds...)
+		return row
+	}
+	steady := func(x float64) []float64 { return []float64{x, x, x, x, x, x, x, x} }
 	run := runOf("a", 1, lab.ExperimentResult{Name: "serial-ports", Rows: []lab.Row{
 		portsRow("tallywheel/ring", "8", 3, 0), portsRow("tallywheel/throughput", "8", 1, 0, 0, 1),
-		portsRow("tallywheel/ring", "64", 9, 0), portsRow("tallywheel/throughput", "64", 2, 0),
+		cpu(portsRow("tallywheel/ring", "64", 9, 0), steady(9)...),
+		cpu(portsRow("tallywheel/throughput", "64", 2, 0), steady(2)...),
+		cpu(portsRow("tallywheel/ring", "256", 9, 0), steady(9)...),
+		cpu(portsRow("tallywheel/throughput", "256", 2, 0), 8, 8, 8, 8, 8, 8, 8, 10),
 	}})
+	if l := only(t, Need{Ports: 65, Rate: 100}, run); !l.Meets || !strings.HasPrefix(l.Text, "read: {strategy: ring, mode: latency}.") ||
+		!strings.HasSuffix(l.Text, "; no difference measured in CPU time") {
+		t.Errorf("%+v", l)
+	}
 	if l := only(t, Need{Ports: 8, Rate: 11_520}, run); !l.Meets ||
 		!strings.Contains(l.Text, "mode: latency}. Measured at ports=8: ring: 3.0 % of a CPU, 0 frames lost") {
 		t.Errorf("%+v", l)
@@ -145,8 +166,8 @@ func TestReading(t *testing.T) {
 		!strings.Contains(l.Text, "mode: throughput}. Measured at ports=64") {
 		t.Errorf("%+v", l)
 	}
-	if l := only(t, Need{Ports: 65, Rate: 100}, run); l.Known ||
-		l.Measure != "tallywheel demo --ports 65 --rate 100 --for 1m" {
+	if l := only(t, Need{Ports: 257, Rate: 100}, run); l.Known ||
+		l.Measure != "tallywheel demo --ports 257 --rate 100 --for 1m" {
 		t.Errorf("%+v", l)
 	}
 	if l := only(t, Need{Ports: 8, Rate: 400_000}, run); l.Known ||
