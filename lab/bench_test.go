@@ -457,6 +457,34 @@ func TestOrderIsShuffled(t *testing.T) {
 	}
 }
 
+// TestRoundsUntilJudged: rounds go on until the claims are judged, by the figures that they ask for,
+// and not only until that by which contestants are compared is known well enough.
+func TestRoundsUntilJudged(t *testing.T) {
+	const rounds = 2*lab.MinRounds + 1
+	for _, c := range []struct{ latency, want int }{{100, rounds}, {1, lab.MinRounds}} {
+		a, turns := our("a"), 0
+		e := &lab.Experiment{
+			Name: "test", Metrics: []lab.Metric{lab.NsPerOp}, Contestants: []*lab.Contestant{a}, Turn: time.Millisecond,
+			Derive: func(_ lab.Params, _ time.Duration, m lab.Metrics) {
+				clear(m) // of this machine
+				m[lab.NsPerOp.String()], m[lab.LatencyP99.String()] = 1, 1
+				if turns++; turns%2 == 0 {
+					m[lab.LatencyP99.String()] = float64(c.latency)
+				}
+			},
+			Claims: []lab.Claim{{Needs: "a", Source: lab.Goal("≤ 10 µs"), Judge: func(v lab.View) (lab.Verdict, bool) {
+				return v.AtMost(a, nil, lab.LatencyP99, 10, "")
+			}}},
+		}
+		o := quickly(t)
+		o.Budget, o.MaxRounds = time.Hour, rounds
+		r, err := run(t, t.Context(), o, e)
+		if err != nil || r.Rounds != c.want {
+			t.Errorf("%d rounds, %v; want %d: %+v", r.Rounds, err, c.want, r.Verdicts)
+		}
+	}
+}
+
 // TestAnswers: what a contestant was asked and found out stands in the results, in words, after one
 // round and without figures of time.
 func TestAnswers(t *testing.T) {

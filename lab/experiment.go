@@ -16,7 +16,8 @@
 //
 // No figure is made up: a cell that was not run says why. Two contestants are said to differ only
 // if the ratios of at least eight rounds do, by a paired test at 1 %; a claim is judged only by as
-// many, on a machine that was quiet meanwhile. A run that is stopped leaves what it has.
+// many. Rounds in which the machine was not quiet decide nothing. A run that is stopped leaves what
+// it has.
 //
 // # When not to use it
 //

@@ -83,6 +83,29 @@ func TestNeverDoesNotContradictItself(t *testing.T) {
 	t.Logf("at most %.3f %% of pairs contradict each other", 100*worst)
 }
 
+// TestRatiosDoNotContradictThemselves: of a ratio that is just what was claimed, or close to it, two
+// runs hardly ever say the opposite, though each ends as soon as there is a verdict.
+func TestRatiosDoNotContradictThemselves(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 8))
+	worst := 0.0
+	for _, off := range []float64{0, 0.005} {
+		got := opposites(600, func() string {
+			for rounds := []float64{}; ; {
+				for range MinRounds {
+					rounds = append(rounds, 1.5*math.Exp(off+0.02*rng.NormFloat64()))
+				}
+				if v := AtLeast(ratioOf(rounds...), 1.5, ""); v.Verdict != NotMeasurable || len(rounds) == 40 {
+					return v.Verdict
+				}
+			}
+		})
+		if worst = max(worst, got); got > mostOpposites {
+			t.Errorf("%g off: %.2f %% of pairs contradict each other", off, 100*got)
+		}
+	}
+	t.Logf("at most %.3f %% of pairs contradict each other", 100*worst)
+}
+
 // TestRatesOfBursts: what is lost in bursts is not taken for so many losses by themselves: two runs
 // hardly ever say the opposite, and of a rate that is just what may be, few say anything.
 func TestRatesOfBursts(t *testing.T) {
