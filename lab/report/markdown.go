@@ -11,8 +11,8 @@ import (
 
 // method is what the figures mean.
 const method = "Figures are medians of rounds in which all contestants took turns, with intervals that hold the true median at 95 %, of five rounds or fewer their range; frames sent, lost or damaged are those of all rounds together. " +
-	"1.23× (1.20–1.27) compares the two in each round, by the Hodges-Lehmann estimate and the interval of the signed-rank test at 99 %, of fewer than eight rounds their range: they differ if 1 is outside; “no difference above 4 %”: none was found, and a larger one would have been. " +
-	"A claim is judged if there are eight rounds and the machine was quiet: the whole interval has to be in what is needed, or none of it."
+	"1.23× (1.20–1.27) compares the two in each round in which the machine was quiet for both, by the Hodges-Lehmann estimate and the interval of the signed-rank test at 99 %, of fewer than eight rounds their range: they differ if 1 is outside; “no difference above 4 %”: none was found, and a larger one would have been. " +
+	"A claim is judged by eight such rounds at least: the whole interval has to be in what is needed, or none of it."
 
 // Markdown writes the report as Markdown.
 func Markdown(w io.Writer, r *lab.Results) error {
