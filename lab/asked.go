@@ -95,7 +95,8 @@ func (v View) alike(all []asked) (text string) {
 	compared := func(a, b asked) bool {
 		return slices.ContainsFunc(all, func(c asked) bool {
 			return c.metric == a.metric && c.cell.String() == a.cell.String() &&
-				(c.contestant == a.contestant && c.to == b.contestant || c.contestant == b.contestant && c.to == a.contestant)
+				(c.contestant == a.contestant && c.to == b.contestant ||
+					c.contestant == b.contestant && c.to == a.contestant)
 		})
 	}
 	for _, a := range all {

@@ -457,8 +457,8 @@ func TestOrderIsShuffled(t *testing.T) {
 	}
 }
 
-// TestRoundsUntilJudged: rounds go on until the claims are judged, by the figures that they ask for,
-// and not only until that by which contestants are compared is known well enough.
+// TestRoundsUntilJudged: rounds go on until the claims are judged, by the figures that they ask
+// for, and not only until that by which contestants are compared is known well enough.
 func TestRoundsUntilJudged(t *testing.T) {
 	const rounds = 2*lab.MinRounds + 1
 	for _, c := range []struct{ latency, want int }{{100, rounds}, {1, lab.MinRounds}} {

@@ -83,8 +83,8 @@ func TestNeverDoesNotContradictItself(t *testing.T) {
 	t.Logf("at most %.3f %% of pairs contradict each other", 100*worst)
 }
 
-// TestRatiosDoNotContradictThemselves: of a ratio that is just what was claimed, or close to it, two
-// runs hardly ever say the opposite, though each ends as soon as there is a verdict.
+// TestRatiosDoNotContradictThemselves: of a ratio that is just what was claimed, or close to it,
+// two runs hardly ever say the opposite, though each ends as soon as there is a verdict.
 func TestRatiosDoNotContradictThemselves(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 8))
 	worst := 0.0
@@ -115,7 +115,15 @@ func TestRatesOfBursts(t *testing.T) {
 		share float64 // of rounds that have bursts
 		mean  float64 // share of what is lost
 	}{
-		{0.1, 0.01}, {0.1, 0.03}, {0.2, 0.01}, {0.3, 0.02}, {0.5, 0.01}, {0.5, 0.02}, {0.7, 0.01}, {0.9, 0.01}, {1, 0.01},
+		{0.1, 0.01},
+		{0.1, 0.03},
+		{0.2, 0.01},
+		{0.3, 0.02},
+		{0.5, 0.01},
+		{0.5, 0.02},
+		{0.7, 0.01},
+		{0.9, 0.01},
+		{1, 0.01},
 	} {
 		for _, rounds := range []int{8, 12, 40} {
 			verdicts := map[string]int{}

@@ -205,8 +205,8 @@ var modes = map[string]string{
 	"tallywheel/throughput": "read: {strategy: ring, mode: throughput}",
 }
 
-// reading finds the mode of reading that takes less CPU of those that lost nothing, at as many ports
-// and bytes or more: where none surely does, the one that waits least.
+// reading finds the mode of reading that takes less CPU of those that lost nothing, at as many
+// ports and bytes or more: where none surely does, the one that waits least.
 func reading(runs []Run, n Need, kernel string) Line {
 	l := Line{
 		About:   fmt.Sprintf("%d ports, %.0f B/s each", n.Ports, n.Rate),

@@ -106,7 +106,8 @@ func TestTiming(t *testing.T) {
 func TestFullHasNoMore(t *testing.T) {
 	run := runOf("a", 1, cyclic)
 	run.Command = "tallywheel lab run rt-cyclic --full"
-	if l := Needed([]Run{run}, Need{Period: time.Microsecond, Tolerance: time.Second}, "6.1")[0]; l.Known || l.Measure != "" {
+	need := Need{Period: time.Microsecond, Tolerance: time.Second}
+	if l := Needed([]Run{run}, need, "6.1")[0]; l.Known || l.Measure != "" {
 		t.Errorf("%+v", l)
 	}
 }
