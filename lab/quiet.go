@@ -89,7 +89,7 @@ func quietly(f, g Figure, rows ...*Row) (a, b []float64, disturbed string) {
 		return a, b, disturbanceOf(quiet, rows...).excess()
 	}
 	why := disturbanceOf(func(round int) bool { return noisy[round] }, rows...)
-	return all, other, fmt.Sprintf("only %d of %d rounds were quiet: in the others %s", len(a), len(all), why.excess())
+	return all, other, fmt.Sprintf("%d of %d rounds were quiet, in the others %s", len(a), len(all), why.excess())
 }
 
 // quiet is a figure of the rounds that [quietly] leaves, and what disturbed them if they were too

@@ -59,7 +59,7 @@ func TestDisturbedRoundsDoNotDecide(t *testing.T) {
 			if got.Verdict != c.want {
 				t.Errorf("%s of %d quiet rounds beside %d: %+v, want %s", name, c.quiet, c.noisy, got, c.want)
 			}
-			const why = "only 7 of 9 rounds were quiet: in the others the machine was busy: 50 % of its CPU time"
+			const why = "7 of 9 rounds were quiet, in the others the machine was busy: 50 % of its CPU time"
 			if c.want == NotMeasurable && (got.Reason != TooNoisy || !strings.Contains(got.Why, why)) {
 				t.Errorf("%s: %s: %q", name, got.Reason, got.Why)
 			}
