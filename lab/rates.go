@@ -3,6 +3,7 @@ package lab
 import (
 	"fmt"
 	"math"
+	"slices"
 )
 
 // Verdicts on what happens in some rounds and not in others: that a largest value is beyond a
@@ -49,19 +50,28 @@ func (v View) Sometimes(c *Contestant, cell Params, metric Metric, level float64
 	return v.largest(c, cell, metric, level, true, "in most rounds more than ", why)
 }
 
+// roundsOf is no ratio, but has the rounds of a figure that may judge, and what disturbed them;
+// false if it was not measured.
+func (v View) roundsOf(c *Contestant, cell Params, metric Metric) (r Ratio, ok bool) {
+	v.note(asked{contestant: c, cell: cell, metric: metric})
+	row := v.Row(c, cell)
+	if row == nil {
+		return r, false
+	}
+	f := row.Metrics[metric.name]
+	r.Rounds, _, r.disturbed = quietly(f, f, row)
+	return r, len(r.Rounds) > 0
+}
+
 // largest judges by how many rounds exceed a level: none, or most.
 func (v View) largest(c *Contestant, cell Params, metric Metric, level float64, exceeds bool, needed, why string,
 ) (Verdict, bool) {
-	most, ok := v.Largest(c, cell, metric)
+	r, ok := v.roundsOf(c, cell, metric)
 	if !ok {
 		return Verdict{}, false
 	}
-	row := v.Row(c, cell)
-	f := row.Metrics[metric.name]
-	samples, _, disturbed := quietly(f, f, row)
-	r := Ratio{Rounds: samples, disturbed: disturbed}
-	beyond, n := 0, len(samples)
-	for _, x := range samples { // the figures themselves: a level of 0, and figures below 0, have no ratio
+	most, beyond, n := slices.Max(r.Rounds), 0, len(r.Rounds)
+	for _, x := range r.Rounds { // the figures themselves: a level of 0, and figures below 0, have no ratio
 		if x > level {
 			beyond++
 		}
