@@ -80,6 +80,8 @@ var (
 	RefusedPerSecond     = metric("refused_per_s", "1/s", "refused", less)
 	DescriptorDrift      = metric("descriptor_drift", "descriptors", "descriptors more at the end", less)
 	GoroutineDrift       = metric("goroutine_drift", "goroutines", "goroutines more at the end", less)
+	DescriptorLeak       = metric("descriptors_per_1000_requests", "in 1,000 requests", "descriptors more", less)
+	GoroutineLeak        = metric("goroutines_per_1000_requests", "in 1,000 requests", "goroutines more", less)
 	AllocationVariation  = metric("allocation_variation_percent", "%",
 		"variation of what is allocated, fifths of a turn", less)
 	LockWait             = metric("lock_wait_percent", "%", "CPU time waited for locks", less)

@@ -10,13 +10,14 @@ import (
 	"runtime/metrics"
 	"time"
 
+	"github.com/tallywheel/tallywheel/lab"
 	"github.com/tallywheel/tallywheel/lab/contestant"
 	"github.com/tallywheel/tallywheel/lab/servers"
 	"github.com/tallywheel/tallywheel/loadgen"
 )
 
-// drift serves, is its own client, whose connections come and go, and looks at
-// itself all the while: what is more at the end than at the beginning is a leak.
+// drift serves, is its own client, whose connections come and go, and looks at itself all the while:
+// what it holds grows with the requests if they leak.
 func drift(k servers.Kind) contestant.Work {
 	return func(t *contestant.Turn) error { return look(t, k) }
 }
@@ -30,16 +31,9 @@ func look(t *contestant.Turn, k servers.Kind) error {
 	if err != nil {
 		return err
 	}
-	served := make(chan error, 1)
-	go func() { served <- s.Serve(ln) }()
-	l, err := loadgen.New(loadgen.Config{
-		URL: "http://" + ln.Addr().String() + "/", Connections: 64, Threads: 1,
-		Close: t.Text("load") == "new",
-	})
-	if err != nil {
-		return err
-	}
-	if _, err := l.Run(context.Background(), 200*time.Millisecond); err != nil { // what is made once is made
+	go func() { _ = s.Serve(ln) }() // its end is our closing it; before that requests would fail
+	c := clients{addr: ln.Addr().String(), anew: t.Text("load") == "new"}
+	if _, err := c.ask(200 * time.Millisecond); err != nil { // what is made once is made
 		return err
 	}
 	until, err := t.Ready()
@@ -49,21 +43,24 @@ func look(t *contestant.Turn, k servers.Kind) error {
 	const parts = 5
 	begin := lookAround()
 	var ends []state // of the parts
-	var rates []float64
+	var rates, served, descriptors, goroutines []float64
 	requests, part := uint64(0), time.Until(until)/parts
 	for range parts {
 		from := lookAround()
-		r, err := l.Run(context.Background(), part)
+		r, err := c.ask(part)
 		if err != nil {
 			return err
 		}
-		if r.Failed() > 0 {
-			return fmt.Errorf("requests failed: %v", r.Errors)
+		if n := r.Requests + r.Late; r.Failed() > 0 || n == 0 {
+			return fmt.Errorf("%d requests were answered, %d failed: %v", n, r.Failed(), r.Errors)
 		}
 		requests += r.Requests + r.Late
 		to := lookAround()
 		rates = append(rates, (to.allocated-from.allocated)/to.at.Sub(from.at).Seconds())
-		ends = append(ends, to.settled())
+		rest := to.settled()
+		ends = append(ends, rest)
+		served = append(served, float64(requests)/1000)
+		descriptors, goroutines = append(descriptors, rest.descriptors), append(goroutines, rest.goroutines)
 	}
 	took, err := t.Done()
 	if err != nil {
@@ -73,12 +70,57 @@ func look(t *contestant.Turn, k servers.Kind) error {
 	err = t.Result(took, requests,
 		contestant.Value{Metric: "descriptor_drift", V: last.descriptors - first.descriptors},
 		contestant.Value{Metric: "goroutine_drift", V: last.goroutines - first.goroutines},
+		contestant.Value{Metric: "descriptors_per_1000_requests", V: slope(served, descriptors)},
+		contestant.Value{Metric: "goroutines_per_1000_requests", V: slope(served, goroutines)},
 		contestant.Value{Metric: "allocation_variation_percent", V: contestant.Variation(rates)},
 		contestant.Value{
 			Metric: "lock_wait_percent",
 			V:      100 * (last.locked - begin.locked) / took.Seconds() / float64(runtime.GOMAXPROCS(0)),
 		})
-	return errors.Join(err, l.Close(), s.Close())
+	return errors.Join(err, c.close(), s.Close())
+}
+
+// clients are 64, each with a connection for as long as the server keeps it, or with one for each
+// request: then none is left between two times that they ask, or those that are on their way would
+// be counted as held.
+type clients struct {
+	addr string
+	anew bool
+	load *loadgen.Load
+}
+
+func (c *clients) ask(length time.Duration) (r *loadgen.Result, err error) {
+	if c.load == nil {
+		c.load, err = loadgen.New(loadgen.Config{
+			URL: "http://" + c.addr + "/", Connections: 64, Threads: 1, Close: c.anew,
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	if r, err = c.load.Run(context.Background(), length); c.anew {
+		err = errors.Join(err, c.close())
+	}
+	return r, err
+}
+
+func (c *clients) close() (err error) {
+	if c.load != nil {
+		err, c.load = c.load.Close(), nil
+	}
+	return err
+}
+
+// slope is how much y grows with x: the median of the slopes between all pairs of looks (Theil and
+// Sen), so that one look at which something was still open changes nothing.
+func slope(x, y []float64) float64 {
+	var all []float64
+	for i := range x {
+		for j := range i {
+			all = append(all, (y[i]-y[j])/(x[i]-x[j])) // each part has requests
+		}
+	}
+	return lab.Median(all)
 }
 
 // state is what a process says of itself.
@@ -87,12 +129,12 @@ type state struct {
 	descriptors, goroutines, allocated, locked float64
 }
 
-// settled is the state when what the last requests had open is closed: three looks in a row find as
+// settled is the state when what the last requests had open is closed: five looks in a row find as
 // many descriptors and goroutines, or a while is over. It is the least that was seen.
 func (l state) settled() state {
 	const while, pause = 200 * time.Millisecond, 2 * time.Millisecond
 	same := 0
-	for until := time.Now().Add(while); same < 3 && time.Now().Before(until); time.Sleep(pause) {
+	for until := time.Now().Add(while); same < 5 && time.Now().Before(until); time.Sleep(pause) {
 		now := lookAround()
 		if same++; now.descriptors < l.descriptors || now.goroutines < l.goroutines {
 			same = 0
