@@ -40,16 +40,14 @@ func (e Events) Scene(*lab.Bench) (*lab.Scene, error) {
 		if err != nil {
 			return nil, err
 		}
-		happens := make(chan error, 1)
+		var r *loadgen.Result
 		if master == 0 { // the warm-up
-			happens <- nil
+			r, err = l.Run(ctx, length)
 		} else {
 			before := childrenOf(master)
-			timer := time.AfterFunc(length/4, func() { happens <- e.happen(master, before) })
-			defer timer.Stop()
+			r, err = throughout(ctx, l, length, func() error { return e.happen(master, before) })
 		}
-		r, err := l.Run(ctx, length)
-		err = errors.Join(err, <-happens, l.Close())
+		err = errors.Join(err, l.Close())
 		if left = childrenOf(master); master == 0 {
 			left = nil
 		}
@@ -72,6 +70,29 @@ func (e Events) Scene(*lab.Bench) (*lab.Scene, error) {
 	}, nil
 }
 
+// throughout lets a load ask for a time in which something happens, after a quarter of it; and
+// longer, until it has happened and for another quarter. What ended before it did would not see
+// what it costs.
+func throughout(ctx context.Context, l *loadgen.Load, length time.Duration, happen func() error,
+) (*loadgen.Result, error) {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	happened := make(chan error, 1)
+	go func() {
+		defer stop()
+		began := time.Now()
+		time.Sleep(length / 4)
+		err := happen()
+		time.Sleep(max(length/4, length-time.Since(began)))
+		happened <- err
+	}()
+	r, err := l.Run(ctx, length+happensWithin)
+	return r, errors.Join(err, <-happened)
+}
+
+// happensWithin is how long an event may take.
+const happensWithin = 10 * time.Second
+
 // happen has the event happen, and sees that it has.
 func (e Events) happen(master int, before []int) error {
 	if len(before) == 0 {
@@ -87,7 +108,7 @@ func (e Events) happen(master int, before []int) error {
 	if err := syscall.Kill(to, signal); err != nil {
 		return fmt.Errorf("%s: %w", e.Event, err)
 	}
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(happensWithin); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		now := childrenOf(master)
 		stay := slices.ContainsFunc(before,
 			func(pid int) bool { return slices.Contains(now, pid) && (e.Event != "kill" || pid == to) })
@@ -95,7 +116,7 @@ func (e Events) happen(master int, before []int) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%s: the workers were not replaced within 10 s", e.Event)
+	return fmt.Errorf("%s: the workers were not replaced within %v", e.Event, happensWithin)
 }
 
 // childrenOf lists the children of a process, the oldest first.

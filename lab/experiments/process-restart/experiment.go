@@ -30,8 +30,8 @@ func init() {
 	lab.Register(&lab.Experiment{
 		Name: "process-restart", Plane: lab.Processes,
 		Question: "How many requests does a restart of a server cost?",
-		Method: "Two workers at one address; 16 clients, each with a connection for each request (new) or with one for as long as the server keeps it (kept). In the middle of a turn all workers are " +
-			"replaced (restart), they and the master by a program anew (upgrade), or one is killed (kill). A request has failed that got no answer, or no connection. Nobody asks a second time.",
+		Method: "Two workers at one address; 16 clients, each with a connection for each request (new) or with one for as long as the server keeps it (kept). After a quarter of a turn all workers are " +
+			"replaced (restart), they and the master by a program anew (upgrade), or one is killed (kill); the clients ask on until that is over, and for a quarter of a turn more. A request has failed that got no answer, or no connection. Nobody asks a second time.",
 		Metrics: []lab.Metric{lab.FailedPerEvent, lab.OpsPerSecond, lab.LatencyP99, lab.LatencyMax},
 		Turn:    3 * time.Second, Cells: cells,
 		Contestants: []*lab.Contestant{ours, plain, nginx},
