@@ -2,6 +2,7 @@ package load
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -11,10 +12,12 @@ import (
 	"time"
 
 	"github.com/tallywheel/tallywheel/lab"
+	"github.com/tallywheel/tallywheel/loadgen"
 )
 
 // Wrk is the load of the program wrk, which articles use: its time is in whole seconds, and
-// connecting is part of it.
+// connecting is part of it. What comes before the time that counts is a load of ours, which can be
+// shorter.
 type Wrk struct{ Threads, Connections int }
 
 // Scene makes an address for one turn.
@@ -27,7 +30,12 @@ func (w Wrk) Scene(*lab.Bench) (*lab.Scene, error) {
 	if err != nil {
 		return nil, err
 	}
+	warm := false
 	run := func(ctx context.Context, length time.Duration) (func(lab.Metrics), error) {
+		if !warm {
+			warm = true
+			return func(lab.Metrics) {}, w.warm(ctx, addr, length)
+		}
 		out, err := exec.CommandContext(ctx, path, "-t"+strconv.Itoa(w.Threads), "-c"+strconv.Itoa(w.Connections),
 			"-d"+strconv.Itoa(max(1, int(math.Round(length.Seconds()))))+"s", "--latency", "http://"+addr+"/").Output()
 		if err != nil {
@@ -40,6 +48,21 @@ func (w Wrk) Scene(*lab.Bench) (*lab.Scene, error) {
 		return func(m lab.Metrics) { maps.Copy(m, said) }, nil
 	}
 	return &lab.Scene{Params: lab.Params{"addr": addr}, Serves: addr, Load: run}, nil
+}
+
+// warm has a server do for the first time what it is going to do.
+func (w Wrk) warm(ctx context.Context, addr string, length time.Duration) error {
+	l, err := loadgen.New(loadgen.Config{
+		URL: "http://" + addr + "/", Connections: w.Connections, Threads: min(2, w.Connections),
+	})
+	if err != nil {
+		return err
+	}
+	r, err := l.Run(ctx, length)
+	if err = errors.Join(err, l.Close()); err == nil && r.Failed() > 0 {
+		err = fmt.Errorf("%d requests failed: %v", r.Failed(), r.Errors)
+	}
+	return err
 }
 
 // parseWrk reads the report of wrk --latency.

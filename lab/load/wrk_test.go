@@ -2,7 +2,13 @@ package load
 
 import (
 	"maps"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/tallywheel/tallywheel/lab"
 )
@@ -34,5 +40,43 @@ func TestParseWrk(t *testing.T) {
 		if m, err := parseWrk(bad); err == nil {
 			t.Errorf("%.60q gives %v", bad, m)
 		}
+	}
+}
+
+// TestWrkWarms: before the time that counts wrk is not called, whose shortest time is a second: the
+// turns of five servers would not have time for eight rounds.
+func TestWrkWarms(t *testing.T) {
+	dir := t.TempDir()
+	called := filepath.Join(dir, "called")
+	text := "#!/bin/sh\necho >>" + called + "\necho '  9 requests in 1.00s, 1MB read'\n"
+	if err := os.WriteFile(filepath.Join(dir, "wrk"), []byte(text), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	scene, err := Wrk{Threads: 2, Connections: 4}.Scene(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln, err := net.Listen("tcp", scene.Serves)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var asked atomic.Int64
+	s := http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) })}
+	defer s.Close()
+	go func() { _ = s.Serve(ln) }()
+	if _, err := scene.Load(t.Context(), 20*time.Millisecond); err != nil || asked.Load() == 0 {
+		t.Errorf("the server is not warm: %d requests, %v", asked.Load(), err)
+	}
+	if _, err := os.Stat(called); err == nil {
+		t.Error("wrk was called for the warm-up")
+	}
+	m := lab.Metrics{}
+	judge, err := scene.Load(t.Context(), time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if judge(m); m["ops"] != 9 {
+		t.Errorf("wrk was not called: %v", m)
 	}
 }
