@@ -59,12 +59,12 @@ func fioOutput(out []byte, _ time.Duration) (Metrics, error) {
 		"wall_s":   s.RuntimeMs / 1e3,
 		"MB_per_s": s.Bytes / 1e3 / s.RuntimeMs, "cpu_us_per_op": (j.User + j.System) / 100 * j.RuntimeMs * 1e3 / s.IOs,
 	}
-	for name, key := range map[string]string{
-		"p50": "50.000000", "p90": "90.000000", "p99": "99.000000",
-		"p999": "99.900000", "p9999": "99.990000",
+	for metric, key := range map[Metric]string{
+		LatencyP50: "50.000000", LatencyP90: "90.000000", LatencyP99: "99.000000",
+		LatencyP999: "99.900000", LatencyP9999: "99.990000",
 	} {
-		if v, ok := s.Clat.Percentile[key]; ok {
-			m["latency_us_"+name] = v / 1e3
+		if v, ok := s.Clat.Percentile[key]; ok && s.IOs >= float64(valuesOf(metric)) {
+			m[metric.name] = v / 1e3
 		}
 	}
 	if s.Clat.Max > 0 {

@@ -56,7 +56,7 @@ func (e Events) Scene(*lab.Bench) (*lab.Scene, error) {
 		}
 		return func(m lab.Metrics) {
 			m["ops"], m["wall_s"], m["failed_per_event"] = float64(r.Requests+r.Late), r.Drained, float64(r.Failed())
-			m["latency_us_p99"], m["latency_us_max"] = float64(r.LatencyUs.P99), float64(r.LatencyUs.Max)
+			latencies(m, r.LatencyUs, r.Requests+r.Late)
 		}, nil
 	}
 	return &lab.Scene{

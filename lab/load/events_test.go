@@ -43,7 +43,7 @@ func TestThroughout(t *testing.T) {
 		}
 		return bad
 	})
-	if !errors.Is(err, bad) || r == nil || r.Failed() > 0 || r.Seconds < (4 * length).Seconds() {
+	if !errors.Is(err, bad) || r == nil || r.Failed() > 0 || r.Seconds < (4*length).Seconds() {
 		t.Errorf("%v: %+v, after %v", err, r, time.Since(began))
 	}
 }

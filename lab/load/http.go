@@ -58,9 +58,7 @@ func (h HTTP) Scene(*lab.Bench) (*lab.Scene, error) {
 			if h.Bytes > 0 {
 				m["MB_per_s"] = m["ops"] * float64(h.Bytes) / 1e6 / m["wall_s"]
 			}
-			m["latency_us_p50"], m["latency_us_p90"], m["latency_us_p99"] = float64(r.LatencyUs.P50),
-				float64(r.LatencyUs.P90), float64(r.LatencyUs.P99)
-			m["latency_us_p999"], m["latency_us_max"] = float64(r.LatencyUs.P999), float64(r.LatencyUs.Max)
+			latencies(m, r.LatencyUs, r.Requests+r.Late)
 			m["latency_us_mean"] = r.LatencyUs.Mean
 		}, nil
 	}

@@ -63,8 +63,7 @@ func (c Million) Scene(*lab.Bench) (*lab.Scene, error) {
 		return func(m lab.Metrics) {
 			m["ops"], m["wall_s"], m["opened_per_s"] = float64(r.Requests), r.Seconds, r.OpenPerSec
 			m["bytes_per_conn"] = float64(memory) / float64(c.Connections)
-			m["latency_us_p50"], m["latency_us_p99"], m["latency_us_max"] = float64(r.LatencyUs.P50),
-				float64(r.LatencyUs.P99), float64(r.LatencyUs.Max)
+			latencies(m, r.LatencyUs, r.Requests)
 		}, nil
 	}
 	return &lab.Scene{
