@@ -253,3 +253,42 @@ func allRows(e *lab.Experiment, step, others float64) (rows []lab.Row) {
 	}
 	return rows
 }
+
+// TestReasonsFitTheOutcome: where the figures are what nobody expected, the reason for the other
+// outcome is not given as theirs.
+func TestReasonsFitTheOutcome(t *testing.T) {
+	steady := lab.Params{"load": "steady"}
+	small, large, larger := "8 workers, queue 1024", "32 to 64 workers, queue 8192", "32 workers, 200 connections"
+	udp := func(bytes string, lost float64) lab.Row {
+		return rowOf("net.UDPConn", lab.Params{"input": "udp", "bytes": bytes}, rounds{lab.LostPercent: around(lost)})
+	}
+	for _, c := range []struct {
+		claim string
+		rows  []lab.Row
+	}{
+		{claims.PoolTime.Text, []lab.Row{
+			rowOf(small, steady, rounds{lab.LatencyP50: around(100)}),
+			rowOf(larger, steady, rounds{lab.LatencyP50: around(33)}),
+		}},
+		{claims.PoolConnections.Text, []lab.Row{
+			rowOf(large, steady, rounds{lab.OpsPerSecond: around(100)}),
+			rowOf(larger, steady, rounds{lab.OpsPerSecond: around(300)}),
+		}},
+		{claims.BufferLoss.Text, []lab.Row{udp("8192", 0.1), udp("65536", 3)}},
+		{claims.StaticSize.Text, []lab.Row{
+			rowOf("static", nil, rounds{lab.BinaryBytes: always(6)}), rowOf("cgo", nil, rounds{lab.BinaryBytes: always(10)}),
+		}},
+	} {
+		for _, e := range lab.Experiments() {
+			for _, judged := range e.Claims {
+				if judged.Claim != c.claim {
+					continue
+				}
+				v, ok := judged.Judge(lab.View{ExperimentResult: &lab.ExperimentResult{Rows: c.rows}})
+				if !ok || v.Verdict != lab.Reproduced || !strings.HasPrefix(v.Why, "Expected was otherwise: ") {
+					t.Errorf("%s: %+v (%v)", c.claim, v, ok)
+				}
+			}
+		}
+	}
+}

@@ -67,3 +67,21 @@ func TestNeverOfNothing(t *testing.T) {
 		}
 	}
 }
+
+// TestAnswersHaveReasons: what a contestant found out, by yes or no, is explained by a reason for
+// that; where there is none for it, the reader is told that it was not expected.
+func TestAnswersHaveReasons(t *testing.T) {
+	p := SerialArticle.Claims(1, "1", "It is so.", "1")
+	for _, c := range []struct{ ifSo, ifNot, yes, no string }{
+		{"It is there.", "It is not there.", "It is there.", "It is not there."},
+		{"It is there.", "", "It is there.", otherwise + "It is there."},
+		{"", "It is not there.", otherwise + "It is not there.", "It is not there."},
+	} {
+		for answer, want := range map[float64]string{1: c.yes, 0: c.no} {
+			v := viewOf(map[string][]float64{Answer.name: {answer}})
+			if got, ok := p.Asked(who("a"), c.ifSo, c.ifNot).Judge(v); !ok || got.Why != want {
+				t.Errorf("%q, %q, answer %v: %q, want %q", c.ifSo, c.ifNot, answer, got.Why, want)
+			}
+		}
+	}
+}

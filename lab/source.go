@@ -74,14 +74,19 @@ func (p Published) Judged(needs string, judge func(v View) (Verdict, bool)) Clai
 }
 
 // Asked is the claim that is judged by what a contestant found out, by yes or no ([Answer]), and
-// said of it. It holds if the answer is yes. Where it could not be asked, the reason stands there.
-func (p Published) Asked(contestant *Contestant, why string) Claim {
+// said of it. It holds if the answer is yes, for one reason, else it does not for another. An answer
+// for which there is none, "", was not expected, and the verdict says so. Where it could not be
+// asked, that reason stands there.
+func (p Published) Asked(contestant *Contestant, ifSo, ifNot string) Claim {
+	if ifNot == "" {
+		ifNot = otherwise + ifSo
+	}
 	return p.Judged(contestant.Name, func(v View) (Verdict, bool) {
 		yes, said, ok := v.Answer(contestant)
 		if !ok {
 			return v.notAsked(contestant)
 		}
-		return Holds(yes, said, why), true
+		return Holds(yes, said, ifSo).IfNot(ifNot), true
 	})
 }
 

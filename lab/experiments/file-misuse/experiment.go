@@ -51,6 +51,7 @@ func init() {
 					return lab.Verdict{}, false
 				}
 				return lab.AtMost(r, 1.0/9, "Text makes garbage of every piece; what is taken in place is none.").
+					IfNot("Text makes garbage of every piece, but the Reader's turns have more than a ninth of the Scanner's collections here.").
 					As("%.0f against %.0f in a turn: the Reader has %v of the Scanner's", m[0], m[1], r), true
 			}),
 			claims.ScannerCPU.Judged("read 64 KiB and Scanner", func(v lab.View) (lab.Verdict, bool) {

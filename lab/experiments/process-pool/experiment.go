@@ -67,12 +67,12 @@ func judges() []lab.Claim {
 		}),
 		claims.PoolTime.Judged(lab.Needs(steady, larger, small), func(v lab.View) (lab.Verdict, bool) {
 			r, ok := v.Ratio(larger, small, steady, lab.LatencyP50)
-			return lab.Within(r, 0.28, 0.38,
+			return lab.Within(r, 0.28, 0.38, "").IfNot(
 				"With the same clients four times the throughput is a quarter of the time (Little's law): −75 %."), ok
 		}),
 		claims.PoolConnections.Judged(lab.Needs(steady, large, larger), func(v lab.View) (lab.Verdict, bool) {
 			r, ok := v.Ratio(larger, large, steady, lab.OpsPerSecond)
-			return lab.AtLeast(r, 1.05,
+			return lab.AtLeast(r, 1.05, "").IfNot(
 				"32 workers hold at most 32 connections; beyond the core none comes before 8,192 tasks wait."), ok
 		}),
 		claims.PoolRefusals.Judged(lab.Needs(bursts, small, larger), func(v lab.View) (lab.Verdict, bool) {

@@ -98,7 +98,7 @@ func judges() []lab.Claim {
 				m, ok1 := v.Median(udp, large, lab.LostPercent)
 				n, ok2 := v.Median(udp, small, lab.LostPercent)
 				r, ok3 := v.AcrossFrom(udp, large, udp, small, lab.LostPercent, nextToNoLoss)
-				return lab.AtLeast(r, 5,
+				return lab.AtLeast(r, 5, "").IfNot(
 					"A read takes a datagram out of the socket's queue whole; nothing of it stays (udp(7)). Loss comes from a queue that is full, whatever the buffer.").
 					As("%.3f %% with 64 KiB, %.3f %% with 8 KiB: %v, less than %.1f %% as that", m, n, r, nextToNoLoss), ok1 && ok2 && ok3
 			}),

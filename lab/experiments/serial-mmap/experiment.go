@@ -67,7 +67,7 @@ func init() {
 					"What maps UARTs is UIO, where a driver offers its registers."), ok
 			}),
 			claims.MappedUIO.Asked(uio,
-				"A driver of UIO takes the UART from the kernel's: what maps its registers has no tty, and polls or serves every interrupt itself."),
+				"A driver of UIO takes the UART from the kernel's: what maps its registers has no tty, and polls or serves every interrupt itself.", ""),
 			claims.ReadKernelTime.Judged("page/pread", func(v lab.View) (lab.Verdict, bool) {
 				m, ok := v.Median(pread, lab.Params{}, lab.NsPerOp)
 				return lab.NotHere("a UART: the article read a tty. A file in the page cache is something else.").As("%.2f µs from the page cache", m/1e3), ok
