@@ -159,6 +159,18 @@ func TestJudgesOfProcesses(t *testing.T) {
 	}
 }
 
+// TestProcessesHaveTheSameCPUs: several processes are held against one that may use as many CPUs.
+func TestProcessesHaveTheSameCPUs(t *testing.T) {
+	for _, work := range []string{"cpu", "mutex"} {
+		cell := lab.Params{"work": work, "connections": "100"}
+		of := func(who string, x float64) lab.Row { return rowOf(who, cell, rounds{lab.OpsPerSecond: around(x)}) }
+		claim := map[string]string{"cpu": claims.GainOfProcesses.Text, "mutex": claims.HotLock.Text}[work]
+		whole, two := of("1 process, all CPUs", 100), of("2 processes, GOMAXPROCS=1", 25) // of 8
+		wantVerdict(t, claim, lab.Reproduced, "more", whole, two, of("2 processes, all CPUs", 150))
+		wantVerdict(t, claim, lab.NotReproduced, "no more", whole, two, of("2 processes, all CPUs", 100))
+	}
+}
+
 // TestJudgesOfLocks: who waits for locks about as much as is let pass decides nothing.
 func TestJudgesOfLocks(t *testing.T) {
 	for want, waits := range map[string][]float64{
