@@ -29,6 +29,20 @@ func TestFits(t *testing.T) {
 	}
 }
 
+// TestPlaces: no turn reads what the last one has read, nor does another reader of the same turn.
+func TestPlaces(t *testing.T) {
+	const most = 1 << 40
+	seen := map[int64]bool{}
+	for range 4 {
+		for reader := range 4 {
+			seen[places(reader).Int64N(most)] = true
+		}
+	}
+	if len(seen) != 16 {
+		t.Errorf("16 readers begin at %d places", len(seen))
+	}
+}
+
 // TestColdReads: a turn reads as many blocks of a cold file whatever its size allows, and of the
 // article's file as many as the article.
 func TestColdReads(t *testing.T) {

@@ -71,6 +71,12 @@ func (r Random) read(t *contestant.Turn, b asyncfile.Backend,
 	return t.Result(took, n, contestant.Value{Metric: "MB_per_s", V: float64(n) * Block / 1e6 / took.Seconds()})
 }
 
+// places draws where a reader reads: others in each turn, as fio does, or what is below the file, as
+// the cache of a disk or of a hypervisor, would have had them before.
+func places(reader int) *rand.Rand {
+	return rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), uint64(reader)))
+}
+
 // readBatched keeps depth reads in flight from one thread and reaps them batch at a time. A locked
 // ring pays for batches only.
 func readBatched(t *contestant.Turn, f asyncfile.File, blocks int64, depth, batch int) (n uint64, err error) {
@@ -80,7 +86,7 @@ func readBatched(t *contestant.Turn, f asyncfile.File, blocks int64, depth, batc
 	if err != nil {
 		return 0, err
 	}
-	rng := rand.New(rand.NewPCG(1, 1))
+	rng := places(0)
 	ops := make([]asyncfile.Op, depth)
 	for i := range ops {
 		ops[i].Buf = asyncfile.Aligned(Block)
@@ -127,7 +133,7 @@ func readByGoroutines(t *contestant.Turn, f asyncfile.File, blocks int64, depth 
 	}
 	for g := range depth {
 		all.Go(func() {
-			rng := rand.New(rand.NewPCG(uint64(g), 1))
+			rng := places(g)
 			buf := asyncfile.Aligned(Block)
 			for errs[g] == nil && time.Now().Before(until) {
 				_, errs[g] = f.ReadAt(buf, rng.Int64N(blocks)*Block)
@@ -409,7 +415,7 @@ func readAtRandom(t *contestant.Turn, read func(b []byte, off int64) (int, error
 	if err != nil {
 		return err
 	}
-	rng := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 1))
+	rng := places(0)
 	b := make([]byte, Block)
 	var took []int64
 	n := uint64(0)

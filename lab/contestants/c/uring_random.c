@@ -26,6 +26,7 @@ int main(int argc, char **argv) {
 		die(path);
 	if (depth < 1 || batch < 1)
 		return 2;
+	state ^= clock_ns(CLOCK_MONOTONIC); /* other blocks in each turn: what is below the file has had those of the last */
 	uint64_t blocks = st.st_size / BLOCK, ops = 0;
 	struct io_uring_params p = {.flags = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN};
 	if (io_uring_queue_init_params(depth, &ring, &p))
