@@ -136,19 +136,22 @@ func ringQueue(size int, copyOut bool) (q queue, err error) {
 
 // channelQueue is a channel of slices from a pool.
 func channelQueue(size int) (q queue, err error) {
-	c := make(chan []byte, 1024)
+	c := make(chan *[]byte, queueBytes/size)
 	pool := sync.Pool{New: func() any { b := make([]byte, size); return &b }}
 	q.put = func(fill func([]byte)) bool {
-		b := *pool.Get().(*[]byte)
-		fill(b)
+		if len(c) == cap(c) { // nobody else puts anything in
+			return false
+		}
+		b := pool.Get().(*[]byte)
+		fill(*b)
 		c <- b
 		return true
 	}
 	q.take = func(use func([]byte)) bool {
 		select {
 		case b := <-c:
-			use(b)
-			pool.Put(&b)
+			use(*b)
+			pool.Put(b)
 			return true
 		default:
 			runtime.Gosched()
