@@ -36,6 +36,11 @@ static int fds[2][2]; /* of a direction: where it is read, where it is written *
 static mqd_t queue[2];
 static int64_t spin = SPIN_NS;
 static const char *how;
+static int packets; /* a read brings one message; else it brings what is there */
+static struct {
+	size_t at, end;
+	char b[1 << 16];
+} came[2]; /* of a stream, and not taken yet */
 
 static void sleep_at(_Atomic uint32_t *bell) { syscall(SYS_futex, bell, FUTEX_WAIT, 1, NULL, NULL, 0); }
 
@@ -70,13 +75,30 @@ static void await(struct ring *r, int room) {
 	}
 }
 
-static void all(int fd, char *b, int writes) {
+static void write_all(int fd, const char *b) {
 	for (int n = 0; n < SIZE;) {
-		ssize_t k = writes ? write(fd, b + n, SIZE - n) : read(fd, b + n, SIZE - n);
+		ssize_t k = write(fd, b + n, SIZE - n);
 		if (k <= 0)
 			exit(1); /* the other one has ended */
 		n += k;
 	}
+}
+
+static void read_one(int way, char *b) {
+	size_t left = came[way].end - came[way].at, most = packets ? SIZE : sizeof came[way].b;
+	if (left < SIZE) {
+		memmove(came[way].b, came[way].b + came[way].at, left);
+		came[way].at = 0;
+		came[way].end = left;
+	}
+	while (came[way].end - came[way].at < SIZE) {
+		ssize_t k = read(fds[way][0], came[way].b + came[way].end, most - came[way].end);
+		if (k <= 0)
+			exit(1); /* the other one has ended */
+		came[way].end += k;
+	}
+	memcpy(b, came[way].b + came[way].at, SIZE);
+	came[way].at += SIZE;
 }
 
 /* A ring under a lock, as the article has it: a semaphore of value 1; who finds nothing lets others run. */
@@ -110,7 +132,7 @@ static void send_one(int way, char *b) {
 		if (mq_send(queue[way], b, SIZE, 0))
 			exit(1);
 	} else
-		all(fds[way][1], b, 1);
+		write_all(fds[way][1], b);
 }
 
 static void receive(int way, char *b) {
@@ -128,7 +150,7 @@ static void receive(int way, char *b) {
 		if (mq_receive(queue[way], b, SIZE, NULL) < 0)
 			exit(1);
 	} else
-		all(fds[way][0], b, 0);
+		read_one(way, b);
 }
 
 static void tcp(void) {
@@ -155,6 +177,7 @@ static void prepare(void) {
 		if (strcmp(how, "ring"))
 			spin = 0;
 	} else if (!strcmp(how, "unix") || !strcmp(how, "seqpacket")) {
+		packets = !strcmp(how, "seqpacket");
 		if (socketpair(AF_UNIX, strcmp(how, "unix") ? SOCK_SEQPACKET : SOCK_STREAM, 0, s))
 			die("socketpair");
 		fds[0][0] = fds[1][1] = s[0];

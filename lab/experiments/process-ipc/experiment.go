@@ -42,7 +42,7 @@ func init() {
 	lab.Register(&lab.Experiment{
 		Name: "process-ipc", Plane: lab.Processes,
 		Question: "How should two processes of one machine talk?",
-		Method: "Messages of 128 bytes, each sent by itself, between two processes. flood: one way, as many as go, until the last is there. turns: there and back, one at a time; latency is of the round " +
+		Method: "Messages of 128 bytes, each sent by itself, between two processes; who reads a stream takes what is there. flood: one way, as many as go, until the last is there. turns: there and back, one at a time; latency is of the round " +
 			"trip. wake: the same, each after a pause of 1 ms, when the other process sleeps; a quick run has there only those that are judged. CPU time is of both processes.",
 		Metrics: []lab.Metric{
 			lab.OpsPerSecond, lab.LatencyP50, lab.LatencyP99, lab.CPUPerOp,
