@@ -34,13 +34,13 @@ func init() {
 		Contestants: []*lab.Contestant{std, window, mapped, inOrderMap, ring},
 		Prepare:     bigfile.Cold, Scene: bigfile.Scene,
 		Advice: func(v lab.View) string {
-			m, ok := v.Medians(lab.Params{"access": "read"}, lab.MBPerSecond, std, window, ring)
+			said, ok := v.Beside(lab.Params{"access": "read"}, lab.MBPerSecond, "%.0f", 1, std, window, ring)
 			if !ok {
 				return ""
 			}
 			best, sure := v.Best(lab.Params{"access": "read"}, lab.MBPerSecond, window, std, inOrderMap, ring)
 			return lab.Or(sure, "To read a file in order "+best.Name+" is the quickest",
-				"No way was seen to read a file in order more quickly than all others") + fmt.Sprintf(": 64 KiB at a time make %.0f MB/s, 4 KiB %.0f MB/s, io_uring %.0f MB/s.", m[1], m[0], m[2])
+				"No way was seen to read a file in order more quickly than all others") + fmt.Sprintf(": 4 KiB at a time make %s MB/s, 64 KiB %s, io_uring %s.", said...)
 		},
 		Claims: []lab.Claim{
 			table(claims.SequentialReads, "read", 378.0/182),

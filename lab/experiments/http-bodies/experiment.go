@@ -71,13 +71,13 @@ var cpu = lab.CPUPerOp
 
 func advice(v lab.View) string {
 	who := []*lab.Contestant{net, of.Auto, of.UringCoroutine, of.UringInline}
-	post, ok1 := v.Medians(cell("post", 64<<10), cpu, who...)
-	get, ok2 := v.Medians(cell("get", 1<<20), cpu, who...)
+	post, ok1 := v.Beside(cell("post", 64<<10), cpu, "%.0f", 1, who...)
+	get, ok2 := v.Beside(cell("get", 1<<20), cpu, "%.0f", 1, who...)
 	if !ok1 || !ok2 {
 		return ""
 	}
-	return fmt.Sprintf("A body of 64 KB costs %.0f µs by net/http, %.0f on goroutines, %.0f as a coroutine, %.0f inline; an answer of 1 MB %.0f, %.0f, %.0f and %.0f.",
-		post[0], post[1], post[2], post[3], get[0], get[1], get[2], get[3])
+	return fmt.Sprintf("A body of 64 KB costs %s µs by net/http, %s on goroutines, %s as a coroutine, %s inline; an answer of 1 MB %s, %s, %s and %s.",
+		append(post, get...)...)
 }
 
 func claims() []lab.Claim {

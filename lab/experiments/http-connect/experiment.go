@@ -34,11 +34,11 @@ func init() {
 			return load.HTTP{Connections: cell.Int("connections"), Close: true, Exchanges: load.Hello()}.Scene(b)
 		},
 		Advice: func(v lab.View) string {
-			m, ok := v.Medians(nil, cpu, net, of.Auto, of.UringCoroutine, of.UringInline)
+			said, ok := v.Beside(nil, cpu, "%.0f", 1, net, of.Auto, of.UringCoroutine, of.UringInline)
 			if !ok {
 				return ""
 			}
-			return fmt.Sprintf("A request with a connection of its own costs %.0f µs by net/http, %.0f on goroutines, %.0f as a coroutine, %.0f inline.", m[0], m[1], m[2], m[3])
+			return fmt.Sprintf("A request with a connection of its own costs %s µs by net/http, %s on goroutines, %s as a coroutine, %s inline.", said...)
 		},
 		Claims: claims(),
 	})

@@ -88,14 +88,13 @@ var cpu = lab.CPUPerOp
 var every = []*lab.Contestant{of.Auto, of.UringCoroutine}
 
 func advice(v lab.View) string {
-	m, ok := v.Medians(cell(large), lab.CPUPerMB, of.NetHTTP, every[0], every[1])
+	said, ok := v.Beside(cell(large), lab.CPUPerMB, "%.3f", 1, of.NetHTTP, every[0], every[1])
 	if !ok {
 		return ""
 	}
-	text := fmt.Sprintf("A megabyte of a large file costs %.3f ms by net/http, %.3f on goroutines, %.3f as a coroutine",
-		m[0], m[1], m[2])
-	if n, ok := v.Median(nginx, cell(large), lab.CPUPerMB); ok {
-		text += fmt.Sprintf(", %.3f by nginx", n)
+	text := fmt.Sprintf("A megabyte of a large file costs %s ms by net/http, %s on goroutines, %s as a coroutine", said...)
+	if with, ok := v.Beside(cell(large), lab.CPUPerMB, "%.3f", 1, of.NetHTTP, nginx); ok {
+		text += fmt.Sprintf(", %s by nginx", with[1])
 	}
 	return text + "."
 }

@@ -29,11 +29,11 @@ func init() {
 			return load.Idle{Connections: cell.Int("connections")}.Scene(b)
 		},
 		Advice: func(v lab.View) string {
-			m, ok := v.Medians(nil, lab.BytesPerConn, of.NetHTTP, of.UringGoroutine, of.UringCoroutine, of.UringInline)
+			said, ok := v.Beside(nil, lab.BytesPerConn, "%.1f", 1e3, of.NetHTTP, of.UringGoroutine, of.UringCoroutine, of.UringInline)
 			if !ok {
 				return ""
 			}
-			return fmt.Sprintf("A silent connection holds %.1f KB with net/http, %.1f on a goroutine, %.1f as a coroutine, %.1f inline.", m[0]/1e3, m[1]/1e3, m[2]/1e3, m[3]/1e3)
+			return fmt.Sprintf("A silent connection holds %s KB with net/http, %s on a goroutine, %s as a coroutine, %s inline.", said...)
 		},
 		Claims: []lab.Claim{
 			claims.ConnectionMemory.Judged("net/http and gnet", func(v lab.View) (lab.Verdict, bool) {

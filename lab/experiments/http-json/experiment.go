@@ -26,11 +26,11 @@ func init() {
 			return load.HTTP{Connections: cell.Int("connections")}.Scene(b)
 		},
 		Advice: func(v lab.View) string {
-			m, ok := v.Medians(nil, lab.CPUPerOp, of.NetHTTP, of.UringGoroutine, of.UringInline)
+			said, ok := v.Beside(nil, lab.CPUPerOp, "%.0f", 1, of.NetHTTP, of.UringGoroutine, of.UringInline)
 			if !ok {
 				return ""
 			}
-			return fmt.Sprintf("A request with this work costs %.0f µs by net/http, %.0f by handlers on a ring, %.0f inline.", m[0], m[1], m[2])
+			return fmt.Sprintf("A request with this work costs %s µs by net/http, %s by handlers on a ring, %s inline.", said...)
 		},
 		Claims: []lab.Claim{{
 			Claim:  "On goroutines of a ring a request with work costs no more than by net/http.",

@@ -76,12 +76,12 @@ func cell(connections string) lab.Params {
 }
 
 func advice(v lab.View) string {
-	m, ok := v.Medians(cell("64"), cpu, of.UringGoroutine, of.UringCoroutine, of.UringInline, of.NetHTTP)
+	said, ok := v.Beside(cell("64"), cpu, "%.1f", 1, of.NetHTTP, of.UringGoroutine, of.UringCoroutine, of.UringInline)
 	if !ok {
 		return ""
 	}
-	return fmt.Sprintf("net/http costs %.1f µs a request here. The same handler on engine uring costs %.1f on goroutines and %.1f as a coroutine, one written for it %.1f inline. See "+
-		"http-json for what is left of that where handlers work.", m[3], m[0], m[1], m[2])
+	return fmt.Sprintf("net/http costs %s µs a request here. The same handler on engine uring costs %s on goroutines and %s as a coroutine, one written for it %s inline. See "+
+		"http-json for what is left of that where handlers work.", said...)
 }
 
 // atMost is a claim on CPU time by request.

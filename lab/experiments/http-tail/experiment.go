@@ -33,12 +33,12 @@ func init() {
 			return load.HTTP{Connections: 64, Rate: float64(cell.Int("rate"))}.Scene(b)
 		},
 		Advice: func(v lab.View) string {
-			m, ok := v.Medians(lab.Params{"rate": "30000"}, lab.LatencyP99, of.NetHTTP, of.UringGoroutine,
+			said, ok := v.Beside(lab.Params{"rate": "30000"}, lab.LatencyP99, "%.0f", 1, of.NetHTTP, of.UringGoroutine,
 				of.UringCoroutine, of.UringInline)
 			if !ok {
 				return ""
 			}
-			return fmt.Sprintf("At 30,000 requests a second 99 %% are answered within %.0f µs by net/http, %.0f on goroutines of a ring, %.0f as coroutines, %.0f inline.", m[0], m[1], m[2], m[3])
+			return fmt.Sprintf("At 30,000 requests a second 99 %% are answered within %s µs by net/http, %s on goroutines of a ring, %s as coroutines, %s inline.", said...)
 		},
 		Claims: []lab.Claim{
 			atMost("The slowest hundredth is no slower on goroutines than with net/http.", "≤ 1.0×", of.UringGoroutine,

@@ -30,13 +30,13 @@ func init() {
 			return load.Wrk{Threads: 12, Connections: cell.Int("connections")}.Scene(b)
 		},
 		Advice: func(v lab.View) string {
-			m, ok := v.Medians(nil, lab.OpsPerSecond, of.NetHTTP, of.UringGoroutine, of.UringCoroutine,
+			said, ok := v.Beside(nil, lab.OpsPerSecond, "%.0f", 1e3, of.NetHTTP, of.UringGoroutine, of.UringCoroutine,
 				of.EpollGoroutine)
 			if !ok {
 				return ""
 			}
-			return fmt.Sprintf("Under wrk with 400 connections net/http answers %.0f thousand requests a second; the same handler on a ring %.0f on goroutines and %.0f as coroutines, on epoll %.0f.",
-				m[0]/1e3, m[1]/1e3, m[2]/1e3, m[3]/1e3)
+			return fmt.Sprintf("Under wrk with 400 connections net/http answers %s thousand requests a second; the same handler on a ring %s on goroutines and %s as coroutines, on epoll %s.",
+				said...)
 		},
 		Claims: []lab.Claim{
 			claims.EngineRate.Judged("tallywheel/uring-goroutine, tallywheel/uring-coroutine and net/http",

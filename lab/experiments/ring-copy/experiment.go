@@ -47,12 +47,12 @@ func init() {
 		Contestants: every,
 		Advice: func(v lab.View) string {
 			cell := lab.Params{"bytes": "64", "load": "max"}
-			m, ok := v.Medians(cell, lab.NsPerOp, every...)
+			said, ok := v.Beside(cell, lab.NsPerOp, "%.0f", 1, every...)
 			if !ok {
 				return ""
 			}
 			best, sure := v.Best(cell, lab.NsPerOp, every...)
-			return fmt.Sprintf("To hand on 64 bytes takes %.0f ns by a ring, %.0f with a copy, %.0f by a channel, %.0f under a lock: ", m[0], m[1], m[2], m[3]) + lab.Or(sure, best.Name+" is the quickest.", "none beats all others.")
+			return fmt.Sprintf("To hand on 64 bytes takes %s ns by a ring, %s with a copy, %s by a channel, %s under a lock: ", said...) + lab.Or(sure, best.Name+" is the quickest.", "none beats all others.")
 		},
 		Claims: []lab.Claim{
 			claims.RingLatency.Judged("tallywheel/ring and ring+memcpy at load=paced",

@@ -57,13 +57,13 @@ func init() {
 		},
 		Scene: load.BurdenScene,
 		Advice: func(v lab.View) string {
-			m, ok := v.Medians(idle, lab.LatencyP50, ofCell, c, ticker)
-			n, more := v.Medians(within, lab.LatencyP99, ofCell, ticker)
+			m, ok := v.Beside(idle, lab.LatencyP50, "%.0f", 1, ofCell, c, ticker)
+			n, more := v.Beside(within, lab.LatencyP99, "%.0f", 1, ofCell, ticker)
 			if !ok || !more {
 				return ""
 			}
-			return fmt.Sprintf("A cell wakes up %.0f µs behind its time, a program in C %.0f, a time.Ticker %.0f. Where the program makes garbage, 99 %% of a cell's wake-ups are within %.0f µs, of a Ticker's within %.0f.",
-				m[0], m[1], m[2], n[0], n[1])
+			return fmt.Sprintf("A cell wakes up %s µs behind its time, a program in C %s, a time.Ticker %s. Where the program makes garbage, 99 %% of a cell's wake-ups are within %s µs, of a Ticker's within %s.",
+				append(m, n...)...)
 		},
 		Claims: judges(),
 	})

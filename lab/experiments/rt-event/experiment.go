@@ -42,12 +42,13 @@ func init() {
 		},
 		Contestants: []*lab.Contestant{poller, thread, c, rust},
 		Advice: func(v lab.View) string {
-			m, ok := v.Medians(eventfd, lab.LatencyP50, poller, thread, c)
-			n, ok2 := v.Medians(signals, lab.LatencyP50, poller, c)
+			m, ok := v.Beside(eventfd, lab.LatencyP50, "%.1f", 1, poller, thread, c)
+			n, ok2 := v.Beside(signals, lab.LatencyP50, "%.1f", 1, poller, c)
 			if !ok || !ok2 {
 				return ""
 			}
-			return fmt.Sprintf("A goroutine hears of an eventfd after %.1f µs, a locked thread in read(2) after %.1f, a program in C after %.1f. A signal takes %.1f µs to a goroutine, %.1f to a handler in C.", m[0], m[1], m[2], n[0], n[1])
+			return fmt.Sprintf("A goroutine hears of an eventfd after %s µs, a locked thread in read(2) after %s, a program in C after %s. A signal takes %s µs to a goroutine, %s to a handler in C.",
+				append(m, n...)...)
 		},
 		Claims: []lab.Claim{
 			claims.EdgeBySignal.Judged("c at event=gpio", func(v lab.View) (lab.Verdict, bool) {

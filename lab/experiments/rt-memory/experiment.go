@@ -37,12 +37,12 @@ func init() {
 		Contestants: []*lab.Contestant{ofHeap, ofArena, ofList, malloc, jemalloc, mimalloc, bumpalo},
 		Chart:       lab.Chart{Metric: lab.DeadPercent.String()},
 		Advice: func(v lab.View) string {
-			m, ok := v.Medians(nil, lab.FragmentationPercent, ofHeap, malloc, ofArena, ofList)
+			m, ok := v.Beside(nil, lab.FragmentationPercent, "%.0f %%", 1, ofHeap, malloc, ofArena, ofList)
 			n, ok2 := v.Medians(nil, lab.SimulatedHours, ofHeap, malloc)
 			if !ok || !ok2 {
 				return ""
 			}
-			text := fmt.Sprintf("After %.0f hours of a device Go's heap lacked %.0f %% of the huge pages that there should have been, after %.0f hours malloc lacked %.0f %%, an arena %.0f %%, one with pointers %.0f.", n[0], m[0], n[1], m[1], m[2], m[3])
+			text := fmt.Sprintf("After %.0f hours of a device Go's heap lacked %s of the huge pages that there should have been, after %.0f hours malloc lacked %s, an arena %s, one with pointers %s.", n[0], m[0], n[1], m[1], m[2], m[3])
 			if v.Beats(ofArena, ofHeap, nil, lab.FragmentationPercent) {
 				text += " Where all ends with a piece of work, take an arena."
 			}

@@ -58,11 +58,11 @@ func init() {
 		Contestants: []*lab.Contestant{static, dynamic, cStatic, c, rust, python},
 		Scene:       scene,
 		Advice: func(v lab.View) string {
-			m, ok := v.Medians(warm, lab.LatencyP50, static, cStatic)
+			said, ok := v.Beside(warm, lab.LatencyP50, "%.2f", 1e3, static, cStatic)
 			if !ok {
 				return ""
 			}
-			text := fmt.Sprintf("A static Go program that is in the page cache is at its first line after %.2f ms, one in C after %.2f.", m[0]/1e3, m[1]/1e3)
+			text := fmt.Sprintf("A static Go program that is in the page cache is at its first line after %s ms, one in C after %s.", said...)
 			if v.Beats(static, dynamic, warm, lab.LatencyP50) {
 				r, _ := v.Ratio(dynamic, static, warm, lab.LatencyP50)
 				text += fmt.Sprintf(" Linked with the C library it takes %.2f times as long: build with CGO_ENABLED=0 where a start matters.", r.Median)

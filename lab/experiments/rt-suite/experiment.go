@@ -33,12 +33,13 @@ func init() {
 		Contestants: []*lab.Contestant{inGo, c, rust, python},
 		Scene:       suite.Scene,
 		Advice: func(v lab.View) string {
-			m, ok := v.Medians(timer, lab.LatencyP50, inGo, c)
-			n, ok2 := v.Medians(timer, lab.PushP50, inGo, c, rust, python)
+			m, ok := v.Beside(timer, lab.LatencyP50, "%.1f", 1, inGo, c)
+			n, ok2 := v.Beside(timer, lab.PushP50, "%.0f", 1, inGo, c, rust, python)
 			if !ok || !ok2 {
 				return ""
 			}
-			return fmt.Sprintf("What counts is the wake-up: %.1f µs in Go, %.1f in C. A result is in another process's queue after %.0f ns in Go, %.0f in C, %.0f in Rust, %.0f in Python.", m[0], m[1], n[0], n[1], n[2], n[3])
+			return fmt.Sprintf("What counts is the wake-up: %s µs in Go, %s in C. A result is in another process's queue after %s ns in Go, %s in C, %s in Rust, %s in Python.",
+				append(m, n...)...)
 		},
 		Claims: []lab.Claim{
 			takes(claims.TriggerTakes, lab.LatencyP50, 1e-3, 37, 42, 112, "",

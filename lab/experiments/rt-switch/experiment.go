@@ -35,16 +35,16 @@ func init() {
 			asyncio,
 		},
 		Advice: func(v lab.View) string {
-			m, ok := v.Medians(nil, lab.NsPerOp, goroutine, futex, locked)
+			said, ok := v.Beside(nil, lab.NsPerOp, "%.0f", 1, goroutine, futex, locked)
 			if !ok {
 				return ""
 			}
-			text := fmt.Sprintf("From goroutine to goroutine it takes %.0f ns, from thread to thread in C %.0f, and %.0f between goroutines that are locked to threads.", m[0], m[1], m[2])
+			text := fmt.Sprintf("From goroutine to goroutine it takes %s ns, from thread to thread in C %s, and %s between goroutines that are locked to threads.", said...)
 			if v.Beats(goroutine, locked, nil, lab.NsPerOp) {
 				text += " Lock none that has to talk to others often."
 			}
-			if r, ok := v.Medians(nil, lab.NsPerOp, tokio, smol); ok { // where crates can be fetched
-				text += fmt.Sprintf(" From task to task in Rust it takes %.0f by tokio, %.0f by smol.", r[0], r[1])
+			if r, ok := v.Beside(nil, lab.NsPerOp, "%.0f", 1, tokio, smol); ok { // where crates can be fetched
+				text += fmt.Sprintf(" From task to task in Rust it takes %s by tokio, %s by smol.", r...)
 			}
 			return text
 		},

@@ -65,12 +65,12 @@ func init() {
 
 func advice(v lab.View) string {
 	small, large := lab.Params{"input": "serial", "bytes": "4096"}, lab.Params{"input": "serial", "bytes": "65536"}
-	m, ok1 := v.Medians(small, lab.CPUPercent, files, buffered)
+	m, ok1 := v.Beside(small, lab.CPUPercent, "%.1f", 1, files, buffered)
 	r, ok2 := v.Across(files, large, files, small, lab.CPUPerOp)
 	if !ok1 || !ok2 {
 		return ""
 	}
-	text := fmt.Sprintf("A serial port at 400 KB/s takes %.1f %% of a CPU by Read with 4 KiB, %.1f %% through bufio.Reader; 64 KiB instead of 4 %s.",
+	text := fmt.Sprintf("A serial port at 400 KB/s takes %s %% of a CPU by Read with 4 KiB, %s through bufio.Reader; 64 KiB instead of 4 %s.",
 		m[0], m[1], lab.Or(r.Differ() && r.Quiet(), fmt.Sprintf("take %v of the CPU time", r),
 			fmt.Sprintf("make no difference that was seen (%v)", r)))
 	if cut, ok := v.Median(udp, lab.Params{"input": "udp", "bytes": "128"}, lab.LostPercent); ok {

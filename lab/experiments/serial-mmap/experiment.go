@@ -46,11 +46,11 @@ func init() {
 			return s, err
 		},
 		Advice: func(v lab.View) string {
-			m, ok := v.Medians(lab.Params{}, lab.NsPerOp, pread, fault)
+			said, ok := v.Beside(lab.Params{}, lab.NsPerOp, "%.0f", 1, pread, fault)
 			if !ok {
 				return ""
 			}
-			return fmt.Sprintf("A pread of 4 KiB from the page cache takes %.0f ns here, a first touch of a mapped page %.0f ns.", m[0], m[1])
+			return fmt.Sprintf("A pread of 4 KiB from the page cache takes %s ns here, a first touch of a mapped page %s.", said...)
 		},
 		Claims: []lab.Claim{
 			claims.MappedPort.Judged("tty/mmap", func(v lab.View) (lab.Verdict, bool) {

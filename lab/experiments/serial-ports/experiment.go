@@ -46,14 +46,14 @@ func init() {
 			return load.Serial{Ports: cell.Int("ports"), Rate: 11_520}.Scene(b)
 		},
 		Advice: func(v lab.View) string {
-			m, ok := v.Medians(many, lab.CPUPercent, ring, throughput, bugst)
+			said, ok := v.Beside(many, lab.CPUPercent, "%.1f", 1, ring, throughput, bugst)
 			if !ok {
 				return ""
 			}
 			saves := v.Beats(throughput, ring, many, lab.CPUPerOp)
 			return lab.Or(saves, "For many ports use mode throughput where 5 ms of delay do no harm",
 				"Mode throughput saves nothing that was seen") +
-				fmt.Sprintf(": 256 ports cost %.1f %% of a CPU, in mode latency %.1f %%, with go.bug.st/serial %.1f %%.", m[1], m[0], m[2])
+				fmt.Sprintf(": 256 ports cost %s %% of a CPU in mode latency, in mode throughput %s, with go.bug.st/serial %s.", said...)
 		},
 		Claims: []lab.Claim{
 			{

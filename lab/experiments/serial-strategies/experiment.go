@@ -96,13 +96,12 @@ func advice(v lab.View) string {
 	for _, condition := range []string{"steady", "burst"} {
 		cell := lab.Params{"condition": condition}
 		best, sure := v.Best(cell, lab.CPUPerOp, ring, blocking)
-		cpu, ok1 := v.Median(best, cell, lab.CPUPercent)
-		files, ok2 := v.Median(files, cell, lab.CPUPercent)
-		if !ok1 || !ok2 {
+		cpu, ok := v.Beside(cell, lab.CPUPercent, "%.1f %%", 1, best, files)
+		if !ok {
 			return ""
 		}
-		parts = append(parts, fmt.Sprintf("%s: %s %s, %.1f %% of a CPU%s (os.File: %.1f %% of a CPU)",
-			condition, best.Name, lab.Or(sure, "costs least", "is not beaten"), cpu, delay(v, best, cell), files))
+		parts = append(parts, fmt.Sprintf("%s: %s %s, %s of a CPU%s; os.File: %s",
+			condition, best.Name, lab.Or(sure, "costs least", "is not beaten"), cpu[0], delay(v, best, cell), cpu[1]))
 	}
 	return "Of the ways that check every frame as it comes: " + strings.Join(parts, "; ") + "."
 }
