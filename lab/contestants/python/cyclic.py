@@ -1,8 +1,9 @@
-"""python/time.sleep: wakes up each period and says how late. In SCHED_FIFO 80, where that is allowed.
+"""python/time.sleep: wakes up each period and says how late. In SCHED_FIFO 80, where that is allowed, with a timer slack of 1 ns.
 
 cyclic.py cyclic interval_us=N seconds=S
 """
 
+import ctypes
 import os
 import sys
 import time
@@ -15,6 +16,7 @@ def main():
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(80))
     except PermissionError:
         pass
+    ctypes.CDLL(None).prctl(29, 1, 0, 0, 0)  # PR_SET_TIMERSLACK
     print("ready", flush=True)
     sys.stdin.readline()
     began = time.monotonic_ns()
