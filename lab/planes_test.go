@@ -148,7 +148,11 @@ func TestJudgesOfProcesses(t *testing.T) {
 		{claims.NoLockWait.Text, lab.LockWait, apart(0.95), lab.NotMeasurable},
 		{claims.NoLockWait.Text, lab.LockWait, apart(3), lab.NotReproduced},
 		{claims.SteadyAllocation.Text, lab.AllocationVariation, apart(24), lab.NotMeasurable},
-		{claims.NoDescriptorLeak.Text, lab.DescriptorLeak, []float64{-0.03, 0, 0.02, 0.09, -0.1, 0, 0, 0}, lab.Reproduced},
+		{
+			claims.NoDescriptorLeak.Text, lab.DescriptorLeak,
+			[]float64{-0.03, 0, 0.02, 0.09, -0.1, 0, 0, 0},
+			lab.Reproduced,
+		},
 		{claims.NoDescriptorLeak.Text, lab.DescriptorLeak, []float64{0, 0, 0, 40, 0, 0, 0, 0}, lab.NotMeasurable},
 		{claims.NoDescriptorLeak.Text, lab.DescriptorLeak, around(0.2), lab.NotReproduced},
 		{claims.NoGoroutineLeft.Text, lab.GoroutineLeak, always(0), lab.Reproduced},
@@ -290,7 +294,8 @@ func TestReasonsFitTheOutcome(t *testing.T) {
 		}},
 		{claims.BufferLoss.Text, []lab.Row{udp("8192", 0.1), udp("65536", 3)}},
 		{claims.StaticSize.Text, []lab.Row{
-			rowOf("static", nil, rounds{lab.BinaryBytes: always(6)}), rowOf("cgo", nil, rounds{lab.BinaryBytes: always(10)}),
+			rowOf("static", nil, rounds{lab.BinaryBytes: always(6)}),
+			rowOf("cgo", nil, rounds{lab.BinaryBytes: always(10)}),
 		}},
 	} {
 		for _, e := range lab.Experiments() {

@@ -74,9 +74,9 @@ func (p Published) Judged(needs string, judge func(v View) (Verdict, bool)) Clai
 }
 
 // Asked is the claim that is judged by what a contestant found out, by yes or no ([Answer]), and
-// said of it. It holds if the answer is yes, for one reason, else it does not for another. An answer
-// for which there is none, "", was not expected, and the verdict says so. Where it could not be
-// asked, that reason stands there.
+// said of it. It holds if the answer is yes, for one reason, else it does not for another. An
+// answer for which there is none, "", was not expected, and the verdict says so. Where it could not
+// be asked, that reason stands there.
 func (p Published) Asked(contestant *Contestant, ifSo, ifNot string) Claim {
 	if ifNot == "" {
 		ifNot = otherwise + ifSo

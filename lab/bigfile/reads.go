@@ -71,8 +71,8 @@ func (r Random) read(t *contestant.Turn, b asyncfile.Backend,
 	return t.Result(took, n, contestant.Value{Metric: "MB_per_s", V: float64(n) * Block / 1e6 / took.Seconds()})
 }
 
-// places draws where a reader reads: others in each turn, as fio does, or what is below the file, as
-// the cache of a disk or of a hypervisor, would have had them before.
+// places draws where a reader reads: others in each turn, as fio does, or what is below the file,
+// as the cache of a disk or of a hypervisor, would have had them before.
 func places(reader int) *rand.Rand {
 	return rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), uint64(reader)))
 }

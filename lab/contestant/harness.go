@@ -108,9 +108,9 @@ const (
 
 // Pools lets a pool do small tasks, of the parameter "work_ns" (5000) each, until the time is over.
 // With load=waves they come in waves: for poolWave as many as the pool takes, for as long one each
-// millisecond, and each waits a millisecond for another, as for a disk, with poolRoom of its stack in
-// use. Before, it measures how long a pool at rest takes to have as many workers as it may at work: so many tasks that wait
-// for each other are handed to it.
+// millisecond, and each waits a millisecond for another, as for a disk, with poolRoom of its stack
+// in use. Before, it measures how long a pool at rest takes to have as many workers as it may at
+// work: so many tasks that wait for each other are handed to it.
 func Pools(t *Turn, p Pool) error {
 	work := t.Int("work_ns", 5000)
 	loops, waves := calibrate(work), t.Text("load") == "waves"

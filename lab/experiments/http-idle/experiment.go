@@ -29,7 +29,8 @@ func init() {
 			return load.Idle{Connections: cell.Int("connections")}.Scene(b)
 		},
 		Advice: func(v lab.View) string {
-			said, ok := v.Beside(nil, lab.BytesPerConn, "%.1f", 1e3, of.NetHTTP, of.UringGoroutine, of.UringCoroutine, of.UringInline)
+			said, ok := v.Beside(nil, lab.BytesPerConn, "%.1f", 1e3, of.NetHTTP, of.UringGoroutine,
+				of.UringCoroutine, of.UringInline)
 			if !ok {
 				return ""
 			}

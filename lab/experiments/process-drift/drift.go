@@ -16,8 +16,8 @@ import (
 	"github.com/tallywheel/tallywheel/loadgen"
 )
 
-// drift serves, is its own client, whose connections come and go, and looks at itself all the while:
-// what it holds grows with the requests if they leak.
+// drift serves, is its own client, whose connections come and go, and looks at itself all the
+// while: what it holds grows with the requests if they leak.
 func drift(k servers.Kind) contestant.Work {
 	return func(t *contestant.Turn) error { return look(t, k) }
 }

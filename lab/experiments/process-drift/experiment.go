@@ -27,7 +27,8 @@ func init() {
 		Method: "A server and its client in one process, 64 connections: kept, or a new one for each request. Descriptors and goroutines are counted after each fifth of a turn, when nothing is under way: how many more the last has than the first, and by how much they grow with the requests, by the median slope between any two of these. What is allocated " +
 			"is compared from fifth to fifth. lock_wait_percent is what goroutines have waited for sync.Mutex and sync.RWMutex, of the time of all CPUs (runtime/metrics).",
 		Metrics: []lab.Metric{
-			lab.DescriptorLeak, lab.GoroutineLeak, lab.DescriptorDrift, lab.GoroutineDrift, lab.AllocationVariation, lab.LockWait,
+			lab.DescriptorLeak, lab.GoroutineLeak, lab.DescriptorDrift, lab.GoroutineDrift,
+			lab.AllocationVariation, lab.LockWait,
 			lab.OpsPerSecond, lab.RSS,
 		},
 		Turn:        2 * time.Second,
@@ -59,11 +60,12 @@ func init() {
 
 var kept = lab.Params{"load": "kept"}
 
-// letPass is how many descriptors or goroutines more count as none, in 1,000 requests: one in 10,000.
+// letPass is how many descriptors or goroutines more count as none, in 1,000 requests: one in
+// 10,000.
 const letPass = 0.1
 
-// steady is the claim that a figure of no contestant grows with the requests, by the interval of its
-// rounds.
+// steady is the claim that a figure of no contestant grows with the requests, by the interval of
+// its rounds.
 func steady(p lab.Published, metric lab.Metric) lab.Claim {
 	return p.Judged("all servers", func(v lab.View) (lab.Verdict, bool) {
 		var parts []lab.Verdict

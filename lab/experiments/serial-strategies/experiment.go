@@ -236,7 +236,8 @@ func loss() []lab.Claim {
 				const why = "Frames that were sent whole, while others were damaged, dropped and repeated: a decoder that finds the next frame loses no other, however it waits. The voltage of a USB line is not among the faults."
 				waits, ok1 := v.RateAtLeast(blocking, disturbed, lab.LostFrames, lab.SentFrames, chainLoss, "")
 				looks, ok2 := v.RateAtMost(hybrid, disturbed, lab.LostFrames, lab.SentFrames, seamless, "")
-				return lab.All(waits, looks).IfNot(why).As("lost by waiting: %s; hybrid: %s", waits.Here, looks.Here), ok1 && ok2
+				return lab.All(waits, looks).IfNot(why).As("lost by waiting: %s; hybrid: %s", waits.Here, looks.Here),
+					ok1 && ok2
 			}),
 	}
 }
