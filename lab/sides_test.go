@@ -85,3 +85,19 @@ func TestAnswersHaveReasons(t *testing.T) {
 		}
 	}
 }
+
+// TestLacks: that a compiler does not find what a contestant uses bears out that it is not there.
+func TestLacks(t *testing.T) {
+	p := SerialArticle.Claims(1, "1", "It is not there.", "1")
+	c := who("a")
+	for want, row := range map[string]Row{
+		Reproduced:    {Contestant: c.Name, NotRun: "env: ./main.go:5: undefined: unix.Statx_t"},
+		NotReproduced: {Contestant: c.Name, Metrics: map[string]Figure{Answer.name: Summarise("", []float64{0})}},
+		NotMeasurable: {Contestant: c.Name, NotRun: "no go (go.dev/dl)"},
+	} {
+		v, ok := p.Lacks(c, "It is there since 2018.").Judge(View{&ExperimentResult{Rows: []Row{row}}})
+		if !ok || v.Verdict != want {
+			t.Errorf("%+v (%v), want %s", v, ok, want)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -111,14 +112,32 @@ func (p Published) Compiled(contestant *Contestant, why string) Claim {
 		if yes, said, ok := v.Answer(contestant); ok {
 			return Holds(yes, said, "It was otherwise wherever this project has run."), true
 		}
-		said := v.notRun(contestant)
-		for _, is := range []string{"undefined: ", "undeclared", "has no member"} {
-			if strings.Contains(said, is) {
-				return CannotBe(said, why), true
-			}
+		if said, lacks := v.undefined(contestant); lacks {
+			return CannotBe(said, why), true
 		}
 		return v.notAsked(contestant)
 	})
+}
+
+// Lacks is the claim that there is nothing of what the source of a contestant uses: it holds if a
+// compiler says that it is not defined, and it does not, for a reason, if the contestant runs.
+func (p Published) Lacks(contestant *Contestant, ifNot string) Claim {
+	return p.Judged(contestant.Name, func(v View) (Verdict, bool) {
+		if _, said, ok := v.Answer(contestant); ok {
+			return Holds(false, said, "").IfNot(ifNot), true
+		}
+		if said, lacks := v.undefined(contestant); lacks {
+			return Holds(true, said, "").IfNot(ifNot), true
+		}
+		return v.notAsked(contestant)
+	})
+}
+
+// undefined is what a compiler said that did not find what the source of a contestant uses.
+func (v View) undefined(contestant *Contestant) (said string, is bool) {
+	said = v.notRun(contestant)
+	return said, slices.ContainsFunc([]string{"undefined: ", "undeclared", "has no member"},
+		func(words string) bool { return strings.Contains(said, words) })
 }
 
 // GoalPrefix begins the figure of a goal of this project in the results.

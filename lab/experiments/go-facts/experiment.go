@@ -44,8 +44,7 @@ func init() {
 		Advice: lab.HowManySo("Of %d things that articles say of Go and its packages %d are so with this Go."),
 		Claims: []lab.Claim{
 			claims.SetupInXSys.Compiled(setupInXSys, "The package has neither helpers nor types for io_uring."),
-			claims.XSysStatx.Asked(statxInXSys, "",
-				"Statx_t and Statx are there since 2018."),
+			claims.XSysStatx.Lacks(statxInXSys, "Statx_t and Statx are there since 2018."),
 			claims.GnetUring.Compiled(gnetUring, "gnet works by epoll and kqueue."),
 			claims.GopsutilPorts.Compiled(gopsutilPorts,
 				"gopsutil tells of CPUs, memory, disks, networks and processes; it has no function for ports."),
