@@ -37,6 +37,13 @@ func (s *Server) ack(w http.ResponseWriter, r *http.Request) {
 			err = nil
 		}
 	}
+	var other *json.UnmarshalTypeError // whose words are of Go's types
+	switch {
+	case errors.As(err, &other) && other.Field != "":
+		err = errors.New("the note is no text")
+	case errors.As(err, &other):
+		err = errors.New("this is no object")
+	}
 	if err != nil {
 		fail(w, http.StatusBadRequest, fmt.Sprintf(`want {"note": "…"} and nothing else, in %d bytes: %v`, maxAck, err))
 		return

@@ -38,6 +38,8 @@ func TestAck(t *testing.T) {
 		{"application/x-www-form-urlencoded", "note=x", 415},
 		{"text/plain", `{"note":"x"}`, 415},
 		{"application/json", "note", 400},
+		{"application/json", `{"note": 1}`, 400},
+		{"application/json", "[]", 400},
 		{"application/json", `{"nota":"x"}`, 400},
 		{"application/json", `{"note":"two\nlines"}`, 400},
 		{"application/json", `{"note":"x"} {"note":"y"}`, 400},
@@ -45,7 +47,7 @@ func TestAck(t *testing.T) {
 		{"application/json", `{"note":"x"}` + strings.Repeat(" ", maxAck) + "x", 400},
 		{"application/json", `{"note":"` + strings.Repeat("x", 2*maxAck) + `"}`, 400},
 	} {
-		if code, text := post(bad.kind, bad.body); code != bad.code || text == "" {
+		if code, text := post(bad.kind, bad.body); code != bad.code || text == "" || strings.Contains(text, " Go ") {
 			t.Errorf("%.40s: %d %q, want %d", bad.body, code, text, bad.code)
 		}
 	}

@@ -343,6 +343,16 @@ func TestIsolatedReloadsThatFail(t *testing.T) {
 		u.process(t, isolate.Recorder, before.PID)
 		u.change(t, c.to, c.from)
 	}
+	file, aside := filepath.Join(dir, "tallywheel.yaml"), filepath.Join(dir, "aside")
+	if err := errors.Join(os.Rename(file, aside), syscall.Mkfifo(file, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	before := u.process(t, isolate.Recorder, 0)
+	_ = syscall.Kill(before.PID, syscall.SIGKILL)
+	u.process(t, isolate.Recorder, before.PID) // it does not wait for who writes into that pipe
+	if err := os.Rename(aside, file); err != nil {
+		t.Fatal(err)
+	}
 	l.drain(t)
 	s := u.stop(t)
 	if p := s.Ports[0]; p.Frames.Stored != l.devices[0].Truth.Made || p.OutageCount != 0 {

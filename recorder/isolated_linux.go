@@ -23,8 +23,8 @@ import (
 // isolation is the recorder's side of `isolate: process`: the spools that another process fills,
 // and the shelf on which the next recorder finds them.
 //
-// One goroutine, pump, shows all spools to their lanes. Whoever takes a spool in or out holds mu,
-// which pump holds for a round.
+// Spools are shown to their lanes by round, which holds mu: see pump_linux.go. Whoever takes a
+// spool in or out holds mu, too.
 type isolation struct {
 	link     *isolate.Link
 	bell     *isolate.Bell

@@ -20,9 +20,9 @@ import (
 // lane takes the bytes of one port through framing and books into the log. It is the port's
 // reader.Handler.
 //
-// Everything is done on the goroutine that reads, under mu, which sheets and the settling of
-// commits take for moments. Only methods of lane take it. A frame goes straight from the ring into
-// the log's staging buffer; only what that cannot take is kept in the backlog.
+// Everything is done under mu, most of it on the goroutine that reads; sheets and the settling of
+// commits take it for moments. Only methods of lane, and of spooled, take it. A frame goes straight
+// from the ring into the log's staging buffer; only what that cannot take is kept in the backlog.
 //
 // With the strategy pipeline four goroutines share the work: they call took, classified and store,
 // and one of them runs the decoder, without mu.

@@ -42,11 +42,11 @@ type port struct {
 	until  time.Time       // … and when what has arrived is read no longer; zero: finishPatience from then
 	left   []device        // … and this was open
 	halves map[device]half // what was half read of devices that another port has left; nobody writes to it
-	done   chan struct{}   // closed by keepOpen, or by hub.run
+	done   chan struct{}   // closed by keepOpen, keepRemote or hub.run
 
 	// peers is the ports of its peers. They are written under Recorder.mu by the goroutine of
-	// hub.run, and before that runs by whoever begins it (hub.await, hub.takes): those read them
-	// without the lock. Everybody else holds it, until the port has stopped.
+	// hub.run, and before that runs by whoever begins it (hub.goOn, hub.await, hub.takes): those
+	// read them without the lock. Everybody else holds it, until the port has stopped.
 	peers []*port
 	hub   *hub // nil: it has a device of its own
 

@@ -9,9 +9,9 @@ import (
 )
 
 // Who shows spools to their lanes: pump, which the reader wakes; the log, before it takes a batch;
-// and whoever draws up a sheet. So pump need not be woken for each read: what comes while a batch
-// is open is in that batch all the same, and no record is later on the disk than it was without
-// spools.
+// the hub, before it seats a connection or makes room; and whoever draws up a sheet. So pump need
+// not be woken for each read: what comes while a batch is open is in that batch all the same, and
+// no record is later on the disk than it was without spools.
 
 // pump shows spools to their lanes until the recorder stops. The reader rings the bell for what it
 // has written, and settle for what the log has stored. It is one thread, as the one of package

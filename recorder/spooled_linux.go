@@ -26,7 +26,8 @@ import (
 //
 // So each frame is in the log once, and the books are those of a recorder that was never killed.
 //
-// One goroutine may use it. The lane has its own lock.
+// One goroutine at a time may use it: once it is listed, who holds isolation.mu. The lane has its
+// own lock.
 type spooled struct {
 	lane   *lane
 	log    wireLog

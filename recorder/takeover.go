@@ -27,7 +27,7 @@ func recovered(found seglog.Recovery, missing []ledger.MissingRecords, log *slog
 			"lost", seglog.Missing{From: m.From, To: m.To, AtMost: m.AtMost, What: m.What}.String())
 	}
 	for _, name := range found.Damaged {
-		log.Warn("the newest segment was cut off within its header: nothing of it can be read, and it was set aside",
+		log.Warn("a segment was cut off within its header: nothing of it can be read, and it was set aside",
 			"kept as", name)
 		r.SetAside = append(r.SetAside, name)
 	}

@@ -58,6 +58,9 @@ func (l *dirLock) take() error {
 		if errors.Is(err, os.ErrPermission) {
 			f, err = os.Open(path) // enough for a lock on a local disk
 		}
+		if st, statErr := os.Lstat(path); err != nil && statErr == nil && st.Mode()&os.ModeSymlink != 0 {
+			return fmt.Errorf("%w: move that link away", err)
+		}
 		if err != nil {
 			return err
 		}

@@ -44,7 +44,7 @@ func newAck() *cobra.Command {
 			if err := recorder.CheckNote(note); err != nil {
 				return fmt.Errorf("%w: ack: --note: %w", errUsage, err)
 			}
-			cfg, err := config.Load(file)
+			cfg, err := loading(c.Context(), file, 0, config.Load)
 			if err != nil {
 				return err
 			}

@@ -35,7 +35,7 @@ type beginning struct {
 func begin(ctx context.Context, file string, log *slog.Logger) (b beginning, err error) {
 	b.log = log
 	if isolate.Role(os.Getenv(isolate.RoleVariable)) != isolate.Recorder {
-		if b.cfg, err = config.Load(file); err == nil {
+		if b.cfg, err = loading(ctx, file, writesWithin, config.Load); err == nil {
 			err = notKept(b.cfg.Log.Dir)
 		}
 		if err == nil {
@@ -102,7 +102,7 @@ func (b *beginning) load(file string, how isolate.Beginning, last []byte, start 
 	err error,
 ) {
 	if !how.AsBefore && !how.Stops || last == nil {
-		cfg, err = config.Load(file)
+		cfg, err = config.Reload(file) // the keeper has read what came through a pipe
 		if err == nil && (how.Waits || last != nil) {
 			err = recorder.CheckGoOn(cfg, start)
 		}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -29,7 +30,7 @@ func newDoctor() *cobra.Command {
 		Use: "doctor", Short: "look at what this machine allows and how it is set; --fix changes what is safe",
 		Args: exactly(0, "no argument"),
 		RunE: func(c *cobra.Command, _ []string) error {
-			return e.run(doctor.Kernel{}, c.InOrStdin(), c.OutOrStdout(), os.Stderr)
+			return e.run(c.Context(), doctor.Kernel{}, c.InOrStdin(), c.OutOrStdout(), os.Stderr)
 		},
 	}
 	f := c.Flags()
@@ -57,7 +58,7 @@ func defaultRecord() string {
 	return filepath.Base(name)
 }
 
-func (e examination) run(k doctor.Kernel, in io.Reader, out, talk io.Writer) error {
+func (e examination) run(ctx context.Context, k doctor.Kernel, in io.Reader, out, talk io.Writer) error {
 	if e.fix && e.undo {
 		return fmt.Errorf("%w: --fix or --undo, not both", errUsage)
 	}
@@ -69,7 +70,7 @@ func (e examination) run(k doctor.Kernel, in io.Reader, out, talk io.Writer) err
 	if e.config == "" {
 		findings = k.Examine()
 	} else {
-		cfg, err := config.Load(e.config)
+		cfg, err := loading(ctx, e.config, 0, config.Load)
 		if err != nil {
 			return err
 		}

@@ -44,7 +44,7 @@ func TestDoctorAsksOnATerminal(t *testing.T) {
 		}
 		var out, talk bytes.Buffer
 		e.record = filepath.Join(root, "doctor.json")
-		err = e.run(doctor.Kernel{Root: root}, in, &out, &talk)
+		err = e.run(t.Context(), doctor.Kernel{Root: root}, in, &out, &talk)
 		return talk.String(), err
 	}
 	said, err := ask(examination{fix: true}, "n\n")

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -73,4 +74,23 @@ func TestStopWhileAConfigurationIsRead(t *testing.T) {
 	r.end() // it returns
 	close(answer)
 	<-done
+}
+
+// Who waits for a configuration that nobody writes into a pipe can be stopped.
+func TestStopWhileNobodyWritesAConfiguration(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	_, err := loading(ctx, file, 0, config.Load)
+	if err == nil || !strings.Contains(err.Error(), "stopped while it was read") {
+		t.Errorf("%v", err)
+	}
+	f, err := os.OpenFile(file, os.O_WRONLY, 0) // it reads no more when this is closed
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
 }

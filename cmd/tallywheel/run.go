@@ -354,7 +354,9 @@ func newCheck() *cobra.Command {
 				}
 				return err
 			}
-			cfg, err := config.LoadAnd(args[0], checkHere)
+			cfg, err := loading(c.Context(), args[0], 0, func(file string) (config.Config, error) {
+				return config.LoadAnd(file, checkHere)
+			})
 			exposed := cfg.Exposed(args[0])
 			if asJSON {
 				r := map[string]any{"ok": err == nil, "sources": len(cfg.Sources)}

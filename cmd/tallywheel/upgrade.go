@@ -27,7 +27,7 @@ func newUpgrade() *cobra.Command {
 			if file == "" {
 				return fmt.Errorf("%w: upgrade: of which recorder? use -c FILE", errUsage)
 			}
-			cfg, err := config.Load(file)
+			cfg, err := loading(c.Context(), file, 0, config.Load)
 			if err != nil {
 				return err
 			}

@@ -11,8 +11,8 @@
 //     a few descriptors. What one of the two puts there, the other gets at once, and whoever is
 //     started gets all of it. It outlives both. The names are [BellEntry], [StartEntry],
 //     [ReadEntry], [CellEntry], [APIEntry], [ConfigEntry], [DoorEntry], [EndEntry], a [LaneOf] and
-//     a [PortOf] for each source, and a [ClosedOf] for what the log has of it from spools that were
-//     given back.
+//     a [PortOf] for each source, a [ClosedOf] for what the log has of it from spools that were
+//     given back, and what some sources have besides: see entry_linux.go.
 //   - The store is where systemd keeps what is on the shelf for the next keeper, if the unit has it
 //     do so ([StoreEntry]). Each change goes there as it is made, so the keeper may be killed, too.
 //   - A [Renewal] replaces a process while it works, by another of the same or of a new program:

@@ -50,8 +50,8 @@ type keeper struct {
 	ends     map[Role]*ends
 	changed  chan struct{} // has a signal when the store may be full
 
-	// held while messages are sent: for sendWithin at most, as a child receives whatever it does
-	// itself (see inbox)
+	// held while messages are sent: for sendWithin each at most, as a child receives whatever it
+	// does itself (see inbox), and for starvesIn more where it waits for a CPU
 	mu       sync.Mutex
 	shelf    []shelved
 	children map[Role]*child

@@ -30,7 +30,8 @@ const (
 // what comes, and what happens.
 //
 // Two goroutines use it: run, and while the device is read, the reader's own, by the methods of
-// reader.Handler and reader.Sink. The spool's producer is under mu, which is held for a read at
+// reader.Handler and reader.Sink; for moments also a timer, the runover, and the goroutine that
+// follows the link. The spool's producer is under mu, which is held for a read at
 // most.
 type line struct {
 	source string

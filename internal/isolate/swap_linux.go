@@ -300,8 +300,9 @@ func (k *keeper) endSwap(err error) {
 	s := k.swap
 	k.swap = nil
 	s.late.Stop()
-	if s.next != nil {
+	if s.next != nil { // with what it has started, as a script does that stands for the program
 		_ = s.next.process.Kill()
+		_ = sys.KillGroup(k.pid(s.next))
 	}
 	k.release(s.program)
 	result := ""
