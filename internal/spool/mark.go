@@ -35,7 +35,6 @@ const (
 // Causes of [Lost].
 const (
 	Uncertain uint32 = 1 + iota // the producer was killed in a read: so many bytes may have been at the end of it
-	Overrun                     // the kernel or the device had no room
 	Discarded                   // the kernel held so many when the wire was given up, and nobody had time to read them
 	Untaken                     // the kernel held so many of a device that the producer could not take
 	Spilled                     // they had run over into a file, and could not be read back
