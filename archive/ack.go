@@ -22,6 +22,9 @@ type Ack struct {
 	ledger.Ack
 	// Sheet is the sheet of that moment: what it has counted counts no more. nil: no recorder ran.
 	Sheet *ledger.Sheet `json:"sheet,omitempty"`
+	// Books is what the books of that moment had noted, by [ledger.Port.Book], where a recorder may
+	// be killed and another goes on with them.
+	Books map[uint64]ledger.Noted `json:"books,omitempty"`
 	// History is how long the history was then, in bytes, with what of it is folded: the lines
 	// before that are known, whatever clock they were written by.
 	History int64 `json:"history,omitempty"`

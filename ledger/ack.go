@@ -373,16 +373,19 @@ type ackState struct {
 	generation               uint32
 	known, noted             *Counts // nil: nothing
 	knownBefore, notedBefore uint32  // their generations are below
+	given                    *Noted  // see GoOnAck; it is in no state, for whoever goes on is given it again
 	owedIn                   uint32  // the generation of what the rhythm may take back
 	overdueIn                uint32  // … and of the request that may still be answered
 }
 
 // BeginAck notes what the book has counted by now, and kernel, the driver's counts: EndAck makes it
 // known. What comes between the two is new.
-func (b *Book) BeginAck(kernel *Kernel) {
+func (b *Book) BeginAck(kernel *Kernel) Noted {
+	b.knowGiven()
 	p := Port{Bytes: b.bytes, Frames: b.frames, Unread: b.unread, Refused: b.refused, Kernel: kernel}
 	b.ack.generation++
 	b.ack.noted, b.ack.notedBefore = p.Counts(), b.ack.generation
+	return Noted{Counts: b.ack.noted.copy(), Generation: b.ack.generation, Read: b.bytes.Read}
 }
 
 // EndAck makes known what BeginAck has noted, or forgets the note.
@@ -414,6 +417,8 @@ func unanswered(c *Counts) *uint64     { return &c.Unanswered }
 
 // absorbAck takes over what of another book is known.
 func (b *Book) absorbAck(from *Book) {
+	b.knowGiven()
+	from.knowGiven()
 	add := func(to **Counts, of *Counts) {
 		if of == nil {
 			return

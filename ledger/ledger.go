@@ -135,7 +135,12 @@ func (b *Book) FrameSize(n int) { b.frameSize = n }
 func (b *Book) At(now int64) { b.now = now }
 
 // Read posts n bytes taken off the wire.
-func (b *Book) Read(n int) { b.bytes.Read += uint64(n) }
+func (b *Book) Read(n int) {
+	if g := b.ack.given; g != nil && b.bytes.Read >= g.Read {
+		b.knowGiven()
+	}
+	b.bytes.Read += uint64(n)
+}
 
 // Return takes back the last n bytes that Read posted and nobody has classified: another book goes
 // on with them.

@@ -383,10 +383,7 @@ func (b *Book) Sheet(id, state string, held Held, kernel *Kernel) Port {
 	}
 	p.Refused = maps.Clone(b.refused)
 	p.Outages = append([]Outage{}, b.outages...)
-	if b.ack.known != nil {
-		b.ack.known.lower(p.Counts())
-		p.Known = b.ack.known.copy()
-	}
+	p.Known = b.knownOf(&p)
 	p.Unbalanced = p.check(b.span() + b.plain)
 	return p
 }

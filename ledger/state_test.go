@@ -103,6 +103,11 @@ func fields(b *Book) map[string]string {
 	all := map[string]string{"known": fmt.Sprint(b.known), "recent": fmt.Sprint(b.recent == b.streams[b.recentK])}
 	note := func(path string, v reflect.Value) { all[path] = fmt.Sprint(v) }
 	leaves(reflect.ValueOf(b).Elem(), "book", false, note)
+	for path := range all {
+		if strings.HasPrefix(path, "book.ack.given") { // whoever goes on is given it again
+			delete(all, path)
+		}
+	}
 	for name, l := range map[string]*lineup{"active": &b.active, "resting": &b.resting} {
 		i := 0
 		for q := l.oldest; q != nil; q = q.newer {

@@ -3,7 +3,6 @@ package recorder
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -141,12 +140,12 @@ func (r *Recorder) Ack(note string) (ledger.Ack, error) {
 	defer r.saving.Unlock()
 	_ = r.settleOwed()             // first, for the word speaks of what is in the history
 	given := r.log.Position().Next // before the books: what they have not counted yet is behind it
-	noted, s := r.beginAck()
+	noted, books, s := r.beginAck()
 	now := time.Now()
 	at := ledger.Ack{At: ledger.Time(now.UnixNano()), Note: note}
 	base := s.Whole().Copy()
 	base.Verdict, base.Leaving = nil, nil // what is leaving says itself what is known
-	next := &archive.Ack{Ack: at, Sheet: base, Next: given}
+	next := &archive.Ack{Ack: at, Sheet: base, Books: books, Next: given}
 	err := next.Save(r.cfg.Log.Dir, hexIdentity(r.log))
 	r.absorbing.Lock() // for every sheet the word holds in all books, or in none
 	defer r.absorbing.Unlock()
@@ -195,27 +194,34 @@ func (r *Recorder) ackMissed() {
 	r.missed.acknowledged()
 }
 
-// beginAck has every book note what it has counted, and draws up the sheet of that moment.
-func (r *Recorder) beginAck() (noted []*port, s ledger.Sheet) {
+// beginAck has every book note what it has counted, and draws up the sheet of that moment. books is
+// the notes of those that outlive this process.
+func (r *Recorder) beginAck() (noted []*port, books map[uint64]ledger.Noted, s ledger.Sheet) {
 	r.absorbing.Lock()
 	defer r.absorbing.Unlock()
+	books = map[uint64]ledger.Noted{}
+	note := func(p *port) ledger.Port {
+		account, of := p.lane.beginAck()
+		if noted = append(noted, p); p.remote != nil {
+			books[account.Book] = of
+		}
+		return account
+	}
 	ports := r.snapshot()
 	var accounts []ledger.Port
 	for _, p := range ports {
-		accounts = append(accounts, p.lane.beginAck())
+		accounts = append(accounts, note(p))
 	}
-	noted = slices.Clone(ports)
 	for _, p := range r.departing() {
 		for _, q := range p.family() {
-			q.lane.beginAck()
-			noted = append(noted, q)
+			note(q)
 		}
 	}
 	s = r.draw(ports, accounts)
 	for i := range s.Ports {
 		s.Ports[i].Known = s.Ports[i].Counts()
 	}
-	return noted, s
+	return noted, books, s
 }
 
 // CheckNote says what is wrong with a note; nil: nothing.

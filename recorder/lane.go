@@ -398,14 +398,13 @@ func (l *lane) account() ledger.Port {
 	return p
 }
 
-// beginAck notes what the account has, which it returns, to make it known.
-func (l *lane) beginAck() ledger.Port {
+// beginAck notes what the account has, and returns both, to make it known.
+func (l *lane) beginAck() (ledger.Port, ledger.Noted) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p := l.account()
-	l.in.book.BeginAck(l.kernel)
 	l.asAway = p.State == ledger.StateWaiting
-	return p
+	return p, l.in.book.BeginAck(l.kernel)
 }
 
 // endAck makes known what beginAck has noted, and the gaps of earlier books, or forgets it.

@@ -115,6 +115,7 @@ func (r *Recorder) show(l *lane, s *spool.Spool, to wireLog) (*remote, error) {
 	if err != nil {
 		return nil, err
 	}
+	r.goOnAck(l) // before the books go on
 	play.why = func() string { return i.port(l.cfg.ID).Why }
 	play.rest = checkpointRest
 	if log, ok := l.out.log.(*replay); ok {
