@@ -26,7 +26,7 @@ const module = "github.com/tallywheel/tallywheel"
 var layers = [][]string{
 	{
 		"crc16", "internal/sys", "internal/http1", "internal/hist", "internal/beat", "internal/pack", "internal/fault",
-		"internal/testenv",
+		"internal/testenv", "internal/early",
 	},
 	{"frame", "ledger", "ring", "rt", "uring", "admission", "steal", "proof"},
 	{

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -75,6 +76,25 @@ func TestReloadWhileStarting(t *testing.T) {
 	}
 	if err := p.Cmd.Wait(); err != nil {
 		t.Fatalf("%v; stderr: %s", err, p.Err)
+	}
+}
+
+// TestHearsSIGHUPFirst: `run` hears of a reload before its packages are made ready, of which there
+// are hundreds: a SIGHUP meanwhile would end it.
+func TestHearsSIGHUPFirst(t *testing.T) {
+	c := exec.Command(testenv.Binary(t), "version")
+	c.Env = append(os.Environ(), "GODEBUG=inittrace=1")
+	out, err := c.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	begin := func(name string) int { return strings.Index(string(out), "init "+name+" ") }
+	signals, hears, last := begin("os/signal"), begin("github.com/tallywheel/tallywheel/internal/early"), begin("main")
+	if signals < 0 || hears < signals || last < hears {
+		t.Fatalf("package early is not made ready behind os/signal:\n%s", out)
+	}
+	if n := strings.Count(string(out[signals:hears]), "\n"); n > 3 {
+		t.Errorf("%d packages are made ready before SIGHUP is heard:\n%s", n, out[signals:hears])
 	}
 }
 

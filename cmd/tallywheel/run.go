@@ -20,6 +20,7 @@ import (
 	"github.com/tallywheel/tallywheel/api"
 	"github.com/tallywheel/tallywheel/config"
 	"github.com/tallywheel/tallywheel/forward"
+	"github.com/tallywheel/tallywheel/internal/early"
 	"github.com/tallywheel/tallywheel/internal/sys"
 	"github.com/tallywheel/tallywheel/ledger"
 	"github.com/tallywheel/tallywheel/recorder"
@@ -47,7 +48,7 @@ func newRun() *cobra.Command {
 					return err
 				}
 			}
-			hup := make(chan os.Signal, 1) // from the first moment on: a reload must not end a start
+			hup := early.Hangups // from the first moment on: a reload must not end a start
 			signal.Notify(hup, syscall.SIGHUP)
 			defer signal.Stop(hup)
 			stop, err := traced.start(os.Stderr)
