@@ -253,6 +253,25 @@ func stalled(t *testing.T, dir string, source config.Source, n uint64) (g *Recor
 	return g, func() { openFiles = logFiles; waits.Store(false) }
 }
 
+// The account of a source that a reload takes out while the log is slow is kept, once the log has
+// all of it.
+func TestRemovedSourceIsInTheHistory(t *testing.T) {
+	dir, a := t.TempDir(), tcp("a")
+	a.Buffer = 4 << 20
+	g, release := stalled(t, dir, a, 7000) // more than the log's own buffers hold
+	reloaded(t, g)
+	if all := past(t, dir); len(all) != 0 {
+		t.Errorf("a sheet is kept while frames are in flight: %+v", all)
+	}
+	release()
+	testenv.Until(t, time.Minute, "the sheet is kept", func() bool { return len(past(t, dir)) == 1 })
+	if ports := past(t, dir)[0].Sheet.Ports; len(ports) != 1 || ports[0].ID != "a" || ports[0].Frames.Stored != 7010 ||
+		ports[0].Frames.InFlight != 0 {
+		t.Errorf("the sheet: %+v; want 7010 frames stored and none in flight", ports)
+	}
+	stop(t, g)
+}
+
 // A source that a reload changes while the log is slow has its records in their order, and loses
 // none: what it reads then waits for what the log could not take before.
 func TestChangeOnASlowLogKeepsTheOrder(t *testing.T) {
