@@ -302,6 +302,14 @@ func commitDurable(f rawFrame) uint64 {
 	return binary.LittleEndian.Uint64(f.data[16:])
 }
 
+// commitRecords is how many records the batch of a commit frame has.
+func commitRecords(f rawFrame) uint64 {
+	if len(f.data) < 8 {
+		return 0
+	}
+	return binary.LittleEndian.Uint64(f.data)
+}
+
 // commitBatchBytes is how many bytes of frames stand before a commit frame in its batch.
 func commitBatchBytes(f rawFrame) int64 {
 	if len(f.data) < 16 {

@@ -184,3 +184,36 @@ func TestOwnerIsToldUntilItHasKeptIt(t *testing.T) {
 		closeLog(t, l)
 	}
 }
+
+// The hole that an opening writes for what is gone may be torn by a power cut, its end on the disk
+// and its beginning not: nothing durable stood there, and the log opens.
+func TestTornHoleIsNoDamage(t *testing.T) {
+	const records = 300
+	whole := severalSegments(t, records, false)
+	bases := segmentsOf(t, whole)
+	cfg := small(nil, SyncAlways)
+	cfg.Expect = Extent{Last: records, End: records}
+	for size := int64(headerBytes); size < headerBytes+6000; size += 97 { // it is at another place in a sector
+		for n, met := 1, true; met; n++ {
+			d := whole.Copy()
+			if err := errors.Join(d.Cut(segmentName(bases[len(bases)-1]), size), d.Sync()); err != nil {
+				t.Fatal(err)
+			}
+			l, err, ok := openUntil(d, cfg, n, interruption{err: syscall.EIO, last: true})
+			if met = ok; err == nil {
+				_ = l.Close()
+			}
+			for seed := range uint64(8) {
+				cfg.FS = faulty{d.Crash(seed)}
+				l, err := Open(cfg)
+				if err != nil {
+					t.Fatalf("cut to %d bytes, the power cut at operation %d, seed %d: %v", size, n, seed, err)
+				}
+				if next := l.Position().Next; next != records+1 {
+					t.Errorf("cut to %d bytes, the power cut at operation %d, seed %d: %d is next", size, n, seed, next)
+				}
+				closeLog(t, l)
+			}
+		}
+	}
+}

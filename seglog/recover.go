@@ -376,6 +376,9 @@ func (l *Log) durableBehind(sc *scanner, size int64, durable uint64, behind []he
 	}
 	if frames {
 		cut, err := sc.isCut(size)
+		if err == nil && !cut {
+			cut, err = sc.isTornHole(size)
+		}
 		if err != nil {
 			return 0, false, err
 		}

@@ -279,6 +279,26 @@ func (s *scanner) isCut(size int64) (bool, error) {
 	return off == 0, err
 }
 
+// isTornHole reports whether the batch where reading stopped is one that an opening wrote for what
+// was gone (see segment.complete), as a power cut may leave it: its end is there, and a hole in it
+// is not. It has no record but those that still stand there, and nothing was written behind it.
+func (s *scanner) isTornHole(size int64) (bool, error) {
+	at, next, records := s.off, s.next, uint64(0)
+	ends, holes := 0, false
+	err := s.search(s.off, size, func(off int64, f rawFrame) bool {
+		switch {
+		case f.kind == kindCommit:
+			room := off - at // for the holes
+			ends++
+			holes = commitBatchBytes(f) == off-s.off && commitRecords(f) == records && room > 0 && room <= 2*holeBytes
+		case ends == 0 && f.counts() && off == at && (next == 0 || f.seq == next):
+			at, next, records = off+int64(f.size), f.seq+1, records+1
+		}
+		return ends < 2
+	})
+	return ends == 1 && holes, err
+}
+
 // search calls found for every whole frame of this segment that begins in [off, size), until it
 // returns false.
 func (s *scanner) search(off, size int64, found func(off int64, f rawFrame) bool) error {
