@@ -40,6 +40,16 @@ func openUntil(d *fault.Dir, cfg Config, n int, end interruption) (l *Log, err e
 	return l, err, met
 }
 
+// dieAt opens a log for which nothing works any more from the n-th operation of its disk on, and
+// reports whether there was one.
+func dieAt(d *fault.Dir, cfg Config, n int) (met bool) {
+	l, err, met := openUntil(d, cfg, n, interruption{err: syscall.EIO, last: true})
+	if err == nil {
+		_ = l.Close()
+	}
+	return met
+}
+
 // extents is what an opening says, without its words.
 func extents(all []Missing) (out []Missing) {
 	for _, m := range all {
@@ -118,10 +128,7 @@ func TestRemovedSegmentsThatComeBack(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			l, err, ok := openUntil(d, cfg, n, interruption{err: syscall.EIO, last: true})
-			if met = ok; err == nil {
-				_ = l.Close()
-			}
+			met = dieAt(d, cfg, n)
 			for seed := range uint64(8) {
 				cfg.FS = faulty{d.Crash(seed)}
 				l, err := Open(cfg)
@@ -199,10 +206,7 @@ func TestTornHoleIsNoDamage(t *testing.T) {
 			if err := errors.Join(d.Cut(segmentName(bases[len(bases)-1]), size), d.Sync()); err != nil {
 				t.Fatal(err)
 			}
-			l, err, ok := openUntil(d, cfg, n, interruption{err: syscall.EIO, last: true})
-			if met = ok; err == nil {
-				_ = l.Close()
-			}
+			met = dieAt(d, cfg, n)
 			for seed := range uint64(8) {
 				cfg.FS = faulty{d.Crash(seed)}
 				l, err := Open(cfg)
