@@ -102,21 +102,16 @@ const (
 	poolWorkers = 16                    // most that a pool may have
 	poolWave    = 50 * time.Millisecond // each, high and low
 	poolWait    = time.Millisecond
-	poolRoom    = 8 << 10 // bytes of its stack that a task has which waits, as who formats or parses
-	poolRest    = 64      // tasks, one at a time, by which all workers of a pool at rest have had one
 )
 
 // Pools lets a pool do small tasks, of the parameter "work_ns" (5000) each, until the time is over.
 // With load=waves they come in waves: for poolWave as many as the pool takes, for as long one each
-// millisecond, and each waits a millisecond for another, as for a disk, with poolRoom of its stack
-// in use. Before, it measures how long a pool at rest takes to have as many workers as it may at
-// work: so many tasks that wait for each other are handed to it.
+// millisecond, and each waits a millisecond for another, as for a disk. Before, it measures
+// how long a pool at rest takes to have as many workers as it may at work: so many tasks that wait
+// for each other are handed to it.
 func Pools(t *Turn, p Pool) error {
 	work := t.Int("work_ns", 5000)
 	loops, waves := calibrate(work), t.Text("load") == "waves"
-	if waves {
-		atRest(p)
-	}
 	rest := stacks()
 	grown := growth(p)
 	until, err := t.Ready()
@@ -153,7 +148,7 @@ func Pools(t *Turn, p Pool) error {
 		left.Add(1)
 		p.Submit(func() {
 			if waves {
-				onStack(func() { time.Sleep(poolWait) })
+				time.Sleep(poolWait)
 			} else {
 				spin(loops)
 			}
@@ -182,31 +177,6 @@ func stacks() float64 {
 	s := []metrics.Sample{{Name: "/memory/classes/heap/stacks:bytes"}}
 	metrics.Read(s)
 	return float64(s[0].Value.Uint64())
-}
-
-// atRest lets a pool do tasks one at a time: their workers are those of a pool at rest, and their
-// stacks as large as the tasks need.
-func atRest(p Pool) {
-	for range poolRest {
-		over := make(chan struct{})
-		p.Submit(func() {
-			onStack(func() {})
-			close(over)
-		})
-		<-over
-	}
-}
-
-// onStack does something with poolRoom of the stack in use.
-//
-//go:noinline
-func onStack(do func()) {
-	var room [poolRoom]byte
-	for i := range room {
-		room[i] = byte(i)
-	}
-	do()
-	spun.Add(uint64(room[spun.Load()%poolRoom])) // or it would be left out
 }
 
 // growth is how long it takes until poolWorkers tasks run at the same time; 0 if they never do.
