@@ -7,6 +7,8 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/tallywheel/tallywheel/internal/sys"
@@ -29,7 +31,7 @@ type Cell struct {
 // Kept is what has become of a cell: what lies under CellEntry.
 type Kept struct {
 	PID      int      `json:"pid"`    // of the reader
-	Thread   int      `json:"thread"` // that keeps time
+	Thread   int      `json:"thread"` // that keeps time now; another one may a moment later
 	Priority int      `json:"priority"`
 	CPU      string   `json:"cpu,omitempty"`
 	Lacking  []string `json:"lacking"` // what it should have and has not, each with how to get it
@@ -46,41 +48,20 @@ const (
 
 // keepTime makes this process one that keeps time. What it lacks for that it does without.
 func (r *ports) keepTime(c Cell) error {
-	k := Kept{PID: os.Getpid(), Priority: c.Priority, CPU: c.CPU, Lacking: []string{}}
-	lack := func(err error) {
-		if err != nil {
-			k.Lacking = append(k.Lacking, err.Error())
-		}
-	}
-	var cpus rt.CPUs
+	k := timekeeper{cell: c, moved: make(chan struct{}, 1)}
 	if c.CPU != "" {
 		var err error
-		if cpus, err = rt.ParseCPUs(c.CPU); err != nil {
+		if k.cpus, err = rt.ParseCPUs(c.CPU); err != nil {
 			return err
 		}
 	}
 	r.cell = true
-	lack(rt.LockMemory())
-	lack(r.populate())
-	lack(sys.SetLimit(sys.LimitRealTimeRun, uint64(runaway.Microseconds())))
-	first := true
-	err := reader.KeepTime(r.read, func() {
-		errs := []error{
-			rt.SetTimerSlack(1),
-			rt.SetScheduling(rt.Scheduling{Policy: rt.FIFO, Priority: c.Priority, ResetOnFork: true}),
-		}
-		if cpus != nil {
-			errs = append(errs, rt.SetAffinity(0, cpus))
-		}
-		if first {
-			k.Thread = sys.ThreadID()
-			for _, err := range errs {
-				lack(err)
-			}
-		}
-		first = false
-	})
-	if err != nil {
+	k.process = lacks(
+		rt.LockMemory(),
+		r.populate(),
+		sys.SetLimit(sys.LimitRealTimeRun, uint64(runaway.Microseconds())),
+	)
+	if err := reader.KeepTime(r.read, k.prepare); err != nil {
 		return err
 	}
 	runtime.GC()
@@ -88,12 +69,77 @@ func (r *ports) keepTime(c Cell) error {
 	runtime.ReadMemStats(&m)
 	debug.SetGCPercent(-1)
 	debug.SetMemoryLimit(int64(min(m.Sys-m.HeapReleased, math.MaxInt64-garbage)) + garbage)
-	if len(k.Lacking) > 0 {
-		r.log.Warn("isolate: cell is not all to be had here: the reader goes on with what it has", "lacking", k.Lacking)
+	put := func(kept Kept) error { return r.link.Put(CellEntry, kept) }
+	kept := k.kept()
+	if len(kept.Lacking) > 0 {
+		r.log.Warn("isolate: cell is not all to be had here: the reader goes on with what it has", "lacking", kept.Lacking)
 	} else {
-		r.log.Info("the reader keeps time", "thread", k.Thread, "priority", c.Priority, "cpu", c.CPU)
+		r.log.Info("the reader keeps time", "thread", kept.Thread, "priority", c.Priority, "cpu", c.CPU)
 	}
-	return r.link.Put(CellEntry, k)
+	if err := put(kept); err != nil {
+		return err
+	}
+	go k.tell(put) // for as long as the process lives
+	return nil
+}
+
+// timekeeper is which thread of this process keeps time. That changes: see [rt.Thread].
+type timekeeper struct {
+	cell    Cell
+	cpus    rt.CPUs  // nil: anywhere
+	process []string // what the process lacks, whichever thread it is
+	thread  atomic.Pointer[preparedThread]
+	moved   chan struct{} // of one: another thread keeps time
+}
+
+type preparedThread struct {
+	id      int
+	lacking []string
+}
+
+// prepare makes the calling thread the one that keeps time. It runs on that thread, and waits for
+// nobody.
+func (k *timekeeper) prepare() {
+	errs := []error{
+		rt.SetTimerSlack(1),
+		rt.SetScheduling(rt.Scheduling{Policy: rt.FIFO, Priority: k.cell.Priority, ResetOnFork: true}),
+	}
+	if k.cpus != nil {
+		errs = append(errs, rt.SetAffinity(0, k.cpus))
+	}
+	k.thread.Store(&preparedThread{id: sys.ThreadID(), lacking: lacks(errs...)})
+	select {
+	case k.moved <- struct{}{}:
+	default: // whoever is told of the one before reads this one
+	}
+}
+
+// kept is the thread that keeps time now.
+func (k *timekeeper) kept() Kept {
+	thread := k.thread.Load()
+	return Kept{
+		PID: os.Getpid(), Thread: thread.id, Priority: k.cell.Priority, CPU: k.cell.CPU,
+		Lacking: slices.Concat([]string{}, k.process, thread.lacking),
+	}
+}
+
+// tell puts each thread that comes to keep time, until the keeper takes no more.
+func (k *timekeeper) tell(put func(Kept) error) {
+	for range k.moved {
+		if put(k.kept()) != nil {
+			return // the keeper has ended: the link's own loop says so
+		}
+	}
+}
+
+// lacks are the errors among these, as text.
+func lacks(errs ...error) (texts []string) {
+	for _, err := range errs {
+		if err != nil {
+			texts = append(texts, err.Error())
+		}
+	}
+	return texts
 }
 
 // populate maps what a read would else be the first to touch, in a process that keeps time.
