@@ -119,7 +119,7 @@ func appendRecords(ts *testscript.TestScript, path string, records int, second f
 	ts.Check(err)
 	for n := range records {
 		at := int64(1767225600+second(n)) * 1e9
-		_, err := l.Append(uint32(1+n%2), at, []byte(strings.Repeat(strconv.Itoa(n), 100)))
+		_, err := l.Append(uint32(1+n%2), at, []byte(recordOf(n)))
 		ts.Check(err)
 		if n%10 == 9 { // so that a batch is lost, not all
 			ts.Check(l.Sync())
@@ -127,6 +127,9 @@ func appendRecords(ts *testscript.TestScript, path string, records int, second f
 	}
 	ts.Check(l.Close())
 }
+
+// recordOf is the data of a record, counted from 0.
+func recordOf(n int) string { return strings.Repeat(strconv.Itoa(n), 100) }
 
 // proveLog opens a log, has it prove what it holds, signed by a key, and closes it: provelog DIR
 // KEY.
@@ -151,13 +154,21 @@ func proveLog(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(l.Close())
 }
 
-// flip inverts a bit: flip FILE OFFSET.
+// flip inverts a bit, at an offset or in the data of a record that makelog has written: flip FILE
+// OFFSET, or flip FILE record NUMBER. Where a record lies depends on which batch it came in.
 func flip(ts *testscript.TestScript, _ bool, args []string) {
 	path := ts.MkAbs(args[0])
 	b, err := os.ReadFile(path)
 	ts.Check(err)
-	off, err := strconv.Atoi(args[1])
+	n, err := strconv.Atoi(args[len(args)-1])
 	ts.Check(err)
+	off := n
+	if args[1] == "record" {
+		off = strings.Index(string(b), recordOf(n-1))
+	}
+	if off < 0 || off >= len(b) {
+		ts.Fatalf("%s has no %s", args[0], strings.Join(args[1:], " "))
+	}
 	b[off] ^= 4
 	ts.Check(os.WriteFile(path, b, 0o600))
 }
