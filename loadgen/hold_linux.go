@@ -32,6 +32,8 @@ type HoldConfig struct {
 	// for a connection with its first answer, and for the answers that are still awaited at the
 	// end; 0: 10 s
 	Timeout time.Duration
+
+	inFlight int // operations of a ring, besides those that only look; 0: mostInFlight
 }
 
 // Held is what came of it.
@@ -52,10 +54,12 @@ const (
 	maxHeld = 4_000_000
 	// connections of a ring: its table may have as many slots as RLIMIT_NOFILE says, 20,000 in many
 	// places
-	perHolder  = 16_000
-	opening    = 64 // connections of a ring that are made at a time
-	kernelMost = 20 << 10
-	lateAfter  = 10 * time.Millisecond
+	perHolder = 16_000
+	opening   = 64 // connections of a ring that are made at a time
+	// mostInFlight is some 4,000 requests that are not answered. Where more are due, they wait.
+	mostInFlight = 4096
+	kernelMost   = 20 << 10
+	lateAfter    = 10 * time.Millisecond
 )
 
 // Hold opens connections, and has each send a request every so often: what many clients do that are
@@ -155,6 +159,9 @@ func (c *HoldConfig) check() (to []netip.AddrPort, request []byte, err error) {
 	}
 	if c.Timeout == 0 {
 		c.Timeout = 10 * time.Second
+	}
+	if c.inFlight == 0 {
+		c.inFlight = mostInFlight
 	}
 	switch {
 	case c.Connections < 1 || c.Connections > maxHeld:

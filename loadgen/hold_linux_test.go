@@ -100,6 +100,48 @@ func TestHoldCountsWhatIsLost(t *testing.T) {
 	}
 }
 
+// TestHoldOverAStandstill: where more requests are due than a ring has room for, they wait, for the
+// server may go on. Where it does not, they have failed.
+func TestHoldOverAStandstill(t *testing.T) {
+	const n, room = 600, 2 * opening
+	for _, goesOn := range []bool{true, false} {
+		var asked atomic.Int64
+		still := make(chan struct{})
+		url := serveRaw(t, func(c net.Conn) {
+			for r := bufio.NewReader(c); ; {
+				if _, err := http.ReadRequest(r); err != nil {
+					return
+				}
+				if k := asked.Add(1); k == n+room/2 && goesOn {
+					close(still)
+				} else if k > n { // all are open
+					<-still
+				}
+				if _, err := io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"); err != nil {
+					return
+				}
+			}
+		})
+		cfg := HoldConfig{
+			URL: url, Connections: n, Every: 300 * time.Millisecond, Duration: 300 * time.Millisecond,
+			Timeout: 10 * time.Second, inFlight: room,
+		}
+		if !goesOn {
+			cfg.Timeout = 200 * time.Millisecond
+		}
+		r, err := Hold(t.Context(), cfg)
+		if !goesOn {
+			close(still) // the server ends
+		}
+		if noRings(t, err); err != nil {
+			t.Fatal(err)
+		}
+		if r.Requests+r.Failed != n || goesOn && r.Failed > 0 || !goesOn && r.Requests > 0 {
+			t.Errorf("a server that goes on (%v): %+v", goesOn, r)
+		}
+	}
+}
+
 // TestHoldSeesWhatHasEnded: a connection that the server has closed while nothing was due on it is
 // not open, and all are held until the time is over.
 func TestHoldSeesWhatHasEnded(t *testing.T) {

@@ -68,7 +68,7 @@ const (
 // hold makes connections lo to hi, waits for the start, and has them ask until the time is over.
 func (h *holder) hold(to []netip.AddrPort, lo, hi int, start func() time.Time) (err error) {
 	h.conns = make([]held, hi-lo)
-	if h.ring, err = uring.New(uring.Config{Entries: 512, InFlight: 4096, Locked: true}); err != nil {
+	if h.ring, err = uring.New(uring.Config{Entries: 512, InFlight: h.cfg.inFlight + askBuffers, Locked: true}); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, h.ring.Shutdown(func(*uring.Op) {})) }()
@@ -142,6 +142,12 @@ func (h *holder) serve(began time.Time, to []netip.AddrPort, lo int) error {
 		}
 		if !due.Before(end) {
 			break
+		}
+		if h.isFull() && now.Before(end.Add(h.cfg.Timeout)) { // what is due waits
+			if err := h.turn(patience, to, lo); err != nil {
+				return err
+			}
+			continue
 		}
 		if now.Sub(due) > lateAfter {
 			h.late++
@@ -219,10 +225,10 @@ func (h *holder) push(a *ask, op *uring.Op) error {
 }
 
 // send sends a request on a connection, unless the one before is not answered, which then is late
-// until it is.
+// until it is, or there is no room to.
 func (h *holder) send(conn int, due time.Time) error {
 	c := &h.conns[conn]
-	if c.file == nil || c.ask != nil {
+	if c.file == nil || c.ask != nil || h.isFull() {
 		h.failed++
 		return nil
 	}
@@ -230,6 +236,10 @@ func (h *holder) send(conn int, due time.Time) error {
 	a.due = due
 	return h.ask(a)
 }
+
+// isFull reports whether the ring has no room for an ask, which is two operations: so it is where
+// the server, or this program, has stood still for a while.
+func (h *holder) isFull() bool { return h.ring.InFlight()+2 > h.cfg.inFlight }
 
 func (h *holder) ask(a *ask) error {
 	f := h.conns[a.conn].file
