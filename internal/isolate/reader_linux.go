@@ -57,7 +57,10 @@ var nothingLeft = adoption{fd: -1, listener: -1, next: -1}
 // ReadPorts is all that a reader's process does, until the keeper has ended, or another reader goes
 // on in its place.
 func ReadPorts(link *Link, log *slog.Logger) error {
-	_, _, err := link.Prepare() // there is nothing to prepare
+	recorders, _, err := link.Prepare() // there is nothing to prepare
+	for _, e := range recorders {
+		e.CloseFDs() // the socket of the API, above all: who held it would keep it open
+	}
 	if err == nil {
 		err = link.Prepared()
 	}
