@@ -145,6 +145,7 @@ func isolated(link *isolate.Link, cfg config.Config, log *slog.Logger) (*isolati
 	if err != nil {
 		return nil, fmt.Errorf("the shelf of the keeper: %w", err)
 	}
+	i.processes = link.Processes() // whoever asks is answered before the link is followed
 	for _, e := range shelf {
 		if err := i.take(e); err != nil {
 			return nil, fmt.Errorf("%s on the shelf of the keeper: %w", e.Name, err)

@@ -74,8 +74,7 @@ func (i *isolation) keeps(e isolate.Entry) {
 	i.kept = k
 }
 
-// Processes are those that read and record: this one, or the three of an isolated recorder, as far
-// as it has been told of them.
+// Processes are those that read and record: this one, or the three of an isolated recorder.
 func (r *Recorder) Processes() []isolate.Process {
 	own := []isolate.Process{{Role: isolate.Recorder, PID: os.Getpid(), Since: r.began}}
 	if r.iso == nil {
@@ -83,7 +82,7 @@ func (r *Recorder) Processes() []isolate.Process {
 	}
 	r.iso.told.Lock()
 	defer r.iso.told.Unlock()
-	if len(r.iso.processes) == 0 { // the keeper has not told of the others yet
+	if len(r.iso.processes) == 0 { // of a keeper that tells later, or of none
 		return own
 	}
 	all := slices.Clone(r.iso.processes)

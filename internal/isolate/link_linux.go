@@ -94,8 +94,9 @@ type Link struct {
 	inbox *inbox
 	fills sync.Once // … has begun to be filled
 
-	stops  bool        // this process is to stop as soon as it is ready, as Prepare has heard
-	leaves atomic.Bool // nothing more comes, as Follow has heard
+	processes []Process   // as Shelf has heard
+	stops     bool        // this process is to stop as soon as it is ready, as Prepare has heard
+	leaves    atomic.Bool // nothing more comes, as Follow has heard
 }
 
 func newLink(conn *ipc.Conn) *Link {
@@ -198,6 +199,10 @@ func (l *Link) Prepare() (some []Entry, b Beginning, err error) {
 // while it stopped.
 func (l *Link) Stops() bool { return l.stops }
 
+// Processes are the three as they were when this one was given the shelf, itself among them. Follow
+// tells how they are later.
+func (l *Link) Processes() []Process { return l.processes }
+
 // Prepared tells the keeper that this process can begin.
 func (l *Link) Prepared() error {
 	return l.send(message{Op: opPrepared, Form: handoverForm, Store: storeForm}, nil)
@@ -230,6 +235,8 @@ func (l *Link) Shelf() (all []Entry, err error) {
 			return all, nil
 		case m.Op == opPut:
 			all = append(all, Entry{Name: m.Name, Data: m.Data, FDs: fds})
+		case m.Op == opProcesses:
+			_ = json.Unmarshal(m.Data, &l.processes) // what cannot be read Follow hears again
 		}
 	}
 }
