@@ -25,8 +25,8 @@ func (r *recorder) kept(t *testing.T, not int) (k isolate.Kept) {
 	return k
 }
 
-// inFIFO is that reader, held to what the kernel says of its thread. Go may have another thread keep
-// time than the one that was told of.
+// inFIFO is that reader, held to what the kernel says of its thread. Go may have another thread
+// keep time than the one that was told of.
 func (r *recorder) inFIFO(t *testing.T, not, priority int) (k isolate.Kept) {
 	t.Helper()
 	want := rt.Scheduling{Policy: rt.FIFO, Priority: priority, ResetOnFork: true}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"runtime"
 	"strconv"
 	"syscall"
@@ -200,10 +201,13 @@ func (h *handover) fds() (all []int) {
 	return kept
 }
 
-// execute has this process run a program that takes the handover. Signals wait until that hears
-// them: ended by one in between, the keeper would take all with it. Those that were heard before go
+// execute has this process run a program that takes the handover. Signals that were heard before go
 // first; one that another thread takes in the microseconds behind that look is lost.
-func (h *handover) execute(program *os.File, signals <-chan os.Signal) error {
+//
+// Until the new program hears signals, which takes milliseconds, SIGUSR2 waits. SIGTERM and SIGINT
+// end it as soon as Go begins, which unblocks what ends a program: its children find that the keeper
+// has gone, and stop, as was asked. A SIGHUP would do the same, and is ignored: see Run.
+func (h *handover) execute(program *os.File, signals chan os.Signal) error {
 	text, err := json.Marshal(h)
 	if err != nil {
 		return err
@@ -224,6 +228,8 @@ func (h *handover) execute(program *os.File, signals <-chan os.Signal) error {
 		return err
 	}
 	defer release()
+	signal.Ignore(syscall.SIGHUP)
+	defer signal.Notify(signals, syscall.SIGHUP)
 	if len(signals) > 0 {
 		return errors.New("a signal has come, and is done first: ask again")
 	}

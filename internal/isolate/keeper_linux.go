@@ -41,7 +41,7 @@ const (
 // what lies on the shelf, what is sent, and what others have asked for is under mu.
 type keeper struct {
 	Keeping
-	signals <-chan os.Signal
+	signals chan os.Signal
 	ended   chan *child
 	news    chan struct{} // has a signal when a child has said something, or somebody asks for a renewal
 
@@ -84,8 +84,8 @@ func newKeeper(cfg Keeping) *keeper {
 
 // Run keeps a recorder and a reader until the recorder has ended in order, or could not begin, and
 // returns its exit code. Signals are the process's: SIGTERM and SIGINT stop the recorder, SIGHUP is
-// passed on to it, SIGUSR2 asks for an upgrade.
-func (cfg Keeping) Run(signals <-chan os.Signal) (code int) {
+// passed on to it, SIGUSR2 asks for an upgrade. They come by [signal.Notify].
+func (cfg Keeping) Run(signals chan os.Signal) (code int) {
 	k := newKeeper(cfg)
 	k.signals = signals
 	h, err := inherit()
@@ -95,6 +95,7 @@ func (cfg Keeping) Run(signals <-chan os.Signal) (code int) {
 		return 1
 	case h != nil:
 		k.takeOver(h)
+		k.signal(syscall.SIGHUP) // for one that came while this program began: see execute
 	default:
 		if !k.takeStore() {
 			k.beginStore()
