@@ -10,7 +10,10 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"testing"
 	"time"
+
+	"github.com/tallywheel/tallywheel/internal/testenv"
 )
 
 // load asks without a pause, from many clients at a time, and never a second time for an answer
@@ -88,4 +91,43 @@ func (l *load) end() (good, bad int64) {
 	l.stop.Store(true)
 	l.clients.Wait()
 	return l.good.Load(), l.bad.Load()
+}
+
+// TestKillCostsWhatTheWorkerHeld kills workers under load: nobody is turned away, and no kill loses
+// more requests than a worker may hold.
+func TestKillCostsWhatTheWorkerHeld(t *testing.T) {
+	t.Parallel()
+	const holds, times = 3, 10
+	r := start(t, appConfig{Config: Config{
+		Listen: anyPort, Workers: 2, MaxConns: holds, BackOff: time.Millisecond, MaxBackOff: time.Millisecond,
+		Intensity: 1000, StartFor: patience,
+	}}, nil)
+	var answered [2]uint64
+	var costs [times]int64
+	for i := range times {
+		l := &load{addr: r.addr} // of its own: what it loses is lost by this kill
+		l.begin(16, false, "?for=1ms")
+		testenv.Until(t, patience, "requests are answered", func() bool { return l.good.Load() >= 16 })
+		slot := i % 2
+		victim := r.status()[slot].PID
+		if err := syscall.Kill(victim, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		testenv.Until(t, patience, "a successor", func() bool {
+			st := r.status()[slot]
+			if st.Answered < answered[slot] {
+				t.Errorf("kill %d: slot %d has answered %d requests after %d", i, slot, st.Answered, answered[slot])
+			}
+			answered[slot] = st.Answered
+			return st.PID != 0 && st.PID != victim
+		})
+		if _, costs[i] = l.end(); costs[i] > holds || l.refused.Load() > 0 {
+			t.Errorf("kill %d of a worker that holds %d requests costs %d, of which %d were refused: %v", i, holds,
+				costs[i], l.refused.Load(), l.errs)
+		}
+	}
+	t.Logf("the kills cost %v requests", costs)
+	if n := r.status()[0].Restarts + r.status()[1].Restarts; n != times {
+		t.Errorf("%d restarts are counted", n)
+	}
 }

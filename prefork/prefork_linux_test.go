@@ -90,44 +90,6 @@ func TestUpgradeThatHangs(t *testing.T) {
 	}
 }
 
-// TestKillCostsWhatTheWorkerHeld kills workers under load: nobody is turned away, and no more
-// requests are lost than a worker may hold.
-func TestKillCostsWhatTheWorkerHeld(t *testing.T) {
-	t.Parallel()
-	const holds, times = 3, 10
-	r := start(t, appConfig{Config: Config{
-		Listen: anyPort, Workers: 2, MaxConns: holds, BackOff: time.Millisecond, MaxBackOff: time.Millisecond,
-		Intensity: 1000, StartFor: patience,
-	}}, nil)
-	l := &load{addr: r.addr}
-	l.begin(16, false, "?for=1ms")
-	var answered [2]uint64
-	for i := range times {
-		slot := i % 2
-		victim := r.status()[slot].PID
-		if err := syscall.Kill(victim, syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
-		testenv.Until(t, patience, "a successor", func() bool {
-			st := r.status()[slot]
-			if st.Answered < answered[slot] {
-				t.Errorf("kill %d: slot %d has answered %d requests after %d", i, slot, st.Answered, answered[slot])
-			}
-			answered[slot] = st.Answered
-			return st.PID != 0 && st.PID != victim
-		})
-	}
-	good, bad := l.end()
-	t.Logf("%d kills, %d requests answered, %d lost", times, good, bad)
-	if bad > holds*times || l.refused.Load() > 0 {
-		t.Errorf("%d kills of workers that hold %d requests cost %d, of which %d were refused: %v", times, holds, bad,
-			l.refused.Load(), l.errs)
-	}
-	if n := r.status()[0].Restarts + r.status()[1].Restarts; n != times {
-		t.Errorf("%d restarts are counted", n)
-	}
-}
-
 // TestOrphanIsServed kills a worker whose successor does not come for long: the other one answers
 // who connects to its socket.
 func TestOrphanIsServed(t *testing.T) {
