@@ -260,6 +260,33 @@ func TestServeAnswersDuringUpgrades(t *testing.T) {
 	}
 }
 
+// TestSecondServeRefuses: one that is started where another serves says what to do and ends, and a
+// request that the first is at goes on.
+func TestSecondServeRefuses(t *testing.T) {
+	s := startServe(t, "echo")
+	finish, before := s.holdARequest(t), s.status(t)
+	for name, c := range map[string]struct{ listen, admin, want string }{
+		"both":   {strings.TrimPrefix(s.url, "http://"), s.admin, "another master or server has it: end that, or pass it a new program by SIGUSR2"},
+		"listen": {strings.TrimPrefix(s.url, "http://"), "off", "another master or server has it: end that, or pass it a new program by SIGUSR2"},
+		"admin":  {"127.0.0.1:0", s.admin, "address already in use; --admin chooses another address, or off"},
+	} {
+		var exit *exec.ExitError
+		out, err := exec.CommandContext(t.Context(), testenv.Binary(t), "serve", "--listen", c.listen, "--admin",
+			c.admin, "--workers", "2", "echo").CombinedOutput()
+		if !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.Contains(string(out), c.want) {
+			t.Errorf("%s: %v, %s; want %s", name, err, out, c.want)
+		}
+	}
+	for i, w := range s.status(t) {
+		if w.PID != before[i].PID || w.Restarts != 0 {
+			t.Errorf("worker %d: %+v, before %+v", i, w, before[i])
+		}
+	}
+	if got := finish(); !strings.HasSuffix(got, "\r\n\r\none two") {
+		t.Errorf("a request that was under way: %q", got)
+	}
+}
+
 // holdARequest sends half of a body; finish sends the rest and returns the answer.
 func (s *served) holdARequest(t *testing.T) (finish func() string) {
 	t.Helper()
@@ -268,7 +295,7 @@ func (s *served) holdARequest(t *testing.T) (finish func() string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	if _, err := io.WriteString(c, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 7\r\n\r\none "); err != nil {
+	if _, err := io.WriteString(c, "POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 7\r\n\r\none "); err != nil {
 		t.Fatal(err)
 	}
 	testenv.Until(t, time.Minute, "the request is worked on", func() bool {

@@ -97,6 +97,10 @@ func app(text string) error {
 				case <-r.Context().Done():
 				}
 			}
+			if r.URL.Query().Has("hold") { // the client has the front of an answer, and waits for the rest
+				_ = http.NewResponseController(out).Flush()
+				<-r.Context().Done()
+			}
 			if r.URL.Query().Has("fill") && w.Slot() == 1 {
 				fill()
 			}
@@ -328,6 +332,10 @@ func (r *running) get(query string) (a answer, err error) {
 
 func ask(url string) (a answer, err error) {
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Minute}
+	return askBy(&client, url)
+}
+
+func askBy(client *http.Client, url string) (a answer, err error) {
 	res, err := client.Get(url)
 	if err != nil {
 		return a, err
@@ -336,7 +344,11 @@ func ask(url string) (a answer, err error) {
 	if res.StatusCode != http.StatusOK {
 		return a, errors.New(res.Status)
 	}
-	return a, json.NewDecoder(res.Body).Decode(&a)
+	text, err := io.ReadAll(res.Body) // to its end: else a kept connection is closed
+	if err != nil {
+		return a, err
+	}
+	return a, json.Unmarshal(text, &a)
 }
 
 // ended reports whether a process has: it is gone, or nobody has asked for its end yet.

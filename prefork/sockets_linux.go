@@ -20,24 +20,34 @@ type sockets struct {
 	shared bool       // all slots have the same
 }
 
-// listen opens the sockets.
+// listen opens the sockets: those of the workers first, so that a second master is told what to do
+// about the first, not that it needs another address of its own.
 func listen(cfg *Config) (*sockets, error) {
 	s := &sockets{slots: make([][]*os.File, cfg.Workers), shared: cfg.Shared || len(cfg.Listen) == 0}
-	if len(cfg.Listen) > maxPassed {
-		return nil, fmt.Errorf("prefork: %d addresses: want at most %d", len(cfg.Listen), maxPassed)
+	err := s.openAll(cfg)
+	if err == nil {
+		err = s.openOwn(cfg.MasterListen)
 	}
-	if err := s.openOwn(cfg.MasterListen); err != nil {
+	if err != nil {
 		return nil, errors.Join(err, s.close())
 	}
-	if len(cfg.Listen) == 0 {
-		return s, s.passed()
+	return s, nil
+}
+
+// openAll opens, or takes, the sockets of the workers.
+func (s *sockets) openAll(cfg *Config) error {
+	switch n := len(cfg.Listen); {
+	case n > maxPassed:
+		return fmt.Errorf("prefork: %d addresses: want at most %d", n, maxPassed)
+	case n == 0:
+		return s.passed()
 	}
 	for _, addr := range cfg.Listen {
 		if err := s.open(addr, len(cfg.Weights) > 0); err != nil {
-			return nil, errors.Join(err, s.close())
+			return err
 		}
 	}
-	return s, nil
+	return nil
 }
 
 // openOwn opens the sockets of the master itself.
