@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/tallywheel/tallywheel/internal/sys"
 )
 
 // quota bounds workers by control groups, one for each slot: by version 2, where a group is
@@ -27,9 +29,38 @@ type quota struct {
 // cpuPeriod is the period of a limit of CPU time in µs, the kernel's default.
 const cpuPeriod = 100_000
 
-// masterGroup begins the name of the folder in which version 1 has the groups of a master; its
-// process number follows.
-const masterGroup = "prefork-"
+// masterGroup begins the name of the folder in which version 1 has the groups of a master. Its
+// process number and the time of its start follow: the number alone may be that of another process
+// once the master has ended. An earlier version of this package gave the number alone, behind
+// earlyGroup, and removes what begins so and does not end in the number of a process.
+const (
+	masterGroup = "prefork."
+	earlyGroup  = "prefork-"
+)
+
+// groupOf is the name of a master's folder; an error: there is no such process.
+func groupOf(pid int) (string, error) {
+	const startTime = 22 // in clock ticks since the machine's start, see proc_pid_stat(5)
+	f, err := sys.ProcessStat(pid, startTime)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%s%d.%d", masterGroup, pid, f[0]), nil
+}
+
+// inUse reports whether the master that has made a folder is still there.
+func inUse(folder string) bool {
+	number, early := strings.CutPrefix(folder, earlyGroup)
+	if !early {
+		number, _, _ = strings.Cut(strings.TrimPrefix(folder, masterGroup), ".")
+	}
+	pid, err := strconv.Atoi(number)
+	if err != nil {
+		return true // somebody else's
+	}
+	name, err := groupOf(pid)
+	return err == nil && (early || name == folder)
+}
 
 // newQuota finds out by which means workers are bounded. root is / but for tests; groups is where
 // the master before has had them, in version 2.
@@ -137,6 +168,10 @@ func (q *quota) controllers(root string, workers int) error {
 	if err != nil {
 		return err
 	}
+	group, err := groupOf(os.Getpid())
+	if err != nil {
+		return err
+	}
 	for _, c := range []struct {
 		name   string
 		wanted bool
@@ -155,8 +190,7 @@ func (q *quota) controllers(root string, workers int) error {
 		if !found {
 			return fmt.Errorf("there is no controller %s", c.name)
 		}
-		parent := filepath.Join(root, "sys/fs/cgroup", c.name, path)
-		base := filepath.Join(parent, masterGroup+strconv.Itoa(os.Getpid()))
+		base := filepath.Join(root, "sys/fs/cgroup", c.name, path, group)
 		q.first = append(q.first, base)
 		if err := folder(base); err != nil {
 			return err
@@ -185,25 +219,32 @@ func sweep(root string) {
 	var left []string
 	for _, controller := range []string{"cpu", "memory"} {
 		if path, found := own[controller]; found {
-			all := filepath.Join(root, "sys/fs/cgroup", controller, path, masterGroup+"*")
-			dirs, _ := filepath.Glob(all) // the pattern is good
-			left = append(left, dirs...)
+			for _, begins := range []string{masterGroup, earlyGroup} {
+				all := filepath.Join(root, "sys/fs/cgroup", controller, path, begins+"*")
+				dirs, _ := filepath.Glob(all) // the pattern is good
+				left = append(left, dirs...)
+			}
 		}
 	}
 	for _, dir := range left {
-		pid, _ := strings.CutPrefix(filepath.Base(dir), masterGroup)
-		if _, err := os.Stat("/proc/" + pid); err == nil {
-			continue
+		if !inUse(filepath.Base(dir)) {
+			removeSlots(dir)
+			_ = os.Remove(dir) // an error: somebody is in it
 		}
-		slots, _ := filepath.Glob(filepath.Join(dir, "worker-*"))
-		for _, s := range slots {
-			_ = os.Remove(s)
-		}
-		_ = os.Remove(dir) // an error: somebody is in it
 	}
 }
 
-func slotName(slot int) string { return "worker-" + strconv.Itoa(slot) }
+// removeSlots removes the groups of slots, but for those that somebody is in.
+func removeSlots(base string) {
+	slots, _ := filepath.Glob(filepath.Join(base, slotGroup+"*")) // the pattern is good
+	for _, s := range slots {
+		_ = os.Remove(s)
+	}
+}
+
+const slotGroup = "worker-" // and the slot's number
+
+func slotName(slot int) string { return slotGroup + strconv.Itoa(slot) }
 
 func (q *quota) each(workers int, make func(slot string) error) error {
 	for slot := range workers {
@@ -309,11 +350,11 @@ func (q *quota) close() {
 	if q == nil {
 		return
 	}
-	for _, base := range append(slices.Clone(q.first), q.groups) {
-		for slot := 0; base != "" && os.Remove(filepath.Join(base, slotName(slot))) == nil; slot++ {
-		}
+	if q.groups != "" {
+		removeSlots(q.groups)
 	}
 	for _, base := range q.first {
+		removeSlots(base)
 		_ = os.Remove(base)
 	}
 }

@@ -96,15 +96,26 @@ func TestQuota(t *testing.T) {
 func TestQuotaOfTheFirstVersion(t *testing.T) {
 	root := t.TempDir()
 	cfg := &Config{Workers: 2, Limit: Limit{CPU: 1.5, Memory: 1 << 28}, Log: slog.New(slog.DiscardHandler)}
-	own := masterGroup + strconv.Itoa(os.Getpid())
-	gone := masterGroup + "4194304" // beyond the largest number of a process
+	own, err := groupOf(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	early := earlyGroup + strconv.Itoa(os.Getpid())
+	gone := []string{
+		earlyGroup + "4194304", // beyond the largest number of a process
+		masterGroup + "4194304.7",
+		masterGroup + strconv.Itoa(os.Getpid()) + ".1", // its number is this process's now
+	}
 	for dir, files := range map[string]string{
 		"proc/self": "", "sys/fs/cgroup/cpu": "", "sys/fs/cgroup/memory/below": "",
-		"sys/fs/cgroup/cpu/" + gone + "/worker-0":         "",
-		"sys/fs/cgroup/cpu/" + own + "/worker-0":          "cpu.cfs_period_us cpu.cfs_quota_us cgroup.procs",
-		"sys/fs/cgroup/cpu/" + own + "/worker-1":          "cpu.cfs_period_us cpu.cfs_quota_us cgroup.procs",
-		"sys/fs/cgroup/memory/below/" + own + "/worker-0": "memory.limit_in_bytes cgroup.procs",
-		"sys/fs/cgroup/memory/below/" + own + "/worker-1": "memory.limit_in_bytes cgroup.procs",
+		"sys/fs/cgroup/cpu/" + gone[0] + "/worker-0":          "",
+		"sys/fs/cgroup/cpu/" + gone[1] + "/worker-0":          "",
+		"sys/fs/cgroup/memory/below/" + gone[2] + "/worker-1": "",
+		"sys/fs/cgroup/cpu/" + early:                          "",
+		"sys/fs/cgroup/cpu/" + own + "/worker-0":              "cpu.cfs_period_us cpu.cfs_quota_us cgroup.procs",
+		"sys/fs/cgroup/cpu/" + own + "/worker-1":              "cpu.cfs_period_us cpu.cfs_quota_us cgroup.procs",
+		"sys/fs/cgroup/memory/below/" + own + "/worker-0":     "memory.limit_in_bytes cgroup.procs",
+		"sys/fs/cgroup/memory/below/" + own + "/worker-1":     "memory.limit_in_bytes cgroup.procs",
 	} { // the kernel would make these files
 		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
 			t.Fatal(err)
@@ -125,8 +136,20 @@ func TestQuotaOfTheFirstVersion(t *testing.T) {
 	if _, err := newQuota(root, &Config{Workers: 2}, ""); err != nil {
 		t.Error(err)
 	}
-	if _, err := os.Stat(filepath.Join(root, "sys/fs/cgroup/cpu", gone)); err == nil {
-		t.Error("the groups of a master that was killed are still there")
+	for _, name := range gone {
+		for _, parent := range []string{"cpu", "memory/below"} {
+			if _, err := os.Stat(filepath.Join(root, "sys/fs/cgroup", parent, name)); err == nil {
+				t.Errorf("%s of a master that was killed is still there", name)
+			}
+		}
+	}
+	for _, name := range []string{own, early, masterGroup + "x"} {
+		if !inUse(name) {
+			t.Errorf("%s is nobody's, as this process has it", name)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(root, "sys/fs/cgroup/cpu", early)); err != nil {
+		t.Error(err)
 	}
 	groups("4:memory:/below\n0::/\n")
 	if _, err := newQuota(root, cfg, ""); err == nil || !strings.Contains(err.Error(), "there is no controller cpu") {
@@ -155,25 +178,49 @@ func TestQuotaOfTheFirstVersion(t *testing.T) {
 	}
 }
 
-// TestQuotaHere bounds real workers by what this machine has.
-func TestQuotaHere(t *testing.T) {
-	t.Parallel()
+// firstVersion skips a test that bounds workers by cgroup v1 where that cannot be. counts: it counts
+// what the kernel has killed for want of memory. It is called before t.Parallel: it makes groups of
+// this process, and removes them.
+func firstVersion(t *testing.T) (counts bool) {
+	t.Helper()
 	q, err := newQuota("/", &Config{
-		Workers: 1, Limit: Limit{CPU: 0.5, Memory: 1 << 28},
-		Log: slog.New(slog.DiscardHandler),
+		Workers: 1, Limit: Limit{CPU: 0.5, Memory: 1 << 28}, Log: slog.New(slog.DiscardHandler),
 	}, "")
 	if err != nil {
 		t.Skipf("SKIPPED: %v", err)
 	}
-	second := q.groups != ""
-	if q.close(); second {
+	defer q.close()
+	if q.groups != "" {
 		t.Skip("SKIPPED: this process would be moved into a group of its own (cgroup v2); the machines of CI have version 1")
 	}
+	_, counts = q.kills(0)
+	return counts
+}
+
+// groupsOf are the groups of a running master, one for each controller.
+func groupsOf(t *testing.T, r *running) (all []string) {
+	t.Helper()
+	group, err := groupOf(r.cmd.Process.Pid)
+	below, err2 := memberships("/")
+	if err = errors.Join(err, err2); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"cpu", "memory"} {
+		all = append(all, filepath.Join("/sys/fs/cgroup", name, below[name], group))
+	}
+	return all
+}
+
+// TestQuotaHere bounds real workers by what this machine has.
+func TestQuotaHere(t *testing.T) {
+	firstVersion(t)
+	t.Parallel()
 	r := start(t, appConfig{Config: Config{
 		Listen: anyPort, Workers: 2, Limit: Limit{CPU: 0.5, Memory: 1 << 28},
 		StartFor: patience,
 	}}, nil)
-	group := masterGroup + strconv.Itoa(r.cmd.Process.Pid)
+	groups := groupsOf(t, r)
+	group := filepath.Base(groups[0])
 	for slot, st := range r.status() {
 		b, err := os.ReadFile("/proc/" + strconv.Itoa(st.PID) + "/cgroup")
 		if want := "/" + group + "/" + slotName(slot) + "\n"; err != nil || strings.Count(string(b), want) != 2 {
@@ -187,9 +234,9 @@ func TestQuotaHere(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-r.waited
-	for _, pattern := range []string{"/sys/fs/cgroup/*/" + group, "/sys/fs/cgroup/memory/*/*/" + group} {
-		if left, _ := filepath.Glob(pattern); len(left) > 0 {
-			t.Errorf("left: %v", left)
+	for _, dir := range groups {
+		if _, err := os.Stat(dir); err == nil {
+			t.Errorf("%s is left", dir)
 		}
 	}
 }
@@ -198,15 +245,7 @@ func TestQuotaHere(t *testing.T) {
 // somebody else kills is not.
 func TestMemoryLimitIsNamed(t *testing.T) {
 	t.Parallel()
-	q, err := newQuota("/", &Config{
-		Workers: 1, Limit: Limit{Memory: 1 << 28}, Log: slog.New(slog.DiscardHandler),
-	}, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, counts := q.kills(0)
-	counts = counts && len(q.first) > 0
-	if q.close(); !counts {
+	if !firstVersion(t) {
 		t.Skip("SKIPPED: no memory group of cgroup v1 that counts kills; run as root on Linux 4.13 with version 1")
 	}
 	r := start(t, appConfig{Config: Config{
@@ -231,5 +270,46 @@ func TestMemoryLimitIsNamed(t *testing.T) {
 	const want = "has ended: signal: killed: by the kernel, at the memory limit of 67108864 bytes; raise Limit.Memory"
 	if said := r.said.String(); strings.Count(said, want) != 1 || strings.Count(said, "signal: killed") != 2 {
 		t.Errorf("it said: %s; want once: %s", said, want)
+	}
+}
+
+// TestGroupsLeftBehind: a group of a worker that somebody is in when the master ends stays, those of
+// the other workers do not; the next master removes it.
+func TestGroupsLeftBehind(t *testing.T) {
+	firstVersion(t)
+	t.Parallel()
+	r := start(t, appConfig{Config: Config{
+		Listen: anyPort, Workers: 2, Limit: Limit{CPU: 0.5, Memory: 1 << 28}, StartFor: patience,
+	}}, nil)
+	groups := groupsOf(t, r)
+	stays := testenv.Start(t, "sleep", "1h")
+	for _, dir := range groups {
+		if err := write(filepath.Join(dir, slotName(0)), "cgroup.procs", strconv.Itoa(stays.Cmd.Process.Pid)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	r.wait()
+	there := func() (left []string) {
+		for _, dir := range groups {
+			all, _ := filepath.Glob(filepath.Join(dir, slotGroup+"*"))
+			left = append(left, all...)
+		}
+		return left
+	}
+	if left := there(); len(left) != 2 || filepath.Base(left[0]) != slotName(0) || filepath.Base(left[1]) != slotName(0) {
+		t.Errorf("left: %v; want the groups of slot 0", left)
+	}
+	if err := stays.Cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = stays.Cmd.Wait() // killed
+	sweep("/")
+	for _, dir := range groups {
+		if _, err := os.Stat(dir); err == nil {
+			t.Errorf("the next master leaves %s", dir)
+		}
 	}
 }
