@@ -55,6 +55,9 @@ func TestMain(m *testing.M) {
 
 // app is the server: its master obeys words on its standard input and answers each by a line.
 func app(text string) error {
+	if text == eats {
+		eat()
+	}
 	var c appConfig
 	if err := json.Unmarshal([]byte(text), &c); err != nil {
 		return err
@@ -107,6 +110,11 @@ func app(text string) error {
 			if r.URL.Query().Has("eat") {
 				eat()
 			}
+			if r.URL.Query().Has("feed") { // something that eats, which the worker survives
+				eater := exec.Command("/proc/self/exe")
+				eater.Env = append(os.Environ(), appVariable+"="+eats)
+				_ = eater.Run() // it is killed
+			}
 			_, _ = out.Write(text)
 		}))})
 	})
@@ -117,6 +125,9 @@ func ofMaster(out http.ResponseWriter, _ *http.Request) {
 	out.Header().Set("Connection", "close")
 	_ = json.NewEncoder(out).Encode(answer{PID: os.Getpid(), Version: version(), Left: os.Getenv(estateVariable)})
 }
+
+// eats, in place of an appConfig, has this program eat.
+const eats = "eats"
 
 // eat takes memory until there is none.
 func eat() {

@@ -31,6 +31,7 @@ type packet struct {
 	Drain  bool   `json:"drain,omitempty"`  // master: end
 	Refuse bool   `json:"refuse,omitempty"` // worker: it could not take the sockets of Slot
 	Tell   bool   `json:"tell,omitempty"`   // master: send the count
+	Kills  int    `json:"kills,omitempty"`  // master: of the slot, when it says Tell; worker: the same, with the count
 	Slot   int    `json:"slot,omitempty"`
 }
 
@@ -211,7 +212,7 @@ func (w *Worker) obey(link *wire) {
 			w.giveBack(p.Slot)
 		case p.Tell:
 			count := w.count()
-			_ = link.send(packet{Count: &count})
+			_ = link.send(packet{Count: &count, Kills: p.Kills})
 		case p.Lend:
 			w.borrow(link, p.Slot, fds, err)
 			fds = nil

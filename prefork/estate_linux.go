@@ -316,8 +316,9 @@ func (m *Master) adopt(e *estate) error {
 		if err != nil {
 			return fmt.Errorf("prefork: worker %d: %w", i, err)
 		}
+		kills, _ := m.quota.kills(i)
 		c := m.watch(&child{
-			slot: i, pid: p.PID, since: time.Unix(p.Since, 0), proc: proc, link: link, takes: p.Takes,
+			survived: kills, slot: i, pid: p.PID, since: time.Unix(p.Since, 0), proc: proc, link: link, takes: p.Takes,
 			adopted: true,
 		}, p.Count)
 		close(c.ready)

@@ -48,7 +48,7 @@ type slot struct {
 	past     Count  // of those that have ended
 	backoff  backoff
 	share    float64 // of new connections
-	kills    int     // for memory, that were told: see quota.kills
+	kills    int     // for memory, of quota.kills, up to the last one that a worker's end was put down to
 }
 
 // runMaster is Run in the master.
@@ -84,8 +84,7 @@ func runMaster(ctx context.Context, cfg Config) (err error) {
 	m.starter = sys.NewStarter()
 	defer m.starter.Close()
 	for i := range cfg.Workers {
-		kills, _ := m.quota.kills(i)
-		m.slots = append(m.slots, &slot{number: i, share: 1 / float64(cfg.Workers), kills: kills})
+		m.slots = append(m.slots, &slot{number: i, share: 1 / float64(cfg.Workers)})
 	}
 	signal.Notify(m.signals, heard...)
 	deaf := make(chan struct{})
@@ -163,6 +162,7 @@ func (m *Master) first(before *estate) (err error) {
 	}
 	m.log.Info("workers serve", "workers", len(m.slots), "on", m.sockets.addresses(), "quota", m.quota.how, "shares",
 		m.balance())
+	m.askSurvivors()
 	notify("READY=1")
 	if m.cfg.Started != nil {
 		m.cfg.Started(m)

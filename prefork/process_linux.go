@@ -60,6 +60,10 @@ type child struct {
 	takes bool          // accepts from what is lent; valid once ready, then Master.mu
 	asked bool          // to end; Master.mu
 
+	// How many of the slot's kills for memory (quota.kills) cannot be this worker's: those before its
+	// start, and those after which it has answered; and after how many it was last asked. Master.mu.
+	survived, asks int
+
 	killed  atomic.Bool // by kill
 	adopted bool        // from the program that was the master before
 }
@@ -111,6 +115,7 @@ func (m *Master) launch(slot int, p *program) (*child, error) {
 	if len(m.cfg.CPUs) > 0 {
 		cpus = m.cfg.CPUs[slot%len(m.cfg.CPUs)]
 	}
+	kills, _ := m.quota.kills(slot)
 	release, err := m.quota.enter(cmd.SysProcAttr, slot)
 	if err == nil {
 		err = m.start(cmd, cpus)
@@ -126,8 +131,9 @@ func (m *Master) launch(slot int, p *program) (*child, error) {
 		_ = link.conn.Close()
 		return nil, fmt.Errorf("prefork: worker %d: %w", slot, m.cfg.named(err))
 	}
-	return m.watch(&child{slot: slot, pid: cmd.Process.Pid, since: time.Now(), proc: cmd.Process, link: link},
-		Count{}), nil
+	return m.watch(&child{
+		slot: slot, pid: cmd.Process.Pid, since: time.Now(), proc: cmd.Process, link: link, survived: kills,
+	}, Count{}), nil
 }
 
 // watch hears what a worker tells, and waits for its end. The caller holds mu.
@@ -136,7 +142,7 @@ func (m *Master) watch(c *child, count Count) *child {
 	c.count.Store(&count)
 	m.all[c] = struct{}{}
 	told := make(chan struct{})
-	go c.listen(told, c.adopted, func(slot int) { m.refused(c, slot) })
+	go c.listen(told, c.adopted, m)
 	m.running.Go(func() {
 		c.await(told)
 		m.ended(c)
@@ -145,7 +151,7 @@ func (m *Master) watch(c *child, count Count) *child {
 }
 
 // listen hears what the worker tells (ready: it has told that it is), until it has no more to say.
-func (c *child) listen(told chan<- struct{}, ready bool, refused func(slot int)) {
+func (c *child) listen(told chan<- struct{}, ready bool, m *Master) {
 	defer close(told)
 	for {
 		p, fds, err := c.link.receive()
@@ -156,12 +162,15 @@ func (c *child) listen(told chan<- struct{}, ready bool, refused func(slot int))
 		if p.Count != nil {
 			c.count.Store(p.Count)
 		}
+		if p.Kills > 0 {
+			m.survivor(c, p.Kills)
+		}
 		if p.Ready && !ready {
 			ready, c.takes = true, p.Takes
 			close(c.ready)
 		}
 		if p.Refuse && ready {
-			refused(p.Slot)
+			m.refused(c, p.Slot)
 		}
 	}
 }

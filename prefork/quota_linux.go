@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/tallywheel/tallywheel/internal/sys"
 )
@@ -325,8 +326,60 @@ func (q *quota) kills(slot int) (n int, known bool) {
 	return 0, false
 }
 
+// killsEvery is how often the master looks whether the kernel has killed somebody for memory.
+const killsEvery = time.Second
+
+// askSurvivors begins to ask workers for an answer when the kernel has killed somebody in their
+// group: who answers was not that. Else the next end of the worker would be put down to its memory,
+// though only something that it had started was killed. A SIGKILL from elsewhere in the second
+// before the question still is.
+func (m *Master) askSurvivors() {
+	if _, known := m.quota.kills(0); !known {
+		return
+	}
+	m.running.Go(func() {
+		tick := time.NewTicker(killsEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-m.life.Done():
+				return
+			case <-tick.C:
+			}
+			for c, kills := range m.toAsk() {
+				_ = c.link.send(packet{Tell: true, Kills: kills}) // an error: it has ended
+			}
+		}
+	})
+}
+
+// toAsk are the workers that are to answer, and after how many kills of their slot.
+func (m *Master) toAsk() map[*child]int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all := map[*child]int{}
+	for c := range m.all {
+		if n, _ := m.quota.kills(c.slot); n > c.asks && n > c.survived {
+			c.asks, all[c] = n, n
+		}
+	}
+	return all
+}
+
+// survivor says that the kernel has killed something of a worker's, but not the worker, which has
+// answered since.
+func (m *Master) survivor(c *child, kills int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if before := max(c.survived, m.slots[c.slot].kills); kills > before {
+		m.log.Warn("the kernel has killed what a worker had started, at the memory limit of both; raise Limit.Memory, or have them take less",
+			"worker", c.String(), "limit", m.quota.limit.Memory, "kills", kills-before)
+	}
+	c.survived = max(c.survived, kills)
+}
+
 // blame says what a worker's end by SIGKILL has to do with its memory. before is how many of kills
-// were told.
+// had nothing to do with it.
 func (q *quota) blame(err *exec.ExitError, slot, before int) (kills int, why error) {
 	status, _ := err.Sys().(syscall.WaitStatus)
 	if q.limit.Memory == 0 || !status.Signaled() || status.Signal() != syscall.SIGKILL {

@@ -273,6 +273,46 @@ func TestMemoryLimitIsNamed(t *testing.T) {
 	}
 }
 
+// TestGrandchildIsNotTheWorker: where the kernel has killed only what a worker had started, the log
+// says that, and the worker's own end is not put down to its memory; that of its successor is, once
+// it is that.
+func TestGrandchildIsNotTheWorker(t *testing.T) {
+	if !firstVersion(t) {
+		t.Skip("SKIPPED: no memory group of cgroup v1 that counts kills; run as root on Linux 4.13 with version 1")
+	}
+	t.Parallel()
+	r := start(t, appConfig{Config: Config{
+		Listen: anyPort, Workers: 1, Limit: Limit{Memory: 64 << 20}, StartFor: patience, BackOff: time.Millisecond,
+	}}, nil)
+	victim := r.status()[0].PID
+	if a, err := r.get("?feed"); err != nil || a.PID != victim {
+		t.Fatalf("%+v, %v; want an answer of %d", a, err, victim)
+	}
+	testenv.Until(t, patience, "the log says what was killed", func() bool {
+		return strings.Contains(r.said.String(), "the kernel has killed what a worker had started")
+	})
+	if err := syscall.Kill(victim, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Until(t, patience, "a successor", func() bool {
+		pid := r.status()[0].PID
+		return pid != 0 && pid != victim
+	})
+	const blamed = "has ended: signal: killed: by the kernel"
+	if said := r.said.String(); strings.Contains(said, blamed) || strings.Count(said, "signal: killed") != 1 {
+		t.Errorf("it said: %s", said)
+	}
+	if a, err := r.get("?eat"); err == nil {
+		t.Fatalf("%+v answers", a)
+	}
+	testenv.Until(t, patience, "the end of the successor", func() bool {
+		return strings.Count(r.said.String(), "signal: killed") == 2
+	})
+	if said := r.said.String(); !strings.Contains(said, blamed) || strings.Count(said, "had started") != 1 {
+		t.Errorf("it said: %s", said)
+	}
+}
+
 // TestGroupsLeftBehind: a group of a worker that somebody is in when the master ends stays, those of
 // the other workers do not; the next master removes it.
 func TestGroupsLeftBehind(t *testing.T) {

@@ -187,7 +187,7 @@ func (m *Master) ended(c *child) {
 	delete(m.all, c)
 	s := m.slots[c.slot]
 	if exit := (*exec.ExitError)(nil); errors.As(c.err, &exit) && !c.killed.Load() {
-		s.kills, c.err = m.quota.blame(exit, c.slot, s.kills)
+		s.kills, c.err = m.quota.blame(exit, c.slot, max(s.kills, c.survived))
 	}
 	s.past.add(c.count.Load(), false)
 	m.lendAgain(c)
