@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tallywheel/tallywheel/internal/sys"
 	"github.com/tallywheel/tallywheel/internal/testenv"
 	"github.com/tallywheel/tallywheel/rt"
 )
@@ -107,6 +108,9 @@ func app(text string) error {
 			if r.URL.Query().Has("fill") && w.Slot() == 1 {
 				fill()
 			}
+			if d, err := time.ParseDuration(r.URL.Query().Get("compute")); err == nil {
+				compute(d)
+			}
 			if r.URL.Query().Has("eat") {
 				eat()
 			}
@@ -124,6 +128,14 @@ func app(text string) error {
 func ofMaster(out http.ResponseWriter, _ *http.Request) {
 	out.Header().Set("Connection", "close")
 	_ = json.NewEncoder(out).Encode(answer{PID: os.Getpid(), Version: version(), Left: os.Getenv(estateVariable)})
+}
+
+// compute uses CPU time.
+func compute(d time.Duration) {
+	begin, err := sys.ProcessCPU(os.Getpid())
+	for now := begin; now-begin < d && err == nil; {
+		now, err = sys.ProcessCPU(os.Getpid())
+	}
 }
 
 // eats, in place of an appConfig, has this program eat.
@@ -192,9 +204,12 @@ type answer struct {
 
 const versionMark = "\nTALLYWHEEL_VERSION="
 
-// version is what lies behind the end of the program's file, as the tests put it there.
-func version() string {
-	f, err := os.Open("/proc/self/exe")
+// version is that of this program.
+func version() string { return versionOf("/proc/self/exe") }
+
+// versionOf is what lies behind the end of a program's file, as the tests put it there.
+func versionOf(path string) string {
+	f, err := os.Open(path)
 	if err != nil {
 		return err.Error()
 	}

@@ -41,8 +41,10 @@ type Config struct {
 	// knows nothing of load.
 	Weights []float64
 
-	Path string   // of the program that workers run; empty: this one
-	Dir  string   // of the workers; empty: this one's
+	// Path is of the program that workers run; empty: this one. With Attr.Chroot it has to lie at
+	// that path in there, for the workers, and out here, for the master.
+	Path string
+	Dir  string   // of the workers; empty: this one's; with Attr.Chroot: in there
 	Env  []string // NAME=value, over this process's own
 	// chroot, credentials, capabilities, name spaces; Pdeathsig, Setpgid and the cgroup are set
 	// here
