@@ -134,8 +134,8 @@ func libraries(t *testing.T) (paths []string) {
 }
 
 // TestAttr has workers in a root of their own, as somebody else, with one capability: those of the
-// start, those after a crash, and those of an upgrade, for which the program lies at one path inside
-// and outside.
+// start, those after a crash, and those of an upgrade, for which the program lies at one path
+// inside and outside.
 func TestAttr(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
@@ -167,9 +167,11 @@ func TestAttr(t *testing.T) {
 		}
 		leadsTo(t, pid, "root", root)
 		leadsTo(t, pid, "cwd", filepath.Join(root, "work"))
+		capability := fmt.Sprintf("%016x", 1<<bind)
 		for name, want := range map[string]string{
-			"Uid": strings.Repeat(" "+strconv.Itoa(nobody), 4)[1:], "Gid": strings.Repeat(" "+strconv.Itoa(group), 4)[1:],
-			"Groups": strconv.Itoa(more), "CapEff": fmt.Sprintf("%016x", 1<<bind), "CapPrm": fmt.Sprintf("%016x", 1<<bind),
+			"Uid":    strings.Repeat(" "+strconv.Itoa(nobody), 4)[1:],
+			"Gid":    strings.Repeat(" "+strconv.Itoa(group), 4)[1:],
+			"Groups": strconv.Itoa(more), "CapEff": capability, "CapPrm": capability,
 		} {
 			if got := statusOf(t, pid, name); got != want {
 				t.Errorf("%s: %s; want %s", name, got, want)

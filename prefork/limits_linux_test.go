@@ -66,7 +66,8 @@ func TestWithoutGroups(t *testing.T) {
 	t.Parallel()
 	var said bytes.Buffer
 	limit := Limit{Memory: 1 << 28, Files: 400}
-	q, err := newQuota(t.TempDir(), &Config{Workers: 2, Limit: limit, Log: slog.New(slog.NewTextHandler(&said, nil))}, "")
+	log := slog.New(slog.NewTextHandler(&said, nil))
+	q, err := newQuota(t.TempDir(), &Config{Workers: 2, Limit: limit, Log: log}, "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -60,8 +60,9 @@ type child struct {
 	takes bool          // accepts from what is lent; valid once ready, then Master.mu
 	asked bool          // to end; Master.mu
 
-	// How many of the slot's kills for memory (quota.kills) cannot be this worker's: those before its
-	// start, and those after which it has answered; and after how many it was last asked. Master.mu.
+	// How many of the slot's kills for memory (quota.kills) cannot be this worker's: those before
+	// its start, and those after which it has answered; and after how many it was last asked.
+	// Master.mu.
 	survived, asks int
 
 	killed  atomic.Bool // by kill

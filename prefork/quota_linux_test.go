@@ -178,9 +178,9 @@ func TestQuotaOfTheFirstVersion(t *testing.T) {
 	}
 }
 
-// firstVersion skips a test that bounds workers by cgroup v1 where that cannot be. counts: it counts
-// what the kernel has killed for want of memory. It is called before t.Parallel: it makes groups of
-// this process, and removes them.
+// firstVersion skips a test that bounds workers by cgroup v1 where that cannot be. counts: it
+// counts what the kernel has killed for want of memory. It is called before t.Parallel: it makes
+// groups of this process, and removes them.
 func firstVersion(t *testing.T) (counts bool) {
 	t.Helper()
 	q, err := newQuota("/", &Config{
@@ -313,8 +313,8 @@ func TestGrandchildIsNotTheWorker(t *testing.T) {
 	}
 }
 
-// TestGroupsLeftBehind: a group of a worker that somebody is in when the master ends stays, those of
-// the other workers do not; the next master removes it.
+// TestGroupsLeftBehind: a group of a worker that somebody is in when the master ends stays, those
+// of the other workers do not; the next master removes it.
 func TestGroupsLeftBehind(t *testing.T) {
 	firstVersion(t)
 	t.Parallel()
@@ -324,7 +324,8 @@ func TestGroupsLeftBehind(t *testing.T) {
 	groups := groupsOf(t, r)
 	stays := testenv.Start(t, "sleep", "1h")
 	for _, dir := range groups {
-		if err := write(filepath.Join(dir, slotName(0)), "cgroup.procs", strconv.Itoa(stays.Cmd.Process.Pid)); err != nil {
+		err := write(filepath.Join(dir, slotName(0)), "cgroup.procs", strconv.Itoa(stays.Cmd.Process.Pid))
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -339,7 +340,8 @@ func TestGroupsLeftBehind(t *testing.T) {
 		}
 		return left
 	}
-	if left := there(); len(left) != 2 || filepath.Base(left[0]) != slotName(0) || filepath.Base(left[1]) != slotName(0) {
+	if left := there(); len(left) != 2 || filepath.Base(left[0]) != slotName(0) ||
+		filepath.Base(left[1]) != slotName(0) {
 		t.Errorf("left: %v; want the groups of slot 0", left)
 	}
 	if err := stays.Cmd.Process.Kill(); err != nil {
