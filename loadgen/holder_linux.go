@@ -68,7 +68,8 @@ const (
 // hold makes connections lo to hi, waits for the start, and has them ask until the time is over.
 func (h *holder) hold(to []netip.AddrPort, lo, hi int, start func() time.Time) (err error) {
 	h.conns = make([]held, hi-lo)
-	if h.ring, err = uring.New(uring.Config{Entries: 512, InFlight: h.cfg.inFlight + askBuffers, Locked: true}); err != nil {
+	rings := uring.Config{Entries: 512, InFlight: h.cfg.inFlight + askBuffers, Locked: true}
+	if h.ring, err = uring.New(rings); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, h.ring.Shutdown(func(*uring.Op) {})) }()

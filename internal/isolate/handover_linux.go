@@ -205,8 +205,8 @@ func (h *handover) fds() (all []int) {
 // first; one that another thread takes in the microseconds behind that look is lost.
 //
 // Until the new program hears signals, which takes milliseconds, SIGUSR2 waits. SIGTERM and SIGINT
-// end it as soon as Go begins, which unblocks what ends a program: its children find that the keeper
-// has gone, and stop, as was asked. A SIGHUP would do the same, and is ignored: see Run.
+// end it as soon as Go begins, which unblocks what ends a program: its children find that the
+// keeper has gone, and stop, as was asked. A SIGHUP would do the same, and is ignored: see Run.
 func (h *handover) execute(program *os.File, signals chan os.Signal) error {
 	text, err := json.Marshal(h)
 	if err != nil {
