@@ -44,7 +44,7 @@ type slot struct {
 	number   int
 	serving  *child // nil: there is none
 	lentTo   *child // accepts from the slot's sockets meanwhile
-	restarts int    // after an end that nobody asked for
+	restarts int    // after ends that nobody asked for
 	past     Count  // of those that have ended
 	backoff  backoff
 	share    float64 // of new connections
@@ -331,7 +331,7 @@ type WorkerStatus struct {
 	Slot     int
 	PID      int       // 0: there is none, its connections wait or are taken by another
 	Since    time.Time // the start of the worker
-	Restarts int       // after ends that nobody asked for
+	Restarts int       // after ends that nobody asked for, also before a worker was ready
 	LentTo   int       // the worker that serves the slot's sockets meanwhile, by its slot; -1: none
 	Count              // of all workers of the slot so far
 	CPU      time.Duration

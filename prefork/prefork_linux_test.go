@@ -328,6 +328,9 @@ func TestDeadAtOnce(t *testing.T) {
 	if n = starts() - n; n != 3 {
 		t.Errorf("%d starts before the slot rests, want 3", n)
 	}
+	if st := r.status()[0]; st.PID != 0 || st.Restarts != 4 {
+		t.Errorf("behind a kill and 3 ends before it was ready the slot is %+v", st)
+	}
 	if a, err := r.get(""); err != nil || a.PID != all[1].PID {
 		t.Errorf("%d answers, not the other worker: %v", a.PID, err)
 	}

@@ -247,7 +247,10 @@ func (m *Master) revive(s *slot, why error) {
 		if err == nil || m.life.Err() != nil {
 			return
 		}
-		why = err
+		why = err // it has ended, or did not begin
+		m.mu.Lock()
+		s.restarts++
+		m.mu.Unlock()
 	}
 }
 
