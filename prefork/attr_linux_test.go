@@ -201,3 +201,14 @@ func TestAttr(t *testing.T) {
 		t.Errorf("the master's root is %s: %v", to, err)
 	}
 }
+
+// TestDirThatIsNotThere: the error names the folder, not the program, which is there.
+func TestDirThatIsNotThere(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "none")
+	r := begin(t, appConfig{Config: Config{Listen: anyPort, Workers: 1, Dir: dir}}, nil)
+	<-r.waited
+	if !strings.Contains(r.said.String(), "the folder that Dir names: stat "+dir+": no such file or directory") {
+		t.Errorf("it said: %s", r.said)
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/tallywheel/tallywheel/admission"
 	"github.com/tallywheel/tallywheel/rt"
 )
 
@@ -158,6 +159,9 @@ func (c Config) check() error {
 	switch {
 	case c.Workers < 1 || c.Workers > maxWorkers:
 		return fmt.Errorf("prefork: %d workers: want 1 to %d", c.Workers, maxWorkers)
+	case max(c.InFlight, c.Queue) > admission.MaxLimit:
+		return fmt.Errorf("prefork: InFlight is %d and Queue %d: want at most %d", c.InFlight, c.Queue,
+			admission.MaxLimit)
 	case c.Queue > 0 && c.InFlight == 0:
 		return fmt.Errorf("prefork: Queue is %d without InFlight: nobody would wait", c.Queue)
 	case c.LameDuck >= c.DrainFor:

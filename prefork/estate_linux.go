@@ -150,6 +150,11 @@ func (m *Master) rehearse(ctx context.Context, p *program) error {
 
 // named has an error name the path of the program, not the descriptor that it is pinned by.
 func (c *Config) named(err error) error {
+	if c.Dir != "" && (c.Attr == nil || c.Attr.Chroot == "") { // else it is in there
+		if _, lacks := os.Stat(c.Dir); lacks != nil {
+			return fmt.Errorf("the folder that Dir names: %w", lacks)
+		}
+	}
 	if p := (*os.PathError)(nil); errors.As(err, &p) {
 		p.Path = c.Path
 	}

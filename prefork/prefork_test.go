@@ -139,16 +139,17 @@ func TestBackoff(t *testing.T) {
 
 func TestConfigsThatCannotBe(t *testing.T) {
 	for want, c := range map[string]Config{
-		"workers":     {Workers: -1},
-		"1 to 1024":   {Workers: 1025},
-		"Queue":       {Queue: 1},
-		"LameDuck":    {LameDuck: time.Minute},
-		"InFlight":    {InFlight: -1},
-		"a time":      {Period: -1},
-		"-1 bytes":    {Limit: Limit{Memory: -1}},
-		"0 or more":   {MaxConns: -3},
-		"Procs is -":  {Procs: -2},
-		"at least 34": {Listen: []string{"127.0.0.1:0", "127.0.0.1:0"}, Limit: Limit{Files: 33}},
+		"workers":         {Workers: -1},
+		"1 to 1024":       {Workers: 1025},
+		"Queue":           {Queue: 1},
+		"LameDuck":        {LameDuck: time.Minute},
+		"InFlight":        {InFlight: -1},
+		"a time":          {Period: -1},
+		"-1 bytes":        {Limit: Limit{Memory: -1}},
+		"0 or more":       {MaxConns: -3},
+		"Procs is -":      {Procs: -2},
+		"at most 1048576": {InFlight: 1 << 21},
+		"at least 34":     {Listen: []string{"127.0.0.1:0", "127.0.0.1:0"}, Limit: Limit{Files: 33}},
 	} {
 		if err := Run(t.Context(), c, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v; want %q", c, err, want)

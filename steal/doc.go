@@ -17,7 +17,7 @@
 // where that is full. [Worker.Spawn] puts one into the worker's own queue, which costs a lock that
 // nobody else wants. A worker does the newest of its own tasks first, whose data its CPU still has;
 // then it takes a share of the common queue; then half of what another worker has waiting, the
-// oldest first. Every [fair]th time it looks at the common queue and at its oldest task first, so
+// oldest first. Every 61st time it looks at the common queue and at its oldest task first, so
 // that nothing waits for ever behind what is spawned anew.
 //
 // # Bounds

@@ -76,6 +76,9 @@ func (s *serving) run(ctx context.Context, what string) error {
 	if err == nil && s.admin != "off" {
 		err = checkLoopback(s.admin, defaultAdmin)
 	}
+	if err == nil && s.admin == s.Listen[0] && !strings.HasSuffix(s.admin, ":0") {
+		err = fmt.Errorf("%w: --admin and --listen are both %s: give one another address, or --admin off", errUsage, s.admin)
+	}
 	if err == nil && s.engine == server.Std && s.mode == server.Coroutine {
 		err = fmt.Errorf("%w: --mode coroutine needs --engine uring or epoll: std has a goroutine for each connection", errUsage)
 	}

@@ -94,6 +94,9 @@ func (k *keeper) spawn(role Role, program *os.File, before *child, b Beginning) 
 	_ = theirs.Close()
 	if err != nil {
 		_ = conn.Close()
+		if p := (*os.PathError)(nil); program != nil && errors.As(err, &p) {
+			p.Path = program.Name() // what people call it
+		}
 		return c, err
 	}
 	c.conn, c.process, c.PID = conn, cmd.Process, cmd.Process.Pid

@@ -221,7 +221,7 @@ func (k *keeper) tellEnd(c *child, wait time.Duration, more *time.Timer) {
 func (k *keeper) tellMore(now time.Time, next *time.Timer) {
 	for role, e := range k.ends {
 		if e.more > 0 && now.Sub(e.at) >= tellEach {
-			k.Log.Error("a process of the recorder has ended again and again, and was started again", "role", role,
+			k.Log.Error("a process of the recorder has ended again, and was started again", "role", role,
 				"times", e.more, "since", e.at)
 			*e = ends{at: now}
 		}
