@@ -55,10 +55,13 @@ func (c *ConnConfig) fill() error {
 	if c.Allow == nil {
 		own := os.Geteuid()
 		c.Allow = func(c Credentials) error {
-			if c.UID != own && c.UID != 0 {
-				return fmt.Errorf("want uid %d or root; see ConnConfig.Allow", own)
+			switch {
+			case c.UID == own || c.UID == 0:
+				return nil
+			case own == 0:
+				return errors.New("want root; see ConnConfig.Allow")
 			}
-			return nil
+			return fmt.Errorf("want uid %d or root; see ConnConfig.Allow", own)
 		}
 	}
 	if c.MaxData == 0 {

@@ -26,7 +26,7 @@ func (t *thread) open(ctx context.Context) error {
 		for _, c := range t.conns[:next] {
 			switch {
 			case c.failed != nil:
-				return fmt.Errorf("connect to %v: %w", t.to, c.failed)
+				return fmt.Errorf("connect to %v: %w", t.to, sys.TooFewFiles(c.failed))
 			case t.unanswered(c):
 				return fmt.Errorf("connect to %v: no answer within %v", t.to, t.cfg.Timeout)
 			case c.opening:

@@ -66,7 +66,7 @@ func runMaster(ctx context.Context, cfg Config) (err error) {
 		cfg: cfg, log: cfg.Log, changing: make(chan struct{}, 1), signals: make(chan os.Signal, 8),
 		all: map[*child]struct{}{}, renew: make(chan struct{}),
 	}
-	defer func() { err = few(err) }()
+	defer func() { err = sys.TooFewFiles(err) }()
 	m.life, m.end = context.WithCancelCause(ctx)
 	defer m.end(nil)
 	defer m.release()
@@ -105,16 +105,6 @@ func runMaster(ctx context.Context, cfg Config) (err error) {
 	<-deaf
 	m.changing <- struct{}{} // nobody changes anything any more
 	return err
-}
-
-// few adds to an error for want of descriptors what to do.
-func few(err error) error {
-	var limit syscall.Rlimit
-	if !errors.Is(err, syscall.EMFILE) || syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) != nil {
-		return err
-	}
-	return fmt.Errorf("%w; this process may have %d: raise the limit of descriptors (ulimit -n, LimitNOFILE=)", err,
-		limit.Cur)
 }
 
 // acquire gets what a master needs that is the first.

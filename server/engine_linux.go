@@ -125,7 +125,7 @@ func (s *Server) listen(ln net.Listener, failed chan<- error) (stop func(), err 
 	sc, ok := ln.(syscall.Conn)
 	if _, tcp := ln.(*net.TCPListener); !ok || !tcp && ln.Addr().Network() != "unix" {
 		return nil,
-			fmt.Errorf("engine %s needs a TCP or Unix listener of package net, not %T: use engine std, and Config.TLS for TLS", s.choice.Engine, ln)
+			fmt.Errorf("engine %s needs a TCP or Unix listener of package net, not %T: use engine std; for TLS Config.TLS, for a limit of connections Config.MaxConns", s.choice.Engine, ln)
 	}
 	raw, err := sc.SyscallConn()
 	if err != nil {
