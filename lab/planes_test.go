@@ -134,7 +134,9 @@ func TestJudgesOfProcesses(t *testing.T) {
 		for _, who := range []string{
 			"net/http", "tallywheel/auto", "tallywheel/uring-inline", "tallywheel/epoll-goroutine",
 		} {
-			rows = append(rows, rowOf(who, lab.Params{"load": "kept"}, rounds{m: v}))
+			for _, cell := range lab.Cells("load", "kept", "new") {
+				rows = append(rows, rowOf(who, cell, rounds{m: v}))
+			}
 		}
 		return rows
 	}
@@ -160,6 +162,12 @@ func TestJudgesOfProcesses(t *testing.T) {
 		{claims.NoGoroutineLeft.Text, lab.GoroutineLeak, apart(0.5), lab.NotReproduced},
 	} {
 		wantVerdict(t, c.claim, c.want, c.metric.String(), drift(c.metric, c.rounds)...)
+	}
+	for verdict, rounds := range map[string][]float64{
+		lab.NotMeasurable: always(0), lab.NotReproduced: around(40), // what leaks, leaks without the others
+	} {
+		wantVerdict(t, claims.NoDescriptorLeak.Text, verdict, "a server was not measured",
+			drift(lab.DescriptorLeak, rounds)[1:]...)
 	}
 }
 
