@@ -1,6 +1,7 @@
 package lab_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -180,6 +181,26 @@ func TestProcessesHaveTheSameCPUs(t *testing.T) {
 		whole, two := of("1 process, all CPUs", 100), of("2 processes, GOMAXPROCS=1", 25) // of 8
 		wantVerdict(t, claim, lab.Reproduced, "more", whole, two, of("2 processes, all CPUs", 150))
 		wantVerdict(t, claim, lab.NotReproduced, "no more", whole, two, of("2 processes, all CPUs", 100))
+	}
+}
+
+// TestAsManyProcessesAsCPUs: the claim that n processes do most falls with any other count that
+// does more.
+func TestAsManyProcessesAsCPUs(t *testing.T) {
+	counts := []string{"n ÷ 2 workers", "2n workers", "4n workers"}
+	of := func(who string, x float64) lab.Row {
+		return rowOf(who, lab.Params{"work": "cpu"}, rounds{lab.OpsPerSecond: around(x)})
+	}
+	rows := []lab.Row{of("n workers", 100)}
+	for _, who := range counts {
+		rows = append(rows, of(who, 80))
+	}
+	claim := claims.CPUBoundCount.Text
+	wantVerdict(t, claim, lab.Reproduced, "n do most", rows...)
+	for i, who := range counts {
+		better := slices.Clone(rows)
+		better[i+1] = of(who, 120)
+		wantVerdict(t, claim, lab.NotReproduced, who, better...)
 	}
 }
 

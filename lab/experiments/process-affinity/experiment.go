@@ -68,11 +68,7 @@ func judges() []lab.Claim {
 		})
 	}
 	return []lab.Claim{
-		ratio(claims.CPUBoundCount, twice, "cpu", func(r lab.Ratio) lab.Verdict {
-			return lab.AtMost(r, 1.02,
-				"A CPU that computes has nothing to give to another process; switches only cost.").
-				IfNot("The client wants the same CPUs, and more processes take a larger share of them.")
-		}),
+		cpuBound(),
 		ratio(claims.IOBoundCount, twice, "io", func(r lab.Ratio) lab.Verdict {
 			return lab.AtLeast(r, 1.05,
 				"More processes have a larger share of the CPUs, which the client wants, too.").
@@ -84,4 +80,15 @@ func judges() []lab.Claim {
 				IfNot("The kernel moves a process that computes only where a CPU is idle; a bound one has to wait for its own, which the client may have.")
 		}),
 	}
+}
+
+// cpuBound is the claim that n workers do most: none of the other counts does more.
+func cpuBound() lab.Claim {
+	cell, others := lab.Params{"work": "cpu"}, []*lab.Contestant{half, twice, more}
+	all := lab.AllAtMost("", lab.Source{}, others, n, cell, lab.OpsPerSecond, 1.02,
+		"A CPU that computes has nothing to give to another process, switches only cost, and fewer workers leave CPUs idle.")
+	return claims.CPUBoundCount.Judged(all.Needs, func(v lab.View) (lab.Verdict, bool) {
+		verdict, ok := all.Judge(v)
+		return verdict.IfNot("The client wants the same CPUs: more processes take a larger share of them, fewer leave it one."), ok
+	})
 }
