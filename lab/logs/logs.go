@@ -37,6 +37,10 @@ var (
 	LingeringLinked = Engine{backend: asyncfile.Uring, chain: true, linger: true}
 )
 
+// AloneBytes is what a log writes for a record of 128 bytes that is committed alone: the record's
+// frame, 160, and the commit's, 64. So who writes such blocks does the disk's part of it.
+const AloneBytes = 224
+
 // open makes a log in a new folder below the parameter dir. What becomes of its chains is in
 // chains.
 func (e Engine) open(t *contestant.Turn, cfg seglog.Config, chains *asyncfile.ChainStats,

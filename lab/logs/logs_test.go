@@ -1,15 +1,66 @@
 package logs
 
 import (
+	"bytes"
 	"errors"
 	"io"
+	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
 	"github.com/tallywheel/tallywheel/asyncfile"
 	"github.com/tallywheel/tallywheel/lab/contestant"
+	"github.com/tallywheel/tallywheel/seglog"
 )
+
+// keeping is a file that hands over what is written.
+type keeping struct {
+	seglog.File
+	wrote func(b []byte)
+}
+
+func (f keeping) WriteAt(b []byte, off int64) (int, error) {
+	f.wrote(b)
+	return f.File.WriteAt(b, off)
+}
+
+// TestAloneBytes: what stands for the log where only its disk is asked for writes blocks as large
+// as the log's own.
+func TestAloneBytes(t *testing.T) {
+	record := bytes.Repeat([]byte("a record"), 16)
+	var mu sync.Mutex
+	var sizes []int
+	fs, err := seglog.DirWith(t.TempDir(), func(path string, create bool) (seglog.File, error) {
+		f, err := asyncfile.Open(path, asyncfile.Config{Backend: asyncfile.Std, Write: true, Create: create})
+		return keeping{f, func(b []byte) {
+			if bytes.Contains(b, record) { // not what makes segments ready meanwhile
+				mu.Lock()
+				defer mu.Unlock()
+				sizes = append(sizes, len(b))
+			}
+		}}, err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, err := seglog.Open(seglog.Config{FS: fs, Sync: seglog.SyncAlways, MinFree: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if _, err := log.Append(0, 1, record); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := log.Close(); err != nil {
+		t.Error(err)
+	}
+	if !slices.Equal(sizes, []int{AloneBytes, AloneBytes, AloneBytes}) {
+		t.Errorf("three records, one by one, are writes of %v bytes; want %d each", sizes, AloneBytes)
+	}
+}
 
 // TestTellsEveryPartThatFailed: what a turn says of its chains has each part that failed, by the
 // kind of its error, in one line, whether the turn has figures or not.

@@ -33,8 +33,9 @@ func init() {
 	lab.Register(&lab.Experiment{
 		Name: "log-durable", Plane: lab.Log,
 		Question: "How many records of 128 bytes a second can be acknowledged after they are durable?",
-		Method: "1 or 64 goroutines append, with --full 16, too; each append returns after an fdatasync that holds its record. fio writes and syncs one record at a time on a file filled with zeros: times " +
-			"producers, that is what one sync for all of them could give at best. +group: with a group commit around it that gathers what comes during a sync. " +
+		Method: "1 or 64 goroutines append, with --full 16, too; each append returns after an fdatasync that holds its record. fio writes and syncs one record at a time on a file that is laid out before, " +
+			fmt.Sprintf("%d bytes, as seglog writes for one with its commit (the others frame records in ways of their own): times producers, that is what one sync for all of them could give at best. ", logs.AloneBytes) +
+			"+group: with a group commit around it that gathers what comes during a sync. " +
 			"linger: a batch is left open for 64 records or 1 ms, as the article's writer does, and an append returns when its batch is durable. An append whose chain fails ends its turn, and the report has each part that failed, by the kind of the error, as the recorder's metrics have it.",
 		Metrics: []lab.Metric{
 			lab.OpsPerSecond, lab.LatencyP50, lab.LatencyP99, lab.CPUPerOp, lab.RSS, lab.ChainsWhole,
@@ -68,8 +69,8 @@ func init() {
 func fio() *lab.Contestant {
 	c := lab.FIO("fio/fdatasync", func(*lab.Bench, lab.Params) []string {
 		return []string{
-			"--filename=fio", "--rw=write", "--bs=224", "--size=16m", "--ioengine=psync", "--fdatasync=1",
-			"--overwrite=1",
+			"--filename=fio", "--rw=write", fmt.Sprintf("--bs=%d", logs.AloneBytes), "--size=16m",
+			"--ioengine=psync", "--fdatasync=1", "--overwrite=1",
 		}
 	})
 	c.Skip = func(cell lab.Params) bool { return cell["producers"] != "1" }
