@@ -37,7 +37,7 @@ peers:
 	@cd lab/contestants/go && list='$(GO) list -e -deps -f {{.Error}} ./...'; \
 	if $$list 2>&1 | grep -qE '$(UNFETCHED)' && $$list 2>&1 | grep -E '$(UNFETCHED)' | head -3; then \
 		echo "SKIPPED: the peers of the laboratory: their modules cannot be fetched"; \
-	else $(GO) vet ./...; fi
+	else $(GO) vet ./... && $(GO) test ./...; fi
 
 # Every target builds static, and what is pure builds anywhere. The recorder, and what stands on it, is for Linux alone: it reads, and isolates, by
 # calls of its own. Package reader has its types anywhere, which a configuration names.

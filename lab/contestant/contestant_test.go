@@ -76,3 +76,12 @@ func TestFramesAfterNoise(t *testing.T) {
 		t.Errorf("%d frames, done with %d of %d", f.N, done, len(stream))
 	}
 }
+
+// TestTextRecord: who writes text writes a record as it is.
+func TestTextRecord(t *testing.T) {
+	for i, c := range TextRecord(128) {
+		if c < 'a' || c > 'z' {
+			t.Errorf("byte %d is %q, want a letter", i, c)
+		}
+	}
+}

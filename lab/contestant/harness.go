@@ -10,9 +10,22 @@ import (
 	"time"
 )
 
+// LogBuffer is the room, in bytes, for what logs gather before they write it, where nothing waits
+// for the disk: the same for all that gather.
+const LogBuffer = 1 << 20
+
+// TextRecord is a record of so many letters, which those that write text need not escape.
+func TextRecord(size int) []byte {
+	record := make([]byte, size)
+	for i := range record {
+		record[i] = 'a' + byte(i*7%26)
+	}
+	return record
+}
+
 // Appenders lets the parameter "producers" many goroutines append records of the parameter "bytes"
-// (128) each, until the time is over. Each append returns when its record is as safe as the
-// contestant makes it, which is its latency. The figures of also are added at the end.
+// (128) each, which are letters, until the time is over. Each append returns when its record is as
+// safe as the contestant makes it, which is its latency. The figures of also are added at the end.
 func Appenders(t *Turn, appendOne func(record []byte) error, also ...func() []Value) error {
 	producers, size := t.Int("producers", 1), t.Int("bytes", 128)
 	errs, latencies := make([]error, producers), make([][]int64, producers)
@@ -24,10 +37,7 @@ func Appenders(t *Turn, appendOne func(record []byte) error, also ...func() []Va
 	var all sync.WaitGroup
 	for p := range producers {
 		all.Go(func() {
-			record := make([]byte, size)
-			for i := range record {
-				record[i] = byte(i * 7)
-			}
+			record := TextRecord(size)
 			var own uint64
 			each := uint64(1) // timed; where an append takes no longer than to look at the clock, few are
 			for now := time.Now(); errs[p] == nil && now.Before(until); {

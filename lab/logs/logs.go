@@ -83,7 +83,8 @@ func (e Engine) Durable(t *contestant.Turn) error {
 
 // Append appends records that the kernel writes back when it likes.
 func (e Engine) Append(t *contestant.Turn) error {
-	return e.appendTo(t, seglog.Config{Sync: seglog.SyncNever}, func(uint64) error { return nil })
+	cfg := seglog.Config{Sync: seglog.SyncNever, BufferBytes: contestant.LogBuffer}
+	return e.appendTo(t, cfg, func(uint64) error { return nil })
 }
 
 // durable is up to where the records of a log are, and the error of the commit that failed. Who

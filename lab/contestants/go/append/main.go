@@ -29,14 +29,9 @@ func run(t *contestant.Turn) error {
 		if err != nil {
 			return err
 		}
-		sink := &zapcore.BufferedWriteSyncer{WS: f, Size: 256 << 10}
-		enc := zapcore.NewJSONEncoder(zapcore.EncoderConfig{MessageKey: "m"})
-		log := zap.New(zapcore.NewCore(enc, sink, zap.InfoLevel))
-		err = contestant.Appenders(t, func(record []byte) error {
-			log.Info("", zap.ByteString("d", record[:64])) // 128 bytes as it writes them, escaped
-			return nil
-		})
-		return errors.Join(err, sink.Stop(), f.Close())
+		appendOne, stop := zapTo(f)
+		err = contestant.Appenders(t, appendOne)
+		return errors.Join(err, stop(), f.Close())
 	case "lumberjack":
 		w := &lumberjack.Logger{Filename: path, MaxSize: 1024}
 		err := contestant.Appenders(t, func(record []byte) error {
@@ -46,4 +41,18 @@ func run(t *contestant.Turn) error {
 		return errors.Join(err, w.Close())
 	}
 	return fmt.Errorf("no contestant %q", t.Name)
+}
+
+// zapFrame is what zap writes beside a record.
+const zapFrame = len(`{"m":"","d":""}` + "\n")
+
+// zapTo has zap write lines as long as the records, gathered as the other logs gather them.
+func zapTo(f zapcore.WriteSyncer) (appendOne func(record []byte) error, stop func() error) {
+	sink := &zapcore.BufferedWriteSyncer{WS: f, Size: contestant.LogBuffer}
+	enc := zapcore.NewJSONEncoder(zapcore.EncoderConfig{MessageKey: "m"})
+	log := zap.New(zapcore.NewCore(enc, sink, zap.InfoLevel))
+	return func(record []byte) error {
+		log.Info("", zap.ByteString("d", record[:len(record)-zapFrame]))
+		return nil
+	}, sink.Stop
 }
