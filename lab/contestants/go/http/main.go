@@ -12,6 +12,7 @@ import (
 	"net"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"time"
 
 	"github.com/cloudwego/hertz/pkg/app"
@@ -104,23 +105,37 @@ func (*closing) OnTraffic(c gnet.Conn) gnet.Action {
 	}
 	end += 4
 	closes := bytes.Contains(b[:end], []byte("\r\nConnection: close\r\n"))
-	answer := "HTTP/1.1 200 OK\r\nDate: Fri, 20 Nov 2026 12:00:00 GMT\r\nContent-Type: text/plain\r\nContent-Length: 13\r\n\r\n"
-	if closes {
-		answer = answer[:len(answer)-2] + "Connection: close\r\n\r\n"
-	}
 	if _, err := c.Discard(end); err != nil {
 		return gnet.Close
 	}
-	if _, err := c.Write([]byte(answer + contestant.Hello)); err != nil || closes {
+	if _, err := c.Write(appendAnswer(nil, []byte(contestant.Hello), closes)); err != nil || closes {
 		return gnet.Close
 	}
 	return gnet.None
 }
 
-// plain answers every head that ends, and looks at nothing in it: gnet has no HTTP of its own.
+// appendAnswer appends a whole answer, as a server does that has HTTP: nothing is formatted.
+func appendAnswer(to, body []byte, closes bool) []byte {
+	to = append(to, "HTTP/1.1 200 OK\r\nDate: Fri, 20 Nov 2026 12:00:00 GMT\r\nContent-Type: text/plain\r\nContent-Length: "...)
+	to = strconv.AppendInt(to, int64(len(body)), 10)
+	if closes {
+		to = append(to, "\r\nConnection: close"...)
+	}
+	to = append(to, "\r\n\r\n"...)
+	return append(to, body...)
+}
+
+// plain answers every head that ends, and looks at nothing in it: gnet has no HTTP of its own. Each
+// connection keeps the memory of its answers.
 type plain struct {
 	gnet.BuiltinEventEngine
 	work func() []byte
+}
+
+// OnOpen implements gnet.EventHandler.
+func (*plain) OnOpen(c gnet.Conn) ([]byte, gnet.Action) {
+	c.SetContext(new([]byte))
+	return nil, gnet.None
 }
 
 // OnTraffic implements gnet.EventHandler.
@@ -129,19 +144,17 @@ func (p *plain) OnTraffic(c gnet.Conn) gnet.Action {
 	if err != nil {
 		return gnet.Close
 	}
-	var out []byte
-	used := 0
+	room := c.Context().(*[]byte)
+	out, used := (*room)[:0], 0
 	for {
 		i := bytes.Index(b[used:], []byte("\r\n\r\n"))
 		if i < 0 {
 			break
 		}
 		used += i + 4
-		body := p.work()
-		out = fmt.Appendf(out,
-			"HTTP/1.1 200 OK\r\nDate: Fri, 20 Nov 2026 12:00:00 GMT\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n", len(body))
-		out = append(out, body...)
+		out = appendAnswer(out, p.work(), false)
 	}
+	*room = out // Write keeps a copy of what the socket has no room for
 	if _, err := c.Discard(used); err != nil {
 		return gnet.Close
 	}
