@@ -36,7 +36,7 @@ func init() {
 		Name: "file-random", Plane: lab.Files,
 		Question: "How many random reads of 4 KiB past the page cache can be kept going, and what do they cost?",
 		Method: "O_DIRECT reads of a large file, depth of them in flight, submitted and reaped batch at a time by one thread; os.File and fio/psync have depth goroutines or " +
-			"threads instead. fio's CPU time is what it says of its job.",
+			"threads instead. No ring has its file or its buffers registered: fio does so only if it is asked to, and our batch takes any memory. fio's CPU time is what it says of its job.",
 		Metrics: []lab.Metric{
 			lab.OpsPerSecond, lab.CPUPerOp, lab.ContextSwitchesPerOp, lab.SyscallsPerOp,
 			lab.LatencyP99,
