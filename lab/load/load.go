@@ -203,11 +203,30 @@ func put(ctx context.Context, p *serialtest.Port, b []byte) error {
 	return nil
 }
 
-// UDP is a load of datagrams at a fixed rate, in groups that are due together, one each
-// millisecond.
+// UDP is a load of datagrams at a fixed rate, each when it is due.
 type UDP struct {
 	PerSecond int
 	Size      int // bytes of each
+}
+
+// UDPLate is by how much a sender of datagrams may be late. What was due before is not sent: the
+// queue of a socket has room for some 280 small ones, and the loss would be that of the burst, not
+// of the rate.
+const UDPLate = 200 * time.Microsecond
+
+// schedule says when what is sent at a steady rate is due.
+type schedule struct {
+	gap, late time.Duration
+	next      time.Duration // since the start
+}
+
+// due is how many are due now, of which none has been so for longer than late.
+func (s *schedule) due(now time.Duration) (n int) {
+	s.next = max(s.next, now-s.late)
+	for ; s.next <= now; s.next += s.gap {
+		n++
+	}
+	return n
 }
 
 // Scene makes a socket, which the contestant has as descriptor 3.
@@ -225,17 +244,19 @@ func (u UDP) Scene() (*lab.Scene, error) {
 		return nil, errors.Join(err, in.Close(), f.Close())
 	}
 	load := func(ctx context.Context, length time.Duration) (func(lab.Metrics), error) {
-		b := make([]byte, u.Size)
-		n, group := uint64(0), u.PerSecond/1000
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		b, n := make([]byte, u.Size), uint64(0)
+		at := schedule{gap: time.Second / time.Duration(u.PerSecond), late: UDPLate}
 		start := time.Now()
-		for tick := time.Duration(0); tick < length && ctx.Err() == nil; tick += time.Millisecond {
-			if wait := tick - time.Since(start); wait > 0 {
-				sys.Sleep(wait)
-			}
-			for range group {
+		for now := time.Duration(0); now < length && ctx.Err() == nil; now = time.Since(start) {
+			for range at.due(now) {
 				if _, err := out.Write(b); err == nil { // what the sender's socket refuses was not sent
 					n++
 				}
+			}
+			if wait := at.next - time.Since(start); wait > 0 {
+				sys.Sleep(wait)
 			}
 		}
 		sys.Sleep(20 * time.Millisecond) // what is in the socket is read

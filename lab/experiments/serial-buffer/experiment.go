@@ -37,9 +37,9 @@ func init() {
 		Name: "serial-buffer", Plane: lab.Serial,
 		Question: "How large should a read buffer be, and what does bufio.Reader change?",
 		Method: fmt.Sprintf("One goroutine reads with a buffer of 128 B to 64 KiB: a serial port at 400 KB/s, by Read and through a bufio.Reader a frame at a time, and "+
-			"%d datagrams of %d bytes a second. System calls are counted in a turn apart, in which the reader is slow, so that there are fewer of them a byte. A quick run has time for every size with datagrams, and for some with the port.", perSecond, datagram),
+			"%d datagrams of %d bytes a second, each when it is due. A sender that was kept from that for more than %v leaves out what was due before, so that loss is of the rate and not of a burst: sent_frames says how many it has sent. System calls are counted in a turn apart, in which the reader is slow, so that there are fewer of them a byte. A quick run has time for every size with datagrams, and for some with the port.", perSecond, datagram, load.UDPLate),
 		Metrics: []lab.Metric{
-			lab.CPUPerOp, lab.CPUPercent, lab.LostPercent, lab.SyscallsPerOp,
+			lab.CPUPerOp, lab.CPUPercent, lab.SentFrames, lab.LostPercent, lab.SyscallsPerOp,
 			lab.ContextSwitchesPerOp,
 		},
 		Base: files, Chart: lab.Chart{Over: "bytes", Metric: lab.CPUPercent.String()}, Calls: true,
