@@ -23,3 +23,17 @@ func (v View) Beside(cell Params, metric Metric, format string, unit float64, co
 	}
 	return said, true
 }
+
+// LongestBeside is [View.Beside] of the longest latency of a round, in µs, and behind that the
+// longest of all rounds, which one of them may have been disturbed to have.
+func (v View) LongestBeside(cell Params, contestants ...*Contestant) (said []any, ok bool) {
+	said, ok = v.Beside(cell, LatencyMax, "%.0f µs", 1, contestants...)
+	if !ok {
+		return nil, false
+	}
+	for i, c := range contestants {
+		most, _ := v.Largest(c, cell, LatencyMax) // it was measured
+		said[i] = fmt.Sprintf("%s at the median, %.0f in the worst", said[i], most)
+	}
+	return said, true
+}

@@ -227,8 +227,8 @@ func TestAdviceSaysOnlyWhatIsSure(t *testing.T) {
 	comparing := "file-buffer file-lines file-misuse file-mmap-seek file-open file-random file-tlb uring-nop " +
 		"log-durable log-throughput memory-return process-affinity process-drift process-ipc process-pool " +
 		"process-scale process-steal locks http-bodies http-connect http-files http-idle http-json http-plaintext " +
-		"http-tail http-wrk rt-cyclic rt-event rt-memory rt-start rt-stw rt-suite rt-switch serial-buffer serial-mmap " +
-		"serial-ports serial-strategies file-sequential ring-copy"
+		"http-tail http-wrk rt-cyclic rt-event rt-memory rt-preempt rt-start rt-stw rt-suite rt-switch rt-wcet serial-buffer " +
+		"serial-mmap serial-ports serial-strategies file-sequential ring-copy"
 	for name := range strings.FieldsSeq(comparing) {
 		for _, e := range lab.Experiments() {
 			if e.Name != name {

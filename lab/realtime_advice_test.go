@@ -80,3 +80,38 @@ func TestRealTimeAdviceIsComputed(t *testing.T) {
 		}
 	}
 }
+
+// TestOneRoundMakesNoAdvice: the longest wait of one round, which may be the machine's, does not
+// set one way apart from another; what most rounds have does.
+func TestOneRoundMakesNoAdvice(t *testing.T) {
+	among, large := lab.Params{"iterations": "10000", "others": "4"}, lab.Params{"heap_MB": "64"}
+	for _, c := range []struct {
+		experiment string
+		cell       lab.Params
+		who        []string
+	}{
+		{"rt-preempt", nil, []string{"computing", "computing, yields each 100 µs", "computing, ticks in a cell"}},
+		{"rt-wcet", among, []string{"yields, GOMAXPROCS=1", "holds, GOMAXPROCS=1"}},
+		{"rt-stw", large, []string{"garbage", "garbage beside tight loops"}},
+	} {
+		advice := func(first []float64) string {
+			r := lab.ExperimentResult{Rounds: 8}
+			for i, who := range c.who {
+				longest := eightOf(100)
+				if i == 0 {
+					longest = first
+				}
+				r.Rows = append(r.Rows, rowOf(who, c.cell,
+					rounds{lab.LatencyMax: longest, lab.LatencyP50: eightOf(10)}))
+			}
+			return experiment(t, c.experiment).Advice(lab.View{ExperimentResult: &r})
+		}
+		if got := advice(eightOf(100, 90_000)); !strings.Contains(got, "100 µs at the median, 90000 in the worst of 8 rounds") ||
+			!strings.Contains(got, "100 µs (no difference") {
+			t.Errorf("%s, one long round: %q", c.experiment, got)
+		}
+		if got := advice(eightOf(90_000)); !strings.Contains(got, "100 µs (0.00×)") {
+			t.Errorf("%s, long rounds: %q", c.experiment, got)
+		}
+	}
+}

@@ -42,14 +42,12 @@ func init() {
 		Turn:        time.Second,
 		Contestants: []*lab.Contestant{alone, beside, off, yields, ofCell},
 		Advice: func(v lab.View) string {
-			most := [3]float64{}
-			for i, c := range []*lab.Contestant{beside, yields, ofCell} {
-				var ok bool
-				if most[i], ok = v.Largest(c, nil, lab.LatencyMax); !ok {
-					return ""
-				}
+			m, ok := v.LongestBeside(nil, beside, yields, ofCell)
+			if !ok {
+				return ""
 			}
-			return fmt.Sprintf("Beside goroutines that compute, a tick was late by up to %.0f µs in %d rounds; up to %.0f where those yield each 100 µs, up to %.0f in a cell.", most[0], v.Rounds, most[1], most[2])
+			return fmt.Sprintf("Beside goroutines that compute, a round's latest tick was late by %s of %d rounds; by %s, where those yield each 100 µs; by %s, in a cell.",
+				m[0], v.Rounds, m[1], m[2])
 		},
 		Claims: []lab.Claim{
 			claims.PreemptFails.Judged("computing", func(v lab.View) (lab.Verdict, bool) {

@@ -37,12 +37,12 @@ func init() {
 		Contestants: []*lab.Contestant{garbage, rarely, loops, others},
 		Advice: func(v lab.View) string {
 			m, ok := v.Beside(large, lab.LatencyP50, "%.0f", 1, garbage, loops)
-			most, ok2 := v.Largest(garbage, large, lab.LatencyMax)
-			mostBeside, ok3 := v.Largest(loops, large, lab.LatencyMax)
-			if !ok || !ok2 || !ok3 {
+			most, ok2 := v.LongestBeside(large, garbage, loops)
+			if !ok || !ok2 {
 				return ""
 			}
-			return fmt.Sprintf("A collection stops a program for %s µs at the median here, %.0f at most in %d rounds; beside goroutines that compute for %s, %.0f at most. What must not wait so long belongs into a process of its own.", m[0], most, v.Rounds, m[1], mostBeside)
+			return fmt.Sprintf("A collection stops a program for %s µs at the median here, a round's longest one for %s of %d rounds; beside goroutines that compute for %s, the longest one for %s. What must not wait so long belongs into a process of its own.",
+				m[0], most[0], v.Rounds, m[1], most[1])
 		},
 		Claims: []lab.Claim{
 			claims.StoppingTakes.Judged(lab.Needs(small, garbage), func(v lab.View) (lab.Verdict, bool) {

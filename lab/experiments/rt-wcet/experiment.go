@@ -50,12 +50,12 @@ func init() {
 		},
 		Contestants: []*lab.Contestant{yields1, yieldsN, holds1, holdsN, gosched},
 		Advice: func(v lab.View) string {
-			yields, ok := v.Largest(yields1, among, lab.LatencyMax)
-			holds, ok2 := v.Largest(holds1, among, lab.LatencyMax)
-			if !ok || !ok2 {
+			m, ok := v.LongestBeside(among, yields1, holds1)
+			if !ok {
 				return ""
 			}
-			text := fmt.Sprintf("Among four goroutines that compute, a loop that yields each 1,000 iterations took up to %.0f µs, one that does not up to %.0f", yields, holds)
+			text := fmt.Sprintf("Among four goroutines that compute, a round's longest loop that yields each 1,000 iterations took %s of %d rounds, one that does not %s",
+				m[0], v.Rounds, m[1])
 			if v.Beats(holds1, yields1, among, lab.LatencyP50) {
 				text += ": to yield is to let others go first. What must not wait belongs into a process of its own"
 			}
