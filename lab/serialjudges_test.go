@@ -190,12 +190,20 @@ func TestVerdictsOnPorts(t *testing.T) {
 		},
 		{
 			"it wanders", "pool", "000-35",
-			[]taken{grown("fixed/8", eightWith(32768)...), grown("dynamic/4-16", eightWith(131072)...)},
+			[]taken{grown("fixed/8", eightWith(32768)...), grown("dynamic/4-16", eightWith(786432)...)},
 			lab.Reproduced,
 		},
 		{
-			"it is about a step", "pool", "000-35",
-			[]taken{grown("fixed/8", eightWith(0)...), grown("dynamic/4-16", eightWith(98304, 32768, 32768, 32768)...)},
+			"both do", "pool", "000-35",
+			[]taken{grown("fixed/8", eightWith(786432)...), grown("dynamic/4-16", eightWith(786432)...)},
+			lab.NotReproduced,
+		},
+		{
+			"it is about four stacks", "pool", "000-35",
+			[]taken{
+				grown("fixed/8", eightWith(0)...),
+				grown("dynamic/4-16", eightWith(393216, 131072, 131072, 131072)...),
+			},
 			noisy,
 		},
 	} {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"runtime"
+	"runtime/debug"
 	"runtime/metrics"
 	"sync"
 	"sync/atomic"
@@ -112,18 +113,28 @@ const (
 	poolWorkers = 16                    // most that a pool may have
 	poolWave    = 50 * time.Millisecond // each, high and low
 	poolWait    = time.Millisecond
+	// Tasks one at a time by which each worker of a pool at rest has had some, if it has time
+	// between them to wait for the next: else one and the same may have all of them.
+	poolRest  = 64
+	poolPause = 100 * time.Microsecond
+	poolRoom  = 40 << 10 // of its stack in bytes that a task uses by which the memory is measured
 )
 
 // Pools lets a pool do small tasks, of the parameter "work_ns" (5000) each, until the time is over.
 // With load=waves they come in waves: for poolWave as many as the pool takes, for as long one each
-// millisecond, and each waits a millisecond for another, as for a disk. Before, it measures
-// how long a pool at rest takes to have as many workers as it may at work: so many tasks that wait
-// for each other are handed to it.
+// millisecond, and each waits a millisecond for another, as for a disk. Before, it measures how
+// long a pool at rest takes to have as many workers as it may at work, by so many tasks that wait
+// for each other, and how much more memory for stacks it has then.
 func Pools(t *Turn, p Pool) error {
 	work := t.Int("work_ns", 5000)
 	loops, waves := calibrate(work), t.Text("load") == "waves"
-	rest := stacks()
-	grown := growth(p)
+	collects := debug.SetGCPercent(-1) // the collector takes stacks back that are not in use
+	rest := stacksAtRest(p)
+	grown, stacked := growth(p)
+	debug.SetGCPercent(collects)
+	for range 5 { // a collection halves a stack of which little is in use: the turn begins with small ones
+		debug.FreeOSMemory()
+	}
 	until, err := t.Ready()
 	if err != nil {
 		return err
@@ -166,7 +177,6 @@ func Pools(t *Turn, p Pool) error {
 			left.Done()
 		})
 	}
-	more := stacks() - rest
 	left.Wait()
 	close(stop)
 	<-sampled
@@ -174,7 +184,7 @@ func Pools(t *Turn, p Pool) error {
 	if err != nil {
 		return err
 	}
-	v := []Value{{"rate_variation_percent", Variation(slices)}, {"grown_bytes", more}}
+	v := []Value{{"rate_variation_percent", Variation(slices)}, {"grown_bytes", stacked - rest}}
 	if grown > 0 {
 		v = append(v, Value{"scale_up_us", float64(grown.Nanoseconds()) / 1e3})
 	}
@@ -189,39 +199,79 @@ func stacks() float64 {
 	return float64(s[0].Value.Uint64())
 }
 
-// growth is how long it takes until poolWorkers tasks run at the same time; 0 if they never do.
-func growth(p Pool) time.Duration {
-	var running atomic.Int64
-	all := make(chan struct{})
+// stacksAtRest is the memory for stacks where tasks come one at a time, and each worker's stack is
+// as large as they need.
+func stacksAtRest(p Pool) float64 {
+	for range poolRest {
+		time.Sleep(poolPause)
+		over := make(chan struct{})
+		p.Submit(func() {
+			onStack(func() {})
+			close(over)
+		})
+		<-over
+	}
+	return stacks()
+}
+
+// onStack does something with poolRoom of the stack in use. Stacks below 32 KiB come from pieces of
+// that size, of which each P keeps some: only of larger ones can it be seen how many there are.
+//
+//go:noinline
+func onStack(do func()) {
+	var room [poolRoom]byte
+	for i := range room {
+		room[i] = byte(i)
+	}
+	do()
+	spun.Add(uint64(room[spun.Load()%poolRoom])) // or it would be left out
+}
+
+// growth is how long it takes until poolWorkers tasks run at the same time, 0 if they never do; and
+// the memory for stacks while as many as do have poolRoom of theirs in use.
+func growth(p Pool) (took time.Duration, stacked float64) {
+	var running, after atomic.Int64
+	all, over := make(chan struct{}), make(chan struct{})
+	deep := make(chan struct{}, poolWorkers)
 	start := time.Now()
-	var took atomic.Int64
 	giveUp := time.After(500 * time.Millisecond)
-	var over sync.WaitGroup
+	var ended sync.WaitGroup
 	submitted := make(chan struct{})
-	over.Add(poolWorkers)
+	ended.Add(poolWorkers)
 	go func() {
 		defer close(submitted)
 		for range poolWorkers {
 			p.Submit(func() {
-				defer over.Done()
+				defer ended.Done()
 				if running.Add(1) == poolWorkers {
-					took.Store(int64(time.Since(start)))
+					after.Store(int64(time.Since(start)))
 					close(all)
 				}
 				<-all
+				onStack(func() {
+					deep <- struct{}{}
+					<-over
+				})
 			})
 		}
 	}()
+	atOnce := int64(poolWorkers)
 	select {
 	case <-all:
 	case <-giveUp:
-		if running.Add(poolWorkers) < 2*poolWorkers { // they will not all come: let those that wait go
+		if n := running.Add(poolWorkers); n < 2*poolWorkers { // they will not all come: let those that wait go
+			atOnce = n - poolWorkers
 			close(all)
 		}
 	}
+	for range atOnce {
+		<-deep
+	}
+	stacked = stacks()
+	close(over)
 	<-submitted
-	over.Wait()
-	return time.Duration(took.Load())
+	ended.Wait()
+	return time.Duration(after.Load()), stacked
 }
 
 // Variation is the coefficient of variation, in %.
