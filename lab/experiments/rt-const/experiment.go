@@ -55,7 +55,7 @@ func init() {
 		Name: "rt-const", Plane: lab.RealTime,
 		Question: "What does it cost a start to have constants by the compiler, and to check them?",
 		Method: "A program that needs the table of a CRC-32, the checksum of uboot-spl-v2024.07-arm64, and the SHA-256 of that and of an address, which has to be what is stored. computed: it makes all of them at its start. checked: the compiler made table and checksum; " +
-			"the start makes the checksum again by that table, and the hash. compiled: the compiler made all, and the start compares. constants_ns_p50 is what the program says that took it, at the first use, with the page faults of that. " +
+			"the start makes the checksum again by that table, and the hash. compiled: the compiler made all, and the start compares. constants_ns_p50 is what the program says that took it, at the first use, with the page faults of that: the median of a turn's starts, for the claims are of what it costs; how much starts scatter is the question of rt-start. " +
 			"It prints checksum and hash, and the laboratory compares them with Go's standard library. Latency is that of rt-start, from the execution to the line. loaded_bytes are the sections of the file that are loaded: the file itself is padded to pages.",
 		Metrics: []lab.Metric{lab.ConstantsP50, lab.LoadedBytes, lab.LatencyP50, lab.LatencyP95},
 		Base:    inC, Turn: 500 * time.Millisecond,
