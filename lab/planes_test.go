@@ -1,6 +1,7 @@
 package lab_test
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -62,7 +63,26 @@ func TestJudgesOfFiles(t *testing.T) {
 	wantVerdict(t, scanner, lab.NotReproduced, "as many", gc(around(40), around(40))...)
 	wantVerdict(t, scanner, lab.NotMeasurable, "about a ninth", gc(around(18), apart(2))...)
 
-	maps := func(cell lab.Params, metric lab.Metric, plain, advised float64) []lab.Row {
+	sizes := func(who string, cell lab.Params, metric lab.Metric, at map[string]float64) (rows []lab.Row) {
+		for bytes, x := range at {
+			of := lab.Params{"bytes": bytes}
+			maps.Copy(of, cell)
+			rows = append(rows, rowOf(who, of, rounds{metric: around(x)}))
+		}
+		return rows
+	}
+	for want, largest := range map[string]float64{lab.Reproduced: 90, lab.NotReproduced: 130} {
+		at := map[string]float64{"1024": 60, "8192": 100, "65536": 95, "262144": largest}
+		wantVerdict(t, claims.GoldenBuffer.Text, want, "the largest size counts, too",
+			sizes("kept", nil, lab.MBPerSecond, at)...)
+	}
+	for want, large := range map[string]float64{lab.Reproduced: 30, lab.NotReproduced: 95} {
+		at := map[string]float64{"128": 100, "4096": 30, "8192": 30, "65536": large}
+		wantVerdict(t, claims.BufferCPU.Text, want, "by the sizes of the claim",
+			sizes("net.UDPConn", lab.Params{"input": "udp"}, lab.CPUPerOp, at)...)
+	}
+
+	mapped := func(cell lab.Params, metric lab.Metric, plain, advised float64) []lab.Row {
 		return []lab.Row{
 			rowOf("seek+read", cell, rounds{metric: around(100)}),
 			rowOf("mmap/plain", cell, rounds{metric: around(plain), lab.AllFaultsPerOp: around(plain / 100)}),
@@ -71,11 +91,11 @@ func TestJudgesOfFiles(t *testing.T) {
 	}
 	cached, cold := lab.Params{"state": "cached"}, lab.Params{"state": "cold"}
 	wantVerdict(t, claims.MapThroughput.Text, lab.Reproduced, "the article's map has no advice",
-		maps(cached, lab.OpsPerSecond, 140, 90)...)
+		mapped(cached, lab.OpsPerSecond, 140, 90)...)
 	wantVerdict(t, claims.MapP99.Text, lab.NotReproduced, "the article's map has no advice",
-		maps(cold, lab.LatencyP99, 100, 50)...)
-	wantVerdict(t, claims.MapFaults.Text, lab.Reproduced, "one a read", maps(cold, lab.LatencyP99, 99, 50)...)
-	wantVerdict(t, claims.MapFaults.Text, lab.NotReproduced, "half of that", maps(cold, lab.LatencyP99, 50, 99)...)
+		mapped(cold, lab.LatencyP99, 100, 50)...)
+	wantVerdict(t, claims.MapFaults.Text, lab.Reproduced, "one a read", mapped(cold, lab.LatencyP99, 99, 50)...)
+	wantVerdict(t, claims.MapFaults.Text, lab.NotReproduced, "half of that", mapped(cold, lab.LatencyP99, 50, 99)...)
 }
 
 // TestJudgesOfTheLog: the chain that lingers, as the article has it, is the one that is judged: it

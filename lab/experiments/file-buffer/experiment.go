@@ -56,13 +56,15 @@ func init() {
 func sizes() []lab.Claim {
 	bytes := func(n string) lab.Params { return lab.Params{"bytes": n} }
 	return []lab.Claim{
-		claims.GoldenBuffer.Judged("kept at 1024, 8192 and 65536 bytes", func(v lab.View) (lab.Verdict, bool) {
+		claims.GoldenBuffer.Judged("kept at 1024, 8192, 65536 and 262144 bytes", func(v lab.View) (lab.Verdict, bool) {
 			over, ok1 := v.Across(kept, bytes("8192"), kept, bytes("1024"), lab.MBPerSecond)
 			under, ok2 := v.Across(kept, bytes("8192"), kept, bytes("65536"), lab.MBPerSecond)
+			far, ok3 := v.Across(kept, bytes("8192"), kept, bytes("262144"), lab.MBPerSecond)
 			const why = "A larger buffer saves calls, which are next to nothing beside copying here."
-			return lab.All(lab.AtLeast(over, 1, why), lab.AtLeast(under, 0.95, why)).
-					IfNot("A larger buffer saves calls until copying is all that is left.").As("%v of 1 KiB's throughput, %v of that of 64 KiB", over, under),
-				ok1 && ok2
+			return lab.All(lab.AtLeast(over, 1, why), lab.AtLeast(under, 0.95, why), lab.AtLeast(far, 0.95, why)).
+					IfNot("A larger buffer saves calls until copying is all that is left.").
+					As("%v of 1 KiB's throughput, %v of that of 64 KiB, %v of that of 256 KiB", over, under, far),
+				ok1 && ok2 && ok3
 		}),
 		claims.SmallBufferGC.Judged("fresh at 1024 and 8192 bytes", func(v lab.View) (lab.Verdict, bool) {
 			r, ok := v.Across(fresh, bytes("1024"), fresh, bytes("8192"), lab.GCCycles)
