@@ -227,6 +227,8 @@ func loss() []lab.Claim {
 				if times == 0 {
 					return lab.NotHere("a turn long enough that the port is unplugged in it"), ok1 && ok2 && ok3
 				}
+				// The port goes only when all that was sent has been read, or nobody has read for
+				// 5 s: what is lost is not the machine's, and one frame refutes it.
 				return lab.Holds(lost == 0, fmt.Sprintf("unplugged %.0f times: %s", times, lostOf(lost, sent)),
 					"It opens the port again when it is there; what the device makes meanwhile is not sent, and is named as missing by its numbers."), ok1 && ok2 && ok3
 			},
