@@ -9,8 +9,9 @@ import (
 	"testing"
 )
 
-// Tests that play few of their rounds with the race detector are run once more without it: the
-// Makefile lists them in CHANCE, and their folders in CHANCE_IN, and has no more than there is.
+// Tests that play few of their rounds with the race detector, or none, are run once more without
+// it: the Makefile lists them in CHANCE, and their folders in CHANCE_IN, and has no more than there
+// is.
 func TestChance(t *testing.T) {
 	b, err := os.ReadFile("Makefile")
 	if err != nil {
@@ -63,9 +64,10 @@ func TestChance(t *testing.T) {
 	}
 }
 
-// chanceIn lists the tests of a file whose rounds testenv decides, by themselves or by a flag.
+// chanceIn lists the tests of a file whose rounds testenv decides, by themselves or by a flag, and
+// those that skip with the race detector.
 func chanceIn(src string) (tests []string) {
-	by := []string{"testenv.Rounds(", "testenv.CheckFew("}
+	by := []string{"testenv.Rounds(", "testenv.CheckFew(", "run it without -race"}
 	for _, m := range regexp.MustCompile(`(?m)^(?:var|\t)\s*(\w+)\s*=\s*flag\.Int\(.*testenv\.Rounds\(`).
 		FindAllStringSubmatch(src, -1) {
 		by = append(by, "*"+m[1])
