@@ -61,6 +61,7 @@ type Bench struct {
 	talk     io.Writer
 	programs map[Program]built
 	lock     *os.File
+	chance   uint64
 }
 
 // NewBench makes a bench, and keeps other measurements of this machine out until it is closed. What
@@ -236,8 +237,13 @@ func (b *Bench) cells(e *Experiment) (all []*cellOf) {
 			}
 			one := &cellOf{c: c, cell: cell, note: c.Note}
 			b.tell("%s: building %s", e.Name, c.Name)
-			if _, err := b.Program(c.Program); err != nil {
-				one.notRun = err.Error()
+			for _, p := range []Program{c.Program, c.Starts} {
+				if p == (Program{}) {
+					continue // it starts nothing
+				}
+				if _, err := b.Program(p); err != nil {
+					one.notRun = err.Error()
+				}
 			}
 			all = append(all, one)
 		}
@@ -279,6 +285,7 @@ func (b *Bench) rounds(e *Experiment, all []*cellOf, start time.Time) (n noises)
 			break
 		}
 		roundBegan := time.Now()
+		b.chance = rand.Uint64()
 		for _, c := range shuffled(running) {
 			if c.notRun != "" {
 				continue
@@ -559,3 +566,7 @@ func (b *Bench) tell(format string, args ...any) {
 
 // Full reports whether this is a full run.
 func (b *Bench) Full() bool { return b.options.Full }
+
+// Chance is the seed of what strikes at random in a turn. All turns of a round have the same one,
+// so that it strikes all contestants alike.
+func (b *Bench) Chance() uint64 { return b.chance }

@@ -174,6 +174,7 @@ type Contestant struct {
 	Name    string
 	Program Program
 	Work    contestant.Work        // what it does, if this program carries it
+	Starts  Program                // what that starts besides: see [Contestant.Starting]
 	Args    []string               // what another program is called with, its own name first
 	Note    string                 // what a reader should know: what it does not do
 	Skip    func(cell Params) bool // not for this cell

@@ -28,8 +28,8 @@ var sources embed.FS
 // module is the path of this module, which the peers' own module stands below.
 const module = "github.com/tallywheel/tallywheel"
 
-// Program is what a contestant runs. The makers are [Own], [Peers], [C], [Rust], [Cargo], [Python]
-// and [Tool].
+// Program is what a contestant runs. The makers are [Own], [Peers], [Module], [C], [Rust], [Cargo],
+// [Python] and [Tool].
 type Program struct {
 	kind, source, needs string
 }
@@ -49,6 +49,12 @@ func PeersWith(folder string, cgo bool, ldflags string) Program {
 	}
 	p.source += " " + ldflags
 	return p
+}
+
+// Module is a program of a public Go module as it is: its package, its version, and the tags that
+// it is built with. It needs the Go command and the modules.
+func Module(pkg, version string, tags ...string) Program {
+	return Program{"module", pkg + "@" + version + " " + strings.Join(tags, ","), "go.dev/dl"}
 }
 
 // C is a source in lab/contestants/c, with libraries to link. hint says how to get what it needs.
@@ -137,6 +143,8 @@ func (b *Bench) build(p Program) ([]string, error) {
 			return nil, fmt.Errorf("no %s", source)
 		}
 		return []string{found}, nil
+	case "module":
+		return b.install(out, source, rest)
 	case "c":
 		dir, err := b.unpack("contestants/c")
 		if err != nil {
@@ -191,6 +199,16 @@ func (b *Bench) build(p Program) ([]string, error) {
 		return []string{out}, b.compile(dir, "env", args...)
 	}
 	panic("lab: a program of no kind")
+}
+
+// install builds a package of a public module, which is given as PACKAGE@VERSION, into a folder.
+func (b *Bench) install(folder, source, tags string) ([]string, error) {
+	if _, err := exec.LookPath("go"); err != nil {
+		return nil, errors.New("no go")
+	}
+	pkg, _, _ := strings.Cut(source, "@")
+	return []string{filepath.Join(folder, path.Base(pkg))},
+		b.compile(b.bin, "env", "CGO_ENABLED=0", "GOBIN="+folder, "go", "install", "-tags="+tags, source)
 }
 
 // compile runs a compiler; its error is the first line in which it says what is wrong.
@@ -283,6 +301,13 @@ func (c *Contestant) InQuick(cells ...Params) *Contestant {
 // With sets variables of a contestant's environment, and returns it.
 func (c *Contestant) With(env ...string) *Contestant {
 	c.Env = append(c.Env, env...)
+	return c
+}
+
+// Starting lets a contestant of ours start a program, whose path is the parameter "program", and
+// returns it.
+func (c *Contestant) Starting(p Program) *Contestant {
+	c.Starts = p
 	return c
 }
 

@@ -102,6 +102,13 @@ func (t turn) command(e *Experiment, scene Params) ([]string, error) {
 	all := Params{"seconds": strconv.FormatFloat(t.length.Seconds(), 'f', -1, 64), "dir": t.b.Dir}
 	maps.Copy(all, t.cell)
 	maps.Copy(all, scene)
+	if t.c.Starts != (Program{}) {
+		started, err := t.b.Program(t.c.Starts)
+		if err != nil {
+			return nil, err
+		}
+		all["program"] = started[0]
+	}
 	if t.c.Command != nil {
 		return append(path, t.c.Command(t.b, all, t.length)...), nil
 	}
