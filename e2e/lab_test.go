@@ -131,3 +131,47 @@ func TestHeatMapFits(t *testing.T) {
 	}
 	fits(t, b, filepath.Join(dir, "trace.html"), "heatmap")
 }
+
+// TestLabCrashes: killed again and again, an isolated recorder loses no byte and stores none twice,
+// and one in one process names all that is missing.
+func TestLabCrashes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("SKIPPED: its turns take some seconds; run it without -short")
+	}
+	dir := t.TempDir()
+	t.Setenv("TMPDIR", t.TempDir())
+	cmd := exec.Command(testenv.Binary(t), "lab", "run", "recorder-crash", "--only", "tallywheel", "--budget", "1s",
+		"--out", "report")
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	r, err := lab.ReadJSON(filepath.Join(dir, "report", "results.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Experiments) != 1 || len(r.Experiments[0].Rows) != 3 {
+		t.Fatalf("results: %+v", r)
+	}
+	for _, row := range r.Experiments[0].Rows {
+		sum := func(m lab.Metric) (all float64) {
+			for _, x := range row.Metrics[m.String()].Samples {
+				all += x
+			}
+			return all
+		}
+		lost, unsent, doubled, unnamed := sum(lab.LostPerEvent), sum(lab.UnsentPerEvent), sum(lab.DoubledPerEvent),
+			sum(lab.UnnamedPerEvent)
+		t.Logf("%s: lost %.0f, unsent %.0f, doubled %.0f, unnamed %.0f B an event", row.Contestant, lost, unsent, doubled,
+			unnamed)
+		if row.NotRun != "" || sum(lab.Events) == 0 || doubled+unnamed > 0 {
+			t.Errorf("%s: struck %.0f times: %.0f B twice, %.0f not named an event %s", row.Contestant, sum(lab.Events),
+				doubled, unnamed, row.NotRun)
+		}
+		if isolated := strings.HasPrefix(row.Contestant, "tallywheel/process"); isolated && lost+unsent > 0 {
+			t.Errorf("%s: %.0f B lost, %.0f that nobody took an event", row.Contestant, lost, unsent)
+		} else if !isolated && lost+unsent == 0 {
+			t.Errorf("%s: nothing is missing, so nothing was struck", row.Contestant)
+		}
+	}
+}

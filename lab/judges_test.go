@@ -114,6 +114,8 @@ var exact = map[string]string{
 	"rt-event: EdgeBySignal":     "by what an edge is told",
 	"rt-path: The stages of a wake-up add up to the latency that the program sees.": "a sum, within a rounding",
 	"rt-memory: ArenaFragments":           "allocations that failed; an arena that is empty",
+	"recorder-crash: func nothing":        "bytes: one refutes it",
+	"recorder-crash: func named":          "bytes: one refutes it",
 	"serial-buffer: BufferCalls":          "system calls",
 	"serial-mmap: MappedPort":             "whether mmap is refused",
 	"serial-mmap: MapRefused":             "whether mmap is refused",

@@ -42,6 +42,7 @@ import (
 	_ "github.com/tallywheel/tallywheel/lab/experiments/process-restart"
 	_ "github.com/tallywheel/tallywheel/lab/experiments/process-scale"
 	_ "github.com/tallywheel/tallywheel/lab/experiments/process-steal"
+	_ "github.com/tallywheel/tallywheel/lab/experiments/recorder-crash"
 	_ "github.com/tallywheel/tallywheel/lab/experiments/ring-copy"
 	_ "github.com/tallywheel/tallywheel/lab/experiments/rt-const"
 	_ "github.com/tallywheel/tallywheel/lab/experiments/rt-cyclic"
