@@ -64,6 +64,8 @@ const (
 	strikeTail   = 8                      // the device goes on behind the last one for such a part of a turn
 	strikeTick   = 2 * time.Millisecond   // between looks at processes
 
+	answersWithin = 200 * time.Microsecond // a listener of this machine
+
 	storesTick = 20 * time.Millisecond // between looks at a store
 
 	// how long nobody need take anything
@@ -317,25 +319,50 @@ func StartedWith(variable string) func(supervisor int) int {
 }
 
 // tcpLine is a device that connects to a recorder: again as soon as it has something to say and the
-// connection has ended.
+// connection has ended. What it has to say meanwhile nobody takes.
 type tcpLine struct {
-	addr  string
-	conn  *net.TCPConn
-	ended chan struct{} // closed when the other side has ended the connection
+	addr    string
+	conn    *net.TCPConn
+	ended   chan struct{} // closed when the other side has ended the connection
+	dialing chan net.Conn // has a connection, or nil where nobody listens; nil: none is being made
+	giveUp  context.CancelFunc
 }
 
-func (l *tcpLine) connect() error {
-	c, err := net.Dial("tcp", l.addr)
-	if err != nil {
-		return err
+// connected reports whether there is a connection, and begins to make one where there is none. It
+// waits for a moment, in which a listener answers: one that answers nothing costs what is due.
+func (l *tcpLine) connected() bool {
+	if l.conn != nil {
+		return true
 	}
-	ended := make(chan struct{})
-	l.conn, l.ended = c.(*net.TCPConn), ended
-	go func() {
-		_, _ = io.Copy(io.Discard, c) // nobody answers: it only ends
-		close(ended)
-	}()
-	return nil
+	if l.dialing == nil {
+		ctx, giveUp := context.WithCancel(context.Background())
+		made := make(chan net.Conn, 1)
+		l.dialing, l.giveUp = made, giveUp
+		go func() {
+			c, err := new(net.Dialer).DialContext(ctx, "tcp", l.addr)
+			if err != nil {
+				c = nil
+			}
+			made <- c
+		}()
+	}
+	select {
+	case c := <-l.dialing:
+		l.giveUp()
+		l.dialing = nil
+		if c == nil {
+			return false
+		}
+		ended := make(chan struct{})
+		l.conn, l.ended = c.(*net.TCPConn), ended
+		go func() {
+			_, _ = io.Copy(io.Discard, c) // nobody answers: it only ends
+			close(ended)
+		}()
+		return true
+	case <-time.After(answersWithin):
+		return false
+	}
 }
 
 func (l *tcpLine) begin(ctx context.Context, b []byte) error {
@@ -356,14 +383,14 @@ func (l *tcpLine) say(b []byte) (bool, error) {
 	if l.conn != nil {
 		select {
 		case <-l.ended:
-			if err := l.close(); err != nil {
+			if err := l.hangUp(); err != nil {
 				return false, err
 			}
 		default:
 		}
 	}
-	if l.conn == nil && l.connect() != nil {
-		return false, nil // nobody listens
+	if !l.connected() {
+		return false, nil
 	}
 	if err := l.conn.SetWriteDeadline(time.Now().Add(nobodyTakes)); err != nil {
 		return false, err
@@ -373,7 +400,7 @@ func (l *tcpLine) say(b []byte) (bool, error) {
 		return false, err
 	}
 	if err != nil { // it has ended: the rest of a record that was begun is said to nobody
-		return false, l.close()
+		return false, l.hangUp()
 	}
 	return true, nil
 }
@@ -394,7 +421,7 @@ func (l *tcpLine) end(b []byte) error {
 	}
 }
 
-func (l *tcpLine) close() error {
+func (l *tcpLine) hangUp() error {
 	if l.conn == nil {
 		return nil
 	}
@@ -402,6 +429,16 @@ func (l *tcpLine) close() error {
 	<-l.ended
 	l.conn = nil
 	return err
+}
+
+func (l *tcpLine) close() error {
+	if l.dialing != nil {
+		l.giveUp()
+		if c := <-l.dialing; c != nil {
+			return c.Close()
+		}
+	}
+	return l.hangUp()
 }
 
 // ptyLine is a device behind a serial port, which does not wait: what the port has no room for is
