@@ -15,11 +15,17 @@ import (
 
 var update = flag.Bool("update", false, "write the archive of the peers and the golden reports anew")
 
-// TestPeersArchive: Go does not embed files of another module, so contestants/peers.txtar holds a
-// copy of contestants/go, which must be the same.
+// TestPeersArchive: Go does not embed files of another module, so each of them has an archive with
+// a copy, which must be the same.
 func TestPeersArchive(t *testing.T) {
-	const dir, archive = "contestants/go", "contestants/peers.txtar"
-	want := txtar.Archive{Comment: []byte("A copy of contestants/go, made by `make golden`: Go does not embed files of another module.\n\n")}
+	sameArchive(t, "contestants/go", "contestants/peers.txtar")
+	sameArchive(t, "contestants/otelcol", "contestants/otelcol.txtar")
+}
+
+func sameArchive(t *testing.T, dir, archive string) {
+	t.Helper()
+	want := txtar.Archive{Comment: fmt.Appendf(nil,
+		"A copy of %s, made by `make golden`: Go does not embed files of another module.\n\n", dir)}
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || strings.HasSuffix(path, "_test.go") {
 			return err

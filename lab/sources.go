@@ -23,13 +23,14 @@ import (
 //
 //go:embed contestant/body.go contestant/contestant.go contestant/frames.go contestant/harness.go contestant/http.go
 //go:embed contestants/c contestants/rust contestants/python contestants/peers.txtar
+//go:embed contestants/otelcol.txtar
 var sources embed.FS
 
 // module is the path of this module, which the peers' own module stands below.
 const module = "github.com/tallywheel/tallywheel"
 
-// Program is what a contestant runs. The makers are [Own], [Peers], [Module], [C], [Rust], [Cargo],
-// [Python] and [Tool].
+// Program is what a contestant runs. The makers are [Own], [Peers], [Otelcol], [Module], [C],
+// [Rust], [Cargo], [Python] and [Tool].
 type Program struct {
 	kind, source, needs string
 }
@@ -50,6 +51,10 @@ func PeersWith(folder string, cgo bool, ldflags string) Program {
 	p.source += " " + ldflags
 	return p
 }
+
+// Otelcol is an OpenTelemetry collector with what the experiments take of it: the module
+// lab/contestants/otelcol. It needs the Go command and the modules.
+func Otelcol() Program { return Program{"otelcol", "", "go.dev/dl"} }
 
 // Module is a program of a public Go module as it is: its package, its version, and the tags that
 // it is built with. It needs the Go command and the modules.
@@ -143,8 +148,8 @@ func (b *Bench) build(p Program) ([]string, error) {
 			return nil, fmt.Errorf("no %s", source)
 		}
 		return []string{found}, nil
-	case "module":
-		return b.install(out, source, rest)
+	case "module", "otelcol":
+		return b.module(p.kind, out, source, rest)
 	case "c":
 		dir, err := b.unpack("contestants/c")
 		if err != nil {
@@ -201,14 +206,21 @@ func (b *Bench) build(p Program) ([]string, error) {
 	panic("lab: a program of no kind")
 }
 
-// install builds a package of a public module, which is given as PACKAGE@VERSION, into a folder.
-func (b *Bench) install(folder, source, tags string) ([]string, error) {
+// module builds a package of a public module, which is given as PACKAGE@VERSION, or the collector.
+func (b *Bench) module(kind, out, source, tags string) ([]string, error) {
 	if _, err := exec.LookPath("go"); err != nil {
 		return nil, errors.New("no go")
 	}
+	if kind == "otelcol" {
+		dir := filepath.Join(b.bin, "otelcol")
+		if err := unpackArchive("contestants/otelcol.txtar", dir); err != nil {
+			return nil, err
+		}
+		return []string{out}, b.compile(dir, "env", "CGO_ENABLED=0", "go", "build", "-o", out, ".")
+	}
 	pkg, _, _ := strings.Cut(source, "@")
-	return []string{filepath.Join(folder, path.Base(pkg))},
-		b.compile(b.bin, "env", "CGO_ENABLED=0", "GOBIN="+folder, "go", "install", "-tags="+tags, source)
+	return []string{filepath.Join(out, path.Base(pkg))},
+		b.compile(b.bin, "env", "CGO_ENABLED=0", "GOBIN="+out, "go", "install", "-tags="+tags, source)
 }
 
 // compile runs a compiler; its error is the first line in which it says what is wrong.
@@ -250,10 +262,6 @@ func (b *Bench) unpackPeers() (string, error) {
 	if _, err := os.Stat(dir); err == nil {
 		return dir, nil
 	}
-	packed, err := sources.ReadFile("contestants/peers.txtar")
-	if err != nil {
-		return "", err
-	}
 	protocol, err := fs.Sub(sources, "contestant")
 	if err != nil {
 		return "", err
@@ -265,13 +273,22 @@ func (b *Bench) unpackPeers() (string, error) {
 		0o600); err != nil {
 		return "", err
 	}
+	return dir, unpackArchive("contestants/peers.txtar", dir)
+}
+
+// unpackArchive writes the files of an archive of the sources into a folder.
+func unpackArchive(archive, dir string) error {
+	packed, err := sources.ReadFile(archive)
+	if err != nil {
+		return err
+	}
 	for _, f := range txtar.Parse(packed).Files {
 		name := filepath.Join(dir, filepath.FromSlash(f.Name))
 		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, f.Data, 0o600)); err != nil {
-			return "", err
+			return err
 		}
 	}
-	return dir, nil
+	return nil
 }
 
 // Ours is a contestant that this program carries: its name, and what it does.

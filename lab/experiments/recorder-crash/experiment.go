@@ -36,9 +36,10 @@ var (
 	telegraf = theirs("telegraf", telegrafs,
 		telegrafd).But("socket_listener to a file; by its defaults 1,000 lines are written at once, or what is there after 10 s")
 	rsyslog = theirs("rsyslog", rsyslogs, rsyslogd).But("imtcp to a file; by its defaults what waits is in memory")
+	otelcol = theirs("otelcol", otelcols, lab.Otelcol()).But("tcp_log to a file to which it appends, else by its defaults; OpenTelemetry collector v0.165.1")
 	vector  = theirs("vector", vectors, vectord).But("a socket to a file, by its defaults")
 
-	others = []*lab.Contestant{telegraf, rsyslog, vector}
+	others = []*lab.Contestant{telegraf, rsyslog, otelcol, vector}
 )
 
 // products are what contestants run, by their names.

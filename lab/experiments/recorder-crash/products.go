@@ -221,3 +221,14 @@ sources:
 sinks:
   lines: {type: file, inputs: [device], path: ${lines}, encoding: {codec: text}}
 `, "--config-yaml", "$file")
+
+// otelcols appends to its file: by its default the next start would empty it.
+var otelcols = configured(`receivers:
+  tcp_log: {listen_address: "${host}:${port}"}
+exporters:
+  file: {path: ${lines}, append: true}
+service:
+  telemetry: {metrics: {level: none}}
+  pipelines:
+    logs: {receivers: [tcp_log], exporters: [file]}
+`, "--config", "$file")
