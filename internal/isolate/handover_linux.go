@@ -202,11 +202,12 @@ func (h *handover) fds() (all []int) {
 }
 
 // execute has this process run a program that takes the handover. Signals that were heard before go
-// first; one that another thread takes in the microseconds behind that look is lost.
+// first.
 //
-// Until the new program hears signals, which takes milliseconds, SIGUSR2 waits. SIGTERM and SIGINT
-// end it as soon as Go begins, which unblocks what ends a program: its children find that the
-// keeper has gone, and stop, as was asked. A SIGHUP would do the same, and is ignored: see Run.
+// From then on until the new program hears signals, which takes milliseconds, SIGTERM and SIGINT
+// end the process: at once, or as soon as Go begins, which unblocks what ends a program. Its
+// children find that the keeper has gone, and stop, as was asked. A SIGHUP would do the same, and
+// is ignored: see Run. SIGUSR2 waits, or is lost: an upgrade is under way.
 func (h *handover) execute(program *os.File, signals chan os.Signal) error {
 	text, err := json.Marshal(h)
 	if err != nil {
@@ -229,7 +230,12 @@ func (h *handover) execute(program *os.File, signals chan os.Signal) error {
 	}
 	defer release()
 	signal.Ignore(syscall.SIGHUP)
-	defer signal.Notify(signals, syscall.SIGHUP)
+	signal.Stop(signals) // all that was caught is in the channel then
+	defer func() {
+		for _, s := range heard {
+			signal.Notify(signals, s)
+		}
+	}()
 	if len(signals) > 0 {
 		return errors.New("a signal has come, and is done first: ask again")
 	}
