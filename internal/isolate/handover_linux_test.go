@@ -4,9 +4,11 @@ import (
 	"encoding/json"
 	"log/slog"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -45,6 +47,8 @@ func TestHandoverThatFails(t *testing.T) {
 	}
 	defer f.Close()
 	k, link := upgraded(t, handoverForm)
+	k.signals = make(chan os.Signal, 8)
+	defer signal.Stop(k.signals)
 	entry, err := sys.Dup(int(f.Fd()))
 	if err != nil {
 		t.Fatal(err)
@@ -71,6 +75,14 @@ func TestHandoverThatFails(t *testing.T) {
 	for n := range 3 {
 		if name := "meanwhile" + strconv.Itoa(n); !k.has(name) {
 			t.Errorf("%s is not on the shelf", name)
+		}
+	}
+	for _, s := range heard {
+		if err := syscall.Kill(os.Getpid(), s); err != nil {
+			t.Fatal(err)
+		}
+		if got := <-k.signals; got != s {
+			t.Errorf("behind a handover that has failed %v is heard as %v", s, got)
 		}
 	}
 	if sets, err := keptOnExec(f); err != nil || sets {
