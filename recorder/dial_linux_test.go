@@ -2,10 +2,8 @@ package recorder
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -15,37 +13,10 @@ import (
 	"github.com/tallywheel/tallywheel/ledger"
 )
 
-// unanswered is the address of a listener whose queue is full: Linux answers no further call.
-func unanswered(t *testing.T) string {
-	t.Helper()
-	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { syscall.Close(fd) })
-	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Listen(fd, 0); err != nil {
-		t.Fatal(err)
-	}
-	at, err := syscall.Getsockname(fd)
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := fmt.Sprintf("127.0.0.1:%d", at.(*syscall.SockaddrInet4).Port)
-	c, err := net.Dial("tcp", addr) // has the one place
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
-	return addr
-}
-
 // The dial of a device that does not answer ends, and says so; left to the kernel it lasts for two
 // minutes.
 func TestADialIsBounded(t *testing.T) {
-	o := &dialOpener{unanswered(t), 50 * time.Millisecond}
+	o := &dialOpener{testenv.Unanswered(t), 50 * time.Millisecond}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	d, err := o.open(ctx)
@@ -79,7 +50,7 @@ func TestADialThatIsRefusedSaysSo(t *testing.T) {
 // A source whose device does not answer says so, on the first start and on a later one, and it is
 // in an outage from the beginning.
 func TestADeviceThatDoesNotAnswerIsNotThere(t *testing.T) {
-	dir, addr := t.TempDir(), unanswered(t)
+	dir, addr := t.TempDir(), testenv.Unanswered(t)
 	source := config.Source{ID: "a", TCP: &config.Net{Dial: addr}, Frame: tcp("a").Frame}
 	for _, want := range []string{outageConnecting + addr, outageNotRunning + "; then: "} {
 		g := start(t, dir, nil, source)
