@@ -136,7 +136,7 @@ func eachEngine(t *testing.T, f func(*testing.T)) {
 	for _, e := range []server.Engine{server.Std, server.Epoll, server.Uring} {
 		t.Run(string(e), func(t *testing.T) {
 			if err := server.Available(e); err != nil {
-				t.Skipf("SKIPPED: %v", err)
+				t.Skipf("SKIPPED: %v; run on a kernel that has it and lets this process use it", err)
 			}
 			engine = string(e)
 			f(t)
@@ -519,7 +519,7 @@ func testStopLeavesNothingOpen(t *testing.T) {
 // With linked operations, what became of the batches is in the metrics.
 func TestLinkedBatchesAreCounted(t *testing.T) {
 	if err := asyncfile.Available(asyncfile.Uring); err != nil {
-		t.Skipf("SKIPPED: %v", err)
+		t.Skipf("SKIPPED: %v; run on a kernel that has it and lets this process use it", err)
 	}
 	a := newDevice(t)
 	g := start(t, func(c *config.Config) { c.Log.Engine, c.Log.Linked = "uring", true }, a.source("a"))

@@ -328,7 +328,7 @@ func TestDirect(t *testing.T) {
 func chainFile(t *testing.T) (*ringFile, string) {
 	t.Helper()
 	if err := ringed(); err != nil {
-		t.Skipf("SKIPPED: %v", err)
+		t.Skipf("SKIPPED: %v; run on a kernel that has it and lets this process use it", err)
 	}
 	path := filepath.Join(t.TempDir(), "chain")
 	f, err := Open(path, Config{Backend: Uring, Create: true, Chains: new(ChainStats)})

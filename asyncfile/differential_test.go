@@ -88,7 +88,7 @@ func subjectsIn(t *testing.T, dir string) (all []*subject) {
 	} {
 		s.cfg.Create = true
 		if s.cfg.Backend == Uring && ringed() != nil {
-			t.Logf("SKIPPED: %s: %v", s.name, ringed())
+			t.Logf("SKIPPED: %s: %v; run on a kernel that has it and lets this process use it", s.name, ringed())
 			continue
 		}
 		s.path = filepath.Join(dir, s.name)

@@ -38,7 +38,7 @@ func sysfs(t *testing.T) string {
 	t.Helper()
 	const path = "/sys/devices/system/cpu/possible"
 	if _, err := os.Stat(path); err != nil {
-		t.Skipf("SKIPPED: %v", err)
+		t.Skipf("SKIPPED: %v; run where /sys is mounted", err)
 	}
 	return path
 }
@@ -205,7 +205,7 @@ func (f chained) WriteAt(b []byte, off int64) (n int, err error) {
 // everyCall does each call at each offset to each kind of file, and to one of package os.
 func everyCall(t *testing.T, name string, cfg Config, wrap func(File) (calls, error), offsets []int64) {
 	if cfg.Backend == Uring && ringed() != nil {
-		t.Logf("SKIPPED: %s: %v", name, ringed())
+		t.Logf("SKIPPED: %s: %v; run on a kernel that has it and lets this process use it", name, ringed())
 		return
 	}
 	for _, kind := range kindsOfFiles {

@@ -241,7 +241,7 @@ func TestRunawayIsKilledByTheKernel(t *testing.T) {
 func mayFIFO(t *testing.T) {
 	t.Helper()
 	if err := rt.TryScheduling(rt.Scheduling{Policy: rt.FIFO, Priority: 1}); err != nil {
-		t.Skipf("SKIPPED: %v", err)
+		t.Skipf("SKIPPED: %v; run as root, or raise RLIMIT_RTPRIO", err)
 	}
 }
 

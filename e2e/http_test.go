@@ -31,7 +31,7 @@ func eachServer(t *testing.T, handler http.Handler, f func(t *testing.T, s *serv
 			}
 			t.Run(fmt.Sprintf("%s-%s", engine, mode), func(t *testing.T) {
 				if err := server.Available(engine); err != nil {
-					t.Skipf("SKIPPED: %v", err)
+					t.Skipf("SKIPPED: %v; run on a kernel that has it and lets this process use it", err)
 				}
 				s, err := server.New(server.Config{
 					Handler: handler, Engine: engine, Mode: mode, Loops: 2,

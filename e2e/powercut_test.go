@@ -43,7 +43,7 @@ func TestPowerCut(t *testing.T) {
 	for _, engine := range []asyncfile.Backend{asyncfile.Std, asyncfile.Uring} {
 		t.Run(string(engine), func(t *testing.T) {
 			if err := asyncfile.Available(engine); err != nil {
-				t.Skipf("SKIPPED: %v", err)
+				t.Skipf("SKIPPED: %v; run on a kernel that has it and lets this process use it", err)
 			}
 			d := newDisk(t, daemon)
 			acks := d.write(t, engine)

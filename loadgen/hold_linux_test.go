@@ -22,7 +22,7 @@ import (
 func noRings(t *testing.T, err error) {
 	var lacks *uring.FeatureError
 	if errors.As(err, &lacks) {
-		t.Skipf("SKIPPED: %v", err)
+		t.Skipf("SKIPPED: %v; run on a kernel that has it and lets this process use it", err)
 	}
 }
 

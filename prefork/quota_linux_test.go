@@ -187,7 +187,7 @@ func firstVersion(t *testing.T) (counts bool) {
 		Workers: 1, Limit: Limit{CPU: 0.5, Memory: 1 << 28}, Log: slog.New(slog.DiscardHandler),
 	}, "")
 	if err != nil {
-		t.Skipf("SKIPPED: %v", err)
+		t.Skipf("SKIPPED: %v; run as root, where control groups can be made", err)
 	}
 	defer q.close()
 	if q.groups != "" {

@@ -21,7 +21,7 @@ import (
 func TestMultishotFromArrival(t *testing.T) {
 	for _, f := range []uring.Feature{uring.Rings, uring.MultishotReceive} {
 		if err := uring.Probe().Has(f); err != nil {
-			t.Skipf("SKIPPED: %v", err)
+			t.Skipf("SKIPPED: %v; run on a kernel that has it and lets this process use it", err)
 		}
 	}
 	for _, old := range []bool{false, true} { // the request, when the probe begins
@@ -188,7 +188,7 @@ func TestMultishotOfKernels(t *testing.T) {
 // TestMultishotOfThisKernel: a kernel with multishot receives has the flag that tells.
 func TestMultishotOfThisKernel(t *testing.T) {
 	if err := uring.Probe().Has(uring.MultishotReceive); err != nil {
-		t.Skipf("SKIPPED: %v", err)
+		t.Skipf("SKIPPED: %v; run on a kernel that has it and lets this process use it", err)
 	}
 	begin(t, Uring, Options{PID: os.Getpid()}) // that it can be had here
 	if v := ofThisKernel(); v["multishot_flags"].(uint64) == 0 {

@@ -93,7 +93,7 @@ func TestCountCalls(t *testing.T) {
 // What the probe counts of a ring is what the ring has counted, to the last request.
 func TestCountsAgreeWithTheRing(t *testing.T) {
 	if err := uring.Probe().Has(uring.Rings); err != nil {
-		t.Skipf("SKIPPED: %v", err)
+		t.Skipf("SKIPPED: %v; run on a kernel that has it and lets this process use it", err)
 	}
 	p := begin(t, Uring, Options{PID: os.Getpid(), Sample: 1})
 	ring, err := uring.New(uring.Config{Entries: 64})
@@ -136,7 +136,7 @@ func TestCountsAgreeWithTheRing(t *testing.T) {
 // one after the other, in the same place of the ring. Of the latter all were, or none.
 func TestSamples(t *testing.T) {
 	if err := uring.Probe().Has(uring.Rings); err != nil {
-		t.Skipf("SKIPPED: %v", err)
+		t.Skipf("SKIPPED: %v; run on a kernel that has it and lets this process use it", err)
 	}
 	for _, sample := range []int{64, 1024} {
 		for _, depth := range []int{1, 32} {
@@ -263,7 +263,7 @@ func pair() (here, there net.Conn, err error) {
 // Under a load, the probe's counts are those of the server's rings.
 func TestCountsAgreeWithTheServer(t *testing.T) {
 	if err := server.Available(server.Uring); err != nil {
-		t.Skipf("SKIPPED: %v", err)
+		t.Skipf("SKIPPED: %v; run on a kernel that has it and lets this process use it", err)
 	}
 	p := begin(t, Uring, Options{PID: os.Getpid()})
 	s, err := server.New(server.Config{

@@ -20,7 +20,7 @@ import (
 // than the program waited.
 func TestSegments(t *testing.T) {
 	if err := uring.Probe().Has(uring.Rings); err != nil {
-		t.Skipf("SKIPPED: %v", err)
+		t.Skipf("SKIPPED: %v; run on a kernel that has it and lets this process use it", err)
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -115,7 +115,7 @@ func TestSegmentsOfOthers(t *testing.T) {
 		}
 	}
 	if err := uring.Probe().Has(uring.Rings); err != nil {
-		t.Skipf("SKIPPED: %v", err)
+		t.Skipf("SKIPPED: %v; run on a kernel that has it and lets this process use it", err)
 	}
 	p := begin(t, Uring, Options{PID: os.Getpid(), Sample: 1})
 	ring, err := uring.New(uring.Config{Entries: 8})

@@ -180,7 +180,7 @@ func ready(dir string) bool {
 // With linked operations, what became of the batches is told, also in the last words.
 func TestLinkedBatchesAreCounted(t *testing.T) {
 	if err := asyncfile.Available(asyncfile.Uring); err != nil {
-		t.Skipf("SKIPPED: %v", err)
+		t.Skipf("SKIPPED: %v; run on a kernel that has it and lets this process use it", err)
 	}
 	var said bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&said, nil))

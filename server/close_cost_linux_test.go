@@ -13,7 +13,7 @@ import (
 // receive, a send and a close, and no receive that has to be called back.
 func TestACloseTakesFourCompletions(t *testing.T) {
 	if err := Available(Uring); err != nil {
-		t.Skipf("SKIPPED: %v", err)
+		t.Skipf("SKIPPED: %v; run on a kernel that has it and lets this process use it", err)
 	}
 	s, addr := start(t, Config{Engine: Uring, Mode: Coroutine, Loops: 1, Handler: http.HandlerFunc(hello)})
 	const n = 200

@@ -49,7 +49,7 @@ func ways(t testing.TB, k kind, modes ...server.Mode) []way {
 	all := []way{{server.Std, server.Goroutine}}
 	for _, e := range []server.Engine{server.Epoll, server.Uring} {
 		if err := server.Available(e); err != nil {
-			t.Logf("SKIPPED: %v", err)
+			t.Logf("SKIPPED: %v; run on a kernel that has it and lets this process use it", err)
 			continue
 		}
 		all = append(all, way{e, server.Goroutine}, way{e, server.Coroutine})

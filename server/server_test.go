@@ -25,7 +25,7 @@ func ways(t testing.TB, modes ...Mode) []way {
 	all := []way{{Std, Goroutine}}
 	for _, e := range []Engine{Epoll, Uring} {
 		if err := Available(e); err != nil {
-			t.Logf("SKIPPED: %v", err)
+			t.Logf("SKIPPED: %v; run on a kernel that has it and lets this process use it", err)
 			continue
 		}
 		all = append(all, way{e, Goroutine}, way{e, Coroutine})

@@ -44,7 +44,7 @@ func places(t testing.TB, modes ...server.Mode) []place {
 	all := []place{{server.Std, server.Goroutine}}
 	for _, e := range []server.Engine{server.Epoll, server.Uring} {
 		if err := server.Available(e); err != nil {
-			t.Logf("SKIPPED: %v", err)
+			t.Logf("SKIPPED: %v; run on a kernel that has it and lets this process use it", err)
 			continue
 		}
 		for _, m := range modes {

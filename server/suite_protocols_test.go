@@ -174,7 +174,7 @@ func listens(t testing.TB) map[string]net.Listener {
 	} {
 		ln, err := net.Listen(at[0], at[1])
 		if err != nil && name == "IPv6" {
-			t.Logf("SKIPPED: %s: %v", name, err)
+			t.Logf("SKIPPED: %s: %v; run where loopback has IPv6", name, err)
 			continue
 		}
 		if err != nil {

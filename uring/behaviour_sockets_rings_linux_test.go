@@ -204,7 +204,7 @@ var behavioursOfSockets = map[string]func(t *testing.T, r *uring.Ring){
 	},
 	"io-cancel": func(t *testing.T, r *uring.Ring) { // those of one file, and then all
 		if err := uring.Probe().Has(uring.MultishotAccept); err != nil { // of the same kernel
-			t.Skipf("SKIPPED: %v", err)
+			t.Skipf("SKIPPED: %v; run on a kernel that has it and lets this process use it", err)
 		}
 		one, _ := pipe(t)
 		two, _ := pipe(t)

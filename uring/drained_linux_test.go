@@ -129,7 +129,7 @@ func TestZeroCopyAndDrain(t *testing.T) {
 // ten seconds. UpdateTimeout let one become that.
 func TestTickThatIsUpdated(t *testing.T) {
 	if err := uring.Probe().Has(uring.MultishotTimeout); err != nil {
-		t.Skipf("SKIPPED: %v", err)
+		t.Skipf("SKIPPED: %v; run on a kernel that has it and lets this process use it", err)
 	}
 	kinds(t, func(t *testing.T, cfg uring.Config) {
 		r := open(t, cfg)

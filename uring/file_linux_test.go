@@ -213,7 +213,7 @@ func TestTheProbeLeavesNoDescriptor(t *testing.T) {
 
 func TestDirectDescriptors(t *testing.T) {
 	if err := uring.Probe().Has(uring.DirectDescriptors); err != nil {
-		t.Skipf("SKIPPED: %v", err)
+		t.Skipf("SKIPPED: %v; run on a kernel that has it and lets this process use it", err)
 	}
 	kinds(t, func(t *testing.T, cfg uring.Config) {
 		r := open(t, cfg)

@@ -14,7 +14,7 @@ import (
 // stocks runs a test on both kinds of rings of buffers.
 func stocks(t *testing.T, n, size int, test func(t *testing.T, r *uring.Ring, g *uring.BufferRing)) {
 	if err := uring.Probe().Has(uring.BufferRings); err != nil {
-		t.Skipf("SKIPPED: %v", err)
+		t.Skipf("SKIPPED: %v; run on a kernel that has it and lets this process use it", err)
 	}
 	for _, incremental := range []bool{false, true} {
 		t.Run(fmt.Sprintf("incremental=%v", incremental), func(t *testing.T) {
@@ -24,7 +24,7 @@ func stocks(t *testing.T, n, size int, test func(t *testing.T, r *uring.Ring, g 
 				t.Fatal(err)
 			}
 			if g.Incremental() != incremental {
-				t.Skipf("SKIPPED: %v", uring.Probe().Has(uring.IncrementalBuffers))
+				t.Skipf("SKIPPED: %v; run on a kernel that has it and lets this process use it", uring.Probe().Has(uring.IncrementalBuffers))
 			}
 			test(t, r, g)
 		})

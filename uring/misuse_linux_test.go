@@ -224,7 +224,7 @@ func TestReadOfFourGiB(t *testing.T) {
 // and then, and Close waited 10 s and kept its memory.
 func TestCloseEndsATickThatIsDue(t *testing.T) {
 	if err := uring.Probe().Has(uring.MultishotTimeout); err != nil {
-		t.Skipf("SKIPPED: %v", err)
+		t.Skipf("SKIPPED: %v; run on a kernel that has it and lets this process use it", err)
 	}
 	hangs(t, "close does not end")
 	const every = 2 * time.Millisecond
@@ -472,7 +472,7 @@ func TestClosingTwice(t *testing.T) {
 // Install leaves the slot where the descriptor was: pushed again it installed a stranger.
 func TestInstallTwice(t *testing.T) {
 	if err := uring.Probe().Has(uring.DirectDescriptors); err != nil {
-		t.Skipf("SKIPPED: %v", err)
+		t.Skipf("SKIPPED: %v; run on a kernel that has it and lets this process use it", err)
 	}
 	r, other := open(t, uring.Config{}), open(t, uring.Config{})
 	if err := r.RegisterFiles(4); err != nil {

@@ -35,7 +35,7 @@ func TestArenaThatIsRegisteredBehindAnAdvise(t *testing.T) {
 		reap(t, other, 1)
 		is(t, &advise, 0)
 		if err := r.RegisterArena(a); err != nil && !errors.Is(err, uring.ErrBusy) {
-			t.Skipf("SKIPPED: %v", err)
+			t.Skipf("SKIPPED: %v; run on a kernel that has it and lets this process use it", err)
 		}
 		f, path := temp(t)
 		if err := os.WriteFile(path, []byte("hello"), 0o600); err != nil {

@@ -99,7 +99,7 @@ func TestConnectAcceptSendReceive(t *testing.T) {
 
 func TestAcceptEach(t *testing.T) {
 	if err := uring.Probe().Has(uring.MultishotAccept); err != nil {
-		t.Skipf("SKIPPED: %v", err)
+		t.Skipf("SKIPPED: %v; run on a kernel that has it and lets this process use it", err)
 	}
 	for _, direct := range []bool{false, true} {
 		r := open(t, uring.Config{})
@@ -141,7 +141,7 @@ func TestAcceptEach(t *testing.T) {
 
 func TestReceiveEach(t *testing.T) {
 	if err := uring.Probe().Has(uring.MultishotReceive); err != nil {
-		t.Skipf("SKIPPED: %v", err)
+		t.Skipf("SKIPPED: %v; run on a kernel that has it and lets this process use it", err)
 	}
 	for _, incremental := range []bool{false, true} {
 		r := open(t, uring.Config{})
@@ -327,7 +327,7 @@ func TestDirectSocket(t *testing.T) {
 	needs(t, uring.OpSocket)
 	r := open(t, uring.Config{Entries: 8})
 	if err := r.RegisterFiles(4); err != nil {
-		t.Skipf("SKIPPED: %v", err)
+		t.Skipf("SKIPPED: %v; run on a kernel that has it and lets this process use it", err)
 	}
 	ln, addr := listen(t)
 	var accept, op uring.Op

@@ -15,7 +15,7 @@ import (
 func have(t testing.TB, f uring.Feature) {
 	t.Helper()
 	if err := uring.Probe().Has(f); err != nil {
-		t.Skipf("SKIPPED: %v", err)
+		t.Skipf("SKIPPED: %v; run on a kernel that has it and lets this process use it", err)
 	}
 }
 

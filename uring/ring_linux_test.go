@@ -18,7 +18,7 @@ import (
 func open(t testing.TB, cfg uring.Config) *uring.Ring {
 	t.Helper()
 	if err := uring.Probe().Has(uring.Rings); err != nil {
-		t.Skipf("SKIPPED: %v", err)
+		t.Skipf("SKIPPED: %v; run on a kernel that has it and lets this process use it", err)
 	}
 	if cfg.Locked {
 		runtime.LockOSThread()
@@ -51,7 +51,7 @@ func needs(t testing.TB, codes ...uring.Opcode) {
 	t.Helper()
 	for _, c := range codes {
 		if err := uring.Probe().HasOp(c); err != nil {
-			t.Skipf("SKIPPED: %v", err)
+			t.Skipf("SKIPPED: %v; run on a kernel that has it and lets this process use it", err)
 		}
 	}
 }

@@ -321,7 +321,7 @@ func TestOwnerThreadDies(t *testing.T) {
 	for name, cfg := range map[string]uring.Config{"plain": {}, "locked": {Locked: true}} {
 		t.Run(name, func(t *testing.T) {
 			if err := uring.Probe().Has(uring.Rings); err != nil {
-				t.Skipf("SKIPPED: %v", err)
+				t.Skipf("SKIPPED: %v; run on a kernel that has it and lets this process use it", err)
 			}
 			in, out := pipe(t)
 			ops, bufs := make([]uring.Op, 16), make([]uring.Buffer, 16)
@@ -438,7 +438,7 @@ func TestStrayCompletionIsReported(t *testing.T) {
 // to.
 func TestForgottenRingIsNotCollected(t *testing.T) {
 	if err := uring.Probe().Has(uring.Rings); err != nil {
-		t.Skipf("SKIPPED: %v", err)
+		t.Skipf("SKIPPED: %v; run on a kernel that has it and lets this process use it", err)
 	}
 	in, _ := pipe(t)
 	forget := func() weak.Pointer[uring.Ring] {

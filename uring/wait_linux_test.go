@@ -112,7 +112,7 @@ func TestTimeouts(t *testing.T) {
 
 func TestTick(t *testing.T) {
 	if err := uring.Probe().Has(uring.MultishotTimeout); err != nil {
-		t.Skipf("SKIPPED: %v", err)
+		t.Skipf("SKIPPED: %v; run on a kernel that has it and lets this process use it", err)
 	}
 	r := open(t, uring.Config{})
 	var tick uring.Op
@@ -140,7 +140,7 @@ func TestTick(t *testing.T) {
 // the end of that tick for ever, once in a hundred starts of a server on a busy machine.
 func TestCancelMissesATickThatIsDue(t *testing.T) {
 	if err := uring.Probe().Has(uring.MultishotTimeout); err != nil {
-		t.Skipf("SKIPPED: %v", err)
+		t.Skipf("SKIPPED: %v; run on a kernel that has it and lets this process use it", err)
 	}
 	const every = 2 * time.Millisecond
 	r := open(t, uring.Config{Locked: true})

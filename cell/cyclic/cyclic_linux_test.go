@@ -25,7 +25,7 @@ func TestStyles(t *testing.T) {
 		t.Run(string(style), func(t *testing.T) {
 			t.Parallel()
 			if err := uring.Probe().Has(uring.Rings); style == Uring && err != nil {
-				t.Skipf("SKIPPED: %v", err)
+				t.Skipf("SKIPPED: %v; run on a kernel that has it and lets this process use it", err)
 			}
 			const period = 3 * time.Millisecond
 			var all []Sample

@@ -53,7 +53,7 @@ func TestPrintSegments(t *testing.T) {
 // number of the process next.
 func TestProbeEndsWithItsProcess(t *testing.T) {
 	if err := probe.Available(probe.Sched); err != nil {
-		t.Skipf("SKIPPED: %v", err)
+		t.Skipf("SKIPPED: %v; run as root, on a kernel with BTF", err)
 	}
 	child := exec.Command("sh", "-c", "read line")
 	in, err := child.StdinPipe()

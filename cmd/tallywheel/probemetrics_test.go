@@ -14,7 +14,7 @@ import (
 func TestProbeMetricsAsTheyAreAskedFor(t *testing.T) {
 	p, err := probe.Start(probe.Sched, probe.Options{PID: os.Getpid()})
 	if err != nil {
-		t.Skipf("SKIPPED: %v", err)
+		t.Skipf("SKIPPED: %v; run as root, on a kernel with BTF", err)
 	}
 	defer p.Close()
 	h := probeMetrics(p)

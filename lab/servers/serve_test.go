@@ -33,7 +33,7 @@ func TestHTTPAnswers(t *testing.T) {
 		"epoll-inline":    {Engine: server.Epoll, Mode: server.Inline},
 	} {
 		if k.Engine == server.Uring && server.Available(server.Uring) != nil {
-			t.Logf("SKIPPED: %s: %v", name, server.Available(server.Uring))
+			t.Logf("SKIPPED: %s: %v; run on a kernel that has it and lets this process use it", name, server.Available(server.Uring))
 			continue
 		}
 		ask := func(w Work, param string, cfg loadgen.Config) {
