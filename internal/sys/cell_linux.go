@@ -78,8 +78,9 @@ func signalSet(signals ...syscall.Signal) (set unix.Sigset_t) {
 }
 
 // HoldSignals has signals that come to the calling thread wait, also while that executes another
-// program, and there until somebody wants to hear of them. The thread must be locked to its
-// goroutine until release.
+// program. One of Go unblocks those that end a program as it begins, before it catches any: such a
+// one ends it then. Others wait until somebody wants to hear of them. The thread must be locked to
+// its goroutine until release.
 func HoldSignals(signals ...syscall.Signal) (release func(), err error) {
 	var before unix.Sigset_t
 	set := signalSet(signals...)
