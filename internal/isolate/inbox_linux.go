@@ -47,17 +47,22 @@ func (b *inbox) fill(conn *ipc.Conn) {
 			Entry{FDs: fds}.CloseFDs() // they are for whoever comes after a kill: none need wait here
 			fds = nil
 		}
-		b.mu.Lock()
-		for len(b.waiting) >= inboxHolds {
-			b.changed.Wait()
-		}
-		b.waiting = append(b.waiting, received{m, fds, err})
-		b.mu.Unlock()
-		b.changed.Signal()
+		b.put(received{m, fds, err})
 		if err != nil && !errors.Is(err, ipc.ErrFiles) {
 			return
 		}
 	}
+}
+
+// put has a message wait behind all others, once there is room.
+func (b *inbox) put(r received) {
+	b.mu.Lock()
+	for len(b.waiting) >= inboxHolds {
+		b.changed.Wait()
+	}
+	b.waiting = append(b.waiting, r)
+	b.mu.Unlock()
+	b.changed.Broadcast()
 }
 
 // take takes the first of what waits, once there is something. An end stays: it is taken again.
@@ -71,7 +76,7 @@ func (b *inbox) take() received {
 	if r.err == nil || errors.Is(r.err, ipc.ErrFiles) {
 		b.waiting[0] = received{}
 		b.waiting = b.waiting[1:]
-		b.changed.Signal()
+		b.changed.Broadcast()
 	}
 	return r
 }

@@ -64,7 +64,6 @@ type keeper struct {
 	doorAt   string         // a path at which that is tried again; "": nowhere
 	store    *store         // has what is on the shelf, too; nil: nothing has
 	leaves   bool           // it stops so that another process goes on with the store, if one comes
-	brings   time.Time      // … and when it has waited long enough for files; zero: it has not
 }
 
 // shelved is an entry on the shelf. Its descriptors are bare: see receive.

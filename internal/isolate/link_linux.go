@@ -28,7 +28,9 @@ const (
 	opRefuse    = "refuse"    // child: it cannot begin, and why, in place of a name
 	opYield     = "yield"     // keeper: another goes on, once the child has ended
 	opRenew     = "renew"     // recorder: a Renewal
-	opLeave     = "leave"     // keeper: nothing more comes; record all, for a process that goes on, or nobody
+	// keeper, to the reader: pass on what you hold, and end. To the recorder: nothing more comes;
+	// record all, for a process that goes on, or nobody
+	opLeave = "leave"
 	// recorder: what of a source waits that the reader has not read. keeper: so many bytes
 	opWaits   = "waits"
 	opEcho    = "echo"    // child: say this once all is done that was said before. keeper: it is
@@ -290,8 +292,11 @@ func (l *Link) Follow(entry func(Entry) error, processes func([]Process)) (yield
 }
 
 // Leaves says, once Follow has returned, whether all three processes end, so that another three may
-// go on: the reader has ended, and what it has written is all there is.
+// go on. For the recorder the reader has ended then, and what it has written is all there is.
 func (l *Link) Leaves() bool { return l.leaves.Load() }
+
+// yield has Follow return as if the keeper had told this process to yield.
+func (l *Link) yield() { l.inbox.put(received{message: message{Op: opYield}}) }
 
 // CloseFDs closes the descriptors of an entry.
 func (e Entry) CloseFDs() {

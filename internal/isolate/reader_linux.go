@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -95,7 +97,7 @@ func ReadPorts(link *Link, log *slog.Logger) error {
 	if err := link.Ready(); err != nil {
 		log.Warn("the keeper has ended", "error", err) // which Follow notices
 	}
-	yields, lacks := link.Follow(r.entry, func([]Process) {})
+	yields, lacks := r.follow()
 	yields = yields || lacks != nil || r.kept
 	by := time.Now().Add(giveUpWithin)
 	var all sync.WaitGroup
@@ -116,6 +118,39 @@ func ReadPorts(link *Link, log *slog.Logger) error {
 		lacks = errors.Join(lacks, r.read.Close())
 	}
 	return lacks
+}
+
+// follow does what the keeper says until this process is to end.
+func (r *ports) follow() (yields bool, lacks error) {
+	yields, lacks = r.link.Follow(r.entry, func([]Process) {})
+	if lacks != nil || !r.link.Leaves() {
+		return yields, lacks
+	}
+	go passOn(r.link, slices.Collect(maps.Values(r.lines)), r.log)
+	return r.link.Follow(r.entry, func([]Process) {})
+}
+
+// How long what has run over may take to come back before the reader ends, which goes on reading
+// meanwhile, and how often it looks whether it has.
+const (
+	passesOnIn   = 10 * time.Second
+	passesOnTick = 20 * time.Millisecond
+)
+
+// passOn has the reader end once nothing waits in front of the spools that are recorded, or it has
+// waited long enough: a stop of the service loses what waits then.
+func passOn(link *Link, lines []*line, log *slog.Logger) {
+	defer link.yield()
+	holds := func(l *line) bool { return l.over.holds() }
+	if !slices.ContainsFunc(lines, holds) {
+		return
+	}
+	log.Info("what has run over is recorded before the reader ends", "at_most", passesOnIn)
+	look := time.NewTicker(passesOnTick)
+	defer look.Stop()
+	for end := time.Now().Add(passesOnIn); time.Now().Before(end) && slices.ContainsFunc(lines, holds); {
+		<-look.C
+	}
 }
 
 // isEnd reports whether an error of the link says that the other side has ended.

@@ -2,6 +2,8 @@ package isolate
 
 import (
 	"encoding/json"
+	"errors"
+	"log/slog"
 	"testing"
 	"time"
 
@@ -205,4 +207,73 @@ func TestEndBehindAFullFile(t *testing.T) {
 	l.run(before)
 	end()
 	says("a kill before the end", 350)
+}
+
+// TestReaderPassesOnBeforeItLeaves tells a reader that all end, while a mark waits in front of a
+// spool that is full, and nothing is in a file: it goes on until that has come into the spool.
+func TestReaderPassesOnBeforeItLeaves(t *testing.T) {
+	st := newStage(t)
+	l, end := st.reader(Lane{Kind: Serial, Spill: &Spill{Dir: t.TempDir(), Max: 16 << 20}})
+	defer end()
+	defer l.over.close()
+	l.over.begin()
+	wrote := uint64(0)
+	for ; !l.over.holds(); wrote++ {
+		l.note(spool.Mark{Kind: spool.Silent, B: wrote})
+	}
+	said := make(chan struct{}, 1)
+	ours, theirs := linkPair(t)
+	r := &ports{link: newLink(theirs), lines: map[string]*line{"x": l}, log: slog.New(slog.NewTextHandler(
+		telling(said), nil))}
+	if err := send(ours, message{Op: opLeave}, nil); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		yields, err := r.follow()
+		if !yields {
+			err = errors.Join(err, errors.New("the keeper has ended"))
+		}
+		ended <- err
+	}()
+	select {
+	case err := <-ended:
+		t.Fatalf("the reader ends while something waits: %v", err)
+	case <-said:
+	}
+	c, err := st.spool.Consumer(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	came := uint64(0)
+	testenv.Until(t, time.Minute, "all marks come", func() bool {
+		for {
+			m, _, ok, err := c.Next()
+			if err = errors.Join(err, c.Save(spool.Checkpoint{Point: c.Point()})); err != nil {
+				t.Fatal(err)
+			}
+			if !ok {
+				return came == wrote
+			}
+			if m.B != came {
+				t.Fatalf("mark %d comes where %d is due", m.B, came)
+			}
+			came++
+		}
+	})
+	if err := <-ended; err != nil || l.over.holds() {
+		t.Errorf("the reader ends by %v, and something waits: %v", err, l.over.holds())
+	}
+	_, _ = ours.Close(), theirs.Close()
+}
+
+// telling is told of what a journal writes.
+type telling chan<- struct{}
+
+func (t telling) Write(b []byte) (int, error) {
+	select {
+	case t <- struct{}{}:
+	default:
+	}
+	return len(b), nil
 }

@@ -418,9 +418,8 @@ func (k *keeper) giveUpStore(why error) {
 }
 
 // leaveOff has the processes end so that the next start goes on where they were: first the reader,
-// once it has brought back what has run over into files, and then the recorder, which records all
-// that the reader has written: systemd may have been told to stop the service, and keeps nothing
-// then. mu is held.
+// once it has passed on what has run over, and then the recorder, which records all that the reader
+// has written: systemd may have been told to stop the service, and keeps nothing then. mu is held.
 func (k *keeper) leaveOff() {
 	r, c := k.children[Reader], k.children[Recorder]
 	switch {
@@ -429,42 +428,11 @@ func (k *keeper) leaveOff() {
 			c.leaves = true
 			_ = send(c.conn, message{Op: opLeave}, nil) // one that does not listen is at its end
 		}
-	case !r.leaves && r.conn != nil && k.bringsBack():
-		time.AfterFunc(bringsLook, func() {
-			k.mu.Lock()
-			defer k.mu.Unlock()
-			k.leaveOff()
-		})
 	case !r.leaves && r.conn != nil:
 		r.leaves = true
-		_ = send(r.conn, message{Op: opYield}, nil)
-		time.AfterFunc(readerEnds, func() { _ = r.process.Kill() })
+		_ = send(r.conn, message{Op: opLeave}, nil)
+		time.AfterFunc(passesOnIn+readerEnds, func() { _ = r.process.Kill() })
 	}
-}
-
-// How long what has run over into files may take to come back before the reader ends, which goes on
-// reading meanwhile, and how often the keeper looks whether it has.
-const (
-	bringsIn   = 10 * time.Second
-	bringsLook = 20 * time.Millisecond
-)
-
-// bringsBack reports whether the reader is to go on for a while: there is a file, which it takes
-// off the shelf once that is empty. mu is held.
-func (k *keeper) bringsBack() bool {
-	has := func(e shelved) bool {
-		kind, _ := SourceOf(e.name)
-		return kind == "spill" && len(e.fds) > 1
-	}
-	now := time.Now()
-	if !slices.ContainsFunc(k.shelf, has) || !k.brings.IsZero() && now.After(k.brings) {
-		return false
-	}
-	if k.brings.IsZero() {
-		k.brings = now.Add(bringsIn)
-		k.Log.Info("what has run over into files is recorded before the reader ends", "at_most", bringsIn)
-	}
-	return true
 }
 
 // readerLeft goes on with leaveOff once the reader has ended. ok is false where the keeper does not
