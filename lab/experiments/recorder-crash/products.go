@@ -134,7 +134,7 @@ func inLog(folder string) (k kept, err error) {
 		case d.Number != nil:
 			k.times[*d.Number]++
 		case d.Offset == nil: // bytes in no frame are not stored as records
-			numbers(append(d.Data, '\n'), func(n uint64) { k.times[n]++ })
+			numbers(d.Data, func(n uint64) { k.times[n]++ })
 		}
 	}
 	k.named, err = inBooks(filepath.Join(folder, outFile))
