@@ -203,10 +203,6 @@ func (s *serving) pause(ctx context.Context) (goOn func()) {
 	return func() { close(p.over) }
 }
 
-// lastAnswers is how long who has asked the master may take to hear its answer, before it ends or
-// becomes another program.
-const lastAnswers = time.Second
-
 // administer serves the master's figures until ctx ends.
 func (s *serving) administer(ctx context.Context, m *prefork.Master) error {
 	s.Log.Info("serving", "addresses", strings.Join(m.Addresses(), " "), "workers", len(m.Status()))
@@ -220,21 +216,15 @@ func (s *serving) administer(ctx context.Context, m *prefork.Master) error {
 			return err
 		}
 		s.Log.Info("status, metrics and upgrade", "url", "http://"+own[0].Addr().String())
-		srv := &http.Server{Handler: adminHandler(m, s.Log), ReadHeaderTimeout: 10 * time.Second}
-		ended := make(chan error, 1)
-		go func() { ended <- srv.Serve(own[0]) }()
+		desk := openDesk(own[0], adminHandler(m, s.Log))
 		var p pause
 		select {
-		case err := <-ended:
+		case err := <-desk.ended:
 			return err
 		case <-ctx.Done():
 		case p = <-s.pauses:
 		}
-		answered, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastAnswers)
-		_ = srv.Shutdown(answered)
-		cancel()
-		_ = srv.Close()
-		<-ended
+		desk.close()
 		if p.quiet != nil {
 			close(p.quiet)
 			<-p.over
