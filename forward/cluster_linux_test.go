@@ -66,7 +66,7 @@ func newCluster(t *testing.T) *cluster {
 				c.nodes[i].kill()
 			}
 			if b, _ := os.ReadFile(c.log(i)); t.Failed() {
-				t.Logf("n%d said, at the end:\n%s", i, b[max(0, len(b)-3000):])
+				t.Logf("n%d said, at the end:\n%s", i, b[max(0, len(b)-30000):])
 			}
 		}
 	})

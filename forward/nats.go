@@ -46,9 +46,6 @@ const (
 	pingEach   = 10 * time.Second
 )
 
-// callPatience is that of one question. Only tests change it.
-var callPatience = 10 * time.Second
-
 // dialer connects as long as its context goes on, and closes the connection with it: the library
 // would wait for a server that says nothing.
 type dialer struct{ ctx context.Context }
@@ -321,10 +318,8 @@ func (n *natsLink) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, callPatience)
-	defer cancel()
 	d := n.d
-	n.stream, err = js.Stream(ctx, d.cfg.Stream)
+	n.stream, err = streamOf(ctx, js, d.cfg.Stream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		if d.mark.Created != 0 {
 			f := stopped(reasonDeleted,
@@ -335,12 +330,14 @@ func (n *natsLink) open(ctx context.Context) error {
 			}
 			d.beginAnew(f)
 		}
-		n.stream, err = js.CreateStream(ctx, wanted(d.cfg))
+		n.stream, err = ask(ctx, func(ctx context.Context) (jetstream.Stream, error) {
+			return js.CreateStream(ctx, wanted(d.cfg))
+		})
 	}
 	if err != nil {
 		return err
 	}
-	if n.info, err = n.stream.Info(ctx); err != nil {
+	if n.info, err = infoOf(ctx, n.stream); err != nil {
 		return err
 	}
 	if err := n.judge(ctx, js); err != nil {
@@ -371,8 +368,11 @@ func (n *natsLink) judge(ctx context.Context, js jetstream.JetStream) (err error
 		d.beginAnew(f)
 	}
 	if next, differs := widened(has, wanted(d.cfg)); differs {
-		if n.stream, err = js.UpdateStream(ctx, next); err == nil {
-			n.info, err = n.stream.Info(ctx)
+		n.stream, err = ask(ctx, func(ctx context.Context) (jetstream.Stream, error) {
+			return js.UpdateStream(ctx, next)
+		})
+		if err == nil {
+			n.info, err = infoOf(ctx, n.stream)
 		}
 	}
 	return err

@@ -89,8 +89,13 @@ func (t Tail) Run(ctx context.Context) error {
 	if !t.Follow && (left == 0 || from.DeliverPolicy == jetstream.DeliverNewPolicy) {
 		return nil
 	}
-	c, err := stream.OrderedConsumer(ctx, from)
-	if err != nil {
+	c, err := ask(ctx, func(ctx context.Context) (jetstream.Consumer, error) {
+		return stream.OrderedConsumer(ctx, from)
+	})
+	switch {
+	case ctx.Err() != nil:
+		return nil
+	case err != nil:
 		return natsFault(err)
 	}
 	return t.read(ctx, c)
@@ -103,7 +108,7 @@ const streamLook = 200 * time.Millisecond
 // the context ends; it is nil then.
 func (t Tail) find(ctx context.Context, js jetstream.JetStream) (s jetstream.Stream, waited bool, err error) {
 	for {
-		s, err = js.Stream(ctx, t.Stream)
+		s, err = streamOf(ctx, js, t.Stream)
 		missing := errors.Is(err, jetstream.ErrStreamNotFound)
 		switch {
 		case err == nil:

@@ -43,10 +43,10 @@ func (d *destination) beginAnew(f *fault) {
 
 // resume implements link.
 func (n *natsLink) resume(ctx context.Context, l *lane) error {
-	ctx, cancel := context.WithTimeout(ctx, callPatience)
-	defer cancel()
 	marked := n.d.mark.Sources[l.String()]
-	last, err := n.stream.GetLastMsgForSubject(ctx, l.subject)
+	last, err := ask(ctx, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
+		return n.stream.GetLastMsgForSubject(ctx, l.subject)
+	})
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		l.at = 0
 		return n.without(l, marked)

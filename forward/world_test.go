@@ -294,6 +294,22 @@ func consumed(t *testing.T, url, stream string) map[string][]frame {
 	return all
 }
 
+// answer asks again and again: a cluster never answers what it was asked while it elected a leader.
+func answer[T any](ctx context.Context, question func(context.Context) (T, error)) (has T, err error) {
+	for {
+		once, cancel := context.WithTimeout(ctx, 5*time.Second)
+		has, err = question(once)
+		cancel()
+		if err == nil || ctx.Err() != nil {
+			return has, err
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
 func consume(url, stream string) (map[string][]frame, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -306,13 +322,15 @@ func consume(url, stream string) (map[string][]frame, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := js.Stream(ctx, stream)
+	s, err := answer(ctx, func(ctx context.Context) (jetstream.Stream, error) { return js.Stream(ctx, stream) })
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("ask for stream %s: %w", stream, err)
 	}
-	c, err := s.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{})
+	c, err := answer(ctx, func(ctx context.Context) (jetstream.Consumer, error) {
+		return s.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{})
+	})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("make a consumer of stream %s: %w", stream, err)
 	}
 	messages, err := c.Messages() // Next would have the servers make a consumer for each message
 	if err != nil {
@@ -323,7 +341,7 @@ func consume(url, stream string) (map[string][]frame, error) {
 	for range s.CachedInfo().State.Msgs {
 		m, err := messages.Next(jetstream.NextMaxWait(20 * time.Second))
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("wait for a message of stream %s: %w", stream, err)
 		}
 		b := m.Data()
 		if m.Headers().Get("Tallywheel-Batch") == "" {
