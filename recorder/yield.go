@@ -54,9 +54,9 @@ func (r *Recorder) yield(why string) (ledger.Sheet, error) {
 	}
 	all.Wait()
 	err := r.reader.Close()
-	patience := yieldPatience
-	if why != "" {
-		patience = stopPatience
+	patience, leaves := yieldPatience, why != ""
+	if leaves { // as long as the reader and the log may take together
+		patience = max(patience, stopPatience-r.iso.link.Left().Waited)
 		if !r.iso.showRest(patience) {
 			why = "" // where it is lost, nobody knows how much it was
 		}
@@ -79,15 +79,44 @@ func (r *Recorder) yield(why string) (ledger.Sheet, error) {
 	r.farewell(false)
 	s := r.startSheet("") // it has no end: it goes on
 	if s.Left = why; why != "" {
-		s.Waiting, s.WaitingFrom = r.iso.overWaits(r.guestsWait()), nil
+		s.Waiting, s.WaitingFrom = r.iso.overWaits(), nil
+	}
+	if leaves {
+		s.Waiting = together(s.Waiting, r.unreadNow())
 	}
 	r.proclaim(&s, false)
 	return s.Sheet, errors.Join(err, r.write(&s, true), r.closeLog())
 }
 
-// overWaits adds to waiting, by source, the bytes of spools that have run over: nobody brings them
-// back, for the reader has ended.
-func (i *isolation) overWaits(waiting map[string]uint64) map[string]uint64 {
+// unreadNow is the bytes that the kernel holds of connections and nobody has read, by source. The
+// reader has ended: whoever goes on reads them, and a stop of the service loses them.
+func (r *Recorder) unreadNow() map[string]uint64 {
+	all := map[string]uint64{}
+	left := r.iso.link.Left().Unread
+	for _, p := range r.sources() {
+		id := p.lane.cfg.ID
+		if n := left[id]; n > 0 && p.remote != nil && !p.isGated() {
+			all[id] = n
+			p.log.Info("bytes of a connection wait for whoever goes on: a stop of the service loses them", "bytes", n)
+		}
+	}
+	return together(all, r.guestsWait())
+}
+
+// together adds some to all, by source.
+func together(all, some map[string]uint64) map[string]uint64 {
+	for source, n := range some {
+		if all == nil {
+			all = map[string]uint64{}
+		}
+		all[source] += n
+	}
+	return all
+}
+
+// overWaits is the bytes of spools that have run over, by source: nobody brings them back, for the
+// reader has ended.
+func (i *isolation) overWaits() (waiting map[string]uint64) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	for _, rm := range i.remotes {

@@ -64,6 +64,7 @@ type keeper struct {
 	doorAt   string         // a path at which that is tried again; "": nowhere
 	store    *store         // has what is on the shelf, too; nil: nothing has
 	leaves   bool           // it stops so that another process goes on with the store, if one comes
+	leaving  time.Time      // since when the reader was told to; zero: it was not
 }
 
 // shelved is an entry on the shelf. Its descriptors are bare: see receive.

@@ -62,6 +62,7 @@ type line struct {
 	orphaned bool      // the keeper has ended
 	last     int64     // when bytes came last, ns since 1970
 	stuck    time.Time // since when there was no room; zero: there is some
+	serves   device    // what is read now; nil: nothing
 	why      uint32    // … and why, as Unattended says it
 	said     Port      // what the shelf has of the device, unless that is open
 	lost     uint64    // bytes that nobody reads since the line was to end, and of which there is no mark yet
@@ -143,6 +144,31 @@ func (l *line) isLeft() bool {
 	return l.leaves
 }
 
+// isStuck says whether there is no room for what the device brings.
+func (l *line) isStuck() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !l.stuck.IsZero()
+}
+
+// littleWaits is how many bytes of a stream may wait while it is read as they come, or each tick.
+const littleWaits = 64 << 10
+
+// hasCaughtUp says whether what a line that was stuck has not read is as little as it is while
+// there is room, and nothing waits in front of the spool that is recorded.
+func (l *line) hasCaughtUp() bool {
+	if l.over.holds() {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	little := uint64(littleWaits)
+	if l.lane.Kind == Datagrams { // the next one is all that is known of them
+		little = 0
+	}
+	return l.stuck.IsZero() && (l.serves == nil || sockets.Waiting(l.serves.FD()) <= little)
+}
+
 // run keeps the device open until the line ends. It begins with what the reader before has left.
 func (l *line) run(before adoption) {
 	defer close(l.done)
@@ -200,9 +226,17 @@ func (l *line) run(before adoption) {
 	l.over.await()
 }
 
+func (l *line) serving(d device) {
+	l.mu.Lock()
+	l.serves = d
+	l.mu.Unlock()
+}
+
 // serveToEnd has a device read, and closes it, unless the error is errLeft.
 func (l *line) serveToEnd(d device) error {
+	l.serving(d)
 	err := l.serve(d)
+	l.serving(nil)
 	if errors.Is(err, errLeft) {
 		return err
 	}

@@ -28,8 +28,8 @@ const (
 	opRefuse    = "refuse"    // child: it cannot begin, and why, in place of a name
 	opYield     = "yield"     // keeper: another goes on, once the child has ended
 	opRenew     = "renew"     // recorder: a Renewal
-	// keeper, to the reader: pass on what you hold, and end. To the recorder: nothing more comes;
-	// record all, for a process that goes on, or nobody
+	// keeper, to the reader: read what you lag behind, and end. To the recorder: nothing more
+	// comes; record all, for a process that goes on, or nobody
 	opLeave = "leave"
 	// recorder: what of a source waits that the reader has not read. keeper: so many bytes
 	opWaits   = "waits"
@@ -99,6 +99,7 @@ type Link struct {
 	processes []Process   // as Shelf has heard
 	stops     bool        // this process is to stop as soon as it is ready, as Prepare has heard
 	leaves    atomic.Bool // nothing more comes, as Follow has heard
+	left      Left        // … and what the reader has left
 }
 
 func newLink(conn *ipc.Conn) *Link {
@@ -270,6 +271,9 @@ func (l *Link) Follow(entry func(Entry) error, processes func([]Process)) (yield
 		}
 		switch m.Op {
 		case opLeave:
+			if json.Unmarshal(m.Data, &l.left) != nil {
+				l.left = Left{} // an older keeper does not say
+			}
 			l.leaves.Store(true)
 			return true, nil
 		case opYield:
@@ -294,6 +298,15 @@ func (l *Link) Follow(entry func(Entry) error, processes func([]Process)) (yield
 // Leaves says, once Follow has returned, whether all three processes end, so that another three may
 // go on. For the recorder the reader has ended then, and what it has written is all there is.
 func (l *Link) Leaves() bool { return l.leaves.Load() }
+
+// Left is what a reader leaves that has ended so that another three processes may go on.
+type Left struct {
+	Waited time.Duration     // so long it has waited for room
+	Unread map[string]uint64 // bytes that the kernel holds of connections, by source, and nobody has read
+}
+
+// Left is what the reader has left, as Follow has heard before it returned; zero: nobody leaves.
+func (l *Link) Left() Left { return l.left }
 
 // yield has Follow return as if the keeper had told this process to yield.
 func (l *Link) yield() { l.inbox.put(received{message: message{Op: opYield}}) }

@@ -126,30 +126,31 @@ func (r *ports) follow() (yields bool, lacks error) {
 	if lacks != nil || !r.link.Leaves() {
 		return yields, lacks
 	}
-	go passOn(r.link, slices.Collect(maps.Values(r.lines)), r.log)
+	go catchUp(r.link, slices.Collect(maps.Values(r.lines)), r.log)
 	return r.link.Follow(r.entry, func([]Process) {})
 }
 
-// How long what has run over may take to come back before the reader ends, which goes on reading
-// meanwhile, and how often it looks whether it has.
+// How long a reader goes on where all three end, until what lags has come into the spools that are
+// recorded, and how often it looks whether it has.
 const (
-	passesOnIn   = 10 * time.Second
-	passesOnTick = 20 * time.Millisecond
+	catchesUpIn   = 10 * time.Second
+	catchesUpLook = 20 * time.Millisecond
 )
 
-// passOn has the reader end once nothing waits in front of the spools that are recorded, or it has
-// waited long enough: a stop of the service loses what waits then.
-func passOn(link *Link, lines []*line, log *slog.Logger) {
+// catchUp has the reader end once each line has been seen to have caught up, or when it has waited
+// long enough: a stop of the service loses what waits then.
+func catchUp(link *Link, lines []*line, log *slog.Logger) {
 	defer link.yield()
-	holds := func(l *line) bool { return l.over.holds() }
-	if !slices.ContainsFunc(lines, holds) {
+	lines = slices.DeleteFunc(lines, func(l *line) bool { return !l.over.holds() && !l.isStuck() })
+	if len(lines) == 0 {
 		return
 	}
-	log.Info("what has run over is recorded before the reader ends", "at_most", passesOnIn)
-	look := time.NewTicker(passesOnTick)
+	log.Info("what waits for room in memory is read before the reader ends", "sources", len(lines),
+		"at_most", catchesUpIn)
+	look := time.NewTicker(catchesUpLook)
 	defer look.Stop()
-	for end := time.Now().Add(passesOnIn); time.Now().Before(end) && slices.ContainsFunc(lines, holds); {
-		<-look.C
+	for end := time.Now().Add(catchesUpIn); len(lines) > 0 && time.Now().Before(end); <-look.C {
+		lines = slices.DeleteFunc(lines, (*line).hasCaughtUp)
 	}
 }
 

@@ -277,3 +277,35 @@ func (t telling) Write(b []byte) (int, error) {
 	}
 	return len(b), nil
 }
+
+// TestKeeperSaysWhatTheReaderLeaves: of a connection that the reader has left, the recorder hears
+// how much nobody has read, and of a port nothing, for that may keep it for whoever comes.
+func TestKeeperSaysWhatTheReaderLeaves(t *testing.T) {
+	st := newStage(t)
+	addr := freeAddress(t)
+	l, end := st.reader(Lane{Kind: First, Port: addr})
+	defer end()
+	w := l.wire.(*listening)
+	if err := w.listen(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	st.call(addr, "three")
+	d := st.open(l)
+	if err := l.keep(d); err != nil {
+		t.Fatal(err)
+	}
+	for kind, want := range map[Kind]uint64{First: 5, Serial: 0} {
+		data, err := json.Marshal(Lane{Kind: kind})
+		if err != nil {
+			t.Fatal(err)
+		}
+		testenv.Until(t, time.Minute, "what waits is seen", func() bool {
+			st.k.mu.Lock()
+			defer st.k.mu.Unlock()
+			st.k.place(message{Op: opPut, Name: LaneOf("x"), Data: data}, nil)
+			st.k.leaving = time.Now().Add(-time.Second)
+			left := st.k.left()
+			return left.Unread["x"] == want && left.Waited >= time.Second && len(left.Unread) <= 1
+		})
+	}
+}

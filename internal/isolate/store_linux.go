@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/tallywheel/tallywheel/internal/sockets"
 	"github.com/tallywheel/tallywheel/internal/sys"
 )
 
@@ -418,7 +419,7 @@ func (k *keeper) giveUpStore(why error) {
 }
 
 // leaveOff has the processes end so that the next start goes on where they were: first the reader,
-// once it has passed on what has run over, and then the recorder, which records all that the reader
+// once what it lags behind is read, and then the recorder, which records all that the reader
 // has written: systemd may have been told to stop the service, and keeps nothing then. mu is held.
 func (k *keeper) leaveOff() {
 	r, c := k.children[Reader], k.children[Recorder]
@@ -426,14 +427,50 @@ func (k *keeper) leaveOff() {
 	case r.PID == 0: // it has ended
 		if c.PID != 0 && c.ready && !c.leaves && c.conn != nil {
 			c.leaves = true
-			_ = send(c.conn, message{Op: opLeave}, nil) // one that does not listen is at its end
+			m := message{Op: opLeave}
+			m.Data, _ = json.Marshal(k.left()) // of an error the recorder hears nothing but that it is to leave
+			_ = send(c.conn, m, nil)           // one that does not listen is at its end
 		}
 	case !r.leaves && r.conn != nil:
-		r.leaves = true
+		r.leaves, k.leaving = true, time.Now()
 		_ = send(r.conn, message{Op: opLeave}, nil)
-		time.AfterFunc(passesOnIn+readerEnds, func() { _ = r.process.Kill() })
+		time.AfterFunc(catchesUpIn+readerEnds, func() { _ = r.process.Kill() })
 	}
 }
+
+// left is what the reader has left. mu is held.
+func (k *keeper) left() (l Left) {
+	if !k.leaving.IsZero() {
+		l.Waited = time.Since(k.leaving)
+	}
+	for _, e := range k.shelf {
+		kind, source := SourceOf(e.name)
+		if kind != "lane" {
+			continue
+		}
+		var lane Lane
+		if json.Unmarshal(e.data, &lane) != nil || lane.Kind == Serial || lane.Kind == Datagrams {
+			continue
+		}
+		port := k.entry(PortOf(source)).fds
+		n := uint64(0)
+		for i, fd := range slices.Concat(port, k.entry(NextOf(source)).fds) {
+			if i == 0 || len(port) == 0 || !sys.SameFile(port[0], fd) { // else it is not yet off the shelf
+				n += sockets.Waiting(fd)
+			}
+		}
+		if n > 0 && len(l.Unread) < maxLeft {
+			if l.Unread == nil {
+				l.Unread = map[string]uint64{}
+			}
+			l.Unread[source] = n
+		}
+	}
+	return l
+}
+
+// maxLeft bounds a message: a source has a name of 64 bytes at most.
+const maxLeft = 1000
 
 // readerLeft goes on with leaveOff once the reader has ended. ok is false where the keeper does not
 // leave.
