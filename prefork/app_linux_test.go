@@ -17,6 +17,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -41,6 +42,7 @@ type appConfig struct {
 	Helper   string    // an argument of sleep(1), which each worker starts and leaves behind
 	DieFile  string    // a worker that begins while it is there ends at once
 	Starts   string    // a file to which each worker adds a byte when it begins
+	Ends     bool      // SIGTERM comes as the master is about to become another program
 }
 
 func TestMain(m *testing.M) {
@@ -75,6 +77,12 @@ func app(text string) error {
 			fmt.Println(err)
 		}
 		go command(m)
+	}
+	if c.Ends {
+		c.Config.Renewing = func() (goesOn func()) {
+			_ = syscall.Kill(os.Getpid(), syscall.SIGTERM)
+			return nil
+		}
 	}
 	return Run(context.Background(), c.Config, func(w *Worker) error {
 		if err := prepare(&c); err != nil {

@@ -167,15 +167,21 @@ func (c *Config) named(err error) error {
 // with an error, after which all goes on as it was.
 //
 // Whatever else the process has open is closed, and its goroutines are gone. A signal to end that
-// comes in the milliseconds of it ends master and workers at once.
+// comes before those milliseconds ends the master as ever; one that comes in them ends master and
+// workers at once. So whoever else hears SIGTERM or SIGINT in this process hears them no more,
+// also after an error.
 func (m *Master) Renew(ctx context.Context) error {
 	if err := m.change(ctx); err != nil {
 		return err
 	}
 	defer func() { <-m.changing }()
 	defer m.goQuiet()()
+	defer m.unhear()()
 	m.mu.Lock() // until the end: no worker's end is missed between what is written and what happens
 	defer m.mu.Unlock()
+	if m.life.Err() != nil { // the program that comes would not know of it
+		return fmt.Errorf("prefork: %w", errEnds)
+	}
 	for c := range m.all {
 		if m.slots[c.slot].serving != c {
 			return fmt.Errorf("prefork: %v has not ended yet; then the master can be renewed", c)
@@ -195,7 +201,6 @@ func (m *Master) Renew(ctx context.Context) error {
 	defer f.Close()
 	fds = append(fds, int(f.Fd()))
 	env := append(bare(os.Environ()), estateVariable+"="+strconv.Itoa(int(f.Fd())))
-	signal.Ignore(syscall.SIGHUP, syscall.SIGUSR2) // which would end the process before it hears them
 	// on the thread whose children the workers are: it goes on, all others end
 	err = m.starter.Do(func() error {
 		syscall.ForkLock.RLock() // no other process gets what now stays open
@@ -206,7 +211,6 @@ func (m *Master) Renew(ctx context.Context) error {
 		}
 		return errors.Join(err, sys.KeepOnExec(fds, false))
 	})
-	signal.Notify(m.signals, heard...)
 	return fmt.Errorf("prefork: the master goes on as it was: %w", err)
 }
 
@@ -229,6 +233,28 @@ func (m *Master) goQuiet() (goOn func()) {
 		}
 	}
 }
+
+// unhear has signals do what they do to any program, but for those that do not ask for an end,
+// which are ignored until the new program hears them. It returns when those that came before are
+// obeyed. hearAgain undoes that. The caller holds changing, so hear goes on meanwhile.
+func (m *Master) unhear() (hearAgain func()) {
+	signal.Ignore(syscall.SIGHUP, syscall.SIGUSR2)
+	signal.Stop(m.signals) // all that was caught is in there then
+	signal.Reset(syscall.SIGTERM, syscall.SIGINT)
+	obeyed := make(mark)
+	m.signals <- obeyed
+	<-obeyed
+	return func() { signal.Notify(m.signals, heard...) }
+}
+
+// mark stands among signals. Master.hear closes it behind those before it.
+type mark chan struct{}
+
+// Signal implements os.Signal.
+func (mark) Signal() {}
+
+// String implements os.Signal.
+func (mark) String() string { return "mark" }
 
 // leave writes down what there is, and the descriptors that stay. The caller holds mu.
 func (m *Master) leave() (e *estate, fds []int, err error) {

@@ -124,6 +124,26 @@ func TestSignalRenews(t *testing.T) {
 	}
 }
 
+// TestEndBeforeRenewal: a master that is asked to end when it is about to become another program
+// ends, and its workers with it.
+func TestEndBeforeRenewal(t *testing.T) {
+	t.Parallel()
+	r := start(t, appConfig{Ends: true, Config: Config{Listen: anyPort, Workers: 2, StartFor: patience}}, nil)
+	workers := r.status()
+	if got := r.do("renew"); got != "" && got != "prefork: the master ends" {
+		t.Errorf("it says %q", got)
+	}
+	r.wait()
+	if r.waitErr != nil {
+		t.Errorf("ended with %v: %s", r.waitErr, r.said)
+	}
+	for _, w := range workers {
+		if !ended(w.PID) {
+			t.Errorf("worker %d is still there", w.Slot)
+		}
+	}
+}
+
 // TestRehearsal: a program that could not be the master is found out before it is, and before any
 // worker is replaced.
 func TestRehearsal(t *testing.T) {

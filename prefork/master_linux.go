@@ -100,10 +100,10 @@ func runMaster(ctx context.Context, cfg Config) (err error) {
 		err = nil // it was asked to end, and what failed did so for that
 	}
 	m.shut()
+	m.changing <- struct{}{} // nobody changes anything any more
 	signal.Stop(m.signals)
 	close(m.signals)
 	<-deaf
-	m.changing <- struct{}{} // nobody changes anything any more
 	return err
 }
 
@@ -168,6 +168,10 @@ func (m *Master) hear() {
 	defer changes.Wait() // and tells what became of them
 	ctx := context.Background()
 	for s := range m.signals {
+		if obeyed, is := s.(mark); is {
+			close(obeyed)
+			continue
+		}
 		switch s {
 		case syscall.SIGHUP:
 			changes.Go(func() { m.tell("restart", m.Restart(ctx)) })
