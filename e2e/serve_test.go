@@ -206,6 +206,17 @@ func TestServeUpgradesUnderLoad(t *testing.T) {
 		}
 		return err != nil || answer.Close
 	})
+	inFlight := 0
+	for _, w := range s.status(t) {
+		inFlight += w.InFlight
+	}
+	if inFlight != 1 {
+		t.Errorf("the status of a master that drains tells of %d requests, want 1", inFlight)
+	}
+	r, err := http.NewRequest(http.MethodPost, "http://"+s.admin+"/upgrade", nil)
+	if code, text := asked(t, r, err); code != http.StatusConflict || !strings.HasSuffix(text, "the master ends\n") {
+		t.Errorf("an upgrade of a master that drains: %d %q", code, text)
+	}
 	if got := finish(); !strings.HasSuffix(got, "\r\n\r\none two") {
 		t.Errorf("a request that was under way at SIGTERM: %q", got)
 	}

@@ -37,8 +37,9 @@ type serving struct {
 	pauses chan pause // of administer
 }
 
-// pause is asked of administer: to answer who has asked, and no more until it is over.
-type pause struct{ quiet, over chan struct{} }
+// pause is asked of administer: to answer who has asked, and no more until it is over. It closes
+// quiet then, and on when it goes on.
+type pause struct{ quiet, over, on chan struct{} }
 
 func newServe() *cobra.Command {
 	var s serving
@@ -91,20 +92,29 @@ func (s *serving) run(ctx context.Context, what string) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	// the status is told until the last worker has ended
+	open, shut := context.WithCancel(context.WithoutCancel(ctx))
+	defer shut()
 	if s.admin != "off" {
 		s.MasterListen, s.pauses = []string{s.admin}, make(chan pause)
-		s.Renewing = func() func() { return s.pause(ctx) }
+		s.Renewing = func() func() { return s.pause(open) }
 	}
 	master := make(chan *prefork.Master, 1)
 	s.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
-	s.Started = func(m *prefork.Master) { master <- m }
+	s.Started = func(m *prefork.Master) {
+		if unhear(ctx) { // from here on the master alone hears what ends it, and knows whether it has
+			cancel()
+		}
+		master <- m
+	}
 	failed := make(chan error, 1)
 	go func() {
 		select {
 		case m := <-master:
-			failed <- s.administer(ctx, m)
+			failed <- s.administer(open, m)
+			shut()
 			cancel()
-		case <-ctx.Done():
+		case <-open.Done():
 			failed <- nil
 		}
 	}()
@@ -118,7 +128,7 @@ func (s *serving) run(ctx context.Context, what string) error {
 		}
 		return w.Serve(srv)
 	})
-	cancel()
+	shut()
 	switch {
 	case errors.Is(err, prefork.ErrConfig):
 		err = fmt.Errorf("%w: %w", errUsage, err)
@@ -194,13 +204,17 @@ func answerJSON(w http.ResponseWriter, r *http.Request, slot int) {
 
 // pause has administer pause, until goOn is called.
 func (s *serving) pause(ctx context.Context) (goOn func()) {
-	p := pause{make(chan struct{}), make(chan struct{})}
+	p := pause{make(chan struct{}), make(chan struct{}), make(chan struct{})}
 	select {
 	case s.pauses <- p:
-		<-p.quiet
 	case <-ctx.Done():
+		return nil
 	}
-	return func() { close(p.over) }
+	<-p.quiet
+	return func() {
+		close(p.over)
+		<-p.on // before the master can end, and close its sockets
+	}
 }
 
 // administer serves the master's figures until ctx ends.
@@ -210,27 +224,25 @@ func (s *serving) administer(ctx context.Context, m *prefork.Master) error {
 		<-ctx.Done()
 		return nil
 	}
-	for ctx.Err() == nil {
-		own, err := m.Listeners()
-		if err != nil {
-			return err
-		}
+	own, err := m.Listeners()
+	for err == nil {
 		s.Log.Info("status, metrics and upgrade", "url", "http://"+own[0].Addr().String())
 		desk := openDesk(own[0], adminHandler(m, s.Log))
-		var p pause
 		select {
 		case err := <-desk.ended:
 			return err
 		case <-ctx.Done():
-		case p = <-s.pauses:
-		}
-		desk.close()
-		if p.quiet != nil {
+			desk.close()
+			return nil
+		case p := <-s.pauses:
+			desk.close()
 			close(p.quiet)
 			<-p.over
+			own, err = m.Listeners()
+			close(p.on)
 		}
 	}
-	return nil
+	return err
 }
 
 // adminHandler answers only who names this machine (a foreign name may point to it), and no page of
