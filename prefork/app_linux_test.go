@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"strconv"
@@ -80,7 +81,10 @@ func app(text string) error {
 	}
 	if c.Ends {
 		c.Config.Renewing = func() (goesOn func()) {
+			heard := make(chan os.Signal, 1)
+			signal.Notify(heard, syscall.SIGTERM)
 			_ = syscall.Kill(os.Getpid(), syscall.SIGTERM)
+			<-heard // another thread may take it, and later
 			return nil
 		}
 	}
