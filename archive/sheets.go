@@ -149,8 +149,9 @@ type StartSheet struct {
 	// Own is which book of its start each account is of, in the same order, where a peer is among
 	// them.
 	Own []uint64 `json:"own_books,omitempty"`
-	// Dismissed is the books of peers that have made room, whose memory may still be there: their
-	// counts are in the account of their source.
+	// Dismissed is books whose memory may still be there, though their counts are elsewhere: of
+	// peers that have made room, in the account of their source; of sources that have left, in a
+	// part of the history.
 	Dismissed []uint64 `json:"dismissed_books,omitempty"`
 	// Acked is the word that was given once the start was over and the history did not have it yet:
 	// all of it was known.
@@ -291,6 +292,7 @@ func (s *StartSheet) Settle() {
 		for i := range ports {
 			p := &ports[i]
 			p.Spilled = 0
+			p.Bytes.Resync, p.Bytes.Partial = p.Bytes.Resync+p.Bytes.Partial, 0 // of a frame that was cut
 			if n := waiting[p.ID]; n > 0 {
 				delete(waiting, p.ID) // of two accounts of one name, the other leaves
 				p.Unread = maps.Clone(p.Unread)
@@ -301,7 +303,7 @@ func (s *StartSheet) Settle() {
 			}
 		}
 	}
-	if s.Waiting != nil && s.Sheet.Verdict != nil {
+	if s.Sheet.Verdict != nil {
 		v := s.Sheet.Judge()
 		s.Sheet.Verdict = &v
 	}

@@ -264,7 +264,7 @@ func TestSettleNamesWhatWaited(t *testing.T) {
 		Left: "stopped on request", Waiting: map[string]uint64{"net": 300, "gone": 7},
 		Sheet: ledger.Sheet{Ports: []ledger.Port{
 			{ID: "net", Unread: map[string]uint64{CauseStopped: 5}, Spilled: 200},
-			{ID: "other"},
+			{ID: "other", Bytes: ledger.Bytes{Read: 9, Framed: 4, Resync: 2, Partial: 3}},
 		}, Leaving: []ledger.Port{{ID: "net"}, {ID: "gone"}}},
 	}
 	was := s.Sheet.Judge()
@@ -273,6 +273,9 @@ func TestSettleNamesWhatWaited(t *testing.T) {
 	if p := s.Sheet.Ports; s.End != "stopped on request" || s.Left != "" || p[0].Unread[CauseStopped] != 305 ||
 		p[0].Spilled > 0 || p[1].Unread != nil {
 		t.Errorf("%+v", s)
+	}
+	if b := s.Sheet.Ports[1].Bytes; b.Resync != 5 || b.Partial != 0 {
+		t.Errorf("a frame was cut: %+v", b)
 	}
 	if p := s.Sheet.Leaving; p[0].Unread != nil || p[1].Unread[CauseStopped] != 7 {
 		t.Errorf("the accounts of sources that leave: %+v", p)

@@ -296,20 +296,27 @@ func (r *Recorder) absorb(into, gone *port, since time.Time) {
 	into.peers = slices.DeleteFunc(slices.Clone(into.peers), func(p *port) bool { return p == gone })
 	at := gone.lane.handed()
 	r.places[gone.lane.cfg.ID] = place{seen: at, stored: at, at: since.UnixNano(), why: outageNotConnected}
-	if gone.remote.isTold() {
-		r.dismissed = append(r.dismissed, gone.lane.number)
-		if n := len(r.dismissed) - mostDismissed; n > 0 {
-			r.dismissed = slices.Clone(r.dismissed[n:])
-		}
-	}
+	r.dismiss(gone)
 	r.mu.Unlock()
 	r.absorbing.Unlock()
 	r.settleOne(into.lane) // a commit may have passed by what was absorbed
 }
 
-// mostDismissed is how many peers a sheet names that have made room, and may still be on the
-// keeper's shelf: all, but where a keeper of an older program does not say when it has forgotten
-// them.
+// dismiss has sheets name the books of ports that are in others, or closed, until the keeper has
+// forgotten their spools. mu is held.
+func (r *Recorder) dismiss(gone ...*port) {
+	for _, p := range gone {
+		if p.remote.isTold() {
+			r.dismissed = append(r.dismissed, p.lane.number)
+		}
+	}
+	if n := len(r.dismissed) - mostDismissed; n > 0 {
+		r.dismissed = slices.Clone(r.dismissed[n:])
+	}
+}
+
+// mostDismissed is how many books a sheet names whose spools may still be on the keeper's shelf:
+// all, but where a keeper of an older program does not say when it has forgotten them.
 const mostDismissed = 1024
 
 // hasDismissed takes out those whose spools the keeper has forgotten: sheets need not name their

@@ -66,7 +66,13 @@ func (r *Recorder) part(ports []*port) error {
 	r.mu.Unlock()
 	for i, p := range ports {
 		r.iso.hasClosed(ends[i], dismissed...)
-		p.depart() // a kill between the two leaves a spool whose books are closed: see goOn
+		// a kill between the two leaves a spool whose books are closed: see goOn. Where the keeper
+		// is killed, too, its store has that, and the next sheet names the books
+		r.mu.Lock()
+		r.dismiss(p.family()...)
+		r.mu.Unlock()
+		p.depart()
+		r.iso.forgetsAll(p.family())
 		r.left(p, ends[i])
 	}
 	return nil

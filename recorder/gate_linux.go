@@ -205,7 +205,7 @@ func (g *gate) takeSome() (rest []device, err error) {
 			rest = append(rest, d)
 			continue
 		}
-		a, err := g.accepting.Rest(true)
+		a, err := g.accepting.Rest(context.Background(), true)
 		if err != nil || a.FD < 0 {
 			return rest, err
 		}
@@ -333,7 +333,7 @@ func (r *Recorder) guestsWait() (all map[string]uint64) {
 		}
 		g := p.hub.l.(*gate)
 		for range maxArrivals { // from the kernel's queue to the shelf, where they can be looked at
-			a, err := g.accepting.Rest(false)
+			a, err := g.accepting.Rest(context.Background(), false)
 			if err != nil || a.FD < 0 {
 				break
 			}

@@ -165,8 +165,9 @@ func (r *Recorder) closeEvicted(e *archive.StartSheet) {
 	e.Sheet.Log = &log
 }
 
-// dropDismissed lets the spools of peers go that had made room: the sheet has their counts in those
-// of their source. Books that are made from now on have other numbers.
+// dropDismissed lets the spools go of peers that had made room, whose counts the sheet has in those
+// of their source, and of sources whose books are closed. Books that are made from now on have
+// other numbers.
 func (r *Recorder) dropDismissed(books []uint64) {
 	for _, book := range books {
 		lanesMade.Store(max(lanesMade.Load(), book))

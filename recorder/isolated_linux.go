@@ -34,6 +34,7 @@ type isolation struct {
 	gone     chan struct{} // closed once the keeper has ended
 	over     chan struct{} // … and the reader, too: nothing more comes. It stays open where the reader is not known
 	yields   chan struct{} // closed once another recorder is to go on
+	leaves   chan struct{} // … which has no reader now: all three end, or the keeper has
 	stopping chan struct{} // closed once the recording stops: then what the log does not take in time is given up
 	// nil, or closed once what is on the shelf would not outlive the keeper any more; told guards
 	// it
@@ -134,6 +135,7 @@ func isolated(link *isolate.Link, cfg config.Config, log *slog.Logger) (*isolati
 		link: link, stops: link.Stops(), log: log, logDir: cfg.Log.Dir, reserve: int64(cfg.Log.Reserve),
 		alone: time.NewTimer(0), gone: make(chan struct{}), over: make(chan struct{}),
 		yields:   make(chan struct{}),
+		leaves:   make(chan struct{}),
 		stopping: make(chan struct{}),
 		left:     map[string]*leftSpool{}, ports: map[string]isolate.Port{}, gates: map[string]*gate{},
 		seating:     map[string]*seat{},
@@ -297,11 +299,17 @@ func (i *isolation) follow() {
 			break
 		}
 		if first {
+			if i.link.Leaves() {
+				close(i.leaves)
+			}
 			close(i.yields)
 		}
 	}
 	i.told.Lock()
 	defer i.told.Unlock()
+	if i.outlives != nil && !i.hasLeft() { // the next keeper has what is on the shelf
+		close(i.leaves)
+	}
 	i.alone.Stop()
 	go i.awaitReader(i.processes)
 }

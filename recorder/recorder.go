@@ -86,7 +86,8 @@ type Recorder struct {
 	ticks atomic.Int64
 
 	places map[string]place // where sources that are not read now go on, by source
-	// books of peers that have made room, whose spools may still be on the keeper's shelf
+	// books of peers that have made room, and of sources that have left, whose spools may still be
+	// on the keeper's shelf
 	dismissed []uint64
 	missed    missed // who was there when their sources were left
 

@@ -49,6 +49,9 @@ const (
 // ErrNotConnected says to a watcher that nobody has connected yet.
 var ErrNotConnected = errors.New(outageNotConnected)
 
+// errLeaves ends a reload in its midst. What it has stopped goes on as behind a kill.
+var errLeaves = errors.New("the recorder ends: the next one takes up the configuration")
+
 // Reload starts, stops and changes sources as the new configuration has them. Sources that stay the
 // same are not touched, nor is the log. A source of which only overflow (but to or from spill),
 // buffer or quarantine change goes on with its books; another whose device stays the same goes on
@@ -92,17 +95,9 @@ func (r *Recorder) Reload(cfg config.Config) error {
 	for _, change := range changes {
 		change()
 	}
-	handovers := map[string]*handover{}
-	var stopped []*port
-	for id, p := range before {
-		if keep[p] {
-			continue
-		}
-		why, how := outageTakenOut, closeAll
-		if i := slices.IndexFunc(lanes, func(l *lane) bool { return l.cfg.ID == id }); i >= 0 {
-			why, how = outageChanged, howToPart(p, lanes[i].cfg)
-		}
-		handovers[id], stopped = r.release(p, why, how), append(stopped, p)
+	handovers, stopped, err := r.releaseAll(before, keep, lanes)
+	if err != nil {
+		return err
 	}
 	r.allotted.fit(cfg)
 	r.mu.Lock()
@@ -122,6 +117,27 @@ func (r *Recorder) Reload(cfg config.Config) error {
 		r.slog.Warn("sheet on disk", "error", err)
 	}
 	return nil
+}
+
+// releaseAll stops the ports that are not kept. lanes are those that are to begin.
+func (r *Recorder) releaseAll(before map[string]*port, keep map[*port]bool, lanes []*lane) (
+	handovers map[string]*handover, stopped []*port, err error,
+) {
+	handovers = map[string]*handover{}
+	for id, p := range before {
+		if keep[p] {
+			continue
+		}
+		why, how := outageTakenOut, closeAll
+		if i := slices.IndexFunc(lanes, func(l *lane) bool { return l.cfg.ID == id }); i >= 0 {
+			why, how = outageChanged, howToPart(p, lanes[i].cfg)
+		}
+		handovers[id], stopped = r.release(p, why, how), append(stopped, p)
+		if r.iso.hasLeft() { // another lane would take the place of one that nobody has read to its end
+			return nil, nil, errLeaves
+		}
+	}
+	return handovers, stopped, nil
 }
 
 // mayChange is an error where this recorder cannot take up a configuration, or another one is to.

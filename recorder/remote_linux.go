@@ -298,6 +298,8 @@ func (p *port) areGiven(deadline time.Time) {
 		select {
 		case <-s.moved:
 			continue
+		case <-p.remote.iso.leaves: // the next reader has them
+			return
 		case <-p.remote.iso.over: // all is counted once what was read is shown
 			return
 		case <-late.C:
@@ -332,7 +334,8 @@ func (p *port) throwAway(rest []device) (all uint64) {
 
 // playToEnd sees that the spool of a source that has stopped is shown to its end, which the reader
 // comes to by the deadline. Where the log does not take all of it soon, and the recording goes on,
-// the port leaves. What is not to be shown any more is posted.
+// the port leaves. What is not to be shown any more is posted. Where all three processes end before
+// that, nobody comes to the end of the spool now: who goes on does.
 func (p *port) playToEnd(deadline time.Time, leaves func()) {
 	rm := p.remote
 	due := time.AfterFunc(time.Until(deadline), p.lane.late)
@@ -344,13 +347,14 @@ func (p *port) playToEnd(deadline time.Time, leaves func()) {
 	case <-rm.ended:
 	case <-rm.iso.over: // as where the keeper was killed before it told the reader of the source, or of its end
 		p.playOut(late.C)
+	case <-rm.iso.leaves:
 	case <-late.C:
 		if !rm.iso.isStopping() {
 			leaves()
 		}
 		inTime = p.awaitsReader()
 	}
-	if !rm.cease() {
+	if rm.iso.hasLeft() || !rm.cease() {
 		return
 	}
 	n, ended := rm.rest()
@@ -452,6 +456,8 @@ func (p *port) awaitsReader() bool {
 		case <-rm.iso.over:
 			p.playOut(late)
 			return true
+		case <-rm.iso.leaves:
+			return false
 		case <-stopping:
 			stopping, late = nil, time.After(readerStands)
 		case <-late:

@@ -88,6 +88,20 @@ func (r *Recorder) yield(why string) (ledger.Sheet, error) {
 	return s.Sheet, errors.Join(err, r.write(&s, true), r.closeLog())
 }
 
+// hasLeft reports whether nobody reads for this process any more, and another three are to go on
+// with what is on the shelf.
+func (i *isolation) hasLeft() bool {
+	if i == nil {
+		return false
+	}
+	select {
+	case <-i.leaves:
+		return true
+	default:
+		return false
+	}
+}
+
 // unreadNow is the bytes that the kernel holds of connections and nobody has read, by source. The
 // reader has ended: whoever goes on reads them, and a stop of the service loses them.
 func (r *Recorder) unreadNow() map[string]uint64 {

@@ -228,13 +228,14 @@ func (a *Acceptor) Seal() {
 
 // Rest is the next of the connections that wait in the kernel, which has acknowledged what they
 // sent. Seal was called before. last: the listener is about to be closed, so where the keeper
-// cannot take it, as it may open no more, this process does.
-func (a *Acceptor) Rest(last bool) (Arrival, error) {
+// cannot take it, as it may open no more, this process does. Where ctx is done, it stays where it
+// is.
+func (a *Acceptor) Rest(ctx context.Context, last bool) (Arrival, error) {
 	none := Arrival{FD: -1}
 	if a.socket == nil {
 		return none, nil
 	}
-	got, err := a.ask(context.Background())
+	got, err := a.ask(ctx)
 	if err == nil || !last || a.asked || a.owed {
 		return got, err
 	}

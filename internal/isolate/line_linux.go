@@ -46,8 +46,10 @@ type line struct {
 	wire   wire
 	stop   context.CancelFunc // run is to read what there is, and to end
 	ctx    context.Context
-	done   chan struct{} // closed by run
-	before *line         // of the same source, which had not ended when this one was made; nil: none
+	left   context.CancelFunc
+	stays  context.Context // done once another reader is to go on with the device
+	done   chan struct{}   // closed by run
+	before *line           // of the same source, which had not ended when this one was made; nil: none
 
 	closed chan error    // of reader.Handler, for run
 	full   chan struct{} // the reader found no room, and pauses
@@ -76,6 +78,7 @@ func newLine(r *ports, source string, lane Lane, s, far *spool.Spool, p *spool.P
 		done: make(chan struct{}), closed: make(chan error, 1), full: make(chan struct{}, 1), told: map[uint32]uint64{},
 	}
 	l.ctx, l.stop = context.WithCancel(context.Background())
+	l.stays, l.left = context.WithCancel(context.Background())
 	return l
 }
 
@@ -102,6 +105,7 @@ func (l *line) leave(by time.Time) {
 	l.mu.Lock()
 	l.giveUp, l.leaves = by, true
 	l.mu.Unlock()
+	l.left()
 	l.stop()
 	<-l.done
 }

@@ -227,7 +227,7 @@ func (w *listening) rest() device {
 		return d
 	}
 	for told := false; ; time.Sleep(firstRest) {
-		a, err := w.acceptor.Rest(true)
+		a, err := w.acceptor.Rest(w.line.stays, true)
 		switch {
 		case err == nil && a.FD < 0:
 			return nil
