@@ -75,9 +75,6 @@ func (l *late) check(t *testing.T, c *net.TCPConn, probe func()) {
 // before it, also when both sides have ended meanwhile.
 func TestAHandlerThatHalfClosesReadsAllThatCame(t *testing.T) {
 	eachWay(t, ways(t, ofConn), func(t *testing.T, w way) {
-		if w.Engine == server.Std {
-			t.Skip("SKIPPED: the connections of engine std have no CloseWrite; doc.go may say so")
-		}
 		l, first := newLate(t), make(chan bool, 1)
 		first <- true
 		r := serve(t, w, server.Config{Conn: func(_ context.Context, c net.Conn) {
