@@ -27,7 +27,7 @@
 //	           only: another one gets [ErrElsewhere] where it would have to wait, as those of httputil.ReverseProxy and
 //	           http.TimeoutHandler do; and it must not hold runtime.LockOSThread where it reads or writes: the runtime would
 //	           end the process. Close and deadlines of a connection are any goroutine's: the handler wakes. Its context does not follow
-//	           the client
+//	           the client, and a deadline or time-out that passes while it holds the loop counts only once it has given way
 //	inline     a [LeanHandler] on the loop's own thread, called when a request is whole: the least work for each request
 //
 // Under load the loops of the last two keep their CPUs to themselves: other goroutines of the
@@ -48,7 +48,7 @@
 // # What differs from net/http
 //
 // [Config.Handler] gets the same requests and its ResponseWriter does the same, by test, all of
-// Go's own among them (docs/design/2026-11-29-gos-own-tests-again.md); ConnState, ConnContext,
+// Go's own among them (docs/design/2026-11-30-other-peoples-suites.md); ConnState, ConnContext,
 // BaseContext, RegisterOnShutdown and SetKeepAlivesEnabled are as there. The differences:
 //
 //   - Requests are parsed strictly, so that no proxy in front can read them another way: a line
