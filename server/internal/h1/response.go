@@ -146,8 +146,11 @@ func (w *response) sendContinue() error {
 	return w.s.out.flush(w.s.c)
 }
 
-// eachField calls each with the fields of the header in order.
+// eachField calls each with the fields of the header, in order of their names.
 func (w *response) eachField(each func(key string, values []string)) {
+	if w.usual(each) {
+		return
+	}
 	type field struct {
 		key    string
 		values []string
@@ -169,6 +172,31 @@ func (w *response) eachField(each func(key string, values []string)) {
 	for _, f := range all {
 		each(f.key, f.values)
 	}
+}
+
+// usual is eachField for a header that has no fields but the two that nearly every answer has, and
+// reports whether it is one: to ask a map for two keys takes less than to go through it.
+func (w *response) usual(each func(key string, values []string)) bool {
+	const length, kind = "Content-Length", "Content-Type" // in order
+	lengths, sized := w.header[length]
+	kinds, typed := w.header[kind]
+	others := len(w.header)
+	if sized {
+		others--
+	}
+	if typed {
+		others--
+	}
+	if others > 0 {
+		return false
+	}
+	if sized {
+		each(length, lengths)
+	}
+	if typed {
+		each(kind, kinds)
+	}
+	return true
 }
 
 // fields writes the header into the head, and takes note of what decides about the framing.
