@@ -15,7 +15,7 @@ demo: build
 # Tests that go by chance, and where they are: with the race detector they play few of their rounds (testenv.Rounds), and all of
 # them once more without it, which takes a tenth of the time. Some can say nothing with it, and skip. `go test .` holds both lists
 # to what there is.
-CHANCE    := TestScenarios|TestSpillModel|TestDifferential.*|TestLeanDifferential|TestModel|TestManyDeaths|TestEither.*DieAtAnyStep|TestEcho|TestAnyNetwork|TestChurn|TestAHijackedStreamIsWhole|TestGarbageOfARequest|TestStacksTell|TestNoVerdictTellsEqualsApart
+CHANCE    := TestScenarios|TestSpillModel|TestDifferential.*|TestLeanDifferential|TestModel|TestManyDeaths|TestEither.*DieAtAnyStep|TestEcho|TestAnyNetwork|TestChurn|TestAHijackedStreamIsWhole|TestGarbageOfARequest|TestStacksTell|TestNoVerdictTellsEqualsApart|TestTruths
 CHANCE_IN := ./recorder ./server ./seglog ./asyncfile ./uring ./ipc ./internal/spool ./server/internal/loop ./server/internal/h1 ./lab ./lab/experiments/pool
 
 # All tests. Programs that the tests need come through apt and pip where that is allowed; what is missing after that is said by the

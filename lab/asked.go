@@ -30,14 +30,30 @@ func (c Claim) judge(v View) (verdict Verdict, all []asked, ok bool) {
 	return verdict, all, ok
 }
 
-// disturbed is what disturbed the rounds of a figure that was asked for, if those that were quiet
-// are too few; "" if there is none.
-func (v View) disturbed(all []asked) string {
+// spoils makes none of a verdict by what was counted, if the rounds of a figure that was asked for
+// were disturbed, or some lack it: what was counted there is not known.
+func (v View) spoils(all []asked, verdict Verdict) Verdict {
 	for _, a := range all {
-		if row := v.Row(a.contestant, a.cell); row != nil {
-			if _, disturbed := row.quiet(a.metric); disturbed != "" {
-				return disturbed
-			}
+		row := v.Row(a.contestant, a.cell)
+		if row == nil {
+			continue
+		}
+		switch _, p := row.quiet(a.metric); {
+		case p.disturbed != "":
+			return verdict.tooNoisy(p.disturbed)
+		case p.missing > 0:
+			return verdict.tooFewValues(lackIt(p.missing, len(p.a)))
+		}
+	}
+	return verdict
+}
+
+// failed says who of those that were asked about failed in a round, and was left out of those that
+// followed; "" if none did.
+func (v View) failed(all []asked) string {
+	for _, a := range all {
+		if row := v.Row(a.contestant, a.cell); row != nil && row.NotRun != "" {
+			return Needs(row.Params, a.contestant) + " " + row.NotRun
 		}
 	}
 	return ""

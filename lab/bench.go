@@ -445,7 +445,7 @@ func (b *Bench) countCalls(e *Experiment, all []*cellOf) {
 				c.note = strings.TrimPrefix(c.note+"; "+o.note, "; ")
 			}
 			for name, v := range o.metrics {
-				if strings.HasPrefix(name, callMetric) || strings.HasPrefix(name, "syscalls_per_") {
+				if strings.HasPrefix(name, callMetric) || strings.HasPrefix(name, callsPer) {
 					c.calls[name] = v
 				}
 			}

@@ -3,6 +3,7 @@ package lab
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/tallywheel/tallywheel/internal/sys"
 	"github.com/tallywheel/tallywheel/probe"
@@ -10,6 +11,15 @@ import (
 
 // callMetric begins the names of the metrics that count one system call an operation: call_read.
 const callMetric = "call_"
+
+// callsPer begins those of all system calls: syscalls_per_op.
+const callsPer = "syscalls_per_"
+
+// isCountedApart reports whether a metric has one value of a turn apart, or of all rounds together,
+// and none of each round.
+func (m Metric) isCountedApart() bool {
+	return strings.HasPrefix(m.name, callMetric) || strings.HasPrefix(m.name, callsPer) || m == ErrorBound
+}
 
 // canBeCounted reports whether the system calls of a contestant can be counted: of one that speaks
 // the protocol, and of a server, it is known when its work begins.

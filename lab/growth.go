@@ -8,7 +8,8 @@ func (v View) GrowsAtMost(c *Contestant, cell Params, metric Metric, most float6
 	if !ok {
 		return Verdict{}, false
 	}
-	mid, lo, hi := signedRank(r.Rounds)
+	mid, lo, hi, open := signedRank(r.Rounds, r.missing)
+	r.open = open
 	verdict := decide(r, hi <= most, lo > most, "≤ "+inUnit(metric, most), why)
 	return verdict.As("%s (%s–%s)", inUnit(metric, mid), plain(lo, 2), plain(hi, 2)), true
 }

@@ -239,9 +239,13 @@ func AllMetrics() (all []Metric) {
 // misspelt. Else it is somebody's own.
 var unknownIsWrong = false
 
-// wrong says which figure is of no metric, where that is wrong.
+// wrong says which figure is no number, which no verdict and no file of results could bear, or of
+// no metric, where that is wrong.
 func (m Metrics) wrong() error {
-	for name := range m {
+	for name, x := range m {
+		if math.IsNaN(x) || math.IsInf(x, 0) {
+			return fmt.Errorf("%s is %v: want a number", name, x)
+		}
 		if unknownIsWrong && !isMetric(name) {
 			return fmt.Errorf("there is no metric %q", name)
 		}

@@ -19,11 +19,18 @@ type Ratio struct {
 	Rounds         []float64 // the ratio in each round
 
 	disturbed string // what else the machine did in these rounds, if it was too much
+	missing   int    // rounds that lack one of the figures
+	open      bool   // those may be the worst, and are so many that the ratio may be anything
 }
 
 // Compare makes a ratio of a to b, whose rounds go together one by one; false if there is none, or
 // b is nothing in all of them. That neither did anything in a round makes them alike there.
-func Compare(a, b []float64) (Ratio, bool) {
+func Compare(a, b []float64) (Ratio, bool) { return pairs{a: a, b: b}.compare() }
+
+// compare is [Compare] of the rounds that have both figures; the interval holds whatever the others
+// would have been.
+func (p pairs) compare() (Ratio, bool) {
+	a, b := p.a, p.b
 	n := min(len(a), len(b))
 	logs, rounds, some := make([]float64, n), make([]float64, n), false
 	for i := range n {
@@ -40,8 +47,11 @@ func Compare(a, b []float64) (Ratio, bool) {
 	if !some {
 		return Ratio{}, false
 	}
-	mid, lo, hi := signedRank(logs)
-	return Ratio{Median: math.Exp(mid), Lo: math.Exp(lo), Hi: math.Exp(hi), Rounds: rounds}, true
+	mid, lo, hi, open := signedRank(logs, p.missing)
+	return Ratio{
+		Median: math.Exp(mid), Lo: math.Exp(lo), Hi: math.Exp(hi), Rounds: rounds,
+		disturbed: p.disturbed, missing: p.missing, open: open,
+	}, true
 }
 
 // Enough reports whether there are rounds enough to tell the two apart.
@@ -50,8 +60,9 @@ func (r Ratio) Enough() bool { return len(r.Rounds) >= MinRounds }
 // Differ reports whether the two differ by more than chance: whether 1 is outside the interval.
 func (r Ratio) Differ() bool { return r.Enough() && (r.Lo > 1 || r.Hi < 1) }
 
-// Quiet reports whether the machine did little else in these rounds.
-func (r Ratio) Quiet() bool { return r.disturbed == "" }
+// Quiet reports whether the machine did little else in these rounds, and no others lack the figures
+// which could say the opposite.
+func (r Ratio) Quiet() bool { return r.disturbed == "" && !r.open }
 
 // Unseen is the largest difference that the rounds do not rule out, as a share: 0.03 is 3 %.
 func (r Ratio) Unseen() float64 { return max(r.Hi-1, 1-r.Lo) }
@@ -64,11 +75,12 @@ func (v View) ApartAtMost(a, b *Contestant, cell Params, metric Metric, most flo
 		return Verdict{}, false
 	}
 	one, other := v.Row(a, cell), v.Row(b, cell)
-	x, y, _ := quietly(one.Metrics[metric.name], other.Metrics[metric.name], one, other)
-	for i := range x {
-		x[i] -= y[i]
+	p := quietly(one.Metrics[metric.name], other.Metrics[metric.name], one, other)
+	for i := range p.a {
+		p.a[i] -= p.b[i]
 	}
-	mid, lo, hi := signedRank(x)
+	mid, lo, hi, open := signedRank(p.a, p.missing)
+	r.open = open
 	needed := "at most " + inUnit(metric, most) + " apart"
 	verdict := decide(r, -most <= lo && hi <= most, hi < -most || lo > most, needed, why)
 	return verdict.As("%s apart (%.3g–%.3g)", inUnit(metric, mid), lo, hi), true
@@ -82,8 +94,10 @@ func (r Ratio) String() string { return fmt.Sprintf("%.2f× (%.2f–%.2f)", r.Me
 // them at which Wilcoxon's signed-rank test just does not reject (Tukey, 1949; Hollander, Wolfe and
 // Chicken, Nonparametric Statistical Methods, 3.1 to 3.3). So the interval and the test never
 // contradict each other. Values that are equal or 0 make it wider. Of too few values it is their
-// range.
-func signedRank(v []float64) (mid, lo, hi float64) {
+// range. It holds whatever missing values would be, as each end is where they are all beyond it
+// (the worst case: Manski, Partial Identification of Probability Distributions, 1); where they are
+// so many that this is anywhere it is open.
+func signedRank(v []float64, missing int) (mid, lo, hi float64, open bool) {
 	walsh := make([]float64, 0, len(v)*(len(v)+1)/2)
 	for i, x := range v {
 		for _, y := range v[:i+1] {
@@ -95,8 +109,11 @@ func signedRank(v []float64) (mid, lo, hi float64) {
 		}
 	}
 	slices.Sort(walsh)
-	k := max(0, rejects(len(v)))
-	return Median(walsh), walsh[k], walsh[len(walsh)-1-k]
+	k := max(0, rejects(len(v)+missing)) - missing*len(v) - missing*(missing+1)/2 // averages of a missing one
+	if k < 0 {
+		k, open = 0, true
+	}
+	return Median(walsh), walsh[k], walsh[len(walsh)-1-k], open
 }
 
 // rejects returns the largest sum of the ranks of one sign that comes by chance in at most

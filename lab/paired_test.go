@@ -41,17 +41,18 @@ func TestRejects(t *testing.T) {
 
 // TestSignedRank: the estimate and the interval of values whose Walsh averages are easily counted.
 func TestSignedRank(t *testing.T) {
-	mid, lo, hi := signedRank([]float64{1, 2, 3, 4, 5, 6, 7, 8}) // only one sum of ranks is rare enough: the range
+	// only one sum of ranks is rare enough: the range
+	mid, lo, hi, _ := signedRank([]float64{1, 2, 3, 4, 5, 6, 7, 8}, 0)
 	if mid != 4.5 || lo != 1 || hi != 8 {
 		t.Errorf("of 1 to 8: %g (%g to %g)", mid, lo, hi)
 	}
 	// sums to 4 are: of 55, five are left out at either end
-	mid, lo, hi = signedRank([]float64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10})
+	mid, lo, hi, _ = signedRank([]float64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, 0)
 	if k := rejects(10); k != 2 || mid != 5.5 || lo != 2 || hi != 9 {
 		t.Errorf("of 1 to 10, sums to %d: %g (%g to %g)", k, mid, lo, hi)
 	}
 	inf := math.Inf(1)
-	if mid, lo, hi := signedRank([]float64{inf, -inf, inf, -inf, inf, -inf, inf, -inf}); mid != 0 || lo != -inf ||
+	if mid, lo, hi, _ := signedRank([]float64{inf, -inf, inf, -inf, inf, -inf, inf, -inf}, 0); mid != 0 || lo != -inf ||
 		hi != inf {
 		t.Errorf("of what is never there in both: %g (%g to %g)", mid, lo, hi)
 	}

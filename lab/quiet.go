@@ -77,41 +77,71 @@ func (f Figure) only(wanted func(round int) bool) Figure {
 	return g
 }
 
+// pairs are the rounds of two figures that go together.
+type pairs struct {
+	a, b      []float64
+	missing   int    // rounds, as quiet as these, that lack one of the figures
+	disturbed string // what disturbed them, if that was too much
+}
+
 // quietly returns the rounds of two figures of some rows that go together, without those in which
 // the turn of one of the rows was disturbed: no such round decides anything. Where too few are left
 // for a verdict, it returns all rounds, and says what disturbed them.
-func quietly(f, g Figure, rows ...*Row) (a, b []float64, disturbed string) {
+func quietly(f, g Figure, rows ...*Row) (p pairs) {
 	noisy := noisyRounds(rows...)
 	quiet := func(round int) bool { return !noisy[round] }
 	all, other := together(f, g)
-	a, b = together(f.only(quiet), g.only(quiet))
-	if len(a) >= min(len(all), MinRounds) {
-		return a, b, disturbanceOf(quiet, rows...).excess()
+	p.a, p.b = together(f.only(quiet), g.only(quiet))
+	if len(p.a) >= min(len(all), MinRounds) {
+		p.missing = missing(len(p.a), noisy, rows...)
+		p.disturbed = disturbanceOf(quiet, rows...).excess()
+		return p
 	}
 	why := disturbanceOf(func(round int) bool { return noisy[round] }, rows...)
-	return all, other, fmt.Sprintf("%d of %d rounds were quiet, in the others %s", len(a), len(all), why.excess())
+	return pairs{all, other, 0, fmt.Sprintf("%d of %d rounds were quiet, in the others %s", len(p.a), len(all), why.excess())}
 }
 
-// quiet is a figure of the rounds that [quietly] leaves, and what disturbed them if they were too
-// few. What is counted once, in a turn apart, has no noise, and what is the same in all rounds
+// missing is how many quiet rounds lack a figure that so many have: rounds in which each of some
+// rows had its turn.
+func missing(have int, noisy map[int]bool, rows ...*Row) int {
+	n := rows[0].rounds()
+	for _, row := range rows {
+		n = min(n, row.rounds())
+	}
+	for i := range n {
+		if noisy[i] {
+			have++
+		}
+	}
+	return max(0, n-have)
+}
+
+// lackIt says of so many rounds that they lack a figure, of others that have it.
+func lackIt(missing, others int) string {
+	return fmt.Sprintf("%d of %d rounds lack the figure, as one of too few values does, and may be the worst",
+		missing, missing+others)
+}
+
+// quiet is a figure of the rounds that [quietly] leaves, and why they decide nothing, if they do
+// not. What is counted once, in a turn apart, has no noise, and what is the same in all rounds
 // was not disturbed.
-func (row *Row) quiet(metric Metric) (f Figure, disturbed string) {
+func (row *Row) quiet(metric Metric) (f Figure, p pairs) {
 	f = row.Metrics[metric.name]
-	if len(f.Samples) < 2 {
-		return f, ""
+	if len(f.Samples) == 0 || len(f.Samples) == 1 && metric.isCountedApart() {
+		return f, p
 	}
-	samples, _, disturbed := quietly(f, f, row)
-	if slices.Min(f.Samples) == slices.Max(f.Samples) {
-		disturbed = ""
+	p = quietly(f, f, row)
+	if len(f.Samples) > 1 && slices.Min(f.Samples) == slices.Max(f.Samples) {
+		p.disturbed = ""
 	}
-	if len(samples) == len(f.Samples) {
-		return f, disturbed
+	if len(p.a) == len(f.Samples) {
+		return f, p
 	}
 	noisy := noisyRounds(row)
 	q := f.only(func(round int) bool { return !noisy[round] })
 	whole := Summarise(f.Unit, q.Samples)
 	whole.Rounds = q.Rounds
-	return whole, disturbed
+	return whole, p
 }
 
 // with is a row with other samples of a metric, in the same rounds.

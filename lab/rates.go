@@ -72,8 +72,8 @@ func (v View) roundsOf(c *Contestant, cell Params, metric Metric) (r Ratio, ok b
 		return r, false
 	}
 	f := row.Metrics[metric.name]
-	r.Rounds, _, r.disturbed = quietly(f, f, row)
-	return r, len(r.Rounds) > 0
+	p := quietly(f, f, row)
+	return Ratio{Rounds: p.a, disturbed: p.disturbed, missing: p.missing}, len(p.a) > 0
 }
 
 // largest judges by how many rounds exceed a level: none, or most.
@@ -89,12 +89,17 @@ func (v View) largest(c *Contestant, cell Params, metric Metric, level float64, 
 			beyond++
 		}
 	}
-	yes, no := beyond == 0 && isSeldom(0, n), isMost(beyond, n)
+	// a round that lacks the figure may have been beyond, or not
+	yes, no := beyond == 0 && isSeldom(r.missing, n+r.missing), isMost(beyond, n+r.missing)
 	if exceeds {
 		yes, no = no, yes
 	}
 	verdict := decide(r, yes, no, needed+inUnit(metric, level), why)
-	if verdict.Reason == TooNoisy && r.Quiet() {
+	switch {
+	case verdict.Reason != TooNoisy || !r.Quiet():
+	case r.missing > 0:
+		verdict = verdict.tooFewValues(lackIt(r.missing, n))
+	default:
 		verdict.Why = fmt.Sprintf("Too noisy: more than %s in %d of %d rounds, which may be the machine's. "+
 			"A verdict needs none, or %d.", inUnit(metric, level), beyond, n, mostOf(n))
 	}
@@ -124,8 +129,11 @@ func (v View) rateOf(c *Contestant, cell Params, some, of Metric, most float64) 
 	if row == nil {
 		return r, false
 	}
-	lost, all, disturbed := quietly(row.Metrics[some.name], row.Metrics[of.name], row)
-	r = rate{lost: sum(lost), all: sum(all), rounds: Ratio{Rounds: lost, disturbed: disturbed}}
+	p := quietly(row.Metrics[some.name], row.Metrics[of.name], row)
+	lost, all := p.a, p.b
+	r = rate{
+		lost: sum(lost), all: sum(all), rounds: Ratio{Rounds: lost, disturbed: p.disturbed, missing: p.missing},
+	}
 	if r.all <= 0 {
 		return r, false
 	}
@@ -167,8 +175,8 @@ func (v View) rate(c *Contestant, cell Params, some, of Metric, level float64, b
 	if !ok {
 		return Verdict{}, false
 	}
-	n := len(r.rounds.Rounds)
-	yes, no := r.hi <= level && isSeldom(r.beyond, n), r.lo > level && isOften(r.beyond, n)
+	n, missing := len(r.rounds.Rounds), r.rounds.missing // which may have lost more, or not
+	yes, no := r.hi <= level && isSeldom(r.beyond+missing, n+missing), r.lo > level && isOften(r.beyond, n+missing)
 	needed := fmt.Sprintf("a rate ≤ %.2g", level)
 	if !below {
 		yes, no = no, yes

@@ -81,10 +81,7 @@ func (row *Row) Over(other *Row, metric Metric) (Ratio, bool) {
 	if row == nil || other == nil {
 		return Ratio{}, false
 	}
-	a, b, disturbed := quietly(row.Metrics[metric.name], other.Metrics[metric.name], row, other)
-	r, ok := Compare(a, b)
-	r.disturbed = disturbed
-	return r, ok
+	return quietly(row.Metrics[metric.name], other.Metrics[metric.name], row, other).compare()
 }
 
 // Decides is the metric that a cell is judged by: the first of those shown that it has, losses
@@ -232,10 +229,9 @@ func (v View) Level(contestant *Contestant, cell Params, metric Metric, level fl
 		return Ratio{}, false
 	}
 	f := x.Metrics[metric.name]
-	samples, _, disturbed := quietly(f, f, x)
-	r, ok := Compare(samples, slices.Repeat([]float64{level}, len(samples)))
-	r.disturbed = disturbed
-	return r, ok
+	p := quietly(f, f, x)
+	p.b = slices.Repeat([]float64{level}, len(p.a))
+	return p.compare()
 }
 
 // Share judges whether a figure in percent is within bounds, as shares, by the interval of its
@@ -250,7 +246,7 @@ func (v View) Share(c *Contestant, cell Params, metric Metric, least, most float
 // Beats reports whether one contestant is better than another in a cell, by more than chance.
 func (v View) Beats(a, b *Contestant, cell Params, metric Metric) bool {
 	r, ok := v.Ratio(a, b, cell, metric)
-	return ok && r.Quiet() && r.Differ() && (r.Median > 1) == (Describe(metric.name).Better > 0)
+	return ok && r.Sure() && (r.Median > 1) == (Describe(metric.name).Better > 0)
 }
 
 // Best is the contestant of some that is better than the others in a cell, by more than chance; the

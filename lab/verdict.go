@@ -78,11 +78,15 @@ func (e *Experiment) judge(v View, o Options) []Verdict {
 	var all []Verdict
 	for _, c := range e.Claims {
 		verdict, asked, ok := c.judge(v)
-		switch disturbed := v.disturbed(asked); {
+		switch {
 		case !ok:
 			verdict = v.notMeasured(asked, c.Needs)
-		case verdict.counted && disturbed != "":
-			verdict = verdict.tooNoisy(disturbed)
+		case verdict.counted:
+			verdict = v.spoils(asked, verdict)
+		}
+		// who failed has no figures of the round that went wrong: by the others everything is well
+		if failed := v.failed(asked); failed != "" && verdict.Verdict == Reproduced {
+			verdict.Verdict, verdict.Why = NotMeasurable, "Not judged by the rounds before: "+failed+"."
 		}
 		if verdict.Reason != "" {
 			verdict.Why += " " + e.mayTell(verdict.Reason, v.Rounds, o)
@@ -152,8 +156,10 @@ func decide(r Ratio, yes, no bool, needed, why string) Verdict {
 	switch {
 	case !r.Enough():
 		v.Reason, v.Why = TooFewRounds, tooFew(len(r.Rounds))
-	case !r.Quiet():
+	case r.disturbed != "":
 		return v.tooNoisy(r.disturbed)
+	case r.open:
+		return v.tooFewValues(lackIt(r.missing, len(r.Rounds)))
 	case yes || no:
 		v.Verdict, v.Reason, v.Why = Or(yes, Reproduced, NotReproduced), "", why
 	default:
@@ -166,6 +172,12 @@ func decide(r Ratio, yes, no bool, needed, why string) Verdict {
 func (v Verdict) tooNoisy(disturbed string) Verdict {
 	v.Verdict, v.Reason, v.disturbed = NotMeasurable, TooNoisy, true
 	v.Why = "Too noisy: " + disturbed + "."
+	return v
+}
+
+// tooFewValues makes none of a verdict, for the rounds that lack a figure.
+func (v Verdict) tooFewValues(lacking string) Verdict {
+	v.Verdict, v.Reason, v.Why = NotMeasurable, TooFewValues, "Too few values: "+lacking+"."
 	return v
 }
 

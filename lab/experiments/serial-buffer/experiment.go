@@ -71,7 +71,7 @@ func advice(v lab.View) string {
 		return ""
 	}
 	text := fmt.Sprintf("A serial port at 400 KB/s takes %s %% of a CPU by Read with 4 KiB, %s through bufio.Reader; 64 KiB instead of 4 %s.",
-		m[0], m[1], lab.Or(r.Differ() && r.Quiet(), fmt.Sprintf("take %v of the CPU time", r),
+		m[0], m[1], lab.Or(r.Sure(), fmt.Sprintf("take %v of the CPU time", r),
 			fmt.Sprintf("make no difference that was seen (%v)", r)))
 	if cut, ok := v.Median(udp, lab.Params{"input": "udp", "bytes": "128"}, lab.LostPercent); ok {
 		text += fmt.Sprintf(" Of datagrams of %d B a buffer of 128 B cut %.0f %%.", datagram, cut)
