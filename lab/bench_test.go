@@ -3,7 +3,6 @@ package lab_test
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"math"
@@ -25,9 +24,6 @@ import (
 	"github.com/tallywheel/tallywheel/lab/experiments/noise"
 	"github.com/tallywheel/tallywheel/probe"
 )
-
-var runs = flag.Int("runs", 0,
-	"how often TestCopies compares copies of a contestant on this machine; nothing else should run meanwhile")
 
 // TestMain is the tests, or a contestant of theirs or of an experiment.
 func TestMain(m *testing.M) {
@@ -73,7 +69,6 @@ func works(name string) (contestant.Work, bool) {
 	work, ok := map[string]contestant.Work{
 		"a": noise.Work(0), "b": noise.Work(0), "b/c": noise.Work(0), "works": noise.Work(0), "first": noise.Work(0),
 		"second": noise.Work(0), "crc16": noise.Work(0),
-		"slower":  noise.Work(10),
 		"refuses": func(*contestant.Turn) error { return errors.New("no such device here\nand more about it") },
 		"fails":   after(func() error { return errors.New("lost its disk") }),
 		"silent":  after(func() error { return nil }),
@@ -504,39 +499,5 @@ func TestAnswers(t *testing.T) {
 	}
 	if v := r.Verdicts[0]; v.Verdict != lab.Impossible || v.Here != "two lines in one" || v.Source.ID != "001-07" {
 		t.Errorf("the verdict is %+v", v)
-	}
-}
-
-// TestCopies is for a quiet machine: go test ./lab -run Copies -runs 20. Two copies of a contestant
-// differ in no more than one run of twenty, and one that is 10 % slower is found in all.
-func TestCopies(t *testing.T) {
-	if *runs == 0 {
-		t.Skip("SKIPPED: this measures, so it wants a machine for itself; run go test ./lab -run Copies -runs 20")
-	}
-	alike, found := 0, 0
-	for i := range *runs {
-		o := lab.Quick()
-		o.Dir = t.TempDir()
-		r, err := run(t, t.Context(), o, &lab.Experiment{
-			Name: "test", Metrics: []lab.Metric{lab.NsPerOp}, Turn: 300 * time.Millisecond,
-			Contestants: []*lab.Contestant{our("a"), our("b"), our("slower")},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		v := lab.View{ExperimentResult: &r}
-		same, _ := v.Ratio(our("b"), our("a"), nil, lab.NsPerOp)
-		slow, _ := v.Ratio(our("slower"), our("a"), nil, lab.NsPerOp)
-		t.Logf("run %2d: %d rounds, copies %v differ %v; slower %v differ %v", i+1, r.Rounds, same, same.Differ(), slow,
-			slow.Differ())
-		if same.Differ() {
-			alike++
-		}
-		if slow.Differ() && slow.Median > 1 {
-			found++
-		}
-	}
-	if 20*alike > *runs || found < *runs {
-		t.Errorf("of %d runs copies differed in %d, 10 %% was found in %d", *runs, alike, found)
 	}
 }
