@@ -38,6 +38,7 @@ type natsLink struct {
 	mu      sync.Mutex
 	next    uint64              // number of the next message
 	waiting map[uint64]*message // sent and not acknowledged, by number
+	unwatch context.CancelFunc  // ends watch; nil: nothing is watched
 }
 
 // Bounds of a connection.
@@ -151,6 +152,10 @@ func connectNATS(ctx context.Context, d *destination, more ...nats.Option) (link
 		n.close()
 		return nil, natsFault(err)
 	}
+	if n.info.Cluster != nil {
+		ctx, n.unwatch = context.WithCancel(ctx)
+		go n.watch(ctx, leadOf(n.info.Cluster))
+	}
 	n.limit = int(n.nc.MaxPayload()) - headerRoom
 	if most := n.info.Config.MaxMsgSize; most > 0 {
 		n.limit = min(n.limit, int(most)-headerRoom)
@@ -164,7 +169,13 @@ func (n *natsLink) end(err error) {
 
 func (n *natsLink) bytes() int           { return n.limit }
 func (n *natsLink) broken() <-chan error { return n.ended }
-func (n *natsLink) close()               { n.nc.Close() }
+
+func (n *natsLink) close() {
+	if n.unwatch != nil {
+		n.unwatch()
+	}
+	n.nc.Close()
+}
 
 // send implements link.
 func (n *natsLink) send(l *lane, m *message) error {
