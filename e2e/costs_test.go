@@ -22,17 +22,20 @@ import (
 // costs is how long TestForwardCosts measures each load, of which it has two, three times:
 //
 //	go test ./e2e -run TestForwardCosts -costs 20s -delay 20ms -v
+//
+// With -away nobody is at the destination: what that costs is of the log that grows behind it.
 var (
 	costs = flag.Duration("costs", 0, "TestForwardCosts: how long to measure each time; 0: not at all")
 	delay = flag.Duration("delay", 20*time.Millisecond, "TestForwardCosts: batch.delay")
+	away  = flag.Bool("away", false, "TestForwardCosts: nobody is at the destination")
 )
 
 // clockTicks is how many of the ticks in /proc/PID/stat a second has, on every Linux for programs.
 const clockTicks = 100
 
-// TestForwardCosts prints the CPU time of `run` that forwards to the server within beside that of
-// one that does not, at the same time on devices of their own; and how late replay was with the
-// first load, on a quiet machine.
+// TestForwardCosts prints the CPU time of `run` that forwards to the server within, or to nobody,
+// beside that of one that does not, at the same time on devices of their own; and how late replay
+// was with the first load, on a quiet machine.
 func TestForwardCosts(t *testing.T) {
 	if *costs == 0 {
 		t.Skip("SKIPPED: it measures, and judges nothing; run with -costs 20s on a quiet machine")
@@ -84,14 +87,18 @@ func runBoth(t *testing.T, dir string, forwards []bool, ports, rate int, used *[
 			devices.Go(func() { _ = device.Run(ctx) })
 		}
 		if with {
-			fmt.Fprintf(&sources, "forward: [{to: nats, listen: off, batch: {delay: %v}}]\n", *delay)
+			to := "listen: off"
+			if *away {
+				to = fmt.Sprintf(`urls: ["nats://127.0.0.1:%d"]`, freePort(t))
+			}
+			fmt.Fprintf(&sources, "forward: [{to: nats, %s, batch: {delay: %v}}]\n", to, *delay)
 		}
 		recorders = append(recorders, startRecorder(t, at, sources.String()))
 	}
 	for i, r := range recorders {
 		testenv.Until(t, time.Minute, "frames come, and go on", func() bool {
 			s := r.sheet(t)
-			return s.Ports[ports-1].Frames.Durable > 100 && (!forwards[i] || s.Forward[0].Through > 100)
+			return s.Ports[ports-1].Frames.Durable > 100 && (!forwards[i] || *away || s.Forward[0].Through > 100)
 		})
 	}
 	before := []time.Duration{cpu(t, recorders[0]), cpu(t, recorders[1])}

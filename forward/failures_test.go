@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,7 +18,9 @@ import (
 	"github.com/nats-io/nkeys"
 
 	"github.com/tallywheel/tallywheel/archive"
+	"github.com/tallywheel/tallywheel/config"
 	"github.com/tallywheel/tallywheel/internal/testenv"
+	"github.com/tallywheel/tallywheel/ledger"
 )
 
 // What is done to a stream while nobody forwards, and while somebody does, is named, and nothing is
@@ -340,5 +343,76 @@ func TestReasons(t *testing.T) {
 		if f := faultOf(natsFault(fmt.Errorf("connect: %w", c.err))); f.reason != c.want || f.stopped {
 			t.Errorf("%v is %q, want %q", c.err, f.reason, c.want)
 		}
+	}
+}
+
+// A link whose acknowledgements come faster than they are read ends, and says so: the library drops
+// them then.
+func TestSlowConsumer(t *testing.T) {
+	w := newWorld(t, nil)
+	w.add(1, "a")
+	w.forward()
+	w.caughtUp()
+	w.fw.Stop()
+	d := w.fw.all[0]
+	to, err := d.dial(t.Context(), d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := to.(*natsLink)
+	defer n.close()
+	n.mu.Lock() // nothing is read
+	defer n.mu.Unlock()
+	nc := connected(t, w.url())
+	for range nats.DefaultSubPendingMsgsLimit + 2 {
+		if err := nc.Publish(n.inbox+".1", nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	select {
+	case err := <-n.broken():
+		if f := faultOf(err); f.reason != reasonSlowConsumer {
+			t.Errorf("it is %q: %v", f.reason, f)
+		}
+	case <-time.After(time.Minute):
+		t.Error("it does not end")
+	}
+}
+
+// Messages that the limits of the stream removed are not sent again: the mark says that they had
+// arrived.
+func TestAgedOut(t *testing.T) {
+	for name, limit := range map[string]func(*config.Forward){
+		"by age":   func(c *config.Forward) { c.MaxAge = 500 * time.Millisecond },
+		"for room": func(c *config.Forward) { c.MaxBytes = 64 << 10 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, nil)
+			limit(&w.cfg.Forward[0])
+			w.add(10, "a")
+			w.forward()
+			w.caughtUp()
+			if name == "for room" {
+				w.add(2000, "b")
+				w.caughtUp()
+			}
+			w.fw.Stop()
+			s, err := w.js().Stream(t.Context(), "TALLYWHEEL")
+			if err != nil {
+				t.Fatal(err)
+			}
+			testenv.Until(t, time.Minute, "the source has no message left", func() bool {
+				_, err := s.GetLastMsgForSubject(t.Context(), "tallywheel.a")
+				return errors.Is(err, jetstream.ErrMsgNotFound)
+			})
+			w.add(5, "a")
+			w.forward()
+			w.caughtUp()
+			b := w.book()
+			i := slices.IndexFunc(b.Sources, func(s ledger.ForwardSource) bool { return s.ID == "a" })
+			if a := b.Sources[i]; a.Acknowledged != 5 || a.Resent != 0 || a.State != ledger.ForwardOn || b.Gone != 0 {
+				t.Errorf("the books say %+v of the source, and %d are gone", a, b.Gone)
+			}
+		})
 	}
 }
