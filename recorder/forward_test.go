@@ -1,8 +1,12 @@
 package recorder
 
 import (
+	"math"
+	"slices"
+	"sync/atomic"
 	"testing"
 
+	"github.com/tallywheel/tallywheel/config"
 	"github.com/tallywheel/tallywheel/internal/testenv"
 	"github.com/tallywheel/tallywheel/ledger"
 	"github.com/tallywheel/tallywheel/seglog"
@@ -13,10 +17,12 @@ type finisher struct {
 	g        *Recorder
 	at       seglog.Position
 	finished int
+	books    []ledger.Forwarding
+	hold     atomic.Uint64 // of Hold
 }
 
-func (f *finisher) Books() []ledger.Forwarding { return nil }
-func (f *finisher) Hold() uint64               { return 0 }
+func (f *finisher) Books() []ledger.Forwarding { return slices.Clone(f.books) }
+func (f *finisher) Hold() uint64               { return f.hold.Load() }
 
 func (f *finisher) Finish() {
 	f.finished++
@@ -36,5 +42,36 @@ func TestAStopHasTheForwarderFinish(t *testing.T) {
 	if f.finished != 1 || f.at.Durable < 500 || f.at.Durable != f.at.Next-1 || s.Ports[0].Frames.Durable != 500 {
 		t.Errorf("it was called %d times, at %+v, and %d frames are durable", f.finished, f.at,
 			s.Ports[0].Frames.Durable)
+	}
+}
+
+// Retention leaves what is not forwarded, and the sheet says so, unless keep.unforwarded is false.
+func TestRetentionWaitsForForwarding(t *testing.T) {
+	yes, no := true, false
+	for name, keeps := range map[string]*bool{"as a rule": nil, "true": &yes, "false": &no} {
+		t.Run(name, func(t *testing.T) {
+			g := start(t, t.TempDir(), func(c *config.Config) {
+				c.Log.Keep = config.Keep{Size: 3 << 20, Unforwarded: keeps}
+				c.Forward = []config.Forward{{To: "nats", URLs: []string{"nats://127.0.0.1:1"}}}
+			}, tcp("a"))
+			f := &finisher{g: g, books: []ledger.Forwarding{{Name: "nats", State: ledger.ForwardDown}}}
+			f.hold.Store(1)
+			g.Forwards(f)
+			c := dial(t, address(g, "a"))
+			defer c.Close()
+			const n = 40_000 // 5 MiB of frames
+			write(t, c, frames(1, n))
+			testenv.Until(t, 0, "the frames are durable", func() bool { return portOf(g, "a").Frames.Durable == n })
+			if keeps != &no {
+				testenv.Until(t, 0, "it says that it holds", func() bool { return g.Sheet().Forward[0].Holding })
+				if first := g.log.Position().First; first != 1 {
+					t.Errorf("record 1 is not forwarded, and the log begins with %d", first)
+				}
+				f.hold.Store(math.MaxUint64)
+				write(t, c, frames(n+1, n))
+			}
+			testenv.Until(t, 0, "the oldest go", func() bool { return g.log.Position().First > 1 })
+			stop(t, g)
+		})
 	}
 }
