@@ -314,11 +314,12 @@ func (c *cluster) fill() {
 // stepDown has the leader of the stream give the lead away.
 func (c *cluster) stepDown() {
 	c.t.Helper()
-	nc, err := nats.Connect(strings.Join(c.urls, ","))
-	if err == nil {
-		defer nc.Close()
-		_, err = nc.Request("$JS.API.STREAM.LEADER.STEPDOWN.TALLYWHEEL", nil, 10*time.Second)
-	}
+	nc := connected(c.t, strings.Join(c.urls, ","))
+	ctx, cancel := context.WithTimeout(c.t.Context(), time.Minute)
+	defer cancel()
+	_, err := answer(ctx, func(ctx context.Context) (*nats.Msg, error) {
+		return nc.RequestWithContext(ctx, "$JS.API.STREAM.LEADER.STEPDOWN.TALLYWHEEL", nil)
+	})
 	if err != nil {
 		c.t.Fatal(err)
 	}

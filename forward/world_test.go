@@ -339,7 +339,7 @@ func consume(url, stream string) (map[string][]frame, error) {
 	defer messages.Stop()
 	all := map[string][]frame{}
 	for range s.CachedInfo().State.Msgs {
-		m, err := messages.Next(jetstream.NextMaxWait(20 * time.Second))
+		m, err := messages.Next(jetstream.NextMaxWait(time.Minute))
 		if err != nil {
 			return nil, fmt.Errorf("wait for a message of stream %s: %w", stream, err)
 		}
