@@ -2,10 +2,13 @@ package recorder
 
 import (
 	"math"
+	"os"
+	"path/filepath"
 	"slices"
 	"sync/atomic"
 	"testing"
 
+	"github.com/tallywheel/tallywheel/archive"
 	"github.com/tallywheel/tallywheel/config"
 	"github.com/tallywheel/tallywheel/internal/testenv"
 	"github.com/tallywheel/tallywheel/ledger"
@@ -73,5 +76,31 @@ func TestRetentionWaitsForForwarding(t *testing.T) {
 			testenv.Until(t, 0, "the oldest go", func() bool { return g.log.Position().First > 1 })
 			stop(t, g)
 		})
+	}
+}
+
+// What a server within has in the folder of the log counts as the log's, and nothing where the
+// destination is elsewhere.
+func TestBesideIsTheFolderOfTheServer(t *testing.T) {
+	c := config.Config{Log: config.Log{Dir: t.TempDir()}, Forward: []config.Forward{{To: "nats"}}}
+	size := beside(c)
+	if n := size(); n != 0 {
+		t.Errorf("%d bytes lie beside the log before there is a server", n)
+	}
+	below := filepath.Join(archive.ForwardStore(c.Log.Dir), "jetstream", "stream")
+	if err := os.MkdirAll(below, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{filepath.Join(below, "1.blk"), filepath.Join(below, "..", "meta")} {
+		if err := os.WriteFile(name, make([]byte, 1000), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := size(); n != 2000 {
+		t.Errorf("%d bytes lie beside the log, want 2000", n)
+	}
+	c.Forward[0].URLs = []string{"nats://127.0.0.1:1"}
+	if beside(c) != nil {
+		t.Error("a server elsewhere counts, too")
 	}
 }
