@@ -298,10 +298,16 @@ func InlineUrgent(fd int) error {
 }
 
 // Waiting is the number of bytes that a stream socket or a tty holds and nobody has read (SIOCINQ,
-// TIOCINQ); of a socket without [InlineUrgent] at most those before an urgent byte.
+// TIOCINQ); of a socket without [InlineUrgent] at most those before an urgent byte. It does not
+// tell the scheduler.
+//
+//go:noinline
 func Waiting(fd int) (int, error) {
-	n, err := unix.IoctlGetInt(fd, unix.TIOCINQ)
-	return n, os.NewSyscallError("ioctl TIOCINQ", err)
+	var n int32
+	if _, _, e := unix.RawSyscall(unix.SYS_IOCTL, uintptr(fd), unix.TIOCINQ, uintptr(unsafe.Pointer(&n))); e != 0 {
+		return 0, os.NewSyscallError("ioctl TIOCINQ", e)
+	}
+	return int(n), nil
 }
 
 // NextDatagram is the number of bytes of the datagram that the next receive takes. The errno is
