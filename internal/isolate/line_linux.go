@@ -383,6 +383,12 @@ var (
 // that sends has not.
 const takeover = 500 * time.Millisecond
 
+// untilCount is how long it is until the driver's counters are looked at: all lines look at once,
+// each second, for one wake-up.
+func untilCount() time.Duration {
+	return countEach - time.Duration(time.Now().UnixNano())%countEach
+}
+
 // serve has an open device read, until it is gone or replaced, which is an error, or the line ends.
 func (l *line) serve(d device) error {
 	l.count(d)
@@ -396,7 +402,7 @@ func (l *line) serve(d device) error {
 		}
 		return fmt.Errorf("%w: %w", errUntaken, err)
 	}
-	counts, looks := time.NewTicker(countEach), time.NewTicker(takeover)
+	counts, looks := time.NewTimer(untilCount()), time.NewTicker(takeover)
 	defer counts.Stop()
 	defer looks.Stop()
 	ends, newer := l.ctx.Done(), l.wire.newer()
@@ -429,6 +435,7 @@ func (l *line) serve(d device) error {
 			time.Sleep(fullLook)
 			h.Resume()
 		case now := <-counts.C:
+			counts.Reset(untilCount())
 			l.bell.Lives(now)
 			l.count(d)
 		case <-ends:

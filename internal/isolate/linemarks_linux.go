@@ -8,8 +8,9 @@ import (
 	"github.com/tallywheel/tallywheel/internal/spool"
 )
 
-// count writes down what the driver has counted, where that has changed.
+// count writes down what the driver has counted, where that has changed, and wakes nobody else.
 func (l *line) count(d device) {
+	isNew := false
 	for _, c := range d.counts() {
 		if told, ok := l.told[c.which]; ok && told == c.n {
 			continue
@@ -20,10 +21,12 @@ func (l *line) count(d device) {
 		if err != nil {
 			return // there is no room: the next look has it, for the counter stands there
 		}
-		l.told[c.which] = c.n
+		l.told[c.which], isNew = c.n, true
 	}
-	l.over.move()
-	l.bell.Tell()
+	if isNew {
+		l.over.move()
+		l.bell.Tell()
+	}
 }
 
 // discard counts what the kernel holds, and nobody will read.

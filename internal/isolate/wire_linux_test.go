@@ -349,3 +349,34 @@ func TestWhatALineHoldsIsDiscardedOnce(t *testing.T) {
 		t.Errorf("the next reader finds %d bytes that were counted", n)
 	}
 }
+
+// counting is a device whose driver has counted so much.
+type counting struct {
+	device
+	n uint64
+}
+
+func (c *counting) counts() []count { return []count{{0, c.n}} }
+
+// TestCountWakesForNewsOnly: a look at counters that say what they said wakes nobody, as there is
+// one each second for each line.
+func TestCountWakesForNewsOnly(t *testing.T) {
+	st := newStage(t)
+	l, end := st.reader(Lane{Kind: Serial})
+	defer end()
+	d := &counting{n: 1}
+	rings := func() bool {
+		st.bell.word.Store(asleep)
+		l.count(d)
+		return st.bell.word.Swap(0) == 0
+	}
+	if !rings() {
+		t.Error("a first count wakes nobody")
+	}
+	if rings() {
+		t.Error("a count that has not changed wakes")
+	}
+	if d.n++; !rings() {
+		t.Error("a count that has changed wakes nobody")
+	}
+}
