@@ -64,3 +64,26 @@ func TestKeepTimeNeedsAThread(t *testing.T) {
 		_ = r.Close()
 	}
 }
+
+// TestAlone: a reader that has its process for itself reads on, and the collector collects.
+func TestAlone(t *testing.T) {
+	for _, cfg := range []Config{{}, {Mode: Throughput}, {Strategy: Blocking}} {
+		before := runtime.GOMAXPROCS(0)
+		r, err := New(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		Alone(r)
+		fd, w, c := collectBeside(t, r)
+		w.Close()
+		c.until(func() bool { return c.ended })
+		syscall.Close(fd)
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+		Alone(r) // it is closed
+		if n := runtime.GOMAXPROCS(0); n != before {
+			t.Errorf("%+v: GOMAXPROCS is %d behind Close, and was %d", cfg, n, before)
+		}
+	}
+}

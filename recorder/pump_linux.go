@@ -1,7 +1,6 @@
 package recorder
 
 import (
-	"runtime"
 	"time"
 
 	"github.com/tallywheel/tallywheel/internal/isolate"
@@ -14,12 +13,12 @@ import (
 // no record is later on the disk than it was without spools.
 
 // pump shows spools to their lanes until the recorder stops. The reader rings the bell for what it
-// has written, and settle for what the log has stored. It is one thread, as the one of package
-// reader is, and for the same reasons: while it is rung again and again, it keeps its P.
+// has written, and settle for what the log has stored. While it is rung again and again, it sleeps
+// in raw calls, and keeps its P, as the thread of package reader does. It is not locked to its
+// thread, for the reason that [reader.Alone] has.
 //
 // While bells come fast and a batch of the log is open, it dozes: see [isolate.Bell].
 func (r *Recorder) pump() {
-	runtime.LockOSThread()
 	sys.AddProcs(1)
 	defer sys.AddProcs(-1)
 	i := r.iso

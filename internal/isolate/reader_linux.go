@@ -240,8 +240,12 @@ func (r *ports) take(e Entry) (err error) {
 		if err := json.Unmarshal(e.Data, &how); err != nil {
 			return err
 		}
-		if r.read, err = reader.New(how.Config); err == nil && how.Cell.Priority > 0 {
+		switch r.read, err = reader.New(how.Config); {
+		case err != nil:
+		case how.Cell.Priority > 0:
 			err = r.keepTime(how.Cell)
+		default:
+			reader.Alone(r.read)
 		}
 		return err
 	case kind == "lane" && e.Dropped:
