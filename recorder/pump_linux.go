@@ -104,7 +104,8 @@ func (i *isolation) unshown() (all, from map[string]uint64) {
 }
 
 // maxRounds bounds what is shown in a row: where the reader is faster, it has to wait in the end.
-const maxRounds = 8
+// It is as many as come in a doze at 50,000 marks a second.
+const maxRounds = 40
 
 // showAll shows what waits in spools: so many marks. flood: it took more than one round.
 func (i *isolation) showAll() (shown int, flood bool) {
