@@ -353,13 +353,10 @@ func (k *keeper) accept(source, as string) (answer message, conn []int) {
 func (k *keeper) waits(source string) (n uint64) {
 	var lane Lane
 	_ = json.Unmarshal(k.entry(LaneOf(source)).data, &lane) // none: it has no device either
-	port, next := k.entry(PortOf(source)).fds, k.entry(NextOf(source)).fds
-	for i, fd := range slices.Concat(port, next, k.entry("guest/"+source).fds) {
-		switch {
-		case i > 0 && len(port) > 0 && sys.SameFile(port[0], fd): // it was taken, and not yet off the shelf
-		case lane.Kind == Datagrams:
+	for _, fd := range k.devices(source, k.entry("guest/"+source).fds...) {
+		if lane.Kind == Datagrams {
 			n += sockets.Discard(fd)
-		default:
+		} else {
 			n += sockets.Waiting(fd)
 		}
 	}
@@ -376,6 +373,15 @@ func (k *keeper) waits(source string) (n uint64) {
 		}
 	}
 	return n
+}
+
+// devices are the descriptors of a source's device, of the connection that waits to become that,
+// and some others, each file once. mu is held.
+func (k *keeper) devices(source string, others ...int) []int {
+	port := k.entry(PortOf(source)).fds
+	// one that was taken, and is not yet off the shelf
+	isPort := func(fd int) bool { return len(port) > 0 && sys.SameFile(port[0], fd) }
+	return slices.Concat(port, slices.DeleteFunc(slices.Concat(k.entry(NextOf(source)).fds, others), isPort))
 }
 
 // entry is the one of that name; zero: there is none. mu is held.

@@ -47,7 +47,7 @@ type line struct {
 	stop   context.CancelFunc // run is to read what there is, and to end
 	ctx    context.Context
 	left   context.CancelFunc
-	stays  context.Context // done once another reader is to go on with the device
+	stays  context.Context // done once another reader is to go on with the device, which stays open
 	done   chan struct{}   // closed by run
 	before *line           // of the same source, which had not ended when this one was made; nil: none
 
@@ -59,7 +59,6 @@ type line struct {
 	mu       sync.Mutex
 	producer *spool.Producer
 	giveUp   time.Time // when run ends at the latest, once it is stopped
-	leaves   bool      // … and another reader goes on with the device, which stays open
 	dropped  bool      // … and nobody looks at the spool any more
 	orphaned bool      // the keeper has ended
 	last     int64     // when bytes came last, ns since 1970
@@ -103,7 +102,7 @@ func (l *line) orphan(by time.Time) {
 // it has.
 func (l *line) leave(by time.Time) {
 	l.mu.Lock()
-	l.giveUp, l.leaves = by, true
+	l.giveUp = by
 	l.mu.Unlock()
 	l.left()
 	l.stop()
@@ -142,11 +141,7 @@ func (l *line) hasEnded() bool {
 	}
 }
 
-func (l *line) isLeft() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.leaves
-}
+func (l *line) isLeft() bool { return l.stays.Err() != nil }
 
 // isStuck says whether there is no room for what the device brings.
 func (l *line) isStuck() bool {

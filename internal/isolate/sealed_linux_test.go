@@ -48,7 +48,7 @@ func (r *leaver) Add(reader.Port) (reader.Handle, error) {
 	r.added++
 	r.line.mu.Lock()
 	defer r.line.mu.Unlock()
-	r.line.leaves = true
+	r.line.left()
 	return removed{r.line}, nil
 }
 

@@ -214,7 +214,7 @@ func (o *runover) await() {
 		over := !o.holds()
 		l := o.line
 		l.mu.Lock()
-		over = over || l.dropped || l.leaves || l.orphaned && time.Now().After(l.giveUp)
+		over = over || l.dropped || l.isLeft() || l.orphaned && time.Now().After(l.giveUp)
 		l.mu.Unlock()
 		if over {
 			return

@@ -452,12 +452,9 @@ func (k *keeper) left() (l Left) {
 		if json.Unmarshal(e.data, &lane) != nil || lane.Kind == Serial || lane.Kind == Datagrams {
 			continue
 		}
-		port := k.entry(PortOf(source)).fds
 		n := uint64(0)
-		for i, fd := range slices.Concat(port, k.entry(NextOf(source)).fds) {
-			if i == 0 || len(port) == 0 || !sys.SameFile(port[0], fd) { // else it is not yet off the shelf
-				n += sockets.Waiting(fd)
-			}
+		for _, fd := range k.devices(source) {
+			n += sockets.Waiting(fd)
 		}
 		if n > 0 && len(l.Unread) < maxLeft {
 			if l.Unread == nil {
