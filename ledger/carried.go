@@ -48,6 +48,9 @@ func (g Gap) overlaps(o Gap) bool { return g.contains(o.From) || o.contains(g.Fr
 func (g Gap) Without(others []Gap) (left []Gap) {
 	left = []Gap{g}
 	for _, o := range others {
+		if !slices.ContainsFunc(left, o.overlaps) {
+			continue
+		}
 		var rest []Gap
 		for _, g := range left {
 			if !g.overlaps(o) {
@@ -182,7 +185,7 @@ func (q *sequence) carry(gaps []Gap) {
 	q.arrange()
 }
 
-// arrange puts the carried gaps in order, and notes whether numbers to come are among them.
+// arrange puts the carried gaps in order, and looks ahead.
 func (q *sequence) arrange() {
 	slices.SortFunc(q.carried, func(a, b Gap) int {
 		if a.From-q.origin < b.From-q.origin {
@@ -190,6 +193,11 @@ func (q *sequence) arrange() {
 		}
 		return 1
 	})
+	q.lookAhead()
+}
+
+// lookAhead notes whether numbers to come are among the carried gaps.
+func (q *sequence) lookAhead() {
 	q.ahead = slices.ContainsFunc(q.carried, func(g Gap) bool { return g.To-q.origin >= q.next })
 }
 
@@ -300,7 +308,7 @@ func (b *Book) advance(q *sequence, seq uint64) {
 		b.frames.Unique++
 	}
 	q.carried = slices.DeleteFunc(q.carried, func(g Gap) bool { return g.Dropped && g.To-q.origin < q.next })
-	q.arrange()
+	q.lookAhead()
 }
 
 // lower posts a number before the first one of a book that goes on where an earlier one was: that

@@ -303,10 +303,10 @@ func TestCarriedGapsAreBounded(t *testing.T) {
 	// of a damaged file
 	next.Resume(Position{
 		Device: 1, Epoch: 1, Last: 1 << 20,
-		Gaps: []Gap{{From: 0, To: 8000}, {From: 1, To: 0}, {From: 5, To: 9}},
+		Gaps: []Gap{{From: 0, To: 4 * maxCarriedParts}, {From: 1, To: 0}, {From: 5, To: 9}},
 	})
 	for i := range uint64(2 * maxCarriedParts) {
-		post(next, 7999-2*i)
+		post(next, 4*maxCarriedParts-1-2*i)
 	}
 	if f := sheet(t, next); f.Late == 0 || f.Forgotten != 1 || len(next.streams[one].carried) > maxCarriedParts {
 		t.Errorf("%+v, %d parts", f, len(next.streams[one].carried))

@@ -48,8 +48,8 @@
 // on where it was, and the last [MaxRestingGaps] of its gaps: a frame that fills an older one is
 // taken for a duplicate. A later book is told of so many, and of the [MaxWideGaps] widest of the
 // others, and of [MaxCarriedGaps] in all, those of the streams that sent last; where it goes on
-// behind a number that is not the last one, of up to [MaxGapsAhead] behind that: of one that it is
-// not told of both books count what is missing.
+// behind a number that is not the last one, of up to [MaxGapsAhead] behind that, as many as a book
+// follows of a stream: of one that it is not told of both books count what is missing.
 // What it has to forget it counts in Forgotten, by the stream: from then on losses of that stream
 // may go unseen, and late frames of it are called duplicates.
 // A jump of more than [MaxJump] frames, up or down, is a new sequence, counted in Restarts.
@@ -69,7 +69,7 @@ const (
 	MaxRestingGaps = 16
 	MaxWideGaps    = 16
 	MaxCarriedGaps = 1024
-	MaxGapsAhead   = MaxCarriedGaps / 2
+	MaxGapsAhead   = MaxGaps
 	MaxJump        = 1 << 32
 	RestartRun     = 4
 
@@ -457,14 +457,18 @@ func (b *Book) Follows(id Stream) (before, last uint64, ok bool) {
 // Positions lists the last number of each stream that is remembered, with its gaps, for a later
 // Resume: the one that sent last comes last.
 func (b *Book) Positions() []Position {
-	ps, left := make([]Position, 0, len(b.streams)), MaxCarriedGaps
+	ps, behind, ahead := make([]Position, 0, len(b.streams)), MaxCarriedGaps, 2*MaxGapsAhead
 	for _, l := range []*lineup{&b.active, &b.resting} {
 		for q := l.newest; q != nil; q = q.older {
 			p := Position{Device: q.id.Device, Epoch: q.id.Epoch, Last: q.next + q.origin - 1}
-			if left > 0 {
+			left := &behind
+			if q.ahead {
+				left = &ahead
+			}
+			if *left > 0 {
 				p.Gaps = b.gapsFrom(q, p.Last)
-				p.Gaps = p.Gaps[max(0, len(p.Gaps)-left):]
-				left -= len(p.Gaps)
+				p.Gaps = p.Gaps[max(0, len(p.Gaps)-*left):]
+				*left -= len(p.Gaps)
 			}
 			if !q.resumed && q.first < q.next {
 				first := q.first + q.origin

@@ -57,8 +57,8 @@ func earlier(a, b uint64) uint64 {
 	return a
 }
 
-// behind is what of the runs of a stream lies behind a number, up to last, and in none of gaps. The
-// rest is forgotten.
+// behind is what of the runs of a stream lies behind a number, up to last, and in none of gaps,
+// which are in the order of the runs. The rest is forgotten.
 func (d dropped) behind(id ledger.Stream, number, last uint64, gaps []ledger.Gap) (left []ledger.Gap) {
 	var kept []ledger.Gap
 	for _, g := range d[id] {
@@ -70,7 +70,14 @@ func (d dropped) behind(id ledger.Stream, number, last uint64, gaps []ledger.Gap
 			g.From = number + 1
 		}
 		kept = append(kept, g)
-		left = append(left, g.Without(gaps)...)
+		for len(gaps) > 0 && int64(gaps[0].To-g.From) < 0 {
+			gaps = gaps[1:]
+		}
+		within := 0
+		for within < len(gaps) && int64(g.To-gaps[within].From) >= 0 {
+			within++
+		}
+		left = append(left, g.Without(gaps[:within])...)
 	}
 	if delete(d, id); len(kept) > 0 {
 		d[id] = kept

@@ -110,16 +110,24 @@ func TestDroppedNumbersGoOnWithTheSource(t *testing.T) {
 }
 
 // Numbers that are missing among those which the log had not taken when the recorder was killed are
-// named once, though they are more than a stream that rests keeps, and though others were dropped
+// named once, though they are as many as a book follows of a stream, and though others were dropped
 // among them.
 func TestGapsInFlightAreNamedOnce(t *testing.T) {
-	l, log := testLane(t, config.OverflowNewest)
+	for name, n := range map[string]int{"none dropped": ledger.MaxGaps, "dropped": 5} {
+		t.Run(name, func(t *testing.T) { gapsInFlight(t, n) })
+	}
+}
+
+// gapsInFlight has the log busy while numbers are missing, and full for every n-th frame.
+func gapsInFlight(t *testing.T, n int) {
+	const before = 10
+	l, log := testLaneOf(t, config.OverflowNewest, 2*ledger.MaxGaps*tally128.Size)
 	next := uint64(0)
 	send := func(l *lane, n uint64) {
 		l.Arrived(frames(next, n), int(n)*tally128.Size, int64(next)+1)
 		next += n
 	}
-	for range 10 { // gaps behind which all is stored: those of the stream that a late frame may fill
+	for range before { // gaps behind which all is stored: those of the stream that a late frame may fill
 		send(l, 3)
 		next += 2
 	}
@@ -127,9 +135,9 @@ func TestGapsInFlightAreNamedOnce(t *testing.T) {
 	l.settle(seglog.Commit{Stored: log.seq, Durable: log.seq}, 1)
 	stored := log.seq
 	log.err = seglog.ErrBusy
-	for i := range ledger.MaxGapsAhead {
+	for i := range ledger.MaxGaps - before {
 		next++
-		if log.err = seglog.ErrBusy; i%5 == 0 {
+		if log.err = seglog.ErrBusy; (i+1)%n == 0 {
 			log.err = seglog.ErrDiskFull
 		}
 		send(l, 1)

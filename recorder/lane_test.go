@@ -38,10 +38,15 @@ func (s *stubLog) TryAppendAt(_ uint32, _ int64, _ uint64, data []byte) (uint64,
 
 func testLane(t *testing.T, overflow string) (*lane, *stubLog) {
 	t.Helper()
+	return testLaneOf(t, overflow, 64<<10)
+}
+
+func testLaneOf(t *testing.T, overflow string, buffer config.Size) (*lane, *stubLog) {
+	t.Helper()
 	log := &stubLog{}
 	cfg := config.Source{
 		ID: "a", Serial: &config.Serial{Port: "x"}, Frame: config.Frame{Kind: "tally128"},
-		Overflow: overflow, Buffer: 64 << 10,
+		Overflow: overflow, Buffer: buffer,
 	}
 	l, err := newLane(cfg, log, 1, 0)
 	if err != nil {

@@ -339,7 +339,7 @@ func (o *outlet) positions() []ledger.Position {
 		ps = slices.DeleteFunc(ps, func(p ledger.Position) bool {
 			return !o.hasStored(p) && p.First == nil && o.earlier() != nil
 		})
-		left := ledger.MaxCarriedGaps
+		left := 2 * ledger.MaxGapsAhead // what is missing, and what was dropped
 		for i, p := range ps {
 			id := ledger.Stream{Device: p.Device, Epoch: p.Epoch}
 			ps[i].Last = o.reached[id]

@@ -115,7 +115,7 @@ func (o *soak) bound(path string) int {
 		return 4096
 	// what is handed on, most of it where much is in flight
 	case strings.HasSuffix(path, ".carried"), strings.HasSuffix(path, ".Gaps"):
-		return ports * ledger.MaxCarriedGaps
+		return ports * (ledger.MaxCarriedGaps + 2*ledger.MaxGapsAhead)
 	case path == "bytes of "+archive.HistoryFile: // what sources had that a reload took out, or changed
 		return o.turns["change"] * 4 * 8 << 10
 	}
