@@ -95,7 +95,7 @@ func document(b []byte) (ast.Node, *Problem) {
 				maxDepth),
 		}
 	}
-	file, err := parser.ParseBytes(b, 0)
+	file, err := parser.ParseBytes(b, 0, parser.AllowDuplicateMapKey()) // section knows the path of it
 	if err != nil {
 		return nil, explain(err, b)
 	}
@@ -337,11 +337,17 @@ func (d *decoder) section(path string, n ast.Node, into reflect.Value) {
 		}
 	}
 	var unknown []ast.MapKeyNode
+	first := map[string]int{} // line of each key
 	for _, e := range entries {
 		if e.Key.IsMergeKey() {
 			continue
 		}
 		key := e.Key.GetToken().Value
+		if line, twice := first[key]; twice {
+			d.complain(below(path, key), e.Key, "this is here twice, first on line %d: take one of them out", line)
+			continue
+		}
+		first[key] = lineOf(e.Key)
 		fields := reflect.VisibleFields(into.Type())
 		i := slices.IndexFunc(fields, func(f reflect.StructField) bool { return f.Tag.Get("yaml") == key })
 		if i < 0 {
