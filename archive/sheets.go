@@ -45,6 +45,7 @@ type Succession struct {
 type Absence struct {
 	Since ledger.Time `json:"since"`
 	Why   string      `json:"why"`
+	IsSet bool        `json:"clock_set,omitempty"` // the clock was set since
 }
 
 // MissedPeer is a peer that is not there, of a source that is not read: since when, and whether the

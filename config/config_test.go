@@ -219,6 +219,14 @@ func TestWrongConfigs(t *testing.T) {
 		},
 		{source("tcp: {listen: '127.0.0.1:7411'}, frame: raw"), "is taken by api.listen"},
 		{
+			"api: {listen: '127.0.0.1:4222'}\nforward: [{to: nats}]\n" + source("serial: {port: x}, frame: raw"),
+			`line 2: forward[0].listen: "127.0.0.1:4222" is taken by api.listen`,
+		},
+		{
+			"forward: [{to: nats, mqtt: '127.0.0.1:1883'}]\n" + source("tcp: {listen: '127.0.0.1:1883'}, frame: raw"),
+			`line 1: forward[0].mqtt: "127.0.0.1:1883" is taken by sources[0].tcp.listen`,
+		},
+		{
 			source("udp: {listen: 'localhost:7000'}, frame: raw}, {id: b, udp: {listen: '127.0.0.1:07000'}, frame: raw"),
 			`sources[1].udp.listen: "127.0.0.1:07000" is taken by sources[0].udp.listen, "localhost:7000": give one of the two another port, or take it out`,
 		},

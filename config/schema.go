@@ -35,7 +35,7 @@ func Schema() ([]byte, error) {
 type schema map[string]any
 
 // durationPattern is what time.ParseDuration reads, but for signs.
-const durationPattern = `^([0-9]+(\.[0-9]*)?(ns|us|µs|ms|s|m|h))+$|^0$`
+const durationPattern = `^(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h))+$|^0$`
 
 // schemaOf is the schema of a value that has its defaults.
 func schemaOf(v reflect.Value) schema {

@@ -413,6 +413,13 @@ func (c Config) collisions() (p Problems) {
 			listens(path+".udp.listen", "udp", s.UDP.Listen)
 		}
 	}
+	for i, f := range c.Forward {
+		if f.Embedded() {
+			path := fmt.Sprintf("forward[%d]", i)
+			listens(path+".listen", "tcp", f.Listen)
+			listens(path+".mqtt", "tcp", f.MQTT)
+		}
+	}
 	for i, a := range all {
 		j := slices.IndexFunc(all[:i], a.collides)
 		if j < 0 {

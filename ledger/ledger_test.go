@@ -395,7 +395,7 @@ func TestOutageInWhichTheClockWasSetBack(t *testing.T) {
 		b.OutageBegins(c.from, "not there")
 		b.OutageEnds(c.to)
 		o := b.Sheet("a", StateOpen, Held{}, nil).Outages[0]
-		told := strings.HasSuffix(o.Cause, ClockSetBack)
+		told := strings.HasSuffix(o.Cause, ClockSet)
 		if o.To < o.From || told != (c.from-c.to > 1e9) {
 			t.Errorf("%d to %d: %+v", c.from, c.to, o)
 		}

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -35,13 +36,43 @@ func (b *Book) OpenOutage() *Outage {
 // than it began for.
 func (b *Book) OutageGoesOn(cause string) {
 	if b.outageOpen {
-		b.outages[len(b.outages)-1].Cause = cause
+		b.outages[len(b.outages)-1].becauseOf(cause)
 	}
 }
 
-// ClockSetBack is what the cause of an outage says besides, where the clock was set to before its
-// beginning while it lasted.
-const ClockSetBack = "the clock was set back meanwhile: how long it was is not known"
+// ClockSet is what the cause of an outage says besides, where the clock was set while it lasted.
+const ClockSet = "the clock was set meanwhile: how long it lasts is not known"
+
+// ClockWasSet says that the clock was set, at a time by its new reckoning, in ns since 1970, or
+// soon after: the outages that have not ended by then say so.
+func (b *Book) ClockWasSet(at int64) {
+	for i := range b.outages {
+		if o := &b.outages[i]; o.To == 0 || int64(o.To) >= at {
+			o.ClockWasSet()
+		}
+	}
+}
+
+// ClockWasSet has the cause say that the clock was set while the outage lasted.
+func (o *Outage) ClockWasSet() {
+	if !o.SaysClockWasSet() {
+		o.Cause += "; " + ClockSet
+	}
+}
+
+// SaysClockWasSet reports whether the cause says that the clock was set meanwhile.
+func (o *Outage) SaysClockWasSet() bool { return strings.HasSuffix(o.Cause, "; "+ClockSet) }
+
+// Why is the cause without what it says of the clock.
+func (o *Outage) Why() string { return strings.TrimSuffix(o.Cause, "; "+ClockSet) }
+
+// becauseOf gives another cause, which says the same of the clock.
+func (o *Outage) becauseOf(cause string) {
+	was := o.SaysClockWasSet()
+	if o.Cause = cause; was {
+		o.ClockWasSet()
+	}
+}
 
 // smallestStep is what counts as a step of the clock, in ns.
 const smallestStep = 250e6
@@ -55,7 +86,7 @@ func (b *Book) OutageEnds(at int64) {
 	o := &b.outages[len(b.outages)-1]
 	if o.To = Time(at); o.From-o.To >= smallestStep {
 		o.From = o.To
-		o.Cause += "; " + ClockSetBack
+		o.ClockWasSet()
 	}
 	o.To = max(o.To, o.From) // less is two goroutines that have read the clock
 }
@@ -93,7 +124,8 @@ func (b *Book) Outage(from, to int64, cause string) {
 	for i := end - 1; i >= 0; i-- {
 		o := &b.outages[i]
 		if int64(o.From) == from && o.To == 0 {
-			o.Cause, o.To = cause, Time(to)
+			o.becauseOf(cause)
+			o.To = Time(to)
 			return
 		}
 		if int64(o.From) > from {
@@ -103,7 +135,7 @@ func (b *Book) Outage(from, to int64, cause string) {
 			o.To = Time(from)
 		}
 		known := int64(o.To)
-		if o.Cause != cause {
+		if o.Why() != cause {
 			continue
 		}
 		switch {

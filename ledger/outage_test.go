@@ -88,3 +88,33 @@ func TestOutageThatIsOver(t *testing.T) {
 		t.Error("it does not know what it keeps no more")
 	}
 }
+
+// An outage that the clock was set in says so, forward as back, also where another cause comes
+// behind; one that was over before does not.
+func TestOutagesInWhichTheClockWasSet(t *testing.T) {
+	const s = int64(time.Second)
+	b := NewBook(0)
+	b.Outage(1*s, 2*s, "over before")
+	b.Outage(3*s, 0, "no room")
+	b.OutageBegins(4*s, "away")
+	b.ClockWasSet(5 * s)
+	b.ClockWasSet(6 * s)
+	b.OutageGoesOn("away, then another")
+	b.OutageEnds(7 * s)
+	b.Outage(3*s, 8*s, "no room")
+	b.Outage(9*s, 10*s, "later")
+	told := "; " + ClockSet
+	want := []Outage{
+		{Time(1 * s), Time(2 * s), "over before"},
+		{Time(3 * s), Time(8 * s), "no room" + told},
+		{Time(4 * s), Time(7 * s), "away, then another" + told},
+		{Time(9 * s), Time(10 * s), "later"},
+	}
+	if p := b.Sheet("x", "", Held{}, nil); !slices.Equal(p.Outages, want) {
+		t.Errorf("%+v; want %+v", p.Outages, want)
+	}
+	b.ClockWasSet(9 * s) // it was seen behind the outage, and may have come in it
+	if o := b.Sheet("x", "", Held{}, nil).Outages[3]; o.Cause != "later"+told || o.Why() != "later" {
+		t.Errorf("%+v", o)
+	}
+}

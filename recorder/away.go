@@ -22,7 +22,7 @@ func (r *Recorder) tellAway(s *archive.StartSheet, source string, at place) {
 	if s.Away == nil {
 		s.Away = map[string]archive.Absence{}
 	}
-	s.Away[source] = archive.Absence{Since: ledger.Time(at.at), Why: at.why}
+	s.Away[source] = archive.Absence{Since: ledger.Time(at.at), Why: at.why, IsSet: at.isSet}
 }
 
 // after is the place, where a start has ended, of a source that was not read by then: its outage
@@ -33,6 +33,7 @@ func (at place) after(away archive.Absence) place {
 	}
 	ended, _, _ := strings.Cut(at.why, "; ") // what the log lost then is of those that were read
 	at.at, at.why = min(at.at, int64(away.Since)), alsoFor(away.Why, ended)
+	at.isSet = at.isSet || away.IsSet
 	return at
 }
 

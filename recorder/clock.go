@@ -26,12 +26,18 @@ type clockWatch struct {
 	synchronised *bool
 	count        uint64
 	steps        []ledger.ClockStep
-	back         bool // it was set back, and wasSetBack was not asked since
+	set          setting // by the readings since wasSet was asked
 
 	began time.Duration // uptime at the first reading of this start
 	from  int64         // since when, by the clock as it is, it has not been set
 	wrong []archive.WrongClock
 	own   int // index in wrong of the first one that this start has seen
+}
+
+// setting is how the clock was set: the zero value says that it was not.
+type setting struct {
+	at   int64 // by its new reckoning, in ns since 1970, when it was known last not to be
+	back bool  // it was set back, maybe beside others
 }
 
 // carry brings in what earlier starts know of wrong clocks. It comes before the first reading.
@@ -57,16 +63,17 @@ func (c *clockWatch) goOn(before *ledger.Clock) {
 
 // between notes that a start has begun, at a time, before the one before it was over by its own
 // clock: somebody has set that back. To another time it may have been set as well, unnoticed.
-func (c *clockWatch) between(began, ended int64, log *slog.Logger) {
+func (c *clockWatch) between(began, ended int64, log *slog.Logger) (wasSet bool) {
 	by := time.Duration(began - ended)
 	if by > -smallestStep {
-		return
+		return false
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.note(ledger.ClockStep{At: ledger.Time(began), By: int64(by), Between: true})
 	log.Warn("the clock was set back since the start before this one: its times and those of now do not compare",
 		"at least by", -by, "that start was over", ledger.Time(ended))
+	return true
 }
 
 // note takes a step to the account. mu is held.
@@ -156,6 +163,7 @@ func (c *clockWatch) look(log *slog.Logger) {
 func (c *clockWatch) at(wall int64, uptime time.Duration) (by time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	last := c.wall
 	if c.wall == 0 {
 		c.began, c.from = uptime, wall
 	} else {
@@ -165,43 +173,56 @@ func (c *clockWatch) at(wall int64, uptime time.Duration) (by time.Duration) {
 	if by.Abs() < smallestStep {
 		return 0
 	}
-	c.set(int64(by))
+	c.isSet(int64(by))
 	c.note(ledger.ClockStep{At: ledger.Time(wall), By: int64(by)})
-	c.back = c.back || by < 0
+	c.set = setting{at: last + int64(by), back: c.set.back || by < 0}
 	return by
 }
 
-// wasSetBack reports whether the clock was set back since this was asked last.
-func (c *clockWatch) wasSetBack() (was bool) {
+// wasSet returns how the clock was set since this was asked last.
+func (c *clockWatch) wasSet() (was setting) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	was, c.back = c.back, false
+	was, c.set = c.set, setting{}
 	return was
 }
 
-// lookAtClock notices what has become of the clock. Where it was set back, all that was lost by
-// then was lost by the time that it shows now.
+// lookAtClock notices what has become of the clock. Where it was set, the outages of then cannot
+// say how long they last; where it was set back, all that was lost by then was lost by the time
+// that it shows now.
 func (r *Recorder) lookAtClock() {
 	r.clock.look(r.slog)
-	if !r.clock.wasSetBack() {
+	was := r.clock.wasSet()
+	if was == (setting{}) {
 		return
 	}
 	for _, p := range r.all() {
-		p.lane.setBack(time.Now().UnixNano())
+		p.lane.clockWasSet(was)
 	}
-	r.acks.setBack(r.since) // behind those that are leaving: one that has left meanwhile is in there
+	r.mu.Lock()
+	for source, at := range r.places { // which are not read
+		at.isSet = true
+		r.places[source] = at
+	}
+	r.mu.Unlock()
+	if was.back {
+		r.acks.setBack(r.since) // behind those that are leaving: one that has left meanwhile is in there
+	}
 }
 
-func (l *lane) setBack(to int64) {
+func (l *lane) clockWasSet(was setting) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.in.book.SetBack(to)
+	l.in.book.ClockWasSet(was.at)
+	if was.back {
+		l.in.book.SetBack(time.Now().UnixNano())
+	}
 	l.touched = true
 }
 
-// set notes that the times of this start before now were given by a clock that was behind by so
+// isSet notes that the times of this start before now were given by a clock that was behind by so
 // much. mu is held.
-func (c *clockWatch) set(by int64) {
+func (c *clockWatch) isSet(by int64) {
 	c.wrong = append(c.wrong, archive.WrongClock{From: ledger.Time(c.from), To: ledger.Time(c.wall - by)})
 	for i := range c.wrong[c.own:] {
 		c.wrong[c.own+i].By += by

@@ -260,7 +260,7 @@ func TestClockSetBackBetweenStarts(t *testing.T) {
 		t.Errorf("the last loss was at %s, in the start that began at %s", v.LastLoss, s.Since)
 	}
 	if o := s.Ports[0].Outages; len(o) == 0 || o[0].To < o[0].From ||
-		!strings.HasSuffix(o[0].Cause, ledger.ClockSetBack) {
+		!strings.HasSuffix(o[0].Cause, ledger.ClockSet) {
 		t.Errorf("outages %+v", o)
 	}
 	if err := g.save(); err != nil { // and the list is of now
@@ -269,6 +269,53 @@ func TestClockSetBackBetweenStarts(t *testing.T) {
 	all, _, err := g.Losses("")
 	if err != nil || len(all) != 2 || all[0].N != 3 || all[0].Start != 0 || all[1].N != 2 {
 		t.Errorf("%+v, %v", all, err)
+	}
+}
+
+// An outage in which the clock was set says so, also of a source that is not configured meanwhile,
+// and where it did not end before it began: in a start, behind a reload, and over two starts.
+func TestOutageSaysThatTheClockWasSet(t *testing.T) {
+	dir := t.TempDir()
+	nobody := config.Source{
+		ID: "b", Serial: &config.Serial{Port: filepath.Join(dir, "none")}, Frame: config.Frame{Kind: "line"},
+	}
+	g := start(t, dir, nil, tcp("a"), nobody)
+	says := func(source string) bool {
+		o := portOf(g, source).Outages
+		return len(o) > 0 && strings.HasSuffix(o[len(o)-1].Cause, ledger.ClockSet)
+	}
+	set := func() {
+		g.clock.mu.Lock()
+		defer g.clock.mu.Unlock()
+		g.clock.wall -= int64(time.Hour) // so it was at the last look
+	}
+	set()
+	testenv.Until(t, time.Minute, "b is away, and says that the clock was set", func() bool { return says("b") })
+	reloaded(t, g, nobody)
+	set()
+	testenv.Until(t, time.Minute, "the recorder knows of the second step", func() bool {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		return g.places["a"].isSet
+	})
+	reloaded(t, g, tcp("a"), nobody)
+	if !says("a") {
+		t.Errorf("taken out while the clock was set, and back: %+v", portOf(g, "a").Outages)
+	}
+	stop(t, g)
+	left, err := archive.LoadStart(dir, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	left.Sheet.At += ledger.Time(time.Hour) // as if the clock had been ahead, and nothing read for an hour
+	if err := errors.Join(os.Remove(filepath.Join(dir, archive.HistoryFile)), left.Keep(dir),
+		left.Save(dir, false)); err != nil {
+		t.Fatal(err)
+	}
+	g = start(t, dir, nil, tcp("a"))
+	defer stop(t, g)
+	if o := portOf(g, "a").Outages; len(o) != 1 || !says("a") {
+		t.Errorf("over two starts: %+v", o)
 	}
 }
 

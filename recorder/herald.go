@@ -251,6 +251,9 @@ func (c *matter) endThose(seen map[bookKey]bool, now time.Duration) {
 		if e.count > 0 && now-e.last < lossLull || e.count == 0 && seen[k] {
 			continue
 		}
+		if e.count == 0 { // it ended between the last look and this one
+			e.last = now
+		}
 		c.close(k)
 	}
 }

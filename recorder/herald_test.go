@@ -219,7 +219,7 @@ func TestWhatWasBriefIsNoEvent(t *testing.T) {
 			`came and went: not there" trouble=not_there sources=b why="b: input/output error" times=1`) {
 		t.Errorf("%q", got)
 	}
-	if got := l.told(); got != "begin not_there 0 [a] 0; end not_there 0 [a] 0" {
+	if got := l.told(); got != "begin not_there 0 [a] 0; end not_there 0 [a] 1" {
 		t.Errorf("told %s", got)
 	}
 }

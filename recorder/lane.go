@@ -235,7 +235,9 @@ func (l *lane) resume(at place) {
 	l.out.reach(at.stored)
 	if at.why != "" {
 		l.in.book.OutageBegins(at.at, at.why)
-		l.paused = at.why
+		if l.paused = at.why; at.isSet {
+			l.in.book.ClockWasSet(at.at)
+		}
 	}
 }
 

@@ -45,7 +45,7 @@ func TestTroublesGoOnInTheNextStart(t *testing.T) {
 		`"the recorder stops, and this is not over: not there" trouble=not_there sources="a, b"`) {
 		t.Errorf("said at the end: %s", said)
 	}
-	const again = "begin not_there 0 [a] 0; end not_there 0 [b] 900; begin silent 0 [c] 0"
+	const again = "begin not_there 0 [a] 0; end not_there 0 [b] 901; begin silent 0 [c] 0"
 	for how, c := range map[string]struct {
 		left []archive.Trouble
 		want string
@@ -70,7 +70,7 @@ func TestTroublesGoOnInTheNextStart(t *testing.T) {
 		}
 		two.events = nil
 		two.look(70, nil, lossy("a", 0), lossy("b", 0), lossy("c", 0), lossy("d", 0))
-		if got := two.told(); got != "end not_there 0 [a] 901; end silent 0 [c] 901" {
+		if got := two.told(); got != "end not_there 0 [a] 970; end silent 0 [c] 970" {
 			t.Errorf("%s: then it tells %s", how, got)
 		}
 		if left := two.h.open(day); len(left) > 0 {

@@ -188,7 +188,7 @@ func TestLongPauseIsAnOutage(t *testing.T) {
 				}
 				o, isBack := p.Outages[0], ago < 0
 				if since := s.Sheet.At; !isBack && o.From != since ||
-					o.To != 0 && isBack != strings.HasSuffix(o.Cause, ledger.ClockSetBack) ||
+					o.To != 0 && isBack != strings.HasSuffix(o.Cause, ledger.ClockSet) ||
 					o.To != 0 && isBack && o.From != o.To ||
 					o.To == 0 && o.From != since {
 					t.Errorf("%s: %+v; want an outage since %v, or until now where that is to come", p.ID, o, since)

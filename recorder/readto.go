@@ -81,7 +81,7 @@ func endOutages(s *ledger.Sheet, readTo map[string]ledger.Time, last ledger.Time
 				continue
 			}
 			if o.From > max(at, s.At) {
-				o.Cause += "; " + ledger.ClockSetBack
+				o.ClockWasSet()
 			}
 			o.From, o.To = min(o.From, at), at
 		}
@@ -89,5 +89,6 @@ func endOutages(s *ledger.Sheet, readTo map[string]ledger.Time, last ledger.Time
 }
 
 func isWantOfRoom(o ledger.Outage) bool {
-	return o.Cause == outageNoMemory || o.Cause == outageSpillFull || o.Cause == outageSpillFailed
+	why := o.Why()
+	return why == outageNoMemory || why == outageSpillFull || why == outageSpillFailed
 }

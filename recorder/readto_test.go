@@ -164,7 +164,7 @@ func TestEndOfOutages(t *testing.T) {
 	out := func(from, to ledger.Time, cause string) ledger.Outage {
 		return ledger.Outage{From: from, To: to, Cause: cause}
 	}
-	back := "; " + ledger.ClockSetBack
+	back := "; " + ledger.ClockSet
 	of := func(id string, all ...ledger.Outage) ledger.Port {
 		return ledger.Port{ID: id, OutageCount: 9, Outages: slices.Clone(all)}
 	}

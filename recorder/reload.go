@@ -20,6 +20,7 @@ type place struct {
 	stored []ledger.Position // … of which so much is in the log
 	at     int64             // when nobody read it any more, ns since 1970
 	why    string            // the outage since then; "": there was none, for its device stayed open
+	isSet  bool              // the clock was set since
 
 	succeeds archive.Succession // what of that it has got from who had its device before
 }
@@ -237,11 +238,11 @@ func (r *Recorder) release(p *port, why string, how parting) *handover {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, q := range p.family() {
-		at.at, at.why = cmp.Or(int64(read[q.lane.cfg.ID]), now), why
+		at.at, at.why, at.isSet = cmp.Or(int64(read[q.lane.cfg.ID]), now), why, false
 		if h != nil { // it stays open: there is no outage, but one that goes on
 			at.why = ""
 			if out := q.lane.openOutage(); out != nil {
-				at.why = out.Cause
+				at.why, at.isSet = out.Why(), out.SaysClockWasSet()
 			}
 		}
 		q.lane.wasReadTo(at.at)

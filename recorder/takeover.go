@@ -89,9 +89,9 @@ func (r *Recorder) takeOver(e *archive.StartSheet) {
 		last = int64(e.Sheet.At)
 	}
 	r.end(e, ledger.Time(last))
-	r.clock.between(r.since, last, r.slog)
+	isSet := r.clock.between(r.since, last, r.slog)
 	r.leaveOff(e, slices.Concat(there, gone, e.Sheet.Leaving, e.Sheet.Ports),
-		place{at: last, why: why})
+		place{at: last, why: why, isSet: isSet})
 }
 
 // takeUnsaved sees to it that the books say so where the last sheet could not be renewed, whether
