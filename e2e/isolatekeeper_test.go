@@ -13,8 +13,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tallywheel/tallywheel/archive"
 	"github.com/tallywheel/tallywheel/internal/isolate"
 	"github.com/tallywheel/tallywheel/internal/testenv"
+	"github.com/tallywheel/tallywheel/seglog"
 )
 
 // TestIsolatedKeeperIsKilledInReload kills the keeper right behind a SIGHUP: reader and recorder
@@ -98,9 +100,8 @@ func TestIsolatedKeeperTellsNoMore(t *testing.T) {
 	u.killKeeper(t, reader, recorder)
 }
 
-// TestIsolatedLogIsOfItsKeeper has another recorder begin, and `log repair`, while the recorder of
-// a keeper was killed and the next one is not there yet: nobody has the lock, and memory has what
-// the log has not.
+// TestIsolatedLogIsOfItsKeeper has another recorder begin while the recorder of a keeper was killed
+// and the next one is not there yet: nobody has the lock, and memory has what the log has not.
 func TestIsolatedLogIsOfItsKeeper(t *testing.T) {
 	dir := t.TempDir()
 	addr := fmt.Sprintf("127.0.0.1:%d", freePort(t))
@@ -126,10 +127,60 @@ func TestIsolatedLogIsOfItsKeeper(t *testing.T) {
 		}
 		isRefused(t, "run", "-c", file)
 	}
-	isRefused(t, "log", "repair", "--dir", filepath.Join(dir, "data"))
 	_ = syscall.Kill(keeper, syscall.SIGCONT)
 	u.process(t, isolate.Recorder, p.PID)
 	u.stop(t)
+}
+
+// TestIsolatedLogIsRepairedBesideItsKeeper takes the newest segment's header away and kills the
+// recorder: what begins then is refused by the damage, again and again. `log repair` has its turn
+// in between, the recorder goes on, and each frame is stored once, or named.
+func TestIsolatedLogIsRepairedBesideItsKeeper(t *testing.T) {
+	dir := t.TempDir()
+	data := filepath.Join(dir, "data")
+	l, sources := startLines(t, dir, 400_000, 115_200)
+	r := startIsolated(t, dir, sources)
+	first := r.process(t, isolate.Recorder, 0)
+	r.awaitStored(t, 1500) // more than memory has
+	still(t, r.Cmd.Process.Pid)
+	if err := syscall.Kill(first.PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	segments, err := filepath.Glob(filepath.Join(data, "*.seg"))
+	if err != nil || len(segments) == 0 {
+		t.Fatalf("%v, %v", segments, err)
+	}
+	newest, err := os.OpenFile(segments[len(segments)-1], os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer newest.Close()
+	if _, err := newest.WriteAt(make([]byte, 4096), 0); err != nil {
+		t.Fatal(err)
+	}
+	_ = syscall.Kill(r.Cmd.Process.Pid, syscall.SIGCONT)
+	testenv.Until(t, time.Minute, "the recorder is refused", func() bool {
+		return strings.Contains(r.Err.String(), "`log repair` keeps what is whole")
+	})
+	command(t, "log", "repair", "--dir", data)
+	r.process(t, isolate.Recorder, first.PID)
+	l.drain(t)
+	s := r.stop(t)
+	for i, p := range s.Ports {
+		f, made := p.Frames, l.devices[i].Truth.Made
+		if f.OK != made || f.Missing+f.Duplicate > 0 || f.Stored+f.Dropped["log_gone"] != made ||
+			f.Dropped["log_gone"] == 0 {
+			t.Errorf("%s: %d frames made, and the books have %+v", p.ID, made, f)
+		}
+	}
+	seen := map[string]bool{}
+	eachLeft(t, data, func(rec archive.Record) {
+		name := fmt.Sprint(rec.Source, " ", *rec.Number)
+		if seen[name] {
+			t.Errorf("frame %s is there twice", name)
+		}
+		seen[name] = true
+	}, func(*seglog.GapError) {})
 }
 
 // isRefused runs the program, which must say soon that another process has the log.

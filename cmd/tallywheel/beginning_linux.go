@@ -194,8 +194,11 @@ func doorOf(dir string) string { return filepath.Join(dir, "keeper.socket") }
 // notKept is an error while a keeper has the log. Its recorder has the lock, but for a moment where
 // it was killed or is replaced: who took the log then would lose what waits in memory for it.
 func notKept(dir string) error {
-	if isolate.IsKept(doorOf(dir)) {
+	if isKept(dir) {
 		return fmt.Errorf("log %s: %w", dir, seglog.ErrLocked)
 	}
 	return nil
 }
+
+// isKept reports whether there is a keeper of a log.
+func isKept(dir string) bool { return isolate.IsKept(doorOf(dir)) }

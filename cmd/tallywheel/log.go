@@ -333,13 +333,9 @@ func withoutName(streams *archive.Streams, found map[uint32]uint64) []seglog.Pro
 }
 
 func (v *logView) repair() *cobra.Command {
-	return v.bare("repair", "keep what is whole of a damaged log; the recorder must not be running",
+	return v.bare("repair", "keep what is whole of a damaged log; no recorder may have it open",
 		func(c *cobra.Command, dir seglog.FS) error {
-			if err := notKept(v.dir); err != nil {
-				return err
-			}
-			known := archive.Known(v.dir)
-			if _, err := seglog.RepairKnown(dir, known); err != nil {
+			if err := v.repairIn(dir, time.Now().Add(turnWithin)); err != nil {
 				return err
 			}
 			s, err := seglog.Verify(dir)
@@ -348,6 +344,22 @@ func (v *logView) repair() *cobra.Command {
 			}
 			return v.summary(c.OutOrStdout(), s, nil)
 		})
+}
+
+// turnWithin is how long a repair waits for its turn beside a keeper whose recorder begins again
+// and again, and is refused by what is to be repaired.
+const turnWithin = 5 * time.Second
+
+// repairIn repairs the log of a folder. Beside a keeper that is done once its recorder lets go of
+// the lock: what waits in memory is stored behind it.
+func (v *logView) repairIn(dir seglog.FS, until time.Time) error {
+	for {
+		_, err := seglog.RepairKnown(dir, archive.Known(v.dir))
+		if !errors.Is(err, seglog.ErrLocked) || !isKept(v.dir) || time.Now().After(until) {
+			return err
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
 }
 
 // folded says what is left of older starts.
