@@ -14,6 +14,7 @@ import (
 type Job struct {
 	FilesLeast int // descriptors of a process: with one device of each source …
 	FilesMost  int // … and with all peers
+	FilesKept  int // of a keeper, which isolate is not to be had without; 0: there is none
 	Backlog    int // connections that may come to one listener at once; 0: no listener reads all
 	Datagrams  int // bytes of a UDP source's receive buffer; 0: there is none
 	Senders    int // that may send at one moment
@@ -130,13 +131,17 @@ func (j Job) files(ask *Asker) Finding {
 		f.State, f.Found = Unknown, err.Error()
 		return f
 	case hard < uint64(j.FilesLeast):
-		f.State, f.Why = Missing, f.Why+"; with less than those the recorder does not start"
+		f.State, f.Why = Missing, f.Why+"; with less than those it may not start"
+	case hard < uint64(j.FilesKept):
+		f.State = Poor
+		f.Why += fmt.Sprintf("; the keeper of isolate needs %d, and without them one process does all", j.FilesKept)
 	case hard < uint64(j.FilesMost):
 		f.State, f.Why = Poor, f.Why+"; peers that find none are refused"
 	default:
 		return f
 	}
-	f.How = fmt.Sprintf("LimitNOFILE=%d in the unit (ulimit -Hn), or fewer max_peers", max(1024, j.FilesMost))
+	f.How = fmt.Sprintf("LimitNOFILE=%d in the unit (ulimit -Hn), or fewer max_peers",
+		max(1024, j.FilesMost, j.FilesKept))
 	return f
 }
 

@@ -54,6 +54,10 @@ func TestJob(t *testing.T) {
 			func(_ *Kernel, j *Job) { j.FilesLeast, j.FilesMost = 1<<20+1, 1<<20+1 },
 			"open files", Missing, "LimitNOFILE",
 		},
+		"fewer than a keeper's": {
+			func(_ *Kernel, j *Job) { j.FilesMost, j.FilesKept = 1<<20, 1<<20+1 },
+			"open files", Poor, "LimitNOFILE=1048577",
+		},
 		"a receive buffer": {
 			func(_ *Kernel, j *Job) { j.Datagrams++ }, "net.core.rmem_max", Poor,
 			"rmem_max=4194305",

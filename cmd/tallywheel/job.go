@@ -25,6 +25,9 @@ func jobOf(c config.Config) doctor.Job {
 		Reserve: int64(c.Log.Reserve), Segment: int64(c.Log.Segment), Stored: stored(c.Log.Dir), FilesEach: filesEach,
 	}
 	j.FilesLeast, j.FilesMost = recorder.Descriptors(c)
+	if c.Isolated() {
+		j.FilesKept = keeperTakes(c)
+	}
 	if c.KeepsTime() {
 		j.Priority, j.Memory = c.Cell.Priority, cellMemory
 	}
