@@ -182,10 +182,11 @@ func (o order) scheduling() rt.Scheduling {
 
 // report is what it says: once when it has been set up, and once at its end.
 type report struct {
-	Ready   bool     `json:"ready,omitempty"`
-	Lacking []string `json:"lacking,omitempty"`
-	Over    bool     `json:"over,omitempty"`
-	Error   string   `json:"error,omitempty"`
+	Ready    bool     `json:"ready,omitempty"`
+	Lacking  []string `json:"lacking,omitempty"`
+	Priority int      `json:"priority,omitempty"` // that it has, in SCHED_FIFO
+	Over     bool     `json:"over,omitempty"`
+	Error    string   `json:"error,omitempty"`
 }
 
 // linkFD is the descriptor of the connection in the process of a cell.

@@ -106,7 +106,11 @@ func (c *child) live() error {
 	if err != nil {
 		return err
 	}
-	if err := c.tell(report{Ready: true, Lacking: lacking}); err != nil {
+	has, err := rt.GetScheduling(0)
+	if err != nil {
+		return err
+	}
+	if err := c.tell(report{Ready: true, Lacking: lacking, Priority: has.Priority}); err != nil {
 		return err
 	}
 	return try(func() error { return c.keepTime(step) })

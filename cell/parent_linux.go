@@ -22,12 +22,13 @@ import (
 type Cell struct {
 	In, Out *ipc.Ring // the rings of Config, or nil: In is to be filled here, Out to be consumed
 
-	cfg     Config
-	cmd     *exec.Cmd
-	conn    *ipc.Conn
-	lacking []string
-	ended   chan struct{} // closed once the process has been waited for; err is written before
-	err     error
+	cfg      Config
+	cmd      *exec.Cmd
+	conn     *ipc.Conn
+	lacking  []string
+	priority int
+	ended    chan struct{} // closed once the process has been waited for; err is written before
+	err      error
 
 	mu      sync.Mutex // guards the mapping, which Close gives back
 	account *Account
@@ -75,7 +76,7 @@ func Start(ctx context.Context, cfg Config) (*Cell, error) {
 		return nil, errors.Join(cmp.Or(c.err, fmt.Errorf("cell %s: it ended before it was set up", cfg.Task.name)),
 			c.release())
 	}
-	c.lacking = first.Lacking
+	c.lacking, c.priority = first.Lacking, first.Priority
 	go c.watch(ctx)
 	return c, nil
 }
@@ -285,6 +286,10 @@ func (c *Cell) TID() int {
 // Lacking says what the cell should have had and could not, each with how to get it; nothing: it
 // has all.
 func (c *Cell) Lacking() []string { return c.lacking }
+
+// Priority is the cell's priority in SCHED_FIFO, as the kernel had it behind the set-up: 0 where
+// [Config.Priority] could not be had.
+func (c *Cell) Priority() int { return c.priority }
 
 // Done is closed once the cell has ended.
 func (c *Cell) Done() <-chan struct{} { return c.ended }

@@ -50,8 +50,8 @@ type Config struct {
 	Priority int           // in SCHED_FIFO, of the one thread that waits; 0: none
 	CPU      rt.CPUs       // where that thread runs; nil: anywhere
 
-	Sample func(Sample)                // told of each wake-up, in order; nil: nobody is
-	Watch  func(tid int, s cell.Stats) // told ten times a second how it is; nil: nobody is
+	Sample func(Sample) // told of each wake-up, in order; nil: nobody is
+	Watch  func(Result) // told ten times a second how it is; nil: nobody is
 }
 
 // Sample is one wake-up. Times are those of rt.Now.
@@ -61,6 +61,7 @@ type Sample struct{ Release, Woke time.Duration }
 type Result struct {
 	cell.Stats
 	TID         int      // of the thread that waited
+	Priority    int      // that it had in SCHED_FIFO: 0 where Config.Priority could not be had
 	Lacking     []string // what it should have had and could not
 	LostSamples uint64   // that found no room, because Sample was too slow
 }
@@ -129,7 +130,7 @@ func inCell(ctx context.Context, cfg Config) (r Result, err error) {
 		return r, err
 	}
 	defer func() { err = errors.Join(err, running.Close()) }()
-	r.TID, r.Lacking = running.TID(), running.Lacking()
+	r.TID, r.Priority, r.Lacking = running.TID(), running.Priority(), running.Lacking()
 	if cfg.Sample != nil {
 		if samples, err = running.Out.Consumer(); err != nil {
 			return r, err
@@ -151,7 +152,8 @@ func inCell(ctx context.Context, cfg Config) (r Result, err error) {
 			}
 		}
 		if cfg.Watch != nil && time.Since(told) >= watchEvery {
-			cfg.Watch(r.TID, running.Stats())
+			r.Stats = running.Stats()
+			cfg.Watch(r)
 			told = time.Now()
 		}
 	}
@@ -192,6 +194,7 @@ func here(ctx context.Context, cfg Config) (r Result, err error) {
 	for over := false; !over; {
 		select {
 		case r.TID = <-t.tid:
+			r.Priority, r.Lacking = t.priority, t.lacking
 		case err = <-t.done:
 			over = true
 		case <-drain.C:
@@ -200,11 +203,16 @@ func here(ctx context.Context, cfg Config) (r Result, err error) {
 			cfg.Sample(<-t.samples)
 		}
 		if cfg.Watch != nil && r.TID != 0 && time.Since(told) >= watchEvery {
-			cfg.Watch(r.TID, t.account.Stats())
+			r.Stats = t.account.Stats()
+			cfg.Watch(r)
 			told = time.Now()
 		}
 	}
-	r.Stats, r.Lacking, r.LostSamples = t.account.Stats(), t.lacking, t.lost
+	select {
+	case r.TID = <-t.tid: // the end came as soon
+	default:
+	}
+	r.Stats, r.LostSamples, r.Priority, r.Lacking = t.account.Stats(), t.lost, t.priority, t.lacking
 	return r, err
 }
 
@@ -216,8 +224,9 @@ type thread struct {
 	done    chan error
 	samples chan Sample // looked at now and then, so that nobody is woken by one; nil: nobody wants them
 
-	lacking []string
-	lost    uint64
+	lacking  []string // with priority: read once tid has been told
+	priority int
+	lost     uint64
 }
 
 func (t *thread) run(ctx context.Context) {
@@ -237,14 +246,19 @@ func (t *thread) prepare() error {
 			return err
 		}
 	}
-	err := rt.SetTimerSlack(1)
-	if err == nil && t.cfg.Priority > 0 {
-		err = rt.SetScheduling(rt.Scheduling{Policy: rt.FIFO, Priority: t.cfg.Priority, ResetOnFork: true})
+	errs := []error{rt.SetTimerSlack(1)}
+	if t.cfg.Priority > 0 {
+		errs = append(errs,
+			rt.SetScheduling(rt.Scheduling{Policy: rt.FIFO, Priority: t.cfg.Priority, ResetOnFork: true}))
 	}
-	if err != nil {
-		t.lacking = append(t.lacking, err.Error())
+	for _, err := range errs {
+		if err != nil {
+			t.lacking = append(t.lacking, err.Error())
+		}
 	}
-	return nil
+	has, err := rt.GetScheduling(0)
+	t.priority = has.Priority
+	return err
 }
 
 // wait wakes up each period.

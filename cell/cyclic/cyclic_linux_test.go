@@ -3,6 +3,9 @@ package cyclic
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -13,8 +16,20 @@ import (
 	"github.com/tallywheel/tallywheel/uring"
 )
 
+// asProgram has this program measure a style, and say what it had.
+const asProgram = "TALLYWHEEL_TEST_CYCLIC"
+
 func TestMain(m *testing.M) {
 	cell.Main()
+	if style := os.Getenv(asProgram); style != "" {
+		cfg := Config{Style: Style(style), Interval: time.Millisecond, Count: 3, Priority: 3}
+		r, err := Run(context.Background(), cfg)
+		fmt.Println(Line(cfg, r), err)
+		for _, l := range r.Lacking {
+			fmt.Println("lacks:", l)
+		}
+		os.Exit(0)
+	}
 	testenv.NoLeaks(m)
 }
 
@@ -60,9 +75,9 @@ func TestEndsWithItsContext(t *testing.T) {
 	for _, style := range []Style{Cell, Ticker} {
 		ctx, cancel := context.WithCancel(t.Context())
 		seen := 0
-		r, err := Run(ctx, Config{Style: style, Interval: time.Millisecond, Watch: func(tid int, s cell.Stats) {
-			if seen++; tid == 0 || s.Cycles == 0 {
-				t.Errorf("thread %d, %d cycles", tid, s.Cycles)
+		r, err := Run(ctx, Config{Style: style, Interval: time.Millisecond, Watch: func(r Result) {
+			if seen++; r.TID == 0 || r.Cycles == 0 {
+				t.Errorf("thread %d, %d cycles", r.TID, r.Cycles)
 			}
 			cancel()
 		}})
@@ -70,6 +85,31 @@ func TestEndsWithItsContext(t *testing.T) {
 			t.Errorf("%s: %+v after %d looks: %v", style, r, seen, err)
 		}
 		cancel()
+	}
+}
+
+// TestWithoutRights shows the priority that a thread has, not the one that it was refused.
+func TestWithoutRights(t *testing.T) {
+	has := "P: 3 I:1000 "
+	if err := rt.TryScheduling(rt.Scheduling{Policy: rt.FIFO, Priority: 3}); err != nil {
+		has = "P: 0 I:1000 "
+	}
+	by := map[string][]string{has: nil}
+	if os.Geteuid() == 0 {
+		setpriv := testenv.Program(t, "setpriv", "apt install util-linux")
+		by["P: 0 I:1000 "] = []string{setpriv, "--bounding-set", "-sys_nice", "--inh-caps", "-sys_nice"}
+	}
+	for want, by := range by {
+		for _, style := range []Style{Cell, Ticker} {
+			command := append(by, os.Args[0])
+			cmd := exec.CommandContext(t.Context(), command[0], command[1:]...)
+			cmd.Env = append(os.Environ(), asProgram+"="+string(style))
+			out, err := cmd.CombinedOutput()
+			if refused := strings.Contains(string(out), "lacks: scheduling fifo 3: "); err != nil ||
+				!strings.Contains(string(out), want) || refused != strings.HasPrefix(want, "P: 0") {
+				t.Errorf("%s: %v: %s; want %q", style, err, out, want)
+			}
+		}
 	}
 }
 
@@ -101,7 +141,8 @@ func TestShown(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 	want = "T: 0 (   17) P:80 I:1000 C:      3 Min:      2 Act:    3 Avg:    2 Max:       3"
-	if got := Line(Config{Interval: time.Millisecond, Priority: 80}, 17, s); got != want {
+	r := Result{Stats: s, TID: 17, Priority: 80}
+	if got := Line(Config{Interval: time.Millisecond, Priority: 90}, r); got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	if got := Histogram(cell.Latency{}, 4); got != "" {

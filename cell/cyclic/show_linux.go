@@ -10,11 +10,11 @@ import (
 )
 
 // Line is a line as cyclictest prints it, in µs: thread, priority, interval, cycles; latencies.
-func Line(cfg Config, tid int, s cell.Stats) string {
+func Line(cfg Config, r Result) string {
 	us := time.Duration.Microseconds
-	l := s.Latency
+	l := r.Latency
 	return fmt.Sprintf("T:%2d (%5d) P:%2d I:%d C:%7d Min:%7d Act:%5d Avg:%5d Max:%8d",
-		0, tid, cfg.Priority, us(cfg.Interval), s.Cycles, us(l.Min), us(l.Last), us(l.Mean), us(l.Max))
+		0, r.TID, r.Priority, us(cfg.Interval), r.Cycles, us(l.Min), us(l.Last), us(l.Mean), us(l.Max))
 }
 
 // rowsPerDecade is how many rows of a histogram make ten times the latency.

@@ -83,7 +83,7 @@ func (f *cyclicFlags) run(c *cobra.Command) (err error) {
 	live := false
 	if t, ok := talk.(*os.File); ok && terminal(t) {
 		live = true
-		f.cfg.Watch = func(tid int, s cell.Stats) { fmt.Fprint(talk, "\r", cyclic.Line(f.cfg, tid, s)) }
+		f.cfg.Watch = func(r cyclic.Result) { fmt.Fprint(talk, "\r", cyclic.Line(f.cfg, r)) }
 	}
 	r, err := cyclic.Run(c.Context(), f.cfg)
 	if live {
@@ -113,7 +113,7 @@ func (f *cyclicFlags) run(c *cobra.Command) (err error) {
 // print says what was measured, as cyclictest does; then what that does not say.
 func (f *cyclicFlags) print(out io.Writer, r cyclic.Result) error {
 	var b strings.Builder
-	fmt.Fprintln(&b, cyclic.Line(f.cfg, r.TID, r.Stats))
+	fmt.Fprintln(&b, cyclic.Line(f.cfg, r))
 	q := func(share float64) float64 { return float64(r.Latency.Quantile(share).Nanoseconds()) / 1e3 }
 	fmt.Fprintf(&b,
 		"latency, µs: p50 %.1f, p99 %.1f, p99.9 %.1f; standard deviation of the period %.1f; %d releases missed\n",
@@ -139,7 +139,7 @@ type cyclicJSON struct {
 	Missed       uint64           `json:"missed"`
 	PeriodStddev int64            `json:"period_stddev_ns"`
 	Latency      latencyJSON      `json:"latency_ns"`
-	Priority     int              `json:"priority"`
+	Priority     int              `json:"priority"` // that it had
 	Lacking      []string         `json:"lacking,omitempty"`
 	Cell         map[string]int64 `json:"cell,omitempty"` // counted behind its set-up
 }
@@ -161,7 +161,7 @@ func (f *cyclicFlags) result(r cyclic.Result) cyclicJSON {
 			int64(l.Min), int64(l.Quantile(0.5)), int64(l.Quantile(0.99)), int64(l.Quantile(0.999)),
 			int64(l.Max),
 		},
-		Priority: f.cfg.Priority, Lacking: r.Lacking,
+		Priority: r.Priority, Lacking: r.Lacking,
 	}
 	if f.cfg.Style == cyclic.Cell {
 		j.Cell = map[string]int64{
