@@ -43,7 +43,8 @@ const needForm = `parts with commas between: "5ms ±100us" (a period, and how la
 func advise(c *cobra.Command, files []string, need string, asJSON bool) error {
 	var n advice.Need
 	var err error
-	if need != "" {
+	needed := c.Flags().Changed("need")
+	if needed {
 		if n, err = advice.ParseNeed(need); err != nil {
 			return fmt.Errorf("%w: --need: %w", errUsage, err)
 		}
@@ -71,16 +72,16 @@ func advise(c *cobra.Command, files []string, need string, asJSON bool) error {
 		fmt.Fprintln(c.ErrOrStderr(), "tallywheel: there are no results of this machine: tallywheel lab all makes them")
 	}
 	var lines []advice.Line
-	if need != "" {
+	if needed {
 		lines = advice.Needed(own, n, machine.Kernel)
 	} else {
 		lines = advice.Found(own, lab.Experiments(), machine.Kernel)
 	}
-	if err := showAdvice(c.OutOrStdout(), lines, need != "", asJSON); err != nil {
+	if err := showAdvice(c.OutOrStdout(), lines, needed, asJSON); err != nil {
 		return err
 	}
 	for _, l := range lines {
-		if need != "" && !l.Meets {
+		if needed && !l.Meets {
 			return errQuiet
 		}
 	}

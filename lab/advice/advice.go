@@ -9,6 +9,7 @@ package advice
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -86,11 +87,7 @@ func Needed(runs []Run, n Need, kernel string) (all []Line) {
 		all = append(all, durable(runs, n, kernel))
 	}
 	if n.NoLossAtRestart {
-		all = append(all, Line{
-			About:   "restart 0 loss",
-			Text:    "the laboratory has no experiment that kills a recorder; isolate: process is made for that",
-			Measure: "in a clone: go test ./e2e -run 'TestIsolatedKills$' -kills 200",
-		})
+		all = append(all, restart(runs, kernel))
 	}
 	return all
 }
@@ -196,6 +193,7 @@ func micros(us float64) string {
 // measuredRates is how fast ports were in an experiment, in bytes a second; it is in no parameter.
 const (
 	portsRate = 11_520  // serial-ports: 115,200 baud
+	mostPorts = 256     // serial-ports, also in a quick run
 	oneRate   = 400_000 // serial-strategies, steady: one port
 )
 
@@ -212,10 +210,16 @@ func reading(runs []Run, n Need, kernel string) Line {
 		About:   fmt.Sprintf("%d ports, %.0f B/s each", n.Ports, n.Rate),
 		Measure: fmt.Sprintf("tallywheel demo --ports %d --rate %.0f --for 1m", n.Ports, n.Rate),
 	}
-	name, fits := "serial-ports", func(p lab.Params) bool { return p.Int("ports") >= n.Ports }
+	name, most := "serial-ports", mostPorts
+	fits := func(p lab.Params) bool { return p.Int("ports") >= n.Ports }
 	if n.Rate > portsRate {
-		name, fits = "serial-strategies",
-			func(p lab.Params) bool { return p["condition"] == "steady" && n.Ports == 1 && n.Rate <= oneRate }
+		name, most = "serial-strategies", 1
+		fits = func(p lab.Params) bool { return p["condition"] == "steady" }
+	}
+	if n.Ports > most || n.Rate > oneRate {
+		l.Text = fmt.Sprintf("the laboratory measures up to %d ports at %d B/s, and one at %d B/s", mostPorts,
+			portsRate, oneRate)
+		return l
 	}
 	f, ok := newest(runs, name, kernel)
 	if !ok {
@@ -229,7 +233,7 @@ func reading(runs []Run, n Need, kernel string) Line {
 		}
 	}
 	if cell == nil {
-		l.Text = fmt.Sprintf("so many bytes on so many ports were not measured: up to 256 ports at %d B/s, and one at %d B/s, are", portsRate, oneRate)
+		l.Text, l.Measure = "so many ports were not measured in that run", "tallywheel lab run "+name
 		return l
 	}
 	var said []string
@@ -279,6 +283,86 @@ func late(row *lab.Row) string {
 		return micros(p99.Median)
 	}
 	return "a time that was not measured"
+}
+
+// restart finds the plainest isolation of which no crash of a recorder has cost a byte.
+func restart(runs []Run, kernel string) Line {
+	l := Line{About: "restart 0 loss", Measure: "tallywheel lab run recorder-crash --full"}
+	f, ok := newest(runs, "recorder-crash", kernel)
+	if !ok {
+		l.Text = "what a crash of a recorder costs here"
+		return l
+	}
+	none, ok := f.crashes("none", "tallywheel/none")
+	if !ok {
+		l.Text = "what a crash of a recorder costs was not measured whole"
+		return l
+	}
+	isolated, ok := f.crashes("process", "tallywheel/process recorder", "tallywheel/process reader")
+	if !ok {
+		l.Text = "what a crash costs with isolate: process was not measured whole"
+		return l
+	}
+	l.Known, l.Measure, l.From = true, "", f.from()
+	use := "nothing that was measured lost nothing"
+	for _, c := range []crashes{isolated, none} { // the plainer one is said
+		if c.cost == 0 {
+			l.Meets, use = true, "use isolate: "+c.isolate
+		}
+	}
+	l.Text = fmt.Sprintf("%s. By kill -9: %s; %s", use, none, isolated)
+	return l
+}
+
+// crashes is what those of one isolation have cost.
+type crashes struct {
+	isolate string
+	struck  float64 // times
+	cost    float64 // bytes lost, or stored twice
+	where   []string
+}
+
+func (c crashes) String() string {
+	return fmt.Sprintf("%s, struck %.0f times (%s): %.0f B lost or stored twice", c.isolate, c.struck,
+		strings.Join(c.where, "; "), c.cost)
+}
+
+// crashes adds up what kills have cost, in all rounds and cells of who; false if one has no
+// figures.
+// Of a connection that counts what nobody took, too: its end. A port that is full is no fault of
+// the recorder's death.
+func (f found) crashes(isolate string, who ...string) (c crashes, ok bool) {
+	c.isolate = isolate
+	for _, way := range who {
+		measured := false
+		for i := range f.Rows {
+			row := &f.Rows[i]
+			if row.Contestant != way || row.Params["event"] != "kill" {
+				continue
+			}
+			events, lost := row.Metrics["events"], row.Metrics["lost_bytes_per_event"]
+			doubled, unsent := row.Metrics["doubled_bytes_per_event"], row.Metrics["unsent_bytes_per_event"]
+			if events.N == 0 || lost.N != events.N || doubled.N != events.N || unsent.N != events.N {
+				return c, false
+			}
+			for round, n := range events.Samples {
+				c.struck += n
+				cost := lost.Samples[round] + doubled.Samples[round]
+				if row.Params["line"] == "tcp" {
+					cost += unsent.Samples[round]
+				}
+				c.cost += math.Round(n * cost)
+			}
+			if cell := row.Params.String(); !slices.Contains(c.where, cell) {
+				c.where = append(c.where, cell)
+			}
+			measured = true
+		}
+		if !measured {
+			return c, false
+		}
+	}
+	return c, true
 }
 
 // durable finds the engine of the log that makes so many records durable in a second, each before

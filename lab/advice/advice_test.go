@@ -172,8 +172,59 @@ func TestReading(t *testing.T) {
 		t.Errorf("%+v", l)
 	}
 	if l := only(t, Need{Ports: 8, Rate: 400_000}, run); l.Known ||
+		l.Measure != "tallywheel demo --ports 8 --rate 400000 --for 1m" {
+		t.Errorf("what no experiment has, whatever is run: %+v", l)
+	}
+	if l := only(t, Need{Ports: 1, Rate: 400_000}, run); l.Known ||
 		l.Measure != "tallywheel lab run serial-strategies" {
 		t.Errorf("%+v", l)
+	}
+}
+
+// TestRestart holds all crashes of an isolation to no byte, and takes the plainest that has lost
+// none.
+func TestRestart(t *testing.T) {
+	names := []string{"events", "lost_bytes_per_event", "doubled_bytes_per_event", "unsent_bytes_per_event"}
+	row := func(who, event, line string, metrics ...lab.Figure) lab.Row {
+		r := lab.Row{
+			Contestant: "tallywheel/" + who, Params: lab.Params{"event": event, "line": line, "rate": "400000"},
+			Metrics: map[string]lab.Figure{},
+		}
+		for i, m := range metrics {
+			r.Metrics[names[i]] = m
+		}
+		return r
+	}
+	of := figures
+	quiet := []lab.Figure{of(3, 3), of(0, 0), of(0, 0), of(0, 0)}
+	none := row("none", "kill", "tcp", of(3, 4), of(100, 0), of(0, 0), of(0, 5))
+	recorder, reader := row("process recorder", "kill", "tcp", quiet...), row("process reader", "kill", "tcp", quiet...)
+	port := row("process reader", "kill", "pty", of(3, 3), of(0, 0), of(0, 0), of(9, 9))
+	twice := row("process reader", "kill", "pty", of(3, 3), of(0, 0), of(1, 0), of(0, 0))
+	quietNone, half := row("none", "kill", "tcp", quiet...), row("none", "kill", "tcp", of(3, 3))
+	stopped := row("process reader", "restart", "tcp", quiet...)
+	for text, c := range map[string]struct {
+		rows  []lab.Row
+		known bool
+		meets bool
+	}{
+		"use isolate: process. By kill -9: none, struck 7 times (event=kill line=tcp rate=400000): 320 B lost or stored twice; process, struck 12 times (": {
+			[]lab.Row{none, recorder, reader}, true, true,
+		},
+		"use isolate: process. By kill -9: none, struck 7": {[]lab.Row{none, recorder, reader, port}, true, true},
+		"use isolate: none. ":                              {[]lab.Row{quietNone, recorder, reader}, true, true},
+		"nothing that was measured lost nothing. ":         {[]lab.Row{none, recorder, twice}, true, false},
+		"with isolate: process was not measured whole":     {[]lab.Row{none, recorder, stopped}, false, false},
+		"costs was not measured whole":                     {[]lab.Row{recorder, reader, half}, false, false},
+	} {
+		result := lab.ExperimentResult{Name: "recorder-crash", Rows: c.rows}
+		l := only(t, Need{NoLossAtRestart: true}, runOf("a", 1, result))
+		if !strings.Contains(l.Text, text) || l.Known != c.known || l.Meets != c.meets {
+			t.Errorf("%+v, want %q", l, text)
+		}
+	}
+	if l := only(t, Need{NoLossAtRestart: true}); l.Known || l.Measure != "tallywheel lab run recorder-crash --full" {
+		t.Errorf("of no results: %+v", l)
 	}
 }
 

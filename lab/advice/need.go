@@ -15,7 +15,7 @@ type Need struct {
 	Ports             int           // serial ports that send …
 	Rate              float64       // … so many bytes a second each
 	Durable           float64       // records a second, each on the disk before its sender goes on
-	NoLossAtRestart   bool          // a crash of the recorder loses no byte
+	NoLossAtRestart   bool          // a crash of the recorder loses no byte that it, or the kernel, had taken
 }
 
 // form is what ParseNeed reads, for messages.
