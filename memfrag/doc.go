@@ -6,8 +6,8 @@
 //
 //   - Of the machine, /proc/buddyinfo: how much memory is free, and how much of that is in blocks
 //     of a huge page or more. [Sample.Unusable] is the share that is not: of no use to whoever
-//     needs a huge page. /proc/pagetypeinfo, where it may be read: how many blocks of that size are
-//     pinned by memory that cannot be moved.
+//     needs a huge page. /proc/pagetypeinfo, where it may be read, every five minutes: how many
+//     blocks of that size are pinned by memory that cannot be moved.
 //   - Of a process, /proc/PID/smaps_rollup: what is resident, and how much of it in huge pages.
 //   - A [Trial] of huge pages: of each pool that is reserved (hugetlb, 2 MiB or 1 GiB), how many
 //     are to be had; where none is, whether the kernel can make some now (MADV_COLLAPSE, Linux

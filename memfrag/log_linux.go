@@ -160,6 +160,8 @@ func (l *samples) thin() error {
 	for i, s := range l.all {
 		if i >= len(l.all)/2 || i%2 == 0 {
 			kept = append(kept, s)
+		} else if before := &kept[len(kept)-1]; before.Blocks == nil {
+			before.Blocks = s.Blocks // few samples have them
 		}
 	}
 	var text bytes.Buffer

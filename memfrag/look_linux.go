@@ -18,6 +18,11 @@ const (
 	spare = 4
 )
 
+// blocksEvery is how often blocks are counted by what they are for, at most. The kernel counts free
+// blocks for that file, too, one after the other, under its lock and with interrupts off: tens of
+// milliseconds on a machine whose memory is in pieces, in which a real-time thread may wait.
+const blocksEvery = 5 * time.Minute
+
 // defaultHuge is the size of a huge page where the kernel does not say it.
 const defaultHuge = 2 << 20
 
@@ -29,6 +34,7 @@ type watcher struct {
 	page   uint64
 	huge   uint64
 	trials bool
+	blocks time.Time // when they were counted last
 
 	collapse func(size, n int) (int, error)
 	pooled   func(size uint64, n int) error
@@ -59,11 +65,8 @@ func (w *watcher) look(now time.Time) (Sample, error) {
 	if err != nil {
 		return s, err
 	}
-	if f, err := w.root.Open("proc/pagetypeinfo"); err == nil {
-		s.Blocks = readBlocks(f)
-		_ = f.Close()
-	} else {
-		w.missing["blocks by type"] = fmt.Sprintf("%v; run as root", err)
+	if now.Sub(w.blocks) >= blocksEvery {
+		s.Blocks, w.blocks = w.count(), now
 	}
 	if w.trials {
 		s.Trials = w.try(s.FreeHuge)
@@ -76,6 +79,17 @@ func (w *watcher) look(now time.Time) (Sample, error) {
 		s.Process = &p
 	}
 	return s, nil
+}
+
+// count counts blocks by what they are for; nil: that may not be read.
+func (w *watcher) count() map[string]int {
+	f, err := w.root.Open("proc/pagetypeinfo")
+	if err != nil {
+		w.missing["blocks by type"] = fmt.Sprintf("%v; run as root", err)
+		return nil
+	}
+	defer f.Close()
+	return readBlocks(f)
 }
 
 // try asks for huge pages. Of a pool one is asked for, and the kernel's count believed then: to

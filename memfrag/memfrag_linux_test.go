@@ -68,6 +68,13 @@ func TestLook(t *testing.T) {
 	if len(s.Blocks) != 3 || s.Blocks["Unmovable"] != 3 || s.Blocks["Movable"] != 77 || s.Blocks["Reclaimable"] != 4 {
 		t.Errorf("blocks %v", s.Blocks)
 	}
+	w := watcherOf(root, 6, nil)
+	for i, after := range []time.Duration{0, time.Second, blocksEvery} {
+		s, err := w.look(time.Unix(1e9, 0).Add(after))
+		if want := []int{3, 0, 3}[i]; err != nil || len(s.Blocks) != want {
+			t.Errorf("%v behind the first: blocks %v: %v", after, s.Blocks, err)
+		}
+	}
 	if len(s.Trials) != 0 { // 18 MiB are free in large blocks
 		t.Errorf("trials %+v though little is free", s.Trials)
 	}
@@ -245,7 +252,11 @@ func TestLogIsBounded(t *testing.T) {
 	}
 	const n = 2*MaxSamples + 7
 	for at := range int64(n) {
-		if err := l.add(Sample{At: at + 1}); err != nil {
+		s := Sample{At: at + 1}
+		if at%10 == 9 { // one that is left out
+			s.Blocks = map[string]int{"Movable": 1}
+		}
+		if err := l.add(s); err != nil {
 			t.Fatal(err)
 		}
 		if len(l.all) >= MaxSamples {
@@ -263,10 +274,17 @@ func TestLogIsBounded(t *testing.T) {
 	if err != nil || len(s.Samples) != len(l.all) || s.Samples[0].At != 1 || s.Samples[len(s.Samples)-1].At != n {
 		t.Errorf("%d samples of %d, %v", len(s.Samples), len(l.all), err)
 	}
+	blocks := 0
 	for i := 1; i < len(s.Samples); i++ {
+		if s.Samples[i].Blocks != nil {
+			blocks++
+		}
 		if s.Samples[i].At <= s.Samples[i-1].At {
 			t.Fatalf("sample %d is not behind the one before", i)
 		}
+	}
+	if blocks < len(s.Samples)/11 { // each was thinned out with what it has
+		t.Errorf("%d of %d samples have blocks", blocks, len(s.Samples))
 	}
 }
 

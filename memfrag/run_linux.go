@@ -67,7 +67,7 @@ func Run(ctx context.Context, cfg Config) (Result, error) {
 	w := newWatcher(cfg.PID, !cfg.NoTrial)
 	now := time.Now()
 	h := header{
-		Memfrag: version, Began: now.UnixMilli(), Interval: cfg.Interval, Page: w.page, Huge: w.huge,
+		Memfrag: version, Interval: cfg.Interval, Page: w.page, Huge: w.huge,
 		PID: cfg.PID,
 	}
 	if cfg.PID != 0 {
@@ -82,6 +82,8 @@ func Run(ctx context.Context, cfg Config) (Result, error) {
 	if _, err := w.look(now); err != nil { // before there is a log
 		return Result{}, err
 	}
+	w.blocks = time.Time{}           // the log's first sample has them
+	h.Began = time.Now().UnixMilli() // behind a look that may have taken long
 	l, err := openLog(cfg.Log, h)
 	if err != nil {
 		return Result{}, err

@@ -16,7 +16,8 @@ type Sample struct {
 	At       int64  `json:"at"`        // ms since 1970
 	Free     uint64 `json:"free"`      // memory that is free, of all zones
 	FreeHuge uint64 `json:"free_huge"` // … in blocks of a huge page or more
-	// blocks of a huge page, by what they are for: Movable, Unmovable …
+	// blocks of a huge page, by what they are for: Movable, Unmovable …; of one sample in five
+	// minutes
 	Blocks  map[string]int `json:"blocks,omitempty"`
 	Trials  []Trial        `json:"trials,omitempty"`  // of huge pages
 	Process *Process       `json:"process,omitempty"` // nil: none is followed
