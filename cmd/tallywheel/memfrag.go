@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,16 +23,19 @@ type memfragFlags struct {
 	cfg    memfrag.Config
 	page   string
 	asJSON bool
+
+	shown  bool  // a page was written
+	failed error // of the last one; nil: it was written
 }
 
 func newMemfrag() *cobra.Command {
 	var f memfragFlags
 	c := &cobra.Command{
 		Use: "memfrag", Short: "follow how memory fragments, for hours or days: of the machine, and of a process",
-		Long: `Looks each interval how much of the free memory is in blocks that hold no huge page (/proc/buddyinfo), what of it is
-pinned (/proc/pagetypeinfo, for root), and whether huge pages are to be had: of each pool that is reserved, or, where none is, by
-asking the kernel to make 8 now (MADV_COLLAPSE, Linux 6.1). The rate is 1 − pages to be had ÷ pages that there should be. With --pid
-also how much memory a process has.
+		Long: `Looks each interval how much of the free memory is in blocks that hold no huge page (/proc/buddyinfo), every five minutes
+what of it is pinned (/proc/pagetypeinfo, for root), and each interval whether huge pages are to be had: of each pool that is reserved,
+or, where none is, by asking the kernel to make 8 now (MADV_COLLAPSE, Linux 6.1). The rate is 1 − pages to be had ÷ pages that there
+should be. With --pid also how much memory a process has.
 
 Samples go to a file (--log), of 10,000 at most: then each second one of the older half is left out. Called again with the same file it
 goes on, also behind a kill, until --for has passed since the first sample. Ctrl-C ends it, and prints what there is.`,
@@ -57,16 +61,17 @@ func (f *memfragFlags) run(c *cobra.Command) error {
 	if t, ok := talk.(*os.File); ok {
 		live = terminal(t)
 	}
-	var pageErr error
+	ctx, stop := context.WithCancel(c.Context())
+	defer stop()
 	f.cfg.Watch = func(s memfrag.Sample, all func() memfrag.Summary) {
 		if live {
 			fmt.Fprint(talk, "\r\x1b[K", memfragLine(s))
 		}
-		if f.page != "" {
-			pageErr = f.writePage(all(), f.cfg.Interval)
+		if f.page != "" && !f.show(all(), talk) {
+			stop()
 		}
 	}
-	r, err := memfrag.Run(c.Context(), f.cfg)
+	r, err := memfrag.Run(ctx, f.cfg)
 	if live {
 		fmt.Fprint(talk, "\r\x1b[K")
 	}
@@ -76,8 +81,11 @@ func (f *memfragFlags) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	var pageErr error
 	if f.page != "" {
-		pageErr = f.writePage(r.Summary, 0)
+		if pageErr = f.writePage(r.Summary, 0); pageErr != nil && !f.shown {
+			return pageErr
+		}
 	}
 	for _, what := range slices.Sorted(maps.Keys(r.Missing)) {
 		fmt.Fprintf(talk, "tallywheel: not looked at: %s: %s\n", what, r.Missing[what])
@@ -88,12 +96,24 @@ func (f *memfragFlags) run(c *cobra.Command) error {
 	return errors.Join(pageErr, f.print(out, r))
 }
 
+// show writes the page of a run that goes on. false: it is in a place where none can be, as the
+// first one says. Later a full disk is no reason to stop: the samples go on, and so may the page.
+func (f *memfragFlags) show(s memfrag.Summary, talk io.Writer) bool {
+	was := f.failed
+	f.failed = f.writePage(s, f.cfg.Interval)
+	if f.failed != nil && was == nil && f.shown {
+		fmt.Fprintf(talk, "tallywheel: %v; samples are taken all the same\n", f.failed)
+	}
+	f.shown = f.shown || f.failed == nil
+	return f.shown
+}
+
 // writePage writes the page beside, which then takes the name: whoever loads it gets one or the
 // other.
 func (f *memfragFlags) writePage(s memfrag.Summary, again time.Duration) error {
 	file, err := sys.CreateBeside(f.page, os.O_WRONLY, 0o644)
 	if err != nil {
-		return err
+		return fmt.Errorf("--html: %w", err)
 	}
 	title := "memory of this machine"
 	if f.cfg.PID != 0 {
@@ -103,7 +123,7 @@ func (f *memfragFlags) writePage(s memfrag.Summary, again time.Duration) error {
 		err = os.Rename(file.Name(), f.page)
 	}
 	if err != nil {
-		return errors.Join(err, os.Remove(file.Name()))
+		return fmt.Errorf("--html: %w", errors.Join(err, os.Remove(file.Name())))
 	}
 	return nil
 }
