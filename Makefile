@@ -20,7 +20,7 @@ CHANCE_IN := ./recorder ./server ./seglog ./asyncfile ./uring ./ipc ./internal/s
 
 # All tests. Programs that the tests need come through apt and pip where that is allowed; what is missing after that is said by the
 # tests themselves: they fail where TALLYWHEEL_REQUIRE is set, which deps decides.
-test: deps
+test: deps deps-board
 	$(GO) vet ./...
 	$(GO) test . # the house rules first: they are quick
 	CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 TALLYWHEEL_REQUIRE="$$(cat .deps 2>/dev/null)" $(GO) test -race -timeout 30m ./server ./recorder ./seglog ./... # the longest first, or they are left alone at the end
@@ -29,6 +29,11 @@ test: deps
 
 deps:
 	@./deploy/test-deps.sh
+
+# Debian's kernels, and an emulator to boot them in, for the tests with real drivers: 130 MB, fetched once.
+.PHONY: deps-board
+deps-board:
+	@./deploy/board-deps.sh || echo "missing: an emulator, or Debian's kernels: the tests with real drivers will be skipped"
 
 # The peers that the laboratory measures are modules of their own, with a hundred others behind each. Where those cannot be fetched,
 # also the second time, that is no fault of a change; all else is. The OpenTelemetry collector takes minutes to build, and its
@@ -106,6 +111,7 @@ soak: build
 	$(GO) test ./recorder -run EverythingAtOnce -hours 12 -timeout 60m -v
 	$(GO) test ./e2e -run IsolatedKills -kills 5000 -timeout 60m -v
 	$(GO) test ./e2e -run IsolatedUpgrades -upgrades 20 -timeout 60m -v
+	$(GO) test ./e2e/guest -run Board -boots 10 -timeout 60m -v
 	$(GO) test ./e2e/stranger -run TestSoak -soak 30m -timeout 60m -v
 	./$(BIN) demo --for 30m --ports 1 --condition steady
 	./$(BIN) demo --for 30m --ports 2 --condition disturbed
@@ -146,4 +152,4 @@ golden: figures
 	$(GO) test ./lab/report -run Golden -update
 
 clean:
-	rm -rf bin .deps .deps-node .deps-python lab-results
+	rm -rf bin .deps .deps-board .deps-node .deps-python lab-results
