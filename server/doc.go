@@ -92,4 +92,8 @@
 // at most MaxBodyMemory; the memory grows with what has come. The framing of a chunked body may
 // have 16 bytes for each chunk and two for each byte of the body, and 16 KiB more: beyond that the
 // body is malformed, as for net/http. Connections beyond MaxConns wait to be accepted.
+//
+// A client that still sends when its connection ends would lose, by a reset, the answers that it
+// has not read yet. What it sends is read and thrown away until it ends its side, or has taken all
+// and is silent for half a second: for 30 s at most, and until it has sent 256 KiB more.
 package server

@@ -267,7 +267,8 @@ func SetLine(t *Termios, l Line) {
 	}
 }
 
-// Unsent is how many bytes the driver has still to send.
+// Unsent is how many bytes the driver has still to send; of a TCP connection, how many the peer's
+// kernel has not acknowledged, the end of sending among them.
 func Unsent(fd int) (n int, err error) {
 	n, err = unix.IoctlGetInt(fd, unix.TIOCOUTQ)
 	return n, os.NewSyscallError("ioctl TIOCOUTQ", err)

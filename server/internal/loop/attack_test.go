@@ -122,6 +122,7 @@ func (p *pipe) SendAll(b net.Buffers) (int, error)         { return 0, io.ErrClo
 func (p *pipe) SendFile(*os.File, int64, int) (int, error) { return 0, io.ErrClosedPipe }
 func (p *pipe) InCache(*os.File, int64, int) (bool, bool)  { return false, true }
 func (p *pipe) EndSending() error                          { return nil }
+func (p *pipe) Unsent() int                                { return 0 }
 func (p *pipe) EndReceiving() error                        { return nil }
 func (p *pipe) Hang()                                      {}
 func (p *pipe) Close() error                               { return nil }

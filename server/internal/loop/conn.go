@@ -40,7 +40,12 @@ func (s State) String() string { return [...]string{"open", "flushing", "lingeri
 
 // How long the end of a connection may take.
 const (
-	LingerFor = 500 * time.Millisecond // for the client to read an answer to a request that was not read to its end
+	// Lingering ends when for so long the peer has sent nothing, and has nothing to take any more.
+	LingerFor  = 500 * time.Millisecond
+	lingerMost = 30 * time.Second // … and then at the latest
+	// … or, in the same steps, when it has sent more than that. net/http reads as much of a body
+	// that nobody wants.
+	lingerBytes = 256 << 10
 	// for a client to take the rest of an answer, where Config.FlushFor does not say otherwise
 	flushFor = 30 * time.Second
 )
@@ -58,8 +63,9 @@ type Conn struct {
 	app    App
 	origin any // of the listener
 	short  bool
-	spoke  bool  // something has been received
+	spoke  bool  // something has been received; while it lingers, since the last look
 	bulky  uint8 // how many receives of the driver it still takes for one that brings large input
+	thrown int32 // bytes thrown away while it lingers; more than lingerBytes are not counted
 	share  int   // bytes that Receive may still bring this turn; 0 while the driver has handed nothing over
 	failed error // what Receive has found: io.EOF or a failure
 	began  int64 // ns of Loop.Now
@@ -152,7 +158,7 @@ func (c *Conn) fresh(most time.Duration) bool {
 // is to be free.
 func (c *Conn) endIdle(most, head time.Duration) {
 	if c.state == Lingering {
-		if head > 0 && c.readBy-c.loop.now <= int64(LingerFor-head) {
+		if head > 0 && c.writeBy-c.loop.now <= int64(lingerMost-head) {
 			c.Kill(nil)
 		}
 		return
@@ -346,9 +352,29 @@ func (c *Conn) flushed() {
 		return
 	}
 	c.state = Lingering
-	c.writeBy = 0
+	c.spoke = false
+	c.writeBy = c.loop.now + int64(lingerMost)
 	c.SetReadBy(c.loop.now + int64(LingerFor))
 	c.Resume()
+}
+
+// throwAway takes note of n bytes that came behind the end.
+func (c *Conn) throwAway(n int) {
+	if c.state == Lingering {
+		c.thrown = int32(min(int(c.thrown)+n, lingerBytes+1))
+	}
+}
+
+// lingerOn goes on with lingering after LingerFor where the peer may still lose something: were the
+// socket closed now, the next byte from the peer would reset the connection, and a reset takes away
+// all that the peer has not taken.
+func (c *Conn) lingerOn() bool {
+	if c.state != Lingering || c.thrown > lingerBytes || c.writeBy <= c.loop.now || !c.spoke && c.sock.Unsent() == 0 {
+		return false
+	}
+	c.spoke = false
+	c.SetReadBy(c.loop.now + int64(LingerFor))
+	return true
 }
 
 // Kill ends the connection now. The App hears of an err.

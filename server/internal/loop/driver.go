@@ -86,6 +86,7 @@ type Socket interface {
 	InCache(from *os.File, off int64, n int) (cached, known bool)
 	Receive(b []byte) (int, error) // 0, nil at the end of the stream
 	Peek() error                   // nil: Receive has something to say
+	Unsent() int                   // bytes that the peer's kernel has not taken, the end of sending among them
 	EndSending() error
 	EndReceiving() error
 	Hang()        // ends both directions, so that what waits for it comes back

@@ -413,6 +413,7 @@ func (l *Loop) Received(c *Conn, b Lent) {
 	l.tally.In += uint64(len(b))
 	c.spoke = true
 	if c.state != Open {
+		c.throwAway(len(b))
 		return
 	}
 	if c.bulky > 0 {
@@ -517,6 +518,7 @@ func (l *Loop) expire() {
 		case !c.passed(l.now): // it has moved on
 		case c.state == Open:
 			l.call(c, c.app.Expired)
+		case c.lingerOn():
 		default:
 			c.Kill(ErrTooSlow)
 		}

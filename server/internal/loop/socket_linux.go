@@ -80,6 +80,15 @@ func (s *FDSocket) Receive(b []byte) (int, error) {
 // Peek implements Socket.
 func (s *FDSocket) Peek() error { return waits(sys.Peek(s.fd)) }
 
+// Unsent implements Socket.
+func (s *FDSocket) Unsent() int {
+	n, err := sys.Unsent(s.fd)
+	if err != nil { // the connection has failed: nobody takes anything any more
+		return 0
+	}
+	return n
+}
+
 // EndSending implements Socket.
 func (s *FDSocket) EndSending() error { return sys.EndSending(s.fd) }
 

@@ -27,6 +27,7 @@ type Client struct {
 	End   End
 	Got   []byte
 	Lent  int           // bytes of what it sent that the driver received: the App has received the others
+	Lost  int           // bytes that a reset has taken from it: Got is without them
 	Ended time.Duration // when the server had closed the connection
 }
 
@@ -281,6 +282,21 @@ func (s *socket) Peek() error {
 	return loop.ErrWait
 }
 
+// Unsent implements loop.Socket.
+func (s *socket) Unsent() int {
+	s.n.mu.Lock()
+	defer s.n.mu.Unlock()
+	return s.unread()
+}
+
+// unread is what a client that does not read yet has still to get.
+func (s *socket) unread() int {
+	if time.Since(s.n.began) >= s.client.Reads {
+		return 0
+	}
+	return len(s.client.Got)
+}
+
 // EndSending implements loop.Socket.
 func (s *socket) EndSending() error {
 	s.n.mu.Lock()
@@ -312,6 +328,10 @@ func (s *socket) Close() error {
 		return os.ErrClosed
 	}
 	s.closed = true
+	if len(s.rx)+len(s.toSend)+len(s.later) > 0 { // the kernel answers that by a reset
+		s.client.Lost = s.unread()
+		s.client.Got = s.client.Got[:len(s.client.Got)-s.client.Lost]
+	}
 	s.client.Ended = time.Since(s.n.began)
 	if s.n.left--; s.n.left == 0 {
 		close(s.n.over)
