@@ -65,7 +65,8 @@
 //     malformed.
 //   - Half a head at the end of its time is answered by 408; so is one that is not whole 5 s after
 //     its first bytes where Shutdown waits for it. An Expect of anything but 100-continue is
-//     answered by 417, as by net/http, but with a text and the end of the connection.
+//     answered by 417, as by net/http, but with a text and the end of the connection. Of several
+//     fields the first counts, as there.
 //   - At most 256 header fields; and one limit, MaxHeaderBytes, for the request line with all of
 //     them.
 //   - The target may not have control characters, spaces or DEL.

@@ -86,7 +86,8 @@ type Head struct {
 	lengths     int
 	codings     int
 	connections int
-	expect      bool // something else than 100-continue
+	expected    bool // the field Expect was there
+	expect      bool // … first with something else than 100-continue
 	upgrade     bool // the field Upgrade was there
 }
 
@@ -323,14 +324,18 @@ func (h *Head) connection(value []byte) {
 	}
 }
 
-// expectation reads a field Expect; as net/http, which looks for the word among others.
+// expectation reads a field Expect; as net/http, which looks for the word among others, and at no
+// second field.
 func (h *Head) expectation(value []byte) {
+	if h.expected {
+		return
+	}
+	h.expected, h.expect = true, len(value) > 0
 	for word := range bytes.FieldsFuncSeq(value, func(r rune) bool { return r == ' ' || r == ',' || r == '\t' }) {
 		if Is(word, "100-continue") {
-			h.Continue = true
+			h.Continue, h.expect = true, false
 			return
 		}
-		h.expect = true
 	}
 }
 
@@ -348,7 +353,7 @@ func (h *Head) finish(b []byte) error {
 		return errOldChunked
 	case h.codings > 1:
 		return errCoding
-	case h.expect && !h.Continue:
+	case h.expect:
 		return errExpect
 	}
 	if h.Chunked {

@@ -54,6 +54,7 @@ func TestHeadsThatAreRefused(t *testing.T) {
 		"GET / HTTP/1.1\r\n\r\n":                                                               400,
 		"GET / HTTP/2.0\r\nHost: a\r\n\r\n":                                                    505,
 		"GET / HTTP/1.1\r\nHost: a\r\nExpect: tea\r\n\r\n":                                     417,
+		"GET / HTTP/1.1\r\nHost: a\r\nExpect: tea\r\nExpect: 100-continue\r\n\r\n":             417,
 		"GET /" + strings.Repeat("x", maxTest) + " HTTP/1.1\r\nHost: a\r\n\r\n":                431,
 		"GET / HTTP/1.1\r\nHost: a\r\n" + strings.Repeat("a:\r\n", MaxFields) + "\r\n":         431,
 	} {
