@@ -43,7 +43,8 @@
 //
 // A panic in a handler ends its connection and nothing else, and is logged; so does runtime.Goexit,
 // on a loop's thread too. What was answered to earlier requests of the connection still goes out.
-// What a handler writes after it has returned is refused with an error.
+// What a handler writes after it has returned is refused with an error; not so on engine std, where
+// net/http's own Flush may then end the process by a nil pointer.
 //
 // # What differs from net/http
 //
