@@ -50,6 +50,7 @@ type GoConn struct {
 	readBy    int64 // as in Conn; -1: long ago
 	writeBy   int64
 	gone      func() // called once when the peer has left
+	later     func() // called once when input has come: ReadNow's
 	headBy    int64  // when the rest of a head is too late for a server that ends; 0: none is waited for
 	idle      bool   // between requests
 	grace     bool   // WaitInput has found something in time: the next Read gets it
@@ -206,6 +207,10 @@ func (g *GoConn) Input(b Lent) {
 		if g.in.Len() > MaxHeld+SmallBlock && !g.held && !g.aside {
 			g.held = true
 			g.c.Hold()
+		}
+		if later := g.later; later != nil {
+			g.later = nil
+			go later()
 		}
 	} else if block != nil {
 		freeBlock(block)

@@ -56,6 +56,7 @@ func (g *GoConn) ReadPart(b []byte, left int64) (int, error) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.later = nil
 	for {
 		if !g.closed && !g.grace && g.passed(g.readBy) {
 			return 0, opError("read", os.ErrDeadlineExceeded)
@@ -65,12 +66,7 @@ func (g *GoConn) ReadPart(b []byte, left int64) (int, error) {
 			return 0, opError("read", err)
 		}
 		if g.in.Len() > 0 {
-			n := g.in.Read(b)
-			if g.held && g.in.Len() <= MaxHeld/2 {
-				g.held, g.asked.resume = false, true
-				g.ask()
-			}
-			return n, nil
+			return g.consume(b), nil
 		}
 		if g.aside && !g.receiving && g.detach == attached {
 			g.mine = true
@@ -85,6 +81,37 @@ func (g *GoConn) ReadPart(b []byte, left int64) (int, error) {
 		}
 		g.read.Wait()
 	}
+}
+
+// consume takes what fits b of the input. g.mu is held.
+func (g *GoConn) consume(b []byte) int {
+	n := g.in.Read(b)
+	if g.held && g.in.Len() <= MaxHeld/2 {
+		g.held, g.asked.resume = false, true
+		g.ask()
+	}
+	return n
+}
+
+// ReadNow is Read behind BodyRead that does not wait. Where there is nothing for now it returns
+// os.ErrDeadlineExceeded, as it is, and a goroutine calls later when input has come, unless
+// somebody has begun to Read before. Deadlines do not matter to it.
+func (g *GoConn) ReadNow(b []byte, later func()) (int, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.later = nil
+	switch err := g.readError(); {
+	case err != nil && err != os.ErrDeadlineExceeded:
+		return 0, opError("read", err)
+	case g.in.Len() > 0:
+		return g.consume(b), nil
+	}
+	g.later = later
+	if g.aside && g.ready { // the loop has left it to a reader
+		g.asked.resume = true
+		g.ask()
+	}
+	return 0, os.ErrDeadlineExceeded
 }
 
 // receive reads from the socket. The socket is ours. g.mu is held.
