@@ -20,6 +20,7 @@ import (
 const (
 	PollReadable = unix.POLLIN
 	PollWritable = unix.POLLOUT
+	PollRoom     = unix.POLLOUT | unix.POLLERR | unix.POLLHUP // a send does not wait
 )
 
 // shortCall is the most bytes of a call that keeps its P. Such a call of a socket never waits, and

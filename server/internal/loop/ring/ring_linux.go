@@ -10,7 +10,6 @@ package ring
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 	"syscall"
 	"time"
 
@@ -45,7 +44,7 @@ type driver struct {
 	arenas []*uring.Arena
 	mapped uint64      // bytes of bufs and arenas
 	ops    []*uring.Op // for sends, cancels and polls
-	late   []*conn     // sends that found the ring full
+	late   []*conn     // sends, polls and ends that found the ring full
 	came   int         // receives of this turn
 	quick  int         // sends that are most likely done as soon as the kernel has them
 	lent   uring.Piece // what a connection is looking at
@@ -57,11 +56,16 @@ type driver struct {
 type conn struct {
 	c          *loop.Conn
 	polling    int32 // polls for room in flight
+	asked      int32 // bytes of the send under way
+	short      bool  // the last send took less: the socket is full
+	full       bool  // the output waits for room: to the loop it is being sent
+	unasked    bool  // for a poll the ring was full
 	cancelling bool  // of recv
 	ending     bool
 	detaching  bool
-	recv       uring.Op // sends are by the driver's operations: only few are under way at a time
-	send       *uring.Op
+	leaving    bool      // edge is being cancelled
+	recv       uring.Op  // sends are by the driver's operations: only few are under way at a time
+	edge       *uring.Op // tells of each change, of a socket whose peer has ended its side
 	file       *uring.File
 }
 
@@ -73,6 +77,7 @@ const (
 	tagRecv
 	tagSend
 	tagRoom
+	tagEdge
 	tagCancel // of a receive
 	tagOther
 	tagBits = 3
@@ -80,7 +85,7 @@ const (
 
 const (
 	ringEntries = 4096
-	ringSpare   = 4096 // operations beyond one receive for each connection
+	ringSpare   = 4096 // operations beyond a receive and a poll for each connection
 	ringMost    = 65535
 	recvMemory  = 1 << 20  // of the stock of buffers, which are used in turn: it shall fit a CPU's cache
 	recvLarge   = 32 << 10 // of one buffer, where the kernel fills it by several arrivals
@@ -103,7 +108,7 @@ func New(l *loop.Loop, cfg Config) (loop.Driver, error) {
 	d := &driver{l: l, wakeFD: -1, backlog: sys.Backlog(), taken: taken}
 	rc := uring.Config{
 		Entries:  ringEntries,
-		InFlight: min(cfg.Conns+ringSpare, ringMost),
+		InFlight: min(2*cfg.Conns+ringSpare, ringMost),
 		Locked:   true, RegisterRing: true,
 	}
 	if cfg.SQPoll {
@@ -189,20 +194,28 @@ func (d *driver) done(op *uring.Op) error {
 	case tagRecv:
 		d.received(d.conns[index])
 	case tagSend:
-		e := d.conns[index]
-		n, err := max(int(op.Res), 0), op.Err()
-		if err == syscall.ECANCELED {
-			err = loop.ErrCanceled
-		}
-		e.send = nil
-		d.keep(op)
-		d.l.Sent(e.c, n, err)
-		d.endIf(e)
+		d.sent(d.conns[index], op)
 	case tagRoom:
 		e := d.conns[index]
+		room := op.Err() != nil || op.Res&sys.PollRoom != 0
 		d.keep(op)
-		e.polling--
-		d.l.Writable(e.c)
+		if e.polling--; room {
+			d.room(e)
+		} else { // the peer has ended its side, and that is all
+			d.watch(e)
+		}
+		d.endIf(e)
+	case tagEdge:
+		e := d.conns[index]
+		room := op.Res > 0 && op.Res&sys.PollRoom != 0
+		if !op.More() {
+			e.edge, e.leaving = nil, false
+			d.keep(op)
+			room = true // who waited asks again
+		}
+		if room {
+			d.room(e)
+		}
 		d.endIf(e)
 	case tagWake:
 		sys.EventfdDrain(d.wakeFD)
@@ -341,97 +354,6 @@ func (d *driver) Untouched(c *loop.Conn) bool { return !c.Slot.(*conn).recv.InFl
 // ReadsAside implements loop.Driver: the kernel receives at all times.
 func (d *driver) ReadsAside() bool { return false }
 
-// Send implements loop.Driver.
-func (d *driver) Send(c *loop.Conn) {
-	e := c.Slot.(*conn)
-	k := c.Output()
-	op := d.op(tagSend, c.ID)
-	if k.Next() == nil {
-		op.Send(e.file, handle(k)).Part(k.Lo, k.Lo+loop.AtOnce(k.Hi-k.Lo)).WaitAll()
-		if c.LastSend() {
-			op.Followed()
-		}
-	} else {
-		d.vector(op, e.file, k)
-	}
-	err := d.ring.Push(op)
-	if err != nil {
-		d.keep(op)
-	}
-	switch {
-	case err == nil:
-		c.SetSending()
-		e.send = op
-		if k.Next() == nil && k.Hi-k.Lo <= loop.SmallChunk && c.State() == loop.Open {
-			d.quick++
-		}
-	case errors.Is(err, uring.ErrFull):
-		d.late = append(d.late, e)
-	default:
-		c.Kill(err)
-	}
-}
-
-// vector makes a send of several chunks.
-func (d *driver) vector(op *uring.Op, f *uring.File, k *loop.Chunk) {
-	var room [maxVector]*uring.Buffer
-	bufs := room[:0]
-	for ; k != nil && len(bufs) < maxVector; k = k.Next() {
-		b := k.Bytes()
-		if k.Next() == nil || len(bufs) == maxVector-1 {
-			b = b[:loop.AtOnce(len(b))]
-		}
-		bufs = append(bufs, uring.Wrap(b))
-	}
-	op.SendMsg(f, netip.AddrPort{}, nil, bufs...).WaitAll()
-}
-
-// handle is the ring's name for a chunk's memory.
-func handle(k *loop.Chunk) *uring.Buffer {
-	b, ok := k.Handle.(*uring.Buffer)
-	if !ok {
-		b = uring.Wrap(k.Mem)
-		k.Handle = b
-	}
-	return b
-}
-
-// CancelSend implements loop.Driver.
-func (d *driver) CancelSend(c *loop.Conn) {
-	e := c.Slot.(*conn)
-	if e.send == nil {
-		return
-	}
-	op := d.op(tagOther, 0)
-	if err := d.ring.Push(op.Cancel(e.send)); err != nil {
-		d.keep(op)
-		c.Socket().Hang() // which ends the send, too
-	}
-}
-
-// retry sends what found the ring full before.
-func (d *driver) retry() {
-	late := d.late
-	d.late = d.late[:0]
-	for _, e := range late {
-		if c := e.c; c.State() != loop.Dead && !c.Sending() && c.Output() != nil {
-			d.Send(c)
-		}
-	}
-}
-
-// AwaitRoom implements loop.Driver.
-func (d *driver) AwaitRoom(c *loop.Conn) {
-	e := c.Slot.(*conn)
-	op := d.op(tagRoom, c.ID)
-	if err := d.ring.Push(op.Poll(e.file, sys.PollWritable)); err != nil {
-		d.keep(op)
-		c.Kill(err)
-		return
-	}
-	e.polling++
-}
-
 // Detach implements loop.Driver.
 func (d *driver) Detach(c *loop.Conn) {
 	e := c.Slot.(*conn)
@@ -452,6 +374,8 @@ func (d *driver) Close(c *loop.Conn) {
 	if e.ending = true; d.conns[c.ID] != e {
 		return // it is closed
 	}
+	d.unfill(e)
+	d.leave(e)
 	switch {
 	case c.Sending() || e.polling > 0 || e.cancelling || c.Corked() && e.recv.InFlight():
 		c.Socket().Hang() // then they come back, and what was held back goes out
@@ -467,7 +391,8 @@ func (d *driver) Close(c *loop.Conn) {
 
 // endIf closes a connection that is to be closed, once the kernel has nothing of it any more.
 func (d *driver) endIf(e *conn) {
-	if !e.ending || e.recv.InFlight() || e.c.Sending() || e.polling > 0 || d.conns[e.c.ID] != e || !d.l.MayClose(e.c) {
+	if !e.ending || e.recv.InFlight() || e.c.Sending() || e.polling > 0 || e.edge != nil || d.conns[e.c.ID] != e ||
+		!d.l.MayClose(e.c) {
 		return
 	}
 	d.conns[e.c.ID] = nil
