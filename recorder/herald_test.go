@@ -143,7 +143,7 @@ func TestAbsenceIsTold(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	if got := l.look(63, nil, lossy("a", 0), lossy("b", 0)); len(got) != 1 ||
-		!strings.Contains(got[0], `over: not there" trouble=not_there sources="a, b" lasted=1m1s`) {
+		!strings.Contains(got[0], `over: not there" trouble=not_there sources="a, b" lasted=1m2s`) {
 		t.Errorf("%q", got)
 	}
 	back := lossy("a", 0)
@@ -173,7 +173,7 @@ func TestWantOfRoomIsTold(t *testing.T) {
 	if got := l.look(8, nil, full("a", 0)); len(got) != 0 {
 		t.Errorf("it lasts: %q", got)
 	}
-	if got := l.look(9, nil, full("a", 9)); len(got) != 1 || !strings.Contains(got[0], "lasted=6s") {
+	if got := l.look(9, nil, full("a", 9)); len(got) != 1 || !strings.Contains(got[0], "lasted=7s") {
 		t.Errorf("%q", got)
 	}
 	for _, c := range []struct {
@@ -253,7 +253,7 @@ func TestLossesOfEarlierStartsAreTold(t *testing.T) {
 		!strings.Contains(got[0], `over: earlier: 1 frame damaged`) {
 		t.Errorf("%q", got)
 	}
-	if got := l.told(); got != "begin earlier_starts 0 [] 0; begin history_unreadable 0 [] 0; end earlier_starts 0 [] 1; end history_unreadable 0 [] 1" {
+	if got := l.told(); got != "begin earlier_starts 0 [] 0; begin history_unreadable 0 [] 0; end earlier_starts 0 [] 10; end history_unreadable 0 [] 10" {
 		t.Errorf("told %s", got)
 	}
 }
@@ -334,7 +334,7 @@ func TestDamageOfTheLogIsAStateThatIsTold(t *testing.T) {
 	two.h.adopt(one.h.open(0), int64(300*time.Second))
 	two.look(1, damaged, lossy("a", 0))
 	two.look(100, nil, lossy("a", 0))
-	if got := two.told(); got != "begin log_damaged 0 [] 0; end log_damaged 0 [] 300" {
+	if got := two.told(); got != "begin log_damaged 0 [] 0; end log_damaged 0 [] 399" {
 		t.Errorf("the next start told %s", got)
 	}
 }
