@@ -24,20 +24,24 @@ func TestASlowReaderThatStillSendsGetsAllAnswers(t *testing.T) {
 	)
 	page := strings.Repeat("x", size)
 	ends := map[string]struct {
-		leave func()
-		most  int64
-		// what the last request is answered with; 0: nothing
-		status int
+		leave  func() // nil: nothing of the handler's doing
+		most   int64  // of a body
+		within time.Duration
+		status int // of the answer to the last request; 0: there is none
 	}{
-		"panic": {leave: func() { panic(http.ErrAbortHandler) }},
-		"exit":  {leave: runtime.Goexit},
-		"413":   {most: body / 2, status: http.StatusRequestEntityTooLarge},
+		"panic":    {leave: func() { panic(http.ErrAbortHandler) }},
+		"exit":     {leave: runtime.Goexit},
+		"413":      {most: body / 2, status: http.StatusRequestEntityTooLarge},
+		"too late": {within: pause},
 	}
 	for name, end := range ends {
 		t.Run(name, func(t *testing.T) {
-			all := ways(t, ofHTTP)
-			if end.leave == nil { // inline waits for the body
-				all = loops(httpWays(t))
+			all := loops(httpWays(t))
+			switch {
+			case end.leave != nil: // inline has the body before it calls a handler
+				all = ways(t, ofHTTP)
+			case end.within > 0: // the others call one that hears of it
+				all = ways(t, ofLean, server.Inline)
 			}
 			eachWay(t, all, func(t *testing.T, w way) {
 				t.Parallel()
@@ -48,7 +52,7 @@ func TestASlowReaderThatStillSendsGetsAllAnswers(t *testing.T) {
 					w.Header().Set("Content-Length", fmt.Sprint(size))
 					_, _ = io.WriteString(w, page)
 				}, func(w *server.LeanResponse, _ *server.LeanRequest) { _, _ = w.WriteString(page) })
-				cfg.MaxBodyBytes = end.most
+				cfg.MaxBodyBytes, cfg.ReadTimeout = end.most, end.within
 				c := newClient(t, serve(t, w, cfg).addr)
 				_ = c.SetReadBuffer(64 << 10)
 				fmt.Fprint(c, strings.Repeat("GET / HTTP/1.1\r\nHost: a\r\n\r\n", answers))

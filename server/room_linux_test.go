@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"io"
 	"net/http"
 	"testing"
 	"time"
@@ -43,6 +44,19 @@ func TestEndIdle(t *testing.T) {
 				if err := take(t, ended, "the end of "+name); err == nil {
 					t.Errorf("%s: there is an answer", name)
 				}
+			}
+			// one that was answered for the last time, and sends on
+			sends := s.dial(t)
+			sends.send("GET / HTTP/9\n\n")
+			_, _ = io.ReadAll(sends.r)
+			const over = 600 * time.Millisecond // more than it lasts where its client is silent
+			begin := time.Now()
+			for err := error(nil); err == nil; _, err = sends.Write([]byte("x")) {
+				time.Sleep(silent)
+				s.EndIdle(over)
+			}
+			if d := time.Since(begin); d < over || d > 20*time.Second { // without EndIdle it would be 30 s
+				t.Errorf("a connection that is over lasts for %v", d)
 			}
 			late := s.dial(t)
 			late.send("GET / HTTP/1.1\nHost: a\n")

@@ -546,7 +546,7 @@ func (a *Inline) Expired() {
 			a.refuse(errSlow)
 			return
 		}
-		a.c.Finish(false)
+		a.c.Finish(a.stage == inBody) // which the client may still be sending
 	}
 }
 
