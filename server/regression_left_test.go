@@ -78,7 +78,7 @@ func awaitsLeaving(began chan<- struct{}, ended chan<- error) http.HandlerFunc {
 }
 
 // TestSuiteTLSContextEndsWithClient: a client that leaves by the goodbye of TLS, with the end of
-// its side behind it or without, has left, whatever time-out has passed meanwhile.
+// its side behind it or without, has left.
 func TestSuiteTLSContextEndsWithClient(t *testing.T) {
 	leave := map[string]func(*tls.Conn, *gathered){
 		"close":   func(c *tls.Conn, _ *gathered) { _ = c.Close() },
@@ -92,8 +92,7 @@ func TestSuiteTLSContextEndsWithClient(t *testing.T) {
 	overTLS(t, func(t *testing.T, p place) {
 		tune, trust := secured(t)
 		began, ended := make(chan struct{}, 1), make(chan error, 1)
-		s := open(t, p, awaitsLeaving(began, ended), tune,
-			func(c *server.Config) { c.ReadTimeout = suitePatience })
+		s := open(t, p, awaitsLeaving(began, ended), tune)
 		for _, trust := range versions(trust) {
 			for how, leave := range leave {
 				for _, send := range []string{
@@ -222,6 +221,56 @@ func TestSuiteTLSUpgradeWithMore(t *testing.T) {
 				t.Errorf("the connection that was taken over said %q, %v", b, err)
 			}
 			_ = c.Close()
+		}
+	})
+}
+
+// TestSuiteTLSContextEndsLate: a client may leave when the time for its request has long passed.
+func TestSuiteTLSContextEndsLate(t *testing.T) {
+	const limit = time.Second
+	overTLS(t, func(t *testing.T, p place) {
+		tune, trust := secured(t)
+		s := open(t, p, nil, tune, func(c *server.Config) { c.ReadTimeout = limit })
+		var c *tls.Conn
+		var ended chan error
+		inTime(t, limit, func() error {
+			began := make(chan struct{}, 1)
+			ended = make(chan error, 1)
+			s.set(awaitsLeaving(began, ended))
+			c, _ = s.secretly(t, trust)
+			_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+			select {
+			case <-began:
+				return nil
+			case <-time.After(2 * limit):
+				return errors.New("the request is not answered")
+			}
+		})
+		time.Sleep(limit * 5 / 4) // past the deadline
+		_ = c.Close()
+		if err := take(t, ended, "the end of the handler"); !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	})
+}
+
+// TestSuiteContextOfUpgradeEndsWithClient: so does that of a request which asks for an upgrade, and
+// is answered on a goroutine in each mode, though nobody takes the connection over.
+func TestSuiteContextOfUpgradeEndsWithClient(t *testing.T) {
+	everywhere(t, func(t *testing.T, p place) {
+		began, ended := make(chan struct{}, 1), make(chan error, 1)
+		s := open(t, p, awaitsLeaving(began, ended))
+		for _, reset := range []bool{false, true} {
+			c := s.dial(t)
+			c.send("GET / HTTP/1.1\nHost: a\nConnection: Upgrade\nUpgrade: x\n\n")
+			take(t, began, "the request")
+			if reset {
+				_ = c.SetLinger(0)
+			}
+			c.Close()
+			if err := take(t, ended, "the end of the handler"); !errors.Is(err, context.Canceled) {
+				t.Errorf("reset %v: %v", reset, err)
+			}
 		}
 	})
 }
