@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/net/http/httpguts"
+
+	"github.com/tallywheel/tallywheel/internal/http1"
 )
 
 // response makes the answer to one request. The header is put into bytes when WriteHeader is
@@ -353,21 +355,25 @@ const sniffed = 512 // bytes that http.DetectContentType looks at
 // the length of the body, which goes with the head, or -1 if there may be more.
 func (w *response) sendHead(start []byte, known int64) error {
 	s, r := w.s, &w.x.req
-	keeps := s.head.KeepAlive()
-	if w.fullDuplex || !keeps && w.asked.busy() || !w.asked.unread() {
-		// nothing to read
-	} else if e := w.asked.discard(); e != nil { // whatever the handler made of it, this was no request
-		w.refused = true
-		w.out, w.closeAfter = true, true
-		w.head = nil
-		return s.out.put(s.c, errorAnswer(e))
-	}
 	f := &w.facts
-	f.head, f.minor, f.keepAlive = r.Method == http.MethodHead, r.ProtoMinor, keeps
+	f.head, f.minor, f.keepAlive = r.Method == http.MethodHead, r.ProtoMinor, s.head.KeepAlive()
 	f.status, f.known = w.status, known
 	f.trailers = w.prefixed || len(w.trailers) > 0
-	f.leaving = s.c.Draining() || s.cfg.Closes() || keeps && !w.fullDuplex && w.asked.unread()
+	f.leaving = s.c.Draining() || s.cfg.Closes()
 	w.plan = decide(*f)
+	if w.asked != nil && !w.fullDuplex {
+		rest, e := w.settleBody(known >= 0)
+		if e != nil { // whatever the handler made of it, this was no request
+			w.refused = true
+			w.out, w.closeAfter = true, true
+			w.head = nil
+			return s.out.put(s.c, errorAnswer(e))
+		}
+		if rest && !w.plan.close {
+			f.leaving = true
+			w.plan = decide(*f)
+		}
+	}
 	if w.plan.conflict {
 		s.cfg.Log.Warn("a handler set both Content-Length and Transfer-Encoding", "path", r.URL.Path)
 		f.length = -1
@@ -380,6 +386,24 @@ func (w *response) sendHead(start []byte, known int64) error {
 		b, w.body = append(b, w.body...), w.body[:0]
 	}
 	return s.out.claim(s.c, b)
+}
+
+// settleBody reads what is left of the request's body before the answer begins, and reports whether
+// there is more. over: the handler has returned. Before that only a body is read behind which
+// another request may follow: a client that sends all before it reads would wait for ever. If the
+// connection ends with this answer the handler reads on, and so after an Expect, as in net/http.
+func (w *response) settleBody(over bool) (rest bool, e *http1.Error) {
+	switch b := w.asked; {
+	case !over && w.plan.close, !w.s.head.KeepAlive() && b.busy():
+		return false, nil
+	case !b.unread():
+		return false, nil
+	case !over && w.s.head.Continue:
+		return true, nil
+	default:
+		e = b.discard()
+		return b.unread(), e
+	}
 }
 
 // framing appends the fields that say how the body is framed and what becomes of the connection.
@@ -446,6 +470,11 @@ func (w *response) finish() error {
 	}
 	if w.plan.body && w.facts.length >= 0 && w.facts.length != w.written {
 		w.closeAfter = true // the client waits for more than there is
+	}
+	if w.asked.unread() { // the client may wait for the answer before it sends the rest
+		if err := w.s.out.flush(w.s.c); err != nil {
+			return err
+		}
 	}
 	w.asked.discard() // what came to light since the head
 	return nil
