@@ -4,8 +4,10 @@ import (
 	"context"
 	"io"
 	"net"
+	"net/http"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/tallywheel/tallywheel/server/internal/loop"
 )
@@ -45,5 +47,35 @@ func TestEarlyConnections(t *testing.T) {
 			t.Error(err)
 		}
 		<-ended
+	})
+}
+
+// TestAListenerIsClosedWhenServeReturns: the end of Serve waits for the loop to close its descriptor
+// of the socket, and no longer.
+func TestAListenerIsClosedWhenServeReturns(t *testing.T) {
+	eachOf(t, ways(t, Goroutine), func(t *testing.T, w way) {
+		if w.Engine == Std {
+			return // net/http's own
+		}
+		s, _ := start(t, Config{Engine: w.Engine, Handler: http.NotFoundHandler()})
+		const tries = 5 // the machine may stand still meanwhile
+		for i := range tries {
+			ln, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer ln.Close()
+			stop, err := s.listen(ln, make(chan error, 1))
+			if err != nil {
+				t.Fatal(err)
+			}
+			began := time.Now()
+			if stop(); time.Since(began) < unlistens {
+				return
+			}
+			if i == tries-1 {
+				t.Errorf("it took more than %v each time", unlistens)
+			}
+		}
 	})
 }

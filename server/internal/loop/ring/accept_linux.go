@@ -13,7 +13,7 @@ import (
 // listener is what the ring needs of a listening socket.
 type listener struct {
 	ln     *loop.Listener
-	file   *uring.File // nil: closed
+	file   *uring.File // nil: closed; the descriptor is the loop.Listener's, which tells of its end
 	op     uring.Op
 	paused bool
 	ending bool
@@ -119,8 +119,8 @@ func (d *driver) close(a *listener) {
 		options(a.ln, fd)
 		d.l.Accepted(a.ln, loop.NewSocket(fd, peer))
 	}
-	_ = a.file.Close()
 	a.file = nil
+	_ = a.ln.Close()
 	d.l.Unlistened(a.ln)
 }
 
@@ -172,7 +172,7 @@ func (d *driver) Shut() error {
 	err := d.ring.Shutdown(nil)
 	for _, a := range d.lns {
 		if a.file != nil {
-			err = errors.Join(err, a.file.Close())
+			err = errors.Join(err, a.ln.Close())
 		}
 	}
 	err = errors.Join(err, d.wakeFile.Close())
