@@ -17,7 +17,8 @@ import (
 // Engine is a way to talk to the kernel.
 type Engine string
 
-// The engines. Auto is the best for the mode that is allowed here.
+// The engines. Auto is the best for the mode that is allowed here. Std is net/http with its habits:
+// see [Server.Shutdown].
 const (
 	Auto  Engine = "auto"
 	Uring Engine = "uring"
@@ -171,7 +172,7 @@ func (c *Config) checkWhat() error {
 	case c.Mode == Inline && c.Lean == nil:
 		return errors.New("server: mode inline needs a Lean handler")
 	case (c.Mode == Inline || c.Conn != nil) && (c.ConnState != nil || c.ConnContext != nil || c.BaseContext != nil):
-		return errors.New("server: ConnState, ConnContext and BaseContext need Handler, or mode goroutine or coroutine")
+		return errors.New("server: ConnState, ConnContext and BaseContext are for a Handler; a Conn or Lean handler has none of them")
 	case c.SQPoll && c.Engine != Uring:
 		return errors.New("server: SQPoll needs engine uring")
 	}

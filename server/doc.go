@@ -43,8 +43,8 @@
 //
 // A panic in a handler ends its connection and nothing else, and is logged; so does runtime.Goexit,
 // on a loop's thread too. What was answered to earlier requests of the connection still goes out.
-// What a handler writes after it has returned is refused with an error; not so on engine std, where
-// net/http's own Flush may then end the process by a nil pointer.
+// What a handler writes after it has returned is refused with an error. On engine std that is as in
+// net/http: a Flush from another goroutine after the return may end the process.
 //
 // # What differs from net/http
 //
@@ -81,7 +81,14 @@
 //   - A file of less than 16 KiB is read and goes out with the head, in one call; sendfile is for
 //     those that are larger.
 //   - Negative time-outs are an error of New. epoll and uring take listeners of package net only,
-//     not wrapped ones, and notice within a second that one was closed.
+//     not wrapped ones, and notice after about a second that one was closed.
+//   - Informational answers (103 Early Hints) are not sent to clients of HTTP/1.0 (RFC 9110,
+//     section 15.2).
+//   - After an Expect a connection is kept where the client was asked for the body and little of it
+//     is left when the handler returns; net/http closes it.
+//   - ConnState is not told of StateIdle where a client leaves amid a request's body.
+//   - A Content-Length stands behind the handler's own fields.
+//   - A TLS configuration without a certificate is found out by the first client, not by Serve.
 //   - [http.MaxBytesReader] cannot ask the server to close the connection; it is closed if more
 //     than 256 KiB of the body are left.
 //

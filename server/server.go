@@ -232,6 +232,9 @@ func (s *Server) fail(err error) {
 // and is whole within 5 s, with Connection: close; and waits until the last connection is gone.
 // Then, or when ctx ends, what is left is closed. Connections that handlers have taken over are
 // left alone.
+//
+// Engine std ends as net/http does: a connection whose request's head it is just reading may be
+// closed without an answer.
 func (s *Server) Shutdown(ctx context.Context) error {
 	if s.choice.Engine == Std {
 		s.tellShutdown()
