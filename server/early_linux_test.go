@@ -50,8 +50,8 @@ func TestEarlyConnections(t *testing.T) {
 	})
 }
 
-// TestAListenerIsClosedWhenServeReturns: the end of Serve waits for the loop to close its descriptor
-// of the socket, and no longer.
+// TestAListenerIsClosedWhenServeReturns: the end of Serve waits for the loop to close its
+// descriptor of the socket, and no longer.
 func TestAListenerIsClosedWhenServeReturns(t *testing.T) {
 	eachOf(t, ways(t, Goroutine), func(t *testing.T, w way) {
 		if w.Engine == Std {

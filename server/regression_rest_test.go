@@ -33,7 +33,8 @@ func TestAHandlerThatAnswersReadsOn(t *testing.T) {
 		} {
 			for _, path := range []string{"/", "/flush"} {
 				for _, size := range []int{3000, 20_000, 100_000, 400_000} {
-					t.Run(fmt.Sprintf("%s %s %d", strings.ReplaceAll(head, "\r\n", " "), path, size), func(t *testing.T) {
+					name := fmt.Sprintf("%s %s %d", strings.ReplaceAll(head, "\r\n", " "), path, size)
+					t.Run(name, func(t *testing.T) {
 						c, body := newClient(t, r.addr), newStream(1).block[:size]
 						fmt.Fprintf(c, "POST %s %s\r\nContent-Length: %d\r\n\r\n", path, head, size)
 						sent := make(chan error, 1)

@@ -42,9 +42,10 @@
 //
 // Lingering: our side has ended sending, and what the peer still sends is thrown away until it ends
 // its side. To close while it sends would reset the connection, and the reset takes away what the
-// peer's kernel has not taken yet: all the answers that a slow reader has before it. So the deadline
-// is half a second without a byte from the peer and with nothing left for it to take; or, in steps
-// of that, 30 s in all, or more than 256 KiB thrown away. Dead: the driver closes the descriptor as
-// soon as neither the kernel nor a goroutine uses it, and then the loop forgets the connection.
+// peer's kernel has not taken yet: all the answers that a slow reader has before it. So the
+// deadline is half a second without a byte from the peer and with nothing left for it to take; or,
+// in steps of that, 30 s in all, or more than 256 KiB thrown away. Dead: the driver closes the
+// descriptor as soon as neither the kernel nor a goroutine uses it, and then the loop forgets the
+// connection.
 // [Conn] holds this table, and TestLifeOfAConnection checks it.
 package loop

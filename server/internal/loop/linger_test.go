@@ -68,7 +68,7 @@ func TestLingering(t *testing.T) {
 			if lost := client.Lost > 0; lost != c.lost || !lost && string(client.Got) != "bye" {
 				t.Errorf("the peer got %q and lost %d bytes; lost: want %v", client.Got, client.Lost, c.lost)
 			}
-			// a look comes up to LingerFor after what it looks for; the network's clock has a tick of 1 ms
+			// a look comes up to LingerFor after what it looks for; the network's tick is 1 ms
 			if late := client.Ended - c.ended; late < 0 || late > loop.LingerFor+50*ms {
 				t.Errorf("the connection ended after %v, want %v", client.Ended, c.ended)
 			}
