@@ -133,6 +133,10 @@ func TestSuiteRequests(t *testing.T) {
 			501, 0, "",
 		},
 		{"unknown expectation", "POST / HTTP/1.1\nHost: a\nContent-Length: 1\nExpect: coffee\n\n", 417, 0, ""},
+		{
+			"unknown expectation before a known one",
+			"POST / HTTP/1.1\nHost: a\nContent-Length: 1\nExpect: coffee\nExpect: 100-continue\n\n", 417, 0, "",
+		},
 
 		{
 			"chunked beside a length",
