@@ -76,10 +76,12 @@ func TestEndsWithItsContext(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		seen := 0
 		r, err := Run(ctx, Config{Style: style, Interval: time.Millisecond, Watch: func(r Result) {
-			if seen++; r.TID == 0 || r.Cycles == 0 {
-				t.Errorf("thread %d, %d cycles", r.TID, r.Cycles)
+			if seen++; r.TID == 0 {
+				t.Error("no thread")
 			}
-			cancel()
+			if r.Cycles > 0 { // not yet on a busy machine
+				cancel()
+			}
 		}})
 		if err != nil || r.Cycles == 0 || seen == 0 {
 			t.Errorf("%s: %+v after %d looks: %v", style, r, seen, err)
