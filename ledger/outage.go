@@ -43,11 +43,12 @@ func (b *Book) OutageGoesOn(cause string) {
 // ClockSet is what the cause of an outage says besides, where the clock was set while it lasted.
 const ClockSet = "the clock was set meanwhile: how long it lasts is not known"
 
-// ClockWasSet says that the clock was set, at a time by its new reckoning, in ns since 1970, or
-// soon after: the outages that have not ended by then say so.
-func (b *Book) ClockWasSet(at int64) {
+// ClockWasSet says that the clock was set between two times by its new reckoning, in ns since 1970:
+// the outages that last, or that have ended between the two, say so. One that ends later ended
+// before the clock was set back.
+func (b *Book) ClockWasSet(from, to int64) {
 	for i := range b.outages {
-		if o := &b.outages[i]; o.To == 0 || int64(o.To) >= at {
+		if o := &b.outages[i]; o.To == 0 || int64(o.To) >= from && int64(o.To) <= to {
 			o.ClockWasSet()
 		}
 	}

@@ -97,8 +97,8 @@ func TestOutagesInWhichTheClockWasSet(t *testing.T) {
 	b.Outage(1*s, 2*s, "over before")
 	b.Outage(3*s, 0, "no room")
 	b.OutageBegins(4*s, "away")
-	b.ClockWasSet(5 * s)
-	b.ClockWasSet(6 * s)
+	b.ClockWasSet(5*s, 6*s)
+	b.ClockWasSet(6*s, 7*s)
 	b.OutageGoesOn("away, then another")
 	b.OutageEnds(7 * s)
 	b.Outage(3*s, 8*s, "no room")
@@ -113,8 +113,10 @@ func TestOutagesInWhichTheClockWasSet(t *testing.T) {
 	if p := b.Sheet("x", "", Held{}, nil); !slices.Equal(p.Outages, want) {
 		t.Errorf("%+v; want %+v", p.Outages, want)
 	}
-	b.ClockWasSet(9 * s) // it was seen behind the outage, and may have come in it
-	if o := b.Sheet("x", "", Held{}, nil).Outages[3]; o.Cause != "later"+told || o.Why() != "later" {
+	b.Outage(20*s, 30*s, "before it was set back")
+	b.ClockWasSet(9*s, 10*s) // it was seen behind the outage, and may have come in it
+	o := b.Sheet("x", "", Held{}, nil).Outages
+	if o[3].Cause != "later"+told || o[3].Why() != "later" || o[4].Cause != "before it was set back" {
 		t.Errorf("%+v", o)
 	}
 }

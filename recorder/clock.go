@@ -36,8 +36,10 @@ type clockWatch struct {
 
 // setting is how the clock was set: the zero value says that it was not.
 type setting struct {
-	at   int64 // by its new reckoning, in ns since 1970, when it was known last not to be
-	back bool  // it was set back, maybe beside others
+	// in ns since 1970, by its new reckoning: before it was set, as was known last, and when that
+	// was seen
+	from, to int64
+	back     bool // it was set back, maybe beside others
 }
 
 // carry brings in what earlier starts know of wrong clocks. It comes before the first reading.
@@ -175,7 +177,7 @@ func (c *clockWatch) at(wall int64, uptime time.Duration) (by time.Duration) {
 	}
 	c.isSet(int64(by))
 	c.note(ledger.ClockStep{At: ledger.Time(wall), By: int64(by)})
-	c.set = setting{at: last + int64(by), back: c.set.back || by < 0}
+	c.set = setting{from: last + int64(by), to: wall, back: c.set.back || by < 0}
 	return by
 }
 
@@ -213,7 +215,7 @@ func (r *Recorder) lookAtClock() {
 func (l *lane) clockWasSet(was setting) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.in.book.ClockWasSet(was.at)
+	l.in.book.ClockWasSet(was.from, was.to)
 	if was.back {
 		l.in.book.SetBack(time.Now().UnixNano())
 	}

@@ -236,7 +236,7 @@ func (l *lane) resume(at place) {
 	if at.why != "" {
 		l.in.book.OutageBegins(at.at, at.why)
 		if l.paused = at.why; at.isSet {
-			l.in.book.ClockWasSet(at.at)
+			l.in.book.ClockWasSet(at.at, at.at)
 		}
 	}
 }
