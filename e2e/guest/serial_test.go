@@ -57,6 +57,11 @@ func portOf(t *testing.T, text string) ledger.Port {
 
 func (r *inside) until(t *testing.T, what string, ok func(ledger.Port) bool) (p ledger.Port) {
 	t.Helper()
+	defer func() {
+		if t.Failed() {
+			t.Logf("the line, at last: %+v, kernel %s", p, counts(p))
+		}
+	}()
 	testenv.Until(t, 3*time.Minute, what, func() bool {
 		var there bool
 		p, there = r.port(t)
@@ -141,10 +146,12 @@ func TestUART(t *testing.T) {
 		return c.Rx-heard >= stalled*tally128.Size
 	})
 	g.do(t, "signal", r.pid, fmt.Sprint(int(syscall.SIGCONT)))
-	d.send(t, 1)
-	p = r.until(t, "the frame behind is stored, and the counters are read", func(p ledger.Port) bool {
-		return p.Frames.Missing+p.Frames.Stored == d.seq && p.Kernel.BufferOverrun != nil &&
-			p.Bytes.Read+*p.Kernel.BufferOverrun == before+(stalled+1)*tally128.Size
+	r.until(t, "what the driver held is read, and its counters are", func(p ledger.Port) bool {
+		return p.Kernel.BufferOverrun != nil && p.Bytes.Read+*p.Kernel.BufferOverrun == before+stalled*tally128.Size
+	})
+	d.send(t, 1) // not earlier: it would find the buffers full
+	p = r.until(t, "the frame behind is stored", func(p ledger.Port) bool {
+		return p.Frames.Missing+p.Frames.Stored == d.seq
 	})
 	if lost := *p.Kernel.BufferOverrun; lost == 0 || lost != c.BufferOverrun || p.Frames.Missing == 0 {
 		t.Errorf("of %d bytes the driver had no room for %d, as it says: kernel %s, %d frames missing", stalled*tally128.Size,
