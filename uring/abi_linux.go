@@ -6,20 +6,34 @@ import "unsafe"
 
 // sqe is struct io_uring_sqe. Fields that the kernel overlays bear the name of their commonest use.
 type sqe struct {
-	opcode   uint8
-	flags    uint8
-	ioprio   uint16
-	fd       int32
-	off      uint64 // or addr2
-	addr     uint64
-	len      uint32
-	opFlags  uint32
+	sqeHead
 	userData uint64
+	sqeTail
+	_ uint64
+}
+
+// entry is what an operation has of a sqe: the rest is the ring's.
+type entry struct {
+	sqeHead
+	sqeTail
+}
+
+type sqeHead struct {
+	opcode  uint8
+	flags   uint8
+	ioprio  uint16
+	fd      int32
+	off     uint64 // or addr2
+	addr    uint64
+	len     uint32
+	opFlags uint32
+}
+
+type sqeTail struct {
 	bufIndex uint16 // or the buffer group
 	persona  uint16
 	fileIdx  uint32 // or splice_fd_in, or addr_len
 	addr3    uint64
-	_        uint64
 }
 
 // cqe is struct io_uring_cqe.

@@ -37,9 +37,9 @@ type taken struct {
 
 // arrival says where the newest completion of an operation has left its bytes.
 type arrival struct {
-	at, n int // in the buffer
+	at, n uint32 // in the buffer
 	piece uint32
-	rest  int // of a bundle: bytes in the buffers behind this one
+	rest  uint32 // of a bundle: bytes in the buffers behind this one
 }
 
 // Piece is a part of a buffer that holds what one completion received. Its bytes are valid until
@@ -112,8 +112,8 @@ func (g *BufferRing) put(id uint16) {
 // whether somebody asks for the piece or not. One that nobody has asked for goes back. It returns
 // the flags that the operation is to have.
 func (o *Op) arrive(res int32, flags uint32) uint32 {
-	if q := o.queue; q != nil {
-		return q.sent(res, flags)
+	if m := o.side; m != nil && m.queue != nil {
+		return m.queue.sent(res, flags)
 	}
 	o.forget()
 	if g := o.from; g != nil && flags&cqeBuffer != 0 {
@@ -123,10 +123,10 @@ func (o *Op) arrive(res int32, flags uint32) uint32 {
 		}
 		o.at = g.arrived(id, n, flags&cqeBufMore == 0)
 		if o.Code() == OpRecv && o.e.ioprio&recvSendBundle != 0 {
-			o.at.rest = n - o.at.n
+			o.at.rest = uint32(n) - o.at.n
 			for rest := o.at.rest; rest > 0; {
 				id = g.behind(id)
-				rest -= g.arrived(id, rest, true).n
+				rest -= g.arrived(id, int(rest), true).n
 			}
 		}
 	}
@@ -138,7 +138,7 @@ func (o *Op) arrive(res int32, flags uint32) uint32 {
 // the length of a datagram. With MSG_WAITALL the kernel counts anew each time that it goes on. A
 // worker thread counts what it could receive before it has received anything; what completes many
 // times does not run there.
-func (g *BufferRing) uncounted(e *sqe) bool {
+func (g *BufferRing) uncounted(e *entry) bool {
 	if Opcode(e.opcode) != OpRecv || !g.incremental && e.ioprio&recvSendBundle == 0 {
 		return false
 	}
@@ -146,7 +146,7 @@ func (g *BufferRing) uncounted(e *sqe) bool {
 }
 
 // check says why an operation of a ring cannot have the stock.
-func (g *BufferRing) check(r *Ring, e *sqe) error {
+func (g *BufferRing) check(r *Ring, e *entry) error {
 	switch {
 	case g.mem == nil: // another may have its group by now
 		return fmt.Errorf("ring of buffers: %w", ErrClosed)
@@ -167,7 +167,7 @@ func (g *BufferRing) behind(id uint16) uint16 { return g.taken[id].next }
 func (g *BufferRing) arrived(id uint16, n int, ended bool) arrival {
 	t := &g.taken[id]
 	n = min(n, g.size-t.used) // of a datagram the result may be its length
-	a := arrival{at: t.used, n: n, piece: t.made}
+	a := arrival{at: uint32(t.used), n: uint32(n), piece: t.made}
 	t.views++
 	t.made++
 	if g.incremental {
@@ -208,12 +208,12 @@ func (o *Op) Picked() (Piece, bool) {
 		return Piece{}, false
 	}
 	id := uint16(o.flags >> cqeBufferShift)
-	lo := int(id)*g.size + o.at.at
-	hi := lo + o.at.n
+	lo := int(id)*g.size + int(o.at.at)
+	hi := lo + int(o.at.n)
 	g.lent++
 	p := Piece{g.mem[lo:hi:hi], id, o.at.piece, g.taken[id].round, g}
 	if rest := o.at.rest; rest > 0 {
-		n := min(rest, g.size)
+		n := min(rest, uint32(g.size))
 		o.at = arrival{n: n, rest: rest - n}
 		o.flags = o.flags&^(1<<32-1<<cqeBufferShift) | uint32(g.behind(id))<<cqeBufferShift | cqeBuffer
 	}

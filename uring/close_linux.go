@@ -90,13 +90,18 @@ func (r *Ring) strand() {
 		if s.op == nil {
 			continue
 		}
-		for _, f := range [...]*File{s.op.file, s.op.source} {
-			if f != nil {
-				f.uses--
-			}
+		if f := s.op.file; f != nil {
+			f.uses--
 		}
-		if s.op.to != nil {
-			s.op.to.leave()
+		m := s.op.side
+		if m == nil {
+			continue
+		}
+		if m.source != nil {
+			m.source.uses--
+		}
+		if m.to != nil {
+			m.to.leave()
 		}
 	}
 }

@@ -21,8 +21,8 @@ type File struct {
 	uses int32 // operations queued or in flight
 	ring *Ring // of a direct descriptor
 
-	guarded   bool            // the descriptor is closed when nobody has the File any more …
-	forgotten runtime.Cleanup // … by this
+	// forgotten closes the descriptor when nobody has the File any more; nil: nothing does.
+	forgotten *runtime.Cleanup
 }
 
 // NewFile takes over a descriptor: Close closes it. What can be no descriptor is a closed file.
@@ -36,14 +36,16 @@ func NewFile(fd int) *File {
 // closeWhenForgotten has the collector close the descriptor, as it does that of an os.File. It is
 // for descriptors that were made for this File: of others somebody else may have the number, too.
 func (f *File) closeWhenForgotten() {
-	f.guarded = true
-	f.forgotten = runtime.AddCleanup(f, func(fd int) { unix.Close(fd) }, f.FD())
+	c := runtime.AddCleanup(f, func(fd int) { unix.Close(fd) }, f.FD())
+	f.forgotten = &c
 }
 
 // taken leaves the descriptor to who closes it.
 func (f *File) taken() {
 	f.n = 0
-	f.forgotten.Stop()
+	if f.forgotten != nil {
+		f.forgotten.Stop()
+	}
 }
 
 // num is the number that the kernel knows the file by.
@@ -144,7 +146,7 @@ func (r *Ring) RegisterFiles(n int) error {
 // none. Linux 5.19.
 func (o *Op) Install(f *File) *Op {
 	e := o.set(OpFilesUpdate)
-	o.source, o.direct = f, true
+	o.more().source, o.direct = f, true
 	if f == nil || f.ring != nil {
 		o.fail(errors.New("want an ordinary descriptor"))
 	}

@@ -9,7 +9,7 @@ import "golang.org/x/sys/unix"
 // failed sees to what an operation leaves that is over, with an error.
 func (r *Ring) failed(op *Op, name uint64) {
 	switch {
-	case op.Res == -int32(unix.ECANCELED) && op.closing != nil:
+	case op.Res == -int32(unix.ECANCELED) && op.side != nil && op.side.closing != nil:
 		op.closeAnyway()
 	case op.Code().zeroCopy() && op.flags&cqeNotif == 0:
 		if r.late == nil || len(r.late) > len(r.cqes) { // this kernel does not notify of them

@@ -33,7 +33,7 @@ func (o *Op) Address() Address {
 func (o *Op) Message(to Address, value uint32) *Op {
 	e := o.set(OpMsgRing)
 	e.off, e.len = to.name, value
-	if o.to = to.door; o.to == nil {
+	if o.more().to = to.door; to.door == nil {
 		o.fail(errors.New("no address"))
 	}
 	return o.special()
@@ -50,7 +50,7 @@ type door struct {
 }
 
 // enter puts the descriptor into the entry of a message.
-func (d *door) enter(e *sqe) error {
+func (d *door) enter(e *entry) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {

@@ -30,38 +30,50 @@ type Op struct {
 	// negative errno.
 	Res int32
 
-	// What every operation needs comes first, on as few cache lines as can be.
-	flags uint32 // of the newest completion
-	slot  uint32
-	parts bool  // there is something below that the ring must hold
-	held  bool  // … and it does
-	write bool  // the kernel writes to the buffers
-	ring  *Ring // whose it is; nil: the caller's
-	err   error // what a filling method could not do
-	e     sqe
+	// What a receive from a stock touches comes first, on as few cache lines as can be: a server
+	// has one for each connection.
+	flags  uint32 // of the newest completion
+	slot   uint32
+	parts  bool  // there is something below that the ring must hold
+	held   bool  // … and it does
+	write  bool  // the kernel writes to the buffers
+	rare   bool  // there is some of what few operations need: the next three, from and side
+	many   bool  // it completes more than once
+	silent bool  // it does not complete by itself: of a quiet chain
+	direct bool  // it makes a direct descriptor, in the table of side.home
+	ring   *Ring // whose it is; nil: the caller's
+	file   *File
+	from   *BufferRing // of a RecvFrom
+	self   *Op         // where it was filled: a copy is another operation
+	at     arrival     // of the newest completion in a buffer of from
+	e      entry
 
 	buf    *Buffer
-	lo, hi int // the part of buf; hi < 0: to its end
-	vec    []*Buffer
-	file   *File
-	self   *Op // where it was filled: a copy is another operation
+	lo, hi int   // the part of buf; hi < 0: to its end
+	err    error // what a filling method could not do
 	aux    *aux
+	side   *side
 	pin    runtime.Pinner
+}
 
-	// What few operations need; rare says that there is some of it.
-	rare    bool
-	many    bool        // it completes more than once
-	silent  bool        // it does not complete by itself: of a quiet chain
-	direct  bool        // it makes a direct descriptor …
-	home    *Ring       // … in the table of this ring
-	source  *File       // of a Splice or an Install
-	closing *File       // of a CloseFile
-	target  *Op         // of a Cancel or an UpdateTimeout
-	to      *door       // of a Message
-	from    *BufferRing // of a RecvFrom
-	at      arrival     // of the newest completion in a buffer of from
-	queue   *SendQueue  // of a SendEach
-	mates   []*Op       // of a quiet chain: all of it
+// side is what few operations need. Once an operation has had some of it, it keeps the memory for
+// the next time.
+type side struct {
+	home    *Ring      // of an operation that makes a direct descriptor: the ring that has it
+	source  *File      // of a Splice or an Install
+	closing *File      // of a CloseFile
+	target  *Op        // of a Cancel or an UpdateTimeout
+	to      *door      // of a Message
+	queue   *SendQueue // of a SendEach
+	mates   []*Op      // of a quiet chain: all of it
+}
+
+// more is where what few operations need is put.
+func (o *Op) more() *side {
+	if o.side == nil {
+		o.side = new(side)
+	}
+	return o.side
 }
 
 // aux holds what some operations point to: too large for all to carry.
@@ -71,7 +83,8 @@ type aux struct {
 	name    [128]byte // struct sockaddr_storage
 	nameLen uint32
 	control []byte
-	iov     []unix.Iovec
+	vec     []*Buffer
+	iov     []unix.Iovec // of vec
 	path    []byte
 	path2   []byte
 	statx   unix.Statx_t
@@ -85,8 +98,8 @@ type aux struct {
 func (o *Op) Reset() {
 	o.mustBeIdle()
 	o.beOneself()
-	clear(o.vec)
 	if o.aux != nil {
+		clear(o.aux.vec)
 		clear(o.aux.iov)
 		o.aux.control, o.aux.word = nil, nil
 	}
@@ -102,23 +115,28 @@ func (o *Op) mustBeIdle() {
 // beOneself lets go of what a copy has in common with the operation that it was copied from.
 func (o *Op) beOneself() {
 	if o.self != o {
-		o.self, o.aux, o.vec, o.pin = o, nil, nil, runtime.Pinner{}
+		o.self, o.aux, o.side, o.pin = o, nil, nil, runtime.Pinner{}
 		o.flags = nothing // a piece or a descriptor is the original's
 	}
 }
 
 // set starts to fill the operation anew.
-func (o *Op) set(code Opcode) *sqe {
+func (o *Op) set(code Opcode) *entry {
 	o.mustBeIdle()
 	o.beOneself()
-	o.e = sqe{opcode: uint8(code), fd: -1}
-	o.parts, o.err, o.buf, o.lo, o.hi, o.vec, o.write = false, nil, nil, 0, -1, o.vec[:0], false
+	o.e = entry{}
+	o.e.opcode, o.e.fd = uint8(code), -1
+	o.parts, o.err, o.buf, o.lo, o.hi, o.write = false, nil, nil, 0, -1, false
 	o.file = nil
+	if o.aux != nil {
+		o.aux.vec = o.aux.vec[:0]
+	}
 	o.forget()
 	if o.rare {
-		o.rare, o.many, o.silent, o.direct, o.home, o.source, o.closing, o.target = false, false, false, false, nil,
-			nil, nil, nil
-		o.to, o.from, o.queue, o.mates = nil, nil, nil, nil
+		o.rare, o.many, o.silent, o.direct, o.from = false, false, false, false, nil
+		if o.side != nil {
+			*o.side = side{}
+		}
 	}
 	return &o.e
 }
@@ -127,7 +145,7 @@ func (o *Op) set(code Opcode) *sqe {
 const nothing = 1 << 31
 
 // adjust is for the methods that change an operation which was just filled.
-func (o *Op) adjust() *sqe {
+func (o *Op) adjust() *entry {
 	o.mustBeIdle()
 	return &o.e
 }
@@ -144,7 +162,7 @@ func (o *Op) repeats() *Op {
 	return o.special()
 }
 
-func (o *Op) setFile(code Opcode, f *File) *sqe {
+func (o *Op) setFile(code Opcode, f *File) *entry {
 	e := o.set(code)
 	o.file, o.parts = f, true
 	if f == nil {
@@ -185,7 +203,7 @@ func (o *Op) acquire(r *Ring) error {
 	if err == nil && o.rare {
 		err = o.checkRare(r)
 	}
-	if err == nil && len(o.vec) > 0 {
+	if err == nil && o.aux != nil {
 		err = o.takeAll()
 	}
 	if err != nil {
@@ -205,15 +223,15 @@ func (o *Op) acquire(r *Ring) error {
 	if o.buf != nil {
 		o.aim(r)
 	}
-	for i, b := range o.vec {
-		base := unsafe.SliceData(b.mem)
-		if !b.mapped {
-			o.pin.Pin(base)
-		}
-		o.aux.iov[i].Base = base
-		o.aux.iov[i].SetLen(len(b.mem))
-	}
 	if x := o.aux; x != nil {
+		for i, b := range x.vec {
+			base := unsafe.SliceData(b.mem)
+			if !b.mapped {
+				o.pin.Pin(base)
+			}
+			x.iov[i].Base = base
+			x.iov[i].SetLen(len(b.mem))
+		}
 		if o.Code() == OpRecvMsg && o.from == nil {
 			x.makeRoom()
 		}
@@ -259,12 +277,12 @@ func (o *Op) check(r *Ring) error {
 
 // takeAll takes the buffers of a vector, all or none; one that is written cannot be in it twice.
 func (o *Op) takeAll() error {
-	for i, b := range o.vec {
+	for i, b := range o.aux.vec {
 		if err := b.check(o.write); err != nil {
-			for _, taken := range o.vec[:i] {
+			for _, taken := range o.aux.vec[:i] {
 				taken.letGo(o.write)
 			}
-			return fmt.Errorf("buffer %d of %d: %w", i, len(o.vec), err)
+			return fmt.Errorf("buffer %d of %d: %w", i, len(o.aux.vec), err)
 		}
 		b.take(o.write)
 	}
@@ -274,37 +292,8 @@ func (o *Op) takeAll() error {
 // checkRare says why the rare parts cannot be had now. Only of a Message it takes what it asks for,
 // last: it has nothing else that could be refused behind it.
 func (o *Op) checkRare(r *Ring) error {
-	if f := o.source; f != nil {
-		if err := f.check(r); err != nil {
-			return err
-		}
-	}
-	if f := o.closing; f != nil {
-		if err := f.check(r); err != nil {
-			return err
-		}
-		if f.uses > 0 {
-			return fmt.Errorf("file: %d operations: %w", f.uses, ErrBusy)
-		}
-	}
-	if t := o.target; t != nil && t.ring != nil {
-		if t.ring != r {
-			return errors.New("operation: in flight on another ring")
-		}
-		if t.strayCopy() {
-			return errors.New("operation: a copy that was made in flight")
-		}
-	}
-	if t := o.target; t != nil && t.many && o.Code() == OpTimeoutRemove && o.aux.ts.duration() < minTick {
-		return fmt.Errorf("tick of %v: want at least %v", o.aux.ts.duration(), minTick)
-	}
 	if o.from != nil {
 		if err := o.from.check(r, &o.e); err != nil {
-			return err
-		}
-	}
-	if o.queue != nil {
-		if err := o.queue.ready(r); err != nil {
 			return err
 		}
 	}
@@ -319,8 +308,45 @@ func (o *Op) checkRare(r *Ring) error {
 	if (r.drained || o.drains()) && o.Code().zeroCopy() {
 		return errors.New("not on a ring that has had a drain, for which the kernel would wait with all that follows")
 	}
-	if o.to != nil {
-		return o.to.enter(&o.e)
+	if o.side != nil {
+		return o.checkSide(r)
+	}
+	return nil
+}
+
+func (o *Op) checkSide(r *Ring) error {
+	m := o.side
+	if f := m.source; f != nil {
+		if err := f.check(r); err != nil {
+			return err
+		}
+	}
+	if f := m.closing; f != nil {
+		if err := f.check(r); err != nil {
+			return err
+		}
+		if f.uses > 0 {
+			return fmt.Errorf("file: %d operations: %w", f.uses, ErrBusy)
+		}
+	}
+	if t := m.target; t != nil && t.ring != nil {
+		if t.ring != r {
+			return errors.New("operation: in flight on another ring")
+		}
+		if t.strayCopy() {
+			return errors.New("operation: a copy that was made in flight")
+		}
+	}
+	if t := m.target; t != nil && t.many && o.Code() == OpTimeoutRemove && o.aux.ts.duration() < minTick {
+		return fmt.Errorf("tick of %v: want at least %v", o.aux.ts.duration(), minTick)
+	}
+	if m.queue != nil {
+		if err := m.queue.ready(r); err != nil {
+			return err
+		}
+	}
+	if m.to != nil {
+		return m.to.enter(&o.e)
 	}
 	return nil
 }
@@ -331,9 +357,19 @@ func (o *Op) aimRare(r *Ring) {
 	r.count(o, 1)
 	r.drained = r.drained || o.drains()
 	if o.direct {
-		o.home = r
+		o.more().home = r
 	}
-	if f := o.source; f != nil {
+	if o.from != nil {
+		o.from.uses++
+	}
+	if o.side != nil {
+		o.aimSide()
+	}
+}
+
+func (o *Op) aimSide() {
+	m := o.side
+	if f := m.source; f != nil {
 		f.uses++
 		if o.Code() == OpFilesUpdate {
 			o.aux.fd = f.num()
@@ -341,13 +377,13 @@ func (o *Op) aimRare(r *Ring) {
 			o.e.opFlags = spliceFDInFixed
 		}
 	}
-	if f := o.closing; f != nil {
+	if f := m.closing; f != nil {
 		if o.e.fd, o.e.fileIdx = f.num(), 0; f.ring != nil {
 			o.e.fd, o.e.fileIdx = 0, uint32(f.n)
 		}
 		f.taken()
 	}
-	if t := o.target; t != nil {
+	if t := m.target; t != nil {
 		o.e.addr = t.userData()
 		if o.Code() == OpTimeoutRemove {
 			if o.e.opFlags = timeoutUpdate; t.Code() == OpLinkTimeout {
@@ -355,11 +391,8 @@ func (o *Op) aimRare(r *Ring) {
 			}
 		}
 	}
-	if o.from != nil {
-		o.from.uses++
-	}
-	if o.queue != nil {
-		o.queue.begin(o)
+	if m.queue != nil {
+		m.queue.begin(o)
 	}
 }
 
@@ -408,39 +441,48 @@ func (o *Op) release(r *Ring) {
 	if o.buf != nil {
 		o.buf.letGo(o.write)
 	}
-	for _, b := range o.vec {
-		b.letGo(o.write)
+	if x := o.aux; x != nil {
+		for _, b := range x.vec {
+			b.letGo(o.write)
+		}
 	}
 	o.pin.Unpin()
 }
 
 func (o *Op) releaseRare(r *Ring) {
 	r.count(o, -1)
-	if o.source != nil {
-		o.source.uses--
-	}
 	if o.from != nil {
 		o.from.uses--
 	}
-	if o.queue != nil {
-		o.queue.busy = false
+	m := o.side
+	if m == nil {
+		return
 	}
-	if o.to != nil {
-		o.to.leave()
+	if m.source != nil {
+		m.source.uses--
 	}
-	if o.mates != nil {
+	if m.queue != nil {
+		m.queue.busy = false
+	}
+	if m.to != nil {
+		m.to.leave()
+	}
+	if m.mates != nil {
 		o.endMates()
 	}
 }
 
 // reopen gives the file of a CloseFile that did not happen its descriptor back.
 func (o *Op) reopen() {
-	if f := o.closing; f != nil && f.n == 0 {
+	if o.side == nil {
+		return
+	}
+	if f := o.side.closing; f != nil && f.n == 0 {
 		f.n = o.e.fd + 1
 		if f.ring != nil {
 			f.n = int32(o.e.fileIdx)
 		}
-		if f.guarded {
+		if f.forgotten != nil {
 			f.closeWhenForgotten()
 		}
 	}
@@ -448,9 +490,9 @@ func (o *Op) reopen() {
 
 // closeAnyway closes by an ordinary call the file of a CloseFile that was cancelled.
 func (o *Op) closeAnyway() {
-	if o.closing != nil {
+	if o.side != nil && o.side.closing != nil {
 		o.reopen()
-		_ = o.closing.Close() // nobody uses it; what close reports is of writes long done
+		_ = o.side.closing.Close() // nobody uses it; what close reports is of writes long done
 	}
 }
 

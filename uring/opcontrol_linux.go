@@ -85,7 +85,7 @@ func (o *Op) aimAt(target *Op) *Op {
 	if target == nil {
 		o.fail(errors.New("no operation"))
 	}
-	o.target = target
+	o.more().target = target
 	return o.special()
 }
 

@@ -64,11 +64,12 @@ func (o *Op) Writev(f *File, off int64, bufs ...*Buffer) *Op { return o.vector(O
 
 func (o *Op) vector(code Opcode, f *File, off int64, bufs []*Buffer) *Op {
 	e := o.setFile(code, f)
-	o.vec, o.write = append(o.vec, bufs...), code == OpReadv || code == OpRecvMsg
+	o.write = code == OpReadv || code == OpRecvMsg
 	if slices.Contains(bufs, nil) {
 		o.fail(errors.New("no buffer"))
 	}
 	x := o.extra()
+	x.vec = append(x.vec, bufs...)
 	x.vector(len(bufs))
 	if len(bufs) > 0 {
 		e.addr = uint64(uintptr(unsafe.Pointer(&x.iov[0])))
@@ -228,7 +229,7 @@ func (o *Op) NewFile(ring *Ring) (*File, error) {
 		return nil, fmt.Errorf("uring: new file: %v: a copy: the descriptor is the original's", code)
 	case o.flags&nothing != 0:
 		return nil, fmt.Errorf("uring: new file: %v: no completion, or its descriptor was taken before", code)
-	case o.direct && ring != o.home:
+	case o.direct && ring != o.side.home:
 		return nil, fmt.Errorf("uring: new file: %v: the descriptor is of another ring", code)
 	}
 	o.flags |= nothing
@@ -249,7 +250,7 @@ func (o *Op) NewFile(ring *Ring) (*File, error) {
 // ring, an ordinary call closes the descriptor.
 func (o *Op) CloseFile(f *File) *Op {
 	o.set(OpClose)
-	if o.closing = f; f == nil {
+	if o.more().closing = f; f == nil {
 		o.fail(errors.New("no file"))
 	}
 	return o.special()
@@ -301,7 +302,7 @@ func (o *Op) Stat() Stat {
 // its offset is Current. This is what sendfile is made of: io_uring has no operation of that name.
 func (o *Op) Splice(from *File, fromOff int64, to *File, toOff int64, n int) *Op {
 	e := o.setFile(OpSplice, to)
-	if o.source = from; from == nil {
+	if o.more().source = from; from == nil {
 		o.fail(errors.New("no file"))
 	}
 	if n < 0 {

@@ -124,7 +124,7 @@ func (r *Ring) enqueue(op *Op, link uint8) error {
 		return nil
 	}
 	e := &r.sqes[r.tail&r.sqMask]
-	*e = op.e
+	e.sqeHead, e.sqeTail = op.e.sqeHead, op.e.sqeTail
 	e.flags |= link
 	e.userData = s.name
 	r.tail++

@@ -54,7 +54,7 @@ func (r *Ring) QuietChain(ops ...*Op) error {
 	}
 	mates := slices.Clone(ops)
 	for _, op := range ops {
-		op.mates = mates
+		op.more().mates = mates
 	}
 	r.quiet = true
 	return nil
@@ -86,14 +86,16 @@ func (o *Op) canBeQuiet() error {
 
 // unmate takes an operation out of its quiet chain. What the ring has counted stays until it ends.
 func (o *Op) unmate() {
-	o.mates = nil
+	if o.side != nil {
+		o.side.mates = nil
+	}
 	o.e.flags &^= sqeCQESkip
 }
 
 // endMates ends a quiet chain by its one completion, that of o. It runs within the release of o,
 // whose slot is free already.
 func (o *Op) endMates() {
-	mates, res := o.mates, int32(0)
+	mates, res := o.side.mates, int32(0)
 	for _, m := range mates {
 		m.unmate() // first: the end of each of them comes here, too
 	}

@@ -121,7 +121,7 @@ func (q *SendQueue) provide(i, skip int) {
 // kernel has no bundles it sends those that are there when it is pushed, and completes once.
 func (o *Op) SendEach(f *File, q *SendQueue) *Op {
 	o.setFile(OpSend, f).opFlags = unix.MSG_NOSIGNAL
-	if o.queue = q; q == nil {
+	if o.more().queue = q; q == nil {
 		o.fail(errors.New("no send queue"))
 	}
 	return o.repeats()
