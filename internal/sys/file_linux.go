@@ -183,28 +183,41 @@ func Dirty(f *os.File) (int, error) {
 	return int(c.dirty + c.writeback), err
 }
 
-// InCache reports whether n bytes of an open file from off can most likely be read without waiting
-// for its disk; n must be positive and the bytes within the file. known: the kernel could tell.
+// InCache says whether n bytes of an open file from off can most likely be read without waiting
+// for its disk; n must be positive and the bytes within the file.
 //
 // cachestat counts the pages of the cache, also those that are being read right now; those are read
 // in order, so the last byte is asked for, too. Of a file that is not the caller's to write
-// cachestat says nothing (Linux 6.15): then a byte is asked for each few pages.
-func InCache(fd int, off, n int64) (cached, known bool) {
+// cachestat says nothing (Linux 6.15): then a byte is asked for each few pages. Some file systems
+// do not know reads that must not wait, as tmpfs, NFS and FUSE: theirs are never Prompt.
+func InCache(fd int, off, n int64) Presence {
 	const every = 64 << 10
 	page := int64(os.Getpagesize())
 	pages := uint64((off+n-1)/page - off/page + 1)
+	counted := false
 	switch c, e := statCache(fd, off, n); {
 	case e == 0 && c.cache == pages:
+		counted = true
 	case e == 0 && c.cache > 0:
-		return false, true
+		return Absent
 	default: // of an overlay cachestat counts nothing
 		for at := off; at < off+n; at += every {
-			if e := readNow(fd, at); e != 0 {
-				return false, e == unix.EAGAIN
+			if e := readNow(fd, at); e == unix.EAGAIN {
+				return Absent
+			} else if e != 0 {
+				return Unknown
 			}
 		}
 	}
-	return readNow(fd, off+n-1) != unix.EAGAIN, true
+	switch e := readNow(fd, off+n-1); {
+	case e == 0:
+		return Prompt
+	case e == unix.EAGAIN:
+		return Absent
+	case counted:
+		return Counted
+	}
+	return Unknown
 }
 
 // readNow reads a byte of a file, or returns EAGAIN if it would have to wait for it (preadv2,

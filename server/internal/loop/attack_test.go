@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tallywheel/tallywheel/internal/sys"
 	"github.com/tallywheel/tallywheel/internal/testenv"
 )
 
@@ -120,15 +121,18 @@ func (p *pipe) Send(b []byte) (int, error)                 { return len(b), nil 
 func (p *pipe) SendMore(b []byte) (int, error)             { return len(b), nil }
 func (p *pipe) SendAll(b net.Buffers) (int, error)         { return 0, io.ErrClosedPipe }
 func (p *pipe) SendFile(*os.File, int64, int) (int, error) { return 0, io.ErrClosedPipe }
-func (p *pipe) InCache(*os.File, int64, int) (bool, bool)  { return false, true }
-func (p *pipe) EndSending() error                          { return nil }
-func (p *pipe) Unsent() int                                { return 0 }
-func (p *pipe) EndReceiving() error                        { return nil }
-func (p *pipe) Hang()                                      {}
-func (p *pipe) Close() error                               { return nil }
-func (p *pipe) Local() (net.Addr, error)                   { return &net.TCPAddr{}, nil }
-func (p *pipe) Peer() (net.Addr, error)                    { return &net.TCPAddr{}, nil }
-func (p *pipe) FD() int                                    { return -1 }
+func (p *pipe) SendPrompt(*os.File, int64, int) (int, error) {
+	return 0, io.ErrClosedPipe
+}
+func (p *pipe) InCache(*os.File, int64, int) sys.Presence { return sys.Absent }
+func (p *pipe) EndSending() error                         { return nil }
+func (p *pipe) Unsent() int                               { return 0 }
+func (p *pipe) EndReceiving() error                       { return nil }
+func (p *pipe) Hang()                                     {}
+func (p *pipe) Close() error                              { return nil }
+func (p *pipe) Local() (net.Addr, error)                  { return &net.TCPAddr{}, nil }
+func (p *pipe) Peer() (net.Addr, error)                   { return &net.TCPAddr{}, nil }
+func (p *pipe) FD() int                                   { return -1 }
 
 // stubbed is a group of one loop with a stub, whose connections are served by serve.
 func stubbed(t *testing.T, serve func(*GoConn)) (*Group, *stub) {
@@ -387,16 +391,32 @@ func (f *filing) SendFile(*os.File, int64, int) (int, error) {
 	return 1000, ErrWait
 }
 
-// cachedFile is a socket that always has room, and the file is in the cache or not.
+// cachedFile is a socket that always has room, for a file of which it has an opinion.
 type cachedFile struct {
 	pipe
-	cached bool
-	taken  atomic.Int64
-	large  atomic.Int64 // the most that one call was asked for
+	presence sys.Presence
+	most     int64 // that it takes at a time; 0: all
+	asked    atomic.Int64
+	prompt   atomic.Int64 // bytes sent without a word to the scheduler
+	taken    atomic.Int64
+	large    atomic.Int64 // the most that one call was asked for
 }
 
-func (f *cachedFile) InCache(*os.File, int64, int) (bool, bool) { return f.cached, true }
+func (f *cachedFile) InCache(*os.File, int64, int) sys.Presence {
+	f.asked.Add(1)
+	return f.presence
+}
+
+func (f *cachedFile) SendPrompt(from *os.File, off int64, n int) (int, error) {
+	m, err := f.SendFile(from, off, n)
+	f.prompt.Add(int64(m))
+	return m, err
+}
+
 func (f *cachedFile) SendFile(_ *os.File, _ int64, n int) (int, error) {
+	if f.most > 0 {
+		n = min(n, int(f.most))
+	}
 	f.taken.Add(int64(n))
 	f.large.Store(max(f.large.Load(), int64(n)))
 	return n, nil
@@ -406,7 +426,7 @@ func (f *cachedFile) SendFile(_ *os.File, _ int64, n int) (int, error) {
 // it each turn.
 func TestACachedFileHoldsNobodyUp(t *testing.T) {
 	const turns = 10 // at least: a turn of this loop looks at its posts twice
-	f := &cachedFile{cached: true}
+	f := &cachedFile{presence: sys.Prompt}
 	ended := make(chan int64, 1)
 	_, d := tasked(t, f, func(g *CoConn) {
 		n, err := g.SendFile(nil, 0, 2*turns*fileShare)

@@ -3,6 +3,8 @@ package loop
 import (
 	"os"
 	"sync/atomic"
+
+	"github.com/tallywheel/tallywheel/internal/sys"
 )
 
 // aside is a part of a file that a goroutine sends for a coroutine, which waits.
@@ -26,43 +28,70 @@ func (g *CoConn) SendFile(from *os.File, off int64, n int64) (done int64, err er
 		return 0, opError("sendfile", err)
 	}
 	g.drainOutput()
-	for share := int64(fileShare); done < n; {
+	p := filePart{from: from, off: off, left: n, share: fileShare}
+	for p.left > 0 {
 		if err := g.writeError(); err != nil {
-			return done, opError("sendfile", err)
+			return n - p.left, opError("sendfile", err)
 		}
 		rooms := g.rooms
-		m, err := g.sendPart(from, off+done, n-done, share)
-		done += int64(m)
-		share -= int64(m)
+		m, err := g.sendPart(&p)
 		g.c.loop.tally.Out += uint64(m)
 		switch {
 		case err == ErrWait && g.rooms != rooms: // it has been told of room already, and is not again
 		case err == ErrWait:
 			g.c.AwaitRoom()
 			_ = g.wait(toWrite)
-			share = fileShare
+			p.newTurn()
 		case err != nil:
-			return done, opError("sendfile", err)
+			return n - p.left, opError("sendfile", err)
 		case m == 0:
-			return done, nil
-		case share <= 0 && done < n:
+			return n - p.left, nil
+		case p.share <= 0 && p.left > 0:
 			g.giveWay()
-			share = fileShare
+			p.newTurn()
 		}
 	}
-	return done, nil
+	return n, nil
 }
 
-// sendPart sends of n bytes of a file what the socket takes: share at most, if the loop does it.
-// ErrWait may come with what it has taken before it was full; 0 without an error is the end of the
-// file.
-func (g *CoConn) sendPart(from *os.File, off, n, share int64) (int, error) {
-	share = min(n, share)
-	cached, known := g.c.sock.InCache(from, off, int(share))
-	if cached || !known && share < asideFrom {
-		return g.c.sock.SendFile(from, off, int(share))
+// filePart is what is still to be sent of a file.
+type filePart struct {
+	from      *os.File
+	off, left int64
+	share     int64 // of it, that the loop may still send in this turn
+	found     int64 // … that was found in the page cache in this turn …
+	how       sys.Presence
+}
+
+// sent notes what was sent, and reports it on.
+func (p *filePart) sent(m int, err error) (int, error) {
+	n := int64(m)
+	p.off, p.left, p.share, p.found = p.off+n, p.left-n, p.share-n, p.found-n
+	return m, err
+}
+
+// newTurn forgets what was found before others had their turn: pages may have gone since.
+func (p *filePart) newTurn() { p.share, p.found = fileShare, 0 }
+
+// sendPart sends of a file what the socket takes: its share of the turn at most, if the loop does
+// it. ErrWait may come with what it has taken before it was full; 0 without an error is the end of
+// the file.
+func (g *CoConn) sendPart(p *filePart) (int, error) {
+	if p.found <= 0 { // else a socket took less than there was: most likely it is full
+		p.found = min(p.left, p.share)
+		p.how = g.c.sock.InCache(p.from, p.off, int(p.found))
 	}
-	return g.sendAside(from, off, min(n, maxAside))
+	switch {
+	case p.how == sys.Prompt && g.c.loop.serving == 0:
+		// The runtime's monitor would take the P away after 20 µs, for nobody: the loop's
+		// connections have no goroutines now.
+		return p.sent(g.c.sock.SendPrompt(p.from, p.off, int(p.found)))
+	case p.how >= sys.Counted || p.how == sys.Unknown && p.found < asideFrom:
+		return p.sent(g.c.sock.SendFile(p.from, p.off, int(p.found)))
+	}
+	m, err := p.sent(g.sendAside(p.from, p.off, min(p.left, maxAside)))
+	p.newTurn() // the others had theirs meanwhile
+	return m, err
 }
 
 // sendAside sends a part of a file on a goroutine.

@@ -5,6 +5,8 @@ import (
 	"net"
 	"os"
 	"time"
+
+	"github.com/tallywheel/tallywheel/internal/sys"
 )
 
 // Driver is how a loop talks to the kernel. All methods but Wake belong to the loop's goroutine. A
@@ -81,9 +83,12 @@ type Socket interface {
 	SendMore(b []byte) (int, error)
 	SendAll(bufs net.Buffers) (int, error)                          // as one message
 	SendFile(from *os.File, off int64, n int) (sent int, err error) // 0, nil at the end of the file
-	// InCache reports whether SendFile would find these bytes of the file without waiting for its
-	// disk. known: somebody could tell.
-	InCache(from *os.File, off int64, n int) (cached, known bool)
+	// SendPrompt is SendFile of what is sys.Prompt. The scheduler is not told of it: the caller
+	// keeps its P, and the garbage collector waits for the end of the call.
+	SendPrompt(from *os.File, off int64, n int) (sent int, err error)
+	// InCache says whether SendFile would find these bytes of the file without waiting for its
+	// disk.
+	InCache(from *os.File, off int64, n int) sys.Presence
 	Receive(b []byte) (int, error) // 0, nil at the end of the stream
 	Peek() error                   // nil: Receive has something to say
 	Unsent() int                   // bytes that the peer's kernel has not taken, the end of sending among them

@@ -52,23 +52,35 @@ func (s *FDSocket) SendAll(bufs net.Buffers) (int, error) {
 
 // SendFile implements Socket.
 func (s *FDSocket) SendFile(from *os.File, off int64, n int) (sent int, err error) {
+	return s.sendFile(sys.SendFile, from, off, n)
+}
+
+// SendPrompt implements Socket.
+func (s *FDSocket) SendPrompt(from *os.File, off int64, n int) (sent int, err error) {
+	return s.sendFile(sys.SendFileKeepingP, from, off, n)
+}
+
+// sendFile sends by one of the calls.
+func (s *FDSocket) sendFile(by sendFile, from *os.File, off int64, n int) (sent int, err error) {
 	raw, err := from.SyscallConn()
 	if err != nil {
 		return 0, err
 	}
-	if e := raw.Control(func(fd uintptr) { sent, err = sys.SendFile(s.fd, int(fd), off, n) }); e != nil {
+	if e := raw.Control(func(fd uintptr) { sent, err = by(s.fd, int(fd), off, n) }); e != nil {
 		return 0, e
 	}
 	return sent, waits(err)
 }
 
+type sendFile func(fd, from int, off int64, n int) (int, error)
+
 // InCache implements Socket.
-func (s *FDSocket) InCache(from *os.File, off int64, n int) (cached, known bool) {
+func (s *FDSocket) InCache(from *os.File, off int64, n int) (p sys.Presence) {
 	if raw, err := from.SyscallConn(); err == nil {
 		// closed: nobody knows
-		_ = raw.Control(func(fd uintptr) { cached, known = sys.InCache(int(fd), off, int64(n)) })
+		_ = raw.Control(func(fd uintptr) { p = sys.InCache(int(fd), off, int64(n)) })
 	}
-	return cached, known
+	return p
 }
 
 // Receive implements Socket.

@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/tallywheel/tallywheel/internal/sys"
 	"github.com/tallywheel/tallywheel/server/internal/loop"
 )
 
@@ -248,11 +249,14 @@ func (s *socket) SendFile(f *os.File, off int64, n int) (int, error) {
 	return s.take(b[:m])
 }
 
+// SendPrompt implements loop.Socket.
+func (s *socket) SendPrompt(f *os.File, off int64, n int) (int, error) { return s.SendFile(f, off, n) }
+
 // InCache implements loop.Socket: the seed knows.
-func (s *socket) InCache(*os.File, int64, int) (cached, known bool) {
+func (s *socket) InCache(*os.File, int64, int) sys.Presence {
 	s.n.mu.Lock()
 	defer s.n.mu.Unlock()
-	return s.n.some(2) == 2, s.n.some(2) == 2
+	return sys.Presence(s.n.some(int(sys.Prompt)+1) - 1)
 }
 
 // Receive implements loop.Socket.
