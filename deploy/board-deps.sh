@@ -1,17 +1,20 @@
 #!/bin/sh
-# Fetches what the tests with real drivers need, once: an emulator, and Debian's kernels with the drivers of a UART and of an FTDI
-# adapter, by Debian's apt. They lie in .deps-board: vmlinuz, modules/, which are loaded in the order of their names, and armmp, the kernel
-# of the boards. Some 130 MB; the packages are not installed, but for the emulator's.
+# Fetches what `tallywheel lab board` and the tests with real drivers need, once, by Debian's apt: an emulator, a C compiler for ARMv7, and
+# Debian's kernels with the drivers of a UART and of an FTDI adapter. Those lie in .deps-board: vmlinuz, modules/, which are loaded in the
+# order of their names, and armmp, the kernel of the boards. Some 130 MB, and the compiler 150 MB; the kernels' packages are not installed.
 set -eu
 cd "$(dirname "$0")/.."
 to=.deps-board
-[ -e "$to/.done" ] && command -v qemu-system-x86_64 >/dev/null && command -v qemu-system-arm >/dev/null && exit 0
+there() { for p in qemu-system-x86_64 qemu-system-arm arm-linux-gnueabihf-gcc; do command -v $p >/dev/null || return 1; done; }
+[ -e "$to/.done" ] && there && exit 0
 command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null ||
 	{ echo "missing: Debian's apt; without it the tests with real drivers are skipped"; exit 1; }
 run=""
 [ "$(id -u)" = 0 ] || run="sudo -n"
 $run apt-get update -qq >/dev/null
-DEBIAN_FRONTEND=noninteractive $run apt-get install -y -qq --no-install-recommends --no-remove qemu-system-x86 qemu-system-arm >/dev/null
+DEBIAN_FRONTEND=noninteractive $run apt-get install -y -qq --no-install-recommends --no-remove \
+	qemu-system-x86 qemu-system-arm gcc-arm-linux-gnueabihf libc6-dev-armhf-cross >/dev/null
+[ ! -e "$to/.done" ] || exit 0
 rm -rf "$to"
 mkdir -p "$to/modules" "$to/deb"
 image=$(apt-cache depends --no-recommends --no-suggests linux-image-amd64:amd64 | sed -n 's/.*Depends: \(linux-image-[^ ]*\).*/\1/p' | head -1)

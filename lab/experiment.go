@@ -132,6 +132,8 @@ type Experiment struct {
 	// what a busy person should do, in one or two sentences; "" if nothing can be said
 	Advice func(v View) string
 	Derive func(cell Params, length time.Duration, m Metrics) // figures that follow from others
+	// the command with more rounds, of an experiment that lab run does not know; "": lab run
+	Again string
 }
 
 // Plane is a kind of I/O.

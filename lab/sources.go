@@ -30,7 +30,7 @@ var sources embed.FS
 const module = "github.com/tallywheel/tallywheel"
 
 // Program is what a contestant runs. The makers are [Own], [Peers], [Otelcol], [Module], [C],
-// [Rust], [Cargo], [Python] and [Tool].
+// [Rust], [CrossC], [CrossRust], [Cargo], [Python] and [Tool].
 type Program struct {
 	kind, source, needs string
 }
@@ -72,6 +72,21 @@ func Rust(file string, flags ...string) Program {
 	return Program{"rust", strings.Join(append([]string{file}, flags...), " "), "rustup.rs"}
 }
 
+// CrossC is a source in lab/contestants/c for a board with an ARMv7, linked statically: it needs
+// nothing there.
+func CrossC(file string, libraries ...string) Program {
+	return Program{"c-arm", file + " " + strings.Join(libraries, " "), "apt install gcc-arm-linux-gnueabihf libc6-dev-armhf-cross"}
+}
+
+// CrossRust is a source in lab/contestants/rust for such a board.
+func CrossRust(file string) Program { return Program{"rust-arm", file, "rustup target add " + rustARM} }
+
+// Rust's name of an ARMv7, and the linker for it.
+const (
+	rustARM = "armv7-unknown-linux-gnueabihf"
+	linkARM = "arm-linux-gnueabihf-gcc"
+)
+
 // Cargo is a package of Rust in a folder of lab/contestants/rust, whose program has the folder's
 // name. It needs cargo, and the crates that its Cargo.lock names.
 func Cargo(folder string) Program { return Program{"cargo", folder, "rustup.rs"} }
@@ -99,8 +114,8 @@ func (p Program) env() []string {
 func (p Program) Exists() error {
 	name, _, _ := strings.Cut(p.source, " ")
 	switch p.kind {
-	case "c", "rust", "python":
-		_, err := fs.Stat(sources, path.Join("contestants", p.kind, name))
+	case "c", "rust", "python", "c-arm", "rust-arm":
+		_, err := fs.Stat(sources, path.Join("contestants", strings.TrimSuffix(p.kind, "-arm"), name))
 		return err
 	case "cargo":
 		_, err := fs.Stat(sources, path.Join("contestants/rust", name, "Cargo.lock"))
@@ -150,20 +165,8 @@ func (b *Bench) build(p Program) ([]string, error) {
 		return []string{found}, nil
 	case "module", "otelcol":
 		return b.module(p.kind, out, source, rest)
-	case "c":
-		dir, err := b.unpack("contestants/c")
-		if err != nil {
-			return nil, err
-		}
-		return []string{out}, b.compile(dir, "cc",
-			append([]string{"-O2", "-o", out, source}, strings.Fields(rest)...)...)
-	case "rust":
-		dir, err := b.unpack("contestants/rust")
-		if err != nil {
-			return nil, err
-		}
-		return []string{out}, b.compile(dir, "rustc",
-			append([]string{"--edition=2021", "-O", "-o", out, source}, strings.Fields(rest)...)...)
+	case "c", "c-arm", "rust", "rust-arm":
+		return []string{out}, b.single(p.kind, out, source, strings.Fields(rest)...)
 	case "cargo":
 		dir, err := b.unpack("contestants/rust")
 		if err != nil {
@@ -204,6 +207,26 @@ func (b *Bench) build(p Program) ([]string, error) {
 		return []string{out}, b.compile(dir, "env", args...)
 	}
 	panic("lab: a program of no kind")
+}
+
+// single builds a program of one source in C or Rust, for this machine or for a board.
+func (b *Bench) single(kind, out, source string, flags ...string) error {
+	language, arm := strings.CutSuffix(kind, "-arm")
+	dir, err := b.unpack("contestants/" + language)
+	if err != nil {
+		return err
+	}
+	compiler, args := "cc", []string{"-O2", "-o", out, source}
+	switch {
+	case language == "rust":
+		compiler, args = "rustc", []string{"--edition=2021", "-O", "-o", out, source}
+		if arm {
+			args = append(args, "--target", rustARM, "-Clinker="+linkARM, "-Ctarget-feature=+crt-static")
+		}
+	case arm:
+		compiler, args = linkARM, append(args, "-static")
+	}
+	return b.compile(dir, compiler, append(args, flags...)...)
 }
 
 // module builds a package of a public module, which is given as PACKAGE@VERSION, or the collector.

@@ -81,12 +81,10 @@ func (t turn) run(ctx context.Context, e *Experiment) (o outcome, err error) {
 	if err != nil {
 		_ = p.cmd.Process.Kill() // what went wrong is known already
 		_ = p.cmd.Wait()
-		if text := p.said(); text != "" {
-			err = errors.New(text)
-		} else if ctx.Err() != nil && t.b.ctx.Err() == nil {
+		if ctx.Err() != nil && t.b.ctx.Err() == nil && p.said() == "" {
 			err = fmt.Errorf("not done after %v", limit)
 		}
-		return o, err
+		return o, p.why(err)
 	}
 	if e.Derive != nil {
 		e.Derive(t.cell, t.length, o.metrics)
@@ -179,6 +177,14 @@ func (t turn) start(ctx context.Context, argv []string, scene Scene) (*process, 
 		return nil, fmt.Errorf("not ready, but %q: %w", line, err)
 	}
 	return p, nil
+}
+
+// why is what the contestant said was wrong, or else the error.
+func (p *process) why(err error) error {
+	if text := p.said(); err != nil && text != "" {
+		return errors.New(text)
+	}
+	return err
 }
 
 // said is what the contestant said was wrong. Python says that last.

@@ -107,6 +107,8 @@ func (e *Experiment) judge(v View, o Options) []Verdict {
 func (e *Experiment) mayTell(reason string, rounds int, o Options) string {
 	const alone = "on a machine that does nothing else."
 	switch {
+	case e.Again != "":
+		return fmt.Sprintf("`%s` may tell.", e.Again)
 	case !o.Full:
 		return fmt.Sprintf("`tallywheel lab run %s --full` may tell, %s", e.Name, alone)
 	case reason != TooFewValues && rounds >= o.MaxRounds:

@@ -48,7 +48,7 @@ func newLab() *cobra.Command {
 		},
 	}
 	c.AddCommand(newLabList(), newLabRun("run NAME…"), newLabRun("all"), newLabCompare(), newLabVerdicts(),
-		newLabTrace(), newLabContestant())
+		newLabTrace(), newLabContestant(), newLabBoard(), newLabInside())
 	return c
 }
 

@@ -1,87 +1,87 @@
 package guest
 
 import (
-	"context"
 	"encoding/json"
 	"flag"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/tallywheel/tallywheel/internal/testenv"
+	"github.com/tallywheel/tallywheel/lab"
 )
 
-var boots = flag.Int("boots", 2, "how many boots TestBoard compares; make soak has ten")
+var bootsAtLeast = flag.Int("boots", 2, "how many boots TestBoard compares; make soak has ten")
 
-// board is a machine with one Cortex-A7, whose time goes by instructions: nothing of the host is in
-// it, so that a run is the same each time, to the last bit.
-var board = strings.Fields("-M virt,dtb-randomness=off -cpu cortex-a7 -icount shift=3,sleep=off,align=off " +
-	"-rtc base=2026-01-01,clock=vm -seed 1 -m 512 -smp 1 -display none -monitor none -serial stdio -no-reboot")
+// forBoards is our program for ARMv7.
+func forBoards(t *testing.T) string {
+	t.Helper()
+	return built(t, "../../cmd/tallywheel", "GOOS=linux", "GOARCH=arm", "GOARM=7")
+}
 
-// TestBoard runs our program for ARMv7 on Debian's kernel for boards: a cell keeps 5 ms, and boots
-// are alike in each figure that it prints.
-func TestBoard(t *testing.T) {
-	kernel := kernels(t, "armmp")
-	qemu := testenv.Program(t, "qemu-system-arm", install)
-	const periods = 200
-	plan := filepath.Join(t.TempDir(), "plan")
-	var commands [][]string
-	for _, style := range []string{"cell", "ticker"} {
-		commands = append(commands, []string{
-			"/tallywheel", "cyclic", "--style", style, "--interval", "5ms", "--count", fmt.Sprint(periods), "--json",
-		})
+// labBoard runs `tallywheel lab board`, and returns its results.
+func labBoard(t *testing.T, args ...string) *lab.Results {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), "results")
+	c := exec.CommandContext(t.Context(), testenv.Binary(t), append([]string{"lab", "board", "--out", out}, args...)...)
+	c.Env = append(os.Environ(), "TMPDIR="+t.TempDir()) // the lock of measurements is there
+	if said, err := c.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, said)
+	} else if testing.Verbose() {
+		t.Logf("%s", said)
 	}
-	text, err := json.Marshal(commands)
-	if err == nil {
-		err = os.WriteFile(plan, text, 0o600)
-	}
+	r, err := lab.ReadJSON(filepath.Join(out, "results.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	arm := []string{"GOOS=linux", "GOARCH=arm", "GOARM=7"}
-	files := initramfs(t, map[string]string{
-		"init": built(t, "./init", arm...), "tallywheel": built(t, "../../cmd/tallywheel", arm...), "plan": plan,
-	})
-	first := ""
-	for range *boots {
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-		defer cancel()
-		args := append(board[:len(board):len(board)], "-kernel", kernel, "-initrd", files,
-			"-append", "console=ttyAMA0 quiet panic=-1 nokaslr")
-		out, err := exec.CommandContext(ctx, qemu, args...).CombinedOutput()
-		if err != nil {
-			t.Fatalf("%v: %s", err, out)
+	return r
+}
+
+// TestBoard has our program measure on Debian's kernel for boards: a cell keeps 5 ms, boots are
+// alike in all that they print, and the recorder has each line of it.
+func TestBoard(t *testing.T) {
+	kernel := kernels(t, "armmp")
+	testenv.Program(t, "qemu-system-arm", install)
+	r := labBoard(t, "--kernel", kernel, "--guest", forBoards(t), "--boots", strconv.Itoa(*bootsAtLeast),
+		"--periods", "200")
+	if r.Machine.Arch != "arm" || !strings.Contains(r.Machine.Kernel, "armmp") || len(r.Experiments) != 3 {
+		t.Errorf("%d experiments, on %+v", len(r.Experiments), r.Machine)
+	}
+	seen := map[string]bool{}
+	for _, e := range r.Experiments {
+		for _, row := range e.Rows {
+			seen[row.Contestant] = true
+			language, _, _ := strings.Cut(row.Contestant, "/")
+			if row.NotRun != "" && (language == "rust" || language == "c") { // no compiler for a board
+				t.Logf("%s: %s", row.Contestant, row.NotRun)
+				continue
+			}
+			for name, f := range row.Metrics {
+				if f.N != *bootsAtLeast || row.Params["seed"] != "its own" && f.Lo != f.Hi {
+					t.Errorf("%s, %s: %d boots, %v to %v", row.Contestant, name, f.N, f.Lo, f.Hi)
+				}
+			}
+			late := row.Metrics[lab.LatencyP50.String()].Median
+			if e.Name == "board-cyclic" && (row.Metrics["missed_releases"].Median != 0 || late <= 0 || row.Said != "") {
+				t.Errorf("%s, on a machine that has nothing else to do: %+v", row.Contestant, row)
+			}
 		}
-		if first == "" {
-			first = string(out)
-		} else if string(out) != first {
-			t.Errorf("a boot differs from the one before:\n%s\n%s", first, out)
+		for _, v := range e.Verdicts {
+			if v.Verdict != lab.Reproduced && v.Reason != lab.TooFewRounds && !strings.Contains(v.Why, "not measured") {
+				t.Errorf("%+v", v)
+			}
 		}
 	}
-	seen := 0
-	for line := range strings.Lines(first) {
-		var r struct {
-			Style         string
-			Count, Missed int
-			Priority      int
-			Latency       map[string]int64 `json:"latency_ns"`
-			Cell          map[string]int64
-			Lacking       []string
+	for _, name := range []string{
+		"tallywheel/cell", "go/time.Ticker", "c/clock_nanosleep", "rust/clock_nanosleep", "go/goroutine", "c/futex",
+		"go/init",
+	} {
+		if !seen[name] {
+			text, _ := json.Marshal(r)
+			t.Errorf("no %s in %s", name, text)
 		}
-		if json.Unmarshal([]byte(line), &r) != nil {
-			continue
-		}
-		if seen++; r.Count != periods || r.Missed != 0 || r.Priority != 80 || len(r.Lacking) > 0 ||
-			r.Latency["p50"] <= 0 {
-			t.Errorf("on a machine that has nothing else to do: %s", line)
-		}
-		t.Logf("%s: %v %v", r.Style, r.Latency, r.Cell)
-	}
-	if seen != 2 {
-		t.Errorf("%d results, want 2: %s", seen, first)
 	}
 }

@@ -8,8 +8,9 @@
 //	test ── QMP: device_del, device_add
 //
 // The guest has no disk: its files are an initramfs that the test writes, of init, tallywheel and
-// the modules. It runs by TCG, on any machine, some ten times slower than that. On ARM the same
-// kernel family is booted with virtual time, in which a run is the same each time.
+// the modules. It runs by TCG, on any machine, some ten times slower than that. Package board boots
+// it, and has the archive; that of ARM, with time by instructions, is what `tallywheel lab board`
+// measures on, which is tested here, too.
 //
 // Kernels and the emulator come by make deps-board; without them the tests say so and are skipped.
 package guest

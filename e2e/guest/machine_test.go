@@ -2,21 +2,19 @@ package guest
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
-	"fmt"
-	"io"
-	"maps"
+	"errors"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/tallywheel/tallywheel/internal/testenv"
+	"github.com/tallywheel/tallywheel/lab/board"
 )
 
 func TestMain(m *testing.M) {
@@ -42,54 +40,14 @@ func kernels(t *testing.T, file string) string {
 	return path
 }
 
-// initramfs writes an archive of files by their names in the guest, in the format newc of cpio.
+// initramfs writes an archive of files by their names in the guest.
 func initramfs(t *testing.T, files map[string]string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "initramfs")
-	f, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	w := &archive{to: bufio.NewWriter(f)}
-	for _, dir := range []string{"dev", "proc", "sys", "tmp", "modules"} {
-		w.add(dir, 0o040755, nil)
-	}
-	for _, name := range slices.Sorted(maps.Keys(files)) {
-		b, err := os.ReadFile(files[name])
-		if err != nil {
-			t.Fatal(err)
-		}
-		w.add(name, 0o100755, b)
-	}
-	w.add("TRAILER!!!", 0, nil)
-	if err := w.to.Flush(); err != nil { // what failed before fails here, too
+	if err := board.WriteInitramfs(path, files); err != nil {
 		t.Fatal(err)
 	}
 	return path
-}
-
-// archive writes entries: a head of 13 numbers in hexadecimal, the name and the data, each filled
-// up to four bytes.
-type archive struct {
-	to    *bufio.Writer
-	at    int
-	inode int
-}
-
-func (a *archive) add(name string, mode int, data []byte) {
-	a.inode++
-	const links = 1
-	head := fmt.Sprintf("070701%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x%08x", a.inode, mode, 0, 0, links, 0,
-		len(data), 0, 0, 0, 0, len(name)+1, 0)
-	a.write([]byte(head + name + "\x00"))
-	a.write(data)
-}
-
-func (a *archive) write(b []byte) {
-	fill := -(a.at + len(b)) & 3
-	_, _ = a.to.Write(append(b[:len(b):len(b)], make([]byte, fill)...))
-	a.at += len(b) + fill
 }
 
 // built builds a package for the guest.
@@ -106,12 +64,10 @@ func built(t *testing.T, path string, env ...string) string {
 
 // machine is a guest that runs.
 type machine struct {
+	*board.Machine
 	dir     string
-	console testenv.Buffer
 	control net.Conn
 	answers *bufio.Reader
-	qmp     net.Conn
-	events  *bufio.Reader
 }
 
 // request and answer are those of init.
@@ -156,32 +112,27 @@ func boot(t *testing.T) *machine {
 	socket := func(name string) string {
 		return "socket,server=on,wait=off,id=" + name + ",path=" + filepath.Join(dir, name)
 	}
-	cmd := exec.Command(qemu, "-accel", "tcg", "-cpu", "max", "-m", "768", "-smp", "1", "-display", "none",
-		"-nodefaults", "-no-reboot",
+	console := filepath.Join(dir, "console")
+	g.Machine, err = board.Boot(context.Background(), qemu, "-accel", "tcg", "-cpu", "max", "-m", "768", "-smp", "1",
+		"-display", "none", "-nodefaults", "-no-reboot",
 		"-kernel", kernel, "-initrd", initramfs(t, files), "-append", "console=ttyS0 quiet panic=-1",
-		"-chardev", "stdio,id=console", "-serial", "chardev:console",
+		"-chardev", "file,id=console,path="+console, "-serial", "chardev:console",
 		"-chardev", socket("control"), "-serial", "chardev:control",
 		"-chardev", socket("uart"), "-device", "pci-serial,chardev=uart",
 		"-device", "qemu-xhci", "-chardev", socket("usb"),
-		"-device", adapter+",id=adapter0", "-chardev", socket("qmp"), "-mon", "chardev=qmp,mode=control")
-	cmd.Stdout, cmd.Stderr = &g.console, &g.console
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
+		"-device", adapter+",id=adapter0")
+	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
+		_ = g.Close()
 		if t.Failed() {
-			said := g.console.String()
+			said, _ := os.ReadFile(console)
 			t.Logf("the guest said, at the end:\n%s", said[max(0, len(said)-4000):])
 		}
 	})
-	g.control, g.qmp = g.dial(t, "control"), g.dial(t, "qmp")
-	g.answers, g.events = bufio.NewReader(g.control), bufio.NewReader(g.qmp)
-	if refused := g.command(t, "qmp_capabilities", map[string]any{}); refused != "" {
-		t.Fatal(refused)
-	}
+	g.control = g.dial(t, "control")
+	g.answers = bufio.NewReader(g.control)
 	if a := g.hear(t, bootWithin); a.Out != "ready" {
 		t.Fatalf("init says %+v", a)
 	}
@@ -242,36 +193,15 @@ func (g *machine) do(t *testing.T, what string, n int, args ...string) answer {
 }
 
 // command has QEMU do something, and waits for its answer: why it was not done, or nothing.
-func (g *machine) command(t *testing.T, name string, args map[string]any) (refused string) {
+func (g *machine) command(t *testing.T, name string, args map[string]any) string {
 	t.Helper()
-	b, err := json.Marshal(map[string]any{"execute": name, "arguments": args})
-	if err == nil {
-		_, err = g.qmp.Write(append(b, '\n'))
-	}
-	if err != nil {
+	var refused *board.Refused
+	if _, err := g.Command(name, args); errors.As(err, &refused) {
+		return refused.Why
+	} else if err != nil {
 		t.Fatal(err)
 	}
-	_ = g.qmp.SetReadDeadline(time.Now().Add(answerWithin))
-	for {
-		var a struct {
-			Return *json.RawMessage
-			Error  *struct{ Desc string }
-		}
-		line, err := g.events.ReadBytes('\n')
-		if err == nil {
-			err = json.Unmarshal(line, &a)
-		}
-		switch {
-		case err != nil && err != io.EOF:
-			t.Fatalf("%s: %q: %v", name, line, err)
-		case err != nil:
-			t.Fatalf("%s: QEMU has ended: %s", name, g.console.String())
-		case a.Error != nil:
-			return a.Error.Desc
-		case a.Return != nil: // the rest is greetings and events
-			return ""
-		}
-	}
+	return ""
 }
 
 // plug puts the adapter in, and pull pulls it out, at once.

@@ -1,6 +1,5 @@
 // Command init is the first process of a guest: it loads drivers, then does what the host asks for,
-// one line of JSON at a time, over the guest's second serial port; or once what its files tell. See
-// package guest.
+// one line of JSON at a time, over the guest's second serial port. See package guest.
 package main
 
 import (
@@ -19,6 +18,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tallywheel/tallywheel/internal/sys"
 )
 
 // control is where the host speaks.
@@ -48,20 +49,17 @@ func main() {
 	if err := live(); err != nil {
 		fmt.Println("init:", err)
 	}
-	_ = unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF) // returns only where it may not
+	if err := sys.PowerOff(); err != nil {
+		fmt.Println("init:", err)
+	}
 }
 
 func live() error {
-	for _, m := range [][2]string{{"proc", "/proc"}, {"sysfs", "/sys"}, {"devtmpfs", "/dev"}, {"tmpfs", "/tmp"}} {
-		if err := errors.Join(os.MkdirAll(m[1], 0o755), unix.Mount(m[0], m[1], m[0], 0, "")); err != nil {
-			return fmt.Errorf("mount %s: %w", m[1], err)
-		}
+	if err := sys.MountAsInit(); err != nil {
+		return err
 	}
 	if err := errors.Join(loopback(), drivers("/modules")); err != nil {
 		return err
-	}
-	if plan, err := os.ReadFile("/plan"); err == nil {
-		return follow(plan)
 	}
 	port, err := openRaw(control)
 	if err != nil {
@@ -88,23 +86,6 @@ func live() error {
 			return err
 		}
 	}
-}
-
-// follow runs the programs of a plan, a JSON list of commands, one after the other, and has the
-// console show what they print: of a guest that nobody talks to, so that it is the same each time.
-func follow(plan []byte) error {
-	var commands [][]string
-	if err := json.Unmarshal(plan, &commands); err != nil {
-		return err
-	}
-	for _, c := range commands {
-		out, err := exec.Command(c[0], c[1:]...).CombinedOutput() // to no terminal
-		fmt.Printf("%s", out)
-		if err != nil {
-			return fmt.Errorf("%q: %w", c, err)
-		}
-	}
-	return nil
 }
 
 // loopback brings up the network of the guest alone.

@@ -1,0 +1,197 @@
+package board
+
+import (
+	"cmp"
+	"context"
+	"debug/elf"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tallywheel/tallywheel/lab"
+)
+
+// Config is what [Run] does.
+type Config struct {
+	Plan
+	Kernels []Kernel
+	Guest   string // file of our program for ARMv7
+	Boots   int    // of each kernel, and as many with a seed each
+	QEMU    string // the emulator's program
+	Talk    io.Writer
+}
+
+// Kernel is one that boards boot.
+type Kernel struct{ Name, File string }
+
+// task is a contestant on the board.
+type task struct {
+	c        *lab.Contestant
+	own      string // the experiment that has it; "": it is a program, whose
+	file     string // name on the board is this
+	periodic bool   // it wakes up each period; else it does what it does for a while
+}
+
+var (
+	ofCell   = &lab.Contestant{Name: "tallywheel/cell", Note: "a process of its own"}
+	ticker   = &lab.Contestant{Name: "go/time.Ticker"}
+	inC      = lab.CrossC("cyclic.c", "-lm").As("c/clock_nanosleep", "cyclic", "how=nanosleep")
+	inRust   = lab.CrossRust("cyclic.rs").As("rust/clock_nanosleep", "cyclic", "how=nanosleep")
+	routines = &lab.Contestant{Name: "go/goroutine", Note: "GOMAXPROCS=1"}
+	threads  = lab.CrossC("switch.c", "-lpthread").As("c/futex", "switch", "how=futex")
+	asInit   = &lab.Contestant{Name: "go/init", Note: "this program, as the first process"}
+)
+
+// tasks are all that take turns, in their order.
+var tasks = []task{
+	{c: ofCell, own: "rt-cyclic", periodic: true},
+	{c: ticker, own: "rt-cyclic", periodic: true},
+	{c: inC, file: "c-cyclic", periodic: true},
+	{c: inRust, file: "rust-cyclic", periodic: true},
+	{c: routines, own: "rt-switch"},
+	{c: threads, file: "c-switch"},
+}
+
+// emulated is a machine with one Cortex-A7, whose time goes by instructions, and which waits to be
+// told to begin: by then the recorder listens. It stays, with its terminal, where the guest is off.
+const emulated = "-cpu cortex-a7 -icount shift=3,sleep=off,align=off -rtc base=2026-01-01,clock=vm " +
+	"-m 512 -smp 1 -display none -monitor none -nodefaults -no-reboot -no-shutdown -S " +
+	"-chardev pty,id=console -serial chardev:console"
+
+// Boots are alike with the first seed, where the kernel is not told to mix in what QEMU has of it.
+const (
+	alike = "-M virt,dtb-randomness=off -seed 1"
+	apart = "-M virt -seed "
+)
+
+// bootWithin is how long a boot may take, on the clock of this machine.
+const bootWithin = 15 * time.Minute
+
+// boots are those of one kernel.
+type boots struct {
+	kernel string
+	same   []heard // with one seed
+	seeded []heard // with one each, to the first line
+	notRun map[string]string
+}
+
+// Run boots each kernel, and returns what came of it.
+func Run(ctx context.Context, b *lab.Bench, c Config) (*lab.Results, error) {
+	notRun := map[string]string{} // by contestant
+	files := map[string]string{"tallywheel": c.Guest}
+	for _, t := range tasks {
+		if t.own != "" {
+			continue
+		}
+		b.Tell("building %s", t.c.Name)
+		path, err := b.Program(t.c.Program)
+		if err != nil {
+			notRun[t.c.Name] = err.Error()
+			continue
+		}
+		files[t.file] = path[0]
+	}
+	c.Programs = "/"
+	initramfs := filepath.Join(b.Scratch(), "initramfs")
+	if err := WriteInitramfs(initramfs, files); err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	var all []boots
+	for _, k := range c.Kernels {
+		of := boots{kernel: k.Name, notRun: notRun}
+		boot := func(plan Plan, machine string) (heard, error) {
+			return c.boot(ctx, b.Scratch(), machine, k, initramfs, plan)
+		}
+		for i := range c.Boots {
+			b.Tell("%s: boot %d of %d", k.Name, i+1, c.Boots)
+			h, err := boot(c.Plan, alike)
+			if err != nil {
+				return nil, fmt.Errorf("%s, boot %d: %w", k.Name, i+1, err)
+			}
+			of.same = append(of.same, h)
+		}
+		for i := range c.Boots {
+			b.Tell("%s: boot %d of %d, with a seed of its own", k.Name, i+1, c.Boots)
+			plan := c.Plan
+			plan.Periods = 0
+			h, err := boot(plan, apart+strconv.Itoa(i+1))
+			if err != nil {
+				return nil, fmt.Errorf("%s, boot with seed %d: %w", k.Name, i+1, err)
+			}
+			of.seeded = append(of.seeded, h)
+		}
+		all = append(all, of)
+	}
+	b.Tell("")
+	return results(b, c, began, all), nil
+}
+
+// boot boots once, and returns what the board has said.
+func (c Config) boot(ctx context.Context, in, machine string, k Kernel, initramfs string, plan Plan,
+) (h heard, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, bootWithin, fmt.Errorf("not done after %v", bootWithin))
+	defer cancel()
+	m, err := Boot(ctx, c.QEMU, append(strings.Fields(machine+" "+emulated), "-kernel", k.File, "-initrd", initramfs,
+		"-append", "console=ttyAMA0 quiet panic=-1 nokaslr rdinit=/tallywheel -- "+strings.Join(plan.Arguments(), " "))...)
+	if err != nil {
+		return h, err
+	}
+	defer m.Close()
+	terminal, err := m.Terminal("console")
+	if err != nil {
+		return h, err
+	}
+	g, err := record(ctx, in, terminal)
+	if err != nil {
+		return h, err
+	}
+	defer func() { err = errors.Join(err, g.close()) }()
+	if _, err := m.Command("cont", nil); err != nil {
+		return h, err
+	}
+	listening, stop := context.WithCancelCause(ctx)
+	off := make(chan struct{})
+	go func() { // until the machine is closed
+		defer close(off)
+		err := m.Await("SHUTDOWN")
+		select {
+		case <-listening.Done():
+		case <-time.After(drainedWithin): // what it said before is on its way
+			stop(cmp.Or(err, errOff))
+		}
+	}()
+	h, err = g.listen(listening)
+	stop(nil)
+	err = errors.Join(err, m.Close())
+	<-off
+	if err != nil && h.lastText != "" {
+		err = fmt.Errorf("%w; it said last: %s", err, h.lastText)
+	}
+	return h, err
+}
+
+// errOff is that a board is off, and has not said its last line.
+var errOff = errors.New("the board went off before its last line")
+
+// drainedWithin is how long what an emulator has sent takes to be read.
+const drainedWithin = 5 * time.Second
+
+// CheckGuest says what is wrong with a file that is to be our program on a board.
+func CheckGuest(path string) error {
+	f, err := elf.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	dynamic := slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP })
+	if f.Machine != elf.EM_ARM || dynamic {
+		return fmt.Errorf("%s: want a program for ARMv7 that is linked statically (GOOS=linux GOARCH=arm GOARM=7 CGO_ENABLED=0)", path)
+	}
+	return nil
+}
