@@ -95,7 +95,7 @@ var (
 	MissedReleases       = metric("missed_releases", "releases", "releases missed", less)
 	PeriodStddev         = metric("period_stddev_us", "µs", "standard deviation of the period", less)
 	FaultsAfterSetUp     = metric("faults_after_setup", "faults", "page faults behind the set-up", less)
-	FirstLine            = metric("first_line_ms", "ms", "from the kernel's start to the first line", less)
+	FirstLine            = metric("first_line_s", "s", "from the kernel's start to the first line", less)
 	ConstantsP50         = metric("constants_ns_p50", "ns", "until a start has its constants, median", less)
 	LoadedBytes          = metric("loaded_bytes", "B", "what of the program is loaded", less)
 	WaitingBytes         = metric("waiting_bytes", "B", "memory of one that waits", less)

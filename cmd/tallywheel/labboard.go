@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -25,6 +26,7 @@ const kernelFolder = ".deps-board"
 type boardFlags struct {
 	cfg     board.Config
 	kernels []string
+	target  string
 	full    bool
 	out     string
 	asJSON  bool
@@ -42,15 +44,21 @@ boot is the same, to the last byte. As many boots again have a seed each, by whi
 What a board says comes over its serial console, as lines of JSON; this program's recorder reads them from QEMU's terminal, and the report
 says whether each line is in its log, and whether its books balance. Caches, memory and flash are not emulated.
 
-It needs qemu-system-arm, a kernel (make deps-board fetches both, by Debian's apt), and this program for ARMv7.`,
-		Example: "  tallywheel lab board --kernel armmp --guest ./tallywheel-armv7",
-		Args:    exactly(0, "no argument"),
-		RunE:    func(c *cobra.Command, _ []string) error { return f.run(c) },
+It needs qemu-system-arm, a kernel (make deps-board fetches both, by Debian's apt), and this program for ARMv7.
+
+With --target nothing is booted: a board that is there does the same, in as many rounds, with this program and c-cyclic, c-switch and
+rust-cyclic in one folder of it. serial:PORT is a line on which its shell listens, at 115200 baud; ssh:USER@HOST asks for no password.`,
+		Example: "  tallywheel lab board --kernel armmp --guest ./tallywheel-armv7\n" +
+			"  tallywheel lab board --target serial:/dev/ttyUSB0 --guest /root/tallywheel",
+		Args: exactly(0, "no argument"),
+		RunE: func(c *cobra.Command, _ []string) error { return f.run(c) },
 	}
 	fl := c.Flags()
 	fl.StringSliceVar(&f.kernels, "kernel", []string{"armmp"}, "kernels: files, or names of files in "+kernelFolder)
-	fl.StringVar(&f.cfg.Guest, "guest", "", "file of this program for ARMv7; default: it is built, where its sources and Go are")
-	fl.IntVar(&f.cfg.Boots, "boots", 10, "boots of each kernel, and as many with a seed each, 1 to 1000")
+	fl.StringVar(&f.target, "target", "", "a board that is there: serial:PORT or ssh:USER@HOST")
+	fl.StringVar(&f.cfg.Guest, "guest", "",
+		"file of this program for ARMv7; default: it is built, where its sources and Go are; with --target its path there, by default tallywheel")
+	fl.IntVar(&f.cfg.Boots, "boots", 10, "boots of each kernel, and as many with a seed each, or rounds, 1 to 1000")
 	fl.BoolVar(&f.full, "full", false, "as --boots 50")
 	c.MarkFlagsMutuallyExclusive("boots", "full")
 	boardPlan(c, &f.cfg.Plan)
@@ -91,6 +99,11 @@ func (f *boardFlags) run(c *cobra.Command) error {
 	if f.cfg.Interval < cell.MinPeriod || f.cfg.Interval > cell.MaxPeriod {
 		return fmt.Errorf("%w: --interval: want %v to %v", errUsage, cell.MinPeriod, cell.MaxPeriod)
 	}
+	if f.target != "" {
+		if err := idle(c, "is for what QEMU boots, and with --target nothing is booted", "kernel"); err != nil {
+			return err
+		}
+	}
 	if err := f.find(); err != nil {
 		return err
 	}
@@ -108,7 +121,14 @@ func (f *boardFlags) run(c *cobra.Command) error {
 }
 
 // find finds what a board needs, and says all that is missing at once.
-func (f *boardFlags) find() error {
+func (f *boardFlags) find() (err error) {
+	if f.target != "" {
+		f.cfg.Guest = cmp.Or(f.cfg.Guest, "tallywheel")
+		if f.cfg.Target, err = board.ParseTarget(f.target); err != nil {
+			return fmt.Errorf("%w: --target: %w", errUsage, err)
+		}
+		return nil
+	}
 	var missing []error
 	qemu, err := exec.LookPath("qemu-system-arm")
 	if err != nil {
@@ -120,8 +140,10 @@ func (f *boardFlags) find() error {
 		if !strings.ContainsRune(name, os.PathSeparator) {
 			file = filepath.Join(kernelFolder, name)
 		}
-		if info, err := os.Stat(file); err != nil || !info.Mode().IsRegular() {
+		if err := board.CheckKernel(file); errors.Is(err, os.ErrNotExist) {
 			missing = append(missing, fmt.Errorf("there is no kernel %s; make deps-board fetches armmp, and --kernel takes the file of any other for ARMv7 and QEMU's virt", file))
+		} else if err != nil {
+			missing = append(missing, fmt.Errorf("--kernel: %w", err))
 		}
 		f.cfg.Kernels = append(f.cfg.Kernels, board.Kernel{Name: filepath.Base(name), File: file})
 	}
@@ -160,6 +182,10 @@ func (f *boardFlags) measure(c *cobra.Command, b *lab.Bench) error {
 		return err
 	}
 	r, err := board.Run(c.Context(), b, f.cfg)
+	if c.Context().Err() != nil {
+		fmt.Fprintln(c.ErrOrStderr(), "stopped; nothing was written")
+		return errQuiet
+	}
 	if err != nil {
 		return err
 	}

@@ -8,10 +8,13 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/tallywheel/tallywheel/internal/testenv"
 	"github.com/tallywheel/tallywheel/lab"
+	"github.com/tallywheel/tallywheel/lab/board"
 )
 
 var bootsAtLeast = flag.Int("boots", 2, "how many boots TestBoard compares; make soak has ten")
@@ -60,7 +63,7 @@ func TestBoard(t *testing.T) {
 				continue
 			}
 			for name, f := range row.Metrics {
-				if f.N != *bootsAtLeast || row.Params["seed"] != "its own" && f.Lo != f.Hi {
+				if name != "stddev_us" && f.N != *bootsAtLeast || row.Params["seed"] != "its own" && f.Lo != f.Hi {
 					t.Errorf("%s, %s: %d boots, %v to %v", row.Contestant, name, f.N, f.Lo, f.Hi)
 				}
 			}
@@ -83,5 +86,78 @@ func TestBoard(t *testing.T) {
 			text, _ := json.Marshal(r)
 			t.Errorf("no %s in %s", name, text)
 		}
+	}
+}
+
+// TestBoardAtASerialLine: a guest with a shell on its console is a board at the end of a serial
+// line, in time of the machine's clock. Our program measures on it all the same.
+func TestBoardAtASerialLine(t *testing.T) {
+	kernel := kernels(t, "armmp")
+	qemu := testenv.Program(t, "qemu-system-arm", install)
+	init := built(t, "./init", "GOOS=linux", "GOARCH=arm", "GOARM=7")
+	files := initramfs(t, map[string]string{"init": init, "tallywheel": forBoards(t)})
+	args := append([]string{"-M", "virt"}, board.Emulated(kernel, files, "-- shell")...)
+	m, err := board.Boot(t.Context(), qemu, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	terminal, err := m.Terminal("console")
+	if err != nil {
+		t.Fatal(err)
+	}
+	line, err := os.OpenFile(terminal, os.O_RDWR|syscall.O_NOCTTY|syscall.O_NONBLOCK, 0)
+	if err == nil {
+		defer line.Close()
+		err = line.SetReadDeadline(time.Now().Add(bootWithin))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.Command("cont", nil); err != nil {
+		t.Fatal(err)
+	}
+	for said := ""; !strings.HasSuffix(said, "# "); { // its prompt
+		var b [256]byte
+		n, err := line.Read(b[:])
+		if said += string(b[:n]); err != nil {
+			t.Fatalf("%v: %q", err, said)
+		}
+	}
+	r := labBoard(t, "--target", "serial:"+terminal, "--guest", "/tallywheel", "--boots", "2", "--periods", "40")
+	fromTarget(t, r, "armmp")
+}
+
+// TestBoardOverSSH: what ssh carries out is read by the recorder, too. Here ssh is a script that
+// has this machine be the board.
+func TestBoardOverSSH(t *testing.T) {
+	folder := t.TempDir()
+	script := "#!/bin/sh\n[ \"$1 $2 $3\" = '-o BatchMode=yes root@board' ] && exec sh -c \"$4\"\n"
+	if err := os.WriteFile(filepath.Join(folder, "ssh"), []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", folder+":"+os.Getenv("PATH"))
+	r := labBoard(t, "--target", "ssh:root@board", "--guest", testenv.Binary(t), "--boots", "2", "--periods", "40")
+	fromTarget(t, r, "")
+}
+
+// fromTarget holds to what a board that is there has measured in two rounds.
+func fromTarget(t *testing.T, r *lab.Results, kernel string) {
+	t.Helper()
+	if !strings.Contains(r.Machine.Kernel, kernel) || len(r.Experiments) != 2 {
+		t.Fatalf("%d experiments on %+v", len(r.Experiments), r.Machine)
+	}
+	e := r.Experiments[0]
+	row := e.Find("tallywheel/cell", nil)
+	if row == nil || row.Metrics["latency_us_max"].N != 2 || row.Metrics["latency_us_max"].Median <= 0 {
+		t.Errorf("the cell: %+v", e.Rows)
+	}
+	for _, row := range e.Rows {
+		if row.Contestant == "c/clock_nanosleep" && !strings.Contains(row.NotRun, "c-cyclic") {
+			t.Errorf("where no program lies: %+v", row)
+		}
+	}
+	if v := e.Verdicts[1]; v.Verdict != lab.Reproduced || !strings.HasPrefix(v.Here, "2 of 2") {
+		t.Errorf("%+v", v)
 	}
 }

@@ -4,9 +4,10 @@ import (
 	"cmp"
 	"context"
 	"debug/elf"
+	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -21,9 +22,10 @@ type Config struct {
 	Plan
 	Kernels []Kernel
 	Guest   string // file of our program for ARMv7
-	Boots   int    // of each kernel, and as many with a seed each
+	Boots   int    // of each kernel, and as many with a seed each; or rounds
 	QEMU    string // the emulator's program
-	Talk    io.Writer
+	// a board that is there: Guest is our program's path on it, and nothing is booted
+	Target *Target
 }
 
 // Kernel is one that boards boot.
@@ -80,8 +82,17 @@ type boots struct {
 	notRun map[string]string
 }
 
-// Run boots each kernel, and returns what came of it.
+// Run has boards take their turns, and returns what came of it.
 func Run(ctx context.Context, b *lab.Bench, c Config) (*lab.Results, error) {
+	defer b.Tell("")
+	began := time.Now()
+	if c.Target != nil {
+		of, err := c.turns(ctx, b)
+		if err != nil {
+			return nil, err
+		}
+		return results(b, c, began, []boots{of}), nil
+	}
 	notRun := map[string]string{} // by contestant
 	files := map[string]string{"tallywheel": c.Guest}
 	for _, t := range tasks {
@@ -101,44 +112,54 @@ func Run(ctx context.Context, b *lab.Bench, c Config) (*lab.Results, error) {
 	if err := WriteInitramfs(initramfs, files); err != nil {
 		return nil, err
 	}
-	began := time.Now()
 	var all []boots
 	for _, k := range c.Kernels {
-		of := boots{kernel: k.Name, notRun: notRun}
-		boot := func(plan Plan, machine string) (heard, error) {
-			return c.boot(ctx, b.Scratch(), machine, k, initramfs, plan)
+		of, err := c.boots(ctx, b, k, initramfs)
+		if err != nil {
+			return nil, err
 		}
-		for i := range c.Boots {
-			b.Tell("%s: boot %d of %d", k.Name, i+1, c.Boots)
-			h, err := boot(c.Plan, alike)
-			if err != nil {
-				return nil, fmt.Errorf("%s, boot %d: %w", k.Name, i+1, err)
-			}
-			of.same = append(of.same, h)
-		}
-		for i := range c.Boots {
-			b.Tell("%s: boot %d of %d, with a seed of its own", k.Name, i+1, c.Boots)
-			plan := c.Plan
-			plan.Periods = 0
-			h, err := boot(plan, apart+strconv.Itoa(i+1))
-			if err != nil {
-				return nil, fmt.Errorf("%s, boot with seed %d: %w", k.Name, i+1, err)
-			}
-			of.seeded = append(of.seeded, h)
-		}
+		of.notRun = notRun
 		all = append(all, of)
 	}
-	b.Tell("")
 	return results(b, c, began, all), nil
 }
 
+// boots boots a kernel as often as it is asked for with one seed, and with a seed each.
+func (c Config) boots(ctx context.Context, b *lab.Bench, k Kernel, initramfs string) (of boots, err error) {
+	of.kernel = k.Name
+	toFirstLine := c
+	toFirstLine.Periods = 0
+	for i := range 2 * c.Boots {
+		seed, boot, machine := i-c.Boots+1, c, alike
+		if seed > 0 {
+			boot, machine = toFirstLine, apart+strconv.Itoa(seed)
+		}
+		b.Tell("%s: boot %d of %d", k.Name, i+1, 2*c.Boots)
+		h, err := boot.boot(ctx, b.Scratch(), machine, k, initramfs)
+		if err != nil {
+			return of, fmt.Errorf("%s, boot %d: %w", k.Name, i+1, err)
+		}
+		if seed > 0 {
+			of.seeded = append(of.seeded, h)
+		} else {
+			of.same = append(of.same, h)
+		}
+	}
+	return of, nil
+}
+
+// Emulated is how QEMU is called for such a board, beside the machine and its seed.
+func Emulated(kernel, initramfs, appended string) []string {
+	return append(strings.Fields(emulated), "-kernel", kernel, "-initrd", initramfs,
+		"-append", "console=ttyAMA0 quiet panic=-1 nokaslr "+appended)
+}
+
 // boot boots once, and returns what the board has said.
-func (c Config) boot(ctx context.Context, in, machine string, k Kernel, initramfs string, plan Plan,
-) (h heard, err error) {
+func (c Config) boot(ctx context.Context, in, machine string, k Kernel, initramfs string) (h heard, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, bootWithin, fmt.Errorf("not done after %v", bootWithin))
 	defer cancel()
-	m, err := Boot(ctx, c.QEMU, append(strings.Fields(machine+" "+emulated), "-kernel", k.File, "-initrd", initramfs,
-		"-append", "console=ttyAMA0 quiet panic=-1 nokaslr rdinit=/tallywheel -- "+strings.Join(plan.Arguments(), " "))...)
+	m, err := Boot(ctx, c.QEMU, append(strings.Fields(machine),
+		Emulated(k.File, initramfs, "rdinit=/tallywheel -- "+strings.Join(c.Arguments(), " "))...)...)
 	if err != nil {
 		return h, err
 	}
@@ -181,6 +202,22 @@ var errOff = errors.New("the board went off before its last line")
 
 // drainedWithin is how long what an emulator has sent takes to be read.
 const drainedWithin = 5 * time.Second
+
+// CheckKernel says what is wrong with a file that is to be a kernel: a zImage for ARM has a number at
+// its 37th byte (arch/arm/boot/compressed/head.S).
+func CheckKernel(path string) error {
+	const at, magic = 0x24, 0x016f2818
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	var b [4]byte
+	if _, err := f.ReadAt(b[:], at); err != nil || binary.LittleEndian.Uint32(b[:]) != magic {
+		return fmt.Errorf("%s: want a kernel for ARMv7, as zImage", path)
+	}
+	return nil
+}
 
 // CheckGuest says what is wrong with a file that is to be our program on a board.
 func CheckGuest(path string) error {

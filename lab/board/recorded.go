@@ -150,7 +150,10 @@ func (g *recording) each(f func([]byte) (enough bool, err error), wait func() er
 // take reads a line, if it is one of ours; a kernel speaks on the same terminal.
 func (h *heard) take(data []byte) (l line, ours bool) {
 	text := bytes.TrimSpace(data)
-	if json.Unmarshal(text, &l) != nil || l.Board == 0 {
+	if at := bytes.Index(text, []byte(`{"board":`)); at >= 0 { // a prompt may stand before it
+		ours = json.Unmarshal(text[at:], &l) == nil
+	}
+	if !ours {
 		if len(text) > 0 {
 			h.lastText = string(text)
 		}

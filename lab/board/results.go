@@ -13,8 +13,12 @@ import (
 func results(b *lab.Bench, c Config, began time.Time, all []boots) *lab.Results {
 	r := &lab.Results{Schema: lab.Schema, Started: began.UTC().Truncate(time.Second)}
 	r.Machine = *all[0].same[0].lines[0].Machine
-	r.Machine.Virtual = "QEMU virt, one Cortex-A7, its time by instructions, 8 ns each"
-	for _, e := range []*lab.Experiment{cyclic(), switches(), starts(all)} {
+	experiments := []*lab.Experiment{cyclic(all), switches()}
+	if c.Target == nil {
+		r.Machine.Virtual = "QEMU virt, one Cortex-A7, its time by instructions, 8 ns each"
+		experiments = append(experiments, starts(all))
+	}
+	for _, e := range experiments {
 		result := b.Result(e, turnsOf(c, e, all))
 		for _, of := range all {
 			result.Rounds = max(result.Rounds, len(of.same))
@@ -62,32 +66,36 @@ func add(to *lab.Turns, h heard) {
 	}
 }
 
-// starts are the times from the kernel's start to the first line.
+// starts are the times from the kernel's start to the first line, and how they scatter.
 func (of boots) starts(some []heard, seed string) lab.Turns {
 	t := lab.Turns{Contestant: asInit, Cell: lab.Params{"kernel": of.kernel, "seed": seed}}
+	var up []float64
 	for _, h := range some {
-		t.Rounds = append(t.Rounds, lab.Metrics{lab.FirstLine.String(): float64(h.lines[0].Up) / 1e6})
+		up = append(up, time.Duration(h.lines[0].Up).Seconds())
+		t.Rounds = append(t.Rounds, lab.Metrics{lab.FirstLine.String(): up[len(up)-1]})
 	}
-	mean, deviation, p95 := spread(some)
-	t.Said = fmt.Sprintf("mean %.3f ms, standard deviation %.3f, 95 %% within %.3f", mean/1e6, deviation/1e6, p95/1e6)
+	mean, deviation, p95 := spread(up)
+	t.Rounds[0][lab.Stddev.String()] = deviation * 1e6 // of all of them
+	t.Said = fmt.Sprintf("mean %.6f s, standard deviation %.6f, 95 %% within %.6f", mean, deviation, p95)
 	return t
 }
 
-// spread is of the times of some boots, in ns.
-func spread(some []heard) (mean, deviation, p95 float64) {
-	var up []float64
-	for _, h := range some {
-		up = append(up, float64(h.lines[0].Up))
-		mean += up[len(up)-1] / float64(len(some))
+// spread is the mean, the standard deviation and the value at 95 % of some, of which there is one.
+func spread(v []float64) (mean, deviation, p95 float64) {
+	for _, x := range v {
+		mean += x / float64(len(v))
 	}
-	for _, x := range up {
-		deviation += (x - mean) * (x - mean) / float64(max(1, len(up)-1))
+	for _, x := range v {
+		deviation += (x - mean) * (x - mean) / float64(max(1, len(v)-1))
 	}
-	slices.Sort(up)
-	return mean, math.Sqrt(deviation), up[len(up)*95/100]
+	sorted := slices.Sorted(slices.Values(v))
+	if sorted[0] == sorted[len(v)-1] {
+		return sorted[0], 0, sorted[0] // the sum above is rounded
+	}
+	return mean, math.Sqrt(deviation), sorted[len(v)*95/100]
 }
 
-func cyclic() *lab.Experiment {
+func cyclic(all []boots) *lab.Experiment {
 	return &lab.Experiment{
 		Name: "board-cyclic", Plane: lab.RealTime,
 		Question: "How late does a program wake up that does something each period, on a board?",
@@ -101,6 +109,10 @@ func cyclic() *lab.Experiment {
 		Claims: []lab.Claim{
 			lab.AllAtMost("On a board, a cell's longest wake-up takes as long as that of a program in C.", lab.Goal("≤ 1.5×"),
 				[]*lab.Contestant{ofCell}, inC, nil, lab.LatencyMax, 1.5, "The same call, on a thread of its own."),
+			{Claim: "The recorder has each line of a board, and its books balance.", Source: lab.Goal("all lines, balanced"), Judge: func(lab.View) (lab.Verdict, bool) {
+				return ofAll(all, "%d of %d on %s", "A terminal waits until it is read.",
+					func(_ boots, h heard) string { return h.whole() }, true)
+			}},
 		},
 		Again: fmt.Sprintf("tallywheel lab board --boots %d", lab.MinRounds),
 	}
@@ -122,35 +134,39 @@ func starts(all []boots) *lab.Experiment {
 		Question: "How long does it take from the kernel's start to the first line of a program of Go that is /init, and is it the same each time?",
 		Method: "By the kernel's clock, which begins early in its start. seed=one: the boots of the other experiments; with its own each boot has other random numbers, and other places of programs in memory. " +
 			"Boots are alike if all that they print is, to the last byte.",
-		Metrics: []lab.Metric{lab.FirstLine}, Contestants: []*lab.Contestant{asInit},
+		Metrics: []lab.Metric{lab.FirstLine, lab.Stddev}, Contestants: []*lab.Contestant{asInit},
 		Claims: []lab.Claim{
 			{Claim: "Boots of a board whose time goes by instructions are alike, to the last byte that they print.", Source: lab.Goal("10 of 10 boots"), Judge: func(lab.View) (lab.Verdict, bool) {
 				return ofAll(all, "%d of %d boots of %s", "Nothing of the host is in its time, and nothing reaches it from outside.",
-					func(of boots, h heard) bool { return h.sum == of.same[0].sum }, false)
-			}},
-			{Claim: "The recorder has each line of a board, and its books balance.", Source: lab.Goal("all lines, balanced"), Judge: func(lab.View) (lab.Verdict, bool) {
-				return ofAll(all, "%d of %d boots of %s", "A terminal waits until it is read.",
-					func(_ boots, h heard) bool { return h.whole() == "" }, true)
+					func(of boots, h heard) string {
+						return lab.Or(h.sum == of.same[0].sum, "", "it differs from the first")
+					}, false)
 			}},
 		},
 	}
 }
 
-// ofAll judges what must be so of each boot.
-func ofAll(all []boots, form, why string, so func(boots, heard) bool, seeded bool) (lab.Verdict, bool) {
+// ofAll judges what must be so of each boot; wrong says why it is not.
+func ofAll(all []boots, form, why string, wrong func(boots, heard) string, seeded bool) (lab.Verdict, bool) {
 	var parts []lab.Verdict
 	for _, of := range all {
 		some := of.same
 		if seeded {
 			some = slices.Concat(some, of.seeded)
 		}
-		n := 0
-		for _, h := range some {
-			if so(of, h) {
+		n, reason := 0, why
+		for i, h := range some {
+			if said := wrong(of, h); said == "" {
 				n++
+			} else if reason == why {
+				reason = fmt.Sprintf("Boot %d: %s.", i+1, said)
 			}
 		}
-		parts = append(parts, lab.Holds(n == len(some), fmt.Sprintf(form, n, len(some), of.kernel), why))
+		part := lab.Holds(n == len(some), fmt.Sprintf(form, n, len(some), of.kernel), why)
+		if n < len(some) {
+			part = part.IfNot(reason)
+		}
+		parts = append(parts, part)
 	}
 	return lab.All(parts...), true
 }

@@ -1,8 +1,10 @@
 // Command init is the first process of a guest: it loads drivers, then does what the host asks for,
-// one line of JSON at a time, over the guest's second serial port. See package guest.
+// one line of JSON at a time, over the guest's second serial port; or is
+// a shell on its console, as a board has one. See package guest.
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -11,6 +13,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -61,6 +64,9 @@ func live() error {
 	if err := errors.Join(loopback(), drivers("/modules")); err != nil {
 		return err
 	}
+	if slices.Contains(os.Args, "shell") { // behind what the kernel does not know of its own arguments
+		return shell(os.Stdin, os.Stdout)
+	}
 	port, err := openRaw(control)
 	if err != nil {
 		return err
@@ -84,6 +90,29 @@ func live() error {
 		}
 		if err := out.Encode(a); err != nil {
 			return err
+		}
+	}
+}
+
+// shell is what a board has on its console: it carries out a line at a time, words with nothing but
+// blanks between, until one says exit.
+func shell(in io.Reader, out io.Writer) error {
+	for lines := bufio.NewScanner(in); ; {
+		fmt.Fprint(out, "# ")
+		if !lines.Scan() {
+			return lines.Err()
+		}
+		words := strings.Fields(lines.Text())
+		switch {
+		case len(words) == 0:
+		case words[0] == "exit":
+			return nil
+		default:
+			c := exec.Command(words[0], words[1:]...)
+			c.Stdout, c.Stderr = out, out
+			if err := c.Run(); err != nil {
+				fmt.Fprintf(out, "%s: %v\n", words[0], err)
+			}
 		}
 	}
 }
