@@ -75,6 +75,13 @@ func TestRecorded(t *testing.T) {
 			t.Errorf("%q of %+v", got, h.port.Frames)
 		}
 	}
+	var failed heard
+	for _, text := range []string{"tallywheel: what was wrong", "Kernel panic"} {
+		failed.take([]byte(text + "\n"))
+	}
+	if failed.lastText != "tallywheel: what was wrong" {
+		t.Errorf("said last: %q", failed.lastText)
+	}
 	if got := (&heard{}).whole(); got != "the last line is missing" {
 		t.Errorf("%q", got)
 	}

@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/tallywheel/tallywheel/archive"
@@ -33,7 +34,7 @@ type heard struct {
 	records  uint64            // lines in the log, those of the kernel, too
 	port     ledger.Port
 	balanced bool
-	lastText string // the last that is no line of ours: what went wrong, mostly
+	lastText string // no line of ours, and the last: what went wrong, mostly
 }
 
 // longestLine is in bytes.
@@ -147,6 +148,10 @@ func (g *recording) each(f func([]byte) (enough bool, err error), wait func() er
 	}
 }
 
+// ourError begins what this program says is wrong: that tells more than what a kernel says when it
+// has lost its first process.
+const ourError = "tallywheel: "
+
 // take reads a line, if it is one of ours; a kernel speaks on the same terminal.
 func (h *heard) take(data []byte) (l line, ours bool) {
 	text := bytes.TrimSpace(data)
@@ -154,7 +159,7 @@ func (h *heard) take(data []byte) (l line, ours bool) {
 		ours = json.Unmarshal(text[at:], &l) == nil
 	}
 	if !ours {
-		if len(text) > 0 {
+		if len(text) > 0 && !strings.HasPrefix(h.lastText, ourError) {
 			h.lastText = string(text)
 		}
 		return l, false

@@ -46,7 +46,7 @@ func (c Config) command() (string, error) {
 }
 
 // answersWithin is how long a board may take beyond the time that its contestants work.
-const answersWithin = time.Minute
+const answersWithin = 2 * time.Minute
 
 // turns has a board that is there take its turns, as often as boots are asked for.
 func (c Config) turns(ctx context.Context, b *lab.Bench) (of boots, err error) {
