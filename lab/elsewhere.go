@@ -25,7 +25,7 @@ func (b *Bench) Result(e *Experiment, turns []Turns) ExperimentResult {
 	}
 	r := e.result(all)
 	v := View{&r}
-	r.Verdicts = e.judge(v, b.options)
+	r.Verdicts = append([]Verdict{}, e.judge(v, b.options)...) // a list in JSON, also of no claims
 	if e.Advice != nil {
 		r.Advice = e.advise(v)
 	}
