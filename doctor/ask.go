@@ -79,6 +79,7 @@ func diskOf(dir string) (d Disk, err error) {
 	if d.Bytes, err = sys.FreeBytes(dir); err != nil {
 		return d, err
 	}
+	_, d.Memory = sys.FileSystem(dir)
 	d.Files, d.Bounds, err = sys.FreeFiles(dir)
 	return d, err
 }

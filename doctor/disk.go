@@ -8,8 +8,9 @@ import (
 // Disk is what a file system has free for an ordinary user.
 type Disk struct {
 	Bytes  int64
-	Files  int64 // that may still be made
-	Bounds bool  // whether it has a bound of files
+	Files  int64  // that may still be made
+	Bounds bool   // whether it has a bound of files
+	Memory string // the name of a file system whose files are in memory; else empty
 }
 
 // soonFull is how long a log without a limit must have room for: long enough for somebody to see
@@ -62,7 +63,14 @@ func (j Job) disk(ask *Asker) []Finding {
 		}
 	}
 	files.judge(j, disk, max(0, room))
-	return []Finding{space, files}
+	if disk.Memory == "" {
+		return []Finding{space, files}
+	}
+	return []Finding{space, files, {
+		Area: job, Name: "the log's disk", State: Poor, Found: disk.Memory + ", which is memory", Wanted: "a disk",
+		Why: "what is recorded is gone when the machine starts again, and takes its memory until then",
+		How: "log: {dir: …} with a folder on a disk",
+	}}
 }
 
 // fullText says how long until the disk is full, where that can be said.

@@ -39,6 +39,9 @@ func CheckDir(path string) error {
 		case !st.IsDir():
 			return fmt.Errorf("%s is no folder: move it away, or name another one", at)
 		}
+		if kernel, _ := sys.FileSystem(at); kernel != "" { // it may say that writing is allowed
+			return fmt.Errorf("%s is on %s, where the kernel tells of itself and nobody makes files: name a folder on a disk", at, kernel)
+		}
 		switch err := sys.MayWrite(at); {
 		case errors.Is(err, syscall.EROFS):
 			return fmt.Errorf("%s is on a file system that is mounted read-only: mount it for writing, or name another folder", at)

@@ -88,7 +88,7 @@ func record(ctx context.Context, file string, hup <-chan os.Signal, asJSON bool,
 		level.Set(slog.LevelWarn) // until it records
 	}
 	b.speak = func() { level.Set(slog.LevelInfo) }
-	for _, warning := range cfg.Exposed(file) {
+	for _, warning := range risks(cfg, file) {
 		logger.Warn(warning)
 	}
 	limitMemory(cfg, logger)
@@ -336,6 +336,20 @@ func checkHere(cfg config.Config) config.Problems {
 	return p
 }
 
+// risks lists what a good configuration risks, a line each: secrets that everybody can read, and
+// a log that is gone with the machine's next start.
+func risks(cfg config.Config, file string) []string {
+	all := cfg.Exposed(file)
+	if cfg.Log.Dir == "" { // the configuration is not good
+		return all
+	}
+	if _, memory := sys.FileSystem(cfg.Log.Dir); memory != "" {
+		all = append(all, fmt.Sprintf("log.dir: %s is on %s, in memory: what is recorded is gone when the machine starts again, and takes "+
+			"its memory until then; name a folder on a disk", cfg.Log.Dir, memory))
+	}
+	return all
+}
+
 func newCheck() *cobra.Command {
 	var asJSON, schema bool
 	c := &cobra.Command{
@@ -358,11 +372,11 @@ func newCheck() *cobra.Command {
 			cfg, err := loading(c.Context(), args[0], 0, func(file string) (config.Config, error) {
 				return config.LoadAnd(file, checkHere)
 			})
-			exposed := cfg.Exposed(args[0])
+			warnings := risks(cfg, args[0])
 			if asJSON {
 				r := map[string]any{"ok": err == nil, "sources": len(cfg.Sources)}
-				if len(exposed) > 0 {
-					r["warnings"] = exposed
+				if len(warnings) > 0 {
+					r["warnings"] = warnings
 				}
 				if err != nil {
 					r["error"] = err.Error()
@@ -381,7 +395,7 @@ func newCheck() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			for _, warning := range exposed {
+			for _, warning := range warnings {
 				fmt.Fprintf(os.Stderr, "tallywheel: warning: %s\n", warning)
 			}
 			noun := "sources"

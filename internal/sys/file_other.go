@@ -31,6 +31,9 @@ func Cached(*os.File) (share float64, err error) { return 0, errors.ErrUnsupport
 // FreeBytes is not known here.
 func FreeBytes(string) (int64, error) { return 0, errors.ErrUnsupported }
 
+// FileSystem is not known here.
+func FileSystem(string) (kernel, memory string) { return "", "" }
+
 // Lock does nothing here: one process a directory is the user's care.
 func Lock(*os.File) (held bool, err error) { return false, nil }
 
