@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"os"
 	"strconv"
@@ -380,38 +381,57 @@ func folded(s *archive.StartSheet) string {
 
 func (v *logView) sheets() *cobra.Command {
 	return v.bare("sheets", "print the sheets of earlier starts", func(c *cobra.Command, _ seglog.FS) error {
+		gone := v.historyGone()
 		f, err := archive.OpenHistory(v.dir)
 		if errors.Is(err, os.ErrNotExist) {
-			fmt.Fprintln(os.Stderr, "no start has ended yet")
-			return nil
+			if gone == nil {
+				fmt.Fprintln(os.Stderr, "no start has ended yet")
+			}
+			return gone
 		}
 		if err != nil {
 			return err
 		}
 		defer f.Close()
-		if v.asJSON {
-			_, err := io.Copy(c.OutOrStdout(), f)
+		if v.asJSON { // each line as it is, also one that cannot be read, which is told behind them
+			err = archive.EachStart(io.TeeReader(f, c.OutOrStdout()), func(archive.StartSheet) error { return nil })
+		} else {
+			err = v.printSheets(c.OutOrStdout(), f)
+		}
+		return errors.Join(err, gone)
+	})
+}
+
+// historyGone is an error where the history is not what it was when the newest sheet was saved:
+// what `log sheets` shows is then not all, or somebody else's.
+func (v *logView) historyGone() error {
+	last, err := archive.LoadStart(v.dir, slog.New(slog.DiscardHandler))
+	if err != nil || last.HistoryGone(v.dir) == nil { // without a sheet nobody knows how the history was
+		return nil
+	}
+	return fmt.Errorf("%s is not what it was: somebody changed, cut, removed or replaced it; what earlier starts lost is not known",
+		archive.HistoryFile)
+}
+
+// printSheets prints a line for each start of a history.
+func (v *logView) printSheets(out io.Writer, history io.Reader) error {
+	log := archive.LogOf(v.dir)
+	return archive.EachWhole(history, func(s archive.StartSheet) error {
+		if s.Folded != nil {
+			_, err := fmt.Fprintln(out, folded(&s))
 			return err
 		}
-		log := archive.LogOf(v.dir)
-		return archive.EachWhole(f, func(s archive.StartSheet) error {
-			if s.Folded != nil {
-				_, err := fmt.Fprintln(c.OutOrStdout(), folded(&s))
-				return err
-			}
-			v := s.Sheet.Whole().Judge()
-			balanced := "balanced"
-			if !s.Sheet.Balanced {
-				balanced = "NOT BALANCED"
-			}
-			ended := s.Sheet.At.String()
-			if s.OnOtherLog(log) {
-				ended += ", on another log"
-			}
-			_, err := fmt.Fprintf(c.OutOrStdout(), "ended %s: %s; %s: %s; %s\n", ended, s.End, v.Level, v.Text,
-				balanced)
-			return err
-		})
+		v := s.Sheet.Whole().Judge()
+		balanced := "balanced"
+		if !s.Sheet.Balanced {
+			balanced = "NOT BALANCED"
+		}
+		ended := s.Sheet.At.String()
+		if s.OnOtherLog(log) {
+			ended += ", on another log"
+		}
+		_, err := fmt.Fprintf(out, "ended %s: %s; %s: %s; %s\n", ended, s.End, v.Level, v.Text, balanced)
+		return err
 	})
 }
 

@@ -163,8 +163,9 @@ func proveLog(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(l.Close())
 }
 
-// flip inverts a bit, at an offset or in the data of a record that makelog has written: flip FILE
-// OFFSET, or flip FILE record NUMBER. Where a record lies depends on which batch it came in.
+// flip inverts a bit, at an offset, below 0 from the end, or in the data of a record that makelog
+// has written: flip FILE OFFSET, or flip FILE record NUMBER. Where a record lies depends on which
+// batch it came in.
 func flip(ts *testscript.TestScript, _ bool, args []string) {
 	path := ts.MkAbs(args[0])
 	b, err := os.ReadFile(path)
@@ -174,6 +175,9 @@ func flip(ts *testscript.TestScript, _ bool, args []string) {
 	off := n
 	if args[1] == "record" {
 		off = strings.Index(string(b), recordOf(n-1))
+	}
+	if off < 0 && args[1] != "record" {
+		off += len(b)
 	}
 	if off < 0 || off >= len(b) {
 		ts.Fatalf("%s has no %s", args[0], strings.Join(args[1:], " "))
