@@ -20,24 +20,42 @@ func Line(cfg Config, r Result) string {
 // rowsPerDecade is how many rows of a histogram make ten times the latency.
 const rowsPerDecade = 10
 
-// Histogram draws latencies: a row for each tenth of a power of ten, the fullest so many columns
-// wide. A row begins with its lower bound, and with how many there were.
-func Histogram(l cell.Latency, wide int) string {
-	counts, most := map[int]uint64{}, uint64(0)
+// Row is a row of a histogram.
+type Row struct {
+	From  time.Duration // its lower bound
+	Count uint64
+}
+
+// Rows is a histogram of latencies: a row for each tenth of a power of ten, from the least latency
+// to the most.
+func Rows(l cell.Latency) (all []Row) {
+	counts := map[int]uint64{}
 	first, last := math.MaxInt, math.MinInt
 	for d, n := range l.Cells() {
 		row := int(math.Floor(rowsPerDecade * math.Log10(float64(max(d, 1)))))
 		counts[row] += n
-		most = max(most, counts[row])
 		first, last = min(first, row), max(last, row)
 	}
-	var b strings.Builder
 	for row := first; row <= last; row++ {
-		n := counts[row]
-		from := math.Pow(10, float64(row)/rowsPerDecade) / 1e3
-		bar := int(math.Ceil(float64(wide) * float64(n) / float64(most)))
-		fmt.Fprintf(&b, "%s\n",
-			strings.TrimRight(fmt.Sprintf("%11.2f µs %9d  %s", from, n, strings.Repeat("▇", bar)), " "))
+		from := math.Pow(10, float64(row)/rowsPerDecade)
+		all = append(all, Row{time.Duration(math.Round(from)), counts[row]})
+	}
+	return all
+}
+
+// Histogram draws the rows of latencies, the fullest so many columns wide. A row begins with its
+// lower bound, and with how many there were.
+func Histogram(l cell.Latency, wide int) string {
+	rows := Rows(l)
+	most := uint64(0)
+	for _, r := range rows {
+		most = max(most, r.Count)
+	}
+	var b strings.Builder
+	for _, r := range rows {
+		bar := int(math.Ceil(float64(wide) * float64(r.Count) / float64(most)))
+		fmt.Fprintf(&b, "%s\n", strings.TrimRight(
+			fmt.Sprintf("%11.2f µs %9d  %s", float64(r.From)/1e3, r.Count, strings.Repeat("▇", bar)), " "))
 	}
 	return b.String()
 }

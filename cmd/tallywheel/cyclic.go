@@ -57,7 +57,7 @@ priority it runs on as an ordinary thread, and says what is missing.`,
 	fl.Uint64Var(&f.cfg.Count, "count", 1000, "periods; 0: until it is interrupted")
 	fl.StringVar(&f.cpus, "cpu", "", "CPU to run on, or several: 1, 0,2-3; default: all")
 	fl.IntVar(&f.cfg.Priority, "priority", 80, "in SCHED_FIFO, 1 to 99; 0: an ordinary thread")
-	fl.BoolVar(&f.histogram, "histogram", false, "draw the latencies below")
+	fl.BoolVar(&f.histogram, "histogram", false, "draw the latencies below; with --json: histogram_ns")
 	fl.StringVar(&f.tsv, "tsv", "",
 		"write each wake-up to a file: cycle, release, wake-up, latency and period in ns; -: to stdout, alone")
 	fl.BoolVar(&f.asJSON, "json", false, "print the result as JSON, on one line")
@@ -142,6 +142,12 @@ type cyclicJSON struct {
 	Priority     int              `json:"priority"` // that it had
 	Lacking      []string         `json:"lacking,omitempty"`
 	Cell         map[string]int64 `json:"cell,omitempty"` // counted behind its set-up
+	Histogram    []rowJSON        `json:"histogram_ns,omitempty"`
+}
+
+type rowJSON struct {
+	From  int64  `json:"from"`
+	Count uint64 `json:"count"`
 }
 
 type latencyJSON struct {
@@ -169,6 +175,11 @@ func (f *cyclicFlags) result(r cyclic.Result) cyclicJSON {
 			"involuntary_switches": int64(r.Involuntary),
 			"allocs":               int64(r.Allocs), "longest_step_ns": int64(r.LongestStep),
 			"longest_yield_ns": int64(r.LongestYield),
+		}
+	}
+	if f.histogram {
+		for _, row := range cyclic.Rows(l) {
+			j.Histogram = append(j.Histogram, rowJSON{int64(row.From), row.Count})
 		}
 	}
 	return j
