@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tallywheel/tallywheel/internal/testenv"
 	"github.com/tallywheel/tallywheel/uring"
 )
 
@@ -201,13 +202,9 @@ func TestHoldSaysWhatDiffers(t *testing.T) {
 
 // TestHoldGivesUp: a server that does not accept, or does not answer, does not hold up who opens.
 func TestHoldGivesUp(t *testing.T) {
-	full, err := listenWithoutQueue()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer full.Close()
+	full := testenv.Unanswered(t)
 	silent := serveRaw(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
-	for _, url := range []string{"http://" + full.addr, silent} {
+	for _, url := range []string{"http://" + full, silent} {
 		began := time.Now()
 		_, err := Hold(t.Context(), HoldConfig{URL: url, Connections: 20, Timeout: 200 * time.Millisecond})
 		if noRings(t, err); err == nil || !strings.Contains(err.Error(), "no answer within 200ms") ||

@@ -14,7 +14,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -130,37 +129,17 @@ func TestAServerThatDoesNotAccept(t *testing.T) {
 	if err == nil || time.Since(began) > time.Minute {
 		t.Errorf("%+v, %v after %v: want an error", r, err, time.Since(began))
 	}
-	// The kernel takes connections until the queue is full; then it does not answer.
-	var all []net.Conn
-	defer func() {
-		for _, c := range all {
-			c.Close()
-		}
-	}()
-	full, err := listenWithoutQueue()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer full.Close()
-	for {
-		c, err := net.DialTimeout("tcp", full.addr, 200*time.Millisecond)
-		if err != nil {
-			break
-		}
-		if all = append(all, c); len(all) > 100 {
-			t.Fatal("the kernel makes connections without end")
-		}
-	}
+	full := testenv.Unanswered(t)
 	began = time.Now()
 	if r, err = Run(t.Context(),
-		Config{URL: "http://" + full.addr, Connections: 2, Timeout: 200 * time.Millisecond}); err == nil ||
+		Config{URL: "http://" + full, Connections: 2, Timeout: 200 * time.Millisecond}); err == nil ||
 		time.Since(began) > time.Minute {
 		t.Errorf("%+v, %v after %v: want an error", r, err, time.Since(began))
 	}
 	ctx, end := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer end()
 	began = time.Now()
-	if r, err = Run(ctx, Config{URL: "http://" + full.addr, Connections: 2, Timeout: time.Hour}); !errors.Is(err,
+	if r, err = Run(ctx, Config{URL: "http://" + full, Connections: 2, Timeout: time.Hour}); !errors.Is(err,
 		context.DeadlineExceeded) || time.Since(began) > time.Minute {
 		t.Errorf("%+v, %v after %v: want the end of the context", r, err, time.Since(began))
 	}
@@ -288,41 +267,13 @@ $`
 	}
 }
 
-// queueless is a listener whose queue has room for nothing but one connection.
-type queueless struct {
-	fd   int
-	addr string
-}
-
-func (q queueless) Close() { syscall.Close(q.fd) }
-
-func listenWithoutQueue() (q queueless, err error) {
-	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return q, err
-	}
-	if err = syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err == nil {
-		err = syscall.Listen(fd, 0)
-	}
-	at, nameErr := syscall.Getsockname(fd)
-	if err = errors.Join(err, nameErr); err != nil {
-		syscall.Close(fd)
-		return q, err
-	}
-	return queueless{fd, fmt.Sprintf("127.0.0.1:%d", at.(*syscall.SockaddrInet4).Port)}, nil
-}
-
 // Who stops while connections are made is told that, and which server did not take them.
 func TestStoppedWhileConnecting(t *testing.T) {
-	full, err := listenWithoutQueue()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer full.Close()
+	full := testenv.Unanswered(t)
 	ctx, end := context.WithCancel(t.Context())
 	end()
-	_, err = NewContext(ctx, Config{URL: "http://" + full.addr + "/", Connections: 8, Timeout: time.Minute})
-	if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "stopped while connecting to "+full.addr) {
+	_, err := NewContext(ctx, Config{URL: "http://" + full + "/", Connections: 8, Timeout: time.Minute})
+	if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "stopped while connecting to "+full) {
 		t.Errorf("%v", err)
 	}
 }
