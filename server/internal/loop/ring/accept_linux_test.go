@@ -11,12 +11,7 @@ import (
 
 // TestAcceptErrors: what accept(2) says of an error decides whether the listener goes on.
 func TestAcceptErrors(t *testing.T) {
-	p := uring.Probe()
-	for _, f := range []uring.Feature{uring.Rings, uring.BufferRings, uring.MultishotAccept, uring.MultishotReceive} {
-		if err := p.Has(f); err != nil {
-			t.Skipf("SKIPPED: %v; this needs a kernel that has it", err)
-		}
-	}
+	needRings(t)
 	looptest.AcceptErrors(t, func(l *loop.Loop, fail func() error) (loop.Driver, error) {
 		d, err := New(l, Config{Conns: 100})
 		if err != nil {
@@ -33,4 +28,15 @@ func TestAcceptErrors(t *testing.T) {
 		}
 		return d, nil
 	})
+}
+
+// needRings skips where a loop has no ring.
+func needRings(t *testing.T) {
+	t.Helper()
+	p := uring.Probe()
+	for _, f := range []uring.Feature{uring.Rings, uring.BufferRings, uring.MultishotAccept, uring.MultishotReceive} {
+		if err := p.Has(f); err != nil {
+			t.Skipf("SKIPPED: %v; this needs a kernel that has it", err)
+		}
+	}
 }

@@ -49,7 +49,9 @@ type driver struct {
 	quick  int         // sends that are most likely done as soon as the kernel has them
 	lent   uring.Piece // what a connection is looking at
 
-	taken func(*uring.Op) (conn int, err error) // what has come of an accept; tests have their own
+	// What has come of an accept, and by what a receive has ended; tests have their own.
+	taken func(*uring.Op) (conn int, err error)
+	ended func(*uring.Op) error
 }
 
 // conn is what the ring needs of a connection.
@@ -105,7 +107,7 @@ const (
 
 // New makes a driver for a loop.
 func New(l *loop.Loop, cfg Config) (loop.Driver, error) {
-	d := &driver{l: l, wakeFD: -1, backlog: sys.Backlog(), taken: taken}
+	d := &driver{l: l, wakeFD: -1, backlog: sys.Backlog(), taken: taken, ended: (*uring.Op).Err}
 	rc := uring.Config{
 		Entries:  ringEntries,
 		InFlight: min(2*cfg.Conns+ringSpare, ringMost),
@@ -260,17 +262,30 @@ func (d *driver) receivedOn(e *conn) {
 		return
 	}
 	e.cancelling = false
-	switch err := op.Err(); {
+	switch err := d.ended(op); {
 	case e.ending:
 		d.endIf(e)
 	case e.detaching:
 		d.detachIf(e)
-	case op.Res > 0, err == syscall.ECANCELED:
+	case err == nil && op.Res > 0, err == syscall.ECANCELED:
 		d.receive(e)
 	case err == syscall.ENOBUFS:
 		d.starved++
 		d.receive(e)
+	case err == syscall.EAGAIN: // nothing is there yet, and the kernel did not wait
+		d.await(e)
 	default: // the end of the stream, or an error
+		d.l.Ended(e.c, err)
+	}
+}
+
+// await receives once there is something: the poll takes the place of the receive, and when it is
+// done one begins.
+func (d *driver) await(e *conn) {
+	if e.c.Held() || e.c.InputEnded() || e.c.Deaf() {
+		return // who resumes receives
+	}
+	if err := d.ring.Push(e.recv.Poll(e.file, sys.PollReadable)); err != nil {
 		d.l.Ended(e.c, err)
 	}
 }
