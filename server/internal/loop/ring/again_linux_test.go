@@ -10,11 +10,16 @@ import (
 	"time"
 
 	"github.com/tallywheel/tallywheel/internal/sys"
+	"github.com/tallywheel/tallywheel/internal/testenv"
 	"github.com/tallywheel/tallywheel/server/internal/loop"
 	"github.com/tallywheel/tallywheel/uring"
 )
 
-// echoes serves by a loop on a ring each connection its own words. made is called with its driver.
+// much is what is sent, when it is asked for, that no socket has room for.
+const much = 64 << 20
+
+// echoes serves by a loop on a ring each connection its own words, and much for a '!'. made is
+// called with its driver.
 func echoes(t *testing.T, made func(d *driver)) (addr string) {
 	t.Helper()
 	needRings(t)
@@ -38,8 +43,21 @@ func echoes(t *testing.T, made func(d *driver)) (addr string) {
 		},
 		NewApp: func(c *loop.Conn) loop.App {
 			return loop.NewGoConn(c, func(g *loop.GoConn) {
-				_, _ = io.Copy(g, g)
-				_ = g.Close()
+				defer g.Close()
+				word := make([]byte, 100)
+				for {
+					n, err := g.Read(word)
+					if err != nil {
+						return
+					}
+					if word = word[:n]; string(word) == "!" {
+						word = make([]byte, much)
+					}
+					if _, err := g.Write(word); err != nil {
+						return
+					}
+					word = word[:min(100, cap(word))]
+				}
 			})
 		},
 	})
@@ -99,5 +117,45 @@ func TestReceiveThatFindsNothing(t *testing.T) {
 	}
 	if again.Load() < 3 {
 		t.Errorf("%d receives found nothing, want 3", again.Load())
+	}
+}
+
+// TestRoomInAFullRing: what finds the ring full is done once there is room, by retry.
+func TestRoomInAFullRing(t *testing.T) {
+	never, err := sys.Eventfd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := uring.NewFile(never)
+	t.Cleanup(func() { file.Close() }) // behind the end of the loop, which is registered later
+	var conns, late atomic.Int32
+	addr := echoes(t, func(d *driver) {
+		d.taken = func(op *uring.Op) (int, error) {
+			switch conns.Add(1) {
+			case 1:
+			case 2:
+				for d.ring.Push(d.op(tagOther, 0).Poll(file, sys.PollReadable)) == nil {
+				}
+			default:
+				late.Store(int32(len(d.late)))
+			}
+			return taken(op)
+		}
+	})
+	c := dial(t, addr)
+	echoed(t, c, "there is room") // from now on its receive stays
+	echoed(t, c, "there is room")
+	dial(t, addr)
+	testenv.Until(t, time.Minute, "the ring is full", func() bool { return conns.Load() >= 2 })
+	if _, err := io.WriteString(c, "!"); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Until(t, time.Minute, "who waits for room waits for the ring", func() bool {
+		dial(t, addr).Close()
+		return late.Load() > 0
+	})
+	sys.EventfdSignal(never)
+	if n, err := io.CopyN(io.Discard, c, much); err != nil {
+		t.Fatalf("%d bytes, %v; want %d", n, err, much)
 	}
 }
