@@ -20,17 +20,18 @@ import (
 	"github.com/tallywheel/tallywheel/internal/testenv"
 )
 
-// Over TLS, too, every request has its answer, whole and in order, whatever its length.
-func TestOverTLS(t *testing.T) {
-	const size = 300_000
+// overTLS starts a server that answers the path /long with much, each other with itself; it counts
+// the bodies that are not what was sent, and the connections.
+func overTLS(t *testing.T) (url string, wrong, made *atomic.Int64) {
+	t.Helper()
 	var bad, connections atomic.Int64
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		b, err := io.ReadAll(r.Body)
-		if err != nil || r.Method == http.MethodPost && string(b) != string(spread(size)) {
+		if err != nil || r.Method == http.MethodPost && string(b) != string(spread(tlsSize)) {
 			bad.Add(1)
 		}
 		if r.URL.Path == "/long" {
-			_, _ = w.Write(spread(size))
+			_, _ = w.Write(spread(tlsSize))
 		} else {
 			_, _ = io.WriteString(w, r.URL.RequestURI())
 		}
@@ -42,30 +43,37 @@ func TestOverTLS(t *testing.T) {
 		}
 	}
 	s.StartTLS()
-	defer s.Close()
-	long := Content{Pattern: pattern(), Bytes: size}
+	t.Cleanup(s.Close)
+	return s.URL, &bad, &connections
+}
+
+const tlsSize = 300_000
+
+// Over TLS, too, every request has its answer, whole and in order, whatever its length.
+func TestOverTLS(t *testing.T) {
+	long := Content{Pattern: pattern(), Bytes: tlsSize}
 	for name, cfg := range map[string]Config{
 		"short":     {Connections: 20},
 		"pipelined": {Connections: 3, Pipeline: 10},
 		"at a rate": {Connections: 20, Rate: 500},
 		"one each":  {Connections: 4, Close: true},
 		"long": {Connections: 4, Method: "POST", Exchanges: []Exchange{
-			{Path: "/long", Body: spread(size), Want: long},
-			{Path: "/a?b", Body: spread(size), Want: Exactly([]byte("/a?b"))},
+			{Path: "/long", Body: spread(tlsSize), Want: long},
+			{Path: "/a?b", Body: spread(tlsSize), Want: Exactly([]byte("/a?b"))},
 		}},
 		"users": {Connections: 20, ThinkMin: time.Millisecond, ThinkMax: 20 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
-			before := connections.Load()
-			cfg.URL, cfg.Duration, cfg.Timeout, cfg.TLS = s.URL+"/x", 300*time.Millisecond, time.Minute,
+			url, wrong, connections := overTLS(t)
+			cfg.URL, cfg.Duration, cfg.Timeout, cfg.TLS = url+"/x", 300*time.Millisecond, time.Minute,
 				&tls.Config{InsecureSkipVerify: true}
 			r, err := Run(t.Context(), cfg)
 			if err != nil {
 				t.Fatal(err)
 			}
-			made := connections.Load() - before
-			if r.Requests+r.Late == 0 || r.Failed() > 0 || bad.Load() > 0 {
-				t.Errorf("%d answered, %v failed, %d wrong for the server", r.Requests, r.Errors, bad.Load())
+			made := connections.Load()
+			if r.Requests+r.Late == 0 || r.Failed() > 0 || wrong.Load() > 0 {
+				t.Errorf("%d answered, %v failed, %d wrong for the server", r.Requests, r.Errors, wrong.Load())
 			}
 			if few := int64(cfg.Connections); !cfg.Close && made != few || cfg.Close && made < int64(r.Requests) {
 				t.Errorf("%d connections were made for %d answers", made, r.Requests)
