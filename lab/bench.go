@@ -11,7 +11,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/tallywheel/tallywheel/internal/sys"
@@ -84,28 +83,6 @@ func NewBench(ctx context.Context, o Options, talk io.Writer) (*Bench, error) {
 	return &Bench{ctx: ctx, options: o, bin: bin, talk: talk, programs: map[Program]built{}, lock: lock}, nil
 }
 
-// binPrefix begins the name of the folder of what was built, and of what compilers put down.
-const binPrefix = "tallywheel-lab-"
-
-// sweep removes the folders that benches left that were killed. Nobody uses one: whoever does has
-// the lock.
-func sweep() error {
-	left, err := filepath.Glob(filepath.Join(os.TempDir(), binPrefix+"*"))
-	if err != nil {
-		return err
-	}
-	for _, dir := range left {
-		if info, err := os.Stat(dir); err != nil || !info.IsDir() ||
-			info.Sys().(*syscall.Stat_t).Uid != uint32(os.Getuid()) {
-			continue // somebody else's, who may have a lock that we cannot see
-		}
-		if err := os.RemoveAll(dir); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // mayPin reports whether contestants may run on a CPU alone; a negative one means all.
 func mayPin(cpu int) error {
 	if cpu < 0 {
@@ -172,10 +149,17 @@ func (b *Bench) Run(e *Experiment) (r ExperimentResult, err error) {
 		func(c *Contestant) bool { return strings.Contains(c.Name, b.options.Only) }) {
 		return r, fmt.Errorf("no contestant has %q in its name", b.options.Only)
 	}
-	if b.Dir, err = os.MkdirTemp(b.options.Dir, "tallywheel-"+e.Name+"-"); err != nil {
+	if err := sweepFolders(b.options.Dir); err != nil {
 		return r, err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(b.Dir)) }()
+	if b.Dir, err = os.MkdirTemp(b.options.Dir, folderPrefix+e.Name+"-"); err != nil {
+		return r, err
+	}
+	mine, err := holdFolder(b.Dir)
+	defer func() { err = errors.Join(err, os.RemoveAll(b.Dir), mine.Close()) }()
+	if err != nil {
+		return r, err
+	}
 	if b.Dir, err = filepath.Abs(b.Dir); err != nil {
 		return r, err
 	}

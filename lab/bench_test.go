@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/tallywheel/tallywheel/cell"
+	"github.com/tallywheel/tallywheel/internal/sys"
 	"github.com/tallywheel/tallywheel/internal/testenv"
 	"github.com/tallywheel/tallywheel/lab"
 	"github.com/tallywheel/tallywheel/lab/contestant"
@@ -200,6 +201,46 @@ func TestSweep(t *testing.T) {
 	left, err := filepath.Glob(filepath.Join(dir, "tallywheel-*"))
 	if err != nil || len(left) != 2 || filepath.Base(left[1]) != "tallywheel-run-3" { // and the lock
 		t.Errorf("left: %v %v", left, err)
+	}
+}
+
+// TestSweepOfFolders: the folder of an experiment whose bench was killed goes when the next one
+// begins; one that is held, and what only has a like name, stay.
+func TestSweepOfFolders(t *testing.T) {
+	o := quickly(t)
+	o.Dir = filepath.Join(t.TempDir(), "a[b]*")
+	name := lab.Experiments()[0].Name
+	left, held := "tallywheel-"+name+"-17", "tallywheel-"+name+"-18"
+	others := []string{held, "tallywheel-" + name + "-mine", "tallywheel-mine-17", name + "-17"}
+	for _, folder := range append([]string{left}, others...) {
+		if err := os.MkdirAll(filepath.Join(o.Dir, folder, "below"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f, err := os.Open(filepath.Join(o.Dir, held))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := sys.Lock(f); err != nil {
+		t.Fatal(err)
+	}
+	works := our("works")
+	e := &lab.Experiment{
+		Name: "test", Metrics: []lab.Metric{lab.NsPerOp}, Base: works, Turn: time.Millisecond,
+		Contestants: []*lab.Contestant{works},
+	}
+	if _, err := run(t, t.Context(), o, e); err != nil {
+		t.Fatal(err)
+	}
+	there, err := os.ReadDir(o.Dir)
+	if err != nil || len(there) != len(others) {
+		t.Errorf("left are %v, %v; want %v", there, err, others)
+	}
+	for _, folder := range others {
+		if _, err := os.Stat(filepath.Join(o.Dir, folder, "below")); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

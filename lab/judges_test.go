@@ -114,8 +114,6 @@ var exact = map[string]string{
 	"rt-event: EdgeBySignal":     "by what an edge is told",
 	"rt-path: The stages of a wake-up add up to the latency that the program sees.": "a sum, within a rounding",
 	"rt-memory: ArenaFragments":           "allocations that failed; an arena that is empty",
-	"recorder-crash: func nothing":        "bytes: one refutes it",
-	"recorder-crash: func named":          "bytes: one refutes it",
 	"serial-buffer: BufferCalls":          "system calls",
 	"serial-mmap: MappedPort":             "whether mmap is refused",
 	"serial-mmap: MapRefused":             "whether mmap is refused",
@@ -128,8 +126,6 @@ var exact = map[string]string{
 	"serial-model: ClockLoss":             "arithmetic",
 	"serial-model: NeedsDMA":              "arithmetic",
 	"http-plaintext: A ring needs a quarter of a system call for each request.": "system calls",
-	"serial-overflow: While the log's disk stands still, each frame that is lost is counted where that was, at the port or by the policy, and a source that runs over into a file gives none up.": "frames: one refutes it",
-	"serial-strategies: A recorder stores every frame of a device that is unplugged again and again, and disturbed.":                                                                              "frames: one refutes it",
 }
 
 // TestHoldsIsForCounts: a judge uses Holds only for what is counted exactly or looked up. A verdict

@@ -178,6 +178,16 @@ func decisive(shown []string, is func(name string) bool) string {
 	return ""
 }
 
+// UpTo shows an upper bound to two digits, rounded up: what is shown is a bound, too.
+func UpTo(bound float64) string {
+	if bound <= 0 || math.IsInf(bound, 0) || math.IsNaN(bound) {
+		return fmt.Sprint(bound)
+	}
+	unit := math.Pow10(int(math.Floor(math.Log10(bound))) - 1)
+	const rounding = 1e-9 // of the division, not of the bound
+	return fmt.Sprintf("%.1e", math.Ceil(bound/unit*(1-rounding))*unit)
+}
+
 // errorBound is the rate below which that of errors is, at 95 %, if so many of n were lost: 3 ÷ n
 // if none was (the rule of three), else by the Poisson distribution.
 func errorBound(lost, n float64) float64 {

@@ -45,3 +45,22 @@ func TestTell(t *testing.T) {
 		t.Error("seven rounds are sure")
 	}
 }
+
+// TestNoneIn: one case refutes that something never happens, in however few rounds; to bear it out
+// takes enough of them.
+func TestNoneIn(t *testing.T) {
+	for _, c := range []struct {
+		rounds int
+		none   bool
+		want   string
+	}{
+		{1, false, NotReproduced},
+		{MinRounds - 1, true, NotMeasurable},
+		{MinRounds, true, Reproduced},
+		{MinRounds, false, NotReproduced},
+	} {
+		if v := NoneIn(c.rounds, c.none, "here", "why"); v.Verdict != c.want || v.Here != "here" {
+			t.Errorf("%d rounds, none %v: %+v, want %s", c.rounds, c.none, v, c.want)
+		}
+	}
+}

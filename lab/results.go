@@ -196,6 +196,22 @@ func (v View) Sum(contestant *Contestant, cell Params, metric Metric) (sum float
 	return sum, ok && len(f.Samples) > 0
 }
 
+// RoundsOf is how many rounds have a figure; 0 if it was not measured.
+func (v View) RoundsOf(contestant *Contestant, cell Params, metric Metric) int {
+	f, _ := v.Figure(contestant, cell, metric)
+	return f.N
+}
+
+// Total is a figure of all rounds together where it has one, as the share that was lost has: of
+// what is lost in few rounds the median is 0. Else it is the median.
+func (v View) Total(contestant *Contestant, cell Params, metric Metric) (float64, bool) {
+	f, ok := v.Figure(contestant, cell, metric)
+	if f.Total != nil {
+		return *f.Total, ok
+	}
+	return f.Median, ok
+}
+
 // Medians are several medians of a cell at once; false if one was not measured.
 func (v View) Medians(cell Params, metric Metric, contestants ...*Contestant) ([]float64, bool) {
 	var all []float64

@@ -61,3 +61,15 @@ func TestErrorBound(t *testing.T) {
 		t.Errorf("none of a million: %g", got)
 	}
 }
+
+// TestUpTo: what is shown of a bound is not below it.
+func TestUpTo(t *testing.T) {
+	for bound, want := range map[float64]string{
+		0.1323: "1.4e-01", 3.0 / 2700: "1.2e-03", 0.1: "1.0e-01", 0.13: "1.3e-01", 3e-6: "3.0e-06", 9.91e-5: "1.0e-04",
+		2.5: "2.5e+00", 0: "0",
+	} {
+		if got := UpTo(bound); got != want {
+			t.Errorf("up to %v is shown as %s, want %s", bound, got, want)
+		}
+	}
+}

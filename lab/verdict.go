@@ -129,6 +129,16 @@ func Holds(yes bool, here, why string) Verdict {
 	return Verdict{Here: here, Verdict: Or(yes, Reproduced, NotReproduced), Why: why, counted: true}
 }
 
+// NoneIn is the verdict on a claim that something never happens, by what was counted in so many
+// rounds: once refutes it, in however few; that it did not happen in fewer than [MinRounds] says
+// nothing.
+func NoneIn(rounds int, none bool, here, why string) Verdict {
+	if none && rounds < MinRounds {
+		return Verdict{Here: here, Verdict: NotMeasurable, Reason: TooFewRounds, Why: tooFew(rounds)}
+	}
+	return Holds(none, here, why)
+}
+
 // AtLeast is the verdict on a claim that a ratio is at least x: it holds if the whole interval is
 // there, and it does not if none of it is. Else, with fewer than [MinRounds] rounds, or where
 // others had too much of the machine, there is none.

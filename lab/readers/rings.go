@@ -79,6 +79,9 @@ func (r *ringed) take() {
 	r.ring.Release(done)
 }
 
+// ToldSettings is what Poll says where the port has answered its ioctl.
+const ToldSettings = "ioctl TIOCGSERIAL: it says how a UART is set"
+
 // Poll asks ioctl(TIOCGSERIAL), waits in poll(2) and reads into a ring, again and again: what the
 // article on ports has instead of a map. It says what the ioctl answers.
 func Poll(t *contestant.Turn) error {
@@ -93,7 +96,7 @@ func Poll(t *contestant.Turn) error {
 	done.Go(func() {
 		for failed == nil && !r.over.Load() {
 			if _, err := sys.GetSerial(r.port.FD()); err == nil {
-				answer = "ioctl TIOCGSERIAL: it says how a UART is set"
+				answer = ToldSettings
 			} else {
 				answer = err.Error()
 			}

@@ -29,16 +29,16 @@ func nothing(text string, of *lab.Contestant, cell lab.Params, why string) lab.C
 	return lab.Claim{
 		Claim: text, Source: lab.Goal("0 B lost, 0 B twice"), Needs: lab.Needs(cell, of),
 		Judge: func(v lab.View) (lab.Verdict, bool) {
-			b, events, ok := total(v, of, cell, lab.LostPerEvent, lab.DoubledPerEvent, lab.UnsentPerEvent)
+			b, struck, ok := total(v, of, cell, lab.LostPerEvent, lab.DoubledPerEvent, lab.UnsentPerEvent)
 			if !ok {
 				return lab.Verdict{}, false
 			}
-			here := fmt.Sprintf("struck %.0f times: %.0f B lost, %.0f B twice", events, b[0], b[1])
+			here := fmt.Sprintf("struck %.0f times: %.0f B lost, %.0f B twice", struck.times, b[0], b[1])
 			if cell["line"] == "tcp" { // a port that has no room is the reader's delay, whatever is struck
 				b[1] += b[2]
 				here += fmt.Sprintf(", %.0f B that nobody took", b[2])
 			}
-			return lab.Holds(b[0]+b[1] == 0, here, why), true
+			return lab.NoneIn(struck.rounds, b[0]+b[1] == 0, here, why), true
 		},
 	}
 }
@@ -48,36 +48,43 @@ func named(text string, cell lab.Params) lab.Claim {
 	return lab.Claim{
 		Claim: text, Source: lab.Goal("0 B not named"), Needs: lab.Needs(cell, alone),
 		Judge: func(v lab.View) (lab.Verdict, bool) {
-			b, events, ok := total(v, alone, cell, lab.LostPerEvent, lab.UnsentPerEvent, lab.UnnamedPerEvent)
+			b, struck, ok := total(v, alone, cell, lab.LostPerEvent, lab.UnsentPerEvent, lab.UnnamedPerEvent)
 			if !ok {
 				return lab.Verdict{}, false
 			}
-			here := fmt.Sprintf("struck %.0f times: %.0f B missing, %.0f B of them not named", events, b[0]+b[1], b[2])
-			return lab.Holds(b[2] == 0, here,
+			here := fmt.Sprintf("struck %.0f times: %.0f B missing, %.0f B of them not named", struck.times, b[0]+b[1], b[2])
+			return lab.NoneIn(struck.rounds, b[2] == 0, here,
 				"The device numbers what it says, so the next start sees which numbers never came."), true
 		},
 	}
 }
 
+// strikes says how often something was struck, and in how many rounds.
+type strikes struct {
+	times  float64
+	rounds int
+}
+
 // total is the bytes of all rounds by metrics that have them by event, and how many events there
 // were; false if they were not measured.
-func total(v lab.View, c *lab.Contestant, cell lab.Params, of ...lab.Metric) (b []float64, events float64, ok bool) {
+func total(v lab.View, c *lab.Contestant, cell lab.Params, of ...lab.Metric) (b []float64, all strikes, ok bool) {
 	struck, ok := v.Figure(c, cell, lab.Events)
 	if !ok {
-		return nil, 0, false
+		return nil, all, false
 	}
 	b = make([]float64, len(of))
 	for i, m := range of {
 		f, ok := v.Figure(c, cell, m)
 		if !ok || f.N != struck.N {
-			return nil, 0, false
+			return nil, all, false
 		}
 		for j, x := range f.Samples {
 			b[i] += math.Round(x * struck.Samples[j])
 		}
 	}
 	for _, n := range struck.Samples {
-		events += n
+		all.times += n
 	}
-	return b, events, true
+	all.rounds = struck.N
+	return b, all, true
 }

@@ -95,12 +95,12 @@ func judges() []lab.Claim {
 			func(v lab.View) (lab.Verdict, bool) {
 				large := lab.Params{"input": "udp", "bytes": "65536"}
 				small := lab.Params{"input": "udp", "bytes": "8192"}
-				m, ok1 := v.Median(udp, large, lab.LostPercent)
-				n, ok2 := v.Median(udp, small, lab.LostPercent)
+				m, ok1 := v.Total(udp, large, lab.LostPercent)
+				n, ok2 := v.Total(udp, small, lab.LostPercent)
 				r, ok3 := v.AcrossFrom(udp, large, udp, small, lab.LostPercent, nextToNoLoss)
 				return lab.AtLeast(r, 5, "").IfNot(
 					"A read takes a datagram out of the socket's queue whole; nothing of it stays (udp(7)). Loss comes from a queue that is full, whatever the buffer.").
-					As("%.3f %% with 64 KiB, %.3f %% with 8 KiB: %v, less than %.1f %% as that", m, n, r, nextToNoLoss), ok1 && ok2 && ok3
+					As("%.3f %% of all with 64 KiB, %.3f %% with 8 KiB; a round %v, where less than %.1f %% counts as that much", m, n, r, nextToNoLoss), ok1 && ok2 && ok3
 			}),
 		claims.BufferCalls.Judged("the system calls of net.UDPConn at input=udp with 128 bytes",
 			func(v lab.View) (lab.Verdict, bool) {

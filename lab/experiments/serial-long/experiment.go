@@ -69,6 +69,6 @@ func lost(v lab.View, c *lab.Contestant) (string, bool) {
 	sent, ok1 := v.Sum(c, nil, lab.SentFrames)
 	gone, ok2 := v.Sum(c, nil, lab.LostFrames)
 	bound, ok3 := v.Median(c, nil, lab.ErrorBound)
-	return fmt.Sprintf("%s lost %.0f of %.0f frames, a rate below %.1e", strings.TrimPrefix(c.Name, "tallywheel/"),
-		gone, sent, bound), ok1 && ok2 && ok3
+	return fmt.Sprintf("%s lost %.0f of %.0f frames, a rate below %s", strings.TrimPrefix(c.Name, "tallywheel/"),
+		gone, sent, lab.UpTo(bound)), ok1 && ok2 && ok3
 }

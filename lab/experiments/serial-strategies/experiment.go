@@ -2,6 +2,7 @@
 package serialstrategies
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -197,10 +198,15 @@ func loss() []lab.Claim {
 			verdict, ok := v.RateAtMost(polled, steady, lab.LostFrames, lab.SentFrames, pollLoses,
 				"poll and a ring do it; TIOCGSERIAL tells how a UART is set, not what it has received, and a pty refuses it.")
 			verdict = verdict.IfNot("poll and a ring do it only as far as the reader has its CPU; TIOCGSERIAL tells how a UART is set, not what it has received, and a pty refuses it.")
-			if ok {
-				verdict.Here += "; " + v.Row(polled, steady).Said
+			if !ok {
+				return verdict, false
 			}
-			return verdict, ok
+			said := v.Row(polled, steady).Said
+			if said != readers.ToldSettings {
+				noUART := lab.NotHere("a UART: a pty knows no TIOCGSERIAL").As("%s", cmp.Or(said, "–"))
+				verdict = lab.All(verdict, noUART)
+			}
+			return verdict, true
 		}),
 		claims.BurstLoss.Judged("tallywheel/blocking and tallywheel/hybrid at condition=burst",
 			func(v lab.View) (lab.Verdict, bool) {
@@ -229,7 +235,8 @@ func loss() []lab.Claim {
 				}
 				// The port goes only when all that was sent has been read, or nobody has read for
 				// 5 s: what is lost is not the machine's, and one frame refutes it.
-				return lab.Holds(lost == 0, fmt.Sprintf("unplugged %.0f times: %s", times, lostOf(lost, sent)),
+				here := fmt.Sprintf("unplugged %.0f times: %s", times, lostOf(lost, sent))
+				return lab.NoneIn(v.RoundsOf(whole, unplugged, lab.LostFrames), lost == 0, here,
 					"It opens the port again when it is there; what the device makes meanwhile is not sent, and is named as missing by its numbers."), ok1 && ok2 && ok3
 			},
 		},
@@ -248,7 +255,7 @@ func loss() []lab.Claim {
 // so many (the rule of three).
 func lostOf(lost, sent float64) string {
 	if lost == 0 {
-		return fmt.Sprintf("none of %.0f frames lost: a rate below %.1e", sent, 3/max(1, sent))
+		return fmt.Sprintf("none of %.0f frames lost: a rate below %s", sent, lab.UpTo(3/max(1, sent)))
 	}
 	return fmt.Sprintf("%.0f of %.0f frames lost: %.1e", lost, sent, lost/max(1, sent))
 }
