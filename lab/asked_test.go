@@ -32,7 +32,7 @@ func TestTooFewValues(t *testing.T) {
 	}{
 		{
 			has(LatencyP50), TooFewValues,
-			"99.9 % of b at n=1 takes 5000 in a turn. `tallywheel lab run test --full`",
+			"99.9 % of b at n=1 takes 5000 in a turn. `tallywheel lab run test --full --out lab-results-test`",
 		},
 		{has(NsPerOp), "", "not measured: both"}, // it has no latency
 		{nil, "", "not measured: both"},

@@ -251,14 +251,20 @@ func TestVerdictSaysWhatWouldTell(t *testing.T) {
 			Judge: func(View) (Verdict, bool) { return AtLeast(ratioOf(1, 2), 1, ""), true },
 		}},
 	}
-	want := "Too few rounds: 2, a verdict needs 8. `tallywheel lab run crc --full` may tell, on a machine that does nothing else."
+	want := "Too few rounds: 2, a verdict needs 8. `tallywheel lab run crc --full --out lab-results-crc` may tell, on a machine that does nothing else."
 	if got := e.judge(View{&ExperimentResult{}}, Quick()); got[0].Why != want {
 		t.Errorf("%q, want %q", got[0].Why, want)
 	}
 	// who has run --full is not told to run it, but what is more than that, if there is something
-	want = "Too few rounds: 2, a verdict needs 8. `tallywheel lab run crc --full --budget 20m` may tell, on a machine that does nothing else."
+	want = "Too few rounds: 2, a verdict needs 8. `tallywheel lab run crc --full --budget 20m --out lab-results-crc` may tell, on a machine that does nothing else."
 	if got := e.judge(View{&ExperimentResult{Rounds: 2}}, Full()); got[0].Why != want {
 		t.Errorf("%q, want %q", got[0].Why, want)
+	}
+	elsewhere := Full()
+	elsewhere.Dir, elsewhere.CPU = "/mnt/a disk", 1
+	want = "`tallywheel lab run crc --full --budget 20m --dir '/mnt/a disk' --cpu 1 --out lab-results-crc`"
+	if got := e.judge(View{&ExperimentResult{Rounds: 2}}, elsewhere); !strings.Contains(got[0].Why, want) {
+		t.Errorf("%q of a run elsewhere, want %q", got[0].Why, want)
 	}
 	if got := e.judge(View{&ExperimentResult{Rounds: 40}}, Full()); strings.Contains(got[0].Why, "lab run") {
 		t.Errorf("%q after all the rounds of --full", got[0].Why)

@@ -110,7 +110,7 @@ func (e *Experiment) mayTell(reason string, rounds int, o Options) string {
 	case e.Again != "":
 		return fmt.Sprintf("`%s` may tell.", e.Again)
 	case !o.Full:
-		return fmt.Sprintf("`tallywheel lab run %s --full` may tell, %s", e.Name, alone)
+		return fmt.Sprintf("`%s` may tell, %s", Command(e.Name, append([]string{"--full"}, o.where()...)...), alone)
 	case reason != TooFewValues && rounds >= o.MaxRounds:
 		return fmt.Sprintf("This run had all %d rounds of --full: a quieter machine may tell, or the truth is too close "+
 			"to what was claimed.", rounds)
@@ -119,7 +119,8 @@ func (e *Experiment) mayTell(reason string, rounds int, o Options) string {
 	if strings.HasSuffix(longer, "m0s") {
 		longer = strings.TrimSuffix(longer, "0s")
 	}
-	return fmt.Sprintf("`tallywheel lab run %s --full --budget %s` may tell, %s", e.Name, longer, alone)
+	flags := append([]string{"--full", "--budget", longer}, o.where()...)
+	return fmt.Sprintf("`%s` may tell, %s", Command(e.Name, flags...), alone)
 }
 
 // Holds is the verdict that a claim is reproduced here, or not, by what was counted or looked up:
