@@ -199,6 +199,10 @@ func (l laboratory) run(ctx context.Context, chosen []*lab.Experiment, command s
 		return err
 	}
 	defer func() { _ = folder.Close() }() // nothing was written to it
+	keeps, err := l.holdsFigures()
+	if err != nil {
+		return err
+	}
 	b, err := lab.NewBench(ctx, o, talk)
 	if err != nil {
 		return err
@@ -214,7 +218,8 @@ func (l laboratory) run(ctx context.Context, chosen []*lab.Experiment, command s
 		}
 		r.Experiments = append(r.Experiments, result)
 		r.Partial = ctx.Err() != nil || i < len(chosen)-1
-		if err := errors.Join(report.Write(l.out, r), l.writeTable(r)); err != nil {
+		keeps = keeps && !hasFigures(r)
+		if err := l.write(r, keeps); err != nil {
 			return errors.Join(err, b.Close())
 		}
 		if !l.asJSON {
@@ -223,7 +228,7 @@ func (l laboratory) run(ctx context.Context, chosen []*lab.Experiment, command s
 			}
 		}
 		if ctx.Err() != nil {
-			fmt.Fprintf(talk, "stopped; what was measured is in %s\n", l.out)
+			fmt.Fprintln(talk, "stopped;", l.outcome(keeps))
 			return errors.Join(b.Close(), errQuiet)
 		}
 	}
@@ -232,8 +237,45 @@ func (l laboratory) run(ctx context.Context, chosen []*lab.Experiment, command s
 			return errors.Join(err, b.Close())
 		}
 	}
-	fmt.Fprintf(talk, "the report is %s\n", filepath.Join(l.out, "report.html"))
+	fmt.Fprintln(talk, l.outcome(keeps))
 	return errors.Join(b.Close(), measured(r))
+}
+
+// holdsFigures reports whether there is a report already that is worth more than one of nothing.
+// Results that cannot be read are: who can tell what they are.
+func (l laboratory) holdsFigures() (bool, error) {
+	path := filepath.Join(l.out, "results.json")
+	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	} else if err != nil {
+		return false, err
+	}
+	r, err := lab.ReadJSON(path)
+	return err != nil || hasFigures(r), nil
+}
+
+// hasFigures reports whether anything was measured.
+func hasFigures(r *lab.Results) bool { return slices.ContainsFunc(r.Experiments, hasMeasured) }
+
+// hasMeasured reports whether an experiment has measured anything.
+func hasMeasured(e lab.ExperimentResult) bool {
+	return slices.ContainsFunc(e.Rows, func(row lab.Row) bool { return row.Metrics != nil })
+}
+
+// write writes the report and the table, or keeps those that are there.
+func (l laboratory) write(r *lab.Results, keeps bool) error {
+	if keeps {
+		return nil
+	}
+	return errors.Join(report.Write(l.out, r), l.writeTable(r))
+}
+
+// outcome says where the report is.
+func (l laboratory) outcome(kept bool) string {
+	if kept {
+		return fmt.Sprintf("nothing was measured: the report in %s is left as it was", l.out)
+	}
+	return "the report is " + filepath.Join(l.out, "report.html")
 }
 
 // writeTable writes the results as Parquet, if that was asked for: a file that is whole, or as it
@@ -274,12 +316,12 @@ func takeFolder(path string) (*os.File, error) {
 func measured(r *lab.Results) error {
 	var nothing []string
 	for _, e := range r.Experiments {
-		if !slices.ContainsFunc(e.Rows, func(row lab.Row) bool { return row.Metrics != nil }) {
+		if !hasMeasured(e) {
 			nothing = append(nothing, e.Name)
 		}
 	}
 	if len(nothing) > 0 {
-		return fmt.Errorf("nothing was measured by %s; the report says why", strings.Join(nothing, ", "))
+		return fmt.Errorf("nothing was measured by %s; why is said above", strings.Join(nothing, ", "))
 	}
 	return nil
 }
