@@ -3,6 +3,7 @@ package lab
 import (
 	"fmt"
 	"strings"
+	"unicode"
 )
 
 // Command is the command line that runs an experiment with some flags. Its report has a folder of
@@ -26,10 +27,18 @@ func (o Options) where() (flags []string) {
 // shellWord is a text as a shell takes it for one word.
 func shellWord(text string) string {
 	plain := strings.IndexFunc(text, func(r rune) bool {
-		return !strings.ContainsRune("/._-+:,@%", r) && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')
+		return !strings.ContainsRune("/._-+:,@%", r) && !unicode.IsLetter(r) && !unicode.IsDigit(r)
 	}) < 0
 	if plain && text != "" {
 		return text
 	}
 	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
+}
+
+// Count is so many of something: "1 round", "2 rounds".
+func Count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }

@@ -153,3 +153,19 @@ func (row *Row) with(metric Metric, samples []float64) *Row {
 	copied.Metrics[metric.name] = f
 	return &copied
 }
+
+// Lacks is what a figure of a row lacks to decide anything, as a verdict would: it is of eight
+// rounds in which the machine was quiet, at least, and of all such. It is "" if it lacks nothing.
+func (row *Row) Lacks(metric Metric) string {
+	switch _, p := row.quiet(metric); {
+	case row.NotRun != "":
+		return row.NotRun
+	case len(p.a) < MinRounds:
+		return fmt.Sprintf("%s of the %d that it takes", Count(len(p.a), "round"), MinRounds)
+	case p.disturbed != "":
+		return p.disturbed
+	case p.missing > 0:
+		return lackIt(p.missing, len(p.a))
+	}
+	return ""
+}

@@ -73,7 +73,7 @@ func advise(c *cobra.Command, files []string, need string, asJSON bool) error {
 	}
 	var lines []advice.Line
 	if needed {
-		lines = advice.Needed(own, n, machine.Kernel)
+		lines = advice.Needed(own, lab.Experiments(), n, machine.Kernel)
 	} else {
 		lines = advice.Found(own, lab.Experiments(), machine.Kernel)
 	}

@@ -50,7 +50,8 @@ func TestNothingReplacesNoReport(t *testing.T) {
 			Experiments: []lab.ExperimentResult{{Name: "before", Rows: rows}},
 		}
 	}
-	figures := lab.Row{Contestant: "who", Metrics: map[string]lab.Figure{"ns_per_op": lab.Summarise("ns", []float64{1})}}
+	metrics := map[string]lab.Figure{"ns_per_op": lab.Summarise("ns", []float64{1})}
+	figures := lab.Row{Contestant: "who", Metrics: metrics}
 	later := of(figures)
 	later.Schema++
 	for name, c := range map[string]struct {
@@ -70,7 +71,8 @@ func TestNothingReplacesNoReport(t *testing.T) {
 		l := laboratory{out: t.TempDir(), dir: c.dir, only: c.only, cpu: -1}
 		l.table = filepath.Join(l.out, "table.parquet")
 		if c.there != nil {
-			if err := errors.Join(report.Write(l.out, c.there), os.WriteFile(l.table, []byte("before"), 0o600)); err != nil {
+			err := errors.Join(report.Write(l.out, c.there), os.WriteFile(l.table, []byte("before"), 0o600))
+			if err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -75,10 +75,13 @@ func newest(runs []Run, name string, kernel string) (f found, ok bool) {
 	return f, ok
 }
 
-// Needed says of each part of a need how it can be met. Runs are of this machine.
-func Needed(runs []Run, n Need, kernel string) (all []Line) {
+// Needed says of each part of a need how it can be met. Runs are of this machine, by some of the
+// experiments. A need is met by what a verdict would be by: figures of [lab.MinRounds] rounds in
+// which the machine was quiet. That something failed once is enough to know that it does not meet
+// one.
+func Needed(runs []Run, experiments []*lab.Experiment, n Need, kernel string) (all []Line) {
 	if n.Period > 0 {
-		all = append(all, timing(runs, n, kernel))
+		all = append(all, timing(runs, experiments, n, kernel))
 	}
 	if n.Ports > 0 {
 		all = append(all, reading(runs, n, kernel))
@@ -92,17 +95,40 @@ func Needed(runs []Run, n Need, kernel string) (all []Line) {
 	return all
 }
 
+// more is the command of a run that measures more than the one that a result is of.
+func (f found) more(flags ...string) string {
+	words := strings.Fields(strings.ReplaceAll(f.run.Command, "=", " "))
+	if !slices.Contains(words, "--full") {
+		return lab.Command(f.Name, append([]string{"--full"}, flags...)...)
+	}
+	budget := lab.Full().Budget
+	if at := slices.Index(words, "--budget"); at >= 0 && at+1 < len(words) {
+		if d, err := time.ParseDuration(words[at+1]); err == nil {
+			budget = max(budget, d)
+		}
+	}
+	longer := fmt.Sprintf("%.0fm", (2 * budget).Minutes())
+	return lab.Command(f.Name, append([]string{"--full", "--budget", longer}, flags...)...)
+}
+
+// unknown is the line where what may meet a need was not measured enough, and what that lacks.
+func (f found) unknown(l Line, lacking []string, measure string) Line {
+	l.Text = "what was measured of what may do it is too little. " + strings.Join(lacking, "; ")
+	l.Measure = measure
+	return l
+}
+
 // Found lists what each experiment advises, and those that have none here.
 func Found(runs []Run, experiments []*lab.Experiment, kernel string) (all []Line) {
 	for _, e := range experiments {
 		f, ok := newest(runs, e.Name, kernel)
-		l := Line{About: e.Name, Measure: "tallywheel lab run " + e.Name}
+		l := Line{About: e.Name, Measure: lab.Command(e.Name)}
 		switch {
 		case !ok:
 			l.Text = e.Question
 		case f.Advice == "":
 			l.Text = cmp.Or(strings.Join(f.Warnings, "; "), "its figures are too few to advise anything")
-			l.Measure += " --budget 3m"
+			l.Measure = lab.Command(e.Name, "--budget", "3m")
 		default:
 			l = Line{About: e.Name, Known: true, Text: f.Advice, From: f.from()}
 		}
@@ -117,10 +143,10 @@ var ways = []string{
 	"c/clock_nanosleep",
 }
 
-// timing finds the plainest way to wake up that was never later than is allowed, beside whatever
-// load was measured.
-func timing(runs []Run, n Need, kernel string) Line {
-	l := Line{About: fmt.Sprintf("%v ±%v", n.Period, n.Tolerance), Measure: "tallywheel lab run rt-cyclic --full"}
+// timing finds the plainest way to wake up that was never later than is allowed, beside all the
+// loads that rt-cyclic has for it.
+func timing(runs []Run, experiments []*lab.Experiment, n Need, kernel string) Line {
+	l := Line{About: fmt.Sprintf("%v ±%v", n.Period, n.Tolerance), Measure: lab.Command("rt-cyclic", "--full")}
 	f, ok := newest(runs, "rt-cyclic", kernel)
 	if !ok {
 		l.Text = "how late this machine wakes up"
@@ -134,34 +160,59 @@ func timing(runs []Run, n Need, kernel string) Line {
 			best = max(best, every)
 		}
 	}
-	if strings.Contains(f.run.Command, "--full") {
-		l.Measure = "" // there is no more that would
-	}
 	if best == 0 {
+		if strings.Contains(f.run.Command, "--full") {
+			l.Measure = "" // there is no more that would
+		}
 		l.Text = "no period as short as that was measured"
 		return l
 	}
-	var said []string
+	var said, lacking []string
 	meets := ""
 	for _, way := range ways {
-		worst, beside, loads := latest(f, way, best)
-		if loads == 0 {
+		w := f.latest(way, best, loadsOf(experiments, way))
+		switch {
+		case w.loads == 0:
 			continue
-		}
-		said = append(said, fmt.Sprintf("%s at most %s (load %s, %d loads)", way, micros(worst), beside, loads))
-		if meets == "" && worst <= float64(n.Tolerance.Nanoseconds())/1e3 {
+		case w.most > float64(n.Tolerance.Nanoseconds())/1e3: // once is enough
+		case w.lacks != "":
+			lacking = append(lacking, way+": "+w.lacks)
+		case meets == "":
 			meets = way
 		}
+		said = append(said, fmt.Sprintf("%s at most %s", way, w))
 	}
-	if len(said) == 0 {
+	switch {
+	case len(said) == 0:
 		l.Text = "no way to wait was measured at that period"
 		return l
+	case meets == "" && len(lacking) > 0:
+		return f.unknown(l, lacking, f.more())
 	}
 	l.Known, l.Meets, l.Measure, l.From = true, meets != "", "", f.from()
-	l.Text = fmt.Sprintf("%s. Late, at a period of %v, at SCHED_FIFO 80, in %d rounds: %s",
+	l.Text = fmt.Sprintf("%s. Late, at a period of %v, at SCHED_FIFO 80, in %s: %s",
 		cmp.Or(prefixed("use ", meets), "nothing that was measured is so exact"), time.Duration(best)*time.Microsecond,
-		f.Rounds, strings.Join(said, "; "))
+		lab.Count(f.Rounds, "round"), strings.Join(said, "; "))
 	return l
+}
+
+// loadsOf is the loads beside which a full run of rt-cyclic measures a way to wait.
+func loadsOf(experiments []*lab.Experiment, way string) (loads []string) {
+	for _, e := range experiments {
+		if e.Name != "rt-cyclic" {
+			continue
+		}
+		for _, c := range e.Contestants {
+			for _, cell := range e.Cells(lab.Full()) {
+				load := cell["load"]
+				if c.Name != way || c.Skip != nil && c.Skip(cell) || slices.Contains(loads, load) {
+					continue
+				}
+				loads = append(loads, load)
+			}
+		}
+	}
+	return loads
 }
 
 func prefixed(prefix, text string) string {
@@ -171,19 +222,48 @@ func prefixed(prefix, text string) string {
 	return prefix + text
 }
 
-// latest is how late a way to wait was, at most, in µs, and beside which load.
-func latest(f found, way string, every int) (worst float64, beside string, loads int) {
-	for _, row := range f.Rows {
-		figure, ok := row.Metrics["latency_us_max"]
-		if row.Contestant != way || row.Params.Int("interval_us") != every || !ok || len(figure.Samples) == 0 {
+// wait is how late a way to wait was.
+type wait struct {
+	most   float64 // µs
+	beside string  // the load beside which that was
+	loads  int     // beside which it was measured
+	lacks  string  // what it lacks to be known; "" if nothing
+}
+
+// String says it: "4ms (load gc, the worst of 2)".
+func (w wait) String() string {
+	worst := ""
+	if w.loads > 1 {
+		worst = fmt.Sprintf(", the worst of %d", w.loads)
+	}
+	return fmt.Sprintf("%s (load %s%s)", micros(w.most), w.beside, worst)
+}
+
+// latest is how late a way to wait was in all rounds, beside such loads and all others.
+func (f found) latest(way string, every int, loads []string) (w wait) {
+	var lacks []string
+	missing := slices.Clone(loads)
+	for i := range f.Rows {
+		row := &f.Rows[i]
+		figure := row.Metrics[lab.LatencyMax.String()]
+		if row.Contestant != way || row.Params.Int("interval_us") != every || len(figure.Samples) == 0 {
 			continue
 		}
-		loads++
-		if most := slices.Max(figure.Samples); most >= worst {
-			worst, beside = most, row.Params["load"]
+		load := row.Params["load"]
+		w.loads++
+		missing = slices.DeleteFunc(missing, func(l string) bool { return l == load })
+		if lack := row.Lacks(lab.LatencyMax); lack != "" {
+			lacks = append(lacks, "load "+load+": "+lack)
+		}
+		if most := slices.Max(figure.Samples); most >= w.most {
+			w.most, w.beside = most, load
 		}
 	}
-	return worst, beside, loads
+	if len(missing) > 0 {
+		lacks = append(lacks, "not measured beside load "+strings.Join(missing, ", "))
+	}
+	w.lacks = strings.Join(lacks, ", ")
+	return w
 }
 
 func micros(us float64) string {
@@ -207,7 +287,7 @@ var modes = map[string]string{
 // ports and bytes or more: where none surely does, the one that waits least.
 func reading(runs []Run, n Need, kernel string) Line {
 	l := Line{
-		About:   fmt.Sprintf("%d ports, %.0f B/s each", n.Ports, n.Rate),
+		About:   fmt.Sprintf("%s, %.0f B/s each", lab.Count(n.Ports, "port"), n.Rate),
 		Measure: fmt.Sprintf("tallywheel demo --ports %d --rate %.0f --for 1m", n.Ports, n.Rate),
 	}
 	name, most := "serial-ports", mostPorts
@@ -223,7 +303,7 @@ func reading(runs []Run, n Need, kernel string) Line {
 	}
 	f, ok := newest(runs, name, kernel)
 	if !ok {
-		l.Text, l.Measure = "how ports are best read here", "tallywheel lab run "+name
+		l.Text, l.Measure = "how ports are best read here", lab.Command(name)
 		return l
 	}
 	var cell lab.Params
@@ -233,10 +313,15 @@ func reading(runs []Run, n Need, kernel string) Line {
 		}
 	}
 	if cell == nil {
-		l.Text, l.Measure = "so many ports were not measured in that run", "tallywheel lab run "+name
+		l.Text, l.Measure = "so many ports were not measured in that run", f.more()
 		return l
 	}
-	var said []string
+	return f.mode(l, cell)
+}
+
+// mode is the line of the mode of reading that takes less CPU, in a cell.
+func (f found) mode(l Line, cell lab.Params) Line {
+	var said, lacking []string
 	var best *lab.Row
 	alike := ""
 	for _, way := range []string{"tallywheel/ring", "tallywheel/throughput"} {
@@ -250,17 +335,26 @@ func reading(runs []Run, n Need, kernel string) Line {
 		}
 		said = append(said, fmt.Sprintf("%s: %.1f %% of a CPU, %.0f frames lost, 99 %% within %s",
 			strings.TrimPrefix(way, "tallywheel/"), cpu.Median, sum(lost), late(row)))
+		if sum(lost) > 0 {
+			continue
+		}
+		if lack := row.Lacks(lab.LostFrames); lack != "" {
+			lacking = append(lacking, fmt.Sprintf("%s at %s: %s", way, cell, lack))
+			continue
+		}
 		switch r, ok := row.Over(best, lab.CPUPercent); {
-		case sum(lost) > 0:
 		case best == nil || ok && r.Sure() && r.Hi < 1:
 			best = row
 		case !r.Sure():
 			alike = "; no difference measured in CPU time"
 		}
 	}
-	if len(said) == 0 {
+	switch {
+	case len(said) == 0:
 		l.Text = "our ways to read were not measured there"
 		return l
+	case best == nil && len(lacking) > 0:
+		return f.unknown(l, lacking, f.more())
 	}
 	l.Known, l.Meets, l.Measure, l.From = true, best != nil, "", f.from()
 	use := "nothing that was measured lost nothing"
@@ -287,7 +381,7 @@ func late(row *lab.Row) string {
 
 // restart finds the plainest isolation of which no crash of a recorder has cost a byte.
 func restart(runs []Run, kernel string) Line {
-	l := Line{About: "restart 0 loss", Measure: "tallywheel lab run recorder-crash --full"}
+	l := Line{About: "restart 0 loss", Measure: lab.Command("recorder-crash", "--full")}
 	f, ok := newest(runs, "recorder-crash", kernel)
 	if !ok {
 		l.Text = "what a crash of a recorder costs here"
@@ -303,13 +397,21 @@ func restart(runs []Run, kernel string) Line {
 		l.Text = "what a crash costs with isolate: process was not measured whole"
 		return l
 	}
-	l.Known, l.Measure, l.From = true, "", f.from()
+	var lacking []string
 	use := "nothing that was measured lost nothing"
 	for _, c := range []crashes{isolated, none} { // the plainer one is said
-		if c.cost == 0 {
+		switch {
+		case c.cost > 0:
+		case c.lacks != "":
+			lacking = append(lacking, "isolate: "+c.isolate+": "+c.lacks)
+		default:
 			l.Meets, use = true, "use isolate: "+c.isolate
 		}
 	}
+	if !l.Meets && len(lacking) > 0 {
+		return f.unknown(l, lacking, f.more())
+	}
+	l.Known, l.Measure, l.From = true, "", f.from()
 	l.Text = fmt.Sprintf("%s. By kill -9: %s; %s", use, none, isolated)
 	return l
 }
@@ -320,6 +422,7 @@ type crashes struct {
 	struck  float64 // times
 	cost    float64 // bytes lost, or stored twice
 	where   []string
+	lacks   string // what they lack to be known; "" if nothing
 }
 
 func (c crashes) String() string {
@@ -345,6 +448,9 @@ func (f found) crashes(isolate string, who ...string) (c crashes, ok bool) {
 			if events.N == 0 || lost.N != events.N || doubled.N != events.N || unsent.N != events.N {
 				return c, false
 			}
+			if lack := row.Lacks(lab.Events); lack != "" {
+				c.lacks = fmt.Sprintf("%s at %s: %s", way, row.Params, lack)
+			}
 			for round, n := range events.Samples {
 				c.struck += n
 				cost := lost.Samples[round] + doubled.Samples[round]
@@ -365,12 +471,15 @@ func (f found) crashes(isolate string, who ...string) (c crashes, ok bool) {
 	return c, true
 }
 
+// onItsDisk is the flags by which a log is measured on the disk that it will be on.
+var onItsDisk = []string{"--dir", "FOLDER-OF-THE-LOG"}
+
 // durable finds the engine of the log that makes so many records durable in a second, each before
 // its sender goes on, from the fewest producers.
 func durable(runs []Run, n Need, kernel string) Line {
 	l := Line{
 		About:   fmt.Sprintf("%.0f durable/s", n.Durable),
-		Measure: "tallywheel lab run log-durable --dir FOLDER-OF-THE-LOG",
+		Measure: lab.Command("log-durable", onItsDisk...),
 	}
 	f, ok := newest(runs, "log-durable", kernel)
 	if !ok {
@@ -382,6 +491,7 @@ func durable(runs []Run, n Need, kernel string) Line {
 		"tallywheel/seglog uring": "log: {engine: uring, sync: always}",
 	}
 	var most *lab.Row
+	var lacking []string
 	for _, cell := range f.Cells() {
 		for _, way := range []string{"tallywheel/seglog", "tallywheel/seglog uring"} {
 			row := f.Find(way, cell)
@@ -391,7 +501,13 @@ func durable(runs []Run, n Need, kernel string) Line {
 			if rate := row.Metrics["ops_per_s"]; most == nil || rate.Median > most.Metrics["ops_per_s"].Median {
 				most = row
 			}
-			if rate := row.Metrics["ops_per_s"]; rate.Lo >= n.Durable {
+			rate := row.Metrics["ops_per_s"]
+			switch lack := row.Lacks(lab.OpsPerSecond); {
+			case lack != "":
+				if slices.Max(rate.Samples) >= n.Durable { // else it made so many in no round
+					lacking = append(lacking, fmt.Sprintf("%s at %s: %s", way, cell, lack))
+				}
+			case rate.Lo >= n.Durable:
 				l.Known, l.Meets, l.Measure, l.From = true, true, "", f.from()
 				l.Text = fmt.Sprintf("%s. Measured at %s: %.0f a second [%.0f–%.0f], 99 %% within %s", engines[way],
 					cell, rate.Median, rate.Lo, rate.Hi, late(row))
@@ -402,6 +518,9 @@ func durable(runs []Run, n Need, kernel string) Line {
 	if most == nil {
 		l.Text = "our log was not measured there"
 		return l
+	}
+	if len(lacking) > 0 {
+		return f.unknown(l, lacking, f.more(onItsDisk...))
 	}
 	l.Known, l.Measure, l.From = true, "", f.from()
 	l.Text = fmt.Sprintf("nothing that was measured makes so many; the most were %.0f a second, at %s",
