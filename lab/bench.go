@@ -510,7 +510,7 @@ func (n *noises) add(o outcome) {
 
 func (n *noises) warnings(rounds, most int) (w []string) {
 	if rounds > 0 && rounds < MinRounds {
-		text := fmt.Sprintf("only %d rounds: too few to tell contestants apart", rounds)
+		text := fmt.Sprintf("only %s: too few to tell contestants apart", Count(rounds, "round"))
 		if most >= MinRounds {
 			text += fmt.Sprintf("; --budget %v has time for %d", n.needs.Round(5*time.Second)+5*time.Second, MinRounds)
 		}

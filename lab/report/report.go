@@ -157,9 +157,12 @@ func versus(r lab.Ratio) string {
 }
 
 // unseen says how large a difference would have been seen, rounded up. What a logarithm and back
-// adds to 2 % does not make 3 of it.
+// adds to 2 % does not make 3 of it. Of a round that took twice as long or more nothing is sure.
 func unseen(r lab.Ratio) string {
-	return fmt.Sprintf("no difference above %s %%", digits(math.Ceil(100*r.Unseen()-1e-9)))
+	if r.Unseen() >= 1 {
+		return "no difference that is sure"
+	}
+	return fmt.Sprintf("no difference above %s %%", digits(math.Ceil(max(0, 100*r.Unseen()-1e-9))))
 }
 
 func ratio(e *lab.ExperimentResult, row *lab.Row) (lab.Ratio, bool) {

@@ -16,6 +16,8 @@ func TestVersus(t *testing.T) {
 	}{
 		{eight(1.2, 1.21, 1.22, 1.23), "1.21× (1.20–1.23)"},
 		{eight(0.99, 1, 1.01, 1.02), "no difference above 2 %"},
+		{eight(1, 1, 1, 1), "no difference above 0 %"},
+		{eight(0.25, 1, 2, 4), "no difference that is sure"},
 		{[]float64{1.1, 1.2, 1.3}, "1.20× (1.10–1.30), too few rounds"},
 	} {
 		r, ok := lab.Compare(c.rounds, ones[:len(c.rounds)])
