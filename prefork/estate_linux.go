@@ -207,7 +207,7 @@ func (m *Master) Renew(ctx context.Context) error {
 		defer syscall.ForkLock.RUnlock()
 		err := sys.KeepOnExec(fds, true)
 		if err == nil {
-			err = os.NewSyscallError("execve", syscall.Exec(m.prog.path, os.Args, env))
+			err = os.NewSyscallError("execve", sys.Exec(m.prog.path, os.Args, env))
 		}
 		return errors.Join(err, sys.KeepOnExec(fds, false))
 	})

@@ -106,7 +106,7 @@ func becomeKeeper(ctx context.Context, cfg config.Config, log *slog.Logger) erro
 		if unhear(ctx) {                               // the program that comes would not know of it
 			return errStopped
 		}
-		err = syscall.Exec(program, os.Args, append(os.Environ(), isolate.RoleVariable+"="+string(isolate.Keeper)))
+		err = sys.Exec(program, os.Args, append(os.Environ(), isolate.RoleVariable+"="+string(isolate.Keeper)))
 	}
 	return fmt.Errorf("the keeper of isolate: process cannot be started: %w", err)
 }

@@ -243,7 +243,7 @@ func (h *handover) execute(program *os.File, signals chan os.Signal) error {
 	err = sys.KeepOnExec(fds, true)
 	if err == nil {
 		env := append(os.Environ(), handoverVariable+"="+strconv.Itoa(fd))
-		err = os.NewSyscallError("execve", syscall.Exec(fmt.Sprintf("/proc/self/fd/%d", program.Fd()), os.Args, env))
+		err = os.NewSyscallError("execve", sys.Exec(fmt.Sprintf("/proc/self/fd/%d", program.Fd()), os.Args, env))
 	}
 	return errors.Join(err, sys.KeepOnExec(fds, false))
 }
