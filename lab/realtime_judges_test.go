@@ -61,15 +61,19 @@ func TestStopsNeedBothPercentiles(t *testing.T) {
 // rounds are nobody's.
 func TestPreemptFailsByTheLongest(t *testing.T) {
 	for _, c := range []struct {
-		rounds []float64
-		want   string
+		rounds, without []float64 // with pre-emption, and without
+		want            string
 	}{
-		{eightOf(12_000), lab.NotReproduced},
-		{eightOf(12_000, 42_600), lab.NotMeasurable},
-		{eightOf(12_000, 25_000, 42_600), lab.NotMeasurable},
-		{eightOf(42_600, 25_000), lab.Reproduced},
+		{eightOf(12_000), eightOf(12_000), lab.NotReproduced},
+		{eightOf(12_000, 42_600), eightOf(12_000), lab.NotMeasurable},
+		{eightOf(12_000, 25_000, 42_600), eightOf(12_000), lab.NotMeasurable},
+		{eightOf(42_600, 25_000), eightOf(30_000), lab.Reproduced},
+		{eightOf(23_000, 21_000), eightOf(52_000), lab.NotReproduced}, // it works: two time slices
 	} {
-		v := judged(t, "rt-preempt", "002-13", nil, measured{"computing": {lab.LatencyMax: c.rounds}})
+		v := judged(t, "rt-preempt", "002-13", nil, measured{
+			"computing":                    {lab.LatencyMax: c.rounds},
+			"computing, asyncpreemptoff=1": {lab.LatencyMax: c.without},
+		})
 		if v.Verdict != c.want {
 			t.Errorf("%v: %+v, want %s", c.rounds, v, c.want)
 		}

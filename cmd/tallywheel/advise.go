@@ -11,6 +11,7 @@ import (
 
 	"github.com/tallywheel/tallywheel/lab"
 	"github.com/tallywheel/tallywheel/lab/advice"
+	"github.com/tallywheel/tallywheel/lab/report"
 )
 
 // resultFiles is where the laboratory leaves results, seen from where it was called.
@@ -66,7 +67,7 @@ func advise(c *cobra.Command, files []string, need string, asJSON bool) error {
 	own, others := advice.OfMachine(runs, machine)
 	for _, r := range others {
 		fmt.Fprintf(c.ErrOrStderr(), "tallywheel: %s is left out: it is of another machine: %s, %d CPUs\n", r.File,
-			r.Machine.CPU, r.Machine.CPUs)
+			report.Printable(r.Machine.CPU), r.Machine.CPUs)
 	}
 	if len(own) == 0 {
 		fmt.Fprintln(c.ErrOrStderr(), "tallywheel: there are no results of this machine: tallywheel lab all makes them")

@@ -211,6 +211,7 @@ func (l laboratory) run(ctx context.Context, chosen []*lab.Experiment, command s
 		Schema: lab.Schema, Started: time.Now().UTC().Truncate(time.Second), Command: command,
 		Machine: lab.ThisMachine(l.dir), Partial: true,
 	}
+	var unwritten error // that the newest report could not be
 	for i, e := range chosen {
 		result, err := b.Run(e)
 		if err != nil && ctx.Err() == nil {
@@ -219,8 +220,9 @@ func (l laboratory) run(ctx context.Context, chosen []*lab.Experiment, command s
 		r.Experiments = append(r.Experiments, result)
 		r.Partial = ctx.Err() != nil || i < len(chosen)-1
 		keeps = keeps && !hasFigures(r)
-		if err := l.write(r, keeps); err != nil {
-			return errors.Join(err, b.Close())
+		unwritten = l.write(r, keeps)
+		if unwritten != nil { // the next one writes all again, and until then it is shown
+			fmt.Fprintf(talk, "the report is not written; make room, or the results of this run are here alone: %v\n", unwritten)
 		}
 		if !l.asJSON {
 			if err := report.Table(out, &result); err != nil {
@@ -228,7 +230,9 @@ func (l laboratory) run(ctx context.Context, chosen []*lab.Experiment, command s
 			}
 		}
 		if ctx.Err() != nil {
-			fmt.Fprintln(talk, "stopped;", l.outcome(keeps))
+			if unwritten == nil {
+				fmt.Fprintln(talk, "stopped;", l.outcome(keeps))
+			}
 			return errors.Join(b.Close(), errQuiet)
 		}
 	}
@@ -236,6 +240,9 @@ func (l laboratory) run(ctx context.Context, chosen []*lab.Experiment, command s
 		if err := r.WriteJSON(out); err != nil {
 			return errors.Join(err, b.Close())
 		}
+	}
+	if unwritten != nil {
+		return errors.Join(unwritten, b.Close())
 	}
 	fmt.Fprintln(talk, l.outcome(keeps))
 	return errors.Join(b.Close(), measured(r))

@@ -90,6 +90,32 @@ func TestNothingReplacesNoReport(t *testing.T) {
 	}
 }
 
+// TestReportThatCannotBeWritten: where the report has no room, the other experiments are run all
+// the same, and shown; the error comes at the end, if the newest report could not be written
+// either.
+func TestReportThatCannotBeWritten(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir()) // a lock that nobody else has
+	l := laboratory{out: t.TempDir(), dir: t.TempDir(), only: "nosuch", cpu: -1}
+	inTheWay := filepath.Join(l.out, "report.html", "full")
+	if err := os.MkdirAll(inTheWay, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	of := func(name string) *lab.Experiment {
+		return &lab.Experiment{Name: name, Contestants: []*lab.Contestant{{Name: "who"}}}
+	}
+	var out, talk bytes.Buffer
+	err := l.run(t.Context(), []*lab.Experiment{of("first"), of("second")}, "test", &out, &talk)
+	if err == nil || !strings.Contains(err.Error(), "report.html") {
+		t.Errorf("error %v", err)
+	}
+	if !strings.Contains(out.String(), "first") || !strings.Contains(out.String(), "second") {
+		t.Errorf("shown: %q", out.String())
+	}
+	if n := strings.Count(talk.String(), "the report is not written; make room"); n != 2 {
+		t.Errorf("told %d times: %q", n, talk.String())
+	}
+}
+
 // filesIn is the names and contents of all files in a folder.
 func filesIn(t *testing.T, dir string) string {
 	t.Helper()

@@ -75,7 +75,7 @@ func Verdicts(w io.Writer, r *lab.Results, documents ...string) error {
 		fmt.Fprintln(&out, s)
 	}
 	fmt.Fprintf(&out, "%s (%s)\n", counts(r), machine(r.Machine))
-	_, err := io.WriteString(w, printable(out.String()))
+	_, err := io.WriteString(w, Printable(out.String()))
 	return err
 }
 

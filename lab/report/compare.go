@@ -52,7 +52,7 @@ func Comparison(w io.Writer, a, b *lab.Results) error {
 		out.WriteString("they have no contestant in common\n")
 	}
 	align(&out, grid)
-	_, err := io.WriteString(w, printable(out.String()))
+	_, err := io.WriteString(w, Printable(out.String()))
 	return err
 }
 

@@ -224,12 +224,12 @@ func Table(w io.Writer, e *lab.ExperimentResult) error {
 			fmt.Fprintf(&b, "    %s\n", v.Why)
 		}
 	}
-	_, err := io.WriteString(w, printable(b.String()))
+	_, err := io.WriteString(w, Printable(b.String()))
 	return err
 }
 
-// printable leaves out what a terminal would not show, but obey: results may come from anybody.
-func printable(s string) string {
+// Printable leaves out what a terminal would not show, but obey: results may come from anybody.
+func Printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r != '\n' && !unicode.IsPrint(r) {
 			return '?'

@@ -41,7 +41,7 @@ func init() {
 			runtimeMmap, runtimeBarrier, movingHeap, preemptBuild, blocked, sizeCheck,
 			gopsutilPorts,
 		},
-		Advice: lab.HowManySo("Of %d things that articles say of Go and its packages %d are so with this Go."),
+		Advice: lab.HowManySo("Of %d things that articles say of Go and its packages, and that compile and were tried, %d are so with this Go."),
 		Claims: []lab.Claim{
 			claims.SetupInXSys.Compiled(setupInXSys, "The package has neither helpers nor types for io_uring."),
 			claims.XSysStatx.Lacks(statxInXSys, "Statx_t and Statx are there since 2018."),

@@ -30,7 +30,7 @@ func init() {
 		Method:   "Each contestant tries it, or reads the source of the Go that is installed. It answers once, by yes or no, and says what shows it.",
 		Metrics:  []lab.Metric{lab.Answer}, Once: true,
 		Contestants: []*lab.Contestant{fewThreads, threads, statements, forks, noShell, zombies, sameFile, ends},
-		Advice:      lab.HowManySo("Of %d things that the article says of goroutines, threads and processes %d are so here."),
+		Advice:      lab.HowManySo("Of %d things that the article says of goroutines, threads and processes, and that were tried here, %d are so here."),
 		Claims: []lab.Claim{
 			claims.CheapGoroutine.Asked(fewThreads, "A goroutine that waits needs a stack of some KiB and no thread.", ""),
 			claims.ProcsThreads.Asked(threads,

@@ -47,7 +47,7 @@ func init() {
 			crossCompile, smallStack, queue, tenMs, pageSize, heapInit, smaps, constexpr,
 			recursion, noMangle, schedule, counter, initcalls, threadStack, invlpg,
 		},
-		Advice: lab.HowManySo("Of %d things that the article says of Go, the kernel and the processor %d are so here."),
+		Advice: lab.HowManySo("Of %d things that the article says of Go, the kernel and the processor, and that were tried here, %d are so here."),
 		Claims: []lab.Claim{
 			claims.CrossVariable.Refuted(crossCompile,
 				"GOOS and GOARCH are enough; a variable that the Go command does not know does nothing."),

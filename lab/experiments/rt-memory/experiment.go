@@ -38,11 +38,12 @@ func init() {
 		Chart:       lab.Chart{Metric: lab.DeadPercent.String()},
 		Advice: func(v lab.View) string {
 			m, ok := v.Beside(nil, lab.FragmentationPercent, "%.0f %%", 1, ofHeap, malloc, ofArena, ofList)
-			n, ok2 := v.Medians(nil, lab.SimulatedHours, ofHeap, malloc)
+			n, ok2 := v.Medians(nil, lab.SimulatedHours, ofHeap, malloc, ofArena, ofList)
 			if !ok || !ok2 {
 				return ""
 			}
-			text := fmt.Sprintf("After %.0f hours of a device Go's heap lacked %s of the huge pages that there should have been, after %.0f hours malloc lacked %s, an arena %s, one with pointers %s.", n[0], m[0], n[1], m[1], m[2], m[3])
+			text := fmt.Sprintf("After %.0f hours of a device Go's heap lacked %s of the huge pages that there should have been, malloc after %.0f hours %s, an arena in Go after %.0f hours %s, one with pointers after %.0f hours %s.",
+				n[0], m[0], n[1], m[1], n[2], m[2], n[3], m[3])
 			if v.Beats(ofArena, ofHeap, nil, lab.FragmentationPercent) {
 				text += " Where all ends with a piece of work, take an arena."
 			}
@@ -57,9 +58,9 @@ func init() {
 				arena, ok4 := v.Largest(bumpalo, nil, lab.FragmentationPercent)
 				failed, ok5 := v.Sum(bumpalo, nil, lab.FailedAllocations)
 				return lab.All(
-					lab.Within(r, 0.5, 2, why).As("malloc %.1f %%", m),
+					lab.Within(r, 0.5, 2, why).As("malloc %.1f %% at the median", m),
 					lab.Holds(refused > 0, fmt.Sprintf("%.0f failures", refused), why),
-					lab.Holds(arena == 0 && failed == 0, fmt.Sprintf("the arena %.1f %% and %.0f", arena, failed), why),
+					lab.Holds(arena == 0 && failed == 0, fmt.Sprintf("the arena in Rust at most %.1f %% in a round, and %.0f", arena, failed), why),
 				), ok && ok2 && ok3 && ok4 && ok5
 			}),
 		},

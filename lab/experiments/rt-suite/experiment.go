@@ -34,12 +34,22 @@ func init() {
 		Scene:       suite.Scene,
 		Advice: func(v lab.View) string {
 			m, ok := v.Beside(timer, lab.LatencyP50, "%.1f", 1, inGo, c)
-			n, ok2 := v.Beside(timer, lab.PushP50, "%.0f", 1, inGo, c, rust, python)
-			if !ok || !ok2 {
+			if !ok {
 				return ""
 			}
-			return fmt.Sprintf("What counts is the wake-up: %s µs in Go, %s in C. A result is in another process's queue after %s ns in Go, %s in C, %s in Rust, %s in Python.",
-				append(m, n...)...)
+			text := fmt.Sprintf("By a timer the wake-up takes %s µs in Go, %s in C.", m[0], m[1])
+			for _, by := range []struct {
+				cell lab.Params
+				name string
+			}{{timer, "the timer"}, {event, "an event"}} {
+				n, ok := v.Medians(by.cell, lab.PushP50, inGo, c, rust, python)
+				if !ok {
+					return ""
+				}
+				text += fmt.Sprintf(" A result that %s has triggered is in another process's queue after %.0f ns in Go, %.0f in C, %.0f in Rust, %.0f in Python.",
+					by.name, n[0], n[1], n[2], n[3])
+			}
+			return text + " A push that finds its taker asleep has to wake it, and that is most of it."
 		},
 		Claims: []lab.Claim{
 			takes(claims.TriggerTakes, lab.LatencyP50, 1e-3, 37, 42, 112, "",
