@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -60,6 +61,7 @@ func Rings(pid int) ([]Ring, error) {
 		r.FD = fd
 		all = append(all, r)
 	}
+	slices.SortFunc(all, func(a, b Ring) int { return a.FD - b.FD }) // not 11 before 9
 	return all, nil
 }
 
