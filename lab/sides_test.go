@@ -91,7 +91,7 @@ func TestLacks(t *testing.T) {
 	p := SerialArticle.Claims(1, "1", "It is not there.", "1")
 	c := who("a")
 	for want, row := range map[string]Row{
-		Reproduced:    {Contestant: c.Name, NotRun: "env: ./main.go:5: undefined: unix.Statx_t"},
+		Reproduced:    {Contestant: c.Name, NotRun: "go: ./main.go:5: undefined: unix.Statx_t"},
 		NotReproduced: {Contestant: c.Name, Metrics: map[string]Figure{Answer.name: Summarise("", []float64{0})}},
 		NotMeasurable: {Contestant: c.Name, NotRun: "no go (go.dev/dl)"},
 	} {

@@ -142,12 +142,23 @@ func (b *Bench) Program(p Program) ([]string, error) {
 	done, ok := b.programs[p]
 	if !ok {
 		done.argv, done.err = b.build(p)
-		if done.err != nil && p.needs != "" {
+		if done.err != nil && p.needs != "" && !p.hasGo() {
 			done.err = fmt.Errorf("%w (%s)", done.err, p.needs)
 		}
 		b.programs[p] = done
 	}
 	return done.argv[:len(done.argv):len(done.argv)], done.err
+}
+
+// hasGo reports whether a program is built by Go, and Go is there: what went wrong then is not that
+// Go has to be installed.
+func (p Program) hasGo() bool {
+	switch p.kind {
+	case "go", "go-cgo", "module", "otelcol":
+		_, err := exec.LookPath("go")
+		return err == nil
+	}
+	return false
 }
 
 func (b *Bench) build(p Program) ([]string, error) {
@@ -257,12 +268,27 @@ func (b *Bench) compile(dir, compiler string, args ...string) error {
 	if err == nil {
 		return nil
 	}
-	for line := range strings.Lines(string(out)) {
-		if strings.Contains(line, "error") || strings.Contains(line, "undefined: ") || strings.HasPrefix(line, "go:") {
-			return fmt.Errorf("%s: %s", compiler, strings.TrimSpace(line))
-		}
+	if compiler == "env" { // which is there to set variables
+		compiler = "go"
+	}
+	if line := complaint(string(out)); line != "" {
+		return fmt.Errorf("%s: %s", compiler, strings.TrimPrefix(line, compiler+": "))
 	}
 	return fmt.Errorf("%s: %w: %s", compiler, err, strings.TrimSpace(string(out)))
+}
+
+// complaint is the first line in which a compiler says what is wrong. What Go fetches before is
+// none.
+func complaint(said string) string {
+	for line := range strings.Lines(said) {
+		switch {
+		case strings.HasPrefix(line, "go: downloading "), strings.HasPrefix(line, "go: finding "),
+			strings.HasPrefix(line, "go: extracting "):
+		case strings.Contains(line, "error"), strings.Contains(line, "undefined: "), strings.HasPrefix(line, "go:"):
+			return strings.TrimSpace(line)
+		}
+	}
+	return ""
 }
 
 // unpack writes a folder of the sources where compilers find it.

@@ -15,6 +15,7 @@ func Comparison(w io.Writer, a, b *lab.Results) error {
 	var out strings.Builder
 	fmt.Fprintf(&out, "A: %s, %s\nB: %s, %s\n", a.Started.Format("2006-01-02 15:04"), machine(a.Machine),
 		b.Started.Format("2006-01-02 15:04"), machine(b.Machine))
+	common := false
 	grid := [][]string{{"experiment, contestant", "metric", "A", "B", "B ÷ A"}}
 	for i := range b.Experiments {
 		e := &b.Experiments[i]
@@ -31,16 +32,14 @@ func Comparison(w io.Writer, a, b *lab.Results) error {
 				continue
 			}
 			x, ok := before.Metrics[metric]
-			if !ok || x.Median == 0 || y.Median == 0 {
+			if !ok {
 				continue
 			}
-			text := fmt.Sprintf("%.2f×, %s", y.Median/x.Median, lab.TooFewRounds)
-			if r, ok := lab.CompareRuns(y.Samples, x.Samples); ok {
-				text = r.String()
-				if r.Lo <= 1 && r.Hi >= 1 {
-					text = unseen(r)
-				}
+			common = true
+			if x.Median == 0 && y.Median == 0 {
+				continue
 			}
+			text := overOf(y, x)
 			name := e.Name + ", " + row.Contestant
 			if len(row.Params) > 0 {
 				name += ", " + row.Params.String()
@@ -48,12 +47,31 @@ func Comparison(w io.Writer, a, b *lab.Results) error {
 			grid = append(grid, []string{name, head(metric), Value(metric, x.Median), Value(metric, y.Median), text})
 		}
 	}
-	if len(grid) == 1 {
+	switch {
+	case !common:
 		out.WriteString("they have no contestant in common\n")
+	case len(grid) == 1:
+		out.WriteString("all figures that they have in common are 0\n")
 	}
 	align(&out, grid)
 	_, err := io.WriteString(w, Printable(out.String()))
 	return err
+}
+
+// overOf holds a figure to the earlier one. There is no ratio to 0: that one of them is 0 can be
+// seen beside it.
+func overOf(now, before lab.Figure) string {
+	if before.Median == 0 || now.Median == 0 {
+		return "–"
+	}
+	r, ok := lab.CompareRuns(now.Samples, before.Samples)
+	switch {
+	case !ok:
+		return fmt.Sprintf("%.2f×, %s", now.Median/before.Median, lab.TooFewRounds)
+	case r.Lo <= 1 && r.Hi >= 1:
+		return unseen(r)
+	}
+	return r.String()
 }
 
 func find(r *lab.Results, name string) *lab.ExperimentResult {

@@ -188,6 +188,34 @@ func TestComparisonOfLittle(t *testing.T) {
 	}
 }
 
+// TestComparisonWithZero: what lost nothing once and something the other time is shown.
+func TestComparisonWithZero(t *testing.T) {
+	of := func(figures map[string]float64) *lab.Results {
+		r := sample()
+		e := lab.ExperimentResult{Name: "crc", Shown: []string{"ns_per_op"}}
+		for name, x := range figures {
+			e.Rows = append(e.Rows, lab.Row{Contestant: name, Params: lab.Params{}, Metrics: map[string]lab.Figure{
+				"ns_per_op": lab.Summarise("ns", []float64{x, x, x, x, x, x, x, x}),
+			}})
+		}
+		r.Experiments = []lab.ExperimentResult{e}
+		return r
+	}
+	for want, c := range map[string][2]map[string]float64{
+		"crc, a":                           {{"a": 0, "b": 0}, {"a": 7, "b": 0}},
+		"all figures that they have in co": {{"a": 0}, {"a": 0}},
+		"they have no contestant in commo": {{"a": 0}, {"b": 1}},
+	} {
+		var b bytes.Buffer
+		if err := report.Comparison(&b, of(c[0]), of(c[1])); err != nil {
+			t.Fatal(err)
+		}
+		if s := b.String(); !strings.Contains(s, want) || strings.Contains(s, "crc, b") {
+			t.Errorf("want %q: %s", want, s)
+		}
+	}
+}
+
 // TestWriteReplacesWhole: a report is replaced only by a whole one.
 func TestWriteReplacesWhole(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "deep", "report")
